@@ -1,0 +1,172 @@
+/* engine.h: GGUF models in, tokens out.  A narrow handle API; other headers are for people who build their own engine.
+ *
+ * Model = a mapped file, its shapes and its tokenizer; reads no weights.  Engine = a model on a device with its paged cache
+ * and state slots, all memory taken at create time.  Sequence = a timeline in the engine: tokens are appended by steps.
+ * One thread per engine at a time (the owner); a model may be shared by engines and threads.
+ * Errors: every int function returns 0 or a KVANT_E* code and fills diag.
+ * Results of a sequence do not depend on what else is in the batch, nor on the number of threads. */
+#ifndef KVANT_ENGINE_H
+#define KVANT_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "kvant/error.h"
+#include "kvant/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kvant_model kvant_model;
+typedef struct kvant_engine kvant_engine;
+
+/* ---- model ---- */
+
+typedef struct kvant_model_params {
+    const char *path;              /* GGUF file, or the first shard of a split one */
+    const char *chat_template;     /* NULL: from the file; else a family name: chatml llama3 mistral gemma */
+} kvant_model_params;
+
+int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_diag *diag);
+void kvant_model_close(kvant_model *m);
+
+/* Shapes of an opened model. Counts, in values; layers with attention hold KV, recurrent layers hold state. */
+typedef struct kvant_model_info {
+    const char *arch, *name, *desc;          /* "qwen35", general.name, "qwen35 19M BF16" */
+    int n_layer, n_embd, n_vocab, n_ctx_train;
+    int n_head, n_head_kv, d_k, d_v;         /* attention */
+    int n_attn_layers, n_gdn_layers;
+    int gdn_hk, gdn_hv, gdn_dk, gdn_dv, conv_k;
+    int n_expert, n_expert_used;
+    int64_t n_params, weight_bytes, file_bytes;
+    int64_t state_bytes;                     /* recurrent + conv state of one sequence, all layers */
+} kvant_model_info;
+const kvant_model_info *kvant_model_get_info(const kvant_model *m);
+int kvant_model_layer_is_attn(const kvant_model *m, int layer);
+
+/* ---- text ---- */
+
+enum { KVANT_TOK_SPECIAL = 1,      /* parse control tokens in the text */
+       KVANT_TOK_BOS = 2 };        /* add BOS where the file asks for it */
+
+/* text[len] (any bytes) -> ids[cap]; *n is the number of tokens, also when cap is too small (then KVANT_ENOSPC). */
+int kvant_tokenize(const kvant_model *m, const char *text, size_t len, int flags, int32_t *ids, int cap, int *n,
+                   kvant_diag *diag);
+/* Bytes of one token -> buf[cap]; returns the length needed, or KVANT_EINVAL if id is out of range.
+ * special: control tokens give their text, else nothing. */
+int kvant_token_bytes(const kvant_model *m, int32_t id, int special, char *buf, int cap);
+int kvant_token_is_eog(const kvant_model *m, int32_t id);
+int32_t kvant_token_bos(const kvant_model *m);      /* -1: none */
+int32_t kvant_token_eos(const kvant_model *m);      /* -1: none */
+int kvant_token_add_bos(const kvant_model *m);      /* the file asks for BOS */
+
+/* Streaming detokeniser: never emits half a UTF-8 character; bytes that can no longer become one give U+FFFD. */
+typedef struct kvant_detok { char pending[8]; int n_pending; } kvant_detok;
+/* Appends token bytes; out[cap] gets complete characters (NUL-terminated); returns their length or an error.  cap >= the
+ * token's length + 32. */
+int kvant_detok_push(const kvant_model *m, kvant_detok *d, int32_t id, char *out, int cap);
+int kvant_detok_flush(kvant_detok *d, char *out, int cap);
+
+typedef struct kvant_chat_msg { const char *role, *content; } kvant_chat_msg;
+/* Messages -> prompt text through the model's template family; add_assistant opens the answer.  *text: kvant_text_free.
+ * The text is tokenised with KVANT_TOK_SPECIAL only by kvant_chat_tokenize, which never lets message text form control tokens. */
+int kvant_chat_format(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, char **text,
+                      kvant_diag *diag);
+int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, int32_t *ids, int cap,
+                        int *n_ids, kvant_diag *diag);
+/* "chatml", ...; *from_file: 0 when the file has no template and ChatML was assumed. */
+const char *kvant_chat_family(const kvant_model *m, int *from_file);
+void kvant_text_free(char *text);
+
+/* ---- engine ---- */
+
+typedef struct kvant_engine_params {
+    const char *device;            /* "cpu", "cuda:0"; NULL: cpu */
+    int threads;                   /* 0: all CPUs */
+    int compute;                   /* enum kvant_compute */
+    int n_ctx;                     /* most tokens of one sequence; 0: the model's training context */
+    int max_seqs;                  /* sequences that may live at once; 0: 1 */
+    int n_ubatch;                  /* tokens per device pass; 0: 512; rounded up to a multiple of 64 */
+    int64_t pool_tokens;           /* KV pool in tokens; 0: max_seqs * n_ctx */
+    const char *type_k, *type_v;   /* formats; NULL: "f16" */
+    const char *type_layers;       /* "0-1=f16,6=tbq3_0,7=q8_0:tbq4_0" (K:V) or NULL */
+    int kv_tail;                   /* exact tail in tokens: 0, 64, 128, ...; -1: default 64 */
+    int encoder;                   /* enum kvant_encoder */
+    int logits_rows;               /* most rows of logits per step; 0: max_seqs */
+} kvant_engine_params;
+
+kvant_engine_params kvant_engine_defaults(void);
+
+/* Memory an engine with these parameters takes, by part, in bytes; no weights are read. */
+typedef struct kvant_plan {
+    int64_t weights, kv, tail, state, scratch, total;
+    int64_t kv_bytes_per_token;            /* all layers, K + V, encoded rows */
+    int n_ctx, max_seqs;
+} kvant_plan;
+int kvant_plan_make(const kvant_model *m, const kvant_engine_params *p, kvant_plan *out, kvant_diag *diag);
+
+int kvant_engine_create(kvant_model *m, const kvant_engine_params *p, kvant_engine **out, kvant_diag *diag);
+void kvant_engine_free(kvant_engine *e);
+const kvant_model *kvant_engine_model(const kvant_engine *e);
+const kvant_engine_params *kvant_engine_get_params(const kvant_engine *e);   /* with defaults resolved */
+/* "CPU (AMD EPYC, 2 threads, avx2)" */
+void kvant_engine_describe(const kvant_engine *e, char *buf, int cap);
+/* The op program of one decode step, one line per op, for `inspect --program`; *text: kvant_text_free. */
+int kvant_engine_program_text(kvant_engine *e, char **text, kvant_diag *diag);
+
+/* ---- sequences ---- */
+
+int kvant_seq_new(kvant_engine *e, int *seq, kvant_diag *diag);   /* KVANT_ENOSPC: max_seqs live already */
+int kvant_seq_free(kvant_engine *e, int seq);
+int kvant_seq_length(const kvant_engine *e, int seq);             /* tokens so far */
+int64_t kvant_seq_cache_bytes(const kvant_engine *e, int seq);    /* bytes its pages, tail and state take */
+
+enum { KVANT_LOGITS_NONE = 0, KVANT_LOGITS_LAST = 1, KVANT_LOGITS_ALL = 2 };
+
+/* n tokens appended to one sequence.  prompt 1: a piece of a prompt (chunk forms; pieces of one prompt must end on the
+ * 64-token grid, except the last); prompt 0: generated tokens, one at a time.  A sequence appears at most once per step. */
+typedef struct kvant_item {
+    int seq;
+    const int32_t *tokens;
+    int n;
+    int prompt;
+    int logits;
+} kvant_item;
+
+/* Runs the items as one batch (in device passes of at most n_ubatch tokens).  On error no sequence has changed length.
+ * KVANT_EINVAL (token out of range, n = 0, bad sequence), KVANT_ENOSPC (context or pool full), KVANT_ENUMERIC (logits not finite,
+ * naming the sequence), KVANT_EIO (model file vanished), KVANT_EDEVICE, KVANT_ECANCELED. */
+int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag);
+/* Logits f32[n_vocab] of a row of an item of the last step (row 0 for LAST); NULL if not asked for.  Valid until the
+ * next step. */
+const float *kvant_step_logits(const kvant_engine *e, int item, int row);
+/* Another thread may call this: the running step returns KVANT_ECANCELED at the next device pass. */
+void kvant_engine_cancel(kvant_engine *e);
+
+/* ---- sampling ---- */
+
+typedef struct kvant_sampler_params {
+    float temp;                    /* 0: greedy */
+    int top_k;                     /* 0: off */
+    float top_p, min_p;            /* 1 and 0: off */
+    float repeat_penalty, presence_penalty, frequency_penalty;   /* 1, 0, 0: off */
+    int penalty_last_n;            /* tokens looked back on; -1: all */
+    uint64_t seed;
+    const int32_t *bias_ids;       /* logit bias: n_bias ids and values */
+    const float *bias;
+    int n_bias;
+} kvant_sampler_params;
+typedef struct kvant_sampler kvant_sampler;
+
+kvant_sampler_params kvant_sampler_defaults(void);     /* temp 0.8, top_k 40, top_p 0.95, min_p 0.05 */
+/* KVANT_EINVAL names the parameter out of range.  bias arrays are copied. */
+int kvant_sampler_create(const kvant_sampler_params *p, int n_vocab, kvant_sampler **out, kvant_diag *diag);
+void kvant_sampler_free(kvant_sampler *s);
+void kvant_sampler_accept(kvant_sampler *s, int32_t token);       /* feeds penalties: prompt and generated tokens */
+/* logits f32[n_vocab] (unchanged) -> *token.  KVANT_ENUMERIC when no logit is finite. */
+int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kvant_diag *diag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

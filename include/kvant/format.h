@@ -1,0 +1,100 @@
+/* format.h: cache row formats: how one token's K or V of one head is stored, and how attention reads it.
+ *
+ * A ROW is `d` values (one head of one token).  Formats work on independent GROUPS of `group` values; a
+ * head_dim that is not a multiple of the group is zero-padded up to it (kvant_format_padded).  Four maps say all:
+ *
+ *   encode      d f32 (real space)      -> row_bytes bytes
+ *   decode_acc  row                     -> sdim f32 in the format's own ("acc") space: rotated, or sketched
+ *   prep_q      d f32 query             -> sdim f32 such that <prep_q(q), decode_acc(k)> ~ <q, k>
+ *   finish_out  sdim f32, sum of w*decode_acc(v) -> d f32 in real space
+ *
+ * so rotation never happens inside the token loop.  score and axpy are decode_acc fused with the dot product and
+ * with the weighted sum over n rows and r queries at once.  decode is finish_out(decode_acc(row)).
+ *
+ * sdim = kvant_format_sdim(f, d): equals the padded d for all formats but qjl1_256 (256 per 128).
+ * Threads: all functions are pure; no allocation, no globals but constant tables.
+ * Source: spec "formats"; architecture section 4. */
+#ifndef KVANT_FORMAT_H
+#define KVANT_FORMAT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "kvant/error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { KVANT_MAX_HEAD_DIM = 512 };
+
+/* Which search an encoder makes for the same bytes (architecture section 7). */
+enum kvant_encoder {
+    KVANT_ENCODER_UPSTREAM = 0, /* the rule of the format's specification, bit for bit */
+    KVANT_ENCODER_BEST = 1,     /* least error under the same decoder */
+};
+
+enum {
+    KVANT_FORMAT_WIDE = 1,   /* 16 bits or more per value: never needs the exact tail */
+    KVANT_FORMAT_PARAM = 2,  /* encode/prep_q/finish_out need `param` (a projection) */
+};
+
+typedef struct kvant_format kvant_format;
+
+/* The kernels of one format.  d is a multiple of `group` (padded), sdim follows from it.  Rows may be unaligned;
+ * nothing outside the stated ranges is read or written.  `param` is the format's parameter or NULL. */
+typedef struct kvant_format_kernels {
+    /* x f32[d] -> row u8[row_bytes] */
+    void (*encode)(const void *param, const float *x, uint8_t *row, int d, int encoder);
+    /* n rows, `stride` bytes apart -> out f32[n][sdim] */
+    void (*decode_acc)(const void *param, const uint8_t *rows, size_t stride, int n, float *out, int d);
+    /* q f32[d] -> qp f32[sdim] */
+    void (*prep_q)(const void *param, const float *q, float *qp, int d);
+    /* s[j*lds + i] = <qp_j, decode_acc(row_i)>;  qp f32[r][ldq], rows u8[n], s f32[r][lds];  r >= 1, n >= 0 */
+    void (*score)(const void *param, const float *qp, size_t ldq, int r, const uint8_t *rows, size_t stride, int n,
+                  float *s, size_t lds, int d);
+    /* acc[j*lda + :] += sum_i w[j*ldw + i] * decode_acc(row_i), i ascending;  w f32[r][ldw], acc f32[r][lda] */
+    void (*axpy)(const void *param, const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride, int n,
+                 float *acc, size_t lda, int d);
+    /* acc f32[sdim] -> out f32[d] */
+    void (*finish_out)(const void *param, const float *acc, float *out, int d);
+} kvant_format_kernels;
+
+struct kvant_format {
+    const char *name;        /* canonical: "tbq4_0" */
+    const char *aliases;     /* space separated, or "" */
+    int group;               /* values per independent group */
+    int group_bytes;         /* bytes per group */
+    int group_sdim;          /* acc-space values per group */
+    int flags;               /* KVANT_FORMAT_* */
+    kvant_format_kernels ref; /* the scalar reference: every pointer set */
+};
+
+/* Number of formats and the i-th one (0 <= i < count). */
+int kvant_format_count(void);
+const kvant_format *kvant_format_at(int i);
+/* Lookup by canonical name or alias; NULL if unknown. */
+const kvant_format *kvant_format_find(const char *name);
+/* Lookup for a user's argument: KVANT_EINVAL with the list of known names in diag. */
+int kvant_format_parse(const char *name, const kvant_format **out, kvant_diag *diag);
+
+/* d rounded up to the group; bytes of one row; acc-space values of one row.  d >= 1. */
+int kvant_format_padded(const kvant_format *f, int d);
+size_t kvant_format_row_bytes(const kvant_format *f, int d);
+int kvant_format_sdim(const kvant_format *f, int d);
+/* KVANT_OK if head_dim d can be stored in f, else KVANT_EINVAL and the reason. */
+int kvant_format_check(const kvant_format *f, int d, kvant_diag *diag);
+
+/* The fastest kernels this CPU may run (reference where nothing faster exists).  Never NULL. */
+const kvant_format_kernels *kvant_format_best(const kvant_format *f);
+
+/* Variants, for harnesses and benches: 0 is the reference; name is "ref", "avx2", "avx512", ...
+ * Returns NULL past the last.  *usable tells whether this CPU (and the test mask) may run it. */
+const kvant_format_kernels *kvant_format_variant(const kvant_format *f, int i, const char **name, int *usable);
+
+/* Real-space decode of one row through the reference: x f32[d]. d is the padded head_dim. */
+void kvant_row_decode(const kvant_format *f, const void *param, const uint8_t *row, float *x, int d);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,23 @@
+/* kvant.h: everything public, and the version. */
+#ifndef KVANT_KVANT_H
+#define KVANT_KVANT_H
+
+#include "kvant/engine.h"
+#include "kvant/error.h"
+#include "kvant/format.h"
+#include "kvant/ops.h"
+#include "kvant/wtype.h"
+
+#define KVANT_VERSION_MAJOR 0
+#define KVANT_VERSION_MINOR 1
+#define KVANT_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* "0.1.0 (commit)" of the library, for programs that check what they run with. */
+const char *kvant_version(void);
+#ifdef __cplusplus
+}
+#endif
+#endif

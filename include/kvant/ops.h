@@ -1,0 +1,234 @@
+/* ops.h: the op contract: arguments of every op that a model's step is made of.
+ *
+ * Shapes are written [slowest][..][fastest]; strides (ld*) count elements, *_bytes count bytes.  All pointers are
+ * DEVICE addresses (on the CPU: plain pointers).  Outputs may not overlap inputs unless said.  n = 0 does nothing.
+ * Every op is checked once by kvant_op_check before it is queued; kernels then trust their arguments.
+ * Results never depend on the number of parts, threads, or on other rows of the batch.
+ *
+ * CPU calling form, for devices/cpu and for other engines:
+ *     for (stage = 0; stage < kernel->stages; stage++) { fn[stage](args, part, parts, work) for each part; barrier }
+ * Source: spec "architecture" section 5; formulas: spec "engine" sections 1 and 2. */
+#ifndef KVANT_OPS_H
+#define KVANT_OPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "kvant/format.h"
+#include "kvant/wtype.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { KVANT_PAGE = 64 };          /* tokens per KV page; also the prompt grid and the GDN chunk */
+
+/* Compute mode: f32 serves the contract; auto may use 16-bit or 8-bit activations and int8 queries. */
+enum kvant_compute { KVANT_COMPUTE_AUTO = 0, KVANT_COMPUTE_F32 = 1 };
+
+/* A weight matrix W[n_expert][n_out][n_in] in a block type.  y = scale_e * (W_e x). */
+typedef struct kvant_weight {
+    const kvant_wtype *type;
+    const void *data;              /* rows in file layout, n_out * n_expert of them */
+    int64_t n_in, n_out;
+    int n_expert;                  /* 1 for a plain matrix */
+    const float *scale;            /* NULL, or [1] or [n_expert]: NVFP4's second-level scale */
+    int n_scale;
+    void *packed;                  /* the device's private layout, made by kvant_device weight_load; NULL before */
+    const char *name;              /* "blk.0.attn_q.weight" */
+} kvant_weight;
+
+/* A ragged batch: sequence s owns token rows q0[s] .. q0[s+1]-1, at positions pos0[s] .. */
+typedef struct kvant_seqs {
+    int n_seqs, n_tokens;
+    const int32_t *q0;             /* [n_seqs + 1] */
+    const int32_t *pos0;           /* [n_seqs] */
+    const int32_t *prompt;         /* [n_seqs] 1: prompt rows (chunk forms), 0: decode rows (step forms) */
+    const int32_t *table;          /* [n_seqs][table_stride] page id of logical page j (0..) */
+    const int32_t *tail_table;     /* [n_seqs][table_stride] tail page id of logical page j, -1: none */
+    int table_stride;
+    const int32_t *slot_in;        /* [n_seqs] state slot to read, -1: start from zero state */
+    const int32_t *slot_out;       /* [n_seqs] state slot to write */
+} kvant_seqs;
+
+/* One side (K or V) of one attention layer's cache.
+ * Row r of head h of page p: pages + p*page_bytes + h*head_bytes + r*row_bytes; head_bytes = 64*row_bytes.
+ * Tail rows are f16: tail + ((t*n_head_kv + h)*64 + r)*d (d = head_dim, not padded).  tail NULL: no exact tail. */
+typedef struct kvant_kv_side {
+    const kvant_format *fmt;
+    const void *param;             /* the format's parameter (projection) or NULL */
+    uint8_t *pages;
+    size_t page_bytes, head_bytes, row_bytes;
+    uint16_t *tail;
+    int encoder;                   /* enum kvant_encoder */
+} kvant_kv_side;
+
+/* y[i] = row ids[i] of w, dequantised.  y f32[n][n_in]. */
+typedef struct kvant_embed_args { const kvant_weight *w; const int32_t *ids; float *y; int n; } kvant_embed_args;
+
+/* y = x / sqrt(mean(x^2) + eps) * w over d values, for n rows of h groups.  y may be x.
+ * Sum in double, mean rounded to f32.  x group (i,j) at x + i*ldx + j*gx; y likewise. */
+typedef struct kvant_norm_rms_args {
+    const float *x; const float *w; float *y; float eps; int n, h, d; int64_t ldx, gx, ldy, gy;
+} kvant_norm_rms_args;
+
+/* x += add, then y = norm_rms(x) * w.  x f32[n][d] in place, dense rows.  == add; norm_rms. */
+typedef struct kvant_norm_add_rms_args {
+    float *x; const float *add; const float *w; float *y; float eps; int n, d;
+} kvant_norm_add_rms_args;
+
+/* x += y, f32[n][d]. */
+typedef struct kvant_add_args { float *x; const float *y; int n, d; } kvant_add_args;
+
+/* x / max(sqrt(sum x^2), eps), in place over h groups of d.  Sum in double. */
+typedef struct kvant_norm_l2_args { float *x; float eps; int n, h, d; int64_t ldx, gx; } kvant_norm_l2_args;
+
+/* Rotates the first n_rot of each head in place.  angle = pos * inv_freq[i]; cos and sin times mscale.
+ * neox 1: pairs (i, i+n_rot/2); 0: pairs (2i, 2i+1). */
+typedef struct kvant_rope_args {
+    float *x; const int32_t *pos; const float *inv_freq; float mscale; int neox, n_rot, n, h; int64_t ldx, gx;
+} kvant_rope_args;
+
+/* y = silu(gate) * up; f32 rows of f.  gate and up may be halves of one matrix (ld); y may be gate. */
+typedef struct kvant_swiglu_args {
+    const float *gate, *up; float *y; int n, f; int64_t ldg, ldu, ldy;
+} kvant_swiglu_args;
+
+/* y *= sigmoid(gate); n rows of h groups of d: y at i*ldy + j*gy, gate at i*ldg + j*gg. */
+typedef struct kvant_gate_mul_args {
+    float *y; const float *gate; int n, h, d; int64_t ldy, gy, ldg, gg;
+} kvant_gate_mul_args;
+
+/* y[i] += x[i] * sigmoid(gate[i]): one scalar per row (shared expert). f32[n][d], gate f32[n]. */
+typedef struct kvant_gate_add_args { float *y; const float *x; const float *gate; int n, d; } kvant_gate_add_args;
+
+/* y[i] = W x[i]; x f32[m][ldx], y f32[m][ldy]; w->n_expert == 1. */
+typedef struct kvant_matmul_args {
+    const kvant_weight *w; const float *x; float *y; int m; int64_t ldx, ldy; int compute;
+} kvant_matmul_args;
+
+/* y[i*k + j] = W[ids[i*k + j]] x[(i*k + j)/x_div]; rows i < n, slots j < k.  x_div = k: x has one row per token;
+ * x_div = 1: one row per slot.  y f32[n*k][n_out]. */
+typedef struct kvant_matmul_id_args {
+    const kvant_weight *w; const float *x; const int32_t *ids; float *y; int n, k, x_div; int64_t ldx; int compute;
+} kvant_matmul_id_args;
+
+/* p = softmax(logits[n][n_expert]) in f32; the k largest (ties: lower id first), descending -> ids[n][k];
+ * wts = p / max(sum of the selected p, 2^-14) * scale. */
+typedef struct kvant_moe_route_args {
+    const float *logits; int32_t *ids; float *wts; int n, n_expert, k; float scale;
+} kvant_moe_route_args;
+
+/* y[i] = sum_j wts[i*k+j] * x[i*k+j], j ascending; y f32[n][d] overwritten. */
+typedef struct kvant_moe_combine_args { const float *x; const float *wts; float *y; int n, k, d; } kvant_moe_combine_args;
+
+/* y[i] = x[idx[i]]; f32 rows of d. */
+typedef struct kvant_rows_gather_args { const float *x; const int32_t *idx; float *y; int n, d; } kvant_rows_gather_args;
+
+/* Writes the K (or V) rows of every token: x f32[n_tokens] rows of h heads (ldx, head j at j*d).
+ * Side without tail: encodes into the page row.  Side with tail: stores f16 into the tail page of its position. */
+typedef struct kvant_cache_write_args {
+    kvant_seqs seqs; kvant_kv_side side; const float *x; int64_t ldx; int h, d;
+} kvant_cache_write_args;
+
+/* Encodes whole tail pages: for i < n: tail page src[i] -> page dst[i] (all heads, 64 rows), with side.encoder. */
+typedef struct kvant_page_seal_args {
+    kvant_kv_side side; const int32_t *src, *dst; int n, h, d;
+} kvant_page_seal_args;
+
+/* Rows of pages to f32, real space: for i < n: page[i], row[i] -> y[i][h][d] through decode and finish_out. */
+typedef struct kvant_cache_read_args {
+    kvant_kv_side side; const int32_t *page, *row; float *y; int n, h, d;
+} kvant_cache_read_args;
+
+/* Causal attention of every token row over its sequence's pages.
+ *   q f32[n_tokens][ldq], head j at j*gq; out f32[n_tokens][ldo], head j at j*d_v.
+ *   Query at position i reads key j exactly (tail, f16) iff i/64 - j/64 < tail_pages and the side has a tail; else from
+ *   its encoded row.  h % h_kv == 0; head j uses KV head j / (h/h_kv).  softmax in f32, scores times `scale`.
+ *   The context is cut at fixed positions (every KVANT_SPLIT tokens) and merged in order. */
+enum { KVANT_SPLIT = 1024 };
+typedef struct kvant_attn_args {
+    kvant_seqs seqs; kvant_kv_side k, v; const float *q; float *out; int64_t ldq, gq, ldo;
+    int h, h_kv, d_k, d_v; float scale; int tail_pages; int compute; int max_pos; /* highest position in the batch */
+} kvant_attn_args;
+
+/* The K side alone: s[i][j][t] = scale*<q, k_t> for t <= position of token i; s f32[n_tokens][h][lds], rest untouched. */
+typedef struct kvant_attn_score_args {
+    kvant_seqs seqs; kvant_kv_side k; const float *q; float *s; int64_t ldq, gq, lds; int h, h_kv, d_k; float scale;
+    int tail_pages;
+} kvant_attn_score_args;
+
+/* Depthwise causal conv over time + SiLU.  x f32[n_tokens][c]; w f32[c][k] (tap fastest, last tap = current token);
+ * state f32[slot][c][k-1], oldest first, of PRE-conv inputs; y f32[n_tokens][c].
+ * s = 0; s += window[j]*w[j], j ascending; s += 0.0f; y = s / (1 + exp(-s)).
+ * Reads slot_in of every sequence before any write; writes the last k-1 inputs to slot_out.
+ * conv_step takes decode sequences, conv_chunk prompt sequences; each ignores the other's rows. */
+typedef struct kvant_conv_args {
+    kvant_seqs seqs; const float *x; const float *w; float *state; float *y; int c, k; int64_t slot_stride;
+} kvant_conv_args;
+
+/* g = a * softplus(alpha + dt), beta = sigmoid(beta): f32[n][h]; a, dt f32[h]; in place (alpha -> g). */
+typedef struct kvant_gdn_gates_args { float *alpha; float *beta; const float *a, *dt; int n, h; } kvant_gdn_gates_args;
+
+/* Gated delta rule (spec engine 1.1), scalar gate.  Per value head v, key head kh = interleaved ? v/(hv/hk) : v % hk.
+ *   q,k f32[n_tokens][..] head j at j*dk with row stride ldq/ldk, already L2-normalised; v f32 row stride ldv, head j at
+ *   j*dv; g, beta f32[n_tokens][hv]; state f32[slot][hv][dv][dk] (transposed: value column j is dk contiguous floats);
+ *   o f32[n_tokens][hv*dv] = dk^-1/2 * S^T q after the update.
+ *   Reads slot_in (-1: zeros), writes slot_out; all reads before any write.
+ * gdn_step: token by token, decode sequences only.  gdn_chunk: chunks of KVANT_PAGE on the absolute 64 grid, prompt
+ * sequences only (spec engine 1.4). */
+typedef struct kvant_gdn_args {
+    kvant_seqs seqs; const float *q, *k, *v, *g, *beta; float *state; float *o; int hk, hv, dk, dv, interleaved;
+    int64_t ldq, ldk, ldv, slot_stride;
+} kvant_gdn_args;
+
+/* y_h = norm_rms(o_h; w[dv]) * silu(z_h); o, z, y f32[n][h*dv] (z row stride ldz); y may be o. */
+typedef struct kvant_norm_gated_args {
+    const float *o, *z, *w; float *y; float eps; int n, h, dv; int64_t ldz;
+} kvant_norm_gated_args;
+
+/* Copies between state slots or pages: base + src[i]*stride -> base + dst[i]*stride, `bytes` each; gathers first. */
+typedef struct kvant_slot_copy_args { uint8_t *base; const int32_t *src, *dst; int n; size_t stride, bytes; } kvant_slot_copy_args;
+
+/* Zeroes slots: base + dst[i]*stride. */
+typedef struct kvant_slot_zero_args { uint8_t *base; const int32_t *dst; int n; size_t stride, bytes; } kvant_slot_zero_args;
+
+/* Op ids: KVANT_OP_EMBED ... generated from ops.def. */
+#define KVANT_OP(ID, name, args, tol, fused, text) KVANT_OP_##ID,
+enum kvant_op_id {
+#include "kvant/ops.def"
+    KVANT_OP_COUNT
+};
+#undef KVANT_OP
+
+typedef struct kvant_op { int id; const void *args; } kvant_op;
+
+/* Name ("attn"), argument struct size, tolerance class text, decomposition ("" for primitives), one line of meaning. */
+typedef struct kvant_op_info { const char *name; size_t args_bytes; const char *tolerance, *fused, *text; } kvant_op_info;
+const kvant_op_info *kvant_op_get(int id);                 /* NULL if id is out of range */
+
+/* Checks shapes, strides, types and NULLs of an op's arguments; run once before it is queued. */
+int kvant_op_check(int id, const void *args, kvant_diag *diag);
+
+/* Scratch of one op on the CPU: one block shared by all parts, one block per part.  64-byte aligned. */
+typedef struct kvant_work { void *shared; void *local; } kvant_work;
+typedef void (*kvant_op_fn)(const void *args, int part, int parts, const kvant_work *work);
+
+enum { KVANT_MAX_STAGES = 4 };
+typedef struct kvant_cpu_kernel {
+    int stages;
+    kvant_op_fn fn[KVANT_MAX_STAGES];
+    size_t (*shared_bytes)(const void *args);              /* NULL: 0 */
+    size_t (*local_bytes)(const void *args);               /* NULL: 0 */
+} kvant_cpu_kernel;
+
+/* The reference of an op, single part, scalar, written to be read (src/ops); every op has one. */
+const kvant_cpu_kernel *kvant_op_reference(int id);
+/* The kernel this CPU uses (src/devices/cpu).  Never NULL for an op that the CPU supports. */
+const kvant_cpu_kernel *kvant_op_cpu(int id);
+/* Variants for the harness: 0 is the reference; NULL past the last. */
+const kvant_cpu_kernel *kvant_op_variant(int id, int i, const char **name, int *usable);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,32 @@
+/* base/cpu.h: what this CPU may run.  One mask; kernels are chosen from it at run time, never by -march=native.
+ *
+ * cpu_features() is read once per process from the CPU and the operating system; tests lower it with
+ * cpu_set_mask (so that every rung of the ladder is exercised) and users with KVANT_CPU=avx2. */
+#ifndef KVANT_BASE_CPU_H
+#define KVANT_BASE_CPU_H
+
+#include <stdint.h>
+
+enum {
+    CPU_AVX2 = 1 << 0,        /* AVX2 + FMA + F16C */
+    CPU_AVX512 = 1 << 1,      /* F + BW + DQ + VL */
+    CPU_AVX512_VNNI = 1 << 2,
+    CPU_AVX512_BF16 = 1 << 3,
+    CPU_AVX512_VBMI = 1 << 4,
+    CPU_AVX512_VPOPCNT = 1 << 5, /* VPOPCNTDQ + BITALG */
+    CPU_AVX_VNNI = 1 << 6,
+    CPU_NEON = 1 << 7,
+    CPU_DOTPROD = 1 << 8,
+    CPU_I8MM = 1 << 9,
+};
+
+uint32_t cpu_features(void);           /* detected & mask */
+uint32_t cpu_detected(void);           /* detected, mask ignored */
+void cpu_set_mask(uint32_t mask);      /* tests: features & mask from now on */
+/* "avx2 avx512 ..." of a feature set, into buf. */
+void cpu_features_text(uint32_t features, char *buf, int cap);
+/* Model name from /proc/cpuinfo, or "unknown". */
+void cpu_model_name(char *buf, int cap);
+int cpu_count(void);                   /* CPUs this process may use (affinity and cgroup quota) */
+
+#endif

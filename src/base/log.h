@@ -1,0 +1,15 @@
+/* base/log.h: the program's messages.  Libraries never print: they call log_msg, which goes to the installed sink
+ * (none by default).  One record per call; control characters are escaped. */
+#ifndef KVANT_BASE_LOG_H
+#define KVANT_BASE_LOG_H
+
+enum { LOG_ERROR = 0, LOG_WARN = 1, LOG_INFO = 2, LOG_DEBUG = 3 };
+
+typedef void (*log_sink)(void *user, int level, const char *text);
+void log_set_sink(log_sink sink, void *user, int level);
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+void log_msg(int level, const char *fmt, ...);
+
+#endif

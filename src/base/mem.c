@@ -1,0 +1,132 @@
+/* mem.c: the allocation hook, checked sizes, the arena.  Owns the fault-test counter and nothing else. */
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Atomic long fail_left = -1;
+static _Atomic int fail_sticky = 0;
+
+void mem_fail_after(long n, int sticky)
+{
+    atomic_store(&fail_sticky, sticky);
+    atomic_store(&fail_left, n);
+}
+
+static int fail_now(void)
+{
+    long left = atomic_load_explicit(&fail_left, memory_order_relaxed);
+    if (left < 0)
+        return 0;
+    left = atomic_fetch_sub(&fail_left, 1);
+    if (left > 0)
+        return 0;
+    if (left == 0) {
+        if (atomic_load(&fail_sticky))
+            atomic_store(&fail_left, 0);
+        return 1;
+    }
+    return 0;
+}
+
+void *kvant_alloc(size_t bytes)
+{
+    void *p = NULL;
+    if (fail_now() || bytes > SIZE_MAX - 64)
+        return NULL;
+    if (posix_memalign(&p, 64, bytes ? bytes : 64) != 0)
+        return NULL;
+    return p;
+}
+
+void *kvant_calloc(size_t count, size_t bytes)
+{
+    size_t total;
+    if (!size_mul(count, bytes, &total))
+        return NULL;
+    void *p = kvant_alloc(total);
+    if (p)
+        memset(p, 0, total);
+    return p;
+}
+
+void *kvant_realloc(void *p, size_t old_bytes, size_t new_bytes)
+{
+    void *q = kvant_alloc(new_bytes);
+    if (!q)
+        return NULL;
+    if (p)
+        memcpy(q, p, old_bytes < new_bytes ? old_bytes : new_bytes);
+    kvant_free(p);
+    return q;
+}
+
+void kvant_free(void *p)
+{
+    free(p);
+}
+
+char *kvant_strndup(const char *s, size_t n)
+{
+    char *p = kvant_alloc(n + 1);
+    if (p) {
+        memcpy(p, s, n);
+        p[n] = 0;
+    }
+    return p;
+}
+
+char *kvant_strdup(const char *s)
+{
+    return kvant_strndup(s, strlen(s));
+}
+
+int size_mul(size_t a, size_t b, size_t *r)
+{
+    if (a != 0 && b > SIZE_MAX / a)
+        return 0;
+    *r = a * b;
+    return 1;
+}
+
+int size_add(size_t a, size_t b, size_t *r)
+{
+    if (b > SIZE_MAX - a)
+        return 0;
+    *r = a + b;
+    return 1;
+}
+
+int arena_init(arena *a, size_t cap, kvant_diag *diag)
+{
+    memset(a, 0, sizeof *a);
+    a->base = kvant_alloc(cap);
+    if (!a->base)
+        return kvant_fail(diag, KVANT_ENOMEM, "step arena: %zu bytes wanted, none available", cap);
+    a->cap = cap;
+    return KVANT_OK;
+}
+
+void *arena_alloc(arena *a, size_t bytes)
+{
+    size_t need = (bytes + 63) & ~(size_t)63;
+    if (need < bytes || need > a->cap - a->used)
+        return NULL;
+    void *p = a->base + a->used;
+    a->used += need;
+    if (a->used > a->peak)
+        a->peak = a->used;
+    return p;
+}
+
+void arena_reset(arena *a)
+{
+    a->used = 0;
+}
+
+void arena_free(arena *a)
+{
+    kvant_free(a->base);
+    memset(a, 0, sizeof *a);
+}

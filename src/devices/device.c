@@ -1,0 +1,55 @@
+/* device.c: the list of devices and opening by name.  Owns no state. */
+#include "devices/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+
+#define KVANT_DEVICE(name) extern const kvant_device_vt kvant_device_##name;
+#include "devices/devices.def"
+#undef KVANT_DEVICE
+
+#define KVANT_DEVICE(name) &kvant_device_##name,
+static const kvant_device_vt *const device_list[] = {
+#include "devices/devices.def"
+};
+#undef KVANT_DEVICE
+
+int kvant_devices_count(void)
+{
+    return (int)(sizeof device_list / sizeof device_list[0]);
+}
+
+const kvant_device_vt *kvant_devices_at(int i)
+{
+    return i >= 0 && i < kvant_devices_count() ? device_list[i] : NULL;
+}
+
+static void known_names(char *buf, size_t cap)
+{
+    buf[0] = 0;
+    for (int i = 0; i < kvant_devices_count(); i++) {
+        strncat(buf, i ? ", " : "", cap - strlen(buf) - 1);
+        strncat(buf, device_list[i]->name, cap - strlen(buf) - 1);
+    }
+}
+
+int kvant_device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag)
+{
+    kvant_device_config c = cfg ? *cfg : (kvant_device_config){ 0 };
+    const char *colon = strchr(name, ':');
+    size_t len = colon ? (size_t)(colon - name) : strlen(name);
+    char known[128], *end = NULL;
+
+    if (colon) {
+        long v = strtol(colon + 1, &end, 10);
+        if (end == colon + 1 || *end || v < 0 || v > 255)
+            return kvant_fail(diag, KVANT_EDEVICE, "device %.40s: index must be 0 to 255", name);
+        c.index = (int)v;
+    }
+    for (int i = 0; i < kvant_devices_count(); i++)
+        if (strlen(device_list[i]->name) == len && strncmp(device_list[i]->name, name, len) == 0)
+            return device_list[i]->open(&c, out, diag);
+    known_names(known, sizeof known);
+    return kvant_fail(diag, KVANT_EDEVICE, "device %.40s: unknown; this build has: %s", name, known);
+}

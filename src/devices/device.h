@@ -1,0 +1,45 @@
+/* devices/device.h: what the engine needs of a device.  One vtable; a device is one folder and one line in devices.def.
+ *
+ * Addresses are device addresses (on the CPU plain pointers).  One owner thread per device object.
+ * submit runs a list of ops in order and returns when their effects are ordered (copy_out and sync wait for them).
+ * key != 0 promises that this list has the same ops and argument structs (addresses included) as the last list submitted
+ * under that key, except for the contents of buffers: a device may replay a recorded program (CUDA graph). */
+#ifndef KVANT_DEVICES_DEVICE_H
+#define KVANT_DEVICES_DEVICE_H
+
+#include "kvant/ops.h"
+
+typedef struct kvant_device kvant_device;
+
+typedef struct kvant_device_config {
+    int threads;               /* CPU worker threads; 0: all */
+    int index;                 /* which GPU */
+} kvant_device_config;
+
+typedef struct kvant_device_vt {
+    const char *name;          /* "cpu" */
+    int (*open)(const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag);
+    void (*close)(kvant_device *d);
+    /* One line for people: "CPU (AMD EPYC, 2 threads, avx2)". */
+    void (*describe)(const kvant_device *d, char *buf, int cap);
+    int (*alloc)(kvant_device *d, size_t bytes, void **addr, kvant_diag *diag);   /* not cleared */
+    void (*free)(kvant_device *d, void *addr);
+    int (*copy_in)(kvant_device *d, void *dst, const void *src, size_t bytes, kvant_diag *diag);
+    int (*copy_out)(kvant_device *d, void *dst, const void *src, size_t bytes, kvant_diag *diag);
+    /* Takes a weight whose data is host memory in file layout; sets w->packed (and may set w->data).  compute: enum. */
+    int (*weight_load)(kvant_device *d, kvant_weight *w, int compute, kvant_diag *diag);
+    void (*weight_free)(kvant_device *d, kvant_weight *w);
+    /* Exactly what submit would execute: KVANT_OK, or KVANT_EUNSUPPORTED with the reason. */
+    int (*supports)(kvant_device *d, const kvant_op *op, kvant_diag *diag);
+    int (*submit)(kvant_device *d, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag);
+    int (*sync)(kvant_device *d, kvant_diag *diag);
+} kvant_device_vt;
+
+struct kvant_device { const kvant_device_vt *vt; };
+
+int kvant_devices_count(void);
+const kvant_device_vt *kvant_devices_at(int i);
+/* "cpu", later "cuda:1": opens by name; KVANT_EDEVICE with the reason and the known names. */
+int kvant_device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag);
+
+#endif

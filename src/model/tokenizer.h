@@ -1,0 +1,27 @@
+/* model/tokenizer.h: byte-level BPE with the pre-tokenizers qwen2, qwen35, llama-bpe and gpt-2.
+ * Built from a gguf's tokenizer.ggml.* keys; immutable afterwards, any thread.  Public face: kvant/engine.h. */
+#ifndef KVANT_MODEL_TOKENIZER_H
+#define KVANT_MODEL_TOKENIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "base/error.h"
+#include "model/gguf.h"
+
+typedef struct tokenizer tokenizer;
+
+int tokenizer_open(const gguf *g, tokenizer **out, kvant_diag *diag);
+void tokenizer_close(tokenizer *t);
+int tokenizer_count(const tokenizer *t);           /* tokens in the vocabulary */
+/* As kvant_tokenize; flags KVANT_TOK_*. */
+int tokenizer_encode(const tokenizer *t, const char *text, size_t len, int flags, int32_t *ids, int cap, int *n,
+                     kvant_diag *diag);
+int tokenizer_bytes(const tokenizer *t, int32_t id, int special, char *buf, int cap);
+int tokenizer_is_eog(const tokenizer *t, int32_t id);
+int32_t tokenizer_bos(const tokenizer *t);
+int32_t tokenizer_eos(const tokenizer *t);
+int tokenizer_add_bos(const tokenizer *t);
+/* id of a token text, control tokens included; -1 if none. */
+int32_t tokenizer_find(const tokenizer *t, const char *text, size_t len);
+
+#endif
