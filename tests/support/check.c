@@ -46,9 +46,9 @@ typedef struct guard_head {
 static guard_head guards[256];
 
 #if defined(__SANITIZE_ADDRESS__)
-#define GUARD_BYTES 0       /* AddressSanitizer sees over-reads only outside of the heap block */
+static const size_t GUARD_BYTES = 0;       /* AddressSanitizer sees over-reads only outside of the heap block */
 #else
-#define GUARD_BYTES GUARD
+static const size_t GUARD_BYTES = GUARD;
 #endif
 
 void *check_guarded(size_t n, size_t misalign)

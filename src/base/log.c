@@ -1,0 +1,61 @@
+/* log.c: the one way out for messages.  Owns the installed sink; formats and escapes a record, never prints itself. */
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+enum { LOG_RECORD = 1024 };
+
+/* Set once by the program before it starts threads; the level is atomic because workers read it at any time. */
+static log_sink sink_fn;
+static void *sink_user;
+static _Atomic int sink_level = -1;
+
+void log_set_sink(log_sink sink, void *user, int level)
+{
+    atomic_store(&sink_level, -1);       /* nobody may see the new function with the old user pointer */
+    sink_fn = sink;
+    sink_user = user;
+    atomic_store(&sink_level, sink ? level : -1);
+}
+
+/* A record is one line of a terminal or of a log file: text from a model file or a request must not be able to end
+ * it, nor to send escape sequences.  Bytes >= 0x80 pass (UTF-8), except C1 controls, which come as C2 80..9F. */
+static void escape_controls(const char *in, char *out, size_t cap)
+{
+    size_t n = 0;
+
+    for (; *in && n + 5 < cap; in++) {
+        unsigned char c = (unsigned char)*in, next = (unsigned char)in[1];
+        if (c == 0xC2 && next >= 0x80 && next < 0xA0) {
+            n += (size_t)snprintf(out + n, cap - n, "\\x%02x", next);
+            in++;
+        } else if (c == '\n') {
+            n += (size_t)snprintf(out + n, cap - n, "\\n");
+        } else if (c == '\t') {
+            n += (size_t)snprintf(out + n, cap - n, "\\t");
+        } else if (c < 0x20 || c == 0x7F) {
+            n += (size_t)snprintf(out + n, cap - n, "\\x%02x", c);
+        } else {
+            out[n++] = (char)c;
+        }
+    }
+    out[n] = 0;
+}
+
+void log_msg(int level, const char *fmt, ...)
+{
+    char raw[LOG_RECORD], text[LOG_RECORD + 512];
+    va_list ap;
+
+    if (level > atomic_load(&sink_level))
+        return;
+    va_start(ap, fmt);
+    int n = vsnprintf(raw, sizeof raw, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        return;
+    escape_controls(raw, text, sizeof text);
+    sink_fn(sink_user, level, text);
+}
