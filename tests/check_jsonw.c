@@ -159,8 +159,10 @@ static void test_log(void)
 
 static void *spans(void *arg)
 {
-    for (int i = 0; i < 500; i++)
-        trace_span("matmul \"q\"", *(int *)arg, clock_ns(), clock_ns() + 10);
+    for (int i = 0; i < 500; i++) {
+        int64_t t0 = clock_ns();
+        trace_span("matmul \"q\"", *(int *)arg, t0, clock_ns());
+    }
     return NULL;
 }
 
