@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)     /* what libkvant.so exports */
 
 typedef struct kvant_model kvant_model;
 typedef struct kvant_engine kvant_engine;
@@ -166,6 +167,7 @@ void kvant_sampler_accept(kvant_sampler *s, int32_t token);       /* feeds penal
 /* logits f32[n_vocab] (unchanged) -> *token.  KVANT_ENUMERIC when no logit is finite. */
 int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kvant_diag *diag);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -9,6 +9,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)     /* what libkvant.so exports */
 
 /* X(NAME, value, exit code of the program, text).  The one list; everything else is generated from it. */
 #define KVANT_ERRORS(X)                                                                          \
@@ -45,6 +46,7 @@ const char *kvant_error_name(int code);
 /* Exit code of the kvant program for a code (docs: conventions, exit codes). */
 int kvant_error_exit(int code);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

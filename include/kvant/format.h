@@ -24,6 +24,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)     /* what libkvant.so exports */
 
 enum { KVANT_MAX_HEAD_DIM = 512 };
 
@@ -94,6 +95,7 @@ const kvant_format_kernels *kvant_format_variant(const kvant_format *f, int i, c
 /* Real-space decode of one row through the reference: x f32[d]. d is the padded head_dim. */
 void kvant_row_decode(const kvant_format *f, const void *param, const uint8_t *row, float *x, int d);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -15,8 +15,10 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)     /* what libkvant.so exports */
 /* "0.1.0 (commit)" of the library, for programs that check what they run with. */
 const char *kvant_version(void);
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

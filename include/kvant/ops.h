@@ -19,6 +19,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)     /* what libkvant.so exports */
 
 enum { KVANT_PAGE = 64 };          /* tokens per KV page; also the prompt grid and the GDN chunk */
 
@@ -228,6 +229,7 @@ const kvant_cpu_kernel *kvant_op_cpu(int id);
 /* Variants for the harness: 0 is the reference; NULL past the last. */
 const kvant_cpu_kernel *kvant_op_variant(int id, int i, const char **name, int *usable);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

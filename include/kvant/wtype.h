@@ -12,6 +12,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)     /* what libkvant.so exports */
 
 typedef struct kvant_wtype {
     const char *name;      /* "F32" "F16" "BF16" "Q8_0" "Q4_0" "Q4_K" "Q6_K" "MXFP4" "NVFP4" */
@@ -32,6 +33,7 @@ const kvant_wtype *kvant_wtype_find(const char *name);   /* case-insensitive; NU
 /* Name, block and bytes of any ggml type number, also those kvant cannot multiply ("Q5_K"); 0 if unknown. */
 int kvant_ggml_type_info(int ggml_id, const char **name, int *block, int *bytes);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,26 @@
+# What `cmake --install` puts where: the program, libkvant.a, libkvant.so, the public headers, kvant.pc, and the CMake package
+# (find_package(kvant) gives kvant::kvant and kvant::kvant_static).
+include(CMakePackageConfigHelpers)
+set(KVANT_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/kvant)
+
+if(TARGET kvant)
+    install(TARGETS kvant RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY include/kvant DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def")
+
+foreach(library kvant_static kvant_shared)
+    target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endforeach()
+install(TARGETS kvant_static kvant_shared EXPORT kvant-targets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT kvant-targets NAMESPACE kvant:: DESTINATION ${KVANT_CMAKE_DIR})
+configure_package_config_file(cmake/kvant-config.cmake.in ${CMAKE_BINARY_DIR}/kvant-config.cmake
+    INSTALL_DESTINATION ${KVANT_CMAKE_DIR})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/kvant-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/kvant-config.cmake ${CMAKE_BINARY_DIR}/kvant-config-version.cmake
+    DESTINATION ${KVANT_CMAKE_DIR})
+
+file(RELATIVE_PATH KVANT_PC_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
+string(REGEX REPLACE "/$" "" KVANT_PC_PREFIX ${KVANT_PC_PREFIX})
+configure_file(cmake/kvant.pc.in ${CMAKE_BINARY_DIR}/kvant.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/kvant.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

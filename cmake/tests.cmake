@@ -1,0 +1,22 @@
+# Tests that are scripts (tests/check_*.sh and *.py; they get the build folder as their argument), and the label "slow".
+file(GLOB KVANT_TEST_SCRIPTS CONFIGURE_DEPENDS tests/check_*.sh tests/check_*.py)
+foreach(script ${KVANT_TEST_SCRIPTS})
+    get_filename_component(name ${script} NAME_WE)
+    if(script MATCHES "\\.py$")
+        set(interpreter python3)
+    else()
+        set(interpreter sh)
+    endif()
+    add_test(NAME ${name} COMMAND ${interpreter} ${script} ${CMAKE_BINARY_DIR} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "CC=${CMAKE_C_COMPILER}")
+endforeach()
+
+# Slow tests: one name per line, then the reason; `#` begins a comment.  The sanitizer runs leave them out.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tests/slow_tests.txt)
+file(STRINGS tests/slow_tests.txt KVANT_SLOW REGEX "^[a-z]")
+foreach(line ${KVANT_SLOW})
+    string(REGEX REPLACE "[ \t].*" "" name "${line}")
+    if(TEST ${name})
+        set_tests_properties(${name} PROPERTIES LABELS slow)
+    endif()
+endforeach()
