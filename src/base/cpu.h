@@ -18,11 +18,15 @@ enum {
     CPU_NEON = 1 << 7,
     CPU_DOTPROD = 1 << 8,
     CPU_I8MM = 1 << 9,
+    /* what files named *_avx512vnni.c need (cmake/isa.cmake compiles them for all of it) */
+    CPU_X86_VNNI = CPU_AVX512 | CPU_AVX512_VNNI | CPU_AVX512_BF16 | CPU_AVX512_VBMI | CPU_AVX512_VPOPCNT,
 };
 
 uint32_t cpu_features(void);           /* detected & mask */
 uint32_t cpu_detected(void);           /* detected, mask ignored */
 void cpu_set_mask(uint32_t mask);      /* tests: features & mask from now on */
+/* A rung by name, as in KVANT_CPU: "ref" "avx2" "avx512" "avx512vnni" "neon" "all"; 0 if unknown (mask untouched). */
+int cpu_cap_find(const char *name, uint32_t *mask);
 /* "avx2 avx512 ..." of a feature set, into buf. */
 void cpu_features_text(uint32_t features, char *buf, int cap);
 /* Model name from /proc/cpuinfo, or "unknown". */
