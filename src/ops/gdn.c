@@ -1,0 +1,218 @@
+/* gdn.c: scalar references of gdn_step and gdn_chunk: the gated delta rule with a scalar gate per head.
+ *
+ * Per (sequence, value head) a state S[dk][dv], kept transposed: value column j is S + j*dk, dk contiguous floats.
+ *     S <- exp(g_t) S;  p = S^T k_t;  u = beta_t (v_t - p);  S <- S + k_t u^T;  o_t = dk^-1/2 S^T q_t
+ * gdn_chunk computes the same over chunks of KVANT_PAGE tokens that end on the absolute 64 grid (spec "engine" 1.4).
+ * Two stages: all states are gathered before any is written (engine 8.1, 8.2: swaps, chains and forks of slots).
+ * A sequence without tokens reads and writes nothing. */
+#include <math.h>
+#include <string.h>
+#include "ops/op_util.h"
+
+enum { DECODE = 0, PROMPT = 1, CHUNK = KVANT_PAGE };
+
+static int takes_part(const kvant_seqs *seqs, int s, int phase)
+{
+    return (seqs->prompt[s] != 0) == phase && seqs->q0[s + 1] > seqs->q0[s];
+}
+
+static size_t state_floats(const kvant_gdn_args *a)
+{
+    return (size_t)a->hv * (size_t)a->dv * (size_t)a->dk;
+}
+
+/* shared: f32[n_seqs][hv][dv][dk] */
+static void gather(const kvant_gdn_args *a, int phase, int part, int parts, const kvant_work *work)
+{
+    const size_t n = state_floats(a);
+    int64_t lo, hi;
+
+    part_range(a->seqs.n_seqs, part, parts, &lo, &hi);
+    for (int s = (int)lo; s < hi; s++) {
+        float *state = (float *)work->shared + (size_t)s * n;
+
+        if (!takes_part(&a->seqs, s, phase))
+            continue;
+        if (a->seqs.slot_in[s] < 0)
+            memset(state, 0, n * sizeof(float));
+        else
+            memcpy(state, a->state + a->seqs.slot_in[s] * a->slot_stride, n * sizeof(float));
+    }
+}
+
+/* The inputs of token row i, value head v. */
+typedef struct token {
+    const float *q, *k, *v;
+    float g, beta;
+} token;
+
+static token token_at(const kvant_gdn_args *a, int i, int v)
+{
+    const int kh = a->interleaved ? v / (a->hv / a->hk) : v % a->hk;
+
+    return (token){a->q + i * a->ldq + (int64_t)kh * a->dk, a->k + i * a->ldk + (int64_t)kh * a->dk,
+                   a->v + i * a->ldv + (int64_t)v * a->dv, a->g[(int64_t)i * a->hv + v],
+                   a->beta[(int64_t)i * a->hv + v]};
+}
+
+static double dot(const float *x, const float *y, int n)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+/* One token of one value column. */
+static float step_column(const token *t, float *column, int j, int dk, double scale)
+{
+    const float decay = (float)exp((double)t->g);
+
+    for (int i = 0; i < dk; i++)
+        column[i] *= decay;
+    const float u = (float)((double)t->beta * ((double)t->v[j] - dot(column, t->k, dk)));
+    for (int i = 0; i < dk; i++)
+        column[i] += t->k[i] * u;
+    return (float)(scale * dot(column, t->q, dk));
+}
+
+static void step_head(const kvant_gdn_args *a, int s, int v, float *state, const kvant_work *work)
+{
+    const double scale = 1.0 / sqrt((double)a->dk);
+
+    (void)work;
+    for (int i = a->seqs.q0[s]; i < a->seqs.q0[s + 1]; i++) {
+        const token t = token_at(a, i, v);
+        float *o = a->o + ((int64_t)i * a->hv + v) * a->dv;
+
+        for (int j = 0; j < a->dv; j++)
+            o[j] = step_column(&t, state + (size_t)j * (size_t)a->dk, j, a->dk, scale);
+    }
+}
+
+/* Scratch of one chunk, double: cumulative gates c[C]; a[C][C] = beta_t D <k_t,k_j>; p[C][C] = D <q_t,k_j>; u[C][dv]. */
+typedef struct chunk {
+    double *c, *a, *p, *u;
+} chunk;
+
+/* Rows lo..lo+n-1 of one head: the gram matrices with their decays.  Only exp(c_t - c_j) with j <= t: never overflows. */
+static void chunk_grams(const kvant_gdn_args *a, int v, int lo, int n, const chunk *w)
+{
+    double sum = 0.0;
+
+    for (int t = 0; t < n; t++)
+        w->c[t] = sum += (double)token_at(a, lo + t, v).g;
+    for (int t = 0; t < n; t++) {
+        const token x = token_at(a, lo + t, v);
+
+        for (int j = 0; j <= t; j++) {
+            const token y = token_at(a, lo + j, v);
+            const double decay = exp(w->c[t] - w->c[j]);
+
+            w->a[t * CHUNK + j] = (double)x.beta * decay * dot(x.k, y.k, a->dk);
+            w->p[t * CHUNK + j] = decay * dot(x.q, y.k, a->dk);
+        }
+    }
+}
+
+/* One value column j: U by forward substitution, the outputs, then the state. */
+static void chunk_column(const kvant_gdn_args *a, int v, int lo, int n, int j, float *column, const chunk *w)
+{
+    const double scale = 1.0 / sqrt((double)a->dk);
+    double *u = w->u;
+
+    for (int t = 0; t < n; t++) {
+        const token x = token_at(a, lo + t, v);
+        double r = (double)x.beta * ((double)x.v[j] - exp(w->c[t]) * dot(column, x.k, a->dk));
+        double o = exp(w->c[t]) * dot(column, x.q, a->dk);
+
+        for (int m = 0; m < t; m++)
+            r -= w->a[t * CHUNK + m] * u[m];
+        u[t] = r;
+        for (int m = 0; m <= t; m++)
+            o += w->p[t * CHUNK + m] * u[m];
+        a->o[((int64_t)(lo + t) * a->hv + v) * a->dv + j] = (float)(scale * o);
+    }
+    for (int i = 0; i < a->dk; i++) {
+        double sum = exp(w->c[n - 1]) * (double)column[i];
+
+        for (int t = 0; t < n; t++)
+            sum += exp(w->c[n - 1] - w->c[t]) * (double)token_at(a, lo + t, v).k[i] * u[t];
+        column[i] = (float)sum;
+    }
+}
+
+/* Chunks end where (position + 1) % CHUNK == 0, so the result does not depend on how a prompt was cut on that grid. */
+static void chunk_head(const kvant_gdn_args *a, int s, int v, float *state, const kvant_work *work)
+{
+    double *p = work->local;
+    const chunk w = {p, p + CHUNK, p + CHUNK + CHUNK * CHUNK, p + CHUNK + 2 * CHUNK * CHUNK};
+    const int end = a->seqs.q0[s + 1];
+
+    for (int lo = a->seqs.q0[s], n; lo < end; lo += n) {
+        n = CHUNK - (a->seqs.pos0[s] + lo - a->seqs.q0[s]) % CHUNK;
+        if (n > end - lo)
+            n = end - lo;
+        chunk_grams(a, v, lo, n, &w);
+        for (int j = 0; j < a->dv; j++)
+            chunk_column(a, v, lo, n, j, state + (size_t)j * (size_t)a->dk, &w);
+    }
+}
+
+static void run(const kvant_gdn_args *a, int phase, int part, int parts, const kvant_work *work)
+{
+    const size_t n = state_floats(a), head = (size_t)a->dv * (size_t)a->dk;
+    int64_t lo, hi;
+
+    part_range((int64_t)a->seqs.n_seqs * a->hv, part, parts, &lo, &hi);
+    for (int64_t unit = lo; unit < hi; unit++) {
+        const int s = (int)(unit / a->hv), v = (int)(unit % a->hv);
+        float *state = (float *)work->shared + (size_t)s * n + (size_t)v * head;
+
+        if (!takes_part(&a->seqs, s, phase))
+            continue;
+        if (phase == PROMPT)
+            chunk_head(a, s, v, state, work);
+        else
+            step_head(a, s, v, state, work);
+        memcpy(a->state + a->seqs.slot_out[s] * a->slot_stride + (size_t)v * head, state, head * sizeof(float));
+    }
+}
+
+static size_t gdn_shared(const void *args)
+{
+    const kvant_gdn_args *a = args;
+
+    return (size_t)a->seqs.n_seqs * state_floats(a) * sizeof(float);
+}
+
+static size_t gdn_local(const void *args)
+{
+    (void)args;
+    return (size_t)(2 * CHUNK + 2 * CHUNK * CHUNK) * sizeof(double);
+}
+
+static void step_gather(const void *args, int part, int parts, const kvant_work *work)
+{
+    gather(args, DECODE, part, parts, work);
+}
+
+static void step_run(const void *args, int part, int parts, const kvant_work *work)
+{
+    run(args, DECODE, part, parts, work);
+}
+
+static void chunk_gather(const void *args, int part, int parts, const kvant_work *work)
+{
+    gather(args, PROMPT, part, parts, work);
+}
+
+static void chunk_run(const void *args, int part, int parts, const kvant_work *work)
+{
+    run(args, PROMPT, part, parts, work);
+}
+
+const kvant_cpu_kernel kvant_gdn_step_ref = {.stages = 2, .fn = {step_gather, step_run}, .shared_bytes = gdn_shared};
+const kvant_cpu_kernel kvant_gdn_chunk_ref = {
+    .stages = 2, .fn = {chunk_gather, chunk_run}, .shared_bytes = gdn_shared, .local_bytes = gdn_local};
