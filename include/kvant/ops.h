@@ -158,13 +158,13 @@ typedef struct kvant_attn_score_args {
     int tail_pages;
 } kvant_attn_score_args;
 
-/* Depthwise causal conv over time + SiLU.  x f32[n_tokens][c]; w f32[c][k] (tap fastest, last tap = current token);
+/* Depthwise causal conv over time + SiLU.  x f32[n_tokens][ldx], c channels; w f32[c][k] (tap fastest, last tap = current token);
  * state f32[slot][c][k-1], oldest first, of PRE-conv inputs; y f32[n_tokens][c].
  * s = 0; s += window[j]*w[j], j ascending; s += 0.0f; y = s / (1 + exp(-s)).
  * Reads slot_in of every sequence before any write; writes the last k-1 inputs to slot_out.
  * conv_step takes decode sequences, conv_chunk prompt sequences; each ignores the other's rows. */
 typedef struct kvant_conv_args {
-    kvant_seqs seqs; const float *x; const float *w; float *state; float *y; int c, k; int64_t slot_stride;
+    kvant_seqs seqs; const float *x; const float *w; float *state; float *y; int c, k; int64_t slot_stride; int64_t ldx;
 } kvant_conv_args;
 
 /* g = a * softplus(alpha + dt), beta = sigmoid(beta): f32[n][h]; a, dt f32[h]; in place (alpha -> g). */

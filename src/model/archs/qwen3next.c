@@ -1,0 +1,35 @@
+/* archs/qwen3next.c: Qwen3-Next hybrid with routed experts and a shared expert (interleaved head map).
+ * Layer l is full attention iff (l+1) % full_attention_interval == 0, else Gated DeltaNet.  Spec engine 2.2. */
+#include "model/build.h"
+
+static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
+{
+    hp->qk_norm = 1;
+    hp->rope_neox = 1;             /* interleaved M-RoPE equals NEOX for text */
+    hp->attn_gate = 1;
+    hp->ffn_norm_name = "post_attention_norm";
+    hp->gdn_interleaved = 1;
+    KVANT_TRY(read_gdn_shapes(g, hp, diag));
+    return read_moe_shapes(g, hp, 1, diag);
+}
+
+static int layer(kvant_model *m, int l, kvant_diag *diag)
+{
+    int full = (l + 1) % m->hp.full_interval == 0;
+    KVANT_TRY(full ? request_attention(m, l, diag) : request_gdn(m, l, diag));
+    return request_ffn_moe(m, l, diag);
+}
+
+static void build(builder *b, int l)
+{
+    const layer_weights *w = &b->m->layers[l];
+    build_norm(b, w->attn_norm);
+    if (w->is_attn)
+        build_attention(b, l);
+    else
+        build_gdn(b, l);
+    build_norm(b, w->ffn_norm);
+    build_ffn_moe(b, l);
+}
+
+const arch_def arch_qwen3next = { "qwen3next", shapes, layer, build };

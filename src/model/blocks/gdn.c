@@ -1,0 +1,183 @@
+/* blocks/gdn.c: the Gated DeltaNet block: projections, causal conv, normalised q and k, gates, the recurrence, gated norm,
+ * output projection.  Spec engine 1.3 and 2.2; state lives in one permanent slot per sequence. */
+#include <stdio.h>
+
+#include "base/error.h"
+#include "model/build.h"
+
+static int read_u32(const gguf *g, const char *arch, const char *suffix, int required, int *v, kvant_diag *diag)
+{
+    char key[96];
+    uint32_t u = (uint32_t)*v;
+    snprintf(key, sizeof key, "%s.%s", arch, suffix);
+    KVANT_TRY(gguf_u32(g, key, required, &u, diag));
+    if (u > 1u << 24)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %u, wanted at most %d", key, u, 1 << 24);
+    *v = (int)u;
+    return KVANT_OK;
+}
+
+int read_gdn_shapes(const gguf *g, hparams *hp, kvant_diag *diag)
+{
+    gguf_str name;
+    char arch[32];
+    int inner = 0;
+
+    KVANT_TRY(gguf_string(g, "general.architecture", 1, &name, diag));
+    snprintf(arch, sizeof arch, "%.*s", (int)name.n, name.s);
+    hp->full_interval = 4;
+    KVANT_TRY(read_u32(g, arch, "ssm.conv_kernel", 1, &hp->conv_k, diag));
+    KVANT_TRY(read_u32(g, arch, "ssm.state_size", 1, &hp->gdn_dk, diag));
+    KVANT_TRY(read_u32(g, arch, "ssm.group_count", 1, &hp->gdn_hk, diag));
+    KVANT_TRY(read_u32(g, arch, "ssm.time_step_rank", 1, &hp->gdn_hv, diag));
+    KVANT_TRY(read_u32(g, arch, "ssm.inner_size", 1, &inner, diag));
+    KVANT_TRY(read_u32(g, arch, "full_attention_interval", 0, &hp->full_interval, diag));
+    if (hp->conv_k < 2 || hp->conv_k > 8)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s.ssm.conv_kernel: %d, wanted 2 to 8", arch, hp->conv_k);
+    if (hp->gdn_dk < 1 || hp->gdn_dk > 256 || hp->gdn_hk < 1 || hp->gdn_hk > 1024 || hp->gdn_hv < 1 || hp->gdn_hv > 1024)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s.ssm: state_size %d, group_count %d, time_step_rank %d out of range", arch,
+                          hp->gdn_dk, hp->gdn_hk, hp->gdn_hv);
+    if (hp->gdn_hv % hp->gdn_hk != 0 || inner % hp->gdn_hv != 0 || inner / hp->gdn_hv != hp->gdn_dk)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s.ssm: inner_size %d, time_step_rank %d, group_count %d, state_size %d disagree",
+                          arch, inner, hp->gdn_hv, hp->gdn_hk, hp->gdn_dk);
+    if (hp->full_interval < 1)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s.full_attention_interval: 0, wanted at least 1", arch);
+    hp->gdn_dv = hp->gdn_dk;
+    return KVANT_OK;
+}
+
+static int64_t channels(const hparams *hp)
+{
+    return 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + (int64_t)hp->gdn_hv * hp->gdn_dv;
+}
+
+/* qwen3next stores beta and alpha in one matrix, grouped per key head: r betas, then r alphas. */
+static int request_grouped_ba(kvant_model *m, int l, kvant_diag *diag)
+{
+    const hparams *hp = &m->hp;
+    layer_weights *w = &m->layers[l];
+    weight_seg beta[1024], alpha[1024];
+    int r = hp->gdn_hv / hp->gdn_hk, ba;
+    char name[80];
+
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_ba.weight", hp->n_embd, 2 * hp->gdn_hv, 1, WEIGHT_REQUIRED, &ba, diag));
+    for (int h = 0; h < hp->gdn_hk; h++) {
+        beta[h] = (weight_seg){ 0, 2 * (int64_t)r * h, r };
+        alpha[h] = (weight_seg){ 0, 2 * (int64_t)r * h + r, r };
+    }
+    snprintf(name, sizeof name, "blk.%d.ssm_ba.weight (beta)", l);
+    KVANT_TRY(weight_rows(m, name, ba, beta, hp->gdn_hk, hp->gdn_hv, &w->gdn_beta, diag));
+    snprintf(name, sizeof name, "blk.%d.ssm_ba.weight (alpha)", l);
+    return weight_rows(m, name, ba, alpha, hp->gdn_hk, hp->gdn_hv, &w->gdn_alpha, diag);
+}
+
+/* Old qwen3next files: one matrix grouped per key head as [q dk, k dk, v r*dv, z r*dv]. */
+static int request_grouped_qkvz(kvant_model *m, int l, int in, kvant_diag *diag)
+{
+    const hparams *hp = &m->hp;
+    layer_weights *w = &m->layers[l];
+    weight_seg segs[4 * 1024];
+    int64_t dk = hp->gdn_dk, rv = (int64_t)(hp->gdn_hv / hp->gdn_hk) * hp->gdn_dv, group = 2 * dk + 2 * rv;
+    int hk = hp->gdn_hk;
+    char name[80];
+
+    for (int h = 0; h < hk; h++) {
+        segs[h] = (weight_seg){ 0, h * group, dk };
+        segs[hk + h] = (weight_seg){ 0, h * group + dk, dk };
+        segs[2 * hk + h] = (weight_seg){ 0, h * group + 2 * dk, rv };
+        segs[3 * hk + h] = (weight_seg){ 0, h * group + 2 * dk + rv, rv };
+    }
+    snprintf(name, sizeof name, "blk.%d.ssm_in.weight (ungrouped)", l);
+    return weight_rows(m, name, in, segs, 4 * hk, channels(hp) + (int64_t)hp->gdn_hv * hp->gdn_dv, &w->gdn_in, diag);
+}
+
+static int request_projections(kvant_model *m, int l, kvant_diag *diag)
+{
+    const hparams *hp = &m->hp;
+    layer_weights *w = &m->layers[l];
+    int64_t e = hp->n_embd, dv_all = (int64_t)hp->gdn_hv * hp->gdn_dv;
+    char name[80];
+    int old;
+
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_in.weight", e, channels(hp) + dv_all, 1, WEIGHT_OPTIONAL, &old, diag));
+    if (old >= 0)
+        return request_grouped_qkvz(m, l, old, diag);
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_qkv.weight", e, channels(hp), 1, WEIGHT_REQUIRED, &w->gdn_qkv, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_gate.weight", e, dv_all, 1, WEIGHT_REQUIRED, &w->gdn_z, diag));
+    snprintf(name, sizeof name, "blk.%d.attn_qkv+gate.weight", l);
+    return weight_join(m, name, (int[]){ w->gdn_qkv, w->gdn_z }, 2, &w->gdn_in, diag);
+}
+
+int request_gdn(kvant_model *m, int l, kvant_diag *diag)
+{
+    const hparams *hp = &m->hp;
+    layer_weights *w = &m->layers[l];
+    int64_t e = hp->n_embd, dv_all = (int64_t)hp->gdn_hv * hp->gdn_dv;
+    int grouped = hp->gdn_interleaved;
+
+    w->is_attn = 0;
+    KVANT_TRY(request_projections(m, l, diag));
+    if (grouped) {
+        KVANT_TRY(request_grouped_ba(m, l, diag));
+    } else {
+        KVANT_TRY(weight_layer_matrix(m, l, "ssm_beta.weight", e, hp->gdn_hv, 1, WEIGHT_REQUIRED, &w->gdn_beta, diag));
+        KVANT_TRY(weight_layer_matrix(m, l, "ssm_alpha.weight", e, hp->gdn_hv, 1, WEIGHT_REQUIRED, &w->gdn_alpha, diag));
+    }
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d.weight", channels(hp) * hp->conv_k, WEIGHT_REQUIRED, &w->conv, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_dt.bias", hp->gdn_hv, WEIGHT_REQUIRED, &w->dt, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_a", hp->gdn_hv, WEIGHT_REQUIRED, &w->a, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_norm.weight", hp->gdn_dv, WEIGHT_REQUIRED, &w->ssm_norm, diag));
+    return weight_layer_matrix(m, l, "ssm_out.weight", dv_all, e, 1, WEIGHT_REQUIRED, &w->ssm_out, diag);
+}
+
+static void project(builder *b, const layer_weights *w, int ld)
+{
+    int e = b->m->hp.n_embd, c = (int)channels(&b->m->hp), hv = b->m->hp.gdn_hv;
+
+    if (w->gdn_in >= 0) {
+        build_matmul(b, w->gdn_in, b->buf.a, e, b->buf.qkv, ld, b->n);
+    } else {
+        build_matmul(b, w->gdn_qkv, b->buf.a, e, b->buf.qkv, ld, b->n);
+        build_matmul(b, w->gdn_z, b->buf.a, e, b->buf.qkv + c, ld, b->n);
+    }
+    build_matmul(b, w->gdn_beta, b->buf.a, e, b->buf.beta, hv, b->n);
+    build_matmul(b, w->gdn_alpha, b->buf.a, e, b->buf.alpha, hv, b->n);
+}
+
+static void recur(builder *b, int l, const layer_weights *w, int ld)
+{
+    const hparams *hp = &b->m->hp;
+    int c = (int)channels(hp), qk = hp->gdn_hk * hp->gdn_dk;
+    float *y = b->buf.att;
+    const kvant_conv_args conv = { b->seqs, b->buf.qkv, b->vec[w->conv], b->conv_state[l], y, c, hp->conv_k,
+                                   b->conv_stride, ld };
+    const kvant_gdn_args gdn = { b->seqs, y, y + qk, y + 2 * qk, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o,
+                                 hp->gdn_hk, hp->gdn_hv, hp->gdn_dk, hp->gdn_dv, hp->gdn_interleaved, c, c, c,
+                                 b->gdn_stride };
+
+    if (b->any_prompt)
+        build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);
+    if (b->any_decode)
+        build_emit(b, KVANT_OP_CONV_STEP, &conv, sizeof conv);
+    BUILD(b, NORM_L2, { y, hp->rms_eps, b->n, 2 * hp->gdn_hk, hp->gdn_dk, c, hp->gdn_dk });
+    BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv });
+    if (b->any_prompt)
+        build_emit(b, KVANT_OP_GDN_CHUNK, &gdn, sizeof gdn);
+    if (b->any_decode)
+        build_emit(b, KVANT_OP_GDN_STEP, &gdn, sizeof gdn);
+}
+
+void build_gdn(builder *b, int l)
+{
+    const hparams *hp = &b->m->hp;
+    const layer_weights *w = &b->m->layers[l];
+    int c = (int)channels(hp), width = hp->gdn_hv * hp->gdn_dv, ld = c + width;
+
+    project(b, w, ld);
+    recur(b, l, w, ld);
+    BUILD(b, NORM_GATED, { b->buf.o, b->buf.qkv + c, b->vec[w->ssm_norm], b->buf.o, hp->rms_eps, b->n, hp->gdn_hv, hp->gdn_dv,
+                           ld });
+    const float *o = build_keep_output_rows(b, l, b->buf.o, width, b->buf.keep);
+    build_matmul(b, w->ssm_out, o, width, b->buf.delta, hp->n_embd, b->rows);
+    b->have_delta = 1;
+}

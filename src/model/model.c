@@ -1,0 +1,336 @@
+/* model.c: opens a model: shapes, tensor table, tokenizer, template family; and the public text functions over them.
+ * Reads no weight data. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/build.h"
+#include "model/model.h"
+
+#define KVANT_ARCH(symbol) extern const arch_def arch_##symbol;
+#include "model/archs.def"
+#undef KVANT_ARCH
+
+#define KVANT_ARCH(symbol) &arch_##symbol,
+static const arch_def *const arch_list[] = {
+#include "model/archs.def"
+};
+#undef KVANT_ARCH
+
+enum { N_ARCHS = sizeof arch_list / sizeof arch_list[0] };
+
+const arch_def *arch_find(const char *name, size_t n)
+{
+    for (int i = 0; i < N_ARCHS; i++)
+        if (strlen(arch_list[i]->name) == n && memcmp(arch_list[i]->name, name, n) == 0)
+            return arch_list[i];
+    return NULL;
+}
+
+void arch_names(char *buf, size_t cap)
+{
+    buf[0] = 0;
+    for (int i = 0; i < N_ARCHS; i++) {
+        strncat(buf, i ? " " : "", cap - strlen(buf) - 1);
+        strncat(buf, arch_list[i]->name, cap - strlen(buf) - 1);
+    }
+}
+
+/* ---- common keys ---- */
+
+typedef struct key_reader {
+    const gguf *g;
+    const char *arch;
+    kvant_diag *diag;
+} key_reader;
+
+static int read_int(const key_reader *r, const char *suffix, int required, int min, int max, int *v)
+{
+    char key[96];
+    uint32_t u = (uint32_t)*v;
+    snprintf(key, sizeof key, "%s.%s", r->arch, suffix);
+    KVANT_TRY(gguf_u32(r->g, key, required, &u, r->diag));
+    if (u < (uint32_t)min || u > (uint32_t)max)
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %u, wanted %d to %d", key, u, min, max);
+    *v = (int)u;
+    return KVANT_OK;
+}
+
+/* head_count_kv may be an array with one value per layer: equal values are accepted (0 marks a layer without attention). */
+static int read_heads_kv(const key_reader *r, hparams *hp)
+{
+    char key[96];
+    int32_t per_layer[MODEL_MAX_LAYERS];
+    int n = 0, found = 0;
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", r->arch);
+    const gguf_kv *kv = gguf_find(r->g, key);
+
+    hp->n_head_kv = hp->n_head;
+    if (!kv || kv->type != GGUF_ARRAY)
+        return read_int(r, "attention.head_count_kv", 0, 1, 1 << 16, &hp->n_head_kv);
+    KVANT_TRY(gguf_i32s(r->g, key, 1, per_layer, MODEL_MAX_LAYERS, &n, r->diag));
+    for (int i = 0; i < n; i++) {
+        if (per_layer[i] == 0)
+            continue;
+        if (per_layer[i] < 0 || (found && per_layer[i] != found))
+            return kvant_fail(r->diag, KVANT_EUNSUPPORTED, "%s: layer %d has %d, others %d; wanted one value for all", key, i,
+                              per_layer[i], found);
+        found = per_layer[i];
+    }
+    if (!found)
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: no layer has heads", key);
+    hp->n_head_kv = found;
+    return KVANT_OK;
+}
+
+static int read_scaling(const key_reader *r, hparams *hp)
+{
+    char key[96];
+    gguf_str type = { "none", 4 };
+    hp->rope_linear = 1.0f;
+    hp->rope_mscale = 1.0f;
+    snprintf(key, sizeof key, "%s.rope.scaling.type", r->arch);
+    KVANT_TRY(gguf_string(r->g, key, 0, &type, r->diag));
+    if (type.n == 4 && memcmp(type.s, "none", 4) == 0)
+        return KVANT_OK;
+    if (type.n != 6 || memcmp(type.s, "linear", 6) != 0)
+        return kvant_fail(r->diag, KVANT_EUNSUPPORTED, "%s: \"%.*s\" is not supported; wanted none or linear", key,
+                          (int)(type.n < 40 ? type.n : 40), type.s);
+    snprintf(key, sizeof key, "%s.rope.scaling.factor", r->arch);
+    KVANT_TRY(gguf_f32(r->g, key, 1, &hp->rope_linear, r->diag));
+    if (!(hp->rope_linear >= 1e-3f && hp->rope_linear <= 1e6f))
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %g, wanted 0.001 to 1e6", key, (double)hp->rope_linear);
+    return KVANT_OK;
+}
+
+static int read_rope(const key_reader *r, hparams *hp)
+{
+    char key[96];
+    hp->n_rot = hp->d_k;
+    hp->rope_base = 10000.0f;
+    KVANT_TRY(read_int(r, "rope.dimension_count", 0, 2, hp->d_k, &hp->n_rot));
+    if (hp->n_rot % 2)
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s.rope.dimension_count: %d, wanted an even number", r->arch, hp->n_rot);
+    snprintf(key, sizeof key, "%s.rope.freq_base", r->arch);
+    KVANT_TRY(gguf_f32(r->g, key, 0, &hp->rope_base, r->diag));
+    if (!(hp->rope_base >= 1.0f && hp->rope_base <= 1e12f))
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %g, wanted 1 to 1e12", key, (double)hp->rope_base);
+    return read_scaling(r, hp);
+}
+
+static int read_attention(const key_reader *r, hparams *hp)
+{
+    char key[96];
+    KVANT_TRY(read_int(r, "attention.head_count", 1, 1, 1 << 16, &hp->n_head));
+    KVANT_TRY(read_heads_kv(r, hp));
+    if (hp->n_head % hp->n_head_kv)
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: head_count %d is not a multiple of head_count_kv %d", r->arch, hp->n_head,
+                          hp->n_head_kv);
+    hp->d_k = hp->n_embd / hp->n_head;
+    KVANT_TRY(read_int(r, "attention.key_length", 0, 1, MODEL_MAX_HEAD_DIM, &hp->d_k));
+    hp->d_v = hp->d_k;
+    KVANT_TRY(read_int(r, "attention.value_length", 0, 1, MODEL_MAX_HEAD_DIM, &hp->d_v));
+    if (hp->d_k < 1 || hp->d_k > MODEL_MAX_HEAD_DIM)
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: head size %d, wanted 1 to %d", r->arch, hp->d_k, MODEL_MAX_HEAD_DIM);
+    hp->attn_scale = 1.0f / sqrtf((float)hp->d_k);
+    snprintf(key, sizeof key, "%s.attention.scale", r->arch);
+    KVANT_TRY(gguf_f32(r->g, key, 0, &hp->attn_scale, r->diag));
+    if (!(hp->attn_scale > 0 && hp->attn_scale < 1e6f))
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %g, wanted a positive number", key, (double)hp->attn_scale);
+    return read_rope(r, hp);
+}
+
+static int read_common(const key_reader *r, hparams *hp)
+{
+    char key[96];
+    int nextn = 0;
+    hp->n_ctx_train = 2048;
+    hp->ffn_norm_name = "ffn_norm";
+    KVANT_TRY(read_int(r, "block_count", 1, 1, MODEL_MAX_LAYERS, &hp->n_layer));
+    KVANT_TRY(read_int(r, "nextn_predict_layers", 0, 0, hp->n_layer - 1, &nextn));
+    hp->n_layer -= nextn;          /* multi-token-prediction blocks come last and are not part of the trunk */
+    KVANT_TRY(read_int(r, "embedding_length", 1, 1, 1 << 20, &hp->n_embd));
+    KVANT_TRY(read_int(r, "context_length", 0, 1, 1 << 28, &hp->n_ctx_train));
+    KVANT_TRY(read_int(r, "feed_forward_length", 0, 0, 1 << 22, &hp->n_ff));
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", r->arch);
+    KVANT_TRY(gguf_f32(r->g, key, 1, &hp->rms_eps, r->diag));
+    if (!(hp->rms_eps > 0 && hp->rms_eps < 1))
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %g, wanted a number between 0 and 1", key, (double)hp->rms_eps);
+    return read_attention(r, hp);
+}
+
+/* ---- opening ---- */
+
+static int check_widths(const kvant_model *m, kvant_diag *diag)
+{
+    const hparams *hp = &m->hp;
+    int64_t q = (int64_t)hp->n_head * hp->d_k * 2, c = 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + 2 * (int64_t)hp->gdn_hv * hp->gdn_dv;
+    int64_t f = 2 * (int64_t)(hp->n_ff_exp > 0 ? hp->n_ff_exp : 1) * (hp->n_expert_used > 0 ? hp->n_expert_used : 1);
+    if (q > 1 << 24 || c > 1 << 24 || f > 1 << 26)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: a layer is too wide (query %lld, recurrent %lld, experts %lld)", m->arch_name,
+                          (long long)q, (long long)c, (long long)f);
+    if (!hp->n_expert && hp->n_ff < 1)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s.feed_forward_length: %d, wanted at least 1", m->arch_name, hp->n_ff);
+    return KVANT_OK;
+}
+
+static int request_globals(kvant_model *m, kvant_diag *diag)
+{
+    hparams *hp = &m->hp;
+    const gguf_tensor *embd = gguf_tensor_find(m->file, "token_embd.weight");
+    if (!embd)
+        return kvant_fail(diag, KVANT_EFORMAT, "tensor token_embd.weight: missing");
+    if (embd->ne[1] < 1 || embd->ne[1] > 1 << 24)
+        return kvant_fail(diag, KVANT_EFORMAT, "token_embd.weight: %lld rows, wanted 1 to %d", (long long)embd->ne[1], 1 << 24);
+    hp->n_vocab = (int)embd->ne[1];
+    KVANT_TRY(weight_matrix(m, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, WEIGHT_REQUIRED, &m->token_embd, diag));
+    KVANT_TRY(weight_vector(m, "output_norm.weight", hp->n_embd, WEIGHT_REQUIRED, &m->output_norm, diag));
+    KVANT_TRY(weight_matrix(m, "output.weight", hp->n_embd, hp->n_vocab, 1, WEIGHT_OPTIONAL, &m->output, diag));
+    if (m->output < 0)
+        m->output = m->token_embd;  /* tied embeddings */
+    return weight_vector(m, "rope_freqs.weight", hp->n_rot / 2, WEIGHT_OPTIONAL, &hp->rope_freqs, diag);
+}
+
+static int request_layers(kvant_model *m, kvant_diag *diag)
+{
+    int n = m->hp.n_layer;
+    char name[80];
+    m->layers = kvant_calloc((size_t)n, sizeof *m->layers);
+    if (!m->layers)
+        return kvant_fail(diag, KVANT_ENOMEM, "model: out of memory for %d layers", n);
+    for (int l = 0; l < n; l++) {
+        layer_weights *w = &m->layers[l];
+        memset(w, -1, sizeof *w);          /* every id -1: absent */
+        snprintf(name, sizeof name, "%s.weight", m->hp.ffn_norm_name);
+        KVANT_TRY(weight_layer_vector(m, l, "attn_norm.weight", m->hp.n_embd, WEIGHT_REQUIRED, &w->attn_norm, diag));
+        KVANT_TRY(weight_layer_vector(m, l, name, m->hp.n_embd, WEIGHT_REQUIRED, &w->ffn_norm, diag));
+        KVANT_TRY(m->arch->layer(m, l, diag));
+    }
+    return KVANT_OK;
+}
+
+static void fill_info(kvant_model *m)
+{
+    const hparams *hp = &m->hp;
+    kvant_model_info *o = &m->info;
+    int64_t params = 0, bytes = 0, best = 0;
+    const char *type = "?";
+    int block, tb;
+
+    for (int i = 0; i < gguf_tensor_count(m->file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(m->file, i);
+        params += t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
+        bytes += (int64_t)t->bytes;
+        if ((int64_t)t->bytes > best && t->n_dims >= 2) {
+            best = (int64_t)t->bytes;
+            kvant_ggml_type_info(t->type, &type, &block, &tb);
+        }
+    }
+    snprintf(m->desc, sizeof m->desc, "%s %.1f M %s", m->arch_name, (double)params / 1e6, type);
+    o->arch = m->arch_name;
+    o->name = m->name;
+    o->desc = m->desc;
+    o->n_layer = hp->n_layer;
+    o->n_embd = hp->n_embd;
+    o->n_vocab = hp->n_vocab;
+    o->n_ctx_train = hp->n_ctx_train;
+    o->n_head = hp->n_head;
+    o->n_head_kv = hp->n_head_kv;
+    o->d_k = hp->d_k;
+    o->d_v = hp->d_v;
+    for (int l = 0; l < hp->n_layer; l++)
+        o->n_attn_layers += m->layers[l].is_attn;
+    o->n_gdn_layers = hp->n_layer - o->n_attn_layers;
+    o->gdn_hk = hp->gdn_hk;
+    o->gdn_hv = hp->gdn_hv;
+    o->gdn_dk = hp->gdn_dk;
+    o->gdn_dv = hp->gdn_dv;
+    o->conv_k = hp->conv_k;
+    o->n_expert = hp->n_expert;
+    o->n_expert_used = hp->n_expert_used;
+    o->n_params = params;
+    o->weight_bytes = bytes;
+    o->file_bytes = gguf_file_bytes(m->file);
+    int64_t channels = 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + (int64_t)hp->gdn_hv * hp->gdn_dv;
+    o->state_bytes = 4 * o->n_gdn_layers * ((int64_t)hp->gdn_hv * hp->gdn_dk * hp->gdn_dv + channels * (hp->conv_k - 1));
+    if (o->n_gdn_layers == 0)
+        o->state_bytes = 0;
+}
+
+static int open_shapes(kvant_model *m, kvant_diag *diag)
+{
+    gguf_str arch_name, name = { "", 0 };
+    char known[128];
+
+    KVANT_TRY(gguf_string(m->file, "general.architecture", 1, &arch_name, diag));
+    m->arch = arch_find(arch_name.s, arch_name.n);
+    if (!m->arch) {
+        arch_names(known, sizeof known);
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "general.architecture: \"%.*s\" is not supported; wanted one of: %s",
+                          (int)(arch_name.n < 40 ? arch_name.n : 40), arch_name.s, known);
+    }
+    snprintf(m->arch_name, sizeof m->arch_name, "%s", m->arch->name);
+    KVANT_TRY(gguf_string(m->file, "general.name", 0, &name, diag));
+    snprintf(m->name, sizeof m->name, "%.*s", (int)(name.n < 90 ? name.n : 90), name.s);
+    const key_reader r = { m->file, m->arch->name, diag };
+    KVANT_TRY(read_common(&r, &m->hp));
+    KVANT_TRY(m->arch->shapes(m->file, &m->hp, diag));
+    KVANT_TRY(check_widths(m, diag));
+    KVANT_TRY(request_globals(m, diag));
+    return request_layers(m, diag);
+}
+
+static int open_text(kvant_model *m, const char *template_name, kvant_diag *diag)
+{
+    KVANT_TRY(tokenizer_open(m->file, &m->tok, diag));
+    if (tokenizer_count(m->tok) > m->hp.n_vocab)
+        return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens: %d tokens, token_embd.weight has %d rows",
+                          tokenizer_count(m->tok), m->hp.n_vocab);
+    int code = chat_family_choose(m->file, template_name, &m->chat, &m->chat_from_file, &m->chat_diag);
+    if (code < 0 && diag)
+        *diag = m->chat_diag;
+    return code;
+}
+
+int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_diag *diag)
+{
+    kvant_model *m = kvant_calloc(1, sizeof *m);
+    int code = KVANT_OK;
+
+    if (!m)
+        return kvant_fail(diag, KVANT_ENOMEM, "model: out of memory");
+    code = gguf_open(params->path, &m->file, diag);
+    if (code == KVANT_OK)
+        code = open_shapes(m, diag);
+    if (code == KVANT_OK)
+        code = open_text(m, params->chat_template, diag);
+    if (code < 0) {
+        kvant_model_close(m);
+        return code;
+    }
+    fill_info(m);
+    *out = m;
+    return KVANT_OK;
+}
+
+void kvant_model_close(kvant_model *m)
+{
+    if (!m)
+        return;
+    tokenizer_close(m->tok);
+    weight_specs_free(m);
+    kvant_free(m->layers);
+    gguf_close(m->file);
+    kvant_free(m);
+}
+
+const kvant_model_info *kvant_model_get_info(const kvant_model *m)
+{
+    return &m->info;
+}
+
+int kvant_model_layer_is_attn(const kvant_model *m, int layer)
+{
+    return layer >= 0 && layer < m->hp.n_layer && m->layers[layer].is_attn;
+}
