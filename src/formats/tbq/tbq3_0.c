@@ -14,9 +14,9 @@
 
 static const float centroids[8] = { TBQ3_CENTROIDS };
 
-static void tbq3_0_pack(float d, const int *code, uint8_t *bytes)
+static void tbq3_0_pack(uint16_t d, const int *code, uint8_t *bytes)
 {
-    store_u16(bytes, f32_to_half(d));
+    store_u16(bytes, d);
     for (int g = 0; g < 4; g++) {          /* 8 codes are 24 bits are 3 bytes */
         uint32_t word = 0;
         for (int j = 0; j < 8; j++)
@@ -31,13 +31,12 @@ static void tbq3_0_encode_group(const void *param, const float *x, uint8_t *byte
     float y[TBQ_BLOCK], d = tbq_precondition(x, y);
     int code[TBQ_BLOCK] = { 0 };
     (void)param;
-    (void)encoder;
     if (d != 0.0f) {
         float id = 1.0f / d;
         for (int j = 0; j < TBQ_BLOCK; j++)
             code[j] = tbq_nearest(centroids, 8, y[j] * id);
     }
-    tbq3_0_pack(d, code, bytes);
+    tbq3_0_pack(format_norm(d, encoder), code, bytes);
 }
 
 static void tbq3_0_decode_group(const void *param, const uint8_t *bytes, float *acc)

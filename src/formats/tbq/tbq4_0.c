@@ -13,9 +13,9 @@
 
 static const float centroids[16] = { TBQ4_CENTROIDS };
 
-static void tbq4_0_pack(float d, const int *code, uint8_t *bytes)
+static void tbq4_0_pack(uint16_t d, const int *code, uint8_t *bytes)
 {
-    store_u16(bytes, f32_to_half(d));
+    store_u16(bytes, d);
     for (int j = 0; j < 16; j++)
         bytes[2 + j] = (uint8_t)(code[j] | code[j + 16] << 4);
 }
@@ -25,13 +25,12 @@ static void tbq4_0_encode_group(const void *param, const float *x, uint8_t *byte
     float y[TBQ_BLOCK], d = tbq_precondition(x, y);
     int code[TBQ_BLOCK] = { 0 };
     (void)param;
-    (void)encoder;
     if (d != 0.0f) {
         float id = 1.0f / d;
         for (int j = 0; j < TBQ_BLOCK; j++)
             code[j] = tbq_nearest(centroids, 16, y[j] * id);
     }
-    tbq4_0_pack(d, code, bytes);
+    tbq4_0_pack(format_norm(d, encoder), code, bytes);
 }
 
 static void tbq4_0_decode_group(const void *param, const uint8_t *bytes, float *acc)
