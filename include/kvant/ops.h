@@ -26,6 +26,8 @@ enum { KVANT_PAGE = 64 };          /* tokens per KV page; also the prompt grid a
 /* Compute mode: f32 serves the contract; auto may use 16-bit or 8-bit activations and int8 queries. */
 enum kvant_compute { KVANT_COMPUTE_AUTO = 0, KVANT_COMPUTE_F32 = 1 };
 
+enum { KVANT_WEIGHT_EMBED = 1, KVANT_WEIGHT_MATMUL = 2 };
+
 /* A weight matrix W[n_expert][n_out][n_in] in a block type.  y = scale_e * (W_e x). */
 typedef struct kvant_weight {
     const kvant_wtype *type;
@@ -36,6 +38,7 @@ typedef struct kvant_weight {
     int n_scale;
     void *packed;                  /* the device's private layout, made by kvant_device weight_load; NULL before */
     const char *name;              /* "blk.0.attn_q.weight" */
+    int use;                       /* KVANT_WEIGHT_*: which ops read it; a device packs only for those */
 } kvant_weight;
 
 /* A ragged batch: sequence s owns token rows q0[s] .. q0[s+1]-1, at positions pos0[s] .. */
@@ -220,6 +223,7 @@ typedef struct kvant_cpu_kernel {
     kvant_op_fn fn[KVANT_MAX_STAGES];
     size_t (*shared_bytes)(const void *args);              /* NULL: 0 */
     size_t (*local_bytes)(const void *args);               /* NULL: 0 */
+    int (*first_stage)(const void *args);                  /* NULL: 0; earlier stages do nothing for these arguments */
 } kvant_cpu_kernel;
 
 /* The reference of an op, single part, scalar, written to be read (src/ops); every op has one. */
