@@ -1,0 +1,128 @@
+/* check_pool.c: the worker pool and the CPU list: parts, barriers, sleep and wake-up, bad thread counts, masks. */
+#include "support/check.h"
+
+#include <stdatomic.h>
+#include <time.h>
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/pool.h"
+
+enum { ROUNDS = 200, STAGES = 20, MAX_THREADS = 16 };
+
+typedef struct job {
+    pool *p;
+    int seen[MAX_THREADS];           /* plain ints: ThreadSanitizer reports a barrier that does not order them */
+    int sum[STAGES][MAX_THREADS];
+    int wrong[MAX_THREADS];
+} job;
+
+static void run_stages(void *arg, int part, int parts)
+{
+    job *j = arg;
+
+    j->seen[part]++;
+    for (int s = 0; s < STAGES; s++) {
+        int want = 0, got = 0;
+        j->sum[s][part] = part + s;
+        pool_barrier(j->p);
+        for (int i = 0; i < parts; i++) {
+            want += i + s;
+            got += j->sum[s][i];
+        }
+        j->wrong[part] += want != got;
+        pool_barrier(j->p);
+        j->sum[s][part] = -1000;     /* a thread that left the barrier early would read this */
+    }
+}
+
+static void check_stages(int threads)
+{
+    static job j;
+    int wrong = 0, ran = 0;
+
+    memset(&j, 0, sizeof j);
+    CHECK(pool_create(threads, &j.p, NULL) == KVANT_OK, "%d threads", threads);
+    CHECK(pool_threads(j.p) == threads, "%d", pool_threads(j.p));
+    for (int i = 0; i < ROUNDS; i++)
+        pool_run(j.p, run_stages, &j);
+    for (int i = 0; i < threads; i++) {
+        wrong += j.wrong[i];
+        ran += j.seen[i] == ROUNDS;
+    }
+    CHECK(wrong == 0, "%d threads: %d stages saw a neighbour's old value", threads, wrong);
+    CHECK(ran == threads, "%d threads: only %d ran every round", threads, ran);
+    pool_free(j.p);
+}
+
+static void count_part(void *arg, int part, int parts)
+{
+    (void)part;
+    (void)parts;
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static void check_sleep(void)
+{
+    struct timespec nap = { 0, 20 * 1000 * 1000 };
+    atomic_int count = 0;
+    pool *p = NULL;
+
+    CHECK(pool_create(4, &p, NULL) == KVANT_OK, "pool of 4");
+    for (int i = 0; i < 5; i++) {            /* long enough for every worker to fall asleep */
+        nanosleep(&nap, NULL);
+        pool_run(p, count_part, &count);
+    }
+    CHECK(atomic_load(&count) == 20, "%d parts ran, wanted 20", atomic_load(&count));
+    struct timespec c0, c1;
+    nanosleep(&nap, NULL);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &c0);
+    for (int i = 0; i < 5; i++)
+        nanosleep(&nap, NULL);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &c1);
+    double used = (double)(c1.tv_sec - c0.tv_sec) + 1e-9 * (double)(c1.tv_nsec - c0.tv_nsec);
+    CHECK(used < 0.02, "an idle pool used %.3f s of CPU in 0.1 s", used);
+    pool_free(p);
+    pool_free(NULL);
+}
+
+static void check_bad(void)
+{
+    kvant_diag diag = { "" };
+    pool *p = NULL;
+
+    CHECK(pool_create(0, &p, &diag) == KVANT_EINVAL, "0 threads");
+    CHECK(strstr(diag.text, "1 to 256") != NULL, "%s", diag.text);
+    CHECK(pool_create(257, &p, &diag) == KVANT_EINVAL && p == NULL, "257 threads");
+}
+
+static void check_cpu(void)
+{
+    char text[256];
+    uint32_t mask = 7;
+
+    CHECK(cpu_count() >= 1, "%d", cpu_count());
+    cpu_set_mask(CPU_AVX2);
+    CHECK((cpu_features() & ~(uint32_t)CPU_AVX2) == 0, "mask is not applied: %x", (unsigned)cpu_features());
+    cpu_set_mask(UINT32_MAX);
+    CHECK((cpu_features() & ~cpu_detected()) == 0, "a mask may only remove features");
+    cpu_features_text(CPU_AVX2 | CPU_AVX512, text, sizeof text);
+    CHECK(strcmp(text, "avx2 avx512") == 0, "%s", text);
+    cpu_features_text(CPU_AVX2 | CPU_AVX512, text, 4);
+    CHECK(strcmp(text, "avx") == 0, "%s", text);
+    CHECK(cpu_cap_find("ref", &mask) && mask == 0, "ref is the empty set");
+    CHECK(!cpu_cap_find("sse9", &mask), "unknown names are refused");
+    cpu_model_name(text, sizeof text);
+    CHECK(text[0] != 0, "a model name");
+}
+
+int main(void)
+{
+    static const int threads[] = { 1, 2, 3, 7 };
+
+    for (int i = 0; i < 4; i++)
+        check_stages(threads[i]);
+    check_sleep();
+    check_bad();
+    check_cpu();
+    return check_end("check_pool");
+}
