@@ -1,0 +1,123 @@
+/* cache_body.h: cache_write, page_seal and cache_read through the fastest kernels of the format; included by
+ * cache_<isa>.c after its vec header.  Units are (row, head) pairs. */
+#include <string.h>
+#include "ops/op_util.h"
+
+enum { ROW_FLOATS = KVANT_MAX_HEAD_DIM * 2 };   /* acc space of the widest format */
+
+static void to_half(const float *x, uint16_t *y, int d)
+{
+    int i = 0;
+
+    for (; i + VF_LANES <= d; i += VF_LANES)
+        vf_store_half(y + i, vf_load(x + i));
+    if (i < d) {
+        uint16_t tail[VF_LANES];
+
+        vf_store_half(tail, vf_load_n(x + i, d - i));
+        memcpy(y + i, tail, (size_t)(d - i) * sizeof(uint16_t));
+    }
+}
+
+static void from_half(const uint16_t *x, float *y, int d)
+{
+    int i = 0;
+
+    for (; i + VF_LANES <= d; i += VF_LANES)
+        vf_store(y + i, vf_load_half(x + i));
+    if (i < d) {
+        uint16_t tail[VF_LANES] = {0};
+
+        memcpy(tail, x + i, (size_t)(d - i) * sizeof(uint16_t));
+        vf_store_n(y + i, vf_load_half(tail), d - i);
+    }
+}
+
+/* Encodes d values; pad holds the zero-padded copy where the format's group does not divide d. */
+static void encode_row(const kvant_kv_side *side, const kvant_format_kernels *k, const float *x, uint8_t *row, int d,
+                       float *pad)
+{
+    const int dp = kvant_format_padded(side->fmt, d);
+
+    if (dp != d) {
+        memset(pad, 0, (size_t)dp * sizeof(float));
+        memcpy(pad, x, (size_t)d * sizeof(float));
+        x = pad;
+    }
+    k->encode(side->param, x, row, dp, side->encoder);
+}
+
+static void write_head(const kvant_cache_write_args *a, const kvant_format_kernels *k, int s, int pos, int h,
+                       const float *x, float *pad)
+{
+    const int j = pos / KVANT_PAGE, r = pos % KVANT_PAGE;
+    const int32_t t = kv_tail_page(&a->side, &a->seqs, s, j, j, 1);
+
+    if (t >= 0)
+        to_half(x, kv_tail_row(&a->side, t, a->h, h, r, a->d), a->d);
+    else
+        encode_row(&a->side, k, x, kv_row(&a->side, kv_page(&a->seqs, s, j), h, r), a->d, pad);
+}
+
+static void cache_write(const void *args, int part, int parts, const kvant_work *work)
+{
+    const kvant_cache_write_args *a = args;
+    const kvant_format_kernels *k = kvant_format_best(a->side.fmt);
+    int64_t lo, hi;
+    int s = 0;
+
+    part_range((int64_t)a->seqs.n_tokens * a->h, part, parts, &lo, &hi);
+    for (int64_t u = lo; u < hi; u++) {
+        const int i = (int)(u / a->h), h = (int)(u % a->h);
+
+        while (i >= a->seqs.q0[s + 1])
+            s++;
+        write_head(a, k, s, a->seqs.pos0[s] + i - a->seqs.q0[s], h, a->x + i * a->ldx + (int64_t)h * a->d, work->local);
+    }
+}
+
+static size_t cache_local(const void *args)
+{
+    (void)args;
+    return (size_t)ROW_FLOATS * 2 * sizeof(float);
+}
+
+const kvant_cpu_kernel VEC_KERNEL(cache_write) = {.stages = 1, .fn = {cache_write}, .local_bytes = cache_local};
+
+static void page_seal(const void *args, int part, int parts, const kvant_work *work)
+{
+    const kvant_page_seal_args *a = args;
+    const kvant_format_kernels *k = kvant_format_best(a->side.fmt);
+    float *pad = work->local, *x = pad + ROW_FLOATS;
+    int64_t lo, hi;
+
+    part_range((int64_t)a->n * a->h * KVANT_PAGE, part, parts, &lo, &hi);
+    for (int64_t u = lo; u < hi; u++) {
+        const int r = (int)(u % KVANT_PAGE), h = (int)(u / KVANT_PAGE % a->h), i = (int)(u / KVANT_PAGE / a->h);
+
+        from_half(kv_tail_row(&a->side, a->src[i], a->h, h, r, a->d), x, a->d);
+        encode_row(&a->side, k, x, kv_row(&a->side, a->dst[i], h, r), a->d, pad);
+    }
+}
+
+const kvant_cpu_kernel VEC_KERNEL(page_seal) = {.stages = 1, .fn = {page_seal}, .local_bytes = cache_local};
+
+static void cache_read(const void *args, int part, int parts, const kvant_work *work)
+{
+    const kvant_cache_read_args *a = args;
+    const kvant_format_kernels *k = kvant_format_best(a->side.fmt);
+    const int dp = kvant_format_padded(a->side.fmt, a->d);
+    float *acc = work->local, *x = acc + ROW_FLOATS;
+    int64_t lo, hi;
+
+    part_range((int64_t)a->n * a->h, part, parts, &lo, &hi);
+    for (int64_t u = lo; u < hi; u++) {
+        const int i = (int)(u / a->h), h = (int)(u % a->h);
+
+        k->decode_acc(a->side.param, kv_row(&a->side, a->page[i], h, a->row[i]), a->side.row_bytes, 1, acc, dp);
+        k->finish_out(a->side.param, acc, x, dp);
+        memcpy(a->y + u * a->d, x, (size_t)a->d * sizeof(float));
+    }
+}
+
+const kvant_cpu_kernel VEC_KERNEL(cache_read) = {.stages = 1, .fn = {cache_read}, .local_bytes = cache_local};

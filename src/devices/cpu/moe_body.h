@@ -1,0 +1,89 @@
+/* moe_body.h: moe_route and moe_combine on vectors; included by moe_<isa>.c after its vec header. */
+#include "ops/op_util.h"
+
+static const float LEAST_SUM = 6.103515625e-5f;   /* 2^-14, spec "engine" 2.2 */
+
+/* p = softmax of one row of n logits; p has room for whole vectors. */
+static void softmax_row(const float *logits, float *p, int n)
+{
+    float top = logits[0], sum = 0.0f;
+
+    for (int e = 1; e < n; e++)
+        if (logits[e] > top)
+            top = logits[e];
+    for (int e = 0; e < n; e += VF_LANES) {
+        const int left = n - e < VF_LANES ? n - e : VF_LANES;
+        vf_store_n(p + e, vf_exp(vf_sub(vf_load_n(logits + e, left), vf_set(top))), left);
+    }
+    for (int e = 0; e < n; e++)
+        sum += p[e];
+    for (int e = 0; e < n; e++)
+        p[e] /= sum;
+}
+
+/* As the reference: largest p, lower id first, NaNs last, taken ones (negative) never. */
+static int best_expert(const float *p, int n)
+{
+    int best = -1, spare = -1;
+
+    for (int e = 0; e < n; e++) {
+        if (p[e] >= 0.0f && (best < 0 || p[e] > p[best]))
+            best = e;
+        if (spare < 0 && isnan(p[e]))
+            spare = e;
+    }
+    return best >= 0 ? best : spare;
+}
+
+static void moe_route(const void *args, int part, int parts, const kvant_work *work)
+{
+    const kvant_moe_route_args *a = args;
+    float *p = work->local;
+    int64_t lo, hi;
+
+    part_range(a->n, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++) {
+        float sum = 0.0f;
+
+        softmax_row(a->logits + i * a->n_expert, p, a->n_expert);
+        for (int j = 0; j < a->k; j++) {
+            const int e = best_expert(p, a->n_expert);
+
+            a->ids[i * a->k + j] = e;
+            a->wts[i * a->k + j] = p[e];
+            sum += p[e];
+            p[e] = -1.0f;
+        }
+        if (sum < LEAST_SUM)
+            sum = LEAST_SUM;
+        for (int j = 0; j < a->k; j++)
+            a->wts[i * a->k + j] = a->wts[i * a->k + j] / sum * a->scale;
+    }
+}
+
+static size_t moe_route_local(const void *args)
+{
+    return ((size_t)((const kvant_moe_route_args *)args)->n_expert + VF_LANES) * sizeof(float);
+}
+
+const kvant_cpu_kernel VEC_KERNEL(moe_route) = {.stages = 1, .fn = {moe_route}, .local_bytes = moe_route_local};
+
+static void moe_combine(const void *args, int part, int parts, const kvant_work *work)
+{
+    const kvant_moe_combine_args *a = args;
+    int64_t lo, hi;
+
+    (void)work;
+    part_range(a->n, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++)
+        for (int e = 0; e < a->d; e += VF_LANES) {
+            const int n = a->d - e < VF_LANES ? a->d - e : VF_LANES;
+            vf sum = vf_zero();
+
+            for (int j = 0; j < a->k; j++)
+                sum = vf_fma(vf_set(a->wts[i * a->k + j]), vf_load_n(a->x + (i * a->k + j) * a->d + e, n), sum);
+            vf_store_n(a->y + i * a->d + e, sum, n);
+        }
+}
+
+const kvant_cpu_kernel VEC_KERNEL(moe_combine) = {.stages = 1, .fn = {moe_combine}};

@@ -1,0 +1,59 @@
+/* vec_math.h: exp, sigmoid and sine/cosine on vectors, from the names of vec_avx2.h or vec_avx512.h (which include it).
+ * Every step is one correctly rounded operation in a fixed order, so both instruction sets give the same bits.
+ * Coefficients: weighted least squares at 200 Chebyshev nodes, each rounded to f32 before the next was fitted. */
+
+#define VEC_NAME_(op, isa) kvant_##op##_##isa
+#define VEC_NAME(op, isa) VEC_NAME_(op, isa)
+/* kvant_norm_rms_avx2 in a file that includes vec_avx2.h. */
+#define VEC_KERNEL(op) VEC_NAME(op, VEC_ISA)
+
+/* exp(x): x < -87.33 gives 0, x > 88.37 gives inf, NaN stays NaN.  Error below 2 units in the last place. */
+static inline vf vf_exp(vf x)
+{
+    const vf log2e = vf_set(0x1.715476p+0f), ln2_hi = vf_set(0x1.62e430p-1f), ln2_lo = vf_set(-0x1.05c610p-29f);
+    const vf n = vf_min(vf_set(127.0f), vf_max(vf_set(-126.0f), vf_round(vf_mul(x, log2e))));
+    const vf r = vf_fnma(n, ln2_lo, vf_fnma(n, ln2_hi, x));
+    vf p = vf_set(0x1.6d514cp-10f);
+
+    p = vf_fma(p, r, vf_set(0x1.123d04p-7f));
+    p = vf_fma(p, r, vf_set(0x1.5554e4p-5f));
+    p = vf_fma(p, r, vf_set(0x1.55548cp-3f));
+    p = vf_fma(p, r, vf_set(0x1p-1f));
+    p = vf_add(vf_fma(p, vf_mul(r, r), r), vf_set(1.0f));
+    p = vf_mul(p, vf_pow2(n));
+    p = vf_select_lt(x, vf_set(-87.33f), vf_zero(), p);
+    return vf_select_lt(vf_set(88.37f), x, vf_set(INFINITY), p);
+}
+
+/* 1 / (1 + exp(-x)) */
+static inline vf vf_sigmoid(vf x)
+{
+    const vf one = vf_set(1.0f);
+
+    return vf_div(one, vf_add(one, vf_exp(vf_sub(vf_zero(), x))));
+}
+
+/* x * sigmoid(x), as x / (1 + exp(-x)) */
+static inline vf vf_silu(vf x)
+{
+    return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), x))));
+}
+
+/* sin and cos of 0 <= |x| < 2^20: reduction by pi/2 in three parts, each product exact inside its FMA. */
+static inline void vf_sincos(vf x, vf *sine, vf *cosine)
+{
+    const vf q = vf_round(vf_mul(x, vf_set(0x1.45f306p-1f)));
+    vf r = vf_fnma(q, vf_set(0x1.921fb6p+0f), x);
+
+    r = vf_fnma(q, vf_set(-0x1.777a5cp-25f), r);
+    r = vf_fnma(q, vf_set(-0x1.ee59dap-50f), r);
+    const vf z = vf_mul(r, r);
+    vf s = vf_fma(vf_set(-0x1.98dd16p-13f), z, vf_set(0x1.1105bep-7f));
+    vf c = vf_fma(vf_set(0x1.99ead0p-16f), z, vf_set(-0x1.6c0c2ep-10f));
+    s = vf_fma(s, z, vf_set(-0x1.555540p-3f));
+    s = vf_fma(vf_mul(s, z), r, r);
+    c = vf_fma(c, z, vf_set(0x1.55554ap-5f));
+    c = vf_fma(c, vf_mul(z, z), vf_fnma(vf_set(0.5f), z, vf_set(1.0f)));
+    *sine = vf_quadrant_sign(q, vf_quadrant_swap(q, c, s));
+    *cosine = vf_quadrant_sign(vf_add(q, vf_set(1.0f)), vf_quadrant_swap(q, s, c));
+}
