@@ -1,6 +1,7 @@
 /* wtype_mxfp4.c: MXFP4 weights (OCP microscaling), and the E2M1 code that NVFP4 shares.
  * Block of 32 values, 17 bytes: u8 e | u8 qs[16].   Low nibble of byte j: value j, high nibble: value j+16.
- * x = 2^(e-127) * E2M1(nibble).  e = 255 (NaN in OCP) is computed like any other: 0, +-2^127 or infinity. */
+ * x = 2^(e-127) * E2M1(nibble).  Nibble 8 decodes to +0 (codes are integers times a scale).
+ * e = 255 (NaN in OCP) is computed like any other: 0, +-2^127 or infinity. */
 #include "formats/weights/wtype_internal.h"
 
 enum { N = 32, HALF = 16, BYTES = 17 };
