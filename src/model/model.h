@@ -43,6 +43,7 @@ typedef struct weight_spec {
     int64_t n_in, n_out;
     int n_expert;
     int scale_tensor;              /* "<name>.scale" or -1 */
+    int is_vector;                 /* norms, biases, conv taps: used as f32 */
 } weight_spec;
 
 /* Weight ids (indices into model->specs), -1: the layer has none. */

@@ -112,6 +112,7 @@ int weight_vector(kvant_model *m, const char *name, int64_t n, int optional, int
     s->n_in = n;
     s->n_out = 1;
     s->n_expert = 1;
+    s->is_vector = 1;
     return KVANT_OK;
 }
 

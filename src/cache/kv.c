@@ -1,0 +1,273 @@
+/* kv.c: device memory of the cache and the sequences' tables.  See kv.h. */
+#include "cache/kv.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "kvant/ops.h"
+
+static int wants_tail(const kv_config *cfg, const kvant_format *f)
+{
+    return cfg->tail > 0 && !(f->flags & KVANT_FORMAT_WIDE);
+}
+
+/* T of the configuration; 0 when no layer's format needs the tail. */
+static int tail_window(const kv_config *cfg)
+{
+    for (int l = 0; l < cfg->n_layer; l++)
+        if (cfg->is_attn[l] && (wants_tail(cfg, cfg->types[l].k) || wants_tail(cfg, cfg->types[l].v)))
+            return cfg->tail / KVANT_PAGE;
+    return 0;
+}
+
+static int64_t side_page_bytes(const kv_config *cfg, const kvant_format *f, int d)
+{
+    return (int64_t)cfg->h_kv * KVANT_PAGE * (int64_t)kvant_format_row_bytes(f, d);
+}
+
+static int64_t tail_page_bytes(const kv_config *cfg, int d)
+{
+    return (int64_t)cfg->h_kv * KVANT_PAGE * d * 2;
+}
+
+/* Every sequence keeps at most T pages between passes; a pass adds the pages its rows touch. */
+static int tail_page_count(const kv_config *cfg)
+{
+    int t = tail_window(cfg);
+    return t == 0 ? 0 : cfg->max_seqs * (t + 1) + cfg->n_ubatch / KVANT_PAGE + 2;
+}
+
+int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
+{
+    kv_sizes s = { 0 };
+    s.n_tail_pages = tail_page_count(cfg);
+    for (int l = 0; l < cfg->n_layer; l++) {
+        const kv_types *t = &cfg->types[l];
+        if (!cfg->is_attn[l]) {
+            s.state += 4 * (cfg->state_floats + cfg->conv_floats) * cfg->max_seqs;
+            continue;
+        }
+        KVANT_TRY(kvant_format_check(t->k, cfg->d_k, diag));
+        KVANT_TRY(kvant_format_check(t->v, cfg->d_v, diag));
+        int64_t page = side_page_bytes(cfg, t->k, cfg->d_k) + side_page_bytes(cfg, t->v, cfg->d_v);
+        s.pages += page * cfg->n_pages;
+        s.per_token += page / KVANT_PAGE;
+        s.tail += wants_tail(cfg, t->k) ? tail_page_bytes(cfg, cfg->d_k) * s.n_tail_pages : 0;
+        s.tail += wants_tail(cfg, t->v) ? tail_page_bytes(cfg, cfg->d_v) * s.n_tail_pages : 0;
+    }
+    *out = s;
+    return KVANT_OK;
+}
+
+static int side_create(kv_cache *kv, kvant_kv_side *s, const kvant_format *f, int d, kvant_diag *diag)
+{
+    const kv_config *cfg = &kv->cfg;
+    void *mem;
+
+    s->fmt = f;
+    s->param = f->flags & KVANT_FORMAT_PARAM ? cfg->param : NULL;
+    s->row_bytes = kvant_format_row_bytes(f, d);
+    s->head_bytes = s->row_bytes * KVANT_PAGE;
+    s->page_bytes = s->head_bytes * (size_t)cfg->h_kv;
+    s->encoder = cfg->encoder;
+    KVANT_TRY(kv->dev->vt->alloc(kv->dev, s->page_bytes * (size_t)cfg->n_pages, &mem, diag));
+    s->pages = mem;
+    if (!wants_tail(cfg, f))
+        return KVANT_OK;
+    KVANT_TRY(kv->dev->vt->alloc(kv->dev, (size_t)tail_page_bytes(cfg, d) * (size_t)kv->tails.n, &mem, diag));
+    s->tail = mem;
+    return KVANT_OK;
+}
+
+static int layers_create(kv_cache *kv, kvant_diag *diag)
+{
+    const kv_config *cfg = &kv->cfg;
+    void *mem;
+    for (int l = 0; l < cfg->n_layer; l++) {
+        if (cfg->is_attn[l]) {
+            KVANT_TRY(side_create(kv, &kv->k[l], cfg->types[l].k, cfg->d_k, diag));
+            KVANT_TRY(side_create(kv, &kv->v[l], cfg->types[l].v, cfg->d_v, diag));
+            continue;
+        }
+        size_t seqs = (size_t)cfg->max_seqs;
+        KVANT_TRY(kv->dev->vt->alloc(kv->dev, (size_t)cfg->state_floats * 4 * seqs, &mem, diag));
+        kv->state[l] = mem;
+        KVANT_TRY(kv->dev->vt->alloc(kv->dev, (size_t)cfg->conv_floats * 4 * seqs, &mem, diag));
+        kv->conv[l] = mem;
+    }
+    return KVANT_OK;
+}
+
+static int host_create(kv_cache *kv, kvant_diag *diag)
+{
+    const kv_config *cfg = &kv->cfg;
+    size_t n = (size_t)cfg->n_layer, s = (size_t)cfg->max_seqs, per = (size_t)kv->stride * 2;
+
+    kv->k = kvant_calloc(n, sizeof *kv->k);
+    kv->v = kvant_calloc(n, sizeof *kv->v);
+    kv->state = kvant_calloc(n, sizeof *kv->state);
+    kv->conv = kvant_calloc(n, sizeof *kv->conv);
+    kv->seqs = kvant_calloc(s, sizeof *kv->seqs);
+    kv->tables = kvant_calloc(s * per, sizeof *kv->tables);
+    if (!kv->k || !kv->v || !kv->state || !kv->conv || !kv->seqs || !kv->tables)
+        return kvant_fail(diag, KVANT_ENOMEM, "cache: out of memory for %d sequences", cfg->max_seqs);
+    for (size_t i = 0; i < s; i++) {
+        kv->seqs[i].table = kv->tables + i * per;
+        kv->seqs[i].tail = kv->tables + i * per + kv->stride;
+    }
+    return KVANT_OK;
+}
+
+int kv_create(kvant_device *dev, const kv_config *cfg, kv_cache *kv, kvant_diag *diag)
+{
+    int code;
+    memset(kv, 0, sizeof *kv);
+    kv->dev = dev;
+    kv->cfg = *cfg;
+    kv->stride = (cfg->n_ctx + KVANT_PAGE - 1) / KVANT_PAGE;
+    kv->tail_pages = tail_window(cfg);
+    code = page_pool_init(&kv->pages, cfg->n_pages, diag);
+    if (code == KVANT_OK)
+        code = page_pool_init(&kv->tails, tail_page_count(cfg), diag);
+    if (code == KVANT_OK)
+        code = host_create(kv, diag);
+    if (code == KVANT_OK)
+        code = layers_create(kv, diag);
+    if (code < 0)
+        kv_destroy(kv);
+    return code;
+}
+
+void kv_destroy(kv_cache *kv)
+{
+    if (!kv->dev)
+        return;
+    for (int l = 0; kv->k && kv->v && kv->state && kv->conv && l < kv->cfg.n_layer; l++) {
+        void *mem[] = { kv->k[l].pages, kv->k[l].tail, kv->v[l].pages, kv->v[l].tail, kv->state[l], kv->conv[l] };
+        for (int i = 0; i < 6; i++)
+            if (mem[i])
+                kv->dev->vt->free(kv->dev, mem[i]);
+    }
+    page_pool_free(&kv->pages);
+    page_pool_free(&kv->tails);
+    kvant_free(kv->k);
+    kvant_free(kv->v);
+    kvant_free(kv->state);
+    kvant_free(kv->conv);
+    kvant_free(kv->seqs);
+    kvant_free(kv->tables);
+    memset(kv, 0, sizeof *kv);
+}
+
+int kv_seq_new(kv_cache *kv, int *seq, kvant_diag *diag)
+{
+    for (int i = 0; i < kv->cfg.max_seqs; i++) {
+        kv_seq *s = &kv->seqs[i];
+        if (s->used)
+            continue;
+        s->used = 1;
+        s->len = s->n_pages = s->broken = 0;
+        for (int j = 0; j < kv->stride; j++)
+            s->table[j] = s->tail[j] = -1;
+        *seq = i;
+        return KVANT_OK;
+    }
+    return kvant_fail(diag, KVANT_ENOSPC, "sequences: all %d are in use", kv->cfg.max_seqs);
+}
+
+int kv_seq_valid(const kv_cache *kv, int seq)
+{
+    return seq >= 0 && seq < kv->cfg.max_seqs && kv->seqs[seq].used;
+}
+
+static int pages_for(int len)
+{
+    return (len + KVANT_PAGE - 1) / KVANT_PAGE;
+}
+
+static void drop_tail(kv_cache *kv, kv_seq *s, int first, int last)
+{
+    for (int p = first; p < last; p++) {
+        if (s->tail[p] < 0)
+            continue;
+        page_pool_unref(&kv->tails, s->tail[p]);
+        s->tail[p] = -1;
+    }
+}
+
+void kv_trim(kv_cache *kv, int seq)
+{
+    kv_seq *s = &kv->seqs[seq];
+    int keep = pages_for(s->len);
+    drop_tail(kv, s, keep, s->n_pages);
+    while (s->n_pages > keep)
+        page_pool_unref(&kv->pages, s->table[--s->n_pages]);
+}
+
+void kv_seq_free(kv_cache *kv, int seq)
+{
+    kv_seq *s = &kv->seqs[seq];
+    drop_tail(kv, s, 0, s->n_pages);
+    s->len = 0;
+    kv_trim(kv, seq);
+    s->used = 0;
+}
+
+int kv_pages_missing(const kv_cache *kv, int seq, int len)
+{
+    int missing = pages_for(len) - kv->seqs[seq].n_pages;
+    return missing > 0 ? missing : 0;
+}
+
+void kv_reserve(kv_cache *kv, int seq, int len)
+{
+    kv_seq *s = &kv->seqs[seq];
+    while (s->n_pages < pages_for(len))
+        s->table[s->n_pages++] = page_pool_take(&kv->pages);
+}
+
+void kv_pass_begin(kv_cache *kv, int seq, int pos0, int n, int32_t *src, int32_t *dst, int *n_seal)
+{
+    kv_seq *s = &kv->seqs[seq];
+    int end = pos0 + n;
+
+    if (kv->tail_pages == 0)
+        return;
+    for (int p = pos0 / KVANT_PAGE; p < pages_for(end); p++) {
+        if (s->tail[p] < 0)
+            s->tail[p] = page_pool_take(&kv->tails);
+        if ((p + 1) * KVANT_PAGE <= end) {
+            src[*n_seal] = s->tail[p];
+            dst[(*n_seal)++] = s->table[p];
+        }
+    }
+}
+
+void kv_pass_end(kv_cache *kv, int seq, int pos_end)
+{
+    kv_seq *s = &kv->seqs[seq];
+    int keep = pos_end / KVANT_PAGE - kv->tail_pages + 1;   /* first page that the next query reads exactly */
+
+    if (kv->tail_pages > 0 && keep > 0)
+        drop_tail(kv, s, 0, keep < s->n_pages ? keep : s->n_pages);
+}
+
+int64_t kv_seq_bytes(const kv_cache *kv, int seq)
+{
+    const kv_config *cfg = &kv->cfg;
+    const kv_seq *s = &kv->seqs[seq];
+    int64_t bytes = 0, tails = 0;
+
+    for (int p = 0; p < s->n_pages; p++)
+        tails += s->tail[p] >= 0;
+    for (int l = 0; l < cfg->n_layer; l++) {
+        if (!cfg->is_attn[l]) {
+            bytes += 4 * (cfg->state_floats + cfg->conv_floats);
+            continue;
+        }
+        bytes += (int64_t)(kv->k[l].page_bytes + kv->v[l].page_bytes) * s->n_pages;
+        bytes += kv->k[l].tail ? tails * tail_page_bytes(cfg, cfg->d_k) : 0;
+        bytes += kv->v[l].tail ? tails * tail_page_bytes(cfg, cfg->d_v) : 0;
+    }
+    return bytes;
+}

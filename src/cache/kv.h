@@ -1,0 +1,76 @@
+/* cache/kv.h: the paged KV cache and the recurrent state slots of one engine.
+ *
+ * Memory on the device, taken once: per attention layer and side a pool of pages (row formats may differ per layer) and, for
+ * formats under 16 bits, a small f16 tail pool; per recurrent layer one state slot and one conv slot per sequence.
+ * One page id and one block table serve all layers.  A live sequence keeps one permanent slot.
+ *
+ * Exact tail (architecture section 7): with T = tail/64 pages, query i reads page p exactly iff i/64 - p < T.  A page stays in
+ * the tail pool until no later query can read it exactly; it is encoded once, when it is full.
+ *
+ * Positions of a sequence: `len` tokens are in the cache.  Pages are reserved before a step and returned on failure.
+ * Owner thread only. */
+#ifndef KVANT_CACHE_KV_H
+#define KVANT_CACHE_KV_H
+
+#include "cache/pool.h"
+#include "devices/device.h"
+#include "kvant/format.h"
+
+typedef struct kv_types { const kvant_format *k, *v; } kv_types;
+
+typedef struct kv_config {
+    int n_layer, h_kv, d_k, d_v;
+    const unsigned char *is_attn;  /* [n_layer] */
+    const kv_types *types;         /* [n_layer]; read where is_attn */
+    int tail;                      /* tokens, multiple of 64 */
+    int encoder;
+    int max_seqs, n_ctx, n_ubatch;
+    int n_pages;
+    int64_t state_floats, conv_floats;   /* per sequence and recurrent layer */
+    const void *param;             /* projection of formats that need one */
+} kv_config;
+
+typedef struct kv_seq {
+    int used, len, broken;
+    int n_pages;                   /* pages in table */
+    int32_t *table, *tail;         /* [stride] page id; tail page id or -1 */
+} kv_seq;
+
+typedef struct kv_cache {
+    kvant_device *dev;
+    kv_config cfg;
+    int stride;                    /* logical pages per sequence */
+    int tail_pages;                /* T */
+    page_pool pages, tails;
+    kvant_kv_side *k, *v;          /* [n_layer] */
+    float **state, **conv;         /* [n_layer] device memory [max_seqs][floats] */
+    kv_seq *seqs;                  /* [max_seqs] */
+    int32_t *tables;
+} kv_cache;
+
+/* Bytes of the pools of a configuration: pages, tail, state. */
+typedef struct kv_sizes { int64_t pages, tail, state, per_token; int n_tail_pages; } kv_sizes;
+int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag);
+
+int kv_create(kvant_device *dev, const kv_config *cfg, kv_cache *kv, kvant_diag *diag);
+void kv_destroy(kv_cache *kv);
+
+int kv_seq_new(kv_cache *kv, int *seq, kvant_diag *diag);
+int kv_seq_valid(const kv_cache *kv, int seq);
+void kv_seq_free(kv_cache *kv, int seq);
+/* Pages that seq needs beyond its own to hold `len` tokens. */
+int kv_pages_missing(const kv_cache *kv, int seq, int len);
+/* Takes pages so that seq can hold len tokens; the caller has checked that enough are free. */
+void kv_reserve(kv_cache *kv, int seq, int len);
+/* Returns pages beyond its length (after a failed step). */
+void kv_trim(kv_cache *kv, int seq);
+
+/* A pass appends rows [pos0, pos0 + n) to seq: takes tail pages, and lists the pages that become full
+ * (tail page -> page) at src/dst[*n_seal]. */
+void kv_pass_begin(kv_cache *kv, int seq, int pos0, int n, int32_t *src, int32_t *dst, int *n_seal);
+/* After the pass: drops tail pages that no later query reads exactly. */
+void kv_pass_end(kv_cache *kv, int seq, int pos_end);
+/* Bytes that seq takes now: its pages, tail pages and state. */
+int64_t kv_seq_bytes(const kv_cache *kv, int seq);
+
+#endif

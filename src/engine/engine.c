@@ -1,0 +1,326 @@
+/* engine.c: creates and frees an engine: device, memory, fused-or-decomposed choice, weights; and the sequence calls. */
+#include "engine/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- memory ---- */
+
+static int64_t host_memory_available(void)
+{
+    char line[128];
+    long long kb = -1;
+    FILE *f = fopen("/proc/meminfo", "r");
+    if (!f)
+        return -1;
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lld kB", &kb) == 1)
+            break;
+    fclose(f);
+    return kb < 0 ? -1 : (int64_t)kb * 1024;
+}
+
+/* The mapped file is not counted: its pages can be dropped and read again. */
+static int check_memory(const kvant_model *m, const kvant_engine_params *p, kvant_diag *diag)
+{
+    kvant_plan plan;
+    KVANT_TRY(kvant_plan_make(m, p, &plan, diag));
+    int64_t have = host_memory_available(), want = plan.total;
+    if (strncmp(p->device, "cpu", 3) != 0 || have < 0 || want <= have)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_ENOSPC,
+                      "memory: %.1f MiB wanted (weights %.1f, cache %.1f for %lld tokens, state %.1f, work %.1f), %.1f available",
+                      (double)want / 1048576, (double)plan.weights / 1048576, (double)(plan.kv + plan.tail) / 1048576,
+                      (long long)p->pool_tokens, (double)plan.state / 1048576, (double)plan.scratch / 1048576,
+                      (double)have / 1048576);
+}
+
+static size_t inputs_layout(const kvant_engine_params *p, int stride, int32_t *base, step_inputs *in)
+{
+    size_t t = (size_t)p->n_ubatch, s = (size_t)p->max_seqs + 1, seals = t / KVANT_PAGE + s + 1, tables = s * (size_t)stride;
+    int32_t **fields[] = { &in->ids, &in->pos, &in->out_rows, &in->q0, &in->pos0, &in->prompt, &in->slot_in, &in->slot_out,
+                           &in->seal_src, &in->seal_dst, &in->table, &in->tail };
+    size_t counts[] = { t, t, t, s, s, s, s, s, seals, seals, tables, tables }, used = 0;
+    for (int i = 0; i < 12; i++) {
+        *fields[i] = base ? base + used : NULL;
+        used += (counts[i] + 15) & ~(size_t)15;
+    }
+    return used;
+}
+
+static int create_inputs(kvant_engine *e, kvant_diag *diag)
+{
+    void *mem;
+    e->in_count = inputs_layout(&e->p, e->kv.stride, NULL, &e->host_in);
+    e->in_host = kvant_calloc(e->in_count, sizeof *e->in_host);
+    if (!e->in_host)
+        return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for step inputs");
+    KVANT_TRY(e->dev->vt->alloc(e->dev, e->in_count * sizeof *e->in_dev, &mem, diag));
+    e->in_dev = mem;
+    inputs_layout(&e->p, e->kv.stride, e->in_host, &e->host_in);
+    inputs_layout(&e->p, e->kv.stride, e->in_dev, &e->dev_in);
+    return KVANT_OK;
+}
+
+static int create_outputs(kvant_engine *e, kvant_diag *diag)
+{
+    size_t seqs = (size_t)e->p.max_seqs, v = (size_t)e->m->hp.n_vocab, bytes;
+    void *mem;
+
+    if (!size_mul((size_t)e->p.logits_rows, v * sizeof(float), &bytes))
+        return kvant_fail(diag, KVANT_EINVAL, "logits rows: %d of %zu values do not fit", e->p.logits_rows, v);
+    e->pass_rows = engine_pass_rows(&e->p);
+    e->logits = kvant_alloc(bytes);
+    e->item_row = kvant_calloc(seqs, sizeof *e->item_row);
+    e->item_rows = kvant_calloc(seqs * 8, sizeof *e->item_rows);   /* rows, progress (2 ints), 4 lists of the pass */
+    bytes = build_layout(e->m, e->p.n_ubatch, e->pass_rows, NULL, &e->buf);
+    if (!e->logits || !e->item_row || !e->item_rows)
+        return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for logits of %d rows", e->p.logits_rows);
+    KVANT_TRY(e->dev->vt->alloc(e->dev, bytes, &mem, diag));
+    e->scratch = mem;
+    build_layout(e->m, e->p.n_ubatch, e->pass_rows, e->scratch, &e->buf);
+    return KVANT_OK;
+}
+
+static int create_program(kvant_engine *e, kvant_diag *diag)
+{
+    size_t n = (size_t)e->m->n_specs;
+    e->max_ops = build_max_ops(e->m);
+    e->ops = kvant_calloc((size_t)e->max_ops, sizeof *e->ops);
+    e->weights.w = kvant_calloc(n, sizeof *e->weights.w);
+    e->weights.vec = kvant_calloc(n, sizeof *e->weights.vec);
+    e->weights.host = kvant_calloc(n, sizeof *e->weights.host);
+    if (!e->ops || !e->weights.w || !e->weights.vec || !e->weights.host)
+        return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for the program");
+    for (size_t i = 0; i < n; i++) {
+        const weight_spec *s = &e->m->specs[i];
+        e->weights.w[i] = (kvant_weight){ .type = s->type, .n_in = s->n_in, .n_out = s->n_out, .n_expert = s->n_expert,
+                                          .name = s->name };
+    }
+    return arena_init(&e->args, build_args_bytes(e->m), diag);
+}
+
+static void bind_builder(kvant_engine *e)
+{
+    builder *b = &e->b;
+    const step_inputs *d = &e->dev_in;
+    b->m = e->m;
+    b->w = e->weights.w;
+    b->vec = e->weights.vec;
+    b->inv_freq = e->weights.inv_freq;
+    b->args = &e->args;
+    b->ops = e->ops;
+    b->cap_ops = e->max_ops;
+    b->fused = e->fused;
+    b->compute = e->p.compute;
+    b->tail_pages = e->kv.tail_pages;
+    b->ids = d->ids;
+    b->pos = d->pos;
+    b->out_rows = d->out_rows;
+    b->k = e->kv.k;
+    b->v = e->kv.v;
+    b->seal_src = d->seal_src;
+    b->seal_dst = d->seal_dst;
+    b->conv_state = e->kv.conv;
+    b->gdn_state = e->kv.state;
+    b->conv_stride = e->kv.cfg.conv_floats;
+    b->gdn_stride = e->kv.cfg.state_floats;
+    b->buf = e->buf;
+}
+
+/* Fused ops have a decomposition: take what the device says it executes; a missing primitive is an error that lists all. */
+static int choose_ops(kvant_engine *e, kvant_diag *diag)
+{
+    char missing[160] = "";
+    kvant_diag why = { "" };
+
+    memset(e->fused, 1, sizeof e->fused);
+    for (int prompt = 0; prompt < 2; prompt++) {
+        for (int again = 0; again < 2; again++) {
+            int changed = 0;
+            missing[0] = 0;
+            KVANT_TRY(engine_sample_program(e, prompt ? KVANT_PAGE : 1, prompt, diag));
+            for (int i = 0; i < e->b.n_ops; i++) {
+                const kvant_op *op = &e->ops[i];
+                const kvant_op_info *info = kvant_op_get(op->id);
+                if (e->dev->vt->supports(e->dev, op, &why) == KVANT_OK)
+                    continue;
+                if (info->fused[0] && e->fused[op->id]) {
+                    e->fused[op->id] = 0;
+                    changed = 1;
+                } else if (!strstr(missing, info->name) && strlen(missing) + strlen(info->name) + 2 < sizeof missing) {
+                    strcat(strcat(missing, " "), info->name);
+                }
+            }
+            if (!changed)
+                break;
+        }
+        if (missing[0])
+            return kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s cannot run:%s (%.60s)", e->p.device, missing, why.text);
+    }
+    return KVANT_OK;
+}
+
+/* ---- create, free ---- */
+
+static int keep_names(kvant_engine *e, kvant_diag *diag)
+{
+    const char **fields[] = { &e->p.device, &e->p.type_k, &e->p.type_v };
+    const char *layers = e->p.type_layers;
+    e->p.type_layers = NULL;       /* ours only once copied: the free below must never see the caller's */
+    for (int i = 0; i < 3; i++) {
+        if (strlen(*fields[i]) >= sizeof e->names[i])
+            return kvant_fail(diag, KVANT_EINVAL, "name \"%.40s...\": wanted fewer than %zu characters", *fields[i],
+                              sizeof e->names[i]);
+        snprintf(e->names[i], sizeof e->names[i], "%s", *fields[i]);
+        *fields[i] = e->names[i];
+    }
+    if (layers) {
+        e->p.type_layers = kvant_strdup(layers);
+        if (!e->p.type_layers)
+            return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory");
+    }
+    return KVANT_OK;
+}
+
+static int create_cache(kvant_engine *e, kvant_diag *diag)
+{
+    kv_config cfg;
+    size_t n = (size_t)e->m->hp.n_layer;
+    e->types = kvant_calloc(n, sizeof *e->types);
+    e->is_attn = kvant_calloc(n, 1);
+    if (!e->types || !e->is_attn)
+        return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory");
+    KVANT_TRY(engine_types(e->m, &e->p, e->types, diag));
+    engine_kv_config(e->m, &e->p, e->types, e->is_attn, &cfg);
+    return kv_create(e->dev, &cfg, &e->kv, diag);
+}
+
+static int create_all(kvant_engine *e, kvant_diag *diag)
+{
+    const kvant_device_config cfg = { e->p.threads, 0 };
+
+    KVANT_TRY(check_memory(e->m, &e->p, diag));
+    KVANT_TRY(kvant_device_open(e->p.device, &cfg, &e->dev, diag));
+    KVANT_TRY(create_cache(e, diag));
+    KVANT_TRY(create_inputs(e, diag));
+    KVANT_TRY(create_outputs(e, diag));
+    KVANT_TRY(create_program(e, diag));
+    bind_builder(e);
+    memset(e->fused, 1, sizeof e->fused);
+    KVANT_TRY(engine_sample_program(e, KVANT_PAGE, 1, diag));
+    KVANT_TRY(engine_load_weights(e, diag));
+    bind_builder(e);
+    return choose_ops(e, diag);
+}
+
+int kvant_engine_create(kvant_model *m, const kvant_engine_params *p, kvant_engine **out, kvant_diag *diag)
+{
+    kvant_engine *e = kvant_calloc(1, sizeof *e);
+    int code;
+
+    if (!e)
+        return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory");
+    e->m = m;
+    code = engine_resolve(m, p, &e->p, diag);
+    if (code == KVANT_OK)
+        code = keep_names(e, diag);
+    if (code == KVANT_OK)
+        code = create_all(e, diag);
+    if (code < 0) {
+        kvant_engine_free(e);
+        return code;
+    }
+    *out = e;
+    return KVANT_OK;
+}
+
+void kvant_engine_free(kvant_engine *e)
+{
+    if (!e)
+        return;
+    if (e->dev) {
+        engine_free_weights(e);
+        kv_destroy(&e->kv);
+        if (e->scratch)
+            e->dev->vt->free(e->dev, e->scratch);
+        if (e->in_dev)
+            e->dev->vt->free(e->dev, e->in_dev);
+        e->dev->vt->close(e->dev);
+    }
+    arena_free(&e->args);
+    kvant_free(e->ops);
+    kvant_free(e->in_host);
+    kvant_free(e->logits);
+    kvant_free(e->item_row);
+    kvant_free(e->item_rows);
+    kvant_free(e->types);
+    kvant_free(e->is_attn);
+    kvant_free((void *)e->p.type_layers);
+    kvant_free(e);
+}
+
+/* ---- questions ---- */
+
+const kvant_model *kvant_engine_model(const kvant_engine *e)
+{
+    return e->m;
+}
+
+const kvant_engine_params *kvant_engine_get_params(const kvant_engine *e)
+{
+    return &e->p;
+}
+
+void kvant_engine_describe(const kvant_engine *e, char *buf, int cap)
+{
+    e->dev->vt->describe(e->dev, buf, cap);
+}
+
+int kvant_engine_program_text(kvant_engine *e, char **text, kvant_diag *diag)
+{
+    KVANT_TRY(engine_sample_program(e, 1, 0, diag));
+    size_t cap = (size_t)e->b.n_ops * 96 + 64, used = 0;
+    char *out = kvant_alloc(cap);
+    if (!out)
+        return kvant_fail(diag, KVANT_ENOMEM, "program text: out of memory");
+    out[0] = 0;
+    for (int i = 0; i < e->b.n_ops; i++) {
+        const kvant_op *op = &e->ops[i];
+        const kvant_weight *w = op->id == KVANT_OP_MATMUL ? ((const kvant_matmul_args *)op->args)->w
+                              : op->id == KVANT_OP_MATMUL_ID ? ((const kvant_matmul_id_args *)op->args)->w
+                              : op->id == KVANT_OP_EMBED ? ((const kvant_embed_args *)op->args)->w : NULL;
+        used += (size_t)snprintf(out + used, cap - used, "%4d %-13s %.48s %s\n", i, kvant_op_get(op->id)->name,
+                                 w ? w->name : "", w ? w->type->name : "");
+    }
+    *text = out;
+    return KVANT_OK;
+}
+
+/* ---- sequences ---- */
+
+int kvant_seq_new(kvant_engine *e, int *seq, kvant_diag *diag)
+{
+    return kv_seq_new(&e->kv, seq, diag);
+}
+
+int kvant_seq_free(kvant_engine *e, int seq)
+{
+    if (!kv_seq_valid(&e->kv, seq))
+        return KVANT_EINVAL;
+    kv_seq_free(&e->kv, seq);
+    return KVANT_OK;
+}
+
+int kvant_seq_length(const kvant_engine *e, int seq)
+{
+    return kv_seq_valid(&e->kv, seq) ? e->kv.seqs[seq].len : KVANT_EINVAL;
+}
+
+int64_t kvant_seq_cache_bytes(const kvant_engine *e, int seq)
+{
+    return kv_seq_valid(&e->kv, seq) ? kv_seq_bytes(&e->kv, seq) : KVANT_EINVAL;
+}

@@ -1,0 +1,76 @@
+/* engine/engine.h: the engine's insides, shared by its files.  Public face: kvant/engine.h. */
+#ifndef KVANT_ENGINE_ENGINE_H
+#define KVANT_ENGINE_ENGINE_H
+
+#include <stdatomic.h>
+
+#include "cache/kv.h"
+#include "devices/device.h"
+#include "kvant/engine.h"
+#include "model/build.h"
+
+/* Small integer inputs of a pass: one block on the device, one staging block on the host with the same layout. */
+typedef struct step_inputs {
+    int32_t *ids, *pos, *out_rows;             /* [n_ubatch] */
+    int32_t *q0, *pos0, *prompt;               /* [max_seqs + 1] */
+    int32_t *slot_in, *slot_out;
+    int32_t *seal_src, *seal_dst;              /* [n_ubatch/64 + max_seqs + 1] */
+    int32_t *table, *tail;                     /* [max_seqs][stride of the pass] */
+} step_inputs;
+
+typedef struct engine_weights {
+    kvant_weight *w;                           /* [n_specs] */
+    float **vec;                               /* [n_specs] device address of vectors */
+    void *vec_mem;                             /* one device block behind vec */
+    void **host;                               /* [n_specs] joined rows that the device still reads, or NULL */
+    float *inv_freq;                           /* device */
+    float *scales;                             /* host copy of second-level scales */
+} engine_weights;
+
+struct kvant_engine {
+    kvant_model *m;
+    kvant_engine_params p;                     /* resolved; strings point into `names` */
+    char names[4][64];
+    kvant_device *dev;
+    kv_types *types;                           /* [n_layer] */
+    unsigned char *is_attn;
+    kv_cache kv;
+    engine_weights weights;
+    unsigned char fused[KVANT_OP_COUNT];
+    unsigned char *scratch;                    /* device: activations */
+    build_buffers buf;
+    builder b;
+    arena args;
+    kvant_op *ops;
+    int max_ops;
+    int32_t *in_dev, *in_host;
+    size_t in_count;
+    step_inputs dev_in, host_in;
+    /* logits of the last step */
+    float *logits;                             /* host [logits_rows][n_vocab] */
+    int *item_row, *item_rows;                 /* [max_seqs] first row and rows of each item of the last step */
+    int n_items;
+    int pass_rows;                             /* most logits rows of one pass */
+    _Atomic int cancel;
+};
+
+/* ---- params.c: defaults, layer types, sizes ---- */
+int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_engine_params *out, kvant_diag *diag);
+/* types[n_layer] from type_k, type_v and type_layers. */
+int engine_types(const kvant_model *m, const kvant_engine_params *p, kv_types *types, kvant_diag *diag);
+void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const kv_types *types, unsigned char *is_attn,
+                      kv_config *cfg);
+int engine_pass_rows(const kvant_engine_params *p);
+
+/* ---- load.c: weights to the device ---- */
+/* Loads what the ops of e->b (a sample program) read. */
+int engine_load_weights(kvant_engine *e, kvant_diag *diag);
+void engine_free_weights(kvant_engine *e);
+/* Spec ids that the sample program reads: use[n_specs] of KVANT_WEIGHT_* bits. */
+void engine_weight_use(const kvant_model *m, const kvant_weight *w, const kvant_op *ops, int n, unsigned char *use);
+
+/* ---- step.c ---- */
+/* Fills e->b for a sample pass of n rows (prompt or decode) of sequence-less tables, and builds its ops. */
+int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag);
+
+#endif

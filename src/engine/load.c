@@ -1,0 +1,152 @@
+/* load.c: weights from the mapped file to the device: which ones the program reads, matrices put together from rows,
+ * vectors as f32, RoPE frequencies. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/engine.h"
+
+void engine_weight_use(const kvant_model *m, const kvant_weight *w, const kvant_op *ops, int n, unsigned char *use)
+{
+    memset(use, 0, (size_t)m->n_specs);
+    for (int i = 0; i < n; i++) {
+        const void *a = ops[i].args;
+        if (ops[i].id == KVANT_OP_MATMUL)
+            use[((const kvant_matmul_args *)a)->w - w] |= KVANT_WEIGHT_MATMUL;
+        else if (ops[i].id == KVANT_OP_MATMUL_ID)
+            use[((const kvant_matmul_id_args *)a)->w - w] |= KVANT_WEIGHT_MATMUL;
+        else if (ops[i].id == KVANT_OP_EMBED)
+            use[((const kvant_embed_args *)a)->w - w] |= KVANT_WEIGHT_EMBED;
+    }
+}
+
+static int load_scale(kvant_engine *e, int id, size_t *used)
+{
+    const weight_spec *s = &e->m->specs[id];
+    kvant_weight *w = &e->weights.w[id];
+    if (s->scale_tensor < 0)
+        return KVANT_OK;
+    const gguf_tensor *t = gguf_tensor_at(e->m->file, s->scale_tensor);
+    memcpy(e->weights.scales + *used, t->data, (size_t)t->ne[0] * sizeof(float));
+    w->scale = e->weights.scales + *used;
+    w->n_scale = (int)t->ne[0];
+    *used += (size_t)t->ne[0];
+    return KVANT_OK;
+}
+
+static int load_matrix(kvant_engine *e, int id, int use, kvant_diag *diag)
+{
+    const weight_spec *s = &e->m->specs[id];
+    kvant_weight *w = &e->weights.w[id];
+    uint8_t *joined = NULL;
+
+    w->use = use;
+    if (!s->segs) {
+        w->data = gguf_tensor_at(e->m->file, s->tensor)->data;
+    } else {
+        joined = kvant_alloc(weight_bytes(s));
+        if (!joined)
+            return kvant_fail(diag, KVANT_ENOMEM, "%s: out of memory for %zu bytes", s->name, weight_bytes(s));
+        weight_copy(e->m, s, joined);
+        w->data = joined;
+    }
+    int code = e->dev->vt->weight_load(e->dev, w, e->p.compute, diag);
+    if (joined && w->packed && !(use & KVANT_WEIGHT_EMBED)) {
+        kvant_free(joined);        /* the device has its own copy */
+        joined = NULL;
+        w->data = NULL;
+    }
+    e->weights.host[id] = joined;
+    return code;
+}
+
+static int load_vectors(kvant_engine *e, kvant_diag *diag)
+{
+    const kvant_model *m = e->m;
+    size_t total = 0, used = 0;
+    float *host;
+    int code;
+
+    for (int i = 0; i < m->n_specs; i++)
+        total += m->specs[i].is_vector ? ((size_t)m->specs[i].n_in + 15) & ~(size_t)15 : 0;
+    total += (size_t)m->hp.n_rot / 2 + 16;
+    host = kvant_calloc(total, sizeof *host);
+    if (!host)
+        return kvant_fail(diag, KVANT_ENOMEM, "weights: out of memory for %zu vector values", total);
+    code = e->dev->vt->alloc(e->dev, total * sizeof *host, &e->weights.vec_mem, diag);
+    for (int i = 0; code == KVANT_OK && i < m->n_specs; i++) {
+        if (!m->specs[i].is_vector)
+            continue;
+        weight_copy_f32(m, &m->specs[i], host + used);
+        e->weights.vec[i] = (float *)e->weights.vec_mem + used;
+        used += ((size_t)m->specs[i].n_in + 15) & ~(size_t)15;
+    }
+    if (code == KVANT_OK) {
+        const hparams *hp = &m->hp;
+        const weight_spec *freqs = hp->rope_freqs >= 0 ? &m->specs[hp->rope_freqs] : NULL;
+        float factor[MODEL_MAX_HEAD_DIM];
+        if (freqs)
+            weight_copy_f32(m, freqs, factor);
+        for (int i = 0; i < hp->n_rot / 2; i++) {
+            /* f32 like the reference implementation: 1 / base^(2i/n) */
+            float f = 1.0f / powf(hp->rope_base, (float)(2 * i) / (float)hp->n_rot) / hp->rope_linear;
+            host[used + (size_t)i] = freqs ? f / factor[i] : f;
+        }
+        e->weights.inv_freq = (float *)e->weights.vec_mem + used;
+        code = e->dev->vt->copy_in(e->dev, e->weights.vec_mem, host, total * sizeof *host, diag);
+    }
+    kvant_free(host);
+    return code;
+}
+
+static int check_poison(const kvant_engine *e, kvant_diag *diag)
+{
+    if (!gguf_poisoned(e->m->file))
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EIO, "model file: a mapped page is gone (the file was truncated or its device failed)");
+}
+
+int engine_load_weights(kvant_engine *e, kvant_diag *diag)
+{
+    const kvant_model *m = e->m;
+    unsigned char *use = kvant_calloc((size_t)m->n_specs, 1);
+    size_t scales = 1, used = 0;
+    int code = KVANT_OK;
+
+    for (int i = 0; i < m->n_specs; i++)
+        scales += m->specs[i].scale_tensor >= 0 ? (size_t)gguf_tensor_at(m->file, m->specs[i].scale_tensor)->ne[0] : 0;
+    e->weights.scales = kvant_calloc(scales, sizeof(float));
+    if (!use || !e->weights.scales) {
+        kvant_free(use);
+        return kvant_fail(diag, KVANT_ENOMEM, "weights: out of memory");
+    }
+    engine_weight_use(m, e->weights.w, e->ops, e->b.n_ops, use);
+    for (int i = 0; code == KVANT_OK && i < m->n_specs; i++) {
+        if (!use[i])
+            continue;
+        code = load_scale(e, i, &used);
+        if (code == KVANT_OK)
+            code = load_matrix(e, i, use[i], diag);
+    }
+    kvant_free(use);
+    KVANT_TRY(code);
+    KVANT_TRY(load_vectors(e, diag));
+    return check_poison(e, diag);
+}
+
+void engine_free_weights(kvant_engine *e)
+{
+    engine_weights *w = &e->weights;
+    for (int i = 0; w->w && i < e->m->n_specs; i++)
+        if (w->w[i].use)
+            e->dev->vt->weight_free(e->dev, &w->w[i]);
+    for (int i = 0; w->host && i < e->m->n_specs; i++)
+        kvant_free(w->host[i]);
+    if (w->vec_mem)
+        e->dev->vt->free(e->dev, w->vec_mem);
+    kvant_free(w->w);
+    kvant_free(w->vec);
+    kvant_free(w->host);
+    kvant_free(w->scales);
+    memset(w, 0, sizeof *w);
+}

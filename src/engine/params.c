@@ -1,0 +1,193 @@
+/* params.c: engine parameters: defaults, cache types per layer, and the memory plan.  Reads no weights. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/engine.h"
+
+kvant_engine_params kvant_engine_defaults(void)
+{
+    kvant_engine_params p = { 0 };
+    p.kv_tail = -1;
+    p.encoder = KVANT_ENCODER_BEST;
+    return p;
+}
+
+static int in_range(const char *name, int64_t v, int64_t lo, int64_t hi, kvant_diag *diag)
+{
+    if (v >= lo && v <= hi)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EINVAL, "%s: %lld, wanted %lld to %lld", name, (long long)v, (long long)lo, (long long)hi);
+}
+
+int engine_pass_rows(const kvant_engine_params *p)
+{
+    return p->logits_rows < p->n_ubatch ? p->logits_rows : p->n_ubatch;
+}
+
+int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_engine_params *out, kvant_diag *diag)
+{
+    kvant_engine_params p = *in;
+    const int big = 1 << 24;
+
+    p.device = p.device ? p.device : "cpu";
+    p.type_k = p.type_k ? p.type_k : "f16";
+    p.type_v = p.type_v ? p.type_v : "f16";
+    p.n_ctx = p.n_ctx ? p.n_ctx : m->hp.n_ctx_train;
+    p.max_seqs = p.max_seqs ? p.max_seqs : 1;
+    p.n_ubatch = p.n_ubatch ? p.n_ubatch : 512;
+    p.kv_tail = p.kv_tail < 0 ? KVANT_PAGE : p.kv_tail;
+    KVANT_TRY(in_range("threads", p.threads, 0, 256, diag));
+    KVANT_TRY(in_range("context size", p.n_ctx, 1, big, diag));
+    KVANT_TRY(in_range("sequences", p.max_seqs, 1, 4096, diag));
+    KVANT_TRY(in_range("ubatch size", p.n_ubatch, 1, 65536, diag));
+    p.n_ubatch = (p.n_ubatch + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE;
+    KVANT_TRY(in_range("exact tail", p.kv_tail, 0, 65536, diag));
+    if (p.kv_tail % KVANT_PAGE)
+        return kvant_fail(diag, KVANT_EINVAL, "exact tail: %d tokens, wanted a multiple of %d", p.kv_tail, KVANT_PAGE);
+    KVANT_TRY(in_range("encoder", p.encoder, 0, 1, diag));
+    KVANT_TRY(in_range("compute mode", p.compute, 0, 1, diag));
+    p.logits_rows = p.logits_rows ? p.logits_rows : p.max_seqs;
+    KVANT_TRY(in_range("logits rows", p.logits_rows, 1, big, diag));
+    if (p.pool_tokens == 0)
+        p.pool_tokens = (int64_t)p.max_seqs * ((p.n_ctx + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE);
+    KVANT_TRY(in_range("pool tokens", p.pool_tokens, KVANT_PAGE, (int64_t)1 << 36, diag));
+    *out = p;
+    return KVANT_OK;
+}
+
+/* ---- cache types per layer ---- */
+
+static int parse_pair(const char *text, size_t n, kv_types *t, kvant_diag *diag)
+{
+    char buf[80];
+    if (n >= sizeof buf)
+        return kvant_fail(diag, KVANT_EINVAL, "cache type: %zu characters, wanted fewer than %zu", n, sizeof buf);
+    memcpy(buf, text, n);
+    buf[n] = 0;
+    char *colon = strchr(buf, ':');
+    if (colon)
+        *colon = 0;
+    KVANT_TRY(kvant_format_parse(buf, &t->k, diag));
+    return kvant_format_parse(colon ? colon + 1 : buf, &t->v, diag);
+}
+
+/* "first[-last]=K[:V]" */
+static int parse_entry(const char *s, const char *end, int n_layer, kv_types *types, kvant_diag *diag)
+{
+    char *p;
+    kv_types t;
+    long first = strtol(s, &p, 10), last = first;
+    if (p == s)
+        goto bad;
+    if (*p == '-') {
+        const char *q = p + 1;
+        last = strtol(q, &p, 10);
+        if (p == q)
+            goto bad;
+    }
+    if (*p != '=' || p >= end)
+        goto bad;
+    if (first < 0 || last < first || last >= n_layer)
+        return kvant_fail(diag, KVANT_EINVAL, "cache type layers: %ld-%ld, wanted layers 0 to %d", first, last, n_layer - 1);
+    KVANT_TRY(parse_pair(p + 1, (size_t)(end - p - 1), &t, diag));
+    for (long l = first; l <= last; l++)
+        types[l] = t;
+    return KVANT_OK;
+bad:
+    return kvant_fail(diag, KVANT_EINVAL, "cache type layers: \"%.*s\", wanted LAYER[-LAYER]=TYPE[:TYPE]",
+                      (int)(end - s < 60 ? end - s : 60), s);
+}
+
+int engine_types(const kvant_model *m, const kvant_engine_params *p, kv_types *types, kvant_diag *diag)
+{
+    kv_types t;
+    int n = m->hp.n_layer;
+
+    KVANT_TRY(kvant_format_parse(p->type_k, &t.k, diag));
+    KVANT_TRY(kvant_format_parse(p->type_v, &t.v, diag));
+    for (int l = 0; l < n; l++)
+        types[l] = t;
+    for (const char *s = p->type_layers; s && *s;) {
+        const char *end = strchr(s, ',');
+        end = end ? end : s + strlen(s);
+        KVANT_TRY(parse_entry(s, end, n, types, diag));
+        s = *end ? end + 1 : end;
+    }
+    return KVANT_OK;
+}
+
+void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const kv_types *types, unsigned char *is_attn,
+                      kv_config *cfg)
+{
+    const hparams *hp = &m->hp;
+    int64_t channels = 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + (int64_t)hp->gdn_hv * hp->gdn_dv;
+
+    memset(cfg, 0, sizeof *cfg);
+    for (int l = 0; l < hp->n_layer; l++)
+        is_attn[l] = (unsigned char)m->layers[l].is_attn;
+    cfg->n_layer = hp->n_layer;
+    cfg->h_kv = hp->n_head_kv;
+    cfg->d_k = hp->d_k;
+    cfg->d_v = hp->d_v;
+    cfg->is_attn = is_attn;
+    cfg->types = types;
+    cfg->tail = p->kv_tail;
+    cfg->encoder = p->encoder;
+    cfg->max_seqs = p->max_seqs;
+    cfg->n_ctx = p->n_ctx;
+    cfg->n_ubatch = p->n_ubatch;
+    cfg->n_pages = (int)((p->pool_tokens + KVANT_PAGE - 1) / KVANT_PAGE);
+    cfg->state_floats = (int64_t)hp->gdn_hv * hp->gdn_dk * hp->gdn_dv;
+    cfg->conv_floats = channels * (hp->conv_k > 0 ? hp->conv_k - 1 : 0);
+}
+
+static int64_t spec_total(const kvant_model *m)
+{
+    int64_t total = 0;
+    for (int i = 0; i < gguf_tensor_count(m->file); i++)
+        total += (int64_t)gguf_tensor_at(m->file, i)->bytes;
+    return total;
+}
+
+static int plan_pools(const kvant_model *m, const kvant_engine_params *p, kvant_plan *o, kvant_diag *diag)
+{
+    kv_types *types = kvant_calloc((size_t)m->hp.n_layer, sizeof *types);
+    unsigned char *is_attn = kvant_calloc((size_t)m->hp.n_layer, 1);
+    kv_config cfg;
+    kv_sizes sizes = { 0 };
+    int code = types && is_attn ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "plan: out of memory");
+
+    if (code == KVANT_OK)
+        code = engine_types(m, p, types, diag);
+    if (code == KVANT_OK) {
+        engine_kv_config(m, p, types, is_attn, &cfg);
+        code = kv_measure(&cfg, &sizes, diag);
+    }
+    kvant_free(types);
+    kvant_free(is_attn);
+    o->kv = sizes.pages;
+    o->tail = sizes.tail;
+    o->state = sizes.state;
+    o->kv_bytes_per_token = sizes.per_token;
+    return code;
+}
+
+int kvant_plan_make(const kvant_model *m, const kvant_engine_params *params, kvant_plan *out, kvant_diag *diag)
+{
+    kvant_engine_params p;
+    kvant_plan o = { 0 };
+    build_buffers buf;
+
+    KVANT_TRY(engine_resolve(m, params, &p, diag));
+    KVANT_TRY(plan_pools(m, &p, &o, diag));
+    o.weights = spec_total(m);
+    o.scratch = (int64_t)build_layout(m, p.n_ubatch, engine_pass_rows(&p), NULL, &buf);
+    o.scratch += (int64_t)p.logits_rows * m->hp.n_vocab * 4;
+    o.total = o.weights + o.kv + o.tail + o.state + o.scratch;
+    o.n_ctx = p.n_ctx;
+    o.max_seqs = p.max_seqs;
+    *out = o;
+    return KVANT_OK;
+}

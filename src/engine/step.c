@@ -1,0 +1,316 @@
+/* step.c: one step: items -> device passes -> logits.
+ *
+ * Prompt pieces are cut so that every pass ends on the absolute 64-token grid or at the piece's end; decode rows come first.
+ * All pages are reserved before the first pass, so a full pool is found before anything runs. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+/* ---- inputs of a pass ---- */
+
+typedef struct pass {
+    int n_seqs, n_tokens, n_out, n_seal, stride, max_pos;
+    int any_prompt, any_decode;
+} pass;
+
+static kvant_seqs pass_seqs(const kvant_engine *e, const pass *p)
+{
+    const step_inputs *d = &e->dev_in;
+    return (kvant_seqs){ p->n_seqs, p->n_tokens, d->q0, d->pos0, d->prompt, d->table, d->tail, p->stride, d->slot_in,
+                         d->slot_out };
+}
+
+static void builder_fill(kvant_engine *e, const pass *p)
+{
+    builder *b = &e->b;
+    arena_reset(&e->args);
+    b->n = p->n_tokens;
+    b->any_prompt = p->any_prompt;
+    b->any_decode = p->any_decode;
+    b->seqs = pass_seqs(e, p);
+    b->n_out = p->n_out;
+    b->n_seal = p->n_seal;
+    b->max_pos = p->max_pos;
+    build_model(b);
+}
+
+int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
+{
+    const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt };
+    builder_fill(e, &p);
+    if (e->b.error)
+        return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
+    return KVANT_OK;
+}
+
+/* Appends rows [off, off + n) of item i to the pass; its sequence becomes pass sequence p->n_seqs. */
+static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int off, int n, int out)
+{
+    step_inputs *h = &e->host_in;
+    const kv_seq *s = &e->kv.seqs[it->seq];
+    int pos0 = s->len + off, q = p->n_seqs;
+
+    for (int i = 0; i < n; i++) {
+        h->ids[p->n_tokens + i] = it->tokens[off + i];
+        h->pos[p->n_tokens + i] = pos0 + i;
+    }
+    if (out == KVANT_LOGITS_ALL)
+        for (int i = 0; i < n; i++)
+            h->out_rows[p->n_out++] = p->n_tokens + i;
+    else if (out == KVANT_LOGITS_LAST && off + n == it->n)
+        h->out_rows[p->n_out++] = p->n_tokens + n - 1;
+    h->q0[q] = p->n_tokens;
+    h->pos0[q] = pos0;
+    h->prompt[q] = it->prompt;
+    h->slot_in[q] = pos0 == 0 ? -1 : it->seq;
+    h->slot_out[q] = it->seq;
+    p->n_tokens += n;
+    h->q0[q + 1] = p->n_tokens;
+    p->n_seqs++;
+    p->any_prompt |= it->prompt;
+    p->any_decode |= !it->prompt;
+    p->max_pos = pos0 + n - 1 > p->max_pos ? pos0 + n - 1 : p->max_pos;
+    kv_pass_begin(&e->kv, it->seq, pos0, n, h->seal_src, h->seal_dst, &p->n_seal);
+}
+
+/* Block tables of the pass, as narrow as its longest sequence. */
+static void pass_tables(kvant_engine *e, pass *p, const int *seq)
+{
+    step_inputs *h = &e->host_in;
+    p->stride = p->max_pos / KVANT_PAGE + 1;
+    for (int q = 0; q < p->n_seqs; q++) {
+        const kv_seq *s = &e->kv.seqs[seq[q]];
+        memcpy(h->table + (size_t)q * (size_t)p->stride, s->table, (size_t)p->stride * sizeof(int32_t));
+        memcpy(h->tail + (size_t)q * (size_t)p->stride, s->tail, (size_t)p->stride * sizeof(int32_t));
+    }
+}
+
+static int copy_ints(kvant_engine *e, int32_t *dst, const int32_t *src, int n, kvant_diag *diag)
+{
+    return n > 0 ? e->dev->vt->copy_in(e->dev, dst, src, (size_t)n * sizeof *dst, diag) : KVANT_OK;
+}
+
+static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
+{
+    const step_inputs *d = &e->dev_in, *h = &e->host_in;
+    int tables = p->n_seqs * p->stride;
+    KVANT_TRY(copy_ints(e, d->ids, h->ids, p->n_tokens, diag));
+    KVANT_TRY(copy_ints(e, d->pos, h->pos, p->n_tokens, diag));
+    KVANT_TRY(copy_ints(e, d->out_rows, h->out_rows, p->n_out, diag));
+    KVANT_TRY(copy_ints(e, d->q0, h->q0, p->n_seqs + 1, diag));
+    KVANT_TRY(copy_ints(e, d->pos0, h->pos0, p->n_seqs, diag));
+    KVANT_TRY(copy_ints(e, d->prompt, h->prompt, p->n_seqs, diag));
+    KVANT_TRY(copy_ints(e, d->slot_in, h->slot_in, p->n_seqs, diag));
+    KVANT_TRY(copy_ints(e, d->slot_out, h->slot_out, p->n_seqs, diag));
+    KVANT_TRY(copy_ints(e, d->seal_src, h->seal_src, p->n_seal, diag));
+    KVANT_TRY(copy_ints(e, d->seal_dst, h->seal_dst, p->n_seal, diag));
+    KVANT_TRY(copy_ints(e, d->table, h->table, tables, diag));
+    return copy_ints(e, d->tail, h->tail, tables, diag);
+}
+
+static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
+{
+    pass_tables(e, p, seq);
+    KVANT_TRY(pass_upload(e, p, diag));
+    builder_fill(e, p);
+    if (e->b.error)
+        return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
+#ifndef NDEBUG
+    for (int i = 0; i < e->b.n_ops; i++)
+        KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));
+#endif
+    KVANT_TRY(e->dev->vt->submit(e->dev, e->ops, e->b.n_ops, 0, diag));
+    return KVANT_OK;
+}
+
+/* ---- checks before anything runs ---- */
+
+static int check_item(const kvant_engine *e, const kvant_item *it, int i, kvant_diag *diag)
+{
+    const kv_cache *kv = &e->kv;
+    if (!kv_seq_valid(kv, it->seq))
+        return kvant_fail(diag, KVANT_EINVAL, "item %d: sequence %d does not exist", i, it->seq);
+    const kv_seq *s = &kv->seqs[it->seq];
+    if (s->broken)
+        return kvant_fail(diag, KVANT_EINVAL, "item %d: sequence %d failed in an earlier step; free it", i, it->seq);
+    if (it->n < 1)
+        return kvant_fail(diag, KVANT_EINVAL, "item %d: %d tokens, wanted at least 1", i, it->n);
+    if (it->n > e->p.n_ctx - s->len)
+        return kvant_fail(diag, KVANT_ENOSPC, "item %d: sequence %d would have %lld tokens, the context holds %d", i, it->seq,
+                          (long long)s->len + it->n, e->p.n_ctx);
+    if (!it->prompt && it->n > e->p.n_ubatch)
+        return kvant_fail(diag, KVANT_EINVAL, "item %d: %d decode tokens, wanted at most %d", i, it->n, e->p.n_ubatch);
+    for (int j = 0; j < it->n; j++)
+        if (it->tokens[j] < 0 || it->tokens[j] >= e->m->hp.n_vocab)
+            return kvant_fail(diag, KVANT_EINVAL, "item %d: token %d is %d, wanted 0 to %d", i, j, it->tokens[j],
+                              e->m->hp.n_vocab - 1);
+    if (it->logits < KVANT_LOGITS_NONE || it->logits > KVANT_LOGITS_ALL)
+        return kvant_fail(diag, KVANT_EINVAL, "item %d: logits %d, wanted 0, 1 or 2", i, it->logits);
+    return KVANT_OK;
+}
+
+static int check_items(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag)
+{
+    int64_t rows = 0, pages = 0;
+
+    if (n < 1 || n > e->p.max_seqs)
+        return kvant_fail(diag, KVANT_EINVAL, "step: %d items, wanted 1 to %d", n, e->p.max_seqs);
+    for (int i = 0; i < n; i++) {
+        KVANT_TRY(check_item(e, &items[i], i, diag));
+        for (int j = 0; j < i; j++)
+            if (items[j].seq == items[i].seq)
+                return kvant_fail(diag, KVANT_EINVAL, "items %d and %d: both are sequence %d", j, i, items[i].seq);
+        rows += items[i].logits == KVANT_LOGITS_ALL ? items[i].n : items[i].logits == KVANT_LOGITS_LAST;
+        pages += kv_pages_missing(&e->kv, items[i].seq, e->kv.seqs[items[i].seq].len + items[i].n);
+    }
+    if (rows > e->p.logits_rows)
+        return kvant_fail(diag, KVANT_EINVAL, "step: %lld rows of logits, wanted at most %d (logits_rows)", (long long)rows,
+                          e->p.logits_rows);
+    if (pages > e->kv.pages.n_free)
+        return kvant_fail(diag, KVANT_ENOSPC, "cache pool: %lld pages of %d tokens wanted, %d of %d are free", (long long)pages,
+                          KVANT_PAGE, e->kv.pages.n_free, e->kv.pages.n);
+    return KVANT_OK;
+}
+
+/* ---- the step ---- */
+
+typedef struct progress {
+    int off;                       /* tokens of the item done */
+    int row;                       /* next host row of its logits */
+} progress;
+
+/* Rows of an item that fit into what is left of a pass; 0: none. */
+static int piece(const kvant_engine *e, const pass *p, const kvant_item *it, int off)
+{
+    int left = e->p.n_ubatch - p->n_tokens, n = it->n - off, out_left = e->pass_rows - p->n_out;
+    int pos = e->kv.seqs[it->seq].len + off;
+
+    if (it->logits == KVANT_LOGITS_ALL && out_left < left)
+        left = out_left;
+    if (it->logits == KVANT_LOGITS_LAST && out_left < 1)
+        return 0;
+    if (n <= left)
+        return n;
+    if (!it->prompt)
+        return 0;
+    int cut = (pos + left) / KVANT_PAGE * KVANT_PAGE - pos;    /* end on the absolute grid */
+    return cut > 0 ? cut : 0;
+}
+
+static int finite_rows(const float *x, size_t n)
+{
+    float worst = 0;
+    for (size_t i = 0; i < n; i++)
+        worst += x[i] * 0.0f;      /* NaN and Inf give NaN */
+    return worst == 0.0f;
+}
+
+/* Logits of the pass, in order of out_rows, to the items' host rows. */
+static int pass_logits(kvant_engine *e, const kvant_item *items, const int *in_pass, const int *rows, int n, progress *at,
+                       kvant_diag *diag)
+{
+    size_t v = (size_t)e->m->hp.n_vocab;
+    int r = 0;
+    for (int i = 0; i < n; i++) {
+        if (rows[i] == 0)
+            continue;
+        progress *g = &at[in_pass[i]];
+        float *dst = e->logits + (size_t)g->row * v;
+        KVANT_TRY(e->dev->vt->copy_out(e->dev, dst, e->buf.logits + (size_t)r * v, (size_t)rows[i] * v * sizeof(float), diag));
+        if (!finite_rows(dst, (size_t)rows[i] * v))
+            return kvant_fail(diag, KVANT_ENUMERIC, "sequence %d: logits are not finite", items[in_pass[i]].seq);
+        g->row += rows[i];
+        r += rows[i];
+    }
+    return e->dev->vt->sync(e->dev, diag);
+}
+
+/* Runs one pass over the items from `at`; returns how many rows it took, or an error. */
+static int step_pass(kvant_engine *e, const kvant_item *items, int n, progress *at, int *scratch, kvant_diag *diag)
+{
+    int *seq = scratch, *in_pass = scratch + n, *rows = scratch + 2 * n, *took = scratch + 3 * n;
+    pass p = { 0 };
+
+    for (int round = 0; round < 2; round++) {          /* decode rows first, then prompts */
+        for (int i = 0; i < n; i++) {
+            int k = items[i].prompt == round && at[i].off < items[i].n ? piece(e, &p, &items[i], at[i].off) : 0;
+            int out = p.n_out;
+            if (k == 0)
+                continue;
+            seq[p.n_seqs] = items[i].seq;
+            in_pass[p.n_seqs] = i;
+            took[p.n_seqs] = k;
+            pass_add(e, &p, &items[i], at[i].off, k, items[i].logits);
+            rows[p.n_seqs - 1] = p.n_out - out;
+        }
+    }
+    if (p.n_tokens == 0)
+        return kvant_fail(diag, KVANT_EINTERNAL, "step: no item fits a pass of %d tokens", e->p.n_ubatch);
+    KVANT_TRY(pass_run(e, &p, seq, diag));
+    KVANT_TRY(pass_logits(e, items, in_pass, rows, p.n_seqs, at, diag));
+    for (int q = 0; q < p.n_seqs; q++) {
+        at[in_pass[q]].off += took[q];
+        kv_pass_end(&e->kv, seq[q], e->kv.seqs[seq[q]].len + at[in_pass[q]].off);
+    }
+    return p.n_tokens;
+}
+
+static int step_run(kvant_engine *e, const kvant_item *items, int n, progress *at, int *scratch, kvant_diag *diag)
+{
+    int64_t left = 0;
+    for (int i = 0; i < n; i++)
+        left += items[i].n;
+    while (left > 0) {
+        if (atomic_exchange(&e->cancel, 0))
+            return kvant_fail(diag, KVANT_ECANCELED, "step: cancelled");
+        int took = step_pass(e, items, n, at, scratch, diag);
+        if (took < 0)
+            return took;
+        if (gguf_poisoned(e->m->file))
+            return kvant_fail(diag, KVANT_EIO, "model file: a mapped page is gone (truncated while in use)");
+        left -= took;
+    }
+    return KVANT_OK;
+}
+
+int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag)
+{
+    e->n_items = 0;
+    KVANT_TRY(check_items(e, items, n, diag));
+    progress *at = (progress *)(void *)e->item_rows + e->p.max_seqs;   /* room taken at create */
+    int *scratch = (int *)(void *)(at + e->p.max_seqs), row = 0, code;
+
+    for (int i = 0; i < n; i++) {
+        kv_reserve(&e->kv, items[i].seq, e->kv.seqs[items[i].seq].len + items[i].n);
+        e->item_row[i] = at[i].row = row;
+        e->item_rows[i] = items[i].logits == KVANT_LOGITS_ALL ? items[i].n : items[i].logits == KVANT_LOGITS_LAST;
+        row += e->item_rows[i];
+        at[i].off = 0;
+    }
+    code = step_run(e, items, n, at, scratch, diag);
+    for (int i = 0; i < n; i++) {
+        kv_seq *s = &e->kv.seqs[items[i].seq];
+        if (code == KVANT_OK) {
+            s->len += items[i].n;
+            continue;
+        }
+        /* recurrent state is updated in place: what already ran cannot be taken back */
+        s->broken = at[i].off > 0 || code != KVANT_ECANCELED;
+        kv_trim(&e->kv, items[i].seq);
+    }
+    e->n_items = code == KVANT_OK ? n : 0;
+    return code;
+}
+
+const float *kvant_step_logits(const kvant_engine *e, int item, int row)
+{
+    if (item < 0 || item >= e->n_items || row < 0 || row >= e->item_rows[item])
+        return NULL;
+    return e->logits + (size_t)(e->item_row[item] + row) * (size_t)e->m->hp.n_vocab;
+}
+
+void kvant_engine_cancel(kvant_engine *e)
+{
+    atomic_store(&e->cancel, 1);
+}
