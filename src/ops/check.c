@@ -455,6 +455,8 @@ static int check_conv(int id, const kvant_conv_args *a, kvant_diag *diag)
     KVANT_TRY(positive(id, "c", a->c, diag));
     if (a->k < 2 || a->k > 8)
         BAD("%s: k = %d, wanted 2 to 8 taps", op_name(id), a->k);
+    if (a->ldx < a->c)
+        BAD("%s: ldx = %lld, wanted at least c = %d", op_name(id), (long long)a->ldx, a->c);
     if (a->slot_stride < (int64_t)a->c * (a->k - 1))
         BAD("%s: slot_stride = %lld, wanted at least c*(k-1) = %lld", op_name(id), (long long)a->slot_stride,
             (long long)a->c * (a->k - 1));

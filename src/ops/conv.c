@@ -40,7 +40,7 @@ static void conv_channel(const kvant_conv_args *a, int s, int ch, float *window)
     const float *w = a->w + (int64_t)ch * a->k;
 
     for (int i = a->seqs.q0[s]; i < a->seqs.q0[s + 1]; i++) {
-        const float x = a->x[(int64_t)i * a->c + ch];
+        const float x = a->x[(int64_t)i * a->ldx + ch];
         float sum = 0.0f;
 
         for (int j = 0; j < a->k - 1; j++)
