@@ -28,6 +28,8 @@ typedef struct kvant_model_params {
     const char *chat_template;     /* NULL: from the file; else a family name: chatml llama3 mistral gemma */
 } kvant_model_params;
 
+/* Maps and checks the file (all shards), reads shapes and tokenizer; KVANT_ENOENT, KVANT_EFORMAT, KVANT_EUNSUPPORTED.
+ * Close after every engine made from it; NULL is accepted. */
 int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_diag *diag);
 void kvant_model_close(kvant_model *m);
 
@@ -96,6 +98,7 @@ typedef struct kvant_engine_params {
     int logits_rows;               /* most rows of logits per step; 0: max_seqs */
 } kvant_engine_params;
 
+/* Everything 0 or NULL ("default"), except kv_tail -1 and the encoder: best. */
 kvant_engine_params kvant_engine_defaults(void);
 
 /* Memory an engine with these parameters takes, by part, in bytes; no weights are read. */
@@ -106,6 +109,8 @@ typedef struct kvant_plan {
 } kvant_plan;
 int kvant_plan_make(const kvant_model *m, const kvant_engine_params *p, kvant_plan *out, kvant_diag *diag);
 
+/* Loads the weights and takes all memory of the plan; KVANT_ENOMEM, KVANT_EINVAL (a parameter), KVANT_EUNSUPPORTED (an op or
+ * format the device lacks, listed), KVANT_EDEVICE.  The model must outlive the engine. */
 int kvant_engine_create(kvant_model *m, const kvant_engine_params *p, kvant_engine **out, kvant_diag *diag);
 void kvant_engine_free(kvant_engine *e);
 const kvant_model *kvant_engine_model(const kvant_engine *e);

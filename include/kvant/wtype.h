@@ -26,6 +26,7 @@ typedef struct kvant_wtype {
     void (*quant)(const float *src, uint8_t *dst, int64_t n);
 } kvant_wtype;
 
+/* The types in the order of the table; at: NULL out of range. */
 int kvant_wtype_count(void);
 const kvant_wtype *kvant_wtype_at(int i);
 const kvant_wtype *kvant_wtype_by_id(int ggml_id);       /* NULL: unknown or unsupported */
