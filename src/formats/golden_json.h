@@ -1,0 +1,34 @@
+/* golden_json.h: a small reader for golden files: a value is a span of a text that was checked once.
+ * No allocation; nesting is limited to GOLDEN_JSON_DEPTH.  Keys are compared as written (no escapes in keys). */
+#ifndef KVANT_FORMATS_GOLDEN_JSON_H
+#define KVANT_FORMATS_GOLDEN_JSON_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "base/error.h"
+
+enum { GOLDEN_JSON_DEPTH = 32 };
+
+/* One JSON value inside the text; p NULL: absent. */
+typedef struct gjson {
+    const char *p;
+    size_t n;
+} gjson;
+
+/* Checks that text[n] is exactly one JSON value.  KVANT_EFORMAT with the offset of the first wrong byte. */
+int gjson_parse(const char *text, size_t n, gjson *root, kvant_diag *diag);
+
+/* The value of a key; absent if v is no object or has no such key. */
+gjson gjson_get(gjson v, const char *key);
+/* Iteration over an array: *it starts as {0}; 0 at the end (or v is no array). */
+int gjson_next(gjson v, gjson *it);
+/* A string's raw content into buf (cut at cap - 1, escapes left as they are); 0 if v is no string. */
+int gjson_text(gjson v, char *buf, size_t cap);
+/* A number; NaN if v is none. */
+double gjson_number(gjson v);
+/* Bytes of a hex string; SIZE_MAX if v is no string, odd, or not hex. */
+size_t gjson_hex_bytes(gjson v);
+/* Decodes a hex string of exactly n bytes; 0 if it is not that. */
+int gjson_hex(gjson v, void *out, size_t n);
+
+#endif
