@@ -26,7 +26,8 @@ typedef struct kvant_device_vt {
     void (*free)(kvant_device *d, void *addr);
     int (*copy_in)(kvant_device *d, void *dst, const void *src, size_t bytes, kvant_diag *diag);
     int (*copy_out)(kvant_device *d, void *dst, const void *src, size_t bytes, kvant_diag *diag);
-    /* Takes a weight whose data is host memory in file layout; sets w->packed (and may set w->data).  compute: enum. */
+    /* Takes a weight whose data is host memory in file layout; sets w->packed, and
+     * w->data to NULL where it will not read the file's bytes again.  compute: enum kvant_compute. */
     int (*weight_load)(kvant_device *d, kvant_weight *w, int compute, kvant_diag *diag);
     void (*weight_free)(kvant_device *d, kvant_weight *w);
     /* Exactly what submit would execute: KVANT_OK, or KVANT_EUNSUPPORTED with the reason. */

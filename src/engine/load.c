@@ -51,10 +51,9 @@ static int load_matrix(kvant_engine *e, int id, int use, kvant_diag *diag)
         w->data = joined;
     }
     int code = e->dev->vt->weight_load(e->dev, w, e->p.compute, diag);
-    if (joined && w->packed && !(use & KVANT_WEIGHT_EMBED)) {
-        kvant_free(joined);        /* the device has its own copy */
+    if (!w->data) {
+        kvant_free(joined);        /* the device has its own copy and reads no more */
         joined = NULL;
-        w->data = NULL;
     }
     e->weights.host[id] = joined;
     return code;

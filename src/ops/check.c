@@ -73,7 +73,7 @@ static int epsilon(int id, float eps, kvant_diag *diag)
 
 static int weight(int id, const kvant_weight *w, kvant_diag *diag)
 {
-    if (w == NULL || w->type == NULL || w->data == NULL)
+    if (w == NULL || w->type == NULL || (w->data == NULL && w->packed == NULL))
         BAD("%s: the weight, its type or its data is NULL", op_name(id));
     if (w->n_in < 1 || w->n_out < 1 || w->n_expert < 1)
         BAD("%s: weight %s is [%d][%lld][%lld], wanted positive sizes", op_name(id), w->name ? w->name : "?",

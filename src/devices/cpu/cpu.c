@@ -152,6 +152,10 @@ static int cpu_weight_load(kvant_device *base, kvant_weight *w, int compute, kva
     w->packed = packed;
     matmul_pack_begin(w);
     pool_run(d->workers, pack_part, w);
+    choose_kernels(d);
+    int id = w->n_expert > 1 ? KVANT_OP_MATMUL_ID : KVANT_OP_MATMUL;
+    if (!(w->use & KVANT_WEIGHT_EMBED) && d->kernels[id] != kvant_op_reference(id))
+        w->data = NULL;                                 /* only the reference and embed read the file's rows */
     return KVANT_OK;
 }
 

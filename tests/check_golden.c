@@ -1,0 +1,215 @@
+/* check_golden.c: the engine against recorded outputs of an independent implementation (Transformers, f32) on the novella models.
+ *
+ * For each model: four prompts: argmax per position, last logits within 2e-2, log-sum-exp, 48 greedy ids; and the negative
+ * log-likelihood of the first 1024 validation tokens (mean difference <= 1e-3, worst <= 0.05).  The models are large and
+ * optional (../shared/models or $KVANT_MODELS): absent ones are skipped with a line. */
+#include <math.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "formats/golden_json.h"
+#include "kvant/engine.h"
+#include "support/check.h"
+
+enum { MAX_IDS = 2048, GREEDY = 48 };
+
+static int read_ids(gjson v, int32_t *ids)
+{
+    gjson it = { 0 };
+    int n = 0;
+    while (n < MAX_IDS && gjson_next(v, &it))
+        ids[n++] = (int32_t)gjson_number(it);
+    return n;
+}
+
+static int read_floats(gjson v, float *x, int cap)
+{
+    gjson it = { 0 };
+    int n = 0;
+    while (n < cap && gjson_next(v, &it))
+        x[n++] = (float)gjson_number(it);
+    return n;
+}
+
+static int argmax(const float *x, int n)
+{
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (x[i] > x[best])
+            best = i;
+    return best;
+}
+
+static double logsumexp(const float *x, int n)
+{
+    double m = x[argmax(x, n)], s = 0;
+    for (int i = 0; i < n; i++)
+        s += exp(x[i] - m);
+    return m + log(s);
+}
+
+typedef struct setup {
+    kvant_model *m;
+    kvant_engine *e;
+    int n_vocab;
+} setup;
+
+static int setup_open(setup *s, const char *path, const char *type, int compute)
+{
+    kvant_diag d = { "" };
+    kvant_engine_params p = kvant_engine_defaults();
+    kvant_model_params mp = { path, NULL };
+    p.type_k = p.type_v = type;
+    p.compute = compute;
+    p.n_ctx = 2048;
+    p.logits_rows = 2048;
+    p.threads = 2;
+    s->m = NULL;
+    s->e = NULL;
+    CHECK(kvant_model_open(&mp, &s->m, &d) == KVANT_OK, "%s: %s", path, d.text);
+    if (!s->m)
+        return 0;
+    CHECK(kvant_engine_create(s->m, &p, &s->e, &d) == KVANT_OK, "%s: %s", path, d.text);
+    s->n_vocab = kvant_model_get_info(s->m)->n_vocab;
+    return s->e != NULL;
+}
+
+static void setup_close(setup *s)
+{
+    kvant_engine_free(s->e);
+    kvant_model_close(s->m);
+}
+
+static int step(kvant_engine *e, int seq, const int32_t *ids, int n, int prompt, int logits)
+{
+    kvant_diag d = { "" };
+    const kvant_item it = { seq, ids, n, prompt, logits };
+    int code = kvant_step(e, &it, 1, &d);
+    CHECK(code == KVANT_OK, "step: %s", d.text);
+    return code == KVANT_OK;
+}
+
+/* One prompt of the golden file; returns whether all greedy ids agree. */
+static int check_prompt(const setup *s, gjson g, int with_logits, const char *what)
+{
+    static int32_t ids[MAX_IDS], want[MAX_IDS];
+    static float ref[1 << 16];
+    int n = read_ids(gjson_get(g, "prompt_ids"), ids), same = 1, seq, n_top;
+
+    kvant_seq_new(s->e, &seq, NULL);
+    if (!step(s->e, seq, ids, n, 1, KVANT_LOGITS_ALL))
+        return 0;
+    if (with_logits) {
+        int agree = 0;
+        double worst = 0;
+        n_top = read_ids(gjson_get(g, "argmax_per_pos"), want);
+        for (int i = 0; i < n; i++)
+            agree += argmax(kvant_step_logits(s->e, 0, i), s->n_vocab) == want[i];
+        CHECK(n_top == n && agree >= (int)ceil(0.995 * n), "%s: argmax agrees at %d of %d", what, agree, n);
+        read_floats(gjson_get(g, "logsumexp_per_pos"), ref, n);
+        for (int i = 0; i < n; i++)
+            CHECK_CLOSE(logsumexp(kvant_step_logits(s->e, 0, i), s->n_vocab), ref[i], 2e-2, "%s: logsumexp at %d", what, i);
+        CHECK(read_floats(gjson_get(g, "last_logits"), ref, 1 << 16) == s->n_vocab, "%s: vocabulary", what);
+        for (int i = 0; i < s->n_vocab; i++)
+            worst = fmax(worst, fabs((double)kvant_step_logits(s->e, 0, n - 1)[i] - ref[i]));
+        CHECK(worst <= 2e-2, "%s: last logits differ by up to %.3g", what, worst);
+        printf("%s: argmax %d/%d, last logits within %.2g\n", what, agree, n, worst);
+    }
+    int32_t token = argmax(kvant_step_logits(s->e, 0, n - 1), s->n_vocab);
+    int n_want = read_ids(gjson_get(g, "greedy_ids"), want), good = 0;
+    for (int i = 0; i < GREEDY && i < n_want; i++) {
+        same = same && token == want[i];
+        good += same;
+        if (!step(s->e, seq, &token, 1, 0, KVANT_LOGITS_LAST))
+            return 0;
+        token = argmax(kvant_step_logits(s->e, 0, 0), s->n_vocab);
+    }
+    printf("%s: first %d of %d greedy ids equal\n", what, good, n_want);
+    kvant_seq_free(s->e, seq);
+    return same && n_want == GREEDY;
+}
+
+static void check_nll(const setup *s, gjson root, const char *what)
+{
+    static int32_t ids[MAX_IDS];
+    static float nll[MAX_IDS];
+    gjson v = gjson_get(root, "valid_first_1024");
+    int n = read_ids(gjson_get(v, "ids"), ids), m = read_floats(gjson_get(v, "nll"), nll, MAX_IDS), seq;
+    double mean = 0, worst = 0;
+
+    CHECK(n == 1024 && m == 1023, "%s: %d ids, %d nll", what, n, m);
+    kvant_seq_new(s->e, &seq, NULL);
+    if (!step(s->e, seq, ids, n, 1, KVANT_LOGITS_ALL))
+        return;
+    for (int i = 0; i + 1 < n; i++) {
+        const float *x = kvant_step_logits(s->e, 0, i);
+        double d = logsumexp(x, s->n_vocab) - x[ids[i + 1]] - nll[i];
+        mean += d / (n - 1);
+        worst = fmax(worst, fabs(d));
+    }
+    CHECK(fabs(mean) <= 1e-3 && worst <= 0.05, "%s: nll mean difference %.3g, worst %.3g", what, mean, worst);
+    printf("%s: nll of 1023 tokens: mean difference %.2g, worst %.2g\n", what, mean, worst);
+    kvant_seq_free(s->e, seq);
+}
+
+/* Runs all prompts; returns a bit mask of those whose greedy ids are all equal. */
+static int check_run(const char *path, gjson root, const char *name, const char *type, int compute, int strict)
+{
+    setup s;
+    gjson it = { 0 };
+    int mask = 0;
+    char what[96];
+
+    if (!setup_open(&s, path, type, compute))
+        return 0;
+    for (int i = 0; gjson_next(gjson_get(root, "golden"), &it); i++) {
+        snprintf(what, sizeof what, "%s %s%s prompt %d", name, type, compute ? " f32" : "", i);
+        mask |= check_prompt(&s, it, strict, what) << i;
+    }
+    if (strict)
+        check_nll(&s, root, what);
+    setup_close(&s);
+    return mask;
+}
+
+static int bits(int mask)
+{
+    int n = 0;
+    for (; mask; mask &= mask - 1)
+        n++;
+    return n;
+}
+
+/* must: mask of prompts whose greedy ids have to be equal with compute f32; returns prompts equal with the default compute. */
+static int check_model(const char *name, int must)
+{
+    char path[512], json[512], file[96];
+    char *text = NULL;
+    size_t size;
+    gjson root;
+    kvant_diag d = { "" };
+
+    snprintf(file, sizeof file, "novella-%s-bf16.gguf", name);
+    if (!check_model_path(file, path, sizeof path))
+        return -1;
+    snprintf(file, sizeof file, "novella-%s-golden.json", name);
+    if (!check_model_path(file, json, sizeof json))
+        return -1;
+    CHECK(file_read(json, 1 << 24, &text, &size, &d) == KVANT_OK && gjson_parse(text, size, &root, &d) == KVANT_OK, "%s", d.text);
+    int f32 = check_run(path, root, name, "f32", KVANT_COMPUTE_F32, 1);
+    int f16 = check_run(path, root, name, "f16", KVANT_COMPUTE_F32, 0);
+    CHECK((f32 & must) == must, "%s, f32 cache: greedy ids equal for prompts %x, wanted %x", name, f32, must);
+    CHECK((f16 & must) == must, "%s, f16 cache: greedy ids equal for prompts %x, wanted %x", name, f16, must);
+    int usual = check_run(path, root, name, "f16", KVANT_COMPUTE_AUTO, 0);
+    kvant_free(text);
+    return bits(usual);
+}
+
+int main(void)
+{
+    int dense = check_model("dense", 15), hybrid = check_model("hybrid", 15);
+    check_model("moe", 5);
+    if (dense >= 0 && hybrid >= 0)
+        CHECK(dense + hybrid >= 7, "default compute: %d of 8 prompts give the golden ids, wanted 7", dense + hybrid);
+    return check_end("check_golden");
+}
