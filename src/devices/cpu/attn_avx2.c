@@ -1,0 +1,3 @@
+/* attn_avx2.c: attn_body.h compiled for AVX2. */
+#include "devices/cpu/vec_avx2.h"
+#include "devices/cpu/attn_body.h"

@@ -1,0 +1,3 @@
+/* attn_avx512.c: attn_body.h compiled for AVX512. */
+#include "devices/cpu/vec_avx512.h"
+#include "devices/cpu/attn_body.h"

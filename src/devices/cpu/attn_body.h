@@ -1,0 +1,525 @@
+/* attn_body.h: attn and attn_score over pages; included by attn_<isa>.c after its vec header.
+ *
+ * A BLOCK is the tokens of one sequence that lie in one page; its rows are tokens x query heads of one KV head.  Every
+ * row walks its context page by page with an online softmax, starts afresh at each split (KVANT_SPLIT tokens), and merges
+ * the splits in ascending order.  That arithmetic is the same for one row and for 64*G rows, so decode, prefill, any
+ * batch and any number of threads give the same bits:
+ *   few tokens: each (block, KV head, split) is a unit; stage 0 leaves partial results, stage 1 merges them.
+ *   many tokens: each (block, KV head) is a unit, which merges its splits as it goes.
+ * One row or two read pages through the format's own score and axpy; many rows decode the page once into f32 scratch,
+ * which gives the same bits (contract of kvant_format_kernels).  On the page of the query itself each token is handled
+ * alone with its own number of keys: no mask, and later tokens cannot touch earlier ones even when they are NaN. */
+#include <string.h>
+#include "ops/op_util.h"
+
+enum {
+    FEW_TOKENS = 8,         /* sequences with at most so many tokens are split over threads along the context, ... */
+    FEW_UNITS = 64,         /* ... if there are at most so many (sequence, KV head) pairs */
+    FEW_ROWS = 12,          /* up to here a format's kernels decode each row about once; arbitrary, not tuned */
+};
+
+/* One side of the cache with the kernels that read it. */
+typedef struct reader {
+    const kvant_kv_side *side;
+    const kvant_format_kernels *k;
+    int d, dp, sdim;        /* head_dim, padded, acc space */
+    int scratch_only;       /* no fast kernels: always decode, so that all row counts agree */
+} reader;
+
+/* One call of attn or attn_score. */
+typedef struct call {
+    const kvant_seqs *seqs;
+    reader k, v;
+    const kvant_format_kernels *f16, *f32;
+    const float *q;
+    int64_t ldq, gq;
+    int h_kv, g, tail_pages;
+    float scale;
+} call;
+
+/* Tokens first .. first+n-1 of the batch: sequence s, positions from pos, all in page `page`. */
+typedef struct block {
+    int s, first, n, pos, page;
+} block;
+
+/* The state of a set of rows inside one split. */
+typedef struct state {
+    float *m, *l;           /* maximum, sum of weights */
+    float *enc, *tail;      /* weighted sums of V: encoded rows (ld_enc), exact tail rows (ld_tail) */
+    int used_tail;
+} state;
+
+/* Scratch of one part. */
+typedef struct bench {
+    float *q, *raw;         /* prepared and raw queries [rows][ld] */
+    float *s;               /* scores, then weights [rows][KVANT_PAGE] */
+    float *page;            /* one decoded page */
+    float *pad;             /* one row */
+    state now, total;
+    int ld_q, ld_raw, ld_enc, ld_tail;
+} bench;
+
+static int round16(int n)
+{
+    return (n + 15) & ~15;
+}
+
+static reader reader_of(const kvant_kv_side *side, int d, const kvant_format_kernels *f32)
+{
+    const kvant_format_kernels *k = kvant_format_best(side->fmt);
+    const int dp = kvant_format_padded(side->fmt, d);
+    const int plain = k->score == side->fmt->ref.score || k->axpy == side->fmt->ref.axpy;
+
+    return (reader){side, k, d, dp, kvant_format_sdim(side->fmt, dp), plain && k->score != f32->score};
+}
+
+static call call_of(const kvant_attn_args *a)
+{
+    const kvant_format_kernels *f16 = kvant_format_best(kvant_format_find("f16"));
+    const kvant_format_kernels *f32 = kvant_format_best(kvant_format_find("f32"));
+
+    return (call){&a->seqs, reader_of(&a->k, a->d_k, f32), reader_of(&a->v, a->d_v, f32), f16, f32, a->q, a->ldq, a->gq,
+                  a->h_kv, a->h / a->h_kv, a->tail_pages, a->scale};
+}
+
+/* Floats of scratch for `rows` rows, and its layout when base is not NULL. */
+static size_t bench_layout(const call *c, size_t rows, float *base, bench *b)
+{
+    const int ld_q = round16(c->k.sdim), ld_raw = round16(c->k.d), ld_enc = round16(c->v.sdim), ld_tail = round16(c->v.d);
+    const int ld_page = ld_q > ld_enc ? ld_q : ld_enc;
+    const size_t lines = (rows + 15) & ~(size_t)15;
+    const size_t sizes[13] = {rows * (size_t)ld_q, rows * (size_t)ld_raw, rows * KVANT_PAGE,
+                              (size_t)ld_page * KVANT_PAGE, (size_t)ld_page + KVANT_MAX_HEAD_DIM,
+                              lines, lines, rows * (size_t)ld_enc, rows * (size_t)ld_tail,
+                              lines, lines, rows * (size_t)ld_enc, rows * (size_t)ld_tail};
+    float *at[13];
+    size_t total = 0;
+
+    for (int i = 0; i < 13; i++) {
+        at[i] = base != NULL ? base + total : NULL;
+        total += sizes[i];
+    }
+    if (base != NULL)
+        *b = (bench){at[0], at[1], at[2], at[3], at[4], {at[5], at[6], at[7], at[8], 0}, {at[9], at[10], at[11], at[12], 0},
+                     ld_q, ld_raw, ld_enc, ld_tail};
+    return total;
+}
+
+/* The next block of sequence s at batch row `first`. */
+static block block_at(const kvant_seqs *seqs, int s, int first)
+{
+    const int pos = seqs->pos0[s] + first - seqs->q0[s], left = seqs->q0[s + 1] - first;
+    const int room = KVANT_PAGE - pos % KVANT_PAGE;
+
+    return (block){s, first, left < room ? left : room, pos, pos / KVANT_PAGE};
+}
+
+/* Rows are token-major: row t*g + j is query head h*g + j of token t. */
+static void load_queries(const call *c, const block *bl, int h, const bench *b)
+{
+    for (int t = 0; t < bl->n; t++)
+        for (int j = 0; j < c->g; j++) {
+            const float *q = c->q + (int64_t)(bl->first + t) * c->ldq + (int64_t)(h * c->g + j) * c->gq;
+            const size_t row = (size_t)(t * c->g + j);
+
+            if (c->k.side->tail != NULL)
+                memcpy(b->raw + row * (size_t)b->ld_raw, q, (size_t)c->k.d * sizeof(float));
+            memset(b->pad, 0, (size_t)c->k.dp * sizeof(float));
+            memcpy(b->pad, q, (size_t)c->k.d * sizeof(float));
+            c->k.k->prep_q(c->k.side->param, b->pad, b->q + row * (size_t)b->ld_q, c->k.dp);
+        }
+}
+
+/* Rows of one page as some kernels read them. */
+typedef struct source {
+    const kvant_format_kernels *k;
+    const void *param;
+    const uint8_t *rows;
+    size_t stride;
+    int d, exact;           /* exact: from the tail, real space */
+} source;
+
+/* The first n rows of page j for a block: the tail or the encoded page; decoded into scratch where many rows use it. */
+static source page_source(const call *c, const reader *r, const block *bl, int h, int j, int n, const bench *b)
+{
+    const int32_t t = kv_tail_page(r->side, c->seqs, bl->s, j, bl->page, c->tail_pages);
+    source src;
+
+    if (t >= 0)
+        src = (source){c->f16, NULL, (const uint8_t *)kv_tail_row(r->side, t, c->h_kv, h, 0, r->d),
+                       (size_t)r->d * sizeof(uint16_t), r->d, 1};
+    else
+        src = (source){r->k, r->side->param, kv_row(r->side, kv_page(c->seqs, bl->s, j), h, 0), r->side->row_bytes, r->dp, 0};
+    if (bl->n * c->g > FEW_ROWS || (r->scratch_only && t < 0)) {
+        const int width = t >= 0 ? r->d : r->sdim;
+
+        src.k->decode_acc(src.param, src.rows, src.stride, n, b->page, src.d);
+        src = (source){c->f32, NULL, (const uint8_t *)b->page, (size_t)width * sizeof(float), width, src.exact};
+    }
+    return src;
+}
+
+static void score_rows(const source *src, int row, int rows, int n, const bench *b)
+{
+    const float *q = src->exact ? b->raw + (size_t)row * (size_t)b->ld_raw : b->q + (size_t)row * (size_t)b->ld_q;
+    const int ld = src->exact ? b->ld_raw : b->ld_q;
+
+    src->k->score(src->param, q, (size_t)ld, rows, src->rows, src->stride, n, b->s + (size_t)row * KVANT_PAGE, KVANT_PAGE,
+                  src->d);
+}
+
+static void axpy_rows(const source *src, int row, int rows, int n, const bench *b)
+{
+    float *acc = src->exact ? b->now.tail + (size_t)row * (size_t)b->ld_tail : b->now.enc + (size_t)row * (size_t)b->ld_enc;
+    const int ld = src->exact ? b->ld_tail : b->ld_enc;
+
+    src->k->axpy(src->param, b->s + (size_t)row * KVANT_PAGE, KVANT_PAGE, rows, src->rows, src->stride, n, acc, (size_t)ld,
+                 src->d);
+}
+
+/* exp of one float, the same bits as in vectors. */
+static float exp_one(float x)
+{
+    float y[VF_LANES];
+
+    vf_store(y, vf_exp(vf_set(x)));
+    return y[0];
+}
+
+static void scale_floats(float *x, int n, float by)
+{
+    for (int i = 0; i < n; i += VF_LANES)
+        vf_store(x + i, vf_mul(vf_load(x + i), vf_set(by)));
+}
+
+/* One row of a page: scores s[n] -> weights exp(scale*s - max), with the row's state brought to the new maximum. */
+static void softmax_row(float *s, int n, float scale, int row, const bench *b)
+{
+    const state *w = &b->now;
+    const int whole = (n + VF_LANES - 1) / VF_LANES * VF_LANES;
+    vf top = vf_set(w->m[row]), sum = vf_zero();
+
+    for (int i = n; i < whole; i++)
+        s[i] = s[0];                                /* no new maximum from the lanes behind n, ... */
+    for (int i = 0; i < whole; i += VF_LANES) {
+        const vf x = vf_mul(vf_load(s + i), vf_set(scale));
+
+        vf_store(s + i, x);
+        top = vf_max(top, x);
+    }
+    const float m = vf_hmax(top);
+    for (int i = 0; i < whole; i += VF_LANES)
+        vf_store(s + i, vf_exp(vf_sub(vf_load(s + i), vf_set(m))));
+    for (int i = n; i < whole; i++)
+        s[i] = 0.0f;                                /* ... and no weight */
+    for (int i = 0; i < whole; i += VF_LANES)
+        sum = vf_add(sum, vf_load(s + i));
+    if (m > w->m[row] && w->l[row] != 0.0f) {       /* a first page has nothing to rescale */
+        const float fade = exp_one(w->m[row] - m);
+
+        w->l[row] *= fade;
+        scale_floats(w->enc + (size_t)row * (size_t)b->ld_enc, b->ld_enc, fade);
+        if (w->used_tail)
+            scale_floats(w->tail + (size_t)row * (size_t)b->ld_tail, b->ld_tail, fade);
+    }
+    w->m[row] = m;
+    w->l[row] += vf_sum(sum);
+}
+
+/* Page j of a block.  Before the block's own page all rows see all keys; on it each token sees up to itself. */
+static void attend_page(const call *c, const block *bl, int h, int j, bench *b)
+{
+    const int rows = bl->n * c->g, first_keys = bl->pos % KVANT_PAGE + 1;
+    const int own = j == bl->page, n = own ? first_keys + bl->n - 1 : KVANT_PAGE;
+    const source k = page_source(c, &c->k, bl, h, j, n, b);
+
+    if (!own)
+        score_rows(&k, 0, rows, n, b);
+    for (int t = 0; t < bl->n && own; t++)
+        score_rows(&k, t * c->g, c->g, first_keys + t, b);
+    for (int row = 0; row < rows; row++)
+        softmax_row(b->s + (size_t)row * KVANT_PAGE, own ? first_keys + row / c->g : n, c->scale, row, b);
+    const source v = page_source(c, &c->v, bl, h, j, n, b);
+    if (v.exact && !b->now.used_tail) {
+        memset(b->now.tail, 0, (size_t)rows * (size_t)b->ld_tail * sizeof(float));
+        b->now.used_tail = 1;
+    }
+    if (!own)
+        axpy_rows(&v, 0, rows, n, b);
+    for (int t = 0; t < bl->n && own; t++)
+        axpy_rows(&v, t * c->g, c->g, first_keys + t, b);
+}
+
+/* One split of a block into b->now. */
+static void attend_split(const call *c, const block *bl, int h, int split, bench *b)
+{
+    const int rows = bl->n * c->g, per = KVANT_SPLIT / KVANT_PAGE;
+    const int end = (split + 1) * per < bl->page + 1 ? (split + 1) * per : bl->page + 1;
+
+    for (int row = 0; row < rows; row++) {
+        b->now.m[row] = -INFINITY;
+        b->now.l[row] = 0.0f;
+    }
+    memset(b->now.enc, 0, (size_t)rows * (size_t)b->ld_enc * sizeof(float));
+    b->now.used_tail = 0;
+    for (int j = split * per; j < end; j++)
+        attend_page(c, bl, h, j, b);
+}
+
+/* total (x, of row i) takes in a later split (y, of row j): both brought to the larger maximum. */
+static void merge_row(state *x, int i, const state *y, int j, int ld_enc, int ld_tail)
+{
+    const float m = x->m[i] > y->m[j] ? x->m[i] : y->m[j];
+    const vf cx = vf_set(exp_one(x->m[i] - m)), cy = vf_set(exp_one(y->m[j] - m));
+    float *ex = x->enc + (size_t)i * (size_t)ld_enc, *tx = x->tail + (size_t)i * (size_t)ld_tail;
+    const float *ey = y->enc + (size_t)j * (size_t)ld_enc, *ty = y->tail + (size_t)j * (size_t)ld_tail;
+    float lanes[VF_LANES];
+
+    vf_store(lanes, vf_fma(vf_set(y->l[j]), cy, vf_mul(vf_set(x->l[i]), cx)));
+    x->l[i] = lanes[0];
+    x->m[i] = m;
+    for (int e = 0; e < ld_enc; e += VF_LANES)
+        vf_store(ex + e, vf_fma(vf_load(ey + e), cy, vf_mul(vf_load(ex + e), cx)));
+    for (int e = 0; e < ld_tail && (x->used_tail || y->used_tail); e += VF_LANES) {
+        const vf tail_x = x->used_tail ? vf_load(tx + e) : vf_zero();
+        const vf tail_y = y->used_tail ? vf_load(ty + e) : vf_zero();
+
+        vf_store(tx + e, vf_fma(tail_y, cy, vf_mul(tail_x, cx)));
+    }
+}
+
+/* Row i of a finished state -> d_v values. */
+static void finish_row(const call *c, const state *x, int i, int ld_enc, int ld_tail, float *pad, float *out)
+{
+    const float inverse = 1.0f / x->l[i];
+    const float *tail = x->tail + (size_t)i * (size_t)ld_tail;
+
+    c->v.k->finish_out(c->v.side->param, x->enc + (size_t)i * (size_t)ld_enc, pad, c->v.dp);
+    for (int e = 0; e < c->v.d; e += VF_LANES) {
+        const int n = c->v.d - e < VF_LANES ? c->v.d - e : VF_LANES;
+        vf y = vf_load_n(pad + e, n);
+
+        if (x->used_tail)
+            y = vf_add(y, vf_load_n(tail + e, n));
+        vf_store_n(out + e, vf_mul(y, vf_set(inverse)), n);
+    }
+}
+
+static float *out_row(const kvant_attn_args *a, const call *c, const block *bl, int h, int row)
+{
+    return a->out + (int64_t)(bl->first + row / c->g) * a->ldo + (int64_t)(h * c->g + row % c->g) * a->d_v;
+}
+
+/* Many tokens: all splits of a block, merged as they come. */
+static void whole_block(const kvant_attn_args *a, const call *c, const block *bl, int h, bench *b)
+{
+    const int rows = bl->n * c->g, splits = bl->page * KVANT_PAGE / KVANT_SPLIT + 1;
+
+    load_queries(c, bl, h, b);
+    for (int split = 0; split < splits; split++) {
+        attend_split(c, bl, h, split, b);
+        if (split == 0) {
+            const state first = b->now;
+            b->now = b->total;
+            b->total = first;
+            continue;
+        }
+        for (int row = 0; row < rows; row++)
+            merge_row(&b->total, row, &b->now, row, b->ld_enc, b->ld_tail);
+        b->total.used_tail |= b->now.used_tail;
+    }
+    for (int row = 0; row < rows; row++)
+        finish_row(c, &b->total, row, b->ld_enc, b->ld_tail, b->pad, out_row(a, c, bl, h, row));
+}
+
+/* Whether sequence s is cut along its context. */
+static int is_split(const call *c, int s)
+{
+    return c->seqs->q0[s + 1] - c->seqs->q0[s] <= FEW_TOKENS && (int64_t)c->seqs->n_seqs * c->h_kv <= FEW_UNITS;
+}
+
+/* Partial results of split sequences: one record per (token row, head, split), in floats. */
+static size_t record_floats(const call *c)
+{
+    return 16 + (size_t)round16(c->v.sdim) + (size_t)round16(c->v.d);
+}
+
+static int max_splits(const kvant_attn_args *a)
+{
+    return a->max_pos / KVANT_SPLIT + 1;
+}
+
+/* Record of the split_row-th token row of split sequences, head j. */
+static float *record_at(const kvant_attn_args *a, const call *c, const kvant_work *work, int split_row, int j, int split)
+{
+    const size_t i = ((size_t)split_row * (size_t)a->h + (size_t)j) * (size_t)max_splits(a) + (size_t)split;
+
+    return (float *)work->shared + i * record_floats(c);
+}
+
+static void store_records(const kvant_attn_args *a, const call *c, const kvant_work *work, const block *bl, int h,
+                          int split_row, int split, const bench *b)
+{
+    for (int row = 0; row < bl->n * c->g; row++) {
+        float *record = record_at(a, c, work, split_row + row / c->g, h * c->g + row % c->g, split);
+
+        record[0] = b->now.m[row];
+        record[1] = b->now.l[row];
+        record[2] = (float)b->now.used_tail;
+        memcpy(record + 16, b->now.enc + (size_t)row * (size_t)b->ld_enc, (size_t)b->ld_enc * sizeof(float));
+        if (b->now.used_tail)
+            memcpy(record + 16 + b->ld_enc, b->now.tail + (size_t)row * (size_t)b->ld_tail,
+                   (size_t)b->ld_tail * sizeof(float));
+    }
+}
+
+/* Stage 0.  Units are dealt out in turn, KV heads fastest: long and short blocks spread evenly. */
+static void attn_units(const void *args, int part, int parts, const kvant_work *work)
+{
+    const kvant_attn_args *a = args;
+    const call c = call_of(a);
+    int64_t unit = 0;
+    int split_row = 0;
+    bench b;
+
+    bench_layout(&c, (size_t)KVANT_PAGE * (size_t)c.g, work->local, &b);
+    for (int s = 0; s < a->seqs.n_seqs; s++)
+        for (int first = a->seqs.q0[s]; first < a->seqs.q0[s + 1];) {
+            const block bl = block_at(&a->seqs, s, first);
+            const int cut = is_split(&c, s), splits = cut ? bl.page * KVANT_PAGE / KVANT_SPLIT + 1 : 1;
+
+            for (int split = 0; split < splits; split++)
+                for (int h = 0; h < a->h_kv; h++, unit++) {
+                    if (unit % parts != part)
+                        continue;
+                    if (!cut) {
+                        whole_block(a, &c, &bl, h, &b);
+                        continue;
+                    }
+                    load_queries(&c, &bl, h, &b);
+                    attend_split(&c, &bl, h, split, &b);
+                    store_records(a, &c, work, &bl, h, split_row, split, &b);
+                }
+            split_row += cut ? bl.n : 0;
+            first += bl.n;
+        }
+}
+
+/* Merges the records of one token row and head, in ascending order. */
+static void merge_records(const kvant_attn_args *a, const call *c, const kvant_work *work, int split_row, int j, int pos,
+                          float *pad, float *out)
+{
+    const int ld_enc = round16(c->v.sdim), ld_tail = round16(c->v.d), splits = pos / KVANT_SPLIT + 1;
+    float *r = record_at(a, c, work, split_row, j, 0);
+    state total = {r, r + 1, r + 16, r + 16 + ld_enc, r[2] != 0.0f};
+
+    for (int split = 1; split < splits; split++) {
+        float *next = record_at(a, c, work, split_row, j, split);
+        const state y = {next, next + 1, next + 16, next + 16 + ld_enc, next[2] != 0.0f};
+
+        merge_row(&total, 0, &y, 0, ld_enc, ld_tail);
+        total.used_tail |= y.used_tail;
+    }
+    finish_row(c, &total, 0, ld_enc, ld_tail, pad, out);
+}
+
+/* Stage 1. */
+static void attn_merge(const void *args, int part, int parts, const kvant_work *work)
+{
+    const kvant_attn_args *a = args;
+    const call c = call_of(a);
+    int64_t unit = 0;
+    int split_row = 0;
+
+    for (int s = 0; s < a->seqs.n_seqs; s++)
+        for (int i = a->seqs.q0[s]; i < a->seqs.q0[s + 1] && is_split(&c, s); i++, split_row++)
+            for (int j = 0; j < a->h; j++)
+                if (unit++ % parts == part)
+                    merge_records(a, &c, work, split_row, j, a->seqs.pos0[s] + i - a->seqs.q0[s], work->local,
+                                  a->out + i * a->ldo + (int64_t)j * a->d_v);
+}
+
+static size_t attn_shared(const void *args)
+{
+    const kvant_attn_args *a = args;
+    const call c = call_of(a);
+    size_t rows = 0;
+
+    for (int s = 0; s < a->seqs.n_seqs; s++)
+        if (is_split(&c, s))
+            rows += (size_t)(a->seqs.q0[s + 1] - a->seqs.q0[s]);
+    return rows * (size_t)a->h * (size_t)max_splits(a) * record_floats(&c) * sizeof(float);
+}
+
+static size_t attn_local(const void *args)
+{
+    const kvant_attn_args *a = args;
+    const call c = call_of(a);
+
+    return bench_layout(&c, (size_t)KVANT_PAGE * (size_t)c.g, NULL, NULL) * sizeof(float);
+}
+
+const kvant_cpu_kernel VEC_KERNEL(attn) = {
+    .stages = 2, .fn = {attn_units, attn_merge}, .shared_bytes = attn_shared, .local_bytes = attn_local};
+
+static call score_call(const kvant_attn_score_args *a)
+{
+    const kvant_attn_args as = {.seqs = a->seqs, .k = a->k, .v = a->k, .q = a->q, .ldq = a->ldq, .gq = a->gq, .h = a->h,
+                                .h_kv = a->h_kv, .d_k = a->d_k, .d_v = a->d_k, .scale = a->scale,
+                                .tail_pages = a->tail_pages};
+    call c = call_of(&as);
+
+    c.seqs = &a->seqs;
+    c.k.side = &a->k;
+    c.v.side = &a->k;
+    return c;
+}
+
+/* All scores of one block and KV head, page by page. */
+static void score_block(const kvant_attn_score_args *a, const call *c, const block *bl, int h, bench *b)
+{
+    load_queries(c, bl, h, b);
+    for (int j = 0; j <= bl->page; j++) {
+        const int n = j == bl->page ? bl->pos % KVANT_PAGE + bl->n : KVANT_PAGE;
+        const source k = page_source(c, &c->k, bl, h, j, n, b);
+
+        for (int t = 0; t < bl->n; t++) {
+            const int keys = j == bl->page ? bl->pos % KVANT_PAGE + 1 + t : KVANT_PAGE;
+
+            score_rows(&k, t * c->g, c->g, keys, b);
+            for (int row = t * c->g; row < (t + 1) * c->g; row++) {
+                float *out = a->s + ((int64_t)(bl->first + t) * a->h + h * c->g + row % c->g) * a->lds + j * KVANT_PAGE;
+                for (int i = 0; i < keys; i++)
+                    out[i] = b->s[(size_t)row * KVANT_PAGE + (size_t)i] * c->scale;
+            }
+        }
+    }
+}
+
+static void attn_score(const void *args, int part, int parts, const kvant_work *work)
+{
+    const kvant_attn_score_args *a = args;
+    const call c = score_call(a);
+    int64_t unit = 0;
+    bench b;
+
+    bench_layout(&c, (size_t)KVANT_PAGE * (size_t)c.g, work->local, &b);
+    for (int s = 0; s < a->seqs.n_seqs; s++)
+        for (int first = a->seqs.q0[s]; first < a->seqs.q0[s + 1];) {
+            const block bl = block_at(&a->seqs, s, first);
+
+            for (int h = 0; h < a->h_kv; h++)
+                if (unit++ % parts == part)
+                    score_block(a, &c, &bl, h, &b);
+            first += bl.n;
+        }
+}
+
+static size_t attn_score_local(const void *args)
+{
+    const call c = score_call(args);
+
+    return bench_layout(&c, (size_t)KVANT_PAGE * (size_t)c.g, NULL, NULL) * sizeof(float);
+}
+
+const kvant_cpu_kernel VEC_KERNEL(attn_score) = {.stages = 1, .fn = {attn_score}, .local_bytes = attn_score_local};

@@ -1,0 +1,424 @@
+/* check_attn.c: cache_write, page_seal, attn and attn_score over paged caches of every format.
+ * Every variant against the scalar reference (NMSE 1e-6), and the bit rules: the same row gives the same bits alone, in a
+ * prompt, under every chunking, in a batch, for any number of parts and threads.  Unused memory is NaN everywhere. */
+#include <stdint.h>
+#include "base/rng.h"
+#include "support/check.h"
+#include "support/op_run.h"
+
+enum { MAX_SEQS = 8, TABLE = 64 };
+
+/* What a test varies. */
+typedef struct setup {
+    const char *k, *v;
+    int h, h_kv, d_k, d_v, tail_pages, n_seqs;
+    int len[MAX_SEQS];      /* tokens in the cache of each sequence; the last ones are the queries */
+    int n_query[MAX_SEQS];
+} setup;
+
+/* A cache with its sequences written, and queries. */
+typedef struct scene {
+    setup set;
+    kvant_attn_args a;
+    int32_t q0[MAX_SEQS + 1], pos0[MAX_SEQS], prompt[MAX_SEQS], table[MAX_SEQS * TABLE], tails[MAX_SEQS * TABLE];
+    float *q, *out;
+    size_t out_floats, side_bytes[2], tail_bytes[2];
+    const void *param[2];
+} scene;
+
+static void *poison(size_t bytes)
+{
+    void *p = malloc(bytes + 1);
+
+    memset(p, 0xFF, bytes + 1);
+    return p;
+}
+
+/* A fixed pseudo-random parameter for formats that need one (a projection): 256 x 128 normal floats are enough. */
+static const void *param_of(const kvant_format *f)
+{
+    static float projection[256 * 128];
+
+    if ((f->flags & KVANT_FORMAT_PARAM) == 0)
+        return NULL;
+    check_fill_normal(projection, 256 * 128, 7);
+    return projection;
+}
+
+/* Pages of all sequences shuffled over the pool, so that neighbours in a context are strangers in memory. */
+static int shuffle_tables(scene *s, rng *r)
+{
+    int ids[MAX_SEQS * TABLE], n = 0;
+
+    for (int i = 0; i < MAX_SEQS * TABLE; i++)
+        s->table[i] = s->tails[i] = -1;
+    for (int i = 0; i < s->set.n_seqs; i++)
+        n += (s->set.len[i] + KVANT_PAGE - 1) / KVANT_PAGE;
+    for (int i = 0; i < n + 3; i++)
+        ids[i] = i;
+    for (int i = n + 2; i > 0; i--) {
+        const int j = (int)rng_below(r, (uint32_t)i + 1), t = ids[i];
+        ids[i] = ids[j];
+        ids[j] = t;
+    }
+    for (int i = 0, next = 0; i < s->set.n_seqs; i++)
+        for (int j = 0; j < (s->set.len[i] + KVANT_PAGE - 1) / KVANT_PAGE; j++, next++) {
+            s->table[i * TABLE + j] = ids[next];
+            s->tails[i * TABLE + j] = ids[n + 2 - next];
+        }
+    return n + 3;
+}
+
+static kvant_kv_side make_side(scene *s, int which, const char *name, int d, int pages)
+{
+    const kvant_format *f = kvant_format_find(name);
+    kvant_kv_side side = {.fmt = f, .param = param_of(f), .row_bytes = kvant_format_row_bytes(f, d),
+                          .encoder = KVANT_ENCODER_UPSTREAM};
+
+    side.head_bytes = side.row_bytes * KVANT_PAGE;
+    side.page_bytes = side.head_bytes * (size_t)s->set.h_kv + 5;    /* odd strides must work */
+    s->side_bytes[which] = side.page_bytes * (size_t)pages;
+    side.pages = poison(s->side_bytes[which]);
+    if (s->set.tail_pages > 0) {
+        s->tail_bytes[which] = (size_t)pages * (size_t)s->set.h_kv * KVANT_PAGE * (size_t)d * sizeof(uint16_t);
+        side.tail = poison(s->tail_bytes[which]);
+    }
+    return side;
+}
+
+/* Sequences that cover every cached position. */
+static kvant_seqs all_tokens(scene *s, int32_t *q0, int32_t *pos0)
+{
+    q0[0] = 0;
+    for (int i = 0; i < s->set.n_seqs; i++) {
+        q0[i + 1] = q0[i] + s->set.len[i];
+        pos0[i] = 0;
+    }
+    return (kvant_seqs){.n_seqs = s->set.n_seqs, .n_tokens = q0[s->set.n_seqs], .q0 = q0, .pos0 = pos0,
+                        .prompt = s->prompt, .table = s->table, .tail_table = s->tails, .table_stride = TABLE};
+}
+
+static void fill_side(scene *s, kvant_kv_side *side, int d, uint64_t seed)
+{
+    int32_t q0[MAX_SEQS + 1], pos0[MAX_SEQS], src[MAX_SEQS * TABLE], dst[MAX_SEQS * TABLE];
+    const kvant_seqs seqs = all_tokens(s, q0, pos0);
+    const size_t n = (size_t)seqs.n_tokens * (size_t)s->set.h_kv * (size_t)d;
+    float *x = malloc(n * sizeof(float));
+    int sealed = 0;
+
+    check_fill_normal(x, n, seed);
+    const kvant_cache_write_args write = {seqs, *side, x, (int64_t)s->set.h_kv * d, s->set.h_kv, d};
+    op_run(KVANT_OP_CACHE_WRITE, kvant_op_reference(KVANT_OP_CACHE_WRITE), &write, 1);
+    for (int i = 0; i < s->set.n_seqs && side->tail != NULL; i++)
+        for (int j = 0; j < s->set.len[i] / KVANT_PAGE; j++) {
+            src[sealed] = s->tails[i * TABLE + j];
+            dst[sealed++] = s->table[i * TABLE + j];
+        }
+    const kvant_page_seal_args seal = {*side, src, dst, sealed, s->set.h_kv, d};
+    op_run(KVANT_OP_PAGE_SEAL, kvant_op_reference(KVANT_OP_PAGE_SEAL), &seal, 1);
+    free(x);
+}
+
+static void scene_open(scene *s, const setup *set, uint64_t seed)
+{
+    rng r = {seed};
+
+    memset(s, 0, sizeof *s);
+    s->set = *set;
+    const int pages = shuffle_tables(s, &r);
+    kvant_attn_args *a = &s->a;
+    a->k = make_side(s, 0, set->k, set->d_k, pages);
+    a->v = make_side(s, 1, set->v, set->d_v, pages);
+    fill_side(s, &a->k, set->d_k, seed + 1);
+    fill_side(s, &a->v, set->d_v, seed + 2);
+    for (int i = 0; i < set->n_seqs; i++) {
+        s->q0[i + 1] = s->q0[i] + set->n_query[i];
+        s->pos0[i] = set->len[i] - set->n_query[i];
+        s->prompt[i] = set->n_query[i] > 1;
+        if (set->len[i] - 1 > a->max_pos)
+            a->max_pos = set->len[i] - 1;
+    }
+    const int n = s->q0[set->n_seqs];
+    a->seqs = (kvant_seqs){.n_seqs = set->n_seqs, .n_tokens = n, .q0 = s->q0, .pos0 = s->pos0, .prompt = s->prompt,
+                           .table = s->table, .tail_table = s->tails, .table_stride = TABLE};
+    a->gq = set->d_k + 3;                                           /* queries lie among other data */
+    a->ldq = a->gq * set->h + 5;
+    a->ldo = (int64_t)set->h * set->d_v + 7;
+    s->q = poison((size_t)(n * a->ldq) * sizeof(float));
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < set->h; j++)
+            check_fill_normal(s->q + i * a->ldq + j * a->gq, (size_t)set->d_k, seed + 100 + (uint64_t)(i * set->h + j));
+    s->out_floats = (size_t)(n * a->ldo);
+    s->out = poison(s->out_floats * sizeof(float));
+    a->q = s->q;
+    a->out = s->out;
+    a->h = set->h;
+    a->h_kv = set->h_kv;
+    a->d_k = set->d_k;
+    a->d_v = set->d_v;
+    a->scale = 1.0f / sqrtf((float)set->d_k);
+    a->tail_pages = set->tail_pages;
+}
+
+static void scene_close(scene *s)
+{
+    free(s->a.k.pages);
+    free(s->a.v.pages);
+    free(s->a.k.tail);
+    free(s->a.v.tail);
+    free(s->q);
+    free(s->out);
+}
+
+/* Runs attn with an output of its own (NaN before); the caller frees it. */
+static float *run(const scene *s, const kvant_cpu_kernel *kernel, const kvant_attn_args *args, int parts, int threads)
+{
+    kvant_attn_args a = *args;
+    float *out = check_guarded(s->out_floats * sizeof(float), 4);
+
+    a.out = out;
+    if (threads)
+        op_run_threads(KVANT_OP_ATTN, kernel, &a, parts);
+    else
+        op_run(KVANT_OP_ATTN, kernel, &a, parts);
+    CHECK(check_guard_ok(out), "attn wrote outside its output");
+    return out;
+}
+
+static double rows_nmse(const scene *s, const float *x, const float *ref)
+{
+    double err = 0, sum = 0;
+
+    for (int i = 0; i < s->a.seqs.n_tokens; i++)
+        for (int e = 0; e < s->set.h * s->set.d_v; e++) {
+            const double y = ref[i * s->a.ldo + e], diff = (double)x[i * s->a.ldo + e] - y;
+            err += diff * diff;
+            sum += y * y;
+        }
+    return err / sum;
+}
+
+static int row_equal(const scene *s, const float *x, int i, const float *y, int j)
+{
+    return memcmp(x + i * s->a.ldo, y + j * s->a.ldo, (size_t)(s->set.h * s->set.d_v) * sizeof(float)) == 0;
+}
+
+static const char *text_of(const setup *t)
+{
+    static char text[160];
+
+    snprintf(text, sizeof text, "K %s V %s h %d/%d d %d/%d tail %d seqs %d", t->k, t->v, t->h, t->h_kv, t->d_k, t->d_v,
+             t->tail_pages * KVANT_PAGE, t->n_seqs);
+    return text;
+}
+
+/* Gaps between rows stay NaN. */
+static int gaps_untouched(const scene *s, const float *out)
+{
+    for (int i = 0; i < s->a.seqs.n_tokens; i++)
+        for (int64_t e = (int64_t)s->set.h * s->set.d_v; e < s->a.ldo; e++)
+            if (!isnan(out[i * s->a.ldo + e]))
+                return 0;
+    return 1;
+}
+
+/* Every usable variant against the reference, for 1, 2 and 7 parts and with real threads. */
+static void compare(const scene *s)
+{
+    float *ref = run(s, kvant_op_reference(KVANT_OP_ATTN), &s->a, 3, 0);
+    const char *name;
+    int usable;
+    const kvant_cpu_kernel *kernel;
+
+    for (int i = 1; (kernel = kvant_op_variant(KVANT_OP_ATTN, i, &name, &usable)) != NULL; i++) {
+        if (!usable)
+            continue;
+        float *one = run(s, kernel, &s->a, 1, 0);
+        const double nmse = rows_nmse(s, one, ref);
+
+        CHECK(nmse <= 1e-6, "attn %s, %s: NMSE %g", name, text_of(&s->set), nmse);
+        CHECK(gaps_untouched(s, one), "attn %s wrote between the rows", name);
+        for (int parts = 2; parts <= 7; parts += 5) {
+            float *more = run(s, kernel, &s->a, parts, parts == 2);
+
+            CHECK(memcmp(one, more, s->out_floats * sizeof(float)) == 0, "attn %s, %s: %d parts differ", name,
+                  text_of(&s->set), parts);
+            check_guard_free(more);
+        }
+        check_guard_free(one);
+    }
+    check_guard_free(ref);
+}
+
+/* Rows behind position pos of sequence i become NaN in pages and tails, as they are before those tokens exist. */
+static void poison_after(const scene *s, int i, int pos)
+{
+    const kvant_kv_side *sides[2] = {&s->a.k, &s->a.v};
+    const int d[2] = {s->set.d_k, s->set.d_v};
+
+    for (int w = 0; w < 2; w++)
+        for (int h = 0; h < s->set.h_kv; h++)
+            for (int p = pos + 1; p < s->set.len[i]; p++) {
+                const int j = p / KVANT_PAGE, r = p % KVANT_PAGE;
+                const size_t page = (size_t)s->table[i * TABLE + j], tail = (size_t)s->tails[i * TABLE + j];
+
+                memset(sides[w]->pages + page * sides[w]->page_bytes + (size_t)h * sides[w]->head_bytes +
+                           (size_t)r * sides[w]->row_bytes, 0xFF, sides[w]->row_bytes);
+                if (sides[w]->tail != NULL)
+                    memset(sides[w]->tail + ((tail * (size_t)s->set.h_kv + (size_t)h) * KVANT_PAGE + (size_t)r) *
+                               (size_t)d[w], 0xFF, (size_t)d[w] * sizeof(uint16_t));
+            }
+}
+
+/* The last token of a piece (lo..hi-1 of sequence i's queries) run as its own batch equals the same rows of `whole`. */
+static void check_piece(const scene *s, const kvant_cpu_kernel *kernel, const char *name, const float *whole, int i, int lo,
+                        int hi, int threads)
+{
+    int32_t q0[2] = {0, hi - lo}, pos0[1] = {s->pos0[i] + lo}, prompt[1] = {hi - lo > 1};
+    kvant_attn_args a = s->a;
+
+    a.seqs = (kvant_seqs){.n_seqs = 1, .n_tokens = hi - lo, .q0 = q0, .pos0 = pos0, .prompt = prompt,
+                          .table = s->table + i * TABLE, .tail_table = s->tails + i * TABLE, .table_stride = TABLE};
+    a.q = s->q + (s->q0[i] + lo) * a.ldq;
+    a.max_pos = pos0[0] + hi - lo - 1;
+    float *out = run(s, kernel, &a, 2, threads);
+    int equal = 1;
+    for (int t = 0; t < hi - lo; t++)
+        equal &= row_equal(s, out, t, whole, s->q0[i] + lo + t);
+    CHECK(equal, "attn %s, %s: tokens %d..%d of sequence %d alone differ from the batch", name, text_of(&s->set), lo, hi - 1,
+          i);
+    check_guard_free(out);
+}
+
+/* Decode bits == prefill bits; any chunking gives the same bits; later rows may be anything. */
+static void bit_rules(scene *s)
+{
+    const char *name;
+    int usable;
+    const kvant_cpu_kernel *kernel;
+
+    for (int v = 1; (kernel = kvant_op_variant(KVANT_OP_ATTN, v, &name, &usable)) != NULL; v++) {
+        if (!usable)
+            continue;
+        float *whole = run(s, kernel, &s->a, 2, 0);
+
+        for (int i = 0; i < s->set.n_seqs; i++) {
+            const int n = s->set.n_query[i];
+
+            check_piece(s, kernel, name, whole, i, 0, n, 0);
+            for (int lo = 0, step; lo < n; lo += step) {
+                step = 1 + (lo * 7 + 5) % 23;
+                check_piece(s, kernel, name, whole, i, lo, lo + step < n ? lo + step : n, 0);
+            }
+            for (int lo = n - 1; lo >= 0; lo -= lo > 3 ? 3 : 1) {
+                poison_after(s, i, s->pos0[i] + lo);
+                check_piece(s, kernel, name, whole, i, lo, lo + 1, lo % 4 == 0);
+            }
+        }
+        check_guard_free(whole);
+        break;  /* the caches are poisoned now; the next variant gets a fresh scene from its own call */
+    }
+}
+
+static void check_scores(const scene *s)
+{
+    const int64_t lds = s->a.max_pos + 9;
+    const size_t n = (size_t)s->a.seqs.n_tokens * (size_t)s->set.h * (size_t)lds;
+    kvant_attn_score_args a = {s->a.seqs, s->a.k, s->q, NULL, s->a.ldq, s->a.gq, lds, s->set.h, s->set.h_kv, s->set.d_k,
+                               s->a.scale, s->a.tail_pages};
+    float *ref = check_guarded(n * sizeof(float), 0);
+    const char *name;
+    int usable;
+    const kvant_cpu_kernel *kernel;
+
+    a.s = ref;
+    op_run(KVANT_OP_ATTN_SCORE, kvant_op_reference(KVANT_OP_ATTN_SCORE), &a, 2);
+    for (int i = 1; (kernel = kvant_op_variant(KVANT_OP_ATTN_SCORE, i, &name, &usable)) != NULL; i++) {
+        double err = 0, sum = 0;
+        int untouched = 1;
+
+        if (!usable)
+            continue;
+        a.s = check_guarded(n * sizeof(float), 0);
+        op_run(KVANT_OP_ATTN_SCORE, kernel, &a, 3);
+        for (size_t e = 0; e < n; e++) {
+            untouched &= isnan(ref[e]) == isnan(a.s[e]);
+            if (!isnan(ref[e])) {
+                err += ((double)a.s[e] - ref[e]) * ((double)a.s[e] - ref[e]);
+                sum += (double)ref[e] * ref[e];
+            }
+        }
+        CHECK(untouched && err <= 1e-10 * sum, "attn_score %s, %s: NMSE %g, rest untouched %d", name, text_of(&s->set),
+              err / sum, untouched);
+        CHECK(check_guard_ok(a.s), "attn_score %s wrote outside", name);
+        check_guard_free(a.s);
+    }
+    check_guard_free(ref);
+}
+
+static void one(const setup *set, uint64_t seed, int bits)
+{
+    scene s;
+
+    scene_open(&s, set, seed);
+    compare(&s);
+    check_scores(&s);
+    if (bits)
+        bit_rules(&s);
+    scene_close(&s);
+}
+
+static void check_pairs(void)
+{
+    for (int i = 0; i < kvant_format_count(); i++)
+        for (int j = 0; j < kvant_format_count(); j++)
+            for (int tail = 0; tail < 2; tail++) {
+                const setup set = {kvant_format_at(i)->name, kvant_format_at(j)->name, 4, 2, 128, 128, tail, 2, {70, 130},
+                                   {9, 1}};
+                one(&set, (uint64_t)(i * 100 + j * 2 + tail), i == j || j == 1);
+            }
+}
+
+static void check_shapes(void)
+{
+    static const int dims[] = {64, 80, 96, 128, 192, 256}, group[] = {1, 2, 4, 8};
+    static const char *names[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "tbq4_0", "tbq3_0"};
+
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++)
+        for (int d = 0; d < 6; d++) {
+            if (kvant_format_check(kvant_format_find(names[f]), dims[d], NULL) != KVANT_OK)
+                continue;
+            const setup set = {names[f], names[f], 2 * group[(f + (size_t)d) % 4], 2, dims[d], dims[(d + 2) % 6], d % 3, 3,
+                               {66, 1, 150}, {66, 1, 3}};
+            setup same = set;
+            if (kvant_format_check(kvant_format_find(names[f]), set.d_v, NULL) != KVANT_OK)
+                same.d_v = set.d_k;
+            one(&same, 1000 + f * 10 + (size_t)d, d % 2 == 0);
+        }
+    for (int g = 0; g < 4; g++)
+        for (int tail = 0; tail < 3; tail++) {
+            const setup set = {"tbq4_0", "q8_0", group[g] * 3, 3, 64, 64, tail, 1, {200}, {140}};
+            one(&set, 2000 + (uint64_t)(g * 3 + tail), 1);
+        }
+}
+
+/* Contexts of several splits, streams of different lengths, prompts and decode rows in one batch. */
+static void check_long(void)
+{
+    static const char *names[] = {"f16", "tbq4_0", "q4_0"};
+
+    for (int f = 0; f < 3; f++)
+        for (int tail = 0; tail < 3; tail++) {
+            const setup set = {names[f], names[(f + tail) % 3], 4, 2, 64, 64, tail, 5, {2500, 1024, 1025, 17, 1100},
+                               {1, 1, 2, 17, 80}};
+            one(&set, 3000 + (uint64_t)(f * 3 + tail), 1);
+        }
+}
+
+int main(void)
+{
+    check_pairs();
+    check_shapes();
+    check_long();
+    return check_end("check_attn");
+}
