@@ -1,0 +1,37 @@
+/* q4_0_avx2.c: 18 bytes per 32 values: [d fp16][qs u8 x 16], low nibbles first (see q4_0.c).
+ * d*(n - 8) is computed as fma(d, n, -8d): the product and 8d are exact, so it is the reference's single rounding.
+ * High nibbles stay where they are: 16n with d/16. */
+#include "formats/format.h"
+#include "formats/simd_avx2.h"
+
+static inline vf q4_chunk(__m256i bytes, int mask, vf d, vf minus8d)
+{
+    __m256i n = _mm256_and_si256(bytes, _mm256_set1_epi32(mask));
+    return _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(n), minus8d);
+}
+
+static inline void q4_decode32(const uint8_t *row, int b, vf *v)
+{
+    const uint8_t *block = row + (size_t)b * 18;
+    /* byte j of lane 0 / 4 + j of lane 1 -> 32-bit lanes */
+    const __m256i first = _mm256_setr_epi8(0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, -1, -1, -1, 4, -1, -1, -1, 5,
+                                           -1, -1, -1, 6, -1, -1, -1, 7, -1, -1, -1);
+    const __m256i second = _mm256_setr_epi8(8, -1, -1, -1, 9, -1, -1, -1, 10, -1, -1, -1, 11, -1, -1, -1, 12, -1, -1,
+                                            -1, 13, -1, -1, -1, 14, -1, -1, -1, 15, -1, -1, -1);
+    vf d = vf_splat_f16(block);
+    vf d16 = _mm256_mul_ps(d, _mm256_set1_ps(0.0625f)), minus8d = _mm256_mul_ps(d, _mm256_set1_ps(-8.0f));
+    __m256i x = bytes_twice(block + 2);
+    __m256i a = _mm256_shuffle_epi8(x, first), c = _mm256_shuffle_epi8(x, second);
+
+    v[0] = q4_chunk(a, 0x0f, d, minus8d);
+    v[1] = q4_chunk(c, 0x0f, d, minus8d);
+    v[2] = q4_chunk(a, 0xf0, d16, minus8d);
+    v[3] = q4_chunk(c, 0xf0, d16, minus8d);
+}
+
+#define BLOCK_DECODE q4_decode32
+#include "formats/simd_blocks.h"
+
+const kvant_format_kernels kvant_q4_0_kernels_avx2 = {
+    .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
+};
