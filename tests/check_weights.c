@@ -1,15 +1,16 @@
 /* check_weights.c: the weight types against decoders written a second time, in another shape, from the format text.
  *
- * The second decoders work value by value ("what is x_i?") where the library works block by block, so that an index slip
- * in one cannot be repeated in the other.  Bits must agree, NaN with any NaN: a decoder's operations are all exact but one.
- * Every byte pattern of a scale is tried.  Encoders: rules where the format fixes them, error bounds where it does not. */
+ * The second decoders work value by value ("what is x_i?") where the library works block by block, so that an
+ * index slip in one cannot be repeated in the other.  Bits must agree, NaN with any NaN: a decoder's operations
+ * are all exact but one. Every byte pattern of a scale is tried.  Encoders: rules where the format fixes them,
+ * error bounds where it does not. */
 #include <ctype.h>
 #include "base/half.h"
 #include "base/rng.h"
 #include "kvant/wtype.h"
 #include "support/check.h"
 
-/* ---- second implementation ---------------------------------------------------------------------------------------- */
+/* ---- second implementation ------------------------------------------------------------ */
 
 static float pow2(int e)
 {
@@ -130,17 +131,17 @@ static float other_nvfp4(const uint8_t *b, int i)
 typedef struct other {
     const char *name;
     float (*value)(const uint8_t *block, int i);
-    int scale_at, scale_bytes, scales;      /* where the scales lie, for the sweep */
+    int scale_at, scale_bytes, scales; /* where the scales lie, for the sweep */
 } other;
 
 static const other others[] = {
-    { "F32", other_f32, 0, 2, 1 },        { "F16", other_f16, 0, 2, 1 },      { "BF16", other_bf16, 0, 2, 1 },
-    { "Q8_0", other_q8_0, 0, 2, 1 },      { "Q4_0", other_q4_0, 0, 2, 1 },    { "Q4_K", other_q4_k, 0, 2, 2 },
-    { "Q6_K", other_q6_k, 208, 2, 1 },    { "MXFP4", other_mxfp4, 0, 1, 1 },  { "NVFP4", other_nvfp4, 0, 1, 4 },
+    { "F32", other_f32, 0, 2, 1 },     { "F16", other_f16, 0, 2, 1 },     { "BF16", other_bf16, 0, 2, 1 },
+    { "Q8_0", other_q8_0, 0, 2, 1 },   { "Q4_0", other_q4_0, 0, 2, 1 },   { "Q4_K", other_q4_k, 0, 2, 2 },
+    { "Q6_K", other_q6_k, 208, 2, 1 }, { "MXFP4", other_mxfp4, 0, 1, 1 }, { "NVFP4", other_nvfp4, 0, 1, 4 },
 };
 enum { N_OTHERS = sizeof others / sizeof others[0] };
 
-/* ---- decoders ------------------------------------------------------------------------------------------------------- */
+/* ---- decoders ------------------------------------------------------------ */
 
 static int same_bits(float a, float b)
 {
@@ -264,7 +265,7 @@ static void check_counts(const kvant_wtype *t)
     check_guard_free(one);
 }
 
-/* ---- encoders ------------------------------------------------------------------------------------------------------- */
+/* ---- encoders ------------------------------------------------------------ */
 
 /* Largest relative mean-square error of a round trip on standard normal values.  Bounds: uniform quantisation with step
  * s has error s^2/12; for a block of 32 normal values amax is about 2.07 sigma (mean), so Q8_0 has (2.07/127)^2/12 =
@@ -274,7 +275,7 @@ static const struct {
     const char *name;
     double nmse;
 } bounds[] = {
-    { "F32", 0 },       { "F16", 1e-7 },    { "BF16", 3e-6 },   { "Q8_0", 4e-5 },   { "Q4_0", 1.0e-2 },
+    { "F32", 0 },       { "F16", 1e-7 },    { "BF16", 3e-6 },    { "Q8_0", 4e-5 },    { "Q4_0", 1.0e-2 },
     { "Q4_K", 6.2e-3 }, { "Q6_K", 4.2e-4 }, { "MXFP4", 1.7e-2 }, { "NVFP4", 1.2e-2 },
 };
 
@@ -303,11 +304,12 @@ static void check_quality(void)
         printf("  %-6s round trip NMSE %.3g\n", t->name, e);
         CHECK(e <= bounds[i].nmse, "%s: round-trip NMSE %.4g, at most %.4g wanted", t->name, e, bounds[i].nmse);
     }
-    for (int i = 0; i < N; i++)         /* the same at the scale of real weights: must not depend on it much */
+    for (int i = 0; i < N; i++) /* the same at the scale of real weights: must not depend on it much */
         x[i] *= 0.02f;
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
         const kvant_wtype *t = kvant_wtype_find(bounds[i].name);
-        const double e = round_trip(t, x, N), limit = strcmp(t->name, "NVFP4") ? 1.1 * bounds[i].nmse : 6 * bounds[i].nmse;
+        const double e = round_trip(t, x, N),
+                     limit = strcmp(t->name, "NVFP4") ? 1.1 * bounds[i].nmse : 6 * bounds[i].nmse;
         CHECK(e <= limit + 2e-8, "%s at scale .02: round-trip NMSE %.4g, at most %.4g wanted", t->name, e, limit);
     }
 }
@@ -336,8 +338,8 @@ static void check_fixed_rules(void)
     x[17] = -0.5f;
     x[18] = 0.49f;
     kvant_wtype_find("q4_0")->quant(x, b, 32);
-    CHECK(b[0] == 0 && b[1] == 0x3c && b[2] == 0x80 && b[3] == 0x8f && b[4] == 0x88, "Q4_0 %02x%02x %02x %02x %02x", b[1],
-          b[0], b[2], b[3], b[4]);
+    CHECK(b[0] == 0 && b[1] == 0x3c && b[2] == 0x80 && b[3] == 0x8f && b[4] == 0x88, "Q4_0 %02x%02x %02x %02x %02x",
+          b[1], b[0], b[2], b[3], b[4]);
     /* MXFP4: amax 6 -> e = 127; every code value comes back, ties go to the lower code. */
     memset(x, 0, sizeof x);
     for (unsigned c = 0; c < 16; c++)
@@ -390,7 +392,9 @@ static void check_nvfp4_scale(void)
 /* NaN, infinities, huge, tiny and constant blocks: any bytes, but no trap, no undefined behaviour, no write outside. */
 static void check_hostile_values(const kvant_wtype *t)
 {
-    static const float odd[] = { NAN, INFINITY, -INFINITY, 3.4e38f, -3.4e38f, 1e-45f, -1e-45f, 1e-38f, 0.0f, -0.0f, 1.0f };
+    static const float odd[] = {
+        NAN, INFINITY, -INFINITY, 3.4e38f, -3.4e38f, 1e-45f, -1e-45f, 1e-38f, 0.0f, -0.0f, 1.0f
+    };
     enum { N_ODD = sizeof odd / sizeof odd[0] };
     float *x = check_guarded(256 * sizeof *x, 4), *y = check_guarded(256 * sizeof *y, 4);
     const int blocks = 256 / t->block;
@@ -415,8 +419,8 @@ static void check_hostile_values(const kvant_wtype *t)
     check_guard_free(b);
 }
 
-/* K-quants on values that they can represent exactly: the search need not find the original scales, but must come closer
- * than on normal values.  Measured: Q6_K 1.5e-4, Q4_K below 1e-3. */
+/* K-quants on values that they can represent exactly: the search need not find the original scales, but must come
+ * closer than on normal values.  Measured: Q6_K 1.5e-4, Q4_K below 1e-3. */
 static void check_k_exact(const char *name)
 {
     const kvant_wtype *t = kvant_wtype_find(name);
@@ -428,9 +432,9 @@ static void check_k_exact(const char *name)
         rng r = { seed };
         for (int i = 0; i < t->bytes; i++)
             b[i] = (uint8_t)rng_u64(&r);
-        memcpy(b + (strcmp(name, "Q6_K") ? 0 : 208), "\x00\x20", 2);      /* d = 2^-7 */
+        memcpy(b + (strcmp(name, "Q6_K") ? 0 : 208), "\x00\x20", 2); /* d = 2^-7 */
         if (strcmp(name, "Q4_K") == 0)
-            memcpy(b + 2, "\x00\x1c", 2);                                 /* dmin = 2^-8 */
+            memcpy(b + 2, "\x00\x1c", 2); /* dmin = 2^-8 */
         t->dequant(b, x, 256);
         const double e = round_trip(t, x, 256);
         worst = e > worst ? e : worst;
@@ -438,7 +442,7 @@ static void check_k_exact(const char *name)
     CHECK(worst <= (strcmp(name, "Q6_K") ? 2e-3 : 2.5e-4), "%s: its own values come back with NMSE %.3g", name, worst);
 }
 
-/* ---- registry ------------------------------------------------------------------------------------------------------- */
+/* ---- registry ------------------------------------------------------------ */
 
 static void check_registry(void)
 {
@@ -453,7 +457,8 @@ static void check_registry(void)
         CHECK(kvant_wtype_by_id(t->ggml_id) == t, "%s by number", t->name);
         CHECK(kvant_wtype_find(lower) == t, "%s by lower-case name", t->name);
         CHECK(kvant_ggml_type_info(t->ggml_id, &name, &block, &bytes) == 1, "%s in the ggml table", t->name);
-        CHECK(name && strcmp(name, t->name) == 0 && block == t->block && bytes == t->bytes, "%s: table differs", t->name);
+        CHECK(name && strcmp(name, t->name) == 0 && block == t->block && bytes == t->bytes, "%s: table differs",
+              t->name);
     }
     CHECK(!kvant_wtype_at(-1) && !kvant_wtype_at(kvant_wtype_count()), "out of range index");
     CHECK(!kvant_wtype_find(NULL) && !kvant_wtype_find("") && !kvant_wtype_find("Q4_") && !kvant_wtype_find("Q4_KS"),

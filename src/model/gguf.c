@@ -128,8 +128,8 @@ static int check_same_model(const gguf_shard *first, const gguf_shard *part, kva
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const gguf_kv *a = gguf_shard_find(first, keys[i]), *b = gguf_shard_find(part, keys[i]);
         if (a && b && (a->type != b->type || a->bytes != b->bytes || memcmp(a->value, b->value, a->bytes) != 0))
-            return kvant_fail(diag, KVANT_EFORMAT, "%s: %s differs from %s: a part of another model", part->name, keys[i],
-                              first->name);
+            return kvant_fail(diag, KVANT_EFORMAT, "%s: %s differs from %s: a part of another model", part->name,
+                              keys[i], first->name);
     }
     return KVANT_OK;
 }
@@ -144,8 +144,8 @@ static int check_part(const gguf_shard *first, const gguf_shard *part, uint32_t 
     KVANT_TRY(gguf_shard_u32(part, "split.tensors.count", UINT32_MAX, &tensors, diag));
     if (no != i || count != n || tensors != total)
         return kvant_fail(diag, KVANT_EFORMAT,
-                          "%s: split.no %u, split.count %u, split.tensors.count %u found, %u, %u, %u wanted", part->name,
-                          no, count, tensors, i, n, total);
+                          "%s: split.no %u, split.count %u, split.tensors.count %u found, %u, %u, %u wanted",
+                          part->name, no, count, tensors, i, n, total);
     return check_same_model(first, part, diag);
 }
 
@@ -184,7 +184,8 @@ static int open_split(gguf *g, const char *path, kvant_diag *diag)
     if (n <= 1)
         return KVANT_OK;
     if (n > GGUF_MAX_SHARDS)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: split.count %u found, at most %d wanted", s->name, n, GGUF_MAX_SHARDS);
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: split.count %u found, at most %d wanted", s->name, n,
+                          GGUF_MAX_SHARDS);
     if (no != 0)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: is part %llu of %u, open part 1", s->name,
                           (unsigned long long)no + 1, n);
@@ -213,8 +214,8 @@ static int merge_tensors(gguf *g, kvant_diag *diag)
         n += (size_t)g->shards[i].n_tensors;
     KVANT_TRY(gguf_shard_u32(first, "split.tensors.count", (uint32_t)n, &promised, diag));
     if (n > GGUF_MAX_TENSORS || (g->n_shards > 1 && n != promised))
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: %zu tensors in %d parts found, %u wanted (at most %d)", first->name, n,
-                          g->n_shards, promised, GGUF_MAX_TENSORS);
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %zu tensors in %d parts found, %u wanted (at most %d)", first->name,
+                          n, g->n_shards, promised, GGUF_MAX_TENSORS);
     g->tensors = kvant_calloc(n + 1, sizeof *g->tensors);
     g->tensor_order = kvant_calloc(n + 1, sizeof *g->tensor_order);
     if (!g->tensors || !g->tensor_order)

@@ -7,13 +7,13 @@
 
 static const struct {
     const char *name;
-    size_t size;            /* 0: no fixed size */
-    int integer;            /* 1 unsigned, 2 signed */
+    size_t size; /* 0: no fixed size */
+    int integer; /* 1 unsigned, 2 signed */
 } value_types[] = {
-    [GGUF_U8] = { "u8", 1, 1 },      [GGUF_I8] = { "i8", 1, 2 },         [GGUF_U16] = { "u16", 2, 1 },
-    [GGUF_I16] = { "i16", 2, 2 },    [GGUF_U32] = { "u32", 4, 1 },       [GGUF_I32] = { "i32", 4, 2 },
-    [GGUF_F32] = { "f32", 4, 0 },    [GGUF_BOOL] = { "bool", 1, 0 },     [GGUF_STRING] = { "string", 0, 0 },
-    [GGUF_ARRAY] = { "array", 0, 0 }, [GGUF_U64] = { "u64", 8, 1 },      [GGUF_I64] = { "i64", 8, 2 },
+    [GGUF_U8] = { "u8", 1, 1 },       [GGUF_I8] = { "i8", 1, 2 },     [GGUF_U16] = { "u16", 2, 1 },
+    [GGUF_I16] = { "i16", 2, 2 },     [GGUF_U32] = { "u32", 4, 1 },   [GGUF_I32] = { "i32", 4, 2 },
+    [GGUF_F32] = { "f32", 4, 0 },     [GGUF_BOOL] = { "bool", 1, 0 }, [GGUF_STRING] = { "string", 0, 0 },
+    [GGUF_ARRAY] = { "array", 0, 0 }, [GGUF_U64] = { "u64", 8, 1 },   [GGUF_I64] = { "i64", 8, 2 },
     [GGUF_F64] = { "f64", 8, 0 },
 };
 enum { N_VALUE_TYPES = sizeof value_types / sizeof value_types[0] };
@@ -53,9 +53,9 @@ int gguf_integer(const gguf_kv *kv, int64_t *v, kvant_diag *diag)
 
     if (size == 0 || !value_types[kv->type].integer)
         return wrong_type(kv, "an integer", diag);
-    memcpy(&u, kv->value, size);                        /* little-endian: the low bytes */
+    memcpy(&u, kv->value, size); /* little-endian: the low bytes */
     if (value_types[kv->type].integer == 2 && size < 8 && (u >> (8 * size - 1)) & 1)
-        u |= UINT64_MAX << (8 * size);                  /* sign */
+        u |= UINT64_MAX << (8 * size); /* sign */
     if (kv->type == GGUF_U64 && u > (uint64_t)INT64_MAX)
         return kvant_fail(diag, KVANT_EFORMAT, "key %s: %llu found, less than 2^63 wanted", gguf_printable(kv->key).s,
                           (unsigned long long)u);
@@ -156,8 +156,8 @@ int gguf_i32s(const gguf *g, const char *key, int required, int32_t *v, int cap,
     if (kv->type != GGUF_ARRAY || (kv->elem != GGUF_I32 && kv->elem != GGUF_U32))
         return wrong_type(kv, "an array of i32 or u32", diag);
     if (kv->count > (uint64_t)(cap > 0 ? cap : 0))
-        return kvant_fail(diag, KVANT_EFORMAT, "key %s: %llu elements found, at most %d wanted", gguf_printable(kv->key).s,
-                          (unsigned long long)kv->count, cap);
+        return kvant_fail(diag, KVANT_EFORMAT, "key %s: %llu elements found, at most %d wanted",
+                          gguf_printable(kv->key).s, (unsigned long long)kv->count, cap);
     for (int i = 0; kv->elem == GGUF_U32 && i < (int)kv->count; i++)
         if (kv->value[4 * i + 3] > 0x7f)
             return kvant_fail(diag, KVANT_EFORMAT, "key %s: element %d is above 2^31-1", gguf_printable(kv->key).s, i);
@@ -177,7 +177,7 @@ int gguf_strings(const gguf *g, const char *key, int required, gguf_iter *it, in
     if (kv->type != GGUF_ARRAY || kv->elem != GGUF_STRING)
         return wrong_type(kv, "an array of strings", diag);
     *it = (gguf_iter){ kv->value, kv->value + kv->bytes, kv->count };
-    *n = (int)kv->count;                                /* at most 2^30: gguf_parse.c */
+    *n = (int)kv->count; /* at most 2^30: gguf_parse.c */
     return KVANT_OK;
 }
 
@@ -198,7 +198,8 @@ int gguf_next(gguf_iter *it, gguf_str *v)
     return 1;
 }
 
-int gguf_raw_array(const gguf *g, const char *key, int required, int elem, const uint8_t **data, int *n, kvant_diag *diag)
+int gguf_raw_array(const gguf *g, const char *key, int required, int elem, const uint8_t **data, int *n,
+                   kvant_diag *diag)
 {
     const gguf_kv *kv;
     const int found = lookup(g, key, required, &kv, diag);

@@ -89,8 +89,8 @@ static int parse_header(reader *r, gguf_shard *s)
                           (unsigned char)magic[3]);
     KVANT_TRY(take(r, &version, sizeof version, "version"));
     if (version != 0 && (version & 0xffffu) == 0)
-        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: version 0x%08x at byte 4: a big-endian file, little-endian wanted",
-                          r->file, version);
+        return kvant_fail(r->diag, KVANT_EFORMAT,
+                          "%s: version 0x%08x at byte 4: a big-endian file, little-endian wanted", r->file, version);
     if (version < 2 || version > 3)
         return kvant_fail(r->diag, KVANT_EFORMAT, "%s: version %u at byte 4, 2 or 3 wanted", r->file, version);
     KVANT_TRY(take(r, &n_tensors, sizeof n_tensors, "tensor count"));
@@ -116,8 +116,9 @@ static int parse_array(reader *r, gguf_kv *kv)
 
     KVANT_TRY(take(r, &elem, sizeof elem, "array type"));
     if (elem == GGUF_ARRAY)
-        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: key %s: array of arrays found, an array of scalars or strings wanted",
-                          r->file, gguf_printable(kv->key).s);
+        return kvant_fail(r->diag, KVANT_EFORMAT,
+                          "%s: key %s: array of arrays found, an array of scalars or strings wanted", r->file,
+                          gguf_printable(kv->key).s);
     const size_t each = gguf_type_size(elem);
     if (each == 0 && elem != GGUF_STRING)
         return kvant_fail(r->diag, KVANT_EFORMAT, "%s: key %s: array element type %d found, 0..12 wanted", r->file,
@@ -132,7 +133,7 @@ static int parse_array(reader *r, gguf_kv *kv)
     kv->count = count;
     kv->value = r->base + r->at;
     if (each)
-        r->at += (size_t)count * each;      /* count <= left / each */
+        r->at += (size_t)count * each; /* count <= left / each */
     gguf_str ignored;
     for (uint64_t i = 0; !each && i < count; i++)
         KVANT_TRY(take_string(r, &ignored, "string array"));
@@ -228,9 +229,10 @@ static int tensor_bytes(const reader *r, gguf_tensor *t)
                           gguf_printable(t->name).s, (long long)t->ne[0], type_name, block);
     for (int i = 0; i < 4; i++)
         if (!size_mul(n, (size_t)t->ne[i], &n) || n > (size_t)INT64_MAX)
-            return kvant_fail(r->diag, KVANT_EFORMAT, "%s: tensor %s: shape %lld x %lld x %lld x %lld is more than 2^63",
-                              r->file, gguf_printable(t->name).s, (long long)t->ne[0], (long long)t->ne[1],
-                              (long long)t->ne[2], (long long)t->ne[3]);
+            return kvant_fail(r->diag, KVANT_EFORMAT,
+                              "%s: tensor %s: shape %lld x %lld x %lld x %lld is more than 2^63", r->file,
+                              gguf_printable(t->name).s, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2],
+                              (long long)t->ne[3]);
     if (!size_mul(n / (size_t)block, (size_t)bytes, &total))
         return kvant_fail(r->diag, KVANT_EFORMAT, "%s: tensor %s: %zu values of %s are more than 2^64 bytes", r->file,
                           gguf_printable(t->name).s, n, type_name);
@@ -276,7 +278,7 @@ static int parse_tensors(reader *r, gguf_shard *s, uint64_t *offsets)
     const size_t pad = (0 - r->at) & (s->alignment - 1);
     if (s->n_tensors > 0 && pad > left)
         return truncated(r, "padding before the data", pad);
-    s->data_start = pad > left ? r->size : r->at + pad;    /* a file without tensors may end unpadded */
+    s->data_start = pad > left ? r->size : r->at + pad; /* a file without tensors may end unpadded */
     return KVANT_OK;
 }
 
@@ -288,8 +290,8 @@ static int place_tensors(const reader *r, gguf_shard *s, const uint64_t *offsets
     for (int i = 0; i < s->n_tensors; i++) {
         gguf_tensor *t = &s->tensors[i];
         if (offsets[i] % s->alignment != 0)
-            return kvant_fail(r->diag, KVANT_EFORMAT, "%s: tensor %s: offset %llu found, a multiple of %u wanted", r->file,
-                              gguf_printable(t->name).s, (unsigned long long)offsets[i], s->alignment);
+            return kvant_fail(r->diag, KVANT_EFORMAT, "%s: tensor %s: offset %llu found, a multiple of %u wanted",
+                              r->file, gguf_printable(t->name).s, (unsigned long long)offsets[i], s->alignment);
         if (offsets[i] > room || t->bytes > room - offsets[i])
             return kvant_fail(r->diag, KVANT_EFORMAT,
                               "%s: tensor %s: %zu bytes at offset %llu, the data section has %llu (truncated file?)",

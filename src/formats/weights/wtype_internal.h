@@ -7,8 +7,8 @@
 #include "base/half.h"
 #include "kvant/wtype.h"
 
-#define KVANT_WTYPE(sym, name, id, block, bytes, file_type)                       \
-    void wtype_##sym##_dequant(const uint8_t *src, float *dst, int64_t n);        \
+#define KVANT_WTYPE(sym, name, id, block, bytes, file_type)                                                            \
+    void wtype_##sym##_dequant(const uint8_t *src, float *dst, int64_t n);                                             \
     void wtype_##sym##_quant(const float *src, uint8_t *dst, int64_t n);
 #include "formats/weights/wtypes.def"
 #undef KVANT_WTYPE

@@ -16,7 +16,7 @@ static float ue4m3(unsigned b)
         return 0.0f;
     if (e == 0)
         return (float)m * 0x1p-9f;
-    return (float)(8u + m) * bits_f32((e - 10u + 127u) << 23);      /* (1 + m/8) * 2^(e-7) */
+    return (float)(8u + m) * bits_f32((e - 10u + 127u) << 23); /* (1 + m/8) * 2^(e-7) */
 }
 
 /* Nearest UE4M3, halves up, at most 448 (0x7E). */
@@ -27,8 +27,8 @@ static unsigned ue4m3_encode(float x)
     if (x >= 448.0f)
         return 0x7e;
     if (x < 0x1p-6f)
-        return (unsigned)(x * 512.0f + 0.5f);       /* 8 is 2^-6, the first normal code: the codes are continuous */
-    const uint32_t u = f32_bits(x) + 0x80000u;      /* half of the lowest of three mantissa bits */
+        return (unsigned)(x * 512.0f + 0.5f);  /* 8 is 2^-6, the first normal code: the codes are continuous */
+    const uint32_t u = f32_bits(x) + 0x80000u; /* half of the lowest of three mantissa bits */
     const uint32_t code = (u >> 20) - ((127u - 7u) << 3);
     return code > 0x7e ? 0x7eu : code;
 }
@@ -37,7 +37,7 @@ void wtype_nvfp4_dequant(const uint8_t *src, float *dst, int64_t n)
 {
     for (; n >= N; n -= N, src += BYTES, dst += N) {
         for (int s = 0; s < SUBS; s++) {
-            const float h = 0.5f * ue4m3(src[s]);   /* exact: the smallest is 2^-10 */
+            const float h = 0.5f * ue4m3(src[s]); /* exact: the smallest is 2^-10 */
             const uint8_t *qs = src + SUBS + 8 * s;
             for (int j = 0; j < SUB / 2; j++) {
                 dst[SUB * s + j] = h * (float)wtype_e2m1_x2[qs[j] & 15];

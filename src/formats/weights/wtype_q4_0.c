@@ -20,7 +20,7 @@ static unsigned nibble(float x, float d)
 {
     const float v = d != 0.0f ? x / d + 8.5f : 8.5f;
 
-    if (!(v > 0.0f))            /* NaN too */
+    if (!(v > 0.0f)) /* NaN too */
         return 0;
     return v >= 15.0f ? 15u : (unsigned)v;
 }
@@ -28,7 +28,7 @@ static unsigned nibble(float x, float d)
 void wtype_q4_0_quant(const float *src, uint8_t *dst, int64_t n)
 {
     for (; n >= N; n -= N, src += N, dst += BYTES) {
-        float peak = 0.0f;      /* the first of the largest magnitude, with its sign */
+        float peak = 0.0f; /* the first of the largest magnitude, with its sign */
         for (int i = 0; i < N; i++)
             if (fabsf(src[i]) > fabsf(peak))
                 peak = src[i];

@@ -7,7 +7,8 @@
  *
  * The encoder is a search, not part of the format: per sub-block a scan of scales with a weighted least-squares refit,
  * then the best of the neighbouring 6-bit pairs, then one least-squares refit of d and dmin.  Weight of a value:
- * rms + |x|, so that large weights, which carry the dot product, are fitted a little better (a common choice, not tuned). */
+ * rms + |x|, so that large weights, which carry the dot product, are fitted a little better (a common choice, not
+ * tuned). */
 #include "formats/weights/wtype_internal.h"
 
 enum { N = 256, SUB = 32, SUBS = 8, BYTES = 144, STEPS = 21 };
@@ -39,7 +40,7 @@ void wtype_q4_k_dequant(const uint8_t *src, float *dst, int64_t n)
         for (int k = 0; k < SUBS; k++) {
             int s, m;
             unpack_scales(src + 4, k, &s, &m);
-            const float a = d * (float)s, b = dmin * (float)m;      /* exact: 11 + 6 bits */
+            const float a = d * (float)s, b = dmin * (float)m; /* exact: 11 + 6 bits */
             const uint8_t *qs = src + 16 + 32 * (k / 2);
             for (int i = 0; i < SUB; i++)
                 dst[SUB * k + i] = a * (float)(qs[i] >> 4 * (k & 1) & 15) - b;
@@ -123,7 +124,8 @@ static void fit_sub(const float *x, const float *w, float *a, float *b)
 /* The 6-bit pair around (a/d, b/dmin) with the smallest error. */
 static void pick_pair(const float *x, const float *w, float a, float b, float d, float dmin, int *s, int *m)
 {
-    const int s0 = d > 0.0f ? wtype_clamp_round(a / d, 0, 63) : 0, m0 = dmin > 0.0f ? wtype_clamp_round(b / dmin, 0, 63) : 0;
+    const int s0 = d > 0.0f ? wtype_clamp_round(a / d, 0, 63) : 0,
+              m0 = dmin > 0.0f ? wtype_clamp_round(b / dmin, 0, 63) : 0;
     double best = INFINITY;
 
     *s = s0;
@@ -157,7 +159,7 @@ static float round_half(float x)
 /* Least squares of d and dmin over the block with everything else fixed; kept only if it helps. */
 static void refit_block(const float *x, const float *w, const int *s, const int *m, float *d, float *dmin)
 {
-    double pp = 0, pq = 0, qq = 0, px = 0, qx = 0;      /* x = d*p - dmin*q with p = s*n, q = m */
+    double pp = 0, pq = 0, qq = 0, px = 0, qx = 0; /* x = d*p - dmin*q with p = s*n, q = m */
 
     for (int i = 0; i < N; i++) {
         const int k = i / SUB;

@@ -7,8 +7,8 @@
  *   value l + 96 : (ql'[l+32] >> 4 | (qh'[l] >> 6)     << 4) - 32, scale sc'[l/16 + 6]
  * So sub-block k (16 values in order) has scale sc[k].   x = d * sc * q.
  *
- * The encoder is a search, not part of the format: per sub-block a scan of scales with a least-squares refit weighted by
- * x^2, then the best of the neighbouring 8-bit scales, then one refit of d. */
+ * The encoder is a search, not part of the format: per sub-block a scan of scales with a least-squares refit
+ * weighted by x^2, then the best of the neighbouring 8-bit scales, then one refit of d. */
 #include "formats/weights/wtype_internal.h"
 
 enum { N = 256, SUB = 16, SUBS = 16, BYTES = 210, QH = 128, SC = 192, D = 208, STEPS = 21 };
@@ -21,7 +21,7 @@ void wtype_q6_k_dequant(const uint8_t *src, float *dst, int64_t n)
             const int half = i / 128, l = i % 32, quarter = i % 128 / 32;
             const int lo = src[64 * half + l + 32 * (quarter & 1)] >> 4 * (quarter >> 1) & 15;
             const int hi = src[QH + 32 * half + l] >> 2 * quarter & 3;
-            const float scale = d * (float)(int8_t)src[SC + i / SUB];       /* exact: 11 + 7 bits */
+            const float scale = d * (float)(int8_t)src[SC + i / SUB]; /* exact: 11 + 7 bits */
             dst[i] = scale * (float)((lo | hi << 4) - 32);
         }
     }
