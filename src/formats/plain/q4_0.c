@@ -2,11 +2,15 @@
  * value j + 16 the high one.
  *
  * upstream: d = (value of largest magnitude)/-8, n = min(15, trunc(x*(1/d) + 8.5)) with the unrounded d.
+ * best: scale (of either sign) and codes of least squared error (search.h).
  * NaN and Inf: their codes are clamped to 0..15, so that no byte is undefined.  Source: spec engine 3.3. */
 #include "formats/format.h"
 
 #include <math.h>
 #include "base/half.h"
+#include "formats/search.h"
+
+static const search_book book = { .lo = -8, .hi = 7 };
 
 static int q4_code(float v)
 {
@@ -16,8 +20,10 @@ static int q4_code(float v)
     return t >= 15.0f ? 15 : (int)t;
 }
 
-static void q4_0_encode_upstream(const float *x, uint8_t *bytes)
+static void q4_0_encode_group(const void *param, const float *x, uint8_t *bytes, int encoder)
 {
+    int code[32];
+    (void)param;
     float amax = 0.0f, top = 0.0f;
     for (int j = 0; j < 32; j++)
         if (fabsf(x[j]) > amax) {
@@ -25,16 +31,16 @@ static void q4_0_encode_upstream(const float *x, uint8_t *bytes)
             top = x[j];
         }
     float d = top / -8.0f, id = d != 0.0f ? 1.0f / d : 0.0f;
-    store_u16(bytes, f32_to_half(d));
+    for (int j = 0; j < 32; j++)
+        code[j] = q4_code(x[j] * id) - 8;
+    uint16_t scale = format_norm(d, encoder);
+    if (encoder == KVANT_ENCODER_BEST) {
+        search_scale(&book, x, 32, d, code, &scale);
+        search_scale(&book, x, 32, -d, code, &scale);      /* the codes are not symmetric */
+    }
+    store_u16(bytes, scale);
     for (int j = 0; j < 16; j++)
-        bytes[2 + j] = (uint8_t)(q4_code(x[j] * id) | q4_code(x[j + 16] * id) << 4);
-}
-
-static void q4_0_encode_group(const void *param, const float *x, uint8_t *bytes, int encoder)
-{
-    (void)param;
-    (void)encoder;
-    q4_0_encode_upstream(x, bytes);
+        bytes[2 + j] = (uint8_t)((code[j] + 8) | (code[j + 16] + 8) << 4);
 }
 
 static void q4_0_decode_group(const void *param, const uint8_t *bytes, float *acc)

@@ -4,6 +4,7 @@
  *
  * upstream: d = |x| (sum in double), code = number of boundaries <= y (a tie to the upper code, NaN 15);
  * residual bit = <y - centroid, S> > 0.
+ * best: d, codes and residual bit of least squared error (search.h).
  * The rule is the "verify" row of formats.md section 7 (product decision 5).  Golden: tests/golden/q4_polar.json. */
 #include "formats/polar/polar.h"
 
@@ -13,6 +14,7 @@
 #include "formats/format.h"
 #include "formats/polar/polar_tables.inc"
 #include "formats/rotate/rotate.h"
+#include "formats/search.h"
 
 static const float centroids[16] = { POLAR_CENTROIDS };
 static const float boundaries[15] = { POLAR_BOUNDARIES };
@@ -49,18 +51,47 @@ static int residual_bit(const float *y, const int *code)
     return p > 0.0f;
 }
 
+/* Least squared error over d and the codes, and with a residual over its sign too.  Returns the residual bit. */
+static int polar_search(float *y, float d, int use_residual, int bit, int *code, uint16_t *scale)
+{
+    float offset[POLAR_GROUP];
+    int other[POLAR_GROUP];
+    uint16_t other_scale = *scale;
+    search_book book = { .c = centroids, .n = 16, .offset = use_residual ? offset : NULL };
+    for (int j = 0; j < POLAR_GROUP; j++) {
+        y[j] *= d;
+        offset[j] = (bit ? bits_f32(RESIDUAL_BITS) : -bits_f32(RESIDUAL_BITS)) * signs[j];
+        other[j] = code[j];
+    }
+    search_scale(&book, y, POLAR_GROUP, d, code, scale);
+    if (!use_residual)
+        return 0;
+    double err = search_error(&book, y, POLAR_GROUP, code, *scale);
+    for (int j = 0; j < POLAR_GROUP; j++)
+        offset[j] = -offset[j];
+    search_scale(&book, y, POLAR_GROUP, d, other, &other_scale);
+    if (!(search_error(&book, y, POLAR_GROUP, other, other_scale) < err))
+        return bit;
+    memcpy(code, other, sizeof other);
+    *scale = other_scale;
+    return !bit;
+}
+
 void polar_encode(const float *x, uint8_t *bytes, int use_residual, int encoder)
 {
     float y[POLAR_GROUP], d = prepare(x, y);
     int code[POLAR_GROUP];
     for (int j = 0; j < POLAR_GROUP; j++)
         code[j] = code_of(y[j]);
+    uint16_t scale = format_norm(d, encoder);
+    int bit = use_residual && residual_bit(y, code);
+    if (encoder == KVANT_ENCODER_BEST)
+        bit = polar_search(y, d, use_residual, bit, code, &scale);
     memset(bytes, 0, POLAR_BYTES);
-    store_u16(bytes, format_norm(d, encoder));
+    store_u16(bytes, scale);
     for (int i = 0; i < 64; i++)
         bytes[2 + i] = (uint8_t)(code[2 * i] | code[2 * i + 1] << 4);
-    if (use_residual)
-        bytes[66] = (uint8_t)residual_bit(y, code);
+    bytes[66] = (uint8_t)bit;
 }
 
 void polar_decode(const uint8_t *bytes, float *acc, int use_residual)

@@ -3,16 +3,19 @@
  *
  * upstream: y = P32(x), d = RMS(y), code = nearest centroid to y*(1/d) with the unrounded d, a tie to the lower
  * code; d == 0 gives zero codes.  NaN or Inf input: every code 7 or 0, d NaN or Inf, and so is the decoded row.
+ * best: scale and codes of least squared error (search.h).
  * The size is turbo3's, the packing, scale and centroids are not.
  * Source: formats.md section 4.  Golden: tests/golden/tbq3_0.json. */
 #include "formats/format.h"
 
 #include "base/half.h"
 #include "formats/rotate/rotate.h"
+#include "formats/search.h"
 #include "formats/tbq/tbq.h"
 #include "formats/tbq/tbq_tables.inc"
 
 static const float centroids[8] = { TBQ3_CENTROIDS };
+static const search_book book = { .c = centroids, .n = 8 };
 
 static void tbq3_0_pack(uint16_t d, const int *code, uint8_t *bytes)
 {
@@ -36,7 +39,10 @@ static void tbq3_0_encode_group(const void *param, const float *x, uint8_t *byte
         for (int j = 0; j < TBQ_BLOCK; j++)
             code[j] = tbq_nearest(centroids, 8, y[j] * id);
     }
-    tbq3_0_pack(format_norm(d, encoder), code, bytes);
+    uint16_t scale = format_norm(d, encoder);
+    if (encoder == KVANT_ENCODER_BEST)
+        search_scale(&book, y, TBQ_BLOCK, d, code, &scale);
+    tbq3_0_pack(scale, code, bytes);
 }
 
 static void tbq3_0_decode_group(const void *param, const uint8_t *bytes, float *acc)

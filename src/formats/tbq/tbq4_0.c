@@ -3,15 +3,18 @@
  *
  * upstream: y = P32(x), d = RMS(y), code = nearest centroid to y*(1/d) with the unrounded d, a tie to the lower
  * code; d == 0 gives zero codes.  NaN or Inf input: every code 15 or 0, d NaN or Inf, and so is the decoded row.
+ * best: scale and codes of least squared error (search.h).
  * Source: formats.md section 3.  Golden: tests/golden/tbq4_0.json. */
 #include "formats/format.h"
 
 #include "base/half.h"
 #include "formats/rotate/rotate.h"
+#include "formats/search.h"
 #include "formats/tbq/tbq.h"
 #include "formats/tbq/tbq_tables.inc"
 
 static const float centroids[16] = { TBQ4_CENTROIDS };
+static const search_book book = { .c = centroids, .n = 16 };
 
 static void tbq4_0_pack(uint16_t d, const int *code, uint8_t *bytes)
 {
@@ -30,7 +33,10 @@ static void tbq4_0_encode_group(const void *param, const float *x, uint8_t *byte
         for (int j = 0; j < TBQ_BLOCK; j++)
             code[j] = tbq_nearest(centroids, 16, y[j] * id);
     }
-    tbq4_0_pack(format_norm(d, encoder), code, bytes);
+    uint16_t scale = format_norm(d, encoder);
+    if (encoder == KVANT_ENCODER_BEST)
+        search_scale(&book, y, TBQ_BLOCK, d, code, &scale);
+    tbq4_0_pack(scale, code, bytes);
 }
 
 static void tbq4_0_decode_group(const void *param, const uint8_t *bytes, float *acc)

@@ -4,11 +4,14 @@
  * the 9 bits of the stream at bit 3t.  acc space: R(x);  value t = codebook[state t] * norm.
  *
  * upstream: y = R(x/|x|); the path of least squared error by Viterbi, free start; norm = |x| / |values of the path|.
+ * best: the norm of least squares, and a second path under another norm, whichever errs less as decoded.
  * NaN or Inf input: all-zero stream, norm NaN or Inf.  The codebook is by spiritbuun (tcq_tables.inc).
  * Source: formats.md section 5.  Golden: tests/golden/turbo3_tcq.json. */
 #include "formats/format.h"
 
+#include <math.h>
 #include "base/half.h"
+#include "formats/search.h"
 #include "formats/tcq/tcq_tables.inc"
 #include "formats/turbo/turbo.h"
 
@@ -68,6 +71,51 @@ static void tcq_pack(uint16_t norm, const uint16_t *state, int start, uint8_t *b
     }
 }
 
+/* sum (y*norm - scale*value)^2 of a path, as decoded. */
+static double path_error(const float *y, float norm, const uint16_t *state, uint16_t scale)
+{
+    double err = 0.0;
+    for (int t = 0; t < TURBO_GROUP; t++) {
+        double e = (double)y[t] * norm - (double)codebook[state[t]] * half_to_f32(scale);
+        err += e * e;
+    }
+    return err;
+}
+
+/* The stored norm of least squared error for a path. */
+static uint16_t path_refit(const float *y, float norm, const uint16_t *state)
+{
+    double yv = 0.0, vv = 0.0;
+    for (int t = 0; t < TURBO_GROUP; t++) {
+        yv += (double)y[t] * codebook[state[t]];
+        vv += (double)codebook[state[t]] * codebook[state[t]];
+    }
+    return search_storable((float)(norm * yv / vv));
+}
+
+/* Refits the norm of the upstream path, then walks the trellis once more with the values 1/0.94 larger.  On Gaussian
+ * rows: upstream .02170, refit .02154, second walk .02116 (a third one .0207: not worth half as much time again). */
+static void tcq_search(const float *y, float norm, uint16_t *state, int *start, uint16_t *scale)
+{
+    uint16_t other[TURBO_GROUP], h = path_refit(y, norm, state);
+    float wide[TURBO_GROUP];
+    int other_start;
+    double err = path_error(y, norm, state, *scale), refit = path_error(y, norm, state, h);
+    if (refit < err || (!isfinite(err) && isfinite(refit))) {
+        *scale = h;
+        err = refit;
+    }
+    for (int t = 0; t < TURBO_GROUP; t++)
+        wide[t] = y[t] * (1.0f / 0.94f);
+    viterbi(wide, other, &other_start);
+    h = path_refit(y, norm, other);
+    if (path_error(y, norm, other, h) < err) {
+        memcpy(state, other, sizeof other);
+        *start = other_start;
+        *scale = h;
+    }
+}
+
 static void turbo3_tcq_encode_group(const void *param, const float *x, uint8_t *bytes, int encoder)
 {
     float y[TURBO_GROUP], norm = turbo_prepare(x, y), r = 0.0f;
@@ -77,7 +125,10 @@ static void turbo3_tcq_encode_group(const void *param, const float *x, uint8_t *
     viterbi(y, state, &start);
     for (int t = 0; t < TURBO_GROUP; t++)
         r += codebook[state[t]] * codebook[state[t]];
-    tcq_pack(format_norm(turbo_corrected(norm, r), encoder), state, start, bytes);
+    uint16_t scale = format_norm(turbo_corrected(norm, r), encoder);
+    if (encoder == KVANT_ENCODER_BEST)
+        tcq_search(y, norm, state, &start, &scale);
+    tcq_pack(scale, state, start, bytes);
 }
 
 static void turbo3_tcq_decode_group(const void *param, const uint8_t *bytes, float *acc)

@@ -4,14 +4,17 @@
  *
  * upstream: y = R(x/|x|), code = number of midpoints <= y, norm = |x| / |centroids of the codes|.
  * NaN or Inf input: NaN codes 7, norm NaN or Inf.  Zero: codes 4, norm 0.
+ * best: norm and codes of least squared error (search.h).
  * Source: formats.md section 2.  Golden: tests/golden/turbo3.json. */
 #include "formats/format.h"
 
 #include "base/half.h"
+#include "formats/search.h"
 #include "formats/turbo/turbo.h"
 #include "formats/turbo/turbo_tables.inc"
 
 static const float centroids[8] = { TURBO3_CENTROIDS };
+static const search_book book = { .c = centroids, .n = 8 };
 static const float midpoints[7] = { TURBO3_MIDPOINTS };
 
 static void turbo3_pack(uint16_t norm, const int *code, uint8_t *bytes)
@@ -35,7 +38,13 @@ static void turbo3_encode_group(const void *param, const float *x, uint8_t *byte
         code[e] = turbo_code(midpoints, 7, y[e]);
         r += centroids[code[e]] * centroids[code[e]];
     }
-    turbo3_pack(format_norm(turbo_corrected(norm, r), encoder), code, bytes);
+    uint16_t scale = format_norm(turbo_corrected(norm, r), encoder);
+    if (encoder == KVANT_ENCODER_BEST) {
+        for (int e = 0; e < TURBO_GROUP; e++)
+            y[e] *= norm;
+        search_scale(&book, y, TURBO_GROUP, norm, code, &scale);
+    }
+    turbo3_pack(scale, code, bytes);
 }
 
 static void turbo3_decode_group(const void *param, const uint8_t *bytes, float *acc)

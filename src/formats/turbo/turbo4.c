@@ -4,16 +4,19 @@
  *
  * upstream: y = P32(x), d = RMS(y), code = number of midpoints <= y*(1/d) with the unrounded d; d == 0: zero codes.
  * NaN or Inf input: NaN codes 15, d NaN or Inf.
+ * best: scale and codes of least squared error (search.h).
  * Source: formats.md section 3.  Golden: tests/golden/turbo4.json. */
 #include "formats/format.h"
 
 #include "base/half.h"
 #include "formats/rotate/rotate.h"
+#include "formats/search.h"
 #include "formats/tbq/tbq.h"
 #include "formats/turbo/turbo.h"
 #include "formats/turbo/turbo_tables.inc"
 
 static const float centroids[16] = { TURBO4_CENTROIDS };
+static const search_book book = { .c = centroids, .n = 16 };
 static const float midpoints[15] = { TURBO4_MIDPOINTS };
 
 static void turbo4_pack(uint16_t d, const int *code, uint8_t *record)
@@ -34,7 +37,10 @@ static void turbo4_encode_group(const void *param, const float *x, uint8_t *byte
             for (int j = 0; j < TBQ_BLOCK; j++)
                 code[j] = turbo_code(midpoints, 15, y[j] * id);
         }
-        turbo4_pack(format_norm(d, encoder), code, bytes);
+        uint16_t scale = format_norm(d, encoder);
+        if (encoder == KVANT_ENCODER_BEST)
+            search_scale(&book, y, TBQ_BLOCK, d, code, &scale);
+        turbo4_pack(scale, code, bytes);
     }
 }
 

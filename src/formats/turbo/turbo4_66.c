@@ -3,14 +3,17 @@
  *
  * upstream: y = R(x/|x|), code = number of midpoints <= y, norm = |x| / |centroids of the codes|.
  * NaN or Inf input: NaN codes 15, norm NaN or Inf.  Zero: codes 8, norm 0.
+ * best: norm and codes of least squared error (search.h).
  * Source: formats.md section 10 item 2 (turbo4 of spiritbuun/buun-llama-cpp, without its V factor). */
 #include "formats/format.h"
 
 #include "base/half.h"
+#include "formats/search.h"
 #include "formats/turbo/turbo.h"
 #include "formats/turbo/turbo_tables.inc"
 
 static const float centroids[16] = { TURBO4_66_CENTROIDS };
+static const search_book book = { .c = centroids, .n = 16 };
 static const float midpoints[15] = { TURBO4_66_MIDPOINTS };
 
 static void turbo4_66_pack(uint16_t norm, const int *code, uint8_t *bytes)
@@ -29,7 +32,13 @@ static void turbo4_66_encode_group(const void *param, const float *x, uint8_t *b
         code[e] = turbo_code(midpoints, 15, y[e]);
         r += centroids[code[e]] * centroids[code[e]];
     }
-    turbo4_66_pack(format_norm(turbo_corrected(norm, r), encoder), code, bytes);
+    uint16_t scale = format_norm(turbo_corrected(norm, r), encoder);
+    if (encoder == KVANT_ENCODER_BEST) {
+        for (int e = 0; e < TURBO_GROUP; e++)
+            y[e] *= norm;
+        search_scale(&book, y, TURBO_GROUP, norm, code, &scale);
+    }
+    turbo4_66_pack(scale, code, bytes);
 }
 
 static void turbo4_66_decode_group(const void *param, const uint8_t *bytes, float *acc)
