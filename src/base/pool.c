@@ -1,8 +1,8 @@
 /* pool.c: worker threads for pool_run and the barrier inside it.  Owns the threads; knows nothing of ops.
  *
- * Every wait has three phases: spin on one word (a step of a small model is a chain of sub-microsecond waits), yield,
- * then sleep on a condition variable, so that an idle pool costs nothing and 7 threads on 2 cores still advance.
- * With more threads than CPUs the spin phase is left out: spinning would hold the CPU that the awaited thread needs.
+ * Every wait has three phases: spin on one word (a step of a small model is a chain of sub-microsecond waits), spin
+ * and yield, then sleep on a condition variable, so that an idle pool costs nothing and 7 threads on 2 cores still advance.
+ * With more threads than CPUs nothing spins: it would hold the CPU that the awaited thread needs.
  *
  * Lost wake-ups: the waker changes the word, then reads `sleepers`; the sleeper raises `sleepers`, then reads the word.
  * All four are sequentially consistent, so at least one of them sees the other. */
@@ -20,8 +20,9 @@
 
 enum {
     POOL_MAX = 256,
-    SPIN_TURNS = 4000,   /* about 60 us of `pause` on Zen 3 (15 ns each): bridges the sampler between two steps */
-    YIELD_TURNS = 8,
+    SPIN_TURNS = 400,    /* about 5 us on Zen 3: a barrier between small ops */
+    YIELD_TURNS = 150,   /* about 100 us: waking a sleeper costs 46 us there, and a sampler runs between steps */
+    YIELD_PAUSES = 40,   /* pauses per yield; yielding early matters when the awaited thread lost its CPU to us */
 };
 
 struct pool {
@@ -32,7 +33,7 @@ struct pool {
     _Alignas(64) atomic_uint sleepers;   /* threads inside wait_asleep */
     pool_fn fn;                          /* written by the owner before `job` changes */
     void *arg;
-    int quit, threads, spin_turns, started;
+    int quit, threads, spin_turns, yield_pauses, started;
     pthread_mutex_t lock;                /* guards only the sleep on `wake` */
     pthread_cond_t wake;
     pthread_t thread[POOL_MAX];
@@ -70,6 +71,8 @@ static void wait_change(pool *p, atomic_uint *word, unsigned old)
         if (atomic_load_explicit(word, memory_order_acquire) != old)
             return;
         sched_yield();
+        for (int j = 0; j < p->yield_pauses; j++)
+            spin_pause();
     }
     wait_asleep(p, word, old);
 }
@@ -160,7 +163,9 @@ int pool_create(int threads, pool **out, kvant_diag *diag)
     if (!p)
         return kvant_fail(diag, KVANT_ENOMEM, "thread pool: out of memory");
     p->threads = threads;
-    p->spin_turns = threads > cpu_count() ? 0 : SPIN_TURNS;
+    int crowded = threads > cpu_count();
+    p->spin_turns = crowded ? 0 : SPIN_TURNS;
+    p->yield_pauses = crowded ? 0 : YIELD_PAUSES;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     for (int i = 1; i < threads; i++) {

@@ -259,5 +259,5 @@ int matmul_same_input(const kvant_op *a, const kvant_op *b)
     const matmul_packed *v = p->w->packed, *w = q->w->packed;
 
     return v && w && p->x == q->x && p->m == q->m && p->ldx == q->ldx && p->compute == q->compute &&
-           p->w->n_in == q->w->n_in && p->y != q->y && v->layout == w->layout;
+           p->w->n_in == q->w->n_in && p->y != q->y && (v->layout > LAYOUT_BF16) == (w->layout > LAYOUT_BF16);
 }
