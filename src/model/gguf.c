@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/mem.h"
 
 gguf_text gguf_printable(gguf_str s)
@@ -320,6 +321,19 @@ int gguf_poisoned(const gguf *g)
     for (int i = 0; i < g->n_shards; i++)
         bad |= file_poisoned(&g->shards[i].file);
     return bad;
+}
+
+int gguf_is_part(const gguf *g, const char *path)
+{
+    struct stat a, b;
+
+    if (!path || stat(path, &a) != 0)
+        return 0;
+    for (int i = 0; i < g->n_shards; i++)
+        if (g->shards[i].file.path && stat(g->shards[i].file.path, &b) == 0 && a.st_dev == b.st_dev &&
+            a.st_ino == b.st_ino)
+            return 1;
+    return 0;
 }
 
 int gguf_kv_count(const gguf *g)

@@ -58,6 +58,8 @@ int gguf_version(const gguf *g);
 int64_t gguf_file_bytes(const gguf *g);
 /* 1 when a mapped page vanished (truncated while mapped). */
 int gguf_poisoned(const gguf *g);
+/* 1 when path names one of the files that g has open (also through a link): do not write there. */
+int gguf_is_part(const gguf *g, const char *path);
 
 int gguf_kv_count(const gguf *g);
 const gguf_kv *gguf_kv_at(const gguf *g, int i);
@@ -67,7 +69,8 @@ const gguf_tensor *gguf_tensor_at(const gguf *g, int i);
 const gguf_tensor *gguf_tensor_find(const gguf *g, const char *name);
 
 /* Typed getters.  Absent: *v untouched, returns 0 when `required` is 0, else KVANT_EFORMAT naming the key.
- * Wrong type or out of range: KVANT_EFORMAT.  u32 accepts any integer type whose value fits; f32 accepts f32 and f64. */
+ * Wrong type or out of range: KVANT_EFORMAT.  u32 accepts any integer type whose value fits; f32 accepts f32 and f64,
+ * finite ones only. */
 int gguf_u32(const gguf *g, const char *key, int required, uint32_t *v, kvant_diag *diag);
 int gguf_f32(const gguf *g, const char *key, int required, float *v, kvant_diag *diag);
 int gguf_bool(const gguf *g, const char *key, int required, int *v, kvant_diag *diag);
