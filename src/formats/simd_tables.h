@@ -18,6 +18,15 @@
 #define TURBO3_BITS(X) \
     X(0xbe4342eeu) X(0xbdf151e7u) X(0xbd8696a2u) X(0xbcafcce2u) X(0x3cafcce2u) X(0x3d8696a2u) X(0x3df151e7u) X(0x3e4342eeu)
 
+/* The nearest-centroid rule of tbq (a tie to the lower code) as thresholds: code = number of k with !(v <= limit[k]).
+ * limit[k] is the largest f32 v with v - c[k] <= c[k+1] - v in f32 arithmetic, found by bisection. */
+#define TBQ4_LIMITS(X) \
+    X(0xc0199edcu) X(0xbfebe7eau) X(0xbfb7e38cu) X(0xbf8ca65cu) X(0xbf4c9695u) X(0xbf05aab4u) X(0xbe84236cu) X(0x32000000u) \
+    X(0x3e84236cu) X(0x3f05aab3u) X(0x3f4c9695u) X(0x3f8ca65cu) X(0x3fb7e38cu) X(0x3febe7e9u) X(0x40199edcu)
+#define TBQ3_LIMITS(X) \
+    X(0xbfdfbc16u) X(0xbf866500u) X(0xbf002407u) X(0x31ffffffu) X(0x3f002407u) X(0x3f866500u) X(0x3fdfbc16u)
+
+#define TABLE_WORD(bits) (bits),
 #define TABLE_PLANE0(bits) (uint8_t)((bits) & 255u),
 #define TABLE_PLANE1(bits) (uint8_t)((bits) >> 8 & 255u),
 #define TABLE_PLANE2(bits) (uint8_t)((bits) >> 16 & 255u),

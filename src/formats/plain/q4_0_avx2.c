@@ -2,7 +2,9 @@
  * d*(n - 8) is computed as fma(d, n, -8d): the product and 8d are exact, so it is the reference's single rounding.
  * High nibbles stay where they are: 16n with d/16. */
 #include "formats/format.h"
-#include "formats/simd_avx2.h"
+#include "formats/simd_encode_avx2.h"
+
+static const search_book book = { .lo = -8, .hi = 7 };
 
 static inline vf q4_chunk(__m256i bytes, int mask, vf d, vf minus8d)
 {
@@ -32,6 +34,51 @@ static inline void q4_decode32(const uint8_t *row, int b, vf *v)
 #define BLOCK_DECODE q4_decode32
 #include "formats/simd_blocks.h"
 
+/* The first value whose magnitude is amax; 0 if amax is 0. */
+static float q4_top(const float *x, const vf *v, float amax)
+{
+    unsigned mask = 0;
+    for (int c = 0; c < 4; c++) {
+        vf equal = _mm256_cmp_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), v[c]), _mm256_set1_ps(amax), _CMP_EQ_OQ);
+        mask |= (unsigned)_mm256_movemask_ps(equal) << (8 * c);
+    }
+    int j = 0;
+    while (amax > 0.0f && !(mask >> j & 1))
+        j++;
+    return amax > 0.0f ? x[j] : 0.0f;
+}
+
+/* min(15, trunc(v + 8.5)) - 8, below: -8, NaN: 0 */
+static inline __m256i q4_codes(vf v)
+{
+    vf t = _mm256_add_ps(v, _mm256_set1_ps(8.5f));
+    t = _mm256_min_ps(_mm256_max_ps(t, _mm256_setzero_ps()), _mm256_set1_ps(15.0f));
+    t = _mm256_blendv_ps(t, _mm256_set1_ps(8.0f), _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    return _mm256_sub_epi32(_mm256_cvttps_epi32(t), _mm256_set1_epi32(8));
+}
+
+static void q4_encode(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    (void)param;
+    for (int b = 0; b < d; b += 32, row += 18) {
+        vf v[4];
+        __m256i code[4];
+        load32(x + b, v);
+        float scale = q4_top(x + b, v, largest32(v)) / -8.0f, inv = scale != 0.0f ? 1.0f / scale : 0.0f;
+        for (int c = 0; c < 4; c++)
+            code[c] = q4_codes(_mm256_mul_ps(v[c], _mm256_set1_ps(inv)));
+        uint16_t h = format_norm(scale, encoder);
+        if (encoder == KVANT_ENCODER_BEST) {
+            refine(&book, x + b, 4, scale, code, &h);
+            refine(&book, x + b, 4, -scale, code, &h);     /* the codes are not symmetric */
+        }
+        for (int c = 0; c < 4; c++)
+            code[c] = _mm256_add_epi32(code[c], _mm256_set1_epi32(8));
+        memcpy(row, &h, sizeof h);
+        put_low_high(row + 2, code);
+    }
+}
+
 const kvant_format_kernels kvant_q4_0_kernels_avx2 = {
-    .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
+    .encode = q4_encode, .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
 };

@@ -1,6 +1,8 @@
 /* q8_0_avx2.c: 34 bytes per 32 values: [d fp16][q i8 x 32] (see q8_0.c). */
 #include "formats/format.h"
-#include "formats/simd_avx2.h"
+#include "formats/simd_encode_avx2.h"
+
+static const search_book book = { .lo = -127, .hi = 127 };
 
 static inline vf q8_chunk(const uint8_t *q, vf d)
 {
@@ -21,6 +23,37 @@ static inline void q8_decode32(const uint8_t *row, int b, vf *v)
 #define BLOCK_DECODE q8_decode32
 #include "formats/simd_blocks.h"
 
+/* Round half away from zero, clamped to +-127, NaN to 0: as q8_code of the reference. */
+static inline __m256i q8_codes(vf v)
+{
+    const vf sign = _mm256_set1_ps(-0.0f);
+    vf t = _mm256_round_ps(v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC), rest = _mm256_andnot_ps(sign, _mm256_sub_ps(v, t));
+    vf one = _mm256_or_ps(_mm256_and_ps(v, sign), _mm256_set1_ps(1.0f));
+    t = _mm256_add_ps(t, _mm256_and_ps(_mm256_cmp_ps(rest, _mm256_set1_ps(0.5f), _CMP_GE_OQ), one));
+    t = _mm256_max_ps(_mm256_min_ps(t, _mm256_set1_ps(127.0f)), _mm256_set1_ps(-127.0f));
+    return _mm256_cvttps_epi32(_mm256_and_ps(t, _mm256_cmp_ps(v, v, _CMP_ORD_Q)));
+}
+
+static void q8_encode(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    (void)param;
+    for (int b = 0; b < d; b += 32, row += 34) {
+        vf v[4];
+        __m256i code[4];
+        load32(x + b, v);
+        float amax = largest32(v), scale = amax / 127.0f, inv = scale > 0.0f ? 1.0f / scale : 0.0f;
+        for (int c = 0; c < 4; c++)
+            code[c] = q8_codes(_mm256_mul_ps(v[c], _mm256_set1_ps(inv)));
+        uint16_t h = format_norm(scale, encoder);
+        if (encoder == KVANT_ENCODER_BEST)
+            refine(&book, x + b, 4, scale, code, &h);
+        memcpy(row, &h, sizeof h);
+        __m256i lo = _mm256_packs_epi32(code[0], code[1]), hi = _mm256_packs_epi32(code[2], code[3]);
+        __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lo, hi), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        _mm256_storeu_si256((__m256i *)(void *)(row + 2), bytes);
+    }
+}
+
 const kvant_format_kernels kvant_q8_0_kernels_avx2 = {
-    .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
+    .encode = q8_encode, .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
 };

@@ -1,0 +1,54 @@
+/* tbq_avx2.h: what tbq3_0 and tbq4_0 share on AVX2: P32 and the rule for d.  Equal to tbq.c bit for bit. */
+#ifndef KVANT_FORMATS_TBQ_AVX2_H
+#define KVANT_FORMATS_TBQ_AVX2_H
+
+#include <math.h>
+#include "formats/rotate/rotate_tables.inc"
+#include "formats/simd_encode_avx2.h"
+
+static const float tbq_signs[32] = { ROTATE_SIGNS32 };
+
+#define TBQ_K32 0x1.6a09e6p-3f             /* 1/sqrt(32), 0x3e3504f3 */
+
+/* P32 of 32 values */
+static inline void tbq_rotate(vf *v)
+{
+    mul32(v, tbq_signs);
+    butterfly32(v);
+    scale32(v, TBQ_K32);
+}
+
+static void tbq_prep_q(const void *param, const float *q, float *qp, int d)
+{
+    (void)param;
+    for (int b = 0; b < d; b += 32) {
+        vf v[4];
+        load32(q + b, v);
+        tbq_rotate(v);
+        store32(qp + b, v);
+    }
+}
+
+static void tbq_finish_out(const void *param, const float *acc, float *out, int d)
+{
+    (void)param;
+    for (int b = 0; b < d; b += 32) {
+        vf v[4];
+        load32(acc + b, v);
+        butterfly32(v);
+        scale32(v, TBQ_K32);
+        mul32(v, tbq_signs);
+        store32(out + b, v);
+    }
+}
+
+/* sqrt(sum y^2 / 32), summed in ascending order */
+static inline float tbq_rms(const vf *v)
+{
+    float y[32];
+    for (int c = 0; c < 4; c++)
+        vf_store(y + 8 * c, _mm256_mul_ps(v[c], v[c]));
+    return sqrtf(sum_ascending(y, 32, 0.0f) / 32.0f);
+}
+
+#endif
