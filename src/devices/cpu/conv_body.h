@@ -1,0 +1,154 @@
+/* conv_body.h: conv_step and conv_chunk on vectors of channels; included by conv_<isa>.c after its vec header.
+ *
+ * A unit is a block of channels of ALL sequences: it first copies the windows that another sequence may overwrite (slots
+ * that are read and written by different sequences), then computes.  Units share nothing, so one stage is enough and
+ * forks, swaps and chains of slots are safe (spec "engine" 1.11, 8.2).
+ * The sum is mul and add in tap order and then +0.0f: the same bits as the reference before SiLU. */
+#include <string.h>
+#include "ops/op_util.h"
+
+enum { DECODE = 0, PROMPT = 1, CHANNELS = 64, MAX_TAPS = 8 };
+
+/* Scratch of one part, channel fastest; behind it the windows gathered as they lie in the slots. */
+typedef struct conv_scratch {
+    float taps[MAX_TAPS][CHANNELS];
+    float past[MAX_TAPS - 1][CHANNELS];
+} conv_scratch;
+
+static int takes_part(const kvant_seqs *seqs, int s, int phase)
+{
+    return (seqs->prompt[s] != 0) == phase && seqs->q0[s + 1] > seqs->q0[s];
+}
+
+/* Only windows read from a slot other than the sequence's own can be overwritten before they are read. */
+static int is_moved(const kvant_seqs *seqs, int s)
+{
+    return seqs->slot_in[s] >= 0 && seqs->slot_in[s] != seqs->slot_out[s];
+}
+
+/* Windows that must be gathered, in sequence order; count_moved of them. */
+static void gather_windows(const kvant_conv_args *a, int phase, int c0, int n, float *gathered)
+{
+    const size_t floats = (size_t)n * (size_t)(a->k - 1);
+
+    for (int s = 0; s < a->seqs.n_seqs; s++)
+        if (takes_part(&a->seqs, s, phase) && is_moved(&a->seqs, s)) {
+            memcpy(gathered, a->state + a->seqs.slot_in[s] * a->slot_stride + (int64_t)c0 * (a->k - 1),
+                   floats * sizeof(float));
+            gathered += floats;
+        }
+}
+
+static size_t count_moved(const kvant_seqs *seqs, int phase)
+{
+    size_t n = 0;
+
+    for (int s = 0; s < seqs->n_seqs; s++)
+        n += takes_part(seqs, s, phase) && is_moved(seqs, s);
+    return n;
+}
+
+/* The window before the first token, channel fastest: zeros, the next gathered one, or the sequence's own. */
+static void load_past(const kvant_conv_args *a, int s, int c0, int n, conv_scratch *w, const float **gathered)
+{
+    const int k1 = a->k - 1;
+    const float *from = a->state + a->seqs.slot_out[s] * a->slot_stride + (int64_t)c0 * k1;
+
+    if (a->seqs.slot_in[s] < 0) {
+        memset(w->past, 0, sizeof w->past);
+        return;
+    }
+    if (is_moved(&a->seqs, s)) {
+        from = *gathered;
+        *gathered += (size_t)n * (size_t)k1;
+    }
+    for (int c = 0; c < n; c++)
+        for (int j = 0; j < k1; j++)
+            w->past[j][c] = from[c * k1 + j];
+}
+
+/* One token: rows[j] are the inputs under tap j, channel fastest. */
+static inline void conv_token(const float *const *rows, const conv_scratch *w, int k, float *y, int n)
+{
+    for (int c = 0; c < n; c += VF_LANES) {
+        const int left = n - c < VF_LANES ? n - c : VF_LANES;
+        vf sum = vf_zero();
+
+        for (int j = 0; j < k; j++)
+            sum = vf_add(sum, vf_mul(vf_load_n(rows[j] + c, left), vf_load(w->taps[j] + c)));
+        vf_store_n(y + c, vf_silu(vf_add(sum, vf_zero())), left);
+    }
+}
+
+static void conv_sequence(const kvant_conv_args *a, int s, int c0, int n, conv_scratch *w, const float **gathered)
+{
+    const int first = a->seqs.q0[s], tokens = a->seqs.q0[s + 1] - first, k = a->k, k1 = k - 1;
+    const float *x = a->x + (int64_t)first * a->ldx + c0;
+    float *state = a->state + a->seqs.slot_out[s] * a->slot_stride + (int64_t)c0 * k1;
+    const float *rows[MAX_TAPS];
+
+    load_past(a, s, c0, n, w, gathered);
+    for (int t = 0; t < tokens; t++) {
+        for (int j = 0; j < k; j++)
+            rows[j] = t + j < k1 ? w->past[t + j] : x + (int64_t)(t + j - k1) * a->ldx;
+        if (k == 4)
+            conv_token(rows, w, 4, a->y + (int64_t)(first + t) * a->c + c0, n);
+        else
+            conv_token(rows, w, k, a->y + (int64_t)(first + t) * a->c + c0, n);
+    }
+    for (int j = 0; j < k1; j++) {
+        const float *row = tokens + j < k1 ? w->past[tokens + j] : x + (int64_t)(tokens + j - k1) * a->ldx;
+
+        for (int c = 0; c < n; c++)
+            state[c * k1 + j] = row[c];
+    }
+}
+
+static void conv_run(const kvant_conv_args *a, int phase, int part, int parts, const kvant_work *work)
+{
+    conv_scratch *w = work->local;
+    float *moved = (float *)(void *)(w + 1);
+    int64_t lo, hi;
+
+    part_range((a->c + CHANNELS - 1) / CHANNELS, part, parts, &lo, &hi);
+    for (int64_t u = lo; u < hi; u++) {
+        const int c0 = (int)u * CHANNELS, n = a->c - c0 < CHANNELS ? a->c - c0 : CHANNELS;
+        const float *gathered = moved;
+
+        for (int j = 0; j < a->k; j++)
+            for (int c = 0; c < CHANNELS; c++)
+                w->taps[j][c] = c < n ? a->w[(int64_t)(c0 + c) * a->k + j] : 0.0f;
+        gather_windows(a, phase, c0, n, moved);
+        for (int s = 0; s < a->seqs.n_seqs; s++)
+            if (takes_part(&a->seqs, s, phase))
+                conv_sequence(a, s, c0, n, w, &gathered);
+    }
+}
+
+static size_t conv_local(const kvant_conv_args *a, int phase)
+{
+    return sizeof(conv_scratch) + count_moved(&a->seqs, phase) * CHANNELS * (size_t)(a->k - 1) * sizeof(float);
+}
+
+static void conv_step(const void *args, int part, int parts, const kvant_work *work)
+{
+    conv_run(args, DECODE, part, parts, work);
+}
+
+static void conv_chunk(const void *args, int part, int parts, const kvant_work *work)
+{
+    conv_run(args, PROMPT, part, parts, work);
+}
+
+static size_t conv_step_local(const void *args)
+{
+    return conv_local(args, DECODE);
+}
+
+static size_t conv_chunk_local(const void *args)
+{
+    return conv_local(args, PROMPT);
+}
+
+const kvant_cpu_kernel VEC_KERNEL(conv_step) = {.stages = 1, .fn = {conv_step}, .local_bytes = conv_step_local};
+const kvant_cpu_kernel VEC_KERNEL(conv_chunk) = {.stages = 1, .fn = {conv_chunk}, .local_bytes = conv_chunk_local};
