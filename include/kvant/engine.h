@@ -65,8 +65,8 @@ int kvant_token_add_bos(const kvant_model *m);      /* the file asks for BOS */
 
 /* Streaming detokeniser: never emits half a UTF-8 character; bytes that can no longer become one give U+FFFD. */
 typedef struct kvant_detok { char pending[8]; int n_pending; } kvant_detok;
-/* Appends token bytes; out[cap] gets complete characters (NUL-terminated); returns their length or an error.  cap >= the
- * token's length + 32. */
+/* Appends token bytes; out[cap] gets complete characters (NUL-terminated); returns their length or an error.  cap >= 3 *
+ * the token's length + 16 always suffices (each ill-formed byte may give U+FFFD); KVANT_ENOSPC leaves d unchanged. */
 int kvant_detok_push(const kvant_model *m, kvant_detok *d, int32_t id, char *out, int cap);
 int kvant_detok_flush(kvant_detok *d, char *out, int cap);
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "model/utf8.h"
 
-enum { HELD_MAX = 3 };      /* a character has at most 4 bytes, so at most 3 wait for the last one */
+enum { HELD_MAX = 3 }; /* a character has at most 4 bytes, so at most 3 wait for the last one */
 
 static const uint8_t replacement[3] = { 0xEF, 0xBF, 0xBD };
 
@@ -29,7 +29,7 @@ int detok_push(kvant_detok *d, const char *bytes, int n, char *out, int cap)
         uint32_t cp;
         int k = utf8_decode(window, (size_t)m, &cp);
         if (k == 0)
-            break;          /* m < 4 here: these are the last bytes */
+            break; /* m < 4 here: these are the last bytes */
         int size = k > 0 ? k : (int)sizeof replacement;
         if (size >= cap - w)
             return KVANT_ENOSPC;
@@ -41,7 +41,7 @@ int detok_push(kvant_detok *d, const char *bytes, int n, char *out, int cap)
         return KVANT_ENOSPC;
     out[w] = 0;
     d->n_pending = (int)(total - i);
-    memcpy(d->pending, window, (size_t)d->n_pending);   /* what is left is what the last window held */
+    memcpy(d->pending, window, (size_t)d->n_pending); /* what is left is what the last window held */
     return w;
 }
 

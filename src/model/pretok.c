@@ -15,8 +15,8 @@
 #include <string.h>
 #include "base/mem.h"
 
-#define WS "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define SPACES "[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
+#define WS           "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define SPACES       "[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 
 typedef struct row {
@@ -25,21 +25,28 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-    { "qwen2", CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|" SPACES, 1, 0, 0 },
-    { "qwen35", CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES,
-      1, 0, 0 },
-    { "llama-bpe", CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|" SPACES, 0, 1, 1 },
-    { "gpt-2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|[" WS "]+(?![^" WS "])|[" WS "]+", 0, 0, 0 },
+    { "qwen2", CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|" SPACES, 1, 0,
+      0 },
+    { "qwen35",
+      CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES, 1,
+      0, 0 },
+    { "llama-bpe", CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|" SPACES,
+      0, 1, 1 },
+    { "gpt-2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|[" WS "]+(?![^" WS "])|[" WS "]+",
+      0, 0, 0 },
 };
 
 /* Names that llama.cpp treats as one of the four (its src/llama-vocab.cpp, read for the facts). */
-static const struct { const char *name; int row; } names[] = {
-    { "qwen2", 0 }, { "qwen35", 1 }, { "llama-bpe", 2 }, { "gpt-2", 3 },
-    { "deepseek-r1-qwen", 0 }, { "kormo", 0 }, { "f2llmv2", 0 }, { "megrez", 0 },
-    { "llama3", 2 }, { "llama-v3", 2 }, { "falcon3", 2 }, { "falcon-h1", 2 }, { "pixtral", 2 }, { "midm-2.0", 2 },
-    { "lfm2", 2 }, { "jina-v5-nano", 2 },
-    { "phi-2", 3 }, { "jina-es", 3 }, { "jina-de", 3 }, { "jina-v2-es", 3 }, { "jina-v2-de", 3 }, { "gigachat", 3 },
-    { "a.x-4.0", 3 }, { "mellum", 3 }, { "modern-bert", 3 }, { "exaone4", 3 },
+static const struct {
+    const char *name;
+    int row;
+} names[] = {
+    { "qwen2", 0 },        { "qwen35", 1 },    { "llama-bpe", 2 }, { "gpt-2", 3 },    { "deepseek-r1-qwen", 0 },
+    { "kormo", 0 },        { "f2llmv2", 0 },   { "megrez", 0 },    { "llama3", 2 },   { "llama-v3", 2 },
+    { "falcon3", 2 },      { "falcon-h1", 2 }, { "pixtral", 2 },   { "midm-2.0", 2 }, { "lfm2", 2 },
+    { "jina-v5-nano", 2 }, { "phi-2", 3 },     { "jina-es", 3 },   { "jina-de", 3 },  { "jina-v2-es", 3 },
+    { "jina-v2-de", 3 },   { "gigachat", 3 },  { "a.x-4.0", 3 },   { "mellum", 3 },   { "modern-bert", 3 },
+    { "exaone4", 3 },
 };
 
 struct pretok {
@@ -116,10 +123,11 @@ int pretok_open(const char *name, size_t len, int flags, pretok **out, kvant_dia
     const row *r = row_find(name, len);
 
     if (!r)
-        return kvant_fail(diag, KVANT_EFORMAT,
-                          "tokenizer.ggml.pre: '%s' is not a known pre-tokenizer, want qwen2, qwen35, llama-bpe or gpt-2 "
-                          "(or a name of the same rules, such as deepseek-r1-qwen, llama3, llama-v3)",
-                          printable(name, len, shown, sizeof shown));
+        return kvant_fail(
+            diag, KVANT_EFORMAT,
+            "tokenizer.ggml.pre: '%s' is not a known pre-tokenizer, want qwen2, qwen35, llama-bpe or gpt-2 "
+            "(or a name of the same rules, such as deepseek-r1-qwen, llama3, llama-v3)",
+            printable(name, len, shown, sizeof shown));
     pretok *p = kvant_calloc(1, sizeof *p);
     if (!p)
         return kvant_fail(diag, KVANT_ENOMEM, "pre-tokenizer %s: out of memory", r->name);
@@ -215,9 +223,9 @@ void pretok_scan_limits_raw(pretok_scan *s, uint32_t match, uint32_t depth, uint
 
 void pretok_scan_limits(pretok_scan *s, size_t len)
 {
-    /* A run of spaces gives each of its characters back once per alternative: about 2 steps per character measured
-     * (PCRE2 10.42); 8 leaves room for another library version.  Nothing in the patterns nests with the text, so depth
-     * and heap (backtracking frames) stay constant: 1,000 deep and 16 MiB are arbitrary, far above the 10 frames seen. */
+    /* Measured with PCRE2 10.42's interpreter on runs of 300,000 bytes: at most one step per byte (a run of spaces is
+     * given back character by character), 4 deep, 1 KiB of frames.  8 steps per byte, 1,000 deep and 16 MiB leave room
+     * for another version of the library; nothing in the patterns nests with the text, so the latter two are constants. */
     uint64_t match = 100000 + 8 * (uint64_t)len;
     pretok_scan_limits_raw(s, match > UINT32_MAX ? UINT32_MAX : (uint32_t)match, 1000, 16 * 1024);
 }
@@ -230,12 +238,12 @@ static int match_fail(const pretok_scan *s, int code, size_t at, kvant_diag *dia
     case PCRE2_ERROR_MATCHLIMIT:
     case PCRE2_ERROR_DEPTHLIMIT:
     case PCRE2_ERROR_HEAPLIMIT:
-        return kvant_fail(diag, KVANT_EINVAL, "text: pre-tokenizer %s passed its resource limit (PCRE2 error %d) at byte %zu",
-                          name, code, at);
+        return kvant_fail(diag, KVANT_EINVAL,
+                          "text: pre-tokenizer %s passed its resource limit (PCRE2 error %d) at byte %zu", name, code,
+                          at);
     case PCRE2_ERROR_NOMEMORY:
         return kvant_fail(diag, KVANT_ENOMEM, "pre-tokenizer %s: out of memory at byte %zu", name, at);
-    default:
-        return kvant_fail(diag, KVANT_EINTERNAL, "pre-tokenizer %s: PCRE2 error %d at byte %zu", name, code, at);
+    default: return kvant_fail(diag, KVANT_EINTERNAL, "pre-tokenizer %s: PCRE2 error %d at byte %zu", name, code, at);
     }
 }
 

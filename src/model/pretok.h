@@ -12,15 +12,15 @@
 typedef struct pretok pretok;
 typedef struct pretok_scan pretok_scan;
 
-enum { PRETOK_NO_JIT = 1 };        /* tests: take the interpreter where the JIT would be used */
+enum { PRETOK_NO_JIT = 1 }; /* tests: take the interpreter where the JIT would be used */
 
 /* name[len]: the value of tokenizer.ggml.pre.  KVANT_EFORMAT: not in the table (the message lists it). */
 int pretok_open(const char *name, size_t len, int flags, pretok **out, kvant_diag *diag);
 void pretok_close(pretok *p);
-const char *pretok_name(const pretok *p);          /* canonical name: "qwen2", ... */
-int pretok_nfc(const pretok *p);                   /* text is normalised to NFC first */
-int pretok_ignore_merges(const pretok *p);         /* a piece that is a token needs no merging */
-int pretok_add_bos(const pretok *p);               /* default of tokenizer.ggml.add_bos_token */
+const char *pretok_name(const pretok *p);  /* canonical name: "qwen2", ... */
+int pretok_nfc(const pretok *p);           /* text is normalised to NFC first */
+int pretok_ignore_merges(const pretok *p); /* a piece that is a token needs no merging */
+int pretok_add_bos(const pretok *p);       /* default of tokenizer.ggml.add_bos_token */
 int pretok_has_jit(const pretok *p);
 /* i-th name that pretok_open takes, NULL at the end (canonical names and aliases). */
 const char *pretok_known(int i);
@@ -39,7 +39,7 @@ int pretok_next(pretok_scan *s, const char *text, size_t len, size_t at, size_t 
 typedef struct pretok_buf {
     uint8_t *data;
     size_t len, cap;
-    int32_t *cps;                  /* code points of the segment in work; kvant_free too */
+    int32_t *cps; /* code points of the segment in work; kvant_free too */
     size_t n_cps, cap_cps;
 } pretok_buf;
 void pretok_buf_free(pretok_buf *b);

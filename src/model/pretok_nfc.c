@@ -10,8 +10,8 @@
 #include "base/mem.h"
 #include "model/utf8.h"
 
-/* Characters that NFC leaves alone and that never join the character before them: a segment may end before them.  Only
- * a shortcut for common text; what is not listed takes the full path.  Checked against utf8proc in check_tokenizer.c. */
+/* Characters that NFC leaves alone and that never join the character before them: a segment may end before them.
+ * Only a shortcut for common text; what is not listed takes the full path.  Checked against utf8proc in check_tokenizer.c. */
 static int is_boundary(uint32_t c)
 {
     return c < 0x300 || (c >= 0x400 && c <= 0x482) || (c >= 0x48A && c < 0x530) || (c >= 0x2010 && c <= 0x2027) ||
@@ -64,7 +64,7 @@ static int combining_class(int32_t cp)
 
 static int decompose(pretok_buf *b, const uint8_t *s, size_t n)
 {
-    enum { MOST = 18 };     /* longest decomposition in Unicode, compatibility ones included */
+    enum { MOST = 18 }; /* longest decomposition in Unicode, compatibility ones included */
 
     b->n_cps = 0;
     for (size_t i = 0; i < n;) {
@@ -129,7 +129,8 @@ static int put_segment(pretok_buf *b, const uint8_t *s, size_t n)
 {
     KVANT_TRY(decompose(b, s, n));
     KVANT_TRY(order(b->cps, b->n_cps));
-    utf8proc_ssize_t m = utf8proc_normalize_utf32(b->cps, (utf8proc_ssize_t)b->n_cps, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    utf8proc_ssize_t m = utf8proc_normalize_utf32(b->cps, (utf8proc_ssize_t)b->n_cps,
+                                                  UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (m < 0)
         return KVANT_EINTERNAL;
     for (utf8proc_ssize_t i = 0; i < m; i++) {
@@ -142,7 +143,7 @@ static int put_segment(pretok_buf *b, const uint8_t *s, size_t n)
 /* Segments begin at the boundary character before a character that is none, and end at the next boundary. */
 static int to_nfc(pretok_buf *b, const uint8_t *s, size_t len)
 {
-    size_t done = 0, before = 0, i = 0;     /* before: start of the character before i */
+    size_t done = 0, before = 0, i = 0; /* before: start of the character before i */
     uint32_t cp = 0;
 
     b->len = 0;

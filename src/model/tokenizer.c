@@ -78,21 +78,23 @@ static int add_merge(tokenizer *t, uint32_t i, gguf_str line, char *joined, kvan
     uint32_t ids[3], rank;
 
     if (!merge_ids(t, line, joined, ids))
-        return kvant_fail(diag, KVANT_EFORMAT, "%s[%u]: '%s', want two tokens and one space between, their joint text a token",
-                          key, i, vocab_show(line.s, line.n, shown, sizeof shown));
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "%s[%u]: '%s', want two tokens and one space between, their joint text a token", key, i,
+                          vocab_show(line.s, line.n, shown, sizeof shown));
     for (int j = 0; j < 3; j++)
         if (vocab_is_control(&t->v, (int32_t)ids[j]))
-            return KVANT_OK;        /* left out: control tokens never come out of text */
+            return KVANT_OK; /* left out: control tokens never come out of text */
     t->v.tokens[ids[2]].made = 1;
     if (bpe_add(&t->b, ids[0], ids[1], ids[2], &rank) < 0)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s[%u]: '%s' %s", key, i, vocab_show(line.s, line.n, shown, sizeof shown),
+        return kvant_fail(diag, KVANT_EFORMAT, "%s[%u]: '%s' %s", key, i,
+                          vocab_show(line.s, line.n, shown, sizeof shown),
                           rank == UINT32_MAX ? "collides with others beyond chance" : "is there twice");
     return KVANT_OK;
 }
 
 static int read_merges(tokenizer *t, const gguf *g, kvant_diag *diag)
 {
-    enum { MAX_MERGES = 1 << 24 };      /* files with all splits of each token have up to 10 merges a token */
+    enum { MAX_MERGES = 1 << 24 }; /* files with all splits of each token have up to 10 merges a token */
     gguf_iter it;
     gguf_str line;
     int n = 0, err;
@@ -144,7 +146,8 @@ static int read_ids(tokenizer *t, const gguf *g, kvant_diag *diag)
     t->add_bos = pretok_add_bos(t->pre) && t->bos >= 0;
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_bos_token", 0, &t->add_bos, diag));
     if (t->add_bos && t->bos < 0)
-        return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.add_bos_token: true, but tokenizer.ggml.bos_token_id is absent");
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "tokenizer.ggml.add_bos_token: true, but tokenizer.ggml.bos_token_id is absent");
     return KVANT_OK;
 }
 
@@ -189,11 +192,11 @@ typedef struct encoder {
     const tokenizer *t;
     int32_t *ids;
     int cap;
-    int64_t n;                     /* tokens so far, also beyond cap */
+    int64_t n; /* tokens so far, also beyond cap */
     pretok_scan *scan;
     bpe_work work;
     pretok_buf nfc;
-    char *piece;                   /* a piece in the byte alphabet, v.longest + 2 bytes */
+    char *piece; /* a piece in the byte alphabet, v.longest + 2 bytes */
     kvant_diag *diag;
 } encoder;
 
@@ -330,7 +333,7 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t len, int flags
 
     if (cap < 0 || (cap > 0 && !ids) || (len > 0 && !text))
         return kvant_fail(diag, KVANT_EINVAL, "kvant_tokenize: no buffer");
-    if (len > INT_MAX / 2)          /* ids are counted in int; NFC may lengthen the text */
+    if (len > INT_MAX / 2) /* ids are counted in int; NFC may lengthen the text */
         return kvant_fail(diag, KVANT_EINVAL, "text: %zu bytes, want at most %d", len, INT_MAX / 2);
     int err = encode_text(&e, text, len, flags);
     pretok_scan_close(e.scan);

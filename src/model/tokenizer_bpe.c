@@ -5,9 +5,9 @@
  * Buckets: one list of candidates per rank, ranks taken in ascending order, O(n).  Right when the table is `ordered`:
  * every merge ranks above every merge that makes one of its parts.  Then a merge of rank r only ever creates candidates
  * of higher rank, so a rank is done when its list is empty and never comes back; two candidates of one rank that do not
- * overlap cannot disturb each other; and those that overlap (L = R: "aaaa") lie in a run of equal symbols, which is taken
- * whole, left to right.  Trained vocabularies are ordered; a file that is not takes the heap.  Long pieces need this: the heap
- * spends 1.5 us per byte on 8 MiB of one letter (cache misses), the buckets 20 times less. */
+ * overlap cannot disturb each other; and those that overlap (L = R: "aaaa") lie in a run of equal symbols, which is
+ * taken whole, left to right.  Trained vocabularies are ordered; a file that is not takes the heap.
+ * One letter, 1 MiB, Zen 3: heap 171 ns per byte and growing with the length, buckets 36 and flat. */
 #include "model/tokenizer_bpe.h"
 
 #include <string.h>
@@ -65,7 +65,7 @@ int bpe_add(bpe *b, uint32_t left, uint32_t right, uint32_t merged, uint32_t *ra
 
 int bpe_finish(bpe *b, uint32_t n_vocab, kvant_diag *diag)
 {
-    uint32_t *made = kvant_calloc(n_vocab, sizeof *made);      /* highest rank + 1 that makes the token */
+    uint32_t *made = kvant_calloc(n_vocab, sizeof *made); /* highest rank + 1 that makes the token */
 
     if (!made)
         return kvant_fail(diag, KVANT_ENOMEM, "tokenizer.ggml.merges: out of memory");
@@ -120,7 +120,7 @@ int bpe_reserve(bpe_work *w, size_t n)
     if (n >= none)
         return KVANT_ENOMEM;
     n = n < 128 ? 128 : n < 65536 ? n + n / 4 : n;
-    w->cap = 0;             /* contents need not survive: the caller fills them after this */
+    w->cap = 0; /* contents need not survive: the caller fills them after this */
     KVANT_TRY(grow(&w->id, n));
     KVANT_TRY(grow(&w->prev, n));
     KVANT_TRY(grow(&w->next, n));
@@ -149,7 +149,7 @@ static uint32_t pair_rank(const bpe *b, const bpe_work *w, uint32_t i)
 static void list_init(const bpe *b, bpe_work *w, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        w->prev[i] = i - 1;         /* none for 0 */
+        w->prev[i] = i - 1; /* none for 0 */
         w->next[i] = i + 1 < n ? i + 1 : none;
         w->rank[i] = pair_rank(b, w, i);
     }
@@ -172,7 +172,7 @@ static size_t list_compact(bpe_work *w)
     size_t n = 0;
 
     for (uint32_t i = 0; i != none; i = w->next[i])
-        w->id[n++] = w->id[i];      /* n <= i: reads stay ahead of writes */
+        w->id[n++] = w->id[i]; /* n <= i: reads stay ahead of writes */
     return n;
 }
 
@@ -182,8 +182,7 @@ static int heap_push(bpe_work *w, uint32_t rank, uint32_t at)
 {
     if (w->n_heap == w->cap_heap) {
         size_t want = w->cap_heap ? 2 * w->cap_heap : 256, bytes;
-        uint64_t *p = size_mul(want, sizeof *p, &bytes)
-                          ? kvant_realloc(w->heap, w->n_heap * sizeof *p, bytes) : NULL;
+        uint64_t *p = size_mul(want, sizeof *p, &bytes) ? kvant_realloc(w->heap, w->n_heap * sizeof *p, bytes) : NULL;
         if (!p)
             return KVANT_ENOMEM;
         w->heap = p;
@@ -233,7 +232,7 @@ static int merge_heap(const bpe *b, bpe_work *w, uint32_t n)
         uint64_t key = heap_pop(w);
         uint32_t i = (uint32_t)key;
         if (w->rank[i] != key >> 32)
-            continue;       /* stale: one of the two has merged since */
+            continue; /* stale: one of the two has merged since */
         list_merge(b, w, i);
         KVANT_TRY(update(b, w, i));
         if (w->prev[i] != none)
@@ -303,7 +302,7 @@ static void bucket_merge(const bpe *b, bpe_work *w, uint32_t i)
     link_remove(w, i);
     if (prev != none)
         link_remove(w, prev);
-    w->rank[i] = rank;      /* list_merge reads it */
+    w->rank[i] = rank; /* list_merge reads it */
     list_merge(b, w, i);
     link_add(w, i, pair_rank(b, w, i));
     if (prev != none)
@@ -350,7 +349,7 @@ static int merge_buckets(const bpe *b, bpe_work *w, uint32_t n)
 
 int bpe_merge_ids(const bpe *b, bpe_work *w, size_t n, size_t *n_out)
 {
-    enum { LONG = 1024 };           /* from here on the scan over all ranks is paid for; arbitrary, not tuned */
+    enum { LONG = 1024 }; /* from here on the scan over all ranks is paid for; arbitrary, not tuned */
     const int buckets = w->method == BPE_BUCKETS || (w->method == BPE_AUTO && n >= LONG && b->ordered);
 
     if (n < 2) {

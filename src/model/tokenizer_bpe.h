@@ -9,14 +9,16 @@
 #include <stdint.h>
 #include "base/error.h"
 
-typedef struct bpe_merge { uint32_t left, right, merged; } bpe_merge;
+typedef struct bpe_merge {
+    uint32_t left, right, merged;
+} bpe_merge;
 
 typedef struct bpe {
-    bpe_merge *merges;             /* by rank */
+    bpe_merge *merges; /* by rank */
     uint32_t n_merges;
-    uint32_t *slots;               /* open addressing: rank + 1, 0 empty */
+    uint32_t *slots; /* open addressing: rank + 1, 0 empty */
     uint32_t mask;
-    int ordered;                   /* every merge ranks above all merges that make its parts: see tokenizer_bpe.c */
+    int ordered; /* every merge ranks above all merges that make its parts: see tokenizer_bpe.c */
 } bpe;
 
 /* Room for n merges; they are then added in rank order. */
@@ -31,15 +33,15 @@ enum { BPE_NONE = -1 };
 /* Rank of a pair, -1 if it does not merge. */
 int64_t bpe_rank(const bpe *b, uint32_t left, uint32_t right);
 
-enum bpe_method { BPE_AUTO, BPE_HEAP, BPE_BUCKETS };    /* the latter two: tests; BPE_BUCKETS needs b->ordered */
+enum bpe_method { BPE_AUTO, BPE_HEAP, BPE_BUCKETS }; /* the latter two: tests; BPE_BUCKETS needs b->ordered */
 
 typedef struct bpe_work {
-    uint32_t *id, *prev, *next, *rank;     /* symbols: a doubly linked list, in place */
-    uint32_t *up, *down;                   /* buckets: links among symbols of one rank */
+    uint32_t *id, *prev, *next, *rank; /* symbols: a doubly linked list, in place */
+    uint32_t *up, *down;               /* buckets: links among symbols of one rank */
     uint64_t *heap;
     size_t cap, cap_links, cap_heap, n_heap;
-    uint32_t *head;                        /* buckets: first symbol by rank */
-    uint64_t *active;                      /* buckets: one bit per rank */
+    uint32_t *head;   /* buckets: first symbol by rank */
+    uint64_t *active; /* buckets: one bit per rank */
     enum bpe_method method;
 } bpe_work;
 

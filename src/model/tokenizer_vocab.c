@@ -5,20 +5,46 @@
 #include "base/mem.h"
 #include "model/utf8.h"
 
-enum { MAX_TOKENS = 1 << 22,       /* the largest vocabularies in use have 2^18; bounds what a hostile file can ask for */
-       MAX_TEXT = 65535,
-       MAX_SPECIAL = 512,          /* a special text is compared at every place of the input: bounds that product */
-       MAX_PROBES = 512 };         /* see bpe_add */
+enum {
+    MAX_TOKENS = 1 << 22, /* the largest vocabularies in use have 2^18; bounds what a hostile file can ask for */
+    MAX_TEXT = 65535,
+    MAX_SPECIAL = 512, /* a special text is compared at every place of the input: bounds that product */
+    MAX_PROBES = 512
+}; /* see bpe_add */
 
-/* Texts that end a generation or open a turn in the chat formats we know.  Some files store them as normal or user-defined
- * tokens; taken so, a user's message could form them.  They are control tokens whatever the file says, unless a merge makes
- * them: then they are words of the language ("<s>" in a vocabulary trained on HTML). */
-static const struct { const char *text; int eog; } known_control[] = {
-    { "<|im_end|>", 1 }, { "<|endoftext|>", 1 }, { "<|eot_id|>", 1 }, { "<|eom_id|>", 1 }, { "<|end_of_text|>", 1 },
-    { "<end_of_turn>", 1 }, { "<eos>", 1 }, { "</s>", 1 }, { "<|end|>", 1 }, { "<|return|>", 1 }, { "<|call|>", 1 },
-    { "<EOT>", 1 }, { "_<EOT>", 1 }, { "[EOT]", 1 }, { "[EOS]", 1 }, { "<end_of_utterance>", 1 },
-    { "<|im_start|>", 0 }, { "<|begin_of_text|>", 0 }, { "<|start_header_id|>", 0 }, { "<|end_header_id|>", 0 },
-    { "<start_of_turn>", 0 }, { "<bos>", 0 }, { "<s>", 0 }, { "[INST]", 0 }, { "[/INST]", 0 }, { "[SYSTEM_PROMPT]", 0 },
+/* Texts that end a generation or open a turn in the chat formats we know.  Some files store them as normal or
+ * user-defined tokens; taken so, a user's message could form them.  They are control tokens whatever the file says,
+ * unless a merge makes them: then they are words of the language ("<s>" in a vocabulary trained on HTML). */
+static const struct {
+    const char *text;
+    int eog;
+} known_control[] = {
+    { "<|im_end|>", 1 },
+    { "<|endoftext|>", 1 },
+    { "<|eot_id|>", 1 },
+    { "<|eom_id|>", 1 },
+    { "<|end_of_text|>", 1 },
+    { "<end_of_turn>", 1 },
+    { "<eos>", 1 },
+    { "</s>", 1 },
+    { "<|end|>", 1 },
+    { "<|return|>", 1 },
+    { "<|call|>", 1 },
+    { "<EOT>", 1 },
+    { "_<EOT>", 1 },
+    { "[EOT]", 1 },
+    { "[EOS]", 1 },
+    { "<end_of_utterance>", 1 },
+    { "<|im_start|>", 0 },
+    { "<|begin_of_text|>", 0 },
+    { "<|start_header_id|>", 0 },
+    { "<|end_header_id|>", 0 },
+    { "<start_of_turn>", 0 },
+    { "<bos>", 0 },
+    { "<s>", 0 },
+    { "[INST]", 0 },
+    { "[/INST]", 0 },
+    { "[SYSTEM_PROMPT]", 0 },
     { "[/SYSTEM_PROMPT]", 0 },
 };
 
@@ -28,7 +54,7 @@ const char *vocab_show(const char *s, size_t n, char *buf, size_t cap)
     for (; i < n && i + 1 < cap; i++)
         buf[i] = (char)((uint8_t)s[i] >= 0x20 && (uint8_t)s[i] != 0x7F ? s[i] : '?');
     while (i > 0 && i < n && ((uint8_t)s[i] & 0xC0) == 0x80)
-        i--;                /* cut between characters */
+        i--; /* cut between characters */
     i = utf8_valid_prefix((const uint8_t *)buf, i);
     buf[i] = 0;
     return buf;
@@ -160,7 +186,7 @@ static int read_kinds(vocab *v, const gguf *g, kvant_diag *diag)
     const gguf_kv *kv = gguf_find(g, key);
 
     if (!kv)
-        return KVANT_OK;        /* as llama.cpp: all normal */
+        return KVANT_OK; /* as llama.cpp: all normal */
     if (kv->type == GGUF_ARRAY && kv->elem == GGUF_U32)
         elem = GGUF_U32;
     KVANT_TRY(gguf_raw_array(g, key, 1, elem, &data, &n, diag));
@@ -185,9 +211,10 @@ static int fill_table(vocab *v, kvant_diag *diag)
             continue;
         vocab_show(v->text + v->tokens[i].at, v->tokens[i].len, shown, sizeof shown);
         if (r < 0)
-            return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u] '%s': the texts collide beyond chance", i, shown);
-        return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u]: '%s' is token %d already, want distinct texts", i,
-                          shown, (int)r);
+            return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u] '%s': the texts collide beyond chance", i,
+                              shown);
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "tokenizer.ggml.tokens[%u]: '%s' is token %d already, want distinct texts", i, shown, (int)r);
     }
     return KVANT_OK;
 }
@@ -205,7 +232,10 @@ static void mark_known(vocab *v)
 
 static int hex(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
 }
 
 /* Byte of a token of kind byte, "<0x0A>"; -1 if it is written otherwise. */
@@ -231,8 +261,8 @@ static int fill_bytes(vocab *v, kvant_diag *diag)
         char shown[64];
         int b = byte_text(v, &v->tokens[i]);
         if (b < 0)
-            return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u]: byte token '%s', want <0x00> to <0xFF>", i,
-                              vocab_show(v->text + v->tokens[i].at, v->tokens[i].len, shown, sizeof shown));
+            return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u]: byte token '%s', want <0x00> to <0xFF>",
+                              i, vocab_show(v->text + v->tokens[i].at, v->tokens[i].len, shown, sizeof shown));
         if (v->byte_id[b] < 0)
             v->byte_id[b] = (int32_t)i;
     }
@@ -252,7 +282,7 @@ static uint32_t node_add(vocab *v, uint8_t byte)
         v->cap_nodes = cap;
     }
     if (v->n_nodes == 0)
-        v->n_nodes = 1;     /* node 0 means "none" */
+        v->n_nodes = 1; /* node 0 means "none" */
     v->nodes[v->n_nodes] = (vocab_node){ 0, 0, -1, -1, byte };
     return v->n_nodes++;
 }
@@ -297,15 +327,17 @@ static int fill_trie(vocab *v, kvant_diag *diag)
         if (t->kind != VOCAB_USER && !vocab_is_control(v, (int32_t)i))
             continue;
         if (t->len > MAX_SPECIAL)
-            return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u]: special token of %u bytes, want at most %d", i,
-                              t->len, MAX_SPECIAL);
+            return kvant_fail(diag, KVANT_EFORMAT,
+                              "tokenizer.ggml.tokens[%u]: special token of %u bytes, want at most %d", i, t->len,
+                              MAX_SPECIAL);
         if (trie_add(v, i) < 0)
             return kvant_fail(diag, KVANT_ENOMEM, "tokenizer.ggml.tokens: out of memory for the special tokens");
     }
     return KVANT_OK;
 }
 
-int32_t vocab_next_special(const vocab *v, const char *text, size_t len, size_t at, int control, size_t *from, size_t *to)
+int32_t vocab_next_special(const vocab *v, const char *text, size_t len, size_t at, int control, size_t *from,
+                           size_t *to)
 {
     for (; at < len; at++) {
         uint32_t node = v->root[(uint8_t)text[at]];
@@ -393,7 +425,7 @@ int vocab_bytes(const vocab *v, int32_t id, int special, char *buf, int cap)
             i += (uint32_t)k;
             continue;
         }
-        for (int j = 0; j < (k > 0 ? k : 1); j++)      /* plain text, or outside of the alphabet: as stored */
+        for (int j = 0; j < (k > 0 ? k : 1); j++) /* plain text, or outside of the alphabet: as stored */
             put(buf, cap, &n, s[i++]);
     }
     return n;

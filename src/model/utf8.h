@@ -18,13 +18,13 @@ static inline void utf8_lead(uint8_t b, int *len, uint8_t *lo, uint8_t *hi)
     else
         *len = b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
     if (b == 0xE0)
-        *lo = 0xA0;         /* overlong */
+        *lo = 0xA0; /* overlong */
     else if (b == 0xED)
-        *hi = 0x9F;         /* surrogates */
+        *hi = 0x9F; /* surrogates */
     else if (b == 0xF0)
-        *lo = 0x90;         /* overlong */
+        *lo = 0x90; /* overlong */
     else if (b == 0xF4)
-        *hi = 0x8F;         /* above U+10FFFF */
+        *hi = 0x8F; /* above U+10FFFF */
 }
 
 /* Decodes the character at s[0..n), n >= 1.

@@ -1,0 +1,891 @@
+/* check_tokenizer.c: the tokenizer against the golden vectors of another implementation, against slow references of its
+ * parts, under hostile vocabularies and texts, on a 64 KiB stack.
+ *
+ *   check_tokenizer                        the tests
+ *   check_tokenizer --long                 also 16 MiB texts (a minute, 1 GiB)
+ *   check_tokenizer --stdin VOCAB PRE      lines "special hextext" -> ids, for tools/check_tokenizer_hf.py */
+#include <limits.h>
+#include <pthread.h>
+#include <time.h>
+#include <utf8proc.h>
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kvant/engine.h"
+#include "model/pretok.h"
+#include "model/tokenizer.h"
+#include "model/tokenizer_bpe.h"
+#include "model/utf8.h"
+#include "support/check.h"
+#include "support/gguf_make.h"
+#include "support/random_text.h"
+
+#define VOCAB  "tests/golden/tokenizer/novella-vocab.gguf"
+#define GOLDEN "tests/golden/tokenizer/golden.tsv"
+
+static const char *const pres[] = { "qwen35", "qwen2", "llama-bpe", "gpt-2" };
+enum { N_PRES = 4 };
+
+/* ---- helpers ---- */
+
+static char *read_all(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        printf("cannot open %s (run from the repository root)\n", path);
+        exit(2);
+    }
+    fseek(f, 0, SEEK_END);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    char *p = malloc(*n + 1);
+    if (!p || fread(p, 1, *n, f) != *n)
+        exit(2);
+    fclose(f);
+    p[*n] = 0;
+    return p;
+}
+
+/* The vocabulary of the file behind another pre-tokenizer. */
+static tokenizer *open_with_pre(const char *path, const char *pre)
+{
+    static const char key[] = "tokenizer.ggml.pre\x08\0\0\0";
+    size_t n;
+    char *file = read_all(path, &n);
+    char *at = memmem(file, n, key, sizeof key - 1);
+    gguf_make m = { 0 };
+    kvant_diag diag;
+    gguf *g = NULL;
+    tokenizer *t = NULL;
+
+    if (!at)
+        exit(2);
+    at += sizeof key - 1;
+    uint64_t len;
+    memcpy(&len, at, 8);
+    gguf_make_bytes(&m, file + 24, (size_t)(at - file) - 24);
+    gguf_make_text(&m, pre, strlen(pre));
+    gguf_make_bytes(&m, at + 8 + len, n - (size_t)(at - file) - 8 - (size_t)len);
+    memcpy(&m.keys, file + 16, 8);
+    gguf_make_finish(&m);
+    if (gguf_open_mem(m.data, m.n, &g, &diag) < 0 || tokenizer_open(g, &t, &diag) < 0) {
+        printf("%s: %s\n", path, diag.text);
+        exit(2);
+    }
+    gguf_close(g);
+    gguf_make_free(&m); /* the tokenizer keeps nothing of the file */
+    free(file);
+    return t;
+}
+
+static int from_hex(const char *s, size_t digits, char *out)
+{
+    static const char alphabet[] = "0123456789abcdef";
+    for (size_t i = 0; i + 1 < digits; i += 2) {
+        const char *hi = strchr(alphabet, s[i]), *lo = strchr(alphabet, s[i + 1]);
+        if (!hi || !lo)
+            return -1;
+        out[i / 2] = (char)((hi - alphabet) << 4 | (lo - alphabet));
+    }
+    return (int)(digits / 2);
+}
+
+/* Ids of a text, malloc'd. */
+static int32_t *encode(const tokenizer *t, const char *s, size_t len, int flags, int *n)
+{
+    kvant_diag diag = { "" };
+    int cap = (int)len + 8;
+    int32_t *ids = malloc((size_t)cap * 4 * 3);
+    int err = tokenizer_encode(t, s, len, flags, ids, cap * 3, n, &diag);
+
+    CHECK(err == 0, "%s", diag.text);
+    if (err < 0)
+        *n = 0;
+    return ids;
+}
+
+/* Bytes of the ids, control texts included; malloc'd. */
+static char *decode(const tokenizer *t, const int32_t *ids, int n, size_t *len)
+{
+    size_t cap = 1024;
+    char *out = malloc(cap);
+    *len = 0;
+    for (int i = 0; i < n; i++) {
+        int k = tokenizer_bytes(t, ids[i], 1, NULL, 0);
+        if (k < 0)
+            exit(2);
+        if (*len + (size_t)k > cap)
+            out = realloc(out, cap = 2 * cap + (size_t)k);
+        tokenizer_bytes(t, ids[i], 1, out + *len, k);
+        *len += (size_t)k;
+    }
+    return out;
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+/* ---- golden ---- */
+
+static int golden_line(tokenizer *const *toks, char *line, int no)
+{
+    char *field[4] = { line };
+    for (int i = 1; i < 4; i++) {
+        field[i] = strchr(field[i - 1], '\t');
+        if (!field[i])
+            return 0;
+        *field[i]++ = 0;
+    }
+    const tokenizer *t = NULL;
+    for (int i = 0; i < N_PRES; i++)
+        if (strcmp(pres[i], field[0]) == 0)
+            t = toks[i];
+    size_t digits = strlen(field[2]);
+    char *text = check_guarded(digits / 2, 1);
+    int n, i = 0, len = from_hex(field[2], digits, text);
+    if (!t || len < 0)
+        return 0;
+    int32_t *ids = encode(t, text, (size_t)len, field[1][0] == '1' ? KVANT_TOK_SPECIAL : 0, &n);
+    char *p = field[3];
+    for (; *p && *p != '\n'; i++) {
+        long want = strtol(p, &p, 10);
+        if (i >= n || ids[i] != want)
+            break;
+        while (*p == ' ')
+            p++;
+    }
+    CHECK(i == n && (*p == 0 || *p == '\n'), "%s:%d: id %d of %d differs (%s, text %s)", GOLDEN, no, i, n, field[0],
+          field[2]);
+    CHECK(check_guard_ok(text), "%s:%d: text was written to", GOLDEN, no);
+    check_guard_free(text);
+    free(ids);
+    return 1;
+}
+
+static void test_golden(tokenizer *const *toks)
+{
+    size_t n;
+    char *file = read_all(GOLDEN, &n);
+    int no = 0, cases = 0;
+
+    for (char *line = file; *line;) {
+        char *end = strchr(line, '\n');
+        if (!end)
+            break;
+        *end = 0;
+        no++;
+        if (*line != '#')
+            cases += golden_line(toks, line, no);
+        line = end + 1;
+    }
+    CHECK(cases >= 1000 && cases == no - 2, "%d golden cases in %d lines", cases, no);
+    printf("golden: %d cases\n", cases);
+    free(file);
+}
+
+/* ---- round trips, JIT against interpreter ---- */
+
+static void test_round_trip(tokenizer *const *toks)
+{
+    rng r = { 11 };
+    char text[512];
+
+    for (int i = 0; i < 4000; i++) {
+        const tokenizer *t = toks[i % N_PRES];
+        int nfc = i % N_PRES < 2, n;
+        size_t len = random_text(&r, text, sizeof text, i & 4), back;
+        if (nfc) /* what NFC changes does not come back: ASCII only */
+            for (size_t k = 0; k < len; k++)
+                text[k] = (char)(text[k] & 0x7F);
+        int32_t *ids = encode(t, text, len, i & 1 ? KVANT_TOK_SPECIAL : 0, &n);
+        char *again = decode(t, ids, n, &back);
+        CHECK(back == len && memcmp(again, text, len) == 0, "round trip %d", i);
+        free(again);
+        free(ids);
+    }
+    for (uint32_t pair = 0; pair < 65536; pair++) {
+        char two[2] = { (char)(pair >> 8), (char)pair };
+        int32_t ids[4];
+        size_t back;
+        int n = 0, err = tokenizer_encode(toks[3], two, 2, 0, ids, 4, &n, NULL);
+        char *again = decode(toks[3], ids, n, &back);
+        if (err || back != 2 || memcmp(again, two, 2) != 0)
+            CHECK(0, "bytes %04x", pair);
+        free(again);
+    }
+}
+
+static void test_interpreter(void)
+{
+    rng r = { 5 };
+    char text[512];
+    int jit = 0;
+
+    for (int p = 0; p < N_PRES; p++) {
+        pretok *a = NULL, *b = NULL;
+        pretok_scan *sa = NULL, *sb = NULL;
+        CHECK(pretok_open(pres[p], strlen(pres[p]), 0, &a, NULL) == 0, "open");
+        CHECK(pretok_open(pres[p], strlen(pres[p]), PRETOK_NO_JIT, &b, NULL) == 0, "open");
+        CHECK(!pretok_has_jit(b), "the interpreter was asked for");
+        jit += pretok_has_jit(a);
+        CHECK(pretok_scan_open(a, &sa, NULL) == 0 && pretok_scan_open(b, &sb, NULL) == 0, "scan");
+        for (int i = 0; i < 500; i++) {
+            size_t len = random_text(&r, text, sizeof text, 0), ea = 0, eb = 0;
+            int same = 1;
+            for (size_t at = 0; at < len && same; at = ea)
+                same = pretok_next(sa, text, len, at, &ea, NULL) == 0 &&
+                       pretok_next(sb, text, len, at, &eb, NULL) == 0 && ea == eb;
+            CHECK(same, "%s: text %d: the JIT ends a piece at %zu, the interpreter at %zu", pres[p], i, ea, eb);
+        }
+        pretok_scan_close(sa);
+        pretok_scan_close(sb);
+        pretok_close(a);
+        pretok_close(b);
+    }
+    printf("pre-tokenizers: %d of %d with JIT\n", jit, N_PRES);
+}
+
+static void test_limits(void)
+{
+    enum { N = 100000 };
+    char *spaces = malloc(N);
+    kvant_diag diag;
+
+    memset(spaces, ' ', N);
+    spaces[N - 1] = 'a';
+    for (int jit = 0; jit < 2; jit++) {
+        pretok *p = NULL;
+        pretok_scan *s = NULL;
+        size_t end = 77;
+        pretok_open("qwen35", 6, jit ? 0 : PRETOK_NO_JIT, &p, NULL);
+        pretok_scan_open(p, &s, NULL);
+        if (!pretok_has_jit(p)) { /* the JIT counts entries, not steps: nothing to hit in these patterns */
+            pretok_scan_limits_raw(s, 1000, 1000, 1000);
+            int err = pretok_next(s, spaces, N, 0, &end, &diag);
+            CHECK(err == KVANT_EINVAL && end == 77 && strstr(diag.text, "limit"), "err %d, end %zu: %s", err, end,
+                  diag.text);
+        }
+        pretok_scan_limits(s, N);
+        CHECK(pretok_next(s, spaces, N, 0, &end, &diag) == 0 && end == N - 2, "end %zu: %s", end, diag.text);
+        pretok_scan_close(s);
+        pretok_close(p);
+    }
+    free(spaces);
+}
+
+static void test_names(void)
+{
+    kvant_diag diag;
+    pretok *p = NULL;
+    int n = 0;
+
+    for (; pretok_known(n); n++) {
+        CHECK(pretok_open(pretok_known(n), strlen(pretok_known(n)), 0, &p, &diag) == 0, "%s", diag.text);
+        pretok_close(p);
+    }
+    CHECK(n >= 7, "%d names", n);
+    CHECK(pretok_open("tekken\x1b", 7, 0, &p, &diag) == KVANT_EFORMAT && strstr(diag.text, "'tekken?'") &&
+              strstr(diag.text, "qwen35"),
+          "%s", diag.text);
+}
+
+/* ---- NFC ---- */
+
+static void test_nfc(void)
+{
+    static const uint32_t ranges[][2] = { { 0x20, 0x2FF },      { 0x300, 0x36F },     { 0x370, 0x5FF },
+                                          { 0x900, 0xDFF },     { 0x1100, 0x11FF },   { 0x1E00, 0x1FFF },
+                                          { 0x2000, 0x2130 },   { 0x3040, 0x3100 },   { 0xAC00, 0xD7A3 },
+                                          { 0xF900, 0xFB4F },   { 0x11080, 0x11360 }, { 0x1D15E, 0x1D1C0 },
+                                          { 0x2F800, 0x2FA1D }, { 0x1F300, 0x1F64F }, { 0x316, 0x316 },
+                                          { 0x301, 0x301 } };
+    const uint32_t n_ranges = sizeof ranges / sizeof ranges[0];
+    rng r = { 3 };
+    pretok_buf buf = { 0 };
+    uint8_t text[4 * 4096];
+    int changed = 0;
+
+    for (int i = 0; i < 20000; i++) {
+        size_t n = 0;
+        uint32_t first = rng_below(&r, n_ranges), second = rng_below(&r, n_ranges),
+                 count = i % 500 ? 1 + rng_below(&r, 12) : 3000;
+        for (uint32_t k = 0; k < count; k++) {
+            const uint32_t *g = ranges[rng_below(&r, 4) ? first : second];
+            n += (size_t)utf8_encode(g[0] + rng_below(&r, g[1] - g[0] + 1), text + n);
+        }
+        const char *out;
+        size_t out_len;
+        utf8proc_uint8_t *want = NULL;
+        utf8proc_ssize_t want_len = utf8proc_map(text, (utf8proc_ssize_t)n, &want, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        CHECK(pretok_to_nfc(&buf, (char *)text, n, &out, &out_len, NULL) == 0, "nfc");
+        CHECK((size_t)want_len == out_len && memcmp(want, out, out_len) == 0, "case %d: %zu bytes, utf8proc %zd", i,
+              out_len, (ssize_t)want_len);
+        changed += out_len != n || memcmp(out, text, n) != 0;
+        free(want);
+    }
+    CHECK(changed > 1000, "only %d texts changed", changed);
+    pretok_buf_free(&buf);
+}
+
+/* ---- merging ---- */
+
+static void naive_merge(const bpe *b, uint32_t *id, size_t *n)
+{
+    for (;;) {
+        int64_t best = INT64_MAX;
+        size_t at = 0;
+        for (size_t i = 0; i + 1 < *n; i++) {
+            int64_t r = bpe_rank(b, id[i], id[i + 1]);
+            if (r >= 0 && r < best) {
+                best = r;
+                at = i;
+            }
+        }
+        if (best == INT64_MAX)
+            return;
+        id[at] = b->merges[best].merged;
+        memmove(id + at + 1, id + at + 2, (*n - at - 2) * sizeof *id);
+        --*n;
+    }
+}
+
+/* A random table: `base` symbols, `n` merges.  Trained tables only join what exists; others are shuffled. */
+static void random_table(rng *r, bpe *b, uint32_t base, uint32_t n, int shuffled)
+{
+    bpe_merge m[64];
+    uint32_t ids = base, rank;
+
+    for (uint32_t i = 0; i < n; i++)
+        m[i] = (bpe_merge){ rng_below(r, ids), rng_below(r, ids),
+                            rng_below(r, 8) || ids == base ? ids++ : base + rng_below(r, ids - base) };
+    for (uint32_t i = n; shuffled && i-- > 1;) {
+        uint32_t j = rng_below(r, i + 1);
+        bpe_merge t = m[i];
+        m[i] = m[j];
+        m[j] = t;
+    }
+    bpe_init(b, n, NULL);
+    for (uint32_t i = 0; i < n; i++)
+        bpe_add(b, m[i].left, m[i].right, m[i].merged, &rank); /* repeated pairs are refused: fine here */
+    bpe_finish(b, ids, NULL);
+}
+
+static void test_merging(void)
+{
+    rng r = { 17 };
+    bpe_work heap = { .method = BPE_HEAP }, buckets = { .method = BPE_BUCKETS };
+    int ordered = 0, unordered = 0;
+
+    for (int i = 0; i < 3000; i++) {
+        bpe b;
+        size_t n = 1 + rng_below(&r, i % 50 ? 40 : 400), want_n = n, got;
+        uint32_t ids[400], base = 1 + rng_below(&r, 3);
+        random_table(&r, &b, base, 1 + rng_below(&r, 24), i % 3 == 2);
+        ordered += b.ordered;
+        unordered += !b.ordered;
+        for (size_t k = 0; k < n; k++)
+            ids[k] = rng_below(&r, base);
+        bpe_work *ways[2] = { &heap, b.ordered ? &buckets : &heap };
+        uint32_t want[400];
+        memcpy(want, ids, n * 4);
+        naive_merge(&b, want, &want_n);
+        for (int k = 0; k < 2; k++) {
+            CHECK(bpe_reserve(ways[k], n) == 0, "reserve");
+            memcpy(ways[k]->id, ids, n * 4);
+            CHECK(bpe_merge_ids(&b, ways[k], n, &got) == 0, "merge");
+            CHECK(got == want_n && memcmp(ways[k]->id, want, got * 4) == 0, "case %d, way %d: %zu ids, naive %zu", i, k,
+                  got, want_n);
+        }
+        kvant_free(buckets.head); /* sized by the table */
+        kvant_free(buckets.active);
+        buckets.head = NULL;
+        buckets.active = NULL;
+        bpe_free(&b);
+    }
+    CHECK(ordered > 500 && unordered > 500, "%d ordered tables, %d others", ordered, unordered);
+    bpe_work_free(&heap);
+    bpe_work_free(&buckets);
+}
+
+/* ---- long texts, small stack, time ---- */
+
+typedef struct long_case {
+    tokenizer *const *toks;
+    size_t max;
+} long_case;
+
+static const char *const runs[] = { "A",
+                                    "Z",
+                                    "a",
+                                    " ",
+                                    "\n",
+                                    ".",
+                                    "7",
+                                    "\xe4\xb8\xad",
+                                    "\xcc\x81",
+                                    "\xcc\xa3\xcc\x81",
+                                    "\xcc\x81\xcc\xa3",
+                                    "\xf0\x9f\x91\xa9\xe2\x80\x8d",
+                                    " \n",
+                                    "ab",
+                                    "\xe1\x84\x80",
+                                    "<|im_",
+                                    "\xff",
+                                    "'s",
+                                    "\xe1\xa0\x8e" };
+
+static char *make_run(const char *unit, size_t n)
+{
+    size_t k = strlen(unit);
+    char *text = malloc(n + 1);
+    for (size_t i = 0; i < n; i++)
+        text[i] = unit[i % k];
+    return text;
+}
+
+/* Least CPU time of `tries` runs; *count tokens. */
+static double run_time(const tokenizer *t, const char *unit, size_t n, int tries, int *count)
+{
+    char *text = make_run(unit, n);
+    int32_t *ids = malloc(3 * n * 4 + 4);
+    kvant_diag diag = { "" };
+    double best = 1e9;
+
+    memset(ids, 0, 3 * n * 4); /* page faults are not ours */
+    for (int i = 0; i < tries; i++) {
+        double t0 = cpu_seconds();
+        int err = tokenizer_encode(t, text, n, KVANT_TOK_SPECIAL, ids, (int)(3 * n), count, &diag);
+        double dt = cpu_seconds() - t0;
+        CHECK(err == 0, "%zu bytes of '%s': %s", n, unit, diag.text);
+        best = dt < best ? dt : best;
+    }
+    free(ids);
+    free(text);
+    return best;
+}
+
+/* Time of a text over that of its half; measured again when the machine seems to have been busy. */
+static double time_ratio(const tokenizer *t, const char *unit, size_t n, double *full, int counts[2])
+{
+    double best = 1e9;
+
+    for (int again = 0; again < 4 && best > 2.3; again++) {
+        double a = run_time(t, unit, n / 2, 1 + 2 * again, &counts[0]);
+        *full = run_time(t, unit, n, 1 + 2 * again, &counts[1]);
+        double ratio = *full / (a > 1e-3 ? a : 1e-3);
+        best = ratio < best ? ratio : best;
+    }
+    return best;
+}
+
+static void *long_thread(void *arg)
+{
+    const long_case *c = arg;
+    double worst = 0, worst_ratio = 0;
+
+    for (int p = 0; p < N_PRES; p++)
+        for (size_t u = 0; u < sizeof runs / sizeof runs[0]; u++) {
+            int n[2];
+            double full, ratio = time_ratio(c->toks[p], runs[u], c->max, &full, n);
+            worst = full > worst ? full : worst;
+            worst_ratio = ratio > worst_ratio ? ratio : worst_ratio;
+            CHECK(ratio <= 3, "%s, '%s': %zu bytes take %.4f s, %.2f times half of them", pres[p], runs[u], c->max,
+                  full, ratio);
+            CHECK(n[1] >= 2 * n[0] - 300 && n[1] <= 2 * n[0] + 300, "%s, '%s': %d tokens, half the text %d", pres[p],
+                  runs[u], n[1], n[0]);
+        }
+    printf("long runs of %zu bytes: at most %.3f s, at most %.2f times half of them\n", c->max, worst, worst_ratio);
+    return NULL;
+}
+
+static void test_long(tokenizer *const *toks, size_t max)
+{
+    long_case c = { toks, max };
+    pthread_attr_t attr;
+    pthread_t th;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    const size_t stack = 512 * 1024; /* instrumented frames are larger */
+#else
+    const size_t stack = 64 * 1024;
+#endif
+
+    pthread_attr_init(&attr);
+    CHECK(pthread_attr_setstacksize(&attr, stack) == 0, "stack size");
+    int err = pthread_create(&th, &attr, long_thread, &c);
+    CHECK(err == 0, "pthread_create: %d", err);
+    if (err == 0)
+        pthread_join(th, NULL);
+    pthread_attr_destroy(&attr);
+}
+
+/* ---- special tokens ---- */
+
+/* The vocabulary of a byte-level tokenizer with nothing but bytes, then `extra` tokens of the given types. */
+static void make_bytes_vocab(gguf_make *m, const char *pre, const char *const *extra, const int32_t *types, int n)
+{
+    int32_t all[256 + 64];
+
+    gguf_make_str(m, "tokenizer.ggml.model", "gpt2");
+    gguf_make_str(m, "tokenizer.ggml.pre", pre);
+    gguf_make_array(m, "tokenizer.ggml.tokens", GGUF_STRING, (uint64_t)(256 + n));
+    uint32_t next = 256;
+    for (uint32_t b = 0; b < 256; b++) {
+        uint8_t text[4];
+        int plain = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+        gguf_make_text(m, (char *)text, (size_t)utf8_encode(plain ? b : next++, text));
+        all[b] = 1;
+    }
+    for (int i = 0; i < n; i++) {
+        gguf_make_text(m, extra[i], strlen(extra[i]));
+        all[256 + i] = types[i];
+    }
+    gguf_make_i32s(m, "tokenizer.ggml.token_type", all, (size_t)(256 + n));
+}
+
+static int open_made(gguf_make *m, tokenizer **t, kvant_diag *diag)
+{
+    gguf *g = NULL;
+
+    gguf_make_finish(m);
+    int err = gguf_open_mem(m->data, m->n, &g, diag);
+    if (err == 0)
+        err = tokenizer_open(g, t, diag);
+    gguf_close(g);
+    gguf_make_free(m);
+    return err;
+}
+
+static void expect_ids(const tokenizer *t, const char *text, int flags, const int32_t *want, int n_want)
+{
+    int n;
+    int32_t *ids = encode(t, text, strlen(text), flags, &n);
+    CHECK(n == n_want && memcmp(ids, want, (size_t)n * 4) == 0, "'%s' flags %d: %d ids, first %d, wanted %d", text,
+          flags, n, n ? ids[0] : -1, n_want);
+    free(ids);
+}
+
+static void test_special(void)
+{
+    static const char *const extra[] = { "<a>", "<a><b>", "<b>c",       "{u}", "{u}{v}", "<unk>",
+                                         "ab",  "[INST]", "<|im_end|>", "xy",  "dead" };
+    static const int32_t types[] = { 3, 3, 3, 4, 4, 2, 1, 4, 1, 1, 5 };
+    static const char *const merges[] = { "a b", "x y", NULL };
+    gguf_make m = { 0 };
+    tokenizer *t = NULL;
+    kvant_diag diag = { "" };
+    char buf[16];
+
+    make_bytes_vocab(&m, "gpt-2", extra, types, 11);
+    gguf_make_strs(&m, "tokenizer.ggml.merges", merges);
+    gguf_make_u32(&m, "tokenizer.ggml.bos_token_id", 256);
+    gguf_make_u32(&m, "tokenizer.ggml.eot_token_id", 257);
+    gguf_make_bool(&m, "tokenizer.ggml.add_bos_token", 1);
+    CHECK(open_made(&m, &t, &diag) == 0, "%s", diag.text);
+    if (!t)
+        return;
+    expect_ids(t, "<a><b>c", KVANT_TOK_SPECIAL, (int32_t[]){ 257, 'c' }, 2); /* longest at the first place */
+    expect_ids(t, "<a><b", KVANT_TOK_SPECIAL, (int32_t[]){ 256, '<', 'b' }, 3);
+    expect_ids(t, "<<a>", KVANT_TOK_SPECIAL, (int32_t[]){ '<', 256 }, 2);
+    expect_ids(t, "<a>", 0, (int32_t[]){ '<', 'a', '>' }, 3);
+    expect_ids(t, "{u}{v}{u}{", 0, (int32_t[]){ 260, 259, '{' }, 3); /* user-defined: always */
+    expect_ids(t, "<unk>", 0, (int32_t[]){ '<', 'u', 'n', 'k', '>' }, 5);
+    expect_ids(t, "<unk>", KVANT_TOK_SPECIAL, (int32_t[]){ 261 }, 1);
+    expect_ids(t, "abxy", KVANT_TOK_BOS, (int32_t[]){ 256, 262, 265 }, 3);
+    expect_ids(t, "", KVANT_TOK_BOS, (int32_t[]){ 256 }, 1);
+    expect_ids(t, "[INST]", 0, (int32_t[]){ '[', 'I', 'N', 'S', 'T', ']' }, 6); /* a chat marker, whatever its type */
+    expect_ids(t, "[INST]<|im_end|>", KVANT_TOK_SPECIAL, (int32_t[]){ 263, 264 }, 2);
+    CHECK(tokenizer_is_eog(t, 264) && tokenizer_is_eog(t, 257) && !tokenizer_is_eog(t, 256) &&
+              !tokenizer_is_eog(t, -1) && !tokenizer_is_eog(t, 1 << 30),
+          "end of generation");
+    CHECK(tokenizer_bos(t) == 256 && tokenizer_eos(t) == -1 && tokenizer_add_bos(t) && tokenizer_count(t) == 267,
+          "ids");
+    CHECK(tokenizer_bytes(t, 256, 0, buf, 16) == 0 && tokenizer_bytes(t, 256, 1, buf, 16) == 3 &&
+              memcmp(buf, "<a>", 3) == 0,
+          "control text");
+    CHECK(tokenizer_bytes(t, 259, 0, buf, 16) == 3 && tokenizer_bytes(t, 266, 1, buf, 16) == 0,
+          "user-defined, unused text");
+    CHECK(tokenizer_bytes(t, 267, 1, buf, 16) == KVANT_EINVAL && tokenizer_bytes(t, -1, 1, buf, 16) == KVANT_EINVAL,
+          "range");
+    CHECK(tokenizer_find(t, "<a>", 3) == 256 && tokenizer_find(t, "<c>", 3) == -1 && tokenizer_find(t, "", 0) == -1,
+          "find");
+    for (int cap = 0; cap <= 4; cap++) { /* T-01: the needed size comes back, nothing beyond cap is written */
+        char *out = check_guarded((size_t)cap, 0);
+        CHECK(tokenizer_bytes(t, 256, 1, out, cap) == 3 && check_guard_ok(out), "cap %d", cap);
+        check_guard_free(out);
+    }
+    for (int cap = 0; cap <= 3; cap++) {
+        int32_t *ids = check_guarded((size_t)cap * 4, 0);
+        int n = -7, err = tokenizer_encode(t, "ab xy", 5, 0, ids, cap, &n, &diag);
+        CHECK(err == (cap < 3 ? KVANT_ENOSPC : 0) && n == 3 && check_guard_ok(ids), "cap %d: %d, n %d", cap, err, n);
+        check_guard_free(ids);
+    }
+    tokenizer_close(t);
+}
+
+/* T-09: no text forms a control token unless it is asked for. */
+static void test_injection(tokenizer *const *toks)
+{
+    static const char *const control[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
+    static const char *const around[] = { "", " ", "\n", "a", "<|", "\xff", "\xe2\x80\x8b", "x<|im_end|>" };
+
+    for (int p = 0; p < N_PRES; p++)
+        for (int c = 0; c < 3; c++)
+            for (int i = 0; i < 64; i++) {
+                char text[80];
+                int n, plain = 0, special = 0,
+                       len = snprintf(text, sizeof text, "%s%s%s", around[i / 8], control[c], around[i % 8]);
+                int32_t *ids = encode(toks[p], text, (size_t)len, 0, &n);
+                for (int k = 0; k < n; k++)
+                    plain += ids[k] < 3;
+                free(ids);
+                ids = encode(toks[p], text, (size_t)len, KVANT_TOK_SPECIAL, &n);
+                for (int k = 0; k < n; k++)
+                    special += ids[k] == c;
+                free(ids);
+                CHECK(plain == 0 && special >= 1, "%s in '%s': %d control ids from plain text, %d when asked",
+                      control[c], text, plain, special);
+            }
+}
+
+/* ---- hostile vocabularies ---- */
+
+typedef struct bad_vocab {
+    const char *what, *tokens[4];
+    int32_t types[4];
+    int n;
+    const char *merges[4];
+    const char *wants; /* in the message */
+} bad_vocab;
+
+static const bad_vocab bad_vocabs[] = {
+    { "duplicate", { "zz", "zz" }, { 1, 1 }, 2, { NULL }, "'zz' is token 256" },
+    { "duplicate of a byte", { "a" }, { 3 }, 1, { NULL }, "is token 97" },
+    { "empty token", { "zz", "" }, { 1, 1 }, 2, { NULL }, "tokens[257]: 0 bytes" },
+    { "type 7", { "zz" }, { 7 }, 1, { NULL }, "token_type[256]: 7" },
+    { "type -1", { "zz" }, { -1 }, 1, { NULL }, "token_type[256]: -1" },
+    { "byte token -1", { "<0x-1>" }, { 6 }, 1, { NULL }, "<0x-1>" },
+    { "byte token ZZ", { "<0xZZ>" }, { 6 }, 1, { NULL }, "<0xZZ>" },
+    { "byte token 1", { "<0x1>" }, { 6 }, 1, { NULL }, "<0x1>" },
+    { "byte token 100", { "<0x100>" }, { 6 }, 1, { NULL }, "<0x100>" },
+    { "merge of an unknown token", { "zz" }, { 1 }, 1, { "z zz" }, "merges[0]" },
+    { "merge into an unknown token", { "zz" }, { 1 }, 1, { "z z", "zz z" }, "merges[1]: 'zz z'" },
+    { "merge without space", { "zz" }, { 1 }, 1, { "zz" }, "merges[0]: 'zz'" },
+    { "merge of nothing", { "zz" }, { 1 }, 1, { "" }, "merges[0]" },
+    { "merge with an empty side", { "zz" }, { 1 }, 1, { "z " }, "merges[0]" },
+    { "merge with an empty left", { "zz" }, { 1 }, 1, { " z" }, "merges[0]" },
+    { "merge of three", { "zzz", "zz" }, { 1, 1 }, 2, { "z z z" }, "merges[0]" },
+    { "merge twice", { "zz" }, { 1 }, 1, { "z z", "z z" }, "merges[1]: 'z z' is there twice" },
+    { "escape sequence", { "zz" }, { 1 }, 1, { "\x1b[31m" }, "'?[31m'" },
+};
+
+static void test_bad_vocabs(void)
+{
+    for (size_t i = 0; i < sizeof bad_vocabs / sizeof bad_vocabs[0]; i++) {
+        const bad_vocab *b = &bad_vocabs[i];
+        gguf_make m = { 0 };
+        tokenizer *t = NULL;
+        kvant_diag diag = { "" };
+        make_bytes_vocab(&m, "qwen2", b->tokens, b->types, b->n);
+        gguf_make_strs(&m, "tokenizer.ggml.merges", b->merges);
+        int err = open_made(&m, &t, &diag);
+        CHECK(err == KVANT_EFORMAT && !t && strstr(diag.text, b->wants), "%s: %d '%s'", b->what, err, diag.text);
+        tokenizer_close(t);
+    }
+}
+
+/* One key of an otherwise good file is replaced. */
+static int open_variant(int variant, kvant_diag *diag)
+{
+    static const char *const merges[] = { NULL };
+    gguf_make m = { 0 };
+    tokenizer *t = NULL;
+    float f = 1;
+
+    if (variant == 1)
+        gguf_make_str(&m, "tokenizer.ggml.model", "llama");
+    else if (variant == 2)
+        gguf_make_u32(&m, "tokenizer.ggml.model", 1);
+    else if (variant != 3)
+        gguf_make_str(&m, "tokenizer.ggml.model", "gpt2");
+    if (variant == 4)
+        gguf_make_str(&m, "tokenizer.ggml.pre", "no-such");
+    else if (variant == 5)
+        gguf_make_u32(&m, "tokenizer.ggml.pre", 5);
+    else if (variant != 6)
+        gguf_make_str(&m, "tokenizer.ggml.pre", "qwen2");
+    if (variant == 7)
+        gguf_make_i32s(&m, "tokenizer.ggml.tokens", (int32_t[]){ 1 }, 1);
+    else if (variant == 8)
+        gguf_make_strs(&m, "tokenizer.ggml.tokens", merges);
+    else if (variant != 9)
+        gguf_make_strs(&m, "tokenizer.ggml.tokens", (const char *const[]){ "a", "b", NULL });
+    if (variant == 10)
+        gguf_make_i32s(&m, "tokenizer.ggml.token_type", (int32_t[]){ 1, 1, 1 }, 3);
+    if (variant == 11) {
+        gguf_make_array(&m, "tokenizer.ggml.token_type", GGUF_F32, 2);
+        gguf_make_bytes(&m, &f, 4);
+        gguf_make_bytes(&m, &f, 4);
+    }
+    if (variant == 12)
+        gguf_make_i32s(&m, "tokenizer.ggml.merges", (int32_t[]){ 1 }, 1);
+    else if (variant != 13)
+        gguf_make_strs(&m, "tokenizer.ggml.merges", merges);
+    if (variant == 14)
+        gguf_make_u32(&m, "tokenizer.ggml.bos_token_id", 2);
+    if (variant == 15)
+        gguf_make_u32(&m, "tokenizer.ggml.eos_token_id", UINT32_MAX);
+    if (variant == 16)
+        gguf_make_bool(&m, "tokenizer.ggml.add_bos_token", 1);
+    if (variant == 17)
+        gguf_make_str(&m, "tokenizer.ggml.eot_token_id", "x");
+    int err = open_made(&m, &t, diag);
+    tokenizer_close(t);
+    return err;
+}
+
+static void test_bad_keys(void)
+{
+    static const char *const wants[18] = { "",
+                                           "'llama', want gpt2",
+                                           "tokenizer.ggml.model",
+                                           "tokenizer.ggml.model",
+                                           "'no-such'",
+                                           "tokenizer.ggml.pre",
+                                           "tokenizer.ggml.pre: absent",
+                                           "tokenizer.ggml.tokens",
+                                           "0 tokens",
+                                           "tokenizer.ggml.tokens",
+                                           "3 entries",
+                                           "token_type",
+                                           "tokenizer.ggml.merges",
+                                           "tokenizer.ggml.merges",
+                                           "bos_token_id: 2, want below 2",
+                                           "eos_token_id: 4294967295",
+                                           "bos_token_id is absent",
+                                           "eot_token_id" };
+
+    for (int i = 0; i < 18; i++) {
+        kvant_diag diag = { "" };
+        int err = open_variant(i, &diag);
+        CHECK(err == (i ? KVANT_EFORMAT : 0) && strstr(diag.text, wants[i]), "variant %d: %d '%s'", i, err, diag.text);
+    }
+}
+
+/* A byte without token is an error (or the unknown token), never a hole in the ids. */
+static void test_missing_bytes(void)
+{
+    for (int unk = 0; unk < 2; unk++) {
+        gguf_make m = { 0 };
+        tokenizer *t = NULL;
+        kvant_diag diag = { "" };
+        int32_t ids[8];
+        int n = -1;
+        gguf_make_str(&m, "tokenizer.ggml.model", "gpt2");
+        gguf_make_str(&m, "tokenizer.ggml.pre", "gpt-2");
+        gguf_make_strs(&m, "tokenizer.ggml.tokens", (const char *const[]){ "a", "<0x62>", "<unk>", NULL });
+        gguf_make_i32s(&m, "tokenizer.ggml.token_type", (int32_t[]){ 1, 6, 2 }, 3);
+        gguf_make_strs(&m, "tokenizer.ggml.merges", (const char *const[]){ NULL });
+        if (unk)
+            gguf_make_u32(&m, "tokenizer.ggml.unknown_token_id", 2);
+        CHECK(open_made(&m, &t, &diag) == 0, "%s", diag.text);
+        int err = tokenizer_encode(t, "abc", 3, 0, ids, 8, &n, &diag);
+        if (unk)
+            CHECK(err == 0 && n == 3 && ids[0] == 0 && ids[1] == 1 && ids[2] == 2, "%d, %d ids", err, n);
+        else
+            CHECK(err == KVANT_EUNSUPPORTED && n == -1 && strstr(diag.text, "0x63"), "%d: %s", err, diag.text);
+        tokenizer_close(t);
+    }
+}
+
+/* Every allocation fails once: ENOMEM comes back, nothing leaks (ASan), nothing crashes. */
+static void test_out_of_memory(void)
+{
+    const char *text = "the e\xcc\x81 number <|im_end|> of 48213";
+    size_t size;
+    char *file = read_all(VOCAB, &size);
+    int n = 0, fails = 0;
+
+    for (long at = 0; at < 1000; at++) {
+        gguf *g = NULL;
+        tokenizer *t = NULL;
+        kvant_diag diag = { "" };
+        int32_t ids[64];
+        mem_fail_after(at, 0);
+        int err = gguf_open_mem((uint8_t *)file, size, &g, &diag);
+        if (err == 0)
+            err = tokenizer_open(g, &t, &diag);
+        if (err == 0)
+            err = tokenizer_encode(t, text, strlen(text), KVANT_TOK_SPECIAL, ids, 64, &n, &diag);
+        mem_fail_after(-1, 0);
+        tokenizer_close(t);
+        gguf_close(g);
+        if (err == 0)
+            break;
+        fails++;
+        CHECK(err == KVANT_ENOMEM && diag.text[0], "allocation %ld: %d '%s'", at, err, diag.text);
+    }
+    CHECK(fails > 10 && fails < 1000 && n > 5, "%d failing allocations, %d ids", fails, n);
+    free(file);
+}
+
+/* ---- ids by lines ---- */
+
+static int serve(const char *vocab, const char *pre)
+{
+    tokenizer *t = open_with_pre(vocab, pre);
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+
+    while ((n = getline(&line, &cap, stdin)) > 2) {
+        size_t digits = (size_t)n - 2 - (line[n - 1] == '\n');
+        char *text = malloc(digits / 2 + 1);
+        int len = from_hex(line + 2, digits, text), count = 0;
+        kvant_diag diag = { "" };
+        int32_t *ids = malloc((3 * digits / 2 + 8) * 4);
+        int err = tokenizer_encode(t, text, len < 0 ? 0 : (size_t)len, line[0] == '1' ? KVANT_TOK_SPECIAL : 0, ids,
+                                   (int)(3 * digits / 2 + 8), &count, &diag);
+        if (err < 0)
+            printf("error %s", diag.text);
+        for (int i = 0; err == 0 && i < count; i++)
+            printf(i ? " %d" : "%d", ids[i]);
+        printf("\n");
+        fflush(stdout);
+        free(ids);
+        free(text);
+    }
+    free(line);
+    tokenizer_close(t);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[1], "--stdin") == 0)
+        return serve(argv[2], argv[3]);
+    tokenizer *toks[N_PRES];
+    for (int i = 0; i < N_PRES; i++)
+        toks[i] = open_with_pre(VOCAB, pres[i]);
+    test_golden(toks);
+    test_round_trip(toks);
+    test_interpreter();
+    test_limits();
+    test_names();
+    test_nfc();
+    test_merging();
+    test_special();
+    test_injection(toks);
+    test_bad_vocabs();
+    test_bad_keys();
+    test_missing_bytes();
+    test_out_of_memory();
+    test_long(toks, 131072);
+    if (argc == 2 && strcmp(argv[1], "--long") == 0)
+        test_long(toks, 16 << 20);
+    for (int i = 0; i < N_PRES; i++)
+        tokenizer_close(toks[i]);
+    return check_end("check_tokenizer");
+}
