@@ -338,6 +338,23 @@ static void check_mse(void)
     }
 }
 
+/* Blocks worked out by hand: the rounding of q8_0 is half away from zero, q4_0 truncates x/d + 8.5. */
+static void check_plain_blocks(void)
+{
+    const kvant_format *q8 = kvant_format_find("q8_0"), *q4 = kvant_format_find("q4_0");
+    float x[32] = { 127.0f, 0.5f, -0.5f, 2.5f, -3.5f, 0.49f };
+    uint8_t row[34];
+    q8->ref.encode(NULL, x, row, 32, 0);
+    static const int8_t want8[6] = { 127, 1, -1, 3, -4, 0 };
+    CHECK(load_u16(row) == 0x3c00 && memcmp(row + 2, want8, 6) == 0, "q8_0 block: %02x %02x %02x %02x", row[3], row[4], row[5],
+          row[6]);
+    float y[32] = { 8.0f, 0.5f, -0.5f, 7.6f, -7.5f };      /* d = -1: codes 8 - x, truncated after + 0.5 */
+    q4->ref.encode(NULL, y, row, 32, 0);
+    static const uint8_t want4[5] = { 0x80, 0x88, 0x89, 0x80, 0x8f };
+    CHECK(load_u16(row) == 0xbc00 && memcmp(row + 2, want4, 5) == 0, "q4_0 block: %02x %02x %02x %02x %02x", row[2], row[3],
+          row[4], row[5], row[6]);
+}
+
 /* --- single formats ------------------------------------------------------------------------------------------------ */
 
 static void check_fp8(void)
@@ -482,6 +499,7 @@ int main(int argc, char **argv)
         check_best(f, 128);
     }
     check_mse();
+    check_plain_blocks();
     check_fp8();
     check_projection();
     check_estimator();

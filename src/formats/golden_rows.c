@@ -50,9 +50,11 @@ static int sketch_close(const row *w, const uint8_t *got)
         const uint8_t *want = w->bytes + g * 34;
         if (abs(load_u16(got + 32) - load_u16(want + 32)) > 1)
             return 0;
-        for (int j = 0; j < KVANT_QJL_SKETCH; j++)
-            if (((got[j / 8] ^ want[j / 8]) >> (j % 8) & 1) && !(fabsf(s[g * KVANT_QJL_SKETCH + j]) <= tiny))
-                return 0;
+        for (int j = 0; j < KVANT_QJL_SKETCH; j++) {
+            float v = fabsf(s[g * KVANT_QJL_SKETCH + j]);
+            if (((got[j / 8] ^ want[j / 8]) >> (j % 8) & 1) && !(v > 0.0f && v <= tiny))
+                return 0;                  /* a sum of exactly zero has one right sign bit: 0 */
+        }
     }
     return 1;
 }
