@@ -1,0 +1,158 @@
+/* cmd_plan.c: `kvant plan`: memory by pair of cache formats and context, and the largest context that fits. */
+#include <inttypes.h>
+#include <string.h>
+#include "base/mem.h"
+#include "cli/common.h"
+#include "cli/term.h"
+#include "kvant/format.h"
+
+enum { MAX_LIST = 64 };
+
+typedef struct planner {
+    const opts *o;
+    kvant_model *m;
+    kvant_engine_params p;
+    kv_pair *pairs;
+    int n_pairs;
+    int64_t ctx[MAX_LIST], memory;
+    int n_ctx, json, n_shown;
+    jsonw w;
+} planner;
+
+static void show_row(planner *l, const kv_pair *pair, const kvant_plan *plan, int largest, int refit)
+{
+    char a[32], b[32], c[32], d[32], e[32], f[32];
+
+    if (l->json) {
+        jsonw_object(&l->w);
+        jsonw_kstr(&l->w, "type_k", pair->k);
+        jsonw_kstr(&l->w, "type_v", pair->v);
+        jsonw_kint(&l->w, "n_ctx", plan->n_ctx);
+        jsonw_kint(&l->w, "sequences", plan->max_seqs);
+        jsonw_kint(&l->w, "weights", plan->weights);
+        jsonw_kint(&l->w, "kv", plan->kv);
+        jsonw_kint(&l->w, "tail", plan->tail);
+        jsonw_kint(&l->w, "state", plan->state);
+        jsonw_kint(&l->w, "scratch", plan->scratch);
+        jsonw_kint(&l->w, "total", plan->total);
+        jsonw_kint(&l->w, "kv_bytes_per_token", plan->kv_bytes_per_token);
+        jsonw_kbool(&l->w, "fits", l->memory < 0 || plan->total <= l->memory);
+        jsonw_kint(&l->w, "largest_context", largest);
+        jsonw_end(&l->w);
+        return;
+    }
+    if (l->n_shown++ == 0)
+        printf("| K | V | context | weights | KV pages | exact tail | state | scratch | total | fits | KV B/token | largest context |\n"
+               "|---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|\n");
+    printf("| %s | %s | %d | %s | %s | %s | %s | %s | %s | %s | %" PRId64 " | ", pair->k, pair->v, plan->n_ctx,
+           human_bytes(plan->weights, a, sizeof a), human_bytes(plan->kv, b, sizeof b), human_bytes(plan->tail, c, sizeof c),
+           human_bytes(plan->state, d, sizeof d), human_bytes(plan->scratch, e, sizeof e),
+           human_bytes(plan->total, f, sizeof f), l->memory < 0 ? "?" : plan->total <= l->memory ? "yes" : "no",
+           plan->kv_bytes_per_token);
+    printf(largest < 0 ? "? |\n" : refit ? "%d or more |\n" : "%d |\n", largest);
+}
+
+/* The largest context is looked for up to 16 M tokens, or the training context if that is more. */
+static int show_pair(planner *l, const kv_pair *pair, kvant_diag *diag)
+{
+    const int most = 1 << 24;
+    kvant_engine_params p = l->p;
+    int largest;
+
+    p.type_k = pair->k;
+    p.type_v = pair->v;
+    largest = l->memory < 0 ? -1 : largest_context(l->m, &p, most, l->memory);
+    for (int i = 0; i < l->n_ctx; i++) {
+        kvant_plan plan;
+        p.n_ctx = (int)l->ctx[i];
+        KVANT_TRY(kvant_plan_make(l->m, &p, &plan, diag));
+        show_row(l, pair, &plan, largest, largest >= most);
+    }
+    return KVANT_OK;
+}
+
+static int read_contexts(planner *l, kvant_diag *diag)
+{
+    int train = kvant_model_get_info(l->m)->n_ctx_train;
+
+    if (opt_given(l->o, OPT_PLAN_CTX))
+        return opt_ints(l->o, OPT_PLAN_CTX, l->ctx, MAX_LIST, &l->n_ctx, diag);
+    for (int div = 8; div >= 1; div /= 2)
+        if (train / div >= 1)
+            l->ctx[l->n_ctx++] = train / div;
+    return KVANT_OK;
+}
+
+/* Without -ctk, -ctv and --pairs: every format on both sides. */
+static int read_pairs(planner *l, kvant_diag *diag)
+{
+    if (opt_given(l->o, OPT_PAIRS) || opt_given(l->o, OPT_CTK_LIST) || opt_given(l->o, OPT_CTV_LIST))
+        return pairs_from_opts(l->o, l->pairs, MAX_PAIRS, &l->n_pairs, diag);
+    const kvant_model_info *info = kvant_model_get_info(l->m);
+    for (int i = 0; i < kvant_format_count() && l->n_pairs < MAX_PAIRS; i++) {
+        const kvant_format *f = kvant_format_at(i);
+        if (kvant_format_check(f, info->d_k, NULL) == KVANT_OK && kvant_format_check(f, info->d_v, NULL) == KVANT_OK)
+            l->pairs[l->n_pairs++] = (kv_pair){ f->name, f->name };
+    }
+    return KVANT_OK;
+}
+
+static void head(planner *l)
+{
+    const kvant_model_info *info = kvant_model_get_info(l->m);
+    char size[32];
+
+    if (l->json) {
+        jsonw_object(&l->w);
+        jsonw_kstr(&l->w, "model", info->desc);
+        jsonw_kint(&l->w, "training_context", info->n_ctx_train);
+        jsonw_key(&l->w, "memory");
+        if (l->memory < 0)
+            jsonw_null(&l->w);
+        else
+            jsonw_int(&l->w, l->memory);
+        jsonw_kint(&l->w, "kv_tail", l->p.kv_tail);
+        jsonw_key(&l->w, "rows");
+        jsonw_array(&l->w);
+        return;
+    }
+    printf("%s: %d sequence%s, training context %d, exact tail %d tokens, memory %s\n\n", info->desc, l->p.max_seqs,
+           l->p.max_seqs == 1 ? "" : "s", info->n_ctx_train, l->p.kv_tail,
+           l->memory < 0 ? "unknown" : human_bytes(l->memory, size, sizeof size));
+}
+
+static int plan_all(planner *l, kvant_diag *diag)
+{
+    KVANT_TRY(params_from_opts(l->o, &l->p, diag));
+    l->p.max_seqs = (int)opt_int(l->o, OPT_PARALLEL);
+    l->memory = opt_given(l->o, OPT_MEMORY) ? opt_int(l->o, OPT_MEMORY) : memory_available();
+    KVANT_TRY(open_model(l->o, &l->m, diag));
+    KVANT_TRY(read_contexts(l, diag));
+    l->pairs = kvant_calloc(MAX_PAIRS, sizeof *l->pairs);
+    if (!l->pairs)
+        return kvant_fail(diag, KVANT_ENOMEM, "plan: out of memory");
+    KVANT_TRY(read_pairs(l, diag));
+    head(l);
+    for (int i = 0; i < l->n_pairs; i++)
+        KVANT_TRY(show_pair(l, &l->pairs[i], diag));
+    if (!l->json)
+        return KVANT_OK;
+    jsonw_end(&l->w);
+    jsonw_end(&l->w);
+    return put_json(&l->w, diag);
+}
+
+int cmd_plan(const opts *o, kvant_diag *diag)
+{
+    planner l;
+
+    memset(&l, 0, sizeof l);
+    l.o = o;
+    l.json = opt_flag(o, OPT_JSON);
+    jsonw_init(&l.w);
+    int code = plan_all(&l, diag);
+    jsonw_free(&l.w);
+    kvant_free(l.pairs);
+    kvant_model_close(l.m);
+    return code;
+}

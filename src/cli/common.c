@@ -1,0 +1,362 @@
+/* common.c: see common.h.  Owns nothing but the rules that the commands share. */
+#include "cli/common.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/cpu.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/term.h"
+#include "devices/device.h"
+#include "kvant/format.h"
+#include "model/utf8.h"
+
+enum { MAX_TEXT = 1 << 30 };
+
+/* ---- devices ---- */
+
+int have_gpu(void)
+{
+    return kvant_devices_count() > 1;       /* the CPU is always there */
+}
+
+void list_devices(FILE *f)
+{
+    kvant_device *d;
+    kvant_diag diag;
+    char text[256], name[64];
+
+    for (int i = 0; i < kvant_devices_count(); i++)
+        for (int index = 0; index < 64; index++) {
+            kvant_device_config cfg = { 1, index };
+            const kvant_device_vt *vt = kvant_devices_at(i);
+            if (index > 0 && i == 0)
+                break;
+            diag.text[0] = 0;
+            int code = vt->open(&cfg, &d, &diag);
+            if (code != KVANT_OK && index == 0)
+                fprintf(f, "%-10s unavailable: %s\n", vt->name, diag.text);
+            if (code != KVANT_OK)
+                break;
+            vt->describe(d, text, sizeof text);
+            snprintf(name, sizeof name, i ? "%s:%d" : "%s", vt->name, index);
+            fprintf(f, "%-10s %s\n", name, text);
+            vt->close(d);
+        }
+}
+
+/* ---- model and parameters ---- */
+
+int model_path(const opts *o, const char **path, kvant_diag *diag)
+{
+    const char *m = opt_str(o, OPT_MODEL);
+
+    if (o->n_pos && opt_given(o, OPT_MODEL) && opt_at(OPT_MODEL) && o->v[OPT_MODEL].origin[0] == '-')
+        return kvant_fail(diag, KVANT_EINVAL, "model: found both %s %.60s and %.60s, wanted one", opt_origin(o, OPT_MODEL), m,
+                          o->pos[0]);
+    *path = o->n_pos ? o->pos[0] : m;
+    if (!*path || !**path)
+        return kvant_fail(diag, KVANT_EINVAL, "model: found none, wanted -m FILE.gguf");
+    return KVANT_OK;
+}
+
+int open_model(const opts *o, kvant_model **m, kvant_diag *diag)
+{
+    kvant_model_params p = { NULL, opt_str(o, OPT_CHAT_TEMPLATE) };
+
+    KVANT_TRY(model_path(o, &p.path, diag));
+    return kvant_model_open(&p, m, diag);
+}
+
+int threads_of(int64_t given)
+{
+    return given <= 0 ? cpu_count() : (int)given;
+}
+
+static int has(const opts *o, int id)
+{
+    return (int)(opt_at(id)->commands >> o->cmd & 1u);
+}
+
+static int check_offload(const opts *o, kvant_diag *diag)
+{
+    const char *ngl = opt_str(o, OPT_NGL);
+
+    if (opt_is(o, OPT_FA, "off") || opt_is(o, OPT_FA, "0"))
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s off: there is one attention path, and it is always on", opt_origin(o, OPT_FA));
+    if (strcmp(ngl, "0") != 0 && strcmp(ngl, "auto") != 0 && !have_gpu())
+        return kvant_fail(diag, KVANT_EDEVICE, "%s %.20s: no GPU device in this build; wanted 0 or auto", opt_origin(o, OPT_NGL), ngl);
+    return KVANT_OK;
+}
+
+int params_from_opts(const opts *o, kvant_engine_params *p, kvant_diag *diag)
+{
+    *p = kvant_engine_defaults();
+    KVANT_TRY(check_offload(o, diag));
+    p->device = opt_str(o, OPT_DEVICE);
+    p->compute = opt_is(o, OPT_COMPUTE, "f32") ? KVANT_COMPUTE_F32 : KVANT_COMPUTE_AUTO;
+    p->type_layers = opt_str(o, OPT_CTL);
+    if (has(o, OPT_THREADS))
+        p->threads = threads_of(opt_int(o, OPT_THREADS));
+    if (has(o, OPT_UBATCH))
+        p->n_ubatch = (int)opt_int(o, OPT_UBATCH);
+    if (has(o, OPT_CTX))
+        p->n_ctx = (int)opt_int(o, OPT_CTX);
+    if (has(o, OPT_CTK)) {
+        p->type_k = kvant_format_find(opt_str(o, OPT_CTK))->name;
+        p->type_v = kvant_format_find(opt_str(o, OPT_CTV))->name;
+    }
+    if (has(o, OPT_TAIL)) {
+        p->kv_tail = (int)opt_int(o, OPT_TAIL);
+        p->encoder = encoder_of(opt_str(o, OPT_ENCODER));
+    }
+    return KVANT_OK;
+}
+
+/* ---- memory ---- */
+
+static int64_t read_number(const char *path, const char *key)
+{
+    char line[256];
+    long long v = -1;
+    FILE *f = fopen(path, "r");
+
+    if (!f)
+        return -1;
+    while (v < 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%lld", &v) != 1)
+            v = -1;
+    fclose(f);
+    return v;
+}
+
+int64_t memory_available(void)
+{
+    int64_t kb = read_number("/proc/meminfo", "MemAvailable:"), limit, anon;
+    int64_t avail = kb < 0 ? -1 : kb * 1024;
+
+    limit = read_number("/sys/fs/cgroup/memory.max", "");
+    /* memory.current would count the page cache too, which is given back when needed: only anonymous memory weighs. */
+    anon = read_number("/sys/fs/cgroup/memory.stat", "anon ");
+    if (limit > 0 && anon >= 0 && (avail < 0 || limit - anon < avail))
+        avail = limit > anon ? limit - anon : 0;
+    return avail;
+}
+
+int largest_context(const kvant_model *m, const kvant_engine_params *p, int max, int64_t memory)
+{
+    int lo = 0, hi = (max + 63) / 64;
+
+    while (lo < hi) {
+        kvant_engine_params q = *p;
+        kvant_plan plan;
+        int mid = lo + (hi - lo + 1) / 2;
+        q.n_ctx = mid * 64 < max ? mid * 64 : max;
+        q.pool_tokens = 0;
+        if (kvant_plan_make(m, &q, &plan, NULL) == KVANT_OK && plan.total <= memory)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo * 64 < max ? lo * 64 : max;
+}
+
+static int choose_context(const kvant_model *m, kvant_engine_params *p, int64_t memory, kvant_diag *diag)
+{
+    int train = kvant_model_get_info(m)->n_ctx_train, fits;
+
+    fits = memory < 0 ? train : largest_context(m, p, train, memory - memory / 16);
+    if (fits < 64 && fits < train)
+        return kvant_fail(diag, KVANT_ENOSPC, "model: does not fit in the %lld MiB that are available, with any context",
+                          (long long)(memory >> 20));
+    if (fits < train)
+        log_msg(LOG_INFO, "context: %d tokens, what fits in memory (training context %d)", fits, train);
+    p->n_ctx = fits;
+    return KVANT_OK;
+}
+
+int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_diag *diag)
+{
+    int64_t memory = memory_available();
+    kvant_plan plan;
+
+    if (p->n_ctx == 0)
+        KVANT_TRY(choose_context(m, p, memory, diag));
+    else if (p->n_ctx > kvant_model_get_info(m)->n_ctx_train)
+        log_msg(LOG_WARN, "context: %d tokens is more than the model was trained with (%d)", p->n_ctx,
+                kvant_model_get_info(m)->n_ctx_train);
+    KVANT_TRY(kvant_plan_make(m, p, &plan, diag));
+    if (memory >= 0 && plan.total > memory)
+        return kvant_fail(diag, KVANT_ENOSPC, "context of %d tokens (%s/%s): needs %lld MiB, %lld MiB are available; "
+                          "kvant plan shows what fits", p->n_ctx, p->type_k, p->type_v, (long long)(plan.total >> 20),
+                          (long long)(memory >> 20));
+    return kvant_engine_create(m, p, e, diag);
+}
+
+/* ---- texts ---- */
+
+static int read_stdin(char **text, size_t *size, kvant_diag *diag)
+{
+    size_t cap = 1 << 16, n = 0, got;
+    char *buf = kvant_alloc(cap), *bigger;
+
+    while (buf && (got = fread(buf + n, 1, cap - n - 1, stdin)) > 0) {
+        n += got;
+        if (n + 1 < cap)
+            continue;
+        bigger = cap < MAX_TEXT ? kvant_realloc(buf, cap, cap * 2) : NULL;
+        if (!bigger)
+            kvant_free(buf);
+        buf = bigger;
+        cap *= 2;
+    }
+    if (!buf)
+        return kvant_fail(diag, KVANT_ENOMEM, "standard input: no memory for more than %zu bytes", n);
+    if (ferror(stdin)) {
+        kvant_free(buf);
+        return kvant_fail(diag, KVANT_EIO, "standard input: reading failed");
+    }
+    buf[n] = 0;
+    *text = buf;
+    *size = n;
+    return KVANT_OK;
+}
+
+int check_utf8(const char *what, const char *text, size_t n, kvant_diag *diag)
+{
+    size_t ok = utf8_valid_prefix((const uint8_t *)text, n);
+
+    if (ok < n)
+        return kvant_fail(diag, KVANT_EINVAL, "%.120s: found byte 0x%02x at offset %zu, wanted UTF-8 text", what,
+                          (unsigned)(unsigned char)text[ok], ok);
+    return KVANT_OK;
+}
+
+int read_text(const char *path, char **text, size_t *size, kvant_diag *diag)
+{
+    char *data;
+    size_t n;
+    int code;
+
+    if (strcmp(path, "-") == 0)
+        KVANT_TRY(read_stdin(&data, &n, diag));
+    else
+        KVANT_TRY(file_read(path, MAX_TEXT, &data, &n, diag));
+    code = n ? check_utf8(path, data, n, diag) : kvant_fail(diag, KVANT_EINVAL, "%.120s: found an empty file, wanted text", path);
+    if (code != KVANT_OK) {
+        kvant_free(data);
+        return code;
+    }
+    *text = data;
+    *size = n;
+    return KVANT_OK;
+}
+
+int tokenize_all(const kvant_model *m, const char *text, size_t size, int flags, int32_t **ids, int *n, kvant_diag *diag)
+{
+    int cap = size / 3 + 16 > INT32_MAX / 4 ? INT32_MAX / 4 : (int)(size / 3) + 16, code;
+    int32_t *v = NULL;
+
+    for (;;) {
+        kvant_free(v);
+        v = kvant_calloc((size_t)cap, sizeof *v);
+        if (!v)
+            return kvant_fail(diag, KVANT_ENOMEM, "tokens: no memory for %d of them", cap);
+        code = kvant_tokenize(m, text, size, flags, v, cap, n, diag);
+        if (code != KVANT_ENOSPC || *n <= cap)
+            break;
+        cap = *n;
+    }
+    if (code != KVANT_OK) {
+        kvant_free(v);
+        return code;
+    }
+    *ids = v;
+    return KVANT_OK;
+}
+
+/* ---- cache formats ---- */
+
+int encoder_of(const char *name)
+{
+    return strcmp(name, "upstream") == 0 ? KVANT_ENCODER_UPSTREAM : KVANT_ENCODER_BEST;
+}
+
+const char *encoder_name(int encoder)
+{
+    return encoder == KVANT_ENCODER_UPSTREAM ? "upstream" : "best";
+}
+
+static int parse_pair(const opts *o, char *text, kv_pair *p, kvant_diag *diag)
+{
+    const kvant_format *k, *v;
+    kvant_diag why = { "" };
+    char *colon = strchr(text, ':');
+
+    if (colon)
+        *colon = 0;
+    if (kvant_format_parse(text, &k, &why) != KVANT_OK || kvant_format_parse(colon ? colon + 1 : text, &v, &why) != KVANT_OK)
+        return kvant_fail(diag, KVANT_EINVAL, "%s: %.200s", opt_origin(o, OPT_PAIRS), why.text);
+    *p = (kv_pair){ k->name, v->name };
+    return KVANT_OK;
+}
+
+int pairs_from_opts(const opts *o, kv_pair *pairs, int cap, int *n, kvant_diag *diag)
+{
+    char a[128], b[128];
+
+    *n = 0;
+    for (int i = 0; opt_item(o, OPT_PAIRS, i, a, sizeof a); i++) {
+        if (*n >= cap)
+            return kvant_fail(diag, KVANT_EINVAL, "%s: more than %d pairs", opt_origin(o, OPT_PAIRS), cap);
+        KVANT_TRY(parse_pair(o, a, &pairs[(*n)++], diag));
+    }
+    for (int i = 0; !opt_str(o, OPT_PAIRS) && opt_item(o, OPT_CTK_LIST, i, a, sizeof a); i++)
+        for (int j = 0; opt_item(o, OPT_CTV_LIST, j, b, sizeof b); j++) {
+            if (*n >= cap)
+                return kvant_fail(diag, KVANT_EINVAL, "-ctk, -ctv: more than %d pairs", cap);
+            pairs[(*n)++] = (kv_pair){ kvant_format_find(a)->name, kvant_format_find(b)->name };
+        }
+    return KVANT_OK;
+}
+
+int pair_is_wide(const kv_pair *p)
+{
+    return kvant_format_find(p->k)->flags & kvant_format_find(p->v)->flags & KVANT_FORMAT_WIDE;
+}
+
+/* ---- steps ---- */
+
+int feed_prompt(kvant_engine *e, int seq, const int32_t *ids, int n, int piece, int logits, const char *bar, kvant_diag *diag)
+{
+    progress pr;
+    int code = KVANT_OK;
+
+    piece = (piece + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE;
+    progress_start(&pr, bar ? bar : "", n);
+    pr.on &= bar != NULL;
+    for (int at = 0; at < n && code == KVANT_OK;) {
+        int len = piece - kvant_seq_length(e, seq) % KVANT_PAGE;     /* ends on the absolute grid */
+        len = len < n - at ? len : n - at;
+        kvant_item item = { seq, ids + at, len, 1, logits && at + len == n ? KVANT_LOGITS_LAST : KVANT_LOGITS_NONE };
+        if (term_interrupted())
+            code = kvant_fail(diag, KVANT_ECANCELED, "stopped after %d of %d prompt tokens", at, n);
+        else
+            code = kvant_step(e, &item, 1, diag);
+        at += len;
+        progress_show(&pr, at);
+    }
+    progress_end(&pr);
+    return code;
+}
+
+int put_json(jsonw *w, kvant_diag *diag)
+{
+    int bad = jsonw_error(w);
+
+    if (!bad)
+        puts(w->buf);
+    jsonw_free(w);
+    return bad ? kvant_fail(diag, KVANT_ENOMEM, "report: out of memory") : KVANT_OK;
+}

@@ -1,0 +1,130 @@
+/* main.c: the program `kvant`: finds the command, parses its options, runs it and turns errors into exit codes. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/trace.h"
+#include "cli/common.h"
+#include "cli/options.h"
+#include "cli/term.h"
+#include "kvant/kvant.h"
+
+enum { NOT_MINE = -1000 };      /* no KVANT_E* code */
+
+/* An option of the program itself, as its first word; NOT_MINE when it is none of them. */
+static int program_option(int argc, char **argv, kvant_diag *diag)
+{
+    const char *a = argc > 1 ? argv[1] : "--help";
+
+    if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0)
+        doc_program_help(stdout);
+    else if (strcmp(a, "--version") == 0)
+        printf("kvant %s\n", kvant_version());
+    else if (strcmp(a, "--man") == 0)
+        doc_man(stdout);
+    else if (strcmp(a, "--options-md") == 0)
+        doc_markdown(stdout);
+    else if (strcmp(a, "--list-devices") == 0)
+        list_devices(stdout);
+    else if (strcmp(a, "--completion") == 0)
+        return doc_completion(stdout, argc > 2 ? argv[2] : NULL, diag);
+    else
+        return NOT_MINE;
+    return KVANT_OK;
+}
+
+/* "help run", "help eval kl". */
+static int help_command(int argc, char **argv, kvant_diag *diag)
+{
+    char words[64];
+
+    if (argc < 3) {
+        doc_program_help(stdout);
+        return KVANT_OK;
+    }
+    snprintf(words, sizeof words, "%s%s%s", argv[2], argc > 3 ? " " : "", argc > 3 ? argv[3] : "");
+    int cmd = command_find(words);
+    if (cmd < 0)
+        return kvant_fail(diag, KVANT_EINVAL, "help: found \"%s\", wanted a command; kvant --help lists them", words);
+    doc_command_help(stdout, cmd);
+    return KVANT_OK;
+}
+
+static int unknown_command(const char *a, const char *b, kvant_diag *diag)
+{
+    char known[160] = "";
+
+    for (int i = 0; i < CMD_COUNT; i++)
+        if (strcmp(a, "eval") != 0 || strncmp(command_at(i)->words, "eval ", 5) == 0) {
+            size_t n = strlen(known);
+            snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", command_at(i)->words);
+        }
+    return kvant_fail(diag, KVANT_EINVAL, "found \"%.40s%s%.20s\", wanted a command: %s", a, b ? " " : "", b ? b : "", known);
+}
+
+static int run_command(int cmd, int argc, char **argv, kvant_diag *diag)
+{
+    opts o;
+    int code = opts_parse(&o, cmd, argc, argv, diag), end;
+    kvant_diag trace_diag = { "" };
+
+    if (code == KVANT_OK && opt_given(&o, OPT_HELP)) {
+        doc_command_help(stdout, cmd);
+        goto done;
+    }
+    if (code != KVANT_OK)
+        goto done;
+    term_setup(&o);
+    if (opt_given(&o, OPT_LIST_DEVICES)) {
+        list_devices(stdout);
+        goto done;
+    }
+    if (opt_str(&o, OPT_TRACE))
+        code = trace_open(opt_str(&o, OPT_TRACE), diag);
+    if (code == KVANT_OK)
+        code = command_at(cmd)->run(&o, diag);
+    end = trace_close(&trace_diag);
+    if (code == KVANT_OK && end != KVANT_OK) {
+        code = end;
+        *diag = trace_diag;
+    }
+done:
+    opts_free(&o);
+    return code;
+}
+
+static int dispatch(int argc, char **argv, kvant_diag *diag)
+{
+    char two[64];
+    int cmd, code = program_option(argc, argv, diag);
+
+    if (code != NOT_MINE)
+        return code;
+    if (strcmp(argv[1], "help") == 0)
+        return help_command(argc, argv, diag);
+    cmd = command_find(argv[1]);
+    if (cmd >= 0)
+        return run_command(cmd, argc - 2, argv + 2, diag);
+    snprintf(two, sizeof two, "%s %s", argv[1], argc > 2 ? argv[2] : "");
+    cmd = command_find(two);
+    if (cmd >= 0)
+        return run_command(cmd, argc - 3, argv + 3, diag);
+    if (strcmp(argv[1], "eval") == 0 && argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0)) {
+        doc_program_help(stdout);
+        return KVANT_OK;
+    }
+    return unknown_command(argv[1], argc > 2 && strcmp(argv[1], "eval") == 0 ? argv[2] : NULL, diag);
+}
+
+int main(int argc, char **argv)
+{
+    kvant_diag diag = { "" };
+
+    term_setup(NULL);
+    int code = dispatch(argc, argv, &diag);
+    if (code == KVANT_OK)
+        code = term_flush(&diag);
+    else
+        fflush(stdout);
+    if (code != KVANT_OK)
+        term_error(diag.text[0] ? diag.text : kvant_error_text(code));
+    return kvant_error_exit(code);
+}

@@ -1,0 +1,176 @@
+/* term.c: see term.h.  Owns the process-wide colour choice and the interrupt flag. */
+#include "cli/term.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/log.h"
+
+static int color_mode;                        /* 1 always, 0 never, -1: terminals */
+static volatile sig_atomic_t interrupts;
+static int bar_drawn;                         /* a bar is on the line: messages must erase it first */
+
+int term_color_on(FILE *f)
+{
+    if (color_mode >= 0)
+        return color_mode;
+    const char *no = getenv("NO_COLOR"), *t = getenv("TERM");
+    return isatty(fileno(f)) && !(no && *no) && !(t && strcmp(t, "dumb") == 0);
+}
+
+const char *term_color(FILE *f, int code)
+{
+    static const struct { int code; const char *text; } seq[] = {
+        { 0, "\x1b[0m" }, { 1, "\x1b[1m" }, { 31, "\x1b[31m" }, { 32, "\x1b[32m" }, { 33, "\x1b[33m" },
+    };
+
+    for (size_t i = 0; i < sizeof seq / sizeof seq[0]; i++)
+        if (seq[i].code == code && term_color_on(f))
+            return seq[i].text;
+    return "";
+}
+
+static void erase_bar(void)
+{
+    if (bar_drawn)
+        fputs("\r\x1b[K", stderr);
+    bar_drawn = 0;
+}
+
+static void log_to_stderr(void *user, int level, const char *text)
+{
+    static const char *const words[] = { "error: ", "warning: ", "", "debug: " };
+
+    (void)user;
+    erase_bar();
+    fprintf(stderr, "%skvant: %s%s%s\n", level <= LOG_WARN ? term_color(stderr, level == LOG_ERROR ? 31 : 33) : "",
+            words[level < 0 || level > 3 ? 3 : level], text, level <= LOG_WARN ? term_color(stderr, 0) : "");
+}
+
+void term_setup(const opts *o)
+{
+    color_mode = -1;
+    if (o && !opt_is(o, OPT_COLOR, "auto"))
+        color_mode = opt_is(o, OPT_COLOR, "on");
+    log_set_sink(log_to_stderr, NULL, !o ? LOG_WARN : opt_flag(o, OPT_VERBOSE) ? LOG_DEBUG : (int)opt_int(o, OPT_VERBOSITY));
+}
+
+void term_error(const char *text)
+{
+    log_set_sink(log_to_stderr, NULL, LOG_ERROR);
+    log_msg(LOG_ERROR, "%s", text);
+}
+
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    if (interrupts)
+        _exit(130);
+    interrupts = 1;
+}
+
+void term_catch_interrupt(void)
+{
+    struct sigaction sa;
+
+    memset(&sa, 0, sizeof sa);
+    sa.sa_handler = on_interrupt;      /* no SA_RESTART: a chat that waits for a line must wake up */
+    sigaction(SIGINT, &sa, NULL);
+}
+
+int term_interrupted(void)
+{
+    return interrupts;
+}
+
+void term_clear_interrupt(void)
+{
+    interrupts = 0;
+}
+
+/* ---- progress ---- */
+
+static int terminal_width(void)
+{
+    struct winsize w;
+
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
+}
+
+void progress_start(progress *p, const char *what, int64_t total)
+{
+    *p = (progress){ what, total, 0, isatty(STDERR_FILENO) };
+}
+
+void progress_show(progress *p, int64_t done)
+{
+    int64_t now = p->on ? clock_ns() : 0;
+    int width = 0, room;
+
+    if (!p->on || (p->shown_ns && now - p->shown_ns < 100 * 1000000ll))
+        return;
+    p->shown_ns = now;
+    room = terminal_width() - (int)strlen(p->what) - 12;
+    room = room > 50 ? 50 : room < 5 ? 5 : room;
+    width = p->total > 0 ? (int)((double)room * (double)done / (double)p->total) : 0;
+    width = width > room ? room : width;
+    fprintf(stderr, "\r%s [", p->what);
+    for (int i = 0; i < room; i++)
+        fputc(i < width ? '#' : '.', stderr);
+    fprintf(stderr, "] %3d%%", p->total > 0 ? (int)(100.0 * (double)done / (double)p->total) : 0);
+    bar_drawn = 1;
+    fflush(stderr);
+}
+
+void progress_end(progress *p)
+{
+    if (p->on)
+        erase_bar();
+    p->on = 0;
+}
+
+/* ---- text ---- */
+
+const char *human_bytes(int64_t n, char *buf, size_t cap)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    double v = (double)n;
+    int u = 0;
+
+    while (v >= 1024.0 && u < 4) {
+        v /= 1024.0;
+        u++;
+    }
+    snprintf(buf, cap, u ? "%.2f %s" : "%.0f %s", v, units[u]);
+    return buf;
+}
+
+const char *human_count(int64_t n, char *buf, size_t cap)
+{
+    if (n >= 1000000000)
+        snprintf(buf, cap, "%.2f B", (double)n / 1e9);
+    else
+        snprintf(buf, cap, "%.2f M", (double)n / 1e6);
+    return buf;
+}
+
+void term_sanitize(char *text)
+{
+    for (unsigned char *p = (unsigned char *)text; *p; p++) {
+        if ((*p < 0x20 && *p != '\n' && *p != '\t') || *p == 0x7F)
+            *p = '?';
+        if (*p == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0)
+            p[0] = p[1] = '?';
+    }
+}
+
+int term_flush(kvant_diag *diag)
+{
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return kvant_fail(diag, KVANT_EIO, "standard output: %s", strerror(errno));
+    return KVANT_OK;
+}
