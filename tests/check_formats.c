@@ -39,7 +39,8 @@ static void check_golden(const char *dir)
 /* Published by the makers of the formats; printed with 6 digits, sums in another order: 1e-5. */
 static void check_selftest(void)
 {
-    static const float want[GOLDEN_SELFTEST] = { -2.501480f, -23.721790f, -4.822659f, 3.696591f, -1.994053f, -1.438744f };
+    static const float want[GOLDEN_SELFTEST] = { -2.501480f, -23.721790f, -4.822659f, 3.696591f, -1.994053f,
+                                                 -1.438744f };
     float got[GOLDEN_SELFTEST];
     CHECK(golden_selftest(got, NULL) == KVANT_OK, "self-test");
     for (int i = 0; i < GOLDEN_SELFTEST; i++)
@@ -106,7 +107,8 @@ static void check_ladder(const kvant_format *f)
     cpu_set_mask(~0u);
     const kvant_format_kernels *last = &f->ref, *k;
     for (int i = 0; (k = kvant_format_variant(f, i, &name, &usable)) != NULL; i++) {
-        CHECK(k->encode && k->decode_acc && k->prep_q && k->score && k->axpy && k->finish_out, "%s %s: NULL", f->name, name);
+        CHECK(k->encode && k->decode_acc && k->prep_q && k->score && k->axpy && k->finish_out, "%s %s: NULL", f->name,
+              name);
         CHECK(i || strcmp(name, "ref") == 0, "%s: the first rung is %s", f->name, name);
         last = usable ? k : last;
     }
@@ -154,8 +156,8 @@ static void check_round_trip(const kvant_format *f, int d, int encoder)
         kvant_row_decode(f, param_of(f), row, y, d);
         CHECK(check_guard_ok(row), "%s d=%d: decode wrote outside", f->name, d);
         double nmse = check_nmse(y, x, (size_t)d);
-        CHECK(nmse <= row_bound(f), "%s d=%d seed %u encoder %d: squared error %.4g, want at most %.4g", f->name, d, seed,
-              encoder, nmse, row_bound(f));
+        CHECK(nmse <= row_bound(f), "%s d=%d seed %u encoder %d: squared error %.4g, want at most %.4g", f->name, d,
+              seed, encoder, nmse, row_bound(f));
         check_guard_free(row);
     }
 }
@@ -176,8 +178,8 @@ static void check_special_rows(const kvant_format *f, int d, int encoder)
         row = encode_guarded(f, x, d, encoder);
         kvant_row_decode(f, param_of(f), row, y, d);
         if (d > f->group)
-            CHECK(check_nmse(y, x, (size_t)f->group) <= row_bound(f), "%s d=%d: %g in the last group spoils the first", f->name,
-                  d, (double)specials[i]);
+            CHECK(check_nmse(y, x, (size_t)f->group) <= row_bound(f), "%s d=%d: %g in the last group spoils the first",
+                  f->name, d, (double)specials[i]);
         check_guard_free(row);
     }
 }
@@ -222,7 +224,8 @@ static void check_products(const kvant_format *f, int d)
     f->ref.axpy(param_of(f), w, N, R, rows, stride, N, acc[0], (size_t)sdim, d);
     f->ref.axpy(param_of(f), w, N, R, rows, stride, 4, acc[1], (size_t)sdim, d);
     f->ref.axpy(param_of(f), w + 4, N, R, rows + 4 * stride, stride, N - 4, acc[1], (size_t)sdim, d);
-    CHECK(memcmp(acc[0], acc[1], (size_t)(R * sdim) * sizeof(float)) == 0, "%s d=%d: axpy depends on its tiles", f->name, d);
+    CHECK(memcmp(acc[0], acc[1], (size_t)(R * sdim) * sizeof(float)) == 0, "%s d=%d: axpy depends on its tiles",
+          f->name, d);
     for (int j = 0; j < R; j++)
         for (int k = 0; k < sdim; k++) {
             double want = 0.25, size = 0.25;
@@ -301,7 +304,8 @@ static void check_best(const kvant_format *f, int d)
             size += (double)x[j] * x[j];
         }
         /* the search measures in rotated space: the rotation back rounds at 1e-7 of the row */
-        CHECK(err[1] <= err[0] * (1 + 1e-5) + 1e-13 * size, "%s row %d: best %.6g, upstream %.6g", f->name, i, err[1], err[0]);
+        CHECK(err[1] <= err[0] * (1 + 1e-5) + 1e-13 * size, "%s row %d: best %.6g, upstream %.6g", f->name, i, err[1],
+              err[0]);
         sum[0] += err[0] / size;
         sum[1] += err[1] / size;
     }
@@ -334,7 +338,8 @@ static void check_mse(void)
                 size += 1.0;
             }
         }
-        CHECK(err / size <= cases[c].bound, "%s: mean squared error %.5f, want at most %.5f", f->name, err / size, cases[c].bound);
+        CHECK(err / size <= cases[c].bound, "%s: mean squared error %.5f, want at most %.5f", f->name, err / size,
+              cases[c].bound);
     }
 }
 
@@ -346,16 +351,16 @@ static void check_plain_blocks(void)
     uint8_t row[34];
     q8->ref.encode(NULL, x, row, 32, 0);
     static const int8_t want8[6] = { 127, 1, -1, 3, -4, 0 };
-    CHECK(load_u16(row) == 0x3c00 && memcmp(row + 2, want8, 6) == 0, "q8_0 block: %02x %02x %02x %02x", row[3], row[4], row[5],
-          row[6]);
+    CHECK(load_u16(row) == 0x3c00 && memcmp(row + 2, want8, 6) == 0, "q8_0 block: %02x %02x %02x %02x", row[3], row[4],
+          row[5], row[6]);
     float y[32] = { 8.0f, 0.5f, -0.5f, 7.6f, -7.5f };      /* d = -1: codes 8 - x, truncated after + 0.5 */
     q4->ref.encode(NULL, y, row, 32, 0);
     static const uint8_t want4[5] = { 0x80, 0x88, 0x89, 0x80, 0x8f };
-    CHECK(load_u16(row) == 0xbc00 && memcmp(row + 2, want4, 5) == 0, "q4_0 block: %02x %02x %02x %02x %02x", row[2], row[3],
-          row[4], row[5], row[6]);
+    CHECK(load_u16(row) == 0xbc00 && memcmp(row + 2, want4, 5) == 0, "q4_0 block: %02x %02x %02x %02x %02x", row[2],
+          row[3], row[4], row[5], row[6]);
 }
 
-/* --- single formats ------------------------------------------------------------------------------------------------ */
+/* --- single formats ---------------------------------------------------------------------------------------------- */
 
 static void check_fp8(void)
 {
@@ -372,8 +377,9 @@ static void check_fp8(void)
     static const struct {
         float x;
         uint8_t code;
-    } cases[] = { { 448.0f, 0x7e }, { 460.0f, 0x7e }, { INFINITY, 0x7e }, { -1e30f, 0xfe }, { 0x1p-9f, 1 }, { 0x1p-10f, 0 },
-                  { 0x1.8p-9f, 2 }, { 1.0f, 0x38 }, { 1.0625f, 0x38 }, { 1.1875f, 0x3a }, { -0.0f, 0x80 }, { 0x1.fp-7f, 8 } };
+    } cases[] = { { 448.0f, 0x7e }, { 460.0f, 0x7e }, { INFINITY, 0x7e }, { -1e30f, 0xfe }, { 0x1p-9f, 1 },
+                  { 0x1p-10f, 0 },  { 0x1.8p-9f, 2 }, { 1.0f, 0x38 },     { 1.0625f, 0x38 }, { 1.1875f, 0x3a },
+                  { -0.0f, 0x80 },  { 0x1.fp-7f, 8 } };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint8_t got;
         f->ref.encode(NULL, &cases[i].x, &got, 1, 0);
@@ -411,8 +417,8 @@ static void check_projection(void)
     CHECK(f32_bits(projection[0]) == 0xbedc5dba, "a failed load wrote its result");
 }
 
-/* QJL estimates <q, k>: over 4096 random pairs of a fixed angle the mean error is 0 within 4 standard errors (and the 0.5 %
- * that one fixed projection may be off), and the variance is (pi/2 |q|^2|k|^2 - <q,k>^2)/256. */
+/* QJL estimates <q, k>: over 4096 random pairs of a fixed angle the mean error is 0 within 4 standard errors (and the
+ * 0.5 % that one fixed projection may be off), and the variance is (pi/2 |q|^2|k|^2 - <q,k>^2)/256. */
 static void check_estimator(void)
 {
     enum { PAIRS = 4096 };

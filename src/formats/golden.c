@@ -1,4 +1,5 @@
-/* golden.c: the folder and file level of the golden runner; rows are in golden_rows.c, fused cases in golden_fused.c. */
+/* golden.c: the folder and file level of the golden runner.  Rows are in golden_rows.c, fused cases in
+ * golden_fused.c. */
 #include "formats/golden_run.h"
 
 #include <dirent.h>

@@ -1,8 +1,8 @@
 /* golden.h: runs the references against golden vectors: every *.json of a folder in the form of
  * docs/formats/golden.md.  `kvant verify --golden DIR` and tests/check_formats.c call the same function.
  *
- * Bytes must be equal; accepted and counted as `ties`: an fp16 norm rounded half up at an exact tie (formats.md 1.1), and
- * for qjl1_256 a bf16 norm one ulp away or a sign of |sketch| <= 1e-6 |x|.  Decodes in acc space must have equal values;
+ * Bytes must be equal; accepted and counted as `ties`: an fp16 norm rounded half up at an exact tie (formats.md 1.1),
+ * and for qjl1_256 a bf16 norm one ulp away or a sign of |sketch| <= 1e-6 |x|.  Decodes in acc space: equal values;
  * real-space decodes, sketches and scores are held to (sdim/4 + 16) * 2^-24 * |a| * |b| (class DOT, with the Cauchy
  * bound of the sum so that it also covers the rotations); fused cases to 1e-5, or 1e-4 where some |score| is above 50.
  * Fields of other projects (enc_fork*, *_polarquantcpu, enc_qjlcpu, enc_thetom*) are not compared. */
@@ -39,7 +39,8 @@ typedef struct golden_report {
 int golden_run_dir(const char *dir, golden_report *out, kvant_diag *diag);
 
 /* The six self-test scores of the public reference, from its fixture generator (formats.md section 9): turbo3, turbo4,
- * turbo3_tcq, qjl, polar, polar with residual.  Published: -2.501480 -23.721790 -4.822659 3.696591 -1.994053 -1.438744. */
+ * turbo3_tcq, qjl, polar, polar with residual.
+ * Published: -2.501480 -23.721790 -4.822659 3.696591 -1.994053 -1.438744. */
 enum { GOLDEN_SELFTEST = 6 };
 int golden_selftest(float score[GOLDEN_SELFTEST], kvant_diag *diag);
 

@@ -24,8 +24,10 @@ static double tolerance(const fused_case *c)
     for (int h = 0; h < a->n_heads; h++)
         for (int t = 0; t < a->n_tokens; t++) {
             float s;
-            const uint8_t *k = a->k + ((size_t)(h / (a->n_heads / a->n_kv_heads)) * (size_t)a->n_tokens + (size_t)t) * K_BYTES;
-            f->ref.score(NULL, a->q_sketch + (size_t)h * KVANT_QJL_SKETCH, KVANT_QJL_SKETCH, 1, k, K_BYTES, 1, &s, 1, HEAD);
+            size_t first = (size_t)(h / (a->n_heads / a->n_kv_heads)) * (size_t)a->n_tokens;
+            const float *q = a->q_sketch + (size_t)h * KVANT_QJL_SKETCH;
+            const uint8_t *k = a->k + (first + (size_t)t) * K_BYTES;
+            f->ref.score(NULL, q, KVANT_QJL_SKETCH, 1, k, K_BYTES, 1, &s, 1, HEAD);
             top = fmax(top, fabs((double)s * a->sm_scale));
         }
     return top > 50.0 ? 1e-4 : 1e-5;

@@ -100,8 +100,8 @@ static void check_decode(row *w)
                  (double)got[bad < 0 ? 0 : bad], n ? (double)want[bad < 0 ? 0 : bad] : 0.0, tol);
 }
 
-/* One score per query; `preht` also goes through the pre-Hadamard path, whose golden values come from a program that halves
- * subnormal norms (formats.md 1.2): those are skipped. */
+/* One score per query; `preht` goes through the pre-Hadamard path, whose golden values come from a program that
+ * halves subnormal norms (formats.md 1.2): those are skipped. */
 static void check_scores(row *w, const char *field, int preht)
 {
     size_t n, nq;
@@ -130,8 +130,8 @@ static void check_scores(row *w, const char *field, int preht)
         }
         double bound = golden_norm(qp, (size_t)w->sdim) * golden_norm(w->acc, (size_t)w->sdim);
         double tol = dot_tolerance(w->sdim, bound);
-        golden_check(w->run, golden_compare(&got, want + i, 1, tol) < 0, "%s %s[%zu]: %.9g, want %.9g within %.3g", w->name,
-                     field, i, (double)got, (double)want[i], tol);
+        golden_check(w->run, golden_compare(&got, want + i, 1, tol) < 0, "%s %s[%zu]: %.9g, want %.9g within %.3g",
+                     w->name, field, i, (double)got, (double)want[i], tol);
     }
     golden_check(w->run, i == n, "%s %s: %zu scores, %zu queries of %d values", w->name, field, n, i, w->d);
 }
@@ -176,7 +176,8 @@ static void check_prepared(golden_run *r, gjson root, const kvant_format *f, con
         float got[FORMAT_MAX_SDIM];
         size_t nq, np;
         const float *q = golden_floats(r, qi, &nq), *want = golden_floats(r, pi, &np);
-        int shape = q && want && nq <= KVANT_MAX_HEAD_DIM && np == (size_t)(preht ? (int)nq : kvant_format_sdim(f, (int)nq));
+        int shape = q && want && nq && nq <= KVANT_MAX_HEAD_DIM;
+        shape = shape && np == (size_t)(preht ? (int)nq : kvant_format_sdim(f, (int)nq));
         int bad = 0;
         if (shape && preht)
             kvant_polar_preht_query(q, got, (int)nq);
@@ -234,7 +235,8 @@ static void check_gqa(golden_run *r, gjson gqa, const kvant_format *f)
         kvant_qjl_query_i8(q, q8, &scale);
         if (gjson_next(queries, &it) && gjson_hex(gjson_get(it, "values_i8"), q8_want, sizeof q8_want) &&
             gjson_hex(gjson_get(it, "scale_f32"), &scale_want, sizeof scale_want))
-            golden_check(r, memcmp(q8, q8_want, sizeof q8) == 0 && scale == scale_want, "gqa: int8 query of head %d differs", h);
+            golden_check(r, memcmp(q8, q8_want, sizeof q8) == 0 && scale == scale_want,
+                         "gqa: int8 query of head %d differs", h);
         kvant_qjl_score_i8(q8, scale, rows, 34, tokens, got);
         golden_check(r, golden_compare(got, wi, (size_t)tokens, 1e-4) < 0, "gqa: int8 score of head %d differs", h);
     }

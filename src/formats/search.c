@@ -1,4 +1,5 @@
-/* search.c: scale search and least-squares refit.  See search.h; what was tried and what it gains: docs/formats/encoders.md. */
+/* search.c: scale search and least-squares refit.  See search.h; what was tried and what it gains:
+ * docs/formats/encoders.md. */
 #include "formats/search.h"
 
 #include <math.h>
