@@ -1,7 +1,7 @@
 /* check_golden.c: the engine against recorded outputs of an independent implementation (Transformers, f32) on the novella models.
  *
  * For each model: four prompts: argmax per position, last logits within 2e-2, log-sum-exp, 48 greedy ids; and the negative
- * log-likelihood of the first 1024 validation tokens (mean difference <= 1e-3, worst <= 0.05).  The models are large and
+ * log-likelihood of the first 1024 validation tokens, with the RoPE frequencies of the recording and with the usual ones.  The models are large and
  * optional (../shared/models or $KVANT_MODELS): absent ones are skipped with a line. */
 #include <math.h>
 
@@ -54,11 +54,13 @@ typedef struct setup {
     int n_vocab;
 } setup;
 
-static int setup_open(setup *s, const char *path, const char *type, int compute)
+/* The recordings were made by a module cast to bf16 as a whole, its RoPE frequencies included, and then run in f32: with the same
+ * frequencies the engine agrees to 1e-4; with the usual f32 ones (`freq` NULL) the mean agrees and single tokens differ. */
+static int setup_open(setup *s, const char *path, const char *type, int compute, const char *freq)
 {
     kvant_diag d = { "" };
     kvant_engine_params p = kvant_engine_defaults();
-    kvant_model_params mp = { path, NULL };
+    kvant_model_params mp = { path, NULL, freq };
     p.type_k = p.type_v = type;
     p.compute = compute;
     p.n_ctx = 2048;
@@ -129,7 +131,9 @@ static int check_prompt(const setup *s, gjson g, int with_logits, const char *wh
     return same && n_want == GREEDY;
 }
 
-static void check_nll(const setup *s, gjson root, const char *what)
+typedef struct nll_limits { double mean, worst; } nll_limits;
+
+static void check_nll(const setup *s, gjson root, nll_limits limit, const char *what)
 {
     static int32_t ids[MAX_IDS];
     static float nll[MAX_IDS];
@@ -147,27 +151,35 @@ static void check_nll(const setup *s, gjson root, const char *what)
         mean += d / (n - 1);
         worst = fmax(worst, fabs(d));
     }
-    CHECK(fabs(mean) <= 1e-3 && worst <= 0.05, "%s: nll mean difference %.3g, worst %.3g", what, mean, worst);
+    CHECK(fabs(mean) <= limit.mean, "%s: nll mean difference %.3g, wanted at most %.3g", what, mean, limit.mean);
+    CHECK(worst <= limit.worst, "%s: nll worst difference %.3g, wanted at most %.3g", what, worst, limit.worst);
     printf("%s: nll of 1023 tokens: mean difference %.2g, worst %.2g\n", what, mean, worst);
     kvant_seq_free(s->e, seq);
 }
 
+typedef struct run_case {
+    const char *type, *freq;       /* cache type; RoPE frequencies ("bf16": as recorded) */
+    int compute, strict;           /* strict: logits and nll too */
+} run_case;
+
 /* Runs all prompts; returns a bit mask of those whose greedy ids are all equal. */
-static int check_run(const char *path, gjson root, const char *name, const char *type, int compute, int strict)
+static int check_run(const char *path, gjson root, const char *name, run_case c, nll_limits limit)
 {
     setup s;
     gjson it = { 0 };
     int mask = 0;
     char what[96];
 
-    if (!setup_open(&s, path, type, compute))
+    if (!setup_open(&s, path, c.type, c.compute, c.freq))
         return 0;
     for (int i = 0; gjson_next(gjson_get(root, "golden"), &it); i++) {
-        snprintf(what, sizeof what, "%s %s%s prompt %d", name, type, compute ? " f32" : "", i);
-        mask |= check_prompt(&s, it, strict, what) << i;
+        snprintf(what, sizeof what, "%s %s%s%s prompt %d", name, c.type, c.compute ? " f32" : "",
+                 c.freq ? " as recorded" : "", i);
+        mask |= check_prompt(&s, it, c.strict, what) << i;
     }
-    if (strict)
-        check_nll(&s, root, what);
+    snprintf(what, sizeof what, "%s %s%s%s", name, c.type, c.compute ? " f32" : "", c.freq ? " as recorded" : "");
+    if (c.strict)
+        check_nll(&s, root, limit, what);
     setup_close(&s);
     return mask;
 }
@@ -181,7 +193,7 @@ static int bits(int mask)
 }
 
 /* must: mask of prompts whose greedy ids have to be equal with compute f32; returns prompts equal with the default compute. */
-static int check_model(const char *name, int must)
+static int check_model(const char *name, int must, nll_limits usual_limits)
 {
     char path[512], json[512], file[96];
     char *text = NULL;
@@ -196,19 +208,25 @@ static int check_model(const char *name, int must)
     if (!check_model_path(file, json, sizeof json))
         return -1;
     CHECK(file_read(json, 1 << 24, &text, &size, &d) == KVANT_OK && gjson_parse(text, size, &root, &d) == KVANT_OK, "%s", d.text);
-    int f32 = check_run(path, root, name, "f32", KVANT_COMPUTE_F32, 1);
-    int f16 = check_run(path, root, name, "f16", KVANT_COMPUTE_F32, 0);
-    CHECK((f32 & must) == must, "%s, f32 cache: greedy ids equal for prompts %x, wanted %x", name, f32, must);
-    CHECK((f16 & must) == must, "%s, f16 cache: greedy ids equal for prompts %x, wanted %x", name, f16, must);
-    int usual = check_run(path, root, name, "f16", KVANT_COMPUTE_AUTO, 0);
+    const run_case cases[] = { { "f32", "bf16", KVANT_COMPUTE_F32, 1 }, { "f32", NULL, KVANT_COMPUTE_F32, 1 },
+                               { "f16", NULL, KVANT_COMPUTE_F32, 0 }, { "f16", NULL, KVANT_COMPUTE_AUTO, 0 } };
+    const nll_limits recorded = { 1e-4, 1e-2 };
+    int got[4];
+    for (int i = 0; i < 4; i++)
+        got[i] = check_run(path, root, name, cases[i], i == 0 ? recorded : usual_limits);
+    for (int i = 0; i < 3; i++)
+        CHECK((got[i] & must) == must, "%s, case %d: greedy ids equal for prompts %x, wanted %x", name, i, got[i], must);
     kvant_free(text);
-    return bits(usual);
+    return bits(got[3]);
 }
 
 int main(void)
 {
-    int dense = check_model("dense", 15), hybrid = check_model("hybrid", 15);
-    check_model("moe", 5);
+    /* With f32 frequencies single tokens differ by more than the recordings' own accuracy: an f64 evaluation of the dense model
+     * shows the same 0.063.  docs/evidence/golden.md has the table. */
+    int dense = check_model("dense", 15, (nll_limits){ 1e-3, 0.08 });
+    int hybrid = check_model("hybrid", 15, (nll_limits){ 1e-3, 0.05 });
+    check_model("moe", 5, (nll_limits){ 1e-3, 0.4 });
     if (dense >= 0 && hybrid >= 0)
         CHECK(dense + hybrid >= 7, "default compute: %d of 8 prompts give the golden ids, wanted 7", dense + hybrid);
     return check_end("check_golden");

@@ -26,6 +26,9 @@ typedef struct kvant_engine kvant_engine;
 typedef struct kvant_model_params {
     const char *path;              /* GGUF file, or the first shard of a split one */
     const char *chat_template;     /* NULL: from the file; else a family name: chatml llama3 mistral gemma */
+    /* NULL: the file's key kvant.rope.freq_dtype, else "f32".  "bf16": RoPE frequencies rounded to bf16, as a model had
+     * them that was trained or recorded with its whole module, buffers included, cast to bf16. */
+    const char *rope_freq_dtype;
 } kvant_model_params;
 
 /* Maps and checks the file (all shards), reads shapes and tokenizer; KVANT_ENOENT, KVANT_EFORMAT, KVANT_EUNSUPPORTED.

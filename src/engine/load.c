@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 
@@ -89,6 +90,7 @@ static int load_vectors(kvant_engine *e, kvant_diag *diag)
         for (int i = 0; i < hp->n_rot / 2; i++) {
             /* f32 like the reference implementation: 1 / base^(2i/n) */
             float f = 1.0f / powf(hp->rope_base, (float)(2 * i) / (float)hp->n_rot) / hp->rope_linear;
+            f = hp->rope_bf16 ? bf16_to_f32(f32_to_bf16(f)) : f;
             host[used + (size_t)i] = freqs ? f / factor[i] : f;
         }
         e->weights.inv_freq = (float *)e->weights.vec_mem + used;

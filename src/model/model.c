@@ -258,6 +258,18 @@ static void fill_info(kvant_model *m)
         o->state_bytes = 0;
 }
 
+static int read_freq_dtype(kvant_model *m, const char *wanted, kvant_diag *diag)
+{
+    gguf_str v = { "f32", 3 };
+    KVANT_TRY(gguf_string(m->file, "kvant.rope.freq_dtype", 0, &v, diag));
+    if (wanted)
+        v = (gguf_str){ wanted, strlen(wanted) };
+    m->hp.rope_bf16 = v.n == 4 && memcmp(v.s, "bf16", 4) == 0;
+    if (m->hp.rope_bf16 || (v.n == 3 && memcmp(v.s, "f32", 3) == 0))
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EINVAL, "RoPE frequency type: \"%.*s\", wanted f32 or bf16", (int)(v.n < 40 ? v.n : 40), v.s);
+}
+
 static int open_shapes(kvant_model *m, kvant_diag *diag)
 {
     gguf_str arch_name, name = { "", 0 };
@@ -303,6 +315,8 @@ int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_
     code = gguf_open(params->path, &m->file, diag);
     if (code == KVANT_OK)
         code = open_shapes(m, diag);
+    if (code == KVANT_OK)
+        code = read_freq_dtype(m, params->rope_freq_dtype, diag);
     if (code == KVANT_OK)
         code = open_text(m, params->chat_template, diag);
     if (code < 0) {

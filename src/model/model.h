@@ -22,6 +22,7 @@ typedef struct hparams {
     float rope_base, rope_mscale;
     int rope_freqs;                /* tensor id of rope_freqs.weight or -1 */
     float rope_linear;             /* linear scaling factor; 1: none */
+    int rope_bf16;                 /* frequencies rounded to bf16 */
     int attn_gate;                 /* W_q carries an output gate per head (qwen3next, qwen35*) */
     int qk_norm;
     int full_interval;             /* 0: every layer has attention */
