@@ -10,7 +10,7 @@
 #include "model/gguf_write.h"
 
 enum { MAX_EXPERTS = 1 << 20 };    /* matrices in one tensor; arbitrary, far above any model */
-enum { QUANTIZATION_VERSION = 2 }; /* general.quantization_version of the block layouts of engine.md 3.3 */
+enum { QUANTIZATION_VERSION = 2 }; /* general.quantization_version of the block layouts in docs/formats/weights.md */
 
 /* One output tensor.  A scale item carries the second-level scales of the item before it. */
 typedef struct item {
