@@ -87,16 +87,16 @@ static float exp_one(float x)
 #define COLUMNS1(X) X(0)
 #define COLUMNS4(X) COLUMNS1(X) X(1) X(2) X(3)
 #define ZERO(c) vf p##c = vf_zero(), o##c = vf_zero();
-#define READ(c) p##c = vf_fma(vf_mul(vf_load(src + c * dk + i), fade), k, p##c);
-#define READ_REST(c) p##c = vf_fma(vf_mul(vf_load_n(src + c * dk + i, dk - i), fade), k, p##c);
-#define ERROR(c) const vf u##c = vf_set(t->beta * (t->v[j + c] - vf_sum(p##c)));
+#define READ(c) p##c = vf_fma(vf_load(src + c * dk + i), k, p##c);
+#define READ_REST(c) p##c = vf_fma(vf_load_n(src + c * dk + i, dk - i), k, p##c);
+#define ERROR(c) const vf u##c = vf_set(t->beta * (t->v[j + c] - decay * vf_sum(p##c)));
 #define UPDATE(c) s = vf_fma(k, u##c, vf_mul(vf_load(src + c * dk + i), fade)); vf_store(dst + c * dk + i, s); \
     o##c = vf_fma(s, q, o##c);
 #define UPDATE_REST(c) s = vf_fma(k, u##c, vf_mul(vf_load_n(src + c * dk + i, dk - i), fade)); \
     vf_store_n(dst + c * dk + i, s, dk - i); o##c = vf_fma(s, q, o##c);
 #define OUTPUT(c) t->o[j + c] = scale * vf_sum(o##c);
 
-/* Columns j.. of one token: src -> dst, which may be the same.  p = (decay S)^T k; S = decay S + k u^T; o = S^T q. */
+/* Columns j.. of one token: src -> dst, which may be the same.  p = decay S^T k; S = decay S + k u^T; o = S^T q. */
 #define STEP_DEFINE(name, COLUMNS)                                                                                  \
     static void name(const token *t, const float *src, float *dst, int j, int dk, float decay, float scale)         \
     {                                                                                                               \

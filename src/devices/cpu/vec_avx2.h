@@ -25,14 +25,25 @@ static inline vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 static inline vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }      /* a*b + c */
 static inline vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }    /* c - a*b */
 
-/* Lanes 0..n-1 from or to memory, 0 <= n <= 8; the others read as zero and stay unwritten. */
+/* Lanes 0..n-1 from or to memory, 0 <= n <= 8; the others read as zero and stay unwritten.  Whole vectors take the plain
+ * path: a masked store costs tens of cycles on Zen. */
 static inline __m256i vf_mask(int n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-static inline vf vf_load_n(const float *p, int n) { return _mm256_maskload_ps(p, vf_mask(n)); }
-static inline void vf_store_n(float *p, vf x, int n) { _mm256_maskstore_ps(p, vf_mask(n), x); }
+static inline vf vf_load_n(const float *p, int n)
+{
+    return n == VF_LANES ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, vf_mask(n));
+}
+
+static inline void vf_store_n(float *p, vf x, int n)
+{
+    if (n == VF_LANES)
+        _mm256_storeu_ps(p, x);
+    else
+        _mm256_maskstore_ps(p, vf_mask(n), x);
+}
 
 /* Sum of the lanes, always by the same tree. */
 static inline float vf_sum(vf x)
