@@ -1,0 +1,296 @@
+/* check_engine.c: what the engine promises about sequences: the same bits whatever else is in the batch, whatever the number
+ * of threads, and however a prompt is cut on the 64-token grid; exact accounting of pages; errors that leave sequences as they
+ * were.  Tiny seeded models of every architecture (tests/golden/tiny) and several cache formats. */
+#include "kvant/engine.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "base/rng.h"
+#include "support/check.h"
+
+enum { LEN = 200, STEPS = 6, VOCAB_LIMIT = 256 };
+
+typedef struct rig {
+    kvant_model *m;
+    kvant_engine *e;
+    int n_vocab;
+} rig;
+
+static int rig_open(rig *r, const char *arch, kvant_engine_params p)
+{
+    char path[128];
+    kvant_diag d = { "" };
+    snprintf(path, sizeof path, "tests/golden/tiny/%s.gguf", arch);
+    const kvant_model_params mp = { .path = path };
+    memset(r, 0, sizeof *r);
+    CHECK(kvant_model_open(&mp, &r->m, &d) == KVANT_OK, "%s: %s", path, d.text);
+    if (!r->m)
+        return 0;
+    CHECK(kvant_engine_create(r->m, &p, &r->e, &d) == KVANT_OK, "%s: %s", path, d.text);
+    r->n_vocab = kvant_model_get_info(r->m)->n_vocab;
+    return r->e != NULL;
+}
+
+static void rig_close(rig *r)
+{
+    kvant_engine_free(r->e);
+    kvant_model_close(r->m);
+}
+
+static void make_tokens(int32_t *t, int n, uint64_t seed)
+{
+    rng r = { seed };
+    for (int i = 0; i < n; i++)
+        t[i] = (int32_t)rng_below(&r, VOCAB_LIMIT);
+}
+
+static int argmax(const float *x, int n)
+{
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (x[i] > x[best])
+            best = i;
+    return best;
+}
+
+/* Prompt of n tokens in pieces of `cut`, then STEPS greedy tokens; logits of the last prompt row and of each step to out. */
+static void solo(rig *r, const int32_t *prompt, int n, int cut, float *out)
+{
+    int seq;
+    kvant_diag d = { "" };
+    size_t v = (size_t)r->n_vocab;
+    kvant_seq_new(r->e, &seq, NULL);
+    for (int off = 0; off < n; off += cut) {
+        int k = n - off < cut ? n - off : cut;
+        const kvant_item it = { seq, prompt + off, k, 1, KVANT_LOGITS_LAST };
+        CHECK(kvant_step(r->e, &it, 1, &d) == KVANT_OK, "%s", d.text);
+    }
+    for (int i = 0; i <= STEPS; i++) {
+        const float *x = kvant_step_logits(r->e, 0, 0);
+        if (!x)
+            return;
+        memcpy(out + (size_t)i * v, x, v * sizeof *out);
+        const int32_t t = argmax(x, r->n_vocab);
+        const kvant_item it = { seq, &t, 1, 0, KVANT_LOGITS_LAST };
+        CHECK(kvant_step(r->e, &it, 1, &d) == KVANT_OK, "%s", d.text);
+    }
+    kvant_seq_free(r->e, seq);
+}
+
+static kvant_engine_params params(const char *type, int threads, int max_seqs)
+{
+    kvant_engine_params p = kvant_engine_defaults();
+    p.type_k = p.type_v = type;
+    p.threads = threads;
+    p.max_seqs = max_seqs;
+    p.n_ctx = 320;
+    p.n_ubatch = 192;
+    return p;
+}
+
+static float reference[(STEPS + 1) * 4096], other[(STEPS + 1) * 4096];
+
+static void check_threads_and_cuts(const char *arch, const char *type, int compute)
+{
+    int32_t prompt[LEN];
+    rig r;
+    make_tokens(prompt, LEN, 7);
+    for (int threads = 1; threads <= 7; threads += threads == 1 ? 1 : 5) {
+        kvant_engine_params p = params(type, threads, 1);
+        p.compute = compute;
+        if (!rig_open(&r, arch, p))
+            return;
+        size_t bytes = (size_t)(STEPS + 1) * (size_t)r.n_vocab * sizeof(float);
+        for (int run = 0; run < 3; run++) {
+            memset(other, 0xFF, bytes);
+            solo(&r, prompt, LEN, run == 0 ? LEN : run == 1 ? 64 : 128, other);
+            if (threads == 1 && run == 0)
+                memcpy(reference, other, bytes);
+            CHECK(memcmp(reference, other, bytes) == 0, "%s %s: %d threads, cut %d: other bits", arch, type, threads, run);
+        }
+        rig_close(&r);
+    }
+}
+
+/* n sequences of different lengths in one batch; sequence `me` must give the reference's bits. */
+static void check_batch(const char *arch, const char *type, int n, int me)
+{
+    static int32_t prompts[64][LEN];
+    static kvant_item items[64];
+    static int32_t next[64];
+    int seq[64];
+    rig r;
+    kvant_diag d = { "" };
+
+    if (!rig_open(&r, arch, params(type, 2, 64)))
+        return;
+    make_tokens(prompts[me], LEN, 7);
+    for (int i = 0; i < n; i++) {
+        if (i != me)
+            make_tokens(prompts[i], LEN, 100 + (uint64_t)i);
+        kvant_seq_new(r.e, &seq[i], NULL);
+        items[i] = (kvant_item){ seq[i], prompts[i], i == me ? LEN : 1 + (i * 37) % LEN, 1, KVANT_LOGITS_LAST };
+    }
+    CHECK(kvant_step(r.e, items, n, &d) == KVANT_OK, "%s", d.text);
+    for (int step = 0; step <= STEPS; step++) {
+        size_t v = (size_t)r.n_vocab;
+        const float *x = kvant_step_logits(r.e, me, 0);
+        CHECK(x && memcmp(x, reference + (size_t)step * v, v * sizeof *x) == 0, "%s %s: batch of %d, step %d: other bits", arch,
+              type, n, step);
+        if (!x)
+            break;
+        for (int i = 0; i < n; i++) {
+            next[i] = argmax(kvant_step_logits(r.e, i, 0), r.n_vocab);
+            items[i] = (kvant_item){ seq[i], &next[i], 1, 0, KVANT_LOGITS_LAST };
+        }
+        CHECK(kvant_step(r.e, items, n, &d) == KVANT_OK, "%s", d.text);
+    }
+    rig_close(&r);
+}
+
+/* Decode rows of one sequence and prompt rows of another in the same step. */
+static void check_mixed(const char *arch, const char *type)
+{
+    int32_t a[LEN], b[LEN], t;
+    int sa, sb;
+    rig r;
+    kvant_diag d = { "" };
+    make_tokens(a, LEN, 7);
+    make_tokens(b, LEN, 8);
+    if (!rig_open(&r, arch, params(type, 2, 2)))
+        return;
+    size_t v = (size_t)r.n_vocab;
+    solo(&r, a, LEN, LEN, reference);
+    kvant_seq_new(r.e, &sa, NULL);
+    kvant_seq_new(r.e, &sb, NULL);
+    kvant_item it = { sa, a, LEN, 1, KVANT_LOGITS_LAST };
+    kvant_step(r.e, &it, 1, NULL);
+    for (int step = 0; step < 3; step++) {
+        CHECK(memcmp(kvant_step_logits(r.e, 0, 0), reference + (size_t)step * v, v * 4) == 0, "%s: mixed step %d", arch, step);
+        t = argmax(kvant_step_logits(r.e, 0, 0), r.n_vocab);
+        const kvant_item two[] = { { sa, &t, 1, 0, KVANT_LOGITS_LAST }, { sb, b + 64 * step, 64, 1, KVANT_LOGITS_NONE } };
+        CHECK(kvant_step(r.e, two, 2, &d) == KVANT_OK, "%s", d.text);
+    }
+    rig_close(&r);
+}
+
+static void expect(const rig *r, const kvant_item *it, int n, int code, const char *word)
+{
+    kvant_diag d = { "" };
+    int got = kvant_step(r->e, it, n, &d);
+    CHECK(got == code, "got %s, wanted %s (%s)", kvant_error_name(got), kvant_error_name(code), d.text);
+    CHECK(strstr(d.text, word) != NULL, "message \"%s\" does not say \"%s\"", d.text, word);
+}
+
+static void check_errors(void)
+{
+    int32_t t[400] = { 0 }, bad[2] = { 1, 1 << 30 }, minus = -1;
+    rig r;
+    int a, b, c;
+    kvant_engine_params p = params("tbq4_0", 1, 2);
+    p.pool_tokens = 256;
+    if (!rig_open(&r, "qwen35", p))
+        return;
+    kvant_seq_new(r.e, &a, NULL);
+    kvant_seq_new(r.e, &b, NULL);
+    kvant_diag d = { "" };
+    CHECK(kvant_seq_new(r.e, &c, &d) == KVANT_ENOSPC, "a third sequence of two: %s", d.text);
+    expect(&r, &(kvant_item){ 9, t, 1, 1, 0 }, 1, KVANT_EINVAL, "sequence 9");
+    expect(&r, &(kvant_item){ a, t, 0, 1, 0 }, 1, KVANT_EINVAL, "0 tokens");
+    expect(&r, &(kvant_item){ a, bad, 2, 1, 0 }, 1, KVANT_EINVAL, "token 1");
+    expect(&r, &(kvant_item){ a, &minus, 1, 1, 0 }, 1, KVANT_EINVAL, "token 0 is -1");
+    expect(&r, &(kvant_item){ a, t, 321, 1, 0 }, 1, KVANT_ENOSPC, "context holds 320");
+    expect(&r, &(kvant_item){ a, t, 300, 1, 0 }, 1, KVANT_ENOSPC, "pages");
+    expect(&r, &(kvant_item){ a, t, 3, 1, KVANT_LOGITS_ALL }, 1, KVANT_EINVAL, "logits");
+    expect(&r, &(kvant_item){ a, t, 3, 1, 5 }, 1, KVANT_EINVAL, "logits 5");
+    expect(&r, (kvant_item[]){ { a, t, 1, 1, 0 }, { a, t, 1, 1, 0 } }, 2, KVANT_EINVAL, "sequence");
+    expect(&r, (kvant_item[]){ { a, t, 200, 1, 0 }, { b, t, 200, 1, 0 } }, 2, KVANT_ENOSPC, "pages");
+    CHECK(kvant_seq_length(r.e, a) == 0 && kvant_seq_length(r.e, b) == 0, "a failed step changed a length");
+    expect(&r, NULL, 0, KVANT_EINVAL, "0 items");
+    const kvant_item ok = { a, t, 250, 1, 0 };
+    CHECK(kvant_step(r.e, &ok, 1, &d) == KVANT_OK, "%s", d.text);
+    expect(&r, &(kvant_item){ b, t, 65, 1, 0 }, 1, KVANT_ENOSPC, "pages");
+    CHECK(kvant_seq_length(r.e, a) == 250, "length %d", kvant_seq_length(r.e, a));
+    kvant_seq_free(r.e, a);
+    const kvant_item again = { b, t, 250, 1, 0 };
+    CHECK(kvant_step(r.e, &again, 1, &d) == KVANT_OK, "pages came back: %s", d.text);
+    CHECK(kvant_step_logits(r.e, 0, 0) == NULL && kvant_seq_free(r.e, a) == KVANT_EINVAL, "freed twice");
+    rig_close(&r);
+}
+
+static void check_params(void)
+{
+    struct { kvant_engine_params p; const char *word; } cases[12];
+    int n = 0;
+    for (int i = 0; i < 9; i++)
+        cases[i].p = params("f16", 1, 1);
+    cases[n].p.kv_tail = 65; cases[n++].word = "multiple of 64";
+    cases[n].p.type_k = "q9_0"; cases[n++].word = "q9_0";
+    cases[n].p.type_layers = "0-99=f16"; cases[n++].word = "layers 0 to";
+    cases[n].p.type_layers = "x=f16"; cases[n++].word = "wanted LAYER";
+    cases[n].p.threads = -1; cases[n++].word = "threads";
+    cases[n].p.max_seqs = 5000; cases[n++].word = "sequences";
+    cases[n].p.device = "toaster"; cases[n++].word = "toaster";
+    cases[n].p.n_ctx = 1 << 24; cases[n].p.max_seqs = 4096; cases[n++].word = "MiB wanted";
+    cases[n].p.compute = 9; cases[n++].word = "compute";
+    for (int i = 0; i < n; i++) {
+        kvant_model *m = NULL;
+        kvant_engine *e = NULL;
+        kvant_diag d = { "" };
+        const kvant_model_params mp = { .path = "tests/golden/tiny/qwen3.gguf" };
+        CHECK(kvant_model_open(&mp, &m, &d) == KVANT_OK, "%s", d.text);
+        int code = kvant_engine_create(m, &cases[i].p, &e, &d);
+        CHECK(code < 0 && strstr(d.text, cases[i].word), "case %d: code %d, \"%s\", wanted \"%s\"", i, code, d.text, cases[i].word);
+        kvant_engine_free(code < 0 ? NULL : e);
+        kvant_model_close(m);
+    }
+}
+
+static void *cancel_soon(void *e)
+{
+    kvant_engine_cancel(e);
+    return NULL;
+}
+
+static void check_cancel(void)
+{
+    int32_t t[LEN] = { 0 };
+    int a;
+    rig r;
+    kvant_diag d = { "" };
+    pthread_t th;
+    if (!rig_open(&r, "qwen3", params("f16", 1, 1)))
+        return;
+    kvant_seq_new(r.e, &a, NULL);
+    pthread_create(&th, NULL, cancel_soon, r.e);
+    pthread_join(th, NULL);
+    const kvant_item it = { a, t, LEN, 1, 0 };
+    CHECK(kvant_step(r.e, &it, 1, &d) == KVANT_ECANCELED, "cancel: %s", d.text);
+    CHECK(kvant_seq_length(r.e, a) == 0, "cancelled step counted");
+    CHECK(kvant_step(r.e, &it, 1, &d) == KVANT_OK, "after cancel: %s", d.text);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const char *archs[] = { "llama", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe" };
+    for (int i = 0; i < 6; i++) {
+        /* the tiny qwen3 has heads of 80, which the 32-value formats cannot hold */
+        const int wide = strcmp(archs[i], "qwen3") == 0;
+        const char *types[] = { "f16", wide ? "bf16" : "tbq4_0", wide ? "f32" : "q8_0" };
+        check_threads_and_cuts(archs[i], "f16", KVANT_COMPUTE_F32);
+        for (int j = 0; j < 3; j++) {
+            check_threads_and_cuts(archs[i], types[j], KVANT_COMPUTE_AUTO);
+            check_batch(archs[i], types[j], 2, 1);
+            check_batch(archs[i], types[j], 7, 3);
+            if (j == 1)
+                check_batch(archs[i], types[j], 64, 40);
+        }
+        check_mixed(archs[i], types[1]);
+    }
+    check_errors();
+    check_params();
+    check_cancel();
+    return check_end("check_engine");
+}
