@@ -7,7 +7,7 @@ import tempfile
 
 LINT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools", "lint")
 DEFS = {
-    "src/formats/formats.def": "KVANT_FORMAT(tbq4_0)\n", "src/model/archs.def": "KVANT_ARCH(qwen3)\n",
+    "src/formats/formats.def": "KVANT_FORMAT(tbq4_0)\nKVANT_FORMAT(q8_0)\n", "src/model/archs.def": "KVANT_ARCH(qwen3)\n",
     "src/devices/devices.def": "KVANT_DEVICE(cpu)\n", "include/kvant/ops.def": "KVANT_OP(ATTN, attn)\n",
 }
 BODY = "/* good.c: owns nothing. */\n"
@@ -19,8 +19,8 @@ CASES = [
     ("include-direction", "src/base/a.c", BODY + '#include "formats/format.h"\n', BODY + '#include "kvant/format.h"\n'),
     ("switch-table", "src/engine/a.c", BODY + "int f(int x)\n{\n    switch (x) {\n    case KVANT_OP_ATTN: return 1;\n    }\n}\n",
      BODY + "int f(int x)\n{\n    return table[x];\n}\n"),
-    ("name-compare", "src/engine/a.c", BODY + 'int f(const char *s)\n{\n    return strcmp(s, "tbq4_0");\n}\n',
-     BODY + 'int f(const char *s)\n{\n    return strcmp(s, "other");\n}\n'),
+    ("name-compare", "src/engine/a.c", BODY + 'int f(const char *s)\n{\n    return strcmp(s, "tbq4_0") && strcmp(s, "q8_0");\n}\n',
+     BODY + 'int f(const char *s)\n{\n    return strcmp(s, "other") && strcmp(s, "q8_0");\n}\n'),
     ("allocates", "src/formats/a.c", BODY + "void f(void)\n{\n    g(malloc(3));\n}\n", BODY + "void f(void)\n{\n    g(3);\n}\n"),
     ("prints", "src/ops/a.c", BODY + 'void f(void)\n{\n    printf("x");\n}\n', BODY + 'void f(void)\n{\n    snprintf(a, 1, "x");\n}\n'),
     ("ends", "src/model/a.c", BODY + "void f(void)\n{\n    abort();\n}\n", BODY + "void f(void)\n{\n    assert(1);\n}\n"),
