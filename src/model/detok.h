@@ -1,7 +1,8 @@
 /* model/detok.h: the streaming detokeniser over bytes.  The public face (kvant/engine.h) adds the token lookup.
  *
  * State is the at most 3 bytes of a character whose end has not come yet (kvant_detok).  Ill-formed bytes give one
- * U+FFFD per maximal subpart.  Output is always valid UTF-8 and NUL-terminated; NUL bytes in the text are kept and counted. */
+ * U+FFFD per maximal subpart.  Output is always valid UTF-8 and NUL-terminated; NUL bytes in the text are
+ * kept and counted. */
 #ifndef KVANT_MODEL_DETOK_H
 #define KVANT_MODEL_DETOK_H
 

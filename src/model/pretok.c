@@ -15,7 +15,9 @@
 #include <string.h>
 #include "base/mem.h"
 
-#define WS           "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define WS                                                                                                             \
+    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}"                                                   \
+    "\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define SPACES       "[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 
@@ -225,7 +227,8 @@ void pretok_scan_limits(pretok_scan *s, size_t len)
 {
     /* Measured with PCRE2 10.42's interpreter on runs of 300,000 bytes: at most one step per byte (a run of spaces is
      * given back character by character), 4 deep, 1 KiB of frames.  8 steps per byte, 1,000 deep and 16 MiB leave room
-     * for another version of the library; nothing in the patterns nests with the text, so the latter two are constants. */
+     * for another version of the library; nothing in the patterns nests with the text, so the latter two are
+     * constants. */
     uint64_t match = 100000 + 8 * (uint64_t)len;
     pretok_scan_limits_raw(s, match > UINT32_MAX ? UINT32_MAX : (uint32_t)match, 1000, 16 * 1024);
 }

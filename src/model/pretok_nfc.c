@@ -11,7 +11,8 @@
 #include "model/utf8.h"
 
 /* Characters that NFC leaves alone and that never join the character before them: a segment may end before them.
- * Only a shortcut for common text; what is not listed takes the full path.  Checked against utf8proc in check_tokenizer.c. */
+ * Only a shortcut for common text; what is not listed takes the full path.  Checked against utf8proc in
+ * check_tokenizer.c. */
 static int is_boundary(uint32_t c)
 {
     return c < 0x300 || (c >= 0x400 && c <= 0x482) || (c >= 0x48A && c < 0x530) || (c >= 0x2010 && c <= 0x2027) ||

@@ -10,9 +10,12 @@
 typedef struct chat_family chat_family;
 
 /* override: family name or NULL.  *from_file 0 when the file has no template (ChatML assumed).  An unknown template in
- * the file is not an error here: *out is NULL and every later use fails with the message that names --chat-template. */
+ * the file is not an error here: *out is NULL, diag has the message that names --chat-template, and every later use
+ * fails with it. */
 int chat_family_choose(const gguf *g, const char *override, const chat_family **out, int *from_file, kvant_diag *diag);
 const char *chat_family_name(const chat_family *f);
+/* Which template of the family, for reports and tests: "qwen2.5", "v3-tekken", ... */
+const char *chat_family_variant(const chat_family *f);
 int chat_family_format(const chat_family *f, const kvant_chat_msg *msgs, int n, int add_assistant, char **text,
                        kvant_diag *diag);
 /* Pieces: control markers are tokenised as special, message text as plain text. */

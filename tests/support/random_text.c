@@ -6,8 +6,8 @@
 
 /* clang-format off */
 static const char *const bits[] = {
-    "the", " of", "Marianne", " ", "  ", "\n", "\r\n", "\t", "48213", "7", "'s", "'LL", "<|im_end|>", "<|im_", "...", "=",
-    "\xc3\xa9", "e\xcc\x81", "\xcc\x81", "\xcc\xa3", "\xe4\xb8\xad", "\xea\xb0\x80", "\xe2\x84\xab", "\xc2\xa0",
+    "the", " of", "Marianne", " ", "  ", "\n", "\r\n", "\t", "48213", "7", "'s", "'LL", "<|im_end|>", "<|im_", "...",
+    "=", "\xc3\xa9", "e\xcc\x81", "\xcc\x81", "\xcc\xa3", "\xe4\xb8\xad", "\xea\xb0\x80", "\xe2\x84\xab", "\xc2\xa0",
     "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8", "\xf0\x9f\x91\xa9\xe2\x80\x8d", "\xf0\x9f\x87\xa9", "\xe3\x80\x80",
     "\xe1\xa0\x8e", "\xd7\xa9",
     "\xff", "\xc3", "\xed\xa0\x80", "\xf0\x9f", "\x80",         /* the bad ones last */
