@@ -1,6 +1,6 @@
 /* check_attn.c: cache_write, page_seal, attn and attn_score over paged caches of every format.
- * Every variant against the scalar reference (NMSE 1e-6), and the bit rules: the same row gives the same bits alone, in a
- * prompt, under every chunking, in a batch, for any number of parts and threads.  Unused memory is NaN everywhere. */
+ * Every variant against the scalar reference (NMSE 1e-6), and the bit rules: the same row gives the same bits alone, in
+ * a prompt, under every chunking, in a batch, for any number of parts and threads.  Unused memory is NaN everywhere. */
 #include <stdint.h>
 #include "base/rng.h"
 #include "support/check.h"
@@ -12,7 +12,7 @@ enum { MAX_SEQS = 8, TABLE = 64 };
 typedef struct setup {
     const char *k, *v;
     int h, h_kv, d_k, d_v, tail_pages, n_seqs;
-    int len[MAX_SEQS];      /* tokens in the cache of each sequence; the last ones are the queries */
+    int len[MAX_SEQS]; /* tokens in the cache of each sequence; the last ones are the queries */
     int n_query[MAX_SEQS];
 } setup;
 
@@ -72,11 +72,12 @@ static int shuffle_tables(scene *s, rng *r)
 static kvant_kv_side make_side(scene *s, int which, const char *name, int d, int pages)
 {
     const kvant_format *f = kvant_format_find(name);
-    kvant_kv_side side = {.fmt = f, .param = param_of(f), .row_bytes = kvant_format_row_bytes(f, d),
-                          .encoder = KVANT_ENCODER_UPSTREAM};
+    kvant_kv_side side = {
+        .fmt = f, .param = param_of(f), .row_bytes = kvant_format_row_bytes(f, d), .encoder = KVANT_ENCODER_UPSTREAM
+    };
 
     side.head_bytes = side.row_bytes * KVANT_PAGE;
-    side.page_bytes = side.head_bytes * (size_t)s->set.h_kv + 5;    /* odd strides must work */
+    side.page_bytes = side.head_bytes * (size_t)s->set.h_kv + 5; /* odd strides must work */
     s->side_bytes[which] = side.page_bytes * (size_t)pages;
     side.pages = poison(s->side_bytes[which]);
     if (s->set.tail_pages > 0) {
@@ -94,8 +95,14 @@ static kvant_seqs all_tokens(scene *s, int32_t *q0, int32_t *pos0)
         q0[i + 1] = q0[i] + s->set.len[i];
         pos0[i] = 0;
     }
-    return (kvant_seqs){.n_seqs = s->set.n_seqs, .n_tokens = q0[s->set.n_seqs], .q0 = q0, .pos0 = pos0,
-                        .prompt = s->prompt, .table = s->table, .tail_table = s->tails, .table_stride = TABLE};
+    return (kvant_seqs){ .n_seqs = s->set.n_seqs,
+                         .n_tokens = q0[s->set.n_seqs],
+                         .q0 = q0,
+                         .pos0 = pos0,
+                         .prompt = s->prompt,
+                         .table = s->table,
+                         .tail_table = s->tails,
+                         .table_stride = TABLE };
 }
 
 static void fill_side(scene *s, kvant_kv_side *side, int d, uint64_t seed)
@@ -107,21 +114,21 @@ static void fill_side(scene *s, kvant_kv_side *side, int d, uint64_t seed)
     int sealed = 0;
 
     check_fill_normal(x, n, seed);
-    const kvant_cache_write_args write = {seqs, *side, x, (int64_t)s->set.h_kv * d, s->set.h_kv, d};
+    const kvant_cache_write_args write = { seqs, *side, x, (int64_t)s->set.h_kv * d, s->set.h_kv, d };
     op_run(KVANT_OP_CACHE_WRITE, kvant_op_reference(KVANT_OP_CACHE_WRITE), &write, 1);
     for (int i = 0; i < s->set.n_seqs && side->tail != NULL; i++)
         for (int j = 0; j < s->set.len[i] / KVANT_PAGE; j++) {
             src[sealed] = s->tails[i * TABLE + j];
             dst[sealed++] = s->table[i * TABLE + j];
         }
-    const kvant_page_seal_args seal = {*side, src, dst, sealed, s->set.h_kv, d};
+    const kvant_page_seal_args seal = { *side, src, dst, sealed, s->set.h_kv, d };
     op_run(KVANT_OP_PAGE_SEAL, kvant_op_reference(KVANT_OP_PAGE_SEAL), &seal, 1);
     free(x);
 }
 
 static void scene_open(scene *s, const setup *set, uint64_t seed)
 {
-    rng r = {seed};
+    rng r = { seed };
 
     memset(s, 0, sizeof *s);
     s->set = *set;
@@ -139,9 +146,15 @@ static void scene_open(scene *s, const setup *set, uint64_t seed)
             a->max_pos = set->len[i] - 1;
     }
     const int n = s->q0[set->n_seqs];
-    a->seqs = (kvant_seqs){.n_seqs = set->n_seqs, .n_tokens = n, .q0 = s->q0, .pos0 = s->pos0, .prompt = s->prompt,
-                           .table = s->table, .tail_table = s->tails, .table_stride = TABLE};
-    a->gq = set->d_k + 3;                                           /* queries lie among other data */
+    a->seqs = (kvant_seqs){ .n_seqs = set->n_seqs,
+                            .n_tokens = n,
+                            .q0 = s->q0,
+                            .pos0 = s->pos0,
+                            .prompt = s->prompt,
+                            .table = s->table,
+                            .tail_table = s->tails,
+                            .table_stride = TABLE };
+    a->gq = set->d_k + 3; /* queries lie among other data */
     a->ldq = a->gq * set->h + 5;
     a->ldo = (int64_t)set->h * set->d_v + 7;
     s->q = poison((size_t)(n * a->ldq) * sizeof(float));
@@ -253,8 +266,8 @@ static void compare(const scene *s)
 /* Rows behind position pos of sequence i become NaN in pages and tails, as they are before those tokens exist. */
 static void poison_after(const scene *s, int i, int pos)
 {
-    const kvant_kv_side *sides[2] = {&s->a.k, &s->a.v};
-    const int d[2] = {s->set.d_k, s->set.d_v};
+    const kvant_kv_side *sides[2] = { &s->a.k, &s->a.v };
+    const int d[2] = { s->set.d_k, s->set.d_v };
 
     for (int w = 0; w < 2; w++)
         for (int h = 0; h < s->set.h_kv; h++)
@@ -263,30 +276,38 @@ static void poison_after(const scene *s, int i, int pos)
                 const size_t page = (size_t)s->table[i * TABLE + j], tail = (size_t)s->tails[i * TABLE + j];
 
                 memset(sides[w]->pages + page * sides[w]->page_bytes + (size_t)h * sides[w]->head_bytes +
-                           (size_t)r * sides[w]->row_bytes, 0xFF, sides[w]->row_bytes);
+                           (size_t)r * sides[w]->row_bytes,
+                       0xFF, sides[w]->row_bytes);
                 if (sides[w]->tail != NULL)
-                    memset(sides[w]->tail + ((tail * (size_t)s->set.h_kv + (size_t)h) * KVANT_PAGE + (size_t)r) *
-                               (size_t)d[w], 0xFF, (size_t)d[w] * sizeof(uint16_t));
+                    memset(sides[w]->tail +
+                               ((tail * (size_t)s->set.h_kv + (size_t)h) * KVANT_PAGE + (size_t)r) * (size_t)d[w],
+                           0xFF, (size_t)d[w] * sizeof(uint16_t));
             }
 }
 
 /* The last token of a piece (lo..hi-1 of sequence i's queries) run as its own batch equals the same rows of `whole`. */
-static void check_piece(const scene *s, const kvant_cpu_kernel *kernel, const char *name, const float *whole, int i, int lo,
-                        int hi, int threads)
+static void check_piece(const scene *s, const kvant_cpu_kernel *kernel, const char *name, const float *whole, int i,
+                        int lo, int hi, int threads)
 {
-    int32_t q0[2] = {0, hi - lo}, pos0[1] = {s->pos0[i] + lo}, prompt[1] = {hi - lo > 1};
+    int32_t q0[2] = { 0, hi - lo }, pos0[1] = { s->pos0[i] + lo }, prompt[1] = { hi - lo > 1 };
     kvant_attn_args a = s->a;
 
-    a.seqs = (kvant_seqs){.n_seqs = 1, .n_tokens = hi - lo, .q0 = q0, .pos0 = pos0, .prompt = prompt,
-                          .table = s->table + i * TABLE, .tail_table = s->tails + i * TABLE, .table_stride = TABLE};
+    a.seqs = (kvant_seqs){ .n_seqs = 1,
+                           .n_tokens = hi - lo,
+                           .q0 = q0,
+                           .pos0 = pos0,
+                           .prompt = prompt,
+                           .table = s->table + i * TABLE,
+                           .tail_table = s->tails + i * TABLE,
+                           .table_stride = TABLE };
     a.q = s->q + (s->q0[i] + lo) * a.ldq;
     a.max_pos = pos0[0] + hi - lo - 1;
     float *out = run(s, kernel, &a, 2, threads);
     int equal = 1;
     for (int t = 0; t < hi - lo; t++)
         equal &= row_equal(s, out, t, whole, s->q0[i] + lo + t);
-    CHECK(equal, "attn %s, %s: tokens %d..%d of sequence %d alone differ from the batch", name, text_of(&s->set), lo, hi - 1,
-          i);
+    CHECK(equal, "attn %s, %s: tokens %d..%d of sequence %d alone differ from the batch", name, text_of(&s->set), lo,
+          hi - 1, i);
     check_guard_free(out);
 }
 
@@ -316,7 +337,7 @@ static void bit_rules(scene *s)
             }
         }
         check_guard_free(whole);
-        break;  /* the caches are poisoned now; the next variant gets a fresh scene from its own call */
+        break; /* the caches are poisoned now; the next variant gets a fresh scene from its own call */
     }
 }
 
@@ -324,8 +345,8 @@ static void check_scores(const scene *s)
 {
     const int64_t lds = s->a.max_pos + 9;
     const size_t n = (size_t)s->a.seqs.n_tokens * (size_t)s->set.h * (size_t)lds;
-    kvant_attn_score_args a = {s->a.seqs, s->a.k, s->q, NULL, s->a.ldq, s->a.gq, lds, s->set.h, s->set.h_kv, s->set.d_k,
-                               s->a.scale, s->a.tail_pages};
+    kvant_attn_score_args a = { s->a.seqs, s->a.k,   s->q,        NULL,       s->a.ldq,   s->a.gq,
+                                lds,       s->set.h, s->set.h_kv, s->set.d_k, s->a.scale, s->a.tail_pages };
     float *ref = check_guarded(n * sizeof(float), 0);
     const char *name;
     int usable;
@@ -373,23 +394,26 @@ static void check_pairs(void)
     for (int i = 0; i < kvant_format_count(); i++)
         for (int j = 0; j < kvant_format_count(); j++)
             for (int tail = 0; tail < 2; tail++) {
-                const setup set = {kvant_format_at(i)->name, kvant_format_at(j)->name, 4, 2, 128, 128, tail, 2, {70, 130},
-                                   {9, 1}};
+                const setup set = {
+                    kvant_format_at(i)->name, kvant_format_at(j)->name, 4, 2, 128, 128, tail, 2, { 70, 130 }, { 9, 1 }
+                };
                 one(&set, (uint64_t)(i * 100 + j * 2 + tail), i == j || j == 1);
             }
 }
 
 static void check_shapes(void)
 {
-    static const int dims[] = {64, 80, 96, 128, 192, 256}, group[] = {1, 2, 4, 8};
-    static const char *names[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "tbq4_0", "tbq3_0"};
+    static const int dims[] = { 64, 80, 96, 128, 192, 256 }, group[] = { 1, 2, 4, 8 };
+    static const char *names[] = { "f32", "f16", "bf16", "q8_0", "q4_0", "tbq4_0", "tbq3_0" };
 
     for (size_t f = 0; f < sizeof names / sizeof *names; f++)
         for (int d = 0; d < 6; d++) {
             if (kvant_format_check(kvant_format_find(names[f]), dims[d], NULL) != KVANT_OK)
                 continue;
-            const setup set = {names[f], names[f], 2 * group[(f + (size_t)d) % 4], 2, dims[d], dims[(d + 2) % 6], d % 3, 3,
-                               {66, 1, 150}, {66, 1, 3}};
+            const setup set = { names[f],    names[f], 2 * group[(f + (size_t)d) % 4],
+                                2,           dims[d],  dims[(d + 2) % 6],
+                                d % 3,       3,        { 66, 1, 150 },
+                                { 66, 1, 3 } };
             setup same = set;
             if (kvant_format_check(kvant_format_find(names[f]), set.d_v, NULL) != KVANT_OK)
                 same.d_v = set.d_k;
@@ -397,7 +421,7 @@ static void check_shapes(void)
         }
     for (int g = 0; g < 4; g++)
         for (int tail = 0; tail < 3; tail++) {
-            const setup set = {"tbq4_0", "q8_0", group[g] * 3, 3, 64, 64, tail, 1, {200}, {140}};
+            const setup set = { "tbq4_0", "q8_0", group[g] * 3, 3, 64, 64, tail, 1, { 200 }, { 140 } };
             one(&set, 2000 + (uint64_t)(g * 3 + tail), 1);
         }
 }
@@ -405,12 +429,14 @@ static void check_shapes(void)
 /* Contexts of several splits, streams of different lengths, prompts and decode rows in one batch. */
 static void check_long(void)
 {
-    static const char *names[] = {"f16", "tbq4_0", "q4_0"};
+    static const char *names[] = { "f16", "tbq4_0", "q4_0" };
 
     for (int f = 0; f < 3; f++)
         for (int tail = 0; tail < 3; tail++) {
-            const setup set = {names[f], names[(f + tail) % 3], 4, 2, 64, 64, tail, 5, {2500, 1024, 1025, 17, 1100},
-                               {1, 1, 2, 17, 80}};
+            const setup set = {
+                names[f],           names[(f + tail) % 3], 4, 2, 64, 64, tail, 5, { 2500, 1024, 1025, 17, 1100 },
+                { 1, 1, 2, 17, 80 }
+            };
             one(&set, 3000 + (uint64_t)(f * 3 + tail), 1);
         }
 }

@@ -1,5 +1,5 @@
 /* check_gdn.c: gdn_step, gdn_chunk, conv_step, conv_chunk: variants against the references (NMSE 1e-7, outputs and the
- * whole state), slots in every pattern (spec "engine" 7.2 items 1-6, 9-11), and the bit rules.  A case of 64-token chunks
+ * whole state), slots in every pattern (spec "engine" 7.2 items 1-6, 9-11), and the bit rules.  A case
  * runs prompts and decode rows in one batch; slots and gaps that nobody owns are NaN and must stay so. */
 #include <stdint.h>
 #include "base/rng.h"
@@ -8,8 +8,8 @@
 
 enum { MAX_SEQS = 128, MAX_SLOTS = 2 * MAX_SEQS + 2, GAP = 5 };
 enum pattern { IDENTITY, MOVED, SWAP, CHAIN_UP, CHAIN_DOWN, FORK, FRESH, MIXED, PATTERNS };
-static const char *const pattern_names[PATTERNS] = {"identity", "moved", "swap", "chain up", "chain down", "fork", "fresh",
-                                                    "mixed"};
+static const char *const pattern_names[PATTERNS] = { "identity",   "moved", "swap",  "chain up",
+                                                     "chain down", "fork",  "fresh", "mixed" };
 
 /* One batch for either family.  conv: c channels, k taps; gdn: heads and widths. */
 typedef struct scene {
@@ -17,9 +17,9 @@ typedef struct scene {
     int32_t q0[MAX_SEQS + 1], pos0[MAX_SEQS], prompt[MAX_SEQS], in[MAX_SEQS], out[MAX_SEQS];
     kvant_gdn_args gdn;
     kvant_conv_args conv;
-    float *x[5];                    /* gdn: q k v g beta; conv: x w */
-    float *state;                   /* before the op */
-    int64_t slot_floats, stride, width, ld;     /* state of a slot, distance; output row */
+    float *x[5];                            /* gdn: q k v g beta; conv: x w */
+    float *state;                           /* before the op */
+    int64_t slot_floats, stride, width, ld; /* state of a slot, distance; output row */
 } scene;
 
 /* What an op left behind. */
@@ -50,9 +50,9 @@ static void set_slots(scene *s, int pattern, rng *r)
         if (pattern == SWAP)
             s->in[i] = (i ^ 1) < n ? (i ^ 1) + 1 : i + 1;
         if (pattern == CHAIN_UP || what == 2)
-            s->in[i] = i > 0 ? i : 1;           /* reads the slot that the sequence before it writes */
+            s->in[i] = i > 0 ? i : 1; /* reads the slot that the sequence before it writes */
         if (pattern == CHAIN_DOWN)
-            s->in[i] = i + 2;                   /* reads the slot that the sequence after it writes */
+            s->in[i] = i + 2; /* reads the slot that the sequence after it writes */
         if (pattern == FORK)
             s->in[i] = n / 2 + 1;
         if (pattern == FRESH || what == 3)
@@ -63,7 +63,7 @@ static void set_slots(scene *s, int pattern, rng *r)
 /* tokens[i] per sequence; prompt[i] from prompts. */
 static void scene_open(scene *s, int is_conv, int n_seqs, const int *tokens, int prompts, int pattern, uint64_t seed)
 {
-    rng r = {seed};
+    rng r = { seed };
 
     memset(s, 0, sizeof *s);
     s->is_conv = is_conv;
@@ -79,8 +79,13 @@ static void scene_open(scene *s, int is_conv, int n_seqs, const int *tokens, int
 
 static kvant_seqs seqs_of(const scene *s)
 {
-    return (kvant_seqs){.n_seqs = s->n_seqs, .n_tokens = s->n_tokens, .q0 = s->q0, .pos0 = s->pos0, .prompt = s->prompt,
-                        .slot_in = s->in, .slot_out = s->out};
+    return (kvant_seqs){ .n_seqs = s->n_seqs,
+                         .n_tokens = s->n_tokens,
+                         .q0 = s->q0,
+                         .pos0 = s->pos0,
+                         .prompt = s->prompt,
+                         .slot_in = s->in,
+                         .slot_out = s->out };
 }
 
 /* Slots that some sequence reads or writes get numbers; the others and all gaps stay NaN. */
@@ -92,13 +97,14 @@ static void fill_state(scene *s, uint64_t seed)
         if (s->in[i] >= 0)
             check_fill(s->state + s->in[i] * s->stride, (size_t)s->slot_floats, -0.3f, 0.3f, seed + (uint64_t)s->in[i]);
         if (s->out[i] != s->in[i] && isnan(s->state[s->out[i] * s->stride]))
-            check_fill(s->state + s->out[i] * s->stride, (size_t)s->slot_floats, -0.3f, 0.3f, seed + (uint64_t)s->out[i]);
+            check_fill(s->state + s->out[i] * s->stride, (size_t)s->slot_floats, -0.3f, 0.3f,
+                       seed + (uint64_t)s->out[i]);
     }
 }
 
 static void normalise(float *x, int n, int64_t ld, int h, int d)
 {
-    const kvant_norm_l2_args a = {x, 1e-6f, n, h, d, ld, d};
+    const kvant_norm_l2_args a = { x, 1e-6f, n, h, d, ld, d };
 
     op_run(KVANT_OP_NORM_L2, kvant_op_reference(KVANT_OP_NORM_L2), &a, 1);
 }
@@ -118,19 +124,19 @@ static void gdn_inputs(scene *s, int hk, int hv, int dk, int dv, int interleaved
     normalise(s->x[0], s->n_tokens, ldq, hk, dk);
     normalise(s->x[1], s->n_tokens, ldq, hk, dk);
     fill_state(s, seed + 5);
-    s->gdn = (kvant_gdn_args){seqs_of(s), s->x[0], s->x[1], s->x[2], s->x[3], s->x[4], NULL, NULL, hk, hv, dk, dv,
-                              interleaved, ldq, ldq, ldv, s->stride};
+    s->gdn = (kvant_gdn_args){ seqs_of(s), s->x[0], s->x[1], s->x[2],     s->x[3], s->x[4], NULL, NULL,     hk,
+                               hv,         dk,      dv,      interleaved, ldq,     ldq,     ldv,  s->stride };
 }
 
 static void conv_inputs(scene *s, int c, int k, uint64_t seed)
 {
     s->slot_floats = (int64_t)c * (k - 1);
     s->width = s->ld = c;
-    const int64_t ldx = c + 3;              /* the channels lie among other data */
+    const int64_t ldx = c + 3; /* the channels lie among other data */
 
     s->x[0] = random_floats((size_t)(s->n_tokens * ldx), -1, 1, seed);
     s->x[1] = random_floats((size_t)(c * k), -1, 1, seed + 1);
-    for (int i = 0; i < s->n_tokens && c > 2; i++)      /* channel 1: inputs 0 under negative taps: sums of -0.0 */
+    for (int i = 0; i < s->n_tokens && c > 2; i++) /* channel 1: inputs 0 under negative taps: sums of -0.0 */
         s->x[0][i * ldx + 1] = 0.0f;
     for (int j = 0; j < k && c > 2; j++)
         s->x[1][k + j] = -1.0f;
@@ -138,7 +144,7 @@ static void conv_inputs(scene *s, int c, int k, uint64_t seed)
     for (int i = 0; i < s->n_slots && c > 2; i++)
         for (int j = 0; j < k - 1; j++)
             s->state[i * s->stride + (k - 1) + j] = 0.0f;
-    s->conv = (kvant_conv_args){seqs_of(s), s->x[0], s->x[1], NULL, NULL, c, k, s->stride, ldx};
+    s->conv = (kvant_conv_args){ seqs_of(s), s->x[0], s->x[1], NULL, NULL, c, k, s->stride, ldx };
 }
 
 static void scene_close(scene *s)
@@ -153,7 +159,7 @@ static void scene_close(scene *s)
 static result run(const scene *s, int id, const kvant_cpu_kernel *kernel, int parts)
 {
     const size_t state_bytes = (size_t)(s->n_slots * s->stride) * sizeof(float);
-    result r = {check_guarded(state_bytes, 4), check_guarded((size_t)(s->n_tokens * s->ld) * sizeof(float), 4)};
+    result r = { check_guarded(state_bytes, 4), check_guarded((size_t)(s->n_tokens * s->ld) * sizeof(float), 4) };
     kvant_gdn_args g = s->gdn;
     kvant_conv_args c = s->conv;
     const void *args = s->is_conv ? (void *)&c : (void *)&g;
@@ -189,7 +195,7 @@ static int phase_of(int id)
 /* Largest NMSE over output rows and written slots of this phase; infinite where bytes that nobody owns changed. */
 static double distance(const scene *s, int id, const result *a, const result *b)
 {
-    char written[MAX_SLOTS] = {0};
+    char written[MAX_SLOTS] = { 0 };
     double worst = 0;
 
     for (int i = 0; i < s->n_seqs; i++) {
@@ -224,7 +230,7 @@ static double distance(const scene *s, int id, const result *a, const result *b)
 static void check_unfused(const scene *s, int id, const kvant_cpu_kernel *kernel, const char *name, const result *fused)
 {
     scene dense = *s;
-    result r, expect = {malloc((size_t)(s->n_slots * s->stride) * sizeof(float)), NULL};
+    result r, expect = { malloc((size_t)(s->n_slots * s->stride) * sizeof(float)), NULL };
 
     dense.state = check_guarded((size_t)(s->n_slots * s->stride) * sizeof(float), 4);
     for (int i = 0; i < s->n_seqs; i++) {
@@ -232,14 +238,16 @@ static void check_unfused(const scene *s, int id, const kvant_cpu_kernel *kernel
         if (s->in[i] < 0)
             memset(dense.state + i * s->stride, 0, (size_t)s->slot_floats * sizeof(float));
         else
-            memcpy(dense.state + i * s->stride, s->state + s->in[i] * s->stride, (size_t)s->slot_floats * sizeof(float));
+            memcpy(dense.state + i * s->stride, s->state + s->in[i] * s->stride,
+                   (size_t)s->slot_floats * sizeof(float));
     }
     dense.gdn.seqs = dense.conv.seqs = seqs_of(&dense);
     r = run(&dense, id, kernel, 2);
     memcpy(expect.state, s->state, (size_t)(s->n_slots * s->stride) * sizeof(float));
     for (int i = 0; i < s->n_seqs; i++)
         if (s->prompt[i] == phase_of(id) && s->q0[i + 1] > s->q0[i])
-            memcpy(expect.state + s->out[i] * s->stride, r.state + i * s->stride, (size_t)s->slot_floats * sizeof(float));
+            memcpy(expect.state + s->out[i] * s->stride, r.state + i * s->stride,
+                   (size_t)s->slot_floats * sizeof(float));
     expect.y = r.y;
     CHECK(same_bits(s, fused, &expect), "op %d %s, slots %s: fused and gather-run-scatter differ", id, name,
           pattern_names[s->pattern]);
@@ -274,16 +282,16 @@ static void check_scene(const scene *s, int id, const char *what)
     result_free(&ref);
 }
 
-static void gdn_case(int n_seqs, const int *tokens, int prompts, int pattern, int hk, int hv, int dk, int dv, float decay,
-                     int beta, uint64_t seed)
+static void gdn_case(int n_seqs, const int *tokens, int prompts, int pattern, int hk, int hv, int dk, int dv,
+                     float decay, int beta, uint64_t seed)
 {
     char what[120];
     scene s;
 
     scene_open(&s, 0, n_seqs, tokens, prompts, pattern, seed);
     gdn_inputs(&s, hk, hv, dk, dv, (int)(seed & 1), decay, beta, seed);
-    snprintf(what, sizeof what, "gdn %d seqs of %d.. hk %d hv %d dk %d dv %d decay %g beta %d", n_seqs, tokens[0], hk, hv, dk,
-             dv, (double)decay, beta);
+    snprintf(what, sizeof what, "gdn %d seqs of %d.. hk %d hv %d dk %d dv %d decay %g beta %d", n_seqs, tokens[0], hk,
+             hv, dk, dv, (double)decay, beta);
     check_scene(&s, KVANT_OP_GDN_STEP, what);
     check_scene(&s, KVANT_OP_GDN_CHUNK, what);
     scene_close(&s);
@@ -304,7 +312,7 @@ static void conv_case(int n_seqs, const int *tokens, int prompts, int pattern, i
 
 static void check_patterns(void)
 {
-    static const int few[3] = {3, 70, 1}, ones[3] = {1, 1, 1};
+    static const int few[3] = { 3, 70, 1 }, ones[3] = { 1, 1, 1 };
     static int many[MAX_SEQS];
 
     for (int i = 0; i < MAX_SEQS; i++)
@@ -322,18 +330,18 @@ static void check_patterns(void)
 
 static void check_lengths(void)
 {
-    static const int lengths[] = {0, 1, 15, 16, 17, 63, 64, 65, 100, 200};
-    static const float decays[] = {-1e-3f, -1, -20};
+    static const int lengths[] = { 0, 1, 15, 16, 17, 63, 64, 65, 100, 200 };
+    static const float decays[] = { -1e-3f, -1, -20 };
 
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         for (int prompts = 0; prompts < 2; prompts++) {
-            const int tokens[2] = {lengths[i], 1};
+            const int tokens[2] = { lengths[i], 1 };
 
             for (int d = 0; d < 3; d++)
                 gdn_case(2, tokens, prompts, CHAIN_UP, 2, 4, 32, 32, decays[d], d, 1000 + i * 10 + (uint64_t)d);
             conv_case(2, tokens, prompts, CHAIN_UP, 33, 2 + (int)i % 6, 2000 + i);
         }
-    const int one[1] = {130};
+    const int one[1] = { 130 };
     gdn_case(1, one, 1, IDENTITY, 2, 4, 128, 128, -0.5f, 2, 3000);
     gdn_case(1, one, 0, IDENTITY, 2, 4, 128, 128, -0.5f, 2, 3001);
     gdn_case(1, one, 1, FRESH, 1, 3, 80, 96, -20, 1, 3002);
@@ -344,8 +352,8 @@ static void check_lengths(void)
 /* A prompt cut on the 64 grid, piece by piece through one slot, gives the bits of the whole; conv under any cut. */
 static void check_chunking(int id)
 {
-    static const int gdn_cuts[] = {0, 64, 192, 200}, conv_cuts[] = {0, 1, 3, 64, 127, 200};
-    const int is_conv = id == KVANT_OP_CONV_CHUNK, pieces = is_conv ? 5 : 3, tokens[1] = {200};
+    static const int gdn_cuts[] = { 0, 64, 192, 200 }, conv_cuts[] = { 0, 1, 3, 64, 127, 200 };
+    const int is_conv = id == KVANT_OP_CONV_CHUNK, pieces = is_conv ? 5 : 3, tokens[1] = { 200 };
     const int *cuts = is_conv ? conv_cuts : gdn_cuts;
     const kvant_cpu_kernel *kernel;
     const char *name;
@@ -393,7 +401,7 @@ static void check_chunking(int id)
 /* step and chunk are the same mathematics. */
 static void check_step_is_chunk(void)
 {
-    const int tokens[1] = {150};
+    const int tokens[1] = { 150 };
     scene s;
 
     scene_open(&s, 0, 1, tokens, 1, MOVED, 5);
@@ -439,7 +447,7 @@ static void one_by_one(const void *args, int part, int parts, const kvant_work *
 
 static double planted(kvant_op_fn fn, int pattern)
 {
-    const int tokens[4] = {1, 1, 1, 1};
+    const int tokens[4] = { 1, 1, 1, 1 };
     kvant_cpu_kernel wrong = *kvant_op_reference(KVANT_OP_GDN_STEP);
     scene s;
 
@@ -470,7 +478,7 @@ static void check_planted(void)
 /* -0.0 sums become +0.0, so SiLU gives +0.0. */
 static void check_minus_zero(void)
 {
-    const int tokens[1] = {9};
+    const int tokens[1] = { 9 };
     const kvant_cpu_kernel *kernel;
     const char *name;
     int usable;

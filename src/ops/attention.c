@@ -2,7 +2,8 @@
  *
  * A key comes from one of two places: the exact tail (f16, real space) or its encoded row (the format's acc space).
  * The two spaces differ, so the weighted sum of V has two accumulators: out = finish_out(acc_enc) + acc_tail.
- * Key j of a query at position i is exact iff i/64 - j/64 < tail_pages and the side has a tail: K and V decide alone. */
+ * Key j of a query at position i is exact iff i/64 - j/64 < tail_pages and the side has a tail; K and V each for
+ * itself. */
 #include <math.h>
 #include <string.h>
 #include "base/half.h"
@@ -10,9 +11,9 @@
 
 /* One query row: where it is, and its two forms. */
 typedef struct query {
-    int s, pos, h_kv;           /* sequence, absolute position, KV head */
-    const float *raw;           /* d_k values as given */
-    const float *prep;          /* prep_q of the zero-padded query */
+    int s, pos, h_kv;  /* sequence, absolute position, KV head */
+    const float *raw;  /* d_k values as given */
+    const float *prep; /* prep_q of the zero-padded query */
 } query;
 
 /* Scratch of one part, in floats. */
@@ -27,8 +28,12 @@ static scratch scratch_at(const kvant_work *work)
 {
     float *p = work->local;
 
-    return (scratch){p, p + ROW_FLOATS, p + 2 * ROW_FLOATS, p + 3 * ROW_FLOATS, p + 4 * ROW_FLOATS,
-                     (double *)(void *)(p + 5 * ROW_FLOATS)};
+    return (scratch){ p,
+                      p + ROW_FLOATS,
+                      p + 2 * ROW_FLOATS,
+                      p + 3 * ROW_FLOATS,
+                      p + 4 * ROW_FLOATS,
+                      (double *)(void *)(p + 5 * ROW_FLOATS) };
 }
 
 /* prep_q of d values zero-padded to the format's group. */
@@ -116,7 +121,7 @@ static void attn(const void *args, int part, int parts, const kvant_work *work)
                 continue;
             for (int h = 0; h < a->h; h++) {
                 const float *raw = a->q + i * a->ldq + h * a->gq;
-                const query q = {s, a->seqs.pos0[s] + i - a->seqs.q0[s], h / (a->h / a->h_kv), raw, w.prep};
+                const query q = { s, a->seqs.pos0[s] + i - a->seqs.q0[s], h / (a->h / a->h_kv), raw, w.prep };
 
                 prepare(&a->k, raw, a->d_k, &w);
                 attend(a, &q, a->out + i * a->ldo + (int64_t)h * a->d_v, &w);
@@ -131,7 +136,7 @@ static size_t attn_local(const void *args)
     return (size_t)5 * ROW_FLOATS * sizeof(float) + ((size_t)a->max_pos + 1) * sizeof(double);
 }
 
-const kvant_cpu_kernel kvant_attn_ref = {.stages = 1, .fn = {attn}, .local_bytes = attn_local};
+const kvant_cpu_kernel kvant_attn_ref = { .stages = 1, .fn = { attn }, .local_bytes = attn_local };
 
 static void attn_score(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -146,7 +151,7 @@ static void attn_score(const void *args, int part, int parts, const kvant_work *
                 continue;
             for (int h = 0; h < a->h; h++) {
                 const float *raw = a->q + i * a->ldq + h * a->gq;
-                const query q = {s, a->seqs.pos0[s] + i - a->seqs.q0[s], h / (a->h / a->h_kv), raw, w.prep};
+                const query q = { s, a->seqs.pos0[s] + i - a->seqs.q0[s], h / (a->h / a->h_kv), raw, w.prep };
                 float *row = a->s + ((int64_t)i * a->h + h) * a->lds;
 
                 prepare(&a->k, raw, a->d_k, &w);
@@ -163,4 +168,4 @@ static size_t attn_score_local(const void *args)
     return (size_t)5 * ROW_FLOATS * sizeof(float);
 }
 
-const kvant_cpu_kernel kvant_attn_score_ref = {.stages = 1, .fn = {attn_score}, .local_bytes = attn_score_local};
+const kvant_cpu_kernel kvant_attn_score_ref = { .stages = 1, .fn = { attn_score }, .local_bytes = attn_score_local };

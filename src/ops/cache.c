@@ -50,7 +50,7 @@ static size_t cache_local(const void *args)
     return (size_t)KVANT_MAX_HEAD_DIM * 4 * sizeof(float);
 }
 
-const kvant_cpu_kernel kvant_cache_write_ref = {.stages = 1, .fn = {cache_write}, .local_bytes = cache_local};
+const kvant_cpu_kernel kvant_cache_write_ref = { .stages = 1, .fn = { cache_write }, .local_bytes = cache_local };
 
 static void page_seal(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -71,7 +71,7 @@ static void page_seal(const void *args, int part, int parts, const kvant_work *w
     }
 }
 
-const kvant_cpu_kernel kvant_page_seal_ref = {.stages = 1, .fn = {page_seal}, .local_bytes = cache_local};
+const kvant_cpu_kernel kvant_page_seal_ref = { .stages = 1, .fn = { page_seal }, .local_bytes = cache_local };
 
 static void cache_read(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -92,4 +92,4 @@ static void cache_read(const void *args, int part, int parts, const kvant_work *
         }
 }
 
-const kvant_cpu_kernel kvant_cache_read_ref = {.stages = 1, .fn = {cache_read}, .local_bytes = cache_local};
+const kvant_cpu_kernel kvant_cache_read_ref = { .stages = 1, .fn = { cache_read }, .local_bytes = cache_local };

@@ -23,11 +23,11 @@ static int need(int id, const void *const *pointers, const char *names, kvant_di
 }
 
 /* The list ends with the pointer to the names itself, which no argument can equal. */
-#define NEED(id, names, ...)                                                                        \
-    do {                                                                                            \
-        static const char names_[] = names;                                                         \
-        const void *const list_[] = {__VA_ARGS__, names_};                                          \
-        KVANT_TRY(need(id, list_, names_, diag));                                                   \
+#define NEED(id, names, ...)                                                                                           \
+    do {                                                                                                               \
+        static const char names_[] = names;                                                                            \
+        const void *const list_[] = { __VA_ARGS__, names_ };                                                           \
+        KVANT_TRY(need(id, list_, names_, diag));                                                                      \
     } while (0)
 
 static int positive(int id, const char *name, int64_t value, kvant_diag *diag)

@@ -65,7 +65,8 @@ static void conv_run(const kvant_conv_args *a, int phase, int part, int parts, c
     for (int s = 0; s < a->seqs.n_seqs; s++)
         if (takes_part(&a->seqs, s, phase))
             for (int ch = (int)lo; ch < hi; ch++)
-                conv_channel(a, s, ch, (float *)work->shared + ((size_t)s * (size_t)a->c + (size_t)ch) * (size_t)(a->k - 1));
+                conv_channel(a, s, ch,
+                             (float *)work->shared + ((size_t)s * (size_t)a->c + (size_t)ch) * (size_t)(a->k - 1));
 }
 
 static size_t conv_shared(const void *args)
@@ -95,6 +96,9 @@ static void chunk_run(const void *args, int part, int parts, const kvant_work *w
     conv_run(args, PROMPT, part, parts, work);
 }
 
-const kvant_cpu_kernel kvant_conv_step_ref = {.stages = 2, .fn = {step_gather, step_run}, .shared_bytes = conv_shared};
-const kvant_cpu_kernel kvant_conv_chunk_ref = {
-    .stages = 2, .fn = {chunk_gather, chunk_run}, .shared_bytes = conv_shared};
+const kvant_cpu_kernel kvant_conv_step_ref = { .stages = 2,
+                                               .fn = { step_gather, step_run },
+                                               .shared_bytes = conv_shared };
+const kvant_cpu_kernel kvant_conv_chunk_ref = { .stages = 2,
+                                                .fn = { chunk_gather, chunk_run },
+                                                .shared_bytes = conv_shared };

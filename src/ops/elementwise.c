@@ -19,7 +19,7 @@ static void add(const void *args, int part, int parts, const kvant_work *work)
         a->x[i] += a->y[i];
 }
 
-const kvant_cpu_kernel kvant_add_ref = {.stages = 1, .fn = {add}};
+const kvant_cpu_kernel kvant_add_ref = { .stages = 1, .fn = { add } };
 
 static void swiglu(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -37,7 +37,7 @@ static void swiglu(const void *args, int part, int parts, const kvant_work *work
     }
 }
 
-const kvant_cpu_kernel kvant_swiglu_ref = {.stages = 1, .fn = {swiglu}};
+const kvant_cpu_kernel kvant_swiglu_ref = { .stages = 1, .fn = { swiglu } };
 
 static void gate_mul(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -52,7 +52,7 @@ static void gate_mul(const void *args, int part, int parts, const kvant_work *wo
                 a->y[i * a->ldy + j * a->gy + e] *= sigmoid(a->gate[i * a->ldg + j * a->gg + e]);
 }
 
-const kvant_cpu_kernel kvant_gate_mul_ref = {.stages = 1, .fn = {gate_mul}};
+const kvant_cpu_kernel kvant_gate_mul_ref = { .stages = 1, .fn = { gate_mul } };
 
 static void gate_add(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -69,7 +69,7 @@ static void gate_add(const void *args, int part, int parts, const kvant_work *wo
     }
 }
 
-const kvant_cpu_kernel kvant_gate_add_ref = {.stages = 1, .fn = {gate_add}};
+const kvant_cpu_kernel kvant_gate_add_ref = { .stages = 1, .fn = { gate_add } };
 
 /* softplus(x) = x above 20, where log(1 + exp(x)) equals x in f32. */
 static float softplus(float x)
@@ -93,7 +93,7 @@ static void gdn_gates(const void *args, int part, int parts, const kvant_work *w
         }
 }
 
-const kvant_cpu_kernel kvant_gdn_gates_ref = {.stages = 1, .fn = {gdn_gates}};
+const kvant_cpu_kernel kvant_gdn_gates_ref = { .stages = 1, .fn = { gdn_gates } };
 
 static void rows_gather(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -106,4 +106,4 @@ static void rows_gather(const void *args, int part, int parts, const kvant_work 
         memcpy(a->y + i * a->d, a->x + (int64_t)a->idx[i] * a->d, (size_t)a->d * sizeof(float));
 }
 
-const kvant_cpu_kernel kvant_rows_gather_ref = {.stages = 1, .fn = {rows_gather}};
+const kvant_cpu_kernel kvant_rows_gather_ref = { .stages = 1, .fn = { rows_gather } };

@@ -50,9 +50,9 @@ static token token_at(const kvant_gdn_args *a, int i, int v)
 {
     const int kh = a->interleaved ? v / (a->hv / a->hk) : v % a->hk;
 
-    return (token){a->q + i * a->ldq + (int64_t)kh * a->dk, a->k + i * a->ldk + (int64_t)kh * a->dk,
-                   a->v + i * a->ldv + (int64_t)v * a->dv, a->g[(int64_t)i * a->hv + v],
-                   a->beta[(int64_t)i * a->hv + v]};
+    return (token){ a->q + i * a->ldq + (int64_t)kh * a->dk, a->k + i * a->ldk + (int64_t)kh * a->dk,
+                    a->v + i * a->ldv + (int64_t)v * a->dv, a->g[(int64_t)i * a->hv + v],
+                    a->beta[(int64_t)i * a->hv + v] };
 }
 
 static double dot(const float *x, const float *y, int n)
@@ -91,12 +91,12 @@ static void step_head(const kvant_gdn_args *a, int s, int v, float *state, const
     }
 }
 
-/* Scratch of one chunk, double: cumulative gates c[C]; a[C][C] = beta_t D <k_t,k_j>; p[C][C] = D <q_t,k_j>; u[C][dv]. */
+/* Scratch of one chunk: cumulative gates c[C]; a[C][C] = beta_t D <k_t,k_j>; p[C][C] = D <q_t,k_j>; one column u[C]. */
 typedef struct chunk {
     double *c, *a, *p, *u;
 } chunk;
 
-/* Rows lo..lo+n-1 of one head: the gram matrices with their decays.  Only exp(c_t - c_j) with j <= t: never overflows. */
+/* Rows lo..lo+n-1 of one head: the gram matrices with their decays, exp(c_t - c_j) for j <= t only: never overflows. */
 static void chunk_grams(const kvant_gdn_args *a, int v, int lo, int n, const chunk *w)
 {
     double sum = 0.0;
@@ -147,7 +147,7 @@ static void chunk_column(const kvant_gdn_args *a, int v, int lo, int n, int j, f
 static void chunk_head(const kvant_gdn_args *a, int s, int v, float *state, const kvant_work *work)
 {
     double *p = work->local;
-    const chunk w = {p, p + CHUNK, p + CHUNK + CHUNK * CHUNK, p + CHUNK + 2 * CHUNK * CHUNK};
+    const chunk w = { p, p + CHUNK, p + CHUNK + CHUNK * CHUNK, p + CHUNK + 2 * CHUNK * CHUNK };
     const int end = a->seqs.q0[s + 1];
 
     for (int lo = a->seqs.q0[s], n; lo < end; lo += n) {
@@ -213,6 +213,9 @@ static void chunk_run(const void *args, int part, int parts, const kvant_work *w
     run(args, PROMPT, part, parts, work);
 }
 
-const kvant_cpu_kernel kvant_gdn_step_ref = {.stages = 2, .fn = {step_gather, step_run}, .shared_bytes = gdn_shared};
+const kvant_cpu_kernel kvant_gdn_step_ref = { .stages = 2,
+                                              .fn = { step_gather, step_run },
+                                              .shared_bytes = gdn_shared };
 const kvant_cpu_kernel kvant_gdn_chunk_ref = {
-    .stages = 2, .fn = {chunk_gather, chunk_run}, .shared_bytes = gdn_shared, .local_bytes = gdn_local};
+    .stages = 2, .fn = { chunk_gather, chunk_run }, .shared_bytes = gdn_shared, .local_bytes = gdn_local
+};

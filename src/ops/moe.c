@@ -2,7 +2,7 @@
 #include <math.h>
 #include "ops/op_util.h"
 
-static const float LEAST_SUM = 6.103515625e-5f;   /* 2^-14: keeps the renormalised weights finite */
+static const float LEAST_SUM = 6.103515625e-5f; /* 2^-14: keeps the renormalised weights finite */
 
 /* p[e] = softmax of one row of logits. */
 static void softmax_row(const float *logits, float *p, int n)
@@ -66,7 +66,7 @@ static size_t moe_route_local(const void *args)
     return (size_t)((const kvant_moe_route_args *)args)->n_expert * sizeof(float);
 }
 
-const kvant_cpu_kernel kvant_moe_route_ref = {.stages = 1, .fn = {moe_route}, .local_bytes = moe_route_local};
+const kvant_cpu_kernel kvant_moe_route_ref = { .stages = 1, .fn = { moe_route }, .local_bytes = moe_route_local };
 
 static void moe_combine(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -85,4 +85,4 @@ static void moe_combine(const void *args, int part, int parts, const kvant_work 
         }
 }
 
-const kvant_cpu_kernel kvant_moe_combine_ref = {.stages = 1, .fn = {moe_combine}};
+const kvant_cpu_kernel kvant_moe_combine_ref = { .stages = 1, .fn = { moe_combine } };

@@ -33,7 +33,7 @@ static void norm_rms(const void *args, int part, int parts, const kvant_work *wo
             norm_row(a->x + i * a->ldx + j * a->gx, a->w, a->y + i * a->ldy + j * a->gy, a->d, a->eps);
 }
 
-const kvant_cpu_kernel kvant_norm_rms_ref = {.stages = 1, .fn = {norm_rms}};
+const kvant_cpu_kernel kvant_norm_rms_ref = { .stages = 1, .fn = { norm_rms } };
 
 static void norm_add_rms(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -52,7 +52,7 @@ static void norm_add_rms(const void *args, int part, int parts, const kvant_work
     }
 }
 
-const kvant_cpu_kernel kvant_norm_add_rms_ref = {.stages = 1, .fn = {norm_add_rms}};
+const kvant_cpu_kernel kvant_norm_add_rms_ref = { .stages = 1, .fn = { norm_add_rms } };
 
 static void norm_l2(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -69,13 +69,13 @@ static void norm_l2(const void *args, int part, int parts, const kvant_work *wor
             for (int e = 0; e < a->d; e++)
                 sum += (double)x[e] * (double)x[e];
             const float length = sqrtf((float)sum);
-            const float scale = 1.0f / (length < a->eps ? a->eps : length);   /* a NaN length stays NaN */
+            const float scale = 1.0f / (length < a->eps ? a->eps : length); /* a NaN length stays NaN */
             for (int e = 0; e < a->d; e++)
                 x[e] *= scale;
         }
 }
 
-const kvant_cpu_kernel kvant_norm_l2_ref = {.stages = 1, .fn = {norm_l2}};
+const kvant_cpu_kernel kvant_norm_l2_ref = { .stages = 1, .fn = { norm_l2 } };
 
 /* Per head: norm first, then the gate silu(z). */
 static void norm_gated(const void *args, int part, int parts, const kvant_work *work)
@@ -96,4 +96,4 @@ static void norm_gated(const void *args, int part, int parts, const kvant_work *
         }
 }
 
-const kvant_cpu_kernel kvant_norm_gated_ref = {.stages = 1, .fn = {norm_gated}};
+const kvant_cpu_kernel kvant_norm_gated_ref = { .stages = 1, .fn = { norm_gated } };

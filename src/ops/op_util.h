@@ -25,7 +25,8 @@ static inline uint16_t *kv_tail_row(const kvant_kv_side *side, int32_t t, int n_
 
 /* Tail page that holds page j of sequence s exactly for a query in page qp, or -1: read the encoded page.
  * A table entry of -1 inside the exact window means that the page was encoded at once. */
-static inline int32_t kv_tail_page(const kvant_kv_side *side, const kvant_seqs *seqs, int s, int j, int qp, int tail_pages)
+static inline int32_t kv_tail_page(const kvant_kv_side *side, const kvant_seqs *seqs, int s, int j, int qp,
+                                   int tail_pages)
 {
     if (side->tail == NULL || seqs->tail_table == NULL || qp - j >= tail_pages)
         return -1;

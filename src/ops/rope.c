@@ -31,4 +31,4 @@ static void rope(const void *args, int part, int parts, const kvant_work *work)
             rope_head(a->x + i * a->ldx + j * a->gx, a, a->pos[i]);
 }
 
-const kvant_cpu_kernel kvant_rope_ref = {.stages = 1, .fn = {rope}};
+const kvant_cpu_kernel kvant_rope_ref = { .stages = 1, .fn = { rope } };

@@ -32,8 +32,9 @@ static size_t slot_copy_shared(const void *args)
     return (size_t)a->n * a->bytes;
 }
 
-const kvant_cpu_kernel kvant_slot_copy_ref = {
-    .stages = 2, .fn = {slot_gather, slot_scatter}, .shared_bytes = slot_copy_shared};
+const kvant_cpu_kernel kvant_slot_copy_ref = { .stages = 2,
+                                               .fn = { slot_gather, slot_scatter },
+                                               .shared_bytes = slot_copy_shared };
 
 static void slot_zero(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -46,4 +47,4 @@ static void slot_zero(const void *args, int part, int parts, const kvant_work *w
         memset(a->base + (size_t)a->dst[i] * a->stride, 0, a->bytes);
 }
 
-const kvant_cpu_kernel kvant_slot_zero_ref = {.stages = 1, .fn = {slot_zero}};
+const kvant_cpu_kernel kvant_slot_zero_ref = { .stages = 1, .fn = { slot_zero } };

@@ -38,7 +38,7 @@ static void job_close(job *j, int id, int parts)
 
 static int accepted(int id, const void *args)
 {
-    kvant_diag diag = {""};
+    kvant_diag diag = { "" };
     const int rc = kvant_op_check(id, args, &diag);
 
     CHECK(rc == KVANT_OK, "%s: %s", kvant_op_get(id)->name, diag.text);
@@ -55,7 +55,7 @@ void op_run(int id, const kvant_cpu_kernel *kernel, const void *args, int parts)
     for (int stage = 0; stage < kernel->stages; stage++)
         for (int i = 0; i < parts; i++) {
             const int part = stage % 2 ? parts - 1 - i : i;
-            const kvant_work work = {j.shared, j.local[part]};
+            const kvant_work work = { j.shared, j.local[part] };
 
             kernel->fn[stage](args, part, parts, &work);
         }
@@ -65,7 +65,7 @@ void op_run(int id, const kvant_cpu_kernel *kernel, const void *args, int parts)
 static void job_part(void *arg, int part, int parts)
 {
     job *j = arg;
-    const kvant_work work = {j->shared, j->local[part]};
+    const kvant_work work = { j->shared, j->local[part] };
 
     for (int stage = 0; stage < j->kernel->stages; stage++) {
         j->kernel->fn[stage](j->args, part, parts, &work);

@@ -1,8 +1,8 @@
 /* attn_body.h: attn and attn_score over pages; included by attn_<isa>.c after its vec header.
  *
  * A BLOCK is the tokens of one sequence that lie in one page; its rows are tokens x query heads of one KV head.  Every
- * row walks its context page by page with an online softmax, starts afresh at each split (KVANT_SPLIT tokens), and merges
- * the splits in ascending order.  That arithmetic is the same for one row and for 64*G rows, so decode, prefill, any
+ * row walks its context page by page with an online softmax, starts afresh at each split (KVANT_SPLIT tokens), and
+ * merges the splits in ascending order.  That arithmetic is the same for one row and for 64*G rows, so decode, prefill, any
  * batch and any number of threads give the same bits:
  *   few tokens: each (block, KV head, split) is a unit; stage 0 leaves partial results, stage 1 merges them.
  *   many tokens: each (block, KV head) is a unit, which merges its splits as it goes.
@@ -13,17 +13,17 @@
 #include "ops/op_util.h"
 
 enum {
-    FEW_TOKENS = 8,         /* sequences with at most so many tokens are split over threads along the context, ... */
-    FEW_UNITS = 64,         /* ... if there are at most so many (sequence, KV head) pairs */
-    FEW_ROWS = 12,          /* up to here a format's kernels decode each row about once; arbitrary, not tuned */
+    FEW_TOKENS = 8, /* sequences with at most so many tokens are split over threads along the context, ... */
+    FEW_UNITS = 64, /* ... if there are at most so many (sequence, KV head) pairs */
+    FEW_ROWS = 12,  /* up to here a format's kernels decode each row about once; arbitrary, not tuned */
 };
 
 /* One side of the cache with the kernels that read it. */
 typedef struct reader {
     const kvant_kv_side *side;
     const kvant_format_kernels *k;
-    int d, dp, sdim;        /* head_dim, padded, acc space */
-    int scratch_only;       /* no fast kernels: always decode, so that all row counts agree */
+    int d, dp, sdim;  /* head_dim, padded, acc space */
+    int scratch_only; /* no fast kernels: always decode, so that all row counts agree */
 } reader;
 
 /* One call of attn or attn_score. */
@@ -44,17 +44,17 @@ typedef struct block {
 
 /* The state of a set of rows inside one split. */
 typedef struct state {
-    float *m, *l;           /* maximum, sum of weights */
-    float *enc, *tail;      /* weighted sums of V: encoded rows (ld_enc), exact tail rows (ld_tail) */
+    float *m, *l;      /* maximum, sum of weights */
+    float *enc, *tail; /* weighted sums of V: encoded rows (ld_enc), exact tail rows (ld_tail) */
     int used_tail;
 } state;
 
 /* Scratch of one part. */
 typedef struct bench {
-    float *q, *raw;         /* prepared and raw queries [rows][ld] */
-    float *s;               /* scores, then weights [rows][KVANT_PAGE] */
-    float *page;            /* one decoded page */
-    float *pad;             /* one row */
+    float *q, *raw; /* prepared and raw queries [rows][ld] */
+    float *s;       /* scores, then weights [rows][KVANT_PAGE] */
+    float *page;    /* one decoded page */
+    float *pad;     /* one row */
     state now, total;
     int ld_q, ld_raw, ld_enc, ld_tail;
 } bench;
@@ -70,7 +70,7 @@ static reader reader_of(const kvant_kv_side *side, int d, const kvant_format_ker
     const int dp = kvant_format_padded(side->fmt, d);
     const int plain = k->score == side->fmt->ref.score || k->axpy == side->fmt->ref.axpy;
 
-    return (reader){side, k, d, dp, kvant_format_sdim(side->fmt, dp), plain && k->score != f32->score};
+    return (reader){ side, k, d, dp, kvant_format_sdim(side->fmt, dp), plain && k->score != f32->score };
 }
 
 static call call_of(const kvant_attn_args *a)
@@ -78,20 +78,40 @@ static call call_of(const kvant_attn_args *a)
     const kvant_format_kernels *f16 = kvant_format_best(kvant_format_find("f16"));
     const kvant_format_kernels *f32 = kvant_format_best(kvant_format_find("f32"));
 
-    return (call){&a->seqs, reader_of(&a->k, a->d_k, f32), reader_of(&a->v, a->d_v, f32), f16, f32, a->q, a->ldq, a->gq,
-                  a->h_kv, a->h / a->h_kv, a->tail_pages, a->scale};
+    return (call){ &a->seqs,
+                   reader_of(&a->k, a->d_k, f32),
+                   reader_of(&a->v, a->d_v, f32),
+                   f16,
+                   f32,
+                   a->q,
+                   a->ldq,
+                   a->gq,
+                   a->h_kv,
+                   a->h / a->h_kv,
+                   a->tail_pages,
+                   a->scale };
 }
 
 /* Floats of scratch for `rows` rows, and its layout when base is not NULL. */
 static size_t bench_layout(const call *c, size_t rows, float *base, bench *b)
 {
-    const int ld_q = round16(c->k.sdim), ld_raw = round16(c->k.d), ld_enc = round16(c->v.sdim), ld_tail = round16(c->v.d);
+    const int ld_q = round16(c->k.sdim), ld_raw = round16(c->k.d), ld_enc = round16(c->v.sdim),
+              ld_tail = round16(c->v.d);
     const int ld_page = ld_q > ld_enc ? ld_q : ld_enc;
     const size_t lines = (rows + 15) & ~(size_t)15;
-    const size_t sizes[13] = {rows * (size_t)ld_q, rows * (size_t)ld_raw, rows * KVANT_PAGE,
-                              (size_t)ld_page * KVANT_PAGE, (size_t)ld_page + KVANT_MAX_HEAD_DIM,
-                              lines, lines, rows * (size_t)ld_enc, rows * (size_t)ld_tail,
-                              lines, lines, rows * (size_t)ld_enc, rows * (size_t)ld_tail};
+    const size_t sizes[13] = { rows * (size_t)ld_q,
+                               rows * (size_t)ld_raw,
+                               rows * KVANT_PAGE,
+                               (size_t)ld_page * KVANT_PAGE,
+                               (size_t)ld_page + KVANT_MAX_HEAD_DIM,
+                               lines,
+                               lines,
+                               rows * (size_t)ld_enc,
+                               rows * (size_t)ld_tail,
+                               lines,
+                               lines,
+                               rows * (size_t)ld_enc,
+                               rows * (size_t)ld_tail };
     float *at[13];
     size_t total = 0;
 
@@ -100,8 +120,17 @@ static size_t bench_layout(const call *c, size_t rows, float *base, bench *b)
         total += sizes[i];
     }
     if (base != NULL)
-        *b = (bench){at[0], at[1], at[2], at[3], at[4], {at[5], at[6], at[7], at[8], 0}, {at[9], at[10], at[11], at[12], 0},
-                     ld_q, ld_raw, ld_enc, ld_tail};
+        *b = (bench){ at[0],
+                      at[1],
+                      at[2],
+                      at[3],
+                      at[4],
+                      { at[5], at[6], at[7], at[8], 0 },
+                      { at[9], at[10], at[11], at[12], 0 },
+                      ld_q,
+                      ld_raw,
+                      ld_enc,
+                      ld_tail };
     return total;
 }
 
@@ -111,7 +140,7 @@ static block block_at(const kvant_seqs *seqs, int s, int first)
     const int pos = seqs->pos0[s] + first - seqs->q0[s], left = seqs->q0[s + 1] - first;
     const int room = KVANT_PAGE - pos % KVANT_PAGE;
 
-    return (block){s, first, left < room ? left : room, pos, pos / KVANT_PAGE};
+    return (block){ s, first, left < room ? left : room, pos, pos / KVANT_PAGE };
 }
 
 /* Rows are token-major: row t*g + j is query head h*g + j of token t. */
@@ -136,7 +165,7 @@ typedef struct source {
     const void *param;
     const uint8_t *rows;
     size_t stride;
-    int d, exact;           /* exact: from the tail, real space */
+    int d, exact; /* exact: from the tail, real space */
 } source;
 
 /* The first n rows of page j for a block: the tail or the encoded page; decoded into scratch where many rows use it. */
@@ -146,15 +175,21 @@ static source page_source(const call *c, const reader *r, const block *bl, int h
     source src;
 
     if (t >= 0)
-        src = (source){c->f16, NULL, (const uint8_t *)kv_tail_row(r->side, t, c->h_kv, h, 0, r->d),
-                       (size_t)r->d * sizeof(uint16_t), r->d, 1};
+        src = (source){ c->f16,
+                        NULL,
+                        (const uint8_t *)kv_tail_row(r->side, t, c->h_kv, h, 0, r->d),
+                        (size_t)r->d * sizeof(uint16_t),
+                        r->d,
+                        1 };
     else
-        src = (source){r->k, r->side->param, kv_row(r->side, kv_page(c->seqs, bl->s, j), h, 0), r->side->row_bytes, r->dp, 0};
+        src = (source){
+            r->k, r->side->param, kv_row(r->side, kv_page(c->seqs, bl->s, j), h, 0), r->side->row_bytes, r->dp, 0
+        };
     if (bl->n * c->g > FEW_ROWS || (r->scratch_only && t < 0)) {
         const int width = t >= 0 ? r->d : r->sdim;
 
         src.k->decode_acc(src.param, src.rows, src.stride, n, b->page, src.d);
-        src = (source){c->f32, NULL, (const uint8_t *)b->page, (size_t)width * sizeof(float), width, src.exact};
+        src = (source){ c->f32, NULL, (const uint8_t *)b->page, (size_t)width * sizeof(float), width, src.exact };
     }
     return src;
 }
@@ -164,17 +199,18 @@ static void score_rows(const source *src, int row, int rows, int n, const bench 
     const float *q = src->exact ? b->raw + (size_t)row * (size_t)b->ld_raw : b->q + (size_t)row * (size_t)b->ld_q;
     const int ld = src->exact ? b->ld_raw : b->ld_q;
 
-    src->k->score(src->param, q, (size_t)ld, rows, src->rows, src->stride, n, b->s + (size_t)row * KVANT_PAGE, KVANT_PAGE,
-                  src->d);
+    src->k->score(src->param, q, (size_t)ld, rows, src->rows, src->stride, n, b->s + (size_t)row * KVANT_PAGE,
+                  KVANT_PAGE, src->d);
 }
 
 static void axpy_rows(const source *src, int row, int rows, int n, const bench *b)
 {
-    float *acc = src->exact ? b->now.tail + (size_t)row * (size_t)b->ld_tail : b->now.enc + (size_t)row * (size_t)b->ld_enc;
+    float *acc = src->exact ? b->now.tail + (size_t)row * (size_t)b->ld_tail
+                            : b->now.enc + (size_t)row * (size_t)b->ld_enc;
     const int ld = src->exact ? b->ld_tail : b->ld_enc;
 
-    src->k->axpy(src->param, b->s + (size_t)row * KVANT_PAGE, KVANT_PAGE, rows, src->rows, src->stride, n, acc, (size_t)ld,
-                 src->d);
+    src->k->axpy(src->param, b->s + (size_t)row * KVANT_PAGE, KVANT_PAGE, rows, src->rows, src->stride, n, acc,
+                 (size_t)ld, src->d);
 }
 
 /* exp of one float, the same bits as in vectors. */
@@ -200,7 +236,7 @@ static void softmax_row(float *s, int n, float scale, int row, const bench *b)
     vf top = vf_set(w->m[row]), sum = vf_zero();
 
     for (int i = n; i < whole; i++)
-        s[i] = s[0];                                /* no new maximum from the lanes behind n, ... */
+        s[i] = s[0]; /* no new maximum from the lanes behind n, ... */
     for (int i = 0; i < whole; i += VF_LANES) {
         const vf x = vf_mul(vf_load(s + i), vf_set(scale));
 
@@ -211,10 +247,10 @@ static void softmax_row(float *s, int n, float scale, int row, const bench *b)
     for (int i = 0; i < whole; i += VF_LANES)
         vf_store(s + i, vf_exp(vf_sub(vf_load(s + i), vf_set(m))));
     for (int i = n; i < whole; i++)
-        s[i] = 0.0f;                                /* ... and no weight */
+        s[i] = 0.0f; /* ... and no weight */
     for (int i = 0; i < whole; i += VF_LANES)
         sum = vf_add(sum, vf_load(s + i));
-    if (m > w->m[row] && w->l[row] != 0.0f) {       /* a first page has nothing to rescale */
+    if (m > w->m[row] && w->l[row] != 0.0f) { /* a first page has nothing to rescale */
         const float fade = exp_one(w->m[row] - m);
 
         w->l[row] *= fade;
@@ -350,7 +386,8 @@ static int max_splits(const kvant_attn_args *a)
 }
 
 /* Record of the split_row-th token row of split sequences, head j. */
-static float *record_at(const kvant_attn_args *a, const call *c, const kvant_work *work, int split_row, int j, int split)
+static float *record_at(const kvant_attn_args *a, const call *c, const kvant_work *work, int split_row, int j,
+                        int split)
 {
     const size_t i = ((size_t)split_row * (size_t)a->h + (size_t)j) * (size_t)max_splits(a) + (size_t)split;
 
@@ -406,16 +443,16 @@ static void attn_units(const void *args, int part, int parts, const kvant_work *
 }
 
 /* Merges the records of one token row and head, in ascending order. */
-static void merge_records(const kvant_attn_args *a, const call *c, const kvant_work *work, int split_row, int j, int pos,
-                          float *pad, float *out)
+static void merge_records(const kvant_attn_args *a, const call *c, const kvant_work *work, int split_row, int j,
+                          int pos, float *pad, float *out)
 {
     const int ld_enc = round16(c->v.sdim), ld_tail = round16(c->v.d), splits = pos / KVANT_SPLIT + 1;
     float *r = record_at(a, c, work, split_row, j, 0);
-    state total = {r, r + 1, r + 16, r + 16 + ld_enc, r[2] != 0.0f};
+    state total = { r, r + 1, r + 16, r + 16 + ld_enc, r[2] != 0.0f };
 
     for (int split = 1; split < splits; split++) {
         float *next = record_at(a, c, work, split_row, j, split);
-        const state y = {next, next + 1, next + 16, next + 16 + ld_enc, next[2] != 0.0f};
+        const state y = { next, next + 1, next + 16, next + 16 + ld_enc, next[2] != 0.0f };
 
         merge_row(&total, 0, &y, 0, ld_enc, ld_tail);
         total.used_tail |= y.used_tail;
@@ -460,13 +497,23 @@ static size_t attn_local(const void *args)
 }
 
 const kvant_cpu_kernel VEC_KERNEL(attn) = {
-    .stages = 2, .fn = {attn_units, attn_merge}, .shared_bytes = attn_shared, .local_bytes = attn_local};
+    .stages = 2, .fn = { attn_units, attn_merge }, .shared_bytes = attn_shared, .local_bytes = attn_local
+};
 
 static call score_call(const kvant_attn_score_args *a)
 {
-    const kvant_attn_args as = {.seqs = a->seqs, .k = a->k, .v = a->k, .q = a->q, .ldq = a->ldq, .gq = a->gq, .h = a->h,
-                                .h_kv = a->h_kv, .d_k = a->d_k, .d_v = a->d_k, .scale = a->scale,
-                                .tail_pages = a->tail_pages};
+    const kvant_attn_args as = { .seqs = a->seqs,
+                                 .k = a->k,
+                                 .v = a->k,
+                                 .q = a->q,
+                                 .ldq = a->ldq,
+                                 .gq = a->gq,
+                                 .h = a->h,
+                                 .h_kv = a->h_kv,
+                                 .d_k = a->d_k,
+                                 .d_v = a->d_k,
+                                 .scale = a->scale,
+                                 .tail_pages = a->tail_pages };
     call c = call_of(&as);
 
     c.seqs = &a->seqs;
@@ -522,4 +569,4 @@ static size_t attn_score_local(const void *args)
     return bench_layout(&c, (size_t)KVANT_PAGE * (size_t)c.g, NULL, NULL) * sizeof(float);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(attn_score) = {.stages = 1, .fn = {attn_score}, .local_bytes = attn_score_local};
+const kvant_cpu_kernel VEC_KERNEL(attn_score) = { .stages = 1, .fn = { attn_score }, .local_bytes = attn_score_local };

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "ops/op_util.h"
 
-enum { ROW_FLOATS = KVANT_MAX_HEAD_DIM * 2 };   /* acc space of the widest format */
+enum { ROW_FLOATS = KVANT_MAX_HEAD_DIM * 2 }; /* acc space of the widest format */
 
 static void to_half(const float *x, uint16_t *y, int d)
 {
@@ -26,7 +26,7 @@ static void from_half(const uint16_t *x, float *y, int d)
     for (; i + VF_LANES <= d; i += VF_LANES)
         vf_store(y + i, vf_load_half(x + i));
     if (i < d) {
-        uint16_t tail[VF_LANES] = {0};
+        uint16_t tail[VF_LANES] = { 0 };
 
         memcpy(tail, x + i, (size_t)(d - i) * sizeof(uint16_t));
         vf_store_n(y + i, vf_load_half(tail), d - i);
@@ -82,7 +82,7 @@ static size_t cache_local(const void *args)
     return (size_t)ROW_FLOATS * 2 * sizeof(float);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(cache_write) = {.stages = 1, .fn = {cache_write}, .local_bytes = cache_local};
+const kvant_cpu_kernel VEC_KERNEL(cache_write) = { .stages = 1, .fn = { cache_write }, .local_bytes = cache_local };
 
 static void page_seal(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -100,7 +100,7 @@ static void page_seal(const void *args, int part, int parts, const kvant_work *w
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(page_seal) = {.stages = 1, .fn = {page_seal}, .local_bytes = cache_local};
+const kvant_cpu_kernel VEC_KERNEL(page_seal) = { .stages = 1, .fn = { page_seal }, .local_bytes = cache_local };
 
 static void cache_read(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -120,4 +120,4 @@ static void cache_read(const void *args, int part, int parts, const kvant_work *
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(cache_read) = {.stages = 1, .fn = {cache_read}, .local_bytes = cache_local};
+const kvant_cpu_kernel VEC_KERNEL(cache_read) = { .stages = 1, .fn = { cache_read }, .local_bytes = cache_local };

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "ops/op_util.h"
 
-enum { BLOCK = 1024 };      /* columns of a unit where rows are long; arbitrary, not tuned */
+enum { BLOCK = 1024 }; /* columns of a unit where rows are long; arbitrary, not tuned */
 
 static int least(int64_t a, int64_t b)
 {
@@ -25,7 +25,7 @@ static void add(const void *args, int part, int parts, const kvant_work *work)
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(add) = {.stages = 1, .fn = {add}};
+const kvant_cpu_kernel VEC_KERNEL(add) = { .stages = 1, .fn = { add } };
 
 /* cos and sin of one position: c[i], s[i] for i < half; room for whole vectors behind them. */
 static void rope_angles(const kvant_rope_args *a, int32_t pos, float *c, float *s)
@@ -103,7 +103,7 @@ static size_t rope_local(const void *args)
     return ((size_t)((const kvant_rope_args *)args)->n_rot + 2 * VF_LANES) * 2 * sizeof(float);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(rope) = {.stages = 1, .fn = {rope}, .local_bytes = rope_local};
+const kvant_cpu_kernel VEC_KERNEL(rope) = { .stages = 1, .fn = { rope }, .local_bytes = rope_local };
 
 static void swiglu(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -125,7 +125,7 @@ static void swiglu(const void *args, int part, int parts, const kvant_work *work
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(swiglu) = {.stages = 1, .fn = {swiglu}};
+const kvant_cpu_kernel VEC_KERNEL(swiglu) = { .stages = 1, .fn = { swiglu } };
 
 static void gate_mul(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -145,7 +145,7 @@ static void gate_mul(const void *args, int part, int parts, const kvant_work *wo
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(gate_mul) = {.stages = 1, .fn = {gate_mul}};
+const kvant_cpu_kernel VEC_KERNEL(gate_mul) = { .stages = 1, .fn = { gate_mul } };
 
 static void gate_add(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -166,7 +166,7 @@ static void gate_add(const void *args, int part, int parts, const kvant_work *wo
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(gate_add) = {.stages = 1, .fn = {gate_add}};
+const kvant_cpu_kernel VEC_KERNEL(gate_add) = { .stages = 1, .fn = { gate_add } };
 
 /* log(1 + exp(x)), x itself above 20; log1pf keeps the relative accuracy where exp(x) is small. */
 static float softplus(float x)
@@ -193,4 +193,4 @@ static void gdn_gates(const void *args, int part, int parts, const kvant_work *w
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(gdn_gates) = {.stages = 1, .fn = {gdn_gates}};
+const kvant_cpu_kernel VEC_KERNEL(gdn_gates) = { .stages = 1, .fn = { gdn_gates } };

@@ -1,7 +1,7 @@
 /* gdn_body.h: gdn_step on vectors; included by gdn_<isa>.c after its vec header, before gdn_chunk_body.h.
  *
- * A unit is a block of value columns of one head of ALL sequences: it first copies the columns that another sequence may
- * overwrite (slots read and written by different sequences), then computes in place.  Columns are independent and units
+ * A unit is a block of value columns of one head of ALL sequences: it first copies the columns that another sequence
+ * may overwrite (slots read and written by different sequences), then computes in place.  Columns are independent and units
  * share nothing: one stage, and forks, swaps and chains of slots are safe (spec "engine" 1.9, 8.1). */
 #include <string.h>
 #include "ops/op_util.h"
@@ -45,7 +45,7 @@ static size_t count_moved(const kvant_seqs *seqs, int phase)
     return n;
 }
 
-/* The state a sequence starts from: its gathered copy (the next one), its own slot, or zeros (put into its own slot). */
+/* The state a sequence starts from: its gathered copy (the next one), its own slot, or zeros put into its own slot. */
 static const float *entry_columns(const kvant_gdn_args *a, int s, int v, int j0, int n, const float **gathered)
 {
     const size_t floats = (size_t)n * (size_t)a->dk;
@@ -71,8 +71,12 @@ static token token_at(const kvant_gdn_args *a, int i, int v)
     const int kh = a->interleaved ? v / (a->hv / a->hk) : v % a->hk;
     const int64_t gate = (int64_t)i * a->hv + v;
 
-    return (token){a->q + i * a->ldq + (int64_t)kh * a->dk, a->k + i * a->ldk + (int64_t)kh * a->dk,
-                   a->v + i * a->ldv + (int64_t)v * a->dv, a->o + gate * a->dv, a->g[gate], a->beta[gate]};
+    return (token){ a->q + i * a->ldq + (int64_t)kh * a->dk,
+                    a->k + i * a->ldk + (int64_t)kh * a->dk,
+                    a->v + i * a->ldv + (int64_t)v * a->dv,
+                    a->o + gate * a->dv,
+                    a->g[gate],
+                    a->beta[gate] };
 }
 
 static float exp_one(float x)
@@ -84,45 +88,49 @@ static float exp_one(float x)
 }
 
 /* Columns of a group, unrolled by the preprocessor: an array of vectors would stay in memory at -O2. */
-#define COLUMNS1(X) X(0)
-#define COLUMNS4(X) COLUMNS1(X) X(1) X(2) X(3)
-#define ZERO(c) vf p##c = vf_zero(), o##c = vf_zero();
-#define READ(c) p##c = vf_fma(vf_load(src + c * dk + i), k, p##c);
+#define COLUMNS1(X)  X(0)
+#define COLUMNS4(X)  COLUMNS1(X) X(1) X(2) X(3)
+#define ZERO(c)      vf p##c = vf_zero(), o##c = vf_zero();
+#define READ(c)      p##c = vf_fma(vf_load(src + c * dk + i), k, p##c);
 #define READ_REST(c) p##c = vf_fma(vf_load_n(src + c * dk + i, dk - i), k, p##c);
-#define ERROR(c) const vf u##c = vf_set(t->beta * (t->v[j + c] - decay * vf_sum(p##c)));
-#define UPDATE(c) s = vf_fma(k, u##c, vf_mul(vf_load(src + c * dk + i), fade)); vf_store(dst + c * dk + i, s); \
+#define ERROR(c)     const vf u##c = vf_set(t->beta * (t->v[j + c] - decay * vf_sum(p##c)));
+#define UPDATE(c)                                                                                                      \
+    s = vf_fma(k, u##c, vf_mul(vf_load(src + c * dk + i), fade));                                                      \
+    vf_store(dst + c * dk + i, s);                                                                                     \
     o##c = vf_fma(s, q, o##c);
-#define UPDATE_REST(c) s = vf_fma(k, u##c, vf_mul(vf_load_n(src + c * dk + i, dk - i), fade)); \
-    vf_store_n(dst + c * dk + i, s, dk - i); o##c = vf_fma(s, q, o##c);
+#define UPDATE_REST(c)                                                                                                 \
+    s = vf_fma(k, u##c, vf_mul(vf_load_n(src + c * dk + i, dk - i), fade));                                            \
+    vf_store_n(dst + c * dk + i, s, dk - i);                                                                           \
+    o##c = vf_fma(s, q, o##c);
 #define OUTPUT(c) t->o[j + c] = scale * vf_sum(o##c);
 
 /* Columns j.. of one token: src -> dst, which may be the same.  p = decay S^T k; S = decay S + k u^T; o = S^T q. */
-#define STEP_DEFINE(name, COLUMNS)                                                                                  \
-    static void name(const token *t, const float *src, float *dst, int j, int dk, float decay, float scale)         \
-    {                                                                                                               \
-        const vf fade = vf_set(decay);                                                                              \
-        int i = 0;                                                                                                  \
-        COLUMNS(ZERO)                                                                                               \
-        for (; i + VF_LANES <= dk; i += VF_LANES) {                                                                 \
-            const vf k = vf_load(t->k + i);                                                                         \
-            COLUMNS(READ)                                                                                           \
-        }                                                                                                           \
-        if (i < dk) {                                                                                               \
-            const vf k = vf_load_n(t->k + i, dk - i);                                                               \
-            COLUMNS(READ_REST)                                                                                      \
-        }                                                                                                           \
-        COLUMNS(ERROR)                                                                                              \
-        for (i = 0; i + VF_LANES <= dk; i += VF_LANES) {                                                            \
-            const vf k = vf_load(t->k + i), q = vf_load(t->q + i);                                                  \
-            vf s;                                                                                                   \
-            COLUMNS(UPDATE)                                                                                         \
-        }                                                                                                           \
-        if (i < dk) {                                                                                               \
-            const vf k = vf_load_n(t->k + i, dk - i), q = vf_load_n(t->q + i, dk - i);                              \
-            vf s;                                                                                                   \
-            COLUMNS(UPDATE_REST)                                                                                    \
-        }                                                                                                           \
-        COLUMNS(OUTPUT)                                                                                             \
+#define STEP_DEFINE(name, COLUMNS)                                                                                     \
+    static void name(const token *t, const float *src, float *dst, int j, int dk, float decay, float scale)            \
+    {                                                                                                                  \
+        const vf fade = vf_set(decay);                                                                                 \
+        int i = 0;                                                                                                     \
+        COLUMNS(ZERO)                                                                                                  \
+        for (; i + VF_LANES <= dk; i += VF_LANES) {                                                                    \
+            const vf k = vf_load(t->k + i);                                                                            \
+            COLUMNS(READ)                                                                                              \
+        }                                                                                                              \
+        if (i < dk) {                                                                                                  \
+            const vf k = vf_load_n(t->k + i, dk - i);                                                                  \
+            COLUMNS(READ_REST)                                                                                         \
+        }                                                                                                              \
+        COLUMNS(ERROR)                                                                                                 \
+        for (i = 0; i + VF_LANES <= dk; i += VF_LANES) {                                                               \
+            const vf k = vf_load(t->k + i), q = vf_load(t->q + i);                                                     \
+            vf s;                                                                                                      \
+            COLUMNS(UPDATE)                                                                                            \
+        }                                                                                                              \
+        if (i < dk) {                                                                                                  \
+            const vf k = vf_load_n(t->k + i, dk - i), q = vf_load_n(t->q + i, dk - i);                                 \
+            vf s;                                                                                                      \
+            COLUMNS(UPDATE_REST)                                                                                       \
+        }                                                                                                              \
+        COLUMNS(OUTPUT)                                                                                                \
     }
 
 STEP_DEFINE(step_4, COLUMNS4)
@@ -172,4 +180,4 @@ static size_t gdn_step_local(const void *args)
     return count_moved(&a->seqs, DECODE) * STEP_COLUMNS * (size_t)a->dk * sizeof(float);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(gdn_step) = {.stages = 1, .fn = {gdn_step}, .local_bytes = gdn_step_local};
+const kvant_cpu_kernel VEC_KERNEL(gdn_step) = { .stages = 1, .fn = { gdn_step }, .local_bytes = gdn_step_local };

@@ -13,14 +13,14 @@ enum { CHUNK = KVANT_PAGE, SOLVE = 16, TILE_ROWS = 6, TILE = 2 * VF_LANES };
 
 /* Scratch of one part, in floats; every row of columns has ld = columns rounded up to TILE. */
 typedef struct chunk {
-    float *w;               /* [dk][ld] state */
-    float *u, *o;           /* [CHUNK][ld] */
-    float *kt;              /* [dk][CHUNK] keys of the chunk, transposed */
-    float *a, *p;           /* [CHUNK][CHUNK] */
-    float *decay;           /* [CHUNK] exp(c_t) */
-    float *left;            /* [CHUNK] exp(c_last - c_t) */
-    float *line;            /* [CHUNK] */
-    double *c;              /* [CHUNK] cumulative log gates */
+    float *w;     /* [dk][ld] state */
+    float *u, *o; /* [CHUNK][ld] */
+    float *kt;    /* [dk][CHUNK] keys of the chunk, transposed */
+    float *a, *p; /* [CHUNK][CHUNK] */
+    float *decay; /* [CHUNK] exp(c_t) */
+    float *left;  /* [CHUNK] exp(c_last - c_t) */
+    float *line;  /* [CHUNK] */
+    double *c;    /* [CHUNK] cumulative log gates */
     int ld;
 } chunk;
 
@@ -28,9 +28,15 @@ typedef struct chunk {
 #define ROWS1(X) X(0)
 #define ROWS2(X) ROWS1(X) X(1)
 #define ROWS6(X) ROWS2(X) X(2) X(3) X(4) X(5)
-#define TILE_LOAD(i) vf x##i = add ? vf_load(c + i * ldc) : vf_zero(), y##i = add ? vf_load(c + i * ldc + VF_LANES) : vf_zero();
-#define TILE_STEP(i) x = vf_set(a[i * ra]); x##i = vf_fma(x, b0, x##i); y##i = vf_fma(x, b1, y##i);
-#define TILE_STORE(i) vf_store(c + i * ldc, x##i); vf_store(c + i * ldc + VF_LANES, y##i);
+#define TILE_LOAD(i)                                                                                                   \
+    vf x##i = add ? vf_load(c + i * ldc) : vf_zero(), y##i = add ? vf_load(c + i * ldc + VF_LANES) : vf_zero();
+#define TILE_STEP(i)                                                                                                   \
+    x = vf_set(a[i * ra]);                                                                                             \
+    x##i = vf_fma(x, b0, x##i);                                                                                        \
+    y##i = vf_fma(x, b1, y##i);
+#define TILE_STORE(i)                                                                                                  \
+    vf_store(c + i * ldc, x##i);                                                                                       \
+    vf_store(c + i * ldc + VF_LANES, y##i);
 
 /* C[rows][TILE] (+)= A[rows][depth] B[depth][TILE]; A element (i, k) at a[i*ra + k*ca]. */
 #define TILE_DEFINE(name, ROWS)                                                                                        \
@@ -51,8 +57,8 @@ TILE_DEFINE(tile_2, ROWS2)
 TILE_DEFINE(tile_1, ROWS1)
 
 /* C[m][n] (+)= A[m][depth] B[depth][n]; n is a multiple of TILE. */
-static void product(const float *a, int64_t ra, int64_t ca, const float *b, int64_t ldb, float *c, int64_t ldc, int m, int n,
-                    int depth, int add)
+static void product(const float *a, int64_t ra, int64_t ca, const float *b, int64_t ldb, float *c, int64_t ldc, int m,
+                    int n, int depth, int add)
 {
     for (int j = 0; j < n; j += TILE) {
         int i = 0;
@@ -115,7 +121,7 @@ static void chunk_matrices(const kvant_gdn_args *a, int v, int lo, int n, const 
     double sum = 0.0;
 
     transpose_keys(a, &first, n, w);
-    for (int t = 0; t < n; t += TILE_ROWS) {        /* rows t.. need columns up to themselves only */
+    for (int t = 0; t < n; t += TILE_ROWS) { /* rows t.. need columns up to themselves only */
         const int rows = n - t < TILE_ROWS ? n - t : TILE_ROWS, width = (t + rows + TILE - 1) / TILE * TILE;
 
         product(first.k + t * a->ldk, a->ldk, 1, w->kt, CHUNK, w->a + t * CHUNK, CHUNK, rows, width, a->dk, 0);
@@ -251,17 +257,24 @@ static int unit_columns(const kvant_gdn_args *a, int parts)
 static size_t chunk_layout(const kvant_gdn_args *a, int columns, float *base, chunk *w)
 {
     const int ld = round_up(columns, TILE);
-    const size_t sizes[9] = {(size_t)a->dk * (size_t)ld, (size_t)CHUNK * (size_t)ld, (size_t)CHUNK * (size_t)ld,
-                             (size_t)a->dk * CHUNK, CHUNK * CHUNK, CHUNK * CHUNK, CHUNK, CHUNK, CHUNK};
+    const size_t sizes[9] = { (size_t)a->dk * (size_t)ld,
+                              (size_t)CHUNK * (size_t)ld,
+                              (size_t)CHUNK * (size_t)ld,
+                              (size_t)a->dk * CHUNK,
+                              CHUNK * CHUNK,
+                              CHUNK * CHUNK,
+                              CHUNK,
+                              CHUNK,
+                              CHUNK };
     float *at[9];
-    size_t total = 2 * CHUNK;       /* doubles first: aligned */
+    size_t total = 2 * CHUNK; /* doubles first: aligned */
 
     for (int i = 0; i < 9; i++) {
         at[i] = base != NULL ? base + total : NULL;
         total += sizes[i];
     }
     if (base != NULL)
-        *w = (chunk){at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[8], (double *)(void *)base, ld};
+        *w = (chunk){ at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[8], (double *)(void *)base, ld };
     return total;
 }
 
@@ -293,4 +306,4 @@ static size_t gdn_chunk_local(const void *args)
     return (chunk_layout(a, a->dv, NULL, NULL) + moved) * sizeof(float);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(gdn_chunk) = {.stages = 1, .fn = {gdn_chunk}, .local_bytes = gdn_chunk_local};
+const kvant_cpu_kernel VEC_KERNEL(gdn_chunk) = { .stages = 1, .fn = { gdn_chunk }, .local_bytes = gdn_chunk_local };

@@ -1,7 +1,7 @@
 /* moe_body.h: moe_route and moe_combine on vectors; included by moe_<isa>.c after its vec header. */
 #include "ops/op_util.h"
 
-static const float LEAST_SUM = 6.103515625e-5f;   /* 2^-14, spec "engine" 2.2 */
+static const float LEAST_SUM = 6.103515625e-5f; /* 2^-14, spec "engine" 2.2 */
 
 /* p = softmax of one row of n logits; p has room for whole vectors. */
 static void softmax_row(const float *logits, float *p, int n)
@@ -66,7 +66,7 @@ static size_t moe_route_local(const void *args)
     return ((size_t)((const kvant_moe_route_args *)args)->n_expert + VF_LANES) * sizeof(float);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(moe_route) = {.stages = 1, .fn = {moe_route}, .local_bytes = moe_route_local};
+const kvant_cpu_kernel VEC_KERNEL(moe_route) = { .stages = 1, .fn = { moe_route }, .local_bytes = moe_route_local };
 
 static void moe_combine(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -86,4 +86,4 @@ static void moe_combine(const void *args, int part, int parts, const kvant_work 
         }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(moe_combine) = {.stages = 1, .fn = {moe_combine}};
+const kvant_cpu_kernel VEC_KERNEL(moe_combine) = { .stages = 1, .fn = { moe_combine } };

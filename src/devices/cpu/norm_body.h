@@ -1,4 +1,5 @@
-/* norm_body.h: norm_rms, norm_add_rms, norm_l2 and norm_gated on vectors; included by norm_<isa>.c after its vec header.
+/* norm_body.h: norm_rms, norm_add_rms, norm_l2 and norm_gated on vectors; included by norm_<isa>.c after its vec
+ * header.
  * Sums of squares run in f32 lanes (4 accumulators, then a fixed tree): relative error below 1e-6 for d up to 16384,
  * far inside NMSE 1e-7.  Units are (row, group) pairs, so one token's heads are shared among the threads too. */
 #include "ops/op_util.h"
@@ -60,7 +61,7 @@ static void norm_rms(const void *args, int part, int parts, const kvant_work *wo
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(norm_rms) = {.stages = 1, .fn = {norm_rms}};
+const kvant_cpu_kernel VEC_KERNEL(norm_rms) = { .stages = 1, .fn = { norm_rms } };
 
 static void norm_add_rms(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -81,7 +82,7 @@ static void norm_add_rms(const void *args, int part, int parts, const kvant_work
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(norm_add_rms) = {.stages = 1, .fn = {norm_add_rms}};
+const kvant_cpu_kernel VEC_KERNEL(norm_add_rms) = { .stages = 1, .fn = { norm_add_rms } };
 
 static void norm_l2(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -98,7 +99,7 @@ static void norm_l2(const void *args, int part, int parts, const kvant_work *wor
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(norm_l2) = {.stages = 1, .fn = {norm_l2}};
+const kvant_cpu_kernel VEC_KERNEL(norm_l2) = { .stages = 1, .fn = { norm_l2 } };
 
 static void norm_gated(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -121,4 +122,4 @@ static void norm_gated(const void *args, int part, int parts, const kvant_work *
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(norm_gated) = {.stages = 1, .fn = {norm_gated}};
+const kvant_cpu_kernel VEC_KERNEL(norm_gated) = { .stages = 1, .fn = { norm_gated } };

@@ -1,5 +1,5 @@
-/* vec_avx2.h: the 8-lane vectors that the kernel bodies (*_body.h) are written in.  vec_avx512.h has the same names with
- * 16 lanes, so a body is written once.  Included only by *_avx2.c. */
+/* vec_avx2.h: the 8-lane vectors that the kernel bodies (*_body.h) are written in.  vec_avx512.h has the same names
+ * with 16 lanes, so a body is written once.  Included only by *_avx2.c. */
 #ifndef KVANT_CPU_VEC_H
 #define KVANT_CPU_VEC_H
 
@@ -11,22 +11,58 @@
 enum { VF_LANES = 8 };
 typedef __m256 vf;
 
-static inline vf vf_zero(void) { return _mm256_setzero_ps(); }
-static inline vf vf_set(float x) { return _mm256_set1_ps(x); }
-static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
-static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
-static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
-static inline vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-static inline vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+static inline vf vf_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+static inline vf vf_set(float x)
+{
+    return _mm256_set1_ps(x);
+}
+static inline vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf x)
+{
+    _mm256_storeu_ps(p, x);
+}
+static inline vf vf_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+static inline vf vf_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+static inline vf vf_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
 /* Where an operand is NaN the result is b. */
-static inline vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
-static inline vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-static inline vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }      /* a*b + c */
-static inline vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }    /* c - a*b */
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+} /* a*b + c */
+static inline vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+} /* c - a*b */
 
-/* Lanes 0..n-1 from or to memory, 0 <= n <= 8; the others read as zero and stay unwritten.  Whole vectors take the plain
- * path: a masked store costs tens of cycles on Zen. */
+/* Lanes 0..n-1 from or to memory, 0 <= n <= 8; the others read as zero and stay unwritten.  Whole vectors take the
+ * plain path: a masked store costs tens of cycles on Zen. */
 static inline __m256i vf_mask(int n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -63,7 +99,10 @@ static inline float vf_hmax(vf x)
 }
 
 /* Nearest integer, as float. */
-static inline vf vf_round(vf x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vf vf_round(vf x)
+{
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 
 /* 2^n for integral n in [-126, 127]. */
 static inline vf vf_pow2(vf n)
@@ -91,7 +130,10 @@ static inline void vf_store_half(uint16_t *p, vf x)
 }
 
 /* Lanes 2i and 2i+1 exchanged. */
-static inline vf vf_swap_pairs(vf x) { return _mm256_permute_ps(x, 0xb1); }
+static inline vf vf_swap_pairs(vf x)
+{
+    return _mm256_permute_ps(x, 0xb1);
+}
 
 /* Odd integral q ? x : y. */
 static inline vf vf_quadrant_swap(vf q, vf x, vf y)

@@ -10,24 +10,69 @@
 enum { VF_LANES = 16 };
 typedef __m512 vf;
 
-static inline vf vf_zero(void) { return _mm512_setzero_ps(); }
-static inline vf vf_set(float x) { return _mm512_set1_ps(x); }
-static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
-static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
-static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
-static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-static inline vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+static inline vf vf_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+static inline vf vf_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+static inline vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+static inline vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+static inline vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+static inline vf vf_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
 /* Where an operand is NaN the result is b. */
-static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
-static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
-static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }      /* a*b + c */
-static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }    /* c - a*b */
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+} /* a*b + c */
+static inline vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+} /* c - a*b */
 
 /* Lanes 0..n-1 from or to memory, 0 <= n <= 16; the others read as zero and stay unwritten. */
-static inline __mmask16 vf_mask(int n) { return (__mmask16)((1u << n) - 1u); }
-static inline vf vf_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(vf_mask(n), p); }
-static inline void vf_store_n(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, vf_mask(n), x); }
+static inline __mmask16 vf_mask(int n)
+{
+    return (__mmask16)((1u << n) - 1u);
+}
+static inline vf vf_load_n(const float *p, int n)
+{
+    return _mm512_maskz_loadu_ps(vf_mask(n), p);
+}
+static inline void vf_store_n(float *p, vf x, int n)
+{
+    _mm512_mask_storeu_ps(p, vf_mask(n), x);
+}
 
 /* Sum of the lanes, always by the same tree: halves first, then as vec_avx2.h. */
 static inline float vf_sum(vf x)
@@ -48,7 +93,10 @@ static inline float vf_hmax(vf x)
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
-static inline vf vf_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vf vf_round(vf x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 
 /* 2^n for integral n in [-126, 127]. */
 static inline vf vf_pow2(vf n)
@@ -75,7 +123,10 @@ static inline void vf_store_half(uint16_t *p, vf x)
 }
 
 /* Lanes 2i and 2i+1 exchanged. */
-static inline vf vf_swap_pairs(vf x) { return _mm512_permute_ps(x, 0xb1); }
+static inline vf vf_swap_pairs(vf x)
+{
+    return _mm512_permute_ps(x, 0xb1);
+}
 
 /* Odd integral q ? x : y. */
 static inline vf vf_quadrant_swap(vf q, vf x, vf y)

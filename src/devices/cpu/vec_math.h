@@ -3,7 +3,7 @@
  * Coefficients: weighted least squares at 200 Chebyshev nodes, each rounded to f32 before the next was fitted. */
 
 #define VEC_NAME_(op, isa) kvant_##op##_##isa
-#define VEC_NAME(op, isa) VEC_NAME_(op, isa)
+#define VEC_NAME(op, isa)  VEC_NAME_(op, isa)
 /* kvant_norm_rms_avx2 in a file that includes vec_avx2.h. */
 #define VEC_KERNEL(op) VEC_NAME(op, VEC_ISA)
 
