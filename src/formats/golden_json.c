@@ -150,9 +150,11 @@ int gjson_parse(const char *text, size_t n, gjson *root, kvant_diag *diag)
 
 gjson gjson_get(gjson v, const char *key)
 {
-    scan s = { v.p, v.p + v.n };
     size_t n = strlen(key);
-    if (!v.p || !take(&s, '{'))
+    if (!v.p)
+        return v;
+    scan s = { v.p, v.p + v.n };
+    if (!take(&s, '{'))
         return (gjson){ NULL, 0 };
     while (s.p < s.end && *s.p != '}') {
         skip_space(&s);

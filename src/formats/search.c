@@ -17,7 +17,7 @@ static void nearest_integer(const search_book *b, const float *t, int32_t *k, fl
     for (int j = 0; j < LANES; j++) {
         float r = t[j] + 12582912.0f;      /* 1.5 * 2^23: rounds |t| < 2^22 to an integer */
         r -= 12582912.0f;
-        r = r < lo ? lo : r;
+        r = r > lo ? r : lo;               /* NaN too */
         r = r > hi ? hi : r;
         k[j] = (int32_t)r;
         v[j] = r;

@@ -1,0 +1,129 @@
+/* fuzz_rows.c: libFuzzer target of the cache formats: any bytes are rows, any floats are values.
+ *
+ * Input: [format][head_dim][rows][stride][bytes...].  The bytes are decoded, scored and accumulated as rows through every
+ * variant this CPU may run, out of a heap block of exactly their size; then they are taken as floats and encoded.
+ * Promises: nothing outside is touched (AddressSanitizer), variants decode to the reference's values, and what `encode`
+ * wrote decodes without reading anything but the row. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kvant/format.h"
+#include "kvant/qjl.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MAX_ROWS = 5, MAX_D = 256 };
+
+static float projection[KVANT_QJL_VALUES];
+static volatile float sink;
+
+/* Only qjl1_256 takes the projection; the parameter of others (an FP8 scale) is left out. */
+static const void *param_of(const kvant_format *f)
+{
+    return f->flags & KVANT_FORMAT_PARAM ? projection : NULL;
+}
+
+static void promise(int ok, const char *format, const char *variant)
+{
+    if (!ok) {
+        fprintf(stderr, "broken promise: %s %s\n", format, variant);
+        abort();
+    }
+}
+
+static float *floats(size_t n)
+{
+    float *p = malloc((n ? n : 1) * sizeof *p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (float)i * 0.25f - 1.0f;
+    return p;
+}
+
+/* Equal values; any NaN equals any NaN. */
+static int same(const float *a, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(a[i] == b[i] || (a[i] != a[i] && b[i] != b[i])))
+            return 0;
+    return 1;
+}
+
+static void read_rows(const kvant_format *f, const uint8_t *rows, size_t stride, int n, int d)
+{
+    size_t sdim = (size_t)kvant_format_sdim(f, d), rb = kvant_format_row_bytes(f, d);
+    size_t bytes = n ? (size_t)(n - 1) * stride + rb : 0;
+    uint8_t *exact = malloc(bytes ? bytes : 1);
+    float *want = floats((size_t)n * sdim), *got = floats((size_t)n * sdim);
+    float *q = floats((size_t)d), *qp = floats(sdim), *s = floats((size_t)n), *acc = floats(sdim), *x = floats((size_t)d);
+    const kvant_format_kernels *k;
+    const char *name;
+    int usable;
+    memcpy(exact, rows, bytes);
+    f->ref.decode_acc(param_of(f), exact, stride, n, want, d);
+    for (int i = 0; (k = kvant_format_variant(f, i, &name, &usable)) != NULL; i++) {
+        if (!usable)
+            continue;
+        k->decode_acc(param_of(f), exact, stride, n, got, d);
+        promise(same(got, want, (size_t)n * sdim), f->name, name);
+        k->prep_q(param_of(f), q, qp, d);
+        k->score(param_of(f), qp, sdim, 1, exact, stride, n, s, (size_t)n, d);
+        k->axpy(param_of(f), s, (size_t)n, 1, exact, stride, n, acc, sdim, d);
+        k->finish_out(param_of(f), acc, x, d);
+        sink = x[0];
+    }
+    free(exact);
+    free(want);
+    free(got);
+    free(q);
+    free(qp);
+    free(s);
+    free(acc);
+    free(x);
+}
+
+static void write_row(const kvant_format *f, const uint8_t *data, size_t size, int d)
+{
+    size_t rb = kvant_format_row_bytes(f, d);
+    float *x = floats((size_t)d), *y = floats((size_t)d);
+    uint8_t *row = malloc(rb);
+    const kvant_format_kernels *k;
+    const char *name;
+    int usable;
+    memcpy(x, data, size < (size_t)d * sizeof *x ? size : (size_t)d * sizeof *x);
+    for (int i = 0; (k = kvant_format_variant(f, i, &name, &usable)) != NULL; i++)
+        for (int encoder = 0; usable && encoder < 2; encoder++) {
+            k->encode(param_of(f), x, row, d, encoder);
+            kvant_row_decode(f, param_of(f), row, y, d);
+            sink = y[0];
+        }
+    free(x);
+    free(y);
+    free(row);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const int dims[] = { 32, 64, 96, 128, 256 };
+    static int ready;
+    if (!ready) {
+        kvant_qjl_projection_build(KVANT_QJL_SEED, projection);
+        ready = 1;
+    }
+    if (size < 4)
+        return 0;
+    const kvant_format *f = kvant_format_at(data[0] % kvant_format_count());
+    int d = dims[data[1] % 5];
+    if (kvant_format_check(f, d, NULL) != KVANT_OK)
+        return 0;
+    d = kvant_format_padded(f, d);
+    size_t rb = kvant_format_row_bytes(f, d), stride = rb + data[3] % 4;
+    int n = data[2] % (MAX_ROWS + 1);
+    data += 4;
+    size -= 4;
+    while (n && (size_t)(n - 1) * stride + rb > size)
+        n--;
+    read_rows(f, data, stride, n, d);
+    write_row(f, data, size, d);
+    return 0;
+}
