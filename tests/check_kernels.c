@@ -259,6 +259,103 @@ static void check_axpy(kase *c)
     free(decoded);
 }
 
+/* ---- the integer path ---- */
+
+/* The scores' mean squared error against |q|^2|k|^2/sdim: an 8-bit query and 7-bit centroids add 1.6e-4 at most. */
+static void check_score_q8(kase *c)
+{
+    size_t ldq8 = kvant_format_q8_bytes(c->f, c->d) + 32, lds = (size_t)c->n + PAD;
+    size_t s_bytes = ((size_t)c->r - 1) * lds * 4 + (size_t)c->n * 4, wide = (size_t)c->sdim;
+    uint8_t *rows = make_rows(c, c->n), *q8 = check_guarded((size_t)c->r * ldq8 + 32, 0), *at = q8 + (-(uintptr_t)q8 & 31);
+    float *s = check_guarded(s_bytes, 4), *again = malloc(s_bytes + 4), *decoded = malloc((size_t)(c->n + 1) * wide * 4);
+    float *q = malloc((size_t)c->r * wide * 4);
+    double err = 0, scale = 0;
+    int bits = 1;
+
+    memset(s, 0xFF, s_bytes);
+    memset(again, 0xFF, s_bytes);
+    for (int j = 0; j < c->r; j++) {
+        check_fill_normal(q + (size_t)j * wide, wide, 500u + (unsigned)j);
+        c->k->prep_q8(c->param, q + (size_t)j * wide, at + (size_t)j * ldq8, c->d);
+    }
+    c->f->ref.decode_acc(c->param, rows, c->stride, c->n, decoded, c->d);
+    c->k->score_q8(c->param, at, ldq8, c->r, rows, c->stride, c->n, s, lds, c->d);
+    c->k->score_q8(c->param, at, ldq8, c->r, rows, c->stride, c->n, again, lds, c->d);
+    CHECK(same_bits(s, again, s_bytes), "not the same twice, or wrote between rows; %s", rerun(c));
+    for (int j = 0; j < c->r; j++)
+        for (int i = 0; i < c->n; i++) {
+            double sum = 0, qq = 0, kk = 0, got = s[(size_t)j * lds + (size_t)i];
+            for (size_t e = 0; e < wide; e++) {
+                double a = q[(size_t)j * wide + e], b = decoded[(size_t)i * wide + e];
+                sum += a * b;
+                qq += a * a;
+                kk += b * b;
+            }
+            if (kk > 0) {
+                err += (got - sum) * (got - sum) / (qq * kk / c->sdim);
+                scale += 1;
+            } else {
+                err += got * got;
+            }
+            float one;
+            c->k->score_q8(c->param, at + (size_t)j * ldq8, ldq8, 1, rows + (size_t)i * c->stride, c->stride, 1, &one, 1,
+                           c->d);
+            bits &= same_bits(&one, &s[(size_t)j * lds + (size_t)i], 4);
+        }
+    CHECK(err <= 1e-3 * scale, "mean squared error %.3g of the variance; %s", err / scale, rerun(c));
+    CHECK(bits, "bit rule: a score depends on its neighbours; %s", rerun(c));
+    CHECK(check_guard_ok(s) && check_guard_ok(rows) && check_guard_ok(q8), "wrote outside; %s", rerun(c));
+    check_guard_free(s);
+    check_guard_free(rows);
+    check_guard_free(q8);
+    free(again);
+    free(decoded);
+    free(q);
+}
+
+/* Squared error against sum (w v)^2: centroids in 7 bits add at most 1e-4 of it, 16-bit weights nothing to speak of. */
+static void check_axpy_q8(kase *c)
+{
+    size_t lda = (size_t)c->sdim + 5, ldw = (size_t)c->n + PAD, a_bytes = ((size_t)c->r - 1) * lda * 4 + (size_t)c->sdim * 4;
+    size_t w_bytes = ((size_t)c->r - 1) * ldw * 4 + (size_t)c->n * 4, wide = (size_t)c->sdim;
+    uint8_t *rows = make_rows(c, c->n);
+    float *w = check_guarded(w_bytes, 4), *acc = check_guarded(a_bytes, 4), *start, *again;
+    float *decoded = malloc((size_t)(c->n + 1) * wide * 4);
+    double err = 0, scale = 0;
+
+    memset(w, 0xFF, w_bytes);
+    memset(acc, 0xFF, a_bytes);
+    for (int j = 0; j < c->r; j++) {
+        check_fill(w + (size_t)j * ldw, (size_t)c->n, 0.0f, 1.0f, 900u + (unsigned)j);
+        check_fill_normal(acc + (size_t)j * lda, wide, 700u + (unsigned)j);
+    }
+    start = copy_of(acc, a_bytes);
+    again = copy_of(acc, a_bytes);
+    c->f->ref.decode_acc(c->param, rows, c->stride, c->n, decoded, c->d);
+    c->k->axpy_q8(c->param, w, ldw, c->r, rows, c->stride, c->n, acc, lda, c->d);
+    for (int j = 0; j < c->r; j++) {
+        c->k->axpy_q8(c->param, w + (size_t)j * ldw, ldw, 1, rows, c->stride, c->n, again + (size_t)j * lda, lda, c->d);
+        for (size_t e = 0; e < wide; e++) {
+            double sum = start[(size_t)j * lda + e];
+            for (int i = 0; i < c->n; i++) {
+                double t = (double)w[(size_t)j * ldw + (size_t)i] * decoded[(size_t)i * wide + e];
+                sum += t;
+                scale += t * t;
+            }
+            err += (acc[(size_t)j * lda + e] - sum) * (acc[(size_t)j * lda + e] - sum);
+        }
+    }
+    CHECK(err <= 4e-4 * scale + 1e-12 * (double)wide * c->r, "squared error %.3g of the terms'; %s", err / scale, rerun(c));
+    CHECK(same_bits(acc, again, a_bytes), "bit rule: depends on r, or wrote between rows; %s", rerun(c));
+    CHECK(check_guard_ok(w) && check_guard_ok(acc) && check_guard_ok(rows), "wrote outside; %s", rerun(c));
+    check_guard_free(w);
+    check_guard_free(acc);
+    check_guard_free(rows);
+    free(start);
+    free(again);
+    free(decoded);
+}
+
 /* prep_q and finish_out: linear maps, in_n values to out_n. */
 static void check_linear(kase *c, void (*fn)(const void *, const float *, float *, int),
                          void (*ref)(const void *, const float *, float *, int), int in_n, int out_n)
@@ -419,6 +516,11 @@ static void check_variant(const kvant_format *f, const kvant_format_kernels *k, 
         check_single(&c, "encode");
         check_shapes(&c, "score", check_score);
         check_shapes(&c, "axpy", check_axpy);
+        CHECK(!k->prep_q8 == !k->score_q8 && !k->prep_q8 == !k->axpy_q8, "%s %s: half an integer path", f->name, isa);
+        if (k->prep_q8) {
+            check_shapes(&c, "score_q8", check_score_q8);
+            check_shapes(&c, "axpy_q8", check_axpy_q8);
+        }
     }
     printf("%-11s %-10s %d checks\n", f->name, isa, check_passed + check_failed - before);
 }

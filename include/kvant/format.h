@@ -58,6 +58,19 @@ typedef struct kvant_format_kernels {
                  float *acc, size_t lda, int d);
     /* acc f32[sdim] -> out f32[d] */
     void (*finish_out)(const void *param, const float *acc, float *out, int d);
+
+    /* The integer path: OPTIONAL, NULL where absent, all three or none; never in the reference.  For decode in the
+     * default compute mode; not for --compute f32.  A row's result depends on nothing but its own inputs, but the bits
+     * differ from score and axpy: choose by the kind of a row (prompt or decode), never by the size of a batch. */
+    /* qp f32[sdim] (from prep_q) -> q8, kvant_format_q8_bytes bytes, 32-byte aligned: a query in 8 or 16 bits */
+    void (*prep_q8)(const void *param, const float *qp, void *q8, int d);
+    /* as score, with prepared queries `ldq8` BYTES (a multiple of 32) apart */
+    void (*score_q8)(const void *param, const void *q8, size_t ldq8, int r, const uint8_t *rows, size_t stride, int n,
+                     float *s, size_t lds, int d);
+    /* as axpy, for n <= 64; the weights of one call are rounded to 16 bits relative to their largest, so always call it
+     * for the same ranges of rows (whole pages; zero weights change nothing) */
+    void (*axpy_q8)(const void *param, const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride, int n,
+                    float *acc, size_t lda, int d);
 } kvant_format_kernels;
 
 struct kvant_format {
@@ -82,6 +95,8 @@ int kvant_format_parse(const char *name, const kvant_format **out, kvant_diag *d
 int kvant_format_padded(const kvant_format *f, int d);
 size_t kvant_format_row_bytes(const kvant_format *f, int d);
 int kvant_format_sdim(const kvant_format *f, int d);
+/* Bytes of one query prepared by prep_q8: a multiple of 32. */
+size_t kvant_format_q8_bytes(const kvant_format *f, int d);
 /* KVANT_OK if head_dim d can be stored in f, else KVANT_EINVAL and the reason. */
 int kvant_format_check(const kvant_format *f, int d, kvant_diag *diag);
 

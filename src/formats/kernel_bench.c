@@ -15,13 +15,15 @@ typedef struct bench_data {
     uint8_t *rows;
     int *order;                            /* pages, shuffled */
     float *q, *s, *acc, *x;
-    size_t row_bytes;
+    uint8_t *q8;                           /* the queries prepared for score_q8, or NULL */
+    size_t row_bytes, q8_bytes;
     int pages, sdim;
 } bench_data;
 
 const char *kernel_bench_op_name(enum kernel_bench_op op)
 {
-    static const char *const names[KERNEL_BENCH_OPS] = { "score", "axpy", "decode_acc", "encode", "encode_best" };
+    static const char *const names[KERNEL_BENCH_OPS] = { "score",  "axpy",        "decode_acc", "encode",
+                                                           "encode_best", "score_q8", "axpy_q8" };
     return op >= 0 && op < KERNEL_BENCH_OPS ? names[op] : "?";
 }
 
@@ -33,6 +35,7 @@ static void data_free(bench_data *b)
     kvant_free(b->s);
     kvant_free(b->acc);
     kvant_free(b->x);
+    kvant_free(b->q8);
 }
 
 /* One page is encoded and copied into all: what a kernel costs does not depend on the codes. */
@@ -55,6 +58,8 @@ static void data_fill(const kernel_bench_case *c, bench_data *b)
         b->order[p] = b->order[j];
         b->order[j] = p;
     }
+    for (int j = 0; c->kernels->prep_q8 && j < c->r; j++)
+        c->kernels->prep_q8(c->param, b->q + (size_t)j * (size_t)b->sdim, b->q8 + (size_t)j * b->q8_bytes, c->d);
     memset(b->acc, 0, (size_t)c->r * (size_t)b->sdim * sizeof *b->acc);
 }
 
@@ -76,7 +81,9 @@ static int data_open(const kernel_bench_case *c, bench_data *b, kvant_diag *diag
     b->s = kvant_calloc((size_t)(c->r < PAGE ? PAGE : c->r) * wide, sizeof(float));
     b->acc = kvant_calloc((size_t)c->r * wide, sizeof(float));
     b->x = kvant_calloc((size_t)SAMPLE_ROWS * (size_t)c->d, sizeof(float));
-    if (!b->rows || !b->order || !b->q || !b->s || !b->acc || !b->x)
+    b->q8_bytes = kvant_format_q8_bytes(c->format, c->d);
+    b->q8 = kvant_calloc((size_t)c->r, b->q8_bytes);
+    if (!b->q8 || !b->rows || !b->order || !b->q || !b->s || !b->acc || !b->x)
         return kvant_fail(diag, KVANT_ENOMEM, "bench: no memory for %zu bytes of rows", bytes);
     data_fill(c, b);
     return KVANT_OK;
@@ -89,9 +96,21 @@ static void run_page(const kernel_bench_case *c, const bench_data *b, int page)
     uint8_t *rows = b->rows + (size_t)page * PAGE * b->row_bytes;
 
     switch (c->op) {
+    case KERNEL_BENCH_SCORE_Q8:
+        if (k->score_q8) {
+            k->score_q8(c->param, b->q8, b->q8_bytes, c->r, rows, b->row_bytes, PAGE, b->s, PAGE, c->d);
+            break;
+        }
+        /* fall through */
     case KERNEL_BENCH_SCORE:
         k->score(c->param, b->q, (size_t)b->sdim, c->r, rows, b->row_bytes, PAGE, b->s, PAGE, c->d);
         break;
+    case KERNEL_BENCH_AXPY_Q8:
+        if (k->axpy_q8) {
+            k->axpy_q8(c->param, b->q, PAGE, c->r, rows, b->row_bytes, PAGE, b->acc, (size_t)b->sdim, c->d);
+            break;
+        }
+        /* fall through */
     case KERNEL_BENCH_AXPY:
         k->axpy(c->param, b->q, PAGE, c->r, rows, b->row_bytes, PAGE, b->acc, (size_t)b->sdim, c->d);
         break;

@@ -11,6 +11,7 @@
 
 enum kernel_bench_op {
     KERNEL_BENCH_SCORE, KERNEL_BENCH_AXPY, KERNEL_BENCH_DECODE, KERNEL_BENCH_ENCODE, KERNEL_BENCH_ENCODE_BEST,
+    KERNEL_BENCH_SCORE_Q8, KERNEL_BENCH_AXPY_Q8,      /* the plain op where a format has no integer path */
     KERNEL_BENCH_OPS
 };
 

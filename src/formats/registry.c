@@ -62,6 +62,12 @@ static void inherit(kvant_format_kernels *k, const kvant_format_kernels *above)
         k->axpy = above->axpy;
     if (above->finish_out)
         k->finish_out = above->finish_out;
+    if (above->prep_q8)
+        k->prep_q8 = above->prep_q8;
+    if (above->score_q8)
+        k->score_q8 = above->score_q8;
+    if (above->axpy_q8)
+        k->axpy_q8 = above->axpy_q8;
 }
 
 static void ladders_build(void)
@@ -157,6 +163,12 @@ size_t kvant_format_row_bytes(const kvant_format *f, int d)
 int kvant_format_sdim(const kvant_format *f, int d)
 {
     return kvant_format_padded(f, d) / f->group * f->group_sdim;
+}
+
+/* A 64-byte head, then sums and values of at most 2 bytes each, per 32 values. */
+size_t kvant_format_q8_bytes(const kvant_format *f, int d)
+{
+    return 64 + (size_t)((kvant_format_sdim(f, d) + 31) / 32) * 96;
 }
 
 /* formats.md product decision 2: whole groups, and 64 in a 128-group, whose padding is counted in bits per value. */

@@ -161,6 +161,12 @@ static inline __m256i codes4_low_high(const uint8_t *qs)
     return _mm256_and_si256(x, _mm256_set1_epi8(15));
 }
 
+/* The same codes in natural order: low nibbles in lane 0, high ones in lane 1. */
+static inline __m256i codes4_natural(const uint8_t *qs)
+{
+    return _mm256_and_si256(_mm256_srlv_epi64(bytes_twice(qs), _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
+}
+
 /* 32 f32 of a table of 16, looked up byte plane by byte plane: exact, and three times cheaper than vpermps on Zen 3.
  * codes: as from codes4_*; each vector is multiplied by scale. */
 static inline void lookup16(const uint8_t plane[4][16], __m256i codes, vf scale, vf *v)

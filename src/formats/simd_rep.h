@@ -26,6 +26,7 @@
 #define GRID1x4(M) ROW4(M, 0)
 #define GRID1x8(M) ROW8(M, 0)
 #define GRID2x1(M) GRID1x1(M) ROW1(M, 1)
+#define GRID2x2(M) ROW2(M, 0) ROW2(M, 1)
 #define GRID2x4(M) GRID1x4(M) ROW4(M, 1)
 #define GRID3x2(M) ROW2(M, 0) ROW2(M, 1) ROW2(M, 2)
 #define GRID3x1(M) GRID2x1(M) ROW1(M, 2)

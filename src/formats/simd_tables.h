@@ -34,4 +34,25 @@
 /* An initialiser of uint8_t[4][16]: the four byte planes of a table of 16 f32. */
 #define TABLE_PLANES(LIST) { { LIST(TABLE_PLANE0) }, { LIST(TABLE_PLANE1) }, { LIST(TABLE_PLANE2) }, { LIST(TABLE_PLANE3) } }
 
+/* Centroids as 7-bit codes for the integer path: value = STEP * (u - 64).  STEP is the least-squares one on a Gaussian;
+ * the squared error it adds is 5.4e-5 (4 bits) and 2.1e-5 (3 bits) of the variance, 0.6 % and 0.06 % of the format's. */
+enum { INT_CENTRE = 64 };
+/* The 16 bytes u as signed bytes u - 64. */
+#define CENTRED_BYTES(...) CENTRED_BYTES_(__VA_ARGS__)
+#define CENTRED_BYTES_(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                              \
+    (uint8_t)((a) - 64), (uint8_t)((b) - 64), (uint8_t)((c) - 64), (uint8_t)((d) - 64), (uint8_t)((e) - 64),        \
+        (uint8_t)((f) - 64), (uint8_t)((g) - 64), (uint8_t)((h) - 64), (uint8_t)((i) - 64), (uint8_t)((j) - 64),    \
+        (uint8_t)((k) - 64), (uint8_t)((l) - 64), (uint8_t)((m) - 64), (uint8_t)((n) - 64), (uint8_t)((o) - 64),    \
+        (uint8_t)((p) - 64)
+#define TBQ4_STEP 0.0433672458f
+#define TBQ4_BYTES 1, 16, 27, 35, 42, 49, 55, 61, 67, 73, 79, 86, 93, 101, 112, 127
+#define TURBO4_66_STEP 0.0038342223f
+#define TURBO4_66_BYTES TBQ4_BYTES
+#define POLAR4_STEP 0.0443134140f
+#define POLAR4_BYTES 2, 17, 27, 35, 42, 49, 55, 61, 67, 73, 79, 86, 93, 101, 111, 126
+#define TBQ3_STEP 0.0345498280f
+#define TBQ3_BYTES 2, 25, 42, 57, 71, 86, 103, 126
+#define TURBO3_STEP 0.0034673647f
+#define TURBO3_BYTES 9, 30, 45, 58, 70, 83, 98, 119
+
 #endif

@@ -79,6 +79,27 @@ static void q4_encode(const void *param, const float *x, uint8_t *row, int d, in
     }
 }
 
+static inline __m256i q4_bytes(const uint8_t *row, int b)
+{
+    return codes4_natural(row + (size_t)b * 18 + 2);
+}
+
+static inline __m256i q4_signed(const uint8_t *row, int b)
+{
+    return _mm256_sub_epi8(q4_bytes(row, b), _mm256_set1_epi8(8));
+}
+
+/* The query stays in real space, where some channels are much larger than others: 16 bits. */
+#define INT_CODES q4_bytes
+#define INT_SIGNED q4_signed
+#define INT_SCALES(row, g) ((row) + (size_t)(g) * 18)
+#define INT_GROUP 1
+#define INT_STEP 1.0f
+#define INT_OFFSET 8
+#define INT_WIDE_QUERY 1
+#include "formats/simd_int_avx2.h"
+
 const kvant_format_kernels kvant_q4_0_kernels_avx2 = {
     .encode = q4_encode, .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
+    .prep_q8 = int_prep_q8, .score_q8 = int_score_q8, .axpy_q8 = int_axpy_q8,
 };

@@ -54,6 +54,27 @@ static void q8_encode(const void *param, const float *x, uint8_t *row, int d, in
     }
 }
 
+static inline __m256i q8_bytes(const uint8_t *row, int b)
+{
+    __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(row + (size_t)b * 34 + 2));
+    return _mm256_xor_si256(x, _mm256_set1_epi8(-128));
+}
+
+static inline __m256i q8_signed(const uint8_t *row, int b)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)(row + (size_t)b * 34 + 2));
+}
+
+#define INT_CODES q8_bytes
+#define INT_SIGNED q8_signed
+#define INT_SCALES(row, g) ((row) + (size_t)(g) * 34)
+#define INT_GROUP 1
+#define INT_STEP 1.0f
+#define INT_OFFSET 128
+#define INT_WIDE_QUERY 1
+#include "formats/simd_int_avx2.h"
+
 const kvant_format_kernels kvant_q8_0_kernels_avx2 = {
     .encode = q8_encode, .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
+    .prep_q8 = int_prep_q8, .score_q8 = int_score_q8, .axpy_q8 = int_axpy_q8,
 };
