@@ -1,18 +1,18 @@
 /* cache/kv.h: the paged KV cache and the recurrent state slots of one engine.
  *
- * Memory on the device, taken once: per attention layer and side a pool of pages (row formats may differ per layer) and, for
- * formats under 16 bits, a small f16 tail pool; per recurrent layer one state slot and one conv slot per sequence.
- * One page id and one block table serve all layers.  A live sequence keeps one permanent slot.
+ * Memory on the device, taken once: per attention layer and side a pool of pages (row formats may differ per layer)
+ * and, for formats under 16 bits, a small f16 tail pool; per recurrent layer one state slot and one conv slot per
+ * sequence. One page id and one block table serve all layers.  A live sequence keeps one permanent slot.
  *
- * Exact tail (architecture section 7): with T = tail/64 pages, query i reads page p exactly iff i/64 - p < T.  A page stays in
- * the tail pool until no later query can read it exactly; it is encoded once, when it is full.
+ * Exact tail (architecture section 7): with T = tail/64 pages, query i reads page p exactly iff i/64 - p < T.  A page
+ * stays in the tail pool until no later query can read it exactly; it is encoded once, when it is full.
  *
  * Positions of a sequence: `len` tokens are in the cache.  Pages are reserved before a step and returned on failure.
  * Owner thread only. */
 #ifndef KVANT_CACHE_KV_H
 #define KVANT_CACHE_KV_H
 
-#include "cache/pool.h"
+#include "cache/page_pool.h"
 #include "devices/device.h"
 #include "kvant/format.h"
 

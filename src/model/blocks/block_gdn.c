@@ -1,5 +1,5 @@
-/* blocks/gdn.c: the Gated DeltaNet block: projections, causal conv, normalised q and k, gates, the recurrence, gated norm,
- * output projection.  Spec engine 1.3 and 2.2; state lives in one permanent slot per sequence. */
+/* blocks/block_gdn.c: the Gated DeltaNet block: projections, causal conv, normalised q and k, gates, the recurrence,
+ * gated norm, output projection.  Spec engine 1.3 and 2.2; state lives in one permanent slot per sequence. */
 #include <stdio.h>
 
 #include "base/error.h"
@@ -34,12 +34,14 @@ int read_gdn_shapes(const gguf *g, hparams *hp, kvant_diag *diag)
     KVANT_TRY(read_u32(g, arch, "full_attention_interval", 0, &hp->full_interval, diag));
     if (hp->conv_k < 2 || hp->conv_k > 8)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.ssm.conv_kernel: %d, wanted 2 to 8", arch, hp->conv_k);
-    if (hp->gdn_dk < 1 || hp->gdn_dk > 256 || hp->gdn_hk < 1 || hp->gdn_hk > 1024 || hp->gdn_hv < 1 || hp->gdn_hv > 1024)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s.ssm: state_size %d, group_count %d, time_step_rank %d out of range", arch,
-                          hp->gdn_dk, hp->gdn_hk, hp->gdn_hv);
+    if (hp->gdn_dk < 1 || hp->gdn_dk > 256 || hp->gdn_hk < 1 || hp->gdn_hk > 1024 || hp->gdn_hv < 1 ||
+        hp->gdn_hv > 1024)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s.ssm: state_size %d, group_count %d, time_step_rank %d out of range",
+                          arch, hp->gdn_dk, hp->gdn_hk, hp->gdn_hv);
     if (hp->gdn_hv % hp->gdn_hk != 0 || inner % hp->gdn_hv != 0 || inner / hp->gdn_hv != hp->gdn_dk)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s.ssm: inner_size %d, time_step_rank %d, group_count %d, state_size %d disagree",
-                          arch, inner, hp->gdn_hv, hp->gdn_hk, hp->gdn_dk);
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "%s.ssm: inner_size %d, time_step_rank %d, group_count %d, state_size %d disagree", arch,
+                          inner, hp->gdn_hv, hp->gdn_hk, hp->gdn_dk);
     if (hp->full_interval < 1)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.full_attention_interval: 0, wanted at least 1", arch);
     hp->gdn_dv = hp->gdn_dk;
@@ -121,9 +123,11 @@ int request_gdn(kvant_model *m, int l, kvant_diag *diag)
         KVANT_TRY(request_grouped_ba(m, l, diag));
     } else {
         KVANT_TRY(weight_layer_matrix(m, l, "ssm_beta.weight", e, hp->gdn_hv, 1, WEIGHT_REQUIRED, &w->gdn_beta, diag));
-        KVANT_TRY(weight_layer_matrix(m, l, "ssm_alpha.weight", e, hp->gdn_hv, 1, WEIGHT_REQUIRED, &w->gdn_alpha, diag));
+        KVANT_TRY(
+            weight_layer_matrix(m, l, "ssm_alpha.weight", e, hp->gdn_hv, 1, WEIGHT_REQUIRED, &w->gdn_alpha, diag));
     }
-    KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d.weight", channels(hp) * hp->conv_k, WEIGHT_REQUIRED, &w->conv, diag));
+    KVANT_TRY(
+        weight_layer_vector(m, l, "ssm_conv1d.weight", channels(hp) * hp->conv_k, WEIGHT_REQUIRED, &w->conv, diag));
     KVANT_TRY(weight_layer_vector(m, l, "ssm_dt.bias", hp->gdn_hv, WEIGHT_REQUIRED, &w->dt, diag));
     KVANT_TRY(weight_layer_vector(m, l, "ssm_a", hp->gdn_hv, WEIGHT_REQUIRED, &w->a, diag));
     KVANT_TRY(weight_layer_vector(m, l, "ssm_norm.weight", hp->gdn_dv, WEIGHT_REQUIRED, &w->ssm_norm, diag));
@@ -175,8 +179,8 @@ void build_gdn(builder *b, int l)
 
     project(b, w, ld);
     recur(b, l, w, ld);
-    BUILD(b, NORM_GATED, { b->buf.o, b->buf.qkv + c, b->vec[w->ssm_norm], b->buf.o, hp->rms_eps, b->n, hp->gdn_hv, hp->gdn_dv,
-                           ld });
+    BUILD(b, NORM_GATED,
+          { b->buf.o, b->buf.qkv + c, b->vec[w->ssm_norm], b->buf.o, hp->rms_eps, b->n, hp->gdn_hv, hp->gdn_dv, ld });
     const float *o = build_keep_output_rows(b, l, b->buf.o, width, b->buf.keep);
     build_matmul(b, w->ssm_out, o, width, b->buf.delta, hp->n_embd, b->rows);
     b->have_delta = 1;

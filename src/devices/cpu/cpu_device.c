@@ -1,5 +1,5 @@
-/* cpu.c: the CPU device: runs lists of ops on the worker pool.  Owns the pool and the scratch memory of ops; kernels are
- * chosen by kvant_op_cpu, weights are laid out by matmul_pack (matmul_pack.h).
+/* cpu_device.c: the CPU device: runs lists of ops on the worker pool.  Owns the pool and the scratch memory of ops;
+ * kernels are chosen by kvant_op_cpu, weights are laid out by matmul_pack (matmul_pack.h).
  *
  * One submit is ONE pool_run: every worker walks the whole list and meets the others at a barrier after each stage.
  * (Waking the workers once per op costs more than a small op itself.)  Neighbouring matmuls that read the same
@@ -147,7 +147,8 @@ static int cpu_weight_load(kvant_device *base, kvant_weight *w, int compute, kva
     KVANT_TRY(matmul_pack_bytes(w, &bytes, diag));
     void *packed = kvant_alloc(bytes);
     if (!packed)
-        return kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory for %zu bytes", w->name ? w->name : "weight", bytes);
+        return kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory for %zu bytes", w->name ? w->name : "weight",
+                          bytes);
     advise_huge(packed, bytes);
     w->packed = packed;
     matmul_pack_begin(w);

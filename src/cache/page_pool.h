@@ -1,7 +1,7 @@
-/* cache/pool.h: reference-counted page ids: a free list over 0..n-1.  Holds ids only; the memory belongs to kv.c.
+/* cache/page_pool.h: reference-counted page ids: a free list over 0..n-1.  Holds ids only; the memory belongs to kv.c.
  * A page that several sequences share (prefix sharing) has more than one reference.  Owner thread only. */
-#ifndef KVANT_CACHE_POOL_H
-#define KVANT_CACHE_POOL_H
+#ifndef KVANT_CACHE_PAGE_POOL_H
+#define KVANT_CACHE_PAGE_POOL_H
 
 #include <stdint.h>
 #include "base/error.h"

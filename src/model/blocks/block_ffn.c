@@ -1,4 +1,4 @@
-/* blocks/ffn.c: feed-forward blocks: dense SwiGLU, and mixture of experts with an optional shared expert.
+/* blocks/block_ffn.c: feed-forward blocks: dense SwiGLU, and mixture of experts with an optional shared expert.
  * Spec engine 2.2: softmax over all experts, top-n, renormalised; the shared expert is added times a sigmoid gate. */
 #include <stdio.h>
 
@@ -27,7 +27,8 @@ static int request_experts(kvant_model *m, int l, kvant_diag *diag)
 
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_inp.weight", e, n, 1, WEIGHT_REQUIRED, &w->router, diag));
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_down_exps.weight", f, e, n, WEIGHT_REQUIRED, &w->down_exps, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_up_exps.weight", e, 2 * f, n, WEIGHT_OPTIONAL, &w->gate_up_exps, diag));
+    KVANT_TRY(
+        weight_layer_matrix(m, l, "ffn_gate_up_exps.weight", e, 2 * f, n, WEIGHT_OPTIONAL, &w->gate_up_exps, diag));
     if (w->gate_up_exps >= 0)
         return KVANT_OK;
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_exps.weight", e, f, n, WEIGHT_REQUIRED, &w->gate_exps, diag));

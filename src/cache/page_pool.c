@@ -1,5 +1,5 @@
-/* pool.c: see pool.h. */
-#include "cache/pool.h"
+/* page_pool.c: see page_pool.h. */
+#include "cache/page_pool.h"
 
 #include <assert.h>
 #include <string.h>

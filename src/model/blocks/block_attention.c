@@ -1,5 +1,5 @@
-/* blocks/attention.c: the attention block: q, k, v (one matrix where types allow), optional per-head norms, RoPE, cache write,
- * page seal, attention, optional output gate, output projection.  Shapes: spec engine 2.2 and 2.6. */
+/* blocks/block_attention.c: the attention block: q, k, v (one matrix where types allow), optional per-head norms, RoPE,
+ * cache write, page seal, attention, optional output gate, output projection.  Shapes: spec engine 2.2 and 2.6. */
 #include <stdio.h>
 
 #include "model/build.h"
@@ -13,8 +13,10 @@ int request_attention(kvant_model *m, int l, kvant_diag *diag)
 
     w->is_attn = 1;
     KVANT_TRY(weight_layer_matrix(m, l, "attn_q.weight", e, q, 1, WEIGHT_REQUIRED, &w->q, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_k.weight", e, (int64_t)hp->n_head_kv * hp->d_k, 1, WEIGHT_REQUIRED, &w->k, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_v.weight", e, (int64_t)hp->n_head_kv * hp->d_v, 1, WEIGHT_REQUIRED, &w->v, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_k.weight", e, (int64_t)hp->n_head_kv * hp->d_k, 1, WEIGHT_REQUIRED, &w->k,
+                                  diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_v.weight", e, (int64_t)hp->n_head_kv * hp->d_v, 1, WEIGHT_REQUIRED, &w->v,
+                                  diag));
     KVANT_TRY(weight_layer_matrix(m, l, "attn_output.weight", (int64_t)hp->n_head * hp->d_v, e, 1, WEIGHT_REQUIRED,
                                   &w->attn_out, diag));
     if (hp->qk_norm) {
@@ -58,11 +60,14 @@ static void norm_and_rotate(builder *b, const layer_weights *w, const qkv_view *
     int d = hp->d_k;
 
     if (hp->qk_norm) {
-        BUILD(b, NORM_RMS, { p->q, b->vec[w->q_norm], p->q, hp->rms_eps, b->n, hp->n_head, d, p->ld, p->gq, p->ld, p->gq });
+        BUILD(b, NORM_RMS,
+              { p->q, b->vec[w->q_norm], p->q, hp->rms_eps, b->n, hp->n_head, d, p->ld, p->gq, p->ld, p->gq });
         BUILD(b, NORM_RMS, { p->k, b->vec[w->k_norm], p->k, hp->rms_eps, b->n, hp->n_head_kv, d, p->ld, d, p->ld, d });
     }
-    BUILD(b, ROPE, { p->q, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head, p->ld, p->gq });
-    BUILD(b, ROPE, { p->k, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head_kv, p->ld, d });
+    BUILD(b, ROPE,
+          { p->q, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head, p->ld, p->gq });
+    BUILD(b, ROPE,
+          { p->k, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head_kv, p->ld, d });
 }
 
 static void write_side(builder *b, const kvant_kv_side *side, const float *x, int64_t ld, int d)
