@@ -52,7 +52,7 @@ static void test_strings(void)
     jsonw_init(&w);
     jsonw_str(&w, "q\" b\\ n\n t\t\r\b\f \x01 \x7f / \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80");
     expect(&w, "\"q\\\" b\\\\ n\\n t\\t\\r\\b\\f \\u0001 \\u007f / \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80\"");
-    jsonw_init(&w);         /* overlong, surrogate, above U+10FFFF, lone continuation, cut at the end */
+    jsonw_init(&w); /* overlong, surrogate, above U+10FFFF, lone continuation, cut at the end */
     jsonw_strn(&w, "\xC0\xAF|\xED\xA0\x80|\xF4\x90\x80\x80|\x80|\xE2\x82", 16);
 #define R "\xEF\xBF\xBD"
     expect(&w, "\"" R R "|" R R R "|" R R R R "|" R "|" R R "\"");
@@ -80,7 +80,8 @@ static void test_random_bytes(void)
         jsonw_free(&w);
     }
     CHECK(json_valid("[1,-0.5e+3,\"\\u00ff\"]", 20), "the reader refuses JSON");
-    static const char *const bad[] = { "", "[1,]", "{\"a\" 1}", "01", "1.", "\"\x01\"", "nan", "[1] 2", "{a:1}", "\"\xff\"" };
+    static const char *const bad[] = { "",         "[1,]", "{\"a\" 1}", "01",    "1.",
+                                       "\"\x01\"", "nan",  "[1] 2",     "{a:1}", "\"\xff\"" };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         CHECK(!json_valid(bad[i], strlen(bad[i])), "the reader accepts %s", bad[i]);
 }
@@ -91,7 +92,7 @@ static void test_misuse(void)
 
     jsonw_init(&w);
     jsonw_object(&w);
-    jsonw_int(&w, 1);               /* a value without a key */
+    jsonw_int(&w, 1); /* a value without a key */
     CHECK(jsonw_error(&w), "value without key");
     jsonw_free(&w);
     jsonw_init(&w);

@@ -14,7 +14,7 @@ static _Atomic int sink_level = -1;
 
 void log_set_sink(log_sink sink, void *user, int level)
 {
-    atomic_store(&sink_level, -1);       /* nobody may see the new function with the old user pointer */
+    atomic_store(&sink_level, -1); /* nobody may see the new function with the old user pointer */
     sink_fn = sink;
     sink_user = user;
     atomic_store(&sink_level, sink ? level : -1);

@@ -8,9 +8,9 @@
 #include <string.h>
 
 static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER;
-static FILE *trace_file;             /* guarded by trace_lock */
-static int trace_first, trace_bad;   /* guarded by trace_lock */
-static _Atomic int trace_enabled;    /* read without the lock: the one branch that an untraced run pays */
+static FILE *trace_file;           /* guarded by trace_lock */
+static int trace_first, trace_bad; /* guarded by trace_lock */
+static _Atomic int trace_enabled;  /* read without the lock: the one branch that an untraced run pays */
 
 int trace_open(const char *path, kvant_diag *diag)
 {

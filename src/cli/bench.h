@@ -13,17 +13,19 @@ enum { BENCH_MAX_REPS = 10000 };
 typedef struct bench_result {
     const char *model_path;
     const kvant_model_info *info;
-    const kvant_engine_params *params;     /* resolved */
-    const char *backend;                   /* "CPU" */
+    const kvant_engine_params *params; /* resolved */
+    const char *backend;               /* "CPU" */
     int n_batch, n_prompt, n_gen, n_depth;
-    int64_t cache_bytes;                   /* of the sequence at the end of the test */
+    int64_t cache_bytes; /* of the sequence at the end of the test */
     int64_t *samples_ns;
     int n_samples;
-    char test_time[32];                    /* ISO 8601, UTC, when the test began */
+    char test_time[32]; /* ISO 8601, UTC, when the test began */
 } bench_result;
 
 /* Means and standard deviations (n-1) of the samples, in ns and in tokens per second. */
-typedef struct bench_stats { double avg_ns, stddev_ns, avg_ts, stddev_ts; } bench_stats;
+typedef struct bench_stats {
+    double avg_ns, stddev_ns, avg_ts, stddev_ts;
+} bench_stats;
 bench_stats bench_stats_of(const bench_result *r);
 
 /* A printer: begin, one call per result, end.  Kinds: md csv json jsonl sql; "none" prints nothing. */
@@ -31,7 +33,7 @@ typedef struct bench_printer {
     FILE *f;
     const char *kind;
     int n;
-    int show_threads, show_batch, show_ubatch, show_types, show_tail;   /* md columns that are worth it */
+    int show_threads, show_batch, show_ubatch, show_types, show_tail; /* md columns that are worth it */
 } bench_printer;
 void bench_begin(bench_printer *p);
 int bench_print(bench_printer *p, const bench_result *r, kvant_diag *diag);

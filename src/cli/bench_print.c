@@ -36,8 +36,15 @@ bench_stats bench_stats_of(const bench_result *r)
 enum field_kind { F_STR, F_INT, F_NUM, F_BOOL };
 enum { N_FIELDS = 48, FIELD_CAP = 256 };
 
-typedef struct field { const char *name; enum field_kind kind; char text[FIELD_CAP]; } field;
-typedef struct field_list { field f[N_FIELDS]; int n; } field_list;
+typedef struct field {
+    const char *name;
+    enum field_kind kind;
+    char text[FIELD_CAP];
+} field;
+typedef struct field_list {
+    field f[N_FIELDS];
+    int n;
+} field_list;
 
 static void add(field_list *l, const char *name, enum field_kind kind, const char *text)
 {
@@ -245,7 +252,11 @@ static int print_json(bench_printer *p, const field_list *l, const bench_result 
 /* ---- markdown ---- */
 
 enum { MAX_COLUMNS = 16 };
-typedef struct column { const char *title; int width; char text[96]; } column;   /* width < 0: right-aligned */
+typedef struct column {
+    const char *title;
+    int width;
+    char text[96];
+} column; /* width < 0: right-aligned */
 
 static void test_name(const bench_result *r, char *buf, size_t cap)
 {

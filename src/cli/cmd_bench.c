@@ -12,8 +12,13 @@
 
 enum { MAX_LIST = 64, MAX_TESTS = 1024 };
 
-typedef struct int_list { int64_t v[MAX_LIST]; int n; } int_list;
-typedef struct bench_test { int n_prompt, n_gen, n_depth; } bench_test;
+typedef struct int_list {
+    int64_t v[MAX_LIST];
+    int n;
+} int_list;
+typedef struct bench_test {
+    int n_prompt, n_gen, n_depth;
+} bench_test;
 
 typedef struct bench {
     const opts *o;
@@ -22,7 +27,7 @@ typedef struct bench {
     const char *path;
     bench_test tests[MAX_TESTS];
     int n_tests, n_ctx;
-    int32_t *tokens;                 /* n_ctx random ones */
+    int32_t *tokens; /* n_ctx random ones */
     bench_printer out[2];
     int64_t *samples;
 } bench;
@@ -34,7 +39,8 @@ static int add_test(bench *b, int64_t p, int64_t g, int64_t d, kvant_diag *diag)
     if (p + g == 0)
         return KVANT_OK;
     if (b->n_tests >= MAX_TESTS || p + g + d > 16777216)
-        return kvant_fail(diag, KVANT_EINVAL, "bench: more than %d tests, or a test of more than 16777216 tokens", MAX_TESTS);
+        return kvant_fail(diag, KVANT_EINVAL, "bench: more than %d tests, or a test of more than 16777216 tokens",
+                          MAX_TESTS);
     b->tests[b->n_tests++] = (bench_test){ (int)p, (int)g, (int)d };
     if (p + g + d > b->n_ctx)
         b->n_ctx = (int)(p + g + d);
@@ -52,7 +58,8 @@ static int parse_pg(const bench *b, const char *s, int64_t *p, int64_t *g, kvant
         if (end != second && !*end && *g >= 0 && *g <= 16777216)
             return KVANT_OK;
     }
-    return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.40s\", wanted PP,TG such as 512,128", opt_origin(b->o, OPT_PG), s);
+    return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.40s\", wanted PP,TG such as 512,128", opt_origin(b->o, OPT_PG),
+                      s);
 }
 
 static int collect_tests(bench *b, kvant_diag *diag)
@@ -138,8 +145,18 @@ static void backend_name(const kvant_engine *e, char *buf, int cap)
 static int run_test(bench *b, const bench_test *t, int n_batch, progress *pr, int64_t *done, kvant_diag *diag)
 {
     char backend[160];
-    bench_result r = { b->path, kvant_model_get_info(b->m), kvant_engine_get_params(b->e), backend, n_batch, t->n_prompt,
-                       t->n_gen, t->n_depth, 0, b->samples, 0, "" };
+    bench_result r = { b->path,
+                       kvant_model_get_info(b->m),
+                       kvant_engine_get_params(b->e),
+                       backend,
+                       n_batch,
+                       t->n_prompt,
+                       t->n_gen,
+                       t->n_depth,
+                       0,
+                       b->samples,
+                       0,
+                       "" };
     int reps = (int)opt_int(b->o, OPT_REPS);
 
     backend_name(b->e, backend, sizeof backend);
@@ -162,7 +179,8 @@ static int run_test(bench *b, const bench_test *t, int n_batch, progress *pr, in
 
 /* ---- engines ---- */
 
-static int run_engine(bench *b, const kvant_engine_params *p, const int_list *batches, progress *pr, int64_t *done, kvant_diag *diag)
+static int run_engine(bench *b, const kvant_engine_params *p, const int_list *batches, progress *pr, int64_t *done,
+                      kvant_diag *diag)
 {
     kvant_engine_params q = *p;
     int code = open_engine(b->m, &q, &b->e, diag);
@@ -175,7 +193,11 @@ static int run_engine(bench *b, const kvant_engine_params *p, const int_list *ba
     return code;
 }
 
-typedef struct sweep { kv_pair pairs[MAX_PAIRS]; int n_pairs; int_list threads, ubatch, batch; } sweep;
+typedef struct sweep {
+    kv_pair pairs[MAX_PAIRS];
+    int n_pairs;
+    int_list threads, ubatch, batch;
+} sweep;
 
 static int read_sweep(bench *b, sweep *s, kvant_diag *diag)
 {
@@ -222,7 +244,7 @@ static int run_sweep(bench *b, sweep *s, kvant_diag *diag)
 
 static int make_tokens(bench *b, kvant_diag *diag)
 {
-    rng r = { 20260101 };      /* arbitrary, but the same in every run: a mixture of experts depends on the tokens */
+    rng r = { 20260101 }; /* arbitrary, but the same in every run: a mixture of experts depends on the tokens */
     int n_vocab = kvant_model_get_info(b->m)->n_vocab;
 
     b->tokens = kvant_calloc((size_t)b->n_ctx, sizeof *b->tokens);

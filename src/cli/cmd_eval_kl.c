@@ -17,16 +17,19 @@ typedef struct kl_run {
     const opts *o;
     kvant_model *m;
     eval_text t;
-    eval_store base;               /* logits of the base */
-    double *base_lse, *base_nll;   /* per row */
-    float *row;                    /* one row of the base */
+    eval_store base;             /* logits of the base */
+    double *base_lse, *base_nll; /* per row */
+    float *row;                  /* one row of the base */
     double *kld, *nll, *dp, *same, *sorted;
     jsonw w;
     int json, n_shown;
-    double worst;                  /* largest mean KL divergence so far */
+    double worst; /* largest mean KL divergence so far */
 } kl_run;
 
-typedef struct kl_config { kv_pair pair; int path, tail, encoder; } kl_config;
+typedef struct kl_config {
+    kv_pair pair;
+    int path, tail, encoder;
+} kl_config;
 
 /* What the tables and the JSON show of one configuration. */
 typedef struct kl_result {
@@ -87,7 +90,8 @@ static void summarize(kl_run *r, kl_result *s)
     s->q999 = eval_quantile(r->sorted, n, 0.999);
     s->max = r->sorted[n - 1];
     s->ratio = exp(s->nll.mean - s->base_nll.mean);
-    double var = s->nll.err * s->nll.err + s->base_nll.err * s->base_nll.err - 2 * eval_cov_of_means(r->nll, r->base_nll, n);
+    double var = s->nll.err * s->nll.err + s->base_nll.err * s->base_nll.err -
+                 2 * eval_cov_of_means(r->nll, r->base_nll, n);
     s->ratio_err = s->ratio * sqrt(var > 0 ? var : 0);
 }
 
@@ -132,14 +136,16 @@ static void result_json(jsonw *w, const kl_result *s)
 static void result_text(const kl_result *s, int head)
 {
     if (head)
-        printf("| K | V | tail | encoder | path | B/token | mean KLD | median | 99 %% | 99.9 %% | max | same top, %% | PPL ratio "
-               "| mean dp, %% | RMS dp, %% |\n|---|---|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
-    printf("| %s | %s | %d | %s | %s | %lld | %.6f \xC2\xB1 %.6f | %.6f | %.5f | %.5f | %.4f | %.2f \xC2\xB1 %.2f | %.5f \xC2\xB1 %.5f "
-           "| %.3f \xC2\xB1 %.3f | %.3f \xC2\xB1 %.3f |\n",
-           s->stored.type_k, s->stored.type_v, s->stored.kv_tail, encoder_name(s->stored.encoder), path_name(s->c.path),
-           (long long)s->stored.bytes_per_token, s->kld.mean, s->kld.err, s->median, s->q99, s->q999, s->max,
-           100 * s->same.mean, 100 * s->same.err, s->ratio, s->ratio_err, 100 * s->dp.mean, 100 * s->dp.err,
-           100 * rms_of(s).mean, 100 * rms_of(s).err);
+        printf(
+            "| K | V | tail | encoder | path | B/token | mean KLD | median | 99 %% | 99.9 %% | max | same top, %% | PPL ratio "
+            "| mean dp, %% | RMS dp, %% |\n|---|---|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+    printf(
+        "| %s | %s | %d | %s | %s | %lld | %.4g \xC2\xB1 %.2g | %.3g | %.3g | %.3g | %.3g | %.2f \xC2\xB1 %.2f | %.5f \xC2\xB1 %.5f "
+        "| %.3f \xC2\xB1 %.3f | %.3f \xC2\xB1 %.3f |\n",
+        s->stored.type_k, s->stored.type_v, s->stored.kv_tail, encoder_name(s->stored.encoder), path_name(s->c.path),
+        (long long)s->stored.bytes_per_token, s->kld.mean, s->kld.err, s->median, s->q99, s->q999, s->max,
+        100 * s->same.mean, 100 * s->same.err, s->ratio, s->ratio_err, 100 * s->dp.mean, 100 * s->dp.err,
+        100 * rms_of(s).mean, 100 * rms_of(s).err);
     fflush(stdout);
 }
 
@@ -153,7 +159,8 @@ static int run_config(kl_run *r, const kl_config *c, kl_result *s, kvant_diag *d
     p.type_v = c->pair.v;
     p.kv_tail = c->tail;
     p.encoder = c->encoder;
-    snprintf(bar, sizeof bar, "%s/%s tail %d %s %s", c->pair.k, c->pair.v, c->tail, encoder_name(c->encoder), path_name(c->path));
+    snprintf(bar, sizeof bar, "%s/%s tail %d %s %s", c->pair.k, c->pair.v, c->tail, encoder_name(c->encoder),
+             path_name(c->path));
     s->c = *c;
     KVANT_TRY(eval_run(r->m, &r->t, &p, c->path, bar, test_row, r, &s->stored, diag));
     summarize(r, s);
@@ -217,7 +224,7 @@ static int run_pairs(kl_run *r, kvant_diag *diag)
             for (int e = 0; e < n_enc && code == KVANT_OK; e++) {
                 kl_config c = { pairs[i], 0, (int)tails[t], encoders[e] };
                 if ((t || e) && pair_is_wide(&pairs[i]))
-                    continue;                   /* neither tail nor encoder changes a wide cache */
+                    continue; /* neither tail nor encoder changes a wide cache */
                 code = run_paths(r, &c, diag);
             }
     kvant_free(pairs);
@@ -230,7 +237,7 @@ static int run_base(kl_run *r, eval_stored *stored, kvant_diag *diag)
     int path = opt_is(r->o, OPT_KL_BASE_PATH, "decode") ? PATH_DECODE : PATH_PREFILL;
 
     KVANT_TRY(params_from_opts(r->o, &p, diag));
-    p.type_layers = NULL;            /* the base is the same format in every layer */
+    p.type_layers = NULL; /* the base is the same format in every layer */
     p.type_k = p.type_v = kvant_format_find(opt_str(r->o, OPT_KL_BASE))->name;
     return eval_run(r->m, &r->t, &p, path, "base", base_row, r, stored, diag);
 }

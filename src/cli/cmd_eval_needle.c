@@ -1,7 +1,8 @@
 /* cmd_eval_needle.c: `kvant eval needle`: a number noted far back must come back digit by digit.
  *
  * Document of L tokens: filler text, six notes as paragraphs of their own, note i as near as a paragraph end allows to
- * (i+.5)/6 of L, and at the end a question about one of the six.  The answer is greedy; a document counts when the first
+ * (i+.5)/6 of L, and at the end a question about one of the six.  The answer is greedy; a document counts when
+ * the first
  * five characters are the five digits.  Seed: names, numbers, which note is asked and where the filler begins. */
 #include <ctype.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "cli/eval.h"
 #include "cli/term.h"
 
-enum { NOTES = 6, DIGITS = 5, ANSWER_TOKENS = 12, MAX_LIST = 256, NOTE_CAP = 128 };
+enum { NOTES = 6, DIGITS = 5, ANSWER_TOKENS = 12, MAX_LIST = 256, NOTE_CAP = 128, SLACK = 2048 };
 
 static const char *const names[NOTES] = { "Marianne", "Edward", "Harriet", "Clara", "Walter", "Tobias" };
 
@@ -23,7 +24,7 @@ typedef struct needle {
     kvant_engine *e;
     int32_t *filler;
     int n_filler;
-    unsigned char *para_end;      /* filler token i ends a paragraph */
+    unsigned char *para_end; /* filler token i ends a paragraph */
     int32_t *doc;
     int n_doc;
     int64_t lengths[MAX_LIST], seeds[MAX_LIST];
@@ -33,7 +34,9 @@ typedef struct needle {
     double worst;
 } needle;
 
-typedef struct needle_doc { int order[NOTES], number[NOTES], asked, start; } needle_doc;
+typedef struct needle_doc {
+    int order[NOTES], number[NOTES], asked, start;
+} needle_doc;
 
 /* ---- documents ---- */
 
@@ -48,7 +51,7 @@ static void make_doc(needle *n, uint64_t seed, int length, needle_doc *d)
     }
     for (int i = 0; i < NOTES; i++)
         d->number[i] = 10000 + (int)rng_below(&r, 90000);
-    d->asked = (int)(seed % NOTES);       /* every depth is asked equally often over consecutive seeds */
+    d->asked = (int)(seed % NOTES); /* every depth is asked equally often over consecutive seeds */
     d->start = n->n_filler > length ? (int)rng_below(&r, (uint32_t)(n->n_filler - length)) : 0;
 }
 
@@ -56,7 +59,8 @@ static int put_text(needle *n, const char *text, kvant_diag *diag)
 {
     int got;
 
-    KVANT_TRY(kvant_tokenize(n->m, text, strlen(text), 0, n->doc + n->n_doc, n->max_length + 512 - n->n_doc, &got, diag));
+    KVANT_TRY(
+        kvant_tokenize(n->m, text, strlen(text), 0, n->doc + n->n_doc, n->max_length + SLACK - n->n_doc, &got, diag));
     n->n_doc += got;
     return KVANT_OK;
 }
@@ -80,7 +84,7 @@ static int build_doc(needle *n, const needle_doc *d, int length, kvant_diag *dia
 
     snprintf(question, sizeof question, "\n\n[What is the number of %s? It is ", names[d->order[d->asked]]);
     n->n_doc = 0;
-    KVANT_TRY(put_text(n, question, diag));       /* only to know its length */
+    KVANT_TRY(put_text(n, question, diag)); /* only to know its length */
     tail = n->n_doc;
     n->n_doc = 0;
     if (kvant_token_add_bos(n->m) && kvant_token_bos(n->m) >= 0)
@@ -91,7 +95,12 @@ static int build_doc(needle *n, const needle_doc *d, int length, kvant_diag *dia
         KVANT_TRY(put_text(n, text, diag));
     }
     put_filler(n, &at, length - tail, 0);
-    return put_text(n, question, diag);
+    KVANT_TRY(put_text(n, question, diag));
+    if (n->n_doc > length + length / 32)
+        return kvant_fail(diag, KVANT_EINVAL,
+                          "length: found %d, wanted more: six notes and a question take %d tokens of it", length,
+                          n->n_doc);
+    return KVANT_OK;
 }
 
 /* ---- one document ---- */
@@ -141,14 +150,17 @@ static int ask(needle *n, uint64_t seed, int length, int *hit, kvant_diag *diag)
     KVANT_TRY(feed_prompt(n->e, seq, n->doc, n->n_doc, 2048, 1, NULL, diag));
     KVANT_TRY(greedy_text(n, seq, answer, sizeof answer, diag));
     *hit = is_right(answer, d.number[d.asked]);
-    log_msg(LOG_DEBUG, "length %d, seed %llu, note %d: wanted %d, found \"%s\"", length, (unsigned long long)seed, d.asked,
-            d.number[d.asked], answer);
+    log_msg(LOG_DEBUG, "length %d, seed %llu, note %d: wanted %d, found \"%s\"", length, (unsigned long long)seed,
+            d.asked, d.number[d.asked], answer);
     return kvant_seq_free(n->e, seq);
 }
 
 /* ---- results ---- */
 
-typedef struct needle_result { int length, tokens, right, asked[NOTES], found[NOTES]; double seconds; } needle_result;
+typedef struct needle_result {
+    int length, tokens, right, asked[NOTES], found[NOTES];
+    double seconds;
+} needle_result;
 
 static void show(needle *n, const needle_result *r)
 {
@@ -159,8 +171,8 @@ static void show(needle *n, const needle_result *r)
         if (n->n_shown == 0)
             printf("| K | V | tail | encoder | length | right | of | accuracy | by depth, first to last note |\n"
                    "|---|---|--:|---|--:|--:|--:|--:|---|\n");
-        printf("| %s | %s | %d | %s | %d | %d | %d | %.3f |", p->type_k, p->type_v, p->kv_tail, encoder_name(p->encoder),
-               r->length, r->right, n->n_seeds, accuracy);
+        printf("| %s | %s | %d | %s | %d | %d | %d | %.3f |", p->type_k, p->type_v, p->kv_tail,
+               encoder_name(p->encoder), r->length, r->right, n->n_seeds, accuracy);
         for (int i = 0; i < NOTES; i++)
             printf(" %d/%d", r->found[i], r->asked[i]);
         printf(" |\n");
@@ -226,7 +238,7 @@ static int run_pair(needle *n, const kv_pair *pair, kvant_diag *diag)
     KVANT_TRY(params_from_opts(n->o, &p, diag));
     p.type_k = pair->k;
     p.type_v = pair->v;
-    p.n_ctx = n->max_length + 2 * ANSWER_TOKENS;
+    p.n_ctx = n->max_length + n->max_length / 32 + 2 * ANSWER_TOKENS;
     code = open_engine(n->m, &p, &n->e, diag);
     for (int i = 0; i < n->n_lengths && code == KVANT_OK; i++)
         code = run_length(n, (int)n->lengths[i], diag);
@@ -258,11 +270,12 @@ static int load_filler(needle *n, kvant_diag *diag)
     if (code != KVANT_OK)
         return code;
     n->para_end = kvant_calloc((size_t)n->n_filler + 1, 1);
-    n->doc = kvant_calloc((size_t)n->max_length + 512, sizeof *n->doc);
+    n->doc = kvant_calloc((size_t)n->max_length + SLACK, sizeof *n->doc);
     if (!n->para_end || !n->doc)
         return kvant_fail(diag, KVANT_ENOMEM, "needle: out of memory");
     if (n->n_filler < 16)
-        return kvant_fail(diag, KVANT_EINVAL, "%.120s: found %d tokens of filler, wanted at least 16", path, n->n_filler);
+        return kvant_fail(diag, KVANT_EINVAL, "%.120s: found %d tokens of filler, wanted at least 16", path,
+                          n->n_filler);
     for (int i = 0; i < n->n_filler; i++)
         n->para_end[i] = (unsigned char)ends_paragraph(n->m, n->filler[i]);
     return KVANT_OK;

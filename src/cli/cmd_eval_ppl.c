@@ -52,8 +52,8 @@ static void ppl_text(const eval_text *t, const ppl_run *r, int head)
         printf("| K | V | tail | encoder | path | c | chunks | NLL | PPL | t/s |\n"
                "|---|---|--:|---|---|--:|--:|--:|--:|--:|\n");
     printf("| %s | %s | %d | %s | %s | %d | %d | %.5f \xC2\xB1 %.5f | %.4f \xC2\xB1 %.4f | %.0f |\n", r->stored.type_k,
-           r->stored.type_v, r->stored.kv_tail, encoder_name(r->stored.encoder), path_name(r->path), t->n_ctx, t->n_chunk,
-           nll.mean, nll.err, exp(nll.mean), exp(nll.mean) * nll.err,
+           r->stored.type_v, r->stored.kv_tail, encoder_name(r->stored.encoder), path_name(r->path), t->n_ctx,
+           t->n_chunk, nll.mean, nll.err, exp(nll.mean), exp(nll.mean) * nll.err,
            (double)t->n_chunk * (t->n_ctx - 1) / r->stored.seconds);
 }
 

@@ -14,11 +14,11 @@
 
 typedef struct inspect {
     const opts *o;
-    gguf *g;              /* NULL without a model file */
+    gguf *g; /* NULL without a model file */
     const char *path;
     jsonw w;
     int json;
-    int sections;         /* printed so far, for the blank lines between */
+    int sections; /* printed so far, for the blank lines between */
 } inspect;
 
 enum { SHOWN = 6, TEXT_CAP = 72, KEY_CAP = 256 };
@@ -68,13 +68,13 @@ static void summary_text(const kvant_model_info *i, const char *family, int from
 {
     char a[32], b[32], c[32];
 
-    printf("model        %s (architecture %s), %s parameters, weights %s\n", i->desc, i->arch, human_count(i->n_params, a, sizeof a),
-           human_bytes(i->weight_bytes, b, sizeof b));
+    printf("model        %s (architecture %s), %s parameters, weights %s\n", i->desc, i->arch,
+           human_count(i->n_params, a, sizeof a), human_bytes(i->weight_bytes, b, sizeof b));
     printf("layers       %d: %d with attention, %d recurrent (GDN)\n", i->n_layer, i->n_attn_layers, i->n_gdn_layers);
     printf("attention    %d heads, %d KV heads, head size %d (K) %d (V)\n", i->n_head, i->n_head_kv, i->d_k, i->d_v);
     if (i->n_gdn_layers)
-        printf("recurrent    %d key heads of %d, %d value heads of %d, conv %d; state %s per sequence\n", i->gdn_hk, i->gdn_dk,
-               i->gdn_hv, i->gdn_dv, i->conv_k, human_bytes(i->state_bytes, c, sizeof c));
+        printf("recurrent    %d key heads of %d, %d value heads of %d, conv %d; state %s per sequence\n", i->gdn_hk,
+               i->gdn_dk, i->gdn_hv, i->gdn_dv, i->conv_k, human_bytes(i->state_bytes, c, sizeof c));
     if (i->n_expert)
         printf("experts      %d, %d used per token\n", i->n_expert, i->n_expert_used);
     printf("vocabulary   %d tokens, embedding %d, training context %d\n", i->n_vocab, i->n_embd, i->n_ctx_train);
@@ -85,7 +85,7 @@ static void summary_text(const kvant_model_info *i, const char *family, int from
 /* A file whose architecture kvant does not know can still be looked into: the reason is printed instead. */
 static void show_summary(inspect *s)
 {
-    kvant_model_params p = { s->path, NULL };
+    kvant_model_params p = { .path = s->path };
     kvant_model *m = NULL;
     kvant_diag why = { "" };
     char size[32];
@@ -95,6 +95,8 @@ static void show_summary(inspect *s)
     int code = kvant_model_open(&p, &m, &why);
     if (code == KVANT_OK)
         family = kvant_chat_family(m, &from_file);
+    if (family && strcmp(family, "unknown") == 0)
+        family = NULL;
     section(s, "Summary", "summary");
     if (s->json) {
         jsonw_object(&s->w);
@@ -121,7 +123,8 @@ static void show_summary(inspect *s)
 
 /* ---- keys ---- */
 
-static const char *const kv_types[] = { "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64" };
+static const char *const kv_types[] = { "u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                        "bool", "string", "array", "u64", "i64", "f64" };
 
 static const char *kv_type_name(int t)
 {
@@ -378,7 +381,8 @@ static void show_formats(inspect *s)
 {
     char variants[160];
 
-    section(s, "Cache formats (row of a head of 128; variants: what this build has, (no) = not on this CPU)", "formats");
+    section(s, "Cache formats (row of a head of 128; variants: what this build has, (no) = not on this CPU)",
+            "formats");
     if (s->json)
         jsonw_array(&s->w);
     else
@@ -388,8 +392,8 @@ static void show_formats(inspect *s)
         size_t row = kvant_format_row_bytes(f, 128);
         format_variants(f, variants, sizeof variants);
         if (!s->json) {
-            printf("%-12s %6d %10zu %10.3f  %-10s %s\n", f->name, f->group, row, (double)row * 8 / kvant_format_padded(f, 128),
-                   f->aliases[0] ? f->aliases : "-", variants);
+            printf("%-12s %6d %10zu %10.3f  %-10s %s\n", f->name, f->group, row,
+                   (double)row * 8 / kvant_format_padded(f, 128), f->aliases[0] ? f->aliases : "-", variants);
             continue;
         }
         jsonw_object(&s->w);
@@ -414,8 +418,8 @@ static void show_weight_types(inspect *s)
     for (int i = 0; i < kvant_wtype_count(); i++) {
         const kvant_wtype *t = kvant_wtype_at(i);
         if (!s->json) {
-            printf("%-8s %4d values in %4d bytes (%.3f bits)%s\n", t->name, t->block, t->bytes, 8.0 * t->bytes / t->block,
-                   t->quant ? "  kvant quantize can write it" : "");
+            printf("%-8s %4d values in %4d bytes (%.3f bits)%s\n", t->name, t->block, t->bytes,
+                   8.0 * t->bytes / t->block, t->quant ? "  kvant quantize can write it" : "");
             continue;
         }
         jsonw_object(&s->w);
@@ -465,7 +469,7 @@ static int show_program(inspect *s, kvant_diag *diag)
 
     KVANT_TRY(params_from_opts(s->o, &p, diag));
     KVANT_TRY(open_model(s->o, &m, diag));
-    if (p.n_ctx == 0)      /* the program does not depend on the context: a small one loads at once */
+    if (p.n_ctx == 0) /* the program does not depend on the context: a small one loads at once */
         p.n_ctx = kvant_model_get_info(m)->n_ctx_train < 512 ? kvant_model_get_info(m)->n_ctx_train : 512;
     code = open_engine(m, &p, &e, diag);
     if (code == KVANT_OK)

@@ -42,12 +42,16 @@ static void show_row(planner *l, const kv_pair *pair, const kvant_plan *plan, in
         return;
     }
     if (l->n_shown++ == 0)
-        printf("| K | V | context | weights | KV pages | exact tail | state | scratch | total | fits | KV B/token | largest context |\n"
-               "|---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|\n");
+        printf(
+            "| K | V | context | weights | KV pages | exact tail | state | scratch | total | fits | KV B/token | largest context |\n"
+            "|---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|\n");
     printf("| %s | %s | %d | %s | %s | %s | %s | %s | %s | %s | %" PRId64 " | ", pair->k, pair->v, plan->n_ctx,
-           human_bytes(plan->weights, a, sizeof a), human_bytes(plan->kv, b, sizeof b), human_bytes(plan->tail, c, sizeof c),
-           human_bytes(plan->state, d, sizeof d), human_bytes(plan->scratch, e, sizeof e),
-           human_bytes(plan->total, f, sizeof f), l->memory < 0 ? "?" : plan->total <= l->memory ? "yes" : "no",
+           human_bytes(plan->weights, a, sizeof a), human_bytes(plan->kv, b, sizeof b),
+           human_bytes(plan->tail, c, sizeof c), human_bytes(plan->state, d, sizeof d),
+           human_bytes(plan->scratch, e, sizeof e), human_bytes(plan->total, f, sizeof f),
+           l->memory < 0              ? "?"
+           : plan->total <= l->memory ? "yes"
+                                      : "no",
            plan->kv_bytes_per_token);
     printf(largest < 0 ? "? |\n" : refit ? "%d or more |\n" : "%d |\n", largest);
 }

@@ -19,8 +19,8 @@ static int on_tensor(void *user, const quantize_event *e)
     if (e->i == 0)
         progress_start(&v->bar, "quantize", e->n);
     progress_show(&v->bar, e->i);
-    log_msg(e->action == QUANTIZE_FALLBACK ? LOG_INFO : LOG_DEBUG, "%d/%d %s: %s -> %s%s%s", e->i + 1, e->n, e->name, e->from, e->to,
-            e->note[0] ? ", " : "", e->note);
+    log_msg(e->action == QUANTIZE_FALLBACK ? LOG_INFO : LOG_DEBUG, "%d/%d %s: %s -> %s%s%s", e->i + 1, e->n, e->name,
+            e->from, e->to, e->note[0] ? ", " : "", e->note);
     if (v->json) {
         jsonw_object(&v->w);
         jsonw_kstr(&v->w, "name", e->name);
@@ -70,8 +70,9 @@ static int report(quantize_view *v, const char *out, const quantize_result *r, k
     char a[32], b[32];
 
     if (!v->json) {
-        printf("%s: %d tensors, %d converted, %d by a fallback; %s -> %s\n", out, r->n_tensors, r->n_converted, r->n_fallback,
-               human_bytes((int64_t)r->in_bytes, a, sizeof a), human_bytes((int64_t)r->out_bytes, b, sizeof b));
+        printf("%s: %d tensors, %d converted, %d by a fallback; %s -> %s\n", out, r->n_tensors, r->n_converted,
+               r->n_fallback, human_bytes((int64_t)r->in_bytes, a, sizeof a),
+               human_bytes((int64_t)r->out_bytes, b, sizeof b));
         return KVANT_OK;
     }
     jsonw_end(&v->w);

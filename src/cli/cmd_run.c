@@ -15,7 +15,7 @@ static int hex_digit(char c)
 
 void run_unescape(char *s)
 {
-    static const char names[] = "n\nr\rt\t''\"\"\\\\";      /* pairs: letter, meaning */
+    static const char names[] = "n\nr\rt\t''\"\"\\\\"; /* pairs: letter, meaning */
     char *out = s;
 
     while (*s) {
@@ -81,7 +81,8 @@ void run_json_ids(jsonw *w, const char *key, const int32_t *ids, int n)
     jsonw_end(w);
 }
 
-static int raw_report(const generator *g, const char *prompt, size_t size, const int32_t *ids, int n, int reason, kvant_diag *diag)
+static int raw_report(const generator *g, const char *prompt, size_t size, const int32_t *ids, int n, int reason,
+                      kvant_diag *diag)
 {
     jsonw w;
 
@@ -117,7 +118,8 @@ static int generate_raw(generator *g, const char *text, size_t size, const int32
     if (!g->quiet && g->text_len && g->text[g->text_len - 1] != '\n' && isatty(STDOUT_FILENO))
         putchar('\n');
     if (reason == STOP_CONTEXT && opt_int(g->o, OPT_PREDICT) >= 0)
-        log_msg(LOG_WARN, "context of %d tokens is full: stopped before -n tokens", kvant_engine_get_params(g->e)->n_ctx);
+        log_msg(LOG_WARN, "context of %d tokens is full: stopped before -n tokens",
+                kvant_engine_get_params(g->e)->n_ctx);
     return raw_report(g, text, size, ids, n, reason, diag);
 }
 
@@ -156,8 +158,9 @@ int cmd_run(const opts *o, kvant_diag *diag)
     if (opt_flag(o, OPT_CNV) && opt_flag(o, OPT_NO_CNV))
         return kvant_fail(diag, KVANT_EINVAL, "chat: found both -cnv and -no-cnv, wanted one");
     if (opt_flag(o, OPT_NO_CNV) && (!prompt || sys))
-        return kvant_fail(diag, KVANT_EINVAL, sys ? "-sys: a system message needs a chat, found -no-cnv"
-                                                  : "prompt: found none, wanted -p TEXT or -f FILE with -no-cnv");
+        return kvant_fail(diag, KVANT_EINVAL,
+                          sys ? "-sys: a system message needs a chat, found -no-cnv"
+                              : "prompt: found none, wanted -p TEXT or -f FILE with -no-cnv");
     if (opt_flag(o, OPT_CNV) || sys || !prompt)
         return run_chat(o, diag);
     return run_raw(o, diag);

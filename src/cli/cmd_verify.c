@@ -1,4 +1,5 @@
-/* cmd_verify.c: `kvant verify`: golden vectors made by other programs, and every kernel variant against its reference. */
+/* cmd_verify.c: `kvant verify`: golden vectors made by other programs, and every kernel variant against its
+ * reference. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

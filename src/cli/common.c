@@ -18,7 +18,7 @@ enum { MAX_TEXT = 1 << 30 };
 
 int have_gpu(void)
 {
-    return kvant_devices_count() > 1;       /* the CPU is always there */
+    return kvant_devices_count() > 1; /* the CPU is always there */
 }
 
 void list_devices(FILE *f)
@@ -29,7 +29,7 @@ void list_devices(FILE *f)
 
     for (int i = 0; i < kvant_devices_count(); i++)
         for (int index = 0; index < 64; index++) {
-            kvant_device_config cfg = { 1, index };
+            kvant_device_config cfg = { 0, index };
             const kvant_device_vt *vt = kvant_devices_at(i);
             if (index > 0 && i == 0)
                 break;
@@ -53,8 +53,8 @@ int model_path(const opts *o, const char **path, kvant_diag *diag)
     const char *m = opt_str(o, OPT_MODEL);
 
     if (o->n_pos && opt_given(o, OPT_MODEL) && opt_at(OPT_MODEL) && o->v[OPT_MODEL].origin[0] == '-')
-        return kvant_fail(diag, KVANT_EINVAL, "model: found both %s %.60s and %.60s, wanted one", opt_origin(o, OPT_MODEL), m,
-                          o->pos[0]);
+        return kvant_fail(diag, KVANT_EINVAL, "model: found both %s %.60s and %.60s, wanted one",
+                          opt_origin(o, OPT_MODEL), m, o->pos[0]);
     *path = o->n_pos ? o->pos[0] : m;
     if (!*path || !**path)
         return kvant_fail(diag, KVANT_EINVAL, "model: found none, wanted -m FILE.gguf");
@@ -63,7 +63,8 @@ int model_path(const opts *o, const char **path, kvant_diag *diag)
 
 int open_model(const opts *o, kvant_model **m, kvant_diag *diag)
 {
-    kvant_model_params p = { NULL, opt_str(o, OPT_CHAT_TEMPLATE) };
+    kvant_model_params p = { .chat_template = opt_str(o, OPT_CHAT_TEMPLATE),
+                             .rope_freq_dtype = opt_str(o, OPT_ROPE_DTYPE) };
 
     KVANT_TRY(model_path(o, &p.path, diag));
     return kvant_model_open(&p, m, diag);
@@ -84,9 +85,11 @@ static int check_offload(const opts *o, kvant_diag *diag)
     const char *ngl = opt_str(o, OPT_NGL);
 
     if (opt_is(o, OPT_FA, "off") || opt_is(o, OPT_FA, "0"))
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s off: there is one attention path, and it is always on", opt_origin(o, OPT_FA));
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s off: there is one attention path, and it is always on",
+                          opt_origin(o, OPT_FA));
     if (strcmp(ngl, "0") != 0 && strcmp(ngl, "auto") != 0 && !have_gpu())
-        return kvant_fail(diag, KVANT_EDEVICE, "%s %.20s: no GPU device in this build; wanted 0 or auto", opt_origin(o, OPT_NGL), ngl);
+        return kvant_fail(diag, KVANT_EDEVICE, "%s %.20s: no GPU device in this build; wanted 0 or auto",
+                          opt_origin(o, OPT_NGL), ngl);
     return KVANT_OK;
 }
 
@@ -131,10 +134,22 @@ static int64_t read_number(const char *path, const char *key)
     return v;
 }
 
+/* KVANT_MEMORY=4G: a user's limit (and the tests' way to a small machine). */
+static int64_t memory_limit(void)
+{
+    const char *s = getenv("KVANT_MEMORY");
+    int64_t v;
+
+    return s && *s && opt_parse_size(s, &v) && v > 0 ? v : -1;
+}
+
 int64_t memory_available(void)
 {
-    int64_t kb = read_number("/proc/meminfo", "MemAvailable:"), limit, anon;
+    int64_t kb = read_number("/proc/meminfo", "MemAvailable:"), limit = memory_limit(), anon;
     int64_t avail = kb < 0 ? -1 : kb * 1024;
+
+    if (limit > 0 && (avail < 0 || limit < avail))
+        avail = limit;
 
     limit = read_number("/sys/fs/cgroup/memory.max", "");
     /* memory.current would count the page cache too, which is given back when needed: only anonymous memory weighs. */
@@ -165,10 +180,15 @@ int largest_context(const kvant_model *m, const kvant_engine_params *p, int max,
 static int choose_context(const kvant_model *m, kvant_engine_params *p, int64_t memory, kvant_diag *diag)
 {
     int train = kvant_model_get_info(m)->n_ctx_train, fits;
+    kvant_engine_params least = *p;
+    kvant_plan plan;
 
+    least.n_ctx = train < KVANT_PAGE ? train : KVANT_PAGE;
+    KVANT_TRY(kvant_plan_make(m, &least, &plan, diag)); /* what is wrong for other reasons than memory */
     fits = memory < 0 ? train : largest_context(m, p, train, memory - memory / 16);
     if (fits < 64 && fits < train)
-        return kvant_fail(diag, KVANT_ENOSPC, "model: does not fit in the %lld MiB that are available, with any context",
+        return kvant_fail(diag, KVANT_ENOSPC,
+                          "model: does not fit in the %lld MiB that are available, with any context",
                           (long long)(memory >> 20));
     if (fits < train)
         log_msg(LOG_INFO, "context: %d tokens, what fits in memory (training context %d)", fits, train);
@@ -188,9 +208,10 @@ int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_
                 kvant_model_get_info(m)->n_ctx_train);
     KVANT_TRY(kvant_plan_make(m, p, &plan, diag));
     if (memory >= 0 && plan.total > memory)
-        return kvant_fail(diag, KVANT_ENOSPC, "context of %d tokens (%s/%s): needs %lld MiB, %lld MiB are available; "
-                          "kvant plan shows what fits", p->n_ctx, p->type_k, p->type_v, (long long)(plan.total >> 20),
-                          (long long)(memory >> 20));
+        return kvant_fail(diag, KVANT_ENOSPC,
+                          "context of %d tokens (%s/%s): needs %lld MiB, %lld MiB are available; "
+                          "kvant plan shows what fits",
+                          p->n_ctx, p->type_k, p->type_v, (long long)(plan.total >> 20), (long long)(memory >> 20));
     return kvant_engine_create(m, p, e, diag);
 }
 
@@ -243,7 +264,8 @@ int read_text(const char *path, char **text, size_t *size, kvant_diag *diag)
         KVANT_TRY(read_stdin(&data, &n, diag));
     else
         KVANT_TRY(file_read(path, MAX_TEXT, &data, &n, diag));
-    code = n ? check_utf8(path, data, n, diag) : kvant_fail(diag, KVANT_EINVAL, "%.120s: found an empty file, wanted text", path);
+    code = n ? check_utf8(path, data, n, diag)
+             : kvant_fail(diag, KVANT_EINVAL, "%.120s: found an empty file, wanted text", path);
     if (code != KVANT_OK) {
         kvant_free(data);
         return code;
@@ -253,7 +275,8 @@ int read_text(const char *path, char **text, size_t *size, kvant_diag *diag)
     return KVANT_OK;
 }
 
-int tokenize_all(const kvant_model *m, const char *text, size_t size, int flags, int32_t **ids, int *n, kvant_diag *diag)
+int tokenize_all(const kvant_model *m, const char *text, size_t size, int flags, int32_t **ids, int *n,
+                 kvant_diag *diag)
 {
     int cap = size / 3 + 16 > INT32_MAX / 4 ? INT32_MAX / 4 : (int)(size / 3) + 16, code;
     int32_t *v = NULL;
@@ -296,7 +319,8 @@ static int parse_pair(const opts *o, char *text, kv_pair *p, kvant_diag *diag)
 
     if (colon)
         *colon = 0;
-    if (kvant_format_parse(text, &k, &why) != KVANT_OK || kvant_format_parse(colon ? colon + 1 : text, &v, &why) != KVANT_OK)
+    if (kvant_format_parse(text, &k, &why) != KVANT_OK ||
+        kvant_format_parse(colon ? colon + 1 : text, &v, &why) != KVANT_OK)
         return kvant_fail(diag, KVANT_EINVAL, "%s: %.200s", opt_origin(o, OPT_PAIRS), why.text);
     *p = (kv_pair){ k->name, v->name };
     return KVANT_OK;
@@ -328,7 +352,8 @@ int pair_is_wide(const kv_pair *p)
 
 /* ---- steps ---- */
 
-int feed_prompt(kvant_engine *e, int seq, const int32_t *ids, int n, int piece, int logits, const char *bar, kvant_diag *diag)
+int feed_prompt(kvant_engine *e, int seq, const int32_t *ids, int n, int piece, int logits, const char *bar,
+                kvant_diag *diag)
 {
     progress pr;
     int code = KVANT_OK;
@@ -337,7 +362,7 @@ int feed_prompt(kvant_engine *e, int seq, const int32_t *ids, int n, int piece, 
     progress_start(&pr, bar ? bar : "", n);
     pr.on &= bar != NULL;
     for (int at = 0; at < n && code == KVANT_OK;) {
-        int len = piece - kvant_seq_length(e, seq) % KVANT_PAGE;     /* ends on the absolute grid */
+        int len = piece - kvant_seq_length(e, seq) % KVANT_PAGE; /* ends on the absolute grid */
         len = len < n - at ? len : n - at;
         kvant_item item = { seq, ids + at, len, 1, logits && at + len == n ? KVANT_LOGITS_LAST : KVANT_LOGITS_NONE };
         if (term_interrupted())

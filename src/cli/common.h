@@ -1,4 +1,5 @@
-/* cli/common.h: what several commands do the same way: opening a model, engine parameters from options, the memory check,
+/* cli/common.h: what several commands do the same way: opening a model, engine parameters from options, the
+ * memory check,
  * texts and tokens, pairs of cache formats. */
 #ifndef KVANT_CLI_COMMON_H
 #define KVANT_CLI_COMMON_H
@@ -16,7 +17,8 @@ int have_gpu(void);
 int model_path(const opts *o, const char **path, kvant_diag *diag);
 int open_model(const opts *o, kvant_model **m, kvant_diag *diag);
 
-/* Engine parameters from the options of o->cmd (those that the command has).  Cache formats only where the command takes
+/* Engine parameters from the options of o->cmd (those that the command has).  Cache formats only where the
+ * command takes
  * a single pair. */
 int params_from_opts(const opts *o, kvant_engine_params *p, kvant_diag *diag);
 /* Threads that 0 and -1 stand for. */
@@ -30,15 +32,19 @@ int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_
 /* Largest multiple of 64 (at most max) whose plan fits in `memory`; 0: none does. */
 int largest_context(const kvant_model *m, const kvant_engine_params *p, int max, int64_t memory);
 
-/* A file (regular, or "-": standard input) as text[size], NUL-terminated; kvant_free.  KVANT_EINVAL: empty, or not UTF-8. */
+/* A file (regular, or "-": standard input) as text[size], NUL-terminated; kvant_free.  KVANT_EINVAL: empty, or
+ * not UTF-8. */
 int read_text(const char *path, char **text, size_t *size, kvant_diag *diag);
 /* KVANT_EINVAL names `what`, the offset and the byte. */
 int check_utf8(const char *what, const char *text, size_t n, kvant_diag *diag);
 /* Tokens of text -> *ids (kvant_free), *n. */
-int tokenize_all(const kvant_model *m, const char *text, size_t size, int flags, int32_t **ids, int *n, kvant_diag *diag);
+int tokenize_all(const kvant_model *m, const char *text, size_t size, int flags, int32_t **ids, int *n,
+                 kvant_diag *diag);
 
 /* One K and V format of a run. */
-typedef struct kv_pair { const char *k, *v; } kv_pair;
+typedef struct kv_pair {
+    const char *k, *v;
+} kv_pair;
 enum { MAX_PAIRS = 1024 };
 /* --pairs, else every -ctk with every -ctv.  Names are canonical. */
 int pairs_from_opts(const opts *o, kv_pair *pairs, int cap, int *n, kvant_diag *diag);
@@ -47,10 +53,12 @@ int pair_is_wide(const kv_pair *p);
 const char *encoder_name(int encoder);
 int encoder_of(const char *name);
 
-/* Appends ids[0..n) to seq as a prompt, in pieces of `piece` tokens (rounded up to 64) that end on the 64-token grid; the last row's
+/* Appends ids[0..n) to seq as a prompt, in pieces of `piece` tokens (rounded up to 64) that end on the
+ * 64-token grid; the last row's
  * logits are kept when `logits`.  bar: title of a progress bar, or
  * NULL.  Stops between pieces at Ctrl-C: KVANT_ECANCELED. */
-int feed_prompt(kvant_engine *e, int seq, const int32_t *ids, int n, int piece, int logits, const char *bar, kvant_diag *diag);
+int feed_prompt(kvant_engine *e, int seq, const int32_t *ids, int n, int piece, int logits, const char *bar,
+                kvant_diag *diag);
 
 /* Prints the finished JSON text and a newline; KVANT_ENOMEM when the writer failed.  Frees w. */
 int put_json(jsonw *w, kvant_diag *diag);

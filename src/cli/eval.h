@@ -9,7 +9,7 @@
 
 typedef struct eval_text {
     const kvant_model *m;
-    int32_t *ids;              /* n_chunk * n_ctx, BOS at the head of each chunk where the model asks for it */
+    int32_t *ids; /* n_chunk * n_ctx, BOS at the head of each chunk where the model asks for it */
     int n_ctx, n_chunk, first, rows, n_vocab;
 } eval_text;
 
@@ -31,16 +31,23 @@ typedef int (*eval_row_fn)(void *user, int64_t row, const float *logits, kvant_d
 
 /* Runs the whole text through an engine made with p (n_ctx, sequences and logit rows are set here).  bar: title of the
  * progress bar.  *stored gets the resolved parameters and cache bytes per token of the engine that ran. */
-typedef struct eval_stored { const char *type_k, *type_v; int kv_tail, encoder; int64_t bytes_per_token; double seconds; } eval_stored;
-int eval_run(kvant_model *m, const eval_text *t, const kvant_engine_params *p, int path, const char *bar, eval_row_fn fn,
-             void *user, eval_stored *stored, kvant_diag *diag);
+typedef struct eval_stored {
+    const char *type_k, *type_v;
+    int kv_tail, encoder;
+    int64_t bytes_per_token;
+    double seconds;
+} eval_stored;
+int eval_run(kvant_model *m, const eval_text *t, const kvant_engine_params *p, int path, const char *bar,
+             eval_row_fn fn, void *user, eval_stored *stored, kvant_diag *diag);
 
 /* log(sum(exp(x))), summed in double. */
 double eval_logsumexp(const float *x, int n);
-int eval_argmax(const float *x, int n);       /* first index on ties */
+int eval_argmax(const float *x, int n); /* first index on ties */
 
 /* Mean and its standard error, (n-1), 0 for n < 2. */
-typedef struct eval_mean { double mean, err; } eval_mean;
+typedef struct eval_mean {
+    double mean, err;
+} eval_mean;
 eval_mean eval_mean_of(const double *x, int64_t n);
 /* Covariance of the means of two series. */
 double eval_cov_of_means(const double *a, const double *b, int64_t n);
@@ -49,7 +56,8 @@ void eval_sort(double *x, int64_t n);
 /* Quantile of sorted x by linear interpolation. */
 double eval_quantile(const double *x, int64_t n, double q);
 
-/* f32 rows kept for later: in memory, or in an unnamed temporary file when they would take more than a quarter of it. */
+/* f32 rows kept for later: in memory, or in an unnamed temporary file when they would take more than a quarter
+ * of it. */
 typedef struct eval_store {
     float *mem;
     int fd;

@@ -48,7 +48,8 @@ static int cut_chunks(const opts *o, eval_text *t, int32_t *ids, int n, kvant_di
     if (want == 0)
         return kvant_fail(diag, KVANT_EINVAL, "%s: found 0, wanted 1 or more, or -1", opt_origin(o, OPT_CHUNKS));
     if (t->n_chunk < 1)
-        return kvant_fail(diag, KVANT_EINVAL, "text: found %d tokens, wanted at least one chunk of %d (-c)", n, t->n_ctx);
+        return kvant_fail(diag, KVANT_EINVAL, "text: found %d tokens, wanted at least one chunk of %d (-c)", n,
+                          t->n_ctx);
     t->ids = ids;
     t->first = t->n_ctx / 2;
     t->rows = t->n_ctx - 1 - t->first;
@@ -104,10 +105,10 @@ typedef struct runner {
     const eval_text *t;
     eval_row_fn fn;
     void *user;
-    int piece;                 /* prefill: tokens of a piece whose logits are all kept */
-    int n_seqs;                /* decode: chunks that run as one batch */
+    int piece;  /* prefill: tokens of a piece whose logits are all kept */
+    int n_seqs; /* decode: chunks that run as one batch */
     progress bar;
-    int64_t done;              /* tokens */
+    int64_t done; /* tokens */
 } runner;
 
 static int interrupted(kvant_diag *diag)
@@ -129,7 +130,8 @@ static int prefill_chunk(runner *r, int seq, int chunk, kvant_diag *diag)
         KVANT_TRY(kvant_step(r->e, &item, 1, diag));
         for (int i = at < silent ? stop : at; i < stop; i++)
             if (i >= t->first)
-                KVANT_TRY(r->fn(r->user, (int64_t)chunk * t->rows + i - t->first, kvant_step_logits(r->e, 0, i - at), diag));
+                KVANT_TRY(
+                    r->fn(r->user, (int64_t)chunk * t->rows + i - t->first, kvant_step_logits(r->e, 0, i - at), diag));
         r->done += stop - at;
         at = stop;
         progress_show(&r->bar, r->done);
@@ -237,8 +239,8 @@ static void describe_stored(kvant_model *m, const kvant_engine *e, eval_stored *
     s->bytes_per_token = kvant_plan_make(m, p, &plan, NULL) == KVANT_OK ? plan.kv_bytes_per_token : 0;
 }
 
-int eval_run(kvant_model *m, const eval_text *t, const kvant_engine_params *params, int path, const char *bar, eval_row_fn fn,
-             void *user, eval_stored *stored, kvant_diag *diag)
+int eval_run(kvant_model *m, const eval_text *t, const kvant_engine_params *params, int path, const char *bar,
+             eval_row_fn fn, void *user, eval_stored *stored, kvant_diag *diag)
 {
     kvant_engine_params p = *params;
     runner r;

@@ -115,7 +115,8 @@ int eval_store_put(eval_store *s, int64_t row, const float *x, kvant_diag *diag)
         return KVANT_OK;
     }
     if (pwrite(s->fd, x, bytes, row * (off_t)bytes) != (ssize_t)bytes)
-        return kvant_fail(diag, KVANT_EIO, "temporary file for %lld rows of base logits: %s; set TMPDIR to a larger disk",
+        return kvant_fail(diag, KVANT_EIO,
+                          "temporary file for %lld rows of base logits: %s; set TMPDIR to a larger disk",
                           (long long)s->rows, strerror(errno));
     return KVANT_OK;
 }

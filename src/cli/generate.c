@@ -35,11 +35,15 @@ static int parse_bias(const opts *o, const char *s, int n_vocab, int32_t *id, fl
             return KVANT_OK;
         }
     }
-    return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.60s\", wanted ID+X or ID-X with ID below %d", opt_origin(o, OPT_LOGIT_BIAS),
-                      s, n_vocab);
+    return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.60s\", wanted ID+X or ID-X with ID below %d",
+                      opt_origin(o, OPT_LOGIT_BIAS), s, n_vocab);
 }
 
-typedef struct bias_list { int32_t *ids; float *values; int n; } bias_list;
+typedef struct bias_list {
+    int32_t *ids;
+    float *values;
+    int n;
+} bias_list;
 
 static int collect_bias(const opts *o, const kvant_model *m, bias_list *b, kvant_diag *diag)
 {
@@ -111,9 +115,9 @@ static void banner(const generator *g)
     kvant_engine_describe(g->e, dev, sizeof dev);
     log_msg(LOG_INFO, "model: %s (%s) on %s", kvant_model_get_info(g->m)->desc, kvant_model_get_info(g->m)->arch, dev);
     if (kvant_plan_make(g->m, p, &plan, NULL) == KVANT_OK)
-        log_msg(LOG_INFO, "cache: K %s, V %s%s%s, tail %d, encoder %s; %" PRId64 " bytes per token, context %d", p->type_k,
-                p->type_v, p->type_layers ? ", layers " : "", p->type_layers ? p->type_layers : "", p->kv_tail,
-                encoder_name(p->encoder), plan.kv_bytes_per_token, p->n_ctx);
+        log_msg(LOG_INFO, "cache: K %s, V %s%s%s, tail %d, encoder %s; %" PRId64 " bytes per token, context %d",
+                p->type_k, p->type_v, p->type_layers ? ", layers " : "", p->type_layers ? p->type_layers : "",
+                p->kv_tail, encoder_name(p->encoder), plan.kv_bytes_per_token, p->n_ctx);
 }
 
 int gen_open(generator *g, const opts *o, kvant_diag *diag)
@@ -206,7 +210,8 @@ static int emit_token(generator *g, int32_t id, kvant_diag *diag)
     int n = kvant_token_bytes(g->m, id, g->special, bytes, sizeof bytes);
 
     if (n < 0 || n > TOKEN_CAP)
-        return kvant_fail(diag, KVANT_EINTERNAL, "token %d: its text has %d bytes, at most %d wanted", id, n, TOKEN_CAP);
+        return kvant_fail(diag, KVANT_EINTERNAL, "token %d: its text has %d bytes, at most %d wanted", id, n,
+                          TOKEN_CAP);
     KVANT_TRY(grow(&ids, (size_t)g->n_ids, (size_t)g->n_ids + 1, &cap, sizeof *g->ids, diag));
     g->ids = ids;
     g->cap_ids = (int)cap;
@@ -235,8 +240,8 @@ int gen_prompt(generator *g, const int32_t *ids, int n, kvant_diag *diag)
     if (n < 1)
         return kvant_fail(diag, KVANT_EINVAL, "prompt: found 0 tokens, wanted at least 1");
     if (n > room)
-        return kvant_fail(diag, KVANT_ENOSPC, "prompt: found %d tokens, wanted at most %d (context of %d tokens, -c)", n, room,
-                          kvant_engine_get_params(g->e)->n_ctx);
+        return kvant_fail(diag, KVANT_ENOSPC, "prompt: found %d tokens, wanted at most %d (context of %d tokens, -c)",
+                          n, room, kvant_engine_get_params(g->e)->n_ctx);
     KVANT_TRY(feed_prompt(g->e, g->seq, ids, n, (int)opt_int(g->o, OPT_BATCH), 1, "prompt", diag));
     for (int i = 0; i < n; i++)
         kvant_sampler_accept(g->sampler, ids[i]);

@@ -15,11 +15,11 @@ typedef struct generator {
     int seq;
     uint64_t seed;
     kvant_detok detok;
-    int32_t pending;          /* generated but not yet in the sequence; -1: none */
-    int special, quiet;       /* print control tokens; keep the text, print nothing */
-    char *text;               /* everything since gen_text_reset, NUL-terminated */
+    int32_t pending;    /* generated but not yet in the sequence; -1: none */
+    int special, quiet; /* print control tokens; keep the text, print nothing */
+    char *text;         /* everything since gen_text_reset, NUL-terminated */
     size_t text_len, text_cap;
-    int32_t *ids;             /* generated tokens since gen_text_reset */
+    int32_t *ids; /* generated tokens since gen_text_reset */
     int n_ids, cap_ids;
     int64_t prompt_n, prompt_ns, decode_n, decode_ns;
     int64_t load_ns;

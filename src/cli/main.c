@@ -7,7 +7,7 @@
 #include "cli/term.h"
 #include "kvant/kvant.h"
 
-enum { NOT_MINE = -1000 };      /* no KVANT_E* code */
+enum { NOT_MINE = -1000 }; /* no KVANT_E* code */
 
 /* An option of the program itself, as its first word; NOT_MINE when it is none of them. */
 static int program_option(int argc, char **argv, kvant_diag *diag)
@@ -57,7 +57,8 @@ static int unknown_command(const char *a, const char *b, kvant_diag *diag)
             size_t n = strlen(known);
             snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", command_at(i)->words);
         }
-    return kvant_fail(diag, KVANT_EINVAL, "found \"%.40s%s%.20s\", wanted a command: %s", a, b ? " " : "", b ? b : "", known);
+    return kvant_fail(diag, KVANT_EINVAL, "found \"%.40s%s%.20s\", wanted a command: %s", a, b ? " " : "", b ? b : "",
+                      known);
 }
 
 static int run_command(int cmd, int argc, char **argv, kvant_diag *diag)

@@ -182,6 +182,11 @@ static int parse_int(const char *s, int size, int64_t *v)
     return 1;
 }
 
+int opt_parse_size(const char *s, int64_t *v)
+{
+    return parse_int(s, 1, v);
+}
+
 static int parse_num(const char *s, double *v)
 {
     char *end;
@@ -197,8 +202,8 @@ static int in_range(const opt_def *d, double v)
 
 static int fail_range(const opt_def *d, const char *origin, const char *found, const char *what, kvant_diag *diag)
 {
-    return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.60s\", wanted %s from %.10g to %.10g", origin, found, what, d->min,
-                      d->max);
+    return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.60s\", wanted %s from %.10g to %.10g", origin, found, what,
+                      d->min, d->max);
 }
 
 static int is_choice(const char *choices, const char *s)
@@ -212,13 +217,14 @@ static int is_choice(const char *choices, const char *s)
 }
 
 /* One item of INTS: n, a-b, a-b+step, a-b*factor.  Appends to v. */
-static int parse_range(const opt_def *d, const char *origin, const char *item, int64_t *v, int cap, int *n, kvant_diag *diag)
+static int parse_range(const opt_def *d, const char *origin, const char *item, int64_t *v, int cap, int *n,
+                       kvant_diag *diag)
 {
     char text[ITEM_CAP], *dash, *op = NULL, kind = '+';
     int64_t a, b, step = 1;
 
     snprintf(text, sizeof text, "%s", item);
-    dash = text[0] ? strchr(text + 1, '-') : NULL;     /* a leading minus is a sign */
+    dash = text[0] ? strchr(text + 1, '-') : NULL; /* a leading minus is a sign */
     if (dash) {
         *dash = 0;
         op = strpbrk(dash + 1, "+*");
@@ -243,7 +249,8 @@ static int parse_range(const opt_def *d, const char *origin, const char *item, i
     return KVANT_OK;
 }
 
-static int ints_of(const opt_def *d, const char *origin, const char *text, int64_t *v, int cap, int *n, kvant_diag *diag)
+static int ints_of(const opt_def *d, const char *origin, const char *text, int64_t *v, int cap, int *n,
+                   kvant_diag *diag)
 {
     char item[ITEM_CAP];
 
@@ -264,7 +271,8 @@ static int check_words(const opt_def *d, const char *origin, const char *text, k
         const char *word = list ? item : text;
         if (d->type == OPT_T_CHOICE || d->type == OPT_T_CHOICES) {
             if (!is_choice(d->choices, word))
-                return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.60s\", wanted one of %s", origin, word, d->choices);
+                return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.60s\", wanted one of %s", origin, word,
+                                  d->choices);
         } else if (kvant_format_parse(word, &f, &why) != KVANT_OK) {
             return kvant_fail(diag, KVANT_EINVAL, "%s: %.200s", origin, why.text);
         }
@@ -289,32 +297,28 @@ static int set_value(opts *o, int id, const char *text, const char *origin, kvan
     switch (d->type) {
     case OPT_T_FLAG:
         if (parse_flag(text) < 0)
-            return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.60s\", wanted 1, on, true or 0, off, false", origin, text);
+            return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.60s\", wanted 1, on, true or 0, off, false", origin,
+                              text);
         v.count = parse_flag(text) ? v.count : 0;
         break;
     case OPT_T_INT:
     case OPT_T_SIZE:
         if (!parse_int(text, d->type == OPT_T_SIZE, &v.i) || !in_range(d, (double)v.i))
-            return fail_range(d, origin, text, d->type == OPT_T_SIZE ? "bytes (such as 512M or 16G)" : "an integer", diag);
+            return fail_range(d, origin, text, d->type == OPT_T_SIZE ? "bytes (such as 512M or 16G)" : "an integer",
+                              diag);
         break;
     case OPT_T_NUM:
         if (!parse_num(text, &v.f) || !in_range(d, v.f))
             return fail_range(d, origin, text, "a number", diag);
         break;
-    case OPT_T_INTS:
-        KVANT_TRY(ints_of(d, origin, text, list, MAX_INTS, &n, diag));
-        break;
+    case OPT_T_INTS: KVANT_TRY(ints_of(d, origin, text, list, MAX_INTS, &n, diag)); break;
     case OPT_T_CHOICE:
     case OPT_T_CHOICES:
     case OPT_T_FORMAT:
-    case OPT_T_FORMATS:
-        KVANT_TRY(check_words(d, origin, text, diag));
-        break;
-    case OPT_T_REFUSED:
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: %s", origin, d->help);
+    case OPT_T_FORMATS: KVANT_TRY(check_words(d, origin, text, diag)); break;
+    case OPT_T_REFUSED: return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: %s", origin, d->help);
     case OPT_T_STR:
-    case OPT_T_FILE:
-        break;
+    case OPT_T_FILE: break;
     }
     o->v[id] = v;
     return KVANT_OK;

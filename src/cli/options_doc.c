@@ -7,13 +7,17 @@
 #include "kvant/kvant.h"
 
 static const char *const group_titles[OPT_G_COUNT] = {
-    [OPT_G_MODEL] = "Model",     [OPT_G_PROMPT] = "Prompt and text", [OPT_G_SAMPLE] = "Sampling", [OPT_G_CONTEXT] = "Context and batch",
-    [OPT_G_CACHE] = "KV cache",  [OPT_G_DEVICE] = "Device",          [OPT_G_TEST] = "This command",
-    [OPT_G_OUTPUT] = "Output and messages",
+    [OPT_G_MODEL] = "Model",       [OPT_G_PROMPT] = "Prompt and text",
+    [OPT_G_SAMPLE] = "Sampling",   [OPT_G_CONTEXT] = "Context and batch",
+    [OPT_G_CACHE] = "KV cache",    [OPT_G_DEVICE] = "Device",
+    [OPT_G_TEST] = "This command", [OPT_G_OUTPUT] = "Output and messages",
 };
 
 /* Exit codes: text beside the numbers of KVANT_ERRORS; the numbers are the contract of conventions section 7. */
-static const struct { int code; const char *text; } exit_codes[] = {
+static const struct {
+    int code;
+    const char *text;
+} exit_codes[] = {
     { 0, "success" },
     { 1, "failure while running" },
     { 2, "usage or configuration error" },
@@ -39,22 +43,19 @@ static int refused(int id)
 /* Text in words, wrapped at HELP_WIDTH, with `indent` spaces from the second line on; `at` is the current column. */
 static void put_wrapped(FILE *f, const char *text, int indent, int at)
 {
+    int space = 0;
+
     while (*text) {
-        size_t len = strcspn(text, " ");
-        if (at + (int)len + 1 > HELP_WIDTH && at > indent) {
+        int len = (int)strcspn(text, " ");
+        if (space && at + 1 + len > HELP_WIDTH) {
             fprintf(f, "\n%*s", indent, "");
             at = indent;
+            space = 0;
         }
-        fprintf(f, "%.*s", (int)len, text);
-        at += (int)len;
-        text += len;
-        if (*text == ' ') {
-            text++;
-            if (at < HELP_WIDTH && *text) {
-                fputc(' ', f);
-                at++;
-            }
-        }
+        fprintf(f, "%s%.*s", space ? " " : "", len, text);
+        at += space + len;
+        space = 1;
+        text += len + (text[len] == ' ');
     }
     fputc('\n', f);
 }
@@ -113,13 +114,17 @@ void doc_command_help(FILE *f, int cmd)
     fputs("\nCache formats: ", f);
     for (int i = 0; i < kvant_format_count(); i++)
         fprintf(f, "%s%s", i ? " " : "", kvant_format_at(i)->name);
-    fputs("\nEnvironment: KVANT_ARG_<LONG_NAME> (or llama.cpp's LLAMA_ARG_ name) stands in for an option that is not given.\n", f);
+    fputs(
+        "\nEnvironment: KVANT_ARG_<LONG_NAME> (or llama.cpp's LLAMA_ARG_ name) stands in for an option that is not given.\n",
+        f);
 }
 
 void doc_program_help(FILE *f)
 {
-    fprintf(f, "kvant %s: runs language models with a paged, compressed KV cache, and proves what it computes\n\n"
-               "Usage: kvant COMMAND [options]\n\nCommands:\n", kvant_version());
+    fprintf(f,
+            "kvant %s: runs language models with a paged, compressed KV cache, and proves what it computes\n\n"
+            "Usage: kvant COMMAND [options]\n\nCommands:\n",
+            kvant_version());
     for (int i = 0; i < CMD_COUNT; i++)
         fprintf(f, "  %-14s %s\n", command_at(i)->words, command_at(i)->line);
     fputs("\nkvant COMMAND --help shows the options of a command.\n\nOther:\n"
@@ -127,7 +132,8 @@ void doc_program_help(FILE *f)
           "  --list-devices              devices of this build\n"
           "  --man                       manual page (kvant --man | man -l -)\n"
           "  --completion bash|zsh|fish  completion script for a shell\n"
-          "  --options-md                tables of all options in markdown\n\nExit codes:\n", f);
+          "  --options-md                tables of all options in markdown\n\nExit codes:\n",
+          f);
     for (size_t i = 0; i < sizeof exit_codes / sizeof exit_codes[0]; i++)
         fprintf(f, "  %-4d %s\n", exit_codes[i].code, exit_codes[i].text);
 }
@@ -187,7 +193,9 @@ static void man_command(FILE *f, int cmd)
 
 static void man_refused(FILE *f)
 {
-    fputs(".SH OPTIONS THAT ARE REFUSED\nKnown from llama.cpp; given here they end the program with code 2 and a sentence.\n", f);
+    fputs(
+        ".SH OPTIONS THAT ARE REFUSED\nKnown from llama.cpp; given here they end the program with code 2 and a sentence.\n",
+        f);
     for (int i = 0; i < OPT_COUNT; i++)
         if (refused(i))
             man_option(f, opt_at(i));
@@ -195,10 +203,15 @@ static void man_refused(FILE *f)
 
 void doc_man(FILE *f)
 {
-    fprintf(f, ".TH KVANT 1 \"\" \"kvant %s\" \"User Commands\"\n.SH NAME\nkvant \\- language models with a paged, compressed "
-               "KV cache\n.SH SYNOPSIS\n.B kvant\n.I command\n[\\fIoptions\\fR]\n.SH DESCRIPTION\n", kvant_version());
-    fputs("kvant runs GGUF models with a paged key/value cache whose rows may be stored in compressed formats, and measures "
-          "what that costs: perplexity, KL divergence, retrieval and speed.\n.SH COMMANDS\n", f);
+    fprintf(
+        f,
+        ".TH KVANT 1 \"\" \"kvant %s\" \"User Commands\"\n.SH NAME\nkvant \\- language models with a paged, compressed "
+        "KV cache\n.SH SYNOPSIS\n.B kvant\n.I command\n[\\fIoptions\\fR]\n.SH DESCRIPTION\n",
+        kvant_version());
+    fputs(
+        "kvant runs GGUF models with a paged key/value cache whose rows may be stored in compressed formats, and measures "
+        "what that costs: perplexity, KL divergence, retrieval and speed.\n.SH COMMANDS\n",
+        f);
     for (int i = 0; i < CMD_COUNT; i++)
         man_command(f, i);
     man_refused(f);
@@ -208,15 +221,18 @@ void doc_man(FILE *f)
     fputs("\n.SH EXIT STATUS\n", f);
     for (size_t i = 0; i < sizeof exit_codes / sizeof exit_codes[0]; i++)
         fprintf(f, ".TP\n%d\n%s\n", exit_codes[i].code, exit_codes[i].text);
-    fputs(".SH ENVIRONMENT\n.TP\n.B KVANT_ARG_<LONG_NAME>\nThe value of an option that is not given; for a flag 1, on, true or 0, "
-          "off, false. For example KVANT_ARG_CTX_SIZE for \\-\\-ctx\\-size.\n.TP\n.B LLAMA_ARG_<NAME>\nThe same under "
-          "llama.cpp's name, when the former is not set.\n.TP\n.B KVANT_CPU\nLowers the instruction sets that are used, for "
-          "example avx2.\n.TP\n.B KVANT_MODELS\nFolder of the test models and texts.\n.TP\n.B NO_COLOR\nSwitches colours "
-          "off.\n.SH EXAMPLES\n.EX\nkvant run \\-m model.gguf \\-p \"Once upon a time\" \\-n 64\n"
-          "kvant run \\-m model.gguf \\-cnv \\-ctk tbq4_0 \\-ctv tbq4_0\n"
-          "kvant bench \\-m model.gguf \\-p 512 \\-n 128 \\-d 0,4096 \\-ctk f16,tbq4_0\n"
-          "kvant eval kl \\-m model.gguf \\-f text.txt \\-c 2048 \\-\\-pairs tbq4_0,tbq3_0 \\-\\-path both\n"
-          "kvant plan \\-m model.gguf \\-\\-memory 16G\n.EE\n", f);
+    fputs(
+        ".SH ENVIRONMENT\n.TP\n.B KVANT_ARG_<LONG_NAME>\nThe value of an option that is not given; for a flag 1, on, true or 0, "
+        "off, false. For example KVANT_ARG_CTX_SIZE for \\-\\-ctx\\-size.\n.TP\n.B LLAMA_ARG_<NAME>\nThe same under "
+        "llama.cpp's name, when the former is not set.\n.TP\n.B KVANT_CPU\nLowers the instruction sets that are used, for "
+        "example avx2.\n.TP\n.B KVANT_MEMORY\nMemory to plan with, for example 4G, when it is less than what the machine "
+        "has.\n.TP\n.B KVANT_MODELS\nFolder of the test models and texts.\n.TP\n.B NO_COLOR\nSwitches colours "
+        "off.\n.SH EXAMPLES\n.EX\nkvant run \\-m model.gguf \\-p \"Once upon a time\" \\-n 64\n"
+        "kvant run \\-m model.gguf \\-cnv \\-ctk tbq4_0 \\-ctv tbq4_0\n"
+        "kvant bench \\-m model.gguf \\-p 512 \\-n 128 \\-d 0,4096 \\-ctk f16,tbq4_0\n"
+        "kvant eval kl \\-m model.gguf \\-f text.txt \\-c 2048 \\-\\-pairs tbq4_0,tbq3_0 \\-\\-path both\n"
+        "kvant plan \\-m model.gguf \\-\\-memory 16G\n.EE\n",
+        f);
 }
 
 /* ---- completion ---- */
@@ -245,11 +261,14 @@ static void completion_bash(FILE *f)
     fputs("# bash completion for kvant: source <(kvant --completion bash)\n_kvant()\n{\n"
           "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} cmd=${COMP_WORDS[1]}\n"
           "    COMPREPLY=()\n    [ \"$cmd\" = eval ] && cmd=\"eval ${COMP_WORDS[2]}\"\n"
-          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W \"", f);
+          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W \"",
+          f);
     for (int i = 0; i < CMD_COUNT; i++)
         fprintf(f, "%.*s ", (int)strcspn(command_at(i)->words, " "), command_at(i)->words);
-    fputs("--help --version --man --completion --list-devices\" -- \"$cur\"))\n        return\n    fi\n"
-          "    if [ \"$COMP_CWORD\" -eq 2 ] && [ \"${COMP_WORDS[1]}\" = eval ]; then\n        COMPREPLY=($(compgen -W \"", f);
+    fputs(
+        "--help --version --man --completion --list-devices\" -- \"$cur\"))\n        return\n    fi\n"
+        "    if [ \"$COMP_CWORD\" -eq 2 ] && [ \"${COMP_WORDS[1]}\" = eval ]; then\n        COMPREPLY=($(compgen -W \"",
+        f);
     for (int i = 0; i < CMD_COUNT; i++)
         if (strncmp(command_at(i)->words, "eval ", 5) == 0)
             fprintf(f, "%s ", command_at(i)->words + 5);
@@ -279,7 +298,7 @@ static void completion_bash(FILE *f)
             }
         fputs("\" -- \"$cur\") $(compgen -f -- \"$cur\")) ;;\n", f);
     }
-    fputs("    esac\n}\ncomplete -o filenames -F _kvant kvant\n", f);
+    fputs("    esac\n    return 0\n}\ncomplete -o filenames -F _kvant kvant\n", f);
 }
 
 /* One word of _arguments: brackets, colons and quotes of the help text would end it. */
@@ -299,8 +318,10 @@ static void completion_zsh(FILE *f)
 {
     char word[64], words[1024];
 
-    fputs("#compdef kvant\n# zsh completion for kvant: kvant --completion zsh > a folder of $fpath, as _kvant\n_kvant() {\n"
-          "  local cmd=$words[2]\n  [[ $cmd == eval ]] && cmd=\"eval $words[3]\"\n  if (( CURRENT == 2 )); then\n    compadd --", f);
+    fputs(
+        "#compdef kvant\n# zsh completion for kvant: kvant --completion zsh > a folder of $fpath, as _kvant\n_kvant() {\n"
+        "  local cmd=$words[2]\n  [[ $cmd == eval ]] && cmd=\"eval $words[3]\"\n  if (( CURRENT == 2 )); then\n    compadd --",
+        f);
     for (int i = 0; i < CMD_COUNT; i++)
         fprintf(f, " %.*s", (int)strcspn(command_at(i)->words, " "), command_at(i)->words);
     fputs("\n    return\n  fi\n  if (( CURRENT == 3 )) && [[ $words[2] == eval ]]; then\n    compadd --", f);
@@ -320,7 +341,11 @@ static void completion_zsh(FILE *f)
                 if (d->type != OPT_T_FLAG) {
                     fputc(':', f);
                     zsh_text(f, d->arg);
-                    fprintf(f, ":%s%s%s", d->type == OPT_T_FILE ? "_files" : words[0] ? "(" : " ", words, words[0] ? ")" : "");
+                    fprintf(f, ":%s%s%s",
+                            d->type == OPT_T_FILE ? "_files"
+                            : words[0]            ? "("
+                                                  : " ",
+                            words, words[0] ? ")" : "");
                 }
                 fputc('\'', f);
             }
@@ -349,7 +374,10 @@ static void fish_option(FILE *f, int c, const opt_def *d)
         fprintf(f, "; and __fish_seen_subcommand_from%s", second);
     fputc('\'', f);
     for (int j = 0; opt_spelling(d, j, word, sizeof word); j++)
-        fprintf(f, " %s %s", strncmp(word, "--", 2) == 0 ? "-l" : strlen(word) == 2 ? "-s" : "-o",
+        fprintf(f, " %s %s",
+                strncmp(word, "--", 2) == 0 ? "-l"
+                : strlen(word) == 2         ? "-s"
+                                            : "-o",
                 word + (strncmp(word, "--", 2) == 0 ? 2 : 1));
     if (d->type != OPT_T_FLAG)
         fputs(d->type == OPT_T_FILE ? " -r -F" : " -x", f);
@@ -369,8 +397,9 @@ static void completion_fish(FILE *f)
     for (int c = 0; c < CMD_COUNT; c++) {
         const char *second = strchr(command_at(c)->words, ' ');
         if (second)
-            fprintf(f, "complete -c kvant -n '__fish_use_subcommand' -f -a %.*s\n"
-                       "complete -c kvant -n '__fish_seen_subcommand_from %.*s' -f -a%s -d ",
+            fprintf(f,
+                    "complete -c kvant -n '__fish_use_subcommand' -f -a %.*s\n"
+                    "complete -c kvant -n '__fish_seen_subcommand_from %.*s' -f -a%s -d ",
                     (int)(second - command_at(c)->words), command_at(c)->words, (int)(second - command_at(c)->words),
                     command_at(c)->words, second);
         else
@@ -385,8 +414,13 @@ static void completion_fish(FILE *f)
 
 int doc_completion(FILE *f, const char *shell, kvant_diag *diag)
 {
-    static const struct { const char *name; void (*fn)(FILE *); } shells[] = {
-        { "bash", completion_bash }, { "zsh", completion_zsh }, { "fish", completion_fish },
+    static const struct {
+        const char *name;
+        void (*fn)(FILE *);
+    } shells[] = {
+        { "bash", completion_bash },
+        { "zsh", completion_zsh },
+        { "fish", completion_fish },
     };
 
     for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++)
@@ -394,7 +428,8 @@ int doc_completion(FILE *f, const char *shell, kvant_diag *diag)
             shells[i].fn(f);
             return KVANT_OK;
         }
-    return kvant_fail(diag, KVANT_EINVAL, "--completion: found \"%.40s\", wanted bash, zsh or fish", shell ? shell : "nothing");
+    return kvant_fail(diag, KVANT_EINVAL, "--completion: found \"%.40s\", wanted bash, zsh or fish",
+                      shell ? shell : "nothing");
 }
 
 /* ---- markdown ---- */
@@ -426,7 +461,8 @@ static void md_row(FILE *f, const opt_def *d)
 void doc_markdown(FILE *f)
 {
     fputs("<!-- made by kvant --options-md; do not edit -->\n# Options of kvant\n\nThe last column is the name after "
-          "`KVANT_ARG_` of the environment variable that stands in for the option.\n", f);
+          "`KVANT_ARG_` of the environment variable that stands in for the option.\n",
+          f);
     for (int c = 0; c < CMD_COUNT; c++) {
         fprintf(f, "\n## kvant %s\n\n%s. %s\n\n| option | meaning | variable |\n|---|---|---|\n", command_at(c)->words,
                 command_at(c)->line, command_at(c)->more);
@@ -436,7 +472,8 @@ void doc_markdown(FILE *f)
                     md_row(f, opt_at(i));
     }
     fputs("\n## Refused\n\nKnown from llama.cpp; given here they end the program with code 2 and this sentence.\n\n"
-          "| option | sentence |\n|---|---|\n", f);
+          "| option | sentence |\n|---|---|\n",
+          f);
     for (int i = 0; i < OPT_COUNT; i++)
         if (refused(i)) {
             char names[SPELL_CAP];

@@ -1,8 +1,10 @@
 /* run_chat.c: a chat on standard input through the model's template.
  *
  * The tokens that the model generated stay in the cache as they are.  A new turn appends only what the template puts
- * between them: the conversation is tokenised twice, up to where the last answer began and with an empty answer and the new
- * message behind it, and the difference is fed.  Tokenising the answer's text again could give other tokens than the ones
+ * between them: the conversation is tokenised twice, up to where the last answer began and with an empty
+ * answer and the new
+ * message behind it, and the difference is fed.  Tokenising the answer's text again could give other tokens
+ * than the ones
  * that the model chose, and would throw the cache away. */
 #include "cli/run_chat.h"
 
@@ -17,9 +19,9 @@
 
 typedef struct chat {
     generator g;
-    kvant_chat_msg *msgs;     /* contents are owned; roles are literals */
+    kvant_chat_msg *msgs; /* contents are owned; roles are literals */
     int n, cap;
-    int in_cache;             /* the first in_cache messages are in the sequence */
+    int in_cache; /* the first in_cache messages are in the sequence */
 } chat;
 
 static int chat_add(chat *c, const char *role, const char *text, size_t len, kvant_diag *diag)
@@ -82,7 +84,8 @@ static int feed_all(chat *c, kvant_diag *diag)
     return code;
 }
 
-/* What follows the last answer: msgs = [.., assistant, user]; ids[from..n) are the tokens to append. *from 0: the template
+/* What follows the last answer: msgs = [.., assistant, user]; ids[from..n) are the tokens to append. *from 0:
+ * the template
  * does not keep the earlier text as it was. */
 static int next_turn(chat *c, int32_t **ids, int *from, int *n, kvant_diag *diag)
 {
@@ -119,7 +122,7 @@ static int feed_turn(chat *c, kvant_diag *diag)
         kvant_free(ids);
         return kvant_fail(diag, KVANT_ENOMEM, "chat: no memory for %d tokens", n);
     }
-    all[0] = c->g.pending;           /* the last token of an answer that was cut is not in the sequence yet */
+    all[0] = c->g.pending; /* the last token of an answer that was cut is not in the sequence yet */
     memcpy(all + extra, ids + from, (size_t)(n - from) * sizeof *all);
     code = gen_prompt(&c->g, all, n - from + extra, diag);
     if (code == KVANT_OK)
@@ -220,7 +223,7 @@ static int converse(chat *c, kvant_diag *diag)
     int code = KVANT_OK, reason, system = c->n;
 
     for (;;) {
-        term_clear_interrupt();              /* the Ctrl-C that cut an answer is spent; the next one ends the chat */
+        term_clear_interrupt(); /* the Ctrl-C that cut an answer is spent; the next one ends the chat */
         if (code != KVANT_OK || !read_turn(&line, &cap, &len) || strcmp(line, "/exit") == 0)
             break;
         if (strcmp(line, "/clear") == 0) {
@@ -273,8 +276,9 @@ static int chat_run(chat *c, char *first, size_t first_len, kvant_diag *diag)
     int from_file = 1, reason = STOP_NONE, json = opt_flag(c->g.o, OPT_JSON);
     const char *family = kvant_chat_family(c->g.m, &from_file);
 
-    if (family && !from_file && !opt_given(c->g.o, OPT_CHAT_TEMPLATE))
-        log_msg(LOG_WARN, "the model file has no chat template: %s is assumed (--chat-template chooses another)", family);
+    if (!from_file && !opt_given(c->g.o, OPT_CHAT_TEMPLATE))
+        log_msg(LOG_WARN, "the model file has no chat template: %s is assumed (--chat-template chooses another)",
+                family);
     KVANT_TRY(add_system(c, diag));
     term_catch_interrupt();
     if (first)

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-static int color_mode;                        /* 1 always, 0 never, -1: terminals */
+static int color_mode; /* 1 always, 0 never, -1: terminals */
 static volatile sig_atomic_t interrupts;
-static int bar_drawn;                         /* a bar is on the line: messages must erase it first */
+static int bar_drawn; /* a bar is on the line: messages must erase it first */
 
 int term_color_on(FILE *f)
 {
@@ -24,7 +24,10 @@ int term_color_on(FILE *f)
 
 const char *term_color(FILE *f, int code)
 {
-    static const struct { int code; const char *text; } seq[] = {
+    static const struct {
+        int code;
+        const char *text;
+    } seq[] = {
         { 0, "\x1b[0m" }, { 1, "\x1b[1m" }, { 31, "\x1b[31m" }, { 32, "\x1b[32m" }, { 33, "\x1b[33m" },
     };
 
@@ -56,7 +59,10 @@ void term_setup(const opts *o)
     color_mode = -1;
     if (o && !opt_is(o, OPT_COLOR, "auto"))
         color_mode = opt_is(o, OPT_COLOR, "on");
-    log_set_sink(log_to_stderr, NULL, !o ? LOG_WARN : opt_flag(o, OPT_VERBOSE) ? LOG_DEBUG : (int)opt_int(o, OPT_VERBOSITY));
+    log_set_sink(log_to_stderr, NULL,
+                 !o                         ? LOG_WARN
+                 : opt_flag(o, OPT_VERBOSE) ? LOG_DEBUG
+                                            : (int)opt_int(o, OPT_VERBOSITY));
 }
 
 void term_error(const char *text)
@@ -78,7 +84,7 @@ void term_catch_interrupt(void)
     struct sigaction sa;
 
     memset(&sa, 0, sizeof sa);
-    sa.sa_handler = on_interrupt;      /* no SA_RESTART: a chat that waits for a line must wake up */
+    sa.sa_handler = on_interrupt; /* no SA_RESTART: a chat that waits for a line must wake up */
     sigaction(SIGINT, &sa, NULL);
 }
 

@@ -129,8 +129,9 @@ static void check_linear(const verify_case *c, int op, linear_fn fn, linear_fn r
         sum += fabs((double)b->in[i]);
     fn(c->param, b->in, b->out, c->d);
     ref(c->param, b->in, b->want, c->d);
-    for (int i = 0; i < n_out; i++)       /* 5: no entry of a normal projection of this size is larger */
-        note(c, op, fabs((double)b->out[i] - (double)b->want[i]), (c->sdim / 4 + 16) * 0x1p-24 * sum * (c->param ? 5.0 : 1.0));
+    for (int i = 0; i < n_out; i++) /* 5: no entry of a normal projection of this size is larger */
+        note(c, op, fabs((double)b->out[i] - (double)b->want[i]),
+             (c->sdim / 4 + 16) * 0x1p-24 * sum * (c->param ? 5.0 : 1.0));
 }
 
 static double row_error(const verify_case *c, const uint8_t *row, const float *x)

@@ -1,4 +1,5 @@
-/* cli/verify_formats.h: every kernel variant of the cache formats against its reference, on this CPU.  The program's own
+/* cli/verify_formats.h: every kernel variant of the cache formats against its reference, on this CPU.  The
+ * program's own
  * version of what the test harness does in depth: enough to show that this build computes what it should here. */
 #ifndef KVANT_CLI_VERIFY_FORMATS_H
 #define KVANT_CLI_VERIFY_FORMATS_H

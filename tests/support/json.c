@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct scan { const char *p, *end; int depth; } scan;
+typedef struct scan {
+    const char *p, *end;
+    int depth;
+} scan;
 
 static int value(scan *s);
 

@@ -5,7 +5,8 @@
 
 #include <stddef.h>
 
-/* 1 when text[n] is exactly one JSON value (RFC 8259: no trailing comma, no raw controls, valid UTF-8, finite numbers). */
+/* 1 when text[n] is exactly one JSON value (RFC 8259: no trailing comma, no raw controls, valid UTF-8, finite
+ * numbers). */
 int json_valid(const char *text, size_t n);
 /* Start and length of the value at a path such as "models.0.name", NULL if absent.  text must be valid JSON. */
 const char *json_at(const char *text, const char *path, size_t *n);

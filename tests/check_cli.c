@@ -1,0 +1,599 @@
+/* check_cli: the program as users meet it: options, errors, exit codes, reports.  It starts the program
+ * (KVANT_BIN, else the
+ * `kvant` beside this test) on the tiny models of tests/golden/tiny; run from the top of the tree. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/rng.h"
+#include "support/check.h"
+#include "support/json.h"
+
+enum { MAX_ARGS = 64, OUT_CAP = 1 << 20 };
+
+#define DENSE  "tests/golden/tiny/llama.gguf"
+#define QWEN3  "tests/golden/tiny/qwen3.gguf"
+#define HYBRID "tests/golden/tiny/qwen35.gguf"
+
+static char program[512], work[64], file_out[128], file_err[128];
+static char *out, *err; /* what the last run printed, NUL-terminated */
+static size_t out_len;
+static const char *stdin_path = "/dev/null";
+
+static size_t slurp(const char *path, char *buf)
+{
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(buf, 1, OUT_CAP - 1, f) : 0;
+    if (f)
+        fclose(f);
+    buf[n] = 0;
+    return n;
+}
+
+static pid_t start(char **argv)
+{
+    remove(file_out);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int in = open(stdin_path, O_RDONLY), o = open(file_out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        int e = open(file_err, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        dup2(in, 0);
+        dup2(o, 1);
+        dup2(e, 2);
+        execv(program, argv);
+        _exit(127);
+    }
+    return pid;
+}
+
+/* Exit code, or -signal. */
+static int finish(pid_t pid)
+{
+    int status;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    out_len = slurp(file_out, out);
+    slurp(file_err, err);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void collect(char **argv, va_list ap)
+{
+    int n = 0;
+    argv[n++] = program;
+    for (const char *a; n < MAX_ARGS - 1 && (a = va_arg(ap, const char *));)
+        argv[n++] = (char *)a;
+    argv[n] = NULL;
+}
+
+/* Runs the program with words up to NULL. */
+static int run(const char *first, ...)
+{
+    char *argv[MAX_ARGS];
+    va_list ap;
+
+    va_start(ap, first);
+    collect(argv + 1, ap);
+    va_end(ap);
+    argv[0] = program;
+    argv[1] = (char *)first;
+    return finish(start(argv));
+}
+
+#define EXPECT(code, text, ...)                                                                                        \
+    do {                                                                                                               \
+        int got_ = run(__VA_ARGS__, (char *)NULL);                                                                     \
+        CHECK(got_ == (code), "%s: exit %d, want %d; %s", #__VA_ARGS__, got_, code, err);                              \
+        CHECK(strstr(err, text) != NULL, "%s: want \"%s\" in: %s", #__VA_ARGS__, text, err);                           \
+        CHECK(out_len == 0, "%s: an error must not print a report: %.60s", #__VA_ARGS__, out);                         \
+    } while (0)
+
+#define EXPECT_OK(...)                                                                                                 \
+    do {                                                                                                               \
+        int got_ = run(__VA_ARGS__, (char *)NULL);                                                                     \
+        CHECK(got_ == 0, "%s: exit %d; %s", #__VA_ARGS__, got_, err);                                                  \
+    } while (0)
+
+#define EXPECT_JSON(...)                                                                                               \
+    do {                                                                                                               \
+        EXPECT_OK(__VA_ARGS__);                                                                                        \
+        CHECK(json_valid(out, out_len), "%s: not JSON: %.200s", #__VA_ARGS__, out);                                    \
+    } while (0)
+
+static const char *in_work(const char *name)
+{
+    static char path[4][160];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", work, name);
+    return path[turn];
+}
+
+static const char *write_file(const char *name, const void *data, size_t n)
+{
+    const char *path = in_work(name);
+    FILE *f = fopen(path, "w");
+    if (f) {
+        fwrite(data, 1, n, f);
+        fclose(f);
+    }
+    return path;
+}
+
+static int json_text_is(const char *path, const char *want)
+{
+    size_t n;
+    const char *p = json_at(out, path, &n);
+    return p && n == strlen(want) + 2 && memcmp(p + 1, want, n - 2) == 0;
+}
+
+/* ---- options ---- */
+
+static void test_usage(void)
+{
+    EXPECT_OK("--help");
+    CHECK(strstr(out, "eval needle") && strstr(out, "Exit codes"), "help: %.100s", out);
+    EXPECT_OK("--version");
+    CHECK(strncmp(out, "kvant ", 6) == 0, "version: %s", out);
+    EXPECT_OK("help", "eval", "kl");
+    EXPECT_OK("eval", "kl", "--help");
+    CHECK(strstr(out, "--kl-base-type") && strstr(out, "tbq4_0"), "help: %.100s", out);
+    EXPECT(2, "wanted a command", "runn");
+    EXPECT(2, "eval kl", "eval");
+    EXPECT(2, "eval kl", "eval", "klx");
+    EXPECT_OK("--list-devices");
+    CHECK(strstr(out, "cpu") != NULL, "devices: %s", out);
+    EXPECT_OK("bench", "--list-devices");
+}
+
+static void test_option_errors(void)
+{
+    EXPECT(2, "did you mean --ctx-size?", "run", "-m", DENSE, "--ctx-sise", "5");
+    EXPECT(2, "did you mean -ctk?", "run", "-m", DENSE, "-ckt", "f16");
+    EXPECT(2, "of kvant bench", "run", "-m", DENSE, "--n-depth", "4");
+    EXPECT(2, "found nothing after it", "run", "-m");
+    EXPECT(2, "--temp: found \"hot\"", "run", "-m", DENSE, "--temp", "hot");
+    EXPECT(2, "from 0 to 1", "run", "-m", DENSE, "--top-p", "1.5");
+    EXPECT(2, "--temp: found \"nan\"", "run", "-m", DENSE, "--temp", "nan");
+    EXPECT(2, "-c: found \"99999999999999999999\"", "run", "-m", DENSE, "-c", "99999999999999999999");
+    EXPECT(2, "-c: found \"-5\"", "run", "-m", DENSE, "-c", "-5");
+    EXPECT(2, "-c: found \"12x\"", "run", "-m", DENSE, "-c", "12x");
+    EXPECT(2, "takes no value", "run", "-m", DENSE, "--special=1");
+    EXPECT(2, "wanted one of auto|f32", "run", "-m", DENSE, "--compute", "f64");
+    EXPECT(2, "tbq4_0", "run", "-m", DENSE, "-ctk", "q9_0");
+    EXPECT(2, "tbq4_0", "bench", "-m", DENSE, "-ctk", "f16,q9_0");
+    EXPECT(2, "wanted a range that grows", "bench", "-m", DENSE, "-p", "64-16");
+    EXPECT(2, "-d: found \"5-x\"", "bench", "-m", DENSE, "-d", "5-x");
+    EXPECT(2, "wanted PP,TG", "bench", "-m", DENSE, "-pg", "512");
+    EXPECT(2, "found none, wanted -m", "run", "-p", "x");
+    EXPECT(2, "found both", "run", "-m", DENSE, DENSE, "-p", "x");
+    EXPECT(2, "takes only", "inspect", DENSE, HYBRID);
+    EXPECT(2, "found both -p and -f", "run", "-m", DENSE, "-p", "x", "-f", "y");
+    EXPECT(2, "wanted -p TEXT or -f FILE", "run", "-m", DENSE, "-no-cnv");
+    EXPECT(2, "wanted bash, zsh or fish", "--completion", "tcsh");
+    EXPECT(2, "takes no further words", "verify", "x");
+}
+
+static void test_refused(void)
+{
+    EXPECT(2, "fetch the GGUF file yourself", "run", "-hf", "org/model", "-p", "x");
+    EXPECT(2, "merge the adapter", "run", "-m", DENSE, "--lora", "x");
+    EXPECT(2, "one attention path", "run", "-m", DENSE, "-p", "x", "-fa", "off");
+    EXPECT(2, "use -t", "run", "-m", DENSE, "-tb", "4");
+    EXPECT(5, "no GPU device in this build", "run", "-m", DENSE, "-p", "x", "-ngl", "99");
+    EXPECT(5, "unknown; this build has", "run", "-m", DENSE, "-p", "x", "--device", "tpu");
+    EXPECT_OK("run", "-m", DENSE, "-p", "x", "-ngl", "0", "-fa", "on", "-n", "1");
+}
+
+static void test_environment(void)
+{
+    setenv("KVANT_ARG_CTX_SIZE", "many", 1);
+    EXPECT(2, "KVANT_ARG_CTX_SIZE: found \"many\"", "run", "-m", DENSE, "-p", "x");
+    EXPECT_JSON("run", "-m", DENSE, "-p", "x", "-n", "1", "-c", "192", "--json");
+    CHECK(json_num(out, "cache.context") == 192, "an argument wins over the environment: %s", out);
+    setenv("KVANT_ARG_CTX_SIZE", "128", 1);
+    setenv("LLAMA_ARG_CTX_SIZE", "256", 1);
+    setenv("LLAMA_ARG_CACHE_TYPE_K", "q8_0", 1);
+    setenv("LLAMA_ARG_MODEL", DENSE, 1);
+    setenv("KVANT_ARG_JSON", "true", 1);
+    EXPECT_JSON("run", "-p", "x", "-n", "1");
+    CHECK(json_num(out, "cache.context") == 128, "own variable first: %s", out);
+    CHECK(json_text_is("cache.type_k", "q8_0"), "LLAMA_ARG_ is honoured: %s", out);
+    unsetenv("KVANT_ARG_CTX_SIZE");
+    setenv("KVANT_ARG_JSON", "off", 1);
+    EXPECT_OK("run", "-p", "x", "-n", "1");
+    CHECK(strstr(err, "context 256") != NULL, "LLAMA_ARG_CTX_SIZE: %s", err);
+    setenv("KVANT_ARG_JSON", "perhaps", 1);
+    EXPECT(2, "KVANT_ARG_JSON: found \"perhaps\"", "run", "-p", "x", "-n", "1");
+    unsetenv("LLAMA_ARG_CTX_SIZE");
+    unsetenv("LLAMA_ARG_CACHE_TYPE_K");
+    unsetenv("LLAMA_ARG_MODEL");
+    unsetenv("KVANT_ARG_JSON");
+}
+
+/* In the table of one command no spelling may appear twice; every row of a table has the same number of columns. */
+static void test_documents(void)
+{
+    char seen[16384] = "", word[96];
+    int columns = 0;
+
+    EXPECT_OK("--options-md");
+    for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n")) {
+        if (strncmp(line, "## ", 3) == 0) {
+            seen[0] = 0;
+            columns = strcmp(line, "## Refused") == 0 ? 2 : 3;
+        }
+        if (strncmp(line, "| `", 3) != 0)
+            continue;
+        int bars = 0;
+        for (char *p = line; *p; p++)
+            bars += *p == '|' && (p == line || p[-1] != '\\');
+        CHECK(bars == columns + 1, "%d bars in %s", bars, line);
+        char *end = strstr(line + 1, " | ");
+        for (char *p = strchr(line, '`'); p && p < end; p = strchr(strchr(p + 1, '`') + 1, '`')) {
+            snprintf(word, sizeof word, " %.*s ", (int)strcspn(p + 1, "`"), p + 1);
+            CHECK(!strstr(seen, word), "%s appears twice: %s", word, line);
+            strncat(seen, word, sizeof seen - strlen(seen) - 1);
+        }
+    }
+    EXPECT_OK("--man");
+    CHECK(strncmp(out, ".TH KVANT 1", 11) == 0 && strstr(out, ".SH EXIT STATUS"), "man page: %.80s", out);
+    for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n"))
+        CHECK(*line != '\'', "a roff line begins with a quote: %s", line);
+}
+
+static void test_completion(void)
+{
+    char cmd[1200];
+    static const char *const shells[] = { "bash", "zsh", "fish" };
+
+    for (int i = 0; i < 3; i++) {
+        EXPECT_OK("--completion", shells[i]);
+        CHECK(strstr(out, "cache-type-k") && strstr(out, "tbq4_0"), "%s: %.80s", shells[i], out);
+    }
+    snprintf(
+        cmd, sizeof cmd,
+        "bash -c 'source <(\"%s\" --completion bash) && COMP_WORDS=(kvant eval kl -ctk tbq) && COMP_CWORD=4 && _kvant && "
+        "[[ \"${COMPREPLY[*]}\" == *tbq4_0* ]] && COMP_WORDS=(kvant run --cache-type-l) && COMP_CWORD=2 && _kvant && "
+        "[[ \"${COMPREPLY[*]}\" == --cache-type-layers ]]' >/dev/null 2>&1",
+        program);
+    if (system("command -v bash >/dev/null 2>&1") == 0)
+        CHECK(system(cmd) == 0, "bash completion: %s", cmd);
+}
+
+/* ---- bad files ---- */
+
+/* The tiny model with `from` replaced by `to` (same length) at its first place after `after`. */
+static const char *patched(const char *name, const char *after, const char *from, const char *to)
+{
+    FILE *f = fopen(QWEN3, "r");
+    static char data[4 << 20];
+    size_t n = f ? fread(data, 1, sizeof data, f) : 0, at = 0;
+
+    if (f)
+        fclose(f);
+    while (at + strlen(after) < n && memcmp(data + at, after, strlen(after)) != 0)
+        at++;
+    while (at + strlen(from) < n && memcmp(data + at, from, strlen(from)) != 0)
+        at++;
+    CHECK(at + strlen(from) < n, "%s: no %s after %s", QWEN3, from, after);
+    if (at + strlen(from) < n)
+        memcpy(data + at, to, strlen(to));
+    return write_file(name, data, n);
+}
+
+static void test_bad_files(void)
+{
+    const char *empty = write_file("empty.gguf", "", 0),
+               *junk = write_file("junk.gguf", "not a model at all, but text", 28);
+
+    EXPECT(3, "/no/such/file.gguf", "run", "-m", "/no/such/file.gguf", "-p", "x");
+    EXPECT(3, work, "run", "-m", work, "-p", "x");
+    EXPECT(3, "empty.gguf", "run", "-m", empty, "-p", "x");
+    EXPECT(3, "junk.gguf", "run", "-m", junk, "-p", "x");
+    EXPECT(3, "junk.gguf", "bench", "-m", junk);
+    EXPECT(3, "junk.gguf", "inspect", junk);
+    EXPECT(3, "junk.gguf", "plan", junk);
+    EXPECT(3, "junk.gguf", "quantize", junk, in_work("out.gguf"), "q8_0");
+    const char *arch = patched("arch.gguf", "general.architecture", "qwen3", "qwenX");
+    CHECK(run("run", "-m", arch, "-p", "x", NULL) != 0 && strstr(err, "qwenX"), "unknown architecture: %s", err);
+    EXPECT_JSON("inspect", arch, "--json");
+    CHECK(strstr(out, "\"runs\":false") && strstr(out, "qwenX"), "inspect shows why: %.300s", out);
+    const char *pre = patched("pre.gguf", "tokenizer.ggml.pre", "qwen2", "qwenX");
+    CHECK(run("run", "-m", pre, "-p", "x", NULL) != 0 && strstr(err, "qwenX"), "unknown pre-tokenizer: %s", err);
+    EXPECT(3, "no/such/text", "run", "-m", DENSE, "-f", "/no/such/text");
+    EXPECT(2, "wanted text", "run", "-m", DENSE, "-f", write_file("empty.txt", "", 0));
+    EXPECT(2, "found byte 0xff at offset 2", "run", "-m", DENSE, "-f", write_file("bad.txt", "ab\xff", 3));
+    EXPECT(1, "trace", "run", "-m", DENSE, "-p", "x", "-n", "1", "--trace", "/no/such/dir/trace.json");
+}
+
+static void test_bad_prompts(void)
+{
+    char big[8000];
+
+    for (size_t i = 0; i + 2 < sizeof big; i += 2)
+        memcpy(big + i, "ab", 3);
+    EXPECT(2, "found 0 tokens", "run", "-m", QWEN3, "-p", "");
+    EXPECT_OK("run", "-m", DENSE, "-p", "", "-n", "2"); /* this one begins with a BOS token */
+    EXPECT(2, "found byte 0xc3 at offset 1", "run", "-m", DENSE, "-p", "a\xc3");
+    EXPECT(4, "wanted at most 64 (context of 64 tokens", "run", "-m", DENSE, "-p", big, "-c", "64");
+    EXPECT(2, "ID below", "run", "-m", DENSE, "-p", "x", "--logit-bias", "99999999+1");
+    EXPECT(2, "wanted ID+X", "run", "-m", DENSE, "-p", "x", "-l", "5*3");
+    setenv("KVANT_MEMORY", "20M", 1);
+    EXPECT(4, "needs", "run", "-m", DENSE, "-p", "x", "-c", "100000", "-ctk", "f32", "-ctv", "f32");
+    EXPECT_JSON("run", "-m", HYBRID, "-p", "x", "-n", "1", "--json", "-ctk", "f32", "-ctv", "f32");
+    CHECK(json_num(out, "cache.context") <= 1024, "%s", out);
+    setenv("KVANT_MEMORY", "100K", 1);
+    EXPECT(4, "with any context", "run", "-m", DENSE, "-p", "x");
+    unsetenv("KVANT_MEMORY");
+    EXPECT(2, "cache type layers", "run", "-m", DENSE, "-p", "x", "--cache-type-layers", "99=f16");
+    EXPECT(2, "multiple of 64", "run", "-m", DENSE, "-p", "x", "--kv-tail", "10");
+    EXPECT(2, "head_dim 80", "run", "-m", QWEN3, "-p", "x", "-ctk", "q8_0");
+    EXPECT(2, "cnv", "run", "-m", DENSE, "-cnv", "-no-cnv", "-p", "x");
+    EXPECT(2, "--json", "run", "-m", DENSE, "-cnv", "--json");
+}
+
+/* ---- run ---- */
+
+static void test_run(void)
+{
+    char text[4096];
+
+    EXPECT_OK("run", "-m", DENSE, "-p", "Hello there", "-n", "16", "--temp", "0");
+    CHECK(out_len > 0 && strstr(err, "prompt:") && strstr(err, "decode:") && strstr(err, "cache:"), "notes: %s", err);
+    snprintf(text, sizeof text, "%s", out);
+    EXPECT_OK("run", "-m", DENSE, "-p", "Hello there", "-n", "16", "--temp", "0", "-t", "1", "-lv", "0");
+    CHECK(strcmp(text, out) == 0, "threads change the text: %s / %s", text, out);
+    CHECK(err[0] == 0, "-lv 0 must be silent: %s", err);
+    EXPECT_OK("run", DENSE, "-f", write_file("prompt.txt", "Hello there\n", 12), "-n", "16", "--temp", "0");
+    CHECK(strcmp(text, out) == 0, "-f differs from -p: %s / %s", text, out);
+    EXPECT_OK("run", "-m", DENSE, "-p", "Hello\\x20there", "-n", "16", "--temp", "0");
+    CHECK(strcmp(text, out) == 0, "escapes: %s / %s", text, out);
+    EXPECT_OK("run", "-m", DENSE, "-p", "Hello there", "-n", "0");
+    CHECK(out_len == 0, "-n 0 prints nothing: %s", out);
+    EXPECT_OK("run", "-m", DENSE, "-p", "Hello there", "-n", "0", "--display-prompt");
+    CHECK(strcmp(out, "Hello there") == 0, "--display-prompt: %s", out);
+    EXPECT_JSON("run", "-m", DENSE, "-p", "Hello \"there\"\n", "-n", "8", "--temp", "0", "--json");
+    CHECK(json_num(out, "timings.prompt_n") >= 1 && json_num(out, "ids.7") >= 0, "json: %s", out);
+    CHECK(json_num(out, "cache.bytes") > 0 && strstr(out, "\"stop\":\"length\""), "json: %s", out);
+    EXPECT_JSON("run", "-m", HYBRID, "-p", "Hello", "-n", "-1", "-c", "64", "--ignore-eos", "--json");
+    CHECK(strstr(out, "\"stop\":\"context\"") && json_num(out, "cache.tokens") == 64, "context full: %s", out);
+}
+
+/* A long prompt in pieces gives the same continuation as in one; so does the same seed twice. */
+static void test_run_repeats(void)
+{
+    char prompt[500], first[2][4096];
+    rng r = { 3 };
+    size_t n;
+
+    for (size_t i = 0; i + 1 < sizeof prompt; i++)
+        prompt[i] = "etaoin shrdlu,. "[rng_below(&r, 16)];
+    prompt[sizeof prompt - 1] = 0;
+    for (int m = 0; m < 2; m++) {
+        const char *model = m ? HYBRID : DENSE;
+        static const char *const batch[] = { "2048", "64", "1" };
+        for (int i = 0; i < 3; i++) {
+            EXPECT_JSON("run", "-m", model, "-p", prompt, "-n", "12", "-s", "7", "-b", batch[i], "--json");
+            const char *ids = json_at(out, "ids", &n);
+            if (!ids)
+                continue;
+            snprintf(first[i > 0], sizeof first[0], "%.*s", (int)n, ids);
+            CHECK(i == 0 || strcmp(first[0], first[1]) == 0, "-b %s: %s, want %s", batch[i], first[1], first[0]);
+        }
+    }
+    EXPECT_JSON("run", "-m", DENSE, "-p", "Hello", "-n", "20", "-s", "1", "--temp", "2", "--json");
+    const char *ids = json_at(out, "ids", &n);
+    snprintf(first[0], sizeof first[0], "%.*s", ids ? (int)n : 0, ids ? ids : "");
+    EXPECT_JSON("run", "-m", DENSE, "-p", "Hello", "-n", "20", "-s", "2", "--temp", "2", "--json");
+    ids = json_at(out, "ids", &n);
+    CHECK(ids && strncmp(first[0], ids, n) != 0, "another seed, the same tokens");
+}
+
+static void test_chat(void)
+{
+    EXPECT_JSON("run", "-m", DENSE, "-cnv", "-sys", "Be brief.", "-p", "Hi", "-n", "6", "--temp", "0", "--json",
+                "--chat-template", "chatml");
+    CHECK(json_text_is("messages.0.role", "system") && json_text_is("messages.2.role", "assistant"), "chat: %s", out);
+    double one = json_num(out, "cache.tokens");
+    stdin_path = write_file("turns.txt", "Hi\n\nAgain\n/clear\nHi\n", 20);
+    EXPECT_OK("run", "-m", DENSE, "-n", "6", "--temp", "0", "-v");
+    CHECK(strstr(err, "read again") == NULL, "a second turn must not read the conversation again: %s", err);
+    CHECK(strstr(err, "chatml is assumed") != NULL, "no template: %s", err);
+    stdin_path = write_file("turns.txt", "Hi\n/exit\nHi\n", 12);
+    EXPECT_OK("run", "-m", HYBRID, "-n", "6", "--temp", "0");
+    stdin_path = write_file("turns.txt", "a\xff\n", 3);
+    CHECK(run("run", "-m", DENSE, "-n", "2", NULL) == 2 && strstr(err, "message: found byte 0xff"), "bad message: %s",
+          err);
+    stdin_path = "/dev/null";
+    EXPECT_OK("run", "-m", DENSE, "-cnv", "-st", "-p", "Hi", "-n", "6");
+    CHECK(one > 6, "%g tokens", one);
+}
+
+/* A second turn appends to the cache: its tokens are those of the conversation read in one go. */
+static void test_chat_cache(void)
+{
+    stdin_path = write_file("turns.txt", "Hello you\nAnd now?\n", 19);
+    EXPECT_OK("run", "-m", DENSE, "-n", "5", "--temp", "0", "-ctk", "f32", "-ctv", "f32", "--logit-bias", "0-inf");
+    stdin_path = "/dev/null";
+    CHECK(strstr(err, "prompt:") != NULL, "%s", err);
+}
+
+static void test_interrupt(void)
+{
+    char *argv[] = { program, "run", "-m", DENSE, "-p", "Hello", "-n", "-1", "-c", "1000000", "--ignore-eos", NULL };
+    struct stat st = { 0 };
+    pid_t pid = start(argv);
+
+    for (int i = 0; i < 2000 && (stat(file_out, &st) != 0 || st.st_size == 0); i++)
+        usleep(5000);
+    kill(pid, SIGINT);
+    int code = finish(pid);
+    CHECK(code == 0, "Ctrl-C: exit %d; %s", code, err);
+    CHECK(out_len > 0 && strstr(err, "decode:"), "Ctrl-C: timings are wanted: %s", err);
+    pid = start(argv);
+    for (int i = 0; i < 2000 && (stat(file_out, &st) != 0 || st.st_size == 0); i++)
+        usleep(5000);
+    for (int i = 0; i < 200 && kill(pid, SIGINT) == 0; i++)
+        usleep(100);
+    code = finish(pid);
+    CHECK(code == 130 || code == 0, "two Ctrl-C: exit %d; %s", code, err);
+}
+
+/* ---- bench, eval, inspect, plan, quantize, verify ---- */
+
+static void test_bench(void)
+{
+    static const char header[] =
+        "build_commit,build_number,cpu_info,gpu_info,backends,model_filename,model_type,model_size,model_n_params,n_batch,"
+        "n_ubatch,n_threads,cpu_mask,cpu_strict,poll,type_k,type_v,n_gpu_layers,n_cpu_moe,split_mode,main_gpu,no_kv_offload,"
+        "flash_attn,devices,tensor_split,tensor_buft_overrides,use_mmap,use_direct_io,embeddings,no_op_offload,no_host,repack,"
+        "fit_target,fit_min_ctx,n_prompt,n_gen,n_depth,test_time,avg_ns,stddev_ns,avg_ts,stddev_ts\n";
+
+    EXPECT_OK("bench", "-m", DENSE, "-p", "16", "-n", "4", "-r", "2", "-o", "csv");
+    CHECK(strncmp(out, header, sizeof header - 1) == 0, "csv header: %.700s", out);
+    EXPECT_JSON("bench", "-m", DENSE, "-p", "8-32*2", "-n", "2", "-pg", "8,3", "-d", "0,70", "-r", "2", "-ctk",
+                "f16,q8_0", "-o", "json");
+    CHECK(json_num(out, "19.n_gen") == 3 && isnan(json_num(out, "20.n_gen")), "20 tests wanted: %.200s", out);
+    CHECK(json_num(out, "9.n_depth") == 70 && json_num(out, "9.samples_ts.1") > 0, "json: %.200s", out);
+    double a = json_num(out, "0.samples_ts.0"), b = json_num(out, "0.samples_ts.1");
+    CHECK_CLOSE(json_num(out, "0.avg_ts"), (a + b) / 2, 1e-4 * (a + b), "avg_ts");
+    CHECK_CLOSE(json_num(out, "0.stddev_ts"), fabs(a - b) / sqrt(2.0), 1e-4 * (a + b), "stddev_ts");
+    EXPECT_OK("bench", "-m", DENSE, "-p", "8", "-n", "0", "-r", "1", "-o", "jsonl", "-oe", "md");
+    CHECK(json_valid(out, out_len) && strstr(err, "| test |") == NULL && strstr(err, "pp8"), "jsonl and md: %s / %s",
+          out, err);
+    EXPECT_OK("bench", "-m", DENSE, "-p", "8", "-n", "0", "-r", "1", "-d", "64");
+    CHECK(strstr(out, "pp8 @ d64") && strstr(out, " \xC2\xB1 "), "md: %s", out);
+    EXPECT_OK("bench", "-m", DENSE, "-p", "8", "-n", "0", "-r", "1", "-o", "sql");
+    CHECK(strstr(out, "CREATE TABLE IF NOT EXISTS llama_bench") && strstr(out, "INSERT INTO"), "sql: %.100s", out);
+    EXPECT(2, "found no test", "bench", "-m", DENSE, "-p", "0", "-n", "0");
+}
+
+static const char *text_file(void)
+{
+    static char text[6000];
+    rng r = { 5 };
+    for (size_t i = 0; i + 1 < sizeof text; i++)
+        text[i] = "the cat sat on a mat.\n"[rng_below(&r, 22)];
+    return write_file("eval.txt", text, sizeof text - 1);
+}
+
+static void test_eval(void)
+{
+    const char *text = text_file();
+
+    EXPECT_JSON("eval", "ppl", "-m", HYBRID, "-f", text, "-c", "128", "--chunks", "2", "--path", "both", "--json");
+    CHECK(json_num(out, "results.0.ppl") > 1 && json_num(out, "results.1.rows") == 2 * 63, "ppl: %s", out);
+    CHECK_CLOSE(json_num(out, "results.0.nll"), json_num(out, "results.1.nll"), 1e-3, "the two paths");
+    EXPECT_JSON("eval", "kl", "-m", DENSE, "-f", text, "-c", "128", "--chunks", "2", "--pairs", "f16,q4_0:f16",
+                "--kv-tail", "0,64", "--path", "both", "--json");
+    CHECK(json_num(out, "results.0.mean") == 0 && json_num(out, "results.0.same_top") == 1, "f16 against itself: %s",
+          out);
+    CHECK(json_num(out, "results.1.mean") == 0, "f16 by decode steps has the bits of prefill: %s", out);
+    CHECK(json_num(out, "results.2.mean") > 0 && json_num(out, "results.2.max") >= json_num(out, "results.2.p99_9"),
+          "%s", out);
+    CHECK(json_num(out, "results.4.mean") < json_num(out, "results.2.mean"), "the exact tail must help: %s", out);
+    CHECK(isnan(json_num(out, "results.6.mean")), "a wide pair has no tail variants: %s", out);
+    EXPECT_OK("eval", "kl", "-m", DENSE, "-f", text, "-c", "130", "--chunks", "1", "--pairs", "tbq4", "--kl-base-type",
+              "f32");
+    CHECK(strstr(out, "| tbq4_0 | tbq4_0 |") && strstr(out, "base f32/f32"), "canonical names: %s", out);
+    CHECK(run("eval", "kl", "-m", DENSE, "-f", text, "-c", "64", "--chunks", "1", "--pairs", "q4_0", "--kv-tail", "0",
+              "--gate", "1e-12", NULL) == 6 &&
+              strstr(err, "wanted at most"),
+          "gate: %s", err);
+    EXPECT(2, "wanted at least one chunk", "eval", "ppl", "-m", DENSE, "-f", text, "-c", "100000");
+    EXPECT(2, "wanted 1 or more", "eval", "ppl", "-m", DENSE, "-f", text, "--chunks", "0");
+    EXPECT_JSON("eval", "needle", "-m", DENSE, "-f", text, "--lengths", "1200,1300", "--seeds", "1-3", "--json");
+    CHECK(json_num(out, "results.1.documents") == 3 && json_num(out, "results.1.accuracy") <= 1, "needle: %s", out);
+    CHECK(run("eval", "needle", "-m", DENSE, "-f", text, "--lengths", "1200", "--seeds", "1", "--gate", "1", NULL) == 6,
+          "a random model finds nothing: %s", out);
+    EXPECT(2, "six notes and a question", "eval", "needle", "-m", DENSE, "-f", text, "--lengths", "256", "--seeds",
+           "1");
+}
+
+static void test_inspect_plan(void)
+{
+    EXPECT_OK("inspect", DENSE);
+    CHECK(strstr(out, "general.architecture") && strstr(out, "BF16"), "inspect: %.200s", out);
+    EXPECT_JSON("inspect", "-m", HYBRID, "--keys", "--tensors", "--types", "--program", "--formats", "--devices",
+                "--json");
+    CHECK(strstr(out, "\"program\"") && strstr(out, "gdn_step") && strstr(out, "tbq3_0"), "inspect: %.200s", out);
+    EXPECT_OK("inspect", "--formats");
+    EXPECT(2, "wanted -m", "inspect");
+    EXPECT_JSON("plan", DENSE, "--memory", "1G", "-c", "1024,4096", "--json");
+    CHECK(json_num(out, "memory") == 1073741824.0 && json_num(out, "rows.0.total") > 0, "plan: %.200s", out);
+    double fits = json_num(out, "rows.0.largest_context");
+    CHECK(fits > 4096 && fits < 16777216, "largest context %g", fits);
+    EXPECT_JSON("plan", DENSE, "--memory", "1K", "-c", "1024", "-ctk", "f16", "--json");
+    CHECK(json_num(out, "rows.0.largest_context") == 0 && strstr(out, "\"fits\":false"), "plan: %s", out);
+    EXPECT_OK("plan", HYBRID);
+}
+
+static void test_quantize_verify(void)
+{
+    const char *q8 = in_work("q8.gguf");
+
+    EXPECT_JSON("quantize", DENSE, q8, "q8_0", "--json");
+    CHECK(json_num(out, "n_converted") > 0 && json_num(out, "out_bytes") < json_num(out, "in_bytes"),
+          "quantize: %.200s", out);
+    EXPECT_OK("run", "-m", q8, "-p", "Hello", "-n", "3");
+    EXPECT(2, "wanted one of", "quantize", DENSE, q8, "q5_x");
+    EXPECT(2, "wanted IN.gguf", "quantize", DENSE);
+    EXPECT_JSON("verify", "--formats", "--json");
+    CHECK(json_num(out, "failed") == 0 && json_num(out, "passed") > 0, "verify: %.300s", out);
+    EXPECT(3, "no/such", "verify", "--golden", "/no/such");
+    EXPECT_OK("run", "-m", DENSE, "-p", "x", "-n", "2", "--trace", in_work("trace.json"));
+    size_t n = slurp(in_work("trace.json"), out);
+    CHECK(json_valid(out, n), "trace: %.100s", out);
+}
+
+static void find_program(const char *self)
+{
+    const char *env = getenv("KVANT_BIN"), *slash = strrchr(self, '/');
+
+    if (env && *env)
+        snprintf(program, sizeof program, "%s", env);
+    else
+        snprintf(program, sizeof program, "%.*s/kvant", slash ? (int)(slash - self) : 1, slash ? self : ".");
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    out = malloc(OUT_CAP);
+    err = malloc(OUT_CAP);
+    find_program(argv[0]);
+    snprintf(work, sizeof work, "/tmp/kvant_cli_XXXXXX");
+    if (!out || !err || !mkdtemp(work) || access(program, X_OK) != 0) {
+        printf("FAIL %s: cannot be started (KVANT_BIN), or no folder in /tmp\ncheck_cli: 0 passed, 1 failed\n",
+               program);
+        return 1;
+    }
+    snprintf(file_out, sizeof file_out, "%s/out", work);
+    snprintf(file_err, sizeof file_err, "%s/err", work);
+    test_usage();
+    test_option_errors();
+    test_refused();
+    test_environment();
+    test_documents();
+    test_completion();
+    test_bad_files();
+    test_bad_prompts();
+    test_run();
+    test_run_repeats();
+    test_chat();
+    test_chat_cache();
+    test_interrupt();
+    test_bench();
+    test_eval();
+    test_inspect_plan();
+    test_quantize_verify();
+    char cmd[128];
+    snprintf(cmd, sizeof cmd, "rm -rf '%s'", work);
+    if (system(cmd) != 0)
+        printf("could not remove %s\n", work);
+    return check_end("check_cli");
+}
