@@ -1,7 +1,7 @@
 /* fuzz_rows.c: libFuzzer target of the cache formats: any bytes are rows, any floats are values.
  *
- * Input: [format][head_dim][rows][stride][bytes...].  The bytes are decoded, scored and accumulated as rows through every
- * variant this CPU may run, out of a heap block of exactly their size; then they are taken as floats and encoded.
+ * Input: [format][head_dim][rows][stride][bytes...].  The bytes are decoded, scored and accumulated as rows through
+ * every variant this CPU may run, out of a heap block of exactly their size; then they are taken as floats and encoded.
  * Promises: nothing outside is touched (AddressSanitizer), variants decode to the reference's values, and what `encode`
  * wrote decodes without reading anything but the row. */
 #include <stdint.h>
@@ -55,7 +55,8 @@ static void read_rows(const kvant_format *f, const uint8_t *rows, size_t stride,
     size_t bytes = n ? (size_t)(n - 1) * stride + rb : 0;
     uint8_t *exact = malloc(bytes ? bytes : 1);
     float *want = floats((size_t)n * sdim), *got = floats((size_t)n * sdim);
-    float *q = floats((size_t)d), *qp = floats(sdim), *s = floats((size_t)n), *acc = floats(sdim), *x = floats((size_t)d);
+    float *q = floats((size_t)d), *qp = floats(sdim), *s = floats((size_t)n);
+    float *acc = floats(sdim), *x = floats((size_t)d);
     const kvant_format_kernels *k;
     const char *name;
     int usable;
