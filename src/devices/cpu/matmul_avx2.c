@@ -1,5 +1,6 @@
 /* matmul_avx2.c: matmul with 8-lane vectors: 6 x 16 tiles (12 accumulators, 2 weights, 1 broadcast of 16 registers). */
 #include "devices/cpu/matmul_int.h"
+#include "devices/cpu/matmul_kernels.h"
 #include "devices/cpu/vec_avx2.h"
 
 #define SUBS(M, r, p) M(r, p, 0) M(r, p, 1)
@@ -74,20 +75,4 @@ static const matmul_isa isa = {
     .int_tile = matmul_int_tile_avx2,
 };
 
-static void quantise(const void *args, int part, int parts, const kvant_work *work)
-{
-    matmul_quantise(&isa, args, part, parts, work);
-}
-
-static void run(const void *args, int part, int parts, const kvant_work *work)
-{
-    matmul_run(&isa, args, part, parts, work);
-}
-
-const kvant_cpu_kernel kvant_matmul_avx2 = {
-    .stages = 2,
-    .fn = { quantise, run },
-    .shared_bytes = matmul_shared_bytes,
-    .local_bytes = matmul_local_bytes,
-    .first_stage = matmul_first_stage,
-};
+MATMUL_KERNELS(avx2)

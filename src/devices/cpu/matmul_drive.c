@@ -1,5 +1,5 @@
 /* matmul_drive.c: cuts one matmul into register tiles (see matmul_drive.h).  Loop order, outermost first:
- *     120 rows of x (L2) -> 256 k -> panels (expanded to f32 once, L1) -> row tiles
+ *     120 rows of x (L2) -> 512 k -> panels (expanded to f32 once, L1) -> row tiles
  * A panel is expanded from its 16-bit or quantised form once per 120 rows, which costs 2-3 % of the FMAs it feeds. */
 #include "devices/cpu/matmul_drive.h"
 
@@ -51,24 +51,29 @@ typedef struct pass {
     int count;
 } pass;
 
-/* The last panel has columns past n_out: compute in a buffer, copy what exists. */
+static float *y_row(const matmul_job *j, int64_t r, int64_t col)
+{
+    return j->y + (j->to ? j->to[r] : r) * j->ldy + col;
+}
+
+/* The last panel has columns past n_out, or rows of y are scattered: compute in a buffer, copy what exists. */
 static void tile_edge(const matmul_job *j, const pass *s, matmul_tile_fn tile, int64_t r, int rows)
 {
     float t[TILE_ROWS * TILE_PANELS * PANEL];
-    int64_t ld = s->count * PANEL, col = s->p * PANEL, valid = j->n_out - col;
+    int64_t ld = s->count * PANEL, col = s->p * PANEL, valid = j->n_out - col < ld ? j->n_out - col : ld;
 
     for (int i = 0; i < rows && s->k0; i++) {
-        memcpy(t + i * ld, j->y + (r + i) * j->ldy + col, (size_t)valid * sizeof(float));
+        memcpy(t + i * ld, y_row(j, r + i, col), (size_t)valid * sizeof(float));
         memset(t + i * ld + valid, 0, (size_t)(ld - valid) * sizeof(float));
     }
     tile(s->w, s->stride, j->x + r * j->ldx + s->k0, j->ldx, s->kc, t, ld, s->k0 == 0);
     for (int i = 0; i < rows; i++)
-        memcpy(j->y + (r + i) * j->ldy + col, t + i * ld, (size_t)valid * sizeof(float));
+        memcpy(y_row(j, r + i, col), t + i * ld, (size_t)valid * sizeof(float));
 }
 
 static void pass_rows(const matmul_isa *isa, const matmul_job *j, const pass *s)
 {
-    int edge = (s->p + s->count) * PANEL > j->n_out;
+    int edge = j->to || (s->p + s->count) * PANEL > j->n_out;
 
     for (int64_t r = s->r0; r < s->r1;) {
         int rows = matmul_tile_rows(s->r1 - r, isa->rows);
@@ -94,7 +99,7 @@ static void scale_cut(const matmul_job *j, matmul_cut c)
 
     for (int64_t r = c.r0; r < c.r1; r++)
         for (int64_t i = c.p0 * PANEL; i < end; i++)
-            j->y[r * j->ldy + i] *= j->scale;
+            *y_row(j, r, i) *= j->scale;
 }
 
 static void run_pass(const matmul_isa *isa, const matmul_job *j, pass *s, int direct, float *scratch)
@@ -116,6 +121,7 @@ void matmul_f32(const matmul_isa *isa, const matmul_job *j, matmul_cut c, void *
     int64_t rows = c.r1 - c.r0;
     int direct = layout == LAYOUT_F32 || (layout <= LAYOUT_BF16 && rows <= isa->direct_rows);
     int most = isa->panels[matmul_tile_rows(rows < TILE_BLOCK ? rows : TILE_BLOCK, isa->rows)];
+    most = direct || most < EXPAND_PANELS ? most : EXPAND_PANELS;
     int64_t kc = direct && rows <= isa->direct_rows ? j->k : TILE_K;
 
     for (int64_t r = c.r0; r < c.r1; r += TILE_BLOCK)
@@ -134,7 +140,7 @@ void matmul_f32(const matmul_isa *isa, const matmul_job *j, matmul_cut c, void *
 
 size_t matmul_xq_bytes(int64_t m, int64_t k)
 {
-    return align64((size_t)(m * k) * 3) + align64((size_t)(m * k / 32) * 16) + 64;
+    return align64((size_t)(m * k) * 4) + align64((size_t)(m * k / 32) * 16) + 64;
 }
 
 matmul_xq matmul_xq_at(void *base, int64_t m, int64_t k)
@@ -143,7 +149,8 @@ matmul_xq matmul_xq_at(void *base, int64_t m, int64_t k)
 
     q.q16 = base;
     q.q8 = (int8_t *)(q.q16 + m * k);
-    q.d = (float *)(void *)((uint8_t *)base + align64((size_t)(m * k) * 3));
+    q.u8 = (uint8_t *)(q.q8 + m * k);
+    q.d = (float *)(void *)((uint8_t *)base + align64((size_t)(m * k) * 4));
     q.s = q.d + m * k / 32;
     q.sum = (int32_t *)(void *)(q.s + m * k / 32);
     return q;
@@ -157,7 +164,7 @@ static void int_rows(const matmul_isa *isa, const matmul_job *j, const matmul_xq
         for (int64_t r = c.r0; r < c.r1; r++) {
             _Alignas(64) float t[PANEL];
             isa->int_row[j->w->layout](j->w, panel, q, r, t);
-            memcpy(j->y + r * j->ldy + p * PANEL, t, (size_t)valid * sizeof(float));
+            memcpy(y_row(j, r, p * PANEL), t, (size_t)valid * sizeof(float));
         }
     }
 }
@@ -169,16 +176,16 @@ static void int_pass(const matmul_isa *isa, const matmul_job *j, const matmul_xq
 
     for (int64_t r = s.r0; r < s.r1;) {
         int rows = matmul_tile_rows(s.r1 - r, isa->int_rows);
-        float *y = j->y + r * j->ldy + col;
-        if (valid == PANEL) {
-            isa->int_tile[rows](u, q, r, s.k0 / 32, s.kc / 32, y, j->ldy, s.k0 == 0);
+        matmul_int_tile_fn tile = isa->int_tile[j->w->layout][rows];
+        if (valid == PANEL && !j->to) {
+            tile(u, q, r, s.k0 / 32, s.kc / 32, j->y + r * j->ldy + col, j->ldy, s.k0 == 0);
         } else {
             float t[TILE_ROWS * PANEL] = { 0 };
             for (int i = 0; i < rows && s.k0; i++)
-                memcpy(t + i * PANEL, y + i * j->ldy, (size_t)valid * sizeof(float));
-            isa->int_tile[rows](u, q, r, s.k0 / 32, s.kc / 32, t, PANEL, s.k0 == 0);
+                memcpy(t + i * PANEL, y_row(j, r + i, col), (size_t)valid * sizeof(float));
+            tile(u, q, r, s.k0 / 32, s.kc / 32, t, PANEL, s.k0 == 0);
             for (int i = 0; i < rows; i++)
-                memcpy(y + i * j->ldy, t + i * PANEL, (size_t)valid * sizeof(float));
+                memcpy(y_row(j, r + i, col), t + i * PANEL, (size_t)valid * sizeof(float));
         }
         r += rows;
     }

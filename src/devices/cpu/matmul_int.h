@@ -8,7 +8,7 @@
 void matmul_quantise_avx2(const float *x, const matmul_xq *q, int64_t row);
 extern const matmul_unpack_fn matmul_unpack_avx2[LAYOUT_COUNT];
 extern const matmul_int_row_fn matmul_int_row_avx2[LAYOUT_COUNT];
-extern const matmul_int_tile_fn matmul_int_tile_avx2[TILE_ROWS + 1];      /* up to 6 rows */
+extern const matmul_int_tile_fn matmul_int_tile_avx2[LAYOUT_COUNT][TILE_ROWS + 1];      /* up to 6 rows */
 void matmul_expand_avx2(const matmul_packed *h, const uint8_t *panel, int64_t k0, int64_t k, float *dst);
 
 #endif

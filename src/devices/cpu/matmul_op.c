@@ -14,9 +14,14 @@ static int wants_int(const kvant_weight *w, int compute)
     return compute == KVANT_COMPUTE_AUTO && w->type->block > 1;
 }
 
-static int uses_int(const matmul_isa *isa, const kvant_weight *w, int compute)
+int matmul_uses_int(const matmul_isa *isa, const kvant_weight *w, int compute)
 {
     return wants_int(w, compute) && isa->unpack && isa->unpack[((const matmul_packed *)w->packed)->layout] != NULL;
+}
+
+size_t matmul_tile_scratch(void)
+{
+    return align64(sizeof(matmul_unpacked) > EXPAND_BYTES ? sizeof(matmul_unpacked) : EXPAND_BYTES);
 }
 
 size_t matmul_shared_bytes(const void *args)
@@ -30,14 +35,14 @@ size_t matmul_shared_bytes(const void *args)
 size_t matmul_local_bytes(const void *args)
 {
     const kvant_matmul_args *a = args;
-    size_t tile = sizeof(matmul_unpacked) > EXPAND_BYTES ? sizeof(matmul_unpacked) : EXPAND_BYTES, ref;
+    size_t tile = matmul_tile_scratch(), ref;
 
     if (!a->w->packed) {
         ref = kvant_matmul_ref.local_bytes(args);
         return ref > tile ? ref : tile;
     }
     if (wants_int(a->w, a->compute) && a->m <= XQ_LOCAL_ROWS)
-        tile = align64(tile) + matmul_xq_bytes(a->m, a->w->n_in);
+        tile += matmul_xq_bytes(a->m, a->w->n_in);
     return tile;
 }
 
@@ -50,7 +55,7 @@ void matmul_quantise(const matmul_isa *isa, const kvant_matmul_args *a, int part
 {
     int64_t lo, hi;
 
-    if (!a->w->packed || matmul_first_stage(a) || !uses_int(isa, a->w, a->compute))
+    if (!a->w->packed || matmul_first_stage(a) || !matmul_uses_int(isa, a->w, a->compute))
         return;
     matmul_xq q = matmul_xq_at(work->shared, a->m, a->w->n_in);
     part_range(a->m, part, parts, &lo, &hi);
@@ -61,7 +66,7 @@ void matmul_quantise(const matmul_isa *isa, const kvant_matmul_args *a, int part
 void matmul_run(const matmul_isa *isa, const kvant_matmul_args *a, int part, int parts, const kvant_work *work)
 {
     const matmul_packed *w = a->w->packed;
-    matmul_job j = { w, 0, a->m, a->w->n_out, a->w->n_in, a->x, a->ldx, a->y, a->ldy, 1.0f };
+    matmul_job j = { w, 0, a->m, a->w->n_out, a->w->n_in, a->x, a->ldx, a->y, a->ldy, 1.0f, NULL };
 
     if (a->m <= 0)
         return;
@@ -70,7 +75,7 @@ void matmul_run(const matmul_isa *isa, const kvant_matmul_args *a, int part, int
         return;
     }
     j.scale = a->w->scale ? a->w->scale[0] : 1.0f;
-    if (!uses_int(isa, a->w, a->compute)) {
+    if (!matmul_uses_int(isa, a->w, a->compute)) {
         matmul_f32(isa, &j, matmul_split(a->m, w->panels, isa->rows, part, parts), work->local);
         return;
     }
@@ -79,8 +84,7 @@ void matmul_run(const matmul_isa *isa, const kvant_matmul_args *a, int part, int
         matmul_xq q = matmul_xq_at(work->shared, a->m, j.k);
         matmul_int(isa, &j, &q, c, work->local);
     } else if (c.r1 > c.r0 && c.p1 > c.p0) {
-        size_t tile = align64(sizeof(matmul_unpacked) > EXPAND_BYTES ? sizeof(matmul_unpacked) : EXPAND_BYTES);
-        matmul_xq q = matmul_xq_at((uint8_t *)work->local + tile, a->m, j.k);
+        matmul_xq q = matmul_xq_at((uint8_t *)work->local + matmul_tile_scratch(), a->m, j.k);
         for (int64_t r = c.r0; r < c.r1; r++)
             isa->quantise(a->x + r * a->ldx, &q, r);
         matmul_int(isa, &j, &q, c, work->local);
