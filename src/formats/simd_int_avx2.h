@@ -4,7 +4,7 @@
  * Before including:
  *   INT_CODES(row, b)          32 unsigned bytes u of values 32b..32b+31, natural order
  *   INT_SIGNED(row, b)         the same as signed bytes u - INT_OFFSET
- *   INT_SCALES(row, g)         address of the fp16 scale of group g
+ *   INT_SCALE(row, g)          address of the fp16 scale of group g
  *   INT_GROUP                  blocks of 32 per scale: 1 or 4
  *   INT_STEP, INT_OFFSET
  *   INT_WIDE_QUERY             0: u <= 127 and 8-bit queries; 1: u <= 255 and 16-bit queries
@@ -13,252 +13,296 @@
  * query, 8-bit queries 2 (vpmaddubsw, and vpmaddwd that widens and applies the scale, as an integer relative to the
  * row's largest), 16-bit queries 3.  axpy: w*scale become 16-bit integers, rows are interleaved in pairs, vpmaddwd
  * multiplies and sums two rows: 2 per 32 values.
- * Sums are exact integers, so nothing depends on tiles.  Error: half a step of q (or w), of a scale (2^-13 of the row's
+ * Sums are exact integers, so nothing depends on tiles.  Error: half a step of q (or w), of a scale (2^-11 of the row's
  * largest), and of a centroid where INT_STEP rounds it.
  * A query, weight or scale that is not finite gives NaN. */
 #include <math.h>
 #include "formats/simd_rep.h"
 
-enum { INT_ROWS = 64, INT_MAX_GROUPS = 16, INT_HEAD = 64 };
+enum { INT_ROWS = 64, INT_GROUPS = 16, INT_HEAD = 128 };
 
-/* The prepared query: head { factor }, sums f32[groups up to a multiple of 8], values i8 or i16[sdim]. */
-static inline int int_pitch(int d)
-{
-    return (d / 32 / INT_GROUP + 7) / 8 * 8;
-}
-
-#define INT_VALUES(q8, d) ((const uint8_t *)(q8) + INT_HEAD + 4 * int_pitch(d))
-
-static inline float int_amax(const float *x, int n)
-{
-    vf m = vf_zero(), t = vf_zero();
-    for (int j = 0; j < n; j += 8) {
-        vf a = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), vf_load(x + j));
-        m = _mm256_max_ps(a, m);
-        t = _mm256_add_ps(t, a);
-    }
-    float top[8], sum[8], r = 0.0f, s = 0.0f;
-    vf_store(top, m);
-    vf_store(sum, t);
-    for (int j = 0; j < 8; j++) {
-        r = top[j] > r ? top[j] : r;
-        s += sum[j];
-    }
-    return s <= 3.4e38f ? r : NAN;
-}
-
+/* A prepared query: f32 factor; at byte 64 f32[16] corrections for INT_OFFSET (-INT_OFFSET * sum of group g); at 128
+ * values i8[sdim], or i16[sdim] with the even values of each 32 before the odd ones, as INT_CODES splits. */
 #if INT_WIDE_QUERY
 enum { INT_QUERY_MAX = 32767, INT_QUERY_BYTES = 64 };
 
-/* even values of 32, then odd ones: as the two halves of 16-bit lanes of INT_CODES */
-static inline int int_place(int j)
+static inline void int_put_value(uint8_t *values, int j, int v)
 {
-    return j % 2 * 16 + j / 2;
+    int16_t w = (int16_t)v;
+    memcpy(values + (j % 2 * 16 + j / 2) * 2, &w, sizeof w);
 }
 #else
 enum { INT_QUERY_MAX = 127, INT_QUERY_BYTES = 32 };
+
+static inline void int_put_value(uint8_t *values, int j, int v)
+{
+    values[j] = (uint8_t)v;
+}
 #endif
+
+/* Largest magnitude; NaN if a value is not finite. */
+static inline float int_amax(const float *x, int n)
+{
+    float top = 0.0f, sum = 0.0f;
+    for (int j = 0; j < n; j++) {
+        float a = fabsf(x[j]);
+        top = a > top ? a : top;
+        sum += a * 0.0f;
+    }
+    return top + sum;
+}
 
 static void int_prep_q8(const void *param, const float *qp, void *q8, int d)
 {
-    float amax = int_amax(qp, d), inv = amax > 0.0f ? (float)INT_QUERY_MAX / amax : 0.0f;
-    float *sums = (float *)(void *)((uint8_t *)q8 + INT_HEAD);
-    uint8_t *values = (uint8_t *)q8 + INT_HEAD + 4 * int_pitch(d);
+    uint8_t *head = q8;
+    float amax = int_amax(qp, d), inv = (float)INT_QUERY_MAX / amax, factor = amax * (INT_STEP / (float)INT_QUERY_MAX);
+    float correction[INT_GROUPS] = { 0 };
 
     (void)param;
-    if (!(inv <= 3.4e38f))                 /* amax below 1e-34: too small to scale, and zero to any score */
+    if (!(inv <= 3.4e38f))                 /* zeros, or so small that the score is zero, or NaN: all in the factor */
         inv = 0.0f;
-    *(float *)q8 = amax * (INT_STEP / (float)INT_QUERY_MAX);
-    memset(sums, 0, (size_t)int_pitch(d) * sizeof *sums);
     for (int b = 0; b < d / 32; b++) {
         int sum = 0;
         for (int j = 0; j < 32; j++) {
             float x = qp[32 * b + j] * inv;
             int v = x == x ? (int)lrintf(x) : 0;
-            v = v > INT_QUERY_MAX ? INT_QUERY_MAX : v < -INT_QUERY_MAX ? -INT_QUERY_MAX : v;
+            int_put_value(head + INT_HEAD + b * INT_QUERY_BYTES, j, v);
             sum += v;
-#if INT_WIDE_QUERY
-            int16_t w = (int16_t)v;
-            memcpy(values + 64 * b + 2 * int_place(j), &w, sizeof w);
-#else
-            values[32 * b + j] = (uint8_t)v;
-#endif
         }
-        sums[b / INT_GROUP] -= (float)INT_OFFSET * (float)sum;
+        correction[b / INT_GROUP] -= (float)INT_OFFSET * (float)sum;
     }
+    memset(head, 0, 64);
+    memcpy(head, &factor, sizeof factor);
+    memcpy(head + 64, correction, sizeof correction);
 }
 
-/* Scales of up to 64 rows: value[i*pitch + g] with zeros up to the pitch; times factor[i]. */
+/* What a page of keys needs beside its rows; row i of group g at g*64 + i. */
 typedef struct int_page {
-    float value[INT_ROWS * INT_MAX_GROUPS];
-    int32_t pair[INT_ROWS * INT_MAX_GROUPS];         /* value as two 16-bit integers (8-bit queries) */
+    uint16_t half[INT_GROUPS * INT_ROWS];
+    float value[INT_GROUPS * INT_ROWS];    /* the scale; for 8-bit queries an integer, relative to factor[i] */
+    int32_t pair[INT_GROUPS * INT_ROWS];   /* 8-bit queries: the integer, twice in 16 bits */
     float factor[INT_ROWS];
 } int_page;
 
-/* Four fp16 scales from group g on, zeros past the last. */
-static inline __m128 int_scales4(const uint8_t *row, int g, int groups)
+/* The fp16 scales as they are, zeros up to a multiple of 16 rows.  Copied first and converted later: a vector load
+ * right behind the small stores would wait for them. */
+static void int_page_halves(const uint8_t *rows, size_t stride, int n, int groups, int_page *p)
 {
-    uint64_t four = 0;
-    for (int k = 0; k < 4 && g + k < groups; k++) {
-        uint16_t h;
-        memcpy(&h, INT_SCALES(row, g + k), sizeof h);
-        four |= (uint64_t)h << (16 * k);
+    int i = 0;
+    for (; i < n; i++, rows += stride)
+        for (int g = 0; g < groups; g++)
+            memcpy(p->half + g * INT_ROWS + i, INT_SCALE(rows, g), 2);
+    for (; i % 16; i++)
+        for (int g = 0; g < groups; g++)
+            p->half[g * INT_ROWS + i] = 0;
+}
+
+static inline vf int_half(const int_page *p, int g, int i)
+{
+    return vf_load_f16((const uint8_t *)(p->half + g * INT_ROWS + i));
+}
+
+#if INT_WIDE_QUERY
+static void int_page_scales(int n, int groups, int_page *p)
+{
+    for (int i = 0; i < n; i += 8) {
+        for (int g = 0; g < groups; g++)
+            vf_store(p->value + g * INT_ROWS + i, int_half(p, g, i));
+        vf_store(p->factor + i, vf_set1(1.0f));
     }
-    return _mm_cvtph_ps(_mm_cvtsi64_si128((long long)four));
+}
+#else
+/* Integers up to a bound with which no sum can leave 32 bits: 32 * 127 * 127 * blocks * bound < 2^31. */
+static void int_page_scales(int n, int groups, int_page *p)
+{
+    const vf bound = vf_set1((float)(4160 / (groups * INT_GROUP))), sign = vf_set1(-0.0f);
+    const __m256i twice = _mm256_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13, 0, 1, 0, 1, 4, 5, 4, 5, 8,
+                                           9, 8, 9, 12, 13, 12, 13);
+
+    for (int i = 0; i < n; i += 8) {
+        vf top = vf_zero(), sum = vf_zero();
+        for (int g = 0; g < groups; g++) {
+            vf f = int_half(p, g, i);
+            top = _mm256_max_ps(_mm256_andnot_ps(sign, f), top);
+            sum = _mm256_add_ps(sum, f);
+        }
+        vf inv = _mm256_div_ps(bound, top);
+        for (int g = 0; g < groups; g++) {
+            __m256i v = _mm256_cvtps_epi32(vf_mul(int_half(p, g, i), inv));
+            vf_store(p->value + g * INT_ROWS + i, _mm256_cvtepi32_ps(v));
+            _mm256_storeu_si256((__m256i *)(void *)(p->pair + g * INT_ROWS + i), _mm256_shuffle_epi8(v, twice));
+        }
+        /* 0 * sum: NaN if a scale is not finite */
+        vf_store(p->factor + i, _mm256_add_ps(_mm256_div_ps(top, bound), vf_mul(sum, vf_zero())));
+    }
+}
+#endif
+
+/* A strip: the queries of a tile against n keys.  correction[j*64 + i] is added to the lane sum of query j and key i. */
+typedef struct int_strip {
+    const uint8_t *head, *rows;
+    size_t ldq8, stride;
+    const int_page *page;
+    const float *correction;
+    float *s;
+    size_t lds;
+    int d, n, first;                       /* keys first .. n-1 */
+} int_strip;
+
+static void int_corrections(const uint8_t *head, size_t ldq8, int q, const int_page *p, int n, int groups, float *out)
+{
+    for (int j = 0; j < q; j++, head += ldq8) {
+        const float *c = (const float *)(const void *)(head + 64);
+        for (int i = 0; i < n; i += 8) {
+            vf t = vf_zero();
+            for (int g = 0; g < groups; g++)
+                t = vf_fma(vf_load(p->value + g * INT_ROWS + i), vf_set1(c[g]), t);
+            vf_store(out + j * INT_ROWS + i, t);
+        }
+    }
 }
 
 static inline __m256i int_load(const uint8_t *p)
 {
-    return _mm256_load_si256((const __m256i *)(const void *)p);
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
 }
 
-#if INT_WIDE_QUERY
-static void int_page_scales(const uint8_t *rows, size_t stride, int n, int groups, int pitch, int_page *p)
-{
-    for (int i = 0; i < n; i++, rows += stride) {
-        for (int g = 0; g < pitch; g += 4)
-            _mm_storeu_ps(p->value + i * pitch + g, int_scales4(rows, g, groups));
-        p->factor[i] = 1.0f;
-    }
-}
-#else
-/* Integers up to a bound that no sum of all blocks can exceed: 2 * 2 * 127 * 127 * blocks * bound < 2^31. */
-static void int_page_scales(const uint8_t *rows, size_t stride, int n, int groups, int pitch, int_page *p)
-{
-    const float bound = (float)(33000 / (groups * INT_GROUP) < 8191 ? 33000 / (groups * INT_GROUP) : 8191);
-    const __m128 sign = _mm_set1_ps(-0.0f);
-
-    for (int i = 0; i < n; i++, rows += stride) {
-        __m128 top = _mm_setzero_ps(), sum = _mm_setzero_ps(), f[INT_MAX_GROUPS / 4];
-        for (int g = 0; g < pitch; g += 4) {
-            f[g / 4] = int_scales4(rows, g, groups);
-            top = _mm_max_ps(_mm_andnot_ps(sign, f[g / 4]), top);
-            sum = _mm_add_ps(sum, f[g / 4]);
-        }
-        top = _mm_max_ps(top, _mm_shuffle_ps(top, top, 0x4e));
-        top = _mm_max_ps(top, _mm_shuffle_ps(top, top, 0xb1));
-        sum = _mm_add_ps(sum, _mm_shuffle_ps(sum, sum, 0x4e));
-        sum = _mm_add_ps(sum, _mm_shuffle_ps(sum, sum, 0xb1));
-        __m128 inv = _mm_div_ps(_mm_set1_ps(bound), top);
-        for (int g = 0; g < pitch; g += 4) {
-            __m128i v = _mm_cvtps_epi32(_mm_mul_ps(f[g / 4], inv));
-            __m128i low = _mm_and_si128(v, _mm_set1_epi32(0xffff));
-            _mm_storeu_ps(p->value + i * pitch + g, _mm_cvtepi32_ps(v));
-            _mm_storeu_si128((__m128i *)(void *)(p->pair + i * pitch + g), _mm_or_si128(low, _mm_slli_epi32(v, 16)));
-        }
-        /* 0 * sum: NaN if a scale is not finite */
-        top = _mm_add_ps(_mm_mul_ps(top, _mm_set1_ps(1.0f / bound)), _mm_mul_ps(sum, _mm_setzero_ps()));
-        _mm_store_ss(p->factor + i, top);
-    }
-}
-#endif
-
-/* j: query, k: key (key k is row k*stride, page entry k*step) */
+/* j: query, k: key of the tile */
+#define IS_QUERY(j) (y + (size_t)(j) * t->ldq8)
 #if INT_WIDE_QUERY
 #define IS_ZERO(j, k) vf a##j##k = vf_zero();
-#define IS_OPEN(k)                                                                                     \
-    __m256i u = INT_CODES(rows + (k) * stride, b), even = _mm256_and_si256(u, _mm256_set1_epi16(255)); \
-    __m256i odd = _mm256_srli_epi16(u, 8);                                                             \
-    const uint8_t *y = values + (size_t)b * 64;                                                        \
-    vf scale = vf_set1(value[(k) * step + b / INT_GROUP]);
-#define IS_ADD(j, k)                                                                                           \
-    a##j##k = vf_fma(_mm256_cvtepi32_ps(_mm256_add_epi32(                                                      \
-                         _mm256_madd_epi16(even, int_load(y + (size_t)(j) * ldq8)),                            \
-                         _mm256_madd_epi16(odd, int_load(y + (size_t)(j) * ldq8 + 32)))), scale, a##j##k);
-#define IS_CLOSE(j, k) vf t##j##k = a##j##k;
+#define IS_OPEN(k)                                                                                       \
+    __m256i u = INT_CODES(row + (k) * t->stride, b), even = _mm256_and_si256(u, _mm256_set1_epi16(255)); \
+    __m256i odd = _mm256_srli_epi16(u, 8);                                                               \
+    const uint8_t *y = values + (size_t)b * 64;                                                          \
+    vf scale = vf_set1(t->page->value[b / INT_GROUP * INT_ROWS + i + (k)]);
+#define IS_ADD(j, k)                                                                                            \
+    a##j##k = vf_fma(_mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_madd_epi16(even, int_load(IS_QUERY(j))),        \
+                                                         _mm256_madd_epi16(odd, int_load(IS_QUERY(j) + 32)))), \
+                     scale, a##j##k);
+#define IS_SUM4(a, b, c, d) vf_sum4(a, b, c, d)
 #else
 #define IS_ZERO(j, k) __m256i a##j##k = _mm256_setzero_si256();
 #define IS_OPEN(k)                                                           \
-    __m256i u = INT_CODES(rows + (k) * stride, b);                           \
+    __m256i u = INT_CODES(row + (k) * t->stride, b);                         \
     const uint8_t *y = values + (size_t)b * 32;                              \
-    __m256i scale = _mm256_set1_epi32(pair[(k) * step + b / INT_GROUP]);
-#define IS_ADD(j, k)                                                                                             \
-    a##j##k = _mm256_add_epi32(                                                                                  \
-        _mm256_madd_epi16(_mm256_maddubs_epi16(u, int_load(y + (size_t)(j) * ldq8)), scale), a##j##k);
-#define IS_CLOSE(j, k) vf t##j##k = _mm256_cvtepi32_ps(a##j##k);
+    __m256i scale = _mm256_set1_epi32(t->page->pair[b / INT_GROUP * INT_ROWS + i + (k)]);
+#define IS_ADD(j, k) \
+    a##j##k = _mm256_add_epi32(_mm256_madd_epi16(_mm256_maddubs_epi16(u, int_load(IS_QUERY(j))), scale), a##j##k);
+#define IS_SUM4(a, b, c, d) int_sum4(a, b, c, d)
+
+static inline __m256i int_hadd(__m256i a, __m256i b)
+{
+    __m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+    return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)),
+                            _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xdd)));
+}
+
+static inline __m128 int_sum4(__m256i a, __m256i b, __m256i c, __m256i d)
+{
+    __m256i t = int_hadd(int_hadd(a, b), int_hadd(c, d));
+    return _mm_cvtepi32_ps(_mm_add_epi32(_mm256_castsi256_si128(t), _mm256_extracti128_si256(t, 1)));
+}
 #endif
 #define IS_KEY1(k) { IS_OPEN(k) IS_ADD(0, k) }
 #define IS_KEY2(k) { IS_OPEN(k) IS_ADD(0, k) IS_ADD(1, k) }
 #define IS_KEY4(k) { IS_OPEN(k) IS_ADD(0, k) IS_ADD(1, k) IS_ADD(2, k) IS_ADD(3, k) }
-#define IS_HEAD(j) ((const float *)(const void *)(head + (size_t)(j) * ldq8))
-#define IS_SUMS(j, k) t##j##k = vf_fma(vf_load(value + (k) * step + g), vf_load(IS_HEAD(j) + INT_HEAD / 4 + g), t##j##k);
 
-/* factor: of the K keys.  The last two steps are the same for every tile: lane sums, then times factor * query factor. */
-static inline void int_put4(float *s, __m128 sums, const float *factor, const float *query)
+static inline float int_factor(const int_strip *t, int j)
 {
-    _mm_storeu_ps(s, _mm_mul_ps(sums, _mm_mul_ps(_mm_loadu_ps(factor), _mm_set1_ps(*query))));
+    return *(const float *)(const void *)(t->head + (size_t)j * t->ldq8);
 }
 
-static inline void int_put22(float *s0, float *s1, __m128 sums, const float *factor, const float *q0, const float *q1)
+/* Query j, keys i..i+3: (sum + correction) * factor of the key * factor of the query. */
+static inline void int_put4(const int_strip *t, int j, int i, __m128 sum)
 {
-    __m128 f = _mm_castpd_ps(_mm_loaddup_pd((const double *)(const void *)factor));
-    sums = _mm_mul_ps(sums, _mm_mul_ps(f, _mm_setr_ps(*q0, *q0, *q1, *q1)));
-    _mm_storel_pi((__m64 *)(void *)s0, sums);
-    _mm_storeh_pi((__m64 *)(void *)s1, sums);
+    sum = _mm_add_ps(sum, _mm_loadu_ps(t->correction + j * INT_ROWS + i));
+    sum = _mm_mul_ps(sum, _mm_mul_ps(_mm_loadu_ps(t->page->factor + i), _mm_set1_ps(int_factor(t, j))));
+    _mm_storeu_ps(t->s + (size_t)j * t->lds + i, sum);
 }
 
-#define INT_TILE(Q, K, PUT)                                                                          \
-    static void int_score_##Q##x##K(const uint8_t *head, size_t ldq8, const uint8_t *rows, size_t stride, \
-                                    const float *value, const int32_t *pair, size_t step, const float *factor, \
-                                    float *s, size_t lds, int d)                                     \
-    {                                                                                                \
-        const uint8_t *values = INT_VALUES(head, d);                                                 \
-        GRID##Q##x##K(IS_ZERO)                                                                       \
-        (void)pair;                                                                                  \
-        (void)lds;                                                                                   \
-        for (int b = 0; b < d / 32; b++) {                                                           \
-            REP##K(IS_KEY##Q)                                                                        \
-        }                                                                                            \
-        GRID##Q##x##K(IS_CLOSE)                                                                      \
-        for (int g = 0; g < d / 32 / INT_GROUP; g += 8) {                                            \
-            GRID##Q##x##K(IS_SUMS)                                                                   \
-        }                                                                                            \
-        PUT                                                                                          \
+static inline __m128 int_two(const float *a, const float *b)
+{
+    __m128 x = _mm_castpd_ps(_mm_load_sd((const double *)(const void *)a));
+    return _mm_loadh_pi(x, (const __m64 *)(const void *)b);
+}
+
+/* Queries j and j + 1, keys i and i + 1. */
+static inline void int_put22(const int_strip *t, int j, int i, __m128 sum)
+{
+    const float *c = t->correction + j * INT_ROWS + i, f = int_factor(t, j), g = int_factor(t, j + 1);
+    float *s = t->s + (size_t)j * t->lds + i;
+    sum = _mm_add_ps(sum, int_two(c, c + INT_ROWS));
+    sum = _mm_mul_ps(sum, _mm_mul_ps(int_two(t->page->factor + i, t->page->factor + i), _mm_setr_ps(f, f, g, g)));
+    _mm_storel_pi((__m64 *)(void *)s, sum);
+    _mm_storeh_pi((__m64 *)(void *)(s + t->lds), sum);
+}
+
+#define INT_TILE(Q, K, PUT)                                                                         \
+    static void int_score_##Q##x##K(const int_strip *t)                                             \
+    {                                                                                               \
+        const uint8_t *values = t->head + INT_HEAD, *row = t->rows + (size_t)t->first * t->stride;  \
+        for (int i = t->first; i + K <= t->n; i += K, row += K * t->stride) {                       \
+            GRID##Q##x##K(IS_ZERO)                                                                  \
+            for (int b = 0; b < t->d / 32; b++) {                                                   \
+                REP##K(IS_KEY##Q)                                                                   \
+            }                                                                                       \
+            PUT                                                                                     \
+        }                                                                                           \
     }
 
-INT_TILE(1, 4, int_put4(s, vf_sum4(t00, t01, t02, t03), factor, IS_HEAD(0));)
-INT_TILE(2, 4, int_put4(s, vf_sum4(t00, t01, t02, t03), factor, IS_HEAD(0));
-         int_put4(s + lds, vf_sum4(t10, t11, t12, t13), factor, IS_HEAD(1));)
-INT_TILE(4, 2, int_put22(s, s + lds, vf_sum4(t00, t01, t10, t11), factor, IS_HEAD(0), IS_HEAD(1));
-         int_put22(s + 2 * lds, s + 3 * lds, vf_sum4(t20, t21, t30, t31), factor, IS_HEAD(2), IS_HEAD(3));)
+INT_TILE(1, 4, int_put4(t, 0, i, IS_SUM4(a00, a01, a02, a03));)
+INT_TILE(2, 4, int_put4(t, 0, i, IS_SUM4(a00, a01, a02, a03)); int_put4(t, 1, i, IS_SUM4(a10, a11, a12, a13));)
+INT_TILE(4, 2, int_put22(t, 0, i, IS_SUM4(a00, a01, a10, a11)); int_put22(t, 2, i, IS_SUM4(a20, a21, a30, a31));)
 
-typedef void (*int_tile_fn)(const uint8_t *head, size_t ldq8, const uint8_t *rows, size_t stride, const float *value,
-                            const int32_t *pair, size_t step, const float *factor, float *s, size_t lds, int d);
-
-/* q = 1, 2 or 4 queries against n <= 64 keys; a last key fills a tile by repetition (strides 0). */
-static void int_score_strip(const uint8_t *q8, size_t ldq8, int q, const uint8_t *rows, size_t stride, int n,
-                            const int_page *p, float *s, size_t lds, int d)
+/* q = 1, 2 or 4 queries; keys that fill no tile are copied until they do. */
+static void int_score_strip(int_strip *t, int q)
 {
-    static const int_tile_fn tiles[5] = { NULL, int_score_1x4, int_score_2x4, NULL, int_score_4x2 };
-    size_t step = (size_t)int_pitch(d);
-    int i = 0, k = q == 4 ? 2 : 4;
+    static void (*const tiles[5])(const int_strip *) = { NULL, int_score_1x4, int_score_2x4, NULL, int_score_4x2 };
+    int k = q == 4 ? 2 : 4, whole = t->n / k * k, n = t->n;
 
-    for (; i + k <= n; i += k)
-        tiles[q](q8, ldq8, rows + (size_t)i * stride, stride, p->value + (size_t)i * step, p->pair + (size_t)i * step, step,
-                 p->factor + i, s + i, lds, d);
-    for (; i < n; i++) {
-        float copies[16], factor[4] = { p->factor[i], p->factor[i], p->factor[i], p->factor[i] };
-        tiles[q](q8, ldq8, rows + (size_t)i * stride, 0, p->value + (size_t)i * step, p->pair + (size_t)i * step, 0, factor,
-                 copies, 4, d);
+    t->first = 0;
+    tiles[q](t);
+    for (int i = whole; i < n; i++) {      /* the same arithmetic on a page that holds this key only */
+        int_page one;
+        float s[16], correction[4 * INT_ROWS];
+        for (int c = 0; c < 4; c++) {
+            for (int g = 0; g < t->d / 32 / INT_GROUP; g++) {
+                one.value[g * INT_ROWS + c] = t->page->value[g * INT_ROWS + i];
+                one.pair[g * INT_ROWS + c] = t->page->pair[g * INT_ROWS + i];
+            }
+            one.factor[c] = t->page->factor[i];
+            for (int j = 0; j < q; j++)
+                correction[j * INT_ROWS + c] = t->correction[j * INT_ROWS + i];
+        }
+        int_strip copy = { .head = t->head, .ldq8 = t->ldq8, .rows = t->rows + (size_t)i * t->stride, .page = &one,
+                           .correction = correction, .s = s, .lds = 4, .d = t->d, .n = k };
+        tiles[q](&copy);
         for (int j = 0; j < q; j++)
-            s[(size_t)j * lds + (size_t)i] = copies[4 * j];
+            t->s[(size_t)j * t->lds + (size_t)i] = s[4 * j];
     }
 }
 
 static void int_score_q8(const void *param, const void *q8, size_t ldq8, int r, const uint8_t *rows, size_t stride,
                          int n, float *s, size_t lds, int d)
 {
+    float correction[4 * INT_ROWS];
     int_page page;
+    int groups = d / 32 / INT_GROUP;
 
     (void)param;
     for (int i = 0; i < n; i += INT_ROWS) {
         const uint8_t *at = rows + (size_t)i * stride;
         int m = n - i < INT_ROWS ? n - i : INT_ROWS;
-        int_page_scales(at, stride, m, d / 32 / INT_GROUP, int_pitch(d), &page);
+        int_page_halves(at, stride, m, groups, &page);
+        int_page_scales(m, groups, &page);
         for (int j = 0, q; j < r; j += q) {
+            const uint8_t *head = (const uint8_t *)q8 + (size_t)j * ldq8;
             q = r - j >= 4 ? 4 : r - j >= 2 ? 2 : 1;
-            int_score_strip((const uint8_t *)q8 + (size_t)j * ldq8, ldq8, q, at, stride, m, &page,
-                            s + (size_t)j * lds + i, lds, d);
+            int_corrections(head, ldq8, q, &page, m, groups, correction);
+            int_strip t = { .head = head, .ldq8 = ldq8, .rows = at, .stride = stride, .page = &page,
+                            .correction = correction, .s = s + (size_t)j * lds + i, .lds = lds, .d = d, .n = m };
+            int_score_strip(&t, q);
         }
     }
 }
@@ -380,26 +424,14 @@ static void int_axpy_block(const int16_t *w, const float *factor, int r, const u
 /* At most INT_SLICE query rows at once, so that the weights fit the stack. */
 enum { INT_SLICE = 16 };
 
-/* Scales by group: scale[g*64 + i], zeros from row n up to a multiple of 16. */
-static void int_column_scales(const uint8_t *rows, size_t stride, int n, int groups, float *scale)
-{
-    for (int i = 0; i < (n + 15) / 16 * 16; i++)
-        for (int g = 0; g < groups; g += 4) {
-            float four[4] = { 0 };
-            if (i < n)
-                _mm_storeu_ps(four, int_scales4(rows + (size_t)i * stride, g, groups));
-            for (int k = 0; k < 4 && g + k < groups; k++)
-                scale[(g + k) * INT_ROWS + i] = four[k];
-        }
-}
-
 static void int_axpy_q8(const void *param, const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride, int n,
                         float *acc, size_t lda, int d)
 {
-    float scale[INT_MAX_GROUPS * INT_ROWS], padded[INT_ROWS] = { 0 }, factor[INT_SLICE];
+    float padded[INT_ROWS] = { 0 }, scale[INT_ROWS], factor[INT_SLICE];
     int16_t w16[INT_SLICE * INT_ROWS];
     int_side weights[INT_SLICE], scales;
     uint8_t panel[INT_ROWS / 2 * 64];
+    int_page page;
     int count = (n + 15) / 16 * 16;
 
     if (r > INT_SLICE) {
@@ -407,14 +439,16 @@ static void int_axpy_q8(const void *param, const float *w, size_t ldw, int r, co
         int_axpy_q8(param, w + INT_SLICE * ldw, ldw, r - INT_SLICE, rows, stride, n, acc + INT_SLICE * lda, lda, d);
         return;
     }
-    int_column_scales(rows, stride, n, d / 32 / INT_GROUP, scale);
+    int_page_halves(rows, stride, n, d / 32 / INT_GROUP, &page);
     for (int j = 0; j < r; j++) {
         memcpy(padded, w + (size_t)j * ldw, (size_t)n * sizeof *padded);
         int_normalise(padded, count, 32767.0f, &weights[j]);
     }
     for (int b = 0; b < d / 32; b++) {
         if (b % INT_GROUP == 0) {
-            int_normalise(scale + b / INT_GROUP * INT_ROWS, count, 1.0f, &scales);
+            for (int i = 0; i < count; i += 8)
+                vf_store(scale + i, int_half(&page, b / INT_GROUP, i));
+            int_normalise(scale, count, 1.0f, &scales);
             for (int j = 0; j < r; j++) {
                 int_quantise(&weights[j], &scales, count, w16 + j * INT_ROWS);
                 factor[j] = weights[j].max * scales.max * (INT_STEP / 32767.0f);

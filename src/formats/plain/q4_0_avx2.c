@@ -92,7 +92,7 @@ static inline __m256i q4_signed(const uint8_t *row, int b)
 /* The query stays in real space, where some channels are much larger than others: 16 bits. */
 #define INT_CODES q4_bytes
 #define INT_SIGNED q4_signed
-#define INT_SCALES(row, g) ((row) + (size_t)(g) * 18)
+#define INT_SCALE(row, g) ((row) + (size_t)(g) * 18)
 #define INT_GROUP 1
 #define INT_STEP 1.0f
 #define INT_OFFSET 8

@@ -67,7 +67,7 @@ static inline __m256i q8_signed(const uint8_t *row, int b)
 
 #define INT_CODES q8_bytes
 #define INT_SIGNED q8_signed
-#define INT_SCALES(row, g) ((row) + (size_t)(g) * 34)
+#define INT_SCALE(row, g) ((row) + (size_t)(g) * 34)
 #define INT_GROUP 1
 #define INT_STEP 1.0f
 #define INT_OFFSET 128

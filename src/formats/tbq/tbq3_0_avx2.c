@@ -93,7 +93,7 @@ static inline __m256i tbq3_signed(const uint8_t *row, int b)
 
 #define INT_CODES tbq3_bytes
 #define INT_SIGNED tbq3_signed
-#define INT_SCALES(row, g) ((row) + (size_t)(g) * 14)
+#define INT_SCALE(row, g) ((row) + (size_t)(g) * 14)
 #define INT_GROUP 1
 #define INT_STEP TBQ3_STEP
 #define INT_OFFSET INT_CENTRE

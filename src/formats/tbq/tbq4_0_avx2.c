@@ -58,7 +58,7 @@ static inline __m256i tbq4_signed(const uint8_t *row, int b)
 
 #define INT_CODES tbq4_bytes
 #define INT_SIGNED tbq4_signed
-#define INT_SCALES(row, g) ((row) + (size_t)(g) * 18)
+#define INT_SCALE(row, g) ((row) + (size_t)(g) * 18)
 #define INT_GROUP 1
 #define INT_STEP TBQ4_STEP
 #define INT_OFFSET INT_CENTRE
