@@ -1,6 +1,8 @@
-/* generate.c: the engine in its smallest use: a GGUF model, a prompt, greedy text with the cache in a format of your choice.
+/* generate.c: the engine in its smallest use: a GGUF model, a prompt, greedy text with the cache in a format of your
+ * choice.
  *
- *     cc generate.c $(pkg-config --cflags --libs kvant) -o generate && ./generate model.gguf "Once upon a time" 40 tbq4_0 */
+ *     cc generate.c $(pkg-config --cflags --libs kvant) -o generate && ./generate model.gguf "Once upon a time" 40
+ *     tbq4_0 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +68,8 @@ int main(int argc, char **argv)
     kvant_engine_params p = kvant_engine_defaults();
     p.n_ctx = 1024;
     p.type_k = p.type_v = argc > 4 ? argv[4] : NULL;
-    if (!failed(kvant_tokenize(m, argv[2], strlen(argv[2]), KVANT_TOK_BOS, ids, MAX_PROMPT, &n, &diag), "prompt", &diag) &&
+    if (!failed(kvant_tokenize(m, argv[2], strlen(argv[2]), KVANT_TOK_BOS, ids, MAX_PROMPT, &n, &diag), "prompt",
+                &diag) &&
         !failed(kvant_engine_create(m, &p, &eng, &diag), "engine", &diag))
         status = generate(eng, m, ids, n, argc > 3 ? atoi(argv[3]) : 32);
     kvant_engine_free(eng);

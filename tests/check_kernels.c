@@ -10,8 +10,8 @@
  *   prep_q, finish  (sdim/4 + 16) e sum|x| max|param|: sums of at most d terms
  *   encode          CODE: equal bytes, or a row that reconstructs as well as the reference's (a code at a decision
  *                   boundary); the rows that differ are counted, printed, and at most 2 % of all
- * Bit rule, per variant: a result does not depend on r, n, or on how rows are split over calls; score and axpy equal the
- * f32 kernels of the same variant on decoded rows.  Everything: same bits twice, inputs and guards untouched. */
+ * Bit rule, per variant: a result does not depend on r, n, or on how rows are split over calls; score and axpy equal
+ * the f32 kernels of the same variant on decoded rows.  Everything: same bits twice, inputs and guards untouched. */
 #include "support/check.h"
 
 #include <stdint.h>
@@ -143,7 +143,8 @@ static void compare_scores(kase *c, const float *q, size_t ldq, const float *row
 
 static void check_score(kase *c)
 {
-    size_t ldq = (size_t)c->sdim + 5, lds = (size_t)c->n + PAD, q_bytes = ((size_t)c->r - 1) * ldq * 4 + (size_t)c->sdim * 4;
+    size_t ldq = (size_t)c->sdim + 5, lds = (size_t)c->n + PAD,
+           q_bytes = ((size_t)c->r - 1) * ldq * 4 + (size_t)c->sdim * 4;
     size_t s_bytes = ((size_t)c->r - 1) * lds * 4 + (size_t)c->n * 4;
     uint8_t *rows = make_rows(c, c->n);
     float *q = check_guarded(q_bytes, 4), *s = check_guarded(s_bytes, 4), *again = malloc(s_bytes + 4);
@@ -166,7 +167,8 @@ static void check_score(kase *c)
     for (int j = 0; j < c->r; j++)
         for (int i = 0; i < c->n; i++) {
             float one;
-            c->k->score(c->param, q + (size_t)j * ldq, ldq, 1, rows + (size_t)i * c->stride, c->stride, 1, &one, 1, c->d);
+            c->k->score(c->param, q + (size_t)j * ldq, ldq, 1, rows + (size_t)i * c->stride, c->stride, 1, &one, 1,
+                        c->d);
             bits &= same_bits(&one, &s[(size_t)j * lds + (size_t)i], 4);
         }
     CHECK(bits, "bit rule: a score depends on its neighbours; %s", rerun(c));
@@ -201,7 +203,8 @@ static void compare_axpy(kase *c, const float *w, size_t ldw, const float *rows,
                 mag += fabs(t);
             }
             if (!(fabs(acc[(size_t)j * lda + (size_t)e] - sum) <= (c->n + 2) * 0x1p-24 * mag) && !bad++)
-                CHECK(0, "row %d column %d: %.9g, want %.9g; %s", j, e, acc[(size_t)j * lda + (size_t)e], sum, rerun(c));
+                CHECK(0, "row %d column %d: %.9g, want %.9g; %s", j, e, acc[(size_t)j * lda + (size_t)e], sum,
+                      rerun(c));
         }
     CHECK(bad == 0, "%d sums are wrong; %s", bad, rerun(c));
 }
@@ -219,7 +222,8 @@ static void axpy_again(kase *c, const float *w, size_t ldw, const uint8_t *rows,
 
 static void check_axpy(kase *c)
 {
-    size_t lda = (size_t)c->sdim + 5, ldw = (size_t)c->n + PAD, a_bytes = ((size_t)c->r - 1) * lda * 4 + (size_t)c->sdim * 4;
+    size_t lda = (size_t)c->sdim + 5, ldw = (size_t)c->n + PAD,
+           a_bytes = ((size_t)c->r - 1) * lda * 4 + (size_t)c->sdim * 4;
     size_t w_bytes = ((size_t)c->r - 1) * ldw * 4 + (size_t)c->n * 4;
     uint8_t *rows = make_rows(c, c->n);
     float *w = check_guarded(w_bytes, 4), *acc = check_guarded(a_bytes, 4), *start, *again;
@@ -239,7 +243,8 @@ static void check_axpy(kase *c)
     c->f->ref.decode_acc(c->param, rows, c->stride, c->n, decoded, c->d);
     compare_axpy(c, w, ldw, decoded, start, acc, lda);
     axpy_again(c, w, ldw, rows, again, lda);
-    CHECK(same_bits(acc, again, a_bytes), "bit rule: depends on r or on the split, or wrote between rows; %s", rerun(c));
+    CHECK(same_bits(acc, again, a_bytes), "bit rule: depends on r or on the split, or wrote between rows; %s",
+          rerun(c));
     if (c->f32) {
         memcpy(again, start, a_bytes);
         c->k->decode_acc(c->param, rows, c->stride, c->n, decoded, c->d);
@@ -266,8 +271,10 @@ static void check_score_q8(kase *c)
 {
     size_t ldq8 = kvant_format_q8_bytes(c->f, c->d) + 32, lds = (size_t)c->n + PAD;
     size_t s_bytes = ((size_t)c->r - 1) * lds * 4 + (size_t)c->n * 4, wide = (size_t)c->sdim;
-    uint8_t *rows = make_rows(c, c->n), *q8 = check_guarded((size_t)c->r * ldq8 + 32, 0), *at = q8 + (-(uintptr_t)q8 & 31);
-    float *s = check_guarded(s_bytes, 4), *again = malloc(s_bytes + 4), *decoded = malloc((size_t)(c->n + 1) * wide * 4);
+    uint8_t *rows = make_rows(c, c->n), *q8 = check_guarded((size_t)c->r * ldq8 + 32, 0),
+            *at = q8 + (-(uintptr_t)q8 & 31);
+    float *s = check_guarded(s_bytes, 4), *again = malloc(s_bytes + 4),
+          *decoded = malloc((size_t)(c->n + 1) * wide * 4);
     float *q = malloc((size_t)c->r * wide * 4);
     double err = 0, scale = 0;
     int bits = 1;
@@ -298,8 +305,8 @@ static void check_score_q8(kase *c)
                 err += got * got;
             }
             float one;
-            c->k->score_q8(c->param, at + (size_t)j * ldq8, ldq8, 1, rows + (size_t)i * c->stride, c->stride, 1, &one, 1,
-                           c->d);
+            c->k->score_q8(c->param, at + (size_t)j * ldq8, ldq8, 1, rows + (size_t)i * c->stride, c->stride, 1, &one,
+                           1, c->d);
             bits &= same_bits(&one, &s[(size_t)j * lds + (size_t)i], 4);
         }
     CHECK(err <= 1e-3 * scale, "mean squared error %.3g of the variance; %s", err / scale, rerun(c));
@@ -316,7 +323,8 @@ static void check_score_q8(kase *c)
 /* Squared error against sum (w v)^2: centroids in 7 bits add at most 1e-4 of it, 16-bit weights nothing to speak of. */
 static void check_axpy_q8(kase *c)
 {
-    size_t lda = (size_t)c->sdim + 5, ldw = (size_t)c->n + PAD, a_bytes = ((size_t)c->r - 1) * lda * 4 + (size_t)c->sdim * 4;
+    size_t lda = (size_t)c->sdim + 5, ldw = (size_t)c->n + PAD,
+           a_bytes = ((size_t)c->r - 1) * lda * 4 + (size_t)c->sdim * 4;
     size_t w_bytes = ((size_t)c->r - 1) * ldw * 4 + (size_t)c->n * 4, wide = (size_t)c->sdim;
     uint8_t *rows = make_rows(c, c->n);
     float *w = check_guarded(w_bytes, 4), *acc = check_guarded(a_bytes, 4), *start, *again;
@@ -345,7 +353,8 @@ static void check_axpy_q8(kase *c)
             err += (acc[(size_t)j * lda + e] - sum) * (acc[(size_t)j * lda + e] - sum);
         }
     }
-    CHECK(err <= 4e-4 * scale + 1e-12 * (double)wide * c->r, "squared error %.3g of the terms'; %s", err / scale, rerun(c));
+    CHECK(err <= 4e-4 * scale + 1e-12 * (double)wide * c->r, "squared error %.3g of the terms'; %s", err / scale,
+          rerun(c));
     CHECK(same_bits(acc, again, a_bytes), "bit rule: depends on r, or wrote between rows; %s", rerun(c));
     CHECK(check_guard_ok(w) && check_guard_ok(acc) && check_guard_ok(rows), "wrote outside; %s", rerun(c));
     check_guard_free(w);
@@ -373,8 +382,8 @@ static void check_linear(kase *c, void (*fn)(const void *, const float *, float 
         ref(c->param, in, want_out, c->d);
         CHECK(same_bits(out, again, (size_t)out_n * 4), "not the same twice; %s", rerun(c));
         for (int e = 0; e < out_n; e++)
-            CHECK_CLOSE(out[e], want_out[e], (c->sdim / 4 + 16) * 0x1p-24 * sum * (c->param ? 5.0 : 1.0), "value %d; %s", e,
-                        rerun(c));
+            CHECK_CLOSE(out[e], want_out[e], (c->sdim / 4 + 16) * 0x1p-24 * sum * (c->param ? 5.0 : 1.0),
+                        "value %d; %s", e, rerun(c));
     }
     CHECK(check_guard_ok(in) && check_guard_ok(out), "wrote outside; %s", rerun(c));
     check_guard_free(in);

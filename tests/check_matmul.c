@@ -191,7 +191,8 @@ static void check_variant(const problem *p, buffers *b, int m, int compute, cons
         double err = nmse_of(p, b, m);
         CHECK(err <= limit_of[compute], "%s %s compute %d m %d k %d n %d: NMSE %g", type, name, compute, m,
               (int)p->w.n_in, (int)p->w.n_out, err);
-        CHECK(gaps_ok(p, b, m) && check_guard_ok(b->y) && check_guard_ok(b->x), "%s %s: wrote outside of y", type, name);
+        CHECK(gaps_ok(p, b, m) && check_guard_ok(b->y) && check_guard_ok(b->x), "%s %s: wrote outside of y", type,
+              name);
         if (!have_first && i == 0)
             memcpy(b->first, b->y, b->y_count * sizeof(float));
         else if (exact)
@@ -269,12 +270,14 @@ static void check_nan(void)
                     for (int r = 0; r < m; r++)
                         for (int j = 0; j < 20; j++)
                             bad += isnan(b.y[r * b.ldy + j]) != (r == 0);
-                    CHECK(bad == 0, "%s %s compute %d m %d: NaN in row 0: %d wrong outputs", t->name, name, compute, m, bad);
+                    CHECK(bad == 0, "%s %s compute %d m %d: NaN in row 0: %d wrong outputs", t->name, name, compute, m,
+                          bad);
                     b.x[k / 2 + 1] = INFINITY;
                     run_kernel(kernel, &a, 2);
                     for (int j = 0; j < 20; j++)
                         bad += isfinite(b.y[j]) != 0;
-                    CHECK(bad == 0, "%s %s compute %d m %d: Inf in row 0 gave finite outputs", t->name, name, compute, m);
+                    CHECK(bad == 0, "%s %s compute %d m %d: Inf in row 0 gave finite outputs", t->name, name, compute,
+                          m);
                     buffers_free(&b);
                     problem_free(&p);
                 }
@@ -337,7 +340,8 @@ static void check_id_shape(const kvant_wtype *t, int n, int slots, int x_div, in
                 memset(y, 0xFF, y_count * 4);
                 run_kernel(kernel, &a, parts);
                 double err = check_nmse(y, want, y_count);
-                CHECK(err <= limit_of[compute], "%s %s compute %d n %d x %d: NMSE %g", t->name, name, compute, n, slots, err);
+                CHECK(err <= limit_of[compute], "%s %s compute %d n %d x %d: NMSE %g", t->name, name, compute, n, slots,
+                      err);
                 CHECK(check_guard_ok(y) && check_guard_ok(x), "%s %s: wrote outside", t->name, name);
                 int own_bits = compute == KVANT_COMPUTE_AUTO && strcmp(t->name, "BF16") == 0;
                 if (v > 0 && have_first && (!own_bits || parts > 1))
@@ -458,7 +462,8 @@ static void check_device(int threads)
             d->vt->weight_free(d, &w[i]);
             problem_free(&p[i]);
         }
-        CHECK(memcmp(y, z, 4 * M * N * 4) == 0, "%s, %d threads: a list differs from its ops run alone", types[t], threads);
+        CHECK(memcmp(y, z, 4 * M * N * 4) == 0, "%s, %d threads: a list differs from its ops run alone", types[t],
+              threads);
         d->vt->close(d);
         kvant_free(x), kvant_free(y), kvant_free(z);
     }

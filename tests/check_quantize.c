@@ -1,5 +1,6 @@
-/* check_quantize.c: GGUF to GGUF.  A small model with every kind of tensor goes to every type and is read back: what had
- * to change changed to the right values, what had to stay stayed byte for byte, keys survived, nothing is left behind. */
+/* check_quantize.c: GGUF to GGUF.  A small model with every kind of tensor goes to every type and is read back: what
+ * had to change changed to the right values, what had to stay stayed byte for byte, keys survived, nothing is left
+ * behind. */
 #include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -26,7 +27,8 @@ static const char *temp_path(const char *name)
     return p;
 }
 
-/* ---- the source model --------------------------------------------------------------------------------------------- */
+/* ---- the source model
+ * --------------------------------------------------------------------------------------------- */
 
 typedef struct source {
     const char *name;
@@ -101,7 +103,8 @@ static void build(gb *b, int spoiled, float first)
         put_values(b, &sources[i], (uint64_t)i + 1, i == spoiled ? first : 0.0f);
 }
 
-/* ---- reading back ------------------------------------------------------------------------------------------------- */
+/* ---- reading back
+ * ------------------------------------------------------------------------------------------------- */
 
 typedef struct seen {
     int events, kept, converted, fallback, stop_at;
@@ -243,7 +246,8 @@ static void check_type(const kvant_wtype *to)
     kvant_free(two);
 }
 
-/* ---- refusals ----------------------------------------------------------------------------------------------------- */
+/* ---- refusals
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* Files in the directory, to see that nothing is left behind. */
 static int files(void)

@@ -1,7 +1,7 @@
 /* check_tiny: the six architectures against Hugging Face Transformers on tiny seeded models (tests/golden/tiny).
  *
- * With f32 compute and an f32 cache: logits of a 150-token prompt within NMSE 1e-6 and 32 greedy ids equal, on the chunk path
- * and on the one-token path; a prompt cut on the 64-token grid gives the same bits as the whole. */
+ * With f32 compute and an f32 cache: logits of a 150-token prompt within NMSE 1e-6 and 32 greedy ids equal, on the
+ * chunk path and on the one-token path; a prompt cut on the 64-token grid gives the same bits as the whole. */
 #include "support/check.h"
 
 #include <stdint.h>
@@ -21,7 +21,8 @@ static int expect_read(const char *path, expect *e)
     char magic[8];
     FILE *f = fopen(path, "rb");
     int ok = f && fread(magic, 1, 8, f) == 8 && memcmp(magic, "KVTINY1", 8) == 0 && fread(e, 4, 3, f) == 3;
-    ok = ok && e->n_prompt > 64 && e->n_prompt <= MAX_PROMPT && e->n_greedy > 0 && e->n_greedy <= MAX_GREEDY && e->n_vocab > 0;
+    ok = ok && e->n_prompt > 64 && e->n_prompt <= MAX_PROMPT && e->n_greedy > 0 && e->n_greedy <= MAX_GREEDY &&
+         e->n_vocab > 0;
     if (ok) {
         size_t n = (size_t)e->n_prompt * (size_t)e->n_vocab;
         e->logits = malloc(n * sizeof(float));
@@ -59,7 +60,8 @@ static int append(kvant_engine *eng, int seq, const int32_t *tokens, int n, int 
     return rc == KVANT_OK;
 }
 
-/* The prompt in pieces of `piece` tokens (0: whole; 1: one-token path), then greedy.  logits f32[n_prompt][n_vocab] out. */
+/* The prompt in pieces of `piece` tokens (0: whole; 1: one-token path), then greedy.  logits f32[n_prompt][n_vocab]
+ * out. */
 static void check_path(const char *arch, kvant_engine *eng, const expect *e, int piece, float *logits)
 {
     kvant_diag diag = { "" };
@@ -104,7 +106,8 @@ static void check_arch(const char *arch)
     CHECK(rc == KVANT_OK, "%s: %s", path, diag.text);
     if (rc == KVANT_OK) {
         const kvant_model_info *info = kvant_model_get_info(model);
-        CHECK(strcmp(info->arch, arch) == 0 && info->n_vocab == e->n_vocab, "%s: %s, vocabulary %d", path, info->arch, info->n_vocab);
+        CHECK(strcmp(info->arch, arch) == 0 && info->n_vocab == e->n_vocab, "%s: %s, vocabulary %d", path, info->arch,
+              info->n_vocab);
         kvant_engine_params p = kvant_engine_defaults();
         p.threads = 2;
         p.compute = KVANT_COMPUTE_F32;

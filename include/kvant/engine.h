@@ -1,8 +1,8 @@
 /* engine.h: GGUF models in, tokens out.  A narrow handle API; other headers are for people who build their own engine.
  *
- * Model = a mapped file, its shapes and its tokenizer; reads no weights.  Engine = a model on a device with its paged cache
- * and state slots, all memory taken at create time.  Sequence = a timeline in the engine: tokens are appended by steps.
- * One thread per engine at a time (the owner); a model may be shared by engines and threads.
+ * Model = a mapped file, its shapes and its tokenizer; reads no weights.  Engine = a model on a device with its paged
+ * cache and state slots, all memory taken at create time.  Sequence = a timeline in the engine: tokens are appended by
+ * steps.  One thread per engine at a time (the owner); a model may be shared by engines and threads.
  * Errors: every int function returns 0 or a KVANT_E* code and fills diag.
  * Results of a sequence do not depend on what else is in the batch, nor on the number of threads. */
 #ifndef KVANT_ENGINE_H
@@ -68,18 +68,19 @@ int kvant_token_add_bos(const kvant_model *m);      /* the file asks for BOS */
 
 /* Streaming detokeniser: never emits half a UTF-8 character; bytes that can no longer become one give U+FFFD. */
 typedef struct kvant_detok { char pending[8]; int n_pending; } kvant_detok;
-/* Appends token bytes; out[cap] gets complete characters (NUL-terminated); returns their length or an error.  cap >= 3 *
- * the token's length + 16 always suffices (each ill-formed byte may give U+FFFD); KVANT_ENOSPC leaves d unchanged. */
+/* Appends token bytes; out[cap] gets complete characters (NUL-terminated); returns their length or an error.  a cap of
+ * 3 * length + 16 always suffices (each ill-formed byte may give U+FFFD); KVANT_ENOSPC leaves d unchanged. */
 int kvant_detok_push(const kvant_model *m, kvant_detok *d, int32_t id, char *out, int cap);
 int kvant_detok_flush(kvant_detok *d, char *out, int cap);
 
 typedef struct kvant_chat_msg { const char *role, *content; } kvant_chat_msg;
 /* Messages -> prompt text through the model's template family; add_assistant opens the answer.  *text: kvant_text_free.
- * The text is tokenised with KVANT_TOK_SPECIAL only by kvant_chat_tokenize, which never lets message text form control tokens. */
+ * The text is tokenised with KVANT_TOK_SPECIAL only by kvant_chat_tokenize, which never lets message text form control
+ * tokens. */
 int kvant_chat_format(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, char **text,
                       kvant_diag *diag);
-int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, int32_t *ids, int cap,
-                        int *n_ids, kvant_diag *diag);
+int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, int32_t *ids,
+                        int cap, int *n_ids, kvant_diag *diag);
 /* "chatml", ...; *from_file: 0 when the file has no template and ChatML was assumed. */
 const char *kvant_chat_family(const kvant_model *m, int *from_file);
 void kvant_text_free(char *text);
@@ -112,8 +113,8 @@ typedef struct kvant_plan {
 } kvant_plan;
 int kvant_plan_make(const kvant_model *m, const kvant_engine_params *p, kvant_plan *out, kvant_diag *diag);
 
-/* Loads the weights and takes all memory of the plan; KVANT_ENOMEM, KVANT_EINVAL (a parameter), KVANT_EUNSUPPORTED (an op or
- * format the device lacks, listed), KVANT_EDEVICE.  The model must outlive the engine. */
+/* Loads the weights and takes all memory of the plan; KVANT_ENOMEM, KVANT_EINVAL (a parameter), KVANT_EUNSUPPORTED (an
+ * op or format the device lacks, listed), KVANT_EDEVICE.  The model must outlive the engine. */
 int kvant_engine_create(kvant_model *m, const kvant_engine_params *p, kvant_engine **out, kvant_diag *diag);
 void kvant_engine_free(kvant_engine *e);
 const kvant_model *kvant_engine_model(const kvant_engine *e);
@@ -133,7 +134,8 @@ int64_t kvant_seq_cache_bytes(const kvant_engine *e, int seq);    /* bytes its p
 enum { KVANT_LOGITS_NONE = 0, KVANT_LOGITS_LAST = 1, KVANT_LOGITS_ALL = 2 };
 
 /* n tokens appended to one sequence.  prompt 1: a piece of a prompt (chunk forms; pieces of one prompt must end on the
- * 64-token grid, except the last); prompt 0: generated tokens, one at a time.  A sequence appears at most once per step. */
+ * 64-token grid, except the last); prompt 0: generated tokens, one at a time.  A sequence appears at most once per
+ * step. */
 typedef struct kvant_item {
     int seq;
     const int32_t *tokens;
@@ -143,8 +145,8 @@ typedef struct kvant_item {
 } kvant_item;
 
 /* Runs the items as one batch (in device passes of at most n_ubatch tokens).  On error no sequence has changed length.
- * KVANT_EINVAL (token out of range, n = 0, bad sequence), KVANT_ENOSPC (context or pool full), KVANT_ENUMERIC (logits not finite,
- * naming the sequence), KVANT_EIO (model file vanished), KVANT_EDEVICE, KVANT_ECANCELED. */
+ * KVANT_EINVAL (token out of range, n = 0, bad sequence), KVANT_ENOSPC (context or pool full), KVANT_ENUMERIC (logits
+ * not finite, naming the sequence), KVANT_EIO (model file vanished), KVANT_EDEVICE, KVANT_ECANCELED. */
 int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag);
 /* Logits f32[n_vocab] of a row of an item of the last step (row 0 for LAST); NULL if not asked for.  Valid until the
  * next step. */

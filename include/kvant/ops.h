@@ -123,10 +123,14 @@ typedef struct kvant_moe_route_args {
 } kvant_moe_route_args;
 
 /* y[i] = sum_j wts[i*k+j] * x[i*k+j], j ascending; y f32[n][d] overwritten. */
-typedef struct kvant_moe_combine_args { const float *x; const float *wts; float *y; int n, k, d; } kvant_moe_combine_args;
+typedef struct kvant_moe_combine_args {
+    const float *x; const float *wts; float *y; int n, k, d;
+} kvant_moe_combine_args;
 
 /* y[i] = x[idx[i]]; f32 rows of d. */
-typedef struct kvant_rows_gather_args { const float *x; const int32_t *idx; float *y; int n, d; } kvant_rows_gather_args;
+typedef struct kvant_rows_gather_args {
+    const float *x; const int32_t *idx; float *y; int n, d;
+} kvant_rows_gather_args;
 
 /* Writes the K (or V) rows of every token: x f32[n_tokens] rows of h heads (ldx, head j at j*d).
  * Side without tail: encodes into the page row.  Side with tail: stores f16 into the tail page of its position. */
@@ -155,14 +159,15 @@ typedef struct kvant_attn_args {
     int h, h_kv, d_k, d_v; float scale; int tail_pages; int compute; int max_pos; /* highest position in the batch */
 } kvant_attn_args;
 
-/* The K side alone: s[i][j][t] = scale*<q, k_t> for t <= position of token i; s f32[n_tokens][h][lds], rest untouched. */
+/* The K side alone: s[i][j][t] = scale*<q, k_t> for t <= position of token i; s f32[n_tokens][h][lds], rest
+ * untouched. */
 typedef struct kvant_attn_score_args {
     kvant_seqs seqs; kvant_kv_side k; const float *q; float *s; int64_t ldq, gq, lds; int h, h_kv, d_k; float scale;
     int tail_pages;
 } kvant_attn_score_args;
 
-/* Depthwise causal conv over time + SiLU.  x f32[n_tokens][ldx], c channels; w f32[c][k] (tap fastest, last tap = current token);
- * state f32[slot][c][k-1], oldest first, of PRE-conv inputs; y f32[n_tokens][c].
+/* Depthwise causal conv over time + SiLU.  x f32[n_tokens][ldx], c channels; w f32[c][k] (tap fastest, last tap =
+ * current token); state f32[slot][c][k-1], oldest first, of PRE-conv inputs; y f32[n_tokens][c].
  * s = 0; s += window[j]*w[j], j ascending; s += 0.0f; y = s / (1 + exp(-s)).
  * Reads slot_in of every sequence before any write; writes the last k-1 inputs to slot_out.
  * conv_step takes decode sequences, conv_chunk prompt sequences; each ignores the other's rows. */
@@ -174,9 +179,9 @@ typedef struct kvant_conv_args {
 typedef struct kvant_gdn_gates_args { float *alpha; float *beta; const float *a, *dt; int n, h; } kvant_gdn_gates_args;
 
 /* Gated delta rule (spec engine 1.1), scalar gate.  Per value head v, key head kh = interleaved ? v/(hv/hk) : v % hk.
- *   q,k f32[n_tokens][..] head j at j*dk with row stride ldq/ldk, already L2-normalised; v f32 row stride ldv, head j at
- *   j*dv; g, beta f32[n_tokens][hv]; state f32[slot][hv][dv][dk] (transposed: value column j is dk contiguous floats);
- *   o f32[n_tokens][hv*dv] = dk^-1/2 * S^T q after the update.
+ *   q,k f32[n_tokens][..] head j at j*dk with row stride ldq/ldk, already L2-normalised; v f32 row stride ldv, head j
+ *   at j*dv; g, beta f32[n_tokens][hv]; state f32[slot][hv][dv][dk] (transposed: value column j is dk contiguous
+ *   floats); o f32[n_tokens][hv*dv] = dk^-1/2 * S^T q after the update.
  *   Reads slot_in (-1: zeros), writes slot_out; all reads before any write.
  * gdn_step: token by token, decode sequences only.  gdn_chunk: chunks of KVANT_PAGE on the absolute 64 grid, prompt
  * sequences only (spec engine 1.4). */
@@ -191,10 +196,14 @@ typedef struct kvant_norm_gated_args {
 } kvant_norm_gated_args;
 
 /* Copies between state slots or pages: base + src[i]*stride -> base + dst[i]*stride, `bytes` each; gathers first. */
-typedef struct kvant_slot_copy_args { uint8_t *base; const int32_t *src, *dst; int n; size_t stride, bytes; } kvant_slot_copy_args;
+typedef struct kvant_slot_copy_args {
+    uint8_t *base; const int32_t *src, *dst; int n; size_t stride, bytes;
+} kvant_slot_copy_args;
 
 /* Zeroes slots: base + dst[i]*stride. */
-typedef struct kvant_slot_zero_args { uint8_t *base; const int32_t *dst; int n; size_t stride, bytes; } kvant_slot_zero_args;
+typedef struct kvant_slot_zero_args {
+    uint8_t *base; const int32_t *dst; int n; size_t stride, bytes;
+} kvant_slot_zero_args;
 
 /* Op ids: KVANT_OP_EMBED ... generated from ops.def. */
 #define KVANT_OP(ID, name, args, tol, fused, text) KVANT_OP_##ID,
@@ -207,7 +216,9 @@ enum kvant_op_id {
 typedef struct kvant_op { int id; const void *args; } kvant_op;
 
 /* Name ("attn"), argument struct size, tolerance class text, decomposition ("" for primitives), one line of meaning. */
-typedef struct kvant_op_info { const char *name; size_t args_bytes; const char *tolerance, *fused, *text; } kvant_op_info;
+typedef struct kvant_op_info {
+    const char *name; size_t args_bytes; const char *tolerance, *fused, *text;
+} kvant_op_info;
 const kvant_op_info *kvant_op_get(int id);                 /* NULL if id is out of range */
 
 /* Checks shapes, strides, types and NULLs of an op's arguments; run once before it is queued. */

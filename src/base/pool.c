@@ -1,8 +1,8 @@
 /* pool.c: worker threads for pool_run and the barrier inside it.  Owns the threads; knows nothing of ops.
  *
  * Every wait has three phases: spin on one word (a step of a small model is a chain of sub-microsecond waits), spin
- * and yield, then sleep on a condition variable, so that an idle pool costs nothing and 7 threads on 2 cores still advance.
- * With more threads than CPUs nothing spins: it would hold the CPU that the awaited thread needs.
+ * and yield, then sleep on a condition variable, so that an idle pool costs nothing and 7 threads on 2 cores still
+ * advance. With more threads than CPUs nothing spins: it would hold the CPU that the awaited thread needs.
  *
  * Lost wake-ups: the waker changes the word, then reads `sleepers`; the sleeper raises `sleepers`, then reads the word.
  * All four are sequentially consistent, so at least one of them sees the other. */

@@ -2,8 +2,8 @@
  *
  * Addresses are device addresses (on the CPU plain pointers).  One owner thread per device object.
  * submit runs a list of ops in order and returns when their effects are ordered (copy_out and sync wait for them).
- * key != 0 promises that this list has the same ops and argument structs (addresses included) as the last list submitted
- * under that key, except for the contents of buffers: a device may replay a recorded program (CUDA graph). */
+ * key != 0 promises that this list has the same ops and argument structs (addresses included) as the last list
+ * submitted under that key, except for the contents of buffers: a device may replay a recorded program (CUDA graph). */
 #ifndef KVANT_DEVICES_DEVICE_H
 #define KVANT_DEVICES_DEVICE_H
 

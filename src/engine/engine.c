@@ -1,4 +1,5 @@
-/* engine.c: creates and frees an engine: device, memory, fused-or-decomposed choice, weights; and the sequence calls. */
+/* engine.c: creates and frees an engine: device, memory, fused-or-decomposed choice, weights; and the sequence
+ * calls. */
 #include "engine/engine.h"
 
 #include <stdio.h>
@@ -31,18 +32,20 @@ static int check_memory(const kvant_model *m, const kvant_engine_params *p, kvan
     int64_t have = host_memory_available(), want = plan.total;
     if (strncmp(p->device, "cpu", 3) != 0 || have < 0 || want <= have)
         return KVANT_OK;
-    return kvant_fail(diag, KVANT_ENOSPC,
-                      "memory: %.1f MiB wanted (weights %.1f, cache %.1f for %lld tokens, state %.1f, work %.1f), %.1f available",
-                      (double)want / 1048576, (double)plan.weights / 1048576, (double)(plan.kv + plan.tail) / 1048576,
-                      (long long)p->pool_tokens, (double)plan.state / 1048576, (double)plan.scratch / 1048576,
-                      (double)have / 1048576);
+    return kvant_fail(
+        diag, KVANT_ENOSPC,
+        "memory: %.1f MiB wanted (weights %.1f, cache %.1f for %lld tokens, state %.1f, work %.1f), %.1f available",
+        (double)want / 1048576, (double)plan.weights / 1048576, (double)(plan.kv + plan.tail) / 1048576,
+        (long long)p->pool_tokens, (double)plan.state / 1048576, (double)plan.scratch / 1048576,
+        (double)have / 1048576);
 }
 
 static size_t inputs_layout(const kvant_engine_params *p, int stride, int32_t *base, step_inputs *in)
 {
-    size_t t = (size_t)p->n_ubatch, s = (size_t)p->max_seqs + 1, seals = t / KVANT_PAGE + s + 1, tables = s * (size_t)stride;
-    int32_t **fields[] = { &in->ids, &in->pos, &in->out_rows, &in->q0, &in->pos0, &in->prompt, &in->slot_in, &in->slot_out,
-                           &in->seal_src, &in->seal_dst, &in->table, &in->tail };
+    size_t t = (size_t)p->n_ubatch, s = (size_t)p->max_seqs + 1, seals = t / KVANT_PAGE + s + 1,
+           tables = s * (size_t)stride;
+    int32_t **fields[] = { &in->ids,     &in->pos,      &in->out_rows, &in->q0,       &in->pos0,  &in->prompt,
+                           &in->slot_in, &in->slot_out, &in->seal_src, &in->seal_dst, &in->table, &in->tail };
     size_t counts[] = { t, t, t, s, s, s, s, s, seals, seals, tables, tables }, used = 0;
     for (int i = 0; i < 12; i++) {
         *fields[i] = base ? base + used : NULL;
@@ -131,7 +134,8 @@ static void bind_builder(kvant_engine *e)
     b->buf = e->buf;
 }
 
-/* Fused ops have a decomposition: take what the device says it executes; a missing primitive is an error that lists all. */
+/* Fused ops have a decomposition: take what the device says it executes; a missing primitive is an error that lists
+ * all. */
 static int choose_ops(kvant_engine *e, kvant_diag *diag)
 {
     char missing[160] = "";
@@ -159,7 +163,8 @@ static int choose_ops(kvant_engine *e, kvant_diag *diag)
                 break;
         }
         if (missing[0])
-            return kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s cannot run:%s (%.60s)", e->p.device, missing, why.text);
+            return kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s cannot run:%s (%.60s)", e->p.device, missing,
+                              why.text);
     }
     return KVANT_OK;
 }

@@ -18,7 +18,8 @@ static int in_range(const char *name, int64_t v, int64_t lo, int64_t hi, kvant_d
 {
     if (v >= lo && v <= hi)
         return KVANT_OK;
-    return kvant_fail(diag, KVANT_EINVAL, "%s: %lld, wanted %lld to %lld", name, (long long)v, (long long)lo, (long long)hi);
+    return kvant_fail(diag, KVANT_EINVAL, "%s: %lld, wanted %lld to %lld", name, (long long)v, (long long)lo,
+                      (long long)hi);
 }
 
 int engine_pass_rows(const kvant_engine_params *p)
@@ -90,7 +91,8 @@ static int parse_entry(const char *s, const char *end, int n_layer, kv_types *ty
     if (*p != '=' || p >= end)
         goto bad;
     if (first < 0 || last < first || last >= n_layer)
-        return kvant_fail(diag, KVANT_EINVAL, "cache type layers: %ld-%ld, wanted layers 0 to %d", first, last, n_layer - 1);
+        return kvant_fail(diag, KVANT_EINVAL, "cache type layers: %ld-%ld, wanted layers 0 to %d", first, last,
+                          n_layer - 1);
     KVANT_TRY(parse_pair(p + 1, (size_t)(end - p - 1), &t, diag));
     for (long l = first; l <= last; l++)
         types[l] = t;

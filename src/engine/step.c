@@ -1,7 +1,7 @@
 /* step.c: one step: items -> device passes -> logits.
  *
- * Prompt pieces are cut so that every pass ends on the absolute 64-token grid or at the piece's end; decode rows come first.
- * All pages are reserved before the first pass, so a full pool is found before anything runs. */
+ * Prompt pieces are cut so that every pass ends on the absolute 64-token grid or at the piece's end; decode rows come
+ * first. All pages are reserved before the first pass, so a full pool is found before anything runs. */
 #include <math.h>
 #include <string.h>
 
@@ -137,8 +137,8 @@ static int check_item(const kvant_engine *e, const kvant_item *it, int i, kvant_
     if (it->n < 1)
         return kvant_fail(diag, KVANT_EINVAL, "item %d: %d tokens, wanted at least 1", i, it->n);
     if (it->n > e->p.n_ctx - s->len)
-        return kvant_fail(diag, KVANT_ENOSPC, "item %d: sequence %d would have %lld tokens, the context holds %d", i, it->seq,
-                          (long long)s->len + it->n, e->p.n_ctx);
+        return kvant_fail(diag, KVANT_ENOSPC, "item %d: sequence %d would have %lld tokens, the context holds %d", i,
+                          it->seq, (long long)s->len + it->n, e->p.n_ctx);
     if (!it->prompt && it->n > e->p.n_ubatch)
         return kvant_fail(diag, KVANT_EINVAL, "item %d: %d decode tokens, wanted at most %d", i, it->n, e->p.n_ubatch);
     for (int j = 0; j < it->n; j++)
@@ -165,11 +165,11 @@ static int check_items(kvant_engine *e, const kvant_item *items, int n, kvant_di
         pages += kv_pages_missing(&e->kv, items[i].seq, e->kv.seqs[items[i].seq].len + items[i].n);
     }
     if (rows > e->p.logits_rows)
-        return kvant_fail(diag, KVANT_EINVAL, "step: %lld rows of logits, wanted at most %d (logits_rows)", (long long)rows,
-                          e->p.logits_rows);
+        return kvant_fail(diag, KVANT_EINVAL, "step: %lld rows of logits, wanted at most %d (logits_rows)",
+                          (long long)rows, e->p.logits_rows);
     if (pages > e->kv.pages.n_free)
-        return kvant_fail(diag, KVANT_ENOSPC, "cache pool: %lld pages of %d tokens wanted, %d of %d are free", (long long)pages,
-                          KVANT_PAGE, e->kv.pages.n_free, e->kv.pages.n);
+        return kvant_fail(diag, KVANT_ENOSPC, "cache pool: %lld pages of %d tokens wanted, %d of %d are free",
+                          (long long)pages, KVANT_PAGE, e->kv.pages.n_free, e->kv.pages.n);
     return KVANT_OK;
 }
 
@@ -207,8 +207,8 @@ static int finite_rows(const float *x, size_t n)
 }
 
 /* Logits of the pass, in order of out_rows, to the items' host rows. */
-static int pass_logits(kvant_engine *e, const kvant_item *items, const int *in_pass, const int *rows, int n, progress *at,
-                       kvant_diag *diag)
+static int pass_logits(kvant_engine *e, const kvant_item *items, const int *in_pass, const int *rows, int n,
+                       progress *at, kvant_diag *diag)
 {
     size_t v = (size_t)e->m->hp.n_vocab;
     int r = 0;
@@ -217,7 +217,8 @@ static int pass_logits(kvant_engine *e, const kvant_item *items, const int *in_p
             continue;
         progress *g = &at[in_pass[i]];
         float *dst = e->logits + (size_t)g->row * v;
-        KVANT_TRY(e->dev->vt->copy_out(e->dev, dst, e->buf.logits + (size_t)r * v, (size_t)rows[i] * v * sizeof(float), diag));
+        KVANT_TRY(e->dev->vt->copy_out(e->dev, dst, e->buf.logits + (size_t)r * v, (size_t)rows[i] * v * sizeof(float),
+                                       diag));
         if (!finite_rows(dst, (size_t)rows[i] * v))
             return kvant_fail(diag, KVANT_ENUMERIC, "sequence %d: logits are not finite", items[in_pass[i]].seq);
         g->row += rows[i];

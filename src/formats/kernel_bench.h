@@ -2,7 +2,8 @@
  *
  * A case is measured as attention calls it: pages of 64 rows in a shuffled order, r query (or weight) rows at once,
  * `tokens` rows in all; encode takes rows one by one.  One thread.  The caller repeats and compares: on a shared
- * machine only ratios of interleaved runs mean anything, so kernel_bench_run measures a list of cases round by round. */
+ * machine only ratios of interleaved runs mean anything, so kernel_bench_run measures a list of cases round by
+ * round. */
 #ifndef KVANT_FORMATS_KERNEL_BENCH_H
 #define KVANT_FORMATS_KERNEL_BENCH_H
 

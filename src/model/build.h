@@ -1,8 +1,8 @@
 /* model/build.h: the builder: an architecture writes the ops of one device pass into it.
  *
- * The engine fills the inputs (token rows, cache sides, buffers), calls build_model, and submits b->ops.  All buffers are
- * device addresses taken once by the engine (build_scratch_bytes); nothing here allocates but the op arguments, which
- * come from the step arena.  A builder that ran out of arena has b->error set. */
+ * The engine fills the inputs (token rows, cache sides, buffers), calls build_model, and submits b->ops.  All buffers
+ * are device addresses taken once by the engine (build_scratch_bytes); nothing here allocates but the op arguments,
+ * which come from the step arena.  A builder that ran out of arena has b->error set. */
 #ifndef KVANT_MODEL_BUILD_H
 #define KVANT_MODEL_BUILD_H
 
@@ -15,7 +15,8 @@ typedef struct build_buffers {
     float *x;                      /* [n][n_embd] residual stream */
     float *a;                      /* [n][n_embd] normed input of a block */
     float *delta;                  /* [n][n_embd] output of a block, added at the next norm */
-    float *qkv;                    /* [n][q | k | v] (q with gates where the architecture has them); gdn: [n][mixed | z] */
+    /* [n][q | k | v] (q with gates where the architecture has them); gdn: [n][mixed | z] */
+    float *qkv;
     float *att;                    /* [n][n_head*d_v]; gdn: conv output [n][channels] */
     float *o;                      /* [n][gdn_hv*gdn_dv] */
     float *alpha, *beta;           /* [n][gdn_hv] */
@@ -47,7 +48,8 @@ typedef struct builder {
     const int32_t *ids, *pos;      /* [n] */
     const int32_t *out_rows;       /* [n_out] token rows that give logits */
     int n_out;
-    float *x;                      /* the residual stream from here on: buf.x, or buf.xs after the last layer's gather */
+    /* the residual stream from here on: buf.x, or buf.xs after the last layer's gather */
+    float *x;
     int rows;                      /* its rows: n, then n_out */
     kvant_kv_side *k, *v;          /* [n_layer] */
     const int32_t *seal_src, *seal_dst;

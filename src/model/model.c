@@ -57,7 +57,8 @@ static int read_int(const key_reader *r, const char *suffix, int required, int m
     return KVANT_OK;
 }
 
-/* head_count_kv may be an array with one value per layer: equal values are accepted (0 marks a layer without attention). */
+/* head_count_kv may be an array with one value per layer: equal values are accepted (0 marks a layer without
+ * attention). */
 static int read_heads_kv(const key_reader *r, hparams *hp)
 {
     char key[96];
@@ -74,8 +75,8 @@ static int read_heads_kv(const key_reader *r, hparams *hp)
         if (per_layer[i] == 0)
             continue;
         if (per_layer[i] < 0 || (found && per_layer[i] != found))
-            return kvant_fail(r->diag, KVANT_EUNSUPPORTED, "%s: layer %d has %d, others %d; wanted one value for all", key, i,
-                              per_layer[i], found);
+            return kvant_fail(r->diag, KVANT_EUNSUPPORTED, "%s: layer %d has %d, others %d; wanted one value for all",
+                              key, i, per_layer[i], found);
         found = per_layer[i];
     }
     if (!found)
@@ -111,7 +112,8 @@ static int read_rope(const key_reader *r, hparams *hp)
     hp->rope_base = 10000.0f;
     KVANT_TRY(read_int(r, "rope.dimension_count", 0, 2, hp->d_k, &hp->n_rot));
     if (hp->n_rot % 2)
-        return kvant_fail(r->diag, KVANT_EFORMAT, "%s.rope.dimension_count: %d, wanted an even number", r->arch, hp->n_rot);
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s.rope.dimension_count: %d, wanted an even number", r->arch,
+                          hp->n_rot);
     snprintf(key, sizeof key, "%s.rope.freq_base", r->arch);
     KVANT_TRY(gguf_f32(r->g, key, 0, &hp->rope_base, r->diag));
     if (!(hp->rope_base >= 1.0f && hp->rope_base <= 1e12f))
@@ -125,14 +127,15 @@ static int read_attention(const key_reader *r, hparams *hp)
     KVANT_TRY(read_int(r, "attention.head_count", 1, 1, 1 << 16, &hp->n_head));
     KVANT_TRY(read_heads_kv(r, hp));
     if (hp->n_head % hp->n_head_kv)
-        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: head_count %d is not a multiple of head_count_kv %d", r->arch, hp->n_head,
-                          hp->n_head_kv);
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: head_count %d is not a multiple of head_count_kv %d", r->arch,
+                          hp->n_head, hp->n_head_kv);
     hp->d_k = hp->n_embd / hp->n_head;
     KVANT_TRY(read_int(r, "attention.key_length", 0, 1, MODEL_MAX_HEAD_DIM, &hp->d_k));
     hp->d_v = hp->d_k;
     KVANT_TRY(read_int(r, "attention.value_length", 0, 1, MODEL_MAX_HEAD_DIM, &hp->d_v));
     if (hp->d_k < 1 || hp->d_k > MODEL_MAX_HEAD_DIM)
-        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: head size %d, wanted 1 to %d", r->arch, hp->d_k, MODEL_MAX_HEAD_DIM);
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: head size %d, wanted 1 to %d", r->arch, hp->d_k,
+                          MODEL_MAX_HEAD_DIM);
     hp->attn_scale = 1.0f / sqrtf((float)hp->d_k);
     snprintf(key, sizeof key, "%s.attention.scale", r->arch);
     KVANT_TRY(gguf_f32(r->g, key, 0, &hp->attn_scale, r->diag));
@@ -165,11 +168,12 @@ static int read_common(const key_reader *r, hparams *hp)
 static int check_widths(const kvant_model *m, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
-    int64_t q = (int64_t)hp->n_head * hp->d_k * 2, c = 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + 2 * (int64_t)hp->gdn_hv * hp->gdn_dv;
+    int64_t q = (int64_t)hp->n_head * hp->d_k * 2,
+            c = 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + 2 * (int64_t)hp->gdn_hv * hp->gdn_dv;
     int64_t f = 2 * (int64_t)(hp->n_ff_exp > 0 ? hp->n_ff_exp : 1) * (hp->n_expert_used > 0 ? hp->n_expert_used : 1);
     if (q > 1 << 24 || c > 1 << 24 || f > 1 << 26)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: a layer is too wide (query %lld, recurrent %lld, experts %lld)", m->arch_name,
-                          (long long)q, (long long)c, (long long)f);
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: a layer is too wide (query %lld, recurrent %lld, experts %lld)",
+                          m->arch_name, (long long)q, (long long)c, (long long)f);
     if (!hp->n_expert && hp->n_ff < 1)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.feed_forward_length: %d, wanted at least 1", m->arch_name, hp->n_ff);
     return KVANT_OK;
@@ -182,7 +186,8 @@ static int request_globals(kvant_model *m, kvant_diag *diag)
     if (!embd)
         return kvant_fail(diag, KVANT_EFORMAT, "tensor token_embd.weight: missing");
     if (embd->ne[1] < 1 || embd->ne[1] > 1 << 24)
-        return kvant_fail(diag, KVANT_EFORMAT, "token_embd.weight: %lld rows, wanted 1 to %d", (long long)embd->ne[1], 1 << 24);
+        return kvant_fail(diag, KVANT_EFORMAT, "token_embd.weight: %lld rows, wanted 1 to %d", (long long)embd->ne[1],
+                          1 << 24);
     hp->n_vocab = (int)embd->ne[1];
     KVANT_TRY(weight_matrix(m, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, WEIGHT_REQUIRED, &m->token_embd, diag));
     KVANT_TRY(weight_vector(m, "output_norm.weight", hp->n_embd, WEIGHT_REQUIRED, &m->output_norm, diag));
@@ -253,7 +258,8 @@ static void fill_info(kvant_model *m)
     o->weight_bytes = bytes;
     o->file_bytes = gguf_file_bytes(m->file);
     int64_t channels = 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + (int64_t)hp->gdn_hv * hp->gdn_dv;
-    o->state_bytes = 4 * o->n_gdn_layers * ((int64_t)hp->gdn_hv * hp->gdn_dk * hp->gdn_dv + channels * (hp->conv_k - 1));
+    o->state_bytes = 4 * o->n_gdn_layers *
+                     ((int64_t)hp->gdn_hv * hp->gdn_dk * hp->gdn_dv + channels * (hp->conv_k - 1));
     if (o->n_gdn_layers == 0)
         o->state_bytes = 0;
 }
@@ -267,7 +273,8 @@ static int read_freq_dtype(kvant_model *m, const char *wanted, kvant_diag *diag)
     m->hp.rope_bf16 = v.n == 4 && memcmp(v.s, "bf16", 4) == 0;
     if (m->hp.rope_bf16 || (v.n == 3 && memcmp(v.s, "f32", 3) == 0))
         return KVANT_OK;
-    return kvant_fail(diag, KVANT_EINVAL, "RoPE frequency type: \"%.*s\", wanted f32 or bf16", (int)(v.n < 40 ? v.n : 40), v.s);
+    return kvant_fail(diag, KVANT_EINVAL, "RoPE frequency type: \"%.*s\", wanted f32 or bf16",
+                      (int)(v.n < 40 ? v.n : 40), v.s);
 }
 
 static int open_shapes(kvant_model *m, kvant_diag *diag)
@@ -279,7 +286,8 @@ static int open_shapes(kvant_model *m, kvant_diag *diag)
     m->arch = arch_find(arch_name.s, arch_name.n);
     if (!m->arch) {
         arch_names(known, sizeof known);
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "general.architecture: \"%.*s\" is not supported; wanted one of: %s",
+        return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                          "general.architecture: \"%.*s\" is not supported; wanted one of: %s",
                           (int)(arch_name.n < 40 ? arch_name.n : 40), arch_name.s, known);
     }
     snprintf(m->arch_name, sizeof m->arch_name, "%s", m->arch->name);

@@ -1,8 +1,8 @@
 /* model/model.h: an opened model: shapes, tensor table, tokenizer.  Internal; the public face is kvant/engine.h.
  *
- * Weights come in two steps.  At open every tensor that the architecture names is looked up and its shape checked; nothing
- * is read.  An engine then makes its own kvant_weight for each `weight_spec`: one tensor as it is, or rows of several
- * tensors put together (q, k and v in one matrix; qwen3next's grouped beta/alpha sorted out). */
+ * Weights come in two steps.  At open every tensor that the architecture names is looked up and its shape checked;
+ * nothing is read.  An engine then makes its own kvant_weight for each `weight_spec`: one tensor as it is, or rows of
+ * several tensors put together (q, k and v in one matrix; qwen3next's grouped beta/alpha sorted out). */
 #ifndef KVANT_MODEL_MODEL_H
 #define KVANT_MODEL_MODEL_H
 
@@ -102,8 +102,8 @@ int weight_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out,
 /* An F32 (or F16/BF16, converted) vector of n values. */
 int weight_vector(kvant_model *m, const char *name, int64_t n, int optional, int *id, kvant_diag *diag);
 /* As weight_matrix with the name "blk.<l>.<part>". */
-int weight_layer_matrix(kvant_model *m, int l, const char *part, int64_t n_in, int64_t n_out, int n_expert, int optional,
-                        int *id, kvant_diag *diag);
+int weight_layer_matrix(kvant_model *m, int l, const char *part, int64_t n_in, int64_t n_out, int n_expert,
+                        int optional, int *id, kvant_diag *diag);
 int weight_layer_vector(kvant_model *m, int l, const char *part, int64_t n, int optional, int *id, kvant_diag *diag);
 /* A spec from rows of others: *id = -1 (and the parts stay) when their types or widths differ or one has a scale. */
 int weight_join(kvant_model *m, const char *name, const int *ids, int n, int *id, kvant_diag *diag);

@@ -67,8 +67,8 @@ int kvant_chat_format(const kvant_model *m, const kvant_chat_msg *msgs, int n, i
     return chat_family_format(m->chat, msgs, n, add_assistant, text, diag);
 }
 
-int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, int32_t *ids, int cap,
-                        int *n_ids, kvant_diag *diag)
+int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, int32_t *ids,
+                        int cap, int *n_ids, kvant_diag *diag)
 {
     KVANT_TRY(family(m, diag));
     return chat_family_tokenize(m->chat, m->tok, msgs, n, add_assistant, ids, cap, n_ids, diag);

@@ -1,5 +1,5 @@
-/* weights.c: the tensor requests of an architecture: lookup, shape checks, and matrices put together from rows of others.
- * Reads no weight data before weight_copy. */
+/* weights.c: the tensor requests of an architecture: lookup, shape checks, and matrices put together from rows of
+ * others. Reads no weight data before weight_copy. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,8 @@ static int tensor_index(const kvant_model *m, const char *name)
     return (int)(t - gguf_tensor_at(m->file, 0));
 }
 
-static int check_shape(const gguf_tensor *t, const char *name, int64_t n_in, int64_t n_out, int n_expert, kvant_diag *diag)
+static int check_shape(const gguf_tensor *t, const char *name, int64_t n_in, int64_t n_out, int n_expert,
+                       kvant_diag *diag)
 {
     if (t->ne[0] == n_in && t->ne[1] == n_out && t->ne[2] == n_expert && t->ne[3] == 1)
         return KVANT_OK;
@@ -63,8 +64,9 @@ int weight_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out,
 
     *id = -1;
     if (ti < 0)
-        return optional ? KVANT_OK : kvant_fail(diag, KVANT_EFORMAT, "tensor %s: missing, wanted [%lld, %lld, %d]", name,
-                                                (long long)n_in, (long long)n_out, n_expert);
+        return optional ? KVANT_OK
+                        : kvant_fail(diag, KVANT_EFORMAT, "tensor %s: missing, wanted [%lld, %lld, %d]", name,
+                                     (long long)n_in, (long long)n_out, n_expert);
     const gguf_tensor *t = gguf_tensor_at(m->file, ti);
     KVANT_TRY(check_shape(t, name, n_in, n_out, n_expert, diag));
     KVANT_TRY(check_type(t, name, &type, diag));
@@ -82,8 +84,8 @@ int weight_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out,
     if (s->scale_tensor >= 0) {
         const gguf_tensor *st = gguf_tensor_at(m->file, s->scale_tensor);
         if (st->type != 0 || (st->ne[0] != 1 && st->ne[0] != n_expert) || st->ne[1] != 1)
-            return kvant_fail(diag, KVANT_EFORMAT, "%s: type %d shape [%lld, %lld], wanted F32 [1] or [%d]", scale, st->type,
-                              (long long)st->ne[0], (long long)st->ne[1], n_expert);
+            return kvant_fail(diag, KVANT_EFORMAT, "%s: type %d shape [%lld, %lld], wanted F32 [1] or [%d]", scale,
+                              st->type, (long long)st->ne[0], (long long)st->ne[1], n_expert);
     }
     return KVANT_OK;
 }
@@ -104,7 +106,8 @@ int weight_vector(kvant_model *m, const char *name, int64_t n, int optional, int
         return kvant_fail(diag, KVANT_EFORMAT, "%s: %lld values, wanted %lld", name, (long long)total, (long long)n);
     KVANT_TRY(check_type(t, name, &type, diag));
     if (type->block != 1)
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: type %s, wanted F32, F16 or BF16 for a vector", name, type->name);
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: type %s, wanted F32, F16 or BF16 for a vector", name,
+                          type->name);
     KVANT_TRY(spec_new(m, &s, id, diag));
     snprintf(s->name, sizeof s->name, "%s", name);
     s->tensor = ti;
@@ -116,8 +119,8 @@ int weight_vector(kvant_model *m, const char *name, int64_t n, int optional, int
     return KVANT_OK;
 }
 
-int weight_layer_matrix(kvant_model *m, int l, const char *part, int64_t n_in, int64_t n_out, int n_expert, int optional,
-                        int *id, kvant_diag *diag)
+int weight_layer_matrix(kvant_model *m, int l, const char *part, int64_t n_in, int64_t n_out, int n_expert,
+                        int optional, int *id, kvant_diag *diag)
 {
     char name[80];
     snprintf(name, sizeof name, "blk.%d.%s", l, part);
@@ -131,8 +134,8 @@ int weight_layer_vector(kvant_model *m, int l, const char *part, int64_t n, int 
     return weight_vector(m, name, n, optional, id, diag);
 }
 
-static int seg_spec(kvant_model *m, const char *name, const weight_spec *like, weight_seg *segs, int n_segs, int64_t n_out,
-                    int n_expert, int *id, kvant_diag *diag)
+static int seg_spec(kvant_model *m, const char *name, const weight_spec *like, weight_seg *segs, int n_segs,
+                    int64_t n_out, int n_expert, int *id, kvant_diag *diag)
 {
     weight_spec *s, model = *like;
     int code = spec_new(m, &s, id, diag);
@@ -157,7 +160,8 @@ int weight_join(kvant_model *m, const char *name, const int *ids, int n, int *id
     *id = -1;
     for (int i = 0; i < n; i++) {
         const weight_spec *a = &m->specs[ids[0]], *s = &m->specs[ids[i]];
-        if (ids[i] < 0 || s->type != a->type || s->n_in != a->n_in || s->n_expert != 1 || s->scale_tensor >= 0 || s->segs)
+        if (ids[i] < 0 || s->type != a->type || s->n_in != a->n_in || s->n_expert != 1 || s->scale_tensor >= 0 ||
+            s->segs)
             return KVANT_OK;
         rows += s->n_out;
     }
@@ -187,7 +191,8 @@ int weight_join_experts(kvant_model *m, const char *name, int gate, int up, int 
     const weight_spec *g = &m->specs[gate], *u = &m->specs[up];
     int n = g->n_expert;
     *id = -1;
-    if (g->type != u->type || g->n_in != u->n_in || g->n_out != u->n_out || g->scale_tensor >= 0 || u->scale_tensor >= 0)
+    if (g->type != u->type || g->n_in != u->n_in || g->n_out != u->n_out || g->scale_tensor >= 0 ||
+        u->scale_tensor >= 0)
         return KVANT_OK;
     weight_seg *segs = kvant_calloc((size_t)n * 2, sizeof *segs);
     if (!segs)

@@ -35,7 +35,8 @@ typedef struct head_task {
 static float raw_score(const head_task *h, int t)
 {
     float s;
-    kvant_format_qjl1_256.ref.score(NULL, h->q, KVANT_QJL_SKETCH, 1, h->k + (size_t)t * K_BYTES, K_BYTES, 1, &s, 1, HEAD);
+    kvant_format_qjl1_256.ref.score(NULL, h->q, KVANT_QJL_SKETCH, 1, h->k + (size_t)t * K_BYTES, K_BYTES, 1, &s, 1,
+                                    HEAD);
     return s * h->sm_scale;
 }
 

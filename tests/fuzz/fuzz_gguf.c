@@ -1,11 +1,11 @@
 /* fuzz_gguf.c: libFuzzer target of the GGUF reader (reliability list, G-15).
  *
- * Opens the input from memory and, when that works, calls every getter on every key and touches every tensor, and checks
- * what the reader promised: tensors lie inside the file, apart from each other, under names that find them.
+ * Opens the input from memory and, when that works, calls every getter on every key and touches every tensor, and
+ * checks what the reader promised: tensors lie inside the file, apart from each other, under names that find them.
  *
- * The mutator knows the layout.  Blind mutation almost never changes a length together with what it measures, so half of
- * the mutations walk the file as far as it makes sense, remember where counts, lengths, types, dimensions and offsets
- * stand, and then put an interesting number there, or insert a whole key or tensor and repair the count. */
+ * The mutator knows the layout.  Blind mutation almost never changes a length together with what it measures, so half
+ * of the mutations walk the file as far as it makes sense, remember where counts, lengths, types, dimensions and
+ * offsets stand, and then put an interesting number there, or insert a whole key or tensor and repair the count. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +111,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-/* ---- structure-aware mutation ------------------------------------------------------------------------------------- */
+/* ---- structure-aware mutation
+ * ------------------------------------------------------------------------------------- */
 
 enum { MARKS = 256 };
 

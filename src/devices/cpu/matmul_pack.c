@@ -192,7 +192,8 @@ static matmul_packed header_of(const kvant_weight *w, const struct pack_kind *ki
 
     h.panels = (int)((w->n_out + PANEL - 1) / PANEL);
     if (kind->value_bytes) {
-        bytes = (k + (size_t)kind->span - 1) / (size_t)kind->span * (size_t)kind->span * PANEL * (size_t)kind->value_bytes;
+        bytes = (k + (size_t)kind->span - 1) / (size_t)kind->span * (size_t)kind->span * PANEL *
+                (size_t)kind->value_bytes;
     } else {
         h.scale_offset = k / 32 * (size_t)kind->code_bytes;
         bytes = h.scale_offset + k / (size_t)kind->span * (size_t)kind->span_bytes;
@@ -210,8 +211,9 @@ int matmul_pack_bytes(const kvant_weight *w, size_t *bytes, kvant_diag *diag)
     if (!kind)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "%.64s: type %s has no CPU layout", name, w->type->name);
     if (w->n_in < 1 || w->n_out < 1 || w->n_expert < 1 || w->n_in % w->type->block)
-        return kvant_fail(diag, KVANT_EINVAL, "%.64s: %lld x %lld x %d, wanted positive sizes and rows of whole blocks of %d",
-                          name, (long long)w->n_in, (long long)w->n_out, w->n_expert, w->type->block);
+        return kvant_fail(diag, KVANT_EINVAL,
+                          "%.64s: %lld x %lld x %d, wanted positive sizes and rows of whole blocks of %d", name,
+                          (long long)w->n_in, (long long)w->n_out, w->n_expert, w->type->block);
     if (w->n_in > INT32_MAX / 8 || w->n_out > INT32_MAX / 2)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "%.64s: %lld x %lld is too large", name, (long long)w->n_in,
                           (long long)w->n_out);
