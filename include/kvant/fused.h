@@ -18,6 +18,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)     /* what libkvant.so exports */
 
 typedef struct kvant_attn_fused {
     const float *q_sketch;
@@ -36,6 +37,7 @@ int kvant_attn_fused_check(const kvant_attn_fused *a, kvant_diag *diag);
 void kvant_attn_fused_qjl_tbq_ref(const kvant_attn_fused *a);
 void kvant_attn_fused_qjl_polar_ref(const kvant_attn_fused *a);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

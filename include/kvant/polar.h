@@ -13,6 +13,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)     /* what libkvant.so exports */
 
 /* hq f32[d] = H(q f32[d]); d a multiple of 128.  hq may not overlap q. */
 void kvant_polar_preht_query(const float *q, float *hq, int d);
@@ -21,6 +22,7 @@ void kvant_polar_preht_query(const float *q, float *hq, int d);
  * Sums in double.  d not a multiple of 128 gives 0, as upstream. */
 void kvant_polar_preht_score(const float *hq, const uint8_t *rows, size_t stride, int n, float *s, int d, int use_qjl);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

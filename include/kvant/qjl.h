@@ -14,6 +14,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)     /* what libkvant.so exports */
 
 enum {
     KVANT_QJL_DIM = 128,                   /* values per group */
@@ -39,6 +40,7 @@ void kvant_qjl_query_i8(const float *sketch, int8_t *q, float *scale);
 /* s[i] = 1.2533141/256 * norm_i * scale * sum_j (+-)q[j] for n rows of one 128-group, `stride` bytes apart. */
 void kvant_qjl_score_i8(const int8_t *q, float scale, const uint8_t *rows, size_t stride, int n, float *s);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif
