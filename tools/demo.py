@@ -57,11 +57,11 @@ def document(filler):
 
 
 def cut(filler, kvant, work):
-    """Filler cut to a little more than DISTANCE tokens, measured with the model's own tokenizer."""
+    """Filler cut to somewhat more than DISTANCE tokens, measured with the model's own tokenizer."""
     n = token_count(filler, kvant, work)
     if n < DISTANCE:
         sys.exit(f"demo: models/demo-filler.txt is {n} tokens, wanted {DISTANCE} or more")
-    end = int(len(filler) * min(1.0, 1.12 * DISTANCE / n))
+    end = int(len(filler) * min(1.0, 1.16 * DISTANCE / n))
     return filler[:filler.rindex("\n\n", 0, end)]
 
 
@@ -80,6 +80,8 @@ def retrieval(kvant, work):
     path = os.path.join(work, "document.txt")
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
+    if back < DISTANCE:
+        sys.exit(f"demo: the note stands {back} tokens back, wanted at least {DISTANCE}")
     name, number = NOTES[0]
     heading(f"A question about a note that stands {back} tokens back: \"What is the number of {name}? It is\"")
     rows = {}
@@ -130,6 +132,7 @@ def main():
     kvant = Kvant(args.kvant, args.model)
     heading("A story, by a model of 19 million parameters")
     kvant.show("run", "-p", STORY, "-n", "160", "--temp", "0.7", "-s", "5", "--display-prompt", "-lv", "1")
+    print(flush=True)
     with tempfile.TemporaryDirectory() as work:
         rows = retrieval(kvant, work)
     if not args.quick:
