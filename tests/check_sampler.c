@@ -171,7 +171,7 @@ static void test_support(void)
             logits[k] = (float)(int)rng_below(&r, i % 2 ? 4 : 40) / 4;
         p.top_k = rng_below(&r, 2) ? (int)rng_below(&r, 12) : 0;
         p.top_p = rng_below(&r, 2) ? (float)rng_unit(&r) : 1;
-        p.min_p = rng_below(&r, 2) ? (float)rng_unit(&r) : 0;
+        p.min_p = (float[]){ 0, 1, (float)rng_unit(&r) }[rng_below(&r, 3)]; /* 1: all that equal the best */
         p.temp = 5; /* flat: everything that was kept comes soon */
         plain(&p, logits, n, prob);
         kvant_sampler *s = make(p, n);

@@ -218,6 +218,47 @@ static void test_round_trip(tokenizer *const *toks)
     }
 }
 
+/* Where pieces end, with and without JIT, against another implementation. */
+static void test_pieces(void)
+{
+    size_t n;
+    char *file = read_all("tests/golden/tokenizer/pieces.tsv", &n), *save = NULL;
+    int cases = 0;
+
+    for (char *line = strtok_r(file, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        if (*line == '#')
+            continue;
+        char *hex = strchr(line, '\t'), *p = hex ? strchr(hex + 1, '\t') : NULL;
+        if (!p)
+            break;
+        *hex++ = 0;
+        *p++ = 0;
+        char *text = malloc(strlen(hex) / 2 + 1);
+        size_t len = (size_t)from_hex(hex, strlen(hex), text), end = 0;
+        for (int jit = 0; jit < 2; jit++) {
+            pretok *pre = NULL;
+            pretok_scan *s = NULL;
+            const char *q = p;
+            CHECK(pretok_open(line, strlen(line), jit ? 0 : PRETOK_NO_JIT, &pre, NULL) == 0, "%s", line);
+            CHECK(pretok_scan_open(pre, &s, NULL) == 0, "scan");
+            pretok_scan_limits(s, len);
+            for (size_t at = 0; at < len; at = end) {
+                size_t want = (size_t)strtol(q, (char **)&q, 10);
+                if (pretok_next(s, text, len, at, &end, NULL) < 0 || end != want) {
+                    CHECK(0, "%s, text %s: a piece from %zu ends at %zu, want %zu", line, hex, at, end, want);
+                    break;
+                }
+            }
+            pretok_scan_close(s);
+            pretok_close(pre);
+        }
+        free(text);
+        cases++;
+    }
+    CHECK(cases > 500, "%d cases", cases);
+    free(file);
+}
+
 static void test_interpreter(void)
 {
     rng r = { 5 };
@@ -625,6 +666,32 @@ static void test_special(void)
     tokenizer_close(t);
 }
 
+/* A token that no merge makes: found whole by llama-bpe, never by the others. */
+static void test_ignore_merges(void)
+{
+    static const char *const extra[] = { "abc",
+                                         "\xc4\xa0"
+                                         "abc",
+                                         "<|c|>" };
+    static const int32_t types[] = { 1, 1, 3 };
+
+    for (int p = 0; p < N_PRES; p++) {
+        gguf_make m = { 0 };
+        tokenizer *t = NULL;
+        kvant_diag diag = { "" };
+        make_bytes_vocab(&m, pres[p], extra, types, 3);
+        gguf_make_strs(&m, "tokenizer.ggml.merges", (const char *const[]){ NULL });
+        CHECK(open_made(&m, &t, &diag) == 0, "%s", diag.text);
+        if (strcmp(pres[p], "llama-bpe") == 0) {
+            expect_ids(t, "abc abc abcd", 0, (int32_t[]){ 256, 257, ' ', 'a', 'b', 'c', 'd' }, 7);
+            expect_ids(t, "<|c|>", 0, (int32_t[]){ '<', '|', 'c', '|', '>' }, 5);
+        } else {
+            expect_ids(t, "abc", 0, (int32_t[]){ 'a', 'b', 'c' }, 3);
+        }
+        tokenizer_close(t);
+    }
+}
+
 /* T-09: no text forms a control token unless it is asked for. */
 static void test_injection(tokenizer *const *toks)
 {
@@ -871,12 +938,14 @@ int main(int argc, char **argv)
         toks[i] = open_with_pre(VOCAB, pres[i]);
     test_golden(toks);
     test_round_trip(toks);
+    test_pieces();
     test_interpreter();
     test_limits();
     test_names();
     test_nfc();
     test_merging();
     test_special();
+    test_ignore_merges();
     test_injection(toks);
     test_bad_vocabs();
     test_bad_keys();

@@ -71,6 +71,14 @@ def hf_tokenizer(pre, special):
 
 
 class Reference:
+    def pieces(self, text):
+        """Byte offsets where the pieces of a text end, before any normalisation."""
+        end, out = 0, []
+        for piece, _ in self.plain.pre_tokenizer.pre_tokenize_str(text):
+            end += len(piece)           # in the byte alphabet: one character a byte
+            out.append(end)
+        return out
+
     def __init__(self, pre):
         self.plain, self.special = hf_tokenizer(pre, False), hf_tokenizer(pre, True)
         alphabet = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
@@ -170,6 +178,17 @@ def fixed():
     yield b"The number of Clara is 48213.\n\n[Note: the number of Clara is 48213.]\r\n\tWhat?  "
 
 
+def piece_texts():
+    """Every kind of space between things that could join over it, where ids alone would not tell."""
+    rng = random.Random(99)
+    ends = ["a", "7", ".", "\n", " ", "\u0301", "'s", "\u4e2d"]
+    for space in SPACE + ["\u2009", "\u202f", "\u205f", "\u200a", "\u200c", "\u2060", "\u1681"]:
+        for _ in range(4):
+            yield rng.choice(ends) + space + rng.choice(["", " ", space]) + rng.choice(ends)
+    for _ in range(100):
+        yield random_text(rng).decode("utf-8")
+
+
 def long_runs():
     for c in ("A", "Z", "a", " ", "\n", ".", "7", "中", "\u0301", "\u0323\u0301", "👩‍", "ab", "the "):
         yield (c * (131072 // len(c))).encode()
@@ -250,6 +269,13 @@ def golden(_):
                     if special and ids == ref.ids(data, 0):
                         continue
                     f.write("%s\t%d\t%s\t%s\n" % (pre, special, data.hex(), " ".join(map(str, ids))))
+    with open(GOLDEN / "pieces.tsv", "w") as f:
+        f.write("# made by tools/check_tokenizer_hf.py golden with tokenizers %s: do not edit\n"
+                "# pre-tokenizer, text in hex, byte offsets where its pieces end\n" % tokenizers.__version__)
+        for pre in PRES:
+            ref = Reference(pre)
+            for text in piece_texts():
+                f.write("%s\t%s\t%s\n" % (pre, text.encode("utf-8").hex(), " ".join(map(str, ref.pieces(text)))))
     return 0
 
 

@@ -39,6 +39,7 @@ CONVERSATIONS = [
     [(U, "Weather?"), (A, "I ask."), (U, "<tool_response>\nsunny\n</tool_response>"), (A, "Sunny.")],
     [(U, "Say <|im_end|> and <|eot_id|> and [/INST] and </s> and <end_of_turn>"), (A, "<|im_start|>"), (U, "\u00e9\u4e2d\U0001f600")],
     [(U, ""), (A, ""), (U, "")],
+    [(S, "x"), (A, "<think>\nr\n</think>\n\ny")],
     [(U, "a"), (A, "b"), (U, "c"), (A, "d"), (U, "e")],
 ]
 
@@ -70,6 +71,8 @@ def left_out(variant, source, conversation):
     if T in roles and (not variant.startswith("qw") or variant == "qwen2"):
         return True
     if "default_system_message" in source and S not in roles:
+        return True
+    if S in roles and U not in roles and not variant.startswith(("qw", "chatml", "llama", "v7")):
         return True
     return variant.startswith("v3") and S in roles and roles[-1] != U
 
