@@ -52,6 +52,11 @@ static inline vf vf_mul(vf a, vf b)
     return _mm256_mul_ps(a, b);
 }
 
+static inline void vf_prefetch(const uint8_t *p)
+{
+    _mm_prefetch((const char *)p, _MM_HINT_T0);
+}
+
 static inline vf vf_load_f32(const uint8_t *p)
 {
     return _mm256_loadu_ps((const float *)(const void *)p);

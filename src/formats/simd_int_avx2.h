@@ -204,9 +204,10 @@ static inline __m128 int_sum4(__m256i a, __m256i b, __m256i c, __m256i d)
     return _mm_cvtepi32_ps(_mm_add_epi32(_mm256_castsi256_si128(t), _mm256_extracti128_si256(t, 1)));
 }
 #endif
-#define IS_KEY1(k) { IS_OPEN(k) IS_ADD(0, k) }
-#define IS_KEY2(k) { IS_OPEN(k) IS_ADD(0, k) IS_ADD(1, k) }
-#define IS_KEY4(k) { IS_OPEN(k) IS_ADD(0, k) IS_ADD(1, k) IS_ADD(2, k) IS_ADD(3, k) }
+/* Key after key, so that few registers are live: gcc 12 spills accumulators of interleaved keys. */
+#define IS_KEY1(k) for (int b = 0; b < blocks; b++) { IS_OPEN(k) IS_ADD(0, k) }
+#define IS_KEY2(k) for (int b = 0; b < blocks; b++) { IS_OPEN(k) IS_ADD(0, k) IS_ADD(1, k) }
+#define IS_KEY4(k) for (int b = 0; b < blocks; b++) { IS_OPEN(k) IS_ADD(0, k) IS_ADD(1, k) IS_ADD(2, k) IS_ADD(3, k) }
 
 static inline float int_factor(const int_strip *t, int j)
 {
@@ -242,11 +243,10 @@ static inline void int_put22(const int_strip *t, int j, int i, __m128 sum)
     static void int_score_##Q##x##K(const int_strip *t)                                             \
     {                                                                                               \
         const uint8_t *values = t->head + INT_HEAD, *row = t->rows + (size_t)t->first * t->stride;  \
+        int blocks = t->d / 32;                                                                     \
         for (int i = t->first; i + K <= t->n; i += K, row += K * t->stride) {                       \
             GRID##Q##x##K(IS_ZERO)                                                                  \
-            for (int b = 0; b < t->d / 32; b++) {                                                   \
-                REP##K(IS_KEY##Q)                                                                   \
-            }                                                                                       \
+            REP##K(IS_KEY##Q)                                                                       \
             PUT                                                                                     \
         }                                                                                           \
     }

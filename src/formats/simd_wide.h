@@ -211,6 +211,15 @@ static void axpy_columns(const float *w, size_t ldw, int r, const uint8_t *rows,
     }
 }
 
+/* Column tiles visit a row's cache lines one pass apart, which no hardware prefetcher follows: ask for them all.
+ * On Zen 3 f16 from DRAM gains a fifth and loses a tenth in L2, where a cache of a real model never is. */
+static void axpy_prefetch(const uint8_t *rows, size_t stride, int n, size_t row_bytes)
+{
+    for (int i = 0; i < n; i++, rows += stride)
+        for (size_t at = 0; at < row_bytes; at += 64)
+            vf_prefetch(rows + at);
+}
+
 /* Many weight rows: narrow column panels, so that a panel of 64 rows (4 KiB in f32) stays in L1. */
 static void wide_axpy(const void *param, const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride, int n,
                       float *acc, size_t lda, int d)
@@ -218,6 +227,8 @@ static void wide_axpy(const void *param, const float *w, size_t ldw, int r, cons
     int panel = r > 6 ? 2 * VF_N : d;
 
     (void)param;
+    if (r <= 6)
+        axpy_prefetch(rows, stride, n, (size_t)d * WIDE_BYTES);
     for (int c = 0; c < d; c += panel)
         axpy_columns(w, ldw, r, rows + (size_t)c * WIDE_BYTES, stride, n, acc + c, lda, d - c < panel ? d - c : panel);
 }
