@@ -73,7 +73,8 @@ __attribute__((target("avx512f"))) static void fma_part_512(void *arg, int part,
 
 __attribute__((target("avx2"))) static void read_part(void *arg, int part, int parts)
 {
-    size_t lo = read_bytes / 256 * (size_t)part / (size_t)parts * 256, hi = read_bytes / 256 * (size_t)(part + 1) / (size_t)parts * 256;
+    size_t lo = read_bytes / 256 * (size_t)part / (size_t)parts * 256,
+           hi = read_bytes / 256 * (size_t)(part + 1) / (size_t)parts * 256;
     __m256i s0 = _mm256_setzero_si256(), s1 = s0, s2 = s0, s3 = s0;
     (void)arg;
     for (size_t i = lo; i < hi; i += 128) {
@@ -227,7 +228,8 @@ int main(int argc, char **argv)
                 if (!strstr(type->name, filter) || shapes[s][0] % type->block || (wide && compute == 0))
                     continue;
                 bench_setup(&b, type, shapes[s][0], shapes[s][1], (size_t)64 << 20);
-                printf("%-6s %-4s k %4d n %4d:", type->name, compute ? "f32" : "auto", (int)shapes[s][0], (int)shapes[s][1]);
+                printf("%-6s %-4s k %4d n %4d:", type->name, compute ? "f32" : "auto", (int)shapes[s][0],
+                       (int)shapes[s][1]);
                 for (size_t i = 0; i < sizeof ms / sizeof ms[0]; i++) {
                     int m = ms[i];
                     if (only_m && m != only_m)

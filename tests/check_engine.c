@@ -1,6 +1,6 @@
-/* check_engine.c: what the engine promises about sequences: the same bits whatever else is in the batch, whatever the number
- * of threads, and however a prompt is cut on the 64-token grid; exact accounting of pages; errors that leave sequences as they
- * were.  Tiny seeded models of every architecture (tests/golden/tiny) and several cache formats. */
+/* check_engine.c: what the engine promises about sequences: the same bits whatever else is in the batch, whatever the
+ * number of threads, and however a prompt is cut on the 64-token grid; exact accounting of pages; errors that leave
+ * sequences as they were.  Tiny seeded models of every architecture (tests/golden/tiny) and several cache formats. */
 #include "kvant/engine.h"
 
 #include <pthread.h>
@@ -54,7 +54,8 @@ static int argmax(const float *x, int n)
     return best;
 }
 
-/* Prompt of n tokens in pieces of `cut`, then STEPS greedy tokens; logits of the last prompt row and of each step to out. */
+/* Prompt of n tokens in pieces of `cut`, then STEPS greedy tokens; logits of the last prompt row and of each step to
+ * out. */
 static void solo(rig *r, const int32_t *prompt, int n, int cut, float *out)
 {
     int seq;
@@ -107,7 +108,8 @@ static void check_threads_and_cuts(const char *arch, const char *type, int compu
             solo(&r, prompt, LEN, run == 0 ? LEN : run == 1 ? 64 : 128, other);
             if (threads == 1 && run == 0)
                 memcpy(reference, other, bytes);
-            CHECK(memcmp(reference, other, bytes) == 0, "%s %s: %d threads, cut %d: other bits", arch, type, threads, run);
+            CHECK(memcmp(reference, other, bytes) == 0, "%s %s: %d threads, cut %d: other bits", arch, type, threads,
+                  run);
         }
         rig_close(&r);
     }
@@ -136,8 +138,8 @@ static void check_batch(const char *arch, const char *type, int n, int me)
     for (int step = 0; step <= STEPS; step++) {
         size_t v = (size_t)r.n_vocab;
         const float *x = kvant_step_logits(r.e, me, 0);
-        CHECK(x && memcmp(x, reference + (size_t)step * v, v * sizeof *x) == 0, "%s %s: batch of %d, step %d: other bits", arch,
-              type, n, step);
+        CHECK(x && memcmp(x, reference + (size_t)step * v, v * sizeof *x) == 0,
+              "%s %s: batch of %d, step %d: other bits", arch, type, n, step);
         if (!x)
             break;
         for (int i = 0; i < n; i++) {
@@ -167,9 +169,11 @@ static void check_mixed(const char *arch, const char *type)
     kvant_item it = { sa, a, LEN, 1, KVANT_LOGITS_LAST };
     kvant_step(r.e, &it, 1, NULL);
     for (int step = 0; step < 3; step++) {
-        CHECK(memcmp(kvant_step_logits(r.e, 0, 0), reference + (size_t)step * v, v * 4) == 0, "%s: mixed step %d", arch, step);
+        CHECK(memcmp(kvant_step_logits(r.e, 0, 0), reference + (size_t)step * v, v * 4) == 0, "%s: mixed step %d", arch,
+              step);
         t = argmax(kvant_step_logits(r.e, 0, 0), r.n_vocab);
-        const kvant_item two[] = { { sa, &t, 1, 0, KVANT_LOGITS_LAST }, { sb, b + 64 * step, 64, 1, KVANT_LOGITS_NONE } };
+        const kvant_item two[] = { { sa, &t, 1, 0, KVANT_LOGITS_LAST },
+                                   { sb, b + 64 * step, 64, 1, KVANT_LOGITS_NONE } };
         CHECK(kvant_step(r.e, two, 2, &d) == KVANT_OK, "%s", d.text);
     }
     rig_close(&r);
@@ -241,7 +245,8 @@ static void check_params(void)
         const kvant_model_params mp = { .path = "tests/golden/tiny/qwen3.gguf" };
         CHECK(kvant_model_open(&mp, &m, &d) == KVANT_OK, "%s", d.text);
         int code = kvant_engine_create(m, &cases[i].p, &e, &d);
-        CHECK(code < 0 && strstr(d.text, cases[i].word), "case %d: code %d, \"%s\", wanted \"%s\"", i, code, d.text, cases[i].word);
+        CHECK(code < 0 && strstr(d.text, cases[i].word), "case %d: code %d, \"%s\", wanted \"%s\"", i, code, d.text,
+              cases[i].word);
         kvant_engine_free(code < 0 ? NULL : e);
         kvant_model_close(m);
     }

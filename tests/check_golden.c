@@ -1,8 +1,10 @@
-/* check_golden.c: the engine against recorded outputs of an independent implementation (Transformers, f32) on the novella models.
+/* check_golden.c: the engine against recorded outputs of an independent implementation (Transformers, f32) on the
+ * novella models.
  *
- * For each model: four prompts: argmax per position, last logits within 2e-2, log-sum-exp, 48 greedy ids; and the negative
- * log-likelihood of the first 1024 validation tokens, with the RoPE frequencies of the recording and with the usual ones.  The models are large and
- * optional (../shared/models or $KVANT_MODELS): absent ones are skipped with a line. */
+ * For each model: four prompts: argmax per position, last logits within 2e-2, log-sum-exp, 48 greedy ids; and the
+ * negative log-likelihood of the first 1024 validation tokens, with the RoPE frequencies of the recording and with the
+ * usual ones.  The models are large and optional (../shared/models or $KVANT_MODELS): absent ones are skipped with a
+ * line. */
 #include <math.h>
 
 #include "base/file.h"
@@ -54,8 +56,9 @@ typedef struct setup {
     int n_vocab;
 } setup;
 
-/* The recordings were made by a module cast to bf16 as a whole, its RoPE frequencies included, and then run in f32: with the same
- * frequencies the engine agrees to 1e-4; with the usual f32 ones (`freq` NULL) the mean agrees and single tokens differ. */
+/* The recordings were made by a module cast to bf16 as a whole, its RoPE frequencies included, and then run in f32:
+ * with the same frequencies the engine agrees to 1e-4; with the usual f32 ones (`freq` NULL) the mean agrees and single
+ * tokens differ. */
 static int setup_open(setup *s, const char *path, const char *type, int compute, const char *freq)
 {
     kvant_diag d = { "" };
@@ -110,7 +113,8 @@ static int check_prompt(const setup *s, gjson g, int with_logits, const char *wh
         CHECK(n_top == n && agree >= (int)ceil(0.995 * n), "%s: argmax agrees at %d of %d", what, agree, n);
         read_floats(gjson_get(g, "logsumexp_per_pos"), ref, n);
         for (int i = 0; i < n; i++)
-            CHECK_CLOSE(logsumexp(kvant_step_logits(s->e, 0, i), s->n_vocab), ref[i], 2e-2, "%s: logsumexp at %d", what, i);
+            CHECK_CLOSE(logsumexp(kvant_step_logits(s->e, 0, i), s->n_vocab), ref[i], 2e-2, "%s: logsumexp at %d", what,
+                        i);
         CHECK(read_floats(gjson_get(g, "last_logits"), ref, 1 << 16) == s->n_vocab, "%s: vocabulary", what);
         for (int i = 0; i < s->n_vocab; i++)
             worst = fmax(worst, fabs((double)kvant_step_logits(s->e, 0, n - 1)[i] - ref[i]));
@@ -192,7 +196,8 @@ static int bits(int mask)
     return n;
 }
 
-/* must: mask of prompts whose greedy ids have to be equal with compute f32; returns prompts equal with the default compute. */
+/* must: mask of prompts whose greedy ids have to be equal with compute f32; returns prompts equal with the default
+ * compute. */
 static int check_model(const char *name, int must, nll_limits usual_limits)
 {
     char path[512], json[512], file[96];
@@ -207,7 +212,8 @@ static int check_model(const char *name, int must, nll_limits usual_limits)
     snprintf(file, sizeof file, "novella-%s-golden.json", name);
     if (!check_model_path(file, json, sizeof json))
         return -1;
-    CHECK(file_read(json, 1 << 24, &text, &size, &d) == KVANT_OK && gjson_parse(text, size, &root, &d) == KVANT_OK, "%s", d.text);
+    CHECK(file_read(json, 1 << 24, &text, &size, &d) == KVANT_OK && gjson_parse(text, size, &root, &d) == KVANT_OK,
+          "%s", d.text);
     const run_case cases[] = { { "f32", "bf16", KVANT_COMPUTE_F32, 1 }, { "f32", NULL, KVANT_COMPUTE_F32, 1 },
                                { "f16", NULL, KVANT_COMPUTE_F32, 0 }, { "f16", NULL, KVANT_COMPUTE_AUTO, 0 } };
     const nll_limits recorded = { 1e-4, 1e-2 };
@@ -215,15 +221,16 @@ static int check_model(const char *name, int must, nll_limits usual_limits)
     for (int i = 0; i < 4; i++)
         got[i] = check_run(path, root, name, cases[i], i == 0 ? recorded : usual_limits);
     for (int i = 0; i < 3; i++)
-        CHECK((got[i] & must) == must, "%s, case %d: greedy ids equal for prompts %x, wanted %x", name, i, got[i], must);
+        CHECK((got[i] & must) == must, "%s, case %d: greedy ids equal for prompts %x, wanted %x", name, i, got[i],
+              must);
     kvant_free(text);
     return bits(got[3]);
 }
 
 int main(void)
 {
-    /* With f32 frequencies single tokens differ by more than the recordings' own accuracy: an f64 evaluation of the dense model
-     * shows the same 0.063.  docs/evidence/golden.md has the table. */
+    /* With f32 frequencies single tokens differ by more than the recordings' own accuracy: an f64 evaluation of the
+     * dense model shows the same 0.063.  docs/evidence/golden.md has the table. */
     int dense = check_model("dense", 15, (nll_limits){ 1e-3, 0.08 });
     int hybrid = check_model("hybrid", 15, (nll_limits){ 1e-3, 0.05 });
     check_model("moe", 5, (nll_limits){ 1e-3, 0.4 });

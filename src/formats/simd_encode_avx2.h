@@ -93,7 +93,8 @@ static inline __m256i count_from(vf v, const float *mid, int n)
 }
 
 /* search_scale on codes held in vectors (8 per vector); y f32[8*vectors]. */
-static inline void refine(const search_book *book, const float *y, int vectors, float guess, __m256i *code, uint16_t *scale)
+static inline void refine(const search_book *book, const float *y, int vectors, float guess, __m256i *code,
+                          uint16_t *scale)
 {
     int k[SEARCH_MAX];
     for (int c = 0; c < vectors; c++)

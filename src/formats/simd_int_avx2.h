@@ -116,8 +116,8 @@ static void int_page_scales(int n, int groups, int_page *p)
 static void int_page_scales(int n, int groups, int_page *p)
 {
     const vf bound = vf_set1((float)(4160 / (groups * INT_GROUP))), sign = vf_set1(-0.0f);
-    const __m256i twice = _mm256_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13, 0, 1, 0, 1, 4, 5, 4, 5, 8,
-                                           9, 8, 9, 12, 13, 12, 13);
+    const __m256i twice = _mm256_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13, 0, 1, 0, 1, 4, 5, 4, 5,
+                                           8, 9, 8, 9, 12, 13, 12, 13);
 
     for (int i = 0; i < n; i += 8) {
         vf top = vf_zero(), sum = vf_zero();
@@ -138,7 +138,8 @@ static void int_page_scales(int n, int groups, int_page *p)
 }
 #endif
 
-/* A strip: the queries of a tile against n keys.  correction[j*64 + i] is added to the lane sum of query j and key i. */
+/* A strip: the queries of a tile against n keys.  correction[j*64 + i] is added to the lane sum of query j and key
+ * i. */
 typedef struct int_strip {
     const uint8_t *head, *rows;
     size_t ldq8, stride;

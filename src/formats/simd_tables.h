@@ -4,25 +4,34 @@
 #define KVANT_FORMATS_SIMD_TABLES_H
 
 /* X(bits) for every entry, ascending code. */
-#define TBQ4_BITS(X) \
-    X(0xc02edb53u) X(0xc0046265u) X(0xbfcf0b09u) X(0xbfa0bc0fu) X(0xbf712152u) X(0xbf280bd8u) X(0xbec6931fu) X(0xbe036772u) \
-    X(0x3e036772u) X(0x3ec6931fu) X(0x3f280bd8u) X(0x3f712152u) X(0x3fa0bc0fu) X(0x3fcf0b09u) X(0x40046265u) X(0x402edb53u)
-#define TURBO4_66_BITS(X) \
-    X(0xbe775a75u) X(0xbe3b4bf9u) X(0xbe127aeau) X(0xbde3760cu) X(0xbdaaa21au) X(0xbd6dd9c2u) X(0xbd0c89b1u) X(0xbc3a01efu) \
-    X(0x3c3a01efu) X(0x3d0c89b1u) X(0x3d6dd9c2u) X(0x3daaa21au) X(0x3de3760cu) X(0x3e127aeau) X(0x3e3b4bf9u) X(0x3e775a75u)
-#define POLAR4_BITS(X) \
-    X(0xc0304759u) X(0xc005fceeu) X(0xbfd24f2fu) X(0xbfa3ce83u) X(0xbf766fa4u) X(0xbf2c21e4u) X(0xbecbb92bu) X(0xbe06eb83u) \
-    X(0x3e06eb83u) X(0x3ecbb92bu) X(0x3f2c21e4u) X(0x3f766fa4u) X(0x3fa3ce83u) X(0x3fd24f2fu) X(0x4005fceeu) X(0x40304759u)
-#define TBQ3_BITS(X) \
-    X(0xc009b97au) X(0xbfac0538u) X(0xbf418990u) X(0xbe7af9f9u) X(0x3e7af9f9u) X(0x3f418990u) X(0x3fac0538u) X(0x4009b97au)
-#define TURBO3_BITS(X) \
-    X(0xbe4342eeu) X(0xbdf151e7u) X(0xbd8696a2u) X(0xbcafcce2u) X(0x3cafcce2u) X(0x3d8696a2u) X(0x3df151e7u) X(0x3e4342eeu)
+#define TBQ4_BITS(X)                                                                                                   \
+    X(0xc02edb53u)                                                                                                     \
+    X(0xc0046265u) X(0xbfcf0b09u) X(0xbfa0bc0fu) X(0xbf712152u) X(0xbf280bd8u) X(0xbec6931fu) X(0xbe036772u)           \
+        X(0x3e036772u) X(0x3ec6931fu) X(0x3f280bd8u) X(0x3f712152u) X(0x3fa0bc0fu) X(0x3fcf0b09u) X(0x40046265u)       \
+            X(0x402edb53u)
+#define TURBO4_66_BITS(X)                                                                                              \
+    X(0xbe775a75u)                                                                                                     \
+    X(0xbe3b4bf9u) X(0xbe127aeau) X(0xbde3760cu) X(0xbdaaa21au) X(0xbd6dd9c2u) X(0xbd0c89b1u) X(0xbc3a01efu)           \
+        X(0x3c3a01efu) X(0x3d0c89b1u) X(0x3d6dd9c2u) X(0x3daaa21au) X(0x3de3760cu) X(0x3e127aeau) X(0x3e3b4bf9u)       \
+            X(0x3e775a75u)
+#define POLAR4_BITS(X)                                                                                                 \
+    X(0xc0304759u)                                                                                                     \
+    X(0xc005fceeu) X(0xbfd24f2fu) X(0xbfa3ce83u) X(0xbf766fa4u) X(0xbf2c21e4u) X(0xbecbb92bu) X(0xbe06eb83u)           \
+        X(0x3e06eb83u) X(0x3ecbb92bu) X(0x3f2c21e4u) X(0x3f766fa4u) X(0x3fa3ce83u) X(0x3fd24f2fu) X(0x4005fceeu)       \
+            X(0x40304759u)
+#define TBQ3_BITS(X)                                                                                                   \
+    X(0xc009b97au)                                                                                                     \
+    X(0xbfac0538u) X(0xbf418990u) X(0xbe7af9f9u) X(0x3e7af9f9u) X(0x3f418990u) X(0x3fac0538u) X(0x4009b97au)
+#define TURBO3_BITS(X)                                                                                                 \
+    X(0xbe4342eeu)                                                                                                     \
+    X(0xbdf151e7u) X(0xbd8696a2u) X(0xbcafcce2u) X(0x3cafcce2u) X(0x3d8696a2u) X(0x3df151e7u) X(0x3e4342eeu)
 
 /* The nearest-centroid rule of tbq (a tie to the lower code) as thresholds: code = number of k with !(v <= limit[k]).
  * limit[k] is the largest f32 v with v - c[k] <= c[k+1] - v in f32 arithmetic, found by bisection. */
-#define TBQ4_LIMITS(X) \
-    X(0xc0199edcu) X(0xbfebe7eau) X(0xbfb7e38cu) X(0xbf8ca65cu) X(0xbf4c9695u) X(0xbf05aab4u) X(0xbe84236cu) X(0x32000000u) \
-    X(0x3e84236cu) X(0x3f05aab3u) X(0x3f4c9695u) X(0x3f8ca65cu) X(0x3fb7e38cu) X(0x3febe7e9u) X(0x40199edcu)
+#define TBQ4_LIMITS(X)                                                                                                 \
+    X(0xc0199edcu)                                                                                                     \
+    X(0xbfebe7eau) X(0xbfb7e38cu) X(0xbf8ca65cu) X(0xbf4c9695u) X(0xbf05aab4u) X(0xbe84236cu) X(0x32000000u)           \
+        X(0x3e84236cu) X(0x3f05aab3u) X(0x3f4c9695u) X(0x3f8ca65cu) X(0x3fb7e38cu) X(0x3febe7e9u) X(0x40199edcu)
 #define TBQ3_LIMITS(X) \
     X(0xbfdfbc16u) X(0xbf866500u) X(0xbf002407u) X(0x31ffffffu) X(0x3f002407u) X(0x3f866500u) X(0x3fdfbc16u)
 
@@ -32,10 +41,17 @@
 #define TABLE_PLANE2(bits) (uint8_t)((bits) >> 16 & 255u),
 #define TABLE_PLANE3(bits) (uint8_t)((bits) >> 24),
 /* An initialiser of uint8_t[4][16]: the four byte planes of a table of 16 f32. */
-#define TABLE_PLANES(LIST) { { LIST(TABLE_PLANE0) }, { LIST(TABLE_PLANE1) }, { LIST(TABLE_PLANE2) }, { LIST(TABLE_PLANE3) } }
+#define TABLE_PLANES(LIST)                                                                                             \
+    {                                                                                                                  \
+        { LIST(TABLE_PLANE0) }, { LIST(TABLE_PLANE1) }, { LIST(TABLE_PLANE2) },                                        \
+        {                                                                                                              \
+            LIST(TABLE_PLANE3)                                                                                         \
+        }                                                                                                              \
+    }
 
 /* Centroids as 7-bit codes for the integer path: value = STEP * (u - 64).  STEP is the least-squares one on a Gaussian;
- * the squared error it adds is 5.4e-5 (4 bits) and 2.1e-5 (3 bits) of the variance, 0.6 % and 0.06 % of the format's. */
+ * the squared error it adds is 5.4e-5 (4 bits) and 2.1e-5 (3 bits) of the variance, 0.6 % and 0.06 % of the
+ * format's. */
 enum { INT_CENTRE = 64 };
 /* The 16 bytes u as signed bytes u - 64. */
 #define CENTRED_BYTES(...) CENTRED_BYTES_(__VA_ARGS__)

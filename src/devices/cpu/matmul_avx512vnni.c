@@ -45,12 +45,14 @@ static inline __m512 scale_bf16(const uint8_t *p)
 
 static inline __m512 times_u8(__m512 d, const uint8_t *n)
 {
-    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)n))));
+    return _mm512_mul_ps(d,
+                         _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)n))));
 }
 
 static inline __m512 times_i8(__m512 d, const uint8_t *n)
 {
-    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)n))));
+    return _mm512_mul_ps(d,
+                         _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)n))));
 }
 
 /* scales_*(record, block, fold): scale of fold 0 or 1 of a block. */
@@ -111,7 +113,8 @@ static inline __m512i codes_q4_k(const uint8_t *codes, int g)
 /* 12 + twice the E2M1 value. */
 static inline __m512i codes_fp4(const uint8_t *codes, int g)
 {
-    const __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    const __m512i table = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
 
     return _mm512_shuffle_epi8(table, nibbles(codes, g));
 }
@@ -125,30 +128,30 @@ static inline __m512i codes_q6_k(const uint8_t *codes, int g)
 
 /* ---- many rows ---- */
 
-#define UNPACK(name, kind, scales_of, group_k, with_min)                                                                \
-    static void unpack_##name(const matmul_packed *h, const uint8_t *panel, int64_t k0, int64_t k, matmul_unpacked *u)  \
-    {                                                                                                                   \
-        enum { FOLDS = 32 / (group_k), GROUPS = (group_k) / 4 };                                                        \
-        u->group = group_k;                                                                                             \
-        u->has_min = with_min;                                                                                          \
-        for (int64_t i = 0; i < k / 32; i++) {                                                                          \
-            int64_t b = k0 / 32 + i;                                                                                    \
-            const uint8_t *codes = panel + b * h->code_bytes;                                                           \
-            const uint8_t *rec = panel + h->scale_offset + (size_t)(b * 32 / h->span) * (size_t)h->span_bytes;          \
-            for (int g = 0; g < 8; g += GROUPS) {                                                                       \
-                __m512i sum = _mm512_setzero_si512();                                                                   \
-                for (int j = g; j < g + GROUPS; j++) {                                                                  \
-                    __m512i c = _mm512_sub_epi8(codes_##kind(codes, j), _mm512_set1_epi8((char)OFFSET_##kind));         \
-                    _mm512_store_si512(u->codes + i * 512 + j * 64, c);                                                 \
-                    sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8((char)128), c);                                     \
-                }                                                                                                       \
-                int64_t at = (i * FOLDS + g / GROUPS) * PANEL;                                                          \
-                _mm512_store_si512(u->bias + at, _mm512_sub_epi32(_mm512_setzero_si512(), sum));                        \
-                _mm512_store_ps(u->scale + at, scales_of(rec, b, g / GROUPS));                                          \
-            }                                                                                                           \
-            if (with_min)                                                                                               \
-                _mm512_store_ps(u->min + i * PANEL, mins_q4_k(rec, b));                                                 \
-        }                                                                                                               \
+#define UNPACK(name, kind, scales_of, group_k, with_min)                                                               \
+    static void unpack_##name(const matmul_packed *h, const uint8_t *panel, int64_t k0, int64_t k, matmul_unpacked *u) \
+    {                                                                                                                  \
+        enum { FOLDS = 32 / (group_k), GROUPS = (group_k) / 4 };                                                       \
+        u->group = group_k;                                                                                            \
+        u->has_min = with_min;                                                                                         \
+        for (int64_t i = 0; i < k / 32; i++) {                                                                         \
+            int64_t b = k0 / 32 + i;                                                                                   \
+            const uint8_t *codes = panel + b * h->code_bytes;                                                          \
+            const uint8_t *rec = panel + h->scale_offset + (size_t)(b * 32 / h->span) * (size_t)h->span_bytes;         \
+            for (int g = 0; g < 8; g += GROUPS) {                                                                      \
+                __m512i sum = _mm512_setzero_si512();                                                                  \
+                for (int j = g; j < g + GROUPS; j++) {                                                                 \
+                    __m512i c = _mm512_sub_epi8(codes_##kind(codes, j), _mm512_set1_epi8((char)OFFSET_##kind));        \
+                    _mm512_store_si512(u->codes + i * 512 + j * 64, c);                                                \
+                    sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8((char)128), c);                                    \
+                }                                                                                                      \
+                int64_t at = (i * FOLDS + g / GROUPS) * PANEL;                                                         \
+                _mm512_store_si512(u->bias + at, _mm512_sub_epi32(_mm512_setzero_si512(), sum));                       \
+                _mm512_store_ps(u->scale + at, scales_of(rec, b, g / GROUPS));                                         \
+            }                                                                                                          \
+            if (with_min)                                                                                              \
+                _mm512_store_ps(u->min + i * PANEL, mins_q4_k(rec, b));                                                \
+        }                                                                                                              \
     }
 UNPACK(q8_0, q8_0, scales_f16, 32, 0)
 UNPACK(q4_0, q4_0, scales_f16, 32, 0)
@@ -219,32 +222,33 @@ static const matmul_int_tile_fn tile_table[LAYOUT_COUNT][TILE_ROWS + 1] = {
 
 /* ---- few rows: one row, one panel, packed bytes ---- */
 
-#define INT_ROW(name, kind, scales_of, group_k, with_min)                                                               \
-    static void int_row_##name(const matmul_packed *h, const uint8_t *panel, const matmul_xq *q, int64_t row, float *y) \
-    {                                                                                                                   \
-        int64_t k = q->k;                                                                                               \
-        const int8_t *x = q->q8 + row * k;                                                                              \
-        const int32_t *sum = q->sum + row * k / 16;                                                                     \
-        const float *dx = q->d + row * (k / 32), *sx = q->s + row * (k / 32);                                           \
-        const uint8_t *codes = panel, *rec = panel + h->scale_offset;                                                   \
-        __m512 acc = _mm512_setzero_ps();                                                                               \
-        for (int64_t b = 0; b < k / 32; b++, x += 32, sum += 2, codes += h->code_bytes) {                               \
-            for (int i = 0; i < 32 / (group_k); i++) {                                                                  \
-                int32_t off = -OFFSET_##kind * ((group_k) == 32 ? sum[0] + sum[1] : sum[i]);                            \
-                __m512i even = _mm512_set1_epi32(off), odd = _mm512_setzero_si512();                                    \
-                for (int g = i * (group_k) / 4; g < (i + 1) * (group_k) / 4; g += 2) {                                  \
-                    even = _mm512_dpbusd_epi32(even, codes_##kind(codes, g), broadcast4(x + g * 4));                    \
-                    odd = _mm512_dpbusd_epi32(odd, codes_##kind(codes, g + 1), broadcast4(x + g * 4 + 4));              \
-                }                                                                                                       \
-                __m512 t = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd));                                             \
-                acc = _mm512_fmadd_ps(t, _mm512_mul_ps(scales_of(rec, b, i), _mm512_set1_ps(dx[b])), acc);              \
-            }                                                                                                           \
-            if (with_min)                                                                                               \
-                acc = _mm512_fmadd_ps(mins_q4_k(rec, b), _mm512_set1_ps(sx[b]), acc);                                   \
-            if (h->span == 32 || b % 8 == 7)                                                                            \
-                rec += h->span_bytes;                                                                                   \
-        }                                                                                                               \
-        _mm512_storeu_ps(y, acc);                                                                                       \
+#define INT_ROW(name, kind, scales_of, group_k, with_min)                                                              \
+    static void int_row_##name(const matmul_packed *h, const uint8_t *panel, const matmul_xq *q, int64_t row,          \
+                               float *y)                                                                               \
+    {                                                                                                                  \
+        int64_t k = q->k;                                                                                              \
+        const int8_t *x = q->q8 + row * k;                                                                             \
+        const int32_t *sum = q->sum + row * k / 16;                                                                    \
+        const float *dx = q->d + row * (k / 32), *sx = q->s + row * (k / 32);                                          \
+        const uint8_t *codes = panel, *rec = panel + h->scale_offset;                                                  \
+        __m512 acc = _mm512_setzero_ps();                                                                              \
+        for (int64_t b = 0; b < k / 32; b++, x += 32, sum += 2, codes += h->code_bytes) {                              \
+            for (int i = 0; i < 32 / (group_k); i++) {                                                                 \
+                int32_t off = -OFFSET_##kind * ((group_k) == 32 ? sum[0] + sum[1] : sum[i]);                           \
+                __m512i even = _mm512_set1_epi32(off), odd = _mm512_setzero_si512();                                   \
+                for (int g = i * (group_k) / 4; g < (i + 1) * (group_k) / 4; g += 2) {                                 \
+                    even = _mm512_dpbusd_epi32(even, codes_##kind(codes, g), broadcast4(x + g * 4));                   \
+                    odd = _mm512_dpbusd_epi32(odd, codes_##kind(codes, g + 1), broadcast4(x + g * 4 + 4));             \
+                }                                                                                                      \
+                __m512 t = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd));                                            \
+                acc = _mm512_fmadd_ps(t, _mm512_mul_ps(scales_of(rec, b, i), _mm512_set1_ps(dx[b])), acc);             \
+            }                                                                                                          \
+            if (with_min)                                                                                              \
+                acc = _mm512_fmadd_ps(mins_q4_k(rec, b), _mm512_set1_ps(sx[b]), acc);                                  \
+            if (h->span == 32 || b % 8 == 7)                                                                           \
+                rec += h->span_bytes;                                                                                  \
+        }                                                                                                              \
+        _mm512_storeu_ps(y, acc);                                                                                      \
     }
 INT_ROW(q8_0, q8_0, scales_f16, 32, 0)
 INT_ROW(q4_0, q4_0, scales_f16, 32, 0)

@@ -91,13 +91,13 @@
     if (k > 0)                                                      \
         BY(LO, R, P)
 
-#define TILE(form, BY, rows, panels)                                                                                    \
-    static void tile_##form##_##rows##_##panels(const uint8_t *w, size_t stride, const float *x, int64_t ldx, int64_t k, \
-                                                float *y, int64_t ldy, int first)                                       \
-    {                                                                                                                   \
-        const float *x0 = x, *x3 = x + X_BASE(rows, 3), *x6 = x + X_BASE(rows, 6), *x9 = x + X_BASE(rows, 9);           \
-        const float *x12 = x + X_BASE(rows, 12);                                                                        \
-        R_##rows(ROW_INIT, P_##panels) LOOP_##form(BY, R_##rows, P_##panels) R_##rows(ROW_SAVE, P_##panels)             \
-        (void)x3, (void)x6, (void)x9, (void)x12, (void)ldy, (void)stride;                                               \
+#define TILE(form, BY, rows, panels)                                                                                   \
+    static void tile_##form##_##rows##_##panels(const uint8_t *w, size_t stride, const float *x, int64_t ldx,          \
+                                                int64_t k, float *y, int64_t ldy, int first)                           \
+    {                                                                                                                  \
+        const float *x0 = x, *x3 = x + X_BASE(rows, 3), *x6 = x + X_BASE(rows, 6), *x9 = x + X_BASE(rows, 9);          \
+        const float *x12 = x + X_BASE(rows, 12);                                                                       \
+        R_##rows(ROW_INIT, P_##panels) LOOP_##form(BY, R_##rows, P_##panels) R_##rows(ROW_SAVE, P_##panels)(void) x3,  \
+            (void)x6, (void)x9, (void)x12, (void)ldy, (void)stride;                                                    \
     }
 #define TILE_ENTRY(form, BY, rows, panels) [LAYOUT_##form][rows][panels] = tile_##form##_##rows##_##panels,

@@ -1,5 +1,5 @@
-/* matmul_drive.h: the ISA-independent half of matmul: cutting (rows x panels x k) into register tiles, and the table that
- * an ISA file (matmul_avx2.c, ...) fills with its tiles.  Plain C; no allocation.
+/* matmul_drive.h: the ISA-independent half of matmul: cutting (rows x panels x k) into register tiles, and the table
+ * that an ISA file (matmul_avx2.c, ...) fills with its tiles.  Plain C; no allocation.
  *
  * BIT RULE: every output element is one chain acc = fma(x[k], w[k], acc), k ascending from 0, in f32; a cut of k stores
  * acc to y and loads it back, which changes nothing.  So the cut, the thread count and the ISA never show in the bits.
@@ -13,14 +13,16 @@
 enum {
     TILE_ROWS = 14,      /* most rows of a register tile, over all ISAs */
     TILE_PANELS = 8,     /* most panels side by side */
-    TILE_K = 512,        /* k per pass: measured 3 % (f32) to 12 % (bytes) better than 256 on Zen 3, longer streams of x */
+    /* k per pass: measured 3 % (f32) to 12 % (bytes) better than 256 on Zen 3, longer streams of x */
+    TILE_K = 512,
     TILE_BLOCK = 120,    /* rows per pass: 120 x 512 f32 = 240 KiB of x stay in L2; 48 and 240 measured worse */
     XQ_LOCAL_ROWS = 4,   /* up to here every part quantises the rows itself: cheaper than a barrier */
     EXPAND_PANELS = 2,   /* most panels expanded to f32 at a time */
     EXPAND_BYTES = EXPAND_PANELS * TILE_K * PANEL * 4,
 };
 
-/* y[r][0..16P) (+)= sum over k of x[r][.] * w[.][0..16P): R rows, P panels `stride` bytes apart; first: y is not read. */
+/* y[r][0..16P) (+)= sum over k of x[r][.] * w[.][0..16P): R rows, P panels `stride` bytes apart; first: y is not
+ * read. */
 typedef void (*matmul_tile_fn)(const uint8_t *w, size_t stride, const float *x, int64_t ldx, int64_t k, float *y,
                                int64_t ldy, int first);
 /* k0 .. k0+k-1 of one panel (k0 and k multiples of 32, or k the rest of the row) as f32 [k][16]. */
@@ -33,7 +35,8 @@ typedef struct matmul_xq {
     int64_t k;
     int8_t *q8;
     uint8_t *u8;                 /* q + 128: the unsigned side of a byte product */
-    int16_t *q16;                /* each four (x0 x1 x2 x3) as (x0 x2 x1 x3): the order of matmul_int_avx2.c's spread() */
+    /* each four (x0 x1 x2 x3) as (x0 x2 x1 x3): the order of matmul_int_avx2.c's spread() */
+    int16_t *q16;
     float *d;                    /* [k/32] */
     float *s;                    /* [k/32] d * sum of the block's q */
     int32_t *sum;                /* [k/16] sum of q */
@@ -43,7 +46,8 @@ typedef struct matmul_xq {
  *     acc = fma((float)integer dot, weight scale * d, acc), then for Q4_K acc = fma(-dmin*m, s, acc). */
 typedef void (*matmul_quantise_fn)(const float *x, const matmul_xq *q, int64_t row);
 /* All k of one panel times one row, straight from the packed form: y[16] overwritten. */
-typedef void (*matmul_int_row_fn)(const matmul_packed *h, const uint8_t *panel, const matmul_xq *q, int64_t row, float *y);
+typedef void (*matmul_int_row_fn)(const matmul_packed *h, const uint8_t *panel, const matmul_xq *q, int64_t row,
+                                  float *y);
 
 enum { UNPACK_CODES = TILE_K * PANEL * 2, UNPACK_SCALES = TILE_K / 16 * PANEL };
 /* A piece of one panel ready for an integer tile.  codes: i8 [k/4][16][4], or i16 in the ISA's own order. */
@@ -55,10 +59,11 @@ typedef struct matmul_unpacked {
     int group, has_min;                           /* k per scale: 16 or 32 */
 } matmul_unpacked;
 /* k0 and k multiples of 32, k <= TILE_K. */
-typedef void (*matmul_unpack_fn)(const matmul_packed *h, const uint8_t *panel, int64_t k0, int64_t k, matmul_unpacked *u);
+typedef void (*matmul_unpack_fn)(const matmul_packed *h, const uint8_t *panel, int64_t k0, int64_t k,
+                                 matmul_unpacked *u);
 /* y[r][16] (+)= rows row .. row+R-1, blocks b0 .. b0+blocks-1 of 32. */
-typedef void (*matmul_int_tile_fn)(const matmul_unpacked *u, const matmul_xq *q, int64_t row, int64_t b0, int64_t blocks,
-                                   float *y, int64_t ldy, int first);
+typedef void (*matmul_int_tile_fn)(const matmul_unpacked *u, const matmul_xq *q, int64_t row, int64_t b0,
+                                   int64_t blocks, float *y, int64_t ldy, int first);
 
 typedef struct matmul_isa {
     int rows;                                                      /* R of the big tile */
@@ -112,7 +117,8 @@ size_t matmul_id_shared_bytes(const void *args);
 size_t matmul_id_local_bytes(const void *args);
 int matmul_id_first_stage(const void *args);
 void matmul_id_group(const matmul_isa *isa, const kvant_matmul_id_args *a, int part, int parts, const kvant_work *work);
-void matmul_id_gather(const matmul_isa *isa, const kvant_matmul_id_args *a, int part, int parts, const kvant_work *work);
+void matmul_id_gather(const matmul_isa *isa, const kvant_matmul_id_args *a, int part, int parts,
+                      const kvant_work *work);
 void matmul_id_run(const matmul_isa *isa, const kvant_matmul_id_args *a, int part, int parts, const kvant_work *work);
 /* The integer form is what this ISA computes for w in this mode. */
 int matmul_uses_int(const matmul_isa *isa, const kvant_weight *w, int compute);

@@ -116,8 +116,15 @@ void matmul_id_gather(const matmul_isa *isa, const kvant_matmul_id_args *a, int 
 
 static matmul_job job_of(const kvant_matmul_id_args *a, int expert)
 {
-    matmul_job j = { .w = a->w->packed, .expert = expert, .m = 1, .n_out = a->w->n_out, .k = a->w->n_in, .ldx = a->w->n_in,
-                     .y = a->y, .ldy = a->w->n_out, .scale = 1.0f };
+    matmul_job j = { .w = a->w->packed,
+                     .expert = expert,
+                     .m = 1,
+                     .n_out = a->w->n_out,
+                     .k = a->w->n_in,
+                     .ldx = a->w->n_in,
+                     .y = a->y,
+                     .ldy = a->w->n_out,
+                     .scale = 1.0f };
 
     if (a->w->scale)
         j.scale = a->w->scale[a->w->n_scale > 1 ? expert : 0];
@@ -156,7 +163,8 @@ static matmul_xq xq_from(matmul_xq q, int64_t row)
     return q;
 }
 
-static void run_experts(const matmul_isa *isa, const kvant_matmul_id_args *a, int part, int parts, const kvant_work *work)
+static void run_experts(const matmul_isa *isa, const kvant_matmul_id_args *a, int part, int parts,
+                        const kvant_work *work)
 {
     id_scratch s = id_scratch_at(a, work->shared);
     int integer = matmul_uses_int(isa, a->w, a->compute);

@@ -1,5 +1,5 @@
-/* matmul_kernels.h: the two op kernels of an ISA from its table `isa`: MATMUL_KERNELS(avx2) defines kvant_matmul_avx2 and
- * kvant_matmul_id_avx2.  Included once, at the end of a matmul_<isa>.c. */
+/* matmul_kernels.h: the two op kernels of an ISA from its table `isa`: MATMUL_KERNELS(avx2) defines kvant_matmul_avx2
+ * and kvant_matmul_id_avx2.  Included once, at the end of a matmul_<isa>.c. */
 #include "devices/cpu/matmul_drive.h"
 
 #define MATMUL_STAGE(name, args_type)                                                          \
