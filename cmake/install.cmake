@@ -5,6 +5,20 @@ set(KVANT_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/kvant)
 
 if(TARGET kvant)
     install(TARGETS kvant RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    # The man page and the completions come out of the program itself, so they cannot be stale.
+    set(KVANT_DOC_DIR ${CMAKE_BINARY_DIR}/doc)
+    file(MAKE_DIRECTORY ${KVANT_DOC_DIR})
+    add_custom_command(OUTPUT ${KVANT_DOC_DIR}/kvant.1 ${KVANT_DOC_DIR}/kvant ${KVANT_DOC_DIR}/_kvant ${KVANT_DOC_DIR}/kvant.fish
+        COMMAND kvant --man > ${KVANT_DOC_DIR}/kvant.1
+        COMMAND kvant --completion bash > ${KVANT_DOC_DIR}/kvant
+        COMMAND kvant --completion zsh > ${KVANT_DOC_DIR}/_kvant
+        COMMAND kvant --completion fish > ${KVANT_DOC_DIR}/kvant.fish
+        DEPENDS kvant VERBATIM)
+    add_custom_target(kvant_docs ALL DEPENDS ${KVANT_DOC_DIR}/kvant.1)
+    install(FILES ${KVANT_DOC_DIR}/kvant.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+    install(FILES ${KVANT_DOC_DIR}/kvant DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+    install(FILES ${KVANT_DOC_DIR}/_kvant DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+    install(FILES ${KVANT_DOC_DIR}/kvant.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
 install(DIRECTORY include/kvant DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def")
 

@@ -239,6 +239,11 @@ static void test_documents(void)
             strncat(seen, word, sizeof seen - strlen(seen) - 1);
         }
     }
+    char *page = malloc(OUT_CAP);
+    EXPECT_OK("--options-md");
+    CHECK(page && slurp("docs/options.md", page) > 0 && strcmp(page, out) == 0,
+          "docs/options.md is stale: kvant --options-md > docs/options.md");
+    free(page);
     EXPECT_OK("--man");
     CHECK(strncmp(out, ".TH KVANT 1", 11) == 0 && strstr(out, ".SH EXIT STATUS"), "man page: %.80s", out);
     for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n"))

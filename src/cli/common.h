@@ -1,6 +1,5 @@
 /* cli/common.h: what several commands do the same way: opening a model, engine parameters from options, the
- * memory check,
- * texts and tokens, pairs of cache formats. */
+ * memory check, texts and tokens, pairs of cache formats. */
 #ifndef KVANT_CLI_COMMON_H
 #define KVANT_CLI_COMMON_H
 
@@ -18,8 +17,7 @@ int model_path(const opts *o, const char **path, kvant_diag *diag);
 int open_model(const opts *o, kvant_model **m, kvant_diag *diag);
 
 /* Engine parameters from the options of o->cmd (those that the command has).  Cache formats only where the
- * command takes
- * a single pair. */
+ * command takes a single pair. */
 int params_from_opts(const opts *o, kvant_engine_params *p, kvant_diag *diag);
 /* Threads that 0 and -1 stand for. */
 int threads_of(int64_t given);

@@ -4,8 +4,7 @@
  * A row (options.def) says the spellings, the argument, its range, the default, which commands take it and
  * what it means.
  * Parsing: every spelling is matched whole (-ctk is one option, not three), the value is the next argument or
- * follows '=';
- * a variable KVANT_ARG_<LONG_NAME>, else LLAMA_ARG_<name>, stands in for an option that was not given. */
+ * follows '='; a variable KVANT_ARG_<LONG_NAME>, else LLAMA_ARG_<name>, stands in for an option that was not given. */
 #ifndef KVANT_CLI_OPTIONS_H
 #define KVANT_CLI_OPTIONS_H
 

@@ -4,8 +4,7 @@
  * between them: the conversation is tokenised twice, up to where the last answer began and with an empty
  * answer and the new
  * message behind it, and the difference is fed.  Tokenising the answer's text again could give other tokens
- * than the ones
- * that the model chose, and would throw the cache away. */
+ * than the ones that the model chose, and would throw the cache away. */
 #include "cli/run_chat.h"
 
 #include <errno.h>
@@ -85,8 +84,7 @@ static int feed_all(chat *c, kvant_diag *diag)
 }
 
 /* What follows the last answer: msgs = [.., assistant, user]; ids[from..n) are the tokens to append. *from 0:
- * the template
- * does not keep the earlier text as it was. */
+ * the template does not keep the earlier text as it was. */
 static int next_turn(chat *c, int32_t **ids, int *from, int *n, kvant_diag *diag)
 {
     int32_t *before;
