@@ -1,0 +1,161 @@
+/* fuzz_template.c: libFuzzer target of the chat templates (reliability list, T-07 and T-09).
+ *
+ * First byte: bits 0-1 which family --chat-template names (bit 3: none is named), bit 2 an open answer.  The rest are
+ * strings that end with a zero byte: the file's template, then role, content, role, content, ...
+ * Promises: an unknown template is refused with a text that names --chat-template; the ids decode to the text of the
+ * same messages; how many control ids there are does not depend on what the messages say. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "model/template.h"
+#include "model/utf8.h"
+#include "support/gguf_make.c" /* the targets link nothing of tests/support */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define PROMISE(cond)                                                                                                  \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            fprintf(stderr, "broken promise: %s\n", #cond);                                                            \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+enum { MAX_MSGS = 8 };
+static const char *const control[] = { "<|im_start|>",      "<|im_end|>", "<|start_header_id|>",
+                                       "<|end_header_id|>", "<|eot_id|>", "[INST]",
+                                       "[/INST]",           "</s>",       "<start_of_turn>",
+                                       "<end_of_turn>",     "<s>" };
+enum { N_CONTROL = sizeof control / sizeof control[0] };
+
+/* Bytes and the markers; gpt-2 rules, so that nothing is normalised. */
+static tokenizer *vocab(void)
+{
+    gguf_make m = { 0 };
+    gguf *g = NULL;
+    tokenizer *t = NULL;
+    int32_t types[256 + N_CONTROL];
+    uint32_t next = 256;
+
+    gguf_make_str(&m, "tokenizer.ggml.model", "gpt2");
+    gguf_make_str(&m, "tokenizer.ggml.pre", "gpt-2");
+    gguf_make_array(&m, "tokenizer.ggml.tokens", GGUF_STRING, 256 + N_CONTROL);
+    for (uint32_t b = 0; b < 256; b++) {
+        uint8_t text[4];
+        int as_is = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+        gguf_make_text(&m, (char *)text, (size_t)utf8_encode(as_is ? b : next++, text));
+        types[b] = 1;
+    }
+    for (int i = 0; i < N_CONTROL; i++) {
+        gguf_make_text(&m, control[i], strlen(control[i]));
+        types[256 + i] = 3;
+    }
+    gguf_make_i32s(&m, "tokenizer.ggml.token_type", types, 256 + N_CONTROL);
+    gguf_make_array(&m, "tokenizer.ggml.merges", GGUF_STRING, 0);
+    gguf_make_finish(&m);
+    PROMISE(gguf_open_mem(m.data, m.n, &g, NULL) == 0 && tokenizer_open(g, &t, NULL) == 0);
+    gguf_close(g);
+    gguf_make_free(&m);
+    return t;
+}
+
+static const chat_family *choose(const char *text, const char *override)
+{
+    gguf_make m = { 0 };
+    gguf *g = NULL;
+    const chat_family *f = NULL;
+    kvant_diag diag = { "" };
+    int from_file = -1;
+
+    gguf_make_str(&m, "tokenizer.chat_template", text);
+    gguf_make_finish(&m);
+    PROMISE(gguf_open_mem(m.data, m.n, &g, NULL) == 0);
+    PROMISE(chat_family_choose(g, override, &f, &from_file, &diag) == 0);
+    PROMISE(f || strstr(diag.text, "--chat-template"));
+    PROMISE(from_file == (override || *text));
+    gguf_close(g);
+    gguf_make_free(&m);
+    return f;
+}
+
+/* Ids of the messages, malloc'd; *n -1 when they were refused. */
+static int32_t *tokenise(const chat_family *f, const tokenizer *t, const kvant_chat_msg *msgs, int count, int open,
+                         int *n)
+{
+    kvant_diag diag = { "" };
+    int again = 0, err = chat_family_tokenize(f, t, msgs, count, open, NULL, 0, n, &diag);
+
+    if (err != KVANT_ENOSPC && err != KVANT_OK) {
+        PROMISE(diag.text[0] && err == (f ? KVANT_EINVAL : KVANT_EUNSUPPORTED));
+        *n = -1;
+        return NULL;
+    }
+    int32_t *ids = malloc((size_t)*n * sizeof *ids + 1);
+    PROMISE(chat_family_tokenize(f, t, msgs, count, open, ids, *n, &again, &diag) == 0 && again == *n);
+    return ids;
+}
+
+static int count_control(const int32_t *ids, int n)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++)
+        count += ids[i] >= 256;
+    return count;
+}
+
+static void use(const chat_family *f, const tokenizer *t, const kvant_chat_msg *msgs, int count, int open)
+{
+    kvant_chat_msg mild[MAX_MSGS];
+    kvant_diag diag = { "" };
+    char *text = NULL;
+    int n, n_mild;
+    int32_t *ids = tokenise(f, t, msgs, count, open, &n);
+
+    PROMISE((chat_family_format(f, msgs, count, open, &text, &diag) == 0) == (n >= 0));
+    if (n < 0)
+        return;
+    size_t at = 0, len = strlen(text);
+    for (int i = 0; i < n; i++) {
+        char bytes[32];
+        int k = tokenizer_bytes(t, ids[i], 1, bytes, sizeof bytes);
+        PROMISE(k > 0 && k <= (int)sizeof bytes && at + (size_t)k <= len && memcmp(text + at, bytes, (size_t)k) == 0);
+        at += (size_t)k;
+    }
+    PROMISE(at == len);
+    for (int i = 0; i < count; i++)
+        mild[i] = (kvant_chat_msg){ msgs[i].role, "x" };
+    int32_t *other = tokenise(f, t, mild, count, open, &n_mild);
+    PROMISE(n_mild >= 0 && count_control(ids, n) == count_control(other, n_mild));
+    free(other);
+    free(ids);
+    kvant_text_free(text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char *const names[] = { "chatml", "llama3", "mistral", "gemma" };
+    static tokenizer *t;
+    kvant_chat_msg msgs[MAX_MSGS];
+    int count = 0;
+
+    if (size < 2)
+        return 0;
+    if (!t)
+        t = vocab();
+    char *copy = malloc(size);
+    memcpy(copy, data + 1, size - 1);
+    copy[size - 1] = 0;
+    const char *end = copy + size, *p = copy + strlen(copy) + 1;
+    while (p < end && count < MAX_MSGS) {
+        const char *role = p;
+        p += strlen(p) + 1;
+        if (p >= end)
+            break;
+        msgs[count++] = (kvant_chat_msg){ role, p };
+        p += strlen(p) + 1;
+    }
+    const chat_family *f = choose(copy, data[0] & 8 ? NULL : names[data[0] & 3]);
+    use(f, t, msgs, count, data[0] >> 2 & 1);
+    free(copy);
+    return 0;
+}
