@@ -5,35 +5,52 @@
 
 enum { MAX_PARTS = 16 };
 
+typedef struct scratch {
+    unsigned char *block;
+    size_t n, lead;
+} scratch;
+
 typedef struct job {
     const kvant_cpu_kernel *kernel;
     const void *args;
     void *shared, *local[MAX_PARTS];
+    scratch shared_block, local_block[MAX_PARTS];
     pool *workers;
 } job;
 
-static size_t rounded(size_t n)
+/* A guarded block that starts on a 64-byte boundary; the unused bytes before and behind it stay 0xFF too. */
+static void *scratch_open(scratch *s, size_t n)
 {
-    return (n + 63) & ~(size_t)63;
+    s->block = check_guarded(n + 64, 0);
+    s->n = n;
+    s->lead = (size_t)(-(uintptr_t)s->block & 63);
+    return s->block + s->lead;
+}
+
+static void scratch_close(scratch *s, const char *op, const char *which)
+{
+    int slack = 1;
+
+    for (size_t i = 0; i < s->n + 64; i++)
+        slack &= (i >= s->lead && i < s->lead + s->n) || s->block[i] == 0xFF;
+    CHECK(slack && check_guard_ok(s->block), "%s wrote outside its %s scratch", op, which);
+    check_guard_free(s->block);
 }
 
 static void job_open(job *j, const kvant_cpu_kernel *kernel, const void *args, int parts)
 {
     j->kernel = kernel;
     j->args = args;
-    j->shared = check_guarded(rounded(kernel->shared_bytes ? kernel->shared_bytes(args) : 0), 0);
+    j->shared = scratch_open(&j->shared_block, kernel->shared_bytes ? kernel->shared_bytes(args) : 0);
     for (int p = 0; p < parts; p++)
-        j->local[p] = check_guarded(rounded(kernel->local_bytes ? kernel->local_bytes(args) : 0), 0);
+        j->local[p] = scratch_open(&j->local_block[p], kernel->local_bytes ? kernel->local_bytes(args) : 0);
 }
 
 static void job_close(job *j, int id, int parts)
 {
-    CHECK(check_guard_ok(j->shared), "%s wrote outside its shared scratch", kvant_op_get(id)->name);
-    check_guard_free(j->shared);
-    for (int p = 0; p < parts; p++) {
-        CHECK(check_guard_ok(j->local[p]), "%s wrote outside its local scratch", kvant_op_get(id)->name);
-        check_guard_free(j->local[p]);
-    }
+    scratch_close(&j->shared_block, kvant_op_get(id)->name, "shared");
+    for (int p = 0; p < parts; p++)
+        scratch_close(&j->local_block[p], kvant_op_get(id)->name, "local");
 }
 
 static int accepted(int id, const void *args)

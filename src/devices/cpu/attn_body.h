@@ -2,13 +2,15 @@
  *
  * A BLOCK is the tokens of one sequence that lie in one page; its rows are tokens x query heads of one KV head.  Every
  * row walks its context page by page with an online softmax, starts afresh at each split (KVANT_SPLIT tokens), and
- * merges the splits in ascending order.  That arithmetic is the same for one row and for 64*G rows, so decode, prefill, any
- * batch and any number of threads give the same bits:
+ * merges the splits in ascending order.  That arithmetic is the same for one row and for 64*G rows, so decode, prefill,
+ * any batch and any number of threads give the same bits:
  *   few tokens: each (block, KV head, split) is a unit; stage 0 leaves partial results, stage 1 merges them.
  *   many tokens: each (block, KV head) is a unit, which merges its splits as it goes.
- * One row or two read pages through the format's own score and axpy; many rows decode the page once into f32 scratch,
+ * A few rows read pages through the format's own score and axpy; many rows decode the page once into f32 scratch,
  * which gives the same bits (contract of kvant_format_kernels).  On the page of the query itself each token is handled
- * alone with its own number of keys: no mask, and later tokens cannot touch earlier ones even when they are NaN. */
+ * alone with its own number of keys: no mask, and later tokens cannot touch earlier ones even when they are NaN.
+ * The format's integer path (score_q8, axpy_q8) serves the rows of decode sequences in compute mode auto, always and
+ * only those: which path a row takes depends on its kind, never on its neighbours. */
 #include <string.h>
 #include "ops/op_util.h"
 
@@ -24,6 +26,7 @@ typedef struct reader {
     const kvant_format_kernels *k;
     int d, dp, sdim;  /* head_dim, padded, acc space */
     int scratch_only; /* no fast kernels: always decode, so that all row counts agree */
+    size_t q8_bytes;  /* one query prepared for score_q8; 0: no integer path, or not in this compute mode */
 } reader;
 
 /* One call of attn or attn_score. */
@@ -40,6 +43,7 @@ typedef struct call {
 /* Tokens first .. first+n-1 of the batch: sequence s, positions from pos, all in page `page`. */
 typedef struct block {
     int s, first, n, pos, page;
+    int q8; /* decode rows: they take the integer path where there is one */
 } block;
 
 /* The state of a set of rows inside one split. */
@@ -51,6 +55,7 @@ typedef struct state {
 
 /* Scratch of one part. */
 typedef struct bench {
+    uint8_t *q8;    /* queries for the integer path [rows][q8_bytes] */
     float *q, *raw; /* prepared and raw queries [rows][ld] */
     float *s;       /* scores, then weights [rows][KVANT_PAGE] */
     float *page;    /* one decoded page */
@@ -64,13 +69,21 @@ static int round16(int n)
     return (n + 15) & ~15;
 }
 
-static reader reader_of(const kvant_kv_side *side, int d, const kvant_format_kernels *f32)
+static reader reader_of(const kvant_kv_side *side, int d, const kvant_format_kernels *f32, int compute)
 {
     const kvant_format_kernels *k = kvant_format_best(side->fmt);
     const int dp = kvant_format_padded(side->fmt, d);
     const int plain = k->score == side->fmt->ref.score || k->axpy == side->fmt->ref.axpy;
 
-    return (reader){ side, k, d, dp, kvant_format_sdim(side->fmt, dp), plain && k->score != f32->score };
+    const int q8 = compute == KVANT_COMPUTE_AUTO && k->score_q8 != NULL;
+
+    return (reader){ side,
+                     k,
+                     d,
+                     dp,
+                     kvant_format_sdim(side->fmt, dp),
+                     plain && k->score != f32->score,
+                     q8 ? kvant_format_q8_bytes(side->fmt, dp) : 0 };
 }
 
 static call call_of(const kvant_attn_args *a)
@@ -79,8 +92,8 @@ static call call_of(const kvant_attn_args *a)
     const kvant_format_kernels *f32 = kvant_format_best(kvant_format_find("f32"));
 
     return (call){ &a->seqs,
-                   reader_of(&a->k, a->d_k, f32),
-                   reader_of(&a->v, a->d_v, f32),
+                   reader_of(&a->k, a->d_k, f32, a->compute),
+                   reader_of(&a->v, a->d_v, f32, a->compute),
                    f16,
                    f32,
                    a->q,
@@ -99,7 +112,8 @@ static size_t bench_layout(const call *c, size_t rows, float *base, bench *b)
               ld_tail = round16(c->v.d);
     const int ld_page = ld_q > ld_enc ? ld_q : ld_enc;
     const size_t lines = (rows + 15) & ~(size_t)15;
-    const size_t sizes[13] = { rows * (size_t)ld_q,
+    const size_t sizes[14] = { rows * c->k.q8_bytes / sizeof(float), /* first: aligned as the scratch is */
+                               rows * (size_t)ld_q,
                                rows * (size_t)ld_raw,
                                rows * KVANT_PAGE,
                                (size_t)ld_page * KVANT_PAGE,
@@ -112,21 +126,22 @@ static size_t bench_layout(const call *c, size_t rows, float *base, bench *b)
                                lines,
                                rows * (size_t)ld_enc,
                                rows * (size_t)ld_tail };
-    float *at[13];
+    float *at[14];
     size_t total = 0;
 
-    for (int i = 0; i < 13; i++) {
+    for (int i = 0; i < 14; i++) {
         at[i] = base != NULL ? base + total : NULL;
         total += sizes[i];
     }
     if (base != NULL)
-        *b = (bench){ at[0],
+        *b = (bench){ (uint8_t *)at[0],
                       at[1],
                       at[2],
                       at[3],
                       at[4],
-                      { at[5], at[6], at[7], at[8], 0 },
-                      { at[9], at[10], at[11], at[12], 0 },
+                      at[5],
+                      { at[6], at[7], at[8], at[9], 0 },
+                      { at[10], at[11], at[12], at[13], 0 },
                       ld_q,
                       ld_raw,
                       ld_enc,
@@ -140,7 +155,9 @@ static block block_at(const kvant_seqs *seqs, int s, int first)
     const int pos = seqs->pos0[s] + first - seqs->q0[s], left = seqs->q0[s + 1] - first;
     const int room = KVANT_PAGE - pos % KVANT_PAGE;
 
-    return (block){ s, first, left < room ? left : room, pos, pos / KVANT_PAGE };
+    const int q8 = seqs->prompt != NULL && !seqs->prompt[s];
+
+    return (block){ s, first, left < room ? left : room, pos, pos / KVANT_PAGE, q8 };
 }
 
 /* Rows are token-major: row t*g + j is query head h*g + j of token t. */
@@ -156,6 +173,8 @@ static void load_queries(const call *c, const block *bl, int h, const bench *b)
             memset(b->pad, 0, (size_t)c->k.dp * sizeof(float));
             memcpy(b->pad, q, (size_t)c->k.d * sizeof(float));
             c->k.k->prep_q(c->k.side->param, b->pad, b->q + row * (size_t)b->ld_q, c->k.dp);
+            if (bl->q8 && c->k.q8_bytes)
+                c->k.k->prep_q8(c->k.side->param, b->q + row * (size_t)b->ld_q, b->q8 + row * c->k.q8_bytes, c->k.dp);
         }
 }
 
@@ -166,6 +185,7 @@ typedef struct source {
     const uint8_t *rows;
     size_t stride;
     int d, exact; /* exact: from the tail, real space */
+    size_t q8;    /* not 0: through the integer path, with queries of so many bytes */
 } source;
 
 /* The first n rows of page j for a block: the tail or the encoded page; decoded into scratch where many rows use it. */
@@ -180,16 +200,18 @@ static source page_source(const call *c, const reader *r, const block *bl, int h
                         (const uint8_t *)kv_tail_row(r->side, t, c->h_kv, h, 0, r->d),
                         (size_t)r->d * sizeof(uint16_t),
                         r->d,
-                        1 };
+                        1,
+                        0 };
     else
         src = (source){
-            r->k, r->side->param, kv_row(r->side, kv_page(c->seqs, bl->s, j), h, 0), r->side->row_bytes, r->dp, 0
+            r->k, r->side->param,          kv_row(r->side, kv_page(c->seqs, bl->s, j), h, 0), r->side->row_bytes, r->dp,
+            0,    bl->q8 ? r->q8_bytes : 0
         };
-    if (bl->n * c->g > FEW_ROWS || (r->scratch_only && t < 0)) {
+    if (!src.q8 && (bl->n * c->g > FEW_ROWS || (r->scratch_only && t < 0))) {
         const int width = t >= 0 ? r->d : r->sdim;
 
         src.k->decode_acc(src.param, src.rows, src.stride, n, b->page, src.d);
-        src = (source){ c->f32, NULL, (const uint8_t *)b->page, (size_t)width * sizeof(float), width, src.exact };
+        src = (source){ c->f32, NULL, (const uint8_t *)b->page, (size_t)width * sizeof(float), width, src.exact, 0 };
     }
     return src;
 }
@@ -198,9 +220,13 @@ static void score_rows(const source *src, int row, int rows, int n, const bench 
 {
     const float *q = src->exact ? b->raw + (size_t)row * (size_t)b->ld_raw : b->q + (size_t)row * (size_t)b->ld_q;
     const int ld = src->exact ? b->ld_raw : b->ld_q;
+    float *s = b->s + (size_t)row * KVANT_PAGE;
 
-    src->k->score(src->param, q, (size_t)ld, rows, src->rows, src->stride, n, b->s + (size_t)row * KVANT_PAGE,
-                  KVANT_PAGE, src->d);
+    if (src->q8)
+        src->k->score_q8(src->param, b->q8 + (size_t)row * src->q8, src->q8, rows, src->rows, src->stride, n, s,
+                         KVANT_PAGE, src->d);
+    else
+        src->k->score(src->param, q, (size_t)ld, rows, src->rows, src->stride, n, s, KVANT_PAGE, src->d);
 }
 
 static void axpy_rows(const source *src, int row, int rows, int n, const bench *b)
@@ -208,9 +234,12 @@ static void axpy_rows(const source *src, int row, int rows, int n, const bench *
     float *acc = src->exact ? b->now.tail + (size_t)row * (size_t)b->ld_tail
                             : b->now.enc + (size_t)row * (size_t)b->ld_enc;
     const int ld = src->exact ? b->ld_tail : b->ld_enc;
+    const float *weights = b->s + (size_t)row * KVANT_PAGE;
 
-    src->k->axpy(src->param, b->s + (size_t)row * KVANT_PAGE, KVANT_PAGE, rows, src->rows, src->stride, n, acc,
-                 (size_t)ld, src->d);
+    if (src->q8)
+        src->k->axpy_q8(src->param, weights, KVANT_PAGE, rows, src->rows, src->stride, n, acc, (size_t)ld, src->d);
+    else
+        src->k->axpy(src->param, weights, KVANT_PAGE, rows, src->rows, src->stride, n, acc, (size_t)ld, src->d);
 }
 
 /* exp of one float, the same bits as in vectors. */
@@ -513,7 +542,8 @@ static call score_call(const kvant_attn_score_args *a)
                                  .d_k = a->d_k,
                                  .d_v = a->d_k,
                                  .scale = a->scale,
-                                 .tail_pages = a->tail_pages };
+                                 .tail_pages = a->tail_pages,
+                                 .compute = KVANT_COMPUTE_F32 };
     call c = call_of(&as);
 
     c.seqs = &a->seqs;
