@@ -172,9 +172,25 @@ static inline __m256i codes4_natural(const uint8_t *qs)
     return _mm256_and_si256(_mm256_srlv_epi64(bytes_twice(qs), _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
 }
 
+/* Code 2i is the low nibble of byte i, 2i + 1 the high one (turbo4_66, q4_polar): in the order of vunpack*, ... */
+static inline __m256i codes4_adjacent(const uint8_t *qs)
+{
+    const __m256i spread = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, 2, 3, 6, 7, 10, 11,
+                                            14, 15, -1, -1, -1, -1, -1, -1, -1, -1);
+    __m256i x = _mm256_shuffle_epi8(bytes_twice(qs), spread);
+    return _mm256_and_si256(_mm256_unpacklo_epi8(x, _mm256_srli_epi16(x, 4)), _mm256_set1_epi8(15));
+}
+
+/* ... and in natural order. */
+static inline __m256i codes4_adjacent_natural(const uint8_t *qs)
+{
+    __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)qs));
+    return _mm256_and_si256(_mm256_or_si256(x, _mm256_slli_epi16(x, 4)), _mm256_set1_epi8(15));
+}
+
 /* 32 f32 of a table of 16, looked up byte plane by byte plane: exact, and three times cheaper than vpermps on Zen 3.
- * codes: as from codes4_*; each vector is multiplied by scale. */
-static inline void lookup16(const uint8_t plane[4][16], __m256i codes, vf scale, vf *v)
+ * codes: as from codes4_low_high or codes4_adjacent. */
+static inline void lookup16_plain(const uint8_t plane[4][16], __m256i codes, vf *v)
 {
     __m256i p0 = _mm256_shuffle_epi8(bytes_twice(plane[0]), codes);
     __m256i p1 = _mm256_shuffle_epi8(bytes_twice(plane[1]), codes);
@@ -182,10 +198,20 @@ static inline void lookup16(const uint8_t plane[4][16], __m256i codes, vf scale,
     __m256i p3 = _mm256_shuffle_epi8(bytes_twice(plane[3]), codes);
     __m256i lo01 = _mm256_unpacklo_epi8(p0, p1), hi01 = _mm256_unpackhi_epi8(p0, p1);
     __m256i lo23 = _mm256_unpacklo_epi8(p2, p3), hi23 = _mm256_unpackhi_epi8(p2, p3);
-    v[0] = _mm256_mul_ps(scale, _mm256_castsi256_ps(_mm256_unpacklo_epi16(lo01, lo23)));
-    v[1] = _mm256_mul_ps(scale, _mm256_castsi256_ps(_mm256_unpackhi_epi16(lo01, lo23)));
-    v[2] = _mm256_mul_ps(scale, _mm256_castsi256_ps(_mm256_unpacklo_epi16(hi01, hi23)));
-    v[3] = _mm256_mul_ps(scale, _mm256_castsi256_ps(_mm256_unpackhi_epi16(hi01, hi23)));
+    v[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(lo01, lo23));
+    v[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(lo01, lo23));
+    v[2] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(hi01, hi23));
+    v[3] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(hi01, hi23));
+}
+
+/* The same, each times scale. */
+static inline void lookup16(const uint8_t plane[4][16], __m256i codes, vf scale, vf *v)
+{
+    lookup16_plain(plane, codes, v);
+    v[0] = _mm256_mul_ps(scale, v[0]);
+    v[1] = _mm256_mul_ps(scale, v[1]);
+    v[2] = _mm256_mul_ps(scale, v[2]);
+    v[3] = _mm256_mul_ps(scale, v[3]);
 }
 
 /* fp16 bits of x, round to nearest even */

@@ -28,6 +28,25 @@ static inline void butterfly32(vf *v)
     v[3] = _mm256_sub_ps(ba, dc);
 }
 
+/* Butterfly of 128 values in memory. */
+static inline void butterfly128(float *x)
+{
+    for (int c = 0; c < 128; c += 32) {
+        vf v[4] = { vf_load(x + c), vf_load(x + c + 8), vf_load(x + c + 16), vf_load(x + c + 24) };
+        butterfly32(v);
+        for (int k = 0; k < 4; k++)
+            vf_store(x + c + 8 * k, v[k]);
+    }
+    for (int c = 0; c < 32; c += 8) {      /* steps 32 and 64 */
+        vf a = vf_load(x + c), b = vf_load(x + c + 32), d = vf_load(x + c + 64), e = vf_load(x + c + 96);
+        vf ab = _mm256_add_ps(a, b), ba = _mm256_sub_ps(a, b), de = _mm256_add_ps(d, e), ed = _mm256_sub_ps(d, e);
+        vf_store(x + c, _mm256_add_ps(ab, de));
+        vf_store(x + c + 32, _mm256_add_ps(ba, ed));
+        vf_store(x + c + 64, _mm256_sub_ps(ab, de));
+        vf_store(x + c + 96, _mm256_sub_ps(ba, ed));
+    }
+}
+
 static inline void load32(const float *x, vf *v)
 {
     for (int c = 0; c < 4; c++)
@@ -117,6 +136,15 @@ static inline void put_low_high(uint8_t *qs, const __m256i *code)
     __m256i a = _mm256_or_si256(code[0], _mm256_slli_epi32(code[2], 4));
     __m256i b = _mm256_or_si256(code[1], _mm256_slli_epi32(code[3], 4));
     _mm_storeu_si128((__m128i *)(void *)qs, pack16(a, b));
+}
+
+/* 32 codes of 4 bits -> 16 bytes, code 2i and 2i + 1 in byte i */
+static inline void put_adjacent(uint8_t *qs, const __m256i *code)
+{
+    __m128i a = pack16(code[0], code[1]), b = pack16(code[2], code[3]);
+    a = _mm_maddubs_epi16(a, _mm_set1_epi16(0x1001));
+    b = _mm_maddubs_epi16(b, _mm_set1_epi16(0x1001));
+    _mm_storeu_si128((__m128i *)(void *)qs, _mm_packus_epi16(a, b));
 }
 
 /* 32 codes of 3 bits -> 12 bytes, code j at bits 3j..3j+2 */

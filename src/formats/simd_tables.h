@@ -69,6 +69,7 @@ enum { INT_CENTRE = 64 };
 #define TBQ3_STEP 0.0345498280f
 #define TBQ3_BYTES 2, 25, 42, 57, 71, 86, 103, 126
 #define TURBO3_STEP 0.0034673647f
-#define TURBO3_BYTES 9, 30, 45, 58, 70, 83, 98, 119
+#define TURBO3_LOW_BYTES 9, 30, 45, 58
+#define TURBO3_HIGH_BYTES 70, 83, 98, 119
 
 #endif
