@@ -350,11 +350,12 @@ static void check_lengths(void)
 }
 
 /* A prompt cut on the 64 grid, piece by piece through one slot, gives the bits of the whole; conv under any cut. */
-static void check_chunking(int id)
+static void check_chunking(int id, int pos)
 {
-    static const int gdn_cuts[] = { 0, 64, 192, 200 }, conv_cuts[] = { 0, 1, 3, 64, 127, 200 };
+    static const int grid[] = { 0, 64, 192, 200 }, off_grid[] = { 0, 24, 152, 200 },
+                     conv_cuts[] = { 0, 1, 3, 64, 127, 200 };
     const int is_conv = id == KVANT_OP_CONV_CHUNK, pieces = is_conv ? 5 : 3, tokens[1] = { 200 };
-    const int *cuts = is_conv ? conv_cuts : gdn_cuts;
+    const int *cuts = is_conv ? conv_cuts : pos % KVANT_PAGE ? off_grid : grid; /* a prompt may begin at 40: 24 to go */
     const kvant_cpu_kernel *kernel;
     const char *name;
     int usable;
@@ -365,7 +366,7 @@ static void check_chunking(int id)
         if (!usable)
             continue;
         scene_open(&s, is_conv, 1, tokens, 1, FRESH, 77);
-        s.pos0[0] = 64;
+        s.pos0[0] = pos;
         if (is_conv)
             conv_inputs(&s, 40, 4, 78);
         else
@@ -376,7 +377,7 @@ static void check_chunking(int id)
             const int lo = cuts[i], n = cuts[i + 1] - lo;
 
             p.q0[1] = p.n_tokens = n;
-            p.pos0[0] = 64 + lo;
+            p.pos0[0] = pos + lo;
             p.in[0] = lo > 0 ? 1 : -1;
             p.gdn.seqs = p.conv.seqs = seqs_of(&p);
             p.gdn.q += lo * p.gdn.ldq;
@@ -505,8 +506,9 @@ int main(void)
     check_planted();
     check_patterns();
     check_lengths();
-    check_chunking(KVANT_OP_GDN_CHUNK);
-    check_chunking(KVANT_OP_CONV_CHUNK);
+    check_chunking(KVANT_OP_GDN_CHUNK, 64);
+    check_chunking(KVANT_OP_GDN_CHUNK, 40);
+    check_chunking(KVANT_OP_CONV_CHUNK, 40);
     check_step_is_chunk();
     check_minus_zero();
     return check_end("check_gdn");
