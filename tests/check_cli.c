@@ -182,6 +182,7 @@ static void test_refused(void)
     EXPECT(2, "fetch the GGUF file yourself", "run", "-hf", "org/model", "-p", "x");
     EXPECT(2, "merge the adapter", "run", "-m", DENSE, "--lora", "x");
     EXPECT(2, "one attention path", "run", "-m", DENSE, "-p", "x", "-fa", "off");
+    EXPECT(2, "known families", "run", "-m", DENSE, "--jinja", "-p", "x");
     EXPECT(2, "use -t", "run", "-m", DENSE, "-tb", "4");
     EXPECT(5, "no GPU device in this build", "run", "-m", DENSE, "-p", "x", "-ngl", "99");
     EXPECT(5, "unknown; this build has", "run", "-m", DENSE, "-p", "x", "--device", "tpu");

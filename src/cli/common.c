@@ -352,28 +352,47 @@ int pair_is_wide(const kv_pair *p)
 
 /* ---- steps ---- */
 
+/* kvant_engine_cancel is one atomic store: safe in a signal handler. */
+static void cancel_step(void *engine)
+{
+    kvant_engine_cancel(engine);
+}
+
+/* One piece.  Ctrl-C ends it at the next device pass; a cancel that came after the last pass of an earlier step would
+ * hit this one, so a cancelled step that nobody interrupted runs again (it has not changed the sequence). */
+static int prompt_step(kvant_engine *e, const kvant_item *item, kvant_diag *diag)
+{
+    int code;
+
+    if (term_interrupted())
+        return KVANT_ECANCELED;
+    term_on_interrupt(cancel_step, e);
+    code = kvant_step(e, item, 1, diag);
+    if (code == KVANT_ECANCELED && !term_interrupted())
+        code = kvant_step(e, item, 1, diag);
+    term_on_interrupt(NULL, NULL);
+    return code;
+}
+
 int feed_prompt(kvant_engine *e, int seq, const int32_t *ids, int n, int piece, int logits, const char *bar,
                 kvant_diag *diag)
 {
     progress pr;
-    int code = KVANT_OK;
+    int code = KVANT_OK, at = 0;
 
     piece = (piece + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE;
     progress_start(&pr, bar ? bar : "", n);
     pr.on &= bar != NULL;
-    for (int at = 0; at < n && code == KVANT_OK;) {
+    while (at < n && code == KVANT_OK) {
         int len = piece - kvant_seq_length(e, seq) % KVANT_PAGE; /* ends on the absolute grid */
         len = len < n - at ? len : n - at;
         kvant_item item = { seq, ids + at, len, 1, logits && at + len == n ? KVANT_LOGITS_LAST : KVANT_LOGITS_NONE };
-        if (term_interrupted())
-            code = kvant_fail(diag, KVANT_ECANCELED, "stopped after %d of %d prompt tokens", at, n);
-        else
-            code = kvant_step(e, &item, 1, diag);
-        at += len;
+        code = prompt_step(e, &item, diag);
+        at += code == KVANT_OK ? len : 0;
         progress_show(&pr, at);
     }
     progress_end(&pr);
-    return code;
+    return code == KVANT_ECANCELED ? kvant_fail(diag, code, "stopped after %d of %d prompt tokens", at, n) : code;
 }
 
 int put_json(jsonw *w, kvant_diag *diag)

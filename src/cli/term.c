@@ -12,6 +12,8 @@
 
 static int color_mode; /* 1 always, 0 never, -1: terminals */
 static volatile sig_atomic_t interrupts;
+static void (*volatile interrupt_fn)(void *);
+static void *volatile interrupt_arg;
 static int bar_drawn; /* a bar is on the line: messages must erase it first */
 
 int term_color_on(FILE *f)
@@ -59,10 +61,8 @@ void term_setup(const opts *o)
     color_mode = -1;
     if (o && !opt_is(o, OPT_COLOR, "auto"))
         color_mode = opt_is(o, OPT_COLOR, "on");
-    log_set_sink(log_to_stderr, NULL,
-                 !o                         ? LOG_WARN
-                 : opt_flag(o, OPT_VERBOSE) ? LOG_DEBUG
-                                            : (int)opt_int(o, OPT_VERBOSITY));
+    int level = !o ? LOG_WARN : opt_flag(o, OPT_VERBOSE) ? LOG_DEBUG : (int)opt_int(o, OPT_VERBOSITY);
+    log_set_sink(log_to_stderr, NULL, o && opt_flag(o, OPT_LOG_DISABLE) ? LOG_ERROR : level);
 }
 
 void term_error(const char *text)
@@ -77,6 +77,15 @@ static void on_interrupt(int sig)
     if (interrupts)
         _exit(130);
     interrupts = 1;
+    if (interrupt_fn)
+        interrupt_fn(interrupt_arg);
+}
+
+void term_on_interrupt(void (*fn)(void *), void *arg)
+{
+    interrupt_fn = NULL; /* never the new function with the old argument */
+    interrupt_arg = arg;
+    interrupt_fn = fn;
 }
 
 void term_catch_interrupt(void)

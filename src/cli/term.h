@@ -20,6 +20,8 @@ void term_error(const char *text);
 void term_catch_interrupt(void);
 int term_interrupted(void);
 void term_clear_interrupt(void);
+/* fn(arg) is called inside the handler of the first Ctrl-C (it must be safe there); NULL: nothing. */
+void term_on_interrupt(void (*fn)(void *), void *arg);
 
 /* A progress bar on standard error, drawn only on a terminal and at most 10 times a second. */
 typedef struct progress {
