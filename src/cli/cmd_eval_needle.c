@@ -2,7 +2,7 @@
  *
  * Document of L tokens: filler text, six notes as paragraphs of their own, note i as near as a paragraph end allows to
  * (i+.5)/6 of L, and at the end a question about one of the six.  The answer is greedy; a document counts when
- * the first five characters are the five digits.  Seed: names, numbers, which note is asked and where the filler begins. */
+ * the first five characters are the five digits.  Seed: names, numbers, the note asked for, the filler's start. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
