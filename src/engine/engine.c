@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kvant/qjl.h"
 
 /* ---- memory ---- */
 
@@ -191,6 +192,34 @@ static int keep_names(kvant_engine *e, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static int wants_projection(const kvant_engine *e)
+{
+    int wanted = 0;
+    for (int l = 0; l < e->m->hp.n_layer; l++)
+        wanted |= e->is_attn[l] && ((e->types[l].k->flags | e->types[l].v->flags) & KVANT_FORMAT_PARAM);
+    return wanted;
+}
+
+/* The one projection of every layer (kvant/qjl.h says why one). */
+static int create_projection(kvant_engine *e, kvant_diag *diag)
+{
+    const size_t bytes = KVANT_QJL_VALUES * sizeof(float);
+    float *host = kvant_alloc(bytes);
+    int code = host ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "projection: out of memory");
+
+    if (code == KVANT_OK && e->p.qjl_projection)
+        code = kvant_qjl_projection_load(e->p.qjl_projection, host, diag);
+    else if (code == KVANT_OK)
+        kvant_qjl_projection_build(KVANT_QJL_SEED, host);
+    if (code == KVANT_OK)
+        code = e->dev->vt->alloc(e->dev, bytes, &e->projection, diag);
+    if (code == KVANT_OK)
+        code = e->dev->vt->copy_in(e->dev, e->projection, host, bytes, diag);
+    kvant_free(host);
+    e->p.qjl_projection = NULL;    /* the caller's string: not kept */
+    return code;
+}
+
 static int create_cache(kvant_engine *e, kvant_diag *diag)
 {
     kv_config cfg;
@@ -201,6 +230,9 @@ static int create_cache(kvant_engine *e, kvant_diag *diag)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory");
     KVANT_TRY(engine_types(e->m, &e->p, e->types, diag));
     engine_kv_config(e->m, &e->p, e->types, e->is_attn, &cfg);
+    if (wants_projection(e))
+        KVANT_TRY(create_projection(e, diag));
+    cfg.param = e->projection;
     return kv_create(e->dev, &cfg, &e->kv, diag);
 }
 
@@ -250,6 +282,8 @@ void kvant_engine_free(kvant_engine *e)
     if (e->dev) {
         engine_free_weights(e);
         kv_destroy(&e->kv);
+        if (e->projection)
+            e->dev->vt->free(e->dev, e->projection);
         if (e->scratch)
             e->dev->vt->free(e->dev, e->scratch);
         if (e->in_dev)

@@ -34,6 +34,7 @@ struct kvant_engine {
     kvant_device *dev;
     kv_types *types;                           /* [n_layer] */
     unsigned char *is_attn;
+    void *projection;                          /* device: f32[128][256] of qjl1_256, or NULL */
     kv_cache kv;
     engine_weights weights;
     unsigned char fused[KVANT_OP_COUNT];
