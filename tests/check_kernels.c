@@ -8,8 +8,10 @@
  *   score           DOT: |s' - s| <= (sdim/4 + 16) e sum|q k|, s in double from the reference's decoded rows
  *   axpy            (n + 2) e (|acc| + sum|w v|): one rounding per row
  *   prep_q, finish  (sdim/4 + 16) e sum|x| max|param|: sums of at most d terms
- *   encode          CODE: equal bytes, or a row that reconstructs as well as the reference's (a code at a decision
- *                   boundary); the rows that differ are counted, printed, and at most 2 % of all
+ *   encode          upstream, CODE: equal bytes, or a row that reconstructs as well as the reference's (a code at a
+ *                   decision boundary); the rows that differ are counted, printed, and at most 2 % of all.
+ *                   best: a search may settle in another valley, so errors count: at most half above the reference's
+ *                   in a row, 0.2 % in the mean (beside 1e-7 of the energy of a row, where f32 sums end)
  * Bit rule, per variant: a result does not depend on r, n, or on how rows are split over calls; score and axpy equal
  * the f32 kernels of the same variant on decoded rows.  Everything: same bits twice, inputs and guards untouched. */
 #include "support/check.h"
@@ -409,20 +411,26 @@ static void check_encode(kase *c)
 
     for (int encoder = 0; encoder < 2; encoder++) {
         int differ = 0;
+        double ratios = 0;
         for (int i = 0; i < ROWS; i++) {
+            double energy = 0;
             fill_row(x, c->d, i % 11, 3000u + (unsigned)i);
+            for (int j = 0; j < c->d; j++)
+                energy += (double)x[j] * x[j];
             c->k->encode(c->param, x, row, c->d, encoder);
             c->k->encode(c->param, x, again, c->d, encoder);
             c->f->ref.encode(c->param, x, ref, c->d, encoder);
             CHECK(same_bits(row, again, c->row_bytes), "not the same twice; %s", rerun(c));
+            double e = row_error(c, row, x) + 1e-7 * energy + 1e-30, e_ref = row_error(c, ref, x) + 1e-7 * energy + 1e-30;
+            ratios += e / e_ref;
             if (same_bits(row, ref, c->row_bytes))
                 continue;
-            double e = row_error(c, row, x), e_ref = row_error(c, ref, x);
             differ++;
-            CHECK(e <= e_ref * 1.001 + 1e-12, "row %d encoder %d: error %.9g, reference %.9g; %s", i, encoder, e, e_ref,
-                  rerun(c));
+            CHECK(e <= e_ref * (encoder ? 1.5 : 1.001), "row %d encoder %d: error %.9g, reference %.9g; %s", i, encoder, e,
+                  e_ref, rerun(c));
         }
-        CHECK(differ * 50 <= ROWS, "%d of %d rows differ; %s", differ, ROWS, rerun(c));
+        CHECK(encoder || differ * 50 <= ROWS, "%d of %d rows differ; %s", differ, ROWS, rerun(c));
+        CHECK(ratios <= 1.002 * ROWS, "encoder %d: %.5f of the reference's error; %s", encoder, ratios / ROWS, rerun(c));
         if (differ)
             printf("  %s %s encode d=%d encoder %d: %d of %d rows differ at a boundary\n", c->f->name, c->isa, c->d,
                    encoder, differ, ROWS);

@@ -3,7 +3,7 @@
 #ifndef KVANT_FORMATS_SIMD_ENCODE_AVX2_H
 #define KVANT_FORMATS_SIMD_ENCODE_AVX2_H
 
-#include "formats/search.h"
+#include "formats/search_avx2.h"
 #include "formats/simd_avx2.h"
 
 /* Butterfly steps h = 1, 2, 4 inside a vector: (a, b) -> (a + b, a - b) = partner + (+-self). */
@@ -111,14 +111,14 @@ static inline __m256i count_from(vf v, const float *mid, int n)
     return code;
 }
 
-/* search_scale on codes held in vectors (8 per vector); y f32[8*vectors]. */
+/* search_scale_avx2 on codes held in vectors (8 per vector); y f32[8*vectors]. */
 static inline void refine(const search_book *book, const float *y, int vectors, float guess, __m256i *code,
                           uint16_t *scale)
 {
     int k[SEARCH_MAX];
     for (int c = 0; c < vectors; c++)
         _mm256_storeu_si256((__m256i *)(void *)(k + 8 * c), code[c]);
-    search_scale(book, y, 8 * vectors, guess, k, scale);
+    search_scale_avx2(book, y, 8 * vectors, guess, k, scale);
     for (int c = 0; c < vectors; c++)
         code[c] = _mm256_loadu_si256((const __m256i *)(const void *)(k + 8 * c));
 }
