@@ -504,6 +504,9 @@ static void attn(void)
     REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, v.encoder, 2);
     REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, v.fmt, kvant_format_find("qjl1_256"));
     REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, q, NULL);
+    REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, scale, 0.0f);
+    REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, scale, -1.0f);
+    REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, scale, NAN);
     REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, out, NULL);
     REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, out, buffer_a);
     REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, ldq, 127);

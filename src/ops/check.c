@@ -428,6 +428,8 @@ static int check_attn(const void *args, kvant_diag *diag)
     KVANT_TRY(row_stride(id, "ldo", a->ldo, a->seqs.n_tokens, (int64_t)a->h * a->d_v, diag));
     if (a->q == a->out)
         BAD("attn: out must not be q");
+    if (!(a->scale > 0.0f && a->scale < 1e30f))
+        BAD("attn: scale = %g, wanted a positive number", (double)a->scale);
     if (a->max_pos < 0 || a->max_pos / KVANT_PAGE >= a->seqs.table_stride)
         BAD("attn: max_pos = %d does not fit a table of %d pages", a->max_pos, a->seqs.table_stride);
     return KVANT_OK;

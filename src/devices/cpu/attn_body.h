@@ -48,7 +48,7 @@ typedef struct block {
 
 /* The state of a set of rows inside one split. */
 typedef struct state {
-    float *m, *l;      /* maximum, sum of weights */
+    float *m, *l;      /* maximum (of scores in powers of two), sum of weights */
     float *enc, *tail; /* weighted sums of V: encoded rows (ld_enc), exact tail rows (ld_tail) */
     int used_tail;
 } state;
@@ -242,12 +242,12 @@ static void axpy_rows(const source *src, int row, int rows, int n, const bench *
         src->k->axpy(src->param, weights, KVANT_PAGE, rows, src->rows, src->stride, n, acc, (size_t)ld, src->d);
 }
 
-/* exp of one float, the same bits as in vectors. */
-static float exp_one(float x)
+/* 2^x of one float, the same bits as in vectors. */
+static float exp2_one(float x)
 {
     float y[VF_LANES];
 
-    vf_store(y, vf_exp(vf_set(x)));
+    vf_store(y, vf_exp2(vf_set(x)));
     return y[0];
 }
 
@@ -257,30 +257,28 @@ static void scale_floats(float *x, int n, float by)
         vf_store(x + i, vf_mul(vf_load(x + i), vf_set(by)));
 }
 
-/* One row of a page: scores s[n] -> weights exp(scale*s - max), with the row's state brought to the new maximum. */
+/* One row of a page: scores s[n] -> weights 2^(scale*s - max), with the row's state brought to the new maximum.
+ * Everything is in powers of two: scale > 0 includes log2(e). */
 static void softmax_row(float *s, int n, float scale, int row, const bench *b)
 {
     const state *w = &b->now;
     const int whole = (n + VF_LANES - 1) / VF_LANES * VF_LANES;
-    vf top = vf_set(w->m[row]), sum = vf_zero();
+    vf top, sum = vf_zero();
 
     for (int i = n; i < whole; i++)
         s[i] = s[0]; /* no new maximum from the lanes behind n, ... */
-    for (int i = 0; i < whole; i += VF_LANES) {
-        const vf x = vf_mul(vf_load(s + i), vf_set(scale));
-
-        vf_store(s + i, x);
-        top = vf_max(top, x);
-    }
-    const float m = vf_hmax(top);
+    top = vf_load(s);
+    for (int i = VF_LANES; i < whole; i += VF_LANES)
+        top = vf_max(top, vf_load(s + i));
+    const float here = vf_hmax(top) * scale, m = here > w->m[row] ? here : w->m[row];
     for (int i = 0; i < whole; i += VF_LANES)
-        vf_store(s + i, vf_exp(vf_sub(vf_load(s + i), vf_set(m))));
+        vf_store(s + i, vf_exp2(vf_fma(vf_load(s + i), vf_set(scale), vf_set(-m))));
     for (int i = n; i < whole; i++)
         s[i] = 0.0f; /* ... and no weight */
     for (int i = 0; i < whole; i += VF_LANES)
         sum = vf_add(sum, vf_load(s + i));
     if (m > w->m[row] && w->l[row] != 0.0f) { /* a first page has nothing to rescale */
-        const float fade = exp_one(w->m[row] - m);
+        const float fade = exp2_one(w->m[row] - m);
 
         w->l[row] *= fade;
         scale_floats(w->enc + (size_t)row * (size_t)b->ld_enc, b->ld_enc, fade);
@@ -296,6 +294,7 @@ static void attend_page(const call *c, const block *bl, int h, int j, bench *b)
 {
     const int rows = bl->n * c->g, first_keys = bl->pos % KVANT_PAGE + 1;
     const int own = j == bl->page, n = own ? first_keys + bl->n - 1 : KVANT_PAGE;
+    const float scale = c->scale * 0x1.715476p+0f; /* log2(e) */
     const source k = page_source(c, &c->k, bl, h, j, n, b);
 
     if (!own)
@@ -303,7 +302,7 @@ static void attend_page(const call *c, const block *bl, int h, int j, bench *b)
     for (int t = 0; t < bl->n && own; t++)
         score_rows(&k, t * c->g, c->g, first_keys + t, b);
     for (int row = 0; row < rows; row++)
-        softmax_row(b->s + (size_t)row * KVANT_PAGE, own ? first_keys + row / c->g : n, c->scale, row, b);
+        softmax_row(b->s + (size_t)row * KVANT_PAGE, own ? first_keys + row / c->g : n, scale, row, b);
     const source v = page_source(c, &c->v, bl, h, j, n, b);
     if (v.exact && !b->now.used_tail) {
         memset(b->now.tail, 0, (size_t)rows * (size_t)b->ld_tail * sizeof(float));
@@ -335,7 +334,7 @@ static void attend_split(const call *c, const block *bl, int h, int split, bench
 static void merge_row(state *x, int i, const state *y, int j, int ld_enc, int ld_tail)
 {
     const float m = x->m[i] > y->m[j] ? x->m[i] : y->m[j];
-    const vf cx = vf_set(exp_one(x->m[i] - m)), cy = vf_set(exp_one(y->m[j] - m));
+    const vf cx = vf_set(exp2_one(x->m[i] - m)), cy = vf_set(exp2_one(y->m[j] - m));
     float *ex = x->enc + (size_t)i * (size_t)ld_enc, *tx = x->tail + (size_t)i * (size_t)ld_tail;
     const float *ey = y->enc + (size_t)j * (size_t)ld_enc, *ty = y->tail + (size_t)j * (size_t)ld_tail;
     float lanes[VF_LANES];
