@@ -1,5 +1,5 @@
-/* check_tokenizer.c: the tokenizer against the golden vectors of another implementation, against slow references of its
- * parts, under hostile vocabularies and texts, on a 64 KiB stack.
+/* check_tokenizer.c: the tokenizer against the golden vectors of another implementation, under hostile vocabularies
+ * and texts, on a 64 KiB stack.  Its parts: check_pretok.c, check_bpe.c, check_detok.c.
  *
  *   check_tokenizer                        the tests
  *   check_tokenizer --long                 also 16 MiB texts (a minute, 1 GiB)
@@ -7,17 +7,15 @@
 #include <limits.h>
 #include <pthread.h>
 #include <time.h>
-#include <utf8proc.h>
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kvant/engine.h"
-#include "model/pretok.h"
 #include "model/tokenizer.h"
-#include "model/tokenizer_bpe.h"
 #include "model/utf8.h"
 #include "support/check.h"
 #include "support/gguf_make.h"
 #include "support/random_text.h"
+#include "support/text_file.h"
 
 #define VOCAB  "tests/golden/tokenizer/novella-vocab.gguf"
 #define GOLDEN "tests/golden/tokenizer/golden.tsv"
@@ -27,30 +25,12 @@ enum { N_PRES = 4 };
 
 /* ---- helpers ---- */
 
-static char *read_all(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    if (!f) {
-        printf("cannot open %s (run from the repository root)\n", path);
-        exit(2);
-    }
-    fseek(f, 0, SEEK_END);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    char *p = malloc(*n + 1);
-    if (!p || fread(p, 1, *n, f) != *n)
-        exit(2);
-    fclose(f);
-    p[*n] = 0;
-    return p;
-}
-
 /* The vocabulary of the file behind another pre-tokenizer. */
 static tokenizer *open_with_pre(const char *path, const char *pre)
 {
     static const char key[] = "tokenizer.ggml.pre\x08\0\0\0";
     size_t n;
-    char *file = read_all(path, &n);
+    char *file = text_file_read(path, &n);
     char *at = memmem(file, n, key, sizeof key - 1);
     gguf_make m = { 0 };
     kvant_diag diag;
@@ -75,18 +55,6 @@ static tokenizer *open_with_pre(const char *path, const char *pre)
     gguf_make_free(&m); /* the tokenizer keeps nothing of the file */
     free(file);
     return t;
-}
-
-static int from_hex(const char *s, size_t digits, char *out)
-{
-    static const char alphabet[] = "0123456789abcdef";
-    for (size_t i = 0; i + 1 < digits; i += 2) {
-        const char *hi = strchr(alphabet, s[i]), *lo = strchr(alphabet, s[i + 1]);
-        if (!hi || !lo)
-            return -1;
-        out[i / 2] = (char)((hi - alphabet) << 4 | (lo - alphabet));
-    }
-    return (int)(digits / 2);
 }
 
 /* Ids of a text, malloc'd. */
@@ -145,7 +113,7 @@ static int golden_line(tokenizer *const *toks, char *line, int no)
             t = toks[i];
     size_t digits = strlen(field[2]);
     char *text = check_guarded(digits / 2, 1);
-    int n, i = 0, len = from_hex(field[2], digits, text);
+    int n, i = 0, len = text_from_hex(field[2], digits, text);
     if (!t || len < 0)
         return 0;
     int32_t *ids = encode(t, text, (size_t)len, field[1][0] == '1' ? KVANT_TOK_SPECIAL : 0, &n);
@@ -168,7 +136,7 @@ static int golden_line(tokenizer *const *toks, char *line, int no)
 static void test_golden(tokenizer *const *toks)
 {
     size_t n;
-    char *file = read_all(GOLDEN, &n);
+    char *file = text_file_read(GOLDEN, &n);
     int no = 0, cases = 0;
 
     for (char *line = file; *line;) {
@@ -186,7 +154,7 @@ static void test_golden(tokenizer *const *toks)
     free(file);
 }
 
-/* ---- round trips, JIT against interpreter ---- */
+/* ---- round trips ---- */
 
 static void test_round_trip(tokenizer *const *toks)
 {
@@ -216,239 +184,6 @@ static void test_round_trip(tokenizer *const *toks)
             CHECK(0, "bytes %04x", pair);
         free(again);
     }
-}
-
-/* Where pieces end, with and without JIT, against another implementation. */
-static void test_pieces(void)
-{
-    size_t n;
-    char *file = read_all("tests/golden/tokenizer/pieces.tsv", &n), *save = NULL;
-    int cases = 0;
-
-    for (char *line = strtok_r(file, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        if (*line == '#')
-            continue;
-        char *hex = strchr(line, '\t'), *p = hex ? strchr(hex + 1, '\t') : NULL;
-        if (!p)
-            break;
-        *hex++ = 0;
-        *p++ = 0;
-        char *text = malloc(strlen(hex) / 2 + 1);
-        size_t len = (size_t)from_hex(hex, strlen(hex), text), end = 0;
-        for (int jit = 0; jit < 2; jit++) {
-            pretok *pre = NULL;
-            pretok_scan *s = NULL;
-            const char *q = p;
-            CHECK(pretok_open(line, strlen(line), jit ? 0 : PRETOK_NO_JIT, &pre, NULL) == 0, "%s", line);
-            CHECK(pretok_scan_open(pre, &s, NULL) == 0, "scan");
-            pretok_scan_limits(s, len);
-            for (size_t at = 0; at < len; at = end) {
-                size_t want = (size_t)strtol(q, (char **)&q, 10);
-                if (pretok_next(s, text, len, at, &end, NULL) < 0 || end != want) {
-                    CHECK(0, "%s, text %s: a piece from %zu ends at %zu, want %zu", line, hex, at, end, want);
-                    break;
-                }
-            }
-            pretok_scan_close(s);
-            pretok_close(pre);
-        }
-        free(text);
-        cases++;
-    }
-    CHECK(cases > 500, "%d cases", cases);
-    free(file);
-}
-
-static void test_interpreter(void)
-{
-    rng r = { 5 };
-    char text[512];
-    int jit = 0;
-
-    for (int p = 0; p < N_PRES; p++) {
-        pretok *a = NULL, *b = NULL;
-        pretok_scan *sa = NULL, *sb = NULL;
-        CHECK(pretok_open(pres[p], strlen(pres[p]), 0, &a, NULL) == 0, "open");
-        CHECK(pretok_open(pres[p], strlen(pres[p]), PRETOK_NO_JIT, &b, NULL) == 0, "open");
-        CHECK(!pretok_has_jit(b), "the interpreter was asked for");
-        jit += pretok_has_jit(a);
-        CHECK(pretok_scan_open(a, &sa, NULL) == 0 && pretok_scan_open(b, &sb, NULL) == 0, "scan");
-        for (int i = 0; i < 500; i++) {
-            size_t len = random_text(&r, text, sizeof text, 0), ea = 0, eb = 0;
-            int same = 1;
-            for (size_t at = 0; at < len && same; at = ea)
-                same = pretok_next(sa, text, len, at, &ea, NULL) == 0 &&
-                       pretok_next(sb, text, len, at, &eb, NULL) == 0 && ea == eb;
-            CHECK(same, "%s: text %d: the JIT ends a piece at %zu, the interpreter at %zu", pres[p], i, ea, eb);
-        }
-        pretok_scan_close(sa);
-        pretok_scan_close(sb);
-        pretok_close(a);
-        pretok_close(b);
-    }
-    printf("pre-tokenizers: %d of %d with JIT\n", jit, N_PRES);
-}
-
-static void test_limits(void)
-{
-    enum { N = 100000 };
-    char *spaces = malloc(N);
-    kvant_diag diag;
-
-    memset(spaces, ' ', N);
-    spaces[N - 1] = 'a';
-    for (int jit = 0; jit < 2; jit++) {
-        pretok *p = NULL;
-        pretok_scan *s = NULL;
-        size_t end = 77;
-        pretok_open("qwen35", 6, jit ? 0 : PRETOK_NO_JIT, &p, NULL);
-        pretok_scan_open(p, &s, NULL);
-        if (!pretok_has_jit(p)) { /* the JIT counts entries, not steps: nothing to hit in these patterns */
-            pretok_scan_limits_raw(s, 1000, 1000, 1000);
-            int err = pretok_next(s, spaces, N, 0, &end, &diag);
-            CHECK(err == KVANT_EINVAL && end == 77 && strstr(diag.text, "limit"), "err %d, end %zu: %s", err, end,
-                  diag.text);
-        }
-        pretok_scan_limits(s, N);
-        CHECK(pretok_next(s, spaces, N, 0, &end, &diag) == 0 && end == N - 2, "end %zu: %s", end, diag.text);
-        pretok_scan_close(s);
-        pretok_close(p);
-    }
-    free(spaces);
-}
-
-static void test_names(void)
-{
-    kvant_diag diag;
-    pretok *p = NULL;
-    int n = 0;
-
-    for (; pretok_known(n); n++) {
-        CHECK(pretok_open(pretok_known(n), strlen(pretok_known(n)), 0, &p, &diag) == 0, "%s", diag.text);
-        pretok_close(p);
-    }
-    CHECK(n >= 7, "%d names", n);
-    CHECK(pretok_open("tekken\x1b", 7, 0, &p, &diag) == KVANT_EFORMAT && strstr(diag.text, "'tekken?'") &&
-              strstr(diag.text, "qwen35"),
-          "%s", diag.text);
-}
-
-/* ---- NFC ---- */
-
-static void test_nfc(void)
-{
-    static const uint32_t ranges[][2] = { { 0x20, 0x2FF },      { 0x300, 0x36F },     { 0x370, 0x5FF },
-                                          { 0x900, 0xDFF },     { 0x1100, 0x11FF },   { 0x1E00, 0x1FFF },
-                                          { 0x2000, 0x2130 },   { 0x3040, 0x3100 },   { 0xAC00, 0xD7A3 },
-                                          { 0xF900, 0xFB4F },   { 0x11080, 0x11360 }, { 0x1D15E, 0x1D1C0 },
-                                          { 0x2F800, 0x2FA1D }, { 0x1F300, 0x1F64F }, { 0x316, 0x316 },
-                                          { 0x301, 0x301 } };
-    const uint32_t n_ranges = sizeof ranges / sizeof ranges[0];
-    rng r = { 3 };
-    pretok_buf buf = { 0 };
-    uint8_t text[4 * 4096];
-    int changed = 0;
-
-    for (int i = 0; i < 20000; i++) {
-        size_t n = 0;
-        uint32_t first = rng_below(&r, n_ranges), second = rng_below(&r, n_ranges),
-                 count = i % 500 ? 1 + rng_below(&r, 12) : 3000;
-        for (uint32_t k = 0; k < count; k++) {
-            const uint32_t *g = ranges[rng_below(&r, 4) ? first : second];
-            n += (size_t)utf8_encode(g[0] + rng_below(&r, g[1] - g[0] + 1), text + n);
-        }
-        const char *out;
-        size_t out_len;
-        utf8proc_uint8_t *want = NULL;
-        utf8proc_ssize_t want_len = utf8proc_map(text, (utf8proc_ssize_t)n, &want, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-        CHECK(pretok_to_nfc(&buf, (char *)text, n, &out, &out_len, NULL) == 0, "nfc");
-        CHECK((size_t)want_len == out_len && memcmp(want, out, out_len) == 0, "case %d: %zu bytes, utf8proc %zd", i,
-              out_len, (ssize_t)want_len);
-        changed += out_len != n || memcmp(out, text, n) != 0;
-        free(want);
-    }
-    CHECK(changed > 1000, "only %d texts changed", changed);
-    pretok_buf_free(&buf);
-}
-
-/* ---- merging ---- */
-
-static void naive_merge(const bpe *b, uint32_t *id, size_t *n)
-{
-    for (;;) {
-        int64_t best = INT64_MAX;
-        size_t at = 0;
-        for (size_t i = 0; i + 1 < *n; i++) {
-            int64_t r = bpe_rank(b, id[i], id[i + 1]);
-            if (r >= 0 && r < best) {
-                best = r;
-                at = i;
-            }
-        }
-        if (best == INT64_MAX)
-            return;
-        id[at] = b->merges[best].merged;
-        memmove(id + at + 1, id + at + 2, (*n - at - 2) * sizeof *id);
-        --*n;
-    }
-}
-
-/* A random table: `base` symbols, `n` merges.  Trained tables only join what exists; others are shuffled. */
-static void random_table(rng *r, bpe *b, uint32_t base, uint32_t n, int shuffled)
-{
-    bpe_merge m[64];
-    uint32_t ids = base, rank;
-
-    for (uint32_t i = 0; i < n; i++)
-        m[i] = (bpe_merge){ rng_below(r, ids), rng_below(r, ids),
-                            rng_below(r, 8) || ids == base ? ids++ : base + rng_below(r, ids - base) };
-    for (uint32_t i = n; shuffled && i-- > 1;) {
-        uint32_t j = rng_below(r, i + 1);
-        bpe_merge t = m[i];
-        m[i] = m[j];
-        m[j] = t;
-    }
-    bpe_init(b, n, NULL);
-    for (uint32_t i = 0; i < n; i++)
-        bpe_add(b, m[i].left, m[i].right, m[i].merged, &rank); /* repeated pairs are refused: fine here */
-    bpe_finish(b, ids, NULL);
-}
-
-static void test_merging(void)
-{
-    rng r = { 17 };
-    bpe_work heap = { .method = BPE_HEAP }, buckets = { .method = BPE_BUCKETS };
-    int ordered = 0, unordered = 0;
-
-    for (int i = 0; i < 3000; i++) {
-        bpe b;
-        size_t n = 1 + rng_below(&r, i % 50 ? 40 : 400), want_n = n, got;
-        uint32_t ids[400], base = 1 + rng_below(&r, 3);
-        random_table(&r, &b, base, 1 + rng_below(&r, 24), i % 3 == 2);
-        ordered += b.ordered;
-        unordered += !b.ordered;
-        for (size_t k = 0; k < n; k++)
-            ids[k] = rng_below(&r, base);
-        bpe_work *ways[2] = { &heap, b.ordered ? &buckets : &heap };
-        uint32_t want[400];
-        memcpy(want, ids, n * 4);
-        naive_merge(&b, want, &want_n);
-        for (int k = 0; k < 2; k++) {
-            CHECK(bpe_reserve(ways[k], n) == 0, "reserve");
-            memcpy(ways[k]->id, ids, n * 4);
-            CHECK(bpe_merge_ids(&b, ways[k], n, &got) == 0, "merge");
-            CHECK(got == want_n && memcmp(ways[k]->id, want, got * 4) == 0, "case %d, way %d: %zu ids, naive %zu", i, k,
-                  got, want_n);
-        }
-        kvant_free(buckets.head); /* sized by the table */
-        kvant_free(buckets.active);
-        buckets.head = NULL;
-        buckets.active = NULL;
-        bpe_free(&b);
-    }
-    CHECK(ordered > 500 && unordered > 500, "%d ordered tables, %d others", ordered, unordered);
-    bpe_work_free(&heap);
-    bpe_work_free(&buckets);
 }
 
 /* ---- long texts, small stack, time ---- */
@@ -562,6 +297,43 @@ static void test_long(tokenizer *const *toks, size_t max)
     pthread_attr_destroy(&attr);
 }
 
+/* One tokenizer, many threads: it is never written to after it was opened. */
+static void *share_thread(void *arg)
+{
+    tokenizer *const *toks = arg;
+    rng r = { 41 };
+    char text[512];
+    uint64_t *hash = malloc(sizeof *hash);
+
+    *hash = 0;
+    for (int i = 0; i < 400; i++) {
+        size_t len = random_text(&r, text, sizeof text, 1);
+        int32_t ids[1600];
+        int n = 0;
+        if (tokenizer_encode(toks[i % N_PRES], text, len, i % 2, ids, 1600, &n, NULL) < 0)
+            n = 0;
+        for (int k = 0; k < n; k++)
+            *hash = (*hash ^ (uint32_t)ids[k]) * 0x100000001B3u;
+    }
+    return hash;
+}
+
+static void test_shared(tokenizer *const *toks)
+{
+    pthread_t th[4];
+    uint64_t *hash[4];
+
+    for (int i = 0; i < 4; i++)
+        if (pthread_create(&th[i], NULL, share_thread, (void *)toks))
+            exit(2);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(th[i], (void **)&hash[i]);
+        CHECK(*hash[i] == *hash[0] && *hash[i] != 0, "thread %d differs", i);
+    }
+    for (int i = 0; i < 4; i++)
+        free(hash[i]);
+}
+
 /* ---- special tokens ---- */
 
 /* The vocabulary of a byte-level tokenizer with nothing but bytes, then `extra` tokens of the given types. */
@@ -669,10 +441,7 @@ static void test_special(void)
 /* A token that no merge makes: found whole by llama-bpe, never by the others. */
 static void test_ignore_merges(void)
 {
-    static const char *const extra[] = { "abc",
-                                         "\xc4\xa0"
-                                         "abc",
-                                         "ctl" };
+    static const char *const extra[] = { "abc", "\304\240abc", "ctl" };
     static const int32_t types[] = { 1, 1, 3 };
 
     for (int p = 0; p < N_PRES; p++) {
@@ -872,7 +641,7 @@ static void test_out_of_memory(void)
 {
     const char *text = "the e\xcc\x81 number <|im_end|> of 48213";
     size_t size;
-    char *file = read_all(VOCAB, &size);
+    char *file = text_file_read(VOCAB, &size);
     int n = 0, fails = 0;
 
     for (long at = 0; at < 1000; at++) {
@@ -910,7 +679,7 @@ static int serve(const char *vocab, const char *pre)
     while ((n = getline(&line, &cap, stdin)) > 2) {
         size_t digits = (size_t)n - 2 - (line[n - 1] == '\n');
         char *text = malloc(digits / 2 + 1);
-        int len = from_hex(line + 2, digits, text), count = 0;
+        int len = text_from_hex(line + 2, digits, text), count = 0;
         kvant_diag diag = { "" };
         int32_t *ids = malloc((3 * digits / 2 + 8) * 4);
         int err = tokenizer_encode(t, text, len < 0 ? 0 : (size_t)len, line[0] == '1' ? KVANT_TOK_SPECIAL : 0, ids,
@@ -938,12 +707,7 @@ int main(int argc, char **argv)
         toks[i] = open_with_pre(VOCAB, pres[i]);
     test_golden(toks);
     test_round_trip(toks);
-    test_pieces();
-    test_interpreter();
-    test_limits();
-    test_names();
-    test_nfc();
-    test_merging();
+    test_shared(toks);
     test_special();
     test_ignore_merges();
     test_injection(toks);
