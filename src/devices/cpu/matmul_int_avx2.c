@@ -7,8 +7,8 @@
  *   steps as cannot overflow, then widened: nearly four times the f32 rate.
  * Few rows: straight from the packed bytes, codes as the unsigned side. */
 #if defined(__GNUC__) && !defined(__clang__)
-/* gcc sees integer vector additions as plain arithmetic: it regroups a chain of them (reassoc) or puts it off to the use
- * of the sum (ter), and so keeps all products alive, far more than there are registers: 3x slower. */
+/* gcc sees integer vector additions as plain arithmetic: it regroups a chain of them (reassoc) or puts it off to the
+ * use of the sum (ter), and so keeps all products alive, far more than there are registers: 3x slower. */
 #pragma GCC optimize("no-tree-reassoc", "no-tree-ter")
 #endif
 #include "devices/cpu/matmul_int.h"
@@ -65,8 +65,8 @@ static inline int32_t sum8(__m256i v)
 /* 16 values: i8 in natural order, i16 in (0 2 1 3) order; returns their sum. */
 static inline int32_t quantise16(const float *x, __m256 id, int8_t *q8, uint8_t *u8, int16_t *q16)
 {
-    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0, 1, 4, 5, 2, 3, 6, 7, 8,
-                                           9, 12, 13, 10, 11, 14, 15);
+    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0, 1, 4, 5, 2, 3, 6, 7,
+                                           8, 9, 12, 13, 10, 11, 14, 15);
     __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), id));
     __m256i b = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8), id));
     __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
@@ -256,29 +256,29 @@ static inline __m256i bias_of(__m256i acc, __m256i codes)
     return _mm256_sub_epi32(acc, _mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
 }
 
-#define UNPACK(name, codes_of, scales_of, group_k, with_min)                                                            \
-    static void unpack_##name(const matmul_packed *h, const uint8_t *panel, int64_t k0, int64_t k, matmul_unpacked *u)  \
-    {                                                                                                                   \
-        enum { FOLDS = 32 / (group_k), GROUPS = (group_k) / 4 };                                                        \
-        u->group = group_k;                                                                                             \
-        u->has_min = with_min;                                                                                          \
-        for (int64_t i = 0; i < k / 32; i++) {                                                                          \
-            int64_t b = k0 / 32 + i;                                                                                    \
-            const uint8_t *codes = panel + b * h->code_bytes;                                                           \
-            for (int g = 0; g < 8; g += GROUPS) {                                                                       \
-                __m256i bias0 = _mm256_setzero_si256(), bias1 = bias0;                                                  \
-                for (int j = g; j < g + GROUPS; j++) {                                                                  \
-                    __m256i c0 = codes_of(codes, j, 0), c1 = codes_of(codes, j, 1);                                     \
-                    store256(u->codes + i * 512 + j * 64, c0);                                                          \
-                    store256(u->codes + i * 512 + j * 64 + 32, c1);                                                     \
-                    bias0 = bias_of(bias0, c0);                                                                         \
-                    bias1 = bias_of(bias1, c1);                                                                         \
-                }                                                                                                       \
-                store256(u->bias + (i * FOLDS + g / GROUPS) * PANEL, bias0);                                            \
-                store256(u->bias + (i * FOLDS + g / GROUPS) * PANEL + 8, bias1);                                        \
-            }                                                                                                           \
-            scales_of(record(h, panel, b), b, u->scale + i * FOLDS * PANEL, u->min + i * PANEL);                        \
-        }                                                                                                               \
+#define UNPACK(name, codes_of, scales_of, group_k, with_min)                                                           \
+    static void unpack_##name(const matmul_packed *h, const uint8_t *panel, int64_t k0, int64_t k, matmul_unpacked *u) \
+    {                                                                                                                  \
+        enum { FOLDS = 32 / (group_k), GROUPS = (group_k) / 4 };                                                       \
+        u->group = group_k;                                                                                            \
+        u->has_min = with_min;                                                                                         \
+        for (int64_t i = 0; i < k / 32; i++) {                                                                         \
+            int64_t b = k0 / 32 + i;                                                                                   \
+            const uint8_t *codes = panel + b * h->code_bytes;                                                          \
+            for (int g = 0; g < 8; g += GROUPS) {                                                                      \
+                __m256i bias0 = _mm256_setzero_si256(), bias1 = bias0;                                                 \
+                for (int j = g; j < g + GROUPS; j++) {                                                                 \
+                    __m256i c0 = codes_of(codes, j, 0), c1 = codes_of(codes, j, 1);                                    \
+                    store256(u->codes + i * 512 + j * 64, c0);                                                         \
+                    store256(u->codes + i * 512 + j * 64 + 32, c1);                                                    \
+                    bias0 = bias_of(bias0, c0);                                                                        \
+                    bias1 = bias_of(bias1, c1);                                                                        \
+                }                                                                                                      \
+                store256(u->bias + (i * FOLDS + g / GROUPS) * PANEL, bias0);                                           \
+                store256(u->bias + (i * FOLDS + g / GROUPS) * PANEL + 8, bias1);                                       \
+            }                                                                                                          \
+            scales_of(record(h, panel, b), b, u->scale + i * FOLDS * PANEL, u->min + i * PANEL);                       \
+        }                                                                                                              \
     }
 UNPACK(q4_0, codes_q4_0, scales_f16, 32, 0)
 UNPACK(q4_k, codes_q4_k, scales_q4_k, 32, 1)
@@ -304,18 +304,18 @@ static inline void expand4(__m256i codes, __m256 scale, __m256 min, float *dst)
 }
 
 /* -0.0 as min leaves every product as it is, -0.0 and NaN included. */
-#define EXPAND(name, codes_of, scales_of, group_k, with_min)                                                            \
-    static void expand_##name(const matmul_packed *h, const uint8_t *panel, int64_t k0, int64_t k, float *dst)          \
-    {                                                                                                                   \
-        _Alignas(32) float scale[2 * PANEL], min[PANEL];                                                                \
-        for (int64_t b = k0 / 32; b < (k0 + k) / 32; b++) {                                                             \
-            scales_of(record(h, panel, b), b, scale, min);                                                              \
-            for (int g = 0; g < 8; g++, dst += 4 * PANEL)                                                               \
-                for (int s = 0; s < 2; s++)                                                                             \
-                    expand4(codes_of(panel + b * h->code_bytes, g, s),                                                  \
-                            _mm256_load_ps(scale + g * 4 / (group_k) * PANEL + s * 8),                                  \
-                            (with_min) ? _mm256_load_ps(min + s * 8) : _mm256_set1_ps(-0.0f), dst + s * 8);             \
-        }                                                                                                               \
+#define EXPAND(name, codes_of, scales_of, group_k, with_min)                                                   \
+    static void expand_##name(const matmul_packed *h, const uint8_t *panel, int64_t k0, int64_t k, float *dst) \
+    {                                                                                                          \
+        _Alignas(32) float scale[2 * PANEL], min[PANEL];                                                       \
+        for (int64_t b = k0 / 32; b < (k0 + k) / 32; b++) {                                                    \
+            scales_of(record(h, panel, b), b, scale, min);                                                     \
+            for (int g = 0; g < 8; g++, dst += 4 * PANEL)                                                      \
+                for (int s = 0; s < 2; s++)                                                                    \
+                    expand4(codes_of(panel + b * h->code_bytes, g, s),                                         \
+                            _mm256_load_ps(scale + g * 4 / (group_k) * PANEL + s * 8),                         \
+                            (with_min) ? _mm256_load_ps(min + s * 8) : _mm256_set1_ps(-0.0f), dst + s * 8);    \
+        }                                                                                                      \
     }
 EXPAND(q8_0, codes_q8_0, scales_f16, 32, 0)
 EXPAND(q4_0, codes_q4_0, scales_f16, 32, 0)
@@ -470,7 +470,10 @@ BYTE_TILES(mxfp4, SUM_4X2, 32, 0)
 BYTE_TILES(nvfp4, SUM_4, 16, 0)
 BYTE_TILES(q6_k, SUM_2X2, 16, 0)
 
-#define TILE_TABLE(name) { NULL, name##_tile_1, name##_tile_2, name##_tile_3, name##_tile_4, name##_tile_5, name##_tile_6 }
+#define TILE_TABLE(name)                                                                                               \
+    {                                                                                                                  \
+        NULL, name##_tile_1, name##_tile_2, name##_tile_3, name##_tile_4, name##_tile_5, name##_tile_6                 \
+    }
 const matmul_int_tile_fn matmul_int_tile_avx2[LAYOUT_COUNT][TILE_ROWS + 1] = {
     [LAYOUT_Q8_0] = TILE_TABLE(word), [LAYOUT_Q4_0] = TILE_TABLE(q4_0), [LAYOUT_Q4_K] = TILE_TABLE(q4_k),
     [LAYOUT_Q6_K] = TILE_TABLE(q6_k), [LAYOUT_MXFP4] = TILE_TABLE(mxfp4), [LAYOUT_NVFP4] = TILE_TABLE(nvfp4),
@@ -546,8 +549,8 @@ static inline dots dot_nibbles(const uint8_t *codes, int g0, int g1, const int8_
 /* 12 + twice the E2M1 value, 0..24: 4 pairs of at most 2 * 24 * 127 fit i16. */
 static inline dots dot_fp4(const uint8_t *codes, int g0, int g1, const int8_t *x)
 {
-    const __m256i table = _mm256_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0, 12, 13, 14, 15, 16,
-                                           18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+    const __m256i table = _mm256_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0, 12, 13, 14, 15,
+                                           16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
     dots sum = dots_zero();
 
     for (int g = g0; g < g1; g += 4) {
@@ -584,40 +587,51 @@ static inline __m256 fold_row(__m256 acc, __m256i dot, int32_t off, __m256 scale
     return _mm256_fmadd_ps(t, _mm256_mul_ps(scale, _mm256_set1_ps(d)), acc);
 }
 
-#define INT_ROW(name, dot_of, scales_of, group_k, with_min, offset)                                                     \
-    static void int_row_##name(const matmul_packed *h, const uint8_t *panel, const matmul_xq *q, int64_t row, float *y) \
-    {                                                                                                                   \
-        int64_t k = q->k;                                                                                               \
-        const int8_t *x = q->q8 + row * k;                                                                              \
-        const int32_t *sum = q->sum + row * k / 16;                                                                     \
-        const float *dx = q->d + row * (k / 32), *sx = q->s + row * (k / 32);                                           \
-        const uint8_t *codes = panel, *rec = panel + h->scale_offset;                                                   \
-        __m256 a = _mm256_setzero_ps(), c = a;                                                                          \
-        for (int64_t b = 0; b < k / 32; b++, x += 32, sum += 2, codes += h->code_bytes) {                               \
-            _Alignas(32) float scale[2 * PANEL], min[PANEL];                                                            \
-            scales_of(rec, b, scale, min);                                                                              \
-            for (int i = 0; i < 32 / (group_k); i++) {                                                                  \
-                int32_t off = (offset) * ((group_k) == 32 ? sum[0] + sum[1] : sum[i]);                                  \
-                dots t = dot_of(codes, i * (group_k) / 4, (i + 1) * (group_k) / 4, x);                                  \
-                a = fold_row(a, t.a, off, _mm256_load_ps(scale + i * PANEL), dx[b]);                                    \
-                c = fold_row(c, t.c, off, _mm256_load_ps(scale + i * PANEL + 8), dx[b]);                                \
-            }                                                                                                           \
-            if (with_min) {                                                                                             \
-                a = _mm256_fmadd_ps(_mm256_load_ps(min), _mm256_set1_ps(sx[b]), a);                                     \
-                c = _mm256_fmadd_ps(_mm256_load_ps(min + 8), _mm256_set1_ps(sx[b]), c);                                 \
-            }                                                                                                           \
-            if (h->span == 32 || b % 8 == 7)                                                                            \
-                rec += h->span_bytes;                                                                                   \
-        }                                                                                                               \
-        _mm256_storeu_ps(y, a);                                                                                         \
-        _mm256_storeu_ps(y + 8, c);                                                                                     \
+/* One stream with much arithmetic per byte: the hardware prefetcher alone reaches half of the memory bandwidth. */
+enum { PREFETCH_AHEAD = 8192 };      /* bytes; past the end of the weights it does nothing */
+
+static inline void prefetch_block(const uint8_t *codes, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)codes + PREFETCH_AHEAD + i, _MM_HINT_T0);
+}
+
+#define INT_ROW(name, block_bytes, dot_of, scales_of, group_k, with_min, offset)                                        \
+    static void int_row_##name(const matmul_packed *h, const uint8_t *panel, const matmul_xq *q, int64_t row,          \
+                               float *y)                                                                               \
+    {                                                                                                                  \
+        int64_t k = q->k;                                                                                              \
+        const int8_t *x = q->q8 + row * k;                                                                             \
+        const int32_t *sum = q->sum + row * k / 16;                                                                    \
+        const float *dx = q->d + row * (k / 32), *sx = q->s + row * (k / 32);                                          \
+        const uint8_t *codes = panel, *rec = panel + h->scale_offset;                                                  \
+        __m256 a = _mm256_setzero_ps(), c = a;                                                                         \
+        for (int64_t b = 0; b < k / 32; b++, x += 32, sum += 2, codes += h->code_bytes) {                              \
+            _Alignas(32) float scale[2 * PANEL], min[PANEL];                                                           \
+            prefetch_block(codes, block_bytes);                                                                         \
+            scales_of(rec, b, scale, min);                                                                             \
+            for (int i = 0; i < 32 / (group_k); i++) {                                                                 \
+                int32_t off = (offset) * ((group_k) == 32 ? sum[0] + sum[1] : sum[i]);                                 \
+                dots t = dot_of(codes, i * (group_k) / 4, (i + 1) * (group_k) / 4, x);                                 \
+                a = fold_row(a, t.a, off, _mm256_load_ps(scale + i * PANEL), dx[b]);                                   \
+                c = fold_row(c, t.c, off, _mm256_load_ps(scale + i * PANEL + 8), dx[b]);                               \
+            }                                                                                                          \
+            if (with_min) {                                                                                            \
+                a = _mm256_fmadd_ps(_mm256_load_ps(min), _mm256_set1_ps(sx[b]), a);                                    \
+                c = _mm256_fmadd_ps(_mm256_load_ps(min + 8), _mm256_set1_ps(sx[b]), c);                                \
+            }                                                                                                          \
+            if (h->span == 32 || b % 8 == 7)                                                                           \
+                rec += h->span_bytes;                                                                                  \
+        }                                                                                                              \
+        _mm256_storeu_ps(y, a);                                                                                        \
+        _mm256_storeu_ps(y + 8, c);                                                                                    \
     }
-INT_ROW(q8_0, dot_q8_0, scales_f16, 32, 0, 0)
-INT_ROW(q4_0, dot_nibbles, scales_f16, 32, 0, 8)
-INT_ROW(q4_k, dot_nibbles, scales_q4_k, 32, 1, 0)
-INT_ROW(q6_k, dot_q6, scales_q6_k, 16, 0, 32)
-INT_ROW(mxfp4, dot_fp4, scales_mxfp4, 32, 0, 12)
-INT_ROW(nvfp4, dot_fp4, scales_nvfp4, 16, 0, 12)
+INT_ROW(q8_0, 512, dot_q8_0, scales_f16, 32, 0, 0)
+INT_ROW(q4_0, 256, dot_nibbles, scales_f16, 32, 0, 8)
+INT_ROW(q4_k, 256, dot_nibbles, scales_q4_k, 32, 1, 0)
+INT_ROW(q6_k, 384, dot_q6, scales_q6_k, 16, 0, 32)
+INT_ROW(mxfp4, 256, dot_fp4, scales_mxfp4, 32, 0, 12)
+INT_ROW(nvfp4, 256, dot_fp4, scales_nvfp4, 16, 0, 12)
 
 const matmul_int_row_fn matmul_int_row_avx2[LAYOUT_COUNT] = {
     [LAYOUT_Q8_0] = int_row_q8_0, [LAYOUT_Q4_0] = int_row_q4_0, [LAYOUT_Q4_K] = int_row_q4_k,
