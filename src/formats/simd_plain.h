@@ -1,8 +1,9 @@
 /* simd_plain.h: encode and decode_acc of the 16-bit plain formats over a vector layer.
  *
- * Before including: simd_wide.h with its macros, and WIDE_STORE = vf_store_<format>.  Gives plain_encode and
- * plain_decode_acc: element by element, so equal to the reference bit for bit. */
+ * Before including: simd_wide.h with its macros, and WIDE_STORE = vf_store_<format> (without it there is no
+ * plain_encode).  Gives plain_encode and plain_decode_acc: element by element, so equal to the reference bit for bit. */
 
+#ifdef WIDE_STORE
 static void plain_encode(const void *param, const float *x, uint8_t *row, int d, int encoder)
 {
     int c = 0;
@@ -16,6 +17,7 @@ static void plain_encode(const void *param, const float *x, uint8_t *row, int d,
         memcpy(row + (size_t)c * WIDE_BYTES, chunk, (size_t)(d - c) * WIDE_BYTES);
     }
 }
+#endif
 
 static void plain_decode_acc(const void *param, const uint8_t *rows, size_t stride, int n, float *out, int d)
 {

@@ -1,0 +1,153 @@
+/* simd_avx512.h: the vector layer of the AVX-512 kernels (F, BW, DQ, VL): 16 lanes.  See simd_avx2.h for its use.
+ *
+ * The bit rule of this ISA: lane l of a dot holds values l, l + 16, l + 32, ... in one FMA chain, ascending; lanes l and
+ * l + 8 are added first, then the eight as on AVX2.  Encoders and the integer path are those of AVX2. */
+#ifndef KVANT_FORMATS_SIMD_AVX512_H
+#define KVANT_FORMATS_SIMD_AVX512_H
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef __m512 vf;
+
+#define VF_N 16
+#define VF_B 2
+#define VF_BLOCK(M) M(0) M(1)
+#define SIMD_NAME_(format, op) kvant_##format##_##op##_avx512
+#define SIMD_NAME(format, op) SIMD_NAME_(format, op)
+
+static inline vf vf_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+static inline vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+static inline void vf_store(float *p, vf v)
+{
+    _mm512_storeu_ps(p, v);
+}
+
+static inline vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+static inline void vf_prefetch(const uint8_t *p)
+{
+    _mm_prefetch((const char *)p, _MM_HINT_T0);
+}
+
+static inline __m128i bytes16(const uint8_t *p)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
+
+static inline vf vf_load_f32(const uint8_t *p)
+{
+    return _mm512_loadu_ps((const void *)p);
+}
+
+static inline vf vf_load_f16(const uint8_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+static inline vf vf_load_bf16(const uint8_t *p)
+{
+    __m512i v = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
+}
+
+/* Lane sums of four vectors. */
+static inline __m128 vf_sum4(vf a, vf b, vf c, vf d)
+{
+#define VF_FOLD(x) _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1))
+    __m256 t = _mm256_hadd_ps(_mm256_hadd_ps(VF_FOLD(a), VF_FOLD(b)), _mm256_hadd_ps(VF_FOLD(c), VF_FOLD(d)));
+    return _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
+}
+
+static inline void vf_put4(float *s, vf a, vf b, vf c, vf d)
+{
+    _mm_storeu_ps(s, vf_sum4(a, b, c, d));
+}
+
+static inline void vf_put3(float *s, vf a, vf b, vf c)
+{
+    __m128 t = vf_sum4(a, b, c, c);
+    _mm_storel_pi((__m64 *)(void *)s, t);
+    _mm_store_ss(s + 2, _mm_movehl_ps(t, t));
+}
+
+static inline void vf_put2(float *s, vf a, vf b)
+{
+    _mm_storel_pi((__m64 *)(void *)s, vf_sum4(a, b, a, b));
+}
+
+static inline void vf_put1(float *s, vf a)
+{
+    _mm_store_ss(s, vf_sum4(a, a, a, a));
+}
+
+/* s0[0..1] = sums of a, b;  s1[0..1] = sums of c, d */
+static inline void vf_put22(float *s0, float *s1, vf a, vf b, vf c, vf d)
+{
+    __m128 t = vf_sum4(a, b, c, d);
+    _mm_storel_pi((__m64 *)(void *)s0, t);
+    _mm_storeh_pi((__m64 *)(void *)s1, t);
+}
+
+/* f16 at p in every lane */
+static inline vf vf_splat_f16(const uint8_t *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)h));
+}
+
+/* Codes of 4 bits for vpermps, which reads the low four bits of an index: code j < 16 the low nibble of byte j, code
+ * j + 16 the high one. */
+static inline void codes4_low_high(const uint8_t *qs, __m512i *lo, __m512i *hi)
+{
+    *lo = _mm512_cvtepu8_epi32(bytes16(qs));
+    *hi = _mm512_srli_epi32(*lo, 4);
+}
+
+/* 16 codes of 8 bytes, code 2i the low nibble of byte i, 2i + 1 the high one. */
+static inline __m512i codes4_adjacent(const uint8_t *qs)
+{
+    __m512i x = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)(const void *)qs));
+    return _mm512_or_si512(x, _mm512_slli_epi64(x, 28));
+}
+
+/* 8 lanes of the word at p, 8 lanes of the word at q */
+static inline __m512i words(const uint8_t *p, const uint8_t *q)
+{
+    int32_t a, b;
+    memcpy(&a, p, sizeof a);
+    memcpy(&b, q, sizeof b);
+    return _mm512_mask_set1_epi32(_mm512_set1_epi32(a), 0xff00, b);
+}
+
+/* Shared by all formats of this ISA (f32_avx512.c). */
+void kvant_f32_score_avx512(const void *param, const float *qp, size_t ldq, int r, const uint8_t *rows, size_t stride,
+                            int n, float *s, size_t lds, int d);
+void kvant_f32_axpy_avx512(const void *param, const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride,
+                           int n, float *acc, size_t lda, int d);
+
+#endif

@@ -1,0 +1,21 @@
+/* turbo4_66_avx512.c: 66 bytes per 128 values: [norm fp16][qs u8 x 64], low nibble first (see turbo4_66.c). */
+#include "formats/format.h"
+#include "formats/simd_avx512.h"
+#include "formats/turbo/turbo_tables.inc"
+
+static const float centroids[16] = { TURBO4_66_CENTROIDS };
+
+static inline void turbo4_66_decode32(const uint8_t *row, int b, vf *v)
+{
+    const uint8_t *group = row + (size_t)(b / 4) * 66, *qs = group + 2 + b % 4 * 16;
+    vf table = vf_mul(vf_splat_f16(group), vf_load(centroids));
+    v[0] = _mm512_permutexvar_ps(codes4_adjacent(qs), table);
+    v[1] = _mm512_permutexvar_ps(codes4_adjacent(qs + 8), table);
+}
+
+#define BLOCK_DECODE turbo4_66_decode32
+#include "formats/simd_blocks.h"
+
+const kvant_format_kernels kvant_turbo4_66_kernels_avx512 = {
+    .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
+};
