@@ -517,6 +517,27 @@ static const bad_vocab bad_vocabs[] = {
     { "escape sequence", { "zz" }, { 1 }, 1, { "\x1b[31m" }, "'?[31m'" },
 };
 
+/* T-01: a text of the longest length is fine, one byte more is refused. */
+static void test_text_lengths(void)
+{
+    for (int over = 0; over < 2; over++) {
+        static char longest[TOKENIZER_MAX_TEXT + 2];
+        gguf_make m = { 0 };
+        tokenizer *t = NULL;
+        kvant_diag diag = { "" };
+        memset(longest, 'z', sizeof longest - 1);
+        longest[TOKENIZER_MAX_TEXT + over] = 0;
+        make_bytes_vocab(&m, "qwen2", (const char *const[]){ longest }, (int32_t[]){ 1 }, 1);
+        gguf_make_strs(&m, "tokenizer.ggml.merges", (const char *const[]){ NULL });
+        int err = open_made(&m, &t, &diag);
+        if (over)
+            CHECK(err == KVANT_EFORMAT && strstr(diag.text, "4097 bytes"), "%d '%s'", err, diag.text);
+        else
+            CHECK(err == 0 && tokenizer_bytes(t, 256, 0, NULL, 0) == TOKENIZER_MAX_TEXT, "%d '%s'", err, diag.text);
+        tokenizer_close(t);
+    }
+}
+
 static void test_bad_vocabs(void)
 {
     for (size_t i = 0; i < sizeof bad_vocabs / sizeof bad_vocabs[0]; i++) {
@@ -711,6 +732,7 @@ int main(int argc, char **argv)
     test_special();
     test_ignore_merges();
     test_injection(toks);
+    test_text_lengths();
     test_bad_vocabs();
     test_bad_keys();
     test_missing_bytes();

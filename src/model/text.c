@@ -39,7 +39,7 @@ int kvant_token_add_bos(const kvant_model *m)
 
 int kvant_detok_push(const kvant_model *m, kvant_detok *d, int32_t id, char *out, int cap)
 {
-    char bytes[1024];
+    char bytes[TOKENIZER_MAX_TEXT];
     int n = tokenizer_bytes(m->tok, id, 0, bytes, sizeof bytes);
     if (n < 0)
         return n;

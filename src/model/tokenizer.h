@@ -10,9 +10,12 @@
 
 typedef struct tokenizer tokenizer;
 
+/* Longest token text in bytes that a file may have (the longest known has 512), so that a caller's buffer can be fixed. */
+enum { TOKENIZER_MAX_TEXT = 4096 };
+
 int tokenizer_open(const gguf *g, tokenizer **out, kvant_diag *diag);
 void tokenizer_close(tokenizer *t);
-int tokenizer_count(const tokenizer *t);           /* tokens in the vocabulary */
+int tokenizer_count(const tokenizer *t); /* tokens in the vocabulary */
 /* As kvant_tokenize; flags KVANT_TOK_*. */
 int tokenizer_encode(const tokenizer *t, const char *text, size_t len, int flags, int32_t *ids, int cap, int *n,
                      kvant_diag *diag);

@@ -3,14 +3,15 @@
 
 #include <string.h>
 #include "base/mem.h"
+#include "model/tokenizer.h"
 #include "model/utf8.h"
 
 enum {
     MAX_TOKENS = 1 << 22, /* the largest vocabularies in use have 2^18; bounds what a hostile file can ask for */
-    MAX_TEXT = 65535,
+    MAX_TEXT = TOKENIZER_MAX_TEXT,
     MAX_SPECIAL = 512, /* a special text is compared at every place of the input: bounds that product */
-    MAX_PROBES = 512
-}; /* see bpe_add */
+    MAX_PROBES = 512,  /* see bpe_add */
+};
 
 /* Texts that end a generation or open a turn in the chat formats we know.  Some files store them as normal or
  * user-defined tokens; taken so, a user's message could form them.  They are control tokens whatever the file says,
