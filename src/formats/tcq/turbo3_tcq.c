@@ -12,6 +12,7 @@
 #include <math.h>
 #include "base/half.h"
 #include "formats/search.h"
+#include "formats/tcq/tcq.h"
 #include "formats/tcq/tcq_tables.inc"
 #include "formats/turbo/turbo.h"
 
@@ -38,8 +39,7 @@ static void viterbi_step(float y, const float *cost, float *next, uint8_t *back)
     }
 }
 
-/* States of the least-error path through y f32[128]; *start is the initial state. */
-static void viterbi(const float *y, uint16_t *state, int *start)
+static void viterbi_ref(const float *y, uint16_t *state, int *start)
 {
     float cost[2][STATES] = { { 0 } };
     uint8_t back[TURBO_GROUP][BRANCHES];
@@ -95,7 +95,7 @@ static uint16_t path_refit(const float *y, float norm, const uint16_t *state)
 
 /* Refits the norm of the upstream path, then walks the trellis once more with the values 1/0.94 larger.  On Gaussian
  * rows: upstream .02170, refit .02154, second walk .02116 (a third one .0207: not worth half as much time again). */
-static void tcq_search(const float *y, float norm, uint16_t *state, int *start, uint16_t *scale)
+static void tcq_search(tcq_viterbi_fn viterbi, const float *y, float norm, uint16_t *state, int *start, uint16_t *scale)
 {
     uint16_t other[TURBO_GROUP], h = path_refit(y, norm, state);
     float wide[TURBO_GROUP];
@@ -116,19 +116,24 @@ static void tcq_search(const float *y, float norm, uint16_t *state, int *start, 
     }
 }
 
-static void turbo3_tcq_encode_group(const void *param, const float *x, uint8_t *bytes, int encoder)
+void tcq_encode_group(tcq_viterbi_fn viterbi, const float *x, uint8_t *bytes, int encoder)
 {
     float y[TURBO_GROUP], norm = turbo_prepare(x, y), r = 0.0f;
     uint16_t state[TURBO_GROUP];
     int start;
-    (void)param;
     viterbi(y, state, &start);
     for (int t = 0; t < TURBO_GROUP; t++)
         r += codebook[state[t]] * codebook[state[t]];
     uint16_t scale = format_norm(turbo_corrected(norm, r), encoder);
     if (encoder == KVANT_ENCODER_BEST)
-        tcq_search(y, norm, state, &start, &scale);
+        tcq_search(viterbi, y, norm, state, &start, &scale);
     tcq_pack(scale, state, start, bytes);
+}
+
+static void turbo3_tcq_encode_group(const void *param, const float *x, uint8_t *bytes, int encoder)
+{
+    (void)param;
+    tcq_encode_group(viterbi_ref, x, bytes, encoder);
 }
 
 static void turbo3_tcq_decode_group(const void *param, const uint8_t *bytes, float *acc)
