@@ -10,7 +10,8 @@
 
 typedef struct tokenizer tokenizer;
 
-/* Longest token text in bytes that a file may have (the longest known has 512), so that a caller's buffer can be fixed. */
+/* Longest token text in bytes that a file may have, so that a caller's buffer can be fixed.  Arbitrary; vocabularies in
+ * use stay below 1024. */
 enum { TOKENIZER_MAX_TEXT = 4096 };
 
 int tokenizer_open(const gguf *g, tokenizer **out, kvant_diag *diag);
