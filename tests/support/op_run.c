@@ -31,8 +31,10 @@ static void scratch_close(scratch *s, const char *op, const char *which)
 {
     int slack = 1;
 
-    for (size_t i = 0; i < s->n + 64; i++)
-        slack &= (i >= s->lead && i < s->lead + s->n) || s->block[i] == 0xFF;
+    for (size_t i = 0; i < s->lead; i++)
+        slack &= s->block[i] == 0xFF;
+    for (size_t i = s->lead + s->n; i < s->n + 64; i++)
+        slack &= s->block[i] == 0xFF;
     CHECK(slack && check_guard_ok(s->block), "%s wrote outside its %s scratch", op, which);
     check_guard_free(s->block);
 }
