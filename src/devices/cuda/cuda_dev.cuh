@@ -1,0 +1,181 @@
+/* cuda_dev.cuh: the insides of libkvant-cuda.so: the device object, what an op's file provides, and small device helpers.
+ * One stream per device; ops of a list run in order on it.  Integer inputs are device buffers: no op reads them on the
+ * host.  Compiled without FMA contraction; sums that may fuse call fmaf. */
+#ifndef KVANT_CUDA_DEV_CUH
+#define KVANT_CUDA_DEV_CUH
+
+#include <cuda_runtime.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include "devices/cuda/cuda_api.h"
+
+enum { CUDA_MAX_GRAPHS = 32, CUDA_MAX_PARAMS = 8 };
+
+typedef struct cuda_graph {
+    uint64_t key;                  /* 0: free */
+    unsigned generation;           /* of the scratch block it was recorded with */
+    uint64_t used;                 /* for least recently used */
+    cudaGraphExec_t exec;          /* NULL: seen once, not yet recorded */
+} cuda_graph;
+
+typedef struct cuda_device {
+    kvant_device base;
+    int index, n_sm, major, minor;
+    size_t smem_max;               /* dynamic shared memory that a block may ask for */
+    char name[128];
+    cudaStream_t stream;
+    unsigned char *scratch;        /* of the op that runs; grown before a list, never inside */
+    size_t scratch_bytes;
+    unsigned generation;
+    uint64_t clock;
+    cuda_graph graphs[CUDA_MAX_GRAPHS];
+    struct {
+        const void *host;
+        float *dev;
+    } params[CUDA_MAX_PARAMS];     /* format parameters that were given as host memory */
+} cuda_device;
+
+/* What w->packed points to: the weight in file layout on the device. */
+typedef struct cuda_weight {
+    uint8_t *data;
+    float *scale;
+    int type;                      /* position in cuda_wtypes.def */
+    size_t row_bytes;
+} cuda_weight;
+
+/* One op.  supports and scratch may be NULL: always, none. */
+typedef struct cuda_op {
+    int (*supports)(cuda_device *d, const void *args, kvant_diag *diag);
+    size_t (*scratch)(const cuda_device *d, const void *args);
+    int (*run)(cuda_device *d, const void *args, kvant_diag *diag);
+} cuda_op;
+
+#define CUDA_OP(ID, name) extern const cuda_op cuda_op_##name;
+#include "devices/cuda/cuda_ops.def"
+#undef CUDA_OP
+
+/* Format and weight type numbers: positions in the lists. */
+#define CUDA_FORMAT(name, space) FMT_##name,
+enum cuda_format_id {
+#include "devices/cuda/cuda_formats.def"
+    FMT_COUNT
+};
+#undef CUDA_FORMAT
+#define CUDA_WTYPE(sym, name) WT_##sym,
+enum cuda_wtype_id {
+#include "devices/cuda/cuda_wtypes.def"
+    WT_COUNT
+};
+#undef CUDA_WTYPE
+enum cuda_space { SPACE_REAL, SPACE_P32, SPACE_R128, SPACE_H128, SPACE_SKETCH };
+
+/* Errors: the code, with a text in diag. */
+int cuda_fail(kvant_diag *diag, int code, const char *text, ...);
+int cuda_check(kvant_diag *diag, cudaError_t e, const char *what);
+#define CUDA_TRY(expr) do { int ct_ = (expr); if (ct_ < 0) return ct_; } while (0)
+
+int cuda_format_find(const kvant_format *f);             /* -1: not on this device */
+int cuda_format_space(int id);
+int cuda_wtype_find(const kvant_wtype *t);
+/* Device address of a format's parameter; one upload per host address. */
+int cuda_param(cuda_device *d, const void *param, size_t bytes, const float **out, kvant_diag *diag);
+
+/* One side of a cache, as kernels want it. */
+typedef struct side_dev {
+    uint8_t *pages;
+    const float *param;            /* the format's parameter, on the device, or NULL */
+    uint16_t *tail;
+    size_t page_bytes, head_bytes, row_bytes;
+    int fmt, space, group, group_bytes, group_sdim, d, dp, sdim, encoder;
+} side_dev;
+int cuda_side(cuda_device *d, const kvant_kv_side *s, int head_dim, side_dev *out, kvant_diag *diag);
+int cuda_side_supports(cuda_device *d, const kvant_kv_side *s, int head_dim, kvant_diag *diag);
+
+/* Sequences as kernels want them: all addresses are on the device. */
+typedef struct seqs_dev {
+    const int32_t *q0, *pos0, *prompt, *table, *tail_table, *slot_in, *slot_out;
+    int n_seqs, n_tokens, stride;
+} seqs_dev;
+static inline seqs_dev cuda_seqs(const kvant_seqs *s)
+{
+    seqs_dev r = { s->q0, s->pos0, s->prompt, s->table, s->tail_table, s->slot_in, s->slot_out, s->n_seqs, s->n_tokens,
+                   s->table_stride };
+    return r;
+}
+
+/* Opts a kernel into more than 48 KB of dynamic shared memory. */
+template <typename K> static inline void cuda_smem(K kernel, size_t bytes)
+{
+    if (bytes > 48 * 1024)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+}
+
+static inline unsigned cuda_blocks(int64_t n, int per)
+{
+    return (unsigned)((n + per - 1) / per);
+}
+
+#ifdef __CUDACC__
+/* Sequence that owns token row i: the last s with q0[s] <= i. */
+static __device__ __forceinline__ int seq_of(const seqs_dev &s, int i)
+{
+    int lo = 0, hi = s.n_seqs - 1;
+    while (lo < hi) {
+        int mid = (lo + hi + 1) / 2;
+        if (s.q0[mid] <= i)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
+}
+
+static __device__ __forceinline__ float warp_sum(float v)
+{
+#pragma unroll
+    for (int m = 16; m; m >>= 1)
+        v += __shfl_xor_sync(0xffffffffu, v, m);
+    return v;
+}
+
+static __device__ __forceinline__ float warp_max(float v)
+{
+#pragma unroll
+    for (int m = 16; m; m >>= 1)
+        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, m));
+    return v;
+}
+
+static __device__ __forceinline__ float sigmoid_dev(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+/* f8_e4m3's factor; 1 for all other formats. */
+static __device__ __forceinline__ float side_scale(const side_dev &s)
+{
+    return s.space == SPACE_REAL && s.param ? *s.param : 1.0f;
+}
+
+/* Row r of head h of page p; f16 row of a tail page; tail page of logical page j for a query in page qp, or -1. */
+static __device__ __forceinline__ uint8_t *side_row(const side_dev &s, int page, int h, int r)
+{
+    return s.pages + (size_t)page * s.page_bytes + (size_t)h * s.head_bytes + (size_t)r * s.row_bytes;
+}
+
+static __device__ __forceinline__ uint16_t *side_tail_row(const side_dev &s, int t, int n_head, int h, int r)
+{
+    return s.tail + (((size_t)t * n_head + h) * KVANT_PAGE + r) * s.d;
+}
+
+static __device__ __forceinline__ int side_tail_page(const side_dev &s, const seqs_dev &q, int seq, int j, int qp,
+                                                     int tail_pages)
+{
+    if (!s.tail || !q.tail_table || qp - j >= tail_pages)
+        return -1;
+    return q.tail_table[(size_t)seq * q.stride + j];
+}
+#endif
+#endif

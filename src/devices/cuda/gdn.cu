@@ -1,0 +1,238 @@
+/* gdn.cu: conv_step, conv_chunk, gdn_step, gdn_chunk.
+ *
+ * All reads of state come before any write: a first launch copies what is read from another slot (or is new) into
+ * scratch; a sequence that keeps its slot reads it in place.  gdn_chunk runs the same recurrence as gdn_step, token by
+ * token: the chunked form for tensor cores is not here yet.
+ * One warp owns one value column of the state and keeps it in registers over all tokens: columns are independent. */
+#include "devices/cuda/cuda_dev.cuh"
+
+enum { DECODE = 0, PROMPT = 1, THREADS = 256, WARPS = 4, MAX_DK = 256 };
+
+static __device__ __forceinline__ bool takes_part(const seqs_dev &s, int i, int phase)
+{
+    return (s.prompt[i] != 0) == phase && s.q0[i + 1] > s.q0[i];
+}
+
+/* ---- state into scratch: f32[n_seqs][n]; in_place: sequences that keep their slot are left out ---- */
+
+static __global__ void gather_kernel(seqs_dev seqs, const float *state, int64_t stride, int64_t n, int phase, int in_place,
+                                     float *to)
+{
+    const int s = blockIdx.y, slot = seqs.slot_in[s];
+    if (!takes_part(seqs, s, phase) || (in_place && slot == seqs.slot_out[s]))
+        return;
+    for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * THREADS)
+        to[s * n + i] = slot < 0 ? 0.0f : state[slot * stride + i];
+}
+
+static void gather(cuda_device *d, const seqs_dev &seqs, const float *state, int64_t stride, int64_t n, int phase,
+                   int in_place)
+{
+    const int64_t blocks = (n + THREADS - 1) / THREADS;
+    const dim3 grid((unsigned)(blocks < 256 ? blocks : 256), (unsigned)seqs.n_seqs);
+    if (n > 0)
+        gather_kernel<<<grid, THREADS, 0, d->stream>>>(seqs, state, stride, n, phase, in_place, (float *)d->scratch);
+}
+
+/* ---- conv ---- */
+
+typedef struct conv_job {
+    seqs_dev seqs;
+    const float *x, *w, *window;       /* window f32[n_seqs][c][k-1], gathered */
+    float *state, *y;
+    int64_t slot_stride, ldx;
+    int c, k, phase;
+} conv_job;
+
+/* Input of channel ch, `back` tokens before row i of sequence s (back < k). */
+static __device__ __forceinline__ float conv_input(const conv_job &p, int s, int i, int ch, int back)
+{
+    const int row = i - back, first = p.seqs.q0[s];
+    if (row >= first)
+        return p.x[(int64_t)row * p.ldx + ch];
+    return p.window[((int64_t)s * p.c + ch) * (p.k - 1) + p.k - 1 + row - first];
+}
+
+/* One thread per token and channel; the thread of a sequence's last token also writes the new window. */
+static __global__ void conv_kernel(conv_job p)
+{
+    const int ch = blockIdx.x * THREADS + threadIdx.x, i = blockIdx.y;
+    if (ch >= p.c)
+        return;
+    const int s = seq_of(p.seqs, i);
+    if (i >= p.seqs.q0[s + 1] || !takes_part(p.seqs, s, p.phase))
+        return;
+    float sum = 0.0f;
+    for (int j = 0; j < p.k; j++)
+        sum += conv_input(p, s, i, ch, p.k - 1 - j) * p.w[(int64_t)ch * p.k + j];
+    sum += 0.0f;                                           /* -0.0 becomes +0.0, as in the plain op */
+    p.y[(int64_t)i * p.c + ch] = sum / (1.0f + expf(-sum));
+    if (i == p.seqs.q0[s + 1] - 1) {
+        float *to = p.state + p.seqs.slot_out[s] * p.slot_stride + (int64_t)ch * (p.k - 1);
+        for (int j = 0; j < p.k - 1; j++)
+            to[j] = conv_input(p, s, i, ch, p.k - 2 - j);
+    }
+}
+
+static size_t conv_scratch(const cuda_device *d, const void *args)
+{
+    const kvant_conv_args *a = (const kvant_conv_args *)args;
+    (void)d;
+    return (size_t)a->seqs.n_seqs * (size_t)a->c * (size_t)(a->k - 1) * sizeof(float);
+}
+
+static int conv_run(cuda_device *d, const kvant_conv_args *a, int phase)
+{
+    conv_job p;
+    if (a->seqs.n_tokens <= 0)
+        return KVANT_OK;
+    memset(&p, 0, sizeof p);
+    p.seqs = cuda_seqs(&a->seqs);
+    p.x = a->x;
+    p.w = a->w;
+    p.window = (const float *)d->scratch;
+    p.state = a->state;
+    p.y = a->y;
+    p.slot_stride = a->slot_stride;
+    p.ldx = a->ldx;
+    p.c = a->c;
+    p.k = a->k;
+    p.phase = phase;
+    gather(d, p.seqs, a->state, a->slot_stride, (int64_t)a->c * (a->k - 1), phase, 0);
+    conv_kernel<<<dim3(cuda_blocks(a->c, THREADS), (unsigned)a->seqs.n_tokens), THREADS, 0, d->stream>>>(p);
+    return KVANT_OK;
+}
+
+static int conv_supports(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_conv_args *a = (const kvant_conv_args *)args;
+    (void)d;
+    if (a->seqs.n_tokens > 65535)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: conv: %d tokens, wanted at most 65535",
+                         a->seqs.n_tokens);
+    return KVANT_OK;
+}
+
+static int conv_step_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    CUDA_TRY(conv_supports(d, args, diag));
+    return conv_run(d, (const kvant_conv_args *)args, DECODE);
+}
+
+static int conv_chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    CUDA_TRY(conv_supports(d, args, diag));
+    return conv_run(d, (const kvant_conv_args *)args, PROMPT);
+}
+
+const cuda_op cuda_op_conv_step = { conv_supports, conv_scratch, conv_step_run };
+const cuda_op cuda_op_conv_chunk = { conv_supports, conv_scratch, conv_chunk_run };
+
+/* ---- gated delta rule ---- */
+
+typedef struct gdn_job {
+    kvant_gdn_args a;
+    seqs_dev seqs;
+    const float *gathered;
+    int phase;
+    float scale;
+} gdn_job;
+
+/* N: floats of a column per lane. */
+template <int N> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel(gdn_job p)
+{
+    const kvant_gdn_args &a = p.a;
+    const int s = blockIdx.z, v = blockIdx.y, col = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int kh = a.interleaved ? v / (a.hv / a.hk) : v % a.hk;
+    if (col >= a.dv || !takes_part(p.seqs, s, p.phase))
+        return;
+    const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
+    const int64_t at = ((int64_t)v * a.dv + col) * a.dk, n = (int64_t)a.hv * a.dv * a.dk;
+    float *to = a.state + out * a.slot_stride + at;
+    const float *from = in == out ? to : p.gathered + s * n + at;
+    float c[N], k[N], q[N];
+
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        c[i] = lane + 32 * i < a.dk ? from[lane + 32 * i] : 0.0f;
+    for (int t = p.seqs.q0[s]; t < p.seqs.q0[s + 1]; t++) {
+        const float *kt = a.k + t * a.ldk + (int64_t)kh * a.dk, *qt = a.q + t * a.ldq + (int64_t)kh * a.dk;
+        const float decay = expf(a.g[(int64_t)t * a.hv + v]), beta = a.beta[(int64_t)t * a.hv + v];
+        float dot = 0.0f, o = 0.0f;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const bool in_row = lane + 32 * i < a.dk;
+            k[i] = in_row ? kt[lane + 32 * i] : 0.0f;
+            q[i] = in_row ? qt[lane + 32 * i] : 0.0f;
+            c[i] *= decay;
+            dot = fmaf(c[i], k[i], dot);
+        }
+        const float u = beta * (a.v[t * a.ldv + (int64_t)v * a.dv + col] - warp_sum(dot));
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            c[i] = fmaf(k[i], u, c[i]);
+            o = fmaf(c[i], q[i], o);
+        }
+        o = warp_sum(o);
+        if (lane == 0)
+            a.o[((int64_t)t * a.hv + v) * a.dv + col] = p.scale * o;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (lane + 32 * i < a.dk)
+            to[lane + 32 * i] = c[i];
+}
+
+static int gdn_supports(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_gdn_args *a = (const kvant_gdn_args *)args;
+    (void)d;
+    if (a->dk > MAX_DK)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: gated delta rule: dk %d, wanted at most %d", a->dk,
+                         MAX_DK);
+    return KVANT_OK;
+}
+
+static size_t gdn_scratch(const cuda_device *d, const void *args)
+{
+    const kvant_gdn_args *a = (const kvant_gdn_args *)args;
+    (void)d;
+    return (size_t)a->seqs.n_seqs * (size_t)a->hv * (size_t)a->dv * (size_t)a->dk * sizeof(float);
+}
+
+static void gdn_run(cuda_device *d, const kvant_gdn_args *a, int phase)
+{
+    gdn_job p;
+    if (a->seqs.n_tokens <= 0)
+        return;
+    p.a = *a;
+    p.seqs = cuda_seqs(&a->seqs);
+    p.gathered = (const float *)d->scratch;
+    p.phase = phase;
+    p.scale = (float)(1.0 / sqrt((double)a->dk));
+    gather(d, p.seqs, a->state, a->slot_stride, (int64_t)a->hv * a->dv * a->dk, phase, 1);
+    const dim3 grid(cuda_blocks(a->dv, WARPS), (unsigned)a->hv, (unsigned)a->seqs.n_seqs);
+    if (a->dk <= 64)
+        gdn_kernel<2><<<grid, 32 * WARPS, 0, d->stream>>>(p);
+    else if (a->dk <= 128)
+        gdn_kernel<4><<<grid, 32 * WARPS, 0, d->stream>>>(p);
+    else
+        gdn_kernel<MAX_DK / 32><<<grid, 32 * WARPS, 0, d->stream>>>(p);
+}
+
+static int gdn_step_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    CUDA_TRY(gdn_supports(d, args, diag));
+    gdn_run(d, (const kvant_gdn_args *)args, DECODE);
+    return KVANT_OK;
+}
+
+static int gdn_chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    CUDA_TRY(gdn_supports(d, args, diag));
+    gdn_run(d, (const kvant_gdn_args *)args, PROMPT);
+    return KVANT_OK;
+}
+
+const cuda_op cuda_op_gdn_step = { gdn_supports, gdn_scratch, gdn_step_run };
+const cuda_op cuda_op_gdn_chunk = { gdn_supports, gdn_scratch, gdn_chunk_run };

@@ -1,0 +1,472 @@
+/* matmul.cu: embed, matmul, matmul_id for every weight type in file layout.
+ *
+ * Up to GEMV_ROWS rows: one warp per output, eight weights per lane and turn, f32 FMA; a row's bits depend on nothing but
+ * its own values.  More rows: tiles of 64 outputs x 64 rows, weights dequantised into shared memory: f32 FMA in compute
+ * mode f32, bf16 tensor cores with f32 sums in mode auto.  matmul_id sorts its (row, slot) pairs by expert on the device,
+ * then runs the same tiles; nothing is read back. */
+#include <mma.h>
+#include <cuda_bf16.h>
+#include "devices/cuda/cuda_dev.cuh"
+#include "devices/cuda/wt.cuh"
+
+enum { GEMV_ROWS = 8, GEMV_WARPS = 4, TILE = 64, STEP = 32, MAX_EXPERTS = 1024 };
+
+#define CUDA_WTYPE(sym, name)                                                                      \
+    if (T == WT_##sym)                                                                             \
+        wt_##sym(row, c, w);
+template <int T> static __device__ __forceinline__ void chunk8(const uint8_t *row, int64_t c, float *w)
+{
+#include "devices/cuda/cuda_wtypes.def"
+}
+#undef CUDA_WTYPE
+
+/* One value of a row of the types without blocks, at any alignment of the row. */
+template <int T> static __device__ __forceinline__ float value1(const uint8_t *row, int64_t k)
+{
+    return T == WT_f32 ? wt_f32_one(row, k) : T == WT_f16 ? wt_f16_one(row, k) : wt_bf16_one(row, k);
+}
+
+template <int T> static __device__ __forceinline__ bool wide()
+{
+    return T == WT_f32 || T == WT_f16 || T == WT_bf16;
+}
+
+/* A weight and its activations, as kernels want them.  ids NULL: one expert.  x row of y row r: r / x_div. */
+typedef struct mm {
+    const uint8_t *w;
+    const float *scale, *x;
+    float *y;
+    const int32_t *ids, *offs, *perm;  /* offs [n_expert + 1], perm [rows]: rows sorted by expert */
+    int64_t n_in, n_out, row_bytes, ldx, ldy;
+    int rows, n_expert, n_scale, x_div, x_vec, w_vec;
+} mm;
+
+static __device__ __forceinline__ float scale_of(const mm &p, int e)
+{
+    return p.scale ? p.scale[p.n_scale > 1 ? e : 0] : 1.0f;
+}
+
+static __device__ __forceinline__ void load8(const float *x, int vec, float *v)
+{
+    if (vec) {
+        const float4 a = *(const float4 *)x, b = *(const float4 *)(x + 4);
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v[i] = x[i];
+}
+
+/* Rows r0 .. r0+M-1 of blockIdx.y's batch against output `out`; M = 1 with ids: row blockIdx.y, expert ids[row]. */
+template <int T, int M> static __global__ void __launch_bounds__(32 * GEMV_WARPS) gemv_kernel(mm p)
+{
+    const int lane = threadIdx.x % 32;
+    const int64_t out = (int64_t)blockIdx.x * GEMV_WARPS + threadIdx.x / 32;
+    const int r0 = (int)blockIdx.y * M, e = p.ids ? p.ids[r0] : 0;
+    float acc[M] = { 0 };
+
+    if (out >= p.n_out)
+        return;
+    const uint8_t *row = p.w + ((int64_t)e * p.n_out + out) * p.row_bytes;
+    const float *x = p.x + (int64_t)(r0 / p.x_div) * p.ldx;
+    const int64_t chunks = wide<T>() && !p.w_vec ? 0 : p.n_in / 8;
+    for (int64_t c = lane; c < chunks; c += 32) {
+        float w[8], v[8];
+        chunk8<T>(row, c, w);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            if (r0 + m >= p.rows)
+                break;
+            load8(x + m * p.ldx + 8 * c, p.x_vec, v);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                acc[m] = fmaf(w[i], v[i], acc[m]);
+        }
+    }
+    if (wide<T>())
+        for (int64_t k = 8 * chunks + lane; k < p.n_in; k += 32) {
+            const float w = value1<T>(row, k);
+            for (int m = 0; m < M && r0 + m < p.rows; m++)
+                acc[m] = fmaf(w, x[m * p.ldx + k], acc[m]);
+        }
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        const float sum = warp_sum(acc[m]);
+        if (lane == 0 && r0 + m < p.rows)
+            p.y[(int64_t)(r0 + m) * p.ldy + out] = sum * scale_of(p, e);
+    }
+}
+
+/* What a tile block computes: expert and the sorted rows lo .. hi-1; 0 where the grid is larger than the work. */
+static __device__ bool tile_rows(const mm &p, int tile, int *e, int *lo, int *hi)
+{
+    __shared__ int found[3];
+    if (!p.offs) {
+        *e = 0;
+        *lo = tile * TILE;
+        *hi = *lo + TILE < p.rows ? *lo + TILE : p.rows;
+        return *lo < p.rows;
+    }
+    if (threadIdx.x == 0) {
+        int left = tile, i = 0;
+        found[0] = -1;
+        for (; i < p.n_expert; i++) {
+            const int tiles = (p.offs[i + 1] - p.offs[i] + TILE - 1) / TILE;
+            if (left < tiles) {
+                found[0] = i;
+                found[1] = p.offs[i] + left * TILE;
+                found[2] = found[1] + TILE < p.offs[i + 1] ? found[1] + TILE : p.offs[i + 1];
+                break;
+            }
+            left -= tiles;
+        }
+    }
+    __syncthreads();
+    *e = found[0];
+    *lo = found[1];
+    *hi = found[2];
+    return *e >= 0;
+}
+
+/* Thread's eight weights of the tile: row t/4 of the tile, values 8*(t%4) .. of the step; zero outside. */
+template <int T> static __device__ __forceinline__ void tile_weights(const mm &p, int e, int64_t out, int64_t k, float *w)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        w[i] = 0.0f;
+    if (out >= p.n_out || k >= p.n_in)
+        return;
+    const uint8_t *row = p.w + ((int64_t)e * p.n_out + out) * p.row_bytes;
+    if (!wide<T>() || (p.w_vec && k + 8 <= p.n_in)) {
+        chunk8<T>(row, k / 8, w);
+        return;
+    }
+    for (int i = 0; i < 8 && k + i < p.n_in; i++)
+        w[i] = value1<T>(row, k + i);
+}
+
+static __device__ __forceinline__ void tile_acts(const mm &p, int r, int64_t k, float *v)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v[i] = 0.0f;
+    if (r < 0 || k >= p.n_in)
+        return;
+    const float *x = p.x + (int64_t)(r / p.x_div) * p.ldx + k;
+    if (k + 8 <= p.n_in) {
+        load8(x, p.x_vec, v);
+        return;
+    }
+    for (int i = 0; i < 8 && k + i < p.n_in; i++)
+        v[i] = x[i];
+}
+
+/* f32: 256 threads, each 4 outputs x 4 rows; k ascending in one FMA chain per output. */
+template <int T> static __global__ void __launch_bounds__(256) gemm_f32_kernel(mm p)
+{
+    __shared__ __align__(16) float ws[STEP][TILE + 4], xs[STEP][TILE + 4];
+    __shared__ int map[TILE];
+    const int t = threadIdx.x, tr = t / 4, tk = 8 * (t % 4), ox = 4 * (t % 16), rx = 4 * (t / 16);
+    const int64_t out0 = (int64_t)blockIdx.x * TILE;
+    float acc[4][4] = { { 0 } };
+    int e, lo, hi;
+
+    if (!tile_rows(p, (int)blockIdx.y, &e, &lo, &hi))
+        return;
+    if (t < TILE)
+        map[t] = lo + t < hi ? (p.perm ? p.perm[lo + t] : lo + t) : -1;
+    __syncthreads();
+    for (int64_t k = 0; k < p.n_in; k += STEP) {
+        float w[8], v[8];
+        tile_weights<T>(p, e, out0 + tr, k + tk, w);
+        tile_acts(p, map[tr], k + tk, v);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            ws[tk + i][tr] = w[i];
+            xs[tk + i][tr] = v[i];
+        }
+        __syncthreads();
+#pragma unroll 8
+        for (int i = 0; i < STEP; i++) {
+            const float4 a = *(const float4 *)&ws[i][ox], b = *(const float4 *)&xs[i][rx];
+            const float av[4] = { a.x, a.y, a.z, a.w }, bv[4] = { b.x, b.y, b.z, b.w };
+#pragma unroll
+            for (int r = 0; r < 4; r++)
+#pragma unroll
+                for (int o = 0; o < 4; o++)
+                    acc[r][o] = fmaf(av[o], bv[r], acc[r][o]);
+        }
+        __syncthreads();
+    }
+    const float scale = scale_of(p, e);
+    for (int r = 0; r < 4; r++)
+        for (int o = 0; o < 4; o++)
+            if (map[rx + r] >= 0 && out0 + ox + o < p.n_out)
+                p.y[(int64_t)map[rx + r] * p.ldy + out0 + ox + o] = acc[r][o] * scale;
+}
+
+/* bf16 tensor cores: 8 warps, each 16 rows x 32 outputs of the tile. */
+template <int T> static __global__ void __launch_bounds__(256) gemm_bf16_kernel(mm p)
+{
+    using namespace nvcuda;
+    enum { LD = STEP + 8, LDC = TILE + 4 };
+    __shared__ __align__(32) union {
+        struct {
+            __nv_bfloat16 w[TILE][LD], x[TILE][LD];
+        } in;
+        float out[TILE][LDC];
+    } s;
+    __shared__ int map[TILE];
+    const int t = threadIdx.x, tr = t / 4, tk = 8 * (t % 4), warp = t / 32, wr = 16 * (warp / 2), wo = 32 * (warp % 2);
+    const int64_t out0 = (int64_t)blockIdx.x * TILE;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> c[2];
+    int e, lo, hi;
+
+    if (!tile_rows(p, (int)blockIdx.y, &e, &lo, &hi))
+        return;
+    if (t < TILE)
+        map[t] = lo + t < hi ? (p.perm ? p.perm[lo + t] : lo + t) : -1;
+    wmma::fill_fragment(c[0], 0.0f);
+    wmma::fill_fragment(c[1], 0.0f);
+    __syncthreads();
+    for (int64_t k = 0; k < p.n_in; k += STEP) {
+        float w[8], v[8];
+        tile_weights<T>(p, e, out0 + tr, k + tk, w);
+        tile_acts(p, map[tr], k + tk, v);
+#pragma unroll
+        for (int i = 0; i < 8; i += 2) {
+            *(__nv_bfloat162 *)&s.in.w[tr][tk + i] = __floats2bfloat162_rn(w[i], w[i + 1]);
+            *(__nv_bfloat162 *)&s.in.x[tr][tk + i] = __floats2bfloat162_rn(v[i], v[i + 1]);
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < STEP; i += 16) {
+            wmma::fragment<wmma::matrix_a, 16, 16, 16, __nv_bfloat16, wmma::row_major> a;
+            wmma::load_matrix_sync(a, &s.in.x[wr][i], LD);
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                wmma::fragment<wmma::matrix_b, 16, 16, 16, __nv_bfloat16, wmma::col_major> b;
+                wmma::load_matrix_sync(b, &s.in.w[wo + 16 * j][i], LD);
+                wmma::mma_sync(c[j], a, b, c[j]);
+            }
+        }
+        __syncthreads();
+    }
+    wmma::store_matrix_sync(&s.out[wr][wo], c[0], LDC, wmma::mem_row_major);
+    wmma::store_matrix_sync(&s.out[wr][wo + 16], c[1], LDC, wmma::mem_row_major);
+    __syncthreads();
+    const float scale = scale_of(p, e);
+    for (int u = t; u < TILE * TILE; u += 256) {
+        const int r = u / TILE, o = u % TILE;
+        if (map[r] >= 0 && out0 + o < p.n_out)
+            p.y[(int64_t)map[r] * p.ldy + out0 + o] = s.out[r][o] * scale;
+    }
+}
+
+/* offs and perm from ids, one block.  The order inside an expert is not fixed and does not matter: every output is
+ * computed from its own row alone. */
+static __global__ void sort_kernel(const int32_t *ids, int rows, int n_expert, int32_t *offs, int32_t *perm)
+{
+    __shared__ int count[MAX_EXPERTS];
+    for (int e = threadIdx.x; e < n_expert; e += blockDim.x)
+        count[e] = 0;
+    __syncthreads();
+    for (int i = threadIdx.x; i < rows; i += blockDim.x)
+        atomicAdd(&count[ids[i]], 1);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int sum = 0;
+        for (int e = 0; e < n_expert; e++) {
+            const int n = count[e];
+            offs[e] = count[e] = sum;
+            sum += n;
+        }
+        offs[n_expert] = sum;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < rows; i += blockDim.x)
+        perm[atomicAdd(&count[ids[i]], 1)] = i;
+}
+
+template <int T> static void launch(const mm &p, int tiles, int f32, cudaStream_t s)
+{
+    const unsigned outs = cuda_blocks(p.n_out, GEMV_WARPS);
+    const dim3 grid(cuda_blocks(p.n_out, TILE), (unsigned)tiles);
+    if (p.ids && !p.offs)
+        gemv_kernel<T, 1><<<dim3(outs, (unsigned)p.rows), 32 * GEMV_WARPS, 0, s>>>(p);
+    else if (tiles == 0 && p.rows == 1)
+        gemv_kernel<T, 1><<<dim3(outs, 1), 32 * GEMV_WARPS, 0, s>>>(p);
+    else if (tiles == 0 && p.rows <= 4)
+        gemv_kernel<T, 4><<<dim3(outs, 1), 32 * GEMV_WARPS, 0, s>>>(p);
+    else if (tiles == 0)
+        gemv_kernel<T, GEMV_ROWS><<<dim3(outs, 1), 32 * GEMV_WARPS, 0, s>>>(p);
+    else if (f32)
+        gemm_f32_kernel<T><<<grid, 256, 0, s>>>(p);
+    else
+        gemm_bf16_kernel<T><<<grid, 256, 0, s>>>(p);
+}
+
+typedef void (*launch_fn)(const mm &p, int tiles, int f32, cudaStream_t s);
+#define CUDA_WTYPE(sym, name) launch<WT_##sym>,
+static const launch_fn launches[] = {
+#include "devices/cuda/cuda_wtypes.def"
+};
+#undef CUDA_WTYPE
+
+static mm mm_of(const kvant_weight *w, const float *x, float *y, int64_t ldx, int64_t ldy, int rows, int x_div)
+{
+    const cuda_weight *c = (const cuda_weight *)w->packed;
+    mm p;
+    memset(&p, 0, sizeof p);
+    p.w = c->data;
+    p.scale = c->scale;
+    p.x = x;
+    p.y = y;
+    p.n_in = w->n_in;
+    p.n_out = w->n_out;
+    p.row_bytes = (int64_t)c->row_bytes;
+    p.ldx = ldx;
+    p.ldy = ldy;
+    p.rows = rows;
+    p.n_expert = w->n_expert;
+    p.n_scale = w->n_scale;
+    p.x_div = x_div;
+    p.x_vec = (((uintptr_t)x | (uintptr_t)(ldx * 4)) & 15) == 0;
+    p.w_vec = (c->row_bytes & 15) == 0;
+    return p;
+}
+
+static int weight_supports(const kvant_weight *w, const char *op, kvant_diag *diag)
+{
+    if (cuda_wtype_find(w->type) < 0)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %s: weight type %s has no kernels here", op,
+                         w->type->name);
+    return KVANT_OK;
+}
+
+static int loaded(const kvant_weight *w, const char *op, kvant_diag *diag)
+{
+    if (!w->packed)
+        return cuda_fail(diag, KVANT_EINVAL, "device cuda: %s: weight %.64s was not loaded", op,
+                         w->name ? w->name : "?");
+    return KVANT_OK;
+}
+
+static int matmul_supports(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    (void)d;
+    return weight_supports(((const kvant_matmul_args *)args)->w, "matmul", diag);
+}
+
+static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)args;
+    CUDA_TRY(loaded(a->w, "matmul", diag));
+    if (a->m <= 0)
+        return KVANT_OK;
+    const mm p = mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
+    const int tiles = a->m > GEMV_ROWS ? (a->m + TILE - 1) / TILE : 0;
+    launches[((const cuda_weight *)a->w->packed)->type](p, tiles, a->compute == KVANT_COMPUTE_F32, d->stream);
+    return KVANT_OK;
+}
+
+/* Few tokens: every (row, slot) reads its own expert once; the sort would cost more than it saves. */
+static int id_sorted(const kvant_matmul_id_args *a)
+{
+    return a->n > GEMV_ROWS;
+}
+
+static int matmul_id_supports(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
+    (void)d;
+    if (a->w->n_expert > MAX_EXPERTS)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: matmul_id: %d experts, wanted at most %d",
+                         a->w->n_expert, MAX_EXPERTS);
+    return weight_supports(a->w, "matmul_id", diag);
+}
+
+static size_t matmul_id_scratch(const cuda_device *d, const void *args)
+{
+    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
+    (void)d;
+    return ((size_t)a->n * (size_t)a->k + MAX_EXPERTS + 1) * sizeof(int32_t);
+}
+
+static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
+    CUDA_TRY(loaded(a->w, "matmul_id", diag));
+    CUDA_TRY(matmul_id_supports(d, args, diag));
+    const int rows = a->n * a->k;
+    if (rows <= 0)
+        return KVANT_OK;
+    mm p = mm_of(a->w, a->x, a->y, a->ldx, a->w->n_out, rows, a->x_div);
+    int tiles = 0;
+    p.ids = a->ids;
+    if (id_sorted(a)) {
+        int32_t *offs = (int32_t *)d->scratch, *perm = offs + MAX_EXPERTS + 1;
+        sort_kernel<<<1, 1024, 0, d->stream>>>(a->ids, rows, a->w->n_expert, offs, perm);
+        p.offs = offs;
+        p.perm = perm;
+        tiles = rows / TILE + (rows < a->w->n_expert ? rows : a->w->n_expert) + 1;   /* no more can be begun */
+    }
+    launches[((const cuda_weight *)a->w->packed)->type](p, tiles, a->compute == KVANT_COMPUTE_F32, d->stream);
+    return KVANT_OK;
+}
+
+/* ---- embed ---- */
+
+template <int T> static __global__ void embed_kernel(mm p)
+{
+    const uint8_t *row = p.w + (int64_t)p.ids[blockIdx.x] * p.row_bytes;
+    float *y = p.y + (int64_t)blockIdx.x * p.ldy;
+    const int64_t chunks = wide<T>() ? 0 : p.n_in / 8;
+    for (int64_t c = threadIdx.x; c < chunks; c += blockDim.x) {
+        float w[8];
+        chunk8<T>(row, c, w);
+        for (int i = 0; i < 8; i++)
+            y[8 * c + i] = p.scale ? w[i] * p.scale[0] : w[i];
+    }
+    if (wide<T>())
+        for (int64_t k = threadIdx.x; k < p.n_in; k += blockDim.x) {
+            const float w = value1<T>(row, k);
+            y[k] = p.scale ? w * p.scale[0] : w;
+        }
+}
+
+template <int T> static void embed_launch(const mm &p, int tiles, int f32, cudaStream_t s)
+{
+    (void)tiles;
+    (void)f32;
+    embed_kernel<T><<<(unsigned)p.rows, 128, 0, s>>>(p);
+}
+
+#define CUDA_WTYPE(sym, name) embed_launch<WT_##sym>,
+static const launch_fn embed_launches[] = {
+#include "devices/cuda/cuda_wtypes.def"
+};
+#undef CUDA_WTYPE
+
+static int embed_supports(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    (void)d;
+    return weight_supports(((const kvant_embed_args *)args)->w, "embed", diag);
+}
+
+static int embed_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_embed_args *a = (const kvant_embed_args *)args;
+    CUDA_TRY(loaded(a->w, "embed", diag));
+    if (a->n <= 0)
+        return KVANT_OK;
+    mm p = mm_of(a->w, NULL, a->y, 0, a->w->n_in, a->n, 1);
+    p.ids = a->ids;
+    embed_launches[((const cuda_weight *)a->w->packed)->type](p, 0, 1, d->stream);
+    return KVANT_OK;
+}
+
+const cuda_op cuda_op_embed = { embed_supports, NULL, embed_run };
+const cuda_op cuda_op_matmul = { matmul_supports, NULL, matmul_run };
+const cuda_op cuda_op_matmul_id = { matmul_id_supports, matmul_id_scratch, matmul_id_run };
