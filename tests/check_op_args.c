@@ -505,6 +505,8 @@ static void attn(void)
     REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, v.fmt, kvant_format_find("qjl1_256"));
     REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, q, NULL);
     REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, scale, 0.0f);
+    REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, h, 65536 * 2);
+    REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, seqs.n_seqs, 65537);
     REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, scale, -1.0f);
     REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, scale, NAN);
     REFUSE(kvant_attn_args, KVANT_OP_ATTN, good, out, NULL);
@@ -626,6 +628,7 @@ static void conv_step(void)
     REFUSE(kvant_conv_args, KVANT_OP_CONV_STEP, good, y, NULL);
     REFUSE(kvant_conv_args, KVANT_OP_CONV_STEP, good, y, buffer_a);
     REFUSE(kvant_conv_args, KVANT_OP_CONV_STEP, good, c, 0);
+    REFUSE(kvant_conv_args, KVANT_OP_CONV_STEP, good, c, (1 << 24) + 1);
     REFUSE(kvant_conv_args, KVANT_OP_CONV_STEP, good, k, 1);
     REFUSE(kvant_conv_args, KVANT_OP_CONV_STEP, good, k, 9);
     REFUSE(kvant_conv_args, KVANT_OP_CONV_STEP, good, slot_stride, 23);
@@ -752,6 +755,7 @@ static void gdn_step(void)
     REFUSE(kvant_gdn_args, KVANT_OP_GDN_STEP, good, hk, 0);
     REFUSE(kvant_gdn_args, KVANT_OP_GDN_STEP, good, hk, 3);
     REFUSE(kvant_gdn_args, KVANT_OP_GDN_STEP, good, hv, 0);
+    REFUSE(kvant_gdn_args, KVANT_OP_GDN_STEP, good, hv, 65538);
     REFUSE(kvant_gdn_args, KVANT_OP_GDN_STEP, good, dk, 0);
     REFUSE(kvant_gdn_args, KVANT_OP_GDN_STEP, good, dv, 0);
     REFUSE(kvant_gdn_args, KVANT_OP_GDN_STEP, good, dk, 513);
@@ -860,6 +864,7 @@ static void slot_copy(void)
 
     accept(KVANT_OP_SLOT_COPY, &good, "slot_copy");
     REFUSE(kvant_slot_copy_args, KVANT_OP_SLOT_COPY, good, n, -1);
+    REFUSE(kvant_slot_copy_args, KVANT_OP_SLOT_COPY, good, stride, SIZE_MAX / 2; broken.n = 3);
     REFUSE(kvant_slot_copy_args, KVANT_OP_SLOT_COPY, good, base, NULL);
     REFUSE(kvant_slot_copy_args, KVANT_OP_SLOT_COPY, good, src, NULL);
     REFUSE(kvant_slot_copy_args, KVANT_OP_SLOT_COPY, good, dst, NULL);

@@ -2,9 +2,13 @@
  * Checks shapes, strides, types and NULLs, not the contents of device buffers (ids, tables): those are the engine's.
  * An op over zero rows is valid with NULL buffers. */
 #include "base/error.h"
+#include "base/mem.h"
 #include "ops/op_util.h"
 
 #define BAD(...) return kvant_fail(diag, KVANT_EINVAL, __VA_ARGS__)
+
+/* Far above any model; keeps every product of sizes (scratch of the kernels) inside 64 bits. */
+enum { MAX_HEADS = 65536, MAX_SEQS = 65536, MAX_CHANNELS = 1 << 24 };
 
 static const char *op_name(int id)
 {
@@ -96,6 +100,8 @@ static int compute_mode(int id, int compute, kvant_diag *diag)
 
 static int seqs(int id, const kvant_seqs *s, kvant_diag *diag)
 {
+    if (s->n_seqs > MAX_SEQS)
+        BAD("%s: n_seqs = %d, wanted at most %d", op_name(id), s->n_seqs, MAX_SEQS);
     if (s->n_seqs < 0 || s->n_tokens < 0)
         BAD("%s: n_seqs = %d, n_tokens = %d, wanted at least 0", op_name(id), s->n_seqs, s->n_tokens);
     if (s->n_tokens > 0 && s->n_seqs == 0)
@@ -131,6 +137,8 @@ static int side(int id, const char *which, const kvant_kv_side *c, int h, int d,
     if (c->fmt == NULL || c->pages == NULL)
         BAD("%s: the format or the pages of %s are NULL", op_name(id), which);
     KVANT_TRY(positive(id, "h_kv", h, diag));
+    if (h > MAX_HEADS)
+        BAD("%s: h_kv = %d, wanted at most %d", op_name(id), h, MAX_HEADS);
     KVANT_TRY(positive(id, "head_dim", d, diag));
     KVANT_TRY(kvant_format_check(c->fmt, d, diag));
     if ((c->fmt->flags & KVANT_FORMAT_PARAM) != 0 && c->param == NULL)
@@ -404,6 +412,8 @@ static int heads(int id, int h, int h_kv, int tail_pages, kvant_diag *diag)
 {
     if (h < 1 || h_kv < 1 || h % h_kv != 0)
         BAD("%s: h = %d, h_kv = %d, wanted h to be a multiple of h_kv", op_name(id), h, h_kv);
+    if (h > MAX_HEADS)
+        BAD("%s: h = %d, wanted at most %d", op_name(id), h, MAX_HEADS);
     if (tail_pages < 0)
         BAD("%s: tail_pages = %d, wanted at least 0", op_name(id), tail_pages);
     return KVANT_OK;
@@ -455,6 +465,8 @@ static int check_conv(int id, const kvant_conv_args *a, kvant_diag *diag)
 {
     KVANT_TRY(slot_seqs(id, &a->seqs, diag));
     KVANT_TRY(positive(id, "c", a->c, diag));
+    if (a->c > MAX_CHANNELS)
+        BAD("%s: c = %d, wanted at most %d", op_name(id), a->c, MAX_CHANNELS);
     if (a->k < 2 || a->k > 8)
         BAD("%s: k = %d, wanted 2 to 8 taps", op_name(id), a->k);
     if (a->ldx < a->c)
@@ -499,6 +511,8 @@ static int check_gdn(int id, const kvant_gdn_args *a, kvant_diag *diag)
     KVANT_TRY(slot_seqs(id, &a->seqs, diag));
     if (a->hk < 1 || a->hv < 1 || a->hv % a->hk != 0)
         BAD("%s: hk = %d, hv = %d, wanted hv to be a multiple of hk", op_name(id), a->hk, a->hv);
+    if (a->hv > MAX_HEADS)
+        BAD("%s: hv = %d, wanted at most %d", op_name(id), a->hv, MAX_HEADS);
     if (a->dk < 1 || a->dk > KVANT_MAX_HEAD_DIM || a->dv < 1 || a->dv > KVANT_MAX_HEAD_DIM)
         BAD("%s: dk = %d, dv = %d, wanted 1 to %d", op_name(id), a->dk, a->dv, KVANT_MAX_HEAD_DIM);
     if (a->interleaved != 0 && a->interleaved != 1)
@@ -544,7 +558,11 @@ static int check_norm_gated(const void *args, kvant_diag *diag)
 
 static int slots(int id, const uint8_t *base, int n, size_t stride, size_t bytes, kvant_diag *diag)
 {
+    size_t total;
+
     KVANT_TRY(count(id, n, diag));
+    if (n > 0 && !size_mul((size_t)n, stride, &total))
+        BAD("%s: n = %d slots of %zu bytes overflow", op_name(id), n, stride);
     if (bytes > stride)
         BAD("%s: bytes = %zu, wanted at most stride = %zu", op_name(id), bytes, stride);
     if (n > 0 && base == NULL)
