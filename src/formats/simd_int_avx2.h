@@ -89,9 +89,14 @@ typedef struct int_page {
 static void int_page_halves(const uint8_t *rows, size_t stride, int n, int groups, int_page *p)
 {
     int i = 0;
+#define INT_HALF(g) memcpy(p->half + (g) * INT_ROWS + i, INT_SCALE(rows, g), 2);
+    for (; i < n && groups == 4; i++, rows += stride) {    /* a head of 128: worth 2 ns a row */
+        REP4(INT_HALF)
+    }
     for (; i < n; i++, rows += stride)
-        for (int g = 0; g < groups; g++)
-            memcpy(p->half + g * INT_ROWS + i, INT_SCALE(rows, g), 2);
+        for (int g = 0; g < groups; g++) {
+            INT_HALF(g)
+        }
     for (; i % 16; i++)
         for (int g = 0; g < groups; g++)
             p->half[g * INT_ROWS + i] = 0;
