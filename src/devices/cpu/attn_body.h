@@ -105,27 +105,41 @@ static call call_of(const kvant_attn_args *a)
                    a->scale };
 }
 
-/* Floats of scratch for `rows` rows, and its layout when base is not NULL. */
-static size_t bench_layout(const call *c, size_t rows, float *base, bench *b)
+/* Rows of the largest block. */
+static size_t max_rows(const call *c)
 {
+    int tokens = 0;
+
+    for (int s = 0; s < c->seqs->n_seqs; s++) {
+        const int n = c->seqs->q0[s + 1] - c->seqs->q0[s];
+
+        tokens = n > tokens ? n : tokens;
+    }
+    return (size_t)(tokens < KVANT_PAGE ? tokens : KVANT_PAGE) * (size_t)c->g;
+}
+
+/* Floats of scratch, and its layout when base is not NULL. */
+static size_t bench_layout(const call *c, float *base, bench *b)
+{
+    const size_t rows = max_rows(c), k_tail = c->k.side->tail != NULL, v_tail = c->v.side->tail != NULL;
     const int ld_q = round16(c->k.sdim), ld_raw = round16(c->k.d), ld_enc = round16(c->v.sdim),
               ld_tail = round16(c->v.d);
     const int ld_page = ld_q > ld_enc ? ld_q : ld_enc;
     const size_t lines = (rows + 15) & ~(size_t)15;
     const size_t sizes[14] = { rows * c->k.q8_bytes / sizeof(float), /* first: aligned as the scratch is */
                                rows * (size_t)ld_q,
-                               rows * (size_t)ld_raw,
+                               k_tail * rows * (size_t)ld_raw,
                                rows * KVANT_PAGE,
                                (size_t)ld_page * KVANT_PAGE,
                                (size_t)ld_page + KVANT_MAX_HEAD_DIM,
                                lines,
                                lines,
                                rows * (size_t)ld_enc,
-                               rows * (size_t)ld_tail,
+                               v_tail * rows * (size_t)ld_tail,
                                lines,
                                lines,
                                rows * (size_t)ld_enc,
-                               rows * (size_t)ld_tail };
+                               v_tail * rows * (size_t)ld_tail };
     float *at[14];
     size_t total = 0;
 
@@ -447,7 +461,7 @@ static void attn_units(const void *args, int part, int parts, const kvant_work *
     int split_row = 0;
     bench b;
 
-    bench_layout(&c, (size_t)KVANT_PAGE * (size_t)c.g, work->local, &b);
+    bench_layout(&c, work->local, &b);
     for (int s = 0; s < a->seqs.n_seqs; s++)
         for (int first = a->seqs.q0[s]; first < a->seqs.q0[s + 1];) {
             const block bl = block_at(&a->seqs, s, first);
@@ -521,7 +535,7 @@ static size_t attn_local(const void *args)
     const kvant_attn_args *a = args;
     const call c = call_of(a);
 
-    return bench_layout(&c, (size_t)KVANT_PAGE * (size_t)c.g, NULL, NULL) * sizeof(float);
+    return bench_layout(&c, NULL, NULL) * sizeof(float);
 }
 
 const kvant_cpu_kernel VEC_KERNEL(attn) = {
@@ -579,7 +593,7 @@ static void attn_score(const void *args, int part, int parts, const kvant_work *
     int64_t unit = 0;
     bench b;
 
-    bench_layout(&c, (size_t)KVANT_PAGE * (size_t)c.g, work->local, &b);
+    bench_layout(&c, work->local, &b);
     for (int s = 0; s < a->seqs.n_seqs; s++)
         for (int first = a->seqs.q0[s]; first < a->seqs.q0[s + 1];) {
             const block bl = block_at(&a->seqs, s, first);
@@ -595,7 +609,7 @@ static size_t attn_score_local(const void *args)
 {
     const call c = score_call(args);
 
-    return bench_layout(&c, (size_t)KVANT_PAGE * (size_t)c.g, NULL, NULL) * sizeof(float);
+    return bench_layout(&c, NULL, NULL) * sizeof(float);
 }
 
 const kvant_cpu_kernel VEC_KERNEL(attn_score) = { .stages = 1, .fn = { attn_score }, .local_bytes = attn_score_local };

@@ -27,7 +27,8 @@ typedef struct chunk {
 /* Rows of a tile, unrolled by the preprocessor: an array of vectors would stay in memory at -O2. */
 #define ROWS1(X) X(0)
 #define ROWS2(X) ROWS1(X) X(1)
-#define ROWS6(X) ROWS2(X) X(2) X(3) X(4) X(5)
+#define ROWS4(X) ROWS2(X) X(2) X(3)
+#define ROWS6(X) ROWS4(X) X(4) X(5)
 #define TILE_LOAD(i)                                                                                                   \
     vf x##i = add ? vf_load(c + i * ldc) : vf_zero(), y##i = add ? vf_load(c + i * ldc + VF_LANES) : vf_zero();
 #define TILE_STEP(i)                                                                                                   \
@@ -53,6 +54,7 @@ typedef struct chunk {
     }
 
 TILE_DEFINE(tile_6, ROWS6)
+TILE_DEFINE(tile_4, ROWS4)
 TILE_DEFINE(tile_2, ROWS2)
 TILE_DEFINE(tile_1, ROWS1)
 
@@ -65,6 +67,8 @@ static void product(const float *a, int64_t ra, int64_t ca, const float *b, int6
 
         for (; i + 6 <= m; i += 6)
             tile_6(a + i * ra, ra, ca, b + j, ldb, c + i * ldc + j, ldc, depth, add);
+        for (; i + 4 <= m; i += 4)
+            tile_4(a + i * ra, ra, ca, b + j, ldb, c + i * ldc + j, ldc, depth, add);
         for (; i + 2 <= m; i += 2)
             tile_2(a + i * ra, ra, ca, b + j, ldb, c + i * ldc + j, ldc, depth, add);
         for (; i < m; i++)
