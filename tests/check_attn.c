@@ -116,14 +116,14 @@ static void fill_side(scene *s, kvant_kv_side *side, int d, uint64_t seed)
 
     check_fill_normal(x, n, seed);
     const kvant_cache_write_args write = { seqs, *side, x, (int64_t)s->set.h_kv * d, s->set.h_kv, d };
-    op_run(KVANT_OP_CACHE_WRITE, kvant_op_reference(KVANT_OP_CACHE_WRITE), &write, 1);
+    op_run(KVANT_OP_CACHE_WRITE, kvant_op_cpu(KVANT_OP_CACHE_WRITE), &write, 1);
     for (int i = 0; i < s->set.n_seqs && side->tail != NULL; i++)
         for (int j = 0; j < s->set.len[i] / KVANT_PAGE; j++) {
             src[sealed] = s->tails[i * TABLE + j];
             dst[sealed++] = s->table[i * TABLE + j];
         }
     const kvant_page_seal_args seal = { *side, src, dst, sealed, s->set.h_kv, d };
-    op_run(KVANT_OP_PAGE_SEAL, kvant_op_reference(KVANT_OP_PAGE_SEAL), &seal, 1);
+    op_run(KVANT_OP_PAGE_SEAL, kvant_op_cpu(KVANT_OP_PAGE_SEAL), &seal, 1);
     free(x);
 }
 
@@ -238,7 +238,8 @@ static int gaps_untouched(const scene *s, const float *out)
 }
 
 /* f32: 1e-6.  auto: 1e-5, but 1e-4 where a side takes the integer path: half a step of an 8-bit query (largest of 32
- * normal values about 2.2 sigma: 0.5 % of sigma, 2.5e-5 of the score's energy) and as much again for 8-bit centroids. */
+ * normal values about 2.2 sigma: 0.5 % of sigma, 2.5e-5 of the score's energy) and as much again for 8-bit
+ * centroids. */
 static double tolerance(const scene *s)
 {
     if (s->set.compute == KVANT_COMPUTE_F32)

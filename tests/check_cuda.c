@@ -1,12 +1,14 @@
-/* check_cuda.c: the device "cuda": every op against its scalar reference on random arguments, every pair of cache formats,
- * and whole tiny models.  Prints "skipped: no device" without a GPU (the host side is then all that is checked).
+/* check_cuda.c: the device "cuda": every op against its scalar reference on random arguments, every pair of cache
+ * formats, and whole tiny models.  Prints "skipped: no device" without a GPU (the host side is then all that is
+ * checked).
  *
  *   check_cuda                  everything
  *   check_cuda small            a reduced set, for compute-sanitizer
  *   check_cuda ... --json FILE  also a capability report
  *
- * Each buffer of an op lives twice, on the host and on the device, filled with 0xFF before and behind and where nothing was
- * written.  After the op the device's copy of every buffer is compared: outputs within their class, all other bytes equal. */
+ * Each buffer of an op lives twice, on the host and on the device, filled with 0xFF before and behind and where nothing
+ * was written.  After the op the device's copy of every buffer is compared: outputs within their class, all other bytes
+ * equal. */
 #include <stdint.h>
 #include "base/rng.h"
 #include "devices/device.h"
@@ -156,8 +158,8 @@ static void run(int id, const void *host, const void *device, double tol, const 
             t->worst = !(e <= t->worst) ? e : t->worst;
         } else {
             const size_t n = differing(g, w, b->bytes);
-            CHECK(n == 0 || (b->loose && (double)n <= tol * (double)b->bytes), "%s %s: %zu of %zu bytes of buffer %d differ",
-                  name, what, n, b->bytes, i);
+            CHECK(n == 0 || (b->loose && (double)n <= tol * (double)b->bytes),
+                  "%s %s: %zu of %zu bytes of buffer %d differ", name, what, n, b->bytes, i);
             t->worst = (double)n > t->worst ? (double)n : t->worst;
         }
         free(got);
@@ -302,7 +304,8 @@ static void check_moe(int n, int n_expert, int k)
 /* ---- weights ---- */
 
 /* A weight with random rows that its type can decode to finite numbers; freed by weight_close. */
-static kvant_weight weight_open(const kvant_wtype *t, int64_t n_in, int64_t n_out, int n_expert, int scaled, float *scale)
+static kvant_weight weight_open(const kvant_wtype *t, int64_t n_in, int64_t n_out, int n_expert, int scaled,
+                                float *scale)
 {
     const size_t n = (size_t)(n_in * n_out * n_expert), bytes = n / (size_t)t->block * (size_t)t->bytes;
     float *x = malloc(n * sizeof(float));
@@ -411,7 +414,8 @@ static int32_t *take_ints(const int32_t *from, int n)
 /* Sequences of the given lengths with `ask` queries at their ends; tables are a shuffle of the pages. */
 static void scene_seqs(scene *s, const int *len, const int *ask)
 {
-    int32_t q0[SEQS + 1] = { 0 }, pos0[SEQS], all0[SEQS + 1] = { 0 }, zero[SEQS] = { 0 }, prompt[SEQS], ids[SEQS * STRIDE];
+    int32_t q0[SEQS + 1] = { 0 }, pos0[SEQS], all0[SEQS + 1] = { 0 }, zero[SEQS] = { 0 }, prompt[SEQS],
+                      ids[SEQS * STRIDE];
     int32_t *table, *tails;
     rng r = { 11 };
 
@@ -449,7 +453,9 @@ static void scene_seqs(scene *s, const int *len, const int *ask)
 
 static void scene_side(scene *s, int which, const kvant_format *f, int h, int d, int tail, int encoder)
 {
-    kvant_kv_side side = { .fmt = f, .param = param_of(f), .row_bytes = kvant_format_row_bytes(f, d), .encoder = encoder };
+    kvant_kv_side side = {
+        .fmt = f, .param = param_of(f), .row_bytes = kvant_format_row_bytes(f, d), .encoder = encoder
+    };
     side.head_bytes = side.row_bytes * KVANT_PAGE;
     side.page_bytes = side.head_bytes * (size_t)h + 4;
     side.pages = take(side.page_bytes * (size_t)s->pages);
@@ -507,7 +513,8 @@ static void check_cache(const kvant_format *f, int d, int encoder)
     int32_t *src = take_ints(from, 2), *dst = take_ints(to, 2);
     src[0] = s.all.tail_table[2 * STRIDE];
     src[1] = s.all.tail_table[0];
-    const kvant_page_seal_args p = { s.side[0], src, dst, 2, h, d }, p_dev = { s.side_dev[0], at(src), at(dst), 2, h, d };
+    const kvant_page_seal_args p = { s.side[0], src, dst, 2, h, d },
+                               p_dev = { s.side_dev[0], at(src), at(dst), 2, h, d };
     run(KVANT_OP_PAGE_SEAL, &p, &p_dev, 0.0, what);
 
     scene_seqs(&s, len, ask);
@@ -535,8 +542,8 @@ static void check_pair(const pair *p, const int *len, const int *ask, const char
     scene s;
     const kvant_format *fk = kvant_format_find(p->k), *fv = kvant_format_find(p->v);
 
-    snprintf(what, sizeof what, "%s x %s h %d/%d d %d/%d tail %d %s", p->k, p->v, p->h, p->h_kv, p->d_k, p->d_v, p->tail,
-             phase);
+    snprintf(what, sizeof what, "%s x %s h %d/%d d %d/%d tail %d %s", p->k, p->v, p->h, p->h_kv, p->d_k, p->d_v,
+             p->tail, phase);
     scene_seqs(&s, len, ask);
     scene_side(&s, 0, fk, p->h_kv, p->d_k, p->tail > 0 && !(fk->flags & KVANT_FORMAT_WIDE), 0);
     scene_side(&s, 1, fv, p->h_kv, p->d_v, p->tail > 0 && !(fv->flags & KVANT_FORMAT_WIDE), 0);
@@ -545,8 +552,10 @@ static void check_pair(const pair *p, const int *len, const int *ask, const char
     const int n = s.host.n_tokens, top = len[0] > len[2] ? len[0] : len[2];
     const float scale = 1.0f / sqrtf((float)p->d_k);
     float *q = take_f32((size_t)(n * p->h * p->d_k), 8), *out = take_out((size_t)(n * p->h * p->d_v));
-    const kvant_attn_args a = { s.host, s.side[0], s.side[1], q, out, p->h * p->d_k, p->d_k, p->h * p->d_v, p->h, p->h_kv,
-                                p->d_k, p->d_v, scale, p->tail, KVANT_COMPUTE_F32, top - 1 };
+    const kvant_attn_args a = { s.host,        s.side[0], s.side[1],     q,       out,
+                                p->h * p->d_k, p->d_k,    p->h * p->d_v, p->h,    p->h_kv,
+                                p->d_k,        p->d_v,    scale,         p->tail, KVANT_COMPUTE_F32,
+                                top - 1 };
     kvant_attn_args b = a;
     b.seqs = s.dev;
     b.k = s.side_dev[0];
@@ -594,7 +603,8 @@ static void check_caches(void)
         check_score(f->name, 2, 2, small ? 64 : 192, 1);
         for (int j = 0; j < n; j++) {
             const char *v = kvant_format_at(j)->name;
-            const pair decode = { f->name, v, 4, 2, 128, 128, (i + j) % 3 }, prompt = { f->name, v, 2, 1, 64, 64, (i + j + 1) % 3 };
+            const pair decode = { f->name, v, 4, 2, 128, 128, (i + j) % 3 },
+                       prompt = { f->name, v, 2, 1, 64, 64, (i + j + 1) % 3 };
             if (small && (i + j) % 5)
                 continue;
             check_pair(&decode, decode_len, one, "decode");
@@ -624,8 +634,8 @@ static void state_seqs(scene *s, const int *ask, int phase, const int32_t *in, c
         pos0[i] = 64 * i;
         prompt[i] = i == 1 ? !phase : phase;               /* the middle one is not this op's */
     }
-    int32_t *a = take_ints(q0, SEQS + 1), *b = take_ints(pos0, SEQS), *c = take_ints(prompt, SEQS), *d = take_ints(in, SEQS),
-            *e = take_ints(out, SEQS);
+    int32_t *a = take_ints(q0, SEQS + 1), *b = take_ints(pos0, SEQS), *c = take_ints(prompt, SEQS),
+            *d = take_ints(in, SEQS), *e = take_ints(out, SEQS);
     s->host = (kvant_seqs){ SEQS, q0[SEQS], a, b, c, NULL, NULL, 0, d, e };
     s->dev = (kvant_seqs){ SEQS, q0[SEQS], at(a), at(b), at(c), NULL, NULL, 0, at(d), at(e) };
 }
@@ -654,8 +664,9 @@ static void check_gdn(int phase, const int *ask, int pattern, int hk, int hv, in
     state_seqs(&s, ask, phase, SLOT_IN[pattern], SLOT_OUT[pattern]);
     const int n = s.host.n_tokens, stride = hv * dv * dk + 16;
     float *q = take_f32((size_t)(n * hk * dk), 1), *k = take_f32((size_t)(n * hk * dk), 2),
-          *v = take_f32((size_t)(n * hv * dv), 3), *g = take_f32((size_t)(n * hv), 4), *beta = take_f32((size_t)(n * hv), 5),
-          *state = take_f32((size_t)(4 * stride), 6), *o = take_out((size_t)(n * hv * dv));
+          *v = take_f32((size_t)(n * hv * dv), 3), *g = take_f32((size_t)(n * hv), 4),
+          *beta = take_f32((size_t)(n * hv), 5), *state = take_f32((size_t)(4 * stride), 6),
+          *o = take_out((size_t)(n * hv * dv));
     buf_of(state)->floats = 1;
     for (int i = 0; i < n * hk; i++)                       /* normalised keys and queries, as the model gives them */
         for (int which = 0; which < 2; which++) {
@@ -669,10 +680,10 @@ static void check_gdn(int phase, const int *ask, int pattern, int hk, int hv, in
         g[i] = i % 17 == 3 ? -20.0f : -0.1f * fabsf(g[i]);
         beta[i] = i % 13 == 2 ? 0.0f : 1.0f / (1.0f + expf(-beta[i]));
     }
-    const kvant_gdn_args a = { s.host, q, k, v, g, beta, state, o, hk, hv, dk, dv, pattern % 2, hk * dk, hk * dk, hv * dv,
-                               stride };
-    const kvant_gdn_args b = { s.dev, at(q), at(k), at(v), at(g), at(beta), at(state), at(o), hk, hv, dk, dv, pattern % 2,
-                               hk * dk, hk * dk, hv * dv, stride };
+    const kvant_gdn_args a = { s.host, q,  k,  v,           g,       beta,    state,   o,     hk,
+                               hv,     dk, dv, pattern % 2, hk * dk, hk * dk, hv * dv, stride };
+    const kvant_gdn_args b = { s.dev, at(q), at(k), at(v),       at(g),   at(beta), at(state), at(o), hk,
+                               hv,    dk,    dv,    pattern % 2, hk * dk, hk * dk,  hv * dv,   stride };
     run(phase ? KVANT_OP_GDN_CHUNK : KVANT_OP_GDN_STEP, &a, &b, 1e-7, what);
 }
 
@@ -812,15 +823,20 @@ static void report(const char *path, const char *text)
     FILE *f = path ? fopen(path, "w") : NULL;
     printf("%-14s %6s %6s %s\n", "op", "cases", "failed", "largest error");
     for (int id = 0; id < KVANT_OP_COUNT; id++)
-        printf("%-14s %6d %6d %.3g\n", kvant_op_get(id)->name, tallies[id].cases, tallies[id].failed, tallies[id].worst);
+        printf("%-14s %6d %6d %.3g\n", kvant_op_get(id)->name, tallies[id].cases, tallies[id].failed,
+               tallies[id].worst);
     if (!f)
         return;
     fprintf(f, "{\n  \"device\": \"%s\",\n  \"ops\": {\n", text);
     for (int id = 0; id < KVANT_OP_COUNT; id++) {
         const tally *t = &tallies[id];
-        fprintf(f, "    \"%s\": {\"state\": \"%s\", \"class\": \"%s\", \"cases\": %d, \"failed\": %d, \"worst\": %.4g}%s\n",
-                kvant_op_get(id)->name, t->cases && !t->failed ? "verified" : t->cases ? "failed" : "supported",
-                kvant_op_get(id)->tolerance, t->cases, t->failed, t->worst, id + 1 < KVANT_OP_COUNT ? "," : "");
+        fprintf(
+            f, "    \"%s\": {\"state\": \"%s\", \"class\": \"%s\", \"cases\": %d, \"failed\": %d, \"worst\": %.4g}%s\n",
+            kvant_op_get(id)->name,
+            t->cases && !t->failed ? "verified"
+            : t->cases             ? "failed"
+                                   : "supported",
+            kvant_op_get(id)->tolerance, t->cases, t->failed, t->worst, id + 1 < KVANT_OP_COUNT ? "," : "");
     }
     fprintf(f, "  },\n  \"checks_passed\": %d,\n  \"checks_failed\": %d\n}\n", check_passed, check_failed);
     fclose(f);

@@ -421,16 +421,18 @@ static void check_encode(kase *c)
             c->k->encode(c->param, x, again, c->d, encoder);
             c->f->ref.encode(c->param, x, ref, c->d, encoder);
             CHECK(same_bits(row, again, c->row_bytes), "not the same twice; %s", rerun(c));
-            double e = row_error(c, row, x) + 1e-7 * energy + 1e-30, e_ref = row_error(c, ref, x) + 1e-7 * energy + 1e-30;
+            double e = row_error(c, row, x) + 1e-7 * energy + 1e-30,
+                   e_ref = row_error(c, ref, x) + 1e-7 * energy + 1e-30;
             ratios += e / e_ref;
             if (same_bits(row, ref, c->row_bytes))
                 continue;
             differ++;
-            CHECK(e <= e_ref * (encoder ? 1.5 : 1.001), "row %d encoder %d: error %.9g, reference %.9g; %s", i, encoder, e,
-                  e_ref, rerun(c));
+            CHECK(e <= e_ref * (encoder ? 1.5 : 1.001), "row %d encoder %d: error %.9g, reference %.9g; %s", i, encoder,
+                  e, e_ref, rerun(c));
         }
         CHECK(encoder || differ * 50 <= ROWS, "%d of %d rows differ; %s", differ, ROWS, rerun(c));
-        CHECK(ratios <= 1.002 * ROWS, "encoder %d: %.5f of the reference's error; %s", encoder, ratios / ROWS, rerun(c));
+        CHECK(ratios <= 1.002 * ROWS, "encoder %d: %.5f of the reference's error; %s", encoder, ratios / ROWS,
+              rerun(c));
         if (differ)
             printf("  %s %s encode d=%d encoder %d: %d of %d rows differ at a boundary\n", c->f->name, c->isa, c->d,
                    encoder, differ, ROWS);

@@ -426,8 +426,9 @@ static void check_cache_format(const kvant_format *f, int d, int encoder)
         }
     CHECK(memcmp(tail[0], tail[1], tail_n * sizeof(uint16_t)) == 0, "%s d %d: exact tails differ", f->name, d);
     const size_t differ = bytes_differ(mem[0], mem[1], bytes);
-    /* A code at a decision boundary is one byte; of two scales that fit equally well `best` may take the other one, which
-     * changes a whole group (check_kernels bounds its error).  A wrong address would change far more than either. */
+    /* A code at a decision boundary is one byte; of two scales that fit equally well `best` may take the other one,
+     * which changes a whole group (check_kernels bounds its error).  A wrong address would change far more than
+     * either. */
     const double most = encoder == KVANT_ENCODER_BEST ? 1e-2 : 1e-3;
     CHECK((double)differ <= most * (double)bytes, "%s d %d encoder %d: %zu of %zu cache bytes differ", f->name, d,
           encoder, differ, bytes);

@@ -100,7 +100,8 @@ typedef struct kvant_engine_params {
     int kv_tail;                   /* exact tail in tokens: 0, 64, 128, ...; -1: default 64 */
     int encoder;                   /* enum kvant_encoder */
     int logits_rows;               /* most rows of logits per step; 0: max_seqs */
-    const char *qjl_projection;    /* qjl1_256: projection file (kvant/qjl.h), NULL: built from seed 42; read at create */
+    /* qjl1_256: projection file (kvant/qjl.h), NULL: built from seed 42; read at create */
+    const char *qjl_projection;
 } kvant_engine_params;
 
 /* Everything 0 or NULL ("default"), except kv_tail -1 and the encoder: best. */

@@ -175,8 +175,8 @@ static inline __m256i codes4_natural(const uint8_t *qs)
 /* Code 2i is the low nibble of byte i, 2i + 1 the high one (turbo4_66, q4_polar): in the order of vunpack*, ... */
 static inline __m256i codes4_adjacent(const uint8_t *qs)
 {
-    const __m256i spread = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, 2, 3, 6, 7, 10, 11,
-                                            14, 15, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i spread = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, 2, 3, 6, 7, 10,
+                                            11, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1);
     __m256i x = _mm256_shuffle_epi8(bytes_twice(qs), spread);
     return _mm256_and_si256(_mm256_unpacklo_epi8(x, _mm256_srli_epi16(x, 4)), _mm256_set1_epi8(15));
 }

@@ -1,7 +1,7 @@
 /* simd_avx512.h: the vector layer of the AVX-512 kernels (F, BW, DQ, VL): 16 lanes.  See simd_avx2.h for its use.
  *
- * The bit rule of this ISA: lane l of a dot holds values l, l + 16, l + 32, ... in one FMA chain, ascending; lanes l and
- * l + 8 are added first, then the eight as on AVX2.  Encoders and the integer path are those of AVX2. */
+ * The bit rule of this ISA: lane l of a dot holds values l, l + 16, l + 32, ... in one FMA chain, ascending; lanes l
+ * and l + 8 are added first, then the eight as on AVX2.  Encoders and the integer path are those of AVX2. */
 #ifndef KVANT_FORMATS_SIMD_AVX512_H
 #define KVANT_FORMATS_SIMD_AVX512_H
 

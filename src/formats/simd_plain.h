@@ -1,7 +1,8 @@
 /* simd_plain.h: encode and decode_acc of the 16-bit plain formats over a vector layer.
  *
  * Before including: simd_wide.h with its macros, and WIDE_STORE = vf_store_<format> (without it there is no
- * plain_encode).  Gives plain_encode and plain_decode_acc: element by element, so equal to the reference bit for bit. */
+ * plain_encode).  Gives plain_encode and plain_decode_acc: element by element, so equal to the reference bit for
+ * bit. */
 
 #ifdef WIDE_STORE
 static void plain_encode(const void *param, const float *x, uint8_t *row, int d, int encoder)

@@ -1,8 +1,8 @@
 /* gdn_body.h: gdn_step on vectors; included by gdn_<isa>.c after its vec header, before gdn_chunk_body.h.
  *
  * A unit is a block of value columns of one head of ALL sequences: it first copies the columns that another sequence
- * may overwrite (slots read and written by different sequences), then computes in place.  Columns are independent, units
- * share nothing: one stage, and forks, swaps and chains of slots are safe (spec "engine" 1.9, 8.1). */
+ * may overwrite (slots read and written by different sequences), then computes in place.  Columns are independent,
+ * units share nothing: one stage, and forks, swaps and chains of slots are safe (spec "engine" 1.9, 8.1). */
 #include <string.h>
 #include "ops/op_util.h"
 

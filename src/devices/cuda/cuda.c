@@ -1,8 +1,9 @@
-/* cuda.c: the device "cuda": finds and loads libkvant-cuda.so, which holds all CUDA code.  libkvant itself needs no CUDA:
- * without the library, a driver or a GPU, opening the device fails with one line.
+/* cuda.c: the device "cuda": finds and loads libkvant-cuda.so, which holds all CUDA code.  libkvant itself needs no
+ * CUDA: without the library, a driver or a GPU, opening the device fails with one line.
  *
- * The library is looked for beside the running program or libkvant, in ../lib of that place, and where it was installed;
- * never in the working directory, the library path or a variable: loading code is not the environment's choice. */
+ * The library is looked for beside the running program or libkvant, in ../lib of that place, and where it was
+ * installed; never in the working directory, the library path or a variable: loading code is not the environment's
+ * choice. */
 #include "devices/cuda/cuda_api.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* cuda_api.h: what libkvant and libkvant-cuda.so agree on.  The library exports one symbol, kvant_device_v1; a change of
- * any struct that crosses the border needs a new number, and sizes are compared so that a stale file is refused. */
+/* cuda_api.h: what libkvant and libkvant-cuda.so agree on.  The library exports one symbol, kvant_device_v1; a change
+ * of any struct that crosses the border needs a new number, and sizes are compared so that a stale file is refused. */
 #ifndef KVANT_DEVICES_CUDA_API_H
 #define KVANT_DEVICES_CUDA_API_H
 

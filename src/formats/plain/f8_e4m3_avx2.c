@@ -1,6 +1,7 @@
 /* f8_e4m3_avx2.c: one byte per value, S.EEEE.MMM, times one f32 scale (see f8_e4m3.c).
  * Normal codes get their exponent rebased by an addition; the eight subnormal magnitudes are the integers times 2^-9
- * (a product of f32 denormals would do for both, at a hundred cycles each).  score and axpy go through a panel of decoded rows and the f32 kernels. */
+ * (a product of f32 denormals would do for both, at a hundred cycles each).  score and axpy go through a panel of
+ * decoded rows and the f32 kernels. */
 #include "formats/format.h"
 #include "formats/simd_avx2.h"
 

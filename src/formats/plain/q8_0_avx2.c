@@ -27,7 +27,8 @@ static inline void q8_decode32(const uint8_t *row, int b, vf *v)
 static inline __m256i q8_codes(vf v)
 {
     const vf sign = _mm256_set1_ps(-0.0f);
-    vf t = _mm256_round_ps(v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC), rest = _mm256_andnot_ps(sign, _mm256_sub_ps(v, t));
+    vf t = _mm256_round_ps(v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC),
+       rest = _mm256_andnot_ps(sign, _mm256_sub_ps(v, t));
     vf one = _mm256_or_ps(_mm256_and_ps(v, sign), _mm256_set1_ps(1.0f));
     t = _mm256_add_ps(t, _mm256_and_ps(_mm256_cmp_ps(rest, _mm256_set1_ps(0.5f), _CMP_GE_OQ), one));
     t = _mm256_max_ps(_mm256_min_ps(t, _mm256_set1_ps(127.0f)), _mm256_set1_ps(-127.0f));
@@ -49,7 +50,8 @@ static void q8_encode(const void *param, const float *x, uint8_t *row, int d, in
             refine(&book, x + b, 4, scale, code, &h);
         memcpy(row, &h, sizeof h);
         __m256i lo = _mm256_packs_epi32(code[0], code[1]), hi = _mm256_packs_epi32(code[2], code[3]);
-        __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lo, hi), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lo, hi),
+                                                    _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
         _mm256_storeu_si256((__m256i *)(void *)(row + 2), bytes);
     }
 }

@@ -1,5 +1,6 @@
 /* polar_avx2.h: q4_polar and q4_polar_r on AVX2: 82 bytes per 128 values: [d fp16][qs u8 x 64][qjl u8 x 16], low
- * nibble first (see polar.c).  encode is the reference's: its norm is summed in double, which no vector order equals. */
+ * nibble first (see polar.c).  encode is the reference's: its norm is summed in double, which no vector order
+ * equals. */
 #ifndef KVANT_FORMATS_POLAR_AVX2_H
 #define KVANT_FORMATS_POLAR_AVX2_H
 

@@ -8,7 +8,8 @@ static inline void q4_polar_r_decode32(const uint8_t *row, int b, vf *v)
 {
     const uint8_t *group = row + (size_t)(b / 4) * POLAR_ROW;
     const float *s = signs + b % 4 * 32;
-    vf residual = vf_set1(group[66] & 1 ? 0x1.6a09e6p-5f : -0x1.6a09e6p-5f), d = vf_splat_f16(group);       /* 0x3d3504f3 */
+    /* 0x3d3504f3 */
+    vf residual = vf_set1(group[66] & 1 ? 0x1.6a09e6p-5f : -0x1.6a09e6p-5f), d = vf_splat_f16(group);
 
     lookup16_plain(polar_planes, polar_codes(group, b), v);
     v[0] = vf_mul(_mm256_add_ps(v[0], vf_mul(residual, vf_load(s))), d);

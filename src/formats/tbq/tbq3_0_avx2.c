@@ -61,12 +61,12 @@ static void tbq3_encode(const void *param, const float *x, uint8_t *row, int d, 
 static const uint8_t bytes[16] = { TBQ3_BYTES, TBQ3_BYTES };
 static const uint8_t centred[16] = { CENTRED_BYTES(TBQ3_BYTES, TBQ3_BYTES) };
 
-/* 32 codes, one per byte.  A 16-bit lane takes the two bytes that hold codes 2i and 2i + 1 (6 bits at bit 6i), a multiplication
- * moves them to its top, and two masks spread them to its bytes. */
+/* 32 codes, one per byte.  A 16-bit lane takes the two bytes that hold codes 2i and 2i + 1 (6 bits at bit 6i), a
+ * multiplication moves them to its top, and two masks spread them to its bytes. */
 static inline __m256i tbq3_codes(const uint8_t *row, int b)
 {
-    const __m256i window = _mm256_setr_epi8(0, 1, 0, 1, 1, 2, 2, 3, 3, 4, 3, 4, 4, 5, 5, 6, 6, 7, 6, 7, 7, 8, 8, 9, 9, 10,
-                                            9, 10, 10, 11, 10, 11);
+    const __m256i window = _mm256_setr_epi8(0, 1, 0, 1, 1, 2, 2, 3, 3, 4, 3, 4, 4, 5, 5, 6, 6, 7, 6, 7, 7, 8, 8, 9, 9,
+                                            10, 9, 10, 10, 11, 10, 11);
     /* bit of the pair in its window: 0 6 4 2 0 6 4 2 ... and 10 for the last, whose window starts a byte early */
     const __m256i shift = _mm256_setr_epi16(1024, 16, 64, 256, 1024, 16, 64, 256, 1024, 16, 64, 256, 1024, 16, 64, 1);
     const uint8_t *qs = row + (size_t)b * 14 + 2;
@@ -101,6 +101,13 @@ static inline __m256i tbq3_signed(const uint8_t *row, int b)
 #include "formats/simd_int_avx2.h"
 
 const kvant_format_kernels kvant_tbq3_0_kernels_avx2 = {
-    .encode = tbq3_encode, .prep_q = tbq_prep_q, .finish_out = tbq_finish_out, .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
-    .prep_q8 = int_prep_q8, .score_q8 = int_score_q8, .axpy_q8 = int_axpy_q8,
+    .encode = tbq3_encode,
+    .prep_q = tbq_prep_q,
+    .finish_out = tbq_finish_out,
+    .decode_acc = blocks_decode_acc,
+    .score = blocks_score,
+    .axpy = blocks_axpy,
+    .prep_q8 = int_prep_q8,
+    .score_q8 = int_score_q8,
+    .axpy_q8 = int_axpy_q8,
 };

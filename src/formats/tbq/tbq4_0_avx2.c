@@ -66,6 +66,13 @@ static inline __m256i tbq4_signed(const uint8_t *row, int b)
 #include "formats/simd_int_avx2.h"
 
 const kvant_format_kernels kvant_tbq4_0_kernels_avx2 = {
-    .encode = tbq4_encode, .prep_q = tbq_prep_q, .finish_out = tbq_finish_out, .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
-    .prep_q8 = int_prep_q8, .score_q8 = int_score_q8, .axpy_q8 = int_axpy_q8,
+    .encode = tbq4_encode,
+    .prep_q = tbq_prep_q,
+    .finish_out = tbq_finish_out,
+    .decode_acc = blocks_decode_acc,
+    .score = blocks_score,
+    .axpy = blocks_axpy,
+    .prep_q8 = int_prep_q8,
+    .score_q8 = int_score_q8,
+    .axpy_q8 = int_axpy_q8,
 };

@@ -16,7 +16,8 @@ static inline vf turbo3_chunk(const uint8_t *block, int c, __m256i signs, vf low
     uint16_t q;
     memcpy(&q, block + 2 + 2 * c, sizeof q);
     __m256i code = _mm256_srlv_epi32(_mm256_set1_epi16((short)q), twos);
-    return _mm256_blendv_ps(_mm256_permutevar_ps(low, code), _mm256_permutevar_ps(high, code), _mm256_castsi256_ps(signs));
+    return _mm256_blendv_ps(_mm256_permutevar_ps(low, code), _mm256_permutevar_ps(high, code),
+                            _mm256_castsi256_ps(signs));
 }
 
 static inline void turbo3_decode32(const uint8_t *row, int b, vf *v)
@@ -80,7 +81,8 @@ static void turbo3_encode(const void *param, const float *x, uint8_t *row, int d
     }
 }
 
-/* The bytes of codes 0..3 and of codes 4..7, each readable by a code c at bits 0-1 (entry c) or at bits 2-3 (entry 4c). */
+/* The bytes of codes 0..3 and of codes 4..7, each readable by a code c at bits 0-1 (entry c) or at bits 2-3 (entry
+ * 4c). */
 #define TURBO3_SPREAD(a, b, c, d) { a, b, c, d, b, 0, 0, 0, c, 0, 0, 0, d, 0, 0, 0 }
 #define TURBO3_SPREAD_(...) TURBO3_SPREAD(__VA_ARGS__)
 static const uint8_t bytes[2][16] = { TURBO3_SPREAD_(TURBO3_LOW_BYTES), TURBO3_SPREAD_(TURBO3_HIGH_BYTES) };
@@ -90,10 +92,10 @@ static const uint8_t bytes[2][16] = { TURBO3_SPREAD_(TURBO3_LOW_BYTES), TURBO3_S
 static inline __m256i turbo3_bytes(const uint8_t *row, int b)
 {
     const uint8_t *block = row + (size_t)b * 14;
-    const __m256i spread = _mm256_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6,
-                                            6, 7, 7, 7, 7);
-    const __m256i each = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3,
-                                          3, 3, 3, 3, 3);
+    const __m256i spread = _mm256_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 6,
+                                            6, 6, 6, 7, 7, 7, 7);
+    const __m256i each = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3,
+                                          3, 3, 3, 3, 3, 3);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
     int64_t low;
     int32_t high;
@@ -102,8 +104,8 @@ static inline __m256i turbo3_bytes(const uint8_t *row, int b)
     __m256i x = _mm256_shuffle_epi8(_mm256_set1_epi64x(low), spread);
     x = _mm256_and_si256(_mm256_blend_epi16(x, _mm256_srli_epi16(x, 4), 0xaa), _mm256_set1_epi16(0x0c03));
     __m256i s = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(high), each), bit);
-    return _mm256_blendv_epi8(_mm256_shuffle_epi8(bytes_twice(bytes[0]), x), _mm256_shuffle_epi8(bytes_twice(bytes[1]), x),
-                              _mm256_cmpeq_epi8(s, bit));
+    return _mm256_blendv_epi8(_mm256_shuffle_epi8(bytes_twice(bytes[0]), x),
+                              _mm256_shuffle_epi8(bytes_twice(bytes[1]), x), _mm256_cmpeq_epi8(s, bit));
 }
 
 static inline __m256i turbo3_signed(const uint8_t *row, int b)

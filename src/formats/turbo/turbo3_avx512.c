@@ -15,7 +15,8 @@ static inline void turbo3_decode32(const uint8_t *row, int b, vf *v)
     vf high = vf_mul(norm, _mm512_broadcast_f32x4(_mm_loadu_ps(centroids + 4)));
     uint32_t signs;
     memcpy(&signs, block + 10, sizeof signs);
-    __m512i a = _mm512_srlv_epi32(words(block + 2, block + 2), twos), c = _mm512_srlv_epi32(words(block + 6, block + 6), twos);
+    __m512i a = _mm512_srlv_epi32(words(block + 2, block + 2), twos),
+            c = _mm512_srlv_epi32(words(block + 6, block + 6), twos);
     v[0] = _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(a, low), (__mmask16)signs, a, high);
     v[1] = _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(c, low), (__mmask16)(signs >> 16), c, high);
 }

@@ -21,7 +21,8 @@ static inline void turbo4_66_decode32(const uint8_t *row, int b, vf *v)
 /* centroids of 8 codes */
 static inline vf lookup16_codes(__m256i code)
 {
-    vf lo = _mm256_permutevar8x32_ps(vf_load(centroids), code), hi = _mm256_permutevar8x32_ps(vf_load(centroids + 8), code);
+    vf lo = _mm256_permutevar8x32_ps(vf_load(centroids), code),
+       hi = _mm256_permutevar8x32_ps(vf_load(centroids + 8), code);
     return _mm256_blendv_ps(lo, hi, _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
 }
 
