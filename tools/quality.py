@@ -10,7 +10,7 @@ Set `pairs`: novella-dense, 2048-token chunks: every K with V=f16, K=f16 with ev
 at 8; exact tail 0 and 64, both encoders, prefill and decode paths.  Set `formats`: every cache format as K, as V and as both, on the
 dense and the hybrid model at 4096, tails 0, 64, 128, both encoders; the diagonal also at 1024, 8192 and 16384.  Set `needle`:
 retrieval accuracy for every format.  --jobs runs that many kvant processes side by side, one thread each; results do not depend on
-it.  --budget SECONDS: no job starts later; what is missing is named in the output.
+it.  --budget SECONDS: what has not ended by then is left out and named in the output. 
 """
 import argparse
 import json
@@ -35,9 +35,10 @@ def jobs_pairs():
     both = "best,upstream"
     line = [(k, "f16") for k in FIRST] + [("f16", v) for v in FIRST if v != "f16"] + [(t, t) for t in FIRST if t != "f16"]
     rest = [(k, v) for k in FIRST for v in FIRST if (k, v) not in line]
-    return ([kl_job("dense", 2048, 40, p, "0,64", both, "both") for p in line]
-            + [kl_job("dense", 2048, 8, p, "0,64", both, "both") for p in rest]
-            + [kl_job("dense", 2048, 16, ("tbq4_0", "tbq4_0"), "0,64", both, "prefill")])
+    jobs = [kl_job("dense", 2048, 16, ("tbq4_0", "tbq4_0"), "0,64", both, "prefill")]
+    jobs += [kl_job("dense", 2048, 40, p, "0,64", both, "prefill") for p in line]
+    jobs += [kl_job("dense", 2048, 40, p, t, both, "decode") for p in line for t in (("0",) if set(p) <= WIDE else ("0", "64"))]
+    return jobs + [kl_job("dense", 2048, 8, p, "0,64", both, path) for p in rest for path in ("prefill", "decode")]
 
 
 def jobs_formats():
@@ -68,22 +69,30 @@ def command(args, job):
 
 
 def run_job(args, job, start):
-    if args.budget and time.time() - start > args.budget:
+    left = args.budget - (time.time() - start) if args.budget else None
+    if left is not None and left <= 0:
         return dict(job, skipped="time budget")
     t = time.time()
-    out = subprocess.run(command(args, job), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        out = subprocess.run(command(args, job), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=left)
+    except subprocess.TimeoutExpired:
+        return dict(job, skipped="time budget")
     if out.returncode != 0:
         return dict(job, error=out.stderr[-300:])
     return dict(job, seconds=round(time.time() - t, 1), output=json.loads(out.stdout))
 
 
 def cost(job):
-    n = job.get("ctx", 8192) * job.get("chunks", 2)
-    return n * (3 if job.get("path") in ("both", "decode") else 1) * (4 if "tcq" in job["pair"] else 1)
+    """Rough seconds of a job, to start the long ones first."""
+    n = job.get("ctx", 8192) * job.get("chunks", 2) / 1000
+    variants = len(job["tails"].split(",")) * len(job["encoders"].split(","))
+    return n * variants * (3 if job.get("path") in ("both", "decode") else 1) * (4 if "tcq" in job["pair"] else 1)
 
 
 def measure(args):
     jobs = {"pairs": jobs_pairs, "formats": jobs_formats, "needle": jobs_needle}[args.set]()
+    have = [m for m in ("dense", "hybrid") if os.path.exists(os.path.join(args.models, f"novella-{m}-bf16.gguf"))]
+    jobs = [j for j in jobs if j["model"] in have and (not args.types or set(j["pair"].split(":")) <= set(args.types))]
     jobs.sort(key=cost, reverse=True)       # the long ones first, so that the end is even
     start, done = time.time(), []
     with ThreadPoolExecutor(args.jobs) as pool:
@@ -232,6 +241,7 @@ def main():
     m.add_argument("--models", default="../shared/models")
     m.add_argument("--text", default="../shared/models/valid.txt")
     m.add_argument("--set", choices=["pairs", "formats", "needle"], required=True)
+    m.add_argument("--types", nargs="+", help="only pairs of these formats")
     m.add_argument("--jobs", type=int, default=os.cpu_count())
     m.add_argument("--threads", type=int, default=1)
     m.add_argument("--budget", type=float, default=0)
