@@ -596,35 +596,35 @@ static inline void prefetch_block(const uint8_t *codes, int bytes)
         _mm_prefetch((const char *)codes + PREFETCH_AHEAD + i, _MM_HINT_T0);
 }
 
-#define INT_ROW(name, block_bytes, dot_of, scales_of, group_k, with_min, offset)                                        \
-    static void int_row_##name(const matmul_packed *h, const uint8_t *panel, const matmul_xq *q, int64_t row,          \
-                               float *y)                                                                               \
-    {                                                                                                                  \
-        int64_t k = q->k;                                                                                              \
-        const int8_t *x = q->q8 + row * k;                                                                             \
-        const int32_t *sum = q->sum + row * k / 16;                                                                    \
-        const float *dx = q->d + row * (k / 32), *sx = q->s + row * (k / 32);                                          \
-        const uint8_t *codes = panel, *rec = panel + h->scale_offset;                                                  \
-        __m256 a = _mm256_setzero_ps(), c = a;                                                                         \
-        for (int64_t b = 0; b < k / 32; b++, x += 32, sum += 2, codes += h->code_bytes) {                              \
-            _Alignas(32) float scale[2 * PANEL], min[PANEL];                                                           \
-            prefetch_block(codes, block_bytes);                                                                         \
-            scales_of(rec, b, scale, min);                                                                             \
-            for (int i = 0; i < 32 / (group_k); i++) {                                                                 \
-                int32_t off = (offset) * ((group_k) == 32 ? sum[0] + sum[1] : sum[i]);                                 \
-                dots t = dot_of(codes, i * (group_k) / 4, (i + 1) * (group_k) / 4, x);                                 \
-                a = fold_row(a, t.a, off, _mm256_load_ps(scale + i * PANEL), dx[b]);                                   \
-                c = fold_row(c, t.c, off, _mm256_load_ps(scale + i * PANEL + 8), dx[b]);                               \
-            }                                                                                                          \
-            if (with_min) {                                                                                            \
-                a = _mm256_fmadd_ps(_mm256_load_ps(min), _mm256_set1_ps(sx[b]), a);                                    \
-                c = _mm256_fmadd_ps(_mm256_load_ps(min + 8), _mm256_set1_ps(sx[b]), c);                                \
-            }                                                                                                          \
-            if (h->span == 32 || b % 8 == 7)                                                                           \
-                rec += h->span_bytes;                                                                                  \
-        }                                                                                                              \
-        _mm256_storeu_ps(y, a);                                                                                        \
-        _mm256_storeu_ps(y + 8, c);                                                                                    \
+#define INT_ROW(name, block_bytes, dot_of, scales_of, group_k, with_min, offset)                              \
+    static void int_row_##name(const matmul_packed *h, const uint8_t *panel, const matmul_xq *q, int64_t row, \
+                               float *y)                                                                      \
+    {                                                                                                         \
+        int64_t k = q->k;                                                                                     \
+        const int8_t *x = q->q8 + row * k;                                                                    \
+        const int32_t *sum = q->sum + row * k / 16;                                                           \
+        const float *dx = q->d + row * (k / 32), *sx = q->s + row * (k / 32);                                 \
+        const uint8_t *codes = panel, *rec = panel + h->scale_offset;                                         \
+        __m256 a = _mm256_setzero_ps(), c = a;                                                                \
+        for (int64_t b = 0; b < k / 32; b++, x += 32, sum += 2, codes += h->code_bytes) {                     \
+            _Alignas(32) float scale[2 * PANEL], min[PANEL];                                                  \
+            prefetch_block(codes, block_bytes);                                                               \
+            scales_of(rec, b, scale, min);                                                                    \
+            for (int i = 0; i < 32 / (group_k); i++) {                                                        \
+                int32_t off = (offset) * ((group_k) == 32 ? sum[0] + sum[1] : sum[i]);                        \
+                dots t = dot_of(codes, i * (group_k) / 4, (i + 1) * (group_k) / 4, x);                        \
+                a = fold_row(a, t.a, off, _mm256_load_ps(scale + i * PANEL), dx[b]);                          \
+                c = fold_row(c, t.c, off, _mm256_load_ps(scale + i * PANEL + 8), dx[b]);                      \
+            }                                                                                                 \
+            if (with_min) {                                                                                   \
+                a = _mm256_fmadd_ps(_mm256_load_ps(min), _mm256_set1_ps(sx[b]), a);                           \
+                c = _mm256_fmadd_ps(_mm256_load_ps(min + 8), _mm256_set1_ps(sx[b]), c);                       \
+            }                                                                                                 \
+            if (h->span == 32 || b % 8 == 7)                                                                  \
+                rec += h->span_bytes;                                                                         \
+        }                                                                                                     \
+        _mm256_storeu_ps(y, a);                                                                               \
+        _mm256_storeu_ps(y + 8, c);                                                                           \
     }
 INT_ROW(q8_0, 512, dot_q8_0, scales_f16, 32, 0, 0)
 INT_ROW(q4_0, 256, dot_nibbles, scales_f16, 32, 0, 8)

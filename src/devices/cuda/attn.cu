@@ -2,8 +2,8 @@
  *
  * attn is three launches: prep_q once per query row and head; partial sums per (tile of query rows, KV head, split of
  * KVANT_SPLIT keys); the merge of the splits in ascending order with finish_out once per head.  Scores never leave the
- * multiprocessor.  A tile holds the heads of one KV head for up to TILE_TOKENS tokens of one page: whether a page is read
- * exactly or encoded is then the same for the whole tile.
+ * multiprocessor.  A tile holds the heads of one KV head for up to TILE_TOKENS tokens of one page: whether a page is
+ * read exactly or encoded is then the same for the whole tile.
  *
  * A faster kernel for the middle launch is one line in `middles` below: it says which arguments it takes. */
 #include "devices/cuda/space.cuh"
@@ -113,8 +113,8 @@ static __global__ void prep_kernel(side_dev s, const float *q, int64_t ldq, int6
 /* ---- the middle launch: any pair of formats ---- */
 
 /* KEYS rows of a page from row r0 on into shared memory as f32, `ld` apart; exact: from tail page t. */
-static __device__ void load_keys(const side_dev &s, int t, int page, int n_head, int h, int r0, int n, int width, int ld,
-                                 float *to)
+static __device__ void load_keys(const side_dev &s, int t, int page, int n_head, int h, int r0, int n, int width,
+                                 int ld, float *to)
 {
     const float scale = side_scale(s);
     for (int i = threadIdx.x / 32; i < KEYS; i += WARPS) {
@@ -432,8 +432,10 @@ static int attn_shape(cuda_device *d, const kvant_attn_args *a, attn_job *p, kva
         if (choose(d, *p))
             return KVANT_OK;
     }
-    return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: attn: %s x %s with head_dim %d, %d needs more than %zu bytes "
-                     "of shared memory", a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v, d->smem_max);
+    return cuda_fail(diag, KVANT_EUNSUPPORTED,
+                     "device cuda: attn: %s x %s with head_dim %d, %d needs more than %zu bytes "
+                     "of shared memory",
+                     a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v, d->smem_max);
 }
 
 static int attn_supports(cuda_device *d, const void *args, kvant_diag *diag)
@@ -468,7 +470,8 @@ static int attn_run(cuda_device *d, const void *args, kvant_diag *diag)
     const middle *kernel = choose(d, p);
     p.qp = (float *)d->scratch;
     p.part = (float *)(d->scratch + prep_bytes(p));
-    prep_kernel<<<(unsigned)(a->seqs.n_tokens * (int64_t)a->h), 64, 0, d->stream>>>(p.k, a->q, a->ldq, a->gq, a->h, p.qp);
+    prep_kernel<<<(unsigned)(a->seqs.n_tokens * (int64_t)a->h), 64, 0, d->stream>>>(p.k, a->q, a->ldq, a->gq, a->h,
+                                                                                    p.qp);
     for (p.tile0 = 0; p.tile0 < tiles; p.tile0 += per) {
         p.n_tiles = tiles - p.tile0 < per ? tiles - p.tile0 : per;
         kernel->run(d, p);

@@ -1,8 +1,8 @@
 /* cache.cu: cache_write, page_seal, cache_read.
  *
- * Encoding: one thread per group of a row with the reference's own text (encode.cuh), or one block per group for the two
- * formats whose search needs one (block_tcq, block_qjl).  A row's source is the f32 rows of an op, or a tail page's f16.
- * cache_write stores f16 into the exact tail instead, where the position has a tail page. */
+ * Encoding: one thread per group of a row with the reference's own text (encode.cuh), or one block per group for the
+ * two formats whose search needs one (block_tcq, block_qjl).  A row's source is the f32 rows of an op, or a tail page's
+ * f16. cache_write stores f16 into the exact tail instead, where the position has a tail page. */
 #include "devices/cuda/space.cuh"
 #include "devices/cuda/encode.cuh"
 

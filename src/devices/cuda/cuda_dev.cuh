@@ -1,6 +1,6 @@
-/* cuda_dev.cuh: the insides of libkvant-cuda.so: the device object, what an op's file provides, and small device helpers.
- * One stream per device; ops of a list run in order on it.  Integer inputs are device buffers: no op reads them on the
- * host.  Compiled without FMA contraction; sums that may fuse call fmaf. */
+/* cuda_dev.cuh: the insides of libkvant-cuda.so: the device object, what an op's file provides, and small device
+ * helpers. One stream per device; ops of a list run in order on it.  Integer inputs are device buffers: no op reads
+ * them on the host.  Compiled without FMA contraction; sums that may fuse call fmaf. */
 #ifndef KVANT_CUDA_DEV_CUH
 #define KVANT_CUDA_DEV_CUH
 

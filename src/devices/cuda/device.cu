@@ -1,5 +1,5 @@
-/* device.cu: the device itself: probing, memory, copies, weights, lists of ops, CUDA graphs.  Owns the stream, the scratch
- * block and the recorded graphs.  Kernels live in the other files, one per op family. */
+/* device.cu: the device itself: probing, memory, copies, weights, lists of ops, CUDA graphs.  Owns the stream, the
+ * scratch block and the recorded graphs.  Kernels live in the other files, one per op family. */
 #include <stdlib.h>
 #include "devices/cuda/cuda_dev.cuh"
 
@@ -168,8 +168,9 @@ static void cuda_describe(const kvant_device *base, char *buf, int cap)
     cudaSetDevice(d->index);
     cudaMemGetInfo(&avail, &total);
     cudaDriverGetVersion(&driver);
-    snprintf(buf, (size_t)cap, "CUDA (%s, %d multiprocessors, compute capability %d.%d, %.0f GiB, driver for CUDA %d.%d)",
-             d->name, d->n_sm, d->major, d->minor, (double)total / 1073741824.0, driver / 1000, driver % 1000 / 10);
+    snprintf(buf, (size_t)cap,
+             "CUDA (%s, %d multiprocessors, compute capability %d.%d, %.0f GiB, driver for CUDA %d.%d)", d->name,
+             d->n_sm, d->major, d->minor, (double)total / 1073741824.0, driver / 1000, driver % 1000 / 10);
 }
 
 /* ---- memory ---- */
@@ -253,7 +254,8 @@ int cuda_param(cuda_device *d, const void *param, size_t bytes, const float **ou
         *out = d->params[i].dev;
         return KVANT_OK;
     }
-    return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: more than %d different format parameters", CUDA_MAX_PARAMS);
+    return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: more than %d different format parameters",
+                     CUDA_MAX_PARAMS);
 }
 
 int cuda_side_supports(cuda_device *d, const kvant_kv_side *s, int head_dim, kvant_diag *diag)

@@ -2,8 +2,8 @@
  *
  * A format's reference file holds <f>_encode_group, static functions over constant tables.  Including it with `static`
  * read as `static __device__`, in a namespace of its own, gives device code with the same text, and, compiled without
- * contraction, the same bytes, for both encoders.  One thread encodes one group.  Two formats need a block per group and
- * are written out in cache.cu: turbo3_tcq (512 trellis states) and qjl1_256 (a 128 x 256 projection). */
+ * contraction, the same bytes, for both encoders.  One thread encodes one group.  Two formats need a block per group
+ * and are written out in cache.cu: turbo3_tcq (512 trellis states) and qjl1_256 (a 128 x 256 projection). */
 #ifndef KVANT_CUDA_ENCODE_CUH
 #define KVANT_CUDA_ENCODE_CUH
 
@@ -29,9 +29,11 @@ __device__ __noinline__ void rotate_p32_inverse(float *x);
 #include "formats/rotate/rotate.h"
 
 struct search_book;
-__device__ __noinline__ void search_scale(const search_book *book, const float *y, int count, float guess, int *code, uint16_t *scale);
+__device__ __noinline__ void search_scale(const search_book *book, const float *y, int count, float guess, int *code,
+                                          uint16_t *scale);
 __device__ __noinline__ uint16_t search_storable(float s);
-__device__ __noinline__ double search_error(const search_book *book, const float *y, int count, const int *code, uint16_t scale);
+__device__ __noinline__ double search_error(const search_book *book, const float *y, int count, const int *code,
+                                            uint16_t scale);
 #include "formats/search.h"
 
 __device__ __noinline__ int tbq_nearest(const float *c, int n, float v);

@@ -15,8 +15,8 @@ static __device__ __forceinline__ bool takes_part(const seqs_dev &s, int i, int 
 
 /* ---- state into scratch: f32[n_seqs][n]; in_place: sequences that keep their slot are left out ---- */
 
-static __global__ void gather_kernel(seqs_dev seqs, const float *state, int64_t stride, int64_t n, int phase, int in_place,
-                                     float *to)
+static __global__ void gather_kernel(seqs_dev seqs, const float *state, int64_t stride, int64_t n, int phase,
+                                     int in_place, float *to)
 {
     const int s = blockIdx.y, slot = seqs.slot_in[s];
     if (!takes_part(seqs, s, phase) || (in_place && slot == seqs.slot_out[s]))

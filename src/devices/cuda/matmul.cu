@@ -1,9 +1,9 @@
 /* matmul.cu: embed, matmul, matmul_id for every weight type in file layout.
  *
- * Up to GEMV_ROWS rows: one warp per output, eight weights per lane and turn, f32 FMA; a row's bits depend on nothing but
- * its own values.  More rows: tiles of 64 outputs x 64 rows, weights dequantised into shared memory: f32 FMA in compute
- * mode f32, bf16 tensor cores with f32 sums in mode auto.  matmul_id sorts its (row, slot) pairs by expert on the device,
- * then runs the same tiles; nothing is read back. */
+ * Up to GEMV_ROWS rows: one warp per output, eight weights per lane and turn, f32 FMA; a row's bits depend on nothing
+ * but its own values.  More rows: tiles of 64 outputs x 64 rows, weights dequantised into shared memory: f32 FMA in
+ * compute mode f32, bf16 tensor cores with f32 sums in mode auto.  matmul_id sorts its (row, slot) pairs by expert on
+ * the device, then runs the same tiles; nothing is read back. */
 #include <mma.h>
 #include <cuda_bf16.h>
 #include "devices/cuda/cuda_dev.cuh"
@@ -130,7 +130,8 @@ static __device__ bool tile_rows(const mm &p, int tile, int *e, int *lo, int *hi
 }
 
 /* Thread's eight weights of the tile: row t/4 of the tile, values 8*(t%4) .. of the step; zero outside. */
-template <int T> static __device__ __forceinline__ void tile_weights(const mm &p, int e, int64_t out, int64_t k, float *w)
+template <int T>
+static __device__ __forceinline__ void tile_weights(const mm &p, int e, int64_t out, int64_t k, float *w)
 {
 #pragma unroll
     for (int i = 0; i < 8; i++)

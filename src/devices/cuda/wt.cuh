@@ -1,6 +1,7 @@
-/* wt.cuh: the decoders of the weight types, eight values at a time: wt_<type>(row, c, w) gives values 8c .. 8c+7 of a row
- * in file layout, with the roundings of the reference.  Eight values never cross a sub-block.  f32, f16 and bf16 rows
- * must be 16-byte aligned; wt_<type>_one reads one value of any row of those.  Compiles as C too (portable.cuh). */
+/* wt.cuh: the decoders of the weight types, eight values at a time: wt_<type>(row, c, w) gives values 8c .. 8c+7 of a
+ * row in file layout, with the roundings of the reference.  Eight values never cross a sub-block.  f32, f16 and bf16
+ * rows must be 16-byte aligned; wt_<type>_one reads one value of any row of those.  Compiles as C too
+ * (portable.cuh). */
 #ifndef KVANT_CUDA_WT_CUH
 #define KVANT_CUDA_WT_CUH
 
