@@ -184,7 +184,7 @@ static void test_refused(void)
     EXPECT(2, "one attention path", "run", "-m", DENSE, "-p", "x", "-fa", "off");
     EXPECT(2, "known families", "run", "-m", DENSE, "--jinja", "-p", "x");
     EXPECT(2, "use -t", "run", "-m", DENSE, "-tb", "4");
-    EXPECT(5, "no GPU device in this build", "run", "-m", DENSE, "-p", "x", "-ngl", "99");
+    EXPECT(5, "no GPU device is chosen", "run", "-m", DENSE, "-p", "x", "-ngl", "99");
     EXPECT(5, "unknown; this build has", "run", "-m", DENSE, "-p", "x", "--device", "tpu");
     EXPECT_OK("run", "-m", DENSE, "-p", "x", "-ngl", "0", "-fa", "on", "-n", "1");
 }

@@ -597,10 +597,12 @@ static void check_caches(void)
         for (int e = 0; e < 2; e++) {
             check_cache(f, 128, e);
             if (!small)
-                check_cache(f, i % 2 ? 80 : 256, e);
+                check_cache(f, f->group == 1 ? 80 : f->group == 32 ? 96 : 64, e);
+            if (!small)
+                check_cache(f, 256, e);
         }
         check_score(f->name, 4, 2, 128, 0);
-        check_score(f->name, 2, 2, small ? 64 : 192, 1);
+        check_score(f->name, 2, 2, small ? 64 : 256, 1);
         for (int j = 0; j < n; j++) {
             const char *v = kvant_format_at(j)->name;
             const pair decode = { f->name, v, 4, 2, 128, 128, (i + j) % 3 },
@@ -615,7 +617,7 @@ static void check_caches(void)
         { "tbq4_0", "tbq4_0", 16, 1, 128, 128, 1 }, { "q8_0", "q4_0", 24, 1, 64, 96, 2 },
         { "f16", "f16", 5, 5, 80, 80, 0 },          { "turbo4_66", "turbo3_tcq", 16, 2, 256, 256, 1 },
         { "f32", "f32", 6, 3, 33, 17, 0 },          { "qjl1_256", "tbq3_0", 8, 2, 256, 256, 1 },
-        { "q8_0", "q8_0", 2, 1, 512, 512, 1 },      { "turbo3", "q4_polar_r", 12, 4, 192, 192, 1 },
+        { "q8_0", "q8_0", 2, 1, 512, 512, 1 },      { "turbo3", "q4_polar_r", 12, 4, 384, 384, 1 },
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0] && !small; i++) {
         check_pair(&shapes[i], decode_len, one, "decode");

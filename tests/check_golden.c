@@ -4,7 +4,7 @@
  * For each model: four prompts: argmax per position, last logits within 2e-2, log-sum-exp, 48 greedy ids; and the
  * negative log-likelihood of the first 1024 validation tokens, with the RoPE frequencies of the recording and with the
  * usual ones.  The models are large and optional (../shared/models or $KVANT_MODELS): absent ones are skipped with a
- * line. */
+ * line.  check_golden NAME runs them on that device ("cuda"), with the same limits. */
 #include <math.h>
 
 #include "base/file.h"
@@ -14,6 +14,7 @@
 #include "support/check.h"
 
 enum { MAX_IDS = 2048, GREEDY = 48 };
+static const char *device;             /* NULL: the CPU */
 
 static int read_ids(gjson v, int32_t *ids)
 {
@@ -69,6 +70,7 @@ static int setup_open(setup *s, const char *path, const char *type, int compute,
     p.n_ctx = 2048;
     p.logits_rows = 2048;
     p.threads = 2;
+    p.device = device;
     s->m = NULL;
     s->e = NULL;
     CHECK(kvant_model_open(&mp, &s->m, &d) == KVANT_OK, "%s: %s", path, d.text);
@@ -227,8 +229,9 @@ static int check_model(const char *name, int must, nll_limits usual_limits)
     return bits(got[3]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    device = argc > 1 ? argv[1] : NULL;
     /* With f32 frequencies single tokens differ by more than the recordings' own accuracy: an f64 evaluation of the
      * dense model shows the same 0.063.  docs/evidence/golden.md has the table. */
     int dense = check_model("dense", 15, (nll_limits){ 1e-3, 0.08 });

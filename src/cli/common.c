@@ -16,11 +16,6 @@ enum { MAX_TEXT = 1 << 30 };
 
 /* ---- devices ---- */
 
-int have_gpu(void)
-{
-    return kvant_devices_count() > 1; /* the CPU is always there */
-}
-
 void list_devices(FILE *f)
 {
     kvant_device *d;
@@ -87,8 +82,8 @@ static int check_offload(const opts *o, kvant_diag *diag)
     if (opt_is(o, OPT_FA, "off") || opt_is(o, OPT_FA, "0"))
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s off: there is one attention path, and it is always on",
                           opt_origin(o, OPT_FA));
-    if (strcmp(ngl, "0") != 0 && strcmp(ngl, "auto") != 0 && !have_gpu())
-        return kvant_fail(diag, KVANT_EDEVICE, "%s %.20s: no GPU device in this build; wanted 0 or auto",
+    if (strcmp(ngl, "0") != 0 && strcmp(ngl, "auto") != 0 && strcmp(opt_str(o, OPT_DEVICE), "cpu") == 0)
+        return kvant_fail(diag, KVANT_EDEVICE, "%s %.20s: no GPU device is chosen; wanted 0 or auto, or --device cuda",
                           opt_origin(o, OPT_NGL), ngl);
     return KVANT_OK;
 }

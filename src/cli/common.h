@@ -9,8 +9,6 @@
 #include "kvant/engine.h"
 
 void list_devices(FILE *f);
-/* 1 when this build has a device besides the CPU. */
-int have_gpu(void);
 
 /* -m FILE or the first positional argument; KVANT_EINVAL when there is neither or both. */
 int model_path(const opts *o, const char **path, kvant_diag *diag);

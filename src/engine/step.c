@@ -109,9 +109,21 @@ static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
     return copy_ints(e, d->tail, h->tail, tables, diag);
 }
 
+/* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts or seals differ too much to
+ * come again.  Ops see the batch only through these four numbers: max_pos is rounded up to its page in pass_run. */
+static uint64_t pass_key(const pass *p)
+{
+    const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, o = (uint64_t)p->n_out, w = (uint64_t)p->stride;
+    if (p->any_prompt || p->n_seal || n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 20)
+        return 0;
+    return (uint64_t)1 << 63 | n << 48 | t << 34 | o << 20 | w;
+}
+
 static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
 {
     pass_tables(e, p, seq);
+    if (pass_key(p))
+        p->max_pos = p->stride * KVANT_PAGE - 1;           /* an upper bound serves, and lasts for a page of steps */
     KVANT_TRY(pass_upload(e, p, diag));
     builder_fill(e, p);
     if (e->b.error)
@@ -120,8 +132,7 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
     for (int i = 0; i < e->b.n_ops; i++)
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));
 #endif
-    KVANT_TRY(e->dev->vt->submit(e->dev, e->ops, e->b.n_ops, 0, diag));
-    return KVANT_OK;
+    return e->dev->vt->submit(e->dev, e->ops, e->b.n_ops, pass_key(p), diag);
 }
 
 /* ---- checks before anything runs ---- */

@@ -1,0 +1,44 @@
+# libkvant-cuda.so: the CUDA device, loaded at run time (src/devices/cuda/cuda.c).  nvcc builds it by custom commands, so
+# that the CPU build knows no CUDA at all.  One file per op family and object; one library for all architectures.
+#   KVANT_CUDA        AUTO (built where nvcc is found), ON (an error without it), OFF
+#   KVANT_CUDA_ARCHS  machine code to include; the last one also as PTX for later GPUs
+set(KVANT_CUDA OFF CACHE STRING "build libkvant-cuda.so: AUTO, ON or OFF")
+set(KVANT_CUDA_ARCHS 80 90a 100 120 CACHE STRING "compute capabilities of libkvant-cuda.so")
+set_property(CACHE KVANT_CUDA PROPERTY STRINGS AUTO ON OFF)
+
+if(NOT KVANT_CUDA STREQUAL "OFF" AND NOT KVANT_SANITIZE AND NOT KVANT_FUZZ)
+    find_program(KVANT_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+    if(KVANT_CUDA STREQUAL "ON" AND NOT KVANT_NVCC)
+        message(FATAL_ERROR "KVANT_CUDA=ON: nvcc not found, wanted in PATH, \$CUDA_HOME/bin or /usr/local/cuda/bin")
+    endif()
+endif()
+
+if(KVANT_NVCC AND NOT KVANT_CUDA STREQUAL "OFF" AND NOT KVANT_SANITIZE AND NOT KVANT_FUZZ)
+    set(KVANT_CUDA_GENCODE "")
+    foreach(arch ${KVANT_CUDA_ARCHS})
+        list(APPEND KVANT_CUDA_GENCODE -gencode arch=compute_${arch},code=sm_${arch})
+    endforeach()
+    list(GET KVANT_CUDA_ARCHS -1 KVANT_CUDA_LAST)
+    list(APPEND KVANT_CUDA_GENCODE -gencode arch=compute_${KVANT_CUDA_LAST},code=compute_${KVANT_CUDA_LAST})
+    # -fmad=false: the references' roundings; sums that may fuse call fmaf.  The suppressed remarks are about the
+    # references of the encoders, which encode.cuh reads as device code.
+    set(KVANT_CUDA_FLAGS -std=c++20 -O3 -fmad=false -diag-suppress 20037,20014,20091,20039
+        -Xcompiler -fPIC,-fvisibility=hidden,-Wall -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
+    file(GLOB KVANT_CUDA_SOURCES CONFIGURE_DEPENDS src/devices/cuda/*.cu)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda ${CMAKE_BINARY_DIR}/lib)
+    set(KVANT_CUDA_OBJECTS "")
+    foreach(source ${KVANT_CUDA_SOURCES})
+        get_filename_component(name ${source} NAME_WE)
+        set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
+        add_custom_command(OUTPUT ${object}
+            COMMAND ${KVANT_NVCC} ${KVANT_CUDA_FLAGS} ${KVANT_CUDA_GENCODE} -MD -MF ${object}.d -c ${source} -o ${object}
+            DEPENDS ${source} DEPFILE ${object}.d COMMENT "CUDA ${name}" VERBATIM COMMAND_EXPAND_LISTS)
+        list(APPEND KVANT_CUDA_OBJECTS ${object})
+    endforeach()
+    set(KVANT_CUDA_LIBRARY ${CMAKE_BINARY_DIR}/lib/libkvant-cuda.so)
+    add_custom_command(OUTPUT ${KVANT_CUDA_LIBRARY}
+        COMMAND ${KVANT_NVCC} --shared -cudart static ${KVANT_CUDA_GENCODE} ${KVANT_CUDA_OBJECTS} -o ${KVANT_CUDA_LIBRARY}
+        DEPENDS ${KVANT_CUDA_OBJECTS} COMMENT "CUDA libkvant-cuda.so" VERBATIM COMMAND_EXPAND_LISTS)
+    add_custom_target(kvant_cuda ALL DEPENDS ${KVANT_CUDA_LIBRARY})
+    install(PROGRAMS ${KVANT_CUDA_LIBRARY} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
