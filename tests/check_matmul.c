@@ -157,7 +157,7 @@ static double nmse_of(const problem *p, const buffers *b, int m)
             num += d * d;
             den += w * w;
         }
-    return num / den;
+    return den > 0 ? num / den : num;
 }
 
 /* Gaps between rows of y keep their poison. */
@@ -310,6 +310,68 @@ static void check_nan_weight(const char *type, size_t at, uint16_t bits)
                 buffers_free(&b);
                 problem_free(&p);
             }
+}
+
+/* Every code the same byte under sane scales: the largest integer sums, where a 16-bit accumulator would overflow. */
+static void fill_extreme(const kvant_wtype *t, uint8_t *data, size_t bytes, uint8_t byte)
+{
+    const uint16_t d = f32_to_half(0.01f);
+
+    memset(data, byte, bytes);
+    for (size_t b = 0; b < bytes; b += (size_t)t->bytes) {
+        if (strcmp(t->name, "MXFP4") == 0)
+            data[b] = 120;
+        else if (strcmp(t->name, "NVFP4") == 0)
+            memset(data + b, 0x30, 4);
+        else
+            store_u16(data + b + (strcmp(t->name, "Q6_K") == 0 ? 208 : 0), d);
+        if (strcmp(t->name, "Q4_K") == 0)
+            store_u16(data + b + 2, d);
+    }
+}
+
+static void check_extreme(const kvant_wtype *t, uint8_t byte, float value)
+{
+    enum { M = 8, N = 24, K = 256 };
+    size_t row = (size_t)(K / t->block) * (size_t)t->bytes;
+    const kvant_cpu_kernel *kernel;
+    const char *name;
+    problem p;
+    int usable;
+
+    problem_make(&p, t, K, N, 1, 5);
+    fill_extreme(t, p.data, row * N, byte);
+    for (int i = 0; i < N; i++)
+        t->dequant(p.data + (size_t)i * row, p.f + i * K, K);
+    matmul_pack_part(&p.w, 0, 1);
+    buffers b = buffers_make(&p, M, 9);
+    for (int r = 0; r < M; r++) {
+        for (int i = 0; i < K; i++)
+            b.x[r * b.ldx + i] = value;
+        oracle(&p, 0, b.x + r * b.ldx, b.want + r * N);
+    }
+    for (int v = 0; (kernel = kvant_op_variant(KVANT_OP_MATMUL, v, &name, &usable)) != NULL; v++)
+        for (int m = 1; m <= M && usable; m += M - 1)
+            for (int compute = 0; compute < 2; compute++) {
+                kvant_matmul_args a = { &p.w, b.x, b.y, m, b.ldx, b.ldy, compute };
+                run_kernel(kernel, &a, 2);
+                double err = nmse_of(&p, &b, m);
+                CHECK(err <= 1e-6, "%s %s compute %d m %d, codes 0x%02x, x %g: NMSE %g", t->name, name, compute, m,
+                      byte, (double)value, err);
+            }
+    buffers_free(&b);
+    problem_free(&p);
+}
+
+static void check_extremes(void)
+{
+    static const uint8_t bytes[] = { 0x00, 0xFF, 0x80, 0x7F, 0x77 };
+
+    for (int i = 0; i < kvant_wtype_count(); i++)
+        for (int j = 0; j < 5 && kvant_wtype_at(i)->block > 1; j++) {
+            check_extreme(kvant_wtype_at(i), bytes[j], 1.5f);
+            check_extreme(kvant_wtype_at(i), bytes[j], -1.5f);
+        }
 }
 
 /* n rows x slots experts; x_div 1 or slots. */
@@ -480,6 +542,7 @@ int main(void)
     check_nan_weight("Q4_0", 0, 0x7e00);
     check_nan_weight("Q4_K", 0, 0x7e00);
     check_nan_weight("Q6_K", 208, 0x7e00);
+    check_extremes();
     check_id();
     check_embed();
     check_edges();
