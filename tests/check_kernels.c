@@ -268,7 +268,31 @@ static void check_axpy(kase *c)
 
 /* ---- the integer path ---- */
 
-/* The scores' mean squared error against |q|^2|k|^2/sdim: an 8-bit query and 7-bit centroids add 1.6e-4 at most. */
+/* The format's own squared error on Gaussian rows, relative: what the integer path is measured against. */
+static double own_error(const kase *c)
+{
+    static const kvant_format *last;
+    static double error;
+    uint8_t row[4096];
+    float x[KVANT_MAX_HEAD_DIM], y[KVANT_MAX_HEAD_DIM];
+    double num = 0, den = 0;
+    if (c->f == last)
+        return error;
+    for (int i = 0; i < 64; i++) {
+        check_fill_normal(x, (size_t)c->d, 60u + (unsigned)i);
+        c->f->ref.encode(c->param, x, row, c->d, KVANT_ENCODER_UPSTREAM);
+        kvant_row_decode(c->f, c->param, row, y, c->d);
+        for (int j = 0; j < c->d; j++) {
+            num += ((double)y[j] - x[j]) * ((double)y[j] - x[j]);
+            den += (double)x[j] * x[j];
+        }
+    }
+    last = c->f;
+    return error = num / den;
+}
+
+/* The scores' mean squared error against |q|^2|k|^2/sdim: at most 2.5 % of the format's own (7-bit centroids), and
+ * 6e-5 for an 8-bit query; three times that over a few samples. */
 static void check_score_q8(kase *c)
 {
     size_t ldq8 = kvant_format_q8_bytes(c->f, c->d) + 32, lds = (size_t)c->n + PAD;
@@ -311,7 +335,7 @@ static void check_score_q8(kase *c)
                            1, c->d);
             bits &= same_bits(&one, &s[(size_t)j * lds + (size_t)i], 4);
         }
-    CHECK(err <= 1e-3 * scale, "mean squared error %.3g of the variance; %s", err / scale, rerun(c));
+    CHECK(err <= (0.025 * own_error(c) + 6e-5) * scale * (c->n * c->r < 120 ? 3 : 1), "mean squared error %.3g of the variance; %s", err / scale, rerun(c));
     CHECK(bits, "bit rule: a score depends on its neighbours; %s", rerun(c));
     CHECK(check_guard_ok(s) && check_guard_ok(rows) && check_guard_ok(q8), "wrote outside; %s", rerun(c));
     check_guard_free(s);
@@ -322,7 +346,7 @@ static void check_score_q8(kase *c)
     free(q);
 }
 
-/* Squared error against sum (w v)^2: centroids in 7 bits add at most 1e-4 of it, 16-bit weights nothing to speak of. */
+/* Squared error against sum (w v)^2: at most 1.5 % of the format's own. */
 static void check_axpy_q8(kase *c)
 {
     size_t lda = (size_t)c->sdim + 5, ldw = (size_t)c->n + PAD,
@@ -355,7 +379,7 @@ static void check_axpy_q8(kase *c)
             err += (acc[(size_t)j * lda + e] - sum) * (acc[(size_t)j * lda + e] - sum);
         }
     }
-    CHECK(err <= 4e-4 * scale + 1e-12 * (double)wide * c->r, "squared error %.3g of the terms'; %s", err / scale,
+    CHECK(err <= (0.015 * own_error(c) + 1e-7) * scale * (c->n * c->r < 120 ? 3 : 1) + 1e-12 * (double)wide * c->r, "squared error %.3g of the terms'; %s", err / scale,
           rerun(c));
     CHECK(same_bits(acc, again, a_bytes), "bit rule: depends on r, or wrote between rows; %s", rerun(c));
     CHECK(check_guard_ok(w) && check_guard_ok(acc) && check_guard_ok(rows), "wrote outside; %s", rerun(c));
@@ -421,18 +445,16 @@ static void check_encode(kase *c)
             c->k->encode(c->param, x, again, c->d, encoder);
             c->f->ref.encode(c->param, x, ref, c->d, encoder);
             CHECK(same_bits(row, again, c->row_bytes), "not the same twice; %s", rerun(c));
-            double e = row_error(c, row, x) + 1e-7 * energy + 1e-30,
-                   e_ref = row_error(c, ref, x) + 1e-7 * energy + 1e-30;
+            double e = row_error(c, row, x) + 1e-7 * energy + 1e-30, e_ref = row_error(c, ref, x) + 1e-7 * energy + 1e-30;
             ratios += e / e_ref;
             if (same_bits(row, ref, c->row_bytes))
                 continue;
             differ++;
-            CHECK(e <= e_ref * (encoder ? 1.5 : 1.001), "row %d encoder %d: error %.9g, reference %.9g; %s", i, encoder,
-                  e, e_ref, rerun(c));
+            CHECK(e <= e_ref * (encoder ? 1.5 : 1.001), "row %d encoder %d: error %.9g, reference %.9g; %s", i, encoder, e,
+                  e_ref, rerun(c));
         }
         CHECK(encoder || differ * 50 <= ROWS, "%d of %d rows differ; %s", differ, ROWS, rerun(c));
-        CHECK(ratios <= 1.002 * ROWS, "encoder %d: %.5f of the reference's error; %s", encoder, ratios / ROWS,
-              rerun(c));
+        CHECK(ratios <= 1.002 * ROWS, "encoder %d: %.5f of the reference's error; %s", encoder, ratios / ROWS, rerun(c));
         if (differ)
             printf("  %s %s encode d=%d encoder %d: %d of %d rows differ at a boundary\n", c->f->name, c->isa, c->d,
                    encoder, differ, ROWS);
@@ -519,7 +541,7 @@ static const kvant_format_kernels *f32_of(const char *isa)
 
 static void check_variant(const kvant_format *f, const kvant_format_kernels *k, const char *isa)
 {
-    static const int dims[] = { 32, 64, 80, 96, 128, 192, 256, 512 };
+    static const int dims[] = { 32, 41, 64, 67, 80, 96, 128, 192, 256, 512 };
     int before = check_passed + check_failed;
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         int d = dims[i];
