@@ -26,6 +26,24 @@ static int is_moved(const kvant_seqs *seqs, int s)
     return seqs->slot_in[s] >= 0 && seqs->slot_in[s] != seqs->slot_out[s];
 }
 
+/* Taps with the channel fastest; zeros behind channel n, which are multiplied but never stored. */
+static void load_taps(const float *from, int n, int k, conv_scratch *w)
+{
+    float *to = w->taps[0];
+
+    if (n < CHANNELS)
+        memset(w->taps, 0, sizeof w->taps);
+    for (int c = 0; c < n && k == 4; c++, from += 4, to++) {
+        to[0] = from[0];
+        to[CHANNELS] = from[1];
+        to[2 * CHANNELS] = from[2];
+        to[3 * CHANNELS] = from[3];
+    }
+    for (int c = 0; c < n && k != 4; c++)
+        for (int j = 0; j < k; j++)
+            w->taps[j][c] = from[c * k + j];
+}
+
 /* Windows that must be gathered, in sequence order; count_moved of them. */
 static void gather_windows(const kvant_conv_args *a, int phase, int c0, int n, float *gathered)
 {
@@ -62,13 +80,31 @@ static void load_past(const kvant_conv_args *a, int s, int c0, int n, conv_scrat
         from = *gathered;
         *gathered += (size_t)n * (size_t)k1;
     }
-    for (int c = 0; c < n; c++)
+    for (int c = 0; c < n && k1 == 3; c++, from += 3) {
+        w->past[0][c] = from[0];
+        w->past[1][c] = from[1];
+        w->past[2][c] = from[2];
+    }
+    for (int c = 0; c < n && k1 != 3; c++)
         for (int j = 0; j < k1; j++)
             w->past[j][c] = from[c * k1 + j];
 }
 
+/* The last inputs, rows[0..k1-1], into the slot. */
+static void store_past(const float *const *rows, int n, int k1, float *state)
+{
+    for (int c = 0; c < n && k1 == 3; c++, state += 3) {
+        state[0] = rows[0][c];
+        state[1] = rows[1][c];
+        state[2] = rows[2][c];
+    }
+    for (int c = 0; c < n && k1 != 3; c++)
+        for (int j = 0; j < k1; j++)
+            state[c * k1 + j] = rows[j][c];
+}
+
 /* One token: rows[j] are the inputs under tap j, channel fastest. */
-static inline void conv_token(const float *const *rows, const conv_scratch *w, int k, float *y, int n)
+static void conv_token(const float *const *rows, const conv_scratch *w, int k, float *y, int n)
 {
     for (int c = 0; c < n; c += VF_LANES) {
         const int left = n - c < VF_LANES ? n - c : VF_LANES;
@@ -77,6 +113,21 @@ static inline void conv_token(const float *const *rows, const conv_scratch *w, i
         for (int j = 0; j < k; j++)
             sum = vf_add(sum, vf_mul(vf_load_n(rows[j] + c, left), vf_load(w->taps[j] + c)));
         vf_store_n(y + c, vf_silu(vf_add(sum, vf_zero())), left);
+    }
+}
+
+/* The same for four taps and whole vectors, which is what models have. */
+static void conv_token_4(const float *const *rows, const conv_scratch *w, float *y, int n)
+{
+    const float *r0 = rows[0], *r1 = rows[1], *r2 = rows[2], *r3 = rows[3];
+
+    for (int c = 0; c < n; c += VF_LANES) {
+        vf sum = vf_add(vf_zero(), vf_mul(vf_load(r0 + c), vf_load(w->taps[0] + c)));
+
+        sum = vf_add(sum, vf_mul(vf_load(r1 + c), vf_load(w->taps[1] + c)));
+        sum = vf_add(sum, vf_mul(vf_load(r2 + c), vf_load(w->taps[2] + c)));
+        sum = vf_add(sum, vf_mul(vf_load(r3 + c), vf_load(w->taps[3] + c)));
+        vf_store(y + c, vf_silu(vf_add(sum, vf_zero())));
     }
 }
 
@@ -91,17 +142,14 @@ static void conv_sequence(const kvant_conv_args *a, int s, int c0, int n, conv_s
     for (int t = 0; t < tokens; t++) {
         for (int j = 0; j < k; j++)
             rows[j] = t + j < k1 ? w->past[t + j] : x + (int64_t)(t + j - k1) * a->ldx;
-        if (k == 4)
-            conv_token(rows, w, 4, a->y + (int64_t)(first + t) * a->c + c0, n);
+        if (k == 4 && n % VF_LANES == 0)
+            conv_token_4(rows, w, a->y + (int64_t)(first + t) * a->c + c0, n);
         else
             conv_token(rows, w, k, a->y + (int64_t)(first + t) * a->c + c0, n);
     }
-    for (int j = 0; j < k1; j++) {
-        const float *row = tokens + j < k1 ? w->past[tokens + j] : x + (int64_t)(tokens + j - k1) * a->ldx;
-
-        for (int c = 0; c < n; c++)
-            state[c * k1 + j] = row[c];
-    }
+    for (int j = 0; j < k1; j++)
+        rows[j] = tokens + j < k1 ? w->past[tokens + j] : x + (int64_t)(tokens + j - k1) * a->ldx;
+    store_past(rows, n, k1, state);
 }
 
 static void conv_run(const kvant_conv_args *a, int phase, int part, int parts, const kvant_work *work)
@@ -115,9 +163,7 @@ static void conv_run(const kvant_conv_args *a, int phase, int part, int parts, c
         const int c0 = (int)u * CHANNELS, n = a->c - c0 < CHANNELS ? a->c - c0 : CHANNELS;
         const float *gathered = moved;
 
-        for (int j = 0; j < a->k; j++)
-            for (int c = 0; c < CHANNELS; c++)
-                w->taps[j][c] = c < n ? a->w[(int64_t)(c0 + c) * a->k + j] : 0.0f;
+        load_taps(a->w + (int64_t)c0 * a->k, n, a->k, w);
         gather_windows(a, phase, c0, n, moved);
         for (int s = 0; s < a->seqs.n_seqs; s++)
             if (takes_part(&a->seqs, s, phase))
