@@ -67,7 +67,7 @@ static int data_open(const kernel_bench_case *c, bench_data *b, kvant_diag *diag
 {
     KVANT_TRY(kvant_format_check(c->format, c->d, diag));
     if (c->r < 1 || c->r > 1024 || c->tokens < PAGE || c->d % c->format->group)
-        return kvant_fail(diag, KVANT_EINVAL, "bench: r=%d tokens=%d d=%d, want r up to 1024, tokens >= 64, whole groups",
+        return kvant_fail(diag, KVANT_EINVAL, "bench: r=%d tokens=%d d=%d, want r <= 1024, tokens >= 64, whole groups",
                           c->r, c->tokens, c->d);
     b->row_bytes = kvant_format_row_bytes(c->format, c->d);
     b->sdim = kvant_format_sdim(c->format, c->d);

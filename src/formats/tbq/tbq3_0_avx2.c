@@ -70,11 +70,12 @@ static inline __m256i tbq3_codes(const uint8_t *row, int b)
     /* bit of the pair in its window: 0 6 4 2 0 6 4 2 ... and 10 for the last, whose window starts a byte early */
     const __m256i shift = _mm256_setr_epi16(1024, 16, 64, 256, 1024, 16, 64, 256, 1024, 16, 64, 256, 1024, 16, 64, 1);
     const uint8_t *qs = row + (size_t)b * 14 + 2;
-    uint64_t first;
-    uint32_t last;
+    int64_t first;
+    int32_t last;
     memcpy(&first, qs, sizeof first);
     memcpy(&last, qs + 8, sizeof last);
-    __m256i x = _mm256_set_m128i(_mm_set_epi64x(last, (long long)first), _mm_set_epi64x(last, (long long)first));
+    /* the 12 bytes in both lanes */
+    __m256i x = _mm256_blend_epi32(_mm256_set1_epi64x(first), _mm256_set1_epi32(last), 0x44);
     x = _mm256_mullo_epi16(_mm256_shuffle_epi8(x, window), shift);          /* the pair at bits 10..15 */
     __m256i low = _mm256_and_si256(_mm256_srli_epi16(x, 10), _mm256_set1_epi16(7));
     __m256i high = _mm256_and_si256(_mm256_srli_epi16(x, 5), _mm256_set1_epi16(0x0700));
