@@ -4,7 +4,7 @@
  *   BLOCK_DECODE(row, b, v)   values 32b .. 32b+31 of the row at `row` -> vf v[VF_B]
  * Gives blocks_decode_acc, blocks_score and blocks_axpy.
  *
- * score decodes in registers for up to 4 queries (2 keys x r accumulators); more queries, and axpy, go through a panel
+ * score decodes in registers for up to 4 queries (4 or 8 accumulators); more queries, and axpy, go through a panel
  * of decoded rows in L1 and the f32 kernels: a store costs no slot of the FMA, shuffle or convert units.
  * Bit rule: one accumulator per (query, key) over ascending chunks, as in simd_wide.h; so score and axpy equal the f32
  * kernels on decoded rows, bit for bit, whatever r and n are. */
