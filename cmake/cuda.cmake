@@ -1,5 +1,5 @@
-# libkvant-cuda.so: the CUDA device, loaded at run time (src/devices/cuda/cuda.c).  nvcc builds it by custom commands, so
-# that the CPU build knows no CUDA at all.  One file per op family and object; one library for all architectures.
+# libkvant-cuda.so: the CUDA device, loaded at run time (src/devices/cuda/cuda.c).  nvcc builds it by custom commands:
+# the CPU build knows no CUDA at all.  One file per op family and object; one library for all architectures.
 #   KVANT_CUDA        AUTO (built where nvcc is found), ON (an error without it), OFF
 #   KVANT_CUDA_ARCHS  machine code to include; the last one also as PTX for later GPUs
 set(KVANT_CUDA OFF CACHE STRING "build libkvant-cuda.so: AUTO, ON or OFF")

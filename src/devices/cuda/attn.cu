@@ -39,6 +39,7 @@ static __device__ bool tile_at(const attn_job &p, int t, tile *o)
         int left = t;
         if (lane == 0)
             found.seq = -1;
+        __syncwarp();                  /* before another lane writes what it found */
         for (int base = 0; base < p.seqs.n_seqs; base += 32) {
             const int s = base + lane;
             int lo = 0, n = 0, pos0 = 0, tiles = 0;
