@@ -109,8 +109,8 @@ static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
     return copy_ints(e, d->tail, h->tail, tables, diag);
 }
 
-/* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts or seals differ too much to
- * come again.  Ops see the batch only through these four numbers: pass_run rounds max_pos up to its page. */
+/* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts or seals differ too much
+ * to come again.  Ops see the batch only through these four numbers: pass_run rounds max_pos up to its page. */
 static uint64_t pass_key(const pass *p)
 {
     const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, o = (uint64_t)p->n_out, w = (uint64_t)p->stride;
