@@ -335,7 +335,8 @@ static void check_score_q8(kase *c)
                            1, c->d);
             bits &= same_bits(&one, &s[(size_t)j * lds + (size_t)i], 4);
         }
-    CHECK(err <= (0.025 * own_error(c) + 6e-5) * scale * (c->n * c->r < 120 ? 3 : 1), "mean squared error %.3g of the variance; %s", err / scale, rerun(c));
+    CHECK(err <= (0.025 * own_error(c) + 6e-5) * scale * (c->n * c->r < 120 ? 3 : 1),
+          "mean squared error %.3g of the variance; %s", err / scale, rerun(c));
     CHECK(bits, "bit rule: a score depends on its neighbours; %s", rerun(c));
     CHECK(check_guard_ok(s) && check_guard_ok(rows) && check_guard_ok(q8), "wrote outside; %s", rerun(c));
     check_guard_free(s);
@@ -379,8 +380,8 @@ static void check_axpy_q8(kase *c)
             err += (acc[(size_t)j * lda + e] - sum) * (acc[(size_t)j * lda + e] - sum);
         }
     }
-    CHECK(err <= (0.015 * own_error(c) + 1e-7) * scale * (c->n * c->r < 120 ? 3 : 1) + 1e-12 * (double)wide * c->r, "squared error %.3g of the terms'; %s", err / scale,
-          rerun(c));
+    CHECK(err <= (0.015 * own_error(c) + 1e-7) * scale * (c->n * c->r < 120 ? 3 : 1) + 1e-12 * (double)wide * c->r,
+          "squared error %.3g of the terms'; %s", err / scale, rerun(c));
     CHECK(same_bits(acc, again, a_bytes), "bit rule: depends on r, or wrote between rows; %s", rerun(c));
     CHECK(check_guard_ok(w) && check_guard_ok(acc) && check_guard_ok(rows), "wrote outside; %s", rerun(c));
     check_guard_free(w);
@@ -445,16 +446,18 @@ static void check_encode(kase *c)
             c->k->encode(c->param, x, again, c->d, encoder);
             c->f->ref.encode(c->param, x, ref, c->d, encoder);
             CHECK(same_bits(row, again, c->row_bytes), "not the same twice; %s", rerun(c));
-            double e = row_error(c, row, x) + 1e-7 * energy + 1e-30, e_ref = row_error(c, ref, x) + 1e-7 * energy + 1e-30;
+            double e = row_error(c, row, x) + 1e-7 * energy + 1e-30,
+                   e_ref = row_error(c, ref, x) + 1e-7 * energy + 1e-30;
             ratios += e / e_ref;
             if (same_bits(row, ref, c->row_bytes))
                 continue;
             differ++;
-            CHECK(e <= e_ref * (encoder ? 1.5 : 1.001), "row %d encoder %d: error %.9g, reference %.9g; %s", i, encoder, e,
-                  e_ref, rerun(c));
+            CHECK(e <= e_ref * (encoder ? 1.5 : 1.001), "row %d encoder %d: error %.9g, reference %.9g; %s", i, encoder,
+                  e, e_ref, rerun(c));
         }
         CHECK(encoder || differ * 50 <= ROWS, "%d of %d rows differ; %s", differ, ROWS, rerun(c));
-        CHECK(ratios <= 1.002 * ROWS, "encoder %d: %.5f of the reference's error; %s", encoder, ratios / ROWS, rerun(c));
+        CHECK(ratios <= 1.002 * ROWS, "encoder %d: %.5f of the reference's error; %s", encoder, ratios / ROWS,
+              rerun(c));
         if (differ)
             printf("  %s %s encode d=%d encoder %d: %d of %d rows differ at a boundary\n", c->f->name, c->isa, c->d,
                    encoder, differ, ROWS);

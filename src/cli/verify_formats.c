@@ -4,8 +4,8 @@
  *   axpy            (n + 2) e (|acc| + sum|w v|)
  *   prep_q, finish  (sdim/4 + 16) e sum|x| max|param|
  *   encode          upstream: rows equal, or as near to the input as the reference's (a code at a decision boundary),
- *                   for 98 %; best (of two scales that fit alike either may be taken): squared error at most 0.2 % above
- *                   the reference's on the mean of 64 rows, 50 % on a row */
+ *                   for 98 %; best (of two scales that fit alike either may be taken): squared error at most 0.2 %
+ *                   above the reference's on the mean of 64 rows, 50 % on a row */
 #include "cli/verify_formats.h"
 
 #include <math.h>

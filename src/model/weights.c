@@ -177,7 +177,8 @@ int weight_rows(kvant_model *m, const char *name, int src, const weight_seg *lis
                 kvant_diag *diag)
 {
     if (m->specs[src].scale_tensor >= 0)
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: has a second-level scale, which grouped rows cannot carry", m->specs[src].name);
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: has a second-level scale, which grouped rows cannot carry",
+                          m->specs[src].name);
     weight_seg *segs = kvant_calloc((size_t)n_segs, sizeof *segs);
     if (!segs)
         return kvant_fail(diag, KVANT_ENOMEM, "%s: out of memory", name);
