@@ -2,7 +2,7 @@
 # the CPU build knows no CUDA at all.  One file per op family and object; one library for all architectures.
 #   KVANT_CUDA        AUTO (built where nvcc is found), ON (an error without it), OFF
 #   KVANT_CUDA_ARCHS  machine code to include; the last one also as PTX for later GPUs
-set(KVANT_CUDA OFF CACHE STRING "build libkvant-cuda.so: AUTO, ON or OFF")
+set(KVANT_CUDA AUTO CACHE STRING "build libkvant-cuda.so: AUTO, ON or OFF")
 set(KVANT_CUDA_ARCHS 80 90a 100 120 CACHE STRING "compute capabilities of libkvant-cuda.so")
 set_property(CACHE KVANT_CUDA PROPERTY STRINGS AUTO ON OFF)
 
