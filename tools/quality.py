@@ -129,13 +129,18 @@ def rows_of(data):
 
 
 def sci(x):
-    return f"{x:.2e}" if x < 1e-3 else f"{x:.4f}"
+    return f"{x:.3g}"
 
 
 def head(data, what):
-    missing = [f"{j['model']} {j['pair']} {j.get('ctx', j.get('lengths'))}" for j in data["jobs"] if "output" not in j]
+    missing = {}
+    for j in data["jobs"]:
+        if "output" not in j:
+            missing.setdefault(" ".join(str(j[k]) for k in ("model", "path", "lengths", "ctx", "chunks") if k in j), []).append(j["pair"])
     text = [f"{what}. {data['version']}; {data['cpu']}" + (f", KVANT_CPU={data['mask']}" if data["mask"] else "") + "."]
-    return text + ([f"Not measured: {', '.join(missing)}."] if missing else []) + [""]
+    for group, pairs in missing.items():
+        text += ["", f"Not measured ({group}): {', '.join(sorted(set(pairs)))}."]
+    return text + [""]
 
 
 def render_kl(data):
