@@ -6,6 +6,7 @@
 #include "kvant/error.h"
 #include "kvant/format.h"
 #include "kvant/ops.h"
+#include "kvant/session.h"
 #include "kvant/wtype.h"
 
 #define KVANT_VERSION_MAJOR 0
