@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Measures what compressed caches change, and writes the tables of docs/quality.md and docs/kl.md.
+"""Measures what compressed caches change, and writes the tables of docs/kl.md, docs/needle.md and docs/quality.md.
 
-    tools/quality.py measure --kvant build/release/bin/kvant --models DIR --text valid.txt --set pairs  --out docs/evidence/kl-pairs.json
-    tools/quality.py measure ...                                                           --set formats --out docs/evidence/kl-formats.json
-    tools/quality.py measure ...                                                           --set needle  --out docs/evidence/needle.json
-    tools/quality.py render        # docs/kl.md and docs/quality.md from the JSON files in docs/evidence
+    tools/quality.py measure --sets pairs,needle,formats       # docs/evidence/{kl-pairs,needle,kl-formats}.json
+    tools/quality.py render                                    # the pages, from those files
 
 Set `pairs`: novella-dense, 2048-token chunks: every K with V=f16, K=f16 with every V and the diagonal at 40 chunks, all other pairs
 at 8; exact tail 0 and 64, both encoders, prefill and decode paths.  Set `formats`: every cache format as K, as V and as both, on the
 dense and the hybrid model at 4096, tails 0, 64, 128, both encoders; the diagonal also at 1024, 8192 and 16384.  Set `needle`:
-retrieval accuracy for every format.  --jobs runs that many kvant processes side by side, one thread each; results do not depend on
-it.  --budget SECONDS: what has not ended by then is left out and named in the output. 
+retrieval accuracy for every format as K and V (20 seeds; 5 at 16384), and as K or V alone at 4096.
+
+--jobs runs that many kvant processes side by side, one thread each; results do not depend on it.  What a file already holds is not
+measured again, and files are written as jobs end, so a run may be stopped and started.  --budget SECONDS: what has not ended by then
+is left for the next run; the pages name what is missing.
 """
 import argparse
 import json
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 
 FIRST = ["f32", "f16", "bf16", "q8_0", "q4_0", "tbq4_0", "tbq3_0"]
 ALL = FIRST + ["turbo3", "turbo4", "turbo4_66", "turbo3_tcq", "qjl1_256", "q4_polar", "q4_polar_r", "f8_e4m3"]
@@ -54,18 +56,36 @@ def jobs_formats():
     return jobs
 
 
+def needle_jobs(model, pair, length):
+    seeds = {"8192": ["1-7", "8-14", "15-20"], "16384": ["1-2", "3-4", "5"]}.get(length, ["1-20"])
+    return [dict(kind="needle", model=model, pair=pair, tails="64", encoders="best", lengths=length, seeds=s) for s in seeds]
+
+
 def jobs_needle():
-    return [dict(kind="needle", model=m, pair=f"{t}:{t}", tails="64", encoders="best", lengths=n)
-            for n in ("8192", "4096", "1024") for m in ("dense", "hybrid") for t in ALL]
+    jobs = []
+    for types in (FIRST, [t for t in ALL if t not in FIRST]):
+        for n in ("8192", "4096", "1024"):
+            jobs += [j for m in ("dense", "hybrid") for t in types for j in needle_jobs(m, f"{t}:{t}", n)]
+    for t in (t for t in ALL if t not in WIDE):
+        jobs += [j for m in ("dense", "hybrid") for p in (f"{t}:f16", f"f16:{t}") for j in needle_jobs(m, p, "4096")]
+    return jobs + [j for m in ("dense", "hybrid") for t in ALL for j in needle_jobs(m, f"{t}:{t}", "16384")]
+
+
+SETS = {"pairs": (jobs_pairs, "kl-pairs.json"), "needle": (jobs_needle, "needle.json"), "formats": (jobs_formats, "kl-formats.json")}
+RESULT_KEYS = {"output", "seconds", "skipped", "error", "version", "cpu", "mask", "device"}
+
+
+def key_of(job):
+    return tuple(sorted((k, v) for k, v in job.items() if k not in RESULT_KEYS))
 
 
 def command(args, job):
     model = os.path.join(args.models, f"novella-{job['model']}-bf16.gguf")
     cmd = [args.kvant, "eval", job["kind"], "-m", model, "-f", args.text, "--pairs", job["pair"], "--kv-tail", job["tails"],
-           "--kv-encoder", job["encoders"], "--json", "-t", str(args.threads)]
+           "--kv-encoder", job["encoders"], "--json", "-t", str(args.threads), "--device", args.device]
     if job["kind"] == "kl":
         return cmd + ["-c", str(job["ctx"]), "--chunks", str(job["chunks"]), "--path", job["path"]]
-    return cmd + ["--lengths", job["lengths"], "--seeds", "1-20"]
+    return cmd + ["--lengths", job["lengths"], "--seeds", job["seeds"]]
 
 
 def run_job(args, job, start):
@@ -79,40 +99,61 @@ def run_job(args, job, start):
         return dict(job, skipped="time budget")
     if out.returncode != 0:
         return dict(job, error=out.stderr[-300:])
-    return dict(job, seconds=round(time.time() - t, 1), output=json.loads(out.stdout))
+    return dict(job, seconds=round(time.time() - t, 1), version=args.version, cpu=cpu_name(), device=args.device,
+                mask=os.environ.get("KVANT_CPU", ""), output=json.loads(out.stdout))
 
 
-def cost(job):
-    """Rough seconds of a job, to start the long ones first."""
-    n = job.get("ctx", 8192) * job.get("chunks", 2) / 1000
-    variants = len(job["tails"].split(",")) * len(job["encoders"].split(","))
-    return n * variants * (3 if job.get("path") in ("both", "decode") else 1) * (4 if "tcq" in job["pair"] else 1)
+class Store:
+    """The results of one set: the file's own, and those that are added; written after each."""
+
+    def __init__(self, name, path):
+        self.name, self.path, self.lock = name, path, Lock()
+        self.jobs = SETS[name][0]()
+        old = json.load(open(path))["jobs"] if os.path.exists(path) else []
+        self.done = {key_of(j): j for j in old if "output" in j}
+
+    def todo(self):
+        return [j for j in self.jobs if key_of(j) not in self.done]
+
+    def add(self, result):
+        with self.lock:
+            if "output" not in result:
+                return
+            self.done[key_of(result)] = result
+            jobs = [self.done.get(key_of(j), dict(j, skipped="not measured yet")) for j in self.jobs]
+            with open(self.path + ".tmp", "w") as f:
+                json.dump(dict(set=self.name, jobs=jobs), f, separators=(",", ":"))
+            os.replace(self.path + ".tmp", self.path)
 
 
 def measure(args):
-    jobs = {"pairs": jobs_pairs, "formats": jobs_formats, "needle": jobs_needle}[args.set]()
     have = [m for m in ("dense", "hybrid") if os.path.exists(os.path.join(args.models, f"novella-{m}-bf16.gguf"))]
-    jobs = [j for j in jobs if j["model"] in have and (not args.types or set(j["pair"].split(":")) <= set(args.types))]
-    jobs.sort(key=cost, reverse=True)       # the long ones first, so that the end is even
-    start, done = time.time(), []
+    args.version = subprocess.run([args.kvant, "--version"], stdout=subprocess.PIPE, text=True).stdout.strip().split("\n")[0]
+    stores = [Store(s, os.path.join(args.out, SETS[s][1])) for s in args.sets.split(",")]
+    todo = [(s, j) for s in stores for j in s.todo() if j["model"] in have]
+    todo = [(s, j) for s, j in todo if not args.types or set(j["pair"].split(":")) <= set(args.types)]
+    start, failed = time.time(), []
+
+    def one(item):
+        result = run_job(args, item[1], start)
+        item[0].add(result)
+        if "output" not in result:
+            failed.append(result)
+
     with ThreadPoolExecutor(args.jobs) as pool:
-        for r in pool.map(lambda j: run_job(args, j, start), jobs):
-            done.append(r)
-    version = subprocess.run([args.kvant, "--version"], stdout=subprocess.PIPE, text=True).stdout.strip().split("\n")[0]
-    with open(args.out, "w") as f:
-        json.dump(dict(set=args.set, version=version, cpu=cpu_name(), mask=os.environ.get("KVANT_CPU", ""),
-                       seconds=round(time.time() - start), jobs=done), f, separators=(",", ":"))
-    bad = [j for j in done if "output" not in j]
-    print(f"{args.set}: {len(done) - len(bad)} jobs measured, {len(bad)} missing, {time.time() - start:.0f} s")
-    for j in bad[:5]:
+        list(pool.map(one, todo))
+    print(f"{args.sets}: {len(todo) - len(failed)} jobs measured, {len(failed)} missing, {time.time() - start:.0f} s")
+    for j in [j for j in failed if "error" in j][:5]:
         print("  ", j)
+    return 1 if any("error" in j for j in failed) else 0
 
 
 def cpu_name():
+    facts = {}
     for line in open("/proc/cpuinfo"):
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown"
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    return f"{facts.get('model name', 'unknown')} (family {facts.get('cpu family')} model {facts.get('model')}, {os.cpu_count()} CPUs)"
 
 
 # ---- tables ----
@@ -136,8 +177,13 @@ def head(data, what):
     missing = {}
     for j in data["jobs"]:
         if "output" not in j:
-            missing.setdefault(" ".join(str(j[k]) for k in ("model", "path", "lengths", "ctx", "chunks") if k in j), []).append(j["pair"])
-    text = [f"{what}. {data['version']}; {data['cpu']}" + (f", KVANT_CPU={data['mask']}" if data["mask"] else "") + "."]
+            missing.setdefault(" ".join(str(j[k]) for k in ("kind", "model", "path", "lengths", "ctx", "chunks") if k in j), []).append(j["pair"])
+    by = {}
+    for j in data["jobs"]:
+        if "output" in j:
+            name = f"{j['version']} on {j['cpu']}" + (f", KVANT_CPU={j['mask']}" if j["mask"] else "") + ("" if j["device"] == "cpu" else f", {j['device']}")
+            by[name] = by.get(name, 0) + 1
+    text = [f"{what}. Measured by " + "; ".join(f"{n} ({k} jobs)" for n, k in by.items()) + "."]
     for group, pairs in missing.items():
         text += ["", f"Not measured ({group}): {', '.join(sorted(set(pairs)))}."]
     return text + [""]
@@ -145,7 +191,7 @@ def head(data, what):
 
 def render_kl(data):
     out = ["# KL divergence of cache pairs, novella-dense", "",
-           "Generated by `tools/quality.py render` from docs/evidence/kl-pairs.json; made by `tools/quality.py measure --set pairs`.", ""]
+           "Generated by `tools/quality.py render` from docs/evidence/kl-pairs.json; made by `tools/quality.py measure --sets pairs`.", ""]
     out += head(data, "Base: the f16 cache, prefill path. Mean KL divergence over positions 1024 to 2046 of each 2048-token chunk of valid.txt,"
                 " with its standard error; z = difference of the two paths in combined standard errors")
     worst = 0.0
@@ -178,9 +224,9 @@ def render_kl(data):
     return out
 
 
-def render_formats(data, needle):
+def render_formats(data):
     out = ["# What each cache format costs", "",
-           "Generated by `tools/quality.py render` from docs/evidence/kl-formats.json and needle.json; measured by `tools/quality.py measure`.", ""]
+           "Generated by `tools/quality.py render` from docs/evidence/kl-formats.json; measured by `tools/quality.py measure --sets formats`.", ""]
     out += head(data, "Base: f16 cache. Mean KL divergence, 4096-token chunks of valid.txt, prefill path; columns are exact tail / encoder")
     cols = [(t, e) for e in ("upstream", "best") for t in (0, 64, 128)]
     for model in ("dense", "hybrid"):
@@ -212,30 +258,40 @@ def render_formats(data, needle):
                 cells.append(sci(got[0]["mean"]) if got else "")
             if any(cells):
                 out.append(f"| {model} | {t} | " + " | ".join(cells) + " |")
-    return out + [""] + (render_needle(needle) if needle else [])
-
-
-def render_needle(data):
-    out = ["## Retrieval", ""] + head(data, "Share of runs (seeds 1-20) whose five digits are all right; tail 64, encoder best")
-    out += ["| model | type | 1024 | 4096 | 8192 |", "|---|---|--:|--:|--:|"]
-    table = {}
-    for job, r in rows_of(data):
-        table[(job["model"], job["pair"].split(":")[0], str(r["length"]))] = r["accuracy"]
-    for model in ("dense", "hybrid"):
-        for t in ALL:
-            cells = [f"{table[(model, t, n)]:.2f}" if (model, t, n) in table else "" for n in ("1024", "4096", "8192")]
-            if any(cells):
-                out.append(f"| {model} | {t} | " + " | ".join(cells) + " |")
     return out + [""]
 
 
+def render_needle(data):
+    out = ["# Retrieval by cache format", "",
+           "Generated by `tools/quality.py render` from docs/evidence/needle.json; made by `tools/quality.py measure --sets needle`.", ""]
+    out += head(data, "`kvant eval needle`: six notes at (i+.5)/6 of a document of valid.txt, one question at its end, greedy; share of"
+                " documents whose five digits are all right (right/asked); seeds 1-20, at 16384 tokens 1-5; exact tail 64, encoder best")
+    table = {}
+    for job, r in rows_of(data):
+        cell = table.setdefault((job["model"], job["pair"]), {}).setdefault(str(r["length"]), [0, 0])
+        cell[0] += r["right"]
+        cell[1] += r["documents"]
+    lengths = ("1024", "4096", "8192", "16384")
+    for model in ("dense", "hybrid"):
+        out += [f"## novella-{model}", "", "| K | V | " + " | ".join(lengths) + " |", "|---|---|" + "--:|" * len(lengths)]
+        for t in ALL:
+            for pair in dict.fromkeys((f"{t}:{t}", f"{t}:f16", f"f16:{t}")):
+                cells = table.get((model, pair))
+                if cells:
+                    texts = [f"{cells[n][0] / cells[n][1]:.2f} ({cells[n][0]}/{cells[n][1]})" if n in cells else "" for n in lengths]
+                    out.append(f"| {' | '.join(pair.split(':'))} | " + " | ".join(texts) + " |")
+        out.append("")
+    return out
+
+
 def render(_args):
-    pairs, formats, needle = load("kl-pairs.json"), load("kl-formats.json"), load("needle.json")
-    if pairs:
-        open("docs/kl.md", "w").write("\n".join(render_kl(pairs)))
-    if formats:
-        notes = open("docs/quality-notes.md").read() if os.path.exists("docs/quality-notes.md") else ""
-        open("docs/quality.md", "w").write("\n".join(render_formats(formats, needle)) + notes)
+    pages = [("kl.md", "kl-pairs.json", render_kl), ("needle.md", "needle.json", render_needle), ("quality.md", "kl-formats.json", render_formats)]
+    for page, name, make in pages:
+        data = load(name)
+        if data:
+            notes = f"docs/{page[:-3]}-notes.txt"
+            with open(f"docs/{page}", "w") as f:
+                f.write("\n".join(make(data)) + (open(notes).read() if os.path.exists(notes) else ""))
 
 
 def main():
@@ -245,16 +301,17 @@ def main():
     m.add_argument("--kvant", default="build/release/bin/kvant")
     m.add_argument("--models", default="../shared/models")
     m.add_argument("--text", default="../shared/models/valid.txt")
-    m.add_argument("--set", choices=["pairs", "formats", "needle"], required=True)
+    m.add_argument("--sets", default="pairs,needle,formats", help="comma-separated: pairs needle formats")
+    m.add_argument("--device", default="cpu")
     m.add_argument("--types", nargs="+", help="only pairs of these formats")
     m.add_argument("--jobs", type=int, default=os.cpu_count())
     m.add_argument("--threads", type=int, default=1)
     m.add_argument("--budget", type=float, default=0)
-    m.add_argument("--out", required=True)
+    m.add_argument("--out", default="docs/evidence", help="folder")
     m.set_defaults(run=measure)
     sub.add_parser("render").set_defaults(run=render)
     args = p.parse_args()
-    args.run(args)
+    return args.run(args)
 
 
 if __name__ == "__main__":
