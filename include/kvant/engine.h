@@ -29,6 +29,8 @@ typedef struct kvant_model_params {
     /* NULL: the file's key kvant.rope.freq_dtype, else "f32".  "bf16": RoPE frequencies rounded to bf16, as a model had
      * them that was trained or recorded with its whole module, buffers included, cast to bf16. */
     const char *rope_freq_dtype;
+    /* NULL, or "qwen3-8b:bf16": instead of a file, the shape of a published model with random weights (for speed) */
+    const char *synthetic;
 } kvant_model_params;
 
 /* Maps and checks the file (all shards), reads shapes and tokenizer; KVANT_ENOENT, KVANT_EFORMAT, KVANT_EUNSUPPORTED.

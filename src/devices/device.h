@@ -34,6 +34,10 @@ typedef struct kvant_device_vt {
     int (*supports)(kvant_device *d, const kvant_op *op, kvant_diag *diag);
     int (*submit)(kvant_device *d, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag);
     int (*sync)(kvant_device *d, kvant_diag *diag);
+    /* Optional (NULL: the caller makes host rows for weight_load).  A weight without data: its block i, of type->bytes,
+     * is table[pick_block(seed, i, n)] (base/pick.h); table is host memory of n blocks. */
+    int (*weight_make)(kvant_device *d, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
+                       kvant_diag *diag);
 } kvant_device_vt;
 
 struct kvant_device { const kvant_device_vt *vt; };

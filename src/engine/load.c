@@ -35,6 +35,33 @@ static int load_scale(kvant_engine *e, int id, size_t *used)
     return KVANT_OK;
 }
 
+/* A matrix of a synthetic model: made on the device where it can, else here. */
+static int load_made(kvant_engine *e, int id, kvant_diag *diag)
+{
+    const weight_spec *s = &e->m->specs[id];
+    const kvant_device_vt *vt = e->dev->vt;
+    kvant_weight *w = &e->weights.w[id];
+    const uint8_t *table;
+    uint8_t *rows;
+    int n;
+
+    KVANT_TRY(synthetic_table(e->m->made, s->type, &table, &n, diag));
+    if (vt->weight_make)
+        return vt->weight_make(e->dev, w, e->p.compute, table, n, synthetic_seed(id), diag);
+    rows = kvant_alloc(weight_bytes(s));
+    if (!rows)
+        return kvant_fail(diag, KVANT_ENOMEM, "%s: out of memory for %zu bytes", s->name, weight_bytes(s));
+    synthetic_fill(table, n, (size_t)s->type->bytes, synthetic_seed(id), weight_bytes(s) / (size_t)s->type->bytes, rows);
+    w->data = rows;
+    int code = vt->weight_load(e->dev, w, e->p.compute, diag);
+    if (!w->data) {
+        kvant_free(rows);          /* the device has its own copy and reads no more */
+        rows = NULL;
+    }
+    e->weights.host[id] = rows;
+    return code;
+}
+
 static int load_matrix(kvant_engine *e, int id, int use, kvant_diag *diag)
 {
     const weight_spec *s = &e->m->specs[id];
@@ -42,6 +69,8 @@ static int load_matrix(kvant_engine *e, int id, int use, kvant_diag *diag)
     uint8_t *joined = NULL;
 
     w->use = use;
+    if (e->m->made)
+        return load_made(e, id, diag);
     if (!s->segs) {
         w->data = gguf_tensor_at(e->m->file, s->tensor)->data;
     } else {

@@ -320,7 +320,8 @@ int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_
 
     if (!m)
         return kvant_fail(diag, KVANT_ENOMEM, "model: out of memory");
-    code = gguf_open(params->path, &m->file, diag);
+    code = params->synthetic ? synthetic_open(params->synthetic, &m->made, &m->file, diag)
+                             : gguf_open(params->path, &m->file, diag);
     if (code == KVANT_OK)
         code = open_shapes(m, diag);
     if (code == KVANT_OK)
@@ -344,6 +345,7 @@ void kvant_model_close(kvant_model *m)
     weight_specs_free(m);
     kvant_free(m->layers);
     gguf_close(m->file);
+    synthetic_close(m->made);
     kvant_free(m);
 }
 

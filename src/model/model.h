@@ -8,6 +8,7 @@
 
 #include "kvant/engine.h"
 #include "model/gguf.h"
+#include "model/synthetic.h"
 #include "model/template.h"
 #include "model/tokenizer.h"
 
@@ -64,6 +65,7 @@ struct builder;
 
 struct kvant_model {
     gguf *file;
+    synthetic *made;               /* weights are made, not read; NULL: a file */
     tokenizer *tok;
     const chat_family *chat;
     int chat_from_file;

@@ -238,7 +238,10 @@ void weight_copy(const kvant_model *m, const weight_spec *s, uint8_t *dst)
 
 void weight_copy_f32(const kvant_model *m, const weight_spec *s, float *dst)
 {
-    s->type->dequant(gguf_tensor_at(m->file, s->tensor)->data, dst, s->n_in * s->n_out * s->n_expert);
+    if (m->made)
+        synthetic_vector(s->name, dst, s->n_in * s->n_out * s->n_expert);
+    else
+        s->type->dequant(gguf_tensor_at(m->file, s->tensor)->data, dst, s->n_in * s->n_out * s->n_expert);
 }
 
 void weight_specs_free(kvant_model *m)
