@@ -216,6 +216,13 @@ static void check_rows(int n, int d)
     const kvant_rows_gather_args rg = { x, idx, y, n, d }, rg_dev = { at(x), at(idx), at(y), n, d };
     run(KVANT_OP_ROWS_GATHER, &rg, &rg_dev, 0.0, "");
 
+    x = take_f32((size_t)(n * d), 5);
+    idx = take((size_t)n * 4);
+    x[n * d - 1] = NAN;
+    x[d / 2] = x[d / 3] = 9.0f;        /* a tie */
+    const kvant_argmax_args am = { x, idx, n, d }, am_dev = { at(x), at(idx), n, d };
+    run(KVANT_OP_ARGMAX, &am, &am_dev, 0.0, "");
+
     const int h = 3, n_rot = d / 2 / 2 * 2;
     for (int neox = 0; neox < 2; neox++) {
         x = take_f32((size_t)(n * h * d), 2);

@@ -342,6 +342,21 @@ static void rows_gather(void)
     accept(KVANT_OP_ROWS_GATHER, &empty, "rows_gather of nothing");
 }
 
+static void argmax(void)
+{
+    const kvant_argmax_args good = { .x = buffer_a, .ids = ints, .n = 1, .d = 4 };
+
+    accept(KVANT_OP_ARGMAX, &good, "argmax");
+    REFUSE(kvant_argmax_args, KVANT_OP_ARGMAX, good, n, -1);
+    REFUSE(kvant_argmax_args, KVANT_OP_ARGMAX, good, d, 0);
+    REFUSE(kvant_argmax_args, KVANT_OP_ARGMAX, good, x, NULL);
+    REFUSE(kvant_argmax_args, KVANT_OP_ARGMAX, good, ids, NULL);
+    kvant_argmax_args empty = good;
+    empty.n = 0;
+    empty.x = NULL;
+    accept(KVANT_OP_ARGMAX, &empty, "argmax of nothing");
+}
+
 static void cache_write(void)
 {
     const kvant_seqs seqs = { .n_seqs = 1,
@@ -908,6 +923,7 @@ int main(void)
     moe_route();
     moe_combine();
     rows_gather();
+    argmax();
     cache_write();
     tail_needs_table();
     cache_read();

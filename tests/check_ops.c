@@ -240,6 +240,22 @@ static void check_elementwise(int n, int d)
     run_case(&c);
 }
 
+/* Known answers: ties, one value, and values that are not finite. */
+static void check_argmax(void)
+{
+    float x[5 * 4] = { 1, 3, 3, 2, -1, -2, -5, -1, NAN, 1, 2, 3, 1, 2, INFINITY, 0, 0, 0, -INFINITY, 0 };
+    static const int32_t want[5] = { 1, 0, -1, -1, -1 };
+    int32_t ids[5];
+    kvant_argmax_args a = { x, ids, 5, 4 };
+
+    op_run(KVANT_OP_ARGMAX, kvant_op_reference(KVANT_OP_ARGMAX), &a, 2);
+    for (int i = 0; i < 5; i++)
+        CHECK(ids[i] == want[i], "argmax: row %d gives %d, wanted %d", i, ids[i], want[i]);
+    a = (kvant_argmax_args){ x, ids, 2, 1 };
+    op_run(KVANT_OP_ARGMAX, kvant_op_reference(KVANT_OP_ARGMAX), &a, 1);
+    CHECK(ids[0] == 0 && ids[1] == 0, "argmax of one value: %d %d", ids[0], ids[1]);
+}
+
 static void check_rope(int n, int n_rot, int neox)
 {
     const size_t rows = (size_t)n, width = (size_t)n_rot;
@@ -509,5 +525,6 @@ int main(void)
                 if (kvant_format_check(kvant_format_at(i), d, NULL) == KVANT_OK)
                     check_cache_format(kvant_format_at(i), d, encoder);
     check_slots();
+    check_argmax();
     return check_end("check_ops");
 }

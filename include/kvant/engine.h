@@ -135,7 +135,8 @@ int kvant_seq_free(kvant_engine *e, int seq);
 int kvant_seq_length(const kvant_engine *e, int seq);             /* tokens so far */
 int64_t kvant_seq_cache_bytes(const kvant_engine *e, int seq);    /* bytes its pages, tail and state take */
 
-enum { KVANT_LOGITS_NONE = 0, KVANT_LOGITS_LAST = 1, KVANT_LOGITS_ALL = 2 };
+/* GREEDY: of the last row only the likeliest token comes back (kvant_step_token); its logits stay on the device. */
+enum { KVANT_LOGITS_NONE = 0, KVANT_LOGITS_LAST = 1, KVANT_LOGITS_ALL = 2, KVANT_LOGITS_GREEDY = 3 };
 
 /* n tokens appended to one sequence.  prompt 1: a piece of a prompt (chunk forms; pieces of one prompt must end on the
  * 64-token grid, except the last); prompt 0: generated tokens, one at a time.  A sequence appears at most once per
@@ -155,6 +156,8 @@ int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag
 /* Logits f32[n_vocab] of a row of an item of the last step (row 0 for LAST); NULL if not asked for.  Valid until the
  * next step. */
 const float *kvant_step_logits(const kvant_engine *e, int item, int row);
+/* The likeliest token (ties: the lower id) of a GREEDY item of the last step; -1 for other items. */
+int32_t kvant_step_token(const kvant_engine *e, int item);
 /* Another thread may call this: the running step returns KVANT_ECANCELED at the next device pass. */
 void kvant_engine_cancel(kvant_engine *e);
 

@@ -195,6 +195,9 @@ typedef struct kvant_norm_gated_args {
     const float *o, *z, *w; float *y; float eps; int n, h, dv; int64_t ldz;
 } kvant_norm_gated_args;
 
+/* ids[i] = the position of the largest of x[i][d] (ties: the lower), or -1 where a value is NaN or infinite. */
+typedef struct kvant_argmax_args { const float *x; int32_t *ids; int n, d; } kvant_argmax_args;
+
 /* Copies between state slots or pages: base + src[i]*stride -> base + dst[i]*stride, `bytes` each; gathers first. */
 typedef struct kvant_slot_copy_args {
     uint8_t *base; const int32_t *src, *dst; int n; size_t stride, bytes;

@@ -16,6 +16,7 @@ typedef struct bench_result {
     const kvant_engine_params *params; /* resolved */
     const char *backend;               /* "CPU" */
     int n_batch, n_prompt, n_gen, n_depth;
+    int n_parallel; /* sequences, each with these tokens */
     int64_t cache_bytes; /* of the sequence at the end of the test */
     int64_t *samples_ns;
     int n_samples;

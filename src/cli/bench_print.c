@@ -15,7 +15,7 @@
 bench_stats bench_stats_of(const bench_result *r)
 {
     bench_stats s = { 0, 0, 0, 0 };
-    double n = r->n_samples, tokens = r->n_prompt + r->n_gen;
+    double n = r->n_samples, tokens = (double)r->n_parallel * (r->n_prompt + r->n_gen);
 
     for (int i = 0; i < r->n_samples; i++) {
         s.avg_ns += (double)r->samples_ns[i] / n;
@@ -219,6 +219,7 @@ static void json_own(jsonw *w, const bench_result *r)
     jsonw_kstr(w, "cache_type_layers", p->type_layers);
     jsonw_kstr(w, "compute", p->compute == KVANT_COMPUTE_F32 ? "f32" : "auto");
     jsonw_kint(w, "cache_bytes", r->cache_bytes);
+    jsonw_kint(w, "n_parallel", r->n_parallel);
 }
 
 static int print_json(bench_printer *p, const field_list *l, const bench_result *r, int lines, kvant_diag *diag)
@@ -237,7 +238,7 @@ static int print_json(bench_printer *p, const field_list *l, const bench_result 
     jsonw_key(&w, "samples_ts");
     jsonw_array(&w);
     for (int i = 0; i < r->n_samples; i++)
-        jsonw_num(&w, (double)(r->n_prompt + r->n_gen) * 1e9 / (double)r->samples_ns[i]);
+        jsonw_num(&w, (double)r->n_parallel * (r->n_prompt + r->n_gen) * 1e9 / (double)r->samples_ns[i]);
     jsonw_end(&w);
     jsonw_end(&w);
     int bad = jsonw_error(&w);
@@ -260,10 +261,14 @@ typedef struct column {
 
 static void test_name(const bench_result *r, char *buf, size_t cap)
 {
-    char depth[32] = "";
+    char depth[48] = "", many[16] = "";
 
+    if (r->n_parallel > 1)
+        snprintf(many, sizeof many, " x%d", r->n_parallel);
     if (r->n_depth)
-        snprintf(depth, sizeof depth, " @ d%d", r->n_depth);
+        snprintf(depth, sizeof depth, "%s @ d%d", many, r->n_depth);
+    else
+        snprintf(depth, sizeof depth, "%s", many);
     if (r->n_prompt && r->n_gen)
         snprintf(buf, cap, "pp%d+tg%d%s", r->n_prompt, r->n_gen, depth);
     else

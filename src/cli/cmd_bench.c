@@ -27,6 +27,9 @@ typedef struct bench {
     const char *path;
     bench_test tests[MAX_TESTS];
     int n_tests, n_ctx;
+    int parallel;    /* sequences that run at once */
+    int *seqs;       /* [parallel] */
+    kvant_item *items;
     int32_t *tokens; /* n_ctx random ones */
     bench_printer out[2];
     int64_t *samples;
@@ -87,33 +90,42 @@ static int collect_tests(bench *b, kvant_diag *diag)
 
 /* ---- one test ---- */
 
-static int decode_tokens(bench *b, int seq, const int32_t *ids, int n, kvant_diag *diag)
+/* One step per token; every sequence gets its own.  The device picks the likeliest token, as a greedy run does. */
+static int decode_tokens(bench *b, const int32_t *ids, int n, kvant_diag *diag)
 {
     for (int i = 0; i < n; i++) {
-        kvant_item item = { seq, ids + i, 1, 0, KVANT_LOGITS_LAST };
-        KVANT_TRY(kvant_step(b->e, &item, 1, diag));
+        for (int s = 0; s < b->parallel; s++)
+            b->items[s] = (kvant_item){ b->seqs[s], ids + (i + s) % n, 1, 0, KVANT_LOGITS_GREEDY };
+        KVANT_TRY(kvant_step(b->e, b->items, b->parallel, diag));
     }
     return KVANT_OK;
 }
 
-static int measure(bench *b, int seq, const bench_test *t, int n_batch, int64_t *ns, kvant_diag *diag)
+static int measure(bench *b, const bench_test *t, int n_batch, int64_t *ns, kvant_diag *diag)
 {
-    KVANT_TRY(feed_prompt(b->e, seq, b->tokens, t->n_depth, n_batch, 0, NULL, diag));
+    const int32_t *prompt = b->tokens + t->n_depth;
+
+    for (int s = 0; s < b->parallel; s++)
+        KVANT_TRY(feed_prompt(b->e, b->seqs[s], b->tokens, t->n_depth, n_batch, 0, NULL, diag));
     int64_t t0 = clock_ns();
-    KVANT_TRY(feed_prompt(b->e, seq, b->tokens + t->n_depth, t->n_prompt, n_batch, 1, NULL, diag));
-    KVANT_TRY(decode_tokens(b, seq, b->tokens + t->n_depth + t->n_prompt, t->n_gen, diag));
+    for (int s = 0; s < b->parallel; s++)
+        KVANT_TRY(feed_prompt(b->e, b->seqs[s], prompt, t->n_prompt, n_batch, 1, NULL, diag));
+    KVANT_TRY(decode_tokens(b, prompt + t->n_prompt, t->n_gen, diag));
     *ns = clock_ns() - t0;
     return KVANT_OK;
 }
 
 static int repeat(bench *b, const bench_test *t, int n_batch, int64_t *ns, int64_t *cache_bytes, kvant_diag *diag)
 {
-    int seq, code;
+    int code = KVANT_OK, n = 0;
 
-    KVANT_TRY(kvant_seq_new(b->e, &seq, diag));
-    code = measure(b, seq, t, n_batch, ns, diag);
-    *cache_bytes = kvant_seq_cache_bytes(b->e, seq);
-    kvant_seq_free(b->e, seq);
+    while (n < b->parallel && (code = kvant_seq_new(b->e, &b->seqs[n], diag)) == KVANT_OK)
+        n++;
+    if (code == KVANT_OK)
+        code = measure(b, t, n_batch, ns, diag);
+    *cache_bytes = n ? kvant_seq_cache_bytes(b->e, b->seqs[0]) : 0;
+    for (int s = 0; s < n; s++)
+        kvant_seq_free(b->e, b->seqs[s]);
     return code;
 }
 
@@ -153,6 +165,7 @@ static int run_test(bench *b, const bench_test *t, int n_batch, progress *pr, in
                        t->n_prompt,
                        t->n_gen,
                        t->n_depth,
+                       b->parallel,
                        0,
                        b->samples,
                        0,
@@ -228,6 +241,7 @@ static int run_sweep(bench *b, sweep *s, kvant_diag *diag)
 
     KVANT_TRY(params_from_opts(b->o, &p, diag));
     p.n_ctx = b->n_ctx;
+    p.max_seqs = b->parallel;
     progress_start(&pr, "bench", engines * b->n_tests * opt_int(b->o, OPT_REPS));
     for (int i = 0; i < s->n_pairs; i++)
         for (int t = 0; t < s->threads.n; t++)
@@ -249,19 +263,37 @@ static int make_tokens(bench *b, kvant_diag *diag)
 
     b->tokens = kvant_calloc((size_t)b->n_ctx, sizeof *b->tokens);
     b->samples = kvant_calloc((size_t)opt_int(b->o, OPT_REPS), sizeof *b->samples);
-    if (!b->tokens || !b->samples)
+    b->seqs = kvant_calloc((size_t)b->parallel, sizeof *b->seqs);
+    b->items = kvant_calloc((size_t)b->parallel, sizeof *b->items);
+    if (!b->tokens || !b->samples || !b->seqs || !b->items)
         return kvant_fail(diag, KVANT_ENOMEM, "bench: no memory for %d tokens", b->n_ctx);
     for (int i = 0; i < b->n_ctx; i++)
         b->tokens[i] = (int32_t)rng_below(&r, (uint32_t)n_vocab);
     return KVANT_OK;
 }
 
+/* A file, or a shape with random weights. */
+static int open_bench_model(bench *b, kvant_diag *diag)
+{
+    const char *made = opt_str(b->o, OPT_SYNTHETIC);
+
+    if (made && *made) {
+        const kvant_model_params p = { .synthetic = made };
+        if (b->o->n_pos || opt_given(b->o, OPT_MODEL))
+            return kvant_fail(diag, KVANT_EINVAL, "model: found both a file and --synthetic, wanted one");
+        b->path = made;
+        return kvant_model_open(&p, &b->m, diag);
+    }
+    KVANT_TRY(model_path(b->o, &b->path, diag));
+    return open_model(b->o, &b->m, diag);
+}
+
 static int bench_all(bench *b, sweep *s, kvant_diag *diag)
 {
-    KVANT_TRY(model_path(b->o, &b->path, diag));
+    b->parallel = (int)opt_int(b->o, OPT_BENCH_PARALLEL);
     KVANT_TRY(collect_tests(b, diag));
     KVANT_TRY(read_sweep(b, s, diag));
-    KVANT_TRY(open_model(b->o, &b->m, diag));
+    KVANT_TRY(open_bench_model(b, diag));
     KVANT_TRY(make_tokens(b, diag));
     term_catch_interrupt();
     for (int i = 0; i < 2; i++)
@@ -283,6 +315,8 @@ int cmd_bench(const opts *o, kvant_diag *diag)
         code = bench_all(b, s, diag);
         kvant_free(b->tokens);
         kvant_free(b->samples);
+        kvant_free(b->seqs);
+        kvant_free(b->items);
         kvant_model_close(b->m);
     }
     kvant_free(b);

@@ -193,7 +193,7 @@ static int choose_context(const kvant_model *m, kvant_engine_params *p, int64_t 
 
 int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_diag *diag)
 {
-    int64_t memory = memory_available();
+    int64_t memory = p->device && strcmp(p->device, "cpu") != 0 ? -1 : memory_available();
     kvant_plan plan;
 
     if (p->n_ctx == 0)

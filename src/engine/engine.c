@@ -81,7 +81,8 @@ static int create_outputs(kvant_engine *e, kvant_diag *diag)
     e->item_row = kvant_calloc(seqs, sizeof *e->item_row);
     e->item_rows = kvant_calloc(seqs * 8, sizeof *e->item_rows);   /* rows, progress (2 ints), 4 lists of the pass */
     bytes = build_layout(e->m, e->p.n_ubatch, e->pass_rows, NULL, &e->buf);
-    if (!e->logits || !e->item_row || !e->item_rows)
+    e->tokens = kvant_calloc(seqs + (size_t)e->pass_rows, sizeof *e->tokens);
+    if (!e->logits || !e->item_row || !e->item_rows || !e->tokens)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for logits of %d rows", e->p.logits_rows);
     KVANT_TRY(e->dev->vt->alloc(e->dev, bytes, &mem, diag));
     e->scratch = mem;
@@ -296,6 +297,7 @@ void kvant_engine_free(kvant_engine *e)
     kvant_free(e->logits);
     kvant_free(e->item_row);
     kvant_free(e->item_rows);
+    kvant_free(e->tokens);
     kvant_free(e->types);
     kvant_free(e->is_attn);
     kvant_free((void *)e->p.type_layers);

@@ -50,6 +50,7 @@ struct kvant_engine {
     /* logits of the last step */
     float *logits;                             /* host [logits_rows][n_vocab] */
     int *item_row, *item_rows;                 /* [max_seqs] first row and rows of each item of the last step */
+    int32_t *tokens;                           /* [max_seqs] greedy tokens of the items; then room for a pass */
     int n_items;
     int pass_rows;                             /* most logits rows of one pass */
     _Atomic int cancel;

@@ -11,7 +11,7 @@
 
 typedef struct pass {
     int n_seqs, n_tokens, n_out, n_seal, stride, max_pos;
-    int any_prompt, any_decode;
+    int any_prompt, any_decode, greedy;
 } pass;
 
 static kvant_seqs pass_seqs(const kvant_engine *e, const pass *p)
@@ -32,16 +32,23 @@ static void builder_fill(kvant_engine *e, const pass *p)
     b->n_out = p->n_out;
     b->n_seal = p->n_seal;
     b->max_pos = p->max_pos;
+    b->greedy = p->greedy;
     build_model(b);
 }
 
 int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
 {
-    const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt };
+    const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt, 1 };
     builder_fill(e, &p);
     if (e->b.error)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
     return KVANT_OK;
+}
+
+/* Rows of logits that an item asks for; host: that come back. */
+static int rows_of(const kvant_item *it, int host)
+{
+    return it->logits == KVANT_LOGITS_ALL ? it->n : it->logits == KVANT_LOGITS_LAST || (it->logits && !host);
 }
 
 /* Appends rows [off, off + n) of item i to the pass; its sequence becomes pass sequence p->n_seqs. */
@@ -58,7 +65,7 @@ static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int off, in
     if (out == KVANT_LOGITS_ALL)
         for (int i = 0; i < n; i++)
             h->out_rows[p->n_out++] = p->n_tokens + i;
-    else if (out == KVANT_LOGITS_LAST && off + n == it->n)
+    else if (out != KVANT_LOGITS_NONE && off + n == it->n)
         h->out_rows[p->n_out++] = p->n_tokens + n - 1;
     h->q0[q] = p->n_tokens;
     h->pos0[q] = pos0;
@@ -71,6 +78,7 @@ static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int off, in
     p->any_prompt |= it->prompt;
     p->any_decode |= !it->prompt;
     p->max_pos = pos0 + n - 1 > p->max_pos ? pos0 + n - 1 : p->max_pos;
+    p->greedy |= out == KVANT_LOGITS_GREEDY;
     kv_pass_begin(&e->kv, it->seq, pos0, n, h->seal_src, h->seal_dst, &p->n_seal);
 }
 
@@ -110,13 +118,13 @@ static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 }
 
 /* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts or seals differ too much
- * to come again.  Ops see the batch only through these four numbers: pass_run rounds max_pos up to its page. */
+ * to come again.  Ops see the batch only through these five numbers: pass_run rounds max_pos up to its page. */
 static uint64_t pass_key(const pass *p)
 {
     const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, o = (uint64_t)p->n_out, w = (uint64_t)p->stride;
     if (p->any_prompt || p->n_seal || n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 20)
         return 0;
-    return (uint64_t)1 << 63 | n << 48 | t << 34 | o << 20 | w;
+    return (uint64_t)1 << 63 | (uint64_t)p->greedy << 62 | n << 48 | t << 34 | o << 20 | w;
 }
 
 static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
@@ -156,8 +164,8 @@ static int check_item(const kvant_engine *e, const kvant_item *it, int i, kvant_
         if (it->tokens[j] < 0 || it->tokens[j] >= e->m->hp.n_vocab)
             return kvant_fail(diag, KVANT_EINVAL, "item %d: token %d is %d, wanted 0 to %d", i, j, it->tokens[j],
                               e->m->hp.n_vocab - 1);
-    if (it->logits < KVANT_LOGITS_NONE || it->logits > KVANT_LOGITS_ALL)
-        return kvant_fail(diag, KVANT_EINVAL, "item %d: logits %d, wanted 0, 1 or 2", i, it->logits);
+    if (it->logits < KVANT_LOGITS_NONE || it->logits > KVANT_LOGITS_GREEDY)
+        return kvant_fail(diag, KVANT_EINVAL, "item %d: logits %d, wanted 0 to %d", i, it->logits, KVANT_LOGITS_GREEDY);
     return KVANT_OK;
 }
 
@@ -172,7 +180,7 @@ static int check_items(kvant_engine *e, const kvant_item *items, int n, kvant_di
         for (int j = 0; j < i; j++)
             if (items[j].seq == items[i].seq)
                 return kvant_fail(diag, KVANT_EINVAL, "items %d and %d: both are sequence %d", j, i, items[i].seq);
-        rows += items[i].logits == KVANT_LOGITS_ALL ? items[i].n : items[i].logits == KVANT_LOGITS_LAST;
+        rows += rows_of(&items[i], 0);
         pages += kv_pages_missing(&e->kv, items[i].seq, e->kv.seqs[items[i].seq].len + items[i].n);
     }
     if (rows > e->p.logits_rows)
@@ -199,7 +207,7 @@ static int piece(const kvant_engine *e, const pass *p, const kvant_item *it, int
 
     if (it->logits == KVANT_LOGITS_ALL && out_left < left)
         left = out_left;
-    if (it->logits == KVANT_LOGITS_LAST && out_left < 1)
+    if (it->logits != KVANT_LOGITS_NONE && out_left < 1)
         return 0;
     if (n <= left)
         return n;
@@ -217,14 +225,33 @@ static int finite_rows(const float *x, size_t n)
     return worst == 0.0f;
 }
 
+/* Greedy tokens of the pass, in order of out_rows, to their items. */
+static int pass_tokens(kvant_engine *e, const kvant_item *items, const int *in_pass, const int *rows, int n, int n_out,
+                       kvant_diag *diag)
+{
+    int32_t *ids = e->tokens + e->p.max_seqs;
+    int r = 0;
+
+    KVANT_TRY(e->dev->vt->copy_out(e->dev, ids, e->buf.out_ids, (size_t)n_out * sizeof *ids, diag));
+    KVANT_TRY(e->dev->vt->sync(e->dev, diag));
+    for (int i = 0; i < n; r += rows[i++]) {
+        if (rows[i] == 0 || items[in_pass[i]].logits != KVANT_LOGITS_GREEDY)
+            continue;
+        if (ids[r] < 0)
+            return kvant_fail(diag, KVANT_ENUMERIC, "sequence %d: logits are not finite", items[in_pass[i]].seq);
+        e->tokens[in_pass[i]] = ids[r];
+    }
+    return KVANT_OK;
+}
+
 /* Logits of the pass, in order of out_rows, to the items' host rows. */
 static int pass_logits(kvant_engine *e, const kvant_item *items, const int *in_pass, const int *rows, int n,
                        progress *at, kvant_diag *diag)
 {
     size_t v = (size_t)e->m->hp.n_vocab;
     int r = 0;
-    for (int i = 0; i < n; i++) {
-        if (rows[i] == 0)
+    for (int i = 0; i < n; r += rows[i++]) {
+        if (rows[i] == 0 || items[in_pass[i]].logits == KVANT_LOGITS_GREEDY)
             continue;
         progress *g = &at[in_pass[i]];
         float *dst = e->logits + (size_t)g->row * v;
@@ -233,7 +260,6 @@ static int pass_logits(kvant_engine *e, const kvant_item *items, const int *in_p
         if (!finite_rows(dst, (size_t)rows[i] * v))
             return kvant_fail(diag, KVANT_ENUMERIC, "sequence %d: logits are not finite", items[in_pass[i]].seq);
         g->row += rows[i];
-        r += rows[i];
     }
     return e->dev->vt->sync(e->dev, diag);
 }
@@ -261,6 +287,8 @@ static int step_pass(kvant_engine *e, const kvant_item *items, int n, progress *
         return kvant_fail(diag, KVANT_EINTERNAL, "step: no item fits a pass of %d tokens", e->p.n_ubatch);
     KVANT_TRY(pass_run(e, &p, seq, diag));
     KVANT_TRY(pass_logits(e, items, in_pass, rows, p.n_seqs, at, diag));
+    if (p.greedy)
+        KVANT_TRY(pass_tokens(e, items, in_pass, rows, p.n_seqs, p.n_out, diag));
     for (int q = 0; q < p.n_seqs; q++) {
         at[in_pass[q]].off += took[q];
         kv_pass_end(&e->kv, seq[q], e->kv.seqs[seq[q]].len + at[in_pass[q]].off);
@@ -296,7 +324,8 @@ int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag
     for (int i = 0; i < n; i++) {
         kv_reserve(&e->kv, items[i].seq, e->kv.seqs[items[i].seq].len + items[i].n);
         e->item_row[i] = at[i].row = row;
-        e->item_rows[i] = items[i].logits == KVANT_LOGITS_ALL ? items[i].n : items[i].logits == KVANT_LOGITS_LAST;
+        e->item_rows[i] = rows_of(&items[i], 1);
+        e->tokens[i] = -1;
         row += e->item_rows[i];
         at[i].off = 0;
     }
@@ -320,6 +349,11 @@ const float *kvant_step_logits(const kvant_engine *e, int item, int row)
     if (item < 0 || item >= e->n_items || row < 0 || row >= e->item_rows[item])
         return NULL;
     return e->logits + (size_t)(e->item_row[item] + row) * (size_t)e->m->hp.n_vocab;
+}
+
+int32_t kvant_step_token(const kvant_engine *e, int item)
+{
+    return item >= 0 && item < e->n_items ? e->tokens[item] : -1;
 }
 
 void kvant_engine_cancel(kvant_engine *e)

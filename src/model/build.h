@@ -29,6 +29,7 @@ typedef struct build_buffers {
     float *xs;                     /* [rows][n_embd] stream rows that give logits */
     float *keep;                   /* [rows][widest block output] and their block outputs */
     float *logits;                 /* [rows][n_vocab] */
+    int32_t *out_ids;              /* [rows] likeliest token of each, where asked for */
 } build_buffers;
 
 typedef struct builder {
@@ -48,6 +49,7 @@ typedef struct builder {
     const int32_t *ids, *pos;      /* [n] */
     const int32_t *out_rows;       /* [n_out] token rows that give logits */
     int n_out;
+    int greedy;                    /* the likeliest token of each of these rows is wanted */
     /* the residual stream from here on: buf.x, or buf.xs after the last layer's gather */
     float *x;
     int rows;                      /* its rows: n, then n_out */
@@ -95,6 +97,7 @@ void build_emit(builder *b, int id, const void *args, size_t bytes);
 #define BUILD_ARGS_GDN_GATES kvant_gdn_gates_args
 #define BUILD_ARGS_GDN_STEP kvant_gdn_args
 #define BUILD_ARGS_GDN_CHUNK kvant_gdn_args
+#define BUILD_ARGS_ARGMAX kvant_argmax_args
 #define BUILD_ARGS_NORM_GATED kvant_norm_gated_args
 
 /* ---- pieces that architectures are made of (blocks/) ---- */

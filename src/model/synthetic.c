@@ -173,7 +173,10 @@ static void tensor(writer *w, int layer, const char *part, const kvant_wtype *ty
     const int64_t ne[3] = { n_in, n_out, n_expert };
     uint64_t bytes = (uint64_t)(n_in / type->block) * (uint64_t)type->bytes;
 
-    snprintf(name, sizeof name, layer < 0 ? "%s" : "blk.%2$d.%1$s", part, layer);
+    if (layer < 0)
+        snprintf(name, sizeof name, "%s", part);
+    else
+        snprintf(name, sizeof name, "blk.%d.%s", layer, part);
     put_text(w, name);
     put_u32(w, (uint32_t)dims);
     for (int i = 0; i < dims; i++) {

@@ -370,6 +370,18 @@ static int check_rows_gather(const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static int check_argmax(const void *args, kvant_diag *diag)
+{
+    const kvant_argmax_args *a = args;
+    const int id = KVANT_OP_ARGMAX;
+
+    KVANT_TRY(count(id, a->n, diag));
+    KVANT_TRY(positive(id, "d", a->d, diag));
+    if (a->n > 0)
+        NEED(id, "x, ids", a->x, a->ids);
+    return KVANT_OK;
+}
+
 static int check_cache_write(const void *args, kvant_diag *diag)
 {
     const kvant_cache_write_args *a = args;

@@ -1,4 +1,4 @@
-/* elementwise.cu: add, swiglu, gate_mul, gate_add, gdn_gates, rows_gather, rope, slot_copy, slot_zero. */
+/* elementwise.cu: add, swiglu, gate_mul, gate_add, gdn_gates, rows_gather, rope, argmax, slot_copy, slot_zero. */
 #include "devices/cuda/cuda_dev.cuh"
 
 enum { THREADS = 256 };
@@ -146,6 +146,59 @@ static int rope_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* ---- argmax: one block per row ---- */
+
+enum { ARG_THREADS = 1024 };
+
+/* Larger first, then lower id. */
+static __device__ __forceinline__ void better(float &v, int &id, float w, int j)
+{
+    if (w > v || (w == v && j < id)) {
+        v = w;
+        id = j;
+    }
+}
+
+static __global__ void __launch_bounds__(ARG_THREADS) argmax_kernel(kvant_argmax_args a)
+{
+    __shared__ float top[32];
+    __shared__ int at[32];
+    const float *x = a.x + (int64_t)blockIdx.x * a.d;
+    float best = -INFINITY, zero = 0.0f;
+    int id = a.d;
+
+    for (int j = threadIdx.x; j < a.d; j += ARG_THREADS) {
+        const float v = x[j];
+        zero += v * 0.0f;              /* NaN and Inf give NaN */
+        better(best, id, v, j);
+    }
+    const int bad = __syncthreads_or(!(zero == 0.0f));
+    for (int m = 16; m; m >>= 1)
+        better(best, id, __shfl_xor_sync(0xffffffffu, best, m), __shfl_xor_sync(0xffffffffu, id, m));
+    if (threadIdx.x % 32 == 0) {
+        top[threadIdx.x / 32] = best;
+        at[threadIdx.x / 32] = id;
+    }
+    __syncthreads();
+    if (threadIdx.x >= 32)
+        return;
+    best = top[threadIdx.x];
+    id = at[threadIdx.x];
+    for (int m = 16; m; m >>= 1)
+        better(best, id, __shfl_xor_sync(0xffffffffu, best, m), __shfl_xor_sync(0xffffffffu, id, m));
+    if (threadIdx.x == 0)
+        a.ids[blockIdx.x] = bad ? -1 : id;
+}
+
+static int argmax_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_argmax_args *a = (const kvant_argmax_args *)args;
+    (void)diag;
+    if (a->n > 0)
+        argmax_kernel<<<(unsigned)a->n, ARG_THREADS, 0, d->stream>>>(*a);
+    return KVANT_OK;
+}
+
 /* ---- slots: all reads before any write, so the rows pass through scratch ---- */
 
 static __device__ void copy_bytes(uint8_t *dst, const uint8_t *src, size_t n)
@@ -222,5 +275,6 @@ const cuda_op cuda_op_gate_add = { NULL, NULL, gate_add_run };
 const cuda_op cuda_op_gdn_gates = { NULL, NULL, gdn_gates_run };
 const cuda_op cuda_op_rows_gather = { NULL, NULL, rows_gather_run };
 const cuda_op cuda_op_rope = { NULL, NULL, rope_run };
+const cuda_op cuda_op_argmax = { NULL, NULL, argmax_run };
 const cuda_op cuda_op_slot_copy = { NULL, slot_copy_scratch, slot_copy_run };
 const cuda_op cuda_op_slot_zero = { NULL, NULL, slot_zero_run };
