@@ -51,7 +51,8 @@ static int load_made(kvant_engine *e, int id, kvant_diag *diag)
     rows = kvant_alloc(weight_bytes(s));
     if (!rows)
         return kvant_fail(diag, KVANT_ENOMEM, "%s: out of memory for %zu bytes", s->name, weight_bytes(s));
-    synthetic_fill(table, n, (size_t)s->type->bytes, synthetic_seed(id), weight_bytes(s) / (size_t)s->type->bytes, rows);
+    synthetic_fill(table, n, (size_t)s->type->bytes, synthetic_seed(id), weight_bytes(s) / (size_t)s->type->bytes,
+                   rows);
     w->data = rows;
     int code = vt->weight_load(e->dev, w, e->p.compute, diag);
     if (!w->data) {

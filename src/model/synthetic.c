@@ -13,8 +13,10 @@ typedef struct shape {
     const char *name, *arch;
     int layers, embd, ff, heads, heads_kv, head_dim, n_rot, vocab;
     float theta;
-    int hk, hv, state, experts, used, ff_exp, ff_shared, tied;
+    int hk, hv, state, experts, used, ff_exp, ff_shared, flags;
 } shape;
+
+enum { TIED = 1, NORMS = 2, GROUPED = 4 };
 
 #define KVANT_SHAPE(...) { __VA_ARGS__ },
 static const shape shapes[] = {
@@ -199,16 +201,16 @@ static void vector(writer *w, int layer, const char *part, int64_t n)
     tensor(w, layer, part, kvant_wtype_find("F32"), n, 0, 0);
 }
 
-static void put_attention(writer *w, int l, int norms, int gate)
+static void put_attention(writer *w, int l)
 {
     const shape *s = w->s;
     const int64_t q = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->heads_kv * s->head_dim;
 
-    matrix(w, l, "attn_q.weight", s->embd, gate ? 2 * q : q);
+    matrix(w, l, "attn_q.weight", s->embd, s->hv ? 2 * q : q);
     matrix(w, l, "attn_k.weight", s->embd, kv);
     matrix(w, l, "attn_v.weight", s->embd, kv);
     matrix(w, l, "attn_output.weight", q, s->embd);
-    if (norms) {
+    if (s->flags & NORMS) {
         vector(w, l, "attn_q_norm.weight", s->head_dim);
         vector(w, l, "attn_k_norm.weight", s->head_dim);
     }
@@ -221,7 +223,7 @@ static void put_gdn(writer *w, int l)
 
     matrix(w, l, "attn_qkv.weight", s->embd, c);
     matrix(w, l, "attn_gate.weight", s->embd, v);
-    if (strcmp(s->arch, "qwen3next") == 0) {
+    if (s->flags & GROUPED) {
         matrix(w, l, "ssm_ba.weight", s->embd, 2 * s->hv);
     } else {
         matrix(w, l, "ssm_beta.weight", s->embd, s->hv);
@@ -263,7 +265,7 @@ static void put_tensors(writer *w)
 
     matrix(w, -1, "token_embd.weight", s->embd, s->vocab);
     vector(w, -1, "output_norm.weight", s->embd);
-    if (!s->tied)
+    if (!(s->flags & TIED))
         matrix(w, -1, "output.weight", s->embd, s->vocab);
     for (int l = 0; l < s->layers; l++) {
         vector(w, l, "attn_norm.weight", s->embd);
@@ -271,7 +273,7 @@ static void put_tensors(writer *w)
         if (s->hv && (l + 1) % INTERVAL)
             put_gdn(w, l);
         else
-            put_attention(w, l, strcmp(s->arch, "llama") != 0, s->hv > 0);
+            put_attention(w, l);
         put_ffn(w, l);
     }
 }
@@ -317,11 +319,12 @@ static int parse_spec(const char *spec, const shape **s, const kvant_wtype **typ
             *s = &shapes[i];
     known_shapes(known, sizeof known);
     if (!*s)
-        return kvant_fail(diag, KVANT_EINVAL, "synthetic model \"%.40s\": wanted NAME:TYPE with one of: %s", spec, known);
+        return kvant_fail(diag, KVANT_EINVAL, "synthetic model \"%.40s\": wanted NAME:TYPE with one of: %s", spec,
+                          known);
     *type = colon ? kvant_wtype_find(colon + 1) : NULL;
     if (!*type || !(*type)->quant)
-        return kvant_fail(diag, KVANT_EINVAL, "synthetic model \"%.60s\": wanted a weight type after a colon, such as bf16",
-                          spec);
+        return kvant_fail(diag, KVANT_EINVAL,
+                          "synthetic model \"%.60s\": wanted a weight type after a colon, such as bf16", spec);
     return KVANT_OK;
 }
 
@@ -433,6 +436,9 @@ void synthetic_vector(const char *name, float *dst, int64_t n)
 
     for (int64_t i = 0; i < n; i++) {
         const double u = rng_unit(&r);
-        dst[i] = decay ? (float)(-1.0 - 15.0 * u) : bias ? (float)(-6.0 + 3.0 * u) : taps ? 0.5f * rng_normal(&r) : 1.0f;
+        dst[i] = decay  ? (float)(-1.0 - 15.0 * u)
+                 : bias ? (float)(-6.0 + 3.0 * u)
+                 : taps ? 0.5f * rng_normal(&r)
+                        : 1.0f;
     }
 }
