@@ -548,8 +548,14 @@ static void test_quantize_verify(void)
     EXPECT_OK("run", "-m", q8, "-p", "Hello", "-n", "3");
     EXPECT(2, "wanted one of", "quantize", DENSE, q8, "q5_x");
     EXPECT(2, "wanted IN.gguf", "quantize", DENSE);
-    EXPECT_JSON("verify", "--formats", "--json");
-    CHECK(json_num(out, "failed") == 0 && json_num(out, "passed") > 0, "verify: %.300s", out);
+    EXPECT_JSON("verify", "--formats", "tbq4_0", "--ops", "attn,cache_write", "--pairs", "tbq4_0:f16", "--json", "-");
+    CHECK(json_num(out, "failed") == 0 && json_num(out, "passed") > 10, "verify: %.300s", out);
+    EXPECT_JSON("verify", "--golden", "tests/golden", "--json", "-");
+    CHECK(json_num(out, "failed") == 0 && json_num(out, "passed") > 100, "verify: %.300s", out);
+    EXPECT(2, "unknown name \"atn\"", "verify", "--ops", "atn");
+    EXPECT(2, "unknown name \"tbq5_0\"", "verify", "--formats", "tbq4_0,tbq5_0", "--ops", "attn");
+    EXPECT(2, "unknown name \"f16:x\"", "verify", "--pairs", "f16:x");
+    EXPECT(5, "unknown; this build has", "verify", "--device", "abacus");
     EXPECT(3, "no/such", "verify", "--golden", "/no/such");
     EXPECT_OK("run", "-m", DENSE, "-p", "x", "-n", "2", "--trace", in_work("trace.json"));
     size_t n = slurp(in_work("trace.json"), out);

@@ -1,7 +1,6 @@
-/* cmd_verify.c: `kvant verify`: golden vectors made by other programs, and every kernel variant against its
- * reference. */
-#include <math.h>
-#include <stdlib.h>
+/* cmd_verify.c: `kvant verify`: golden vectors made by other programs, every kernel variant of the cache formats
+ * against its reference, and every op of a device against its reference.  Owns the selection and the printing. */
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "base/log.h"
@@ -10,11 +9,13 @@
 #include "cli/term.h"
 #include "cli/verify_formats.h"
 #include "formats/golden.h"
+#include "verify/verify.h"
 
 typedef struct verifier {
     const opts *o;
     jsonw w;
-    int json, passed, failed;
+    int silent;             /* the JSON goes to standard output, and nothing else */
+    int passed, failed;
 } verifier;
 
 static void count(verifier *v, int ok)
@@ -76,9 +77,8 @@ static int check_golden(verifier *v, const char *dir, kvant_diag *diag)
     if (code == KVANT_OK) {
         v->passed += r->total.passed;
         v->failed += r->total.failed;
-        if (v->json)
-            golden_json(&v->w, r);
-        else
+        golden_json(&v->w, r);
+        if (!v->silent)
             golden_text(r);
     }
     kvant_free(r);
@@ -111,36 +111,85 @@ static void variant_json(jsonw *w, const verify_result *r)
     jsonw_end(w);
 }
 
-static int check_variants(verifier *v, kvant_diag *diag)
+static int check_format(verifier *v, const kvant_format *f, kvant_diag *diag)
 {
     verify_result r;
 
-    if (v->json) {
-        jsonw_key(&v->w, "kernels");
-        jsonw_array(&v->w);
-    } else {
+    for (int j = 0;; j++) {
+        const int more = verify_format(f, j, &r, diag);
+        if (more <= 0)
+            return more;
+        if (r.usable)
+            count(v, r.ok);
+        variant_json(&v->w, &r);
+        if (!v->silent)
+            variant_text(&r);
+    }
+}
+
+static int check_variants(verifier *v, kvant_diag *diag)
+{
+    int rc = KVANT_OK;
+
+    jsonw_key(&v->w, "kernels");
+    jsonw_array(&v->w);
+    if (!v->silent) {
         printf("%-12s %-12s ", "format", "variant");
         for (int op = 0; op < VERIFY_OPS; op++)
             printf("%10s ", verify_op_name(op));
         printf(" (largest error as a part of its bound)\n");
     }
-    for (int i = 0; i < kvant_format_count(); i++)
-        for (int j = 0;; j++) {
-            int more = verify_format(kvant_format_at(i), j, &r, diag);
-            if (more < 0)
-                return more;
-            if (!more)
-                break;
-            if (r.usable)
-                count(v, r.ok);
-            if (v->json)
-                variant_json(&v->w, &r);
-            else
-                variant_text(&r);
-        }
-    if (v->json)
-        jsonw_end(&v->w);
-    return KVANT_OK;
+    for (int i = 0; i < kvant_format_count() && rc == KVANT_OK; i++)
+        if (verify_listed(opt_str(v->o, OPT_VERIFY_FORMATS), kvant_format_at(i)->name))
+            rc = check_format(v, kvant_format_at(i), diag);
+    jsonw_end(&v->w);
+    return rc;
+}
+
+/* ---- ops of a device ---- */
+
+static void ops_text(const verify_report *r)
+{
+    verify_entry *sum = NULL;
+    int n = verify_summary(r, &sum);
+
+    printf("\n%s\n%-14s %-17s %-11s %6s %6s %11s %9s %s\n", r->device, "op", "shape", "state", "cases", "failed",
+           "worst", "limit", "subjects");
+    for (int i = 0; i < n; i++)
+        printf("%-14s %-17s %-11s %6d %6d %11.3g %9.2g %s\n", kvant_op_get(sum[i].op)->name, sum[i].shape,
+               verify_state_name(sum[i].state), sum[i].cases, sum[i].failed, sum[i].worst, sum[i].limit,
+               sum[i].subject);
+    for (int i = 0; i < r->n; i++)
+        if (r->entries[i].reason[0])
+            printf("%s %s %s: refused: %s\n", kvant_op_get(r->entries[i].op)->name, r->entries[i].shape,
+                   r->entries[i].subject, r->entries[i].reason);
+    for (int i = 0; i < r->n_failures; i++)
+        printf("FAILED %s\n", r->failures[i]);
+    kvant_free(sum);
+}
+
+static int check_ops(verifier *v, kvant_diag *diag)
+{
+    const verify_options o = { opt_str(v->o, OPT_VERIFY_OPS), opt_str(v->o, OPT_VERIFY_FORMATS),
+                               opt_str(v->o, OPT_VERIFY_PAIRS), opt_flag(v->o, OPT_QUICK) };
+    verify_report *r = kvant_calloc(1, sizeof *r);
+    kvant_device *dev = NULL;
+    int rc = r ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "verify: out of memory");
+
+    if (rc == KVANT_OK)
+        rc = kvant_device_open(opt_str(v->o, OPT_DEVICE), NULL, &dev, diag);
+    if (rc == KVANT_OK) {
+        rc = verify_device(dev, &o, r, diag);
+        v->passed += r->passed;
+        v->failed += r->failed;
+        verify_report_json(r, &v->w);
+        if (!v->silent && r->n > 0)
+            ops_text(r);
+        dev->vt->close(dev);
+        verify_report_free(r);
+    }
+    kvant_free(r);
+    return rc;
 }
 
 /* ---- the command ---- */
@@ -152,26 +201,42 @@ static const char *golden_dir(const opts *o)
 
     if (opt_given(o, OPT_GOLDEN))
         return opt_str(o, OPT_GOLDEN);
-    if (!opt_flag(o, OPT_VERIFY_FORMATS) && stat("tests/golden", &st) == 0 && S_ISDIR(st.st_mode))
-        return "tests/golden";
-    return NULL;
+    return stat("tests/golden", &st) == 0 && S_ISDIR(st.st_mode) ? "tests/golden" : NULL;
 }
 
+/* --golden alone: golden vectors.  --ops or --pairs: ops of the device.  Another device than the CPU: its ops.
+ * --formats: not the golden vectors, unless --golden.  Nothing of these: everything. */
 static int verify_all(verifier *v, kvant_diag *diag)
 {
-    const char *dir = golden_dir(v->o);
-    int formats = opt_flag(v->o, OPT_VERIFY_FORMATS) || !opt_given(v->o, OPT_GOLDEN);
+    const opts *o = v->o;
+    const int golden = opt_given(o, OPT_GOLDEN), ops = opt_given(o, OPT_VERIFY_OPS) || opt_given(o, OPT_VERIFY_PAIRS);
+    const int formats = opt_given(o, OPT_VERIFY_FORMATS), device = opt_given(o, OPT_DEVICE);
+    const int other = device && strcmp(opt_str(o, OPT_DEVICE), "cpu") != 0;
+    const char *dir = golden || !(ops || formats || other) ? golden_dir(o) : NULL;
 
     if (dir)
         KVANT_TRY(check_golden(v, dir, diag));
-    else if (!opt_flag(v->o, OPT_VERIFY_FORMATS))
+    else if (!(ops || formats || other))
         log_msg(LOG_WARN, "golden vectors: not checked, no folder tests/golden here; --golden DIR names one");
-    if (formats)
+    if (golden && !(ops || formats || device))
+        return KVANT_OK;
+    if (!ops && !other)
         KVANT_TRY(check_variants(v, diag));
-    if (!v->json)
-        printf("\n%d passed, %d failed\n", v->passed, v->failed);
-    if (v->failed)
-        kvant_fail(diag, KVANT_EGATE, "verify: %d of %d checks failed", v->failed, v->passed + v->failed);
+    return check_ops(v, diag);
+}
+
+static int write_report(verifier *v, kvant_diag *diag)
+{
+    const char *path = opt_str(v->o, OPT_VERIFY_JSON);
+
+    if (v->silent)
+        return put_json(&v->w, diag);
+    if (jsonw_error(&v->w))
+        return kvant_fail(diag, KVANT_ENOMEM, "report: out of memory");
+    FILE *f = fopen(path, "w");
+    const int bad = !f || fprintf(f, "%s\n", v->w.buf) < 0;
+    if ((f && fclose(f) != 0) || bad)
+        return kvant_fail(diag, KVANT_EIO, "%.120s: cannot be written", path);
     return KVANT_OK;
 }
 
@@ -181,15 +246,21 @@ int cmd_verify(const opts *o, kvant_diag *diag)
 
     memset(&v, 0, sizeof v);
     v.o = o;
-    v.json = opt_flag(o, OPT_JSON);
+    v.silent = opt_given(o, OPT_VERIFY_JSON) && strcmp(opt_str(o, OPT_VERIFY_JSON), "-") == 0;
     jsonw_init(&v.w);
     jsonw_object(&v.w);
     int code = verify_all(&v, diag);
     jsonw_kint(&v.w, "passed", v.passed);
     jsonw_kint(&v.w, "failed", v.failed);
     jsonw_end(&v.w);
-    if (code == KVANT_OK && v.json)
-        code = put_json(&v.w, diag);
+    if (opt_given(o, OPT_VERIFY_JSON) && (code == KVANT_OK || v.failed)) {
+        const int rc = write_report(&v, diag);
+        code = code == KVANT_OK ? rc : code;
+    }
     jsonw_free(&v.w);
-    return code == KVANT_OK && v.failed ? KVANT_EGATE : code;
+    if (!v.silent && (code == KVANT_OK || v.failed))
+        printf("\n%d passed, %d failed\n", v.passed, v.failed);
+    if (code == KVANT_OK && v.failed)
+        code = kvant_fail(diag, KVANT_EGATE, "verify: %d of %d checks failed", v.failed, v.passed + v.failed);
+    return code;
 }

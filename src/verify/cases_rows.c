@@ -1,0 +1,311 @@
+/* cases_rows.c: cases of the ops that work on rows of f32, of routing, and of slots. */
+#include <math.h>
+#include <string.h>
+#include "base/rng.h"
+#include "verify/cases.h"
+
+/* Rows and widths: nothing, one row, tails of every vector width, more than one block of a GPU. */
+static const struct {
+    int n, d;
+    const char *shape;
+} sizes[] = {
+    { 0, 64, "empty" }, { 1, 64, "row" }, { 1, 2048, "row" }, { 3, 1, "rows" }, { 7, 333, "rows" }, { 33, 80, "rows" },
+    { 70, 1024, "rows" },
+};
+
+typedef void (*size_fn)(vcase *c, int n, int d, const char *shape);
+
+static void each_size(vcase *c, size_fn fn)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (!(c->quick || c->unaligned) || i % 2 == 0)
+            fn(c, sizes[i].n, sizes[i].d, sizes[i].shape);
+}
+
+static size_t cells(int n, int64_t ld)
+{
+    return (size_t)n * (size_t)ld;
+}
+
+/* ---- elementwise ---- */
+
+static void case_add(vcase *c, int n, int d, const char *shape)
+{
+    if (!vcase_begin(c, KVANT_OP_ADD, shape, ""))
+        return;
+    float *x = vcase_normal(c, cells(n, d), 1), *y = vcase_normal(c, cells(n, d), 2);
+    const kvant_add_args a = { x, y, n, d };
+    vcase_result(c, x);
+    vcase_about(c, "n %d d %d", n, d);
+    vcase_run(c, &a, 0.0);
+}
+
+static void case_swiglu(vcase *c, int n, int d, const char *shape)
+{
+    const int ld = 2 * d + 3;
+
+    if (!vcase_begin(c, KVANT_OP_SWIGLU, shape, ""))
+        return;
+    float *g = vcase_normal(c, cells(n, ld), 3), *out = vcase_out(c, cells(n, d + 1));
+    const kvant_swiglu_args a = { g, g + d, out, n, d, ld, ld, d + 1 };
+    if (n > 0)
+        g[0] = -95.0f;                  /* exp overflows: the result is -0, not NaN */
+    vcase_about(c, "n %d f %d, gate and up in one matrix", n, d);
+    vcase_run(c, &a, 1e-7);
+}
+
+static void case_gates(vcase *c, int n, int d, const char *shape)
+{
+    if (vcase_begin(c, KVANT_OP_GATE_MUL, shape, "")) {
+        float *y = vcase_normal(c, cells(n, 3 * (d + 4)), 4), *g = vcase_normal(c, cells(n, 6 * d), 5);
+        const kvant_gate_mul_args a = { y, g, n, 3, d, 3 * (d + 4), d + 4, 6 * d, 2 * d };
+        vcase_result(c, y);
+        vcase_about(c, "n %d h 3 d %d", n, d);
+        vcase_run(c, &a, 1e-7);
+    }
+    if (vcase_begin(c, KVANT_OP_GATE_ADD, shape, "")) {
+        float *y = vcase_normal(c, cells(n, d), 6), *x = vcase_normal(c, cells(n, d), 7),
+              *g = vcase_normal(c, (size_t)n, 8);
+        const kvant_gate_add_args a = { y, x, g, n, d };
+        vcase_result(c, y);
+        vcase_about(c, "n %d d %d", n, d);
+        vcase_run(c, &a, 1e-7);
+    }
+}
+
+static void case_gdn_gates(vcase *c, int n, int d, const char *shape)
+{
+    if (!vcase_begin(c, KVANT_OP_GDN_GATES, shape, ""))
+        return;
+    float *alpha = vcase_normal(c, cells(n, d), 9), *beta = vcase_normal(c, cells(n, d), 10);
+    float *a = vcase_normal(c, (size_t)d, 11), *dt = vcase_normal(c, (size_t)d, 12);
+    const kvant_gdn_gates_args g = { alpha, beta, a, dt, n, d };
+    for (int i = 0; i < n * d; i += 13)
+        alpha[i] *= 25.0f;              /* both ends of softplus */
+    vcase_result(c, alpha);
+    vcase_result(c, beta);
+    vcase_about(c, "n %d h %d", n, d);
+    vcase_run(c, &g, 1e-7);
+}
+
+void cases_elementwise(vcase *c)
+{
+    each_size(c, case_add);
+    each_size(c, case_swiglu);
+    each_size(c, case_gates);
+    each_size(c, case_gdn_gates);
+}
+
+/* ---- norms ---- */
+
+static void case_norm_rms(vcase *c, int n, int d, const char *shape)
+{
+    const int h = 3, gap = 2;
+
+    if (vcase_begin(c, KVANT_OP_NORM_RMS, shape, "")) {
+        float *x = vcase_normal(c, cells(n, h * (d + gap)), 1), *w = vcase_normal(c, (size_t)d, 2);
+        float *y = vcase_out(c, cells(n, h * d));
+        const kvant_norm_rms_args a = { x, w, y, 1e-6f, n, h, d, h * (d + gap), d + gap, h * d, d };
+        vcase_about(c, "n %d h %d d %d, gaps between groups", n, h, d);
+        vcase_run(c, &a, 1e-7);
+    }
+    if (vcase_begin(c, KVANT_OP_NORM_RMS, n ? "in place" : shape, "")) {
+        float *x = vcase_normal(c, cells(n, d), 3), *w = vcase_normal(c, (size_t)d, 4);
+        const kvant_norm_rms_args a = { x, w, x, 1e-5f, n, 1, d, d, d, d, d };
+        vcase_result(c, x);
+        vcase_about(c, "n %d d %d", n, d);
+        vcase_run(c, &a, 1e-7);
+    }
+}
+
+static void case_norm_add(vcase *c, int n, int d, const char *shape)
+{
+    if (!vcase_begin(c, KVANT_OP_NORM_ADD_RMS, shape, ""))
+        return;
+    float *x = vcase_normal(c, cells(n, d), 3), *add = vcase_normal(c, cells(n, d), 4);
+    float *w = vcase_normal(c, (size_t)d, 5), *y = vcase_out(c, cells(n, d));
+    const kvant_norm_add_rms_args a = { x, add, w, y, 1e-6f, n, d };
+    vcase_result(c, x);
+    vcase_about(c, "n %d d %d", n, d);
+    vcase_run(c, &a, 1e-7);
+}
+
+static void case_norm_l2(vcase *c, int n, int d, const char *shape)
+{
+    if (!vcase_begin(c, KVANT_OP_NORM_L2, shape, ""))
+        return;
+    float *x = vcase_normal(c, cells(n, 3 * (d + 1)), 6);
+    const kvant_norm_l2_args a = { x, 1e-6f, n, 3, d, 3 * (d + 1), d + 1 };
+    if (n > 0)
+        memset(x, 0, (size_t)d * sizeof *x);        /* a zero group stays finite */
+    vcase_result(c, x);
+    vcase_about(c, "n %d h 3 d %d, one group of zeros", n, d);
+    vcase_run(c, &a, 1e-7);
+}
+
+static void case_norm_gated(vcase *c, int n, int d, const char *shape)
+{
+    const int h = 3, ldz = h * d + 5;
+
+    if (!vcase_begin(c, KVANT_OP_NORM_GATED, shape, ""))
+        return;
+    float *o = vcase_normal(c, cells(n, h * d), 7), *z = vcase_normal(c, cells(n, ldz), 8);
+    float *w = vcase_normal(c, (size_t)d, 9), *y = vcase_out(c, cells(n, h * d));
+    const kvant_norm_gated_args a = { o, z, w, y, 1e-6f, n, h, d, ldz };
+    vcase_about(c, "n %d h %d dv %d", n, h, d);
+    vcase_run(c, &a, 1e-7);
+}
+
+void cases_norms(vcase *c)
+{
+    each_size(c, case_norm_rms);
+    each_size(c, case_norm_add);
+    each_size(c, case_norm_l2);
+    each_size(c, case_norm_gated);
+}
+
+/* ---- gather, argmax, rope ---- */
+
+static void case_gather(vcase *c, int n, int d, const char *shape)
+{
+    const int from = 9;
+    rng r = { 3 };
+
+    if (!vcase_begin(c, KVANT_OP_ROWS_GATHER, shape, ""))
+        return;
+    float *x = vcase_normal(c, cells(from, d), 1), *y = vcase_out(c, cells(n, d));
+    int32_t *idx = vcase_take(c, (size_t)n * sizeof *idx);
+    const kvant_rows_gather_args a = { x, idx, y, n, d };
+    for (int i = 0; i < n; i++)
+        idx[i] = (int32_t)rng_below(&r, (uint32_t)from);
+    vcase_about(c, "n %d d %d", n, d);
+    vcase_run(c, &a, 0.0);
+}
+
+static void case_argmax(vcase *c, int n, int d, const char *shape)
+{
+    if (!vcase_begin(c, KVANT_OP_ARGMAX, shape, ""))
+        return;
+    float *x = vcase_normal(c, cells(n, d), 5);
+    int32_t *y = vcase_take(c, (size_t)n * sizeof *y);
+    const kvant_argmax_args a = { x, y, n, d };
+    if (n > 0) {
+        x[n * d - 1] = NAN;
+        x[d / 2] = x[d / 3] = 9.0f;     /* a tie: the lower index */
+    }
+    vcase_about(c, "n %d d %d", n, d);
+    vcase_run(c, &a, 0.0);
+}
+
+static void rope(vcase *c, int n, int n_rot, int neox, const char *shape)
+{
+    const int h = 3, d = n_rot + 6;
+    rng r = { 5 };
+
+    if (!vcase_begin(c, KVANT_OP_ROPE, shape, neox ? "neox" : "pairs"))
+        return;
+    float *x = vcase_normal(c, cells(n, h * d), 2), *freq = vcase_take(c, (size_t)n_rot / 2 * sizeof *freq);
+    int32_t *pos = vcase_take(c, (size_t)n * sizeof *pos);
+    const kvant_rope_args a = { x, pos, freq, 1.1f, neox, n_rot, n, h, h * d, d };
+    for (int i = 0; i < n; i++)
+        pos[i] = (int32_t)rng_below(&r, 100000);
+    for (int i = 0; i < n_rot / 2; i++)
+        freq[i] = 1.0f / powf(10000.0f, (float)i / (float)n_rot * 2.0f);
+    vcase_result(c, x);
+    vcase_about(c, "n %d n_rot %d", n, n_rot);
+    vcase_run(c, &a, 1e-7);
+}
+
+static void case_rope(vcase *c, int n, int d, const char *shape)
+{
+    const int n_rot = d > 256 ? 256 : d < 2 ? 2 : d / 2 * 2;
+
+    rope(c, n, n_rot, 0, shape);
+    rope(c, n, n_rot, 1, shape);
+}
+
+void cases_rows(vcase *c)
+{
+    each_size(c, case_gather);
+    each_size(c, case_argmax);
+    each_size(c, case_rope);
+}
+
+/* ---- routing ---- */
+
+static void moe(vcase *c, int n, int n_expert, int k, const char *shape)
+{
+    const int d = 70;
+
+    if (vcase_begin(c, KVANT_OP_MOE_ROUTE, shape, "")) {
+        float *logits = vcase_normal(c, cells(n, n_expert), 1), *wts = vcase_out(c, cells(n, k));
+        int32_t *ids = vcase_take(c, cells(n, k) * sizeof *ids);
+        const kvant_moe_route_args a = { logits, ids, wts, n, n_expert, k, 1.5f };
+        if (n > 0)
+            logits[1] = logits[0] = 9.0f;           /* a tie at the top: the lower id */
+        vcase_about(c, "n %d experts %d k %d", n, n_expert, k);
+        vcase_run(c, &a, 1e-7);
+    }
+    if (vcase_begin(c, KVANT_OP_MOE_COMBINE, shape, "")) {
+        float *x = vcase_normal(c, cells(n, k * d), 2), *wts = vcase_normal(c, cells(n, k), 3);
+        float *y = vcase_out(c, cells(n, d));
+        const kvant_moe_combine_args a = { x, wts, y, n, k, d };
+        vcase_about(c, "n %d k %d d %d", n, k, d);
+        vcase_run(c, &a, 1e-7);
+    }
+}
+
+void cases_moe(vcase *c)
+{
+    moe(c, 0, 8, 2, "empty");
+    moe(c, 1, 8, 2, "row");
+    moe(c, 1, 512, 10, "row");
+    moe(c, 5, 8, 8, "rows");
+    moe(c, 33, 130, 8, "rows");
+}
+
+/* ---- slots ---- */
+
+static void slot_copy(vcase *c, size_t bytes, const int32_t *from, const int32_t *to, int n, const char *shape)
+{
+    const size_t stride = bytes + 48;
+
+    if (!vcase_begin(c, KVANT_OP_SLOT_COPY, shape, ""))
+        return;
+    uint8_t *base = vcase_take(c, 6 * stride);
+    int32_t *src = vcase_ints(c, from, n), *dst = vcase_ints(c, to, n);
+    const kvant_slot_copy_args a = { base, src, dst, n, stride, bytes };
+    vcase_fill((float *)(void *)base, 6 * stride / sizeof(float), 3);
+    vcase_about(c, "%zu bytes", bytes);
+    vcase_run(c, &a, 0.0);
+}
+
+static void slot_zero(vcase *c, size_t bytes, int n, const char *shape)
+{
+    static const int32_t to[] = { 4, 1 };
+    const size_t stride = bytes + 48;
+
+    if (!vcase_begin(c, KVANT_OP_SLOT_ZERO, shape, ""))
+        return;
+    uint8_t *base = vcase_take(c, 6 * stride);
+    int32_t *dst = vcase_ints(c, to, 2);
+    const kvant_slot_zero_args a = { base, dst, n, stride, bytes };
+    vcase_fill((float *)(void *)base, 6 * stride / sizeof(float), 4);
+    vcase_about(c, "%zu bytes", bytes);
+    vcase_run(c, &a, 0.0);
+}
+
+void cases_slots(vcase *c)
+{
+    static const size_t bytes[] = { 100, 40000 };
+    static const char *const shape[3] = { "chain", "swap", "fork" };
+    static const int32_t from[3][3] = { { 1, 2, 3 }, { 1, 0, 3 }, { 2, 2, 4 } }, to[3] = { 0, 1, 2 };
+
+    for (int i = 0; i < 2; i++) {
+        for (int p = 0; p < 3; p++)
+            slot_copy(c, bytes[i], from[p], to, 3, shape[p]);
+        slot_zero(c, bytes[i], 2, "some");
+    }
+    slot_copy(c, 100, from[0], to, 0, "empty");
+    slot_zero(c, 100, 0, "empty");
+}

@@ -1,0 +1,137 @@
+/* cases_state.c: cases of the ops with recurrent state: conv and the gated delta rule, decode and prompt forms. */
+#include <math.h>
+#include <string.h>
+#include "verify/cases.h"
+
+/* Which slots three sequences read and write: their own; each other's (read before written); fresh; forked. */
+static const struct {
+    const char *shape;
+    int32_t in[VCASE_SEQS], out[VCASE_SEQS];
+} slots[] = {
+    { "in place", { 0, 1, 2 }, { 0, 1, 2 } },
+    { "displaced", { 2, 1, 0 }, { 0, 1, 2 } },
+    { "fresh", { -1, 3, 2 }, { 0, 1, 2 } },
+    { "fork", { 1, 0, 1 }, { 1, 0, 3 } },
+};
+enum { PATTERNS = sizeof slots / sizeof *slots, SLOTS = 4 };
+
+/* Three sequences with ask[] tokens; the middle one is of the other phase and belongs to the other op. */
+static kvant_seqs state_seqs(vcase *c, const int *ask, int phase, int pattern)
+{
+    int32_t q0[VCASE_SEQS + 1] = { 0 }, pos0[VCASE_SEQS], prompt[VCASE_SEQS];
+
+    for (int i = 0; i < VCASE_SEQS; i++) {
+        q0[i + 1] = q0[i] + ask[i];
+        pos0[i] = 64 * i;
+        prompt[i] = i == 1 ? !phase : phase;
+    }
+    return (kvant_seqs){ .n_seqs = VCASE_SEQS, .n_tokens = q0[VCASE_SEQS], .q0 = vcase_ints(c, q0, VCASE_SEQS + 1),
+                         .pos0 = vcase_ints(c, pos0, VCASE_SEQS), .prompt = vcase_ints(c, prompt, VCASE_SEQS),
+                         .slot_in = vcase_ints(c, slots[pattern].in, VCASE_SEQS),
+                         .slot_out = vcase_ints(c, slots[pattern].out, VCASE_SEQS) };
+}
+
+static void conv(vcase *c, int phase, const int *ask, int pattern, int channels, int k)
+{
+    const int stride = channels * (k - 1) + 7, op = phase ? KVANT_OP_CONV_CHUNK : KVANT_OP_CONV_STEP;
+
+    if (!vcase_begin(c, op, slots[pattern].shape, ""))
+        return;
+    const kvant_seqs seqs = state_seqs(c, ask, phase, pattern);
+    const int n = seqs.n_tokens;
+    float *x = vcase_normal(c, (size_t)(n * (channels + 2)), 1), *w = vcase_normal(c, (size_t)(channels * k), 2);
+    float *y = vcase_out(c, (size_t)(n * channels)), *state = vcase_normal(c, (size_t)(SLOTS * stride), 3);
+    const kvant_conv_args a = { seqs, x, w, state, y, channels, k, stride, channels + 2 };
+    vcase_result(c, state);
+    vcase_about(c, "%d channels, %d taps, %d tokens", channels, k, n);
+    vcase_run(c, &a, 1e-7);
+}
+
+static const int one[VCASE_SEQS] = { 1, 1, 1 }, few[VCASE_SEQS] = { 2, 1, 0 }, many[VCASE_SEQS] = { 100, 3, 65 };
+
+static void conv_empty(vcase *c, int op)
+{
+    if (!vcase_begin(c, op, "empty", ""))
+        return;
+    float *w = vcase_normal(c, 4 * 8, 2), *state = vcase_normal(c, 64, 3), *y = vcase_out(c, 8);
+    const kvant_conv_args a = { { 0 }, y, w, state, y, 8, 4, 32, 8 };
+    vcase_run(c, &a, 0.0);
+}
+
+void cases_conv(vcase *c)
+{
+    for (int p = 0; p < PATTERNS; p++) {
+        conv(c, 0, one, p, 70, 4);
+        conv(c, 0, few, p, 70, 3);
+        conv(c, 1, many, p, 70, 4);
+        if (!c->quick)
+            conv(c, 1, many, p, 1024, 4);
+    }
+    conv_empty(c, KVANT_OP_CONV_STEP);
+    conv_empty(c, KVANT_OP_CONV_CHUNK);
+}
+
+/* Keys and queries of unit length, as the model gives them. */
+static void unit_rows(float *x, int rows, int d)
+{
+    for (int i = 0; i < rows; i++, x += d) {
+        float sum = 0.0f;
+
+        for (int e = 0; e < d; e++)
+            sum += x[e] * x[e];
+        for (int e = 0; e < d; e++)
+            x[e] /= sqrtf(sum);
+    }
+}
+
+typedef struct gdn_size {
+    int hk, hv, dk, dv;
+} gdn_size;
+
+static void gdn(vcase *c, int phase, const int *ask, int pattern, gdn_size z)
+{
+    const int stride = z.hv * z.dv * z.dk + 16, op = phase ? KVANT_OP_GDN_CHUNK : KVANT_OP_GDN_STEP;
+
+    if (!vcase_begin(c, op, slots[pattern].shape, ""))
+        return;
+    const kvant_seqs seqs = state_seqs(c, ask, phase, pattern);
+    const int n = seqs.n_tokens;
+    float *q = vcase_normal(c, (size_t)(n * z.hk * z.dk), 1), *k = vcase_normal(c, (size_t)(n * z.hk * z.dk), 2);
+    float *v = vcase_normal(c, (size_t)(n * z.hv * z.dv), 3), *g = vcase_normal(c, (size_t)(n * z.hv), 4);
+    float *beta = vcase_normal(c, (size_t)(n * z.hv), 5), *state = vcase_normal(c, (size_t)(SLOTS * stride), 6);
+    float *o = vcase_out(c, (size_t)(n * z.hv * z.dv));
+    unit_rows(q, n * z.hk, z.dk);
+    unit_rows(k, n * z.hk, z.dk);
+    for (int i = 0; i < n * z.hv; i++) {
+        g[i] = i % 17 == 3 ? -20.0f : -0.1f * fabsf(g[i]);         /* some forget everything */
+        beta[i] = i % 13 == 2 ? 0.0f : 1.0f / (1.0f + expf(-beta[i]));
+    }
+    vcase_result(c, state);
+    const kvant_gdn_args a = { seqs, q, k, v, g, beta, state, o, z.hk, z.hv, z.dk, z.dv, pattern % 2,
+                               z.hk * z.dk, z.hk * z.dk, z.hv * z.dv, stride };
+    vcase_about(c, "heads %d/%d, d %d/%d, %d tokens", z.hk, z.hv, z.dk, z.dv, n);
+    vcase_run(c, &a, 1e-7);
+}
+
+static void gdn_empty(vcase *c, int op)
+{
+    if (!vcase_begin(c, op, "empty", ""))
+        return;
+    float *state = vcase_normal(c, 2 * 1024, 3), *o = vcase_out(c, 32);
+    const kvant_gdn_args a = { { 0 }, o, o, o, o, o, state, o, 1, 1, 32, 32, 0, 32, 32, 32, 1024 };
+    vcase_run(c, &a, 0.0);
+}
+
+void cases_gdn(vcase *c)
+{
+    const gdn_size big = { 2, 4, 128, 128 }, uneven = { 2, 4, 32, 48 }, small = { 2, 2, 16, 32 };
+
+    for (int p = 0; p < PATTERNS; p++) {
+        gdn(c, 0, one, p, big);
+        gdn(c, 0, few, p, uneven);
+        gdn(c, 1, many, p, c->quick ? uneven : big);
+        gdn(c, 1, many, p, small);
+    }
+    gdn_empty(c, KVANT_OP_GDN_STEP);
+    gdn_empty(c, KVANT_OP_GDN_CHUNK);
+}

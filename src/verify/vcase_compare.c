@@ -1,0 +1,198 @@
+/* vcase_compare.c: see vcase_compare.h.  Limits and their reasons:
+ *   NMSE   sum of squared differences over the reference's sum of squares; the class's number (ops.def)
+ *   BOUND  a bound of rounding errors for every value, made by the generator; the error is given as a part of it
+ *   ROWS   CODE: bytes equal, or the row reconstructs its origin as well as the reference's row does (a code at a
+ *          decision boundary): upstream within 0.1 %, and at most 2 % of the rows (or 1); best: a search of f32 sums
+ *          may settle elsewhere: at most half above the reference's error in one row, 1 % in the mean
+ * A NaN where the reference has a number fails, and so does a number where the reference left NaN. */
+#include "verify/vcase_compare.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "ops/op_util.h"
+
+static size_t differing(const unsigned char *a, const unsigned char *b, size_t n)
+{
+    size_t count = 0;
+
+    if (memcmp(a, b, n) == 0)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        count += a[i] != b[i];
+    return count;
+}
+
+static const unsigned char *got_of(const vcase *c, const unsigned char *image)
+{
+    return c->got + (image - c->image);
+}
+
+static void note(vcase_verdict *v, double worst, double limit)
+{
+    v->worst = !(worst <= v->worst) ? worst : v->worst;
+    v->limit = limit > v->limit ? limit : v->limit;
+}
+
+static float value(const unsigned char *p, size_t i)
+{
+    float x;
+
+    memcpy(&x, p + i * sizeof x, sizeof x);
+    return x;
+}
+
+/* Values that the reference left as NaN must have the same bytes. */
+static int stray(const unsigned char *got, const unsigned char *want, size_t n)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (isnan(value(want, i)))
+            count += memcmp(got + 4 * i, want + 4 * i, 4) != 0 && !isnan(value(got, i));
+    return count;
+}
+
+static void compare_nmse(const vcase_buf *b, const unsigned char *got, double limit, int i, vcase_verdict *v)
+{
+    double err = 0, sum = 0;
+
+    for (size_t k = 0; k < b->bytes / 4; k++) {
+        const double w = (double)value(b->at, k), g = (double)value(got, k);
+
+        if (isnan(w) || w == g)             /* equal infinities too */
+            sum += isnan(w) || isinf(w) ? 0 : w * w;
+        else {
+            err += (g - w) * (g - w);
+            sum += w * w;
+        }
+    }
+    const double nmse = sum > 0 ? err / sum : err;
+    note(v, nmse, limit);
+    if (!(nmse <= limit))
+        snprintf(v->text, sizeof v->text, "NMSE %.3g in buffer %d, allowed %.1g", nmse, i, limit);
+}
+
+static void compare_bound(const vcase_buf *b, const unsigned char *got, int i, vcase_verdict *v)
+{
+    double worst = 0;
+
+    for (size_t k = 0; k < b->bytes / 4; k++) {
+        const double w = (double)value(b->at, k), err = fabs((double)value(got, k) - w);
+
+        if (isnan(w) || err == 0)
+            continue;
+        const double part = b->bound[k] > 0 ? err / b->bound[k] : INFINITY;
+        worst = !(part <= worst) ? part : worst;
+    }
+    note(v, worst, 1.0);
+    if (!(worst <= 1.0))
+        snprintf(v->text, sizeof v->text, "error of %.3g times its bound in buffer %d", worst, i);
+}
+
+static void compare_floats(const vcase_buf *b, const unsigned char *got, double limit, int i, vcase_verdict *v)
+{
+    if (b->kind == VCASE_BOUND)
+        compare_bound(b, got, i, v);
+    else
+        compare_nmse(b, got, limit, i, v);
+    const int n = stray(got, b->at, b->bytes / 4);
+    if (n)
+        snprintf(v->text, sizeof v->text, "%d values of buffer %d written that the reference leaves", n, i);
+}
+
+/* ---- encoded rows ---- */
+
+static double row_error(const vcase_rows *r, const unsigned char *row, const float *x)
+{
+    float y[KVANT_MAX_HEAD_DIM];
+    double err = 0;
+
+    kvant_row_decode(r->side->fmt, r->side->param, row, y, kvant_format_padded(r->side->fmt, r->d));
+    for (int j = 0; j < r->d; j++)
+        err += ((double)y[j] - (double)x[j]) * ((double)y[j] - (double)x[j]);
+    return err;
+}
+
+static double energy(const float *x, int d)
+{
+    double sum = 0;
+
+    for (int j = 0; j < d; j++)
+        sum += (double)x[j] * (double)x[j];
+    return sum;
+}
+
+typedef struct row_count {
+    int rows, differ, bad;
+    double ratio;               /* sum of error / reference's error - 1 over the rows that differ */
+} row_count;
+
+static void compare_row(const vcase_rows *r, const unsigned char *got, const unsigned char *want, const float *x,
+                        row_count *n)
+{
+    if (x)
+        n->rows++;
+    if (memcmp(got, want, r->side->row_bytes) == 0)
+        return;
+    n->differ++;
+    if (!x) {                   /* a row that nobody wrote */
+        n->bad++;
+        return;
+    }
+    const double floor = 1e-7 * energy(x, r->d) + 1e-30;        /* where sums in f32 end */
+    const double e = row_error(r, got, x) + floor, ref = row_error(r, want, x) + floor;
+    n->ratio += e / ref - 1;
+    n->bad += !(e <= ref * (r->side->encoder == KVANT_ENCODER_BEST ? 1.5 : 1.001));
+}
+
+static void compare_rows(const vcase *c, const vcase_buf *b, int i, vcase_verdict *v)
+{
+    const vcase_rows *r = b->rows;
+    const kvant_kv_side *side = r->side;
+    row_count n = { 0 };
+
+    for (int p = 0; p < r->pages; p++) {
+        for (int h = 0; h < r->h; h++)
+            for (int k = 0; k < KVANT_PAGE; k++) {
+                const unsigned char *want = kv_row(side, p, h, k);
+                compare_row(r, got_of(c, want), want, r->origin[(p * r->h + h) * KVANT_PAGE + k], &n);
+            }
+        const unsigned char *end = kv_row(side, p, r->h, 0);
+        const size_t rest = side->page_bytes - side->head_bytes * (size_t)r->h;
+        if (differing(got_of(c, end), end, rest))
+            snprintf(v->text, sizeof v->text, "wrote behind page %d of buffer %d", p, i);
+    }
+    v->boundary += n.differ;
+    const double share = n.rows ? (double)n.differ / n.rows : 0;
+    note(v, share, side->encoder == KVANT_ENCODER_BEST ? 1.0 : 0.02);
+    if (n.bad)
+        snprintf(v->text, sizeof v->text, "%d of %d rows of buffer %d are wrong", n.bad, n.rows, i);
+    else if (side->encoder != KVANT_ENCODER_BEST && n.differ > 1 && n.differ * 50 > n.rows)
+        snprintf(v->text, sizeof v->text, "%d of %d rows of buffer %d differ at a boundary", n.differ, n.rows, i);
+    else if (!(n.ratio <= 0.01 * n.rows))
+        snprintf(v->text, sizeof v->text, "mean error %.4f above the reference's", n.ratio / n.rows);
+}
+
+void vcase_compare(const vcase *c, double limit, vcase_verdict *v)
+{
+    const unsigned char *end = c->image;
+
+    for (int i = 0; i < c->n_bufs && !v->text[0]; i++) {
+        const vcase_buf *b = &c->bufs[i];
+        const unsigned char *got = got_of(c, b->at);
+
+        if (differing(got_of(c, end), end, (size_t)(b->at - end)))
+            snprintf(v->text, sizeof v->text, "wrote before buffer %d", i);
+        end = b->at + b->bytes;
+        if (b->kind == VCASE_ROWS)
+            compare_rows(c, b, i, v);
+        else if (b->kind != VCASE_INPUT)
+            compare_floats(b, got, limit, i, v);
+        else if (differing(got, b->at, b->bytes))
+            snprintf(v->text, sizeof v->text, "%zu of %zu bytes of buffer %d differ", differing(got, b->at, b->bytes),
+                     b->bytes, i);
+    }
+    if (!v->text[0] && differing(got_of(c, end), end, (size_t)(c->image + c->used - end)))
+        snprintf(v->text, sizeof v->text, "wrote behind the last buffer");
+}

@@ -1,0 +1,145 @@
+/* verify_device.c: walks the generators of cases.def over one device. */
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/mem.h"
+#include "verify/cases.h"
+
+typedef void (*generator)(vcase *c);
+
+static const struct {
+    int op;
+    generator fn;
+} table[] = {
+#define VERIFY_CASES(op, fn) { KVANT_OP_##op, fn },
+#include "verify/cases.def"
+#undef VERIFY_CASES
+};
+enum { GENERATORS = sizeof table / sizeof *table };
+
+/* ---- lists of names ---- */
+
+static int known_op(const char *name)
+{
+    for (int id = 0; id < KVANT_OP_COUNT; id++)
+        if (strcmp(kvant_op_get(id)->name, name) == 0)
+            return 1;
+    return 0;
+}
+
+static int known_type(const char *name)
+{
+    const kvant_wtype *t = kvant_wtype_find(name);
+
+    return kvant_format_find(name) || (t && strcmp(t->name, name) == 0);
+}
+
+static int known_pair(const char *name)
+{
+    char k[64];
+    const char *colon = strchr(name, ':');
+
+    if (strcmp(name, "all") == 0 || strcmp(name, "ci") == 0)
+        return 1;
+    if (!colon)
+        return 0;
+    snprintf(k, sizeof k, "%.*s", (int)(colon - name), name);
+    return kvant_format_find(k) && kvant_format_find(colon + 1);
+}
+
+static int check_list(const char *list, int (*known)(const char *), const char *option, kvant_diag *diag)
+{
+    for (const char *p = list; p && *p;) {
+        const size_t n = strcspn(p, ",");
+        char name[64];
+
+        snprintf(name, sizeof name, "%.*s", (int)n, p);
+        if (!known(name))
+            return kvant_fail(diag, KVANT_EINVAL, "verify: --%s: unknown name \"%s\"", option, name);
+        p += n + (p[n] == ',');
+    }
+    return KVANT_OK;
+}
+
+static int check_options(const verify_options *o, kvant_diag *diag)
+{
+    KVANT_TRY(check_list(o->ops, known_op, "ops", diag));
+    KVANT_TRY(check_list(o->formats, known_type, "formats", diag));
+    return check_list(o->pairs, known_pair, "pairs", diag);
+}
+
+/* ---- the walk ---- */
+
+/* Each generator once, although it may stand on several lines. */
+static void walk(vcase *c)
+{
+    for (int i = 0; i < GENERATORS; i++) {
+        int seen = 0;
+
+        for (int j = 0; j < i; j++)
+            seen |= table[j].fn == table[i].fn;
+        if (!seen && c->rc == KVANT_OK)
+            table[i].fn(c);
+    }
+}
+
+/* Nothing may be claimed for an op that has no cases. */
+static void uncovered(vcase *c)
+{
+    for (int id = 0; id < KVANT_OP_COUNT; id++) {
+        int found = 0, index;
+
+        for (int i = 0; i < GENERATORS; i++)
+            found |= table[i].op == id;
+        if (found || !verify_listed(c->o->ops, kvant_op_get(id)->name))
+            continue;
+        verify_entry *e = report_entry(c->report, id, "none", "", &index);
+        char text[VERIFY_TEXT];
+        snprintf(text, sizeof text, "%s: no line in src/verify/cases.def", kvant_op_get(id)->name);
+        report_failure(c->report, text);
+        c->report->failed++;
+        if (e)
+            e->state = VERIFY_FAILED;
+    }
+}
+
+static int open_case(vcase *c)
+{
+    void *device = NULL;
+
+    c->image = kvant_alloc(VCASE_IMAGE);
+    c->got = kvant_alloc(VCASE_IMAGE);
+    c->again = kvant_alloc(VCASE_IMAGE);
+    if (!c->image || !c->got || !c->again)
+        return kvant_fail(c->diag, KVANT_ENOMEM, "verify: out of memory for 3 x %d MiB", VCASE_IMAGE >> 20);
+    KVANT_TRY(c->dev->vt->alloc(c->dev, VCASE_IMAGE, &device, c->diag));
+    c->device = device;
+    return KVANT_OK;
+}
+
+static void close_case(vcase *c)
+{
+    kvant_free(c->image);
+    kvant_free(c->got);
+    kvant_free(c->again);
+    if (c->device)
+        c->dev->vt->free(c->dev, c->device);
+}
+
+/* Unaligned buffers come last: a device that does not refuse what it cannot read may be lost by them. */
+int verify_device(kvant_device *dev, const verify_options *o, verify_report *report, kvant_diag *diag)
+{
+    kvant_diag local = { "" };
+    vcase c = { .dev = dev, .o = o, .report = report, .diag = diag ? diag : &local, .quick = o->quick };
+
+    KVANT_TRY(check_options(o, diag));
+    dev->vt->describe(dev, report->device, sizeof report->device);
+    c.rc = open_case(&c);
+    walk(&c);
+    c.unaligned = 1;
+    walk(&c);
+    if (c.rc == KVANT_OK)
+        uncovered(&c);
+    close_case(&c);
+    return c.rc;
+}
