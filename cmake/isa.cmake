@@ -1,16 +1,19 @@
-# Instruction sets by file name: foo_avx2.c, foo_avx512.c, foo_avx512vnni.c, foo_neon.c.  Only these files may use
-# intrinsics; they are reached only after the CPU mask allowed them.  Files of another processor family are left out.
+# Instruction sets by file name: foo_avx2.c, foo_avx512.c, foo_avx512vnni.c, foo_neon.c, foo_dotprod.c, foo_i8mm.c.  Only
+# these files may use intrinsics; they are reached only after the CPU mask allowed them.  Files of another processor family
+# are left out.
 set(KVANT_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(KVANT_FLAGS_avx512 ${KVANT_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
 set(KVANT_FLAGS_avx512vnni ${KVANT_FLAGS_avx512} -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx512vpopcntdq -mavx512bitalg)
 set(KVANT_FLAGS_neon "")
+set(KVANT_FLAGS_dotprod -march=armv8.2-a+dotprod)
+set(KVANT_FLAGS_i8mm -march=armv8.2-a+dotprod+i8mm)
 
 function(kvant_isa_sources var)
     set(kept "")
     foreach(source ${${var}})
-        if(source MATCHES "_(avx2|avx512|avx512vnni|neon)\\.c$")
+        if(source MATCHES "_(avx2|avx512|avx512vnni|neon|dotprod|i8mm)\\.c$")
             set(isa ${CMAKE_MATCH_1})
-            if(isa STREQUAL "neon")
+            if(isa MATCHES "^(neon|dotprod|i8mm)$")
                 set(wanted "aarch64|arm64")
             else()
                 set(wanted "x86_64|AMD64")

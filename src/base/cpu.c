@@ -48,6 +48,8 @@ static const struct feature_cap {
     { "avx512", CPU_AVX2 | CPU_AVX512 },
     { "avx512vnni", CPU_AVX2 | CPU_X86_VNNI },
     { "neon", CPU_NEON },
+    { "dotprod", CPU_NEON | CPU_DOTPROD },
+    { "i8mm", CPU_ARM_I8MM },
     { "all", UINT32_MAX },
 };
 enum { CAP_COUNT = sizeof feature_caps / sizeof feature_caps[0] };

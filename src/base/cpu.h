@@ -20,12 +20,14 @@ enum {
     CPU_I8MM = 1 << 9,
     /* what files named *_avx512vnni.c need (cmake/isa.cmake compiles them for all of it) */
     CPU_X86_VNNI = CPU_AVX512 | CPU_AVX512_VNNI | CPU_AVX512_BF16 | CPU_AVX512_VBMI | CPU_AVX512_VPOPCNT,
+    CPU_ARM_I8MM = CPU_NEON | CPU_DOTPROD | CPU_I8MM,            /* likewise *_i8mm.c */
 };
 
 uint32_t cpu_features(void);           /* detected & mask */
 uint32_t cpu_detected(void);           /* detected, mask ignored */
 void cpu_set_mask(uint32_t mask);      /* tests: features & mask from now on */
-/* A rung by name, as in KVANT_CPU: "ref" "avx2" "avx512" "avx512vnni" "neon" "all"; 0 if unknown (mask untouched). */
+/* A rung by name, as in KVANT_CPU: "ref" "avx2" "avx512" "avx512vnni" "neon" "dotprod" "i8mm" "all"; 0 if unknown (mask
+ * untouched). */
 int cpu_cap_find(const char *name, uint32_t *mask);
 /* "avx2 avx512 ..." of a feature set, into buf. */
 void cpu_features_text(uint32_t features, char *buf, int cap);

@@ -1,0 +1,3 @@
+/* attn_neon.c: attn_body.h compiled for NEON. */
+#include "devices/cpu/vec_neon.h"
+#include "devices/cpu/attn_body.h"
