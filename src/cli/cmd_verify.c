@@ -7,8 +7,9 @@
 #include "base/mem.h"
 #include "cli/common.h"
 #include "cli/term.h"
-#include "cli/verify_formats.h"
 #include "formats/golden.h"
+#include "verify/cross.h"
+#include "verify/kernels.h"
 #include "verify/verify.h"
 
 typedef struct verifier {
@@ -17,19 +18,6 @@ typedef struct verifier {
     int silent;             /* the JSON goes to standard output, and nothing else */
     int passed, failed;
 } verifier;
-
-static void count(verifier *v, int ok)
-{
-    if (ok)
-        v->passed++;
-    else
-        v->failed++;
-}
-
-static const char *verdict(int ok)
-{
-    return ok ? "ok" : "FAILED";
-}
 
 /* ---- golden vectors ---- */
 
@@ -87,62 +75,143 @@ static int check_golden(verifier *v, const char *dir, kvant_diag *diag)
 
 /* ---- kernel variants ---- */
 
-static void variant_text(const verify_result *r)
+static void kernel_text(const verify_kernel *k)
 {
-    printf("%-12s %-12s ", r->f->name, r->variant);
-    if (!r->usable) {
+    printf("%-12s %-11s ", k->f->name, k->variant);
+    if (!k->usable) {
         printf("not on this CPU\n");
         return;
     }
-    for (int op = 0; op < VERIFY_OPS; op++)
-        printf("%10.3f ", r->worst[op]);
-    printf(" %s\n", verdict(r->ok));
+    for (int op = 0; op < VERIFY_KERNEL_OPS; op++)
+        if (k->op[op].cases == 0)
+            printf("%10s ", "-");
+        else
+            printf("%10.3f%c", k->op[op].worst, k->op[op].failed ? '!' : ' ');
+    printf(" %5ld of %ld\n", k->op[VERIFY_ENCODE].boundary, k->op[VERIFY_ENCODE].rows);
 }
 
-static void variant_json(jsonw *w, const verify_result *r)
+static void kernel_json(jsonw *w, const verify_kernel *k)
 {
-    jsonw_object(w);
-    jsonw_kstr(w, "format", r->f->name);
-    jsonw_kstr(w, "variant", r->variant);
-    jsonw_kstr(w, "state", !r->usable ? "supported" : r->ok ? "verified" : "failed");
-    jsonw_kint(w, "head_sizes", r->cases);
-    for (int op = 0; op < VERIFY_OPS && r->usable; op++)
-        jsonw_knum(w, verify_op_name(op), r->worst[op]);
-    jsonw_end(w);
-}
-
-static int check_format(verifier *v, const kvant_format *f, kvant_diag *diag)
-{
-    verify_result r;
-
-    for (int j = 0;; j++) {
-        const int more = verify_format(f, j, &r, diag);
-        if (more <= 0)
-            return more;
-        if (r.usable)
-            count(v, r.ok);
-        variant_json(&v->w, &r);
-        if (!v->silent)
-            variant_text(&r);
+    for (int op = 0; op < VERIFY_KERNEL_OPS; op++) {
+        const verify_tally *t = &k->op[op];
+        if (k->usable && t->cases == 0)
+            continue;
+        jsonw_object(w);
+        jsonw_kstr(w, "format", k->f->name);
+        jsonw_kstr(w, "variant", k->variant);
+        jsonw_kstr(w, "op", verify_kernel_name(op));
+        jsonw_kstr(w, "class", verify_kernel_class(op));
+        jsonw_kstr(w, "state", !k->usable ? "supported" : t->failed ? "failed" : "verified");
+        if (k->usable) {
+            jsonw_kint(w, "cases", t->cases);
+            jsonw_kint(w, "failed", t->failed);
+            jsonw_knum(w, "worst", t->worst);
+        }
+        if (t->rows) {
+            jsonw_kint(w, "rows", t->rows);
+            jsonw_kint(w, "boundary", t->boundary);
+        }
+        jsonw_end(w);
     }
 }
 
-static int check_variants(verifier *v, kvant_diag *diag)
+static void put_failures(const verifier *v, const verify_report *texts)
+{
+    for (int i = 0; i < texts->n_failures && !v->silent; i++)
+        printf("FAILED %s\n", texts->failures[i]);
+}
+
+static int check_format(verifier *v, const kvant_format *f, verify_report *texts, kvant_diag *diag)
+{
+    const verify_kernel_filter filter = { .quick = opt_flag(v->o, OPT_QUICK) };
+    verify_kernel k;
+
+    for (int j = 0;; j++) {
+        texts->n_failures = 0;
+        const int more = verify_kernels(f, j, &filter, &k, texts, diag);
+        if (more <= 0)
+            return more;
+        for (int op = 0; op < VERIFY_KERNEL_OPS; op++) {
+            v->passed += k.op[op].cases - k.op[op].failed;
+            v->failed += k.op[op].failed;
+        }
+        kernel_json(&v->w, &k);
+        if (!v->silent)
+            kernel_text(&k);
+        put_failures(v, texts);
+    }
+}
+
+static void kernel_head(const verifier *v)
+{
+    if (v->silent)
+        return;
+    printf("\n%-12s %-11s ", "format", "variant");
+    for (int op = 0; op < VERIFY_KERNEL_OPS; op++)
+        printf("%10s ", verify_kernel_name(op));
+    printf(" rows at a boundary\n%-24s ", "largest error/bound");
+    for (int op = 0; op < VERIFY_KERNEL_OPS; op++)
+        printf("%10s ", verify_kernel_class(op));
+    putchar('\n');
+}
+
+static int check_kernels(verifier *v, verify_report *texts, kvant_diag *diag)
 {
     int rc = KVANT_OK;
 
     jsonw_key(&v->w, "kernels");
     jsonw_array(&v->w);
-    if (!v->silent) {
-        printf("%-12s %-12s ", "format", "variant");
-        for (int op = 0; op < VERIFY_OPS; op++)
-            printf("%10s ", verify_op_name(op));
-        printf(" (largest error as a part of its bound)\n");
-    }
+    kernel_head(v);
     for (int i = 0; i < kvant_format_count() && rc == KVANT_OK; i++)
         if (verify_listed(opt_str(v->o, OPT_VERIFY_FORMATS), kvant_format_at(i)->name))
-            rc = check_format(v, kvant_format_at(i), diag);
+            rc = check_format(v, kvant_format_at(i), texts, diag);
     jsonw_end(&v->w);
+    return rc;
+}
+
+/* ---- cross-checks ---- */
+
+static int check_cross(verifier *v, verify_report *texts, kvant_diag *diag)
+{
+    verify_cross list[VERIFY_CROSS_CHECKS];
+
+    texts->n_failures = 0;
+    KVANT_TRY(verify_cross_checks(list, texts, diag));
+    jsonw_key(&v->w, "cross");
+    jsonw_array(&v->w);
+    if (!v->silent)
+        printf("\n%-24s %6s %6s %10s %8s\n", "cross-check", "cases", "failed", "worst", "limit");
+    for (int i = 0; i < VERIFY_CROSS_CHECKS; i++) {
+        const verify_cross *c = &list[i];
+        v->passed += c->cases - c->failed;
+        v->failed += c->failed;
+        jsonw_object(&v->w);
+        jsonw_kstr(&v->w, "name", c->name);
+        jsonw_kint(&v->w, "cases", c->cases);
+        jsonw_kint(&v->w, "failed", c->failed);
+        jsonw_knum(&v->w, "worst", c->worst);
+        jsonw_knum(&v->w, "limit", c->limit);
+        jsonw_kstr(&v->w, "reason", c->reason);
+        jsonw_end(&v->w);
+        if (!v->silent)
+            printf("%-24s %6d %6d %10.3g %8.1g %s\n", c->name, c->cases, c->failed, c->worst, c->limit, c->reason);
+    }
+    jsonw_end(&v->w);
+    put_failures(v, texts);
+    return KVANT_OK;
+}
+
+/* Kernels of the CPU, and, unless formats were named, the cross-checks. */
+static int check_cpu(verifier *v, kvant_diag *diag)
+{
+    verify_report *texts = kvant_calloc(1, sizeof *texts);
+    int rc = texts ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "verify: out of memory");
+
+    if (rc == KVANT_OK)
+        rc = check_kernels(v, texts, diag);
+    if (rc == KVANT_OK && !opt_given(v->o, OPT_VERIFY_FORMATS))
+        rc = check_cross(v, texts, diag);
+    kvant_free(texts);
     return rc;
 }
 
@@ -221,7 +290,7 @@ static int verify_all(verifier *v, kvant_diag *diag)
     if (golden && !(ops || formats || device))
         return KVANT_OK;
     if (!ops && !other)
-        KVANT_TRY(check_variants(v, diag));
+        KVANT_TRY(check_cpu(v, diag));
     return check_ops(v, diag);
 }
 

@@ -34,12 +34,20 @@ void vcase_fill(float *x, size_t n, uint64_t seed)
 
 /* ---- building ---- */
 
+/* The name of a cache format or weight type, or a pair. */
+static int is_type(const char *subject)
+{
+    return strchr(subject, ':') || kvant_format_find(subject) || kvant_wtype_find(subject);
+}
+
 int vcase_begin(vcase *c, int op, const char *shape, const char *subject)
 {
     const kvant_op_info *info = kvant_op_get(op);
 
     if (c->rc != KVANT_OK || !verify_listed(c->o->ops, info->name))
         return 0;
+    if (c->o->formats && *c->o->formats && !is_type(subject))
+        return 0;                               /* formats were named: nothing that has none */
     memset(c->image, 0xFF, VCASE_GUARD);
     c->used = VCASE_GUARD;
     c->n_bufs = 0;

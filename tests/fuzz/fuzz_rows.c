@@ -1,7 +1,8 @@
 /* fuzz_rows.c: libFuzzer target of the cache formats: any bytes are rows, any floats are values.
  *
  * Input: [format][head_dim][rows][stride][bytes...].  The bytes are decoded, scored and accumulated as rows through
- * every variant this CPU may run, out of a heap block of exactly their size; then they are taken as floats and encoded.
+ * every variant this CPU may run (its integer path too), out of a heap block of exactly their size, for 1 query and for
+ * 3; then they are taken as floats and encoded.
  * Promises: nothing outside is touched (AddressSanitizer), variants decode to the reference's values, and what `encode`
  * wrote decodes without reading anything but the row. */
 #include <stdint.h>
@@ -13,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MAX_ROWS = 5, MAX_D = 256 };
+enum { MAX_ROWS = 5, QUERIES = 3 };
 
 static float projection[KVANT_QJL_VALUES];
 static volatile float sink;
@@ -49,14 +50,29 @@ static int same(const float *a, const float *b, size_t n)
     return 1;
 }
 
+/* score and axpy in integers, where the variant has them. */
+static void read_q8(const kvant_format *f, const kvant_format_kernels *k, const float *qp, const uint8_t *rows,
+                    size_t stride, int n, float *s, float *acc, int d)
+{
+    const size_t ldq8 = kvant_format_q8_bytes(f, d), sdim = (size_t)kvant_format_sdim(f, d);
+    uint8_t *block = malloc(QUERIES * ldq8 + 32), *q8 = block + (-(uintptr_t)block & 31);
+
+    for (int j = 0; j < QUERIES; j++)
+        k->prep_q8(param_of(f), qp + (size_t)j * sdim, q8 + (size_t)j * ldq8, d);
+    k->score_q8(param_of(f), q8, ldq8, 1, rows, stride, n, s, (size_t)n, d);
+    k->score_q8(param_of(f), q8, ldq8, QUERIES, rows, stride, n, s, (size_t)n, d);
+    k->axpy_q8(param_of(f), s, (size_t)n, QUERIES, rows, stride, n, acc, sdim, d);
+    free(block);
+}
+
 static void read_rows(const kvant_format *f, const uint8_t *rows, size_t stride, int n, int d)
 {
     size_t sdim = (size_t)kvant_format_sdim(f, d), rb = kvant_format_row_bytes(f, d);
     size_t bytes = n ? (size_t)(n - 1) * stride + rb : 0;
     uint8_t *exact = malloc(bytes ? bytes : 1);
     float *want = floats((size_t)n * sdim), *got = floats((size_t)n * sdim);
-    float *q = floats((size_t)d), *qp = floats(sdim), *s = floats((size_t)n);
-    float *acc = floats(sdim), *x = floats((size_t)d);
+    float *q = floats((size_t)d), *qp = floats(QUERIES * sdim), *s = floats(QUERIES * (size_t)n);
+    float *acc = floats(QUERIES * sdim), *x = floats((size_t)d);
     const kvant_format_kernels *k;
     const char *name;
     int usable;
@@ -69,7 +85,11 @@ static void read_rows(const kvant_format *f, const uint8_t *rows, size_t stride,
         promise(same(got, want, (size_t)n * sdim), f->name, name);
         k->prep_q(param_of(f), q, qp, d);
         k->score(param_of(f), qp, sdim, 1, exact, stride, n, s, (size_t)n, d);
+        k->score(param_of(f), qp, sdim, QUERIES, exact, stride, n, s, (size_t)n, d);
         k->axpy(param_of(f), s, (size_t)n, 1, exact, stride, n, acc, sdim, d);
+        k->axpy(param_of(f), s, (size_t)n, QUERIES, exact, stride, n, acc, sdim, d);
+        if (k->prep_q8)
+            read_q8(f, k, qp, exact, stride, n, s, acc, d);
         k->finish_out(param_of(f), acc, x, d);
         sink = x[0];
     }
@@ -105,7 +125,7 @@ static void write_row(const kvant_format *f, const uint8_t *data, size_t size, i
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const int dims[] = { 32, 64, 96, 128, 256 };
+    static const int dims[] = { 32, 64, 80, 96, 128, 192, 256, 512 };
     static int ready;
     if (!ready) {
         kvant_qjl_projection_build(KVANT_QJL_SEED, projection);
@@ -114,7 +134,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 4)
         return 0;
     const kvant_format *f = kvant_format_at(data[0] % kvant_format_count());
-    int d = dims[data[1] % 5];
+    int d = dims[data[1] % 8];
     if (kvant_format_check(f, d, NULL) != KVANT_OK)
         return 0;
     d = kvant_format_padded(f, d);

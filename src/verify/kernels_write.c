@@ -1,0 +1,199 @@
+/* kernels_write.c: the cases of encode, both encoders, and of the integer path (prep_q8, score_q8, axpy_q8).
+ * Bounds: kernels.h. */
+#include <math.h>
+#include <string.h>
+#include "verify/kernels_case.h"
+#include "verify/vcase.h"
+
+/* ---- encode ---- */
+
+typedef struct encode_sum {
+    int differ;
+    double ratios;              /* of the error to the reference's */
+} encode_sum;
+
+static double energy_of(const float *x, int d)
+{
+    double sum = 0;
+
+    for (int j = 0; j < d; j++)
+        sum += (double)x[j] * (double)x[j];
+    return sum;
+}
+
+static void encode_row(kcase *c, const float *x, uint8_t *row, uint8_t *again, int encoder, encode_sum *s)
+{
+    uint8_t ref[KCASE_MAX_ROW];
+    const double floor = 1e-7 * energy_of(x, c->d) + 1e-30;
+
+    c->k->encode(c->param, x, row, c->d, encoder);
+    c->k->encode(c->param, x, again, c->d, encoder);
+    c->f->ref.encode(c->param, x, ref, c->d, encoder);
+    kcase_want(c, kcase_same(row, again, c->row_bytes), "not the same twice");
+    if (kcase_same(row, ref, c->row_bytes)) {
+        s->ratios += 1;
+        return;
+    }
+    const double e = kcase_row_error(c, row, x) + floor, e_ref = kcase_row_error(c, ref, x) + floor;
+    s->differ++;
+    s->ratios += e / e_ref;
+    kcase_note(c, e > e_ref ? e - e_ref : 0, e_ref * (encoder == KVANT_ENCODER_BEST ? 0.5 : 0.001), "a row's error");
+}
+
+/* Not finite: no crash, nothing outside. */
+static void encode_special(kcase *c, float *x, uint8_t *row)
+{
+    for (int i = 0; i < 4; i++) {
+        kcase_fill_row(x, c->d, 0, 5);
+        x[i * 7 % c->d] = i % 2 ? NAN : INFINITY;
+        c->k->encode(c->param, x, row, c->d, i / 2);
+    }
+}
+
+void kcase_encode(kcase *c)
+{
+    const int rows = c->d > 256 ? 66 : 220;
+    uint8_t *row = kcase_take(c, c->row_bytes, 1), *again = kcase_take(c, c->row_bytes, 0);
+    float *x = kcase_take(c, (size_t)c->d * sizeof *x, 4);
+    verify_tally *t = &c->out->op[c->op];
+
+    for (int encoder = 0; encoder < 2 && kcase_ready(c); encoder++) {
+        encode_sum s = { 0, 0 };
+        for (int i = 0; i < rows; i++) {
+            kcase_fill_row(x, c->d, i % 11, 3000u + (unsigned)i);
+            encode_row(c, x, row, again, encoder, &s);
+        }
+        t->rows += rows;
+        t->boundary += s.differ;
+        kcase_want(c, encoder == KVANT_ENCODER_BEST || s.differ * 50 <= rows, "more than 2 % of the rows differ");
+        kcase_want(c, s.ratios <= 1.002 * rows, "mean error more than 0.2 % above the reference's");
+    }
+    if (kcase_ready(c))
+        encode_special(c, x, row);
+}
+
+/* ---- the integer path ---- */
+
+/* The format's own squared error on Gaussian rows, relative: what the integer path is measured against. */
+static double own_error(const kcase *c)
+{
+    uint8_t row[KCASE_MAX_ROW];
+    float x[KVANT_MAX_HEAD_DIM];
+    double num = 0, den = 0;
+
+    for (int i = 0; i < 16; i++) {
+        vcase_fill(x, (size_t)c->d, 60u + (unsigned)i);
+        kvant_format_best(c->f)->encode(c->param, x, row, c->d, KVANT_ENCODER_UPSTREAM);
+        num += kcase_row_error(c, row, x);
+        den += energy_of(x, c->d);
+    }
+    return num / den;
+}
+
+static int few(const kcase *c)
+{
+    return c->n * c->r < 120 ? 3 : 1;
+}
+
+typedef struct q8_sum {
+    double err, scale;
+} q8_sum;
+
+/* One score's squared error relative to |q|^2|k|^2/sdim; a zero row must score 0. */
+static void score_q8_error(const kcase *c, const float *q, const float *key, double got, q8_sum *s)
+{
+    double sum = 0;
+
+    for (int e = 0; e < c->sdim; e++)
+        sum += (double)q[e] * (double)key[e];
+    const double kk = energy_of(key, c->sdim), qq = energy_of(q, c->sdim);
+    if (kk > 0) {
+        s->err += (got - sum) * (got - sum) / (qq * kk / c->sdim);
+        s->scale += 1;
+    } else {
+        s->err += got * got;
+    }
+}
+
+void kcase_score_q8(kcase *c)
+{
+    const size_t ldq8 = kvant_format_q8_bytes(c->f, c->d) + 32, lds = (size_t)c->n + KCASE_PAD;
+    const size_t s_bytes = (((size_t)c->r - 1) * lds + (size_t)c->n) * sizeof(float), wide = (size_t)c->sdim;
+    uint8_t *rows = kcase_rows(c, c->n), *q8 = kcase_take(c, (size_t)c->r * ldq8 + 32, 0);
+    float *s = kcase_take(c, s_bytes, 4), *again = kcase_take(c, s_bytes, 0);
+    float *decoded = kcase_take(c, (size_t)c->n * wide * sizeof(float), 0);
+    float *q = kcase_take(c, (size_t)c->r * wide * sizeof(float), 0);
+    q8_sum sum = { 0, 0 };
+    int bits = 1;
+
+    if (!kcase_ready(c))
+        return;
+    q8 += -(uintptr_t)q8 & 31;
+    for (int j = 0; j < c->r; j++) {
+        vcase_fill(q + (size_t)j * wide, wide, 500u + (unsigned)j);
+        c->k->prep_q8(c->param, q + (size_t)j * wide, q8 + (size_t)j * ldq8, c->d);
+    }
+    c->f->ref.decode_acc(c->param, rows, c->stride, c->n, decoded, c->d);
+    c->k->score_q8(c->param, q8, ldq8, c->r, rows, c->stride, c->n, s, lds, c->d);
+    c->k->score_q8(c->param, q8, ldq8, c->r, rows, c->stride, c->n, again, lds, c->d);
+    kcase_want(c, kcase_same(s, again, s_bytes), "not the same twice, or wrote between rows");
+    for (int j = 0; j < c->r; j++)
+        for (int i = 0; i < c->n; i++) {
+            const float *got = &s[(size_t)j * lds + (size_t)i];
+            float one;
+            c->k->score_q8(c->param, q8 + (size_t)j * ldq8, ldq8, 1, rows + (size_t)i * c->stride, c->stride, 1, &one,
+                           1, c->d);
+            bits &= kcase_same(&one, got, sizeof one);
+            score_q8_error(c, q + (size_t)j * wide, decoded + (size_t)i * wide, (double)*got, &sum);
+        }
+    kcase_note(c, sum.err, (0.025 * own_error(c) + 6e-5) * sum.scale * few(c), "mean squared error");
+    kcase_want(c, bits, "bit rule: a score depends on its neighbours");
+}
+
+/* Squared error of one accumulated row, and the sum of squared terms. */
+static void axpy_q8_error(const kcase *c, const float *w, const float *decoded, const float *start, const float *acc,
+                          q8_sum *s)
+{
+    for (int e = 0; e < c->sdim; e++) {
+        double sum = (double)start[e];
+        for (int i = 0; i < c->n; i++) {
+            const double t = (double)w[i] * (double)decoded[(size_t)(i * c->sdim + e)];
+            sum += t;
+            s->scale += t * t;
+        }
+        s->err += ((double)acc[e] - sum) * ((double)acc[e] - sum);
+    }
+}
+
+void kcase_axpy_q8(kcase *c)
+{
+    const size_t lda = (size_t)c->sdim + 5, ldw = (size_t)c->n + KCASE_PAD, r1 = (size_t)c->r - 1;
+    const size_t a_bytes = (r1 * lda + (size_t)c->sdim) * sizeof(float);
+    const size_t w_bytes = (r1 * ldw + (size_t)c->n) * sizeof(float);
+    uint8_t *rows = kcase_rows(c, c->n);
+    float *w = kcase_take(c, w_bytes, 4), *acc = kcase_take(c, a_bytes, 4), *start = kcase_take(c, a_bytes, 0);
+    float *again = kcase_take(c, a_bytes, 0), *decoded = kcase_take(c, (size_t)(c->n * c->sdim) * sizeof(float), 0);
+    q8_sum sum = { 0, 0 };
+
+    if (!kcase_ready(c))
+        return;
+    for (int j = 0; j < c->r; j++) {
+        vcase_fill(w + (size_t)j * ldw, (size_t)c->n, 900u + (unsigned)j);
+        for (int i = 0; i < c->n; i++)          /* softmax weights: between 0 and 1 */
+            w[(size_t)j * ldw + (size_t)i] = fabsf(w[(size_t)j * ldw + (size_t)i]) / 4.0f;
+        vcase_fill(acc + (size_t)j * lda, (size_t)c->sdim, 700u + (unsigned)j);
+    }
+    memcpy(start, acc, a_bytes);
+    memcpy(again, acc, a_bytes);
+    c->f->ref.decode_acc(c->param, rows, c->stride, c->n, decoded, c->d);
+    c->k->axpy_q8(c->param, w, ldw, c->r, rows, c->stride, c->n, acc, lda, c->d);
+    for (int j = 0; j < c->r; j++) {
+        const float *wj = w + (size_t)j * ldw;
+        float *to = again + (size_t)j * lda;
+        c->k->axpy_q8(c->param, wj, ldw, 1, rows, c->stride, c->n, to, lda, c->d);
+        axpy_q8_error(c, wj, decoded, start + (size_t)j * lda, acc + (size_t)j * lda, &sum);
+    }
+    kcase_note(c, sum.err, (0.015 * own_error(c) + 1e-7) * sum.scale * few(c) + 1e-12 * c->sdim * c->r,
+               "squared error");
+    kcase_want(c, kcase_same(acc, again, a_bytes), "bit rule: depends on r, or wrote between rows");
+}
