@@ -102,6 +102,9 @@ typedef struct kvant_engine_params {
     int kv_tail;                   /* exact tail in tokens: 0, 64, 128, ...; -1: default 64 */
     int encoder;                   /* enum kvant_encoder */
     int logits_rows;               /* most rows of logits per step; 0: max_seqs */
+    /* State snapshots that the prefix cache of a session may keep (recurrent models, and any with kv_tail over 64: each
+     * takes model_info.state_bytes and kv_tail/64 - 1 tail pages); 0: none */
+    int snapshots;
     /* qjl1_256: projection file (kvant/qjl.h), NULL: built from seed 42; read at create */
     const char *qjl_projection;
 } kvant_engine_params;
@@ -132,11 +135,16 @@ int kvant_engine_program_text(kvant_engine *e, char **text, kvant_diag *diag);
 
 int kvant_seq_new(kvant_engine *e, int *seq, kvant_diag *diag);   /* KVANT_ENOSPC: max_seqs live already */
 int kvant_seq_free(kvant_engine *e, int seq);
+/* A second sequence that goes on where src is, at any length.  Full pages are shared, the open page, the tail and the
+ * state are copied.  KVANT_EINVAL (no such sequence, or broken), KVANT_ENOSPC (max_seqs live, or no page free). */
+int kvant_seq_fork(kvant_engine *e, int src, int *seq, kvant_diag *diag);
 int kvant_seq_length(const kvant_engine *e, int seq);             /* tokens so far */
 int64_t kvant_seq_cache_bytes(const kvant_engine *e, int seq);    /* bytes its pages, tail and state take */
 
-/* GREEDY: of the last row only the likeliest token comes back (kvant_step_token); its logits stay on the device. */
-enum { KVANT_LOGITS_NONE = 0, KVANT_LOGITS_LAST = 1, KVANT_LOGITS_ALL = 2, KVANT_LOGITS_GREEDY = 3 };
+/* GREEDY: of the last row only the likeliest token comes back (kvant_step_token); its logits stay on the device.
+ * HIDDEN: no logits; the hidden states after the output norm are collected for kvant_seq_hidden. */
+enum { KVANT_LOGITS_NONE = 0, KVANT_LOGITS_LAST = 1, KVANT_LOGITS_ALL = 2, KVANT_LOGITS_GREEDY = 3,
+       KVANT_LOGITS_HIDDEN = 4 };
 
 /* n tokens appended to one sequence.  prompt 1: a piece of a prompt (chunk forms; pieces of one prompt must end on the
  * 64-token grid, except the last); prompt 0: generated tokens, one at a time.  A sequence appears at most once per
@@ -149,15 +157,24 @@ typedef struct kvant_item {
     int logits;
 } kvant_item;
 
-/* Runs the items as one batch (in device passes of at most n_ubatch tokens).  On error no sequence has changed length.
- * KVANT_EINVAL (token out of range, n = 0, bad sequence), KVANT_ENOSPC (context or pool full), KVANT_ENUMERIC (logits
- * not finite, naming the sequence), KVANT_EIO (model file vanished), KVANT_EDEVICE, KVANT_ECANCELED. */
+/* Runs the items as one batch (in device passes of at most n_ubatch tokens).
+ * Refused before anything runs, nothing changed: KVANT_EINVAL (token out of range, n = 0, bad sequence), KVANT_ENOSPC
+ * (context or pool full).  Later errors are per item (kvant_step_code), the first one is returned: KVANT_ENUMERIC
+ * (logits not finite, naming the sequence; the other items go on), KVANT_ECANCELED, KVANT_EIO (model file vanished),
+ * KVANT_EDEVICE.  A sequence keeps the tokens of the passes that were completed (kvant_seq_length); one whose pass
+ * failed can only be freed. */
 int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag);
+/* What became of an item of the last step: KVANT_OK: all its tokens are in, its logits are valid.  KVANT_ECANCELED: some
+ * are, the sequence can go on.  Else: its pass failed. KVANT_EINVAL if the step was refused or there is no such item. */
+int kvant_step_code(const kvant_engine *e, int item);
 /* Logits f32[n_vocab] of a row of an item of the last step (row 0 for LAST); NULL if not asked for.  Valid until the
  * next step. */
 const float *kvant_step_logits(const kvant_engine *e, int item, int row);
 /* The likeliest token (ties: the lower id) of a GREEDY item of the last step; -1 for other items. */
 int32_t kvant_step_token(const kvant_engine *e, int item);
+/* Hidden states (KVANT_LOGITS_HIDDEN) of a sequence from its first token on: f32[n_embd] mean over all tokens and that
+ * of the last one; either may be NULL.  KVANT_EINVAL: no such sequence, or it is empty. */
+int kvant_seq_hidden(const kvant_engine *e, int seq, float *mean, float *last);
 /* Another thread may call this: the running step returns KVANT_ECANCELED at the next device pass. */
 void kvant_engine_cancel(kvant_engine *e);
 

@@ -30,11 +30,11 @@ static int64_t tail_page_bytes(const kv_config *cfg, int d)
     return (int64_t)cfg->h_kv * KVANT_PAGE * d * 2;
 }
 
-/* Every sequence keeps at most T pages between passes; a pass adds the pages its rows touch. */
+/* Every sequence keeps at most T pages between passes, a snapshot T - 1; a pass adds the pages its rows touch. */
 static int tail_page_count(const kv_config *cfg)
 {
     int t = tail_window(cfg);
-    return t == 0 ? 0 : cfg->max_seqs * (t + 1) + cfg->n_ubatch / KVANT_PAGE + 2;
+    return t == 0 ? 0 : cfg->max_seqs * (t + 1) + cfg->n_ubatch / KVANT_PAGE + 2 + cfg->n_snapshots * (t - 1);
 }
 
 int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
@@ -44,7 +44,7 @@ int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
     for (int l = 0; l < cfg->n_layer; l++) {
         const kv_types *t = &cfg->types[l];
         if (!cfg->is_attn[l]) {
-            s.state += 4 * (cfg->state_floats + cfg->conv_floats) * cfg->max_seqs;
+            s.state += 4 * (cfg->state_floats + cfg->conv_floats) * (cfg->max_seqs + cfg->n_snapshots);
             continue;
         }
         KVANT_TRY(kvant_format_check(t->k, cfg->d_k, diag));
@@ -89,7 +89,7 @@ static int layers_create(kv_cache *kv, kvant_diag *diag)
             KVANT_TRY(side_create(kv, &kv->v[l], cfg->types[l].v, cfg->d_v, diag));
             continue;
         }
-        size_t seqs = (size_t)cfg->max_seqs;
+        size_t seqs = (size_t)cfg->max_seqs + (size_t)cfg->n_snapshots;
         KVANT_TRY(kv->dev->vt->alloc(kv->dev, (size_t)cfg->state_floats * 4 * seqs, &mem, diag));
         kv->state[l] = mem;
         KVANT_TRY(kv->dev->vt->alloc(kv->dev, (size_t)cfg->conv_floats * 4 * seqs, &mem, diag));
@@ -109,8 +109,10 @@ static int host_create(kv_cache *kv, kvant_diag *diag)
     kv->conv = kvant_calloc(n, sizeof *kv->conv);
     kv->seqs = kvant_calloc(s, sizeof *kv->seqs);
     kv->tables = kvant_calloc(s * per, sizeof *kv->tables);
-    if (!kv->k || !kv->v || !kv->state || !kv->conv || !kv->seqs || !kv->tables)
+    kv->snap_tail = kvant_calloc((size_t)cfg->n_snapshots * (size_t)(kv->tail_pages + 1) + 1, sizeof *kv->snap_tail);
+    if (!kv->k || !kv->v || !kv->state || !kv->conv || !kv->seqs || !kv->tables || !kv->snap_tail)
         return kvant_fail(diag, KVANT_ENOMEM, "cache: out of memory for %d sequences", cfg->max_seqs);
+    memset(kv->snap_tail, 0xFF, ((size_t)cfg->n_snapshots * (size_t)(kv->tail_pages + 1) + 1) * sizeof *kv->snap_tail);
     for (size_t i = 0; i < s; i++) {
         kv->seqs[i].table = kv->tables + i * per;
         kv->seqs[i].tail = kv->tables + i * per + kv->stride;
@@ -130,9 +132,13 @@ int kv_create(kvant_device *dev, const kv_config *cfg, kv_cache *kv, kvant_diag 
     if (code == KVANT_OK)
         code = page_pool_init(&kv->tails, tail_page_count(cfg), diag);
     if (code == KVANT_OK)
+        code = page_pool_init(&kv->snaps, cfg->n_snapshots, diag);
+    if (code == KVANT_OK)
         code = host_create(kv, diag);
     if (code == KVANT_OK)
         code = layers_create(kv, diag);
+    if (code == KVANT_OK)
+        code = kv_copier_create(kv, diag);
     if (code < 0)
         kv_destroy(kv);
     return code;
@@ -150,6 +156,9 @@ void kv_destroy(kv_cache *kv)
     }
     page_pool_free(&kv->pages);
     page_pool_free(&kv->tails);
+    page_pool_free(&kv->snaps);
+    kv_copier_free(kv);
+    kvant_free(kv->snap_tail);
     kvant_free(kv->k);
     kvant_free(kv->v);
     kvant_free(kv->state);
@@ -159,16 +168,21 @@ void kv_destroy(kv_cache *kv)
     memset(kv, 0, sizeof *kv);
 }
 
+void kv_seq_take(kv_cache *kv, int seq)
+{
+    kv_seq *s = &kv->seqs[seq];
+    s->used = 1;
+    s->len = s->n_pages = s->broken = 0;
+    for (int j = 0; j < kv->stride; j++)
+        s->table[j] = s->tail[j] = -1;
+}
+
 int kv_seq_new(kv_cache *kv, int *seq, kvant_diag *diag)
 {
     for (int i = 0; i < kv->cfg.max_seqs; i++) {
-        kv_seq *s = &kv->seqs[i];
-        if (s->used)
+        if (kv->seqs[i].used)
             continue;
-        s->used = 1;
-        s->len = s->n_pages = s->broken = 0;
-        for (int j = 0; j < kv->stride; j++)
-            s->table[j] = s->tail[j] = -1;
+        kv_seq_take(kv, i);
         *seq = i;
         return KVANT_OK;
     }

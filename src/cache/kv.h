@@ -7,6 +7,10 @@
  * Exact tail (architecture section 7): with T = tail/64 pages, query i reads page p exactly iff i/64 - p < T.  A page
  * stays in the tail pool until no later query can read it exactly; it is encoded once, when it is full.
  *
+ * Snapshots: state (and what the exact tail holds beyond the open page) of a sequence at one position, in slots behind
+ * those of the sequences.  Nobody writes a slot that another sequence of the batch reads: who starts from a snapshot or
+ * from another sequence first gets a copy in its own slot (the step forms of conv and gdn run after the chunk forms).
+ *
  * Positions of a sequence: `len` tokens are in the cache.  Pages are reserved before a step and returned on failure.
  * Owner thread only. */
 #ifndef KVANT_CACHE_KV_H
@@ -26,6 +30,7 @@ typedef struct kv_config {
     int encoder;
     int max_seqs, n_ctx, n_ubatch;
     int n_pages;
+    int n_snapshots;
     int64_t state_floats, conv_floats;   /* per sequence and recurrent layer */
     const void *param;             /* projection of formats that need one */
 } kv_config;
@@ -42,8 +47,11 @@ typedef struct kv_cache {
     int stride;                    /* logical pages per sequence */
     int tail_pages;                /* T */
     page_pool pages, tails;
+    page_pool snaps;               /* snapshot ids; snapshot i lies in state slot max_seqs + i */
+    int32_t *snap_tail;            /* [n_snapshots][T - 1] tail pages that a snapshot holds, -1: none */
     kvant_kv_side *k, *v;          /* [n_layer] */
-    float **state, **conv;         /* [n_layer] device memory [max_seqs][floats] */
+    float **state, **conv;         /* [n_layer] device memory [max_seqs + n_snapshots][floats] */
+    struct kv_copier *copier;      /* kv_copy.c */
     kv_seq *seqs;                  /* [max_seqs] */
     int32_t *tables;
 } kv_cache;
@@ -56,6 +64,8 @@ int kv_create(kvant_device *dev, const kv_config *cfg, kv_cache *kv, kvant_diag 
 void kv_destroy(kv_cache *kv);
 
 int kv_seq_new(kv_cache *kv, int *seq, kvant_diag *diag);
+/* The same with a given id that is not in use. */
+void kv_seq_take(kv_cache *kv, int seq);
 int kv_seq_valid(const kv_cache *kv, int seq);
 void kv_seq_free(kv_cache *kv, int seq);
 /* Pages that seq needs beyond its own to hold `len` tokens. */
@@ -70,6 +80,22 @@ void kv_trim(kv_cache *kv, int seq);
 void kv_pass_begin(kv_cache *kv, int seq, int pos0, int n, int32_t *src, int32_t *dst, int *n_seal);
 /* After the pass: drops tail pages that no later query reads exactly. */
 void kv_pass_end(kv_cache *kv, int seq, int pos_end);
+/* ---- kv_copy.c: sharing and copies ---- */
+
+/* A position can be resumed from pages alone, without a snapshot: no recurrent layer, and no exact tail beyond a page. */
+int kv_pages_suffice(const kv_cache *kv);
+/* An empty sequence gets n shared full pages: its length becomes 64 n.  The caller loads a snapshot of that position
+ * next, unless pages suffice. */
+void kv_seq_share(kv_cache *kv, int seq, const int32_t *pages, int n);
+/* State and tail of seq (length on the 64 grid, at least 64) -> snapshot id taken from `snaps`; and back. */
+int kv_snapshot_save(kv_cache *kv, int seq, int snap, kvant_diag *diag);
+int kv_snapshot_load(kv_cache *kv, int snap, int seq, kvant_diag *diag);
+void kv_snapshot_free(kv_cache *kv, int snap);
+/* dst (empty) becomes a copy of src; the caller has checked that a page is free where src ends inside one. */
+int kv_seq_fork(kv_cache *kv, int src, int dst, kvant_diag *diag);
+int kv_copier_create(kv_cache *kv, kvant_diag *diag);
+void kv_copier_free(kv_cache *kv);
+
 /* Bytes that seq takes now: its pages, tail pages and state. */
 int64_t kv_seq_bytes(const kv_cache *kv, int seq);
 

@@ -11,7 +11,8 @@ int page_pool_init(page_pool *p, int n, kvant_diag *diag)
     memset(p, 0, sizeof *p);
     p->next = kvant_calloc((size_t)n + 1, sizeof *p->next);
     p->refs = kvant_calloc((size_t)n + 1, sizeof *p->refs);
-    if (!p->next || !p->refs) {
+    p->marked = kvant_calloc((size_t)n + 1, 1);
+    if (!p->next || !p->refs || !p->marked) {
         page_pool_free(p);
         return kvant_fail(diag, KVANT_ENOMEM, "page pool: out of memory for %d pages", n);
     }
@@ -26,6 +27,7 @@ void page_pool_free(page_pool *p)
 {
     kvant_free(p->next);
     kvant_free(p->refs);
+    kvant_free(p->marked);
     memset(p, 0, sizeof *p);
 }
 
@@ -43,14 +45,26 @@ int page_pool_take(page_pool *p)
 void page_pool_ref(page_pool *p, int id)
 {
     assert(id >= 0 && id < p->n && p->refs[id] > 0);
+    p->n_idle -= p->marked[id] && p->refs[id] == 1;
     p->refs[id]++;
+}
+
+void page_pool_mark(page_pool *p, int id, int marked)
+{
+    assert(id >= 0 && id < p->n && p->refs[id] > 0 && p->marked[id] != marked);
+    p->marked[id] = (unsigned char)marked;
+    if (p->refs[id] == 1)
+        p->n_idle += marked ? 1 : -1;
 }
 
 void page_pool_unref(page_pool *p, int id)
 {
     assert(id >= 0 && id < p->n && p->refs[id] > 0);
-    if (--p->refs[id] > 0)
+    if (--p->refs[id] > 0) {
+        p->n_idle += p->marked[id] && p->refs[id] == 1;
         return;
+    }
+    assert(!p->marked[id]);
     p->next[id] = p->head;
     p->head = id;
     p->n_free++;

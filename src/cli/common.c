@@ -354,17 +354,22 @@ static void cancel_step(void *engine)
 }
 
 /* One piece.  Ctrl-C ends it at the next device pass; a cancel that came after the last pass of an earlier step would
- * hit this one, so a cancelled step that nobody interrupted runs again (it has not changed the sequence). */
+ * hit this one, so what a cancelled step that nobody interrupted left of its piece runs again. */
 static int prompt_step(kvant_engine *e, const kvant_item *item, kvant_diag *diag)
 {
-    int code;
+    int code, before = kvant_seq_length(e, item->seq);
 
     if (term_interrupted())
         return KVANT_ECANCELED;
     term_on_interrupt(cancel_step, e);
     code = kvant_step(e, item, 1, diag);
-    if (code == KVANT_ECANCELED && !term_interrupted())
-        code = kvant_step(e, item, 1, diag);
+    if (code == KVANT_ECANCELED && !term_interrupted()) {
+        kvant_item rest = *item;
+        int done = kvant_seq_length(e, item->seq) - before;
+        rest.tokens += done;
+        rest.n -= done;
+        code = kvant_step(e, &rest, 1, diag);
+    }
     term_on_interrupt(NULL, NULL);
     return code;
 }

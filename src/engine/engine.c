@@ -69,6 +69,18 @@ static int create_inputs(kvant_engine *e, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static int create_hidden(kvant_engine *e, kvant_diag *diag)
+{
+    size_t n = (size_t)e->m->hp.n_embd, seqs = (size_t)e->p.max_seqs;
+
+    e->hidden_sum = kvant_calloc(seqs * n, sizeof *e->hidden_sum);
+    e->hidden_last = kvant_calloc(seqs * n, sizeof *e->hidden_last);
+    e->hidden_rows = kvant_calloc(KVANT_PAGE * n, sizeof *e->hidden_rows);
+    if (!e->hidden_sum || !e->hidden_last || !e->hidden_rows)
+        return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for hidden states of %zu sequences", seqs);
+    return KVANT_OK;
+}
+
 static int create_outputs(kvant_engine *e, kvant_diag *diag)
 {
     size_t seqs = (size_t)e->p.max_seqs, v = (size_t)e->m->hp.n_vocab, bytes;
@@ -79,13 +91,15 @@ static int create_outputs(kvant_engine *e, kvant_diag *diag)
     e->pass_rows = engine_pass_rows(&e->p);
     e->logits = kvant_alloc(bytes);
     e->item_row = kvant_calloc(seqs, sizeof *e->item_row);
-    e->item_rows = kvant_calloc(seqs * 8, sizeof *e->item_rows);   /* rows, progress (2 ints), 4 lists of the pass */
+    e->item_rows = kvant_calloc(seqs * 8, sizeof *e->item_rows);   /* rows, progress (3 ints), 4 lists of the pass */
+    e->item_code = kvant_calloc(seqs, sizeof *e->item_code);
     bytes = build_layout(e->m, e->p.n_ubatch, e->pass_rows, NULL, &e->buf);
     e->tokens = kvant_calloc(seqs + (size_t)e->pass_rows, sizeof *e->tokens);
-    if (!e->logits || !e->item_row || !e->item_rows || !e->tokens)
+    if (!e->logits || !e->item_row || !e->item_rows || !e->tokens || !e->item_code)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for logits of %d rows", e->p.logits_rows);
     KVANT_TRY(e->dev->vt->alloc(e->dev, bytes, &mem, diag));
     e->scratch = mem;
+    KVANT_TRY(create_hidden(e, diag));
     build_layout(e->m, e->p.n_ubatch, e->pass_rows, e->scratch, &e->buf);
     return KVANT_OK;
 }
@@ -298,6 +312,10 @@ void kvant_engine_free(kvant_engine *e)
     kvant_free(e->item_row);
     kvant_free(e->item_rows);
     kvant_free(e->tokens);
+    kvant_free(e->item_code);
+    kvant_free(e->hidden_sum);
+    kvant_free(e->hidden_last);
+    kvant_free(e->hidden_rows);
     kvant_free(e->types);
     kvant_free(e->is_attn);
     kvant_free((void *)e->p.type_layers);
@@ -353,6 +371,24 @@ int kvant_seq_free(kvant_engine *e, int seq)
     if (!kv_seq_valid(&e->kv, seq))
         return KVANT_EINVAL;
     kv_seq_free(&e->kv, seq);
+    return KVANT_OK;
+}
+
+int kvant_seq_fork(kvant_engine *e, int src, int *seq, kvant_diag *diag)
+{
+    int dst, code;
+
+    if (!kv_seq_valid(&e->kv, src) || e->kv.seqs[src].broken)
+        return kvant_fail(diag, KVANT_EINVAL, "fork: sequence %d does not exist or failed in an earlier step", src);
+    if (e->kv.seqs[src].len % KVANT_PAGE && e->kv.pages.n_free < 1)
+        return kvant_fail(diag, KVANT_ENOSPC, "fork: none of %d pages is free", e->kv.pages.n);
+    KVANT_TRY(kv_seq_new(&e->kv, &dst, diag));
+    code = kv_seq_fork(&e->kv, src, dst, diag);
+    if (code < 0) {
+        kv_seq_free(&e->kv, dst);
+        return code;
+    }
+    *seq = dst;
     return KVANT_OK;
 }
 

@@ -51,7 +51,12 @@ struct kvant_engine {
     float *logits;                             /* host [logits_rows][n_vocab] */
     int *item_row, *item_rows;                 /* [max_seqs] first row and rows of each item of the last step */
     int32_t *tokens;                           /* [max_seqs] greedy tokens of the items; then room for a pass */
+    int *item_code;                            /* [max_seqs] what became of it */
     int n_items;
+    /* KVANT_LOGITS_HIDDEN: host memory */
+    double *hidden_sum;                        /* [max_seqs][n_embd] */
+    float *hidden_last;                        /* [max_seqs][n_embd] */
+    float *hidden_rows;                        /* [KVANT_PAGE][n_embd] rows on their way from the device */
     int pass_rows;                             /* most logits rows of one pass */
     _Atomic int cancel;
 };

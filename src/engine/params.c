@@ -50,6 +50,7 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
     KVANT_TRY(in_range("encoder", p.encoder, 0, 1, diag));
     KVANT_TRY(in_range("compute mode", p.compute, 0, 1, diag));
     p.logits_rows = p.logits_rows ? p.logits_rows : p.max_seqs;
+    KVANT_TRY(in_range("snapshots", p.snapshots, 0, 65536, diag));
     KVANT_TRY(in_range("logits rows", p.logits_rows, 1, big, diag));
     if (p.pool_tokens == 0)
         p.pool_tokens = (int64_t)p.max_seqs * ((p.n_ctx + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE);
@@ -140,6 +141,7 @@ void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const 
     cfg->max_seqs = p->max_seqs;
     cfg->n_ctx = p->n_ctx;
     cfg->n_ubatch = p->n_ubatch;
+    cfg->n_snapshots = p->snapshots;
     cfg->n_pages = (int)((p->pool_tokens + KVANT_PAGE - 1) / KVANT_PAGE);
     cfg->state_floats = (int64_t)hp->gdn_hv * hp->gdn_dk * hp->gdn_dv;
     cfg->conv_floats = channels * (hp->conv_k > 0 ? hp->conv_k - 1 : 0);

@@ -11,7 +11,7 @@
 
 typedef struct pass {
     int n_seqs, n_tokens, n_out, n_seal, stride, max_pos;
-    int any_prompt, any_decode, greedy;
+    int any_prompt, any_decode, greedy, hidden;
 } pass;
 
 static kvant_seqs pass_seqs(const kvant_engine *e, const pass *p)
@@ -30,6 +30,7 @@ static void builder_fill(kvant_engine *e, const pass *p)
     b->any_decode = p->any_decode;
     b->seqs = pass_seqs(e, p);
     b->n_out = p->n_out;
+    b->hidden = p->hidden;
     b->n_seal = p->n_seal;
     b->max_pos = p->max_pos;
     b->greedy = p->greedy;
@@ -38,7 +39,7 @@ static void builder_fill(kvant_engine *e, const pass *p)
 
 int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
 {
-    const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt, 1 };
+    const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt, 1, 0 };
     builder_fill(e, &p);
     if (e->b.error)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
@@ -48,7 +49,9 @@ int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
 /* Rows of logits that an item asks for; host: that come back. */
 static int rows_of(const kvant_item *it, int host)
 {
-    return it->logits == KVANT_LOGITS_ALL ? it->n : it->logits == KVANT_LOGITS_LAST || (it->logits && !host);
+    if (it->logits == KVANT_LOGITS_ALL)
+        return it->n;
+    return it->logits == KVANT_LOGITS_LAST || (it->logits == KVANT_LOGITS_GREEDY && !host);
 }
 
 /* Appends rows [off, off + n) of item i to the pass; its sequence becomes pass sequence p->n_seqs. */
@@ -62,7 +65,9 @@ static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int off, in
         h->ids[p->n_tokens + i] = it->tokens[off + i];
         h->pos[p->n_tokens + i] = pos0 + i;
     }
-    if (out == KVANT_LOGITS_ALL)
+    if (out == KVANT_LOGITS_HIDDEN)
+        p->n_out += n;             /* every row: there is nothing to gather */
+    else if (out == KVANT_LOGITS_ALL)
         for (int i = 0; i < n; i++)
             h->out_rows[p->n_out++] = p->n_tokens + i;
     else if (out != KVANT_LOGITS_NONE && off + n == it->n)
@@ -122,7 +127,7 @@ static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 static uint64_t pass_key(const pass *p)
 {
     const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, o = (uint64_t)p->n_out, w = (uint64_t)p->stride;
-    if (p->any_prompt || p->n_seal || n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 20)
+    if (p->any_prompt || p->hidden || p->n_seal || n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 20)
         return 0;
     return (uint64_t)1 << 63 | (uint64_t)p->greedy << 62 | n << 48 | t << 34 | o << 20 | w;
 }
@@ -164,8 +169,8 @@ static int check_item(const kvant_engine *e, const kvant_item *it, int i, kvant_
         if (it->tokens[j] < 0 || it->tokens[j] >= e->m->hp.n_vocab)
             return kvant_fail(diag, KVANT_EINVAL, "item %d: token %d is %d, wanted 0 to %d", i, j, it->tokens[j],
                               e->m->hp.n_vocab - 1);
-    if (it->logits < KVANT_LOGITS_NONE || it->logits > KVANT_LOGITS_GREEDY)
-        return kvant_fail(diag, KVANT_EINVAL, "item %d: logits %d, wanted 0 to %d", i, it->logits, KVANT_LOGITS_GREEDY);
+    if (it->logits < KVANT_LOGITS_NONE || it->logits > KVANT_LOGITS_HIDDEN)
+        return kvant_fail(diag, KVANT_EINVAL, "item %d: logits %d, wanted 0 to %d", i, it->logits, KVANT_LOGITS_HIDDEN);
     return KVANT_OK;
 }
 
@@ -197,7 +202,11 @@ static int check_items(kvant_engine *e, const kvant_item *items, int n, kvant_di
 typedef struct progress {
     int off;                       /* tokens of the item done */
     int row;                       /* next host row of its logits */
+    int code;                      /* why its last pass failed */
 } progress;
+
+/* Sequences of a pass: their items, logits rows, tokens taken. */
+typedef struct pass_lists { int *seq, *item, *rows, *took; } pass_lists;
 
 /* Rows of an item that fit into what is left of a pass; 0: none. */
 static int piece(const kvant_engine *e, const pass *p, const kvant_item *it, int off)
@@ -207,7 +216,7 @@ static int piece(const kvant_engine *e, const pass *p, const kvant_item *it, int
 
     if (it->logits == KVANT_LOGITS_ALL && out_left < left)
         left = out_left;
-    if (it->logits != KVANT_LOGITS_NONE && out_left < 1)
+    if (rows_of(it, 0) && out_left < 1)
         return 0;
     if (n <= left)
         return n;
@@ -225,92 +234,160 @@ static int finite_rows(const float *x, size_t n)
     return worst == 0.0f;
 }
 
+static int numeric(progress *g, int seq, const char *what, kvant_diag *diag)
+{
+    g->code = kvant_fail(diag, KVANT_ENUMERIC, "sequence %d: %s are not finite", seq, what);
+    return KVANT_OK;               /* its own misfortune: the rest of the pass is good */
+}
+
 /* Greedy tokens of the pass, in order of out_rows, to their items. */
-static int pass_tokens(kvant_engine *e, const kvant_item *items, const int *in_pass, const int *rows, int n, int n_out,
+static int pass_tokens(kvant_engine *e, const kvant_item *items, const pass_lists *l, const pass *p, progress *at,
                        kvant_diag *diag)
 {
     int32_t *ids = e->tokens + e->p.max_seqs;
     int r = 0;
 
-    KVANT_TRY(e->dev->vt->copy_out(e->dev, ids, e->buf.out_ids, (size_t)n_out * sizeof *ids, diag));
+    KVANT_TRY(e->dev->vt->copy_out(e->dev, ids, e->buf.out_ids, (size_t)p->n_out * sizeof *ids, diag));
     KVANT_TRY(e->dev->vt->sync(e->dev, diag));
-    for (int i = 0; i < n; r += rows[i++]) {
-        if (rows[i] == 0 || items[in_pass[i]].logits != KVANT_LOGITS_GREEDY)
+    for (int i = 0; i < p->n_seqs; r += l->rows[i++]) {
+        if (l->rows[i] == 0 || items[l->item[i]].logits != KVANT_LOGITS_GREEDY)
             continue;
         if (ids[r] < 0)
-            return kvant_fail(diag, KVANT_ENUMERIC, "sequence %d: logits are not finite", items[in_pass[i]].seq);
-        e->tokens[in_pass[i]] = ids[r];
+            KVANT_TRY(numeric(&at[l->item[i]], items[l->item[i]].seq, "logits", diag));
+        e->tokens[l->item[i]] = ids[r];
     }
     return KVANT_OK;
 }
 
 /* Logits of the pass, in order of out_rows, to the items' host rows. */
-static int pass_logits(kvant_engine *e, const kvant_item *items, const int *in_pass, const int *rows, int n,
-                       progress *at, kvant_diag *diag)
+static int pass_logits(kvant_engine *e, const kvant_item *items, const pass_lists *l, int n, progress *at,
+                       kvant_diag *diag)
 {
     size_t v = (size_t)e->m->hp.n_vocab;
     int r = 0;
-    for (int i = 0; i < n; r += rows[i++]) {
-        if (rows[i] == 0 || items[in_pass[i]].logits == KVANT_LOGITS_GREEDY)
+    for (int i = 0; i < n; r += l->rows[i++]) {
+        if (l->rows[i] == 0 || items[l->item[i]].logits == KVANT_LOGITS_GREEDY)
             continue;
-        progress *g = &at[in_pass[i]];
+        progress *g = &at[l->item[i]];
         float *dst = e->logits + (size_t)g->row * v;
-        KVANT_TRY(e->dev->vt->copy_out(e->dev, dst, e->buf.logits + (size_t)r * v, (size_t)rows[i] * v * sizeof(float),
-                                       diag));
-        if (!finite_rows(dst, (size_t)rows[i] * v))
-            return kvant_fail(diag, KVANT_ENUMERIC, "sequence %d: logits are not finite", items[in_pass[i]].seq);
-        g->row += rows[i];
+        KVANT_TRY(e->dev->vt->copy_out(e->dev, dst, e->buf.logits + (size_t)r * v,
+                                       (size_t)l->rows[i] * v * sizeof(float), diag));
+        if (!finite_rows(dst, (size_t)l->rows[i] * v))
+            KVANT_TRY(numeric(g, items[l->item[i]].seq, "logits", diag));
+        g->row += l->rows[i];
     }
     return e->dev->vt->sync(e->dev, diag);
 }
 
-/* Runs one pass over the items from `at`; returns how many rows it took, or an error. */
-static int step_pass(kvant_engine *e, const kvant_item *items, int n, progress *at, int *scratch, kvant_diag *diag)
+/* Adds n hidden rows to the sums of seq, in order and in double: the same whatever the cuts of the prompt. */
+static void hidden_add(kvant_engine *e, int seq, const float *rows, int n)
 {
-    int *seq = scratch, *in_pass = scratch + n, *rows = scratch + 2 * n, *took = scratch + 3 * n;
-    pass p = { 0 };
+    const size_t d = (size_t)e->m->hp.n_embd;
+    double *sum = e->hidden_sum + (size_t)seq * d;
 
-    for (int round = 0; round < 2; round++) {          /* decode rows first, then prompts */
-        for (int i = 0; i < n; i++) {
-            int k = items[i].prompt == round && at[i].off < items[i].n ? piece(e, &p, &items[i], at[i].off) : 0;
-            int out = p.n_out;
-            if (k == 0)
-                continue;
-            seq[p.n_seqs] = items[i].seq;
-            in_pass[p.n_seqs] = i;
-            took[p.n_seqs] = k;
-            pass_add(e, &p, &items[i], at[i].off, k, items[i].logits);
-            rows[p.n_seqs - 1] = p.n_out - out;
-        }
-    }
-    if (p.n_tokens == 0)
-        return kvant_fail(diag, KVANT_EINTERNAL, "step: no item fits a pass of %d tokens", e->p.n_ubatch);
-    KVANT_TRY(pass_run(e, &p, seq, diag));
-    KVANT_TRY(pass_logits(e, items, in_pass, rows, p.n_seqs, at, diag));
-    if (p.greedy)
-        KVANT_TRY(pass_tokens(e, items, in_pass, rows, p.n_seqs, p.n_out, diag));
-    for (int q = 0; q < p.n_seqs; q++) {
-        at[in_pass[q]].off += took[q];
-        kv_pass_end(&e->kv, seq[q], e->kv.seqs[seq[q]].len + at[in_pass[q]].off);
-    }
-    return p.n_tokens;
+    for (int r = 0; r < n; r++)
+        for (size_t i = 0; i < d; i++)
+            sum[i] += (double)rows[(size_t)r * d + i];
+    memcpy(e->hidden_last + (size_t)seq * d, rows + (size_t)(n - 1) * d, d * sizeof(float));
 }
 
-static int step_run(kvant_engine *e, const kvant_item *items, int n, progress *at, int *scratch, kvant_diag *diag)
+static int pass_hidden(kvant_engine *e, const kvant_item *items, const pass_lists *l, int n, progress *at,
+                       kvant_diag *diag)
 {
-    int64_t left = 0;
+    const size_t d = (size_t)e->m->hp.n_embd;
+    int row = 0;
+
+    for (int i = 0; i < n; i++) {
+        const int seq = items[l->item[i]].seq;
+        if (e->kv.seqs[seq].len + at[l->item[i]].off == 0)
+            memset(e->hidden_sum + (size_t)seq * d, 0, d * sizeof(double));
+        for (int k, done = 0; done < l->took[i]; done += k, row += k) {
+            k = l->took[i] - done < KVANT_PAGE ? l->took[i] - done : KVANT_PAGE;
+            KVANT_TRY(e->dev->vt->copy_out(e->dev, e->hidden_rows, e->buf.a + (size_t)row * d,
+                                           (size_t)k * d * sizeof(float), diag));
+            KVANT_TRY(e->dev->vt->sync(e->dev, diag));
+            if (!finite_rows(e->hidden_rows, (size_t)k * d))
+                KVANT_TRY(numeric(&at[l->item[i]], seq, "hidden states", diag));
+            hidden_add(e, seq, e->hidden_rows, k);
+        }
+    }
+    return KVANT_OK;
+}
+
+static int is_pending(const kvant_item *it, const progress *g)
+{
+    return g->code == KVANT_OK && g->off < it->n;
+}
+
+/* Chooses what the pass runs: decode rows first, then prompts; items that want hidden states have passes of their own
+ * (theirs end before the logits). */
+static void pass_fill(kvant_engine *e, pass *p, const kvant_item *items, int n, const progress *at, pass_lists *l)
+{
+    int first = 0;
+
+    while (!is_pending(&items[first], &at[first]))
+        first++;
+    p->hidden = items[first].logits == KVANT_LOGITS_HIDDEN;
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < n; i++) {
+            const int fits = is_pending(&items[i], &at[i]) && items[i].prompt == round &&
+                             (items[i].logits == KVANT_LOGITS_HIDDEN) == p->hidden;
+            const int k = fits ? piece(e, p, &items[i], at[i].off) : 0, out = p->n_out;
+            if (k == 0)
+                continue;
+            l->seq[p->n_seqs] = items[i].seq;
+            l->item[p->n_seqs] = i;
+            l->took[p->n_seqs] = k;
+            pass_add(e, p, &items[i], at[i].off, k, items[i].logits);
+            l->rows[p->n_seqs - 1] = p->n_out - out;
+        }
+}
+
+/* Runs one pass over the pending items and moves their progress. */
+static int step_pass(kvant_engine *e, const kvant_item *items, int n, progress *at, pass_lists *l, kvant_diag *diag)
+{
+    pass p = { 0 };
+    int code;
+
+    pass_fill(e, &p, items, n, at, l);
+    if (p.n_tokens == 0)
+        return kvant_fail(diag, KVANT_EINTERNAL, "step: no item fits a pass of %d tokens", e->p.n_ubatch);
+    code = pass_run(e, &p, l->seq, diag);
+    if (code == KVANT_OK)
+        code = (p.hidden ? pass_hidden : pass_logits)(e, items, l, p.n_seqs, at, diag);
+    if (code == KVANT_OK && p.greedy)
+        code = pass_tokens(e, items, l, &p, at, diag);
+    if (code == KVANT_OK && gguf_poisoned(e->m->file))
+        code = kvant_fail(diag, KVANT_EIO, "model file: a mapped page is gone (truncated while in use)");
+    for (int q = 0; q < p.n_seqs; q++) {
+        progress *g = &at[l->item[q]];
+        if (g->code == KVANT_OK)
+            g->code = code;        /* recurrent state is updated in place: what ran cannot be taken back */
+        if (g->code != KVANT_OK)
+            continue;
+        g->off += l->took[q];
+        kv_pass_end(&e->kv, l->seq[q], e->kv.seqs[l->seq[q]].len + g->off);
+    }
+    return code;
+}
+
+static int any_pending(const kvant_item *items, int n, const progress *at)
+{
     for (int i = 0; i < n; i++)
-        left += items[i].n;
-    while (left > 0) {
+        if (is_pending(&items[i], &at[i]))
+            return 1;
+    return 0;
+}
+
+static int step_run(kvant_engine *e, const kvant_item *items, int n, progress *at, pass_lists *l, kvant_diag *diag)
+{
+    while (any_pending(items, n, at)) {
         if (atomic_exchange(&e->cancel, 0))
             return kvant_fail(diag, KVANT_ECANCELED, "step: cancelled");
-        int took = step_pass(e, items, n, at, scratch, diag);
-        if (took < 0)
-            return took;
-        if (gguf_poisoned(e->m->file))
-            return kvant_fail(diag, KVANT_EIO, "model file: a mapped page is gone (truncated while in use)");
-        left -= took;
+        KVANT_TRY(step_pass(e, items, n, at, l, diag));
     }
+    for (int i = 0; i < n; i++)
+        KVANT_TRY(at[i].code);
     return KVANT_OK;
 }
 
@@ -318,42 +395,58 @@ int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag
 {
     e->n_items = 0;
     KVANT_TRY(check_items(e, items, n, diag));
-    progress *at = (progress *)(void *)e->item_rows + e->p.max_seqs;   /* room taken at create */
-    int *scratch = (int *)(void *)(at + e->p.max_seqs), row = 0, code;
+    progress *at = (progress *)(void *)(e->item_rows + e->p.max_seqs);   /* room taken at create */
+    int *lists = (int *)(void *)(at + e->p.max_seqs), row = 0, code;
+    pass_lists l = { lists, lists + n, lists + 2 * n, lists + 3 * n };
 
     for (int i = 0; i < n; i++) {
         kv_reserve(&e->kv, items[i].seq, e->kv.seqs[items[i].seq].len + items[i].n);
-        e->item_row[i] = at[i].row = row;
+        e->item_row[i] = row;
         e->item_rows[i] = rows_of(&items[i], 1);
         e->tokens[i] = -1;
+        at[i] = (progress){ 0, row, KVANT_OK };
         row += e->item_rows[i];
-        at[i].off = 0;
     }
-    code = step_run(e, items, n, at, scratch, diag);
+    code = step_run(e, items, n, at, &l, diag);
     for (int i = 0; i < n; i++) {
         kv_seq *s = &e->kv.seqs[items[i].seq];
-        if (code == KVANT_OK) {
-            s->len += items[i].n;
-            continue;
-        }
-        /* recurrent state is updated in place: what already ran cannot be taken back */
-        s->broken = at[i].off > 0 || code != KVANT_ECANCELED;
+        s->len += at[i].off;
+        s->broken = at[i].code != KVANT_OK;
+        e->item_code[i] = s->broken ? at[i].code : at[i].off < items[i].n ? code : KVANT_OK;
         kv_trim(&e->kv, items[i].seq);
     }
-    e->n_items = code == KVANT_OK ? n : 0;
+    e->n_items = n;
     return code;
+}
+
+int kvant_step_code(const kvant_engine *e, int item)
+{
+    return item >= 0 && item < e->n_items ? e->item_code[item] : KVANT_EINVAL;
 }
 
 const float *kvant_step_logits(const kvant_engine *e, int item, int row)
 {
-    if (item < 0 || item >= e->n_items || row < 0 || row >= e->item_rows[item])
+    if (kvant_step_code(e, item) != KVANT_OK || row < 0 || row >= e->item_rows[item])
         return NULL;
     return e->logits + (size_t)(e->item_row[item] + row) * (size_t)e->m->hp.n_vocab;
 }
 
 int32_t kvant_step_token(const kvant_engine *e, int item)
 {
-    return item >= 0 && item < e->n_items ? e->tokens[item] : -1;
+    return kvant_step_code(e, item) == KVANT_OK ? e->tokens[item] : -1;
+}
+
+int kvant_seq_hidden(const kvant_engine *e, int seq, float *mean, float *last)
+{
+    const size_t d = (size_t)e->m->hp.n_embd, at = (size_t)seq * d;
+
+    if (!kv_seq_valid(&e->kv, seq) || e->kv.seqs[seq].len == 0)
+        return KVANT_EINVAL;
+    for (size_t i = 0; mean && i < d; i++)
+        mean[i] = (float)(e->hidden_sum[at + i] / e->kv.seqs[seq].len);
+    if (last)
+        memcpy(last, e->hidden_last + at, d * sizeof *last);
+    return KVANT_OK;
 }
 
 void kvant_engine_cancel(kvant_engine *e)

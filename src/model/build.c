@@ -133,6 +133,8 @@ void build_model(builder *b)
     for (int l = 0; l < m->hp.n_layer; l++)
         m->arch->build(b, l);
     build_norm(b, m->output_norm);
+    if (b->hidden)
+        return;
     build_matmul(b, m->output, b->buf.a, m->hp.n_embd, b->buf.logits, m->hp.n_vocab, b->rows);
     if (b->greedy && b->rows > 0)
         BUILD(b, ARGMAX, { b->buf.logits, b->buf.out_ids, b->rows, m->hp.n_vocab });

@@ -50,6 +50,7 @@ typedef struct builder {
     const int32_t *out_rows;       /* [n_out] token rows that give logits */
     int n_out;
     int greedy;                    /* the likeliest token of each of these rows is wanted */
+    int hidden;                    /* 1: all rows (n_out = n) end at the output norm, in buf.a; no logits */
     /* the residual stream from here on: buf.x, or buf.xs after the last layer's gather */
     float *x;
     int rows;                      /* its rows: n, then n_out */

@@ -1,0 +1,207 @@
+/* kv_copy.c: sharing of pages between sequences and copies on the device: snapshots, forks.  See kv.h.
+ *
+ * All copies of one call are one list of slot_copy ops, so a device orders them with the steps before and after.  The
+ * ids of an op lie in device memory: four pairs cover everything that is copied at once (state slot, page, tail page). */
+#include "cache/kv.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "kvant/ops.h"
+
+enum { PAIR_SLOT = 0, PAIR_PAGE = 1, PAIR_TAIL = 2, PAIRS = 3, OPS_PER_LAYER = 4 };
+
+struct kv_copier {
+    int32_t *dev, host[2 * PAIRS];             /* [src of each pair][dst of each pair] */
+    kvant_op *ops;
+    kvant_slot_copy_args *args;
+    int n;
+};
+
+int kv_copier_create(kv_cache *kv, kvant_diag *diag)
+{
+    const size_t most = (size_t)kv->cfg.n_layer * OPS_PER_LAYER;
+    struct kv_copier *c = kvant_calloc(1, sizeof *c);
+    void *mem;
+
+    kv->copier = c;
+    if (!c)
+        return kvant_fail(diag, KVANT_ENOMEM, "cache: out of memory");
+    c->ops = kvant_calloc(most, sizeof *c->ops);
+    c->args = kvant_calloc(most, sizeof *c->args);
+    if (!c->ops || !c->args)
+        return kvant_fail(diag, KVANT_ENOMEM, "cache: out of memory for %zu copies", most);
+    KVANT_TRY(kv->dev->vt->alloc(kv->dev, sizeof c->host, &mem, diag));
+    c->dev = mem;
+    return KVANT_OK;
+}
+
+void kv_copier_free(kv_cache *kv)
+{
+    struct kv_copier *c = kv->copier;
+
+    if (!c)
+        return;
+    if (c->dev)
+        kv->dev->vt->free(kv->dev, c->dev);
+    kvant_free(c->ops);
+    kvant_free(c->args);
+    kvant_free(c);
+    kv->copier = NULL;
+}
+
+static void copy_begin(kv_cache *kv)
+{
+    memset(kv->copier->host, 0, sizeof kv->copier->host);
+    kv->copier->n = 0;
+}
+
+static void copy_pair(kv_cache *kv, int pair, int src, int dst)
+{
+    kv->copier->host[pair] = src;
+    kv->copier->host[PAIRS + pair] = dst;
+}
+
+static void copy_add(kv_cache *kv, int pair, void *base, size_t bytes)
+{
+    struct kv_copier *c = kv->copier;
+
+    c->args[c->n] = (kvant_slot_copy_args){ base, c->dev + pair, c->dev + PAIRS + pair, 1, bytes, bytes };
+    c->ops[c->n] = (kvant_op){ KVANT_OP_SLOT_COPY, &c->args[c->n] };
+    c->n++;
+}
+
+static int copy_run(kv_cache *kv, kvant_diag *diag)
+{
+    struct kv_copier *c = kv->copier;
+
+    if (c->n == 0)
+        return KVANT_OK;
+    KVANT_TRY(kv->dev->vt->copy_in(kv->dev, c->dev, c->host, sizeof c->host, diag));
+    return kv->dev->vt->submit(kv->dev, c->ops, c->n, 0, diag);
+}
+
+/* Recurrent and conv state of slot src -> slot dst. */
+static int state_copy(kv_cache *kv, int src, int dst, kvant_diag *diag)
+{
+    copy_begin(kv);
+    copy_pair(kv, PAIR_SLOT, src, dst);
+    for (int l = 0; l < kv->cfg.n_layer; l++) {
+        if (kv->cfg.is_attn[l])
+            continue;
+        copy_add(kv, PAIR_SLOT, kv->state[l], (size_t)kv->cfg.state_floats * 4);
+        copy_add(kv, PAIR_SLOT, kv->conv[l], (size_t)kv->cfg.conv_floats * 4);
+    }
+    return copy_run(kv, diag);
+}
+
+/* Page src -> dst, and tail page tail_src -> tail_dst (-1: none). */
+static int page_copy(kv_cache *kv, int src, int dst, int tail_src, int tail_dst, kvant_diag *diag)
+{
+    const kv_config *cfg = &kv->cfg;
+
+    copy_begin(kv);
+    copy_pair(kv, PAIR_PAGE, src, dst);
+    copy_pair(kv, PAIR_TAIL, tail_src < 0 ? 0 : tail_src, tail_dst < 0 ? 0 : tail_dst);
+    for (int l = 0; l < cfg->n_layer; l++) {
+        if (!cfg->is_attn[l])
+            continue;
+        copy_add(kv, PAIR_PAGE, kv->k[l].pages, kv->k[l].page_bytes);
+        copy_add(kv, PAIR_PAGE, kv->v[l].pages, kv->v[l].page_bytes);
+        if (kv->k[l].tail && tail_src >= 0)
+            copy_add(kv, PAIR_TAIL, kv->k[l].tail, (size_t)cfg->h_kv * KVANT_PAGE * (size_t)cfg->d_k * 2);
+        if (kv->v[l].tail && tail_src >= 0)
+            copy_add(kv, PAIR_TAIL, kv->v[l].tail, (size_t)cfg->h_kv * KVANT_PAGE * (size_t)cfg->d_v * 2);
+    }
+    return copy_run(kv, diag);
+}
+
+int kv_pages_suffice(const kv_cache *kv)
+{
+    for (int l = 0; l < kv->cfg.n_layer; l++)
+        if (!kv->cfg.is_attn[l])
+            return 0;
+    return kv->tail_pages <= 1;
+}
+
+void kv_seq_share(kv_cache *kv, int seq, const int32_t *pages, int n)
+{
+    kv_seq *s = &kv->seqs[seq];
+
+    for (int p = 0; p < n; p++) {
+        page_pool_ref(&kv->pages, pages[p]);
+        s->table[p] = pages[p];
+    }
+    s->n_pages = n;
+    s->len = n * KVANT_PAGE;
+}
+
+/* Tail pages that a sequence of length 64 m keeps: logical pages m-T+1 .. m-1, all full and so never written again. */
+static int32_t *snapshot_tails(kv_cache *kv, int snap)
+{
+    return kv->snap_tail + (size_t)snap * (size_t)(kv->tail_pages + 1);
+}
+
+int kv_snapshot_save(kv_cache *kv, int seq, int snap, kvant_diag *diag)
+{
+    const kv_seq *s = &kv->seqs[seq];
+    int32_t *tail = snapshot_tails(kv, snap);
+    const int m = s->len / KVANT_PAGE;
+
+    KVANT_TRY(state_copy(kv, seq, kv->cfg.max_seqs + snap, diag));
+    for (int j = 0; j < kv->tail_pages - 1; j++) {
+        tail[j] = m - 1 - j >= 0 ? s->tail[m - 1 - j] : -1;
+        if (tail[j] >= 0)
+            page_pool_ref(&kv->tails, tail[j]);
+    }
+    return KVANT_OK;
+}
+
+int kv_snapshot_load(kv_cache *kv, int snap, int seq, kvant_diag *diag)
+{
+    kv_seq *s = &kv->seqs[seq];
+    const int32_t *tail = snapshot_tails(kv, snap);
+    const int m = s->len / KVANT_PAGE;
+
+    KVANT_TRY(state_copy(kv, kv->cfg.max_seqs + snap, seq, diag));
+    for (int j = 0; j < kv->tail_pages - 1 && j < m; j++) {
+        s->tail[m - 1 - j] = tail[j];
+        if (tail[j] >= 0)
+            page_pool_ref(&kv->tails, tail[j]);
+    }
+    return KVANT_OK;
+}
+
+void kv_snapshot_free(kv_cache *kv, int snap)
+{
+    int32_t *tail = snapshot_tails(kv, snap);
+
+    for (int j = 0; j < kv->tail_pages - 1; j++) {
+        if (tail[j] >= 0)
+            page_pool_unref(&kv->tails, tail[j]);
+        tail[j] = -1;
+    }
+    page_pool_unref(&kv->snaps, snap);
+}
+
+int kv_seq_fork(kv_cache *kv, int src, int dst, kvant_diag *diag)
+{
+    const kv_seq *a = &kv->seqs[src];
+    kv_seq *b = &kv->seqs[dst];
+    const int full = a->len / KVANT_PAGE;
+
+    kv_seq_share(kv, dst, a->table, full);
+    for (int p = 0; p < full; p++)
+        if (a->tail[p] >= 0) {
+            page_pool_ref(&kv->tails, a->tail[p]);
+            b->tail[p] = a->tail[p];
+        }
+    if (a->len % KVANT_PAGE) {
+        b->table[b->n_pages++] = page_pool_take(&kv->pages);
+        if (a->tail[full] >= 0)
+            b->tail[full] = page_pool_take(&kv->tails);
+        KVANT_TRY(page_copy(kv, a->table[full], b->table[full], a->tail[full], b->tail[full], diag));
+    }
+    b->len = a->len;
+    return state_copy(kv, src, dst, diag);
+}
