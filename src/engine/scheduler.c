@@ -1,0 +1,193 @@
+/* scheduler.c: see scheduler.h.  Knobs and their semantics: spec engine 4.5 and 4.6. */
+#include "engine/scheduler.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include "kvant/ops.h"
+
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int max_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+void sched_budget(const sched_config *c, int d, int *budget, int *cap)
+{
+    *budget = *cap = 0;
+    if (c->max_batch_tokens > 0) {
+        const int t = max_int(c->n_ubatch, min_int(c->batch_tokens, c->max_batch_tokens));
+        const int own = min_int(t, max_int(c->n_ubatch, (c->n_ctx + 24) / 25));
+        *budget = max_int(c->n_ubatch, t - d);
+        *cap = c->prefill_cap > 0 ? c->prefill_cap : own;
+        *cap = min_int(max_int(*cap, c->n_ubatch), c->batch_tokens);
+        if (t == c->batch_tokens)
+            *cap = c->batch_tokens;
+    } else if (c->prefill_budget > 0) {
+        *budget = min_int(c->batch_tokens, c->prefill_budget);
+    }
+}
+
+typedef struct state {
+    const sched_config *c;
+    const sched_seq *run;
+    int n_run;
+    int available;                 /* pages that nobody has been promised */
+    int decode_rows;
+    sched_plan *plan;
+} state;
+
+static int is_listed(const int *list, int n, int x)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == x)
+            return 1;
+    return 0;
+}
+
+/* Rows step aside while prompts are at work, but only those that have shown a first token. */
+static int is_deferred(const state *s, const sched_seq *q, int prompts, int deferred)
+{
+    const sched_config *c = s->c;
+    return c->prefill_first && prompts > 0 && prompts >= c->first_waiting && q->decoded > 0 &&
+           (c->first_defer == 0 || deferred < c->first_defer);
+}
+
+static void choose_decode(state *s, int deferred)
+{
+    int prompts = 0;
+
+    for (int i = 0; i < s->n_run; i++)
+        prompts += s->run[i].prompt_left > 0;
+    for (int i = 0; i < s->n_run; i++) {
+        if (s->run[i].prompt_left > 0)
+            continue;
+        if (is_deferred(s, &s->run[i], prompts, deferred))
+            s->plan->n_deferred++;
+        else
+            s->plan->decode[s->plan->n_decode++] = i;
+    }
+}
+
+static int wants_page(const sched_seq *q)
+{
+    return q->pos % KVANT_PAGE == 0 && q->promised == 0;
+}
+
+/* The youngest that may go and is not gone yet; `self` is always one of them. */
+static int choose_victim(const state *s)
+{
+    for (int i = s->n_run - 1; i >= 0; i--)
+        if (!s->run[i].keep && !is_listed(s->plan->preempt, s->plan->n_preempt, i))
+            return i;
+    return -1;
+}
+
+/* Grants pages to the decode rows in order of age.  What the victims give back is known only for the pages that nobody
+ * shares, so this errs towards one victim more. */
+static void grant_pages(state *s)
+{
+    sched_plan *p = s->plan;
+    int kept = 0;
+
+    for (int k = 0; k < p->n_decode; k++) {
+        const int i = p->decode[k];
+        while (!is_listed(p->preempt, p->n_preempt, i) && wants_page(&s->run[i]) && s->available < 1) {
+            const int v = choose_victim(s);
+            assert(v >= i);        /* a younger one, or itself: those before it have their page or do not want one */
+            s->available += s->run[v].pages_back + s->run[v].promised;
+            p->preempt[p->n_preempt++] = v;
+        }
+        if (!is_listed(p->preempt, p->n_preempt, i))
+            s->available -= wants_page(&s->run[i]);
+    }
+    for (int k = 0; k < p->n_decode; k++)
+        if (!is_listed(p->preempt, p->n_preempt, p->decode[k]))
+            p->decode[kept++] = p->decode[k];
+    p->n_decode = kept;
+}
+
+/* Tokens of the next chunk of a prompt; 0: it does not start in this step. */
+static int chunk(const state *s, int pos, int left, int cut)
+{
+    const sched_plan *p = s->plan;
+    int room = s->c->batch_tokens - s->decode_rows - p->prompt_tokens;
+
+    if (p->budget > 0)
+        room = min_int(room, p->budget - p->prompt_tokens);
+    if (room <= 0)
+        return 0;
+    if (p->cap > 0)
+        room = min_int(room, p->cap);
+    if (cut > pos)
+        left = min_int(left, cut - pos);
+    if (left <= room)
+        return left;
+    int end = (pos + room) / KVANT_PAGE * KVANT_PAGE;
+    if (end <= pos && p->prompt_tokens == 0)       /* a budget below the grid: one page, or nothing would ever move */
+        end = (pos / KVANT_PAGE + 1) * KVANT_PAGE;
+    return end > pos ? min_int(end - pos, left) : 0;
+}
+
+static int add_chunk(state *s, int index, int pos, int left, int cut)
+{
+    sched_plan *p = s->plan;
+    const int n = chunk(s, pos, left, cut);
+
+    if (n == 0)
+        return 0;
+    p->prompt[p->n_prompt++] = (sched_piece){ index, n };
+    p->prompt_tokens += n;
+    return 1;
+}
+
+/* Oldest first; the first that does not fit ends the round, so that no younger one overtakes it. */
+static int running_prompts(state *s)
+{
+    for (int i = 0; i < s->n_run; i++) {
+        const sched_seq *q = &s->run[i];
+        if (q->prompt_left > 0 && !is_listed(s->plan->preempt, s->plan->n_preempt, i) &&
+            !add_chunk(s, i, q->pos, q->prompt_left, q->cut))
+            return 0;
+    }
+    return 1;
+}
+
+/* A page for each running sequence stays behind, so that an admission is not undone by the next pages of those. */
+static void admit(state *s, const sched_wait *queue, int n_wait)
+{
+    sched_plan *p = s->plan;
+
+    for (int i = 0; i < n_wait && s->n_run + p->n_admit < s->c->max_seqs; i++) {
+        const sched_wait *w = &queue[i];
+        const int spare = s->n_run + p->n_admit;
+        if (w->not_ready)
+            continue;
+        if (w->pages + w->pinned + spare > s->available)
+            return;
+        if (w->prompt_left > 0 && !add_chunk(s, s->n_run + i, w->pos, w->prompt_left, w->cut))
+            return;
+        s->available -= w->pages + w->pinned;
+        p->admit[p->n_admit++] = i;
+    }
+}
+
+void sched_make(const sched_config *c, const sched_seq *running, int n_running, const sched_wait *queue, int n_wait,
+                sched_pages pages, int deferred, sched_plan *plan)
+{
+    state s = { c, running, n_running, pages.free + pages.idle, 0, plan };
+
+    plan->n_decode = plan->n_prompt = plan->n_admit = plan->n_preempt = plan->n_deferred = plan->prompt_tokens = 0;
+    for (int i = 0; i < n_running; i++)
+        s.available -= running[i].promised;
+    assert(s.available >= 0);
+    choose_decode(&s, deferred);
+    grant_pages(&s);
+    s.decode_rows = plan->n_decode;
+    sched_budget(c, plan->n_decode, &plan->budget, &plan->cap);
+    if (running_prompts(&s) && plan->n_preempt == 0)
+        admit(&s, queue, n_wait);
+}

@@ -1,0 +1,330 @@
+/* check_scheduler.c: the scheduler alone, in a simulation without an engine: thousands of random traces of requests,
+ * pools and knobs, with the invariants of the plan checked after every step, and everything finished at the end.
+ * The ids in the texts (S-08, S-13) are those of the reliability specification. */
+#include "engine/scheduler.h"
+
+#include "base/rng.h"
+#include "kvant/ops.h"
+#include "support/check.h"
+
+enum { MAX_SEQS = 12, MAX_REQ = 40, MOST_PREEMPTIONS = 3 };
+
+typedef struct sim_req {
+    int prompt, gen, limit;        /* limit: pages that it can ever need */
+    int arrival;
+    int pos, decoded, hit;         /* hit: pages that came from the cache */
+    int held, promised, keep, preempted;
+    int done;
+} sim_req;
+
+typedef struct sim {
+    sched_config c;
+    rng r;
+    int pool, free, idle, step, deferred, n_req;
+    sim_req req[MAX_REQ];
+    int run[MAX_SEQS], n_run;
+    int queue[MAX_REQ], n_queue;
+    unsigned long long seed;
+    int bad;
+} sim;
+
+#define WANT(s, cond) \
+    do { \
+        if (!(cond) && !(s)->bad++) \
+            CHECK(cond, "seed %llu, step %d", (s)->seed, (s)->step); \
+    } while (0)
+
+static int pages_for(int tokens)
+{
+    return (tokens + KVANT_PAGE - 1) / KVANT_PAGE;
+}
+
+static int roll(sim *s, int lo, int hi)
+{
+    return lo + (int)rng_below(&s->r, (uint32_t)(hi - lo + 1));
+}
+
+static void setup(sim *s, unsigned long long seed)
+{
+    memset(s, 0, sizeof *s);
+    s->seed = seed;
+    s->r.state = seed;
+    s->c = (sched_config){ .n_ubatch = 64 * roll(s, 1, 4), .n_ctx = 2048, .max_seqs = roll(s, 1, MAX_SEQS) };
+    s->c.batch_tokens = s->c.max_seqs + 64 * roll(s, 1, 8);
+    s->c.prefill_budget = roll(s, 0, 2) ? 0 : roll(s, 1, 400);
+    s->c.max_batch_tokens = roll(s, 0, 2) ? 0 : roll(s, 1, 600);
+    s->c.prefill_cap = roll(s, 0, 1) * roll(s, 0, 300);
+    s->c.prefill_first = roll(s, 0, 2) == 0;
+    s->c.first_waiting = roll(s, 0, 3);
+    s->c.first_defer = roll(s, 0, 1) * roll(s, 1, 5);
+    s->pool = s->free = roll(s, 1, 3) == 1 ? roll(s, 1, 3) : roll(s, 4, 60);      /* S-08: pools of 1, 2, 3 pages */
+    s->n_req = roll(s, 1, MAX_REQ);
+    for (int i = 0; i < s->n_req; i++) {
+        sim_req *q = &s->req[i];
+        const int most = s->pool * KVANT_PAGE;
+        q->prompt = roll(s, 1, most < 700 ? most : 700);
+        q->gen = roll(s, 1, 150);
+        if (q->prompt + q->gen > most)
+            q->gen = most - q->prompt + 1;
+        q->limit = pages_for(q->prompt + q->gen - 1);
+        q->arrival = roll(s, 0, 60);
+    }
+}
+
+static void arrive(sim *s)
+{
+    for (int i = 0; i < s->n_req; i++)
+        if (s->req[i].arrival == s->step)
+            s->queue[s->n_queue++] = i;
+}
+
+static int prompt_left(const sim_req *q)
+{
+    return q->pos < q->prompt ? q->prompt - q->pos : 0;
+}
+
+/* Cached pages lie idle, the others go back to the free ones. */
+static void release(sim *s, sim_req *q, int cached)
+{
+    const int idle = cached < q->held ? cached : q->held;
+    s->idle += idle;
+    s->free += q->held - idle;
+    q->held = q->promised = 0;
+}
+
+static void take_page(sim *s, sim_req *q)
+{
+    WANT(s, s->free + s->idle > 0);
+    if (s->free > 0)
+        s->free--;
+    else
+        s->idle--;
+    q->held++;
+    if (q->promised > 0)
+        q->promised--;
+}
+
+static void fill_running(sim *s, sched_seq *out)
+{
+    for (int i = 0; i < s->n_run; i++) {
+        const sim_req *q = &s->req[s->run[i]];
+        const int next = (q->pos / KVANT_PAGE + 1 + (int)(s->seed % 3)) * KVANT_PAGE;
+        out[i] = (sched_seq){ q->pos, prompt_left(q), next < q->prompt ? next : 0, q->held, q->promised, q->keep,
+                              q->decoded };
+    }
+}
+
+static void fill_queue(sim *s, sched_wait *out)
+{
+    int idle = s->idle;
+
+    for (int i = 0; i < s->n_queue; i++) {
+        sim_req *q = &s->req[s->queue[i]];
+        const int most = (q->prompt - 1) / KVANT_PAGE;
+        q->hit = roll(s, 0, 2) == 0 ? roll(s, 0, most < idle ? most : idle) : 0;
+        const int pos = q->hit * KVANT_PAGE;
+        q->keep = q->preempted >= MOST_PREEMPTIONS;
+        const int first = pages_for(q->prompt + 1) < q->limit ? pages_for(q->prompt + 1) : q->limit;
+        out[i] = (sched_wait){ pos, q->prompt - pos, 0, (q->keep ? q->limit : first) - q->hit, q->hit, 0 };
+        idle -= q->hit;
+    }
+}
+
+static void drop_from_queue(sim *s, int at)
+{
+    s->n_queue--;
+    memmove(s->queue + at, s->queue + at + 1, (size_t)(s->n_queue - at) * sizeof *s->queue);
+}
+
+static void apply_preemptions(sim *s, const sched_plan *p)
+{
+    int kept = 0, gone[MAX_SEQS] = { 0 };
+
+    for (int k = 0; k < p->n_preempt; k++)
+        gone[p->preempt[k]] = 1;
+    for (int i = 0; i < s->n_run; i++) {
+        sim_req *q = &s->req[s->run[i]];
+        if (!gone[i]) {
+            s->run[kept++] = s->run[i];
+            continue;
+        }
+        WANT(s, !q->keep && q->preempted < MOST_PREEMPTIONS);
+        q->preempted++;
+        release(s, q, q->pos >= q->prompt ? q->prompt / KVANT_PAGE : 0);
+        q->pos = 0;
+        memmove(s->queue + 1, s->queue, (size_t)s->n_queue++ * sizeof *s->queue);
+        s->queue[0] = s->run[i];
+    }
+    s->n_run = kept;
+}
+
+static void run_rows(sim *s, sim_req *q, int n, int is_decode)
+{
+    for (int i = 0; i < n; i++, q->pos++)
+        if (q->pos == q->held * KVANT_PAGE)
+            take_page(s, q);
+    /* tokens that a preemption threw away are computed again before new ones come */
+    const int made = q->pos - q->prompt + 1;
+    WANT(s, !is_decode || made > 0);
+    if (made > q->decoded)
+        q->decoded = made;
+    q->done = q->decoded >= q->gen && q->pos >= q->prompt;
+}
+
+static void check_budget(sim *s, const sched_plan *p, int n_decode_ready)
+{
+    int budget, cap, prompts = 0;
+
+    for (int i = 0; i < s->n_run; i++)
+        prompts += prompt_left(&s->req[s->run[i]]) > 0;
+    sched_budget(&s->c, p->n_decode, &budget, &cap);
+    WANT(s, p->n_decode + p->prompt_tokens <= s->c.batch_tokens);
+    WANT(s, budget == 0 || p->prompt_tokens <= budget || (p->prompt_tokens <= KVANT_PAGE && p->n_prompt == 1));
+    for (int k = 0; k < p->n_prompt; k++)
+        WANT(s, p->prompt[k].n > 0 && (cap == 0 || p->prompt[k].n <= cap));
+    WANT(s, p->n_deferred == 0 || (s->c.prefill_first && prompts >= s->c.first_waiting && prompts > 0));
+    WANT(s, p->n_deferred == 0 || s->c.first_defer == 0 || s->deferred < s->c.first_defer);
+    WANT(s, p->n_decode + p->n_deferred + p->n_preempt >= n_decode_ready);
+}
+
+/* One step; 0 when nothing is left to do. */
+static int tick(sim *s)
+{
+    sched_seq run[MAX_SEQS];
+    sched_wait wait[MAX_REQ];
+    int decode[MAX_SEQS], preempt[MAX_SEQS], admit[MAX_REQ], ids[MAX_SEQS + MAX_REQ], ready = 0;
+    sched_piece pieces[MAX_SEQS + MAX_REQ];
+    sched_plan p = { .decode = decode, .preempt = preempt, .admit = admit, .prompt = pieces };
+
+    arrive(s);
+    fill_running(s, run);
+    fill_queue(s, wait);
+    for (int i = 0; i < s->n_run; i++)
+        ready += run[i].prompt_left == 0;
+    sched_make(&s->c, run, s->n_run, wait, s->n_queue, (sched_pages){ s->free, s->idle }, s->deferred, &p);
+    check_budget(s, &p, ready);
+    for (int i = 0; i < s->n_run; i++)
+        ids[i] = s->run[i];
+    for (int i = 0; i < s->n_queue; i++)
+        ids[s->n_run + i] = s->queue[i];
+    const int n_run = s->n_run, waiting = s->n_queue;
+    for (int k = 0; k < p.n_admit; k++)                                           /* in order: nobody is overtaken */
+        WANT(s, p.admit[k] == k);
+    apply_preemptions(s, &p);
+    for (int k = 0; k < p.n_admit; k++) {
+        sim_req *q = &s->req[ids[n_run + p.admit[k]]];
+        q->pos = q->hit * KVANT_PAGE;
+        q->held = q->hit;
+        s->idle -= q->hit;
+        q->promised = wait[p.admit[k]].pages;
+        drop_from_queue(s, 0);
+        s->run[s->n_run++] = ids[n_run + p.admit[k]];
+    }
+    WANT(s, s->n_run <= s->c.max_seqs);
+    for (int k = 0; k < p.n_decode; k++)
+        run_rows(s, &s->req[ids[p.decode[k]]], 1, 1);
+    for (int k = 0; k < p.n_prompt; k++) {
+        sim_req *q = &s->req[ids[p.prompt[k].index]];
+        const sched_seq *was = p.prompt[k].index < n_run ? &run[p.prompt[k].index] : NULL;
+        run_rows(s, q, p.prompt[k].n, 0);
+        WANT(s, q->pos % KVANT_PAGE == 0 || q->pos == q->prompt);
+        WANT(s, q->pos <= q->prompt && (!was || was->cut == 0 || q->pos <= was->cut));
+    }
+    WANT(s, p.n_decode + p.n_prompt + p.n_preempt + (s->n_run == 0 && waiting == 0) > 0);   /* progress */
+    s->deferred = p.n_deferred > 0 ? s->deferred + 1 : 0;
+    for (int i = 0; i < s->n_run; i++) {
+        sim_req *q = &s->req[s->run[i]];
+        if (!q->done)
+            continue;
+        release(s, q, roll(s, 0, 1) ? q->prompt / KVANT_PAGE : 0);
+        s->n_run--;
+        memmove(s->run + i, s->run + i + 1, (size_t)(s->n_run - i) * sizeof *s->run);
+        i--;
+    }
+    s->step++;
+    return s->step <= 60 || s->n_run > 0 || s->n_queue > 0;
+}
+
+static void check_accounts(sim *s)
+{
+    int held = 0, promised = 0;
+
+    for (int i = 0; i < s->n_req; i++) {
+        held += s->req[i].held;
+        promised += s->req[i].promised;
+    }
+    WANT(s, held + s->free + s->idle == s->pool && s->free >= 0 && s->idle >= 0);  /* no page leaks */
+    WANT(s, promised <= s->free + s->idle);
+}
+
+static void check_traces(int n)
+{
+    long long steps = 0, preemptions = 0;
+
+    for (int t = 1; t <= n; t++) {
+        static sim s;
+        setup(&s, (unsigned long long)t * 7919);
+        while (tick(&s) && s.step < 100000 && !s.bad)
+            check_accounts(&s);
+        check_accounts(&s);
+        for (int i = 0; i < s.n_req; i++) {
+            WANT(&s, s.req[i].done);                                              /* nobody starves (S-13) */
+            WANT(&s, s.req[i].preempted <= MOST_PREEMPTIONS);
+            preemptions += s.req[i].preempted;
+        }
+        CHECK(!s.bad, "seed %llu: %d invariants broken", s.seed, s.bad);
+        steps += s.step;
+    }
+    CHECK(preemptions > n / 10, "S-08: only %lld preemptions in %d traces: the pools were never full", preemptions, n);
+    printf("check_scheduler: %d traces, %lld steps, %lld preemptions\n", n, steps, preemptions);
+}
+
+/* The numbers of the specification's formulas. */
+static void check_budgets(void)
+{
+    sched_config c = { .batch_tokens = 2048, .n_ubatch = 512, .n_ctx = 32768, .max_seqs = 64 };
+    int budget, cap;
+
+    sched_budget(&c, 8, &budget, &cap);
+    CHECK(budget == 0 && cap == 0, "off: %d %d", budget, cap);
+    c.prefill_budget = 256;
+    sched_budget(&c, 8, &budget, &cap);
+    CHECK(budget == 256 && cap == 0, "static: %d %d", budget, cap);
+    c.max_batch_tokens = 1024;
+    sched_budget(&c, 100, &budget, &cap);
+    CHECK(budget == 924 && cap == 1024, "dynamic: %d %d, wanted 924 and min(1024, ceil(32768/25))", budget, cap);
+    sched_budget(&c, 900, &budget, &cap);
+    CHECK(budget == 512, "dynamic: %d, wanted n_ubatch", budget);
+    c.prefill_cap = 100;
+    sched_budget(&c, 0, &budget, &cap);
+    CHECK(cap == 512, "cap: %d, wanted n_ubatch", cap);
+    c.max_batch_tokens = 4096;
+    sched_budget(&c, 0, &budget, &cap);
+    CHECK(budget == 2048 && cap == 2048, "whole batch: %d %d", budget, cap);
+}
+
+/* Decode rows hold back while prompts are at work, for at most first_defer steps in a row. */
+static void check_prefill_first(void)
+{
+    const sched_config c = { .batch_tokens = 2048, .n_ubatch = 512, .n_ctx = 4096, .max_seqs = 4, .prefill_first = 1,
+                             .first_waiting = 2, .first_defer = 3 };
+    sched_seq run[] = { { .pos = 10, .decoded = 4 }, { .pos = 20 }, { .prompt_left = 300 }, { .prompt_left = 300 } };
+    int decode[4], preempt[4], admit[1];
+    sched_piece pieces[4];
+    sched_plan p = { .decode = decode, .preempt = preempt, .admit = admit, .prompt = pieces };
+
+    sched_make(&c, run, 4, NULL, 0, (sched_pages){ 100, 0 }, 0, &p);
+    CHECK(p.n_deferred == 1 && p.n_decode == 1 && decode[0] == 1, "%d held back, %d run", p.n_deferred, p.n_decode);
+    sched_make(&c, run, 4, NULL, 0, (sched_pages){ 100, 0 }, 3, &p);
+    CHECK(p.n_deferred == 0 && p.n_decode == 2, "cap of 3 steps: %d held back", p.n_deferred);
+    sched_make(&c, run, 3, NULL, 0, (sched_pages){ 100, 0 }, 0, &p);
+    CHECK(p.n_deferred == 0, "one prompt, the threshold is two");
+}
+
+int main(void)
+{
+    check_budgets();
+    check_prefill_first();
+    check_traces(4000);
+    return check_end("check_scheduler");
+}
