@@ -164,8 +164,8 @@ typedef struct kvant_item {
  * KVANT_EDEVICE.  A sequence keeps the tokens of the passes that were completed (kvant_seq_length); one whose pass
  * failed can only be freed. */
 int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag);
-/* What became of an item of the last step: KVANT_OK: all its tokens are in, its logits are valid.  KVANT_ECANCELED: some
- * are, the sequence can go on.  Else: its pass failed. KVANT_EINVAL if the step was refused or there is no such item. */
+/* What became of an item of the last step: KVANT_OK: all its tokens are in, its logits are valid.  KVANT_ECANCELED:
+ * some are, and the sequence can go on.  Else its pass failed.  KVANT_EINVAL: the step was refused, or no such item. */
 int kvant_step_code(const kvant_engine *e, int item);
 /* Logits f32[n_vocab] of a row of an item of the last step (row 0 for LAST); NULL if not asked for.  Valid until the
  * next step. */

@@ -65,6 +65,26 @@ void trace_span(const char *name, int tid, int64_t t0_ns, int64_t t1_ns)
     pthread_mutex_unlock(&trace_lock);
 }
 
+void trace_counters(const char *name, int64_t t_ns, const char *const *series, const int *values, int n)
+{
+    if (!trace_on())
+        return;
+    pthread_mutex_lock(&trace_lock);
+    if (trace_file) {
+        fputs(trace_first ? "\n{\"name\":\"" : ",\n{\"name\":\"", trace_file);
+        trace_first = 0;
+        put_name(name);
+        fprintf(trace_file, "\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{", (double)t_ns / 1e3);
+        for (int i = 0; i < n; i++) {
+            fputs(i ? ",\"" : "\"", trace_file);
+            put_name(series[i]);
+            fprintf(trace_file, "\":%d", values[i]);
+        }
+        trace_bad |= fputs("}}", trace_file) < 0;
+    }
+    pthread_mutex_unlock(&trace_lock);
+}
+
 int trace_close(kvant_diag *diag)
 {
     int code = KVANT_OK;

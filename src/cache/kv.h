@@ -80,9 +80,10 @@ void kv_trim(kv_cache *kv, int seq);
 void kv_pass_begin(kv_cache *kv, int seq, int pos0, int n, int32_t *src, int32_t *dst, int *n_seal);
 /* After the pass: drops tail pages that no later query reads exactly. */
 void kv_pass_end(kv_cache *kv, int seq, int pos_end);
+
 /* ---- kv_copy.c: sharing and copies ---- */
 
-/* A position can be resumed from pages alone, without a snapshot: no recurrent layer, and no exact tail beyond a page. */
+/* A position can be resumed from pages alone, without a snapshot: no recurrent layer, no exact tail beyond a page. */
 int kv_pages_suffice(const kv_cache *kv);
 /* An empty sequence gets n shared full pages: its length becomes 64 n.  The caller loads a snapshot of that position
  * next, unless pages suffice. */

@@ -1,7 +1,7 @@
 /* kv_copy.c: sharing of pages between sequences and copies on the device: snapshots, forks.  See kv.h.
  *
  * All copies of one call are one list of slot_copy ops, so a device orders them with the steps before and after.  The
- * ids of an op lie in device memory: four pairs cover everything that is copied at once (state slot, page, tail page). */
+ * ids of an op lie in device memory: a pair each for state slots, pages and tail pages. */
 #include "cache/kv.h"
 
 #include <string.h>

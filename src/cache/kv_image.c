@@ -1,0 +1,187 @@
+/* kv_image.c: see kv_image.h. */
+#include "cache/kv_image.h"
+
+#include <string.h>
+
+static int pages_for(int len)
+{
+    return (len + KVANT_PAGE - 1) / KVANT_PAGE;
+}
+
+static size_t tail_bytes(const kv_cache *kv, int d)
+{
+    return (size_t)kv->cfg.h_kv * KVANT_PAGE * (size_t)d * 2;
+}
+
+int kv_walk_page(const kv_cache *kv, int page, int rows, int open, kv_range_fn fn, void *ctx, kvant_diag *diag)
+{
+    for (int l = 0; l < kv->cfg.n_layer; l++)
+        for (int v = 0; v < 2 && kv->cfg.is_attn[l]; v++) {
+            const kvant_kv_side *s = v ? &kv->v[l] : &kv->k[l];
+            const kv_range r = { s->pages + (size_t)page * s->page_bytes, s->page_bytes, s->head_bytes, s->row_bytes,
+                                 open && s->tail ? 0 : rows };
+            KVANT_TRY(fn(ctx, &r, diag));
+        }
+    return KVANT_OK;
+}
+
+int kv_walk_tail(const kv_cache *kv, int tail, int rows, kv_range_fn fn, void *ctx, kvant_diag *diag)
+{
+    for (int l = 0; l < kv->cfg.n_layer; l++)
+        for (int v = 0; v < 2 && kv->cfg.is_attn[l]; v++) {
+            const kvant_kv_side *s = v ? &kv->v[l] : &kv->k[l];
+            const int d = v ? kv->cfg.d_v : kv->cfg.d_k;
+            const size_t bytes = tail_bytes(kv, d);
+            const kv_range r = { (uint8_t *)s->tail + (size_t)tail * bytes, bytes, (size_t)KVANT_PAGE * (size_t)d * 2,
+                                 (size_t)d * 2, rows };
+            if (s->tail)
+                KVANT_TRY(fn(ctx, &r, diag));
+        }
+    return KVANT_OK;
+}
+
+int kv_walk_state(const kv_cache *kv, int slot, kv_range_fn fn, void *ctx, kvant_diag *diag)
+{
+    const size_t state = (size_t)kv->cfg.state_floats * 4, conv = (size_t)kv->cfg.conv_floats * 4;
+
+    for (int l = 0; l < kv->cfg.n_layer; l++) {
+        if (kv->cfg.is_attn[l])
+            continue;
+        const kv_range a = { (uint8_t *)kv->state[l] + (size_t)slot * state, state, 0, 0, -1 };
+        const kv_range b = { (uint8_t *)kv->conv[l] + (size_t)slot * conv, conv, 0, 0, -1 };
+        KVANT_TRY(fn(ctx, &a, diag));
+        KVANT_TRY(fn(ctx, &b, diag));
+    }
+    return KVANT_OK;
+}
+
+static int add_bytes(void *ctx, const kv_range *r, kvant_diag *diag)
+{
+    (void)diag;
+    *(size_t *)ctx += r->bytes;
+    return KVANT_OK;
+}
+
+size_t kv_page_image_bytes(const kv_cache *kv)
+{
+    size_t n = 0;
+    kv_walk_page(kv, 0, KVANT_PAGE, 0, add_bytes, &n, NULL);
+    return n;
+}
+
+size_t kv_tail_image_bytes(const kv_cache *kv)
+{
+    size_t n = 0;
+    kv_walk_tail(kv, 0, KVANT_PAGE, add_bytes, &n, NULL);
+    return n;
+}
+
+size_t kv_state_image_bytes(const kv_cache *kv)
+{
+    size_t n = 0;
+    kv_walk_state(kv, 0, add_bytes, &n, NULL);
+    return n;
+}
+
+int kv_range_read(const kv_cache *kv, const kv_range *r, uint8_t *buf, kvant_diag *diag)
+{
+    if (r->rows == 0) {
+        memset(buf, 0, r->bytes);
+        return KVANT_OK;
+    }
+    KVANT_TRY(kv->dev->vt->copy_out(kv->dev, buf, r->addr, r->bytes, diag));
+    KVANT_TRY(kv->dev->vt->sync(kv->dev, diag));
+    for (size_t h = 0; r->rows > 0 && h < r->bytes; h += r->head_bytes)
+        memset(buf + h + (size_t)r->rows * r->row_bytes, 0, r->head_bytes - (size_t)r->rows * r->row_bytes);
+    return KVANT_OK;
+}
+
+int kv_range_write(const kv_cache *kv, const kv_range *r, const uint8_t *buf, kvant_diag *diag)
+{
+    return kv->dev->vt->copy_in(kv->dev, r->addr, buf, r->bytes, diag);
+}
+
+/* ---- whole sequences ---- */
+
+int kv_image_first_tail(const kv_cache *kv, int len)
+{
+    const int first = len / KVANT_PAGE - kv->tail_pages + 1;
+
+    if (kv->tail_pages == 0)
+        return pages_for(len);
+    return first > 0 ? first : 0;
+}
+
+size_t kv_image_bytes(const kv_cache *kv, int len)
+{
+    const size_t pages = (size_t)pages_for(len), first = (size_t)kv_image_first_tail(kv, len);
+
+    return pages * kv_page_image_bytes(kv) + (pages - (first < pages ? first : pages)) * kv_tail_image_bytes(kv) +
+           kv_state_image_bytes(kv);
+}
+
+typedef struct cursor {
+    const kv_cache *kv;
+    uint8_t *out;
+    const uint8_t *in;
+} cursor;
+
+static int save_range(void *ctx, const kv_range *r, kvant_diag *diag)
+{
+    cursor *c = ctx;
+    KVANT_TRY(kv_range_read(c->kv, r, c->out, diag));
+    c->out += r->bytes;
+    return KVANT_OK;
+}
+
+static int load_range(void *ctx, const kv_range *r, kvant_diag *diag)
+{
+    cursor *c = ctx;
+    KVANT_TRY(kv_range_write(c->kv, r, c->in, diag));
+    c->in += r->bytes;
+    return KVANT_OK;
+}
+
+static int rows_of(int len, int page)
+{
+    const int rows = len - page * KVANT_PAGE;
+    return rows < KVANT_PAGE ? rows : KVANT_PAGE;
+}
+
+static int walk_sequence(const kv_cache *kv, int seq, int len, kv_range_fn fn, void *ctx, kvant_diag *diag)
+{
+    const kv_seq *s = &kv->seqs[seq];
+
+    for (int p = 0; p < pages_for(len); p++)
+        KVANT_TRY(kv_walk_page(kv, s->table[p], rows_of(len, p), rows_of(len, p) < KVANT_PAGE, fn, ctx, diag));
+    for (int p = kv_image_first_tail(kv, len); p < pages_for(len); p++)
+        KVANT_TRY(kv_walk_tail(kv, s->tail[p], rows_of(len, p), fn, ctx, diag));
+    return kv_walk_state(kv, seq, fn, ctx, diag);
+}
+
+int kv_image_save(const kv_cache *kv, int seq, uint8_t *buf, kvant_diag *diag)
+{
+    cursor c = { kv, buf, NULL };
+    return walk_sequence(kv, seq, kv->seqs[seq].len, save_range, &c, diag);
+}
+
+void kv_image_reserve(kv_cache *kv, int seq, int len)
+{
+    kv_seq *s = &kv->seqs[seq];
+
+    kv_reserve(kv, seq, len);
+    for (int p = kv_image_first_tail(kv, len); p < pages_for(len); p++)
+        s->tail[p] = page_pool_take(&kv->tails);
+}
+
+int kv_image_load(kv_cache *kv, int seq, int len, const uint8_t *buf, kvant_diag *diag)
+{
+    cursor c = { kv, NULL, buf };
+
+    kv_image_reserve(kv, seq, len);
+    const int code = walk_sequence(kv, seq, len, load_range, &c, diag);
+    kv->seqs[seq].len = code == KVANT_OK ? len : 0;
+    if (code < 0)
+        kv_trim(kv, seq);
+    return code;
+}

@@ -1,0 +1,348 @@
+/* prefix.c: see prefix.h.
+ *
+ * The use list is kept so that a node is always more recent than its descendants (a use touches leaf first, root last),
+ * hence the oldest idle node is always a leaf. */
+#include "cache/prefix.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- memory and lists ---- */
+
+static void reset(prefix_index *ix)
+{
+    const int n = ix->kv->pages.n;
+
+    for (int i = 0; i < n; i++)
+        ix->nodes[i].next = i + 1 < n ? i + 1 : -1;
+    for (int i = 0; i < ix->n_buckets; i++)
+        ix->buckets[i] = -1;
+    ix->unused = n > 0 ? 0 : -1;
+    ix->oldest = ix->newest = -1;
+    ix->n_nodes = 0;
+}
+
+int prefix_create(prefix_index *ix, kv_cache *kv, kvant_diag *diag)
+{
+    memset(ix, 0, sizeof *ix);
+    ix->kv = kv;
+    ix->hash_mask = UINT32_MAX;
+    for (ix->n_buckets = 64; ix->n_buckets < kv->pages.n;)
+        ix->n_buckets *= 2;
+    ix->nodes = kvant_calloc((size_t)kv->pages.n + 1, sizeof *ix->nodes);
+    ix->buckets = kvant_calloc((size_t)ix->n_buckets, sizeof *ix->buckets);
+    if (!ix->nodes || !ix->buckets) {
+        prefix_destroy(ix);
+        return kvant_fail(diag, KVANT_ENOMEM, "prefix index: out of memory for %d pages", kv->pages.n);
+    }
+    reset(ix);
+    return KVANT_OK;
+}
+
+void prefix_destroy(prefix_index *ix)
+{
+    if (ix->nodes && ix->buckets)
+        prefix_clear(ix);
+    kvant_free(ix->nodes);
+    kvant_free(ix->buckets);
+    memset(ix, 0, sizeof *ix);
+}
+
+static void list_remove(prefix_index *ix, int i)
+{
+    const prefix_node *n = &ix->nodes[i];
+
+    if (n->older >= 0)
+        ix->nodes[n->older].newer = n->newer;
+    else
+        ix->oldest = n->newer;
+    if (n->newer >= 0)
+        ix->nodes[n->newer].older = n->older;
+    else
+        ix->newest = n->older;
+}
+
+static void list_add(prefix_index *ix, int i)
+{
+    prefix_node *n = &ix->nodes[i];
+
+    n->older = ix->newest;
+    n->newer = -1;
+    if (ix->newest >= 0)
+        ix->nodes[ix->newest].newer = i;
+    else
+        ix->oldest = i;
+    ix->newest = i;
+}
+
+/* ---- look-up ---- */
+
+static uint32_t hash_block(const prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens)
+{
+    uint64_t h = 0x9E3779B97F4A7C15u ^ (uint64_t)(uint32_t)parent;
+
+    for (int i = 0; i < PREFIX_SALT && parent < 0; i++)
+        h = (h ^ salt[i]) * 1099511628211u;
+    for (int i = 0; i < KVANT_PAGE; i++) {
+        h = (h ^ (uint32_t)tokens[i]) * 1099511628211u;
+        h ^= h >> 29;
+    }
+    return (uint32_t)(h >> 17) & ix->hash_mask;
+}
+
+static int find_child(const prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens,
+                      uint32_t hash)
+{
+    for (int i = ix->buckets[hash & (uint32_t)(ix->n_buckets - 1)]; i >= 0; i = ix->nodes[i].next) {
+        const prefix_node *n = &ix->nodes[i];
+        if (n->hash == hash && n->parent == parent && memcmp(n->tokens, tokens, sizeof n->tokens) == 0 &&
+            (parent >= 0 || memcmp(n->salt, salt, PREFIX_SALT) == 0))
+            return i;
+    }
+    return -1;
+}
+
+void prefix_find(const prefix_index *ix, const unsigned char *salt, const int32_t *tokens, int n, prefix_hit *hit)
+{
+    const int most = (n - 1) / KVANT_PAGE, suffice = kv_pages_suffice(ix->kv);
+    int at = -1, idle = 0;
+
+    *hit = (prefix_hit){ 0, 0, -1, -1, 0 };
+    for (int p = 0; p < most; p++) {
+        const int32_t *block = tokens + (size_t)p * KVANT_PAGE;
+        at = find_child(ix, at, salt, block, hash_block(ix, at, salt, block));
+        if (at < 0)
+            return;
+        idle += ix->kv->pages.refs[ix->nodes[at].page] == 1;
+        hit->matched = p + 1;
+        if (suffice || ix->nodes[at].snap >= 0)
+            *hit = (prefix_hit){ p + 1, p + 1, at, ix->nodes[at].snap, idle };
+    }
+}
+
+/* Tokens that a resume at node i saves over one at its nearest ancestor with a snapshot. */
+static int saved_tokens(const prefix_index *ix, int i)
+{
+    const int depth = ix->nodes[i].depth;
+
+    for (i = ix->nodes[i].parent; i >= 0; i = ix->nodes[i].parent)
+        if (ix->nodes[i].snap >= 0)
+            return (depth - ix->nodes[i].depth) * KVANT_PAGE;
+    return (depth + 1) * KVANT_PAGE;
+}
+
+static void touch(prefix_index *ix, int leaf)
+{
+    if (leaf >= 0 && ix->nodes[leaf].snap >= 0)
+        ix->nodes[leaf].value = ix->age + saved_tokens(ix, leaf);
+    for (int i = leaf; i >= 0; i = ix->nodes[i].parent) {
+        list_remove(ix, i);
+        list_add(ix, i);
+    }
+}
+
+int prefix_resume(prefix_index *ix, const prefix_hit *hit, int seq, kvant_diag *diag)
+{
+    kv_seq *s = &ix->kv->seqs[seq];
+
+    assert(hit->pages > 0 && s->len == 0);
+    /* The table of the sequence is the list of pages: filled from the last node up, then shared in place. */
+    for (int i = hit->node; i >= 0; i = ix->nodes[i].parent)
+        s->table[ix->nodes[i].depth] = ix->nodes[i].page;
+    kv_seq_share(ix->kv, seq, s->table, hit->pages);
+    touch(ix, hit->node);
+    return kv_pages_suffice(ix->kv) ? KVANT_OK : kv_snapshot_load(ix->kv, hit->snap, seq, diag);
+}
+
+/* ---- leaving ---- */
+
+static void drop_snap(prefix_index *ix, int i)
+{
+    if (ix->nodes[i].snap < 0)
+        return;
+    kv_snapshot_free(ix->kv, ix->nodes[i].snap);
+    ix->nodes[i].snap = -1;
+    ix->evicted_snaps++;
+    ix->changes++;
+}
+
+static void remove_leaf(prefix_index *ix, int i)
+{
+    prefix_node *n = &ix->nodes[i];
+    int32_t *link = &ix->buckets[n->hash & (uint32_t)(ix->n_buckets - 1)];
+
+    assert(n->children == 0);
+    while (*link != i)
+        link = &ix->nodes[*link].next;
+    *link = n->next;
+    list_remove(ix, i);
+    drop_snap(ix, i);
+    page_pool_mark(&ix->kv->pages, n->page, 0);
+    page_pool_unref(&ix->kv->pages, n->page);
+    if (n->parent >= 0)
+        ix->nodes[n->parent].children--;
+    n->next = ix->unused;
+    ix->unused = i;
+    ix->n_nodes--;
+    ix->evicted_pages++;
+    ix->changes++;
+}
+
+/* Blocks behind the last snapshot of their branch serve nobody. */
+static void prune(prefix_index *ix, int i)
+{
+    while (i >= 0 && ix->nodes[i].children == 0 && ix->nodes[i].snap < 0 && !kv_pages_suffice(ix->kv)) {
+        const int parent = ix->nodes[i].parent;
+        remove_leaf(ix, i);
+        i = parent;
+    }
+}
+
+int prefix_evict(prefix_index *ix, int n)
+{
+    const int before = ix->kv->pages.n_free;
+
+    for (int i = ix->oldest; i >= 0 && ix->kv->pages.n_free - before < n;) {
+        const int older = ix->nodes[i].older, newer = ix->nodes[i].newer, parent = ix->nodes[i].parent;
+        if (ix->kv->pages.refs[ix->nodes[i].page] > 1 || ix->nodes[i].children > 0) {
+            i = newer;
+            continue;
+        }
+        remove_leaf(ix, i);
+        prune(ix, parent);                 /* takes ancestors, all newer: `older` stays */
+        i = older >= 0 ? ix->nodes[older].newer : ix->oldest;
+    }
+    return ix->kv->pages.n_free - before;
+}
+
+int prefix_take_snap(prefix_index *ix)
+{
+    int worst = -1, id = page_pool_take(&ix->kv->snaps);
+
+    if (id >= 0)
+        return id;
+    for (int i = ix->oldest; i >= 0; i = ix->nodes[i].newer)      /* of equals the least recently used */
+        if (ix->nodes[i].snap >= 0 && (worst < 0 || ix->nodes[i].value < ix->nodes[worst].value))
+            worst = i;
+    if (worst < 0)
+        return -1;
+    ix->age = ix->nodes[worst].value;
+    drop_snap(ix, worst);
+    prune(ix, worst);
+    return page_pool_take(&ix->kv->snaps);
+}
+
+void prefix_clear(prefix_index *ix)
+{
+    const uint64_t pages = ix->evicted_pages, snaps = ix->evicted_snaps;
+
+    while (ix->oldest >= 0)
+        remove_leaf(ix, ix->oldest);
+    ix->evicted_pages = pages;
+    ix->evicted_snaps = snaps;
+}
+
+/* ---- entering ---- */
+
+static int add_node(prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens, uint32_t hash,
+                    int page)
+{
+    const int i = ix->unused;
+    prefix_node *n = &ix->nodes[i];
+    int32_t *bucket = &ix->buckets[hash & (uint32_t)(ix->n_buckets - 1)];
+
+    assert(i >= 0);                        /* one node per page, and no page twice */
+    ix->unused = n->next;
+    n->parent = parent;
+    n->depth = parent < 0 ? 0 : ix->nodes[parent].depth + 1;
+    n->children = 0;
+    n->page = page;
+    n->snap = -1;
+    n->hash = hash;
+    n->next = *bucket;
+    *bucket = i;
+    memcpy(n->salt, salt, PREFIX_SALT);
+    memcpy(n->tokens, tokens, sizeof n->tokens);
+    if (parent >= 0)
+        ix->nodes[parent].children++;
+    page_pool_ref(&ix->kv->pages, page);
+    page_pool_mark(&ix->kv->pages, page, 1);
+    list_add(ix, i);
+    ix->n_nodes++;
+    return i;
+}
+
+/* Gives node i the snapshot of its position, if the list has one. */
+static void attach_snap(prefix_index *ix, int i, const prefix_snap *snaps, int n)
+{
+    for (int k = 0; k < n; k++) {
+        if (snaps[k].pages != ix->nodes[i].depth + 1)
+            continue;
+        if (ix->nodes[i].snap < 0) {
+            ix->nodes[i].snap = snaps[k].id;
+            ix->nodes[i].value = ix->age + saved_tokens(ix, i);
+        } else if (ix->nodes[i].snap != snaps[k].id) {
+            kv_snapshot_free(ix->kv, snaps[k].id);
+        }
+    }
+}
+
+/* Where pages do not suffice: the last position that has a snapshot. */
+static int useful_pages(const prefix_index *ix, int n_pages, const prefix_snap *snaps, int n)
+{
+    int last = 0;
+
+    if (kv_pages_suffice(ix->kv))
+        return n_pages;
+    for (int k = 0; k < n; k++)
+        if (snaps[k].pages > last && snaps[k].pages <= n_pages)
+            last = snaps[k].pages;
+    return last;
+}
+
+/* Forgets the block of tokens and everything behind it. */
+static void forget_from(prefix_index *ix, int node)
+{
+    for (int i = ix->oldest, newer; i >= 0 && ix->nodes[node].children > 0; i = newer) {
+        int up = i;
+        newer = ix->nodes[i].newer;
+        while (up >= 0 && up != node)
+            up = ix->nodes[up].parent;
+        if (up == node && i != node)       /* descendants are older than their ancestors: i is a leaf by now */
+            remove_leaf(ix, i);
+    }
+    remove_leaf(ix, node);
+}
+
+void prefix_forget(prefix_index *ix, const unsigned char *salt, const int32_t *tokens)
+{
+    const int node = find_child(ix, -1, salt, tokens, hash_block(ix, -1, salt, tokens));
+
+    if (node >= 0)
+        forget_from(ix, node);
+}
+
+void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *tokens, const int32_t *pages,
+                   int n_pages, const prefix_snap *snaps, int n_snaps)
+{
+    int at = -1;
+
+    n_pages = useful_pages(ix, n_pages, snaps, n_snaps);
+    for (int p = 0; p < n_pages; p++) {
+        const int32_t *block = tokens + (size_t)p * KVANT_PAGE;
+        const uint32_t hash = hash_block(ix, at, salt, block);
+        int child = find_child(ix, at, salt, block, hash);
+        if (child < 0)
+            child = add_node(ix, at, salt, block, hash, pages[p]);
+        at = child;
+        attach_snap(ix, at, snaps, n_snaps);
+    }
+    for (int k = 0; k < n_snaps; k++)
+        if (snaps[k].pages > n_pages)
+            kv_snapshot_free(ix->kv, snaps[k].id);
+    ix->changes++;
+    touch(ix, at);
+    prune(ix, at);
+}

@@ -1,0 +1,70 @@
+/* cache/prefix.h: the prefix index: which full pages and which state snapshots follow from which tokens.
+ *
+ * A tree of 64-token blocks.  A node is one page: found by (parent node, hash of its tokens), and its tokens, at the
+ * root also the tenant's salt, are compared on every hit: equal nodes mean equal prefixes, whatever the hash does.
+ * A node may own a snapshot: the state after its last token.  The length for which pages exist and the length at which
+ * a sequence can be resumed are two numbers; only the second is a hit.
+ *
+ * The index holds one reference on each of its pages and owns its snapshots.  Pages shared with live sequences stay;
+ * the others ("idle") are what prefix_evict can free, least recently used first and never before their descendants.
+ * Snapshots go by GreedyDual: the one that saves the fewest tokens over its nearest ancestor, aged by use, so that
+ * useful ancestors outlive a dense row of neighbours.  Full pages and snapshots are never written again: sharing needs
+ * no copy on write.  Memory is taken once: one node per page of the pool.  Owner thread only. */
+#ifndef KVANT_CACHE_PREFIX_H
+#define KVANT_CACHE_PREFIX_H
+
+#include "cache/kv.h"
+
+enum { PREFIX_SALT = 16 };
+
+typedef struct prefix_node {
+    int32_t parent, next;          /* -1: root, end of the bucket */
+    int32_t newer, older;          /* use list */
+    int32_t page, snap;            /* snap -1: none */
+    int32_t depth, children;
+    uint32_t hash;
+    double value;                  /* of the snapshot */
+    unsigned char salt[PREFIX_SALT];
+    int32_t tokens[KVANT_PAGE];
+} prefix_node;
+
+typedef struct prefix_index {
+    kv_cache *kv;
+    prefix_node *nodes;            /* [pages]; unused ones are linked by next */
+    int32_t *buckets;
+    int n_buckets, n_nodes, unused, oldest, newest;
+    uint32_t hash_mask;            /* tests: fewer bits */
+    double age;                    /* GreedyDual: value of the last snapshot that went */
+    uint64_t evicted_pages, evicted_snaps;
+    uint64_t changes;              /* counts what makes an earlier hit out of date */
+} prefix_index;
+
+typedef struct prefix_hit {
+    int matched;                   /* pages whose tokens match */
+    int pages;                     /* pages to resume from; 0: miss */
+    int node, snap;                /* node of the last of them; its snapshot, or -1 where pages suffice */
+    int idle;                      /* how many of them are idle */
+} prefix_hit;
+
+typedef struct prefix_snap { int pages, id; } prefix_snap;   /* snapshot `id` of the position 64 * pages */
+
+int prefix_create(prefix_index *ix, kv_cache *kv, kvant_diag *diag);
+void prefix_destroy(prefix_index *ix);
+/* Longest resumable prefix of tokens[n] that leaves at least one token to evaluate.  Changes nothing. */
+void prefix_find(const prefix_index *ix, const unsigned char *salt, const int32_t *tokens, int n, prefix_hit *hit);
+/* Seq (empty) takes over the pages and the state of a hit that was found since the last change. */
+int prefix_resume(prefix_index *ix, const prefix_hit *hit, int seq, kvant_diag *diag);
+/* Enters tokens[64 * n_pages] with their pages; known blocks keep the page they have.  The snapshots become the
+ * index's, or are freed where one exists already.  Where pages do not suffice, blocks behind the last snapshot are not
+ * entered: nothing could be resumed from them. */
+void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *tokens, const int32_t *pages,
+                   int n_pages, const prefix_snap *snaps, int n_snaps);
+/* Frees up to n idle pages; returns how many. */
+int prefix_evict(prefix_index *ix, int n);
+/* A snapshot id, for the caller to fill; makes room if there is none free.  -1: all are in use elsewhere. */
+int prefix_take_snap(prefix_index *ix);
+/* Forgets everything that begins with tokens[64] (quarantine: a result that came from it was not finite). */
+void prefix_forget(prefix_index *ix, const unsigned char *salt, const int32_t *tokens);
+void prefix_clear(prefix_index *ix);
+
+#endif

@@ -1,0 +1,344 @@
+/* session.c: the public calls of a session.  See kvant/session.h and session_impl.h. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/session_impl.h"
+
+kvant_session_params kvant_session_defaults(void)
+{
+    return (kvant_session_params){ 0 };
+}
+
+kvant_request kvant_request_defaults(void)
+{
+    kvant_request r = { 0 };
+    r.max_tokens = -1;
+    r.n_logprobs = -1;
+    r.slot = -1;
+    return r;
+}
+
+/* ---- create, free ---- */
+
+static int in_range(const char *name, int64_t v, int64_t lo, int64_t hi, kvant_diag *diag)
+{
+    if (v >= lo && v <= hi)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EINVAL, "%s: %lld, wanted %lld to %lld", name, (long long)v, (long long)lo,
+                      (long long)hi);
+}
+
+static int resolve(kvant_session_params *p, int max_seqs, kvant_diag *diag)
+{
+    const int big = 1 << 24, least = max_seqs + KVANT_PAGE;
+
+    p->max_queue = p->max_queue ? p->max_queue : 1024;
+    p->batch_tokens = p->batch_tokens ? p->batch_tokens : least > 2048 ? least : 2048;
+    p->save_bytes = p->save_bytes ? p->save_bytes : (int64_t)256 << 20;
+    p->ladder = p->ladder ? p->ladder : 1024;
+    p->n_trace = p->n_trace ? p->n_trace : 4096;
+    KVANT_TRY(in_range("queue length", p->max_queue, 1, 1 << 20, diag));
+    KVANT_TRY(in_range("tokens per step", p->batch_tokens, least, big, diag));
+    KVANT_TRY(in_range("prefill budget", p->prefill_budget, 0, big, diag));
+    KVANT_TRY(in_range("dynamic batch tokens", p->max_batch_tokens, 0, big, diag));
+    KVANT_TRY(in_range("prefill cap", p->prefill_cap, 0, big, diag));
+    KVANT_TRY(in_range("prefill-first", p->prefill_first, 0, 1, diag));
+    KVANT_TRY(in_range("prefill-first threshold", p->prefill_first_waiting, 0, big, diag));
+    KVANT_TRY(in_range("prefill-first deferral", p->prefill_first_defer, 0, big, diag));
+    KVANT_TRY(in_range("preemption mode", p->preempt, KVANT_PREEMPT_RECOMPUTE, KVANT_PREEMPT_SAVE, diag));
+    KVANT_TRY(in_range("bytes for saved sequences", p->save_bytes, 0, INT64_MAX, diag));
+    KVANT_TRY(in_range("trace length", p->n_trace, 1, 1 << 20, diag));
+    KVANT_TRY(in_range("snapshot ladder", p->ladder, -1, big, diag));
+    if (p->ladder > 0 && p->ladder % KVANT_PAGE)
+        return kvant_fail(diag, KVANT_EINVAL, "snapshot ladder: %d, wanted a multiple of %d", p->ladder, KVANT_PAGE);
+    return KVANT_OK;
+}
+
+static int take_memory(kvant_session *s, kvant_diag *diag)
+{
+    const size_t n = (size_t)s->max_seqs, w = (size_t)s->p.max_queue + n;
+    sched_plan *p = &s->plan;
+
+    s->cap_waiting = (int)w;
+    s->waiting = kvant_calloc(w, sizeof *s->waiting);
+    s->running = kvant_calloc(n, sizeof *s->running);
+    s->trace = kvant_calloc((size_t)s->p.n_trace, sizeof *s->trace);
+    s->slots = kvant_calloc(n, sizeof *s->slots);
+    s->parked = kvant_calloc(n, sizeof *s->parked);
+    s->run_in = kvant_calloc(n, sizeof *s->run_in);
+    s->wait_in = kvant_calloc(QUEUE_HEADS, sizeof *s->wait_in);
+    p->decode = kvant_calloc(n, sizeof *p->decode);
+    p->preempt = kvant_calloc(n, sizeof *p->preempt);
+    p->admit = kvant_calloc(QUEUE_HEADS, sizeof *p->admit);
+    p->prompt = kvant_calloc(n + QUEUE_HEADS, sizeof *p->prompt);
+    s->items = kvant_calloc(n, sizeof *s->items);
+    s->item_req = kvant_calloc(n, sizeof *s->item_req);
+    s->next_token = kvant_calloc(n, sizeof *s->next_token);
+    s->scratch = kvant_calloc((size_t)s->n_vocab, sizeof *s->scratch);
+    s->hidden = kvant_calloc((size_t)s->n_embd, sizeof *s->hidden);
+    if (!s->waiting || !s->running || !s->trace || !s->slots || !s->parked || !s->run_in || !s->wait_in || !p->decode ||
+        !p->preempt || !p->admit || !p->prompt || !s->items || !s->item_req || !s->next_token || !s->scratch ||
+        !s->hidden)
+        return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory for %d sequences", s->max_seqs);
+    for (int i = 0; i < s->max_seqs; i++)
+        s->slots[i].slot = i;
+    return prefix_create(&s->prefix, &s->e->kv, diag);
+}
+
+static void release(kvant_session *s)
+{
+    slots_free(s);
+    prefix_destroy(&s->prefix);
+    void *mem[] = { s->waiting, s->running, s->trace, s->slots, s->parked, s->run_in, s->wait_in, s->plan.decode,
+                    s->plan.preempt, s->plan.admit, s->plan.prompt, s->items, s->item_req, s->next_token, s->scratch,
+                    s->hidden, (void *)(uintptr_t)s->p.snapshot_dir };
+    for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
+        kvant_free(mem[i]);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->work);
+    kvant_free(s);
+}
+
+static int check_engine(const kvant_session *s, kvant_diag *diag)
+{
+    const kvant_engine *e = s->e;
+
+    for (int i = 0; i < e->p.max_seqs; i++)
+        if (e->kv.seqs[i].used)
+            return kvant_fail(diag, KVANT_EINVAL, "session: sequence %d of the engine is in use, wanted an idle engine", i);
+    if (e->p.logits_rows < e->p.max_seqs)
+        return kvant_fail(diag, KVANT_EINVAL, "session: the engine has %d rows of logits, wanted one per sequence (%d)",
+                          e->p.logits_rows, e->p.max_seqs);
+    return KVANT_OK;
+}
+
+static int start(kvant_session *s, kvant_diag *diag)
+{
+    KVANT_TRY(check_engine(s, diag));
+    KVANT_TRY(resolve(&s->p, s->max_seqs, diag));
+    KVANT_TRY(take_memory(s, diag));
+    KVANT_TRY(slots_create(s, diag));
+    if (pthread_create(&s->owner, NULL, session_main, s) != 0)
+        return kvant_fail(diag, KVANT_ENOMEM, "session: its thread could not be started");
+    return KVANT_OK;
+}
+
+int kvant_session_create(kvant_engine *e, const kvant_session_params *params, kvant_session **out, kvant_diag *diag)
+{
+    kvant_session *s = kvant_calloc(1, sizeof *s);
+    const kvant_model_info *info = kvant_model_get_info(e->m);
+    int code = KVANT_OK;
+
+    if (!s)
+        return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory");
+    s->e = e;
+    s->p = *params;
+    s->p.snapshot_dir = params->snapshot_dir ? kvant_strdup(params->snapshot_dir) : NULL;
+    if (params->snapshot_dir && !s->p.snapshot_dir)
+        code = kvant_fail(diag, KVANT_ENOMEM, "session: out of memory");
+    s->max_seqs = e->p.max_seqs;
+    s->n_ctx = e->p.n_ctx;
+    s->n_vocab = info->n_vocab;
+    s->n_embd = info->n_embd;
+    s->pages_suffice = kv_pages_suffice(&e->kv);
+    s->next_id = 1;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->work, NULL);
+    if (code == KVANT_OK)
+        code = start(s, diag);
+    if (code < 0) {
+        release(s);
+        return code;
+    }
+    *out = s;
+    return KVANT_OK;
+}
+
+void kvant_session_free(kvant_session *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->stop = 1;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    kvant_engine_cancel(s->e);
+    pthread_join(s->owner, NULL);
+    atomic_store(&s->e->cancel, 0);        /* it may have come after the last step */
+    release(s);
+}
+
+/* ---- requests ---- */
+
+/* With the lock held. */
+static int may_submit(const kvant_session *s, kvant_diag *diag)
+{
+    if (s->shown.failed)
+        return kvant_fail(diag, KVANT_EDEVICE, "engine: stopped after an error (%s)",
+                          kvant_error_text(s->shown.failed));
+    if (s->stop || s->draining)
+        return kvant_fail(diag, KVANT_EBUSY, "server: draining, no new requests");
+    if (s->n_queued >= s->p.max_queue)
+        return kvant_fail(diag, KVANT_EBUSY, "queue: full, %d requests wait", s->n_queued);
+    return KVANT_OK;
+}
+
+static void live_add(kvant_session *s, request *q)
+{
+    q->id = s->next_id++;
+    q->next = s->live;
+    if (s->live)
+        s->live->prev = q;
+    s->live = q;
+    if (s->inbox_last)
+        s->inbox_last->inbox = q;
+    else
+        s->inbox_first = q;
+    s->inbox_last = q;
+    s->n_queued++;
+    s->submitted++;
+}
+
+int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id, kvant_diag *diag)
+{
+    request *q = NULL;
+    int code;
+
+    pthread_mutex_lock(&s->lock);
+    code = may_submit(s, diag);            /* a full queue costs no copy of the prompt */
+    s->rejected += code < 0;
+    pthread_mutex_unlock(&s->lock);
+    KVANT_TRY(code);
+    KVANT_TRY(request_create(s, r, &q, diag));
+    q->t.submitted_ns = clock_ns();
+    pthread_mutex_lock(&s->lock);
+    code = may_submit(s, diag);
+    if (code == KVANT_OK) {
+        live_add(s, q);
+        *id = q->id;                       /* the owner sees the request only after the lock is free again */
+        pthread_cond_signal(&s->work);
+    }
+    s->rejected += code < 0;
+    pthread_mutex_unlock(&s->lock);
+    if (code < 0)
+        request_free(q);
+    return code;
+}
+
+void kvant_session_cancel(kvant_session *s, uint64_t id)
+{
+    int found = 0;                         /* only the first cancel of a request may disturb the step */
+
+    pthread_mutex_lock(&s->lock);
+    for (request *q = s->live; q && !found; q = q->next)
+        found = q->id == id && atomic_exchange(&q->cancel, 1) == 0;
+    pthread_mutex_unlock(&s->lock);
+    if (found)
+        kvant_engine_cancel(s->e);         /* a long prompt step ends at its next pass; nothing of it is lost */
+}
+
+void kvant_session_drain(kvant_session *s, int64_t ms)
+{
+    const int64_t until = clock_ns() + (ms > 0 ? ms : 0) * 1000000;
+
+    pthread_mutex_lock(&s->lock);
+    if (!s->draining || until < s->drain_until_ns)
+        s->drain_until_ns = until;
+    s->draining = 1;
+    s->shown.draining = 1;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- what it is doing ---- */
+
+void kvant_session_get_stats(kvant_session *s, kvant_session_stats *out)
+{
+    pthread_mutex_lock(&s->lock);
+    *out = s->shown;
+    out->queued = s->n_queued;
+    out->submitted = s->submitted;
+    out->rejected = s->rejected;
+    pthread_mutex_unlock(&s->lock);
+}
+
+int kvant_session_trace(kvant_session *s, kvant_step_record *out, int cap)
+{
+    uint64_t n, ring = (uint64_t)s->p.n_trace;
+
+    pthread_mutex_lock(&s->lock);
+    n = s->n_trace < ring ? s->n_trace : ring;
+    n = cap < 0 ? 0 : n < (uint64_t)cap ? n : (uint64_t)cap;
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = s->trace[(s->n_trace - n + i) % ring];
+    pthread_mutex_unlock(&s->lock);
+    return (int)n;
+}
+
+int kvant_session_slots(kvant_session *s, kvant_slot_info *out, int cap)
+{
+    const int n = cap < s->max_seqs ? cap : s->max_seqs;
+
+    pthread_mutex_lock(&s->lock);
+    if (n > 0)
+        memcpy(out, s->slots, (size_t)n * sizeof *out);
+    pthread_mutex_unlock(&s->lock);
+    return n > 0 ? n : 0;
+}
+
+/* ---- slots ---- */
+
+static int name_ok(const char *name)
+{
+    const size_t n = name ? strlen(name) : 0;
+
+    return n >= 1 && n <= 64 &&
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == n;
+}
+
+static int check_action(const kvant_session *s, int what, int slot, const char *name, kvant_diag *diag)
+{
+    const int files = what == KVANT_SLOT_SAVE || what == KVANT_SLOT_RESTORE || what == KVANT_CACHE_SAVE ||
+                      what == KVANT_CACHE_RESTORE;
+
+    KVANT_TRY(in_range("slot action", what, KVANT_SLOT_SAVE, KVANT_CACHE_CLEAR, diag));
+    if (what <= KVANT_SLOT_ERASE)
+        KVANT_TRY(in_range("slot", slot, 0, s->max_seqs - 1, diag));
+    if (files && !s->p.snapshot_dir)
+        return kvant_fail(diag, KVANT_EINVAL, "snapshots: no directory was configured");
+    if (files && !name_ok(name))
+        return kvant_fail(diag, KVANT_EINVAL, "snapshot name: wanted 1 to 64 of A-Z a-z 0-9 _ -");
+    return KVANT_OK;
+}
+
+int kvant_session_slot(kvant_session *s, int what, int slot, const char *name, const unsigned char salt[16],
+                       void (*done)(void *user, const kvant_slot_result *r), void *user, kvant_diag *diag)
+{
+    KVANT_TRY(check_action(s, what, slot, name, diag));
+    action *a = kvant_calloc(1, sizeof *a);
+    if (!a)
+        return kvant_fail(diag, KVANT_ENOMEM, "slot action: out of memory");
+    a->what = what;
+    a->slot = slot;
+    a->done = done;
+    a->user = user;
+    memcpy(a->salt, salt, sizeof a->salt);
+    if (name)
+        strncpy(a->name, name, sizeof a->name - 1);
+    pthread_mutex_lock(&s->lock);
+    const int refused = s->stop;
+    if (!refused) {
+        if (s->actions_last)
+            s->actions_last->next = a;
+        else
+            s->actions_first = a;
+        s->actions_last = a;
+        pthread_cond_signal(&s->work);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!refused)
+        return KVANT_OK;
+    kvant_free(a);
+    return kvant_fail(diag, KVANT_EBUSY, "server: stopping");
+}

@@ -1,0 +1,147 @@
+/* engine/session_impl.h: the insides of a session, shared by its files.  Public face: kvant/session.h.
+ *
+ *   session.c          the public calls: threads, queues, copies of the statistics
+ *   session_loop.c     the owner's loop: queue -> plan -> step -> events
+ *   session_request.c  one request: admission, tokens, end
+ *   session_slots.c    parked sequences and files
+ *
+ * `lock` guards the part of the structure that says so and is never held across a callback or a step. */
+#ifndef KVANT_ENGINE_SESSION_IMPL_H
+#define KVANT_ENGINE_SESSION_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cache/prefix.h"
+#include "engine/engine.h"
+#include "engine/scheduler.h"
+#include "kvant/session.h"
+
+enum {
+    MAX_LOGPROBS = 20,
+    MAX_PREEMPTIONS = 3,           /* then a request comes back only with everything it can need promised */
+    MAX_SNAPS = 40,                /* of one prompt: two ends, a branch, a quarter, and a ladder of doublings */
+    QUEUE_HEADS = 16,              /* waiting requests that a step looks at; arbitrary, not tuned */
+    TENANTS = 64                   /* buckets of the fairness counters; a collision only shares a counter */
+};
+
+typedef struct request {
+    struct request *next, *prev;   /* live list (lock) */
+    struct request *inbox;         /* next in the inbox (lock) */
+    uint64_t id;
+    _Atomic int cancel;
+    kvant_request r;               /* its arrays are ours */
+    kvant_sampler_params sp;
+    int greedy;
+    /* owner thread from here on */
+    int32_t *tokens;               /* prompt, then generated */
+    int n_tokens, n_generated;
+    int most_tokens;               /* n_tokens never goes beyond */
+    int seq;                       /* -1: not running */
+    int promised, keep;
+    int rows;                      /* planned for this step */
+    int prompt_done;               /* the prompt was evaluated once: entered in the index, events sent */
+    int own_rows_only;             /* continues a parked sequence: its rows may come from decode steps */
+    int branch;                    /* position where a known prefix goes on without a snapshot; 0: none */
+    kvant_sampler *sampler;
+    prefix_snap snaps[MAX_SNAPS];
+    int n_snaps, rolling;          /* rolling: snapshot of decode steps (prefix_reuse_decode), or -1 */
+    uint8_t *saved;                /* image of saved_len tokens, or NULL */
+    int saved_len;
+    size_t saved_bytes;
+    prefix_hit hit;                /* as of index version hit_at */
+    uint64_t hit_at;
+    kvant_timings t;
+} request;
+
+typedef struct parked {
+    int32_t *tokens;               /* NULL: nothing is parked in this slot */
+    int n;
+    unsigned char salt[PREFIX_SALT];
+    uint64_t stamp;
+} parked;
+
+typedef struct action {
+    struct action *next;
+    int what, slot;
+    char name[65];
+    unsigned char salt[PREFIX_SALT];
+    void (*done)(void *user, const kvant_slot_result *r);
+    void *user;
+} action;
+
+typedef struct tenant { double served; int live; } tenant;
+
+struct kvant_session {
+    kvant_engine *e;
+    kvant_session_params p;        /* resolved; snapshot_dir is ours */
+    int max_seqs, n_ctx, n_vocab, n_embd, pages_suffice;
+    pthread_t owner;
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    /* guarded by lock */
+    request *live;
+    request *inbox_first, *inbox_last;
+    action *actions_first, *actions_last;
+    int n_queued;                  /* submitted, never started */
+    int stop, draining;
+    int64_t drain_until_ns;
+    uint64_t next_id, submitted, rejected;
+    kvant_session_stats shown;
+    kvant_step_record *trace;      /* ring */
+    uint64_t n_trace;              /* records ever written */
+    kvant_slot_info *slots;        /* [max_seqs] */
+    /* owner thread */
+    request **waiting, **running;
+    int n_waiting, cap_waiting, n_running;
+    prefix_index prefix;
+    tenant tenants[TENANTS];
+    parked *parked;                /* [max_seqs] */
+    uint64_t stamp;
+    kvant_session_stats st;
+    int64_t saved_bytes;
+    int deferred;                  /* steps in a row in which rows were held back */
+    sched_seq *run_in;
+    sched_wait *wait_in;
+    sched_plan plan;
+    kvant_item *items;
+    request **item_req;
+    int n_items, events;
+    int32_t *next_token;           /* [max_seqs] decode inputs */
+    float *scratch;                /* [n_vocab] masked logits */
+    float *hidden;                 /* [n_embd] */
+    unsigned char fingerprint[32]; /* session_slots.c */
+};
+
+/* ---- session_loop.c ---- */
+void *session_main(void *session);
+
+/* ---- session_request.c ---- */
+int request_create(const kvant_session *s, const kvant_request *r, request **out, kvant_diag *diag);
+void request_free(request *q);
+int request_len(const kvant_session *s, const request *q);   /* tokens in the cache */
+/* First snapshot position above pos, or 0. */
+int request_cut(const kvant_session *s, const request *q, int pos);
+/* Last snapshot position of a prompt at or below pos (any position where pages suffice). */
+int request_share_point(const kvant_session *s, const request *q, int pos);
+/* The request starts, or goes on after a preemption, in a sequence of its own. */
+int request_start(kvant_session *s, request *q, kvant_diag *diag);
+void request_preempt(kvant_session *s, request *q);
+/* After a step: snapshots, index, events, the next token; ends it where due (then 1 is returned). */
+int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_diag *diag);
+/* END event; frees everything.  The caller has taken it out of waiting or running. */
+void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, int code, const char *text);
+tenant *session_tenant(kvant_session *s, const unsigned char *salt);
+
+/* ---- session_slots.c ---- */
+int slots_create(kvant_session *s, kvant_diag *diag);
+void slots_free(kvant_session *s);
+/* 1: the parked sequence of the request's slot is a beginning of its prompt, with at least one token left. */
+int slots_continues(const kvant_session *s, const request *q);
+void slots_drop(kvant_session *s, int slot);
+/* Drops the parked sequence that was used longest ago; 0: there is none. */
+int slots_drop_oldest(kvant_session *s);
+void slots_park(kvant_session *s, request *q);
+void slots_run(kvant_session *s, action *a);
+
+#endif

@@ -1,0 +1,610 @@
+/* session_request.c: one request of a session: its copy, its start in a sequence, what a step gave it, its end. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cache/kv_image.h"
+#include "engine/session_impl.h"
+
+/* ---- checks and copies ---- */
+
+static int check_prompt(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
+{
+    if (!r->prompt || r->n_prompt < 1)
+        return kvant_fail(diag, KVANT_EINVAL, "prompt: %d tokens, wanted at least 1", r->n_prompt);
+    if (r->n_prompt > s->n_ctx)
+        return kvant_fail(diag, KVANT_ENOSPC, "prompt: %d tokens, the context holds %d", r->n_prompt, s->n_ctx);
+    for (int i = 0; i < r->n_prompt; i++)
+        if (r->prompt[i] < 0 || r->prompt[i] >= s->n_vocab)
+            return kvant_fail(diag, KVANT_EINVAL, "prompt: token %d is %d, wanted 0 to %d", i, r->prompt[i],
+                              s->n_vocab - 1);
+    return KVANT_OK;
+}
+
+static int check_fields(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
+{
+    if (r->kind < KVANT_REQUEST_GENERATE || r->kind > KVANT_REQUEST_EMBED_LAST)
+        return kvant_fail(diag, KVANT_EINVAL, "request kind: %d, wanted 0 to %d", r->kind, KVANT_REQUEST_EMBED_LAST);
+    if (r->max_tokens < -1)
+        return kvant_fail(diag, KVANT_EINVAL, "max_tokens: %d, wanted -1 or more", r->max_tokens);
+    if (r->n_logprobs < -1 || r->n_logprobs > MAX_LOGPROBS)
+        return kvant_fail(diag, KVANT_EINVAL, "logprobs: %d, wanted -1 to %d", r->n_logprobs, MAX_LOGPROBS);
+    if (r->n_stop_ids < 0 || r->n_stop_ids > 1024)
+        return kvant_fail(diag, KVANT_EINVAL, "stop ids: %d, wanted 0 to 1024", r->n_stop_ids);
+    if (r->slot < -1 || r->slot >= s->max_seqs)
+        return kvant_fail(diag, KVANT_EINVAL, "slot: %d, wanted -1 to %d", r->slot, s->max_seqs - 1);
+    if (r->n_system < 0 || r->timeout_ns < 0)
+        return kvant_fail(diag, KVANT_EINVAL, "request: %s is negative", r->n_system < 0 ? "n_system" : "timeout");
+    return KVANT_OK;
+}
+
+static int pages_for(int tokens)
+{
+    return (tokens + KVANT_PAGE - 1) / KVANT_PAGE;
+}
+
+/* The last generated token is never run, so n tokens need the pages of n - 1. */
+static int check_room(const kvant_session *s, const kvant_request *r, int *most, kvant_diag *diag)
+{
+    const int pool = s->e->kv.pages.n;
+    int64_t want = (int64_t)r->n_prompt + (r->kind == KVANT_REQUEST_GENERATE ? r->max_tokens : 0);
+    int64_t room = (int64_t)pool * KVANT_PAGE + 1;
+
+    room = room < (int64_t)s->n_ctx + 1 ? room : (int64_t)s->n_ctx + 1;
+    if (pages_for(r->n_prompt) > pool)
+        return kvant_fail(diag, KVANT_ENOSPC, "prompt: %d tokens, the whole pool holds %d", r->n_prompt,
+                          pool * KVANT_PAGE);
+    if (r->max_tokens > 0 && want > room && room <= s->n_ctx)
+        return kvant_fail(diag, KVANT_ENOSPC, "prompt and max_tokens: %lld tokens, the whole pool holds %d",
+                          (long long)want, pool * KVANT_PAGE);
+    *most = (int)(r->max_tokens >= 0 && want < room ? want : room);
+    return KVANT_OK;
+}
+
+static int copy_ints(const int32_t **field, int n, kvant_diag *diag)
+{
+    int32_t *copy = NULL;
+
+    if (n > 0) {
+        copy = kvant_calloc((size_t)n, sizeof *copy);
+        if (!copy)
+            return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory");
+        memcpy(copy, *field, (size_t)n * sizeof *copy);
+    }
+    *field = copy;
+    return KVANT_OK;
+}
+
+/* Arrays become ours, or NULL where copying failed: request_free needs no more than that. */
+static int copy_arrays(request *q, const kvant_request *r, kvant_diag *diag)
+{
+    const int32_t *prompt = r->prompt, *bias_ids = NULL;
+    const float *bias = NULL;
+    int code = KVANT_OK;
+
+    q->r.prompt = NULL;
+    q->r.stop_ids = NULL;
+    q->r.sampler = NULL;
+    if (r->sampler) {
+        q->sp = *r->sampler;
+        bias_ids = q->sp.bias_ids;
+        bias = q->sp.bias;
+        q->sp.bias_ids = NULL;
+        q->sp.bias = NULL;
+    }
+    KVANT_TRY(copy_ints(&prompt, r->n_prompt, diag));
+    q->tokens = (int32_t *)(uintptr_t)prompt;
+    q->r.stop_ids = r->stop_ids;
+    code = copy_ints(&q->r.stop_ids, r->n_stop_ids, diag);
+    if (code < 0)
+        q->r.stop_ids = NULL;
+    if (code == KVANT_OK && q->sp.n_bias > 0 && bias_ids && bias) {
+        code = copy_ints(&bias_ids, q->sp.n_bias, diag);
+        q->sp.bias_ids = code < 0 ? NULL : bias_ids;
+        float *values = kvant_calloc((size_t)q->sp.n_bias, sizeof *values);
+        if (!values)
+            return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory");
+        memcpy(values, bias, (size_t)q->sp.n_bias * sizeof *values);
+        q->sp.bias = values;
+    }
+    return code;
+}
+
+/* A sampler is large (several values per token of the vocabulary): one is made here to check its parameters, and the
+ * request gets its own only when it starts, so that a long queue stays small. */
+static int check_sampler(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
+{
+    kvant_sampler *tried = NULL;
+
+    if (!r->sampler)
+        return KVANT_OK;
+    KVANT_TRY(kvant_sampler_create(r->sampler, s->n_vocab, &tried, diag));
+    kvant_sampler_free(tried);
+    return KVANT_OK;
+}
+
+static int is_greedy(const kvant_sampler_params *p)
+{
+    return p->temp <= 0 && p->n_bias == 0 && p->repeat_penalty == 1 && p->presence_penalty == 0 &&
+           p->frequency_penalty == 0;
+}
+
+int request_create(const kvant_session *s, const kvant_request *r, request **out, kvant_diag *diag)
+{
+    request *q;
+    int most = 0, code;
+
+    KVANT_TRY(check_prompt(s, r, diag));
+    KVANT_TRY(check_fields(s, r, diag));
+    KVANT_TRY(check_room(s, r, &most, diag));
+    KVANT_TRY(check_sampler(s, r, diag));
+    q = kvant_calloc(1, sizeof *q);
+    if (!q)
+        return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory");
+    q->r = *r;
+    q->seq = q->rolling = -1;
+    q->n_tokens = r->n_prompt;
+    q->most_tokens = most;
+    q->greedy = !r->sampler || is_greedy(r->sampler);
+    if (r->kind != KVANT_REQUEST_GENERATE)
+        q->r.cache |= KVANT_CACHE_NO_READ;         /* every token's hidden state is wanted */
+    q->t.n_prompt = r->n_prompt;
+    code = copy_arrays(q, r, diag);
+    if (code < 0) {
+        request_free(q);
+        return code;
+    }
+    *out = q;
+    return KVANT_OK;
+}
+
+void request_free(request *q)
+{
+    kvant_sampler_free(q->sampler);
+    kvant_free(q->tokens);
+    kvant_free(q->saved);
+    kvant_free((void *)(uintptr_t)q->r.stop_ids);
+    kvant_free((void *)(uintptr_t)q->sp.bias_ids);
+    kvant_free((void *)(uintptr_t)q->sp.bias);
+    kvant_free(q);
+}
+
+/* ---- where snapshots are taken ---- */
+
+static void take_cut(int *best, int pos, int c)
+{
+    if (c > pos && (*best == 0 || c < *best))
+        *best = c;
+}
+
+/* The end of the prompt on the grid; the end of its system part; where another prompt turned off; and a ladder from the
+ * end back, each rung twice as far, on multiples of `ladder` so that prompts of other lengths find the same rungs. */
+int request_cut(const kvant_session *s, const request *q, int pos)
+{
+    const int end = (q->r.n_prompt - 1) / KVANT_PAGE * KVANT_PAGE, step = s->p.ladder, snaps = s->e->kv.snaps.n;
+    int best = 0;
+
+    if (s->pages_suffice || s->p.no_prefix_cache || snaps == 0 || (q->r.cache & KVANT_CACHE_NO_WRITE) ||
+        q->own_rows_only || pos >= end)
+        return 0;
+    take_cut(&best, pos, end);
+    if (q->r.n_system < end)
+        take_cut(&best, pos, q->r.n_system / KVANT_PAGE * KVANT_PAGE);
+    take_cut(&best, pos, q->branch);
+    for (int k = 0, back = step; step > 0 && back < end && k < snaps / 4; k++, back *= 2)
+        take_cut(&best, pos, (end - back) / step * step);
+    if (step > 0 && snaps >= 8)
+        take_cut(&best, pos, end / 4 / step * step);
+    return best;
+}
+
+int request_share_point(const kvant_session *s, const request *q, int pos)
+{
+    int last = 0;
+
+    if (s->pages_suffice)
+        return pos / KVANT_PAGE * KVANT_PAGE;
+    for (int c = request_cut(s, q, 0); c > 0 && c <= pos; c = request_cut(s, q, c))
+        last = c;
+    return last;
+}
+
+/* ---- start, preemption ---- */
+
+int request_len(const kvant_session *s, const request *q)
+{
+    return q->seq < 0 ? 0 : s->e->kv.seqs[q->seq].len;
+}
+
+tenant *session_tenant(kvant_session *s, const unsigned char *salt)
+{
+    unsigned h = 2166136261u;
+
+    for (int i = 0; i < PREFIX_SALT; i++)
+        h = (h ^ salt[i]) * 16777619u;
+    return &s->tenants[(h ^ h >> 16) % TENANTS];
+}
+
+static int first_start(kvant_session *s, request *q, kvant_diag *diag)
+{
+    const int room = q->most_tokens + 1;
+    int32_t *all = kvant_realloc(q->tokens, (size_t)q->n_tokens * sizeof *all, (size_t)room * sizeof *all);
+
+    if (!all)
+        return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory for %d tokens", room);
+    q->tokens = all;
+    if (!q->greedy) {
+        KVANT_TRY(kvant_sampler_create(&q->sp, s->n_vocab, &q->sampler, diag));
+        for (int i = 0; i < q->r.n_prompt; i++)
+            kvant_sampler_accept(q->sampler, q->tokens[i]);
+    }
+    q->t.started_ns = clock_ns();
+    return KVANT_OK;
+}
+
+/* A sequence id: the one asked for, one that is free, or one that is only parked. */
+static void take_sequence(kvant_session *s, request *q)
+{
+    int seq = q->r.slot;
+
+    if (seq >= 0) {
+        slots_drop(s, seq);
+        kv_seq_take(&s->e->kv, seq);
+    } else if (kv_seq_new(&s->e->kv, &seq, NULL) < 0) {
+        slots_drop_oldest(s);
+        kv_seq_new(&s->e->kv, &seq, NULL);
+    }
+    q->seq = seq;
+}
+
+static int load_saved(kvant_session *s, request *q, kvant_diag *diag)
+{
+    const int code = kv_image_load(&s->e->kv, q->seq, q->saved_len, q->saved, diag);
+
+    kvant_free(q->saved);
+    q->saved = NULL;
+    s->saved_bytes -= (int64_t)q->saved_bytes;
+    return code;
+}
+
+int request_start(kvant_session *s, request *q, kvant_diag *diag)
+{
+    const int first = q->t.started_ns == 0;
+
+    if (first)
+        KVANT_TRY(first_start(s, q, diag));
+    if (slots_continues(s, q)) {
+        q->seq = q->r.slot;
+        q->own_rows_only = 1;
+        kvant_free(s->parked[q->seq].tokens);
+        s->parked[q->seq].tokens = NULL;
+    } else {
+        take_sequence(s, q);
+        if (q->saved)
+            KVANT_TRY(load_saved(s, q, diag));
+        else if (q->hit.pages > 0)
+            KVANT_TRY(prefix_resume(&s->prefix, &q->hit, q->seq, diag));
+    }
+    if (!first)
+        return KVANT_OK;
+    q->t.n_cached = request_len(s, q);
+    s->st.prompt_tokens += (uint64_t)q->r.n_prompt;
+    s->st.cached_tokens += (uint64_t)q->t.n_cached;
+    s->st.prefix_queries += (uint64_t)q->r.n_prompt;
+    s->st.prefix_hits += (uint64_t)q->t.n_cached;
+    s->st.started++;
+    return KVANT_OK;
+}
+
+static void drop_snaps(kvant_session *s, request *q)
+{
+    for (int i = 0; i < q->n_snaps; i++)
+        kv_snapshot_free(&s->e->kv, q->snaps[i].id);
+    if (q->rolling >= 0)
+        kv_snapshot_free(&s->e->kv, q->rolling);
+    q->n_snaps = 0;
+    q->rolling = -1;
+}
+
+static int save(kvant_session *s, request *q)
+{
+    const int len = request_len(s, q);
+    const size_t bytes = kv_image_bytes(&s->e->kv, len);
+
+    if (len == 0 || (int64_t)bytes > s->p.save_bytes - s->saved_bytes)
+        return 0;
+    q->saved = kvant_alloc(bytes);
+    if (!q->saved)
+        return 0;                          /* no memory: it is computed again instead */
+    if (kv_image_save(&s->e->kv, q->seq, q->saved, NULL) < 0) {
+        kvant_free(q->saved);
+        q->saved = NULL;
+        return 0;
+    }
+    q->saved_len = len;
+    q->saved_bytes = bytes;
+    s->saved_bytes += (int64_t)bytes;
+    return 1;
+}
+
+void request_preempt(kvant_session *s, request *q)
+{
+    if (s->p.preempt == KVANT_PREEMPT_SAVE && save(s, q)) {
+        s->st.preempted_saved++;
+    } else {
+        drop_snaps(s, q);
+        q->own_rows_only = 0;              /* computed anew, from the prompt on */
+        s->st.preempted_recompute++;
+    }
+    kv_seq_free(&s->e->kv, q->seq);
+    q->seq = -1;
+    q->promised = 0;
+    q->t.n_preempted++;
+}
+
+/* ---- events ---- */
+
+static int send(kvant_session *s, request *q, kvant_event *ev)
+{
+    ev->id = q->id;
+    ev->n_prompt = q->r.n_prompt;
+    ev->n_cached = q->t.n_cached;
+    if (!q->r.event)
+        return KVANT_EVENT_GO;
+    s->events++;
+    return q->r.event(q->r.user, ev);
+}
+
+static void finish_times(request *q)
+{
+    q->t.ended_ns = clock_ns();
+    q->t.n_generated = q->n_generated;
+    if (q->t.first_token_ns) {
+        q->t.prompt_ns = q->t.first_token_ns - q->t.started_ns;
+        q->t.decode_ns = q->t.ended_ns - q->t.first_token_ns;
+    }
+}
+
+static void live_remove(kvant_session *s, request *q)
+{
+    pthread_mutex_lock(&s->lock);
+    if (q->prev)
+        q->prev->next = q->next;
+    else
+        s->live = q->next;
+    if (q->next)
+        q->next->prev = q->prev;
+    s->n_queued -= q->t.started_ns == 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, int code, const char *text)
+{
+    kvant_event ev = { .kind = KVANT_EVENT_END, .finish = finish, .stop_token = stop_token, .code = code,
+                       .text = text, .timings = &q->t };
+
+    ev.prompt_done = request_len(s, q) < q->r.n_prompt ? request_len(s, q) : q->r.n_prompt;
+    drop_snaps(s, q);
+    if (q->seq >= 0 && finish != KVANT_FINISH_ERROR && q->r.kind != KVANT_REQUEST_GENERATE) {
+        kvant_seq_hidden(s->e, q->seq, q->r.kind == KVANT_REQUEST_EMBED_MEAN ? s->hidden : NULL,
+                         q->r.kind == KVANT_REQUEST_EMBED_LAST ? s->hidden : NULL);
+        ev.embedding = finish == KVANT_FINISH_CANCEL ? NULL : s->hidden;
+        ev.n_embd = ev.embedding ? s->n_embd : 0;
+    }
+    if (q->seq >= 0 && q->r.slot >= 0 && finish != KVANT_FINISH_ERROR && request_len(s, q) > 0)
+        slots_park(s, q);
+    else if (q->seq >= 0)
+        kv_seq_free(&s->e->kv, q->seq);
+    if (q->saved)
+        s->saved_bytes -= (int64_t)q->saved_bytes;
+    finish_times(q);
+    s->st.finished[finish]++;
+    session_tenant(s, q->r.salt)->live--;
+    live_remove(s, q);
+    send(s, q, &ev);
+    request_free(q);
+}
+
+/* ---- the next token ---- */
+
+static int argmax(const float *x, int n)
+{
+    int best = -1;
+
+    for (int i = 0; i < n; i++)
+        if (isfinite(x[i]) && (best < 0 || x[i] > x[best]))
+            best = i;
+    return best;
+}
+
+static int pick(kvant_session *s, request *q, const float *logits, int32_t *token, kvant_diag *diag)
+{
+    const float *x = logits;
+
+    if (q->r.mask) {
+        memcpy(s->scratch, logits, (size_t)s->n_vocab * sizeof *logits);
+        const int code = q->r.mask(q->r.mask_user, s->scratch, s->n_vocab);
+        if (code < 0)
+            return kvant_fail(diag, code, "grammar: %s", kvant_error_text(code));
+        x = s->scratch;
+    }
+    if (q->greedy) {
+        *token = argmax(x, s->n_vocab);
+        return *token >= 0 ? KVANT_OK
+                           : kvant_fail(diag, KVANT_ENUMERIC, "logits: none is finite; the grammar bans every token");
+    }
+    KVANT_TRY(kvant_sampler_pick(q->sampler, x, token, diag));
+    kvant_sampler_accept(q->sampler, *token);
+    return KVANT_OK;
+}
+
+/* Log-probability of token and the n most likely ones, by softmax over all of logits. */
+static float logprobs(const float *logits, int v, int32_t token, kvant_token_prob *top, int n)
+{
+    double max = -INFINITY, sum = 0;
+    int have = 0;
+
+    for (int i = 0; i < v; i++) {
+        const float x = logits[i];
+        max = (double)x > max ? (double)x : max;
+        if (n == 0 || (have == n && !(x > top[n - 1].logprob)))
+            continue;
+        int k = have < n ? have++ : n - 1;
+        for (; k > 0 && x > top[k - 1].logprob; k--)
+            top[k] = top[k - 1];
+        top[k] = (kvant_token_prob){ i, x };
+    }
+    for (int i = 0; i < v; i++)
+        sum += exp((double)logits[i] - max);
+    for (int k = 0; k < have; k++)
+        top[k].logprob = (float)((double)top[k].logprob - max - log(sum));
+    return (float)((double)logits[token] - max - log(sum));
+}
+
+static int is_stop(const kvant_session *s, const request *q, int32_t token)
+{
+    for (int i = 0; i < q->r.n_stop_ids; i++)
+        if (q->r.stop_ids[i] == token)
+            return 1;
+    return !q->r.ignore_eos && kvant_token_is_eog(s->e->m, token);
+}
+
+/* Chooses, tells, and says whether that was the last one: KVANT_FINISH_* or NONE. */
+static int next_token(kvant_session *s, request *q, const float *logits, int32_t *token, kvant_diag *diag)
+{
+    kvant_token_prob top[MAX_LOGPROBS];
+    kvant_event ev = { .kind = KVANT_EVENT_TOKEN, .prompt_done = q->r.n_prompt, .index = q->n_generated,
+                       .logprob = NAN, .top = top };
+
+    KVANT_TRY(pick(s, q, logits, token, diag));
+    if (q->r.n_logprobs >= 0) {
+        ev.n_top = q->r.n_logprobs < s->n_vocab ? q->r.n_logprobs : s->n_vocab;
+        ev.logprob = logprobs(logits, s->n_vocab, *token, top, ev.n_top);
+    }
+    ev.token = *token;
+    q->tokens[q->n_tokens++] = *token;
+    q->n_generated++;
+    s->st.generated_tokens++;
+    session_tenant(s, q->r.salt)->served += 1;
+    if (q->n_generated == 1)
+        q->t.first_token_ns = clock_ns();
+    if (q->r.accepted)
+        q->r.accepted(q->r.mask_user, *token);
+    const int said = send(s, q, &ev);
+    if (said == KVANT_EVENT_CANCEL)
+        return KVANT_FINISH_CANCEL;
+    if (said == KVANT_EVENT_STOP || is_stop(s, q, *token))
+        return KVANT_FINISH_STOP;
+    return q->n_tokens >= q->most_tokens ? KVANT_FINISH_LENGTH : KVANT_FINISH_NONE;
+}
+
+/* ---- after a step ---- */
+
+static void take_snapshot(kvant_session *s, request *q, int pos)
+{
+    int id;
+
+    if (q->n_snaps == MAX_SNAPS || (id = prefix_take_snap(&s->prefix)) < 0)
+        return;                            /* none to be had: the prefix will be found at an earlier position */
+    if (kv_snapshot_save(&s->e->kv, q->seq, id, NULL) < 0)
+        kv_snapshot_free(&s->e->kv, id);
+    else
+        q->snaps[q->n_snaps++] = (prefix_snap){ pos / KVANT_PAGE, id };
+}
+
+/* Only now, with finite logits seen: nothing incomplete or spoilt enters the index. */
+static void enter_prompt(kvant_session *s, request *q)
+{
+    if (!s->p.no_prefix_cache && !(q->r.cache & KVANT_CACHE_NO_WRITE) && !q->own_rows_only) {
+        prefix_insert(&s->prefix, q->r.salt, q->tokens, s->e->kv.seqs[q->seq].table, q->r.n_prompt / KVANT_PAGE,
+                      q->snaps, q->n_snaps);
+        q->n_snaps = 0;
+    }
+    drop_snaps(s, q);
+}
+
+/* prefix_reuse_decode: the state at the last page boundary, and everything up to there at the end. */
+static void roll_snapshot(kvant_session *s, request *q)
+{
+    if (q->rolling >= 0)
+        kv_snapshot_free(&s->e->kv, q->rolling);
+    q->rolling = prefix_take_snap(&s->prefix);
+    if (q->rolling >= 0 && kv_snapshot_save(&s->e->kv, q->seq, q->rolling, NULL) < 0) {
+        kv_snapshot_free(&s->e->kv, q->rolling);
+        q->rolling = -1;
+    }
+}
+
+static void enter_all(kvant_session *s, request *q)
+{
+    const int pages = request_len(s, q) / KVANT_PAGE;
+    const prefix_snap snap = { pages, q->rolling };
+
+    if (!s->p.prefix_reuse_decode || s->p.no_prefix_cache || (q->r.cache & KVANT_CACHE_NO_WRITE))
+        return;
+    prefix_insert(&s->prefix, q->r.salt, q->tokens, s->e->kv.seqs[q->seq].table, pages, &snap, q->rolling >= 0);
+    q->rolling = -1;
+}
+
+static int send_progress(kvant_session *s, request *q, int len)
+{
+    kvant_event ev = { .kind = KVANT_EVENT_PROGRESS, .prompt_done = len };
+    return send(s, q, &ev) == KVANT_EVENT_CANCEL;
+}
+
+static int fail(kvant_session *s, request *q, int code, const char *text)
+{
+    /* Not finite: whatever of its prefix came from the index is suspect, and goes. */
+    if (code == KVANT_ENUMERIC && q->r.n_prompt >= KVANT_PAGE)
+        prefix_forget(&s->prefix, q->r.salt, q->tokens);
+    request_end(s, q, KVANT_FINISH_ERROR, -1, code, text);
+    return 1;
+}
+
+/* The prompt went on by `rows`; 1 if the request has ended. */
+static int after_prompt(kvant_session *s, request *q, int len, int rows)
+{
+    s->st.computed_tokens += (uint64_t)rows;
+    session_tenant(s, q->r.salt)->served += rows;
+    if (q->prompt_done)
+        return 0;                          /* again, after a preemption */
+    if (len % KVANT_PAGE == 0 && request_cut(s, q, len - 1) == len)
+        take_snapshot(s, q, len);
+    if (len == q->r.n_prompt)
+        enter_prompt(s, q);
+    q->prompt_done = len == q->r.n_prompt;
+    if (!send_progress(s, q, len))
+        return 0;
+    request_end(s, q, KVANT_FINISH_CANCEL, -1, KVANT_OK, "");
+    return 1;
+}
+
+int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_diag *diag)
+{
+    const int code = kvant_step_code(s->e, item), len = request_len(s, q);
+    int32_t token = -1;
+
+    if (code < 0 && code != KVANT_ECANCELED)
+        return fail(s, q, code, code == KVANT_ENUMERIC ? "the model gave a result that is not a finite number"
+                                                       : diag->text);
+    if (rows > 0 && len <= q->r.n_prompt && after_prompt(s, q, len, rows))
+        return 1;
+    if (s->p.prefix_reuse_decode && !s->pages_suffice && len > q->r.n_prompt && len % KVANT_PAGE == 0)
+        roll_snapshot(s, q);
+    if (code < 0 || len < q->n_tokens)
+        return 0;
+    if (q->r.kind != KVANT_REQUEST_GENERATE || q->n_tokens >= q->most_tokens) {
+        request_end(s, q, KVANT_FINISH_LENGTH, -1, KVANT_OK, "");
+        return 1;
+    }
+    const int finish = next_token(s, q, kvant_step_logits(s->e, item, 0), &token, diag);
+    if (finish < 0)
+        return fail(s, q, finish, diag->text);
+    if (finish == KVANT_FINISH_NONE)
+        return 0;
+    enter_all(s, q);
+    request_end(s, q, finish, finish == KVANT_FINISH_STOP && is_stop(s, q, token) ? token : -1, KVANT_OK, "");
+    return 1;
+}
