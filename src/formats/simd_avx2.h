@@ -14,6 +14,8 @@
 #include <string.h>
 
 typedef __m256 vf;
+typedef __m256i vi;                        /* 8 int32 */
+typedef __m256i vb;                        /* 32 bytes */
 
 #define VF_N 8                             /* lanes */
 #define VF_B 4                             /* vectors per block of 32 values */
@@ -47,9 +49,59 @@ static inline vf vf_fma(vf a, vf b, vf c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
+static inline vf vf_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+static inline vf vf_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+
 static inline vf vf_mul(vf a, vf b)
 {
     return _mm256_mul_ps(a, b);
+}
+
+static inline vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+} /* c - a*b */
+
+static inline vf vf_abs(vf a)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+
+/* Where an operand is NaN the result is b. */
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+
+static inline float vf_hmax(vf x)
+{
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+
+/* Nearest integer, as float. */
+static inline vf vf_round(vf x)
+{
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/* a < b ? x : y, lane by lane; an unordered pair gives y. */
+static inline vf vf_select_lt(vf a, vf b, vf x, vf y)
+{
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
 }
 
 static inline void vf_prefetch(const uint8_t *p)
@@ -212,6 +264,12 @@ static inline void lookup16(const uint8_t plane[4][16], __m256i codes, vf scale,
     v[1] = _mm256_mul_ps(scale, v[1]);
     v[2] = _mm256_mul_ps(scale, v[2]);
     v[3] = _mm256_mul_ps(scale, v[3]);
+}
+
+/* table[code], code < 16 */
+static inline vb vb_lookup(const uint8_t table[16], vb codes)
+{
+    return _mm256_shuffle_epi8(bytes_twice(table), codes);
 }
 
 /* fp16 bits of x, round to nearest even */

@@ -4,8 +4,6 @@
 #include "formats/format.h"
 #include "formats/simd_encode_avx2.h"
 
-static const search_book book = { .lo = -8, .hi = 7 };
-
 static inline vf q4_chunk(__m256i bytes, int mask, vf d, vf minus8d)
 {
     __m256i n = _mm256_and_si256(bytes, _mm256_set1_epi32(mask));
@@ -34,22 +32,8 @@ static inline void q4_decode32(const uint8_t *row, int b, vf *v)
 #define BLOCK_DECODE q4_decode32
 #include "formats/simd_blocks.h"
 
-/* The first value whose magnitude is amax; 0 if amax is 0. */
-static float q4_top(const float *x, const vf *v, float amax)
-{
-    unsigned mask = 0;
-    for (int c = 0; c < 4; c++) {
-        vf equal = _mm256_cmp_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), v[c]), _mm256_set1_ps(amax), _CMP_EQ_OQ);
-        mask |= (unsigned)_mm256_movemask_ps(equal) << (8 * c);
-    }
-    int j = 0;
-    while (amax > 0.0f && !(mask >> j & 1))
-        j++;
-    return amax > 0.0f ? x[j] : 0.0f;
-}
-
 /* min(15, trunc(v + 8.5)) - 8, below: -8, NaN: 0 */
-static inline __m256i q4_codes(vf v)
+static inline vi q4_codes(vf v)
 {
     vf t = _mm256_add_ps(v, _mm256_set1_ps(8.5f));
     t = _mm256_min_ps(_mm256_max_ps(t, _mm256_setzero_ps()), _mm256_set1_ps(15.0f));
@@ -57,27 +41,18 @@ static inline __m256i q4_codes(vf v)
     return _mm256_sub_epi32(_mm256_cvttps_epi32(t), _mm256_set1_epi32(8));
 }
 
-static void q4_encode(const void *param, const float *x, uint8_t *row, int d, int encoder)
+static float q4_top(const float *x, const vf *v, float amax)
 {
-    (void)param;
-    for (int b = 0; b < d; b += 32, row += 18) {
-        vf v[4];
-        __m256i code[4];
-        load32(x + b, v);
-        float scale = q4_top(x + b, v, largest32(v)) / -8.0f, inv = scale != 0.0f ? 1.0f / scale : 0.0f;
-        for (int c = 0; c < 4; c++)
-            code[c] = q4_codes(_mm256_mul_ps(v[c], _mm256_set1_ps(inv)));
-        uint16_t h = format_norm(scale, encoder);
-        if (encoder == KVANT_ENCODER_BEST) {
-            refine(&book, x + b, 4, scale, code, &h);
-            refine(&book, x + b, 4, -scale, code, &h);     /* the codes are not symmetric */
-        }
-        for (int c = 0; c < 4; c++)
-            code[c] = _mm256_add_epi32(code[c], _mm256_set1_epi32(8));
-        memcpy(row, &h, sizeof h);
-        put_low_high(row + 2, code);
-    }
+    unsigned mask = 0;
+    for (int c = 0; c < 4; c++)
+        mask |= (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(vf_abs(v[c]), vf_set1(amax), _CMP_EQ_OQ)) << (8 * c);
+    int j = 0;
+    while (amax > 0.0f && !(mask >> j & 1))
+        j++;
+    return amax > 0.0f ? x[j] : 0.0f;
 }
+
+#include "formats/plain/q4_0_simd.h"
 
 static inline __m256i q4_bytes(const uint8_t *row, int b)
 {

@@ -2,8 +2,6 @@
 #include "formats/format.h"
 #include "formats/simd_encode_avx2.h"
 
-static const search_book book = { .lo = -127, .hi = 127 };
-
 static inline vf q8_chunk(const uint8_t *q, vf d)
 {
     __m256i x = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)q));
@@ -24,7 +22,7 @@ static inline void q8_decode32(const uint8_t *row, int b, vf *v)
 #include "formats/simd_blocks.h"
 
 /* Round half away from zero, clamped to +-127, NaN to 0: as q8_code of the reference. */
-static inline __m256i q8_codes(vf v)
+static inline vi q8_codes(vf v)
 {
     const vf sign = _mm256_set1_ps(-0.0f);
     vf t = _mm256_round_ps(v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC),
@@ -35,26 +33,15 @@ static inline __m256i q8_codes(vf v)
     return _mm256_cvttps_epi32(_mm256_and_ps(t, _mm256_cmp_ps(v, v, _CMP_ORD_Q)));
 }
 
-static void q8_encode(const void *param, const float *x, uint8_t *row, int d, int encoder)
+static inline void put_bytes(uint8_t *q, const vi *code)
 {
-    (void)param;
-    for (int b = 0; b < d; b += 32, row += 34) {
-        vf v[4];
-        __m256i code[4];
-        load32(x + b, v);
-        float amax = largest32(v), scale = amax / 127.0f, inv = scale > 0.0f ? 1.0f / scale : 0.0f;
-        for (int c = 0; c < 4; c++)
-            code[c] = q8_codes(_mm256_mul_ps(v[c], _mm256_set1_ps(inv)));
-        uint16_t h = format_norm(scale, encoder);
-        if (encoder == KVANT_ENCODER_BEST)
-            refine(&book, x + b, 4, scale, code, &h);
-        memcpy(row, &h, sizeof h);
-        __m256i lo = _mm256_packs_epi32(code[0], code[1]), hi = _mm256_packs_epi32(code[2], code[3]);
-        __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lo, hi),
-                                                    _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-        _mm256_storeu_si256((__m256i *)(void *)(row + 2), bytes);
-    }
+    __m256i lo = _mm256_packs_epi32(code[0], code[1]), hi = _mm256_packs_epi32(code[2], code[3]);
+    __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lo, hi),
+                                                _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)(void *)q, bytes);
 }
+
+#include "formats/plain/q8_0_simd.h"
 
 static inline __m256i q8_bytes(const uint8_t *row, int b)
 {

@@ -1,15 +1,6 @@
-/* q4_polar_avx2.c: q4_polar, the residual ignored (see polar_avx2.h). */
-#include "formats/format.h"
-#include "formats/polar/polar_avx2.h"
-
-static inline void q4_polar_decode32(const uint8_t *row, int b, vf *v)
-{
-    const uint8_t *group = row + (size_t)(b / 4) * POLAR_ROW;
-    lookup16(polar_planes, polar_codes(group, b), vf_splat_f16(group), v);
-}
-
-#define BLOCK_DECODE q4_polar_decode32
-#include "formats/simd_blocks.h"
+/* q4_polar_avx2.c: q4_polar_simd.h compiled for AVX2, and the integer path. */
+#include "formats/simd_encode_avx2.h"
+#include "formats/polar/q4_polar_simd.h"
 
 static const uint8_t bytes[16] = { POLAR4_BYTES };
 static const uint8_t centred[16] = { CENTRED_BYTES(POLAR4_BYTES) };

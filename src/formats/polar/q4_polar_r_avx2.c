@@ -1,25 +1,6 @@
-/* q4_polar_r_avx2.c: q4_polar with its residual sign (see polar_avx2.h): (centroid +- signs/(2 sqrt 128)) * d. */
-#include "formats/format.h"
-#include "formats/polar/polar_avx2.h"
-
-static const float signs[128] = { POLAR_SIGNS };
-
-static inline void q4_polar_r_decode32(const uint8_t *row, int b, vf *v)
-{
-    const uint8_t *group = row + (size_t)(b / 4) * POLAR_ROW;
-    const float *s = signs + b % 4 * 32;
-    /* 0x3d3504f3 */
-    vf residual = vf_set1(group[66] & 1 ? 0x1.6a09e6p-5f : -0x1.6a09e6p-5f), d = vf_splat_f16(group);
-
-    lookup16_plain(polar_planes, polar_codes(group, b), v);
-    v[0] = vf_mul(_mm256_add_ps(v[0], vf_mul(residual, vf_load(s))), d);
-    v[1] = vf_mul(_mm256_add_ps(v[1], vf_mul(residual, vf_load(s + 8))), d);
-    v[2] = vf_mul(_mm256_add_ps(v[2], vf_mul(residual, vf_load(s + 16))), d);
-    v[3] = vf_mul(_mm256_add_ps(v[3], vf_mul(residual, vf_load(s + 24))), d);
-}
-
-#define BLOCK_DECODE q4_polar_r_decode32
-#include "formats/simd_blocks.h"
+/* q4_polar_r_avx2.c: q4_polar_r_simd.h compiled for AVX2. */
+#include "formats/simd_encode_avx2.h"
+#include "formats/polar/q4_polar_r_simd.h"
 
 const kvant_format_kernels kvant_q4_polar_r_kernels_avx2 = {
     .prep_q = polar_transform128, .finish_out = polar_transform128, .decode_acc = blocks_decode_acc,

@@ -1,14 +1,8 @@
 /* turbo3_avx2.c: four blocks [norm fp16][qs u8 x 8][signs u8 x 4] of 32 values per 128 (see turbo3.c).
  * The low two bits of a code index four centroids inside a lane (vpermilps, one cycle where vpermps takes three), its
  * high bit blends the two halves of the table. */
-#include "formats/format.h"
-#include "formats/simd_tables.h"
-#include "formats/turbo/turbo_avx2.h"
-#include "formats/turbo/turbo_tables.inc"
-
-static const float centroids[8] = { TURBO3_CENTROIDS };
-static const float midpoints[7] = { TURBO3_MIDPOINTS };
-static const search_book book = { .c = centroids, .n = 8 };
+#include "formats/simd_encode_avx2.h"
+#include "formats/turbo/turbo3_simd.h"
 
 static inline vf turbo3_chunk(const uint8_t *block, int c, __m256i signs, vf low, vf high)
 {
@@ -39,47 +33,6 @@ static inline void turbo3_decode32(const uint8_t *row, int b, vf *v)
 
 #define BLOCK_DECODE turbo3_decode32
 #include "formats/simd_blocks.h"
-
-/* 32 codes -> low two bits, four to a byte; high bits, eight to a byte */
-static inline void put_planes(uint8_t *qs, uint8_t *signs, const __m256i *code)
-{
-    uint32_t high = 0;
-    for (int h = 0; h < 2; h++) {
-        __m128i x = pack16(code[2 * h], code[2 * h + 1]);
-        high |= (uint32_t)_mm_movemask_epi8(_mm_slli_epi16(x, 5)) << (16 * h);
-        x = _mm_and_si128(x, _mm_set1_epi8(3));
-        x = _mm_maddubs_epi16(x, _mm_set1_epi16(0x0401));
-        x = _mm_madd_epi16(x, _mm_set1_epi32(0x00100001));
-        x = _mm_shuffle_epi8(x, _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
-        int32_t low = _mm_cvtsi128_si32(x);
-        memcpy(qs + 4 * h, &low, sizeof low);
-    }
-    memcpy(signs, &high, sizeof high);
-}
-
-static void turbo3_encode(const void *param, const float *x, uint8_t *row, int d, int encoder)
-{
-    (void)param;
-    for (int g = 0; g < d; g += 128, row += 56) {
-        float y[128], values[128];
-        __m256i code[16];
-        float norm = turbo_unit(x + g, y);
-        for (int c = 0; c < 16; c++) {
-            code[c] = count_from(vf_load(y + 8 * c), midpoints, 7);
-            vf_store(values + 8 * c, _mm256_permutevar8x32_ps(vf_load(centroids), code[c]));
-        }
-        uint16_t h = format_norm(turbo_corrected(norm, turbo_squares(values)), encoder);
-        if (encoder == KVANT_ENCODER_BEST) {
-            for (int c = 0; c < 16; c++)
-                vf_store(values + 8 * c, vf_mul(vf_load(y + 8 * c), vf_set1(norm)));
-            refine(&book, values, 16, norm, code, &h);
-        }
-        for (int b = 0; b < 4; b++) {
-            memcpy(row + 14 * b, &h, sizeof h);
-            put_planes(row + 14 * b + 2, row + 14 * b + 10, code + 4 * b);
-        }
-    }
-}
 
 /* The bytes of codes 0..3 and of codes 4..7, each readable by a code c at bits 0-1 (entry c) or at bits 2-3 (entry
  * 4c). */

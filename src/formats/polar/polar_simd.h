@@ -1,18 +1,17 @@
-/* polar_avx2.h: q4_polar and q4_polar_r on AVX2: 82 bytes per 128 values: [d fp16][qs u8 x 64][qjl u8 x 16], low
- * nibble first (see polar.c).  encode is the reference's: its norm is summed in double, which no vector order
- * equals. */
-#ifndef KVANT_FORMATS_POLAR_AVX2_H
-#define KVANT_FORMATS_POLAR_AVX2_H
+/* polar_simd.h: q4_polar and q4_polar_r over simd_encode_<isa>.h (included before it): 82 bytes per 128 values: [d
+ * fp16][qs u8 x 64][qjl u8 x 16], low nibble first (see polar.c).  encode is the reference's: its norm is summed in
+ * double, which no vector order equals. */
+#ifndef KVANT_FORMATS_POLAR_SIMD_H
+#define KVANT_FORMATS_POLAR_SIMD_H
 
 #include "formats/polar/polar_tables.inc"
-#include "formats/simd_encode_avx2.h"
 #include "formats/simd_tables.h"
 
 enum { POLAR_ROW = 82 };
 
 static const uint8_t polar_planes[4][16] = TABLE_PLANES(POLAR4_BITS);
 
-static inline __m256i polar_codes(const uint8_t *group, int b)
+static inline vb polar_codes(const uint8_t *group, int b)
 {
     return codes4_adjacent(group + 2 + b % 4 * 16);
 }

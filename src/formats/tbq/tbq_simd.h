@@ -1,10 +1,10 @@
-/* tbq_avx2.h: what tbq3_0 and tbq4_0 share on AVX2: P32 and the rule for d.  Equal to tbq.c bit for bit. */
-#ifndef KVANT_FORMATS_TBQ_AVX2_H
-#define KVANT_FORMATS_TBQ_AVX2_H
+/* tbq_simd.h: what tbq3_0, tbq4_0 and turbo4 share over simd_encode_<isa>.h (included before it): P32 and the rule
+ * for d.  Equal to tbq.c bit for bit. */
+#ifndef KVANT_FORMATS_TBQ_SIMD_H
+#define KVANT_FORMATS_TBQ_SIMD_H
 
 #include <math.h>
 #include "formats/rotate/rotate_tables.inc"
-#include "formats/simd_encode_avx2.h"
 
 static const float tbq_signs[32] = { ROTATE_SIGNS32 };
 
@@ -47,7 +47,7 @@ static inline float tbq_rms(const vf *v)
 {
     float y[32];
     for (int c = 0; c < 4; c++)
-        vf_store(y + 8 * c, _mm256_mul_ps(v[c], v[c]));
+        vf_store(y + 8 * c, vf_mul(v[c], v[c]));
     return sqrtf(sum_ascending(y, 32, 0.0f) / 32.0f);
 }
 

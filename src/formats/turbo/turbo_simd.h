@@ -1,10 +1,10 @@
-/* turbo_avx2.h: what the formats with one norm per 128 rotated values share on AVX2.  Equal to turbo.c bit for bit. */
-#ifndef KVANT_FORMATS_TURBO_AVX2_H
-#define KVANT_FORMATS_TURBO_AVX2_H
+/* turbo_simd.h: what the formats with one norm per 128 rotated values share over simd_encode_<isa>.h (included before
+ * it).  Equal to turbo.c bit for bit. */
+#ifndef KVANT_FORMATS_TURBO_SIMD_H
+#define KVANT_FORMATS_TURBO_SIMD_H
 
 #include <math.h>
 #include "formats/rotate/rotate_tables.inc"
-#include "formats/simd_encode_avx2.h"
 #include "formats/turbo/turbo.h"
 
 static const float turbo_signs1[128] = { ROTATE_SIGNS1 };
