@@ -165,10 +165,10 @@ int kvant_format_sdim(const kvant_format *f, int d)
     return kvant_format_padded(f, d) / f->group * f->group_sdim;
 }
 
-/* A 64-byte head, then sums and values of at most 2 bytes each, per 32 values. */
+/* A head of at most 192 bytes, then at most 2 bytes per value. */
 size_t kvant_format_q8_bytes(const kvant_format *f, int d)
 {
-    return 64 + (size_t)((kvant_format_sdim(f, d) + 31) / 32) * 96;
+    return 192 + (size_t)((kvant_format_sdim(f, d) + 31) / 32) * 64;
 }
 
 /* formats.md product decision 2: whole groups, and 64 in a 128-group, whose padding is counted in bits per value. */

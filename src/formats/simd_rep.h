@@ -23,6 +23,7 @@
 #define ROW8(M, j) ROW4(M, j) M(j, 4) M(j, 5) M(j, 6) M(j, 7)
 
 #define GRID1x1(M) ROW1(M, 0)
+#define GRID1x2(M) ROW2(M, 0)
 #define GRID1x4(M) ROW4(M, 0)
 #define GRID1x8(M) ROW8(M, 0)
 #define GRID2x1(M) GRID1x1(M) ROW1(M, 1)

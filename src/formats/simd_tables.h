@@ -72,4 +72,18 @@ enum { INT_CENTRE = 64 };
 #define TURBO3_LOW_BYTES 9, 30, 45, 58
 #define TURBO3_HIGH_BYTES 70, 83, 98, 119
 
+/* Centroids as 8-bit codes, where products take an unsigned byte (vpdpbusd): value = STEP8 * (u - 128).  The squared
+ * error is 1.0e-5 to 1.5e-5 (4 bits) and 2e-6 (3 bits) of the variance. */
+enum { INT_CENTRE8 = 128 };
+#define TBQ4_STEP8 0.0261288603f
+#define TBQ4_BYTES8 23, 49, 66, 80, 92, 103, 113, 123, 133, 143, 153, 164, 176, 190, 207, 233
+#define TURBO4_66_STEP8 0.00231351969f
+#define TURBO4_66_BYTES8 24, 49, 66, 80, 92, 103, 113, 123, 133, 143, 153, 164, 176, 190, 207, 232
+#define POLAR4_STEP8 0.0224437675f
+#define POLAR4_BYTES8 5, 35, 55, 71, 85, 98, 110, 122, 134, 146, 158, 171, 185, 201, 221, 251
+#define TBQ3_STEP8 0.0189011547f
+#define TBQ3_BYTES8 14, 57, 88, 115, 141, 168, 199, 242
+#define TURBO3_STEP8 0.00152809599f
+#define TURBO3_BYTES8 3, 51, 85, 114, 142, 171, 205, 253
+
 #endif
