@@ -14,17 +14,18 @@
  *   INT_DIGITS                   bytes per value of a query: 1, or 2 (hi * 256 + lo) for formats near 8 bits
  *   INT_MAX_ROW                  bytes of the longest row (512 values)
  *
- * score: lanes are keys, so no sum crosses lanes.  A page is unpacked once into L1, 128 bytes per 32 keys and four
- * values; queries come as broadcast dwords.  Per (query, key) of 128 values: 8 vpdpbusd lanes (16 with two digits), per
- * key about 10 instructions of unpacking.
- * axpy: lanes are columns; weight * scale becomes 16 bits, split into two signed digits: 16 vpdpbusd lanes per key.
+ * score: lanes are keys, so no sum crosses lanes; queries come as broadcast dwords.  Sets of 16 keys are unpacked in
+ * registers, again for every four queries: through memory it took longer (stores 4 KiB away from the next loads).
+ * axpy: lanes are columns; weight * scale becomes 16 bits, split into two signed digits.
+ * Instructions per key of 128 values and 4 bits: unpacking 8 to 10, then for every query 2 (score; 4 with two digits) or
+ * 4 (axpy) vpdpbusd.
  * Sums are exact integers up to one scale group, then f32 over ascending groups: nothing depends on tiles.  Error: half
  * a step of q (or w), and of a centroid where INT_STEP rounds it.  A query, weight or scale that is not finite gives
  * NaN. */
 #include <math.h>
 #include "formats/simd_rep.h"
 
-enum { INT_ROWS = 64, INT_GROUPS = 16, INT_HEAD = 192, INT_WIDTH = 8 * INT_GROUP };
+enum { INT_ROWS = 64, INT_GROUPS = 16, INT_HEAD = 192 };
 
 /* A prepared query: f32 factor; at byte 64 i32[16] and at byte 128 i32[16]: -INT_OFFSET * sum of group g, of the first
  * and of the second digit; at 192 i8[sdim] first digits, then i8[sdim] second ones. */
@@ -34,16 +35,27 @@ enum { INT_QUERY_MAX = 32512 };            /* 127 * 256: the first digit stays w
 enum { INT_QUERY_MAX = 127 };
 #endif
 
-/* Largest magnitude; NaN if a value is not finite. */
+/* Bits of the largest magnitude lane by lane; as integers, so that NaN and Inf are the largest of all. */
+static inline __m512i int_larger(__m512i top, __m512 v)
+{
+    return _mm512_max_epi32(top, _mm512_castps_si512(_mm512_abs_ps(v)));
+}
+
+/* Of all lanes; NaN if a value was not finite. */
+static inline float int_largest(__m512i top)
+{
+    int32_t bits = _mm512_reduce_max_epi32(top);
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v + v * 0.0f;
+}
+
 static inline float int_amax(const float *x, int n)
 {
-    __m512 top = _mm512_setzero_ps(), sum = top;
-    for (int j = 0; j < n; j += 16) {
-        __m512 a = _mm512_loadu_ps(x + j);
-        top = _mm512_max_ps(_mm512_abs_ps(a), top);
-        sum = _mm512_fmadd_ps(a, _mm512_setzero_ps(), sum);
-    }
-    return _mm512_reduce_max_ps(top) + _mm512_reduce_add_ps(sum);
+    __m512i top = _mm512_setzero_si512();
+    for (int j = 0; j < n; j += 16)
+        top = int_larger(top, _mm512_loadu_ps(x + j));
+    return int_largest(top);
 }
 
 static void int_prep_q8(const void *param, const float *qp, void *q8, int d)
@@ -72,74 +84,64 @@ static void int_prep_q8(const void *param, const float *qp, void *q8, int d)
     memcpy(head + 64, init, sizeof init);
 }
 
-/* What a page of keys is unpacked into. */
+/* 16 rows at a variable stride are 16 addresses, more than there are registers: code is made for the strides of 128, 256
+ * and 512 values, and rows of other sizes, or too few for a set, are copied to the next of these. */
+#define INT_ROW(d) ((d) * INT_MAX_ROW / KVANT_MAX_HEAD_DIM)
+
+enum { INT_SET = 16, INT_SETS = INT_ROWS / INT_SET };
+
+/* Up to 64 rows. */
 typedef struct int_page {
-    uint8_t codes[KVANT_MAX_HEAD_DIM / 4 * INT_ROWS * 4];   /* [four values][key][4] */
-    uint16_t half[INT_GROUPS * INT_ROWS];                   /* scale of key i, group g at g*64 + i */
+    const uint8_t *set[INT_SETS];
+    int sets, wide;                                         /* wide: 0, 1, 2: stride of 128, 256, 512 values */
+    _Alignas(64) uint16_t half[INT_GROUPS * INT_ROWS];      /* scale of row i, group g at g*64 + i; 0 behind the rows */
+    uint8_t copy[INT_ROWS * INT_ROW(KVANT_MAX_HEAD_DIM)];
 } int_page;
 
-/* The fp16 scales as they are, zeros up to a multiple of 16 rows.  Copied first and converted later: a vector load
- * right behind the small stores would wait for them. */
-static void int_page_halves(const uint8_t *rows, size_t stride, int n, int groups, uint16_t *half)
+/* The fp16 scales as they are.  Copied first and converted later: a vector load right behind the small stores would
+ * wait for them. */
+static void int_page_halves(int_page *p, const uint8_t *rows, size_t stride, int n, int groups)
 {
     int i = 0;
-#define INT_HALF(g) memcpy(half + (g) * INT_ROWS + i, INT_SCALE(rows, g), 2);
-    for (; i < n && groups == 4; i++, rows += stride) {    /* a head of 128, scale per 32 */
+#define INT_HALF(g) memcpy(p->half + (g) * INT_ROWS + i, INT_SCALE(rows, g), 2);
+    for (; i < n && groups == 4; i++, rows += stride) {     /* a head of 128, scale per 32 */
         REP4(INT_HALF)
     }
     for (; i < n; i++, rows += stride)
         for (int g = 0; g < groups; g++) {
             INT_HALF(g)
         }
-    for (; i % 16; i++)
-        for (int g = 0; g < groups; g++)
-            half[g * INT_ROWS + i] = 0;
+    for (int g = 0; g < groups && n < INT_ROWS; g++)
+        memset(p->half + g * INT_ROWS + n, 0, (size_t)(INT_ROWS - n) * sizeof *p->half);
 }
 
-static inline __m512 int_scale(const uint16_t *half, int g, int i)
+/* Row i of the copy lies at i * step; zeros fill the last set. */
+static void int_page_copy(int_page *p, const uint8_t *rows, size_t stride, int from, int n, int d, size_t step)
 {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(half + g * INT_ROWS + i)));
-}
-
-static inline void int_page_16(int_page *p, const uint8_t *rows, size_t stride, int i, int d)
-{
-    for (int b = 0; b < d / 32; b++) {
-        __m512i x[8];
-        uint8_t *out = p->codes + (size_t)(8 * b * INT_ROWS + i) * 4;
-        INT_KEYS(rows, stride, b, x);
-        for (int c = 0; c < 8; c++)
-            _mm512_storeu_si512(out + (size_t)c * INT_ROWS * 4, x[c]);
-    }
-}
-
-/* n rows at `rows` into whole sets of `set` rows: copies behind which zeros follow. */
-static const uint8_t *int_last_rows(const uint8_t *rows, size_t stride, int n, size_t row_bytes, int set, uint8_t *copy)
-{
-    for (int i = 0; i < set; i++, copy += row_bytes) {
-        if (i < n)
-            memcpy(copy, rows + (size_t)i * stride, row_bytes);
-        else
-            memset(copy, 0, row_bytes);
-    }
-    return copy - (size_t)set * row_bytes;
+    size_t row_bytes = (size_t)INT_ROW(d);
+    for (int i = from; i < n; i++)
+        memcpy(p->copy + (size_t)i * step, rows + (size_t)i * stride, row_bytes);
+    for (int i = n; i % INT_SET; i++)
+        memset(p->copy + (size_t)i * step, 0, row_bytes);
 }
 
 static void int_page_open(int_page *p, const uint8_t *rows, size_t stride, int n, int d)
 {
-    uint8_t last[16 * INT_MAX_ROW];
-    size_t row_bytes = (size_t)d * INT_MAX_ROW / KVANT_MAX_HEAD_DIM;
-    int i = 0;
+    p->wide = d <= 128 ? 0 : d <= 256 ? 1 : 2;
+    p->sets = (n + INT_SET - 1) / INT_SET;
+    size_t step = (size_t)INT_ROW(128 << p->wide);
+    int whole = stride == step ? n / INT_SET : 0;
 
-    int_page_halves(rows, stride, n, d / 32 / INT_GROUP, p->half);
-    for (; i + 16 <= n; i += 16)
-        int_page_16(p, rows + (size_t)i * stride, stride, i, d);
-    if (i < n)
-        int_page_16(p, int_last_rows(rows + (size_t)i * stride, stride, n - i, row_bytes, 16, last), row_bytes, i, d);
+    int_page_halves(p, rows, stride, n, d / 32 / INT_GROUP);
+    if (whole < p->sets)
+        int_page_copy(p, rows, stride, whole * INT_SET, n, d, step);
+    for (int i = 0; i < p->sets; i++)
+        p->set[i] = (i < whole ? rows : p->copy) + (size_t)i * INT_SET * step;
 }
 
-static inline __m512i int_load(const uint8_t *p)
+static inline __m512 int_scale(const int_page *p, int g, int i)
 {
-    return _mm512_loadu_si512((const void *)p);
+    return _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(const void *)(p->half + g * INT_ROWS + i)));
 }
 
 static inline __m512i int_dword(const uint8_t *p)
@@ -149,90 +151,81 @@ static inline __m512i int_dword(const uint8_t *p)
     return _mm512_set1_epi32(w);
 }
 
-/* A strip: the queries of a tile against keys of a page from `first` on. */
+/* The queries of a tile against one set of keys. */
 typedef struct int_strip {
     const int_page *page;
     const uint8_t *head;
     size_t ldq8;
     float *s;
     size_t lds;
-    int d, n, first;
+    int d, n, set;                         /* n: keys of the page */
 } int_strip;
 
-/* j: query, k: set of 16 keys; a: sum of a group in integers, e: of the second digit, f: of all groups */
+/* j: query; a: sum of a group in integers, e: of the second digit, f: of all groups */
 #define IS_QUERY(j) (t->head + (size_t)(j) * t->ldq8)
-#define IS_ZERO(j, k) __m512 f##j##k = _mm512_setzero_ps();
-#define IS_INIT(j, k) __m512i a##j##k = int_dword(IS_QUERY(j) + 64 + 4 * g);
-#define IS_LOAD(k) __m512i x##k = int_load(codes + (size_t)c * INT_ROWS * 4 + 64 * (k));
-#define IS_ADD(j, k) a##j##k = _mm512_dpbusd_epi32(a##j##k, x##k, y);
+#define IS_ZERO(j) __m512 f##j = _mm512_setzero_ps();
+#define IS_ADD(j, c) a##j = _mm512_dpbusd_epi32(a##j, x[c], int_dword(IS_QUERY(j) + INT_HEAD + 32 * b + 4 * (c)));
 #if INT_DIGITS == 2
-#define IS_INIT2(j, k) __m512i e##j##k = int_dword(IS_QUERY(j) + 128 + 4 * g);
-#define IS_ADD2(j, k) e##j##k = _mm512_dpbusd_epi32(e##j##k, x##k, z);
-#define IS_SUM(j, k) _mm512_add_epi32(_mm512_slli_epi32(a##j##k, 8), e##j##k)
-#define IS_DIGIT2(j) __m512i z = int_dword(IS_QUERY(j) + INT_HEAD + t->d + 4 * c);
+#define IS_INIT(j) __m512i a##j = int_dword(IS_QUERY(j) + 64 + 4 * g), e##j = int_dword(IS_QUERY(j) + 128 + 4 * g);
+#define IS_BOTH(j, c)                                                                                       \
+    IS_ADD(j, c)                                                                                            \
+    e##j = _mm512_dpbusd_epi32(e##j, x[c], int_dword(IS_QUERY(j) + INT_HEAD + t->d + 32 * b + 4 * (c)));
+#define IS_SUM(j) _mm512_add_epi32(_mm512_slli_epi32(a##j, 8), e##j)
 #else
-#define IS_INIT2(j, k)
-#define IS_ADD2(j, k)
-#define IS_SUM(j, k) a##j##k
-#define IS_DIGIT2(j)
+#define IS_INIT(j) __m512i a##j = int_dword(IS_QUERY(j) + 64 + 4 * g);
+#define IS_BOTH IS_ADD
+#define IS_SUM(j) a##j
 #endif
-#define IS_BOTH(j, k) IS_ADD(j, k) IS_ADD2(j, k)
-#define IS_STEP1(j) { __m512i y = int_dword(IS_QUERY(j) + INT_HEAD + 4 * c); IS_DIGIT2(j) ROW1(IS_BOTH, j) }
-#define IS_STEP2(j) { __m512i y = int_dword(IS_QUERY(j) + INT_HEAD + 4 * c); IS_DIGIT2(j) ROW2(IS_BOTH, j) }
-#define IS_SCALE(k) __m512 v##k = int_scale(t->page->half, g, t->first + 16 * (k));
-#define IS_GROUP(j, k) f##j##k = _mm512_fmadd_ps(_mm512_cvtepi32_ps(IS_SUM(j, k)), v##k, f##j##k);
-#define IS_PUT(j, k) int_put(t, j, k, f##j##k);
+#define IS_BLOCK(j) ROW8(IS_BOTH, j)
+#define IS_GROUP(j) f##j = _mm512_fmadd_ps(_mm512_cvtepi32_ps(IS_SUM(j)), scale, f##j);
+#define IS_PUT(j) int_put(t, j, f##j);
 
-/* Scores of query j for keys first + 16k and on, as many as there are. */
-static inline void int_put(const int_strip *t, int j, int k, __m512 f)
+/* Scores of query j for the keys of the set, as many as there are. */
+static inline void int_put(const int_strip *t, int j, __m512 f)
 {
-    int at = t->first + 16 * k, left = t->n - at;
+    int at = t->set * INT_SET, left = t->n - at;
     float factor;
     memcpy(&factor, IS_QUERY(j), sizeof factor);
-    __mmask16 m = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
+    __mmask16 m = left >= INT_SET ? 0xffff : (__mmask16)((1u << left) - 1);
     _mm512_mask_storeu_ps(t->s + (size_t)j * t->lds + at, m, _mm512_mul_ps(f, _mm512_set1_ps(factor)));
 }
 
-#define INT_TILE(Q, K)                                                                                      \
-    static void int_score_##Q##x##K(const int_strip *t)                                                     \
+#define INT_TILE(Q, D)                                                                                      \
+    static void int_score_##Q##_##D(const int_strip *t)                                                     \
     {                                                                                                       \
-        const uint8_t *codes = t->page->codes + (size_t)t->first * 4;                                       \
-        GRID##Q##x##K(IS_ZERO)                                                                              \
+        const uint8_t *rows = t->page->set[t->set];                                                         \
+        REP##Q(IS_ZERO)                                                                                     \
         for (int g = 0; g < t->d / 32 / INT_GROUP; g++) {                                                   \
-            GRID##Q##x##K(IS_INIT)                                                                          \
-            GRID##Q##x##K(IS_INIT2)                                                                         \
-            for (int c = g * INT_WIDTH; c < (g + 1) * INT_WIDTH; c++) {                                     \
-                REP##K(IS_LOAD)                                                                             \
-                REP##Q(IS_STEP##K)                                                                          \
+            __m512 scale = int_scale(t->page, g, t->set * INT_SET);                                         \
+            REP##Q(IS_INIT)                                                                                 \
+            for (int b = g * INT_GROUP; b < (g + 1) * INT_GROUP; b++) {                                     \
+                __m512i x[8];                                                                               \
+                INT_KEYS(rows, (size_t)INT_ROW(D), b, x);                                                   \
+                REP##Q(IS_BLOCK)                                                                            \
             }                                                                                               \
-            REP##K(IS_SCALE)                                                                                \
-            GRID##Q##x##K(IS_GROUP)                                                                         \
+            REP##Q(IS_GROUP)                                                                                \
         }                                                                                                   \
-        GRID##Q##x##K(IS_PUT)                                                                               \
+        REP##Q(IS_PUT)                                                                                      \
     }
 
-INT_TILE(1, 1)
-INT_TILE(2, 1)
-INT_TILE(4, 1)
-INT_TILE(1, 2)
-INT_TILE(2, 2)
-INT_TILE(4, 2)
-
-/* q = 1, 2 or 4 queries against all keys of the page. */
-static void int_score_strip(int_strip *t, int q)
-{
-    static void (*const one[5])(const int_strip *) = { NULL, int_score_1x1, int_score_2x1, NULL, int_score_4x1 };
-    static void (*const two[5])(const int_strip *) = { NULL, int_score_1x2, int_score_2x2, NULL, int_score_4x2 };
-
-    for (t->first = 0; t->first + 16 < t->n; t->first += 32)
-        two[q](t);
-    if (t->first < t->n)
-        one[q](t);
-}
+INT_TILE(1, 128)
+INT_TILE(2, 128)
+INT_TILE(4, 128)
+INT_TILE(1, 256)
+INT_TILE(2, 256)
+INT_TILE(4, 256)
+INT_TILE(1, 512)
+INT_TILE(2, 512)
+INT_TILE(4, 512)
 
 static void int_score_q8(const void *param, const void *q8, size_t ldq8, int r, const uint8_t *rows, size_t stride,
                          int n, float *s, size_t lds, int d)
 {
+    static void (*const tiles[3][3])(const int_strip *) = {
+        { int_score_1_128, int_score_2_128, int_score_4_128 },
+        { int_score_1_256, int_score_2_256, int_score_4_256 },
+        { int_score_1_512, int_score_2_512, int_score_4_512 },
+    };
     int_page page;
 
     (void)param;
@@ -243,111 +236,118 @@ static void int_score_q8(const void *param, const void *q8, size_t ldq8, int r, 
             q = r - j >= 4 ? 4 : r - j >= 2 ? 2 : 1;
             int_strip t = { .page = &page, .head = (const uint8_t *)q8 + (size_t)j * ldq8, .ldq8 = ldq8,
                             .s = s + (size_t)j * lds + i, .lds = lds, .d = d, .n = m };
-            int_score_strip(&t, q);
+            for (; t.set < page.sets; t.set++)
+                tiles[page.wide][q / 2](&t);
         }
     }
 }
 
 /* ---- axpy ---- */
 
-enum { INT_QUADS = INT_ROWS / 4, INT_SLICE = 4, INT_WEIGHT_MAX = 32512 };   /* 127 * 256 */
+enum { INT_SLICE = 4, INT_WEIGHT_MAX = 32512 };             /* 127 * 256 */
 
-/* 64 factors of a product, scaled to at most `range`. */
-typedef struct int_side {
-    float v[INT_ROWS];
-    float max;                             /* NaN if a value is not finite */
-} int_side;
-
-/* The weights of one query row for one group: digit[h] in sets of four rows, set q at 4*int_slot(q); and minus
- * INT_OFFSET times their sum. */
+/* The weights of up to INT_SLICE query rows, scaled so that the largest product with a scale is INT_WEIGHT_MAX. */
 typedef struct int_weights {
-    uint8_t digit[2][INT_ROWS];
-    int32_t init;
-    float factor;
+    _Alignas(64) float v[INT_SLICE][INT_ROWS];
+    _Alignas(64) uint8_t digit[INT_SLICE][2][INT_ROWS];     /* of one group: rows 16z + 4l .. + 3 at byte 16l + 4z */
+    _Alignas(16) int32_t init[INT_SLICE];                   /* of one group: -INT_OFFSET times the sum */
+    float factor[INT_SLICE];
 } int_weights;
 
-/* Packing twice inside 128-bit lanes leaves set q = 4z + l (rows 16z + 4l ..) at 4l + z. */
-static inline int int_slot(int q)
+/* Largest magnitude of all scales; NaN if one is not finite. */
+static float int_page_largest(const int_page *p, int groups)
 {
-    return q % 4 * 4 + q / 4;
+    __m512i top = _mm512_setzero_si512();
+    for (int g = 0; g < groups; g++)
+        for (int i = 0; i < INT_SET * p->sets; i += 16)
+            top = int_larger(top, int_scale(p, g, i));
+    return int_largest(top);
 }
 
-static void int_normalise(float range, int_side *side)
+static inline __m512 int_load_weights(const float *from, int i, int n)
 {
-    __m512 top = _mm512_setzero_ps(), sum = top;
-    for (int i = 0; i < INT_ROWS; i += 16) {
-        __m512 v = _mm512_loadu_ps(side->v + i);
-        top = _mm512_max_ps(_mm512_abs_ps(v), top);
-        sum = _mm512_fmadd_ps(v, _mm512_setzero_ps(), sum);
-    }
-    float max = _mm512_reduce_max_ps(top), f = range / max;
-    if (!(f <= 3.4e38f))                   /* nothing but zeros, or nearly */
+    int left = n - i;
+    return _mm512_maskz_loadu_ps(left >= 16 ? 0xffff : left > 0 ? (__mmask16)((1u << left) - 1) : 0, from + i);
+}
+
+static void int_weights_open(int_weights *w, int j, const float *from, int n, float largest)
+{
+    __m512 a = int_load_weights(from, 0, n), b = int_load_weights(from, 16, n), c = int_load_weights(from, 32, n),
+           e = int_load_weights(from, 48, n);
+    __m512i top = int_larger(int_larger(_mm512_setzero_si512(), a), b);
+    float max = int_largest(int_larger(int_larger(top, c), e)) * largest, f = (float)INT_WEIGHT_MAX / max;
+    if (!(f <= 3.4e38f))                   /* nothing but zeros, or nearly, or NaN */
         f = 0.0f;
-    for (int i = 0; i < INT_ROWS; i += 16)
-        _mm512_storeu_ps(side->v + i, _mm512_mul_ps(_mm512_loadu_ps(side->v + i), _mm512_set1_ps(f)));
-    side->max = max + _mm512_reduce_add_ps(sum);
+    _mm512_store_ps(w->v[j], _mm512_mul_ps(a, _mm512_set1_ps(f)));
+    _mm512_store_ps(w->v[j] + 16, _mm512_mul_ps(b, _mm512_set1_ps(f)));
+    _mm512_store_ps(w->v[j] + 32, _mm512_mul_ps(c, _mm512_set1_ps(f)));
+    _mm512_store_ps(w->v[j] + 48, _mm512_mul_ps(e, _mm512_set1_ps(f)));
+    w->factor[j] = max * (INT_STEP / (float)INT_WEIGHT_MAX);
 }
 
-static inline __m512i int_product(const int_side *w, const int_side *scale, int i)
+static inline __m512i int_product(const int_weights *w, int j, int i, __m512 scale)
 {
-    return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(w->v + i), _mm512_loadu_ps(scale->v + i)));
+    return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_load_ps(w->v[j] + i), scale));
 }
 
-/* 16-bit weights as v = hi * 256 + lo, both signed. */
-static void int_quantise(const int_side *w, const int_side *scale, int_weights *out)
+/* Sums of the lanes of four vectors. */
+static inline __m128i int_sum4(const __m512i *s)
 {
-    __m512i a = _mm512_packs_epi32(int_product(w, scale, 0), int_product(w, scale, 16));
-    __m512i b = _mm512_packs_epi32(int_product(w, scale, 32), int_product(w, scale, 48));
-    const __m512i half = _mm512_set1_epi16(128), low = _mm512_set1_epi16(255), one = _mm512_set1_epi16(1);
-    __m512i hi = _mm512_packs_epi16(_mm512_srai_epi16(_mm512_add_epi16(a, half), 8),
-                                    _mm512_srai_epi16(_mm512_add_epi16(b, half), 8));
-    __m512i lo = _mm512_packus_epi16(_mm512_and_si512(a, low), _mm512_and_si512(b, low));
-    __m512i sum = _mm512_dpwssd_epi32(_mm512_madd_epi16(a, one), b, one);
-    _mm512_storeu_si512(out->digit[0], hi);
-    _mm512_storeu_si512(out->digit[1], lo);
-    out->init = -INT_OFFSET * _mm512_reduce_add_epi32(sum);
-    out->factor = w->max * scale->max * (INT_STEP / (float)INT_WEIGHT_MAX);
+    __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(s[0], s[1]), _mm512_unpackhi_epi32(s[0], s[1]));
+    __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(s[2], s[3]), _mm512_unpackhi_epi32(s[2], s[3]));
+    __m512i c = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+    __m256i e = _mm256_add_epi32(_mm512_castsi512_si256(c), _mm512_extracti64x4_epi64(c, 1));
+    return _mm_add_epi32(_mm256_castsi256_si128(e), _mm256_extracti128_si256(e, 1));
 }
 
-/* Block b of n rows: panel[set][2][64]. */
-static void int_panel(const uint8_t *rows, size_t stride, int n, size_t row_bytes, int b, uint8_t *panel)
+/* Weight times scale as hi * 256 + lo, both signed bytes. */
+static void int_weights_group(int_weights *w, int r, const int_page *p, int g)
 {
-    uint8_t last[4 * INT_MAX_ROW];
-    for (int i = 0; i < n; i += 4, panel += 128) {
-        __m512i x[2];
-        const uint8_t *p = rows + (size_t)i * stride;
-        if (i + 4 <= n) {
-            INT_QUAD(p, stride, b, x);
-        } else {
-            p = int_last_rows(p, stride, n - i, row_bytes, 4, last);
-            INT_QUAD(p, row_bytes, b, x);
-        }
-        _mm512_storeu_si512(panel, x[0]);
-        _mm512_storeu_si512(panel + 64, x[1]);
+    const __m512 s0 = int_scale(p, g, 0), s1 = int_scale(p, g, 16), s2 = int_scale(p, g, 32), s3 = int_scale(p, g, 48);
+    const __m512i round = _mm512_set1_epi16(128), low = _mm512_set1_epi16(255), one = _mm512_set1_epi16(1);
+    __m512i sum[INT_SLICE] = { _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512() };
+    for (int j = 0; j < r; j++) {
+        __m512i a = _mm512_packs_epi32(int_product(w, j, 0, s0), int_product(w, j, 16, s1));
+        __m512i b = _mm512_packs_epi32(int_product(w, j, 32, s2), int_product(w, j, 48, s3));
+        __m512i hi = _mm512_packs_epi16(_mm512_srai_epi16(_mm512_add_epi16(a, round), 8),
+                                        _mm512_srai_epi16(_mm512_add_epi16(b, round), 8));
+        __m512i lo = _mm512_packus_epi16(_mm512_and_si512(a, low), _mm512_and_si512(b, low));
+        sum[j] = _mm512_dpwssd_epi32(_mm512_madd_epi16(a, one), b, one);
+        _mm512_store_si512(w->digit[j][0], hi);
+        _mm512_store_si512(w->digit[j][1], lo);
     }
+    _mm_store_si128((__m128i *)(void *)w->init, _mm_mullo_epi32(int_sum4(sum), _mm_set1_epi32(-INT_OFFSET)));
 }
 
-/* j: weight row, h: half of the columns; a: first digits, e: second ones */
+/* j: weight row, h: half of the columns, z: set, l: four rows of it; a: first digits, e: second ones */
 #define IA_ZERO(j, h) __m512i a##j##h = _mm512_setzero_si512(), e##j##h = _mm512_setzero_si512();
 #define IA_ADD(j, h)                                      \
-    a##j##h = _mm512_dpbusd_epi32(a##j##h, x##h, y);      \
-    e##j##h = _mm512_dpbusd_epi32(e##j##h, x##h, z);
+    a##j##h = _mm512_dpbusd_epi32(a##j##h, x[h], y);      \
+    e##j##h = _mm512_dpbusd_epi32(e##j##h, x[h], v);
 #define IA_ROW(j)                                                                                           \
     {                                                                                                       \
-        __m512i y = int_dword(w[j].digit[0] + at), z = int_dword(w[j].digit[1] + at);                       \
+        __m512i y = int_dword(w->digit[j][0] + at), v = int_dword(w->digit[j][1] + at);                     \
         ROW2(IA_ADD, j)                                                                                     \
     }
-#define IA_PUT(j) int_put_columns(&w[j], a##j##0, e##j##0, a##j##1, e##j##1, acc + (j) * lda);
+#define IA_FOUR(Q, D, l)                                                                                    \
+    {                                                                                                       \
+        __m512i x[2];                                                                                       \
+        int at = 16 * (l) + 4 * z;                                                                          \
+        INT_QUAD(p->set[z] + 4 * (l) * (size_t)INT_ROW(D), (size_t)INT_ROW(D), b, x);                       \
+        REP##Q(IA_ROW)                                                                                      \
+    }
+#define IA_PUT(j) int_put_columns(w, j, a##j##0, e##j##0, a##j##1, e##j##1, acc + (j) * lda);
 
-static inline __m512 int_columns(const int_weights *w, __m512i a, __m512i e)
+static inline __m512 int_columns(const int_weights *w, int j, __m512i a, __m512i e)
 {
     __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(a, 8), e);
-    return _mm512_cvtepi32_ps(_mm512_add_epi32(sum, _mm512_set1_epi32(w->init)));
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(sum, _mm512_set1_epi32(w->init[j])));
 }
 
-static inline void int_put_columns(const int_weights *w, __m512i a0, __m512i e0, __m512i a1, __m512i e1, float *acc)
+static inline void int_put_columns(const int_weights *w, int j, __m512i a0, __m512i e0, __m512i a1, __m512i e1,
+                                   float *acc)
 {
-    __m512 x = int_columns(w, a0, e0), y = int_columns(w, a1, e1), f = _mm512_set1_ps(w->factor);
+    __m512 x = int_columns(w, j, a0, e0), y = int_columns(w, j, a1, e1), f = _mm512_set1_ps(w->factor[j]);
 #ifdef INT_COLUMNS
     static const int32_t columns[16] = { INT_COLUMNS };
     const __m512i first = _mm512_loadu_si512(columns);
@@ -359,64 +359,50 @@ static inline void int_put_columns(const int_weights *w, __m512i a0, __m512i e0,
     _mm512_storeu_ps(acc + 16, _mm512_fmadd_ps(y, f, _mm512_loadu_ps(acc + 16)));
 }
 
-/* Q weight rows x 32 columns. */
-#define INT_AXPY_TILE(Q)                                                                                    \
-    static void int_axpy_##Q(const int_weights *w, const uint8_t *panel, int sets, float *acc, size_t lda)  \
+/* Q weight rows x block b. */
+#define INT_AXPY_TILE(Q, D)                                                                                 \
+    static void int_axpy_##Q##_##D(const int_weights *w, const int_page *p, int b, float *acc, size_t lda)  \
     {                                                                                                       \
         GRID##Q##x2(IA_ZERO)                                                                                \
         (void)lda;                                                                                          \
-        for (int q = 0; q < sets; q++, panel += 128) {                                                      \
-            __m512i x0 = int_load(panel), x1 = int_load(panel + 64);                                        \
-            int at = 4 * int_slot(q);                                                                       \
-            REP##Q(IA_ROW)                                                                                  \
+        for (int z = 0; z < p->sets; z++) {                                                                 \
+            IA_FOUR(Q, D, 0) IA_FOUR(Q, D, 1) IA_FOUR(Q, D, 2) IA_FOUR(Q, D, 3)                             \
         }                                                                                                   \
         REP##Q(IA_PUT)                                                                                      \
     }
 
-INT_AXPY_TILE(1)
-INT_AXPY_TILE(2)
-INT_AXPY_TILE(3)
-INT_AXPY_TILE(4)
-
-/* At most INT_SLICE weight rows. */
-static void int_axpy_slice(const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride, int n, float *acc,
-                           size_t lda, int d)
-{
-    static void (*const tiles[INT_SLICE + 1])(const int_weights *, const uint8_t *, int, float *, size_t) = {
-        NULL, int_axpy_1, int_axpy_2, int_axpy_3, int_axpy_4
-    };
-    int_side side[INT_SLICE], scale;
-    int_weights weights[INT_SLICE];
-    uint8_t panel[INT_QUADS * 128];
-    uint16_t half[INT_GROUPS * INT_ROWS];
-    size_t row_bytes = (size_t)d * INT_MAX_ROW / KVANT_MAX_HEAD_DIM;
-
-    int_page_halves(rows, stride, n, d / 32 / INT_GROUP, half);
-    for (int j = 0; j < r; j++) {
-        memset(side[j].v, 0, sizeof side[j].v);
-        memcpy(side[j].v, w + (size_t)j * ldw, (size_t)n * sizeof *w);
-        int_normalise((float)INT_WEIGHT_MAX, &side[j]);
-    }
-    memset(&scale, 0, sizeof scale);
-    for (int b = 0; b < d / 32; b++) {
-        if (b % INT_GROUP == 0) {
-            for (int i = 0; i < n; i += 16)
-                _mm512_storeu_ps(scale.v + i, int_scale(half, b / INT_GROUP, i));
-            int_normalise(1.0f, &scale);
-            for (int j = 0; j < r; j++)
-                int_quantise(&side[j], &scale, &weights[j]);
-        }
-        int_panel(rows, stride, n, row_bytes, b, panel);
-        tiles[r](weights, panel, (n + 3) / 4, acc + 32 * b, lda);
-    }
-}
+INT_AXPY_TILE(1, 128)
+INT_AXPY_TILE(2, 128)
+INT_AXPY_TILE(4, 128)
+INT_AXPY_TILE(1, 256)
+INT_AXPY_TILE(2, 256)
+INT_AXPY_TILE(4, 256)
+INT_AXPY_TILE(1, 512)
+INT_AXPY_TILE(2, 512)
+INT_AXPY_TILE(4, 512)
 
 static void int_axpy_q8(const void *param, const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride, int n,
                         float *acc, size_t lda, int d)
 {
+    static void (*const tiles[3][3])(const int_weights *, const int_page *, int, float *, size_t) = {
+        { int_axpy_1_128, int_axpy_2_128, int_axpy_4_128 },
+        { int_axpy_1_256, int_axpy_2_256, int_axpy_4_256 },
+        { int_axpy_1_512, int_axpy_2_512, int_axpy_4_512 },
+    };
+    int_page page;
+    int_weights weights;
+
     (void)param;
-    for (int j = 0, q; j < r; j += q) {
-        q = r - j < INT_SLICE ? r - j : INT_SLICE;
-        int_axpy_slice(w + (size_t)j * ldw, ldw, q, rows, stride, n, acc + (size_t)j * lda, lda, d);
+    int_page_open(&page, rows, stride, n, d);
+    float largest = int_page_largest(&page, d / 32 / INT_GROUP);
+    for (int j = 0, q; j < r; j += q, acc += (size_t)q * lda) {
+        q = r - j >= 4 ? 4 : r - j >= 2 ? 2 : 1;
+        for (int i = 0; i < q; i++)
+            int_weights_open(&weights, i, w + (size_t)(j + i) * ldw, n, largest);
+        for (int b = 0; b < d / 32; b++) {
+            if (b % INT_GROUP == 0)
+                int_weights_group(&weights, q, &page, b / INT_GROUP);
+            tiles[page.wide][q / 2](&weights, &page, b, acc + 32 * b, lda);
+        }
     }
 }

@@ -39,31 +39,30 @@ static inline void turbo3_keys(const uint8_t *row, size_t stride, int b, __m512i
     }
 }
 
-/* x[h]: a dword takes, from the four rows, the byte with its two bits and the byte with its high bit; values 4i .. 4i+3
- * lie in one byte, at bits 0, 2, 4, 6. */
+/* A 64-bit lane takes, for two values, from each of the four rows a word: the byte with their two low bits, and the byte
+ * with their high bits. */
 static inline void turbo3_quad(const uint8_t *row, size_t stride, int b, __m512i *x)
 {
-    static const uint8_t low_at[64] = {
-#define TURBO3_ROWS(i) (i), (i) + 16, (i) + 32, (i) + 48
-#define TURBO3_LOW(i) TURBO3_ROWS((i) / 4)
-        KEYS_LIST16(TURBO3_LOW)
+    static const uint8_t word_at[64] = {
+#define TURBO3_WORD(r, v) 16 * (r) + (v) / 2, 16 * (r) + 8 + (v) / 4
+#define TURBO3_WORDS(v) TURBO3_WORD(0, v), TURBO3_WORD(1, v), TURBO3_WORD(2, v), TURBO3_WORD(3, v)
+        TURBO3_WORDS(0), TURBO3_WORDS(1), TURBO3_WORDS(2), TURBO3_WORDS(3),
+        TURBO3_WORDS(4), TURBO3_WORDS(5), TURBO3_WORDS(6), TURBO3_WORDS(7)
     };
-    static const uint8_t high_at[64] = {
-#define TURBO3_HIGH(i) TURBO3_ROWS(8 + (i) / 8)
-        KEYS_LIST16(TURBO3_HIGH)
-    };
-    const __m512i low_bit = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 2, 4, 6));
-    const __m512i high_bit = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);
+    /* of the four rows: the first value's low bits, the second's 2 bits on; from lane to lane 4 bits on, modulo a byte */
+    const __m512i low_bit = _mm512_add_epi8(_mm512_set1_epi64(0x3222120230201000),
+                                            _mm512_broadcast_i32x4(_mm_set_epi64x(0x0404040404040404, 0)));
+    /* two bits below the first value's high bit, the second's 1 bit on; from lane to lane 2 bits on, modulo a byte */
+    const __m512i lane = _mm512_setr_epi64(0, 0x0202020202020202, 0x0404040404040404, 0x0606060606060606,
+                                           0, 0x0202020202020202, 0x0404040404040404, 0x0606060606060606);
+    const __m512i high_bit = _mm512_add_epi8(_mm512_set1_epi64(0x3727170736261606), lane);
+    /* the second half lies 4 bytes on among the low bits, 2 among the high ones */
+    const __m512i second = _mm512_set1_epi16(0x0204);
     __m512i rows = keys_four(turbo3_codes(row, b), stride);
+    __m512i at = _mm512_add_epi8(_mm512_loadu_si512(word_at), _mm512_set1_epi8((char)turbo3_early(b)));
     for (int h = 0; h < 2; h++) {
-        __m512i early = _mm512_set1_epi8((char)(turbo3_early(b) + 4 * h));
-        __m512i late = _mm512_set1_epi8((char)(turbo3_early(b) + 2 * h));
-        __m512i low = _mm512_permutexvar_epi8(_mm512_add_epi8(_mm512_loadu_si512(low_at), early), rows);
-        __m512i high = _mm512_permutexvar_epi8(_mm512_add_epi8(_mm512_loadu_si512(high_at), late), rows);
-        /* bits cross into a byte only from its left neighbour, where they land above those that count */
-        low = _mm512_srlv_epi32(low, low_bit);
-        high = _mm512_slli_epi32(_mm512_and_si512(_mm512_srlv_epi32(high, high_bit), _mm512_set1_epi8(1)), 2);
-        x[h] = turbo3_lookup(low, high);
+        __m512i w = _mm512_permutexvar_epi8(h ? _mm512_add_epi8(at, second) : at, rows);
+        x[h] = turbo3_lookup(_mm512_multishift_epi64_epi8(low_bit, w), _mm512_multishift_epi64_epi8(high_bit, w));
     }
 }
 
