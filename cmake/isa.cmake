@@ -3,7 +3,8 @@
 # are left out.
 set(KVANT_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(KVANT_FLAGS_avx512 ${KVANT_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
-set(KVANT_FLAGS_avx512vnni ${KVANT_FLAGS_avx512} -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx512vpopcntdq -mavx512bitalg)
+set(KVANT_FLAGS_avx512vnni ${KVANT_FLAGS_avx512} -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx512vpopcntdq -mavx512bitalg
+    -mgfni)
 # Kernels are written as inline functions over values in registers; gcc's limit for -O2 would pass some through memory.
 list(APPEND KVANT_FLAGS_avx512vnni -finline-limit=4000)
 set(KVANT_FLAGS_neon "")

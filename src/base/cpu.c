@@ -35,6 +35,7 @@ static const struct feature_name {
     { CPU_NEON, "neon" },
     { CPU_DOTPROD, "dotprod" },
     { CPU_I8MM, "i8mm" },
+    { CPU_GFNI, "gfni" },
 };
 enum { FEATURE_COUNT = sizeof feature_names / sizeof feature_names[0] };
 
@@ -83,6 +84,8 @@ static uint32_t detect_avx512(unsigned b, unsigned c)
         f |= CPU_AVX512_VBMI;
     if (has(c, 14) && has(c, 12))                                /* VPOPCNTDQ, BITALG */
         f |= CPU_AVX512_VPOPCNT;
+    if (has(c, 8))
+        f |= CPU_GFNI;
     return f;
 }
 

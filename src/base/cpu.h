@@ -18,8 +18,9 @@ enum {
     CPU_NEON = 1 << 7,
     CPU_DOTPROD = 1 << 8,
     CPU_I8MM = 1 << 9,
+    CPU_GFNI = 1 << 10,
     /* what files named *_avx512vnni.c need (cmake/isa.cmake compiles them for all of it) */
-    CPU_X86_VNNI = CPU_AVX512 | CPU_AVX512_VNNI | CPU_AVX512_BF16 | CPU_AVX512_VBMI | CPU_AVX512_VPOPCNT,
+    CPU_X86_VNNI = CPU_AVX512 | CPU_AVX512_VNNI | CPU_AVX512_BF16 | CPU_AVX512_VBMI | CPU_AVX512_VPOPCNT | CPU_GFNI,
     CPU_ARM_I8MM = CPU_NEON | CPU_DOTPROD | CPU_I8MM,            /* likewise *_i8mm.c */
 };
 

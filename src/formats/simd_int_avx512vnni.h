@@ -161,22 +161,29 @@ typedef struct int_strip {
     int d, n, set;                         /* n: keys of the page */
 } int_strip;
 
-/* j: query; a: sum of a group in integers, e: of the second digit, f: of all groups */
+/* j: query; a, e: sums of a group in integers: of the first and second digit; of even and odd c where there is one digit
+ * (two chains hide the latency of vpdpbusd); f: of all groups */
 #define IS_QUERY(j) (t->head + (size_t)(j) * t->ldq8)
 #define IS_ZERO(j) __m512 f##j = _mm512_setzero_ps();
-#define IS_ADD(j, c) a##j = _mm512_dpbusd_epi32(a##j, x[c], int_dword(IS_QUERY(j) + INT_HEAD + 32 * b + 4 * (c)));
-#if INT_DIGITS == 2
+#define IS_VALUE(j, c, digit) int_dword(IS_QUERY(j) + INT_HEAD + (digit) * t->d + 32 * b + 4 * (c))
 #define IS_INIT(j) __m512i a##j = int_dword(IS_QUERY(j) + 64 + 4 * g), e##j = int_dword(IS_QUERY(j) + 128 + 4 * g);
-#define IS_BOTH(j, c)                                                                                       \
-    IS_ADD(j, c)                                                                                            \
-    e##j = _mm512_dpbusd_epi32(e##j, x[c], int_dword(IS_QUERY(j) + INT_HEAD + t->d + 32 * b + 4 * (c)));
+#if INT_DIGITS == 2
+#define IS_BOTH(j, c)                                                 \
+    a##j = _mm512_dpbusd_epi32(a##j, x[c], IS_VALUE(j, c, 0));        \
+    e##j = _mm512_dpbusd_epi32(e##j, x[c], IS_VALUE(j, c, 1));
+#define IS_PAIR(j, c) IS_BOTH(j, c) IS_BOTH(j, c + 1)
 #define IS_SUM(j) _mm512_add_epi32(_mm512_slli_epi32(a##j, 8), e##j)
 #else
-#define IS_INIT(j) __m512i a##j = int_dword(IS_QUERY(j) + 64 + 4 * g);
-#define IS_BOTH IS_ADD
-#define IS_SUM(j) a##j
+#define IS_PAIR(j, c)                                                 \
+    a##j = _mm512_dpbusd_epi32(a##j, x[c], IS_VALUE(j, c, 0));        \
+    e##j = _mm512_dpbusd_epi32(e##j, x[c + 1], IS_VALUE(j, c + 1, 0));
+#define IS_SUM(j) _mm512_add_epi32(a##j, e##j)
 #endif
-#define IS_BLOCK(j) ROW8(IS_BOTH, j)
+#define IS_PAIR0(j) IS_PAIR(j, 0)
+#define IS_PAIR2(j) IS_PAIR(j, 2)
+#define IS_PAIR4(j) IS_PAIR(j, 4)
+#define IS_PAIR6(j) IS_PAIR(j, 6)
+#define IS_BLOCK(Q) REP##Q(IS_PAIR0) REP##Q(IS_PAIR2) REP##Q(IS_PAIR4) REP##Q(IS_PAIR6)
 #define IS_GROUP(j) f##j = _mm512_fmadd_ps(_mm512_cvtepi32_ps(IS_SUM(j)), scale, f##j);
 #define IS_PUT(j) int_put(t, j, f##j);
 
@@ -201,7 +208,7 @@ static inline void int_put(const int_strip *t, int j, __m512 f)
             for (int b = g * INT_GROUP; b < (g + 1) * INT_GROUP; b++) {                                     \
                 __m512i x[8];                                                                               \
                 INT_KEYS(rows, (size_t)INT_ROW(D), b, x);                                                   \
-                REP##Q(IS_BLOCK)                                                                            \
+                IS_BLOCK(Q)                                                                                 \
             }                                                                                               \
             REP##Q(IS_GROUP)                                                                                \
         }                                                                                                   \
