@@ -17,8 +17,8 @@
  * score: lanes are keys, so no sum crosses lanes; queries come as broadcast dwords.  Sets of 16 keys are unpacked in
  * registers, again for every four queries: through memory it took longer (stores 4 KiB away from the next loads).
  * axpy: lanes are columns; weight * scale becomes 16 bits, split into two signed digits.
- * Instructions per key of 128 values and 4 bits: unpacking 8 to 10, then for every query 2 (score; 4 with two digits) or
- * 4 (axpy) vpdpbusd.
+ * Instructions per key of 128 values and 4 bits: unpacking 8 to 10, then for every query 2 (score; 4 with two digits)
+ * or 4 (axpy) vpdpbusd.
  * Sums are exact integers up to one scale group, then f32 over ascending groups: nothing depends on tiles.  Error: half
  * a step of q (or w), and of a centroid where INT_STEP rounds it.  A query, weight or scale that is not finite gives
  * NaN. */
@@ -84,8 +84,8 @@ static void int_prep_q8(const void *param, const float *qp, void *q8, int d)
     memcpy(head + 64, init, sizeof init);
 }
 
-/* 16 rows at a variable stride are 16 addresses, more than there are registers: code is made for the strides of 128, 256
- * and 512 values, and rows of other sizes, or too few for a set, are copied to the next of these. */
+/* 16 rows at a variable stride are 16 addresses, more than there are registers: code is made for the strides of 128,
+ * 256 and 512 values, and rows of other sizes, or too few for a set, are copied to the next of these. */
 #define INT_ROW(d) ((d) * INT_MAX_ROW / KVANT_MAX_HEAD_DIM)
 
 enum { INT_SET = 16, INT_SETS = INT_ROWS / INT_SET };
@@ -161,8 +161,8 @@ typedef struct int_strip {
     int d, n, set;                         /* n: keys of the page */
 } int_strip;
 
-/* j: query; a, e: sums of a group in integers: of the first and second digit; of even and odd c where there is one digit
- * (two chains hide the latency of vpdpbusd); f: of all groups */
+/* j: query; a, e: sums of a group in integers: of the first and second digit; of even and odd c where there is one
+ * digit (two chains hide the latency of vpdpbusd); f: of all groups */
 #define IS_QUERY(j) (t->head + (size_t)(j) * t->ldq8)
 #define IS_ZERO(j) __m512 f##j = _mm512_setzero_ps();
 #define IS_VALUE(j, c, digit) int_dword(IS_QUERY(j) + INT_HEAD + (digit) * t->d + 32 * b + 4 * (c))

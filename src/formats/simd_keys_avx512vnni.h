@@ -51,7 +51,8 @@ static inline void keys_sixteen_spread(const uint8_t *p, size_t stride, __m512i 
 }
 
 /* X(0) .. X(15), comma separated: index lists of a vpermb. */
-#define KEYS_LIST16(X) X(0), X(1), X(2), X(3), X(4), X(5), X(6), X(7), X(8), X(9), X(10), X(11), X(12), X(13), X(14), X(15)
+#define KEYS_LIST16(X) \
+    X(0), X(1), X(2), X(3), X(4), X(5), X(6), X(7), X(8), X(9), X(10), X(11), X(12), X(13), X(14), X(15)
 
 /* dword i takes byte i of the four 128-bit lanes */
 static const uint8_t keys_quad_index[64] = {
@@ -120,11 +121,12 @@ static inline __m512i keys_quad_bits3(__m512i rows, int h, int early)
     static const uint8_t pair[64] = {
 #define KEYS_WORD(r, p) 16 * (r) + 6 * (p) / 8, 16 * (r) + 6 * (p) / 8 + 1
 #define KEYS_WORDS(p) KEYS_WORD(0, p), KEYS_WORD(1, p), KEYS_WORD(2, p), KEYS_WORD(3, p)
-        KEYS_WORDS(0), KEYS_WORDS(1), KEYS_WORDS(2), KEYS_WORDS(3), KEYS_WORDS(4), KEYS_WORDS(5), KEYS_WORDS(6), KEYS_WORDS(7)
+        KEYS_WORDS(0), KEYS_WORDS(1), KEYS_WORDS(2), KEYS_WORDS(3),
+        KEYS_WORDS(4), KEYS_WORDS(5), KEYS_WORDS(6), KEYS_WORDS(7)
     };
     /* bit of the pair in its word: 0 6 4 2; the second code is 3 bits on */
-    const __m512i at = _mm512_setr_epi64(0x3323130330201000, 0x3929190936261606, 0x3727170734241404, 0x3525150532221202,
-                                         0x3323130330201000, 0x3929190936261606, 0x3727170734241404, 0x3525150532221202);
+    const __m512i at = _mm512_broadcast_i64x4(
+        _mm256_set_epi64x(0x3525150532221202, 0x3727170734241404, 0x3929190936261606, 0x3323130330201000));
     __m512i index = _mm512_add_epi8(_mm512_loadu_si512(pair), _mm512_set1_epi8((char)(6 * h + early)));
     return _mm512_multishift_epi64_epi8(at, _mm512_permutexvar_epi8(index, rows));
 }

@@ -1,5 +1,5 @@
-/* q8_0_avx512vnni.c: 34 bytes per 32 values: [d fp16][q i8 x 32] (see q8_0.c): the integer path.  A code plus 128 is its
- * byte with the top bit flipped; queries have two digits, as on AVX2. */
+/* q8_0_avx512vnni.c: 34 bytes per 32 values: [d fp16][q i8 x 32] (see q8_0.c): the integer path.  A code plus 128
+ * is its byte with the top bit flipped; queries have two digits, as on AVX2. */
 #include "formats/format.h"
 #include "formats/simd_keys_avx512vnni.h"
 

@@ -1,5 +1,5 @@
-/* q4_polar_avx512vnni.c: 82 bytes per 128 values: [d fp16][qs u8 x 64][qjl u8 x 16] (see polar.c): the integer path.  Nibbles are indices of a byte
- * table (vpermb), 64 at a time. */
+/* q4_polar_avx512vnni.c: 82 bytes per 128 values: [d fp16][qs u8 x 64][qjl u8 x 16] (see polar.c): the integer
+ * path.  Nibbles are indices of a byte table (vpermb), 64 at a time. */
 #include "formats/format.h"
 #include "formats/simd_keys_avx512vnni.h"
 

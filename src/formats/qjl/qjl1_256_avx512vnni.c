@@ -1,10 +1,8 @@
 /* qjl1_256_avx512vnni.c: 34 bytes per 128 values: [signs u8 x 32][norm bf16] (see qjl1_256.c): the int8 query.
- *
  * score: lanes are 16 keys.  vgf2p8affineqb moves bit k of every byte of the signs to bit 0: the unsigned bytes of
- * vpdpbusd.  sum(+-q) = 2 * sum of q at set bits - sum of q.
- * Per (query, key): 4 vpdpbusd; per key 4 to select bits and 2.5 to turn rows into lanes.  (Eight bit planes and VPOPCNT
- * take 12.)  The numbers are those of kvant_qjl_score_i8.
- * V in this format is for debugging: axpy_q8 is axpy. */
+ * vpdpbusd.  sum(+-q) = 2 * sum of q at set bits - sum of q. Per (query, key): 4 vpdpbusd; per key 4 to select bits
+ * and 2.5 to turn rows into lanes.  (Eight bit planes and VPOPCNT take 12.)  The numbers are those of
+ * kvant_qjl_score_i8. V in this format is for debugging: axpy_q8 is axpy. */
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 #include "formats/simd_keys_avx512vnni.h"
@@ -13,10 +11,11 @@
 
 #include "base/half.h"
 
-enum { QJL_GROUP = 34, QJL_SET = 16, QJL_HEAD = 192, QJL_FAR = 1 << 26, QJL_GROUPS = KVANT_MAX_HEAD_DIM / KVANT_QJL_DIM };
+enum { QJL_GROUP = 34, QJL_SET = 16, QJL_HEAD = 192, QJL_FAR = 1 << 26 };
+enum { QJL_GROUPS = KVANT_MAX_HEAD_DIM / KVANT_QJL_DIM };
 
-/* A prepared query: f32 scale of each group; at byte 64 i32 sum of each group; at 192 the sketch in int8, groups one after
- * the other: byte 32k + 4D + i is value 32D + 8i + k. */
+/* A prepared query: f32 scale of each group; at byte 64 i32 sum of each group; at 192 the sketch in int8, groups one
+ * after the other: byte 32k + 4D + i is value 32D + 8i + k. */
 static void qjl_prep_q8(const void *param, const float *qp, void *q8, int d)
 {
     uint8_t *head = q8;
@@ -124,7 +123,8 @@ static void qjl_score_q8(const void *param, const void *q8, size_t ldq8, int r, 
 
     (void)param;
     for (int i = 0; i < n; i += QJL_SET) {
-        qjl_strip t = { .rows = rows + (size_t)i * stride, .stride = stride, .ldq8 = ldq8, .lds = lds, .d = d, .n = n - i };
+        qjl_strip t = { .rows = rows + (size_t)i * stride, .stride = stride, .ldq8 = ldq8, .lds = lds, .d = d };
+        t.n = n - i;
         if (t.n < QJL_SET || stride > QJL_FAR) {    /* copied, zeros behind the last */
             memset(last, 0, sizeof last);
             for (int k = 0; k < t.n && k < QJL_SET; k++)

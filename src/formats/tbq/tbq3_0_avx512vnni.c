@@ -1,5 +1,5 @@
-/* tbq3_0_avx512vnni.c: 14 bytes per 32 values: [d fp16][qs u8 x 12], code j at bits 3j..3j+2 (see tbq3_0.c): the integer
- * path.  vpmultishiftqb takes eight codes out of a 64-bit lane, vpermb is the table. */
+/* tbq3_0_avx512vnni.c: 14 bytes per 32 values: [d fp16][qs u8 x 12], code j at bits 3j..3j+2 (see tbq3_0.c): the
+ * integer path.  vpmultishiftqb takes eight codes out of a 64-bit lane, vpermb is the table. */
 #include "formats/format.h"
 #include "formats/simd_keys_avx512vnni.h"
 

@@ -1,5 +1,5 @@
-/* tbq4_0_avx512vnni.c: 18 bytes per 32 values: [d fp16][qs u8 x 16] (see tbq4_0.c): the integer path.  Nibbles are indices of a byte
- * table (vpermb), 64 at a time. */
+/* tbq4_0_avx512vnni.c: 18 bytes per 32 values: [d fp16][qs u8 x 16] (see tbq4_0.c): the integer path.  Nibbles are
+ * indices of a byte table (vpermb), 64 at a time. */
 #include "formats/format.h"
 #include "formats/simd_keys_avx512vnni.h"
 

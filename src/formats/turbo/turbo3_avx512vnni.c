@@ -1,5 +1,6 @@
-/* turbo3_avx512vnni.c: four blocks [norm fp16][qs u8 x 8][signs u8 x 4] of 32 values per 128 (see turbo3.c): the integer
- * path.  vpmultishiftqb brings the two low bits of a code to bit 0 and its high bit to bit 2; vpermb is the table. */
+/* turbo3_avx512vnni.c: four blocks [norm fp16][qs u8 x 8][signs u8 x 4] of 32 values per 128 (see turbo3.c): the
+ * integer path.  vpmultishiftqb brings the two low bits of a code to bit 0 and its high bit to bit 2; vpermb is the
+ * table. */
 #include "formats/format.h"
 #include "formats/simd_keys_avx512vnni.h"
 
@@ -39,8 +40,8 @@ static inline void turbo3_keys(const uint8_t *row, size_t stride, int b, __m512i
     }
 }
 
-/* A 64-bit lane takes, for two values, from each of the four rows a word: the byte with their two low bits, and the byte
- * with their high bits. */
+/* A 64-bit lane takes, for two values, from each of the four rows a word: the byte with their two low bits, and the
+ * byte with their high bits. */
 static inline void turbo3_quad(const uint8_t *row, size_t stride, int b, __m512i *x)
 {
     static const uint8_t word_at[64] = {
@@ -49,7 +50,8 @@ static inline void turbo3_quad(const uint8_t *row, size_t stride, int b, __m512i
         TURBO3_WORDS(0), TURBO3_WORDS(1), TURBO3_WORDS(2), TURBO3_WORDS(3),
         TURBO3_WORDS(4), TURBO3_WORDS(5), TURBO3_WORDS(6), TURBO3_WORDS(7)
     };
-    /* of the four rows: the first value's low bits, the second's 2 bits on; from lane to lane 4 bits on, modulo a byte */
+    /* of the four rows: the first value's low bits, the second's 2 bits on; from lane to lane 4 bits on, modulo a byte
+     * */
     const __m512i low_bit = _mm512_add_epi8(_mm512_set1_epi64(0x3222120230201000),
                                             _mm512_broadcast_i32x4(_mm_set_epi64x(0x0404040404040404, 0)));
     /* two bits below the first value's high bit, the second's 1 bit on; from lane to lane 2 bits on, modulo a byte */

@@ -1,5 +1,5 @@
-/* turbo4_66_avx512vnni.c: 66 bytes per 128 values: [norm fp16][qs u8 x 64] (see turbo4_66.c): the integer path.  Nibbles are indices of a byte
- * table (vpermb), 64 at a time. */
+/* turbo4_66_avx512vnni.c: 66 bytes per 128 values: [norm fp16][qs u8 x 64] (see turbo4_66.c): the integer path.
+ * Nibbles are indices of a byte table (vpermb), 64 at a time. */
 #include "formats/format.h"
 #include "formats/simd_keys_avx512vnni.h"
 

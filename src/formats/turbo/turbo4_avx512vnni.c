@@ -1,5 +1,5 @@
-/* turbo4_avx512vnni.c: 18 bytes per 32 values as tbq4_0 (see turbo4.c): the integer path.  Nibbles are indices of a byte
- * table (vpermb), 64 at a time. */
+/* turbo4_avx512vnni.c: 18 bytes per 32 values as tbq4_0 (see turbo4.c): the integer path.  Nibbles are indices of a
+ * byte table (vpermb), 64 at a time. */
 #include "formats/format.h"
 #include "formats/simd_keys_avx512vnni.h"
 
