@@ -269,8 +269,8 @@ static int add_node(prefix_index *ix, int parent, const unsigned char *salt, con
         ix->nodes[parent].children++;
     page_pool_ref(&ix->kv->pages, page);
     page_pool_mark(&ix->kv->pages, page, 1);
-    list_add(ix, i);
     ix->n_nodes++;
+    ix->changes++;
     return i;
 }
 
@@ -334,8 +334,10 @@ void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *t
         const int32_t *block = tokens + (size_t)p * KVANT_PAGE;
         const uint32_t hash = hash_block(ix, at, salt, block);
         int child = find_child(ix, at, salt, block, hash);
-        if (child < 0)
+        if (child < 0) {
             child = add_node(ix, at, salt, block, hash, pages[p]);
+            list_add(ix, child);
+        }
         at = child;
         attach_snap(ix, at, snaps, n_snaps);
     }
@@ -345,4 +347,43 @@ void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *t
     ix->changes++;
     touch(ix, at);
     prune(ix, at);
+}
+
+/* ---- loading ---- */
+
+int prefix_child(const prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens)
+{
+    return find_child(ix, parent, salt, tokens, hash_block(ix, parent, salt, tokens));
+}
+
+int prefix_append(prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens, int page)
+{
+    const int i = add_node(ix, parent, salt, tokens, hash_block(ix, parent, salt, tokens), page);
+    prefix_node *n = &ix->nodes[i];
+
+    n->older = -1;
+    n->newer = ix->oldest;
+    if (ix->oldest >= 0)
+        ix->nodes[ix->oldest].older = i;
+    else
+        ix->newest = i;
+    ix->oldest = i;
+    return i;
+}
+
+void prefix_give_snap(prefix_index *ix, int node, int snap)
+{
+    ix->nodes[node].snap = snap;
+    if (snap >= 0)
+        ix->nodes[node].value = ix->age + saved_tokens(ix, node);
+    ix->changes++;
+}
+
+void prefix_trim(prefix_index *ix)
+{
+    for (int i = ix->oldest, newer; i >= 0; i = newer) {       /* children are older: gone before their parents come */
+        newer = ix->nodes[i].newer;
+        if (ix->nodes[i].children == 0 && ix->nodes[i].snap < 0 && !kv_pages_suffice(ix->kv))
+            remove_leaf(ix, i);
+    }
 }

@@ -67,4 +67,15 @@ int prefix_take_snap(prefix_index *ix);
 void prefix_forget(prefix_index *ix, const unsigned char *salt, const int32_t *tokens);
 void prefix_clear(prefix_index *ix);
 
+/* ---- for loading a saved index (store.c): nodes come parents first ---- */
+
+/* The known child of a node (-1: a root) with these tokens, or -1. */
+int prefix_child(const prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens);
+/* Enters one block, as the least recently used one; takes a reference of its own on the page. */
+int prefix_append(prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens, int page);
+/* The node gets a snapshot; -1: none. */
+void prefix_give_snap(prefix_index *ix, int node, int snap);
+/* Drops leaves that nothing can be resumed from. */
+void prefix_trim(prefix_index *ix);
+
 #endif

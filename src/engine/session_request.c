@@ -472,13 +472,17 @@ static int is_stop(const kvant_session *s, const request *q, int32_t token)
 }
 
 /* Chooses, tells, and says whether that was the last one: KVANT_FINISH_* or NONE. */
-static int next_token(kvant_session *s, request *q, const float *logits, int32_t *token, kvant_diag *diag)
+static int next_token(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
 {
     kvant_token_prob top[MAX_LOGPROBS];
     kvant_event ev = { .kind = KVANT_EVENT_TOKEN, .prompt_done = q->r.n_prompt, .index = q->n_generated,
                        .logprob = NAN, .top = top };
 
-    KVANT_TRY(pick(s, q, logits, token, diag));
+    const float *logits = kvant_step_logits(s->e, item, 0);
+
+    *token = kvant_step_token(s->e, item);         /* the device's choice, if it was asked for */
+    if (*token < 0)
+        KVANT_TRY(pick(s, q, logits, token, diag));
     if (q->r.n_logprobs >= 0) {
         ev.n_top = q->r.n_logprobs < s->n_vocab ? q->r.n_logprobs : s->n_vocab;
         ev.logprob = logprobs(logits, s->n_vocab, *token, top, ev.n_top);
@@ -599,7 +603,7 @@ int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_d
         request_end(s, q, KVANT_FINISH_LENGTH, -1, KVANT_OK, "");
         return 1;
     }
-    const int finish = next_token(s, q, kvant_step_logits(s->e, item, 0), &token, diag);
+    const int finish = next_token(s, q, item, &token, diag);
     if (finish < 0)
         return fail(s, q, finish, diag->text);
     if (finish == KVANT_FINISH_NONE)

@@ -1,16 +1,114 @@
 /* session_slots.c: sequences parked in slots, and the files they and the prefix cache are saved to. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file_out.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "cache/kv_image.h"
+#include "cache/store.h"
 #include "engine/session_impl.h"
+#include "kvant/qjl.h"
+
+/* ---- fingerprint ---- */
+
+typedef struct mix { uint64_t h[4]; } mix;
+
+/* Four lanes of multiply and rotate: finds a wrong file, withstands no attacker (neither does the rest of the file). */
+static void mix_bytes(mix *m, const void *data, size_t n)
+{
+    const uint8_t *p = data;
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t *h = &m->h[i & 3];
+        *h = (*h ^ p[i]) * 0x9E3779B97F4A7C15u;
+        *h ^= *h >> 32;
+    }
+    for (int i = 0; i < 4; i++)
+        m->h[i] = (m->h[i] ^ n ^ m->h[(i + 1) & 3] >> 7) * 0xD6E8FEB86659FD93u;
+}
+
+static void mix_text(mix *m, const char *s)
+{
+    mix_bytes(m, s, strlen(s) + 1);
+}
+
+/* Names, types and shapes of all tensors, and of each the first, middle and last 4 KiB: a model that differs only between
+ * those would pass. */
+static void mix_model(mix *m, const kvant_model *model)
+{
+    enum { SAMPLE = 4096 };
+
+    for (int i = 0; i < gguf_tensor_count(model->file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(model->file, i);
+        const size_t n = t->bytes < SAMPLE ? t->bytes : SAMPLE;
+        mix_bytes(m, t->name.s, t->name.n);
+        mix_bytes(m, t->ne, sizeof t->ne);
+        mix_bytes(m, &t->bytes, sizeof t->bytes);
+        if (!t->data)
+            continue;                      /* made, not read: the name says which */
+        mix_bytes(m, t->data, n);
+        mix_bytes(m, (const uint8_t *)t->data + (t->bytes - n) / 2, n);
+        mix_bytes(m, (const uint8_t *)t->data + t->bytes - n, n);
+    }
+    mix_text(m, kvant_model_get_info(model)->arch);
+    mix_text(m, kvant_model_get_info(model)->name);
+    mix_bytes(m, &model->hp.rope_bf16, sizeof model->hp.rope_bf16);
+}
+
+static void mix_vocabulary(mix *m, const kvant_model *model)
+{
+    char text[256];
+
+    for (int i = 0; i < kvant_model_get_info(model)->n_vocab; i++) {
+        const int n = kvant_token_bytes(model, i, 1, text, sizeof text);
+        mix_bytes(m, &n, sizeof n);
+        mix_bytes(m, text, n < 0 ? 0 : n < (int)sizeof text ? (size_t)n : sizeof text);
+    }
+}
+
+static int mix_formats(mix *m, const kvant_engine *e, kvant_diag *diag)
+{
+    const kv_config *c = &e->kv.cfg;
+    const int shape[] = { c->n_layer, c->h_kv, c->d_k, c->d_v, e->kv.tail_pages, KVANT_PAGE };
+
+    mix_bytes(m, shape, sizeof shape);
+    for (int l = 0; l < c->n_layer; l++) {
+        if (!c->is_attn[l])
+            continue;
+        mix_text(m, c->types[l].k->name);
+        mix_text(m, c->types[l].v->name);
+    }
+    if (!e->projection)
+        return KVANT_OK;
+    const size_t bytes = KVANT_QJL_VALUES * sizeof(float);
+    float *host = kvant_alloc(bytes);
+    if (!host)
+        return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory");
+    const int code = e->dev->vt->copy_out(e->dev, host, e->projection, bytes, diag);
+    mix_bytes(m, host, bytes);
+    kvant_free(host);
+    return code;
+}
 
 int slots_create(kvant_session *s, kvant_diag *diag)
 {
-    (void)s;
-    (void)diag;
+    mix m = { { 1, 2, 3, 4 } };
+
+    if (!s->p.snapshot_dir)
+        return KVANT_OK;
+    const int swept = file_out_sweep(s->p.snapshot_dir);
+    if (swept > 0)
+        log_msg(LOG_WARN, "snapshots: removed %d unfinished files of an earlier run", swept);
+    mix_model(&m, s->e->m);
+    mix_vocabulary(&m, s->e->m);
+    KVANT_TRY(mix_formats(&m, s->e, diag));
+    memcpy(s->fingerprint, m.h, sizeof s->fingerprint);
     return KVANT_OK;
 }
+
+/* ---- parked sequences ---- */
 
 void slots_free(kvant_session *s)
 {
@@ -61,49 +159,235 @@ void slots_park(kvant_session *s, request *q)
     q->seq = -1;
 }
 
-static void answer(const action *a, int code, const char *text, int n, int64_t bytes, int64_t t0)
-{
-    const kvant_slot_result r = { code, text, a->slot, n, bytes, clock_ns() - t0 };
+/* ---- actions ---- */
 
-    if (a->done)
-        a->done(a->user, &r);
+typedef struct outcome {
+    int n_tokens;
+    int64_t bytes;
+} outcome;
+
+static store_key key_of(const kvant_session *s, const action *a)
+{
+    store_key k = { .vocab = s->n_vocab };
+
+    memcpy(k.fingerprint, s->fingerprint, sizeof k.fingerprint);
+    memcpy(k.salt, a->salt, sizeof k.salt);
+    return k;
 }
 
-static int slot_runs(const kvant_session *s, int slot)
+/* The name with its ending; actions were checked when they came in. */
+static const char *file_name(const action *a, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "%s.kvs", a->name);
+    return buf;
+}
+
+static int check_idle(const kvant_session *s, int slot, kvant_diag *diag)
 {
     for (int i = 0; i < s->n_running; i++)
         if (s->running[i]->seq == slot)
-            return 1;
-    return 0;
+            return kvant_fail(diag, KVANT_EBUSY, "slot %d: a request is running in it", slot);
+    return KVANT_OK;
 }
 
-static int erase(kvant_session *s, const action *a, int *n, kvant_diag *diag)
+/* The parked sequence of a slot, if it is this tenant's. */
+static int own_parked(const kvant_session *s, const action *a, const parked **out, kvant_diag *diag)
 {
     const parked *p = &s->parked[a->slot];
 
-    if (slot_runs(s, a->slot))
-        return kvant_fail(diag, KVANT_EBUSY, "slot %d: a request is running in it", a->slot);
-    if (p->tokens && memcmp(p->salt, a->salt, PREFIX_SALT) != 0)
+    KVANT_TRY(check_idle(s, a->slot, diag));
+    if (!p->tokens || memcmp(p->salt, a->salt, PREFIX_SALT) != 0)
         return kvant_fail(diag, KVANT_ENOENT, "slot %d: nothing of this key is parked in it", a->slot);
-    *n = p->tokens ? p->n : 0;
+    *out = p;
+    return KVANT_OK;
+}
+
+static int slot_save(kvant_session *s, const action *a, outcome *o, kvant_diag *diag)
+{
+    const store_key key = key_of(s, a);
+    const parked *p;
+    char name[80];
+
+    KVANT_TRY(own_parked(s, a, &p, diag));
+    o->n_tokens = p->n;
+    return store_save_sequence(&s->e->kv, &key, a->slot, p->tokens, s->p.snapshot_dir,
+                               file_name(a, name, sizeof name), &o->bytes, diag);
+}
+
+/* Pages for a restored sequence: free ones, idle ones of the index, then those of parked sequences.  The pages promised
+ * to running requests stay theirs. */
+static int room_for(kvant_session *s, int pages, kvant_diag *diag)
+{
+    const page_pool *pool = &s->e->kv.pages;
+    int promised = 0;
+
+    for (int i = 0; i < s->n_running; i++)
+        promised += s->running[i]->promised;
+    while (pool->n_free + pool->n_idle - promised < pages)
+        if (!slots_drop_oldest(s))
+            return kvant_fail(diag, KVANT_ENOSPC, "snapshot: %d pages wanted, %d can be had", pages,
+                              pool->n_free + pool->n_idle - promised);
+    if (pages > pool->n_free)
+        prefix_evict(&s->prefix, pages - pool->n_free);
+    return KVANT_OK;
+}
+
+/* What lies in a slot, kept in host memory while a file is loaded over it. */
+typedef struct backup {
+    parked was;                            /* tokens NULL: nothing */
+    uint8_t *image;
+} backup;
+
+static int backup_take(kvant_session *s, int slot, backup *b, kvant_diag *diag)
+{
+    kv_cache *kv = &s->e->kv;
+
+    *b = (backup){ s->parked[slot], NULL };
+    if (!b->was.tokens)
+        return KVANT_OK;
+    b->image = kvant_alloc(kv_image_bytes(kv, b->was.n));
+    if (!b->image)
+        return kvant_fail(diag, KVANT_ENOMEM, "slot %d: out of memory to keep what is in it", slot);
+    const int code = kv_image_save(kv, slot, b->image, diag);
+    if (code < 0) {
+        kvant_free(b->image);
+        return code;
+    }
+    s->parked[slot].tokens = NULL;
+    kv_seq_free(kv, slot);
+    return KVANT_OK;
+}
+
+/* The pages it had are free again: nothing that ran in between keeps any. */
+static void backup_return(kvant_session *s, int slot, backup *b)
+{
+    kv_cache *kv = &s->e->kv;
+    const int pages = (b->was.n + KVANT_PAGE - 1) / KVANT_PAGE;
+
+    if (!b->image)
+        return;
+    kv_seq_take(kv, slot);
+    if (room_for(s, pages, NULL) == KVANT_OK && kv_image_load(kv, slot, b->was.n, b->image, NULL) == KVANT_OK) {
+        s->parked[slot] = b->was;
+    } else {
+        kv_seq_free(kv, slot);
+        kvant_free(b->was.tokens);
+    }
+}
+
+static int load_into(kvant_session *s, const action *a, const store_file *f, int32_t *tokens, kvant_diag *diag)
+{
+    const store_key key = key_of(s, a);
+    kv_cache *kv = &s->e->kv;
+
+    KVANT_TRY(room_for(s, store_pages(f), diag));
+    kv_seq_take(kv, a->slot);
+    const int code = store_load_sequence(kv, &key, f, a->slot, tokens, diag);
+    if (code < 0) {
+        kv_seq_free(kv, a->slot);
+        return code;
+    }
+    parked *p = &s->parked[a->slot];
+    *p = (parked){ .tokens = tokens, .n = f->n_tokens, .stamp = ++s->stamp };
+    memcpy(p->salt, a->salt, sizeof p->salt);
+    return KVANT_OK;
+}
+
+static int replace(kvant_session *s, const action *a, const store_file *f, kvant_diag *diag)
+{
+    int32_t *tokens = kvant_calloc((size_t)f->n_tokens, sizeof *tokens);
+    backup b;
+    int code = tokens ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "slot %d: out of memory", a->slot);
+
+    if (code == KVANT_OK)
+        code = backup_take(s, a->slot, &b, diag);
+    if (code < 0) {
+        kvant_free(tokens);
+        return code;
+    }
+    code = load_into(s, a, f, tokens, diag);
+    if (code < 0) {
+        kvant_free(tokens);
+        backup_return(s, a->slot, &b);
+    } else {
+        kvant_free(b.was.tokens);
+    }
+    kvant_free(b.image);
+    return code;
+}
+
+static int slot_restore(kvant_session *s, const action *a, outcome *o, kvant_diag *diag)
+{
+    const store_key key = key_of(s, a);
+    store_file f;
+    char name[80];
+
+    KVANT_TRY(check_idle(s, a->slot, diag));
+    KVANT_TRY(store_open(&s->e->kv, &key, STORE_SEQUENCE, s->p.snapshot_dir, file_name(a, name, sizeof name), &f,
+                         diag));
+    o->n_tokens = f.n_tokens;
+    o->bytes = (int64_t)f.size;
+    const int code = replace(s, a, &f, diag);
+    store_close(&f);
+    return code;
+}
+
+static int slot_erase(kvant_session *s, const action *a, outcome *o, kvant_diag *diag)
+{
+    const parked *p;
+
+    KVANT_TRY(own_parked(s, a, &p, diag));
+    o->n_tokens = p->n;
     slots_drop(s, a->slot);
+    return KVANT_OK;
+}
+
+static int cache_save(kvant_session *s, const action *a, outcome *o, kvant_diag *diag)
+{
+    const store_key key = key_of(s, a);
+    char name[80];
+
+    o->n_tokens = s->prefix.n_nodes * KVANT_PAGE;
+    return store_save_prefix(&s->prefix, &key, s->p.snapshot_dir, file_name(a, name, sizeof name), &o->bytes, diag);
+}
+
+/* Only into free pages that nobody was promised: a restored prefix is worth less than one in use. */
+static int cache_restore(kvant_session *s, const action *a, outcome *o, kvant_diag *diag)
+{
+    const store_key key = key_of(s, a);
+    store_file f;
+    char name[80];
+
+    KVANT_TRY(store_open(&s->e->kv, &key, STORE_PREFIX, s->p.snapshot_dir, file_name(a, name, sizeof name), &f, diag));
+    o->bytes = (int64_t)f.size;
+    const int code = store_load_prefix(&s->prefix, &key, &f, &o->n_tokens, diag);
+    store_close(&f);
+    return code;
+}
+
+static int cache_clear(kvant_session *s, const action *a, outcome *o, kvant_diag *diag)
+{
+    (void)a;
+    (void)diag;
+    o->n_tokens = s->prefix.n_nodes * KVANT_PAGE;
+    prefix_clear(&s->prefix);
     return KVANT_OK;
 }
 
 void slots_run(kvant_session *s, action *a)
 {
+    static int (*const run[])(kvant_session *, const action *, outcome *, kvant_diag *) = {
+        [KVANT_SLOT_SAVE] = slot_save,   [KVANT_SLOT_RESTORE] = slot_restore,   [KVANT_SLOT_ERASE] = slot_erase,
+        [KVANT_CACHE_SAVE] = cache_save, [KVANT_CACHE_RESTORE] = cache_restore, [KVANT_CACHE_CLEAR] = cache_clear
+    };
     const int64_t t0 = clock_ns();
     kvant_diag diag = { "" };
-    int n = 0, code;
+    outcome o = { 0, 0 };
+    const int code = run[a->what](s, a, &o, &diag);
+    const kvant_slot_result r = { code, code < 0 ? diag.text : "", a->slot, o.n_tokens, o.bytes, clock_ns() - t0 };
 
-    if (a->what == KVANT_SLOT_ERASE) {
-        code = erase(s, a, &n, &diag);
-    } else if (a->what == KVANT_CACHE_CLEAR) {
-        prefix_clear(&s->prefix);
-        code = KVANT_OK;
-    } else {
-        code = kvant_fail(&diag, KVANT_EUNSUPPORTED, "snapshots: not in this build");
-    }
-    answer(a, code, diag.text, n, 0, t0);
+    s->events++;
+    if (a->done)
+        a->done(a->user, &r);
     kvant_free(a);
 }

@@ -1,0 +1,56 @@
+/* cache/store.h: sequences and the prefix index on disk.  The bytes: docs/snapshot.md.
+ *
+ * A file is a header, chunks (each with its own checksum and number) and an end chunk over all of them.  It is written
+ * whole or not at all (base/file_out.h).  Reading is in two passes: store_open checks every byte before anything is
+ * touched; loading checks each chunk again in the copy that is used, because somebody may write to the mapped file.
+ * Checksums find damage, they do not prove who wrote a file: shapes, ids and links are checked as hostile input, states
+ * must be finite, and sequences get pages of their own.
+ *
+ * Only a file with the same fingerprint (model and cache formats, 32 bytes) and salt is taken.  Owner thread only. */
+#ifndef KVANT_CACHE_STORE_H
+#define KVANT_CACHE_STORE_H
+
+#include "base/file.h"
+#include "cache/prefix.h"
+
+enum { STORE_VERSION = 1, STORE_FINGERPRINT = 32, STORE_SEQUENCE = 1, STORE_PREFIX = 2 };
+
+/* What a file must match.  vocab: token ids are below it. */
+typedef struct store_key {
+    unsigned char fingerprint[STORE_FINGERPRINT], salt[PREFIX_SALT];
+    int vocab;
+} store_key;
+
+/* A checked file. */
+typedef struct store_file {
+    mapped_file map;
+    const uint8_t *data;
+    size_t size;
+    int kind, n_tokens, n_chunks;
+} store_file;
+
+/* Writes dir/name.  tokens[n]: those of the sequence, n its length.  *bytes: size of the file. */
+int store_save_sequence(const kv_cache *kv, const store_key *key, int seq, const int32_t *tokens, const char *dir,
+                        const char *name, int64_t *bytes, kvant_diag *diag);
+int store_save_prefix(const prefix_index *ix, const store_key *key, const char *dir, const char *name, int64_t *bytes,
+                      kvant_diag *diag);
+
+/* Maps and checks dir/name.  KVANT_ENOENT, KVANT_EFORMAT (damaged, foreign, another version: the text says which). */
+int store_open(const kv_cache *kv, const store_key *key, int kind, const char *dir, const char *name, store_file *f,
+               kvant_diag *diag);
+/* The same for bytes in memory, which must stay until store_close. */
+int store_open_bytes(const kv_cache *kv, const store_key *key, int kind, const void *data, size_t size, store_file *f,
+                     kvant_diag *diag);
+void store_close(store_file *f);
+
+/* Pages that loading a sequence takes. */
+int store_pages(const store_file *f);
+/* Into an empty sequence; the caller has made sure of the pages.  tokens[f->n_tokens] is written.  On error the sequence
+ * is empty again. */
+int store_load_sequence(kv_cache *kv, const store_key *key, const store_file *f, int seq, int32_t *tokens,
+                        kvant_diag *diag);
+/* As many blocks as there are free pages (and snapshots as there are free slots); what the index knows is kept.
+ * *n_tokens: tokens entered. */
+int store_load_prefix(prefix_index *ix, const store_key *key, const store_file *f, int *n_tokens, kvant_diag *diag);
+
+#endif

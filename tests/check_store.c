@@ -1,0 +1,567 @@
+/* check_store.c: snapshot files.  A saved and restored sequence goes on as if nothing had happened, to the last bit; the
+ * prefix cache comes back; damaged and foreign files are refused and change nothing; a writer that fails or dies at any
+ * call to the system leaves the old file or the new one.  Ids in the texts (P-01 ...): the reliability specification. */
+#include "cache/store.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/file_out.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "cache/kv_image.h"
+#include "engine/session_impl.h"
+#include "support/check.h"
+#include "support/serve_rig.h"
+#include "support/snapshot_fix.h"
+
+static const unsigned char salt_a[16] = "tenant a", salt_b[16] = "tenant b";
+static char dir[64];
+
+static kvant_engine_params engine_params(const char *type, int tail)
+{
+    kvant_engine_params p = kvant_engine_defaults();
+    p.type_k = p.type_v = type;
+    p.threads = 1;
+    p.max_seqs = 4;
+    p.n_ctx = 320;
+    p.n_ubatch = 128;
+    p.pool_tokens = 24 * KVANT_PAGE;
+    p.snapshots = 6;
+    p.kv_tail = tail;
+    return p;
+}
+
+static kvant_session_params session_params(void)
+{
+    kvant_session_params p = kvant_session_defaults();
+    p.batch_tokens = 256;
+    p.ladder = 64;
+    p.snapshot_dir = dir;
+    return p;
+}
+
+/* ---- actions, waited for ---- */
+
+typedef struct reply {
+    kvant_slot_result r;
+    char text[256];
+    _Atomic int done;
+} reply;
+
+static void on_done(void *user, const kvant_slot_result *r)
+{
+    reply *o = user;
+    o->r = *r;
+    snprintf(o->text, sizeof o->text, "%s", r->text);
+    atomic_store(&o->done, 1);
+}
+
+static reply act(serve_rig *r, int what, int slot, const char *name, const unsigned char *salt)
+{
+    static reply o;
+    const struct timespec ms = { 0, 200000 };
+    kvant_diag d = { "" };
+
+    memset(&o, 0, sizeof o);
+    const int code = kvant_session_slot(r->s, what, slot, name, salt, on_done, &o, &d);
+    if (code < 0) {
+        o.r.code = code;
+        snprintf(o.text, sizeof o.text, "%s", d.text);
+        return o;
+    }
+    while (!atomic_load(&o.done))
+        nanosleep(&ms, NULL);
+    return o;
+}
+
+static kvant_request request_for(const int32_t *prompt, int n, int gen, int slot)
+{
+    kvant_request q = kvant_request_defaults();
+    q.prompt = prompt;
+    q.n_prompt = n;
+    q.max_tokens = gen;
+    q.ignore_eos = 1;
+    q.n_logprobs = 0;
+    q.slot = slot;
+    memcpy(q.salt, salt_a, 16);
+    return q;
+}
+
+static int same(const serve_out *a, const serve_out *b)
+{
+    return a->n == b->n && memcmp(a->tokens, b->tokens, (size_t)a->n * 4) == 0 &&
+           memcmp(a->logprob, b->logprob, (size_t)a->n * 4) == 0;
+}
+
+/* ---- P-06, P-07: restore, then continue ---- */
+
+/* Turn 1 (n prompt tokens, gen generated), then turn 2 that appends to it; with a save, an erase and a restore in
+ * between, in the same session or in a new one.  The same bits; nothing of the first turn is computed again. */
+static void check_continue(const char *path, const char *type, int tail, int n, int gen)
+{
+    static serve_out one, plain, restored;
+    int32_t prompt[320], more[320];
+    serve_rig r;
+    char what[160];
+
+    snprintf(what, sizeof what, "P-07 %s %s tail %d, %d+%d tokens", path, type, tail, n, gen);
+    serve_tokens(prompt, n, 77);
+    if (!serve_open(&r, path, engine_params(type, tail), session_params()))
+        return;
+    kvant_request q = request_for(prompt, n, gen, 1);
+    serve_one(&r, &q, &one);
+    memcpy(more, prompt, (size_t)n * 4);
+    memcpy(more + n, one.tokens, (size_t)one.n * 4);
+    serve_tokens(more + n + one.n, 20, 78);
+    const reply saved = act(&r, KVANT_SLOT_SAVE, 1, "turn1", salt_a);
+    CHECK(saved.r.code == KVANT_OK && saved.r.n_tokens == n + gen - 1, "%s: %s, %d tokens", what, saved.text,
+          saved.r.n_tokens);
+    kvant_request q2 = request_for(more, n + gen + 20, 8, 1);
+    serve_one(&r, &q2, &plain);
+    CHECK(plain.n == 8 && plain.n_cached == n + gen - 1, "%s: %d cached", what, plain.n_cached);
+    serve_close(&r);
+
+    if (!serve_open(&r, path, engine_params(type, tail), session_params()))
+        return;
+    const reply back = act(&r, KVANT_SLOT_RESTORE, 2, "turn1", salt_a);
+    CHECK(back.r.code == KVANT_OK && back.r.n_tokens == n + gen - 1, "%s: %s", what, back.text);
+    kvant_request q3 = request_for(more, n + gen + 20, 8, 2);
+    serve_one(&r, &q3, &restored);
+    CHECK(restored.n_cached == n + gen - 1 && same(&plain, &restored), "%s: %d cached, other tokens or bits", what,
+          restored.n_cached);
+    serve_close(&r);
+}
+
+/* The prefix cache comes back: hits, and the bits of a cold run.  S-04: not for another salt. */
+static void check_cache(const char *path, const char *type, int tail)
+{
+    static serve_out cold, warm, other;
+    int32_t prompt[300];
+    serve_rig r;
+    char what[160];
+
+    snprintf(what, sizeof what, "P-07 cache %s %s tail %d", path, type, tail);
+    serve_tokens(prompt, 300, 5);
+    if (!serve_open(&r, path, engine_params(type, tail), session_params()))
+        return;
+    kvant_request q = request_for(prompt, 300, 6, -1);
+    serve_one(&r, &q, &cold);
+    const reply saved = act(&r, KVANT_CACHE_SAVE, 0, "all", salt_a);
+    CHECK(saved.r.code == KVANT_OK && saved.r.n_tokens >= 256, "%s: %s, %d tokens", what, saved.text, saved.r.n_tokens);
+    serve_close(&r);
+    if (!serve_open(&r, path, engine_params(type, tail), session_params()))
+        return;
+    const reply back = act(&r, KVANT_CACHE_RESTORE, 0, "all", salt_a);
+    CHECK(back.r.code == KVANT_OK && back.r.n_tokens == saved.r.n_tokens, "%s: %s, %d tokens", what, back.text,
+          back.r.n_tokens);
+    serve_one(&r, &q, &warm);
+    CHECK(warm.n_cached == 256 && same(&cold, &warm), "%s: %d cached, other bits", what, warm.n_cached);
+    memcpy(q.salt, salt_b, 16);
+    serve_one(&r, &q, &other);
+    CHECK(other.n_cached == 0 && same(&cold, &other), "S-04 %s: another tenant got %d tokens", what, other.n_cached);
+    serve_close(&r);
+}
+
+/* ---- P-04: damage ---- */
+
+typedef struct bytes { uint8_t *data; size_t n; } bytes;
+
+static bytes read_file(const char *name)
+{
+    char path[128];
+    char *data = NULL;
+    bytes b = { NULL, 0 };
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (file_read(path, 1 << 24, &data, &b.n, NULL) == KVANT_OK)
+        b.data = (uint8_t *)data;
+    return b;
+}
+
+static store_key key_of(const kvant_session *s)
+{
+    store_key k = { .vocab = s->n_vocab };
+    memcpy(k.fingerprint, s->fingerprint, sizeof k.fingerprint);
+    memcpy(k.salt, salt_a, sizeof k.salt);
+    return k;
+}
+
+static void refused(serve_rig *r, int kind, const bytes *b, const char *what, size_t at)
+{
+    const store_key k = key_of(r->s);
+    kvant_diag d = { "" };
+    store_file f;
+    const int code = store_open_bytes(&r->e->kv, &k, kind, b->data, b->n, &f, &d);
+
+    CHECK(code == KVANT_EFORMAT && d.text[0], "P-04 %s at %zu: %s", what, at, kvant_error_name(code));
+}
+
+static void damage(serve_rig *r, int kind, const char *name, int random_bits)
+{
+    bytes b = read_file(name);
+    rng random = { 3 };
+
+    CHECK(b.data != NULL, "P-04: %s cannot be read", name);
+    if (!b.data)
+        return;
+    for (size_t bit = 0; bit < 8 * 128; bit++) {           /* every bit of the header */
+        b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        refused(r, kind, &b, "header bit", bit);
+        b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    for (int i = 0; i < random_bits; i++) {
+        const size_t bit = rng_u64(&random) % (8 * b.n);
+        b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        refused(r, kind, &b, "bit", bit);
+        b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    const size_t whole = b.n;
+    for (b.n = 0; b.n < whole; b.n += b.n < 600 ? 1 : 997)
+        refused(r, kind, &b, "cut", b.n);
+    b.n = whole;
+    refused(r, 3 - kind, &b, "other kind", 0);
+    kvant_free(b.data);
+}
+
+/* Two pages exchanged, with their chunk numbers left as they were: every checksum of a chunk fails or the order does. */
+static void exchanged(serve_rig *r, const char *name)
+{
+    bytes b = read_file(name);
+    const size_t page = 24 + kv_page_image_bytes(&r->e->kv), first = 128 + 24 + 4 * (size_t)150;
+    uint8_t *tmp = b.data ? kvant_alloc(page) : NULL;
+
+    if (!tmp)
+        return;
+    memcpy(tmp, b.data + first, page);
+    memmove(b.data + first, b.data + first + page, page);
+    memcpy(b.data + first + page, tmp, page);
+    refused(r, STORE_SEQUENCE, &b, "pages exchanged", first);
+    kvant_free(tmp);
+    kvant_free(b.data);
+}
+
+/* Files whose checksums are right but whose content is not. */
+static void forged(serve_rig *r, const char *name)
+{
+    bytes b = read_file(name);
+    const uint32_t next = 2, huge = 1u << 30, nan = 0x7FC00000u;
+    const int32_t token = 1 << 29;
+
+    if (!b.data)
+        return;
+    uint8_t *copy = kvant_alloc(b.n);
+    const struct { size_t at; const void *v; const char *what; } cases[] = {
+        { 8, &next, "version 2 (P-09)" }, { 72, &huge, "a billion tokens" }, { 76, &huge, "a billion chunks" },
+        { 20, &huge, "page size" }, { 88, &huge, "page bytes" }, { 128 + 24, &token, "token out of range" },
+        { b.n - 28 - 4, &nan, "P-11: NaN in the state" }
+    };
+    for (size_t i = 0; copy && i < sizeof cases / sizeof *cases; i++) {
+        memcpy(copy, b.data, b.n);
+        memcpy(copy + cases[i].at, cases[i].v, 4);
+        snapshot_fix(copy, b.n);
+        const bytes f = { copy, b.n };
+        refused(r, STORE_SEQUENCE, &f, cases[i].what, cases[i].at);
+    }
+    kvant_free(copy);
+    kvant_free(b.data);
+}
+
+static void check_damage(const char *path, const char *type)
+{
+    static serve_out one, two, live;
+    int32_t prompt[320], more[320];
+    serve_rig r;
+
+    serve_tokens(prompt, 150, 9);
+    if (!serve_open(&r, path, engine_params(type, 64), session_params()))
+        return;
+    kvant_request q = request_for(prompt, 150, 1, 1);
+    serve_one(&r, &q, &one);
+    CHECK(act(&r, KVANT_SLOT_SAVE, 1, "one", salt_a).r.code == KVANT_OK, "save");
+    CHECK(act(&r, KVANT_CACHE_SAVE, 1, "cache", salt_a).r.code == KVANT_OK, "save");
+    damage(&r, STORE_SEQUENCE, "one.kvs", 3000);
+    damage(&r, STORE_PREFIX, "cache.kvs", 1000);
+    exchanged(&r, "one.kvs");
+    forged(&r, "one.kvs");
+
+    /* a bad file over a live slot: refused, and the slot goes on as it would have (llama.cpp 27068) */
+    memcpy(more, prompt, sizeof prompt);
+    serve_tokens(more + 149, 30, 10);
+    bytes b = read_file("one.kvs");
+    char bad_path[128];
+    snprintf(bad_path, sizeof bad_path, "%s/bad.kvs", dir);
+    b.data[b.n / 2] ^= 1;
+    FILE *f = fopen(bad_path, "wb");
+    CHECK(f && fwrite(b.data, 1, b.n, f) == b.n && fclose(f) == 0, "write %s", bad_path);
+    const reply no = act(&r, KVANT_SLOT_RESTORE, 1, "bad", salt_a);
+    CHECK(no.r.code == KVANT_EFORMAT, "P-04: %s", no.text);
+    kvant_request q2 = request_for(more, 170, 5, 1);
+    serve_one(&r, &q2, &live);
+    CHECK(live.n_cached == 0 || live.n_cached == 128 || live.n_cached == 150, "%d cached", live.n_cached);
+    CHECK(act(&r, KVANT_SLOT_RESTORE, 1, "one", salt_a).r.code == KVANT_OK, "restore");
+    memcpy(more, prompt, 150 * 4);
+    kvant_request q3 = request_for(more, 170, 5, 1);
+    serve_one(&r, &q3, &two);
+    CHECK(two.n_cached == 150, "P-04: %d cached after a good restore", two.n_cached);
+    const reply foreign = act(&r, KVANT_SLOT_RESTORE, 2, "one", salt_b);
+    CHECK(foreign.r.code == KVANT_EFORMAT && strstr(foreign.text, "another key"), "S-04: %s", foreign.text);
+    CHECK(act(&r, KVANT_SLOT_SAVE, 1, "x", salt_b).r.code == KVANT_ENOENT, "another tenant's slot was saved");
+    CHECK(act(&r, KVANT_SLOT_ERASE, 1, "", salt_b).r.code == KVANT_ENOENT, "another tenant's slot was erased");
+    CHECK(act(&r, KVANT_SLOT_SAVE, 3, "x", salt_a).r.code == KVANT_ENOENT, "P-06: an empty slot was saved");
+    CHECK(act(&r, KVANT_SLOT_RESTORE, 1, "absent", salt_a).r.code == KVANT_ENOENT, "an absent file");
+    const char *names[] = { "", "..", "a/b", "a.b", "\xC3\xA9", "12345678901234567890123456789012345678901234567890123456789012345" };
+    for (int i = 0; i < 6; i++)
+        CHECK(act(&r, KVANT_SLOT_SAVE, 1, names[i], salt_a).r.code == KVANT_EINVAL, "A-05: name %d taken", i);
+    char link[128];
+    snprintf(link, sizeof link, "%s/link.kvs", dir);
+    CHECK(symlink("one.kvs", link) == 0, "symlink");
+    CHECK(act(&r, KVANT_SLOT_RESTORE, 1, "link", salt_a).r.code < 0, "A-05: a symbolic link was followed");
+    kvant_free(b.data);
+    serve_close(&r);
+}
+
+/* Another model, other formats, another tail: refused by name. */
+static void check_foreign(void)
+{
+    const struct { const char *path, *type; int tail; } other[] = { { "tests/golden/tiny/qwen35moe.gguf", "tbq4_0", 64 },
+                                                                     { "tests/golden/tiny/qwen35.gguf", "f16", 64 },
+                                                                     { "tests/golden/tiny/qwen35.gguf", "tbq4_0", 128 } };
+    serve_rig r;
+
+    for (int i = 0; i < 3; i++) {
+        if (!serve_open(&r, other[i].path, engine_params(other[i].type, other[i].tail), session_params()))
+            return;
+        const reply no = act(&r, KVANT_SLOT_RESTORE, 1, "one", salt_a);
+        CHECK(no.r.code == KVANT_EFORMAT && strstr(no.text, "another model"), "P-04 foreign %d: %s", i, no.text);
+        serve_close(&r);
+    }
+}
+
+/* ---- P-01, P-02, R-01: a writer that fails, or dies, anywhere ---- */
+
+typedef struct plain_rig {
+    kvant_model *m;
+    kvant_engine *e;
+    int seq, n;
+    int32_t tokens[200];
+    store_key key;
+} plain_rig;
+
+static int plain_open(plain_rig *r, const char *path)
+{
+    const kvant_model_params mp = { .path = path };
+    const kvant_engine_params ep = engine_params("tbq4_0", 64);
+    kvant_diag d = { "" };
+
+    memset(r, 0, sizeof *r);
+    CHECK(kvant_model_open(&mp, &r->m, &d) == KVANT_OK && kvant_engine_create(r->m, &ep, &r->e, &d) == KVANT_OK, "%s",
+          d.text);
+    if (!r->e)
+        return 0;
+    r->n = 100;
+    r->key.vocab = kvant_model_get_info(r->m)->n_vocab;
+    serve_tokens(r->tokens, 200, 4);
+    kvant_seq_new(r->e, &r->seq, NULL);
+    const kvant_item it = { r->seq, r->tokens, r->n, 1, 0 };
+    CHECK(kvant_step(r->e, &it, 1, &d) == KVANT_OK, "%s", d.text);
+    return 1;
+}
+
+static int plain_save(plain_rig *r, kvant_diag *d)
+{
+    int64_t size;
+    return store_save_sequence(&r->e->kv, &r->key, r->seq, r->tokens, dir, "f.kvs", &size, d);
+}
+
+/* Tokens of the file, 0: there is none, -1: there is a bad one. */
+static int plain_check(plain_rig *r)
+{
+    store_file f;
+    const int code = store_open(&r->e->kv, &r->key, STORE_SEQUENCE, dir, "f.kvs", &f, NULL);
+    const int n = code == KVANT_OK ? f.n_tokens : code == KVANT_ENOENT ? 0 : -1;
+
+    if (code == KVANT_OK)
+        store_close(&f);
+    return n;
+}
+
+static void longer(plain_rig *r)
+{
+    const kvant_item it = { r->seq, r->tokens + r->n, 1, 0, 0 };
+    CHECK(kvant_step(r->e, &it, 1, NULL) == KVANT_OK, "step");
+    r->n++;
+}
+
+static void check_write_faults(plain_rig *r)
+{
+    const int errors[] = { EIO, ENOSPC, EINTR, EDQUOT, EROFS, 0 };
+    kvant_diag d = { "" };
+
+    CHECK(plain_save(r, &d) == KVANT_OK, "%s", d.text);
+    file_out_fail_after(-1, 0, 0);
+    CHECK(plain_save(r, &d) == KVANT_OK, "%s", d.text);
+    const long calls = file_out_fail_after(-1, 0, 0);
+    CHECK(calls > 8, "P-02: %ld calls", calls);
+    for (int k = 0; k < 6; k++)
+        for (int sticky = 0; sticky < 2 - (errors[k] == EINTR); sticky++)
+            for (long at = 0; at < calls; at++) {
+                const int before = plain_check(r);
+                longer(r);
+                if (r->n > 190)
+                    return;
+                file_out_fail_after(at, sticky, errors[k]);
+                const int code = plain_save(r, &d);
+                file_out_fail_after(-1, 0, 0);
+                const int after = plain_check(r);
+                CHECK(after == r->n || (code < 0 && after == before), "P-02 errno %d, call %ld: %d tokens, code %d",
+                      errors[k], at, after, code);
+                CHECK(file_out_sweep(dir) == 0, "P-02 errno %d, call %ld: a temporary file is left", errors[k], at);
+                r->n--;                    /* one longer for each try would outgrow the test; its cache too */
+                r->e->kv.seqs[r->seq].len--;
+                kv_trim(&r->e->kv, r->seq);
+            }
+}
+
+static void check_kill(plain_rig *r)
+{
+    kvant_diag d = { "" };
+    int left = 0;
+
+    for (long at = 0; at < 40; at++) {
+        const int before = plain_check(r);
+        const pid_t child = fork();
+        if (child == 0) {
+            file_out_fail_after(at, 0, -1);
+            _exit(plain_save(r, &d) == KVANT_OK ? 0 : 1);
+        }
+        int status = 0;
+        CHECK(child > 0 && waitpid(child, &status, 0) == child, "fork");
+        const int after = plain_check(r);
+        CHECK(after == before || after == r->n, "P-01 call %ld: %d tokens after a kill, %d before", at, after, before);
+        left += file_out_sweep(dir);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+            break;
+    }
+    CHECK(left > 0, "P-01: no kill left a temporary file, so none was in the middle");
+}
+
+static void check_memory(plain_rig *r)
+{
+    int32_t tokens[200];
+    kvant_diag d = { "" };
+    int failed = 0, other = 0;
+
+    for (long at = 0; at < 100; at++) {
+        mem_fail_after(at, 0);
+        const int code = plain_save(r, &d);
+        mem_fail_after(-1, 0);
+        CHECK(code == KVANT_OK || code == KVANT_ENOMEM, "R-01 save: %s", d.text);
+        failed += code < 0;
+        if (code == KVANT_OK)
+            break;
+    }
+    CHECK(kvant_seq_new(r->e, &other, &d) == KVANT_OK, "%s", d.text);
+    const int free_pages = r->e->kv.pages.n_free, free_tails = r->e->kv.tails.n_free;
+    for (long at = 0; at < 100; at++) {
+        store_file f;
+        mem_fail_after(at, 0);
+        int code = store_open(&r->e->kv, &r->key, STORE_SEQUENCE, dir, "f.kvs", &f, &d);
+        if (code == KVANT_OK) {
+            code = store_load_sequence(&r->e->kv, &r->key, &f, other, tokens, &d);
+            store_close(&f);
+        }
+        mem_fail_after(-1, 0);
+        failed += code < 0;
+        if (code == KVANT_OK)
+            break;
+        CHECK(code == KVANT_ENOMEM && r->e->kv.seqs[other].len == 0 && r->e->kv.pages.n_free == free_pages &&
+                  r->e->kv.tails.n_free == free_tails, "P-05 R-01 restore: %s, %d pages", d.text, r->e->kv.pages.n_free);
+    }
+    CHECK(failed >= 3, "R-01: only %d allocations were made to fail", failed);
+}
+
+static void check_writer(void)
+{
+    plain_rig r;
+
+    if (plain_open(&r, "tests/golden/tiny/qwen35.gguf")) {
+        check_write_faults(&r);
+        check_kill(&r);
+        check_memory(&r);
+    }
+    kvant_engine_free(r.e);
+    kvant_model_close(r.m);
+}
+
+/* P-09: a file of version 1 that was written when version 1 was new. */
+static void check_golden(void)
+{
+    const kvant_model_params mp = { .path = "tests/golden/tiny/qwen3moe.gguf" };
+    kvant_engine_params ep = engine_params("tbq4_0", 0);
+    store_key key = { .vocab = 512 };
+    int32_t tokens[40], wanted[40];
+    kvant_model *m = NULL;
+    kvant_engine *e = NULL;
+    kvant_diag d = { "" };
+    store_file f;
+    int seq;
+
+    serve_tokens(wanted, 40, 41);
+    CHECK(kvant_model_open(&mp, &m, &d) == KVANT_OK && kvant_engine_create(m, &ep, &e, &d) == KVANT_OK, "%s", d.text);
+    memcpy(key.fingerprint, "version 1 golden file", 22);
+    memcpy(key.salt, salt_a, 16);
+    if (e && getenv("KVANT_MAKE_GOLDEN")) {
+        int64_t size;
+        kvant_seq_new(e, &seq, NULL);
+        kvant_step(e, &(kvant_item){ seq, wanted, 40, 1, 0 }, 1, NULL);
+        store_save_sequence(&e->kv, &key, seq, wanted, "tests/golden/snapshot", "v1.kvs", &size, &d);
+        kvant_seq_free(e, seq);
+    }
+    const int code = e ? store_open(&e->kv, &key, STORE_SEQUENCE, "tests/golden/snapshot", "v1.kvs", &f, &d) : -1;
+    CHECK(code == KVANT_OK, "P-09: %s", d.text);
+    if (code == KVANT_OK) {
+        kvant_seq_new(e, &seq, NULL);
+        CHECK(store_load_sequence(&e->kv, &key, &f, seq, tokens, &d) == KVANT_OK && f.n_tokens == 40 &&
+                  memcmp(tokens, wanted, sizeof wanted) == 0, "P-09: %s", d.text);
+        store_close(&f);
+    }
+    kvant_engine_free(e);
+    kvant_model_close(m);
+}
+
+int main(void)
+{
+    const char *hybrid = "tests/golden/tiny/qwen35.gguf", *dense = "tests/golden/tiny/llama.gguf",
+               *moe = "tests/golden/tiny/qwen3moe.gguf";
+
+    CHECK(crc32c(0, "123456789", 9) == 0xE3069283u, "crc32c of the standard's example");
+    CHECK(crc32c(crc32c(0, "1234", 4), "56789", 5) == 0xE3069283u, "crc32c in two parts");
+    snprintf(dir, sizeof dir, "/tmp/kvant-store-XXXXXX");
+    CHECK(mkdtemp(dir) != NULL, "mkdtemp");
+    const struct { int n, gen; } turns[] = { { 1, 1 }, { 30, 5 }, { 64, 1 }, { 65, 64 }, { 128, 2 }, { 190, 70 } };
+    for (int i = 0; i < 6; i++) {
+        check_continue(hybrid, "tbq4_0", 64, turns[i].n, turns[i].gen);
+        check_continue(dense, i % 2 ? "f16" : "tbq4_0", i % 3 ? 64 : 192, turns[i].n, turns[i].gen);
+    }
+    check_continue(hybrid, "turbo3", 128, 150, 20);
+    check_continue(moe, "q8_0", 0, 150, 20);
+    check_continue(hybrid, "f16", 64, 150, 20);
+    check_cache(dense, "f16", 64);
+    check_cache(dense, "tbq4_0", 192);
+    check_cache(hybrid, "tbq4_0", 64);
+    check_cache(hybrid, "q8_0", 128);
+    check_damage(hybrid, "tbq4_0");
+    check_foreign();
+    check_writer();
+    check_golden();
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    CHECK(system(command) == 0, "rm");
+    return check_end("check_store");
+}
