@@ -10,9 +10,9 @@
 enum { MAX_SEQS = 12, MAX_REQ = 40, MOST_PREEMPTIONS = 3 };
 
 typedef struct sim_req {
-    int prompt, gen, limit;        /* limit: pages that it can ever need */
+    int prompt, gen, limit; /* limit: pages that it can ever need */
     int arrival;
-    int pos, decoded, hit;         /* hit: pages that came from the cache */
+    int pos, decoded, hit; /* hit: pages that came from the cache */
     int held, promised, keep, preempted;
     int done;
 } sim_req;
@@ -28,10 +28,10 @@ typedef struct sim {
     int bad;
 } sim;
 
-#define WANT(s, cond) \
-    do { \
-        if (!(cond) && !(s)->bad++) \
-            CHECK(cond, "seed %llu, step %d", (s)->seed, (s)->step); \
+#define WANT(s, cond)                                                                                                  \
+    do {                                                                                                               \
+        if (!(cond) && !(s)->bad++)                                                                                    \
+            CHECK(cond, "seed %llu, step %d", (s)->seed, (s)->step);                                                   \
     } while (0)
 
 static int pages_for(int tokens)
@@ -57,7 +57,7 @@ static void setup(sim *s, unsigned long long seed)
     s->c.prefill_first = roll(s, 0, 2) == 0;
     s->c.first_waiting = roll(s, 0, 3);
     s->c.first_defer = roll(s, 0, 1) * roll(s, 1, 5);
-    s->pool = s->free = roll(s, 1, 3) == 1 ? roll(s, 1, 3) : roll(s, 4, 60);      /* S-08: pools of 1, 2, 3 pages */
+    s->pool = s->free = roll(s, 1, 3) == 1 ? roll(s, 1, 3) : roll(s, 4, 60); /* S-08: pools of 1, 2, 3 pages */
     s->n_req = roll(s, 1, MAX_REQ);
     for (int i = 0; i < s->n_req; i++) {
         sim_req *q = &s->req[i];
@@ -109,8 +109,8 @@ static void fill_running(sim *s, sched_seq *out)
     for (int i = 0; i < s->n_run; i++) {
         const sim_req *q = &s->req[s->run[i]];
         const int next = (q->pos / KVANT_PAGE + 1 + (int)(s->seed % 3)) * KVANT_PAGE;
-        out[i] = (sched_seq){ q->pos, prompt_left(q), next < q->prompt ? next : 0, q->held, q->promised, q->keep,
-                              q->decoded };
+        out[i] = (sched_seq){ q->pos,  prompt_left(q), next < q->prompt ? next : 0, q->held, q->promised,
+                              q->keep, q->decoded };
     }
 }
 
@@ -208,7 +208,7 @@ static int tick(sim *s)
     for (int i = 0; i < s->n_queue; i++)
         ids[s->n_run + i] = s->queue[i];
     const int n_run = s->n_run, waiting = s->n_queue;
-    for (int k = 0; k < p.n_admit; k++)                                           /* in order: nobody is overtaken */
+    for (int k = 0; k < p.n_admit; k++) /* in order: nobody is overtaken */
         WANT(s, p.admit[k] == k);
     apply_preemptions(s, &p);
     for (int k = 0; k < p.n_admit; k++) {
@@ -230,7 +230,7 @@ static int tick(sim *s)
         WANT(s, q->pos % KVANT_PAGE == 0 || q->pos == q->prompt);
         WANT(s, q->pos <= q->prompt && (!was || was->cut == 0 || q->pos <= was->cut));
     }
-    WANT(s, p.n_decode + p.n_prompt + p.n_preempt + (s->n_run == 0 && waiting == 0) > 0);   /* progress */
+    WANT(s, p.n_decode + p.n_prompt + p.n_preempt + (s->n_run == 0 && waiting == 0) > 0); /* progress */
     s->deferred = p.n_deferred > 0 ? s->deferred + 1 : 0;
     for (int i = 0; i < s->n_run; i++) {
         sim_req *q = &s->req[s->run[i]];
@@ -253,7 +253,7 @@ static void check_accounts(sim *s)
         held += s->req[i].held;
         promised += s->req[i].promised;
     }
-    WANT(s, held + s->free + s->idle == s->pool && s->free >= 0 && s->idle >= 0);  /* no page leaks */
+    WANT(s, held + s->free + s->idle == s->pool && s->free >= 0 && s->idle >= 0); /* no page leaks */
     WANT(s, promised <= s->free + s->idle);
 }
 
@@ -268,7 +268,7 @@ static void check_traces(int n)
             check_accounts(&s);
         check_accounts(&s);
         for (int i = 0; i < s.n_req; i++) {
-            WANT(&s, s.req[i].done);                                              /* nobody starves (S-13) */
+            WANT(&s, s.req[i].done); /* nobody starves (S-13) */
             WANT(&s, s.req[i].preempted <= MOST_PREEMPTIONS);
             preemptions += s.req[i].preempted;
         }
@@ -306,8 +306,13 @@ static void check_budgets(void)
 /* Decode rows hold back while prompts are at work, for at most first_defer steps in a row. */
 static void check_prefill_first(void)
 {
-    const sched_config c = { .batch_tokens = 2048, .n_ubatch = 512, .n_ctx = 4096, .max_seqs = 4, .prefill_first = 1,
-                             .first_waiting = 2, .first_defer = 3 };
+    const sched_config c = { .batch_tokens = 2048,
+                             .n_ubatch = 512,
+                             .n_ctx = 4096,
+                             .max_seqs = 4,
+                             .prefill_first = 1,
+                             .first_waiting = 2,
+                             .first_defer = 3 };
     sched_seq run[] = { { .pos = 10, .decoded = 4 }, { .pos = 20 }, { .prompt_left = 300 }, { .prompt_left = 300 } };
     int decode[4], preempt[4], admit[1];
     sched_piece pieces[4];

@@ -93,8 +93,9 @@ static void run_all(serve_rig *r, int n, const char *what)
     }
     for (int i = 0; i < n; i++) {
         serve_wait(&got[i]);
-        CHECK(same(&got[i], &alone[i]), "%s: request %d (%d tokens, %d cached, %d preempted): other tokens or bits (%s)",
-              what, i, lengths[i], got[i].n_cached, got[i].n_preempted, got[i].text);
+        CHECK(same(&got[i], &alone[i]),
+              "%s: request %d (%d tokens, %d cached, %d preempted): other tokens or bits (%s)", what, i, lengths[i],
+              got[i].n_cached, got[i].n_preempted, got[i].text);
         CHECK(got[i].ends == 1, "I4: %d END events", got[i].ends);
     }
 }

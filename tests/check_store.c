@@ -1,6 +1,7 @@
-/* check_store.c: snapshot files.  A saved and restored sequence goes on as if nothing had happened, to the last bit; the
- * prefix cache comes back; damaged and foreign files are refused and change nothing; a writer that fails or dies at any
- * call to the system leaves the old file or the new one.  Ids in the texts (P-01 ...): the reliability specification. */
+/* check_store.c: snapshot files.  A saved and restored sequence goes on as if nothing had happened, to the last bit;
+ * the prefix cache comes back; damaged and foreign files are refused and change nothing; a writer that fails or dies at
+ * any call to the system leaves the old file or the new one.  Ids in the texts (P-01 ...) are those of the reliability
+ * specification. */
 #include "cache/store.h"
 
 #include <errno.h>
@@ -170,7 +171,10 @@ static void check_cache(const char *path, const char *type, int tail)
 
 /* ---- P-04: damage ---- */
 
-typedef struct bytes { uint8_t *data; size_t n; } bytes;
+typedef struct bytes {
+    uint8_t *data;
+    size_t n;
+} bytes;
 
 static bytes read_file(const char *name)
 {
@@ -210,7 +214,7 @@ static void damage(serve_rig *r, int kind, const char *name, int random_bits)
     CHECK(b.data != NULL, "P-04: %s cannot be read", name);
     if (!b.data)
         return;
-    for (size_t bit = 0; bit < 8 * 128; bit++) {           /* every bit of the header */
+    for (size_t bit = 0; bit < 8 * 128; bit++) { /* every bit of the header */
         b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
         refused(r, kind, &b, "header bit", bit);
         b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -229,7 +233,7 @@ static void damage(serve_rig *r, int kind, const char *name, int random_bits)
     kvant_free(b.data);
 }
 
-/* Two pages exchanged, with their chunk numbers left as they were: every checksum of a chunk fails or the order does. */
+/* Two pages exchanged, with their chunk numbers left as they were. */
 static void exchanged(serve_rig *r, const char *name)
 {
     bytes b = read_file(name);
@@ -256,11 +260,17 @@ static void forged(serve_rig *r, const char *name)
     if (!b.data)
         return;
     uint8_t *copy = kvant_alloc(b.n);
-    const struct { size_t at; const void *v; const char *what; } cases[] = {
-        { 8, &next, "version 2 (P-09)" }, { 72, &huge, "a billion tokens" }, { 76, &huge, "a billion chunks" },
-        { 20, &huge, "page size" }, { 88, &huge, "page bytes" }, { 128 + 24, &token, "token out of range" },
-        { b.n - 28 - 4, &nan, "P-11: NaN in the state" }
-    };
+    const struct {
+        size_t at;
+        const void *v;
+        const char *what;
+    } cases[] = { { 8, &next, "version 2 (P-09)" },
+                  { 72, &huge, "a billion tokens" },
+                  { 76, &huge, "a billion chunks" },
+                  { 20, &huge, "page size" },
+                  { 88, &huge, "page bytes" },
+                  { 128 + 24, &token, "token out of range" },
+                  { b.n - 28 - 4, &nan, "P-11: NaN in the state" } };
     for (size_t i = 0; copy && i < sizeof cases / sizeof *cases; i++) {
         memcpy(copy, b.data, b.n);
         memcpy(copy + cases[i].at, cases[i].v, 4);
@@ -315,7 +325,8 @@ static void check_damage(const char *path, const char *type)
     CHECK(act(&r, KVANT_SLOT_ERASE, 1, "", salt_b).r.code == KVANT_ENOENT, "another tenant's slot was erased");
     CHECK(act(&r, KVANT_SLOT_SAVE, 3, "x", salt_a).r.code == KVANT_ENOENT, "P-06: an empty slot was saved");
     CHECK(act(&r, KVANT_SLOT_RESTORE, 1, "absent", salt_a).r.code == KVANT_ENOENT, "an absent file");
-    const char *names[] = { "", "..", "a/b", "a.b", "\xC3\xA9", "12345678901234567890123456789012345678901234567890123456789012345" };
+    const char *names[] = { "",    "..",       "a/b",
+                            "a.b", "\xC3\xA9", "12345678901234567890123456789012345678901234567890123456789012345" };
     for (int i = 0; i < 6; i++)
         CHECK(act(&r, KVANT_SLOT_SAVE, 1, names[i], salt_a).r.code == KVANT_EINVAL, "A-05: name %d taken", i);
     char link[128];
@@ -329,9 +340,12 @@ static void check_damage(const char *path, const char *type)
 /* Another model, other formats, another tail: refused by name. */
 static void check_foreign(void)
 {
-    const struct { const char *path, *type; int tail; } other[] = { { "tests/golden/tiny/qwen35moe.gguf", "tbq4_0", 64 },
-                                                                     { "tests/golden/tiny/qwen35.gguf", "f16", 64 },
-                                                                     { "tests/golden/tiny/qwen35.gguf", "tbq4_0", 128 } };
+    const struct {
+        const char *path, *type;
+        int tail;
+    } other[] = { { "tests/golden/tiny/qwen35moe.gguf", "tbq4_0", 64 },
+                  { "tests/golden/tiny/qwen35.gguf", "f16", 64 },
+                  { "tests/golden/tiny/qwen35.gguf", "tbq4_0", 128 } };
     serve_rig r;
 
     for (int i = 0; i < 3; i++) {
@@ -404,9 +418,9 @@ static void check_write_faults(plain_rig *r)
     kvant_diag d = { "" };
 
     CHECK(plain_save(r, &d) == KVANT_OK, "%s", d.text);
-    file_out_fail_after(-1, 0, 0);
+    file_out_fail_after(-1, 0, 0, NULL);
     CHECK(plain_save(r, &d) == KVANT_OK, "%s", d.text);
-    const long calls = file_out_fail_after(-1, 0, 0);
+    const long calls = file_out_fail_after(-1, 0, 0, NULL);
     CHECK(calls > 8, "P-02: %ld calls", calls);
     for (int k = 0; k < 6; k++)
         for (int sticky = 0; sticky < 2 - (errors[k] == EINTR); sticky++)
@@ -415,17 +429,23 @@ static void check_write_faults(plain_rig *r)
                 longer(r);
                 if (r->n > 190)
                     return;
-                file_out_fail_after(at, sticky, errors[k]);
+                file_out_fail_after(at, sticky, errors[k], NULL);
                 const int code = plain_save(r, &d);
-                file_out_fail_after(-1, 0, 0);
+                file_out_fail_after(-1, 0, 0, NULL);
                 const int after = plain_check(r);
                 CHECK(after == r->n || (code < 0 && after == before), "P-02 errno %d, call %ld: %d tokens, code %d",
                       errors[k], at, after, code);
                 CHECK(file_out_sweep(dir) == 0, "P-02 errno %d, call %ld: a temporary file is left", errors[k], at);
-                r->n--;                    /* one longer for each try would outgrow the test; its cache too */
+                r->n--; /* one longer for each try would outgrow the test; its cache too */
                 r->e->kv.seqs[r->seq].len--;
                 kv_trim(&r->e->kv, r->seq);
             }
+}
+
+/* What kill -9 leaves behind. */
+static void die(void)
+{
+    _exit(137);
 }
 
 static void check_kill(plain_rig *r)
@@ -437,7 +457,7 @@ static void check_kill(plain_rig *r)
         const int before = plain_check(r);
         const pid_t child = fork();
         if (child == 0) {
-            file_out_fail_after(at, 0, -1);
+            file_out_fail_after(at, 0, 0, die);
             _exit(plain_save(r, &d) == KVANT_OK ? 0 : 1);
         }
         int status = 0;
@@ -481,7 +501,8 @@ static void check_memory(plain_rig *r)
         if (code == KVANT_OK)
             break;
         CHECK(code == KVANT_ENOMEM && r->e->kv.seqs[other].len == 0 && r->e->kv.pages.n_free == free_pages &&
-                  r->e->kv.tails.n_free == free_tails, "P-05 R-01 restore: %s, %d pages", d.text, r->e->kv.pages.n_free);
+                  r->e->kv.tails.n_free == free_tails,
+              "P-05 R-01 restore: %s, %d pages", d.text, r->e->kv.pages.n_free);
     }
     CHECK(failed >= 3, "R-01: only %d allocations were made to fail", failed);
 }
@@ -528,7 +549,8 @@ static void check_golden(void)
     if (code == KVANT_OK) {
         kvant_seq_new(e, &seq, NULL);
         CHECK(store_load_sequence(&e->kv, &key, &f, seq, tokens, &d) == KVANT_OK && f.n_tokens == 40 &&
-                  memcmp(tokens, wanted, sizeof wanted) == 0, "P-09: %s", d.text);
+                  memcmp(tokens, wanted, sizeof wanted) == 0,
+              "P-09: %s", d.text);
         store_close(&f);
     }
     kvant_engine_free(e);
@@ -544,7 +566,9 @@ int main(void)
     CHECK(crc32c(crc32c(0, "1234", 4), "56789", 5) == 0xE3069283u, "crc32c in two parts");
     snprintf(dir, sizeof dir, "/tmp/kvant-store-XXXXXX");
     CHECK(mkdtemp(dir) != NULL, "mkdtemp");
-    const struct { int n, gen; } turns[] = { { 1, 1 }, { 30, 5 }, { 64, 1 }, { 65, 64 }, { 128, 2 }, { 190, 70 } };
+    const struct {
+        int n, gen;
+    } turns[] = { { 1, 1 }, { 30, 5 }, { 64, 1 }, { 65, 64 }, { 128, 2 }, { 190, 70 } };
     for (int i = 0; i < 6; i++) {
         check_continue(hybrid, "tbq4_0", 64, turns[i].n, turns[i].gen);
         check_continue(dense, i % 2 ? "f16" : "tbq4_0", i % 3 ? 64 : 192, turns[i].n, turns[i].gen);

@@ -4,9 +4,9 @@
 #include <pthread.h>
 #include <string.h>
 
-static const uint32_t crc_poly = 0x82F63B78u;       /* reflected */
+static const uint32_t crc_poly = 0x82F63B78u; /* reflected */
 
-static uint32_t crc_tables[8][256];        /* written once */
+static uint32_t crc_tables[8][256]; /* written once */
 static pthread_once_t crc_once = PTHREAD_ONCE_INIT;
 
 static void make_tables(void)

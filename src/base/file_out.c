@@ -13,14 +13,16 @@
 
 static _Atomic long gate_calls, gate_at = -1;
 static _Atomic int gate_sticky, gate_error;
+static void (*_Atomic gate_first)(void);
 static _Atomic unsigned temp_count;
 
-long file_out_fail_after(long n, int sticky, int error)
+long file_out_fail_after(long n, int sticky, int error, void (*first)(void))
 {
     const long made = atomic_exchange(&gate_calls, 0);
 
     atomic_store(&gate_sticky, sticky);
     atomic_store(&gate_error, error);
+    atomic_store(&gate_first, first);
     atomic_store(&gate_at, n);
     return made;
 }
@@ -32,9 +34,10 @@ static int gate(void)
 
     if (at < 0 || call < at || (call > at && !atomic_load(&gate_sticky)))
         return 0;
+    void (*const first)(void) = atomic_load(&gate_first);
+    if (first)
+        first();
     errno = atomic_load(&gate_error);
-    if (errno < 0)
-        _exit(137);                        /* what kill -9 would leave behind */
     return 1;
 }
 
@@ -52,8 +55,8 @@ int file_out_begin(const char *dir, const char *name, file_out *f, kvant_diag *d
     snprintf(f->temp, sizeof f->temp, TEMP_PREFIX "%ld-%u", (long)getpid(), atomic_fetch_add(&temp_count, 1));
     f->dir = gate() ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->dir < 0)
-        return kvant_fail(diag, errno == ENOENT ? KVANT_ENOENT : KVANT_EIO, "%.120s: cannot open the directory: %s", dir,
-                          strerror(errno));
+        return kvant_fail(diag, errno == ENOENT ? KVANT_ENOENT : KVANT_EIO, "%.120s: cannot open the directory: %s",
+                          dir, strerror(errno));
     f->fd = gate() ? -1 : openat(f->dir, f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (f->fd >= 0)
         return KVANT_OK;

@@ -20,16 +20,16 @@ typedef struct file_out {
 int file_out_begin(const char *dir, const char *name, file_out *f, kvant_diag *diag);
 /* After an error only abort may follow. */
 int file_out_write(file_out *f, const void *data, size_t n, kvant_diag *diag);
-/* On error the file is gone and an older one of its name stays; only where the directory's sync was what failed, the new
- * one stays, whole, but may be the old one again after a power cut. */
+/* On error the file is gone and an older one of its name stays; only where the sync of the directory was what failed,
+ * the new one stays, whole, but may be the old one again after a power cut. */
 int file_out_commit(file_out *f, kvant_diag *diag);
-void file_out_abort(file_out *f);                          /* also fine after commit, and twice */
+void file_out_abort(file_out *f); /* also fine after commit, and twice */
 /* Removes what crashed writers left in dir; returns how many files. */
 int file_out_sweep(const char *dir);
 
-/* Fault tests: the n-th call to the system from now (once, or from then on) fails with errno `error`; writes come up
- * short with error 0; the process ends with error -1.  n < 0 switches off.  Returns how many calls were made since the
- * last switch.  Test use only. */
-long file_out_fail_after(long n, int sticky, int error);
+/* Fault tests: the n-th call to the system from now (once, or from then on) fails with errno `error`; with error 0 a
+ * write comes up short.  `first`, if not NULL, is called before.  n < 0 switches off.  Returns how many calls were made
+ * since the last switch.  Test use only. */
+long file_out_fail_after(long n, int sticky, int error, void (*first)(void));
 
 #endif

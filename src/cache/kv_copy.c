@@ -12,7 +12,7 @@
 enum { PAIR_SLOT = 0, PAIR_PAGE = 1, PAIR_TAIL = 2, PAIRS = 3, OPS_PER_LAYER = 4 };
 
 struct kv_copier {
-    int32_t *dev, host[2 * PAIRS];             /* [src of each pair][dst of each pair] */
+    int32_t *dev, host[2 * PAIRS]; /* [src of each pair][dst of each pair] */
     kvant_op *ops;
     kvant_slot_copy_args *args;
     int n;

@@ -14,9 +14,9 @@
 
 /* One range; rows: how many of each head's 64 rows are in use (pages), 0: the whole range is to be zeros. */
 typedef struct kv_range {
-    uint8_t *addr;                 /* on the device */
+    uint8_t *addr; /* on the device */
     size_t bytes, head_bytes, row_bytes;
-    int rows;                      /* -1: not made of rows (state) */
+    int rows; /* -1: not made of rows (state) */
 } kv_range;
 
 typedef int (*kv_range_fn)(void *ctx, const kv_range *r, kvant_diag *diag);

@@ -211,7 +211,7 @@ int prefix_evict(prefix_index *ix, int n)
             continue;
         }
         remove_leaf(ix, i);
-        prune(ix, parent);                 /* takes ancestors, all newer: `older` stays */
+        prune(ix, parent); /* takes ancestors, all newer: `older` stays */
         i = older >= 0 ? ix->nodes[older].newer : ix->oldest;
     }
     return ix->kv->pages.n_free - before;
@@ -223,7 +223,7 @@ int prefix_take_snap(prefix_index *ix)
 
     if (id >= 0)
         return id;
-    for (int i = ix->oldest; i >= 0; i = ix->nodes[i].newer)      /* of equals the least recently used */
+    for (int i = ix->oldest; i >= 0; i = ix->nodes[i].newer) /* of equals the least recently used */
         if (ix->nodes[i].snap >= 0 && (worst < 0 || ix->nodes[i].value < ix->nodes[worst].value))
             worst = i;
     if (worst < 0)
@@ -253,7 +253,7 @@ static int add_node(prefix_index *ix, int parent, const unsigned char *salt, con
     prefix_node *n = &ix->nodes[i];
     int32_t *bucket = &ix->buckets[hash & (uint32_t)(ix->n_buckets - 1)];
 
-    assert(i >= 0);                        /* one node per page, and no page twice */
+    assert(i >= 0); /* one node per page, and no page twice */
     ix->unused = n->next;
     n->parent = parent;
     n->depth = parent < 0 ? 0 : ix->nodes[parent].depth + 1;
@@ -310,7 +310,7 @@ static void forget_from(prefix_index *ix, int node)
         newer = ix->nodes[i].newer;
         while (up >= 0 && up != node)
             up = ix->nodes[up].parent;
-        if (up == node && i != node)       /* descendants are older than their ancestors: i is a leaf by now */
+        if (up == node && i != node) /* descendants are older than their ancestors: i is a leaf by now */
             remove_leaf(ix, i);
     }
     remove_leaf(ix, node);
@@ -381,7 +381,7 @@ void prefix_give_snap(prefix_index *ix, int node, int snap)
 
 void prefix_trim(prefix_index *ix)
 {
-    for (int i = ix->oldest, newer; i >= 0; i = newer) {       /* children are older: gone before their parents come */
+    for (int i = ix->oldest, newer; i >= 0; i = newer) { /* children are older: gone before their parents come */
         newer = ix->nodes[i].newer;
         if (ix->nodes[i].children == 0 && ix->nodes[i].snap < 0 && !kv_pages_suffice(ix->kv))
             remove_leaf(ix, i);

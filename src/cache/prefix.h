@@ -18,35 +18,37 @@
 enum { PREFIX_SALT = 16 };
 
 typedef struct prefix_node {
-    int32_t parent, next;          /* -1: root, end of the bucket */
-    int32_t newer, older;          /* use list */
-    int32_t page, snap;            /* snap -1: none */
+    int32_t parent, next; /* -1: root, end of the bucket */
+    int32_t newer, older; /* use list */
+    int32_t page, snap;   /* snap -1: none */
     int32_t depth, children;
     uint32_t hash;
-    double value;                  /* of the snapshot */
+    double value; /* of the snapshot */
     unsigned char salt[PREFIX_SALT];
     int32_t tokens[KVANT_PAGE];
 } prefix_node;
 
 typedef struct prefix_index {
     kv_cache *kv;
-    prefix_node *nodes;            /* [pages]; unused ones are linked by next */
+    prefix_node *nodes; /* [pages]; unused ones are linked by next */
     int32_t *buckets;
     int n_buckets, n_nodes, unused, oldest, newest;
-    uint32_t hash_mask;            /* tests: fewer bits */
-    double age;                    /* GreedyDual: value of the last snapshot that went */
+    uint32_t hash_mask; /* tests: fewer bits */
+    double age;         /* GreedyDual: value of the last snapshot that went */
     uint64_t evicted_pages, evicted_snaps;
-    uint64_t changes;              /* counts what makes an earlier hit out of date */
+    uint64_t changes; /* counts what makes an earlier hit out of date */
 } prefix_index;
 
 typedef struct prefix_hit {
-    int matched;                   /* pages whose tokens match */
-    int pages;                     /* pages to resume from; 0: miss */
-    int node, snap;                /* node of the last of them; its snapshot, or -1 where pages suffice */
-    int idle;                      /* how many of them are idle */
+    int matched;    /* pages whose tokens match */
+    int pages;      /* pages to resume from; 0: miss */
+    int node, snap; /* node of the last of them; its snapshot, or -1 where pages suffice */
+    int idle;       /* how many of them are idle */
 } prefix_hit;
 
-typedef struct prefix_snap { int pages, id; } prefix_snap;   /* snapshot `id` of the position 64 * pages */
+typedef struct prefix_snap {
+    int pages, id;
+} prefix_snap; /* snapshot `id` of the position 64 * pages */
 
 int prefix_create(prefix_index *ix, kv_cache *kv, kvant_diag *diag);
 void prefix_destroy(prefix_index *ix);

@@ -20,19 +20,19 @@ typedef struct store_header {
     char magic[8];
     uint32_t version, endian, kind, page_tokens;
     unsigned char fingerprint[STORE_FINGERPRINT], salt[PREFIX_SALT];
-    uint32_t n_tokens, n_chunks;           /* the end chunk not counted */
+    uint32_t n_tokens, n_chunks; /* the end chunk not counted */
     uint64_t file_bytes, page_bytes, tail_bytes, state_bytes;
-    uint32_t zero, crc;                    /* of all before it */
+    uint32_t zero, crc; /* of all before it */
 } store_header;
 
 typedef struct store_chunk {
     uint32_t type, index;
     uint64_t bytes;
-    uint32_t crc, zero;                    /* of type, index, bytes and the payload */
+    uint32_t crc, zero; /* of type, index, bytes and the payload */
 } store_chunk;
 
 typedef struct store_node {
-    int32_t parent;                        /* number of an earlier node, -1: none */
+    int32_t parent; /* number of an earlier node, -1: none */
     int32_t has_snap;
     unsigned char salt[PREFIX_SALT];
     int32_t tokens[KVANT_PAGE];
@@ -54,7 +54,7 @@ static uint32_t chunk_crc(const store_chunk *c, const void *payload)
 typedef struct writer {
     const kv_cache *kv;
     file_out out;
-    uint8_t *buf, *at;                     /* one chunk's payload */
+    uint8_t *buf, *at; /* one chunk's payload */
     size_t cap;
     uint32_t n, crc;
 } writer;
@@ -92,8 +92,8 @@ static int put_page(writer *w, int page, int rows, kvant_diag *diag)
 
 static size_t largest(const kv_cache *kv)
 {
-    size_t most = kv_page_image_bytes(kv), others[] = { kv_tail_image_bytes(kv), kv_state_image_bytes(kv),
-                                                        snap_bytes(kv) };
+    size_t most = kv_page_image_bytes(kv),
+           others[] = { kv_tail_image_bytes(kv), kv_state_image_bytes(kv), snap_bytes(kv) };
     for (int i = 0; i < 3; i++)
         most = others[i] > most ? others[i] : most;
     return most;
@@ -135,9 +135,13 @@ static int writer_end(writer *w, int code, int64_t *bytes, kvant_diag *diag)
 
 static store_header header_for(const kv_cache *kv, const store_key *key, int kind)
 {
-    store_header h = { .version = STORE_VERSION, .endian = 0x01020304, .kind = (uint32_t)kind,
-                       .page_tokens = KVANT_PAGE, .page_bytes = kv_page_image_bytes(kv),
-                       .tail_bytes = kv_tail_image_bytes(kv), .state_bytes = kv_state_image_bytes(kv) };
+    store_header h = { .version = STORE_VERSION,
+                       .endian = 0x01020304,
+                       .kind = (uint32_t)kind,
+                       .page_tokens = KVANT_PAGE,
+                       .page_bytes = kv_page_image_bytes(kv),
+                       .tail_bytes = kv_tail_image_bytes(kv),
+                       .state_bytes = kv_state_image_bytes(kv) };
     memcpy(h.magic, store_magic, sizeof h.magic);
     memcpy(h.fingerprint, key->fingerprint, sizeof h.fingerprint);
     if (kind == STORE_SEQUENCE)
@@ -210,7 +214,7 @@ static int put_node(writer *w, const prefix_index *ix, int i, const int32_t *num
         if (tail[j] >= 0)
             KVANT_TRY(kv_walk_tail(ix->kv, tail[j], KVANT_PAGE, gather, w, diag));
         else
-            w->at += kv_tail_image_bytes(ix->kv);  /* before the first token: zeros */
+            w->at += kv_tail_image_bytes(ix->kv); /* before the first token: zeros */
     }
     KVANT_TRY(kv_walk_state(ix->kv, ix->kv->cfg.max_seqs + n->snap, gather, w, diag));
     return flush_chunk(w, CHUNK_STATE, diag);
@@ -286,8 +290,7 @@ typedef struct reader {
     uint32_t n, crc;
 } reader;
 
-static int next_chunk(reader *r, uint32_t type, size_t bytes, store_chunk *c, const uint8_t **payload,
-                      kvant_diag *diag)
+static int next_chunk(reader *r, uint32_t type, size_t bytes, store_chunk *c, const uint8_t **payload, kvant_diag *diag)
 {
     if (r->size - r->at < sizeof *c)
         return kvant_fail(diag, KVANT_EFORMAT, "snapshot: ends inside chunk %u", r->n);
@@ -446,7 +449,7 @@ void store_close(store_file *f)
 typedef struct loader {
     kv_cache *kv;
     reader r;
-    uint8_t *buf;                          /* copy of one payload: the bytes that were checked are the bytes used */
+    uint8_t *buf; /* copy of one payload: the bytes that were checked are the bytes used */
     const uint8_t *at;
 } loader;
 
@@ -562,7 +565,7 @@ static int load_page(loader *l, prefix_index *ix, int parent, const store_node *
     const int code = kv_walk_page(kv, page, KVANT_PAGE, 0, scatter, l, diag);
     if (code == KVANT_OK)
         *entered = prefix_append(ix, parent, node->salt, node->tokens, page);
-    page_pool_unref(&kv->pages, page);     /* the index has its own reference */
+    page_pool_unref(&kv->pages, page); /* the index has its own reference */
     return code;
 }
 
@@ -600,7 +603,7 @@ int store_load_prefix(prefix_index *ix, const store_key *key, const store_file *
     loader l;
     int code;
 
-    (void)key;                             /* compared by store_open */
+    (void)key; /* compared by store_open */
     *n_tokens = 0;
     if (!number)
         return kvant_fail(diag, KVANT_ENOMEM, "snapshot: out of memory");

@@ -35,7 +35,7 @@ typedef struct state {
     const sched_config *c;
     const sched_seq *run;
     int n_run;
-    int available;                 /* pages that nobody has been promised */
+    int available; /* pages that nobody has been promised */
     int decode_rows;
     sched_plan *plan;
 } state;
@@ -97,7 +97,7 @@ static void grant_pages(state *s)
         const int i = p->decode[k];
         while (!is_listed(p->preempt, p->n_preempt, i) && wants_page(&s->run[i]) && s->available < 1) {
             const int v = choose_victim(s);
-            assert(v >= i);        /* a younger one, or itself: those before it have their page or do not want one */
+            assert(v >= i); /* a younger one, or itself: those before it have their page or do not want one */
             s->available += s->run[v].pages_back + s->run[v].promised;
             p->preempt[p->n_preempt++] = v;
         }
@@ -127,7 +127,7 @@ static int chunk(const state *s, int pos, int left, int cut)
     if (left <= room)
         return left;
     int end = (pos + room) / KVANT_PAGE * KVANT_PAGE;
-    if (end <= pos && p->prompt_tokens == 0)       /* a budget below the grid: one page, or nothing would ever move */
+    if (end <= pos && p->prompt_tokens == 0) /* a budget below the grid: one page, or nothing would ever move */
         end = (pos / KVANT_PAGE + 1) * KVANT_PAGE;
     return end > pos ? min_int(end - pos, left) : 0;
 }

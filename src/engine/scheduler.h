@@ -14,44 +14,48 @@
 #define KVANT_ENGINE_SCHEDULER_H
 
 typedef struct sched_config {
-    int batch_tokens;              /* ceiling of a step; at least max_seqs + 64 */
+    int batch_tokens; /* ceiling of a step; at least max_seqs + 64 */
     int n_ubatch, n_ctx, max_seqs;
-    int prefill_budget;            /* static; 0: off */
-    int max_batch_tokens;          /* dynamic; 0: off; wins over the static one */
-    int prefill_cap;               /* dynamic, per sequence; 0: from T and n_ctx */
+    int prefill_budget;   /* static; 0: off */
+    int max_batch_tokens; /* dynamic; 0: off; wins over the static one */
+    int prefill_cap;      /* dynamic, per sequence; 0: from T and n_ctx */
     int prefill_first, first_waiting, first_defer;
 } sched_config;
 
 /* A running sequence; the array is in order of admission, oldest first. */
 typedef struct sched_seq {
-    int pos;                       /* tokens in the cache */
-    int prompt_left;               /* prompt tokens not in the cache yet; 0: wants a decode row */
-    int cut;                       /* position that a chunk must not cross: a multiple of 64 above pos, or 0: none */
-    int pages_back;                /* pages that become free or idle if it is dropped */
-    int promised;                  /* pages promised to it beyond those it has */
-    int keep;                      /* 1: everything it can ever need is promised; never preempted */
-    int decoded;                   /* tokens it has generated */
+    int pos;         /* tokens in the cache */
+    int prompt_left; /* prompt tokens not in the cache yet; 0: wants a decode row */
+    int cut;         /* position that a chunk must not cross: a multiple of 64 above pos, or 0: none */
+    int pages_back;  /* pages that become free or idle if it is dropped */
+    int promised;    /* pages promised to it beyond those it has */
+    int keep;        /* 1: everything it can ever need is promised; never preempted */
+    int decoded;     /* tokens it has generated */
 } sched_seq;
 
 /* A request in the queue, in the order in which they are to be admitted. */
 typedef struct sched_wait {
-    int pos;                       /* tokens that a prefix hit, or its saved copy, brings along */
-    int prompt_left, cut;          /* as above, after the hit */
-    int pages;                     /* pages to promise: new ones, for the prompt and one token more (keep: for all) */
-    int pinned;                    /* idle pages that its hit would take */
-    int not_ready;                 /* 1: waits for something else; passed over */
+    int pos;              /* tokens that a prefix hit, or its saved copy, brings along */
+    int prompt_left, cut; /* as above, after the hit */
+    int pages;            /* pages to promise: new ones, for the prompt and one token more (keep: for all) */
+    int pinned;           /* idle pages that its hit would take */
+    int not_ready;        /* 1: waits for something else; passed over */
 } sched_wait;
 
-typedef struct sched_pages { int free, idle; } sched_pages;
+typedef struct sched_pages {
+    int free, idle;
+} sched_pages;
 
 /* index < n_running: a running sequence; else n_running + index of the queue. */
-typedef struct sched_piece { int index, n; } sched_piece;
+typedef struct sched_piece {
+    int index, n;
+} sched_piece;
 
 typedef struct sched_plan {
     int n_decode, n_prompt, n_admit, n_preempt, n_deferred;
     int prompt_tokens, budget, cap;
-    int *decode, *preempt, *admit;             /* [n_running], [n_running], [n_wait]; caller's memory */
-    sched_piece *prompt;                       /* [n_running + n_wait] */
+    int *decode, *preempt, *admit; /* [n_running], [n_running], [n_wait]; caller's memory */
+    sched_piece *prompt;           /* [n_running + n_wait] */
 } sched_plan;
 
 /* deferred: steps in a row, until now, in which prefill_first held rows back.  Writes the plan's lists. */

@@ -90,9 +90,23 @@ static void release(kvant_session *s)
 {
     slots_free(s);
     prefix_destroy(&s->prefix);
-    void *mem[] = { s->waiting, s->running, s->trace, s->slots, s->parked, s->run_in, s->wait_in, s->plan.decode,
-                    s->plan.preempt, s->plan.admit, s->plan.prompt, s->items, s->item_req, s->next_token, s->scratch,
-                    s->hidden, (void *)(uintptr_t)s->p.snapshot_dir };
+    void *mem[] = { s->waiting,
+                    s->running,
+                    s->trace,
+                    s->slots,
+                    s->parked,
+                    s->run_in,
+                    s->wait_in,
+                    s->plan.decode,
+                    s->plan.preempt,
+                    s->plan.admit,
+                    s->plan.prompt,
+                    s->items,
+                    s->item_req,
+                    s->next_token,
+                    s->scratch,
+                    s->hidden,
+                    (void *)(uintptr_t)s->p.snapshot_dir };
     for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
         kvant_free(mem[i]);
     pthread_mutex_destroy(&s->lock);
@@ -106,7 +120,8 @@ static int check_engine(const kvant_session *s, kvant_diag *diag)
 
     for (int i = 0; i < e->p.max_seqs; i++)
         if (e->kv.seqs[i].used)
-            return kvant_fail(diag, KVANT_EINVAL, "session: sequence %d of the engine is in use, wanted an idle engine", i);
+            return kvant_fail(diag, KVANT_EINVAL, "session: sequence %d of the engine is in use, wanted an idle engine",
+                              i);
     if (e->p.logits_rows < e->p.max_seqs)
         return kvant_fail(diag, KVANT_EINVAL, "session: the engine has %d rows of logits, wanted one per sequence (%d)",
                           e->p.logits_rows, e->p.max_seqs);
@@ -165,7 +180,7 @@ void kvant_session_free(kvant_session *s)
     pthread_mutex_unlock(&s->lock);
     kvant_engine_cancel(s->e);
     pthread_join(s->owner, NULL);
-    atomic_store(&s->e->cancel, 0);        /* it may have come after the last step */
+    atomic_store(&s->e->cancel, 0); /* it may have come after the last step */
     release(s);
 }
 
@@ -206,7 +221,7 @@ int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id,
     int code;
 
     pthread_mutex_lock(&s->lock);
-    code = may_submit(s, diag);            /* a full queue costs no copy of the prompt */
+    code = may_submit(s, diag); /* a full queue costs no copy of the prompt */
     s->rejected += code < 0;
     pthread_mutex_unlock(&s->lock);
     KVANT_TRY(code);
@@ -216,7 +231,7 @@ int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id,
     code = may_submit(s, diag);
     if (code == KVANT_OK) {
         live_add(s, q);
-        *id = q->id;                       /* the owner sees the request only after the lock is free again */
+        *id = q->id; /* the owner sees the request only after the lock is free again */
         pthread_cond_signal(&s->work);
     }
     s->rejected += code < 0;
@@ -228,14 +243,14 @@ int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id,
 
 void kvant_session_cancel(kvant_session *s, uint64_t id)
 {
-    int found = 0;                         /* only the first cancel of a request may disturb the step */
+    int found = 0; /* only the first cancel of a request may disturb the step */
 
     pthread_mutex_lock(&s->lock);
     for (request *q = s->live; q && !found; q = q->next)
         found = q->id == id && atomic_exchange(&q->cancel, 1) == 0;
     pthread_mutex_unlock(&s->lock);
     if (found)
-        kvant_engine_cancel(s->e);         /* a long prompt step ends at its next pass; nothing of it is lost */
+        kvant_engine_cancel(s->e); /* a long prompt step ends at its next pass; nothing of it is lost */
 }
 
 void kvant_session_drain(kvant_session *s, int64_t ms)
@@ -293,8 +308,7 @@ static int name_ok(const char *name)
 {
     const size_t n = name ? strlen(name) : 0;
 
-    return n >= 1 && n <= 64 &&
-           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == n;
+    return n >= 1 && n <= 64 && strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == n;
 }
 
 static int check_action(const kvant_session *s, int what, int slot, const char *name, kvant_diag *diag)

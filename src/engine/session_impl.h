@@ -19,43 +19,43 @@
 
 enum {
     MAX_LOGPROBS = 20,
-    MAX_PREEMPTIONS = 3,           /* then a request comes back only with everything it can need promised */
-    MAX_SNAPS = 40,                /* of one prompt: two ends, a branch, a quarter, and a ladder of doublings */
-    QUEUE_HEADS = 16,              /* waiting requests that a step looks at; arbitrary, not tuned */
-    TENANTS = 64                   /* buckets of the fairness counters; a collision only shares a counter */
+    MAX_PREEMPTIONS = 3, /* then a request comes back only with everything it can need promised */
+    MAX_SNAPS = 40,      /* of one prompt: two ends, a branch, a quarter, and a ladder of doublings */
+    QUEUE_HEADS = 16,    /* waiting requests that a step looks at; arbitrary, not tuned */
+    TENANTS = 64         /* buckets of the fairness counters; a collision only shares a counter */
 };
 
 typedef struct request {
-    struct request *next, *prev;   /* live list (lock) */
-    struct request *inbox;         /* next in the inbox (lock) */
+    struct request *next, *prev; /* live list (lock) */
+    struct request *inbox;       /* next in the inbox (lock) */
     uint64_t id;
     _Atomic int cancel;
-    kvant_request r;               /* its arrays are ours */
+    kvant_request r; /* its arrays are ours */
     kvant_sampler_params sp;
     int greedy;
     /* owner thread from here on */
-    int32_t *tokens;               /* prompt, then generated */
+    int32_t *tokens; /* prompt, then generated */
     int n_tokens, n_generated;
-    int most_tokens;               /* n_tokens never goes beyond */
-    int seq;                       /* -1: not running */
+    int most_tokens; /* n_tokens never goes beyond */
+    int seq;         /* -1: not running */
     int promised, keep;
-    int rows;                      /* planned for this step */
-    int prompt_done;               /* the prompt was evaluated once: entered in the index, events sent */
-    int own_rows_only;             /* continues a parked sequence: its rows may come from decode steps */
-    int branch;                    /* position where a known prefix goes on without a snapshot; 0: none */
+    int rows;          /* planned for this step */
+    int prompt_done;   /* the prompt was evaluated once: entered in the index, events sent */
+    int own_rows_only; /* continues a parked sequence: its rows may come from decode steps */
+    int branch;        /* position where a known prefix goes on without a snapshot; 0: none */
     kvant_sampler *sampler;
     prefix_snap snaps[MAX_SNAPS];
-    int n_snaps, rolling;          /* rolling: snapshot of decode steps (prefix_reuse_decode), or -1 */
-    uint8_t *saved;                /* image of saved_len tokens, or NULL */
+    int n_snaps, rolling; /* rolling: snapshot of decode steps (prefix_reuse_decode), or -1 */
+    uint8_t *saved;       /* image of saved_len tokens, or NULL */
     int saved_len;
     size_t saved_bytes;
-    prefix_hit hit;                /* as of index version hit_at */
+    prefix_hit hit; /* as of index version hit_at */
     uint64_t hit_at;
     kvant_timings t;
 } request;
 
 typedef struct parked {
-    int32_t *tokens;               /* NULL: nothing is parked in this slot */
+    int32_t *tokens; /* NULL: nothing is parked in this slot */
     int n;
     unsigned char salt[PREFIX_SALT];
     uint64_t stamp;
@@ -70,11 +70,14 @@ typedef struct action {
     void *user;
 } action;
 
-typedef struct tenant { double served; int live; } tenant;
+typedef struct tenant {
+    double served;
+    int live;
+} tenant;
 
 struct kvant_session {
     kvant_engine *e;
-    kvant_session_params p;        /* resolved; snapshot_dir is ours */
+    kvant_session_params p; /* resolved; snapshot_dir is ours */
     int max_seqs, n_ctx, n_vocab, n_embd, pages_suffice;
     pthread_t owner;
     pthread_mutex_t lock;
@@ -83,24 +86,24 @@ struct kvant_session {
     request *live;
     request *inbox_first, *inbox_last;
     action *actions_first, *actions_last;
-    int n_queued;                  /* submitted, never started */
+    int n_queued; /* submitted, never started */
     int stop, draining;
     int64_t drain_until_ns;
     uint64_t next_id, submitted, rejected;
     kvant_session_stats shown;
-    kvant_step_record *trace;      /* ring */
-    uint64_t n_trace;              /* records ever written */
-    kvant_slot_info *slots;        /* [max_seqs] */
+    kvant_step_record *trace; /* ring */
+    uint64_t n_trace;         /* records ever written */
+    kvant_slot_info *slots;   /* [max_seqs] */
     /* owner thread */
     request **waiting, **running;
     int n_waiting, cap_waiting, n_running;
     prefix_index prefix;
     tenant tenants[TENANTS];
-    parked *parked;                /* [max_seqs] */
+    parked *parked; /* [max_seqs] */
     uint64_t stamp;
     kvant_session_stats st;
     int64_t saved_bytes;
-    int deferred;                  /* steps in a row in which rows were held back */
+    int deferred; /* steps in a row in which rows were held back */
     sched_seq *run_in;
     sched_wait *wait_in;
     sched_plan plan;
@@ -119,7 +122,7 @@ void *session_main(void *session);
 /* ---- session_request.c ---- */
 int request_create(const kvant_session *s, const kvant_request *r, request **out, kvant_diag *diag);
 void request_free(request *q);
-int request_len(const kvant_session *s, const request *q);   /* tokens in the cache */
+int request_len(const kvant_session *s, const request *q); /* tokens in the cache */
 /* First snapshot position above pos, or 0. */
 int request_cut(const kvant_session *s, const request *q, int pos);
 /* Last snapshot position of a prompt at or below pos (any position where pages suffice). */

@@ -47,7 +47,7 @@ static int take_inbox(kvant_session *s, action **actions)
     go_on = !s->stop;
     pthread_mutex_unlock(&s->lock);
     for (; in; in = in->inbox) {
-        s->waiting[s->n_waiting++] = in;   /* room: the queue is capped, and what was preempted ran */
+        s->waiting[s->n_waiting++] = in; /* room: the queue is capped, and what was preempted ran */
         tenant_arrives(s, in);
     }
     return go_on;
@@ -283,7 +283,7 @@ static void make_room(kvant_session *s, int n_heads)
             }
         if (available >= need || !slots_drop_oldest(s))
             return;
-        for (int i = 0; i < n_heads; i++) {        /* what was to be continued may be what went */
+        for (int i = 0; i < n_heads; i++) { /* what was to be continued may be what went */
             const int not_ready = s->wait_in[i].not_ready;
             s->wait_in[i] = wait_entry(s, s->waiting[i]);
             s->wait_in[i].not_ready = not_ready;
@@ -294,9 +294,9 @@ static void make_room(kvant_session *s, int n_heads)
 static int make_plan(kvant_session *s)
 {
     const kvant_session_params *p = &s->p;
-    const sched_config c = { p->batch_tokens, s->e->p.n_ubatch, s->n_ctx, s->max_seqs, p->prefill_budget,
-                             p->max_batch_tokens, p->prefill_cap, p->prefill_first, p->prefill_first_waiting,
-                             p->prefill_first_defer };
+    const sched_config c = { p->batch_tokens,          s->e->p.n_ubatch,      s->n_ctx,       s->max_seqs,
+                             p->prefill_budget,        p->max_batch_tokens,   p->prefill_cap, p->prefill_first,
+                             p->prefill_first_waiting, p->prefill_first_defer };
     const int heads = fill_heads(s);
 
     make_room(s, heads);
@@ -327,7 +327,7 @@ static void preempt_planned(kvant_session *s)
 static void count_started(kvant_session *s, const request *q)
 {
     if (q->t.n_preempted > 0 || q->t.started_ns == 0)
-        return;                            /* request_end counts those that never started */
+        return; /* request_end counts those that never started */
     pthread_mutex_lock(&s->lock);
     s->n_queued--;
     pthread_mutex_unlock(&s->lock);
@@ -452,10 +452,16 @@ static void fill_slot(const kvant_session *s, kvant_slot_info *o, const request 
 {
     const int len = request_len(s, q);
 
-    *o = (kvant_slot_info){ .slot = q->seq, .state = len < q->r.n_prompt ? KVANT_SLOT_PREFILL : KVANT_SLOT_DECODE,
-                            .request = q->id, .n_prompt = q->r.n_prompt, .n_cached = q->t.n_cached, .n_tokens = len,
-                            .n_generated = q->n_generated, .max_tokens = q->r.max_tokens,
-                            .pages = s->e->kv.seqs[q->seq].n_pages, .started_ns = q->t.started_ns,
+    *o = (kvant_slot_info){ .slot = q->seq,
+                            .state = len < q->r.n_prompt ? KVANT_SLOT_PREFILL : KVANT_SLOT_DECODE,
+                            .request = q->id,
+                            .n_prompt = q->r.n_prompt,
+                            .n_cached = q->t.n_cached,
+                            .n_tokens = len,
+                            .n_generated = q->n_generated,
+                            .max_tokens = q->r.max_tokens,
+                            .pages = s->e->kv.seqs[q->seq].n_pages,
+                            .started_ns = q->t.started_ns,
                             .first_token_ns = q->t.first_token_ns };
 }
 
@@ -496,7 +502,8 @@ static void publish(kvant_session *s, const kvant_step_record *step)
     s->shown.draining = draining;
     for (int i = 0; i < s->max_seqs; i++) {
         const int held = s->parked[i].tokens != NULL;
-        s->slots[i] = (kvant_slot_info){ .slot = i, .state = held ? KVANT_SLOT_PARKED : KVANT_SLOT_FREE,
+        s->slots[i] = (kvant_slot_info){ .slot = i,
+                                         .state = held ? KVANT_SLOT_PARKED : KVANT_SLOT_FREE,
                                          .n_tokens = held ? s->parked[i].n : 0,
                                          .pages = held ? s->e->kv.seqs[i].n_pages : 0 };
     }
@@ -537,7 +544,7 @@ static void collect(kvant_session *s, const int *before, kvant_diag *diag)
 static void run_step(kvant_session *s, int waiting)
 {
     kvant_diag diag = { "" };
-    int *before = s->next_token;           /* [max_seqs] */
+    int *before = s->next_token; /* [max_seqs] */
     const int pages = make_items(s);
 
     if (pages > s->e->kv.pages.n_free)
@@ -548,8 +555,15 @@ static void run_step(kvant_session *s, int waiting)
     const int code = s->n_items ? kvant_step(s->e, s->items, s->n_items, &diag) : KVANT_OK;
     const int64_t t1 = clock_ns();
     count_step(s, t0, t1, waiting);
-    const kvant_step_record r = { s->st.steps, t0, t1, s->plan.n_decode, s->plan.prompt_tokens, waiting, s->n_running,
-                                  s->plan.n_deferred, s->plan.n_preempt,
+    const kvant_step_record r = { s->st.steps,
+                                  t0,
+                                  t1,
+                                  s->plan.n_decode,
+                                  s->plan.prompt_tokens,
+                                  waiting,
+                                  s->n_running,
+                                  s->plan.n_deferred,
+                                  s->plan.n_preempt,
                                   s->e->kv.pages.n - s->e->kv.pages.n_free };
     if (code == KVANT_OK || code == KVANT_ECANCELED || code == KVANT_ENUMERIC) {
         collect(s, before, &diag);
@@ -574,7 +588,7 @@ static void tick(kvant_session *s)
     }
     const int waiting = s->n_waiting;
     const int heads = make_plan(s);
-    if (s->n_running + s->plan.n_admit == 0) {     /* nothing will ever make room: an answer, not a spinning loop */
+    if (s->n_running + s->plan.n_admit == 0) { /* nothing will ever make room: an answer, not a spinning loop */
         end_all(s, KVANT_ENOSPC, "cache pool: no room for the request");
         publish(s, NULL);
         return;
@@ -596,7 +610,7 @@ void *session_main(void *session)
         while (actions) {
             action *a = actions;
             actions = a->next;
-            slots_run(s, a);               /* frees it; also when the session ends: `done` is called for each */
+            slots_run(s, a); /* frees it; also when the session ends: `done` is called for each */
         }
         if (go_on)
             tick(s);

@@ -149,7 +149,7 @@ int request_create(const kvant_session *s, const kvant_request *r, request **out
     q->most_tokens = most;
     q->greedy = !r->sampler || is_greedy(r->sampler);
     if (r->kind != KVANT_REQUEST_GENERATE)
-        q->r.cache |= KVANT_CACHE_NO_READ;         /* every token's hidden state is wanted */
+        q->r.cache |= KVANT_CACHE_NO_READ; /* every token's hidden state is wanted */
     q->t.n_prompt = r->n_prompt;
     code = copy_arrays(q, r, diag);
     if (code < 0) {
@@ -317,7 +317,7 @@ static int save(kvant_session *s, request *q)
         return 0;
     q->saved = kvant_alloc(bytes);
     if (!q->saved)
-        return 0;                          /* no memory: it is computed again instead */
+        return 0; /* no memory: it is computed again instead */
     if (kv_image_save(&s->e->kv, q->seq, q->saved, NULL) < 0) {
         kvant_free(q->saved);
         q->saved = NULL;
@@ -335,7 +335,7 @@ void request_preempt(kvant_session *s, request *q)
         s->st.preempted_saved++;
     } else {
         drop_snaps(s, q);
-        q->own_rows_only = 0;              /* computed anew, from the prompt on */
+        q->own_rows_only = 0; /* computed anew, from the prompt on */
         s->st.preempted_recompute++;
     }
     kv_seq_free(&s->e->kv, q->seq);
@@ -382,8 +382,12 @@ static void live_remove(kvant_session *s, request *q)
 
 void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, int code, const char *text)
 {
-    kvant_event ev = { .kind = KVANT_EVENT_END, .finish = finish, .stop_token = stop_token, .code = code,
-                       .text = text, .timings = &q->t };
+    kvant_event ev = { .kind = KVANT_EVENT_END,
+                       .finish = finish,
+                       .stop_token = stop_token,
+                       .code = code,
+                       .text = text,
+                       .timings = &q->t };
 
     ev.prompt_done = request_len(s, q) < q->r.n_prompt ? request_len(s, q) : q->r.n_prompt;
     drop_snaps(s, q);
@@ -475,12 +479,13 @@ static int is_stop(const kvant_session *s, const request *q, int32_t token)
 static int next_token(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
 {
     kvant_token_prob top[MAX_LOGPROBS];
-    kvant_event ev = { .kind = KVANT_EVENT_TOKEN, .prompt_done = q->r.n_prompt, .index = q->n_generated,
-                       .logprob = NAN, .top = top };
+    kvant_event ev = {
+        .kind = KVANT_EVENT_TOKEN, .prompt_done = q->r.n_prompt, .index = q->n_generated, .logprob = NAN, .top = top
+    };
 
     const float *logits = kvant_step_logits(s->e, item, 0);
 
-    *token = kvant_step_token(s->e, item);         /* the device's choice, if it was asked for */
+    *token = kvant_step_token(s->e, item); /* the device's choice, if it was asked for */
     if (*token < 0)
         KVANT_TRY(pick(s, q, logits, token, diag));
     if (q->r.n_logprobs >= 0) {
@@ -511,7 +516,7 @@ static void take_snapshot(kvant_session *s, request *q, int pos)
     int id;
 
     if (q->n_snaps == MAX_SNAPS || (id = prefix_take_snap(&s->prefix)) < 0)
-        return;                            /* none to be had: the prefix will be found at an earlier position */
+        return; /* none to be had: the prefix will be found at an earlier position */
     if (kv_snapshot_save(&s->e->kv, q->seq, id, NULL) < 0)
         kv_snapshot_free(&s->e->kv, id);
     else
@@ -573,7 +578,7 @@ static int after_prompt(kvant_session *s, request *q, int len, int rows)
     s->st.computed_tokens += (uint64_t)rows;
     session_tenant(s, q->r.salt)->served += rows;
     if (q->prompt_done)
-        return 0;                          /* again, after a preemption */
+        return 0; /* again, after a preemption */
     if (len % KVANT_PAGE == 0 && request_cut(s, q, len - 1) == len)
         take_snapshot(s, q, len);
     if (len == q->r.n_prompt)
@@ -591,8 +596,8 @@ int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_d
     int32_t token = -1;
 
     if (code < 0 && code != KVANT_ECANCELED)
-        return fail(s, q, code, code == KVANT_ENUMERIC ? "the model gave a result that is not a finite number"
-                                                       : diag->text);
+        return fail(s, q, code,
+                    code == KVANT_ENUMERIC ? "the model gave a result that is not a finite number" : diag->text);
     if (rows > 0 && len <= q->r.n_prompt && after_prompt(s, q, len, rows))
         return 1;
     if (s->p.prefix_reuse_decode && !s->pages_suffice && len > q->r.n_prompt && len % KVANT_PAGE == 0)

@@ -13,7 +13,9 @@
 
 /* ---- fingerprint ---- */
 
-typedef struct mix { uint64_t h[4]; } mix;
+typedef struct mix {
+    uint64_t h[4];
+} mix;
 
 /* Four lanes of multiply and rotate: finds a wrong file, withstands no attacker (neither does the rest of the file). */
 static void mix_bytes(mix *m, const void *data, size_t n)
@@ -34,8 +36,8 @@ static void mix_text(mix *m, const char *s)
     mix_bytes(m, s, strlen(s) + 1);
 }
 
-/* Names, types and shapes of all tensors, and of each the first, middle and last 4 KiB: a model that differs only between
- * those would pass. */
+/* Names, types and shapes of all tensors, and of each the first, middle and last 4 KiB: a model that differs only
+ * between those would pass. */
 static void mix_model(mix *m, const kvant_model *model)
 {
     enum { SAMPLE = 4096 };
@@ -47,7 +49,7 @@ static void mix_model(mix *m, const kvant_model *model)
         mix_bytes(m, t->ne, sizeof t->ne);
         mix_bytes(m, &t->bytes, sizeof t->bytes);
         if (!t->data)
-            continue;                      /* made, not read: the name says which */
+            continue; /* made, not read: the name says which */
         mix_bytes(m, t->data, n);
         mix_bytes(m, (const uint8_t *)t->data + (t->bytes - n) / 2, n);
         mix_bytes(m, (const uint8_t *)t->data + t->bytes - n, n);
@@ -152,7 +154,7 @@ void slots_park(kvant_session *s, request *q)
     parked *p = &s->parked[q->seq];
 
     p->n = request_len(s, q);
-    p->tokens = q->tokens;                 /* the request ends: its tokens move here */
+    p->tokens = q->tokens; /* the request ends: its tokens move here */
     q->tokens = NULL;
     memcpy(p->salt, q->r.salt, sizeof p->salt);
     p->stamp = ++s->stamp;
@@ -210,8 +212,8 @@ static int slot_save(kvant_session *s, const action *a, outcome *o, kvant_diag *
 
     KVANT_TRY(own_parked(s, a, &p, diag));
     o->n_tokens = p->n;
-    return store_save_sequence(&s->e->kv, &key, a->slot, p->tokens, s->p.snapshot_dir,
-                               file_name(a, name, sizeof name), &o->bytes, diag);
+    return store_save_sequence(&s->e->kv, &key, a->slot, p->tokens, s->p.snapshot_dir, file_name(a, name, sizeof name),
+                               &o->bytes, diag);
 }
 
 /* Pages for a restored sequence: free ones, idle ones of the index, then those of parked sequences.  The pages promised
@@ -234,7 +236,7 @@ static int room_for(kvant_session *s, int pages, kvant_diag *diag)
 
 /* What lies in a slot, kept in host memory while a file is loaded over it. */
 typedef struct backup {
-    parked was;                            /* tokens NULL: nothing */
+    parked was; /* tokens NULL: nothing */
     uint8_t *image;
 } backup;
 
@@ -323,8 +325,8 @@ static int slot_restore(kvant_session *s, const action *a, outcome *o, kvant_dia
     char name[80];
 
     KVANT_TRY(check_idle(s, a->slot, diag));
-    KVANT_TRY(store_open(&s->e->kv, &key, STORE_SEQUENCE, s->p.snapshot_dir, file_name(a, name, sizeof name), &f,
-                         diag));
+    KVANT_TRY(
+        store_open(&s->e->kv, &key, STORE_SEQUENCE, s->p.snapshot_dir, file_name(a, name, sizeof name), &f, diag));
     o->n_tokens = f.n_tokens;
     o->bytes = (int64_t)f.size;
     const int code = replace(s, a, &f, diag);

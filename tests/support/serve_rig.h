@@ -20,7 +20,7 @@ typedef struct serve_out {
     int32_t tokens[RIG_TOKENS];
     float logprob[RIG_TOKENS];
     int n, finish, code, n_cached, n_preempted, ends;
-    int stop_after, stop_how;      /* the callback returns stop_how at its stop_after-th token; 0: never */
+    int stop_after, stop_how; /* the callback returns stop_how at its stop_after-th token; 0: never */
     char text[128];
     float embedding[4096];
     int n_embd;

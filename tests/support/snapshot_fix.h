@@ -1,5 +1,5 @@
-/* tests/support/snapshot_fix.h: makes the checksums of a snapshot file right again after its bytes were changed, as far as
- * its chunks can be followed, so that tests and the fuzzer reach what lies behind the checksums. */
+/* tests/support/snapshot_fix.h: makes the checksums of a snapshot file right again after its bytes were changed, as far
+ * as its chunks can be followed, so that tests and the fuzzer reach what lies behind the checksums. */
 #ifndef KVANT_TESTS_SNAPSHOT_FIX_H
 #define KVANT_TESTS_SNAPSHOT_FIX_H
 
