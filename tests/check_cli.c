@@ -557,6 +557,8 @@ static void test_quantize_verify(void)
     EXPECT(2, "unknown name \"f16:x\"", "verify", "--pairs", "f16:x");
     EXPECT(5, "unknown; this build has", "verify", "--device", "abacus");
     EXPECT(3, "no/such", "verify", "--golden", "/no/such");
+    EXPECT(3, "want 131072", "run", "-m", DENSE, "-p", "x", "-n", "1", "-ctk", "qjl1_256", "--qjl-projection", q8);
+    EXPECT(3, "no/such", "run", "-m", DENSE, "-p", "x", "-n", "1", "-ctk", "qjl1_256", "--qjl-projection", "/no/such");
     EXPECT_OK("run", "-m", DENSE, "-p", "x", "-n", "2", "--trace", in_work("trace.json"));
     size_t n = slurp(in_work("trace.json"), out);
     CHECK(json_valid(out, n), "trace: %.100s", out);

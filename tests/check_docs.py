@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""check_docs: links between the pages of the repository lead somewhere, and `./dev` knows the commands that README.md names."""
+"""check_docs: links between the pages of the repository lead somewhere, `./dev` knows the commands that README.md names, and
+docs/verify.md is what the reports in docs/evidence say."""
 import os
 import re
 import subprocess
@@ -37,6 +38,10 @@ def main():
         passed, failed = passed + ok, failed + (not ok)
         if not ok:
             print(f"FAIL check_docs: README.md names ./dev {command}, which ./dev help does not list")
+    stale = subprocess.run([sys.executable, "tools/gen_verify_md.py", "--check"], cwd=ROOT, check=False).returncode
+    passed, failed = passed + (stale == 0), failed + (stale != 0)
+    if stale:
+        print("FAIL check_docs: docs/verify.md is stale: tools/gen_verify_md.py")
     print(f"check_docs: {passed} passed, {failed} failed")
     return 1 if failed or passed == 0 else 0
 

@@ -28,9 +28,9 @@ static void show(const verify_kernel *k)
         check_passed += t->cases - t->failed;
         CHECK(t->failed == 0, "%s %s %s: %d of %d cases failed", k->f->name, k->variant, verify_kernel_name(op),
               t->failed, t->cases);
-        if (t->boundary)
-            printf("  %s %s: %ld of %ld encoded rows differ at a boundary\n", k->f->name, k->variant, t->boundary,
-                   t->rows);
+        if (t->boundary || t->searched)
+            printf("  %s %s: of %ld encoded rows %ld differ at a boundary (upstream), %ld were found elsewhere (best)\n",
+                   k->f->name, k->variant, t->rows, t->boundary, t->searched);
     }
     printf("%-11s %-10s %d cases\n", k->f->name, k->variant, cases);
 }

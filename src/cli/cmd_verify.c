@@ -87,7 +87,8 @@ static void kernel_text(const verify_kernel *k)
             printf("%10s ", "-");
         else
             printf("%10.3f%c", k->op[op].worst, k->op[op].failed ? '!' : ' ');
-    printf(" %5ld of %ld\n", k->op[VERIFY_ENCODE].boundary, k->op[VERIFY_ENCODE].rows);
+    const verify_tally *e = &k->op[VERIFY_ENCODE];
+    printf(" %5ld %5ld %5ld\n", e->boundary, e->searched, e->rows);
 }
 
 static void kernel_json(jsonw *w, const verify_kernel *k)
@@ -110,6 +111,7 @@ static void kernel_json(jsonw *w, const verify_kernel *k)
         if (t->rows) {
             jsonw_kint(w, "rows", t->rows);
             jsonw_kint(w, "boundary", t->boundary);
+            jsonw_kint(w, "searched", t->searched);
         }
         jsonw_end(w);
     }
@@ -149,7 +151,7 @@ static void kernel_head(const verifier *v)
     printf("\n%-12s %-11s ", "format", "variant");
     for (int op = 0; op < VERIFY_KERNEL_OPS; op++)
         printf("%10s ", verify_kernel_name(op));
-    printf(" rows at a boundary\n%-24s ", "largest error/bound");
+    printf(" rows at a boundary (upstream), found elsewhere (best), of\n%-24s ", "largest error/bound");
     for (int op = 0; op < VERIFY_KERNEL_OPS; op++)
         printf("%10s ", verify_kernel_class(op));
     putchar('\n');

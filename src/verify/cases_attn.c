@@ -100,27 +100,23 @@ static int selected(const vcase *c, const kvant_format *k, const kvant_format *v
     return (pairs && strcmp(pairs, "all") == 0) || (!c->quick && !(pairs && strcmp(pairs, "ci") == 0)) || in_ci(k, v);
 }
 
-/* Both phases; decode in both compute modes on the diagonal.  A pair that is not selected is only asked for. */
+/* Both phases in both compute modes.  A pair that is not selected is only asked for. */
 static void pair(vcase *c, const kvant_format *k, const kvant_format *v, int i)
 {
     const int run = selected(c, k, v);
-    const setup a = { k, v, 4, 2, 128, 128, i % 3, KVANT_COMPUTE_F32 }, b = { k, v, 2, 1, 64, 64, (i + 1) % 3, i % 2 };
-    setup other = a;
 
     if (!run && c->o->pairs && strchr(c->o->pairs, ':'))
         return;                                         /* pairs were named: these and no others */
-    attn(c, &a, &decode, !run);
-    attn(c, &b, &prompt, !run);
-    if (!run || c->unaligned)
-        return;
-    other.compute = KVANT_COMPUTE_AUTO;
-    other.tail = (i + 2) % 3;
-    if (in_ci(k, v)) {
-        attn(c, &other, &decode, 0);
-        attn(c, &other, &mixed, 0);
+    for (int compute = 0; compute < 2; compute++) {
+        const setup a = { k, v, 4, 2, 128, 128, (i + compute) % 3, compute };
+        const setup b = { k, v, 2, 1, 64, 64, (i + compute + 1) % 3, compute };
+        attn(c, &a, &decode, !run);
+        attn(c, &b, &prompt, !run);
+        if (run && !c->unaligned && in_ci(k, v))
+            attn(c, &a, &mixed, 0);
+        if (run && !c->unaligned && k == v)
+            attn(c, &a, &empty, 0);
     }
-    if (k == v)
-        attn(c, &a, &empty, 0);
 }
 
 /* ---- head sizes and shapes ---- */
@@ -130,7 +126,6 @@ static void head_sizes(vcase *c, const kvant_format *f)
     static const int dims[] = { 64, 80, 96, 128, 192, 256, 512 };
 
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
-        const setup t = { f, f, 4, 2, dims[i], dims[i], (int)i % 3, (int)i % 2 };
         phase d = decode, p = prompt;
         char name[2][16];
 
@@ -140,8 +135,11 @@ static void head_sizes(vcase *c, const kvant_format *f)
         snprintf(name[1], sizeof name[1], "prompt d%d", dims[i]);
         d.shape = name[0];
         p.shape = name[1];
-        attn(c, &t, &d, 0);
-        attn(c, &t, &p, 0);
+        for (int compute = 0; compute < 2; compute++) {
+            const setup t = { f, f, 4, 2, dims[i], dims[i], ((int)i + compute) % 3, compute };
+            attn(c, &t, &d, 0);
+            attn(c, &t, &p, 0);
+        }
     }
 }
 

@@ -36,7 +36,8 @@ const char *verify_kernel_class(int op);
 typedef struct verify_tally {
     int cases, failed;
     double worst;               /* largest error as a part of its bound */
-    long rows, boundary;        /* encode: rows compared; accepted with a code at a decision boundary */
+    long rows;                  /* encode: rows compared, of each encoder */
+    long boundary, searched;    /* upstream: rows accepted with a code at a decision boundary; best: found elsewhere */
 } verify_tally;
 
 /* One format and variant.  usable 0: this CPU cannot run it, nothing was checked. */

@@ -1,8 +1,8 @@
 /* fuzz_rows.c: libFuzzer target of the cache formats: any bytes are rows, any floats are values.
  *
- * Input: [format][head_dim][rows][stride][bytes...].  The bytes are decoded, scored and accumulated as rows through
- * every variant this CPU may run (its integer path too), out of a heap block of exactly their size, for 1 query and for
- * 3; then they are taken as floats and encoded.
+ * Input: [format][head_dim][rows][stride, bit 7: encode][bytes...].  The bytes are decoded, scored and accumulated as
+ * rows through every variant this CPU may run (its integer path too), out of a heap block of exactly their size, for 1
+ * query and for 3; or they are taken as floats and encoded.
  * Promises: nothing outside is touched (AddressSanitizer), variants decode to the reference's values, and what `encode`
  * wrote decodes without reading anything but the row. */
 #include <stdint.h>
@@ -139,12 +139,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     d = kvant_format_padded(f, d);
     size_t rb = kvant_format_row_bytes(f, d), stride = rb + data[3] % 4;
-    int n = data[2] % (MAX_ROWS + 1);
+    int n = data[2] % (MAX_ROWS + 1), encode = data[3] & 128;
     data += 4;
     size -= 4;
     while (n && (size_t)(n - 1) * stride + rb > size)
         n--;
-    read_rows(f, data, stride, n, d);
-    write_row(f, data, size, d);
+    if (encode)
+        write_row(f, data, size, d);
+    else
+        read_rows(f, data, stride, n, d);
     return 0;
 }
