@@ -1,0 +1,24 @@
+#version 450
+/* norm_rms: y = x / sqrt(mean(x^2) + eps) * w; one workgroup per group of d values. */
+#define SLOTS 3
+#define ARGS ARGPTR x; ARGPTR w; ARGPTR y; float eps; uint n; uint h; uint d; uint ldx; uint gx; uint ldy; uint gy;
+#include "kv.glsl"
+#include "reduce.glsl"
+layout(local_size_x = 128) in;
+
+void main()
+{
+    const uint u = group_at(), i = u / args.h, j = u % args.h, t = gl_LocalInvocationIndex;
+    PTR x = P(0, x), w = P(1, w), y = P(2, y);
+    float s = 0.0;
+    if (i >= args.n)
+        return;
+    const uint from = i * args.ldx + j * args.gx, to = i * args.ldy + j * args.gy;
+    for (uint e = t; e < args.d; e += GROUP) {
+        const float v = ldf(x, from + e);
+        s += v * v;
+    }
+    const float scale = 1.0 / sqrt(group_sum(s) / float(args.d) + args.eps);
+    for (uint e = t; e < args.d; e += GROUP)
+        stf(y, to + e, ldf(x, from + e) * scale * ldf(w, e));
+}

@@ -1,0 +1,130 @@
+/* vk_caps.c: what the device offers, and what of it is used.  KVANT_VK_DISABLE masks capabilities, so that the paths
+ * for lesser devices are tested on greater ones: a comma-separated list of
+ *   bda        no device addresses: descriptors, the plain form of every shader
+ *   subgroup   no subgroup operations: the plain form
+ *   range:N    at most N MiB in one storage buffer range
+ *   device:N   the device is reported lost at its N-th submission */
+#include "devices/vulkan/vk_dev.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/mem.h"
+
+static int has_extension(const vk_device *d, const char *name)
+{
+    VkExtensionProperties *list;
+    uint32_t n = 0;
+    int found = 0;
+    if (d->api.EnumerateDeviceExtensionProperties(d->gpu, NULL, &n, NULL) != VK_SUCCESS || n == 0)
+        return 0;
+    list = kvant_calloc(n, sizeof *list);
+    if (list && d->api.EnumerateDeviceExtensionProperties(d->gpu, NULL, &n, list) == VK_SUCCESS)
+        for (uint32_t i = 0; i < n && !found; i++)
+            found = strcmp(list[i].extensionName, name) == 0;
+    kvant_free(list);
+    return found;
+}
+
+static void read_limits(vk_device *d)
+{
+    VkPhysicalDeviceDriverProperties driver = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES };
+    VkPhysicalDeviceMaintenance3Properties m3 = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES,
+                                                  .pNext = &driver };
+    VkPhysicalDeviceSubgroupProperties sg = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES,
+                                              .pNext = &m3 };
+    VkPhysicalDeviceProperties2 p = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &sg };
+    vk_caps *c = &d->caps;
+
+    d->api.GetPhysicalDeviceProperties2(d->gpu, &p);
+    const VkPhysicalDeviceLimits *l = &p.properties.limits;
+    c->api = p.properties.apiVersion;
+    if (c->api < VK_API_VERSION_1_2 && !has_extension(d, "VK_KHR_driver_properties"))
+        memset(driver.driverName, 0, sizeof driver.driverName);
+    snprintf(c->name, sizeof c->name, "%.200s", p.properties.deviceName);
+    snprintf(c->driver, sizeof c->driver, "%.120s %.120s", driver.driverName, driver.driverInfo);
+    c->subgroup_size = sg.subgroupSize;
+    c->subgroup = (sg.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) && sg.subgroupSize >= 4 &&
+                  sg.subgroupSize <= VK_GROUP && (sg.supportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT);
+    c->max_range = l->maxStorageBufferRange;
+    c->offset_align = l->minStorageBufferOffsetAlignment < 16 ? 16 : l->minStorageBufferOffsetAlignment;
+    c->max_alloc = m3.maxMemoryAllocationSize;
+    c->max_groups = 65535;
+    c->max_shared = l->maxComputeSharedMemorySize;
+    c->max_bindings = l->maxPerStageDescriptorStorageBuffers;
+    c->push_bytes = l->maxPushConstantsSize;
+}
+
+static void read_features(vk_device *d)
+{
+    VkPhysicalDeviceBufferDeviceAddressFeatures bda = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES
+    };
+    VkPhysicalDevice16BitStorageFeatures s16 = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES,
+                                                 .pNext = &bda };
+    VkPhysicalDevice8BitStorageFeatures s8 = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES,
+                                               .pNext = &s16 };
+    VkPhysicalDeviceShaderFloat16Int8Features f16 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES, .pNext = &s8
+    };
+    VkPhysicalDeviceFeatures2 f = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &f16 };
+    vk_caps *c = &d->caps;
+
+    d->api.GetPhysicalDeviceFeatures2(d->gpu, &f);
+    c->int64 = f.features.shaderInt64 != 0;
+    c->bda = bda.bufferDeviceAddress && c->int64 &&
+             (c->api >= VK_API_VERSION_1_2 || has_extension(d, "VK_KHR_buffer_device_address"));
+    c->storage8 = s8.storageBuffer8BitAccess != 0;
+    c->storage16 = s16.storageBuffer16BitAccess != 0;
+    c->float16 = f16.shaderFloat16 != 0;
+    c->int_dot = has_extension(d, "VK_KHR_shader_integer_dot_product") || c->api >= VK_API_VERSION_1_3;
+    c->coopmat = has_extension(d, "VK_KHR_cooperative_matrix");
+}
+
+/* Value of "name:N" at s, or -1. */
+static long long numbered(const char *s, size_t len, const char *name)
+{
+    const size_t n = strlen(name);
+    char *end;
+    long long v;
+    if (len <= n + 1 || strncmp(s, name, n) != 0 || s[n] != ':')
+        return -1;
+    v = strtoll(s + n + 1, &end, 10);
+    return end == s + len && v > 0 && v < 1 << 20 ? v : -1;
+}
+
+static int mask_one(vk_device *d, const char *s, size_t len, kvant_diag *diag)
+{
+    vk_caps *c = &d->caps;
+    if ((len == 3 && strncmp(s, "bda", len) == 0))
+        c->bda = 0;
+    else if (len == 8 && strncmp(s, "subgroup", len) == 0)
+        c->subgroup = 0;
+    else if (numbered(s, len, "range") > 0)
+        c->max_range = (uint64_t)numbered(s, len, "range") << 20;
+    else if (numbered(s, len, "device") > 0)
+        d->lose_at = (int)numbered(s, len, "device");
+    else
+        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_DISABLE: \"%.*s\", wanted bda, subgroup, range:N or device:N",
+                          (int)(len < 40 ? len : 40), s);
+    return KVANT_OK;
+}
+
+int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag)
+{
+    read_limits(d);
+    read_features(d);
+    while (mask && *mask) {
+        const size_t len = strcspn(mask, ",");
+        KVANT_TRY(mask_one(d, mask, len, diag));
+        mask += len + (mask[len] == ',');
+    }
+    if (!d->caps.subgroup)
+        d->caps.bda = 0;           /* the fast form uses both; lacking one gives the plain form */
+    if (d->caps.max_bindings < VK_MAX_PTRS + 1 && !d->caps.bda)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s binds %u storage buffers, wanted %d",
+                          d->caps.name, d->caps.max_bindings, VK_MAX_PTRS + 1);
+    if (d->caps.api < VK_API_VERSION_1_1 || d->caps.push_bytes < VK_PUSH_BYTES)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s offers Vulkan %u.%u, wanted 1.1", d->caps.name,
+                          VK_API_VERSION_MAJOR(d->caps.api), VK_API_VERSION_MINOR(d->caps.api));
+    return KVANT_OK;
+}

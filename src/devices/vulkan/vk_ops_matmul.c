@@ -1,0 +1,200 @@
+/* vk_ops_matmul.c: embed, matmul, matmul_id.  Up to VEC_ROWS rows: a workgroup per few outputs; more: tiles.  In the
+ * plain form a weight larger than one storage buffer range is bound in windows of whole rows, a dispatch each. */
+#include "devices/vulkan/vk_dev.h"
+
+enum { VEC_ROWS = 8, VEC_OUTS = 4, TILE_OUTS = 64, TILE_ROWS = 32 };
+
+static int weight_supports(vk_device *d, const kvant_weight *w, const char *op, kvant_diag *diag)
+{
+    (void)d;
+    if (vk_wtype_find(w->type) < 0)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: %s: weight type %s has no kernel here", op,
+                          w->type->name);
+    return vk_fits(op, w->n_out * w->n_expert, diag);
+}
+
+/* Weight rows that one dispatch may read: all with addresses, else what fits a range. */
+static int64_t window_rows(const vk_device *d, const vk_weight *v, int64_t rows)
+{
+    const int64_t fit = (int64_t)((d->caps.max_range - 1024) / (v->row_bytes ? v->row_bytes : 1));
+    return d->caps.bda || fit > rows ? rows : fit > 0 ? fit : 1;
+}
+
+static void weight_ptr(vk_call *c, const vk_weight *v, int64_t from, int64_t n)
+{
+    vk_ptr(c, (const char *)v->data + (size_t)from * v->row_bytes, (size_t)n * v->row_bytes, VK_READ);
+}
+
+static void scale_ptr(vk_call *c, const kvant_weight *w, const vk_weight *v)
+{
+    vk_ptr(c, v->scale, v->scale ? (size_t)w->n_scale * 4 : 0, VK_READ);
+}
+
+/* A window begins at a row that begins at a word. */
+static int64_t aligned_rows(const vk_weight *v, int64_t n)
+{
+    return v->row_bytes % 4 == 0 || n < 4 ? n : n / 4 * 4;
+}
+
+/* ---- embed ---- */
+
+static int embed_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_embed_args *a = args;
+    KVANT_TRY(weight_supports(d, a->w, "embed", diag));
+    return vk_fits("embed", (int64_t)a->n * a->w->n_in, diag);
+}
+
+static int embed_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_embed_args *a = args;
+    const vk_weight *v = a->w->packed;
+    const int64_t rows = a->w->n_out, per = aligned_rows(v, window_rows(d, v, rows));
+    for (int64_t from = 0; from < rows; from += per) {
+        const int64_t n = rows - from < per ? rows - from : per;
+        vk_call c;
+        vk_call_begin(&c, VK_SHADER_embed);
+        weight_ptr(&c, v, from, n);
+        scale_ptr(&c, a->w, v);
+        vk_ptr(&c, a->ids, (size_t)a->n * 4, VK_READ);
+        vk_ptr(&c, a->y, (size_t)a->n * (size_t)a->w->n_in * 4, VK_WRITE);
+        vk_uint(&c, a->n);
+        vk_uint(&c, a->w->n_in);
+        vk_uint(&c, (int64_t)v->row_bytes);
+        vk_uint(&c, from);
+        vk_uint(&c, from + n);
+        vk_uint(&c, v->scale != NULL);
+        vk_spec(&c, (uint32_t)v->type);
+        KVANT_TRY(vk_dispatch(d, l, &c, (uint64_t)a->n, 1, 1, diag));
+    }
+    return KVANT_OK;
+}
+
+/* ---- matmul ---- */
+
+typedef struct mm {
+    const kvant_weight *w;
+    const float *x;
+    const int32_t *ids;            /* NULL: one expert */
+    float *y;
+    int64_t ldx, ldy;
+    int rows, x_div;
+} mm;
+
+static size_t x_bytes(const mm *p)
+{
+    const int64_t rows = (p->rows + p->x_div - 1) / p->x_div;
+    return (size_t)((rows - 1) * p->ldx + p->w->n_in) * 4;
+}
+
+static size_t y_bytes(const mm *p)
+{
+    return (size_t)((p->rows - 1) * p->ldy + p->w->n_out) * 4;
+}
+
+/* Weight rows from .. from+n-1 (of all experts) by matmul_vec. */
+static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, kvant_diag *diag)
+{
+    const vk_weight *v = p->w->packed;
+    const int64_t first = p->ids ? 0 : from, outs = p->ids ? p->w->n_out : n;
+    const uint32_t m = p->ids ? 1u : (uint32_t)(p->rows < VEC_ROWS ? p->rows : VEC_ROWS);
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_matmul_vec);
+    weight_ptr(&c, v, from, n);
+    scale_ptr(&c, p->w, v);
+    vk_ptr(&c, p->x, x_bytes(p), VK_READ);
+    vk_ptr(&c, p->y, y_bytes(p), VK_WRITE);
+    vk_ptr(&c, p->ids, p->ids ? (size_t)p->rows * 4 : 0, VK_READ);
+    vk_uint(&c, p->w->n_in);
+    vk_uint(&c, p->w->n_out);
+    vk_uint(&c, (int64_t)v->row_bytes);
+    vk_uint(&c, p->ldx);
+    vk_uint(&c, p->ldy);
+    vk_uint(&c, p->rows);
+    vk_uint(&c, p->x_div);
+    vk_uint(&c, v->scale ? p->w->n_scale : 0);
+    vk_uint(&c, from);
+    vk_uint(&c, from + n);
+    vk_uint(&c, first);
+    vk_spec(&c, (uint32_t)v->type);
+    vk_spec(&c, m);
+    vk_spec(&c, VEC_OUTS);
+    vk_spec(&c, p->ids != NULL);
+    vk_spec(&c, ((uintptr_t)p->x | (uintptr_t)p->ldx * 4) % 16 == 0);
+    return vk_dispatch(d, l, &c, (uint64_t)((outs + VEC_OUTS - 1) / VEC_OUTS), ((uint32_t)p->rows + m - 1) / m, 1, diag);
+}
+
+static int run_tile(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, kvant_diag *diag)
+{
+    const vk_weight *v = p->w->packed;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_matmul_tile);
+    weight_ptr(&c, v, from, n);
+    scale_ptr(&c, p->w, v);
+    vk_ptr(&c, p->x, x_bytes(p), VK_READ);
+    vk_ptr(&c, p->y, y_bytes(p), VK_WRITE);
+    vk_uint(&c, p->w->n_in);
+    vk_uint(&c, from + n);
+    vk_uint(&c, (int64_t)v->row_bytes);
+    vk_uint(&c, p->ldx);
+    vk_uint(&c, p->ldy);
+    vk_uint(&c, p->rows);
+    vk_uint(&c, v->scale != NULL);
+    vk_uint(&c, from);
+    vk_spec(&c, (uint32_t)v->type);
+    return vk_dispatch(d, l, &c, (uint64_t)((n + TILE_OUTS - 1) / TILE_OUTS),
+                       ((uint32_t)p->rows + TILE_ROWS - 1) / TILE_ROWS, 1, diag);
+}
+
+static int run_mm(vk_device *d, vk_list *l, const mm *p, kvant_diag *diag)
+{
+    const vk_weight *v = p->w->packed;
+    const int64_t rows = p->w->n_out * p->w->n_expert, per = aligned_rows(v, window_rows(d, v, rows));
+    if (p->rows <= 0)
+        return KVANT_OK;
+    for (int64_t from = 0; from < rows; from += per) {
+        const int64_t n = rows - from < per ? rows - from : per;
+        if (p->ids || p->rows <= VEC_ROWS)
+            KVANT_TRY(run_vec(d, l, p, from, n, diag));
+        else
+            KVANT_TRY(run_tile(d, l, p, from, n, diag));
+    }
+    return KVANT_OK;
+}
+
+static int matmul_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_args *a = args;
+    KVANT_TRY(weight_supports(d, a->w, "matmul", diag));
+    return vk_fits("matmul", (int64_t)a->m * (a->ldx > a->ldy ? a->ldx : a->ldy), diag);
+}
+
+static int matmul_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_args *a = args;
+    const mm p = { a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1 };
+    return run_mm(d, l, &p, diag);
+}
+
+static int matmul_id_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_id_args *a = args;
+    const int64_t rows = (int64_t)a->n * a->k;
+    KVANT_TRY(weight_supports(d, a->w, "matmul_id", diag));
+    if (rows > d->caps.max_groups)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: matmul_id: %lld rows, wanted at most %u",
+                          (long long)rows, d->caps.max_groups);
+    return vk_fits("matmul_id", rows * (a->ldx > a->w->n_out ? a->ldx : a->w->n_out), diag);
+}
+
+static int matmul_id_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_id_args *a = args;
+    const mm p = { a->w, a->x, a->ids, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div };
+    KVANT_TRY(matmul_id_supports(d, args, diag));
+    return run_mm(d, l, &p, diag);
+}
+
+const vk_op vk_op_embed = { embed_supports, NULL, embed_run };
+const vk_op vk_op_matmul = { matmul_supports, NULL, matmul_run };
+const vk_op vk_op_matmul_id = { matmul_id_supports, NULL, matmul_id_run };

@@ -1,0 +1,420 @@
+/* vk_ops_small.c: element by element, norms, rows and slots, moe: one dispatch each (slot_copy: two).  Arguments in the
+ * order of the shader's ARGS. */
+#include "devices/vulkan/vk_dev.h"
+
+static uint64_t groups(int64_t n)
+{
+    return (uint64_t)((n + VK_GROUP - 1) / VK_GROUP);
+}
+
+/* Bytes of n rows `ld` values apart whose last has `width`. */
+static size_t rows_bytes(int64_t n, int64_t ld, int64_t width)
+{
+    return n > 0 ? (size_t)((n - 1) * ld + width) * sizeof(float) : 0;
+}
+
+static int add_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_add_args *a = args;
+    (void)d;
+    return vk_fits("add", (int64_t)a->n * a->d, diag);
+}
+
+static int add_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_add_args *a = args;
+    const int64_t n = (int64_t)a->n * a->d;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_add);
+    vk_ptr(&c, a->x, (size_t)n * 4, VK_WRITE);
+    vk_ptr(&c, a->y, (size_t)n * 4, VK_READ);
+    vk_uint(&c, n);
+    return vk_dispatch(d, l, &c, groups(n), 1, 1, diag);
+}
+
+static int swiglu_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_swiglu_args *a = args;
+    const int64_t ld = a->ldg > a->ldu ? a->ldg : a->ldu;
+    (void)d;
+    return vk_fits("swiglu", (int64_t)a->n * (ld > a->ldy ? ld : a->ldy), diag);
+}
+
+static int swiglu_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_swiglu_args *a = args;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_swiglu);
+    vk_ptr(&c, a->gate, rows_bytes(a->n, a->ldg, a->f), VK_READ);
+    vk_ptr(&c, a->up, rows_bytes(a->n, a->ldu, a->f), VK_READ);
+    vk_ptr(&c, a->y, rows_bytes(a->n, a->ldy, a->f), VK_WRITE);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->f);
+    vk_uint(&c, a->ldg);
+    vk_uint(&c, a->ldu);
+    vk_uint(&c, a->ldy);
+    return vk_dispatch(d, l, &c, groups((int64_t)a->n * a->f), 1, 1, diag);
+}
+
+/* Bytes of n rows of h groups of d values. */
+static size_t grouped_bytes(int n, int64_t ld, int h, int64_t g, int d)
+{
+    return n > 0 && h > 0 ? (size_t)((n - 1) * ld + (h - 1) * g + d) * sizeof(float) : 0;
+}
+
+static int gate_mul_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_gate_mul_args *a = args;
+    (void)d;
+    return vk_fits("gate_mul", (int64_t)a->n * (a->ldy > a->ldg ? a->ldy : a->ldg), diag);
+}
+
+static int gate_mul_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_gate_mul_args *a = args;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_gate_mul);
+    vk_ptr(&c, a->y, grouped_bytes(a->n, a->ldy, a->h, a->gy, a->d), VK_WRITE);
+    vk_ptr(&c, a->gate, grouped_bytes(a->n, a->ldg, a->h, a->gg, a->d), VK_READ);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->h);
+    vk_uint(&c, a->d);
+    vk_uint(&c, a->ldy);
+    vk_uint(&c, a->gy);
+    vk_uint(&c, a->ldg);
+    vk_uint(&c, a->gg);
+    return vk_dispatch(d, l, &c, groups((int64_t)a->n * a->h * a->d), 1, 1, diag);
+}
+
+static int gate_add_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_gate_add_args *a = args;
+    (void)d;
+    return vk_fits("gate_add", (int64_t)a->n * a->d, diag);
+}
+
+static int gate_add_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_gate_add_args *a = args;
+    const int64_t n = (int64_t)a->n * a->d;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_gate_add);
+    vk_ptr(&c, a->y, (size_t)n * 4, VK_WRITE);
+    vk_ptr(&c, a->x, (size_t)n * 4, VK_READ);
+    vk_ptr(&c, a->gate, (size_t)a->n * 4, VK_READ);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->d);
+    return vk_dispatch(d, l, &c, groups(n), 1, 1, diag);
+}
+
+static int gdn_gates_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_gdn_gates_args *a = args;
+    const int64_t n = (int64_t)a->n * a->h;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_gdn_gates);
+    vk_ptr(&c, a->alpha, (size_t)n * 4, VK_WRITE);
+    vk_ptr(&c, a->beta, (size_t)n * 4, VK_WRITE);
+    vk_ptr(&c, a->a, (size_t)a->h * 4, VK_READ);
+    vk_ptr(&c, a->dt, (size_t)a->h * 4, VK_READ);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->h);
+    return vk_dispatch(d, l, &c, groups(n), 1, 1, diag);
+}
+
+static int gdn_gates_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_gdn_gates_args *a = args;
+    (void)d;
+    return vk_fits("gdn_gates", (int64_t)a->n * a->h, diag);
+}
+
+static int rows_gather_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_rows_gather_args *a = args;
+    (void)d;
+    return vk_fits("rows_gather", (int64_t)a->n * a->d, diag);
+}
+
+static int rows_gather_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_rows_gather_args *a = args;
+    const int64_t n = (int64_t)a->n * a->d;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_rows_gather);
+    vk_ptr(&c, a->x, vk_rest(d, a->x), VK_READ);
+    vk_ptr(&c, a->idx, (size_t)a->n * 4, VK_READ);
+    vk_ptr(&c, a->y, (size_t)n * 4, VK_WRITE);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->d);
+    return vk_dispatch(d, l, &c, groups(n), 1, 1, diag);
+}
+
+static int rope_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_rope_args *a = args;
+    (void)d;
+    return vk_fits("rope", (int64_t)a->n * a->ldx, diag);
+}
+
+static int rope_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_rope_args *a = args;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_rope);
+    vk_ptr(&c, a->x, grouped_bytes(a->n, a->ldx, a->h, a->gx, a->n_rot), VK_WRITE);
+    vk_ptr(&c, a->pos, (size_t)a->n * 4, VK_READ);
+    vk_ptr(&c, a->inv_freq, (size_t)(a->n_rot / 2) * 4, VK_READ);
+    vk_float(&c, a->mscale);
+    vk_uint(&c, a->neox);
+    vk_uint(&c, a->n_rot / 2);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->h);
+    vk_uint(&c, a->ldx);
+    vk_uint(&c, a->gx);
+    return vk_dispatch(d, l, &c, groups((int64_t)a->n * a->h * (a->n_rot / 2)), 1, 1, diag);
+}
+
+/* ---- norms: one workgroup per group of values ---- */
+
+static int norm_rms_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_norm_rms_args *a = args;
+    (void)d;
+    return vk_fits("norm_rms", (int64_t)a->n * (a->ldx > a->ldy ? a->ldx : a->ldy), diag);
+}
+
+static int norm_rms_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_norm_rms_args *a = args;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_norm_rms);
+    vk_ptr(&c, a->x, grouped_bytes(a->n, a->ldx, a->h, a->gx, a->d), VK_READ);
+    vk_ptr(&c, a->w, (size_t)a->d * 4, VK_READ);
+    vk_ptr(&c, a->y, grouped_bytes(a->n, a->ldy, a->h, a->gy, a->d), VK_WRITE);
+    vk_float(&c, a->eps);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->h);
+    vk_uint(&c, a->d);
+    vk_uint(&c, a->ldx);
+    vk_uint(&c, a->gx);
+    vk_uint(&c, a->ldy);
+    vk_uint(&c, a->gy);
+    return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
+}
+
+static int norm_add_rms_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_norm_add_rms_args *a = args;
+    (void)d;
+    return vk_fits("norm_add_rms", (int64_t)a->n * a->d, diag);
+}
+
+static int norm_add_rms_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_norm_add_rms_args *a = args;
+    const size_t bytes = (size_t)a->n * (size_t)a->d * 4;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_norm_add_rms);
+    vk_ptr(&c, a->x, bytes, VK_WRITE);
+    vk_ptr(&c, a->add, bytes, VK_READ);
+    vk_ptr(&c, a->w, (size_t)a->d * 4, VK_READ);
+    vk_ptr(&c, a->y, bytes, VK_WRITE);
+    vk_float(&c, a->eps);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->d);
+    return vk_dispatch(d, l, &c, (uint64_t)a->n, 1, 1, diag);
+}
+
+static int norm_l2_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_norm_l2_args *a = args;
+    (void)d;
+    return vk_fits("norm_l2", (int64_t)a->n * a->ldx, diag);
+}
+
+static int norm_l2_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_norm_l2_args *a = args;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_norm_l2);
+    vk_ptr(&c, a->x, grouped_bytes(a->n, a->ldx, a->h, a->gx, a->d), VK_WRITE);
+    vk_float(&c, a->eps);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->h);
+    vk_uint(&c, a->d);
+    vk_uint(&c, a->ldx);
+    vk_uint(&c, a->gx);
+    return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
+}
+
+static int norm_gated_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_norm_gated_args *a = args;
+    const int64_t row = (int64_t)a->h * a->dv;
+    (void)d;
+    return vk_fits("norm_gated", (int64_t)a->n * (a->ldz > row ? a->ldz : row), diag);
+}
+
+static int norm_gated_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_norm_gated_args *a = args;
+    const int64_t row = (int64_t)a->h * a->dv;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_norm_gated);
+    vk_ptr(&c, a->o, rows_bytes(a->n, row, row), VK_READ);
+    vk_ptr(&c, a->z, rows_bytes(a->n, a->ldz, row), VK_READ);
+    vk_ptr(&c, a->w, (size_t)a->dv * 4, VK_READ);
+    vk_ptr(&c, a->y, rows_bytes(a->n, row, row), VK_WRITE);
+    vk_float(&c, a->eps);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->h);
+    vk_uint(&c, a->dv);
+    vk_uint(&c, a->ldz);
+    return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
+}
+
+/* ---- moe ---- */
+
+enum { MAX_EXPERTS = 1024 };       /* as shaders/moe_route.comp */
+
+static int moe_route_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_moe_route_args *a = args;
+    (void)d;
+    if (a->n_expert > MAX_EXPERTS)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: moe_route: %d experts, wanted at most %d",
+                          a->n_expert, MAX_EXPERTS);
+    return vk_fits("moe_route", (int64_t)a->n * a->n_expert, diag);
+}
+
+static int moe_route_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_moe_route_args *a = args;
+    const size_t picked = (size_t)a->n * (size_t)a->k * 4;
+    vk_call c;
+    KVANT_TRY(moe_route_supports(d, args, diag));
+    vk_call_begin(&c, VK_SHADER_moe_route);
+    vk_ptr(&c, a->logits, (size_t)a->n * (size_t)a->n_expert * 4, VK_READ);
+    vk_ptr(&c, a->ids, picked, VK_WRITE);
+    vk_ptr(&c, a->wts, picked, VK_WRITE);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->n_expert);
+    vk_uint(&c, a->k);
+    vk_float(&c, a->scale);
+    return vk_dispatch(d, l, &c, (uint64_t)a->n, 1, 1, diag);
+}
+
+static int moe_combine_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_moe_combine_args *a = args;
+    (void)d;
+    return vk_fits("moe_combine", (int64_t)a->n * a->k * a->d, diag);
+}
+
+static int moe_combine_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_moe_combine_args *a = args;
+    const size_t row = (size_t)a->d * 4, slots = (size_t)a->n * (size_t)a->k;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_moe_combine);
+    vk_ptr(&c, a->x, slots * row, VK_READ);
+    vk_ptr(&c, a->wts, slots * 4, VK_READ);
+    vk_ptr(&c, a->y, (size_t)a->n * row, VK_WRITE);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->k);
+    vk_uint(&c, a->d);
+    return vk_dispatch(d, l, &c, groups((int64_t)a->n * a->d), 1, 1, diag);
+}
+
+/* ---- slots: all reads before any write, so the rows pass through scratch ---- */
+
+enum { PIECE = 16384 };            /* bytes of one workgroup */
+
+static int slots_fit(vk_device *d, const char *op, const void *base, int n, size_t bytes, kvant_diag *diag)
+{
+    if ((uintptr_t)base % 4)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: %s: base address not a multiple of 4", op);
+    if ((uint32_t)n > d->caps.max_groups)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: %s: %d slots, wanted at most %u", op, n,
+                          d->caps.max_groups);
+    return vk_fits(op, (int64_t)bytes, diag);
+}
+
+static int slot_copy_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_slot_copy_args *a = args;
+    return slots_fit(d, "slot_copy", a->base, a->n, a->stride > a->bytes ? a->stride : a->bytes, diag);
+}
+
+static size_t copy_words(const kvant_slot_copy_args *a)
+{
+    return (a->bytes + 3) / 4;
+}
+
+static size_t slot_copy_scratch(vk_device *d, const void *args)
+{
+    const kvant_slot_copy_args *a = args;
+    (void)d;
+    return (size_t)a->n * copy_words(a) * 4;
+}
+
+static int slot_copy_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_slot_copy_args *a = args;
+    if (a->n <= 0 || a->bytes == 0)
+        return KVANT_OK;
+    KVANT_TRY(slot_copy_supports(d, args, diag));
+    for (int gather = 1; gather >= 0; gather--) {
+        vk_call c;
+        vk_call_begin(&c, VK_SHADER_slot_copy);
+        vk_ptr(&c, a->base, vk_rest(d, a->base), gather ? VK_READ : VK_WRITE);
+        vk_ptr(&c, d->scratch, slot_copy_scratch(d, args), gather ? VK_WRITE : VK_READ);
+        vk_ptr(&c, gather ? a->src : a->dst, (size_t)a->n * 4, VK_READ);
+        vk_uint(&c, (int64_t)a->stride);
+        vk_uint(&c, (int64_t)a->bytes);
+        vk_uint(&c, (int64_t)copy_words(a));
+        vk_uint(&c, gather);
+        vk_uint(&c, PIECE);
+        KVANT_TRY(vk_dispatch(d, l, &c, (a->bytes + PIECE - 1) / PIECE, (uint32_t)a->n, 1, diag));
+    }
+    return KVANT_OK;
+}
+
+static int slot_zero_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_slot_zero_args *a = args;
+    return slots_fit(d, "slot_zero", a->base, a->n, a->stride > a->bytes ? a->stride : a->bytes, diag);
+}
+
+static int slot_zero_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_slot_zero_args *a = args;
+    vk_call c;
+    if (a->n <= 0 || a->bytes == 0)
+        return KVANT_OK;
+    KVANT_TRY(slot_zero_supports(d, args, diag));
+    vk_call_begin(&c, VK_SHADER_slot_zero);
+    vk_ptr(&c, a->base, vk_rest(d, a->base), VK_WRITE);
+    vk_ptr(&c, a->dst, (size_t)a->n * 4, VK_READ);
+    vk_uint(&c, (int64_t)a->stride);
+    vk_uint(&c, (int64_t)a->bytes);
+    vk_uint(&c, PIECE);
+    return vk_dispatch(d, l, &c, (a->bytes + PIECE - 1) / PIECE, (uint32_t)a->n, 1, diag);
+}
+
+const vk_op vk_op_add = { add_supports, NULL, add_run };
+const vk_op vk_op_swiglu = { swiglu_supports, NULL, swiglu_run };
+const vk_op vk_op_gate_mul = { gate_mul_supports, NULL, gate_mul_run };
+const vk_op vk_op_gate_add = { gate_add_supports, NULL, gate_add_run };
+const vk_op vk_op_gdn_gates = { gdn_gates_supports, NULL, gdn_gates_run };
+const vk_op vk_op_rows_gather = { rows_gather_supports, NULL, rows_gather_run };
+const vk_op vk_op_rope = { rope_supports, NULL, rope_run };
+const vk_op vk_op_norm_rms = { norm_rms_supports, NULL, norm_rms_run };
+const vk_op vk_op_norm_add_rms = { norm_add_rms_supports, NULL, norm_add_rms_run };
+const vk_op vk_op_norm_l2 = { norm_l2_supports, NULL, norm_l2_run };
+const vk_op vk_op_norm_gated = { norm_gated_supports, NULL, norm_gated_run };
+const vk_op vk_op_moe_route = { moe_route_supports, NULL, moe_route_run };
+const vk_op vk_op_moe_combine = { moe_combine_supports, NULL, moe_combine_run };
+const vk_op vk_op_slot_copy = { slot_copy_supports, slot_copy_scratch, slot_copy_run };
+const vk_op vk_op_slot_zero = { slot_zero_supports, NULL, slot_zero_run };
