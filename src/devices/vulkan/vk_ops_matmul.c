@@ -121,7 +121,8 @@ static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     vk_spec(&c, VEC_OUTS);
     vk_spec(&c, p->ids != NULL);
     vk_spec(&c, ((uintptr_t)p->x | (uintptr_t)p->ldx * 4) % 16 == 0);
-    return vk_dispatch(d, l, &c, (uint64_t)((outs + VEC_OUTS - 1) / VEC_OUTS), ((uint32_t)p->rows + m - 1) / m, 1, diag);
+    return vk_dispatch(d, l, &c, (uint64_t)((outs + VEC_OUTS - 1) / VEC_OUTS), ((uint32_t)p->rows + m - 1) / m, 1,
+                       diag);
 }
 
 static int run_tile(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, kvant_diag *diag)

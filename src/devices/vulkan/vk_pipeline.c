@@ -149,8 +149,8 @@ static int header_fits(const unsigned char *data, size_t n, const VkPhysicalDevi
     if (n < 32)
         return 0;
     memcpy(h, data, sizeof h);
-    return h[0] == 32 && h[1] == (uint32_t)VK_PIPELINE_CACHE_HEADER_VERSION_ONE && h[2] == p->vendorID && h[3] == p->deviceID &&
-           memcmp(data + 16, p->pipelineCacheUUID, VK_UUID_SIZE) == 0;
+    return h[0] == 32 && h[1] == (uint32_t)VK_PIPELINE_CACHE_HEADER_VERSION_ONE && h[2] == p->vendorID &&
+           h[3] == p->deviceID && memcmp(data + 16, p->pipelineCacheUUID, VK_UUID_SIZE) == 0;
 }
 
 static unsigned char *file_read(const char *path, size_t *n)

@@ -4,7 +4,8 @@
 #include "base/mem.h"
 #include "kvant/qjl.h"
 
-#define VULKAN_FORMAT(name, space, book, decode, encode) [VK_FMT_##name] = { #name, VK_SPACE_##space, book, decode, encode },
+#define VULKAN_FORMAT(name, space, book, decode, encode)                                                              \
+    [VK_FMT_##name] = { #name, VK_SPACE_##space, book, decode, encode },
 static const struct {
     const char *name;
     int space;
