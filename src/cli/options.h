@@ -57,6 +57,7 @@ typedef enum opt_group {
     OPT_G_CONTEXT,
     OPT_G_CACHE,
     OPT_G_DEVICE,
+    OPT_G_SERVER,
     OPT_G_TEST,
     OPT_G_OUTPUT,
     OPT_G_COUNT

@@ -10,7 +10,8 @@ static const char *const group_titles[OPT_G_COUNT] = {
     [OPT_G_MODEL] = "Model",       [OPT_G_PROMPT] = "Prompt and text",
     [OPT_G_SAMPLE] = "Sampling",   [OPT_G_CONTEXT] = "Context and batch",
     [OPT_G_CACHE] = "KV cache",    [OPT_G_DEVICE] = "Device",
-    [OPT_G_TEST] = "This command", [OPT_G_OUTPUT] = "Output and messages",
+    [OPT_G_SERVER] = "Server",     [OPT_G_TEST] = "This command",
+    [OPT_G_OUTPUT] = "Output and messages",
 };
 
 /* Exit codes: text beside the numbers of KVANT_ERRORS; the numbers are the contract of conventions section 7. */
@@ -26,6 +27,7 @@ static const struct {
     { 5, "device unavailable" },
     { 6, "a verification gate failed" },
     { 130, "ended by a second Ctrl-C" },
+    { 143, "serve: ended by a second SIGTERM, before all requests were done" },
 };
 
 enum { HELP_WIDTH = 100, HELP_COLUMN = 34, SPELL_CAP = 160 };

@@ -1,0 +1,13 @@
+# embed.cmake: the files of DIR as C byte arrays in OUT: EMBED(name, "bytes...") lines for an X-macro.
+file(GLOB files ${DIR}/*)
+list(SORT files)
+set(text "")
+foreach(file ${files})
+    get_filename_component(name ${file} NAME)
+    string(MAKE_C_IDENTIFIER ${name} id)
+    file(READ ${file} bytes HEX)
+    string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+    string(APPEND text "static const unsigned char ui_${id}[] = { ${bytes} };\n")
+    string(APPEND rows "    { \"${name}\", ui_${id}, sizeof ui_${id} },\n")
+endforeach()
+file(WRITE ${OUT} "${text}static const ui_file ui_files[] = {\n${rows}};\n")

@@ -1,0 +1,68 @@
+/* api_error.c: see api_error.h. */
+#include "server/api_error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static const struct {
+    const char *type;
+    int status;
+} kinds[] = {
+    { "", 200 },
+#define API_ERROR_ROW(name, type, status) { type, status },
+    API_ERRORS(API_ERROR_ROW)
+#undef API_ERROR_ROW
+};
+
+int api_fail(api_error *e, int kind, const char *param, const char *fmt, ...)
+{
+    va_list ap;
+
+    e->kind = kind;
+    snprintf(e->param, sizeof e->param, "%s", param);
+    va_start(ap, fmt);
+    vsnprintf(e->message, sizeof e->message, fmt, ap);
+    va_end(ap);
+    return kind;
+}
+
+int api_kind_of(int code)
+{
+    static const struct {
+        int code, kind;
+    } map[] = { { KVANT_EINVAL, API_INVALID }, { KVANT_EUNSUPPORTED, API_UNSUPPORTED }, { KVANT_EBUSY, API_OVERLOAD },
+                { KVANT_ENOMEM, API_UNAVAILABLE }, { KVANT_ENOENT, API_NOT_FOUND }, { KVANT_EFORMAT, API_INVALID },
+                { KVANT_ENOSPC, API_CONTEXT }, { KVANT_EDEVICE, API_UNAVAILABLE } };
+
+    for (size_t i = 0; i < sizeof map / sizeof *map; i++)
+        if (map[i].code == code)
+            return map[i].kind;
+    return API_SERVER;
+}
+
+int api_status(int kind)
+{
+    return kinds[kind].status;
+}
+
+const char *api_type(int kind)
+{
+    return kinds[kind].type;
+}
+
+void api_error_json(const api_error *e, jsonw *w)
+{
+    jsonw_object(w);
+    jsonw_key(w, "error");
+    jsonw_object(w);
+    jsonw_kint(w, "code", api_status(e->kind));
+    jsonw_kstr(w, "message", e->message);
+    jsonw_kstr(w, "type", api_type(e->kind));
+    jsonw_key(w, "param");
+    if (e->param[0])
+        jsonw_str(w, e->param);
+    else
+        jsonw_null(w);
+    jsonw_end(w);
+    jsonw_end(w);
+}

@@ -1,0 +1,20 @@
+/* server/grammar_vocab.h: a vocabulary sorted by bytes, with the length that each token shares with the one before. */
+#ifndef KVANT_SERVER_GRAMMAR_VOCAB_H
+#define KVANT_SERVER_GRAMMAR_VOCAB_H
+
+#include "server/grammar.h"
+
+enum { GRAMMAR_MAX_TOKEN = 4096 };      /* bytes of one token's text */
+
+struct grammar_vocab {
+    int n, n_sorted, n_eog;
+    int32_t *ids, *eog;         /* [n_sorted] in byte order; [n_eog] end tokens */
+    int32_t *at;                /* [n] index in the sorted order; -1: no text (control tokens) */
+    size_t *off;
+    int *len, *common;
+    unsigned char *bytes;
+};
+
+int vocab_is_eog(const grammar_vocab *v, int32_t token);
+
+#endif

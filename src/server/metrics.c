@@ -1,0 +1,211 @@
+/* metrics.c: see metrics.h.  The exposition text is written here, by hand: version 0.0.4 of the Prometheus text format. */
+#include "server/metrics.h"
+
+#include <stdio.h>
+
+/* Upper edges, in seconds or tokens.  vLLM's ranges, thinned out to one number of buckets. */
+static const double edges_seconds[METRIC_EDGES] = { 0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5,
+                                                    5, 10, 20, 40, 80 };
+static const double edges_token[METRIC_EDGES] = { 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,
+                                                  0.3, 0.4, 0.5, 0.75, 1, 2.5 };
+static const double edges_tokens[METRIC_EDGES] = { 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000,
+                                                   100000, 200000, 500000 };
+
+static const struct {
+    const char *name, *help;
+    const double *edges;
+} hists[METRIC_COUNT] = {
+#define METRIC_ROW(id, name, help, edges) { name, help, edges },
+    METRIC_HISTOGRAMS(METRIC_ROW)
+#undef METRIC_ROW
+};
+
+static double unit_of(int hist)
+{
+    return hists[hist].edges == edges_tokens ? 1.0 : 1e-9;
+}
+
+void metrics_observe(metrics *m, int hist, int64_t value)
+{
+    double v = (double)value * unit_of(hist);
+    int i = 0;
+
+    while (i < METRIC_EDGES && v > hists[hist].edges[i])
+        i++;
+    atomic_fetch_add_explicit(&m->hist[hist].bucket[i], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->hist[hist].sum, value > 0 ? (uint64_t)value : 0, memory_order_relaxed);
+}
+
+void metrics_finish(metrics *m, const kvant_event *ev)
+{
+    const kvant_timings *t = ev->timings;
+
+    atomic_fetch_add_explicit(&m->finished[ev->finish], 1, memory_order_relaxed);
+    if (t->started_ns)
+        metrics_observe(m, METRIC_QUEUE, t->started_ns - t->submitted_ns);
+    if (ev->finish == KVANT_FINISH_ERROR || ev->finish == KVANT_FINISH_CANCEL)
+        return;                     /* latencies of unfinished work would only blur the others */
+    metrics_observe(m, METRIC_E2E, t->ended_ns - t->submitted_ns);
+    metrics_observe(m, METRIC_PROMPT, t->n_prompt);
+    metrics_observe(m, METRIC_GENERATION, t->n_generated);
+    if (t->first_token_ns) {
+        metrics_observe(m, METRIC_TTFT, t->first_token_ns - t->submitted_ns);
+        metrics_observe(m, METRIC_PREFILL, t->prompt_ns);
+        metrics_observe(m, METRIC_DECODE, t->decode_ns);
+    }
+}
+
+/* ---- text ---- */
+
+typedef struct writer {
+    sbuf *out;
+    const char *prefix, *label;     /* "kvant:", {model_name="..."} without the braces */
+} writer;
+
+static void head(const writer *w, const char *name, const char *type, const char *help)
+{
+    sbuf_printf(w->out, "# HELP %s%s %s\n# TYPE %s%s %s\n", w->prefix, name, help, w->prefix, name, type);
+}
+
+static void sample(const writer *w, const char *name, const char *more, double v)
+{
+    sbuf_printf(w->out, "%s%s{%s%s} %.15g\n", w->prefix, name, w->label, more, v);
+}
+
+static void single(const writer *w, const char *name, const char *type, const char *help, double v)
+{
+    head(w, name, type, help);
+    sample(w, name, "", v);
+}
+
+static void put_hist(const writer *w, metrics *m, int i)
+{
+    uint64_t total = 0;
+    char name[64], more[32];
+
+    head(w, hists[i].name, "histogram", hists[i].help);
+    snprintf(name, sizeof name, "%s_bucket", hists[i].name);
+    for (int k = 0; k <= METRIC_EDGES; k++) {
+        total += atomic_load_explicit(&m->hist[i].bucket[k], memory_order_relaxed);
+        if (k < METRIC_EDGES)
+            snprintf(more, sizeof more, ",le=\"%g\"", hists[i].edges[k]);
+        else
+            snprintf(more, sizeof more, ",le=\"+Inf\"");
+        sample(w, name, more, (double)total);
+    }
+    snprintf(name, sizeof name, "%s_sum", hists[i].name);
+    sample(w, name, "", (double)atomic_load_explicit(&m->hist[i].sum, memory_order_relaxed) * unit_of(i));
+    snprintf(name, sizeof name, "%s_count", hists[i].name);
+    sample(w, name, "", (double)total);
+}
+
+static double used_part(const kvant_session_stats *st)
+{
+    return st->pages ? (double)(st->pages - st->pages_free - st->pages_cached) / st->pages : 0;
+}
+
+/* What both name sets have. */
+static void put_common(const writer *w, metrics *m, const kvant_session_stats *st)
+{
+    static const char *const reasons[KVANT_FINISH_COUNT] = { NULL, "stop", "length", "abort", "error" };
+
+    single(w, "num_requests_running", "gauge", "Requests that run now.", st->running);
+    single(w, "num_requests_waiting", "gauge", "Requests in the queue.", st->queued);
+    single(w, "kv_cache_usage_perc", "gauge", "Part of the KV pages in use, 0 to 1.", used_part(st));
+    single(w, "prefix_cache_queries", "counter", "Prompt tokens looked up in the prefix cache.", (double)st->prefix_queries);
+    single(w, "prefix_cache_hits", "counter", "Prompt tokens found in the prefix cache.", (double)st->prefix_hits);
+    single(w, "prompt_tokens_total", "counter", "Prompt tokens of started requests.", (double)st->prompt_tokens);
+    single(w, "generation_tokens_total", "counter", "Generated tokens.", (double)st->generated_tokens);
+    single(w, "num_preemptions_total", "counter", "Sequences that gave up their pages.",
+           (double)(st->preempted_recompute + st->preempted_saved));
+    head(w, "request_success_total", "counter", "Finished requests by reason.");
+    for (int i = 1; i < KVANT_FINISH_COUNT; i++) {
+        char more[48];
+        snprintf(more, sizeof more, ",finished_reason=\"%s\"", reasons[i]);
+        sample(w, "request_success_total", more, (double)atomic_load(&m->finished[i]));
+    }
+    for (int i = 0; i < METRIC_COUNT; i++)
+        put_hist(w, m, i);
+}
+
+static void put_steps(const writer *w, const char *name, const char *help, const uint64_t *counts, const char *const *sizes)
+{
+    char more[48];
+
+    head(w, name, "counter", help);
+    for (int i = 0; i < KVANT_HIST; i++) {
+        snprintf(more, sizeof more, ",size=\"%s\"", sizes[i]);
+        sample(w, name, more, (double)counts[i]);
+    }
+}
+
+static void put_own(const writer *w, metrics *m, const kvant_session_stats *st)
+{
+    static const char *const prompt[KVANT_HIST] = { "0", "1-64", "65-128", "129-256", "257-512", "513+" };
+    static const char *const decode[KVANT_HIST] = { "0", "1-63", "64-127", "128-255", "256-511", "512+" };
+    static const char *const waiting[KVANT_HIST] = { "0", "1-7", "8-15", "16-31", "32-63", "64+" };
+
+    single(w, "requests_rejected_total", "counter", "Requests refused because the queue was full.", (double)atomic_load(&m->rejected));
+    single(w, "clients_gone_total", "counter", "Requests cancelled because their client left.", (double)atomic_load(&m->gone));
+    single(w, "kv_pages", "gauge", "KV pages of 64 tokens.", st->pages);
+    single(w, "kv_pages_free", "gauge", "KV pages that hold nothing.", st->pages_free);
+    single(w, "kv_pages_cached", "gauge", "KV pages that only the prefix cache holds.", st->pages_cached);
+    single(w, "state_slots", "gauge", "State snapshots that fit.", st->states);
+    single(w, "state_slots_free", "gauge", "State snapshot places that are free.", st->states_free);
+    single(w, "cache_bytes", "gauge", "Bytes of the cache pools.", (double)st->cache_bytes);
+    single(w, "cache_bytes_used", "gauge", "Bytes of the cache pools in use.", (double)st->cache_bytes_used);
+    single(w, "computed_prompt_tokens_total", "counter", "Prompt tokens evaluated, again after preemption included.",
+           (double)st->computed_tokens);
+    single(w, "evicted_pages_total", "counter", "Cached pages given up for new ones.", (double)st->evicted_pages);
+    single(w, "evicted_states_total", "counter", "Cached snapshots given up for new ones.", (double)st->evicted_states);
+    single(w, "steps_total", "counter", "Steps of the engine.", (double)st->steps);
+    single(w, "step_seconds_total", "counter", "Time in steps.", (double)st->step_ns * 1e-9);
+    single(w, "draining", "gauge", "1: no new requests are taken.", st->draining);
+    put_steps(w, "steps_by_prompt_tokens_total", "Steps by prompt tokens.", st->prompt_hist, prompt);
+    put_steps(w, "steps_by_decode_rows_total", "Steps by decode rows.", st->decode_hist, decode);
+    put_steps(w, "steps_by_waiting_total", "Steps by waiting requests.", st->waiting_hist, waiting);
+}
+
+static void put_process(const writer *w, metrics *m, const metrics_view *v, int ready)
+{
+    char more[32];
+
+    single(w, "ready", "gauge", "1: the model is loaded.", ready);
+    single(w, "uptime_seconds", "gauge", "Since the start.", (double)v->uptime_ns * 1e-9);
+    single(w, "http_connections", "gauge", "Open connections.", v->connections);
+    single(w, "http_streams", "gauge", "Open event streams.", v->streams);
+    head(w, "http_responses_total", "counter", "Responses by class of status.");
+    for (int i = 2; i < 6; i++) {
+        snprintf(more, sizeof more, ",code=\"%dxx\"", i);
+        sample(w, "http_responses_total", more, (double)atomic_load(&m->http[i]));
+    }
+}
+
+/* The model's name as a label value. */
+static void put_label(const char *name, char *out, size_t cap)
+{
+    size_t n = (size_t)snprintf(out, cap, "model_name=\"");
+
+    for (; *name && n + 4 < cap && n < 200; name++) {
+        if (*name == '"' || *name == '\\')
+            out[n++] = '\\';
+        if ((unsigned char)*name >= 0x20)
+            out[n++] = *name;
+    }
+    snprintf(out + n, cap - n, "\"");
+}
+
+void metrics_text(metrics *m, const kvant_session_stats *st, const metrics_view *v, sbuf *out)
+{
+    char label[256];
+    writer own = { out, "kvant:", label }, vllm = { out, "vllm:", label };
+
+    put_label(v->model, label, sizeof label);
+    put_process(&own, m, v, st != NULL);
+    if (!st)
+        return;
+    put_common(&own, m, st);
+    put_own(&own, m, st);
+    if (v->vllm)
+        put_common(&vllm, m, st);
+}

@@ -1,0 +1,52 @@
+/* server/metrics.h: counters and histograms, and their Prometheus text.  Names are API: docs/server.md.
+ * Recording is lock-free (relaxed atomics), from any thread. */
+#ifndef KVANT_SERVER_METRICS_H
+#define KVANT_SERVER_METRICS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include "kvant/session.h"
+#include "server/sbuf.h"
+
+/* X(id, "name behind the prefix", "help", edges) */
+#define METRIC_HISTOGRAMS(X)                                                                                                      \
+    X(TTFT, "time_to_first_token_seconds", "From a request's arrival to its first token.", edges_seconds)                         \
+    X(ITL, "inter_token_latency_seconds", "Between two tokens of a sequence.", edges_token)                                       \
+    X(E2E, "e2e_request_latency_seconds", "From a request's arrival to its end.", edges_seconds)                                  \
+    X(QUEUE, "request_queue_time_seconds", "From a request's arrival to its start.", edges_seconds)                               \
+    X(PREFILL, "request_prefill_time_seconds", "From a request's start to its first token.", edges_seconds)                       \
+    X(DECODE, "request_decode_time_seconds", "From a request's first token to its last.", edges_seconds)                          \
+    X(PROMPT, "request_prompt_tokens", "Tokens of a request's prompt.", edges_tokens)                                             \
+    X(GENERATION, "request_generation_tokens", "Tokens that a request generated.", edges_tokens)
+
+enum {
+#define METRIC_ENUM(id, name, help, edges) METRIC_##id,
+    METRIC_HISTOGRAMS(METRIC_ENUM)
+#undef METRIC_ENUM
+    METRIC_COUNT,
+    METRIC_EDGES = 18,              /* finite bucket edges of every histogram */
+};
+
+typedef struct metrics {
+    struct {
+        _Atomic uint64_t bucket[METRIC_EDGES + 1];
+        _Atomic uint64_t sum;       /* nanoseconds, or tokens */
+    } hist[METRIC_COUNT];
+    _Atomic uint64_t finished[KVANT_FINISH_COUNT], rejected, gone, http[6];     /* http: by hundreds of the status */
+} metrics;
+
+/* value: nanoseconds for times, tokens for counts. */
+void metrics_observe(metrics *m, int hist, int64_t value);
+/* The END event of a request. */
+void metrics_finish(metrics *m, const kvant_event *ev);
+
+typedef struct metrics_view {
+    const char *model;              /* label model_name */
+    int vllm;                       /* also under vLLM's names */
+    int connections, streams;
+    int64_t uptime_ns;
+} metrics_view;
+/* The whole exposition text.  st may be NULL while the model is loading. */
+void metrics_text(metrics *m, const kvant_session_stats *st, const metrics_view *v, sbuf *out);
+
+#endif

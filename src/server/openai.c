@@ -1,0 +1,412 @@
+/* openai.c: the JSON shapes of OpenAI's API.  Owns field names and their order; decides nothing. */
+#include <math.h>
+#include <string.h>
+#include "base/mem.h"
+#include "kvant/kvant.h"
+#include "server/server_impl.h"
+
+enum { TOKEN_TEXT = 4096 };
+
+const char *openai_finish(int finish)
+{
+    return finish == KVANT_FINISH_LENGTH ? "length" : "stop";
+}
+
+static void put_head(job *j, jsonw *w, const char *object)
+{
+    jsonw_object(w);
+    jsonw_kstr(w, "id", j->id);
+    jsonw_kstr(w, "object", object);
+    jsonw_kint(w, "created", j->created);
+    jsonw_kstr(w, "model", j->s->p.alias);
+    jsonw_kstr(w, "system_fingerprint", "kvant-" KVANT_VERSION_TEXT);
+}
+
+static void put_usage(const job *j, jsonw *w)
+{
+    int64_t in = 0, out = 0, cached = 0;
+
+    for (int i = 0; i < j->n_choices; i++) {
+        const choice *c = &j->choices[i];
+        out += c->n_generated;
+        if (c->index % (j->n_choices / (j->n_prompt_texts ? j->n_prompt_texts : 1)) == 0) {  /* one count per prompt */
+            in += c->n_prompt;
+            cached += c->n_cached;
+        }
+    }
+    jsonw_key(w, "usage");
+    jsonw_object(w);
+    jsonw_kint(w, "prompt_tokens", in);
+    jsonw_kint(w, "completion_tokens", out);
+    jsonw_kint(w, "total_tokens", in + out);
+    jsonw_key(w, "prompt_tokens_details");
+    jsonw_object(w);
+    jsonw_kint(w, "cached_tokens", cached);
+    jsonw_end(w);
+    jsonw_end(w);
+}
+
+/* llama.cpp's timings, of the first choice. */
+static void put_timings(const job *j, jsonw *w)
+{
+    const kvant_timings *t = &j->choices[0].timings;
+    double prompt_ms = (double)t->prompt_ns * 1e-6, decode_ms = (double)t->decode_ns * 1e-6;
+    int rows = t->n_prompt - t->n_cached, steps = t->n_generated - 1;
+
+    jsonw_key(w, "timings");
+    jsonw_object(w);
+    jsonw_kint(w, "cache_n", t->n_cached);
+    jsonw_kint(w, "prompt_n", rows);
+    jsonw_knum(w, "prompt_ms", prompt_ms);
+    jsonw_knum(w, "prompt_per_second", prompt_ms > 0 ? rows * 1e3 / prompt_ms : 0);
+    jsonw_kint(w, "predicted_n", t->n_generated);
+    jsonw_knum(w, "predicted_ms", decode_ms);
+    jsonw_knum(w, "predicted_per_second", decode_ms > 0 && steps > 0 ? steps * 1e3 / decode_ms : 0);
+    jsonw_knum(w, "queue_ms", (double)(t->started_ns ? t->started_ns - t->submitted_ns : 0) * 1e-6);
+    jsonw_end(w);
+}
+
+/* ---- probabilities ---- */
+
+static void put_token_text(const job *j, int32_t token, jsonw *w, int bytes)
+{
+    char text[TOKEN_TEXT];
+    int n = kvant_token_bytes(j->s->model, token, 1, text, sizeof text);
+
+    n = n < 0 || n > (int)sizeof text ? 0 : n;
+    if (!bytes) {
+        jsonw_strn(w, text, (size_t)n);
+        return;
+    }
+    jsonw_array(w);
+    for (int i = 0; i < n; i++)
+        jsonw_int(w, (unsigned char)text[i]);
+    jsonw_end(w);
+}
+
+static double finite_logprob(float v)
+{
+    return isfinite(v) ? (double)v : -9999.0;       /* what OpenAI's API gives for "never" */
+}
+
+static void put_chat_token(const job *j, int32_t token, float logprob, jsonw *w)
+{
+    jsonw_key(w, "token");
+    put_token_text(j, token, w, 0);
+    jsonw_knum(w, "logprob", finite_logprob(logprob));
+    jsonw_key(w, "bytes");
+    put_token_text(j, token, w, 1);
+}
+
+static void put_chat_probs(const job *j, const choice *c, jsonw *w)
+{
+    jsonw_object(w);
+    jsonw_key(w, "content");
+    jsonw_array(w);
+    for (int i = 0; i < c->n_probs; i++) {
+        const token_prob *p = &c->probs[i];
+        jsonw_object(w);
+        put_chat_token(j, p->token, p->logprob, w);
+        jsonw_key(w, "top_logprobs");
+        jsonw_array(w);
+        for (int k = 0; k < p->n_top; k++) {
+            jsonw_object(w);
+            put_chat_token(j, p->top[k].token, p->top[k].logprob, w);
+            jsonw_end(w);
+        }
+        jsonw_end(w);
+        jsonw_end(w);
+    }
+    jsonw_end(w);
+    jsonw_key(w, "refusal");
+    jsonw_null(w);
+    jsonw_end(w);
+}
+
+static void put_top_map(const job *j, const token_prob *p, jsonw *w)
+{
+    char text[TOKEN_TEXT + 1];
+
+    jsonw_object(w);
+    for (int k = 0; k < p->n_top; k++) {
+        int n = kvant_token_bytes(j->s->model, p->top[k].token, 1, text, TOKEN_TEXT);
+        text[n < 0 || n > TOKEN_TEXT ? 0 : n] = 0;
+        jsonw_key(w, text);
+        jsonw_num(w, finite_logprob(p->top[k].logprob));
+    }
+    jsonw_end(w);
+}
+
+static size_t characters(const char *s, size_t n)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < n; i++)
+        count += ((unsigned char)s[i] & 0xC0) != 0x80;
+    return count;
+}
+
+static void put_completion_probs(const job *j, const choice *c, jsonw *w)
+{
+    size_t offset = c->text_sent;
+
+    jsonw_object(w);
+    jsonw_key(w, "tokens");
+    jsonw_array(w);
+    for (int i = 0; i < c->n_probs; i++)
+        put_token_text(j, c->probs[i].token, w, 0);
+    jsonw_end(w);
+    jsonw_key(w, "token_logprobs");
+    jsonw_array(w);
+    for (int i = 0; i < c->n_probs; i++)
+        jsonw_num(w, finite_logprob(c->probs[i].logprob));
+    jsonw_end(w);
+    jsonw_key(w, "top_logprobs");
+    jsonw_array(w);
+    for (int i = 0; i < c->n_probs; i++)
+        put_top_map(j, &c->probs[i], w);
+    jsonw_end(w);
+    jsonw_key(w, "text_offset");
+    jsonw_array(w);
+    for (int i = 0; i < c->n_probs; i++) {
+        char text[TOKEN_TEXT];
+        int n = kvant_token_bytes(j->s->model, c->probs[i].token, 1, text, sizeof text);
+        jsonw_int(w, (int64_t)offset);
+        offset += n > 0 && n <= TOKEN_TEXT ? characters(text, (size_t)n) : 0;
+    }
+    jsonw_end(w);
+    jsonw_end(w);
+}
+
+static void put_probs(const job *j, const choice *c, jsonw *w)
+{
+    jsonw_key(w, "logprobs");
+    if (!j->logprobs || (j->stream && c->n_probs == 0))
+        jsonw_null(w);
+    else if (j->chat)
+        put_chat_probs(j, c, w);
+    else
+        put_completion_probs(j, c, w);
+}
+
+/* ---- streams ---- */
+
+static void put_frame(job *j, jsonw *w)
+{
+    if (jsonw_error(w)) {
+        j->out.error = 1;
+    } else {
+        sbuf_puts(&j->out, "data: ");
+        sbuf_put(&j->out, w->buf, w->len);
+        sbuf_puts(&j->out, "\n\n");
+    }
+    jsonw_free(w);
+}
+
+static void put_null_usage(const job *j, jsonw *w)
+{
+    if (!j->include_usage)
+        return;
+    jsonw_key(w, "usage");
+    jsonw_null(w);
+}
+
+static void put_finish(jsonw *w, const char *finish)
+{
+    jsonw_key(w, "finish_reason");
+    if (finish)
+        jsonw_str(w, finish);
+    else
+        jsonw_null(w);
+}
+
+void openai_chunk(job *j, choice *c, const char *text, size_t n, const char *finish)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    put_head(j, &w, j->chat ? "chat.completion.chunk" : "text_completion");
+    jsonw_key(&w, "choices");
+    jsonw_array(&w);
+    jsonw_object(&w);
+    jsonw_kint(&w, "index", c->index);
+    if (j->chat) {
+        jsonw_key(&w, "delta");
+        jsonw_object(&w);
+        if (!c->role_sent)
+            jsonw_kstr(&w, "role", "assistant");
+        if (!finish || n) {
+            jsonw_key(&w, "content");
+            jsonw_strn(&w, text, n);
+        }
+        jsonw_end(&w);
+    } else {
+        jsonw_key(&w, "text");
+        jsonw_strn(&w, text, n);
+    }
+    put_probs(j, c, &w);
+    put_finish(&w, finish);
+    jsonw_end(&w);
+    jsonw_end(&w);
+    put_null_usage(j, &w);
+    jsonw_end(&w);
+    put_frame(j, &w);
+    c->role_sent = 1;
+    c->n_probs = 0;
+    c->text_sent += characters(text, n);
+}
+
+void openai_end_stream(job *j)
+{
+    jsonw w;
+
+    if (j->include_usage) {
+        jsonw_init(&w);
+        put_head(j, &w, j->chat ? "chat.completion.chunk" : "text_completion");
+        jsonw_key(&w, "choices");
+        jsonw_array(&w);
+        jsonw_end(&w);
+        put_usage(j, &w);
+        put_timings(j, &w);
+        jsonw_end(&w);
+        put_frame(j, &w);
+    }
+    sbuf_puts(&j->out, "data: [DONE]\n\n");
+}
+
+void openai_error_frame(job *j)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    api_error_json(&j->error, &w);
+    put_frame(j, &w);
+}
+
+/* ---- whole responses ---- */
+
+static void put_choice(const job *j, const choice *c, jsonw *w)
+{
+    const char *text = c->text.s ? c->text.s : "";
+
+    jsonw_object(w);
+    jsonw_kint(w, "index", c->index);
+    if (j->chat) {
+        jsonw_key(w, "message");
+        jsonw_object(w);
+        jsonw_kstr(w, "role", "assistant");
+        jsonw_key(w, "content");
+        jsonw_strn(w, text, c->text.n);
+        jsonw_key(w, "refusal");
+        jsonw_null(w);
+        jsonw_end(w);
+    } else {
+        jsonw_key(w, "text");
+        jsonw_strn(w, text, c->text.n);
+    }
+    put_probs(j, c, w);
+    put_finish(w, openai_finish(c->finish));
+    jsonw_end(w);
+}
+
+void openai_whole(job *j, jsonw *w)
+{
+    put_head(j, w, j->chat ? "chat.completion" : "text_completion");
+    jsonw_key(w, "choices");
+    jsonw_array(w);
+    for (int i = 0; i < j->n_choices; i++)
+        put_choice(j, &j->choices[i], w);
+    jsonw_end(w);
+    put_usage(j, w);
+    put_timings(j, w);
+    jsonw_end(w);
+}
+
+/* f32 little endian -> base64, as the official client asks for it. */
+static void put_base64(const float *x, int n, jsonw *w)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t bytes = (size_t)n * 4, at = 0;
+    char *out = kvant_alloc(bytes * 4 / 3 + 8);
+    const unsigned char *b = (const unsigned char *)x;
+
+    if (!out) {
+        w->error = 1;
+        return;
+    }
+    for (size_t i = 0; i < bytes; i += 3) {
+        uint32_t v = (uint32_t)b[i] << 16 | (uint32_t)(i + 1 < bytes ? b[i + 1] : 0) << 8 | (uint32_t)(i + 2 < bytes ? b[i + 2] : 0);
+        for (int k = 0; k < 4; k++)
+            out[at++] = i + (size_t)k > bytes ? '=' : digits[v >> (18 - 6 * k) & 63];
+    }
+    jsonw_strn(w, out, at);
+    kvant_free(out);
+}
+
+static void put_embedding(const job *j, const choice *c, int n, jsonw *w)
+{
+    jsonw_object(w);
+    jsonw_kstr(w, "object", "embedding");
+    jsonw_kint(w, "index", c->index);
+    jsonw_key(w, "embedding");
+    if (j->base64) {
+        put_base64(c->embedding, n, w);
+    } else {
+        jsonw_array(w);
+        for (int i = 0; i < n; i++)
+            jsonw_num(w, (double)c->embedding[i]);
+        jsonw_end(w);
+    }
+    jsonw_end(w);
+}
+
+void openai_embeddings(job *j, jsonw *w)
+{
+    int n = kvant_model_get_info(j->s->model)->n_embd;
+    int64_t tokens = 0;
+
+    jsonw_object(w);
+    jsonw_kstr(w, "object", "list");
+    jsonw_key(w, "data");
+    jsonw_array(w);
+    for (int i = 0; i < j->n_choices; i++) {
+        put_embedding(j, &j->choices[i], n, w);
+        tokens += j->choices[i].n_prompt;
+    }
+    jsonw_end(w);
+    jsonw_kstr(w, "model", j->s->p.alias);
+    jsonw_key(w, "usage");
+    jsonw_object(w);
+    jsonw_kint(w, "prompt_tokens", tokens);
+    jsonw_kint(w, "total_tokens", tokens);
+    jsonw_end(w);
+    jsonw_end(w);
+}
+
+void openai_models(server *s, jsonw *w)
+{
+    const kvant_model_info *i = kvant_model_get_info(s->model);
+
+    jsonw_object(w);
+    jsonw_kstr(w, "object", "list");
+    jsonw_key(w, "data");
+    jsonw_array(w);
+    jsonw_object(w);
+    jsonw_kstr(w, "id", s->p.alias);
+    jsonw_kstr(w, "object", "model");
+    jsonw_kint(w, "created", s->wall_s);
+    jsonw_kstr(w, "owned_by", "kvant");
+    jsonw_key(w, "meta");
+    jsonw_object(w);
+    jsonw_kstr(w, "desc", i->desc);
+    jsonw_kint(w, "n_ctx", s->env.n_ctx);
+    jsonw_kint(w, "n_ctx_train", i->n_ctx_train);
+    jsonw_kint(w, "n_vocab", i->n_vocab);
+    jsonw_kint(w, "n_embd", i->n_embd);
+    jsonw_kint(w, "n_params", i->n_params);
+    jsonw_kint(w, "size", i->file_bytes);
+    jsonw_end(w);
+    jsonw_end(w);
+    jsonw_end(w);
+    jsonw_end(w);
+}

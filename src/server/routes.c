@@ -1,0 +1,462 @@
+/* routes.c: the table of routes and what each does with a request whose head was accepted and whose body is here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kvant/kvant.h"
+#include "server/server_impl.h"
+
+static enum MHD_Result fail(call *c, struct MHD_Connection *conn, int kind, const char *param, const char *text)
+{
+    api_error e;
+
+    api_fail(&e, kind, param, "%s", text);
+    return respond_error(c, conn, &e);
+}
+
+/* ---- state of the server ---- */
+
+/* Requests wait and no step has ended for long: the engine is stuck. */
+static int stuck(const server *s, const kvant_session_stats *st)
+{
+    int64_t since = st->last_step_ns > s->started_ns ? st->last_step_ns : s->started_ns;
+
+    return s->p.watchdog_s && st->queued + st->running > 0 && clock_ns() - since > (int64_t)s->p.watchdog_s * 1000000000;
+}
+
+static enum MHD_Result get_health(call *c, struct MHD_Connection *conn)
+{
+    server *s = c->s;
+    kvant_session_stats st;
+    jsonw w;
+
+    if (!atomic_load(&s->ready))
+        return fail(c, conn, API_UNAVAILABLE, "", "Loading model");
+    kvant_session_get_stats(s->session, &st);
+    if (st.failed)
+        return fail(c, conn, API_UNAVAILABLE, "", "the engine failed");
+    if (stuck(s, &st))
+        return fail(c, conn, API_UNAVAILABLE, "", "the engine makes no progress");
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_kstr(&w, "status", "ok");
+    jsonw_end(&w);
+    return respond_json(c, conn, 200, &w);
+}
+
+/* Health, and willing to take new requests. */
+static enum MHD_Result get_ready(call *c, struct MHD_Connection *conn)
+{
+    if (c->s->draining)
+        return fail(c, conn, API_UNAVAILABLE, "", "the server is shutting down");
+    return get_health(c, conn);
+}
+
+static enum MHD_Result get_version(call *c, struct MHD_Connection *conn)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_kstr(&w, "version", kvant_version());
+    jsonw_end(&w);
+    return respond_json(c, conn, 200, &w);
+}
+
+static enum MHD_Result get_models(call *c, struct MHD_Connection *conn)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    openai_models(c->s, &w);
+    return respond_json(c, conn, 200, &w);
+}
+
+static enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn)
+{
+    server *s = c->s;
+    kvant_session_stats st;
+    sbuf text = { 0 };
+    int ready = atomic_load(&s->ready);
+    metrics_view v = { s->p.alias, s->p.metrics_vllm, s->n_clients, s->n_streams, clock_ns() - s->started_ns };
+
+    if (ready)
+        kvant_session_get_stats(s->session, &st);
+    metrics_text(&s->metrics, ready ? &st : NULL, &v, &text);
+    enum MHD_Result ok = text.error ? MHD_NO : respond(c, conn, 200, "text/plain; version=0.0.4; charset=utf-8", text.s, text.n);
+    sbuf_free(&text);
+    return ok;
+}
+
+static enum MHD_Result get_props(call *c, struct MHD_Connection *conn)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    live_props(c->s, &w);
+    return respond_json(c, conn, 200, &w);
+}
+
+static enum MHD_Result get_slots(call *c, struct MHD_Connection *conn)
+{
+    kvant_session_stats st;
+    const char *strict = query_value(conn, "fail_on_no_slot");
+    jsonw w;
+
+    if (!c->s->p.slots)
+        return fail(c, conn, API_UNSUPPORTED, "", "/slots is switched off");
+    kvant_session_get_stats(c->s->session, &st);
+    if (strict && strcmp(strict, "1") == 0 && st.running >= st.max_seqs)
+        return fail(c, conn, API_UNAVAILABLE, "", "no slot is free");
+    jsonw_init(&w);
+    live_slots(c->s, &w);
+    return respond_json(c, conn, 200, &w);
+}
+
+static enum MHD_Result get_trace(call *c, struct MHD_Connection *conn)
+{
+    sbuf text = { 0 };
+    enum MHD_Result ok = MHD_NO;
+
+    if (live_trace(c->s, &text) == KVANT_OK)
+        ok = respond(c, conn, 200, "application/json", text.s, text.n);
+    sbuf_free(&text);
+    return ok;
+}
+
+/* A stream of the server's numbers; ?interval=SECONDS (1 to 86400). */
+static enum MHD_Result get_events(call *c, struct MHD_Connection *conn)
+{
+    const char *given = query_value(conn, "interval");
+    int seconds = given ? atoi(given) : 1;
+    job *j;
+
+    if (seconds < 1 || seconds > 86400)
+        return fail(c, conn, API_INVALID, "interval", "interval: wanted 1 to 86400 seconds");
+    j = job_new(c->s, JOB_LIVE, 0);
+    if (!j)
+        return fail(c, conn, API_UNAVAILABLE, "", "out of memory");
+    j->stream = 1;
+    j->interval_ns = (int64_t)seconds * 1000000000;
+    sbuf_puts(&j->out, ": kvant\n\n");
+    return respond_job(c, conn, j);
+}
+
+static enum MHD_Result get_page(call *c, struct MHD_Connection *conn)
+{
+    const char *name = strrchr(c->route->path, '/') + 1;
+    const ui_file *f = ui_find(name[0] ? name : "index.html");
+
+    if (!f)
+        return fail(c, conn, API_NOT_FOUND, "", "no such file");
+    return respond(c, conn, 200, ui_type(f->name), (const char *)f->bytes, f->n);
+}
+
+/* ---- generation ---- */
+
+static enum MHD_Result generate(call *c, struct MHD_Connection *conn, int chat)
+{
+    request *r = NULL;
+    api_error e;
+    unsigned char salt[16];
+    job *j;
+
+    if (request_parse(&c->s->env, chat, c->body.s ? c->body.s : "", c->body.n, &r, &e) != API_OK)
+        return respond_error(c, conn, &e);
+    sbuf_free(&c->body);
+    auth_salt(c->s->p.keys, c->key, r->salt, salt);
+    j = job_new(c->s, JOB_GENERATE, r->n_prompts * r->n);
+    int kind = j ? job_submit(j, r, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
+    request_free(r);
+    if (kind == API_OK)
+        return respond_job(c, conn, j);
+    job_release(j);
+    return respond_error(c, conn, &e);
+}
+
+static enum MHD_Result post_completions(call *c, struct MHD_Connection *conn)
+{
+    return generate(c, conn, 0);
+}
+
+static enum MHD_Result post_chat(call *c, struct MHD_Connection *conn)
+{
+    return generate(c, conn, 1);
+}
+
+static enum MHD_Result post_embeddings(call *c, struct MHD_Connection *conn)
+{
+    embed_request *r = NULL;
+    api_error e;
+    unsigned char salt[16];
+    job *j;
+
+    if (request_parse_embed(&c->s->env, c->body.s ? c->body.s : "", c->body.n, &r, &e) != API_OK)
+        return respond_error(c, conn, &e);
+    auth_salt(c->s->p.keys, c->key, NULL, salt);
+    j = job_new(c->s, JOB_EMBED, r->n);
+    int kind = j ? job_submit_embed(j, r, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
+    embed_request_free(r);
+    if (kind == API_OK)
+        return respond_job(c, conn, j);
+    job_release(j);
+    return respond_error(c, conn, &e);
+}
+
+/* ---- text ---- */
+
+static void put_piece(const kvant_model *m, int32_t id, jsonw *w)
+{
+    char text[4096];
+    int n = kvant_token_bytes(m, id, 1, text, sizeof text);
+
+    jsonw_strn(w, text, n > 0 && n <= (int)sizeof text ? (size_t)n : 0);
+}
+
+static enum MHD_Result post_tokenize(call *c, struct MHD_Connection *conn)
+{
+    prompt p = { 0 };
+    api_error e;
+    int pieces;
+    jsonw w;
+
+    if (request_parse_tokenize(&c->s->env, c->body.s ? c->body.s : "", c->body.n, &p, &pieces, &e) != API_OK)
+        return respond_error(c, conn, &e);
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_key(&w, "tokens");
+    jsonw_array(&w);
+    for (int i = 0; i < p.n; i++) {
+        if (pieces) {
+            jsonw_object(&w);
+            jsonw_kint(&w, "id", p.ids[i]);
+            jsonw_key(&w, "piece");
+            put_piece(c->s->model, p.ids[i], &w);
+            jsonw_end(&w);
+        } else {
+            jsonw_int(&w, p.ids[i]);
+        }
+    }
+    jsonw_end(&w);
+    jsonw_kint(&w, "count", p.n);
+    jsonw_kint(&w, "max_model_len", c->s->env.n_ctx);
+    jsonw_end(&w);
+    prompt_free(&p);
+    return respond_json(c, conn, 200, &w);
+}
+
+static enum MHD_Result post_detokenize(call *c, struct MHD_Connection *conn)
+{
+    prompt p = { 0 };
+    api_error e;
+    sbuf text = { 0 };
+    textout out = { 0 };
+    text_stops none = { 0 };
+    jsonw w;
+
+    if (request_parse_detokenize(&c->s->env, c->body.s ? c->body.s : "", c->body.n, &p, &e) != API_OK)
+        return respond_error(c, conn, &e);
+    for (int i = 0; i < p.n; i++)
+        textout_token(&out, c->s->model, p.ids[i], &none, &text);
+    textout_end(&out, &text);
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_key(&w, "content");
+    jsonw_strn(&w, text.s ? text.s : "", text.n);
+    jsonw_end(&w);
+    w.error |= text.error;
+    textout_free(&out);
+    sbuf_free(&text);
+    prompt_free(&p);
+    return respond_json(c, conn, 200, &w);
+}
+
+static enum MHD_Result post_template(call *c, struct MHD_Connection *conn)
+{
+    char *text;
+    api_error e;
+    jsonw w;
+
+    if (request_parse_template(&c->s->env, c->body.s ? c->body.s : "", c->body.n, &text, &e) != API_OK)
+        return respond_error(c, conn, &e);
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_kstr(&w, "prompt", text);
+    jsonw_end(&w);
+    kvant_text_free(text);
+    return respond_json(c, conn, 200, &w);
+}
+
+/* ---- slots and files ---- */
+
+static void slot_done(void *user, const kvant_slot_result *r)
+{
+    job *j = user;
+
+    pthread_mutex_lock(&j->lock);
+    j->slot = *r;
+    if (r->code != KVANT_OK)
+        api_fail(&j->error, r->code == KVANT_EBUSY ? API_INVALID : api_kind_of(r->code), "", "%s",
+                 r->text && r->text[0] ? r->text : kvant_error_text(r->code));
+    j->slot.text = "";
+    j->done = 1;
+    pthread_mutex_unlock(&j->lock);
+    job_dirty(j);
+    server_wake(j->s);
+    job_release(j);
+}
+
+void route_slot_result(job *j, jsonw *w)
+{
+    static const char *const count[] = { "", "n_saved", "n_restored", "n_erased", "n_saved", "n_restored", "n_cleared" };
+    static const char *const bytes[] = { "", "n_written", "n_read", "", "n_written", "n_read", "" };
+
+    jsonw_object(w);
+    if (j->slot_action <= KVANT_SLOT_ERASE)
+        jsonw_kint(w, "id_slot", j->slot.slot);
+    if (j->slot_name[0])
+        jsonw_kstr(w, "filename", j->slot_name);
+    jsonw_kint(w, count[j->slot_action], j->slot.n_tokens);
+    if (bytes[j->slot_action][0])
+        jsonw_kint(w, bytes[j->slot_action], j->slot.bytes);
+    jsonw_knum(w, "ms", (double)j->slot.ns * 1e-6);
+    jsonw_end(w);
+}
+
+static enum MHD_Result run_action(call *c, struct MHD_Connection *conn, int action, int slot, int named)
+{
+    job *j = job_new(c->s, JOB_SLOT, 0);
+    api_error e = { 0 };
+    kvant_diag diag = { "" };
+    unsigned char salt[16];
+    int code;
+
+    if (!j)
+        return fail(c, conn, API_UNAVAILABLE, "", "out of memory");
+    j->slot_action = action;
+    if (named && request_parse_filename(c->body.s ? c->body.s : "", c->body.n, j->slot_name, &e) != API_OK) {
+        job_release(j);
+        return respond_error(c, conn, &e);
+    }
+    auth_salt(c->s->p.keys, c->key, NULL, salt);
+    atomic_fetch_add(&j->refs, 1);
+    code = kvant_session_slot(c->s->session, action, slot, j->slot_name, salt, slot_done, j, &diag);
+    if (code == KVANT_OK)
+        return respond_job(c, conn, j);
+    atomic_fetch_sub(&j->refs, 1);
+    job_release(j);
+    return fail(c, conn, code == KVANT_EBUSY ? API_UNAVAILABLE : api_kind_of(code), "", diag.text);
+}
+
+static int action_of(struct MHD_Connection *conn, const char *const *names)
+{
+    const char *given = query_value(conn, "action");
+
+    for (int i = 0; given && i < 3; i++)
+        if (strcmp(given, names[i]) == 0)
+            return i;
+    return -1;
+}
+
+static enum MHD_Result post_slot(call *c, struct MHD_Connection *conn)
+{
+    static const char *const names[] = { "save", "restore", "erase" };
+    int action = action_of(conn, names), slot = atoi(strrchr(c->path, '/') + 1);
+    kvant_session_stats st;
+
+    if (!c->s->p.slots)
+        return fail(c, conn, API_UNSUPPORTED, "", "/slots is switched off");
+    if (action < 0)
+        return fail(c, conn, API_INVALID, "action", "action: wanted save, restore or erase");
+    kvant_session_get_stats(c->s->session, &st);
+    if (slot >= st.max_seqs)
+        return fail(c, conn, API_INVALID, "id", "slot: no such slot");
+    return run_action(c, conn, KVANT_SLOT_SAVE + action, slot, action < 2);
+}
+
+static enum MHD_Result post_cache(call *c, struct MHD_Connection *conn)
+{
+    static const char *const names[] = { "save", "restore", "clear" };
+    int action = action_of(conn, names);
+
+    if (action < 0)
+        return fail(c, conn, API_INVALID, "action", "action: wanted save, restore or clear");
+    return run_action(c, conn, KVANT_CACHE_SAVE + action, 0, action < 2);
+}
+
+static enum MHD_Result unsupported(call *c, struct MHD_Connection *conn)
+{
+    return fail(c, conn, API_UNSUPPORTED, "", "this route is not supported; /v1/completions and /v1/chat/completions are");
+}
+
+/* ---- the table ---- */
+
+static const route routes[] = {
+    { "GET", "/", get_page, ROUTE_PUBLIC },
+    { "GET", "/index.html", get_page, ROUTE_PUBLIC },
+    { "GET", "/app.js", get_page, ROUTE_PUBLIC },
+    { "GET", "/style.css", get_page, ROUTE_PUBLIC },
+    { "GET", "/health", get_health, ROUTE_PUBLIC },
+    { "GET", "/v1/health", get_health, ROUTE_PUBLIC },
+    { "GET", "/ready", get_ready, ROUTE_PUBLIC },
+    { "GET", "/ping", get_health, ROUTE_PUBLIC },
+    { "GET", "/version", get_version, 0 },
+    { "GET", "/metrics", get_metrics, 0 },
+    { "GET", "/v1/models", get_models, ROUTE_MODEL },
+    { "GET", "/models", get_models, ROUTE_MODEL },
+    { "GET", "/props", get_props, ROUTE_MODEL },
+    { "GET", "/slots", get_slots, ROUTE_MODEL },
+    { "GET", "/debug/trace", get_trace, ROUTE_MODEL },
+    { "GET", "/debug/events", get_events, ROUTE_MODEL },
+    { "POST", "/v1/completions", post_completions, ROUTE_MODEL },
+    { "POST", "/v1/chat/completions", post_chat, ROUTE_MODEL },
+    { "POST", "/chat/completions", post_chat, ROUTE_MODEL },
+    { "POST", "/v1/embeddings", post_embeddings, ROUTE_MODEL },
+    { "POST", "/embeddings", post_embeddings, ROUTE_MODEL },
+    { "POST", "/tokenize", post_tokenize, ROUTE_MODEL },
+    { "POST", "/detokenize", post_detokenize, ROUTE_MODEL },
+    { "POST", "/apply-template", post_template, ROUTE_MODEL },
+    { "POST", "/slots/", post_slot, ROUTE_MODEL | ROUTE_SLOT },
+    { "POST", "/cache", post_cache, ROUTE_MODEL },
+    { "POST", "/v1/responses", unsupported, 0 },
+    { "POST", "/v1/messages", unsupported, 0 },
+    { "POST", "/v1/rerank", unsupported, 0 },
+    { "POST", "/completion", unsupported, 0 },
+    { "POST", "/infill", unsupported, 0 },
+    { "GET", "/lora-adapters", unsupported, 0 },
+    { "POST", "/lora-adapters", unsupported, 0 },
+};
+
+static int path_is(const route *r, const char *path)
+{
+    size_t n = strlen(r->path);
+
+    if (!(r->flags & ROUTE_SLOT))
+        return strcmp(r->path, path) == 0;
+    return strncmp(r->path, path, n) == 0 && path[n] && strlen(path + n) <= 4 && strspn(path + n, "0123456789") == strlen(path + n);
+}
+
+const route *route_find(const char *method, const char *path, int *other)
+{
+    *other = 0;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (!path_is(&routes[i], path))
+            continue;
+        if (strcmp(routes[i].method, method) == 0 || (strcmp(method, "HEAD") == 0 && routes[i].method[0] == 'G' &&
+                                                      routes[i].handler != get_events))
+            return &routes[i];
+        *other = 1;
+    }
+    return NULL;
+}
+
+int route_count(void)
+{
+    return (int)(sizeof routes / sizeof *routes);
+}
+
+const route *route_at(int i)
+{
+    return &routes[i];
+}

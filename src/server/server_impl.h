@@ -1,0 +1,209 @@
+/* server/server_impl.h: the server's insides, shared by its files.
+ *
+ * Threads: everything here belongs to the loop thread but what says otherwise.  A job is shared with the session's owner
+ * thread, which runs its callbacks; job->lock guards the fields under that heading.  server->dirty_lock guards the list of
+ * jobs with news. */
+#ifndef KVANT_SERVER_SERVER_IMPL_H
+#define KVANT_SERVER_SERVER_IMPL_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include "server/metrics.h"
+#include "server/request.h"
+#include "server/server.h"
+#include "server/textout.h"
+
+enum {
+    MAX_STREAM_BYTES = 256 << 10,   /* unsent bytes of one stream; beyond it the client is too slow and is cut */
+    MAX_HEADERS = 100,
+    HEADER_BYTES = 16 << 10,
+};
+
+typedef struct job job;
+typedef struct client client;
+typedef struct call call;
+
+/* One token's probabilities, kept until they are sent. */
+typedef struct token_prob {
+    int32_t token;
+    float logprob;
+    int n_top;
+    kvant_token_prob top[REQUEST_MAX_LOGPROBS];
+} token_prob;
+
+typedef struct choice {
+    job *job;
+    int index;
+    uint64_t id;                    /* session request; 0: not submitted */
+    /* owner thread, or under job->lock */
+    textout out;
+    sbuf text;                      /* not sent yet (streams), or all of it */
+    token_prob *probs;
+    int n_probs, cap_probs;
+    size_t text_sent;               /* characters before `text` (text_offset of completions) */
+    int role_sent, ended, finish, n_generated, n_prompt, n_cached;
+    int64_t last_token_ns;
+    kvant_timings timings;
+    float *embedding;
+    /* owner thread only */
+    grammar_run *run;
+    int grammar_done, grammar_failed;
+    const char *echo;               /* points into the job */
+} choice;
+
+enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_SLOT, JOB_LIVE };
+
+struct job {
+    server *s;
+    int kind;
+    _Atomic int refs;               /* the connection, each running choice, the dirty list */
+    int chat, stream, include_usage, logprobs, base64, min_tokens, echo;
+    int n_choices;
+    char id[40];
+    int64_t created;
+    char *stop_text[REQUEST_MAX_STOPS];
+    int stop_len[REQUEST_MAX_STOPS], n_stops;
+    text_stops stops;
+    char **prompt_texts;            /* echo */
+    int n_prompt_texts;
+    grammar *grammar;
+    pthread_mutex_t lock;
+    /* under lock */
+    sbuf out;                       /* stream: bytes to send */
+    int n_ended, done, gone;
+    api_error error;
+    kvant_slot_result slot;
+    char slot_text[256];
+    int slot_action;
+    char slot_name[65];
+    /* under server->dirty_lock */
+    int dirty;
+    job *dirty_next;
+    /* loop thread */
+    struct MHD_Connection *conn;
+    client *client;
+    int suspended;
+    int64_t last_out_ns, last_taken_ns, interval_ns, next_live_ns;
+    job *prev, *next;               /* server->jobs */
+    choice choices[];
+};
+
+/* One connection. */
+struct client {
+    int fd, watched;
+    int64_t since_ns;               /* accepted, or the last response was done */
+    int64_t call_ns;                /* headers of the current request were read; 0: none */
+    int fresh;                      /* no request yet */
+    size_t body_bytes;
+    int body_done;
+    job *job;
+    client *prev, *next;
+};
+
+typedef struct route route;
+
+/* One request on a connection. */
+struct call {
+    server *s;
+    client *client;
+    const route *route;
+    const char *method;
+    char path[96];                  /* as it came, cut */
+    sbuf body;
+    size_t body_seen;
+    int key;                        /* index of its API key, -1: none */
+    int answered;
+    int status;
+    int64_t t0_ns;
+    job *job;
+};
+
+struct server {
+    server_params p;
+    struct MHD_Daemon *daemon;
+    int listen_fd, epoll, event_fd, timer_fd, signal_fd, mhd_fd;
+    char url[160], socket_path[108];
+    int port;
+    metrics metrics;
+    int64_t started_ns, wall_s;
+    uint64_t next_id, nonce;
+    client *clients;
+    job *jobs;
+    int n_clients, n_streams;
+    int draining, stop, signals, killed_by;
+    int64_t stop_ns;
+    pthread_mutex_t dirty_lock;     /* guards dirty, and what other threads tell the loop below */
+    job *dirty;
+    int asked_stop, asked_drain;
+    int fail_code;
+    kvant_diag fail_diag;
+    _Atomic int ready;              /* set last by server_attach: model, engine, session, env, vocab are there */
+    kvant_model *model;
+    kvant_engine *engine;
+    kvant_session *session;
+    grammar_vocab *vocab;
+    request_env env;
+};
+
+/* ---- http.c ---- */
+/* Queues a whole response. */
+enum MHD_Result respond(call *c, struct MHD_Connection *conn, int status, const char *type, const char *body, size_t n);
+enum MHD_Result respond_json(call *c, struct MHD_Connection *conn, int status, jsonw *w);      /* frees w */
+enum MHD_Result respond_error(call *c, struct MHD_Connection *conn, const api_error *e);
+/* Ties a job to the call: a stream's response is queued now, another one waits (suspended) for its end. */
+enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j);
+const char *query_value(struct MHD_Connection *conn, const char *key);
+
+/* ---- routes.c ---- */
+typedef enum MHD_Result (*route_handler)(call *c, struct MHD_Connection *conn);
+enum { ROUTE_PUBLIC = 1, ROUTE_MODEL = 2, ROUTE_SLOT = 4 };     /* no key; needs the model; path ends in a number */
+struct route {
+    const char *method, *path;
+    route_handler handler;
+    int flags;
+};
+/* *other: the path exists with another method. */
+const route *route_find(const char *method, const char *path, int *other);
+void route_slot_result(job *j, jsonw *w);       /* the response of a slot or cache action; under job->lock */
+int route_count(void);
+const route *route_at(int i);
+
+/* ---- job.c ---- */
+/* n choices; one reference, the caller's.  NULL: no memory. */
+job *job_new(server *s, int kind, int n);
+void job_release(job *j);
+/* Submits every choice of a parsed request; on error nothing runs on and *e says why. */
+int job_submit(job *j, const request *r, const unsigned char salt[16], api_error *e);
+int job_submit_embed(job *j, const embed_request *r, const unsigned char salt[16], api_error *e);
+/* The client left: cancels what runs. */
+void job_gone(job *j);
+/* Any thread: the loop shall look at it. */
+void job_dirty(job *j);
+
+/* ---- openai.c: shapes.  All under job->lock or before the job is shared ---- */
+void openai_chunk(job *j, choice *c, const char *text, size_t n, const char *finish);   /* to j->out */
+void openai_end_stream(job *j);
+void openai_error_frame(job *j);
+void openai_whole(job *j, jsonw *w);            /* the response of a generation that is done */
+void openai_embeddings(job *j, jsonw *w);
+void openai_models(server *s, jsonw *w);
+const char *openai_finish(int finish);
+
+/* ---- live.c ---- */
+void live_json(server *s, jsonw *w);            /* stats, slots: what the page shows */
+void live_props(server *s, jsonw *w);
+void live_slots(server *s, jsonw *w);
+int live_trace(server *s, sbuf *out);           /* Chrome trace of the last steps */
+void live_tick(server *s, int64_t now);         /* feeds the streams of /debug/events */
+
+/* ---- ui.c ---- */
+typedef struct ui_file {
+    const char *name;
+    const unsigned char *bytes;
+    size_t n;
+} ui_file;
+const ui_file *ui_find(const char *name);
+const char *ui_type(const char *name);
+
+#endif
