@@ -55,7 +55,7 @@ static void check_syntax(void)
     want("root ::= [a-c]{2,3}", "abca", -1);
     want("root ::= [^a-c]", "\xC3\xA4", 1);
     want("root ::= [^a-c]", "\xC3", 0);
-    want("root ::= [^a-c]", "\xED\xA0\x80", -1);        /* a surrogate is no UTF-8 */
+    want("root ::= [^a-c]", "\xED\xA0\x80", -1); /* a surrogate is no UTF-8 */
     want("root ::= [\\u00e0-\\uFFFF]", "\xE2\x82\xAC", 1);
     want("root ::= .", "\xF4\x8F\xBF\xBF", 1);
     want("root ::= .", "\xF4\x90", -1);
@@ -72,7 +72,8 @@ static void refused(const char *gbnf, const char *part)
 {
     kvant_diag diag = { "" };
 
-    CHECK(try_text(gbnf, "", &diag) == -2 && strstr(diag.text, part), "\"%.60s\": \"%s\", wanted \"%s\"", gbnf, diag.text, part);
+    CHECK(try_text(gbnf, "", &diag) == -2 && strstr(diag.text, part), "\"%.60s\": \"%s\", wanted \"%s\"", gbnf,
+          diag.text, part);
 }
 
 static void check_refusals(void)
@@ -156,14 +157,16 @@ static void rejected(const char *schema, const char *part)
 {
     kvant_diag diag = { "" };
 
-    CHECK(schema_text(schema, "", &diag) == -2 && strstr(diag.text, part), "%s: \"%s\", wanted \"%s\"", schema, diag.text, part);
+    CHECK(schema_text(schema, "", &diag) == -2 && strstr(diag.text, part), "%s: \"%s\", wanted \"%s\"", schema,
+          diag.text, part);
 }
 
 static void check_schemas(void)
 {
-    const char *person = "{\"type\":\"object\",\"title\":\"P\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":"
-                         "\"integer\",\"minimum\":0,\"maximum\":130},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"b\"]}"
-                         "}},\"required\":[\"name\",\"tags\"],\"additionalProperties\":false}";
+    const char *person =
+        "{\"type\":\"object\",\"title\":\"P\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":"
+        "\"integer\",\"minimum\":0,\"maximum\":130},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"b\"]}"
+        "}},\"required\":[\"name\",\"tags\"],\"additionalProperties\":false}";
     valid(person, "{\"name\": \"x\", \"age\": 7, \"tags\": [\"a\",\"b\"]}", 1);
     valid(person, "{\"name\":\"x\",\"tags\":[]}", 1);
     valid(person, "{\"name\":\"x\",\"age\":131", -1);
@@ -178,8 +181,9 @@ static void check_schemas(void)
     valid("{\"type\":\"object\",\"additionalProperties\":{\"type\":\"boolean\"}}", "{\"k\":1", -1);
     valid("{\"type\":[\"string\",\"null\"]}", "null", 1);
     valid("{\"anyOf\":[{\"type\":\"integer\"},{\"const\":{\"a\":[1]}}]}", "{\"a\":[1]}", 1);
-    valid("{\"$ref\":\"#/$defs/t\",\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"l\":{\"$ref\":\"#/$defs/t\"}}}}}",
-          "{\"l\":{\"l\":{}}}", 1);
+    valid(
+        "{\"$ref\":\"#/$defs/t\",\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"l\":{\"$ref\":\"#/$defs/t\"}}}}}",
+        "{\"l\":{\"l\":{}}}", 1);
     valid("{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"a\\n\"", 1);
     valid("{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"a\"", -1);
     valid("{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"abcd", -1);
@@ -193,7 +197,8 @@ static void check_schemas(void)
     valid("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}", "[1,2]", 1);
     valid("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}", "[1]", -1);
     valid("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}", "[1,2,3,", -1);
-    valid("{\"type\":\"array\",\"prefixItems\":[{\"type\":\"null\"},{\"type\":\"string\"}],\"items\":false}", "[null,\"x\"]", 1);
+    valid("{\"type\":\"array\",\"prefixItems\":[{\"type\":\"null\"},{\"type\":\"string\"}],\"items\":false}",
+          "[null,\"x\"]", 1);
     valid("{\"type\":\"array\",\"maxItems\":0}", "[]", 1);
     valid("{\"type\":\"integer\",\"minimum\":-20,\"exclusiveMaximum\":105}", "-20", 1);
     valid("{\"type\":\"integer\",\"minimum\":-20,\"exclusiveMaximum\":105}", "-21", -1);
@@ -208,13 +213,16 @@ static void check_schemas(void)
 /* Every integer of small ranges, exactly those. */
 static void check_ranges(void)
 {
-    static const int bounds[][2] = { { 0, 0 }, { 0, 9 }, { 3, 17 }, { -12, 104 }, { 95, 1010 }, { -300, -7 }, { 10, 99 } };
+    static const int bounds[][2] = {
+        { 0, 0 }, { 0, 9 }, { 3, 17 }, { -12, 104 }, { 95, 1010 }, { -300, -7 }, { 10, 99 }
+    };
     kvant_diag diag = { "" };
 
     for (size_t k = 0; k < sizeof bounds / sizeof *bounds; k++) {
         char schema[128], text[16], *gbnf = NULL;
         int wrong = 0;
-        snprintf(schema, sizeof schema, "{\"type\":\"integer\",\"minimum\":%d,\"maximum\":%d}", bounds[k][0], bounds[k][1]);
+        snprintf(schema, sizeof schema, "{\"type\":\"integer\",\"minimum\":%d,\"maximum\":%d}", bounds[k][0],
+                 bounds[k][1]);
         CHECK(grammar_from_schema(schema, strlen(schema), &gbnf, &diag) == KVANT_OK, "%s", diag.text);
         for (int v = -320; v <= 1030; v += v > 120 && v < 900 ? 7 : 1) {
             snprintf(text, sizeof text, "%d", v);
@@ -250,7 +258,7 @@ static void check_t11(void)
     rejected("{\"type\":\"object\",\"minProperties\":1}", "minProperties");
     rejected("[1]", "schema");
     rejected("{\"a\":1,\"a\":2}", "duplicate");
-    valid("{\"$ref\":\"#\"}", "", -2);                   /* refers to itself: left recursion when compiled */
+    valid("{\"$ref\":\"#\"}", "", -2); /* refers to itself: left recursion when compiled */
     valid("{\"type\":\"string\",\"pattern\":\"(a*)*b\"}", "", -2);
     memset(big, '[', 100000);
     big[100000] = 0;
@@ -262,8 +270,9 @@ static void check_t11(void)
     double t0 = cpu_seconds();
     rejected(big, "1024");
     CHECK(cpu_seconds() - t0 < 2.0, "T-11 large schema: %.2f s", cpu_seconds() - t0);
-    CHECK(schema_text("{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":4096},\"maxItems\":4096}", "[\"a\"]",
-                      &diag) == 1, "largest counts: %s", diag.text);
+    CHECK(schema_text("{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":4096},\"maxItems\":4096}",
+                      "[\"a\"]", &diag) == 1,
+          "largest counts: %s", diag.text);
     free(big);
 }
 
@@ -296,7 +305,8 @@ static void make_vocabulary(vocabulary *v)
 }
 
 /* The mask against trying every token alone. */
-static int mask_errors(grammar *g, const grammar_vocab *gv, const vocabulary *v, const int *path, int n, const float *logits)
+static int mask_errors(grammar *g, const grammar_vocab *gv, const vocabulary *v, const int *path, int n,
+                       const float *logits)
 {
     int wrong = 0;
 
@@ -362,7 +372,8 @@ static void check_masks(void)
 
     make_vocabulary(&v);
     CHECK(grammar_vocab_from_list(v.text, v.len, v.eog, N_VOCAB, &gv, &diag) == KVANT_OK, "%s", diag.text);
-    CHECK(grammar_compile(grammar_json_object(), strlen(grammar_json_object()), &g, &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(grammar_compile(grammar_json_object(), strlen(grammar_json_object()), &g, &diag) == KVANT_OK, "%s",
+          diag.text);
     for (int i = 0; i < 60; i++) {
         complete = 0;
         wrong += walk(g, gv, &v, &random, text, &complete);
@@ -397,11 +408,13 @@ static void check_t12(void)
     grammar_vocab_from_list(text, len, no_end, 3, &w, &diag);
     grammar_compile("root ::= \"ab\"", 13, &g, &diag);
     grammar_run_create(g, v, &r, &diag);
-    CHECK(grammar_run_filter(r, logits, 4, &left, &complete, &diag) == KVANT_OK && left == 2 && !complete, "left %d", left);
+    CHECK(grammar_run_filter(r, logits, 4, &left, &complete, &diag) == KVANT_OK && left == 2 && !complete, "left %d",
+          left);
     CHECK(isinf(logits[1]) && isinf(logits[3]) && !isinf(logits[0]) && !isinf(logits[2]), "mask");
     CHECK(grammar_run_accept(r, 2, &diag) == KVANT_OK, "%s", diag.text);
     memset(logits, 0, sizeof logits);
-    CHECK(grammar_run_filter(r, logits, 4, &left, &complete, &diag) == KVANT_OK && left == 1 && complete, "T-12 complete");
+    CHECK(grammar_run_filter(r, logits, 4, &left, &complete, &diag) == KVANT_OK && left == 1 && complete,
+          "T-12 complete");
     CHECK(!isinf(logits[3]), "T-12 the end token is allowed");
     CHECK(grammar_run_accept(r, 0, &diag) == KVANT_EINVAL, "T-12 more after the end");
     CHECK(grammar_run_filter(r, logits, 4, &left, &complete, &diag) == KVANT_EINVAL, "T-12 stays refused");
@@ -411,7 +424,8 @@ static void check_t12(void)
     grammar_run_create(g, w, &r, &diag);
     grammar_run_accept(r, 0, &diag);
     memset(logits, 0, sizeof logits);
-    CHECK(grammar_run_filter(r, logits, 3, &left, &complete, &diag) == KVANT_OK && left == 0 && complete, "T-12 no end token");
+    CHECK(grammar_run_filter(r, logits, 3, &left, &complete, &diag) == KVANT_OK && left == 0 && complete,
+          "T-12 no end token");
     grammar_run_free(r);
     grammar_release(g);
     grammar_compile("root ::= \"ac\"", 13, &g, &diag);
@@ -478,7 +492,7 @@ int main(void)
 
     pthread_attr_init(&attr);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    pthread_attr_setstacksize(&attr, 512 << 10);        /* instrumented frames are larger */
+    pthread_attr_setstacksize(&attr, 512 << 10); /* instrumented frames are larger */
 #else
     pthread_attr_setstacksize(&attr, 64 << 10);
 #endif

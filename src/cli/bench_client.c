@@ -25,7 +25,7 @@ typedef struct text_buf {
 typedef struct conn {
     bc_request *r;
     int fd, state, stream, slot;
-    int64_t left;                   /* bytes of the chunk or body; -1: until the connection closes */
+    int64_t left; /* bytes of the chunk or body; -1: until the connection closes */
     text_buf out, line;
     size_t sent;
     int64_t last_ns;
@@ -36,7 +36,7 @@ typedef struct runner {
     bc_request *r;
     int n, next, live, epoll;
     struct addrinfo *address;
-    conn *conns;                    /* [in_flight] */
+    conn *conns; /* [in_flight] */
     int64_t deadline;
 } runner;
 
@@ -76,7 +76,8 @@ int bc_parse_url(const char *text, bc_url *u, kvant_diag *diag)
         snprintf(u->port, sizeof u->port, "%.*s", (int)n, end + 1);
         end += 1 + n;
     }
-    if (!u->host[0] || strlen(u->host) + 1 == sizeof u->host || (*end && *end != '/') || strlen(end) >= sizeof u->prefix)
+    if (!u->host[0] || strlen(u->host) + 1 == sizeof u->host || (*end && *end != '/') ||
+        strlen(end) >= sizeof u->prefix)
         return kvant_fail(diag, KVANT_EINVAL, "URL: found \"%.80s\", wanted http://host:port", text);
     snprintf(u->prefix, sizeof u->prefix, "%s", end);
     n = strlen(u->prefix);
@@ -293,11 +294,13 @@ static int build_request(runner *x, conn *c)
     const bc_url *u = x->o->url;
     const bc_request *r = c->r;
     char head[1024];
-    int n = snprintf(head, sizeof head, "%s %s%s HTTP/1.1\r\nHost: %s:%s\r\nConnection: close\r\nAccept: */*\r\n%s%.400s%s",
-                     r->body ? "POST" : "GET", u->prefix, r->path, u->host, u->port, x->o->key ? "Authorization: Bearer " : "",
-                     x->o->key ? x->o->key : "", x->o->key ? "\r\n" : "");
+    int n = snprintf(head, sizeof head,
+                     "%s %s%s HTTP/1.1\r\nHost: %s:%s\r\nConnection: close\r\nAccept: */*\r\n%s%.400s%s",
+                     r->body ? "POST" : "GET", u->prefix, r->path, u->host, u->port,
+                     x->o->key ? "Authorization: Bearer " : "", x->o->key ? x->o->key : "", x->o->key ? "\r\n" : "");
     if (r->body)
-        n += snprintf(head + n, sizeof head - (size_t)n, "Content-Type: application/json\r\nContent-Length: %zu\r\n", r->body_len);
+        n += snprintf(head + n, sizeof head - (size_t)n, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
+                      r->body_len);
     n += snprintf(head + n, sizeof head - (size_t)n, "\r\n");
     return append(&c->out, head, (size_t)n) && (!r->body || append(&c->out, r->body, r->body_len));
 }
@@ -338,7 +341,7 @@ static void send_more(runner *x, conn *c)
         struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
         epoll_ctl(x->epoll, EPOLL_CTL_MOD, c->fd, &ev);
         c->out.n = 0;
-        c->sent = (size_t)-1;       /* sent; `out` now collects heads and sizes */
+        c->sent = (size_t)-1; /* sent; `out` now collects heads and sizes */
     }
 }
 

@@ -18,9 +18,9 @@ typedef struct bs_run {
 typedef struct bs_report {
     const opts *o;
     const char *model;
-    bs_run *runs;           /* [rows][reps] */
+    bs_run *runs; /* [rows][reps] */
     int rows, reps;
-    bs_run *base;           /* runs of --base */
+    bs_run *base; /* runs of --base */
     int n_base;
 } bs_report;
 

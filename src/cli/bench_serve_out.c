@@ -8,10 +8,11 @@
 #include "cli/bench_serve.h"
 
 /* X(member, title): the numbers of a run, in the order of the table and of saved lines. */
-#define BS_NUMBERS(X)                                                                                                   \
-    X(agg_tps, "agg t/s") X(decode_agg_tps, "decode t/s") X(perseq_tps, "t/s each") X(prefill_tps, "prefill t/s")      \
-    X(ttft_mean, "ttft") X(ttft_p50, "p50") X(ttft_p99, "p99") X(ttft_max, "max") X(itl_p50, "itl p50")                \
-    X(itl_p99, "itl p99") X(wall_s, "wall s")
+#define BS_NUMBERS(X)                                                                                                  \
+    X(agg_tps, "agg t/s")                                                                                              \
+    X(decode_agg_tps, "decode t/s") X(perseq_tps, "t/s each") X(prefill_tps, "prefill t/s") X(ttft_mean, "ttft")       \
+        X(ttft_p50, "p50") X(ttft_p99, "p99") X(ttft_max, "max") X(itl_p50, "itl p50") X(itl_p99, "itl p99")           \
+            X(wall_s, "wall s")
 
 static const struct {
     const char *name, *title;
@@ -195,7 +196,8 @@ static void compare_row(const bs_report *r, int row)
         return;
     printf("| %d |", runs->concurrency);
     for (size_t k = 0; k < sizeof shown / sizeof *shown; k++) {
-        double noise_a, noise_b, a = median_of(runs, r->reps, shown[k], &noise_a), b = median_of(base, n, shown[k], &noise_b);
+        double noise_a, noise_b, a = median_of(runs, r->reps, shown[k], &noise_a),
+                                 b = median_of(base, n, shown[k], &noise_b);
         double ratio = b > 0 ? a / b : 0, noise = fmax(noise_a, noise_b);
         printf(" %.3fx%s |", ratio, fabs(ratio - 1) > noise ? "" : " (noise)");
     }
@@ -254,8 +256,10 @@ static void draw_panel(FILE *f, const bs_report *r, int panel, int number, const
     fprintf(f, "<text x=\"%g\" y=\"24\" font-size=\"14\">%s</text>\n", x0, title);
     for (int i = 0; i <= 4; i++) {
         double y = TOP + PLOT_H - PLOT_H * i / 4.0;
-        fprintf(f, "<line x1=\"%g\" y1=\"%g\" x2=\"%g\" y2=\"%g\" stroke=\"#ddd\"/><text x=\"%g\" y=\"%g\" text-anchor=\"end\">%.4g</text>\n",
-                x0, y, x0 + PLOT_W, y, x0 - 6, y + 4, most * i / 4);
+        fprintf(
+            f,
+            "<line x1=\"%g\" y1=\"%g\" x2=\"%g\" y2=\"%g\" stroke=\"#ddd\"/><text x=\"%g\" y=\"%g\" text-anchor=\"end\">%.4g</text>\n",
+            x0, y, x0 + PLOT_W, y, x0 - 6, y + 4, most * i / 4);
     }
     fprintf(f, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"", color);
     for (int row = 0; row < r->rows; row++)
@@ -266,10 +270,11 @@ static void draw_panel(FILE *f, const bs_report *r, int panel, int number, const
         for (int i = 0; i < r->reps; i++)
             fprintf(f, "<circle cx=\"%g\" cy=\"%g\" r=\"3\" fill=\"%s\"/>\n", place_x(r, panel, row),
                     TOP + PLOT_H * (1 - value_of(&r->runs[row * r->reps + i], number) / most), color);
-        fprintf(f, "<text x=\"%g\" y=\"%d\" text-anchor=\"middle\">%d</text>\n", place_x(r, panel, row), TOP + PLOT_H + 18,
-                r->runs[row * r->reps].concurrency);
+        fprintf(f, "<text x=\"%g\" y=\"%d\" text-anchor=\"middle\">%d</text>\n", place_x(r, panel, row),
+                TOP + PLOT_H + 18, r->runs[row * r->reps].concurrency);
     }
-    fprintf(f, "<text x=\"%g\" y=\"%d\" text-anchor=\"middle\">requests in flight</text>\n", x0 + PLOT_W / 2.0, TOP + PLOT_H + 36);
+    fprintf(f, "<text x=\"%g\" y=\"%d\" text-anchor=\"middle\">requests in flight</text>\n", x0 + PLOT_W / 2.0,
+            TOP + PLOT_H + 36);
 }
 
 static int plot(const bs_report *r, kvant_diag *diag)
@@ -281,8 +286,11 @@ static int plot(const bs_report *r, kvant_diag *diag)
         return KVANT_OK;
     if (!f)
         return kvant_fail(diag, KVANT_EIO, "%s: cannot be written", path);
-    fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"11\">\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n", LEFT + 2 * PLOT_W + GAP + 30, TOP + PLOT_H + 50);
+    fprintf(
+        f,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"11\">\n"
+        "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+        LEFT + 2 * PLOT_W + GAP + 30, TOP + PLOT_H + 50);
     draw_panel(f, r, 0, AGG, "generated tokens per second (agg_tps)", "#1a6fb5");
     draw_panel(f, r, 1, TTFT, "mean time to first token, ms", "#b5501a");
     fprintf(f, "</svg>\n");

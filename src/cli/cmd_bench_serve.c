@@ -1,5 +1,5 @@
-/* cmd_bench_serve.c: `kvant bench-serve`: load on an OpenAI-compatible server and what came of it.  Owns prompts, arrivals and
- * the numbers; bench_client.c owns the connections, bench_serve_out.c tables, files and plots. */
+/* cmd_bench_serve.c: `kvant bench-serve`: load on an OpenAI-compatible server and what came of it.  Owns prompts,
+ * arrivals and the numbers; bench_client.c owns the connections, bench_serve_out.c tables, files and plots. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,10 +18,10 @@ typedef struct load {
     int turns, prompt_tokens, gen;
     double shared;
     rng random;
-    bc_request *r;                  /* [n]: conversation i is requests i, n_conv + i, ... by turn */
+    bc_request *r; /* [n]: conversation i is requests i, n_conv + i, ... by turn */
     int n, n_conv;
-    char **prompts;                 /* [n_conv] prompt so far, escaped */
-    char **bodies;                  /* [n] */
+    char **prompts; /* [n_conv] prompt so far, escaped */
+    char **bodies;  /* [n] */
     int64_t *gaps;
     int n_gaps, cap_gaps;
     uint64_t nonce;
@@ -29,10 +29,11 @@ typedef struct load {
 
 /* ---- prompts ---- */
 
-static const char *const words[] = {
-    "river", "stone", "garden", "winter", "letter", "market", "window", "mountain", "silver", "morning", "captain", "engine",
-    "forest", "harbor", "island", "kitchen", "lantern", "museum", "needle", "orange", "pepper", "quarter", "railway", "summer",
-    "teacher", "village", "whisper", "yellow", "bridge", "candle", "desert", "evening" };
+static const char *const words[] = { "river",    "stone",   "garden",  "winter",  "letter",  "market",  "window",
+                                     "mountain", "silver",  "morning", "captain", "engine",  "forest",  "harbor",
+                                     "island",   "kitchen", "lantern", "museum",  "needle",  "orange",  "pepper",
+                                     "quarter",  "railway", "summer",  "teacher", "village", "whisper", "yellow",
+                                     "bridge",   "candle",  "desert",  "evening" };
 
 typedef struct text {
     char *s;
@@ -74,7 +75,8 @@ static char *first_prompt(load *l)
     char nonce[40];
 
     snprintf(nonce, sizeof nonce, " %llx", (unsigned long long)(rng_u64(&l->random) ^ l->nonce) & 0xFFFFFF);
-    int ok = add(&t, "Notes:") && add_words(&t, &common, same) && add(&t, nonce) && add_words(&t, &l->random, l->prompt_tokens - same);
+    int ok = add(&t, "Notes:") && add_words(&t, &common, same) && add(&t, nonce) &&
+             add_words(&t, &l->random, l->prompt_tokens - same);
     if (!ok)
         kvant_free(t.s);
     return ok ? t.s : NULL;
@@ -99,9 +101,12 @@ static int prepare(void *user, int i, kvant_diag *diag)
 
     if (i >= l->n_conv && !extend_prompt(l, conv, &l->r[i - l->n_conv]))
         return kvant_fail(diag, KVANT_ENOMEM, "bench-serve: out of memory");
-    snprintf(tail, sizeof tail, "\",\"max_tokens\":%d,\"stream\":true,\"ignore_eos\":true,\"stream_options\":{\"include_usage\":true}%s%.300s}",
-             l->gen, opt_str(l->o, OPT_BS_BODY) ? "," : "", opt_str(l->o, OPT_BS_BODY) ? opt_str(l->o, OPT_BS_BODY) : "");
-    if (!(add(&t, "{\"model\":\"") && add(&t, l->model) && add(&t, "\",\"prompt\":\"") && add(&t, l->prompts[conv]) && add(&t, tail))) {
+    snprintf(
+        tail, sizeof tail,
+        "\",\"max_tokens\":%d,\"stream\":true,\"ignore_eos\":true,\"stream_options\":{\"include_usage\":true}%s%.300s}",
+        l->gen, opt_str(l->o, OPT_BS_BODY) ? "," : "", opt_str(l->o, OPT_BS_BODY) ? opt_str(l->o, OPT_BS_BODY) : "");
+    if (!(add(&t, "{\"model\":\"") && add(&t, l->model) && add(&t, "\",\"prompt\":\"") && add(&t, l->prompts[conv]) &&
+          add(&t, tail))) {
         kvant_free(t.s);
         return kvant_fail(diag, KVANT_ENOMEM, "bench-serve: out of memory");
     }
@@ -278,8 +283,13 @@ static int one_run(load *l, int concurrency, bs_run *run, kvant_diag *diag)
 {
     double rate = opt_num(l->o, OPT_BS_RATE);
     int n = (int)opt_int(l->o, OPT_BS_REQUESTS);
-    bc_options o = { .url = &l->url, .key = opt_str(l->o, OPT_BS_KEY), .in_flight = rate > 0 ? 4096 : concurrency,
-                     .timeout_ns = opt_int(l->o, OPT_BS_TIMEOUT) * 1000000000, .prepare = prepare, .gap = keep_gap, .user = l };
+    bc_options o = { .url = &l->url,
+                     .key = opt_str(l->o, OPT_BS_KEY),
+                     .in_flight = rate > 0 ? 4096 : concurrency,
+                     .timeout_ns = opt_int(l->o, OPT_BS_TIMEOUT) * 1000000000,
+                     .prepare = prepare,
+                     .gap = keep_gap,
+                     .user = l };
 
     *run = (bs_run){ .concurrency = concurrency, .rate = rate };
     int code = make_run(l, n ? n : concurrency, rate, diag);
@@ -308,7 +318,9 @@ static int ask_model(load *l, kvant_diag *diag)
     KVANT_TRY(bc_run(&o, &r, 1, diag));
     const char *s = r.reply && !r.error[0] ? strstr(r.reply, "\"id\"") : NULL;
     int found = s && sscanf(s, "\"id\" : \"%200[^\"]\"", l->model) == 1;
-    int code = found ? KVANT_OK : kvant_fail(diag, KVANT_EIO, "%s:%s/v1/models: %s", l->url.host, l->url.port, r.error[0] ? r.error : "no model in the answer");
+    int code = found ? KVANT_OK
+                     : kvant_fail(diag, KVANT_EIO, "%s:%s/v1/models: %s", l->url.host, l->url.port,
+                                  r.error[0] ? r.error : "no model in the answer");
     bc_request_free(&r);
     return code;
 }
@@ -349,8 +361,12 @@ static int all_rows(load *l, bs_report *rep, kvant_diag *diag)
 
 int cmd_bench_serve(const opts *o, kvant_diag *diag)
 {
-    load l = { .o = o, .turns = (int)opt_int(o, OPT_BS_TURNS), .prompt_tokens = (int)opt_int(o, OPT_BS_PROMPT),
-               .gen = (int)opt_int(o, OPT_BS_GEN), .shared = opt_num(o, OPT_BS_SHARED), .random = { (uint64_t)opt_int(o, OPT_BS_SEED) },
+    load l = { .o = o,
+               .turns = (int)opt_int(o, OPT_BS_TURNS),
+               .prompt_tokens = (int)opt_int(o, OPT_BS_PROMPT),
+               .gen = (int)opt_int(o, OPT_BS_GEN),
+               .shared = opt_num(o, OPT_BS_SHARED),
+               .random = { (uint64_t)opt_int(o, OPT_BS_SEED) },
                .nonce = (uint64_t)clock_ns() };
     bs_report rep = { .o = o, .model = l.model };
 

@@ -1,5 +1,5 @@
-/* cmd_serve.c: `kvant serve`: options -> server, engine and session.  The server listens first; a second thread loads the
- * model meanwhile, so that /health can say so. */
+/* cmd_serve.c: `kvant serve`: options -> server, engine and session.  The server listens first; a second thread
+ * loads the model meanwhile, so that /health can say so. */
 #include <string.h>
 #include "base/error.h"
 #include "cli/common.h"
@@ -114,8 +114,9 @@ static void banner(const loader *l)
 
     kvant_engine_describe(l->e, device, sizeof device);
     log_msg(LOG_INFO, "%s on %s", kvant_model_get_info(l->m)->desc, device);
-    log_msg(LOG_INFO, "cache: K %s, V %s, tail %d; %d sequences of at most %d tokens, pool of %lld tokens, %d snapshots", p->type_k,
-            p->type_v, p->kv_tail, p->max_seqs, p->n_ctx, (long long)p->pool_tokens, p->snapshots);
+    log_msg(LOG_INFO,
+            "cache: K %s, V %s, tail %d; %d sequences of at most %d tokens, pool of %lld tokens, %d snapshots",
+            p->type_k, p->type_v, p->kv_tail, p->max_seqs, p->n_ctx, (long long)p->pool_tokens, p->snapshots);
 }
 
 static int load(loader *l, kvant_diag *diag)
@@ -153,7 +154,8 @@ static int read_keys(const opts *o, auth *keys, kvant_diag *diag)
             n++;
         }
     if (n)
-        log_msg(LOG_WARN, "--api-key on the command line can be seen by every user of this machine; --api-key-file cannot");
+        log_msg(LOG_WARN,
+                "--api-key on the command line can be seen by every user of this machine; --api-key-file cannot");
     else if (single && single[0])
         KVANT_TRY(auth_add(keys, single, strlen(single), diag));
     return file ? auth_add_file(keys, file, diag) : KVANT_OK;
@@ -214,12 +216,13 @@ static int serve(const opts *o, const server_params *p, kvant_diag *diag)
 
     KVANT_TRY(server_open(p, &l.s, diag));
     log_msg(LOG_INFO, "listening on %s", server_url(l.s));
-    int code = pthread_create(&thread, NULL, load_thread, &l) == 0 ? KVANT_OK
-                                                                   : kvant_fail(diag, KVANT_ENOMEM, "serve: no thread to load the model");
+    int code = pthread_create(&thread, NULL, load_thread, &l) == 0
+                   ? KVANT_OK
+                   : kvant_fail(diag, KVANT_ENOMEM, "serve: no thread to load the model");
     if (code == KVANT_OK) {
         code = server_run(l.s, diag);
         if (server_killed_by(l.s))
-            _exit(128 + server_killed_by(l.s));     /* the second signal: nothing is waited for */
+            _exit(128 + server_killed_by(l.s)); /* the second signal: nothing is waited for */
         pthread_join(thread, NULL);
     }
     kvant_session_free(l.session);
@@ -253,8 +256,9 @@ int cmd_serve(const opts *o, kvant_diag *diag)
 int cmd_serve(const opts *o, kvant_diag *diag)
 {
     (void)o;
-    return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                      "serve: this build has no server (libmicrohttpd and jansson were not there, or KVANT_SERVER was OFF, when cmake ran)");
+    return kvant_fail(
+        diag, KVANT_EUNSUPPORTED,
+        "serve: this build has no server (libmicrohttpd and jansson were not there, or KVANT_SERVER was OFF, when cmake ran)");
 }
 
 #endif

@@ -7,10 +7,9 @@
 static const struct {
     const char *type;
     int status;
-} kinds[] = {
-    { "", 200 },
+} kinds[] = { { "", 200 },
 #define API_ERROR_ROW(name, type, status) { type, status },
-    API_ERRORS(API_ERROR_ROW)
+              API_ERRORS(API_ERROR_ROW)
 #undef API_ERROR_ROW
 };
 
@@ -30,9 +29,10 @@ int api_kind_of(int code)
 {
     static const struct {
         int code, kind;
-    } map[] = { { KVANT_EINVAL, API_INVALID }, { KVANT_EUNSUPPORTED, API_UNSUPPORTED }, { KVANT_EBUSY, API_OVERLOAD },
-                { KVANT_ENOMEM, API_UNAVAILABLE }, { KVANT_ENOENT, API_NOT_FOUND }, { KVANT_EFORMAT, API_INVALID },
-                { KVANT_ENOSPC, API_CONTEXT }, { KVANT_EDEVICE, API_UNAVAILABLE } };
+    } map[] = { { KVANT_EINVAL, API_INVALID },   { KVANT_EUNSUPPORTED, API_UNSUPPORTED },
+                { KVANT_EBUSY, API_OVERLOAD },   { KVANT_ENOMEM, API_UNAVAILABLE },
+                { KVANT_ENOENT, API_NOT_FOUND }, { KVANT_EFORMAT, API_INVALID },
+                { KVANT_ENOSPC, API_CONTEXT },   { KVANT_EDEVICE, API_UNAVAILABLE } };
 
     for (size_t i = 0; i < sizeof map / sizeof *map; i++)
         if (map[i].code == code)

@@ -7,17 +7,17 @@
 #include "kvant/error.h"
 
 /* X(name, "type", status) */
-#define API_ERRORS(X)                                          \
-    X(INVALID, "invalid_request_error", 400)                   \
-    X(CONTEXT, "exceed_context_size_error", 400)               \
-    X(AUTH, "authentication_error", 401)                       \
-    X(NOT_FOUND, "not_found_error", 404)                       \
-    X(METHOD, "invalid_request_error", 405)                    \
-    X(TOO_LARGE, "invalid_request_error", 413)                 \
-    X(MEDIA, "invalid_request_error", 415)                     \
-    X(OVERLOAD, "rate_limit_error", 429)                       \
-    X(SERVER, "server_error", 500)                             \
-    X(UNSUPPORTED, "not_supported_error", 501)                 \
+#define API_ERRORS(X)                                                                                                  \
+    X(INVALID, "invalid_request_error", 400)                                                                           \
+    X(CONTEXT, "exceed_context_size_error", 400)                                                                       \
+    X(AUTH, "authentication_error", 401)                                                                               \
+    X(NOT_FOUND, "not_found_error", 404)                                                                               \
+    X(METHOD, "invalid_request_error", 405)                                                                            \
+    X(TOO_LARGE, "invalid_request_error", 413)                                                                         \
+    X(MEDIA, "invalid_request_error", 415)                                                                             \
+    X(OVERLOAD, "rate_limit_error", 429)                                                                               \
+    X(SERVER, "server_error", 500)                                                                                     \
+    X(UNSUPPORTED, "not_supported_error", 501)                                                                         \
     X(UNAVAILABLE, "unavailable_error", 503)
 
 enum api_error_kind {
@@ -28,8 +28,8 @@ enum api_error_kind {
 };
 
 typedef struct api_error {
-    int kind;               /* enum api_error_kind */
-    char param[64];         /* the request's field, "" for none */
+    int kind;       /* enum api_error_kind */
+    char param[64]; /* the request's field, "" for none */
     char message[256];
 } api_error;
 

@@ -1,10 +1,10 @@
 /* server/grammar.h: output that follows a grammar, failing closed.
  *
- * GBNF text, or a JSON schema turned into GBNF text, is compiled into rules over BYTES (a character class becomes its
- * UTF-8 byte sequences), and run as a pushdown automaton whose state sets are found once and kept: a state is a set of
- * stacks, a transition is one table lookup after the first time, and each state keeps the mask of the vocabulary's
- * tokens that may come next.  Nothing recurses over input; every size has a limit, and beyond it there is an error, never
- * unconstrained output.
+ * GBNF text, or a JSON schema turned into GBNF text, is compiled into rules over BYTES (a character class becomes
+ * its UTF-8 byte sequences), and run as a pushdown automaton whose state sets are found once and kept: a state is
+ * a set of stacks, a transition is one table lookup after the first time, and each state keeps the mask of the
+ * vocabulary's tokens that may come next.  Nothing recurses over input; every size has a limit, and beyond it
+ * there is an error, never unconstrained output.
  *
  * Threads: compile and release anywhere.  A grammar may be shared by runs of different threads (one mutex inside). */
 #ifndef KVANT_SERVER_GRAMMAR_H
@@ -15,14 +15,14 @@
 #include "kvant/engine.h"
 
 enum {
-    GRAMMAR_MAX_TEXT = 64 << 10,     /* bytes of GBNF that a request may bring */
-    GRAMMAR_MAX_SCHEMA = 1 << 20,    /* bytes of GBNF made from a schema */
+    GRAMMAR_MAX_TEXT = 64 << 10,  /* bytes of GBNF that a request may bring */
+    GRAMMAR_MAX_SCHEMA = 1 << 20, /* bytes of GBNF made from a schema */
     GRAMMAR_MAX_RULES = 65536,
-    GRAMMAR_MAX_ELEMS = 400000,      /* elements of all rules */
-    GRAMMAR_MAX_GROUPS = 64,         /* nested parentheses */
-    GRAMMAR_MAX_REPEAT = 4096,       /* counts in {m,n} */
-    GRAMMAR_MAX_STACKS = 16384,      /* alternatives alive at once */
-    GRAMMAR_MAX_DEPTH = 2048,        /* rules open at once in one alternative */
+    GRAMMAR_MAX_ELEMS = 400000, /* elements of all rules */
+    GRAMMAR_MAX_GROUPS = 64,    /* nested parentheses */
+    GRAMMAR_MAX_REPEAT = 4096,  /* counts in {m,n} */
+    GRAMMAR_MAX_STACKS = 16384, /* alternatives alive at once */
+    GRAMMAR_MAX_DEPTH = 2048,   /* rules open at once in one alternative */
 };
 
 typedef struct grammar grammar;
@@ -33,12 +33,12 @@ typedef struct grammar_run grammar_run;
  * syntax, undefined rules, left recursion, an endless repetition of nothing, a limit. */
 int grammar_compile(const char *text, size_t len, grammar **out, kvant_diag *diag);
 grammar *grammar_ref(grammar *g);
-void grammar_release(grammar *g);        /* NULL accepted */
+void grammar_release(grammar *g); /* NULL accepted */
 /* Bytes it takes now: rules, states, masks.  At most about 64 MiB. */
 size_t grammar_bytes(grammar *g);
 
-/* JSON schema text (an object, or true) -> GBNF text (kvant_free).  KVANT_EINVAL gives the path of what is not supported:
- * a keyword that would constrain and is not known is an error, never ignored. */
+/* JSON schema text (an object, or true) -> GBNF text (kvant_free).  KVANT_EINVAL gives the path of what is not
+ * supported: a keyword that would constrain and is not known is an error, never ignored. */
 int grammar_from_schema(const char *schema, size_t len, char **gbnf, kvant_diag *diag);
 /* GBNF of any JSON object, for response_format json_object. */
 const char *grammar_json_object(void);
@@ -46,16 +46,16 @@ const char *grammar_json_object(void);
 /* The tokens of a model by their bytes, sorted: what masks are made over.  Immutable, any thread. */
 int grammar_vocab_create(const kvant_model *m, grammar_vocab **out, kvant_diag *diag);
 /* The same from a list: bytes of token i at text[i], len[i]; eog[i] != 0 marks an end token. */
-int grammar_vocab_from_list(const char *const *text, const int *len, const unsigned char *eog, int n, grammar_vocab **out,
-                            kvant_diag *diag);
+int grammar_vocab_from_list(const char *const *text, const int *len, const unsigned char *eog, int n,
+                            grammar_vocab **out, kvant_diag *diag);
 void grammar_vocab_free(grammar_vocab *v);
 
 /* One generation under a grammar.  Keeps a reference on g; v must outlive it. */
 int grammar_run_create(grammar *g, const grammar_vocab *v, grammar_run **out, kvant_diag *diag);
 void grammar_run_free(grammar_run *r);
-/* Sets logits[i] = -INFINITY for every token that may not come next.  *left: tokens that may.  0 left with *complete:
- * the text is complete and nothing may follow.  KVANT_EINVAL when no token can continue an incomplete text, or a limit
- * is reached: the generation must end with that error. */
+/* Sets logits[i] = -INFINITY for every token that may not come next.  *left: tokens that may.  0 left with
+ * *complete: the text is complete and nothing may follow.  KVANT_EINVAL when no token can continue an incomplete
+ * text, or a limit is reached: the generation must end with that error. */
 int grammar_run_filter(grammar_run *r, float *logits, int n_vocab, int *left, int *complete, kvant_diag *diag);
 /* The token that was picked.  KVANT_EINVAL when it was not allowed. */
 int grammar_run_accept(grammar_run *r, int32_t token, kvant_diag *diag);

@@ -8,10 +8,10 @@
 
 typedef struct checker {
     const grammar *g;
-    unsigned char *empty;       /* [rule] may produce nothing */
-    unsigned char *mark;        /* [rule] 0 new, 1 on the path, 2 done */
-    int *path, *at;             /* depth-first walk: rule and its next element */
-    int *first, *users;         /* rules that refer to a rule: users[first[r] .. first[r + 1]) */
+    unsigned char *empty; /* [rule] may produce nothing */
+    unsigned char *mark;  /* [rule] 0 new, 1 on the path, 2 done */
+    int *path, *at;       /* depth-first walk: rule and its next element */
+    int *first, *users;   /* rules that refer to a rule: users[first[r] .. first[r + 1]) */
     int *queue;
 } checker;
 
@@ -94,7 +94,7 @@ static int next_left(const checker *c, int *i)
         }
         if (x.type == ELEM_REF) {
             ++*i;
-            if (!c->empty[x.value])         /* nothing behind it is on the left edge */
+            if (!c->empty[x.value]) /* nothing behind it is on the left edge */
                 while (e[*i].type != ELEM_ALT && e[*i].type != ELEM_END)
                     ++*i;
             return (int)x.value;
@@ -136,8 +136,10 @@ static int check(checker *c, const char *(*name)(const void *user, int rule), co
     for (int r = 0; r < c->g->n_rules; r++) {
         int hit = c->mark[r] == 0 ? find_cycle(c, r) : -1;
         if (hit >= 0)
-            return kvant_fail(diag, KVANT_EINVAL, "grammar: rule %s can begin with itself (left recursion, or an endless "
-                              "repetition of nothing)", name(user, hit));
+            return kvant_fail(diag, KVANT_EINVAL,
+                              "grammar: rule %s can begin with itself (left recursion, or an endless "
+                              "repetition of nothing)",
+                              name(user, hit));
     }
     return KVANT_OK;
 }
@@ -145,9 +147,14 @@ static int check(checker *c, const char *(*name)(const void *user, int rule), co
 int grammar_check(const grammar *g, const char *(*name)(const void *user, int rule), const void *user, kvant_diag *diag)
 {
     const size_t n = (size_t)g->n_rules, e = (size_t)g->n_elems;
-    checker c = { .g = g, .empty = kvant_calloc(n, 1), .mark = kvant_calloc(n, 1), .path = kvant_calloc(n, sizeof(int)),
-                  .at = kvant_calloc(n, sizeof(int)), .first = kvant_calloc(n + 1, sizeof(int)),
-                  .users = kvant_calloc(e + 1, sizeof(int)), .queue = kvant_calloc(n, sizeof(int)) };
+    checker c = { .g = g,
+                  .empty = kvant_calloc(n, 1),
+                  .mark = kvant_calloc(n, 1),
+                  .path = kvant_calloc(n, sizeof(int)),
+                  .at = kvant_calloc(n, sizeof(int)),
+                  .first = kvant_calloc(n + 1, sizeof(int)),
+                  .users = kvant_calloc(e + 1, sizeof(int)),
+                  .queue = kvant_calloc(n, sizeof(int)) };
     int code = c.empty && c.mark && c.path && c.at && c.first && c.users && c.queue
                    ? check(&c, name, user, diag)
                    : kvant_fail(diag, KVANT_ENOMEM, "grammar: out of memory");

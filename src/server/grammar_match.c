@@ -1,9 +1,9 @@
 /* grammar_match.c: runs compiled rules as an automaton that is determinised while it is used.
  *
- * A stack is a chain of nodes (position in the rules, node below), each chain stored once.  A state is the sorted set of
- * stacks whose top is a byte set; next[byte] is the state after that byte.  A reference at the end of its alternative
- * leaves nothing on the stack, so that lists do not grow it.  When states and masks pass SOFT_BYTES they are dropped
- * between two tokens and only the stacks of live runs are kept. */
+ * A stack is a chain of nodes (position in the rules, node below), each chain stored once.  A state is the sorted
+ * set of stacks whose top is a byte set; next[byte] is the state after that byte.  A reference at the end of its
+ * alternative leaves nothing on the stack, so that lists do not grow it.  When states and masks pass SOFT_BYTES
+ * they are dropped between two tokens and only the stacks of live runs are kept. */
 #include <math.h>
 #include <string.h>
 #include "base/error.h"
@@ -15,20 +15,20 @@ enum { SOFT_BYTES = 16 << 20, HARD_BYTES = 64 << 20 };
 enum { DEAD = -1, UNKNOWN = -2 };
 
 typedef struct stack_node {
-    int pos, below, depth, link;        /* link: next in its hash bucket */
+    int pos, below, depth, link; /* link: next in its hash bucket */
 } stack_node;
 
 struct gram_state {
     int n, accept, link, text_left, left;
-    int *next;                          /* [256], or NULL before the first use */
-    uint32_t *mask;                     /* tokens that may come, or NULL */
+    int *next;      /* [256], or NULL before the first use */
+    uint32_t *mask; /* tokens that may come, or NULL */
     int nodes[];
 };
 
 struct grammar_run {
     grammar *g;
     const grammar_vocab *v;
-    int state;                          /* DEAD: text that the grammar does not have */
+    int state; /* DEAD: text that the grammar does not have */
     grammar_run *next;
 };
 
@@ -117,7 +117,7 @@ static void push(closure *c, int pos, int below)
     grammar *g = c->g;
 
     if (below >= 0 && g->nodes[below].depth >= GRAMMAR_MAX_DEPTH)
-        return;                         /* this alternative nests too deeply: it is not offered */
+        return; /* this alternative nests too deeply: it is not offered */
     int node = node_of(g, pos, below);
     if (node < 0 || !grow(g, &g->work, c->n_work + 1, &g->cap_work, sizeof *g->work)) {
         c->failed = 1;
@@ -167,7 +167,7 @@ static void found(closure *c, int node)
 static void begin(grammar *g, closure *c)
 {
     *c = (closure){ .g = g };
-    if (++g->stamp == 0) {              /* stamps wrapped: forget all of them */
+    if (++g->stamp == 0) { /* stamps wrapped: forget all of them */
         memset(g->seen, 0, (size_t)g->cap_seen * sizeof *g->seen);
         g->stamp = 1;
     }
@@ -438,7 +438,7 @@ static int fill_mask(grammar *g, const grammar_vocab *v, int state, uint32_t *ma
         const unsigned char *bytes = v->bytes + v->off[i];
         int k = v->common[i];
         if (k > alive)
-            continue;                   /* shares the byte that the token before failed at */
+            continue; /* shares the byte that the token before failed at */
         for (alive = k; alive < v->len[i]; alive++) {
             KVANT_TRY(step(g, walk[alive], bytes[alive], &walk[alive + 1], diag));
             if (walk[alive + 1] == DEAD)

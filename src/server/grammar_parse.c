@@ -1,8 +1,9 @@
-/* grammar_parse.c: GBNF text -> rules over bytes.  Owns the parser's frames (one per open parenthesis, bounded) and the
- * table of names; no function here calls itself.
+/* grammar_parse.c: GBNF text -> rules over bytes.  Owns the parser's frames (one per open parenthesis, bounded)
+ * and the table of names; no function here calls itself.
  *
- * Syntax, as llama.cpp's: name ::= alternatives, with "text", [classes], [^classes], ., groups, names, and * + ? {m,n}
- * after any of them; # begins a comment; a rule ends at the end of its line unless inside parentheses or after |. */
+ * Syntax, as llama.cpp's: name ::= alternatives, with "text", [classes], [^classes], ., groups, names, and * + ?
+ * {m,n} after any of them; # begins a comment; a rule ends at the end of its line unless inside parentheses or
+ * after |. */
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
@@ -25,18 +26,18 @@ typedef struct frame {
     int rule;
     gram_elem *e;
     int n, cap;
-    int item;               /* where the last item begins: what * + ? {} repeat; -1: none */
+    int item; /* where the last item begins: what * + ? {} repeat; -1: none */
 } frame;
 
 typedef struct parser {
     grammar *g;
     const char *s, *end;
     int line;
-    span *names;            /* [rule]; n == 0: made by the parser */
+    span *names; /* [rule]; n == 0: made by the parser */
     int cap_names;
-    int *hash, buckets;     /* rule + 1, open addressing */
+    int *hash, buckets; /* rule + 1, open addressing */
     frame frames[GRAMMAR_MAX_GROUPS + 1];
-    int depth;              /* index of the open frame */
+    int depth; /* index of the open frame */
     range ranges[MAX_RANGES];
     int n_ranges;
     kvant_diag *diag;
@@ -142,7 +143,7 @@ static int put_set(parser *p, const byte_set *set, uint32_t *index)
 {
     grammar *g = p->g;
 
-    for (int i = 0; i < g->n_sets && i < 256; i++)     /* the common ones are the first ones */
+    for (int i = 0; i < g->n_sets && i < 256; i++) /* the common ones are the first ones */
         if (memcmp(&g->sets[i], set, sizeof *set) == 0) {
             *index = (uint32_t)i;
             return KVANT_OK;
@@ -319,7 +320,7 @@ static void sort_ranges(parser *p)
 {
     int n = 0;
 
-    for (int gap = p->n_ranges / 2; gap > 0; gap /= 2)         /* shell sort: in place, no recursion */
+    for (int gap = p->n_ranges / 2; gap > 0; gap /= 2) /* shell sort: in place, no recursion */
         for (int i = gap; i < p->n_ranges; i++) {
             range r = p->ranges[i];
             int j = i;
@@ -338,7 +339,8 @@ static void sort_ranges(parser *p)
     p->n_ranges = n;
 }
 
-/* Sorted ranges -> what they leave out.  One range more may come out: MAX_RANGES is checked against that by the caller. */
+/* Sorted ranges -> what they leave out.  One range more may come out: MAX_RANGES is checked against that by the
+ * caller. */
 static void complement_ranges(parser *p)
 {
     uint32_t next = 0;
@@ -367,7 +369,7 @@ static int put_sequences(parser *p, uint32_t lo, uint32_t hi, int *first)
         range r = stack[--depth];
         int cut = 0;
         if (r.lo >= 0xD800 && r.lo <= 0xDFFF)
-            r.lo = 0xE000;                          /* surrogates have no UTF-8 */
+            r.lo = 0xE000; /* surrogates have no UTF-8 */
         if (r.lo > r.hi)
             continue;
         for (int i = 0; i < 4 && !cut; i++)
@@ -642,14 +644,12 @@ static int read_element(parser *p, int *more)
         KVANT_TRY(put_elem(p, ELEM_ALT, 0));
         skip_space(p, 1);
         return KVANT_OK;
-    case ')':
-        return p->depth ? close_group(p) : bad(p, "closing parenthesis without an opening one");
+    case ')': return p->depth ? close_group(p) : bad(p, "closing parenthesis without an opening one");
     case '\n':
         p->s--;
         *more = 0;
         return KVANT_OK;
-    default:
-        return bad(p, "unexpected character");
+    default: return bad(p, "unexpected character");
     }
 }
 
@@ -661,7 +661,8 @@ static int read_rule(parser *p)
     KVANT_TRY(read_name(p, &name));
     KVANT_TRY(rule_named(p, name, &rule));
     if (p->g->rules[rule] >= 0)
-        return kvant_fail(p->diag, KVANT_EINVAL, "grammar: line %d: rule %.*s is defined twice", p->line, name.n, name.s);
+        return kvant_fail(p->diag, KVANT_EINVAL, "grammar: line %d: rule %.*s is defined twice", p->line, name.n,
+                          name.s);
     skip_space(p, 0);
     if (p->end - p->s < 3 || memcmp(p->s, "::=", 3) != 0)
         return bad(p, "wanted ::= after the rule's name");

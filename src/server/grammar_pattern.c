@@ -15,7 +15,7 @@ typedef struct spans {
 
 typedef struct reader {
     const char *s;
-    int depth, item, end, bar;          /* item: something stands before that may be repeated */
+    int depth, item, end, bar; /* item: something stands before that may be repeated */
     sbuf *out;
     kvant_diag *diag;
     spans set;
@@ -106,7 +106,7 @@ static int named_class(spans *s, char c)
         return 0;
     }
     if (c != low) {
-        if (low == 's') {       /* not a blank: neither the ones above nor controls */
+        if (low == 's') { /* not a blank: neither the ones above nor controls */
             add(&t, 9, 13);
         }
         complement(&t);
@@ -236,7 +236,8 @@ static int put_repeat(reader *r, char c)
     } else {
         int least = 0, most = 0, used = 0;
         if ((sscanf(r->s, "%4d,%4d}%n", &least, &most, &used) == 2 && used) ||
-            (sscanf(r->s, "%4d,}%n", &least, &used) == 1 && used) || (sscanf(r->s, "%4d}%n", &least, &used) == 1 && used))
+            (sscanf(r->s, "%4d,}%n", &least, &used) == 1 && used) ||
+            (sscanf(r->s, "%4d}%n", &least, &used) == 1 && used))
             sbuf_printf(r->out, "{%.*s ", used, r->s);
         else
             return bad(r, "repetition: wanted {m}, {m,} or {m,n}, at most 4096");
@@ -266,7 +267,8 @@ static int put_next(reader *r)
 {
     char c = *r->s;
 
-    if (c == '\\' || c == '[' || c == '(' || c == ')' || c == '|' || c == '.' || c == '*' || c == '+' || c == '?' || c == '{')
+    if (c == '\\' || c == '[' || c == '(' || c == ')' || c == '|' || c == '.' || c == '*' || c == '+' || c == '?' ||
+        c == '{')
         r->s++;
     switch (c) {
     case '\\': return put_escape(r);
@@ -287,7 +289,10 @@ static int put_next(reader *r)
         r->set.n = 0;
         add(&r->set, 0, LAST);
         return put_set(r);
-    case '*': case '+': case '?': case '{': return put_repeat(r, c);
+    case '*':
+    case '+':
+    case '?':
+    case '{': return put_repeat(r, c);
     case '^': return bad(r, "^ is supported at the beginning only");
     case '$':
         if (r->s[1])

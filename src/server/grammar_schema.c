@@ -13,7 +13,7 @@
 #include "server/json_scan.h"
 
 enum { MAX_SCHEMAS = 8192, MAX_PATH = 160, MAX_PROPERTIES = 1024 };
-static const int64_t big_integer = 999999999999999;     /* exact in a double, 15 digits */
+static const int64_t big_integer = 999999999999999; /* exact in a double, 15 digits */
 
 typedef struct job {
     const json_t *schema;
@@ -22,7 +22,7 @@ typedef struct job {
 
 typedef struct maker {
     const json_t *root;
-    job *jobs;              /* [n]: sub-schema i is rule s<i> */
+    job *jobs; /* [n]: sub-schema i is rule s<i> */
     int n, cap;
     sbuf out;
     kvant_diag *diag;
@@ -74,7 +74,7 @@ static int fail_at(const maker *m, int at, const char *key, const char *what)
 /* The rule of a sub-schema: a new one, or the one it already has. */
 static int rule_of(maker *m, const json_t *schema, int from, const char *key, int *rule)
 {
-    for (int i = 0; i < m->n && from >= 0 && !key; i++)         /* only references can meet a schema twice */
+    for (int i = 0; i < m->n && from >= 0 && !key; i++) /* only references can meet a schema twice */
         if (m->jobs[i].schema == schema) {
             *rule = i;
             return KVANT_OK;
@@ -138,8 +138,9 @@ static int put_json_literal(maker *m, const json_t *v)
 /* ---- keywords ---- */
 
 /* Keywords that say nothing about valid values. */
-static const char *const annotations[] = { "title", "description", "default", "examples", "$schema", "$id", "$comment",
-                                           "deprecated", "readOnly", "writeOnly", "$defs", "definitions", NULL };
+static const char *const annotations[] = { "title", "description", "default",    "examples", "$schema",
+                                           "$id",   "$comment",    "deprecated", "readOnly", "writeOnly",
+                                           "$defs", "definitions", NULL };
 static const char *const object_words[] = { "properties", "required", "additionalProperties", NULL };
 static const char *const array_words[] = { "items", "prefixItems", "minItems", "maxItems", "uniqueItems", NULL };
 static const char *const string_words[] = { "minLength", "maxLength", "pattern", "format", NULL };
@@ -170,7 +171,8 @@ static int only(const maker *m, int at, const char *const *a, const char *const 
     const char *key;
     json_t *value;
 
-    json_object_foreach((json_t *)m->jobs[at].schema, key, value) {
+    json_object_foreach((json_t *)m->jobs[at].schema, key, value)
+    {
         (void)value;
         if (!listed(key, annotations) && strcmp(key, "type") != 0 && !(a && listed(key, a)) && !(b && listed(key, b)))
             return fail_at(m, at, key, "keyword not supported here");
@@ -183,7 +185,8 @@ static int known_words(const maker *m, int at)
     const char *key;
     json_t *value;
 
-    json_object_foreach((json_t *)m->jobs[at].schema, key, value) {
+    json_object_foreach((json_t *)m->jobs[at].schema, key, value)
+    {
         int known = strcmp(key, "type") == 0 || listed(key, annotations) || listed(key, choice_words);
         (void)value;
         for (int i = 0; i < 4; i++)
@@ -363,7 +366,8 @@ static int put_prefix(maker *m, int at, const json_t *prefix, int *n)
     size_t i;
     json_t *item;
 
-    json_array_foreach((json_t *)prefix, i, item) {
+    json_array_foreach((json_t *)prefix, i, item)
+    {
         char key[40];
         snprintf(key, sizeof key, "prefixItems/%zu", i);
         if (i)
@@ -389,7 +393,7 @@ static int put_more(maker *m, int at, const json_t *items, int n, int least, int
         snprintf(name, sizeof name, "s%d", rule);
     if (high == 0)
         return KVANT_OK;
-    if (!n) {       /* the first one has no comma before it */
+    if (!n) { /* the first one has no comma before it */
         snprintf(bounds, sizeof bounds, high < 0 ? "{%d,}" : "{%d,%d}", low ? low - 1 : 0, high - 1);
         sbuf_printf(&m->out, "%s%s ws (\",\" ws %s ws)%s%s ", open, name, name, bounds, close);
         return KVANT_OK;
@@ -409,7 +413,7 @@ static int put_array(maker *m, int at)
     KVANT_TRY(count_of(m, at, "maxItems", -1, &most));
     if (json_is_true(json_object_get(schema, "uniqueItems")))
         return fail_at(m, at, "uniqueItems", "not supported");
-    if (!prefix && json_is_array(items)) {      /* draft 7's way to write prefixItems */
+    if (!prefix && json_is_array(items)) { /* draft 7's way to write prefixItems */
         prefix = items;
         items = NULL;
     }
@@ -432,14 +436,15 @@ static int put_array(maker *m, int at)
 
 typedef struct member {
     const char *name;
-    const json_t *schema;       /* NULL: anything */
+    const json_t *schema; /* NULL: anything */
     int required;
 } member;
 
 static int collect_members(const maker *m, int at, member *list, int *n)
 {
     const json_t *schema = m->jobs[at].schema, *required = json_object_get(schema, "required"), *name;
-    const json_t *more = json_object_get(schema, "additionalProperties"), *properties = json_object_get(schema, "properties");
+    const json_t *more = json_object_get(schema, "additionalProperties"),
+                 *properties = json_object_get(schema, "properties");
     const char *key;
     json_t *value;
     size_t i;
@@ -450,9 +455,9 @@ static int collect_members(const maker *m, int at, member *list, int *n)
         return fail_at(m, at, "required", "wanted an array of names");
     if (json_object_size(properties) + json_array_size(required) > MAX_PROPERTIES)
         return fail_at(m, at, "properties", "more than 1024");
-    json_object_foreach((json_t *)properties, key, value)
-        list[(*n)++] = (member){ key, value, 0 };
-    json_array_foreach((json_t *)required, i, name) {
+    json_object_foreach((json_t *)properties, key, value) list[(*n)++] = (member){ key, value, 0 };
+    json_array_foreach((json_t *)required, i, name)
+    {
         int k = 0;
         if (!json_is_string(name))
             return fail_at(m, at, "required", "wanted an array of names");
@@ -515,7 +520,8 @@ static int put_map(maker *m, int at)
         sbuf_puts(&m->out, "\"{\" ws \"}\"");
     } else if (json_is_object(more)) {
         KVANT_TRY(rule_of(m, more, at, "additionalProperties", &rule));
-        sbuf_printf(&m->out, "\"{\" ws (string ws \":\" ws s%d ws (\",\" ws string ws \":\" ws s%d ws)*)? \"}\"", rule, rule);
+        sbuf_printf(&m->out, "\"{\" ws (string ws \":\" ws s%d ws (\",\" ws string ws \":\" ws s%d ws)*)? \"}\"", rule,
+                    rule);
     } else {
         sbuf_puts(&m->out, "object");
     }
@@ -573,7 +579,8 @@ static int put_types(maker *m, int at, const json_t *types, sbuf *later)
 
     if (json_array_size(types) < 1 || json_array_size(types) > 7)
         return fail_at(m, at, "type", "wanted 1 to 7 types");
-    json_array_foreach((json_t *)types, i, type) {
+    json_array_foreach((json_t *)types, i, type)
+    {
         if (!json_is_string(type))
             return fail_at(m, at, "type", "wanted names");
         objects += strcmp(json_string_value(type), "object") == 0;
@@ -616,7 +623,9 @@ static int resolve(const maker *m, int at, const char *ref, const json_t **schem
 /* The JSON type name that a value has, as `type` spells it. */
 static int has_type(const json_t *v, const char *type)
 {
-    static const char *const names[] = { "object", "array", "string", "integer", "number", "boolean", "boolean", "null" };
+    static const char *const names[] = {
+        "object", "array", "string", "integer", "number", "boolean", "boolean", "null"
+    };
     const char *own = names[json_typeof(v)];
 
     return strcmp(own, type) == 0 || (strcmp(own, "integer") == 0 && strcmp(type, "number") == 0);
@@ -628,7 +637,8 @@ static int put_enum(maker *m, int at, const json_t *values)
     size_t i, n = 0;
     json_t *v;
 
-    json_array_foreach((json_t *)values, i, v) {
+    json_array_foreach((json_t *)values, i, v)
+    {
         if (json_is_string(type) && !has_type(v, json_string_value(type)))
             continue;
         sbuf_puts(&m->out, n++ ? " | " : "");
@@ -646,7 +656,8 @@ static int put_choices(maker *m, int at, const char *word, const json_t *list)
         return fail_at(m, at, word, "wanted an array of schemas");
     if (strcmp(word, "allOf") == 0 && json_array_size(list) != 1)
         return fail_at(m, at, word, "only one schema is supported");
-    json_array_foreach((json_t *)list, i, v) {
+    json_array_foreach((json_t *)list, i, v)
+    {
         char key[48];
         snprintf(key, sizeof key, "%s/%zu", word, i);
         sbuf_puts(&m->out, i ? " | " : "");
@@ -716,7 +727,8 @@ static int put_schema(maker *m, int at, sbuf *later)
     const char *name = json_string_value(type);
     for (int i = 0; i < 4; i++) {
         const char *other = strcmp(name, family_type[i]) != 0 && !(i == 3 && strcmp(name, "integer") == 0)
-                                ? first_of(schema, families[i]) : NULL;
+                                ? first_of(schema, families[i])
+                                : NULL;
         if (other)
             return fail_at(m, at, other, "does not apply to this type");
     }

@@ -67,8 +67,8 @@ static void place(grammar_vocab *v, const token_text *t, int n)
     v->n_sorted = n;
 }
 
-int grammar_vocab_from_list(const char *const *text, const int *len, const unsigned char *eog, int n, grammar_vocab **out,
-                            kvant_diag *diag)
+int grammar_vocab_from_list(const char *const *text, const int *len, const unsigned char *eog, int n,
+                            grammar_vocab **out, kvant_diag *diag)
 {
     grammar_vocab *v = kvant_calloc(1, sizeof *v);
     token_text *t = kvant_calloc((size_t)n + 1, sizeof *t);
@@ -81,12 +81,14 @@ int grammar_vocab_from_list(const char *const *text, const int *len, const unsig
             total += (size_t)len[i];
         }
     if (v) {
-        *v = (grammar_vocab){ .n = n, .ids = kvant_calloc((size_t)n + 1, sizeof(int32_t)),
+        *v = (grammar_vocab){ .n = n,
+                              .ids = kvant_calloc((size_t)n + 1, sizeof(int32_t)),
                               .eog = kvant_calloc((size_t)n + 1, sizeof(int32_t)),
                               .at = kvant_calloc((size_t)n + 1, sizeof(int32_t)),
                               .off = kvant_calloc((size_t)n + 1, sizeof(size_t)),
                               .len = kvant_calloc((size_t)n + 1, sizeof(int)),
-                              .common = kvant_calloc((size_t)n + 1, sizeof(int)), .bytes = kvant_alloc(total) };
+                              .common = kvant_calloc((size_t)n + 1, sizeof(int)),
+                              .bytes = kvant_alloc(total) };
     }
     if (!v || !t || !v->ids || !v->eog || !v->at || !v->off || !v->len || !v->common || !v->bytes) {
         kvant_free(t);
@@ -138,7 +140,8 @@ static int read_tokens(const kvant_model *m, int n, token_list *l)
 int grammar_vocab_create(const kvant_model *m, grammar_vocab **out, kvant_diag *diag)
 {
     int n = kvant_model_get_info(m)->n_vocab, code;
-    token_list l = { .text = kvant_calloc((size_t)n, sizeof *l.text), .len = kvant_calloc((size_t)n, sizeof *l.len),
+    token_list l = { .text = kvant_calloc((size_t)n, sizeof *l.text),
+                     .len = kvant_calloc((size_t)n, sizeof *l.len),
                      .eog = kvant_calloc((size_t)n, 1) };
 
     if (l.text && l.len && l.eog && read_tokens(m, n, &l))

@@ -4,12 +4,12 @@
 
 #include "server/grammar.h"
 
-enum { GRAMMAR_MAX_TOKEN = 4096 };      /* bytes of one token's text */
+enum { GRAMMAR_MAX_TOKEN = 4096 }; /* bytes of one token's text */
 
 struct grammar_vocab {
     int n, n_sorted, n_eog;
-    int32_t *ids, *eog;         /* [n_sorted] in byte order; [n_eog] end tokens */
-    int32_t *at;                /* [n] index in the sorted order; -1: no text (control tokens) */
+    int32_t *ids, *eog; /* [n_sorted] in byte order; [n_eog] end tokens */
+    int32_t *at;        /* [n] index in the sorted order; -1: no text (control tokens) */
     size_t *off;
     int *len, *common;
     unsigned char *bytes;

@@ -1,9 +1,9 @@
-/* http.c: the daemon: listening, the loop, connections, responses.  Owns the use of libmicrohttpd; what a route does is in
- * routes.c.
+/* http.c: the daemon: listening, the loop, connections, responses.  Owns the use of libmicrohttpd; what a route
+ * does is in routes.c.
  *
- * One epoll set: the daemon's own, the event counter that other threads write, a one-second timer, signals, and the socket
- * of every client that waits for something (a suspended connection is not watched by the library, so a client that leaves
- * is seen here).  A client that closes its sending side counts as gone. */
+ * One epoll set: the daemon's own, the event counter that other threads write, a one-second timer, signals, and
+ * the socket of every client that waits for something (a suspended connection is not watched by the library, so a
+ * client that leaves is seen here).  A client that closes its sending side counts as gone. */
 #include <errno.h>
 #include <netdb.h>
 #include <signal.h>
@@ -26,22 +26,32 @@
 #include "server/server_impl.h"
 
 enum {
-    CONNECTION_BYTES = 24 << 10,    /* the library's buffer of one connection; headers must fit.  Touched as used. */
-    STREAM_BLOCK = 1024,            /* bytes handed to the library at once */
-    FIRST_REQUEST_S = 10,           /* headers of the first request after accept */
-    KEEP_ALIVE_S = 60,              /* headers of the next one after a response */
-    BODY_GRACE_S = 10, BODY_RATE = 1024,        /* then at least so many bytes per second */
-    STALL_S = 30,                   /* a stream whose client takes nothing */
+    CONNECTION_BYTES = 24 << 10, /* the library's buffer of one connection; headers must fit.  Touched as used. */
+    STREAM_BLOCK = 1024,         /* bytes handed to the library at once */
+    FIRST_REQUEST_S = 10,        /* headers of the first request after accept */
+    KEEP_ALIVE_S = 60,           /* headers of the next one after a response */
+    BODY_GRACE_S = 10,
+    BODY_RATE = 1024, /* then at least so many bytes per second */
+    STALL_S = 30,     /* a stream whose client takes nothing */
     EVENTS = 128,
 };
 
-static char tag_daemon, tag_event, tag_timer, tag_signal;       /* addresses tell the loop what an event is of */
+static char tag_daemon, tag_event, tag_timer, tag_signal; /* addresses tell the loop what an event is of */
 
 server_params server_defaults(void)
 {
-    return (server_params){ .host = "127.0.0.1", .port = 8686, .alias = "kvant", .api_prefix = "", .max_connections = 4096,
-                            .max_body = 8 << 20, .ping_s = 30, .drain_ms = 30000, .watchdog_s = 60,
-                            .default_max_tokens = -1, .slots = 1, .sampler = kvant_sampler_defaults() };
+    return (server_params){ .host = "127.0.0.1",
+                            .port = 8686,
+                            .alias = "kvant",
+                            .api_prefix = "",
+                            .max_connections = 4096,
+                            .max_body = 8 << 20,
+                            .ping_s = 30,
+                            .drain_ms = 30000,
+                            .watchdog_s = 60,
+                            .default_max_tokens = -1,
+                            .slots = 1,
+                            .sampler = kvant_sampler_defaults() };
 }
 
 /* ---- responses ---- */
@@ -227,7 +237,8 @@ enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j)
         MHD_suspend_connection(conn);
         return MHD_YES;
     }
-    struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, j, drop_reference);
+    struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, j,
+                                                               drop_reference);
     if (!r)
         return MHD_NO;
     atomic_fetch_add(&j->refs, 1);
@@ -377,14 +388,16 @@ static int check_head(call *c, struct MHD_Connection *conn, const char *url, con
     if (strcmp(c->method, "OPTIONS") == 0 && s->p.cors_origins)
         return (int)respond(c, conn, 204, "text/plain", "", 0);
     if (!host_allowed(s, conn))
-        return (int)respond_fail(c, conn, API_INVALID, "Host: not a name of this server (set an API key to serve other names)");
+        return (int)respond_fail(c, conn, API_INVALID,
+                                 "Host: not a name of this server (set an API key to serve other names)");
     if (has_keys(s) && !(c->route && c->route->flags & ROUTE_PUBLIC)) {
         c->key = find_key(s, conn);
         if (c->key < 0)
             return (int)respond_fail(c, conn, API_AUTH, "API key: missing or wrong (Authorization: Bearer KEY)");
     }
     if (!c->route)
-        return (int)respond_fail(c, conn, other ? API_METHOD : API_NOT_FOUND, other ? "method not allowed here" : "no such route");
+        return (int)respond_fail(c, conn, other ? API_METHOD : API_NOT_FOUND,
+                                 other ? "method not allowed here" : "no such route");
     if (MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Content-Encoding"))
         return (int)respond_fail(c, conn, API_MEDIA, "Content-Encoding: not supported");
     if (declared_too_large(s, conn))
@@ -418,7 +431,7 @@ static enum MHD_Result take_body(call *c, const char *data, size_t *n)
     c->body_seen += *n;
     c->client->body_bytes += *n;
     if ((int64_t)c->body_seen > 2 * c->s->p.max_body)
-        return MHD_NO;                      /* a chunked body without end: close */
+        return MHD_NO; /* a chunked body without end: close */
     if ((int64_t)c->body_seen <= c->s->p.max_body)
         sbuf_put(&c->body, data, *n);
     *n = 0;
@@ -444,7 +457,7 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
         return take_body(c, data, n);
     c->client->body_done = 1;
     if (c->job)
-        return finish_job(c, conn);         /* resumed */
+        return finish_job(c, conn); /* resumed */
     if ((int64_t)c->body_seen > c->s->p.max_body)
         return respond_fail(c, conn, API_TOO_LARGE, "body: larger than this server takes");
     if (c->body.error)
@@ -467,7 +480,8 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
         c->client->fresh = 0;
         c->client->since_ns = clock_ns();
     }
-    log_msg(LOG_DEBUG, "%.10s %.90s %d %.1f ms%s", c->method, c->path, c->status, (double)(clock_ns() - c->t0_ns) * 1e-6,
+    log_msg(LOG_DEBUG, "%.10s %.90s %d %.1f ms%s", c->method, c->path, c->status,
+            (double)(clock_ns() - c->t0_ns) * 1e-6,
             how == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : " (not completed)");
     if (c->job) {
         job *j = c->job;
@@ -480,7 +494,8 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     *con_cls = NULL;
 }
 
-static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_context, enum MHD_ConnectionNotificationCode what)
+static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_context,
+                          enum MHD_ConnectionNotificationCode what)
 {
     server *s = cls;
     client *k = *socket_context;
@@ -557,7 +572,7 @@ static void client_left(client *k)
     if (!j)
         return;
     job_gone(j);
-    resume(j);          /* the library finds the closed socket, or our error, and cleans up */
+    resume(j); /* the library finds the closed socket, or our error, and cleans up */
 }
 
 static void begin_drain(server *s)
@@ -638,7 +653,7 @@ static int drained(const server *s)
     }
     for (const job *j = s->jobs; j; j = j->next)
         if (j->kind != JOB_LIVE && clock_ns() - s->stop_ns < ((int64_t)s->p.drain_ms + 1000) * 1000000)
-            return 0;           /* its last bytes are on their way */
+            return 0; /* its last bytes are on their way */
     return 1;
 }
 
@@ -714,8 +729,12 @@ int server_attach(server *s, kvant_model *m, kvant_engine *e, kvant_session *ses
     s->model = m;
     s->engine = e;
     s->session = session;
-    s->env = (request_env){ .model = m, .alias = s->p.alias, .n_ctx = p->n_ctx, .pool_tokens = p->pool_tokens,
-                            .default_max_tokens = s->p.default_max_tokens, .sampler = s->p.sampler };
+    s->env = (request_env){ .model = m,
+                            .alias = s->p.alias,
+                            .n_ctx = p->n_ctx,
+                            .pool_tokens = p->pool_tokens,
+                            .default_max_tokens = s->p.default_max_tokens,
+                            .sampler = s->p.sampler };
     atomic_store(&s->ready, 1);
     return KVANT_OK;
 }
@@ -727,7 +746,8 @@ static int listen_unix(server *s, kvant_diag *diag)
     struct sockaddr_un a = { .sun_family = AF_UNIX };
 
     if (strlen(s->p.host) >= sizeof a.sun_path)
-        return kvant_fail(diag, KVANT_EINVAL, "--host: socket path of %zu bytes, want fewer than %zu", strlen(s->p.host), sizeof a.sun_path);
+        return kvant_fail(diag, KVANT_EINVAL, "--host: socket path of %zu bytes, want fewer than %zu",
+                          strlen(s->p.host), sizeof a.sun_path);
     strcpy(a.sun_path, s->p.host);
     s->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     unlink(a.sun_path);
@@ -754,18 +774,20 @@ static int bind_address(server *s, const struct addrinfo *a, kvant_diag *diag)
     int on = 1;
 
     if (!is_loopback(a->ai_addr) && !has_keys(s))
-        return kvant_fail(diag, KVANT_EINVAL, "--host %s: an address that others can reach needs --api-key or --api-key-file", s->p.host);
+        return kvant_fail(diag, KVANT_EINVAL,
+                          "--host %s: an address that others can reach needs --api-key or --api-key-file", s->p.host);
     s->listen_fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s->listen_fd < 0)
         return kvant_fail(diag, KVANT_EIO, "socket: %s", strerror(errno));
     setsockopt(s->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(s->listen_fd, a->ai_addr, a->ai_addrlen) != 0 || listen(s->listen_fd, 1024) != 0)
-        return kvant_fail(diag, errno == EADDRINUSE ? KVANT_EBUSY : KVANT_EIO, "--host %s --port %d: %s", s->p.host, s->p.port,
-                          strerror(errno));
+        return kvant_fail(diag, errno == EADDRINUSE ? KVANT_EBUSY : KVANT_EIO, "--host %s --port %d: %s", s->p.host,
+                          s->p.port, strerror(errno));
     getsockname(s->listen_fd, (struct sockaddr *)&own, &size);
     s->port = ntohs(own.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&own)->sin_port
                                              : ((struct sockaddr_in6 *)(void *)&own)->sin6_port);
-    snprintf(s->url, sizeof s->url, strchr(s->p.host, ':') ? "http://[%.100s]:%d" : "http://%.100s:%d", s->p.host, s->port);
+    snprintf(s->url, sizeof s->url, strchr(s->p.host, ':') ? "http://[%.100s]:%d" : "http://%.100s:%d", s->p.host,
+             s->port);
     return KVANT_OK;
 }
 
@@ -808,7 +830,7 @@ static int open_fds(server *s, kvant_diag *diag)
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);         /* before any other thread is made: they inherit it */
+    pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any other thread is made: they inherit it */
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return add_fd(s, s->signal_fd, &tag_signal, diag);
 }
@@ -830,15 +852,15 @@ static int open_daemon(server *s, kvant_diag *diag)
 {
     const union MHD_DaemonInfo *info;
 
-    s->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_access, s, MHD_OPTION_LISTEN_SOCKET,
-                                 s->listen_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)connection_limit(s),
-                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
-                                 (unsigned)(KEEP_ALIVE_S + 5), MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
-                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, s,
-                                 MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+    s->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_access, s, MHD_OPTION_LISTEN_SOCKET, s->listen_fd,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)connection_limit(s), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(KEEP_ALIVE_S + 5),
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (!s->daemon)
         return kvant_fail(diag, KVANT_EIO, "libmicrohttpd: the daemon did not start");
-    s->listen_fd = -1;                              /* the daemon's now */
+    s->listen_fd = -1; /* the daemon's now */
     info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     if (!info)
         return kvant_fail(diag, KVANT_EIO, "libmicrohttpd: no epoll descriptor");

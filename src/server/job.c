@@ -71,7 +71,7 @@ void server_wake(void *server_pointer)
     uint64_t one = 1;
 
     if (write(s->event_fd, &one, sizeof one) < 0)
-        return;         /* the counter is full: the loop is awake anyway */
+        return; /* the counter is full: the loop is awake anyway */
 }
 
 /* ---- events, on the owner thread ---- */
@@ -139,7 +139,7 @@ static void keep_embedding(choice *c, const kvant_event *ev)
         return;
     for (int i = 0; i < ev->n_embd; i++)
         sum += (double)ev->embedding[i] * ev->embedding[i];
-    double scale = sum > 0 ? 1 / sqrt(sum) : 0;     /* unit length, as OpenAI's are */
+    double scale = sum > 0 ? 1 / sqrt(sum) : 0; /* unit length, as OpenAI's are */
     for (int i = 0; i < ev->n_embd; i++)
         c->embedding[i] = (float)(ev->embedding[i] * scale);
 }
@@ -204,7 +204,7 @@ static int on_event(void *user, const kvant_event *ev)
     if (ev->kind == KVANT_EVENT_END)
         on_end(j, c, ev);
     if (j->gone || (j->error.kind && ev->kind != KVANT_EVENT_END))
-        answer = KVANT_EVENT_CANCEL;            /* one choice failed: the others are of no use */
+        answer = KVANT_EVENT_CANCEL; /* one choice failed: the others are of no use */
     pthread_mutex_unlock(&j->lock);
     if (ev->kind == KVANT_EVENT_END) {
         metrics_finish(&j->s->metrics, ev);
@@ -242,14 +242,15 @@ static int mask_logits(void *user, float *logits, int n_vocab)
         code = KVANT_EINTERNAL;
     else
         code = grammar_run_filter(c->run, logits, n_vocab, &left, &complete, &diag);
-    if (code == KVANT_OK && complete && left == 0) {    /* no end token to pick: the end is here */
+    if (code == KVANT_OK && complete && left == 0) { /* no end token to pick: the end is here */
         c->grammar_done = 1;
         return KVANT_ECANCELED;
     }
     if (code != KVANT_OK) {
         pthread_mutex_lock(&j->lock);
         if (!j->error.kind)
-            api_fail(&j->error, API_SERVER, "", "%s", diag.text[0] ? diag.text : "grammar: a token was picked that it forbids");
+            api_fail(&j->error, API_SERVER, "", "%s",
+                     diag.text[0] ? diag.text : "grammar: a token was picked that it forbids");
         pthread_mutex_unlock(&j->lock);
     }
     return code;

@@ -166,15 +166,21 @@ int live_trace(server *s, sbuf *out)
     for (int i = 0; i < n; i++) {
         const kvant_step_record *r = &list[i];
         double t = (double)r->t0_ns * 1e-3, d = (double)(r->t1_ns - r->t0_ns) * 1e-3;
-        sbuf_printf(out, "%s{\"name\":\"step %llu\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"decode\":%d,"
-                    "\"prompt\":%d,\"waiting\":%d,\"running\":%d,\"deferred\":%d,\"preempted\":%d}}", i ? ",\n" : "\n",
-                    (unsigned long long)r->step, t, d, r->decode_rows, r->prompt_tokens, r->waiting, r->running, r->deferred,
-                    r->preempted);
-        sbuf_printf(out, ",\n{\"name\":\"tokens\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"decode\":%d,\"prompt\":%d}}", t,
-                    r->decode_rows, r->prompt_tokens);
-        sbuf_printf(out, ",\n{\"name\":\"requests\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"running\":%d,\"waiting\":%d}}", t,
-                    r->running, r->waiting);
-        sbuf_printf(out, ",\n{\"name\":\"pages\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"used\":%d}}", t, r->pages_used);
+        sbuf_printf(
+            out,
+            "%s{\"name\":\"step %llu\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"decode\":%d,"
+            "\"prompt\":%d,\"waiting\":%d,\"running\":%d,\"deferred\":%d,\"preempted\":%d}}",
+            i ? ",\n" : "\n", (unsigned long long)r->step, t, d, r->decode_rows, r->prompt_tokens, r->waiting,
+            r->running, r->deferred, r->preempted);
+        sbuf_printf(
+            out, ",\n{\"name\":\"tokens\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"decode\":%d,\"prompt\":%d}}",
+            t, r->decode_rows, r->prompt_tokens);
+        sbuf_printf(
+            out,
+            ",\n{\"name\":\"requests\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"running\":%d,\"waiting\":%d}}", t,
+            r->running, r->waiting);
+        sbuf_printf(out, ",\n{\"name\":\"pages\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"used\":%d}}", t,
+                    r->pages_used);
     }
     sbuf_puts(out, "\n]}\n");
     int ok = list && !out->error;
@@ -193,7 +199,7 @@ void live_tick(server *s, int64_t now)
     for (job *j = s->jobs; j; j = j->next) {
         if (j->kind != JOB_LIVE || now < j->next_live_ns)
             continue;
-        j->next_live_ns = now + j->interval_ns - 100000000;     /* the timer's ticks are not exact */
+        j->next_live_ns = now + j->interval_ns - 100000000; /* the timer's ticks are not exact */
         if (!w.buf)
             live_json(s, &w);
         pthread_mutex_lock(&j->lock);

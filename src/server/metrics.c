@@ -1,15 +1,16 @@
-/* metrics.c: see metrics.h.  The exposition text is written here, by hand: version 0.0.4 of the Prometheus text format. */
+/* metrics.c: see metrics.h.  The exposition text is written here, by hand: version 0.0.4 of the Prometheus text
+ * format. */
 #include "server/metrics.h"
 
 #include <stdio.h>
 
 /* Upper edges, in seconds or tokens.  vLLM's ranges, thinned out to one number of buckets. */
-static const double edges_seconds[METRIC_EDGES] = { 0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5,
-                                                    5, 10, 20, 40, 80 };
-static const double edges_token[METRIC_EDGES] = { 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,
-                                                  0.3, 0.4, 0.5, 0.75, 1, 2.5 };
-static const double edges_tokens[METRIC_EDGES] = { 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000,
-                                                   100000, 200000, 500000 };
+static const double edges_seconds[METRIC_EDGES] = { 0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25,
+                                                    0.5,   0.75,  1,    2.5,  5,    10,   20,   40,  80 };
+static const double edges_token[METRIC_EDGES] = { 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.075,
+                                                  0.1,    0.15,  0.2,    0.3,   0.4,  0.5,   0.75,  1,    2.5 };
+static const double edges_tokens[METRIC_EDGES] = { 1,    2,    5,    10,    20,    50,    100,    200,    500,
+                                                   1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000 };
 
 static const struct {
     const char *name, *help;
@@ -44,7 +45,7 @@ void metrics_finish(metrics *m, const kvant_event *ev)
     if (t->started_ns)
         metrics_observe(m, METRIC_QUEUE, t->started_ns - t->submitted_ns);
     if (ev->finish == KVANT_FINISH_ERROR || ev->finish == KVANT_FINISH_CANCEL)
-        return;                     /* latencies of unfinished work would only blur the others */
+        return; /* latencies of unfinished work would only blur the others */
     metrics_observe(m, METRIC_E2E, t->ended_ns - t->submitted_ns);
     metrics_observe(m, METRIC_PROMPT, t->n_prompt);
     metrics_observe(m, METRIC_GENERATION, t->n_generated);
@@ -59,7 +60,7 @@ void metrics_finish(metrics *m, const kvant_event *ev)
 
 typedef struct writer {
     sbuf *out;
-    const char *prefix, *label;     /* "kvant:", {model_name="..."} without the braces */
+    const char *prefix, *label; /* "kvant:", {model_name="..."} without the braces */
 } writer;
 
 static void head(const writer *w, const char *name, const char *type, const char *help)
@@ -112,7 +113,8 @@ static void put_common(const writer *w, metrics *m, const kvant_session_stats *s
     single(w, "num_requests_running", "gauge", "Requests that run now.", st->running);
     single(w, "num_requests_waiting", "gauge", "Requests in the queue.", st->queued);
     single(w, "kv_cache_usage_perc", "gauge", "Part of the KV pages in use, 0 to 1.", used_part(st));
-    single(w, "prefix_cache_queries", "counter", "Prompt tokens looked up in the prefix cache.", (double)st->prefix_queries);
+    single(w, "prefix_cache_queries", "counter", "Prompt tokens looked up in the prefix cache.",
+           (double)st->prefix_queries);
     single(w, "prefix_cache_hits", "counter", "Prompt tokens found in the prefix cache.", (double)st->prefix_hits);
     single(w, "prompt_tokens_total", "counter", "Prompt tokens of started requests.", (double)st->prompt_tokens);
     single(w, "generation_tokens_total", "counter", "Generated tokens.", (double)st->generated_tokens);
@@ -128,7 +130,8 @@ static void put_common(const writer *w, metrics *m, const kvant_session_stats *s
         put_hist(w, m, i);
 }
 
-static void put_steps(const writer *w, const char *name, const char *help, const uint64_t *counts, const char *const *sizes)
+static void put_steps(const writer *w, const char *name, const char *help, const uint64_t *counts,
+                      const char *const *sizes)
 {
     char more[48];
 
@@ -145,8 +148,10 @@ static void put_own(const writer *w, metrics *m, const kvant_session_stats *st)
     static const char *const decode[KVANT_HIST] = { "0", "1-63", "64-127", "128-255", "256-511", "512+" };
     static const char *const waiting[KVANT_HIST] = { "0", "1-7", "8-15", "16-31", "32-63", "64+" };
 
-    single(w, "requests_rejected_total", "counter", "Requests refused because the queue was full.", (double)atomic_load(&m->rejected));
-    single(w, "clients_gone_total", "counter", "Requests cancelled because their client left.", (double)atomic_load(&m->gone));
+    single(w, "requests_rejected_total", "counter", "Requests refused because the queue was full.",
+           (double)atomic_load(&m->rejected));
+    single(w, "clients_gone_total", "counter", "Requests cancelled because their client left.",
+           (double)atomic_load(&m->gone));
     single(w, "kv_pages", "gauge", "KV pages of 64 tokens.", st->pages);
     single(w, "kv_pages_free", "gauge", "KV pages that hold nothing.", st->pages_free);
     single(w, "kv_pages_cached", "gauge", "KV pages that only the prefix cache holds.", st->pages_cached);

@@ -9,30 +9,30 @@
 #include "server/sbuf.h"
 
 /* X(id, "name behind the prefix", "help", edges) */
-#define METRIC_HISTOGRAMS(X)                                                                                                      \
-    X(TTFT, "time_to_first_token_seconds", "From a request's arrival to its first token.", edges_seconds)                         \
-    X(ITL, "inter_token_latency_seconds", "Between two tokens of a sequence.", edges_token)                                       \
-    X(E2E, "e2e_request_latency_seconds", "From a request's arrival to its end.", edges_seconds)                                  \
-    X(QUEUE, "request_queue_time_seconds", "From a request's arrival to its start.", edges_seconds)                               \
-    X(PREFILL, "request_prefill_time_seconds", "From a request's start to its first token.", edges_seconds)                       \
-    X(DECODE, "request_decode_time_seconds", "From a request's first token to its last.", edges_seconds)                          \
-    X(PROMPT, "request_prompt_tokens", "Tokens of a request's prompt.", edges_tokens)                                             \
+#define METRIC_HISTOGRAMS(X)                                                                                           \
+    X(TTFT, "time_to_first_token_seconds", "From a request's arrival to its first token.", edges_seconds)              \
+    X(ITL, "inter_token_latency_seconds", "Between two tokens of a sequence.", edges_token)                            \
+    X(E2E, "e2e_request_latency_seconds", "From a request's arrival to its end.", edges_seconds)                       \
+    X(QUEUE, "request_queue_time_seconds", "From a request's arrival to its start.", edges_seconds)                    \
+    X(PREFILL, "request_prefill_time_seconds", "From a request's start to its first token.", edges_seconds)            \
+    X(DECODE, "request_decode_time_seconds", "From a request's first token to its last.", edges_seconds)               \
+    X(PROMPT, "request_prompt_tokens", "Tokens of a request's prompt.", edges_tokens)                                  \
     X(GENERATION, "request_generation_tokens", "Tokens that a request generated.", edges_tokens)
 
 enum {
 #define METRIC_ENUM(id, name, help, edges) METRIC_##id,
     METRIC_HISTOGRAMS(METRIC_ENUM)
 #undef METRIC_ENUM
-    METRIC_COUNT,
-    METRIC_EDGES = 18,              /* finite bucket edges of every histogram */
+        METRIC_COUNT,
+    METRIC_EDGES = 18, /* finite bucket edges of every histogram */
 };
 
 typedef struct metrics {
     struct {
         _Atomic uint64_t bucket[METRIC_EDGES + 1];
-        _Atomic uint64_t sum;       /* nanoseconds, or tokens */
+        _Atomic uint64_t sum; /* nanoseconds, or tokens */
     } hist[METRIC_COUNT];
-    _Atomic uint64_t finished[KVANT_FINISH_COUNT], rejected, gone, http[6];     /* http: by hundreds of the status */
+    _Atomic uint64_t finished[KVANT_FINISH_COUNT], rejected, gone, http[6]; /* http: by hundreds of the status */
 } metrics;
 
 /* value: nanoseconds for times, tokens for counts. */
@@ -41,8 +41,8 @@ void metrics_observe(metrics *m, int hist, int64_t value);
 void metrics_finish(metrics *m, const kvant_event *ev);
 
 typedef struct metrics_view {
-    const char *model;              /* label model_name */
-    int vllm;                       /* also under vLLM's names */
+    const char *model; /* label model_name */
+    int vllm;          /* also under vLLM's names */
     int connections, streams;
     int64_t uptime_ns;
 } metrics_view;

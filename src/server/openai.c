@@ -29,7 +29,7 @@ static void put_usage(const job *j, jsonw *w)
     for (int i = 0; i < j->n_choices; i++) {
         const choice *c = &j->choices[i];
         out += c->n_generated;
-        if (c->index % (j->n_choices / (j->n_prompt_texts ? j->n_prompt_texts : 1)) == 0) {  /* one count per prompt */
+        if (c->index % (j->n_choices / (j->n_prompt_texts ? j->n_prompt_texts : 1)) == 0) { /* one count per prompt */
             in += c->n_prompt;
             cached += c->n_cached;
         }
@@ -86,7 +86,7 @@ static void put_token_text(const job *j, int32_t token, jsonw *w, int bytes)
 
 static double finite_logprob(float v)
 {
-    return isfinite(v) ? (double)v : -9999.0;       /* what OpenAI's API gives for "never" */
+    return isfinite(v) ? (double)v : -9999.0; /* what OpenAI's API gives for "never" */
 }
 
 static void put_chat_token(const job *j, int32_t token, float logprob, jsonw *w)
@@ -335,7 +335,8 @@ static void put_base64(const float *x, int n, jsonw *w)
         return;
     }
     for (size_t i = 0; i < bytes; i += 3) {
-        uint32_t v = (uint32_t)b[i] << 16 | (uint32_t)(i + 1 < bytes ? b[i + 1] : 0) << 8 | (uint32_t)(i + 2 < bytes ? b[i + 2] : 0);
+        uint32_t v = (uint32_t)b[i] << 16 | (uint32_t)(i + 1 < bytes ? b[i + 1] : 0) << 8 |
+                     (uint32_t)(i + 2 < bytes ? b[i + 2] : 0);
         for (int k = 0; k < 4; k++)
             out[at++] = i + (size_t)k > bytes ? '=' : digits[v >> (18 - 6 * k) & 63];
     }

@@ -10,11 +10,11 @@
 
 enum { BAD = API_INVALID };
 
-#define API_TRY(expr)            \
-    do {                         \
-        int api_try_ = (expr);   \
-        if (api_try_ != API_OK)  \
-            return api_try_;     \
+#define API_TRY(expr)                                                                                                  \
+    do {                                                                                                               \
+        int api_try_ = (expr);                                                                                         \
+        if (api_try_ != API_OK)                                                                                        \
+            return api_try_;                                                                                           \
     } while (0)
 
 static int no_memory(api_error *e)
@@ -141,7 +141,8 @@ static int array_to_ids(const request_env *env, const json_t *a, const char *key
     p->ids = kvant_alloc((n + 1) * sizeof *p->ids);
     if (!p->ids)
         return no_memory(e);
-    json_array_foreach((json_t *)a, i, x) {
+    json_array_foreach((json_t *)a, i, x)
+    {
         if (!json_is_integer(x) || json_integer_value(x) < 0 || json_integer_value(x) >= width)
             return api_fail(e, BAD, key, "%s: item %zu: wanted a token id from 0 to %d", key, i, width - 1);
         p->ids[i] = (int32_t)json_integer_value(x);
@@ -177,8 +178,8 @@ static int one_prompt(const request_env *env, const json_t *v, const char *key, 
     return check_length(env, p, key, e);
 }
 
-static int read_prompts(const request_env *env, const json_t *v, const char *key, int keep, int most, prompt *list, int *n,
-                        api_error *e)
+static int read_prompts(const request_env *env, const json_t *v, const char *key, int keep, int most, prompt *list,
+                        int *n, api_error *e)
 {
     size_t i;
     json_t *x;
@@ -193,7 +194,8 @@ static int read_prompts(const request_env *env, const json_t *v, const char *key
     }
     if (json_array_size(v) > (size_t)most)
         return api_fail(e, BAD, key, "%s: %zu items, want at most %d", key, json_array_size(v), most);
-    json_array_foreach((json_t *)v, i, x) {
+    json_array_foreach((json_t *)v, i, x)
+    {
         *n = (int)i + 1;
         API_TRY(one_prompt(env, x, key, keep, &list[i], e));
     }
@@ -217,11 +219,13 @@ static int content_text(const json_t *content, int i, const char **text, char **
     }
     if (!json_is_array(content))
         return api_fail(e, BAD, "messages", "messages: item %d: content: wanted a string or an array of parts", i);
-    json_array_foreach((json_t *)content, k, part) {
+    json_array_foreach((json_t *)content, k, part)
+    {
         const char *type = json_string_value(json_object_get(part, "type"));
         const json_t *s = json_object_get(part, "text");
         if (!type || strcmp(type, "text") != 0)
-            return api_fail(e, type ? API_UNSUPPORTED : BAD, "messages", "messages: item %d: only parts of type text are supported", i);
+            return api_fail(e, type ? API_UNSUPPORTED : BAD, "messages",
+                            "messages: item %d: only parts of type text are supported", i);
         if (!json_is_string(s))
             return api_fail(e, BAD, "messages", "messages: item %d: part %zu: wanted text", i, k);
         char *more = kvant_realloc(out, total, total + json_string_length(s) + 1);
@@ -252,7 +256,8 @@ static int one_message(const json_t *m, int i, kvant_chat_msg *msg, char **owned
         if (strcmp(role, roles[k]) == 0)
             msg->role = roles[k];
     if (!msg->role)
-        return api_fail(e, BAD, "messages", "messages: item %d: role: wanted system, developer, user, assistant or tool", i);
+        return api_fail(e, BAD, "messages",
+                        "messages: item %d: role: wanted system, developer, user, assistant or tool", i);
     if (calls && json_array_size(calls))
         return api_fail(e, API_UNSUPPORTED, "messages", "messages: item %d: tool calls are not supported", i);
     if (!field(m, "content") && msg->role != roles[2])
@@ -288,8 +293,7 @@ static int read_messages(const json_t *o, messages *m, api_error *e)
     if (!m->list || !m->owned)
         return no_memory(e);
     m->n = (int)json_array_size(v);
-    json_array_foreach((json_t *)v, i, x)
-        API_TRY(one_message(x, (int)i, &m->list[i], &m->owned[i], e));
+    json_array_foreach((json_t *)v, i, x) API_TRY(one_message(x, (int)i, &m->list[i], &m->owned[i], e));
     return API_OK;
 }
 
@@ -339,7 +343,7 @@ static int read_sampler(const json_t *o, request *r, api_error *e)
     API_TRY(get_num(o, "presence_penalty", -2, 2, &s->presence_penalty, e));
     API_TRY(get_num(o, "frequency_penalty", -2, 2, &s->frequency_penalty, e));
     API_TRY(get_int(o, "seed", INT64_MIN, INT64_MAX, &seed, e));
-    r->has_seed = field(o, "seed") && seed != -1;       /* -1 is llama.cpp's way to ask for a random one */
+    r->has_seed = field(o, "seed") && seed != -1; /* -1 is llama.cpp's way to ask for a random one */
     if (r->has_seed)
         s->seed = (uint64_t)seed;
     return API_OK;
@@ -356,7 +360,8 @@ static int read_bias(const request_env *env, const json_t *o, request *r, api_er
         return API_OK;
     if (!json_is_object(bias) || json_object_size(bias) > REQUEST_MAX_BIAS)
         return api_fail(e, BAD, "logit_bias", "logit_bias: wanted an object of at most %d token ids", REQUEST_MAX_BIAS);
-    json_object_foreach((json_t *)bias, key, value) {
+    json_object_foreach((json_t *)bias, key, value)
+    {
         int id = -1, used = 0;
         double v = json_number_value(value);
         if (sscanf(key, "%9d%n", &id, &used) != 1 || key[used] || key[0] < '0' || key[0] > '9' || id >= width)
@@ -364,7 +369,7 @@ static int read_bias(const request_env *env, const json_t *o, request *r, api_er
         if (!json_is_number(value) || !(v >= -100 && v <= 100))
             return api_fail(e, BAD, "logit_bias", "logit_bias: token %d: wanted a number from -100 to 100", id);
         r->bias_ids[r->sampler.n_bias] = id;
-        r->bias[r->sampler.n_bias++] = v == -100 ? -INFINITY : (float)v;     /* -100 bans, as OpenAI's documents say */
+        r->bias[r->sampler.n_bias++] = v == -100 ? -INFINITY : (float)v; /* -100 bans, as OpenAI's documents say */
     }
     r->sampler.bias_ids = r->bias_ids;
     r->sampler.bias = r->bias;
@@ -397,8 +402,7 @@ static int read_stops(const json_t *o, request *r, api_error *e)
         return one_stop(r, v, e);
     if (!json_is_array(v) || json_array_size(v) > REQUEST_MAX_STOPS)
         return api_fail(e, BAD, "stop", "stop: wanted a string or an array of at most %d", REQUEST_MAX_STOPS);
-    json_array_foreach((json_t *)v, i, x)
-        API_TRY(one_stop(r, x, e));
+    json_array_foreach((json_t *)v, i, x) API_TRY(one_stop(r, x, e));
     return API_OK;
 }
 
@@ -454,7 +458,7 @@ static int read_format(const json_t *format, request *r, api_error *e)
     if (strcmp(type, "text") == 0)
         return API_OK;
     if (!schema)
-        schema = json_object_get(format, "schema");     /* llama.cpp's place for it */
+        schema = json_object_get(format, "schema"); /* llama.cpp's place for it */
     if (strcmp(type, "json_object") == 0 && !schema)
         return compile(grammar_json_object(), strlen(grammar_json_object()), "response_format", r, e);
     if (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0)
@@ -492,7 +496,8 @@ static int check_model(const request_env *env, const json_t *o, api_error *e)
     API_TRY(get_string(o, "model", 1024, &name, &n, e));
     if (!name || !n || strcmp(name, env->alias) == 0 || strcmp(name, kvant_model_get_info(env->model)->name) == 0)
         return API_OK;
-    return api_fail(e, API_NOT_FOUND, "model", "model: \"%.100s\" is not served here, want \"%.100s\"", name, env->alias);
+    return api_fail(e, API_NOT_FOUND, "model", "model: \"%.100s\" is not served here, want \"%.100s\"", name,
+                    env->alias);
 }
 
 /* Fields that OpenAI's or llama.cpp's servers know and this one does not: silence would be a wrong answer. */
@@ -511,8 +516,10 @@ static int check_unsupported(const json_t *o, api_error *e)
     }
     if (suffix && !(json_is_string(suffix) && json_string_length(suffix) == 0))
         return api_fail(e, API_UNSUPPORTED, "suffix", "suffix: not supported");
-    if (best_of && !(json_is_integer(best_of) && (json_integer_value(best_of) == 1 || json_equal(best_of, field(o, "n")))))
-        return api_fail(e, json_is_integer(best_of) ? API_UNSUPPORTED : BAD, "best_of", "best_of: supported only when equal to n");
+    if (best_of &&
+        !(json_is_integer(best_of) && (json_integer_value(best_of) == 1 || json_equal(best_of, field(o, "n")))))
+        return api_fail(e, json_is_integer(best_of) ? API_UNSUPPORTED : BAD, "best_of",
+                        "best_of: supported only when equal to n");
     return API_OK;
 }
 
@@ -542,7 +549,8 @@ static int read_lengths(const json_t *o, request *r, api_error *e)
     API_TRY(get_bool(o, "ignore_eos", &r->ignore_eos, e));
     API_TRY(get_count(o, "n", 1, REQUEST_MAX_N, &r->n, e));
     if (r->max_tokens >= 0 && r->min_tokens > r->max_tokens)
-        return api_fail(e, BAD, "min_tokens", "min_tokens: %d, want at most max_tokens, %d", r->min_tokens, r->max_tokens);
+        return api_fail(e, BAD, "min_tokens", "min_tokens: %d, want at most max_tokens, %d", r->min_tokens,
+                        r->max_tokens);
     return API_OK;
 }
 
@@ -569,10 +577,12 @@ static int read_request(const request_env *env, const json_t *o, request *r, api
     if (r->chat)
         API_TRY(read_chat(env, o, r, e));
     else
-        API_TRY(read_prompts(env, field(o, "prompt"), "prompt", r->echo, REQUEST_MAX_PROMPTS, r->prompts, &r->n_prompts, e));
+        API_TRY(read_prompts(env, field(o, "prompt"), "prompt", r->echo, REQUEST_MAX_PROMPTS, r->prompts, &r->n_prompts,
+                             e));
     if (r->n_prompts * r->n > REQUEST_MAX_CHOICES)
-        return api_fail(e, BAD, "n", "n: %d prompts times %d, want at most %d choices", r->n_prompts, r->n, REQUEST_MAX_CHOICES);
-    return read_grammar(o, r, e);       /* last: it is the dearest */
+        return api_fail(e, BAD, "n", "n: %d prompts times %d, want at most %d choices", r->n_prompts, r->n,
+                        REQUEST_MAX_CHOICES);
+    return read_grammar(o, r, e); /* last: it is the dearest */
 }
 
 int request_parse(const request_env *env, int chat, const char *body, size_t len, request **out, api_error *e)
@@ -594,11 +604,11 @@ int request_parse(const request_env *env, int chat, const char *body, size_t len
     if (kind == API_OK)
         *out = r;
     else
-        request_free(r);
+        request_dispose(r);
     return kind;
 }
 
-void request_free(request *r)
+void request_dispose(request *r)
 {
     if (!r)
         return;
@@ -625,7 +635,8 @@ static int read_embed(const request_env *env, const json_t *o, embed_request *r,
     if (dims && !json_is_integer(dims))
         return api_fail(e, BAD, "dimensions", "dimensions: wanted an integer");
     if (dims && json_integer_value(dims) != kvant_model_get_info(env->model)->n_embd)
-        return api_fail(e, API_UNSUPPORTED, "dimensions", "dimensions: wanted the model's %d", kvant_model_get_info(env->model)->n_embd);
+        return api_fail(e, API_UNSUPPORTED, "dimensions", "dimensions: wanted the model's %d",
+                        kvant_model_get_info(env->model)->n_embd);
     return read_prompts(env, field(o, "input"), "input", 0, REQUEST_MAX_CHOICES, r->prompts, &r->n, e);
 }
 
@@ -641,11 +652,11 @@ int request_parse_embed(const request_env *env, const char *body, size_t len, em
     if (kind == API_OK)
         *out = r;
     else
-        embed_request_free(r);
+        embed_request_dispose(r);
     return kind;
 }
 
-void embed_request_free(embed_request *r)
+void embed_request_dispose(embed_request *r)
 {
     for (int i = 0; r && i < r->n; i++)
         prompt_free(&r->prompts[i]);
@@ -666,7 +677,8 @@ static int read_tokenize(const request_env *env, const json_t *o, prompt *out, i
                        (special ? KVANT_TOK_SPECIAL : 0) | (bos ? KVANT_TOK_BOS : 0), out, e);
 }
 
-int request_parse_tokenize(const request_env *env, const char *body, size_t len, prompt *out, int *with_pieces, api_error *e)
+int request_parse_tokenize(const request_env *env, const char *body, size_t len, prompt *out, int *with_pieces,
+                           api_error *e)
 {
     json_t *o = NULL;
     int kind = read_body(body, len, &o, e);
@@ -687,7 +699,8 @@ int request_parse_detokenize(const request_env *env, const char *body, size_t le
     const json_t *v = kind == API_OK ? field(o, "tokens") : NULL;
 
     if (kind == API_OK)
-        kind = json_is_array(v) ? array_to_ids(env, v, "tokens", out, e) : api_fail(e, BAD, "tokens", "tokens: wanted an array of token ids");
+        kind = json_is_array(v) ? array_to_ids(env, v, "tokens", out, e)
+                                : api_fail(e, BAD, "tokens", "tokens: wanted an array of token ids");
     json_decref(o);
     if (kind != API_OK)
         prompt_free(out);
@@ -718,7 +731,8 @@ int request_parse_template(const request_env *env, const char *body, size_t len,
 static int name_ok(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') || (s[i] >= '0' && s[i] <= '9') || s[i] == '_' || s[i] == '-'))
+        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') || (s[i] >= '0' && s[i] <= '9') ||
+              s[i] == '_' || s[i] == '-'))
             return 0;
     return n >= 1 && n <= 64;
 }

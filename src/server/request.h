@@ -11,9 +11,9 @@
 #include "server/grammar.h"
 
 enum {
-    REQUEST_MAX_N = 16,             /* choices per prompt */
+    REQUEST_MAX_N = 16, /* choices per prompt */
     REQUEST_MAX_PROMPTS = 64,
-    REQUEST_MAX_CHOICES = 256,      /* prompts times n */
+    REQUEST_MAX_CHOICES = 256, /* prompts times n */
     REQUEST_MAX_STOPS = 16,
     REQUEST_MAX_STOP_BYTES = 256,
     REQUEST_MAX_BIAS = 1024,
@@ -24,41 +24,41 @@ enum {
 /* What a request is read against: the model and the defaults that the server was started with. */
 typedef struct request_env {
     const kvant_model *model;
-    const char *alias;              /* the name that clients use */
+    const char *alias; /* the name that clients use */
     int n_ctx;
-    int64_t pool_tokens;            /* a longer prompt can never run */
-    int default_max_tokens;         /* -1: up to the context */
+    int64_t pool_tokens;    /* a longer prompt can never run */
+    int default_max_tokens; /* -1: up to the context */
     kvant_sampler_params sampler;
 } request_env;
 
 typedef struct prompt {
     int32_t *ids;
     int n;
-    char *text;                     /* completions with echo: the prompt's text, else NULL */
+    char *text; /* completions with echo: the prompt's text, else NULL */
 } prompt;
 
 typedef struct request {
     int chat, stream, include_usage, echo;
-    int n;                          /* choices per prompt */
+    int n; /* choices per prompt */
     prompt prompts[REQUEST_MAX_PROMPTS];
     int n_prompts;
-    int max_tokens;                 /* -1: up to the context */
+    int max_tokens; /* -1: up to the context */
     int min_tokens, ignore_eos;
-    int logprobs, top_logprobs;     /* logprobs 1: wanted, with top_logprobs alternatives */
+    int logprobs, top_logprobs; /* logprobs 1: wanted, with top_logprobs alternatives */
     int has_seed;
-    kvant_sampler_params sampler;   /* bias arrays point into this struct */
+    kvant_sampler_params sampler; /* bias arrays point into this struct */
     int32_t bias_ids[REQUEST_MAX_BIAS];
     float bias[REQUEST_MAX_BIAS];
     char *stops[REQUEST_MAX_STOPS];
     int stop_len[REQUEST_MAX_STOPS];
     int n_stops;
-    char *salt;                     /* cache_salt, or NULL */
-    grammar *grammar;               /* or NULL */
+    char *salt;       /* cache_salt, or NULL */
+    grammar *grammar; /* or NULL */
 } request;
 
-/* body[len] -> *out (request_free).  Returns API_OK or the kind of the error in *e. */
+/* body[len] -> *out (request_dispose).  Returns API_OK or the kind of the error in *e. */
 int request_parse(const request_env *env, int chat, const char *body, size_t len, request **out, api_error *e);
-void request_free(request *r);
+void request_dispose(request *r);
 
 /* The same reader for bodies of other routes.  All: API_OK or the error's kind. */
 typedef struct embed_request {
@@ -66,9 +66,10 @@ typedef struct embed_request {
     int n, base64;
 } embed_request;
 int request_parse_embed(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e);
-void embed_request_free(embed_request *r);
+void embed_request_dispose(embed_request *r);
 /* {"content"} -> ids; {"tokens"} -> ids; {"messages"} -> the prompt's text (kvant_text_free). */
-int request_parse_tokenize(const request_env *env, const char *body, size_t len, prompt *out, int *with_pieces, api_error *e);
+int request_parse_tokenize(const request_env *env, const char *body, size_t len, prompt *out, int *with_pieces,
+                           api_error *e);
 int request_parse_detokenize(const request_env *env, const char *body, size_t len, prompt *out, api_error *e);
 int request_parse_template(const request_env *env, const char *body, size_t len, char **text, api_error *e);
 /* {"filename"} of /slots: letters, digits, _ and -, 1 to 64 of them. */

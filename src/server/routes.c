@@ -22,7 +22,8 @@ static int stuck(const server *s, const kvant_session_stats *st)
 {
     int64_t since = st->last_step_ns > s->started_ns ? st->last_step_ns : s->started_ns;
 
-    return s->p.watchdog_s && st->queued + st->running > 0 && clock_ns() - since > (int64_t)s->p.watchdog_s * 1000000000;
+    return s->p.watchdog_s && st->queued + st->running > 0 &&
+           clock_ns() - since > (int64_t)s->p.watchdog_s * 1000000000;
 }
 
 static enum MHD_Result get_health(call *c, struct MHD_Connection *conn)
@@ -84,7 +85,8 @@ static enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn)
     if (ready)
         kvant_session_get_stats(s->session, &st);
     metrics_text(&s->metrics, ready ? &st : NULL, &v, &text);
-    enum MHD_Result ok = text.error ? MHD_NO : respond(c, conn, 200, "text/plain; version=0.0.4; charset=utf-8", text.s, text.n);
+    enum MHD_Result ok = text.error ? MHD_NO
+                                    : respond(c, conn, 200, "text/plain; version=0.0.4; charset=utf-8", text.s, text.n);
     sbuf_free(&text);
     return ok;
 }
@@ -168,7 +170,7 @@ static enum MHD_Result generate(call *c, struct MHD_Connection *conn, int chat)
     auth_salt(c->s->p.keys, c->key, r->salt, salt);
     j = job_new(c->s, JOB_GENERATE, r->n_prompts * r->n);
     int kind = j ? job_submit(j, r, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
-    request_free(r);
+    request_dispose(r);
     if (kind == API_OK)
         return respond_job(c, conn, j);
     job_release(j);
@@ -197,7 +199,7 @@ static enum MHD_Result post_embeddings(call *c, struct MHD_Connection *conn)
     auth_salt(c->s->p.keys, c->key, NULL, salt);
     j = job_new(c->s, JOB_EMBED, r->n);
     int kind = j ? job_submit_embed(j, r, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
-    embed_request_free(r);
+    embed_request_dispose(r);
     if (kind == API_OK)
         return respond_job(c, conn, j);
     job_release(j);
@@ -309,7 +311,9 @@ static void slot_done(void *user, const kvant_slot_result *r)
 
 void route_slot_result(job *j, jsonw *w)
 {
-    static const char *const count[] = { "", "n_saved", "n_restored", "n_erased", "n_saved", "n_restored", "n_cleared" };
+    static const char *const count[] = {
+        "", "n_saved", "n_restored", "n_erased", "n_saved", "n_restored", "n_cleared"
+    };
     static const char *const bytes[] = { "", "n_written", "n_read", "", "n_written", "n_read", "" };
 
     jsonw_object(w);
@@ -387,7 +391,8 @@ static enum MHD_Result post_cache(call *c, struct MHD_Connection *conn)
 
 static enum MHD_Result unsupported(call *c, struct MHD_Connection *conn)
 {
-    return fail(c, conn, API_UNSUPPORTED, "", "this route is not supported; /v1/completions and /v1/chat/completions are");
+    return fail(c, conn, API_UNSUPPORTED, "",
+                "this route is not supported; /v1/completions and /v1/chat/completions are");
 }
 
 /* ---- the table ---- */
@@ -434,7 +439,8 @@ static int path_is(const route *r, const char *path)
 
     if (!(r->flags & ROUTE_SLOT))
         return strcmp(r->path, path) == 0;
-    return strncmp(r->path, path, n) == 0 && path[n] && strlen(path + n) <= 4 && strspn(path + n, "0123456789") == strlen(path + n);
+    return strncmp(r->path, path, n) == 0 && path[n] && strlen(path + n) <= 4 &&
+           strspn(path + n, "0123456789") == strlen(path + n);
 }
 
 const route *route_find(const char *method, const char *path, int *other)
@@ -443,8 +449,8 @@ const route *route_find(const char *method, const char *path, int *other)
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         if (!path_is(&routes[i], path))
             continue;
-        if (strcmp(routes[i].method, method) == 0 || (strcmp(method, "HEAD") == 0 && routes[i].method[0] == 'G' &&
-                                                      routes[i].handler != get_events))
+        if (strcmp(routes[i].method, method) == 0 ||
+            (strcmp(method, "HEAD") == 0 && routes[i].method[0] == 'G' && routes[i].handler != get_events))
             return &routes[i];
         *other = 1;
     }

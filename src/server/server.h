@@ -12,22 +12,22 @@
 typedef struct server server;
 
 typedef struct server_params {
-    const char *host;               /* address or name, or the path of a socket (ends in .sock) */
-    int port;                       /* 0: any free one */
-    const char *alias;              /* name of the model for clients */
-    const auth *keys;               /* NULL or empty: no key is asked for */
-    const char *api_prefix;         /* in front of every route, "" for none */
-    const char *cors_origins;       /* NULL: no CORS; "*", or a comma list of origins */
+    const char *host;         /* address or name, or the path of a socket (ends in .sock) */
+    int port;                 /* 0: any free one */
+    const char *alias;        /* name of the model for clients */
+    const auth *keys;         /* NULL or empty: no key is asked for */
+    const char *api_prefix;   /* in front of every route, "" for none */
+    const char *cors_origins; /* NULL: no CORS; "*", or a comma list of origins */
     int max_connections;
-    int64_t max_body;               /* bytes */
-    int ping_s;                     /* comment line on silent streams; 0: never */
-    int drain_ms;                   /* after SIGTERM */
-    int watchdog_s;                 /* /health fails when requests wait and no step ended for so long; 0: off */
-    int default_max_tokens;         /* -1: up to the context */
+    int64_t max_body;       /* bytes */
+    int ping_s;             /* comment line on silent streams; 0: never */
+    int drain_ms;           /* after SIGTERM */
+    int watchdog_s;         /* /health fails when requests wait and no step ended for so long; 0: off */
+    int default_max_tokens; /* -1: up to the context */
     int metrics_vllm;
-    int slots;                      /* 1: /slots answers */
-    int catch_signals;              /* 1: SIGTERM and SIGINT drain */
-    kvant_sampler_params sampler;   /* defaults of requests */
+    int slots;                    /* 1: /slots answers */
+    int catch_signals;            /* 1: SIGTERM and SIGINT drain */
+    kvant_sampler_params sampler; /* defaults of requests */
 } server_params;
 
 server_params server_defaults(void);

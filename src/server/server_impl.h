@@ -1,8 +1,8 @@
 /* server/server_impl.h: the server's insides, shared by its files.
  *
- * Threads: everything here belongs to the loop thread but what says otherwise.  A job is shared with the session's owner
- * thread, which runs its callbacks; job->lock guards the fields under that heading.  server->dirty_lock guards the list of
- * jobs with news. */
+ * Threads: everything here belongs to the loop thread but what says otherwise.  A job is shared with the session's
+ * owner thread, which runs its callbacks; job->lock guards the fields under that heading.  server->dirty_lock
+ * guards the list of jobs with news. */
 #ifndef KVANT_SERVER_SERVER_IMPL_H
 #define KVANT_SERVER_SERVER_IMPL_H
 
@@ -15,7 +15,7 @@
 #include "server/textout.h"
 
 enum {
-    MAX_STREAM_BYTES = 256 << 10,   /* unsent bytes of one stream; beyond it the client is too slow and is cut */
+    MAX_STREAM_BYTES = 256 << 10, /* unsent bytes of one stream; beyond it the client is too slow and is cut */
     MAX_HEADERS = 100,
     HEADER_BYTES = 16 << 10,
 };
@@ -35,13 +35,13 @@ typedef struct token_prob {
 typedef struct choice {
     job *job;
     int index;
-    uint64_t id;                    /* session request; 0: not submitted */
+    uint64_t id; /* session request; 0: not submitted */
     /* owner thread, or under job->lock */
     textout out;
-    sbuf text;                      /* not sent yet (streams), or all of it */
+    sbuf text; /* not sent yet (streams), or all of it */
     token_prob *probs;
     int n_probs, cap_probs;
-    size_t text_sent;               /* characters before `text` (text_offset of completions) */
+    size_t text_sent; /* characters before `text` (text_offset of completions) */
     int role_sent, ended, finish, n_generated, n_prompt, n_cached;
     int64_t last_token_ns;
     kvant_timings timings;
@@ -49,7 +49,7 @@ typedef struct choice {
     /* owner thread only */
     grammar_run *run;
     int grammar_done, grammar_failed;
-    const char *echo;               /* points into the job */
+    const char *echo; /* points into the job */
 } choice;
 
 enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_SLOT, JOB_LIVE };
@@ -57,7 +57,7 @@ enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_SLOT, JOB_LIVE };
 struct job {
     server *s;
     int kind;
-    _Atomic int refs;               /* the connection, each running choice, the dirty list */
+    _Atomic int refs; /* the connection, each running choice, the dirty list */
     int chat, stream, include_usage, logprobs, base64, min_tokens, echo;
     int n_choices;
     char id[40];
@@ -65,12 +65,12 @@ struct job {
     char *stop_text[REQUEST_MAX_STOPS];
     int stop_len[REQUEST_MAX_STOPS], n_stops;
     text_stops stops;
-    char **prompt_texts;            /* echo */
+    char **prompt_texts; /* echo */
     int n_prompt_texts;
     grammar *grammar;
     pthread_mutex_t lock;
     /* under lock */
-    sbuf out;                       /* stream: bytes to send */
+    sbuf out; /* stream: bytes to send */
     int n_ended, done, gone;
     api_error error;
     kvant_slot_result slot;
@@ -85,16 +85,16 @@ struct job {
     client *client;
     int suspended;
     int64_t last_out_ns, last_taken_ns, interval_ns, next_live_ns;
-    job *prev, *next;               /* server->jobs */
+    job *prev, *next; /* server->jobs */
     choice choices[];
 };
 
 /* One connection. */
 struct client {
     int fd, watched;
-    int64_t since_ns;               /* accepted, or the last response was done */
-    int64_t call_ns;                /* headers of the current request were read; 0: none */
-    int fresh;                      /* no request yet */
+    int64_t since_ns; /* accepted, or the last response was done */
+    int64_t call_ns;  /* headers of the current request were read; 0: none */
+    int fresh;        /* no request yet */
     size_t body_bytes;
     int body_done;
     job *job;
@@ -109,10 +109,10 @@ struct call {
     client *client;
     const route *route;
     const char *method;
-    char path[96];                  /* as it came, cut */
+    char path[96]; /* as it came, cut */
     sbuf body;
     size_t body_seen;
-    int key;                        /* index of its API key, -1: none */
+    int key; /* index of its API key, -1: none */
     int answered;
     int status;
     int64_t t0_ns;
@@ -133,12 +133,12 @@ struct server {
     int n_clients, n_streams;
     int draining, stop, signals, killed_by;
     int64_t stop_ns;
-    pthread_mutex_t dirty_lock;     /* guards dirty, and what other threads tell the loop below */
+    pthread_mutex_t dirty_lock; /* guards dirty, and what other threads tell the loop below */
     job *dirty;
     int asked_stop, asked_drain;
     int fail_code;
     kvant_diag fail_diag;
-    _Atomic int ready;              /* set last by server_attach: model, engine, session, env, vocab are there */
+    _Atomic int ready; /* set last by server_attach: model, engine, session, env, vocab are there */
     kvant_model *model;
     kvant_engine *engine;
     kvant_session *session;
@@ -149,7 +149,7 @@ struct server {
 /* ---- http.c ---- */
 /* Queues a whole response. */
 enum MHD_Result respond(call *c, struct MHD_Connection *conn, int status, const char *type, const char *body, size_t n);
-enum MHD_Result respond_json(call *c, struct MHD_Connection *conn, int status, jsonw *w);      /* frees w */
+enum MHD_Result respond_json(call *c, struct MHD_Connection *conn, int status, jsonw *w); /* frees w */
 enum MHD_Result respond_error(call *c, struct MHD_Connection *conn, const api_error *e);
 /* Ties a job to the call: a stream's response is queued now, another one waits (suspended) for its end. */
 enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j);
@@ -157,7 +157,7 @@ const char *query_value(struct MHD_Connection *conn, const char *key);
 
 /* ---- routes.c ---- */
 typedef enum MHD_Result (*route_handler)(call *c, struct MHD_Connection *conn);
-enum { ROUTE_PUBLIC = 1, ROUTE_MODEL = 2, ROUTE_SLOT = 4 };     /* no key; needs the model; path ends in a number */
+enum { ROUTE_PUBLIC = 1, ROUTE_MODEL = 2, ROUTE_SLOT = 4 }; /* no key; needs the model; path ends in a number */
 struct route {
     const char *method, *path;
     route_handler handler;
@@ -165,7 +165,7 @@ struct route {
 };
 /* *other: the path exists with another method. */
 const route *route_find(const char *method, const char *path, int *other);
-void route_slot_result(job *j, jsonw *w);       /* the response of a slot or cache action; under job->lock */
+void route_slot_result(job *j, jsonw *w); /* the response of a slot or cache action; under job->lock */
 int route_count(void);
 const route *route_at(int i);
 
@@ -182,20 +182,20 @@ void job_gone(job *j);
 void job_dirty(job *j);
 
 /* ---- openai.c: shapes.  All under job->lock or before the job is shared ---- */
-void openai_chunk(job *j, choice *c, const char *text, size_t n, const char *finish);   /* to j->out */
+void openai_chunk(job *j, choice *c, const char *text, size_t n, const char *finish); /* to j->out */
 void openai_end_stream(job *j);
 void openai_error_frame(job *j);
-void openai_whole(job *j, jsonw *w);            /* the response of a generation that is done */
+void openai_whole(job *j, jsonw *w); /* the response of a generation that is done */
 void openai_embeddings(job *j, jsonw *w);
 void openai_models(server *s, jsonw *w);
 const char *openai_finish(int finish);
 
 /* ---- live.c ---- */
-void live_json(server *s, jsonw *w);            /* stats, slots: what the page shows */
+void live_json(server *s, jsonw *w); /* stats, slots: what the page shows */
 void live_props(server *s, jsonw *w);
 void live_slots(server *s, jsonw *w);
-int live_trace(server *s, sbuf *out);           /* Chrome trace of the last steps */
-void live_tick(server *s, int64_t now);         /* feeds the streams of /debug/events */
+int live_trace(server *s, sbuf *out);   /* Chrome trace of the last steps */
+void live_tick(server *s, int64_t now); /* feeds the streams of /debug/events */
 
 /* ---- ui.c ---- */
 typedef struct ui_file {

@@ -1,5 +1,5 @@
-/* textout.c: see textout.h.  A stop string begins with the first byte of a character, so what is held back always begins
- * at a character too. */
+/* textout.c: see textout.h.  A stop string begins with the first byte of a character, so what is held back always
+ * begins at a character too. */
 #include "server/textout.h"
 
 #include <string.h>

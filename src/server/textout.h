@@ -1,5 +1,5 @@
-/* server/textout.h: tokens -> text that may be sent: whole UTF-8 characters, and nothing that could still turn out to be
- * the beginning of a stop string. */
+/* server/textout.h: tokens -> text that may be sent: whole UTF-8 characters, and nothing that could still turn out
+ * to be the beginning of a stop string. */
 #ifndef KVANT_SERVER_TEXTOUT_H
 #define KVANT_SERVER_TEXTOUT_H
 
@@ -14,13 +14,13 @@ typedef struct text_stops {
 
 typedef struct textout {
     kvant_detok detok;
-    sbuf held;              /* characters that wait for the rest of a stop string */
-    int stopped;            /* a stop string is complete; later text is dropped */
+    sbuf held;   /* characters that wait for the rest of a stop string */
+    int stopped; /* a stop string is complete; later text is dropped */
 } textout;
 
 void textout_free(textout *t);
-/* Appends one token's text; what is safe goes to out.  Returns 1 when a stop string is complete (its text and what follows
- * are left out), 0 when not, or KVANT_E*. */
+/* Appends one token's text; what is safe goes to out.  Returns 1 when a stop string is complete (its text and what
+ * follows are left out), 0 when not, or KVANT_E*. */
 int textout_token(textout *t, const kvant_model *m, int32_t token, const text_stops *stops, sbuf *out);
 /* The same for text that is already whole characters (tests, fuzzing). */
 int textout_text(textout *t, const char *s, size_t n, const text_stops *stops, sbuf *out);
