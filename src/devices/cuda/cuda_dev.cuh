@@ -11,7 +11,7 @@
 #include <string.h>
 #include "devices/cuda/cuda_api.h"
 
-enum { CUDA_MAX_GRAPHS = 32, CUDA_MAX_PARAMS = 8 };
+enum { CUDA_MAX_GRAPHS = 32, CUDA_MAX_PARAMS = 8, CUDA_PINNED = 8 << 20 };
 
 typedef struct cuda_graph {
     uint64_t key;                  /* 0: free */
@@ -29,6 +29,9 @@ typedef struct cuda_device {
     unsigned char *scratch;        /* of the op that runs; grown before a list, never inside */
     size_t scratch_bytes;
     unsigned generation;
+    unsigned char *pinned;         /* host memory that small copies pass through; CUDA_PINNED bytes, or NULL */
+    size_t pinned_used;            /* since the last wait */
+    struct cuda_blas *blas;        /* cuBLASLt, or NULL where its library is missing */
     uint64_t clock;
     cuda_graph graphs[CUDA_MAX_GRAPHS];
     struct {
@@ -42,14 +45,16 @@ typedef struct cuda_weight {
     uint8_t *data;
     float *scale;
     int type;                      /* position in cuda_wtypes.def */
-    size_t row_bytes;
+    size_t row_bytes, bytes;
 } cuda_weight;
 
-/* One op.  supports and scratch may be NULL: always, none. */
+/* One op.  supports, scratch and fuse may be NULL: always, none, never.  fuse looks at the list from its op on: where
+ * one launch does the first few of these ops with the same bits, it launches that and returns their number, else 0. */
 typedef struct cuda_op {
     int (*supports)(cuda_device *d, const void *args, kvant_diag *diag);
     size_t (*scratch)(const cuda_device *d, const void *args);
     int (*run)(cuda_device *d, const void *args, kvant_diag *diag);
+    int (*fuse)(cuda_device *d, const kvant_op *ops, int n);
 } cuda_op;
 
 #define CUDA_OP(ID, name) extern const cuda_op cuda_op_##name;
@@ -105,6 +110,34 @@ static inline seqs_dev cuda_seqs(const kvant_seqs *s)
     return r;
 }
 
+/* ---- blas.cu: cuBLASLt, found at run time ---- */
+
+enum { CUDA_BLAS_WORK = 32 << 20 };    /* bytes of workspace */
+void cuda_blas_open(cuda_device *d);   /* leaves d->blas NULL without the library */
+void cuda_blas_close(cuda_device *d);
+/* y f32[m][ldy] = x bf16[m][k] w bf16[n][k] transposed; work: CUDA_BLAS_WORK bytes. */
+int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, float *y, int m, int64_t n, int64_t k, int64_t ldy,
+                     void *work, kvant_diag *diag);
+
+/* Launches a kernel that begins with pdl_wait(): where the GPU can (9.0 and later), its blocks start while the launch
+ * before it ends.  The compiler checks the arguments against the kernel's. */
+template <typename... P, typename... A>
+static inline void cuda_launch(const cuda_device *d, void (*kernel)(P...), dim3 grid, unsigned block, size_t smem,
+                               A... args)
+{
+    cudaLaunchAttribute attr = {};
+    cudaLaunchConfig_t cfg = {};
+    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr.val.programmaticStreamSerializationAllowed = 1;
+    cfg.gridDim = grid;
+    cfg.blockDim = dim3(block);
+    cfg.dynamicSmemBytes = smem;
+    cfg.stream = d->stream;
+    cfg.attrs = &attr;
+    cfg.numAttrs = d->major >= 9 ? 1 : 0;
+    cudaLaunchKernelEx(&cfg, kernel, static_cast<P>(args)...);
+}
+
 /* Opts a kernel into more than 48 KB of dynamic shared memory. */
 template <typename K> static inline void cuda_smem(K kernel, size_t bytes)
 {
@@ -118,6 +151,22 @@ static inline unsigned cuda_blocks(int64_t n, int per)
 }
 
 #ifdef __CUDACC__
+/* pdl_wait: everything that earlier launches wrote is there; before it only weights and arguments may be read, and
+ * nothing written.  pdl_go: the next launch may start its blocks; what it may read is still decided by its pdl_wait. */
+static __device__ __forceinline__ void pdl_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void pdl_go(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /* Sequence that owns token row i: the last s with q0[s] <= i. */
 static __device__ __forceinline__ int seq_of(const seqs_dev &s, int i)
 {

@@ -1,6 +1,7 @@
-/* device.cu: the device itself: probing, memory, copies, weights, lists of ops, CUDA graphs.  Owns the stream, the
+/* device.cu: the device itself: probing, memory, copies, weights (from a file or made), lists of ops, CUDA graphs.  Owns the stream, the
  * scratch block and the recorded graphs.  Kernels live in the other files, one per op family. */
 #include <stdlib.h>
+#include "base/pick.h"
 #include "devices/cuda/cuda_dev.cuh"
 
 extern const kvant_device_vt cuda_vt;
@@ -131,6 +132,11 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
         free(d);
         return rc;
     }
+    if (cudaMallocHost((void **)&d->pinned, CUDA_PINNED) != cudaSuccess) {
+        cudaGetLastError();
+        d->pinned = NULL;          /* copies then go the slow way */
+    }
+    cuda_blas_open(d);
     *out = &d->base;
     return KVANT_OK;
 }
@@ -155,6 +161,8 @@ static void cuda_close(kvant_device *base)
     for (int i = 0; i < CUDA_MAX_PARAMS; i++)
         cudaFree(d->params[i].dev);
     cudaFree(d->scratch);
+    cuda_blas_close(d);
+    cudaFreeHost(d->pinned);
     cudaStreamDestroy(d->stream);
     cudaGetLastError();
     free(d);
@@ -202,20 +210,29 @@ static void cuda_free(kvant_device *base, void *addr)
     cudaGetLastError();
 }
 
+static int cuda_sync(kvant_device *base, kvant_diag *diag)
+{
+    cuda_device *d = (cuda_device *)base;
+    CUDA_TRY(use(d, diag));
+    CUDA_TRY(cuda_check(diag, cudaStreamSynchronize(d->stream), "waiting for the GPU"));
+    d->pinned_used = 0;
+    return KVANT_OK;
+}
+
 static int cuda_copy_in(kvant_device *base, void *dst, const void *src, size_t bytes, kvant_diag *diag)
 {
     cuda_device *d = (cuda_device *)base;
     if (bytes == 0)
         return KVANT_OK;
     CUDA_TRY(use(d, diag));
+    if (d->pinned && bytes <= CUDA_PINNED / 4) {           /* the caller may change src at once, and nobody waits */
+        if (bytes > CUDA_PINNED - d->pinned_used)
+            CUDA_TRY(cuda_sync(base, diag));
+        memcpy(d->pinned + d->pinned_used, src, bytes);
+        src = d->pinned + d->pinned_used;
+        d->pinned_used += (bytes + 63) & ~(size_t)63;
+    }
     return cuda_check(diag, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, d->stream), "copying to the GPU");
-}
-
-static int cuda_sync(kvant_device *base, kvant_diag *diag)
-{
-    cuda_device *d = (cuda_device *)base;
-    CUDA_TRY(use(d, diag));
-    return cuda_check(diag, cudaStreamSynchronize(d->stream), "waiting for the GPU");
 }
 
 static int cuda_copy_out(kvant_device *base, void *dst, const void *src, size_t bytes, kvant_diag *diag)
@@ -224,9 +241,16 @@ static int cuda_copy_out(kvant_device *base, void *dst, const void *src, size_t 
     if (bytes == 0)
         return KVANT_OK;
     CUDA_TRY(use(d, diag));
-    CUDA_TRY(cuda_check(diag, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, d->stream),
+    const int staged = d->pinned && bytes <= CUDA_PINNED / 4;
+    if (staged && bytes > CUDA_PINNED - d->pinned_used)
+        CUDA_TRY(cuda_sync(base, diag));
+    void *to = staged ? d->pinned + d->pinned_used : dst;  /* no copy in flight uses what lies behind pinned_used */
+    CUDA_TRY(cuda_check(diag, cudaMemcpyAsync(to, src, bytes, cudaMemcpyDeviceToHost, d->stream),
                         "copying from the GPU"));
-    return cuda_sync(base, diag);
+    CUDA_TRY(cuda_sync(base, diag));
+    if (staged)
+        memcpy(dst, to, bytes);
+    return KVANT_OK;
 }
 
 int cuda_param(cuda_device *d, const void *param, size_t bytes, const float **out, kvant_diag *diag)
@@ -303,37 +327,105 @@ int cuda_side(cuda_device *d, const kvant_kv_side *s, int head_dim, side_dev *ou
 
 /* ---- weights ---- */
 
-static int cuda_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag)
+static int weight_new(cuda_device *d, kvant_weight *w, cuda_weight **out, kvant_diag *diag)
 {
-    int type = cuda_wtype_find(w->type);
-    (void)compute;                 /* one layout, the file's, serves both modes */
+    const char *name = w->name ? w->name : "weight";
+    const int type = cuda_wtype_find(w->type);
+    void *p = NULL;
+
     if (type < 0)
-        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %.64s: weight type %s has no kernels here",
-                         w->name ? w->name : "weight", w->type->name);
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %.64s: weight type %s has no kernels here", name,
+                         w->type->name);
     cuda_weight *c = (cuda_weight *)calloc(1, sizeof *c);
     if (!c)
-        return cuda_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", w->name ? w->name : "weight");
+        return cuda_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", name);
     c->type = type;
     c->row_bytes = (size_t)(w->n_in / w->type->block) * (size_t)w->type->bytes;
-    size_t bytes = c->row_bytes * (size_t)w->n_out * (size_t)w->n_expert;
-    void *p = NULL;
-    int rc = cuda_alloc(base, bytes, &p, diag);
-    c->data = (uint8_t *)p;
-    if (rc == KVANT_OK)
-        rc = cuda_copy_in(base, c->data, w->data, bytes, diag);
-    if (rc == KVANT_OK && w->scale) {
-        rc = cuda_alloc(base, (size_t)w->n_scale * sizeof(float), &p, diag);
-        c->scale = rc == KVANT_OK ? (float *)p : NULL;
-        if (rc == KVANT_OK)
-            rc = cuda_copy_in(base, c->scale, w->scale, (size_t)w->n_scale * sizeof(float), diag);
+    c->bytes = c->row_bytes * (size_t)w->n_out * (size_t)w->n_expert;
+    int rc = cuda_alloc(&d->base, c->bytes, &p, diag);
+    if (rc < 0) {
+        free(c);
+        return rc;
     }
+    c->data = (uint8_t *)p;
+    *out = c;
+    return KVANT_OK;
+}
+
+static void weight_drop(cuda_weight *c)
+{
+    cudaFree(c->data);
+    cudaFree(c->scale);
+    cudaGetLastError();
+    free(c);
+}
+
+static int load_scale(cuda_device *d, const kvant_weight *w, cuda_weight *c, kvant_diag *diag)
+{
+    void *p = NULL;
+    if (!w->scale)
+        return KVANT_OK;
+    CUDA_TRY(cuda_alloc(&d->base, (size_t)w->n_scale * sizeof(float), &p, diag));
+    c->scale = (float *)p;
+    return cuda_copy_in(&d->base, c->scale, w->scale, (size_t)w->n_scale * sizeof(float), diag);
+}
+
+static int cuda_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag)
+{
+    cuda_device *d = (cuda_device *)base;
+    cuda_weight *c = NULL;
+    (void)compute;                 /* one layout, the file's, serves both modes */
+    CUDA_TRY(weight_new(d, w, &c, diag));
+    int rc = cuda_copy_in(base, c->data, w->data, c->bytes, diag);
+    if (rc == KVANT_OK)
+        rc = load_scale(d, w, c, diag);
     if (rc == KVANT_OK)
         rc = cuda_sync(base, diag);                        /* the caller may drop its rows now */
     if (rc < 0) {
-        cudaFree(c->data);
-        cudaFree(c->scale);
-        cudaGetLastError();
-        free(c);
+        weight_drop(c);
+        return rc;
+    }
+    w->packed = c;
+    w->data = NULL;
+    return KVANT_OK;
+}
+
+/* Two bytes per turn, one where a block's size is odd. */
+template <typename U> static __global__ void make_kernel(U *to, uint64_t units, const U *table, uint32_t n,
+                                                         uint32_t per_block, uint64_t seed)
+{
+    const uint64_t step = (uint64_t)gridDim.x * blockDim.x;
+    for (uint64_t u = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; u < units; u += step) {
+        const uint64_t b = u / per_block;
+        to[u] = table[(uint64_t)pick_block(seed, b, n) * per_block + (uint32_t)(u - b * per_block)];
+    }
+}
+
+static int cuda_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
+                            kvant_diag *diag)
+{
+    cuda_device *d = (cuda_device *)base;
+    cuda_weight *c = NULL;
+    void *t = NULL;
+    const uint32_t block = (uint32_t)w->type->bytes;
+    (void)compute;
+    CUDA_TRY(weight_new(d, w, &c, diag));
+    int rc = cuda_alloc(base, (size_t)n * block, &t, diag);
+    if (rc == KVANT_OK)
+        rc = cuda_copy_in(base, t, table, (size_t)n * block, diag);
+    if (rc == KVANT_OK) {
+        if (block % 2)
+            make_kernel<<<4096, 256, 0, d->stream>>>(c->data, c->bytes, (const uint8_t *)t, (uint32_t)n, block, seed);
+        else
+            make_kernel<<<4096, 256, 0, d->stream>>>((uint16_t *)c->data, c->bytes / 2, (const uint16_t *)t,
+                                                     (uint32_t)n, block / 2, seed);
+        rc = cuda_check(diag, cudaGetLastError(), "making a weight");
+    }
+    if (rc == KVANT_OK)
+        rc = cuda_sync(base, diag);
+    cudaFree(t);
+    if (rc < 0) {
+        weight_drop(c);
         return rc;
     }
     w->packed = c;
@@ -390,9 +482,13 @@ static int reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_dia
 
 static int launch_list(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0, took; i < n; i += took) {
         const op_line *line = find_op(ops[i].id);
-        CUDA_TRY(line->op->run(d, ops[i].args, diag));
+        took = line->op->fuse ? line->op->fuse(d, ops + i, n - i) : 0;
+        if (took == 0) {
+            CUDA_TRY(line->op->run(d, ops[i].args, diag));
+            took = 1;
+        }
         cudaError_t e = cudaGetLastError();
         if (e != cudaSuccess)
             return cuda_fail(diag, KVANT_EDEVICE, "device cuda: op %s: %s", line->name, cudaGetErrorString(e));
@@ -455,7 +551,7 @@ static int cuda_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t 
 
 const kvant_device_vt cuda_vt = {
     "cuda",        cuda_open,        cuda_close,       cuda_describe, cuda_alloc,  cuda_free, cuda_copy_in,
-    cuda_copy_out, cuda_weight_load, cuda_weight_free, cuda_supports, cuda_submit, cuda_sync,
+    cuda_copy_out, cuda_weight_load, cuda_weight_free, cuda_supports, cuda_submit, cuda_sync, cuda_weight_make,
 };
 
 extern "C" __attribute__((visibility("default"))) const kvant_device_vt *kvant_device_v1(const kvant_cuda_host *host)

@@ -1,10 +1,12 @@
 /* elementwise.cu: add, swiglu, gate_mul, gate_add, gdn_gates, rows_gather, rope, argmax, slot_copy, slot_zero. */
-#include "devices/cuda/cuda_dev.cuh"
+#include "devices/cuda/rope.cuh"
 
 enum { THREADS = 256 };
 
 static __global__ void add_kernel(float *x, const float *y, int64_t n)
 {
+    pdl_go();
+    pdl_wait();
     for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * THREADS)
         x[i] += y[i];
 }
@@ -21,17 +23,37 @@ static int add_run(cuda_device *d, const void *args, kvant_diag *diag)
     int64_t n = (int64_t)a->n * a->d;
     (void)diag;
     if (n > 0)
-        add_kernel<<<grid_of(n), THREADS, 0, d->stream>>>(a->x, a->y, n);
+        cuda_launch(d, add_kernel, dim3(grid_of(n)), THREADS, 0, a->x, a->y, n);
     return KVANT_OK;
+}
+
+static __device__ __forceinline__ float swiglu_one(float g, float u)
+{
+    return g / (1.0f + expf(-g)) * u;
 }
 
 static __global__ void swiglu_kernel(kvant_swiglu_args a)
 {
+    pdl_go();
+    pdl_wait();
     const int64_t n = (int64_t)a.n * a.f;
     for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS) {
         const int64_t i = u / a.f, j = u % a.f;
         const float g = a.gate[i * a.ldg + j];
-        a.y[i * a.ldy + j] = g / (1.0f + expf(-g)) * a.up[i * a.ldu + j];
+        a.y[i * a.ldy + j] = swiglu_one(g, a.up[i * a.ldu + j]);
+    }
+}
+
+/* Rows of whole float4 words, one row per blockIdx.y and turn. */
+static __global__ void __launch_bounds__(THREADS) swiglu4_kernel(kvant_swiglu_args a)
+{
+    const int j = (blockIdx.x * THREADS + threadIdx.x) * 4;
+    pdl_go();
+    pdl_wait();
+    for (int i = blockIdx.y; j < a.f && i < a.n; i += gridDim.y) {
+        const float4 g = *(const float4 *)(a.gate + i * a.ldg + j), u = *(const float4 *)(a.up + i * a.ldu + j);
+        *(float4 *)(a.y + i * a.ldy + j) =
+            make_float4(swiglu_one(g.x, u.x), swiglu_one(g.y, u.y), swiglu_one(g.z, u.z), swiglu_one(g.w, u.w));
     }
 }
 
@@ -39,14 +61,20 @@ static int swiglu_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_swiglu_args *a = (const kvant_swiglu_args *)args;
     int64_t n = (int64_t)a->n * a->f;
+    const uintptr_t at = (uintptr_t)a->gate | (uintptr_t)a->up | (uintptr_t)a->y;
     (void)diag;
-    if (n > 0)
-        swiglu_kernel<<<grid_of(n), THREADS, 0, d->stream>>>(*a);
+    if (n > 0 && ((at | (uintptr_t)(4 * (a->ldg | a->ldu | a->ldy | a->f))) & 15) == 0)
+        cuda_launch(d, swiglu4_kernel, dim3(cuda_blocks(a->f, 4 * THREADS), (unsigned)(a->n < 4096 ? a->n : 4096)),
+                    THREADS, 0, *a);
+    else if (n > 0)
+        cuda_launch(d, swiglu_kernel, dim3(grid_of(n)), THREADS, 0, *a);
     return KVANT_OK;
 }
 
 static __global__ void gate_mul_kernel(kvant_gate_mul_args a)
 {
+    pdl_go();
+    pdl_wait();
     const int64_t n = (int64_t)a.n * a.h * a.d;
     for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS) {
         const int64_t e = u % a.d, j = u / a.d % a.h, i = u / a.d / a.h;
@@ -60,12 +88,14 @@ static int gate_mul_run(cuda_device *d, const void *args, kvant_diag *diag)
     int64_t n = (int64_t)a->n * a->h * a->d;
     (void)diag;
     if (n > 0)
-        gate_mul_kernel<<<grid_of(n), THREADS, 0, d->stream>>>(*a);
+        cuda_launch(d, gate_mul_kernel, dim3(grid_of(n)), THREADS, 0, *a);
     return KVANT_OK;
 }
 
 static __global__ void gate_add_kernel(kvant_gate_add_args a)
 {
+    pdl_go();
+    pdl_wait();
     const int64_t n = (int64_t)a.n * a.d;
     for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS)
         a.y[u] += a.x[u] * sigmoid_dev(a.gate[u / a.d]);
@@ -77,13 +107,15 @@ static int gate_add_run(cuda_device *d, const void *args, kvant_diag *diag)
     int64_t n = (int64_t)a->n * a->d;
     (void)diag;
     if (n > 0)
-        gate_add_kernel<<<grid_of(n), THREADS, 0, d->stream>>>(*a);
+        cuda_launch(d, gate_add_kernel, dim3(grid_of(n)), THREADS, 0, *a);
     return KVANT_OK;
 }
 
 /* softplus(x) = x above 20; log1p keeps small arguments exact where f32 log(1 + e) would not. */
 static __global__ void gdn_gates_kernel(kvant_gdn_gates_args a)
 {
+    pdl_go();
+    pdl_wait();
     const int64_t n = (int64_t)a.n * a.h;
     for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS) {
         const int j = (int)(u % a.h);
@@ -99,12 +131,14 @@ static int gdn_gates_run(cuda_device *d, const void *args, kvant_diag *diag)
     int64_t n = (int64_t)a->n * a->h;
     (void)diag;
     if (n > 0)
-        gdn_gates_kernel<<<grid_of(n), THREADS, 0, d->stream>>>(*a);
+        cuda_launch(d, gdn_gates_kernel, dim3(grid_of(n)), THREADS, 0, *a);
     return KVANT_OK;
 }
 
 static __global__ void rows_gather_kernel(kvant_rows_gather_args a)
 {
+    pdl_go();
+    pdl_wait();
     const int64_t n = (int64_t)a.n * a.d;
     for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS)
         a.y[u] = a.x[(int64_t)a.idx[u / a.d] * a.d + u % a.d];
@@ -116,23 +150,21 @@ static int rows_gather_run(cuda_device *d, const void *args, kvant_diag *diag)
     int64_t n = (int64_t)a->n * a->d;
     (void)diag;
     if (n > 0)
-        rows_gather_kernel<<<grid_of(n), THREADS, 0, d->stream>>>(*a);
+        cuda_launch(d, rows_gather_kernel, dim3(grid_of(n)), THREADS, 0, *a);
     return KVANT_OK;
 }
 
 static __global__ void rope_kernel(kvant_rope_args a)
 {
+    pdl_go();
+    pdl_wait();
     const int half = a.n_rot / 2;
     const int64_t n = (int64_t)a.n * a.h * half;
     for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS) {
         const int64_t e = u % half, j = u / half % a.h, i = u / half / a.h;
-        const float angle = (float)a.pos[i] * a.inv_freq[e];
-        const float c = cosf(angle) * a.mscale, s = sinf(angle) * a.mscale;
         float *x = a.x + i * a.ldx + j * a.gx;
-        float *x0 = a.neox ? &x[e] : &x[2 * e], *x1 = a.neox ? &x[e + half] : &x[2 * e + 1];
-        const float v0 = *x0, v1 = *x1;
-        *x0 = v0 * c - v1 * s;
-        *x1 = v0 * s + v1 * c;
+        rope_pair(a.neox ? &x[e] : &x[2 * e], a.neox ? &x[e + half] : &x[2 * e + 1],
+                  (float)a.pos[i] * a.inv_freq[e], a.mscale);
     }
 }
 
@@ -142,7 +174,7 @@ static int rope_run(cuda_device *d, const void *args, kvant_diag *diag)
     int64_t n = (int64_t)a->n * a->h * (a->n_rot / 2);
     (void)diag;
     if (n > 0)
-        rope_kernel<<<grid_of(n), THREADS, 0, d->stream>>>(*a);
+        cuda_launch(d, rope_kernel, dim3(grid_of(n)), THREADS, 0, *a);
     return KVANT_OK;
 }
 
@@ -167,6 +199,8 @@ static __global__ void __launch_bounds__(ARG_THREADS) argmax_kernel(kvant_argmax
     float best = -INFINITY, zero = 0.0f;
     int id = a.d;
 
+    pdl_go();
+    pdl_wait();
     for (int j = threadIdx.x; j < a.d; j += ARG_THREADS) {
         const float v = x[j];
         zero += v * 0.0f;              /* NaN and Inf give NaN */
@@ -195,7 +229,7 @@ static int argmax_run(cuda_device *d, const void *args, kvant_diag *diag)
     const kvant_argmax_args *a = (const kvant_argmax_args *)args;
     (void)diag;
     if (a->n > 0)
-        argmax_kernel<<<(unsigned)a->n, ARG_THREADS, 0, d->stream>>>(*a);
+        cuda_launch(d, argmax_kernel, dim3((unsigned)a->n), ARG_THREADS, 0, *a);
     return KVANT_OK;
 }
 

@@ -13,13 +13,15 @@ static __device__ __forceinline__ bool takes_part(const seqs_dev &s, int i, int 
     return (s.prompt[i] != 0) == phase && s.q0[i + 1] > s.q0[i];
 }
 
-/* ---- state into scratch: f32[n_seqs][n]; in_place: sequences that keep their slot are left out ---- */
+/* ---- state into scratch: f32[n_seqs][n]; in_place: new sequences and those that keep their slot are left out ---- */
 
 static __global__ void gather_kernel(seqs_dev seqs, const float *state, int64_t stride, int64_t n, int phase,
                                      int in_place, float *to)
 {
+    pdl_go();
+    pdl_wait();
     const int s = blockIdx.y, slot = seqs.slot_in[s];
-    if (!takes_part(seqs, s, phase) || (in_place && slot == seqs.slot_out[s]))
+    if (!takes_part(seqs, s, phase) || (in_place && (slot < 0 || slot == seqs.slot_out[s])))
         return;
     for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * THREADS)
         to[s * n + i] = slot < 0 ? 0.0f : state[slot * stride + i];
@@ -28,10 +30,10 @@ static __global__ void gather_kernel(seqs_dev seqs, const float *state, int64_t 
 static void gather(cuda_device *d, const seqs_dev &seqs, const float *state, int64_t stride, int64_t n, int phase,
                    int in_place)
 {
-    const int64_t blocks = (n + THREADS - 1) / THREADS;
-    const dim3 grid((unsigned)(blocks < 256 ? blocks : 256), (unsigned)seqs.n_seqs);
+    const int64_t blocks = (n + THREADS - 1) / THREADS, most = in_place ? 8 : 256;     /* in place: seldom any work */
+    const dim3 grid((unsigned)(blocks < most ? blocks : most), (unsigned)seqs.n_seqs);
     if (n > 0)
-        gather_kernel<<<grid, THREADS, 0, d->stream>>>(seqs, state, stride, n, phase, in_place, (float *)d->scratch);
+        cuda_launch(d, gather_kernel, grid, THREADS, 0, seqs, state, stride, n, phase, in_place, (float *)d->scratch);
 }
 
 /* ---- conv ---- */
@@ -57,6 +59,8 @@ static __device__ __forceinline__ float conv_input(const conv_job &p, int s, int
 static __global__ void conv_kernel(conv_job p)
 {
     const int ch = blockIdx.x * THREADS + threadIdx.x, i = blockIdx.y;
+    pdl_go();
+    pdl_wait();
     if (ch >= p.c)
         return;
     const int s = seq_of(p.seqs, i);
@@ -99,7 +103,7 @@ static int conv_run(cuda_device *d, const kvant_conv_args *a, int phase)
     p.k = a->k;
     p.phase = phase;
     gather(d, p.seqs, a->state, a->slot_stride, (int64_t)a->c * (a->k - 1), phase, 0);
-    conv_kernel<<<dim3(cuda_blocks(a->c, THREADS), (unsigned)a->seqs.n_tokens), THREADS, 0, d->stream>>>(p);
+    cuda_launch(d, conv_kernel, dim3(cuda_blocks(a->c, THREADS), (unsigned)a->seqs.n_tokens), THREADS, 0, p);
     return KVANT_OK;
 }
 
@@ -144,6 +148,8 @@ template <int N> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel
     const kvant_gdn_args &a = p.a;
     const int s = blockIdx.z, v = blockIdx.y, col = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
     const int kh = a.interleaved ? v / (a.hv / a.hk) : v % a.hk;
+    pdl_go();
+    pdl_wait();
     if (col >= a.dv || !takes_part(p.seqs, s, p.phase))
         return;
     const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
@@ -154,7 +160,7 @@ template <int N> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel
 
 #pragma unroll
     for (int i = 0; i < N; i++)
-        c[i] = lane + 32 * i < a.dk ? from[lane + 32 * i] : 0.0f;
+        c[i] = in >= 0 && lane + 32 * i < a.dk ? from[lane + 32 * i] : 0.0f;
     for (int t = p.seqs.q0[s]; t < p.seqs.q0[s + 1]; t++) {
         const float *kt = a.k + t * a.ldk + (int64_t)kh * a.dk, *qt = a.q + t * a.ldq + (int64_t)kh * a.dk;
         const float decay = expf(a.g[(int64_t)t * a.hv + v]), beta = a.beta[(int64_t)t * a.hv + v];
@@ -181,6 +187,80 @@ template <int N> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel
     for (int i = 0; i < N; i++)
         if (lane + 32 * i < a.dk)
             to[lane + 32 * i] = c[i];
+}
+
+/* dk = 128: a warp owns STEP_COLS columns, four values of each per lane; the sums of all columns go through one tree of
+ * shuffles, after which lane 4 c holds column c. */
+enum { STEP_COLS = 8, STEP_WARPS = 8 };
+
+static __device__ __forceinline__ float sum_columns(float *v)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = STEP_COLS / 2, bit = 16; n; n /= 2, bit /= 2)
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            const bool high = lane & bit;
+            const float mine = high ? v[i + n] : v[i], other = high ? v[i] : v[i + n];
+            v[i] = mine + __shfl_xor_sync(0xffffffffu, other, bit);
+        }
+    float sum = v[0];
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    return sum;
+}
+
+static __global__ void __launch_bounds__(32 * STEP_WARPS, 4) gdn_step_kernel(gdn_job p)
+{
+    const kvant_gdn_args &a = p.a;
+    const int s = blockIdx.z, v = blockIdx.y, lane = threadIdx.x % 32, mine = lane / 4;
+    const int col = (blockIdx.x * STEP_WARPS + threadIdx.x / 32) * STEP_COLS;
+    const int kh = a.interleaved ? v / (a.hv / a.hk) : v % a.hk;
+    float4 c[STEP_COLS];
+    float part[STEP_COLS];
+
+    pdl_go();
+    pdl_wait();
+    if (col >= a.dv || !takes_part(p.seqs, s, p.phase))
+        return;
+    const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
+    const int64_t at = ((int64_t)v * a.dv + col) * 128 + 4 * lane, n = (int64_t)a.hv * a.dv * 128;
+    float *to = a.state + out * a.slot_stride + at;
+    const float *from = in == out ? to : p.gathered + s * n + at;
+#pragma unroll
+    for (int j = 0; j < STEP_COLS; j++)
+        c[j] = in < 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : __ldcs((const float4 *)(from + 128 * j));
+    for (int t = p.seqs.q0[s]; t < p.seqs.q0[s + 1]; t++) {
+        const float4 k = *(const float4 *)(a.k + t * a.ldk + (int64_t)kh * 128 + 4 * lane);
+        const float4 q = *(const float4 *)(a.q + t * a.ldq + (int64_t)kh * 128 + 4 * lane);
+        const float value = a.v[t * a.ldv + (int64_t)v * a.dv + col + mine];
+        const float decay = expf(a.g[(int64_t)t * a.hv + v]), beta = a.beta[(int64_t)t * a.hv + v];
+#pragma unroll
+        for (int j = 0; j < STEP_COLS; j++) {
+            c[j] = make_float4(c[j].x * decay, c[j].y * decay, c[j].z * decay, c[j].w * decay);
+            part[j] = fmaf(c[j].w, k.w, fmaf(c[j].z, k.z, fmaf(c[j].y, k.y, c[j].x * k.x)));
+        }
+        const float u = beta * (value - sum_columns(part));
+#pragma unroll
+        for (int j = 0; j < STEP_COLS; j++) {
+            const float w = __shfl_sync(0xffffffffu, u, 4 * j);
+            c[j] = make_float4(fmaf(k.x, w, c[j].x), fmaf(k.y, w, c[j].y), fmaf(k.z, w, c[j].z), fmaf(k.w, w, c[j].w));
+            part[j] = fmaf(c[j].w, q.w, fmaf(c[j].z, q.z, fmaf(c[j].y, q.y, c[j].x * q.x)));
+        }
+        const float o = sum_columns(part);
+        if (lane % 4 == 0)
+            a.o[((int64_t)t * a.hv + v) * a.dv + col + mine] = p.scale * o;
+    }
+#pragma unroll
+    for (int j = 0; j < STEP_COLS; j++)
+        __stcs((float4 *)(to + 128 * j), c[j]);
+}
+
+/* The shapes of gdn_step_kernel: whole columns, 16-byte words. */
+static bool step_fits(const kvant_gdn_args *a)
+{
+    const uintptr_t at = (uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->state;
+    return a->dk == 128 && a->dv % STEP_COLS == 0 && ((at | (uintptr_t)(4 * (a->ldq | a->ldk | a->slot_stride))) & 15) == 0;
 }
 
 static int gdn_supports(cuda_device *d, const void *args, kvant_diag *diag)
@@ -212,12 +292,15 @@ static void gdn_run(cuda_device *d, const kvant_gdn_args *a, int phase)
     p.scale = (float)(1.0 / sqrt((double)a->dk));
     gather(d, p.seqs, a->state, a->slot_stride, (int64_t)a->hv * a->dv * a->dk, phase, 1);
     const dim3 grid(cuda_blocks(a->dv, WARPS), (unsigned)a->hv, (unsigned)a->seqs.n_seqs);
-    if (a->dk <= 64)
-        gdn_kernel<2><<<grid, 32 * WARPS, 0, d->stream>>>(p);
+    if (step_fits(a))
+        cuda_launch(d, gdn_step_kernel, dim3(cuda_blocks(a->dv, STEP_COLS * STEP_WARPS), grid.y, grid.z),
+                    32 * STEP_WARPS, 0, p);
+    else if (a->dk <= 64)
+        cuda_launch(d, gdn_kernel<2>, grid, 32 * WARPS, 0, p);
     else if (a->dk <= 128)
-        gdn_kernel<4><<<grid, 32 * WARPS, 0, d->stream>>>(p);
+        cuda_launch(d, gdn_kernel<4>, grid, 32 * WARPS, 0, p);
     else
-        gdn_kernel<MAX_DK / 32><<<grid, 32 * WARPS, 0, d->stream>>>(p);
+        cuda_launch(d, gdn_kernel<MAX_DK / 32>, grid, 32 * WARPS, 0, p);
 }
 
 static int gdn_step_run(cuda_device *d, const void *args, kvant_diag *diag)

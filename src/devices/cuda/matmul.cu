@@ -1,102 +1,14 @@
-/* matmul.cu: embed, matmul, matmul_id for every weight type in file layout.
+/* matmul.cu: embed, matmul, matmul_id for every weight type in file layout: which kernel runs, and the tiled ones.
  *
- * Up to GEMV_ROWS rows: one warp per output, eight weights per lane and turn, f32 FMA; a row's bits depend on nothing
- * but its own values.  More rows: tiles of 64 outputs x 64 rows, weights dequantised into shared memory: f32 FMA in
- * compute mode f32, bf16 tensor cores with f32 sums in mode auto.  matmul_id sorts its (row, slot) pairs by expert on
- * the device, then runs the same tiles; nothing is read back. */
+ * Up to GEMV_ROWS rows: gemv.cu.  More, in mode auto: cuBLASLt on bf16 activations (blas.cu), the matrix expanded to
+ * bf16 first where it is of another type; without the library, and for experts, tiles of 64 outputs x 64 rows on bf16
+ * tensor cores with f32 sums.  In mode f32: the same tiles with f32 FMA.  matmul_id sorts its (row, slot) pairs by
+ * expert on the device; nothing is read back. */
 #include <mma.h>
 #include <cuda_bf16.h>
-#include "devices/cuda/cuda_dev.cuh"
-#include "devices/cuda/wt.cuh"
+#include "devices/cuda/mm.cuh"
 
-enum { GEMV_ROWS = 8, GEMV_WARPS = 4, TILE = 64, STEP = 32, MAX_EXPERTS = 1024 };
-
-#define CUDA_WTYPE(sym, name)                                                                      \
-    if (T == WT_##sym)                                                                             \
-        wt_##sym(row, c, w);
-template <int T> static __device__ __forceinline__ void chunk8(const uint8_t *row, int64_t c, float *w)
-{
-#include "devices/cuda/cuda_wtypes.def"
-}
-#undef CUDA_WTYPE
-
-/* One value of a row of the types without blocks, at any alignment of the row. */
-template <int T> static __device__ __forceinline__ float value1(const uint8_t *row, int64_t k)
-{
-    return T == WT_f32 ? wt_f32_one(row, k) : T == WT_f16 ? wt_f16_one(row, k) : wt_bf16_one(row, k);
-}
-
-template <int T> static __device__ __forceinline__ bool wide()
-{
-    return T == WT_f32 || T == WT_f16 || T == WT_bf16;
-}
-
-/* A weight and its activations, as kernels want them.  ids NULL: one expert.  x row of y row r: r / x_div. */
-typedef struct mm {
-    const uint8_t *w;
-    const float *scale, *x;
-    float *y;
-    const int32_t *ids, *offs, *perm;  /* offs [n_expert + 1], perm [rows]: rows sorted by expert */
-    int64_t n_in, n_out, row_bytes, ldx, ldy;
-    int rows, n_expert, n_scale, x_div, x_vec, w_vec;
-} mm;
-
-static __device__ __forceinline__ float scale_of(const mm &p, int e)
-{
-    return p.scale ? p.scale[p.n_scale > 1 ? e : 0] : 1.0f;
-}
-
-static __device__ __forceinline__ void load8(const float *x, int vec, float *v)
-{
-    if (vec) {
-        const float4 a = *(const float4 *)x, b = *(const float4 *)(x + 4);
-        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        v[i] = x[i];
-}
-
-/* Rows r0 .. r0+M-1 of blockIdx.y's batch against output `out`; M = 1 with ids: row blockIdx.y, expert ids[row]. */
-template <int T, int M> static __global__ void __launch_bounds__(32 * GEMV_WARPS) gemv_kernel(mm p)
-{
-    const int lane = threadIdx.x % 32;
-    const int64_t out = (int64_t)blockIdx.x * GEMV_WARPS + threadIdx.x / 32;
-    const int r0 = (int)blockIdx.y * M, e = p.ids ? p.ids[r0] : 0;
-    float acc[M] = { 0 };
-
-    if (out >= p.n_out)
-        return;
-    const uint8_t *row = p.w + ((int64_t)e * p.n_out + out) * p.row_bytes;
-    const float *x = p.x + (int64_t)(r0 / p.x_div) * p.ldx;
-    const int64_t chunks = wide<T>() && !p.w_vec ? 0 : p.n_in / 8;
-    for (int64_t c = lane; c < chunks; c += 32) {
-        float w[8], v[8];
-        chunk8<T>(row, c, w);
-#pragma unroll
-        for (int m = 0; m < M; m++) {
-            if (r0 + m >= p.rows)
-                break;
-            load8(x + m * p.ldx + 8 * c, p.x_vec, v);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                acc[m] = fmaf(w[i], v[i], acc[m]);
-        }
-    }
-    if (wide<T>())
-        for (int64_t k = 8 * chunks + lane; k < p.n_in; k += 32) {
-            const float w = value1<T>(row, k);
-            for (int m = 0; m < M && r0 + m < p.rows; m++)
-                acc[m] = fmaf(w, x[m * p.ldx + k], acc[m]);
-        }
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-        const float sum = warp_sum(acc[m]);
-        if (lane == 0 && r0 + m < p.rows)
-            p.y[(int64_t)(r0 + m) * p.ldy + out] = sum * scale_of(p, e);
-    }
-}
+enum { TILE = 64, STEP = 32, MAX_EXPERTS = 1024, BLAS_ROWS = 9, EXPAND_BYTES = 128 << 20 };
 
 /* What a tile block computes: expert and the sorted rows lo .. hi-1; 0 where the grid is larger than the work. */
 static __device__ bool tile_rows(const mm &p, int tile, int *e, int *lo, int *hi)
@@ -290,19 +202,65 @@ static __global__ void sort_kernel(const int32_t *ids, int rows, int n_expert, i
         perm[atomicAdd(&count[ids[i]], 1)] = i;
 }
 
+/* ---- 16-bit copies for cuBLASLt ---- */
+
+static __device__ __forceinline__ uint4 pack8(const float *v)
+{
+    union {
+        __nv_bfloat162 h[4];
+        uint4 u;
+    } o;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        o.h[i] = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
+    return o.u;
+}
+
+/* to[m][k] = x[m][ldx]; k a multiple of 8. */
+static __global__ void __launch_bounds__(256) narrow_kernel(const float *x, int64_t ldx, int x_vec, int64_t chunks,
+                                                            int64_t total, uint4 *to)
+{
+    pdl_go();
+    pdl_wait();
+    for (int64_t u = blockIdx.x * 256ll + threadIdx.x; u < total; u += gridDim.x * 256ll) {
+        float v[8];
+        load8(x + u / chunks * ldx + u % chunks * 8, x_vec, v);
+        to[u] = pack8(v);
+    }
+}
+
+/* to[n][k] = the matrix, rounded; its scale (one for the whole) included. */
+template <int T> static __global__ void __launch_bounds__(256) expand_kernel(mm p, uint4 *to)
+{
+    const int64_t chunks = p.n_in / 8, total = p.n_out * chunks;
+    const float scale = scale_of(p, 0);
+    pdl_go();
+    pdl_wait();                        /* the last product may still read `to` */
+    for (int64_t u = blockIdx.x * 256ll + threadIdx.x; u < total; u += gridDim.x * 256ll) {
+        float w[8];
+        chunk8<T>(p.w + u / chunks * p.row_bytes, u % chunks, w);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            w[i] *= scale;
+        to[u] = pack8(w);
+    }
+}
+
+static unsigned stride_grid(const cuda_device *d, int64_t total)
+{
+    const int64_t blocks = (total + 255) / 256, most = 8ll * d->n_sm;
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+template <int T> static void expand(const cuda_device *d, const mm &p, void *to)
+{
+    cuda_launch(d, expand_kernel<T>, dim3(stride_grid(d, p.n_out * p.n_in / 8)), 256, 0, p, (uint4 *)to);
+}
+
 template <int T> static void launch(const mm &p, int tiles, int f32, cudaStream_t s)
 {
-    const unsigned outs = cuda_blocks(p.n_out, GEMV_WARPS);
     const dim3 grid(cuda_blocks(p.n_out, TILE), (unsigned)tiles);
-    if (p.ids && !p.offs)
-        gemv_kernel<T, 1><<<dim3(outs, (unsigned)p.rows), 32 * GEMV_WARPS, 0, s>>>(p);
-    else if (tiles == 0 && p.rows == 1)
-        gemv_kernel<T, 1><<<dim3(outs, 1), 32 * GEMV_WARPS, 0, s>>>(p);
-    else if (tiles == 0 && p.rows <= 4)
-        gemv_kernel<T, 4><<<dim3(outs, 1), 32 * GEMV_WARPS, 0, s>>>(p);
-    else if (tiles == 0)
-        gemv_kernel<T, GEMV_ROWS><<<dim3(outs, 1), 32 * GEMV_WARPS, 0, s>>>(p);
-    else if (f32)
+    if (f32)
         gemm_f32_kernel<T><<<grid, 256, 0, s>>>(p);
     else
         gemm_bf16_kernel<T><<<grid, 256, 0, s>>>(p);
@@ -311,6 +269,11 @@ template <int T> static void launch(const mm &p, int tiles, int f32, cudaStream_
 typedef void (*launch_fn)(const mm &p, int tiles, int f32, cudaStream_t s);
 #define CUDA_WTYPE(sym, name) launch<WT_##sym>,
 static const launch_fn launches[] = {
+#include "devices/cuda/cuda_wtypes.def"
+};
+#undef CUDA_WTYPE
+#define CUDA_WTYPE(sym, name) expand<WT_##sym>,
+static void (*const expanders[])(const cuda_device *d, const mm &p, void *to) = {
 #include "devices/cuda/cuda_wtypes.def"
 };
 #undef CUDA_WTYPE
@@ -360,6 +323,60 @@ static int matmul_supports(cuda_device *d, const void *args, kvant_diag *diag)
     return weight_supports(((const kvant_matmul_args *)args)->w, "matmul", diag);
 }
 
+/* By cuBLASLt: 16-bit products allowed, enough rows, and shapes that it takes (16-byte aligned rows). */
+static bool by_blas(const cuda_device *d, const kvant_matmul_args *a)
+{
+    const kvant_weight *w = a->w;
+    return d->blas && a->compute != KVANT_COMPUTE_F32 && a->m >= BLAS_ROWS && w->n_in % 8 == 0 && w->n_in >= 64 &&
+           w->n_out >= 32 && a->ldy % 4 == 0 && ((uintptr_t)a->y & 15) == 0 && cuda_wtype_find(w->type) != WT_f32;
+}
+
+static size_t narrow_bytes(const kvant_matmul_args *a)
+{
+    return ((size_t)a->m * (size_t)a->w->n_in * 2 + 255) & ~(size_t)255;
+}
+
+static bool as_it_is(const kvant_weight *w)
+{
+    return cuda_wtype_find(w->type) == WT_bf16 && !w->scale;
+}
+
+/* Rows of a matrix of another type that are expanded at once. */
+static int64_t piece_rows(const kvant_weight *w)
+{
+    const int64_t rows = EXPAND_BYTES / (2 * w->n_in) / 64 * 64;
+    return rows < 64 ? 64 : rows < w->n_out ? rows : w->n_out;
+}
+
+/* Scratch: workspace, the activations in bf16, rows of the matrix in bf16. */
+static size_t matmul_scratch(const cuda_device *d, const void *args)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)args;
+    if (!by_blas(d, a))
+        return 0;
+    return CUDA_BLAS_WORK + narrow_bytes(a) + (as_it_is(a->w) ? 0 : (size_t)(piece_rows(a->w) * a->w->n_in * 2));
+}
+
+static int run_blas(cuda_device *d, const kvant_matmul_args *a, const mm &p, kvant_diag *diag)
+{
+    const cuda_weight *c = (const cuda_weight *)a->w->packed;
+    unsigned char *x = d->scratch + CUDA_BLAS_WORK, *wide = x + narrow_bytes(a);
+    const int64_t chunks = p.n_in / 8, piece = as_it_is(a->w) ? p.n_out : piece_rows(a->w);
+
+    cuda_launch(d, narrow_kernel, dim3(stride_grid(d, a->m * chunks)), 256, 0, p.x, p.ldx, p.x_vec, chunks,
+                a->m * chunks, (uint4 *)x);
+    for (int64_t row = 0; row < p.n_out; row += piece) {
+        mm q = p;
+        q.w += row * p.row_bytes;
+        q.n_out = p.n_out - row < piece ? p.n_out - row : piece;
+        if (!as_it_is(a->w))
+            expanders[c->type](d, q, wide);
+        CUDA_TRY(cuda_blas_matmul(d, as_it_is(a->w) ? q.w : wide, x, a->y + row, a->m, q.n_out, p.n_in, a->ldy,
+                                  d->scratch, diag));
+    }
+    return KVANT_OK;
+}
+
 static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)args;
@@ -367,9 +384,28 @@ static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
     if (a->m <= 0)
         return KVANT_OK;
     const mm p = mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
-    const int tiles = a->m > GEMV_ROWS ? (a->m + TILE - 1) / TILE : 0;
-    launches[((const cuda_weight *)a->w->packed)->type](p, tiles, a->compute == KVANT_COMPUTE_F32, d->stream);
+    const int type = ((const cuda_weight *)a->w->packed)->type;
+    if (a->m <= GEMV_ROWS)
+        cuda_gemv(d, type, p, 0);
+    else if (by_blas(d, a))
+        return run_blas(d, a, p, diag);
+    else
+        launches[type](p, (a->m + TILE - 1) / TILE, a->compute == KVANT_COMPUTE_F32, d->stream);
     return KVANT_OK;
+}
+
+/* matmul of gate and up together, then swiglu in place over the gate half, for few rows. */
+static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args;
+    if (n < 2 || ops[1].id != KVANT_OP_SWIGLU || a->m < 1 || a->m > GEMV_ROWS || !a->w->packed)
+        return 0;
+    const kvant_swiglu_args *s = (const kvant_swiglu_args *)ops[1].args;
+    if (s->gate != a->y || s->y != a->y || s->up != a->y + s->f || s->ldg != a->ldy || s->ldu != a->ldy ||
+        s->ldy != a->ldy || s->n != a->m || a->w->n_out != 2 * (int64_t)s->f)
+        return 0;
+    cuda_gemv(d, ((const cuda_weight *)a->w->packed)->type, mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1), s->f);
+    return 2;
 }
 
 /* Few tokens: every (row, slot) reads its own expert once; the sort would cost more than it saves. */
@@ -404,16 +440,18 @@ static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
     if (rows <= 0)
         return KVANT_OK;
     mm p = mm_of(a->w, a->x, a->y, a->ldx, a->w->n_out, rows, a->x_div);
-    int tiles = 0;
+    const int type = ((const cuda_weight *)a->w->packed)->type;
     p.ids = a->ids;
-    if (id_sorted(a)) {
-        int32_t *offs = (int32_t *)d->scratch, *perm = offs + MAX_EXPERTS + 1;
-        sort_kernel<<<1, 1024, 0, d->stream>>>(a->ids, rows, a->w->n_expert, offs, perm);
-        p.offs = offs;
-        p.perm = perm;
-        tiles = rows / TILE + (rows < a->w->n_expert ? rows : a->w->n_expert) + 1;   /* no more can be begun */
+    if (!id_sorted(a)) {
+        cuda_gemv(d, type, p, 0);
+        return KVANT_OK;
     }
-    launches[((const cuda_weight *)a->w->packed)->type](p, tiles, a->compute == KVANT_COMPUTE_F32, d->stream);
+    int32_t *offs = (int32_t *)d->scratch, *perm = offs + MAX_EXPERTS + 1;
+    sort_kernel<<<1, 1024, 0, d->stream>>>(a->ids, rows, a->w->n_expert, offs, perm);
+    p.offs = offs;
+    p.perm = perm;
+    const int tiles = rows / TILE + (rows < a->w->n_expert ? rows : a->w->n_expert) + 1;   /* no more can be begun */
+    launches[type](p, tiles, a->compute == KVANT_COMPUTE_F32, d->stream);
     return KVANT_OK;
 }
 
@@ -469,5 +507,5 @@ static int embed_run(cuda_device *d, const void *args, kvant_diag *diag)
 }
 
 const cuda_op cuda_op_embed = { embed_supports, NULL, embed_run };
-const cuda_op cuda_op_matmul = { matmul_supports, NULL, matmul_run };
+const cuda_op cuda_op_matmul = { matmul_supports, matmul_scratch, matmul_run, matmul_fuse };
 const cuda_op cuda_op_matmul_id = { matmul_id_supports, matmul_id_scratch, matmul_id_run };
