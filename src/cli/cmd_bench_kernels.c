@@ -4,6 +4,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "cli/bench_device.h"
 #include "cli/common.h"
 #include "cli/term.h"
 #include "formats/kernel_bench.h"
@@ -146,6 +147,8 @@ static int show_json(const kernel_cases *k, const opts *o, kvant_diag *diag)
 
 int cmd_bench_kernels(const opts *o, kvant_diag *diag)
 {
+    if (strcmp(opt_str(o, OPT_DEVICE), "cpu") != 0)
+        return bench_device(o, diag);
     kernel_cases *k = kvant_calloc(1, sizeof *k);
     int code = k ? collect(k, o, diag) : kvant_fail(diag, KVANT_ENOMEM, "bench-kernels: out of memory");
 

@@ -38,7 +38,12 @@ typedef struct kvant_device_vt {
      * is table[pick_block(seed, i, n)] (base/pick.h); table is host memory of n blocks. */
     int (*weight_make)(kvant_device *d, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
                        kvant_diag *diag);
+    /* Optional.  The device's own clock: us[i] = microseconds of run i of the list, as one recorded program, after a
+     * pass over other memory that leaves the caches cold.  n = 0: of a copy of KVANT_TIME_COPY bytes on the device. */
+    int (*time)(kvant_device *d, const kvant_op *ops, int n, int reps, double *us, kvant_diag *diag);
 } kvant_device_vt;
+
+enum { KVANT_TIME_COPY = 1 << 30 };
 
 struct kvant_device { const kvant_device_vt *vt; };
 

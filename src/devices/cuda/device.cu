@@ -1,5 +1,5 @@
-/* device.cu: the device itself: probing, memory, copies, weights (from a file or made), lists of ops, CUDA graphs.  Owns the stream, the
- * scratch block and the recorded graphs.  Kernels live in the other files, one per op family. */
+/* device.cu: the device itself: probing, memory, copies, weights (from a file or made), lists of ops, CUDA graphs.
+ * Owns the stream, the scratch block and the recorded graphs.  Kernels live in the other files, one per op family. */
 #include <stdlib.h>
 #include "base/pick.h"
 #include "devices/cuda/cuda_dev.cuh"
@@ -21,7 +21,7 @@ int cuda_check(kvant_diag *diag, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess)
         return KVANT_OK;
-    cudaGetLastError();            /* an error of this call is not the next one's; a lost device stays lost */
+    cudaGetLastError(); /* an error of this call is not the next one's; a lost device stays lost */
     int code = e == cudaErrorMemoryAllocation ? KVANT_ENOMEM : KVANT_EDEVICE;
     return cuda_fail(diag, code, "device cuda: %s: %s", what, cudaGetErrorString(e));
 }
@@ -134,7 +134,7 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
     }
     if (cudaMallocHost((void **)&d->pinned, CUDA_PINNED) != cudaSuccess) {
         cudaGetLastError();
-        d->pinned = NULL;          /* copies then go the slow way */
+        d->pinned = NULL; /* copies then go the slow way */
     }
     cuda_blas_open(d);
     *out = &d->base;
@@ -225,7 +225,7 @@ static int cuda_copy_in(kvant_device *base, void *dst, const void *src, size_t b
     if (bytes == 0)
         return KVANT_OK;
     CUDA_TRY(use(d, diag));
-    if (d->pinned && bytes <= CUDA_PINNED / 4) {           /* the caller may change src at once, and nobody waits */
+    if (d->pinned && bytes <= CUDA_PINNED / 4) { /* the caller may change src at once, and nobody waits */
         if (bytes > CUDA_PINNED - d->pinned_used)
             CUDA_TRY(cuda_sync(base, diag));
         memcpy(d->pinned + d->pinned_used, src, bytes);
@@ -244,9 +244,9 @@ static int cuda_copy_out(kvant_device *base, void *dst, const void *src, size_t 
     const int staged = d->pinned && bytes <= CUDA_PINNED / 4;
     if (staged && bytes > CUDA_PINNED - d->pinned_used)
         CUDA_TRY(cuda_sync(base, diag));
-    void *to = staged ? d->pinned + d->pinned_used : dst;  /* no copy in flight uses what lies behind pinned_used */
-    CUDA_TRY(cuda_check(diag, cudaMemcpyAsync(to, src, bytes, cudaMemcpyDeviceToHost, d->stream),
-                        "copying from the GPU"));
+    void *to = staged ? d->pinned + d->pinned_used : dst; /* no copy in flight uses what lies behind pinned_used */
+    CUDA_TRY(
+        cuda_check(diag, cudaMemcpyAsync(to, src, bytes, cudaMemcpyDeviceToHost, d->stream), "copying from the GPU"));
     CUDA_TRY(cuda_sync(base, diag));
     if (staged)
         memcpy(dst, to, bytes);
@@ -292,7 +292,7 @@ int cuda_side_supports(cuda_device *d, const kvant_kv_side *s, int head_dim, kva
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: head_dim %d, wanted 1 to %d", head_dim,
                          KVANT_MAX_HEAD_DIM);
     const int id = cuda_format_find(s->fmt);
-    const size_t align = id == FMT_f32 ? 4 : id == FMT_f8_e4m3 ? 1 : 2;        /* of the loads in fmt.cuh */
+    const size_t align = id == FMT_f32 ? 4 : id == FMT_f8_e4m3 ? 1 : 2; /* of the loads in fmt.cuh */
     if ((s->page_bytes | s->head_bytes | s->row_bytes) % align)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %s pages of %zu bytes, wanted a multiple of %zu",
                          s->fmt->name, s->page_bytes, align);
@@ -319,8 +319,8 @@ int cuda_side(cuda_device *d, const kvant_kv_side *s, int head_dim, side_dev *ou
     o.dp = (head_dim + f->group - 1) / f->group * f->group;
     o.sdim = o.dp / f->group * f->group_sdim;
     o.encoder = s->encoder;
-    CUDA_TRY(cuda_param(d, s->param, o.space == SPACE_SKETCH ? 128 * 256 * sizeof(float) : sizeof(float), &o.param,
-                        diag));
+    CUDA_TRY(
+        cuda_param(d, s->param, o.space == SPACE_SKETCH ? 128 * 256 * sizeof(float) : sizeof(float), &o.param, diag));
     *out = o;
     return KVANT_OK;
 }
@@ -374,13 +374,13 @@ static int cuda_weight_load(kvant_device *base, kvant_weight *w, int compute, kv
 {
     cuda_device *d = (cuda_device *)base;
     cuda_weight *c = NULL;
-    (void)compute;                 /* one layout, the file's, serves both modes */
+    (void)compute; /* one layout, the file's, serves both modes */
     CUDA_TRY(weight_new(d, w, &c, diag));
     int rc = cuda_copy_in(base, c->data, w->data, c->bytes, diag);
     if (rc == KVANT_OK)
         rc = load_scale(d, w, c, diag);
     if (rc == KVANT_OK)
-        rc = cuda_sync(base, diag);                        /* the caller may drop its rows now */
+        rc = cuda_sync(base, diag); /* the caller may drop its rows now */
     if (rc < 0) {
         weight_drop(c);
         return rc;
@@ -391,8 +391,8 @@ static int cuda_weight_load(kvant_device *base, kvant_weight *w, int compute, kv
 }
 
 /* Two bytes per turn, one where a block's size is odd. */
-template <typename U> static __global__ void make_kernel(U *to, uint64_t units, const U *table, uint32_t n,
-                                                         uint32_t per_block, uint64_t seed)
+template <typename U>
+static __global__ void make_kernel(U *to, uint64_t units, const U *table, uint32_t n, uint32_t per_block, uint64_t seed)
 {
     const uint64_t step = (uint64_t)gridDim.x * blockDim.x;
     for (uint64_t u = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; u < units; u += step) {
@@ -549,9 +549,78 @@ static int cuda_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t 
     return cuda_check(diag, cudaGraphLaunch(g->exec, d->stream), "running a recorded step");
 }
 
+/* ---- timing ---- */
+
+enum { FLUSH = 256 << 20 }; /* bytes: several times the largest L2 */
+
+typedef struct stopwatch {
+    unsigned char *flush, *copy; /* memory to pass over; two halves to copy between */
+    cudaEvent_t from, to;
+    cuda_graph program;
+} stopwatch;
+
+static int stopwatch_open(cuda_device *d, const kvant_op *ops, int n, stopwatch *w, kvant_diag *diag)
+{
+    memset(w, 0, sizeof *w);
+    CUDA_TRY(cuda_check(diag, cudaMalloc((void **)&w->flush, FLUSH), "memory for timing"));
+    CUDA_TRY(cuda_check(diag, cudaEventCreate(&w->from), "making an event"));
+    CUDA_TRY(cuda_check(diag, cudaEventCreate(&w->to), "making an event"));
+    if (n == 0)
+        return cuda_check(diag, cudaMalloc((void **)&w->copy, 2 * (size_t)KVANT_TIME_COPY), "memory for timing");
+    CUDA_TRY(reserve_scratch(d, ops, n, diag));
+    CUDA_TRY(launch_list(d, ops, n, diag)); /* loads the kernels, which a recording must not do */
+    return record(d, &w->program, ops, n, diag);
+}
+
+static void stopwatch_close(cuda_device *d, stopwatch *w)
+{
+    cudaStreamSynchronize(d->stream);
+    if (w->program.exec)
+        cudaGraphExecDestroy(w->program.exec);
+    if (w->from)
+        cudaEventDestroy(w->from);
+    if (w->to)
+        cudaEventDestroy(w->to);
+    cudaFree(w->flush);
+    cudaFree(w->copy);
+    cudaGetLastError();
+}
+
+static int time_once(cuda_device *d, stopwatch *w, int i, double *us, kvant_diag *diag)
+{
+    float ms = 0.0f;
+    CUDA_TRY(cuda_check(diag, cudaMemsetAsync(w->flush, i, FLUSH, d->stream), "passing over memory"));
+    CUDA_TRY(cuda_check(diag, cudaEventRecord(w->from, d->stream), "timing"));
+    if (w->program.exec)
+        CUDA_TRY(cuda_check(diag, cudaGraphLaunch(w->program.exec, d->stream), "running a recorded step"));
+    else
+        CUDA_TRY(cuda_check(
+            diag,
+            cudaMemcpyAsync(w->copy, w->copy + KVANT_TIME_COPY, KVANT_TIME_COPY, cudaMemcpyDeviceToDevice, d->stream),
+            "copying"));
+    CUDA_TRY(cuda_check(diag, cudaEventRecord(w->to, d->stream), "timing"));
+    CUDA_TRY(cuda_check(diag, cudaEventSynchronize(w->to), "waiting for the GPU"));
+    CUDA_TRY(cuda_check(diag, cudaEventElapsedTime(&ms, w->from, w->to), "timing"));
+    *us = 1e3 * (double)ms;
+    return KVANT_OK;
+}
+
+static int cuda_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us, kvant_diag *diag)
+{
+    cuda_device *d = (cuda_device *)base;
+    stopwatch w;
+    CUDA_TRY(use(d, diag));
+    int rc = stopwatch_open(d, ops, n, &w, diag);
+    for (int i = 0; rc == KVANT_OK && i < reps; i++)
+        rc = time_once(d, &w, i, &us[i], diag);
+    stopwatch_close(d, &w);
+    return rc;
+}
+
 const kvant_device_vt cuda_vt = {
-    "cuda",        cuda_open,        cuda_close,       cuda_describe, cuda_alloc,  cuda_free, cuda_copy_in,
-    cuda_copy_out, cuda_weight_load, cuda_weight_free, cuda_supports, cuda_submit, cuda_sync, cuda_weight_make,
+    "cuda",        cuda_open,    cuda_close,    cuda_describe,    cuda_alloc,
+    cuda_free,     cuda_copy_in, cuda_copy_out, cuda_weight_load, cuda_weight_free,
+    cuda_supports, cuda_submit,  cuda_sync,     cuda_weight_make, cuda_time,
 };
 
 extern "C" __attribute__((visibility("default"))) const kvant_device_vt *kvant_device_v1(const kvant_cuda_host *host)

@@ -1,17 +1,12 @@
 /* gdn.cu: conv_step, conv_chunk, gdn_step, gdn_chunk.
  *
  * All reads of state come before any write: a first launch copies what is read from another slot (or is new) into
- * scratch; a sequence that keeps its slot reads it in place.  gdn_chunk runs the same recurrence as gdn_step, token by
- * token: the chunked form for tensor cores is not here yet.
+ * scratch; a sequence that keeps its slot reads it in place.  gdn_chunk takes gdn_chunk.cu's form where its shapes
+ * allow, else it runs the same recurrence as gdn_step, token by token.
  * One warp owns one value column of the state and keeps it in registers over all tokens: columns are independent. */
-#include "devices/cuda/cuda_dev.cuh"
+#include "devices/cuda/gdn.cuh"
 
 enum { DECODE = 0, PROMPT = 1, THREADS = 256, WARPS = 4, MAX_DK = 256 };
-
-static __device__ __forceinline__ bool takes_part(const seqs_dev &s, int i, int phase)
-{
-    return (s.prompt[i] != 0) == phase && s.q0[i + 1] > s.q0[i];
-}
 
 /* ---- state into scratch: f32[n_seqs][n]; in_place: new sequences and those that keep their slot are left out ---- */
 
@@ -30,7 +25,7 @@ static __global__ void gather_kernel(seqs_dev seqs, const float *state, int64_t 
 static void gather(cuda_device *d, const seqs_dev &seqs, const float *state, int64_t stride, int64_t n, int phase,
                    int in_place)
 {
-    const int64_t blocks = (n + THREADS - 1) / THREADS, most = in_place ? 8 : 256;     /* in place: seldom any work */
+    const int64_t blocks = (n + THREADS - 1) / THREADS, most = in_place ? 8 : 256; /* in place: seldom any work */
     const dim3 grid((unsigned)(blocks < most ? blocks : most), (unsigned)seqs.n_seqs);
     if (n > 0)
         cuda_launch(d, gather_kernel, grid, THREADS, 0, seqs, state, stride, n, phase, in_place, (float *)d->scratch);
@@ -40,7 +35,7 @@ static void gather(cuda_device *d, const seqs_dev &seqs, const float *state, int
 
 typedef struct conv_job {
     seqs_dev seqs;
-    const float *x, *w, *window;       /* window f32[n_seqs][c][k-1], gathered */
+    const float *x, *w, *window; /* window f32[n_seqs][c][k-1], gathered */
     float *state, *y;
     int64_t slot_stride, ldx;
     int c, k, phase;
@@ -69,7 +64,7 @@ static __global__ void conv_kernel(conv_job p)
     float sum = 0.0f;
     for (int j = 0; j < p.k; j++)
         sum += conv_input(p, s, i, ch, p.k - 1 - j) * p.w[(int64_t)ch * p.k + j];
-    sum += 0.0f;                                           /* -0.0 becomes +0.0, as in the plain op */
+    sum += 0.0f; /* -0.0 becomes +0.0, as in the plain op */
     p.y[(int64_t)i * p.c + ch] = sum / (1.0f + expf(-sum));
     if (i == p.seqs.q0[s + 1] - 1) {
         float *to = p.state + p.seqs.slot_out[s] * p.slot_stride + (int64_t)ch * (p.k - 1);
@@ -133,14 +128,6 @@ const cuda_op cuda_op_conv_step = { conv_supports, conv_scratch, conv_step_run }
 const cuda_op cuda_op_conv_chunk = { conv_supports, conv_scratch, conv_chunk_run };
 
 /* ---- gated delta rule ---- */
-
-typedef struct gdn_job {
-    kvant_gdn_args a;
-    seqs_dev seqs;
-    const float *gathered;
-    int phase;
-    float scale;
-} gdn_job;
 
 /* N: floats of a column per lane. */
 template <int N> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel(gdn_job p)
@@ -260,7 +247,8 @@ static __global__ void __launch_bounds__(32 * STEP_WARPS, 4) gdn_step_kernel(gdn
 static bool step_fits(const kvant_gdn_args *a)
 {
     const uintptr_t at = (uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->state;
-    return a->dk == 128 && a->dv % STEP_COLS == 0 && ((at | (uintptr_t)(4 * (a->ldq | a->ldk | a->slot_stride))) & 15) == 0;
+    return a->dk == 128 && a->dv % STEP_COLS == 0 &&
+           ((at | (uintptr_t)(4 * (a->ldq | a->ldk | a->slot_stride))) & 15) == 0;
 }
 
 static int gdn_supports(cuda_device *d, const void *args, kvant_diag *diag)
@@ -273,11 +261,22 @@ static int gdn_supports(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static size_t gathered_bytes(const kvant_gdn_args *a)
+{
+    const size_t n = (size_t)a->seqs.n_seqs * (size_t)a->hv * (size_t)a->dv * (size_t)a->dk * sizeof(float);
+    return (n + 255) & ~(size_t)255;
+}
+
 static size_t gdn_scratch(const cuda_device *d, const void *args)
 {
-    const kvant_gdn_args *a = (const kvant_gdn_args *)args;
     (void)d;
-    return (size_t)a->seqs.n_seqs * (size_t)a->hv * (size_t)a->dv * (size_t)a->dk * sizeof(float);
+    return gathered_bytes((const kvant_gdn_args *)args);
+}
+
+static size_t chunk_scratch(const cuda_device *d, const void *args)
+{
+    const kvant_gdn_args *a = (const kvant_gdn_args *)args;
+    return gathered_bytes(a) + (gdn_chunk_fits(d, a) ? gdn_chunk_scratch(a) : 0);
 }
 
 static void gdn_run(cuda_device *d, const kvant_gdn_args *a, int phase)
@@ -292,7 +291,9 @@ static void gdn_run(cuda_device *d, const kvant_gdn_args *a, int phase)
     p.scale = (float)(1.0 / sqrt((double)a->dk));
     gather(d, p.seqs, a->state, a->slot_stride, (int64_t)a->hv * a->dv * a->dk, phase, 1);
     const dim3 grid(cuda_blocks(a->dv, WARPS), (unsigned)a->hv, (unsigned)a->seqs.n_seqs);
-    if (step_fits(a))
+    if (phase == PROMPT && gdn_chunk_fits(d, a))
+        gdn_chunk_run(d, &p, d->scratch + gathered_bytes(a));
+    else if (step_fits(a))
         cuda_launch(d, gdn_step_kernel, dim3(cuda_blocks(a->dv, STEP_COLS * STEP_WARPS), grid.y, grid.z),
                     32 * STEP_WARPS, 0, p);
     else if (a->dk <= 64)
@@ -310,7 +311,7 @@ static int gdn_step_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int gdn_chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
+static int chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     CUDA_TRY(gdn_supports(d, args, diag));
     gdn_run(d, (const kvant_gdn_args *)args, PROMPT);
@@ -318,4 +319,4 @@ static int gdn_chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
 }
 
 const cuda_op cuda_op_gdn_step = { gdn_supports, gdn_scratch, gdn_step_run };
-const cuda_op cuda_op_gdn_chunk = { gdn_supports, gdn_scratch, gdn_chunk_run };
+const cuda_op cuda_op_gdn_chunk = { gdn_supports, chunk_scratch, chunk_run };

@@ -29,8 +29,9 @@ template <int T> static __device__ __forceinline__ void unpack8(const uint4 &u, 
 }
 
 /* acc[m][r] += the eight weights w[r] times values 8c .. of x row m. */
-template <int M> static __device__ __forceinline__ void use8(const mm &p, const float *x, int left, int64_t c,
-                                                             const float (*w)[8], float (*acc)[ROWS])
+template <int M>
+static __device__ __forceinline__ void use8(const mm &p, const float *x, int left, int64_t c, const float (*w)[8],
+                                            float (*acc)[ROWS])
 {
 #pragma unroll
     for (int m = 0; m < M; m++) {
@@ -52,8 +53,8 @@ static __device__ __forceinline__ uint4 word(const uint8_t *row, int64_t c, int6
 }
 
 /* blockIdx.y: the batch (M rows), or with ids the row. */
-template <int T, int M> static __global__ void __launch_bounds__(32 * WARPS, M == 1 ? 7 : 5)
-    gemv_kernel(mm p, int64_t pair)
+template <int T, int M>
+static __global__ void __launch_bounds__(32 * WARPS, M == 1 ? 7 : 5) gemv_kernel(mm p, int64_t pair)
 {
     const int lane = threadIdx.x % 32;
     const int64_t unit = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
@@ -68,7 +69,7 @@ template <int T, int M> static __global__ void __launch_bounds__(32 * WARPS, M =
     pdl_go();
     if (out[0] >= (pair ? pair : p.n_out))
         return;
-    if (p.ids) {                       /* written by a launch before: nothing can be fetched ahead */
+    if (p.ids) { /* written by a launch before: nothing can be fetched ahead */
         pdl_wait();
         e = p.ids[r0];
     }
@@ -136,7 +137,7 @@ template <int T, int M> static __global__ void __launch_bounds__(32 * WARPS, M =
             continue;
         float *y = p.y + (int64_t)(r0 + m) * p.ldy;
         if (pair)
-            sum[0] = sum[0] / (1.0f + expf(-sum[0])) * sum[1];       /* as swiglu */
+            sum[0] = sum[0] / (1.0f + expf(-sum[0])) * sum[1]; /* as swiglu */
         y[out[0]] = sum[0];
         if (out[1] < p.n_out)
             y[out[1]] = sum[1];

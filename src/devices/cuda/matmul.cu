@@ -217,8 +217,8 @@ static __device__ __forceinline__ uint4 pack8(const float *v)
 }
 
 /* to[m][k] = x[m][ldx]; k a multiple of 8. */
-static __global__ void __launch_bounds__(256) narrow_kernel(const float *x, int64_t ldx, int x_vec, int64_t chunks,
-                                                            int64_t total, uint4 *to)
+static __global__ void __launch_bounds__(256)
+    narrow_kernel(const float *x, int64_t ldx, int x_vec, int64_t chunks, int64_t total, uint4 *to)
 {
     pdl_go();
     pdl_wait();
@@ -235,7 +235,7 @@ template <int T> static __global__ void __launch_bounds__(256) expand_kernel(mm 
     const int64_t chunks = p.n_in / 8, total = p.n_out * chunks;
     const float scale = scale_of(p, 0);
     pdl_go();
-    pdl_wait();                        /* the last product may still read `to` */
+    pdl_wait(); /* the last product may still read `to` */
     for (int64_t u = blockIdx.x * 256ll + threadIdx.x; u < total; u += gridDim.x * 256ll) {
         float w[8];
         chunk8<T>(p.w + u / chunks * p.row_bytes, u % chunks, w);
@@ -450,7 +450,7 @@ static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
     sort_kernel<<<1, 1024, 0, d->stream>>>(a->ids, rows, a->w->n_expert, offs, perm);
     p.offs = offs;
     p.perm = perm;
-    const int tiles = rows / TILE + (rows < a->w->n_expert ? rows : a->w->n_expert) + 1;   /* no more can be begun */
+    const int tiles = rows / TILE + (rows < a->w->n_expert ? rows : a->w->n_expert) + 1; /* no more can be begun */
     launches[type](p, tiles, a->compute == KVANT_COMPUTE_F32, d->stream);
     return KVANT_OK;
 }

@@ -1,8 +1,8 @@
 /* norm.cu: norm_rms, norm_add_rms, norm_l2, norm_gated, and one launch for the norms and rotations of q and k.
  *
- * Groups of up to HEAD values: a warp each, value lane + 32 k in register k; the sum runs over k, then over the lanes by
- * shuffles.  Longer rows: a block each, values in registers up to WIDE * 4 * THREADS, sums over a fixed tree (thread,
- * shuffles, warps in order). */
+ * Groups of up to HEAD values: a warp each, value lane + 32 k in register k; the sum runs over k, then over the lanes
+ * by shuffles.  Longer rows: a block each, values in registers up to WIDE * 4 * THREADS, sums over a fixed tree
+ * (thread, shuffles, warps in order). */
 #include "devices/cuda/rope.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32, WIDE = 4, HEAD = 256, SLOTS = HEAD / 32 };
@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(THREADS) head_l2_kernel(kvant_norm_l2_a
     float *x = a.x + i * a.ldx + j * a.gx;
     head h = head_load(x, a.d);
     const float length = sqrtf(head_squares(h));
-    const float scale = 1.0f / (length < a.eps ? a.eps : length);      /* a NaN length stays NaN */
+    const float scale = 1.0f / (length < a.eps ? a.eps : length); /* a NaN length stays NaN */
 #pragma unroll
     for (int k = 0; k < SLOTS; k++)
         h.v[k] *= scale;
@@ -111,7 +111,7 @@ static __device__ float block_sum(float v)
 {
     __shared__ float part[WARPS];
     v = warp_sum(v);
-    __syncthreads();                   /* part may still be read from the sum before */
+    __syncthreads(); /* part may still be read from the sum before */
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = v;
     __syncthreads();
@@ -165,8 +165,8 @@ static __global__ void __launch_bounds__(THREADS) norm_gated_kernel(kvant_norm_g
 }
 
 /* Rows of d <= WIDE * 4 * THREADS values, d % 4 == 0, 16-byte aligned: read once.  add NULL: x stays. */
-static __global__ void __launch_bounds__(THREADS) norm_row_kernel(float *x, const float *add, const float *w, float *y,
-                                                                  int64_t ldx, int64_t ldy, int d, float eps)
+static __global__ void __launch_bounds__(THREADS)
+    norm_row_kernel(float *x, const float *add, const float *w, float *y, int64_t ldx, int64_t ldy, int d, float eps)
 {
     float4 v[WIDE], g[WIDE];
     float s = 0.0f;
@@ -201,8 +201,8 @@ static __global__ void __launch_bounds__(THREADS) norm_row_kernel(float *x, cons
         const int e = threadIdx.x + k * THREADS;
         if (4 * e >= d)
             break;
-        ((float4 *)(y + blockIdx.x * ldy))[e] =
-            make_float4(v[k].x * r * g[k].x, v[k].y * r * g[k].y, v[k].z * r * g[k].z, v[k].w * r * g[k].w);
+        ((float4 *)(y + blockIdx.x * ldy))[e] = make_float4(v[k].x * r * g[k].x, v[k].y * r * g[k].y,
+                                                            v[k].z * r * g[k].z, v[k].w * r * g[k].w);
     }
 }
 
@@ -241,8 +241,8 @@ static int norm_rms_run(cuda_device *d, const void *args, kvant_diag *diag)
     if (a->d <= HEAD)
         cuda_launch(d, head_rms_kernel, dim3(cuda_blocks(groups, WARPS)), THREADS, 0, *a);
     else if (a->h == 1 && row_fits(a->x, a->y, a->w, a->ldx, a->ldy, a->d))
-        cuda_launch(d, norm_row_kernel, dim3((unsigned)a->n), THREADS, 0, (float *)a->x, (const float *)NULL, a->w, a->y,
-                    a->ldx, a->ldy, a->d, a->eps);
+        cuda_launch(d, norm_row_kernel, dim3((unsigned)a->n), THREADS, 0, (float *)a->x, (const float *)NULL, a->w,
+                    a->y, a->ldx, a->ldy, a->d, a->eps);
     else
         cuda_launch(d, norm_rms_kernel, dim3((unsigned)groups), THREADS, 0, *a);
     return KVANT_OK;

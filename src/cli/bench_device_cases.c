@@ -1,0 +1,263 @@
+/* bench_device_cases.c: the cases of bench_device.def: shapes, buffers, and the bytes and operations they must cost. */
+#include <math.h>
+#include <stdio.h>
+#include "base/mem.h"
+#include "base/rng.h"
+#include "cli/bench_device.h"
+#include "kvant/qjl.h"
+
+/* ---- caches ---- */
+
+static const void *param_of(const kvant_format *f)
+{
+    static float projection[KVANT_QJL_VALUES]; /* constant after the first call; one thread */
+
+    if (!(f->flags & KVANT_FORMAT_PARAM))
+        return NULL;
+    if (projection[0] == 0.0f)
+        kvant_qjl_projection_build(KVANT_QJL_SEED, projection);
+    return projection;
+}
+
+static kvant_kv_side side_of(room *r, const kvant_format *f, int pages, int h, int d, int encoder)
+{
+    kvant_kv_side s = { .fmt = f, .param = param_of(f), .row_bytes = kvant_format_row_bytes(f, d), .encoder = encoder };
+
+    s.head_bytes = s.row_bytes * KVANT_PAGE;
+    s.page_bytes = s.head_bytes * (size_t)h;
+    s.pages = room_copy(r, NULL, s.page_bytes * (size_t)pages);
+    return s;
+}
+
+typedef struct attn_shape {
+    int n_seqs, h_kv, d, len, group;
+} attn_shape;
+
+/* Encodes random rows into every page: 8192 tokens at a time through tables of their own. */
+static void fill_side(room *r, const kvant_kv_side *s, const float *x, int pages, int h, int d)
+{
+    enum { AT_ONCE = 128 };
+
+    for (int from = 0; r->rc == KVANT_OK && from < pages; from += AT_ONCE) {
+        const int n = pages - from < AT_ONCE ? pages - from : AT_ONCE;
+        int32_t ids[AT_ONCE], q0[2] = { 0, n * KVANT_PAGE }, zero = 0;
+        const int mark = r->n_mem;
+        for (int i = 0; i < n; i++)
+            ids[i] = from + i;
+        kvant_seqs q = { .n_seqs = 1, .n_tokens = n * KVANT_PAGE, .table_stride = n };
+        q.table = room_copy(r, ids, (size_t)n * sizeof ids[0]);
+        q.q0 = room_copy(r, q0, sizeof q0);
+        q.pos0 = q.prompt = q.slot_in = q.slot_out = room_copy(r, &zero, sizeof zero);
+        const kvant_cache_write_args a = { q, *s, x, (int64_t)h * d, h, d };
+        room_run(r, KVANT_OP_CACHE_WRITE, &a);
+        if (r->rc == KVANT_OK)
+            r->rc = r->dev->vt->sync(r->dev, r->diag);
+        while (r->n_mem > mark)
+            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+    }
+}
+
+static void attn_pair(room *r, const attn_shape *a, const kvant_format *fk, const kvant_format *fv, const float *x)
+{
+    const int mark = r->n_mem, pages = a->n_seqs * ((a->len + KVANT_PAGE - 1) / KVANT_PAGE), h = a->h_kv * a->group;
+    const size_t rows = (size_t)a->n_seqs * (size_t)h;
+    const kvant_seqs q = room_seqs(r, a->n_seqs, 1, a->len - 1, 0);
+    const kvant_kv_side k = side_of(r, fk, pages, a->h_kv, a->d, KVANT_ENCODER_UPSTREAM);
+    const kvant_kv_side v = side_of(r, fv, pages, a->h_kv, a->d, KVANT_ENCODER_UPSTREAM);
+    const double tokens = (double)a->n_seqs * a->len * a->h_kv;
+
+    fill_side(r, &k, x, pages, a->h_kv, a->d);
+    fill_side(r, &v, x, pages, a->h_kv, a->d);
+    const kvant_attn_args args = { q,
+                                   k,
+                                   v,
+                                   room_normal(r, rows * (size_t)a->d),
+                                   room_copy(r, NULL, rows * (size_t)a->d * sizeof(float)),
+                                   (int64_t)h * a->d,
+                                   a->d,
+                                   (int64_t)h * a->d,
+                                   h,
+                                   a->h_kv,
+                                   a->d,
+                                   a->d,
+                                   1.0f / sqrtf((float)a->d),
+                                   0,
+                                   KVANT_COMPUTE_AUTO,
+                                   a->len - 1 };
+    room_time(r, KVANT_OP_ATTN, &args, tokens * (double)(k.row_bytes + v.row_bytes), 0.0, "%s + %s", fk->name,
+              fv->name);
+    while (r->n_mem > mark)
+        r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+}
+
+/* --pairs, or the pairs that the bars name. */
+static void attn(room *r, const attn_shape *a)
+{
+    static const char *const pairs[][2] = {
+        { "f16", "f16" },        { "bf16", "bf16" },     { "f8_e4m3", "f8_e4m3" },
+        { "q8_0", "q8_0" },      { "tbq4_0", "tbq4_0" }, { "turbo4_66", "turbo4_66" },
+        { "tbq3_0", "tbq3_0" },  { "turbo3", "turbo3" }, { "turbo3_tcq", "turbo3_tcq" },
+        { "qjl1_256", "tbq3_0" }
+    };
+    const float *x = room_normal(r, (size_t)8192 * (size_t)(a->h_kv * a->d));
+
+    for (size_t i = 0; r->rc == KVANT_OK && i < sizeof pairs / sizeof pairs[0]; i++)
+        attn_pair(r, a, kvant_format_find(pairs[i][0]), kvant_format_find(pairs[i][1]), x);
+}
+
+void case_attn_a(room *r);
+void case_attn_b(room *r);
+void case_attn_d(room *r);
+void case_gdn_step(room *r);
+void case_gdn_chunk(room *r);
+void case_cache_write(room *r);
+void case_matmul(room *r);
+
+void case_attn_a(room *r)
+{
+    const attn_shape a = { 32, 8, 128, 32768, 4 };
+    attn(r, &a);
+}
+
+void case_attn_b(room *r)
+{
+    const attn_shape a = { 1, 4, 128, 262144, 4 };
+    attn(r, &a);
+}
+
+void case_attn_d(room *r)
+{
+    const attn_shape a = { 16, 2, 256, 32768, 8 };
+    attn(r, &a);
+}
+
+void case_cache_write(room *r)
+{
+    enum { TOKENS = 8192, H = 8, D = 128 };
+    const kvant_seqs q = room_seqs(r, 1, TOKENS, 0, 1);
+    const float *x = room_normal(r, (size_t)TOKENS * H * D);
+
+    for (int i = 0; r->rc == KVANT_OK && i < kvant_format_count(); i++)
+        for (int encoder = 0; encoder < 2; encoder++) {
+            const kvant_format *f = kvant_format_at(i);
+            const kvant_kv_side s = side_of(r, f, TOKENS / KVANT_PAGE, H, D, encoder);
+            const kvant_cache_write_args a = { q, s, x, H * D, H, D };
+            room_time(r, KVANT_OP_CACHE_WRITE, &a, (double)TOKENS * H * (D * 4.0 + (double)s.row_bytes), 0.0, "%s %s",
+                      f->name, encoder == KVANT_ENCODER_BEST ? "best" : "upstream");
+            if (r->n_mem > 0 && s.pages)
+                r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+        }
+}
+
+/* ---- gated delta rule ---- */
+
+enum { HEADS = 32, STATE = 128 };
+
+/* Keys and queries of length one, small decays, as a model makes them. */
+static kvant_gdn_args gdn_of(room *r, kvant_seqs q)
+{
+    const size_t n = (size_t)q.n_tokens, width = HEADS * STATE;
+    float *host = kvant_alloc(n * HEADS * sizeof *host);
+    kvant_gdn_args a = { .seqs = q, .hk = HEADS, .hv = HEADS, .dk = STATE, .dv = STATE };
+    rng g = { 5 };
+
+    a.q = room_normal(r, n * width);
+    a.k = room_normal(r, n * width);
+    a.v = room_normal(r, n * width);
+    const kvant_norm_l2_args nq = { (float *)a.q, 1e-6f, q.n_tokens, HEADS, STATE, (int64_t)width, STATE };
+    const kvant_norm_l2_args nk = { (float *)a.k, 1e-6f, q.n_tokens, HEADS, STATE, (int64_t)width, STATE };
+    room_run(r, KVANT_OP_NORM_L2, &nq);
+    room_run(r, KVANT_OP_NORM_L2, &nk);
+    for (size_t i = 0; host && i < n * HEADS; i++)
+        host[i] = (float)(-0.1 * rng_unit(&g));
+    a.g = room_copy(r, host, n * HEADS * sizeof *host);
+    for (size_t i = 0; host && i < n * HEADS; i++)
+        host[i] = (float)rng_unit(&g);
+    a.beta = room_copy(r, host, n * HEADS * sizeof *host);
+    if (r->rc == KVANT_OK)
+        r->rc = r->dev->vt->sync(r->dev, r->diag);
+    kvant_free(host);
+    a.state = room_normal(r, (size_t)q.n_seqs * width * STATE);
+    a.o = room_copy(r, NULL, n * width * sizeof(float));
+    a.ldq = a.ldk = a.ldv = (int64_t)width;
+    a.slot_stride = (int64_t)width * STATE;
+    return a;
+}
+
+void case_gdn_step(room *r)
+{
+    static const int counts[] = { 1, 32, 128, 512 };
+
+    for (int i = 0; r->rc == KVANT_OK && i < 4; i++) {
+        const int mark = r->n_mem;
+        const kvant_gdn_args a = gdn_of(r, room_seqs(r, counts[i], 1, 0, 0));
+        room_time(r, KVANT_OP_GDN_STEP, &a, 8.0 * counts[i] * HEADS * STATE * STATE, 0.0, "%d sequences", counts[i]);
+        while (r->n_mem > mark)
+            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+    }
+}
+
+void case_gdn_chunk(room *r)
+{
+    static const int lengths[] = { 2048, 8192, 65536 };
+
+    for (int i = 0; r->rc == KVANT_OK && i < 3; i++) {
+        const int mark = r->n_mem;
+        const double n = lengths[i];
+        const kvant_gdn_args a = gdn_of(r, room_seqs(r, 1, lengths[i], 0, 1));
+        /* read q, k, v, write o; per chunk of 64 tokens 10 products of 64 x 64 x 128 */
+        room_time(r, KVANT_OP_GDN_CHUNK, &a, 16.0 * n * HEADS * STATE, n / 64.0 * HEADS * 10.0 * 2.0 * 64 * 64 * 128,
+                  "%d tokens", lengths[i]);
+        while (r->n_mem > mark)
+            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+    }
+}
+
+/* ---- matmul ---- */
+
+static int make_weight(room *r, const kvant_wtype *t, kvant_weight *w)
+{
+    enum { BLOCKS = 4096 };
+    const size_t values = (size_t)BLOCKS * (size_t)t->block;
+    float *x = kvant_alloc(values * sizeof *x);
+    uint8_t *b = kvant_alloc((size_t)BLOCKS * (size_t)t->bytes);
+    rng g = { 3 };
+
+    for (size_t i = 0; x && i < values; i++)
+        x[i] = 0.02f * rng_normal(&g);
+    if (x && b) {
+        t->quant(x, b, (int64_t)values);
+        r->rc = r->dev->vt->weight_make
+                    ? r->dev->vt->weight_make(r->dev, w, KVANT_COMPUTE_AUTO, b, BLOCKS, 1, r->diag)
+                    : kvant_fail(r->diag, KVANT_EUNSUPPORTED, "matmul: the device cannot make weights");
+    } else {
+        r->rc = kvant_fail(r->diag, KVANT_ENOMEM, "bench-kernels: out of memory");
+    }
+    kvant_free(x);
+    kvant_free(b);
+    return r->rc;
+}
+
+void case_matmul(room *r)
+{
+    enum { N_IN = 4096, N_OUT = 12288, MOST = 8192 };
+    static const int rows[] = { 1, 2, 4, 8, 16, 64, MOST };
+    const float *x = room_normal(r, (size_t)MOST * N_IN);
+    float *y = room_copy(r, NULL, (size_t)MOST * N_OUT * sizeof *y);
+
+    for (int i = 0; r->rc == KVANT_OK && i < kvant_wtype_count(); i++) {
+        const kvant_wtype *t = kvant_wtype_at(i);
+        kvant_weight w = {
+            .type = t, .n_in = N_IN, .n_out = N_OUT, .n_expert = 1, .name = t->name, .use = KVANT_WEIGHT_MATMUL
+        };
+        if (make_weight(r, t, &w) != KVANT_OK)
+            return;
+        for (int j = 0; j < 7; j++) {
+            const double m = rows[j], bytes = (double)N_IN / t->block * t->bytes * N_OUT + 4.0 * m * (N_IN + N_OUT);
+            const kvant_matmul_args a = { &w, x, y, rows[j], N_IN, N_OUT, KVANT_COMPUTE_AUTO };
+            if (r->rc == KVANT_OK)
+                room_time(r, KVANT_OP_MATMUL, &a, bytes, 2.0 * m * N_IN * N_OUT, "%s, %d rows", t->name, rows[j]);
+        }
+        r->dev->vt->weight_free(r->dev, &w);
+    }
+}
