@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/rng.h"
 #include "support/check.h"
 
@@ -107,7 +108,13 @@ static void check_no_leak(serve_rig *r, const char *what)
     kv_cache *kv = &r->e->kv;
     int used = 0;
 
-    kvant_session_get_stats(r->s, &st);
+    for (int i = 0; i < 1000; i++) { /* END comes before the numbers of its step */
+        const struct timespec ms = { 0, 1000000 };
+        kvant_session_get_stats(r->s, &st);
+        if (st.running == 0 && st.queued == 0)
+            break;
+        nanosleep(&ms, NULL);
+    }
     CHECK(st.running == 0 && st.queued == 0, "%s: %d running, %d queued", what, st.running, st.queued);
     kvant_session_free(r->s);
     r->s = NULL;
@@ -122,28 +129,174 @@ static void check_no_leak(serve_rig *r, const char *what)
 static const char *const tiny[] = { "tests/golden/tiny/llama.gguf", "tests/golden/tiny/qwen35.gguf",
                                     "tests/golden/tiny/qwen35moe.gguf", "tests/golden/tiny/qwen3moe.gguf" };
 
-/* S-12: 64 at once, cold and with hits, with pages for all. */
-static void check_concurrent(const char *path, const char *type, int n)
+/* S-02: what is free reads as NaN from here on: pages, tail pages, snapshots, and states of sequences not in use.
+ * Between requests only: the owner is idle. */
+static void poison_free(kv_cache *kv)
 {
+    for (int l = 0; l < kv->cfg.n_layer; l++) {
+        for (int p = 0; p < kv->pages.n && kv->cfg.is_attn[l]; p++)
+            if (kv->pages.refs[p] == 0) {
+                memset(kv->k[l].pages + (size_t)p * kv->k[l].page_bytes, 0xFF, kv->k[l].page_bytes);
+                memset(kv->v[l].pages + (size_t)p * kv->v[l].page_bytes, 0xFF, kv->v[l].page_bytes);
+            }
+        for (int t = 0; t < kv->tails.n && kv->cfg.is_attn[l]; t++) {
+            const size_t k = (size_t)kv->cfg.h_kv * KVANT_PAGE * (size_t)kv->cfg.d_k;
+            const size_t v = (size_t)kv->cfg.h_kv * KVANT_PAGE * (size_t)kv->cfg.d_v;
+            if (kv->tails.refs[t] == 0 && kv->k[l].tail)
+                memset(kv->k[l].tail + (size_t)t * k, 0xFF, k * 2);
+            if (kv->tails.refs[t] == 0 && kv->v[l].tail)
+                memset(kv->v[l].tail + (size_t)t * v, 0xFF, v * 2);
+        }
+        for (int i = 0; i < kv->cfg.max_seqs + kv->snaps.n && !kv->cfg.is_attn[l]; i++)
+            if (i < kv->cfg.max_seqs ? !kv->seqs[i].used : kv->snaps.refs[i - kv->cfg.max_seqs] == 0) {
+                memset(kv->state[l] + i * kv->cfg.state_floats, 0xFF, (size_t)kv->cfg.state_floats * 4);
+                memset(kv->conv[l] + i * kv->cfg.conv_floats, 0xFF, (size_t)kv->cfg.conv_floats * 4);
+            }
+    }
+}
+
+static void wait_idle(serve_rig *r)
+{
+    kvant_session_stats st;
+
+    for (int i = 0; i < 2000; i++) {
+        const struct timespec ms = { 0, 1000000 };
+        kvant_session_get_stats(r->s, &st);
+        if (st.running == 0 && st.queued == 0)
+            return;
+        nanosleep(&ms, NULL);
+    }
+}
+
+/* ---- 64 at once ---- */
+
+static void on_saved(void *user, const kvant_slot_result *r)
+{
+    CHECK(r->code == KVANT_OK, "snapshot: %s", r->text);
+    atomic_store((_Atomic int *)user, 1);
+}
+
+static void act(serve_rig *r, int what, const char *name)
+{
+    static const unsigned char salt[16];
+    const struct timespec ms = { 0, 200000 };
+    kvant_diag d = { "" };
+    _Atomic int done = 0;
+
+    const int code = kvant_session_slot(r->s, what, 0, name, salt, on_saved, &done, &d);
+    CHECK(code == KVANT_OK, "%s", d.text);
+    while (code == KVANT_OK && !atomic_load(&done))
+        nanosleep(&ms, NULL);
+}
+
+/* The invariants of the admission trace (spec engine 4.7), after three rounds of n requests. */
+static void check_counts(serve_rig *r, int n, const char *what)
+{
+    kvant_session_stats st;
+    uint64_t prompts_sum = 0, generated = 0, hist[3] = { 0, 0, 0 };
+
+    wait_idle(r);
+    kvant_session_get_stats(r->s, &st);
+    for (int i = 0; i < n; i++) {
+        prompts_sum += 3 * (uint64_t)lengths[i];
+        generated += 3 * (uint64_t)gens[i];
+    }
+    for (int i = 0; i < KVANT_HIST; i++) {
+        hist[0] += st.prompt_hist[i];
+        hist[1] += st.decode_hist[i];
+        hist[2] += st.waiting_hist[i];
+    }
+    CHECK(st.prompt_tokens == prompts_sum && st.cached_tokens + st.computed_tokens == prompts_sum,
+          "%s: %llu prompt tokens, %llu cached, %llu computed, wanted %llu", what, (unsigned long long)st.prompt_tokens,
+          (unsigned long long)st.cached_tokens, (unsigned long long)st.computed_tokens,
+          (unsigned long long)prompts_sum);
+    CHECK(st.generated_tokens == generated && st.decode_rows == generated - 3 * (uint64_t)n,
+          "%s: %llu generated, %llu decode rows", what, (unsigned long long)st.generated_tokens,
+          (unsigned long long)st.decode_rows);
+    CHECK(hist[0] == st.steps && hist[1] == st.steps && hist[2] == st.steps && st.started == 3 * (uint64_t)n,
+          "%s: histograms do not add up to %llu steps", what, (unsigned long long)st.steps);
+}
+
+/* S-12: n at once, cold and with hits, with pages for all; then in a new session with the saved prefix cache. */
+static void check_concurrent(const char *path, const char *type, int n, int longest)
+{
+    char dir[] = "/tmp/kvant-session-XXXXXX", what[128], file[64];
+    kvant_session_params sp = session_params();
     serve_rig r;
     kvant_session_stats st;
-    char what[128];
 
+    CHECK(mkdtemp(dir) != NULL, "mkdtemp");
+    snprintf(file, sizeof file, "%s/all.kvs", dir);
+    sp.snapshot_dir = dir;
     snprintf(what, sizeof what, "S-12 %s %s", path, type);
-    if (!serve_open(&r, path, engine_params(type, 64, 400), session_params()))
+    if (!serve_open(&r, path, engine_params(type, 64, 400), sp))
         return;
-    make_prompts(n, 200, 1);
+    poison_free(&r.e->kv);
+    make_prompts(n, longest, 1);
     run_alone(&r, n);
+    wait_idle(&r);
+    poison_free(&r.e->kv);
     run_all(&r, n, what);
     kvant_session_get_stats(r.s, &st);
     const uint64_t hits = st.prefix_hits;
+    wait_idle(&r);
+    poison_free(&r.e->kv);
     run_all(&r, n, what);
     kvant_session_get_stats(r.s, &st);
     CHECK(st.prefix_hits > hits, "%s: the second round had no prefix hit", what);
-    CHECK(st.finished[KVANT_FINISH_LENGTH] == (uint64_t)(3 * n) && st.steps > 0, "%s: %llu finished", what,
-          (unsigned long long)st.finished[KVANT_FINISH_LENGTH]);
+    check_counts(&r, n, what);
+    act(&r, KVANT_CACHE_SAVE, "all");
     check_no_leak(&r, what);
     serve_close(&r);
+    if (!serve_open(&r, path, engine_params(type, 64, 400), sp))
+        return;
+    act(&r, KVANT_CACHE_RESTORE, "all");
+    snprintf(what, sizeof what, "S-12 P-07 restored %s %s", path, type);
+    run_all(&r, n, what);
+    kvant_session_get_stats(r.s, &st);
+    CHECK(st.prefix_hits > 0, "%s: no prefix hit", what);
+    serve_close(&r);
+    unlink(file);
+    rmdir(dir);
+}
+
+/* S-12: the knobs of the scheduler, the passes of the engine and the threads change no bit. */
+static void check_knobs(const char *path)
+{
+    const struct {
+        int batch, budget, dynamic, cap, first, ubatch, threads;
+    } knobs[] = { { 128, 0, 0, 0, 0, 64, 1 },
+                  { 2048, 70, 0, 0, 0, 512, 2 },
+                  { 512, 0, 200, 100, 0, 128, 2 },
+                  { 512, 0, 0, 0, 1, 128, 1 },
+                  { 256, 10, 0, 0, 1, 64, 2 } };
+    char what[128];
+    serve_rig r;
+
+    make_prompts(24, 200, 11);
+    for (int k = -1; k < 5; k++) {
+        kvant_engine_params ep = engine_params("tbq4_0", 16, 100);
+        kvant_session_params sp = session_params();
+        if (k >= 0) {
+            sp.batch_tokens = knobs[k].batch;
+            sp.prefill_budget = knobs[k].budget;
+            sp.max_batch_tokens = knobs[k].dynamic;
+            sp.prefill_cap = knobs[k].cap;
+            sp.prefill_first = knobs[k].first;
+            sp.prefill_first_defer = 3;
+            ep.n_ubatch = knobs[k].ubatch;
+            ep.threads = knobs[k].threads;
+        }
+        if (!serve_open(&r, path, ep, sp))
+            return;
+        snprintf(what, sizeof what, "S-12 knobs %d, %s", k, path);
+        if (k < 0)
+            run_alone(&r, 24);
+        else
+            run_all(&r, 24, what);
+        check_no_leak(&r, what);
+        serve_close(&r);
+    }
 }
 
 /* S-08, S-09: a pool far too small for what runs; both ways of preemption. */
@@ -162,6 +315,8 @@ static void check_small_pool(const char *path, const char *type, int preempt, in
     for (int i = 0; i < 24; i++)
         gens[i] = pages < 8 ? 40 + i % 60 : 130 + i;
     run_alone(&r, 24);
+    wait_idle(&r);
+    poison_free(&r.e->kv);
     run_all(&r, 24, what);
     kvant_session_get_stats(r.s, &st);
     CHECK(pages < 4 || st.preempted_recompute + st.preempted_saved > 0, "%s: nothing was preempted", what);
@@ -173,16 +328,222 @@ static void check_small_pool(const char *path, const char *type, int preempt, in
     serve_close(&r);
 }
 
-int main(void)
-{
-    const char *types[] = { "f16", "tbq4_0" };
+/* ---- traces ---- */
 
+/* S-01, S-04, S-06, S-14, S-15: random arrivals of several tenants, who share prompts that must not be shared, cancels
+ * at random moments, slots, both ends of the id counter; whoever is not cancelled gets its own tokens. */
+static void check_trace(const char *path, const char *type, uint64_t seed, int rounds)
+{
+    enum { N = 48 };
+    kvant_session_params sp = session_params();
+    rng random = { seed };
+    serve_rig r;
+    kvant_diag d = { "" };
+    char what[128];
+    int cancelled = 0;
+
+    snprintf(what, sizeof what, "S-01 S-14 %s %s seed %llu", path, type, (unsigned long long)seed);
+    make_prompts(N, 180, seed);
+    sp.preempt = (int)(seed & 1);
+    sp.max_queue = 2 * N;
+    if (!serve_open(&r, path, engine_params(type, 8, 18), sp))
+        return;
+    run_alone(&r, N);
+    wait_idle(&r);
+    r.s->next_id = ((uint64_t)1 << 32) - 20; /* the owner sleeps; submit takes the lock before it wakes */
+    for (int round = 0; round < rounds; round++) {
+        unsigned char dead[N] = { 0 };
+        for (int i = 0; i < N; i++) {
+            kvant_request q = request_of(i, 0);
+            q.salt[0] = (unsigned char)rng_below(&random, 3);
+            q.priority = (int)rng_below(&random, 2);
+            q.slot = rng_below(&random, 8) ? -1 : (int)rng_below(&random, 8);
+            got[i].stop_after = rng_below(&random, 10) ? 0 : 1 + (int)rng_below(&random, 4);
+            got[i].stop_how = KVANT_EVENT_CANCEL;
+            CHECK(serve_submit(&r, &q, &got[i], &d) == KVANT_OK, "%s: %s", what, d.text);
+            if (rng_below(&random, 6) == 0) {
+                const int victim = (int)rng_below(&random, (uint32_t)i + 1);
+                const struct timespec us = { 0, 1000 * (long)rng_below(&random, 300) };
+                nanosleep(&us, NULL);
+                kvant_session_cancel(r.s, got[victim].id);
+                kvant_session_cancel(r.s, rng_u64(&random));
+                dead[victim] = 1;
+            }
+        }
+        for (int i = 0; i < N; i++) {
+            serve_wait(&got[i]);
+            if (got[i].finish == KVANT_FINISH_CANCEL)
+                cancelled++;
+            CHECK(got[i].ends == 1, "I4: %d END events", got[i].ends);
+            CHECK(got[i].finish == KVANT_FINISH_LENGTH ||
+                      (got[i].finish == KVANT_FINISH_CANCEL && (dead[i] || got[i].stop_after)),
+                  "%s: finish %d (%s)", what, got[i].finish, got[i].text);
+            if (got[i].finish == KVANT_FINISH_LENGTH)
+                CHECK(same(&got[i], &alone[i]), "%s: request %d, %d cached: other bits", what, i, got[i].n_cached);
+            else
+                CHECK(memcmp(got[i].tokens, alone[i].tokens, (size_t)got[i].n * 4) == 0, "%s: cancelled %d", what, i);
+            got[i].stop_after = 0;
+        }
+        wait_idle(&r);
+        poison_free(&r.e->kv);
+    }
+    CHECK(cancelled > rounds, "S-06 %s: only %d were cancelled", what, cancelled);
+    check_no_leak(&r, what);
+    serve_close(&r);
+}
+
+/* S-06: cancelled by its own callback at every event; the prompt then gives what it gives cold. */
+static void check_cancel_everywhere(const char *path, const char *type)
+{
+    serve_rig r;
+
+    make_prompts(2, 200, 3);
+    lengths[0] = 190;
+    gens[0] = 6;
+    if (!serve_open(&r, path, engine_params(type, 2, 20), session_params()))
+        return;
+    run_alone(&r, 1);
+    for (int at = 1; at <= 6; at++) {
+        kvant_request q = request_of(0, 0);
+        got[0].stop_after = at;
+        got[0].stop_how = at % 2 ? KVANT_EVENT_CANCEL : KVANT_EVENT_STOP;
+        serve_one(&r, &q, &got[0]);
+        CHECK(got[0].n == at && got[0].finish == (at % 2 ? KVANT_FINISH_CANCEL : KVANT_FINISH_STOP),
+              "S-06: %d tokens, finish %d", got[0].n, got[0].finish);
+        got[0].stop_after = 0;
+        serve_one(&r, &q, &got[0]);
+        CHECK(same(&got[0], &alone[0]), "S-06: other bits after a cancel at token %d", at);
+    }
+    check_no_leak(&r, "S-06");
+    serve_close(&r);
+}
+
+static _Atomic int storm_over;
+
+static void *storm(void *session)
+{
+    rng random = { 99 };
+    while (!atomic_load(&storm_over)) {
+        for (int i = 0; i < 100; i++)
+            kvant_session_cancel(session, rng_u64(&random));
+        const struct timespec ms = { 0, 1000000 };
+        nanosleep(&ms, NULL);
+    }
+    return NULL;
+}
+
+/* S-07: cancels of ids that are not there, and of those that have ended, disturb nobody. */
+static void check_cancel_storm(const char *path)
+{
+    serve_rig r;
+    pthread_t t;
+
+    make_prompts(24, 120, 5);
+    if (!serve_open(&r, path, engine_params("f16", 8, 60), session_params()))
+        return;
+    run_alone(&r, 24);
+    atomic_store(&storm_over, 0);
+    CHECK(pthread_create(&t, NULL, storm, r.s) == 0, "thread");
+    run_all(&r, 24, "S-07");
+    for (int i = 0; i < 24; i++)
+        kvant_session_cancel(r.s, got[i].id);
+    run_all(&r, 24, "S-07");
+    atomic_store(&storm_over, 1);
+    pthread_join(t, NULL);
+    check_no_leak(&r, "S-07");
+    serve_close(&r);
+}
+
+/* S-13: one tenant fills the queue, another comes last: it does not wait for all of them. */
+static void check_fairness(const char *path)
+{
+    serve_rig r;
+    kvant_diag d = { "" };
+    int earlier = 0;
+
+    make_prompts(40, 150, 6);
+    if (!serve_open(&r, path, engine_params("f16", 2, 60), session_params()))
+        return;
+    for (int i = 0; i < 40; i++) {
+        kvant_request q = request_of(i, 0);
+        q.max_tokens = 10;
+        q.salt[0] = i == 39;
+        CHECK(serve_submit(&r, &q, &got[i], &d) == KVANT_OK, "%s", d.text);
+    }
+    for (int i = 0; i < 40; i++)
+        serve_wait(&got[i]);
+    for (int i = 0; i < 39; i++)
+        earlier += got[i].t.started_ns < got[39].t.started_ns;
+    CHECK(earlier <= 10, "S-13: %d requests of the other tenant started before", earlier);
+    check_no_leak(&r, "S-13");
+    serve_close(&r);
+}
+
+/* D-01: a page of the prefix cache turns into NaN: who hits it ends with "numeric", its batch mates do not notice, and
+ * the prefix is forgotten, so that the next one is right again. */
+static void check_numeric(const char *path)
+{
+    serve_rig r;
+    kvant_request q;
+    kvant_diag d = { "" };
+
+    make_prompts(3, 180, 8);
+    lengths[0] = 180;
+    if (!serve_open(&r, path, engine_params("f16", 4, 60), session_params()))
+        return;
+    run_alone(&r, 3);
+    q = request_of(0, 0);
+    serve_one(&r, &q, &got[0]);
+    wait_idle(&r);
+    kv_cache *kv = &r.e->kv;
+    for (int p = 0; p < kv->pages.n; p++)
+        for (int l = 0; l < kv->cfg.n_layer && kv->pages.marked[p]; l++)
+            if (kv->cfg.is_attn[l])
+                memset(kv->v[l].pages + (size_t)p * kv->v[l].page_bytes, 0xFF, kv->v[l].page_bytes);
+    for (int i = 0; i < 3; i++) {
+        q = request_of(i, 0);
+        CHECK(serve_submit(&r, &q, &got[i], &d) == KVANT_OK, "%s", d.text);
+    }
+    for (int i = 0; i < 3; i++)
+        serve_wait(&got[i]);
+    CHECK(got[0].finish == KVANT_FINISH_ERROR && got[0].code == KVANT_ENUMERIC && got[0].n_cached > 0,
+          "D-01: finish %d, %s", got[0].finish, kvant_error_name(got[0].code));
+    CHECK(same(&got[1], &alone[1]) && same(&got[2], &alone[2]), "D-01: a batch mate has other bits");
+    q = request_of(0, 0);
+    serve_one(&r, &q, &got[0]);
+    CHECK(same(&got[0], &alone[0]), "D-01: the poisoned prefix is still there (%s)", got[0].text);
+    check_no_leak(&r, "D-01");
+    serve_close(&r);
+}
+
+int main(int argc, char **argv)
+{
+    const char *types[] = { "f16", "tbq4_0" },
+               *large[] = { "novella-dense-bf16.gguf", "novella-hybrid-bf16.gguf", "novella-moe-bf16.gguf" };
+    char path[512];
+
+    if (argc > 1) { /* check_session N: N at once on the larger models, as long as it takes */
+        for (int i = 0; i < 6; i++)
+            if (check_model_path(large[i / 2], path, sizeof path))
+                check_concurrent(path, types[i % 2], atoi(argv[1]), 200);
+        return check_end("check_session");
+    }
     for (int i = 0; i < 4; i++)
         for (int t = 0; t < 2; t++)
-            check_concurrent(tiny[i], types[t], t == 0 || i < 2 ? MANY : 24);
+            check_concurrent(tiny[i], types[t], t == 0 || i < 2 ? MANY : 24, 200);
+    check_concurrent("models/novella-hybrid-q8_0.gguf", "tbq4_0", 6, 90);
+    check_knobs(tiny[0]);
+    check_knobs(tiny[1]);
     for (int i = 0; i < 2; i++)
         for (int mode = 0; mode < 2; mode++)
             for (int pages = 2; pages <= 8; pages += 3)
                 check_small_pool(tiny[i], types[i], mode, pages);
+    for (uint64_t seed = 1; seed <= 4; seed++)
+        check_trace(tiny[seed % 4], types[seed / 2 % 2], seed, 3);
+    check_cancel_everywhere(tiny[0], "tbq4_0");
+    check_cancel_everywhere(tiny[1], "f16");
+    check_cancel_storm(tiny[1]);
+    check_fairness(tiny[0]);
+    check_numeric(tiny[0]);
     return check_end("check_session");
 }

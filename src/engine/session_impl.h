@@ -127,7 +127,10 @@ int request_len(const kvant_session *s, const request *q); /* tokens in the cach
 int request_cut(const kvant_session *s, const request *q, int pos);
 /* Last snapshot position of a prompt at or below pos (any position where pages suffice). */
 int request_share_point(const kvant_session *s, const request *q, int pos);
-/* The request starts, or goes on after a preemption, in a sequence of its own. */
+/* A sequence for an admitted request: the one of its slot (those that name one come first), one that is free, or one
+ * that is only parked. */
+void request_take_sequence(kvant_session *s, request *q);
+/* The request starts, or goes on after a preemption, in its sequence. */
 int request_start(kvant_session *s, request *q, kvant_diag *diag);
 void request_preempt(kvant_session *s, request *q);
 /* After a step: snapshots, index, events, the next token; ends it where due (then 1 is returned). */

@@ -352,17 +352,23 @@ static void admit_one(kvant_session *s, request *q, int pages)
         request_end(s, q, KVANT_FINISH_ERROR, -1, code, diag.text);
 }
 
-/* Saved sequences last: loading them takes pages, for which idle ones may have to be evicted. */
+/* Sequences first: who names a slot must get that one.  Saved sequences last: loading them takes pages, for which idle
+ * ones may have to be evicted. */
 static void admit_planned(kvant_session *s, request *const *heads)
 {
+    const int *list = s->plan.admit, n = s->plan.n_admit;
     unsigned char saved[QUEUE_HEADS];
 
-    for (int k = 0; k < s->plan.n_admit; k++)
-        saved[k] = heads[s->plan.admit[k]]->saved != NULL;
+    for (int named = 1; named >= 0; named--)
+        for (int k = 0; k < n; k++)
+            if ((heads[list[k]]->r.slot >= 0) == named)
+                request_take_sequence(s, heads[list[k]]);
+    for (int k = 0; k < n; k++)
+        saved[k] = heads[list[k]]->saved != NULL;
     for (int round = 0; round < 2; round++)
-        for (int k = 0; k < s->plan.n_admit; k++)
+        for (int k = 0; k < n; k++)
             if (saved[k] == round)
-                admit_one(s, heads[s->plan.admit[k]], s->wait_in[s->plan.admit[k]].pages);
+                admit_one(s, heads[list[k]], s->wait_in[list[k]].pages);
 }
 
 static void apply_plan(kvant_session *s, int n_heads)

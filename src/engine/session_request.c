@@ -1,4 +1,5 @@
 /* session_request.c: one request of a session: its copy, its start in a sequence, what a step gave it, its end. */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,12 +245,15 @@ static int first_start(kvant_session *s, request *q, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* A sequence id: the one asked for, one that is free, or one that is only parked. */
-static void take_sequence(kvant_session *s, request *q)
+void request_take_sequence(kvant_session *s, request *q)
 {
     int seq = q->r.slot;
 
-    if (seq >= 0) {
+    if (slots_continues(s, q)) {
+        q->own_rows_only = 1;
+        kvant_free(s->parked[seq].tokens); /* the prompt has them */
+        s->parked[seq].tokens = NULL;
+    } else if (seq >= 0) {
         slots_drop(s, seq);
         kv_seq_take(&s->e->kv, seq);
     } else if (kv_seq_new(&s->e->kv, &seq, NULL) < 0) {
@@ -275,18 +279,12 @@ int request_start(kvant_session *s, request *q, kvant_diag *diag)
 
     if (first)
         KVANT_TRY(first_start(s, q, diag));
-    if (slots_continues(s, q)) {
-        q->seq = q->r.slot;
-        q->own_rows_only = 1;
-        kvant_free(s->parked[q->seq].tokens);
-        s->parked[q->seq].tokens = NULL;
-    } else {
-        take_sequence(s, q);
-        if (q->saved)
-            KVANT_TRY(load_saved(s, q, diag));
-        else if (q->hit.pages > 0)
-            KVANT_TRY(prefix_resume(&s->prefix, &q->hit, q->seq, diag));
-    }
+    if (request_len(s, q) > 0)
+        assert(q->own_rows_only); /* goes on in its slot */
+    else if (q->saved)
+        KVANT_TRY(load_saved(s, q, diag));
+    else if (q->hit.pages > 0)
+        KVANT_TRY(prefix_resume(&s->prefix, &q->hit, q->seq, diag));
     if (!first)
         return KVANT_OK;
     q->t.n_cached = request_len(s, q);
