@@ -327,6 +327,25 @@ static int moe_combine_run(vk_device *d, vk_list *l, const void *args, kvant_dia
     return vk_dispatch(d, l, &c, groups((int64_t)a->n * a->d), 1, 1, diag);
 }
 
+static int argmax_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_argmax_args *a = args;
+    (void)d;
+    return vk_fits("argmax", (int64_t)a->n * a->d, diag);
+}
+
+static int argmax_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_argmax_args *a = args;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_argmax);
+    vk_ptr(&c, a->x, (size_t)a->n * (size_t)a->d * 4, VK_READ);
+    vk_ptr(&c, a->ids, (size_t)a->n * 4, VK_WRITE);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->d);
+    return vk_dispatch(d, l, &c, (uint64_t)a->n, 1, 1, diag);
+}
+
 /* ---- slots: all reads before any write, so the rows pass through scratch ---- */
 
 enum { PIECE = 16384 };            /* bytes of one workgroup */
@@ -416,5 +435,6 @@ const vk_op vk_op_norm_l2 = { norm_l2_supports, NULL, norm_l2_run };
 const vk_op vk_op_norm_gated = { norm_gated_supports, NULL, norm_gated_run };
 const vk_op vk_op_moe_route = { moe_route_supports, NULL, moe_route_run };
 const vk_op vk_op_moe_combine = { moe_combine_supports, NULL, moe_combine_run };
+const vk_op vk_op_argmax = { argmax_supports, NULL, argmax_run };
 const vk_op vk_op_slot_copy = { slot_copy_supports, slot_copy_scratch, slot_copy_run };
 const vk_op vk_op_slot_zero = { slot_zero_supports, NULL, slot_zero_run };

@@ -1,0 +1,47 @@
+#version 450
+/* argmax: position of the largest value of each row (ties: the lower), -1 where a value is NaN or infinite; one
+ * workgroup per row. */
+#define SLOTS 2
+#define ARGS ARGPTR x; ARGPTR ids; uint n; uint d;
+#include "kv.glsl"
+layout(local_size_x = 128) in;
+shared float best[GROUP];
+shared uint best_at[GROUP];
+shared uint odd;                   /* a value that is not finite was seen */
+
+void main()
+{
+    const uint row = group_at(), t = gl_LocalInvocationIndex;
+    PTR x = P(0, x);
+    float top = NEG_INF;
+    uint at_top = args.d;
+    bool bad = false;
+    if (row >= args.n)
+        return;
+    PTR from = at_mul(x, row, args.d);
+    if (t == 0u)
+        odd = 0u;
+    for (uint j = t; j < args.d; j += GROUP) {
+        const uint u = ld(from, j);
+        const float v = uintBitsToFloat(u);
+        bad = bad || (u & 0x7f800000u) == 0x7f800000u;
+        if (v > top) {
+            top = v;
+            at_top = j;
+        }
+    }
+    best[t] = top;
+    best_at[t] = at_top;
+    barrier();
+    if (bad)
+        atomicOr(odd, 1u);
+    for (uint m = GROUP / 2u; m > 0u; m >>= 1) {
+        if (t < m && (best[t + m] > best[t] || (best[t + m] == best[t] && best_at[t + m] < best_at[t]))) {
+            best[t] = best[t + m];
+            best_at[t] = best_at[t + m];
+        }
+        barrier();
+    }
+    if (t == 0u)
+        st(P(1, ids), row, odd != 0u ? 0xffffffffu : best_at[0]);
+}
