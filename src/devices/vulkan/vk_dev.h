@@ -128,7 +128,7 @@ typedef struct vk_device {
 typedef struct vk_weight {
     void *data, *scale;
     size_t row_bytes, bytes;
-    int type;                              /* position in vk_wtypes.def */
+    int type;                              /* VK_WT_* */
 } vk_weight;
 
 /* ---- one dispatch ---- */

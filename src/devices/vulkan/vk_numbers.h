@@ -37,6 +37,8 @@
 #define VK_WT_mxfp4 7
 #define VK_WT_nvfp4 8
 #define VK_WT_COUNT 9
+/* Not a file type: q8_0 as vk_weight.c lays it out, a row's codes, then its scales. */
+#define VK_WT_q8_split 9
 
 /* The books: one device buffer of f32 tables (vk_books.c); where each begins.  A format's table is what its decoder
  * looks codes up in; what its encoder compares with follows directly. */

@@ -14,6 +14,7 @@ typedef struct attn_job {
     int heads, head_tiles, tokens; /* heads of a tile; tiles that cover the heads of one KV head; tokens of a tile */
     int rows, n_split, n_part, width;
     int tile0, n_tiles;            /* of this dispatch */
+    int part_from, parts;          /* of this dispatch */
     void *qp, *part;
 } attn_job;
 
@@ -148,33 +149,41 @@ static void tile_ptrs(const vk_device *d, vk_call *c, const attn_job *p)
     vk_ptr(c, tail ? q->tail_table : NULL, tail ? table_bytes(q) : 0, VK_READ);
 }
 
-static int tiles(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
+/* Arguments that attn_tile and attn_decode share. */
+static void tile_args(const vk_device *d, vk_call *c, const attn_job *p)
+{
+    const kvant_attn_args *a = p->a;
+    tile_ptrs(d, c, p);
+    vk_uint(c, a->seqs.n_seqs);
+    vk_uint(c, a->seqs.table_stride);
+    vk_uint(c, a->ldq);
+    vk_uint(c, a->gq);
+    vk_uint(c, a->h);
+    vk_uint(c, a->h_kv);
+    vk_uint(c, p->heads);
+    vk_uint(c, p->head_tiles);
+    vk_uint(c, p->tokens);
+    vk_uint(c, p->n_split);
+    vk_uint(c, p->n_part);
+    vk_uint(c, a->tail_pages);
+    vk_uint(c, p->tile0);
+    vk_uint(c, p->width);
+    vk_side_strides(c, &p->k);
+    vk_side_strides(c, &p->v);
+    vk_uint(c, a->k.tail != NULL);
+    vk_uint(c, a->v.tail != NULL);
+    vk_uint(c, p->k.param != NULL);
+    vk_uint(c, p->v.param != NULL);
+    vk_float(c, a->scale);
+    vk_uint(c, p->part_from);
+}
+
+static int any_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
 {
     const kvant_attn_args *a = p->a;
     vk_call c;
     vk_call_begin(&c, VK_SHADER_attn_tile);
-    tile_ptrs(d, &c, p);
-    vk_uint(&c, a->seqs.n_seqs);
-    vk_uint(&c, a->seqs.table_stride);
-    vk_uint(&c, a->ldq);
-    vk_uint(&c, a->gq);
-    vk_uint(&c, a->h);
-    vk_uint(&c, a->h_kv);
-    vk_uint(&c, p->heads);
-    vk_uint(&c, p->head_tiles);
-    vk_uint(&c, p->tokens);
-    vk_uint(&c, p->n_split);
-    vk_uint(&c, p->n_part);
-    vk_uint(&c, a->tail_pages);
-    vk_uint(&c, p->tile0);
-    vk_uint(&c, p->width);
-    vk_side_strides(&c, &p->k);
-    vk_side_strides(&c, &p->v);
-    vk_uint(&c, a->k.tail != NULL);
-    vk_uint(&c, a->v.tail != NULL);
-    vk_uint(&c, p->k.param != NULL);
-    vk_uint(&c, p->v.param != NULL);
-    vk_float(&c, a->scale);
+    tile_args(d, &c, p);
     vk_spec(&c, (uint32_t)p->k.fmt);
     vk_spec(&c, (uint32_t)p->v.fmt);
     vk_spec(&c, (uint32_t)p->rows);
@@ -186,8 +195,57 @@ static int tiles(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
     vk_spec(&c, p->k.decode);
     vk_spec(&c, p->v.book);
     vk_spec(&c, p->v.decode);
-    return vk_dispatch(d, l, &c, (uint64_t)p->n_tiles * (uint64_t)(a->h_kv * p->head_tiles), (uint32_t)p->n_part, 1,
+    return vk_dispatch(d, l, &c, (uint64_t)p->n_tiles * (uint64_t)(a->h_kv * p->head_tiles), (uint32_t)p->parts, 1,
                        diag);
+}
+
+/* ---- attn_decode: records of nibbles, one query per sequence ---- */
+
+static int nibble_side(const vk_side *s)
+{
+    const int known = s->fmt == VK_FMT_q4_0 || s->fmt == VK_FMT_tbq4_0 || s->fmt == VK_FMT_turbo4;
+    return known && s->d == s->sdim && s->d % 64 == 0 && s->d <= 256;
+}
+
+static size_t decode_shared(const attn_job *p)
+{
+    const size_t row = (size_t)p->k.d * 18 / 128, rows = (size_t)p->rows;
+    return 4 * (256 * (row | 1) + (size_t)p->k.d * rows + 256 * rows + VK_GROUP * rows + VK_GROUP + 64);
+}
+
+static int decode_takes(const vk_device *d, const attn_job *p)
+{
+    return p->tokens == 1 && nibble_side(&p->k) && nibble_side(&p->v) && decode_shared(p) <= d->caps.max_shared;
+}
+
+static int decode_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
+{
+    const kvant_attn_args *a = p->a;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_attn_decode);
+    tile_args(d, &c, p);
+    vk_spec(&c, (uint32_t)p->k.fmt);
+    vk_spec(&c, (uint32_t)p->v.fmt);
+    vk_spec(&c, (uint32_t)p->rows);
+    vk_spec(&c, (uint32_t)p->k.d);
+    vk_spec(&c, (uint32_t)p->v.d);
+    vk_spec(&c, p->k.book);
+    vk_spec(&c, p->v.book);
+    vk_spec(&c, (((uintptr_t)a->k.pages | a->k.page_bytes | a->k.head_bytes) & 15) == 0);
+    return vk_dispatch(d, l, &c, (uint64_t)p->n_tiles * (uint64_t)(a->h_kv * p->head_tiles), (uint32_t)p->parts, 1,
+                       diag);
+}
+
+/* All parts: the splits by the fastest kernel that takes them, the exact pages by attn_tile. */
+static int tiles(vk_device *d, vk_list *l, attn_job *p, kvant_diag *diag)
+{
+    const int fast = decode_takes(d, p);
+    p->part_from = 0;
+    p->parts = fast ? p->n_split : p->n_part;
+    KVANT_TRY(fast ? decode_run(d, l, p, diag) : any_run(d, l, p, diag));
+    p->part_from = p->n_split;
+    p->parts = p->n_part - p->n_split;
+    return fast && p->parts ? any_run(d, l, p, diag) : KVANT_OK;
 }
 
 static int merge(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)

@@ -127,7 +127,9 @@ int vk_fits(const char *op, int64_t count, kvant_diag *diag)
                       (long long)count);
 }
 
-/* ---- weights: rows in file layout ---- */
+/* ---- weights: rows in file layout, but for q8_0 ---- */
+
+enum { SPLIT_BYTES = 4 << 20 };    /* rows rearranged at a time */
 
 static void weight_drop(kvant_device *base, vk_weight *v)
 {
@@ -136,10 +138,39 @@ static void weight_drop(kvant_device *base, vk_weight *v)
     kvant_free(v);
 }
 
+/* q8_0 rows, 34 bytes per block, as all codes and then all scales: shaders load 16 codes at once. */
+static void split_rows(const unsigned char *from, unsigned char *to, int64_t rows, int64_t n_in, size_t row_bytes)
+{
+    const size_t blocks = (size_t)n_in / 32;
+    for (int64_t r = 0; r < rows; r++, to += row_bytes)
+        for (size_t i = 0; i < blocks; i++, from += 34) {
+            memcpy(to + 32 * i, from + 2, 32);
+            memcpy(to + n_in + 2 * i, from, 2);
+        }
+}
+
+static int split_fill(kvant_device *base, const kvant_weight *w, vk_weight *v, kvant_diag *diag)
+{
+    const int64_t rows = w->n_out * w->n_expert, fit = (int64_t)(SPLIT_BYTES / v->row_bytes), per = fit > 0 ? fit : 1;
+    const size_t file_row = (size_t)w->n_in / 32 * 34;
+    unsigned char *some = kvant_calloc((size_t)per, v->row_bytes);
+    int rc = some ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", w->name ? w->name : "weight");
+    for (int64_t r = 0; rc == KVANT_OK && r < rows; r += per) {
+        const int64_t n = rows - r < per ? rows - r : per;
+        split_rows((const unsigned char *)w->data + (size_t)r * file_row, some, n, w->n_in, v->row_bytes);
+        rc = vk_copy_in(base, (char *)v->data + (size_t)r * v->row_bytes, some, (size_t)n * v->row_bytes, diag);
+    }
+    kvant_free(some);
+    return rc;
+}
+
 static int weight_fill(kvant_device *base, const kvant_weight *w, vk_weight *v, kvant_diag *diag)
 {
     KVANT_TRY(vk_alloc(base, v->bytes, &v->data, diag));
-    KVANT_TRY(vk_copy_in(base, v->data, w->data, v->bytes, diag));
+    if (v->type == VK_WT_q8_split)
+        KVANT_TRY(split_fill(base, w, v, diag));
+    else
+        KVANT_TRY(vk_copy_in(base, v->data, w->data, v->bytes, diag));
     if (!w->scale)
         return KVANT_OK;
     KVANT_TRY(vk_alloc(base, (size_t)w->n_scale * sizeof(float), &v->scale, diag));
@@ -161,6 +192,10 @@ int vk_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag 
         return kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", w->name ? w->name : "weight");
     v->type = type;
     v->row_bytes = (size_t)(w->n_in / w->type->block) * (size_t)w->type->bytes;
+    if (type == VK_WT_q8_0) {
+        v->type = VK_WT_q8_split;
+        v->row_bytes = ((size_t)w->n_in + (size_t)w->n_in / 16 + 15) & ~(size_t)15;
+    }
     v->bytes = v->row_bytes * (size_t)w->n_out * (size_t)w->n_expert;
     rc = weight_fill(base, w, v, diag);
     if (rc < 0) {

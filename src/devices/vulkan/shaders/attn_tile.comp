@@ -13,7 +13,7 @@
     uint n_seqs; uint stride; uint ldq; uint gq; uint h; uint h_kv; uint heads; uint head_tiles; uint tokens; \
     uint n_split; uint n_part; uint tail_pages; uint tile0; uint width; uint k_page_words; uint k_head_bytes; \
     uint k_row_bytes; uint v_page_words; uint v_head_bytes; uint v_row_bytes; uint has_ktail; uint has_vtail; \
-    uint has_kparam; uint has_vparam; float scale;
+    uint has_kparam; uint has_vparam; float scale; uint part_from;
 #include "kv.glsl"
 layout(local_size_x = 128) in;
 layout(constant_id = 0) const uint KF = 0u;
@@ -135,7 +135,7 @@ void store_row(float acc[8], uint to, uint width)
 void main()
 {
     const uint t = gl_LocalInvocationIndex, per = args.h_kv * args.head_tiles, kv_tile = gl_WorkGroupID.x % per,
-               ti = gl_WorkGroupID.x / per, head = kv_tile / args.head_tiles, part = gl_WorkGroupID.y,
+               ti = gl_WorkGroupID.x / per, head = kv_tile / args.head_tiles, part = args.part_from + gl_WorkGroupID.y,
                cg = t % CG, kg = t / CG;
     const bool tail_part = part >= args.n_split, ktail = tail_part && args.has_ktail != 0u,
                vtail = tail_part && args.has_vtail != 0u;

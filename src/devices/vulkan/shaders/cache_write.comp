@@ -26,7 +26,7 @@ void main()
     if (row >= args.n)
         return;
     const uint s = seq_of(q0, args.n_seqs, row), pos = ld(P(6, pos0), s) + row - ld(q0, s), j = pos / PAGE,
-               r = pos % PAGE, count = min(WIDTH, args.d - g), x_at = row * args.ldx + head * args.d + g;
+               r = pos % PAGE, count = g < args.d ? min(WIDTH, args.d - g) : 0u, x_at = row * args.ldx + head * args.d + g;
     const int t_page = args.has_tail != 0u ? ldi(P(8, tails), s * args.stride + j) : -1;
     if (t_page >= 0) {
         PTR page = at_mul(tail, uint(t_page) * args.h + head, PAGE * args.d / 2u);

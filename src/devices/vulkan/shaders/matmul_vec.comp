@@ -15,8 +15,9 @@ layout(constant_id = 1) const uint ROWS = 1u;
 layout(constant_id = 2) const uint OUTS = 4u;
 layout(constant_id = 3) const uint HAS_IDS = 0u;
 layout(constant_id = 4) const uint X_VEC = 0u;             /* rows of x begin at multiples of 16 bytes */
+const uint SUMS = OUTS * ROWS;
 #ifdef FAST
-shared float vec_part[ROWS * OUTS * 32u];                  /* a workgroup has at most 32 subgroups */
+shared float vec_part[SUMS * 32u];                  /* a workgroup has at most 32 subgroups */
 #endif
 
 void load8(PTR x, uint i, out float v[8])
@@ -42,12 +43,35 @@ void store(uint o, uint m, float sum, uint expert, uint r0, uint from)
         stf(P(3, y), (r0 + m) * args.ldy + out_at, sum * scale);
 }
 
+/* One row times q8_split weights, 16 codes a load: rows begin at multiples of 16 bytes. */
+void split_row(PTR x, uint x_at, PTR row[OUTS], inout float acc[SUMS])
+{
+    for (uint c = gl_LocalInvocationIndex; c < args.n_in / 16u; c += GROUP) {
+        uvec4 q[OUTS];
+        float d[OUTS], lo[8], hi[8];
+        [[unroll]] for (uint o = 0u; o < OUTS; o++) {
+            q[o] = ld4(row[o], c);
+            d[o] = half_of(ld(row[o], (args.n_in + 2u * (c / 2u)) / 4u) >> 8u * (c & 2u) & 0xffffu);
+        }
+        load8(x, x_at + 16u * c, lo);
+        load8(x, x_at + 16u * c + 8u, hi);
+        [[unroll]] for (uint o = 0u; o < OUTS; o++) {
+            float dot = 0.0;
+            [[unroll]] for (uint i = 0u; i < 16u; i++) {
+                const float v = float(bitfieldExtract(int(q[o][i / 4u]), int(8u * (i & 3u)), 8));
+                dot += v * (i < 8u ? lo[i & 7u] : hi[i & 7u]);
+            }
+            acc[o] += dot * d[o];
+        }
+    }
+}
+
 void main()
 {
     const uint t = gl_LocalInvocationIndex, r0 = gl_WorkGroupID.y * ROWS, from = args.out_from + gl_WorkGroupID.x * OUTS;
     const uint expert = HAS_IDS != 0u ? ld(P(4, ids), r0) : 0u, first = expert * args.n_out + from;
     PTR x = P(2, x);
-    float acc[OUTS * ROWS], v[8], w[8];
+    float acc[SUMS], v[8], w[8];
     uint b[OUTS];
     PTR row[OUTS];
     [[unroll]] for (uint o = 0u; o < OUTS; o++) {
@@ -57,7 +81,9 @@ void main()
         [[unroll]] for (uint m = 0u; m < ROWS; m++)
             acc[o * ROWS + m] = 0.0;
     }
-    for (uint c = t; c < args.n_in / 8u; c += GROUP) {
+    if (T == VK_WT_q8_split && ROWS == 1u)
+        split_row(x, r0 / args.x_div * args.ldx, row, acc);
+    for (uint c = t; c < args.n_in / 8u && !(T == VK_WT_q8_split && ROWS == 1u); c += GROUP) {
         float xs[ROWS * 8u];
         [[unroll]] for (uint m = 0u; m < ROWS; m++) {
             load8(x, (min(r0 + m, args.rows - 1u) / args.x_div) * args.ldx + 8u * c, v);

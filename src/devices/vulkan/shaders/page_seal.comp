@@ -17,7 +17,7 @@ void main()
     barrier();
     if (i >= args.n)
         return;
-    const uint count = min(WIDTH, args.d - g), b = head * args.head_bytes + r * args.row_bytes + k * UNIT_BYTES;
+    const uint count = g < args.d ? min(WIDTH, args.d - g) : 0u, b = head * args.head_bytes + r * args.row_bytes + k * UNIT_BYTES;
     PTR from = at_mul(P(1, tail), ld(P(4, src), i) * args.h + head, PAGE * args.d / 2u);
     PTR page = at_mul(P(0, pages), ld(P(5, dst), i), args.page_words);
     const uint x_at = r * args.d + g;

@@ -111,9 +111,22 @@ void wt8_block(uint T, PTR p, uint b, uint c, out float w[8])
         w[i] = d * (T == VK_WT_q4_0 ? float(int(q[i]) - 8) : e2m1_of(q[i]));
 }
 
+/* A row's codes, then its scales; args.n_in is a multiple of 32. */
+void wt8_split(PTR p, uint b, uint c, out float w[8])
+{
+    const int lo = int(ld(p, b / 4u + 2u * c)), hi = int(ld(p, b / 4u + 2u * c + 1u));
+    const float d = half_of(ld_u16(p, b + args.n_in + 2u * (c >> 2)));
+    [[unroll]] for (int i = 0; i < 4; i++) {
+        w[i] = d * float(bitfieldExtract(lo, 8 * i, 8));
+        w[4 + i] = d * float(bitfieldExtract(hi, 8 * i, 8));
+    }
+}
+
 void wt8(uint T, PTR p, uint b, uint c, out float w[8])
 {
-    if (wt_wide(T))
+    if (T == VK_WT_q8_split)
+        wt8_split(p, b, c, w);
+    else if (wt_wide(T))
         wt8_wide(T, p, b, c, w);
     else if (T == VK_WT_q4_k)
         wt8_q4_k(p, b, c, w);
