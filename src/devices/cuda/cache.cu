@@ -1,12 +1,11 @@
 /* cache.cu: cache_write, page_seal, cache_read.
  *
- * Encoding: one thread per group of a row with the reference's own text (encode.cuh), or one block per group for the
- * two formats whose search needs one (block_tcq, block_qjl).  A row's source is the f32 rows of an op, or a tail page's
- * f16. cache_write stores f16 into the exact tail instead, where the position has a tail page. */
-#include "devices/cuda/space.cuh"
+ * A warp encodes 128 values of a row, four neighbouring ones per lane (encode.cuh); two formats need more: qjl1_256 a
+ * block for several rows, turbo3_tcq a block for one.  A row's source is the f32 rows of an op, or a tail page's f16.
+ * cache_write stores f16 into the exact tail instead, where the position has a tail page. */
 #include "devices/cuda/encode.cuh"
 
-enum { THREADS = 128, GROUP_MAX = 128, STATES = 512, BRANCHES = 64, PLAIN_RUN = 32 };
+enum { THREADS = 128, WARPS = THREADS / 32, GROUP_MAX = 128, STATES = 512, BRANCHES = 64, SKETCH_ROWS = 8 };
 
 /* Where rows come from and go to; seal: src/dst pages, else rows of the batch. */
 typedef struct job {
@@ -15,144 +14,180 @@ typedef struct job {
     const float *x;
     int64_t ldx;
     const int32_t *src, *dst;
-    int seal, n, h, groups, width;     /* units per row, and values per unit */
+    int seal, n, h, groups; /* units per row, of 128 values */
+    int vec;                /* x may be read by float4, tails by 8 bytes */
 } job;
 
-/* One unit: a group of one row.  tail: store f16 there instead of encoding. */
+/* Two sides in one launch: blockIdx.y. */
+typedef struct jobs {
+    job j[2];
+} jobs;
+
+/* One unit: 128 values of one row.  tail: store f16 there instead of encoding. */
 typedef struct unit {
     const float *x;
     const uint16_t *half;
     uint16_t *tail;
-    uint8_t *out;
-    int g, count;                      /* first value g, how many of the row's d values it has */
+    uint8_t *row;
+    int g, count; /* first value, how many of the row's d values it has */
 } unit;
 
 static __device__ bool unit_at(const job &p, int64_t u, unit *o)
 {
     const side_dev &s = p.side;
     const int g = (int)(u % p.groups), h = (int)(u / p.groups % p.h);
-    int64_t row = u / p.groups / p.h;
-    uint8_t *out;
+    const int64_t row = u / p.groups / p.h;
 
-    o->g = g * p.width;
-    o->count = s.d - o->g < p.width ? s.d - o->g : p.width;
+    o->g = g * GROUP_MAX;
+    o->count = s.d - o->g < GROUP_MAX ? s.d - o->g : GROUP_MAX;
     o->x = NULL;
     o->half = NULL;
     o->tail = NULL;
+    o->row = NULL;
     if (p.seal) {
         const int i = (int)(row / KVANT_PAGE), r = (int)(row % KVANT_PAGE);
         if (i >= p.n)
             return false;
         o->half = side_tail_row(s, p.src[i], p.h, h, r) + o->g;
-        out = side_row(s, p.dst[i], h, r);
-    } else {
-        if (row >= p.seqs.n_tokens)
-            return false;
-        const int q = seq_of(p.seqs, (int)row), pos = p.seqs.pos0[q] + (int)row - p.seqs.q0[q], j = pos / KVANT_PAGE;
-        const int t = side_tail_page(s, p.seqs, q, j, j, 1);
-        o->x = p.x + row * p.ldx + (int64_t)h * s.d + o->g;
-        out = NULL;
-        if (t >= 0)
-            o->tail = side_tail_row(s, t, p.h, h, pos % KVANT_PAGE) + o->g;
-        else
-            out = side_row(s, p.seqs.table[(size_t)q * p.seqs.stride + j], h, pos % KVANT_PAGE);
+        o->row = side_row(s, p.dst[i], h, r);
+        return true;
     }
-    o->out = out ? out + (s.group > 1 ? g * s.group_bytes : o->g * s.group_bytes) : NULL;
+    if (row >= p.seqs.n_tokens)
+        return false;
+    const int q = seq_of(p.seqs, (int)row), pos = p.seqs.pos0[q] + (int)row - p.seqs.q0[q], j = pos / KVANT_PAGE;
+    const int t = side_tail_page(s, p.seqs, q, j, j, 1);
+    o->x = p.x + row * p.ldx + (int64_t)h * s.d + o->g;
+    if (t >= 0)
+        o->tail = side_tail_row(s, t, p.h, h, pos % KVANT_PAGE) + o->g;
+    else
+        o->row = side_row(s, p.seqs.table[(size_t)q * p.seqs.stride + j], h, pos % KVANT_PAGE);
     return true;
 }
 
 static __device__ __forceinline__ float unit_value(const unit &o, int i)
 {
     if (i >= o.count)
-        return 0.0f;                   /* padding up to the group */
-    return o.half ? half_to_f32(o.half[i]) : o.x[i];
+        return 0.0f; /* padding up to the group */
+    return o.half ? __half2float(__ushort_as_half(o.half[i])) : o.x[i];
 }
 
-#define ENCODER(name)                                                                              \
-    if (F == FMT_##name)                                                                           \
-        ref_##name::name##_encode_group(param, v, out, encoder)
-
-template <int F> static __device__ __forceinline__ void encode(const float *param, const float *v, uint8_t *out,
-                                                               int encoder)
+/* Values 4 lane .. of the unit. */
+static __device__ __forceinline__ void unit_load(const job &p, const unit &o, float *v)
 {
-    ENCODER(f32);
-    ENCODER(f16);
-    ENCODER(bf16);
-    ENCODER(f8_e4m3);
-    ENCODER(q8_0);
-    ENCODER(q4_0);
-    ENCODER(tbq4_0);
-    ENCODER(tbq3_0);
-    ENCODER(turbo3);
-    ENCODER(turbo4);
-    ENCODER(turbo4_66);
-    ENCODER(q4_polar);
-    ENCODER(q4_polar_r);
-}
-
-template <int F> static __global__ void __launch_bounds__(THREADS) encode_kernel(job p)
-{
-    unit o;
-    float v[GROUP_MAX];
-    const int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x;
-
-    if (!unit_at(p, u, &o))
-        return;
-    if (o.tail) {
-        for (int i = 0; i < o.count; i++)
-            o.tail[i] = f32_to_half(o.x[i]);
-        return;
-    }
-    if (p.side.group == 1) {
-        for (int i = 0; i < o.count; i++) {
-            v[0] = unit_value(o, i);
-            encode<F>(p.side.param, v, o.out + i * p.side.group_bytes, p.side.encoder);
+    const int i = 4 * (threadIdx.x % 32);
+    if (p.vec && i + 4 <= o.count) {
+        if (o.half) {
+            const uint2 u = *(const uint2 *)(o.half + i);
+            v[0] = __half2float(__ushort_as_half((unsigned short)u.x));
+            v[1] = __half2float(__ushort_as_half((unsigned short)(u.x >> 16)));
+            v[2] = __half2float(__ushort_as_half((unsigned short)u.y));
+            v[3] = __half2float(__ushort_as_half((unsigned short)(u.y >> 16)));
+        } else {
+            const float4 u = *(const float4 *)(o.x + i);
+            v[0] = u.x, v[1] = u.y, v[2] = u.z, v[3] = u.w;
         }
         return;
     }
-    for (int i = 0; i < p.side.group; i++)
-        v[i] = unit_value(o, i);
-    encode<F>(p.side.param, v, o.out, p.side.encoder);
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        v[k] = unit_value(o, i + k);
+}
+
+static __device__ __forceinline__ void tail_store(const job &p, const unit &o, const float *v)
+{
+    const int i = 4 * (threadIdx.x % 32);
+    if (p.vec && i + 4 <= o.count) {
+        *(uint2 *)(o.tail + i) = make_uint2(enc_half(v[0]) | (uint32_t)enc_half(v[1]) << 16,
+                                            enc_half(v[2]) | (uint32_t)enc_half(v[3]) << 16);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        if (i + k < o.count)
+            o.tail[i + k] = enc_half(v[k]);
+}
+
+template <int F> static __global__ void __launch_bounds__(THREADS) encode_kernel(jobs js)
+{
+    __shared__ enc_tables<F> tables;
+    const job &p = js.j[blockIdx.y];
+    const int64_t u = blockIdx.x * (int64_t)WARPS + threadIdx.x / 32;
+    unit o;
+    float v[4];
+
+    pdl_go();
+    enc_tables_load(&tables);
+    __syncthreads();
+    pdl_wait();
+    if (!unit_at(p, u, &o))
+        return;
+    unit_load(p, o, v);
+    if (o.tail) {
+        tail_store(p, o, v);
+        return;
+    }
+    enc_unit<F>(tables, p.side.encoder, side_scale(p.side), v, o.row, o.g, p.side.dp - o.g, o.count);
 }
 
 /* ---- one block per group ---- */
 
 /* The unit of this block with its values in v[128]; false: nothing to encode. */
-static __device__ bool block_unit(const job &p, unit *o, float *v)
+static __device__ bool block_unit(const job &p, int64_t u, unit *o, float *v)
 {
-    if (!unit_at(p, blockIdx.x, o))
+    if (!unit_at(p, u, o))
         return false;
     if (o->tail) {
         for (int i = threadIdx.x; i < o->count; i += blockDim.x)
-            o->tail[i] = f32_to_half(o->x[i]);
+            o->tail[i] = enc_half(o->x[i]);
         return false;
     }
     for (int i = threadIdx.x; i < GROUP_MAX; i += blockDim.x)
         v[i] = unit_value(*o, i);
-    __syncthreads();
     return true;
 }
 
-/* 256 threads: bit j = <x, column j> > 0, the sum in the reference's order; norm in double. */
-static __global__ void __launch_bounds__(256) qjl_kernel(job p)
+/* 256 threads, SKETCH_ROWS units: bit j = <x, column j> > 0 with one chain of sums per column; norm in double. */
+static __global__ void __launch_bounds__(256) qjl_kernel(jobs js)
 {
-    __shared__ float v[GROUP_MAX];
-    unit o;
+    __shared__ float v[GROUP_MAX][SKETCH_ROWS];
+    const job &p = js.j[blockIdx.y];
     const int j = threadIdx.x;
+    float sum[SKETCH_ROWS] = {};
 
-    if (!block_unit(p, &o, v))
-        return;
-    float sum = 0.0f;
-    for (int i = 0; i < 128; i++)
-        sum += v[i] * p.side.param[i * 256 + j];
-    const unsigned bits = __ballot_sync(0xffffffffu, sum > 0.0f);
-    if (j % 8 == 0)
-        o.out[j / 8] = (uint8_t)(bits >> (j % 32));
-    if (j == 0) {
-        double square = 0.0;
-        for (int i = 0; i < 128; i++)
-            square += (double)v[i] * v[i];
-        store_u16(o.out + 32, f32_to_bf16((float)sqrt(square)));
+    pdl_go();
+    pdl_wait();
+    for (int k = j; k < GROUP_MAX * SKETCH_ROWS; k += 256) {
+        unit o;
+        const int r = k / GROUP_MAX, i = k % GROUP_MAX;
+        const bool some = unit_at(p, blockIdx.x * (int64_t)SKETCH_ROWS + r, &o);
+        v[i][r] = some ? unit_value(o, i) : 0.0f;
+        if (some && o.tail && i < o.count)
+            o.tail[i] = enc_half(v[i][r]);
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int i = 0; i < GROUP_MAX; i++) {
+        const float pi = p.side.param[i * 256 + j];
+#pragma unroll
+        for (int r = 0; r < SKETCH_ROWS; r++)
+            sum[r] = fmaf(v[i][r], pi, sum[r]);
+    }
+    for (int r = 0; r < SKETCH_ROWS; r++) {
+        unit o;
+        const unsigned bits = __ballot_sync(0xffffffffu, sum[r] > 0.0f);
+        if (!unit_at(p, blockIdx.x * (int64_t)SKETCH_ROWS + r, &o) || o.tail)
+            continue;
+        uint8_t *out = o.row + o.g / GROUP_MAX * 34;
+        if (j % 32 == 0) {
+            enc_put(out + j / 8, (uint16_t)bits);
+            enc_put(out + j / 8 + 2, (uint16_t)(bits >> 16));
+        }
+        if (j == r) {
+            double square = 0.0;
+            for (int i = 0; i < GROUP_MAX; i++)
+                square += (double)v[i][r] * v[i][r];
+            enc_put(out + 32, f32_to_bf16((float)sqrt(square)));
+        }
     }
 }
 
@@ -219,30 +254,34 @@ static __device__ uint16_t tcq_refit(const trellis &w, int which)
         yv += (double)w.y[t] * c;
         vv += c * c;
     }
-    return search_storable((float)(w.norm * yv / vv));
+    return enc_storable((float)(w.norm * yv / vv));
 }
 
 static __device__ void tcq_store(const trellis &w, int which, uint16_t scale, uint8_t *out)
 {
     uint32_t word = (uint32_t)w.start[which] >> 3, have = 6;
     uint8_t *b = out + 2;
-    store_u16(out, scale);
+    enc_put(out, scale);
     for (int t = 0; t < GROUP_MAX; t++) {
         word |= (uint32_t)(w.state[which][t] >> 6) << have;
         for (have += 3; have >= 8; have -= 8, word >>= 8)
             *b++ = (uint8_t)word;
     }
-    *b = (uint8_t)word;                /* bits 384 .. 389 */
+    *b = (uint8_t)word; /* bits 384 .. 389 */
     out[51] = 0;
 }
 
-static __global__ void __launch_bounds__(BRANCHES) tcq_kernel(job p)
+static __global__ void __launch_bounds__(BRANCHES) tcq_kernel(jobs js)
 {
     __shared__ trellis w;
+    const job &p = js.j[blockIdx.y];
     unit o;
 
-    if (!block_unit(p, &o, w.y))
+    pdl_go();
+    pdl_wait();
+    if (!block_unit(p, blockIdx.x, &o, w.y))
         return;
+    __syncthreads();
     if (threadIdx.x == 0) {
         float s = 0.0f;
         for (int i = 0; i < GROUP_MAX; i++)
@@ -282,38 +321,49 @@ static __global__ void __launch_bounds__(BRANCHES) tcq_kernel(job p)
             scale = h;
         }
     }
-    tcq_store(w, which, scale, o.out);
+    tcq_store(w, which, scale, o.row + o.g / GROUP_MAX * 52);
 }
 
 /* ---- dispatch ---- */
 
-template <int F> static void launch(const job &p, int64_t units, cudaStream_t s)
+template <int F> static void launch(cuda_device *d, const jobs &p, int64_t units, int sides)
 {
-    encode_kernel<F><<<cuda_blocks(units, THREADS), THREADS, 0, s>>>(p);
+    cuda_launch(d, encode_kernel<F>, dim3(cuda_blocks(units, WARPS), (unsigned)sides), THREADS, 0, p);
 }
 
-template <> void launch<FMT_turbo3_tcq>(const job &p, int64_t units, cudaStream_t s)
+template <> void launch<FMT_turbo3_tcq>(cuda_device *d, const jobs &p, int64_t units, int sides)
 {
-    tcq_kernel<<<(unsigned)units, BRANCHES, 0, s>>>(p);
+    cuda_launch(d, tcq_kernel, dim3((unsigned)units, (unsigned)sides), BRANCHES, 0, p);
 }
 
-template <> void launch<FMT_qjl1_256>(const job &p, int64_t units, cudaStream_t s)
+template <> void launch<FMT_qjl1_256>(cuda_device *d, const jobs &p, int64_t units, int sides)
 {
-    qjl_kernel<<<(unsigned)units, 256, 0, s>>>(p);
+    cuda_launch(d, qjl_kernel, dim3(cuda_blocks(units, SKETCH_ROWS), (unsigned)sides), 256, 0, p);
 }
 
 #define CUDA_FORMAT(name, space) launch<FMT_##name>,
-static void (*const launches[])(const job &p, int64_t units, cudaStream_t s) = {
+static void (*const launches[])(cuda_device *d, const jobs &p, int64_t units, int sides) = {
 #include "devices/cuda/cuda_formats.def"
 };
 #undef CUDA_FORMAT
 
-static void run_job(cuda_device *d, job *p, int64_t rows, int h)
+static void finish_job(job *p, int h)
 {
+    const uintptr_t at = (uintptr_t)p->x | (uintptr_t)(4 * p->ldx) | (uintptr_t)(4 * p->side.d);
     p->h = h;
-    p->width = p->side.group > 1 ? p->side.group : PLAIN_RUN;
-    p->groups = (p->side.dp + p->width - 1) / p->width;
-    launches[p->side.fmt](*p, rows * h * p->groups, d->stream);
+    p->groups = (p->side.dp + GROUP_MAX - 1) / GROUP_MAX;
+    p->vec = (at & 15) == 0 && ((uintptr_t)p->side.tail & 7) == 0;
+}
+
+static int write_job(cuda_device *d, const kvant_cache_write_args *a, job *p, kvant_diag *diag)
+{
+    memset(p, 0, sizeof *p);
+    CUDA_TRY(cuda_side(d, &a->side, a->d, &p->side, diag));
+    p->seqs = cuda_seqs(&a->seqs);
+    p->x = a->x;
+    p->ldx = a->ldx;
+    finish_job(p, a->h);
+    return KVANT_OK;
 }
 
 static int write_supports(cuda_device *d, const void *args, kvant_diag *diag)
@@ -325,15 +375,27 @@ static int write_supports(cuda_device *d, const void *args, kvant_diag *diag)
 static int write_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_cache_write_args *a = (const kvant_cache_write_args *)args;
-    job p;
+    jobs p;
     memset(&p, 0, sizeof p);
-    CUDA_TRY(cuda_side(d, &a->side, a->d, &p.side, diag));
-    p.seqs = cuda_seqs(&a->seqs);
-    p.x = a->x;
-    p.ldx = a->ldx;
+    CUDA_TRY(write_job(d, a, &p.j[0], diag));
     if (a->seqs.n_tokens > 0)
-        run_job(d, &p, a->seqs.n_tokens, a->h);
+        launches[p.j[0].side.fmt](d, p, a->seqs.n_tokens * (int64_t)a->h * p.j[0].groups, 1);
     return KVANT_OK;
+}
+
+/* K and V of one layer: the same tokens, one format. */
+static int write_fuse(cuda_device *d, const kvant_op *ops, int n)
+{
+    jobs p;
+    if (n < 2 || ops[1].id != KVANT_OP_CACHE_WRITE)
+        return 0;
+    const kvant_cache_write_args *k = (const kvant_cache_write_args *)ops[0].args, *v = k;
+    v = (const kvant_cache_write_args *)ops[1].args;
+    if (k->seqs.n_tokens < 1 || k->seqs.n_tokens != v->seqs.n_tokens || k->h != v->h || k->d != v->d ||
+        k->side.fmt != v->side.fmt || write_job(d, k, &p.j[0], NULL) < 0 || write_job(d, v, &p.j[1], NULL) < 0)
+        return 0;
+    launches[p.j[0].side.fmt](d, p, k->seqs.n_tokens * (int64_t)k->h * p.j[0].groups, 2);
+    return 2;
 }
 
 static int seal_supports(cuda_device *d, const void *args, kvant_diag *diag)
@@ -345,15 +407,17 @@ static int seal_supports(cuda_device *d, const void *args, kvant_diag *diag)
 static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_page_seal_args *a = (const kvant_page_seal_args *)args;
-    job p;
+    jobs p;
     memset(&p, 0, sizeof p);
-    CUDA_TRY(cuda_side(d, &a->side, a->d, &p.side, diag));
-    p.seal = 1;
-    p.src = a->src;
-    p.dst = a->dst;
-    p.n = a->n;
+    job *j = &p.j[0];
+    CUDA_TRY(cuda_side(d, &a->side, a->d, &j->side, diag));
+    j->seal = 1;
+    j->src = a->src;
+    j->dst = a->dst;
+    j->n = a->n;
+    finish_job(j, a->h);
     if (a->n > 0)
-        run_job(d, &p, (int64_t)a->n * KVANT_PAGE, a->h);
+        launches[j->side.fmt](d, p, (int64_t)a->n * KVANT_PAGE * a->h * j->groups, 1);
     return KVANT_OK;
 }
 
@@ -387,6 +451,6 @@ static int read_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-const cuda_op cuda_op_cache_write = { write_supports, NULL, write_run };
+const cuda_op cuda_op_cache_write = { write_supports, NULL, write_run, write_fuse };
 const cuda_op cuda_op_page_seal = { seal_supports, NULL, seal_run };
 const cuda_op cuda_op_cache_read = { read_supports, NULL, read_run };

@@ -447,6 +447,13 @@ static __global__ void __launch_bounds__(PREP_THREADS, 2) prep_kernel(chunk_job 
     pdl_wait();
     if (!slot_chunk(p, slot, &at))
         return;
+    { /* what the later phases read: on its way to L2 while the first ones compute */
+        const int row = row_of(at, threadIdx.x / 4), part = 32 * (threadIdx.x % 4);
+        if (row >= 0) {
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(q + row * a.ldq + part));
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(a.v + row * a.ldv + (int64_t)v * D + part));
+        }
+    }
     if (w == 0)
         load_gates(p, at, v, s);
     {
@@ -525,32 +532,35 @@ static __device__ void fetch(const chunk_job &p, const chunk_at &at, int v, cons
         if (tile < 0 || tile % 4 <= tile / 8) /* above the diagonal nothing was written or is read */
             copy16(to + 16 * i, slot + 16 * i);
     }
+    /* everything is asked for before anything is stored: one way through memory per chunk */
+    float4 x[2][8], y[4][4];
+    float by[4];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        load32(q, row_of(at, 8 * (2 * w + i) + g), a.ldq, x[i]);
+#pragma unroll
+    for (int i = 0; i < 4; i++) { /* k tile w */
+        const int r = 16 * w + 2 * t + i % 2 + 8 * (i / 2), row = row_of(at, r);
+        by[i] = gate[C + r];
+#pragma unroll
+        for (int part = 0; part < 4; part++)
+            y[part][i] = row < 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
+                                 : *(const float4 *)(k + row * a.ldk + 16 * g + 4 * part);
+    }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const int n = 2 * w + i;
-        float4 x[8];
-        load32(q, row_of(at, 8 * n + g), a.ldq, x);
-        const float by = gate[8 * n + g];
+        const float f = gate[8 * (2 * w + i) + g];
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            queries[(n * 8 + j) * 32 + lane] = row_tile(x, j, by);
+            queries[((2 * w + i) * 8 + j) * 32 + lane] = row_tile(x[i], j, f);
     }
 #pragma unroll
-    for (int part = 0; part < 4; part++) { /* n tiles 4 part .. of k tile w */
-        float4 x[4];
-        float by[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int r = 16 * w + 2 * t + i % 2 + 8 * (i / 2), row = row_of(at, r);
-            by[i] = gate[C + r];
-            x[i] = row < 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
-                           : *(const float4 *)(k + row * a.ldk + 16 * g + 4 * part);
-        }
+    for (int part = 0; part < 4; part++) /* n tiles 4 part .. */
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            keys[(w * 16 + 4 * part + i) * 32 + lane] = split4(at4(&x[0], i) * by[0], at4(&x[1], i) * by[1],
-                                                               at4(&x[2], i) * by[2], at4(&x[3], i) * by[3]);
-    }
+            keys[(w * 16 + 4 * part + i) * 32 + lane] = split4(at4(&y[part][0], i) * by[0], at4(&y[part][1], i) * by[1],
+                                                               at4(&y[part][2], i) * by[2],
+                                                               at4(&y[part][3], i) * by[3]);
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 

@@ -1,14 +1,14 @@
 /* matmul.cu: embed, matmul, matmul_id for every weight type in file layout: which kernel runs, and the tiled ones.
  *
- * Up to GEMV_ROWS rows: gemv.cu.  More, in mode auto: cuBLASLt on bf16 activations (blas.cu), the matrix expanded to
- * bf16 first where it is of another type; without the library, and for experts, tiles of 64 outputs x 64 rows on bf16
+ * Few rows: gemv.cu.  More, in mode auto: cuBLASLt on bf16 activations (blas.cu), the matrix expanded to bf16 first
+ * where it is of another type; without the library, and for experts, tiles of 64 outputs x 64 rows on bf16
  * tensor cores with f32 sums.  In mode f32: the same tiles with f32 FMA.  matmul_id sorts its (row, slot) pairs by
  * expert on the device; nothing is read back. */
 #include <mma.h>
 #include <cuda_bf16.h>
 #include "devices/cuda/mm.cuh"
 
-enum { TILE = 64, STEP = 32, MAX_EXPERTS = 1024, BLAS_ROWS = 9, EXPAND_BYTES = 128 << 20 };
+enum { TILE = 64, STEP = 32, MAX_EXPERTS = 1024, BLAS_ROWS = 2, BLAS_OTHER_ROWS = 5, EXPAND_BYTES = 128 << 20 };
 
 /* What a tile block computes: expert and the sorted rows lo .. hi-1; 0 where the grid is larger than the work. */
 static __device__ bool tile_rows(const mm &p, int tile, int *e, int *lo, int *hi)
@@ -323,22 +323,24 @@ static int matmul_supports(cuda_device *d, const void *args, kvant_diag *diag)
     return weight_supports(((const kvant_matmul_args *)args)->w, "matmul", diag);
 }
 
-/* By cuBLASLt: 16-bit products allowed, enough rows, and shapes that it takes (16-byte aligned rows). */
+static bool as_it_is(const kvant_weight *w)
+{
+    return cuda_wtype_find(w->type) == WT_bf16 && !w->scale;
+}
+
+/* By cuBLASLt: 16-bit products allowed, enough rows (measured: 12288 x 4096 on an H200), and shapes that it takes
+ * (16-byte aligned rows). */
 static bool by_blas(const cuda_device *d, const kvant_matmul_args *a)
 {
     const kvant_weight *w = a->w;
-    return d->blas && a->compute != KVANT_COMPUTE_F32 && a->m >= BLAS_ROWS && w->n_in % 8 == 0 && w->n_in >= 64 &&
-           w->n_out >= 32 && a->ldy % 4 == 0 && ((uintptr_t)a->y & 15) == 0 && cuda_wtype_find(w->type) != WT_f32;
+    return d->blas && a->compute != KVANT_COMPUTE_F32 && a->m >= (as_it_is(w) ? BLAS_ROWS : BLAS_OTHER_ROWS) &&
+           w->n_in % 8 == 0 && w->n_in >= 64 && w->n_out >= 32 && a->ldy % 4 == 0 && ((uintptr_t)a->y & 15) == 0 &&
+           cuda_wtype_find(w->type) != WT_f32;
 }
 
 static size_t narrow_bytes(const kvant_matmul_args *a)
 {
     return ((size_t)a->m * (size_t)a->w->n_in * 2 + 255) & ~(size_t)255;
-}
-
-static bool as_it_is(const kvant_weight *w)
-{
-    return cuda_wtype_find(w->type) == WT_bf16 && !w->scale;
 }
 
 /* Rows of a matrix of another type that are expanded at once. */
@@ -385,10 +387,10 @@ static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
         return KVANT_OK;
     const mm p = mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
     const int type = ((const cuda_weight *)a->w->packed)->type;
+    if (by_blas(d, a))
+        return run_blas(d, a, p, diag);
     if (a->m <= GEMV_ROWS)
         cuda_gemv(d, type, p, 0);
-    else if (by_blas(d, a))
-        return run_blas(d, a, p, diag);
     else
         launches[type](p, (a->m + TILE - 1) / TILE, a->compute == KVANT_COMPUTE_F32, d->stream);
     return KVANT_OK;
@@ -398,7 +400,7 @@ static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
 static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args;
-    if (n < 2 || ops[1].id != KVANT_OP_SWIGLU || a->m < 1 || a->m > GEMV_ROWS || !a->w->packed)
+    if (n < 2 || ops[1].id != KVANT_OP_SWIGLU || a->m < 1 || a->m > GEMV_ROWS || !a->w->packed || by_blas(d, a))
         return 0;
     const kvant_swiglu_args *s = (const kvant_swiglu_args *)ops[1].args;
     if (s->gate != a->y || s->y != a->y || s->up != a->y + s->f || s->ldg != a->ldy || s->ldu != a->ldy ||
