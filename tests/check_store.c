@@ -196,12 +196,21 @@ static store_key key_of(const kvant_session *s)
     return k;
 }
 
-static void refused(serve_rig *r, int kind, const bytes *b, const char *what, size_t at)
+static int open_bytes(serve_rig *r, int kind, const bytes *b, kvant_diag *d)
 {
     const store_key k = key_of(r->s);
-    kvant_diag d = { "" };
     store_file f;
-    const int code = store_open_bytes(&r->e->kv, &k, kind, b->data, b->n, &f, &d);
+    const int code = store_open_bytes(&r->e->kv, &k, kind, b->data, b->n, &f, d);
+
+    if (code == KVANT_OK)
+        store_close(&f);
+    return code;
+}
+
+static void refused(serve_rig *r, int kind, const bytes *b, const char *what, size_t at)
+{
+    kvant_diag d = { "" };
+    const int code = open_bytes(r, kind, b, &d);
 
     CHECK(code == KVANT_EFORMAT && d.text[0], "P-04 %s at %zu: %s", what, at, kvant_error_name(code));
 }
@@ -264,19 +273,23 @@ static void forged(serve_rig *r, const char *name)
         size_t at;
         const void *v;
         const char *what;
-    } cases[] = { { 8, &next, "version 2 (P-09)" },
-                  { 72, &huge, "a billion tokens" },
-                  { 76, &huge, "a billion chunks" },
-                  { 20, &huge, "page size" },
-                  { 88, &huge, "page bytes" },
-                  { 128 + 24, &token, "token out of range" },
-                  { b.n - 28 - 4, &nan, "P-11: NaN in the state" } };
-    for (size_t i = 0; copy && i < sizeof cases / sizeof *cases; i++) {
-        memcpy(copy, b.data, b.n);
-        memcpy(copy + cases[i].at, cases[i].v, 4);
-        snapshot_fix(copy, b.n);
+    } cases[] = { { 8, &next, "version" },    { 72, &huge, "number of tokens" },     { 76, &huge, "number of chunks" },
+                  { 20, &huge, "page size" }, { 88, &huge, "another size" },         { 112, &next, "reserved" },
+                  { 152, &token, "token 0" }, { b.n - 28 - 4, &nan, "not a finite" } };
+    for (size_t i = 0; copy && i <= sizeof cases / sizeof *cases; i++) {
+        const int unchanged = i == sizeof cases / sizeof *cases;
         const bytes f = { copy, b.n };
-        refused(r, STORE_SEQUENCE, &f, cases[i].what, cases[i].at);
+        kvant_diag d = { "" };
+        memcpy(copy, b.data, b.n);
+        if (!unchanged)
+            memcpy(copy + cases[i].at, cases[i].v, 4);
+        snapshot_fix(copy, b.n);
+        const int code = open_bytes(r, STORE_SEQUENCE, &f, &d);
+        if (unchanged)
+            CHECK(code == KVANT_OK && memcmp(copy, b.data, b.n) == 0, "checksums of a good file: %s", d.text);
+        else
+            CHECK(code == KVANT_EFORMAT && strstr(d.text, cases[i].what), "P-04 P-09 P-11: \"%s\", wanted \"%s\"",
+                  d.text, cases[i].what);
     }
     kvant_free(copy);
     kvant_free(b.data);

@@ -22,14 +22,18 @@ typedef struct store_header {
     unsigned char fingerprint[STORE_FINGERPRINT], salt[PREFIX_SALT];
     uint32_t n_tokens, n_chunks; /* the end chunk not counted */
     uint64_t file_bytes, page_bytes, tail_bytes, state_bytes;
-    uint32_t zero, crc; /* of all before it */
+    uint32_t zero[3], crc; /* crc: of all before it */
 } store_header;
+
+_Static_assert(sizeof(store_header) == 128, "docs/snapshot.md");
 
 typedef struct store_chunk {
     uint32_t type, index;
     uint64_t bytes;
     uint32_t crc, zero; /* of type, index, bytes and the payload */
 } store_chunk;
+
+_Static_assert(sizeof(store_chunk) == 24, "docs/snapshot.md");
 
 typedef struct store_node {
     int32_t parent; /* number of an earlier node, -1: none */
@@ -278,8 +282,8 @@ static int check_header(const kv_cache *kv, const store_key *key, int kind, cons
     if (h->page_bytes != kv_page_image_bytes(kv) || h->tail_bytes != kv_tail_image_bytes(kv) ||
         h->state_bytes != kv_state_image_bytes(kv))
         return kvant_fail(diag, KVANT_EFORMAT, "snapshot: pages or states of another size");
-    if (h->zero != 0)
-        return bad(diag, "a reserved field", h->zero, 0);
+    if (h->zero[0] | h->zero[1] | h->zero[2])
+        return bad(diag, "a reserved field", h->zero[0] | h->zero[1] | h->zero[2], 0);
     return KVANT_OK;
 }
 
