@@ -1,6 +1,6 @@
-/* check_session_api.c: what kvant/session.h promises about one request: limits, errors, events, sampling, grammar masks,
- * log-probabilities, embeddings, slots, the queue's cap, time-outs, draining and the trace.  Ids in the texts (S-11 ...)
- * are those of the reliability specification. */
+/* check_session_api.c: what kvant/session.h promises about one request: limits, errors, events, sampling, masks,
+ * log-probabilities, embeddings, slots, the queue's cap, time-outs, draining and the trace.  Ids in the texts (S-11
+ * ...) are those of the reliability specification. */
 #include <math.h>
 #include <stdatomic.h>
 #include <time.h>

@@ -30,11 +30,12 @@ static int64_t tail_page_bytes(const kv_config *cfg, int d)
     return (int64_t)cfg->h_kv * KVANT_PAGE * d * 2;
 }
 
-/* Every sequence keeps at most T pages between passes, a snapshot T - 1; a pass adds the pages its rows touch. */
+/* Every sequence keeps at most T pages between passes, a snapshot T - 1; one prompt of a whole pass adds the pages it
+ * fills.  A pass of many that would want more is cut short (kv_pass_tails). */
 static int tail_page_count(const kv_config *cfg)
 {
     int t = tail_window(cfg);
-    return t == 0 ? 0 : cfg->max_seqs * (t + 1) + cfg->n_ubatch / KVANT_PAGE + 2 + cfg->n_snapshots * (t - 1);
+    return t == 0 ? 0 : cfg->max_seqs * t + cfg->n_ubatch / KVANT_PAGE + 2 + cfg->n_snapshots * (t - 1);
 }
 
 int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
@@ -238,6 +239,16 @@ void kv_reserve(kv_cache *kv, int seq, int len)
     kv_seq *s = &kv->seqs[seq];
     while (s->n_pages < pages_for(len))
         s->table[s->n_pages++] = page_pool_take(&kv->pages);
+}
+
+int kv_pass_tails(const kv_cache *kv, int seq, int pos0, int n)
+{
+    const kv_seq *s = &kv->seqs[seq];
+    int missing = 0;
+
+    for (int p = pos0 / KVANT_PAGE; p < pages_for(pos0 + n) && kv->tail_pages > 0; p++)
+        missing += s->tail[p] < 0;
+    return missing;
 }
 
 void kv_pass_begin(kv_cache *kv, int seq, int pos0, int n, int32_t *src, int32_t *dst, int *n_seal)

@@ -75,6 +75,8 @@ void kv_reserve(kv_cache *kv, int seq, int len);
 /* Returns pages beyond its length (after a failed step). */
 void kv_trim(kv_cache *kv, int seq);
 
+/* Tail pages that rows [pos0, pos0 + n) of a pass would take. */
+int kv_pass_tails(const kv_cache *kv, int seq, int pos0, int n);
 /* A pass appends rows [pos0, pos0 + n) to seq: takes tail pages, and lists the pages that become full
  * (tail page -> page) at src/dst[*n_seal]. */
 void kv_pass_begin(kv_cache *kv, int seq, int pos0, int n, int32_t *src, int32_t *dst, int *n_seal);

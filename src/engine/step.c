@@ -333,8 +333,9 @@ static void pass_fill(kvant_engine *e, pass *p, const kvant_item *items, int n, 
             const int fits = is_pending(&items[i], &at[i]) && items[i].prompt == round &&
                              (items[i].logits == KVANT_LOGITS_HIDDEN) == p->hidden;
             const int k = fits ? piece(e, p, &items[i], at[i].off) : 0, out = p->n_out;
-            if (k == 0)
-                continue;
+            const int pos = e->kv.seqs[items[i].seq].len + at[i].off;
+            if (k == 0 || kv_pass_tails(&e->kv, items[i].seq, pos, k) > e->kv.tails.n_free)
+                continue;          /* the next pass has room: this one gives its full pages back */
             l->seq[p->n_seqs] = items[i].seq;
             l->item[p->n_seqs] = i;
             l->took[p->n_seqs] = k;
