@@ -160,10 +160,11 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
     if (j->gone || j->out.error) {
         n = MHD_CONTENT_READER_END_WITH_ERROR;
     } else if (j->out.n) {
+        max = max < STREAM_BLOCK ? max : STREAM_BLOCK; /* touches no more of the connection's buffer than this */
         n = (ssize_t)(j->out.n < max ? j->out.n : max);
         memcpy(buf, j->out.s, (size_t)n);
         sbuf_drop(&j->out, (size_t)n);
-        if (j->out.n == 0 && j->out.cap > 4096)
+        if (j->out.n == 0 && j->out.cap > 1024)
             sbuf_free(&j->out);
         j->last_out_ns = j->last_taken_ns = clock_ns();
     } else if (j->done) {

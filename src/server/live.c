@@ -32,7 +32,7 @@ static double tokens_per_second(const kvant_slot_info *k, int64_t now)
     return (k->n_generated - 1) * 1e9 / (double)(now - k->first_token_ns);
 }
 
-void live_slots(server *s, jsonw *w)
+void live_slots(server *s, int all, jsonw *w)
 {
     int n;
     int64_t now = clock_ns();
@@ -41,6 +41,8 @@ void live_slots(server *s, jsonw *w)
     jsonw_array(w);
     for (int i = 0; i < n; i++) {
         const kvant_slot_info *k = &list[i];
+        if (!all && k->state == KVANT_SLOT_FREE)
+            continue;
         jsonw_object(w);
         jsonw_kint(w, "id", k->slot);
         jsonw_kstr(w, "state", slot_state(k->state));
@@ -115,7 +117,7 @@ void live_json(server *s, jsonw *w)
     put_counters(&st, w);
     put_budget(s, &st, w);
     jsonw_key(w, "slots");
-    live_slots(s, w);
+    live_slots(s, 0, w);
     jsonw_end(w);
 }
 

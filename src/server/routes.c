@@ -112,7 +112,7 @@ static enum MHD_Result get_slots(call *c, struct MHD_Connection *conn)
     if (strict && strcmp(strict, "1") == 0 && st.running >= st.max_seqs)
         return fail(c, conn, API_UNAVAILABLE, "", "no slot is free");
     jsonw_init(&w);
-    live_slots(c->s, &w);
+    live_slots(c->s, 1, &w);
     return respond_json(c, conn, 200, &w);
 }
 

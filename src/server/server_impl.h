@@ -193,9 +193,9 @@ const char *openai_finish(int finish);
 /* ---- live.c ---- */
 void live_json(server *s, jsonw *w); /* stats, slots: what the page shows */
 void live_props(server *s, jsonw *w);
-void live_slots(server *s, jsonw *w);
-int live_trace(server *s, sbuf *out);   /* Chrome trace of the last steps */
-void live_tick(server *s, int64_t now); /* feeds the streams of /debug/events */
+void live_slots(server *s, int all, jsonw *w); /* all: free ones too */
+int live_trace(server *s, sbuf *out);          /* Chrome trace of the last steps */
+void live_tick(server *s, int64_t now);        /* feeds the streams of /debug/events */
 
 /* ---- ui.c ---- */
 typedef struct ui_file {

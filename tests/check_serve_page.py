@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""check_serve_page: the web page in headless Chromium, driven over its debugging pipe: a streamed chat, the stop button, the
+live view, no request to any other host, no error in the console.  Without a browser it says SKIP.  KVANT_SCREENSHOT=FILE keeps
+a picture."""
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
+from serve import ROOT, SLOW, Checks, Server, built    # noqa: E402
+
+BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
+C = Checks("check_serve_page")
+
+
+class Browser:
+    """Chromium over --remote-debugging-pipe: JSON texts that end with a NUL byte on descriptors 3 and 4."""
+
+    def __init__(self, program, folder):
+        to_read, self.to = os.pipe()
+        self.back, back_write = os.pipe()
+
+        def wire():
+            a, b = os.dup(to_read), os.dup(back_write)
+            os.dup2(a, 3)
+            os.dup2(b, 4)
+        self.process = subprocess.Popen([program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                                         "--remote-debugging-pipe", "--no-first-run", "--disable-background-networking",
+                                         "--disable-component-update", "--window-size=1280,860", f"--user-data-dir={folder}", "about:blank"],
+                                        preexec_fn=wire, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.close(to_read)
+        os.close(back_write)
+        self.next, self.answers, self.events, self.session = 1, {}, [], None
+        threading.Thread(target=self._read, daemon=True).start()
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            self.call(domain + ".enable")
+
+    def _read(self):
+        rest = b""
+        while True:
+            more = os.read(self.back, 1 << 16)
+            if not more:
+                return
+            rest += more
+            *whole, rest = rest.split(b"\0")
+            for text in whole:
+                m = json.loads(text)
+                if "id" in m:
+                    self.answers[m["id"]] = m
+                else:
+                    self.events.append(m)
+
+    def call(self, method, **params):
+        i, self.next = self.next, self.next + 1
+        message = {"id": i, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.to, json.dumps(message).encode() + b"\0")
+        end = time.time() + 60 * SLOW
+        while i not in self.answers:
+            if time.time() > end:
+                raise RuntimeError(method + ": no answer from the browser")
+            time.sleep(0.01)
+        answer = self.answers.pop(i)
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error']}")
+        return answer["result"]
+
+    def js(self, text):
+        return self.call("Runtime.evaluate", expression=text, returnByValue=True)["result"].get("value")
+
+    def wait(self, text, seconds=30):
+        end = time.time() + seconds * SLOW
+        while time.time() < end:
+            value = self.js(text)
+            if value:
+                return value
+            time.sleep(0.05)
+        return None
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(20)
+
+
+SAY = "document.getElementById('input').value = {}; document.getElementById('form').requestSubmit(); true"
+LAST = "(document.querySelector('.message.assistant:last-child') || {innerText: ''}).innerText"
+
+
+def check_chat(b):
+    b.js(SAY.format("'Tell me about the sea.'"))
+    first = b.wait(LAST + ".split('\\n').slice(1).join('\\n').length > 3 && " + LAST, 30)
+    C.ok(first, "text appears while it is generated")
+    C.ok(b.js("document.querySelector('.message.user').innerText").endswith("Tell me about the sea."), "the user's message is shown")
+    C.ok(b.wait("document.getElementById('tps').innerText !== '0.0' && document.querySelectorAll('#slots tbody tr').length", 20), "live view: a running slot")
+    if os.environ.get("KVANT_SCREENSHOT"):
+        with open(os.environ["KVANT_SCREENSHOT"], "wb") as f:
+            f.write(base64.b64decode(b.call("Page.captureScreenshot")["data"]))
+    C.ok(b.wait("document.getElementById('timing').innerText.includes('t/s')", 60), "timing line at the end")
+    text = b.js(LAST)
+    C.ok(first.strip() in text and len(text) > len(first), "the text grew")
+
+
+def check_stop(b, s):
+    b.js("document.getElementById('clear').click()")
+    b.js("document.getElementById('max_tokens').value = 1500")
+    b.js(SAY.format("'<img src=x onerror=alert(1)> & a long story'"))
+    C.ok(b.wait(LAST + ".length > 20", 30), "second answer begins")
+    C.ok(b.js("document.querySelectorAll('#messages img').length") == 0, "text is never HTML")
+    b.js("document.getElementById('stop').click()")
+    C.ok(b.wait("!document.getElementById('send').disabled", 10), "stopped")
+    C.ok(s.idle(5), "the server cancelled it")
+    C.ok(b.js("document.querySelectorAll('.message.error').length") == 0, "stopping is no error")
+
+
+def check_page(b, s):
+    url = f"http://127.0.0.1:{s.port}/"
+    b.call("Page.navigate", url=url)
+    C.ok(b.wait("document.getElementById('status') && document.getElementById('status').innerText === 'connected'", 30), "connected")
+    C.ok(b.wait("document.getElementById('model').innerText.includes('novella-hybrid-q8_0')"), "model name")
+    C.ok(b.wait("document.getElementById('pagetext').innerText.includes('pages of 64')"), "budget")
+    check_chat(b)
+    check_stop(b, s)
+    asked = [e["params"]["request"]["url"] for e in b.events if e["method"] == "Network.requestWillBeSent"]
+    C.ok(len(asked) > 4 and all(u.startswith((url, "data:")) for u in asked), f"only its own host: {asked}")
+    bad = [e for e in b.events if e["method"] == "Runtime.exceptionThrown" or
+           (e["method"] == "Log.entryAdded" and e["params"]["entry"]["level"] == "error")]
+    C.ok(not bad, f"console: {bad[:2]}")
+
+
+def check_key(b):
+    with Server(BUILD, "-c", "512", "-np", "1", env={"KVANT_ARG_API_KEY": "right"}) as s:
+        b.call("Page.navigate", url=f"http://127.0.0.1:{s.port}/")
+        C.ok(b.wait("document.getElementById('keybutton') && !document.getElementById('keybutton').hidden", 20), "asks for the key")
+        b.js("sessionStorage.setItem('kvant-key', 'right'); location.reload(); true")
+        C.ok(b.wait("document.getElementById('status') && document.getElementById('status').innerText === 'connected'", 20), "with the key")
+
+
+def main():
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not program or not built(BUILD):
+        print("SKIP check_serve_page: no chromium found" if not program else "SKIP check_serve_page: this build has no server")
+        return C.end()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, Server(BUILD, "-c", "2048", "-np", "4") as s:
+        b = Browser(program, folder)
+        try:
+            check_page(b, s)
+            check_key(b)
+        finally:
+            b.close()
+    return C.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
