@@ -1,4 +1,5 @@
-/* fuzz_grammar.c: GBNF texts.  What compiles is run over a small vocabulary; every mask is compared with trying the token. */
+/* fuzz_grammar.c: GBNF texts.  What compiles is run over a small vocabulary; every mask is compared with trying
+ * the token. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

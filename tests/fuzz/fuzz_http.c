@@ -1,8 +1,7 @@
-/* fuzz_http.c: bytes of a connection against the whole server: a loop thread without a model, over a socket pair that the
- * daemon takes as a client.  The first byte cuts the input into pieces; afterwards the server must still answer /health. */
+/* fuzz_http.c: bytes of a connection against the whole server: a loop thread without a model, over a socket pair
+ * that the daemon takes as a client.  The first byte cuts the input into pieces; afterwards the server must still
+ * answer /health. */
 #include <microhttpd.h>
-#include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* fuzz_schema.c: JSON schemas (and, behind a '^', patterns).  What is accepted must compile or be refused by the grammar with
- * a reason; nothing crashes, and no schema turns into more text than its limit. */
+/* fuzz_schema.c: JSON schemas (and, behind a '^', patterns).  What is accepted must compile or be refused by the
+ * grammar with a reason; nothing crashes, and no schema turns into more text than its limit. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
