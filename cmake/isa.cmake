@@ -6,7 +6,9 @@ set(KVANT_FLAGS_avx512 ${KVANT_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx
 set(KVANT_FLAGS_avx512vnni ${KVANT_FLAGS_avx512} -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx512vpopcntdq -mavx512bitalg
     -mgfni)
 # Kernels are written as inline functions over values in registers; gcc's limit for -O2 would pass some through memory.
-list(APPEND KVANT_FLAGS_avx512vnni -finline-limit=4000)
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")      # clang has no such limit and refuses the flag
+    list(APPEND KVANT_FLAGS_avx512vnni -finline-limit=4000)
+endif()
 set(KVANT_FLAGS_neon "")
 set(KVANT_FLAGS_dotprod -march=armv8.2-a+dotprod)
 set(KVANT_FLAGS_i8mm -march=armv8.2-a+dotprod+i8mm)

@@ -2,6 +2,7 @@
  * that the daemon takes as a client.  The first byte cuts the input into pieces; afterwards the server must still
  * answer /health. */
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
