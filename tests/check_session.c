@@ -522,10 +522,10 @@ int main(int argc, char **argv)
                *large[] = { "novella-dense-bf16.gguf", "novella-hybrid-bf16.gguf", "novella-moe-bf16.gguf" };
     char path[512];
 
-    if (argc > 1) { /* check_session N: N at once on the larger models, as long as it takes */
-        for (int i = 0; i < 6; i++)
+    if (argc > 2) {                        /* check_session N LONGEST [PAIR]: on the larger models, not in CI */
+        for (int i = argc > 3 ? atoi(argv[3]) : 0; i < (argc > 3 ? atoi(argv[3]) + 1 : 6); i++)
             if (check_model_path(large[i / 2], path, sizeof path))
-                check_concurrent(path, types[i % 2], atoi(argv[1]), 200);
+                check_concurrent(path, types[i % 2], atoi(argv[1]), atoi(argv[2]));
         return check_end("check_session");
     }
     for (int i = 0; i < 4; i++)

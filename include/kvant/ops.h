@@ -169,7 +169,8 @@ typedef struct kvant_attn_score_args {
 /* Depthwise causal conv over time + SiLU.  x f32[n_tokens][ldx], c channels; w f32[c][k] (tap fastest, last tap =
  * current token); state f32[slot][c][k-1], oldest first, of PRE-conv inputs; y f32[n_tokens][c].
  * s = 0; s += window[j]*w[j], j ascending; s += 0.0f; y = s / (1 + exp(-s)).
- * Reads slot_in of every sequence before any write; writes the last k-1 inputs to slot_out.
+ * Reads slot_in of every sequence before any write; writes the last k-1 inputs to slot_out.  That holds within one op:
+ * no decode sequence of a batch may read a slot that a prompt sequence writes, nor the other way round.
  * conv_step takes decode sequences, conv_chunk prompt sequences; each ignores the other's rows. */
 typedef struct kvant_conv_args {
     kvant_seqs seqs; const float *x; const float *w; float *state; float *y; int c, k; int64_t slot_stride; int64_t ldx;
