@@ -37,6 +37,10 @@ a 16-byte boundary. Kernels of the formats read rows at odd addresses.
 | DOT | (d/4 + 16) 2^-24 sum of the terms' magnitudes | roundings of a sum of d terms in 4 lanes or more |
 | QDOT | DOT and half a step of the quantised operand per term; for the integer kernels 1.5 to 2.5 % of the format's own squared error | 8-bit queries, 7-bit centroids, 16-bit weights |
 | NMSE(x) | x = squared error over squared size | sums of many terms in f32; 1e-5 for 16-bit tiles; attn by 8-bit queries: two roundings of step^2/12, twice, because few keys are averaged |
+| STAT | bias within 4 standard errors, variance within 4 sqrt(2/n) of the theory | estimators (qjl1_256), over keys and over projections: tests/check_qjl.c |
+
+Not in the report: many keys (2^20 QJL keys against 32 heads, every variant: tests/check_qjl.c), [planted faults](evidence/mutants.md) that
+these checks must catch, [fuzzing](evidence/fuzz.md), [squared errors](formats/mse.md), [bad input](formats/README.md#what-bad-input-does).
 """
 
 

@@ -143,6 +143,16 @@ static void head_sizes(vcase *c, const kvant_format *f)
     }
 }
 
+/* Contexts that end just behind a split: with two exact pages, tails on both of its sides are merged. */
+static void splits(vcase *c, const kvant_format *f)
+{
+    for (int compute = 0; compute < 2; compute++)
+        for (int tail = 0; tail < 3; tail += 2) {
+            const setup t = { f, f, 4, 2, 128, 128, tail, compute };
+            attn(c, &t, &longer, 0);
+        }
+}
+
 /* Grouped heads, d_k != d_v, odd sizes, several splits. */
 static void shapes(vcase *c)
 {
@@ -179,8 +189,10 @@ void cases_attn(vcase *c)
     if (c->quick || c->unaligned)
         return;
     for (int i = 0; i < n; i++)
-        if (selected(c, kvant_format_at(i), kvant_format_at(i)))
+        if (selected(c, kvant_format_at(i), kvant_format_at(i))) {
             head_sizes(c, kvant_format_at(i));
+            splits(c, kvant_format_at(i));
+        }
     shapes(c);
 }
 
