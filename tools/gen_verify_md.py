@@ -121,6 +121,8 @@ def kernel_table(report):
 
 def other_tables(report):
     lines = []
+    for rung in report.get("rungs", []):
+        lines += ["", f"The same ops with `KVANT_CPU={rung['rung']}`, reduced sizes: {rung['passed']} passed, {rung['failed']} failed."]
     if report.get("cross"):
         lines += ["", "Ways that must agree:", "", "| check | cases | failed | largest | allowed | reason |", "|---|--:|--:|--:|--:|---|"]
         lines += [f"| {c['name']} | {c['cases']} | {c['failed']} | {number(c['worst'])} | {number(c['limit'])} | "

@@ -155,6 +155,14 @@ int cpu_cap_find(const char *name, uint32_t *mask)
     return 0;
 }
 
+const char *cpu_cap_at(int i, uint32_t *mask)
+{
+    if (i < 0 || i >= CAP_COUNT)
+        return NULL;
+    *mask = feature_caps[i].mask;
+    return feature_caps[i].name;
+}
+
 uint32_t cpu_detected(void)
 {
     pthread_once(&once, init);

@@ -30,6 +30,8 @@ void cpu_set_mask(uint32_t mask);      /* tests: features & mask from now on */
 /* A rung by name, as in KVANT_CPU: "ref" "avx2" "avx512" "avx512vnni" "neon" "dotprod" "i8mm" "all"; 0 if unknown (mask
  * untouched). */
 int cpu_cap_find(const char *name, uint32_t *mask);
+/* The i-th rung and its mask, in the order of the ladder; NULL past the last. */
+const char *cpu_cap_at(int i, uint32_t *mask);
 /* "avx2 avx512 ..." of a feature set, into buf. */
 void cpu_features_text(uint32_t features, char *buf, int cap);
 /* Model name from /proc/cpuinfo, or "unknown". */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/cpu.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/common.h"
@@ -239,6 +240,51 @@ static void ops_text(const verify_report *r)
     kvant_free(sum);
 }
 
+/* One lower rung of the CPU's ladder: fewer sizes, but every op's variant. */
+static int check_rung(verifier *v, const verify_options *o, kvant_device *dev, const char *name, verify_report *r,
+                      kvant_diag *diag)
+{
+    memset(r, 0, sizeof *r);
+    const int rc = verify_device(dev, o, r, diag);
+    v->passed += r->passed;
+    v->failed += r->failed;
+    jsonw_object(&v->w);
+    jsonw_kstr(&v->w, "rung", name);
+    jsonw_kint(&v->w, "passed", r->passed);
+    jsonw_kint(&v->w, "failed", r->failed);
+    jsonw_end(&v->w);
+    if (!v->silent)
+        printf("the same ops with KVANT_CPU=%s, reduced sizes: %d passed, %d failed\n", name, r->passed, r->failed);
+    put_failures(v, r);
+    verify_report_free(r);
+    return rc;
+}
+
+/* The variants that this CPU would not choose: every rung between the references and the best. */
+static int check_rungs(verifier *v, const verify_options *all, kvant_device *dev, verify_report *r, kvant_diag *diag)
+{
+    const uint32_t features = cpu_features();
+    verify_options o = *all;
+    uint32_t mask, last = 0;
+    const char *name;
+    int rc = KVANT_OK;
+
+    o.quick = 1;
+    jsonw_key(&v->w, "rungs");
+    jsonw_array(&v->w);
+    for (int i = 0; rc == KVANT_OK && (name = cpu_cap_at(i, &mask)) != NULL; i++) {
+        mask &= features;
+        if (mask == 0 || mask == features || mask == last)
+            continue;
+        last = mask;
+        cpu_set_mask(mask);
+        rc = check_rung(v, &o, dev, name, r, diag);
+        cpu_set_mask(~0u);
+    }
+    jsonw_end(&v->w);
+    return rc;
+}
+
 static int check_ops(verifier *v, kvant_diag *diag)
 {
     const verify_options o = { opt_str(v->o, OPT_VERIFY_OPS), opt_str(v->o, OPT_VERIFY_FORMATS),
@@ -256,8 +302,10 @@ static int check_ops(verifier *v, kvant_diag *diag)
         verify_report_json(r, &v->w);
         if (!v->silent && r->n > 0)
             ops_text(r);
-        dev->vt->close(dev);
         verify_report_free(r);
+        if (rc == KVANT_OK && !o.quick && strcmp(dev->vt->name, "cpu") == 0)
+            rc = check_rungs(v, &o, dev, r, diag);
+        dev->vt->close(dev);
     }
     kvant_free(r);
     return rc;

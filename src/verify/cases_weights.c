@@ -115,8 +115,8 @@ static void type_weights(vcase *c, const kvant_wtype *t)
     for (int compute = 0; compute < 2; compute++) {
         for (int i = 0; i < some; i++)
             matmul(c, t, 512, 130, rows[i], compute);
-        if (t->block == 1)
-            matmul(c, t, 77, 33, 70, compute);
+        for (int i = 0; i < 3 && t->block == 1; i++)       /* odd widths, for one row, few and many */
+            matmul(c, t, 77, 33, i == 0 ? 1 : i == 1 ? 3 : 70, compute);
     }
     embed(c, t, 512, 130, 9);
     embed(c, t, 256, 5, 0);

@@ -2,6 +2,7 @@
  * finish_out.  Bounds: kernels.h. */
 #include <math.h>
 #include <string.h>
+#include "base/half.h"
 #include "base/rng.h"
 #include "verify/kernels_case.h"
 #include "verify/vcase.h"
@@ -14,17 +15,32 @@ static int equal_values(const float *a, const float *b, size_t n)
     return 1;
 }
 
-/* Any bytes are a row: what is decoded from them equals the reference's, NaN for NaN. */
+static void same_row(kcase *c, const uint8_t *row, float *out, float *want, const char *what)
+{
+    c->k->decode_acc(c->param, row, c->row_bytes, 1, out, c->d);
+    c->f->ref.decode_acc(c->param, row, c->row_bytes, 1, want, c->d);
+    kcase_note(c, equal_values(out, want, (size_t)c->sdim) ? 0 : INFINITY, 1, what);
+}
+
+/* Any bytes are a row: what is decoded from them equals the reference's, NaN for NaN; and with Inf, NaN, the least and
+ * the largest number of 16 bits at every place where a format might keep its scale. */
 static void any_bytes(kcase *c, uint8_t *row, float *out, float *want)
 {
+    static const uint16_t special[] = { 0x7c00, 0xfc00, 0x7e01, 0x0001, 0x8001, 0x7bff, 0x8000, 0x7f80, 0xff80 };
     rng g = { 11 };
 
     for (int t = 0; t < 50; t++) {
         for (size_t i = 0; i < c->row_bytes; i++)
             row[i] = (uint8_t)rng_u64(&g);
-        c->k->decode_acc(c->param, row, c->row_bytes, 1, out, c->d);
-        c->f->ref.decode_acc(c->param, row, c->row_bytes, 1, want, c->d);
-        kcase_note(c, equal_values(out, want, (size_t)c->sdim) ? 0 : INFINITY, 1, "random bytes decode differently");
+        same_row(c, row, out, want, "random bytes decode differently");
+    }
+    for (size_t i = 0; i + 1 < c->row_bytes; i += c->d > 128 ? 2 : 1) {
+        const uint8_t keep[2] = { row[i], row[i + 1] };
+        for (size_t k = 0; k < sizeof special / sizeof *special; k++) {
+            store_u16(row + i, special[k]);
+            same_row(c, row, out, want, "a special scale decodes differently");
+        }
+        memcpy(row + i, keep, 2);
     }
 }
 

@@ -4,29 +4,25 @@
 #include "formats/format.h"
 #include "formats/simd_encode_avx2.h"
 
-static inline vf q4_chunk(__m256i bytes, int mask, vf d, vf minus8d)
-{
-    __m256i n = _mm256_and_si256(bytes, _mm256_set1_epi32(mask));
-    return _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(n), minus8d);
-}
-
+/* d*(n - 8), not fma(d, n, -8d), which would make NaN of every code where d is infinite.  A code xor 8 is n - 8 in 4
+ * signed bits; at the top of a 32-bit lane it counts 2^28, which d*2^-28 takes back exactly. */
 static inline void q4_decode32(const uint8_t *row, int b, vf *v)
 {
     const uint8_t *block = row + (size_t)b * 18;
-    /* byte j of lane 0 / 4 + j of lane 1 -> 32-bit lanes */
-    const __m256i first = _mm256_setr_epi8(0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, -1, -1, -1, 4, -1, -1, -1, 5,
-                                           -1, -1, -1, 6, -1, -1, -1, 7, -1, -1, -1);
-    const __m256i second = _mm256_setr_epi8(8, -1, -1, -1, 9, -1, -1, -1, 10, -1, -1, -1, 11, -1, -1, -1, 12, -1, -1,
-                                            -1, 13, -1, -1, -1, 14, -1, -1, -1, 15, -1, -1, -1);
-    vf d = vf_splat_f16(block);
-    vf d16 = _mm256_mul_ps(d, _mm256_set1_ps(0.0625f)), minus8d = _mm256_mul_ps(d, _mm256_set1_ps(-8.0f));
-    __m256i x = bytes_twice(block + 2);
+    /* byte j of lane 0 / 4 + j of lane 1 -> top byte of 32-bit lanes */
+    const __m256i first = _mm256_setr_epi8(-1, -1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, -1, -1, -1, 4,
+                                           -1, -1, -1, 5, -1, -1, -1, 6, -1, -1, -1, 7);
+    const __m256i second = _mm256_setr_epi8(-1, -1, -1, 8, -1, -1, -1, 9, -1, -1, -1, 10, -1, -1, -1, 11, -1, -1, -1,
+                                            12, -1, -1, -1, 13, -1, -1, -1, 14, -1, -1, -1, 15);
+    const __m256i high = _mm256_set1_epi32((int)0xf0000000u);
+    vf d = _mm256_mul_ps(vf_splat_f16(block), _mm256_set1_ps(0x1p-28f));
+    __m256i x = _mm256_xor_si256(bytes_twice(block + 2), _mm256_set1_epi8((char)0x88));
     __m256i a = _mm256_shuffle_epi8(x, first), c = _mm256_shuffle_epi8(x, second);
 
-    v[0] = q4_chunk(a, 0x0f, d, minus8d);
-    v[1] = q4_chunk(c, 0x0f, d, minus8d);
-    v[2] = q4_chunk(a, 0xf0, d16, minus8d);
-    v[3] = q4_chunk(c, 0xf0, d16, minus8d);
+    v[0] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_slli_epi32(a, 4)));
+    v[1] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_slli_epi32(c, 4)));
+    v[2] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_and_si256(a, high)));
+    v[3] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_and_si256(c, high)));
 }
 
 #define BLOCK_DECODE q4_decode32

@@ -1,16 +1,17 @@
 /* q4_0_avx512.c: 18 bytes per 32 values: [d fp16][qs u8 x 16] (see q4_0.c).
- * d*(n - 8) as fma(d, n, -8d), the reference's single rounding (see q4_0_avx2.c). */
+ * d*(n - 8), the reference's single rounding and its infinities (see q4_0_avx2.c). */
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 
 static inline void q4_decode32(const uint8_t *row, int b, vf *v)
 {
     const uint8_t *block = row + (size_t)b * 18;
-    vf d = vf_splat_f16(block), minus8d = vf_mul(d, vf_set1(-8.0f));
+    const vf values = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    vf d = vf_splat_f16(block);
     __m512i lo, hi;
     codes4_low_high(block + 2, &lo, &hi);
-    v[0] = vf_fma(d, _mm512_cvtepi32_ps(_mm512_and_si512(lo, _mm512_set1_epi32(15))), minus8d);
-    v[1] = vf_fma(d, _mm512_cvtepi32_ps(hi), minus8d);
+    v[0] = vf_mul(d, _mm512_permutexvar_ps(lo, values));       /* reads the low 4 bits of an index */
+    v[1] = vf_mul(d, _mm512_permutexvar_ps(hi, values));
 }
 
 #define BLOCK_DECODE q4_decode32
