@@ -15,6 +15,7 @@ typedef __m512 vf;
 #define VF_N 16
 #define VF_B 2
 #define VF_BLOCK(M) M(0) M(1)
+#define VF_TILE44                          /* 32 registers: tiles of 16 accumulators, and vf_put44 */
 #define SIMD_NAME_(format, op) kvant_##format##_##op##_avx512
 #define SIMD_NAME(format, op) SIMD_NAME_(format, op)
 
@@ -110,6 +111,32 @@ static inline void vf_put22(float *s0, float *s1, vf a, vf b, vf c, vf d)
     __m128 t = vf_sum4(a, b, c, d);
     _mm_storel_pi((__m64 *)(void *)s0, t);
     _mm_storeh_pi((__m64 *)(void *)s1, t);
+}
+
+/* Both halves of a and of b added: what VF_FOLD gives, side by side. */
+static inline vf vf_fold2(vf a, vf b)
+{
+    return _mm512_add_ps(_mm512_mask_blend_ps(0xff00, a, b), _mm512_shuffle_f32x4(a, b, 0x4e));
+}
+
+/* Neighbours added, in each 128-bit lane: those of a, then those of b. */
+static inline vf vf_pairs(vf a, vf b)
+{
+    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+}
+
+/* Lane sums of a tile of 4 x 4, v[4j + k] to s[j*lds + k]: the sums of vf_sum4, 45 instructions for 16. */
+static inline void vf_put44(float *s, size_t lds, const vf *v)
+{
+    vf a = vf_pairs(vf_pairs(vf_fold2(v[0], v[4]), vf_fold2(v[1], v[5])),
+                    vf_pairs(vf_fold2(v[2], v[6]), vf_fold2(v[3], v[7])));
+    vf b = vf_pairs(vf_pairs(vf_fold2(v[8], v[12]), vf_fold2(v[9], v[13])),
+                    vf_pairs(vf_fold2(v[10], v[14]), vf_fold2(v[11], v[15])));
+    vf t = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    _mm_storeu_ps(s, _mm512_castps512_ps128(t));
+    _mm_storeu_ps(s + lds, _mm512_extractf32x4_ps(t, 1));
+    _mm_storeu_ps(s + 2 * lds, _mm512_extractf32x4_ps(t, 2));
+    _mm_storeu_ps(s + 3 * lds, _mm512_extractf32x4_ps(t, 3));
 }
 
 /* f16 at p in every lane */

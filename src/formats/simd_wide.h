@@ -52,6 +52,11 @@ static vf float_load_part(const float *p, int m)
 #define SC_PUT_2x4 REP2(SC_PUT4)
 #define SC_PUT_3x4 REP3(SC_PUT4)
 #define SC_PUT_4x3 REP4(SC_PUT3)
+#define SC_PUT_4x4                                                                                  \
+    {                                                                                               \
+        const vf v[16] = { a00, a01, a02, a03, a10, a11, a12, a13, a20, a21, a22, a23, a30, a31, a32, a33 }; \
+        vf_put44(s, lds, v);                                                                        \
+    }
 #define SC_PUT_4x2 vf_put22(s, s + lds, a00, a01, a10, a11); vf_put22(s + 2 * lds, s + 3 * lds, a20, a21, a30, a31);
 
 #define SCORE_TILE(Q, K)                                                                            \
@@ -77,7 +82,11 @@ SCORE_TILE(2, 4)
 SCORE_TILE(2, 1)
 SCORE_TILE(3, 4)
 SCORE_TILE(3, 1)
+#ifdef VF_TILE44
+SCORE_TILE(4, 4)
+#else
 SCORE_TILE(4, 3)
+#endif
 SCORE_TILE(4, 2)
 SCORE_TILE(4, 1)
 
@@ -88,14 +97,19 @@ typedef void (*score_tile_fn)(const float *q, size_t ldq, const uint8_t *rows, s
 static void score_strip(const float *qp, size_t ldq, int q, const uint8_t *rows, size_t stride, int n, float *s,
                         size_t lds, int d)
 {
+#ifdef VF_TILE44
+    static const score_tile_fn wide[5] = { NULL, score_1x8, score_2x4, score_3x4, score_4x4 };
+    static const int width[5] = { 0, 8, 4, 4, 4 };
+#else
     static const score_tile_fn wide[5] = { NULL, score_1x8, score_2x4, score_3x4, score_4x3 };
-    static const score_tile_fn one[5] = { NULL, score_1x1, score_2x1, score_3x1, score_4x1 };
     static const int width[5] = { 0, 8, 4, 4, 3 };
+#endif
+    static const score_tile_fn one[5] = { NULL, score_1x1, score_2x1, score_3x1, score_4x1 };
     int i = 0;
 
     while (i < n) {
         int left = n - i, step = 1;
-        if (q == 4 && (left == 2 || left == 4)) {      /* 64 = 20 * 3 + 2 * 2: never a lone key */
+        if (q == 4 && (left == 2 || left == 7 - width[q])) {       /* 64 = 20 * 3 + 2 * 2: never a lone key */
             step = 2;
             score_4x2(qp, ldq, rows + (size_t)i * stride, stride, s + i, lds, d);
         } else if (left >= width[q]) {
@@ -153,6 +167,9 @@ AXPY_TILE(2, 4)
 AXPY_TILE(2, 1)
 AXPY_TILE(3, 4)
 AXPY_TILE(3, 1)
+#ifdef VF_TILE44
+AXPY_TILE(4, 4)
+#endif
 AXPY_TILE(4, 2)
 AXPY_TILE(4, 1)
 AXPY_TILE(6, 2)
@@ -175,6 +192,29 @@ static void axpy_rest(const float *w, size_t ldw, int q, const uint8_t *v, size_
     }
 }
 
+/* A tile: q weight rows x `width` vectors of columns. */
+typedef struct axpy_tile {
+    axpy_tile_fn fn;
+    int q, width;
+} axpy_tile;
+
+/* The widest tile of q rows for `left` vectors of columns. */
+static axpy_tile axpy_choose(int q, int left)
+{
+    static const axpy_tile tiles[] = {     /* of each q from wide to narrow */
+        { axpy_1x8, 1, 8 }, { axpy_1x4, 1, 4 }, { axpy_1x1, 1, 1 }, { axpy_2x4, 2, 4 }, { axpy_2x1, 2, 1 },
+        { axpy_3x4, 3, 4 }, { axpy_3x1, 3, 1 },
+#ifdef VF_TILE44
+        { axpy_4x4, 4, 4 },
+#endif
+        { axpy_4x2, 4, 2 }, { axpy_4x1, 4, 1 }, { axpy_6x2, 6, 2 }, { axpy_6x1, 6, 1 },
+    };
+    int i = 0;
+    while (tiles[i].q != q || tiles[i].width > left)
+        i++;
+    return tiles[i];
+}
+
 static int axpy_rows(int left)
 {
     if (left >= 6 && left != 8)            /* 8 = 4 + 4 beats 6 + 2 */
@@ -185,26 +225,15 @@ static int axpy_rows(int left)
 static void axpy_columns(const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride, int n, float *acc,
                          size_t lda, int d)
 {
-    static const axpy_tile_fn wide[7] = { NULL, axpy_1x8, axpy_2x4, axpy_3x4, axpy_4x2, NULL, axpy_6x2 };
-    static const axpy_tile_fn one[7] = { NULL, axpy_1x1, axpy_2x1, axpy_3x1, axpy_4x1, NULL, axpy_6x1 };
-    static const int width[7] = { 0, 8, 4, 4, 2, 0, 2 };
-
     for (int j = 0, q; j < r; j += q) {
         int c = 0;
         const float *wj = w + (size_t)j * ldw;
         float *a = acc + (size_t)j * lda;
         q = axpy_rows(r - j);
-        for (int step; c + VF_N <= d; c += step * VF_N) {
-            axpy_tile_fn tile = wide[q];
-            step = width[q];
-            if (q == 1 && c + 8 * VF_N > d && c + 4 * VF_N <= d) {
-                step = 4;
-                tile = axpy_1x4;
-            } else if (c + step * VF_N > d) {
-                step = 1;
-                tile = one[q];
-            }
-            tile(wj, ldw, rows + (size_t)c * WIDE_BYTES, stride, n, a + c, lda);
+        while (c + VF_N <= d) {
+            axpy_tile tile = axpy_choose(q, (d - c) / VF_N);
+            tile.fn(wj, ldw, rows + (size_t)c * WIDE_BYTES, stride, n, a + c, lda);
+            c += tile.width * VF_N;
         }
         if (c < d)
             axpy_rest(wj, ldw, q, rows + (size_t)c * WIDE_BYTES, stride, n, a + c, lda, d - c);
@@ -220,7 +249,7 @@ static void axpy_prefetch(const uint8_t *rows, size_t stride, int n, size_t row_
             vf_prefetch(rows + at);
 }
 
-/* Many weight rows: narrow column panels, so that a panel of 64 rows (4 KiB in f32) stays in L1. */
+/* Many weight rows: narrow column panels, so that a panel of 64 rows (4 or 8 KiB in f32) stays in L1. */
 static void wide_axpy(const void *param, const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride, int n,
                       float *acc, size_t lda, int d)
 {

@@ -3,6 +3,7 @@
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 #include "base/half.h"
+#include "kvant/qjl.h"
 
 static inline void qjl_decode32(const uint8_t *row, int b, vf *v)
 {
@@ -26,10 +27,57 @@ static void qjl_decode_acc(const void *param, const uint8_t *rows, size_t stride
     blocks_decode_acc(param, rows, stride, n, out, 2 * d);
 }
 
+/* 4 queries x 4 keys: as blocks_score, with the two signs of a norm made once per group. */
+typedef struct qjl_keys {
+    const uint8_t *at[4];
+    vf plus[4], minus[4];
+} qjl_keys;
+
+static inline void qjl_keys_open(qjl_keys *k, const uint8_t *rows, size_t stride)
+{
+    for (int i = 0; i < 4; i++) {
+        uint16_t norm;
+        k->at[i] = rows + (size_t)i * stride;
+        memcpy(&norm, k->at[i] + 32, sizeof norm);
+        k->plus[i] = vf_mul(vf_set1(bits_f32(0x3ba06c99u)), vf_set1(bf16_to_f32(norm)));
+        k->minus[i] = _mm512_xor_ps(k->plus[i], vf_set1(-0.0f));
+    }
+}
+
+#define QJL_ZERO(j, k) vf a##j##k = vf_zero();
+#define QJL_SIGN(k)                                                            \
+    uint16_t m##k;                                                             \
+    memcpy(&m##k, keys.at[k] + 2 * c, sizeof m##k);                            \
+    vf x##k = _mm512_mask_blend_ps(m##k, keys.minus[k], keys.plus[k]);
+#define QJL_FMA(j, k) a##j##k = vf_fma(y, x##k, a##j##k);
+#define QJL_ROW(j) { vf y = vf_load(q + (j) * ldq + 16 * c); ROW4(QJL_FMA, j) }
+
+static void qjl_score_4x4(const float *q, size_t ldq, const uint8_t *rows, size_t stride, float *s, size_t lds, int d)
+{
+    GRID4x4(QJL_ZERO)
+    for (int g = 0; g < d / KVANT_QJL_DIM; g++, rows += 34, q += KVANT_QJL_SKETCH) {
+        qjl_keys keys;
+        qjl_keys_open(&keys, rows, stride);
+        for (int c = 0; c < KVANT_QJL_SKETCH / 16; c++) {
+            REP4(QJL_SIGN)
+            REP4(QJL_ROW)
+        }
+    }
+    const vf t[16] = { a00, a01, a02, a03, a10, a11, a12, a13, a20, a21, a22, a23, a30, a31, a32, a33 };
+    vf_put44(s, lds, t);
+}
+
 static void qjl_score(const void *param, const float *qp, size_t ldq, int r, const uint8_t *rows, size_t stride, int n,
                       float *s, size_t lds, int d)
 {
-    blocks_score(param, qp, ldq, r, rows, stride, n, s, lds, 2 * d);
+    int whole = n / 4 * 4;
+    for (; r >= 4; r -= 4, qp += 4 * ldq, s += 4 * lds) {
+        for (int i = 0; i < whole; i += 4)
+            qjl_score_4x4(qp, ldq, rows + (size_t)i * stride, stride, s + i, lds, d);
+        blocks_score(param, qp, ldq, 4, rows + (size_t)whole * stride, stride, n - whole, s + whole, lds, 2 * d);
+    }
+    if (r)
+        blocks_score(param, qp, ldq, r, rows, stride, n, s, lds, 2 * d);
 }
 
 static void qjl_axpy(const void *param, const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride, int n,
