@@ -71,6 +71,10 @@ typedef struct kvant_format_kernels {
      * for the same ranges of rows (whole pages; zero weights change nothing) */
     void (*axpy_q8)(const void *param, const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride, int n,
                     float *acc, size_t lda, int d);
+    /* OPTIONAL, NULL where absent: encode of n rows, x f32[n][ldx]; the same bytes as encode row by row, sooner where
+     * rows share something large (the projection of qjl1_256) */
+    void (*encode_rows)(const void *param, const float *x, size_t ldx, int n, uint8_t *rows, size_t stride, int d,
+                        int encoder);
 } kvant_format_kernels;
 
 struct kvant_format {

@@ -118,6 +118,11 @@ static void run_page(const kernel_bench_case *c, const bench_data *b, int page)
         k->decode_acc(c->param, rows, b->row_bytes, PAGE, b->s, c->d);
         break;
     default:
+        if (k->encode_rows) {
+            k->encode_rows(c->param, b->x, (size_t)c->d, PAGE, rows, b->row_bytes, c->d,
+                           c->op == KERNEL_BENCH_ENCODE ? KVANT_ENCODER_UPSTREAM : KVANT_ENCODER_BEST);
+            break;
+        }
         for (int i = 0; i < PAGE; i++)
             k->encode(c->param, b->x + (size_t)i * (size_t)c->d, rows + (size_t)i * b->row_bytes, c->d,
                       c->op == KERNEL_BENCH_ENCODE ? KVANT_ENCODER_UPSTREAM : KVANT_ENCODER_BEST);

@@ -68,6 +68,8 @@ static void inherit(kvant_format_kernels *k, const kvant_format_kernels *above)
         k->score_q8 = above->score_q8;
     if (above->axpy_q8)
         k->axpy_q8 = above->axpy_q8;
+    if (above->encode)                     /* the two agree to the bit: rows never come from another rung than encode */
+        k->encode_rows = above->encode_rows;
 }
 
 static void ladders_build(void)

@@ -69,7 +69,8 @@ static void blocks_decode_acc(const void *param, const uint8_t *rows, size_t str
 #define BS_DECODE(k) vf v##k[VF_B]; BLOCK_DECODE(rows + (k) * stride, b, v##k);
 #define BS_OF(j, k) a##j##k = vf_fma(q##j, v##k[c], a##j##k);
 #define BS_QUERY(j) { vf q##j = vf_load(y + (j) * ldq + c * VF_N); ROW4(BS_OF, j) }
-static void blocks_score_4x4(const float *q, size_t ldq, const uint8_t *rows, size_t stride, float *s, size_t lds, int d)
+static void blocks_score_4x4(const float *q, size_t ldq, const uint8_t *rows, size_t stride, float *s, size_t lds,
+                             int d)
 {
     GRID4x4(BS_ZERO)
     for (int b = 0; b < d / 32; b++) {

@@ -36,6 +36,7 @@
 #define GRID4x4(M) ROW4(M, 0) ROW4(M, 1) ROW4(M, 2) ROW4(M, 3)
 #define GRID4x2(M) ROW2(M, 0) ROW2(M, 1) ROW2(M, 2) ROW2(M, 3)
 #define GRID4x3(M) ROW3(M, 0) ROW3(M, 1) ROW3(M, 2) ROW3(M, 3)
+#define GRID6x4(M) GRID4x4(M) ROW4(M, 4) ROW4(M, 5)
 #define GRID6x1(M) GRID4x1(M) ROW1(M, 4) ROW1(M, 5)
 #define GRID6x2(M) GRID4x2(M) ROW2(M, 4) ROW2(M, 5)
 

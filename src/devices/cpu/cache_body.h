@@ -3,7 +3,10 @@
 #include <string.h>
 #include "ops/op_util.h"
 
-enum { ROW_FLOATS = KVANT_MAX_HEAD_DIM * 2 }; /* acc space of the widest format */
+enum {
+    ROW_FLOATS = KVANT_MAX_HEAD_DIM * 2, /* acc space of the widest format */
+    SEAL_ROWS = 16,                      /* a unit of page_seal */
+};
 
 static void to_half(const float *x, uint16_t *y, int d)
 {
@@ -84,23 +87,46 @@ static size_t cache_local(const void *args)
 
 const kvant_cpu_kernel VEC_KERNEL(cache_write) = { .stages = 1, .fn = { cache_write }, .local_bytes = cache_local };
 
+/* Rows of one page and head, SEAL_ROWS from row r on. */
+static void seal_rows(const kvant_page_seal_args *a, const kvant_format_kernels *k, int i, int h, int r, float *local)
+{
+    const int dp = kvant_format_padded(a->side.fmt, a->d);
+    float *x = local + ROW_FLOATS;
+
+    if (k->encode_rows == NULL) {
+        for (int j = r; j < r + SEAL_ROWS; j++) {
+            from_half(kv_tail_row(&a->side, a->src[i], a->h, h, j, a->d), x, a->d);
+            encode_row(&a->side, k, x, kv_row(&a->side, a->dst[i], h, j), a->d, local);
+        }
+        return;
+    }
+    for (int j = 0; j < SEAL_ROWS; j++) {
+        from_half(kv_tail_row(&a->side, a->src[i], a->h, h, r + j, a->d), x + j * dp, a->d);
+        memset(x + j * dp + a->d, 0, (size_t)(dp - a->d) * sizeof(float));
+    }
+    k->encode_rows(a->side.param, x, (size_t)dp, SEAL_ROWS, kv_row(&a->side, a->dst[i], h, r), a->side.row_bytes, dp,
+                   a->side.encoder);
+}
+
 static void page_seal(const void *args, int part, int parts, const kvant_work *work)
 {
     const kvant_page_seal_args *a = args;
     const kvant_format_kernels *k = kvant_format_best(a->side.fmt);
-    float *pad = work->local, *x = pad + ROW_FLOATS;
+    const int per = KVANT_PAGE / SEAL_ROWS;
     int64_t lo, hi;
 
-    part_range((int64_t)a->n * a->h * KVANT_PAGE, part, parts, &lo, &hi);
-    for (int64_t u = lo; u < hi; u++) {
-        const int r = (int)(u % KVANT_PAGE), h = (int)(u / KVANT_PAGE % a->h), i = (int)(u / KVANT_PAGE / a->h);
-
-        from_half(kv_tail_row(&a->side, a->src[i], a->h, h, r, a->d), x, a->d);
-        encode_row(&a->side, k, x, kv_row(&a->side, a->dst[i], h, r), a->d, pad);
-    }
+    part_range((int64_t)a->n * a->h * per, part, parts, &lo, &hi);
+    for (int64_t u = lo; u < hi; u++)
+        seal_rows(a, k, (int)(u / per / a->h), (int)(u / per % a->h), (int)(u % per) * SEAL_ROWS, work->local);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(page_seal) = { .stages = 1, .fn = { page_seal }, .local_bytes = cache_local };
+static size_t seal_local(const void *args)
+{
+    (void)args;
+    return (size_t)ROW_FLOATS * (1 + SEAL_ROWS) * sizeof(float);
+}
+
+const kvant_cpu_kernel VEC_KERNEL(page_seal) = { .stages = 1, .fn = { page_seal }, .local_bytes = seal_local };
 
 static void cache_read(const void *args, int part, int parts, const kvant_work *work)
 {

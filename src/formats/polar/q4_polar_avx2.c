@@ -30,7 +30,7 @@ static inline __m256i q4_polar_signed(const uint8_t *row, int b)
 #include "formats/simd_int_avx2.h"
 
 const kvant_format_kernels kvant_q4_polar_kernels_avx2 = {
-    .prep_q = polar_transform128, .finish_out = polar_transform128, .decode_acc = blocks_decode_acc,
-    .score = blocks_score, .axpy = blocks_axpy,
+    .encode = q4_polar_encode, .prep_q = polar_transform128, .finish_out = polar_transform128,
+    .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
     .prep_q8 = int_prep_q8, .score_q8 = int_score_q8, .axpy_q8 = int_axpy_q8,
 };

@@ -11,3 +11,10 @@ static inline void q4_polar_decode32(const uint8_t *row, int b, vf *v)
 
 #define BLOCK_DECODE q4_polar_decode32
 #include "formats/simd_blocks.h"
+
+static void q4_polar_encode(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    (void)param;
+    for (int g = 0; g < d; g += POLAR_GROUP, row += POLAR_ROW)
+        polar_encode128(x + g, row, 0, encoder);
+}

@@ -2,6 +2,7 @@
  * A byte pair of signs is a mask between +scale and -scale. */
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
+#include <math.h>
 #include "base/half.h"
 #include "kvant/qjl.h"
 
@@ -86,6 +87,87 @@ static void qjl_axpy(const void *param, const float *w, size_t ldw, int r, const
     blocks_axpy(param, w, ldw, r, rows, stride, n, acc, lda, 2 * d);
 }
 
+/* Sketches of a few rows, 64 columns: s[j][c] = sum_i x[j][i]*pi[i][c], one FMA per term, i ascending, so that no tile
+ * shows in a sketch.  64 columns of the projection are 32 KiB, which stay in L1 for all rows of a call. */
+#define QS_LOAD(c) vf p##c = vf_load(pi + (size_t)i * KVANT_QJL_SKETCH + 16 * (c));
+#define QS_FMA(j, c) a##j##c = vf_fma(y, p##c, a##j##c);
+#define QS_ROW(j) { vf y = vf_set1(x[(size_t)(j) * ldx + (size_t)i]); ROW4(QS_FMA, j) }
+#define QS_STORE(j, c) vf_store(s + (j) * KVANT_QJL_SKETCH + 16 * (c), a##j##c);
+#define QJL_SKETCH(Q)                                                                                       \
+    static void qjl_sketch_##Q(const float *pi, const float *x, size_t ldx, float *s)                       \
+    {                                                                                                       \
+        GRID##Q##x4(QJL_ZERO)                                                                               \
+        (void)ldx;                                                                                          \
+        for (int i = 0; i < KVANT_QJL_DIM; i++) {                                                           \
+            REP4(QS_LOAD)                                                                                   \
+            REP##Q(QS_ROW)                                                                                  \
+        }                                                                                                   \
+        GRID##Q##x4(QS_STORE)                                                                               \
+    }
+
+QJL_SKETCH(1)
+QJL_SKETCH(4)
+QJL_SKETCH(6)
+
+/* s f32[n][256] */
+static void qjl_sketches(const float *pi, const float *x, size_t ldx, int n, float *s)
+{
+    for (int c = 0; c < KVANT_QJL_SKETCH; c += 64) {
+        int j = 0;
+        for (; j + 6 <= n; j += 6)
+            qjl_sketch_6(pi + c, x + (size_t)j * ldx, ldx, s + j * KVANT_QJL_SKETCH + c);
+        for (; j + 4 <= n; j += 4)
+            qjl_sketch_4(pi + c, x + (size_t)j * ldx, ldx, s + j * KVANT_QJL_SKETCH + c);
+        for (; j < n; j++)
+            qjl_sketch_1(pi + c, x + (size_t)j * ldx, ldx, s + j * KVANT_QJL_SKETCH + c);
+    }
+}
+
+static void qjl_prep_q(const void *param, const float *q, float *qp, int d)
+{
+    for (int g = 0; g < d / KVANT_QJL_DIM; g++)
+        qjl_sketches(param, q + g * KVANT_QJL_DIM, 0, 1, qp + g * KVANT_QJL_SKETCH);
+}
+
+static void qjl_pack(const float *x, const float *s, uint8_t *bytes)
+{
+    __m512d even = _mm512_setzero_pd(), odd = even;
+    for (int j = 0; j < KVANT_QJL_SKETCH; j += 16) {
+        uint16_t bits = _mm512_cmp_ps_mask(vf_load(s + j), vf_zero(), _CMP_GT_OQ);
+        memcpy(bytes + j / 8, &bits, sizeof bits);
+    }
+    for (int i = 0; i < KVANT_QJL_DIM; i += 16) {
+        __m512d a = _mm512_cvtps_pd(_mm256_loadu_ps(x + i)), b = _mm512_cvtps_pd(_mm256_loadu_ps(x + i + 8));
+        even = _mm512_fmadd_pd(a, a, even);
+        odd = _mm512_fmadd_pd(b, b, odd);
+    }
+    uint16_t norm = f32_to_bf16((float)sqrt(_mm512_reduce_add_pd(_mm512_add_pd(even, odd))));
+    memcpy(bytes + 32, &norm, sizeof norm);
+}
+
+static void qjl_encode_rows(const void *param, const float *x, size_t ldx, int n, uint8_t *rows, size_t stride, int d,
+                            int encoder)
+{
+    enum { BATCH = 24 };
+    float s[BATCH * KVANT_QJL_SKETCH];
+    (void)encoder;
+    for (int i = 0; i < n; i += BATCH) {
+        int m = n - i < BATCH ? n - i : BATCH;
+        for (int g = 0; g < d / KVANT_QJL_DIM; g++) {
+            const float *from = x + (size_t)i * ldx + g * KVANT_QJL_DIM;
+            qjl_sketches(param, from, ldx, m, s);
+            for (int j = 0; j < m; j++)
+                qjl_pack(from + (size_t)j * ldx, s + j * KVANT_QJL_SKETCH, rows + (size_t)(i + j) * stride + g * 34);
+        }
+    }
+}
+
+static void qjl_encode(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    qjl_encode_rows(param, x, 0, 1, row, 0, d, encoder);
+}
+
 const kvant_format_kernels kvant_qjl1_256_kernels_avx512 = {
+    .encode = qjl_encode, .encode_rows = qjl_encode_rows, .prep_q = qjl_prep_q,
     .decode_acc = qjl_decode_acc, .score = qjl_score, .axpy = qjl_axpy,
 };
