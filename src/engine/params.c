@@ -189,6 +189,7 @@ int kvant_plan_make(const kvant_model *m, const kvant_engine_params *params, kva
     o.weights = spec_total(m);
     o.scratch = (int64_t)build_layout(m, p.n_ubatch, engine_pass_rows(&p), NULL, &buf);
     o.scratch += (int64_t)p.logits_rows * m->hp.n_vocab * 4;
+    o.scratch += (int64_t)m->hp.n_embd * (12 * p.max_seqs + 4 * KVANT_PAGE);       /* hidden states */
     o.total = o.weights + o.kv + o.tail + o.state + o.scratch;
     o.n_ctx = p.n_ctx;
     o.max_seqs = p.max_seqs;
