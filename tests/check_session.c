@@ -170,10 +170,16 @@ static void wait_idle(serve_rig *r)
 
 /* ---- 64 at once ---- */
 
+typedef struct saved {
+    int code;
+    _Atomic int done;
+} saved;
+
 static void on_saved(void *user, const kvant_slot_result *r)
 {
-    CHECK(r->code == KVANT_OK, "snapshot: %s", r->text);
-    atomic_store((_Atomic int *)user, 1);
+    saved *o = user;
+    o->code = r->code;
+    atomic_store(&o->done, 1);
 }
 
 static void act(serve_rig *r, int what, const char *name)
@@ -181,12 +187,13 @@ static void act(serve_rig *r, int what, const char *name)
     static const unsigned char salt[16];
     const struct timespec ms = { 0, 200000 };
     kvant_diag d = { "" };
-    _Atomic int done = 0;
+    saved o = { KVANT_OK, 0 };
 
-    const int code = kvant_session_slot(r->s, what, 0, name, salt, on_saved, &done, &d);
+    const int code = kvant_session_slot(r->s, what, 0, name, salt, on_saved, &o, &d);
     CHECK(code == KVANT_OK, "%s", d.text);
-    while (code == KVANT_OK && !atomic_load(&done))
+    while (code == KVANT_OK && !atomic_load(&o.done))
         nanosleep(&ms, NULL);
+    CHECK(o.code == KVANT_OK, "snapshot: %s", kvant_error_name(o.code));
 }
 
 /* The invariants of the admission trace (spec engine 4.7), after three rounds of n requests. */
@@ -522,7 +529,7 @@ int main(int argc, char **argv)
                *large[] = { "novella-dense-bf16.gguf", "novella-hybrid-bf16.gguf", "novella-moe-bf16.gguf" };
     char path[512];
 
-    if (argc > 2) {                        /* check_session N LONGEST [PAIR]: on the larger models, not in CI */
+    if (argc > 2) { /* check_session N LONGEST [PAIR]: on the larger models, not in CI */
         for (int i = argc > 3 ? atoi(argv[3]) : 0; i < (argc > 3 ? atoi(argv[3]) + 1 : 6); i++)
             if (check_model_path(large[i / 2], path, sizeof path))
                 check_concurrent(path, types[i % 2], atoi(argv[1]), atoi(argv[2]));

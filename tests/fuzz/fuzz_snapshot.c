@@ -16,7 +16,7 @@
 #include "engine/engine.h"
 #include "support/snapshot_fix.h"
 
-enum { PROMPT = 150, EDIT = 8 };
+enum { PROMPT = 70, EDIT = 8 };
 
 static kvant_model *model;
 static kvant_engine *engine;
@@ -49,13 +49,13 @@ static void make_good(void)
     for (int i = 0; i < PROMPT; i++)
         tokens[i] = i * 7 % 256;
     must(kvant_seq_new(engine, &seq, NULL) == 0, "sequence");
-    const kvant_item first = { seq, tokens, 128, 1, 0 }, rest = { seq, tokens + 128, PROMPT - 128, 1, 0 };
+    const kvant_item first = { seq, tokens, 64, 1, 0 }, rest = { seq, tokens + 64, PROMPT - 64, 1, 0 };
     must(kvant_step(engine, &first, 1, NULL) == 0, "step");
     snap = prefix_take_snap(&prefix);
     must(snap >= 0 && kv_snapshot_save(&engine->kv, seq, snap, NULL) == 0, "snapshot");
     must(kvant_step(engine, &rest, 1, NULL) == 0, "step");
-    const prefix_snap at = { 2, snap };
-    prefix_insert(&prefix, key.salt, tokens, engine->kv.seqs[seq].table, 2, &at, 1);
+    const prefix_snap at = { 1, snap };
+    prefix_insert(&prefix, key.salt, tokens, engine->kv.seqs[seq].table, 1, &at, 1);
     must(store_save_sequence(&engine->kv, &key, seq, tokens, dir, "0", &size, NULL) == 0, "save");
     must(store_save_prefix(&prefix, &key, dir, "1", &size, NULL) == 0, "save");
     for (int i = 0; i < 2; i++) {
@@ -70,7 +70,7 @@ static void make_good(void)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    const kvant_model_params mp = { .path = "tests/golden/tiny/qwen35.gguf" };
+    const kvant_model_params mp = { .path = "tests/golden/tiny/qwen35moe.gguf" };
     kvant_engine_params ep = kvant_engine_defaults();
     kvant_diag d = { "" };
 
