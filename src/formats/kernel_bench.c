@@ -181,3 +181,25 @@ done:
     kvant_free(ns);
     return rc;
 }
+
+double kernel_bench_error(const kvant_format *f, const void *param, int d, int encoder)
+{
+    enum { ROWS = 1024 };
+    const kvant_format_kernels *k = kvant_format_best(f);
+    float x[KVANT_MAX_HEAD_DIM], y[KVANT_MAX_HEAD_DIM];
+    uint8_t row[KVANT_MAX_HEAD_DIM * 4];
+    double err = 0.0, all = 0.0;
+    rng g = { 7 };
+
+    for (int i = 0; i < ROWS; i++) {
+        for (int j = 0; j < d; j++)
+            x[j] = rng_normal(&g);
+        k->encode(param, x, row, d, encoder);
+        kvant_row_decode(f, param, row, y, d);
+        for (int j = 0; j < d; j++) {
+            err += ((double)x[j] - y[j]) * ((double)x[j] - y[j]);
+            all += (double)x[j] * x[j];
+        }
+    }
+    return err / all;
+}

@@ -33,6 +33,10 @@ typedef struct kernel_bench_result {
 /* "score", "axpy", ... */
 const char *kernel_bench_op_name(enum kernel_bench_op op);
 
+/* Squared error of encoded and decoded Gaussian rows over their squares, 1024 rows of d values (d a multiple of the
+ * group): what a format loses, beside its bits. */
+double kernel_bench_error(const kvant_format *f, const void *param, int d, int encoder);
+
 /* Measures every case `rounds` times (at most 64), interleaved, each round at least `min_us` microseconds long.
  * out[count] is written on success.  Errors: KVANT_EINVAL for a case that the format cannot hold, KVANT_ENOMEM. */
 int kernel_bench_run(const kernel_bench_case *cases, int count, int rounds, int min_us, kernel_bench_result *out,
