@@ -1,7 +1,8 @@
 /* check_devices.c: every device of this build: the op harness, and whole tiny models.  A device that is not here must
  * say so in one line ("skipped: no device").
  *
- *   check_devices                the CPU on a reduced set (check_ops, check_attn, ... go deeper), the others on all
+ *   check_devices                the CPU on a reduced set (check_ops, check_attn, ... go deeper), the others on all;
+ *                                not vulkan, which is often a software driver: check_vulkan.py
  *   check_devices NAME [quick]   that device; quick: the reduced set, for compute-sanitizer
  *
  * The capability report of a device is written by `kvant verify --device NAME --json FILE`. */
@@ -165,8 +166,10 @@ int main(int argc, char **argv)
 {
     const int quick = argc > 2 && strcmp(argv[2], "quick") == 0;
 
-    for (int i = 0; i < kvant_devices_count(); i++)
-        if (argc < 2 || strcmp(argv[1], kvant_devices_at(i)->name) == 0)
-            check_device(kvant_devices_at(i)->name, quick);
+    for (int i = 0; i < kvant_devices_count(); i++) {
+        const char *name = kvant_devices_at(i)->name;
+        if (argc < 2 ? strcmp(name, "vulkan") != 0 : strcmp(argv[1], name) == 0)
+            check_device(name, quick);
+    }
     return check_end("check_devices");
 }

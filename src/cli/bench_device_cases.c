@@ -108,6 +108,7 @@ static void attn(room *r, const attn_shape *a)
 void case_attn_a(room *r);
 void case_attn_b(room *r);
 void case_attn_d(room *r);
+void case_attn_e(room *r);
 void case_gdn_step(room *r);
 void case_gdn_chunk(room *r);
 void case_cache_write(room *r);
@@ -128,6 +129,12 @@ void case_attn_b(room *r)
 void case_attn_d(room *r)
 {
     const attn_shape a = { 16, 2, 256, 32768, 8 };
+    attn(r, &a);
+}
+
+void case_attn_e(room *r)
+{
+    const attn_shape a = { 32, 8, 128, 16384, 4 };
     attn(r, &a);
 }
 

@@ -21,7 +21,9 @@
     X(DestroyShaderModule) X(CreateComputePipelines) X(DestroyPipeline) X(CreatePipelineLayout)                       \
     X(DestroyPipelineLayout) X(CreateDescriptorSetLayout) X(DestroyDescriptorSetLayout) X(CreateDescriptorPool)       \
     X(DestroyDescriptorPool) X(ResetDescriptorPool) X(AllocateDescriptorSets) X(UpdateDescriptorSets)                 \
-    X(CreatePipelineCache) X(DestroyPipelineCache) X(GetPipelineCacheData)
+    X(CreatePipelineCache) X(DestroyPipelineCache) X(GetPipelineCacheData)                            \
+    X(CreateQueryPool) X(DestroyQueryPool) X(CmdResetQueryPool) X(CmdWriteTimestamp) X(GetQueryPoolResults)           \
+    X(CmdFillBuffer)
 
 #define VK_FUNCTION_MEMBER(name) PFN_vk##name name;
 typedef struct vk_api {

@@ -52,6 +52,7 @@ static void read_limits(vk_device *d)
     c->max_shared = l->maxComputeSharedMemorySize;
     c->max_bindings = l->maxPerStageDescriptorStorageBuffers;
     c->push_bytes = l->maxPushConstantsSize;
+    c->tick_ns = l->timestampPeriod;
 }
 
 static void read_features(vk_device *d)

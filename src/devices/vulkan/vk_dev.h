@@ -77,6 +77,7 @@ typedef struct vk_caps {
     uint32_t subgroup_size, api, push_bytes;
     uint64_t max_range, offset_align, max_alloc;
     uint32_t max_groups, max_shared, max_bindings;
+    float tick_ns;                         /* of a timestamp; 0: none on the queue */
     char name[256], driver[256];
 } vk_caps;
 
@@ -217,6 +218,11 @@ void vk_pipelines_drop(vk_device *d);
 int vk_wtype_find(const kvant_wtype *t);
 int vk_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag);
 void vk_weight_free(kvant_device *base, kvant_weight *w);
+
+/* Grows the scratch block to what the list wants; records its ops. */
+int vk_reserve_scratch(vk_device *d, const kvant_op *ops, int n, kvant_diag *diag);
+int vk_record_ops(vk_device *d, vk_list *l, const kvant_op *ops, int n, kvant_diag *diag);
+int vk_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us, kvant_diag *diag);
 
 int vk_books_make(vk_device *d, kvant_diag *diag);
 int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag);

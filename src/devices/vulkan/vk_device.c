@@ -77,6 +77,8 @@ static int choose_queue(vk_device *d, kvant_diag *diag)
     if (found < 0)
         return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s has no compute queue", d->caps.name);
     d->family = (uint32_t)found;
+    if (f[(uint32_t)found].timestampValidBits == 0)
+        d->caps.tick_ns = 0.0f;
     return KVANT_OK;
 }
 
@@ -228,7 +230,7 @@ static void drop_programs(vk_device *d)
     }
 }
 
-static int reserve_scratch(vk_device *d, const kvant_op *ops, int n, kvant_diag *diag)
+int vk_reserve_scratch(vk_device *d, const kvant_op *ops, int n, kvant_diag *diag)
 {
     size_t want = 0;
     for (int i = 0; i < n; i++) {
@@ -253,9 +255,9 @@ static int reserve_scratch(vk_device *d, const kvant_op *ops, int n, kvant_diag 
     return KVANT_OK;
 }
 
-static int record_ops(vk_device *d, vk_list *l, const kvant_op *ops, int n, kvant_diag *diag)
+int vk_record_ops(vk_device *d, vk_list *l, const kvant_op *ops, int n, kvant_diag *diag)
 {
-    for (int i = 0; i < n; i++)    /* reserve_scratch has found every one */
+    for (int i = 0; i < n; i++)    /* vk_reserve_scratch has found every one */
         KVANT_TRY(find_op(ops[i].id)->run(d, l, ops[i].args, diag));
     return KVANT_OK;
 }
@@ -286,7 +288,7 @@ static int program_record(vk_device *d, vk_program *p, const kvant_op *ops, int 
     int rc;
     vk_list_reset(d, &p->list);
     KVANT_TRY(vk_list_begin(d, &p->list, diag));
-    rc = record_ops(d, &p->list, ops, n, diag);
+    rc = vk_record_ops(d, &p->list, ops, n, diag);
     const int ended = vk_check(d, d->api.EndCommandBuffer(p->list.cmd), "ending a command buffer", diag);
     rc = rc < 0 ? rc : ended;
     p->recorded = rc == KVANT_OK;
@@ -315,7 +317,7 @@ static int vulkan_submit(kvant_device *base, const kvant_op *ops, int n, uint64_
     vk_list *l;
     if (n <= 0)
         return KVANT_OK;
-    KVANT_TRY(reserve_scratch(d, ops, n, diag));
+    KVANT_TRY(vk_reserve_scratch(d, ops, n, diag));
     if (key != 0) {
         KVANT_TRY(program_slot(d, key, &p, diag));
         p->used = ++d->clock;
@@ -327,7 +329,7 @@ static int vulkan_submit(kvant_device *base, const kvant_op *ops, int n, uint64_
     if (p)
         p->key = key;              /* seen once: recorded when it comes again */
     KVANT_TRY(vk_list_open(d, &l, diag));
-    return record_ops(d, l, ops, n, diag);
+    return vk_record_ops(d, l, ops, n, diag);
 }
 
 static int vulkan_sync(kvant_device *base, kvant_diag *diag)
@@ -351,4 +353,5 @@ const kvant_device_vt kvant_device_vulkan = {
     .supports = vulkan_supports,
     .submit = vulkan_submit,
     .sync = vulkan_sync,
+    .time = vk_time,
 };

@@ -147,6 +147,15 @@ static int set_take(vk_device *d, vk_list *l, VkDescriptorSetLayout layout, VkDe
     return KVANT_OK;
 }
 
+/* What the plain form binds for a pointer: from an offset that may be bound, whole words and one vector more. */
+static void bound_range(const vk_device *d, const vk_call *c, int i, const vk_block *b, uint64_t *base, uint64_t *bytes)
+{
+    const uint64_t at = c->ptr[i].addr ? c->ptr[i].addr - b->addr : 0;
+    *base = at & ~(d->caps.offset_align - 1);
+    *bytes = (at - *base + c->ptr[i].bytes + 31) & ~(uint64_t)15;
+    *bytes = *bytes < b->bytes - *base ? *bytes : b->bytes - *base;
+}
+
 /* Binds every pointer's range, and writes what remains of its offset into the arguments. */
 static int plain_bind(vk_device *d, vk_list *l, const vk_call *c, VkPipelineLayout layout, const vk_block *args,
                       uint64_t args_at, uint64_t *resolved, kvant_diag *diag)
@@ -157,19 +166,18 @@ static int plain_bind(vk_device *d, vk_list *l, const vk_call *c, VkPipelineLayo
     KVANT_TRY(set_take(d, l, d->set_layouts[c->n_ptr], &set, diag));
     for (int i = 0; i < c->n_ptr; i++) {
         const vk_block *b = c->ptr[i].addr ? vk_block_of(d, c->ptr[i].addr) : &d->dummy;
-        const uint64_t at = b && c->ptr[i].addr ? c->ptr[i].addr - b->addr : 0, base = at & ~(d->caps.offset_align - 1);
-        uint64_t bytes = (at - base + c->ptr[i].bytes + 31) & ~(uint64_t)15;
+        uint64_t base, bytes;
         if (!b)
             return kvant_fail(diag, KVANT_EINVAL, "device vulkan: %s: pointer %d is no address of this device",
                               vk_shaders[c->shader].name, i);
-        bytes = bytes < b->bytes - base ? bytes : b->bytes - base;
+        bound_range(d, c, i, b, &base, &bytes);
         if (bytes > d->caps.max_range)
             return kvant_fail(diag, KVANT_EUNSUPPORTED,
                               "device vulkan: %s: %.1f MiB in one buffer, this device binds at most %.1f MiB",
                               vk_shaders[c->shader].name, (double)bytes / 1048576,
                               (double)d->caps.max_range / 1048576);
         info[i] = (VkDescriptorBufferInfo){ b->buffer, base, bytes };
-        resolved[i] = at - base;
+        resolved[i] = c->ptr[i].addr ? c->ptr[i].addr - b->addr - base : 0;
     }
     if (args)
         info[c->n_ptr] = (VkDescriptorBufferInfo){ args->buffer, args_at, ARGS_BYTES };
@@ -215,14 +223,24 @@ void vk_spec(vk_call *c, uint32_t v)
     c->spec[c->n_spec++] = v;
 }
 
+/* The plain form binds an array of ranges, a little wider than what is touched; what is written is known of the array,
+ * not of its elements: each counts as written. */
+static vk_range touched(const vk_device *d, const vk_call *c, int i)
+{
+    const vk_block *b = c->ptr[i].addr ? vk_block_of(d, c->ptr[i].addr) : &d->dummy;
+    uint64_t base, bytes;
+    if (d->caps.bda || !b)
+        return (vk_range){ c->ptr[i].addr, c->ptr[i].addr + c->ptr[i].bytes, c->ptr[i].write };
+    bound_range(d, c, i, b, &base, &bytes);
+    return (vk_range){ b->addr + base, b->addr + base + bytes, VK_WRITE };
+}
+
 static void touch_call(vk_device *d, vk_list *l, const vk_call *c)
 {
     vk_range r[VK_MAX_PTRS];
-    int n = 0;
     for (int i = 0; i < c->n_ptr; i++)
-        if (c->ptr[i].addr)
-            r[n++] = (vk_range){ c->ptr[i].addr, c->ptr[i].addr + c->ptr[i].bytes, c->ptr[i].write };
-    vk_list_touch(d, l, r, n);
+        r[i] = touched(d, c, i);
+    vk_list_touch(d, l, r, c->n_ptr);
 }
 
 /* Pointers, then scalars: the layout of the shader's arguments. */
