@@ -38,6 +38,7 @@ static void read_limits(vk_device *d)
     d->api.GetPhysicalDeviceProperties2(d->gpu, &p);
     const VkPhysicalDeviceLimits *l = &p.properties.limits;
     c->api = p.properties.apiVersion;
+    c->software = p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     if (c->api < VK_API_VERSION_1_2 && !has_extension(d, "VK_KHR_driver_properties"))
         memset(driver.driverName, 0, sizeof driver.driverName);
     snprintf(c->name, sizeof c->name, "%.200s", p.properties.deviceName);

@@ -5,7 +5,7 @@
  * KVANT_SPLIT keys, and one more for the pages that are read exactly. */
 #include "devices/vulkan/vk_dev.h"
 
-enum { MAX_ROWS = 8 };
+enum { MAX_ROWS = 8, SOFTWARE_ROWS = 2 };     /* software: three times less code to compile for a pair of formats */
 static const size_t SCRATCH_CAP = 128u << 20;
 
 typedef struct attn_job {
@@ -40,7 +40,7 @@ static int attn_shape(vk_device *d, const kvant_attn_args *a, attn_job *p, kvant
     p->n_split = a->max_pos / KVANT_SPLIT + 1;
     p->n_part = p->n_split + has_tail(a);
     p->width = 2 + (p->v.sdim > a->d_v ? p->v.sdim : a->d_v);
-    for (int rows = MAX_ROWS; rows >= 1; rows /= 2) {
+    for (int rows = d->caps.software ? SOFTWARE_ROWS : MAX_ROWS; rows >= 1; rows /= 2) {
         p->heads = group < rows ? group : rows;
         p->head_tiles = (group + p->heads - 1) / p->heads;
         p->tokens = 1;
