@@ -461,6 +461,11 @@ static void test_bench(void)
 
     EXPECT_OK("bench", "-m", DENSE, "-p", "16", "-n", "4", "-r", "2", "-o", "csv");
     CHECK(strncmp(out, header, sizeof header - 1) == 0, "csv header: %.700s", out);
+    EXPECT_JSON("bench-kernels", "--formats", "f16,tbq4_0", "--ops", "score,axpy_q8", "--queries", "4", "--tokens",
+                "64,256", "-r", "1", "--min-us", "1", "--json");
+    CHECK(strstr(out, "\"fma_gflops\"") && strstr(out, "\"read_share\"") && strstr(out, "\"x_f16\"") &&
+              strstr(out, "\"error_best\""),
+          "bench-kernels: peaks, shares, factors and errors wanted in the JSON object");
     EXPECT_JSON("bench", "-m", DENSE, "-p", "8-32*2", "-n", "2", "-pg", "8,3", "-d", "0,70", "-r", "2", "-ctk",
                 "f16,q8_0", "-o", "json");
     CHECK(json_num(out, "19.n_gen") == 3 && isnan(json_num(out, "20.n_gen")), "20 tests wanted: %.200s", out);

@@ -54,6 +54,11 @@ check "tables of the API are installed" test -f "$prefix/include/kvant/ops.def"
 # shellcheck disable=SC2046,SC2086
 check "rows.c with pkg-config" ${CC:-cc} -std=c11 -Wall -Wextra -Werror examples/rows.c $(pkg-config --cflags --libs kvant) -lm -o "$work/rows"
 check "rows runs" "$work/rows" tbq4_0 128
+# shellcheck disable=SC2046
+check "attention.c with pkg-config" ${CC:-cc} -std=c11 -Wall -Wextra -Werror examples/attention.c \
+    $(pkg-config --cflags --libs kvant) -lm -o "$work/attention"
+check "attention runs" "$work/attention" tbq4_0 turbo3
+check "the man page is installed" test -s "$prefix/share/man/man1/kvant.1"
 # shellcheck disable=SC2046,SC2086
 check "rows.c, static" ${CC:-cc} -std=c11 examples/rows.c $(pkg-config --cflags kvant) "$lib/libkvant.a" \
     $(pkg-config --static --libs kvant | sed 's/-lkvant//') -o "$work/rows_static"
