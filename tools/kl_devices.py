@@ -34,7 +34,8 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("-c", "--ctx", type=int, default=256)
     parser.add_argument("--chunks", type=int, default=8)
-    parser.add_argument("--formats", default="all")
+    parser.add_argument("--formats", default="f32,f16,bf16,q8_0,q4_0,tbq4_0,tbq3_0,turbo3,turbo4,turbo4_66,turbo3_tcq,qjl1_256,q4_polar,"
+                        "q4_polar_r,f8_e4m3")
     parser.add_argument("--tail", default="64")
     parser.add_argument("--json")
     args = parser.parse_args()

@@ -1,12 +1,12 @@
 /* gemv.cu: matrix times few vectors, at the speed of the weights' way through memory.
  *
  * A warp owns two rows of the matrix (or a row and its partner of the other half, for SwiGLU in the same launch).
- * 16-bit weights: the next UNROLL 16-byte words of both rows are on their way while the current ones are used, and the
+ * 16-bit weights: the next 16-byte words of both rows are on their way while the current ones are used, and the
  * first are asked for before the launch before this one has ended: weights do not depend on it.  f32 FMA; a row's bits
  * depend on nothing but its own values. */
 #include "devices/cuda/mm.cuh"
 
-enum { WARPS = 4, ROWS = 2, UNROLL = 2 };
+enum { WARPS = 4, ROWS = 2 };
 
 template <int T> static __device__ __forceinline__ constexpr bool half_wide()
 {
@@ -52,9 +52,65 @@ static __device__ __forceinline__ uint4 word(const uint8_t *row, int64_t c, int6
     return c < chunks ? __ldcs((const uint4 *)(row + 16 * c)) : make_uint4(0, 0, 0, 0);
 }
 
+/* Block types: a warp's rows pass through a ring of two pieces of PIECE values in shared memory, so that their way
+ * through memory needs no registers and their odd sizes no wide loads. */
+enum { PIECE = 1024 };
+
+template <int T> static __device__ __forceinline__ constexpr int piece_bytes()
+{
+    return T == WT_q8_0    ? PIECE / 32 * 34
+           : T == WT_q4_0  ? PIECE / 32 * 18
+           : T == WT_q4_k  ? PIECE / 256 * 144
+           : T == WT_q6_k  ? PIECE / 256 * 210
+           : T == WT_mxfp4 ? PIECE / 32 * 17
+           : T == WT_nvfp4 ? PIECE / 64 * 36
+                           : 0;
+}
+
+template <int T> static __device__ __forceinline__ void fetch_piece(uint8_t *to, const uint8_t *from)
+{
+    for (int i = threadIdx.x % 32; i < piece_bytes<T>() / 8; i += 32)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"((uint32_t)__cvta_generic_to_shared(to + 8 * i)),
+                     "l"(from + 8 * i)
+                     : "memory");
+}
+
+template <int T, int M>
+static __device__ __forceinline__ void by_pieces(const mm &p, const uint8_t *const *row, const float *x, int left,
+                                                 float (*acc)[ROWS])
+{
+    constexpr int bytes = piece_bytes<T>();
+    __shared__ __align__(16) uint8_t ring[WARPS][2][ROWS][bytes];
+    uint8_t(*mine)[ROWS][bytes] = ring[threadIdx.x / 32];
+    const int n = (int)(p.n_in / PIECE), lane = threadIdx.x % 32;
+
+    for (int s = 0; s < 2; s++) {
+        for (int r = 0; s < n && r < ROWS; r++)
+            fetch_piece<T>(mine[s][r], row[r] + (int64_t)s * bytes);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    pdl_wait();
+    for (int s = 0; s < n; s++) {
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < PIECE / 256; i++) {
+            float w[ROWS][8];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                chunk8<T>(mine[s & 1][r], lane + 32 * i, w[r]);
+            use8<M>(p, x, left, s * (int64_t)(PIECE / 8) + lane + 32 * i, w, acc);
+        }
+        __syncwarp();
+        for (int r = 0; s + 2 < n && r < ROWS; r++)
+            fetch_piece<T>(mine[s & 1][r], row[r] + (int64_t)(s + 2) * bytes);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+}
+
 /* blockIdx.y: the batch (M rows), or with ids the row. */
 template <int T, int M>
-static __global__ void __launch_bounds__(32 * WARPS, M == 1 ? 7 : 5) gemv_kernel(mm p, int64_t pair)
+static __global__ void __launch_bounds__(32 * WARPS, M == 1 ? 6 : 5) gemv_kernel(mm p, int64_t pair)
 {
     const int lane = threadIdx.x % 32;
     const int64_t unit = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
@@ -63,6 +119,7 @@ static __global__ void __launch_bounds__(32 * WARPS, M == 1 ? 7 : 5) gemv_kernel
     const int r0 = (int)blockIdx.y * M, left = p.rows - r0;
     const uint8_t *row[ROWS];
     float acc[M][ROWS] = {};
+    constexpr int UNROLL = M == 1 ? 4 : 2;
     uint4 next[UNROLL][ROWS];
     int e = 0;
 
@@ -87,28 +144,24 @@ static __global__ void __launch_bounds__(32 * WARPS, M == 1 ? 7 : 5) gemv_kernel
                 next[u][r] = word(row[r], lane + 32 * u, chunks);
         pdl_wait();
         for (int64_t c = lane; c < chunks; c += 32 * UNROLL) {
-            uint4 now[UNROLL][ROWS];
-#pragma unroll
-            for (int u = 0; u < UNROLL; u++)
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    now[u][r] = next[u][r];
-                    next[u][r] = word(row[r], c + 32 * (u + UNROLL), chunks);
-                }
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
                 float w[ROWS][8];
                 if (c + 32 * u >= chunks)
                     break;
 #pragma unroll
-                for (int r = 0; r < ROWS; r++)
-                    unpack8<T>(now[u][r], w[r]);
+                for (int r = 0; r < ROWS; r++) {
+                    unpack8<T>(next[u][r], w[r]);
+                    next[u][r] = word(row[r], c + 32 * (u + UNROLL), chunks);
+                }
                 use8<M>(p, x, left, c + 32 * u, w, acc);
             }
         }
+    } else if (piece_bytes<T>() && p.n_in % PIECE == 0 && p.row_bytes % 8 == 0) {
+        if constexpr (piece_bytes<T>() > 0)
+            by_pieces<T, M>(p, row, x, left, acc);
     } else {
         pdl_wait();
-#pragma unroll 2
         for (int64_t c = lane; c < chunks; c += 32) {
             float w[ROWS][8];
 #pragma unroll
