@@ -119,7 +119,8 @@ def check_idle_and_active():
         left = run_all(idle, 60, lambda x: b"data: " in x.data)
         grown = s.memory_kb() - before
         C.ok(left == 0, f"{left} of {IDLE} idle streams did not begin")
-        C.ok(grown / IDLE <= 24, f"{grown / IDLE:.1f} kB per idle connection")
+        if SLOW == 1:       # a sanitizer has its own memory
+            C.ok(grown / IDLE <= 24, f"{grown / IDLE:.1f} kB per idle connection")
         print(f"check_serve_load: {grown / IDLE:.2f} kB per idle connection ({IDLE} of them)")
         body = {"prompt": "The sea", "max_tokens": 32, "stream": True, "ignore_eos": True, "temperature": 0}
         active = [Stream(s.port, "/v1/completions", body) for _ in range(ACTIVE)]

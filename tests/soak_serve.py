@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""soak_serve: `./dev soak [MINUTES]`: kvant serve with a page pool that is always full and more requests than its queue takes,
+clients that leave, grammars, several choices, embeddings, statistics, for MINUTES (10).  A canary's answer must stay the same;
+memory, descriptors and pages must not grow.  The last line is a JSON object: what docs/evidence keeps."""
+import json
+import os
+import random
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
+from serve import ROOT, Checks, Server    # noqa: E402
+
+BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
+MINUTES = float(sys.argv[2]) if len(sys.argv) > 2 else 10
+C = Checks("soak_serve")
+WORDS = "river stone garden winter letter market window mountain silver morning captain engine".split()
+CLIENTS = 24
+CANARY = {"prompt": "The captain of the ship", "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+
+
+class Load:
+    def __init__(self, server, end):
+        self.s, self.end, self.lock = server, end, threading.Lock()
+        self.count = {"ok": 0, "refused": 0, "left": 0, "failed": 0, "canaries": 0, "tokens": 0}
+        self.bad = []
+        self.canary = self.s.post("/v1/completions", CANARY)[1]["choices"][0]["text"]
+
+    def note(self, what, text=None, n=1):
+        with self.lock:
+            self.count[what] += n
+            if text and len(self.bad) < 20:
+                self.bad.append(text)
+
+    def body(self, r):
+        prompt = " ".join(r.choice(WORDS) for _ in range(r.choice((3, 20, 60, 150))))
+        b = {"prompt": prompt, "max_tokens": r.choice((4, 60, 200)), "ignore_eos": True, "seed": r.randrange(1000), "stream": r.random() < 0.7}
+        if r.random() < 0.1:
+            b.update(n=2, logprobs=2)
+        if r.random() < 0.1:
+            b.update(grammar='root ::= "[" [0-9]+ ("," [0-9]+)* "]"', ignore_eos=False)
+        if r.random() < 0.1:
+            b.update(stop=["the", "and"])
+        return b
+
+    def leave(self, r):
+        """A client that closes somewhere on the way."""
+        k = self.s.open("/v1/completions", self.body(r))
+        k.settimeout(r.random() * 0.5 + 0.01)
+        try:
+            for _ in range(r.randrange(4)):
+                k.recv(300)
+        except TimeoutError:
+            pass
+        k.close()
+        self.note("left")
+
+    def ask(self, r):
+        if r.random() < 0.05:
+            status, answer = self.s.post("/v1/embeddings", {"input": "a small text"})
+        else:
+            status, _, answer = self.s.request("POST", "/v1/completions", self.body(r))
+        if status == 200 and b'"error"' not in (answer if isinstance(answer, bytes) else b""):
+            self.note("ok")
+        elif status == 429:
+            self.note("refused")
+            time.sleep(0.02)
+        else:
+            self.note("failed", f"status {status}: {str(answer)[-200:]}")
+
+    def check_canary(self):
+        status, answer = self.s.post("/v1/completions", CANARY)
+        if status == 429:
+            self.note("refused")
+        elif status != 200 or answer["choices"][0]["text"] != self.canary:
+            self.note("failed", f"canary: {status} {str(answer)[:200]}")
+        else:
+            self.note("canaries")
+
+    def client(self, i):
+        r = random.Random(i)
+        while time.time() < self.end:
+            try:
+                x = r.random()
+                if x < 0.1:
+                    self.leave(r)
+                elif x < 0.2:
+                    self.check_canary()
+                elif x < 0.22:
+                    self.s.get(r.choice(("/slots", "/props", "/v1/models")))
+                else:
+                    self.ask(r)
+            except OSError as e:
+                self.note("failed", f"{type(e).__name__}: {e}")
+
+
+def slope(points):
+    """Least squares, units per minute."""
+    n = len(points)
+    mx, my = sum(p[0] for p in points) / n, sum(p[1] for p in points) / n
+    d = sum((p[0] - mx) ** 2 for p in points)
+    return sum((p[0] - mx) * (p[1] - my) for p in points) / d if d else 0.0
+
+
+def main():
+    with Server(BUILD, "-c", "512", "-np", "12", "--max-queue", "8", "--kv-pool-size", str(11 * 64 * 2048), "-lv", "2", "--snapshots", "8") as s:
+        end = time.time() + MINUTES * 60
+        load = Load(s, end)
+        threads = [threading.Thread(target=load.client, args=(i,)) for i in range(CLIENTS)]
+        for t in threads:
+            t.start()
+        samples, health = [], []
+        while time.time() < end:
+            time.sleep(min(5, MINUTES * 60 / 40))
+            t0 = time.time()
+            C.ok(s.request("GET", "/health")[0] == 200, "health")
+            health.append(time.time() - t0)
+            samples.append((time.time() / 60, s.memory_kb(), s.fds(), s.metric("kv_cache_usage_perc")))
+        for t in threads:
+            t.join(120)
+        C.ok(s.idle(30), "everything ended")
+        half = samples[len(samples) // 3:]
+        result = dict(load.count, minutes=MINUTES, requests_per_second=round((load.count["ok"] + load.count["canaries"]) / MINUTES / 60, 1),
+                      preemptions=s.metric("num_preemptions_total"), gone=s.metric("clients_gone_total"), rejected=s.metric("requests_rejected_total"),
+                      generated=s.metric("generation_tokens_total"), rss_kb=[samples[0][1], samples[-1][1]],
+                      rss_slope_kb_per_minute=round(slope([(p[0], p[1]) for p in half]), 1), fds=[samples[0][2], s.fds()],
+                      pool_in_use_median=sorted(p[3] for p in samples)[len(samples) // 2], pool_in_use_most=max(p[3] for p in samples),
+                      health_ms_most=round(max(health) * 1e3, 1))
+        C.ok(load.count["failed"] == 0, f"{load.count['failed']} requests failed: {load.bad[:5]}")
+        C.ok(load.count["canaries"] > 0, "canaries ran")
+        C.ok(s.metric("kv_pages_free") + s.metric("kv_pages_cached") == s.metric("kv_pages"), "all pages are back")
+        C.ok(result["rss_slope_kb_per_minute"] < max(64, result["requests_per_second"] * 60), f"memory grows: {result}")
+        code = s.stop()
+        C.ok(code == 0, f"exit code {code}")
+        failed = C.end()
+        print(json.dumps(result))
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
