@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -14,7 +15,7 @@ static int color_mode; /* 1 always, 0 never, -1: terminals */
 static volatile sig_atomic_t interrupts;
 static void (*volatile interrupt_fn)(void *);
 static void *volatile interrupt_arg;
-static int bar_drawn; /* a bar is on the line: messages must erase it first */
+static _Atomic int bar_drawn; /* a bar is on the line: messages, which come from any thread, must erase it first */
 
 int term_color_on(FILE *f)
 {
@@ -41,9 +42,8 @@ const char *term_color(FILE *f, int code)
 
 static void erase_bar(void)
 {
-    if (bar_drawn)
+    if (atomic_exchange(&bar_drawn, 0))
         fputs("\r\x1b[K", stderr);
-    bar_drawn = 0;
 }
 
 static void log_to_stderr(void *user, int level, const char *text)

@@ -546,8 +546,10 @@ static void take_dirty(server *s)
     pthread_mutex_lock(&s->dirty_lock);
     job *list = s->dirty;
     s->dirty = NULL;
-    for (job *j = list; j; j = j->dirty_next)
+    for (job *j = list; j; j = j->dirty_next) {
+        j->taken_next = j->dirty_next;
         j->dirty = 0;
+    }
     if (s->asked_stop && !s->stop) {
         s->stop = !s->asked_drain;
         s->draining = 1;
@@ -555,7 +557,7 @@ static void take_dirty(server *s)
     pthread_mutex_unlock(&s->dirty_lock);
     while (list) {
         job *j = list;
-        list = j->dirty_next;
+        list = j->taken_next;
         pthread_mutex_lock(&j->lock);
         int news = j->stream ? j->out.n > 0 || j->done || j->gone : j->done || j->gone;
         pthread_mutex_unlock(&j->lock);

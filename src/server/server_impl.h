@@ -80,6 +80,8 @@ struct job {
     /* under server->dirty_lock */
     int dirty;
     job *dirty_next;
+    /* loop thread: the list that it took over; dirty_next may already belong to a new one */
+    job *taken_next;
     /* loop thread */
     struct MHD_Connection *conn;
     client *client;
