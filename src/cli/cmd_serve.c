@@ -221,8 +221,10 @@ static int serve(const opts *o, const server_params *p, kvant_diag *diag)
                    : kvant_fail(diag, KVANT_ENOMEM, "serve: no thread to load the model");
     if (code == KVANT_OK) {
         code = server_run(l.s, diag);
-        if (server_killed_by(l.s))
-            _exit(128 + server_killed_by(l.s)); /* the second signal: nothing is waited for */
+        if (server_killed_by(l.s)) { /* the second signal: nothing is waited for */
+            pthread_detach(thread);
+            _exit(128 + server_killed_by(l.s));
+        }
         pthread_join(thread, NULL);
     }
     kvant_session_free(l.session);
