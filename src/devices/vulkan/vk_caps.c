@@ -51,6 +51,8 @@ static void read_limits(vk_device *d)
     c->max_alloc = m3.maxMemoryAllocationSize;
     c->max_groups = 65535;
     c->max_shared = l->maxComputeSharedMemorySize;
+    if (l->maxComputeWorkGroupInvocations < VK_WIDE_GROUP)
+        c->subgroup = 0;           /* the fast form has workgroups of that size */
     c->max_bindings = l->maxPerStageDescriptorStorageBuffers;
     c->push_bytes = l->maxPushConstantsSize;
     c->tick_ns = l->timestampPeriod;

@@ -16,6 +16,7 @@
 enum {
     VK_MAX_PTRS = 16, VK_MAX_SCALARS = 48, VK_MAX_SPEC = 12, VK_MAX_PROGRAMS = 32, VK_MAX_RANGES = 96, VK_LISTS = 8,
     VK_PUSH_BYTES = 128, VK_MAX_PARAMS = 8, VK_GROUP = 128,
+    VK_WIDE_GROUP = 512,                   /* shaders/kv.glsl, fast form */
 };
 
 /* ---- shaders: one number per file of shaders/ ---- */
@@ -218,6 +219,8 @@ void vk_pipelines_drop(vk_device *d);
 
 int vk_wtype_find(const kvant_wtype *t);
 int vk_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag);
+int vk_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
+                   kvant_diag *diag);
 void vk_weight_free(kvant_device *base, kvant_weight *w);
 
 /* Grows the scratch block to what the list wants; records its ops. */

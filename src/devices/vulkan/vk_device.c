@@ -353,5 +353,6 @@ const kvant_device_vt kvant_device_vulkan = {
     .supports = vulkan_supports,
     .submit = vulkan_submit,
     .sync = vulkan_sync,
+    .weight_make = vk_weight_make,
     .time = vk_time,
 };

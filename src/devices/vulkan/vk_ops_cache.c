@@ -1,7 +1,7 @@
 /* vk_ops_cache.c: cache_write, page_seal, cache_read. */
 #include "devices/vulkan/vk_dev.h"
 
-enum { PLAIN_RUN = 32 };           /* values of a unit of a format without groups */
+enum { PLAIN_RUN = 4 };            /* values of a unit of a format without groups: few, so that threads are many */
 
 /* The unit that one thread (or workgroup) encodes: a group; a record of 32 of turbo4, whose groups are four of them. */
 typedef struct unit_shape { int width, bytes, n, by_group; } unit_shape;

@@ -3,8 +3,9 @@
  * workgroup per row. */
 #define SLOTS 2
 #define ARGS ARGPTR x; ARGPTR ids; uint n; uint d;
+#define GROUP_SIZE WIDE_GROUP
 #include "kv.glsl"
-layout(local_size_x = 128) in;
+layout(local_size_x = GROUP_SIZE) in;
 shared float best[GROUP];
 shared uint best_at[GROUP];
 shared uint odd;                   /* a value that is not finite was seen */
@@ -21,13 +22,17 @@ void main()
     PTR from = at_mul(x, row, args.d);
     if (t == 0u)
         odd = 0u;
-    for (uint j = t; j < args.d; j += GROUP) {
-        const uint u = ld(from, j);
-        const float v = uintBitsToFloat(u);
-        bad = bad || (u & 0x7f800000u) == 0x7f800000u;
-        if (v > top) {
-            top = v;
-            at_top = j;
+    for (uint j0 = t; j0 < args.d; j0 += 8u * GROUP) {
+        uint u[8];
+        [[unroll]] for (uint k = 0u; k < 8u; k++)
+            u[k] = j0 + k * GROUP < args.d ? ld(from, j0 + k * GROUP) : 0xff7fffffu;
+        [[unroll]] for (uint k = 0u; k < 8u; k++) {
+            const float v = uintBitsToFloat(u[k]);
+            bad = bad || (u[k] & 0x7f800000u) == 0x7f800000u;
+            if (v > top && j0 + k * GROUP < args.d) {
+                top = v;
+                at_top = j0 + k * GROUP;
+            }
         }
     }
     best[t] = top;

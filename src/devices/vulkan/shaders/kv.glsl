@@ -13,7 +13,16 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #endif
 
-const uint GROUP = 128u;           /* threads of a workgroup, as vk_dev.h VK_GROUP */
+/* Threads of a workgroup, as vk_dev.h VK_GROUP; shaders of few, long rows define GROUP_SIZE WIDE_GROUP. */
+#ifdef FAST
+#define WIDE_GROUP 512
+#else
+#define WIDE_GROUP 128
+#endif
+#ifndef GROUP_SIZE
+#define GROUP_SIZE 128
+#endif
+const uint GROUP = GROUP_SIZE;
 const uint PAGE = 64u;
 
 #ifdef FAST
@@ -39,6 +48,11 @@ uvec2 ld2(PTR p, uint i)
 uvec4 ld4(PTR p, uint i)
 {
     return Quads(p).v[i];
+}
+
+void st4(PTR p, uint i, uvec4 v)
+{
+    Quads(p).v[i] = v;
 }
 
 PTR at(PTR p, uint words)
@@ -80,6 +94,11 @@ uvec2 ld2(PTR p, uint i)
 uvec4 ld4(PTR p, uint i)
 {
     return mem4[p.x].v[(p.y >> 2) + i];
+}
+
+void st4(PTR p, uint i, uvec4 v)
+{
+    mem4[p.x].v[(p.y >> 2) + i] = v;
 }
 
 PTR at(PTR p, uint words)

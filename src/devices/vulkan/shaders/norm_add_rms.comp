@@ -2,9 +2,10 @@
 /* norm_add_rms: x += add, then y = norm_rms(x) * w; one workgroup per row of d. */
 #define SLOTS 4
 #define ARGS ARGPTR x; ARGPTR add; ARGPTR w; ARGPTR y; float eps; uint n; uint d;
+#define GROUP_SIZE WIDE_GROUP
 #include "kv.glsl"
 #include "reduce.glsl"
-layout(local_size_x = 128) in;
+layout(local_size_x = GROUP_SIZE) in;
 
 void main()
 {
@@ -13,12 +14,28 @@ void main()
     float s = 0.0;
     if (i >= args.n)
         return;
-    for (uint e = t; e < args.d; e += GROUP) {
-        const float v = ldf(x, o + e) + ldf(add, o + e);
-        stf(x, o + e, v);
-        s += v * v;
+    /* eight loads in flight: a store among them would make each wait for the one before */
+    for (uint e0 = t; e0 < args.d; e0 += 8u * GROUP) {
+        float v[8];
+        [[unroll]] for (uint k = 0u; k < 8u; k++) {
+            const uint e = e0 + k * GROUP;
+            v[k] = e < args.d ? ldf(x, o + e) + ldf(add, o + e) : 0.0;
+        }
+        [[unroll]] for (uint k = 0u; k < 8u; k++)
+            if (e0 + k * GROUP < args.d) {
+                stf(x, o + e0 + k * GROUP, v[k]);
+                s += v[k] * v[k];
+            }
     }
     const float scale = 1.0 / sqrt(group_sum(s) / float(args.d) + args.eps);
-    for (uint e = t; e < args.d; e += GROUP)               /* each thread reads what it wrote */
-        stf(y, o + e, ldf(x, o + e) * scale * ldf(w, e));
+    for (uint e0 = t; e0 < args.d; e0 += 8u * GROUP) {     /* each thread reads what it wrote */
+        float v[8];
+        [[unroll]] for (uint k = 0u; k < 8u; k++) {
+            const uint e = e0 + k * GROUP;
+            v[k] = e < args.d ? ldf(x, o + e) * scale * ldf(w, e) : 0.0;
+        }
+        [[unroll]] for (uint k = 0u; k < 8u; k++)
+            if (e0 + k * GROUP < args.d)
+                stf(y, o + e0 + k * GROUP, v[k]);
+    }
 }
