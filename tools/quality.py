@@ -5,7 +5,7 @@
     tools/quality.py render                                    # the pages, from those files
 
 Set `pairs`: novella-dense, 2048-token chunks: every K with V=f16, K=f16 with every V and the diagonal at 40 chunks, all other pairs
-at 8; exact tail 0 and 64, both encoders, prefill and decode paths.  Set `formats`: every cache format as K, as V and as both, on the
+at 8; exact tail 0 and 64, both encoders, prefill and decode paths; five formats also at 16 chunks.  Set `formats`: every cache format as K, as V and as both, on the
 dense and the hybrid model at 4096, tails 0, 64, 128, both encoders; the diagonal also at 1024, 8192 and 16384.  Set `needle`:
 retrieval accuracy for every format as K and V (20 seeds; 5 at 16384), and as K or V alone at 4096.
 
@@ -40,6 +40,8 @@ def jobs_pairs():
     jobs = [kl_job("dense", 2048, 16, ("tbq4_0", "tbq4_0"), "0,64", both, "prefill")]
     jobs += [kl_job("dense", 2048, 40, p, "0,64", both, "prefill") for p in line]
     jobs += [kl_job("dense", 2048, 40, p, t, both, "decode") for p in line for t in (("0",) if set(p) <= WIDE else ("0", "64"))]
+    for t in ("tbq4_0", "tbq3_0", "turbo3", "turbo4_66", "turbo3_tcq"):      # the bars on 16 chunks, both paths, K and V alike
+        jobs += [kl_job("dense", 2048, 16, (t, t), "0,64", "best", "prefill")] + [kl_job("dense", 2048, 16, (t, t), a, "best", "decode") for a in ("0", "64")]
     return jobs + [kl_job("dense", 2048, 8, p, "0,64", both, path) for p in rest for path in ("prefill", "decode")]
 
 
@@ -206,7 +208,7 @@ def render_kl(data):
             continue
         out += [f"## {chunks} chunks", "", "| K | V | tail | encoder | prefill | ± | decode | ± | z | 99.9 % | max | same top | PPL ratio |",
                 "|---|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
-        for key in sorted(table, key=lambda k: (FIRST.index(k[0]), FIRST.index(k[1]), k[2], k[3])):
+        for key in sorted(table, key=lambda k: (ALL.index(k[0]), ALL.index(k[1]), k[2], k[3])):
             p, d = table[key].get("prefill"), table[key].get("decode")
             z = ""
             if p and d:
