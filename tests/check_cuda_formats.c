@@ -16,7 +16,7 @@ typedef struct decoder {
     float (*value)(const uint8_t *row, int j, float scale);
 } decoder;
 
-#define CUDA_FORMAT(name, space) { #name, fmt_##name },
+#define CUDA_FORMAT(name, space, cls, codes) { #name, fmt_##name },
 static const decoder decoders[] = {
 #include "devices/cuda/cuda_formats.def"
 };

@@ -415,7 +415,8 @@ static void check_cache_format(const kvant_format *f, int d, int encoder)
                                          rb * KVANT_PAGE,
                                          rb,
                                          use_tail ? tail[w] : NULL,
-                                         encoder };
+                                         encoder,
+                                         KVANT_LAYOUT_ROWS };
             const kvant_cache_write_args a = { { .n_seqs = 2,
                                                  .n_tokens = TOKENS,
                                                  .q0 = q0,
@@ -464,7 +465,8 @@ static void check_cache_format(const kvant_format *f, int d, int encoder)
     int32_t pages[2] = { 0, 2 }, rows[2] = { 40, 63 };
     for (int w = 0; w < 2; w++) {
         const kvant_kv_side side = {
-            f, (f->flags & KVANT_FORMAT_PARAM) ? projection : NULL, mem[0], page, rb * KVANT_PAGE, rb, NULL, encoder
+            f,  (f->flags & KVANT_FORMAT_PARAM) ? projection : NULL, mem[0], page, rb * KVANT_PAGE,
+            rb, NULL, encoder, KVANT_LAYOUT_ROWS
         };
         const kvant_cache_read_args read = { side, pages, rows, back[w], 2, HEADS, d };
 

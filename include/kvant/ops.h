@@ -54,6 +54,10 @@ typedef struct kvant_seqs {
     const int32_t *slot_out;       /* [n_seqs] state slot to write */
 } kvant_seqs;
 
+/* ROWS: as written below.  PRIVATE_K, PRIVATE_V: a permutation of the same bytes that the device chose (device.h) for
+ * K's or V's full pages; page_seal writes it, and only that device's kernels read it. */
+enum kvant_layout { KVANT_LAYOUT_ROWS = 0, KVANT_LAYOUT_PRIVATE_K = 1, KVANT_LAYOUT_PRIVATE_V = 2 };
+
 /* One side (K or V) of one attention layer's cache.
  * Row r of head h of page p: pages + p*page_bytes + h*head_bytes + r*row_bytes; head_bytes = 64*row_bytes.
  * Tail rows are f16: tail + ((t*n_head_kv + h)*64 + r)*d (d = head_dim, not padded).  tail NULL: no exact tail. */
@@ -64,6 +68,7 @@ typedef struct kvant_kv_side {
     size_t page_bytes, head_bytes, row_bytes;
     uint16_t *tail;
     int encoder;                   /* enum kvant_encoder */
+    int layout;                    /* enum kvant_layout: the order of bytes inside a head of a page */
 } kvant_kv_side;
 
 /* y[i] = row ids[i] of w, dequantised.  y f32[n][n_in]. */

@@ -80,6 +80,20 @@ static int side_create(kv_cache *kv, kvant_kv_side *s, const kvant_format *f, in
     return KVANT_OK;
 }
 
+/* Asks the device for the order of bytes in full pages of layer l. */
+static void choose_layout(kv_cache *kv, int l)
+{
+    const kv_config *cfg = &kv->cfg;
+    kvant_attn_args a = { .k = kv->k[l],      .v = kv->v[l],      .h = cfg->h,     .h_kv = cfg->h_kv,
+                          .d_k = cfg->d_k,    .d_v = cfg->d_v,    .compute = cfg->compute };
+
+    if (!kv->dev->vt->kv_layout)
+        return;
+    kv->dev->vt->kv_layout(kv->dev, &a);
+    kv->k[l].layout = a.k.layout;
+    kv->v[l].layout = a.v.layout;
+}
+
 static int layers_create(kv_cache *kv, kvant_diag *diag)
 {
     const kv_config *cfg = &kv->cfg;
@@ -88,6 +102,7 @@ static int layers_create(kv_cache *kv, kvant_diag *diag)
         if (cfg->is_attn[l]) {
             KVANT_TRY(side_create(kv, &kv->k[l], cfg->types[l].k, cfg->d_k, diag));
             KVANT_TRY(side_create(kv, &kv->v[l], cfg->types[l].v, cfg->d_v, diag));
+            choose_layout(kv, l);
             continue;
         }
         size_t seqs = (size_t)cfg->max_seqs + (size_t)cfg->n_snapshots;

@@ -23,7 +23,8 @@
 typedef struct kv_types { const kvant_format *k, *v; } kv_types;
 
 typedef struct kv_config {
-    int n_layer, h_kv, d_k, d_v;
+    int n_layer, h, h_kv, d_k, d_v;
+    int compute;                   /* enum kvant_compute of the attention ops */
     const unsigned char *is_attn;  /* [n_layer] */
     const kv_types *types;         /* [n_layer]; read where is_attn */
     int tail;                      /* tokens, multiple of 64 */

@@ -19,7 +19,8 @@ int kv_walk_page(const kv_cache *kv, int page, int rows, int open, kv_range_fn f
         for (int v = 0; v < 2 && kv->cfg.is_attn[l]; v++) {
             const kvant_kv_side *s = v ? &kv->v[l] : &kv->k[l];
             const kv_range r = { s->pages + (size_t)page * s->page_bytes, s->page_bytes, s->head_bytes, s->row_bytes,
-                                 open && s->tail ? 0 : rows };
+                                 open && s->tail ? 0 : rows, s->layout ? s : NULL, v ? kv->cfg.d_v : kv->cfg.d_k,
+                                 page };
             KVANT_TRY(fn(ctx, &r, diag));
         }
     return KVANT_OK;
@@ -33,7 +34,7 @@ int kv_walk_tail(const kv_cache *kv, int tail, int rows, kv_range_fn fn, void *c
             const int d = v ? kv->cfg.d_v : kv->cfg.d_k;
             const size_t bytes = tail_bytes(kv, d);
             const kv_range r = { (uint8_t *)s->tail + (size_t)tail * bytes, bytes, (size_t)KVANT_PAGE * (size_t)d * 2,
-                                 (size_t)d * 2, rows };
+                                 (size_t)d * 2, rows, NULL, 0, 0 };
             if (s->tail)
                 KVANT_TRY(fn(ctx, &r, diag));
         }
@@ -47,8 +48,8 @@ int kv_walk_state(const kv_cache *kv, int slot, kv_range_fn fn, void *ctx, kvant
     for (int l = 0; l < kv->cfg.n_layer; l++) {
         if (kv->cfg.is_attn[l])
             continue;
-        const kv_range a = { (uint8_t *)kv->state[l] + (size_t)slot * state, state, 0, 0, -1 };
-        const kv_range b = { (uint8_t *)kv->conv[l] + (size_t)slot * conv, conv, 0, 0, -1 };
+        const kv_range a = { (uint8_t *)kv->state[l] + (size_t)slot * state, state, 0, 0, -1, NULL, 0, 0 };
+        const kv_range b = { (uint8_t *)kv->conv[l] + (size_t)slot * conv, conv, 0, 0, -1, NULL, 0, 0 };
         KVANT_TRY(fn(ctx, &a, diag));
         KVANT_TRY(fn(ctx, &b, diag));
     }
@@ -89,7 +90,10 @@ int kv_range_read(const kv_cache *kv, const kv_range *r, uint8_t *buf, kvant_dia
         memset(buf, 0, r->bytes);
         return KVANT_OK;
     }
-    KVANT_TRY(kv->dev->vt->copy_out(kv->dev, buf, r->addr, r->bytes, diag));
+    if (r->side)
+        KVANT_TRY(kv->dev->vt->page_read(kv->dev, r->side, kv->cfg.h_kv, r->d, r->page, buf, diag));
+    else
+        KVANT_TRY(kv->dev->vt->copy_out(kv->dev, buf, r->addr, r->bytes, diag));
     KVANT_TRY(kv->dev->vt->sync(kv->dev, diag));
     for (size_t h = 0; r->rows > 0 && h < r->bytes; h += r->head_bytes)
         memset(buf + h + (size_t)r->rows * r->row_bytes, 0, r->head_bytes - (size_t)r->rows * r->row_bytes);
@@ -98,6 +102,8 @@ int kv_range_read(const kv_cache *kv, const kv_range *r, uint8_t *buf, kvant_dia
 
 int kv_range_write(const kv_cache *kv, const kv_range *r, const uint8_t *buf, kvant_diag *diag)
 {
+    if (r->side)
+        return kv->dev->vt->page_write(kv->dev, r->side, kv->cfg.h_kv, r->d, r->page, buf, diag);
     return kv->dev->vt->copy_in(kv->dev, r->addr, buf, r->bytes, diag);
 }
 

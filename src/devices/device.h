@@ -41,6 +41,13 @@ typedef struct kvant_device_vt {
     /* Optional.  The device's own clock: us[i] = microseconds of run i of the list, as one recorded program, after a
      * pass over other memory that leaves the caches cold.  n = 0: of a copy of KVANT_TIME_COPY bytes on the device. */
     int (*time)(kvant_device *d, const kvant_op *ops, int n, int reps, double *us, kvant_diag *diag);
+    /* Optional (NULL: rows).  Sets k.layout and v.layout (enum kvant_layout) of a layer that will run this attention:
+     * the order of bytes that the device wants in full pages.  Read: the sides, h, h_kv, d_k, d_v, compute. */
+    void (*kv_layout)(kvant_device *d, kvant_attn_args *a);
+    /* With kv_layout: one page of a side in a private layout (h heads of d values) to and from rows in host memory. */
+    int (*page_read)(kvant_device *dev, const kvant_kv_side *s, int h, int d, int page, void *rows, kvant_diag *diag);
+    int (*page_write)(kvant_device *dev, const kvant_kv_side *s, int h, int d, int page, const void *rows,
+                      kvant_diag *diag);
 } kvant_device_vt;
 
 enum { KVANT_TIME_COPY = 1 << 30 };

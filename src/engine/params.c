@@ -131,7 +131,9 @@ void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const 
     for (int l = 0; l < hp->n_layer; l++)
         is_attn[l] = (unsigned char)m->layers[l].is_attn;
     cfg->n_layer = hp->n_layer;
+    cfg->h = hp->n_head;
     cfg->h_kv = hp->n_head_kv;
+    cfg->compute = p->compute;
     cfg->d_k = hp->d_k;
     cfg->d_v = hp->d_v;
     cfg->is_attn = is_attn;

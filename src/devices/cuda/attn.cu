@@ -6,7 +6,10 @@
  * read exactly or encoded is then the same for the whole tile.
  *
  * A faster kernel for the middle launch is one line in `middles` below: it says which arguments it takes. */
+#include "devices/cuda/attn_decode.cuh"
+#include "devices/cuda/attn_prefill.cuh"
 #include "devices/cuda/space.cuh"
+#include "devices/cuda/tiles.cuh"
 
 enum { MAX_ROWS = 16, WARPS = 4, THREADS = 32 * WARPS, KEYS = 32, SCRATCH_CAP = 256 << 20 };
 
@@ -23,55 +26,6 @@ typedef struct attn_job {
 } attn_job;
 
 /* ---- tiles ---- */
-
-/* A tile: token rows first .. first+count-1 of sequence seq, all inside one page. */
-typedef struct tile {
-    int seq, first, count, pos;
-} tile;
-
-/* Tile number `t` of the batch, found by the first warp; tiles lie on the absolute grid of `tokens` positions. */
-static __device__ bool tile_at(const attn_job &p, int t, tile *o)
-{
-    __shared__ tile found;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        const int lane = threadIdx.x;
-        int left = t;
-        if (lane == 0)
-            found.seq = -1;
-        __syncwarp();                  /* before another lane writes what it found */
-        for (int base = 0; base < p.seqs.n_seqs; base += 32) {
-            const int s = base + lane;
-            int lo = 0, n = 0, pos0 = 0, tiles = 0;
-            if (s < p.seqs.n_seqs) {
-                lo = p.seqs.q0[s];
-                n = p.seqs.q0[s + 1] - lo;
-                pos0 = p.seqs.pos0[s];
-                tiles = n > 0 ? (pos0 + n - 1) / p.tokens - pos0 / p.tokens + 1 : 0;
-            }
-            int sum = tiles;
-            for (int m = 1; m < 32; m *= 2) {
-                const int other = __shfl_up_sync(0xffffffffu, sum, m);
-                sum += lane >= m ? other : 0;
-            }
-            if (left >= sum - tiles && left < sum) {
-                const int from = (pos0 / p.tokens + left - (sum - tiles)) * p.tokens, to = from + p.tokens;
-                const int a = from > pos0 ? from : pos0, b = to < pos0 + n ? to : pos0 + n;
-                found.seq = s;
-                found.first = lo + a - pos0;
-                found.count = b - a;
-                found.pos = a;
-            }
-            const int all = __shfl_sync(0xffffffffu, sum, 31);
-            if (left < all)
-                break;
-            left -= all;
-        }
-    }
-    __syncthreads();
-    *o = found;
-    return o->seq >= 0;
-}
 
 /* Partial result of row r of a tile in one split: m, l, then sdim_v values in acc space, then d_v of the tail. */
 static __device__ __forceinline__ float *part_at(const attn_job &p, int t, int kv_tile, int split, int r)
@@ -216,7 +170,7 @@ template <int R> static __global__ void __launch_bounds__(THREADS) attn_kernel(a
     const int kv_tile = blockIdx.x % (p.h_kv * p.head_tiles), ti = blockIdx.x / (p.h_kv * p.head_tiles);
     const int head = kv_tile / p.head_tiles, split = blockIdx.y, lane = threadIdx.x % 32, row = threadIdx.x / 32 * R;
 
-    if (!tile_at(p, p.tile0 + ti, &t) || split * KVANT_SPLIT > t.pos + t.count - 1)
+    if (!tile_at(p.seqs, p.tokens, p.tile0 + ti, &t) || split * KVANT_SPLIT > t.pos + t.count - 1)
         return;
     layout_floats(p, smem, &w);
     for (int u = threadIdx.x; u < p.rows * p.k.sdim; u += THREADS) {
@@ -307,7 +261,7 @@ static __global__ void merge_kernel(attn_job p)
     const int kv_tile = blockIdx.x % (p.h_kv * p.head_tiles), ti = blockIdx.x / (p.h_kv * p.head_tiles);
     tile t;
 
-    if (!tile_at(p, p.tile0 + ti, &t))
+    if (!tile_at(p.seqs, p.tokens, p.tile0 + ti, &t))
         return;
     const row_id o = row_of(p, t, kv_tile, blockIdx.y);
     if (o.token < 0)
@@ -412,6 +366,10 @@ static int attn_shape(cuda_device *d, const kvant_attn_args *a, attn_job *p, kva
     memset(p, 0, sizeof *p);
     CUDA_TRY(cuda_side(d, &a->k, a->d_k, &p->k, diag));
     CUDA_TRY(cuda_side(d, &a->v, a->d_v, &p->v, diag));
+    if (p->k.layout || p->v.layout)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED,
+                         "device cuda: attn: %s x %s with head_dim %d, %d has no kernel for the private page layout",
+                         a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v);
     p->seqs = cuda_seqs(&a->seqs);
     p->q = a->q;
     p->out = a->out;
@@ -439,9 +397,70 @@ static int attn_shape(cuda_device *d, const kvant_attn_args *a, attn_job *p, kva
                      a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v, d->smem_max);
 }
 
+/* What the Hopper kernels do of these arguments: rows of sequences with one token by the decode kernel, the others by
+ * the prefill kernel; all, or nothing and the general kernel runs. */
+typedef struct fast_job {
+    bool decode, prefill;
+    decode_job one;
+    prefill_job many;
+} fast_job;
+
+static bool fast_shape(cuda_device *d, const kvant_attn_args *a, fast_job *o)
+{
+    side_dev k, v;
+    if (cuda_side(d, &a->k, a->d_k, &k, NULL) < 0 || cuda_side(d, &a->v, a->d_v, &v, NULL) < 0)
+        return false;
+    const bool all_one = a->seqs.n_tokens <= a->seqs.n_seqs;
+    o->decode = decode_shape(d, a, k, v, &o->one);
+    o->prefill = !all_one && prefill_shape(d, a, k, v, &o->many);
+    if (all_one)
+        return o->decode;
+    o->many.many = o->decode;
+    return o->prefill;
+}
+
+/* Private where the sides are only written by whole pages and both Hopper kernels take them. */
+void cuda_kv_layout(kvant_device *base, kvant_attn_args *a)
+{
+    cuda_device *d = (cuda_device *)base;
+    const kvant_attn_args before = *a;
+    fast_job fast;
+    side_dev side;
+    pack_shape shape;
+
+    a->max_pos = 0;
+    a->seqs.n_seqs = 1;
+    a->seqs.n_tokens = 2;
+    if (a->k.tail && cuda_side(d, &a->k, a->d_k, &side, NULL) == KVANT_OK && cuda_pack_shape(&side, PACK_K, &shape))
+        a->k.layout = KVANT_LAYOUT_PRIVATE_K;
+    if (a->v.tail && cuda_side(d, &a->v, a->d_v, &side, NULL) == KVANT_OK && cuda_pack_shape(&side, PACK_V, &shape))
+        a->v.layout = KVANT_LAYOUT_PRIVATE_V;
+    const bool good = fast_shape(d, a, &fast) && fast.decode && fast.prefill;
+    const int k = good ? a->k.layout : KVANT_LAYOUT_ROWS, v = good ? a->v.layout : KVANT_LAYOUT_ROWS;
+    *a = before;
+    a->k.layout = k;
+    a->v.layout = v;
+}
+
+static size_t fast_scratch(const fast_job &o)
+{
+    return (o.decode ? decode_scratch(o.one) : 0) + (o.prefill ? prefill_scratch(o.many) : 0);
+}
+
+static void fast_run(cuda_device *d, const fast_job &o)
+{
+    if (o.decode)
+        decode_run(d, o.one);
+    if (o.prefill)
+        prefill_run(d, o.many, d->scratch + (o.decode ? decode_scratch(o.one) : 0));
+}
+
 static int attn_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     attn_job p;
+    fast_job fast;
+    if (fast_shape(d, (const kvant_attn_args *)args, &fast))
+        return KVANT_OK;
     return attn_shape(d, (const kvant_attn_args *)args, &p, diag);
 }
 
@@ -455,6 +474,9 @@ static size_t attn_scratch(const cuda_device *d, const void *args)
 {
     const kvant_attn_args *a = (const kvant_attn_args *)args;
     attn_job p;
+    fast_job fast;
+    if (a->seqs.n_tokens > 0 && fast_shape((cuda_device *)d, a, &fast))
+        return fast_scratch(fast);
     if (a->seqs.n_tokens <= 0 || attn_shape((cuda_device *)d, a, &p, NULL) < 0)
         return 0;
     return prep_bytes(p) + (size_t)tiles_per_launch(p) * tile_bytes(p);
@@ -464,8 +486,13 @@ static int attn_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_attn_args *a = (const kvant_attn_args *)args;
     attn_job p;
+    fast_job fast;
     if (a->seqs.n_tokens <= 0)
         return KVANT_OK;
+    if (fast_shape(d, a, &fast)) {
+        fast_run(d, fast);
+        return KVANT_OK;
+    }
     CUDA_TRY(attn_shape(d, a, &p, diag));
     const int tiles = most_tiles(p), per = tiles_per_launch(p);
     const middle *kernel = choose(d, p);
@@ -527,6 +554,8 @@ static __global__ void __launch_bounds__(256) score_kernel(score_job p)
 static int score_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_attn_score_args *a = (const kvant_attn_score_args *)args;
+    if (a->k.layout)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: attn_score reads pages of rows only");
     return cuda_side_supports(d, &a->k, a->d_k, diag);
 }
 

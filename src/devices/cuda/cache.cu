@@ -4,6 +4,7 @@
  * block for several rows, turbo3_tcq a block for one.  A row's source is the f32 rows of an op, or a tail page's f16.
  * cache_write stores f16 into the exact tail instead, where the position has a tail page. */
 #include "devices/cuda/encode.cuh"
+#include "devices/cuda/attn_decode.cuh"
 
 enum { THREADS = 128, WARPS = THREADS / 32, GROUP_MAX = 128, STATES = 512, BRANCHES = 64, SKETCH_ROWS = 8 };
 
@@ -341,7 +342,7 @@ template <> void launch<FMT_qjl1_256>(cuda_device *d, const jobs &p, int64_t uni
     cuda_launch(d, qjl_kernel, dim3(cuda_blocks(units, SKETCH_ROWS), (unsigned)sides), 256, 0, p);
 }
 
-#define CUDA_FORMAT(name, space) launch<FMT_##name>,
+#define CUDA_FORMAT(name, space, cls, codes) launch<FMT_##name>,
 static void (*const launches[])(cuda_device *d, const jobs &p, int64_t units, int sides) = {
 #include "devices/cuda/cuda_formats.def"
 };
@@ -369,6 +370,8 @@ static int write_job(cuda_device *d, const kvant_cache_write_args *a, job *p, kv
 static int write_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_cache_write_args *a = (const kvant_cache_write_args *)args;
+    if (a->side.layout && !a->side.tail)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: cache_write writes pages of rows only");
     return cuda_side_supports(d, &a->side, a->d, diag);
 }
 
@@ -398,10 +401,23 @@ static int write_fuse(cuda_device *d, const kvant_op *ops, int n)
     return 2;
 }
 
+/* The private layout of a side that asks for one. */
+static int layout_of(cuda_device *d, const kvant_kv_side &s, int head_dim, pack_shape *shape, kvant_diag *diag)
+{
+    side_dev side;
+    memset(shape, 0, sizeof *shape);
+    CUDA_TRY(cuda_side(d, &s, head_dim, &side, diag));
+    if (s.layout && !cuda_pack_shape(&side, s.layout, shape))
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %s pages with head_dim %d have no private layout %d",
+                         s.fmt->name, head_dim, s.layout);
+    return KVANT_OK;
+}
+
 static int seal_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_page_seal_args *a = (const kvant_page_seal_args *)args;
-    return cuda_side_supports(d, &a->side, a->d, diag);
+    pack_shape shape;
+    return layout_of(d, a->side, a->d, &shape, diag);
 }
 
 static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
@@ -416,17 +432,42 @@ static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
     j->dst = a->dst;
     j->n = a->n;
     finish_job(j, a->h);
+    pack_shape shape;
+    CUDA_TRY(layout_of(d, a->side, a->d, &shape, diag));
     if (a->n > 0)
         launches[j->side.fmt](d, p, (int64_t)a->n * KVANT_PAGE * a->h * j->groups, 1);
+    if (a->side.layout)
+        cuda_pack_pages(d, j->side, shape, a->dst, a->n, a->h, false);
     return KVANT_OK;
 }
 
+/* Row r of a packed head, as rows have it. */
+static __device__ void unpack_row(const pack_shape &p, const uint8_t *head, int r, uint8_t *to)
+{
+    const int recs = p.rec ? p.n_rec : p.d / 32, bytes = p.rec ? p.rec_bytes : 32, half = p.block_bytes / 2;
+    if (p.codes == CODES_WORDS)
+        for (int i = threadIdx.x; i < half; i += blockDim.x) {
+            const int from = pack_half_from(&p, i) - r % PACK_BLOCK * (p.row_bytes / 2);
+            if (from >= 0 && from < p.row_bytes / 2)
+                ((uint16_t *)to)[from] = ((const uint16_t *)head)[r / PACK_BLOCK * half + i];
+        }
+    else
+        for (int i = threadIdx.x; i < recs; i += blockDim.x)
+            pack_record(&p, head, r, i, to + i * bytes);
+    __syncthreads();
+}
+
 /* One block per row and head. */
-static __global__ void read_kernel(side_dev s, const int32_t *page, const int32_t *row, float *y, int h)
+static __global__ void read_kernel(side_dev s, pack_shape p, const int32_t *page, const int32_t *row, float *y, int h)
 {
     __shared__ float acc[2 * KVANT_MAX_HEAD_DIM], x[2 * KVANT_MAX_HEAD_DIM];
+    __shared__ __align__(16) uint8_t packed[8 * KVANT_MAX_HEAD_DIM];
     const int64_t i = blockIdx.x / h, head = blockIdx.x % h;
     const uint8_t *r = side_row(s, page[i], (int)head, row[i]);
+    if (s.layout) {
+        unpack_row(p, side_row(s, page[i], (int)head, 0), row[i], packed);
+        r = packed;
+    }
     const float scale = side_scale(s);
     for (int j = threadIdx.x; j < s.sdim; j += blockDim.x)
         acc[j] = fmt_value(s.fmt, r, j, scale);
@@ -445,9 +486,11 @@ static int read_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_cache_read_args *a = (const kvant_cache_read_args *)args;
     side_dev s;
+    pack_shape shape;
     CUDA_TRY(cuda_side(d, &a->side, a->d, &s, diag));
+    CUDA_TRY(layout_of(d, a->side, a->d, &shape, diag));
     if (a->n > 0)
-        read_kernel<<<(unsigned)(a->n * (int64_t)a->h), THREADS, 0, d->stream>>>(s, a->page, a->row, a->y, a->h);
+        read_kernel<<<(unsigned)(a->n * (int64_t)a->h), THREADS, 0, d->stream>>>(s, shape, a->page, a->row, a->y, a->h);
     return KVANT_OK;
 }
 

@@ -62,7 +62,7 @@ typedef struct cuda_op {
 #undef CUDA_OP
 
 /* Format and weight type numbers: positions in the lists. */
-#define CUDA_FORMAT(name, space) FMT_##name,
+#define CUDA_FORMAT(name, space, cls, codes) FMT_##name,
 enum cuda_format_id {
 #include "devices/cuda/cuda_formats.def"
     FMT_COUNT
@@ -93,10 +93,16 @@ typedef struct side_dev {
     const float *param;            /* the format's parameter, on the device, or NULL */
     uint16_t *tail;
     size_t page_bytes, head_bytes, row_bytes;
-    int fmt, space, group, group_bytes, group_sdim, d, dp, sdim, encoder;
+    int fmt, space, group, group_bytes, group_sdim, d, dp, sdim, encoder, layout;
 } side_dev;
 int cuda_side(cuda_device *d, const kvant_kv_side *s, int head_dim, side_dev *out, kvant_diag *diag);
 int cuda_side_supports(cuda_device *d, const kvant_kv_side *s, int head_dim, kvant_diag *diag);
+
+/* The device's page layout (device.h), in attn.cu and pack.cu. */
+void cuda_kv_layout(kvant_device *base, kvant_attn_args *a);
+int cuda_page_read(kvant_device *base, const kvant_kv_side *s, int h, int d, int page, void *rows, kvant_diag *diag);
+int cuda_page_write(kvant_device *base, const kvant_kv_side *s, int h, int d, int page, const void *rows,
+                    kvant_diag *diag);
 
 /* Sequences as kernels want them: all addresses are on the device. */
 typedef struct seqs_dev {

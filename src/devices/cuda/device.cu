@@ -33,7 +33,7 @@ static int use(const cuda_device *d, kvant_diag *diag)
 
 /* ---- lists ---- */
 
-#define CUDA_FORMAT(name, space) { #name, SPACE_##space },
+#define CUDA_FORMAT(name, space, cls, codes) { #name, SPACE_##space },
 static const struct {
     const char *name;
     int space;
@@ -319,6 +319,7 @@ int cuda_side(cuda_device *d, const kvant_kv_side *s, int head_dim, side_dev *ou
     o.dp = (head_dim + f->group - 1) / f->group * f->group;
     o.sdim = o.dp / f->group * f->group_sdim;
     o.encoder = s->encoder;
+    o.layout = s->layout;
     CUDA_TRY(
         cuda_param(d, s->param, o.space == SPACE_SKETCH ? 128 * 256 * sizeof(float) : sizeof(float), &o.param, diag));
     *out = o;
@@ -621,6 +622,7 @@ const kvant_device_vt cuda_vt = {
     "cuda",        cuda_open,    cuda_close,    cuda_describe,    cuda_alloc,
     cuda_free,     cuda_copy_in, cuda_copy_out, cuda_weight_load, cuda_weight_free,
     cuda_supports, cuda_submit,  cuda_sync,     cuda_weight_make, cuda_time,
+    cuda_kv_layout, cuda_page_read, cuda_page_write,
 };
 
 extern "C" __attribute__((visibility("default"))) const kvant_device_vt *kvant_device_v1(const kvant_cuda_host *host)

@@ -15,7 +15,7 @@ static __device__ const float space_signs32[32] = { ROTATE_SIGNS32 };
 static __device__ __forceinline__ float fmt_value(int f, const uint8_t *row, int j, float scale)
 {
     float v = 0.0f;
-#define CUDA_FORMAT(name, space)                                                                   \
+#define CUDA_FORMAT(name, space, cls, codes)                                                                   \
     if (f == FMT_##name)                                                                           \
         v = fmt_##name(row, j, scale);                                                             \
     else
@@ -23,6 +23,28 @@ static __device__ __forceinline__ float fmt_value(int f, const uint8_t *row, int
 #undef CUDA_FORMAT
         v = NAN;
     return v;
+}
+
+/* Code's value in the book of a format with 4-bit or 3-bit codes. */
+static __device__ __forceinline__ float lut_value(int fmt, int code)
+{
+    switch (fmt) {
+    case FMT_tbq4_0: return fmt_c_tbq4[code & 15];
+    case FMT_turbo4: return fmt_c_turbo4[code & 15];
+    case FMT_turbo4_66: return fmt_c_turbo4_66[code & 15];
+    case FMT_q4_polar: return fmt_c_polar[code & 15];
+    case FMT_tbq3_0: return fmt_c_tbq3[code & 7];
+    case FMT_turbo3: return fmt_c_turbo3[code & 7];
+    default: return (float)((code & 15) - 8);              /* q4_0 */
+    }
+}
+
+/* Byte `b` of the 16 that mirror_pairs (hopper.cuh) reads: magnitude m of a book of `bits` bits is its upper half's. */
+static __device__ __forceinline__ uint8_t mirror_byte(int fmt, int bits, int b)
+{
+    const int m = b % 8 & ((1 << (bits - 1)) - 1);
+    const uint16_t v = __half_as_ushort(__float2half_rn(lut_value(fmt, (1 << (bits - 1)) + m)));
+    return (uint8_t)(b < 8 ? v >> 8 : v);
 }
 
 /* Unnormalised Hadamard over blocks of `size` values of x[n] in shared memory. */

@@ -1,0 +1,495 @@
+/* decode_step.cuh: one step of attn_decode.cu's warps: codes to operands, scores of its tokens, softmax, weighted sums.
+ * A step is 64 tokens of one KV head (32 at head_dim 256); the functions here take a block of PACK_BLOCK tokens. */
+#ifndef KVANT_CUDA_DECODE_STEP_CUH
+#define KVANT_CUDA_DECODE_STEP_CUH
+
+#include "devices/cuda/attn_decode.cuh"
+#include "devices/cuda/hopper.cuh"
+
+#define NOTHING (-1e30f) /* the maximum before any score */
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+
+/* A step is STEP tokens, copied and given back in blocks of PACK_BLOCK. */
+template <int D> struct shape {
+    static constexpr int STEP = D == 256 ? 32 : 64, TILES = STEP / 16, PER_PAGE = KVANT_PAGE / STEP;
+    static constexpr int BLOCKS = STEP / PACK_BLOCK;
+};
+
+/* What a lane of a unit carries: m and l of its two heads, and the sums, values x heads. */
+template <int D> struct state {
+    float m[2], l[2], o[D / 16][4];
+};
+
+template <int D> static __device__ __forceinline__ void state_clear(state<D> &a)
+{
+    a.m[0] = a.m[1] = NOTHING;
+    a.l[0] = a.l[1] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < D / 16; i++)
+        a.o[i][0] = a.o[i][1] = a.o[i][2] = a.o[i][3] = 0.0f;
+}
+
+/* ---- codes to operands ---- */
+
+static __device__ __forceinline__ uint32_t look_up(uint32_t word, int byte, uint32_t table)
+{
+    uint32_t v;
+    const uint32_t at = permute(word, table, 0x7604u | (uint32_t)byte << 4);
+    asm("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+
+static __device__ __forceinline__ void lut_operand(uint32_t *a, uint32_t word, uint32_t table)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        a[i] = look_up(word, i, table);
+}
+
+/* How a book is read: 4 bits by the table alone, or with the fourth word of a quad by permutes; 3 bits likewise. */
+enum book_kind { BOOK4, BOOK4_MIRROR, BOOK3_MIRROR };
+
+/* The words of a quad at its block. */
+template <int BOOK>
+static __device__ __forceinline__ void lut_words(uint32_t *w, const uint8_t *block, int quad, int lane)
+{
+    if (BOOK == BOOK3_MIRROR) {
+        const uint32_t *from = (const uint32_t *)block + quad * 96 + lane;
+        w[0] = from[0];
+        w[1] = from[32];
+        w[2] = from[64];
+    } else {
+        const uint4 from = ((const uint4 *)block)[quad * 32 + lane];
+        w[0] = from.x;
+        w[1] = from.y;
+        w[2] = from.z;
+        w[3] = from.w;
+    }
+}
+
+/* The operand of word i of a quad. */
+template <int BOOK>
+static __device__ __forceinline__ void lut_word(uint32_t *a, const uint32_t *w, int i, uint32_t table,
+                                                const uint4 &mirror)
+{
+    if (i == 3 && BOOK == BOOK4_MIRROR)
+        mirror_word4(a, w, mirror);
+    else if (i == 3 && BOOK == BOOK3_MIRROR)
+        mirror_word3(a, w, mirror);
+    else
+        lut_operand(a, w[i], table);
+}
+
+/* The mirror of a side, at its place in shared memory. */
+static __device__ __forceinline__ uint4 load_mirror(uint32_t at)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+    return v;
+}
+
+/* Two bytes to two halves: signed integers, or e4m3. */
+template <bool FLOAT8> static __device__ __forceinline__ uint32_t byte_pair(uint32_t word, int pair)
+{
+    uint32_t v;
+    if (FLOAT8) {
+        asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %1;\ncvt.rn.f16x2.e4m3x2 %0, l;\n}"
+            : "=r"(v)
+            : "r"(pair ? word >> 16 : word));
+        return v;
+    }
+    v = permute(word ^ 0x80808080u, 0x64646464u, pair ? 0x4342u : 0x4140u);
+    const __half2 x = __hsub2(*(const __half2 *)&v, __float2half2_rn(1152.0f)); /* 1024 + code + 128 */
+    return *(const uint32_t *)&x;
+}
+
+/* The operands of a quad of bytes: k-tiles (K) or m-tiles (V) 0 and 1. */
+template <bool FLOAT8> static __device__ __forceinline__ void byte_operands(uint32_t a[2][4], const uint4 &w)
+{
+    const uint32_t words[4] = { w.x, w.y, w.z, w.w };
+#pragma unroll
+    for (int sub = 0; sub < 2; sub++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[sub][i] = byte_pair<FLOAT8>(words[2 * sub + (i & 1)], i / 2);
+}
+
+/* The value of the trellis state at bit `bit` of the stream low, high, in the lower half. */
+static __device__ __forceinline__ uint32_t trellis_value(uint32_t low, uint32_t high, int bit, uint32_t table)
+{
+    uint32_t v, at = bit < 7 ? low << (7 - bit) : bit < 39 ? __funnelshift_r(low, high, bit - 7) : high >> (bit - 39);
+    at = (at & 0xff80u) | table;
+    asm("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+
+static __device__ __forceinline__ uint32_t trellis_pair(uint32_t a, uint32_t b)
+{
+    const __half2 high = __halves2half2(__ushort_as_half(0), __ushort_as_half(0x3c00));
+    const __half2 v = __hfma2(__low2half2(*(const __half2 *)&b), high, *(const __half2 *)&a); /* not on the busy unit */
+    return *(const uint32_t *)&v;
+}
+
+/* ---- scores: s[tile of 16 tokens][4], in log2 units ---- */
+
+template <int N> static __device__ __forceinline__ void load_scales(uint32_t *to, const uint8_t *from)
+{
+    if (N == 1)
+        to[0] = *(const uint32_t *)from;
+    else if (N == 2) {
+        const uint2 v = *(const uint2 *)from;
+        to[0] = v.x;
+        to[1] = v.y;
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i += 4) {
+            const uint4 v = ((const uint4 *)from)[i / 4];
+            to[i] = v.x;
+            to[i + 1] = v.y;
+            to[i + 2] = v.z;
+            to[i + 3] = v.w;
+        }
+    }
+}
+
+static __device__ __forceinline__ void add_scaled(float *s, const float *acc, uint32_t scale)
+{
+    s[0] = fmaf(acc[0], low_half(scale), s[0]);
+    s[1] = fmaf(acc[1], low_half(scale), s[1]);
+    s[2] = fmaf(acc[2], high_half(scale), s[2]);
+    s[3] = fmaf(acc[3], high_half(scale), s[3]);
+}
+
+template <int D, int BOOK, int REC>
+static __device__ __forceinline__ void scores_lut(float (*s)[4], const uint8_t *block, const uint32_t *q,
+                                                  uint32_t table, uint32_t mirror_at, int lane)
+{
+    const uint4 mirror = load_mirror(mirror_at);
+    constexpr int NREC = D / REC, CODES = 32 * (BOOK == BOOK3_MIRROR ? D / 8 * 3 : D / 2), QUADS = D / 64;
+    uint32_t scale[2][NREC];
+    float acc[2][4];
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        load_scales<NREC>(scale[m], block + CODES + (m * 8 + lane / 4) * NREC * 4);
+        s[m][0] = s[m][1] = s[m][2] = s[m][3] = 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < QUADS; i++) {
+        uint32_t w[2][4];
+        lut_words<BOOK>(w[0], block, i, lane);
+        lut_words<BOOK>(w[1], block, QUADS + i, lane);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const int kt = 4 * i + k;
+#pragma unroll
+            for (int m = 0; m < 2; m++) { /* two chains of sums that do not wait for each other */
+                uint32_t a[4];
+                if (kt % (REC / 16) == 0)
+                    acc[m][0] = acc[m][1] = acc[m][2] = acc[m][3] = 0.0f;
+                lut_word<BOOK>(a, w[m], k, table, mirror);
+                mma16816(acc[m], a, q[2 * kt], q[2 * kt + 1]);
+                if ((kt + 1) % (REC / 16) == 0)
+                    add_scaled(s[m], acc[m], scale[m][kt / (REC / 16)]);
+            }
+        }
+    }
+}
+
+template <int D, bool FLOAT8>
+static __device__ __forceinline__ void scores_byte(float (*s)[4], const uint8_t *block, const uint32_t *q, int lane)
+{
+    constexpr int NREC = FLOAT8 ? 0 : D / 32, CODES = 32 * D;
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        uint32_t scale[D / 32];
+        if (!FLOAT8)
+            load_scales<D / 32>(scale, block + CODES + (m * 8 + lane / 4) * NREC * 4);
+        s[m][0] = s[m][1] = s[m][2] = s[m][3] = 0.0f;
+#pragma unroll
+        for (int c = 0; c < D / 32; c++) {
+            uint32_t a[2][4];
+            float acc[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+            byte_operands<FLOAT8>(a, ((const uint4 *)block)[(m * (D / 32) + c) * 32 + lane]);
+            float *to = FLOAT8 ? s[m] : acc;
+            mma16816(to, a[0], q[4 * c], q[4 * c + 1]);
+            mma16816(to, a[1], q[4 * c + 2], q[4 * c + 3]);
+            if (!FLOAT8)
+                add_scaled(s[m], acc, scale[c]);
+        }
+    }
+}
+
+/* Lane t of a row has its states 32t .. 32t + 31: three words of the stream and the next lane's first. */
+template <int D>
+static __device__ __forceinline__ void scores_trellis(float (*s)[4], const uint8_t *block, const uint32_t *q,
+                                                      uint32_t table, int lane)
+{
+    constexpr int NG = D / 128, CODES = 1600 * NG;
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        const uint16_t *ends = (const uint16_t *)(block + 1536 * NG) + m * 16 * NG + g;
+        uint32_t scale[NG];
+        load_scales<NG>(scale, block + CODES + (m * 8 + g) * NG * 4);
+        s[m][0] = s[m][1] = s[m][2] = s[m][3] = 0.0f;
+#pragma unroll
+        for (int c = 0; c < NG; c++) {
+            uint32_t w[2][4];
+            float acc[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+#pragma unroll
+            for (int hi = 0; hi < 2; hi++) {
+                const uint32_t *from = (const uint32_t *)block + ((m * 2 + hi) * NG + c) * 96 + lane;
+                w[hi][0] = from[0];
+                w[hi][1] = from[32];
+                w[hi][2] = from[64];
+                w[hi][3] = t == 3 ? ends[(hi * NG + c) * 8] : from[1];
+            }
+#pragma unroll
+            for (int kt = 0; kt < 8; kt++) {
+                uint32_t a[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int bit = 3 * (4 * kt + 2 * (i / 2)), k = bit / 32, k1 = (bit + 3) / 32;
+                    const uint32_t *x = w[i % 2];
+                    a[i] = trellis_pair(trellis_value(x[k], x[k + 1], bit % 32, table),
+                                        trellis_value(x[k1], x[k1 + 1], (bit + 3) % 32, table));
+                }
+                mma16816(acc, a, q[2 * (8 * c + kt)], q[2 * (8 * c + kt) + 1]);
+            }
+            add_scaled(s[m], acc, scale[c]);
+        }
+    }
+}
+
+/* Bits 15 and 31 to +-1: one instruction, as long as `ones` (0x3c003c00) is in a register. */
+static __device__ __forceinline__ uint32_t sign_pair(uint32_t bits, uint32_t ones)
+{
+    uint32_t v;
+    asm("lop3.b32 %0, %1, %2, %3, 0xae;" : "=r"(v) : "r"(bits), "r"(0x80008000u), "r"(ones)); /* (~a & b) | c */
+    return v;
+}
+
+/* Signs of a 256-wide sketch: bits b and b + 16 of a word are a pair. */
+static __device__ __forceinline__ void scores_sign(float (*s)[4], const uint8_t *block, const uint32_t *q, int lane)
+{
+    constexpr int CODES = 1024;
+    uint32_t ones = 0x3c003c00u;
+    asm volatile("" : "+r"(ones));
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        const uint4 v = ((const uint4 *)block)[m * 32 + lane];
+        const uint32_t w[4] = { v.x, v.z, v.y, v.w }, scale = ((const uint32_t *)(block + CODES))[m * 8 + lane / 4];
+        float acc[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+#pragma unroll
+        for (int kt = 0; kt < 16; kt++) {
+            uint32_t a[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[i] = sign_pair(w[kt / 8 * 2 + i % 2] << (15 - 2 * (kt % 8) - i / 2), ones);
+            mma16816(acc, a, q[2 * kt], q[2 * kt + 1]);
+        }
+        const float low = __uint_as_float(scale << 16), high = __uint_as_float(scale & 0xffff0000u);
+        s[m][0] = acc[0] * low;
+        s[m][1] = acc[1] * low;
+        s[m][2] = acc[2] * high;
+        s[m][3] = acc[3] * high;
+    }
+}
+
+/* TILES tiles of f16 rows, D apart, in shared or global memory. */
+template <int D, int TILES>
+static __device__ __forceinline__ void scores_half(float (*s)[4], const uint8_t *rows, const uint32_t *q, int lane)
+{
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+        const uint8_t *low = rows + (16 * m + lane / 4) * 2 * D + lane % 4 * 16;
+        s[m][0] = s[m][1] = s[m][2] = s[m][3] = 0.0f;
+#pragma unroll
+        for (int c = 0; c < D / 32; c++) {
+            const uint4 x = *(const uint4 *)(low + 64 * c), y = *(const uint4 *)(low + 16 * D + 64 * c);
+            const uint32_t a[4] = { x.x, y.x, x.y, y.y }, b[4] = { x.z, y.z, x.w, y.w };
+            mma16816(s[m], a, q[4 * c], q[4 * c + 1]);
+            mma16816(s[m], b, q[4 * c + 2], q[4 * c + 3]);
+        }
+    }
+}
+
+/* ---- sums: o[value tile][4] += V^T p ---- */
+
+template <int D, int BOOK, int REC>
+static __device__ __forceinline__ void sums_lut(float (*o)[4], const uint8_t *block, const uint32_t (*p)[2],
+                                                uint32_t table, uint32_t mirror_at, int lane)
+{
+    const uint4 mirror = load_mirror(mirror_at);
+    constexpr int NREC = D / REC, CODES = 32 * (BOOK == BOOK3_MIRROR ? D / 8 * 3 : D / 2);
+    uint32_t w[2][2];
+#pragma unroll
+    for (int c = 0; c < D / 32; c++) {
+        uint32_t code[4], a[4];
+        if (c % (D / 32 / NREC) == 0) {
+            const uint4 v = *(const uint4 *)(block + CODES + (c / (REC / 32) * 4 + lane % 4) * 16);
+            w[0][0] = times2(p[0][0], v.x);
+            w[0][1] = times2(p[0][1], v.y);
+            w[1][0] = times2(p[1][0], v.z);
+            w[1][1] = times2(p[1][1], v.w);
+        }
+        lut_words<BOOK>(code, block, c, lane);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            lut_word<BOOK>(a, code, i, table, mirror);
+            mma16816(o[2 * c + i / 2], a, w[i % 2][0], w[i % 2][1]);
+        }
+    }
+}
+
+template <int D, bool FLOAT8>
+static __device__ __forceinline__ void sums_byte(float (*o)[4], const uint8_t *block, const uint32_t (*p)[2], int lane)
+{
+    constexpr int CODES = 32 * D;
+#pragma unroll
+    for (int c = 0; c < D / 32; c++) {
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            uint32_t a[2][4], w[2] = { p[k][0], p[k][1] };
+            if (!FLOAT8) {
+                const uint2 v = *(const uint2 *)(block + CODES + (c * 4 + lane % 4) * 16 + k * 8);
+                w[0] = times2(w[0], v.x);
+                w[1] = times2(w[1], v.y);
+            }
+            byte_operands<FLOAT8>(a, ((const uint4 *)block)[(2 * c + k) * 32 + lane]);
+            mma16816(o[2 * c], a[0], w[0], w[1]);
+            mma16816(o[2 * c + 1], a[1], w[0], w[1]);
+        }
+    }
+}
+
+/* Lane g of a token has its states 16g .. 16g + 15, for two tokens at a time. */
+template <int D>
+static __device__ __forceinline__ void sums_trellis(float (*o)[4], const uint8_t *block, const uint32_t (*p)[2],
+                                                    uint32_t table, int lane)
+{
+    constexpr int NG = D / 128, CODES = 1600 * NG;
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+#pragma unroll
+        for (int c = 0; c < NG; c++) {
+            const uint2 v = *(const uint2 *)(block + CODES + (c * 4 + t) * 16 + k * 8);
+            const uint32_t w[2] = { times2(p[k][0], v.x), times2(p[k][1], v.y) };
+            uint32_t low[4], high[4];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint32_t *from = (const uint32_t *)block + ((c * 2 + k) * 2 + i) * 96 + lane;
+                const uint32_t *end = (const uint32_t *)(block + 1536 * NG) + ((c * 2 + k) * 2 + i) * 4 + t;
+                const uint32_t first = from[0], x = from[32], y = from[64], next = g == 7 ? *end : from[4];
+                low[2 * i] = permute(first, x, 0x5410);
+                high[2 * i] = permute(x, next, 0x5432);
+                low[2 * i + 1] = permute(first, y, 0x5432);
+                high[2 * i + 1] = permute(y, next, 0x7632);
+            }
+#pragma unroll
+            for (int mt = 0; mt < 8; mt++) {
+                uint32_t a[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int bit = 3 * (2 * mt + i % 2), x = i / 2 * 2;
+                    a[i] = trellis_pair(trellis_value(low[x], high[x], bit, table),
+                                        trellis_value(low[x + 1], high[x + 1], bit, table));
+                }
+                mma16816(o[8 * c + mt], a, w[0], w[1]);
+            }
+        }
+    }
+}
+
+/* Rows from `live` on may hold anything, NaN too: they count as zeros. */
+template <int D, int TILES>
+static __device__ __forceinline__ void sums_half(float (*o)[4], const uint8_t *rows, const uint32_t (*p)[2], int live,
+                                                 int lane)
+{
+    const uint2 none = make_uint2(0, 0);
+#pragma unroll
+    for (int k = 0; k < TILES; k++) {
+        const int t = 16 * k + 2 * (lane % 4);
+        const uint8_t *at = rows + t * 2 * D + lane / 4 * 8;
+#pragma unroll
+        for (int c = 0; c < D / 32; c++) {
+            const uint2 x0 = t < live ? *(const uint2 *)(at + 64 * c) : none;
+            const uint2 x1 = t + 1 < live ? *(const uint2 *)(at + 2 * D + 64 * c) : none;
+            const uint2 y0 = t + 8 < live ? *(const uint2 *)(at + 16 * D + 64 * c) : none;
+            const uint2 y1 = t + 9 < live ? *(const uint2 *)(at + 18 * D + 64 * c) : none;
+            const uint32_t a[4] = { permute(x0.x, x1.x, 0x5410), permute(x0.x, x1.x, 0x7632),
+                                    permute(y0.x, y1.x, 0x5410), permute(y0.x, y1.x, 0x7632) };
+            const uint32_t b[4] = { permute(x0.y, x1.y, 0x5410), permute(x0.y, x1.y, 0x7632),
+                                    permute(y0.y, y1.y, 0x5410), permute(y0.y, y1.y, 0x7632) };
+            mma16816(o[2 * c], a, p[k][0], p[k][1]);
+            mma16816(o[2 * c + 1], b, p[k][0], p[k][1]);
+        }
+    }
+}
+
+/* ---- softmax of a step ---- */
+
+/* Largest value that a V scale may have with the lazy maximum's 2^8; beyond it the maximum is kept exact. */
+template <int D> static __device__ __forceinline__ void raise_max(state<D> &a, float top0, float top1, float slack)
+{
+#pragma unroll
+    for (int m = 4; m <= 16; m *= 2) {
+        top0 = fmaxf(top0, __shfl_xor_sync(0xffffffffu, top0, m));
+        top1 = fmaxf(top1, __shfl_xor_sync(0xffffffffu, top1, m));
+    }
+    top0 = top0 > a.m[0] + slack ? top0 : a.m[0]; /* one head never depends on another */
+    top1 = top1 > a.m[1] + slack ? top1 : a.m[1];
+    const float by0 = exp2_fast(a.m[0] - top0), by1 = exp2_fast(a.m[1] - top1);
+    a.m[0] = top0;
+    a.m[1] = top1;
+    a.l[0] *= by0;
+    a.l[1] *= by1;
+#pragma unroll
+    for (int i = 0; i < D / 16; i++) {
+        a.o[i][0] *= by0;
+        a.o[i][1] *= by1;
+        a.o[i][2] *= by0;
+        a.o[i][3] *= by1;
+    }
+}
+
+/* Scores to probabilities as B operands p; slack: how far a score may exceed the kept maximum. */
+template <int D, int TILES>
+static __device__ __forceinline__ void softmax_step(state<D> &a, float (*s)[4], uint32_t (*p)[2], float slack)
+{
+    float top0 = s[0][0], top1 = s[0][1];
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+        top0 = fmaxf(top0, fmaxf(s[m][0], s[m][2]));
+        top1 = fmaxf(top1, fmaxf(s[m][1], s[m][3]));
+    }
+    if (__any_sync(0xffffffffu, top0 > a.m[0] + slack || top1 > a.m[1] + slack))
+        raise_max<D>(a, top0, top1, slack);
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+        float e[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            e[i] = exp2_fast(s[m][i] - a.m[i & 1]);
+            a.l[i & 1] += e[i];
+        }
+        p[m][0] = transpose8(pack_halves(e[0], e[1]));
+        p[m][1] = transpose8(pack_halves(e[2], e[3]));
+    }
+}
+
+/* Hides the keys behind `pos`; key: position of the step's first token. */
+template <int TILES> static __device__ __forceinline__ void mask_step(float (*s)[4], int key, int pos, int lane)
+{
+#pragma unroll
+    for (int m = 0; m < TILES; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (key + 16 * m + 8 * (i / 2) + lane / 4 > pos)
+                s[m][i] = -INFINITY;
+}
+
+#endif
+#endif

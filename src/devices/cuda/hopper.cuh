@@ -1,0 +1,151 @@
+/* hopper.cuh: the machine instructions that the attention kernels are made of: bulk copies with mbarriers, mma.sync,
+ * movmatrix, byte permutes, exp2.  Device code for compute capability 9.0 only. */
+#ifndef KVANT_CUDA_HOPPER_CUH
+#define KVANT_CUDA_HOPPER_CUH
+
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+static __device__ __forceinline__ uint32_t shared_at(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+static __device__ __forceinline__ void bar_init(uint32_t bar, uint32_t count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+}
+
+/* Makes initialised mbarriers visible to the copy engine. */
+static __device__ __forceinline__ void bar_publish(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ __forceinline__ void bar_wait(uint32_t bar, uint32_t parity)
+{
+    asm volatile(
+        "{\n.reg .pred p;\nw: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra w;\n}\n" ::"r"(bar),
+        "r"(parity)
+        : "memory");
+}
+
+static __device__ __forceinline__ void bar_arrive(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
+static __device__ __forceinline__ void bar_expect(uint32_t bar, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}
+
+/* One lane: bytes from global memory (16-byte aligned) to shared memory; bar counts them. */
+static __device__ __forceinline__ void bulk_start(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar)
+                 : "memory");
+}
+
+/* bar's phase ends when they are there. */
+static __device__ __forceinline__ void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
+{
+    bar_expect(bar, bytes);
+    bulk_start(to, from, bytes, bar);
+}
+
+/* Two sources, one behind the other. */
+static __device__ __forceinline__ void bulk_copy_two(uint32_t to, const void *a, uint32_t a_bytes, const void *b,
+                                                     uint32_t b_bytes, uint32_t bar)
+{
+    bar_expect(bar, a_bytes + b_bytes);
+    bulk_start(to, a, a_bytes, bar);
+    bulk_start(to + a_bytes, b, b_bytes, bar);
+}
+
+/* c[16x8] += a[16x16] b[16x8], halves with f32 sums. */
+static __device__ __forceinline__ void mma16816(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Transposes an 8x8 matrix of halves spread over the warp. */
+static __device__ __forceinline__ uint32_t transpose8(uint32_t x)
+{
+    uint32_t y;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+static __device__ __forceinline__ float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+static __device__ __forceinline__ uint32_t permute(uint32_t a, uint32_t b, uint32_t how)
+{
+    return __byte_perm(a, b, how);
+}
+
+/* By a selector that is data: nibbles 0 .. 7. */
+static __device__ __forceinline__ uint32_t choose_bytes(uint32_t a, uint32_t b, uint32_t how)
+{
+    uint32_t v;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(how));
+    return v;
+}
+
+/* Eight codes as four pairs of halves: magnitudes chosen by the nibbles of `how` from mirror (upper bytes of magnitudes
+ * 0 .. 3 and 4 .. 7, then lower bytes), signs in the bytes' top bits. */
+static __device__ __forceinline__ void mirror_pairs(uint32_t *a, uint32_t how, uint32_t signs0, uint32_t signs1,
+                                                    const uint4 &mirror)
+{
+    const uint32_t next = how >> 16;
+    const uint32_t h0 = choose_bytes(mirror.x, mirror.y, how) ^ (signs0 & 0x80808080u);
+    const uint32_t h1 = choose_bytes(mirror.x, mirror.y, next) ^ (signs1 & 0x80808080u);
+    const uint32_t l0 = choose_bytes(mirror.z, mirror.w, how), l1 = choose_bytes(mirror.z, mirror.w, next);
+    a[0] = permute(l0, h0, 0x5140);
+    a[1] = permute(l0, h0, 0x7362);
+    a[2] = permute(l1, h1, 0x5140);
+    a[3] = permute(l1, h1, 0x7362);
+}
+
+/* The fourth word of a quad (pack.cuh): of four words, or in the upper bits of three. */
+static __device__ __forceinline__ void mirror_word4(uint32_t *a, const uint32_t *w, const uint4 &mirror)
+{
+    mirror_pairs(a, w[3] & 0x77777777u, w[3], w[3] << 4, mirror);
+}
+
+static __device__ __forceinline__ void mirror_word3(uint32_t *a, const uint32_t *w, const uint4 &mirror)
+{
+    mirror_pairs(a, (w[0] >> 6 & 0x03030303u) | (w[1] >> 2 & 0x30303030u), w[2], w[2] << 1, mirror);
+}
+
+static __device__ __forceinline__ uint32_t pack_halves(float lo, float hi)
+{
+    const __half2 v = __floats2half2_rn(lo, hi);
+    return *(const uint32_t *)&v;
+}
+
+static __device__ __forceinline__ uint32_t times2(uint32_t a, uint32_t b)
+{
+    const __half2 v = __hmul2(*(const __half2 *)&a, *(const __half2 *)&b);
+    return *(const uint32_t *)&v;
+}
+
+static __device__ __forceinline__ float low_half(uint32_t x)
+{
+    return __low2float(*(const __half2 *)&x);
+}
+
+static __device__ __forceinline__ float high_half(uint32_t x)
+{
+    return __high2float(*(const __half2 *)&x);
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* check_cuda_attn.c: attention over pages in the private layout: every pair of formats, decode and prompt rows, against
+ * the general kernel on the same rows (which `kvant verify` compares with the reference).  Prints "skipped: no device"
+ * without a GPU.
+ *
+ *   check_cuda_attn          every pair
+ *   check_cuda_attn small    a fifth of them
+ *   check_cuda_attn bars     no check: medians of 30 launches at the shapes of the speed bars (bench_attn.h) */
+#include <dlfcn.h>
+#include <link.h>
+#include <string.h>
+#include "devices/cuda/bench_attn.h"
+#include "support/check.h"
+
+static char library[4096];
+
+static int find_library(struct dl_phdr_info *info, size_t size, void *ctx)
+{
+    (void)size;
+    (void)ctx;
+    if (strstr(info->dlpi_name, "libkvant-cuda.so") && strlen(info->dlpi_name) < sizeof library)
+        memcpy(library, info->dlpi_name, strlen(info->dlpi_name) + 1);
+    return library[0] != 0;
+}
+
+/* The function of the library that kvant_device_open has loaded. */
+static kvant_cuda_bench_attn_fn find_bench(void)
+{
+    kvant_cuda_bench_attn_fn fn = NULL;
+    dl_iterate_phdr(find_library, NULL);
+    void *lib = library[0] ? dlopen(library, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    void *symbol = lib ? dlsym(lib, "kvant_cuda_bench_attn") : NULL;
+    memcpy(&fn, &symbol, sizeof fn);
+    return fn;
+}
+
+static int fast;
+
+static void check_case(kvant_device *dev, kvant_cuda_bench_attn_fn bench, kvant_cuda_attn_case c)
+{
+    kvant_cuda_attn_time t;
+    kvant_diag diag = { 0 };
+    c.check = 1;
+    const int rc = bench(dev, &c, &t, &diag);
+    CHECK(rc == KVANT_OK, "%s x %s d %d new %d: %s", c.k->name, c.v->name, c.d, c.new_tokens, diag.text);
+    CHECK(rc < 0 || t.nmse <= 1e-5, "%s x %s h %d/%d d %d len %d tail %d new %d: NMSE %.3g, wanted 1e-5", c.k->name,
+          c.v->name, c.h, c.h_kv, c.d, c.len, c.tail_pages, c.new_tokens, t.nmse);
+    fast += rc == KVANT_OK && t.fast;
+}
+
+static void time_case(kvant_device *dev, kvant_cuda_bench_attn_fn bench, kvant_cuda_attn_case c)
+{
+    kvant_cuda_attn_time t;
+    kvant_diag diag = { 0 };
+    c.runs = 30;
+    c.tail_pages = 1;
+    CHECK(bench(dev, &c, &t, &diag) == KVANT_OK, "%s x %s: %s", c.k->name, c.v->name, diag.text);
+    printf("%-10s x %-10s %2d x %d KV heads x d %d x %6d, %d rows, GQA %d: %7.1f us (least %.1f), %.3f TB/s%s\n",
+           c.k->name, c.v->name, c.seqs, c.h_kv, c.d, c.len, c.new_tokens, c.h / c.h_kv, t.median_s * 1e6,
+           t.least_s * 1e6, t.bytes / t.median_s / 1e12, t.fast ? "" : ", general kernel");
+}
+
+static void time_bars(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
+{
+    static const char *const pairs[][2] = {
+        { "tbq4_0", "tbq4_0" }, { "turbo4_66", "turbo4_66" },   { "turbo3", "turbo3" },
+        { "tbq3_0", "tbq3_0" }, { "turbo3_tcq", "turbo3_tcq" }, { "qjl1_256", "tbq3_0" },
+        { "q8_0", "q8_0" },     { "f8_e4m3", "f8_e4m3" },       { "f16", "f16" }
+    };
+    static const kvant_cuda_attn_case shapes[] = {
+        { .seqs = 32, .h = 32, .h_kv = 8, .d = 128, .len = 32768, .new_tokens = 1 },
+        { .seqs = 1, .h = 16, .h_kv = 4, .d = 128, .len = 262144, .new_tokens = 1 },
+        { .seqs = 16, .h = 16, .h_kv = 2, .d = 256, .len = 32768, .new_tokens = 1 },
+        { .seqs = 1, .h = 32, .h_kv = 8, .d = 128, .len = 8192, .new_tokens = 8192 },
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (size_t j = 0; j < (i == 0 ? sizeof pairs / sizeof pairs[0] : 2); j++) {
+            kvant_cuda_attn_case c = shapes[i];
+            c.k = kvant_format_find(pairs[j][0]);
+            c.v = kvant_format_find(pairs[j][1]);
+            time_case(dev, bench, c);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    const int small = argc > 1 && strcmp(argv[1], "small") == 0, n = kvant_format_count();
+    const kvant_device_config cfg = { 0, 0 };
+    kvant_device *dev = NULL;
+    kvant_diag diag = { 0 };
+
+    if (kvant_device_open("cuda", &cfg, &dev, &diag) < 0) {
+        printf("skipped: no device (%s)\n", diag.text);
+        return check_end("check_cuda_attn");
+    }
+    kvant_cuda_bench_attn_fn bench = find_bench();
+    CHECK(bench != NULL, "libkvant-cuda.so has no kvant_cuda_bench_attn");
+    if (bench && argc > 1 && strcmp(argv[1], "bars") == 0) {
+        time_bars(dev, bench);
+        dev->vt->close(dev);
+        return check_end("check_cuda_attn");
+    }
+    for (int i = 0; i < n && bench; i++)
+        for (int j = 0; j < n; j++) {
+            const kvant_format *k = kvant_format_at(i), *v = kvant_format_at(j);
+            kvant_cuda_attn_case c = { .k = k,
+                                       .v = v,
+                                       .seqs = 2,
+                                       .h = 8,
+                                       .h_kv = 2,
+                                       .d = 128,
+                                       .len = 1500,
+                                       .tail_pages = 1 + (i + j) % 2,
+                                       .new_tokens = 1 };
+            if (small && (i + j) % 5)
+                continue;
+            check_case(dev, bench, c);
+            c.new_tokens = 70;
+            check_case(dev, bench, c);
+            if (small)
+                continue;
+            c.d = (i + j) % 2 ? 64 : 256;
+            c.h = 10;
+            check_case(dev, bench, c);
+            c.new_tokens = 1;
+            c.h = 24;
+            check_case(dev, bench, c);
+        }
+    printf("%d cases by the kernels for compute capability 9.0\n", fast);
+    dev->vt->close(dev);
+    return check_end("check_cuda_attn");
+}

@@ -1,0 +1,100 @@
+/* check_cuda_pack.c: the CUDA device's private page layout, compiled as C: for every format that has one, every width
+ * and both sides, packing 64 random rows fills every byte once and unpacking gives the rows back.  Needs no GPU. */
+#include <stdint.h>
+#include "base/rng.h"
+#include "devices/cuda/pack.cuh"
+#include "kvant/format.h"
+#include "support/check.h"
+
+enum { MOST = 64 * 272 };
+
+typedef struct kind {
+    const char *name;
+    int cls, codes;
+} kind;
+
+#define CUDA_FORMAT(name, space, cls, codes) { #name, PACK_##cls, CODES_##codes },
+static const kind kinds[] = {
+#include "devices/cuda/cuda_formats.def"
+};
+#undef CUDA_FORMAT
+
+static int count[MOST];
+
+static void store(uint8_t *packed, int at, const uint8_t *from, int n)
+{
+    for (int i = 0; i < n; i++) {
+        packed[at + i] = from[i];
+        count[at + i]++;
+    }
+}
+
+/* What pack_kernel does. */
+static void pack(const pack_shape *s, const uint8_t *rows, uint8_t *packed)
+{
+    for (int i = 0; s->codes == CODES_WORDS && i < s->block_bytes; i++) {
+        const int half = s->block_bytes / 2, block = i / half;
+        store(packed, 2 * i, rows + 2 * (block * half + pack_half_from(s, i % half)), 2);
+    }
+    if (s->codes == CODES_WORDS)
+        return;
+    for (int i = 0; i < 2 * pack_quads(s) * 32; i++) {
+        const int lane = i % 32, quad = i / 32 % pack_quads(s), block = i / 32 / pack_quads(s);
+        uint32_t w[4];
+        pack_quad(s, rows, block, quad, lane, w);
+        for (int k = 0; k < (s->cls == PACK_LUT3 ? 3 : 4); k++)
+            store(packed, pack_word_at(s, block, quad, lane, k), (const uint8_t *)&w[k], 4);
+    }
+    for (int i = 0; i < 64 * s->n_rec; i++) {
+        const int row = i / s->n_rec, c = i % s->n_rec, block = row / PACK_BLOCK;
+        const uint8_t *from = rows + row * s->row_bytes + c * s->rec_bytes;
+        store(packed, block * s->block_bytes + s->code_bytes + pack_scale_at(s, row % PACK_BLOCK, c), from, 2);
+        store(packed, 2 * s->block_bytes + i * s->rest, from + s->rec_bytes - s->rest, s->rest);
+    }
+}
+
+/* What unpack_kernel does. */
+static void unpack(const pack_shape *s, const uint8_t *packed, uint8_t *rows)
+{
+    const int recs = s->rec ? s->n_rec : s->d / 32, bytes = s->rec ? s->rec_bytes : 32, half = s->block_bytes / 2;
+    for (int i = 0; s->codes == CODES_WORDS && i < 2 * half; i++)
+        memcpy(rows + 2 * (i / half * half + pack_half_from(s, i % half)), packed + 2 * i, 2);
+    for (int i = 0; s->codes != CODES_WORDS && i < 64 * recs; i++)
+        pack_record(s, packed, i / recs, i % recs, rows + i / recs * s->row_bytes + i % recs * bytes);
+}
+
+static int check_kind(const kind *k, int role, int d)
+{
+    static uint32_t words[3][MOST / 4];
+    uint8_t *rows = (uint8_t *)words[0], *packed = (uint8_t *)words[1], *back = (uint8_t *)words[2];
+    const kvant_format *f = kvant_format_find(k->name);
+    pack_shape s;
+    rng r = { 7 };
+    int wrong = 0;
+
+    memset(&s, 0, sizeof s);
+    if (!pack_shape_of(role, k->cls, k->codes, d, f->group, f->group_bytes, &s))
+        return 0;
+    const int n = 64 * s.row_bytes;
+    CHECK((size_t)s.row_bytes == kvant_format_row_bytes(f, d), "%s d %d: rows of %d bytes", k->name, d, s.row_bytes);
+    for (int i = 0; i < n; i++)
+        rows[i] = (uint8_t)rng_below(&r, 256);
+    memset(count, 0, sizeof count);
+    pack(&s, rows, packed);
+    for (int i = 0; i < n; i++)
+        wrong += count[i] != 1;
+    unpack(&s, packed, back);
+    CHECK(wrong == 0, "%s d %d side %d: %d bytes of a packed page written not once", k->name, d, role, wrong);
+    CHECK(memcmp(rows, back, (size_t)n) == 0, "%s d %d side %d: unpacked rows differ", k->name, d, role);
+    return 1;
+}
+
+int main(void)
+{
+    int shapes = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        for (int d = 64; d <= 256; d *= 2)
+            shapes += check_kind(&kinds[i], PACK_K, d) + check_kind(&kinds[i], PACK_V, d);
+    CHECK(shapes == 51, "%d shapes have a private layout, wanted 51", shapes);
+    return check_end("check_cuda_pack");
+}
