@@ -88,6 +88,7 @@ int main(int argc, char **argv)
     kvant_device *dev = NULL;
     kvant_diag diag = { 0 };
 
+    setenv("KVANT_CUDA_ATTN", "hopper", 1);
     if (kvant_device_open("cuda", &cfg, &dev, &diag) < 0) {
         printf("skipped: no device (%s)\n", diag.text);
         return check_end("check_cuda_attn");

@@ -12,9 +12,10 @@
 #include "base/log.h"
 
 static int color_mode; /* 1 always, 0 never, -1: terminals */
-static volatile sig_atomic_t interrupts;
-static void (*volatile interrupt_fn)(void *);
-static void *volatile interrupt_arg;
+/* The handler may run on any thread of the process; lock-free atomics are safe in it. */
+static _Atomic int interrupts;
+static void (*_Atomic interrupt_fn)(void *);
+static void *_Atomic interrupt_arg;
 static _Atomic int bar_drawn; /* a bar is on the line: messages, which come from any thread, must erase it first */
 
 int term_color_on(FILE *f)
@@ -77,8 +78,9 @@ static void on_interrupt(int sig)
     if (interrupts)
         _exit(130);
     interrupts = 1;
-    if (interrupt_fn)
-        interrupt_fn(interrupt_arg);
+    void (*fn)(void *) = interrupt_fn;
+    if (fn)
+        fn(interrupt_arg);
 }
 
 void term_on_interrupt(void (*fn)(void *), void *arg)

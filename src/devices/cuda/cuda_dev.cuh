@@ -24,6 +24,7 @@ typedef struct cuda_device {
     kvant_device base;
     int index, n_sm, major, minor;
     size_t smem_max;               /* dynamic shared memory that a block may ask for */
+    bool hopper_attn;              /* KVANT_CUDA_ATTN=hopper: attn_decode.cu, attn_prefill.cu and their page layout */
     char name[128];
     cudaStream_t stream;
     unsigned char *scratch;        /* of the op that runs; grown before a list, never inside */

@@ -111,9 +111,21 @@ static int probe(int index, cudaDeviceProp *prop, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* KVANT_CUDA_ATTN: general (the default) or hopper. */
+static int attn_kernels(bool *hopper, kvant_diag *diag)
+{
+    const char *attn = getenv("KVANT_CUDA_ATTN");
+    *hopper = attn && strcmp(attn, "hopper") == 0;
+    if (attn && !*hopper && strcmp(attn, "general") != 0)
+        return cuda_fail(diag, KVANT_EINVAL, "KVANT_CUDA_ATTN: '%s' is unknown; wanted general or hopper", attn);
+    return KVANT_OK;
+}
+
 static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag)
 {
     cudaDeviceProp prop;
+    bool hopper;
+    CUDA_TRY(attn_kernels(&hopper, diag));
     CUDA_TRY(probe(cfg->index, &prop, diag));
     cuda_device *d = (cuda_device *)calloc(1, sizeof *d);
     if (!d)
@@ -124,6 +136,7 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
     d->major = prop.major;
     d->minor = prop.minor;
     d->smem_max = prop.sharedMemPerBlockOptin;
+    d->hopper_attn = hopper;
     snprintf(d->name, sizeof d->name, "%.127s", prop.name);
     int rc = use(d, diag);
     if (rc == KVANT_OK)
