@@ -2,7 +2,7 @@
 """check_isa.py: code of an instruction set is reached through the dispatch alone.
 
     tools/check_isa.py BUILD...    for each build folder: every symbol that an object of an ISA (foo_avx512.c, ...) defines may
-                                   be used by the two registries and by objects of the same ISA or of a higher one, and an
+                                   be used by the three registries and by objects of the same ISA or of a higher one, and an
                                    object of no ISA holds none of its instructions.  Ends with `N passed, M failed`."""
 import os
 import re
@@ -12,7 +12,7 @@ import sys
 # What a rung may use: itself and the rungs that its mask includes.
 BELOW = {"avx2": {"avx2"}, "avx512": {"avx2", "avx512"}, "avx512vnni": {"avx2", "avx512", "avx512vnni"},
          "neon": {"neon"}, "dotprod": {"neon", "dotprod"}, "i8mm": {"neon", "dotprod", "i8mm"}}
-REGISTRIES = {"registry", "op_registry"}
+REGISTRIES = {"registry", "op_registry", "peak"}      # each chooses by a mask of features
 TOOLS = {"x86": ("nm", "objdump", re.compile(r"\t(v[a-z]\w+)\s")),
          "arm": ("aarch64-linux-gnu-nm", "aarch64-linux-gnu-objdump", re.compile(r"\t([su]dot|[su]mmla|usdot|bfdot|bfmmla)\s"))}
 
