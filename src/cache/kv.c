@@ -142,7 +142,7 @@ int kv_create(kvant_device *dev, const kv_config *cfg, kv_cache *kv, kvant_diag 
     memset(kv, 0, sizeof *kv);
     kv->dev = dev;
     kv->cfg = *cfg;
-    kv->stride = (cfg->n_ctx + KVANT_PAGE - 1) / KVANT_PAGE;
+    kv->stride = kv_pages_for(cfg->n_ctx);
     kv->tail_pages = tail_window(cfg);
     code = page_pool_init(&kv->pages, cfg->n_pages, diag);
     if (code == KVANT_OK)
@@ -210,11 +210,6 @@ int kv_seq_valid(const kv_cache *kv, int seq)
     return seq >= 0 && seq < kv->cfg.max_seqs && kv->seqs[seq].used;
 }
 
-static int pages_for(int len)
-{
-    return (len + KVANT_PAGE - 1) / KVANT_PAGE;
-}
-
 static void drop_tail(kv_cache *kv, kv_seq *s, int first, int last)
 {
     for (int p = first; p < last; p++) {
@@ -228,7 +223,7 @@ static void drop_tail(kv_cache *kv, kv_seq *s, int first, int last)
 void kv_trim(kv_cache *kv, int seq)
 {
     kv_seq *s = &kv->seqs[seq];
-    int keep = pages_for(s->len);
+    int keep = kv_pages_for(s->len);
     drop_tail(kv, s, keep, s->n_pages);
     while (s->n_pages > keep)
         page_pool_unref(&kv->pages, s->table[--s->n_pages]);
@@ -245,14 +240,14 @@ void kv_seq_free(kv_cache *kv, int seq)
 
 int kv_pages_missing(const kv_cache *kv, int seq, int len)
 {
-    int missing = pages_for(len) - kv->seqs[seq].n_pages;
+    int missing = kv_pages_for(len) - kv->seqs[seq].n_pages;
     return missing > 0 ? missing : 0;
 }
 
 void kv_reserve(kv_cache *kv, int seq, int len)
 {
     kv_seq *s = &kv->seqs[seq];
-    while (s->n_pages < pages_for(len))
+    while (s->n_pages < kv_pages_for(len))
         s->table[s->n_pages++] = page_pool_take(&kv->pages);
 }
 
@@ -261,7 +256,7 @@ int kv_pass_tails(const kv_cache *kv, int seq, int pos0, int n)
     const kv_seq *s = &kv->seqs[seq];
     int missing = 0;
 
-    for (int p = pos0 / KVANT_PAGE; p < pages_for(pos0 + n) && kv->tail_pages > 0; p++)
+    for (int p = pos0 / KVANT_PAGE; p < kv_pages_for(pos0 + n) && kv->tail_pages > 0; p++)
         missing += s->tail[p] < 0;
     return missing;
 }
@@ -273,7 +268,7 @@ void kv_pass_begin(kv_cache *kv, int seq, int pos0, int n, int32_t *src, int32_t
 
     if (kv->tail_pages == 0)
         return;
-    for (int p = pos0 / KVANT_PAGE; p < pages_for(end); p++) {
+    for (int p = pos0 / KVANT_PAGE; p < kv_pages_for(end); p++) {
         if (s->tail[p] < 0)
             s->tail[p] = page_pool_take(&kv->tails);
         if ((p + 1) * KVANT_PAGE <= end) {

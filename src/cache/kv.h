@@ -57,6 +57,12 @@ typedef struct kv_cache {
     int32_t *tables;
 } kv_cache;
 
+/* Pages that hold this many tokens. */
+static inline int kv_pages_for(int tokens)
+{
+    return (tokens + KVANT_PAGE - 1) / KVANT_PAGE;
+}
+
 /* Bytes of the pools of a configuration: pages, tail, state. */
 typedef struct kv_sizes { int64_t pages, tail, state, per_token; int n_tail_pages; } kv_sizes;
 int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag);

@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-static int pages_for(int len)
-{
-    return (len + KVANT_PAGE - 1) / KVANT_PAGE;
-}
-
 static size_t tail_bytes(const kv_cache *kv, int d)
 {
     return (size_t)kv->cfg.h_kv * KVANT_PAGE * (size_t)d * 2;
@@ -114,13 +109,13 @@ int kv_image_first_tail(const kv_cache *kv, int len)
     const int first = len / KVANT_PAGE - kv->tail_pages + 1;
 
     if (kv->tail_pages == 0)
-        return pages_for(len);
+        return kv_pages_for(len);
     return first > 0 ? first : 0;
 }
 
 size_t kv_image_bytes(const kv_cache *kv, int len)
 {
-    const size_t pages = (size_t)pages_for(len), first = (size_t)kv_image_first_tail(kv, len);
+    const size_t pages = (size_t)kv_pages_for(len), first = (size_t)kv_image_first_tail(kv, len);
 
     return pages * kv_page_image_bytes(kv) + (pages - (first < pages ? first : pages)) * kv_tail_image_bytes(kv) +
            kv_state_image_bytes(kv);
@@ -158,9 +153,9 @@ static int walk_sequence(const kv_cache *kv, int seq, int len, kv_range_fn fn, v
 {
     const kv_seq *s = &kv->seqs[seq];
 
-    for (int p = 0; p < pages_for(len); p++)
+    for (int p = 0; p < kv_pages_for(len); p++)
         KVANT_TRY(kv_walk_page(kv, s->table[p], rows_of(len, p), rows_of(len, p) < KVANT_PAGE, fn, ctx, diag));
-    for (int p = kv_image_first_tail(kv, len); p < pages_for(len); p++)
+    for (int p = kv_image_first_tail(kv, len); p < kv_pages_for(len); p++)
         KVANT_TRY(kv_walk_tail(kv, s->tail[p], rows_of(len, p), fn, ctx, diag));
     return kv_walk_state(kv, seq, fn, ctx, diag);
 }
@@ -176,7 +171,7 @@ void kv_image_reserve(kv_cache *kv, int seq, int len)
     kv_seq *s = &kv->seqs[seq];
 
     kv_reserve(kv, seq, len);
-    for (int p = kv_image_first_tail(kv, len); p < pages_for(len); p++)
+    for (int p = kv_image_first_tail(kv, len); p < kv_pages_for(len); p++)
         s->tail[p] = page_pool_take(&kv->tails);
 }
 

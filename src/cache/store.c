@@ -153,22 +153,17 @@ static store_header header_for(const kv_cache *kv, const store_key *key, int kin
     return h;
 }
 
-static int pages_for(int len)
-{
-    return (len + KVANT_PAGE - 1) / KVANT_PAGE;
-}
-
 static int put_sequence(writer *w, int seq, const int32_t *tokens, kvant_diag *diag)
 {
     const kv_cache *kv = w->kv;
     const kv_seq *s = &kv->seqs[seq];
 
     KVANT_TRY(put_chunk(w, CHUNK_TOKENS, tokens, (size_t)s->len * sizeof *tokens, diag));
-    for (int p = 0; p < pages_for(s->len); p++) {
+    for (int p = 0; p < kv_pages_for(s->len); p++) {
         const int rows = s->len - p * KVANT_PAGE;
         KVANT_TRY(put_page(w, s->table[p], rows < KVANT_PAGE ? rows : KVANT_PAGE, diag));
     }
-    for (int p = kv_image_first_tail(kv, s->len); p < pages_for(s->len); p++) {
+    for (int p = kv_image_first_tail(kv, s->len); p < kv_pages_for(s->len); p++) {
         const int rows = s->len - p * KVANT_PAGE;
         KVANT_TRY(kv_walk_tail(kv, s->tail[p], rows < KVANT_PAGE ? rows : KVANT_PAGE, gather, w, diag));
         KVANT_TRY(flush_chunk(w, CHUNK_TAIL, diag));
@@ -179,7 +174,7 @@ static int put_sequence(writer *w, int seq, const int32_t *tokens, kvant_diag *d
 
 static int tail_count(const kv_cache *kv, int len)
 {
-    const int n = pages_for(len) - kv_image_first_tail(kv, len);
+    const int n = kv_pages_for(len) - kv_image_first_tail(kv, len);
     return n > 0 ? n : 0;
 }
 
@@ -191,7 +186,7 @@ int store_save_sequence(const kv_cache *kv, const store_key *key, int seq, const
     writer w;
 
     h.n_tokens = (uint32_t)len;
-    h.n_chunks = (uint32_t)(2 + pages_for(len) + tail_count(kv, len));
+    h.n_chunks = (uint32_t)(2 + kv_pages_for(len) + tail_count(kv, len));
     h.file_bytes = (uint64_t)len * sizeof *tokens + kv_image_bytes(kv, len);
     int code = writer_begin(&w, kv, dir, name, &h, diag);
     if (!w.buf || w.out.dir < 0)
@@ -358,11 +353,11 @@ static int check_sequence(const kv_cache *kv, const store_key *key, const store_
     if (h->n_tokens < 1 || h->n_tokens > (uint32_t)kv->cfg.n_ctx)
         return bad(diag, "the number of tokens", h->n_tokens, (uint64_t)kv->cfg.n_ctx);
     const int len = (int)h->n_tokens;
-    if (h->n_chunks != (uint32_t)(2 + pages_for(len) + tail_count(kv, len)))
-        return bad(diag, "the number of chunks", h->n_chunks, (uint64_t)(2 + pages_for(len) + tail_count(kv, len)));
+    if (h->n_chunks != (uint32_t)(2 + kv_pages_for(len) + tail_count(kv, len)))
+        return bad(diag, "the number of chunks", h->n_chunks, (uint64_t)(2 + kv_pages_for(len) + tail_count(kv, len)));
     KVANT_TRY(check_chunk(r, CHUNK_TOKENS, (size_t)len * sizeof(int32_t), &p, diag));
     KVANT_TRY(check_tokens(p, len, key->vocab, diag));
-    for (int i = 0; i < pages_for(len); i++)
+    for (int i = 0; i < kv_pages_for(len); i++)
         KVANT_TRY(check_chunk(r, CHUNK_PAGE, (size_t)h->page_bytes, &p, diag));
     for (int i = 0; i < tail_count(kv, len); i++) {
         KVANT_TRY(check_chunk(r, CHUNK_TAIL, (size_t)h->tail_bytes, &p, diag));
@@ -487,7 +482,7 @@ static int scatter(void *ctx, const kv_range *r, kvant_diag *diag)
 
 int store_pages(const store_file *f)
 {
-    return pages_for(f->n_tokens);
+    return kv_pages_for(f->n_tokens);
 }
 
 static int load_sequence(loader *l, const store_key *key, int seq, int len, int32_t *tokens, kvant_diag *diag)
@@ -498,11 +493,11 @@ static int load_sequence(loader *l, const store_key *key, int seq, int len, int3
     KVANT_TRY(copy_chunk(l, CHUNK_TOKENS, (size_t)len * sizeof *tokens, diag));
     KVANT_TRY(check_tokens(l->buf, len, key->vocab, diag));
     memcpy(tokens, l->buf, (size_t)len * sizeof *tokens);
-    for (int p = 0; p < pages_for(len); p++) {
+    for (int p = 0; p < kv_pages_for(len); p++) {
         KVANT_TRY(copy_chunk(l, CHUNK_PAGE, kv_page_image_bytes(kv), diag));
         KVANT_TRY(kv_walk_page(kv, s->table[p], KVANT_PAGE, 0, scatter, l, diag));
     }
-    for (int p = kv_image_first_tail(kv, len); p < pages_for(len); p++) {
+    for (int p = kv_image_first_tail(kv, len); p < kv_pages_for(len); p++) {
         KVANT_TRY(copy_chunk(l, CHUNK_TAIL, kv_tail_image_bytes(kv), diag));
         KVANT_TRY(kv_walk_tail(kv, s->tail[p], KVANT_PAGE, scatter, l, diag));
     }

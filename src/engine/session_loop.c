@@ -11,11 +11,6 @@
 #include "cache/kv_image.h"
 #include "engine/session_impl.h"
 
-static int pages_for(int tokens)
-{
-    return (tokens + KVANT_PAGE - 1) / KVANT_PAGE;
-}
-
 /* ---- what came in ---- */
 
 /* A tenant that was away does not bring the service it missed as credit. */
@@ -199,7 +194,7 @@ static int idle_pages(const kvant_session *s, const prefix_hit *h)
  * have the bits that its decode steps gave it. */
 static sched_wait wait_entry(kvant_session *s, request *q)
 {
-    const int all = pages_for(q->most_tokens > q->r.n_prompt ? q->most_tokens - 1 : q->r.n_prompt);
+    const int all = kv_pages_for(q->most_tokens > q->r.n_prompt ? q->most_tokens - 1 : q->r.n_prompt);
     const int goes_on = slots_continues(s, q);
     int pos, have, first;
 
@@ -212,7 +207,7 @@ static sched_wait wait_entry(kvant_session *s, request *q)
         have = q->saved ? 0 : q->hit.pages;
     }
     q->keep = goes_on || q->own_rows_only || q->t.n_preempted >= MAX_PREEMPTIONS;
-    first = pages_for((pos > q->r.n_prompt ? pos : q->r.n_prompt) + 1);
+    first = kv_pages_for((pos > q->r.n_prompt ? pos : q->r.n_prompt) + 1);
     return (sched_wait){ .pos = pos,
                          .prompt_left = pos < q->r.n_prompt ? q->r.n_prompt - pos : 0,
                          .cut = request_cut(s, q, pos),
@@ -335,7 +330,7 @@ static void count_started(kvant_session *s, const request *q)
 
 static void admit_one(kvant_session *s, request *q, int pages)
 {
-    const int before = q->saved ? pages_for(q->saved_len) : 0;
+    const int before = q->saved ? kv_pages_for(q->saved_len) : 0;
     kvant_diag diag = { "" };
 
     if (before > s->e->kv.pages.n_free)
@@ -536,7 +531,7 @@ static void collect(kvant_session *s, const int *before, kvant_diag *diag)
     for (int i = 0; i < s->n_items; i++) {
         request *q = s->item_req[i];
         const kv_seq *seq = &s->e->kv.seqs[q->seq];
-        const int taken = seq->n_pages - pages_for(before[i]), rows = seq->len - before[i];
+        const int taken = seq->n_pages - kv_pages_for(before[i]), rows = seq->len - before[i];
 
         q->promised -= taken < q->promised ? (taken > 0 ? taken : 0) : q->promised;
         if (!request_after_step(s, q, i, rows, diag))

@@ -41,11 +41,6 @@ static int check_fields(const kvant_session *s, const kvant_request *r, kvant_di
     return KVANT_OK;
 }
 
-static int pages_for(int tokens)
-{
-    return (tokens + KVANT_PAGE - 1) / KVANT_PAGE;
-}
-
 /* The last generated token is never run, so n tokens need the pages of n - 1. */
 static int check_room(const kvant_session *s, const kvant_request *r, int *most, kvant_diag *diag)
 {
@@ -54,7 +49,7 @@ static int check_room(const kvant_session *s, const kvant_request *r, int *most,
     int64_t room = (int64_t)pool * KVANT_PAGE + 1;
 
     room = room < (int64_t)s->n_ctx + 1 ? room : (int64_t)s->n_ctx + 1;
-    if (pages_for(r->n_prompt) > pool)
+    if (kv_pages_for(r->n_prompt) > pool)
         return kvant_fail(diag, KVANT_ENOSPC, "prompt: %d tokens, the whole pool holds %d", r->n_prompt,
                           pool * KVANT_PAGE);
     if (r->max_tokens > 0 && want > room && room <= s->n_ctx)

@@ -264,7 +264,7 @@ static int backup_take(kvant_session *s, int slot, backup *b, kvant_diag *diag)
 static void backup_return(kvant_session *s, int slot, backup *b)
 {
     kv_cache *kv = &s->e->kv;
-    const int pages = (b->was.n + KVANT_PAGE - 1) / KVANT_PAGE;
+    const int pages = kv_pages_for(b->was.n);
 
     if (!b->image)
         return;
