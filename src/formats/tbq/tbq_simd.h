@@ -51,4 +51,36 @@ static inline float tbq_rms(const vf *v)
     return sqrtf(sum_ascending(y, 32, 0.0f) / 32.0f);
 }
 
+/* How the formats of this family differ: bytes of a record, the codebook, the code of 8 normalised values (its rule at a
+ * boundary) and the order of the codes in a record. */
+typedef struct tbq_rule {
+    int record;
+    const search_book *book;
+    vi (*code)(vf y);
+    void (*put)(uint8_t *codes, const vi *code);
+} tbq_rule;
+
+/* Rows of records [d fp16][codes], 32 values each.  Inlined, so that the rule's functions are. */
+static inline __attribute__((always_inline)) void tbq_encode_rows(tbq_rule r, const float *x, uint8_t *row, int d,
+                                                                  int encoder)
+{
+    for (int b = 0; b < d; b += 32, row += r.record) {
+        vf y[4];
+        vi code[4];
+        load32(x + b, y);
+        tbq_rotate(y);
+        float rms = tbq_rms(y), inv = 1.0f / rms;
+        for (int c = 0; c < 4; c++)
+            code[c] = rms != 0.0f ? r.code(vf_mul(y[c], vf_set1(inv))) : vi_zero();
+        uint16_t h = format_norm(rms, encoder);
+        if (encoder == KVANT_ENCODER_BEST) {
+            float values[32];
+            store32(values, y);
+            refine(r.book, values, 4, rms, code, &h);
+        }
+        memcpy(row, &h, sizeof h);
+        r.put(row + 2, code);
+    }
+}
+
 #endif

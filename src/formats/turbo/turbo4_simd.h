@@ -19,25 +19,13 @@ static inline void turbo4_decode32(const uint8_t *row, int b, vf *v)
 #define BLOCK_DECODE turbo4_decode32
 #include "formats/simd_blocks.h"
 
+static inline vi turbo4_code(vf y)
+{
+    return count_from(y, midpoints, 15);
+}
+
 static void turbo4_encode(const void *param, const float *x, uint8_t *row, int d, int encoder)
 {
     (void)param;
-    for (int b = 0; b < d; b += 32, row += 18) {
-        vf y[4];
-        vi code[4];
-        load32(x + b, y);
-        tbq_rotate(y);
-        float rms = tbq_rms(y), inv = 1.0f / rms;
-        for (int c = 0; c < 4; c++)
-            code[c] = rms != 0.0f ? count_from(vf_mul(y[c], vf_set1(inv)), midpoints, 15)
-                                  : vi_zero();
-        uint16_t h = format_norm(rms, encoder);
-        if (encoder == KVANT_ENCODER_BEST) {
-            float values[32];
-            store32(values, y);
-            refine(&book, values, 4, rms, code, &h);
-        }
-        memcpy(row, &h, sizeof h);
-        put_low_high(row + 2, code);
-    }
+    tbq_encode_rows((tbq_rule){ 18, &book, turbo4_code, put_low_high }, x, row, d, encoder);
 }
