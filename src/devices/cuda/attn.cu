@@ -356,7 +356,7 @@ static size_t tile_bytes(const attn_job &p)
 
 static size_t prep_bytes(const attn_job &p)
 {
-    return (((size_t)p.seqs.n_tokens * p.h * p.k.sdim * sizeof(float)) + 255) & ~(size_t)255;
+    return cuda_aligned((size_t)p.seqs.n_tokens * p.h * p.k.sdim * sizeof(float));
 }
 
 /* Fills everything but the scratch addresses; KVANT_EUNSUPPORTED where no kernel fits. */

@@ -702,29 +702,24 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     return false;
 }
 
-static size_t round_up(size_t n)
-{
-    return (n + 255) & ~(size_t)255;
-}
-
 size_t decode_scratch(const decode_job &p)
 {
     const size_t rows = (size_t)p.seqs.n_tokens, units = (size_t)p.n_rows * p.h_kv * p.head_tiles * p.n_slot;
-    return round_up(rows * p.h * p.k.s.sdim * 2) + round_up(rows * p.h * p.d * 2) + round_up(units * DECODE_HEADS * 8) +
-           round_up(units * DECODE_HEADS * p.d * 4) + round_up((size_t)p.n_rows * sizeof(row_span));
+    return cuda_aligned(rows * p.h * p.k.s.sdim * 2) + cuda_aligned(rows * p.h * p.d * 2) + cuda_aligned(units * DECODE_HEADS * 8) +
+           cuda_aligned(units * DECODE_HEADS * p.d * 4) + cuda_aligned((size_t)p.n_rows * sizeof(row_span));
 }
 
 static void place(decode_job *p, unsigned char *at)
 {
     const size_t rows = (size_t)p->seqs.n_tokens, units = (size_t)p->n_rows * p->h_kv * p->head_tiles * p->n_slot;
     p->qp = (uint16_t *)at;
-    at += round_up(rows * p->h * p->k.s.sdim * 2);
+    at += cuda_aligned(rows * p->h * p->k.s.sdim * 2);
     p->qraw = (uint16_t *)at;
-    at += round_up(rows * p->h * p->d * 2);
+    at += cuda_aligned(rows * p->h * p->d * 2);
     p->ml = (float *)at;
-    at += round_up(units * DECODE_HEADS * 8);
+    at += cuda_aligned(units * DECODE_HEADS * 8);
     p->part = (float *)at;
-    at += round_up(units * DECODE_HEADS * p->d * 4);
+    at += cuda_aligned(units * DECODE_HEADS * p->d * 4);
     p->spans = (row_span *)at;
 }
 

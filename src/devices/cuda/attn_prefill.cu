@@ -831,15 +831,10 @@ bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_de
     return true;
 }
 
-static size_t round_up(size_t n)
-{
-    return (n + 255) & ~(size_t)255;
-}
-
 size_t prefill_scratch(const prefill_job &p)
 {
     const size_t heads = (size_t)p.seqs.n_tokens * p.h;
-    return round_up(heads * p.k.width * 2) + round_up(heads * p.d * 2);
+    return cuda_aligned(heads * p.k.width * 2) + cuda_aligned(heads * p.d * 2);
 }
 
 void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
@@ -851,7 +846,7 @@ void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
                                         : p.d == 128 ? prefill_kernel<128>
                                                      : prefill_kernel<256>;
     p.qp = (uint16_t *)scratch;
-    p.qraw = (uint16_t *)(scratch + round_up((size_t)heads * p.k.width * 2));
+    p.qraw = (uint16_t *)(scratch + cuda_aligned((size_t)heads * p.k.width * 2));
     if (p.k.s.space == SPACE_SKETCH)
         prefill_prep<<<heads, 64, 0, d->stream>>>(p);
     else if (p.d == 64)

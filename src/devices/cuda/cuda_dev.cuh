@@ -41,6 +41,12 @@ typedef struct cuda_device {
     } params[CUDA_MAX_PARAMS];     /* format parameters that were given as host memory */
 } cuda_device;
 
+/* Sizes of the parts of an op's scratch: each begins on 256 bytes. */
+static inline size_t cuda_aligned(size_t bytes)
+{
+    return (bytes + 255) & ~(size_t)255;
+}
+
 /* What w->packed points to: the weight in file layout on the device. */
 typedef struct cuda_weight {
     uint8_t *data;

@@ -264,7 +264,7 @@ static int gdn_supports(cuda_device *d, const void *args, kvant_diag *diag)
 static size_t gathered_bytes(const kvant_gdn_args *a)
 {
     const size_t n = (size_t)a->seqs.n_seqs * (size_t)a->hv * (size_t)a->dv * (size_t)a->dk * sizeof(float);
-    return (n + 255) & ~(size_t)255;
+    return cuda_aligned(n);
 }
 
 static size_t gdn_scratch(const cuda_device *d, const void *args)

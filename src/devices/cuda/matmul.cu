@@ -340,7 +340,7 @@ static bool by_blas(const cuda_device *d, const kvant_matmul_args *a)
 
 static size_t narrow_bytes(const kvant_matmul_args *a)
 {
-    return ((size_t)a->m * (size_t)a->w->n_in * 2 + 255) & ~(size_t)255;
+    return cuda_aligned((size_t)a->m * (size_t)a->w->n_in * 2);
 }
 
 /* Rows of a matrix of another type that are expanded at once. */
