@@ -1,5 +1,6 @@
-/* matmul_scales8.h: the scales of a 32-block of the integer matmul, 8 outputs at a time, as its layout stores them (matmul_pack.h).
- * Shared by the ISAs with 8 lanes; after scale_f16, scale_bf16 and scale_times of the one that includes it. */
+/* matmul_scales8.h: the scales of a 32-block of the integer matmul, 8 outputs at a time, as its layout stores them
+ * (matmul_pack.h).  Shared by the ISAs with 8 lanes; after scale_f16, scale_bf16 and scale_times of the one that
+ * includes it. */
 
 static inline void scales_f16(const uint8_t *rec, int64_t b, float *scale, float *min)
 {

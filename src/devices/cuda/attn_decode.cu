@@ -705,8 +705,9 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
 size_t decode_scratch(const decode_job &p)
 {
     const size_t rows = (size_t)p.seqs.n_tokens, units = (size_t)p.n_rows * p.h_kv * p.head_tiles * p.n_slot;
-    return cuda_aligned(rows * p.h * p.k.s.sdim * 2) + cuda_aligned(rows * p.h * p.d * 2) + cuda_aligned(units * DECODE_HEADS * 8) +
-           cuda_aligned(units * DECODE_HEADS * p.d * 4) + cuda_aligned((size_t)p.n_rows * sizeof(row_span));
+    return cuda_aligned(rows * p.h * p.k.s.sdim * 2) + cuda_aligned(rows * p.h * p.d * 2) +
+           cuda_aligned(units * DECODE_HEADS * 8) + cuda_aligned(units * DECODE_HEADS * p.d * 4) +
+           cuda_aligned((size_t)p.n_rows * sizeof(row_span));
 }
 
 static void place(decode_job *p, unsigned char *at)

@@ -51,8 +51,8 @@ static inline float tbq_rms(const vf *v)
     return sqrtf(sum_ascending(y, 32, 0.0f) / 32.0f);
 }
 
-/* How the formats of this family differ: bytes of a record, the codebook, the code of 8 normalised values (its rule at a
- * boundary) and the order of the codes in a record. */
+/* How the formats of this family differ: bytes of a record, the codebook, the code of 8 normalised values (its rule at
+ * a boundary) and the order of the codes in a record. */
 typedef struct tbq_rule {
     int record;
     const search_book *book;
@@ -61,8 +61,8 @@ typedef struct tbq_rule {
 } tbq_rule;
 
 /* Rows of records [d fp16][codes], 32 values each.  Inlined, so that the rule's functions are. */
-static inline __attribute__((always_inline)) void tbq_encode_rows(tbq_rule r, const float *x, uint8_t *row, int d,
-                                                                  int encoder)
+static inline __attribute__((always_inline)) void
+tbq_encode_rows(tbq_rule r, const float *x, uint8_t *row, int d, int encoder)
 {
     for (int b = 0; b < d; b += 32, row += r.record) {
         vf y[4];
