@@ -22,7 +22,11 @@ IDLE, ACTIVE = 2000, 256
 # Asks /health every 20 ms.  Beside each answer's time it takes the time that a sleep of 5 ms took too long: what the machine
 # itself was late by around then is no fault of the server.
 PROBE = """
-import socket, sys, time
+import os, socket, sys, time
+try:
+    os.setpriority(os.PRIO_PROCESS, 0, -15)         # the answer's time is wanted, not how long this process waited for a CPU
+except OSError:
+    pass
 port, rows = int(sys.argv[1]), []
 while True:
     t = time.perf_counter(); time.sleep(0.005); late = time.perf_counter() - t - 0.005
@@ -51,6 +55,14 @@ class Probe:
         p99 = beyond[int(len(times) * 0.99) - 1] if times else 0
         C.ok(p99 < 50 * SLOW, f"{what}: 99 % of /health took up to {p99:.1f} ms more than the machine's own delay")
         print(f"check_serve_load: {what}: /health n={len(rows)} p50={times[len(times) // 2]:.1f} p99={times[int(len(times) * 0.99) - 1]:.1f} max={times[-1]:.1f} ms")
+
+
+def check_priority(s):
+    """The loop runs before the threads that compute, where the system lets it."""
+    may = subprocess.run([sys.executable, "-c", "import os; os.setpriority(os.PRIO_PROCESS, 0, -10)"], stderr=subprocess.DEVNULL, check=False)
+    nice = {t: os.getpriority(os.PRIO_PROCESS, int(t)) for t in os.listdir(f"/proc/{s.process.pid}/task")}
+    loop = nice.pop(str(s.process.pid))
+    C.ok(may.returncode or (loop == -10 and loop < min(nice.values())), f"nice {loop} of the loop, {nice} of the others")
 
 
 class Stream:
@@ -113,6 +125,7 @@ def check_idle_and_active():
                 "--no-prefix-cache") as s:
         warm = [Stream(s.port, "/v1/completions", {"prompt": "x", "max_tokens": 2, "stream": True}) for _ in range(ACTIVE)]
         run_all(warm, 120)
+        check_priority(s)
         probe = Probe(s.port)
         before = s.memory_kb()
         idle = [Stream(s.port, "/debug/events?interval=86400", None) for _ in range(IDLE)]
