@@ -205,7 +205,7 @@ static void check_errors(void)
     expect(&r, &(kvant_item){ a, bad, 2, 1, 0 }, 1, KVANT_EINVAL, "token 1");
     expect(&r, &(kvant_item){ a, &minus, 1, 1, 0 }, 1, KVANT_EINVAL, "token 0 is -1");
     expect(&r, &(kvant_item){ a, t, 321, 1, 0 }, 1, KVANT_ENOSPC, "context holds 320");
-    expect(&r, &(kvant_item){ a, t, 300, 1, 0 }, 1, KVANT_ENOSPC, "pages");
+    expect(&r, &(kvant_item){ a, t, 320, 1, 0 }, 1, KVANT_ENOSPC, "pages");
     expect(&r, &(kvant_item){ a, t, 3, 1, KVANT_LOGITS_ALL }, 1, KVANT_EINVAL, "logits");
     expect(&r, &(kvant_item){ a, t, 3, 1, 5 }, 1, KVANT_EINVAL, "logits 5");
     expect(&r, (kvant_item[]){ { a, t, 1, 1, 0 }, { a, t, 1, 1, 0 } }, 2, KVANT_EINVAL, "sequence");
@@ -214,7 +214,7 @@ static void check_errors(void)
     expect(&r, NULL, 0, KVANT_EINVAL, "0 items");
     const kvant_item ok = { a, t, 250, 1, 0 };
     CHECK(kvant_step(r.e, &ok, 1, &d) == KVANT_OK, "%s", d.text);
-    expect(&r, &(kvant_item){ b, t, 65, 1, 0 }, 1, KVANT_ENOSPC, "pages");
+    expect(&r, &(kvant_item){ b, t, 128, 1, 0 }, 1, KVANT_ENOSPC, "pages");
     CHECK(kvant_seq_length(r.e, a) == 250, "length %d", kvant_seq_length(r.e, a));
     kvant_seq_free(r.e, a);
     const kvant_item again = { b, t, 250, 1, 0 };

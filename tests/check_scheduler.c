@@ -34,9 +34,10 @@ typedef struct sim {
             CHECK(cond, "seed %llu, step %d", (s)->seed, (s)->step);                                                   \
     } while (0)
 
-static int pages_for(int tokens)
+/* Pages of a sequence of so many tokens (cache/kv.h). */
+static int pages_at(const sim *s, int tokens)
 {
-    return (tokens + KVANT_PAGE - 1) / KVANT_PAGE;
+    return s->c.late_pages ? tokens / KVANT_PAGE : (tokens + KVANT_PAGE - 1) / KVANT_PAGE;
 }
 
 static int roll(sim *s, int lo, int hi)
@@ -57,6 +58,7 @@ static void setup(sim *s, unsigned long long seed)
     s->c.prefill_first = roll(s, 0, 2) == 0;
     s->c.first_waiting = roll(s, 0, 3);
     s->c.first_defer = roll(s, 0, 1) * roll(s, 1, 5);
+    s->c.late_pages = roll(s, 0, 1);
     s->pool = s->free = roll(s, 1, 3) == 1 ? roll(s, 1, 3) : roll(s, 4, 60); /* S-08: pools of 1, 2, 3 pages */
     s->n_req = roll(s, 1, MAX_REQ);
     for (int i = 0; i < s->n_req; i++) {
@@ -66,7 +68,7 @@ static void setup(sim *s, unsigned long long seed)
         q->gen = roll(s, 1, 150);
         if (q->prompt + q->gen > most)
             q->gen = most - q->prompt + 1;
-        q->limit = pages_for(q->prompt + q->gen - 1);
+        q->limit = pages_at(s, q->prompt + q->gen - 1);
         q->arrival = roll(s, 0, 60);
     }
 }
@@ -124,7 +126,7 @@ static void fill_queue(sim *s, sched_wait *out)
         q->hit = roll(s, 0, 2) == 0 ? roll(s, 0, most < idle ? most : idle) : 0;
         const int pos = q->hit * KVANT_PAGE;
         q->keep = q->preempted >= MOST_PREEMPTIONS;
-        const int first = pages_for(q->prompt + 1) < q->limit ? pages_for(q->prompt + 1) : q->limit;
+        const int first = pages_at(s, q->prompt + 1) < q->limit ? pages_at(s, q->prompt + 1) : q->limit;
         out[i] = (sched_wait){ pos, q->prompt - pos, 0, (q->keep ? q->limit : first) - q->hit, q->hit, 0 };
         idle -= q->hit;
     }
@@ -161,7 +163,7 @@ static void apply_preemptions(sim *s, const sched_plan *p)
 static void run_rows(sim *s, sim_req *q, int n, int is_decode)
 {
     for (int i = 0; i < n; i++, q->pos++)
-        if (q->pos == q->held * KVANT_PAGE)
+        if (pages_at(s, q->pos + 1) > q->held)
             take_page(s, q);
     /* tokens that a preemption threw away are computed again before new ones come */
     const int made = q->pos - q->prompt + 1;

@@ -320,7 +320,7 @@ static void check_small_pool(const char *path, const char *type, int preempt, in
         return;
     make_prompts(24, pages * KVANT_PAGE - 110 < 150 ? pages * KVANT_PAGE - 110 : 150, 2);
     for (int i = 0; i < 24; i++)
-        gens[i] = pages < 8 ? 40 + i % 60 : 130 + i;
+        gens[i] = pages < 5 ? 40 + i % 60 : pages < 8 ? 100 + i % 50 : 130 + i;
     run_alone(&r, 24);
     wait_idle(&r);
     poison_free(&r.e->kv);

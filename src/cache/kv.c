@@ -20,6 +20,16 @@ static int tail_window(const kv_config *cfg)
     return 0;
 }
 
+/* No side keeps encoded rows of the open page. */
+static int all_have_tails(const kv_config *cfg)
+{
+    int all = tail_window(cfg) > 0;
+    for (int l = 0; l < cfg->n_layer; l++)
+        if (cfg->is_attn[l])
+            all &= wants_tail(cfg, cfg->types[l].k) && wants_tail(cfg, cfg->types[l].v);
+    return all;
+}
+
 static int64_t side_page_bytes(const kv_config *cfg, const kvant_format *f, int d)
 {
     return (int64_t)cfg->h_kv * KVANT_PAGE * (int64_t)kvant_format_row_bytes(f, d);
@@ -144,6 +154,7 @@ int kv_create(kvant_device *dev, const kv_config *cfg, kv_cache *kv, kvant_diag 
     kv->cfg = *cfg;
     kv->stride = kv_pages_for(cfg->n_ctx);
     kv->tail_pages = tail_window(cfg);
+    kv->late = all_have_tails(cfg);
     code = page_pool_init(&kv->pages, cfg->n_pages, diag);
     if (code == KVANT_OK)
         code = page_pool_init(&kv->tails, tail_page_count(cfg), diag);
@@ -225,8 +236,12 @@ void kv_trim(kv_cache *kv, int seq)
     kv_seq *s = &kv->seqs[seq];
     int keep = kv_pages_for(s->len);
     drop_tail(kv, s, keep, s->n_pages);
-    while (s->n_pages > keep)
-        page_pool_unref(&kv->pages, s->table[--s->n_pages]);
+    for (int p = kv_pages_at(kv, s->len); p < s->n_pages; p++) {
+        if (s->table[p] >= 0)
+            page_pool_unref(&kv->pages, s->table[p]);
+        s->table[p] = -1;
+    }
+    s->n_pages = keep < s->n_pages ? keep : s->n_pages;
 }
 
 void kv_seq_free(kv_cache *kv, int seq)
@@ -238,17 +253,24 @@ void kv_seq_free(kv_cache *kv, int seq)
     s->used = 0;
 }
 
+int kv_pages_held(const kv_cache *kv, int seq)
+{
+    const kv_seq *s = &kv->seqs[seq];
+    return s->n_pages - (s->n_pages > 0 && s->table[s->n_pages - 1] < 0);
+}
+
 int kv_pages_missing(const kv_cache *kv, int seq, int len)
 {
-    int missing = kv_pages_for(len) - kv->seqs[seq].n_pages;
+    int missing = kv_pages_at(kv, len) - kv_pages_held(kv, seq);
     return missing > 0 ? missing : 0;
 }
 
 void kv_reserve(kv_cache *kv, int seq, int len)
 {
     kv_seq *s = &kv->seqs[seq];
-    while (s->n_pages < kv_pages_for(len))
-        s->table[s->n_pages++] = page_pool_take(&kv->pages);
+    for (int p = kv_pages_held(kv, seq); p < kv_pages_at(kv, len); p++)
+        s->table[p] = page_pool_take(&kv->pages);
+    s->n_pages = kv_pages_for(len) > s->n_pages ? kv_pages_for(len) : s->n_pages;
 }
 
 int kv_pass_tails(const kv_cache *kv, int seq, int pos0, int n)
@@ -300,7 +322,7 @@ int64_t kv_seq_bytes(const kv_cache *kv, int seq)
             bytes += 4 * (cfg->state_floats + cfg->conv_floats);
             continue;
         }
-        bytes += (int64_t)(kv->k[l].page_bytes + kv->v[l].page_bytes) * s->n_pages;
+        bytes += (int64_t)(kv->k[l].page_bytes + kv->v[l].page_bytes) * kv_pages_held(kv, seq);
         bytes += kv->k[l].tail ? tails * tail_page_bytes(cfg, cfg->d_k) : 0;
         bytes += kv->v[l].tail ? tails * tail_page_bytes(cfg, cfg->d_v) : 0;
     }

@@ -11,6 +11,9 @@
  * those of the sequences.  Nobody writes a slot that another sequence of the batch reads: who starts from a snapshot or
  * from another sequence first gets a copy in its own slot (the step forms of conv and gdn run after the chunk forms).
  *
+ * Where every side has a tail, no encoded row of the open page exists: it gets a page of the pool only when it is full
+ * (`late`).  Elsewhere it has one from its first token on.
+ *
  * Positions of a sequence: `len` tokens are in the cache.  Pages are reserved before a step and returned on failure.
  * Owner thread only. */
 #ifndef KVANT_CACHE_KV_H
@@ -39,7 +42,7 @@ typedef struct kv_config {
 typedef struct kv_seq {
     int used, len, broken;
     int n_pages;                   /* pages in table */
-    int32_t *table, *tail;         /* [stride] page id; tail page id or -1 */
+    int32_t *table, *tail;         /* [stride] page id, -1: none yet (late); tail page id or -1 */
 } kv_seq;
 
 typedef struct kv_cache {
@@ -47,6 +50,7 @@ typedef struct kv_cache {
     kv_config cfg;
     int stride;                    /* logical pages per sequence */
     int tail_pages;                /* T */
+    int late;                      /* every row of the open page is in the tail: it gets its page when it is full */
     page_pool pages, tails;
     page_pool snaps;               /* snapshot ids; snapshot i lies in state slot max_seqs + i */
     int32_t *snap_tail;            /* [n_snapshots][T - 1] tail pages that a snapshot holds, -1: none */
@@ -63,6 +67,12 @@ static inline int kv_pages_for(int tokens)
     return (tokens + KVANT_PAGE - 1) / KVANT_PAGE;
 }
 
+/* Pages of the pool that a sequence of this length holds. */
+static inline int kv_pages_at(const kv_cache *kv, int tokens)
+{
+    return kv->late ? tokens / KVANT_PAGE : kv_pages_for(tokens);
+}
+
 /* Bytes of the pools of a configuration: pages, tail, state. */
 typedef struct kv_sizes { int64_t pages, tail, state, per_token; int n_tail_pages; } kv_sizes;
 int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag);
@@ -75,7 +85,8 @@ int kv_seq_new(kv_cache *kv, int *seq, kvant_diag *diag);
 void kv_seq_take(kv_cache *kv, int seq);
 int kv_seq_valid(const kv_cache *kv, int seq);
 void kv_seq_free(kv_cache *kv, int seq);
-/* Pages that seq needs beyond its own to hold `len` tokens. */
+/* Pages of the pool that seq holds now; that it needs beyond those to hold `len` tokens. */
+int kv_pages_held(const kv_cache *kv, int seq);
 int kv_pages_missing(const kv_cache *kv, int seq, int len);
 /* Takes pages so that seq can hold len tokens; the caller has checked that enough are free. */
 void kv_reserve(kv_cache *kv, int seq, int len);
@@ -101,7 +112,8 @@ void kv_seq_share(kv_cache *kv, int seq, const int32_t *pages, int n);
 int kv_snapshot_save(kv_cache *kv, int seq, int snap, kvant_diag *diag);
 int kv_snapshot_load(kv_cache *kv, int snap, int seq, kvant_diag *diag);
 void kv_snapshot_free(kv_cache *kv, int snap);
-/* dst (empty) becomes a copy of src; the caller has checked that a page is free where src ends inside one. */
+/* dst (empty) becomes a copy of src; the caller has checked that a page is free where src ends inside one and
+ * pages are not late. */
 int kv_seq_fork(kv_cache *kv, int src, int dst, kvant_diag *diag);
 int kv_copier_create(kv_cache *kv, kvant_diag *diag);
 void kv_copier_free(kv_cache *kv);

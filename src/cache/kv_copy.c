@@ -95,19 +95,21 @@ static int state_copy(kv_cache *kv, int src, int dst, kvant_diag *diag)
     return copy_run(kv, diag);
 }
 
-/* Page src -> dst, and tail page tail_src -> tail_dst (-1: none). */
+/* Page src -> dst, and tail page tail_src -> tail_dst (either -1: none). */
 static int page_copy(kv_cache *kv, int src, int dst, int tail_src, int tail_dst, kvant_diag *diag)
 {
     const kv_config *cfg = &kv->cfg;
 
     copy_begin(kv);
-    copy_pair(kv, PAIR_PAGE, src, dst);
+    copy_pair(kv, PAIR_PAGE, src < 0 ? 0 : src, dst < 0 ? 0 : dst);
     copy_pair(kv, PAIR_TAIL, tail_src < 0 ? 0 : tail_src, tail_dst < 0 ? 0 : tail_dst);
     for (int l = 0; l < cfg->n_layer; l++) {
         if (!cfg->is_attn[l])
             continue;
-        copy_add(kv, PAIR_PAGE, kv->k[l].pages, kv->k[l].page_bytes);
-        copy_add(kv, PAIR_PAGE, kv->v[l].pages, kv->v[l].page_bytes);
+        if (src >= 0) {
+            copy_add(kv, PAIR_PAGE, kv->k[l].pages, kv->k[l].page_bytes);
+            copy_add(kv, PAIR_PAGE, kv->v[l].pages, kv->v[l].page_bytes);
+        }
         if (kv->k[l].tail && tail_src >= 0)
             copy_add(kv, PAIR_TAIL, kv->k[l].tail, (size_t)cfg->h_kv * KVANT_PAGE * (size_t)cfg->d_k * 2);
         if (kv->v[l].tail && tail_src >= 0)
@@ -197,7 +199,7 @@ int kv_seq_fork(kv_cache *kv, int src, int dst, kvant_diag *diag)
             b->tail[p] = a->tail[p];
         }
     if (a->len % KVANT_PAGE) {
-        b->table[b->n_pages++] = page_pool_take(&kv->pages);
+        b->table[b->n_pages++] = a->table[full] < 0 ? -1 : page_pool_take(&kv->pages);
         if (a->tail[full] >= 0)
             b->tail[full] = page_pool_take(&kv->tails);
         KVANT_TRY(page_copy(kv, a->table[full], b->table[full], a->tail[full], b->tail[full], diag));

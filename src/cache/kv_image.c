@@ -13,9 +13,10 @@ int kv_walk_page(const kv_cache *kv, int page, int rows, int open, kv_range_fn f
     for (int l = 0; l < kv->cfg.n_layer; l++)
         for (int v = 0; v < 2 && kv->cfg.is_attn[l]; v++) {
             const kvant_kv_side *s = v ? &kv->v[l] : &kv->k[l];
-            const kv_range r = { s->pages + (size_t)page * s->page_bytes, s->page_bytes, s->head_bytes, s->row_bytes,
-                                 open && s->tail ? 0 : rows, s->layout ? s : NULL, v ? kv->cfg.d_v : kv->cfg.d_k,
-                                 page };
+            const kv_range r = { s->pages + (size_t)(page < 0 ? 0 : page) * s->page_bytes,
+                                 s->page_bytes, s->head_bytes, s->row_bytes,
+                                 page < 0 || (open && s->tail) ? 0 : rows,
+                                 s->layout ? s : NULL, v ? kv->cfg.d_v : kv->cfg.d_k, page };
             KVANT_TRY(fn(ctx, &r, diag));
         }
     return KVANT_OK;
@@ -97,6 +98,8 @@ int kv_range_read(const kv_cache *kv, const kv_range *r, uint8_t *buf, kvant_dia
 
 int kv_range_write(const kv_cache *kv, const kv_range *r, const uint8_t *buf, kvant_diag *diag)
 {
+    if (r->rows == 0)
+        return KVANT_OK;           /* nothing reads it before it is written whole */
     if (r->side)
         return kv->dev->vt->page_write(kv->dev, r->side, kv->cfg.h_kv, r->d, r->page, buf, diag);
     return kv->dev->vt->copy_in(kv->dev, r->addr, buf, r->bytes, diag);

@@ -23,8 +23,8 @@ typedef struct kv_range {
 
 typedef int (*kv_range_fn)(void *ctx, const kv_range *r, kvant_diag *diag);
 
-/* Ranges of one page (open: its encoded rows are not written yet where a side has a tail), of one tail page, of a state
- * slot.  The first error of fn ends the walk and is returned. */
+/* Ranges of one page (open: its encoded rows are not written yet where a side has a tail; -1: a late one, all of it
+ * zeros), of one tail page, of a state slot.  The first error of fn ends the walk and is returned. */
 int kv_walk_page(const kv_cache *kv, int page, int rows, int open, kv_range_fn fn, void *ctx, kvant_diag *diag);
 int kv_walk_tail(const kv_cache *kv, int tail, int rows, kv_range_fn fn, void *ctx, kvant_diag *diag);
 int kv_walk_state(const kv_cache *kv, int slot, kv_range_fn fn, void *ctx, kvant_diag *diag);
@@ -33,7 +33,7 @@ size_t kv_page_image_bytes(const kv_cache *kv);
 size_t kv_tail_image_bytes(const kv_cache *kv);
 size_t kv_state_image_bytes(const kv_cache *kv);
 
-/* Device -> buf, unused rows as zeros; buf -> device. r->bytes bytes. */
+/* Device -> buf, unused rows as zeros; buf -> device (not where no row is in use). r->bytes bytes. */
 int kv_range_read(const kv_cache *kv, const kv_range *r, uint8_t *buf, kvant_diag *diag);
 int kv_range_write(const kv_cache *kv, const kv_range *r, const uint8_t *buf, kvant_diag *diag);
 

@@ -480,9 +480,9 @@ static int scatter(void *ctx, const kv_range *r, kvant_diag *diag)
     return KVANT_OK;
 }
 
-int store_pages(const store_file *f)
+int store_pages(const kv_cache *kv, const store_file *f)
 {
-    return kv_pages_for(f->n_tokens);
+    return kv_pages_at(kv, f->n_tokens);
 }
 
 static int load_sequence(loader *l, const store_key *key, int seq, int len, int32_t *tokens, kvant_diag *diag)

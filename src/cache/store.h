@@ -44,7 +44,7 @@ int store_open_bytes(const kv_cache *kv, const store_key *key, int kind, const v
 void store_close(store_file *f);
 
 /* Pages that loading a sequence takes. */
-int store_pages(const store_file *f);
+int store_pages(const kv_cache *kv, const store_file *f);
 /* Into an empty sequence; the caller has made sure of the pages.  tokens[f->n_tokens] is written.  On error the
  * sequence is empty again. */
 int store_load_sequence(kv_cache *kv, const store_key *key, const store_file *f, int seq, int32_t *tokens,

@@ -380,7 +380,7 @@ int kvant_seq_fork(kvant_engine *e, int src, int *seq, kvant_diag *diag)
 
     if (!kv_seq_valid(&e->kv, src) || e->kv.seqs[src].broken)
         return kvant_fail(diag, KVANT_EINVAL, "fork: sequence %d does not exist or failed in an earlier step", src);
-    if (e->kv.seqs[src].len % KVANT_PAGE && e->kv.pages.n_free < 1)
+    if (!e->kv.late && e->kv.seqs[src].len % KVANT_PAGE && e->kv.pages.n_free < 1)
         return kvant_fail(diag, KVANT_ENOSPC, "fork: none of %d pages is free", e->kv.pages.n);
     KVANT_TRY(kv_seq_new(&e->kv, &dst, diag));
     code = kv_seq_fork(&e->kv, src, dst, diag);

@@ -72,17 +72,21 @@ static void choose_decode(state *s, int deferred)
     }
 }
 
-static int wants_page(const sched_seq *q)
+static int wants_page(const state *s, const sched_seq *q)
 {
-    return q->pos % KVANT_PAGE == 0 && q->promised == 0;
+    const int row = s->c->late_pages ? KVANT_PAGE - 1 : 0;
+    return q->pos % KVANT_PAGE == row && q->promised == 0;
 }
 
-/* The youngest that may go and is not gone yet; `self` is always one of them. */
-static int choose_victim(const state *s)
+/* The youngest that may go, is not gone yet and gives something back; `self` is always one of them. */
+static int choose_victim(const state *s, int self)
 {
-    for (int i = s->n_run - 1; i >= 0; i--)
-        if (!s->run[i].keep && !is_listed(s->plan->preempt, s->plan->n_preempt, i))
+    for (int i = s->n_run - 1; i >= 0; i--) {
+        const sched_seq *q = &s->run[i];
+        if (!q->keep && !is_listed(s->plan->preempt, s->plan->n_preempt, i) &&
+            (i == self || q->pages_back + q->promised > 0))
             return i;
+    }
     return -1;
 }
 
@@ -95,14 +99,14 @@ static void grant_pages(state *s)
 
     for (int k = 0; k < p->n_decode; k++) {
         const int i = p->decode[k];
-        while (!is_listed(p->preempt, p->n_preempt, i) && wants_page(&s->run[i]) && s->available < 1) {
-            const int v = choose_victim(s);
+        while (!is_listed(p->preempt, p->n_preempt, i) && wants_page(s, &s->run[i]) && s->available < 1) {
+            const int v = choose_victim(s, i);
             assert(v >= i); /* a younger one, or itself: those before it have their page or do not want one */
             s->available += s->run[v].pages_back + s->run[v].promised;
             p->preempt[p->n_preempt++] = v;
         }
         if (!is_listed(p->preempt, p->n_preempt, i))
-            s->available -= wants_page(&s->run[i]);
+            s->available -= wants_page(s, &s->run[i]);
     }
     for (int k = 0; k < p->n_decode; k++)
         if (!is_listed(p->preempt, p->n_preempt, p->decode[k]))

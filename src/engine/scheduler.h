@@ -3,7 +3,7 @@
  *
  * Order of a step (docs/scheduler.md):
  *   1. decode rows: one per running sequence past its prompt, never capped; prefill_first may hold them back;
- *   2. pages for rows that open a new page; where none is left, the youngest sequences are preempted;
+ *   2. pages for rows that take a new page; where none is left, the youngest sequences are preempted;
  *   3. prompt chunks of running sequences, oldest first, within the budget;
  *   4. admissions from the queue, in its order, while a place, pages and budget are left.
  * Chunks end on the absolute 64-token grid, at a cut (where a snapshot is wanted), or at the prompt's end.
@@ -20,6 +20,7 @@ typedef struct sched_config {
     int max_batch_tokens; /* dynamic; 0: off; wins over the static one */
     int prefill_cap;      /* dynamic, per sequence; 0: from T and n_ctx */
     int prefill_first, first_waiting, first_defer;
+    int late_pages; /* 1: a page is taken by its last row, not its first (cache/kv.h) */
 } sched_config;
 
 /* A running sequence; the array is in order of admission, oldest first. */

@@ -194,20 +194,21 @@ static int idle_pages(const kvant_session *s, const prefix_hit *h)
  * have the bits that its decode steps gave it. */
 static sched_wait wait_entry(kvant_session *s, request *q)
 {
-    const int all = kv_pages_for(q->most_tokens > q->r.n_prompt ? q->most_tokens - 1 : q->r.n_prompt);
+    const kv_cache *kv = &s->e->kv;
+    const int all = kv_pages_at(kv, q->most_tokens > q->r.n_prompt ? q->most_tokens - 1 : q->r.n_prompt);
     const int goes_on = slots_continues(s, q);
     int pos, have, first;
 
     find_hit(s, q);
     if (goes_on) {
         pos = s->parked[q->r.slot].n;
-        have = s->e->kv.seqs[q->r.slot].n_pages;
+        have = kv_pages_held(kv, q->r.slot);
     } else {
         pos = q->saved ? q->saved_len : q->hit.pages * KVANT_PAGE;
         have = q->saved ? 0 : q->hit.pages;
     }
     q->keep = goes_on || q->own_rows_only || q->t.n_preempted >= MAX_PREEMPTIONS;
-    first = kv_pages_for((pos > q->r.n_prompt ? pos : q->r.n_prompt) + 1);
+    first = kv_pages_at(kv, (pos > q->r.n_prompt ? pos : q->r.n_prompt) + 1);
     return (sched_wait){ .pos = pos,
                          .prompt_left = pos < q->r.n_prompt ? q->r.n_prompt - pos : 0,
                          .cut = request_cut(s, q, pos),
@@ -238,7 +239,7 @@ static int pages_back(const kvant_session *s, int seq)
     const kv_seq *q = &s->e->kv.seqs[seq];
     int n = 0;
 
-    for (int p = 0; p < q->n_pages; p++)
+    for (int p = 0; p < kv_pages_held(&s->e->kv, seq); p++)
         n += pool->refs[q->table[p]] == 1 || (pool->refs[q->table[p]] == 2 && pool->marked[q->table[p]]);
     return n;
 }
@@ -291,7 +292,7 @@ static int make_plan(kvant_session *s)
     const kvant_session_params *p = &s->p;
     const sched_config c = { p->batch_tokens,          s->e->p.n_ubatch,      s->n_ctx,       s->max_seqs,
                              p->prefill_budget,        p->max_batch_tokens,   p->prefill_cap, p->prefill_first,
-                             p->prefill_first_waiting, p->prefill_first_defer };
+                             p->prefill_first_waiting, p->prefill_first_defer, s->e->kv.late };
     const int heads = fill_heads(s);
 
     make_room(s, heads);
@@ -330,7 +331,7 @@ static void count_started(kvant_session *s, const request *q)
 
 static void admit_one(kvant_session *s, request *q, int pages)
 {
-    const int before = q->saved ? kv_pages_for(q->saved_len) : 0;
+    const int before = q->saved ? kv_pages_at(&s->e->kv, q->saved_len) : 0;
     kvant_diag diag = { "" };
 
     if (before > s->e->kv.pages.n_free)
@@ -531,7 +532,8 @@ static void collect(kvant_session *s, const int *before, kvant_diag *diag)
     for (int i = 0; i < s->n_items; i++) {
         request *q = s->item_req[i];
         const kv_seq *seq = &s->e->kv.seqs[q->seq];
-        const int taken = seq->n_pages - kv_pages_for(before[i]), rows = seq->len - before[i];
+        const int taken = kv_pages_held(&s->e->kv, q->seq) - kv_pages_at(&s->e->kv, before[i]);
+        const int rows = seq->len - before[i];
 
         q->promised -= taken < q->promised ? (taken > 0 ? taken : 0) : q->promised;
         if (!request_after_step(s, q, i, rows, diag))

@@ -264,7 +264,7 @@ static int backup_take(kvant_session *s, int slot, backup *b, kvant_diag *diag)
 static void backup_return(kvant_session *s, int slot, backup *b)
 {
     kv_cache *kv = &s->e->kv;
-    const int pages = kv_pages_for(b->was.n);
+    const int pages = kv_pages_at(kv, b->was.n);
 
     if (!b->image)
         return;
@@ -282,7 +282,7 @@ static int load_into(kvant_session *s, const action *a, const store_file *f, int
     const store_key key = key_of(s, a);
     kv_cache *kv = &s->e->kv;
 
-    KVANT_TRY(room_for(s, store_pages(f), diag));
+    KVANT_TRY(room_for(s, store_pages(kv, f), diag));
     kv_seq_take(kv, a->slot);
     const int code = store_load_sequence(kv, &key, f, a->slot, tokens, diag);
     if (code < 0) {

@@ -96,6 +96,9 @@ static void pass_tables(kvant_engine *e, pass *p, const int *seq)
         const kv_seq *s = &e->kv.seqs[seq[q]];
         memcpy(h->table + (size_t)q * (size_t)p->stride, s->table, (size_t)p->stride * sizeof(int32_t));
         memcpy(h->tail + (size_t)q * (size_t)p->stride, s->tail, (size_t)p->stride * sizeof(int32_t));
+        for (int j = 0; j < s->n_pages && j < p->stride; j++)
+            if (s->table[j] < 0)
+                h->table[(size_t)q * (size_t)p->stride + (size_t)j] = 0;   /* late: never read, but ids are in range */
     }
 }
 

@@ -120,7 +120,7 @@ static void load(int kind, const uint8_t *file, size_t n)
         prefix_clear(&prefix);
     } else {
         must(kvant_seq_new(engine, &seq, NULL) == 0, "sequence");
-        if (store_pages(&f) <= kv->pages.n_free)
+        if (store_pages(kv, &f) <= kv->pages.n_free)
             must(store_load_sequence(&engine->kv, &key, &f, seq, tokens, NULL) == 0, "a checked sequence did not load");
         kvant_seq_free(engine, seq);
     }
