@@ -111,13 +111,14 @@ void build_norm(builder *b, int weight);
  * stream; returns the gathered rows (or `rows` itself where nothing is to gather). */
 const float *build_keep_output_rows(builder *b, int l, const float *rows, int width, float *scratch);
 void build_attention(builder *b, int l);        /* a -> delta */
-void build_gdn(builder *b, int l);              /* a -> delta */
+void build_attention_or_gdn(builder *b, int l); /* a -> delta; hybrids: what the layer's weights are */
 void build_ffn_dense(builder *b, int l);        /* a -> delta */
 void build_ffn_moe(builder *b, int l);          /* a -> delta */
 
 /* Weight requests shared by architectures (blocks/). */
 int request_attention(kvant_model *m, int l, kvant_diag *diag);
-int request_gdn(kvant_model *m, int l, kvant_diag *diag);
+/* Hybrids: layer l has attention iff (l + 1) % full_interval == 0, else Gated DeltaNet.  Spec engine 2.2. */
+int request_attention_or_gdn(kvant_model *m, int l, kvant_diag *diag);
 int request_ffn_dense(kvant_model *m, int l, kvant_diag *diag);
 int request_ffn_moe(kvant_model *m, int l, kvant_diag *diag);
 /* Keys of the expert layers and of the recurrent layers. */

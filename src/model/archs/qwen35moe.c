@@ -14,19 +14,16 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 
 static int layer(kvant_model *m, int l, kvant_diag *diag)
 {
-    int full = (l + 1) % m->hp.full_interval == 0;
-    KVANT_TRY(full ? request_attention(m, l, diag) : request_gdn(m, l, diag));
+    KVANT_TRY(request_attention_or_gdn(m, l, diag));
     return request_ffn_moe(m, l, diag);
 }
 
 static void build(builder *b, int l)
 {
     const layer_weights *w = &b->m->layers[l];
+
     build_norm(b, w->attn_norm);
-    if (w->is_attn)
-        build_attention(b, l);
-    else
-        build_gdn(b, l);
+    build_attention_or_gdn(b, l);
     build_norm(b, w->ffn_norm);
     build_ffn_moe(b, l);
 }

@@ -110,7 +110,7 @@ static int request_projections(kvant_model *m, int l, kvant_diag *diag)
     return weight_join(m, name, (int[]){ w->gdn_qkv, w->gdn_z }, 2, &w->gdn_in, diag);
 }
 
-int request_gdn(kvant_model *m, int l, kvant_diag *diag)
+static int request_gdn(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
@@ -171,7 +171,7 @@ static void recur(builder *b, int l, const layer_weights *w, int ld)
         build_emit(b, KVANT_OP_GDN_STEP, &gdn, sizeof gdn);
 }
 
-void build_gdn(builder *b, int l)
+static void build_gdn(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
@@ -184,4 +184,17 @@ void build_gdn(builder *b, int l)
     const float *o = build_keep_output_rows(b, l, b->buf.o, width, b->buf.keep);
     build_matmul(b, w->ssm_out, o, width, b->buf.delta, hp->n_embd, b->rows);
     b->have_delta = 1;
+}
+
+int request_attention_or_gdn(kvant_model *m, int l, kvant_diag *diag)
+{
+    return (l + 1) % m->hp.full_interval == 0 ? request_attention(m, l, diag) : request_gdn(m, l, diag);
+}
+
+void build_attention_or_gdn(builder *b, int l)
+{
+    if (b->m->layers[l].is_attn)
+        build_attention(b, l);
+    else
+        build_gdn(b, l);
 }
