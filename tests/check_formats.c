@@ -279,40 +279,71 @@ static void check_any_bytes(const kvant_format *f, int d)
     check_guard_free(row);
 }
 
-/* best: never more error than upstream on any row, less on the mean where there is a scale to search. */
+typedef struct group_fit {
+    double err, angle, gain;       /* |y - x|^2;  what the best scale would leave of it;  <x, y>/<x, x> */
+} group_fit;
+
+static group_fit group_fit_of(const float *x, const float *y, int n)
+{
+    double xx = 0, xy = 0, yy = 0, err = 0;
+    for (int j = 0; j < n; j++) {
+        xx += (double)x[j] * x[j];
+        xy += (double)x[j] * y[j];
+        yy += (double)y[j] * y[j];
+        err += ((double)y[j] - x[j]) * ((double)y[j] - x[j]);
+    }
+    return (group_fit){ err, yy > 0 ? xx - xy * xy / yy : xx, xy / xx };
+}
+
+/* best, in every group: codes whose direction errs no more than upstream's bytes do, and a scale that leaves scores
+ * unbiased: <x, decoded> = <x, x>. */
+static void check_best_group(const kvant_format *f, const float *x, const float *up, const float *best, int row,
+                             double sum[3])
+{
+    const group_fit u = group_fit_of(x, up, f->group), b = group_fit_of(x, best, f->group);
+    double size = 0;
+    for (int j = 0; j < f->group; j++)
+        size += (double)x[j] * x[j];
+    /* the search measures in rotated space: the rotation back rounds at 1e-7 of the row */
+    CHECK(b.angle <= u.err * (1 + 1e-5) + 1e-13 * size, "%s row %d: direction of best errs %.6g, upstream %.6g",
+          f->name, row, b.angle, u.err);
+    CHECK(row % 4 == 2 || fabs(b.gain - 1) <= 0x1p-11 + 1e-5, "%s row %d: <x, best>/<x, x> = %.6f", f->name, row,
+          b.gain);
+    sum[0] += u.err / size;
+    sum[1] += b.err / size;
+    sum[2] += b.angle / size;
+}
+
 static void check_best(const kvant_format *f, int d)
 {
     float x[MAX_D], y[2][MAX_D];
     uint8_t row[MAX_ROW];
-    double sum[2] = { 0, 0 };
-    int rows = strstr(f->name, "tcq") ? 150 : 1000;        /* the trellis takes 300 us a row */
+    double sum[3] = { 0, 0, 0 };
+    const int rows = strstr(f->name, "tcq") ? 150 : 1000;  /* the trellis takes 300 us a row */
+    const int searched = f->name[0] == 't' || strncmp(f->name, "q4", 2) == 0 || strcmp(f->name, "q8_0") == 0;
     rng r = { 4242 };
     for (int i = 0; i < rows; i++) {
         check_fill_normal(x, (size_t)d, 1000 + (unsigned)i);
         if (i % 4 == 1)
             x[rng_below(&r, (uint32_t)d)] *= 12.0f;        /* an outlier */
         for (int j = 0; i % 4 == 2 && j < d; j++)
-            x[j] *= 1e-4f;
-        double err[2] = { 0, 0 }, size = 0;
+            x[j] *= 1e-4f;                                 /* scales that fp16 holds coarsely */
         for (int e = 0; e < 2; e++) {
             f->ref.encode(param_of(f), x, row, d, e);
             kvant_row_decode(f, param_of(f), row, y[e], d);
         }
-        for (int j = 0; j < d; j++) {
-            err[0] += ((double)y[0][j] - x[j]) * ((double)y[0][j] - x[j]);
-            err[1] += ((double)y[1][j] - x[j]) * ((double)y[1][j] - x[j]);
-            size += (double)x[j] * x[j];
-        }
-        /* the search measures in rotated space: the rotation back rounds at 1e-7 of the row */
-        CHECK(err[1] <= err[0] * (1 + 1e-5) + 1e-13 * size, "%s row %d: best %.6g, upstream %.6g", f->name, i, err[1],
-              err[0]);
-        sum[0] += err[0] / size;
-        sum[1] += err[1] / size;
+        for (int g = 0; searched && g < d; g += f->group)
+            check_best_group(f, x + g, y[0] + g, y[1] + g, i, sum);
+        CHECK(searched || memcmp(y[0], y[1], (size_t)d * sizeof(float)) == 0, "%s: nothing to search, but best differs",
+              f->name);
     }
-    double gain = sum[0] > 0 ? sum[1] / sum[0] : 1;
-    int searched = strncmp(f->name, "t", 1) == 0 || strncmp(f->name, "q4", 2) == 0 || strcmp(f->name, "q8_0") == 0;
-    CHECK(!searched || gain < 0.985, "%s: best errs %.4f of upstream", f->name, gain);
-    printf("%-11s squared error: upstream %.6f, best %.6f\n", f->name, sum[0] / rows, sum[1] / rows);
+    if (!searched)
+        return;
+    const double n = (double)rows * d / f->group;
+    CHECK(sum[2] / sum[0] < 0.985, "%s: directions of best err %.4f of upstream", f->name, sum[2] / sum[0]);
+    CHECK(sum[1] / sum[0] < 1, "%s: best errs %.4f of upstream", f->name, sum[1] / sum[0]);
+    printf("%-11s squared error: upstream %.6f, best %.6f, its directions %.6f\n", f->name, sum[0] / n, sum[1] / n,
+           sum[2] / n);
 }
 
 /* Blocks worked out by hand: the rounding of q8_0 is half away from zero, q4_0 truncates x/d + 8.5. */

@@ -31,7 +31,7 @@ enum { KVANT_MAX_HEAD_DIM = 512 };
 /* Which search an encoder makes for the same bytes (architecture section 7). */
 enum kvant_encoder {
     KVANT_ENCODER_UPSTREAM = 0, /* the rule of the format's specification, bit for bit */
-    KVANT_ENCODER_BEST = 1,     /* least error under the same decoder */
+    KVANT_ENCODER_BEST = 1,     /* least error under the same decoder, unbiased scores */
 };
 
 enum {

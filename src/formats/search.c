@@ -79,6 +79,24 @@ double search_error(const search_book *b, const float *y, int count, const int *
     return err;
 }
 
+uint16_t search_unbiased_scale(double yy, double yv, uint16_t scale)
+{
+    float s = (float)(yy / yv);
+    uint16_t h = isfinite(s) ? f32_to_half(s) : 0;
+    return (h & 0x7fff) == 0 || (h & 0x7c00) == 0x7c00 ? scale : h;
+}
+
+uint16_t search_unbiased(const search_book *b, const float *y, int count, const int *code, uint16_t scale)
+{
+    double yy = 0.0, yv = 0.0;
+    for (int j = 0; j < count; j++) {
+        float v = (b->c ? b->c[code[j]] : (float)code[j]) + (b->offset ? b->offset[j] : 0.0f);
+        yy += (double)y[j] * y[j];
+        yv += (double)y[j] * v;
+    }
+    return search_unbiased_scale(yy, yv, scale);
+}
+
 /* The least error over the factors, then its scale refitted once more.  On Gaussian rows (20000, this program's own
  * tables) 7 factors lower the squared error of tbq4_0 by 32 %, tbq3_0 20 %, turbo4_66 14 %, turbo3 6 %, q8_0 10 %, q4_0
  * 11 %; 3 factors give 25/18/11/6/8/10, 12 factors 34/21/15/7/13/11; a second refit gains nothing more. */
@@ -120,4 +138,10 @@ void search_scale(const search_book *b, const float *y, int count, float guess, 
         for (int j = 0; j < count; j++)
             code[j] = found[j];
     }
+}
+
+void search_best(const search_book *b, const float *y, int count, float guess, int *code, uint16_t *scale)
+{
+    search_scale(b, y, count, guess, code, scale);
+    *scale = search_unbiased(b, y, count, code, *scale);
 }

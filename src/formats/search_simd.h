@@ -94,20 +94,32 @@ static void assign_codes(const half_book *h, const float *y, int count, float s,
     }
 }
 
+static inline vf code_values(const search_book *b, const half_book *h, vi k)
+{
+    if (h->edges == 7)
+        return vf_lookup16(vf_load(b->c), h->c, k);
+    return h->edges == 3 ? vf_lookup8(vf_load(b->c), k) : vi_to_float(k);
+}
+
 /* sum (y - s*value)^2 in double */
 static double code_error(const search_book *b, const half_book *h, const float *y, int count, const int *code, float s)
 {
     vd sum = vd_zero();
-    for (int i = 0; i < count; i += 8) {
-        vi k = vi_load(code + i);
-        vf v = vi_to_float(k);
-        if (h->edges == 7)
-            v = vf_lookup16(vf_load(b->c), h->c, k);
-        else if (h->edges == 3)
-            v = vf_lookup8(vf_load(b->c), k);
-        sum = vd_add_error(sum, s, v, vf_load(y + i));
-    }
+    for (int i = 0; i < count; i += 8)
+        sum = vd_add_error(sum, s, code_values(b, h, vi_load(code + i)), vf_load(y + i));
     return vd_sum(sum);
+}
+
+/* sum y*y and sum y*value */
+static void code_products(const search_book *b, const half_book *h, const float *y, int count, const int *code, vf *yy,
+                          vf *yv)
+{
+    *yy = *yv = vf_zero();
+    for (int i = 0; i < count; i += 8) {
+        vf a = vf_load(y + i), v = code_values(b, h, vi_load(code + i));
+        *yy = vf_fma(a, a, *yy);
+        *yv = vf_fma(a, v, *yv);
+    }
 }
 
 static float half_value(uint16_t h)
@@ -143,4 +155,18 @@ void SEARCH_SCALE(const search_book *book, const float *y, int count, float gues
         *scale = stored;
         memcpy(code, found, (size_t)count * sizeof *code);
     }
+}
+
+uint16_t SEARCH_UNBIASED(const search_book *book, const float *y, int count, const int *code, uint16_t scale)
+{
+    half_book h;
+    vf yy, yv;
+    float sums[4];
+
+    if (book->offset)
+        return search_unbiased(book, y, count, code, scale);
+    book_open(book, &h);
+    code_products(book, &h, y, count, code, &yy, &yv);
+    vf_put4(sums, yy, yv, yy, yv);
+    return search_unbiased_scale((double)sums[0], (double)sums[1], scale);
 }

@@ -6,6 +6,9 @@
 /* As search_scale.  Sums are taken in another order, so a near tie of two scales may be decided otherwise. */
 void SEARCH_SCALE(const search_book *book, const float *y, int count, float guess, int *code, uint16_t *scale);
 
+/* As search_unbiased, summed in f32. */
+uint16_t SEARCH_UNBIASED(const search_book *book, const float *y, int count, const int *code, uint16_t scale);
+
 /* Butterfly of 32 values. */
 static inline void butterfly32(vf *v)
 {
@@ -99,13 +102,18 @@ static inline vi count_from(vf v, const float *mid, int n)
     return code;
 }
 
-/* SEARCH_SCALE on codes held in vectors (8 per vector); y f32[8*vectors]. */
-static inline void refine(const search_book *book, const float *y, int vectors, float guess, vi *code, uint16_t *scale)
+/* search_best around `guess`, and around -guess if `signs` is 2, on codes held in vectors (8 per vector);
+ * y f32[8*vectors]. */
+static inline void refine(const search_book *book, const float *y, int vectors, float guess, int signs, vi *code,
+                          uint16_t *scale)
 {
     int k[SEARCH_MAX];
     for (int c = 0; c < vectors; c++)
         vi_store(k + 8 * c, code[c]);
     SEARCH_SCALE(book, y, 8 * vectors, guess, k, scale);
+    if (signs == 2)
+        SEARCH_SCALE(book, y, 8 * vectors, -guess, k, scale);
+    *scale = SEARCH_UNBIASED(book, y, 8 * vectors, k, *scale);
     for (int c = 0; c < vectors; c++)
         code[c] = vi_load(k + 8 * c);
 }

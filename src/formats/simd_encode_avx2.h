@@ -5,6 +5,7 @@
 #include "formats/simd_avx2.h"
 
 #define SEARCH_SCALE search_scale_avx2
+#define SEARCH_UNBIASED search_unbiased_avx2
 
 static inline vi vi_zero(void)
 {

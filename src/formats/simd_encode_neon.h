@@ -5,6 +5,7 @@
 #include "formats/simd_neon.h"
 
 #define SEARCH_SCALE search_scale_neon
+#define SEARCH_UNBIASED search_unbiased_neon
 
 static inline vi vi_zero(void)
 {

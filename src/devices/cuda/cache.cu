@@ -258,6 +258,17 @@ static __device__ uint16_t tcq_refit(const trellis &w, int which)
     return enc_storable((float)(w.norm * yv / vv));
 }
 
+/* The norm that leaves scores unbiased, as turbo3_tcq.c. */
+static __device__ uint16_t tcq_unbiased(const trellis &w, int which, uint16_t scale)
+{
+    double yy = 0.0, yv = 0.0;
+    for (int t = 0; t < GROUP_MAX; t++) {
+        yy += (double)w.y[t] * w.y[t];
+        yv += (double)w.y[t] * fmt_c_tcq[w.state[which][t]];
+    }
+    return enc_unbiased_scale((float)(w.norm * yy / yv), scale);
+}
+
 static __device__ void tcq_store(const trellis &w, int which, uint16_t scale, uint8_t *out)
 {
     uint32_t word = (uint32_t)w.start[which] >> 3, have = 6;
@@ -321,6 +332,7 @@ static __global__ void __launch_bounds__(BRANCHES) tcq_kernel(jobs js)
             which = 1;
             scale = h;
         }
+        scale = tcq_unbiased(w, which, scale);
     }
     tcq_store(w, which, scale, o.row + o.g / GROUP_MAX * 52);
 }

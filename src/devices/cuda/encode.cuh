@@ -251,6 +251,28 @@ static __device__ float enc_search(const enc_tables<F> &t, const float *y, float
     return take ? after : before;
 }
 
+static __device__ __forceinline__ uint16_t enc_unbiased_scale(float s, uint16_t scale)
+{
+    const uint16_t h = isfinite(s) ? enc_half(s) : 0;
+    return (h & 0x7fff) == 0 || (h & 0x7c00) == 0x7c00 ? scale : h;
+}
+
+/* search_unbiased of search.c: the scale that makes <y, decoded> = <y, y>. */
+template <int F>
+static __device__ uint16_t enc_unbiased(const enc_tables<F> &t, const float *y, const float *off, const int *code,
+                                        uint16_t scale)
+{
+    float yy = 0.0f, yv = 0.0f;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        yy = fmaf(y[k], y[k], yy);
+        yv = fmaf(y[k], enc_level<F>(t, code[k]) + (F == FMT_q4_polar_r ? off[k] : 0.0f), yv);
+    }
+    yy = enc_sum<enc_format<F>::lanes>(yy);
+    yv = enc_sum<enc_format<F>::lanes>(yv);
+    return enc_unbiased_scale(yy / yv, scale);
+}
+
 /* ---- packing: lane l of a record of 8 lanes holds values 4 l .. ---- */
 
 /* [scale][16 bytes]: code j low nibble of byte j, code j + 16 the high one. */
@@ -387,6 +409,7 @@ static __device__ __forceinline__ void enc_int(const enc_tables<F> &t, int encod
         enc_search<F>(t, x, d, NULL, code, &scale);
         if (F == FMT_q4_0)
             enc_search<F>(t, x, -d, NULL, code, &scale);   /* the codes are not symmetric */
+        scale = enc_unbiased<F>(t, x, NULL, code, scale);
     }
     if constexpr (F == FMT_q8_0) {
         enc_pack_q8(record, scale, code);
@@ -415,8 +438,10 @@ static __device__ __forceinline__ void enc_rms32(const enc_tables<F> &t, int enc
     for (int k = 0; k < 4; k++)
         code[k] = d != 0.0f ? enc_code<F>(t, y[k] * id) : 0;
     uint16_t scale = enc_half(d);
-    if (encoder == KVANT_ENCODER_BEST)
+    if (encoder == KVANT_ENCODER_BEST) {
         enc_search<F>(t, y, d, NULL, code, &scale);
+        scale = enc_unbiased<F>(t, y, NULL, code, scale);
+    }
     if (F == FMT_tbq3_0)
         enc_pack_tbq3(record, scale, code);
     else
@@ -451,6 +476,7 @@ static __device__ __forceinline__ void enc_norm128(const enc_tables<F> &t, int e
         for (int k = 0; k < 4; k++)
             y[k] *= norm;
         enc_search<F>(t, y, norm, NULL, code, &scale);
+        scale = enc_unbiased<F>(t, y, NULL, code, scale);
     }
     if (F == FMT_turbo3)
         enc_pack_turbo3(row + lane / 8 * 14, scale, code);
@@ -499,8 +525,13 @@ static __device__ __forceinline__ void enc_polar128(const enc_tables<F> &t, int 
 #pragma unroll
                 for (int k = 0; k < 4; k++)
                     code[k] = other[k];
+            } else {
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    off[k] = -off[k];
             }
         }
+        scale = enc_unbiased<F>(t, y, off, code, scale);
     }
     enc_pack_nibbles128(row, scale, code);
     if (lane < 8)

@@ -2,7 +2,7 @@
  * value j + 16 the high one.
  *
  * upstream: d = (value of largest magnitude)/-8, n = min(15, trunc(x*(1/d) + 8.5)) with the unrounded d.
- * best: scale (of either sign) and codes of least squared error (search.h).
+ * best: codes of least squared error (scale of either sign), unbiased scale (search.h).
  * NaN and Inf: their codes are clamped to 0..15, so that no byte is undefined.  Source: spec engine 3.3. */
 #include "formats/format.h"
 
@@ -37,6 +37,7 @@ static void q4_0_encode_group(const void *param, const float *x, uint8_t *bytes,
     if (encoder == KVANT_ENCODER_BEST) {
         search_scale(&book, x, 32, d, code, &scale);
         search_scale(&book, x, 32, -d, code, &scale);      /* the codes are not symmetric */
+        scale = search_unbiased(&book, x, 32, code, scale);
     }
     store_u16(bytes, scale);
     for (int j = 0; j < 16; j++)

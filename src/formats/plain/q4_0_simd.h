@@ -17,10 +17,8 @@ static void q4_encode(const void *param, const float *x, uint8_t *row, int d, in
         for (int c = 0; c < 4; c++)
             code[c] = q4_codes(vf_mul(v[c], vf_set1(inv)));
         uint16_t h = format_norm(scale, encoder);
-        if (encoder == KVANT_ENCODER_BEST) {
-            refine(&book, x + b, 4, scale, code, &h);
-            refine(&book, x + b, 4, -scale, code, &h);     /* the codes are not symmetric */
-        }
+        if (encoder == KVANT_ENCODER_BEST)
+            refine(&book, x + b, 4, scale, 2, code, &h);       /* both signs: the codes are not symmetric */
         for (int c = 0; c < 4; c++)
             code[c] = vi_add(code[c], 8);
         memcpy(row, &h, sizeof h);

@@ -1,7 +1,7 @@
 /* q8_0: 34 bytes per 32 values: [d fp16][q i8 x 32], x = d*q.
  *
  * upstream: d = max|x|/127, q = round half away (x * (1/d)) with the unrounded d.
- * best: scale and codes of least squared error (search.h).
+ * best: codes of least squared error, unbiased scale (search.h).
  * NaN and Inf: d follows max|x| (Inf, or the largest comparable magnitude); their codes are 0 or clamped, so that
  * no byte is undefined.  Source: spec engine 3.3. */
 #include "formats/format.h"
@@ -33,7 +33,7 @@ static void q8_0_encode_group(const void *param, const float *x, uint8_t *bytes,
         code[j] = q8_code(x[j] * id);
     uint16_t scale = format_norm(d, encoder);
     if (encoder == KVANT_ENCODER_BEST)
-        search_scale(&book, x, 32, d, code, &scale);
+        search_best(&book, x, 32, d, code, &scale);
     store_u16(bytes, scale);
     for (int j = 0; j < 32; j++)
         bytes[2 + j] = (uint8_t)code[j];

@@ -18,7 +18,7 @@ static void q8_encode(const void *param, const float *x, uint8_t *row, int d, in
             code[c] = q8_codes(vf_mul(v[c], vf_set1(inv)));
         uint16_t h = format_norm(scale, encoder);
         if (encoder == KVANT_ENCODER_BEST)
-            refine(&book, x + b, 4, scale, code, &h);
+            refine(&book, x + b, 4, scale, 1, code, &h);
         memcpy(row, &h, sizeof h);
         put_bytes(row + 2, code);
     }

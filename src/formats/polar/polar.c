@@ -4,7 +4,7 @@
  *
  * upstream: d = |x| (sum in double), code = number of boundaries <= y (a tie to the upper code, NaN 15);
  * residual bit = <y - centroid, S> > 0.
- * best: d, codes and residual bit of least squared error (search.h).
+ * best: codes and residual bit of least squared error, unbiased d (search.h).
  * The rule is the "verify" row of formats.md section 7 (product decision 5).  Golden: tests/golden/q4_polar.json. */
 #include "formats/polar/polar.h"
 
@@ -64,17 +64,23 @@ static int polar_search(float *y, float d, int use_residual, int bit, int *code,
         other[j] = code[j];
     }
     search_scale(&book, y, POLAR_GROUP, d, code, scale);
-    if (!use_residual)
+    if (!use_residual) {
+        *scale = search_unbiased(&book, y, POLAR_GROUP, code, *scale);
         return 0;
+    }
     double err = search_error(&book, y, POLAR_GROUP, code, *scale);
     for (int j = 0; j < POLAR_GROUP; j++)
         offset[j] = -offset[j];
     search_scale(&book, y, POLAR_GROUP, d, other, &other_scale);
-    if (!(search_error(&book, y, POLAR_GROUP, other, other_scale) < err))
-        return bit;
-    memcpy(code, other, sizeof other);
-    *scale = other_scale;
-    return !bit;
+    if (search_error(&book, y, POLAR_GROUP, other, other_scale) < err) {
+        memcpy(code, other, sizeof other);
+        *scale = search_unbiased(&book, y, POLAR_GROUP, code, other_scale);
+        return !bit;
+    }
+    for (int j = 0; j < POLAR_GROUP; j++)
+        offset[j] = -offset[j];
+    *scale = search_unbiased(&book, y, POLAR_GROUP, code, *scale);
+    return bit;
 }
 
 void polar_encode(const float *x, uint8_t *bytes, int use_residual, int encoder)

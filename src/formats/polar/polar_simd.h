@@ -68,7 +68,7 @@ static inline void polar_encode128(const float *x, uint8_t *bytes, int use_resid
     if (encoder == KVANT_ENCODER_BEST) {
         for (int c = 0; c < 16; c++)
             vf_store(y + 8 * c, vf_mul(vf_load(y + 8 * c), vf_set1(norm)));
-        refine(&polar_book, y, 16, norm, code, &h);
+        refine(&polar_book, y, 16, norm, 1, code, &h);
     }
     memcpy(bytes, &h, sizeof h);
     for (int b = 0; b < 4; b++)

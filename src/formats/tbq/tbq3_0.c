@@ -3,7 +3,7 @@
  *
  * upstream: y = P32(x), d = RMS(y), code = nearest centroid to y*(1/d) with the unrounded d, a tie to the lower
  * code; d == 0 gives zero codes.  NaN or Inf input: every code 7 or 0, d NaN or Inf, and so is the decoded row.
- * best: scale and codes of least squared error (search.h).
+ * best: codes of least squared error, unbiased scale (search.h).
  * The size is turbo3's, the packing, scale and centroids are not.
  * Source: formats.md section 4.  Golden: tests/golden/tbq3_0.json. */
 #include "formats/format.h"
@@ -41,7 +41,7 @@ static void tbq3_0_encode_group(const void *param, const float *x, uint8_t *byte
     }
     uint16_t scale = format_norm(d, encoder);
     if (encoder == KVANT_ENCODER_BEST)
-        search_scale(&book, y, TBQ_BLOCK, d, code, &scale);
+        search_best(&book, y, TBQ_BLOCK, d, code, &scale);
     tbq3_0_pack(scale, code, bytes);
 }
 

@@ -76,7 +76,7 @@ tbq_encode_rows(tbq_rule r, const float *x, uint8_t *row, int d, int encoder)
         if (encoder == KVANT_ENCODER_BEST) {
             float values[32];
             store32(values, y);
-            refine(r.book, values, 4, rms, code, &h);
+            refine(r.book, values, 4, rms, 1, code, &h);
         }
         memcpy(row, &h, sizeof h);
         r.put(row + 2, code);

@@ -4,7 +4,7 @@
  * the 9 bits of the stream at bit 3t.  acc space: R(x);  value t = codebook[state t] * norm.
  *
  * upstream: y = R(x/|x|); the path of least squared error by Viterbi, free start; norm = |x| / |values of the path|.
- * best: the norm of least squares, and a second path under another norm, whichever errs less as decoded.
+ * best: that path or a second one, walked under another norm, whichever errs less; unbiased norm (search.h).
  * NaN or Inf input: all-zero stream, norm NaN or Inf.  The codebook is by spiritbuun (tcq_tables.inc).
  * Source: formats.md section 5.  Golden: tests/golden/turbo3_tcq.json. */
 #include "formats/format.h"
@@ -93,6 +93,17 @@ static uint16_t path_refit(const float *y, float norm, const uint16_t *state)
     return search_storable((float)(norm * yv / vv));
 }
 
+/* The norm that leaves scores unbiased (search.h). */
+static uint16_t path_unbiased(const float *y, float norm, const uint16_t *state, uint16_t scale)
+{
+    double yy = 0.0, yv = 0.0;
+    for (int t = 0; t < TURBO_GROUP; t++) {
+        yy += (double)y[t] * y[t];
+        yv += (double)y[t] * codebook[state[t]];
+    }
+    return search_unbiased_scale(norm * yy, yv, scale);
+}
+
 /* Refits the norm of the upstream path, then walks the trellis once more with the values 1/0.94 larger.  On Gaussian
  * rows: upstream .02170, refit .02154, second walk .02116 (a third one .0207: not worth half as much time again). */
 static void tcq_search(tcq_viterbi_fn viterbi, const float *y, float norm, uint16_t *state, int *start, uint16_t *scale)
@@ -114,6 +125,7 @@ static void tcq_search(tcq_viterbi_fn viterbi, const float *y, float norm, uint1
         *start = other_start;
         *scale = h;
     }
+    *scale = path_unbiased(y, norm, state, *scale);
 }
 
 void tcq_encode_group(tcq_viterbi_fn viterbi, const float *x, uint8_t *bytes, int encoder)

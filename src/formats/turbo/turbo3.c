@@ -4,7 +4,7 @@
  *
  * upstream: y = R(x/|x|), code = number of midpoints <= y, norm = |x| / |centroids of the codes|.
  * NaN or Inf input: NaN codes 7, norm NaN or Inf.  Zero: codes 4, norm 0.
- * best: norm and codes of least squared error (search.h).
+ * best: codes of least squared error, unbiased norm (search.h).
  * Source: formats.md section 2.  Golden: tests/golden/turbo3.json. */
 #include "formats/format.h"
 
@@ -42,7 +42,7 @@ static void turbo3_encode_group(const void *param, const float *x, uint8_t *byte
     if (encoder == KVANT_ENCODER_BEST) {
         for (int e = 0; e < TURBO_GROUP; e++)
             y[e] *= norm;
-        search_scale(&book, y, TURBO_GROUP, norm, code, &scale);
+        search_best(&book, y, TURBO_GROUP, norm, code, &scale);
     }
     turbo3_pack(scale, code, bytes);
 }

@@ -24,7 +24,7 @@ static void turbo3_encode(const void *param, const float *x, uint8_t *row, int d
         if (encoder == KVANT_ENCODER_BEST) {
             for (int c = 0; c < 16; c++)
                 vf_store(values + 8 * c, vf_mul(vf_load(y + 8 * c), vf_set1(norm)));
-            refine(&book, values, 16, norm, code, &h);
+            refine(&book, values, 16, norm, 1, code, &h);
         }
         for (int b = 0; b < 4; b++) {
             memcpy(row + 14 * b, &h, sizeof h);

@@ -4,7 +4,7 @@
  *
  * upstream: y = P32(x), d = RMS(y), code = number of midpoints <= y*(1/d) with the unrounded d; d == 0: zero codes.
  * NaN or Inf input: NaN codes 15, d NaN or Inf.
- * best: scale and codes of least squared error (search.h).
+ * best: codes of least squared error, unbiased scale (search.h).
  * Source: formats.md section 3.  Golden: tests/golden/turbo4.json. */
 #include "formats/format.h"
 
@@ -39,7 +39,7 @@ static void turbo4_encode_group(const void *param, const float *x, uint8_t *byte
         }
         uint16_t scale = format_norm(d, encoder);
         if (encoder == KVANT_ENCODER_BEST)
-            search_scale(&book, y, TBQ_BLOCK, d, code, &scale);
+            search_best(&book, y, TBQ_BLOCK, d, code, &scale);
         turbo4_pack(scale, code, bytes);
     }
 }

@@ -3,7 +3,7 @@
  *
  * upstream: y = R(x/|x|), code = number of midpoints <= y, norm = |x| / |centroids of the codes|.
  * NaN or Inf input: NaN codes 15, norm NaN or Inf.  Zero: codes 8, norm 0.
- * best: norm and codes of least squared error (search.h).
+ * best: codes of least squared error, unbiased norm (search.h).
  * Source: formats.md section 10 item 2 (turbo4 of spiritbuun/buun-llama-cpp, without its V factor). */
 #include "formats/format.h"
 
@@ -36,7 +36,7 @@ static void turbo4_66_encode_group(const void *param, const float *x, uint8_t *b
     if (encoder == KVANT_ENCODER_BEST) {
         for (int e = 0; e < TURBO_GROUP; e++)
             y[e] *= norm;
-        search_scale(&book, y, TURBO_GROUP, norm, code, &scale);
+        search_best(&book, y, TURBO_GROUP, norm, code, &scale);
     }
     turbo4_66_pack(scale, code, bytes);
 }

@@ -34,7 +34,7 @@ static void turbo4_66_encode(const void *param, const float *x, uint8_t *row, in
         if (encoder == KVANT_ENCODER_BEST) {
             for (int c = 0; c < 16; c++)
                 vf_store(values + 8 * c, vf_mul(vf_load(y + 8 * c), vf_set1(norm)));
-            refine(&book, values, 16, norm, code, &h);
+            refine(&book, values, 16, norm, 1, code, &h);
         }
         memcpy(row, &h, sizeof h);
         for (int b = 0; b < 4; b++)

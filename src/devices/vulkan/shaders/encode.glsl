@@ -169,7 +169,8 @@ uint encode_best(uint F, uint count, float guess, uint scale, inout bool bit)
         }
         err = e;
     }
-    return scale;
+    b.offset = residual ? (bit ? one : -one) : 0.0;
+    return search_unbiased(b, count, scale);
 }
 
 void pack(uint F, uint scale, bool bit)

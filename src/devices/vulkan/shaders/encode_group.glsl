@@ -82,6 +82,16 @@ uint tcq_refit(uint which)
     return search_storable(dd_div(dd_mul(vec2(group_norm, 0.0), yv), vv).x);
 }
 
+uint tcq_unbiased(uint which, uint scale)
+{
+    vec2 yy = vec2(0.0), yv = vec2(0.0);
+    for (uint t = 0u; t < 128u; t++) {
+        yy = dd_add(yy, dd_product(sp[t], sp[t]));
+        yv = dd_add(yv, dd_product(sp[t], fmt_lut[tcq_state[128u * which + t]]));
+    }
+    return search_unbiased_scale(dd_div(dd_mul(vec2(group_norm, 0.0), yy), yv), scale);
+}
+
 /* By one thread, after both paths are known. */
 void tcq_choose(bool best)
 {
@@ -102,6 +112,7 @@ void tcq_choose(bool best)
             which = 1u;
             scale = w;
         }
+        scale = tcq_unbiased(which, scale);
     }
     put_bits(0u, scale & 255u);
     put_bits(8u, scale >> 8);

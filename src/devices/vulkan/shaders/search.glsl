@@ -106,3 +106,21 @@ uint search_scale(book b, uint count, float guess, uint scale)
         code[j] = found[j];
     return h;
 }
+
+uint search_unbiased_scale(vec2 s, uint scale)
+{
+    const uint h = is_finite(s.x) ? to_half(s.x) : 0u;
+    return (h & 0x7fffu) == 0u || (h & 0x7c00u) == 0x7c00u ? scale : h;
+}
+
+/* The scale of code[] that makes <y, decoded> = <y, y>. */
+uint search_unbiased(book b, uint count, uint scale)
+{
+    vec2 yy = vec2(0.0), yv = vec2(0.0);
+    for (uint j = 0u; j < count; j++) {
+        precise float v = book_value(b, code[j]) + book_shift(b, j);
+        yy = dd_add(yy, dd_product(y[j], y[j]));
+        yv = dd_add(yv, dd_product(y[j], v));
+    }
+    return search_unbiased_scale(dd_div(yy, yv), scale);
+}
