@@ -17,6 +17,7 @@ MINUTES = float(sys.argv[2]) if len(sys.argv) > 2 else 10
 C = Checks("soak_serve")
 WORDS = "river stone garden winter letter market window mountain silver morning captain engine".split()
 CLIENTS = 24
+PAGES = 72         # 10 sequences want up to 29 each
 CANARY = {"prompt": "The captain of the ship", "max_tokens": 24, "temperature": 0, "ignore_eos": True}
 
 
@@ -35,7 +36,7 @@ class Load:
 
     def body(self, r):
         prompt = " ".join(r.choice(WORDS) for _ in range(r.choice((3, 20, 60, 150))))
-        b = {"prompt": prompt, "max_tokens": r.choice((4, 60, 200)), "ignore_eos": True, "seed": r.randrange(1000), "stream": r.random() < 0.7}
+        b = {"prompt": prompt, "max_tokens": r.choice((4, 100, 400, 1500)), "ignore_eos": True, "seed": r.randrange(1000), "stream": r.random() < 0.7}
         if r.random() < 0.1:
             b.update(n=2, logprobs=2)
         if r.random() < 0.1:
@@ -104,7 +105,9 @@ def slope(points):
 
 
 def main():
-    with Server(BUILD, "-c", "512", "-np", "12", "--max-queue", "8", "--kv-pool-size", str(11 * 64 * 2048), "-lv", "2", "--snapshots", "8") as s:
+    with Server(BUILD, "-c", "2048", "-np", "10", "--max-queue", "8", "-ctk", "tbq4_0", "-ctv", "tbq4_0",
+                "--kv-pool-size", str(PAGES * 64 * 576), "-lv", "2", "--snapshots", "8") as s:
+        C.ok(s.metric("kv_pages") == PAGES, f"{s.metric('kv_pages')} pages")
         end = time.time() + MINUTES * 60
         load = Load(s, end)
         threads = [threading.Thread(target=load.client, args=(i,)) for i in range(CLIENTS)]
@@ -125,10 +128,12 @@ def main():
                       preemptions=s.metric("num_preemptions_total"), gone=s.metric("clients_gone_total"), rejected=s.metric("requests_rejected_total"),
                       generated=s.metric("generation_tokens_total"), rss_kb=[samples[0][1], samples[-1][1]],
                       rss_slope_kb_per_minute=round(slope([(p[0], p[1]) for p in half]), 1), fds=[samples[0][2], s.fds()],
-                      pool_in_use_median=sorted(p[3] for p in samples)[len(samples) // 2], pool_in_use_most=max(p[3] for p in samples),
+                      pool_in_use_median=round(sorted(p[3] for p in samples)[len(samples) // 2], 3),
+                      pool_in_use_most=max(p[3] for p in samples), requests_lost=load.count["failed"],
                       health_ms_most=round(max(health) * 1e3, 1))
         C.ok(load.count["failed"] == 0, f"{load.count['failed']} requests failed: {load.bad[:5]}")
         C.ok(load.count["canaries"] > 0, "canaries ran")
+        C.ok(result["pool_in_use_median"] > 0.85 and s.metric("num_preemptions_total") > 0, "the page pool was full")
         C.ok(s.metric("kv_pages_free") + s.metric("kv_pages_cached") == s.metric("kv_pages"), "all pages are back")
         asked = sum(load.count[k] for k in ("ok", "refused", "left", "canaries")) / MINUTES
         C.ok(result["rss_slope_kb_per_minute"] < max(128, asked / 200), f"memory grows: {result}")      # 5 bytes per request
