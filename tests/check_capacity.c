@@ -47,7 +47,8 @@ static int fill(kv_cache *kv, int seqs, int first, int n)
         for (int s = 0; s < seqs; s++) {
             const int rows = pos < first ? KVANT_PAGE : 1;
             int seal = 0;
-            if (kv_pages_missing(kv, s, pos + rows) > kv->pages.n_free || kv_pass_tails(kv, s, pos, rows) > kv->tails.n_free)
+            if (kv_pages_missing(kv, s, pos + rows) > kv->pages.n_free ||
+                kv_pass_tails(kv, s, pos, rows) > kv->tails.n_free)
                 return 0;
             kv_reserve(kv, s, pos + rows);
             kv_pass_begin(kv, s, pos, rows, src, dst, &seal);

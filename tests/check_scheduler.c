@@ -111,8 +111,14 @@ static void fill_running(sim *s, sched_seq *out)
     for (int i = 0; i < s->n_run; i++) {
         const sim_req *q = &s->req[s->run[i]];
         const int next = (q->pos / KVANT_PAGE + 1 + (int)(s->seed % 3)) * KVANT_PAGE;
-        out[i] = (sched_seq){ q->pos,  prompt_left(q), next < q->prompt ? next : 0, q->held, q->promised,
-                              q->keep, q->decoded };
+        out[i] = (sched_seq){ q->pos,
+                              prompt_left(q),
+                              next < q->prompt ? next : 0,
+                              q->held,
+                              q->promised,
+                              q->keep,
+                              q->decoded,
+                              s->seed % 4 == 0 && prompt_left(q) == 0 && roll(s, 0, 2) == 0 };
     }
 }
 
@@ -194,15 +200,17 @@ static int tick(sim *s)
 {
     sched_seq run[MAX_SEQS];
     sched_wait wait[MAX_REQ];
-    int decode[MAX_SEQS], preempt[MAX_SEQS], admit[MAX_REQ], ids[MAX_SEQS + MAX_REQ], ready = 0;
+    int decode[MAX_SEQS], preempt[MAX_SEQS], admit[MAX_REQ], ids[MAX_SEQS + MAX_REQ], ready = 0, held = 0;
     sched_piece pieces[MAX_SEQS + MAX_REQ];
     sched_plan p = { .decode = decode, .preempt = preempt, .admit = admit, .prompt = pieces };
 
     arrive(s);
     fill_running(s, run);
     fill_queue(s, wait);
-    for (int i = 0; i < s->n_run; i++)
-        ready += run[i].prompt_left == 0;
+    for (int i = 0; i < s->n_run; i++) {
+        ready += run[i].prompt_left == 0 && !run[i].held;
+        held += run[i].held;
+    }
     sched_make(&s->c, run, s->n_run, wait, s->n_queue, (sched_pages){ s->free, s->idle }, s->deferred, &p);
     check_budget(s, &p, ready);
     for (int i = 0; i < s->n_run; i++)
@@ -223,8 +231,10 @@ static int tick(sim *s)
         s->run[s->n_run++] = ids[n_run + p.admit[k]];
     }
     WANT(s, s->n_run <= s->c.max_seqs);
-    for (int k = 0; k < p.n_decode; k++)
+    for (int k = 0; k < p.n_decode; k++) {
+        WANT(s, !run[p.decode[k]].held); /* H-14: a slow reader's request stands still */
         run_rows(s, &s->req[ids[p.decode[k]]], 1, 1);
+    }
     for (int k = 0; k < p.n_prompt; k++) {
         sim_req *q = &s->req[ids[p.prompt[k].index]];
         const sched_seq *was = p.prompt[k].index < n_run ? &run[p.prompt[k].index] : NULL;
@@ -232,7 +242,7 @@ static int tick(sim *s)
         WANT(s, q->pos % KVANT_PAGE == 0 || q->pos == q->prompt);
         WANT(s, q->pos <= q->prompt && (!was || was->cut == 0 || q->pos <= was->cut));
     }
-    WANT(s, p.n_decode + p.n_prompt + p.n_preempt + (s->n_run == 0 && waiting == 0) > 0); /* progress */
+    WANT(s, p.n_decode + p.n_prompt + p.n_preempt + held + (s->n_run == 0 && waiting == 0) > 0); /* progress */
     s->deferred = p.n_deferred > 0 ? s->deferred + 1 : 0;
     for (int i = 0; i < s->n_run; i++) {
         sim_req *q = &s->req[s->run[i]];

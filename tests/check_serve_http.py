@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -293,6 +294,50 @@ def check_ping(s):
     C.ok(s.idle(), "left")
 
 
+def slow_reader(s, body):
+    """A stream whose client takes nothing: its receive buffer is as small as it can be."""
+    k = socket.socket()
+    k.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    k.settimeout(60 * SLOW)
+    k.connect(("127.0.0.1", s.port))
+    data = json.dumps(body).encode()
+    k.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+    return k
+
+
+def check_slow_reader():
+    """H-14: the request of a client that does not read stands still, alone; it goes on where the client does, or is cut."""
+    body = {"messages": CHAT, "max_tokens": 900, "temperature": 0, "logprobs": True, "top_logprobs": 20, "ignore_eos": True, "stream": True}
+    other = {"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0}
+    with Server(BUILD, "-c", "1024", "-np", "4", "--stream-timeout", "3", "-lv", "2") as s:
+        alone = s.post("/v1/completions", other)[1]["choices"][0]["text"]
+        k = slow_reader(s, body)
+        end = time.time() + 20 * SLOW
+        while not s.metric("num_requests_paused") and time.time() < end:
+            time.sleep(0.02)
+        made = s.metric("generation_tokens_total")
+        C.ok(s.metric("num_requests_paused") == 1 and made < 900, f"H-14 paused after {made} tokens")
+        C.ok(s.post("/v1/completions", other)[1]["choices"][0]["text"] == alone, "H-14 the batch goes on")
+        C.ok(s.metric("generation_tokens_total") == made + 40, f"H-14 paused at {made}, then {s.metric('generation_tokens_total')}")
+        C.ok(s.request("GET", "/health")[0] == 200, "H-14 healthy")
+        data = read_all(k)
+        k.close()
+        e = events(unchunk(data))
+        text = "".join(x["choices"][0]["delta"].get("content", "") for x in e)
+        C.ok(b"data: [DONE]" in data and sum("finish_reason" in x["choices"][0] for x in e) > 900, f"H-14 read to the end: {data[-80:]}")
+        body.update(stream=False, logprobs=False)
+        del body["top_logprobs"]
+        C.ok(text == s.post("/v1/chat/completions", body)[1]["choices"][0]["message"]["content"], "H-14 the text is whole")
+        body.update(stream=True, logprobs=True, top_logprobs=20)
+        k, t0 = slow_reader(s, body), time.time()
+        while not s.metric("num_requests_running") and time.time() - t0 < 5 * SLOW:
+            time.sleep(0.01)
+        C.ok(s.idle(12) and 2 < time.time() - t0 < 12 * SLOW, f"H-14 cut after {time.time() - t0:.1f} s")
+        C.ok(s.metric("clients_gone_total") == 1, "H-14 counted")
+        C.ok(s.metric("kv_pages_free") + s.metric("kv_pages_cached") == s.metric("kv_pages"), "H-14 pages are back")
+        k.close()
+
+
 def check_slots(s):
     """Save, restore, erase: the same continuation; refused names and damaged files."""
     text = s.post("/v1/completions", {"prompt": "The captain of the old ship " * 20, "max_tokens": 8, "temperature": 0})[1]["choices"][0]["text"]
@@ -416,6 +461,7 @@ def main():
             C.ok(s.fds() - fds <= 3, f"descriptors: {fds} before, {s.fds()} after")
             code = s.stop()
             C.ok(code == 0, f"exit code {code}: {s.lines[-3:]}")
+    check_slow_reader()
     check_keys()
     check_drain()
     check_start()

@@ -152,6 +152,76 @@ def check_idle_and_active():
         C.ok(s.metric("http_streams") == 0 and s.fds() < 60, f"after they left: {s.metric('http_streams')} streams, {s.fds()} descriptors")
 
 
+LORIS = 500
+
+
+def check_loris():
+    """H-01: 1,000 clients that send a byte at a time, in the headers and in the body, are closed at their limits; a canary does not notice."""
+    with Server(BUILD, "-c", "256", "-np", "4", "--max-connections", "4096", "-lv", "2") as s:
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 400\r\n"
+        probe, t0, slow = Probe(s.port), time.time(), []
+        for i in range(2 * LORIS):
+            k = socket.create_connection(("127.0.0.1", s.port))
+            k.sendall(head[:20] if i < LORIS else head + b"\r\n{")
+            k.setblocking(False)
+            slow.append(k)
+        closed, worst, canaries = {}, 0.0, 0
+        while len(closed) < len(slow) and time.time() - t0 < 20 * SLOW:
+            for i, k in enumerate(slow):
+                try:
+                    if i in closed or (k.send(b"x") and k.recv(100)):
+                        continue
+                    closed[i] = time.time() - t0        # a FIN
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    closed[i] = time.time() - t0
+            began = time.time()
+            C.ok(s.post("/v1/completions", {"prompt": "The sea", "max_tokens": 4})[0] == 200, "H-01 canary")
+            worst, canaries = max(worst, time.time() - began), canaries + 1
+            time.sleep(0.8)
+        first, last = min(closed.values(), default=0), max(closed.values(), default=0)
+        C.ok(len(closed) == len(slow) and first > 8, f"H-01 {len(closed)} of {len(slow)} closed, after {first:.1f} to {last:.1f} s")
+        C.ok(worst < 2 * SLOW, f"H-01 canary: {worst:.2f} s")
+        print(f"check_serve_load: {len(slow)} slow writers closed after {first:.1f} to {last:.1f} s, {canaries} canaries, slowest {worst * 1e3:.0f} ms")
+        probe.check("slow writers")
+        for k in slow:
+            k.close()
+        end = time.time() + 10 * SLOW
+        while s.fds() > 40 and time.time() < end:
+            time.sleep(0.1)
+        C.ok(s.fds() < 40, f"H-01 {s.fds()} descriptors left")
+
+
+def check_storm():
+    """H-15: connections as fast as they come, more than the server may keep: none is served wrongly, and it recovers."""
+    with Server(BUILD, "-c", "256", "-np", "4", "--max-connections", "64", "-lv", "2") as s:
+        t0, n = time.time(), 0
+        while time.time() - t0 < 2:
+            for k in [socket.create_connection(("127.0.0.1", s.port)) for _ in range(100)]:
+                k.close()
+                n += 1
+        held = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(300)]
+        time.sleep(0.3)
+        with open(f"/proc/{s.process.pid}/stat", encoding="ascii") as f:
+            before = sum(map(int, f.read().split()[13:15]))
+        time.sleep(1)
+        with open(f"/proc/{s.process.pid}/stat", encoding="ascii") as f:
+            ticks = sum(map(int, f.read().split()[13:15])) - before
+        C.ok(ticks < 30 * SLOW, f"H-15 full: {ticks * 10} ms of CPU in a second: a busy loop")
+        C.ok(s.fds() < 64 + 40, f"H-15 {s.fds()} descriptors with --max-connections 64")
+        for k in held:
+            k.close()
+        end, status = time.time() + 10 * SLOW, 0
+        while status != 200 and time.time() < end:
+            try:
+                status = s.request("GET", "/health", timeout=5)[0]
+            except OSError:
+                time.sleep(0.1)
+        C.ok(status == 200 and s.post("/v1/completions", {"prompt": "The sea", "max_tokens": 4})[0] == 200, "H-15 recovers")
+        print(f"check_serve_load: H-15 {n / 2:.0f} connections per second")
+
+
 def check_overload():
     """S-08, goal 7 in small: 4 + 28 places, 320 requests at once."""
     with Server(BUILD, "-c", "256", "-np", "4", "--max-queue", "28", "-lv", "2") as s:
@@ -198,6 +268,8 @@ def main():
         print(f"SKIP check_serve_load: only {hard} descriptors")
         return C.end()
     check_idle_and_active()
+    check_loris()
+    check_storm()
     check_overload()
     check_full_pool()
     return C.end()

@@ -461,6 +461,57 @@ static void check_cancel_storm(const char *path)
     serve_close(&r);
 }
 
+/* H-14: clients that read too slowly stand still, alone; they go on where they were, or are cancelled.  The pool is
+ * small: some are preempted meanwhile.  One resume may come before its pause. */
+static void check_pause(const char *path, const char *type, int preempt)
+{
+    enum { N = 24 };
+    kvant_session_params sp = session_params();
+    kvant_session_stats before, after;
+    const struct timespec pause = { 0, 60000000 };
+    serve_rig r;
+    kvant_diag d = { "" };
+
+    sp.preempt = preempt;
+    make_prompts(N, 120, 5);
+    for (int i = 0; i < N; i++)
+        gens[i] = 60 + i;
+    if (!serve_open(&r, path, engine_params(type, 16, 20), sp))
+        return;
+    run_alone(&r, N);
+    for (int i = 0; i < N; i++) {
+        kvant_request q = request_of(i, 0);
+        got[i].stop_after = i % 3 ? 0 : 1 + i;
+        got[i].stop_how = KVANT_EVENT_PAUSE;
+        CHECK(serve_submit(&r, &q, &got[i], &d) == KVANT_OK, "%s", d.text);
+        if (i == 0)
+            kvant_session_resume(r.s, got[0].id);
+    }
+    for (int i = 0; i < N; i++)
+        if (i % 3 || i == 0)
+            serve_wait(&got[i]);
+    nanosleep(&pause, NULL);
+    kvant_session_get_stats(r.s, &before);
+    nanosleep(&pause, NULL);
+    kvant_session_get_stats(r.s, &after);
+    CHECK(before.steps == after.steps && after.paused == after.running, "H-14: %d of %d are paused, %d steps ran",
+          after.paused, after.running, (int)(after.steps - before.steps));
+    for (int i = 3; i < N; i += 3) {
+        CHECK(!atomic_load(&got[i].done) && got[i].n == 1 + i, "H-14: request %d has %d tokens", i, got[i].n);
+        (i % 2 ? kvant_session_resume : kvant_session_cancel)(r.s, got[i].id);
+    }
+    for (int i = 0; i < N; i++) {
+        serve_wait(&got[i]);
+        if (i % 6 == 0 && i > 0)
+            CHECK(got[i].finish == KVANT_FINISH_CANCEL, "H-14: cancelled while paused, finish %d", got[i].finish);
+        else
+            CHECK(same(&got[i], &alone[i]), "H-14 %s: request %d: other bits (%s)", path, i, got[i].text);
+        got[i].stop_after = 0;
+    }
+    check_no_leak(&r, "H-14");
+    serve_close(&r);
+}
+
 /* S-13: one tenant fills the queue, another comes last: it does not wait for all of them. */
 static void check_fairness(const char *path)
 {
@@ -550,6 +601,8 @@ int main(int argc, char **argv)
     check_cancel_everywhere(tiny[0], "tbq4_0");
     check_cancel_everywhere(tiny[1], "f16");
     check_cancel_storm(tiny[1]);
+    for (int mode = 0; mode < 2; mode++)
+        check_pause(tiny[mode], types[1 - mode], mode);
     check_fairness(tiny[0]);
     check_numeric(tiny[0]);
     return check_end("check_session");

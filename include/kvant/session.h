@@ -21,7 +21,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#pragma GCC visibility push(default)     /* what libkvant.so exports */
+#pragma GCC visibility push(default) /* what libkvant.so exports */
 
 typedef struct kvant_session kvant_session;
 
@@ -31,25 +31,25 @@ enum { KVANT_PREEMPT_RECOMPUTE = 0, KVANT_PREEMPT_SAVE = 1 };
 
 /* 0 or NULL everywhere means the default in brackets. */
 typedef struct kvant_session_params {
-    int max_queue;                 /* requests that may wait [1024]; submit beyond it: KVANT_EBUSY */
+    int max_queue; /* requests that may wait [1024]; submit beyond it: KVANT_EBUSY */
     /* One step (docs/scheduler.md).  Decode rows first: one per running sequence, never capped. */
-    int batch_tokens;              /* most tokens of a step [2048]; at least max_seqs + 64 */
-    int prefill_budget;            /* static budget: prompt tokens fill a step up to this total [off] */
-    int max_batch_tokens;          /* dynamic budget T: prompt tokens up to max(n_ubatch, T - decode rows) [off] */
-    int prefill_cap;               /* dynamic: most prompt tokens of one sequence per step [from T and n_ctx] */
-    int prefill_first;             /* 1: decode rows step aside while prompts wait [0] */
-    int prefill_first_waiting;     /* prefill_first: only when at least this many prompts wait [no threshold] */
-    int prefill_first_defer;       /* prefill_first: most steps in which rows step aside in a row [unlimited] */
-    int preempt;                   /* KVANT_PREEMPT_* */
-    int64_t save_bytes;            /* host memory for KVANT_PREEMPT_SAVE [256 MiB] */
+    int batch_tokens;          /* most tokens of a step [2048]; at least max_seqs + 64 */
+    int prefill_budget;        /* static budget: prompt tokens fill a step up to this total [off] */
+    int max_batch_tokens;      /* dynamic budget T: prompt tokens up to max(n_ubatch, T - decode rows) [off] */
+    int prefill_cap;           /* dynamic: most prompt tokens of one sequence per step [from T and n_ctx] */
+    int prefill_first;         /* 1: decode rows step aside while prompts wait [0] */
+    int prefill_first_waiting; /* prefill_first: only when at least this many prompts wait [no threshold] */
+    int prefill_first_defer;   /* prefill_first: most steps in which rows step aside in a row [unlimited] */
+    int preempt;               /* KVANT_PREEMPT_* */
+    int64_t save_bytes;        /* host memory for KVANT_PREEMPT_SAVE [256 MiB] */
     /* Prefix cache.  Its pages are the engine's free pages; its state snapshots the engine's params.snapshots slots. */
-    int no_prefix_cache;           /* 1: off */
-    int ladder;                    /* recurrent models: also a snapshot every so many prompt tokens, multiple of 64
+    int no_prefix_cache;      /* 1: off */
+    int ladder;               /* recurrent models: also a snapshot every so many prompt tokens, multiple of 64
                                       [1024]; -1: none */
-    int prefix_reuse_decode;       /* 1: pages and state made by decode steps enter the cache too (recurrent models: the
+    int prefix_reuse_decode;  /* 1: pages and state made by decode steps enter the cache too (recurrent models: the
                                       tokens that follow may then differ in rounding from a cold run) */
-    int n_trace;                   /* step records kept for kvant_session_trace [4096] */
-    const char *snapshot_dir;      /* directory of slot and cache files; NULL: save and restore are refused */
+    int n_trace;              /* step records kept for kvant_session_trace [4096] */
+    const char *snapshot_dir; /* directory of slot and cache files; NULL: save and restore are refused */
     /* Called on the owner thread after each round of events; must not block.  NULL: none. */
     void (*wake)(void *user);
     void *wake_user;
@@ -66,85 +66,99 @@ void kvant_session_free(kvant_session *s);
 
 /* ---- requests ---- */
 
-enum { KVANT_EVENT_PROGRESS = 1,   /* prompt tokens were evaluated: prompt_done changed */
-       KVANT_EVENT_TOKEN = 2,      /* one generated token, end-of-generation tokens included */
-       KVANT_EVENT_END = 3 };      /* the last event of a request */
+enum {
+    KVANT_EVENT_PROGRESS = 1, /* prompt tokens were evaluated: prompt_done changed */
+    KVANT_EVENT_TOKEN = 2,    /* one generated token, end-of-generation tokens included */
+    KVANT_EVENT_END = 3
+}; /* the last event of a request */
 
-enum { KVANT_FINISH_NONE = 0,
-       KVANT_FINISH_STOP = 1,      /* end of generation, a stop id, or the callback said so */
-       KVANT_FINISH_LENGTH = 2,    /* max_tokens, or the context is full */
-       KVANT_FINISH_CANCEL = 3,    /* kvant_session_cancel, or the callback said so */
-       KVANT_FINISH_ERROR = 4,     /* code and text say what */
-       KVANT_FINISH_COUNT };
+enum {
+    KVANT_FINISH_NONE = 0,
+    KVANT_FINISH_STOP = 1,   /* end of generation, a stop id, or the callback said so */
+    KVANT_FINISH_LENGTH = 2, /* max_tokens, or the context is full */
+    KVANT_FINISH_CANCEL = 3, /* kvant_session_cancel, or the callback said so */
+    KVANT_FINISH_ERROR = 4,  /* code and text say what */
+    KVANT_FINISH_COUNT
+};
 
-enum { KVANT_EVENT_GO = 0,         /* what a callback returns */
-       KVANT_EVENT_STOP = 1,       /* a stop string is complete: END with KVANT_FINISH_STOP follows */
-       KVANT_EVENT_CANCEL = 2 };   /* the client is gone: END with KVANT_FINISH_CANCEL follows */
+enum {
+    KVANT_EVENT_GO = 0,     /* what a callback returns */
+    KVANT_EVENT_STOP = 1,   /* a stop string is complete: END with KVANT_FINISH_STOP follows */
+    KVANT_EVENT_CANCEL = 2, /* the client is gone: END with KVANT_FINISH_CANCEL follows */
+    KVANT_EVENT_PAUSE = 3
+}; /* TOKEN: the client reads too slowly: no further token until kvant_session_resume */
 
-typedef struct kvant_token_prob { int32_t token; float logprob; } kvant_token_prob;
+typedef struct kvant_token_prob {
+    int32_t token;
+    float logprob;
+} kvant_token_prob;
 
 /* Times are nanoseconds of the monotonic clock; 0: did not happen. */
 typedef struct kvant_timings {
-    int64_t submitted_ns, started_ns;      /* started: admitted to run */
+    int64_t submitted_ns, started_ns; /* started: admitted to run */
     int64_t first_token_ns, ended_ns;
-    int64_t prompt_ns, decode_ns;          /* started to first token, first to last token */
-    int n_prompt, n_cached;                /* prompt tokens, and how many of them came from the prefix cache */
+    int64_t prompt_ns, decode_ns; /* started to first token, first to last token */
+    int n_prompt, n_cached;       /* prompt tokens, and how many of them came from the prefix cache */
     int n_generated, n_preempted;
 } kvant_timings;
 
 typedef struct kvant_event {
     uint64_t id;
-    int kind;                              /* KVANT_EVENT_* */
-    int n_prompt, prompt_done, n_cached;   /* PROGRESS, TOKEN */
+    int kind;                            /* KVANT_EVENT_* */
+    int n_prompt, prompt_done, n_cached; /* PROGRESS, TOKEN */
     /* TOKEN.  logprob: of the model's own distribution (before penalties, bias, mask and temperature), NaN if not asked
      * for.  top: the n_logprobs most likely tokens, best first; valid during the call. */
     int32_t token;
-    int index;                             /* 0 for the first generated token */
+    int index; /* 0 for the first generated token */
     float logprob;
     const kvant_token_prob *top;
     int n_top;
     /* END */
-    int finish;                            /* KVANT_FINISH_* */
-    int32_t stop_token;                    /* the end-of-generation or stop id that ended it, or -1 */
-    int code;                              /* KVANT_E* with FINISH_ERROR, else KVANT_OK */
-    const char *text;                      /* its sentence; "" */
+    int finish;         /* KVANT_FINISH_* */
+    int32_t stop_token; /* the end-of-generation or stop id that ended it, or -1 */
+    int code;           /* KVANT_E* with FINISH_ERROR, else KVANT_OK */
+    const char *text;   /* its sentence; "" */
     const kvant_timings *timings;
-    const float *embedding;                /* KVANT_REQUEST_EMBED_*: f32[n_embd], not normalised; else NULL */
+    const float *embedding; /* KVANT_REQUEST_EMBED_*: f32[n_embd], not normalised; else NULL */
     int n_embd;
 } kvant_event;
 
-enum { KVANT_REQUEST_GENERATE = 0,
-       KVANT_REQUEST_EMBED_MEAN = 1,       /* mean of the last hidden states (after the output norm) of all tokens */
-       KVANT_REQUEST_EMBED_LAST = 2 };     /* that of the last token */
+enum {
+    KVANT_REQUEST_GENERATE = 0,
+    KVANT_REQUEST_EMBED_MEAN = 1, /* mean of the last hidden states (after the output norm) of all tokens */
+    KVANT_REQUEST_EMBED_LAST = 2
+}; /* that of the last token */
 
-enum { KVANT_CACHE_NO_READ = 1,            /* evaluate the whole prompt */
-       KVANT_CACHE_NO_WRITE = 2 };         /* leave nothing in the prefix cache */
+enum {
+    KVANT_CACHE_NO_READ = 1, /* evaluate the whole prompt */
+    KVANT_CACHE_NO_WRITE = 2
+}; /* leave nothing in the prefix cache */
 
 /* Arrays are copied by submit; callbacks and their user pointers are kept until END. */
 typedef struct kvant_request {
-    int kind;                              /* KVANT_REQUEST_* */
+    int kind; /* KVANT_REQUEST_* */
     const int32_t *prompt;
-    int n_prompt;                          /* 1 .. n_ctx */
-    int max_tokens;                        /* generated tokens; 0: none (END after the prompt); -1: to the end of the
+    int n_prompt;            /* 1 .. n_ctx */
+    int max_tokens;          /* generated tokens; 0: none (END after the prompt); -1: to the end of the
                                               context */
-    const int32_t *stop_ids;               /* these end the request; they come as a TOKEN event too */
+    const int32_t *stop_ids; /* these end the request; they come as a TOKEN event too */
     int n_stop_ids;
-    int ignore_eos;                        /* 1: end-of-generation tokens do not end it */
-    const kvant_sampler_params *sampler;   /* NULL: greedy */
-    int n_logprobs;                        /* -1: none; 0: of the chosen token; up to 20: and the most likely ones */
-    int priority;                          /* higher runs earlier [0] */
-    unsigned char salt[16];                /* tenant: prefixes are shared only between equal salts; also for fairness */
-    int n_system;                          /* tokens of the system and tools prefix: a snapshot is taken at its end */
-    int cache;                             /* KVANT_CACHE_* */
-    int slot;                              /* -1: any.  Else: continue what lies in that slot where the prompt begins
+    int ignore_eos;                      /* 1: end-of-generation tokens do not end it */
+    const kvant_sampler_params *sampler; /* NULL: greedy */
+    int n_logprobs;                      /* -1: none; 0: of the chosen token; up to 20: and the most likely ones */
+    int priority;                        /* higher runs earlier [0] */
+    unsigned char salt[16];              /* tenant: prefixes are shared only between equal salts; also for fairness */
+    int n_system;                        /* tokens of the system and tools prefix: a snapshot is taken at its end */
+    int cache;                           /* KVANT_CACHE_* */
+    int slot;                            /* -1: any.  Else: continue what lies in that slot where the prompt begins
                                               with its tokens, and leave the sequence there at the end (see slots) */
-    int64_t timeout_ns;                    /* in the queue; then END, KVANT_EBUSY.  0: none */
+    int64_t timeout_ns;                  /* in the queue; then END, KVANT_EBUSY.  0: none */
     /* Called before each choice: f32[n_vocab], may set logits to -INFINITY (grammar).  Negative: the request ends with
      * that code.  Owner thread.  accepted: a token was chosen. */
     int (*mask)(void *user, float *logits, int n_vocab);
     void (*accepted)(void *user, int32_t token);
     void *mask_user;
-    int (*event)(void *user, const kvant_event *ev);   /* returns KVANT_EVENT_GO, STOP or CANCEL (END: ignored) */
+    int (*event)(void *user, const kvant_event *ev); /* returns KVANT_EVENT_GO, STOP, CANCEL, PAUSE (END: ignored) */
     void *user;
 } kvant_request;
 
@@ -156,6 +170,10 @@ kvant_request kvant_request_defaults(void);
 int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id, kvant_diag *diag);
 /* Ends a request at the next step boundary with KVANT_FINISH_CANCEL.  Unknown or ended ids: nothing happens. */
 void kvant_session_cancel(kvant_session *s, uint64_t id);
+/* Undoes one KVANT_EVENT_PAUSE of a request, also one whose callback is just about to return.  A paused request keeps
+ * its place and its pages (it may be preempted as others are) and the rest of the batch goes on.  Any thread, not from
+ * a callback of this request.  Unknown or ended ids: nothing happens. */
+void kvant_session_resume(kvant_session *s, uint64_t id);
 /* No new requests (submit: KVANT_EBUSY); what is queued or running goes on for at most `ms`, then ends with
  * KVANT_FINISH_ERROR, KVANT_ECANCELED.  Returns at once; kvant_session_stats tells when nothing is left. */
 void kvant_session_drain(kvant_session *s, int64_t ms);
@@ -166,24 +184,25 @@ enum { KVANT_HIST = 6 };
 typedef struct kvant_session_stats {
     /* now */
     int queued, running, prefilling, decoding;
+    int paused; /* of the running ones: their clients read too slowly */
     int max_seqs, max_queue;
     int pages, pages_free, pages_cached;   /* of 64 tokens; cached: held by the prefix cache alone (reclaimable) */
     int states, states_free;               /* snapshot slots */
     int64_t cache_bytes, cache_bytes_used; /* pools of pages, tail and state; used: not free and not reclaimable */
     int draining;
-    int failed;                            /* KVANT_E* that stopped the engine, or 0 */
-    int64_t last_step_ns;                  /* end of the last step */
+    int failed;           /* KVANT_E* that stopped the engine, or 0 */
+    int64_t last_step_ns; /* end of the last step */
     /* since create */
     uint64_t submitted, rejected, finished[KVANT_FINISH_COUNT];
-    uint64_t prompt_tokens, cached_tokens, computed_tokens, generated_tokens;   /* computed: prompt rows run, recomputed
+    uint64_t prompt_tokens, cached_tokens, computed_tokens, generated_tokens; /* computed: prompt rows run, recomputed
                                                                                    ones included */
-    uint64_t prefix_queries, prefix_hits;  /* in tokens */
+    uint64_t prefix_queries, prefix_hits;                                     /* in tokens */
     uint64_t preempted_recompute, preempted_saved, evicted_pages, evicted_states;
-    uint64_t started, continued;           /* prompts that began, and chunks that went on with one */
-    uint64_t deferred_rows;                /* decode rows that stepped aside (prefill_first) */
+    uint64_t started, continued; /* prompts that began, and chunks that went on with one */
+    uint64_t deferred_rows;      /* decode rows that stepped aside (prefill_first) */
     uint64_t steps, decode_only_steps, decode_rows, waiting_sum;
     int waiting_max;
-    int64_t step_ns;                       /* time spent in steps */
+    int64_t step_ns; /* time spent in steps */
     /* Steps by size.  prompt: 0, 1-64, 65-128, 129-256, 257-512, more; decode: 0, 1-63, 64-127, 128-255, 256-511, more;
      * waiting: 0, 1-7, 8-15, 16-31, 32-63, more.  Each sums to steps. */
     uint64_t prompt_hist[KVANT_HIST], decode_hist[KVANT_HIST], waiting_hist[KVANT_HIST];
@@ -191,7 +210,7 @@ typedef struct kvant_session_stats {
 void kvant_session_get_stats(kvant_session *s, kvant_session_stats *out);
 
 typedef struct kvant_step_record {
-    uint64_t step;                         /* 1, 2, ... */
+    uint64_t step; /* 1, 2, ... */
     int64_t t0_ns, t1_ns;
     int decode_rows, prompt_tokens, waiting, running, deferred, preempted, pages_used;
 } kvant_step_record;
@@ -200,9 +219,9 @@ int kvant_session_trace(kvant_session *s, kvant_step_record *out, int cap);
 
 enum { KVANT_SLOT_FREE = 0, KVANT_SLOT_PREFILL = 1, KVANT_SLOT_DECODE = 2, KVANT_SLOT_PARKED = 3 };
 typedef struct kvant_slot_info {
-    int slot, state;                       /* KVANT_SLOT_* */
-    uint64_t request;                      /* 0: none */
-    int n_prompt, n_cached, n_tokens;      /* n_tokens: in the cache now */
+    int slot, state;                  /* KVANT_SLOT_* */
+    uint64_t request;                 /* 0: none */
+    int n_prompt, n_cached, n_tokens; /* n_tokens: in the cache now */
     int n_generated, max_tokens;
     int pages;
     int64_t started_ns, first_token_ns;
@@ -215,17 +234,19 @@ int kvant_session_slots(kvant_session *s, kvant_slot_info *out, int cap);
  * last bit (tail and state included), until erase, another request of that slot that does not continue it, or the need
  * for pages.  Names: [A-Za-z0-9_-]{1,64}; files lie in params.snapshot_dir as NAME.kvs.
  * A file that is damaged, or made with another model, formats or salt, is refused and nothing changes. */
-enum { KVANT_SLOT_SAVE = 1,                /* a parked sequence -> file */
-       KVANT_SLOT_RESTORE = 2,             /* file -> slot (free or parked) */
-       KVANT_SLOT_ERASE = 3,
-       KVANT_CACHE_SAVE = 4,               /* the whole prefix cache -> file; slot is ignored */
-       KVANT_CACHE_RESTORE = 5,            /* file -> prefix cache, as much as is free */
-       KVANT_CACHE_CLEAR = 6 };
+enum {
+    KVANT_SLOT_SAVE = 1,    /* a parked sequence -> file */
+    KVANT_SLOT_RESTORE = 2, /* file -> slot (free or parked) */
+    KVANT_SLOT_ERASE = 3,
+    KVANT_CACHE_SAVE = 4,    /* the whole prefix cache -> file; slot is ignored */
+    KVANT_CACHE_RESTORE = 5, /* file -> prefix cache, as much as is free */
+    KVANT_CACHE_CLEAR = 6
+};
 typedef struct kvant_slot_result {
-    int code;                              /* KVANT_OK, EINVAL, ENOENT, EFORMAT, EIO, ENOSPC, EBUSY (the slot runs) */
-    const char *text;                      /* sentence, "" when fine */
-    int slot, n_tokens;                    /* tokens saved or restored */
-    int64_t bytes, ns;                     /* of the file; time taken */
+    int code;           /* KVANT_OK, EINVAL, ENOENT, EFORMAT, EIO, ENOSPC, EBUSY (the slot runs) */
+    const char *text;   /* sentence, "" when fine */
+    int slot, n_tokens; /* tokens saved or restored */
+    int64_t bytes, ns;  /* of the file; time taken */
 } kvant_slot_result;
 /* Queues the action; `done` is called once on the owner thread.  salt: the tenant's, kept in the file and compared.
  * KVANT_EINVAL (action, slot or name), KVANT_EBUSY (draining), KVANT_ENOMEM: then `done` is not called. */

@@ -195,6 +195,7 @@ static void server_options(const opts *o, const auth *keys, const char *alias, s
     p->ping_s = (int)opt_int(o, OPT_PING);
     p->drain_ms = (int)opt_int(o, OPT_DRAIN) * 1000;
     p->watchdog_s = (int)opt_int(o, OPT_WATCHDOG);
+    p->stall_s = (int)opt_int(o, OPT_STREAM_TIMEOUT);
     p->default_max_tokens = opt_int(o, OPT_PREDICT) < 1 ? -1 : (int)opt_int(o, OPT_PREDICT);
     p->metrics_vllm = opt_str(o, OPT_METRICS_COMPAT) != NULL;
     p->slots = !opt_flag(o, OPT_NO_SLOTS);

@@ -63,7 +63,7 @@ static void choose_decode(state *s, int deferred)
     for (int i = 0; i < s->n_run; i++)
         prompts += s->run[i].prompt_left > 0;
     for (int i = 0; i < s->n_run; i++) {
-        if (s->run[i].prompt_left > 0)
+        if (s->run[i].prompt_left > 0 || s->run[i].held)
             continue;
         if (is_deferred(s, &s->run[i], prompts, deferred))
             s->plan->n_deferred++;

@@ -32,6 +32,7 @@ typedef struct sched_seq {
     int promised;    /* pages promised to it beyond those it has */
     int keep;        /* 1: everything it can ever need is promised; never preempted */
     int decoded;     /* tokens it has generated */
+    int held;        /* 1: its client reads too slowly: no decode row; it may be preempted */
 } sched_seq;
 
 /* A request in the queue, in the order in which they are to be admitted. */

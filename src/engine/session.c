@@ -143,6 +143,7 @@ int kvant_session_create(kvant_engine *e, const kvant_session_params *params, kv
 {
     kvant_session *s = kvant_calloc(1, sizeof *s);
     const kvant_model_info *info = kvant_model_get_info(e->m);
+    pthread_condattr_t attr;
     int code = KVANT_OK;
 
     if (!s)
@@ -159,7 +160,10 @@ int kvant_session_create(kvant_engine *e, const kvant_session_params *params, kv
     s->pages_suffice = kv_pages_suffice(&e->kv);
     s->next_id = 1;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->work, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* timed waits, whatever the wall clock does */
+    pthread_cond_init(&s->work, &attr);
+    pthread_condattr_destroy(&attr);
     if (code == KVANT_OK)
         code = start(s, diag);
     if (code < 0) {
@@ -251,6 +255,16 @@ void kvant_session_cancel(kvant_session *s, uint64_t id)
     pthread_mutex_unlock(&s->lock);
     if (found)
         kvant_engine_cancel(s->e); /* a long prompt step ends at its next pass; nothing of it is lost */
+}
+
+void kvant_session_resume(kvant_session *s, uint64_t id)
+{
+    pthread_mutex_lock(&s->lock);
+    for (request *q = s->live; q; q = q->next)
+        if (q->id == id)
+            atomic_fetch_sub(&q->hold, 1);
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
 }
 
 void kvant_session_drain(kvant_session *s, int64_t ms)

@@ -30,12 +30,14 @@ typedef struct request {
     struct request *inbox;       /* next in the inbox (lock) */
     uint64_t id;
     _Atomic int cancel;
-    kvant_request r; /* its arrays are ours */
+    _Atomic int hold; /* pauses less resumes; above 0: no token until it is resumed */
+    kvant_request r;  /* its arrays are ours */
     kvant_sampler_params sp;
     int greedy;
     /* owner thread from here on */
     int32_t *tokens; /* prompt, then generated */
     int n_tokens, n_generated;
+    int paused;      /* hold > 0 as of the begin of the tick */
     int most_tokens; /* n_tokens never goes beyond */
     int seq;         /* -1: not running */
     int promised, keep;
@@ -104,6 +106,7 @@ struct kvant_session {
     kvant_session_stats st;
     int64_t saved_bytes;
     int deferred; /* steps in a row in which rows were held back */
+    int blocked;  /* nothing ran: every request waits for its client */
     sched_seq *run_in;
     sched_wait *wait_in;
     sched_plan plan;

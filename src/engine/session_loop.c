@@ -4,12 +4,15 @@
  * preempted (which frees pages but changes no index), then hits are resumed, then saved sequences are loaded and pages
  * evicted.  A hit that was looked up in this tick is therefore still there when it is used. */
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/trace.h"
 #include "cache/kv_image.h"
 #include "engine/session_impl.h"
+
+enum { PAUSED_TURN_NS = 20000000 };
 
 /* ---- what came in ---- */
 
@@ -26,6 +29,18 @@ static void tenant_arrives(kvant_session *s, request *q)
         mine->served = least;
 }
 
+/* With the lock held.  While all there is waits for its clients, cancels and the drain are looked at in turns. */
+static void wait_for_work(kvant_session *s)
+{
+    while (!s->stop && !s->inbox_first && !s->actions_first && s->n_running + s->n_waiting == 0)
+        pthread_cond_wait(&s->work, &s->lock);
+    if (!s->blocked || s->stop || s->inbox_first || s->actions_first)
+        return;
+    const int64_t until = clock_ns() + PAUSED_TURN_NS;
+    const struct timespec t = { until / 1000000000, until % 1000000000 };
+    pthread_cond_timedwait(&s->work, &s->lock, &t);
+}
+
 /* Waits for work when there is none; 0: the session ends. */
 static int take_inbox(kvant_session *s, action **actions)
 {
@@ -33,8 +48,7 @@ static int take_inbox(kvant_session *s, action **actions)
     int go_on;
 
     pthread_mutex_lock(&s->lock);
-    while (!s->stop && !s->inbox_first && !s->actions_first && s->n_running + s->n_waiting == 0)
-        pthread_cond_wait(&s->work, &s->lock);
+    wait_for_work(s);
     in = s->inbox_first;
     s->inbox_first = s->inbox_last = NULL;
     *actions = s->actions_first;
@@ -96,11 +110,13 @@ static void check_drain(kvant_session *s, int64_t now)
 
 /* ---- the queue's order ---- */
 
-/* Higher priority; what was preempted; the tenant that has been served least; the older one. */
+/* Who is not paused; higher priority; what was preempted; the tenant that has been served least; the older one. */
 static int goes_before(kvant_session *s, const request *a, const request *b)
 {
     const double sa = session_tenant(s, a->r.salt)->served, sb = session_tenant(s, b->r.salt)->served;
 
+    if (a->paused != b->paused)
+        return b->paused;
     if (a->r.priority != b->r.priority)
         return a->r.priority > b->r.priority;
     if ((a->t.n_preempted > 0) != (b->t.n_preempted > 0))
@@ -159,6 +175,8 @@ static int waits_for(const kvant_session *s, const request *q, const request *by
 
 static int must_wait(const kvant_session *s, const request *q, int n_heads)
 {
+    if (q->paused)
+        return 1;
     for (int i = 0; i < s->n_running; i++)
         if (q->r.slot >= 0 && s->running[i]->seq == q->r.slot)
             return 1;
@@ -261,7 +279,8 @@ static int fill_running(kvant_session *s)
                                     .pages_back = available < s->n_running ? pages_back(s, q->seq) : 0,
                                     .promised = q->promised,
                                     .keep = q->keep,
-                                    .decoded = q->n_generated };
+                                    .decoded = q->n_generated,
+                                    .held = q->paused };
     }
     return available;
 }
@@ -290,8 +309,8 @@ static void make_room(kvant_session *s, int n_heads)
 static int make_plan(kvant_session *s)
 {
     const kvant_session_params *p = &s->p;
-    const sched_config c = { p->batch_tokens,          s->e->p.n_ubatch,      s->n_ctx,       s->max_seqs,
-                             p->prefill_budget,        p->max_batch_tokens,   p->prefill_cap, p->prefill_first,
+    const sched_config c = { p->batch_tokens,          s->e->p.n_ubatch,       s->n_ctx,       s->max_seqs,
+                             p->prefill_budget,        p->max_batch_tokens,    p->prefill_cap, p->prefill_first,
                              p->prefill_first_waiting, p->prefill_first_defer, s->e->kv.late };
     const int heads = fill_heads(s);
 
@@ -478,6 +497,9 @@ static void fill_now(kvant_session *s)
     for (int i = 0; i < s->n_running; i++)
         st->prefilling += request_len(s, s->running[i]) < s->running[i]->r.n_prompt;
     st->decoding = st->running - st->prefilling;
+    st->paused = 0;
+    for (int i = 0; i < s->n_running; i++)
+        st->paused += atomic_load(&s->running[i]->hold) > 0;
     st->max_seqs = s->max_seqs;
     st->max_queue = s->p.max_queue;
     st->pages = kv->pages.n;
@@ -577,10 +599,23 @@ static void run_step(kvant_session *s, int waiting)
     publish(s, &r);
 }
 
+/* Once per tick: a resume in the middle of it must not be seen by half of the plan. */
+static int count_paused(request *const *list, int n)
+{
+    int paused = 0;
+
+    for (int i = 0; i < n; i++) {
+        list[i]->paused = atomic_load(&list[i]->hold) > 0;
+        paused += list[i]->paused;
+    }
+    return paused;
+}
+
 static void tick(kvant_session *s)
 {
     const int64_t now = clock_ns();
 
+    s->blocked = 0;
     drop_cancelled(s, s->running, &s->n_running);
     drop_cancelled(s, s->waiting, &s->n_waiting);
     drop_late(s, now);
@@ -590,7 +625,14 @@ static void tick(kvant_session *s)
         return;
     }
     const int waiting = s->n_waiting;
+    const int paused = count_paused(s->running, s->n_running) + count_paused(s->waiting, s->n_waiting);
     const int heads = make_plan(s);
+    if (paused > 0 && s->plan.n_decode + s->plan.n_prompt + s->plan.n_preempt + s->plan.n_admit == 0) {
+        s->blocked = 1;
+        s->st.last_step_ns = now; /* it is the clients that make no progress */
+        publish(s, NULL);
+        return;
+    }
     if (s->n_running + s->plan.n_admit == 0) { /* nothing will ever make room: an answer, not a spinning loop */
         end_all(s, KVANT_ENOSPC, "cache pool: no room for the request");
         publish(s, NULL);

@@ -497,6 +497,8 @@ static int next_token(kvant_session *s, request *q, int item, int32_t *token, kv
     const int said = send(s, q, &ev);
     if (said == KVANT_EVENT_CANCEL)
         return KVANT_FINISH_CANCEL;
+    if (said == KVANT_EVENT_PAUSE)
+        atomic_fetch_add(&q->hold, 1);
     if (said == KVANT_EVENT_STOP || is_stop(s, q, *token))
         return KVANT_FINISH_STOP;
     return q->n_tokens >= q->most_tokens ? KVANT_FINISH_LENGTH : KVANT_FINISH_NONE;

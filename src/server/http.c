@@ -31,8 +31,8 @@ enum {
     FIRST_REQUEST_S = 10,        /* headers of the first request after accept */
     KEEP_ALIVE_S = 60,           /* headers of the next one after a response */
     BODY_GRACE_S = 10,
-    BODY_RATE = 1024, /* then at least so many bytes per second */
-    STALL_S = 30,     /* a stream whose client takes nothing */
+    BODY_RATE = 1024,       /* then at least so many bytes per second */
+    SEND_BUFFER = 64 << 10, /* the kernel's part of what waits for a client; it takes twice that */
     EVENTS = 128,
     LOOP_NICE = -10,
 };
@@ -49,6 +49,7 @@ server_params server_defaults(void)
                             .max_body = 8 << 20,
                             .ping_s = 30,
                             .drain_ms = 30000,
+                            .stall_s = 30,
                             .watchdog_s = 60,
                             .default_max_tokens = -1,
                             .slots = 1,
@@ -176,7 +177,10 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
         j->suspended = 1;
         MHD_suspend_connection(j->conn);
     }
+    int go_on = j->n_paused > 0 && j->out.n < STREAM_LOW;
     pthread_mutex_unlock(&j->lock);
+    if (go_on)
+        job_go_on(j);
     return n;
 }
 
@@ -627,7 +631,7 @@ static void take_timer(server *s)
     for (job *j = s->jobs; j; j = j->next) {
         int cut;
         pthread_mutex_lock(&j->lock);
-        cut = j->out.n && now - j->last_taken_ns > STALL_S * second;
+        cut = j->out.n && now - j->last_taken_ns > s->p.stall_s * second;
         if (j->stream && !j->out.n && !j->done && s->p.ping_s && now - j->last_out_ns >= s->p.ping_s * second)
             sbuf_puts(&j->out, ": ping\n\n");
         int news = j->stream && j->out.n;
@@ -785,7 +789,7 @@ static int bind_address(server *s, const struct addrinfo *a, kvant_diag *diag)
 {
     struct sockaddr_storage own = { 0 };
     socklen_t size = sizeof own;
-    int on = 1;
+    int on = 1, send_buffer = SEND_BUFFER;
 
     if (!is_loopback(a->ai_addr) && !has_keys(s))
         return kvant_fail(diag, KVANT_EINVAL,
@@ -794,6 +798,7 @@ static int bind_address(server *s, const struct addrinfo *a, kvant_diag *diag)
     if (s->listen_fd < 0)
         return kvant_fail(diag, KVANT_EIO, "socket: %s", strerror(errno));
     setsockopt(s->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(s->listen_fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer); /* connections inherit it */
     if (bind(s->listen_fd, a->ai_addr, a->ai_addrlen) != 0 || listen(s->listen_fd, 1024) != 0)
         return kvant_fail(diag, errno == EADDRINUSE ? KVANT_EBUSY : KVANT_EIO, "--host %s --port %d: %s", s->p.host,
                           s->p.port, strerror(errno));

@@ -127,7 +127,13 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
             api_fail(&j->error, API_SERVER, "", stop < 0 ? "out of memory" : "the client reads too slowly");
         return KVANT_EVENT_CANCEL;
     }
-    return stop || (ends && c->run) ? KVANT_EVENT_STOP : KVANT_EVENT_GO;
+    if (stop || (ends && c->run))
+        return KVANT_EVENT_STOP;
+    if (!j->stream || j->out.n <= STREAM_HIGH)
+        return KVANT_EVENT_GO;
+    c->paused = 1;
+    j->n_paused++;
+    return KVANT_EVENT_PAUSE;
 }
 
 static void keep_embedding(choice *c, const kvant_event *ev)
@@ -271,6 +277,23 @@ static void cancel_all(job *j)
     for (int i = 0; i < j->n_choices; i++)
         if (j->choices[i].id)
             kvant_session_cancel(j->s->session, j->choices[i].id);
+}
+
+void job_go_on(job *j)
+{
+    uint64_t ids[REQUEST_MAX_CHOICES];
+    int n = 0;
+
+    pthread_mutex_lock(&j->lock);
+    for (int i = 0; i < j->n_choices && j->out.n < STREAM_LOW; i++)
+        if (j->choices[i].paused) {
+            j->choices[i].paused = 0;
+            j->n_paused--;
+            ids[n++] = j->choices[i].id;
+        }
+    pthread_mutex_unlock(&j->lock);
+    for (int i = 0; i < n; i++)
+        kvant_session_resume(j->s->session, ids[i]);
 }
 
 void job_gone(job *j)

@@ -22,6 +22,7 @@ typedef struct server_params {
     int64_t max_body;       /* bytes */
     int ping_s;             /* comment line on silent streams; 0: never */
     int drain_ms;           /* after SIGTERM */
+    int stall_s;            /* a stream whose client takes nothing for so long is cut */
     int watchdog_s;         /* /health fails when requests wait and no step ended for so long; 0: off */
     int default_max_tokens; /* -1: up to the context */
     int metrics_vllm;

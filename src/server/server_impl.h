@@ -15,7 +15,9 @@
 #include "server/textout.h"
 
 enum {
-    MAX_STREAM_BYTES = 256 << 10, /* unsent bytes of one stream; beyond it the client is too slow and is cut */
+    MAX_STREAM_BYTES = 256 << 10, /* unsent bytes of one stream; beyond it the client is cut */
+    STREAM_HIGH = 128 << 10,      /* from here on its request is paused, */
+    STREAM_LOW = 32 << 10,        /* and goes on below this */
     MAX_HEADERS = 100,
     HEADER_BYTES = 16 << 10,
 };
@@ -43,6 +45,7 @@ typedef struct choice {
     int n_probs, cap_probs;
     size_t text_sent; /* characters before `text` (text_offset of completions) */
     int role_sent, ended, finish, n_generated, n_prompt, n_cached;
+    int paused; /* its last token was answered with KVANT_EVENT_PAUSE */
     int64_t last_token_ns;
     kvant_timings timings;
     float *embedding;
@@ -71,7 +74,7 @@ struct job {
     pthread_mutex_t lock;
     /* under lock */
     sbuf out; /* stream: bytes to send */
-    int n_ended, done, gone;
+    int n_ended, done, gone, n_paused;
     api_error error;
     kvant_slot_result slot;
     char slot_text[256];
@@ -178,6 +181,8 @@ void job_release(job *j);
 /* Submits every choice of a parsed request; on error nothing runs on and *e says why. */
 int job_submit(job *j, const request *r, const unsigned char salt[16], api_error *e);
 int job_submit_embed(job *j, const embed_request *r, const unsigned char salt[16], api_error *e);
+/* Its client has read: choices that were paused go on where too little is left to send.  Without j->lock. */
+void job_go_on(job *j);
 /* The client left: cancels what runs. */
 void job_gone(job *j);
 /* Any thread: the loop shall look at it. */
