@@ -1,4 +1,5 @@
-/* gemv.cu: matrix times few vectors, at the speed of the weights' way through memory.
+/* gemv.cu: matrix times few vectors, at the speed of the weights' way through memory.  One vector and 16-bit weights:
+ * gemv_stream.cu.
  *
  * A warp owns two rows of the matrix (or a row and its partner of the other half, for SwiGLU in the same launch).
  * 16-bit weights: the next 16-byte words of both rows are on their way while the current ones are used, and the
@@ -217,5 +218,6 @@ static void (*const launches[])(const cuda_device *d, const mm &p, int64_t pair)
 
 void cuda_gemv(cuda_device *d, int type, const mm &p, int64_t pair)
 {
-    launches[type](d, p, pair);
+    if (!cuda_gemv_stream(d, type, p, pair))
+        launches[type](d, p, pair);
 }

@@ -59,4 +59,7 @@ static __device__ __forceinline__ void load8(const float *x, int vec, float *v)
  * j + f of W give y[j] = silu(W_j x) * (W_j+f x) and y[j + f] = W_j+f x. */
 void cuda_gemv(cuda_device *d, int type, const mm &p, int64_t pair);
 
+/* The same for one row and 16-bit weights (gemv_stream.cu); false: not a shape of its, nothing was done. */
+bool cuda_gemv_stream(const cuda_device *d, int type, const mm &p, int64_t pair);
+
 #endif

@@ -1,0 +1,159 @@
+/* gemv_stream.cu: one vector times a 16-bit matrix at the rate of memory.
+ *
+ * Blocks stay, one or two to a multiprocessor.  A block holds the whole vector in registers, eight neighbouring values
+ * of every 8 * THREADS per thread, and takes R rows at a time: all of a thread's words of R rows are on their way while
+ * the words before them are used, the first ones before the launch before this one has ended, since weights do not
+ * depend on it.  A sum runs over a thread's values, then over the lanes, then over the warps in order: it depends on
+ * the row alone, not on the grid.  R rows are R neighbours, or R/2 rows and their partners of the other half (gate and
+ * up). */
+#include "devices/cuda/mm.cuh"
+
+enum { THREADS = 512, WARPS = THREADS / 32 };
+
+template <int T> static __device__ __forceinline__ void unpack(const uint4 &u, float *w)
+{
+    const uint32_t q[4] = { u.x, u.y, u.z, u.w };
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (T == WT_bf16) {
+            w[2 * i] = __uint_as_float(q[i] << 16);
+            w[2 * i + 1] = __uint_as_float(q[i] & 0xffff0000u);
+        } else {
+            w[2 * i] = __half2float(__ushort_as_half((unsigned short)q[i]));
+            w[2 * i + 1] = __half2float(__ushort_as_half((unsigned short)(q[i] >> 16)));
+        }
+    }
+}
+
+/* The k-th of the R rows of group g. */
+template <int R> static __device__ __forceinline__ int64_t row_of(int64_t g, int k, int64_t pair)
+{
+    return pair ? g * (R / 2) + k % (R / 2) + (k < R / 2 ? 0 : pair) : g * R + k;
+}
+
+/* Sums over the lanes of R values each; lane l ends with the sum of value l % R. */
+template <int R> static __device__ __forceinline__ float lanes_sum(float *v)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int h = R / 2; h; h /= 2)
+#pragma unroll
+        for (int k = 0; k < h; k++) {
+            const bool upper = lane & h;
+            const float mine = upper ? v[k + h] : v[k], other = upper ? v[k] : v[k + h];
+            v[k] = mine + __shfl_xor_sync(0xffffffffu, other, h);
+        }
+#pragma unroll
+    for (int m = R; m < 32; m *= 2)
+        v[0] += __shfl_xor_sync(0xffffffffu, v[0], m);
+    return v[0];
+}
+
+/* P words of a thread and row: n_in <= 8 * THREADS * P.  B blocks on a multiprocessor. */
+template <int T, int P, int R, int B>
+static __global__ void __launch_bounds__(THREADS, B) stream_kernel(mm p, int64_t pair)
+{
+    __shared__ float part[2][WARPS][R];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = (int)(p.n_in / 8);
+    const int64_t rows = pair ? pair : p.n_out, per = pair ? R / 2 : R, groups = (rows + per - 1) / per;
+    const int64_t last = p.n_out - 1;
+    uint4 w[R][P];
+    float x[P][8];
+
+    auto fetch = [&](int64_t g, int k) {
+        int64_t row = row_of<R>(g, k, pair);
+        row = row < last ? row : last;
+        const uint4 *from = (const uint4 *)(p.w + row * p.row_bytes);
+#pragma unroll
+        for (int i = 0; i < P; i++)
+            if ((int)threadIdx.x + i * THREADS < chunks)
+                w[k][i] = __ldcs(from + threadIdx.x + i * THREADS);
+    };
+
+    pdl_go();
+#pragma unroll
+    for (int k = 0; k < R; k++)
+#pragma unroll
+        for (int i = 0; i < P; i++)
+            w[k][i] = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int k = 0; k < R; k++)
+        fetch(blockIdx.x, k);
+    pdl_wait();
+#pragma unroll
+    for (int i = 0; i < P; i++) {
+        const int c = threadIdx.x + i * THREADS;
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            x[i][e] = 0.0f;
+        if (c < chunks)
+            load8(p.x + 8 * c, p.x_vec, x[i]);
+    }
+    int turn = 0;
+    for (int64_t g = blockIdx.x; g < groups; g += gridDim.x, turn ^= 1) {
+        const int64_t next = g + gridDim.x < groups ? g + gridDim.x : g;
+        float acc[R];
+#pragma unroll
+        for (int k = 0; k < R; k++) {
+            acc[k] = 0.0f;
+#pragma unroll
+            for (int i = 0; i < P; i++) {
+                float v[8];
+                unpack<T>(w[k][i], v);
+#pragma unroll
+                for (int e = 0; e < 8; e++)
+                    acc[k] = fmaf(v[e], x[i][e], acc[k]);
+            }
+            if (next != g)
+                fetch(next, k);
+        }
+        const float sum = lanes_sum<R>(acc);
+        if (lane < R)
+            part[turn][warp][lane] = sum;
+        __syncthreads(); /* the other half of part is free: all have read it before they came here */
+        if (warp == (turn ? WARPS / 2 : 0) && lane < R) {
+            const int64_t row = row_of<R>(g, lane, pair);
+            float s = 0.0f;
+#pragma unroll
+            for (int i = 0; i < WARPS; i++)
+                s += part[turn][i][lane];
+            s *= scale_of(p, 0);
+            if (pair) {
+                const float up = __shfl_down_sync((1u << R) - 1u, s, R / 2);
+                s = lane < R / 2 ? s / (1.0f + expf(-s)) * up : s; /* as swiglu */
+            }
+            if (row < p.n_out && (!pair || g * (R / 2) + lane % (R / 2) < pair))
+                p.y[row] = s;
+        }
+    }
+}
+
+template <int T, int P, int R, int B> static void launch(const cuda_device *d, const mm &p, int64_t pair)
+{
+    const int64_t groups = pair ? (pair + R / 2 - 1) / (R / 2) : (p.n_out + R - 1) / R;
+    const int64_t most = B * (int64_t)d->n_sm;
+    cuda_launch(d, stream_kernel<T, P, R, B>, dim3((unsigned)(groups < most ? groups : most)), THREADS, 0, p, pair);
+}
+
+template <int T> static bool by_type(const cuda_device *d, const mm &p, int64_t pair)
+{
+    const int64_t words = (p.n_in / 8 + THREADS - 1) / THREADS;
+    if (words <= 1)
+        launch<T, 1, 8, 2>(d, p, pair);
+    else if (words <= 2)
+        launch<T, 2, 8, 1>(d, p, pair);
+    else if (words <= 3)
+        launch<T, 3, 4, 1>(d, p, pair);
+    else if (words <= 4)
+        launch<T, 4, 4, 1>(d, p, pair);
+    else
+        return false;
+    return true;
+}
+
+bool cuda_gemv_stream(const cuda_device *d, int type, const mm &p, int64_t pair)
+{
+    if (p.rows != 1 || p.ids || !p.w_vec || p.n_in % 8 || p.n_in < 1024)
+        return false;
+    return type == WT_bf16 ? by_type<WT_bf16>(d, p, pair) : type == WT_f16 ? by_type<WT_f16>(d, p, pair) : false;
+}
