@@ -4,7 +4,7 @@
 #include <time.h>
 #include "base/mem.h"
 #include "base/rng.h"
-#include "server/grammar.h"
+#include "server/grammar_cache.h"
 #include "support/check.h"
 
 /* CPU time of this process: the machine may be busy with other things. */
@@ -473,6 +473,52 @@ static void check_bounded(void)
     grammar_vocab_free(gv);
 }
 
+/* T-13: the cache of compiled grammars is bounded, whatever comes; who uses what was evicted does not notice. */
+static void check_cache(int n)
+{
+    grammar_cache *c = grammar_cache_new();
+    grammar_cache_stats st;
+    grammar_vocab *gv = NULL;
+    grammar *first = NULL, *again = NULL;
+    grammar_run *r = NULL;
+    kvant_diag diag = { "" };
+    char text[128];
+    int complete, bad = 0;
+    size_t most = 0;
+    const char *none[] = { "" };
+
+    CHECK(grammar_vocab_from_list(none, (int[]){ 0 }, (unsigned char[]){ 1 }, 1, &gv, &diag) == KVANT_OK, "%s",
+          diag.text);
+    CHECK(grammar_cache_get(c, "root ::= \"a\" root |", 19, &first, &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(grammar_cache_get(c, "root ::= \"a\" root |", 19, &again, &diag) == KVANT_OK && again == first, "T-13 a hit");
+    grammar_release(again);
+    CHECK(grammar_run_create(first, gv, &r, &diag) == KVANT_OK, "%s", diag.text);
+    grammar_release(first);
+    CHECK(grammar_cache_get(c, "root ::= x", 10, &again, &diag) == KVANT_EINVAL, "T-13 a bad grammar is not kept");
+    for (int i = 0; i < n; i++) {
+        const int len = snprintf(text, sizeof text, "root ::= \"v%d\" [a-z]{1,%d}", i, 1 + i % 500);
+        if (grammar_cache_get(c, text, (size_t)len, &again, &diag) != KVANT_OK)
+            bad++;
+        else
+            grammar_release(again);
+        if (i % 64 == 0) {
+            grammar_cache_get_stats(c, &st);
+            most = st.bytes > most ? st.bytes : most;
+        }
+    }
+    grammar_cache_get_stats(c, &st);
+    CHECK(bad == 0 && most <= GRAMMAR_CACHE_BYTES && st.entries == GRAMMAR_CACHE_ENTRIES,
+          "T-13 %d bad, %zu bytes, %d kept", bad, most, st.entries);
+    CHECK(st.hits == 1 && st.misses == (uint64_t)n + 1, "T-13 %d hits, %d misses", (int)st.hits, (int)st.misses);
+    CHECK(grammar_run_bytes(r, "aaa", 3, &complete, &diag) == KVANT_OK && complete, "T-13 its run goes on");
+    CHECK(grammar_cache_get(c, "root ::= \"a\" root |", 19, &again, &diag) == KVANT_OK && again != first,
+          "T-13 was evicted");
+    grammar_release(again);
+    grammar_run_free(r);
+    grammar_cache_free(c);
+    grammar_vocab_free(gv);
+}
+
 static void *all(void *unused)
 {
     check_syntax();
@@ -502,5 +548,6 @@ int main(void)
         CHECK(0, "no thread");
     check_masks();
     check_bounded();
+    check_cache(20000);
     return check_end("check_server_grammar");
 }

@@ -36,8 +36,8 @@ struct grammar {
     int node_buckets, state_buckets;
     gram_state **states;
     int n_states, cap_states;
-    size_t bytes; /* of nodes, states, masks */
-    int n_vocab;  /* width of the masks; 0 until the first */
+    _Atomic size_t bytes; /* of nodes, states, masks; read without the lock */
+    int n_vocab;          /* width of the masks; 0 until the first */
     grammar_run *runs;
     int *work, cap_work; /* scratch of closures: pairs (position, node below) */
     int *found, cap_found;

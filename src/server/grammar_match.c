@@ -418,11 +418,8 @@ void grammar_release(grammar *g)
 
 size_t grammar_bytes(grammar *g)
 {
-    pthread_mutex_lock(&g->lock);
-    size_t n = g->bytes + (size_t)g->cap_elems * sizeof *g->elems + (size_t)g->cap_rules * sizeof *g->rules +
-               (size_t)g->cap_sets * sizeof *g->sets;
-    pthread_mutex_unlock(&g->lock);
-    return n;
+    return atomic_load(&g->bytes) + (size_t)g->cap_elems * sizeof *g->elems + (size_t)g->cap_rules * sizeof *g->rules +
+           (size_t)g->cap_sets * sizeof *g->sets;
 }
 
 /* ---- masks ---- */

@@ -752,7 +752,10 @@ int server_attach(server *s, kvant_model *m, kvant_engine *e, kvant_session *ses
                             .n_ctx = p->n_ctx,
                             .pool_tokens = p->pool_tokens,
                             .default_max_tokens = s->p.default_max_tokens,
-                            .sampler = s->p.sampler };
+                            .sampler = s->p.sampler,
+                            .grammars = grammar_cache_new() };
+    if (!s->env.grammars)
+        return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
     atomic_store(&s->ready, 1);
     return KVANT_OK;
 }
@@ -957,6 +960,7 @@ void server_close(server *s)
     close_fd(s->signal_fd);
     if (s->socket_path[0])
         unlink(s->socket_path);
+    grammar_cache_free(s->env.grammars);
     grammar_vocab_free(s->vocab);
     pthread_mutex_destroy(&s->dirty_lock);
     kvant_free(s);

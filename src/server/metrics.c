@@ -180,6 +180,11 @@ static void put_process(const writer *w, metrics *m, const metrics_view *v, int 
     single(w, "uptime_seconds", "gauge", "Since the start.", (double)v->uptime_ns * 1e-9);
     single(w, "http_connections", "gauge", "Open connections.", v->connections);
     single(w, "http_streams", "gauge", "Open event streams.", v->streams);
+    single(w, "grammar_cache_hits_total", "counter", "Grammars that were kept from an earlier request.",
+           (double)v->grammars.hits);
+    single(w, "grammar_cache_misses_total", "counter", "Grammars that were compiled.", (double)v->grammars.misses);
+    single(w, "grammar_cache_bytes", "gauge", "Bytes of kept grammars: rules, states, masks.",
+           (double)v->grammars.bytes);
     head(w, "http_responses_total", "counter", "Responses by class of status.");
     for (int i = 2; i < 6; i++) {
         snprintf(more, sizeof more, ",code=\"%dxx\"", i);

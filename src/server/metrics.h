@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include "kvant/session.h"
+#include "server/grammar_cache.h"
 #include "server/sbuf.h"
 
 /* X(id, "name behind the prefix", "help", edges) */
@@ -45,6 +46,7 @@ typedef struct metrics_view {
     int vllm;          /* also under vLLM's names */
     int connections, streams;
     int64_t uptime_ns;
+    grammar_cache_stats grammars;
 } metrics_view;
 /* The whole exposition text.  st may be NULL while the model is loading. */
 void metrics_text(metrics *m, const kvant_session_stats *st, const metrics_view *v, sbuf *out);

@@ -424,15 +424,15 @@ static int read_logprobs(const json_t *o, request *r, api_error *e)
 
 /* ---- grammar ---- */
 
-static int compile(const char *text, size_t n, const char *key, request *r, api_error *e)
+static int compile(const request_env *env, const char *text, size_t n, const char *key, request *r, api_error *e)
 {
     kvant_diag diag = { "" };
-    int code = grammar_compile(text, n, &r->grammar, &diag);
+    int code = grammar_cache_get(env->grammars, text, n, &r->grammar, &diag);
 
     return code == KVANT_OK ? API_OK : api_fail(e, api_kind_of(code), key, "%s", diag.text);
 }
 
-static int compile_schema(const json_t *schema, const char *key, request *r, api_error *e)
+static int compile_schema(const request_env *env, const json_t *schema, const char *key, request *r, api_error *e)
 {
     kvant_diag diag = { "" };
     char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY), *gbnf = NULL;
@@ -443,12 +443,12 @@ static int compile_schema(const json_t *schema, const char *key, request *r, api
     free(text);
     if (code != KVANT_OK)
         return api_fail(e, api_kind_of(code), key, "%s", diag.text);
-    int kind = compile(gbnf, strlen(gbnf), key, r, e);
+    int kind = compile(env, gbnf, strlen(gbnf), key, r, e);
     kvant_free(gbnf);
     return kind;
 }
 
-static int read_format(const json_t *format, request *r, api_error *e)
+static int read_format(const request_env *env, const json_t *format, request *r, api_error *e)
 {
     const char *type = json_string_value(json_object_get(format, "type"));
     const json_t *wrapped = json_object_get(format, "json_schema"), *schema = json_object_get(wrapped, "schema");
@@ -460,15 +460,15 @@ static int read_format(const json_t *format, request *r, api_error *e)
     if (!schema)
         schema = json_object_get(format, "schema"); /* llama.cpp's place for it */
     if (strcmp(type, "json_object") == 0 && !schema)
-        return compile(grammar_json_object(), strlen(grammar_json_object()), "response_format", r, e);
+        return compile(env, grammar_json_object(), strlen(grammar_json_object()), "response_format", r, e);
     if (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0)
         return api_fail(e, BAD, "response_format", "response_format: type: wanted text, json_object or json_schema");
     if (!schema)
         return api_fail(e, BAD, "response_format", "response_format: json_schema.schema: missing");
-    return compile_schema(schema, "response_format", r, e);
+    return compile_schema(env, schema, "response_format", r, e);
 }
 
-static int read_grammar(const json_t *o, request *r, api_error *e)
+static int read_grammar(const request_env *env, const json_t *o, request *r, api_error *e)
 {
     const json_t *format = field(o, "response_format"), *schema = field(o, "json_schema");
     const char *text;
@@ -478,12 +478,12 @@ static int read_grammar(const json_t *o, request *r, api_error *e)
     if ((format != NULL) + (schema != NULL) + (text && n) > 1)
         return api_fail(e, BAD, "grammar", "grammar, json_schema and response_format: wanted one of them");
     if (text && n)
-        return compile(text, n, "grammar", r, e);
+        return compile(env, text, n, "grammar", r, e);
     if (schema)
-        return compile_schema(schema, "json_schema", r, e);
+        return compile_schema(env, schema, "json_schema", r, e);
     if (format && !json_is_object(format))
         return api_fail(e, BAD, "response_format", "response_format: wanted an object");
-    return format ? read_format(format, r, e) : API_OK;
+    return format ? read_format(env, format, r, e) : API_OK;
 }
 
 /* ---- the whole ---- */
@@ -582,7 +582,7 @@ static int read_request(const request_env *env, const json_t *o, request *r, api
     if (r->n_prompts * r->n > REQUEST_MAX_CHOICES)
         return api_fail(e, BAD, "n", "n: %d prompts times %d, want at most %d choices", r->n_prompts, r->n,
                         REQUEST_MAX_CHOICES);
-    return read_grammar(o, r, e); /* last: it is the dearest */
+    return read_grammar(env, o, r, e); /* last: it is the dearest */
 }
 
 int request_parse(const request_env *env, int chat, const char *body, size_t len, request **out, api_error *e)

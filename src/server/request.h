@@ -8,7 +8,7 @@
 
 #include "kvant/engine.h"
 #include "server/api_error.h"
-#include "server/grammar.h"
+#include "server/grammar_cache.h"
 
 enum {
     REQUEST_MAX_N = 16, /* choices per prompt */
@@ -29,6 +29,7 @@ typedef struct request_env {
     int64_t pool_tokens;    /* a longer prompt can never run */
     int default_max_tokens; /* -1: up to the context */
     kvant_sampler_params sampler;
+    grammar_cache *grammars; /* NULL: each request compiles its own */
 } request_env;
 
 typedef struct prompt {

@@ -80,10 +80,12 @@ static enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn)
     kvant_session_stats st;
     sbuf text = { 0 };
     int ready = atomic_load(&s->ready);
-    metrics_view v = { s->p.alias, s->p.metrics_vllm, s->n_clients, s->n_streams, clock_ns() - s->started_ns };
+    metrics_view v = { s->p.alias, s->p.metrics_vllm, s->n_clients, s->n_streams, clock_ns() - s->started_ns, { 0 } };
 
-    if (ready)
+    if (ready) {
         kvant_session_get_stats(s->session, &st);
+        grammar_cache_get_stats(s->env.grammars, &v.grammars);
+    }
     metrics_text(&s->metrics, ready ? &st : NULL, &v, &text);
     enum MHD_Result ok = text.error ? MHD_NO
                                     : respond(c, conn, 200, "text/plain; version=0.0.4; charset=utf-8", text.s, text.n);

@@ -1,0 +1,115 @@
+/* grammar_cache.c: see grammar_cache.h.  64 entries are compared one by one: lengths and checksums differ first. */
+#include "server/grammar_cache.h"
+
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/mem.h"
+
+typedef struct entry {
+    grammar *g; /* NULL: unused */
+    char *text;
+    size_t len;
+    uint32_t crc;
+    uint64_t used;
+} entry;
+
+struct grammar_cache {
+    entry e[GRAMMAR_CACHE_ENTRIES];
+    uint64_t clock, hits, misses;
+};
+
+grammar_cache *grammar_cache_new(void)
+{
+    return kvant_calloc(1, sizeof(grammar_cache));
+}
+
+static void drop(entry *e)
+{
+    grammar_release(e->g);
+    kvant_free(e->text);
+    *e = (entry){ 0 };
+}
+
+void grammar_cache_free(grammar_cache *c)
+{
+    for (int i = 0; c && i < GRAMMAR_CACHE_ENTRIES; i++)
+        drop(&c->e[i]);
+    kvant_free(c);
+}
+
+static size_t total_bytes(const grammar_cache *c)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < GRAMMAR_CACHE_ENTRIES; i++)
+        if (c->e[i].g)
+            n += c->e[i].len + grammar_bytes(c->e[i].g);
+    return n;
+}
+
+/* An unused entry if there is one, else the one that was used longest ago. */
+static entry *oldest(grammar_cache *c, int in_use)
+{
+    entry *old = NULL;
+
+    for (int i = 0; i < GRAMMAR_CACHE_ENTRIES; i++)
+        if ((!in_use || c->e[i].g) && (!old || c->e[i].used < old->used))
+            old = &c->e[i];
+    return old;
+}
+
+static void shrink(grammar_cache *c)
+{
+    entry *e;
+
+    while (total_bytes(c) > GRAMMAR_CACHE_BYTES && (e = oldest(c, 1)) != NULL)
+        drop(e);
+}
+
+static void keep(grammar_cache *c, const char *text, size_t len, uint32_t crc, grammar *g)
+{
+    entry *e = oldest(c, 0);
+    char *copy = kvant_alloc(len + 1);
+
+    if (!copy)
+        return; /* it is only not kept */
+    drop(e);
+    memcpy(copy, text, len);
+    *e = (entry){ grammar_ref(g), copy, len, crc, ++c->clock };
+}
+
+int grammar_cache_get(grammar_cache *c, const char *text, size_t len, grammar **out, kvant_diag *diag)
+{
+    const uint32_t crc = crc32c(0, text, len);
+
+    if (!c)
+        return grammar_compile(text, len, out, diag);
+    for (int i = 0; i < GRAMMAR_CACHE_ENTRIES; i++) {
+        entry *e = &c->e[i];
+        if (!e->g || e->len != len || e->crc != crc || memcmp(e->text, text, len) != 0)
+            continue;
+        e->used = ++c->clock;
+        c->hits++;
+        *out = grammar_ref(e->g);
+        shrink(c);
+        return KVANT_OK;
+    }
+    KVANT_TRY(grammar_compile(text, len, out, diag));
+    c->misses++;
+    keep(c, text, len, crc, *out);
+    shrink(c);
+    return KVANT_OK;
+}
+
+void grammar_cache_get_stats(const grammar_cache *c, grammar_cache_stats *out)
+{
+    *out = (grammar_cache_stats){ 0 };
+    if (!c)
+        return;
+    out->hits = c->hits;
+    out->misses = c->misses;
+    out->bytes = total_bytes(c);
+    for (int i = 0; i < GRAMMAR_CACHE_ENTRIES; i++)
+        out->entries += c->e[i].g != NULL;
+}
