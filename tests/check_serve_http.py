@@ -5,6 +5,7 @@ import concurrent.futures
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -429,6 +430,28 @@ def check_drain():
     C.ok(s.stop() == 143, "A-07 second signal")
 
 
+def check_engine_lost():
+    """D-04: the model's file is cut while it is in use, as good as a lost device: whoever is served gets an error once, then the
+    program ends with a code that a supervisor acts on."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.gguf")
+        shutil.copy(DEMO, path)
+        with Server(BUILD, "-c", "4096", "-np", "4", model=path) as s:
+            streams = [s.open("/v1/completions", {"prompt": f"The sea {i}", "max_tokens": 4000, "stream": True, "ignore_eos": True}) for i in range(3)]
+            for k in streams:
+                k.recv(1000)
+            os.truncate(path, 4096)
+            t0 = time.time()
+            for k in streams:
+                data = read_all(k)
+                C.ok(data.count(b'"error"') == 1 and b"[DONE]" not in data, f"D-04 one error: {data[-200:]}")
+            try:
+                code = s.process.wait(10 * SLOW)
+            except Exception:       # pylint: disable=broad-except
+                code = None
+            C.ok(code == 1 and time.time() - t0 < 6 * SLOW, f"D-04 exit code {code} after {time.time() - t0:.1f} s: {s.lines[-2:]}")
+
+
 def check_start():
     """A-10: a wrong configuration ends at once, with code 2 and a sentence."""
     import subprocess
@@ -464,6 +487,7 @@ def main():
     check_slow_reader()
     check_keys()
     check_drain()
+    check_engine_lost()
     check_start()
     return C.end()
 

@@ -619,7 +619,24 @@ static int too_slow(const client *k, int64_t now)
     return 0;
 }
 
-/* Once a second: pings, stalled streams, slow clients, the live view. */
+/* A lost device or a vanished model file: every request has had its error.  A context that is gone cannot be made anew
+ * in this process (CUDA), so the program ends and whoever watches over it starts it again. */
+static void check_engine(server *s)
+{
+    kvant_session_stats st;
+
+    if (s->fail_code || !atomic_load(&s->ready))
+        return;
+    kvant_session_get_stats(s->session, &st);
+    if (!st.failed)
+        return;
+    s->fail_code = kvant_fail(&s->fail_diag, st.failed, "engine: stopped after an error (%s)",
+                              kvant_error_text(st.failed));
+    s->p.drain_ms = 0; /* only for bytes that are on their way */
+    begin_drain(s);
+}
+
+/* Once a second: the engine's health, pings, stalled streams, slow clients, the live view. */
 static void take_timer(server *s)
 {
     uint64_t n;
@@ -627,6 +644,7 @@ static void take_timer(server *s)
 
     if (read(s->timer_fd, &n, sizeof n) < 0)
         n = 0;
+    check_engine(s);
     live_tick(s, now);
     for (job *j = s->jobs; j; j = j->next) {
         int cut;
