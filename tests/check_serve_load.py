@@ -17,7 +17,7 @@ from serve import ROOT, SLOW, Checks, Server, built, events, unchunk    # noqa: 
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("check_serve_load")
-IDLE, ACTIVE = 2000, 256
+IDLE, ACTIVE = int(os.environ.get("IDLE", "2000")), 256
 
 # Asks /health every 20 ms.  Beside each answer's time it takes the time that a sleep of 5 ms took too long: what the machine
 # itself was late by around then is no fault of the server.
@@ -121,7 +121,7 @@ def run_all(streams, seconds, done=lambda s: s.end):
 
 
 def check_idle_and_active():
-    with Server(BUILD, "-c", "128", "-np", str(ACTIVE), "--max-connections", "4096", "--max-queue", "2048", "-lv", "2", "--snapshots", "0",
+    with Server(BUILD, "-c", "128", "-np", str(ACTIVE), "--max-connections", str(2 * IDLE + 96), "--max-queue", "2048", "-lv", "2", "--snapshots", "0",
                 "--no-prefix-cache") as s:
         warm = [Stream(s.port, "/v1/completions", {"prompt": "x", "max_tokens": 2, "stream": True}) for _ in range(ACTIVE)]
         run_all(warm, 120)

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/rng.h"
 #include "support/check.h"
 
@@ -353,7 +354,8 @@ static void check_trace(const char *path, const char *type, uint64_t seed, int r
     make_prompts(N, 180, seed);
     sp.preempt = (int)(seed & 1);
     sp.max_queue = 2 * N;
-    if (!serve_open(&r, path, engine_params(type, 8, 18), sp))
+    sp.preempt = (int)(seed / 8 % 2);
+    if (!serve_open(&r, path, engine_params(type, 8, 18 - (int)(seed / 16 % 8)), sp))
         return;
     run_alone(&r, N);
     wait_idle(&r);
@@ -366,8 +368,10 @@ static void check_trace(const char *path, const char *type, uint64_t seed, int r
             q.priority = (int)rng_below(&random, 2);
             q.slot = rng_below(&random, 8) ? -1 : (int)rng_below(&random, 8);
             got[i].stop_after = rng_below(&random, 10) ? 0 : 1 + (int)rng_below(&random, 4);
-            got[i].stop_how = KVANT_EVENT_CANCEL;
+            got[i].stop_how = rng_below(&random, 2) ? KVANT_EVENT_CANCEL : KVANT_EVENT_PAUSE;
             CHECK(serve_submit(&r, &q, &got[i], &d) == KVANT_OK, "%s: %s", what, d.text);
+            if (got[i].stop_after && got[i].stop_how == KVANT_EVENT_PAUSE)
+                kvant_session_resume(r.s, got[i].id); /* before its pause, or after it */
             if (rng_below(&random, 6) == 0) {
                 const int victim = (int)rng_below(&random, (uint32_t)i + 1);
                 const struct timespec us = { 0, 1000 * (long)rng_below(&random, 300) };
@@ -383,7 +387,8 @@ static void check_trace(const char *path, const char *type, uint64_t seed, int r
                 cancelled++;
             CHECK(got[i].ends == 1, "I4: %d END events", got[i].ends);
             CHECK(got[i].finish == KVANT_FINISH_LENGTH ||
-                      (got[i].finish == KVANT_FINISH_CANCEL && (dead[i] || got[i].stop_after)),
+                      (got[i].finish == KVANT_FINISH_CANCEL &&
+                       (dead[i] || (got[i].stop_after && got[i].stop_how == KVANT_EVENT_CANCEL))),
                   "%s: finish %d (%s)", what, got[i].finish, got[i].text);
             if (got[i].finish == KVANT_FINISH_LENGTH)
                 CHECK(same(&got[i], &alone[i]), "%s: request %d, %d cached: other bits", what, i, got[i].n_cached);
@@ -580,6 +585,14 @@ int main(int argc, char **argv)
                *large[] = { "novella-dense-bf16.gguf", "novella-hybrid-bf16.gguf", "novella-moe-bf16.gguf" };
     char path[512];
 
+    if (argc > 2 && strcmp(argv[1], "traces") == 0) { /* check_session traces SECONDS [SEED]: S-01, S-14, not in CI */
+        const int64_t end = clock_ns() + atoll(argv[2]) * 1000000000;
+        uint64_t seed = argc > 3 ? strtoull(argv[3], NULL, 10) : 1000;
+        for (; clock_ns() < end && check_failed == 0; seed++)
+            check_trace(tiny[seed % 4], types[seed / 4 % 2], seed, 8);
+        printf("check_session: traces up to seed %llu, 384 requests each\n", (unsigned long long)seed);
+        return check_end("check_session");
+    }
     if (argc > 2) { /* check_session N LONGEST [PAIR]: on the larger models, not in CI */
         for (int i = argc > 3 ? atoi(argv[3]) : 0; i < (argc > 3 ? atoi(argv[3]) + 1 : 6); i++)
             if (check_model_path(large[i / 2], path, sizeof path))

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""check_serve_ops: kvant serve as an operator sees it: files and links (A-05), log lines (A-06), system calls (A-08), what the program
+can do at all (A-09, A-12), restores under eviction and damaged folders (P-10).  Ids are those of the reliability specification."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "support"))
+from serve import DEMO, ROOT, SLOW, Checks, Server, built    # noqa: E402
+
+BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
+KVANT = os.path.join(BUILD, "bin", "kvant")
+C = Checks("check_serve_ops")
+LONG = "The captain of the old ship looked at the sea and the town behind it. " * 8
+
+
+def check_links(s, folder, outside):
+    """A-05: links in the folder lead nowhere, whoever put them there."""
+    s.post("/v1/completions", {"prompt": LONG, "max_tokens": 1})
+    C.ok(s.post("/cache?action=save", {"filename": "good"})[0] == 200, "A-05 save")
+    shutil.copy(os.path.join(folder, "good.kvs"), os.path.join(outside, "other.kvs"))
+    os.symlink(os.path.join(outside, "other.kvs"), os.path.join(folder, "link.kvs"))
+    os.symlink("/dev/zero", os.path.join(folder, "device.kvs"))
+    os.mkfifo(os.path.join(folder, "pipe.kvs"))
+    os.mkdir(os.path.join(folder, "dir.kvs"))
+    for name in ("link", "device", "pipe", "dir"):
+        t0 = time.time()
+        status, r = s.post("/cache?action=restore", {"filename": name})
+        C.ok(400 <= status < 500 and outside not in str(r) and time.time() - t0 < 2 * SLOW, f"A-05 restore {name}: {status} {r}")
+    before = os.stat(os.path.join(outside, "other.kvs"))
+    status, _ = s.post("/cache?action=save", {"filename": "link"})
+    after = os.stat(os.path.join(outside, "other.kvs"))
+    C.ok(before.st_mtime_ns == after.st_mtime_ns and before.st_size == after.st_size, "A-05 a save does not write through a link")
+    C.ok(status != 200 or not os.path.islink(os.path.join(folder, "link.kvs")), "A-05 it takes the link's place")
+    C.ok(s.post("/cache?action=save", {"filename": "dir"})[0] >= 400 and s.request("GET", "/health")[0] == 200, "A-05 a folder in the way")
+
+
+def check_restores(s, folder):
+    """P-10: restores of files that come and go, in a pool that is full and evicts; every answer is a result or an error."""
+    over, answers = threading.Event(), []
+
+    def load(i):
+        n = 0
+        while not over.is_set():
+            answers.append(s.post("/v1/completions", {"prompt": f"{i} {n} " + LONG, "max_tokens": 4})[0])
+            n += 1
+
+    def remove():
+        while not over.is_set():
+            for name in os.listdir(folder):
+                if name.startswith("r") and name.endswith(".kvs"):
+                    try:
+                        os.truncate(os.path.join(folder, name), 1000)
+                        os.unlink(os.path.join(folder, name))
+                    except OSError:
+                        pass
+            time.sleep(0.3)
+    threads = [threading.Thread(target=load, args=(i,)) for i in range(3)] + [threading.Thread(target=remove)]
+    for t in threads:
+        t.start()
+    codes = {}
+    for i in range(100):
+        status = s.post("/cache?action=save", {"filename": f"r{i}"})[0] if i % 4 == 0 else 0
+        C.ok(status in (0, 200, 500), f"P-10 save: {status}")
+        status, _ = s.post("/cache?action=restore", {"filename": f"r{i // 4 * 4}"})
+        codes[status] = codes.get(status, 0) + 1
+    over.set()
+    for t in threads:
+        t.join(60 * SLOW)
+    C.ok(set(codes) <= {200, 400, 404} and len(codes) > 1, f"P-10 restores: {codes}")
+    C.ok(answers and set(answers) == {200} and s.idle(), f"P-10 {len(answers)} requests meanwhile: {set(answers)}")
+    C.ok(s.metric("kv_pages_free") + s.metric("kv_pages_cached") == s.metric("kv_pages"), "P-10 pages are back")
+    print(f"check_serve_ops: P-10: 100 restores {codes}, {len(answers)} requests meanwhile")
+
+
+def check_folder():
+    """P-10: a folder that is not there, or cannot be written."""
+    with tempfile.TemporaryDirectory() as folder:
+        locked = os.path.join(folder, "none")
+        with Server(BUILD, "-c", "512", "-np", "2", "--slot-save-path", locked) as s:
+            s.post("/v1/completions", {"prompt": LONG, "max_tokens": 1})
+            status, r = s.post("/cache?action=save", {"filename": "x"})
+            C.ok(status >= 400 and "error" in r and s.request("GET", "/health")[0] == 200, f"P-10 no folder: {status} {r}")
+
+
+def check_logs():
+    """A-06: what clients send does not end a log line or talk to the terminal; prompts are not logged."""
+    with Server(BUILD, "-c", "512", "-np", "2", "-lv", "3") as s:
+        for path in (b"/a\x1b[2Jb", b"/c\x9b31md", b"/e%0akvant: error: forged", b"/\xc2\x9b0m", b"/" + b"y" * 3000):
+            s.raw(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 2)
+        s.post("/v1/completions", {"prompt": "a secret word: xylophone", "max_tokens": 2})
+        time.sleep(0.2)
+        text = "\n".join(s.lines)
+        C.ok("GET" in text, "A-06 requests are logged at this level")
+        C.ok(not re.search(r"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]", text) and "xylophone" not in text, "A-06 no control characters, no prompts")
+        C.ok(all(line.startswith("kvant: ") for line in s.lines if line), [x for x in s.lines if not x.startswith("kvant: ")][:3])
+        C.ok(not any(line.startswith("kvant: error: forged") for line in s.lines), "A-06 forged line")
+
+
+def listening(pid):
+    """Sockets of the process that listen."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            m = re.match(r"socket:\[(\d+)\]", os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except OSError:
+            continue
+        if m:
+            inodes.add(m.group(1))
+    found = 0
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        with open(f"/proc/{pid}/net/{name}", encoding="ascii") as f:
+            for line in f.readlines()[1:]:
+                part = line.split()
+                found += part[9] in inodes and (part[3] == "0A" or name.startswith("udp"))
+    return found
+
+
+def check_calls():
+    """A-08, A-09: one listening port, no connection of its own, no program started, over load, save, restore and the end."""
+    strace = shutil.which("strace")
+    if not strace:
+        print("SKIP check_serve_ops: A-08: no strace here")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "trace")
+        with Server(BUILD, "-c", "512", "-np", "2", "--slot-save-path", folder) as s:
+            t = subprocess.Popen([strace, "-f", "-qq", "-o", trace, "-e", "trace=connect,execve,execveat,fork,vfork,socket,listen", "-p",
+                                  str(s.process.pid)], stderr=subprocess.PIPE)
+            time.sleep(1)
+            C.ok(listening(s.process.pid) == 1, f"A-09 {listening(s.process.pid)} listening sockets")
+            s.post("/v1/completions", {"prompt": LONG, "max_tokens": 8, "stream": False})
+            s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "http://example.com/ https://127.0.0.1:1/"}], "max_tokens": 4})
+            s.post("/cache?action=save", {"filename": "x"})
+            s.post("/cache?action=restore", {"filename": "x"})
+            for path in ("/", "/metrics", "/props", "/debug/trace"):
+                s.request("GET", path)
+            s.stop()
+            t.wait(20)
+        with open(trace, encoding="utf-8", errors="replace") as f:
+            calls = [line for line in f if re.search(r"\b(connect|execve|execveat|fork|vfork|socket|listen)\(", line)]
+        C.ok(not calls, f"A-08 {calls[:3]}")
+
+
+def check_program():
+    """A-09, A-12: what the program links, and how it was linked."""
+    names = set(re.findall(r"U (\w+)", subprocess.run(["nm", "-D", "--undefined-only", KVANT], capture_output=True, text=True, check=False).stdout))
+    bad = names & {"system", "popen", "execl", "execlp", "execle", "execv", "execvp", "execve", "execvpe", "posix_spawn", "posix_spawnp", "fork",
+                   "vfork", "gets", "mktemp", "tmpnam"}
+    C.ok(names and not bad, f"A-09 {bad}")
+    sections = subprocess.run(["readelf", "-lW", KVANT], capture_output=True, text=True, check=False).stdout
+    dynamic = subprocess.run(["readelf", "-dW", KVANT], capture_output=True, text=True, check=False).stdout
+    C.ok("GNU_RELRO" in sections and re.search(r"GNU_STACK.* RW ", sections) is not None, "A-12 relro, no executable stack")
+    C.ok("BIND_NOW" in dynamic and "PIE" in dynamic, "A-12 bind now, position independent")
+    C.ok("__stack_chk_fail" in names or "asan" in BUILD or "tsan" in BUILD, "A-12 stack protector")
+
+
+def main():
+    if not built(BUILD):
+        print("SKIP check_serve_ops: this build has no server")
+        return C.end()
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as outside:
+        with Server(BUILD, "-c", "512", "-np", "4", "--slot-save-path", folder, "--kv-pool-size", str(14 * 64 * 2048), model=DEMO) as s:
+            check_links(s, folder, outside)
+            check_restores(s, folder)
+    check_folder()
+    check_logs()
+    check_calls()
+    check_program()
+    return C.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
