@@ -648,7 +648,7 @@ static __device__ void use_tiles(const prefill_job &p, const tile &t, const plan
         a.o[j][0] = a.o[j][1] = a.o[j][2] = a.o[j][3] = 0.0f;
     pos[0] = t.pos + (first + lane / 4) / p.heads;
     pos[1] = t.pos + (first + 8 + lane / 4) / p.heads;
-    if (w.encoded > 0)
+    if (w.encoded > 0 || !p.k.s.tail)
         load_rows(p, t, kv_tile, p.qp, p.k.width, q, ldq, first, lane);
     for (int n = 0; n < w.n; n++) {
         const uint32_t k = shared_at(stages + n % STAGES * stage), v = k + KEYS * (p.k.width + PAD) * 2;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include "devices/cuda/cuda_api.h"
 
-enum { CUDA_MAX_GRAPHS = 32, CUDA_MAX_PARAMS = 8, CUDA_PINNED = 8 << 20 };
+enum { CUDA_MAX_GRAPHS = 32, CUDA_MAX_PARAMS = 8, CUDA_PINNED = 8 << 20, CUDA_ATTN_COUNTS = 1 << 16 };
 
 typedef struct cuda_graph {
     uint64_t key;                  /* 0: free */
@@ -25,6 +25,7 @@ typedef struct cuda_device {
     int index, n_sm, major, minor;
     size_t smem_max;               /* dynamic shared memory that a block may ask for */
     bool hopper_attn;              /* KVANT_CUDA_ATTN=hopper: attn_decode.cu, attn_prefill.cu and their page layout */
+    unsigned *attn_counts;         /* [CUDA_ATTN_COUNTS] of attn_decode.cu: zero between launches */
     char name[128];
     cudaStream_t stream;
     unsigned char *scratch;        /* of the op that runs; grown before a list, never inside */

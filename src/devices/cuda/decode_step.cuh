@@ -262,38 +262,36 @@ static __device__ __forceinline__ void scores_trellis(float (*s)[4], const uint8
     }
 }
 
-/* Bits 15 and 31 to +-1: one instruction, as long as `ones` (0x3c003c00) is in a register. */
-static __device__ __forceinline__ uint32_t sign_pair(uint32_t bits, uint32_t ones)
-{
-    uint32_t v;
-    asm("lop3.b32 %0, %1, %2, %3, 0xae;" : "=r"(v) : "r"(bits), "r"(0x80008000u), "r"(ones)); /* (~a & b) | c */
-    return v;
-}
-
-/* Signs of a 256-wide sketch: bits b and b + 16 of a word are a pair. */
-static __device__ __forceinline__ void scores_sign(float (*s)[4], const uint8_t *block, const uint32_t *q, int lane)
+/* Signs of a 256-wide sketch by signed bytes: bit 8j + k of a word becomes -128 or 0 in byte j of the operand of step k.
+ * A query value is two digits, 256*high + low, of its head's unit; q: the 16 words of the high digits, then of the low
+ * ones (one: of up to 4 heads the low digits are columns 4 .. 7 of the high ones), then the units / -64 and minus the
+ * sums of the lane's two heads.  Sums of bytes are exact. */
+static __device__ __forceinline__ void scores_sign(float (*s)[4], const uint8_t *block, const uint32_t *q, bool one,
+                                                   int lane)
 {
     constexpr int CODES = 1024;
-    uint32_t ones = 0x3c003c00u;
-    asm volatile("" : "+r"(ones));
+    const float *unit = (const float *)(q + 32);
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         const uint4 v = ((const uint4 *)block)[m * 32 + lane];
         const uint32_t w[4] = { v.x, v.z, v.y, v.w }, scale = ((const uint32_t *)(block + CODES))[m * 8 + lane / 4];
-        float acc[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+        int high[4] = { 0, 0, 0, 0 }, low[4] = { 0, 0, 0, 0 };
 #pragma unroll
-        for (int kt = 0; kt < 16; kt++) {
+        for (int k = 0; k < 8; k++) {
             uint32_t a[4];
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                a[i] = sign_pair(w[kt / 8 * 2 + i % 2] << (15 - 2 * (kt % 8) - i / 2), ones);
-            mma16816(acc, a, q[2 * kt], q[2 * kt + 1]);
+                a[i] = w[i] << (7 - k) & 0x80808080u;
+            mma16832(high, a, q[2 * k], q[2 * k + 1]);
+            if (!one)
+                mma16832(low, a, q[16 + 2 * k], q[17 + 2 * k]);
         }
-        const float low = __uint_as_float(scale << 16), high = __uint_as_float(scale & 0xffff0000u);
-        s[m][0] = acc[0] * low;
-        s[m][1] = acc[1] * low;
-        s[m][2] = acc[2] * high;
-        s[m][3] = acc[3] * high;
+        const float norm[2] = { __uint_as_float(scale << 16), __uint_as_float(scale & 0xffff0000u) };
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int digit = one ? __shfl_xor_sync(0xffffffffu, high[i], 2) : low[i];
+            s[m][i] = fmaf((float)(256 * high[i] + digit), unit[i & 1], unit[2 + (i & 1)]) * norm[i / 2];
+        }
     }
 }
 

@@ -121,6 +121,34 @@ static int attn_kernels(bool *hopper, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static void drop_graphs(cuda_device *d)
+{
+    for (int i = 0; i < CUDA_MAX_GRAPHS; i++) {
+        if (d->graphs[i].exec)
+            cudaGraphExecDestroy(d->graphs[i].exec);
+        memset(&d->graphs[i], 0, sizeof d->graphs[i]);
+    }
+}
+
+static void cuda_close(kvant_device *base)
+{
+    cuda_device *d = (cuda_device *)base;
+    if (!d)
+        return;
+    cudaSetDevice(d->index);
+    cudaStreamSynchronize(d->stream);
+    drop_graphs(d);
+    for (int i = 0; i < CUDA_MAX_PARAMS; i++)
+        cudaFree(d->params[i].dev);
+    cudaFree(d->scratch);
+    cudaFree(d->attn_counts);
+    cuda_blas_close(d);
+    cudaFreeHost(d->pinned);
+    cudaStreamDestroy(d->stream);
+    cudaGetLastError();
+    free(d);
+}
+
 static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag)
 {
     cudaDeviceProp prop;
@@ -149,36 +177,16 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
         cudaGetLastError();
         d->pinned = NULL; /* copies then go the slow way */
     }
+    rc = cuda_check(diag, cudaMalloc((void **)&d->attn_counts, CUDA_ATTN_COUNTS * sizeof(unsigned)), "counters");
+    if (rc == KVANT_OK)
+        rc = cuda_check(diag, cudaMemsetAsync(d->attn_counts, 0, CUDA_ATTN_COUNTS * sizeof(unsigned), d->stream), "counters");
+    if (rc < 0) {
+        cuda_close(&d->base);
+        return rc;
+    }
     cuda_blas_open(d);
     *out = &d->base;
     return KVANT_OK;
-}
-
-static void drop_graphs(cuda_device *d)
-{
-    for (int i = 0; i < CUDA_MAX_GRAPHS; i++) {
-        if (d->graphs[i].exec)
-            cudaGraphExecDestroy(d->graphs[i].exec);
-        memset(&d->graphs[i], 0, sizeof d->graphs[i]);
-    }
-}
-
-static void cuda_close(kvant_device *base)
-{
-    cuda_device *d = (cuda_device *)base;
-    if (!d)
-        return;
-    cudaSetDevice(d->index);
-    cudaStreamSynchronize(d->stream);
-    drop_graphs(d);
-    for (int i = 0; i < CUDA_MAX_PARAMS; i++)
-        cudaFree(d->params[i].dev);
-    cudaFree(d->scratch);
-    cuda_blas_close(d);
-    cudaFreeHost(d->pinned);
-    cudaStreamDestroy(d->stream);
-    cudaGetLastError();
-    free(d);
 }
 
 static void cuda_describe(const kvant_device *base, char *buf, int cap)
