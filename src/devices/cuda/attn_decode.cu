@@ -51,11 +51,11 @@ static __device__ __forceinline__ void load_sketch(const decode_job &p, const ui
 {
     const bool one = p.heads <= 4;
     const int head = one ? lane / 4 % 4 : lane / 4, digit = one ? lane / 16 : 0;
+    const uint32_t *mine = from + head * SKETCH_WORDS + 64 * digit + lane % 4 * 16;
 #pragma unroll
     for (int i = 0; i < 32; i += 4) {
-        const uint4 v = head < live && (i < 16 || !one)
-                            ? *(const uint4 *)(from + head * SKETCH_WORDS + 64 * (digit + i / 16) + lane % 4 * 16 + i % 16)
-                            : make_uint4(0, 0, 0, 0);
+        const uint4 v = head < live && (i < 16 || !one) ? *(const uint4 *)(mine + i / 16 * 64 + i % 16)
+                                                        : make_uint4(0, 0, 0, 0);
         q[i] = v.x;
         q[i + 1] = v.y;
         q[i + 2] = v.z;
@@ -85,8 +85,8 @@ static __device__ __forceinline__ void load_q(const decode_job &p, const row_spa
 
 /* Exact steps at .. to - 1 of a unit. */
 template <int D>
-static __device__ __forceinline__ void exact_steps(const decode_job &p, const row_span &row, const spot &s, int at, int to,
-                                                   state<D> &a, int lane)
+static __device__ __forceinline__ void exact_steps(const decode_job &p, const row_span &row, const spot &s, int at,
+                                                   int to, state<D> &a, int lane)
 {
     uint32_t q[D / 8], w[1][2];
     float x[1][4];
@@ -284,7 +284,8 @@ static __global__ void __launch_bounds__(D == 256 ? 256 : MAX_WARPS * 32, 1) dec
 #pragma unroll
             for (int i = 0; i < shape<D>::BLOCKS; i++) {
                 bar_wait(bar_k + i * 16, phase);
-                scores<D, KIND_K>(p.k, x + 2 * i, slot_k + i * p.k.block_bytes, q, p.heads <= 4, table_k, mirror_at, lane);
+                scores<D, KIND_K>(p.k, x + 2 * i, slot_k + i * p.k.block_bytes, q, p.heads <= 4, table_k, mirror_at,
+                                  lane);
                 __syncwarp();
                 if (more)
                     ask(at_k, from_k, p.k.block_bytes, i, bar_k);

@@ -86,7 +86,8 @@ typedef struct pieces {
 /* Joins pieces: t.top, t.total, and t.sum in `groups` groups of `positions`.  load(part, number, i): float4 i of a
  * piece. */
 template <int D, typename F>
-static __device__ void team_join(const decode_job &p, const team &t, const pieces &c, int *groups, int *positions, F load)
+static __device__ void team_join(const decode_job &p, const team &t, const pieces &c, int *groups, int *positions,
+                                 F load)
 {
     const int n = c.count[0] + c.count[1], lanes = (p.heads + 1) / 2, live = D / 2 * lanes;
     for (int i = t.rank; i < n * 4; i += t.size) {

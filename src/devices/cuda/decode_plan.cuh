@@ -120,10 +120,10 @@ static __device__ __forceinline__ int kv_of(const decode_job &p, const spot &s)
 
 /* The encoded steps of a warp, for the copies that run ahead of the sums. */
 typedef struct feed {
-    int at, end, hi;          /* number of the next step to ask for; the end of its unit's encoded ones; of the warp's */
-    int in, base, ids;        /* its number in the unit; lane i: id of page base + i */
+    int at, end, hi;     /* number of the next step to ask for; end of its unit's encoded steps; of the warp's steps */
+    int in, base, ids;   /* its number in the unit; lane i: id of page base + i */
     const int32_t *table;
-    uint32_t k_at, v_at;      /* of the KV head in a page */
+    uint32_t k_at, v_at; /* of the KV head in a page */
 } feed;
 
 template <int D> static __device__ __forceinline__ void feed_ids(feed &f, int lane)

@@ -179,7 +179,8 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
     }
     rc = cuda_check(diag, cudaMalloc((void **)&d->attn_counts, CUDA_ATTN_COUNTS * sizeof(unsigned)), "counters");
     if (rc == KVANT_OK)
-        rc = cuda_check(diag, cudaMemsetAsync(d->attn_counts, 0, CUDA_ATTN_COUNTS * sizeof(unsigned), d->stream), "counters");
+        rc = cuda_check(diag, cudaMemsetAsync(d->attn_counts, 0, CUDA_ATTN_COUNTS * sizeof(unsigned), d->stream),
+                        "counters");
     if (rc < 0) {
         cuda_close(&d->base);
         return rc;

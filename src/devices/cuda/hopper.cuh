@@ -74,6 +74,28 @@ static __device__ __forceinline__ void bulk_copy_two(uint32_t to, const void *a,
     bulk_start(to + a_bytes, b, b_bytes, bar);
 }
 
+/* 16 bytes from global to shared memory, or zeros, asynchronously; groups of copies; waits for all but N groups. */
+static __device__ __forceinline__ void async_copy16(uint32_t to, const void *from, bool live)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(live ? 16 : 0) : "memory");
+}
+
+static __device__ __forceinline__ void async_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int N> static __device__ __forceinline__ void async_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* This thread's stores to shared memory are seen by the copy engine and by wgmma. */
+static __device__ __forceinline__ void proxy_fence(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 /* c[16x8] += a[16x16] b[16x8], halves with f32 sums. */
 static __device__ __forceinline__ void mma16816(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
 {
