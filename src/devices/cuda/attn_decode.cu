@@ -111,18 +111,21 @@ template <typename F> static __device__ __forceinline__ void fill_rows(uint8_t *
     }
 }
 
-/* book: room for 16 halves. */
-static __device__ void fill_books(uint8_t *table, const decode_side &k, const decode_side &v, uint16_t (*book)[16],
-                                  uint8_t *mirror)
+/* The code books of both sides, 16 halves each, and what byte permutes read of them; before a barrier. */
+static __device__ __forceinline__ void read_books(const decode_side &k, const decode_side &v, uint16_t (*book)[16],
+                                                  uint8_t *mirror)
 {
     const int which = threadIdx.x / 16, code = threadIdx.x % 16;
-    if (which < 2)
-        book[which][code] = __half_as_ushort(__float2half_rn(lut_value(which ? v.s.fmt : k.s.fmt, code)));
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        const decode_side &s = which ? v : k;
-        mirror[threadIdx.x] = mirror_byte(s.s.fmt, s.kind == KIND_LUT3_32 ? 3 : 4, code);
-    }
+    if (which > 1)
+        return;
+    const decode_side &s = which ? v : k;
+    book[which][code] = __half_as_ushort(__float2half_rn(lut_value(s.s.fmt, code)));
+    mirror[threadIdx.x] = mirror_byte(s.s.fmt, s.kind == KIND_LUT3_32 ? 3 : 4, code);
+}
+
+static __device__ void fill_books(uint8_t *table, const decode_side &k, const decode_side &v,
+                                  const uint16_t (*book)[16])
+{
     for (int side = 0; side < 2; side++) {
         const int kind = side ? v.kind : k.kind, bits = kind == KIND_LUT3_32 ? 3 : 4, mask = (1 << bits) - 1;
         const uint16_t *from = book[side];
@@ -230,10 +233,7 @@ static __global__ void __launch_bounds__(D == 256 ? 256 : MAX_WARPS * 32, 1) dec
             bar_init(bar_k + 8 * i, 1);
         bar_publish();
     }
-    if (book_tables(p))
-        fill_books(smem + (table_at - base), p.k, p.v, book, smem + MIRRORS);
-    if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
-        fill_trellis(smem + (trellis_at - base));
+    read_books(p.k, p.v, book, smem + MIRRORS);
     pdl_wait();
 
     stretch b;
@@ -266,6 +266,11 @@ static __global__ void __launch_bounds__(D == 256 ? 256 : MAX_WARPS * 32, 1) dec
             ask(at_v, from_v, p.v.block_bytes, i, bar_v);
         feed_next<D>(p, spans, f, lane);
     }
+    if (book_tables(p)) /* while the first copies are under way */
+        fill_books(smem + (table_at - base), p.k, p.v, book);
+    if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
+        fill_trellis(smem + (trellis_at - base));
+    __syncthreads();
     while (at < hi) {
         s = spot_of(p, spans, at);
         const row_span row = spans[s.row];

@@ -262,10 +262,10 @@ static __device__ __forceinline__ void scores_trellis(float (*s)[4], const uint8
     }
 }
 
-/* Signs of a 256-wide sketch by signed bytes: bit 8j + k of a word becomes -128 or 0 in byte j of the operand of step
- * k.  A query value is two digits, 256*high + low, of its head's unit; q: the 16 words of the high digits, then of the low
- * ones (one: of up to 4 heads the low digits are columns 4 .. 7 of the high ones), then the units / -64 and minus the
- * sums of the lane's two heads.  Sums of bytes are exact. */
+/* Signs of a 256-wide sketch by signed bytes: bit 8j + k of a word becomes -128 or 0 in byte j of step k's operand.  A
+ * query value is two digits, 256*high + low, of its head's unit; q: 16 words of high digits, 16 of low ones (one: of up
+ * to 4 heads the low digits are columns 4 .. 7 of the high ones), the units / -64 and minus the sums of the lane's two
+ * heads.  Sums of bytes are exact. */
 static __device__ __forceinline__ void scores_sign(float (*s)[4], const uint8_t *block, const uint32_t *q, bool one,
                                                    int lane)
 {
