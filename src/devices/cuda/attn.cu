@@ -397,8 +397,7 @@ static int attn_shape(cuda_device *d, const kvant_attn_args *a, attn_job *p, kva
                      a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v, d->smem_max);
 }
 
-/* Not the default yet: their last GPU run of `kvant verify` had failures that were mended but not run again.
- * What the Hopper kernels do of these arguments: rows of sequences with one token by the decode kernel, the others by
+/* What the Hopper kernels do of these arguments: rows of sequences with one token by the decode kernel, the others by
  * the prefill kernel; all, or nothing and the general kernel runs. */
 typedef struct fast_job {
     bool decode, prefill;

@@ -24,7 +24,7 @@ typedef struct cuda_device {
     kvant_device base;
     int index, n_sm, major, minor;
     size_t smem_max;               /* dynamic shared memory that a block may ask for */
-    bool hopper_attn;              /* KVANT_CUDA_ATTN=hopper: attn_decode.cu, attn_prefill.cu and their page layout */
+    bool hopper_attn;              /* not KVANT_CUDA_ATTN=general: attn_decode.cu, attn_prefill.cu, their page layout */
     unsigned *attn_counts;         /* [CUDA_ATTN_COUNTS] of attn_decode.cu: zero between launches */
     char name[128];
     cudaStream_t stream;

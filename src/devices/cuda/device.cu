@@ -111,12 +111,12 @@ static int probe(int index, cudaDeviceProp *prop, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* KVANT_CUDA_ATTN: general (the default) or hopper. */
+/* KVANT_CUDA_ATTN: hopper (the default; other GPUs and what it does not take run on the general kernel) or general. */
 static int attn_kernels(bool *hopper, kvant_diag *diag)
 {
     const char *attn = getenv("KVANT_CUDA_ATTN");
-    *hopper = attn && strcmp(attn, "hopper") == 0;
-    if (attn && !*hopper && strcmp(attn, "general") != 0)
+    *hopper = !attn || strcmp(attn, "general") != 0;
+    if (attn && *hopper && strcmp(attn, "hopper") != 0)
         return cuda_fail(diag, KVANT_EINVAL, "KVANT_CUDA_ATTN: '%s' is unknown; wanted general or hopper", attn);
     return KVANT_OK;
 }
