@@ -1,5 +1,6 @@
 /* q4_0_avx512.c: 18 bytes per 32 values: [d fp16][qs u8 x 16] (see q4_0.c).
  * d*(n - 8), the reference's single rounding and its infinities (see q4_0_avx2.c). */
+#include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 
@@ -18,5 +19,6 @@ static inline void q4_decode32(const uint8_t *row, int b, vf *v)
 #include "formats/simd_blocks.h"
 
 const kvant_format_kernels kvant_q4_0_kernels_avx512 = {
+    .encode = best_q4_0_avx512,
     .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
 };

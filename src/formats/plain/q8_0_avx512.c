@@ -1,4 +1,5 @@
 /* q8_0_avx512.c: 34 bytes per 32 values: [d fp16][q i8 x 32] (see q8_0.c). */
+#include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 
@@ -14,5 +15,6 @@ static inline void q8_decode32(const uint8_t *row, int b, vf *v)
 #include "formats/simd_blocks.h"
 
 const kvant_format_kernels kvant_q8_0_kernels_avx512 = {
+    .encode = best_q8_0_avx512,
     .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
 };

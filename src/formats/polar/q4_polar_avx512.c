@@ -1,4 +1,5 @@
 /* q4_polar_avx512.c: 82 bytes per 128 values: [d fp16][qs u8 x 64][qjl u8 x 16], the residual ignored (see polar.c). */
+#include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 #include "formats/polar/polar_tables.inc"
@@ -17,5 +18,6 @@ static inline void q4_polar_decode32(const uint8_t *row, int b, vf *v)
 #include "formats/simd_blocks.h"
 
 const kvant_format_kernels kvant_q4_polar_kernels_avx512 = {
+    .encode = best_q4_polar_avx512,
     .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
 };

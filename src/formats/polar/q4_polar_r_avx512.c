@@ -1,5 +1,6 @@
 /* q4_polar_r_avx512.c: 82 bytes per 128 values with the residual sign (see polar.c): (centroid +- signs/(2 sqrt 128)) *
  * d. */
+#include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 #include "formats/polar/polar_tables.inc"
@@ -23,5 +24,6 @@ static inline void q4_polar_r_decode32(const uint8_t *row, int b, vf *v)
 #include "formats/simd_blocks.h"
 
 const kvant_format_kernels kvant_q4_polar_r_kernels_avx512 = {
+    .encode = best_q4_polar_r_avx512,
     .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
 };

@@ -1,5 +1,6 @@
 /* tbq3_0_avx512.c: 14 bytes per 32 values: [d fp16][qs u8 x 12], code j at bits 3j..3j+2 (see tbq3_0.c).
  * The table stands twice in a register, so that the fourth bit of an index does not matter. */
+#include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 #include "formats/tbq/tbq_tables.inc"
@@ -21,5 +22,6 @@ static inline void tbq3_decode32(const uint8_t *row, int b, vf *v)
 #include "formats/simd_blocks.h"
 
 const kvant_format_kernels kvant_tbq3_0_kernels_avx512 = {
+    .encode = best_tbq3_0_avx512,
     .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
 };

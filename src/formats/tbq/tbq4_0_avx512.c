@@ -1,5 +1,6 @@
 /* tbq4_0_avx512.c: 18 bytes per 32 values: [d fp16][qs u8 x 16] (see tbq4_0.c).
  * The 16 centroids times d are one register; a code is the index of one permutation. */
+#include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 #include "formats/tbq/tbq_tables.inc"
@@ -20,5 +21,6 @@ static inline void tbq4_0_decode32(const uint8_t *row, int b, vf *v)
 #include "formats/simd_blocks.h"
 
 const kvant_format_kernels kvant_tbq4_0_kernels_avx512 = {
+    .encode = best_tbq4_0_avx512,
     .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
 };

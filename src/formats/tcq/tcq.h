@@ -4,11 +4,19 @@
 
 #include <stdint.h>
 
-/* States of the least-error path through y f32[128] -> state[128]; *start is the initial state.  Costs in f32, each
- * step (y - c)^2 rounded before it is added; ties take the smallest predecessor, and the smallest final state. */
-typedef void (*tcq_viterbi_fn)(const float *y, uint16_t *state, int *start);
+/* The states after each symbol, and the initial one. */
+typedef struct tcq_path {
+    uint16_t state[128];
+    int start;
+} tcq_path;
+
+/* The least-error paths through n rows y, n = 1 or 2.  Costs in f32, each step (y - c)^2 rounded before it is added;
+ * ties take the smallest predecessor, and the smallest final state. */
+typedef void tcq_walk_fn(const float (*y)[128], int n, tcq_path *path);
 
 /* One group: x f32[128] -> 52 bytes. */
-void tcq_encode_group(tcq_viterbi_fn viterbi, const float *x, uint8_t *bytes, int encoder);
+void tcq_encode_group(tcq_walk_fn *walk, const float *x, uint8_t *bytes, int encoder);
+
+tcq_walk_fn tcq_walk_avx512;               /* tcq_avx512.c */
 
 #endif

@@ -39,7 +39,7 @@ static void viterbi_step(float y, const float *cost, float *next, uint8_t *back)
     }
 }
 
-static void viterbi_ref(const float *y, uint16_t *state, int *start)
+static void walk_one(const float *y, tcq_path *path)
 {
     float cost[2][STATES] = { { 0 } };
     uint8_t back[TURBO_GROUP][BRANCHES];
@@ -51,10 +51,16 @@ static void viterbi_ref(const float *y, uint16_t *state, int *start)
         if (cost[0][i] < cost[0][s])
             s = i;
     for (int t = TURBO_GROUP - 1; t >= 0; t--) {
-        state[t] = (uint16_t)s;
+        path->state[t] = (uint16_t)s;
         s = (s & 63) << 3 | back[t][s & 63];
     }
-    *start = s;
+    path->start = s;
+}
+
+static void walk_ref(const float (*y)[TURBO_GROUP], int n, tcq_path *path)
+{
+    for (int i = 0; i < n; i++)
+        walk_one(y[i], &path[i]);
 }
 
 /* qs from the path: bit i of byte b is bit 8b + i of the stream. */
@@ -104,48 +110,47 @@ static uint16_t path_unbiased(const float *y, float norm, const uint16_t *state,
     return search_unbiased_scale(norm * yy, yv, scale);
 }
 
-/* Refits the norm of the upstream path, then walks the trellis once more with the values 1/0.94 larger.  On Gaussian
- * rows: upstream .02170, refit .02154, second walk .02116 (a third one .0207: not worth half as much time again). */
-static void tcq_search(tcq_viterbi_fn viterbi, const float *y, float norm, uint16_t *state, int *start, uint16_t *scale)
+/* Of the upstream path and the second one (the values 1/0.94 larger): refits both norms, takes what errs less.  On
+ * Gaussian rows: upstream .02170, refit .02154, second walk .02116 (a third one .0207: not worth half as much time
+ * again). */
+static const tcq_path *tcq_choose(const tcq_path *path, const float *y, float norm, uint16_t *scale)
 {
-    uint16_t other[TURBO_GROUP], h = path_refit(y, norm, state);
-    float wide[TURBO_GROUP];
-    int other_start;
-    double err = path_error(y, norm, state, *scale), refit = path_error(y, norm, state, h);
-    if (refit < err || (!isfinite(err) && isfinite(refit))) {
-        *scale = h;
-        err = refit;
+    const tcq_path *best = &path[0];
+    double err = path_error(y, norm, path[0].state, *scale);
+    for (int i = 0; i < 2; i++) {
+        uint16_t h = path_refit(y, norm, path[i].state);
+        double refit = path_error(y, norm, path[i].state, h);
+        if (refit < err || (i == 0 && !isfinite(err) && isfinite(refit))) {
+            best = &path[i];
+            *scale = h;
+            err = refit;
+        }
     }
-    for (int t = 0; t < TURBO_GROUP; t++)
-        wide[t] = y[t] * (1.0f / 0.94f);
-    viterbi(wide, other, &other_start);
-    h = path_refit(y, norm, other);
-    if (path_error(y, norm, other, h) < err) {
-        memcpy(state, other, sizeof other);
-        *start = other_start;
-        *scale = h;
-    }
-    *scale = path_unbiased(y, norm, state, *scale);
+    *scale = path_unbiased(y, norm, best->state, *scale);
+    return best;
 }
 
-void tcq_encode_group(tcq_viterbi_fn viterbi, const float *x, uint8_t *bytes, int encoder)
+void tcq_encode_group(tcq_walk_fn *walk, const float *x, uint8_t *bytes, int encoder)
 {
-    float y[TURBO_GROUP], norm = turbo_prepare(x, y), r = 0.0f;
-    uint16_t state[TURBO_GROUP];
-    int start;
-    viterbi(y, state, &start);
+    float y[2][TURBO_GROUP], norm = turbo_prepare(x, y[0]), r = 0.0f;
+    const int n = encoder == KVANT_ENCODER_BEST ? 2 : 1;
+    tcq_path path[2];
+    const tcq_path *best = path;
     for (int t = 0; t < TURBO_GROUP; t++)
-        r += codebook[state[t]] * codebook[state[t]];
+        y[1][t] = y[0][t] * (1.0f / 0.94f);
+    walk(y, n, path);
+    for (int t = 0; t < TURBO_GROUP; t++)
+        r += codebook[path[0].state[t]] * codebook[path[0].state[t]];
     uint16_t scale = format_norm(turbo_corrected(norm, r), encoder);
-    if (encoder == KVANT_ENCODER_BEST)
-        tcq_search(viterbi, y, norm, state, &start, &scale);
-    tcq_pack(scale, state, start, bytes);
+    if (n == 2)
+        best = tcq_choose(path, y[0], norm, &scale);
+    tcq_pack(scale, best->state, best->start, bytes);
 }
 
 static void turbo3_tcq_encode_group(const void *param, const float *x, uint8_t *bytes, int encoder)
 {
     (void)param;
-    tcq_encode_group(viterbi_ref, x, bytes, encoder);
+    tcq_encode_group(walk_ref, x, bytes, encoder);
 }
 
 static void turbo3_tcq_decode_group(const void *param, const uint8_t *bytes, float *acc)

@@ -2,6 +2,7 @@
  * The codebook is by spiritbuun (tcq_tables.inc). */
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
+#include "formats/tcq/tcq.h"
 #include "formats/tcq/tcq_tables.inc"
 
 static const float codebook[512] = { TCQ_CODEBOOK };
@@ -25,6 +26,14 @@ static inline void tcq_decode32(const uint8_t *row, int b, vf *v)
 #define BLOCK_DECODE tcq_decode32
 #include "formats/simd_blocks.h"
 
+static void tcq_encode(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    (void)param;
+    for (int g = 0; g < d; g += 128, row += 52)
+        tcq_encode_group(tcq_walk_avx512, x + g, row, encoder);
+}
+
 const kvant_format_kernels kvant_turbo3_tcq_kernels_avx512 = {
+    .encode = tcq_encode,
     .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
 };

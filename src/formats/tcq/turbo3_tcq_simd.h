@@ -106,7 +106,7 @@ static int trellis_end(const trellis *t)
     return s;
 }
 
-static void tcq_viterbi(const float *y, uint16_t *state, int *start)
+static void tcq_walk_one(const float *y, tcq_path *path)
 {
     trellis t;
     trellis_open(&t);
@@ -122,15 +122,21 @@ static void tcq_viterbi(const float *y, uint16_t *state, int *start)
     int s = trellis_end(&t);
     for (int i = TCQ_STEPS - 1; i >= 0; i--) {
         int g = s & 63, at = i % 3 == 1 ? (g & 7) * 8 + (g >> 3) : g;    /* back of step 1 lies at [m][h] */
-        state[i] = (uint16_t)s;
+        path->state[i] = (uint16_t)s;
         s = g << 3 | t.back[i][at];
     }
-    *start = s;
+    path->start = s;
+}
+
+static void tcq_walk(const float (*y)[TCQ_STEPS], int n, tcq_path *path)
+{
+    for (int i = 0; i < n; i++)
+        tcq_walk_one(y[i], &path[i]);
 }
 
 static void tcq_encode(const void *param, const float *x, uint8_t *row, int d, int encoder)
 {
     (void)param;
     for (int g = 0; g < d; g += 128, row += 52)
-        tcq_encode_group(tcq_viterbi, x + g, row, encoder);
+        tcq_encode_group(tcq_walk, x + g, row, encoder);
 }

@@ -1,5 +1,6 @@
 /* turbo3_avx512.c: four blocks [norm fp16][qs u8 x 8][signs u8 x 4] of 32 values per 128 (see turbo3.c).
  * Two tables of four centroids, repeated over a register; the high bits are the mask between them. */
+#include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 #include "formats/turbo/turbo_tables.inc"
@@ -25,5 +26,6 @@ static inline void turbo3_decode32(const uint8_t *row, int b, vf *v)
 #include "formats/simd_blocks.h"
 
 const kvant_format_kernels kvant_turbo3_kernels_avx512 = {
+    .encode = best_turbo3_avx512,
     .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
 };

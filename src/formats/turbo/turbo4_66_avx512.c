@@ -1,4 +1,5 @@
 /* turbo4_66_avx512.c: 66 bytes per 128 values: [norm fp16][qs u8 x 64], low nibble first (see turbo4_66.c). */
+#include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 #include "formats/turbo/turbo_tables.inc"
@@ -17,5 +18,6 @@ static inline void turbo4_66_decode32(const uint8_t *row, int b, vf *v)
 #include "formats/simd_blocks.h"
 
 const kvant_format_kernels kvant_turbo4_66_kernels_avx512 = {
+    .encode = best_turbo4_66_avx512,
     .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
 };

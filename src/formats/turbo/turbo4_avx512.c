@@ -1,5 +1,6 @@
 /* turbo4_avx512.c: 18 bytes per 32 values: [d fp16][qs u8 x 16] (see turbo4.c).
  * The 16 centroids times d are one register; a code is the index of one permutation. */
+#include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 #include "formats/turbo/turbo_tables.inc"
@@ -20,5 +21,6 @@ static inline void turbo4_decode32(const uint8_t *row, int b, vf *v)
 #include "formats/simd_blocks.h"
 
 const kvant_format_kernels kvant_turbo4_kernels_avx512 = {
+    .encode = best_turbo4_avx512,
     .decode_acc = blocks_decode_acc, .score = blocks_score, .axpy = blocks_axpy,
 };

@@ -1,0 +1,370 @@
+/* best_books_avx512.c: `best` of the codebook formats (best_core_avx512.h).
+ *
+ * The nearest centroid costs no row of comparisons: |y| is cut into 15.5 cells up to the last threshold; no cell holds
+ * two thresholds, so one permutation gives the threshold of a cell, two the centroids beside it, and one comparison
+ * decides. */
+#include "formats/best_avx512.h"
+
+#include <math.h>
+#include "formats/format.h"
+#include "formats/polar/polar_tables.inc"
+#include "formats/rotate/rotate_tables.inc"
+#include "formats/simd_encode_avx2.h"
+#include "formats/tbq/tbq_tables.inc"
+#include "formats/turbo/turbo_tables.inc"
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef __m512 vw;                         /* 16 values */
+typedef __m512i wi;
+
+/* ---- rotations: the reference's operations in its order ---- */
+
+static const float signs1[128] = { ROTATE_SIGNS1 }, signs2[128] = { ROTATE_SIGNS2 }, signs32[32] = { ROTATE_SIGNS32 };
+
+/* (a, b) -> (a + b, a - b) over neighbours at distance 1, 2, 4, 8 of a vector */
+INLINE vw butterfly16(vw v)
+{
+    const vw minus = _mm512_set1_ps(-0.0f);
+    v = _mm512_add_ps(_mm512_permute_ps(v, 0xb1), _mm512_mask_xor_ps(v, 0xaaaa, v, minus));
+    v = _mm512_add_ps(_mm512_permute_ps(v, 0x4e), _mm512_mask_xor_ps(v, 0xcccc, v, minus));
+    v = _mm512_add_ps(_mm512_shuffle_f32x4(v, v, 0xb1), _mm512_mask_xor_ps(v, 0xf0f0, v, minus));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(v, v, 0x4e), _mm512_mask_xor_ps(v, 0xff00, v, minus));
+}
+
+INLINE void load(const float *x, int n, vw *y)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = _mm512_loadu_ps(x + 16 * i);
+}
+
+/* H(y * before) * k * after over 16 n values; before and after may be NULL, k 0: none */
+INLINE void rotate(vw *y, int n, const float *before, float k, const float *after)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = butterfly16(before ? _mm512_mul_ps(y[i], _mm512_loadu_ps(before + 16 * i)) : y[i]);
+    for (int h = 1; h < n; h *= 2)
+        for (int i = 0; i < n; i++)
+            if (!(i & h)) {
+                vw a = y[i], b = y[i + h];
+                y[i] = _mm512_add_ps(a, b);
+                y[i + h] = _mm512_sub_ps(a, b);
+            }
+    for (int i = 0; i < n; i++) {
+        y[i] = k != 0.0f ? _mm512_mul_ps(y[i], _mm512_set1_ps(k)) : y[i];
+        y[i] = after ? _mm512_mul_ps(y[i], _mm512_loadu_ps(after + 16 * i)) : y[i];
+    }
+}
+
+/* ---- nearest centroids ---- */
+
+/* The outer half of a symmetric codebook: magnitudes, and per cell the threshold in it (or the next above) and the
+ * index of the magnitude below it. */
+typedef struct levels {
+    vw value, edge, below, above;          /* below, above: the magnitudes on both sides of that threshold */
+    wi first;
+    float per_unit;                        /* cells of 1.0 */
+    int half;
+    const float *shift;                    /* NULL, or what is added to every level, f32[128] */
+} levels;
+
+/* c: n centroids (16 or 8), ascending and symmetric */
+INLINE levels levels_of(const float *c, int n)
+{
+    const wi iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const int half = n / 2;
+    levels s = { .half = half, .first = _mm512_setzero_si512() };
+    s.value = _mm512_maskz_loadu_ps((__mmask16)((1 << half) - 1), c + half);
+    vw next = _mm512_permutexvar_ps(_mm512_add_epi32(iota, _mm512_set1_epi32(1)), s.value);
+    s.per_unit = 31.0f / (c[n - 2] + c[n - 1]);
+    vw edges = _mm512_mul_ps(_mm512_add_ps(s.value, next), _mm512_set1_ps(0.5f * s.per_unit));
+    edges = _mm512_mask_mov_ps(_mm512_set1_ps(INFINITY), (__mmask16)((1 << (half - 1)) - 1), edges);
+    for (int m = 0; m < half - 1; m++) {
+        vw edge = _mm512_permutexvar_ps(_mm512_set1_epi32(m), edges);
+        __mmask16 below = _mm512_cmp_ps_mask(edge, _mm512_cvtepi32_ps(iota), _CMP_LE_OQ);
+        s.first = _mm512_mask_add_epi32(s.first, below, s.first, _mm512_set1_epi32(1));
+    }
+    s.edge = _mm512_permutexvar_ps(s.first, edges);
+    s.below = _mm512_permutexvar_ps(s.first, s.value);
+    s.above = _mm512_permutexvar_ps(s.first, next);
+    return s;
+}
+
+/* The cell of t >= 0, and whether it lies above the threshold there; t in cells. */
+INLINE wi cell_of(const levels *s, vw t, __mmask16 *above)
+{
+    t = _mm512_min_ps(t, _mm512_set1_ps(15.75f));
+    wi i = _mm512_cvttps_epi32(t);
+    *above = _mm512_cmp_ps_mask(t, _mm512_permutexvar_ps(i, s->edge), _CMP_GE_OQ);
+    return i;
+}
+
+/* y less its shift, in cells */
+INLINE vw unshifted(const levels *b, vw y, vw inv, int i)
+{
+    vw t = _mm512_mul_ps(y, inv);
+    return b->shift ? _mm512_fnmadd_ps(_mm512_loadu_ps(b->shift + 16 * i), _mm512_set1_ps(b->per_unit), t) : t;
+}
+
+INLINE vw level(const levels *b, vw a, vw inv, int i)
+{
+    const vw t = unshifted(b, a, inv, i);
+    __mmask16 above;
+    wi cell = cell_of(b, b->shift ? _mm512_abs_ps(t) : t, &above);
+    vw v = _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(cell, b->below), above, cell, b->above);
+    if (!b->shift)
+        return v;
+    v = _mm512_mask_sub_ps(v, _mm512_cmp_ps_mask(t, _mm512_setzero_ps(), _CMP_LT_OQ), _mm512_setzero_ps(), v);
+    return _mm512_add_ps(v, _mm512_loadu_ps(b->shift + 16 * i));
+}
+
+INLINE wi code_at(const levels *b, vw y, vw inv, int i)
+{
+    const vw t = unshifted(b, y, inv, i);
+    __mmask16 above;
+    wi k = _mm512_permutexvar_epi32(cell_of(b, _mm512_abs_ps(t), &above), b->first);
+    k = _mm512_mask_add_epi32(k, above, k, _mm512_set1_epi32(1));
+    k = _mm512_mask_xor_epi32(k, _mm512_cmp_ps_mask(t, _mm512_setzero_ps(), _CMP_LT_OQ), k, _mm512_set1_epi32(-1));
+    return _mm512_add_epi32(k, _mm512_set1_epi32(b->half));
+}
+
+#include "formats/best_core_avx512.h"
+
+INLINE void scaled(vw *y, int n, float k)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = _mm512_mul_ps(y[i], _mm512_set1_ps(k));
+}
+
+INLINE void magnitudes(const vw *y, int n, vw *a)
+{
+    for (int i = 0; i < n; i++)
+        a[i] = _mm512_abs_ps(y[i]);
+}
+
+/* ---- formats ---- */
+
+#define K32 0x1.6a09e6p-3f                 /* 1/sqrt(32), 0x3e3504f3 */
+#define K128 0x1.6a09e6p-4f                /* 1/sqrt(128), 0x3db504f3 */
+
+static const float tbq4[16] = { TBQ4_CENTROIDS }, tbq3[8] = { TBQ3_CENTROIDS }, turbo4[16] = { TURBO4_CENTROIDS };
+static const float turbo3[8] = { TURBO3_CENTROIDS }, turbo66[16] = { TURBO4_66_CENTROIDS };
+static const float polar[16] = { POLAR_CENTROIDS };
+
+/* Up to four records of 32 values in P32: [d fp16][codes].  0: one of them is not ordinary, nothing is written. */
+INLINE int encode_records(const levels *b, int record, void (*put)(uint8_t *, const vi *), const float *x, uint8_t *row,
+                          int count)
+{
+    vw y[8], a[8];
+    wi code[8];
+    vi codes[16];
+    group g[4];
+    uint16_t h[4];
+    int fine = 1;
+    for (int i = 0; i < count; i++) {
+        load(x + 32 * i, 2, y + 2 * i);
+        rotate(y + 2 * i, 2, signs32, K32, NULL);
+        g[i].yy = squares(y + 2 * i, 2);
+        g[i].guess = sqrtf(g[i].yy / 32.0f);
+        fine &= ordinary(g[i].guess);
+    }
+    if (!fine)
+        return 0;
+    magnitudes(y, 2 * count, a);
+    for (int i = 0; i < count; i++)
+        try_scales(b, a + 2 * i, 2, &g[i]);
+    settle(b, a, y, 2, g, count, 0, code, h);
+    halves(code, 2 * count, codes);
+    for (int i = 0; i < count; i++) {
+        memcpy(row + record * i, &h[i], sizeof *h);
+        put(row + record * i + 2, codes + 4 * i);
+    }
+    return 1;
+}
+
+INLINE void encode_p32(const float *c, int n, int record, void (*put)(uint8_t *, const vi *),
+                       const kvant_format_kernels *other, const float *x, uint8_t *row, int d, int encoder)
+{
+    if (encoder != KVANT_ENCODER_BEST) {
+        other->encode(NULL, x, row, d, encoder);
+        return;
+    }
+    const levels b = levels_of(c, n);
+    int g = 0;
+    for (; g + 128 <= d; g += 128, row += 4 * record)
+        if (!encode_records(&b, record, put, x + g, row, 4))
+            other->encode(NULL, x + g, row, 128, encoder);
+    for (; g < d; g += 32, row += record)
+        if (!encode_records(&b, record, put, x + g, row, 1))
+            other->encode(NULL, x + g, row, 32, encoder);
+}
+
+void best_tbq4_0_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    (void)param;
+    encode_p32(tbq4, 16, 18, put_low_high, &kvant_tbq4_0_kernels_avx2, x, row, d, encoder);
+}
+
+void best_tbq3_0_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    (void)param;
+    encode_p32(tbq3, 8, 14, put_bits3, &kvant_tbq3_0_kernels_avx2, x, row, d, encoder);
+}
+
+void best_turbo4_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    (void)param;
+    encode_p32(turbo4, 16, 18, put_low_high, &kvant_turbo4_kernels_avx2, x, row, d, encoder);
+}
+
+/* y = R(x / |x|) * |x|, rounded as the reference does; returns |x|, or 0 where that is not ordinary. */
+INLINE float turbo_rotated(const float *x, vw *y)
+{
+    load(x, 8, y);
+    const float norm = sqrtf(squares(y, 8));
+    if (!ordinary(norm))
+        return 0.0f;
+    scaled(y, 8, 1.0f / norm);
+    rotate(y, 8, signs1, K128, signs2);
+    scaled(y, 8, norm);
+    return norm;
+}
+
+void best_turbo3_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    const levels b = levels_of(turbo3, 8);
+    if (encoder != KVANT_ENCODER_BEST) {
+        kvant_turbo3_kernels_avx2.encode(param, x, row, d, encoder);
+        return;
+    }
+    for (int g = 0; g < d; g += 128, row += 56) {
+        vw y[8], a[8];
+        wi code[8];
+        vi codes[16];
+        group one = { .guess = turbo_rotated(x + g, y) };
+        if (one.guess == 0.0f) {
+            kvant_turbo3_kernels_avx2.encode(param, x + g, row, 128, encoder);
+            continue;
+        }
+        uint16_t h;
+        one.yy = squares(y, 8);
+        magnitudes(y, 8, a);
+        try_scales(&b, a, 8, &one);
+        settle(&b, a, y, 8, &one, 1, 1, code, &h);
+        halves(code, 8, codes);
+        for (int k = 0; k < 4; k++) {
+            memcpy(row + 14 * k, &h, sizeof h);
+            put_planes(row + 14 * k + 2, row + 14 * k + 10, codes + 4 * k);
+        }
+    }
+}
+
+INLINE void put_nibbles(uint8_t *row, uint16_t h, const wi *code)
+{
+    vi codes[16];
+    halves(code, 8, codes);
+    memcpy(row, &h, sizeof h);
+    for (int k = 0; k < 4; k++)
+        put_adjacent(row + 2 + 16 * k, codes + 4 * k);
+}
+
+/* 128 values y as [scale fp16][nibbles, low one first] */
+INLINE void encode_nibbles(const levels *b, const vw *y, float guess, int corrected, uint8_t *row)
+{
+    vw a[8];
+    wi code[8];
+    uint16_t h;
+    group one = { .yy = squares(y, 8), .guess = guess };
+    magnitudes(y, 8, a);
+    try_scales(b, a, 8, &one);
+    settle(b, a, y, 8, &one, 1, corrected, code, &h);
+    put_nibbles(row, h, code);
+}
+
+void best_turbo4_66_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    const levels b = levels_of(turbo66, 16);
+    if (encoder != KVANT_ENCODER_BEST) {
+        kvant_turbo4_66_kernels_avx2.encode(param, x, row, d, encoder);
+        return;
+    }
+    for (int g = 0; g < d; g += 128, row += 66) {
+        vw y[8];
+        const float norm = turbo_rotated(x + g, y);
+        if (norm != 0.0f)
+            encode_nibbles(&b, y, norm, 1, row);
+        else
+            kvant_turbo4_66_kernels_avx2.encode(param, x + g, row, 128, encoder);
+    }
+}
+
+/* y = H(x); returns |x|, or 0 where that is not ordinary. */
+INLINE float polar_rotated(const float *x, vw *y)
+{
+    load(x, 8, y);
+    const float norm = sqrtf(squares(y, 8));
+    rotate(y, 8, NULL, 0.0f, NULL);
+    return ordinary(norm) ? norm : 0.0f;
+}
+
+void best_q4_polar_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    const levels b = levels_of(polar, 16);
+    if (encoder != KVANT_ENCODER_BEST) {
+        kvant_q4_polar_kernels_avx2.encode(param, x, row, d, encoder);
+        return;
+    }
+    for (int g = 0; g < d; g += 128, row += 82) {
+        vw y[8];
+        const float norm = polar_rotated(x + g, y);
+        memset(row + 66, 0, 16);
+        if (norm != 0.0f)
+            encode_nibbles(&b, y, norm, 0, row);
+        else
+            kvant_q4_polar_kernels_avx2.encode(param, x + g, row, 128, encoder);
+    }
+}
+
+/* Both signs of the residual; b[1].shift is the positive one.  0: not ordinary. */
+INLINE int encode_residual(const levels *b, const float *x, uint8_t *row)
+{
+    vw y[8];
+    wi code[8];
+    uint16_t h;
+    const float norm = polar_rotated(x, y);
+    group one[2] = { { .yy = squares(y, 8), .guess = norm } };
+    if (norm == 0.0f)
+        return 0;
+    one[1] = one[0];
+    for (int k = 0; k < 2; k++) {
+        try_scales(&b[k], y, 8, &one[k]);
+        fit(&b[k], y, 8, &one[k]);
+        one[k].gain = one[k].sum[0] * one[k].sum[0] / one[k].sum[1];
+    }
+    const int bit = one[1].gain > one[0].gain;
+    settle(&b[bit], y, y, 8, &one[bit], 1, 0, code, &h);
+    put_nibbles(row, h, code);
+    memset(row + 66, 0, 16);
+    row[66] = (uint8_t)bit;
+    return 1;
+}
+
+void best_q4_polar_r_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    static const float signs[128] = { POLAR_SIGNS };
+    float shift[2][128];
+    levels b[2] = { levels_of(polar, 16), levels_of(polar, 16) };
+    if (encoder != KVANT_ENCODER_BEST) {
+        kvant_q4_polar_r_kernels_avx2.encode(param, x, row, d, encoder);
+        return;
+    }
+    for (int j = 0; j < 128; j++) {
+        shift[1][j] = 0x1.6a09e6p-5f * signs[j];           /* 0x3d3504f3 */
+        shift[0][j] = -shift[1][j];
+    }
+    b[0].shift = shift[0];
+    b[1].shift = shift[1];
+    for (int g = 0; g < d; g += 128, row += 82)
+        if (!encode_residual(b, x + g, row))
+            kvant_q4_polar_r_kernels_avx2.encode(param, x + g, row, 128, encoder);
+}
