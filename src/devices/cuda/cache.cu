@@ -1,12 +1,13 @@
 /* cache.cu: cache_write, page_seal, cache_read.
  *
- * A warp encodes 128 values of a row, four neighbouring ones per lane (encode.cuh); two formats need more: qjl1_256 a
- * block for several rows, turbo3_tcq a block for one.  A row's source is the f32 rows of an op, or a tail page's f16.
- * cache_write stores f16 into the exact tail instead, where the position has a tail page. */
+ * Eight lanes encode 128 values of a row (encode.cuh), a warp four at once; blocks stay for several, with the next
+ * values on their way while the present ones are encoded.  Two formats need more: qjl1_256 a block for several rows,
+ * turbo3_tcq a block for one.  A row's source is the f32 rows of an op, or a tail page's f16.  cache_write stores f16
+ * into the exact tail instead, where the position has a tail page. */
 #include "devices/cuda/encode.cuh"
 #include "devices/cuda/attn_decode.cuh"
 
-enum { THREADS = 128, WARPS = THREADS / 32, GROUP_MAX = 128, STATES = 512, BRANCHES = 64, SKETCH_ROWS = 8 };
+enum { THREADS = 128, WARPS = THREADS / 32, UNITS = 4, GROUP_MAX = 128, STATES = 512, BRANCHES = 64, SKETCH_ROWS = 8 };
 
 /* Where rows come from and go to; seal: src/dst pages, else rows of the batch. */
 typedef struct job {
@@ -16,7 +17,9 @@ typedef struct job {
     int64_t ldx;
     const int32_t *src, *dst;
     int seal, n, h, groups; /* units per row, of 128 values */
+    unsigned units;
     int vec;                /* x may be read by float4, tails by 8 bytes */
+    int full;               /* and every unit has 128 values of the row, at an aligned place */
 } job;
 
 /* Two sides in one launch: blockIdx.y. */
@@ -30,38 +33,54 @@ typedef struct unit {
     const uint16_t *half;
     uint16_t *tail;
     uint8_t *row;
-    int g, count; /* first value, how many of the row's d values it has */
+    int at, h;    /* token, or row of the sealed pages; head */
+    int g, count; /* first value; how many of the row's d values it has */
 } unit;
 
-static __device__ bool unit_at(const job &p, int64_t u, unit *o)
+/* Where unit u's values come from; false past the end. */
+static __device__ __forceinline__ bool unit_from(const job &p, unsigned u, unit *o)
 {
     const side_dev &s = p.side;
-    const int g = (int)(u % p.groups), h = (int)(u / p.groups % p.h);
-    const int64_t row = u / p.groups / p.h;
+    const unsigned row = u / (unsigned)p.groups, token = row / (unsigned)p.h;
 
-    o->g = g * GROUP_MAX;
+    o->at = (int)token;
+    o->h = (int)(row % (unsigned)p.h);
+    o->g = (int)(u % (unsigned)p.groups) * GROUP_MAX;
     o->count = s.d - o->g < GROUP_MAX ? s.d - o->g : GROUP_MAX;
     o->x = NULL;
     o->half = NULL;
     o->tail = NULL;
     o->row = NULL;
-    if (p.seal) {
-        const int i = (int)(row / KVANT_PAGE), r = (int)(row % KVANT_PAGE);
-        if (i >= p.n)
-            return false;
-        o->half = side_tail_row(s, p.src[i], p.h, h, r) + o->g;
-        o->row = side_row(s, p.dst[i], h, r);
-        return true;
-    }
-    if (row >= p.seqs.n_tokens)
+    if (u >= p.units)
         return false;
-    const int q = seq_of(p.seqs, (int)row), pos = p.seqs.pos0[q] + (int)row - p.seqs.q0[q], j = pos / KVANT_PAGE;
-    const int t = side_tail_page(s, p.seqs, q, j, j, 1);
-    o->x = p.x + row * p.ldx + (int64_t)h * s.d + o->g;
-    if (t >= 0)
-        o->tail = side_tail_row(s, t, p.h, h, pos % KVANT_PAGE) + o->g;
+    if (p.seal)
+        o->half = side_tail_row(s, p.src[token / KVANT_PAGE], p.h, o->h, token % KVANT_PAGE) + o->g;
     else
-        o->row = side_row(s, p.seqs.table[(size_t)q * p.seqs.stride + j], h, pos % KVANT_PAGE);
+        o->x = p.x + token * p.ldx + (int64_t)o->h * s.d + o->g;
+    return true;
+}
+
+/* Where they go: reads that wait for one another. */
+static __device__ __forceinline__ void unit_to(const job &p, unit *o)
+{
+    const side_dev &s = p.side;
+    if (p.seal) {
+        o->row = side_row(s, p.dst[o->at / KVANT_PAGE], o->h, o->at % KVANT_PAGE);
+        return;
+    }
+    const int q = seq_of(p.seqs, o->at), pos = p.seqs.pos0[q] + o->at - p.seqs.q0[q], j = pos / KVANT_PAGE;
+    const int t = side_tail_page(s, p.seqs, q, j, j, 1);
+    if (t >= 0)
+        o->tail = side_tail_row(s, t, p.h, o->h, pos % KVANT_PAGE) + o->g;
+    else
+        o->row = side_row(s, p.seqs.table[(size_t)q * p.seqs.stride + j], o->h, pos % KVANT_PAGE);
+}
+
+static __device__ __forceinline__ bool unit_at(const job &p, unsigned u, unit *o)
+{
+    if (!unit_from(p, u, o))
+        return false;
+    unit_to(p, o);
     return true;
 }
 
@@ -72,68 +91,99 @@ static __device__ __forceinline__ float unit_value(const unit &o, int i)
     return o.half ? __half2float(__ushort_as_half(o.half[i])) : o.x[i];
 }
 
-/* Values 4 lane .. of the unit. */
-static __device__ __forceinline__ void unit_load(const job &p, const unit &o, float *v)
+/* Values i .. i + 3 of the unit. */
+template <bool FULL>
+static __device__ __forceinline__ void unit_load4(const job &p, const unit &o, int i, float *v)
 {
-    const int i = 4 * (threadIdx.x % 32);
-    if (p.vec && i + 4 <= o.count) {
-        if (o.half) {
+    if (FULL || (p.vec && i + 4 <= o.count)) {
+        if (p.seal) {
             const uint2 u = *(const uint2 *)(o.half + i);
             v[0] = __half2float(__ushort_as_half((unsigned short)u.x));
             v[1] = __half2float(__ushort_as_half((unsigned short)(u.x >> 16)));
             v[2] = __half2float(__ushort_as_half((unsigned short)u.y));
             v[3] = __half2float(__ushort_as_half((unsigned short)(u.y >> 16)));
         } else {
-            const float4 u = *(const float4 *)(o.x + i);
+            const float4 u = __ldcs((const float4 *)(o.x + i));
             v[0] = u.x, v[1] = u.y, v[2] = u.z, v[3] = u.w;
         }
-        return;
-    }
+    } else {
 #pragma unroll
-    for (int k = 0; k < 4; k++)
-        v[k] = unit_value(o, i + k);
+        for (int k = 0; k < 4; k++)
+            v[k] = unit_value(o, i + k);
+    }
 }
 
-static __device__ __forceinline__ void tail_store(const job &p, const unit &o, const float *v)
+/* This lane's values of unit u, as enc_unit wants them; past the end: zeros. */
+template <bool FULL>
+static __device__ __forceinline__ void unit_load(const job &p, unsigned u, unit *o, float *v)
 {
-    const int i = 4 * (threadIdx.x % 32);
-    if (p.vec && i + 4 <= o.count) {
-        *(uint2 *)(o.tail + i) = make_uint2(enc_half(v[0]) | (uint32_t)enc_half(v[1]) << 16,
-                                            enc_half(v[2]) | (uint32_t)enc_half(v[3]) << 16);
-        return;
-    }
+    const bool some = unit_from(p, u, o);
 #pragma unroll
-    for (int k = 0; k < 4; k++)
-        if (i + k < o.count)
-            o.tail[i + k] = enc_half(v[k]);
+    for (int j = 0; j < 4; j++) {
+        if (some)
+            unit_load4<FULL>(p, *o, 32 * j + 4 * (threadIdx.x % 8), v + 4 * j);
+        else
+            v[4 * j] = v[4 * j + 1] = v[4 * j + 2] = v[4 * j + 3] = 0.0f;
+    }
 }
 
-template <int F> static __global__ void __launch_bounds__(THREADS) encode_kernel(jobs js)
+template <bool FULL> static __device__ __forceinline__ void tail_store(const job &p, const unit &o, const float *v)
 {
-    __shared__ enc_tables<F> tables;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const int i = 32 * j + 4 * (threadIdx.x % 8);
+        if (FULL || (p.vec && i + 4 <= o.count)) {
+            *(uint2 *)(o.tail + i) = make_uint2(enc_half(v[4 * j]) | (uint32_t)enc_half(v[4 * j + 1]) << 16,
+                                                enc_half(v[4 * j + 2]) | (uint32_t)enc_half(v[4 * j + 3]) << 16);
+        } else {
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (i + k < o.count)
+                    o.tail[i + k] = enc_half(v[4 * j + k]);
+        }
+    }
+}
+
+/* Blocks of a multiprocessor: what its registers hold. */
+template <int F, bool BEST> static constexpr int encode_blocks()
+{
+    return !BEST ? 6 : enc_format<F>::kind == ENC_INT || enc_format<F>::kind == ENC_RMS32 ? 8 : 5;
+}
+
+template <int F, bool BEST, bool FULL>
+static __global__ void __launch_bounds__(THREADS, encode_blocks<F, BEST>()) encode_kernel(jobs js)
+{
     const job &p = js.j[blockIdx.y];
-    const int64_t u = blockIdx.x * (int64_t)WARPS + threadIdx.x / 32;
-    unit o;
-    float v[4];
+    const unsigned lane = threadIdx.x % 32, step = gridDim.x * WARPS * UNITS;
+    const enc_book book = enc_book_make<F>();
+    unsigned u = (blockIdx.x * WARPS + threadIdx.x / 32) * UNITS + lane / 8;
+    unit o, next;
+    float v[16], w[16];
 
     pdl_go();
-    enc_tables_load(&tables);
-    __syncthreads();
     pdl_wait();
-    if (!unit_at(p, u, &o))
-        return;
-    unit_load(p, o, v);
-    if (o.tail) {
-        tail_store(p, o, v);
-        return;
+    unit_load<FULL>(p, u, &o, v);
+    for (; u - lane / 8 < p.units; u += step) {
+        if (!BEST)
+            unit_load<FULL>(p, u + step, &next, w);
+        if (u < p.units)
+            unit_to(p, &o);
+        if (o.tail)
+            tail_store<FULL>(p, o, v);
+        enc_unit<F, BEST, FULL>(book, side_scale(p.side), v, o.row, o.g, p.side.dp - o.g, o.count);
+        if (BEST)
+            unit_load<FULL>(p, u + step, &next, w);
+        o = next;
+#pragma unroll
+        for (int k = 0; k < 16; k++)
+            v[k] = w[k];
     }
-    enc_unit<F>(tables, p.side.encoder, side_scale(p.side), v, o.row, o.g, p.side.dp - o.g, o.count);
 }
 
 /* ---- one block per group ---- */
 
 /* The unit of this block with its values in v[128]; false: nothing to encode. */
-static __device__ bool block_unit(const job &p, int64_t u, unit *o, float *v)
+static __device__ bool block_unit(const job &p, unsigned u, unit *o, float *v)
 {
     if (!unit_at(p, u, o))
         return false;
@@ -160,7 +210,7 @@ static __global__ void __launch_bounds__(256) qjl_kernel(jobs js)
     for (int k = j; k < GROUP_MAX * SKETCH_ROWS; k += 256) {
         unit o;
         const int r = k / GROUP_MAX, i = k % GROUP_MAX;
-        const bool some = unit_at(p, blockIdx.x * (int64_t)SKETCH_ROWS + r, &o);
+        const bool some = unit_at(p, blockIdx.x * SKETCH_ROWS + (unsigned)r, &o);
         v[i][r] = some ? unit_value(o, i) : 0.0f;
         if (some && o.tail && i < o.count)
             o.tail[i] = enc_half(v[i][r]);
@@ -176,7 +226,7 @@ static __global__ void __launch_bounds__(256) qjl_kernel(jobs js)
     for (int r = 0; r < SKETCH_ROWS; r++) {
         unit o;
         const unsigned bits = __ballot_sync(0xffffffffu, sum[r] > 0.0f);
-        if (!unit_at(p, blockIdx.x * (int64_t)SKETCH_ROWS + r, &o) || o.tail)
+        if (!unit_at(p, blockIdx.x * SKETCH_ROWS + (unsigned)r, &o) || o.tail)
             continue;
         uint8_t *out = o.row + o.g / GROUP_MAX * 34;
         if (j % 32 == 0) {
@@ -339,33 +389,59 @@ static __global__ void __launch_bounds__(BRANCHES) tcq_kernel(jobs js)
 
 /* ---- dispatch ---- */
 
-template <int F> static void launch(cuda_device *d, const jobs &p, int64_t units, int sides)
+template <int F, bool BEST, bool FULL> static void launch_encode(cuda_device *d, const jobs &p, int sides)
 {
-    cuda_launch(d, encode_kernel<F>, dim3(cuda_blocks(units, WARPS), (unsigned)sides), THREADS, 0, p);
+    const unsigned want = cuda_blocks(p.j[0].units, WARPS * UNITS), most = d->n_sm * encode_blocks<F, BEST>();
+    cuda_launch(d, encode_kernel<F, BEST, FULL>, dim3(want < most ? want : most, (unsigned)sides), THREADS, 0, p);
 }
 
-template <> void launch<FMT_turbo3_tcq>(cuda_device *d, const jobs &p, int64_t units, int sides)
+template <int F> static void launch(cuda_device *d, const jobs &p, int sides)
 {
-    cuda_launch(d, tcq_kernel, dim3((unsigned)units, (unsigned)sides), BRANCHES, 0, p);
+    constexpr bool searches = enc_format<F>::kind != ENC_PLAIN;
+    const bool best = searches && p.j[0].side.encoder == KVANT_ENCODER_BEST;
+    const bool full = p.j[0].full && (sides < 2 || p.j[1].full);
+    if (best && full)
+        launch_encode<F, searches, true>(d, p, sides);
+    else if (best)
+        launch_encode<F, searches, false>(d, p, sides);
+    else if (full)
+        launch_encode<F, false, true>(d, p, sides);
+    else
+        launch_encode<F, false, false>(d, p, sides);
 }
 
-template <> void launch<FMT_qjl1_256>(cuda_device *d, const jobs &p, int64_t units, int sides)
+template <> void launch<FMT_turbo3_tcq>(cuda_device *d, const jobs &p, int sides)
 {
-    cuda_launch(d, qjl_kernel, dim3(cuda_blocks(units, SKETCH_ROWS), (unsigned)sides), 256, 0, p);
+    cuda_launch(d, tcq_kernel, dim3(p.j[0].units, (unsigned)sides), BRANCHES, 0, p);
+}
+
+template <> void launch<FMT_qjl1_256>(cuda_device *d, const jobs &p, int sides)
+{
+    cuda_launch(d, qjl_kernel, dim3(cuda_blocks(p.j[0].units, SKETCH_ROWS), (unsigned)sides), 256, 0, p);
 }
 
 #define CUDA_FORMAT(name, space, cls, codes) launch<FMT_##name>,
-static void (*const launches[])(cuda_device *d, const jobs &p, int64_t units, int sides) = {
+static void (*const launches[])(cuda_device *d, const jobs &p, int sides) = {
 #include "devices/cuda/cuda_formats.def"
 };
 #undef CUDA_FORMAT
 
-static void finish_job(job *p, int h)
+/* n_rows: tokens, or rows of the sealed pages. */
+static int finish_job(job *p, int64_t n_rows, int h, kvant_diag *diag)
 {
     const uintptr_t at = (uintptr_t)p->x | (uintptr_t)(4 * p->ldx) | (uintptr_t)(4 * p->side.d);
     p->h = h;
     p->groups = (p->side.dp + GROUP_MAX - 1) / GROUP_MAX;
     p->vec = (at & 15) == 0 && ((uintptr_t)p->side.tail & 7) == 0;
+    const int f = p->side.fmt;
+    const bool plain = f == FMT_f32 || f == FMT_f16 || f == FMT_bf16 || f == FMT_f8_e4m3;
+    const uintptr_t rows_at = (uintptr_t)p->side.pages | p->side.page_bytes | p->side.head_bytes | p->side.row_bytes;
+    p->full = p->vec && p->side.d % GROUP_MAX == 0 && (!plain || (rows_at & 15) == 0);
+    if (n_rows > INT32_MAX / ((int64_t)h * p->groups + 1))
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %lld rows of %d heads, wanted fewer than 2^31 in all",
+                         (long long)n_rows, h);
+    p->units = (unsigned)(n_rows * h * p->groups);
+    return KVANT_OK;
 }
 
 static int write_job(cuda_device *d, const kvant_cache_write_args *a, job *p, kvant_diag *diag)
@@ -375,8 +451,7 @@ static int write_job(cuda_device *d, const kvant_cache_write_args *a, job *p, kv
     p->seqs = cuda_seqs(&a->seqs);
     p->x = a->x;
     p->ldx = a->ldx;
-    finish_job(p, a->h);
-    return KVANT_OK;
+    return finish_job(p, a->seqs.n_tokens, a->h, diag);
 }
 
 static int write_supports(cuda_device *d, const void *args, kvant_diag *diag)
@@ -394,7 +469,7 @@ static int write_run(cuda_device *d, const void *args, kvant_diag *diag)
     memset(&p, 0, sizeof p);
     CUDA_TRY(write_job(d, a, &p.j[0], diag));
     if (a->seqs.n_tokens > 0)
-        launches[p.j[0].side.fmt](d, p, a->seqs.n_tokens * (int64_t)a->h * p.j[0].groups, 1);
+        launches[p.j[0].side.fmt](d, p, 1);
     return KVANT_OK;
 }
 
@@ -407,9 +482,10 @@ static int write_fuse(cuda_device *d, const kvant_op *ops, int n)
     const kvant_cache_write_args *k = (const kvant_cache_write_args *)ops[0].args, *v = k;
     v = (const kvant_cache_write_args *)ops[1].args;
     if (k->seqs.n_tokens < 1 || k->seqs.n_tokens != v->seqs.n_tokens || k->h != v->h || k->d != v->d ||
-        k->side.fmt != v->side.fmt || write_job(d, k, &p.j[0], NULL) < 0 || write_job(d, v, &p.j[1], NULL) < 0)
+        k->side.fmt != v->side.fmt || k->side.encoder != v->side.encoder ||
+        write_job(d, k, &p.j[0], NULL) < 0 || write_job(d, v, &p.j[1], NULL) < 0)
         return 0;
-    launches[p.j[0].side.fmt](d, p, k->seqs.n_tokens * (int64_t)k->h * p.j[0].groups, 2);
+    launches[p.j[0].side.fmt](d, p, 2);
     return 2;
 }
 
@@ -443,11 +519,11 @@ static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
     j->src = a->src;
     j->dst = a->dst;
     j->n = a->n;
-    finish_job(j, a->h);
+    CUDA_TRY(finish_job(j, a->n * (int64_t)KVANT_PAGE, a->h, diag));
     pack_shape shape;
     CUDA_TRY(layout_of(d, a->side, a->d, &shape, diag));
     if (a->n > 0)
-        launches[j->side.fmt](d, p, (int64_t)a->n * KVANT_PAGE * a->h * j->groups, 1);
+        launches[j->side.fmt](d, p, 1);
     if (a->side.layout)
         cuda_pack_pages(d, j->side, shape, a->dst, a->n, a->h, false);
     return KVANT_OK;

@@ -1,12 +1,13 @@
-/* encode.cuh: the encoders of the cache formats, a warp per 128 values, four neighbouring ones per lane.
+/* encode.cuh: the encoders of the cache formats: eight lanes per 128 values, four rows at once in a warp.
  *
  * The rules are those of formats/<family>/<format>.c.  Rotations add in the references' order and give the same bits;
  * norms and the sums of the search are trees over the lanes where the references add one after another, so a code or a
  * scale may differ where it lies at a boundary, within rounding (class CODE).  NaN and Inf follow the references'
  * comparisons: whatever a row holds, no byte is undefined.
  *
- * A codebook lies in shared memory with one copy per lane, so that reading by code never waits: best of (scales of
- * search.c: seven around the start, two refits by least squares) costs ten passes over values in registers. */
+ * A codebook lies across the lanes of a warp, read by shuffles.  best (search.c: the best of seven scales around the
+ * start, refitted twice by least squares) judges scales by levels of a half's precision; codes and errors use the
+ * book's. */
 #ifndef KVANT_CUDA_ENCODE_CUH
 #define KVANT_CUDA_ENCODE_CUH
 
@@ -30,7 +31,6 @@ template <int F> struct enc_format {
     static constexpr int levels = F == FMT_tbq3_0 || F == FMT_turbo3          ? 8
                                   : kind == ENC_PLAIN || kind == ENC_INT ? 1
                                                                          : 16;
-    static constexpr int lanes = kind == ENC_NORM128 || kind == ENC_POLAR ? 32 : 8;    /* that share a scale */
 };
 
 static __device__ const float enc_tbq4[16] = { TBQ4_CENTROIDS }, enc_tbq3[8] = { TBQ3_CENTROIDS };
@@ -63,25 +63,56 @@ template <int F> static __device__ __forceinline__ float enc_boundary(int m)
     return 0.5f * (enc_centroid<F>(m) + enc_centroid<F>(m + 1));
 }
 
-template <int F> struct enc_tables {
-    float c[enc_format<F>::levels][32], mid[enc_format<F>::levels][32];
-};
+/* Bins of the code search: bin k holds values v with rint(v * enc_bins) = k - 16, and at most one boundary, which lies
+ * 0.14 of a bin or more from the bin's ends: the rounding of the product never leads past it. */
+template <int F> static __device__ __forceinline__ constexpr float enc_bins()
+{
+    return F == FMT_tbq3_0      ? 5.78f
+           : F == FMT_turbo3    ? 44.7f
+           : F == FMT_turbo4_66 ? 72.09f
+           : F == FMT_q4_polar || F == FMT_q4_polar_r ? 6.25f
+                                                      : 6.374f;
+}
 
-template <int F> static __device__ void enc_tables_load(enc_tables<F> *t)
+/* What lane k of a warp keeps for all: bin k's boundary, the code below it and the levels on both sides of it (halves:
+ * enough to choose among scales), and centroid k. */
+typedef struct enc_book {
+    float mid, level;
+    int base;
+    uint32_t sides;
+} enc_book;
+
+template <int F> static __device__ __forceinline__ enc_book enc_book_make(void)
 {
     constexpr int n = enc_format<F>::levels;
-    if constexpr (n > 1)
-        for (int i = threadIdx.x; i < n * 32; i += blockDim.x) {
-            t->c[i / 32][i % 32] = enc_centroid<F>(i / 32);
-            t->mid[i / 32][i % 32] = i / 32 < n - 1 ? enc_boundary<F>(i / 32) : 0.0f;
+    const int lane = threadIdx.x % 32;
+    enc_book b = { -INFINITY, 0.0f, -1, 0 };
+    if constexpr (n > 1) {
+        const float low = (float)lane - 16.5f;
+#pragma unroll
+        for (int m = 0; m < n - 1; m++) {
+            const float mid = enc_boundary<F>(m), at = mid * enc_bins<F>();
+            b.base += at < low;
+            b.mid = at >= low && at < low + 1.0f ? mid : b.mid;
         }
+        b.base += b.mid > -INFINITY;    /* a boundary inside: the code below it; none: code base + 1 for all */
+#pragma unroll
+        for (int k = 0; k < n; k++) {
+            const uint32_t h = __half_as_ushort(__float2half_rn(enc_centroid<F>(k)));
+            b.level = lane == k ? enc_centroid<F>(k) : b.level;
+            b.sides |= k == b.base ? h : k == b.base + 1 ? h << 16 : 0;
+        }
+    }
+    return b;
 }
 
 /* ---- small pieces ---- */
 
 static __device__ __forceinline__ uint16_t enc_half(float v)
 {
-    return v == v ? __half_as_ushort(__float2half_rn(v)) : f32_to_half(v);
+    const uint32_t u = __float_as_uint(v);
+    const uint16_t nan = (uint16_t)((u >> 16 & 0x8000u) | 0x7e00u | (u >> 13 & 0x1ffu));
+    return v == v ? __half_as_ushort(__float2half_rn(v)) : nan;
 }
 
 /* Rows and records of two-byte scales lie at even addresses. */
@@ -117,7 +148,7 @@ static __device__ __forceinline__ float enc_value(uint16_t h)
     return __half2float(__ushort_as_half(h));
 }
 
-/* Sum over the N lanes that share a scale. */
+/* Sum over the N lanes of a unit. */
 template <int N> static __device__ __forceinline__ float enc_sum(float v)
 {
 #pragma unroll
@@ -126,40 +157,59 @@ template <int N> static __device__ __forceinline__ float enc_sum(float v)
     return v;
 }
 
-/* Unnormalised Hadamard over blocks of 4 N values. */
-template <int N> static __device__ __forceinline__ void enc_butterfly(float *v)
+/* Unnormalised Hadamard over 32 values: four neighbouring ones in each of 8 lanes. */
+static __device__ __forceinline__ void enc_butterfly32(float *v)
 {
     const float a = v[0] + v[1], b = v[0] - v[1], c = v[2] + v[3], d = v[2] - v[3];
     v[0] = a + c, v[2] = a - c, v[1] = b + d, v[3] = b - d;
 #pragma unroll
-    for (int m = 1; m < N; m *= 2)
+    for (int m = 1; m < 8; m *= 2) {
+        const float sign = threadIdx.x & m ? -1.0f : 1.0f;
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const float o = __shfl_xor_sync(0xffffffffu, v[k], m);
-            v[k] = threadIdx.x & m ? o - v[k] : v[k] + o;
-        }
+        for (int k = 0; k < 4; k++)
+            v[k] = fmaf(v[k], sign, __shfl_xor_sync(0xffffffffu, v[k], m)); /* one rounding: the sum or difference */
+    }
+}
+
+/* The same over 128: value 32 j + 4 l + k in v[4 j + k] of lane l. */
+static __device__ __forceinline__ void enc_butterfly128(float *v)
+{
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        enc_butterfly32(v + 4 * j);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const float a = v[k] + v[4 + k], b = v[k] - v[4 + k], c = v[8 + k] + v[12 + k], d = v[8 + k] - v[12 + k];
+        v[k] = a + c, v[8 + k] = a - c, v[4 + k] = b + d, v[12 + k] = b - d;
+    }
 }
 
 /* ---- nearest codes ---- */
 
-/* Number of boundaries <= t (NaN: all): three or four steps of a binary search. */
-template <int F> static __device__ __forceinline__ int enc_code(const enc_tables<F> &t, float v)
+#define ENC_MAGIC 12582912.0f              /* 1.5 * 2^23: adding it rounds |t| < 2^22 to an integer */
+
+/* All lanes of the warp take part in the functions that read the book. */
+static __device__ __forceinline__ int enc_bin(float v, float bins)
 {
-    const int lane = threadIdx.x % 32;
-    int k = 0;
-#pragma unroll
-    for (int step = enc_format<F>::levels / 2; step; step /= 2)
-        k += v < t.mid[k + step - 1][lane] ? 0 : step;
-    return k;
+    const float at = fmaxf(fminf(fmaf(v, bins, ENC_MAGIC + 16.0f), ENC_MAGIC + 31.0f), ENC_MAGIC + 1.0f);
+    return __float_as_int(at) & 31;
 }
 
-static __device__ __forceinline__ int enc_integer(float t, float lo, float hi)
+/* Number of boundaries <= v (NaN: all). */
+static __device__ __forceinline__ int enc_code(const enc_book &b, float v, float bins)
 {
-    float r = t + 12582912.0f;         /* 1.5 * 2^23: rounds |t| < 2^22 to an integer */
-    r -= 12582912.0f;
+    const int bin = enc_bin(v, bins), base = __shfl_sync(0xffffffffu, b.base, bin);
+    return v < __shfl_sync(0xffffffffu, b.mid, bin) ? base : base + 1;
+}
+
+/* The nearest integer that has a code. */
+template <int F> static __device__ __forceinline__ float enc_clamped(float t)
+{
+    constexpr float lo = F == FMT_q8_0 ? -127.0f : -8.0f, hi = F == FMT_q8_0 ? 127.0f : 7.0f;
+    float r = t + ENC_MAGIC;
+    r -= ENC_MAGIC;
     r = r > lo ? r : lo;               /* NaN too */
-    r = r > hi ? hi : r;
-    return (int)r;
+    return r > hi ? hi : r;
 }
 
 /* ---- least squares ---- */
@@ -168,84 +218,163 @@ typedef struct enc_fit {
     float yv, vv;
 } enc_fit;
 
-/* What a code decodes to before the scale; off: added to each (q4_polar_r). */
-template <int F> static __device__ __forceinline__ float enc_level(const enc_tables<F> &t, int code)
+/* What a code decodes to before the scale. */
+template <int F> static __device__ __forceinline__ float enc_level(const enc_book &b, int code)
 {
     if constexpr (enc_format<F>::kind == ENC_INT)
         return (float)code;
     else
-        return t.c[code][threadIdx.x % 32];
+        return __shfl_sync(0xffffffffu, b.level, code);
 }
 
-template <int F> static __device__ __forceinline__ int enc_pick(const enc_tables<F> &t, float v)
+/* q4_polar_r adds this to each level; bit k of neg: its sign. */
+template <int F> static __device__ __forceinline__ float enc_offset(uint32_t neg, int k)
 {
-    if constexpr (F == FMT_q8_0)
-        return enc_integer(v, -127.0f, 127.0f);
-    else if constexpr (F == FMT_q4_0)
-        return enc_integer(v, -8.0f, 7.0f);
-    else
-        return enc_code<F>(t, v);
+    return F == FMT_q4_polar_r ? port_bits(0x3d3504f3u | (neg >> k & 1u) << 31) : 0.0f;
 }
 
-template <int F>
-static __device__ __forceinline__ enc_fit enc_assign(const enc_tables<F> &t, const float *y, float s, const float *off,
-                                                     int *code)
+template <int F> static __device__ __forceinline__ int enc_pick(const enc_book &b, float v)
+{
+    if constexpr (enc_format<F>::kind == ENC_INT)
+        return __float_as_int(enc_clamped<F>(v) + ENC_MAGIC) - __float_as_int(ENC_MAGIC);
+    else
+        return enc_code(b, v, enc_bins<F>());
+}
+
+/* Codes of the N values at scale s, four to a word. */
+template <int F, int N>
+static __device__ __forceinline__ void enc_assign(const enc_book &b, const float *y, float s, uint32_t neg,
+                                                  uint32_t *code)
+{
+    const float inv = 1.0f / s;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const float t = F == FMT_q4_polar_r ? y[k] * inv - enc_offset<F>(neg, k) : y[k] * inv;
+        const uint32_t c = (uint32_t)enc_pick<F>(b, t) & 255u;
+        code[k / 4] = k % 4 == 0 ? c : code[k / 4] | c << 8 * (k % 4);
+    }
+}
+
+/* What the nearest code decodes to, to a half's precision. */
+template <int F> static __device__ __forceinline__ float enc_nearest(const enc_book &b, float v)
+{
+    float level;
+    if constexpr (enc_format<F>::kind == ENC_INT) {
+        level = enc_clamped<F>(v);
+    } else {
+        const int bin = enc_bin(v, enc_bins<F>());
+        const uint32_t sides = __shfl_sync(0xffffffffu, b.sides, bin);
+        const bool below = v < __shfl_sync(0xffffffffu, b.mid, bin);
+        level = enc_value((uint16_t)(below ? sides : sides >> 16));
+    }
+    return level;
+}
+
+/* One step of the sum over the 8 lanes of a unit that leaves lane l with the sum of entry l. */
+template <int H> static __device__ __forceinline__ void enc_fold(float *x)
+{
+    const bool upper = threadIdx.x & H;
+#pragma unroll
+    for (int i = 0; i < H; i++) {
+        const float mine = upper ? x[i + H] : x[i], other = upper ? x[i] : x[i + H];
+        x[i] = mine + __shfl_xor_sync(0xffffffffu, other, H);
+    }
+}
+
+/* The best of the seven scales around the guess, refitted: lane l of the 8 judges factor l. */
+template <int F, int N>
+static __device__ __forceinline__ float enc_start(const enc_book &b, const float *y, float guess, uint32_t neg)
+{
+    const float factors[7] = { 0.78f, 0.84f, 0.9f, 0.96f, 1.02f, 1.09f, 1.17f };
+    const float inv = 1.0f / guess;
+    float yv[8], vv[8];
+    yv[7] = vv[7] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 7; i++) {
+        const float by = inv * (1.0f / factors[i]);
+        yv[i] = vv[i] = 0.0f;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const float off = enc_offset<F>(neg, k);
+            const float v = enc_nearest<F>(b, F == FMT_q4_polar_r ? y[k] * by - off : y[k] * by) + off;
+            yv[i] = fmaf(y[k], v, yv[i]);
+            vv[i] = fmaf(v, v, vv[i]);
+        }
+    }
+    enc_fold<4>(yv), enc_fold<4>(vv);
+    enc_fold<2>(yv), enc_fold<2>(vv);
+    enc_fold<1>(yv), enc_fold<1>(vv);
+    float gain = vv[0] > 0.0f ? yv[0] * yv[0] / vv[0] : 0.0f, s = yv[0] / vv[0];
+    if (!(gain > 0.0f)) {
+        gain = 0.0f;
+        s = 1.0f;
+    }
+#pragma unroll
+    for (int m = 1; m < 8; m *= 2) {   /* the first of equals */
+        const float g = __shfl_xor_sync(0xffffffffu, gain, m), o = __shfl_xor_sync(0xffffffffu, s, m);
+        if (g > gain || (g == gain && (threadIdx.x & m))) {
+            gain = g;
+            s = o;
+        }
+    }
+    return s;
+}
+
+/* Sums for a refit at scale s. */
+template <int F, int N>
+static __device__ __forceinline__ enc_fit enc_look(const enc_book &b, const float *y, float s, uint32_t neg)
 {
     const float inv = 1.0f / s;
     enc_fit f = { 0.0f, 0.0f };
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        code[k] = enc_pick<F>(t, F == FMT_q4_polar_r ? y[k] * inv - off[k] : y[k] * inv);
-        const float v = enc_level<F>(t, code[k]) + (F == FMT_q4_polar_r ? off[k] : 0.0f);
+    for (int k = 0; k < N; k++) {
+        const float off = enc_offset<F>(neg, k);
+        const float v = enc_nearest<F>(b, F == FMT_q4_polar_r ? y[k] * inv - off : y[k] * inv) + off;
         f.yv = fmaf(y[k], v, f.yv);
         f.vv = fmaf(v, v, f.vv);
     }
-    f.yv = enc_sum<enc_format<F>::lanes>(f.yv);
-    f.vv = enc_sum<enc_format<F>::lanes>(f.vv);
+    f.yv = enc_sum<8>(f.yv);
+    f.vv = enc_sum<8>(f.vv);
     return f;
 }
 
-template <int F>
-static __device__ __forceinline__ float enc_error(const enc_tables<F> &t, const float *y, uint16_t scale,
-                                                  const float *off, const int *code)
+/* Code k of those of enc_assign. */
+template <int F> static __device__ __forceinline__ int enc_byte(const uint32_t *code, int k)
+{
+    return enc_format<F>::kind == ENC_INT ? (int8_t)(code[k / 4] >> 8 * (k % 4)) : code[k / 4] >> 8 * (k % 4) & 255u;
+}
+
+template <int F, int N>
+static __device__ __forceinline__ float enc_error(const enc_book &b, const float *y, uint16_t scale, uint32_t neg,
+                                                  const uint32_t *code)
 {
     const float s = enc_value(scale);
     float err = 0.0f;
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        const float e = y[k] - s * (enc_level<F>(t, code[k]) + (F == FMT_q4_polar_r ? off[k] : 0.0f));
+    for (int k = 0; k < N; k++) {
+        const float e = y[k] - s * (enc_level<F>(b, enc_byte<F>(code, k)) + enc_offset<F>(neg, k));
         err = fmaf(e, e, err);
     }
-    return enc_sum<enc_format<F>::lanes>(err);
+    return enc_sum<8>(err);
 }
 
 /* search.c, with sums over lanes.  Leaves code and scale where nothing is better; returns their error. */
-template <int F>
-static __device__ float enc_search(const enc_tables<F> &t, const float *y, float guess, const float *off, int *code,
-                                   uint16_t *scale)
+template <int F, int N>
+static __device__ __forceinline__ float enc_search(const enc_book &b, const float *y, float guess, uint32_t neg,
+                                                   uint32_t *code, uint16_t *scale)
 {
-    const float factors[7] = { 0.78f, 0.84f, 0.9f, 0.96f, 1.02f, 1.09f, 1.17f };
     const bool any = fabsf(guess) > 0.0f && fabsf(guess) <= 1e30f;     /* else nothing to search */
-    float gain = 0.0f, s = 1.0f;
-    int found[4];
+    uint32_t found[N / 4];
     if (__all_sync(0xffffffffu, !any))
         return 0.0f;
-#pragma unroll
-    for (int i = 0; i < 7; i++) {
-        const enc_fit f = enc_assign<F>(t, y, guess * factors[i], off, found);
-        const float g = f.yv * f.yv / f.vv;
-        if (f.vv > 0.0f && g > gain) {
-            gain = g;
-            s = f.yv / f.vv;
-        }
-    }
-    const enc_fit f = enc_assign<F>(t, y, enc_value(enc_storable(s)), off, found);
+    const float s = enc_start<F, N>(b, y, guess, neg);
+    const enc_fit f = enc_look<F, N>(b, y, enc_value(enc_storable(s)), neg);
     const uint16_t h = enc_storable(f.vv > 0.0f ? f.yv / f.vv : s);
-    enc_assign<F>(t, y, enc_value(h), off, found);
-    const float before = enc_error<F>(t, y, *scale, off, code), after = enc_error<F>(t, y, h, off, found);
+    enc_assign<F, N>(b, y, enc_value(h), neg, found);
+    const float before = enc_error<F, N>(b, y, *scale, neg, code), after = enc_error<F, N>(b, y, h, neg, found);
     const bool take = any && (after < before || (!isfinite(before) && isfinite(after)));
 #pragma unroll
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < N / 4; k++)
         code[k] = take ? found[k] : code[k];
     *scale = take ? h : *scale;
     return take ? after : before;
@@ -258,29 +387,28 @@ static __device__ __forceinline__ uint16_t enc_unbiased_scale(float s, uint16_t 
 }
 
 /* search_unbiased of search.c: the scale that makes <y, decoded> = <y, y>. */
-template <int F>
-static __device__ uint16_t enc_unbiased(const enc_tables<F> &t, const float *y, const float *off, const int *code,
-                                        uint16_t scale)
+template <int F, int N>
+static __device__ __forceinline__ uint16_t enc_unbiased(const enc_book &b, const float *y, uint32_t neg,
+                                                        const uint32_t *code, uint16_t scale)
 {
     float yy = 0.0f, yv = 0.0f;
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < N; k++) {
         yy = fmaf(y[k], y[k], yy);
-        yv = fmaf(y[k], enc_level<F>(t, code[k]) + (F == FMT_q4_polar_r ? off[k] : 0.0f), yv);
+        yv = fmaf(y[k], enc_level<F>(b, enc_byte<F>(code, k)) + enc_offset<F>(neg, k), yv);
     }
-    yy = enc_sum<enc_format<F>::lanes>(yy);
-    yv = enc_sum<enc_format<F>::lanes>(yv);
+    yy = enc_sum<8>(yy);
+    yv = enc_sum<8>(yv);
     return enc_unbiased_scale(yy / yv, scale);
 }
 
-/* ---- packing: lane l of a record of 8 lanes holds values 4 l .. ---- */
+/* ---- packing: lane l of a record of 8 lanes holds values 4 l .. of each 32, a byte each in a word ---- */
 
 /* [scale][16 bytes]: code j low nibble of byte j, code j + 16 the high one. */
-static __device__ __forceinline__ void enc_pack_nibbles32(uint8_t *record, uint16_t scale, const int *code)
+static __device__ __forceinline__ void enc_pack_nibbles32(uint8_t *record, uint16_t scale, uint32_t code)
 {
     const int l = threadIdx.x % 8;
-    const uint32_t mine = (uint32_t)(code[0] | code[1] << 8 | code[2] << 16 | code[3] << 24);
-    const uint32_t high = __shfl_down_sync(0xffffffffu, mine, 4), word = mine | high << 4;
+    const uint32_t word = code | __shfl_down_sync(0xffffffffu, code, 4) << 4;
     if (!record)
         return;
     if (l == 0)
@@ -291,23 +419,29 @@ static __device__ __forceinline__ void enc_pack_nibbles32(uint8_t *record, uint1
     }
 }
 
-static __device__ __forceinline__ void enc_pack_q8(uint8_t *record, uint16_t scale, const int *code)
+static __device__ __forceinline__ void enc_pack_q8(uint8_t *record, uint16_t scale, uint32_t code)
 {
     const int l = threadIdx.x % 8;
     if (!record)
         return;
     if (l == 0)
         enc_put(record, scale);
-    enc_put(record + 2 + 4 * l, (uint16_t)((code[0] & 255) | (code[1] & 255) << 8));
-    enc_put(record + 4 + 4 * l, (uint16_t)((code[2] & 255) | (code[3] & 255) << 8));
+    enc_put(record + 2 + 4 * l, (uint16_t)code);
+    enc_put(record + 4 + 4 * l, (uint16_t)(code >> 16));
+}
+
+/* Fields of `bits` bits from each byte of a word, one behind the other. */
+static __device__ __forceinline__ uint32_t enc_squeeze(uint32_t code, int bits)
+{
+    const uint32_t m = (1u << bits) - 1u;
+    return (code & m) | (code >> 8 & m) << bits | (code >> 16 & m) << 2 * bits | (code >> 24 & m) << 3 * bits;
 }
 
 /* [scale][96 bits]: code j at bits 3 j. */
-static __device__ __forceinline__ void enc_pack_tbq3(uint8_t *record, uint16_t scale, const int *code)
+static __device__ __forceinline__ void enc_pack_tbq3(uint8_t *record, uint16_t scale, uint32_t code)
 {
     const int l = threadIdx.x % 8;
-    const uint32_t mine = (uint32_t)(code[0] | code[1] << 3 | code[2] << 6 | code[3] << 9);
-    const uint32_t word = mine | __shfl_down_sync(0xffffffffu, mine, 1) << 12;
+    const uint32_t mine = enc_squeeze(code, 3), word = mine | __shfl_down_sync(0xffffffffu, mine, 1) << 12;
     if (!record)
         return;
     if (l == 0)
@@ -318,25 +452,30 @@ static __device__ __forceinline__ void enc_pack_tbq3(uint8_t *record, uint16_t s
 }
 
 /* [norm][low two bits of each code][high bits], a record per 32 values. */
-static __device__ __forceinline__ void enc_pack_turbo3(uint8_t *record, uint16_t scale, const int *code)
+static __device__ __forceinline__ void enc_pack_turbo3(uint8_t *record, uint16_t scale, uint32_t code)
 {
     const int l = threadIdx.x % 8;
-    const uint32_t high = (uint32_t)(code[0] >> 2 | code[1] >> 2 << 1 | code[2] >> 2 << 2 | code[3] >> 2 << 3);
-    const uint32_t pair = high | __shfl_down_sync(0xffffffffu, high, 1) << 4;
+    const uint32_t high = enc_squeeze(code >> 2, 1), pair = high | __shfl_down_sync(0xffffffffu, high, 1) << 4;
+    if (!record)
+        return;
     if (l == 0)
         enc_put(record, scale);
-    record[2 + l] = (uint8_t)((code[0] & 3) | (code[1] & 3) << 2 | (code[2] & 3) << 4 | (code[3] & 3) << 6);
+    record[2 + l] = (uint8_t)enc_squeeze(code, 2);
     if (l % 2 == 0)
         record[10 + l / 2] = (uint8_t)pair;
 }
 
 /* [scale][64 bytes]: value 2 i the low nibble of byte i. */
-static __device__ __forceinline__ void enc_pack_nibbles128(uint8_t *row, uint16_t scale, const int *code)
+static __device__ __forceinline__ void enc_pack_nibbles128(uint8_t *row, uint16_t scale, const uint32_t *code)
 {
-    const int lane = threadIdx.x % 32;
-    if (lane == 0)
+    const int l = threadIdx.x % 8;
+    if (!row)
+        return;
+    if (l == 0)
         enc_put(row, scale);
-    enc_put(row + 2 + 2 * lane, (uint16_t)(code[0] | code[1] << 4 | code[2] << 8 | code[3] << 12));
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        enc_put(row + 2 + 16 * j + 2 * l, (uint16_t)enc_squeeze(code[j], 4));
 }
 
 /* ---- the kinds ---- */
@@ -346,41 +485,44 @@ template <int F> static __device__ __forceinline__ uint16_t enc_short(float v)
     return F == FMT_bf16 ? f32_to_bf16(v) : enc_half(v);
 }
 
-template <int F>
-static __device__ __forceinline__ void enc_plain(float scale, const float *v, uint8_t *row, int g, int count)
+template <int F, bool FULL>
+static __device__ __forceinline__ void enc_plain(float scale, float *v, uint8_t *to, int count)
 {
     constexpr int bytes = F == FMT_f32 ? 4 : F == FMT_f8_e4m3 ? 1 : 2;
-    const int i = 4 * (threadIdx.x % 32);
-    uint8_t *to = row + (g + i) * bytes;
-    if (i + 4 <= count && ((uintptr_t)to & (4 * bytes - 1)) == 0) {
+    if (F == FMT_f8_e4m3 && scale != 1.0f) {
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            v[k] = v[k] / scale;
+    }
+    if (FULL || (count >= 4 && ((uintptr_t)to & (4 * bytes - 1)) == 0)) {
         if (F == FMT_f32)
             *(float4 *)to = make_float4(v[0], v[1], v[2], v[3]);
         else if (F == FMT_f8_e4m3)
-            *(uchar4 *)to = make_uchar4(f32_to_e4m3_dev(v[0] / scale), f32_to_e4m3_dev(v[1] / scale),
-                                        f32_to_e4m3_dev(v[2] / scale), f32_to_e4m3_dev(v[3] / scale));
+            *(uchar4 *)to = make_uchar4(f32_to_e4m3_dev(v[0]), f32_to_e4m3_dev(v[1]), f32_to_e4m3_dev(v[2]),
+                                        f32_to_e4m3_dev(v[3]));
         else
             *(ushort4 *)to =
                 make_ushort4(enc_short<F>(v[0]), enc_short<F>(v[1]), enc_short<F>(v[2]), enc_short<F>(v[3]));
-        return;
-    }
+    } else {
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        if (i + k >= count)
-            return;
-        if (F == FMT_f32)
-            ((float *)to)[k] = v[k];
-        else if (F == FMT_f8_e4m3)
-            to[k] = f32_to_e4m3_dev(v[k] / scale);
-        else
-            ((uint16_t *)to)[k] = enc_short<F>(v[k]);
+        for (int k = 0; k < 4; k++) {
+            if (k >= count)
+                return;
+            if (F == FMT_f32)
+                ((float *)to)[k] = v[k];
+            else if (F == FMT_f8_e4m3)
+                to[k] = f32_to_e4m3_dev(v[k]);
+            else
+                ((uint16_t *)to)[k] = enc_short<F>(v[k]);
+        }
     }
 }
 
-template <int F>
-static __device__ __forceinline__ void enc_int(const enc_tables<F> &t, int encoder, const float *x, uint8_t *record)
+template <int F, bool BEST>
+static __device__ __forceinline__ void enc_int(const enc_book &t, const float *x, uint8_t *record)
 {
     float best = 0.0f, top = 0.0f;
-    int code[4];
+    uint32_t code = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++)
         if (fabsf(x[k]) > best) {
@@ -399,35 +541,32 @@ static __device__ __forceinline__ void enc_int(const enc_tables<F> &t, int encod
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         const float v = x[k] * id;
-        if (F == FMT_q8_0)
-            code[k] = v != v ? 0 : (int)roundf(fminf(fmaxf(v, -127.0f), 127.0f));
-        else
-            code[k] = v != v ? 0 : (int)fminf(fmaxf(v + 8.5f, 0.0f), 15.0f) - 8;
+        const int c = v != v                ? 0
+                      : F == FMT_q8_0 ? (int)roundf(fminf(fmaxf(v, -127.0f), 127.0f))
+                                            : (int)fminf(fmaxf(v + 8.5f, 0.0f), 15.0f) - 8;
+        code |= ((uint32_t)c & 255u) << 8 * k;
     }
     uint16_t scale = enc_half(d);
-    if (encoder == KVANT_ENCODER_BEST) {
-        enc_search<F>(t, x, d, NULL, code, &scale);
+    if (BEST) {
+        enc_search<F, 4>(t, x, d, 0, &code, &scale);
         if (F == FMT_q4_0)
-            enc_search<F>(t, x, -d, NULL, code, &scale);   /* the codes are not symmetric */
-        scale = enc_unbiased<F>(t, x, NULL, code, scale);
+            enc_search<F, 4>(t, x, -d, 0, &code, &scale);  /* the codes are not symmetric */
+        scale = enc_unbiased<F, 4>(t, x, 0, &code, scale);
     }
-    if constexpr (F == FMT_q8_0) {
+    if constexpr (F == FMT_q8_0)
         enc_pack_q8(record, scale, code);
-    } else {
-        const int nibbles[4] = { code[0] + 8, code[1] + 8, code[2] + 8, code[3] + 8 };
-        enc_pack_nibbles32(record, scale, nibbles);
-    }
+    else
+        enc_pack_nibbles32(record, scale, __vadd4(code, 0x08080808u));
 }
 
-template <int F>
-static __device__ __forceinline__ void enc_rms32(const enc_tables<F> &t, int encoder, float *y, uint8_t *record)
+template <int F, bool BEST>
+static __device__ __forceinline__ void enc_rms32(const enc_book &t, float *y, uint8_t *record)
 {
+    const float4 signs = ((const float4 *)space_signs32)[threadIdx.x % 8];
     float s = 0.0f;
-    int code[4];
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        y[k] *= space_signs32[4 * (threadIdx.x % 8) + k];
-    enc_butterfly<8>(y);
+    uint32_t code = 0;
+    y[0] *= signs.x, y[1] *= signs.y, y[2] *= signs.z, y[3] *= signs.w;
+    enc_butterfly32(y);
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         y[k] *= port_bits(0x3e3504f3u);
@@ -436,11 +575,12 @@ static __device__ __forceinline__ void enc_rms32(const enc_tables<F> &t, int enc
     const float d = sqrtf(enc_sum<8>(s) / 32.0f), id = d != 0.0f ? 1.0f / d : 0.0f;
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        code[k] = d != 0.0f ? enc_code<F>(t, y[k] * id) : 0;
+        code |= (uint32_t)enc_code(t, y[k] * id, enc_bins<F>()) << 8 * k;
+    code = d != 0.0f ? code : 0;
     uint16_t scale = enc_half(d);
-    if (encoder == KVANT_ENCODER_BEST) {
-        enc_search<F>(t, y, d, NULL, code, &scale);
-        scale = enc_unbiased<F>(t, y, NULL, code, scale);
+    if (BEST) {
+        enc_search<F, 4>(t, y, d, 0, &code, &scale);
+        scale = enc_unbiased<F, 4>(t, y, 0, &code, scale);
     }
     if (F == FMT_tbq3_0)
         enc_pack_tbq3(record, scale, code);
@@ -448,117 +588,147 @@ static __device__ __forceinline__ void enc_rms32(const enc_tables<F> &t, int enc
         enc_pack_nibbles32(record, scale, code);
 }
 
-template <int F>
-static __device__ __forceinline__ void enc_norm128(const enc_tables<F> &t, int encoder, float *y, uint8_t *row)
+static __device__ __forceinline__ float enc_norm(const float *y)
 {
-    const int lane = threadIdx.x % 32;
-    float s = 0.0f, r = 0.0f;
-    int code[4];
+    float s = 0.0f;
 #pragma unroll
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 16; k++)
         s = fmaf(y[k], y[k], s);
-    const float norm = sqrtf(enc_sum<32>(s)), inv = norm > 1e-10f ? 1.0f / norm : 0.0f;
+    return sqrtf(enc_sum<8>(s));
+}
+
+/* y *= k, then times the signs of a table of 128. */
+static __device__ __forceinline__ void enc_signs(float *y, float k, const float *table)
+{
 #pragma unroll
-    for (int k = 0; k < 4; k++)
-        y[k] = y[k] * inv * space_signs1[4 * lane + k];
-    enc_butterfly<32>(y);
+    for (int j = 0; j < 4; j++) {
+        const float4 s = ((const float4 *)table)[8 * j + threadIdx.x % 8];
+        y[4 * j] = y[4 * j] * k * s.x, y[4 * j + 1] = y[4 * j + 1] * k * s.y;
+        y[4 * j + 2] = y[4 * j + 2] * k * s.z, y[4 * j + 3] = y[4 * j + 3] * k * s.w;
+    }
+}
+
+template <int F> static __device__ __forceinline__ void enc_codes(const enc_book &t, const float *y, uint32_t *code)
+{
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        y[k] = y[k] * port_bits(0x3db504f3u) * space_signs2[4 * lane + k];
-        code[k] = enc_code<F>(t, y[k]);
-        const float c = enc_level<F>(t, code[k]);
+    for (int j = 0; j < 4; j++)
+        code[j] = 0;
+#pragma unroll
+    for (int k = 0; k < 16; k++)
+        code[k / 4] |= (uint32_t)enc_code(t, y[k], enc_bins<F>()) << 8 * (k % 4);
+}
+
+template <int F, bool BEST>
+static __device__ __forceinline__ void enc_norm128(const enc_book &t, float *y, uint8_t *row)
+{
+    float r = 0.0f;
+    uint32_t code[4];
+    const float norm = enc_norm(y), inv = norm > 1e-10f ? 1.0f / norm : 0.0f;
+    enc_signs(y, inv, space_signs1);
+    enc_butterfly128(y);
+    enc_signs(y, port_bits(0x3db504f3u), space_signs2);
+    enc_codes<F>(t, y, code);
+#pragma unroll
+    for (int k = 0; k < 16; k++) {
+        const float c = enc_level<F>(t, enc_byte<F>(code, k));
         r = fmaf(c, c, r);
     }
-    const float rn = sqrtf(enc_sum<32>(r));
+    const float rn = sqrtf(enc_sum<8>(r));
     uint16_t scale = enc_half(rn > 1e-10f ? norm / rn : norm);
-    if (encoder == KVANT_ENCODER_BEST) {
+    if (BEST) {
 #pragma unroll
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < 16; k++)
             y[k] *= norm;
-        enc_search<F>(t, y, norm, NULL, code, &scale);
-        scale = enc_unbiased<F>(t, y, NULL, code, scale);
+        enc_search<F, 16>(t, y, norm, 0, code, &scale);
+        scale = enc_unbiased<F, 16>(t, y, 0, code, scale);
     }
     if (F == FMT_turbo3)
-        enc_pack_turbo3(row + lane / 8 * 14, scale, code);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            enc_pack_turbo3(row ? row + 14 * j : NULL, scale, code[j]);
     else
         enc_pack_nibbles128(row, scale, code);
 }
 
-template <int F>
-static __device__ __forceinline__ void enc_polar128(const enc_tables<F> &t, int encoder, float *y, uint8_t *row)
+/* Bit 4 j + k: the sign of value 32 j + 4 l + k is negative. */
+static __device__ __forceinline__ uint32_t enc_polar_signs(void)
 {
-    const int lane = threadIdx.x % 32;
-    float s = 0.0f, p = 0.0f, off[4];
-    int code[4];
+    uint32_t neg = 0;
 #pragma unroll
-    for (int k = 0; k < 4; k++)
-        s = fmaf(y[k], y[k], s);
-    const float d = sqrtf(enc_sum<32>(s)), inv = d > 1e-10f ? 1.0f / d : 0.0f;
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        y[k] *= inv;
-    enc_butterfly<32>(y);
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        code[k] = enc_code<F>(t, y[k]);
-        p = fmaf(y[k] - enc_level<F>(t, code[k]), fmt_c_signs[4 * lane + k], p);
-    }
-    bool bit = F == FMT_q4_polar_r && enc_sum<32>(p) > 0.0f;
-    uint16_t scale = enc_half(d);
-    if (encoder == KVANT_ENCODER_BEST) {
-        int other[4];
-        uint16_t other_scale = scale;
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            y[k] *= d;
-            other[k] = code[k];
-            off[k] = (bit ? port_bits(0x3d3504f3u) : -port_bits(0x3d3504f3u)) * fmt_c_signs[4 * lane + k];
-        }
-        const float err = enc_search<F>(t, y, d, off, code, &scale);
-        if (F == FMT_q4_polar_r) {
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                off[k] = -off[k];
-            if (enc_search<F>(t, y, d, off, other, &other_scale) < err) {
-                bit = !bit;
-                scale = other_scale;
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-                    code[k] = other[k];
-            } else {
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-                    off[k] = -off[k];
-            }
-        }
-        scale = enc_unbiased<F>(t, y, off, code, scale);
-    }
-    enc_pack_nibbles128(row, scale, code);
-    if (lane < 8)
-        enc_put(row + 66 + 2 * lane, (uint16_t)(lane == 0 && bit));
+    for (int k = 0; k < 16; k++)
+        neg |= (fmt_c_signs[32 * (k / 4) + 4 * (threadIdx.x % 8) + k % 4] < 0.0f ? 1u : 0u) << k;
+    return neg;
 }
 
-/* One unit of 128 values v (four per lane) from value g of a row on; `left` values to the row's end, padded to the
- * format's group; count of them are the row's own. */
-template <int F>
-static __device__ __forceinline__ void enc_unit(const enc_tables<F> &t, int encoder, float scale, float *v,
-                                                uint8_t *row, int g, int left, int count)
+template <int F, bool BEST>
+static __device__ __forceinline__ void enc_polar128(const enc_book &t, float *y, uint8_t *row)
+{
+    uint32_t code[4];
+    const uint32_t neg = F == FMT_q4_polar_r ? enc_polar_signs() : 0;
+    const float d = enc_norm(y), inv = d > 1e-10f ? 1.0f / d : 0.0f;
+#pragma unroll
+    for (int k = 0; k < 16; k++)
+        y[k] *= inv;
+    enc_butterfly128(y);
+    enc_codes<F>(t, y, code);
+    bool bit = false;
+    if (F == FMT_q4_polar_r) {
+        float p = 0.0f;
+#pragma unroll
+        for (int k = 0; k < 16; k++) {
+            const float e = y[k] - enc_level<F>(t, enc_byte<F>(code, k));
+            p = neg >> k & 1u ? p - e : p + e;
+        }
+        bit = enc_sum<8>(p) > 0.0f;
+    }
+    uint16_t scale = enc_half(d);
+    if (BEST) {
+#pragma unroll
+        for (int k = 0; k < 16; k++)
+            y[k] *= d;
+        uint32_t other[4] = { code[0], code[1], code[2], code[3] };
+        uint16_t other_scale = scale;
+        const float err = enc_search<F, 16>(t, y, d, bit ? neg : ~neg, code, &scale);
+        if (F == FMT_q4_polar_r && enc_search<F, 16>(t, y, d, bit ? ~neg : neg, other, &other_scale) < err) {
+            bit = !bit;
+            scale = other_scale;
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                code[j] = other[j];
+        }
+        scale = enc_unbiased<F, 16>(t, y, bit ? neg : ~neg, code, scale);
+    }
+    enc_pack_nibbles128(row, scale, code);
+    if (row)
+        enc_put(row + 66 + 2 * (threadIdx.x % 8), (uint16_t)(threadIdx.x % 8 == 0 && bit));
+}
+
+/* One unit of 128 values of a row from value g on: value 32 j + 4 l + k in v[4 j + k] of lane l of its 8; count of them
+ * are the row's own, padded to `left` with zeros.  A warp has four units; row NULL: nothing to store.  FULL: count is
+ * 128, and rows of plain values are aligned. */
+template <int F, bool BEST, bool FULL>
+static __device__ __forceinline__ void enc_unit(const enc_book &t, float scale, float *v, uint8_t *row, int g, int left,
+                                                int count)
 {
     constexpr int kind = enc_format<F>::kind;
     constexpr int bytes = F == FMT_q8_0 ? 34 : F == FMT_tbq3_0 ? 14 : 18;
-    const int lane = threadIdx.x % 32;
-    if constexpr (kind == ENC_PLAIN) {
-        enc_plain<F>(scale, v, row, g, count);
-    } else if constexpr (kind == ENC_INT || kind == ENC_RMS32) {
-        uint8_t *record = 4 * lane < left ? row + (g / 32 + lane / 8) * bytes : NULL;
-        if constexpr (kind == ENC_INT)
-            enc_int<F>(t, encoder, v, record);
-        else
-            enc_rms32<F>(t, encoder, v, record);
-    } else if constexpr (kind == ENC_NORM128) {
-        enc_norm128<F>(t, encoder, v, row + g / 128 * (F == FMT_turbo3 ? 56 : 66));
+    constexpr int wide = F == FMT_f32 ? 4 : F == FMT_f8_e4m3 ? 1 : 2;
+    if constexpr (kind == ENC_NORM128) {
+        enc_norm128<F, BEST>(t, v, row ? row + g / 128 * (F == FMT_turbo3 ? 56 : 66) : NULL);
+    } else if constexpr (kind == ENC_POLAR) {
+        enc_polar128<F, BEST>(t, v, row ? row + g / 128 * 82 : NULL);
     } else {
-        enc_polar128<F>(t, encoder, v, row + g / 128 * 82);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const int i = 32 * j + 4 * (threadIdx.x % 8);
+            uint8_t *record = row && (FULL || 32 * j < left) ? row + (g / 32 + j) * bytes : NULL;
+            if constexpr (kind == ENC_INT)
+                enc_int<F, BEST>(t, v + 4 * j, record);
+            else if constexpr (kind == ENC_RMS32)
+                enc_rms32<F, BEST>(t, v + 4 * j, record);
+            else if (row)
+                enc_plain<F, FULL>(scale, v + 4 * j, row + (g + i) * wide, count - i);
+        }
     }
 }
 

@@ -7,9 +7,9 @@
 #include "devices/cuda/fmt.cuh"
 #include "formats/rotate/rotate_tables.inc"
 
-static __device__ const float space_signs1[128] = { ROTATE_SIGNS1 };
-static __device__ const float space_signs2[128] = { ROTATE_SIGNS2 };
-static __device__ const float space_signs32[32] = { ROTATE_SIGNS32 };
+static __device__ const __align__(16) float space_signs1[128] = { ROTATE_SIGNS1 };
+static __device__ const __align__(16) float space_signs2[128] = { ROTATE_SIGNS2 };
+static __device__ const __align__(16) float space_signs32[32] = { ROTATE_SIGNS32 };
 
 /* Value j of a row in acc space, f a number of cuda_formats.def (the same for the whole launch). */
 static __device__ __forceinline__ float fmt_value(int f, const uint8_t *row, int j, float scale)
