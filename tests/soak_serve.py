@@ -131,7 +131,7 @@ def main():
         half = samples[len(samples) // 3:]
         result = dict(load.count, minutes=MINUTES, requests_per_second=round((load.count["ok"] + load.count["canaries"]) / MINUTES / 60, 1),
                       preemptions=s.metric("num_preemptions_total"), gone=s.metric("clients_gone_total"), rejected=s.metric("requests_rejected_total"),
-                      generated=s.metric("generation_tokens_total"), rss_kb=[samples[0][1], samples[-1][1]],
+                      generated=s.metric("generation_tokens_total"), rss_kb=[p[1] for p in samples[:: max(1, len(samples) // 10)]],
                       rss_slope_kb_per_minute=round(slope([(p[0], p[1]) for p in half]), 1), fds=[samples[0][2], s.fds()],
                       pool_in_use_median=round(median([p[3] for p in samples]), 3), pool_in_use_most=max(p[3] for p in samples),
                       waited_for_pages=round(sum(p[4] for p in samples) / len(samples), 3), requests_lost=load.count["failed"],
