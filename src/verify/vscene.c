@@ -68,7 +68,8 @@ void vscene_side(vcase *c, vscene *s, int which, const kvant_format *f, int h, i
     *side = (kvant_kv_side){ .fmt = f, .param = vcase_param(f), .row_bytes = kvant_format_row_bytes(f, d),
                              .encoder = encoder };
     side->head_bytes = side->row_bytes * KVANT_PAGE;
-    side->page_bytes = side->head_bytes * (size_t)h + 4;        /* pages are not a power of two apart */
+    /* pages are not a power of two apart, and of some widths not at multiples of 16 bytes */
+    side->page_bytes = side->head_bytes * (size_t)h + (d % 128 ? 4 : 16);
     side->pages = vcase_take(c, side->page_bytes * (size_t)s->pages);
     if (tail)
         side->tail = vcase_take(c, (size_t)s->pages * (size_t)(h * KVANT_PAGE * d) * sizeof(uint16_t));

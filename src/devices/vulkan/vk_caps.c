@@ -80,6 +80,7 @@ static void read_features(vk_device *d)
     c->storage8 = s8.storageBuffer8BitAccess != 0;
     c->storage16 = s16.storageBuffer16BitAccess != 0;
     c->float16 = f16.shaderFloat16 != 0;
+    c->half = c->float16 && (c->api >= VK_API_VERSION_1_2 || has_extension(d, "VK_KHR_shader_float16_int8"));
     c->int_dot = has_extension(d, "VK_KHR_shader_integer_dot_product") || c->api >= VK_API_VERSION_1_3;
     c->coopmat = has_extension(d, "VK_KHR_cooperative_matrix");
 }
@@ -103,12 +104,14 @@ static int mask_one(vk_device *d, const char *s, size_t len, kvant_diag *diag)
         c->bda = 0;
     else if (len == 8 && strncmp(s, "subgroup", len) == 0)
         c->subgroup = 0;
+    else if (len == 4 && strncmp(s, "half", len) == 0)
+        c->half = 0;
     else if (numbered(s, len, "range") > 0)
         c->max_range = (uint64_t)numbered(s, len, "range") << 20;
     else if (numbered(s, len, "device") > 0)
         d->lose_at = (int)numbered(s, len, "device");
     else
-        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_DISABLE: \"%.*s\", wanted bda, subgroup, range:N or device:N",
+        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_DISABLE: \"%.*s\", wanted bda, subgroup, half, range:N or device:N",
                           (int)(len < 40 ? len : 40), s);
     return KVANT_OK;
 }
@@ -124,6 +127,7 @@ int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag)
     }
     if (!d->caps.subgroup)
         d->caps.bda = 0;           /* the fast form uses both; lacking one gives the plain form */
+    d->caps.half = d->caps.half && d->caps.bda;
     if (d->caps.max_bindings < VK_MAX_PTRS + 1 && !d->caps.bda)
         return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s binds %u storage buffers, wanted %d",
                           d->caps.name, d->caps.max_bindings, VK_MAX_PTRS + 1);

@@ -73,7 +73,7 @@ typedef struct vk_pipeline {
 } vk_pipeline;
 
 typedef struct vk_caps {
-    int bda, subgroup;                     /* used, not only present */
+    int bda, subgroup, half;               /* used, not only present; half: 16-bit arithmetic, fast form only */
     int software;                          /* runs on the CPU: compiling costs more than running */
     int int_dot, storage8, storage16, coopmat, float16, int64;     /* present: for the report */
     uint32_t subgroup_size, api, push_bytes;

@@ -84,10 +84,14 @@ static int choose_queue(vk_device *d, kvant_diag *diag)
 
 static int create_device(vk_device *d, kvant_diag *diag)
 {
-    static const char *const extension[] = { "VK_KHR_buffer_device_address" };
+    static const char *const extension[] = { "VK_KHR_buffer_device_address", "VK_KHR_shader_float16_int8" };
     const float priority = 1.0f;
+    VkPhysicalDeviceShaderFloat16Int8Features half = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES, .shaderFloat16 = VK_TRUE
+    };
     VkPhysicalDeviceBufferDeviceAddressFeatures bda = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES, .bufferDeviceAddress = VK_TRUE
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES,
+        .pNext = d->caps.half ? &half : NULL, .bufferDeviceAddress = VK_TRUE
     };
     const VkPhysicalDeviceFeatures2 f = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = d->caps.bda ? &bda : NULL,
@@ -97,7 +101,7 @@ static int create_device(vk_device *d, kvant_diag *diag)
                                         .queueFamilyIndex = d->family, .queueCount = 1, .pQueuePriorities = &priority };
     const VkDeviceCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, .pNext = &f, .queueCreateInfoCount = 1, .pQueueCreateInfos = &q,
-        .enabledExtensionCount = d->caps.bda && d->caps.api < VK_API_VERSION_1_2 ? 1 : 0,
+        .enabledExtensionCount = d->caps.bda && d->caps.api < VK_API_VERSION_1_2 ? 1u + (d->caps.half != 0) : 0,
         .ppEnabledExtensionNames = extension,
     };
     VK_TRY_R(d, d->api.CreateDevice(d->gpu, &info, NULL, &d->dev), "opening the device", diag);

@@ -207,6 +207,11 @@ static int nibble_side(const vk_side *s)
     return known && s->d == s->sdim && s->d % 64 == 0 && s->d <= 256;
 }
 
+static int aligned_pages(const kvant_kv_side *s)
+{
+    return (((uintptr_t)s->pages | s->page_bytes | s->head_bytes) & 15) == 0;
+}
+
 static size_t decode_shared(const attn_job *p)
 {
     const size_t row = (size_t)p->k.d * 18 / 128, rows = (size_t)p->rows;
@@ -231,7 +236,49 @@ static int decode_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *d
     vk_spec(&c, (uint32_t)p->v.d);
     vk_spec(&c, p->k.book);
     vk_spec(&c, p->v.book);
-    vk_spec(&c, (((uintptr_t)a->k.pages | a->k.page_bytes | a->k.head_bytes) & 15) == 0);
+    vk_spec(&c, aligned_pages(&a->k));
+    return vk_dispatch(d, l, &c, (uint64_t)p->n_tiles * (uint64_t)(a->h_kv * p->head_tiles), (uint32_t)p->parts, 1,
+                       diag);
+}
+
+/* ---- attn_half: the same with 16-bit products, where the caller leaves the arithmetic to the device ---- */
+
+static size_t half_shared(const attn_job *p, uint32_t copies)
+{
+    const size_t tables = p->k.fmt == p->v.fmt ? 1 : 2, rows = (size_t)p->rows, quads = (rows + 3) / 4,
+                 records = (size_t)p->k.d / 32, words = (size_t)(p->k.d + p->v.d) * 18 / 128;
+    return 1024 * copies * tables + 4 * (64 * words + records * 17 * quads * 4 + records * (64 * rows + 8) +
+                                         256 * quads + VK_GROUP + 4 * rows + 32);
+}
+
+/* Copies of the tables that fit; 0: not taken. */
+static uint32_t half_copies(const vk_device *d, const attn_job *p)
+{
+    if (p->a->compute != KVANT_COMPUTE_AUTO || !d->caps.half || p->tokens != 1 || (p->rows & (p->rows - 1)) != 0 ||
+        !nibble_side(&p->k) || !nibble_side(&p->v))
+        return 0;
+    for (uint32_t copies = 32; copies >= 8; copies /= 2)
+        if (half_shared(p, copies) <= d->caps.max_shared)
+            return copies;
+    return 0;
+}
+
+static int half_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
+{
+    const kvant_attn_args *a = p->a;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_attn_half);
+    tile_args(d, &c, p);
+    vk_spec(&c, (uint32_t)p->k.fmt);
+    vk_spec(&c, (uint32_t)p->v.fmt);
+    vk_spec(&c, (uint32_t)p->rows);
+    vk_spec(&c, (uint32_t)p->k.d);
+    vk_spec(&c, (uint32_t)p->v.d);
+    vk_spec(&c, p->k.book);
+    vk_spec(&c, p->v.book);
+    vk_spec(&c, half_copies(d, p));
+    vk_spec(&c, d->caps.subgroup_size);
+    vk_spec(&c, aligned_pages(&a->k) && aligned_pages(&a->v));
     return vk_dispatch(d, l, &c, (uint64_t)p->n_tiles * (uint64_t)(a->h_kv * p->head_tiles), (uint32_t)p->parts, 1,
                        diag);
 }
@@ -239,10 +286,10 @@ static int decode_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *d
 /* All parts: the splits by the fastest kernel that takes them, the exact pages by attn_tile. */
 static int tiles(vk_device *d, vk_list *l, attn_job *p, kvant_diag *diag)
 {
-    const int fast = decode_takes(d, p);
+    const int half = half_copies(d, p) != 0, fast = half || decode_takes(d, p);
     p->part_from = 0;
     p->parts = fast ? p->n_split : p->n_part;
-    KVANT_TRY(fast ? decode_run(d, l, p, diag) : any_run(d, l, p, diag));
+    KVANT_TRY(half ? half_run(d, l, p, diag) : fast ? decode_run(d, l, p, diag) : any_run(d, l, p, diag));
     p->part_from = p->n_split;
     p->parts = p->n_part - p->n_split;
     return fast && p->parts ? any_run(d, l, p, diag) : KVANT_OK;

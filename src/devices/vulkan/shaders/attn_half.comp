@@ -1,0 +1,354 @@
+#version 450
+/* attn, second pass, one query per sequence over formats of 4-bit records (a half, 16 bytes of nibbles: q4_0, tbq4_0,
+ * turbo4), with 16-bit products for keys: the partial sums of attn_tile over one split of 1024 keys.
+ *
+ * A page of 64 keys a turn; the next page is on its way to registers meanwhile.  Both sides' rows lie in shared memory
+ * as in the page, 18 words per 128 values.  A byte is two values, j and j + 16 of its record: one look-up gives both as
+ * halves, from one of COPIES tables, so that the threads of a subgroup meet different banks.
+ * Keys: a thread takes one record of a row, for all heads: 16 keys of two records two apart are 32 different banks.
+ * Values: a thread owns 16 columns (8 bytes of a record) and takes every KG-th row; sums are f32.
+ * Queries are divided by their largest value, so no sum of 16-bit products can overflow. */
+#define BIG_ARGS
+#define SLOTS 14
+#define ARGS ARGPTR q; ARGPTR qp; ARGPTR part; ARGPTR kpages; ARGPTR ktail; ARGPTR vpages; ARGPTR vtail; \
+    ARGPTR kparam; ARGPTR vparam; ARGPTR books; ARGPTR q0; ARGPTR pos0; ARGPTR table; ARGPTR tails; \
+    uint n_seqs; uint stride; uint ldq; uint gq; uint h; uint h_kv; uint heads; uint head_tiles; uint tokens; \
+    uint n_split; uint n_part; uint tail_pages; uint tile0; uint width; uint k_page_words; uint k_head_bytes; \
+    uint k_row_bytes; uint v_page_words; uint v_head_bytes; uint v_row_bytes; uint has_ktail; uint has_vtail; \
+    uint has_kparam; uint has_vparam; float scale; uint part_from;
+#include "kv.glsl"
+#ifdef FAST
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#define HALF2 f16vec2
+#define halves_of(w) unpackFloat2x16(w)
+#define halves_to(a, b) packFloat2x16(f16vec2(a, b))
+#else
+#define HALF2 vec2
+#define halves_of(w) unpackHalf2x16(w)
+#define halves_to(a, b) packHalf2x16(vec2(a, b))
+#endif
+layout(local_size_x = 128) in;
+layout(constant_id = 0) const uint KF = 5u;
+layout(constant_id = 1) const uint VF = 5u;
+layout(constant_id = 2) const uint ROWS = 1u;
+layout(constant_id = 3) const uint DK = 64u;
+layout(constant_id = 4) const uint DV = 64u;
+layout(constant_id = 5) const uint KBOOK = 0u;
+layout(constant_id = 6) const uint VBOOK = 0u;
+layout(constant_id = 7) const uint COPIES = 8u;            /* of each table: 8, 16 or 32 */
+layout(constant_id = 9) const uint VEC = 0u;               /* pages begin at multiples of 16 bytes */
+layout(constant_id = 8) const uint LANES = 0u;             /* threads of a subgroup, where the device states it */
+#include "devices/vulkan/vk_numbers.h"
+#include "tiles.glsl"
+
+const uint SPLIT = 1024u, RQ = (ROWS + 3u) / 4u;
+const uint KROW = DK * 18u / 128u, VROW = DV * 18u / 128u;             /* words of a row */
+const uint KQUADS = PAGE * KROW / 4u, VQUADS = PAGE * VROW / 4u;       /* of a page's head */
+const uint KLOADS = (KQUADS + GROUP - 1u) / GROUP, VLOADS = (VQUADS + GROUP - 1u) / GROUP;
+const uint RECORDS = DK / 32u, BLOCKS = 8u / RECORDS, PASSES = 4u / BLOCKS;    /* 16 keys times BLOCKS times PASSES */
+const uint COLS = 16u, CG = DV / COLS, KG = GROUP / CG;
+const uint TPH = ROWS > 1u ? GROUP / ROWS : 64u, PER = 64u / TPH;     /* softmax: threads of a head, keys of each */
+const uint SAME = KF == VF ? 1u : 0u, TABLE = 256u * COPIES;
+const uint PART = ROWS * 64u, SUMS = ROWS * COLS;
+shared uint s_table[TABLE * (2u - SAME)];    /* at the end: sums of one head */
+shared uint s_k[KQUADS * 4u], s_v[VQUADS * 4u];
+shared uvec4 s_q[RECORDS * 17u * RQ];
+shared float s_part[RECORDS * PART + RECORDS * 8u];
+shared vec4 s_p[64u * RQ];
+shared float s_by[ROWS], s_qmax[ROWS];
+shared uint s_big[ROWS];
+shared int s_page[16];
+
+float value_of(uint F, uint book, uint i)
+{
+    return F == VK_FMT_q4_0 ? float(int(i) - 8) : ldf(P(9, books), book + i);
+}
+
+void table_fill(uint F, uint book, uint base)
+{
+    for (uint u = gl_LocalInvocationIndex; u < 256u; u += GROUP) {
+        const uint both = halves_to(value_of(F, book, u & 15u), value_of(F, book, u >> 4));
+        [[unroll]] for (uint i = 0u; i < COPIES; i++)
+            s_table[base + u * COPIES + i] = both;
+    }
+}
+
+/* The two values of byte i of a word. */
+HALF2 pair_of(uint base, uint w, uint i, uint lane)
+{
+    const uint shifted = 8u * i >= findLSB(COPIES) ? w >> (8u * i - findLSB(COPIES)) : w << (findLSB(COPIES) - 8u * i);
+    return halves_of(s_table[base + (shifted & 255u * COPIES | lane)]);
+}
+
+int page_of(tile o, uint j)
+{
+    int exact = -1;
+    if (o.pos / PAGE - j < args.tail_pages && args.n_part > args.n_split)
+        exact = ldi(P(13, tails), o.seq * args.stride + j);
+    return exact >= 0 ? -1 : ldi(P(12, table), o.seq * args.stride + j);
+}
+
+uvec4 quad(PTR p, uint u)
+{
+    if (VEC != 0u)
+        return ld4(p, u);
+    return uvec4(ld(p, 4u * u), ld(p, 4u * u + 1u), ld(p, 4u * u + 2u), ld(p, 4u * u + 3u));
+}
+
+void fetch_k(int page, uint head, out uvec4 v[KLOADS])
+{
+    const PTR from = at(at_mul(P(3, kpages), uint(page), args.k_page_words), head * args.k_head_bytes / 4u);
+    [[unroll]] for (uint i = 0u; i < KLOADS; i++) {
+        const uint u = gl_LocalInvocationIndex + GROUP * i;
+        v[i] = quad(from, min(u, KQUADS - 1u));
+    }
+}
+
+void fetch_v(int page, uint head, out uvec4 v[VLOADS])
+{
+    const PTR from = at(at_mul(P(5, vpages), uint(page), args.v_page_words), head * args.v_head_bytes / 4u);
+    [[unroll]] for (uint i = 0u; i < VLOADS; i++) {
+        const uint u = gl_LocalInvocationIndex + GROUP * i;
+        v[i] = quad(from, min(u, VQUADS - 1u));
+    }
+}
+
+void put(uvec4 k[KLOADS], uvec4 v[VLOADS])
+{
+    const uint t = gl_LocalInvocationIndex;
+    [[unroll]] for (uint i = 0u; i < KLOADS; i++)
+        if (t + GROUP * i < KQUADS)
+            [[unroll]] for (uint e = 0u; e < 4u; e++)
+                s_k[(t + GROUP * i) * 4u + e] = k[i][e];
+    [[unroll]] for (uint i = 0u; i < VLOADS; i++)
+        if (t + GROUP * i < VQUADS)
+            [[unroll]] for (uint e = 0u; e < 4u; e++)
+                s_v[(t + GROUP * i) * 4u + e] = v[i][e];
+}
+
+/* Queries as halves, two of a byte's columns together, for four heads a quad. */
+void load_queries(tile o, uint kv_tile)
+{
+    const uint t = gl_LocalInvocationIndex;
+    if (t < ROWS)
+        s_big[t] = 0u;
+    barrier();
+    for (uint u = t; u < DK * ROWS; u += GROUP) {
+        const row_id id = row_of(o, kv_tile, u / DK);
+        if (id.token >= 0)
+            atomicMax(s_big[u / DK], floatBitsToUint(abs(ldf(P(1, qp), (uint(id.token) * args.h + id.head) * DK + u % DK))));
+    }
+    barrier();
+    if (t < ROWS)
+        s_qmax[t] = s_big[t] == 0u ? 1.0 : uintBitsToFloat(s_big[t]);
+    barrier();
+    for (uint u = t; u < DK / 2u * RQ; u += GROUP) {
+        const uint pair = u / RQ, column = pair / 16u * 32u + pair % 16u;
+        uvec4 w = uvec4(0u);
+        [[unroll]] for (uint i = 0u; i < 4u; i++) {
+            const uint r = u % RQ * 4u + i;
+            const row_id id = row_of(o, kv_tile, r);
+            if (r < ROWS && id.token >= 0) {
+                const uint from = (uint(id.token) * args.h + id.head) * DK + column;
+                w[i] = halves_to(ldf(P(1, qp), from) / s_qmax[r], ldf(P(1, qp), from + 16u) / s_qmax[r]);
+            }
+        }
+        s_q[(pair / 16u * 17u + pair % 16u) * RQ + u % RQ] = w;
+    }
+}
+
+/* Sums of one record for each key that this thread has. */
+void score()
+{
+    const uint t = gl_LocalInvocationIndex, a = t >> 4, half_n = RECORDS / 2u, parity = a / half_n % 2u,
+               record = a % half_n * 2u + parity, lane = t & COPIES - 1u;
+    [[unroll]] for (uint pass = 0u; pass < PASSES; pass += 2u) {
+        const uint n = PASSES - pass < 2u ? 1u : 2u;
+        HALF2 sum[2u * ROWS];
+        uint code[8];
+        float d[2];
+        [[unroll]] for (uint k = 0u; k < n; k++) {
+            const uint key = ((pass + k) * BLOCKS + a / RECORDS) * 16u + (t & 15u),
+                       from = key * KROW + record / 2u * 9u + 4u * parity;
+            uint w[5];
+            [[unroll]] for (uint i = 0u; i < 5u; i++)
+                w[i] = s_k[from + i];
+            [[unroll]] for (uint i = 0u; i < 4u; i++)
+                code[4u * k + i] = parity != 0u ? w[i + 1u] : w[i] >> 16 | w[i + 1u] << 16;
+            d[k] = float(halves_of(w[0])[parity]);
+            [[unroll]] for (uint r = 0u; r < ROWS; r++)
+                sum[k * ROWS + r] = HALF2(0.0);
+        }
+        [[unroll]] for (uint j = 0u; j < 16u; j++) {
+            HALF2 v[2];
+            [[unroll]] for (uint k = 0u; k < n; k++)
+                v[k] = pair_of(0u, code[4u * k + j / 4u], j % 4u, lane);
+            [[unroll]] for (uint g = 0u; g < RQ; g++) {
+                const uvec4 w = s_q[(record * 17u + j) * RQ + g];
+                [[unroll]] for (uint i = 0u; i < 4u && 4u * g + i < ROWS; i++)
+                    [[unroll]] for (uint k = 0u; k < n; k++)
+                        sum[k * ROWS + 4u * g + i] = fma(halves_of(w[i]), v[k], sum[k * ROWS + 4u * g + i]);
+            }
+        }
+        [[unroll]] for (uint k = 0u; k < n; k++) {
+            const uint key = ((pass + k) * BLOCKS + a / RECORDS) * 16u + (t & 15u);
+            [[unroll]] for (uint r = 0u; r < ROWS; r++)
+                s_part[record * PART + record / 2u * 16u + r * 64u + key] =
+                    (float(sum[k * ROWS + r].x) + float(sum[k * ROWS + r].y)) * d[k];
+        }
+    }
+}
+
+/* Largest x of the threads of a head.  tile_count is free since tile_at. */
+float top_of(float x)
+{
+#ifdef FAST
+    if (LANES == TPH)
+        return subgroupMax(x);
+#endif
+    const uint t = gl_LocalInvocationIndex;
+    tile_count[t] = floatBitsToUint(x);
+    barrier();
+    float top = NEG_INF;
+    for (uint i = t / TPH * TPH; i < t / TPH * TPH + TPH; i++)
+        top = max(top, uintBitsToFloat(tile_count[i]));
+    return top;
+}
+
+/* Weights of n keys, m and l of this thread's head. */
+void weights(uint n, inout float m, inout float l)
+{
+    const uint t = gl_LocalInvocationIndex, r = t / TPH;
+    float s[PER], top = NEG_INF;
+    bool bad = false;
+    [[unroll]] for (uint i = 0u; i < PER; i++) {
+        const uint key = t % TPH + TPH * i;
+        s[i] = NEG_INF;
+        if (r < ROWS && key < n) {
+            float sum = 0.0;
+            [[unroll]] for (uint g = 0u; g < RECORDS; g++)
+                sum += s_part[g * PART + g / 2u * 16u + r * 64u + key];
+            s[i] = sum * (args.scale * s_qmax[r]);
+            bad = bad || is_nan(s[i]);
+            s[i] = is_nan(s[i]) ? NEG_INF : s[i];
+        }
+        top = max(top, s[i]);
+    }
+    top = max(m, top_of(top));
+    const float by = top == NEG_INF ? 1.0 : exp(m - top);
+    [[unroll]] for (uint i = 0u; i < PER; i++) {
+        const uint key = t % TPH + TPH * i;
+        float p = s[i] == NEG_INF ? 0.0 : exp(s[i] - top);
+        p = bad ? NOT_A_NUMBER : p;
+        if (r < ROWS)
+            s_p[key * RQ + r / 4u][r & 3u] = p;
+        l = (i == 0u ? l * by : l) + p;
+    }
+    m = top;
+    if (r < ROWS && t % TPH == 0u)
+        s_by[r] = by;
+}
+
+void weigh(uint n, inout float acc[SUMS])
+{
+    const uint t = gl_LocalInvocationIndex, cg = t % CG, kg = t / CG, record = cg >> 1, parity = record & 1u,
+               lane = t & COPIES - 1u, base = TABLE * (1u - SAME);
+    bool grown = false;
+    [[unroll]] for (uint r = 0u; r < ROWS; r++)
+        grown = grown || s_by[r] != 1.0;
+    if (grown)
+        [[unroll]] for (uint r = 0u; r < ROWS; r++)
+            [[unroll]] for (uint e = 0u; e < COLS; e++)
+                acc[r * COLS + e] *= s_by[r];
+    [[unroll]] for (uint i = 0u; i < 64u / KG; i++) {
+        const uint k = kg + KG * i;
+        const uint from = k * VROW + record / 2u * 9u + 4u * parity, at_code = from + 2u * (cg & 1u);
+        const uint a = s_v[at_code], b = s_v[at_code + 1u], c = s_v[min(at_code + 2u, VQUADS * 4u - 1u)];
+        const uint lo = parity != 0u ? b : a >> 16 | b << 16, hi = parity != 0u ? c : b >> 16 | c << 16;
+        const float d = k < n ? float(halves_of(s_v[from])[parity]) : 0.0;     /* rows past the last hold anything */
+        float w[4u * RQ];
+        [[unroll]] for (uint g = 0u; g < RQ; g++)
+            [[unroll]] for (uint c4 = 0u; c4 < 4u; c4++)
+                w[4u * g + c4] = s_p[k * RQ + g][c4] * d;
+        [[unroll]] for (uint e = 0u; e < 8u; e++) {
+            const vec2 v = vec2(pair_of(base, e < 4u ? lo : hi, e & 3u, lane));
+            [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+                acc[r * COLS + e] += w[r] * v.x;
+                acc[r * COLS + 8u + e] += w[r] * v.y;
+            }
+        }
+    }
+}
+
+/* The thread groups' sums of every head, in order, then m and l. */
+void store(tile o, uint ti, uint kv_tile, uint part, float acc[SUMS], float m, float l)
+{
+    const uint t = gl_LocalInvocationIndex;
+    barrier();
+    tile_count[t] = floatBitsToUint(l);
+    [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+        const uint to = part_at(ti, kv_tile, part, r);
+        barrier();
+        [[unroll]] for (uint e = 0u; e < COLS; e++)
+            s_table[e * GROUP + t] = floatBitsToUint(acc[r * COLS + e]);
+        barrier();
+        for (uint c = t; c < DV; c += GROUP) {
+            /* column c: record c/32, low or high nibbles, byte c%16 of the record */
+            const uint cg = c / 32u * 2u + (c % 16u) / 8u, e = (c & 16u) / 2u + (c & 7u);
+            float sum = 0.0;
+            for (uint g = 0u; g < KG; g++)
+                sum += uintBitsToFloat(s_table[e * GROUP + g * CG + cg]);
+            stf(P(2, part), to + 2u + c, sum);
+        }
+        if (t == r * TPH && row_of(o, kv_tile, r).token >= 0) {
+            float sum = 0.0;
+            for (uint i = 0u; i < TPH; i++)
+                sum += uintBitsToFloat(tile_count[t + i]);
+            stf(P(2, part), to, m);
+            stf(P(2, part), to + 1u, sum);
+        }
+    }
+}
+
+void main()
+{
+    const uint t = gl_LocalInvocationIndex, per = args.h_kv * args.head_tiles, kv_tile = gl_WorkGroupID.x % per,
+               ti = gl_WorkGroupID.x / per, head = kv_tile / args.head_tiles,
+               part = args.part_from + gl_WorkGroupID.y;
+    tile o;
+    float acc[SUMS], m = NEG_INF, l = 0.0;
+    uvec4 k[KLOADS], v[VLOADS];
+    if (!tile_at(P(10, q0), P(11, pos0), args.tile0 + ti, o))
+        return;
+    const uint begin = part * SPLIT, end = min(o.pos + 1u, begin + SPLIT);
+    if (begin >= end)
+        return;
+    const uint pages = (end - begin + PAGE - 1u) / PAGE;
+    if (t < pages)
+        s_page[t] = page_of(o, begin / PAGE + t);
+    table_fill(KF, KBOOK, 0u);
+    if (SAME == 0u)
+        table_fill(VF, VBOOK, TABLE);
+    load_queries(o, kv_tile);
+    [[unroll]] for (uint i = 0u; i < SUMS; i++)
+        acc[i] = 0.0;
+    fetch_k(max(s_page[0], 0), head, k);
+    fetch_v(max(s_page[0], 0), head, v);
+    for (uint j = 0u; j < pages; j++) {
+        const int next = s_page[min(j + 1u, pages - 1u)];
+        const uint n = min(PAGE, end - begin - j * PAGE);
+        barrier();                 /* the page before is used up; the first: queries and tables are there */
+        put(k, v);
+        barrier();
+        fetch_k(max(next, 0), head, k);
+        fetch_v(max(next, 0), head, v);
+        if (s_page[j] < 0)         /* read exactly, by the last part */
+            continue;
+        score();
+        barrier();
+        weights(n, m, l);
+        barrier();
+        weigh(n, acc);
+    }
+    store(o, ti, kv_tile, part, acc, m, l);
+}
