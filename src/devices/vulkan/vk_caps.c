@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include "base/mem.h"
 
+enum { GUESSED_CORES = 64 };
+
 static int has_extension(const vk_device *d, const char *name)
 {
     VkExtensionProperties *list;
@@ -30,8 +32,11 @@ static void read_limits(vk_device *d)
     VkPhysicalDeviceDriverProperties driver = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES };
     VkPhysicalDeviceMaintenance3Properties m3 = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES,
                                                   .pNext = &driver };
+    VkPhysicalDeviceShaderSMBuiltinsPropertiesNV sm = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV, .pNext = &m3
+    };
     VkPhysicalDeviceSubgroupProperties sg = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES,
-                                              .pNext = &m3 };
+                                              .pNext = &sm };
     VkPhysicalDeviceProperties2 p = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &sg };
     vk_caps *c = &d->caps;
 
@@ -41,6 +46,7 @@ static void read_limits(vk_device *d)
     c->software = p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     if (c->api < VK_API_VERSION_1_2 && !has_extension(d, "VK_KHR_driver_properties"))
         memset(driver.driverName, 0, sizeof driver.driverName);
+    c->cores = has_extension(d, "VK_NV_shader_sm_builtins") && sm.shaderSMCount ? sm.shaderSMCount : GUESSED_CORES;
     snprintf(c->name, sizeof c->name, "%.200s", p.properties.deviceName);
     snprintf(c->driver, sizeof c->driver, "%.120s %.120s", driver.driverName, driver.driverInfo);
     c->subgroup_size = sg.subgroupSize;
@@ -70,7 +76,10 @@ static void read_features(vk_device *d)
     VkPhysicalDeviceShaderFloat16Int8Features f16 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES, .pNext = &s8
     };
-    VkPhysicalDeviceFeatures2 f = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &f16 };
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES, .pNext = &f16
+    };
+    VkPhysicalDeviceFeatures2 f = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &dot };
     vk_caps *c = &d->caps;
 
     d->api.GetPhysicalDeviceFeatures2(d->gpu, &f);
@@ -81,7 +90,9 @@ static void read_features(vk_device *d)
     c->storage16 = s16.storageBuffer16BitAccess != 0;
     c->float16 = f16.shaderFloat16 != 0;
     c->half = c->float16 && (c->api >= VK_API_VERSION_1_2 || has_extension(d, "VK_KHR_shader_float16_int8"));
-    c->int_dot = has_extension(d, "VK_KHR_shader_integer_dot_product") || c->api >= VK_API_VERSION_1_3;
+    c->int_dot = dot.shaderIntegerDotProduct &&
+                 (c->api >= VK_API_VERSION_1_3 || has_extension(d, "VK_KHR_shader_integer_dot_product"));
+    c->dot = c->int_dot;
     c->coopmat = has_extension(d, "VK_KHR_cooperative_matrix");
 }
 
@@ -106,12 +117,14 @@ static int mask_one(vk_device *d, const char *s, size_t len, kvant_diag *diag)
         c->subgroup = 0;
     else if (len == 4 && strncmp(s, "half", len) == 0)
         c->half = 0;
+    else if (len == 3 && strncmp(s, "dot", len) == 0)
+        c->dot = 0;
     else if (numbered(s, len, "range") > 0)
         c->max_range = (uint64_t)numbered(s, len, "range") << 20;
     else if (numbered(s, len, "device") > 0)
         d->lose_at = (int)numbered(s, len, "device");
     else
-        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_DISABLE: \"%.*s\", wanted bda, subgroup, half, range:N or device:N",
+        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_DISABLE: \"%.*s\", wanted bda, subgroup, half, dot, range:N or device:N",
                           (int)(len < 40 ? len : 40), s);
     return KVANT_OK;
 }
@@ -128,6 +141,7 @@ int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag)
     if (!d->caps.subgroup)
         d->caps.bda = 0;           /* the fast form uses both; lacking one gives the plain form */
     d->caps.half = d->caps.half && d->caps.bda;
+    d->caps.dot = d->caps.dot && d->caps.bda;
     if (d->caps.max_bindings < VK_MAX_PTRS + 1 && !d->caps.bda)
         return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s binds %u storage buffers, wanted %d",
                           d->caps.name, d->caps.max_bindings, VK_MAX_PTRS + 1);

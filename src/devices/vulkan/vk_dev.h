@@ -73,12 +73,13 @@ typedef struct vk_pipeline {
 } vk_pipeline;
 
 typedef struct vk_caps {
-    int bda, subgroup, half;               /* used, not only present; half: 16-bit arithmetic, fast form only */
+    int bda, subgroup, half, dot;          /* used, not only present; half (16-bit arithmetic), dot: fast form only */
     int software;                          /* runs on the CPU: compiling costs more than running */
     int int_dot, storage8, storage16, coopmat, float16, int64;     /* present: for the report */
     uint32_t subgroup_size, api, push_bytes;
     uint64_t max_range, offset_align, max_alloc;
     uint32_t max_groups, max_shared, max_bindings;
+    uint32_t cores;                        /* multiprocessors, as far as the device says; else a guess */
     float tick_ns;                         /* of a timestamp; 0: none on the queue */
     char name[256], driver[256];
 } vk_caps;

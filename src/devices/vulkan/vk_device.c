@@ -82,16 +82,35 @@ static int choose_queue(vk_device *d, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* Extensions that the device's version has not taken into the core. */
+static uint32_t extensions_of(const vk_caps *c, const char **names)
+{
+    uint32_t n = 0;
+    if (c->bda && c->api < VK_API_VERSION_1_2)
+        names[n++] = "VK_KHR_buffer_device_address";
+    if (c->half && c->api < VK_API_VERSION_1_2)
+        names[n++] = "VK_KHR_shader_float16_int8";
+    if (c->dot && c->api < VK_API_VERSION_1_3)
+        names[n++] = "VK_KHR_shader_integer_dot_product";
+    return n;
+}
+
 static int create_device(vk_device *d, kvant_diag *diag)
 {
-    static const char *const extension[] = { "VK_KHR_buffer_device_address", "VK_KHR_shader_float16_int8" };
+    const char *extensions[3];
+    const uint32_t n_extensions = extensions_of(&d->caps, extensions);
     const float priority = 1.0f;
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
+        .shaderIntegerDotProduct = VK_TRUE
+    };
     VkPhysicalDeviceShaderFloat16Int8Features half = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES, .shaderFloat16 = VK_TRUE
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES, .pNext = d->caps.dot ? &dot : NULL,
+        .shaderFloat16 = VK_TRUE
     };
     VkPhysicalDeviceBufferDeviceAddressFeatures bda = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES,
-        .pNext = d->caps.half ? &half : NULL, .bufferDeviceAddress = VK_TRUE
+        .pNext = d->caps.half ? &half : half.pNext, .bufferDeviceAddress = VK_TRUE
     };
     const VkPhysicalDeviceFeatures2 f = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = d->caps.bda ? &bda : NULL,
@@ -101,8 +120,7 @@ static int create_device(vk_device *d, kvant_diag *diag)
                                         .queueFamilyIndex = d->family, .queueCount = 1, .pQueuePriorities = &priority };
     const VkDeviceCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, .pNext = &f, .queueCreateInfoCount = 1, .pQueueCreateInfos = &q,
-        .enabledExtensionCount = d->caps.bda && d->caps.api < VK_API_VERSION_1_2 ? 1u + (d->caps.half != 0) : 0,
-        .ppEnabledExtensionNames = extension,
+        .enabledExtensionCount = n_extensions, .ppEnabledExtensionNames = extensions,
     };
     VK_TRY_R(d, d->api.CreateDevice(d->gpu, &info, NULL, &d->dev), "opening the device", diag);
     KVANT_TRY(vk_api_device(&d->api, d->dev, d->caps.bda, diag));

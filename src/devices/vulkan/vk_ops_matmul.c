@@ -2,7 +2,7 @@
  * plain form a weight larger than one storage buffer range is bound in windows of whole rows, a dispatch each. */
 #include "devices/vulkan/vk_dev.h"
 
-enum { VEC_ROWS = 8, VEC_OUTS = 4, TILE_OUTS = 64, TILE_ROWS = 32 };
+enum { VEC_ROWS = 8, VEC_OUTS = 4, TILE_OUTS = 64, TILE_ROWS = 32, DOT_GROUP = 256, DOT_DEEP = 8 };
 
 static int weight_supports(vk_device *d, const kvant_weight *w, const char *op, kvant_diag *diag)
 {
@@ -78,7 +78,7 @@ typedef struct mm {
     const int32_t *ids;            /* NULL: one expert */
     float *y;
     int64_t ldx, ldy;
-    int rows, x_div;
+    int rows, x_div, compute;
 } mm;
 
 static size_t x_bytes(const mm *p)
@@ -125,6 +125,47 @@ static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
                        diag);
 }
 
+/* ---- matmul_dot: q8_split weights, 8-bit activations, up to VEC_ROWS rows ---- */
+
+/* Activation rows that one workgroup keeps; 0: not taken. */
+static int dot_rows(const vk_device *d, const mm *p)
+{
+    const vk_weight *v = p->w->packed;
+    int rows = 1;
+    if (v->type != VK_WT_q8_split || p->compute != KVANT_COMPUTE_AUTO || p->ids || p->rows > VEC_ROWS ||
+        (d->caps.bda && !d->caps.dot))
+        return 0;
+    while (rows < p->rows && (size_t)rows * 2 * (size_t)(p->w->n_in / 16) * 20 + 2048 <= d->caps.max_shared)
+        rows *= 2;
+    return (size_t)rows * (size_t)(p->w->n_in / 16) * 20 + 2048 <= d->caps.max_shared ? rows : 0;
+}
+
+static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, kvant_diag *diag)
+{
+    const vk_weight *v = p->w->packed;
+    const int rows = dot_rows(d, p);
+    const uint32_t per = d->caps.bda ? DOT_GROUP / d->caps.subgroup_size : 1;
+    const uint64_t most = ((uint64_t)n + per - 1) / per, fill = (uint64_t)d->caps.cores * 4;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_matmul_dot);
+    weight_ptr(&c, v, from, n);
+    scale_ptr(&c, p->w, v);
+    vk_ptr(&c, p->x, x_bytes(p), VK_READ);
+    vk_ptr(&c, p->y, y_bytes(p), VK_WRITE);
+    vk_uint(&c, n);
+    vk_uint(&c, from);
+    vk_uint(&c, (int64_t)v->row_bytes);
+    vk_uint(&c, p->ldx);
+    vk_uint(&c, p->ldy);
+    vk_uint(&c, p->rows);
+    vk_uint(&c, v->scale != NULL);
+    vk_spec(&c, (uint32_t)rows);
+    vk_spec(&c, (uint32_t)(p->w->n_in / 16));
+    vk_spec(&c, ((uintptr_t)p->x | (uintptr_t)p->ldx * 4) % 16 == 0);
+    vk_spec(&c, DOT_DEEP);
+    return vk_dispatch(d, l, &c, most < fill ? most : fill, (uint32_t)((p->rows + rows - 1) / rows), 1, diag);
+}
+
 static int run_tile(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
@@ -155,7 +196,9 @@ static int run_mm(vk_device *d, vk_list *l, const mm *p, kvant_diag *diag)
         return KVANT_OK;
     for (int64_t from = 0; from < rows; from += per) {
         const int64_t n = rows - from < per ? rows - from : per;
-        if (p->ids || p->rows <= VEC_ROWS)
+        if (dot_rows(d, p) > 0)
+            KVANT_TRY(run_dot(d, l, p, from, n, diag));
+        else if (p->ids || p->rows <= VEC_ROWS)
             KVANT_TRY(run_vec(d, l, p, from, n, diag));
         else
             KVANT_TRY(run_tile(d, l, p, from, n, diag));
@@ -173,7 +216,7 @@ static int matmul_supports(vk_device *d, const void *args, kvant_diag *diag)
 static int matmul_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_matmul_args *a = args;
-    const mm p = { a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1 };
+    const mm p = { a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1, a->compute };
     return run_mm(d, l, &p, diag);
 }
 
@@ -191,7 +234,7 @@ static int matmul_id_supports(vk_device *d, const void *args, kvant_diag *diag)
 static int matmul_id_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_matmul_id_args *a = args;
-    const mm p = { a->w, a->x, a->ids, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div };
+    const mm p = { a->w, a->x, a->ids, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div, a->compute };
     KVANT_TRY(matmul_id_supports(d, args, diag));
     return run_mm(d, l, &p, diag);
 }

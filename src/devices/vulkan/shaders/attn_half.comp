@@ -175,7 +175,7 @@ void score()
                 w[i] = s_k[from + i];
             [[unroll]] for (uint i = 0u; i < 4u; i++)
                 code[4u * k + i] = parity != 0u ? w[i + 1u] : w[i] >> 16 | w[i + 1u] << 16;
-            d[k] = float(halves_of(w[0])[parity]);
+            d[k] = half_of(w[0] >> 16u * parity & 0xffffu);
             [[unroll]] for (uint r = 0u; r < ROWS; r++)
                 sum[k * ROWS + r] = HALF2(0.0);
         }
@@ -265,7 +265,7 @@ void weigh(uint n, inout float acc[SUMS])
         const uint from = k * VROW + record / 2u * 9u + 4u * parity, at_code = from + 2u * (cg & 1u);
         const uint a = s_v[at_code], b = s_v[at_code + 1u], c = s_v[min(at_code + 2u, VQUADS * 4u - 1u)];
         const uint lo = parity != 0u ? b : a >> 16 | b << 16, hi = parity != 0u ? c : b >> 16 | c << 16;
-        const float d = k < n ? float(halves_of(s_v[from])[parity]) : 0.0;     /* rows past the last hold anything */
+        const float d = k < n ? half_of(s_v[from] >> 16u * parity & 0xffffu) : 0.0;     /* rows past the last hold anything */
         float w[4u * RQ];
         [[unroll]] for (uint g = 0u; g < RQ; g++)
             [[unroll]] for (uint c4 = 0u; c4 < 4u; c4++)

@@ -181,14 +181,15 @@ void st_bytes(PTR p, uint b, uint v, uint n)
         st_part(p, (b >> 2) + 1u, v >> (32u - s), mask >> (32u - s));
 }
 
+/* Exact, without branches or subnormal floats; NaNs become quiet. */
 float half_of(uint h)
 {
-    const uint s = (h & 0x8000u) << 16, e = h >> 10 & 31u, m = h & 0x3ffu;
-    if (e == 31u)
-        return uintBitsToFloat(s | 0x7f800000u | m << 13 | (m != 0u ? 0x400000u : 0u));
-    if (e != 0u)
-        return uintBitsToFloat(s | (e + 112u) << 23 | m << 13);
-    return uintBitsToFloat(floatBitsToUint(float(m) * uintBitsToFloat(0x33800000u)) | s);
+    const uint t = (h & 0x7fffu) << 13;
+    const bool small = t < 0x00800000u;    /* subnormal: 1.m - 1 at the least exponent */
+    const uint b = t + 0x38000000u + (small ? 0x00800000u : 0u) + (t >= 0x0f800000u ? 0x38000000u : 0u) |
+                   (t > 0x0f800000u ? 0x400000u : 0u);
+    const float f = uintBitsToFloat(b) - (small ? uintBitsToFloat(0x38800000u) : 0.0);
+    return uintBitsToFloat(floatBitsToUint(f) | (h & 0x8000u) << 16);
 }
 
 float bf16_of(uint b)

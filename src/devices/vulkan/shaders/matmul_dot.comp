@@ -1,0 +1,112 @@
+#version 450
+/* matmul for few rows of activations times q8_split weights, where the caller leaves the arithmetic to the device:
+ * activations become 8-bit codes, one scale for 16 of them, once per workgroup.
+ *
+ * FAST: a subgroup makes one output of ROWS activation rows at a time (else: the workgroup): its lanes share the weight
+ * row, 16 codes a load, DEEP loads in flight; then it takes the output one grid further, so a workgroup reads the
+ * activations once for many outputs.  w begins at weight row row_from, and has n of them. */
+#define SLOTS 4
+#define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; uint n; uint row_from; uint row_bytes; uint ldx; uint ldy; \
+    uint rows; uint has_scale;
+#define GROUP_SIZE 256
+#include "kv.glsl"
+#include "reduce.glsl"
+#ifdef FAST
+#extension GL_EXT_spirv_intrinsics : require
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018], id = 4450)
+int dot_packed(int a, int b, spirv_literal int packed_4x8);
+#define dot4(a, b) dot_packed(int(a), int(b), 0)
+#else
+int dot4(uint a, uint b)
+{
+    int sum = 0;
+    [[unroll]] for (int i = 0; i < 32; i += 8)
+        sum += bitfieldExtract(int(a), i, 8) * bitfieldExtract(int(b), i, 8);
+    return sum;
+}
+#endif
+layout(local_size_x = 256) in;
+layout(constant_id = 0) const uint ROWS = 1u;
+layout(constant_id = 1) const uint CHUNKS = 16u;           /* of 16 values: n_in / 16 */
+layout(constant_id = 2) const uint X_VEC = 0u;             /* rows of x begin at multiples of 16 bytes */
+layout(constant_id = 3) const uint DEEP = 8u;
+shared uvec4 s_code[ROWS * CHUNKS];
+shared float s_step[ROWS * CHUNKS];
+
+/* Chunk u of the workgroup's rows, of activation row `row`, as codes and the step between them. */
+void quantise(uint row, uint u)
+{
+    const uint from = row * args.ldx + u % CHUNKS * 16u;
+    vec4 v[4];
+    float top = 0.0;
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        if (X_VEC != 0u)
+            v[i] = uintBitsToFloat(ld4(P(2, x), from / 4u + i));
+        else
+            v[i] = vec4(ldf(P(2, x), from + 4u * i), ldf(P(2, x), from + 4u * i + 1u), ldf(P(2, x), from + 4u * i + 2u),
+                        ldf(P(2, x), from + 4u * i + 3u));
+        const vec4 a = abs(v[i]);
+        top = max(top, max(max(a.x, a.y), max(a.z, a.w)));
+    }
+    const float inv = top > 0.0 ? 127.0 / top : 0.0;
+    uvec4 code;
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        const ivec4 c = ivec4(round(v[i] * inv));
+        code[i] = uint(c.x & 255) | uint(c.y & 255) << 8 | uint(c.z & 255) << 16 | uint(c.w) << 24;
+    }
+    s_code[u] = code;
+    s_step[u] = top / 127.0;
+}
+
+/* Output o of the window for rows r0 .. of the activations. */
+void output_row(uint o, uint r0, uint lane, uint lanes)
+{
+    const PTR row = at_mul(P(0, w), o, args.row_bytes / 4u);
+    float acc[ROWS];
+    [[unroll]] for (uint m = 0u; m < ROWS; m++)
+        acc[m] = 0.0;
+    for (uint base = lane; base < CHUNKS; base += lanes * DEEP) {
+        uvec4 q[DEEP];
+        uint d[DEEP];
+        [[unroll]] for (uint i = 0u; i < DEEP; i++) {
+            const uint c = min(base + lanes * i, CHUNKS - 1u);
+            q[i] = ld4(row, c);
+            d[i] = ld(row, (16u * CHUNKS + c / 2u * 2u) / 4u) >> (c / 2u & 1u) * 16u;
+        }
+        [[unroll]] for (uint i = 0u; i < DEEP; i++) {
+            const uint c = min(base + lanes * i, CHUNKS - 1u);
+            const float step = base + lanes * i < CHUNKS ? half_of(d[i] & 0xffffu) : 0.0;
+            [[unroll]] for (uint m = 0u; m < ROWS; m++) {
+                const uvec4 x = s_code[m * CHUNKS + c];
+                const int dot = dot4(q[i].x, x.x) + dot4(q[i].y, x.y) + dot4(q[i].z, x.z) + dot4(q[i].w, x.w);
+                acc[m] += float(dot) * (s_step[m * CHUNKS + c] * step);
+            }
+        }
+    }
+    [[unroll]] for (uint m = 0u; m < ROWS; m++) {
+#ifdef FAST
+        const float sum = subgroupAdd(acc[m]);
+#else
+        const float sum = group_sum(acc[m]);
+#endif
+        if (lane == 0u && r0 + m < args.rows)
+            stf(P(3, y), (r0 + m) * args.ldy + args.row_from + o,
+                args.has_scale != 0u ? sum * ldf(P(1, scale), 0u) : sum);
+    }
+}
+
+void main()
+{
+    const uint r0 = gl_WorkGroupID.y * ROWS;
+    for (uint u = gl_LocalInvocationIndex; u < ROWS * CHUNKS; u += GROUP)
+        quantise(min(r0 + u / CHUNKS, args.rows - 1u), u);
+    barrier();
+#ifdef FAST
+    for (uint o = gl_WorkGroupID.x * gl_NumSubgroups + gl_SubgroupID; o < args.n;
+         o += gl_NumWorkGroups.x * gl_NumSubgroups)
+        output_row(o, r0, gl_SubgroupInvocationID, gl_SubgroupSize);
+#else
+    for (uint o = gl_WorkGroupID.x; o < args.n; o += gl_NumWorkGroups.x)
+        output_row(o, r0, gl_LocalInvocationIndex, GROUP);
+#endif
+}
