@@ -32,8 +32,11 @@ static void read_limits(vk_device *d)
     VkPhysicalDeviceDriverProperties driver = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES };
     VkPhysicalDeviceMaintenance3Properties m3 = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES,
                                                   .pNext = &driver };
+    VkPhysicalDeviceFloatControlsProperties controls = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FLOAT_CONTROLS_PROPERTIES, .pNext = &m3
+    };
     VkPhysicalDeviceShaderSMBuiltinsPropertiesNV sm = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV, .pNext = &m3
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV, .pNext = &controls
     };
     VkPhysicalDeviceSubgroupProperties sg = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES,
                                               .pNext = &sm };
@@ -47,6 +50,7 @@ static void read_limits(vk_device *d)
     if (c->api < VK_API_VERSION_1_2 && !has_extension(d, "VK_KHR_driver_properties"))
         memset(driver.driverName, 0, sizeof driver.driverName);
     c->cores = has_extension(d, "VK_NV_shader_sm_builtins") && sm.shaderSMCount ? sm.shaderSMCount : GUESSED_CORES;
+    c->subnormal16 = c->api >= VK_API_VERSION_1_2 && controls.shaderDenormPreserveFloat16;
     snprintf(c->name, sizeof c->name, "%.200s", p.properties.deviceName);
     snprintf(c->driver, sizeof c->driver, "%.120s %.120s", driver.driverName, driver.driverInfo);
     c->subgroup_size = sg.subgroupSize;

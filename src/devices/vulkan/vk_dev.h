@@ -75,6 +75,7 @@ typedef struct vk_pipeline {
 typedef struct vk_caps {
     int bda, subgroup, half, dot;          /* used, not only present; half (16-bit arithmetic), dot: fast form only */
     int software;                          /* runs on the CPU: compiling costs more than running */
+    int subnormal16;                       /* subnormal halves keep their values */
     int int_dot, storage8, storage16, coopmat, float16, int64;     /* present: for the report */
     uint32_t subgroup_size, api, push_bytes;
     uint64_t max_range, offset_align, max_alloc;

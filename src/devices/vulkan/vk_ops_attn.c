@@ -241,23 +241,37 @@ static int decode_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *d
                        diag);
 }
 
-/* ---- attn_half: the same with 16-bit products, where the caller leaves the arithmetic to the device ---- */
+/* ---- attn_half: records of nibbles with 16-bit products, where the caller leaves the arithmetic to the device; f16 and
+ * bf16 with f32 ---- */
+
+static int wide_side(const vk_side *s)
+{
+    return (s->fmt == VK_FMT_f16 || s->fmt == VK_FMT_bf16) && (s->d == 64 || s->d == 128 || s->d == 256);
+}
+
+static int half_side(const vk_side *s)
+{
+    return wide_side(s) || (nibble_side(s) && (s->d == 64 || s->d == 128 || s->d == 256));
+}
 
 static size_t half_shared(const attn_job *p, uint32_t copies)
 {
-    const size_t tables = p->k.fmt == p->v.fmt ? 1 : 2, rows = (size_t)p->rows, quads = (rows + 3) / 4,
-                 records = (size_t)p->k.d / 32, words = (size_t)(p->k.d + p->v.d) * 18 / 128;
-    return 1024 * copies * tables + 4 * (64 * words + records * 17 * quads * 4 + records * (64 * rows + 8) +
-                                         256 * quads + VK_GROUP + 4 * rows + 32);
+    const int kw = wide_side(&p->k), vw = wide_side(&p->v);
+    const size_t tables = p->k.fmt == p->v.fmt || kw ? 1 : 2, rows = (size_t)p->rows, quads = (rows + 3) / 4,
+                 records = (size_t)p->k.d / 32,
+                 words = (size_t)((kw ? 0 : p->k.d) + (vw ? 0 : p->v.d)) * 18 / 128;
+    return 1024 * copies * tables + 4 * (64 * words + records * 17 * quads * (kw ? 8 : 4) + records * (64 * rows + 8) +
+                                         256 * quads + VK_GROUP + 4 * rows + 40);
 }
 
 /* Copies of the tables that fit; 0: not taken. */
 static uint32_t half_copies(const vk_device *d, const attn_job *p)
 {
-    if (p->a->compute != KVANT_COMPUTE_AUTO || !d->caps.half || p->tokens != 1 || (p->rows & (p->rows - 1)) != 0 ||
-        !nibble_side(&p->k) || !nibble_side(&p->v))
+    const int wide = wide_side(&p->k) && wide_side(&p->v);
+    if (!d->caps.half || (p->a->compute != KVANT_COMPUTE_AUTO && !wide) || p->tokens != 1 ||
+        (p->rows & (p->rows - 1)) != 0 || !half_side(&p->k) || !half_side(&p->v))
         return 0;
-    for (uint32_t copies = 32; copies >= 8; copies /= 2)
+    for (uint32_t copies = wide ? 8 : 32; copies >= 8; copies /= 2)
         if (half_shared(p, copies) <= d->caps.max_shared)
             return copies;
     return 0;
@@ -279,6 +293,7 @@ static int half_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *dia
     vk_spec(&c, half_copies(d, p));
     vk_spec(&c, d->caps.subgroup_size);
     vk_spec(&c, aligned_pages(&a->k) && aligned_pages(&a->v));
+    vk_spec(&c, !d->caps.subnormal16);
     return vk_dispatch(d, l, &c, (uint64_t)p->n_tiles * (uint64_t)(a->h_kv * p->head_tiles), (uint32_t)p->parts, 1,
                        diag);
 }

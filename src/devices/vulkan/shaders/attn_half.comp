@@ -1,13 +1,14 @@
 #version 450
-/* attn, second pass, one query per sequence over formats of 4-bit records (a half, 16 bytes of nibbles: q4_0, tbq4_0,
- * turbo4), with 16-bit products for keys: the partial sums of attn_tile over one split of 1024 keys.
+/* attn, second pass, one query per sequence, a page of 64 keys a turn: the partial sums of attn_tile over one split of
+ * 1024 keys.  Keys: a thread takes 32 values (a record) of a row, for all heads.  Values: a thread owns 16 columns and
+ * takes every KG-th row; sums are f32.
  *
- * A page of 64 keys a turn; the next page is on its way to registers meanwhile.  Both sides' rows lie in shared memory
- * as in the page, 18 words per 128 values.  A byte is two values, j and j + 16 of its record: one look-up gives both as
- * halves, from one of COPIES tables, so that the threads of a subgroup meet different banks.
- * Keys: a thread takes one record of a row, for all heads: 16 keys of two records two apart are 32 different banks.
- * Values: a thread owns 16 columns (8 bytes of a record) and takes every KG-th row; sums are f32.
- * Queries are divided by their largest value, so no sum of 16-bit products can overflow. */
+ * Formats of 4-bit records (a half, 16 bytes of nibbles: q4_0, tbq4_0, turbo4): the rows lie in shared memory as in the
+ * page, 18 words per 128 values, the next page being on its way to registers meanwhile.  A byte is two values, j and
+ * j + 16 of its record: one look-up gives both as halves, from one of COPIES tables, so that the threads of a subgroup
+ * meet different banks; 16 keys of two records two apart are 32 different banks.  Products of keys are 16-bit: queries
+ * are divided by their largest value, so no sum of a record's can overflow.
+ * f16 and bf16: rows are read where they lie; all products are f32. */
 #define BIG_ARGS
 #define SLOTS 14
 #define ARGS ARGPTR q; ARGPTR qp; ARGPTR part; ARGPTR kpages; ARGPTR ktail; ARGPTR vpages; ARGPTR vtail; \
@@ -38,21 +39,24 @@ layout(constant_id = 6) const uint VBOOK = 0u;
 layout(constant_id = 7) const uint COPIES = 8u;            /* of each table: 8, 16 or 32 */
 layout(constant_id = 9) const uint VEC = 0u;               /* pages begin at multiples of 16 bytes */
 layout(constant_id = 8) const uint LANES = 0u;             /* threads of a subgroup, where the device states it */
+layout(constant_id = 10) const uint EXACT = 1u;            /* the device may flush subnormal halves: convert by integers */
 #include "devices/vulkan/vk_numbers.h"
 #include "tiles.glsl"
 
 const uint SPLIT = 1024u, RQ = (ROWS + 3u) / 4u;
-const uint KROW = DK * 18u / 128u, VROW = DV * 18u / 128u;             /* words of a row */
-const uint KQUADS = PAGE * KROW / 4u, VQUADS = PAGE * VROW / 4u;       /* of a page's head */
+const bool KWIDE = KF <= VK_FMT_bf16, VWIDE = VF <= VK_FMT_bf16;
+const uint KROW = DK * 18u / 128u, VROW = DV * 18u / 128u;             /* words of a row of records */
+const uint KQUADS = KWIDE ? 1u : PAGE * KROW / 4u, VQUADS = VWIDE ? 1u : PAGE * VROW / 4u;    /* of a page's head */
 const uint KLOADS = (KQUADS + GROUP - 1u) / GROUP, VLOADS = (VQUADS + GROUP - 1u) / GROUP;
 const uint RECORDS = DK / 32u, BLOCKS = 8u / RECORDS, PASSES = 4u / BLOCKS;    /* 16 keys times BLOCKS times PASSES */
 const uint COLS = 16u, CG = DV / COLS, KG = GROUP / CG;
 const uint TPH = ROWS > 1u ? GROUP / ROWS : 64u, PER = 64u / TPH;     /* softmax: threads of a head, keys of each */
-const uint SAME = KF == VF ? 1u : 0u, TABLE = 256u * COPIES;
+const uint TABLE = 256u * COPIES, VTABLE = KF == VF || KWIDE ? 0u : TABLE; /* words; where V's begins */
+const uint QWORDS = KWIDE ? 2u : 1u;                       /* of a pair of a query's values */
 const uint PART = ROWS * 64u, SUMS = ROWS * COLS;
-shared uint s_table[TABLE * (2u - SAME)];    /* at the end: sums of one head */
+shared uint s_table[TABLE + VTABLE];         /* at the end: sums of one head */
 shared uint s_k[KQUADS * 4u], s_v[VQUADS * 4u];
-shared uvec4 s_q[RECORDS * 17u * RQ];
+shared uvec4 s_q[RECORDS * 17u * RQ * QWORDS];
 shared float s_part[RECORDS * PART + RECORDS * 8u];
 shared vec4 s_p[64u * RQ];
 shared float s_by[ROWS], s_qmax[ROWS];
@@ -95,32 +99,25 @@ uvec4 quad(PTR p, uint u)
     return uvec4(ld(p, 4u * u), ld(p, 4u * u + 1u), ld(p, 4u * u + 2u), ld(p, 4u * u + 3u));
 }
 
-void fetch_k(int page, uint head, out uvec4 v[KLOADS])
+/* The rows of records of a page; of a page that is not there, of page 0. */
+void fetch(int page, uint head, out uvec4 k[KLOADS], out uvec4 v[VLOADS])
 {
-    const PTR from = at(at_mul(P(3, kpages), uint(page), args.k_page_words), head * args.k_head_bytes / 4u);
-    [[unroll]] for (uint i = 0u; i < KLOADS; i++) {
-        const uint u = gl_LocalInvocationIndex + GROUP * i;
-        v[i] = quad(from, min(u, KQUADS - 1u));
-    }
-}
-
-void fetch_v(int page, uint head, out uvec4 v[VLOADS])
-{
-    const PTR from = at(at_mul(P(5, vpages), uint(page), args.v_page_words), head * args.v_head_bytes / 4u);
-    [[unroll]] for (uint i = 0u; i < VLOADS; i++) {
-        const uint u = gl_LocalInvocationIndex + GROUP * i;
-        v[i] = quad(from, min(u, VQUADS - 1u));
-    }
+    const PTR kfrom = at(at_mul(P(3, kpages), uint(max(page, 0)), args.k_page_words), head * args.k_head_bytes / 4u),
+              vfrom = at(at_mul(P(5, vpages), uint(max(page, 0)), args.v_page_words), head * args.v_head_bytes / 4u);
+    [[unroll]] for (uint i = 0u; i < KLOADS && !KWIDE; i++)
+        k[i] = quad(kfrom, min(gl_LocalInvocationIndex + GROUP * i, KQUADS - 1u));
+    [[unroll]] for (uint i = 0u; i < VLOADS && !VWIDE; i++)
+        v[i] = quad(vfrom, min(gl_LocalInvocationIndex + GROUP * i, VQUADS - 1u));
 }
 
 void put(uvec4 k[KLOADS], uvec4 v[VLOADS])
 {
     const uint t = gl_LocalInvocationIndex;
-    [[unroll]] for (uint i = 0u; i < KLOADS; i++)
+    [[unroll]] for (uint i = 0u; i < KLOADS && !KWIDE; i++)
         if (t + GROUP * i < KQUADS)
             [[unroll]] for (uint e = 0u; e < 4u; e++)
                 s_k[(t + GROUP * i) * 4u + e] = k[i][e];
-    [[unroll]] for (uint i = 0u; i < VLOADS; i++)
+    [[unroll]] for (uint i = 0u; i < VLOADS && !VWIDE; i++)
         if (t + GROUP * i < VQUADS)
             [[unroll]] for (uint e = 0u; e < 4u; e++)
                 s_v[(t + GROUP * i) * 4u + e] = v[i][e];
@@ -140,20 +137,60 @@ void load_queries(tile o, uint kv_tile)
     }
     barrier();
     if (t < ROWS)
-        s_qmax[t] = s_big[t] == 0u ? 1.0 : uintBitsToFloat(s_big[t]);
+        s_qmax[t] = KWIDE || s_big[t] == 0u ? 1.0 : uintBitsToFloat(s_big[t]);
     barrier();
     for (uint u = t; u < DK / 2u * RQ; u += GROUP) {
-        const uint pair = u / RQ, column = pair / 16u * 32u + pair % 16u;
-        uvec4 w = uvec4(0u);
+        const uint pair = u / RQ, record = pair / 16u, j = pair % 16u, to = (record * 17u + j) * RQ + u % RQ,
+                   column = 32u * record + (KWIDE ? 2u * j : j), other = column + (KWIDE ? 1u : 16u);
+        uvec4 lo = uvec4(0u), hi = uvec4(0u);
         [[unroll]] for (uint i = 0u; i < 4u; i++) {
             const uint r = u % RQ * 4u + i;
             const row_id id = row_of(o, kv_tile, r);
             if (r < ROWS && id.token >= 0) {
-                const uint from = (uint(id.token) * args.h + id.head) * DK + column;
-                w[i] = halves_to(ldf(P(1, qp), from) / s_qmax[r], ldf(P(1, qp), from + 16u) / s_qmax[r]);
+                const uint from = (uint(id.token) * args.h + id.head) * DK;
+                const float a = ldf(P(1, qp), from + column), b = ldf(P(1, qp), from + other);
+                lo[i] = KWIDE ? floatBitsToUint(a) : halves_to(a / s_qmax[r], b / s_qmax[r]);
+                hi[i] = floatBitsToUint(b);
             }
         }
-        s_q[(pair / 16u * 17u + pair % 16u) * RQ + u % RQ] = w;
+        s_q[to * QWORDS] = lo;
+        if (KWIDE)
+            s_q[to * QWORDS + 1u] = hi;
+    }
+}
+
+/* Two values of a word of f16 or bf16. */
+vec2 wide_of(uint F, uint w)
+{
+    if (F == VK_FMT_bf16)
+        return vec2(bf16_of(w & 0xffffu), bf16_of(w >> 16));
+    return EXACT != 0u ? vec2(half_of(w & 0xffffu), half_of(w >> 16)) : vec2(halves_of(w));
+}
+
+/* Sums of 32 values for each key that this thread has, of f16 or bf16 rows. */
+void score_wide(int page, uint head)
+{
+    const uint t = gl_LocalInvocationIndex, a = t >> 4, half_n = RECORDS / 2u, record = a % half_n * 2u + a / half_n % 2u;
+    const PTR rows = at(at_mul(P(3, kpages), uint(page), args.k_page_words), head * args.k_head_bytes / 4u);
+    [[unroll]] for (uint pass = 0u; pass < PASSES; pass++) {
+        const uint key = (pass * BLOCKS + a / RECORDS) * 16u + (t & 15u);
+        uvec4 w[4];
+        float sum[ROWS];
+        [[unroll]] for (uint i = 0u; i < 4u; i++)
+            w[i] = quad(rows, key * (DK / 8u) + record * 4u + i);
+        [[unroll]] for (uint r = 0u; r < ROWS; r++)
+            sum[r] = 0.0;
+        [[unroll]] for (uint j = 0u; j < 16u; j++) {
+            const vec2 v = wide_of(KF, w[j / 4u][j & 3u]);
+            [[unroll]] for (uint g = 0u; g < RQ; g++) {
+                const uint from = ((record * 17u + j) * RQ + g) * 2u;
+                const vec4 x = uintBitsToFloat(s_q[from]), y = uintBitsToFloat(s_q[from + 1u]);
+                [[unroll]] for (uint i = 0u; i < 4u && 4u * g + i < ROWS; i++)
+                    sum[4u * g + i] += x[i] * v.x + y[i] * v.y;
+            }
+        }
+        [[unroll]] for (uint r = 0u; r < ROWS; r++)
+            s_part[record * PART + record / 2u * 16u + r * 64u + key] = sum[r];
     }
 }
 
@@ -249,10 +286,9 @@ void weights(uint n, inout float m, inout float l)
         s_by[r] = by;
 }
 
-void weigh(uint n, inout float acc[SUMS])
+/* acc *= what the growth of the maxima asks for. */
+void rescale(inout float acc[SUMS])
 {
-    const uint t = gl_LocalInvocationIndex, cg = t % CG, kg = t / CG, record = cg >> 1, parity = record & 1u,
-               lane = t & COPIES - 1u, base = TABLE * (1u - SAME);
     bool grown = false;
     [[unroll]] for (uint r = 0u; r < ROWS; r++)
         grown = grown || s_by[r] != 1.0;
@@ -260,6 +296,32 @@ void weigh(uint n, inout float acc[SUMS])
         [[unroll]] for (uint r = 0u; r < ROWS; r++)
             [[unroll]] for (uint e = 0u; e < COLS; e++)
                 acc[r * COLS + e] *= s_by[r];
+}
+
+/* acc += weight * value over this thread's rows of the page. */
+void weigh_wide(int page, uint head, uint n, inout float acc[SUMS])
+{
+    const uint t = gl_LocalInvocationIndex, cg = t % CG, kg = t / CG;
+    const PTR rows = at(at_mul(P(5, vpages), uint(page), args.v_page_words), head * args.v_head_bytes / 4u);
+    [[unroll]] for (uint i = 0u; i < 64u / KG; i++) {
+        const uint k = kg + KG * i;
+        const uvec4 w[2] = { quad(rows, k * (DV / 8u) + 2u * cg), quad(rows, k * (DV / 8u) + 2u * cg + 1u) };
+        if (k < n)                 /* rows past the last hold anything */
+            [[unroll]] for (uint e = 0u; e < 8u; e++) {
+                const vec2 v = wide_of(VF, w[e / 4u][e & 3u]);
+                [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+                    const float p = s_p[k * RQ + r / 4u][r & 3u];
+                    acc[r * COLS + 2u * e] += p * v.x;
+                    acc[r * COLS + 2u * e + 1u] += p * v.y;
+                }
+            }
+    }
+}
+
+void weigh(uint n, inout float acc[SUMS])
+{
+    const uint t = gl_LocalInvocationIndex, cg = t % CG, kg = t / CG, record = cg >> 1, parity = record & 1u,
+               lane = t & COPIES - 1u, base = VTABLE;
     [[unroll]] for (uint i = 0u; i < 64u / KG; i++) {
         const uint k = kg + KG * i;
         const uint from = k * VROW + record / 2u * 9u + 4u * parity, at_code = from + 2u * (cg & 1u);
@@ -293,8 +355,9 @@ void store(tile o, uint ti, uint kv_tile, uint part, float acc[SUMS], float m, f
             s_table[e * GROUP + t] = floatBitsToUint(acc[r * COLS + e]);
         barrier();
         for (uint c = t; c < DV; c += GROUP) {
-            /* column c: record c/32, low or high nibbles, byte c%16 of the record */
-            const uint cg = c / 32u * 2u + (c % 16u) / 8u, e = (c & 16u) / 2u + (c & 7u);
+            /* column c of records: record c/32, low or high nibbles, byte c%16 of the record */
+            const uint cg = VWIDE ? c / COLS : c / 32u * 2u + (c % 16u) / 8u,
+                       e = VWIDE ? c % COLS : (c & 16u) / 2u + (c & 7u);
             float sum = 0.0;
             for (uint g = 0u; g < KG; g++)
                 sum += uintBitsToFloat(s_table[e * GROUP + g * CG + cg]);
@@ -326,29 +389,35 @@ void main()
     const uint pages = (end - begin + PAGE - 1u) / PAGE;
     if (t < pages)
         s_page[t] = page_of(o, begin / PAGE + t);
-    table_fill(KF, KBOOK, 0u);
-    if (SAME == 0u)
-        table_fill(VF, VBOOK, TABLE);
+    if (!KWIDE)
+        table_fill(KF, KBOOK, 0u);
+    if (!VWIDE && (KWIDE || KF != VF))
+        table_fill(VF, VBOOK, VTABLE);
     load_queries(o, kv_tile);
     [[unroll]] for (uint i = 0u; i < SUMS; i++)
         acc[i] = 0.0;
-    fetch_k(max(s_page[0], 0), head, k);
-    fetch_v(max(s_page[0], 0), head, v);
+    fetch(s_page[0], head, k, v);
     for (uint j = 0u; j < pages; j++) {
         const int next = s_page[min(j + 1u, pages - 1u)];
         const uint n = min(PAGE, end - begin - j * PAGE);
         barrier();                 /* the page before is used up; the first: queries and tables are there */
         put(k, v);
         barrier();
-        fetch_k(max(next, 0), head, k);
-        fetch_v(max(next, 0), head, v);
+        fetch(next, head, k, v);
         if (s_page[j] < 0)         /* read exactly, by the last part */
             continue;
-        score();
+        if (KWIDE)
+            score_wide(s_page[j], head);
+        else
+            score();
         barrier();
         weights(n, m, l);
         barrier();
-        weigh(n, acc);
+        rescale(acc);
+        if (VWIDE)
+            weigh_wide(s_page[j], head, n, acc);
+        else
+            weigh(n, acc);
     }
     store(o, ti, kv_tile, part, acc, m, l);
 }
