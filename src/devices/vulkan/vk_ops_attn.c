@@ -15,7 +15,9 @@ typedef struct attn_job {
     int rows, n_split, n_part, width;
     int tile0, n_tiles;            /* of this dispatch */
     int part_from, parts;          /* of this dispatch */
-    void *qp, *part;
+    const float *qp;               /* prepared queries; q itself where nothing is to be done */
+    int64_t ldp, gp;               /* their strides */
+    void *part;
 } attn_job;
 
 static size_t shared_bytes(const attn_job *p)
@@ -75,8 +77,15 @@ static size_t tile_bytes(const attn_job *p)
     return (size_t)p->a->h_kv * (size_t)p->head_tiles * (size_t)p->n_part * (size_t)p->rows * (size_t)p->width * 4;
 }
 
+static int raw_queries(const attn_job *p)
+{
+    return p->k.space == VK_SPACE_REAL && p->k.sdim == p->k.d;
+}
+
 static size_t prep_bytes(const attn_job *p)
 {
+    if (raw_queries(p))
+        return 0;
     const size_t rows = (size_t)p->a->seqs.n_tokens * (size_t)p->a->h;
     return (rows * (size_t)p->k.sdim * 4 + 255) & ~(size_t)255;
 }
@@ -112,6 +121,8 @@ static int prep(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
 {
     const kvant_attn_args *a = p->a;
     vk_call c;
+    if (raw_queries(p))
+        return KVANT_OK;
     vk_call_begin(&c, VK_SHADER_attn_prep);
     vk_ptr(&c, a->q, q_bytes(&a->seqs, a->ldq, a->gq, a->h, a->d_k), VK_READ);
     vk_ptr(&c, p->qp, prep_bytes(p), VK_WRITE);
@@ -134,7 +145,7 @@ static void tile_ptrs(const vk_device *d, vk_call *c, const attn_job *p)
     const kvant_seqs *q = &a->seqs;
     const int tail = p->n_part > p->n_split;
     vk_ptr(c, a->q, q_bytes(q, a->ldq, a->gq, a->h, a->d_k), VK_READ);
-    vk_ptr(c, p->qp, prep_bytes(p), VK_READ);
+    vk_ptr(c, p->qp, q_bytes(q, p->ldp, p->gp, a->h, p->k.sdim), VK_READ);
     vk_ptr(c, p->part, (size_t)p->n_tiles * tile_bytes(p), VK_WRITE);
     vk_side_pages(d, c, &p->k, VK_READ);
     vk_side_tail(d, c, &p->k, VK_READ);
@@ -176,6 +187,8 @@ static void tile_args(const vk_device *d, vk_call *c, const attn_job *p)
     vk_uint(c, p->v.param != NULL);
     vk_float(c, a->scale);
     vk_uint(c, p->part_from);
+    vk_uint(c, p->ldp);
+    vk_uint(c, p->gp);
 }
 
 static int any_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
@@ -350,7 +363,10 @@ static int attn_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag
         return KVANT_OK;
     KVANT_TRY(attn_shape(d, a, &p, diag));
     const int all = most_tiles(&p), per = tiles_per_dispatch(d, &p);
-    p.qp = d->scratch;
+    const int raw = raw_queries(&p);
+    p.qp = raw ? a->q : d->scratch;
+    p.ldp = raw ? a->ldq : (int64_t)a->h * p.k.sdim;
+    p.gp = raw ? a->gq : p.k.sdim;
     p.part = (char *)d->scratch + prep_bytes(&p);
     KVANT_TRY(prep(d, l, &p, diag));
     for (p.tile0 = 0; p.tile0 < all; p.tile0 += per) {

@@ -13,7 +13,7 @@
     uint n_seqs; uint stride; uint ldq; uint gq; uint h; uint h_kv; uint heads; uint head_tiles; uint tokens; \
     uint n_split; uint n_part; uint tail_pages; uint tile0; uint width; uint k_page_words; uint k_head_bytes; \
     uint k_row_bytes; uint v_page_words; uint v_head_bytes; uint v_row_bytes; uint has_ktail; uint has_vtail; \
-    uint has_kparam; uint has_vparam; float scale; uint part_from;
+    uint has_kparam; uint has_vparam; float scale; uint part_from; uint ldp; uint gp;
 #include "kv.glsl"
 layout(local_size_x = 128) in;
 layout(constant_id = 0) const uint KF = 5u;
@@ -190,7 +190,7 @@ void main()
     }
     for (uint u = t; u < DK * ROWS; u += GROUP) {
         const row_id id = row_of(o, kv_tile, u % ROWS);
-        s_q[u] = id.token >= 0 ? ldf(P(1, qp), (uint(id.token) * args.h + id.head) * DK + u / ROWS) * args.scale : 0.0;
+        s_q[u] = id.token >= 0 ? ldf(P(1, qp), uint(id.token) * args.ldp + id.head * args.gp + u / ROWS) * args.scale : 0.0;
     }
     [[unroll]] for (uint i = 0u; i < ROWS; i++) {
         m[i] = NEG_INF;

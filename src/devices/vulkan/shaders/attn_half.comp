@@ -16,7 +16,7 @@
     uint n_seqs; uint stride; uint ldq; uint gq; uint h; uint h_kv; uint heads; uint head_tiles; uint tokens; \
     uint n_split; uint n_part; uint tail_pages; uint tile0; uint width; uint k_page_words; uint k_head_bytes; \
     uint k_row_bytes; uint v_page_words; uint v_head_bytes; uint v_row_bytes; uint has_ktail; uint has_vtail; \
-    uint has_kparam; uint has_vparam; float scale; uint part_from;
+    uint has_kparam; uint has_vparam; float scale; uint part_from; uint ldp; uint gp;
 #include "kv.glsl"
 #ifdef FAST
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -133,7 +133,7 @@ void load_queries(tile o, uint kv_tile)
     for (uint u = t; u < DK * ROWS; u += GROUP) {
         const row_id id = row_of(o, kv_tile, u / DK);
         if (id.token >= 0)
-            atomicMax(s_big[u / DK], floatBitsToUint(abs(ldf(P(1, qp), (uint(id.token) * args.h + id.head) * DK + u % DK))));
+            atomicMax(s_big[u / DK], floatBitsToUint(abs(ldf(P(1, qp), uint(id.token) * args.ldp + id.head * args.gp + u % DK))));
     }
     barrier();
     if (t < ROWS)
@@ -147,7 +147,7 @@ void load_queries(tile o, uint kv_tile)
             const uint r = u % RQ * 4u + i;
             const row_id id = row_of(o, kv_tile, r);
             if (r < ROWS && id.token >= 0) {
-                const uint from = (uint(id.token) * args.h + id.head) * DK;
+                const uint from = uint(id.token) * args.ldp + id.head * args.gp;
                 const float a = ldf(P(1, qp), from + column), b = ldf(P(1, qp), from + other);
                 lo[i] = KWIDE ? floatBitsToUint(a) : halves_to(a / s_qmax[r], b / s_qmax[r]);
                 hi[i] = floatBitsToUint(b);

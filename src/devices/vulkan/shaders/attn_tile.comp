@@ -13,7 +13,7 @@
     uint n_seqs; uint stride; uint ldq; uint gq; uint h; uint h_kv; uint heads; uint head_tiles; uint tokens; \
     uint n_split; uint n_part; uint tail_pages; uint tile0; uint width; uint k_page_words; uint k_head_bytes; \
     uint k_row_bytes; uint v_page_words; uint v_head_bytes; uint v_row_bytes; uint has_ktail; uint has_vtail; \
-    uint has_kparam; uint has_vparam; float scale; uint part_from;
+    uint has_kparam; uint has_vparam; float scale; uint part_from; uint ldp; uint gp;
 #include "kv.glsl"
 layout(local_size_x = 128) in;
 layout(constant_id = 0) const uint KF = 0u;
@@ -111,7 +111,7 @@ void load_queries(tile o, uint kv_tile, bool raw)
         if (id.token >= 0 && raw)
             v = e < DK ? ldf(P(0, q), uint(id.token) * args.ldq + id.head * args.gq + e) : 0.0;
         else if (id.token >= 0)
-            v = ldf(P(1, qp), (uint(id.token) * args.h + id.head) * SK + e);
+            v = ldf(P(1, qp), uint(id.token) * args.ldp + id.head * args.gp + e);
         s_q[u] = v;
     }
 }
