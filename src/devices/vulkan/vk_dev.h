@@ -158,8 +158,10 @@ int vk_dispatch(vk_device *d, vk_list *l, const vk_call *c, uint64_t x, uint32_t
 
 /* ---- ops ---- */
 
-/* supports and scratch may be NULL: always, none. */
+/* supports and scratch may be NULL: always (where its values, if it says how many, fit the shaders' indices), none. */
 typedef struct vk_op {
+    const char *name;
+    int64_t (*values)(const void *args);
     int (*supports)(vk_device *d, const void *args, kvant_diag *diag);
     size_t (*scratch)(vk_device *d, const void *args);
     int (*run)(vk_device *d, vk_list *l, const void *args, kvant_diag *diag);

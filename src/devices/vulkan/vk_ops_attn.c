@@ -436,5 +436,5 @@ static int score_run(vk_device *d, vk_list *l, const void *args, kvant_diag *dia
     return vk_dispatch(d, l, &c, (uint64_t)q->n_tokens * (uint64_t)a->h, 16, 1, diag);
 }
 
-const vk_op vk_op_attn = { attn_supports, attn_scratch, attn_run };
-const vk_op vk_op_attn_score = { score_supports, NULL, score_run };
+const vk_op vk_op_attn = { .supports = attn_supports, .scratch = attn_scratch, .run = attn_run };
+const vk_op vk_op_attn_score = { .supports = score_supports, .run = score_run };

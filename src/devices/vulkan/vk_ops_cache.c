@@ -151,6 +151,6 @@ static int read_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag
     return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
 }
 
-const vk_op vk_op_cache_write = { write_supports, NULL, write_run };
-const vk_op vk_op_page_seal = { seal_supports, NULL, seal_run };
-const vk_op vk_op_cache_read = { read_supports, NULL, read_run };
+const vk_op vk_op_cache_write = { .supports = write_supports, .run = write_run };
+const vk_op vk_op_page_seal = { .supports = seal_supports, .run = seal_run };
+const vk_op vk_op_cache_read = { .supports = read_supports, .run = read_run };

@@ -239,6 +239,6 @@ static int matmul_id_run(vk_device *d, vk_list *l, const void *args, kvant_diag 
     return run_mm(d, l, &p, diag);
 }
 
-const vk_op vk_op_embed = { embed_supports, NULL, embed_run };
-const vk_op vk_op_matmul = { matmul_supports, NULL, matmul_run };
-const vk_op vk_op_matmul_id = { matmul_id_supports, NULL, matmul_id_run };
+const vk_op vk_op_embed = { .supports = embed_supports, .run = embed_run };
+const vk_op vk_op_matmul = { .supports = matmul_supports, .run = matmul_run };
+const vk_op vk_op_matmul_id = { .supports = matmul_id_supports, .run = matmul_id_run };

@@ -13,12 +13,32 @@ static size_t rows_bytes(int64_t n, int64_t ld, int64_t width)
     return n > 0 ? (size_t)((n - 1) * ld + width) * sizeof(float) : 0;
 }
 
-static int add_supports(vk_device *d, const void *args, kvant_diag *diag)
+static int64_t larger(int64_t a, int64_t b)
 {
-    const kvant_add_args *a = args;
-    (void)d;
-    return vk_fits("add", (int64_t)a->n * a->d, diag);
+    return a > b ? a : b;
 }
+
+/* <op>_values: values of the largest array that the op indexes. */
+#define VALUES(op, expression)                                                                                        \
+    static int64_t op##_values(const void *args)                                                                      \
+    {                                                                                                                 \
+        const kvant_##op##_args *a = args;                                                                            \
+        return expression;                                                                                            \
+    }
+VALUES(add, (int64_t)a->n * a->d)
+VALUES(swiglu, (int64_t)a->n * larger(larger(a->ldg, a->ldu), a->ldy))
+VALUES(gate_mul, (int64_t)a->n * larger(a->ldy, a->ldg))
+VALUES(gate_add, (int64_t)a->n * a->d)
+VALUES(gdn_gates, (int64_t)a->n * a->h)
+VALUES(rows_gather, (int64_t)a->n * a->d)
+VALUES(rope, (int64_t)a->n * a->ldx)
+VALUES(norm_rms, (int64_t)a->n * larger(a->ldx, a->ldy))
+VALUES(norm_add_rms, (int64_t)a->n * a->d)
+VALUES(norm_l2, (int64_t)a->n * a->ldx)
+VALUES(norm_gated, (int64_t)a->n * larger(a->ldz, (int64_t)a->h * a->dv))
+VALUES(moe_combine, (int64_t)a->n * a->k * a->d)
+VALUES(argmax, (int64_t)a->n * a->d)
+#undef VALUES
 
 static int add_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
@@ -30,14 +50,6 @@ static int add_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
     vk_ptr(&c, a->y, (size_t)n * 4, VK_READ);
     vk_uint(&c, n);
     return vk_dispatch(d, l, &c, groups(n), 1, 1, diag);
-}
-
-static int swiglu_supports(vk_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_swiglu_args *a = args;
-    const int64_t ld = a->ldg > a->ldu ? a->ldg : a->ldu;
-    (void)d;
-    return vk_fits("swiglu", (int64_t)a->n * (ld > a->ldy ? ld : a->ldy), diag);
 }
 
 static int swiglu_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
@@ -62,13 +74,6 @@ static size_t grouped_bytes(int n, int64_t ld, int h, int64_t g, int d)
     return n > 0 && h > 0 ? (size_t)((n - 1) * ld + (h - 1) * g + d) * sizeof(float) : 0;
 }
 
-static int gate_mul_supports(vk_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_gate_mul_args *a = args;
-    (void)d;
-    return vk_fits("gate_mul", (int64_t)a->n * (a->ldy > a->ldg ? a->ldy : a->ldg), diag);
-}
-
 static int gate_mul_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_gate_mul_args *a = args;
@@ -84,13 +89,6 @@ static int gate_mul_run(vk_device *d, vk_list *l, const void *args, kvant_diag *
     vk_uint(&c, a->ldg);
     vk_uint(&c, a->gg);
     return vk_dispatch(d, l, &c, groups((int64_t)a->n * a->h * a->d), 1, 1, diag);
-}
-
-static int gate_add_supports(vk_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_gate_add_args *a = args;
-    (void)d;
-    return vk_fits("gate_add", (int64_t)a->n * a->d, diag);
 }
 
 static int gate_add_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
@@ -122,20 +120,6 @@ static int gdn_gates_run(vk_device *d, vk_list *l, const void *args, kvant_diag 
     return vk_dispatch(d, l, &c, groups(n), 1, 1, diag);
 }
 
-static int gdn_gates_supports(vk_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_gdn_gates_args *a = args;
-    (void)d;
-    return vk_fits("gdn_gates", (int64_t)a->n * a->h, diag);
-}
-
-static int rows_gather_supports(vk_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_rows_gather_args *a = args;
-    (void)d;
-    return vk_fits("rows_gather", (int64_t)a->n * a->d, diag);
-}
-
 static int rows_gather_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_rows_gather_args *a = args;
@@ -148,13 +132,6 @@ static int rows_gather_run(vk_device *d, vk_list *l, const void *args, kvant_dia
     vk_uint(&c, a->n);
     vk_uint(&c, a->d);
     return vk_dispatch(d, l, &c, groups(n), 1, 1, diag);
-}
-
-static int rope_supports(vk_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_rope_args *a = args;
-    (void)d;
-    return vk_fits("rope", (int64_t)a->n * a->ldx, diag);
 }
 
 static int rope_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
@@ -177,13 +154,6 @@ static int rope_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag
 
 /* ---- norms: one workgroup per group of values ---- */
 
-static int norm_rms_supports(vk_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_norm_rms_args *a = args;
-    (void)d;
-    return vk_fits("norm_rms", (int64_t)a->n * (a->ldx > a->ldy ? a->ldx : a->ldy), diag);
-}
-
 static int norm_rms_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_norm_rms_args *a = args;
@@ -203,13 +173,6 @@ static int norm_rms_run(vk_device *d, vk_list *l, const void *args, kvant_diag *
     return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
 }
 
-static int norm_add_rms_supports(vk_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_norm_add_rms_args *a = args;
-    (void)d;
-    return vk_fits("norm_add_rms", (int64_t)a->n * a->d, diag);
-}
-
 static int norm_add_rms_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_norm_add_rms_args *a = args;
@@ -226,13 +189,6 @@ static int norm_add_rms_run(vk_device *d, vk_list *l, const void *args, kvant_di
     return vk_dispatch(d, l, &c, (uint64_t)a->n, 1, 1, diag);
 }
 
-static int norm_l2_supports(vk_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_norm_l2_args *a = args;
-    (void)d;
-    return vk_fits("norm_l2", (int64_t)a->n * a->ldx, diag);
-}
-
 static int norm_l2_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_norm_l2_args *a = args;
@@ -246,14 +202,6 @@ static int norm_l2_run(vk_device *d, vk_list *l, const void *args, kvant_diag *d
     vk_uint(&c, a->ldx);
     vk_uint(&c, a->gx);
     return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
-}
-
-static int norm_gated_supports(vk_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_norm_gated_args *a = args;
-    const int64_t row = (int64_t)a->h * a->dv;
-    (void)d;
-    return vk_fits("norm_gated", (int64_t)a->n * (a->ldz > row ? a->ldz : row), diag);
 }
 
 static int norm_gated_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
@@ -305,13 +253,6 @@ static int moe_route_run(vk_device *d, vk_list *l, const void *args, kvant_diag 
     return vk_dispatch(d, l, &c, (uint64_t)a->n, 1, 1, diag);
 }
 
-static int moe_combine_supports(vk_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_moe_combine_args *a = args;
-    (void)d;
-    return vk_fits("moe_combine", (int64_t)a->n * a->k * a->d, diag);
-}
-
 static int moe_combine_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_moe_combine_args *a = args;
@@ -325,13 +266,6 @@ static int moe_combine_run(vk_device *d, vk_list *l, const void *args, kvant_dia
     vk_uint(&c, a->k);
     vk_uint(&c, a->d);
     return vk_dispatch(d, l, &c, groups((int64_t)a->n * a->d), 1, 1, diag);
-}
-
-static int argmax_supports(vk_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_argmax_args *a = args;
-    (void)d;
-    return vk_fits("argmax", (int64_t)a->n * a->d, diag);
 }
 
 static int argmax_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
@@ -422,19 +356,21 @@ static int slot_zero_run(vk_device *d, vk_list *l, const void *args, kvant_diag 
     return vk_dispatch(d, l, &c, (a->bytes + PIECE - 1) / PIECE, (uint32_t)a->n, 1, diag);
 }
 
-const vk_op vk_op_add = { add_supports, NULL, add_run };
-const vk_op vk_op_swiglu = { swiglu_supports, NULL, swiglu_run };
-const vk_op vk_op_gate_mul = { gate_mul_supports, NULL, gate_mul_run };
-const vk_op vk_op_gate_add = { gate_add_supports, NULL, gate_add_run };
-const vk_op vk_op_gdn_gates = { gdn_gates_supports, NULL, gdn_gates_run };
-const vk_op vk_op_rows_gather = { rows_gather_supports, NULL, rows_gather_run };
-const vk_op vk_op_rope = { rope_supports, NULL, rope_run };
-const vk_op vk_op_norm_rms = { norm_rms_supports, NULL, norm_rms_run };
-const vk_op vk_op_norm_add_rms = { norm_add_rms_supports, NULL, norm_add_rms_run };
-const vk_op vk_op_norm_l2 = { norm_l2_supports, NULL, norm_l2_run };
-const vk_op vk_op_norm_gated = { norm_gated_supports, NULL, norm_gated_run };
-const vk_op vk_op_moe_route = { moe_route_supports, NULL, moe_route_run };
-const vk_op vk_op_moe_combine = { moe_combine_supports, NULL, moe_combine_run };
-const vk_op vk_op_argmax = { argmax_supports, NULL, argmax_run };
-const vk_op vk_op_slot_copy = { slot_copy_supports, slot_copy_scratch, slot_copy_run };
-const vk_op vk_op_slot_zero = { slot_zero_supports, NULL, slot_zero_run };
+#define SMALL(op) const vk_op vk_op_##op = { .name = #op, .values = op##_values, .run = op##_run };
+SMALL(add)
+SMALL(swiglu)
+SMALL(gate_mul)
+SMALL(gate_add)
+SMALL(gdn_gates)
+SMALL(rows_gather)
+SMALL(rope)
+SMALL(norm_rms)
+SMALL(norm_add_rms)
+SMALL(norm_l2)
+SMALL(norm_gated)
+SMALL(moe_combine)
+SMALL(argmax)
+#undef SMALL
+const vk_op vk_op_moe_route = { .supports = moe_route_supports, .run = moe_route_run };
+const vk_op vk_op_slot_copy = { .supports = slot_copy_supports, .scratch = slot_copy_scratch, .run = slot_copy_run };
+const vk_op vk_op_slot_zero = { .supports = slot_zero_supports, .run = slot_zero_run };

@@ -86,8 +86,8 @@ static int conv_chunk_run(vk_device *d, vk_list *l, const void *args, kvant_diag
     return conv_run(d, l, args, PROMPT, diag);
 }
 
-const vk_op vk_op_conv_step = { conv_supports, conv_scratch, conv_step_run };
-const vk_op vk_op_conv_chunk = { conv_supports, conv_scratch, conv_chunk_run };
+const vk_op vk_op_conv_step = { .supports = conv_supports, .scratch = conv_scratch, .run = conv_step_run };
+const vk_op vk_op_conv_chunk = { .supports = conv_supports, .scratch = conv_scratch, .run = conv_chunk_run };
 
 /* ---- gated delta rule ---- */
 
@@ -169,5 +169,5 @@ static int gdn_chunk_run(vk_device *d, vk_list *l, const void *args, kvant_diag 
     return gdn_run(d, l, args, PROMPT, diag);
 }
 
-const vk_op vk_op_gdn_step = { gdn_supports, gdn_scratch, gdn_step_run };
-const vk_op vk_op_gdn_chunk = { gdn_supports, gdn_scratch, gdn_chunk_run };
+const vk_op vk_op_gdn_step = { .supports = gdn_supports, .scratch = gdn_scratch, .run = gdn_step_run };
+const vk_op vk_op_gdn_chunk = { .supports = gdn_supports, .scratch = gdn_scratch, .run = gdn_chunk_run };
