@@ -267,8 +267,9 @@ static int pass_logits(kvant_engine *e, const kvant_item *items, const pass_list
                        kvant_diag *diag)
 {
     size_t v = (size_t)e->m->hp.n_vocab;
-    int r = 0;
+    int r = 0, greedy = 0;
     for (int i = 0; i < n; r += l->rows[i++]) {
+        greedy |= items[l->item[i]].logits == KVANT_LOGITS_GREEDY;
         if (l->rows[i] == 0 || items[l->item[i]].logits == KVANT_LOGITS_GREEDY)
             continue;
         progress *g = &at[l->item[i]];
@@ -279,7 +280,7 @@ static int pass_logits(kvant_engine *e, const kvant_item *items, const pass_list
             KVANT_TRY(numeric(g, items[l->item[i]].seq, "logits", diag));
         g->row += l->rows[i];
     }
-    return e->dev->vt->sync(e->dev, diag);
+    return greedy ? KVANT_OK : e->dev->vt->sync(e->dev, diag);     /* pass_tokens waits once, for its copy too */
 }
 
 /* Adds n hidden rows to the sums of seq, in order and in double: the same whatever the cuts of the prompt. */

@@ -52,6 +52,7 @@ typedef struct vk_list {
     VkCommandBuffer cmd;
     vk_range ranges[VK_MAX_RANGES];        /* touched since the last barrier */
     int n_ranges, dirty;                   /* dirty: a barrier comes before the next command */
+    int copied;                            /* the next barrier must wait for copies too */
     vk_chunk *chunks;                      /* argument blocks larger than push constants */
     int n_chunks;
     VkDescriptorPool *pools;               /* plain form */
@@ -210,7 +211,8 @@ int vk_list_open(vk_device *d, vk_list **out, kvant_diag *diag);       /* the on
 int vk_list_begin(vk_device *d, vk_list *l, kvant_diag *diag);
 void vk_list_reset(vk_device *d, vk_list *l);
 void vk_list_free(vk_device *d, vk_list *l);
-void vk_list_touch(vk_device *d, vk_list *l, const vk_range *r, int n);
+void vk_list_touch(vk_device *d, vk_list *l, const vk_range *r, int n);    /* before a dispatch */
+void vk_list_copies(vk_device *d, vk_list *l, const vk_range *r, int n);   /* before a copy or a fill */
 int vk_close_list(vk_device *d, kvant_diag *diag);                      /* ends the open one-time list */
 int vk_flush(vk_device *d, kvant_diag *diag);                           /* one submission of all that is pending */
 int vk_wait(vk_device *d, kvant_diag *diag);

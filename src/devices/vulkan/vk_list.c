@@ -7,18 +7,28 @@
 
 enum { CHUNK_BYTES = 65536, POOL_SETS = 128, ARGS_BYTES = 512 };
 
-static void barrier(const vk_device *d, vk_list *l)
+/* Between dispatches only, unless a copy may be on either side: that costs more on some queues. */
+static void barrier(const vk_device *d, vk_list *l, int copies)
 {
-    const VkPipelineStageFlags all = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+    const VkPipelineStageFlags stages =
+        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (copies ? VK_PIPELINE_STAGE_TRANSFER_BIT : 0);
     const VkMemoryBarrier m = {
         .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-        .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
-        .dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
-                         VK_ACCESS_TRANSFER_WRITE_BIT,
+        .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | (copies ? VK_ACCESS_TRANSFER_WRITE_BIT : 0),
+        .dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
+                         (copies ? VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT : 0),
     };
-    d->api.CmdPipelineBarrier(l->cmd, all, all, 0, 1, &m, 0, NULL, 0, NULL);
+    d->api.CmdPipelineBarrier(l->cmd, stages, stages, 0, 1, &m, 0, NULL, 0, NULL);
     l->n_ranges = 0;
     l->dirty = 0;
+}
+
+void vk_list_copies(vk_device *d, vk_list *l, const vk_range *r, int n)
+{
+    barrier(d, l, 1);
+    memcpy(l->ranges, r, (size_t)n * sizeof *r);
+    l->n_ranges = n;
+    l->copied = 1;
 }
 
 void vk_list_touch(vk_device *d, vk_list *l, const vk_range *r, int n)
@@ -28,8 +38,10 @@ void vk_list_touch(vk_device *d, vk_list *l, const vk_range *r, int n)
         for (int j = 0; j < l->n_ranges && !clash; j++)
             clash = r[i].begin < l->ranges[j].end && l->ranges[j].begin < r[i].end &&
                     (r[i].write || l->ranges[j].write);
-    if (clash)
-        barrier(d, l);
+    if (clash) {
+        barrier(d, l, l->copied);
+        l->copied = 0;
+    }
     memcpy(l->ranges + l->n_ranges, r, (size_t)n * sizeof *r);
     l->n_ranges += n;
 }
@@ -44,6 +56,7 @@ int vk_list_begin(vk_device *d, vk_list *l, kvant_diag *diag)
         VK_TRY_R(d, d->api.AllocateCommandBuffers(d->dev, &info, &l->cmd), "making a command buffer", diag);
     VK_TRY_R(d, d->api.BeginCommandBuffer(l->cmd, &begin), "beginning a command buffer", diag);
     l->dirty = 1;                  /* after whatever was submitted before */
+    l->copied = 1;
     l->n_ranges = 0;
     return KVANT_OK;
 }

@@ -169,7 +169,7 @@ static int copy_record(vk_device *d, const vk_block *from, uint64_t from_at, con
                                   { to->addr + to_at, to->addr + to_at + bytes, VK_WRITE } };
     vk_list *l;
     KVANT_TRY(vk_list_open(d, &l, diag));
-    vk_list_touch(d, l, touched, 2);
+    vk_list_copies(d, l, touched, 2);
     d->api.CmdCopyBuffer(l->cmd, from->buffer, to->buffer, 1, &region);
     return KVANT_OK;
 }

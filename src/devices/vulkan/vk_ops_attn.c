@@ -5,7 +5,7 @@
  * KVANT_SPLIT keys, and one more for the pages that are read exactly. */
 #include "devices/vulkan/vk_dev.h"
 
-enum { MAX_ROWS = 8, SOFTWARE_ROWS = 2 };     /* software: three times less code to compile for a pair of formats */
+enum { MAX_ROWS = 8, SOFTWARE_ROWS = 2, FEW_SPLIT = 256 };     /* software: three times less code to compile for a pair of formats */
 static const size_t SCRATCH_CAP = 128u << 20;
 
 typedef struct attn_job {
@@ -13,6 +13,7 @@ typedef struct attn_job {
     vk_side k, v;
     int heads, head_tiles, tokens; /* heads of a tile; tiles that cover the heads of one KV head; tokens of a tile */
     int rows, n_split, n_part, width;
+    int split;                     /* keys of a part: KVANT_SPLIT, or fewer where workgroups would be few */
     int tile0, n_tiles;            /* of this dispatch */
     int part_from, parts;          /* of this dispatch */
     const float *qp;               /* prepared queries; q itself where nothing is to be done */
@@ -31,6 +32,17 @@ static int has_tail(const kvant_attn_args *a)
     return (a->k.tail || a->v.tail) && a->seqs.tail_table && a->tail_pages > 0;
 }
 
+static uint32_t half_copies(const vk_device *d, const attn_job *p);
+
+static void split_of(const vk_device *d, attn_job *p)
+{
+    const kvant_attn_args *a = p->a;
+    const int64_t groups = (int64_t)a->seqs.n_seqs * a->h_kv * p->head_tiles * (a->max_pos / KVANT_SPLIT + 1);
+    p->split = groups < 2 * (int64_t)d->caps.cores && half_copies(d, p) ? FEW_SPLIT : KVANT_SPLIT;
+    p->n_split = a->max_pos / p->split + 1;
+    p->n_part = p->n_split + has_tail(a);
+}
+
 /* Fills everything but addresses of scratch; KVANT_EUNSUPPORTED where no tile fits. */
 static int attn_shape(vk_device *d, const kvant_attn_args *a, attn_job *p, kvant_diag *diag)
 {
@@ -39,8 +51,6 @@ static int attn_shape(vk_device *d, const kvant_attn_args *a, attn_job *p, kvant
     p->a = a;
     KVANT_TRY(vk_side_of(d, &a->k, a->d_k, &p->k, diag));
     KVANT_TRY(vk_side_of(d, &a->v, a->d_v, &p->v, diag));
-    p->n_split = a->max_pos / KVANT_SPLIT + 1;
-    p->n_part = p->n_split + has_tail(a);
     p->width = 2 + (p->v.sdim > a->d_v ? p->v.sdim : a->d_v);
     for (int rows = d->caps.software ? SOFTWARE_ROWS : MAX_ROWS; rows >= 1; rows /= 2) {
         p->heads = group < rows ? group : rows;
@@ -49,8 +59,10 @@ static int attn_shape(vk_device *d, const kvant_attn_args *a, attn_job *p, kvant
         while (a->seqs.n_tokens > a->seqs.n_seqs && 2 * p->tokens * p->heads <= rows && p->tokens < KVANT_PAGE)
             p->tokens *= 2;
         p->rows = p->tokens * p->heads;
-        if (shared_bytes(p) <= d->caps.max_shared)
+        if (shared_bytes(p) <= d->caps.max_shared) {
+            split_of(d, p);
             return KVANT_OK;
+        }
     }
     return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: attn: %s x %s with head_dim %d, %d needs %zu bytes of "
                       "shared memory, this device has %u", a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v,
@@ -307,6 +319,7 @@ static int half_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *dia
     vk_spec(&c, d->caps.subgroup_size);
     vk_spec(&c, aligned_pages(&a->k) && aligned_pages(&a->v));
     vk_spec(&c, !d->caps.subnormal16);
+    vk_spec(&c, (uint32_t)p->split);
     return vk_dispatch(d, l, &c, (uint64_t)p->n_tiles * (uint64_t)(a->h_kv * p->head_tiles), (uint32_t)p->parts, 1,
                        diag);
 }
@@ -351,6 +364,7 @@ static int merge(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
     vk_spec(&c, (uint32_t)p->v.d);
     vk_spec(&c, (uint32_t)p->v.dp);
     vk_spec(&c, (uint32_t)p->v.sdim);
+    vk_spec(&c, (uint32_t)p->split);
     return vk_dispatch(d, l, &c, (uint64_t)p->n_tiles * (uint64_t)(a->h_kv * p->head_tiles), (uint32_t)p->rows, 1,
                        diag);
 }

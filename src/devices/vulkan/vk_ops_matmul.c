@@ -2,7 +2,7 @@
  * plain form a weight larger than one storage buffer range is bound in windows of whole rows, a dispatch each. */
 #include "devices/vulkan/vk_dev.h"
 
-enum { VEC_ROWS = 8, VEC_OUTS = 4, TILE_OUTS = 64, TILE_ROWS = 32, DOT_GROUP = 256, DOT_DEEP = 8 };
+enum { VEC_ROWS = 8, VEC_OUTS = 4, TILE_OUTS = 64, TILE_ROWS = 32, DOT_GROUP = 256, DOT_DEEP = 4 };
 
 static int weight_supports(vk_device *d, const kvant_weight *w, const char *op, kvant_diag *diag)
 {

@@ -43,10 +43,10 @@ static int record(vk_device *d, vk_list *l, const kvant_op *ops, int n, const st
     const VkBufferCopy region = { 0, 0, KVANT_TIME_COPY };
 
     d->api.CmdResetQueryPool(l->cmd, w->pool, 0, 2);
-    vk_list_touch(d, l, &all, 1);
+    vk_list_copies(d, l, &all, 1);
     if (n > 0)
         d->api.CmdFillBuffer(l->cmd, a->buffer, 0, COLD, 0);
-    vk_list_touch(d, l, &all, 1);
+    vk_list_copies(d, l, &all, 1);
     d->api.CmdWriteTimestamp(l->cmd, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, w->pool, 0);
     if (n > 0)
         KVANT_TRY(vk_record_ops(d, l, ops, n, diag));
@@ -54,7 +54,7 @@ static int record(vk_device *d, vk_list *l, const kvant_op *ops, int n, const st
         KVANT_TRY(copy_by_shader(d, l, w, diag));
     else
         d->api.CmdCopyBuffer(l->cmd, a->buffer, b->buffer, 1, &region);
-    vk_list_touch(d, l, &all, 1);
+    vk_list_copies(d, l, &all, 1);
     d->api.CmdWriteTimestamp(l->cmd, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, w->pool, 1);
     return KVANT_OK;
 }

@@ -1,6 +1,6 @@
 #version 450
 /* attn, second pass, one query per sequence, a page of 64 keys a turn: the partial sums of attn_tile over one split of
- * 1024 keys.  Keys: a thread takes 32 values (a record) of a row, for all heads.  Values: a thread owns 16 columns and
+ * SPLIT keys.  Keys: a thread takes 32 values (a record) of a row, for all heads.  Values: a thread owns 16 columns and
  * takes every KG-th row; sums are f32.
  *
  * Formats of 4-bit records (a half, 16 bytes of nibbles: q4_0, tbq4_0, turbo4): the rows lie in shared memory as in the
@@ -40,20 +40,22 @@ layout(constant_id = 7) const uint COPIES = 8u;            /* of each table: 8, 
 layout(constant_id = 9) const uint VEC = 0u;               /* pages begin at multiples of 16 bytes */
 layout(constant_id = 8) const uint LANES = 0u;             /* threads of a subgroup, where the device states it */
 layout(constant_id = 10) const uint EXACT = 1u;            /* the device may flush subnormal halves: convert by integers */
+layout(constant_id = 11) const uint SPLIT = 1024u;         /* keys of a part, at most 16 pages */
 #include "devices/vulkan/vk_numbers.h"
 #include "tiles.glsl"
 
-const uint SPLIT = 1024u, RQ = (ROWS + 3u) / 4u;
+const uint RQ = (ROWS + 3u) / 4u;
 const bool KWIDE = KF <= VK_FMT_bf16, VWIDE = VF <= VK_FMT_bf16;
 const uint KROW = DK * 18u / 128u, VROW = DV * 18u / 128u;             /* words of a row of records */
 const uint KQUADS = KWIDE ? 1u : PAGE * KROW / 4u, VQUADS = VWIDE ? 1u : PAGE * VROW / 4u;    /* of a page's head */
 const uint KLOADS = (KQUADS + GROUP - 1u) / GROUP, VLOADS = (VQUADS + GROUP - 1u) / GROUP;
-const uint RECORDS = DK / 32u, BLOCKS = 8u / RECORDS, PASSES = 4u / BLOCKS;    /* 16 keys times BLOCKS times PASSES */
+const uint RECORDS = DK / 32u, BLOCKS = 8u / RECORDS, PASSES = 4u / BLOCKS, PAIR = PASSES < 2u ? 1u : 2u;    /* 16 keys times BLOCKS times PASSES */
 const uint COLS = 16u, CG = DV / COLS, KG = GROUP / CG;
 const uint TPH = ROWS > 1u ? GROUP / ROWS : 64u, PER = 64u / TPH;     /* softmax: threads of a head, keys of each */
 const uint TABLE = 256u * COPIES, VTABLE = KF == VF || KWIDE ? 0u : TABLE; /* words; where V's begins */
+const uint H4 = ROWS < 4u ? ROWS : 4u;                     /* heads of a quad */
 const uint QWORDS = KWIDE ? 2u : 1u;                       /* of a pair of a query's values */
-const uint PART = ROWS * 64u, SUMS = ROWS * COLS;
+const uint PART = ROWS * 64u, SUMS = ROWS * COLS, PAIR_SUMS = PAIR * ROWS;
 shared uint s_table[TABLE + VTABLE];         /* at the end: sums of one head */
 shared uint s_k[KQUADS * 4u], s_v[VQUADS * 4u];
 shared uvec4 s_q[RECORDS * 17u * RQ * QWORDS];
@@ -104,21 +106,23 @@ void fetch(int page, uint head, out uvec4 k[KLOADS], out uvec4 v[VLOADS])
 {
     const PTR kfrom = at(at_mul(P(3, kpages), uint(max(page, 0)), args.k_page_words), head * args.k_head_bytes / 4u),
               vfrom = at(at_mul(P(5, vpages), uint(max(page, 0)), args.v_page_words), head * args.v_head_bytes / 4u);
-    [[unroll]] for (uint i = 0u; i < KLOADS && !KWIDE; i++)
-        k[i] = quad(kfrom, min(gl_LocalInvocationIndex + GROUP * i, KQUADS - 1u));
-    [[unroll]] for (uint i = 0u; i < VLOADS && !VWIDE; i++)
-        v[i] = quad(vfrom, min(gl_LocalInvocationIndex + GROUP * i, VQUADS - 1u));
+    if (!KWIDE)
+        [[unroll]] for (uint i = 0u; i < KLOADS; i++)
+            k[i] = quad(kfrom, min(gl_LocalInvocationIndex + GROUP * i, KQUADS - 1u));
+    if (!VWIDE)
+        [[unroll]] for (uint i = 0u; i < VLOADS; i++)
+            v[i] = quad(vfrom, min(gl_LocalInvocationIndex + GROUP * i, VQUADS - 1u));
 }
 
 void put(uvec4 k[KLOADS], uvec4 v[VLOADS])
 {
     const uint t = gl_LocalInvocationIndex;
-    [[unroll]] for (uint i = 0u; i < KLOADS && !KWIDE; i++)
-        if (t + GROUP * i < KQUADS)
+    [[unroll]] for (uint i = 0u; i < KLOADS; i++)
+        if (!KWIDE && t + GROUP * i < KQUADS)
             [[unroll]] for (uint e = 0u; e < 4u; e++)
                 s_k[(t + GROUP * i) * 4u + e] = k[i][e];
-    [[unroll]] for (uint i = 0u; i < VLOADS && !VWIDE; i++)
-        if (t + GROUP * i < VQUADS)
+    [[unroll]] for (uint i = 0u; i < VLOADS; i++)
+        if (!VWIDE && t + GROUP * i < VQUADS)
             [[unroll]] for (uint e = 0u; e < 4u; e++)
                 s_v[(t + GROUP * i) * 4u + e] = v[i][e];
 }
@@ -185,7 +189,7 @@ void score_wide(int page, uint head)
             [[unroll]] for (uint g = 0u; g < RQ; g++) {
                 const uint from = ((record * 17u + j) * RQ + g) * 2u;
                 const vec4 x = uintBitsToFloat(s_q[from]), y = uintBitsToFloat(s_q[from + 1u]);
-                [[unroll]] for (uint i = 0u; i < 4u && 4u * g + i < ROWS; i++)
+                [[unroll]] for (uint i = 0u; i < H4; i++)
                     sum[4u * g + i] += x[i] * v.x + y[i] * v.y;
             }
         }
@@ -199,13 +203,12 @@ void score()
 {
     const uint t = gl_LocalInvocationIndex, a = t >> 4, half_n = RECORDS / 2u, parity = a / half_n % 2u,
                record = a % half_n * 2u + parity, lane = t & COPIES - 1u;
-    [[unroll]] for (uint pass = 0u; pass < PASSES; pass += 2u) {
-        const uint n = PASSES - pass < 2u ? 1u : 2u;
-        HALF2 sum[2u * ROWS];
+    for (uint pass = 0u; pass < PASSES / PAIR; pass++) {
+        HALF2 sum[PAIR_SUMS];
         uint code[8];
         float d[2];
-        [[unroll]] for (uint k = 0u; k < n; k++) {
-            const uint key = ((pass + k) * BLOCKS + a / RECORDS) * 16u + (t & 15u),
+        [[unroll]] for (uint k = 0u; k < PAIR; k++) {
+            const uint key = ((pass * PAIR + k) * BLOCKS + a / RECORDS) * 16u + (t & 15u),
                        from = key * KROW + record / 2u * 9u + 4u * parity;
             uint w[5];
             [[unroll]] for (uint i = 0u; i < 5u; i++)
@@ -218,17 +221,17 @@ void score()
         }
         [[unroll]] for (uint j = 0u; j < 16u; j++) {
             HALF2 v[2];
-            [[unroll]] for (uint k = 0u; k < n; k++)
+            [[unroll]] for (uint k = 0u; k < PAIR; k++)
                 v[k] = pair_of(0u, code[4u * k + j / 4u], j % 4u, lane);
             [[unroll]] for (uint g = 0u; g < RQ; g++) {
                 const uvec4 w = s_q[(record * 17u + j) * RQ + g];
-                [[unroll]] for (uint i = 0u; i < 4u && 4u * g + i < ROWS; i++)
-                    [[unroll]] for (uint k = 0u; k < n; k++)
+                [[unroll]] for (uint i = 0u; i < H4; i++)
+                    [[unroll]] for (uint k = 0u; k < PAIR; k++)
                         sum[k * ROWS + 4u * g + i] = fma(halves_of(w[i]), v[k], sum[k * ROWS + 4u * g + i]);
             }
         }
-        [[unroll]] for (uint k = 0u; k < n; k++) {
-            const uint key = ((pass + k) * BLOCKS + a / RECORDS) * 16u + (t & 15u);
+        [[unroll]] for (uint k = 0u; k < PAIR; k++) {
+            const uint key = ((pass * PAIR + k) * BLOCKS + a / RECORDS) * 16u + (t & 15u);
             [[unroll]] for (uint r = 0u; r < ROWS; r++)
                 s_part[record * PART + record / 2u * 16u + r * 64u + key] =
                     (float(sum[k * ROWS + r].x) + float(sum[k * ROWS + r].y)) * d[k];

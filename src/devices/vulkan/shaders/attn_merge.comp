@@ -11,6 +11,7 @@ layout(constant_id = 0) const uint SPACE = 0u;
 layout(constant_id = 1) const uint DV = 64u;
 layout(constant_id = 2) const uint DP = 64u;
 layout(constant_id = 3) const uint SV = 64u;
+layout(constant_id = 4) const uint SPLIT = 1024u;          /* keys of a part */
 #include "space.glsl"
 #include "tiles.glsl"
 
@@ -25,7 +26,7 @@ void main()
     const row_id id = row_of(o, kv_tile, r);
     if (id.token < 0)
         return;
-    const uint n = (o.pos + o.count - 1u) / 1024u + 1u;    /* later splits hold no key of this tile */
+    const uint n = (o.pos + o.count - 1u) / SPLIT + 1u;    /* later splits hold no key of this tile */
     const bool tail = args.n_part > args.n_split;
     const uint tail_at = part_at(ti, kv_tile, args.n_split, r);
     float top = tail ? ldf(part, tail_at) : NEG_INF, total = 0.0;

@@ -3,7 +3,7 @@
  * activations become 8-bit codes, one scale for 16 of them, once per workgroup.
  *
  * FAST: a subgroup makes one output of ROWS activation rows at a time (else: the workgroup): its lanes share the weight
- * row, 16 codes a load, DEEP loads in flight; then it takes the output one grid further, so a workgroup reads the
+ * row, 16 codes a load, DEEP loads ahead; then it takes the output one grid further, so a workgroup reads the
  * activations once for many outputs.  w begins at weight row row_from, and has n of them. */
 #define SLOTS 4
 #define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; uint n; uint row_from; uint row_bytes; uint ldx; uint ldy; \
@@ -29,7 +29,7 @@ layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint ROWS = 1u;
 layout(constant_id = 1) const uint CHUNKS = 16u;           /* of 16 values: n_in / 16 */
 layout(constant_id = 2) const uint X_VEC = 0u;             /* rows of x begin at multiples of 16 bytes */
-layout(constant_id = 3) const uint DEEP = 8u;
+layout(constant_id = 3) const uint DEEP = 4u;
 shared uvec4 s_code[ROWS * CHUNKS];
 shared float s_step[ROWS * CHUNKS];
 
@@ -58,27 +58,38 @@ void quantise(uint row, uint u)
     s_step[u] = top / 127.0;
 }
 
-/* Output o of the window for rows r0 .. of the activations. */
-void output_row(uint o, uint r0, uint lane, uint lanes)
+/* DEEP loads of this lane from weight row o on, and the scales of their blocks. */
+void fetch(uint o, uint base, uint lanes, out uvec4 q[DEEP], out uint d[DEEP])
 {
-    const PTR row = at_mul(P(0, w), o, args.row_bytes / 4u);
+    const PTR row = at_mul(P(0, w), min(o, args.n - 1u), args.row_bytes / 4u);
+    [[unroll]] for (uint i = 0u; i < DEEP; i++) {
+        const uint c = min(base + lanes * i, CHUNKS - 1u);
+        q[i] = ld4(row, c);
+        d[i] = ld(row, (16u * CHUNKS + c / 2u * 2u) / 4u) >> (c / 2u & 1u) * 16u;
+    }
+}
+
+/* Output o of the window for rows r0 .. of the activations; q, d: the first loads of it, then of output `next`. */
+void output_row(uint o, uint next, uint r0, uint lane, uint lanes, inout uvec4 q[DEEP], inout uint d[DEEP])
+{
     float acc[ROWS];
     [[unroll]] for (uint m = 0u; m < ROWS; m++)
         acc[m] = 0.0;
-    for (uint base = lane; base < CHUNKS; base += lanes * DEEP) {
-        uvec4 q[DEEP];
-        uint d[DEEP];
+    for (uint base = lane; base - lane < CHUNKS; base += lanes * DEEP) {
+        uvec4 now[DEEP];
+        uint half_now[DEEP];
         [[unroll]] for (uint i = 0u; i < DEEP; i++) {
-            const uint c = min(base + lanes * i, CHUNKS - 1u);
-            q[i] = ld4(row, c);
-            d[i] = ld(row, (16u * CHUNKS + c / 2u * 2u) / 4u) >> (c / 2u & 1u) * 16u;
+            now[i] = q[i];
+            half_now[i] = d[i];
         }
+        const bool last = base - lane + lanes * DEEP >= CHUNKS;
+        fetch(last ? next : o, last ? lane : base + lanes * DEEP, lanes, q, d);
         [[unroll]] for (uint i = 0u; i < DEEP; i++) {
             const uint c = min(base + lanes * i, CHUNKS - 1u);
-            const float step = base + lanes * i < CHUNKS ? half_of(d[i] & 0xffffu) : 0.0;
+            const float step = base + lanes * i < CHUNKS ? half_of(half_now[i] & 0xffffu) : 0.0;
             [[unroll]] for (uint m = 0u; m < ROWS; m++) {
                 const uvec4 x = s_code[m * CHUNKS + c];
-                const int dot = dot4(q[i].x, x.x) + dot4(q[i].y, x.y) + dot4(q[i].z, x.z) + dot4(q[i].w, x.w);
+                const int dot = dot4(now[i].x, x.x) + dot4(now[i].y, x.y) + dot4(now[i].z, x.z) + dot4(now[i].w, x.w);
                 acc[m] += float(dot) * (s_step[m * CHUNKS + c] * step);
             }
         }
@@ -98,15 +109,17 @@ void output_row(uint o, uint r0, uint lane, uint lanes)
 void main()
 {
     const uint r0 = gl_WorkGroupID.y * ROWS;
+#ifdef FAST
+    const uint lane = gl_SubgroupInvocationID, lanes = gl_SubgroupSize, teams = gl_NumSubgroups, team = gl_SubgroupID;
+#else
+    const uint lane = gl_LocalInvocationIndex, lanes = GROUP, teams = 1u, team = 0u;
+#endif
+    uvec4 q[DEEP];
+    uint d[DEEP];
+    fetch(gl_WorkGroupID.x * teams + team, lane, lanes, q, d);     /* on its way while the activations become codes */
     for (uint u = gl_LocalInvocationIndex; u < ROWS * CHUNKS; u += GROUP)
         quantise(min(r0 + u / CHUNKS, args.rows - 1u), u);
     barrier();
-#ifdef FAST
-    for (uint o = gl_WorkGroupID.x * gl_NumSubgroups + gl_SubgroupID; o < args.n;
-         o += gl_NumWorkGroups.x * gl_NumSubgroups)
-        output_row(o, r0, gl_SubgroupInvocationID, gl_SubgroupSize);
-#else
-    for (uint o = gl_WorkGroupID.x; o < args.n; o += gl_NumWorkGroups.x)
-        output_row(o, r0, gl_LocalInvocationIndex, GROUP);
-#endif
+    for (uint o = gl_WorkGroupID.x * teams + team; o < args.n; o += gl_NumWorkGroups.x * teams)
+        output_row(o, o + gl_NumWorkGroups.x * teams, r0, lane, lanes, q, d);
 }
