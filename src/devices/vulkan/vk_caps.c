@@ -94,8 +94,7 @@ static void read_features(vk_device *d)
     c->storage16 = s16.storageBuffer16BitAccess != 0;
     c->float16 = f16.shaderFloat16 != 0;
     c->half = c->float16 && (c->api >= VK_API_VERSION_1_2 || has_extension(d, "VK_KHR_shader_float16_int8"));
-    c->int_dot = dot.shaderIntegerDotProduct &&
-                 (c->api >= VK_API_VERSION_1_3 || has_extension(d, "VK_KHR_shader_integer_dot_product"));
+    c->int_dot = dot.shaderIntegerDotProduct && has_extension(d, "VK_KHR_shader_integer_dot_product");
     c->dot = c->int_dot;
     c->coopmat = has_extension(d, "VK_KHR_cooperative_matrix");
 }

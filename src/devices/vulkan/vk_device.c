@@ -90,7 +90,7 @@ static uint32_t extensions_of(const vk_caps *c, const char **names)
         names[n++] = "VK_KHR_buffer_device_address";
     if (c->half && c->api < VK_API_VERSION_1_2)
         names[n++] = "VK_KHR_shader_float16_int8";
-    if (c->dot && c->api < VK_API_VERSION_1_3)
+    if (c->dot)                    /* core in 1.3; the instance asks for 1.2 */
         names[n++] = "VK_KHR_shader_integer_dot_product";
     return n;
 }
