@@ -5,7 +5,7 @@
  * KVANT_SPLIT keys, and one more for the pages that are read exactly. */
 #include "devices/vulkan/vk_dev.h"
 
-enum { MAX_ROWS = 8, SOFTWARE_ROWS = 2, FEW_SPLIT = 256 };     /* software: three times less code to compile for a pair of formats */
+enum { FEW_SPLIT = 256, MAX_ROWS = 8, SOFTWARE_ROWS = 2 };     /* software: a third of the code to compile for a pair */
 static const size_t SCRATCH_CAP = 128u << 20;
 
 typedef struct attn_job {
@@ -266,8 +266,8 @@ static int decode_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *d
                        diag);
 }
 
-/* ---- attn_half: records of nibbles with 16-bit products, where the caller leaves the arithmetic to the device; f16 and
- * bf16 with f32 ---- */
+/* ---- attn_half: records of nibbles with 16-bit products, where the caller leaves the arithmetic to the device;
+ * f16 and bf16 with f32 ---- */
 
 static int wide_side(const vk_side *s)
 {
