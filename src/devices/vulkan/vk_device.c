@@ -281,8 +281,13 @@ int vk_reserve_scratch(vk_device *d, const kvant_op *ops, int n, kvant_diag *dia
 
 int vk_record_ops(vk_device *d, vk_list *l, const kvant_op *ops, int n, kvant_diag *diag)
 {
-    for (int i = 0; i < n; i++)    /* vk_reserve_scratch has found every one */
-        KVANT_TRY(find_op(ops[i].id)->run(d, l, ops[i].args, diag));
+    for (int i = 0, took; i < n; i += took) {
+        KVANT_TRY(vk_fuse(d, l, ops + i, n - i, &took, diag));
+        if (took)
+            continue;
+        KVANT_TRY(find_op(ops[i].id)->run(d, l, ops[i].args, diag));   /* vk_reserve_scratch has found every one */
+        took = 1;
+    }
     return KVANT_OK;
 }
 

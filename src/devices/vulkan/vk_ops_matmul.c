@@ -140,12 +140,13 @@ static int dot_rows(const vk_device *d, const mm *p)
     return (size_t)rows * (size_t)(p->w->n_in / 16) * 20 + 2048 <= d->caps.max_shared ? rows : 0;
 }
 
-static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, kvant_diag *diag)
+/* parts 2: with swiglu of the halves of a row of y. */
+static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, int parts, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
     const int rows = dot_rows(d, p);
     const uint32_t per = d->caps.bda ? DOT_GROUP / d->caps.subgroup_size : 1;
-    const uint64_t most = ((uint64_t)n + per - 1) / per, fill = (uint64_t)d->caps.cores * 4;
+    const uint64_t most = ((uint64_t)n / (uint64_t)parts + per - 1) / per, fill = (uint64_t)d->caps.cores * 4;
     vk_call c;
     vk_call_begin(&c, VK_SHADER_matmul_dot);
     weight_ptr(&c, v, from, n);
@@ -163,6 +164,7 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     vk_spec(&c, (uint32_t)(p->w->n_in / 16));
     vk_spec(&c, ((uintptr_t)p->x | (uintptr_t)p->ldx * 4) % 16 == 0);
     vk_spec(&c, DOT_DEEP);
+    vk_spec(&c, (uint32_t)parts);
     return vk_dispatch(d, l, &c, most < fill ? most : fill, (uint32_t)((p->rows + rows - 1) / rows), 1, diag);
 }
 
@@ -197,7 +199,7 @@ static int run_mm(vk_device *d, vk_list *l, const mm *p, kvant_diag *diag)
     for (int64_t from = 0; from < rows; from += per) {
         const int64_t n = rows - from < per ? rows - from : per;
         if (dot_rows(d, p) > 0)
-            KVANT_TRY(run_dot(d, l, p, from, n, diag));
+            KVANT_TRY(run_dot(d, l, p, from, n, 1, diag));
         else if (p->ids || p->rows <= VEC_ROWS)
             KVANT_TRY(run_vec(d, l, p, from, n, diag));
         else
@@ -218,6 +220,17 @@ static int matmul_run(vk_device *d, vk_list *l, const void *args, kvant_diag *di
     const kvant_matmul_args *a = args;
     const mm p = { a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1, a->compute };
     return run_mm(d, l, &p, diag);
+}
+
+int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_matmul_args *a, const kvant_swiglu_args *s, int *took,
+                     kvant_diag *diag)
+{
+    const mm p = { a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1, a->compute };
+    const int64_t rows = a->w->n_out;
+    *took = s->gate == a->y && s->up == a->y + s->f && s->y == a->y && s->ldg == a->ldy && s->ldu == a->ldy &&
+            s->ldy == a->ldy && s->n == a->m && 2 * (int64_t)s->f == rows && a->m > 0 && dot_rows(d, &p) > 0 &&
+            window_rows(d, a->w->packed, rows) >= rows;
+    return *took ? run_dot(d, l, &p, 0, rows, 2, diag) : KVANT_OK;
 }
 
 static int matmul_id_supports(vk_device *d, const void *args, kvant_diag *diag)

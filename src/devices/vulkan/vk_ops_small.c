@@ -222,6 +222,26 @@ static int norm_gated_run(vk_device *d, vk_list *l, const void *args, kvant_diag
     return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
 }
 
+int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const kvant_rope_args *r, kvant_diag *diag)
+{
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_norm_rope);
+    vk_ptr(&c, a->x, grouped_bytes(a->n, a->ldx, a->h, a->gx, a->d), VK_WRITE);
+    vk_ptr(&c, a->w, (size_t)a->d * 4, VK_READ);
+    vk_ptr(&c, r->pos, (size_t)r->n * 4, VK_READ);
+    vk_ptr(&c, r->inv_freq, (size_t)(r->n_rot / 2) * 4, VK_READ);
+    vk_float(&c, a->eps);
+    vk_float(&c, r->mscale);
+    vk_uint(&c, r->neox);
+    vk_uint(&c, r->n_rot / 2);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->h);
+    vk_uint(&c, a->d);
+    vk_uint(&c, a->ldx);
+    vk_uint(&c, a->gx);
+    return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
+}
+
 /* ---- moe ---- */
 
 enum { MAX_EXPERTS = 1024 };       /* as shaders/moe_route.comp */

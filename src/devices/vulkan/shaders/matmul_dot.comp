@@ -4,7 +4,8 @@
  *
  * FAST: a subgroup makes one output of ROWS activation rows at a time (else: the workgroup): its lanes share the weight
  * row, 16 codes a load, DEEP loads ahead; then it takes the output one grid further, so a workgroup reads the
- * activations once for many outputs.  w begins at weight row row_from, and has n of them. */
+ * activations once for many outputs.  w begins at weight row row_from, and has n of them.
+ * PARTS = 2: rows o and n/2 + o are gate and up of one output; y gets silu(gate) * up in gate's place, and up. */
 #define SLOTS 4
 #define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; uint n; uint row_from; uint row_bytes; uint ldx; uint ldy; \
     uint rows; uint has_scale;
@@ -30,6 +31,7 @@ layout(constant_id = 0) const uint ROWS = 1u;
 layout(constant_id = 1) const uint CHUNKS = 16u;           /* of 16 values: n_in / 16 */
 layout(constant_id = 2) const uint X_VEC = 0u;             /* rows of x begin at multiples of 16 bytes */
 layout(constant_id = 3) const uint DEEP = 4u;
+layout(constant_id = 4) const uint PARTS = 1u;
 shared uvec4 s_code[ROWS * CHUNKS];
 shared float s_step[ROWS * CHUNKS];
 
@@ -69,10 +71,9 @@ void fetch(uint o, uint base, uint lanes, out uvec4 q[DEEP], out uint d[DEEP])
     }
 }
 
-/* Output o of the window for rows r0 .. of the activations; q, d: the first loads of it, then of output `next`. */
-void output_row(uint o, uint next, uint r0, uint lane, uint lanes, inout uvec4 q[DEEP], inout uint d[DEEP])
+/* Sums over weight row o for rows r0 .. of the activations; q, d: the first loads of it, then of row `next`. */
+void row_sums(uint o, uint next, uint lane, uint lanes, inout uvec4 q[DEEP], inout uint d[DEEP], out float acc[ROWS])
 {
-    float acc[ROWS];
     [[unroll]] for (uint m = 0u; m < ROWS; m++)
         acc[m] = 0.0;
     for (uint base = lane; base - lane < CHUNKS; base += lanes * DEEP) {
@@ -94,16 +95,25 @@ void output_row(uint o, uint next, uint r0, uint lane, uint lanes, inout uvec4 q
             }
         }
     }
-    [[unroll]] for (uint m = 0u; m < ROWS; m++) {
+    [[unroll]] for (uint m = 0u; m < ROWS; m++)
 #ifdef FAST
-        const float sum = subgroupAdd(acc[m]);
+        acc[m] = subgroupAdd(acc[m]);
 #else
-        const float sum = group_sum(acc[m]);
+        acc[m] = group_sum(acc[m]);
 #endif
-        if (lane == 0u && r0 + m < args.rows)
-            stf(P(3, y), (r0 + m) * args.ldy + args.row_from + o,
-                args.has_scale != 0u ? sum * ldf(P(1, scale), 0u) : sum);
+}
+
+void store(uint o, uint row, float a, float b)
+{
+    const float scale = args.has_scale != 0u ? ldf(P(1, scale), 0u) : 1.0;
+    const uint to = row * args.ldy + args.row_from + o;
+    a *= scale;
+    b *= scale;
+    if (PARTS == 2u) {
+        stf(P(3, y), to + args.n / 2u, b);
+        a = a / (1.0 + exp(-a)) * b;
     }
+    stf(P(3, y), to, a);
 }
 
 void main()
@@ -120,6 +130,14 @@ void main()
     for (uint u = gl_LocalInvocationIndex; u < ROWS * CHUNKS; u += GROUP)
         quantise(min(r0 + u / CHUNKS, args.rows - 1u), u);
     barrier();
-    for (uint o = gl_WorkGroupID.x * teams + team; o < args.n; o += gl_NumWorkGroups.x * teams)
-        output_row(o, o + gl_NumWorkGroups.x * teams, r0, lane, lanes, q, d);
+    const uint outs = args.n / PARTS, stride = gl_NumWorkGroups.x * teams;
+    for (uint o = gl_WorkGroupID.x * teams + team; o < outs; o += stride) {
+        float a[ROWS], b[ROWS];
+        row_sums(o, PARTS == 2u ? outs + o : o + stride, lane, lanes, q, d, a);
+        if (PARTS == 2u)
+            row_sums(outs + o, o + stride, lane, lanes, q, d, b);
+        [[unroll]] for (uint m = 0u; m < ROWS; m++)
+            if (lane == 0u && r0 + m < args.rows)
+                store(o, r0 + m, a[m], PARTS == 2u ? b[m] : 0.0);
+    }
 }

@@ -1,0 +1,98 @@
+/* check_vulkan_fuse.c: ops that the device "vulkan" does together when they are neighbours in a list (vk_fuse.c) leave
+ * every buffer as the same ops do one list each.  Without a Vulkan driver it says so and passes. */
+#include "devices/device.h"
+#include "formats/format.h"
+#include "support/check.h"
+
+enum { MOST = 4096, N_IN = 96, F = 70 };       /* F: not a multiple of a workgroup's outputs */
+
+static kvant_device *dev;
+static kvant_diag diag;
+
+static float *room(const float *from, size_t n)
+{
+    void *at = NULL;
+    CHECK(dev->vt->alloc(dev, n * sizeof(float), &at, &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(dev->vt->copy_in(dev, at, from, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
+    return at;
+}
+
+/* Runs the list as a whole or op by op from the same start; what x then holds. */
+static void run(const kvant_op *ops, int n, int apart, float *x, const float *start, size_t values, float *got)
+{
+    CHECK(dev->vt->copy_in(dev, x, start, values * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
+    for (int i = 0; i < (apart ? n : 1); i++)
+        CHECK(dev->vt->submit(dev, ops + i, apart ? 1 : n, 0, &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(dev->vt->copy_out(dev, got, x, values * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
+}
+
+static void same(const kvant_op *ops, int n, float *x, const float *start, size_t values, const char *what)
+{
+    float whole[MOST], apart[MOST];
+    run(ops, n, 0, x, start, values, whole);
+    run(ops, n, 1, x, start, values, apart);
+    CHECK(memcmp(whole, start, values * sizeof(float)) != 0, "%s: nothing was done", what);
+    CHECK(check_nmse(whole, apart, values) <= 1e-13, "%s: error %g", what, check_nmse(whole, apart, values));
+}
+
+/* Queries of h heads and keys of two behind them, in place, as block_attention.c lists them. */
+static void norms_and_ropes(int n, int d, int n_rot, int neox)
+{
+    enum { H = 4, H_KV = 2 };
+    const int64_t ld = (H + H_KV) * d + 4;
+    const int32_t positions[3] = { 7, 8, 1000 };
+    float start[MOST], w[128], freq[64];
+
+    check_fill_normal(start, (size_t)(n * ld), 1);
+    check_fill(w, 128, 0.5f, 1.5f, 2);
+    check_fill(freq, 64, 0.01f, 1.0f, 3);
+    float pos[3];
+    memcpy(pos, positions, sizeof pos);
+    float *x = room(start, (size_t)(n * ld)), *k = x + H * d;
+    const float *dw = room(w, 128), *df = room(freq, 64);
+    const int32_t *dp = (const int32_t *)(const void *)room(pos, 3);
+    const kvant_norm_rms_args nq = { x, dw, x, 1e-6f, n, H, d, ld, d, ld, d },
+                              nk = { k, dw, k, 1e-6f, n, H_KV, d, ld, d, ld, d };
+    const kvant_rope_args rq = { x, dp, df, 1.0f, neox, n_rot, n, H, ld, d },
+                          rk = { k, dp, df, 1.0f, neox, n_rot, n, H_KV, ld, d };
+    const kvant_op ops[] = { { KVANT_OP_NORM_RMS, &nq }, { KVANT_OP_NORM_RMS, &nk }, { KVANT_OP_ROPE, &rq },
+                             { KVANT_OP_ROPE, &rk } };
+    same(ops, 4, x, start, (size_t)(n * ld), neox ? "norms and ropes, neox" : "norms and ropes");
+}
+
+static void gate_and_up(int m)
+{
+    const kvant_wtype *t = kvant_wtype_find("Q8_0");
+    float rows[2 * F * N_IN], start[MOST], x[8 * N_IN];
+    unsigned char packed[2 * F * N_IN / 32 * 34];
+    kvant_weight w = { .type = t, .data = packed, .n_in = N_IN, .n_out = 2 * F, .n_expert = 1, .name = "gate and up",
+                       .use = KVANT_WEIGHT_MATMUL };
+
+    check_fill_normal(rows, 2 * F * N_IN, 4);
+    check_fill_normal(x, 8 * N_IN, 5);
+    check_fill_normal(start, (size_t)(m * 2 * F), 6);
+    t->quant(rows, packed, 2 * F * N_IN);
+    CHECK(dev->vt->weight_load(dev, &w, KVANT_COMPUTE_AUTO, &diag) == KVANT_OK, "%s", diag.text);
+    float *y = room(start, (size_t)(m * 2 * F));
+    const kvant_matmul_args a = { &w, room(x, 8 * N_IN), y, m, N_IN, 2 * F, KVANT_COMPUTE_AUTO };
+    const kvant_swiglu_args s = { y, y + F, y, m, F, 2 * F, 2 * F, 2 * F };
+    const kvant_op ops[] = { { KVANT_OP_MATMUL, &a }, { KVANT_OP_SWIGLU, &s } };
+    same(ops, 2, y, start, (size_t)(m * 2 * F), "matmul and swiglu");
+    dev->vt->weight_free(dev, &w);
+}
+
+int main(void)
+{
+    const kvant_device_config config = { .threads = 1 };
+    if (kvant_device_open("vulkan", &config, &dev, &diag) != KVANT_OK) {
+        printf("skipped: %s\n", diag.text);
+        return check_end("check_vulkan_fuse");
+    }
+    norms_and_ropes(1, 128, 128, 1);
+    norms_and_ropes(3, 64, 32, 1);
+    norms_and_ropes(3, 64, 64, 0);
+    for (int m = 1; m <= 8; m = m < 3 ? m + 1 : m + 5)
+        gate_and_up(m);
+    dev->vt->close(dev);
+    return check_end("check_vulkan_fuse");
+}
