@@ -53,6 +53,7 @@ typedef struct vk_list {
     vk_range ranges[VK_MAX_RANGES];        /* touched since the last barrier */
     int n_ranges, dirty;                   /* dirty: a barrier comes before the next command */
     int copied;                            /* the next barrier must wait for copies too */
+    int narrow;                            /* a barrier since the last wide one let copies through */
     vk_chunk *chunks;                      /* argument blocks larger than push constants */
     int n_chunks;
     VkDescriptorPool *pools;               /* plain form */

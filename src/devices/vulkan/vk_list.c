@@ -23,27 +23,40 @@ static void barrier(const vk_device *d, vk_list *l, int copies)
     l->dirty = 0;
 }
 
-void vk_list_copies(vk_device *d, vk_list *l, const vk_range *r, int n)
-{
-    barrier(d, l, 1);
-    memcpy(l->ranges, r, (size_t)n * sizeof *r);
-    l->n_ranges = n;
-    l->copied = 1;
-}
-
-void vk_list_touch(vk_device *d, vk_list *l, const vk_range *r, int n)
+static int clashes(const vk_list *l, const vk_range *r, int n)
 {
     int clash = l->dirty || l->n_ranges + n > VK_MAX_RANGES;
     for (int i = 0; i < n && !clash; i++)
         for (int j = 0; j < l->n_ranges && !clash; j++)
             clash = r[i].begin < l->ranges[j].end && l->ranges[j].begin < r[i].end &&
                     (r[i].write || l->ranges[j].write);
-    if (clash) {
-        barrier(d, l, l->copied);
-        l->copied = 0;
-    }
+    return clash;
+}
+
+static void add_ranges(vk_list *l, const vk_range *r, int n)
+{
     memcpy(l->ranges + l->n_ranges, r, (size_t)n * sizeof *r);
     l->n_ranges += n;
+}
+
+void vk_list_copies(vk_device *d, vk_list *l, const vk_range *r, int n)
+{
+    if (l->narrow || clashes(l, r, n)) {
+        barrier(d, l, 1);
+        l->narrow = 0;
+    }
+    l->copied = 1;
+    add_ranges(l, r, n);
+}
+
+void vk_list_touch(vk_device *d, vk_list *l, const vk_range *r, int n)
+{
+    if (clashes(l, r, n)) {
+        barrier(d, l, l->copied);
+        l->narrow = !l->copied;
+        l->copied = 0;
+    }
+    add_ranges(l, r, n);
 }
 
 int vk_list_begin(vk_device *d, vk_list *l, kvant_diag *diag)
@@ -57,6 +70,7 @@ int vk_list_begin(vk_device *d, vk_list *l, kvant_diag *diag)
     VK_TRY_R(d, d->api.BeginCommandBuffer(l->cmd, &begin), "beginning a command buffer", diag);
     l->dirty = 1;                  /* after whatever was submitted before */
     l->copied = 1;
+    l->narrow = 0;
     l->n_ranges = 0;
     return KVANT_OK;
 }

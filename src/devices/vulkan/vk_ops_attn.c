@@ -5,7 +5,7 @@
  * KVANT_SPLIT keys, and one more for the pages that are read exactly. */
 #include "devices/vulkan/vk_dev.h"
 
-enum { FEW_SPLIT = 256, MAX_ROWS = 8, SOFTWARE_ROWS = 2 };     /* software: a third of the code to compile for a pair */
+enum { LEAST_SPLIT = 256, MOST_SPLIT = 8192, MAX_ROWS = 8, SOFTWARE_ROWS = 2 };     /* software: a third of the code to compile for a pair */
 static const size_t SCRATCH_CAP = 128u << 20;
 
 typedef struct attn_job {
@@ -13,7 +13,7 @@ typedef struct attn_job {
     vk_side k, v;
     int heads, head_tiles, tokens; /* heads of a tile; tiles that cover the heads of one KV head; tokens of a tile */
     int rows, n_split, n_part, width;
-    int split;                     /* keys of a part: KVANT_SPLIT, or fewer where workgroups would be few */
+    int split;                     /* keys of a part: KVANT_SPLIT, or what split_of chose */
     int tile0, n_tiles;            /* of this dispatch */
     int part_from, parts;          /* of this dispatch */
     const float *qp;               /* prepared queries; q itself where nothing is to be done */
@@ -34,11 +34,14 @@ static int has_tail(const kvant_attn_args *a)
 
 static uint32_t half_copies(const vk_device *d, const attn_job *p);
 
+/* attn_half: parts as large as leave enough workgroups for the device: each costs its start and its share of the merge. */
 static void split_of(const vk_device *d, attn_job *p)
 {
     const kvant_attn_args *a = p->a;
-    const int64_t groups = (int64_t)a->seqs.n_seqs * a->h_kv * p->head_tiles * (a->max_pos / KVANT_SPLIT + 1);
-    p->split = groups < 2 * (int64_t)d->caps.cores && half_copies(d, p) ? FEW_SPLIT : KVANT_SPLIT;
+    const int64_t tiles = (int64_t)a->seqs.n_seqs * a->h_kv * p->head_tiles, want = 3 * (int64_t)d->caps.cores;
+    p->split = half_copies(d, p) ? MOST_SPLIT : KVANT_SPLIT;
+    while (p->split > LEAST_SPLIT && half_copies(d, p) && tiles * (a->max_pos / p->split + 1) < want)
+        p->split /= 2;
     p->n_split = a->max_pos / p->split + 1;
     p->n_part = p->n_split + has_tail(a);
 }
@@ -284,9 +287,9 @@ static size_t half_shared(const attn_job *p, uint32_t copies)
     const int kw = wide_side(&p->k), vw = wide_side(&p->v);
     const size_t tables = p->k.fmt == p->v.fmt || kw ? 1 : 2, rows = (size_t)p->rows, quads = (rows + 3) / 4,
                  records = (size_t)p->k.d / 32,
-                 words = (size_t)((kw ? 0 : p->k.d) + (vw ? 0 : p->v.d)) * 18 / 128;
+                 words = (size_t)((kw ? 0 : p->k.d) + (vw ? 0 : 2 * p->v.d)) * 18 / 128;
     return 1024 * copies * tables + 4 * (64 * words + records * 17 * quads * (kw ? 8 : 4) + records * (64 * rows + 8) +
-                                         256 * quads + VK_GROUP + 4 * rows + 40);
+                                         256 * quads + VK_GROUP + 4 * rows + MOST_SPLIT / KVANT_PAGE + 40);
 }
 
 /* Copies of the tables that fit; 0: not taken. */
@@ -296,7 +299,7 @@ static uint32_t half_copies(const vk_device *d, const attn_job *p)
     if (!d->caps.half || (p->a->compute != KVANT_COMPUTE_AUTO && !wide) || p->tokens != 1 ||
         (p->rows & (p->rows - 1)) != 0 || !half_side(&p->k) || !half_side(&p->v))
         return 0;
-    for (uint32_t copies = wide ? 8 : 32; copies >= 8; copies /= 2)
+    for (uint32_t copies = wide ? 8 : 16; copies >= 8; copies /= 2)
         if (half_shared(p, copies) <= d->caps.max_shared)
             return copies;
     return 0;

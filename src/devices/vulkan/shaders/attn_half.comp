@@ -1,10 +1,10 @@
 #version 450
 /* attn, second pass, one query per sequence, a page of 64 keys a turn: the partial sums of attn_tile over one split of
- * SPLIT keys.  Keys: a thread takes 32 values (a record) of a row, for all heads.  Values: a thread owns 16 columns and
- * takes every KG-th row; sums are f32.
+ * SPLIT keys.  Keys: a thread takes 32 values (a record) of a row, for all heads.  Values: a thread owns eight columns
+ * and takes every KG-th row; sums are f32.  Two barriers a page: while some weigh values, others score the next keys.
  *
  * Formats of 4-bit records (a half, 16 bytes of nibbles: q4_0, tbq4_0, turbo4): the rows lie in shared memory as in the
- * page, 18 words per 128 values, the next page being on its way to registers meanwhile.  A byte is two values, j and
+ * page, 18 words per 128 values, the page after the next being on its way to registers.  A byte is two values, j and
  * j + 16 of its record: one look-up gives both as halves, from one of COPIES tables, so that the threads of a subgroup
  * meet different banks; 16 keys of two records two apart are 32 different banks.  Products of keys are 16-bit: queries
  * are divided by their largest value, so no sum of a record's can overflow.
@@ -40,7 +40,7 @@ layout(constant_id = 7) const uint COPIES = 8u;            /* of each table: 8, 
 layout(constant_id = 9) const uint VEC = 0u;               /* pages begin at multiples of 16 bytes */
 layout(constant_id = 8) const uint LANES = 0u;             /* threads of a subgroup, where the device states it */
 layout(constant_id = 10) const uint EXACT = 1u;            /* the device may flush subnormal halves: convert by integers */
-layout(constant_id = 11) const uint SPLIT = 1024u;         /* keys of a part, at most 16 pages */
+layout(constant_id = 11) const uint SPLIT = 1024u;         /* keys of a part, at most 128 pages */
 #include "devices/vulkan/vk_numbers.h"
 #include "tiles.glsl"
 
@@ -50,20 +50,20 @@ const uint KROW = DK * 18u / 128u, VROW = DV * 18u / 128u;             /* words 
 const uint KQUADS = KWIDE ? 1u : PAGE * KROW / 4u, VQUADS = VWIDE ? 1u : PAGE * VROW / 4u;    /* of a page's head */
 const uint KLOADS = (KQUADS + GROUP - 1u) / GROUP, VLOADS = (VQUADS + GROUP - 1u) / GROUP;
 const uint RECORDS = DK / 32u, BLOCKS = 8u / RECORDS, PASSES = 4u / BLOCKS, PAIR = PASSES < 2u ? 1u : 2u;    /* 16 keys times BLOCKS times PASSES */
-const uint COLS = 16u, CG = DV / COLS, KG = GROUP / CG;
+const uint COLS = 8u, CG = DV / COLS, KG = GROUP / CG, VKEYS = 64u / KG;   /* VKEYS: rows of a thread */
 const uint TPH = ROWS > 1u ? GROUP / ROWS : 64u, PER = 64u / TPH;     /* softmax: threads of a head, keys of each */
 const uint TABLE = 256u * COPIES, VTABLE = KF == VF || KWIDE ? 0u : TABLE; /* words; where V's begins */
 const uint H4 = ROWS < 4u ? ROWS : 4u;                     /* heads of a quad */
 const uint QWORDS = KWIDE ? 2u : 1u;                       /* of a pair of a query's values */
 const uint PART = ROWS * 64u, SUMS = ROWS * COLS, PAIR_SUMS = PAIR * ROWS;
 shared uint s_table[TABLE + VTABLE];         /* at the end: sums of one head */
-shared uint s_k[KQUADS * 4u], s_v[VQUADS * 4u];
+shared uint s_k[KQUADS * 4u], s_v[VQUADS * 8u];      /* values: of two pages */
 shared uvec4 s_q[RECORDS * 17u * RQ * QWORDS];
 shared float s_part[RECORDS * PART + RECORDS * 8u];
 shared vec4 s_p[64u * RQ];
 shared float s_by[ROWS], s_qmax[ROWS];
 shared uint s_big[ROWS];
-shared int s_page[16];
+shared int s_page[SPLIT / PAGE];
 
 float value_of(uint F, uint book, uint i)
 {
@@ -114,7 +114,7 @@ void fetch(int page, uint head, out uvec4 k[KLOADS], out uvec4 v[VLOADS])
             v[i] = quad(vfrom, min(gl_LocalInvocationIndex + GROUP * i, VQUADS - 1u));
 }
 
-void put(uvec4 k[KLOADS], uvec4 v[VLOADS])
+void put(uvec4 k[KLOADS], uvec4 v[VLOADS], uint which)
 {
     const uint t = gl_LocalInvocationIndex;
     [[unroll]] for (uint i = 0u; i < KLOADS; i++)
@@ -124,10 +124,10 @@ void put(uvec4 k[KLOADS], uvec4 v[VLOADS])
     [[unroll]] for (uint i = 0u; i < VLOADS; i++)
         if (!VWIDE && t + GROUP * i < VQUADS)
             [[unroll]] for (uint e = 0u; e < 4u; e++)
-                s_v[(t + GROUP * i) * 4u + e] = v[i][e];
+                s_v[(which * VQUADS + t + GROUP * i) * 4u + e] = v[i][e];
 }
 
-/* Queries as halves, two of a byte's columns together, for four heads a quad. */
+/* Queries as halves, two of a byte's columns together (wide: as f32, two neighbours), for four heads a quad. */
 void load_queries(tile o, uint kv_tile)
 {
     const uint t = gl_LocalInvocationIndex;
@@ -136,31 +136,36 @@ void load_queries(tile o, uint kv_tile)
     barrier();
     for (uint u = t; u < DK * ROWS; u += GROUP) {
         const row_id id = row_of(o, kv_tile, u / DK);
-        if (id.token >= 0)
-            atomicMax(s_big[u / DK], floatBitsToUint(abs(ldf(P(1, qp), uint(id.token) * args.ldp + id.head * args.gp + u % DK))));
+        const float x = id.token >= 0 ? ldf(P(1, qp), uint(id.token) * args.ldp + id.head * args.gp + u % DK) : 0.0;
+        s_part[u] = x;
+        if (!KWIDE)
+            atomicMax(s_big[u / DK], floatBitsToUint(abs(x)));
     }
     barrier();
     if (t < ROWS)
-        s_qmax[t] = KWIDE || s_big[t] == 0u ? 1.0 : uintBitsToFloat(s_big[t]);
+        s_qmax[t] = s_big[t] == 0u ? 1.0 : uintBitsToFloat(s_big[t]);
     barrier();
     for (uint u = t; u < DK / 2u * RQ; u += GROUP) {
         const uint pair = u / RQ, record = pair / 16u, j = pair % 16u, to = (record * 17u + j) * RQ + u % RQ,
                    column = 32u * record + (KWIDE ? 2u * j : j), other = column + (KWIDE ? 1u : 16u);
         uvec4 lo = uvec4(0u), hi = uvec4(0u);
-        [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        [[unroll]] for (uint i = 0u; i < H4; i++) {
             const uint r = u % RQ * 4u + i;
-            const row_id id = row_of(o, kv_tile, r);
-            if (r < ROWS && id.token >= 0) {
-                const uint from = uint(id.token) * args.ldp + id.head * args.gp;
-                const float a = ldf(P(1, qp), from + column), b = ldf(P(1, qp), from + other);
-                lo[i] = KWIDE ? floatBitsToUint(a) : halves_to(a / s_qmax[r], b / s_qmax[r]);
-                hi[i] = floatBitsToUint(b);
-            }
+            const float a = s_part[r * DK + column], b = s_part[r * DK + other];
+            lo[i] = KWIDE ? floatBitsToUint(a) : halves_to(a / s_qmax[r], b / s_qmax[r]);
+            hi[i] = floatBitsToUint(b);
         }
         s_q[to * QWORDS] = lo;
         if (KWIDE)
             s_q[to * QWORDS + 1u] = hi;
     }
+}
+
+/* The half in the lower or upper part of a word. */
+float scale_of(uint w, uint upper)
+{
+    const uint h = w >> 16u * upper;
+    return EXACT != 0u ? half_of(h & 0xffffu) : float(halves_of(h).x);
 }
 
 /* Two values of a word of f16 or bf16. */
@@ -215,7 +220,7 @@ void score()
                 w[i] = s_k[from + i];
             [[unroll]] for (uint i = 0u; i < 4u; i++)
                 code[4u * k + i] = parity != 0u ? w[i + 1u] : w[i] >> 16 | w[i + 1u] << 16;
-            d[k] = half_of(w[0] >> 16u * parity & 0xffffu);
+            d[k] = scale_of(w[0], parity);
             [[unroll]] for (uint r = 0u; r < ROWS; r++)
                 sum[k * ROWS + r] = HALF2(0.0);
         }
@@ -301,17 +306,15 @@ void rescale(inout float acc[SUMS])
                 acc[r * COLS + e] *= s_by[r];
 }
 
-/* acc += weight * value over this thread's rows of the page. */
-void weigh_wide(int page, uint head, uint n, inout float acc[SUMS])
+/* acc += weight * value over this thread's rows of a page of f16 or bf16. */
+void weigh_wide(uvec4 row[VKEYS], uint n, inout float acc[SUMS])
 {
-    const uint t = gl_LocalInvocationIndex, cg = t % CG, kg = t / CG;
-    const PTR rows = at(at_mul(P(5, vpages), uint(page), args.v_page_words), head * args.v_head_bytes / 4u);
-    [[unroll]] for (uint i = 0u; i < 64u / KG; i++) {
+    const uint kg = gl_LocalInvocationIndex / CG;
+    [[unroll]] for (uint i = 0u; i < VKEYS; i++) {
         const uint k = kg + KG * i;
-        const uvec4 w[2] = { quad(rows, k * (DV / 8u) + 2u * cg), quad(rows, k * (DV / 8u) + 2u * cg + 1u) };
         if (k < n)                 /* rows past the last hold anything */
-            [[unroll]] for (uint e = 0u; e < 8u; e++) {
-                const vec2 v = wide_of(VF, w[e / 4u][e & 3u]);
+            [[unroll]] for (uint e = 0u; e < 4u; e++) {
+                const vec2 v = wide_of(VF, row[i][e]);
                 [[unroll]] for (uint r = 0u; r < ROWS; r++) {
                     const float p = s_p[k * RQ + r / 4u][r & 3u];
                     acc[r * COLS + 2u * e] += p * v.x;
@@ -321,27 +324,40 @@ void weigh_wide(int page, uint head, uint n, inout float acc[SUMS])
     }
 }
 
-void weigh(uint n, inout float acc[SUMS])
+void fetch_wide(int page, uint head, out uvec4 row[VKEYS])
 {
-    const uint t = gl_LocalInvocationIndex, cg = t % CG, kg = t / CG, record = cg >> 1, parity = record & 1u,
-               lane = t & COPIES - 1u, base = VTABLE;
-    [[unroll]] for (uint i = 0u; i < 64u / KG; i++) {
-        const uint k = kg + KG * i;
-        const uint from = k * VROW + record / 2u * 9u + 4u * parity, at_code = from + 2u * (cg & 1u);
-        const uint a = s_v[at_code], b = s_v[at_code + 1u], c = s_v[min(at_code + 2u, VQUADS * 4u - 1u)];
-        const uint lo = parity != 0u ? b : a >> 16 | b << 16, hi = parity != 0u ? c : b >> 16 | c << 16;
-        const float d = k < n ? half_of(s_v[from] >> 16u * parity & 0xffffu) : 0.0;     /* rows past the last hold anything */
-        float w[4u * RQ];
-        [[unroll]] for (uint g = 0u; g < RQ; g++)
-            [[unroll]] for (uint c4 = 0u; c4 < 4u; c4++)
-                w[4u * g + c4] = s_p[k * RQ + g][c4] * d;
-        [[unroll]] for (uint e = 0u; e < 8u; e++) {
-            const vec2 v = vec2(pair_of(base, e < 4u ? lo : hi, e & 3u, lane));
-            [[unroll]] for (uint r = 0u; r < ROWS; r++) {
-                acc[r * COLS + e] += w[r] * v.x;
-                acc[r * COLS + 8u + e] += w[r] * v.y;
-            }
+    const uint t = gl_LocalInvocationIndex;
+    const PTR rows = at(at_mul(P(5, vpages), uint(max(page, 0)), args.v_page_words), head * args.v_head_bytes / 4u);
+    [[unroll]] for (uint i = 0u; i < VKEYS; i++)
+        row[i] = quad(rows, (t / CG + KG * i) * (DV / 8u) + t % CG);
+}
+
+/* The same of records: four bytes of a row, columns 4 quarter .. + 3 of the low and of the high nibbles. */
+void weigh_one(uint k, uint n, uint which, inout float acc[SUMS])
+{
+    const uint t = gl_LocalInvocationIndex, record = t % CG / 4u, quarter = t % 4u, parity = record & 1u,
+               lane = t & COPIES - 1u, from = which * VQUADS * 4u + k * VROW + record / 2u * 9u + 4u * parity;
+    const uint a = s_v[from + quarter], b = s_v[from + quarter + 1u], code = parity != 0u ? b : a >> 16 | b << 16;
+    const float d = k < n ? scale_of(s_v[from], parity) : 0.0;     /* rows past the last hold anything */
+    float w[4u * RQ];
+    [[unroll]] for (uint g = 0u; g < RQ; g++)
+        [[unroll]] for (uint i = 0u; i < 4u; i++)
+            w[4u * g + i] = s_p[k * RQ + g][i] * d;
+    [[unroll]] for (uint e = 0u; e < 4u; e++) {
+        const vec2 v = vec2(pair_of(VTABLE, code, e, lane));
+        [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+            acc[r * COLS + e] += w[r] * v.x;
+            acc[r * COLS + 4u + e] += w[r] * v.y;
         }
+    }
+}
+
+void weigh(uint n, uint which, inout float acc[SUMS])
+{
+    const uint kg = gl_LocalInvocationIndex / CG;
+    [[dont_unroll]] for (uint i = 0u; i < VKEYS; i += 2u) {        /* more at once would take too many registers */
+        weigh_one(kg + KG * i, n, which, acc);
+        weigh_one(kg + KG * (i + 1u), n, which, acc);
     }
 }
 
@@ -359,8 +375,8 @@ void store(tile o, uint ti, uint kv_tile, uint part, float acc[SUMS], float m, f
         barrier();
         for (uint c = t; c < DV; c += GROUP) {
             /* column c of records: record c/32, low or high nibbles, byte c%16 of the record */
-            const uint cg = VWIDE ? c / COLS : c / 32u * 2u + (c % 16u) / 8u,
-                       e = VWIDE ? c % COLS : (c & 16u) / 2u + (c & 7u);
+            const uint cg = VWIDE ? c / COLS : c / 32u * 4u + (c % 16u) / 4u,
+                       e = VWIDE ? c % COLS : (c & 16u) / 4u + (c & 3u);
             float sum = 0.0;
             for (uint g = 0u; g < KG; g++)
                 sum += uintBitsToFloat(s_table[e * GROUP + g * CG + cg]);
@@ -400,27 +416,30 @@ void main()
     [[unroll]] for (uint i = 0u; i < SUMS; i++)
         acc[i] = 0.0;
     fetch(s_page[0], head, k, v);
+    barrier();                     /* s_part has been read; queries and tables are there */
+    put(k, v, 0u);
+    fetch(s_page[min(1u, pages - 1u)], head, k, v);
+    barrier();
     for (uint j = 0u; j < pages; j++) {
-        const int next = s_page[min(j + 1u, pages - 1u)];
-        const uint n = min(PAGE, end - begin - j * PAGE);
-        barrier();                 /* the page before is used up; the first: queries and tables are there */
-        put(k, v);
-        barrier();
-        fetch(next, head, k, v);
-        if (s_page[j] < 0)         /* read exactly, by the last part */
-            continue;
+        const int page = s_page[j];
+        const uint n = page < 0 ? 0u : min(PAGE, end - begin - j * PAGE);  /* page < 0: read exactly, by the last part */
+        uvec4 row[VKEYS];
+        if (VWIDE)
+            fetch_wide(page, head, row);
         if (KWIDE)
-            score_wide(s_page[j], head);
+            score_wide(max(page, 0), head);
         else
             score();
         barrier();
         weights(n, m, l);
+        put(k, v, j + 1u & 1u);
+        fetch(s_page[min(j + 2u, pages - 1u)], head, k, v);
         barrier();
         rescale(acc);
         if (VWIDE)
-            weigh_wide(s_page[j], head, n, acc);
+            weigh_wide(row, n, acc);
         else
-            weigh(n, acc);
+            weigh(n, j & 1u, acc);
     }
     store(o, ti, kv_tile, part, acc, m, l);
 }

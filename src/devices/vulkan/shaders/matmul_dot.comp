@@ -9,7 +9,7 @@
 #define SLOTS 4
 #define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; uint n; uint row_from; uint row_bytes; uint ldx; uint ldy; \
     uint rows; uint has_scale;
-#define GROUP_SIZE 256
+#define GROUP_SIZE WIDE_GROUP
 #include "kv.glsl"
 #include "reduce.glsl"
 #ifdef FAST
@@ -26,11 +26,11 @@ int dot4(uint a, uint b)
     return sum;
 }
 #endif
-layout(local_size_x = 256) in;
+layout(local_size_x = GROUP_SIZE) in;
 layout(constant_id = 0) const uint ROWS = 1u;
 layout(constant_id = 1) const uint CHUNKS = 16u;           /* of 16 values: n_in / 16 */
 layout(constant_id = 2) const uint X_VEC = 0u;             /* rows of x begin at multiples of 16 bytes */
-layout(constant_id = 3) const uint DEEP = 4u;
+layout(constant_id = 3) const uint DEEP = 2u;
 layout(constant_id = 4) const uint PARTS = 1u;
 shared uvec4 s_code[ROWS * CHUNKS];
 shared float s_step[ROWS * CHUNKS];
