@@ -5,7 +5,7 @@
  * KVANT_SPLIT keys, and one more for the pages that are read exactly. */
 #include "devices/vulkan/vk_dev.h"
 
-enum { LEAST_SPLIT = 256, MOST_SPLIT = 8192, MAX_ROWS = 8, SOFTWARE_ROWS = 2 };     /* software: a third of the code to compile for a pair */
+enum { LEAST_SPLIT = 256, MOST_SPLIT = 8192, MAX_ROWS = 8, SOFTWARE_ROWS = 2 };     /* software: less to compile */
 static const size_t SCRATCH_CAP = 128u << 20;
 
 typedef struct attn_job {
@@ -34,7 +34,7 @@ static int has_tail(const kvant_attn_args *a)
 
 static uint32_t half_copies(const vk_device *d, const attn_job *p);
 
-/* attn_half: parts as large as leave enough workgroups for the device: each costs its start and its share of the merge. */
+/* attn_half: parts as large as leave enough workgroups for the device: each costs its start and share of the merge. */
 static void split_of(const vk_device *d, attn_job *p)
 {
     const kvant_attn_args *a = p->a;

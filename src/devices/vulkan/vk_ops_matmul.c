@@ -125,7 +125,7 @@ static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
                        diag);
 }
 
-/* ---- matmul_dot (DOT_FILL workgroups per multiprocessor): q8_split weights, 8-bit activations, up to VEC_ROWS rows ---- */
+/* ---- matmul_dot: q8_split weights, 8-bit activations, up to VEC_ROWS rows; DOT_FILL per multiprocessor ---- */
 
 /* Activation rows that one workgroup keeps; 0: not taken. */
 static int dot_rows(const vk_device *d, const mm *p)
