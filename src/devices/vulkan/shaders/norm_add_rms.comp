@@ -7,6 +7,27 @@
 #include "reduce.glsl"
 layout(local_size_x = GROUP_SIZE) in;
 
+/* Rows of at most eight values a thread stay in registers. */
+void short_row(uint o)
+{
+    const uint t = gl_LocalInvocationIndex;
+    PTR x = P(0, x), add = P(1, add), w = P(2, w), y = P(3, y);
+    float v[8], f[8], s = 0.0;
+    [[unroll]] for (uint k = 0u; k < 8u; k++) {
+        const uint e = t + k * GROUP;
+        v[k] = e < args.d ? ldf(x, o + e) + ldf(add, o + e) : 0.0;
+        f[k] = e < args.d ? ldf(w, e) : 0.0;
+    }
+    [[unroll]] for (uint k = 0u; k < 8u; k++)
+        s += v[k] * v[k];
+    const float scale = 1.0 / sqrt(group_sum(s) / float(args.d) + args.eps);
+    [[unroll]] for (uint k = 0u; k < 8u; k++)
+        if (t + k * GROUP < args.d) {
+            stf(x, o + t + k * GROUP, v[k]);
+            stf(y, o + t + k * GROUP, v[k] * scale * f[k]);
+        }
+}
+
 void main()
 {
     const uint i = group_at(), t = gl_LocalInvocationIndex, o = i * args.d;
@@ -14,6 +35,10 @@ void main()
     float s = 0.0;
     if (i >= args.n)
         return;
+    if (args.d <= 8u * GROUP) {
+        short_row(o);
+        return;
+    }
     /* eight loads in flight: a store among them would make each wait for the one before */
     for (uint e0 = t; e0 < args.d; e0 += 8u * GROUP) {
         float v[8];
