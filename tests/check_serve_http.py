@@ -66,7 +66,7 @@ def check_stream(s):
     body = {"messages": CHAT, "max_tokens": 8, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
     status, headers, data = s.request("POST", "/v1/chat/completions", body)
     C.ok(status == 200 and headers["content-type"] == "text/event-stream" and headers["x-accel-buffering"] == "no", headers)
-    C.ok(data.endswith(b"data: [DONE]\n\n") and all(x.startswith(b"data: ") for x in data.strip().split(b"\n\n")), data[-100:])
+    C.ok(data.endswith(b"data: [DONE]\n\n") and all(x.startswith((b"data: ", b": ping")) for x in data.strip().split(b"\n\n")), data[-100:])
     e = events(data)
     C.ok(len({x["id"] for x in e}) == 1 and len({x["created"] for x in e}) == 1 and all(x["object"] == "chat.completion.chunk" for x in e), "ids")
     C.ok(e[0]["choices"][0]["delta"]["role"] == "assistant" and all("role" not in x["choices"][0]["delta"] for x in e[1:-1]), "role first")
@@ -310,7 +310,7 @@ def check_slow_reader():
     """H-14: the request of a client that does not read stands still, alone; it goes on where the client does, or is cut."""
     body = {"messages": CHAT, "max_tokens": 900, "temperature": 0, "logprobs": True, "top_logprobs": 20, "ignore_eos": True, "stream": True}
     other = {"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0}
-    with Server(BUILD, "-c", "1024", "-np", "4", "--stream-timeout", "3", "-lv", "2") as s:
+    with Server(BUILD, "-c", "1024", "-np", "4", "--stream-timeout", str(int(5 * SLOW)), "-lv", "2") as s:
         alone = s.post("/v1/completions", other)[1]["choices"][0]["text"]
         k = slow_reader(s, body)
         end = time.time() + 20 * SLOW
@@ -333,7 +333,7 @@ def check_slow_reader():
         k, t0 = slow_reader(s, body), time.time()
         while not s.metric("num_requests_running") and time.time() - t0 < 5 * SLOW:
             time.sleep(0.01)
-        C.ok(s.idle(12) and 2 < time.time() - t0 < 12 * SLOW, f"H-14 cut after {time.time() - t0:.1f} s")
+        C.ok(s.idle(20) and 4 < time.time() - t0 < 20 * SLOW, f"H-14 cut after {time.time() - t0:.1f} s")
         C.ok(s.metric("clients_gone_total") == 1, "H-14 counted")
         C.ok(s.metric("kv_pages_free") + s.metric("kv_pages_cached") == s.metric("kv_pages"), "H-14 pages are back")
         k.close()
@@ -458,7 +458,8 @@ def check_start():
     cases = [(["--port", "70000"], 2, "--port"), (["--host", "0.0.0.0"], 2, "needs --api-key"), (["--api-key", "a b"], 2, "API key"),
              (["--threads-http", "4"], 2, "event loop"), (["--ssl-key-file", "x"], 2, "proxy"), (["--nonsense"], 2, "nonsense"),
              (["--api-prefix", "llm"], 2, "--api-prefix"), (["-m", "/nonexistent.gguf"], 3, "nonexistent"),
-             (["--api-key-file", "/nonexistent"], 3, "nonexistent"), (["--kv-pool-size", "1"], 2, "--kv-pool-size")]
+             (["--api-key-file", "/nonexistent"], 3, "nonexistent"), (["--kv-pool-size", "1"], 2, "--kv-pool-size"),
+             (["--kv-pool-size", "1000000", "-ctk", "tbq4_0"], 2, "exact tail")]
     for args, code, part in cases:
         model = [] if "-m" in args else ["-m", DEMO]
         r = subprocess.run([os.path.join(BUILD, "bin", "kvant"), "serve", "--port", "0", *model, *args], capture_output=True, text=True,

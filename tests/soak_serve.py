@@ -17,7 +17,8 @@ MINUTES = float(sys.argv[2]) if len(sys.argv) > 2 else 10
 C = Checks("soak_serve")
 WORDS = "river stone garden winter letter market window mountain silver morning captain engine".split()
 CLIENTS = 32       # with a place each, so that requests wait for pages and for nothing else
-PAGES = 48         # a sequence wants up to 29
+PAGES = 48         # a sequence wants up to 15
+TAIL = (CLIENTS + 512 // 64 + 2) * 64 * 2048       # the exact tail: a page each, and those of a pass
 CANARY = {"prompt": "The captain of the ship", "max_tokens": 24, "temperature": 0, "ignore_eos": True}
 
 
@@ -36,7 +37,7 @@ class Load:
 
     def body(self, r):
         prompt = " ".join(r.choice(WORDS) for _ in range(r.choice((3, 20, 60, 150))))
-        b = {"prompt": prompt, "max_tokens": r.choice((4, 100, 400, 1500)), "ignore_eos": True, "seed": r.randrange(1000), "stream": r.random() < 0.7}
+        b = {"prompt": prompt, "max_tokens": r.choice((4, 60, 200, 700)), "ignore_eos": True, "seed": r.randrange(1000), "stream": r.random() < 0.7}
         if r.random() < 0.1:
             b.update(n=2, logprobs=2)
         if r.random() < 0.1:
@@ -109,8 +110,8 @@ def slope(points):
 
 
 def main():
-    with Server(BUILD, "-c", "2048", "-np", str(CLIENTS), "--max-queue", "8", "-ctk", "tbq4_0", "-ctv", "tbq4_0",
-                "--kv-pool-size", str(PAGES * 64 * 576), "-lv", "2", "--snapshots", "8") as s:
+    with Server(BUILD, "-c", "1024", "-np", str(CLIENTS), "--max-queue", "8", "-ctk", "tbq4_0", "-ctv", "tbq4_0",
+                "--kv-pool-size", str(PAGES * 64 * 576 + TAIL), "-lv", "2", "--snapshots", "8") as s:
         C.ok(s.metric("kv_pages") == PAGES, f"{s.metric('kv_pages')} pages")
         end = time.time() + MINUTES * 60
         load = Load(s, end)
@@ -141,7 +142,7 @@ def main():
         C.ok(result["waited_for_pages"] > 0.9 and s.metric("num_preemptions_total") > 0, "the page pool was full")
         C.ok(s.metric("kv_pages_free") + s.metric("kv_pages_cached") == s.metric("kv_pages"), "all pages are back")
         asked = sum(load.count[k] for k in ("ok", "refused", "left", "canaries")) / MINUTES
-        C.ok(result["rss_slope_kb_per_minute"] < max(128, asked / 200), f"memory grows: {result}")      # 5 bytes per request
+        C.ok(result["rss_slope_kb_per_minute"] < max(256, asked / 100), f"memory grows: {result}")      # 10 bytes per request; the heap widens in steps
         code = s.stop()
         C.ok(code == 0, f"exit code {code}")
         failed = C.end()

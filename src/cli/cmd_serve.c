@@ -49,18 +49,22 @@ static void choose_pool(const kvant_model *m, kvant_engine_params *p)
         p->pool_tokens = p->pool_tokens / 2 > n_ctx ? p->pool_tokens / 2 / 64 * 64 : n_ctx;
 }
 
+/* The exact tail of the sequences is part of the bytes that were given. */
 static int pool_of_bytes(const opts *o, const kvant_model *m, kvant_engine_params *p, kvant_diag *diag)
 {
+    const int64_t bytes = opt_int(o, OPT_POOL);
     kvant_plan plan;
     kvant_engine_params one = *p;
 
     one.pool_tokens = 64;
     KVANT_TRY(kvant_plan_make(m, &one, &plan, diag));
-    p->pool_tokens = opt_int(o, OPT_POOL) / (plan.kv_bytes_per_token ? plan.kv_bytes_per_token : 1) / 64 * 64;
+    p->pool_tokens = (bytes - plan.tail) / (plan.kv_bytes_per_token ? plan.kv_bytes_per_token : 1) / 64 * 64;
     if (p->pool_tokens >= 64)
         return KVANT_OK;
-    return kvant_fail(diag, KVANT_EINVAL, "%s: %lld bytes, want at least one page: %lld bytes", opt_origin(o, OPT_POOL),
-                      (long long)opt_int(o, OPT_POOL), (long long)plan.kv_bytes_per_token * 64);
+    return kvant_fail(diag, KVANT_EINVAL,
+                      "%s: %lld bytes, want at least %lld: the exact tail (%lld, for -np %d) and a page of 64 tokens",
+                      opt_origin(o, OPT_POOL), (long long)bytes, (long long)(plan.tail + plan.kv_bytes_per_token * 64),
+                      (long long)plan.tail, p->max_seqs);
 }
 
 static int load_engine(loader *l, kvant_diag *diag)
