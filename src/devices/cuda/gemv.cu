@@ -218,6 +218,8 @@ static void (*const launches[])(const cuda_device *d, const mm &p, int64_t pair)
 
 void cuda_gemv(cuda_device *d, int type, const mm &p, int64_t pair)
 {
-    if (!cuda_gemv_stream(d, type, p, pair))
+    if (cuda_gemv_streams(type, p))
+        cuda_gemv_stream(d, type, p, pair);
+    else
         launches[type](d, p, pair);
 }

@@ -5,10 +5,11 @@
  * the words before them are used, the first ones before the launch before this one has ended, since weights do not
  * depend on it.  A sum runs over a thread's values, then over the lanes, then over the warps in order: it depends on
  * the row alone, not on the grid.  R rows are R neighbours, or R/2 rows and their partners of the other half (gate and
- * up). */
+ * up).  The residual sum after a product and the norm before one can be part of it (matmul_fuse). */
 #include "devices/cuda/mm.cuh"
+#include "devices/cuda/row_norm.cuh"
 
-enum { THREADS = 512, WARPS = THREADS / 32 };
+enum { THREADS = ROW_THREADS, WARPS = THREADS / 32 };
 
 template <int T> static __device__ __forceinline__ void unpack(const uint4 &u, float *w)
 {
@@ -89,6 +90,18 @@ static __global__ void __launch_bounds__(THREADS, B) stream_kernel(mm p, int64_t
         if (c < chunks)
             load8(p.x + 8 * c, p.x_vec, x[i]);
     }
+    if (p.norm) {
+        const float scale = row_scale<P>(x, (int)p.n_in, p.eps, part[1][0]);
+#pragma unroll
+        for (int i = 0; i < P; i++) {
+            const int c = threadIdx.x + i * THREADS;
+            if (c >= chunks)
+                continue;
+            row_times(x[i], scale, p.norm + 8 * c);
+            if (blockIdx.x == 0)
+                row_store(p.normed + 8 * c, x[i]);
+        }
+    }
     int turn = 0;
     for (int64_t g = blockIdx.x; g < groups; g += gridDim.x, turn ^= 1) {
         const int64_t next = g + gridDim.x < groups ? g + gridDim.x : g;
@@ -122,8 +135,11 @@ static __global__ void __launch_bounds__(THREADS, B) stream_kernel(mm p, int64_t
                 const float up = __shfl_down_sync((1u << R) - 1u, s, R / 2);
                 s = lane < R / 2 ? s / (1.0f + expf(-s)) * up : s; /* as swiglu */
             }
-            if (row < p.n_out && (!pair || g * (R / 2) + lane % (R / 2) < pair))
+            if (row < p.n_out && (!pair || g * (R / 2) + lane % (R / 2) < pair)) {
                 p.y[row] = s;
+                if (p.add)
+                    p.add[row] += s;
+            }
         }
     }
 }
@@ -135,7 +151,7 @@ template <int T, int P, int R, int B> static void launch(const cuda_device *d, c
     cuda_launch(d, stream_kernel<T, P, R, B>, dim3((unsigned)(groups < most ? groups : most)), THREADS, 0, p, pair);
 }
 
-template <int T> static bool by_type(const cuda_device *d, const mm &p, int64_t pair)
+template <int T> static void by_width(const cuda_device *d, const mm &p, int64_t pair)
 {
     const int64_t words = (p.n_in / 8 + THREADS - 1) / THREADS;
     if (words <= 1)
@@ -144,16 +160,20 @@ template <int T> static bool by_type(const cuda_device *d, const mm &p, int64_t 
         launch<T, 2, 8, 1>(d, p, pair);
     else if (words <= 3)
         launch<T, 3, 4, 1>(d, p, pair);
-    else if (words <= 4)
-        launch<T, 4, 4, 1>(d, p, pair);
     else
-        return false;
-    return true;
+        launch<T, 4, 4, 1>(d, p, pair);
 }
 
-bool cuda_gemv_stream(const cuda_device *d, int type, const mm &p, int64_t pair)
+bool cuda_gemv_streams(int type, const mm &p)
 {
-    if (p.rows != 1 || p.ids || !p.w_vec || p.n_in % 8 || p.n_in < 1024)
-        return false;
-    return type == WT_bf16 ? by_type<WT_bf16>(d, p, pair) : type == WT_f16 ? by_type<WT_f16>(d, p, pair) : false;
+    return (type == WT_bf16 || type == WT_f16) && p.rows == 1 && !p.ids && p.w_vec && p.n_in % 8 == 0 &&
+           p.n_in >= 1024 && p.n_in <= 4 * 8 * THREADS;
+}
+
+void cuda_gemv_stream(const cuda_device *d, int type, const mm &p, int64_t pair)
+{
+    if (type == WT_bf16)
+        by_width<WT_bf16>(d, p, pair);
+    else
+        by_width<WT_f16>(d, p, pair);
 }

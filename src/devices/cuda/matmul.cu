@@ -7,6 +7,7 @@
 #include <mma.h>
 #include <cuda_bf16.h>
 #include "devices/cuda/mm.cuh"
+#include "devices/cuda/row_norm.cuh"
 
 enum { TILE = 64, STEP = 32, MAX_EXPERTS = 1024, BLAS_ROWS = 2, BLAS_OTHER_ROWS = 5, EXPAND_BYTES = 128 << 20 };
 
@@ -396,17 +397,69 @@ static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* matmul of gate and up together, then swiglu in place over the gate half, for few rows. */
-static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n)
+/* Values of gate and up where the op after a matmul is their swiglu, in place over the gate half; else 0. */
+static int64_t swiglu_after(const kvant_op *ops, int n)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args;
-    if (n < 2 || ops[1].id != KVANT_OP_SWIGLU || a->m < 1 || a->m > GEMV_ROWS || !a->w->packed || by_blas(d, a))
+    if (n < 2 || ops[1].id != KVANT_OP_SWIGLU)
         return 0;
     const kvant_swiglu_args *s = (const kvant_swiglu_args *)ops[1].args;
-    if (s->gate != a->y || s->y != a->y || s->up != a->y + s->f || s->ldg != a->ldy || s->ldu != a->ldy ||
-        s->ldy != a->ldy || s->n != a->m || a->w->n_out != 2 * (int64_t)s->f)
+    const bool fits = s->gate == a->y && s->y == a->y && s->up == a->y + s->f && s->ldg == a->ldy && s->ldu == a->ldy &&
+                      s->ldy == a->ldy && s->n == a->m && a->w->n_out == 2 * (int64_t)s->f;
+    return fits ? s->f : 0;
+}
+
+/* As a product of few rows, if it is one; false else. */
+static bool few_rows(const cuda_device *d, const kvant_op *op, mm *p, int *type)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)op->args;
+    if (op->id != KVANT_OP_MATMUL || a->m < 1 || a->m > GEMV_ROWS || !a->w->packed || by_blas(d, a))
+        return false;
+    *p = mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
+    *type = ((const cuda_weight *)a->w->packed)->type;
+    return true;
+}
+
+static bool apart(const float *a, int64_t n, const float *b, int64_t m)
+{
+    return a + n <= b || b + m <= a;
+}
+
+/* matmul, norm_add_rms of its result, matmul of the norm (and swiglu) for one row: two launches.  The first adds to the
+ * residual row, every block of the second normalises that row for itself. */
+static int fuse_norm(cuda_device *d, const kvant_op *ops, int n)
+{
+    mm a, b;
+    int type_a, type_b;
+    if (n < 3 || ops[1].id != KVANT_OP_NORM_ADD_RMS || !few_rows(d, &ops[0], &a, &type_a) ||
+        !few_rows(d, &ops[2], &b, &type_b) || !cuda_gemv_streams(type_a, a) || !cuda_gemv_streams(type_b, b))
         return 0;
-    cuda_gemv(d, ((const cuda_weight *)a->w->packed)->type, mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1), s->f);
+    const kvant_norm_add_rms_args *s = (const kvant_norm_add_rms_args *)ops[1].args;
+    if (s->n != 1 || s->add != a.y || s->d != a.n_out || s->y != b.x || s->d != b.n_in ||
+        !row_fits(s->x, s->y, s->w, 0, 0, s->d) || !apart(s->x, s->d, a.x, a.n_in) || !apart(s->x, s->d, a.y, s->d) ||
+        !apart(s->x, s->d, b.y, b.n_out) || !apart(s->x, s->d, s->y, s->d) || !apart(s->y, s->d, b.y, b.n_out))
+        return 0;
+    const int64_t pair = swiglu_after(ops + 2, n - 2);
+    a.add = s->x;
+    b.x = s->x;
+    b.x_vec = 1;
+    b.norm = s->w;
+    b.normed = s->y;
+    b.eps = s->eps;
+    cuda_gemv_stream(d, type_a, a, 0);
+    cuda_gemv_stream(d, type_b, b, pair);
+    return pair ? 4 : 3;
+}
+
+static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n)
+{
+    const int took = fuse_norm(d, ops, n);
+    const int64_t pair = took ? 0 : swiglu_after(ops, n);
+    mm p;
+    int type;
+    if (!pair || !few_rows(d, ops, &p, &type))
+        return took;
+    cuda_gemv(d, type, p, pair);
     return 2;
 }
 

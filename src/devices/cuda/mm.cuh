@@ -35,6 +35,10 @@ typedef struct mm {
     const int32_t *ids, *offs, *perm;  /* offs [n_expert + 1], perm [rows]: rows sorted by expert */
     int64_t n_in, n_out, row_bytes, ldx, ldy;
     int rows, n_expert, n_scale, x_div, x_vec, w_vec;
+    float *add;                        /* gemv_stream.cu: y is added to this too, or NULL */
+    const float *norm;                 /* and x is normalised with these weights (to normed), or NULL */
+    float *normed;
+    float eps;
 } mm;
 
 static __device__ __forceinline__ float scale_of(const mm &p, int e)
@@ -59,7 +63,8 @@ static __device__ __forceinline__ void load8(const float *x, int vec, float *v)
  * j + f of W give y[j] = silu(W_j x) * (W_j+f x) and y[j + f] = W_j+f x. */
 void cuda_gemv(cuda_device *d, int type, const mm &p, int64_t pair);
 
-/* The same for one row and 16-bit weights (gemv_stream.cu); false: not a shape of its, nothing was done. */
-bool cuda_gemv_stream(const cuda_device *d, int type, const mm &p, int64_t pair);
+/* The same for one row and 16-bit weights (gemv_stream.cu), where it takes the shape. */
+bool cuda_gemv_streams(int type, const mm &p);
+void cuda_gemv_stream(const cuda_device *d, int type, const mm &p, int64_t pair);
 
 #endif

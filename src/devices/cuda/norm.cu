@@ -1,11 +1,12 @@
 /* norm.cu: norm_rms, norm_add_rms, norm_l2, norm_gated, and one launch for the norms and rotations of q and k.
  *
  * Groups of up to HEAD values: a warp each, value lane + 32 k in register k; the sum runs over k, then over the lanes
- * by shuffles.  Longer rows: a block each, values in registers up to WIDE * 4 * THREADS, sums over a fixed tree
+ * by shuffles.  Longer rows: a block each, values in registers where they fit (row_norm.cuh), sums over a fixed tree
  * (thread, shuffles, warps in order). */
 #include "devices/cuda/rope.cuh"
+#include "devices/cuda/row_norm.cuh"
 
-enum { THREADS = 256, WARPS = THREADS / 32, WIDE = 4, HEAD = 256, SLOTS = HEAD / 32 };
+enum { THREADS = 256, WARPS = THREADS / 32, HEAD = 256, SLOTS = HEAD / 32 };
 
 /* ---- a warp per group of d <= HEAD values ---- */
 
@@ -164,46 +165,54 @@ static __global__ void __launch_bounds__(THREADS) norm_gated_kernel(kvant_norm_g
         y[e] = o[e] * scale * a.w[e] * (z[e] / (1.0f + expf(-z[e])));
 }
 
-/* Rows of d <= WIDE * 4 * THREADS values, d % 4 == 0, 16-byte aligned: read once.  add NULL: x stays. */
-static __global__ void __launch_bounds__(THREADS)
+/* Rows that row_fits: read once.  add NULL: x stays. */
+template <int P>
+static __global__ void __launch_bounds__(ROW_THREADS)
     norm_row_kernel(float *x, const float *add, const float *w, float *y, int64_t ldx, int64_t ldy, int d, float eps)
 {
-    float4 v[WIDE], g[WIDE];
-    float s = 0.0f;
-    float4 *to = (float4 *)(x + blockIdx.x * ldx);
-    const float4 *more = (const float4 *)(add + blockIdx.x * ldx);
+    __shared__ float part[ROW_WARPS];
+    float v[P][8];
 
     pdl_go();
-#pragma unroll
-    for (int k = 0; k < WIDE; k++)
-        if (4 * (int)(threadIdx.x + k * THREADS) < d)
-            g[k] = ((const float4 *)w)[threadIdx.x + k * THREADS];
     pdl_wait();
 #pragma unroll
-    for (int k = 0; k < WIDE; k++) {
-        const int e = threadIdx.x + k * THREADS;
-        if (4 * e >= d)
-            break;
-        v[k] = to[e];
-        if (add) {
-            const float4 m = more[e];
-            v[k] = make_float4(v[k].x + m.x, v[k].y + m.y, v[k].z + m.z, v[k].w + m.w);
-            to[e] = v[k];
-        }
-        s = fmaf(v[k].x, v[k].x, s);
-        s = fmaf(v[k].y, v[k].y, s);
-        s = fmaf(v[k].z, v[k].z, s);
-        s = fmaf(v[k].w, v[k].w, s);
-    }
-    const float r = 1.0f / sqrtf(block_sum(s) / (float)d + eps);
+    for (int i = 0; i < P; i++) {
+        const int at = 8 * (threadIdx.x + i * ROW_THREADS);
+        float *to = x + blockIdx.x * ldx + at;
 #pragma unroll
-    for (int k = 0; k < WIDE; k++) {
-        const int e = threadIdx.x + k * THREADS;
-        if (4 * e >= d)
-            break;
-        ((float4 *)(y + blockIdx.x * ldy))[e] = make_float4(v[k].x * r * g[k].x, v[k].y * r * g[k].y,
-                                                            v[k].z * r * g[k].z, v[k].w * r * g[k].w);
+        for (int e = 0; e < 8; e++)
+            v[i][e] = 0.0f;
+        if (at >= d)
+            continue;
+        row_load(to, v[i]);
+        if (add) {
+            float m[8];
+            row_load(add + blockIdx.x * ldx + at, m);
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                v[i][e] += m[e];
+            row_store(to, v[i]);
+        }
     }
+    const float r = row_scale<P>(v, d, eps, part);
+#pragma unroll
+    for (int i = 0; i < P; i++) {
+        const int at = 8 * (threadIdx.x + i * ROW_THREADS);
+        if (at >= d)
+            continue;
+        row_times(v[i], r, w + at);
+        row_store(y + blockIdx.x * ldy + at, v[i]);
+    }
+}
+
+static void norm_rows(cuda_device *d, float *x, const float *add, const float *w, float *y, int64_t ldx, int64_t ldy,
+                      int n, int width, float eps)
+{
+    if (width <= 8 * ROW_THREADS)
+        cuda_launch(d, norm_row_kernel<1>, dim3((unsigned)n), ROW_THREADS, 0, x, add, w, y, ldx, ldy, width, eps);
+    else
+        cuda_launch(d, norm_row_kernel<ROW_PARTS>, dim3((unsigned)n), ROW_THREADS, 0, x, add, w, y, ldx, ldy, width,
+                    eps);
 }
 
 /* Rows that do not fit the registers: x is stored and read again by the same thread. */
@@ -223,12 +232,6 @@ static __global__ void __launch_bounds__(THREADS) norm_add_rms_kernel(kvant_norm
         y[e] = x[e] * scale * a.w[e];
 }
 
-static bool row_fits(const void *x, const void *y, const void *w, int64_t ldx, int64_t ldy, int d)
-{
-    return d % 4 == 0 && d <= WIDE * 4 * THREADS &&
-           (((uintptr_t)x | (uintptr_t)y | (uintptr_t)w | (uintptr_t)(4 * (ldx | ldy))) & 15) == 0;
-}
-
 /* ---- ops ---- */
 
 static int norm_rms_run(cuda_device *d, const void *args, kvant_diag *diag)
@@ -241,8 +244,7 @@ static int norm_rms_run(cuda_device *d, const void *args, kvant_diag *diag)
     if (a->d <= HEAD)
         cuda_launch(d, head_rms_kernel, dim3(cuda_blocks(groups, WARPS)), THREADS, 0, *a);
     else if (a->h == 1 && row_fits(a->x, a->y, a->w, a->ldx, a->ldy, a->d))
-        cuda_launch(d, norm_row_kernel, dim3((unsigned)a->n), THREADS, 0, (float *)a->x, (const float *)NULL, a->w,
-                    a->y, a->ldx, a->ldy, a->d, a->eps);
+        norm_rows(d, (float *)a->x, NULL, a->w, a->y, a->ldx, a->ldy, a->n, a->d, a->eps);
     else
         cuda_launch(d, norm_rms_kernel, dim3((unsigned)groups), THREADS, 0, *a);
     return KVANT_OK;
@@ -255,8 +257,7 @@ static int norm_add_rms_run(cuda_device *d, const void *args, kvant_diag *diag)
     if (a->n <= 0)
         return KVANT_OK;
     if (a->d > HEAD && row_fits(a->x, a->y, a->w, a->d, a->d, a->d) && ((uintptr_t)a->add & 15) == 0)
-        cuda_launch(d, norm_row_kernel, dim3((unsigned)a->n), THREADS, 0, a->x, a->add, a->w, a->y, (int64_t)a->d,
-                    (int64_t)a->d, a->d, a->eps);
+        norm_rows(d, a->x, a->add, a->w, a->y, a->d, a->d, a->n, a->d, a->eps);
     else
         cuda_launch(d, norm_add_rms_kernel, dim3((unsigned)a->n), THREADS, 0, *a);
     return KVANT_OK;
