@@ -6,11 +6,12 @@
  * a chunk is
  *     U = V' - W S        o = e^G (Q S) / sqrt(dk) + P U        S <- e^G_63 S + K^T diag(e^(G_63 - G)) U
  *
- * prep: one block per (chunk, value head), all independent: W, V', P.  T is inverted in f32: 16 x 16 blocks by
- * substitution, then two levels of products of halves.
- * scan: one block per (sequence, value head, 64 columns of the state), chunk after chunk.  Transposed, so that a warp
- * keeps 16 columns of S in registers and the result of one product is the operand of the next without passing through
- * memory; four more warps fetch the next chunk into a ring of two and split it.
+ * prep: one block per (chunk, value head), all independent: W, V', P, and once per key head the operands Q and K^T.  T
+ * is inverted in f32: 16 x 16 blocks by substitution, then two levels of products of halves.
+ * scan: one block per (sequence, value head, 32 columns of the state), chunk after chunk; the four blocks of a head are
+ * a cluster and fetch each chunk once, a quarter each, into the shared memory of all.  Transposed, so that a warp keeps
+ * 16 columns of S in registers and the result of one product is the operand of the next without passing through
+ * memory.  Two warps share 16 columns: each has the outputs of half of the chunk's tokens, and both the whole of S.
  *
  * Products are bf16 tensor cores on values split in two (hi + lo, 16 bits of mantissa): hi hi + hi lo + lo hi with f32
  * sums, which keeps the class of the op (NMSE 1e-7); sequences that do not begin or end on the 64 grid have rows of
@@ -21,6 +22,7 @@
  * row r <-> 2 (r % 8) + r / 8: both so that a lane's values are contiguous in q, k, v, o and the state. */
 #include <cuda_bf16.h>
 #include "devices/cuda/gdn.cuh"
+#include "devices/cuda/hopper.cuh"
 
 enum {
     C = 64,
@@ -28,22 +30,29 @@ enum {
     SEGMENT = 256,          /* chunks of a sequence per pair of launches */
     TILE = 512,             /* bytes */
     W_BYTES = 8 * 8 * TILE, /* [token / 8][channel / 16] */
-    P_BYTES = 8 * 4 * TILE, /* [token / 8][token / 16], the lower triangle only */
-    V_BYTES = 8 * 8 * TILE, /* [column / 16][token / 8], f32 sums as the scan starts from */
+    P_BYTES = 20 * TILE,    /* [token / 8][token / 16], the lower triangle only: p_tile */
     GATE_BYTES = 2 * C * 4, /* e^G / sqrt(dk); e^(G_63 - G) */
-    SLOT = W_BYTES + P_BYTES + V_BYTES + GATE_BYTES,
-    LD = 68, /* floats between rows of A and T in shared memory */
-    PREP_THREADS = 256,
-    SCAN_THREADS = 256, /* four warps compute, four fetch */
+    HEAD_BYTES = W_BYTES + P_BYTES + GATE_BYTES,
+    V_BYTES = 8 * 8 * TILE, /* [column / 16][token / 8], f32 sums as the scan starts from */
+    SLOT = HEAD_BYTES + V_BYTES,
     SPLIT_BYTES = 8 * 8 * TILE,
-    STAGE = W_BYTES + P_BYTES + 2 * SPLIT_BYTES,
-    SCAN_SMEM = 2 * STAGE + 64,
-    PREP_SMEM = SPLIT_BYTES + 2 * C * LD * 4 + 2 * C * 4
+    KEY_SLOT = 2 * SPLIT_BYTES, /* Q [token / 8][channel / 16]; K^T [token / 16][channel / 8] */
+    LD = 68,                    /* floats between rows of A and T in shared memory */
+    PREP_THREADS = 256,
+    PREP_SMEM = 2 * SPLIT_BYTES + 2 * C * LD * 4 + 3 * C * 4,
+    SCAN_WARPS = 4, /* and one that fetches */
+    SCAN_THREADS = 32 * (SCAN_WARPS + 1),
+    SCAN_COLS = 32,
+    STAGE = HEAD_BYTES + KEY_SLOT,
+    SWAP_BYTES = 6 * 1024, /* of a pair of warps: U of both scaled, and the first's as it is */
+    SCAN_SMEM = 2 * STAGE + SCAN_WARPS / 2 * SWAP_BYTES + 64,
+    CLUSTER = D / SCAN_COLS
 };
 
 typedef struct chunk_job {
     gdn_job g;
     unsigned char *slots; /* [slot][hv][SLOT] */
+    unsigned char *keys;  /* [slot][hk][KEY_SLOT] */
     int segment, n_slots;
 } chunk_job;
 
@@ -143,15 +152,9 @@ static __device__ __forceinline__ void mma3(float *c, const frag &a, const uint4
     mma(c, a.hi, b.x, b.y);
 }
 
-/* c[i] += a b[i] for N neighbouring tiles `step` lanes apart: a term of all before the next term of any, so that no
- * product waits for the one before it. */
-template <int N>
-static __device__ __forceinline__ void mma3_tiles(float (*c)[4], const frag &a, const uint4 *b, int step)
+/* c[i] += a x[i] for N tiles: a term of all before the next term of any, so that no product waits for another. */
+template <int N> static __device__ __forceinline__ void mma3_all(float (*c)[4], const frag &a, const uint4 *x)
 {
-    uint4 x[N];
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        x[i] = b[i * step];
 #pragma unroll
     for (int i = 0; i < N; i++)
         mma(c[i], a.lo, x[i].x, x[i].y);
@@ -174,25 +177,17 @@ static __device__ __forceinline__ frag frag_of(const float *left, const float *r
     return f;
 }
 
-/* 32 channels of a row: what lane (g, t) needs of it, dk = 32 t .. 32 t + 31. */
-static __device__ __forceinline__ void load32(const float *x, int row, int64_t ld, float4 *v)
-{
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        v[i] = row < 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
-                       : ((const float4 *)(x + row * ld + 32 * (threadIdx.x % 4)))[i];
-}
-
 static __device__ __forceinline__ float at4(const float4 *v, int i)
 {
     const float4 &q = v[i / 4];
     return i % 4 == 0 ? q.x : i % 4 == 1 ? q.y : i % 4 == 2 ? q.z : q.w;
 }
 
-/* Fragment j of such a row, as B (n = the row) or as half of A. */
-static __device__ __forceinline__ uint4 row_tile(const float4 *v, int j, float by)
+/* Fragment j of the 32 channels of a row that lane (g, t) has, dk = 32 t .. 32 t + 31, as B (n = the row) or as half
+ * of A. */
+static __device__ __forceinline__ uint4 row_tile(const float4 *v, int j)
 {
-    return split4(at4(v, 2 * j) * by, at4(v, 2 * j + 16) * by, at4(v, 2 * j + 1) * by, at4(v, 2 * j + 17) * by);
+    return split4(at4(v, 2 * j), at4(v, 2 * j + 16), at4(v, 2 * j + 1), at4(v, 2 * j + 17));
 }
 
 static __device__ __forceinline__ frag frag_rows(const uint4 &top, const uint4 &low)
@@ -201,13 +196,28 @@ static __device__ __forceinline__ frag frag_rows(const uint4 &top, const uint4 &
     return f;
 }
 
+/* Number of the tile of P for tokens 8 n .. and k tile j <= n / 2. */
+static __device__ __forceinline__ constexpr int p_tile(int n, int j)
+{
+    return (n / 2 + 1) * (n / 2 + n % 2) + j;
+}
+
 /* ---- prep ---- */
 
 typedef struct prep_mem {
-    uint4 *keys;       /* [token / 8][channel / 16][lane] */
-    float *a, *t;      /* [C][LD]; t begins as nothing */
-    float *sum, *beta; /* G, beta */
+    uint4 *keys, *queries;     /* [token / 8][channel / 16][lane] */
+    uint4 *t_decay, *t_beta;   /* T times beta e^G, times beta: [p_tile][lane], in the place of the queries */
+    float *a, *t;              /* [C][LD] */
+    float *sum, *beta, *decay; /* G, beta, beta e^G */
 } prep_mem;
+
+static __device__ __forceinline__ prep_mem prep_parts(unsigned char *smem)
+{
+    float *f = (float *)(smem + 2 * SPLIT_BYTES), *g = f + 2 * C * LD;
+    uint4 *keys = (uint4 *)smem, *queries = keys + SPLIT_BYTES / 16;
+    const prep_mem m = { keys, queries, queries, queries + 20 * 32, f, f + C * LD, g, g + C, g + 2 * C };
+    return m;
+}
 
 /* G and beta; rows outside the batch keep G and have beta 0. */
 static __device__ void load_gates(const chunk_job &p, const chunk_at &at, int v, const prep_mem &m)
@@ -228,73 +238,77 @@ static __device__ void load_gates(const chunk_job &p, const chunk_at &at, int v,
     }
 }
 
-/* Sums of rows 16 m .. of x against the keys, n tiles up to the diagonal. */
-static __device__ __forceinline__ void dots(const frag *a, const uint4 *keys, int m, float (*acc)[4])
+/* Rows 8 w .. of x into the 4 KiB that will be their tiles: 16-byte piece c of row r at place c ^ r % 8. */
+static __device__ __forceinline__ void rows_start(const chunk_at &at, const float *x, int64_t ld, int w, uint4 *tiles)
 {
 #pragma unroll
-    for (int n = 0; n < 8; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            acc[n][i] = 0.0f;
+    for (int r = 0; r < 8; r++) {
+        const int c = threadIdx.x % 32, row = row_of(at, 8 * w + r);
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                         shared_at(tiles + (w * 8 + r) * 32 + (c ^ r))),
+                     "l"(x + (row < 0 ? 0 : row * ld + 4 * c)), "r"(row < 0 ? 0 : 16)
+                     : "memory");
     }
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-#pragma unroll
-        for (int n = 0; n < 8; n += 2)
-            if (n <= 2 * m)
-                mma3_tiles<2>(acc + n, a[j], keys + (n * 8 + j) * 32 + threadIdx.x % 32, 8 * 32);
+    asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* A into shared memory: warp m of the first four. */
-static __device__ void prep_a(const prep_mem &s, int m)
+/* Those rows as fragments, in place; copy: stored there too, or NULL. */
+static __device__ __forceinline__ void rows_split(int w, uint4 *tiles, uint4 *copy)
 {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    frag a[8];
+    float4 v[8];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v[i] = ((const float4 *)tiles)[(w * 8 + g) * 32 + ((8 * t + i) ^ g)];
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        const uint4 x = row_tile(v, j);
+        tiles[(w * 8 + j) * 32 + lane] = x;
+        if (copy)
+            copy[(w * 8 + j) * 32 + lane] = x;
+    }
+}
+
+/* A (warps 0 .. 3, into shared memory) or P (4 .. 7, to the slot): rows 16 m .. of keys or queries times the keys. */
+static __device__ __forceinline__ void prep_square(const prep_mem &s, int w, float scale, uint4 *out)
+{
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, m = w < 4 ? w : 7 - w;
+    const uint4 *rows = (w < 4 ? s.keys : s.queries) + 2 * m * 8 * 32 + lane;
     float acc[8][4];
 #pragma unroll
-    for (int j = 0; j < 8; j++)
-        a[j] = frag_rows(s.keys[(2 * m * 8 + j) * 32 + lane], s.keys[((2 * m + 1) * 8 + j) * 32 + lane]);
-    dots(a, s.keys, m, acc);
+    for (int n = 0; n < 8; n++)
+        acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0.0f;
+#pragma unroll 2
+    for (int j = 0; j < 8; j++) {
+        uint4 x[8];
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+            x[n] = s.keys[(n * 8 + j) * 32 + lane];
+        mma3_all<8>(acc, frag_rows(rows[j * 32], rows[(8 + j) * 32]), x);
+    }
 #pragma unroll
     for (int n = 0; n < 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int row = 16 * m + g + 8 * (i / 2), col = 8 * n + 2 * t + i % 2;
-            if (n <= 2 * m + 1)
-                s.a[row * LD + col] = col < row ? s.beta[row] * expf(s.sum[row] - s.sum[col]) * acc[n][i] : 0.0f;
+            if (n > 2 * m + 1)
+                continue;
+            const float f = expf(s.sum[row] - s.sum[col]) * acc[n][i];
+            acc[n][i] = w >= 4 ? (col <= row ? scale * f : 0.0f) : col < row ? s.beta[row] * f : 0.0f;
+            if (w < 4)
+                s.a[row * LD + col] = acc[n][i];
         }
-}
-
-/* P to the slot: warp m of the last four. */
-static __device__ void prep_p(const chunk_job &p, const chunk_at &at, const float *q, const prep_mem &s, int m,
-                              uint4 *out)
-{
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    frag a[8];
-    float acc[8][4];
-    {
-        float4 top[8], low[8];
-        load32(q, row_of(at, 16 * m + g), p.g.a.ldq, top);
-        load32(q, row_of(at, 16 * m + g + 8), p.g.a.ldq, low);
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            a[j] = frag_rows(row_tile(top, j, 1.0f), row_tile(low, j, 1.0f));
-    }
-    dots(a, s.keys, m, acc);
-#pragma unroll
-    for (int n = 0; n < 8; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int row = 16 * m + g + 8 * (i / 2), col = 8 * n + 2 * t + i % 2;
-            acc[n][i] = col <= row ? p.g.scale * expf(s.sum[row] - s.sum[col]) * acc[n][i] : 0.0f;
-        }
+    if (w < 4)
+        return;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         if (j > m)
             break;
         const float *l = acc[2 * j], *r = acc[2 * j + 1];
-        out[((2 * m) * 4 + j) * 32 + lane] = split4(l[0], l[1], r[0], r[1]);
-        out[((2 * m + 1) * 4 + j) * 32 + lane] = split4(l[2], l[3], r[2], r[3]);
+        out[p_tile(2 * m, j) * 32 + lane] = split4(l[0], l[1], r[0], r[1]);
+        out[p_tile(2 * m + 1, j) * 32 + lane] = split4(l[2], l[3], r[2], r[3]);
     }
 }
 
@@ -350,45 +364,43 @@ static __device__ void invert(float *a, float *t)
     __syncthreads();
 }
 
-/* Rows r, r + 8 of T times a factor per column, k tile j, as A. */
-static __device__ __forceinline__ frag t_rows(const prep_mem &s, int r, int j, const float *by)
-{
-    const int k = 16 * j + 2 * (threadIdx.x % 4);
-    const float2 l = *(const float2 *)&by[k], h = *(const float2 *)&by[k + 8];
-    frag f;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const float2 x = *(const float2 *)&s.t[(r + 8 * i) * LD + k],
-                     y = *(const float2 *)&s.t[(r + 8 * i) * LD + k + 8];
-        split2(x.x * l.x, x.y * l.y, &f.hi[i], &f.lo[i]);
-        split2(y.x * h.x, y.y * h.y, &f.hi[2 + i], &f.lo[2 + i]);
-    }
-    return f;
-}
-
-/* -W, channels 16 w .. (in the numbering c) of all tokens; by: beta e^G. */
-static __device__ void prep_w(const chunk_job &p, const chunk_at &at, const float *k, const prep_mem &s,
-                              const float *by, int w, uint4 *out)
+/* Rows 8 w .. of T times a factor per column, as B (n = the row) or as half of A. */
+static __device__ __forceinline__ void t_tiles(const prep_mem &s, int w)
 {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    for (int j = 0; j <= w / 2; j++) {
+        const int c = 16 * j + 2 * t, to = p_tile(w, j) * 32 + lane;
+        const float *row = &s.t[(8 * w + g) * LD + c];
+        const float2 x = *(const float2 *)row, y = *(const float2 *)(row + 8);
+        const float2 d0 = *(const float2 *)&s.decay[c], d1 = *(const float2 *)&s.decay[c + 8];
+        const float2 b0 = *(const float2 *)&s.beta[c], b1 = *(const float2 *)&s.beta[c + 8];
+        s.t_decay[to] = split4(x.x * d0.x, x.y * d0.y, y.x * d1.x, y.y * d1.y);
+        s.t_beta[to] = split4(x.x * b0.x, x.y * b0.y, y.x * b1.x, y.y * b1.y);
+    }
+}
+
+/* -W, channels 16 w .. (in the numbering c) of all tokens; copy: K^T of them as the scan has it, or NULL. */
+static __device__ void prep_w(const prep_mem &s, int w, uint4 *out, uint4 *copy)
+{
+    const int lane = threadIdx.x % 32;
     uint4 b[4][2];
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        float2 v[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int row = row_of(at, 16 * j + 2 * t + i % 2 + 8 * (i / 2));
-            v[i] = row < 0 ? make_float2(0.0f, 0.0f) : *(const float2 *)(k + row * p.g.a.ldk + 16 * g + 2 * w);
+        const uint4 x = s.keys[(2 * j * 8 + w) * 32 + lane], y = s.keys[((2 * j + 1) * 8 + w) * 32 + lane];
+        b[j][0] = make_uint4(transpose8(x.x), transpose8(y.x), transpose8(x.z), transpose8(y.z));
+        b[j][1] = make_uint4(transpose8(x.y), transpose8(y.y), transpose8(x.w), transpose8(y.w));
+        if (copy) {
+            copy[(j * 16 + 2 * w) * 32 + lane] = b[j][0];
+            copy[(j * 16 + 2 * w + 1) * 32 + lane] = b[j][1];
         }
-        b[j][0] = split4(v[0].x, v[1].x, v[2].x, v[3].x);
-        b[j][1] = split4(v[0].y, v[1].y, v[2].y, v[3].y);
     }
 #pragma unroll
     for (int m = 0; m < 4; m++) {
         float l[4] = {}, r[4] = {};
 #pragma unroll
         for (int j = 0; j <= m; j++) {
-            const frag a = t_rows(s, 16 * m + g, j, by);
+            const uint4 *rows = s.t_decay + lane;
+            const frag a = frag_rows(rows[p_tile(2 * m, j) * 32], rows[p_tile(2 * m + 1, j) * 32]);
             mma3(l, a, b[j][0]);
             mma3(r, a, b[j][1]);
         }
@@ -420,12 +432,8 @@ static __device__ void prep_v(const chunk_job &p, const chunk_at &at, const floa
     for (int n = 0; n < 8; n++) {
         float acc[4] = {};
 #pragma unroll
-        for (int j = 0; j <= n / 2; j++) {
-            const int c = 16 * j + 2 * t;
-            const float *row = &s.t[(8 * n + g) * LD + c];
-            mma3(acc, a[j],
-                 split4(row[0] * s.beta[c], row[1] * s.beta[c + 1], row[8] * s.beta[c + 8], row[9] * s.beta[c + 9]));
-        }
+        for (int j = 0; j <= n / 2; j++)
+            mma3(acc, a[j], s.t_beta[p_tile(n, j) * 32 + lane]);
         out[(w * 8 + n) * 32 + lane] = make_float4(acc[0], acc[1], acc[2], acc[3]);
     }
 }
@@ -433,174 +441,235 @@ static __device__ void prep_v(const chunk_job &p, const chunk_at &at, const floa
 static __global__ void __launch_bounds__(PREP_THREADS, 2) prep_kernel(chunk_job p)
 {
     extern __shared__ __align__(16) unsigned char smem[];
-    __shared__ float decay[C];
-    const prep_mem s = { (uint4 *)smem, (float *)(smem + SPLIT_BYTES), (float *)(smem + SPLIT_BYTES) + C * LD,
-                         (float *)(smem + SPLIT_BYTES) + 2 * C * LD, (float *)(smem + SPLIT_BYTES) + 2 * C * LD + C };
+    const prep_mem s = prep_parts(smem);
     const kvant_gdn_args &a = p.g.a;
-    const int slot = blockIdx.x / a.hv, v = blockIdx.x % a.hv, w = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int slot = blockIdx.x / a.hv, v = blockIdx.x % a.hv, w = threadIdx.x / 32;
     const int kh = a.interleaved ? v / (a.hv / a.hk) : v % a.hk;
-    const float *k = a.k + (int64_t)kh * D, *q = a.q + (int64_t)kh * D;
+    const bool first = a.interleaved ? v % (a.hv / a.hk) == 0 : v < a.hk;
     unsigned char *out = p.slots + ((int64_t)slot * a.hv + v) * SLOT;
+    uint4 *keys = first ? (uint4 *)(p.keys + ((int64_t)slot * a.hk + kh) * KEY_SLOT) : NULL;
     chunk_at at;
 
     pdl_go();
     pdl_wait();
     if (!slot_chunk(p, slot, &at))
         return;
-    { /* what the later phases read: on its way to L2 while the first ones compute */
-        const int row = row_of(at, threadIdx.x / 4), part = 32 * (threadIdx.x % 4);
-        if (row >= 0) {
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(q + row * a.ldq + part));
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(a.v + row * a.ldv + (int64_t)v * D + part));
-        }
+    rows_start(at, a.k + (int64_t)kh * D, a.ldk, w, s.keys);
+    rows_start(at, a.q + (int64_t)kh * D, a.ldq, w, s.queries);
+    { /* V' comes last: its values on their way to L2 meanwhile */
+        const int row = row_of(at, threadIdx.x / 4);
+        if (row >= 0)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(a.v + row * a.ldv + (int64_t)v * D + 32 * (threadIdx.x % 4)));
     }
-    if (w == 0)
+    if (w == 7)
         load_gates(p, at, v, s);
-    {
-        float4 row[8];
-        load32(k, row_of(at, 8 * w + lane / 4), a.ldk, row);
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            s.keys[(w * 8 + j) * 32 + lane] = row_tile(row, j, 1.0f);
-    }
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    rows_split(w, s.keys, NULL);
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    rows_split(w, s.queries, keys);
     __syncthreads();
-    if (w < 4)
-        prep_a(s, w);
-    else
-        prep_p(p, at, q, s, w - 4, (uint4 *)(out + W_BYTES));
     if (threadIdx.x < C) {
         const float e = expf(s.sum[threadIdx.x]);
-        float *gate = (float *)(out + W_BYTES + P_BYTES + V_BYTES);
-        decay[threadIdx.x] = s.beta[threadIdx.x] * e;
+        float *gate = (float *)(out + W_BYTES + P_BYTES);
+        s.decay[threadIdx.x] = s.beta[threadIdx.x] * e;
         gate[threadIdx.x] = p.g.scale * e;
         gate[C + threadIdx.x] = expf(s.sum[C - 1] - s.sum[threadIdx.x]);
     }
+    prep_square(s, w, p.g.scale, (uint4 *)(out + W_BYTES));
     __syncthreads();
     invert(s.a, s.t);
-    prep_w(p, at, k, s, decay, w, (uint4 *)out);
-    prep_v(p, at, a.v + (int64_t)v * D, s, w, (float4 *)(out + W_BYTES + P_BYTES));
+    t_tiles(s, w);
+    __syncthreads();
+    prep_w(s, w, (uint4 *)out, keys ? keys + SPLIT_BYTES / 16 : NULL);
+    prep_v(p, at, a.v + (int64_t)v * D, s, w, (float4 *)(out + HEAD_BYTES));
 }
 
 /* ---- scan ---- */
 
-typedef struct ring {
-    uint32_t full, empty; /* shared addresses of barriers, two of each, 8 bytes apart */
-} ring;
-
-static __device__ __forceinline__ uint32_t shared_at(const void *p)
+static __device__ __forceinline__ uint32_t cluster_blocks(void)
 {
-    return (uint32_t)__cvta_generic_to_shared(p);
+    uint32_t n;
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+    return n;
 }
 
-static __device__ __forceinline__ void bar_init(uint32_t at, int n)
+static __device__ __forceinline__ uint32_t cluster_rank(void)
 {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at), "r"(n) : "memory");
+    uint32_t n;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
+    return n;
 }
 
-static __device__ __forceinline__ void bar_arrive(uint32_t at)
+/* All threads of all blocks of the cluster. */
+static __device__ __forceinline__ void cluster_meet(void)
 {
-    asm volatile("{ .reg .b64 s; mbarrier.arrive.shared.b64 s, [%0]; }" ::"r"(at) : "memory");
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-static __device__ __forceinline__ void bar_wait(uint32_t at, int parity)
+/* Arrives at the barrier that block `rank` of the cluster has at this address. */
+static __device__ __forceinline__ void arrive_at(uint32_t bar, uint32_t rank)
 {
-    uint32_t done = 0;
-    while (!done)
-        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done)
-                     : "r"(at), "r"(parity)
-                     : "memory");
+    asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; "
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r]; }" ::"r"(bar),
+                 "r"(rank)
+                 : "memory");
 }
 
-static __device__ __forceinline__ void copy16(void *to, const void *from)
+/* Waits for arrivals from the whole cluster. */
+static __device__ __forceinline__ void wait_cluster(uint32_t bar, uint32_t parity)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_at(to)), "l"(from) : "memory");
+    asm volatile("{\n.reg .pred p;\nw: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
+                 "@!p bra w;\n}\n" ::"r"(bar),
+                 "r"(parity)
+                 : "memory");
 }
 
-/* One chunk into a stage: -W and P as they are, q and k split.  Four warps, u: thread of them. */
-static __device__ void fetch(const chunk_job &p, const chunk_at &at, int v, const unsigned char *slot,
-                             unsigned char *to, int u)
+/* The same bytes to the same place in every block of the cluster; each one's barrier counts them. */
+static __device__ __forceinline__ void bulk_to_all(uint32_t to, const void *from, uint32_t bytes, uint32_t bar,
+                                                   uint32_t blocks)
 {
-    const kvant_gdn_args &a = p.g.a;
-    const int kh = a.interleaved ? v / (a.hv / a.hk) : v % a.hk, w = u / 32, lane = u % 32, g = lane / 4, t = lane % 4;
-    const float *k = a.k + (int64_t)kh * D, *q = a.q + (int64_t)kh * D;
-    const float *gate = (const float *)(slot + W_BYTES + P_BYTES + V_BYTES);
-    uint4 *queries = (uint4 *)(to + W_BYTES + P_BYTES), *keys = (uint4 *)(to + W_BYTES + P_BYTES + SPLIT_BYTES);
-
-    for (int i = u; i < (W_BYTES + P_BYTES) / 16; i += 128) {
-        const int tile = i / 32 - W_BYTES / TILE;
-        if (tile < 0 || tile % 4 <= tile / 8) /* above the diagonal nothing was written or is read */
-            copy16(to + 16 * i, slot + 16 * i);
+    if (blocks == 1) {
+        bulk_start(to, from, bytes, bar);
+        return;
     }
-    /* everything is asked for before anything is stored: one way through memory per chunk */
-    float4 x[2][8], y[4][4];
-    float by[4];
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        load32(q, row_of(at, 8 * (2 * w + i) + g), a.ldq, x[i]);
-#pragma unroll
-    for (int i = 0; i < 4; i++) { /* k tile w */
-        const int r = 16 * w + 2 * t + i % 2 + 8 * (i / 2), row = row_of(at, r);
-        by[i] = gate[C + r];
-#pragma unroll
-        for (int part = 0; part < 4; part++)
-            y[part][i] = row < 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
-                                 : *(const float4 *)(k + row * a.ldk + 16 * g + 4 * part);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const float f = gate[8 * (2 * w + i) + g];
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            queries[((2 * w + i) * 8 + j) * 32 + lane] = row_tile(x[i], j, f);
-    }
-#pragma unroll
-    for (int part = 0; part < 4; part++) /* n tiles 4 part .. */
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            keys[(w * 16 + 4 * part + i) * 32 + lane] = split4(at4(&y[part][0], i) * by[0], at4(&y[part][1], i) * by[1],
-                                                               at4(&y[part][2], i) * by[2],
-                                                               at4(&y[part][3], i) * by[3]);
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar), "h"((uint16_t)((1u << blocks) - 1u))
+                 : "memory");
 }
 
-/* 16 columns of the state through one chunk.  S[n][i]: channel tile n; see the file's head for the numbering. */
-static __device__ __forceinline__ void chunk_step(float (*S)[4], const unsigned char *stage, const float4 *v0,
-                                                  float last, float (*o)[4])
+/* The two warps that share 16 columns. */
+static __device__ __forceinline__ void pair_meet(int pair)
 {
-    const int lane = threadIdx.x % 32;
-    const uint4 *w = (const uint4 *)stage + lane, *pt = (const uint4 *)(stage + W_BYTES) + lane;
-    const uint4 *q = (const uint4 *)(stage + W_BYTES + P_BYTES) + lane, *k = q + SPLIT_BYTES / 16;
-    float u[8][4];
+    asm volatile("bar.sync %0, 64;" ::"r"(1 + pair) : "memory");
+}
+
+static __device__ __forceinline__ void swap_put(uint4 *to, const frag &f)
+{
+    to[0] = make_uint4(f.hi[0], f.hi[1], f.hi[2], f.hi[3]);
+    to[32] = make_uint4(f.lo[0], f.lo[1], f.lo[2], f.lo[3]);
+}
+
+static __device__ __forceinline__ frag swap_get(const uint4 *from)
+{
+    const uint4 h = from[0], l = from[32];
+    const frag f = { { h.x, h.y, h.z, h.w }, { l.x, l.y, l.z, l.w } };
+    return f;
+}
+
+/* Where a warp's o goes: token 8 n + 2 t + i of its half of the chunk at at + (8 n + i) * ld, if bit 2 n + i is set. */
+typedef struct place {
+    float *at;
+    int64_t ld;
+    uint32_t rows;
+} place;
+
+static __device__ __forceinline__ place place_of(const chunk_job &p, const chunk_at &at, int64_t col, int half)
+{
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, first = 32 * half + 2 * t;
+    place to = { NULL, (int64_t)p.g.a.hv * D, 0 };
 #pragma unroll
-    for (int n = 0; n < 8; n++) {
-        const float4 x = v0[n * 32 + lane];
-        u[n][0] = x.x, u[n][1] = x.y, u[n][2] = x.z, u[n][3] = x.w;
-        o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0.0f;
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            to.rows |= (row_of(at, first + 8 * n + i) >= 0 ? 1u : 0u) << (2 * n + i);
+    to.at = p.g.a.o + (at.first - at.shift + first) * to.ld + col + 2 * g;
+    return to;
+}
+
+/* Without branches, so that products go on meanwhile. */
+static __device__ __forceinline__ void store_o(const place &to, float (*o)[4])
+{
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            asm volatile("{ .reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.v2.f32 [%1], {%2, %3}; }" ::"r"(
+                             to.rows >> (2 * n + i) & 1u),
+                         "l"(to.at + (8 * n + i) * to.ld), "f"(o[n][i]), "f"(o[n][2 + i])
+                         : "memory");
+}
+
+/* 16 columns of the state through one chunk.  S[n][i]: channel tile n; see the file's head for the numbering.
+ * half: which 32 tokens' u and o are this warp's; u comes as V'.  swap: of the pair. */
+static __device__ __forceinline__ void chunk_step(float (*S)[4], const unsigned char *stage, float last, int half,
+                                                  int pair, uint4 *swap, float (*u)[4], const place &to)
+{
+    const int lane = threadIdx.x % 32, t = lane % 4;
+    const uint4 *w = (const uint4 *)stage + half * 4 * 8 * 32 + lane, *pt = (const uint4 *)(stage + W_BYTES) + lane;
+    const uint4 *q = (const uint4 *)(stage + HEAD_BYTES) + half * 4 * 8 * 32 + lane;
+    const uint4 *k = (const uint4 *)(stage + HEAD_BYTES + SPLIT_BYTES) + lane;
+    const float *gate = (const float *)(stage + W_BYTES + P_BYTES) + 32 * half + 2 * t;
+    float both[8][4], o[4][4]; /* o, u; o */
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            both[n][i] = 0.0f;
+            both[4 + n][i] = u[n][i];
+        }
+    uint4 x[2][8]; /* the tiles of the next product are on their way during each */
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+        x[0][n] = q[n * 8 * 32];
+        x[0][4 + n] = w[n * 8 * 32];
     }
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         const frag s = frag_of(S[2 * j], S[2 * j + 1]);
 #pragma unroll
-        for (int n = 0; n < 8; n += 4) {
-            mma3_tiles<4>(o + n, s, q + (n * 8 + j) * 32, 8 * 32);
-            mma3_tiles<4>(u + n, s, w + (n * 8 + j) * 32, 8 * 32);
+        for (int n = 0; n < 4 && j < 7; n++) {
+            x[(j + 1) % 2][n] = q[(n * 8 + j + 1) * 32];
+            x[(j + 1) % 2][4 + n] = w[(n * 8 + j + 1) * 32];
         }
+        mma3_all<8>(both, s, x[j % 2]);
+    }
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+        const float2 e = *(const float2 *)(gate + 8 * n), r = *(const float2 *)(gate + C + 8 * n);
+        o[n][0] = both[n][0] * e.x, o[n][1] = both[n][1] * e.y, o[n][2] = both[n][2] * e.x, o[n][3] = both[n][3] * e.y;
+        u[n][0] = both[4 + n][0] * r.x, u[n][1] = both[4 + n][1] * r.y;
+        u[n][2] = both[4 + n][2] * r.x, u[n][3] = both[4 + n][3] * r.y;
+    }
+    pair_meet(pair); /* the other has read what the last chunk put there */
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        const frag own = frag_of(both[4 + 2 * j], both[5 + 2 * j]);
+        swap_put(swap + (2 * half + j) * 64 + lane, frag_of(u[2 * j], u[2 * j + 1]));
+        if (half == 0)
+            swap_put(swap + (4 + j) * 64 + lane, own);
+#pragma unroll
+        for (int n = 2 * j; n < 4; n++) /* tokens of this half upon themselves */
+            mma3(o[n], own, pt[(half ? p_tile(4 + n, 2 + j) : p_tile(n, j)) * 32]);
     }
 #pragma unroll
     for (int n = 0; n < 16; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
             S[n][i] *= last;
+    pair_meet(pair);
+    if (half) {
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const frag f = frag_of(u[2 * j], u[2 * j + 1]);
+        for (int j = 0; j < 2; j++) { /* those of the first half upon those of the second */
+            const frag f = swap_get(swap + (4 + j) * 64 + lane);
+            uint4 y[4];
 #pragma unroll
-        for (int n = 2 * j; n < 8; n += 2)
-            mma3_tiles<2>(o + n, f, pt + (n * 4 + j) * 32, 4 * 32);
+            for (int n = 0; n < 4; n++)
+                y[n] = pt[p_tile(4 + n, j) * 32];
+            mma3_all<4>(o, f, y);
+        }
+    }
+    store_o(to, o);
 #pragma unroll
-        for (int n = 0; n < 16; n += 4)
-            mma3_tiles<4>(S + n, f, k + (j * 16 + n) * 32, 32);
+    for (int i = 0; i < 8; i++)
+        x[0][i] = k[i * 32];
+#pragma unroll
+    for (int j = 0; j < 8; j++) { /* token tile j / 2, half of the channels j % 2 */
+        const frag a = swap_get(swap + j / 2 * 64 + lane);
+#pragma unroll
+        for (int i = 0; i < 8 && j < 7; i++)
+            x[(j + 1) % 2][i] = k[((j + 1) * 8 + i) * 32];
+        mma3_all<8>(S + 8 * (j % 2), a, x[j % 2]);
     }
 }
 
@@ -635,70 +704,93 @@ static __device__ __forceinline__ void store_state(float *to, float (*S)[4])
                     S[4 * i][2 * c + h], S[4 * i + 1][2 * c + h], S[4 * i + 2][2 * c + h], S[4 * i + 3][2 * c + h]);
 }
 
-/* o of a chunk: tokens 8 n + 2 t (+1), this lane's pair of columns. */
-static __device__ __forceinline__ void store_o(const chunk_job &p, const chunk_at &at, int64_t col, float (*o)[4])
+/* This warp's V' of one chunk. */
+static __device__ __forceinline__ void load_u(const unsigned char *slot, int block, int half, float (*u)[4])
 {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const int64_t ld = (int64_t)p.g.a.hv * D;
+    const float4 *from = (const float4 *)(slot + HEAD_BYTES) + (block * 8 + half * 4) * 32 + threadIdx.x % 32;
 #pragma unroll
-    for (int n = 0; n < 8; n++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int row = row_of(at, 8 * n + 2 * t + i);
-            if (row >= 0)
-                *(float2 *)(p.g.a.o + row * ld + col + 2 * g) = make_float2(o[n][i], o[n][2 + i]);
-        }
+    for (int n = 0; n < 4; n++) {
+        const float4 x = __ldcs(from + n * 32);
+        u[n][0] = x.x, u[n][1] = x.y, u[n][2] = x.z, u[n][3] = x.w;
+    }
 }
 
-/* blockIdx.x: half of the columns; y: value head; z: sequence. */
+/* One thread: every chunk into the ring, this block's share to all blocks of the cluster. */
+static __device__ void fetch_all(const unsigned char *slots, int64_t step, const unsigned char *keys, int64_t key_step,
+                                 int n, uint32_t ring, uint32_t full, uint32_t empty)
+{
+    const uint32_t blocks = cluster_blocks(), rank = cluster_rank();
+    const uint32_t head = HEAD_BYTES / blocks, pair = KEY_SLOT / blocks;
+    for (int i = 0; i < n; i++) {
+        const uint32_t bar = full + 8 * (i & 1), to = ring + (i & 1) * STAGE;
+        if (i >= 2)
+            wait_cluster(empty + 8 * (i & 1), (i / 2 - 1) & 1);
+        bar_expect(bar, STAGE);
+        bulk_to_all(to + rank * head, slots + i * step + rank * head, head, bar, blocks);
+        bulk_to_all(to + HEAD_BYTES + rank * pair, keys + i * key_step + rank * pair, pair, bar, blocks);
+    }
+}
+
+/* blockIdx.x: a quarter of the columns; y: value head; z: sequence. */
 static __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(chunk_job p)
 {
+#if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(16) unsigned char smem[];
     const kvant_gdn_args &a = p.g.a;
-    const int s = blockIdx.z, v = blockIdx.y, w = threadIdx.x / 32;
-    const uint32_t full = shared_at(smem + 2 * STAGE), empty = full + 16;
+    const int s = blockIdx.z, v = blockIdx.y, w = threadIdx.x / 32, pair = w / 2, half = w % 2;
+    const int kh = a.interleaved ? v / (a.hv / a.hk) : v % a.hk;
+    const uint32_t full = shared_at(smem + SCAN_SMEM - 64), empty = full + 16, blocks = cluster_blocks();
     int begin, slot = 0;
 
     pdl_go();
     if (threadIdx.x < 2) {
-        bar_init(full + 8 * threadIdx.x, 128);
-        bar_init(empty + 8 * threadIdx.x, 4);
+        bar_init(full + 8 * threadIdx.x, 1);
+        bar_init(empty + 8 * threadIdx.x, SCAN_WARPS * blocks);
+        bar_publish();
     }
     __syncthreads();
+    cluster_meet();
     pdl_wait();
     for (int i = 0; i < s; i++)
         slot += chunks_of(p, i, &begin);
     const int n = chunks_of(p, s, &begin);
     const unsigned char *slots = p.slots + ((int64_t)slot * a.hv + v) * SLOT;
     const int64_t step = (int64_t)a.hv * SLOT;
-    if (n == 0)
-        return;
-    if (w >= 4) {
-        for (int i = 0; i < n; i++) {
-            if (i >= 2)
-                bar_wait(empty + 8 * (i & 1), (i / 2 - 1) & 1);
-            fetch(p, chunk_of(p, s, begin + i), v, slots + i * step, smem + (i & 1) * STAGE, threadIdx.x - 128);
-            bar_arrive(full + 8 * (i & 1));
-        }
-        return;
-    }
-    const int in = p.g.seqs.slot_in[s], out = p.g.seqs.slot_out[s], col = 64 * blockIdx.x + 16 * w;
-    const int64_t at = ((int64_t)v * D + col) * D;
-    float *to = a.state + out * a.slot_stride + at, S[16][4], o[8][4];
-    const float *from = begin > 0 || in == out ? to : in < 0 ? NULL : p.g.gathered + (int64_t)s * a.hv * D * D + at;
-    load_state(from, S);
-    for (int i = 0; i < n; i++) {
-        const unsigned char *mine = slots + i * step;
-        const float last = ((const float *)(mine + W_BYTES + P_BYTES + V_BYTES))[C - 1] / p.g.scale;
-        bar_wait(full + 8 * (i & 1), (i / 2) & 1);
-        chunk_step(S, smem + (i & 1) * STAGE, (const float4 *)(mine + W_BYTES + P_BYTES) + (4 * blockIdx.x + w) * 256,
-                   last, o);
-        __syncwarp();
+    if (w == SCAN_WARPS) {
         if (threadIdx.x % 32 == 0)
-            bar_arrive(empty + 8 * (i & 1));
-        store_o(p, chunk_of(p, s, begin + i), (int64_t)v * D + col, o);
+            fetch_all(slots, step, p.keys + ((int64_t)slot * a.hk + kh) * KEY_SLOT, (int64_t)a.hk * KEY_SLOT, n,
+                      shared_at(smem), full, empty);
+    } else if (n > 0) {
+        const int in = p.g.seqs.slot_in[s], out = p.g.seqs.slot_out[s], col = SCAN_COLS * blockIdx.x + 16 * pair;
+        const int64_t at = ((int64_t)v * D + col) * D;
+        float *to = a.state + out * a.slot_stride + at, S[16][4], u[4][4], next[4][4];
+        const float *from = begin > 0 || in == out ? to : in < 0 ? NULL : p.g.gathered + (int64_t)s * a.hv * D * D + at;
+        uint4 *swap = (uint4 *)(smem + 2 * STAGE + pair * SWAP_BYTES);
+        load_state(from, S);
+        load_u(slots, 2 * blockIdx.x + pair, half, u);
+        for (int i = 0; i < n; i++) {
+            const unsigned char *stage = smem + (i & 1) * STAGE;
+            load_u(slots + (i + 1 < n ? i + 1 : i) * step, 2 * blockIdx.x + pair, half, next);
+            const place o = place_of(p, chunk_of(p, s, begin + i), (int64_t)v * D + col, half);
+            bar_wait(full + 8 * (i & 1), (i / 2) & 1);
+            const float last = ((const float *)(stage + W_BYTES + P_BYTES))[C - 1] / p.g.scale;
+            chunk_step(S, stage, last, half, pair, swap, u, o);
+            __syncwarp();
+            if (threadIdx.x % 32 < blocks)
+                arrive_at(empty + 8 * (i & 1), threadIdx.x % 32);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+#pragma unroll
+                for (int c = 0; c < 4; c++)
+                    u[k][c] = next[k][c];
+        }
+        pair_meet(pair); /* both have read the state where it is the same memory */
+        if (half == 0)
+            store_state(to, S);
     }
-    store_state(to, S);
+    __syncwarp();
+    cluster_meet(); /* until then others may copy here, or arrive at this block's barriers */
+#endif
 }
 
 /* ---- host ---- */
@@ -706,7 +798,7 @@ static __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(chunk_job 
 bool gdn_chunk_fits(const cuda_device *d, const kvant_gdn_args *a)
 {
     const uintptr_t at = (uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->v | (uintptr_t)a->state | (uintptr_t)a->o;
-    return a->dk == D && a->dv == D && d->smem_max >= SCAN_SMEM &&
+    return a->dk == D && a->dv == D && d->major >= 9 && d->smem_max >= SCAN_SMEM &&
            ((at | (uintptr_t)(4 * (a->ldq | a->ldk | a->ldv | a->slot_stride))) & 15) == 0;
 }
 
@@ -718,18 +810,41 @@ static int64_t slots_of(const kvant_gdn_args *a)
 
 size_t gdn_chunk_scratch(const kvant_gdn_args *a)
 {
-    return (size_t)slots_of(a) * (size_t)a->hv * SLOT;
+    return (size_t)slots_of(a) * ((size_t)a->hv * SLOT + (size_t)a->hk * KEY_SLOT);
+}
+
+/* As cuda_launch, with the blocks of a head as clusters: four where the GPU can hold all at once, else two. */
+static void launch_scan(const cuda_device *d, dim3 grid, chunk_job p)
+{
+    cudaLaunchAttribute attr[2] = {};
+    cudaLaunchConfig_t cfg = {};
+    attr[0].id = cudaLaunchAttributeClusterDimension;
+    attr[0].val.clusterDim.x = CLUSTER;
+    attr[0].val.clusterDim.y = attr[0].val.clusterDim.z = 1;
+    attr[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr[1].val.programmaticStreamSerializationAllowed = 1;
+    cfg.gridDim = grid;
+    cfg.blockDim = dim3(SCAN_THREADS);
+    cfg.dynamicSmemBytes = SCAN_SMEM;
+    cfg.stream = d->stream;
+    cfg.attrs = attr;
+    cfg.numAttrs = 2;
+    int fit = 0;
+    const int want = (int)(grid.x * grid.y * grid.z) / CLUSTER, most = d->n_sm / CLUSTER;
+    if (cudaOccupancyMaxActiveClusters(&fit, scan_kernel, &cfg) != cudaSuccess || fit < (want < most ? want : most - 1))
+        attr[0].val.clusterDim.x = CLUSTER / 2;
+    cudaLaunchKernelEx(&cfg, scan_kernel, p);
 }
 
 void gdn_chunk_run(cuda_device *d, const gdn_job *g, unsigned char *scratch)
 {
     const kvant_gdn_args *a = &g->a;
     const int segments = (a->seqs.n_tokens / C + 2 + SEGMENT - 1) / SEGMENT;
-    chunk_job p = { *g, scratch, 0, (int)slots_of(a) };
+    chunk_job p = { *g, scratch, scratch + slots_of(a) * a->hv * SLOT, 0, (int)slots_of(a) };
     cuda_smem(prep_kernel, PREP_SMEM);
     cuda_smem(scan_kernel, SCAN_SMEM);
     for (p.segment = 0; p.segment < segments; p.segment++) {
         cuda_launch(d, prep_kernel, dim3((unsigned)(p.n_slots * a->hv)), PREP_THREADS, PREP_SMEM, p);
-        cuda_launch(d, scan_kernel, dim3(2, (unsigned)a->hv, (unsigned)a->seqs.n_seqs), SCAN_THREADS, SCAN_SMEM, p);
+        launch_scan(d, dim3(CLUSTER, (unsigned)a->hv, (unsigned)a->seqs.n_seqs), p);
     }
 }
