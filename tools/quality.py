@@ -6,7 +6,7 @@
 
 Set `pairs`: novella-dense, 2048-token chunks: every K with V=f16, K=f16 with every V and the diagonal at 40 chunks, all other pairs
 at 8; exact tail 0 and 64, both encoders, prefill and decode paths; five formats also at 16 chunks.  Set `formats`: every cache format as K, as V and as both, on the
-dense and the hybrid model at 4096, tails 0, 64, 128, both encoders; the diagonal also at 1024, 8192 and 16384.  Set `needle`:
+dense and the hybrid model at 4096, tails 0, 64, 128, both encoders, and on both paths at 1024; the diagonal also at 8192 and 16384.  Set `needle`:
 retrieval accuracy for every format as K and V (20 seeds; 5 at 16384), and as K or V alone at 4096.
 
 --jobs runs that many kvant processes side by side, one thread each; results do not depend on it.  What a file already holds is not
@@ -50,8 +50,8 @@ def jobs_formats():
         for t in small:
             for pair in ((t, "f16"), ("f16", t), (t, t)):
                 jobs.append(kl_job(model, 4096, 4, pair, "0,64,128", both, "prefill"))
-                jobs.append(kl_job(model, 4096, 4, pair, "64", "best", "decode"))
-            for ctx, chunks in ((1024, 16), (8192, 2), (16384, 1)):
+                jobs.append(kl_job(model, 1024, 16, pair, "64", "best", "both"))
+            for ctx, chunks in ((8192, 2), (16384, 1)):
                 jobs.append(kl_job(model, ctx, chunks, (t, t), "64", "best", "prefill"))
     return jobs
 
