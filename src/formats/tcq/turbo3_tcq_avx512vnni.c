@@ -1,6 +1,6 @@
 /* turbo3_tcq_avx512vnni.c: 52 bytes per 128 values: [norm fp16][qs u8 x 49][pad] (see turbo3_tcq.c): the integer path.
- * The codebook in 8 bits is eight registers: vpermi2b reads 128 entries, the two upper bits of a state choose among
- * four.  64 states cost 15 such instructions; gathers take three times as long.
+ * The codebook in 8 bits is eight registers: vpermb reads 64 entries, the three upper bits of a state choose among
+ * them.  64 states cost 16 instructions; gathers take three times as long.
  * The codebook is by spiritbuun (tcq_tables.inc). */
 #include "formats/format.h"
 #include "formats/simd_keys_avx512vnni.h"
@@ -20,12 +20,15 @@ static inline const uint8_t *tcq_codes(const uint8_t *row, int b)
     return row + (size_t)(b / 4) * 52 + 2 + b % 4 * 12 - tcq_early(b);
 }
 
-/* low: bits 0-7 of 64 states; high: bits 1-8 */
-static inline __m512i tcq_lookup(__m512i low, __m512i high)
+/* low: bits 0-7 of 64 states, bit8: the others.  vpermb reads 64 entries by bits 0-5; bit 6 masks the second of a
+ * pair. */
+static inline __m512i tcq_lookup(__m512i low, __mmask64 bit8)
 {
-    __mmask64 bit7 = _mm512_movepi8_mask(low), bit8 = _mm512_movepi8_mask(high);
+    const __mmask64 bit6 = _mm512_movepi8_mask(_mm512_add_epi8(low, low)), bit7 = _mm512_movepi8_mask(low);
 #define TCQ_TABLE(i) _mm512_loadu_si512(bytes + 64 * (i))
-#define TCQ_QUARTER(i) _mm512_permutex2var_epi8(TCQ_TABLE(2 * (i)), low, TCQ_TABLE(2 * (i) + 1))
+#define TCQ_QUARTER(i)                                                                                      \
+    _mm512_mask_permutexvar_epi8(_mm512_permutexvar_epi8(low, TCQ_TABLE(2 * (i))), bit6, low,               \
+                                 TCQ_TABLE(2 * (i) + 1))
     __m512i a = _mm512_mask_blend_epi8(bit7, TCQ_QUARTER(0), TCQ_QUARTER(1));
     __m512i b = _mm512_mask_blend_epi8(bit7, TCQ_QUARTER(2), TCQ_QUARTER(3));
     return _mm512_mask_blend_epi8(bit8, a, b);
@@ -34,7 +37,8 @@ static inline __m512i tcq_lookup(__m512i low, __m512i high)
 /* States `first`/3 .. + 3 of the windows of x: 8 states begin in 24 bits, the last ends at bit 29. */
 static inline __m512i tcq_values(__m512i x, int first)
 {
-    return tcq_lookup(keys_bits3(x, first), keys_bits3(x, first + 1));
+    const __m512i bit8 = _mm512_add_epi8(_mm512_set1_epi64(0x2926232009060300), _mm512_set1_epi8((char)(first + 8)));
+    return tcq_lookup(keys_bits3(x, first), _mm512_bitshuffle_epi64_mask(x, bit8));
 }
 
 static inline void tcq_keys(const uint8_t *row, size_t stride, int b, __m512i *x)
