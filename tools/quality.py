@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
 import quality_pages
-from quality_pages import ALL, FIRST, WIDE
+from quality_pages import ALL, FIRST, FUSED, WIDE
 
 def kl_job(model, ctx, chunks, pair, tails, encoders, path):
     if set(pair) <= WIDE:
@@ -47,10 +47,10 @@ def jobs_formats():
     jobs, both = [], "best,upstream"
     small = [t for t in ALL if t not in WIDE]
     for model in ("dense", "hybrid"):
+        for pair in [p for t in small for p in ((t, "f16"), ("f16", t), (t, t))] + FUSED:
+            jobs.append(kl_job(model, 4096, 4, pair, "0,64,128", both, "prefill"))
+            jobs.append(kl_job(model, 1024, 16, pair, "64", "best", "both"))
         for t in small:
-            for pair in ((t, "f16"), ("f16", t), (t, t)):
-                jobs.append(kl_job(model, 4096, 4, pair, "0,64,128", both, "prefill"))
-                jobs.append(kl_job(model, 1024, 16, pair, "64", "best", "both"))
             for ctx, chunks in ((8192, 2), (16384, 1)):
                 jobs.append(kl_job(model, ctx, chunks, (t, t), "64", "best", "prefill"))
     return jobs
@@ -68,7 +68,8 @@ def jobs_needle():
             jobs += [j for m in ("dense", "hybrid") for t in types for j in needle_jobs(m, f"{t}:{t}", n)]
     for t in (t for t in ALL if t not in WIDE):
         jobs += [j for m in ("dense", "hybrid") for p in (f"{t}:f16", f"f16:{t}") for j in needle_jobs(m, p, "4096")]
-    return jobs + [j for m in ("dense", "hybrid") for t in ALL for j in needle_jobs(m, f"{t}:{t}", "16384")]
+    jobs += [j for m in ("dense", "hybrid") for t in ALL for j in needle_jobs(m, f"{t}:{t}", "16384")]
+    return jobs + [j for n in ("4096", "8192") for m in ("dense", "hybrid") for p in FUSED for j in needle_jobs(m, ":".join(p), n)]
 
 
 SETS = {"pairs": (jobs_pairs, "kl-pairs.json"), "needle": (jobs_needle, "needle.json"), "formats": (jobs_formats, "kl-formats.json")}
