@@ -292,42 +292,6 @@ static void resume(job *j)
 
 /* ---- requests ---- */
 
-typedef struct header_facts {
-    int lengths, encodings, chunked;
-} header_facts;
-
-static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
-{
-    header_facts *f = cls;
-
-    (void)kind;
-    if (strcasecmp(key, "Content-Length") == 0)
-        f->lengths++;
-    if (strcasecmp(key, "Transfer-Encoding") == 0) {
-        f->encodings++;
-        f->chunked = value && strcasecmp(value, "chunked") == 0;
-    }
-    return MHD_YES;
-}
-
-/* What could be read in two ways is refused, and the connection closed (the body is never read). */
-static const char *framing_error(struct MHD_Connection *conn, const char *version)
-{
-    header_facts f = { 0 };
-    const char *length = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Content-Length");
-
-    if (MHD_get_connection_values(conn, MHD_HEADER_KIND, look_at_header, &f) > MAX_HEADERS)
-        return "more than 100 headers";
-    if (f.lengths > 1 || f.encodings > 1 || (f.lengths && f.encodings))
-        return "Content-Length and Transfer-Encoding: wanted one of them, once";
-    if (f.encodings && (!f.chunked || strcmp(version, "HTTP/1.1") != 0))
-        return "Transfer-Encoding: wanted chunked, with HTTP/1.1";
-    for (; length && *length; length++)
-        if (*length < '0' || *length > '9')
-            return "Content-Length: wanted a number";
-    return NULL;
-}
-
 static int find_key(const server *s, struct MHD_Connection *conn)
 {
     const char *given = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Authorization");

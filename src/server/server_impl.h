@@ -160,6 +160,10 @@ enum MHD_Result respond_error(call *c, struct MHD_Connection *conn, const api_er
 enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j);
 const char *query_value(struct MHD_Connection *conn, const char *key);
 
+/* ---- framing.c ---- */
+/* What is wrong with the head of a request, or NULL. */
+const char *framing_error(struct MHD_Connection *conn, const char *version);
+
 /* ---- routes.c ---- */
 typedef enum MHD_Result (*route_handler)(call *c, struct MHD_Connection *conn);
 enum { ROUTE_PUBLIC = 1, ROUTE_MODEL = 2, ROUTE_SLOT = 4 }; /* no key; needs the model; path ends in a number */

@@ -1,0 +1,64 @@
+/* framing.c: heads that two HTTP parsers could read in two ways, which is how requests are smuggled past a proxy.  What
+ * the library itself refuses never comes here; tests/check_serve_h11.py compares both with a strict parser. */
+#include <string.h>
+#include <strings.h>
+#include "server/server_impl.h"
+
+typedef struct header_facts {
+    int lengths, encodings, chunked, hosts, bad;
+} header_facts;
+
+/* RFC 9110 5.6.2: what a field's name is made of.  The library takes any byte, so that "Transfer-Encoding :" would be
+ * an unknown field here and the body's framing to somebody else. */
+static int is_token(const char *s)
+{
+    const size_t n = strspn(s, "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+
+    return n > 0 && s[n] == 0;
+}
+
+static int has_control(const char *s)
+{
+    for (; s && *s; s++)
+        if (((unsigned char)*s < 0x20 && *s != '\t') || *s == 0x7F)
+            return 1;
+    return 0;
+}
+
+static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+    header_facts *f = cls;
+
+    (void)kind;
+    f->bad |= !is_token(key) || has_control(value);
+    f->hosts += strcasecmp(key, "Host") == 0;
+    if (strcasecmp(key, "Content-Length") == 0)
+        f->lengths++;
+    if (strcasecmp(key, "Transfer-Encoding") == 0) {
+        f->encodings++;
+        f->chunked = value && strcasecmp(value, "chunked") == 0;
+    }
+    return MHD_YES;
+}
+
+/* What could be read in two ways is refused, and the connection closed (the body is never read). */
+const char *framing_error(struct MHD_Connection *conn, const char *version)
+{
+    header_facts f = { 0 };
+    const char *length = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Content-Length");
+
+    if (MHD_get_connection_values(conn, MHD_HEADER_KIND, look_at_header, &f) > MAX_HEADERS)
+        return "more than 100 headers";
+    if (f.bad)
+        return "header: a name or a value with bytes that may not be there";
+    if (f.hosts > 1)
+        return "Host: wanted once";
+    if (f.lengths > 1 || f.encodings > 1 || (f.lengths && f.encodings))
+        return "Content-Length and Transfer-Encoding: wanted one of them, once";
+    if (f.encodings && (!f.chunked || strcmp(version, "HTTP/1.1") != 0))
+        return "Transfer-Encoding: wanted chunked, with HTTP/1.1";
+    for (; length && *length; length++)
+        if (*length < '0' || *length > '9')
+            return "Content-Length: wanted a number";
+    return NULL;
+}
