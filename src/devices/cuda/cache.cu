@@ -1,13 +1,13 @@
 /* cache.cu: cache_write, page_seal, cache_read.
  *
  * Eight lanes encode 128 values of a row (encode.cuh), a warp four at once; blocks stay for several, with the next
- * values on their way while the present ones are encoded.  Two formats need more: qjl1_256 a block for several rows,
+ * values on their way while the present ones are encoded.  Two formats need more: qjl1_256 a block for 16 rows,
  * turbo3_tcq a block for one.  A row's source is the f32 rows of an op, or a tail page's f16.  cache_write stores f16
  * into the exact tail instead, where the position has a tail page. */
 #include "devices/cuda/encode.cuh"
 #include "devices/cuda/attn_decode.cuh"
 
-enum { THREADS = 128, WARPS = THREADS / 32, UNITS = 4, GROUP_MAX = 128, STATES = 512, BRANCHES = 64, SKETCH_ROWS = 8 };
+enum { THREADS = 128, WARPS = THREADS / 32, UNITS = 4, GROUP_MAX = 128, STATES = 512, BRANCHES = 64, SKETCH_ROWS = 16 };
 
 /* Where rows come from and go to; seal: src/dst pages, else rows of the batch. */
 typedef struct job {
@@ -37,26 +37,50 @@ typedef struct unit {
     int g, count; /* first value; how many of the row's d values it has */
 } unit;
 
-/* Where unit u's values come from; false past the end. */
-static __device__ __forceinline__ bool unit_from(const job &p, unsigned u, unit *o)
+/* Unit `n` of a launch: g of its row, the row's head and token. */
+typedef struct spot {
+    unsigned n;
+    int token, h, g;
+} spot;
+
+static __device__ __forceinline__ spot spot_at(const job &p, unsigned n)
+{
+    const unsigned row = n / (unsigned)p.groups, token = row / (unsigned)p.h;
+    const spot o = { n, (int)token, (int)(row - token * (unsigned)p.h), (int)(n - row * (unsigned)p.groups) };
+    return o;
+}
+
+/* `by` units further on: no division. */
+static __device__ __forceinline__ void spot_add(const job &p, spot *o, const spot &by)
+{
+    o->n += by.n;
+    o->g += by.g;
+    const bool full = o->g >= p.groups;
+    o->g -= full ? p.groups : 0;
+    o->h += by.h + full;
+    const bool last = o->h >= p.h;
+    o->h -= last ? p.h : 0;
+    o->token += by.token + last;
+}
+
+/* Where a unit's values come from; false past the end. */
+static __device__ __forceinline__ bool unit_from(const job &p, const spot &u, unit *o)
 {
     const side_dev &s = p.side;
-    const unsigned row = u / (unsigned)p.groups, token = row / (unsigned)p.h;
-
-    o->at = (int)token;
-    o->h = (int)(row % (unsigned)p.h);
-    o->g = (int)(u % (unsigned)p.groups) * GROUP_MAX;
+    o->at = u.token;
+    o->h = u.h;
+    o->g = u.g * GROUP_MAX;
     o->count = s.d - o->g < GROUP_MAX ? s.d - o->g : GROUP_MAX;
     o->x = NULL;
     o->half = NULL;
     o->tail = NULL;
     o->row = NULL;
-    if (u >= p.units)
+    if (u.n >= p.units)
         return false;
     if (p.seal)
-        o->half = side_tail_row(s, p.src[token / KVANT_PAGE], p.h, o->h, token % KVANT_PAGE) + o->g;
+        o->half = side_tail_row(s, p.src[o->at / KVANT_PAGE], p.h, o->h, o->at % KVANT_PAGE) + o->g;
     else
-        o->x = p.x + token * p.ldx + (int64_t)o->h * s.d + o->g;
+        o->x = p.x + o->at * p.ldx + o->h * s.d + o->g;
     return true;
 }
 
@@ -78,7 +102,7 @@ static __device__ __forceinline__ void unit_to(const job &p, unit *o)
 
 static __device__ __forceinline__ bool unit_at(const job &p, unsigned u, unit *o)
 {
-    if (!unit_from(p, u, o))
+    if (!unit_from(p, spot_at(p, u), o))
         return false;
     unit_to(p, o);
     return true;
@@ -113,9 +137,9 @@ static __device__ __forceinline__ void unit_load4(const job &p, const unit &o, i
     }
 }
 
-/* This lane's values of unit u, as enc_unit wants them; past the end: zeros. */
+/* This lane's values of a unit, as enc_unit wants them; past the end: zeros. */
 template <bool FULL>
-static __device__ __forceinline__ void unit_load(const job &p, unsigned u, unit *o, float *v)
+static __device__ __forceinline__ void unit_load(const job &p, const spot &u, unit *o, float *v)
 {
     const bool some = unit_from(p, u, o);
 #pragma unroll
@@ -154,25 +178,28 @@ template <int F, bool BEST, bool FULL>
 static __global__ void __launch_bounds__(THREADS, encode_blocks<F, BEST>()) encode_kernel(jobs js)
 {
     const job &p = js.j[blockIdx.y];
-    const unsigned lane = threadIdx.x % 32, step = gridDim.x * WARPS * UNITS;
+    const unsigned lane = threadIdx.x % 32;
     const enc_book book = enc_book_make<F>();
-    unsigned u = (blockIdx.x * WARPS + threadIdx.x / 32) * UNITS + lane / 8;
+    const spot step = spot_at(p, gridDim.x * WARPS * UNITS);
+    spot u = spot_at(p, (blockIdx.x * WARPS + threadIdx.x / 32) * UNITS + lane / 8);
     unit o, next;
     float v[16], w[16];
 
     pdl_go();
     pdl_wait();
     unit_load<FULL>(p, u, &o, v);
-    for (; u - lane / 8 < p.units; u += step) {
+    while (u.n - lane / 8 < p.units) {
+        const bool some = u.n < p.units;
+        spot_add(p, &u, step);
         if (!BEST)
-            unit_load<FULL>(p, u + step, &next, w);
-        if (u < p.units)
+            unit_load<FULL>(p, u, &next, w);
+        if (some)
             unit_to(p, &o);
         if (o.tail)
             tail_store<FULL>(p, o, v);
         enc_unit<F, BEST, FULL>(book, side_scale(p.side), v, o.row, o.g, p.side.dp - o.g, o.count);
         if (BEST)
-            unit_load<FULL>(p, u + step, &next, w);
+            unit_load<FULL>(p, u, &next, w);
         o = next;
 #pragma unroll
         for (int k = 0; k < 16; k++)
@@ -197,48 +224,130 @@ static __device__ bool block_unit(const job &p, unsigned u, unit *o, float *v)
     return true;
 }
 
-/* 256 threads, SKETCH_ROWS units: bit j = <x, column j> > 0 with one chain of sums per column; norm in double. */
-static __global__ void __launch_bounds__(256) qjl_kernel(jobs js)
+/* ---- qjl1_256 ---- */
+
+static __device__ __forceinline__ uint32_t bf16_bits(float a, float b)
 {
-    __shared__ float v[GROUP_MAX][SKETCH_ROWS];
+    return f32_to_bf16(a) | (uint32_t)f32_to_bf16(b) << 16;
+}
+
+/* Two values as hi and lo pairs of bf16. */
+static __device__ __forceinline__ void sketch_split(float a, float b, uint32_t *hi, uint32_t *lo)
+{
+    *hi = bf16_bits(a, b);
+    *lo = bf16_bits(a - __uint_as_float(*hi << 16), b - __uint_as_float(*hi & 0xffff0000u));
+}
+
+static __device__ __forceinline__ void sketch_mma(float *c, const uint4 &a, uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+/* Columns 32 w .. of the projection as operands, hi and lo: [k tile][n tile]. */
+static __device__ __forceinline__ void sketch_columns(const float *param, int w, uint4 (*b)[4])
+{
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const float *at = param + (16 * k + 2 * t) * 256 + 32 * w + 8 * n + g;
+            sketch_split(at[0], at[256], &b[k][n].x, &b[k][n].z);
+            sketch_split(at[8 * 256], at[9 * 256], &b[k][n].y, &b[k][n].w);
+        }
+}
+
+/* Values 2 of a unit from i on; into the tail too, where the unit goes there. */
+static __device__ __forceinline__ float2 sketch_values(const unit &o, bool some, int i)
+{
+    if (!some)
+        return make_float2(0.0f, 0.0f);
+    const float2 x = make_float2(unit_value(o, i), unit_value(o, i + 1));
+    if (o.tail && i < o.count)
+        o.tail[i] = enc_half(x.x);
+    if (o.tail && i + 1 < o.count)
+        o.tail[i + 1] = enc_half(x.y);
+    return x;
+}
+
+/* Eight warps, SKETCH_ROWS units at a time: bit j = <x, column j> > 0.  Warp w has values 16 w .. of the rows to split,
+ * and columns 32 w .. of the product.  bf16 tensor cores on values split in two: sums to 16 bits, so that a bit differs
+ * where the sum is nothing to that precision.  Norms in double. */
+static __global__ void __launch_bounds__(256, 1) qjl_kernel(jobs js)
+{
+    __shared__ uint4 rows[8][2][32];
+    __shared__ double part[8][SKETCH_ROWS];
     const job &p = js.j[blockIdx.y];
-    const int j = threadIdx.x;
-    float sum[SKETCH_ROWS] = {};
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, w = threadIdx.x / 32;
+    const unsigned tiles = (p.units + SKETCH_ROWS - 1) / SKETCH_ROWS;
+    uint4 b[8][4];
 
     pdl_go();
+    sketch_columns(p.side.param, w, b);
     pdl_wait();
-    for (int k = j; k < GROUP_MAX * SKETCH_ROWS; k += 256) {
-        unit o;
-        const int r = k / GROUP_MAX, i = k % GROUP_MAX;
-        const bool some = unit_at(p, blockIdx.x * SKETCH_ROWS + (unsigned)r, &o);
-        v[i][r] = some ? unit_value(o, i) : 0.0f;
-        if (some && o.tail && i < o.count)
-            o.tail[i] = enc_half(v[i][r]);
-    }
-    __syncthreads();
-#pragma unroll 4
-    for (int i = 0; i < GROUP_MAX; i++) {
-        const float pi = p.side.param[i * 256 + j];
+    for (unsigned tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        unit o[2];
+        float2 x[2][2];
+        bool some[2];
 #pragma unroll
-        for (int r = 0; r < SKETCH_ROWS; r++)
-            sum[r] = fmaf(v[i][r], pi, sum[r]);
-    }
-    for (int r = 0; r < SKETCH_ROWS; r++) {
-        unit o;
-        const unsigned bits = __ballot_sync(0xffffffffu, sum[r] > 0.0f);
-        if (!unit_at(p, blockIdx.x * SKETCH_ROWS + (unsigned)r, &o) || o.tail)
-            continue;
-        uint8_t *out = o.row + o.g / GROUP_MAX * 34;
-        if (j % 32 == 0) {
-            enc_put(out + j / 8, (uint16_t)bits);
-            enc_put(out + j / 8 + 2, (uint16_t)(bits >> 16));
+        for (int r = 0; r < 2; r++) {
+            some[r] = unit_at(p, tile * SKETCH_ROWS + g + 8 * r, &o[r]);
+            x[r][0] = sketch_values(o[r], some[r], 16 * w + 2 * t);
+            x[r][1] = sketch_values(o[r], some[r], 16 * w + 2 * t + 8);
+            double square = (double)x[r][0].x * x[r][0].x + (double)x[r][0].y * x[r][0].y +
+                            (double)x[r][1].x * x[r][1].x + (double)x[r][1].y * x[r][1].y;
+            square += __shfl_xor_sync(0xffffffffu, square, 1);
+            square += __shfl_xor_sync(0xffffffffu, square, 2);
+            if (t == 0)
+                part[w][g + 8 * r] = square;
         }
-        if (j == r) {
-            double square = 0.0;
-            for (int i = 0; i < GROUP_MAX; i++)
-                square += (double)v[i][r] * v[i][r];
-            enc_put(out + 32, f32_to_bf16((float)sqrt(square)));
+        uint4 hi, lo;
+        sketch_split(x[0][0].x, x[0][0].y, &hi.x, &lo.x);
+        sketch_split(x[1][0].x, x[1][0].y, &hi.y, &lo.y);
+        sketch_split(x[0][1].x, x[0][1].y, &hi.z, &lo.z);
+        sketch_split(x[1][1].x, x[1][1].y, &hi.w, &lo.w);
+        rows[w][0][lane] = hi;
+        rows[w][1][lane] = lo;
+        __syncthreads();
+        float acc[4][4] = {};
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            const uint4 h = rows[k][0][lane], l = rows[k][1][lane];
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+                sketch_mma(acc[n], l, b[k][n].x, b[k][n].y);
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+                sketch_mma(acc[n], h, b[k][n].z, b[k][n].w);
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+                sketch_mma(acc[n], h, b[k][n].x, b[k][n].y);
         }
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            uint32_t bits = 0;
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+                bits |= (acc[n][2 * r] > 0.0f ? 1u : 0u) << (8 * n + 2 * t) |
+                        (acc[n][2 * r + 1] > 0.0f ? 2u : 0u) << (8 * n + 2 * t);
+            bits |= __shfl_xor_sync(0xffffffffu, bits, 1);
+            bits |= __shfl_xor_sync(0xffffffffu, bits, 2);
+            if (!some[r] || o[r].tail)
+                continue;
+            uint8_t *out = o[r].row + o[r].g / GROUP_MAX * 34;
+            if (t < 2)
+                enc_put(out + 4 * w + 2 * t, (uint16_t)(bits >> 16 * t));
+            if (w == g && t == 2) {
+                double square = 0.0;
+                for (int i = 0; i < 8; i++)
+                    square += part[i][g + 8 * r];
+                enc_put(out + 32, f32_to_bf16((float)sqrt(square)));
+            }
+        }
+        __syncthreads(); /* rows and part are free again */
     }
 }
 
@@ -417,7 +526,8 @@ template <> void launch<FMT_turbo3_tcq>(cuda_device *d, const jobs &p, int sides
 
 template <> void launch<FMT_qjl1_256>(cuda_device *d, const jobs &p, int sides)
 {
-    cuda_launch(d, qjl_kernel, dim3(cuda_blocks(p.j[0].units, SKETCH_ROWS), (unsigned)sides), 256, 0, p);
+    const unsigned want = cuda_blocks(p.j[0].units, SKETCH_ROWS), most = (unsigned)d->n_sm;
+    cuda_launch(d, qjl_kernel, dim3(want < most ? want : most, (unsigned)sides), 256, 0, p);
 }
 
 #define CUDA_FORMAT(name, space, cls, codes) launch<FMT_##name>,

@@ -148,6 +148,18 @@ static __device__ __forceinline__ float enc_value(uint16_t h)
     return __half2float(__ushort_as_half(h));
 }
 
+/* sqrt(m) and its inverse, a few units in the last place: they move a code or a scale at a boundary only. */
+static __device__ __forceinline__ void enc_root(float m, float *root, float *inverse)
+{
+    if (m > 1e-30f && m < 1e30f) {
+        *inverse = rsqrtf(m);
+        *root = m * *inverse;
+    } else {
+        *root = sqrtf(m);
+        *inverse = *root != 0.0f ? 1.0f / *root : 0.0f;
+    }
+}
+
 /* Sum over the N lanes of a unit. */
 template <int N> static __device__ __forceinline__ float enc_sum(float v)
 {
@@ -188,11 +200,12 @@ static __device__ __forceinline__ void enc_butterfly128(float *v)
 
 #define ENC_MAGIC 12582912.0f              /* 1.5 * 2^23: adding it rounds |t| < 2^22 to an integer */
 
-/* All lanes of the warp take part in the functions that read the book. */
+/* Bin 1 .. 31 in the low bits, which is what a shuffle looks at; beyond: the last ones, NaN: 31.  All lanes of the warp
+ * take part in the functions that read the book. */
 static __device__ __forceinline__ int enc_bin(float v, float bins)
 {
-    const float at = fmaxf(fminf(fmaf(v, bins, ENC_MAGIC + 16.0f), ENC_MAGIC + 31.0f), ENC_MAGIC + 1.0f);
-    return __float_as_int(at) & 31;
+    const float from_top = __saturatef(fmaf(v, -bins / 30.0f, 0.5f));
+    return __float_as_int(fmaf(from_top, -30.0f, ENC_MAGIC + 31.0f));
 }
 
 /* Number of boundaries <= v (NaN: all). */
@@ -537,7 +550,8 @@ static __device__ __forceinline__ void enc_int(const enc_book &t, const float *x
             top = o;
         }
     }
-    const float d = F == FMT_q8_0 ? best / 127.0f : top / -8.0f, id = d != 0.0f ? 1.0f / d : 0.0f;
+    const float d = F == FMT_q8_0 ? best / 127.0f : top / -8.0f;
+    const float id = best > 1e-30f && best < 1e30f ? __fdividef(1.0f, d) : d != 0.0f ? 1.0f / d : 0.0f;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         const float v = x[k] * id;
@@ -572,7 +586,8 @@ static __device__ __forceinline__ void enc_rms32(const enc_book &t, float *y, ui
         y[k] *= port_bits(0x3e3504f3u);
         s = fmaf(y[k], y[k], s);
     }
-    const float d = sqrtf(enc_sum<8>(s) / 32.0f), id = d != 0.0f ? 1.0f / d : 0.0f;
+    float d, id;
+    enc_root(enc_sum<8>(s) / 32.0f, &d, &id);
 #pragma unroll
     for (int k = 0; k < 4; k++)
         code |= (uint32_t)enc_code(t, y[k] * id, enc_bins<F>()) << 8 * k;
@@ -588,13 +603,17 @@ static __device__ __forceinline__ void enc_rms32(const enc_book &t, float *y, ui
         enc_pack_nibbles32(record, scale, code);
 }
 
-static __device__ __forceinline__ float enc_norm(const float *y)
+/* The norm of 128 values, and its inverse (0 for a norm of nearly nothing). */
+static __device__ __forceinline__ float enc_norm(const float *y, float *inverse)
 {
+    float norm;
     float s = 0.0f;
 #pragma unroll
     for (int k = 0; k < 16; k++)
         s = fmaf(y[k], y[k], s);
-    return sqrtf(enc_sum<8>(s));
+    enc_root(enc_sum<8>(s), &norm, inverse);
+    *inverse = norm > 1e-10f ? *inverse : 0.0f;
+    return norm;
 }
 
 /* y *= k, then times the signs of a table of 128. */
@@ -621,9 +640,9 @@ template <int F> static __device__ __forceinline__ void enc_codes(const enc_book
 template <int F, bool BEST>
 static __device__ __forceinline__ void enc_norm128(const enc_book &t, float *y, uint8_t *row)
 {
-    float r = 0.0f;
+    float r = 0.0f, inv, rn, by;
     uint32_t code[4];
-    const float norm = enc_norm(y), inv = norm > 1e-10f ? 1.0f / norm : 0.0f;
+    const float norm = enc_norm(y, &inv);
     enc_signs(y, inv, space_signs1);
     enc_butterfly128(y);
     enc_signs(y, port_bits(0x3db504f3u), space_signs2);
@@ -633,8 +652,8 @@ static __device__ __forceinline__ void enc_norm128(const enc_book &t, float *y, 
         const float c = enc_level<F>(t, enc_byte<F>(code, k));
         r = fmaf(c, c, r);
     }
-    const float rn = sqrtf(enc_sum<8>(r));
-    uint16_t scale = enc_half(rn > 1e-10f ? norm / rn : norm);
+    enc_root(enc_sum<8>(r), &rn, &by);
+    uint16_t scale = enc_half(rn > 1e-10f ? norm * by : norm);
     if (BEST) {
 #pragma unroll
         for (int k = 0; k < 16; k++)
@@ -665,7 +684,8 @@ static __device__ __forceinline__ void enc_polar128(const enc_book &t, float *y,
 {
     uint32_t code[4];
     const uint32_t neg = F == FMT_q4_polar_r ? enc_polar_signs() : 0;
-    const float d = enc_norm(y), inv = d > 1e-10f ? 1.0f / d : 0.0f;
+    float inv;
+    const float d = enc_norm(y, &inv);
 #pragma unroll
     for (int k = 0; k < 16; k++)
         y[k] *= inv;
