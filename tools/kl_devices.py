@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """kl_devices: does a device lose as much, and no more, by compressing the cache as the CPU does?
 
-    tools/kl_devices.py --kvant build/release/bin/kvant -m MODEL.gguf -f TEXT [--device cuda] [-c 256] [--chunks 8] [--json FILE]
+    tools/kl_devices.py --kvant build/release/bin/kvant -m MODEL.gguf -f TEXT [--device cuda] [-c 256] [--chunks 8] [--compute f32] [--json FILE]
 
 Runs `kvant eval kl` for every pair of cache formats, on the prefill and on the 1-token decode path, once per device (side by side),
 on the same tokens, each against its own f16 cache, and compares the mean divergences.  A pair agrees when they differ by at most
@@ -14,7 +14,7 @@ import sys
 
 def start(args, device):
     command = [args.kvant, "eval", "kl", "-m", args.model, "-f", args.text, "-c", str(args.ctx), "--chunks", str(args.chunks), "-ctk",
-               args.formats, "-ctv", args.formats, "--path", "both", "--kv-tail", args.tail, "--device", device, "--json", "-lv", "0"]
+               args.formats, "-ctv", args.formats, "--path", "both", "--kv-tail", args.tail, "--compute", args.compute, "--device", device, "--json", "-lv", "0"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -37,6 +37,7 @@ def main():
     parser.add_argument("--formats", default="f32,f16,bf16,q8_0,q4_0,tbq4_0,tbq3_0,turbo3,turbo4,turbo4_66,turbo3_tcq,qjl1_256,q4_polar,"
                         "q4_polar_r,f8_e4m3")
     parser.add_argument("--tail", default="64")
+    parser.add_argument("--compute", default="f32", help="f32; auto lets a device round activations to 16 bits, which alone costs 4e-5")
     parser.add_argument("--json")
     args = parser.parse_args()
     running = [(d, start(args, d)) for d in ("cpu", args.device)]
