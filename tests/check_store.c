@@ -350,6 +350,56 @@ static void check_damage(const char *path, const char *type)
     serve_close(&r);
 }
 
+/* P-05: no room for what a file holds while a request that is paused keeps its pages: refused, what lay in the slot and
+ * the request go on as they would have; afterwards there is room. */
+static void check_full_pool(const char *path)
+{
+    static serve_out one, two, paused, plain, live;
+    int32_t long_one[320], prompt[320], more[320];
+    kvant_engine_params ep = engine_params("tbq4_0", 64);
+    kvant_session_params sp = session_params();
+    serve_rig r;
+    kvant_diag d = { "" };
+
+    ep.pool_tokens = 6 * KVANT_PAGE;
+    sp.no_prefix_cache = 1;
+    serve_tokens(long_one, 290, 21);
+    serve_tokens(prompt, 200, 22);
+    serve_tokens(more, 90, 23);
+    if (!serve_open(&r, path, ep, sp))
+        return;
+    kvant_request q = request_for(long_one, 290, 1, 1);
+    serve_one(&r, &q, &one);
+    CHECK(act(&r, KVANT_SLOT_SAVE, 1, "long", salt_a).r.code == KVANT_OK, "save");
+    CHECK(act(&r, KVANT_SLOT_ERASE, 1, "", salt_a).r.code == KVANT_OK, "erase");
+    for (int full = 0; full < 2; full++) {
+        q = request_for(more, 70, 1, 2);
+        serve_one(&r, &q, &two);
+        kvant_request held = request_for(prompt, 200, 10, -1);
+        paused.stop_after = full;
+        paused.stop_how = KVANT_EVENT_PAUSE;
+        CHECK(serve_submit(&r, &held, &paused, &d) == KVANT_OK, "%s", d.text);
+        kvant_session_stats st = { 0 };
+        for (int i = 0; full && i < 5000 && st.paused == 0; i++, nanosleep(&(struct timespec){ 0, 1000000 }, NULL))
+            kvant_session_get_stats(r.s, &st);
+        if (full) {
+            const reply no = act(&r, KVANT_SLOT_RESTORE, 2, "long", salt_a);
+            CHECK(no.r.code == KVANT_ENOSPC && strstr(no.text, "pages"), "P-05: %s", no.text);
+            kvant_session_resume(r.s, paused.id);
+        }
+        serve_wait(&paused);
+        kvant_request on = request_for(more, 90, 5, 2);
+        serve_one(&r, &on, &live);
+        CHECK(live.n_cached == 70 && paused.n == 10, "P-05: %d cached, %d tokens", live.n_cached, paused.n);
+        CHECK(!full || same(&plain, &live), "P-05: the slot goes on with other bits");
+        plain = live;
+        CHECK(act(&r, KVANT_SLOT_ERASE, 2, "", salt_a).r.code == KVANT_OK, "erase");
+    }
+    CHECK(act(&r, KVANT_SLOT_RESTORE, 2, "long", salt_a).r.code == KVANT_OK, "P-05: now there is room");
+    CHECK(r.e->kv.pages.n_free == 2, "P-05: %d of 6 pages are free beside 290 tokens", r.e->kv.pages.n_free);
+    serve_close(&r);
+}
+
 /* Another model, other formats, another tail: refused by name. */
 static void check_foreign(void)
 {
@@ -594,6 +644,8 @@ int main(void)
     check_cache(hybrid, "tbq4_0", 64);
     check_cache(hybrid, "q8_0", 128);
     check_damage(hybrid, "tbq4_0");
+    check_full_pool(hybrid);
+    check_full_pool(dense);
     check_foreign();
     check_writer();
     check_golden();
