@@ -14,7 +14,7 @@
 #include "devices/vulkan/vk_numbers.h"
 
 enum {
-    VK_MAX_PTRS = 16, VK_MAX_SCALARS = 48, VK_MAX_SPEC = 12, VK_MAX_PROGRAMS = 32, VK_MAX_RANGES = 96, VK_LISTS = 8,
+    VK_MAX_PTRS = 16, VK_MAX_SCALARS = 48, VK_MAX_SPEC = 16, VK_MAX_PROGRAMS = 32, VK_MAX_RANGES = 96, VK_LISTS = 8,
     VK_PUSH_BYTES = 128, VK_MAX_PARAMS = 8, VK_GROUP = 128,
     VK_WIDE_GROUP = 512,                   /* shaders/kv.glsl, fast form */
 };
@@ -216,6 +216,7 @@ int vk_copy_out(kvant_device *base, void *dst, const void *src, size_t bytes, kv
 
 int vk_list_open(vk_device *d, vk_list **out, kvant_diag *diag);       /* the one-time list being recorded */
 int vk_list_begin(vk_device *d, vk_list *l, kvant_diag *diag);
+int vk_list_end(vk_device *d, vk_list *l, kvant_diag *diag);            /* what it wrote is there for the CPU too */
 void vk_list_reset(vk_device *d, vk_list *l);
 void vk_list_free(vk_device *d, vk_list *l);
 void vk_list_touch(vk_device *d, vk_list *l, const vk_range *r, int n);    /* before a dispatch */

@@ -318,7 +318,7 @@ static int program_record(vk_device *d, vk_program *p, const kvant_op *ops, int 
     vk_list_reset(d, &p->list);
     KVANT_TRY(vk_list_begin(d, &p->list, diag));
     rc = vk_record_ops(d, &p->list, ops, n, diag);
-    const int ended = vk_check(d, d->api.EndCommandBuffer(p->list.cmd), "ending a command buffer", diag);
+    const int ended = vk_list_end(d, &p->list, diag);
     rc = rc < 0 ? rc : ended;
     p->recorded = rc == KVANT_OK;
     return rc;

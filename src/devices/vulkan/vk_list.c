@@ -324,19 +324,24 @@ int vk_dispatch(vk_device *d, vk_list *l, const vk_call *c, uint64_t x, uint32_t
 
 /* ---- submission ---- */
 
-int vk_close_list(vk_device *d, kvant_diag *diag)
+int vk_list_end(vk_device *d, vk_list *l, kvant_diag *diag)
 {
-    if (!d->open)
-        return KVANT_OK;
-    vk_list *l = &d->lists[d->n_used - 1];
     const VkMemoryBarrier m = { .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
                                 .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
                                 .dstAccessMask = VK_ACCESS_HOST_READ_BIT };
     d->api.CmdPipelineBarrier(l->cmd, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
                               VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &m, 0, NULL, 0, NULL);
-    d->open = 0;
     VK_TRY_R(d, d->api.EndCommandBuffer(l->cmd), "ending a command buffer", diag);
-    d->pending[d->n_pending++] = l->cmd;
+    return KVANT_OK;
+}
+
+int vk_close_list(vk_device *d, kvant_diag *diag)
+{
+    if (!d->open)
+        return KVANT_OK;
+    d->open = 0;
+    KVANT_TRY(vk_list_end(d, &d->lists[d->n_used - 1], diag));
+    d->pending[d->n_pending++] = d->lists[d->n_used - 1].cmd;
     return KVANT_OK;
 }
 

@@ -1,10 +1,16 @@
 /* vk_memory.c: allocations, their addresses, and copies through a staging block.  Copies are recorded in order with the
- * ops: a copy in costs no submission, a copy out is where all that is pending is submitted once and waited for. */
+ * ops: a copy in costs no submission, a copy out is where all that is pending is submitted once and waited for.  Small
+ * allocations are mapped where the device allows it: written by the CPU while nothing is pending, so that the inputs of a
+ * step cost no command. */
 #include "devices/vulkan/vk_dev.h"
 
 #include "base/mem.h"
 
-enum { PAD = 64 };                 /* behind every allocation: shaders read whole words and vectors */
+enum {
+    PAD = 64,                      /* behind every allocation: shaders read whole words and vectors */
+    SMALL = 1 << 20,               /* allocations up to here are mapped where the device's memory can be */
+    PEEK = 4096,                   /* read through such a mapping; it is not cached */
+};
 static const uint64_t STAGE = 16u << 20;
 
 static int memory_type(const vk_device *d, uint32_t bits, VkMemoryPropertyFlags want)
@@ -38,7 +44,7 @@ static int bind_memory(vk_device *d, VkMemoryPropertyFlags want, VkMemoryPropert
                           (double)need.size / 1048576, (int)r);
     VK_TRY_R(d, r, "allocating memory", diag);
     VK_TRY_R(d, d->api.BindBufferMemory(d->dev, b->buffer, b->memory, 0), "binding memory", diag);
-    if (want & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT)
+    if ((want | like) & d->mem.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT)
         VK_TRY_R(d, d->api.MapMemory(d->dev, b->memory, 0, VK_WHOLE_SIZE, 0, &map), "mapping memory", diag);
     b->map = map;
     return KVANT_OK;
@@ -119,7 +125,10 @@ int vk_alloc(kvant_device *base, size_t bytes, void **addr, kvant_diag *diag)
         d->blocks = more;
         d->cap_blocks = cap;
     }
-    KVANT_TRY(vk_block_make(d, bytes, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, 0, &b, diag));
+    KVANT_TRY(vk_block_make(d, bytes, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
+                            bytes <= SMALL ? VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+                                           : 0,
+                            &b, diag));
     at = block_index(d, b.addr) + 1;
     memmove(d->blocks + at + 1, d->blocks + at, (size_t)(d->n_blocks - at) * sizeof b);
     d->blocks[at] = b;
@@ -183,6 +192,11 @@ int vk_copy_in(kvant_device *base, void *dst, const void *src, size_t bytes, kva
 
     if (bytes == 0)
         return KVANT_OK;
+    KVANT_TRY(copy_target(d, dst, bytes, &b, diag));
+    if (b->map && !d->lost && !d->open && d->n_pending == 0 && !d->in_flight) {    /* nobody reads it now */
+        memcpy(b->map + ((uint64_t)(uintptr_t)dst - b->addr), src, bytes);
+        return KVANT_OK;
+    }
     KVANT_TRY(stage_ready(d, diag));
     for (; at < bytes; at += n) {
         if (d->stage_used >= STAGE) {
@@ -190,7 +204,6 @@ int vk_copy_in(kvant_device *base, void *dst, const void *src, size_t bytes, kva
             KVANT_TRY(vk_wait(d, diag));
         }
         n = bytes - at < STAGE - d->stage_used ? bytes - at : STAGE - d->stage_used;
-        KVANT_TRY(copy_target(d, dst, bytes, &b, diag));
         memcpy(d->stage_in.map + d->stage_used, from + at, n);
         KVANT_TRY(copy_record(d, &d->stage_in, d->stage_used, b, (uint64_t)(uintptr_t)dst + at - b->addr, n, diag));
         d->stage_used += (n + 15) & ~(uint64_t)15;
@@ -207,8 +220,14 @@ int vk_copy_out(kvant_device *base, void *dst, const void *src, size_t bytes, kv
 
     if (bytes == 0)
         return KVANT_OK;
-    KVANT_TRY(stage_ready(d, diag));
     KVANT_TRY(copy_target(d, src, bytes, &b, diag));
+    if (b->map && bytes <= PEEK) {
+        KVANT_TRY(vk_flush(d, diag));
+        KVANT_TRY(vk_wait(d, diag));
+        memcpy(dst, b->map + ((uint64_t)(uintptr_t)src - b->addr), bytes);
+        return KVANT_OK;
+    }
+    KVANT_TRY(stage_ready(d, diag));
     for (uint64_t at = 0; at < bytes; at += n) {
         n = bytes - at < STAGE ? bytes - at : STAGE;
         KVANT_TRY(copy_record(d, b, (uint64_t)(uintptr_t)src + at - b->addr, &d->stage_out, 0, n, diag));

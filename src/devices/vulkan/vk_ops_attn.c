@@ -16,6 +16,7 @@ typedef struct attn_job {
     int split;                     /* keys of a part: KVANT_SPLIT, or what split_of chose */
     int tile0, n_tiles;            /* of this dispatch */
     int part_from, parts;          /* of this dispatch */
+    int direct;                    /* one part, no rotation back: attn_half writes the result, nothing is merged */
     const float *qp;               /* prepared queries; q itself where nothing is to be done */
     int64_t ldp, gp;               /* their strides */
     void *part;
@@ -44,6 +45,7 @@ static void split_of(const vk_device *d, attn_job *p)
         p->split /= 2;
     p->n_split = a->max_pos / p->split + 1;
     p->n_part = p->n_split + has_tail(a);
+    p->direct = p->n_part == 1 && half_copies(d, p) && p->v.space == VK_SPACE_REAL;
 }
 
 /* Fills everything but addresses of scratch; KVANT_EUNSUPPORTED where no tile fits. */
@@ -154,6 +156,11 @@ static int prep(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
     return vk_dispatch(d, l, &c, (uint64_t)a->seqs.n_tokens * (uint64_t)a->h, 1, 1, diag);
 }
 
+static size_t out_bytes(const kvant_attn_args *a)
+{
+    return (size_t)((a->seqs.n_tokens - 1) * a->ldo + (int64_t)a->h * a->d_v) * 4;
+}
+
 static void tile_ptrs(const vk_device *d, vk_call *c, const attn_job *p)
 {
     const kvant_attn_args *a = p->a;
@@ -161,7 +168,10 @@ static void tile_ptrs(const vk_device *d, vk_call *c, const attn_job *p)
     const int tail = p->n_part > p->n_split;
     vk_ptr(c, a->q, q_bytes(q, a->ldq, a->gq, a->h, a->d_k), VK_READ);
     vk_ptr(c, p->qp, q_bytes(q, p->ldp, p->gp, a->h, p->k.sdim), VK_READ);
-    vk_ptr(c, p->part, (size_t)p->n_tiles * tile_bytes(p), VK_WRITE);
+    if (p->direct)
+        vk_ptr(c, a->out, out_bytes(a), VK_WRITE);
+    else
+        vk_ptr(c, p->part, (size_t)p->n_tiles * tile_bytes(p), VK_WRITE);
     vk_side_pages(d, c, &p->k, VK_READ);
     vk_side_tail(d, c, &p->k, VK_READ);
     vk_side_pages(d, c, &p->v, VK_READ);
@@ -193,7 +203,7 @@ static void tile_args(const vk_device *d, vk_call *c, const attn_job *p)
     vk_uint(c, p->n_part);
     vk_uint(c, a->tail_pages);
     vk_uint(c, p->tile0);
-    vk_uint(c, p->width);
+    vk_uint(c, p->direct ? a->ldo : p->width);
     vk_side_strides(c, &p->k);
     vk_side_strides(c, &p->v);
     vk_uint(c, a->k.tail != NULL);
@@ -323,6 +333,7 @@ static int half_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *dia
     vk_spec(&c, aligned_pages(&a->k) && aligned_pages(&a->v));
     vk_spec(&c, !d->caps.subnormal16);
     vk_spec(&c, (uint32_t)p->split);
+    vk_spec(&c, (uint32_t)p->direct);
     return vk_dispatch(d, l, &c, (uint64_t)p->n_tiles * (uint64_t)(a->h_kv * p->head_tiles), (uint32_t)p->parts, 1,
                        diag);
 }
@@ -346,7 +357,7 @@ static int merge(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
     vk_call c;
     vk_call_begin(&c, VK_SHADER_attn_merge);
     vk_ptr(&c, p->part, (size_t)p->n_tiles * tile_bytes(p), VK_READ);
-    vk_ptr(&c, a->out, (size_t)((q->n_tokens - 1) * a->ldo + (int64_t)a->h * a->d_v) * 4, VK_WRITE);
+    vk_ptr(&c, a->out, out_bytes(a), VK_WRITE);
     vk_books_ptr(d, &c);
     vk_side_param(&c, &p->v);
     vk_ptr(&c, q->q0, (size_t)(q->n_seqs + 1) * 4, VK_READ);
@@ -389,7 +400,8 @@ static int attn_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag
     for (p.tile0 = 0; p.tile0 < all; p.tile0 += per) {
         p.n_tiles = all - p.tile0 < per ? all - p.tile0 : per;
         KVANT_TRY(tiles(d, l, &p, diag));
-        KVANT_TRY(merge(d, l, &p, diag));
+        if (!p.direct)
+            KVANT_TRY(merge(d, l, &p, diag));
     }
     return KVANT_OK;
 }

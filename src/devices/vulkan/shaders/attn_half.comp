@@ -1,14 +1,15 @@
 #version 450
 /* attn, second pass, one query per sequence, a page of 64 keys a turn: the partial sums of attn_tile over one split of
  * SPLIT keys.  Keys: a thread takes 32 values (a record) of a row, for all heads.  Values: a thread owns eight columns
- * and takes every KG-th row; sums are f32.  Two barriers a page: while some weigh values, others score the next keys.
+ * and takes every KG-th row.  Two barriers a page: while some weigh values, others score the next keys.
  *
  * Formats of 4-bit records (a half, 16 bytes of nibbles: q4_0, tbq4_0, turbo4): the rows lie in shared memory as in the
  * page, 18 words per 128 values, the page after the next being on its way to registers.  A byte is two values, j and
  * j + 16 of its record: one look-up gives both as halves, from one of COPIES tables, so that the threads of a subgroup
  * meet different banks; 16 keys of two records two apart are 32 different banks.  Products of keys are 16-bit: queries
- * are divided by their largest value, so no sum of a record's can overflow.
- * f16 and bf16: rows are read where they lie; all products are f32. */
+ * are divided by their largest value, so no sum of a record's can overflow; those of values are 16-bit within a page.
+ * f16 and bf16: rows are read where they lie; all products are f32.
+ * DIRECT: the only part of a row whose values need no rotation back: the result itself is written. */
 #define BIG_ARGS
 #define SLOTS 14
 #define ARGS ARGPTR q; ARGPTR qp; ARGPTR part; ARGPTR kpages; ARGPTR ktail; ARGPTR vpages; ARGPTR vtail; \
@@ -40,6 +41,7 @@ layout(constant_id = 7) const uint COPIES = 8u;            /* of each table: 8, 
 layout(constant_id = 9) const uint VEC = 0u;               /* pages begin at multiples of 16 bytes */
 layout(constant_id = 8) const uint LANES = 0u;             /* threads of a subgroup, where the device states it */
 layout(constant_id = 10) const uint EXACT = 1u;            /* the device may flush subnormal halves: convert by integers */
+layout(constant_id = 12) const uint DIRECT = 0u;
 layout(constant_id = 11) const uint SPLIT = 1024u;         /* keys of a part, at most 128 pages */
 #include "devices/vulkan/vk_numbers.h"
 #include "tiles.glsl"
@@ -55,7 +57,7 @@ const uint TPH = ROWS > 1u ? GROUP / ROWS : 64u, PER = 64u / TPH;     /* softmax
 const uint TABLE = 256u * COPIES, VTABLE = KF == VF || KWIDE ? 0u : TABLE; /* words; where V's begins */
 const uint H4 = ROWS < 4u ? ROWS : 4u;                     /* heads of a quad */
 const uint QWORDS = KWIDE ? 2u : 1u;                       /* of a pair of a query's values */
-const uint PART = ROWS * 64u, SUMS = ROWS * COLS, PAIR_SUMS = PAIR * ROWS;
+const uint PART = ROWS * 64u, SUMS = ROWS * COLS, PAIR_SUMS = PAIR * ROWS, HALF_SUMS = 4u * ROWS;
 shared uint s_table[TABLE + VTABLE];         /* at the end: sums of one head */
 shared uint s_k[KQUADS * 4u], s_v[VQUADS * 8u];      /* values: of two pages */
 shared uvec4 s_q[RECORDS * 17u * RQ * QWORDS];
@@ -203,43 +205,44 @@ void score_wide(int page, uint head)
     }
 }
 
-/* Sums of one record for each key that this thread has. */
+/* Sums of one record for each key that this thread has, a word of codes at a time: more would take more registers. */
 void score()
 {
     const uint t = gl_LocalInvocationIndex, a = t >> 4, half_n = RECORDS / 2u, parity = a / half_n % 2u,
                record = a % half_n * 2u + parity, lane = t & COPIES - 1u;
     for (uint pass = 0u; pass < PASSES / PAIR; pass++) {
         HALF2 sum[PAIR_SUMS];
-        uint code[8];
-        float d[2];
+        uint from[2];
         [[unroll]] for (uint k = 0u; k < PAIR; k++) {
-            const uint key = ((pass * PAIR + k) * BLOCKS + a / RECORDS) * 16u + (t & 15u),
-                       from = key * KROW + record / 2u * 9u + 4u * parity;
-            uint w[5];
-            [[unroll]] for (uint i = 0u; i < 5u; i++)
-                w[i] = s_k[from + i];
-            [[unroll]] for (uint i = 0u; i < 4u; i++)
-                code[4u * k + i] = parity != 0u ? w[i + 1u] : w[i] >> 16 | w[i + 1u] << 16;
-            d[k] = scale_of(w[0], parity);
+            const uint key = ((pass * PAIR + k) * BLOCKS + a / RECORDS) * 16u + (t & 15u);
+            from[k] = key * KROW + record / 2u * 9u + 4u * parity;
             [[unroll]] for (uint r = 0u; r < ROWS; r++)
                 sum[k * ROWS + r] = HALF2(0.0);
         }
-        [[unroll]] for (uint j = 0u; j < 16u; j++) {
-            HALF2 v[2];
-            [[unroll]] for (uint k = 0u; k < PAIR; k++)
-                v[k] = pair_of(0u, code[4u * k + j / 4u], j % 4u, lane);
-            [[unroll]] for (uint g = 0u; g < RQ; g++) {
-                const uvec4 w = s_q[(record * 17u + j) * RQ + g];
-                [[unroll]] for (uint i = 0u; i < H4; i++)
-                    [[unroll]] for (uint k = 0u; k < PAIR; k++)
-                        sum[k * ROWS + 4u * g + i] = fma(halves_of(w[i]), v[k], sum[k * ROWS + 4u * g + i]);
+        [[dont_unroll]] for (uint word = 0u; word < 4u; word++) {
+            uint code[2];
+            [[unroll]] for (uint k = 0u; k < PAIR; k++) {
+                const uint lo = s_k[from[k] + word], hi = s_k[from[k] + word + 1u];
+                code[k] = parity != 0u ? hi : lo >> 16 | hi << 16;
+            }
+            [[unroll]] for (uint j = 0u; j < 4u; j++) {
+                HALF2 v[2];
+                [[unroll]] for (uint k = 0u; k < PAIR; k++)
+                    v[k] = pair_of(0u, code[k], j, lane);
+                [[unroll]] for (uint g = 0u; g < RQ; g++) {
+                    const uvec4 w = s_q[(record * 17u + 4u * word + j) * RQ + g];
+                    [[unroll]] for (uint i = 0u; i < H4; i++)
+                        [[unroll]] for (uint k = 0u; k < PAIR; k++)
+                            sum[k * ROWS + 4u * g + i] = fma(halves_of(w[i]), v[k], sum[k * ROWS + 4u * g + i]);
+                }
             }
         }
         [[unroll]] for (uint k = 0u; k < PAIR; k++) {
             const uint key = ((pass * PAIR + k) * BLOCKS + a / RECORDS) * 16u + (t & 15u);
+            const float d = scale_of(s_k[from[k]], parity);
             [[unroll]] for (uint r = 0u; r < ROWS; r++)
                 s_part[record * PART + record / 2u * 16u + r * 64u + key] =
-                    (float(sum[k * ROWS + r].x) + float(sum[k * ROWS + r].y)) * d[k];
+                    (float(sum[k * ROWS + r].x) + float(sum[k * ROWS + r].y)) * d;
         }
     }
 }
@@ -285,8 +288,14 @@ void weights(uint n, inout float m, inout float l)
         const uint key = t % TPH + TPH * i;
         float p = s[i] == NEG_INF ? 0.0 : exp(s[i] - top);
         p = bad ? NOT_A_NUMBER : p;
-        if (r < ROWS)
+        if (!VWIDE) {              /* as weigh will read it */
+            const uint twice = halves_to(p, p);
+            p = bad ? p : float(halves_of(twice).x);
+            if (r < ROWS)
+                s_p[key * RQ + r / 4u][r & 3u] = uintBitsToFloat(twice);
+        } else if (r < ROWS) {
             s_p[key * RQ + r / 4u][r & 3u] = p;
+        }
         l = (i == 0u ? l * by : l) + p;
     }
     m = top;
@@ -332,33 +341,43 @@ void fetch_wide(int page, uint head, out uvec4 row[VKEYS])
         row[i] = quad(rows, (t / CG + KG * i) * (DV / 8u) + t % CG);
 }
 
-/* The same of records: four bytes of a row, columns 4 quarter .. + 3 of the low and of the high nibbles. */
-void weigh_one(uint k, uint n, uint which, inout float acc[SUMS])
+/* A half twice, times v. */
+HALF2 scaled(HALF2 v, uint w, uint upper)
 {
-    const uint t = gl_LocalInvocationIndex, record = t % CG / 4u, quarter = t % 4u, parity = record & 1u,
-               lane = t & COPIES - 1u, from = which * VQUADS * 4u + k * VROW + record / 2u * 9u + 4u * parity;
-    const uint a = s_v[from + quarter], b = s_v[from + quarter + 1u], code = parity != 0u ? b : a >> 16 | b << 16;
-    const float d = k < n ? scale_of(s_v[from], parity) : 0.0;     /* rows past the last hold anything */
-    float w[4u * RQ];
-    [[unroll]] for (uint g = 0u; g < RQ; g++)
-        [[unroll]] for (uint i = 0u; i < 4u; i++)
-            w[4u * g + i] = s_p[k * RQ + g][i] * d;
-    [[unroll]] for (uint e = 0u; e < 4u; e++) {
-        const vec2 v = vec2(pair_of(VTABLE, code, e, lane));
-        [[unroll]] for (uint r = 0u; r < ROWS; r++) {
-            acc[r * COLS + e] += w[r] * v.x;
-            acc[r * COLS + 4u + e] += w[r] * v.y;
-        }
-    }
+    if (EXACT != 0u)
+        return HALF2(vec2(v) * scale_of(w, upper));
+    const uint h = upper != 0u ? w >> 16 : w & 0xffffu;
+    return v * halves_of(h | h << 16);
 }
 
+/* The same of records: four bytes of a row, columns 4 quarter .. + 3 of the low and of the high nibbles.  The sums of
+ * one page are 16-bit: weights are at most 1, values what a page of f16 would hold. */
 void weigh(uint n, uint which, inout float acc[SUMS])
 {
-    const uint kg = gl_LocalInvocationIndex / CG;
-    [[dont_unroll]] for (uint i = 0u; i < VKEYS; i += 2u) {        /* more at once would take too many registers */
-        weigh_one(kg + KG * i, n, which, acc);
-        weigh_one(kg + KG * (i + 1u), n, which, acc);
+    const uint t = gl_LocalInvocationIndex, record = t % CG / 4u, quarter = t % 4u, parity = record & 1u,
+               lane = t & COPIES - 1u, first = which * VQUADS * 4u + record / 2u * 9u + 4u * parity;
+    HALF2 sum[HALF_SUMS];
+    [[unroll]] for (uint i = 0u; i < HALF_SUMS; i++)
+        sum[i] = HALF2(0.0);
+    [[unroll]] for (uint i = 0u; i < VKEYS; i++) {
+        const uint k = t / CG + KG * i, from = first + k * VROW, lo = s_v[from + quarter], hi = s_v[from + quarter + 1u],
+                   code = parity != 0u ? hi : lo >> 16 | hi << 16;
+        const uint d = k < n ? s_v[from] : 0u;             /* rows past the last hold anything */
+        uint w[4u * RQ];
+        [[unroll]] for (uint g = 0u; g < RQ; g++)
+            [[unroll]] for (uint c = 0u; c < 4u; c++)
+                w[4u * g + c] = floatBitsToUint(s_p[k * RQ + g][c]);
+        [[unroll]] for (uint e = 0u; e < 4u; e++) {
+            const HALF2 v = scaled(pair_of(VTABLE, code, e, lane), d, parity);
+            [[unroll]] for (uint r = 0u; r < ROWS; r++)
+                sum[r * 4u + e] = fma(halves_of(w[r]), v, sum[r * 4u + e]);
+        }
     }
+    [[unroll]] for (uint r = 0u; r < ROWS; r++)
+        [[unroll]] for (uint e = 0u; e < 4u; e++) {
+            acc[r * COLS + e] += float(sum[r * 4u + e].x);
+            acc[r * COLS + 4u + e] += float(sum[r * 4u + e].y);
+        }
 }
 
 /* The thread groups' sums of every head, in order, then m and l. */
@@ -368,11 +387,17 @@ void store(tile o, uint ti, uint kv_tile, uint part, float acc[SUMS], float m, f
     barrier();
     tile_count[t] = floatBitsToUint(l);
     [[unroll]] for (uint r = 0u; r < ROWS; r++) {
-        const uint to = part_at(ti, kv_tile, part, r);
+        const row_id id = row_of(o, kv_tile, r);
+        const uint to = DIRECT != 0u ? uint(max(id.token, 0)) * args.width + id.head * DV
+                                     : part_at(ti, kv_tile, part, r) + 2u;
+        float total = 0.0;
         barrier();
         [[unroll]] for (uint e = 0u; e < COLS; e++)
             s_table[e * GROUP + t] = floatBitsToUint(acc[r * COLS + e]);
         barrier();
+        if (t == r * TPH || DIRECT != 0u)
+            for (uint i = 0u; i < TPH; i++)
+                total += uintBitsToFloat(tile_count[r * TPH + i]);
         for (uint c = t; c < DV; c += GROUP) {
             /* column c of records: record c/32, low or high nibbles, byte c%16 of the record */
             const uint cg = VWIDE ? c / COLS : c / 32u * 4u + (c % 16u) / 4u,
@@ -380,14 +405,12 @@ void store(tile o, uint ti, uint kv_tile, uint part, float acc[SUMS], float m, f
             float sum = 0.0;
             for (uint g = 0u; g < KG; g++)
                 sum += uintBitsToFloat(s_table[e * GROUP + g * CG + cg]);
-            stf(P(2, part), to + 2u + c, sum);
+            if (id.token >= 0)
+                stf(P(2, part), to + c, DIRECT != 0u ? sum / total : sum);
         }
-        if (t == r * TPH && row_of(o, kv_tile, r).token >= 0) {
-            float sum = 0.0;
-            for (uint i = 0u; i < TPH; i++)
-                sum += uintBitsToFloat(tile_count[t + i]);
-            stf(P(2, part), to, m);
-            stf(P(2, part), to + 1u, sum);
+        if (DIRECT == 0u && t == r * TPH && id.token >= 0) {
+            stf(P(2, part), to - 2u, m);
+            stf(P(2, part), to - 1u, total);
         }
     }
 }
