@@ -1,7 +1,7 @@
 /* vk_memory.c: allocations, their addresses, and copies through a staging block.  Copies are recorded in order with the
- * ops: a copy in costs no submission, a copy out is where all that is pending is submitted once and waited for.  Small
- * allocations are mapped where the device allows it: written by the CPU while nothing is pending, so that the inputs of a
- * step cost no command. */
+ * ops: a copy in costs no submission, a copy out is where all that is pending is submitted once and waited for.
+ * Small allocations are mapped where the device allows it: written by the CPU while nothing is pending, so that the
+ * inputs of a step cost no command. */
 #include "devices/vulkan/vk_dev.h"
 
 #include "base/mem.h"
