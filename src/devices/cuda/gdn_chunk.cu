@@ -204,6 +204,12 @@ static __device__ __forceinline__ constexpr int p_tile(int n, int j)
 
 /* ---- prep ---- */
 
+/* e^x for x <= 0, to about 2^-21 + |x| 2^-24. */
+static __device__ __forceinline__ float decay_of(float x)
+{
+    return exp2_fast(x * 1.44269504f);
+}
+
 typedef struct prep_mem {
     uint4 *keys, *queries;     /* [token / 8][channel / 16][lane] */
     uint4 *t_decay, *t_beta;   /* T times beta e^G, times beta: [p_tile][lane], in the place of the queries */
@@ -282,11 +288,20 @@ static __device__ __forceinline__ void prep_square(const prep_mem &s, int w, flo
         acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0.0f;
 #pragma unroll 2
     for (int j = 0; j < 8; j++) {
-        uint4 x[8];
+        const frag a = frag_rows(rows[j * 32], rows[(8 + j) * 32]);
+        uint4 x[4], y[4];
 #pragma unroll
-        for (int n = 0; n < 8; n++)
+        for (int n = 0; n < 4; n++)
             x[n] = s.keys[(n * 8 + j) * 32 + lane];
-        mma3_all<8>(acc, frag_rows(rows[j * 32], rows[(8 + j) * 32]), x);
+        if (m < 2) { /* the others lie above the diagonal */
+            mma3_all<4>(acc, a, x);
+            continue;
+        }
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            y[n] = s.keys[((4 + n) * 8 + j) * 32 + lane];
+        mma3_all<4>(acc, a, x);
+        mma3_all<4>(acc + 4, a, y);
     }
 #pragma unroll
     for (int n = 0; n < 8; n++)
@@ -295,7 +310,7 @@ static __device__ __forceinline__ void prep_square(const prep_mem &s, int w, flo
             const int row = 16 * m + g + 8 * (i / 2), col = 8 * n + 2 * t + i % 2;
             if (n > 2 * m + 1)
                 continue;
-            const float f = expf(s.sum[row] - s.sum[col]) * acc[n][i];
+            const float f = decay_of(fminf(s.sum[row] - s.sum[col], 0.0f)) * acc[n][i];
             acc[n][i] = w >= 4 ? (col <= row ? scale * f : 0.0f) : col < row ? s.beta[row] * f : 0.0f;
             if (w < 4)
                 s.a[row * LD + col] = acc[n][i];
@@ -312,14 +327,21 @@ static __device__ __forceinline__ void prep_square(const prep_mem &s, int w, flo
     }
 }
 
-/* to[r][4 c ..] = sign * sum over i < n of x[r][i] y[i][4 c ..], for this thread's r and c. */
-static __device__ __forceinline__ void block_product(float *to, const float *x, const float *y, int n, float sign)
+/* to[r][4 c ..] = sign * sum over i < N of x[r][i] y[i][4 c ..], for this thread's r and c. */
+template <int N>
+static __device__ __forceinline__ void block_product(float *to, const float *x, const float *y, float sign)
 {
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (int i = 0; i < n; i++) {
-        const float f = x[i];
-        const float4 v = *(const float4 *)(y + i * LD);
-        sum = make_float4(fmaf(f, v.x, sum.x), fmaf(f, v.y, sum.y), fmaf(f, v.z, sum.z), fmaf(f, v.w, sum.w));
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        const float4 f4 = *(const float4 *)(x + i);
+        const float f[4] = { f4.x, f4.y, f4.z, f4.w };
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const float4 v = *(const float4 *)(y + (i + k) * LD);
+            sum = make_float4(fmaf(f[k], v.x, sum.x), fmaf(f[k], v.y, sum.y), fmaf(f[k], v.z, sum.z),
+                              fmaf(f[k], v.w, sum.w));
+        }
     }
     *(float4 *)to = make_float4(sign * sum.x, sign * sum.y, sign * sum.z, sign * sum.w);
 }
@@ -333,10 +355,15 @@ static __device__ void invert(float *a, float *t)
         float x[16];
 #pragma unroll
         for (int r = 0; r < 16; r++) {
-            float sum = r == c ? 1.0f : 0.0f;
+            float sum = r == c ? 1.0f : 0.0f, row[16];
+#pragma unroll
+            for (int i = 0; i < r; i += 4) {
+                const float4 v = *(const float4 *)&a[(b + r) * LD + b + i];
+                row[i] = v.x, row[i + 1] = v.y, row[i + 2] = v.z, row[i + 3] = v.w;
+            }
 #pragma unroll
             for (int i = 0; i < r; i++)
-                sum = fmaf(-a[(b + r) * LD + b + i], x[i], sum);
+                sum = fmaf(-row[i], x[i], sum);
             x[r] = sum;
             t[(b + r) * LD + b + c] = sum;
         }
@@ -348,18 +375,18 @@ static __device__ void invert(float *a, float *t)
     { /* 16 x 16: threads 0..63 the first pair, 64..127 the second */
         const int b = u / 64 * 32, r = u % 64 / 4, c = u % 4 * 4;
         if (u < 128)
-            block_product(&a[(b + r) * LD + b + 16 + c], &a[(b + 16 + r) * LD + b], &t[b * LD + b + c], 16, 1.0f);
+            block_product<16>(&a[(b + r) * LD + b + 16 + c], &a[(b + 16 + r) * LD + b], &t[b * LD + b + c], 1.0f);
         __syncthreads();
         if (u < 128)
-            block_product(&t[(b + 16 + r) * LD + b + c], &t[(b + 16 + r) * LD + b + 16], &a[b * LD + b + 16 + c], 16,
-                          -1.0f);
+            block_product<16>(&t[(b + 16 + r) * LD + b + c], &t[(b + 16 + r) * LD + b + 16],
+                              &a[b * LD + b + 16 + c], -1.0f);
     }
     __syncthreads();
     { /* 32 x 32 */
         const int r = u / 8, c = u % 8 * 4;
-        block_product(&a[r * LD + 32 + c], &a[(32 + r) * LD], &t[c], 32, 1.0f);
+        block_product<32>(&a[r * LD + 32 + c], &a[(32 + r) * LD], &t[c], 1.0f);
         __syncthreads();
-        block_product(&t[(32 + r) * LD + c], &t[(32 + r) * LD + 32], &a[32 + c], 32, -1.0f);
+        block_product<32>(&t[(32 + r) * LD + c], &t[(32 + r) * LD + 32], &a[32 + c], -1.0f);
     }
     __syncthreads();
 }
@@ -486,6 +513,7 @@ static __global__ void __launch_bounds__(PREP_THREADS, 2) prep_kernel(chunk_job 
 
 /* ---- scan ---- */
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 static __device__ __forceinline__ uint32_t cluster_blocks(void)
 {
     uint32_t n;
@@ -524,18 +552,21 @@ static __device__ __forceinline__ void wait_cluster(uint32_t bar, uint32_t parit
                  : "memory");
 }
 
-/* The same bytes to the same place in every block of the cluster; each one's barrier counts them. */
+/* The same bytes to the same place in every block of the cluster; each one's barrier counts them.  Clusters of more
+ * than one block are for compute capability 9.0 (launch_scan). */
 static __device__ __forceinline__ void bulk_to_all(uint32_t to, const void *from, uint32_t bytes, uint32_t bar,
                                                    uint32_t blocks)
 {
-    if (blocks == 1) {
-        bulk_start(to, from, bytes, bar);
+#if __CUDA_ARCH__ == 900
+    if (blocks > 1) {
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                     "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+                     "l"(from), "r"(bytes), "r"(bar), "h"((uint16_t)((1u << blocks) - 1u))
+                     : "memory");
         return;
     }
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(bar), "h"((uint16_t)((1u << blocks) - 1u))
-                 : "memory");
+#endif
+    bulk_start(to, from, bytes, bar);
 }
 
 /* The two warps that share 16 columns. */
@@ -564,16 +595,18 @@ typedef struct place {
     uint32_t rows;
 } place;
 
-static __device__ __forceinline__ place place_of(const chunk_job &p, const chunk_at &at, int64_t col, int half)
+/* begin: batch row of the chunk's first token, were it there; the sequence has rows from .. end - 1. */
+static __device__ __forceinline__ place place_of(const chunk_job &p, int begin, int from, int end, int64_t col,
+                                                 int half)
 {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, first = 32 * half + 2 * t;
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, first = begin + 32 * half + 2 * t;
     place to = { NULL, (int64_t)p.g.a.hv * D, 0 };
 #pragma unroll
     for (int n = 0; n < 4; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            to.rows |= (row_of(at, first + 8 * n + i) >= 0 ? 1u : 0u) << (2 * n + i);
-    to.at = p.g.a.o + (at.first - at.shift + first) * to.ld + col + 2 * g;
+            to.rows |= (first + 8 * n + i >= from && first + 8 * n + i < end ? 1u : 0u) << (2 * n + i);
+    to.at = p.g.a.o + first * to.ld + col + 2 * g;
     return to;
 }
 
@@ -731,6 +764,8 @@ static __device__ void fetch_all(const unsigned char *slots, int64_t step, const
     }
 }
 
+#endif
+
 /* blockIdx.x: a quarter of the columns; y: value head; z: sequence. */
 static __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(chunk_job p)
 {
@@ -766,14 +801,17 @@ static __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(chunk_job 
         float *to = a.state + out * a.slot_stride + at, S[16][4], u[4][4], next[4][4];
         const float *from = begin > 0 || in == out ? to : in < 0 ? NULL : p.g.gathered + (int64_t)s * a.hv * D * D + at;
         uint4 *swap = (uint4 *)(smem + 2 * STAGE + pair * SWAP_BYTES);
+        const int from_row = p.g.seqs.q0[s], end_row = p.g.seqs.q0[s + 1], pos0 = p.g.seqs.pos0[s];
+        const int zero = from_row + (pos0 / C + begin) * C - pos0;
+        const float unscale = 1.0f / p.g.scale;
         load_state(from, S);
         load_u(slots, 2 * blockIdx.x + pair, half, u);
         for (int i = 0; i < n; i++) {
             const unsigned char *stage = smem + (i & 1) * STAGE;
             load_u(slots + (i + 1 < n ? i + 1 : i) * step, 2 * blockIdx.x + pair, half, next);
-            const place o = place_of(p, chunk_of(p, s, begin + i), (int64_t)v * D + col, half);
+            const place o = place_of(p, zero + i * C, from_row, end_row, (int64_t)v * D + col, half);
             bar_wait(full + 8 * (i & 1), (i / 2) & 1);
-            const float last = ((const float *)(stage + W_BYTES + P_BYTES))[C - 1] / p.g.scale;
+            const float last = ((const float *)(stage + W_BYTES + P_BYTES))[C - 1] * unscale;
             chunk_step(S, stage, last, half, pair, swap, u, o);
             __syncwarp();
             if (threadIdx.x % 32 < blocks)
@@ -813,7 +851,8 @@ size_t gdn_chunk_scratch(const kvant_gdn_args *a)
     return (size_t)slots_of(a) * ((size_t)a->hv * SLOT + (size_t)a->hk * KEY_SLOT);
 }
 
-/* As cuda_launch, with the blocks of a head as clusters: four where the GPU can hold all at once, else two. */
+/* As cuda_launch, with the blocks of a head as clusters on compute capability 9.0: four where the GPU can hold all at
+ * once, else two. */
 static void launch_scan(const cuda_device *d, dim3 grid, chunk_job p)
 {
     cudaLaunchAttribute attr[2] = {};
@@ -831,7 +870,10 @@ static void launch_scan(const cuda_device *d, dim3 grid, chunk_job p)
     cfg.numAttrs = 2;
     int fit = 0;
     const int want = (int)(grid.x * grid.y * grid.z) / CLUSTER, most = d->n_sm / CLUSTER;
-    if (cudaOccupancyMaxActiveClusters(&fit, scan_kernel, &cfg) != cudaSuccess || fit < (want < most ? want : most - 1))
+    if (d->major != 9)
+        attr[0].val.clusterDim.x = 1;
+    else if (cudaOccupancyMaxActiveClusters(&fit, scan_kernel, &cfg) != cudaSuccess ||
+             fit < (want < most ? want : most - 1))
         attr[0].val.clusterDim.x = CLUSTER / 2;
     cudaLaunchKernelEx(&cfg, scan_kernel, p);
 }
