@@ -5,7 +5,7 @@
  * after the sum, across units.  4-bit and 3-bit codes become pairs of halves by a table with a copy per lane: entry
  * e of lane l lies at 256*e + 4*l of a 64 KB aligned base, so one byte permute makes an address.  K's scales
  * multiply scores, V's the probabilities.  The maximum is lazy: sums are rescaled only when it grows by more than 8
- * (in log2).  Queries are rotated by the warps that use them (query.cuh); the block's last work is the merge. */
+ * (in log2).  The block's last work is the merge. */
 #include "devices/cuda/attn_decode.cuh"
 #include "devices/cuda/decode_merge.cuh"
 
@@ -66,31 +66,30 @@ static __device__ __forceinline__ void load_sketch(const decode_job &p, const ui
         q[32 + i] = lane % 4 * 2 + i % 2 < live ? from[(lane % 4 * 2 + i % 2) * SKETCH_WORDS + 128 + i / 2] : 0;
 }
 
-/* A unit's queries for its encoded pages, or (exact) its exact keys. */
-template <int D, bool SIGN>
-static __device__ __forceinline__ void load_q(const decode_job &p, const row_span &row, const spot &at, bool exact,
+/* Operands of a unit's queries; mixed: in the trellis' order of values. */
+template <int D>
+static __device__ __forceinline__ void load_q(const decode_job &p, const uint16_t *from, int head, int live, bool mixed,
                                               uint32_t *q, int lane)
 {
-    const int first = at.in % p.head_tiles * p.heads, live = min(p.heads, p.group - first);
-    const int head = kv_of(p, at) * p.group + first;
-    if (SIGN) {
-        load_sketch(p, p.qp + ((int64_t)row.token * p.h + head) * SKETCH_WORDS, live, q, lane);
-        return;
+    const uint4 *at = (const uint4 *)(from + (int64_t)(head + lane / 4) * D);
+#pragma unroll
+    for (int c = 0; c < D / 32; c++) {
+        const uint4 v = lane / 4 < live ? at[mixed ? c / 4 * 16 + lane % 4 * 4 + c % 4 : 4 * c + lane % 4]
+                                        : make_uint4(0, 0, 0, 0);
+        q[4 * c] = v.x;
+        q[4 * c + 1] = v.y;
+        q[4 * c + 2] = v.z;
+        q[4 * c + 3] = v.w;
     }
-    const float by = p.scale * PREP_LOG2E;
-    query_operand<D>(lane / 4 < live ? p.q + (int64_t)row.token * p.ldq + (int64_t)(head + lane / 4) * p.gq : NULL,
-                     exact ? SPACE_REAL : p.k.s.space, p.k.kind == KIND_TRELLIS && !exact,
-                     exact ? by : by * side_scale(p.k.s), q, lane);
 }
 
 /* Exact steps at .. to - 1 of a unit. */
 template <int D>
 static __device__ __forceinline__ void exact_steps(const decode_job &p, const row_span &row, const spot &s, int at,
-                                                   int to, state<D> &a, int lane)
+                                                   int to, const uint32_t *q, state<D> &a, int lane)
 {
-    uint32_t q[D / 8], w[1][2];
+    uint32_t w[1][2];
     float x[1][4];
-    load_q<D, false>(p, row, s, true, q, lane);
     for (; at < to; at++) {
         const int kv = kv_of(p, s), key = row.encoded * KVANT_PAGE + (at - s.exact) * TAIL_STEP;
         const int j = key / KVANT_PAGE, in = key % KVANT_PAGE * 2 * D;
@@ -214,6 +213,8 @@ static __global__ void __launch_bounds__(D == 256 ? 256 : MAX_WARPS * 32, 1) dec
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
     extern __shared__ __align__(1024) uint8_t smem[];
     constexpr int SIZE = (D / 16 + 1) * 32;
+    /* blocks that are waited for together: more to interleave; measured better but for 3-bit codes */
+    constexpr int WAIT = KIND_K == KIND_LUT3_32 ? 1 : shape<D>::BLOCKS;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t base = shared_at(smem), table_at = (base + TABLE - 1) & ~(TABLE - 1u);
     uint16_t(*book)[16] = (uint16_t(*)[16])(smem + BARS);
@@ -227,18 +228,17 @@ static __global__ void __launch_bounds__(D == 256 ? 256 : MAX_WARPS * 32, 1) dec
     const uint32_t mirror_at = base + MIRRORS;
     uint32_t phase = 0;
 
-    pdl_go();
     if (lane == 0) {
         for (uint32_t i = 0; i < 4; i++)
             bar_init(bar_k + 8 * i, 1);
         bar_publish();
     }
     read_books(p.k, p.v, book, smem + MIRRORS);
-    pdl_wait();
 
     stretch b;
     b.total = plan_rows<D>(p, spans, (int *)(smem + TOTAL));
     b.blocks = min((int)gridDim.x, b.total);
+    pdl_go();
     if ((int)blockIdx.x >= b.blocks)
         return;
     b.lo = split_at(b.total, b.blocks, blockIdx.x);
@@ -251,11 +251,9 @@ static __global__ void __launch_bounds__(D == 256 ? 256 : MAX_WARPS * 32, 1) dec
     state<D> a;
     spot s;
     feed f;
-    f.at = at - 1;
-    f.end = at;
+    f.at = at;
     f.hi = hi;
-    f.in = f.base = f.ids = 0;
-    feed_next<D>(p, spans, f, lane);
+    feed_seek<D>(p, spans, f, lane);
     if (f.at < hi) {
         const uint8_t *from_k = feed_from<D>(f, p.k, f.k_at), *from_v = feed_from<D>(f, p.v, f.v_at);
 #pragma unroll
@@ -264,53 +262,67 @@ static __global__ void __launch_bounds__(D == 256 ? 256 : MAX_WARPS * 32, 1) dec
 #pragma unroll
         for (int i = 0; i < shape<D>::BLOCKS; i++)
             ask(at_v, from_v, p.v.block_bytes, i, bar_v);
-        feed_next<D>(p, spans, f, lane);
     }
     if (book_tables(p)) /* while the first copies are under way */
         fill_books(smem + (table_at - base), p.k, p.v, book);
     if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
         fill_trellis(smem + (trellis_at - base));
     __syncthreads();
+    pdl_wait(); /* the queries; everything else was there when the kernel that makes them began */
     while (at < hi) {
         s = spot_of(p, spans, at);
         const row_span row = spans[s.row];
         const int part = at >= s.exact, to = min(part ? s.end : s.exact, hi);
+        const int first = s.in % p.head_tiles * p.heads, live = min(p.heads, p.group - first);
+        const int head = row.token * p.h + kv_of(p, s) * p.group + first;
         state_clear(a);
+        if (KIND_K == KIND_SIGN && !part)
+            load_sketch(p, p.sketch + (int64_t)head * SKETCH_WORDS, live, q, lane);
+        else
+            load_q<D>(p, part ? p.raw : p.turned, head, live, p.k.kind == KIND_TRELLIS && !part, q, lane);
         if (part) {
-            exact_steps<D>(p, row, s, at, to, a, lane);
+            exact_steps<D>(p, row, s, at, to, q, a, lane);
             at = to;
-        } else
-            load_q<D, KIND_K == KIND_SIGN>(p, row, s, false, q, lane);
+        }
         for (; at < to; at++) {
             float x[shape<D>::TILES][4];
             uint32_t w[shape<D>::TILES][2];
+            feed_next<D>(p, spans, f, lane);
             const bool more = f.at < hi;
             const uint8_t *from_k = feed_from<D>(f, p.k, f.k_at), *from_v = feed_from<D>(f, p.v, f.v_at);
 #pragma unroll
-            for (int i = 0; i < shape<D>::BLOCKS; i++) {
-                bar_wait(bar_k + i * 16, phase);
-                scores<D, KIND_K>(p.k, x + 2 * i, slot_k + i * p.k.block_bytes, q, p.heads <= 4, table_k, mirror_at,
-                                  lane);
+            for (int i = 0; i < shape<D>::BLOCKS; i += WAIT) {
+#pragma unroll
+                for (int j = i; j < i + WAIT; j++)
+                    bar_wait(bar_k + j * 16, phase);
+#pragma unroll
+                for (int j = i; j < i + WAIT; j++)
+                    scores<D, KIND_K>(p.k, x + 2 * j, slot_k + j * p.k.block_bytes, q, p.heads <= 4, table_k, mirror_at,
+                                      lane);
                 __syncwarp();
-                if (more)
-                    ask(at_k, from_k, p.k.block_bytes, i, bar_k);
+#pragma unroll
+                for (int j = i; j < i + WAIT && more; j++)
+                    ask(at_k, from_k, p.k.block_bytes, j, bar_k);
             }
             const int key = (at - s.first) * shape<D>::STEP;
             if (key + shape<D>::STEP - 1 > row.pos)
                 mask_step<shape<D>::TILES>(x, key, row.pos, lane);
             softmax_step<D, shape<D>::TILES>(a, x, w, 8.0f);
 #pragma unroll
-            for (int i = 0; i < shape<D>::BLOCKS; i++) {
-                bar_wait(bar_v + i * 16, phase);
-                sums<D, KIND_V>(p.v, a.o, slot_v + i * p.v.block_bytes, w + 2 * i, table_v, mirror_at + 16,
-                                row.pos - key - PACK_BLOCK * i + 1, lane);
+            for (int i = 0; i < shape<D>::BLOCKS; i += WAIT) {
+#pragma unroll
+                for (int j = i; j < i + WAIT; j++)
+                    bar_wait(bar_v + j * 16, phase);
+#pragma unroll
+                for (int j = i; j < i + WAIT; j++)
+                    sums<D, KIND_V>(p.v, a.o, slot_v + j * p.v.block_bytes, w + 2 * j, table_v, mirror_at + 16,
+                                    row.pos - key - PACK_BLOCK * j + 1, lane);
                 __syncwarp();
-                if (more)
-                    ask(at_v, from_v, p.v.block_bytes, i, bar_v);
+#pragma unroll
+                for (int j = i; j < i + WAIT && more; j++)
+                    ask(at_v, from_v, p.v.block_bytes, j, bar_v);
             }
             phase ^= 1;
-            if (more)
-                feed_next<D>(p, spans, f, lane);
         }
         if (at < hi)
             piece_store<D>(p, a, p.warp_part + ((int64_t)blockIdx.x * p.warps + warp + 2 * unit_of(p, s) + part) * SIZE,
@@ -325,7 +337,7 @@ static __global__ void __launch_bounds__(D == 256 ? 256 : MAX_WARPS * 32, 1) dec
 #endif
 }
 
-/* ---- before: sketches of queries ---- */
+/* ---- before: sketches of queries (others: prep.cuh) ---- */
 
 /* One block of 64 threads per (token, head): its sketch as two digits per value, in the order of scores_sign. */
 static __global__ void __launch_bounds__(64) decode_sketch(decode_job p)
@@ -333,11 +345,15 @@ static __global__ void __launch_bounds__(64) decode_sketch(decode_job p)
     __shared__ float x[KVANT_MAX_HEAD_DIM], y[2 * KVANT_MAX_HEAD_DIM], most[2];
     __shared__ int sums[2];
     const float *from = p.q + (int64_t)(blockIdx.x / p.h) * p.ldq + (int64_t)(blockIdx.x % p.h) * p.gq;
-    uint32_t *to = p.qp + (size_t)blockIdx.x * SKETCH_WORDS;
+    uint32_t *to = p.sketch + (size_t)blockIdx.x * SKETCH_WORDS;
     float top = 0.0f;
     int sum = 0;
-    for (int j = threadIdx.x; j < p.d; j += 64)
+    pdl_wait();
+    pdl_go();
+    for (int j = threadIdx.x; j < p.d; j += 64) {
         x[j] = from[j];
+        p.raw[(size_t)blockIdx.x * p.d + j] = query_half(x[j] * p.scale * PREP_LOG2E);
+    }
     space_prep(p.k.s, x, y);
     for (int j = threadIdx.x; j < 256; j += 64)
         top = fmaxf(top, fabsf(y[j]));
@@ -449,12 +465,15 @@ static size_t place(decode_job *p, unsigned char *at)
 {
     const size_t rows = p->n_rows < DECODE_ROWS ? (size_t)p->n_rows : DECODE_ROWS;
     const size_t parts = 2 * rows * p->h_kv * p->head_tiles, piece = (size_t)piece_size(p->d) * sizeof(float4);
-    const size_t sketch = p->k.kind == KIND_SIGN ? cuda_aligned((size_t)p->seqs.n_tokens * p->h * SKETCH_WORDS * 4) : 0;
+    const size_t heads = (size_t)p->seqs.n_tokens * p->h, raw = cuda_aligned(heads * p->d * 2);
+    const size_t made = p->k.kind == KIND_SIGN ? cuda_aligned(heads * SKETCH_WORDS * 4) : raw;
     const size_t warps = cuda_aligned((p->blocks * p->warps + parts) * piece);
-    p->qp = (uint32_t *)at;
-    p->warp_part = (float4 *)(at + sketch);
-    p->block_part = (float4 *)(at + sketch + warps);
-    return sketch + warps + cuda_aligned((p->blocks + parts) * piece);
+    p->raw = (uint16_t *)at;
+    p->turned = (uint16_t *)(at + raw);
+    p->sketch = (uint32_t *)(at + raw);
+    p->warp_part = (float4 *)(at + raw + made);
+    p->block_part = (float4 *)(at + raw + made + warps);
+    return raw + made + warps + cuda_aligned((p->blocks + parts) * piece);
 }
 
 size_t decode_scratch(decode_job p)
@@ -478,6 +497,7 @@ static void choose(cuda_device *d, const decode_job &p)
     KINDS(128, KIND_LUT4_128, KIND_LUT4_128);
     KINDS(128, KIND_LUT3_32, KIND_LUT3_32);
     KINDS(128, KIND_TRELLIS, KIND_TRELLIS);
+    KINDS(128, KIND_HALF, KIND_HALF);
     KINDS(128, KIND_SIGN, KIND_LUT3_32);
     KINDS(256, KIND_LUT4_32, KIND_LUT4_32);
     KINDS(256, KIND_LUT4_128, KIND_LUT4_128);
@@ -492,7 +512,12 @@ void decode_run(cuda_device *d, decode_job p)
     const int rows = p.n_rows;
     place(&p, d->scratch);
     if (p.k.kind == KIND_SIGN)
-        decode_sketch<<<(unsigned)(p.seqs.n_tokens * p.h), 64, 0, d->stream>>>(p);
+        cuda_launch(d, decode_sketch, dim3((unsigned)(p.seqs.n_tokens * p.h)), 64, 0, p);
+    else {
+        const prep_job prep = { p.q,   p.raw,    p.turned, p.by_seq ? p.seqs.q0 : NULL, p.ldq, p.gq, rows * p.h,
+                                p.h, p.scale * PREP_LOG2E, p.k.s };
+        prep_run(d, p.d, prep);
+    }
     for (p.row0 = 0; p.row0 < rows; p.row0 += DECODE_ROWS) {
         p.n_rows = rows - p.row0 < DECODE_ROWS ? rows - p.row0 : (int)DECODE_ROWS;
         choose(d, p);

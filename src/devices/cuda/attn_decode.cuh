@@ -29,7 +29,8 @@ typedef struct decode_job {
     seqs_dev seqs;
     const float *q;
     float *out;
-    uint32_t *qp;        /* [n_tokens][h][SKETCH_WORDS], sketches only */
+    uint16_t *raw, *turned; /* queries times scale * log2(e): f16 [n_tokens][h][d], as they are and rotated */
+    uint32_t *sketch;       /* [n_tokens][h][SKETCH_WORDS], instead of turned */
     float4 *warp_part, *block_part; /* sums that a warp, a block leaves behind (decode_merge.cuh) */
     unsigned *counts;    /* [units]: steps that are summed up; zero between launches */
     int64_t ldq, gq, ldo;

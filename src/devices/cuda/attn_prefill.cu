@@ -60,14 +60,18 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
                                                   const raw_ring &raw, const books &b, const ring &r)
 {
     const maker who = { (int)threadIdx.x, makers_of(D) };
+    page_ids ids = { p.seqs.table + (size_t)t.seq * p.seqs.stride, w.now + 1, 1 << 30, 0 };
     bool before = false; /* copies of tile n - 1 are under way */
-    for (int n = 0; n < raw.n && threadIdx.x == 0 && raw_has(raw, w, n); n++)
-        raw_ask(p, t, raw, n);
+    for (int n = 0; n < raw.n && threadIdx.x < 32 && raw_has(raw, w, n); n++) {
+        const int id = page_id(ids, n, threadIdx.x);
+        if (threadIdx.x == 0)
+            raw_ask(p, raw, n, id);
+    }
     for (int n = 0; n < w.n; n++) {
         uint8_t *k = r.at + n % r.n * r.stage_bytes;
         if (n >= r.n)
             bar_wait(r.empty + n % r.n * 8, (n / r.n - 1) & 1);
-        const bool now = make_tile(p, t, w, n, raw, b, k, k + p.k.width * 128, who);
+        const bool now = make_tile(p, t, w, n, raw, ids, b, k, k + p.k.width * 128, who);
         async_commit();
         if (before) {
             async_wait<1>();
@@ -80,8 +84,9 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
         }
         if (raw_has(raw, w, n + raw.n)) {
             asm volatile("bar.sync 1, %0;" ::"n"(makers_of(D)) : "memory"); /* the makers have read the copy */
+            const int id = threadIdx.x < 32 ? page_id(ids, n + raw.n, threadIdx.x) : 0;
             if (threadIdx.x == 0)
-                raw_ask(p, t, raw, n + raw.n);
+                raw_ask(p, raw, n + raw.n, id);
         }
     }
     if (before) {
@@ -126,13 +131,13 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
     __syncthreads();
     const plan w = plan_of(p, t);
     if (threadIdx.x < MAKERS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(MAKERS == 256 ? 80 : 72));
         const raw_ring raw = { q_room + (placed_of(W) ? ROWS * 2 * W : 0), r.full + 48, p.n_raw,
                                kv_tile / p.head_tiles };
         make_tiles<D>(p, t, w, raw, b, r);
     } else {
         if (MAKERS == 256)
-            asm volatile("setmaxnreg.inc.sync.aligned.u32 184;");
+            asm volatile("setmaxnreg.inc.sync.aligned.u32 176;");
         else
             asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
         use_tiles<D, W, W == 256>(p, t, w, kv_tile, r, q_room, (int)threadIdx.x - MAKERS);
@@ -141,17 +146,6 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
 }
 
 /* ---- queries to halves ---- */
-
-/* A warp per head, where the rotation is one of warp_rotate's. */
-template <int V> static __global__ void __launch_bounds__(128) prefill_prep_warp(prefill_job p)
-{
-    const int i = (int)blockIdx.x * 4 + threadIdx.x / 32;
-    if (i >= p.seqs.n_tokens * p.h)
-        return;
-    const float by = p.scale * PREP_LOG2E;
-    warp_prep<V>(p.k.s.space, p.q + (int64_t)(i / p.h) * p.ldq + (int64_t)(i % p.h) * p.gq, by, by * side_scale(p.k.s),
-                 p.qraw + (size_t)i * p.d, p.qp + (size_t)i * p.d, threadIdx.x % 32);
-}
 
 static __global__ void prefill_prep(prefill_job p)
 {
@@ -243,12 +237,11 @@ void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
     p.qraw = (uint16_t *)(scratch + cuda_aligned((size_t)heads * p.k.width * 2));
     if (p.k.s.space == SPACE_SKETCH)
         prefill_prep<<<heads, 64, 0, d->stream>>>(p);
-    else if (p.d == 64)
-        prefill_prep_warp<2><<<(heads + 3) / 4, 128, 0, d->stream>>>(p);
-    else if (p.d == 128)
-        prefill_prep_warp<4><<<(heads + 3) / 4, 128, 0, d->stream>>>(p);
-    else
-        prefill_prep_warp<8><<<(heads + 3) / 4, 128, 0, d->stream>>>(p);
+    else {
+        const float by = p.scale * PREP_LOG2E;
+        const prep_job prep = { p.q, p.qraw, p.qp, NULL, p.ldq, p.gq, (int)heads, p.h, by, p.k.s };
+        prep_run(d, p.d, prep);
+    }
     cuda_smem(kernel, bytes);
     kernel<<<blocks, makers_of(p.d) + USERS, bytes, d->stream>>>(p);
 }

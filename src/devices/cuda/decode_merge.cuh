@@ -10,7 +10,7 @@
 #define KVANT_CUDA_DECODE_MERGE_CUH
 
 #include "devices/cuda/decode_plan.cuh"
-#include "devices/cuda/query.cuh"
+#include "devices/cuda/prep.cuh"
 
 enum { PIECES = 320, TEAM = 128 };
 
@@ -38,11 +38,22 @@ static __device__ __forceinline__ void piece_store(const decode_job &p, state<D>
         to[32 * i + 32 + lane] = make_float4(a.o[i][0], a.o[i][1], a.o[i][2], a.o[i][3]);
 }
 
+/* What this block or another one has left, not what the cache remembers. */
+static __device__ __forceinline__ float4 load_fresh(const float4 *from)
+{
+    float4 v;
+    asm volatile("ld.volatile.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "l"(from)
+                 : "memory");
+    return v;
+}
+
 /* Threads that share a unit, and their room in shared memory. */
 typedef struct team {
     int id, size, rank;
     float4 *sum[2];         /* [most positions or threads] */
-    float *weight;          /* [PIECES][8]: maxima, then weights */
+    float *weight, *part_l; /* [PIECES][8]: maxima, then weights; their sums */
     float *top, *total;     /* [8], [2 parts][8] */
     float *acc[2];          /* [8][D] */
     int *flag;
@@ -56,7 +67,7 @@ static __device__ __forceinline__ void team_sync(const team &t)
 /* Floats of a team's room. */
 template <int D> static __device__ __forceinline__ int team_room(int size)
 {
-    return 8 * (size > 2 * D ? size : 2 * D) + PIECES * 8 + 16 * D + 32;
+    return 8 * (size > 2 * D ? size : 2 * D) + PIECES * 16 + 16 * D + 32;
 }
 
 template <int D> static __device__ __forceinline__ team team_make(int size, float *room)
@@ -72,7 +83,8 @@ template <int D> static __device__ __forceinline__ team team_make(int size, floa
     t.acc[0] = (float *)(t.sum[1] + most);
     t.acc[1] = t.acc[0] + 8 * D;
     t.weight = t.acc[1] + 8 * D;
-    t.top = t.weight + PIECES * 8;
+    t.part_l = t.weight + PIECES * 8;
+    t.top = t.part_l + PIECES * 8;
     t.total = t.top + 8;
     t.flag = (int *)(t.total + 16);
     return t;
@@ -94,8 +106,8 @@ static __device__ void team_join(const decode_job &p, const team &t, const piece
         const int k = i / 4, part = k >= c.count[0];
         if (i % 4 < lanes) {
             const float4 h = load(part, c.first[part] + k - (part ? c.count[0] : 0), i % 4);
-            t.weight[k * 8 + i % 4 * 2] = h.x;
-            t.weight[k * 8 + i % 4 * 2 + 1] = h.y;
+            *(float2 *)(t.weight + k * 8 + i % 4 * 2) = make_float2(h.x, h.y);
+            *(float2 *)(t.part_l + k * 8 + i % 4 * 2) = make_float2(h.z, h.w);
         }
     }
     team_sync(t);
@@ -107,10 +119,9 @@ static __device__ void team_join(const decode_job &p, const team &t, const piece
         top = warp_max(top);
         for (int k = lane; k < n; k += 32) {
             const int part = k >= c.count[0];
-            const float4 h = load(part, c.first[part] + k - (part ? c.count[0] : 0), head / 2);
-            const float w = exp2f(t.weight[k * 8 + head] - top);
+            const float w = exp2_fast(t.weight[k * 8 + head] - top);
             t.weight[k * 8 + head] = w;
-            total[part] = fmaf(w, head % 2 ? h.w : h.z, total[part]);
+            total[part] = fmaf(w, t.part_l[k * 8 + head], total[part]);
         }
         total[0] = warp_sum(total[0]);
         total[1] = warp_sum(total[1]);
@@ -129,7 +140,7 @@ static __device__ void team_join(const decode_job &p, const team &t, const piece
         for (int part = 0; part < 2; part++) {
             const float *weight = t.weight + (part ? c.count[0] * 8 : 0) + lane % 4 * 2;
             float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 8
+#pragma unroll 4
             for (int k = g; k < c.count[part]; k += *groups) {
                 const float4 o = load(part, c.first[part] + k, at / (8 * lanes) * 32 + 32 + lane);
                 const float w0 = weight[k * 8], w1 = weight[k * 8 + 1];
@@ -228,15 +239,19 @@ static __device__ void team_unit(const decode_job &p, const team &t, const row_s
 {
     constexpr int SIZE = (D / 16 + 1) * 32;
     const int unit = unit_of(p, s), from = max(s.first, b.lo), to = min(s.end, b.lo + b.n);
-    int groups, positions;
     const float4 *left = p.warp_part + ((int64_t)blockIdx.x * p.warps + 2 * unit) * SIZE;
-    const pieces mine = owners(s, b.lo, b.n, b.warps);
-    team_join<D>(p, t, mine, &groups, &positions, [=](int part, int w, int i) {
-        const bool last = b.lo + split_at(b.n, b.warps, w + 1) <= (part ? s.end : s.exact);
-        return last ? rooms[w * SIZE + i] : __ldcg(left + (w + part) * SIZE + i);
-    });
-    if (to - from < s.end - s.first) {
-        float4 *leave = p.block_part + (int64_t)(2 * unit) * SIZE;
+    float4 *leave = p.block_part + (int64_t)(2 * unit) * SIZE;
+    int groups, positions, all = to - from == s.end - s.first; /* all: of the blocks' pieces, or nobody else has any */
+    pieces mine = owners(s, b.lo, b.n, b.warps);
+#pragma unroll 1
+    for (int level = 0;; level++) {
+        team_join<D>(p, t, mine, &groups, &positions, [=](int part, int w, int i) {
+            const bool last = b.lo + split_at(b.n, b.warps, w + 1) <= (part ? s.end : s.exact);
+            const float4 *at = level ? leave + (w + part) * SIZE : last ? rooms + w * SIZE : left + (w + part) * SIZE;
+            return load_fresh(at + i);
+        });
+        if (all)
+            break;
         for (int part = 0; part < 2; part++)
             if (mine.count[part] > 0)
                 team_leave<D>(p, t, part, groups, positions, leave + (blockIdx.x + part) * SIZE);
@@ -252,8 +267,8 @@ static __device__ void team_unit(const decode_job &p, const team &t, const row_s
         if (!*t.flag)
             return;
         __threadfence();
-        team_join<D>(p, t, owners(s, 0, b.total, b.blocks), &groups, &positions,
-                     [=](int part, int c, int i) { return __ldcg(leave + (c + part) * SIZE + i); });
+        mine = owners(s, 0, b.total, b.blocks);
+        all = 1;
     }
     team_finish<D>(p, t, spans[s.row], s.in, groups, positions);
     team_sync(t);

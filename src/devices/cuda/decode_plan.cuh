@@ -71,15 +71,16 @@ template <int D> static __device__ int plan_rows(const decode_job &p, row_span *
     return *total;
 }
 
-/* Part i of n things in `parts` even parts begins at split_at; split_owner is the part of thing `at`. */
+/* n things in `parts` even parts, n >= parts, longer ones first: where part i begins; the part of thing `at`. */
 static __device__ __forceinline__ int split_at(int n, int parts, int i)
 {
-    return (int)((int64_t)n * i / parts);
+    return n / parts * i + min(i, n % parts);
 }
 
 static __device__ __forceinline__ int split_owner(int n, int parts, int at)
 {
-    return (int)(((int64_t)(at + 1) * parts - 1) / n);
+    const int each = n / parts, longer = n % parts, behind = at - longer * (each + 1);
+    return behind < 0 ? at / (each + 1) : longer + behind / each;
 }
 
 /* The unit of a step: unit `in` of row `row` of the launch; numbers of its first step, its first exact one and the next
@@ -157,6 +158,8 @@ static __device__ __forceinline__ void feed_next(const decode_job &p, const row_
 {
     f.at++;
     f.in++;
+    if (f.at >= f.hi)
+        return;
     if (f.at >= f.end)
         feed_seek<D>(p, spans, f, lane);
     else if (f.in / shape<D>::PER_PAGE - f.base == 32)

@@ -1,5 +1,5 @@
-/* prep.cuh: queries of one head to f16 operands of the Hopper attention kernels, by one warp.  Lane l holds values
- * V*l .. V*l + V - 1; the rotations have the order of operations of space.cuh, hence the same bits. */
+/* prep.cuh: queries to f16 operands of the Hopper attention kernels, and sums back to real space: a head by one warp.
+ * Lane l holds values V*l .. V*l + V - 1; rotations have the order of operations of space.cuh, hence the same bits. */
 #ifndef KVANT_CUDA_PREP_CUH
 #define KVANT_CUDA_PREP_CUH
 
@@ -74,6 +74,65 @@ static __device__ __forceinline__ void warp_prep(int space, const float *q, floa
     store_halves<V>(raw + lane * V, x, by);
     warp_rotate<V>(space, x, lane);
     store_halves<V>(turned + lane * V, x, by_k);
+}
+
+/* ---- all heads of a pass, before attention reads them ---- */
+
+typedef struct prep_job {
+    const float *q;
+    uint16_t *raw, *turned;
+    const int32_t *q0; /* rows are sequences, of which those with one token; NULL: rows are tokens */
+    int64_t ldq, gq;
+    int n, h;          /* n: rows times heads */
+    float by;
+    side_dev k; /* whose scale the turned ones take */
+} prep_job;
+
+/* The token of row i / h; -1: none. */
+static __device__ __forceinline__ int prep_token(const prep_job &p, int i)
+{
+    const int row = i / p.h;
+    if (!p.q0)
+        return row;
+    return p.q0[row + 1] - p.q0[row] == 1 ? p.q0[row] : -1;
+}
+
+/* A warp per head.  Once it runs, everything before it has ended: the kernel behind it may read that before pdl_wait. */
+template <int V> static __global__ void __launch_bounds__(128) prep_heads(prep_job p)
+{
+    const int i = (int)blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    pdl_wait();
+    pdl_go();
+    const int token = i < p.n ? prep_token(p, i) : -1;
+    if (token < 0)
+        return;
+    const size_t at = ((size_t)token * p.h + i % p.h) * 32 * V;
+    warp_prep<V>(p.k.space, p.q + token * p.ldq + i % p.h * p.gq, p.by, p.by * side_scale(p.k), p.raw + at,
+                 p.turned + at, lane);
+}
+
+static inline void prep_run(const cuda_device *d, int dim, const prep_job &p)
+{
+    const dim3 blocks(cuda_blocks(p.n, 4));
+    cuda_launch(d, dim == 64 ? prep_heads<2> : dim == 128 ? prep_heads<4> : prep_heads<8>, blocks, 128, 0, p);
+}
+
+/* finish_out of a head by one warp: lane l holds values V*l .. V*l + V - 1. */
+template <int V> static __device__ __forceinline__ void warp_rotate_back(int space, float *x, int lane)
+{
+    const int size = space == SPACE_P32 ? 32 : 128;
+    const float k = port_bits(space == SPACE_P32 ? 0x3e3504f3u : space == SPACE_R128 ? 0x3db504f3u : 0x3c000000u);
+    if (space == SPACE_REAL)
+        return;
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        x[i] *= space == SPACE_R128 ? space_signs2[(lane * V + i) % size] : 1.0f;
+    warp_butterfly<V>(x, size, lane);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        const int j = (lane * V + i) % size;
+        x[i] = x[i] * k * (space == SPACE_P32 ? space_signs32[j] : space == SPACE_R128 ? space_signs1[j] : 1.0f);
+    }
 }
 
 #endif
