@@ -126,6 +126,12 @@ int main(int argc, char **argv)
             c.h = 24;
             check_case(dev, bench, c);
         }
+    if (bench) { /* more rows than one launch takes */
+        const kvant_format *f = kvant_format_find("turbo4_66");
+        kvant_cuda_attn_case c = { .k = f, .v = f, .seqs = 300, .h = 8, .h_kv = 2, .d = 128, .len = 700 };
+        c.tail_pages = c.new_tokens = 1;
+        check_case(dev, bench, c);
+    }
     printf("%d cases by the kernels for compute capability 9.0\n", fast);
     dev->vt->close(dev);
     return check_end("check_cuda_attn");

@@ -208,7 +208,7 @@ static __host__ __device__ inline uint32_t slot_at(const decode_job &p, uint32_t
 }
 
 template <int D, int KIND_K, int KIND_V>
-static __global__ void __launch_bounds__(D == 256 ? 256 : MAX_WARPS * 32, 1) decode_kernel(decode_job p)
+static __global__ void __launch_bounds__(MAX_WARPS * 32, 1) decode_kernel(decode_job p)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
     extern __shared__ __align__(1024) uint8_t smem[];
@@ -444,7 +444,7 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
         return false;
     p->tail_pages = a->tail_pages;
     p->scale = a->scale;
-    for (p->warps = p->d == 256 ? 8 : MAX_WARPS; p->warps > 0; p->warps -= 4) {
+    for (p->warps = MAX_WARPS; p->warps > 0; p->warps -= 4) {
         const uint32_t base = 1024, bytes = STEP_BLOCKS(p->d) * (p->k.block_bytes + p->v.block_bytes);
         const bool table = tables(*p) > 0;
         uint32_t end = 0, low = 0;

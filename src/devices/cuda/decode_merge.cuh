@@ -280,7 +280,7 @@ static __device__ void block_units(const decode_job &p, const row_span *spans, c
                                    float *room)
 {
     spot s = spot_of(p, spans, b.lo);
-    const bool one = s.end >= b.lo + b.n;
+    const bool one = D == 256 || s.end >= b.lo + b.n; /* there is no room for more teams of 256 values */
     const team t = team_make<D>(one ? (int)blockDim.x : TEAM, room);
     for (int i = 0;; i++) {
         if (one || i % ((int)blockDim.x / TEAM) == t.id)

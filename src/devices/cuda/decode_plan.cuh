@@ -26,13 +26,19 @@ static __host__ __device__ inline int units_per_row(const decode_job &p)
 template <int D> static __device__ row_span span_of(const decode_job &p, int row)
 {
     row_span o = { -1, row, 0, 0, 0, 0, 0, 0 };
-    const int from = row < p.seqs.n_seqs ? p.seqs.q0[row] : -1, to = row < p.seqs.n_seqs ? p.seqs.q0[row + 1] : -1;
+    const bool own = row < p.seqs.n_seqs; /* most often row i is sequence i's: three loads at once */
+    const int from = own ? p.seqs.q0[row] : -1, to = own ? p.seqs.q0[row + 1] : -1;
+    int pos0 = own ? p.seqs.pos0[row] : 0;
     if (p.by_seq && to - from != 1) /* only sequences with one token */
         return o;
     o.token = p.by_seq ? from : row;
-    if (!p.by_seq && (from != row || to <= from))
+    int q0 = from;
+    if (!p.by_seq && (from != row || to <= from)) {
         o.seq = seq_of(p.seqs, row);
-    o.pos = p.seqs.pos0[o.seq] + o.token - p.seqs.q0[o.seq];
+        q0 = p.seqs.q0[o.seq];
+        pos0 = p.seqs.pos0[o.seq];
+    }
+    o.pos = pos0 + o.token - q0;
     const int now = o.pos / KVANT_PAGE;
     o.encoded = now + 1;
     const bool tail = p.k.s.tail || p.v.s.tail;

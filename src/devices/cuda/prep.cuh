@@ -97,7 +97,7 @@ static __device__ __forceinline__ int prep_token(const prep_job &p, int i)
     return p.q0[row + 1] - p.q0[row] == 1 ? p.q0[row] : -1;
 }
 
-/* A warp per head.  Once it runs, everything before it has ended: the kernel behind it may read that before pdl_wait. */
+/* A warp per head.  Once it runs, all before it has ended: the kernel behind it may read that before pdl_wait. */
 template <int V> static __global__ void __launch_bounds__(128) prep_heads(prep_job p)
 {
     const int i = (int)blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
