@@ -1,0 +1,134 @@
+/* decode_codes.cuh: packed codes (pack.cuh) to operands of mma.m16n8k16, for attn_decode.cu. Tables lie in shared
+ * memory with a copy per lane (decode_room.cuh). */
+#ifndef KVANT_CUDA_DECODE_CODES_CUH
+#define KVANT_CUDA_DECODE_CODES_CUH
+
+#include "devices/cuda/hopper.cuh"
+
+/* Powers of two as operands of a multiplication: a shift that is not on the unit that table addresses keep busy. */
+static __constant__ uint32_t step_powers[32] = {
+    1u << 0, 1u << 1, 1u << 2, 1u << 3, 1u << 4, 1u << 5, 1u << 6, 1u << 7,
+    1u << 8, 1u << 9, 1u << 10, 1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15,
+    1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21, 1u << 22, 1u << 23,
+    1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31,
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+
+static __device__ __forceinline__ uint32_t look_up(uint32_t word, int byte, uint32_t table)
+{
+    uint32_t v;
+    const uint32_t at = permute(word, table, 0x7604u | (uint32_t)byte << 4);
+    asm("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+
+static __device__ __forceinline__ void lut_operand(uint32_t *a, uint32_t word, uint32_t table)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        a[i] = look_up(word, i, table);
+}
+
+/* How a book is read: 4 bits by the table alone, or with the fourth word of a quad by permutes; 3 bits likewise. */
+enum book_kind { BOOK4, BOOK4_MIRROR, BOOK3_MIRROR };
+
+/* The words of a quad at its block. */
+template <int BOOK>
+static __device__ __forceinline__ void lut_words(uint32_t *w, const uint8_t *block, int quad, int lane)
+{
+    if (BOOK == BOOK3_MIRROR) {
+        const uint32_t *from = (const uint32_t *)block + quad * 96 + lane;
+        w[0] = from[0];
+        w[1] = from[32];
+        w[2] = from[64];
+    } else {
+        const uint4 from = ((const uint4 *)block)[quad * 32 + lane];
+        w[0] = from.x;
+        w[1] = from.y;
+        w[2] = from.z;
+        w[3] = from.w;
+    }
+}
+
+/* The operand of word i of a quad. */
+template <int BOOK>
+static __device__ __forceinline__ void lut_word(uint32_t *a, const uint32_t *w, int i, uint32_t table,
+                                                const uint4 &mirror)
+{
+    if (i == 3 && BOOK == BOOK4_MIRROR)
+        mirror_word4(a, w, mirror);
+    else if (i == 3 && BOOK == BOOK3_MIRROR)
+        mirror_word3(a, w, mirror);
+    else
+        lut_operand(a, w[i], table);
+}
+
+/* The mirror of a side, at its place in shared memory. */
+static __device__ __forceinline__ uint4 load_mirror(uint32_t at)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+    return v;
+}
+
+/* Two bytes to two halves: signed integers, or e4m3. */
+template <bool FLOAT8> static __device__ __forceinline__ uint32_t byte_pair(uint32_t word, int pair)
+{
+    uint32_t v;
+    if (FLOAT8) {
+        asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %1;\ncvt.rn.f16x2.e4m3x2 %0, l;\n}"
+            : "=r"(v)
+            : "r"(pair ? word >> 16 : word));
+        return v;
+    }
+    v = permute(word ^ 0x80808080u, 0x64646464u, pair ? 0x4342u : 0x4140u);
+    const __half2 x = __hsub2(*(const __half2 *)&v, __float2half2_rn(1152.0f)); /* 1024 + code + 128 */
+    return *(const uint32_t *)&x;
+}
+
+/* The operands of a quad of bytes: k-tiles (K) or m-tiles (V) 0 and 1. */
+template <bool FLOAT8> static __device__ __forceinline__ void byte_operands(uint32_t a[2][4], const uint4 &w)
+{
+    const uint32_t words[4] = { w.x, w.y, w.z, w.w };
+#pragma unroll
+    for (int sub = 0; sub < 2; sub++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[sub][i] = byte_pair<FLOAT8>(words[2 * sub + (i & 1)], i / 2);
+}
+
+/* See step_powers. */
+static __device__ __forceinline__ uint32_t shift_right(uint32_t x, int by)
+{
+    uint32_t y;
+    asm("mul.hi.u32 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(step_powers[32 - by]));
+    return y;
+}
+
+/* The value of the trellis state at bit `bit` of the stream low, high, in the lower half. */
+static __device__ __forceinline__ uint32_t trellis_value(uint32_t low, uint32_t high, int bit, uint32_t table)
+{
+    uint32_t v, at;
+    if (bit <= 7)
+        at = low << (7 - bit);
+    else if (bit <= 23)
+        at = shift_right(low, bit - 7);
+    else if (bit < 39)
+        at = __funnelshift_r(low, high, bit - 7);
+    else
+        at = bit == 39 ? high : shift_right(high, bit - 39);
+    at = (at & 0xff80u) | table;
+    asm("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+
+static __device__ __forceinline__ uint32_t trellis_pair(uint32_t a, uint32_t b)
+{
+    const __half2 high = __halves2half2(__ushort_as_half(0), __ushort_as_half(0x3c00));
+    const __half2 v = __hfma2(__low2half2(*(const __half2 *)&b), high, *(const __half2 *)&a); /* not on the busy unit */
+    return *(const uint32_t *)&v;
+}
+
+#endif
+#endif
