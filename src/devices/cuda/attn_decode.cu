@@ -140,7 +140,7 @@ static __device__ __forceinline__ void sums(const decode_side &side, float (*o)[
 #endif
 
 template <int D, int KIND_K, int KIND_V>
-static __global__ void __launch_bounds__(MAX_WARPS * 32, 1) decode_kernel(decode_job p)
+static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(decode_job p)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
     extern __shared__ __align__(1024) uint8_t smem[];
@@ -376,7 +376,7 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
         return false;
     p->tail_pages = a->tail_pages;
     p->scale = a->scale;
-    for (p->warps = MAX_WARPS; p->warps > 0; p->warps -= 4) {
+    for (p->warps = most_warps(p->d); p->warps > 0; p->warps -= 4) {
         const uint32_t base = 1024, bytes = STEP_BLOCKS(p->d) * (p->k.block_bytes + p->v.block_bytes);
         const bool table = tables(*p) > 0;
         uint32_t end = 0, low = 0;

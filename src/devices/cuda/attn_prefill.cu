@@ -60,18 +60,14 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
                                                   const raw_ring &raw, const books &b, const ring &r)
 {
     const maker who = { (int)threadIdx.x, makers_of(D) };
-    page_ids ids = { p.seqs.table + (size_t)t.seq * p.seqs.stride, w.now + 1, 1 << 30, 0 };
     bool before = false; /* copies of tile n - 1 are under way */
-    for (int n = 0; n < raw.n && threadIdx.x < 32 && raw_has(raw, w, n); n++) {
-        const int id = page_id(ids, n, threadIdx.x);
-        if (threadIdx.x == 0)
-            raw_ask(p, raw, n, id);
-    }
+    for (int n = 0; n < raw.n && threadIdx.x == 0 && raw_has(raw, w, n); n++)
+        raw_ask(p, t, raw, n);
     for (int n = 0; n < w.n; n++) {
         uint8_t *k = r.at + n % r.n * r.stage_bytes;
         if (n >= r.n)
             bar_wait(r.empty + n % r.n * 8, (n / r.n - 1) & 1);
-        const bool now = make_tile(p, t, w, n, raw, ids, b, k, k + p.k.width * 128, who);
+        const bool now = make_tile(p, t, w, n, raw, b, k, k + p.k.width * 128, who);
         async_commit();
         if (before) {
             async_wait<1>();
@@ -84,9 +80,8 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
         }
         if (raw_has(raw, w, n + raw.n)) {
             asm volatile("bar.sync 1, %0;" ::"n"(makers_of(D)) : "memory"); /* the makers have read the copy */
-            const int id = threadIdx.x < 32 ? page_id(ids, n + raw.n, threadIdx.x) : 0;
             if (threadIdx.x == 0)
-                raw_ask(p, raw, n + raw.n, id);
+                raw_ask(p, t, raw, n + raw.n);
         }
     }
     if (before) {
@@ -131,13 +126,13 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
     __syncthreads();
     const plan w = plan_of(p, t);
     if (threadIdx.x < MAKERS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(MAKERS == 256 ? 80 : 72));
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
         const raw_ring raw = { q_room + (placed_of(W) ? ROWS * 2 * W : 0), r.full + 48, p.n_raw,
                                kv_tile / p.head_tiles };
         make_tiles<D>(p, t, w, raw, b, r);
     } else {
         if (MAKERS == 256)
-            asm volatile("setmaxnreg.inc.sync.aligned.u32 176;");
+            asm volatile("setmaxnreg.inc.sync.aligned.u32 184;");
         else
             asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
         use_tiles<D, W, W == 256>(p, t, w, kv_tile, r, q_room, (int)threadIdx.x - MAKERS);

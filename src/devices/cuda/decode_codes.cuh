@@ -5,14 +5,6 @@
 
 #include "devices/cuda/hopper.cuh"
 
-/* Powers of two as operands of a multiplication: a shift that is not on the unit that table addresses keep busy. */
-static __constant__ uint32_t step_powers[32] = {
-    1u << 0, 1u << 1, 1u << 2, 1u << 3, 1u << 4, 1u << 5, 1u << 6, 1u << 7,
-    1u << 8, 1u << 9, 1u << 10, 1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15,
-    1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21, 1u << 22, 1u << 23,
-    1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31,
-};
-
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
 static __device__ __forceinline__ uint32_t look_up(uint32_t word, int byte, uint32_t table)
@@ -98,26 +90,10 @@ template <bool FLOAT8> static __device__ __forceinline__ void byte_operands(uint
             a[sub][i] = byte_pair<FLOAT8>(words[2 * sub + (i & 1)], i / 2);
 }
 
-/* See step_powers. */
-static __device__ __forceinline__ uint32_t shift_right(uint32_t x, int by)
-{
-    uint32_t y;
-    asm("mul.hi.u32 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(step_powers[32 - by]));
-    return y;
-}
-
 /* The value of the trellis state at bit `bit` of the stream low, high, in the lower half. */
 static __device__ __forceinline__ uint32_t trellis_value(uint32_t low, uint32_t high, int bit, uint32_t table)
 {
-    uint32_t v, at;
-    if (bit <= 7)
-        at = low << (7 - bit);
-    else if (bit <= 23)
-        at = shift_right(low, bit - 7);
-    else if (bit < 39)
-        at = __funnelshift_r(low, high, bit - 7);
-    else
-        at = bit == 39 ? high : shift_right(high, bit - 39);
+    uint32_t v, at = bit < 7 ? low << (7 - bit) : bit < 39 ? __funnelshift_r(low, high, bit - 7) : high >> (bit - 39);
     at = (at & 0xff80u) | table;
     asm("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at));
     return v;

@@ -38,17 +38,6 @@ static __device__ __forceinline__ void piece_store(const decode_job &p, state<D>
         to[32 * i + 32 + lane] = make_float4(a.o[i][0], a.o[i][1], a.o[i][2], a.o[i][3]);
 }
 
-/* What this block or another one has left, not what the cache remembers. */
-static __device__ __forceinline__ float4 load_fresh(const float4 *from)
-{
-    float4 v;
-    asm volatile("ld.volatile.v4.f32 {%0,%1,%2,%3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "l"(from)
-                 : "memory");
-    return v;
-}
-
 /* Threads that share a unit, and their room in shared memory. */
 typedef struct team {
     int id, size, rank;
@@ -247,8 +236,9 @@ static __device__ void team_unit(const decode_job &p, const team &t, const row_s
     for (int level = 0;; level++) {
         team_join<D>(p, t, mine, &groups, &positions, [=](int part, int w, int i) {
             const bool last = b.lo + split_at(b.n, b.warps, w + 1) <= (part ? s.end : s.exact);
-            const float4 *at = level ? leave + (w + part) * SIZE : last ? rooms + w * SIZE : left + (w + part) * SIZE;
-            return load_fresh(at + i);
+            if (level == 0 && last)
+                return rooms[w * SIZE + i];
+            return __ldcg((level ? leave : left) + (w + part) * SIZE + i); /* not what this block's cache remembers */
         });
         if (all)
             break;

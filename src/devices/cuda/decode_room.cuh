@@ -6,7 +6,14 @@
 #include "devices/cuda/decode_plan.cuh"
 #include "devices/cuda/space.cuh"
 
-enum { MAX_WARPS = 12, SMEM = 227 * 1024, TABLE = 65536, BARS = 512, MIRRORS = 448, TOTAL = 496 };
+enum { SMEM = 227 * 1024, TABLE = 65536, BARS = 1024, MIRRORS = 960, TOTAL = 1008 };
+
+/* Warps of a block: what registers and shared memory allow. */
+static __host__ __device__ constexpr int most_warps(int d)
+{
+    return d == 256 ? 12 : 16;
+}
+
 #define STEP_BLOCKS(d) ((d) == 256 ? 1u : 2u)
 
 /* Tables: the code books of both sides share one; the trellis' 512 entries, 128 bytes apart, take one. */

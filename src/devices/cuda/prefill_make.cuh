@@ -391,25 +391,9 @@ static __device__ __forceinline__ bool raw_has(const raw_ring &r, const plan &w,
     return r.n > 0 && n < w.encoded;
 }
 
-/* Ids of a sequence's pages, read 32 at a time: lane i has that of page base + i. */
-typedef struct page_ids {
-    const int32_t *table;
-    int n, base, ids;
-} page_ids;
-
-/* A whole warp asks. */
-static __device__ __forceinline__ int page_id(page_ids &o, int j, int lane)
+static __device__ __forceinline__ void raw_ask(const prefill_job &p, const tile &t, const raw_ring &r, int n)
 {
-    if (j < o.base || j - o.base >= 32) {
-        o.base = j;
-        o.ids = j + lane < o.n ? o.table[j + lane] : 0;
-    }
-    return __shfl_sync(0xffffffffu, o.ids, j - o.base);
-}
-
-static __device__ __forceinline__ void raw_ask(const prefill_job &p, const raw_ring &r, int n, int id)
-{
-    const size_t page = (size_t)id;
+    const size_t page = (size_t)p.seqs.table[(size_t)t.seq * p.seqs.stride + n];
     const uint32_t to = shared_at(r.at + (size_t)(n % r.n) * raw_bytes(p)), bar = r.bar + n % r.n * 8;
     bulk_copy_two(to, p.k.s.pages + page * p.k.s.page_bytes + (size_t)r.kv * p.k.s.head_bytes,
                   (uint32_t)p.k.s.head_bytes, p.v.s.pages + page * p.v.s.page_bytes + (size_t)r.kv * p.v.s.head_bytes,
@@ -418,7 +402,7 @@ static __device__ __forceinline__ void raw_ask(const prefill_job &p, const raw_r
 
 /* Tile n of the plan.  True: copies are under way. */
 static __device__ bool make_tile(const prefill_job &p, const tile &t, const plan &w, int n, const raw_ring &raw,
-                                 page_ids &ids, const books &b, uint8_t *k, uint8_t *v, const maker &who)
+                                 const books &b, uint8_t *k, uint8_t *v, const maker &who)
 {
     const int j = n < w.encoded ? n : n - w.turn, kv = raw.kv;
     const size_t at = (size_t)t.seq * p.seqs.stride + j;
@@ -427,10 +411,9 @@ static __device__ bool make_tile(const prefill_job &p, const tile &t, const plan
         make_turn(p.v.s.space, p.d < 128 ? p.d : 128, k, who);
         return false;
     }
-    const bool copied = raw_has(raw, w, n);
-    const int page = copied ? 0 : page_id(ids, j, who.m % 32);
+    const int page = p.seqs.table[at];
     const uint8_t *from[2] = { side_row(p.k.s, page, kv, 0), side_row(p.v.s, page, kv, 0) };
-    if (copied) {
+    if (raw_has(raw, w, n)) {
         from[0] = raw.at + (size_t)(n % raw.n) * raw_bytes(p);
         from[1] = from[0] + p.k.s.head_bytes;
         bar_wait(raw.bar + n % raw.n * 8, n / raw.n & 1);
