@@ -1,7 +1,7 @@
 /* bench_attn.h: times attention over pages on one GPU, exported by libkvant-cuda.so as kvant_cuda_bench_attn.
  *
  * One decode step of `seqs` sequences with `len` cached tokens (the last page in the exact tail), random rows, a
- * shuffled block table, recorded as a graph; the L2 cache is overwritten before every launch.  The same step on the
+ * shuffled block table, recorded as a graph; 256 MiB are read before every launch.  The same step on the
  * general kernel over row-order pages gives `nmse`. */
 #ifndef KVANT_CUDA_BENCH_ATTN_H
 #define KVANT_CUDA_BENCH_ATTN_H
