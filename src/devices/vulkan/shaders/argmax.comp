@@ -22,11 +22,11 @@ void main()
     PTR from = at_mul(x, row, args.d);
     if (t == 0u)
         odd = 0u;
-    for (uint j0 = t; j0 < args.d; j0 += 32u * GROUP) {
-        uint u[32];
-        [[unroll]] for (uint k = 0u; k < 32u; k++)
+    for (uint j0 = t; j0 < args.d; j0 += 8u * GROUP) {
+        uint u[8];
+        [[unroll]] for (uint k = 0u; k < 8u; k++)
             u[k] = j0 + k * GROUP < args.d ? ld(from, j0 + k * GROUP) : 0xff7fffffu;
-        [[unroll]] for (uint k = 0u; k < 32u; k++) {
+        [[unroll]] for (uint k = 0u; k < 8u; k++) {
             const float v = uintBitsToFloat(u[k]);
             bad = bad || (u[k] & 0x7f800000u) == 0x7f800000u;
             if (v > top && j0 + k * GROUP < args.d) {

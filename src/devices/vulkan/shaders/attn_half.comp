@@ -205,7 +205,7 @@ void score_wide(int page, uint head)
     }
 }
 
-/* Sums of one record for each key that this thread has, a word of codes at a time: more would take more registers. */
+/* Sums of one record for each key that this thread has. */
 void score()
 {
     const uint t = gl_LocalInvocationIndex, a = t >> 4, half_n = RECORDS / 2u, parity = a / half_n % 2u,
@@ -219,7 +219,7 @@ void score()
             [[unroll]] for (uint r = 0u; r < ROWS; r++)
                 sum[k * ROWS + r] = HALF2(0.0);
         }
-        [[dont_unroll]] for (uint word = 0u; word < 4u; word++) {
+        [[unroll]] for (uint word = 0u; word < 4u; word++) {
             uint code[2];
             [[unroll]] for (uint k = 0u; k < PAIR; k++) {
                 const uint lo = s_k[from[k] + word], hi = s_k[from[k] + word + 1u];
