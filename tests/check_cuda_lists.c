@@ -1,0 +1,121 @@
+/* check_cuda_lists.c: launches that do several ops of a list give the bits of the ops one by one: product, residual
+ * sum, norm, product and SwiGLU of one row, at widths that the tiny models do not have.  Prints "skipped: no device"
+ * without a GPU. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "devices/device.h"
+#include "support/check.h"
+
+static kvant_diag diag;
+static kvant_device *dev;
+
+static float *room(size_t n)
+{
+    void *p = NULL;
+    CHECK(dev->vt->alloc(dev, n * sizeof(float), &p, &diag) == KVANT_OK, "%s", diag.text);
+    return p;
+}
+
+static uint32_t state = 1;
+
+static float uniform(void)
+{
+    state = state * 1664525u + 1013904223u;
+    return (float)(int32_t)state * 0x1p-31f;
+}
+
+static void fill(float *to, size_t n)
+{
+    float *host = malloc(n * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        host[i] = uniform();
+    CHECK(dev->vt->copy_in(dev, to, host, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(dev->vt->sync(dev, &diag) == KVANT_OK, "%s", diag.text);
+    free(host);
+}
+
+/* 16-bit values between -1/16 and 1/16, of bf16 or f16. */
+static kvant_weight matrix(const char *type, int n_in, int n_out)
+{
+    kvant_weight w = { .type = kvant_wtype_find(type), .n_in = n_in, .n_out = n_out, .n_expert = 1, .name = type };
+    const size_t n = (size_t)n_in * (size_t)n_out;
+    uint16_t *host = malloc(n * sizeof *host);
+    for (size_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        host[i] = (uint16_t)((strcmp(type, "F16") == 0 ? 0x2800u : 0x3d00u) | (state >> 24 & 0x7fu) |
+                             (state >> 8 & 0x8000u));
+    }
+    w.data = host;
+    CHECK(dev->vt->weight_load(dev, &w, KVANT_COMPUTE_AUTO, &diag) == KVANT_OK, "%s", diag.text);
+    free(host);
+    return w;
+}
+
+static void expect_equal(const float *a, const float *b, size_t n, const char *what)
+{
+    float *x = malloc(2 * n * sizeof(float)), *y = x + n;
+    size_t differ = 0;
+    CHECK(dev->vt->copy_out(dev, x, a, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(dev->vt->copy_out(dev, y, b, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
+    for (size_t i = 0; i < n; i++)
+        differ += memcmp(&x[i], &y[i], sizeof x[i]) != 0;
+    CHECK(differ == 0, "%s: %zu of %zu values differ", what, differ, n);
+    free(x);
+}
+
+/* k -> d, residual sum and norm, d -> 2 f, SwiGLU where it is asked for. */
+static void check_chain(const char *type, int k, int d, int f, int swiglu)
+{
+    kvant_weight a = matrix(type, k, d), b = matrix(type, d, 2 * f);
+    float *in = room((size_t)k), *w = room((size_t)d), *x[2], *delta[2], *y[2], *ff[2];
+    char what[96];
+    fill(in, (size_t)k);
+    fill(w, (size_t)d);
+    for (int i = 0; i < 2; i++) {
+        x[i] = room((size_t)d), delta[i] = room((size_t)d), y[i] = room((size_t)d), ff[i] = room(2 * (size_t)f);
+        state = 7;
+        fill(x[i], (size_t)d);
+        const kvant_matmul_args m = { &a, in, delta[i], 1, k, d, KVANT_COMPUTE_AUTO };
+        const kvant_norm_add_rms_args s = { x[i], delta[i], w, y[i], 1e-6f, 1, d };
+        const kvant_matmul_args n = { &b, y[i], ff[i], 1, d, 2 * f, KVANT_COMPUTE_AUTO };
+        const kvant_swiglu_args g = { ff[i], ff[i] + f, ff[i], 1, f, 2 * f, 2 * f, 2 * f };
+        const kvant_op ops[] = { { KVANT_OP_MATMUL, &m },
+                                 { KVANT_OP_NORM_ADD_RMS, &s },
+                                 { KVANT_OP_MATMUL, &n },
+                                 { KVANT_OP_SWIGLU, &g } };
+        const int count = swiglu ? 4 : 3;
+        for (int at = 0; at < count; at += i ? count : 1)
+            CHECK(dev->vt->submit(dev, ops + at, i ? count : 1, 0, &diag) == KVANT_OK, "%s", diag.text);
+    }
+    snprintf(what, sizeof what, "%s %d -> %d -> 2 x %d%s", type, k, d, f, swiglu ? " swiglu" : "");
+    expect_equal(delta[0], delta[1], (size_t)d, what);
+    expect_equal(x[0], x[1], (size_t)d, what);
+    expect_equal(y[0], y[1], (size_t)d, what);
+    expect_equal(ff[0], ff[1], 2 * (size_t)f, what);
+    for (int i = 0; i < 2; i++) {
+        dev->vt->free(dev, x[i]), dev->vt->free(dev, delta[i]);
+        dev->vt->free(dev, y[i]), dev->vt->free(dev, ff[i]);
+    }
+    dev->vt->free(dev, in), dev->vt->free(dev, w);
+    dev->vt->weight_free(dev, &a), dev->vt->weight_free(dev, &b);
+}
+
+int main(void)
+{
+    static const int shapes[][3] = {
+        { 1024, 1024, 512 }, { 4096, 4096, 3072 }, { 12288, 4096, 1000 }, { 6144, 5120, 768 }, { 2048, 2560, 100 }
+    };
+    const kvant_device_config cfg = { 0 };
+    if (kvant_device_open("cuda", &cfg, &dev, &diag) < 0) {
+        printf("skipped: no device (%s)\n", diag.text);
+        return check_end("check_cuda_lists");
+    }
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int swiglu = 0; swiglu < 2; swiglu++) {
+            check_chain("BF16", shapes[i][0], shapes[i][1], shapes[i][2], swiglu);
+            check_chain("F16", shapes[i][0], shapes[i][1], shapes[i][2], swiglu);
+        }
+    dev->vt->close(dev);
+    return check_end("check_cuda_lists");
+}
