@@ -59,10 +59,10 @@ class Probe:
 
 def check_priority(s):
     """The loop runs before the threads that compute, where the system lets it."""
-    may = subprocess.run([sys.executable, "-c", "import os; os.setpriority(os.PRIO_PROCESS, 0, -10)"], stderr=subprocess.DEVNULL, check=False)
+    may = subprocess.run([sys.executable, "-c", "import os; os.nice(-10)"], stderr=subprocess.DEVNULL, check=False)
     nice = {t: os.getpriority(os.PRIO_PROCESS, int(t)) for t in os.listdir(f"/proc/{s.process.pid}/task")}
     loop = nice.pop(str(s.process.pid))
-    C.ok(may.returncode or (loop == -10 and loop < min(nice.values())), f"nice {loop} of the loop, {nice} of the others")
+    C.ok(may.returncode or loop == max(-20, min(nice.values()) - 10), f"nice {loop} of the loop, {nice} of the others")
 
 
 class Stream:
