@@ -230,35 +230,55 @@ INLINE float turbo_rotated(const float *x, vw *y)
     return norm;
 }
 
-void best_turbo3_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
+/* A row of 128-value records; `put` writes one, or returns 0 and nothing is written. */
+INLINE void encode_128(int record, int (*put)(const levels *b, const float *x, uint8_t *row), const levels *b,
+                       const kvant_format_kernels *other, const float *x, uint8_t *row, int d)
 {
-    const levels b = levels_of(turbo3, 8);
-    if (encoder != KVANT_ENCODER_BEST) {
-        kvant_turbo3_kernels_avx2.encode(param, x, row, d, encoder);
-        return;
-    }
-    for (int g = 0; g < d; g += 128, row += 56) {
-        vw y[8], a[8];
-        wi code[8];
-        vi codes[16];
-        group one = { .guess = turbo_rotated(x + g, y) };
-        if (one.guess == 0.0f) {
-            kvant_turbo3_kernels_avx2.encode(param, x + g, row, 128, encoder);
-            continue;
-        }
-        uint16_t h;
-        one.yy = squares(y, 8);
-        magnitudes(y, 8, a);
-        try_scales(&b, a, 8, &one);
-        settle(&b, a, y, 8, &one, 1, 1, code, &h);
-        halves(code, 8, codes);
-        for (int k = 0; k < 4; k++) {
-            memcpy(row + 14 * k, &h, sizeof h);
-            put_planes(row + 14 * k + 2, row + 14 * k + 10, codes + 4 * k);
-        }
-    }
+    for (int g = 0; g < d; g += 128, row += record)
+        if (!put(b, x + g, row))
+            other->encode(NULL, x + g, row, 128, KVANT_ENCODER_BEST);
 }
 
+/* One record's search over values y: the codes and the scale.  guess: the upstream scale; corrected: by the norm. */
+INLINE void search_128(const levels *b, const vw *y, float guess, int corrected, wi *code, uint16_t *h)
+{
+    vw a[8];
+    group one = { .yy = squares(y, 8), .guess = guess };
+    magnitudes(y, 8, a);
+    try_scales(b, a, 8, &one);
+    settle(b, a, y, 8, &one, 1, corrected, code, h);
+}
+
+INLINE int put_turbo3(const levels *b, const float *x, uint8_t *row)
+{
+    vw y[8];
+    wi code[8];
+    vi codes[16];
+    uint16_t h;
+    const float norm = turbo_rotated(x, y);
+    if (norm == 0.0f)
+        return 0;
+    search_128(b, y, norm, 1, code, &h);
+    halves(code, 8, codes);
+    for (int k = 0; k < 4; k++) {
+        memcpy(row + 14 * k, &h, sizeof h);
+        put_planes(row + 14 * k + 2, row + 14 * k + 10, codes + 4 * k);
+    }
+    return 1;
+}
+
+void best_turbo3_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
+{
+    const kvant_format_kernels *other = &kvant_turbo3_kernels_avx2;
+    if (encoder != KVANT_ENCODER_BEST) {
+        other->encode(param, x, row, d, encoder);
+        return;
+    }
+    const levels b = levels_of(turbo3, 8);
+    encode_128(56, put_turbo3, &b, other, x, row, d);
+}
+
+/* [scale fp16][nibbles, low one first] */
 INLINE void put_nibbles(uint8_t *row, uint16_t h, const wi *code)
 {
     vi codes[16];
@@ -268,34 +288,28 @@ INLINE void put_nibbles(uint8_t *row, uint16_t h, const wi *code)
         put_adjacent(row + 2 + 16 * k, codes + 4 * k);
 }
 
-/* 128 values y as [scale fp16][nibbles, low one first] */
-INLINE void encode_nibbles(const levels *b, const vw *y, float guess, int corrected, uint8_t *row)
+INLINE int put_turbo4_66(const levels *b, const float *x, uint8_t *row)
 {
-    vw a[8];
+    vw y[8];
     wi code[8];
     uint16_t h;
-    group one = { .yy = squares(y, 8), .guess = guess };
-    magnitudes(y, 8, a);
-    try_scales(b, a, 8, &one);
-    settle(b, a, y, 8, &one, 1, corrected, code, &h);
+    const float norm = turbo_rotated(x, y);
+    if (norm == 0.0f)
+        return 0;
+    search_128(b, y, norm, 1, code, &h);
     put_nibbles(row, h, code);
+    return 1;
 }
 
 void best_turbo4_66_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
 {
-    const levels b = levels_of(turbo66, 16);
+    const kvant_format_kernels *other = &kvant_turbo4_66_kernels_avx2;
     if (encoder != KVANT_ENCODER_BEST) {
-        kvant_turbo4_66_kernels_avx2.encode(param, x, row, d, encoder);
+        other->encode(param, x, row, d, encoder);
         return;
     }
-    for (int g = 0; g < d; g += 128, row += 66) {
-        vw y[8];
-        const float norm = turbo_rotated(x + g, y);
-        if (norm != 0.0f)
-            encode_nibbles(&b, y, norm, 1, row);
-        else
-            kvant_turbo4_66_kernels_avx2.encode(param, x + g, row, 128, encoder);
-    }
+    const levels b = levels_of(turbo66, 16);
+    encode_128(66, put_turbo4_66, &b, other, x, row, d);
 }
 
 /* y = H(x); returns |x|, or 0 where that is not ordinary. */
@@ -307,26 +321,33 @@ INLINE float polar_rotated(const float *x, vw *y)
     return ordinary(norm) ? norm : 0.0f;
 }
 
+INLINE int put_q4_polar(const levels *b, const float *x, uint8_t *row)
+{
+    vw y[8];
+    wi code[8];
+    uint16_t h;
+    const float norm = polar_rotated(x, y);
+    if (norm == 0.0f)
+        return 0;
+    search_128(b, y, norm, 0, code, &h);
+    put_nibbles(row, h, code);
+    memset(row + 66, 0, 16);
+    return 1;
+}
+
 void best_q4_polar_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
 {
-    const levels b = levels_of(polar, 16);
+    const kvant_format_kernels *other = &kvant_q4_polar_kernels_avx2;
     if (encoder != KVANT_ENCODER_BEST) {
-        kvant_q4_polar_kernels_avx2.encode(param, x, row, d, encoder);
+        other->encode(param, x, row, d, encoder);
         return;
     }
-    for (int g = 0; g < d; g += 128, row += 82) {
-        vw y[8];
-        const float norm = polar_rotated(x + g, y);
-        memset(row + 66, 0, 16);
-        if (norm != 0.0f)
-            encode_nibbles(&b, y, norm, 0, row);
-        else
-            kvant_q4_polar_kernels_avx2.encode(param, x + g, row, 128, encoder);
-    }
+    const levels b = levels_of(polar, 16);
+    encode_128(82, put_q4_polar, &b, other, x, row, d);
 }
 
 /* Both signs of the residual; b[1].shift is the positive one.  0: not ordinary. */
-INLINE int encode_residual(const levels *b, const float *x, uint8_t *row)
+INLINE int put_q4_polar_r(const levels *b, const float *x, uint8_t *row)
 {
     vw y[8];
     wi code[8];
@@ -352,19 +373,18 @@ INLINE int encode_residual(const levels *b, const float *x, uint8_t *row)
 void best_q4_polar_r_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
 {
     static const float signs[128] = { POLAR_SIGNS };
+    const kvant_format_kernels *other = &kvant_q4_polar_r_kernels_avx2;
     float shift[2][128];
-    levels b[2] = { levels_of(polar, 16), levels_of(polar, 16) };
     if (encoder != KVANT_ENCODER_BEST) {
-        kvant_q4_polar_r_kernels_avx2.encode(param, x, row, d, encoder);
+        other->encode(param, x, row, d, encoder);
         return;
     }
+    levels b[2] = { levels_of(polar, 16), levels_of(polar, 16) };
     for (int j = 0; j < 128; j++) {
         shift[1][j] = 0x1.6a09e6p-5f * signs[j];           /* 0x3d3504f3 */
         shift[0][j] = -shift[1][j];
     }
     b[0].shift = shift[0];
     b[1].shift = shift[1];
-    for (int g = 0; g < d; g += 128, row += 82)
-        if (!encode_residual(b, x + g, row))
-            kvant_q4_polar_r_kernels_avx2.encode(param, x + g, row, 128, encoder);
+    encode_128(82, put_q4_polar_r, b, other, x, row, d);
 }
