@@ -14,21 +14,6 @@ template <int T> static __device__ __forceinline__ constexpr bool half_wide()
     return T == WT_f16 || T == WT_bf16;
 }
 
-template <int T> static __device__ __forceinline__ void unpack8(const uint4 &u, float *w)
-{
-    const uint32_t q[4] = { u.x, u.y, u.z, u.w };
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        if (T == WT_bf16) {
-            w[2 * i] = __uint_as_float(q[i] << 16);
-            w[2 * i + 1] = __uint_as_float(q[i] & 0xffff0000u);
-        } else {
-            w[2 * i] = __half2float(__ushort_as_half((unsigned short)q[i]));
-            w[2 * i + 1] = __half2float(__ushort_as_half((unsigned short)(q[i] >> 16)));
-        }
-    }
-}
-
 /* acc[m][r] += the eight weights w[r] times values 8c .. of x row m. */
 template <int M>
 static __device__ __forceinline__ void use8(const mm &p, const float *x, int left, int64_t c, const float (*w)[8],

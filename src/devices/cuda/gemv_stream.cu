@@ -11,21 +11,6 @@
 
 enum { THREADS = ROW_THREADS, WARPS = THREADS / 32 };
 
-template <int T> static __device__ __forceinline__ void unpack(const uint4 &u, float *w)
-{
-    const uint32_t q[4] = { u.x, u.y, u.z, u.w };
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        if (T == WT_bf16) {
-            w[2 * i] = __uint_as_float(q[i] << 16);
-            w[2 * i + 1] = __uint_as_float(q[i] & 0xffff0000u);
-        } else {
-            w[2 * i] = __half2float(__ushort_as_half((unsigned short)q[i]));
-            w[2 * i + 1] = __half2float(__ushort_as_half((unsigned short)(q[i] >> 16)));
-        }
-    }
-}
-
 /* The k-th of the R rows of group g. */
 template <int R> static __device__ __forceinline__ int64_t row_of(int64_t g, int k, int64_t pair)
 {
@@ -112,7 +97,7 @@ static __global__ void __launch_bounds__(THREADS, B) stream_kernel(mm p, int64_t
 #pragma unroll
             for (int i = 0; i < P; i++) {
                 float v[8];
-                unpack<T>(w[k][i], v);
+                unpack8<T>(w[k][i], v);
 #pragma unroll
                 for (int e = 0; e < 8; e++)
                     acc[k] = fmaf(v[e], x[i][e], acc[k]);

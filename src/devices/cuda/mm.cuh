@@ -58,6 +58,21 @@ static __device__ __forceinline__ void load8(const float *x, int vec, float *v)
         v[i] = x[i];
 }
 
+/* Eight 16-bit weights in one word. */
+template <int T> static __device__ __forceinline__ void unpack8(const uint4 &u, float *w)
+{
+    const uint32_t q[4] = { u.x, u.y, u.z, u.w };
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (T == WT_bf16) {
+            w[2 * i] = __uint_as_float(q[i] << 16);
+            w[2 * i + 1] = __uint_as_float(q[i] & 0xffff0000u);
+        } else {
+            w[2 * i] = __half2float(__ushort_as_half((unsigned short)q[i]));
+            w[2 * i + 1] = __half2float(__ushort_as_half((unsigned short)(q[i] >> 16)));
+        }
+    }
+}
 
 /* y = W x for up to GEMV_ROWS rows; with ids: any number of rows, each against its own expert.  pair f > 0: rows j and
  * j + f of W give y[j] = silu(W_j x) * (W_j+f x) and y[j + f] = W_j+f x. */
