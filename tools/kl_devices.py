@@ -1,29 +1,27 @@
 #!/usr/bin/env python3
 """kl_devices: does a device lose as much, and no more, by compressing the cache as the CPU does?
 
-    tools/kl_devices.py --kvant build/release/bin/kvant -m MODEL.gguf -f TEXT [--device cuda] [-c 256] [--chunks 8] [--compute f32] [--json FILE]
+    tools/kl_devices.py --kvant build/release/bin/kvant -m MODEL.gguf -f TEXT [--device cuda] [-c 256] [--chunks 8] [--compute f32] [--jobs 2] [--json FILE]
 
-Runs `kvant eval kl` for every pair of cache formats, on the prefill and on the 1-token decode path, once per device (side by side),
-on the same tokens, each against its own f16 cache, and compares the mean divergences.  A pair agrees when they differ by at most
+Runs `kvant eval kl` for every pair of cache formats, on the prefill and on the 1-token decode path, once per device, a process for
+each format of K, on the same tokens, each against its own f16 cache, and compares the mean divergences.  A pair agrees when they differ by at most
 three standard errors of both means, or 5 % of the larger one, or 2e-6.  Exit code 6 when a pair does not.  Standard library only."""
 import argparse
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 
-def start(args, device):
+def measure(args, device, type_k):
     command = [args.kvant, "eval", "kl", "-m", args.model, "-f", args.text, "-c", str(args.ctx), "--chunks", str(args.chunks), "-ctk",
-               args.formats, "-ctv", args.formats, "--path", "both", "--kv-tail", args.tail, "--compute", args.compute, "--device", device, "--json", "-lv", "0"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def results(process, device):
-    text, _ = process.communicate()
-    if process.returncode not in (0, 6):
-        sys.exit(f"kl_devices: kvant eval kl --device {device} ended with code {process.returncode}")
+               type_k, "-ctv", args.formats, "--path", "both", "--kv-tail", args.tail, "--compute", args.compute, "--device", device, "--threads", "1",
+               "--json", "-lv", "0"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode not in (0, 6):
+        raise SystemExit(f"kl_devices: kvant eval kl --device {device} -ctk {type_k} ended with code {done.returncode}")
     keys = ("type_k", "type_v", "kv_tail", "kv_encoder", "path")
-    return {tuple(r[k] for k in keys): r for r in json.loads(text)["results"]}
+    return {tuple(r[k] for k in keys): r for r in json.loads(done.stdout)["results"]}
 
 
 def main():
@@ -38,10 +36,14 @@ def main():
                         "q4_polar_r,f8_e4m3")
     parser.add_argument("--tail", default="64")
     parser.add_argument("--compute", default="f32", help="f32; auto lets a device round activations to 16 bits, which alone costs 4e-5")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time, of one thread each on the CPU")
     parser.add_argument("--json")
     args = parser.parse_args()
-    running = [(d, start(args, d)) for d in ("cpu", args.device)]
-    cpu, gpu = (results(p, d) for d, p in running)
+    cpu, gpu = {}, {}
+    with ThreadPoolExecutor(args.jobs) as pool:
+        jobs = [(into, pool.submit(measure, args, d, k)) for k in args.formats.split(",") for into, d in ((cpu, "cpu"), (gpu, args.device))]
+        for into, job in jobs:
+            into.update(job.result())
     if not cpu or cpu.keys() != gpu.keys():
         sys.exit(f"kl_devices: {len(cpu)} results on the CPU, {len(gpu)} on {args.device}")
     rows, bad = [], 0
