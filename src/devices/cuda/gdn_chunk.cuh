@@ -110,8 +110,8 @@ static __device__ __forceinline__ void mma_bf16(float *c, const uint32_t *a, uin
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Four 8 x 8 matrices of 16-bit values, as mma leaves its sums, to shared memory; lane i: where row i % 8 of matrix i / 8
- * goes; row of the matrix, or of its transpose. */
+/* Four 8 x 8 matrices of 16-bit values, as mma leaves its sums, to shared memory; lane i: where row i % 8 of matrix
+ * i / 8 goes; row of the matrix, or of its transpose. */
 static __device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c),

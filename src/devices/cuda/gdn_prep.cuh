@@ -1,9 +1,10 @@
-/* gdn_prep.cuh: the first kernel of gdn_chunk.cu: one block per (chunk, value head), all independent: T diag(beta), P and
- * the gates, and once per key head K and Q split in two.
+/* gdn_prep.cuh: the first kernel of gdn_chunk.cu: one block per (chunk, value head), all independent: T diag(beta), P
+ * and the gates, and once per key head K and Q split in two.
  *
- * All products are bf16 tensor cores (mma.m16n8k16).  (I + A)^-1: 16 x 16 blocks on the diagonal by substitution in f32,
- * then a warp for each 16 columns, block after block downwards.  Operands of the tensor cores lie in shared memory as "tiles" of 32 lanes x 16 bytes
- * { hi hi' lo lo' }: a B fragment (k 16 x n 8) or half of an A fragment.  Lane = 4 g + t. */
+ * All products are bf16 tensor cores (mma.m16n8k16).  (I + A)^-1: 16 x 16 blocks on the diagonal by substitution in
+ * f32, then a warp for each 16 columns, block after block downwards.  Operands of the tensor cores lie in shared memory
+ * as "tiles" of 32 lanes x 16 bytes { hi hi' lo lo' }: a B fragment (k 16 x n 8) or half of an A fragment.  Lane =
+ * 4 g + t. */
 #ifndef KVANT_CUDA_GDN_PREP_CUH
 #define KVANT_CUDA_GDN_PREP_CUH
 
@@ -122,8 +123,8 @@ static __device__ __forceinline__ void rows_start(const chunk_at &at, const floa
     async_commit();
 }
 
-/* Those rows as tiles, in place, and in panels at `out`, or NULL.  Lane (g, t) has row g, of every 32 channels the eight
- * from 8 t on: four of them are its part of a tile, all eight a piece of a panel. */
+/* Those rows as tiles, in place, and in panels at `out`, or NULL.  Lane (g, t) has row g, of every 32 channels the
+ * eight from 8 t on: four of them are its part of a tile, all eight a piece of a panel. */
 static __device__ __forceinline__ void rows_split(int w, uint4 *tiles, unsigned char *out)
 {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;

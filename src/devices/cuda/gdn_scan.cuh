@@ -1,11 +1,11 @@
 /* gdn_scan.cuh: the second kernel of gdn_chunk.cu: one block per (sequence, value head, 32 columns of the state), chunk
- * after chunk; the four blocks of a head are a cluster and fetch each chunk once, a quarter each, into the shared memory
- * of all.
+ * after chunk; the four blocks of a head are a cluster and fetch each chunk once, a quarter each, into the shared
+ * memory of all.
  *
- * Two warpgroups multiply (wgmma; on 10.0 mma.m16n8k16), each with half of S's channels in registers as f32.  S, and what the tokens add to
- * it, pass through shared memory as 64 columns: 32 of hi, 32 of lo.  So a product a b = a_hi (b_hi | b_lo) + a_lo b_hi is
- * one instruction of 64 columns and one of 32.  The first group has the chain R = V - e^G (K S), U = T diag(beta) R; the
- * second has the outputs. */
+ * Two warpgroups multiply (wgmma; on 10.0 mma.m16n8k16), each with half of S's channels in registers as f32.  S, and
+ * what the tokens add to it, pass through shared memory as 64 columns: 32 of hi, 32 of lo.  So a product
+ * a b = a_hi (b_hi | b_lo) + a_lo b_hi is one instruction of 64 columns and one of 32.  The first group has the chain
+ * R = V - e^G (K S), U = T diag(beta) R; the second has the outputs. */
 #ifndef KVANT_CUDA_GDN_SCAN_CUH
 #define KVANT_CUDA_GDN_SCAN_CUH
 
@@ -258,7 +258,8 @@ static __device__ __forceinline__ void load_values(const scan_part &p, int i, in
         const bool live = at + 8 * h >= p.from && at + 8 * h < p.end;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const float2 y = live ? __ldcs((const float2 *)(p.v + (at + 8 * h) * p.ldv + 8 * j)) : make_float2(0.0f, 0.0f);
+            const float2 *from = (const float2 *)(p.v + (at + 8 * h) * p.ldv + 8 * j);
+            const float2 y = live ? __ldcs(from) : make_float2(0.0f, 0.0f);
             x[j][2 * h] = y.x;
             x[j][2 * h + 1] = y.y;
         }
