@@ -10,7 +10,7 @@
 #include "devices/cuda/decode_merge.cuh"
 #include "devices/cuda/decode_room.cuh"
 
-/* Words of a head's sketch: 256 high digits, 256 low ones, unit / -64, minus the sum of the values. */
+/* Words of a head's sketch: 8 for each bit of its values, then twice their unit, minus their sum. */
 enum { SKETCH_WORDS = 132 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -37,17 +37,15 @@ static __device__ __forceinline__ void ask(uint32_t slot, const uint8_t *from, u
 static __device__ __forceinline__ void load_sketch(const decode_job &p, const uint32_t *from, int live, uint32_t *q,
                                                    int lane)
 {
-    const bool one = p.heads <= 4;
-    const int head = one ? lane / 4 % 4 : lane / 4, digit = one ? lane / 16 : 0;
-    const uint32_t *mine = from + head * SKETCH_WORDS + 64 * digit + lane % 4 * 16;
+    const bool even = p.heads <= 4;
+    const int head = even ? lane / 4 % 4 : lane / 4, digit = even ? lane / 16 : 0;
+    const uint32_t *mine = from + head * SKETCH_WORDS + lane % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < 32; i += 4) {
-        const uint4 v = head < live && (i < 16 || !one) ? *(const uint4 *)(mine + i / 16 * 64 + i % 16)
-                                                        : make_uint4(0, 0, 0, 0);
-        q[i] = v.x;
-        q[i + 1] = v.y;
-        q[i + 2] = v.z;
-        q[i + 3] = v.w;
+    for (int b = 0; b < SKETCH_BITS; b++) {
+        const int bit = even ? 2 * b + digit : b;
+        const uint2 v = head < live && bit < SKETCH_BITS ? *(const uint2 *)(mine + 8 * bit) : make_uint2(0, 0);
+        q[2 * b] = v.x;
+        q[2 * b + 1] = v.y;
     }
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -96,10 +94,12 @@ template <int D, int KIND>
 static __device__ __forceinline__ void scores(const decode_side &side, float (*s)[4], const uint8_t *slot,
                                               const uint32_t *q, bool one, uint32_t table, uint32_t mirror, int lane)
 {
-    if (KIND == KIND_SIGN)
-        scores_sign(s, slot, q, one, lane);
+    if (KIND == KIND_SIGN && one)
+        scores_sign<true>(s, slot, q, lane);
+    else if (KIND == KIND_SIGN)
+        scores_sign<false>(s, slot, q, lane);
     else if (D >= 128 && CASE(KIND, side.kind, KIND_TRELLIS))
-        scores_trellis < D<128 ? 128 : D>(s, slot, q, table, lane);
+        scores_trellis<D<128 ? 128 : D, KIND == KIND_TRELLIS>(s, slot, q, table, lane);
     else if (CASE(KIND, side.kind, KIND_LUT4_32))
         scores_lut<D, BOOK4_MIRROR, 32>(s, slot, q, table, mirror, lane);
     else if (D >= 128 && CASE(KIND, side.kind, KIND_LUT4_128))
@@ -121,7 +121,7 @@ static __device__ __forceinline__ void sums(const decode_side &side, float (*o)[
                                             const uint32_t (*p)[2], uint32_t table, uint32_t mirror, int live, int lane)
 {
     if (D >= 128 && CASE(KIND, side.kind, KIND_TRELLIS))
-        sums_trellis < D<128 ? 128 : D>(o, slot, p, table, lane);
+        sums_trellis<D<128 ? 128 : D, KIND == KIND_TRELLIS>(o, slot, p, table, lane);
     else if (CASE(KIND, side.kind, KIND_LUT4_32))
         sums_lut<D, BOOK4_MIRROR, 32>(o, slot, p, table, mirror, lane);
     else if (D >= 128 && CASE(KIND, side.kind, KIND_LUT4_128))
@@ -198,7 +198,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
     if (book_tables(p)) /* while the first copies are under way */
         fill_books(smem + (table_at - base), p.k, p.v, book);
     if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
-        fill_trellis(smem + (trellis_at - base));
+        fill_trellis(smem + (trellis_at - base), KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
     __syncthreads();
     pdl_wait(); /* the queries; everything else was there when the kernel that makes them began */
     while (at < hi) {
@@ -271,7 +271,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
 
 /* ---- before: sketches of queries (others: prep.cuh) ---- */
 
-/* One block of 64 threads per (token, head): its sketch as two digits per value, in the order of scores_sign. */
+/* One block of 64 threads per (token, head): the bits of its sketch as scores_sign reads them. */
 static __global__ void __launch_bounds__(64) decode_sketch(decode_job p)
 {
     __shared__ float x[KVANT_MAX_HEAD_DIM], y[2 * KVANT_MAX_HEAD_DIM], most[2];
@@ -293,12 +293,14 @@ static __global__ void __launch_bounds__(64) decode_sketch(decode_job p)
     if (threadIdx.x % 32 == 0)
         most[threadIdx.x / 32] = top;
     __syncthreads();
-    const float unit = fmaxf(fmaxf(most[0], most[1]), 1e-30f) / 32512.0f; /* 127 * 256: the high digit fits */
-    for (int i = threadIdx.x; i < 256; i += 64) {
-        const int t = i / 64, k = i % 64 / 8, part = i % 8 / 4, byte = i % 4;
-        const int v = __float2int_rn(y[64 * t + 32 * part + 8 * byte + k] / unit), high = (v + 128) >> 8;
-        ((int8_t *)to)[i] = (int8_t)high;
-        ((int8_t *)to)[256 + i] = (int8_t)(v - 256 * high);
+    const float unit = fmaxf(fmaxf(most[0], most[1]), 1e-30f) / ((1 << (SKETCH_BITS - 1)) - 1);
+    for (int i = threadIdx.x / 32; i < 8; i += 2) {
+        const int lane = threadIdx.x % 32, v = __float2int_rn(y[32 * i + lane] / unit);
+        for (int b = 0; b < SKETCH_BITS; b++) {
+            const uint32_t bits = __ballot_sync(0xffffffffu, v >> b & 1);
+            if (lane == b)
+                to[8 * b + i] = bits;
+        }
         sum += v;
     }
     sum = __reduce_add_sync(0xffffffffu, sum);
@@ -307,7 +309,7 @@ static __global__ void __launch_bounds__(64) decode_sketch(decode_job p)
     __syncthreads();
     const float by = unit * p.scale * PREP_LOG2E * port_bits(0x3ba06c99u);
     if (threadIdx.x == 0) {
-        ((float *)to)[128] = by / -64.0f;
+        ((float *)to)[128] = 2.0f * by;
         ((float *)to)[129] = -by * (float)(sums[0] + sums[1]);
     }
 }

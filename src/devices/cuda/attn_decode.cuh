@@ -12,6 +12,9 @@
 
 enum { DECODE_HEADS = 8, DECODE_ROWS = 256 }; /* rows of a launch */
 
+/* Bits of a value of a query's sketch (two's complement). */
+enum { SKETCH_BITS = 12 };
+
 /* How the codes of a side are decoded; the kernel is compiled for each, shapes are data. */
 enum decode_kind {
     KIND_LUT4_32, KIND_LUT4_128, KIND_BOOK4_32, KIND_LUT3_32,      /* by a table, and (LUT) permutes */

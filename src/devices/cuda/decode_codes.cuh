@@ -90,19 +90,47 @@ template <bool FLOAT8> static __device__ __forceinline__ void byte_operands(uint
             a[sub][i] = byte_pair<FLOAT8>(words[2 * sub + (i & 1)], i / 2);
 }
 
-/* The value of the trellis state at bit `bit` of the stream low, high, in the lower half. */
-static __device__ __forceinline__ uint32_t trellis_value(uint32_t low, uint32_t high, int bit, uint32_t table)
+/* Bits `bit` .. of a stream, the first of them at bit 7. */
+static __device__ __forceinline__ uint32_t stream_at(const uint32_t *x, int bit)
 {
-    uint32_t v, at = bit < 7 ? low << (7 - bit) : bit < 39 ? __funnelshift_r(low, high, bit - 7) : high >> (bit - 39);
-    at = (at & 0xff80u) | table;
-    asm("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at));
+    const int at = bit - 7, word = at / 32, by = at % 32;
+    return at < 0 ? x[0] << -at : by <= 16 ? x[word] >> by : __funnelshift_r(x[word], x[word + 1], by);
+}
+
+/* The bits of b in mask, the others of a. */
+static __device__ __forceinline__ uint32_t mix_bits(uint32_t a, uint32_t b, uint32_t mask)
+{
+    uint32_t v;
+    asm("lop3.b32 %0, %1, %2, %3, 0xd8;" : "=r"(v) : "r"(a), "r"(b), "r"(mask));
     return v;
 }
 
+/* The value of state i, symbols i .. i + 2 of 3 bits, in the lower half.  In the addresses of the three states that it
+ * belongs to a symbol keeps its place, its number modulo 3; so states share shifts, and a state's symbols begin at the
+ * first place, or the second (values in the upper halves of the entries), or the third: another table, or (TWO false) a
+ * shift of its own. */
+template <bool TWO>
+static __device__ __forceinline__ uint32_t trellis_value(const uint32_t *x, int i, uint32_t table)
+{
+    uint32_t v, at = (stream_at(x, i / 3 * 9) & 0xff80u) | table;
+    const uint32_t next = stream_at(x, i / 3 * 9 + 9);
+    if (i % 3 == 1)
+        asm("ld.shared.u16 %0, [%1 + 2];" : "=r"(v) : "r"(mix_bits(at, next, 0x0380u)));
+    else if (i % 3 == 2 && TWO)
+        asm("ld.shared.u16 %0, [%1 + 65536];" : "=r"(v) : "r"(mix_bits(at, next, 0x1f80u)));
+    else {
+        if (i % 3 == 2)
+            at = (stream_at(x, 3 * i) & 0xff80u) | table;
+        asm("ld.shared.u16 %0, [%1];" : "=r"(v) : "r"(at));
+    }
+    return v;
+}
+
+/* Two values to the halves of a word; not on the unit that makes addresses. */
 static __device__ __forceinline__ uint32_t trellis_pair(uint32_t a, uint32_t b)
 {
     const __half2 high = __halves2half2(__ushort_as_half(0), __ushort_as_half(0x3c00));
-    const __half2 v = __hfma2(__low2half2(*(const __half2 *)&b), high, *(const __half2 *)&a); /* not on the busy unit */
+    const __half2 v = __hfma2(__low2half2(*(const __half2 *)&b), high, *(const __half2 *)&a);
     return *(const uint32_t *)&v;
 }
 

@@ -17,7 +17,8 @@ static __host__ __device__ constexpr int most_warps(int d)
 
 #define STEP_BLOCKS(d) ((d) == 256 ? 1u : 2u)
 
-/* Tables: the code books of both sides share one; the trellis' 512 entries, 128 bytes apart, take one. */
+/* Tables: the code books of both sides share one; the trellis' 512 entries, 128 bytes apart, take one,
+ * two where both sides have it (fill_trellis). */
 static __host__ __device__ inline int book_tables(const decode_job &p)
 {
     return p.k.kind <= KIND_LUT3_32 || p.v.kind <= KIND_LUT3_32;
@@ -25,7 +26,7 @@ static __host__ __device__ inline int book_tables(const decode_job &p)
 
 static __host__ __device__ inline int tables(const decode_job &p)
 {
-    return book_tables(p) + (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS);
+    return book_tables(p) + (p.k.kind == KIND_TRELLIS) + (p.v.kind == KIND_TRELLIS);
 }
 
 /* Bytes before the slots: barriers, books, the plan. */
@@ -81,9 +82,13 @@ static __device__ void fill_books(uint8_t *table, const decode_side &k, const de
     }
 }
 
-static __device__ void fill_trellis(uint8_t *table)
+/* Entry e: the value of the state whose symbols, oldest first, are the three places of e (bits 0-2, 3-5, 6-8), above it
+ * that of the places 1, 2, 0; two: in the next table that of 2, 0, 1 (trellis_value). */
+static __device__ void fill_trellis(uint8_t *table, bool two)
 {
-    fill_rows(table, 512, 128, [](int e) { return pack_halves(fmt_c_tcq[e], 0.0f); });
+    fill_rows(table, 512, 128, [](int e) { return pack_halves(fmt_c_tcq[e], fmt_c_tcq[e >> 3 | (e & 7) << 6]); });
+    if (two)
+        fill_rows(table + TABLE, 512, 128, [](int e) { return pack_halves(fmt_c_tcq[e >> 6 | (e & 63) << 3], 0.0f); });
 }
 
 #endif

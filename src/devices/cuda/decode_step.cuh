@@ -120,15 +120,16 @@ static __device__ __forceinline__ void scores_byte(float (*s)[4], const uint8_t 
 }
 
 /* Lane t of a row has its states 32t .. 32t + 31: three words of the stream and the next lane's first. */
-template <int D>
+template <int D, bool TWO>
 static __device__ __forceinline__ void scores_trellis(float (*s)[4], const uint8_t *block, const uint32_t *q,
                                                       uint32_t table, int lane)
 {
     constexpr int NG = D / 128, CODES = 1600 * NG;
     const int g = lane / 4, t = lane % 4;
+    const uint8_t *next = t == 3 ? block + 1536 * NG + g * 2 : block + (lane + 1) * 4;
+    const int apart = t == 3 ? 16 : 384;
 #pragma unroll
     for (int m = 0; m < 2; m++) {
-        const uint16_t *ends = (const uint16_t *)(block + 1536 * NG) + m * 16 * NG + g;
         uint32_t scale[NG];
         load_scales<NG>(scale, block + CODES + (m * 8 + g) * NG * 4);
         s[m][0] = s[m][1] = s[m][2] = s[m][3] = 0.0f;
@@ -138,21 +139,21 @@ static __device__ __forceinline__ void scores_trellis(float (*s)[4], const uint8
             float acc[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
 #pragma unroll
             for (int hi = 0; hi < 2; hi++) {
-                const uint32_t *from = (const uint32_t *)block + ((m * 2 + hi) * NG + c) * 96 + lane;
+                const int row = (m * 2 + hi) * NG + c;
+                const uint32_t *from = (const uint32_t *)block + row * 96 + lane;
                 w[hi][0] = from[0];
                 w[hi][1] = from[32];
                 w[hi][2] = from[64];
-                w[hi][3] = t == 3 ? ends[(hi * NG + c) * 8] : from[1];
+                w[hi][3] = *(const uint16_t *)(next + row * apart);
             }
 #pragma unroll
             for (int kt = 0; kt < 8; kt++) {
                 uint32_t a[4];
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    const int bit = 3 * (4 * kt + 2 * (i / 2)), k = bit / 32, k1 = (bit + 3) / 32;
-                    const uint32_t *x = w[i % 2];
-                    a[i] = trellis_pair(trellis_value(x[k], x[k + 1], bit % 32, table),
-                                        trellis_value(x[k1], x[k1 + 1], (bit + 3) % 32, table));
+                    const int state = 4 * kt + i / 2 * 2;
+                    a[i] = trellis_pair(trellis_value<TWO>(w[i % 2], state, table),
+                                        trellis_value<TWO>(w[i % 2], state + 1, table));
                 }
                 mma16816(acc, a, q[2 * (8 * c + kt)], q[2 * (8 * c + kt) + 1]);
             }
@@ -161,35 +162,33 @@ static __device__ __forceinline__ void scores_trellis(float (*s)[4], const uint8
     }
 }
 
-/* Signs of a 256-wide sketch by signed bytes: bit 8j + k of a word becomes -128 or 0 in byte j of step k's operand.  A
- * query value is two digits, 256*high + low, of its head's unit; q: 16 words of high digits, 16 of low ones (one: of up
- * to 4 heads the low digits are columns 4 .. 7 of the high ones), the units / -64 and minus the sums of the lane's two
- * heads.  Sums of bytes are exact. */
-static __device__ __forceinline__ void scores_sign(float (*s)[4], const uint8_t *block, const uint32_t *q, bool one,
-                                                   int lane)
+/* Signs of a 256-wide sketch, 64 of a row in a lane, against the bits of the queries' values: counts of common bits,
+ * a column for each bit and head.  q: the bits' words (EVEN: of up to 4 heads; the odd bits are columns 4 .. 7), twice
+ * the heads' units and minus their sums. */
+template <bool EVEN>
+static __device__ __forceinline__ void scores_sign(float (*s)[4], const uint8_t *block, const uint32_t *q, int lane)
 {
-    constexpr int CODES = 1024;
+    constexpr int CODES = 1024, COUNTS = EVEN ? SKETCH_BITS / 2 : SKETCH_BITS, NEXT = EVEN ? 4 : 2;
     const float *unit = (const float *)(q + 32);
+    const int top = EVEN && lane % 4 < 2 ? NEXT : -NEXT; /* the last bit counts negative */
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         const uint4 v = ((const uint4 *)block)[m * 32 + lane];
-        const uint32_t w[4] = { v.x, v.z, v.y, v.w }, scale = ((const uint32_t *)(block + CODES))[m * 8 + lane / 4];
-        int high[4] = { 0, 0, 0, 0 }, low[4] = { 0, 0, 0, 0 };
+        const uint32_t a[4] = { v.x, v.y, v.z, v.w }, scale = ((const uint32_t *)(block + CODES))[m * 8 + lane / 4];
+        int sum[4];
 #pragma unroll
-        for (int k = 0; k < 8; k++) {
-            uint32_t a[4];
+        for (int b = COUNTS - 1; b >= 0; b--) {
+            int count[4] = { 0, 0, 0, 0 };
+            mma168256(count, a, q[2 * b], q[2 * b + 1]);
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                a[i] = w[i] << (7 - k) & 0x80808080u;
-            mma16832(high, a, q[2 * k], q[2 * k + 1]);
-            if (!one)
-                mma16832(low, a, q[16 + 2 * k], q[17 + 2 * k]);
+                sum[i] = b == COUNTS - 1 ? count[i] : sum[i] * (b == COUNTS - 2 ? top : NEXT) + count[i];
         }
         const float norm[2] = { __uint_as_float(scale << 16), __uint_as_float(scale & 0xffff0000u) };
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int digit = one ? __shfl_xor_sync(0xffffffffu, high[i], 2) : low[i];
-            s[m][i] = fmaf((float)(256 * high[i] + digit), unit[i & 1], unit[2 + (i & 1)]) * norm[i / 2];
+            const int all = EVEN ? sum[i] + 2 * __shfl_xor_sync(0xffffffffu, sum[i], 2) : sum[i];
+            s[m][i] = fmaf((float)all, unit[i & 1], unit[2 + (i & 1)]) * norm[i / 2];
         }
     }
 }
@@ -262,38 +261,39 @@ static __device__ __forceinline__ void sums_byte(float (*o)[4], const uint8_t *b
 }
 
 /* Lane g of a token has its states 16g .. 16g + 15, for two tokens at a time. */
-template <int D>
+template <int D, bool TWO>
 static __device__ __forceinline__ void sums_trellis(float (*o)[4], const uint8_t *block, const uint32_t (*p)[2],
                                                     uint32_t table, int lane)
 {
     constexpr int NG = D / 128, CODES = 1600 * NG;
     const int g = lane / 4, t = lane % 4;
+    const uint8_t *follow = g == 7 ? block + 1536 * NG + t * 4 : block + (lane + 4) * 4;
+    const int apart = g == 7 ? 16 : 384;
 #pragma unroll
     for (int k = 0; k < 2; k++) {
 #pragma unroll
         for (int c = 0; c < NG; c++) {
             const uint2 v = *(const uint2 *)(block + CODES + (c * 4 + t) * 16 + k * 8);
             const uint32_t w[2] = { times2(p[k][0], v.x), times2(p[k][1], v.y) };
-            uint32_t low[4], high[4];
+            uint32_t x[4][2];
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const uint32_t *from = (const uint32_t *)block + ((c * 2 + k) * 2 + i) * 96 + lane;
-                const uint32_t *end = (const uint32_t *)(block + 1536 * NG) + ((c * 2 + k) * 2 + i) * 4 + t;
-                const uint32_t first = from[0], x = from[32], y = from[64], next = g == 7 ? *end : from[4];
-                low[2 * i] = permute(first, x, 0x5410);
-                high[2 * i] = permute(x, next, 0x5432);
-                low[2 * i + 1] = permute(first, y, 0x5432);
-                high[2 * i + 1] = permute(y, next, 0x7632);
+                const int row = (c * 2 + k) * 2 + i;
+                const uint32_t *from = (const uint32_t *)block + row * 96 + lane;
+                const uint32_t first = from[0], y = from[32], z = from[64];
+                const uint32_t next = *(const uint32_t *)(follow + row * apart);
+                x[2 * i][0] = permute(first, y, 0x5410);
+                x[2 * i][1] = permute(y, next, 0x5432);
+                x[2 * i + 1][0] = permute(first, z, 0x5432);
+                x[2 * i + 1][1] = permute(z, next, 0x7632);
             }
 #pragma unroll
             for (int mt = 0; mt < 8; mt++) {
                 uint32_t a[4];
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int bit = 3 * (2 * mt + i % 2), x = i / 2 * 2;
-                    a[i] = trellis_pair(trellis_value(low[x], high[x], bit, table),
-                                        trellis_value(low[x + 1], high[x + 1], bit, table));
-                }
+                for (int i = 0; i < 4; i++)
+                    a[i] = trellis_pair(trellis_value<TWO>(x[i / 2 * 2], 2 * mt + i % 2, table),
+                                        trellis_value<TWO>(x[i / 2 * 2 + 1], 2 * mt + i % 2, table));
                 mma16816(o[8 * c + mt], a, w[0], w[1]);
             }
         }

@@ -112,6 +112,15 @@ static __device__ __forceinline__ void mma16832(int *c, const uint32_t *a, uint3
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* c[16x8] += number of bits that are set in both rows of a[16x256] and columns of b[256x8]. */
+static __device__ __forceinline__ void mma168256(int *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /* Transposes an 8x8 matrix of halves spread over the warp. */
 static __device__ __forceinline__ uint32_t transpose8(uint32_t x)
 {

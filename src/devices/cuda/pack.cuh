@@ -351,8 +351,8 @@ PACK_FN int pack_half_from(const pack_shape *s, int n)
         word = s->cls == PACK_SIGN ? 17 * rec + 16 : 26 * rec;
     } else if (s->cls == PACK_SIGN) {
         const int q = n / 2 % 4, lane = n / 8 % 32;
-        row = 16 * (n / 256) + 8 * (q / 2) + lane / 4;
-        word = 2 * (2 * (lane % 4) + q % 2) + n % 2;
+        row = 16 * (n / 256) + 8 * (q % 2) + lane / 4;
+        word = 2 * (2 * (lane % 4) + q / 2) + n % 2;
     } else
         row = pack_trellis_from(s, n, &word);
     return row * (s->row_bytes / 2) + word;

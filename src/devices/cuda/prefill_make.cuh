@@ -269,7 +269,7 @@ static __device__ void make_k_sign(const prefill_side &side, const uint8_t *page
     for (int n = w.m / 32; n < 8; n += w.n / 32) {
         const int tile = n % 4, hi = n / 4;
         const uint8_t *block = page + tile / 2 * s.block_bytes;
-        const uint2 words = ((const uint2 *)block)[(tile % 2 * 32 + lane) * 2 + hi];
+        const uint32_t *words = (const uint32_t *)block + (tile % 2 * 32 + lane) * 4 + hi;
         const uint32_t norms = ((const uint32_t *)(block + s.code_bytes))[tile % 2 * 8 + g];
         const uint32_t norm = __half_as_ushort(
             __float2half_rn(__uint_as_float(hi ? norms & 0xffff0000u : norms << 16)));
@@ -278,7 +278,7 @@ static __device__ void make_k_sign(const prefill_side &side, const uint8_t *page
             uint32_t v[4];
 #pragma unroll
             for (int k = 0; k < 4; k++) {
-                const uint32_t bits = ~((e < 32 ? words.x : words.y) >> (e % 32 + 2 * k));
+                const uint32_t bits = ~(words[e / 32 * 2] >> (e % 32 + 2 * k));
                 v[k] = (norm | norm << 16) ^ ((bits & 1) << 15 | (bits & 2) << 30);
             }
             put4(to, 16 * tile + 8 * hi + g, 64 * t + e, v);
