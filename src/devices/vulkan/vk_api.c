@@ -57,6 +57,9 @@ int vk_api_open(vk_api *api, kvant_diag *diag)
         return missing(#name, diag);
     VK_INSTANCE_FUNCTIONS(VK_FUNCTION_LOAD)
 #undef VK_FUNCTION_LOAD
+    api->GetPhysicalDeviceCooperativeMatrixPropertiesNV =
+        (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesNV)get_proc(
+            api->instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesNV");
     return KVANT_OK;
 }
 

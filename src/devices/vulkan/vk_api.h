@@ -29,6 +29,7 @@
 typedef struct vk_api {
     VK_INSTANCE_FUNCTIONS(VK_FUNCTION_MEMBER)
     VK_DEVICE_FUNCTIONS(VK_FUNCTION_MEMBER)
+    PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesNV GetPhysicalDeviceCooperativeMatrixPropertiesNV;   /* or NULL */
     PFN_vkGetBufferDeviceAddress GetBufferDeviceAddress;   /* NULL without device addresses */
     VkInstance instance;
     uint32_t version;                                      /* of the instance */

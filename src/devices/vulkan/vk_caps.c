@@ -2,6 +2,9 @@
  * for lesser devices are tested on greater ones: a comma-separated list of
  *   bda        no device addresses: descriptors, the plain form of every shader
  *   subgroup   no subgroup operations: the plain form
+ *   half       no 16-bit arithmetic
+ *   dot        no integer dot products
+ *   matrix     no matrix units
  *   range:N    at most N MiB in one storage buffer range
  *   device:N   the device is reported lost at its N-th submission */
 #include "devices/vulkan/vk_dev.h"
@@ -10,7 +13,7 @@
 #include <stdlib.h>
 #include "base/mem.h"
 
-enum { GUESSED_CORES = 64 };
+enum { GUESSED_CORES = 64, MATRIX_SHARED = 48 << 10 };     /* attn_matrix's shared memory */
 
 static int has_extension(const vk_device *d, const char *name)
 {
@@ -56,6 +59,8 @@ static void read_limits(vk_device *d)
     c->subgroup_size = sg.subgroupSize;
     c->subgroup = (sg.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) && sg.subgroupSize >= 4 &&
                   sg.subgroupSize <= VK_GROUP && (sg.supportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT);
+    c->matrix = (sg.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) &&
+                (sg.supportedOperations & VK_SUBGROUP_FEATURE_VOTE_BIT);
     c->max_range = l->maxStorageBufferRange;
     c->offset_align = l->minStorageBufferOffsetAlignment < 16 ? 16 : l->minStorageBufferOffsetAlignment;
     c->max_alloc = m3.maxMemoryAllocationSize;
@@ -83,7 +88,13 @@ static void read_features(vk_device *d)
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES, .pNext = &f16
     };
-    VkPhysicalDeviceFeatures2 f = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &dot };
+    VkPhysicalDeviceCooperativeMatrixFeaturesNV matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_NV, .pNext = &dot
+    };
+    VkPhysicalDeviceVulkanMemoryModelFeatures model = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES, .pNext = &matrix
+    };
+    VkPhysicalDeviceFeatures2 f = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &model };
     vk_caps *c = &d->caps;
 
     d->api.GetPhysicalDeviceFeatures2(d->gpu, &f);
@@ -96,7 +107,9 @@ static void read_features(vk_device *d)
     c->half = c->float16 && (c->api >= VK_API_VERSION_1_2 || has_extension(d, "VK_KHR_shader_float16_int8"));
     c->int_dot = dot.shaderIntegerDotProduct && has_extension(d, "VK_KHR_shader_integer_dot_product");
     c->dot = c->int_dot;
-    c->coopmat = has_extension(d, "VK_KHR_cooperative_matrix");
+    c->coopmat = has_extension(d, "VK_NV_cooperative_matrix") && matrix.cooperativeMatrix;
+    c->matrix = c->matrix && c->coopmat && model.vulkanMemoryModel && c->api >= VK_API_VERSION_1_2 && c->half &&
+                c->subnormal16 && c->subgroup_size == 32 && c->max_shared >= MATRIX_SHARED && vk_matrix_sizes(d);
 }
 
 /* Value of "name:N" at s, or -1. */
@@ -122,14 +135,23 @@ static int mask_one(vk_device *d, const char *s, size_t len, kvant_diag *diag)
         c->half = 0;
     else if (len == 3 && strncmp(s, "dot", len) == 0)
         c->dot = 0;
+    else if (len == 6 && strncmp(s, "matrix", len) == 0)
+        c->matrix = 0;
     else if (numbered(s, len, "range") > 0)
         c->max_range = (uint64_t)numbered(s, len, "range") << 20;
     else if (numbered(s, len, "device") > 0)
         d->lose_at = (int)numbered(s, len, "device");
     else
-        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_DISABLE: \"%.*s\", wanted bda, subgroup, half, dot, range:N or device:N",
+        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_DISABLE: \"%.*s\", wanted bda, subgroup, half, dot, matrix, range:N or device:N",
                           (int)(len < 40 ? len : 40), s);
     return KVANT_OK;
+}
+
+/* KVANT_VK_FORCE=matrix: attn_matrix in its plain form, product by product: slow, for tests of its indices. */
+static int forced_matrix(void)
+{
+    const char *force = getenv("KVANT_VK_FORCE");
+    return force && strcmp(force, "matrix") == 0;
 }
 
 int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag)
@@ -145,6 +167,7 @@ int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag)
         d->caps.bda = 0;           /* the fast form uses both; lacking one gives the plain form */
     d->caps.half = d->caps.half && d->caps.bda;
     d->caps.dot = d->caps.dot && d->caps.bda;
+    d->caps.matrix = d->caps.bda ? d->caps.matrix && d->caps.half : forced_matrix();
     if (d->caps.max_bindings < VK_MAX_PTRS + 1 && !d->caps.bda)
         return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s binds %u storage buffers, wanted %d",
                           d->caps.name, d->caps.max_bindings, VK_MAX_PTRS + 1);

@@ -76,6 +76,7 @@ typedef struct vk_pipeline {
 
 typedef struct vk_caps {
     int bda, subgroup, half, dot;          /* used, not only present; half (16-bit arithmetic), dot: fast form only */
+    int matrix;                            /* attn_matrix is used */
     int software;                          /* runs on the CPU: compiling costs more than running */
     int subnormal16;                       /* subnormal halves keep their values */
     int int_dot, storage8, storage16, coopmat, float16, int64;     /* present: for the report */
@@ -244,5 +245,9 @@ int vk_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us
 
 int vk_books_make(vk_device *d, kvant_diag *diag);
 int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag);
+
+/* vk_matrix.c: the sizes are offered; caps.matrix off where elements lie elsewhere than expected. */
+int vk_matrix_sizes(const vk_device *d);
+int vk_matrix_check(vk_device *d, kvant_diag *diag);
 
 #endif

@@ -90,6 +90,8 @@ static uint32_t extensions_of(const vk_caps *c, const char **names)
         names[n++] = "VK_KHR_buffer_device_address";
     if (c->half && c->api < VK_API_VERSION_1_2)
         names[n++] = "VK_KHR_shader_float16_int8";
+    if (c->matrix && c->bda)
+        names[n++] = "VK_NV_cooperative_matrix";
     if (c->dot)                    /* core in 1.3; the instance asks for 1.2 */
         names[n++] = "VK_KHR_shader_integer_dot_product";
     return n;
@@ -97,15 +99,24 @@ static uint32_t extensions_of(const vk_caps *c, const char **names)
 
 static int create_device(vk_device *d, kvant_diag *diag)
 {
-    const char *extensions[3];
+    const char *extensions[4];
     const uint32_t n_extensions = extensions_of(&d->caps, extensions);
     const float priority = 1.0f;
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
         .shaderIntegerDotProduct = VK_TRUE
     };
+    VkPhysicalDeviceVulkanMemoryModelFeatures model = {        /* what glslc makes of such matrices asks for it */
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES, .pNext = d->caps.dot ? &dot : NULL,
+        .vulkanMemoryModel = VK_TRUE
+    };
+    VkPhysicalDeviceCooperativeMatrixFeaturesNV matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_NV, .pNext = &model,
+        .cooperativeMatrix = VK_TRUE
+    };
     VkPhysicalDeviceShaderFloat16Int8Features half = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES, .pNext = d->caps.dot ? &dot : NULL,
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES,
+        .pNext = d->caps.matrix && d->caps.bda ? (void *)&matrix : model.pNext,
         .shaderFloat16 = VK_TRUE
     };
     VkPhysicalDeviceBufferDeviceAddressFeatures bda = {
@@ -139,7 +150,8 @@ static int create_rest(vk_device *d, kvant_diag *diag)
     VK_TRY_R(d, d->api.CreateFence(d->dev, &fence, NULL, &d->fence), "making a fence", diag);
     KVANT_TRY(vk_block_make(d, 256, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, 0, &d->dummy, diag));
     vk_cache_read(d);
-    return vk_books_make(d, diag);
+    KVANT_TRY(vk_books_make(d, diag));
+    return vk_matrix_check(d, diag);
 }
 
 /* ---- open, close ---- */

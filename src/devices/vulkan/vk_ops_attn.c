@@ -33,19 +33,23 @@ static int has_tail(const kvant_attn_args *a)
     return (a->k.tail || a->v.tail) && a->seqs.tail_table && a->tail_pages > 0;
 }
 
-static uint32_t half_copies(const vk_device *d, const attn_job *p);
+/* Who takes the parts of encoded pages. */
+typedef enum attn_kernel { ATTN_ANY, ATTN_DECODE, ATTN_HALF, ATTN_MATRIX } attn_kernel;
+static attn_kernel kernel_of(const vk_device *d, const attn_job *p);
 
-/* attn_half: parts as large as leave enough workgroups for the device: each costs its start and share of the merge. */
+/* attn_half, attn_matrix: parts as large as leave enough workgroups for the device: each costs its start and its share
+ * of the merge. */
 static void split_of(const vk_device *d, attn_job *p)
 {
     const kvant_attn_args *a = p->a;
     const int64_t tiles = (int64_t)a->seqs.n_seqs * a->h_kv * p->head_tiles, want = 3 * (int64_t)d->caps.cores;
-    p->split = half_copies(d, p) ? MOST_SPLIT : KVANT_SPLIT;
-    while (p->split > LEAST_SPLIT && half_copies(d, p) && tiles * (a->max_pos / p->split + 1) < want)
+    const int whole = kernel_of(d, p) >= ATTN_HALF;
+    p->split = whole ? MOST_SPLIT : KVANT_SPLIT;
+    while (p->split > LEAST_SPLIT && whole && tiles * (a->max_pos / p->split + 1) < want)
         p->split /= 2;
     p->n_split = a->max_pos / p->split + 1;
     p->n_part = p->n_split + has_tail(a);
-    p->direct = p->n_part == 1 && half_copies(d, p) && p->v.space == VK_SPACE_REAL;
+    p->direct = p->n_part == 1 && whole && p->v.space == VK_SPACE_REAL;
 }
 
 /* Fills everything but addresses of scratch; KVANT_EUNSUPPORTED where no tile fits. */
@@ -57,7 +61,7 @@ static int attn_shape(vk_device *d, const kvant_attn_args *a, attn_job *p, kvant
     KVANT_TRY(vk_side_of(d, &a->k, a->d_k, &p->k, diag));
     KVANT_TRY(vk_side_of(d, &a->v, a->d_v, &p->v, diag));
     p->width = 2 + (p->v.sdim > a->d_v ? p->v.sdim : a->d_v);
-    for (int rows = d->caps.software ? SOFTWARE_ROWS : MAX_ROWS; rows >= 1; rows /= 2) {
+    for (int rows = d->caps.software && !d->caps.matrix ? SOFTWARE_ROWS : MAX_ROWS; rows >= 1; rows /= 2) {
         p->heads = group < rows ? group : rows;
         p->head_tiles = (group + p->heads - 1) / p->heads;
         p->tokens = 1;
@@ -216,25 +220,35 @@ static void tile_args(const vk_device *d, vk_call *c, const attn_job *p)
     vk_uint(c, p->gp);
 }
 
+/* A pass over the parts: arguments and the constants that its shaders begin with. */
+static void parts_begin(const vk_device *d, vk_call *c, int shader, const attn_job *p)
+{
+    vk_call_begin(c, shader);
+    tile_args(d, c, p);
+    vk_spec(c, (uint32_t)p->k.fmt);
+    vk_spec(c, (uint32_t)p->v.fmt);
+    vk_spec(c, (uint32_t)p->rows);
+    vk_spec(c, (uint32_t)p->k.d);
+    vk_spec(c, (uint32_t)p->v.d);
+    vk_spec(c, p->k.book);
+    vk_spec(c, p->v.book);
+}
+
+static int parts_dispatch(vk_device *d, vk_list *l, const attn_job *p, const vk_call *c, kvant_diag *diag)
+{
+    return vk_dispatch(d, l, c, (uint64_t)p->n_tiles * (uint64_t)(p->a->h_kv * p->head_tiles), (uint32_t)p->parts, 1,
+                       diag);
+}
+
 static int any_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
 {
-    const kvant_attn_args *a = p->a;
     vk_call c;
-    vk_call_begin(&c, VK_SHADER_attn_tile);
-    tile_args(d, &c, p);
-    vk_spec(&c, (uint32_t)p->k.fmt);
-    vk_spec(&c, (uint32_t)p->v.fmt);
-    vk_spec(&c, (uint32_t)p->rows);
-    vk_spec(&c, (uint32_t)p->k.d);
+    parts_begin(d, &c, VK_SHADER_attn_tile, p);
     vk_spec(&c, (uint32_t)p->k.sdim);
-    vk_spec(&c, (uint32_t)p->v.d);
     vk_spec(&c, (uint32_t)p->v.sdim);
-    vk_spec(&c, p->k.book);
     vk_spec(&c, p->k.decode);
-    vk_spec(&c, p->v.book);
     vk_spec(&c, p->v.decode);
-    return vk_dispatch(d, l, &c, (uint64_t)p->n_tiles * (uint64_t)(a->h_kv * p->head_tiles), (uint32_t)p->parts, 1,
-                       diag);
+    return parts_dispatch(d, l, p, &c, diag);
 }
 
 /* ---- attn_decode: records of nibbles, one query per sequence ---- */
@@ -263,20 +277,10 @@ static int decode_takes(const vk_device *d, const attn_job *p)
 
 static int decode_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
 {
-    const kvant_attn_args *a = p->a;
     vk_call c;
-    vk_call_begin(&c, VK_SHADER_attn_decode);
-    tile_args(d, &c, p);
-    vk_spec(&c, (uint32_t)p->k.fmt);
-    vk_spec(&c, (uint32_t)p->v.fmt);
-    vk_spec(&c, (uint32_t)p->rows);
-    vk_spec(&c, (uint32_t)p->k.d);
-    vk_spec(&c, (uint32_t)p->v.d);
-    vk_spec(&c, p->k.book);
-    vk_spec(&c, p->v.book);
-    vk_spec(&c, aligned_pages(&a->k));
-    return vk_dispatch(d, l, &c, (uint64_t)p->n_tiles * (uint64_t)(a->h_kv * p->head_tiles), (uint32_t)p->parts, 1,
-                       diag);
+    parts_begin(d, &c, VK_SHADER_attn_decode, p);
+    vk_spec(&c, aligned_pages(&p->a->k));
+    return parts_dispatch(d, l, p, &c, diag);
 }
 
 /* ---- attn_half: records of nibbles with 16-bit products, where the caller leaves the arithmetic to the device;
@@ -317,37 +321,57 @@ static uint32_t half_copies(const vk_device *d, const attn_job *p)
 
 static int half_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
 {
-    const kvant_attn_args *a = p->a;
     vk_call c;
-    vk_call_begin(&c, VK_SHADER_attn_half);
-    tile_args(d, &c, p);
-    vk_spec(&c, (uint32_t)p->k.fmt);
-    vk_spec(&c, (uint32_t)p->v.fmt);
-    vk_spec(&c, (uint32_t)p->rows);
-    vk_spec(&c, (uint32_t)p->k.d);
-    vk_spec(&c, (uint32_t)p->v.d);
-    vk_spec(&c, p->k.book);
-    vk_spec(&c, p->v.book);
+    parts_begin(d, &c, VK_SHADER_attn_half, p);
     vk_spec(&c, half_copies(d, p));
     vk_spec(&c, d->caps.subgroup_size);
-    vk_spec(&c, aligned_pages(&a->k) && aligned_pages(&a->v));
+    vk_spec(&c, aligned_pages(&p->a->k) && aligned_pages(&p->a->v));
     vk_spec(&c, !d->caps.subnormal16);
     vk_spec(&c, (uint32_t)p->split);
     vk_spec(&c, (uint32_t)p->direct);
-    return vk_dispatch(d, l, &c, (uint64_t)p->n_tiles * (uint64_t)(a->h_kv * p->head_tiles), (uint32_t)p->parts, 1,
-                       diag);
+    return parts_dispatch(d, l, p, &c, diag);
+}
+
+/* ---- attn_matrix: rows of 128 values in records of nibbles, both sides alike, on matrix units ---- */
+
+static int matrix_takes(const vk_device *d, const attn_job *p)
+{
+    enum { MOST_HEADS = 4, HEAD_DIM = 128 };
+    return d->caps.matrix && p->a->compute == KVANT_COMPUTE_AUTO && p->tokens == 1 && p->rows <= MOST_HEADS &&
+           nibble_side(&p->k) && p->k.fmt == p->v.fmt && p->k.d == HEAD_DIM && p->v.d == HEAD_DIM &&
+           aligned_pages(&p->a->k) && aligned_pages(&p->a->v);
+}
+
+static int matrix_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
+{
+    vk_call c;
+    parts_begin(d, &c, VK_SHADER_attn_matrix, p);
+    vk_spec(&c, (uint32_t)p->split);
+    vk_spec(&c, (uint32_t)p->direct);
+    return parts_dispatch(d, l, p, &c, diag);
+}
+
+static attn_kernel kernel_of(const vk_device *d, const attn_job *p)
+{
+    return matrix_takes(d, p)   ? ATTN_MATRIX
+           : half_copies(d, p)  ? ATTN_HALF
+           : decode_takes(d, p) ? ATTN_DECODE
+                                : ATTN_ANY;
 }
 
 /* All parts: the splits by the fastest kernel that takes them, the exact pages by attn_tile. */
 static int tiles(vk_device *d, vk_list *l, attn_job *p, kvant_diag *diag)
 {
-    const int half = half_copies(d, p) != 0, fast = half || decode_takes(d, p);
+    static int (*const runs[])(vk_device *, vk_list *, const attn_job *, kvant_diag *) = {
+        [ATTN_ANY] = any_run, [ATTN_DECODE] = decode_run, [ATTN_HALF] = half_run, [ATTN_MATRIX] = matrix_run
+    };
+    const attn_kernel kernel = kernel_of(d, p);
     p->part_from = 0;
-    p->parts = fast ? p->n_split : p->n_part;
-    KVANT_TRY(half ? half_run(d, l, p, diag) : fast ? decode_run(d, l, p, diag) : any_run(d, l, p, diag));
+    p->parts = kernel != ATTN_ANY ? p->n_split : p->n_part;
+    KVANT_TRY(runs[kernel](d, l, p, diag));
     p->part_from = p->n_split;
     p->parts = p->n_part - p->n_split;
-    return fast && p->parts ? any_run(d, l, p, diag) : KVANT_OK;
+    return kernel != ATTN_ANY && p->parts ? any_run(d, l, p, diag) : KVANT_OK;
 }
 
 static int merge(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)

@@ -20,12 +20,12 @@ layout(constant_id = 0) const uint KF = 0u;
 layout(constant_id = 1) const uint VF = 0u;
 layout(constant_id = 2) const uint ROWS = 1u;
 layout(constant_id = 3) const uint DK = 64u;
-layout(constant_id = 4) const uint SK = 64u;
-layout(constant_id = 5) const uint DV = 64u;
-layout(constant_id = 6) const uint SV = 64u;
-layout(constant_id = 7) const uint KBOOK = 0u;
-layout(constant_id = 8) const uint KBOOK_N = 0u;
-layout(constant_id = 9) const uint VBOOK = 0u;
+layout(constant_id = 4) const uint DV = 64u;
+layout(constant_id = 5) const uint KBOOK = 0u;
+layout(constant_id = 6) const uint VBOOK = 0u;
+layout(constant_id = 7) const uint SK = 64u;
+layout(constant_id = 8) const uint SV = 64u;
+layout(constant_id = 9) const uint KBOOK_N = 0u;
 layout(constant_id = 10) const uint VBOOK_N = 0u;
 const uint FMT_LUT = KBOOK_N + VBOOK_N + 1u;
 #include "fmt.glsl"
