@@ -461,7 +461,7 @@ static int loader_begin(loader *l, kv_cache *kv, const store_file *f, size_t mos
 
 static int copy_chunk(loader *l, uint32_t type, size_t bytes, kvant_diag *diag)
 {
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     store_chunk c;
 
     KVANT_TRY(next_chunk(&l->r, type, bytes, &c, &p, diag));

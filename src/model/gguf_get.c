@@ -65,7 +65,7 @@ int gguf_integer(const gguf_kv *kv, int64_t *v, kvant_diag *diag)
 
 static int as_u32(const gguf_kv *kv, uint32_t *v, kvant_diag *diag)
 {
-    int64_t x;
+    int64_t x = 0;
 
     KVANT_TRY(gguf_integer(kv, &x, diag));
     if (x < 0 || x > (int64_t)UINT32_MAX)

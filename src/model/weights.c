@@ -12,8 +12,10 @@ static int spec_new(kvant_model *m, weight_spec **out, int *id, kvant_diag *diag
     if (m->n_specs == m->cap_specs) {
         int cap = m->cap_specs ? m->cap_specs * 2 : 256;
         weight_spec *p = kvant_realloc(m->specs, (size_t)m->n_specs * sizeof *p, (size_t)cap * sizeof *p);
-        if (!p)
-            return kvant_fail(diag, KVANT_ENOMEM, "tensor table: %d entries wanted", cap);
+        if (!p) {
+            kvant_fail(diag, KVANT_ENOMEM, "tensor table: %d entries wanted", cap);
+            return KVANT_ENOMEM;       /* a constant: the compiler sees that *out is set where this is 0 */
+        }
         m->specs = p;
         m->cap_specs = cap;
     }
