@@ -110,11 +110,6 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
     r.full = shared_at(bars);
     r.empty = r.full + 24;
     uint8_t *q_room = r.at + r.n * r.stage_bytes;
-    /* the last tiles of a sequence see most keys: they start first */
-    if (!tile_at(p.seqs, p.tokens, p.n_tiles - 1 - ti, &t))
-        return;
-    if (p.many && p.seqs.q0[t.seq + 1] - p.seqs.q0[t.seq] == 1)
-        return;
     if ((int)threadIdx.x < r.n) {
         bar_init(r.full + threadIdx.x * 8, MAKERS);
         bar_init(r.empty + threadIdx.x * 8, USERS / 32);
@@ -122,6 +117,11 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
     if (threadIdx.x < RAW)
         bar_init(r.full + (6 + threadIdx.x) * 8, 1);
     bar_publish();
+    /* the last tiles of a sequence see most keys: they start first */
+    if (!tile_at(p.seqs, p.tokens, p.n_tiles - 1 - ti, &t))
+        return;
+    if (p.many && p.seqs.q0[t.seq + 1] - p.seqs.q0[t.seq] == 1)
+        return;
     fill_prefill_books(p, b);
     __syncthreads();
     const plan w = plan_of(p, t);
