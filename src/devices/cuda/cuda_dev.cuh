@@ -25,7 +25,6 @@ typedef struct cuda_device {
     int index, n_sm, major, minor;
     size_t smem_max;               /* dynamic shared memory that a block may ask for */
     bool hopper_attn;              /* not KVANT_CUDA_ATTN=general: attn_decode.cu, attn_prefill.cu, their page layout */
-    bool join_norm;                /* KVANT_CUDA_JOIN=norm: fuse_norm of matmul.cu */
     unsigned *attn_counts;         /* [CUDA_ATTN_COUNTS] of attn_decode.cu: zero between launches */
     char name[128];
     cudaStream_t stream;

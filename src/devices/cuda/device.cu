@@ -121,17 +121,6 @@ static int attn_kernels(bool *hopper, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* KVANT_CUDA_JOIN=norm: the residual sum and the norm between two products of one row are part of the products
- * (matmul.cu, fuse_norm).  Not the default: check_cuda_lists has not compared it on a GPU yet. */
-static int joined_norm(bool *join, kvant_diag *diag)
-{
-    const char *what = getenv("KVANT_CUDA_JOIN");
-    *join = what && strcmp(what, "norm") == 0;
-    if (what && !*join)
-        return cuda_fail(diag, KVANT_EINVAL, "KVANT_CUDA_JOIN: '%s' is unknown; wanted norm, or nothing", what);
-    return KVANT_OK;
-}
-
 static void drop_graphs(cuda_device *d)
 {
     for (int i = 0; i < CUDA_MAX_GRAPHS; i++) {
@@ -163,9 +152,8 @@ static void cuda_close(kvant_device *base)
 static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag)
 {
     cudaDeviceProp prop;
-    bool hopper, join;
+    bool hopper;
     CUDA_TRY(attn_kernels(&hopper, diag));
-    CUDA_TRY(joined_norm(&join, diag));
     CUDA_TRY(probe(cfg->index, &prop, diag));
     cuda_device *d = (cuda_device *)calloc(1, sizeof *d);
     if (!d)
@@ -177,7 +165,6 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
     d->minor = prop.minor;
     d->smem_max = prop.sharedMemPerBlockOptin;
     d->hopper_attn = hopper;
-    d->join_norm = join;
     snprintf(d->name, sizeof d->name, "%.127s", prop.name);
     int rc = use(d, diag);
     if (rc == KVANT_OK)

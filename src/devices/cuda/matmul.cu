@@ -453,12 +453,14 @@ static int fuse_norm(cuda_device *d, const kvant_op *ops, int n)
 
 static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n)
 {
-    const int took = d->join_norm ? fuse_norm(d, ops, n) : 0;
-    const int64_t pair = took ? 0 : swiglu_after(ops, n);
+    const int took = fuse_norm(d, ops, n);
+    if (took)
+        return took;
+    const int64_t pair = swiglu_after(ops, n);
     mm p;
     int type;
     if (!pair || !few_rows(d, ops, &p, &type))
-        return took;
+        return 0;
     cuda_gemv(d, type, p, pair);
     return 2;
 }
