@@ -179,6 +179,62 @@ static void check_mixed(const char *arch, const char *type)
     rig_close(&r);
 }
 
+/* What TOP gave for item i is the head of the sorted logits x. */
+static void expect_top(const rig *r, int i, const float *x)
+{
+    const float *top = NULL;
+    const int32_t *ids = NULL;
+    const int n = kvant_step_top(r->e, i, &top, &ids), want = r->n_vocab < KVANT_STEP_TOP ? r->n_vocab : KVANT_STEP_TOP;
+    int before = 0;
+
+    CHECK(n == want, "item %d: %d of the largest logits, wanted %d", i, n, want);
+    for (int k = 0; k < n; k++) {
+        CHECK(ids[k] >= 0 && ids[k] < r->n_vocab && top[k] == x[ids[k]], "item %d: place %d is %d", i, k, ids[k]);
+        CHECK(k == 0 || top[k] < top[k - 1] || (top[k] == top[k - 1] && ids[k] > ids[k - 1]), "item %d: order at %d", i,
+              k);
+    }
+    for (int j = 0; j < r->n_vocab && n > 0; j++)
+        before += x[j] > top[n - 1];
+    CHECK(before < n, "item %d: %d logits are larger than the last of %d", i, before, n);
+    CHECK(n == 0 || kvant_step_token(r->e, i) == ids[0], "item %d: token %d", i, kvant_step_token(r->e, i));
+}
+
+/* The same prompt four times in a step, asked for in every way; then decode steps of the same. */
+static void check_top(const char *arch, const char *type)
+{
+    static const int ways[4] = { KVANT_LOGITS_TOP, KVANT_LOGITS_LAST, KVANT_LOGITS_GREEDY, KVANT_LOGITS_TOP };
+    int32_t prompt[LEN], next[4];
+    kvant_item items[4];
+    rig r;
+    kvant_diag d = { "" };
+
+    make_tokens(prompt, LEN, 7);
+    if (!rig_open(&r, arch, params(type, 2, 4)))
+        return;
+    for (int i = 0; i < 4; i++) {
+        kvant_seq_new(r.e, &items[i].seq, NULL);
+        items[i] = (kvant_item){ items[i].seq, prompt, LEN, 1, ways[i] };
+    }
+    for (int step = 0; step <= STEPS; step++) {
+        CHECK(kvant_step(r.e, items, 4, &d) == KVANT_OK, "%s", d.text);
+        const float *x = kvant_step_logits(r.e, 1, 0), *none = NULL;
+        const int32_t *ids = NULL;
+        if (!x)
+            break;
+        expect_top(&r, 0, x);
+        expect_top(&r, 3, x);
+        CHECK(!kvant_step_logits(r.e, 0, 0) && kvant_step_top(r.e, 1, &none, &ids) == 0 &&
+                  kvant_step_top(r.e, 2, &none, &ids) == 0 && kvant_step_top(r.e, 4, &none, &ids) == 0,
+              "what was not asked for");
+        CHECK(kvant_step_token(r.e, 2) == argmax(x, r.n_vocab), "%s %s: greedy beside top", arch, type);
+        for (int i = 0; i < 4; i++) {
+            next[i] = argmax(x, r.n_vocab);
+            items[i] = (kvant_item){ items[i].seq, &next[i], 1, 0, ways[i] };
+        }
+    }
+    rig_close(&r);
+}
+
 static void expect(const rig *r, const kvant_item *it, int n, int code, const char *word)
 {
     kvant_diag d = { "" };
@@ -207,7 +263,7 @@ static void check_errors(void)
     expect(&r, &(kvant_item){ a, t, 321, 1, 0 }, 1, KVANT_ENOSPC, "context holds 320");
     expect(&r, &(kvant_item){ a, t, 320, 1, 0 }, 1, KVANT_ENOSPC, "pages");
     expect(&r, &(kvant_item){ a, t, 3, 1, KVANT_LOGITS_ALL }, 1, KVANT_EINVAL, "logits");
-    expect(&r, &(kvant_item){ a, t, 3, 1, 5 }, 1, KVANT_EINVAL, "logits 5");
+    expect(&r, &(kvant_item){ a, t, 3, 1, 6 }, 1, KVANT_EINVAL, "logits 6");
     expect(&r, (kvant_item[]){ { a, t, 1, 1, 0 }, { a, t, 1, 1, 0 } }, 2, KVANT_EINVAL, "sequence");
     expect(&r, (kvant_item[]){ { a, t, 200, 1, 0 }, { b, t, 200, 1, 0 } }, 2, KVANT_ENOSPC, "pages");
     CHECK(kvant_seq_length(r.e, a) == 0 && kvant_seq_length(r.e, b) == 0, "a failed step changed a length");
@@ -293,6 +349,7 @@ int main(void)
                 check_batch(archs[i], types[j], 64, 40);
         }
         check_mixed(archs[i], types[1]);
+        check_top(archs[i], types[1]);
     }
     check_errors();
     check_params();

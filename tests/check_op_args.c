@@ -357,6 +357,24 @@ static void argmax(void)
     accept(KVANT_OP_ARGMAX, &empty, "argmax of nothing");
 }
 
+static void top_k(void)
+{
+    const kvant_top_k_args good = { .x = buffer_a, .values = buffer_b, .ids = ints, .n = 1, .d = 4, .k = 2 };
+
+    accept(KVANT_OP_TOP_K, &good, "top_k");
+    REFUSE(kvant_top_k_args, KVANT_OP_TOP_K, good, n, -1);
+    REFUSE(kvant_top_k_args, KVANT_OP_TOP_K, good, d, 0);
+    REFUSE(kvant_top_k_args, KVANT_OP_TOP_K, good, k, 0);
+    REFUSE(kvant_top_k_args, KVANT_OP_TOP_K, good, k, KVANT_TOP_K_MOST + 1);
+    REFUSE(kvant_top_k_args, KVANT_OP_TOP_K, good, x, NULL);
+    REFUSE(kvant_top_k_args, KVANT_OP_TOP_K, good, values, NULL);
+    REFUSE(kvant_top_k_args, KVANT_OP_TOP_K, good, ids, NULL);
+    kvant_top_k_args empty = good;
+    empty.n = 0;
+    empty.x = NULL;
+    accept(KVANT_OP_TOP_K, &empty, "top_k of nothing");
+}
+
 static void cache_write(void)
 {
     const kvant_seqs seqs = { .n_seqs = 1,
@@ -924,6 +942,7 @@ int main(void)
     moe_combine();
     rows_gather();
     argmax();
+    top_k();
     cache_write();
     tail_needs_table();
     cache_read();

@@ -3,6 +3,7 @@
  * against their decomposition bit for bit; kvant_op_check on arguments that are wrong in one place each. */
 #include <stdint.h>
 #include "base/half.h"
+#include "base/rng.h"
 #include "support/check.h"
 #include "support/op_run.h"
 
@@ -254,6 +255,42 @@ static void check_argmax(void)
     a = (kvant_argmax_args){ x, ids, 2, 1 };
     op_run(KVANT_OP_ARGMAX, kvant_op_reference(KVANT_OP_ARGMAX), &a, 1);
     CHECK(ids[0] == 0 && ids[1] == 0, "argmax of one value: %d %d", ids[0], ids[1]);
+}
+
+typedef struct ranked { float x; int id; } ranked;
+
+static int rank_order(const void *a, const void *b)
+{
+    const ranked *p = a, *q = b;
+    return p->x != q->x ? (p->x < q->x) - (p->x > q->x) : p->id - q->id;
+}
+
+/* Against a sort of the whole row: many ties, k beyond d, and rows that are not finite. */
+static void check_top_k(int d, int k)
+{
+    float *x = calloc((size_t)(3 * d), sizeof *x), *values = calloc((size_t)(3 * k), sizeof *values);
+    int32_t *ids = calloc((size_t)(3 * k), sizeof *ids);
+    ranked *all = calloc((size_t)d, sizeof *all);
+    const kvant_top_k_args a = { x, values, ids, 3, d, k };
+    rng r = { 7 };
+
+    for (int i = 0; i < 3 * d; i++)
+        x[i] = roundf(8.0f * rng_normal(&r)) / 4.0f;
+    x[2 * d - 1] = NAN;
+    op_run(KVANT_OP_TOP_K, kvant_op_reference(KVANT_OP_TOP_K), &a, 2);
+    for (int row = 0; row < 3; row++) {
+        for (int i = 0; i < d; i++)
+            all[i] = (ranked){ x[row * d + i], i };
+        qsort(all, (size_t)d, sizeof *all, rank_order);
+        for (int i = 0; i < k; i++) {
+            const int none = row == 1 || i >= d, id = none ? -1 : all[i].id;
+            const float value = none ? 0.0f : all[i].x;
+            const int at = row * k + i;
+            CHECK(ids[at] == id && values[at] == value, "top_k %d of %d, row %d: %d is %d (%g), wanted %d (%g)", k, d,
+                  row, i, ids[at], (double)values[at], id, (double)value);
+        }
+    }
+    free(x), free(values), free(ids), free(all);
 }
 
 static void check_rope(int n, int n_rot, int neox)
@@ -528,5 +565,8 @@ int main(void)
                     check_cache_format(kvant_format_at(i), d, encoder);
     check_slots();
     check_argmax();
+    for (int k = 1; k <= 128; k += k < 3 ? 1 : 25)
+        for (int d = 1; d < 3000; d = 3 * d + 1)
+            check_top_k(d, k);
     return check_end("check_ops");
 }

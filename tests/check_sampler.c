@@ -505,6 +505,81 @@ static void test_out_of_memory(void)
     CHECK(fails >= 5 && fails < 50, "%d failing allocations", fails);
 }
 
+/* ---- from the largest logits alone ---- */
+
+/* Both ways, side by side from one seed: the same tokens, draw after draw. */
+static void top_same(kvant_sampler_params p, int n_vocab, int64_t seed)
+{
+    float logits[4000], top[KVANT_STEP_TOP];
+    int32_t ids[KVANT_STEP_TOP], token = -1;
+    entry all[4000];
+    rng r = { (uint64_t)seed };
+    kvant_diag diag = { "" };
+
+    p.seed = (uint64_t)seed;
+    kvant_sampler *a = make(p, n_vocab), *b = make(p, n_vocab);
+    CHECK(kvant_sampler_wants(b) == (p.temp > 0 ? KVANT_LOGITS_TOP : KVANT_LOGITS_GREEDY), "wants");
+    for (int draw = 0; draw < 30; draw++) {
+        for (int i = 0; i < n_vocab; i++) {
+            logits[i] = roundf(rng_normal(&r) * 64.0f) / 16.0f;    /* with ties */
+            all[i] = (entry){ .logit = (double)logits[i], .id = i };
+        }
+        qsort(all, (size_t)n_vocab, sizeof *all, by_order);
+        const int n = n_vocab < KVANT_STEP_TOP ? n_vocab : KVANT_STEP_TOP;
+        for (int i = 0; i < n; i++) {
+            ids[i] = all[i].id;
+            top[i] = logits[ids[i]];
+        }
+        CHECK(kvant_sampler_pick_top(b, top, ids, n, &token, &diag) == 0, "%s", diag.text);
+        const int32_t want = pick(a, logits);
+        CHECK(token == want, "top_k %d top_p %g min_p %g, draw %d: %d from the largest, %d from all", p.top_k, (double)p.top_p,
+              (double)p.min_p, draw, token, want);
+    }
+    kvant_sampler_free(a);
+    kvant_sampler_free(b);
+}
+
+static void test_top(void)
+{
+    static const int top_k[] = { 1, 2, 40, 128 };
+    kvant_sampler_params p = off();
+
+    for (int i = 0; i < 32; i++) {
+        p.top_k = top_k[i % 4];
+        p.top_p = i & 4 ? 0.9f : 1.0f;
+        p.min_p = i & 8 ? 0.02f : 0.0f;
+        p.temp = i % 16 == 3 ? 0.0f : 0.7f;
+        top_same(p, i & 16 ? 4000 : 90, i);
+    }
+}
+
+/* What needs all logits says so, and is refused when it does not get them. */
+static void test_top_refused(void)
+{
+    const float one = 1, bias = 2;
+    const int32_t zero = 0;
+    kvant_diag diag = { "" };
+    int32_t token = 77;
+
+    for (int i = 0; i < 6; i++) {
+        kvant_sampler_params p = kvant_sampler_defaults();
+        p.top_k = i == 0 ? 0 : i == 1 ? KVANT_STEP_TOP + 1 : 40;
+        p.repeat_penalty = i == 2 ? 1.1f : 1.0f;
+        p.n_bias = i == 3;
+        p.bias = &bias;
+        p.bias_ids = &zero;
+        p.temp = i == 4 ? 0.0f : 0.8f;
+        kvant_sampler *s = make(p, V);
+        const int wants = i < 4 ? KVANT_LOGITS_LAST : i == 4 ? KVANT_LOGITS_GREEDY : KVANT_LOGITS_TOP;
+        CHECK(kvant_sampler_wants(s) == wants, "case %d: wants %d", i, kvant_sampler_wants(s));
+        const int rc = kvant_sampler_pick_top(s, &one, &zero, 1, &token, &diag);
+        CHECK(rc == (i == 4 ? KVANT_OK : KVANT_EINVAL), "case %d: %d %s", i, rc, diag.text);
+        CHECK(i < 5 || strstr(diag.text, "wanted the 40 largest"), "%s", diag.text);
+        kvant_sampler_free(s);
+    }
+    CHECK(token == 0, "the greedy token is %d", token);
+}
+
 int main(void)
 {
     test_distribution();
@@ -516,6 +591,8 @@ int main(void)
     test_penalties();
     test_window();
     test_seeds();
+    test_top();
+    test_top_refused();
     test_defaults();
     test_bad_params();
     test_out_of_memory();

@@ -22,7 +22,7 @@ TINY = "tests/golden/tiny"
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation",
          "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"}
-SMALL = "add,swiglu,gate_mul,gate_add,gdn_gates,rows_gather,rope,argmax,norm_rms,norm_add_rms,norm_l2,norm_gated," \
+SMALL = "add,swiglu,gate_mul,gate_add,gdn_gates,rows_gather,rope,argmax,top_k,norm_rms,norm_add_rms,norm_l2,norm_gated," \
         "moe_route,moe_combine,slot_copy,slot_zero,conv_step,conv_chunk,gdn_step,gdn_chunk"
 passed = failed = 0
 

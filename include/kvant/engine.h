@@ -142,9 +142,11 @@ int kvant_seq_length(const kvant_engine *e, int seq);             /* tokens so f
 int64_t kvant_seq_cache_bytes(const kvant_engine *e, int seq);    /* bytes its pages, tail and state take */
 
 /* GREEDY: of the last row only the likeliest token comes back (kvant_step_token); its logits stay on the device.
- * HIDDEN: no logits; the hidden states after the output norm are collected for kvant_seq_hidden. */
+ * HIDDEN: no logits; the hidden states after the output norm are collected for kvant_seq_hidden.
+ * TOP: as GREEDY, with the KVANT_STEP_TOP largest logits (kvant_step_top): what top-k sampling needs. */
 enum { KVANT_LOGITS_NONE = 0, KVANT_LOGITS_LAST = 1, KVANT_LOGITS_ALL = 2, KVANT_LOGITS_GREEDY = 3,
-       KVANT_LOGITS_HIDDEN = 4 };
+       KVANT_LOGITS_HIDDEN = 4, KVANT_LOGITS_TOP = 5 };
+enum { KVANT_STEP_TOP = 128 };
 
 /* n tokens appended to one sequence.  prompt 1: a piece of a prompt (chunk forms; pieces of one prompt must end on the
  * 64-token grid, except the last); prompt 0: generated tokens, one at a time.  A sequence appears at most once per
@@ -170,8 +172,12 @@ int kvant_step_code(const kvant_engine *e, int item);
 /* Logits f32[n_vocab] of a row of an item of the last step (row 0 for LAST); NULL if not asked for.  Valid until the
  * next step. */
 const float *kvant_step_logits(const kvant_engine *e, int item, int row);
-/* The likeliest token (ties: the lower id) of a GREEDY item of the last step; -1 for other items. */
+/* The likeliest token (ties: the lower id) of a GREEDY or TOP item of the last step; -1 for other items. */
 int32_t kvant_step_token(const kvant_engine *e, int item);
+/* The largest logits of a TOP item of the last step and their tokens, the largest first (ties: the lower id), valid
+ * until the next step.  Returns how many: KVANT_STEP_TOP, or the whole vocabulary where that is smaller; 0 for other
+ * items. */
+int kvant_step_top(const kvant_engine *e, int item, const float **logits, const int32_t **ids);
 /* Hidden states (KVANT_LOGITS_HIDDEN) of a sequence from its first token on: f32[n_embd] mean over all tokens and that
  * of the last one; either may be NULL.  KVANT_EINVAL: no such sequence, or it is empty. */
 int kvant_seq_hidden(const kvant_engine *e, int seq, float *mean, float *last);
@@ -200,6 +206,13 @@ void kvant_sampler_free(kvant_sampler *s);
 void kvant_sampler_accept(kvant_sampler *s, int32_t token);       /* feeds penalties: prompt and generated tokens */
 /* logits f32[n_vocab] (unchanged) -> *token.  KVANT_ENUMERIC when no logit is finite. */
 int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kvant_diag *diag);
+/* How the next pick can ask for logits: KVANT_LOGITS_GREEDY, _TOP (then kvant_sampler_pick_top) or _LAST.  Penalties, a
+ * bias, and top_k 0 or above KVANT_STEP_TOP need them all. */
+int kvant_sampler_wants(const kvant_sampler *s);
+/* The same token as kvant_sampler_pick, with the same state after it, from what kvant_step_top gave: the n largest of
+ * finite logits, in order.  KVANT_EINVAL when the sampler needs more of them (kvant_sampler_wants). */
+int kvant_sampler_pick_top(kvant_sampler *s, const float *logits, const int32_t *ids, int n, int32_t *token,
+                           kvant_diag *diag);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -204,6 +204,11 @@ typedef struct kvant_norm_gated_args {
 /* ids[i] = the position of the largest of x[i][d] (ties: the lower), or -1 where a value is NaN or infinite. */
 typedef struct kvant_argmax_args { const float *x; int32_t *ids; int n, d; } kvant_argmax_args;
 
+/* values, ids [n][k]: the k largest of each x[i][d], the largest first (ties: the lower position first).  With d < k
+ * the rest, and all of a row in which a value is NaN or infinite, is id -1, value 0.  k 1 to KVANT_TOP_K_MOST. */
+enum { KVANT_TOP_K_MOST = 1024 };
+typedef struct kvant_top_k_args { const float *x; float *values; int32_t *ids; int n, d, k; } kvant_top_k_args;
+
 /* Copies between state slots or pages: base + src[i]*stride -> base + dst[i]*stride, `bytes` each; gathers first. */
 typedef struct kvant_slot_copy_args {
     uint8_t *base; const int32_t *src, *dst; int n; size_t stride, bytes;

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cli/bench_device.h"
+#include "kvant/engine.h"
 #include "kvant/qjl.h"
 
 /* ---- caches ---- */
@@ -112,6 +113,7 @@ void case_attn_e(room *r);
 void case_gdn_step(room *r);
 void case_gdn_chunk(room *r);
 void case_cache_write(room *r);
+void case_top_k(room *r);
 void case_matmul(room *r);
 
 void case_attn_a(room *r)
@@ -217,6 +219,26 @@ void case_gdn_chunk(room *r)
                   "%d tokens", lengths[i]);
         while (r->n_mem > mark)
             r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+    }
+}
+
+/* ---- top_k ---- */
+
+void case_top_k(room *r)
+{
+    enum { VOCAB = 151936, MOST = 64 };
+    static const int rows[] = { 1, MOST };
+    const float *x = room_normal(r, (size_t)MOST * VOCAB);
+    float *values = room_copy(r, NULL, (size_t)MOST * KVANT_STEP_TOP * sizeof *values);
+    int32_t *ids = room_copy(r, NULL, (size_t)MOST * KVANT_STEP_TOP * sizeof *ids);
+
+    for (int i = 0; r->rc == KVANT_OK && i < 2; i++) {
+        const double bytes = 4.0 * rows[i] * VOCAB;
+        const kvant_argmax_args one = { x, ids, rows[i], VOCAB };
+        const kvant_top_k_args some = { x, values, ids, rows[i], VOCAB, KVANT_STEP_TOP };
+        room_time(r, KVANT_OP_ARGMAX, &one, bytes, 0, "argmax, %d rows", rows[i]);
+        if (r->rc == KVANT_OK)
+            room_time(r, KVANT_OP_TOP_K, &some, bytes, 0, "%d largest, %d rows", KVANT_STEP_TOP, rows[i]);
     }
 }
 

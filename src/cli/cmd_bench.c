@@ -106,10 +106,10 @@ static int measure(bench *b, const bench_test *t, int n_batch, int64_t *ns, kvan
     const int32_t *prompt = b->tokens + t->n_depth;
 
     for (int s = 0; s < b->parallel; s++)
-        KVANT_TRY(feed_prompt(b->e, b->seqs[s], b->tokens, t->n_depth, n_batch, 0, NULL, diag));
+        KVANT_TRY(feed_prompt(b->e, b->seqs[s], b->tokens, t->n_depth, n_batch, KVANT_LOGITS_NONE, NULL, diag));
     int64_t t0 = clock_ns();
     for (int s = 0; s < b->parallel; s++)
-        KVANT_TRY(feed_prompt(b->e, b->seqs[s], prompt, t->n_prompt, n_batch, 1, NULL, diag));
+        KVANT_TRY(feed_prompt(b->e, b->seqs[s], prompt, t->n_prompt, n_batch, KVANT_LOGITS_LAST, NULL, diag));
     KVANT_TRY(decode_tokens(b, prompt + t->n_prompt, t->n_gen, diag));
     *ns = clock_ns() - t0;
     return KVANT_OK;

@@ -146,7 +146,7 @@ static int ask(needle *n, uint64_t seed, int length, int *hit, kvant_diag *diag)
     make_doc(n, seed, length, &d);
     KVANT_TRY(build_doc(n, &d, length, diag));
     KVANT_TRY(kvant_seq_new(n->e, &seq, diag));
-    KVANT_TRY(feed_prompt(n->e, seq, n->doc, n->n_doc, 2048, 1, NULL, diag));
+    KVANT_TRY(feed_prompt(n->e, seq, n->doc, n->n_doc, 2048, KVANT_LOGITS_LAST, NULL, diag));
     KVANT_TRY(greedy_text(n, seq, answer, sizeof answer, diag));
     *hit = is_right(answer, d.number[d.asked]);
     log_msg(LOG_DEBUG, "length %d, seed %llu, note %d: wanted %d, found \"%s\"", length, (unsigned long long)seed,

@@ -388,7 +388,7 @@ int feed_prompt(kvant_engine *e, int seq, const int32_t *ids, int n, int piece, 
     while (at < n && code == KVANT_OK) {
         int len = piece - kvant_seq_length(e, seq) % KVANT_PAGE; /* ends on the absolute grid */
         len = len < n - at ? len : n - at;
-        kvant_item item = { seq, ids + at, len, 1, logits && at + len == n ? KVANT_LOGITS_LAST : KVANT_LOGITS_NONE };
+        kvant_item item = { seq, ids + at, len, 1, at + len == n ? logits : KVANT_LOGITS_NONE };
         code = prompt_step(e, &item, diag);
         at += code == KVANT_OK ? len : 0;
         progress_show(&pr, at);

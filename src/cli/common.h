@@ -49,10 +49,9 @@ int pair_is_wide(const kv_pair *p);
 const char *encoder_name(int encoder);
 int encoder_of(const char *name);
 
-/* Appends ids[0..n) to seq as a prompt, in pieces of `piece` tokens (rounded up to 64) that end on the
- * 64-token grid; the last row's
- * logits are kept when `logits`.  bar: title of a progress bar, or
- * NULL.  Stops between pieces at Ctrl-C: KVANT_ECANCELED. */
+/* Appends ids[0..n) to seq as a prompt, in pieces of `piece` tokens (rounded up to 64) that end on the 64-token grid;
+ * logits: what is asked of the last row, KVANT_LOGITS_*.  bar: title of a progress bar, or NULL.  Stops between pieces
+ * at Ctrl-C: KVANT_ECANCELED. */
 int feed_prompt(kvant_engine *e, int seq, const int32_t *ids, int n, int piece, int logits, const char *bar,
                 kvant_diag *diag);
 

@@ -242,7 +242,8 @@ int gen_prompt(generator *g, const int32_t *ids, int n, kvant_diag *diag)
     if (n > room)
         return kvant_fail(diag, KVANT_ENOSPC, "prompt: found %d tokens, wanted at most %d (context of %d tokens, -c)",
                           n, room, kvant_engine_get_params(g->e)->n_ctx);
-    KVANT_TRY(feed_prompt(g->e, g->seq, ids, n, (int)opt_int(g->o, OPT_BATCH), 1, "prompt", diag));
+    KVANT_TRY(feed_prompt(g->e, g->seq, ids, n, (int)opt_int(g->o, OPT_BATCH), kvant_sampler_wants(g->sampler),
+                          "prompt", diag));
     for (int i = 0; i < n; i++)
         kvant_sampler_accept(g->sampler, ids[i]);
     g->prompt_n += n;
@@ -263,7 +264,7 @@ static int stop_after(const generator *g, int64_t made, int64_t limit)
 static int decode_one(generator *g, kvant_diag *diag)
 {
     int64_t t0 = clock_ns();
-    kvant_item item = { g->seq, &g->pending, 1, 0, KVANT_LOGITS_LAST };
+    kvant_item item = { g->seq, &g->pending, 1, 0, kvant_sampler_wants(g->sampler) };
 
     KVANT_TRY(kvant_step(g->e, &item, 1, diag));
     g->decode_ns += clock_ns() - t0;
@@ -272,13 +273,26 @@ static int decode_one(generator *g, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* From what the last step gave: all logits, the largest, or the likeliest token. */
+static int pick(generator *g, int32_t *token, kvant_diag *diag)
+{
+    const float *all = kvant_step_logits(g->e, 0, 0), *top;
+    const int32_t *ids;
+
+    if (all)
+        return kvant_sampler_pick(g->sampler, all, token, diag);
+    const int n = kvant_step_top(g->e, 0, &top, &ids);
+    *token = kvant_step_token(g->e, 0);
+    return n ? kvant_sampler_pick_top(g->sampler, top, ids, n, token, diag) : KVANT_OK;
+}
+
 int gen_continue(generator *g, int64_t n, int *reason, kvant_diag *diag)
 {
     int32_t token;
 
     *reason = n == 0 ? STOP_LENGTH : STOP_NONE;
     for (int64_t made = 0; *reason == STOP_NONE;) {
-        KVANT_TRY(kvant_sampler_pick(g->sampler, kvant_step_logits(g->e, 0, 0), &token, diag));
+        KVANT_TRY(pick(g, &token, diag));
         kvant_sampler_accept(g->sampler, token);
         if (kvant_token_is_eog(g->m, token)) {
             *reason = STOP_EOG;

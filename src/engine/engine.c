@@ -94,8 +94,10 @@ static int create_outputs(kvant_engine *e, kvant_diag *diag)
     e->item_rows = kvant_calloc(seqs * 8, sizeof *e->item_rows);   /* rows, progress (3 ints), 4 lists of the pass */
     e->item_code = kvant_calloc(seqs, sizeof *e->item_code);
     bytes = build_layout(e->m, e->p.n_ubatch, e->pass_rows, NULL, &e->buf);
-    e->tokens = kvant_calloc(seqs + (size_t)e->pass_rows, sizeof *e->tokens);
-    if (!e->logits || !e->item_row || !e->item_rows || !e->tokens || !e->item_code)
+    e->tokens = kvant_calloc(seqs, sizeof *e->tokens);
+    e->top = kvant_calloc((seqs + (size_t)e->pass_rows) * KVANT_STEP_TOP, sizeof *e->top);
+    e->top_ids = kvant_calloc((seqs + (size_t)e->pass_rows) * KVANT_STEP_TOP, sizeof *e->top_ids);
+    if (!e->logits || !e->item_row || !e->item_rows || !e->tokens || !e->top || !e->top_ids || !e->item_code)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for logits of %d rows", e->p.logits_rows);
     KVANT_TRY(e->dev->vt->alloc(e->dev, bytes, &mem, diag));
     e->scratch = mem;
@@ -312,6 +314,8 @@ void kvant_engine_free(kvant_engine *e)
     kvant_free(e->item_row);
     kvant_free(e->item_rows);
     kvant_free(e->tokens);
+    kvant_free(e->top);
+    kvant_free(e->top_ids);
     kvant_free(e->item_code);
     kvant_free(e->hidden_sum);
     kvant_free(e->hidden_last);

@@ -50,7 +50,9 @@ struct kvant_engine {
     /* logits of the last step */
     float *logits;                             /* host [logits_rows][n_vocab] */
     int *item_row, *item_rows;                 /* [max_seqs] first row and rows of each item of the last step */
-    int32_t *tokens;                           /* [max_seqs] greedy tokens of the items; then room for a pass */
+    int32_t *tokens;                           /* [max_seqs] likeliest token of each item, where asked for */
+    float *top;                                /* [max_seqs + pass_rows][KVANT_STEP_TOP] logits: by item, of a pass */
+    int32_t *top_ids;                          /* the same: their tokens */
     int *item_code;                            /* [max_seqs] what became of it */
     int n_items;
     /* KVANT_LOGITS_HIDDEN: host memory */

@@ -5,6 +5,9 @@
  * look at the probabilities at temperature 1 of what top-k left, and both keep a prefix of the tokens sorted by logit:
  * one pass over that order serves both.  Equal logits: the lower id first, everywhere.
  *
+ * Where top-k leaves at most KVANT_STEP_TOP tokens they are sorted first, so that a list that a device has sorted gives
+ * the same sums and the same draw.
+ *
  * Candidates are the tokens with a finite logit: NaN and infinite logits are left out, as is what a bias of -infinity
  * bans.  Sums are double, in a fixed order; a seed gives the same tokens on every machine with the same libm. */
 #include "kvant/engine.h"
@@ -275,6 +278,18 @@ static int collect(kvant_sampler *s, const float *logits, int k)
     return n;
 }
 
+/* The first of the order first. */
+static void sort(cand *c, int n)
+{
+    heapify(c, n, 1);
+    for (int left = n - 1; left > 0; left--) {
+        const cand last = c[0];
+        c[0] = c[left];
+        sift(c, left, 0, 1);
+        c[left] = last;
+    }
+}
+
 static float highest(const cand *c, int n)
 {
     float max = c[0].logit;
@@ -341,6 +356,48 @@ static int32_t argmax(const float *logits, int n)
     return best;
 }
 
+/* One of the n candidates, by top-p, min-p and the draw. */
+static int32_t choose(kvant_sampler *s, int n)
+{
+    cand *c = s->cands;
+    const float max = highest(c, n);
+
+    if (s->p.top_p < 1 || s->p.min_p > 0) {
+        const int kept = cut(s, c, n, max);
+        c += n - kept;
+        n = kept;
+    }
+    return draw(s, c, n, max);
+}
+
+static int few(const kvant_sampler *s)
+{
+    return s->p.top_k > 0 && s->p.top_k <= KVANT_STEP_TOP;
+}
+
+int kvant_sampler_wants(const kvant_sampler *s)
+{
+    if (s->bias || s->count)
+        return KVANT_LOGITS_LAST;
+    return s->p.temp <= 0 ? KVANT_LOGITS_GREEDY : few(s) ? KVANT_LOGITS_TOP : KVANT_LOGITS_LAST;
+}
+
+int kvant_sampler_pick_top(kvant_sampler *s, const float *logits, const int32_t *ids, int n, int32_t *token,
+                           kvant_diag *diag)
+{
+    const int most = s->p.temp <= 0 ? 1 : s->p.top_k < s->n_vocab ? s->p.top_k : s->n_vocab;
+
+    if (kvant_sampler_wants(s) == KVANT_LOGITS_LAST)
+        return kvant_fail(diag, KVANT_EINVAL, "sampler: penalties, a bias, or top_k %d: all logits are wanted",
+                          s->p.top_k);
+    if (n < most)
+        return kvant_fail(diag, KVANT_EINVAL, "sampler: %d logits, wanted the %d largest", n, most);
+    for (int i = 0; i < most; i++)
+        s->cands[i] = (cand){ logits[i], ids[i] };
+    *token = s->p.temp <= 0 ? ids[0] : choose(s, most);
+    return KVANT_OK;
+}
+
 int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kvant_diag *diag)
 {
     const float *x = adjust(s, logits);
@@ -355,14 +412,9 @@ int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kv
     int n = collect(s, x, s->p.top_k);
     if (n == 0)
         goto none;
-    cand *c = s->cands;
-    const float max = highest(c, n);
-    if (s->p.top_p < 1 || s->p.min_p > 0) {
-        const int kept = cut(s, c, n, max);
-        c += n - kept;
-        n = kept;
-    }
-    *token = draw(s, c, n, max);
+    if (few(s))
+        sort(s->cands, n);
+    *token = choose(s, n);
     return KVANT_OK;
 none:
     return kvant_fail(diag, KVANT_ENUMERIC, "logits: none of %d is finite%s", s->n_vocab,

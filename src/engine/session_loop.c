@@ -408,9 +408,10 @@ static void apply_plan(kvant_session *s, int n_heads)
 static void add_item(kvant_session *s, request *q)
 {
     const int len = request_len(s, q), is_prompt = len < q->r.n_prompt;
-    /* the device chooses where nobody looks at the logits */
-    const int simple = q->greedy && !q->r.mask && q->r.n_logprobs < 0;
-    int logits = len + q->rows < q->n_tokens ? KVANT_LOGITS_NONE : simple ? KVANT_LOGITS_GREEDY : KVANT_LOGITS_LAST;
+    /* the device chooses, or leaves few to choose from, where nobody looks at the logits */
+    const int wants = q->r.mask || q->r.n_logprobs >= 0 ? KVANT_LOGITS_LAST
+                      : q->greedy ? KVANT_LOGITS_GREEDY : kvant_sampler_wants(q->sampler);
+    int logits = len + q->rows < q->n_tokens ? KVANT_LOGITS_NONE : wants;
 
     if (is_prompt && q->r.kind != KVANT_REQUEST_GENERATE)
         logits = KVANT_LOGITS_HIDDEN;

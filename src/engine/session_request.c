@@ -437,6 +437,21 @@ static int pick(kvant_session *s, request *q, const float *logits, int32_t *toke
     return KVANT_OK;
 }
 
+/* The device's choice, or the sampler's among the device's likeliest tokens. */
+static int pick_top(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
+{
+    const float *logits;
+    const int32_t *ids;
+    const int n = kvant_step_top(s->e, item, &logits, &ids);
+
+    *token = kvant_step_token(s->e, item);
+    if (n == 0)
+        return KVANT_OK;
+    KVANT_TRY(kvant_sampler_pick_top(q->sampler, logits, ids, n, token, diag));
+    kvant_sampler_accept(q->sampler, *token);
+    return KVANT_OK;
+}
+
 /* Log-probability of token and the n most likely ones, by softmax over all of logits. */
 static float logprobs(const float *logits, int v, int32_t token, kvant_token_prob *top, int n)
 {
@@ -478,9 +493,10 @@ static int next_token(kvant_session *s, request *q, int item, int32_t *token, kv
 
     const float *logits = kvant_step_logits(s->e, item, 0);
 
-    *token = kvant_step_token(s->e, item); /* the device's choice, if it was asked for */
-    if (*token < 0)
+    if (logits)
         KVANT_TRY(pick(s, q, logits, token, diag));
+    else
+        KVANT_TRY(pick_top(s, q, item, token, diag));
     if (q->r.n_logprobs >= 0) {
         ev.n_top = q->r.n_logprobs < s->n_vocab ? q->r.n_logprobs : s->n_vocab;
         ev.logprob = logprobs(logits, s->n_vocab, *token, top, ev.n_top);

@@ -11,7 +11,7 @@
 
 typedef struct pass {
     int n_seqs, n_tokens, n_out, n_seal, stride, max_pos;
-    int any_prompt, any_decode, greedy, hidden;
+    int any_prompt, any_decode, top, hidden;
 } pass;
 
 static kvant_seqs pass_seqs(const kvant_engine *e, const pass *p)
@@ -33,17 +33,23 @@ static void builder_fill(kvant_engine *e, const pass *p)
     b->hidden = p->hidden;
     b->n_seal = p->n_seal;
     b->max_pos = p->max_pos;
-    b->greedy = p->greedy;
+    b->top = p->top;
     build_model(b);
 }
 
 int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
 {
-    const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt, 1, 0 };
+    const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt, KVANT_STEP_TOP, 0 };
     builder_fill(e, &p);
     if (e->b.error)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
     return KVANT_OK;
+}
+
+/* How many of the likeliest tokens of its last row an item asks for. */
+static int top_of(const kvant_item *it)
+{
+    return it->logits == KVANT_LOGITS_GREEDY ? 1 : it->logits == KVANT_LOGITS_TOP ? KVANT_STEP_TOP : 0;
 }
 
 /* Rows of logits that an item asks for; host: that come back. */
@@ -51,7 +57,7 @@ static int rows_of(const kvant_item *it, int host)
 {
     if (it->logits == KVANT_LOGITS_ALL)
         return it->n;
-    return it->logits == KVANT_LOGITS_LAST || (it->logits == KVANT_LOGITS_GREEDY && !host);
+    return it->logits == KVANT_LOGITS_LAST || (top_of(it) > 0 && !host);
 }
 
 /* Appends rows [off, off + n) of item i to the pass; its sequence becomes pass sequence p->n_seqs. */
@@ -83,7 +89,7 @@ static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int off, in
     p->any_prompt |= it->prompt;
     p->any_decode |= !it->prompt;
     p->max_pos = pos0 + n - 1 > p->max_pos ? pos0 + n - 1 : p->max_pos;
-    p->greedy |= out == KVANT_LOGITS_GREEDY;
+    p->top = top_of(it) > p->top ? top_of(it) : p->top;
     kv_pass_begin(&e->kv, it->seq, pos0, n, h->seal_src, h->seal_dst, &p->n_seal);
 }
 
@@ -130,9 +136,10 @@ static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 static uint64_t pass_key(const pass *p)
 {
     const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, o = (uint64_t)p->n_out, w = (uint64_t)p->stride;
-    if (p->any_prompt || p->hidden || p->n_seal || n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 20)
+    if (p->any_prompt || p->hidden || p->n_seal || n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 19)
         return 0;
-    return (uint64_t)1 << 63 | (uint64_t)p->greedy << 62 | n << 48 | t << 34 | o << 20 | w;
+    return (uint64_t)1 << 63 | (uint64_t)(p->top > 1) << 62 | n << 48 | t << 34 | o << 20 |
+           (uint64_t)(p->top == 1) << 19 | w;
 }
 
 static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
@@ -172,7 +179,7 @@ static int check_item(const kvant_engine *e, const kvant_item *it, int i, kvant_
         if (it->tokens[j] < 0 || it->tokens[j] >= e->m->hp.n_vocab)
             return kvant_fail(diag, KVANT_EINVAL, "item %d: token %d is %d, wanted 0 to %d", i, j, it->tokens[j],
                               e->m->hp.n_vocab - 1);
-    if (it->logits < KVANT_LOGITS_NONE || it->logits > KVANT_LOGITS_HIDDEN)
+    if (it->logits < KVANT_LOGITS_NONE || it->logits > KVANT_LOGITS_TOP)
         return kvant_fail(diag, KVANT_EINVAL, "item %d: logits %d, wanted 0 to %d", i, it->logits, KVANT_LOGITS_HIDDEN);
     return KVANT_OK;
 }
@@ -243,21 +250,30 @@ static int numeric(progress *g, int seq, const char *what, kvant_diag *diag)
     return KVANT_OK;               /* its own misfortune: the rest of the pass is good */
 }
 
-/* Greedy tokens of the pass, in order of out_rows, to their items. */
-static int pass_tokens(kvant_engine *e, const kvant_item *items, const pass_lists *l, const pass *p, progress *at,
-                       kvant_diag *diag)
+/* The likeliest tokens of the pass, in order of out_rows, to their items. */
+static int pass_top(kvant_engine *e, const kvant_item *items, const pass_lists *l, const pass *p, progress *at,
+                    kvant_diag *diag)
 {
-    int32_t *ids = e->tokens + e->p.max_seqs;
-    int r = 0;
+    const size_t k = (size_t)p->top, room = (size_t)e->p.max_seqs * KVANT_STEP_TOP, n = (size_t)p->n_out * k;
+    int32_t *ids = e->top_ids + room;
+    float *values = e->top + room;
+    size_t r = 0;
 
-    KVANT_TRY(e->dev->vt->copy_out(e->dev, ids, e->buf.out_ids, (size_t)p->n_out * sizeof *ids, diag));
+    KVANT_TRY(e->dev->vt->copy_out(e->dev, ids, e->buf.out_ids, n * sizeof *ids, diag));
+    if (k > 1)
+        KVANT_TRY(e->dev->vt->copy_out(e->dev, values, e->buf.out_top, n * sizeof *values, diag));
     KVANT_TRY(e->dev->vt->sync(e->dev, diag));
-    for (int i = 0; i < p->n_seqs; r += l->rows[i++]) {
-        if (l->rows[i] == 0 || items[l->item[i]].logits != KVANT_LOGITS_GREEDY)
+    for (int i = 0; i < p->n_seqs; r += (size_t)l->rows[i++]) {
+        const int item = l->item[i], top = top_of(&items[item]);
+        if (l->rows[i] == 0 || top == 0)
             continue;
-        if (ids[r] < 0)
-            KVANT_TRY(numeric(&at[l->item[i]], items[l->item[i]].seq, "logits", diag));
-        e->tokens[l->item[i]] = ids[r];
+        if (ids[r * k] < 0)
+            KVANT_TRY(numeric(&at[item], items[item].seq, "logits", diag));
+        e->tokens[item] = ids[r * k];
+        if (top > 1) {
+            memcpy(e->top_ids + (size_t)item * k, ids + r * k, k * sizeof *ids);
+            memcpy(e->top + (size_t)item * k, values + r * k, k * sizeof *values);
+        }
     }
     return KVANT_OK;
 }
@@ -267,10 +283,10 @@ static int pass_logits(kvant_engine *e, const kvant_item *items, const pass_list
                        kvant_diag *diag)
 {
     size_t v = (size_t)e->m->hp.n_vocab;
-    int r = 0, greedy = 0;
+    int r = 0, top = 0;
     for (int i = 0; i < n; r += l->rows[i++]) {
-        greedy |= items[l->item[i]].logits == KVANT_LOGITS_GREEDY;
-        if (l->rows[i] == 0 || items[l->item[i]].logits == KVANT_LOGITS_GREEDY)
+        top |= top_of(&items[l->item[i]]);
+        if (l->rows[i] == 0 || top_of(&items[l->item[i]]))
             continue;
         progress *g = &at[l->item[i]];
         float *dst = e->logits + (size_t)g->row * v;
@@ -280,7 +296,7 @@ static int pass_logits(kvant_engine *e, const kvant_item *items, const pass_list
             KVANT_TRY(numeric(g, items[l->item[i]].seq, "logits", diag));
         g->row += l->rows[i];
     }
-    return greedy ? KVANT_OK : e->dev->vt->sync(e->dev, diag);     /* pass_tokens waits once, for its copy too */
+    return top ? KVANT_OK : e->dev->vt->sync(e->dev, diag);        /* pass_top waits once, for its copies too */
 }
 
 /* Adds n hidden rows to the sums of seq, in order and in double: the same whatever the cuts of the prompt. */
@@ -360,8 +376,8 @@ static int step_pass(kvant_engine *e, const kvant_item *items, int n, progress *
     code = pass_run(e, &p, l->seq, diag);
     if (code == KVANT_OK)
         code = (p.hidden ? pass_hidden : pass_logits)(e, items, l, p.n_seqs, at, diag);
-    if (code == KVANT_OK && p.greedy)
-        code = pass_tokens(e, items, l, &p, at, diag);
+    if (code == KVANT_OK && p.top)
+        code = pass_top(e, items, l, &p, at, diag);
     if (code == KVANT_OK && gguf_poisoned(e->m->file))
         code = kvant_fail(diag, KVANT_EIO, "model file: a mapped page is gone (truncated while in use)");
     for (int q = 0; q < p.n_seqs; q++) {
@@ -408,7 +424,7 @@ int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag
         kv_reserve(&e->kv, items[i].seq, e->kv.seqs[items[i].seq].len + items[i].n);
         e->item_row[i] = row;
         e->item_rows[i] = rows_of(&items[i], 1);
-        e->tokens[i] = -1;
+        e->tokens[i] = e->top_ids[(size_t)i * KVANT_STEP_TOP] = -1;
         at[i] = (progress){ 0, row, KVANT_OK };
         row += e->item_rows[i];
     }
@@ -439,6 +455,17 @@ const float *kvant_step_logits(const kvant_engine *e, int item, int row)
 int32_t kvant_step_token(const kvant_engine *e, int item)
 {
     return kvant_step_code(e, item) == KVANT_OK ? e->tokens[item] : -1;
+}
+
+int kvant_step_top(const kvant_engine *e, int item, const float **logits, const int32_t **ids)
+{
+    const size_t at = (size_t)item * KVANT_STEP_TOP;
+
+    if (kvant_step_code(e, item) != KVANT_OK || e->top_ids[at] < 0)
+        return 0;
+    *logits = e->top + at;
+    *ids = e->top_ids + at;
+    return e->m->hp.n_vocab < KVANT_STEP_TOP ? e->m->hp.n_vocab : KVANT_STEP_TOP;
 }
 
 int kvant_seq_hidden(const kvant_engine *e, int seq, float *mean, float *last)

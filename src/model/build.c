@@ -72,7 +72,8 @@ size_t build_layout(const kvant_model *m, int n, int rows, unsigned char *base, 
     buf->xs = take(base, &used, (size_t)rows * e, f);
     buf->keep = take(base, &used, (size_t)rows * (size_t)w.keep, f);
     buf->logits = take(base, &used, (size_t)rows * (size_t)hp->n_vocab, f);
-    buf->out_ids = take(base, &used, (size_t)rows, sizeof(int32_t));
+    buf->out_top = take(base, &used, (size_t)rows * KVANT_STEP_TOP, f);
+    buf->out_ids = take(base, &used, (size_t)rows * KVANT_STEP_TOP, sizeof(int32_t));
     return used;
 }
 
@@ -136,6 +137,8 @@ void build_model(builder *b)
     if (b->hidden)
         return;
     build_matmul(b, m->output, b->buf.a, m->hp.n_embd, b->buf.logits, m->hp.n_vocab, b->rows);
-    if (b->greedy && b->rows > 0)
+    if (b->top == 1 && b->rows > 0)
         BUILD(b, ARGMAX, { b->buf.logits, b->buf.out_ids, b->rows, m->hp.n_vocab });
+    if (b->top > 1 && b->rows > 0)
+        BUILD(b, TOP_K, { b->buf.logits, b->buf.out_top, b->buf.out_ids, b->rows, m->hp.n_vocab, b->top });
 }

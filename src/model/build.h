@@ -29,7 +29,8 @@ typedef struct build_buffers {
     float *xs;                     /* [rows][n_embd] stream rows that give logits */
     float *keep;                   /* [rows][widest block output] and their block outputs */
     float *logits;                 /* [rows][n_vocab] */
-    int32_t *out_ids;              /* [rows] likeliest token of each, where asked for */
+    float *out_top;                /* [rows][top] largest logits, where asked for */
+    int32_t *out_ids;              /* [rows][top] their tokens */
 } build_buffers;
 
 typedef struct builder {
@@ -49,7 +50,7 @@ typedef struct builder {
     const int32_t *ids, *pos;      /* [n] */
     const int32_t *out_rows;       /* [n_out] token rows that give logits */
     int n_out;
-    int greedy;                    /* the likeliest token of each of these rows is wanted */
+    int top;                       /* so many of the likeliest tokens of each of these rows are wanted; 1: no values */
     int hidden;                    /* 1: all rows (n_out = n) end at the output norm, in buf.a; no logits */
     /* the residual stream from here on: buf.x, or buf.xs after the last layer's gather */
     float *x;
@@ -99,6 +100,7 @@ void build_emit(builder *b, int id, const void *args, size_t bytes);
 #define BUILD_ARGS_GDN_STEP kvant_gdn_args
 #define BUILD_ARGS_GDN_CHUNK kvant_gdn_args
 #define BUILD_ARGS_ARGMAX kvant_argmax_args
+#define BUILD_ARGS_TOP_K kvant_top_k_args
 #define BUILD_ARGS_NORM_GATED kvant_norm_gated_args
 
 /* ---- pieces that architectures are made of (blocks/) ---- */

@@ -382,6 +382,20 @@ static int check_argmax(const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static int check_top_k(const void *args, kvant_diag *diag)
+{
+    const kvant_top_k_args *a = args;
+    const int id = KVANT_OP_TOP_K;
+
+    KVANT_TRY(count(id, a->n, diag));
+    KVANT_TRY(positive(id, "d", a->d, diag));
+    if (a->k < 1 || a->k > KVANT_TOP_K_MOST)
+        BAD("top_k: k %d, wanted 1 to %d", a->k, KVANT_TOP_K_MOST);
+    if (a->n > 0)
+        NEED(id, "x, values, ids", a->x, a->values, a->ids);
+    return KVANT_OK;
+}
+
 static int check_cache_write(const void *args, kvant_diag *diag)
 {
     const kvant_cache_write_args *a = args;

@@ -197,6 +197,26 @@ static void case_argmax(vcase *c, int n, int d, const char *shape)
     vcase_run(c, &a, 0.0);
 }
 
+static void top_k(vcase *c, int n, int d, int k, const char *shape)
+{
+    if (!vcase_begin(c, KVANT_OP_TOP_K, shape, ""))
+        return;
+    float *x = vcase_normal(c, cells(n, d), 5), *values = vcase_out(c, cells(n, k));
+    int32_t *ids = vcase_take(c, cells(n, k) * sizeof *ids);
+    const kvant_top_k_args a = { x, values, ids, n, d, k };
+    for (int i = 0; i < n * d; i++)
+        x[i] = i % 3 == 0 ? roundf(2.0f * x[i]) : x[i];     /* ties, of zeros with both signs too */
+    if (n > 1)
+        x[n * d - 1] = INFINITY;
+    vcase_about(c, "n %d d %d k %d", n, d, k);
+    vcase_run(c, &a, 0.0);
+}
+
+static void case_top_k(vcase *c, int n, int d, const char *shape)
+{
+    top_k(c, n, d, 40, shape);
+}
+
 static void rope(vcase *c, int n, int n_rot, int neox, const char *shape)
 {
     const int h = 3, d = n_rot + 6;
@@ -228,6 +248,10 @@ void cases_rows(vcase *c)
 {
     each_size(c, case_gather);
     each_size(c, case_argmax);
+    each_size(c, case_top_k);
+    top_k(c, 2, 9001, 1, "vocabulary");
+    top_k(c, 2, c->quick ? 9001 : 151937, 128, "vocabulary");
+    top_k(c, 1, 70001, KVANT_TOP_K_MOST, "vocabulary");
     each_size(c, case_rope);
 }
 

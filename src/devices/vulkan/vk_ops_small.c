@@ -18,6 +18,14 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+enum { TOP_K_PIECE = 4096, TOP_K_PIECES = 64 };        /* values of a row that a group takes; most groups of a row */
+
+static int top_k_pieces(int d)
+{
+    const int pieces = (d + TOP_K_PIECE - 1) / TOP_K_PIECE;
+    return pieces < TOP_K_PIECES ? pieces : TOP_K_PIECES;
+}
+
 /* <op>_values: values of the largest array that the op indexes. */
 #define VALUES(op, expression)                                                                                        \
     static int64_t op##_values(const void *args)                                                                      \
@@ -38,6 +46,7 @@ VALUES(norm_l2, (int64_t)a->n * a->ldx)
 VALUES(norm_gated, (int64_t)a->n * larger(a->ldz, (int64_t)a->h * a->dv))
 VALUES(moe_combine, (int64_t)a->n * a->k * a->d)
 VALUES(argmax, (int64_t)a->n * a->d)
+VALUES(top_k, (int64_t)a->n * larger(a->d, 2 * (int64_t)a->k * top_k_pieces(a->d)))
 #undef VALUES
 
 static int add_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
@@ -376,6 +385,37 @@ static int slot_zero_run(vk_device *d, vk_list *l, const void *args, kvant_diag 
     return vk_dispatch(d, l, &c, (a->bytes + PIECE - 1) / PIECE, (uint32_t)a->n, 1, diag);
 }
 
+/* The pieces of every row, then every row's lists. */
+static size_t top_k_scratch(vk_device *d, const void *args)
+{
+    const kvant_top_k_args *a = args;
+    (void)d;
+    return (size_t)a->n * (size_t)top_k_pieces(a->d) * (size_t)a->k * 8;
+}
+
+static int top_k_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_top_k_args *a = args;
+    const int pieces = top_k_pieces(a->d);
+    const size_t out = (size_t)a->n * (size_t)a->k * 4;
+
+    for (int parts = pieces; parts >= 0; parts -= pieces) {
+        vk_call c;
+        vk_call_begin(&c, VK_SHADER_top_k);
+        vk_ptr(&c, a->x, (size_t)a->n * (size_t)a->d * 4, VK_READ);
+        vk_ptr(&c, d->scratch, top_k_scratch(d, args), parts ? VK_WRITE : VK_READ);
+        vk_ptr(&c, a->values, out, VK_WRITE);
+        vk_ptr(&c, a->ids, out, VK_WRITE);
+        vk_uint(&c, a->n);
+        vk_uint(&c, a->d);
+        vk_uint(&c, a->k);
+        vk_uint(&c, parts);
+        vk_uint(&c, pieces);
+        KVANT_TRY(vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)(parts ? parts : 1), 1, 1, diag));
+    }
+    return KVANT_OK;
+}
+
 #define SMALL(op) const vk_op vk_op_##op = { .name = #op, .values = op##_values, .run = op##_run };
 SMALL(add)
 SMALL(swiglu)
@@ -391,6 +431,7 @@ SMALL(norm_gated)
 SMALL(moe_combine)
 SMALL(argmax)
 #undef SMALL
+const vk_op vk_op_top_k = { .name = "top_k", .values = top_k_values, .scratch = top_k_scratch, .run = top_k_run };
 const vk_op vk_op_moe_route = { .supports = moe_route_supports, .run = moe_route_run };
 const vk_op vk_op_slot_copy = { .supports = slot_copy_supports, .scratch = slot_copy_scratch, .run = slot_copy_run };
 const vk_op vk_op_slot_zero = { .supports = slot_zero_supports, .run = slot_zero_run };
