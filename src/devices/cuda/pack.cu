@@ -24,22 +24,39 @@ bool cuda_pack_shape(const side_dev *s, int role, pack_shape *out)
            s->dp == s->d && (size_t)out->row_bytes == s->row_bytes;
 }
 
-/* One block per head of a listed page (pages NULL: page 0): the head to shared memory, then permuted back. */
+/* One block per head of a listed page (pages NULL: page 0): the head, copied to shared memory, is permuted back to
+ * where it came from, which is returned. */
+static __device__ __forceinline__ uint8_t *head_load(const side_dev &s, const pack_shape &p, const int32_t *pages,
+                                                     int h, uint8_t *head)
+{
+    uint8_t *at = side_row(s, pages ? pages[blockIdx.x / h] : 0, blockIdx.x % h, 0);
+    for (int i = threadIdx.x; i < KVANT_PAGE * p.row_bytes / 16; i += THREADS)
+        ((uint4 *)head)[i] = ((const uint4 *)at)[i];
+    __syncthreads();
+    return at;
+}
+
+/* CODES_WORDS: halves of a block in another order. */
+template <bool BACK>
+static __device__ __forceinline__ void head_halves(const pack_shape &p, uint8_t *at, const uint8_t *head)
+{
+    const int half = p.block_bytes / 2;
+    for (int i = threadIdx.x; i < 2 * half; i += THREADS) {
+        const int rows = i / half * half + pack_half_from(&p, i % half);
+        ((uint16_t *)at)[BACK ? rows : i] = ((const uint16_t *)head)[BACK ? i : rows];
+    }
+}
+
 static __global__ void __launch_bounds__(THREADS) pack_kernel(side_dev s, pack_shape p, const int32_t *pages, int h)
 {
     extern __shared__ __align__(16) uint8_t head[];
-    uint8_t *at = side_row(s, pages ? pages[blockIdx.x / h] : 0, blockIdx.x % h, 0);
-    const int n = KVANT_PAGE * p.row_bytes, quads = p.codes == CODES_WORDS ? 0 : pack_quads(&p);
+    uint8_t *at = head_load(s, p, pages, h, head);
 
-    for (int i = threadIdx.x; i < n / 16; i += THREADS)
-        ((uint4 *)head)[i] = ((const uint4 *)at)[i];
-    __syncthreads();
     if (p.codes == CODES_WORDS) {
-        const int half = p.block_bytes / 2;
-        for (int i = threadIdx.x; i < 2 * half; i += THREADS)
-            ((uint16_t *)at)[i] = ((const uint16_t *)head)[i / half * half + pack_half_from(&p, i % half)];
+        head_halves<false>(p, at, head);
         return;
     }
+    const int quads = pack_quads(&p);
     for (int i = threadIdx.x; i < 2 * quads * 32; i += THREADS) {
         const int lane = i % 32, quad = i / 32 % quads, block = i / 32 / quads;
         uint32_t w[4];
@@ -60,16 +77,11 @@ static __global__ void __launch_bounds__(THREADS) pack_kernel(side_dev s, pack_s
 static __global__ void __launch_bounds__(THREADS) unpack_kernel(side_dev s, pack_shape p, const int32_t *pages, int h)
 {
     extern __shared__ __align__(16) uint8_t head[];
-    uint8_t *at = side_row(s, pages ? pages[blockIdx.x / h] : 0, blockIdx.x % h, 0);
-    const int n = KVANT_PAGE * p.row_bytes, recs = p.rec ? p.n_rec : p.d / 32, bytes = p.rec ? p.rec_bytes : 32;
+    uint8_t *at = head_load(s, p, pages, h, head);
+    const int recs = p.rec ? p.n_rec : p.d / 32, bytes = p.rec ? p.rec_bytes : 32;
 
-    for (int i = threadIdx.x; i < n / 16; i += THREADS)
-        ((uint4 *)head)[i] = ((const uint4 *)at)[i];
-    __syncthreads();
     if (p.codes == CODES_WORDS) {
-        const int half = p.block_bytes / 2;
-        for (int i = threadIdx.x; i < 2 * half; i += THREADS)
-            ((uint16_t *)at)[i / half * half + pack_half_from(&p, i % half)] = ((const uint16_t *)head)[i];
+        head_halves<true>(p, at, head);
         return;
     }
     for (int i = threadIdx.x; i < KVANT_PAGE * recs; i += THREADS)
