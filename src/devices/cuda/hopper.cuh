@@ -80,6 +80,16 @@ static __device__ __forceinline__ void async_copy16(uint32_t to, const void *fro
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(live ? 16 : 0) : "memory");
 }
 
+static __device__ __forceinline__ void async_copy16_all(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+static __device__ __forceinline__ void async_copy4(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
 static __device__ __forceinline__ void async_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

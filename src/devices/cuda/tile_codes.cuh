@@ -1,0 +1,270 @@
+/* tile_codes.cuh: what the encoders of many rows share.  A warp encodes a tile of 8 units of 128 values, four lanes to
+ * a unit, 32 values to a lane, and most of a rule needs no other lane.
+ *
+ * Formats of 32-value records (q*, tbq*, turbo4): lane l has record l of the tile, whole.  Formats of 128 values: lane
+ * l has values 32 k + 8 (l % 4) + i, k < 4, i < 8, of unit l / 4 in v[8 k + i]; two of the seven steps of the rotation
+ * are exchanges.  Sums are added in the order of encode.cuh's lanes: upstream bytes are the same for both, whichever
+ * encoder a batch is large enough for.
+ *
+ * A code is found by one table entry per value, its bin's (enc_bins): the one boundary in it, the levels beside that.
+ * Codes are collected as complements, last - code: those count the boundaries above v, which is the entry's count plus
+ * the sign of v - boundary.  The table has 16 (or, with levels, 8) copies side by side, so that lanes do not meet in a
+ * bank. */
+#ifndef KVANT_CUDA_TILE_CODES_CUH
+#define KVANT_CUDA_TILE_CODES_CUH
+
+#include "devices/cuda/encode_book.cuh"
+#include "devices/cuda/hopper.cuh"
+
+enum { TILE_UNITS = 8, TILE_BYTES = TILE_UNITS * 512, TILE_LINE = 128 };
+
+template <int F, bool BEST = false> struct tile_format {
+    static constexpr int kind = enc_format<F>::kind, levels = enc_format<F>::levels;
+    static constexpr bool records = kind == ENC_INT || kind == ENC_RMS32;
+    static constexpr bool sides = BEST || F == FMT_q4_polar_r;      /* entries have the two levels */
+    static constexpr int unit_bytes = F == FMT_q8_0                          ? 136
+                                      : F == FMT_tbq3_0 || F == FMT_turbo3   ? 56
+                                      : kind == ENC_INT || kind == ENC_RMS32 ? 72
+                                      : kind == ENC_POLAR                    ? 82
+                                                                             : 66;
+    static constexpr int reach = kind == ENC_INT ? 0 : 17;  /* bins on each side of zero */
+    static constexpr int entries = 2 * reach + 1;
+    static constexpr int table_bytes = kind == ENC_INT ? 0 : entries * TILE_LINE;
+};
+
+/* ---- tables ---- */
+
+typedef struct __align__(16) tile_entry {
+    float mid;
+    uint32_t above;         /* boundaries above the one at mid */
+    float low, high;        /* levels on both sides */
+} tile_entry;
+
+template <int N> struct tile_entries {
+    tile_entry e[N];
+};
+
+template <int F> static constexpr float tile_centroid(int k)
+{
+    constexpr float tbq4[16] = { TBQ4_CENTROIDS }, tbq3[8] = { TBQ3_CENTROIDS }, turbo4[16] = { TURBO4_CENTROIDS };
+    constexpr float turbo3[8] = { TURBO3_CENTROIDS }, turbo66[16] = { TURBO4_66_CENTROIDS };
+    constexpr float polar[16] = { POLAR_CENTROIDS };
+    return F == FMT_tbq4_0 ? tbq4[k] : F == FMT_tbq3_0 ? tbq3[k] : F == FMT_turbo4 ? turbo4[k] : F == FMT_turbo3
+        ? turbo3[k] : F == FMT_turbo4_66 ? turbo66[k] : polar[k];
+}
+
+template <int F> static constexpr float tile_boundary(int m)
+{
+    constexpr float turbo4[15] = { TURBO4_MIDPOINTS }, turbo3[7] = { TURBO3_MIDPOINTS };
+    constexpr float turbo66[15] = { TURBO4_66_MIDPOINTS }, polar[15] = { POLAR_BOUNDARIES };
+    return F == FMT_turbo4 ? turbo4[m] : F == FMT_turbo3 ? turbo3[m] : F == FMT_turbo4_66 ? turbo66[m]
+        : tile_format<F>::kind == ENC_POLAR ? polar[m] : 0.5f * (tile_centroid<F>(m) + tile_centroid<F>(m + 1));
+}
+
+template <int F> static constexpr tile_entry tile_entry_of(int n)
+{
+    constexpr int last = tile_format<F>::levels - 1;
+    const float low = (float)n - 0.5f;
+    int below = 0, inside = -1;
+    for (int m = 0; m < last; m++) {
+        const float at = tile_boundary<F>(m) * enc_bins<F>();
+        below += at < low;
+        inside = at >= low && at < low + 1.0f ? m : inside;
+    }
+    if (inside < 0)         /* no boundary: as if v were above it */
+        return { -INFINITY, (uint32_t)(last - below), tile_centroid<F>(below), tile_centroid<F>(below) };
+    const float mid = tile_boundary<F>(inside);
+    return { mid == 0.0f ? -0.0f : mid /* -0 - -0 is above it too */, (uint32_t)(last - 1 - inside),
+             tile_centroid<F>(inside), tile_centroid<F>(inside + 1) };
+}
+
+template <int F, bool BEST> static constexpr tile_entries<tile_format<F, BEST>::entries> tile_entries_of()
+{
+    tile_entries<tile_format<F, BEST>::entries> t = {};
+    for (int i = 0; i < tile_format<F, BEST>::entries; i++)
+        t.e[i] = tile_entry_of<F>(i - tile_format<F, BEST>::reach);
+    return t;
+}
+
+template <int F, bool BEST>
+static __device__ const tile_entries<tile_format<F, BEST>::entries> tile_table = tile_entries_of<F, BEST>();
+
+/* The block's copy of the table: reads are under way from load on, store waits for them. */
+template <int F, bool BEST, int THREADS> struct tile_copy {
+    static constexpr int size = tile_format<F, BEST>::sides ? 16 : 8, copies = TILE_LINE / size;
+    static constexpr int all = tile_format<F, BEST>::kind == ENC_INT ? 0 : tile_format<F, BEST>::entries * copies;
+    static constexpr int each = all > 0 ? (all + THREADS - 1) / THREADS : 1;
+    float4 e[each];
+
+    __device__ __forceinline__ void load()
+    {
+#pragma unroll
+        for (int k = 0; k < each; k++)
+            if (THREADS * k + (int)threadIdx.x < all)
+                e[k] = *(const float4 *)&tile_table<F, BEST>.e[(THREADS * k + threadIdx.x) / copies];
+    }
+
+    /* What a lane adds to the bits of v * bins + ENC_MAGIC, times a line, to have its entry's address. */
+    __device__ __forceinline__ uint32_t store(uint8_t *table)
+    {
+        constexpr uint32_t zero = 0x4b400000u * TILE_LINE;  /* the bits of ENC_MAGIC, modulo 2^32 */
+#pragma unroll
+        for (int k = 0; k < each; k++)
+            if (THREADS * k + (int)threadIdx.x < all) {
+                uint8_t *to = table + size * (THREADS * k + threadIdx.x);
+                if (size == 16)
+                    *(float4 *)to = e[k];
+                else
+                    *(float2 *)to = make_float2(e[k].x, e[k].y);
+            }
+        return shared_at(table) + threadIdx.x % copies * size + tile_format<F, BEST>::reach * TILE_LINE - zero;
+    }
+};
+
+/* The bits of ENC_MAGIC plus the bin of y at 1/scale inv: the last bins for all beyond, the top for NaN. */
+template <int F> static __device__ __forceinline__ uint32_t tile_bin_at(float y, float inv)
+{
+    constexpr float all = 2.0f * (float)tile_format<F>::reach;
+    const float from_top = __saturatef(fmaf(y, inv * (-enc_bins<F>() / all), 0.5f));
+    return __float_as_uint(fmaf(from_top, -all, ENC_MAGIC + 0.5f * all));
+}
+
+/* An entry's fields. */
+typedef struct tile_hit {
+    float mid, low, high;
+    uint32_t above;
+} tile_hit;
+
+template <int F, bool BEST> static __device__ __forceinline__ tile_hit tile_look(uint32_t base, uint32_t bin)
+{
+    const uint32_t at = bin * TILE_LINE + base;
+    tile_hit h;
+    if constexpr (tile_format<F, BEST>::sides) {
+        asm("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=f"(h.mid), "=r"(h.above), "=f"(h.low), "=f"(h.high) : "r"(at));
+    } else {
+        asm("ld.shared.v2.b32 {%0,%1}, [%2];" : "=f"(h.mid), "=r"(h.above) : "r"(at));
+        h.low = h.high = 0.0f;
+    }
+    return h;
+}
+
+/* One more code in front of those in `codes`, BITS each; its level. */
+template <int F, bool BEST, int BITS>
+static __device__ __forceinline__ float tile_code(uint32_t base, float v, uint32_t *codes)
+{
+    const tile_hit h = tile_look<F, BEST>(base, tile_bin_at<F>(v, 1.0f));
+    const float from = v - h.mid;
+    *codes = (*codes << BITS) + h.above + (__float_as_uint(from) >> 31);
+    return from < 0.0f ? h.low : h.high;
+}
+
+/* tile_base of the table of codes, and of the trial scales' (encode_tile_best.cuh). */
+typedef struct tile_books {
+    uint32_t codes, tries;
+} tile_books;
+
+/* ---- sums and rotations ---- */
+
+/* The tree of enc_sum<8> over the sums of its lanes. */
+static __device__ __forceinline__ float tile_tree(const float *p)
+{
+    return ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]));
+}
+
+template <int N> static __device__ __forceinline__ void tile_steps(float *v)
+{
+#pragma unroll
+    for (int h = 1; h < N; h *= 2)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (!(i & h)) {
+                const float a = v[i], b = v[i + h];
+                v[i] = a + b;
+                v[i + h] = a - b;
+            }
+}
+
+/* Unnormalised Hadamard over the 128 values of four lanes. */
+static __device__ __forceinline__ void tile_butterfly(float *v)
+{
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        tile_steps<8>(v + 8 * k);
+#pragma unroll
+    for (int m = 1; m < 4; m *= 2) {
+        const float sign = threadIdx.x & m ? -1.0f : 1.0f;
+#pragma unroll
+        for (int k = 0; k < 32; k++)
+            v[k] = fmaf(v[k], sign, __shfl_xor_sync(0xffffffffu, v[k], m));
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float w[4] = { v[i], v[8 + i], v[16 + i], v[24 + i] };
+        tile_steps<4>(w);
+        v[i] = w[0], v[8 + i] = w[1], v[16 + i] = w[2], v[24 + i] = w[3];
+    }
+}
+
+/* The sum of two lanes of encode.cuh, p[0] and p[1], over the four lanes of a unit. */
+static __device__ __forceinline__ float tile_sum(const float *p)
+{
+    float s = p[0] + p[1];
+    s += __shfl_xor_sync(0xffffffffu, s, 1);
+    return s + __shfl_xor_sync(0xffffffffu, s, 2);
+}
+
+/* Squares in 2^-28 of eight levels: of complement n, or of magnitude n where there are 16.  Byte b of four of them. */
+template <int F> static constexpr uint32_t tile_squares(int b, int from)
+{
+    constexpr int half = tile_format<F>::levels / 2;
+    uint32_t w = 0;
+    for (int i = 0; i < 4; i++) {
+        const int n = from + i, k = half == 8 ? 8 + n : 7 - n;
+        const double c = (double)tile_centroid<F>(k);
+        w |= ((uint32_t)(c * c * 268435456.0 + 0.5) >> 8 * b & 255u) << 8 * i;
+    }
+    return w;
+}
+
+template <int F> struct tile_square_bytes {
+    static constexpr uint32_t low[3] = { tile_squares<F>(0, 0), tile_squares<F>(1, 0), tile_squares<F>(2, 0) };
+    static constexpr uint32_t high[3] = { tile_squares<F>(0, 4), tile_squares<F>(1, 4), tile_squares<F>(2, 4) };
+};
+
+/* Sum of the squares of 8 levels (complements of codes in nibbles) in 2^-28, as bytes of different weight: sum[b]. */
+template <int F> static __device__ __forceinline__ void tile_add_squares(uint32_t word, uint32_t *sum)
+{
+    typedef tile_square_bytes<F> t;
+    const uint32_t mirror = tile_format<F>::levels == 16 ? (~word >> 3 & 0x11111111u) * 7 : 0;
+    const uint32_t n = (word ^ mirror) & 0x77777777u;
+    constexpr uint32_t low[3] = { t::low[0], t::low[1], t::low[2] }, high[3] = { t::high[0], t::high[1], t::high[2] };
+#pragma unroll
+    for (int b = 0; b < 3; b++) {
+        sum[b] = __dp4a(__byte_perm(low[b], high[b], n), 0x01010101u, sum[b]);
+        sum[b] = __dp4a(__byte_perm(low[b], high[b], n >> 16), 0x01010101u, sum[b]);
+    }
+}
+
+/* ---- packing, into the tile's bytes in shared memory ---- */
+
+static __device__ __forceinline__ void tile_put(uint8_t *to, uint32_t word)
+{
+    enc_put(to, (uint16_t)word);
+    enc_put(to + 2, (uint16_t)(word >> 16));
+}
+
+/* [scale][16 bytes]: code j low nibble of byte j, code j + 16 the high one.  order[n]: the code that comes n-th. */
+static __device__ __forceinline__ constexpr int tile_nibble_of(int n)
+{
+    return n / 8 * 4 + n % 8 / 2 + (n % 2 ? 16 : 0);
+}
+
+/* Fields of `bits` bits from each nibble of a word, one behind the other. */
+static __device__ __forceinline__ uint32_t tile_squeeze(uint32_t x, int bits)
+{
+    x = (x | x >> (4 - bits)) & (bits == 2 ? 0x0f0f0f0fu : 0x03030303u);
+    x = (x | x >> (8 - 2 * bits)) & (bits == 2 ? 0x00ff00ffu : 0x000f000fu);
+    return (x | x >> (16 - 4 * bits)) & (bits == 2 ? 0xffffu : 0xffu);
+}
+
+#endif
