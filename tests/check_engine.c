@@ -79,9 +79,12 @@ static void solo(rig *r, const int32_t *prompt, int n, int cut, float *out)
     kvant_seq_free(r->e, seq);
 }
 
+static const char *state_type; /* of the engines from here on; NULL: the default */
+
 static kvant_engine_params params(const char *type, int threads, int max_seqs)
 {
     kvant_engine_params p = kvant_engine_defaults();
+    p.state_type = state_type;
     p.type_k = p.type_v = type;
     p.threads = threads;
     p.max_seqs = max_seqs;
@@ -283,8 +286,9 @@ static void check_params(void)
 {
     struct { kvant_engine_params p; const char *word; } cases[12];
     int n = 0;
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 10; i++)
         cases[i].p = params("f16", 1, 1);
+    cases[n].p.state_type = "f16"; cases[n++].word = "state type: \"f16\", wanted f32 or bf16";
     cases[n].p.kv_tail = 65; cases[n++].word = "multiple of 64";
     cases[n].p.type_k = "q9_0"; cases[n++].word = "q9_0";
     cases[n].p.type_layers = "0-99=f16"; cases[n++].word = "layers 0 to";
@@ -306,6 +310,37 @@ static void check_params(void)
         kvant_engine_free(code < 0 ? NULL : e);
         kvant_model_close(m);
     }
+}
+
+/* bf16 states: the same bits for any threads, cuts on the grid and batch; half of the states' bytes; other bits than
+ * f32 states give. */
+static void check_bf16_states(const char *arch)
+{
+    static float exact[(STEPS + 1) * 4096];
+    kvant_plan f32, bf16;
+    rig r;
+
+    check_threads_and_cuts(arch, "f16", KVANT_COMPUTE_F32);
+    memcpy(exact, reference, sizeof exact);
+    if (!rig_open(&r, arch, params("f16", 1, 1)))
+        return;
+    const kvant_model_info info = *kvant_model_get_info(r.m);
+    const int64_t conv = (int64_t)info.n_gdn_layers * (info.conv_k - 1) *
+                         (2 * info.gdn_hk * info.gdn_dk + info.gdn_hv * info.gdn_dv) * 4;
+    kvant_engine_params p = params("f16", 1, 1);
+    CHECK(kvant_plan_make(r.m, &p, &f32, NULL) == KVANT_OK, "plan");
+    p.state_type = "bf16";
+    CHECK(kvant_plan_make(r.m, &p, &bf16, NULL) == KVANT_OK, "plan");
+    CHECK(f32.state - conv == 2 * (bf16.state - conv), "%s: states of %lld bytes, %lld in bf16, %lld of conv", arch,
+          (long long)f32.state, (long long)bf16.state, (long long)conv);
+    rig_close(&r);
+    state_type = "bf16";
+    check_threads_and_cuts(arch, "f16", KVANT_COMPUTE_F32);
+    CHECK(memcmp(reference, exact, sizeof exact) != 0, "%s: bf16 states change nothing", arch);
+    check_threads_and_cuts(arch, "tbq4_0", KVANT_COMPUTE_AUTO);
+    check_batch(arch, "tbq4_0", 7, 3);
+    check_mixed(arch, "tbq4_0");
+    state_type = NULL;
 }
 
 static void *cancel_soon(void *e)
@@ -351,6 +386,8 @@ int main(void)
         check_mixed(archs[i], types[1]);
         check_top(archs[i], types[1]);
     }
+    check_bf16_states("qwen3next");
+    check_bf16_states("qwen35");
     check_errors();
     check_params();
     check_cancel();

@@ -2,6 +2,7 @@
  * whole state), slots in every pattern (spec "engine" 7.2 items 1-6, 9-11), and the bit rules.  A case
  * runs prompts and decode rows in one batch; slots and gaps that nobody owns are NaN and must stay so. */
 #include <stdint.h>
+#include "base/half.h"
 #include "base/rng.h"
 #include "support/check.h"
 #include "support/op_run.h"
@@ -22,7 +23,7 @@ typedef struct scene {
     int64_t slot_floats, stride, width, ld; /* state of a slot, distance; output row */
 } scene;
 
-/* What an op left behind. */
+/* What an op left behind; bf16 states are widened. */
 typedef struct result {
     float *state, *y;
 } result;
@@ -110,7 +111,8 @@ static void normalise(float *x, int n, int64_t ld, int h, int d)
 }
 
 /* decay: lower end of g; the upper end is -1e-4.  beta: 0, 1 or (2) random. */
-static void gdn_inputs(scene *s, int hk, int hv, int dk, int dv, int interleaved, float decay, int beta, uint64_t seed)
+static void gdn_inputs(scene *s, int hk, int hv, int dk, int dv, int interleaved, float decay, int beta, int type,
+                       uint64_t seed)
 {
     const int64_t ldq = hk * dk + 3, ldv = hv * dv + 1, n = s->n_tokens;
 
@@ -125,7 +127,9 @@ static void gdn_inputs(scene *s, int hk, int hv, int dk, int dv, int interleaved
     normalise(s->x[1], s->n_tokens, ldq, hk, dk);
     fill_state(s, seed + 5);
     s->gdn = (kvant_gdn_args){ seqs_of(s), s->x[0], s->x[1], s->x[2],     s->x[3], s->x[4], NULL, NULL,     hk,
-                               hv,         dk,      dv,      interleaved, ldq,     ldq,     ldv,  s->stride };
+                               hv,         dk,      dv,      interleaved, ldq,     ldq,     ldv,  s->stride, type };
+    for (int64_t i = 0; i < s->n_slots * s->stride && type == KVANT_STATE_BF16; i++)
+        s->state[i] = bf16_to_f32(f32_to_bf16(s->state[i]));
 }
 
 static void conv_inputs(scene *s, int c, int k, uint64_t seed)
@@ -155,6 +159,28 @@ static void scene_close(scene *s)
     check_guard_free(s->state);
 }
 
+/* Runs a kernel; a bf16 state is made of `state` and widened into it afterwards. */
+static void run_args(const scene *s, int id, const kvant_cpu_kernel *kernel, const void *args, int parts, float *state,
+                     void **to)
+{
+    const size_t n = (size_t)(s->n_slots * s->stride);
+    uint16_t *stored = s->gdn.state_type == KVANT_STATE_BF16 ? check_guarded(n * sizeof *stored, 2) : NULL;
+
+    for (size_t i = 0; stored && i < n; i++)
+        stored[i] = f32_to_bf16(state[i]);
+    *to = stored ? (void *)stored : state;
+    if (parts < 0)
+        op_run_threads(id, kernel, args, -parts);
+    else
+        op_run(id, kernel, args, parts);
+    if (!stored)
+        return;
+    for (size_t i = 0; i < n; i++)
+        state[i] = bf16_to_f32(stored[i]);
+    CHECK(check_guard_ok(stored), "wrote outside");
+    check_guard_free(stored);
+}
+
 /* Runs `kernel` as op id on copies of the state; parts < 0: on -parts real threads. */
 static result run(const scene *s, int id, const kvant_cpu_kernel *kernel, int parts)
 {
@@ -165,12 +191,9 @@ static result run(const scene *s, int id, const kvant_cpu_kernel *kernel, int pa
     const void *args = s->is_conv ? (void *)&c : (void *)&g;
 
     memcpy(r.state, s->state, state_bytes);
-    g.state = c.state = r.state;
+    c.state = r.state;
     g.o = c.y = r.y;
-    if (parts < 0)
-        op_run_threads(id, kernel, args, -parts);
-    else
-        op_run(id, kernel, args, parts);
+    run_args(s, id, kernel, args, parts, r.state, &g.state);
     CHECK(check_guard_ok(r.state) && check_guard_ok(r.y), "wrote outside");
     return r;
 }
@@ -288,13 +311,15 @@ static void gdn_case(int n_seqs, const int *tokens, int prompts, int pattern, in
     char what[120];
     scene s;
 
-    scene_open(&s, 0, n_seqs, tokens, prompts, pattern, seed);
-    gdn_inputs(&s, hk, hv, dk, dv, (int)(seed & 1), decay, beta, seed);
-    snprintf(what, sizeof what, "gdn %d seqs of %d.. hk %d hv %d dk %d dv %d decay %g beta %d", n_seqs, tokens[0], hk,
-             hv, dk, dv, (double)decay, beta);
-    check_scene(&s, KVANT_OP_GDN_STEP, what);
-    check_scene(&s, KVANT_OP_GDN_CHUNK, what);
-    scene_close(&s);
+    for (int type = KVANT_STATE_F32; type <= KVANT_STATE_BF16; type++) {
+        scene_open(&s, 0, n_seqs, tokens, prompts, pattern, seed);
+        gdn_inputs(&s, hk, hv, dk, dv, (int)(seed & 1), decay, beta, type, seed);
+        snprintf(what, sizeof what, "gdn %d seqs of %d.. hk %d hv %d dk %d dv %d decay %g beta %d state type %d",
+                 n_seqs, tokens[0], hk, hv, dk, dv, (double)decay, beta, type);
+        check_scene(&s, KVANT_OP_GDN_STEP, what);
+        check_scene(&s, KVANT_OP_GDN_CHUNK, what);
+        scene_close(&s);
+    }
 }
 
 static void conv_case(int n_seqs, const int *tokens, int prompts, int pattern, int c, int k, uint64_t seed)
@@ -350,7 +375,7 @@ static void check_lengths(void)
 }
 
 /* A prompt cut on the 64 grid, piece by piece through one slot, gives the bits of the whole; conv under any cut. */
-static void check_chunking(int id, int pos)
+static void check_chunking(int id, int pos, int type)
 {
     static const int grid[] = { 0, 64, 192, 200 }, off_grid[] = { 0, 24, 152, 200 },
                      conv_cuts[] = { 0, 1, 3, 64, 127, 200 };
@@ -370,7 +395,7 @@ static void check_chunking(int id, int pos)
         if (is_conv)
             conv_inputs(&s, 40, 4, 78);
         else
-            gdn_inputs(&s, 1, 2, 32, 32, 0, -1, 2, 78);
+            gdn_inputs(&s, 1, 2, 32, 32, 0, -1, 2, type, 78);
         result whole = run(&s, id, kernel, 2);
         for (int i = 0; i < pieces; i++) {
             scene p = s;
@@ -406,7 +431,7 @@ static void check_step_is_chunk(void)
     scene s;
 
     scene_open(&s, 0, 1, tokens, 1, MOVED, 5);
-    gdn_inputs(&s, 1, 2, 64, 64, 0, -0.3f, 2, 6);
+    gdn_inputs(&s, 1, 2, 64, 64, 0, -0.3f, 2, KVANT_STATE_F32, 6);
     result chunk = run(&s, KVANT_OP_GDN_CHUNK, kvant_op_cpu(KVANT_OP_GDN_CHUNK), 2);
     s.prompt[0] = 0;
     result step = run(&s, KVANT_OP_GDN_STEP, kvant_op_cpu(KVANT_OP_GDN_STEP), 2);
@@ -415,6 +440,34 @@ static void check_step_is_chunk(void)
     result_free(&chunk);
     result_free(&step);
     scene_close(&s);
+}
+
+/* One token, one chunk: the outputs of f32 states to the last bit, and those states rounded to nearest even. */
+static void check_rounding(void)
+{
+    const int tokens[3] = { 1, 1, 1 };
+    const kvant_cpu_kernel *kernel;
+    const char *name;
+    int usable;
+
+    for (int id = KVANT_OP_GDN_STEP; id <= KVANT_OP_GDN_CHUNK; id++)
+        for (int v = 0; (kernel = kvant_op_variant(id, v, &name, &usable)) != NULL; v++) {
+            scene s;
+
+            if (!usable)
+                continue;
+            scene_open(&s, 0, 3, tokens, phase_of(id), MOVED, 21);
+            gdn_inputs(&s, 1, 2, 64, 40, 0, -1, 2, KVANT_STATE_BF16, 22);
+            result bf16 = run(&s, id, kernel, 2);
+            s.gdn.state_type = KVANT_STATE_F32;
+            result f32 = run(&s, id, kernel, 2);
+            for (int64_t i = 0; i < s.n_slots * s.stride; i++)
+                f32.state[i] = bf16_to_f32(f32_to_bf16(f32.state[i]));
+            CHECK(same_bits(&s, &bf16, &f32), "op %d %s: a bf16 state is not the f32 state, rounded", id, name);
+            result_free(&bf16);
+            result_free(&f32);
+            scene_close(&s);
+        }
 }
 
 /* Planted mistakes that the comparison above must see: slot_in ignored; the gather forgotten (states read in turn). */
@@ -455,7 +508,7 @@ static double planted(kvant_op_fn fn, int pattern)
     wrong.stages = 1;
     wrong.fn[0] = fn;
     scene_open(&s, 0, 4, tokens, 0, pattern, 9);
-    gdn_inputs(&s, 1, 2, 16, 16, 0, -1, 2, 9);
+    gdn_inputs(&s, 1, 2, 16, 16, 0, -1, 2, KVANT_STATE_F32, 9);
     result good = run(&s, KVANT_OP_GDN_STEP, kvant_op_reference(KVANT_OP_GDN_STEP), 1);
     result bad = run(&s, KVANT_OP_GDN_STEP, &wrong, 1);
     const double d = distance(&s, KVANT_OP_GDN_STEP, &bad, &good);
@@ -506,9 +559,12 @@ int main(void)
     check_planted();
     check_patterns();
     check_lengths();
-    check_chunking(KVANT_OP_GDN_CHUNK, 64);
-    check_chunking(KVANT_OP_GDN_CHUNK, 40);
-    check_chunking(KVANT_OP_CONV_CHUNK, 40);
+    for (int type = KVANT_STATE_F32; type <= KVANT_STATE_BF16; type++) {
+        check_chunking(KVANT_OP_GDN_CHUNK, 64, type);
+        check_chunking(KVANT_OP_GDN_CHUNK, 40, type);
+    }
+    check_chunking(KVANT_OP_CONV_CHUNK, 40, 0);
+    check_rounding();
     check_step_is_chunk();
     check_minus_zero();
     return check_end("check_gdn");

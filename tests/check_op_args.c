@@ -798,6 +798,8 @@ static void gdn_step(void)
     REFUSE(kvant_gdn_args, KVANT_OP_GDN_STEP, good, ldk, 7);
     REFUSE(kvant_gdn_args, KVANT_OP_GDN_STEP, good, ldv, 7);
     REFUSE(kvant_gdn_args, KVANT_OP_GDN_STEP, good, slot_stride, 31);
+    REFUSE(kvant_gdn_args, KVANT_OP_GDN_STEP, good, state_type, 2);
+    REFUSE(kvant_gdn_args, KVANT_OP_GDN_STEP, good, state_type, -1);
     kvant_gdn_args empty = good;
     empty.seqs.n_tokens = 0;
     empty.q = NULL;
@@ -863,6 +865,8 @@ static void gdn_chunk(void)
     REFUSE(kvant_gdn_args, KVANT_OP_GDN_CHUNK, good, ldk, 7);
     REFUSE(kvant_gdn_args, KVANT_OP_GDN_CHUNK, good, ldv, 7);
     REFUSE(kvant_gdn_args, KVANT_OP_GDN_CHUNK, good, slot_stride, 31);
+    REFUSE(kvant_gdn_args, KVANT_OP_GDN_CHUNK, good, state_type, 2);
+    REFUSE(kvant_gdn_args, KVANT_OP_GDN_CHUNK, good, state_type, -1);
     kvant_gdn_args empty = good;
     empty.seqs.n_tokens = 0;
     empty.q = NULL;

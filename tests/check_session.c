@@ -150,7 +150,7 @@ static void poison_free(kv_cache *kv)
         }
         for (int i = 0; i < kv->cfg.max_seqs + kv->snaps.n && !kv->cfg.is_attn[l]; i++)
             if (i < kv->cfg.max_seqs ? !kv->seqs[i].used : kv->snaps.refs[i - kv->cfg.max_seqs] == 0) {
-                memset(kv->state[l] + i * kv->cfg.state_floats, 0xFF, (size_t)kv->cfg.state_floats * 4);
+                memset((char *)kv->state[l] + (size_t)i * kv_state_bytes(&kv->cfg), 0xFF, kv_state_bytes(&kv->cfg));
                 memset(kv->conv[l] + i * kv->cfg.conv_floats, 0xFF, (size_t)kv->cfg.conv_floats * 4);
             }
     }

@@ -24,9 +24,12 @@
 static const unsigned char salt_a[16] = "tenant a", salt_b[16] = "tenant b";
 static char dir[64];
 
+static const char *state_type; /* of the engines from here on; NULL: the default */
+
 static kvant_engine_params engine_params(const char *type, int tail)
 {
     kvant_engine_params p = kvant_engine_defaults();
+    p.state_type = state_type;
     p.type_k = p.type_v = type;
     p.threads = 1;
     p.max_seqs = 4;
@@ -263,8 +266,9 @@ static void exchanged(serve_rig *r, const char *name)
 static void forged(serve_rig *r, const char *name)
 {
     bytes b = read_file(name);
-    const uint32_t next = 2, huge = 1u << 30, nan = 0x7FC00000u;
+    const uint32_t next = 2, huge = 1u << 30, nan = 0x7FC07FC0u; /* of f32, and twice of bf16 */
     const int32_t token = 1 << 29;
+    const size_t state = b.n - 28 - kv_state_image_bytes(&r->e->kv);
 
     if (!b.data)
         return;
@@ -274,8 +278,9 @@ static void forged(serve_rig *r, const char *name)
         const void *v;
         const char *what;
     } cases[] = { { 8, &next, "version" },    { 72, &huge, "number of tokens" },     { 76, &huge, "number of chunks" },
-                  { 20, &huge, "page size" }, { 88, &huge, "another size" },         { 112, &next, "reserved" },
-                  { 152, &token, "token 0" }, { b.n - 28 - 4, &nan, "not a finite" } };
+                  { 20, &huge, "page size" }, { 88, &huge, "another size" },         { 112, &next, "unknown type" },
+                  { 116, &next, "reserved" }, { 152, &token, "token 0" },            { state, &nan, "not a finite" },
+                  { b.n - 28 - 4, &nan, "not a finite" } };
     for (size_t i = 0; copy && i <= sizeof cases / sizeof *cases; i++) {
         const int unchanged = i == sizeof cases / sizeof *cases;
         const bytes f = { copy, b.n };
@@ -344,6 +349,7 @@ static void check_damage(const char *path, const char *type)
         CHECK(act(&r, KVANT_SLOT_SAVE, 1, names[i], salt_a).r.code == KVANT_EINVAL, "A-05: name %d taken", i);
     char link[128];
     snprintf(link, sizeof link, "%s/link.kvs", dir);
+    unlink(link); /* of an earlier call */
     CHECK(symlink("one.kvs", link) == 0, "symlink");
     CHECK(act(&r, KVANT_SLOT_RESTORE, 1, "link", salt_a).r.code < 0, "A-05: a symbolic link was followed");
     kvant_free(b.data);
@@ -418,6 +424,36 @@ static void check_foreign(void)
         CHECK(no.r.code == KVANT_EFORMAT && strstr(no.text, "another model"), "P-04 foreign %d: %s", i, no.text);
         serve_close(&r);
     }
+}
+
+/* States of another type, both ways; then the file's own. */
+static void check_foreign_states(void)
+{
+    const char *const path = "tests/golden/tiny/qwen35.gguf", *const types[] = { "f32", "bf16", "f32" };
+    static serve_out out;
+    int32_t prompt[100];
+    serve_rig r;
+
+    serve_tokens(prompt, 100, 5);
+    for (int i = 0; i < 3; i++) {
+        char wanted[80];
+        state_type = types[i];
+        if (!serve_open(&r, path, engine_params("tbq4_0", 64), session_params()))
+            break;
+        if (i > 0) {
+            snprintf(wanted, sizeof wanted, "recurrent states are %s, wanted %s", types[i - 1], types[i]);
+            const reply no = act(&r, KVANT_SLOT_RESTORE, 1, "typed", salt_a);
+            CHECK(no.r.code == KVANT_EFORMAT && strstr(no.text, wanted), "found \"%s\", wanted \"%s\"", no.text,
+                  wanted);
+        }
+        kvant_request q = request_for(prompt, 100, 2, 1);
+        serve_one(&r, &q, &out);
+        const reply saved = act(&r, KVANT_SLOT_SAVE, 1, "typed", salt_a);
+        const reply back = act(&r, KVANT_SLOT_RESTORE, 2, "typed", salt_a);
+        CHECK(saved.r.code == KVANT_OK && back.r.code == KVANT_OK, "%s: %s %s", types[i], saved.text, back.text);
+        serve_close(&r);
+    }
+    state_type = NULL;
 }
 
 /* ---- P-01, P-02, R-01: a writer that fails, or dies, anywhere ---- */
@@ -647,6 +683,13 @@ int main(void)
     check_full_pool(hybrid);
     check_full_pool(dense);
     check_foreign();
+    check_foreign_states();
+    state_type = "bf16";
+    check_continue(hybrid, "tbq4_0", 64, 65, 64);
+    check_continue(hybrid, "f16", 64, 190, 70);
+    check_cache(hybrid, "tbq4_0", 64);
+    check_damage(hybrid, "tbq4_0");
+    state_type = NULL;
     check_writer();
     check_golden();
     char command[128];

@@ -47,7 +47,7 @@ typedef struct kvant_model_info {
     int gdn_hk, gdn_hv, gdn_dk, gdn_dv, conv_k;
     int n_expert, n_expert_used;
     int64_t n_params, weight_bytes, file_bytes;
-    int64_t state_bytes;                     /* recurrent + conv state of one sequence, all layers */
+    int64_t state_bytes;                     /* recurrent (f32) + conv state of one sequence, all layers */
 } kvant_model_info;
 const kvant_model_info *kvant_model_get_info(const kvant_model *m);
 int kvant_model_layer_is_attn(const kvant_model *m, int layer);
@@ -101,9 +101,10 @@ typedef struct kvant_engine_params {
     const char *type_layers;       /* "0-1=f16,6=tbq3_0,7=q8_0:tbq4_0" (K:V) or NULL */
     int kv_tail;                   /* exact tail in tokens: 0, 64, 128, ...; -1: default 64 */
     int encoder;                   /* enum kvant_encoder */
+    const char *state_type;        /* recurrent states: "f32" or "bf16" (half the bytes, rounded); NULL: "f32" */
     int logits_rows;               /* most rows of logits per step; 0: max_seqs */
     /* State snapshots that the prefix cache of a session may keep (recurrent models, and any with kv_tail over 64: each
-     * takes model_info.state_bytes and kv_tail/64 - 1 tail pages); 0: none */
+     * takes as much state as a sequence and kv_tail/64 - 1 tail pages); 0: none */
     int snapshots;
     /* qjl1_256: projection file (kvant/qjl.h), NULL: built from seed 42; read at create */
     const char *qjl_projection;

@@ -41,6 +41,13 @@ typedef struct kvant_weight {
     int use;                       /* KVANT_WEIGHT_*: which ops read it; a device packs only for those */
 } kvant_weight;
 
+/* How the states of gdn_step and gdn_chunk are stored, and the bytes of a value. */
+enum kvant_state_type { KVANT_STATE_F32 = 0, KVANT_STATE_BF16 = 1 };
+static inline size_t kvant_state_bytes(int state_type)
+{
+    return state_type == KVANT_STATE_BF16 ? 2 : 4;
+}
+
 /* A ragged batch: sequence s owns token rows q0[s] .. q0[s+1]-1, at positions pos0[s] .. */
 typedef struct kvant_seqs {
     int n_seqs, n_tokens;
@@ -186,14 +193,16 @@ typedef struct kvant_gdn_gates_args { float *alpha; float *beta; const float *a,
 
 /* Gated delta rule (spec engine 1.1), scalar gate.  Per value head v, key head kh = interleaved ? v/(hv/hk) : v % hk.
  *   q,k f32[n_tokens][..] head j at j*dk with row stride ldq/ldk, already L2-normalised; v f32 row stride ldv, head j
- *   at j*dv; g, beta f32[n_tokens][hv]; state f32[slot][hv][dv][dk] (transposed: value column j is dk contiguous
- *   floats); o f32[n_tokens][hv*dv] = dk^-1/2 * S^T q after the update.
+ *   at j*dv; g, beta f32[n_tokens][hv]; state [slot][hv][dv][dk] (transposed: value column j is dk contiguous values;
+ *   slot_stride in values); o f32[n_tokens][hv*dv] = dk^-1/2 * S^T q after the update.
  *   Reads slot_in (-1: zeros), writes slot_out; all reads before any write.
  * gdn_step: token by token, decode sequences only.  gdn_chunk: chunks of KVANT_PAGE on the absolute 64 grid, prompt
- * sequences only (spec engine 1.4). */
+ * sequences only (spec engine 1.4).
+ * state_type bf16: all arithmetic is f32, and the state is rounded to bf16 (to nearest, ties to even) after every token
+ * of gdn_step and after every chunk of gdn_chunk, so that it does not matter where a prompt was cut on the grid. */
 typedef struct kvant_gdn_args {
-    kvant_seqs seqs; const float *q, *k, *v, *g, *beta; float *state; float *o; int hk, hv, dk, dv, interleaved;
-    int64_t ldq, ldk, ldv, slot_stride;
+    kvant_seqs seqs; const float *q, *k, *v, *g, *beta; void *state; float *o; int hk, hv, dk, dv, interleaved;
+    int64_t ldq, ldk, ldv, slot_stride; int state_type; /* enum kvant_state_type */
 } kvant_gdn_args;
 
 /* y_h = norm_rms(o_h; w[dv]) * silu(z_h); o, z, y f32[n][h*dv] (z row stride ldz); y may be o. */

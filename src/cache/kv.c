@@ -55,7 +55,7 @@ int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
     for (int l = 0; l < cfg->n_layer; l++) {
         const kv_types *t = &cfg->types[l];
         if (!cfg->is_attn[l]) {
-            s.state += 4 * (cfg->state_floats + cfg->conv_floats) * (cfg->max_seqs + cfg->n_snapshots);
+            s.state += (int64_t)(kv_state_bytes(cfg) + kv_conv_bytes(cfg)) * (cfg->max_seqs + cfg->n_snapshots);
             continue;
         }
         KVANT_TRY(kvant_format_check(t->k, cfg->d_k, diag));
@@ -116,9 +116,9 @@ static int layers_create(kv_cache *kv, kvant_diag *diag)
             continue;
         }
         size_t seqs = (size_t)cfg->max_seqs + (size_t)cfg->n_snapshots;
-        KVANT_TRY(kv->dev->vt->alloc(kv->dev, (size_t)cfg->state_floats * 4 * seqs, &mem, diag));
+        KVANT_TRY(kv->dev->vt->alloc(kv->dev, kv_state_bytes(cfg) * seqs, &mem, diag));
         kv->state[l] = mem;
-        KVANT_TRY(kv->dev->vt->alloc(kv->dev, (size_t)cfg->conv_floats * 4 * seqs, &mem, diag));
+        KVANT_TRY(kv->dev->vt->alloc(kv->dev, kv_conv_bytes(cfg) * seqs, &mem, diag));
         kv->conv[l] = mem;
     }
     return KVANT_OK;
@@ -319,7 +319,7 @@ int64_t kv_seq_bytes(const kv_cache *kv, int seq)
         tails += s->tail[p] >= 0;
     for (int l = 0; l < cfg->n_layer; l++) {
         if (!cfg->is_attn[l]) {
-            bytes += 4 * (cfg->state_floats + cfg->conv_floats);
+            bytes += (int64_t)(kv_state_bytes(cfg) + kv_conv_bytes(cfg));
             continue;
         }
         bytes += (int64_t)(kv->k[l].page_bytes + kv->v[l].page_bytes) * kv_pages_held(kv, seq);

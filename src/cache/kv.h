@@ -35,7 +35,8 @@ typedef struct kv_config {
     int max_seqs, n_ctx, n_ubatch;
     int n_pages;
     int n_snapshots;
-    int64_t state_floats, conv_floats;   /* per sequence and recurrent layer */
+    int64_t state_values, conv_floats;   /* per sequence and recurrent layer */
+    int state_type;                /* enum kvant_state_type of the recurrent states; conv windows are f32 */
     const void *param;             /* projection of formats that need one */
 } kv_config;
 
@@ -55,11 +56,23 @@ typedef struct kv_cache {
     page_pool snaps;               /* snapshot ids; snapshot i lies in state slot max_seqs + i */
     int32_t *snap_tail;            /* [n_snapshots][T - 1] tail pages that a snapshot holds, -1: none */
     kvant_kv_side *k, *v;          /* [n_layer] */
-    float **state, **conv;         /* [n_layer] device memory [max_seqs + n_snapshots][floats] */
+    void **state;                  /* [n_layer] device memory [max_seqs + n_snapshots][state_values] */
+    float **conv;                  /* [n_layer] the same, [conv_floats] */
     struct kv_copier *copier;      /* kv_copy.c */
     kv_seq *seqs;                  /* [max_seqs] */
     int32_t *tables;
 } kv_cache;
+
+/* Bytes of one sequence's recurrent state in one layer; of its conv window. */
+static inline size_t kv_state_bytes(const kv_config *cfg)
+{
+    return (size_t)cfg->state_values * kvant_state_bytes(cfg->state_type);
+}
+
+static inline size_t kv_conv_bytes(const kv_config *cfg)
+{
+    return (size_t)cfg->conv_floats * sizeof(float);
+}
 
 /* Pages that hold this many tokens. */
 static inline int kv_pages_for(int tokens)

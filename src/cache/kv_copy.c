@@ -89,8 +89,8 @@ static int state_copy(kv_cache *kv, int src, int dst, kvant_diag *diag)
     for (int l = 0; l < kv->cfg.n_layer; l++) {
         if (kv->cfg.is_attn[l])
             continue;
-        copy_add(kv, PAIR_SLOT, kv->state[l], (size_t)kv->cfg.state_floats * 4);
-        copy_add(kv, PAIR_SLOT, kv->conv[l], (size_t)kv->cfg.conv_floats * 4);
+        copy_add(kv, PAIR_SLOT, kv->state[l], kv_state_bytes(&kv->cfg));
+        copy_add(kv, PAIR_SLOT, kv->conv[l], kv_conv_bytes(&kv->cfg));
     }
     return copy_run(kv, diag);
 }

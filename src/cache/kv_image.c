@@ -39,7 +39,7 @@ int kv_walk_tail(const kv_cache *kv, int tail, int rows, kv_range_fn fn, void *c
 
 int kv_walk_state(const kv_cache *kv, int slot, kv_range_fn fn, void *ctx, kvant_diag *diag)
 {
-    const size_t state = (size_t)kv->cfg.state_floats * 4, conv = (size_t)kv->cfg.conv_floats * 4;
+    const size_t state = kv_state_bytes(&kv->cfg), conv = kv_conv_bytes(&kv->cfg);
 
     for (int l = 0; l < kv->cfg.n_layer; l++) {
         if (kv->cfg.is_attn[l])

@@ -3,7 +3,6 @@
  * Every number in a file is little-endian; kvant runs on little-endian machines only, and the header says so. */
 #include "cache/store.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/crc32c.h"
@@ -22,7 +21,7 @@ typedef struct store_header {
     unsigned char fingerprint[STORE_FINGERPRINT], salt[PREFIX_SALT];
     uint32_t n_tokens, n_chunks; /* the end chunk not counted */
     uint64_t file_bytes, page_bytes, tail_bytes, state_bytes;
-    uint32_t zero[3], crc; /* crc: of all before it */
+    uint32_t state_type, zero[2], crc; /* enum kvant_state_type; crc: of all before it */
 } store_header;
 
 _Static_assert(sizeof(store_header) == 128, "docs/snapshot.md");
@@ -46,6 +45,12 @@ static size_t snap_bytes(const kv_cache *kv)
 {
     const size_t tails = kv->tail_pages > 1 ? (size_t)(kv->tail_pages - 1) : 0;
     return tails * kv_tail_image_bytes(kv) + kv_state_image_bytes(kv);
+}
+
+/* A cache without recurrent layers has states of no type. */
+static uint32_t state_type(const kv_cache *kv)
+{
+    return kv_state_image_bytes(kv) > 0 ? (uint32_t)kv->cfg.state_type : KVANT_STATE_F32;
 }
 
 static uint32_t chunk_crc(const store_chunk *c, const void *payload)
@@ -145,7 +150,8 @@ static store_header header_for(const kv_cache *kv, const store_key *key, int kin
                        .page_tokens = KVANT_PAGE,
                        .page_bytes = kv_page_image_bytes(kv),
                        .tail_bytes = kv_tail_image_bytes(kv),
-                       .state_bytes = kv_state_image_bytes(kv) };
+                       .state_bytes = kv_state_image_bytes(kv),
+                       .state_type = state_type(kv) };
     memcpy(h.magic, store_magic, sizeof h.magic);
     memcpy(h.fingerprint, key->fingerprint, sizeof h.fingerprint);
     if (kind == STORE_SEQUENCE)
@@ -253,6 +259,11 @@ static int bad(kvant_diag *diag, const char *what, uint64_t found, uint64_t want
                       (unsigned long long)wanted);
 }
 
+static const char *state_name(uint32_t type)
+{
+    return type == KVANT_STATE_F32 ? "f32" : type == KVANT_STATE_BF16 ? "bf16" : "of an unknown type";
+}
+
 static int check_header(const kv_cache *kv, const store_key *key, int kind, const store_header *h, size_t size,
                         kvant_diag *diag)
 {
@@ -274,11 +285,14 @@ static int check_header(const kv_cache *kv, const store_key *key, int kind, cons
         return kvant_fail(diag, KVANT_EFORMAT, "snapshot: made with another model or other cache formats");
     if (kind == STORE_SEQUENCE && memcmp(h->salt, key->salt, sizeof h->salt) != 0)
         return kvant_fail(diag, KVANT_EFORMAT, "snapshot: belongs to another key");
+    if (h->state_type != state_type(kv))
+        return kvant_fail(diag, KVANT_EFORMAT, "snapshot: its recurrent states are %s, wanted %s",
+                          state_name(h->state_type), state_name(state_type(kv)));
     if (h->page_bytes != kv_page_image_bytes(kv) || h->tail_bytes != kv_tail_image_bytes(kv) ||
         h->state_bytes != kv_state_image_bytes(kv))
         return kvant_fail(diag, KVANT_EFORMAT, "snapshot: pages or states of another size");
-    if (h->zero[0] | h->zero[1] | h->zero[2])
-        return bad(diag, "a reserved field", h->zero[0] | h->zero[1] | h->zero[2], 0);
+    if (h->zero[0] | h->zero[1])
+        return bad(diag, "a reserved field", h->zero[0] | h->zero[1], 0);
     return KVANT_OK;
 }
 
@@ -327,13 +341,29 @@ static int check_tokens(const uint8_t *payload, int n, int vocab, kvant_diag *di
     return KVANT_OK;
 }
 
-static int check_finite(const uint8_t *state, size_t bytes, kvant_diag *diag)
+/* Values of f32, or of bf16, which is the upper half of one. */
+static int check_values(const uint8_t *p, size_t bytes, size_t value_bytes, kvant_diag *diag)
 {
-    for (size_t i = 0; i + sizeof(float) <= bytes; i += sizeof(float)) {
-        float x;
-        memcpy(&x, state + i, sizeof x);
-        if (!isfinite(x))
+    for (size_t i = 0; i + value_bytes <= bytes; i += value_bytes) {
+        const uint8_t *top = p + i + value_bytes - 2;
+        if ((top[1] & 0x7F) == 0x7F && (top[0] & 0x80))
             return kvant_fail(diag, KVANT_EFORMAT, "snapshot: a state holds a value that is not a finite number");
+    }
+    return KVANT_OK;
+}
+
+/* The state and the conv window of every recurrent layer. */
+static int check_finite(const kv_cache *kv, const uint8_t *p, kvant_diag *diag)
+{
+    const kv_config *cfg = &kv->cfg;
+
+    for (int l = 0; l < cfg->n_layer; l++) {
+        if (cfg->is_attn[l])
+            continue;
+        KVANT_TRY(check_values(p, kv_state_bytes(cfg), kvant_state_bytes(cfg->state_type), diag));
+        p += kv_state_bytes(cfg);
+        KVANT_TRY(check_values(p, kv_conv_bytes(cfg), sizeof(float), diag));
+        p += kv_conv_bytes(cfg);
     }
     return KVANT_OK;
 }
@@ -364,7 +394,7 @@ static int check_sequence(const kv_cache *kv, const store_key *key, const store_
         KVANT_TRY(check_halves(p, (size_t)h->tail_bytes, diag));
     }
     KVANT_TRY(check_chunk(r, CHUNK_STATE, (size_t)h->state_bytes, &p, diag));
-    return check_finite(p, (size_t)h->state_bytes, diag);
+    return check_finite(kv, p, diag);
 }
 
 static int check_nodes(const kv_cache *kv, const store_key *key, const store_header *h, reader *r, kvant_diag *diag)
@@ -384,7 +414,7 @@ static int check_nodes(const kv_cache *kv, const store_key *key, const store_hea
             continue;
         KVANT_TRY(check_chunk(r, CHUNK_STATE, snap_bytes(kv), &p, diag));
         KVANT_TRY(check_halves(p, tails, diag));
-        KVANT_TRY(check_finite(p + tails, snap_bytes(kv) - tails, diag));
+        KVANT_TRY(check_finite(kv, p + tails, diag));
     }
     return r->n == h->n_chunks ? KVANT_OK : bad(diag, "the number of chunks", r->n, h->n_chunks);
 }

@@ -162,12 +162,13 @@ void case_cache_write(room *r)
 
 enum { HEADS = 32, STATE = 128 };
 
-/* Keys and queries of length one, small decays, as a model makes them. */
-static kvant_gdn_args gdn_of(room *r, kvant_seqs q)
+/* Keys and queries of length one, small decays, as a model makes them.  bf16 states: f32 bits, read in halves (the time
+ * does not depend on values). */
+static kvant_gdn_args gdn_of(room *r, kvant_seqs q, int state_type)
 {
     const size_t n = (size_t)q.n_tokens, width = HEADS * STATE;
     float *host = kvant_alloc(n * HEADS * sizeof *host);
-    kvant_gdn_args a = { .seqs = q, .hk = HEADS, .hv = HEADS, .dk = STATE, .dv = STATE };
+    kvant_gdn_args a = { .seqs = q, .hk = HEADS, .hv = HEADS, .dk = STATE, .dv = STATE, .state_type = state_type };
     rng g = { 5 };
 
     a.q = room_normal(r, n * width);
@@ -186,7 +187,7 @@ static kvant_gdn_args gdn_of(room *r, kvant_seqs q)
     if (r->rc == KVANT_OK)
         r->rc = r->dev->vt->sync(r->dev, r->diag);
     kvant_free(host);
-    a.state = room_normal(r, (size_t)q.n_seqs * width * STATE);
+    a.state = room_normal(r, (size_t)q.n_seqs * width * STATE * kvant_state_bytes(state_type) / sizeof(float));
     a.o = room_copy(r, NULL, n * width * sizeof(float));
     a.ldq = a.ldk = a.ldv = (int64_t)width;
     a.slot_stride = (int64_t)width * STATE;
@@ -197,10 +198,11 @@ void case_gdn_step(room *r)
 {
     static const int counts[] = { 1, 32, 128, 512 };
 
-    for (int i = 0; r->rc == KVANT_OK && i < 4; i++) {
-        const int mark = r->n_mem;
-        const kvant_gdn_args a = gdn_of(r, room_seqs(r, counts[i], 1, 0, 0));
-        room_time(r, KVANT_OP_GDN_STEP, &a, 8.0 * counts[i] * HEADS * STATE * STATE, 0.0, "%d sequences", counts[i]);
+    for (int i = 0; r->rc == KVANT_OK && i < 8; i++) {
+        const int mark = r->n_mem, n = counts[i % 4], type = i < 4 ? KVANT_STATE_F32 : KVANT_STATE_BF16;
+        const double bytes = 2.0 * n * HEADS * STATE * STATE * (double)kvant_state_bytes(type); /* read, written */
+        const kvant_gdn_args a = gdn_of(r, room_seqs(r, n, 1, 0, 0), type);
+        room_time(r, KVANT_OP_GDN_STEP, &a, bytes, 0.0, "%d sequences%s", n, i < 4 ? "" : ", bf16 states");
         while (r->n_mem > mark)
             r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
     }
@@ -213,7 +215,7 @@ void case_gdn_chunk(room *r)
     for (int i = 0; r->rc == KVANT_OK && i < 3; i++) {
         const int mark = r->n_mem;
         const double n = lengths[i];
-        const kvant_gdn_args a = gdn_of(r, room_seqs(r, 1, lengths[i], 0, 1));
+        const kvant_gdn_args a = gdn_of(r, room_seqs(r, 1, lengths[i], 0, 1), KVANT_STATE_F32);
         /* read q, k, v, write o; per chunk of 64 tokens 10 products of 64 x 64 x 128 */
         room_time(r, KVANT_OP_GDN_CHUNK, &a, 16.0 * n * HEADS * STATE, n / 64.0 * HEADS * 10.0 * 2.0 * 64 * 64 * 128,
                   "%d tokens", lengths[i]);

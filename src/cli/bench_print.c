@@ -217,6 +217,7 @@ static void json_own(jsonw *w, const bench_result *r)
     jsonw_kint(w, "kv_tail", p->kv_tail);
     jsonw_kstr(w, "kv_encoder", encoder_name(p->encoder));
     jsonw_kstr(w, "cache_type_layers", p->type_layers);
+    jsonw_kstr(w, "state_type", p->state_type);
     jsonw_kstr(w, "compute", p->compute == KVANT_COMPUTE_F32 ? "f32" : "auto");
     jsonw_kint(w, "cache_bytes", r->cache_bytes);
     jsonw_kint(w, "n_parallel", r->n_parallel);

@@ -114,6 +114,7 @@ static void result_json(jsonw *w, const kl_result *s)
     jsonw_kstr(w, "type_k", s->stored.type_k);
     jsonw_kstr(w, "type_v", s->stored.type_v);
     jsonw_kint(w, "kv_tail", s->stored.kv_tail);
+    jsonw_kstr(w, "state_type", s->stored.state_type);
     jsonw_kstr(w, "kv_encoder", encoder_name(s->stored.encoder));
     jsonw_kstr(w, "path", path_name(s->c.path));
     jsonw_kint(w, "cache_bytes_per_token", s->stored.bytes_per_token);
@@ -237,7 +238,8 @@ static int run_base(kl_run *r, eval_stored *stored, kvant_diag *diag)
     int path = opt_is(r->o, OPT_KL_BASE_PATH, "decode") ? PATH_DECODE : PATH_PREFILL;
 
     KVANT_TRY(params_from_opts(r->o, &p, diag));
-    p.type_layers = NULL; /* the base is the same format in every layer */
+    p.type_layers = NULL; /* the base is the same format in every layer, */
+    p.state_type = "f32"; /* with exact recurrent states */
     p.type_k = p.type_v = kvant_format_find(opt_str(r->o, OPT_KL_BASE))->name;
     return eval_run(r->m, &r->t, &p, path, "base", base_row, r, stored, diag);
 }
@@ -248,9 +250,10 @@ static void head(kl_run *r, const eval_stored *base)
     eval_mean nll = eval_mean_of(r->base_nll, rows);
 
     if (!r->json) {
-        printf("%s: %d chunks of %d tokens, %lld rows; base %s/%s on the %s path, PPL %.4f \xC2\xB1 %.4f\n\n",
+        printf("%s: %d chunks of %d tokens, %lld rows; base %s/%s on the %s path, PPL %.4f \xC2\xB1 %.4f%s\n\n",
                kvant_model_get_info(r->m)->desc, r->t.n_chunk, r->t.n_ctx, (long long)rows, base->type_k, base->type_v,
-               opt_str(r->o, OPT_KL_BASE_PATH), exp(nll.mean), exp(nll.mean) * nll.err);
+               opt_str(r->o, OPT_KL_BASE_PATH), exp(nll.mean), exp(nll.mean) * nll.err,
+               opt_is(r->o, OPT_STATE_TYPE, "bf16") ? "; tested with bf16 recurrent states, base f32" : "");
         return;
     }
     jsonw_object(&r->w);

@@ -95,6 +95,7 @@ int params_from_opts(const opts *o, kvant_engine_params *p, kvant_diag *diag)
     p->device = opt_str(o, OPT_DEVICE);
     p->compute = opt_is(o, OPT_COMPUTE, "f32") ? KVANT_COMPUTE_F32 : KVANT_COMPUTE_AUTO;
     p->type_layers = opt_str(o, OPT_CTL);
+    p->state_type = opt_is(o, OPT_STATE_TYPE, "bf16") ? "bf16" : "f32";
     if (has(o, OPT_QJL_PROJECTION) && opt_given(o, OPT_QJL_PROJECTION))
         p->qjl_projection = opt_str(o, OPT_QJL_PROJECTION);
     if (has(o, OPT_THREADS))

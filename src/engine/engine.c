@@ -148,7 +148,8 @@ static void bind_builder(kvant_engine *e)
     b->conv_state = e->kv.conv;
     b->gdn_state = e->kv.state;
     b->conv_stride = e->kv.cfg.conv_floats;
-    b->gdn_stride = e->kv.cfg.state_floats;
+    b->gdn_stride = e->kv.cfg.state_values;
+    b->gdn_type = e->kv.cfg.state_type;
     b->buf = e->buf;
 }
 
@@ -191,10 +192,10 @@ static int choose_ops(kvant_engine *e, kvant_diag *diag)
 
 static int keep_names(kvant_engine *e, kvant_diag *diag)
 {
-    const char **fields[] = { &e->p.device, &e->p.type_k, &e->p.type_v };
+    const char **fields[] = { &e->p.device, &e->p.type_k, &e->p.type_v, &e->p.state_type };
     const char *layers = e->p.type_layers;
     e->p.type_layers = NULL;       /* ours only once copied: the free below must never see the caller's */
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (strlen(*fields[i]) >= sizeof e->names[i])
             return kvant_fail(diag, KVANT_EINVAL, "name \"%.40s...\": wanted fewer than %zu characters", *fields[i],
                               sizeof e->names[i]);

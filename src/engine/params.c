@@ -27,6 +27,17 @@ int engine_pass_rows(const kvant_engine_params *p)
     return p->logits_rows < p->n_ubatch ? p->logits_rows : p->n_ubatch;
 }
 
+/* enum kvant_state_type of a name, or -1. */
+static int state_type_of(const char *name)
+{
+    static const char *const names[] = { [KVANT_STATE_F32] = "f32", [KVANT_STATE_BF16] = "bf16" };
+
+    for (int i = 0; i < 2; i++)
+        if (strcmp(name, names[i]) == 0)
+            return i;
+    return -1;
+}
+
 int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_engine_params *out, kvant_diag *diag)
 {
     kvant_engine_params p = *in;
@@ -35,6 +46,7 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
     p.device = p.device ? p.device : "cpu";
     p.type_k = p.type_k ? p.type_k : "f16";
     p.type_v = p.type_v ? p.type_v : "f16";
+    p.state_type = p.state_type ? p.state_type : "f32";
     p.n_ctx = p.n_ctx ? p.n_ctx : m->hp.n_ctx_train;
     p.max_seqs = p.max_seqs ? p.max_seqs : 1;
     p.n_ubatch = p.n_ubatch ? p.n_ubatch : 512;
@@ -47,6 +59,8 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
     KVANT_TRY(in_range("exact tail", p.kv_tail, 0, 65536, diag));
     if (p.kv_tail % KVANT_PAGE)
         return kvant_fail(diag, KVANT_EINVAL, "exact tail: %d tokens, wanted a multiple of %d", p.kv_tail, KVANT_PAGE);
+    if (state_type_of(p.state_type) < 0)
+        return kvant_fail(diag, KVANT_EINVAL, "state type: \"%.40s\", wanted f32 or bf16", p.state_type);
     KVANT_TRY(in_range("encoder", p.encoder, 0, 1, diag));
     KVANT_TRY(in_range("compute mode", p.compute, 0, 1, diag));
     p.logits_rows = p.logits_rows ? p.logits_rows : p.max_seqs;
@@ -145,7 +159,8 @@ void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const 
     cfg->n_ubatch = p->n_ubatch;
     cfg->n_snapshots = p->snapshots;
     cfg->n_pages = (int)((p->pool_tokens + KVANT_PAGE - 1) / KVANT_PAGE);
-    cfg->state_floats = (int64_t)hp->gdn_hv * hp->gdn_dk * hp->gdn_dv;
+    cfg->state_type = state_type_of(p->state_type);
+    cfg->state_values = (int64_t)hp->gdn_hv * hp->gdn_dk * hp->gdn_dv;
     cfg->conv_floats = channels * (hp->conv_k > 0 ? hp->conv_k - 1 : 0);
 }
 

@@ -58,8 +58,10 @@ typedef struct builder {
     kvant_kv_side *k, *v;          /* [n_layer] */
     const int32_t *seal_src, *seal_dst;
     int n_seal;
-    float **conv_state, **gdn_state;   /* [n_layer] */
-    int64_t conv_stride, gdn_stride;   /* floats per slot */
+    float **conv_state;            /* [n_layer] */
+    void **gdn_state;
+    int64_t conv_stride, gdn_stride;   /* values per slot */
+    int gdn_type;                  /* enum kvant_state_type */
     build_buffers buf;
     int have_delta;                /* delta holds a block's output not yet added to x */
 } builder;

@@ -543,6 +543,9 @@ static int check_gdn(int id, const kvant_gdn_args *a, kvant_diag *diag)
         BAD("%s: dk = %d, dv = %d, wanted 1 to %d", op_name(id), a->dk, a->dv, KVANT_MAX_HEAD_DIM);
     if (a->interleaved != 0 && a->interleaved != 1)
         BAD("%s: interleaved = %d, wanted 0 or 1", op_name(id), a->interleaved);
+    if (a->state_type != KVANT_STATE_F32 && a->state_type != KVANT_STATE_BF16)
+        BAD("%s: state_type = %d, wanted %d (f32) or %d (bf16)", op_name(id), a->state_type, KVANT_STATE_F32,
+            KVANT_STATE_BF16);
     if (a->slot_stride < state)
         BAD("%s: slot_stride = %lld, wanted at least hv*dv*dk = %lld", op_name(id), (long long)a->slot_stride,
             (long long)state);

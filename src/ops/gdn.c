@@ -4,9 +4,11 @@
  *     S <- exp(g_t) S;  p = S^T k_t;  u = beta_t (v_t - p);  S <- S + k_t u^T;  o_t = dk^-1/2 S^T q_t
  * gdn_chunk computes the same over chunks of KVANT_PAGE tokens that end on the absolute 64 grid (spec "engine" 1.4).
  * Two stages: all states are gathered before any is written (engine 8.1, 8.2: swaps, chains and forks of slots).
+ * A bf16 state is f32 while it is worked on, and rounded after every token or chunk.
  * A sequence without tokens reads and writes nothing. */
 #include <math.h>
 #include <string.h>
+#include "base/half.h"
 #include "ops/op_util.h"
 
 enum { DECODE = 0, PROMPT = 1, CHUNK = KVANT_PAGE };
@@ -19,6 +21,34 @@ static int takes_part(const kvant_seqs *seqs, int s, int phase)
 static size_t state_floats(const kvant_gdn_args *a)
 {
     return (size_t)a->hv * (size_t)a->dv * (size_t)a->dk;
+}
+
+static void *slot_at(const kvant_gdn_args *a, int32_t slot, size_t at)
+{
+    return (char *)a->state + ((size_t)slot * (size_t)a->slot_stride + at) * kvant_state_bytes(a->state_type);
+}
+
+static void load_state(const kvant_gdn_args *a, const void *from, float *to, size_t n)
+{
+    if (a->state_type == KVANT_STATE_F32)
+        memcpy(to, from, n * sizeof *to);
+    for (size_t i = 0; i < n && a->state_type == KVANT_STATE_BF16; i++)
+        to[i] = bf16_to_f32(((const uint16_t *)from)[i]);
+}
+
+static void store_state(const kvant_gdn_args *a, const float *from, void *to, size_t n)
+{
+    if (a->state_type == KVANT_STATE_F32)
+        memcpy(to, from, n * sizeof *from);
+    for (size_t i = 0; i < n && a->state_type == KVANT_STATE_BF16; i++)
+        ((uint16_t *)to)[i] = f32_to_bf16(from[i]);
+}
+
+/* What a stored state would read as. */
+static void round_state(const kvant_gdn_args *a, float *state, size_t n)
+{
+    for (size_t i = 0; i < n && a->state_type == KVANT_STATE_BF16; i++)
+        state[i] = bf16_to_f32(f32_to_bf16(state[i]));
 }
 
 /* shared: f32[n_seqs][hv][dv][dk] */
@@ -36,7 +66,7 @@ static void gather(const kvant_gdn_args *a, int phase, int part, int parts, cons
         if (a->seqs.slot_in[s] < 0)
             memset(state, 0, n * sizeof(float));
         else
-            memcpy(state, a->state + a->seqs.slot_in[s] * a->slot_stride, n * sizeof(float));
+            load_state(a, slot_at(a, a->seqs.slot_in[s], 0), state, n);
     }
 }
 
@@ -88,6 +118,7 @@ static void step_head(const kvant_gdn_args *a, int s, int v, float *state, const
 
         for (int j = 0; j < a->dv; j++)
             o[j] = step_column(&t, state + (size_t)j * (size_t)a->dk, j, a->dk, scale);
+        round_state(a, state, (size_t)a->dv * (size_t)a->dk);
     }
 }
 
@@ -157,6 +188,7 @@ static void chunk_head(const kvant_gdn_args *a, int s, int v, float *state, cons
         chunk_grams(a, v, lo, n, &w);
         for (int j = 0; j < a->dv; j++)
             chunk_column(a, v, lo, n, j, state + (size_t)j * (size_t)a->dk, &w);
+        round_state(a, state, (size_t)a->dv * (size_t)a->dk);
     }
 }
 
@@ -176,7 +208,7 @@ static void run(const kvant_gdn_args *a, int phase, int part, int parts, const k
             chunk_head(a, s, v, state, work);
         else
             step_head(a, s, v, state, work);
-        memcpy(a->state + a->seqs.slot_out[s] * a->slot_stride + (size_t)v * head, state, head * sizeof(float));
+        store_state(a, state, slot_at(a, a->seqs.slot_out[s], (size_t)v * head), head);
     }
 }
 

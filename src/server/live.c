@@ -140,6 +140,7 @@ void live_props(server *s, jsonw *w)
     jsonw_kstr(w, "type_v", p->type_v);
     jsonw_kstr(w, "type_layers", p->type_layers ? p->type_layers : "");
     jsonw_kint(w, "kv_tail", p->kv_tail);
+    jsonw_kstr(w, "state_type", p->state_type);
     jsonw_kint(w, "kv_bytes_per_token", plan.kv_bytes_per_token);
     jsonw_kint(w, "pool_tokens", p->pool_tokens);
     jsonw_kint(w, "total_slots", p->max_seqs);

@@ -1,6 +1,7 @@
 /* cases_state.c: cases of the ops with recurrent state: conv and the gated delta rule, decode and prompt forms. */
 #include <math.h>
 #include <string.h>
+#include "base/half.h"
 #include "verify/cases.h"
 
 /* Which slots three sequences read and write: their own; each other's (read before written); fresh; forked. */
@@ -88,27 +89,43 @@ typedef struct gdn_size {
     int hk, hv, dk, dv;
 } gdn_size;
 
-static void gdn(vcase *c, int phase, const int *ask, int pattern, gdn_size z)
+/* Four slots of normal values. */
+static void *gdn_states(vcase *c, int stride, int type)
+{
+    const size_t n = (size_t)(SLOTS * stride);
+    float *x = vcase_normal(c, n, 6);
+
+    if (type == KVANT_STATE_F32) {
+        vcase_result(c, x);
+        return x;
+    }
+    uint16_t *state = vcase_take(c, n * sizeof *state);
+    for (size_t i = 0; i < n; i++)
+        state[i] = f32_to_bf16(x[i]);
+    vcase_result_bf16(c, state);
+    return state;
+}
+
+static void gdn(vcase *c, int phase, const int *ask, int pattern, gdn_size z, int type)
 {
     const int stride = z.hv * z.dv * z.dk + 16, op = phase ? KVANT_OP_GDN_CHUNK : KVANT_OP_GDN_STEP;
 
-    if (!vcase_begin(c, op, slots[pattern].shape, ""))
+    if (!vcase_begin(c, op, slots[pattern].shape, type == KVANT_STATE_BF16 ? "bf16" : ""))
         return;
     const kvant_seqs seqs = state_seqs(c, ask, phase, pattern);
     const int n = seqs.n_tokens;
     float *q = vcase_normal(c, (size_t)(n * z.hk * z.dk), 1), *k = vcase_normal(c, (size_t)(n * z.hk * z.dk), 2);
     float *v = vcase_normal(c, (size_t)(n * z.hv * z.dv), 3), *g = vcase_normal(c, (size_t)(n * z.hv), 4);
-    float *beta = vcase_normal(c, (size_t)(n * z.hv), 5), *state = vcase_normal(c, (size_t)(SLOTS * stride), 6);
-    float *o = vcase_out(c, (size_t)(n * z.hv * z.dv));
+    float *beta = vcase_normal(c, (size_t)(n * z.hv), 5), *o = vcase_out(c, (size_t)(n * z.hv * z.dv));
+    void *state = gdn_states(c, stride, type);
     unit_rows(q, n * z.hk, z.dk);
     unit_rows(k, n * z.hk, z.dk);
     for (int i = 0; i < n * z.hv; i++) {
         g[i] = i % 17 == 3 ? -20.0f : -0.1f * fabsf(g[i]);         /* some forget everything */
         beta[i] = i % 13 == 2 ? 0.0f : 1.0f / (1.0f + expf(-beta[i]));
     }
-    vcase_result(c, state);
     const kvant_gdn_args a = { seqs, q, k, v, g, beta, state, o, z.hk, z.hv, z.dk, z.dv, pattern % 2,
-                               z.hk * z.dk, z.hk * z.dk, z.hv * z.dv, stride };
+                               z.hk * z.dk, z.hk * z.dk, z.hv * z.dv, stride, type };
     vcase_about(c, "heads %d/%d, d %d/%d, %d tokens", z.hk, z.hv, z.dk, z.dv, n);
     vcase_run(c, &a, 1e-7);
 }
@@ -118,7 +135,7 @@ static void gdn_empty(vcase *c, int op)
     if (!vcase_begin(c, op, "empty", ""))
         return;
     float *state = vcase_normal(c, 2 * 1024, 3), *o = vcase_out(c, 32);
-    const kvant_gdn_args a = { { 0 }, o, o, o, o, o, state, o, 1, 1, 32, 32, 0, 32, 32, 32, 1024 };
+    const kvant_gdn_args a = { { 0 }, o, o, o, o, o, state, o, 1, 1, 32, 32, 0, 32, 32, 32, 1024, KVANT_STATE_F32 };
     vcase_run(c, &a, 0.0);
 }
 
@@ -126,12 +143,13 @@ void cases_gdn(vcase *c)
 {
     const gdn_size big = { 2, 4, 128, 128 }, uneven = { 2, 4, 32, 48 }, small = { 2, 2, 16, 32 };
 
-    for (int p = 0; p < PATTERNS; p++) {
-        gdn(c, 0, one, p, big);
-        gdn(c, 0, few, p, uneven);
-        gdn(c, 1, many, p, c->quick ? uneven : big);
-        gdn(c, 1, many, p, small);
-    }
+    for (int p = 0; p < PATTERNS; p++)
+        for (int type = KVANT_STATE_F32; type <= KVANT_STATE_BF16; type++) {
+            gdn(c, 0, one, p, big, type);
+            gdn(c, 0, few, p, uneven, type);
+            gdn(c, 1, many, p, c->quick ? uneven : big, type);
+            gdn(c, 1, many, p, small, type);
+        }
     gdn_empty(c, KVANT_OP_GDN_STEP);
     gdn_empty(c, KVANT_OP_GDN_CHUNK);
 }

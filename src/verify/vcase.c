@@ -123,6 +123,11 @@ void vcase_result(vcase *c, const void *p)
     buf_at(c, p)->kind = VCASE_NMSE;
 }
 
+void vcase_result_bf16(vcase *c, const void *p)
+{
+    buf_at(c, p)->kind = VCASE_BF16;
+}
+
 void vcase_bounds(vcase *c, const void *p, const double *bound)
 {
     vcase_buf *b = buf_at(c, p);

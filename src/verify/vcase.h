@@ -21,6 +21,7 @@ enum { VCASE_IMAGE = 96 << 20, VCASE_GUARD = 256, VCASE_BUFFERS = 40, VCASE_SEQS
 enum vcase_kind {
     VCASE_INPUT,            /* must not change */
     VCASE_NMSE,             /* f32 output; NaN where the reference writes nothing */
+    VCASE_BF16,             /* bf16 output by NMSE: a value at a boundary of its rounding may fall to either side */
     VCASE_BOUND,            /* f32 output, |error| <= bound[i] of every value */
     VCASE_ROWS,             /* encoded rows, class CODE */
 };
@@ -76,6 +77,7 @@ int32_t *vcase_ints(vcase *c, const int32_t *from, int n);
 float *vcase_out(vcase *c, size_t n);
 /* Makes the buffer at p an output: compared by NMSE, by bounds (kept by the caller until vcase_run), or as rows. */
 void vcase_result(vcase *c, const void *p);
+void vcase_result_bf16(vcase *c, const void *p);
 void vcase_bounds(vcase *c, const void *p, const double *bound);
 void vcase_encoded(vcase *c, const void *p, const vcase_rows *rows);
 

@@ -2,8 +2,10 @@
  *
  * A unit is a block of value columns of one head of ALL sequences: it first copies the columns that another sequence
  * may overwrite (slots read and written by different sequences), then computes in place.  Columns are independent,
- * units share nothing: one stage, and forks, swaps and chains of slots are safe (spec "engine" 1.9, 8.1). */
+ * units share nothing: one stage, and forks, swaps and chains of slots are safe (spec "engine" 1.9, 8.1).
+ * bf16 states: a token's columns are computed in f32 scratch and rounded into the slot. */
 #include <string.h>
+#include "base/half.h"
 #include "ops/op_util.h"
 
 enum { DECODE = 0, PROMPT = 1, STEP_COLUMNS = 16 };
@@ -19,20 +21,27 @@ static int is_moved(const kvant_seqs *seqs, int s)
 }
 
 /* Columns j0.. of head v in a slot. */
-static float *columns_at(const kvant_gdn_args *a, int32_t slot, int v, int j0)
+static char *columns_at(const kvant_gdn_args *a, int32_t slot, int v, int j0)
 {
-    return a->state + slot * a->slot_stride + ((int64_t)v * a->dv + j0) * a->dk;
+    const int64_t at = slot * a->slot_stride + ((int64_t)v * a->dv + j0) * a->dk;
+    return (char *)a->state + at * (int64_t)kvant_state_bytes(a->state_type);
+}
+
+/* Bytes of n columns, as they are stored. */
+static size_t columns_bytes(const kvant_gdn_args *a, int n)
+{
+    return (size_t)n * (size_t)a->dk * kvant_state_bytes(a->state_type);
 }
 
 /* Copies of the columns that must be gathered, in sequence order; count_moved of them. */
-static void gather_columns(const kvant_gdn_args *a, int phase, int v, int j0, int n, float *gathered)
+static void gather_columns(const kvant_gdn_args *a, int phase, int v, int j0, int n, char *gathered)
 {
-    const size_t floats = (size_t)n * (size_t)a->dk;
+    const size_t bytes = columns_bytes(a, n);
 
     for (int s = 0; s < a->seqs.n_seqs; s++)
         if (takes_part(&a->seqs, s, phase) && is_moved(&a->seqs, s)) {
-            memcpy(gathered, columns_at(a, a->seqs.slot_in[s], v, j0), floats * sizeof(float));
-            gathered += floats;
+            memcpy(gathered, columns_at(a, a->seqs.slot_in[s], v, j0), bytes);
+            gathered += bytes;
         }
 }
 
@@ -46,18 +55,43 @@ static size_t count_moved(const kvant_seqs *seqs, int phase)
 }
 
 /* The state a sequence starts from: its gathered copy (the next one), its own slot, or zeros put into its own slot. */
-static const float *entry_columns(const kvant_gdn_args *a, int s, int v, int j0, int n, const float **gathered)
+static const void *entry_columns(const kvant_gdn_args *a, int s, int v, int j0, int n, const char **gathered)
 {
-    const size_t floats = (size_t)n * (size_t)a->dk;
-    float *own = columns_at(a, a->seqs.slot_out[s], v, j0);
+    const size_t bytes = columns_bytes(a, n);
+    char *own = columns_at(a, a->seqs.slot_out[s], v, j0);
 
     if (is_moved(&a->seqs, s)) {
-        *gathered += floats;
-        return *gathered - floats;
+        *gathered += bytes;
+        return *gathered - bytes;
     }
     if (a->seqs.slot_in[s] < 0)
-        memset(own, 0, floats * sizeof(float));
+        memset(own, 0, bytes);
     return own;
+}
+
+/* Between bf16 and f32; inner loops of a fixed length, which compilers vectorise at -O2. */
+enum { WORDS = 16 };
+
+static void widen(const uint16_t *restrict from, float *restrict to, int n)
+{
+    int i = 0;
+
+    for (; i + WORDS <= n; i += WORDS)
+        for (int k = 0; k < WORDS; k++)
+            to[i + k] = bf16_to_f32(from[i + k]);
+    for (; i < n; i++)
+        to[i] = bf16_to_f32(from[i]);
+}
+
+static void narrow(const float *restrict from, uint16_t *restrict to, int n)
+{
+    int i = 0;
+
+    for (; i + WORDS <= n; i += WORDS)
+        for (int k = 0; k < WORDS; k++)
+            to[i + k] = f32_to_bf16(from[i + k]);
+    for (; i < n; i++)
+        to[i] = f32_to_bf16(from[i]);
 }
 
 typedef struct token {
@@ -136,40 +170,59 @@ static float exp_one(float x)
 STEP_DEFINE(step_4, COLUMNS4)
 STEP_DEFINE(step_1, COLUMNS1)
 
-/* All tokens of sequence s, columns j0 .. j0+n-1 of head v. */
-static void step_sequence(const kvant_gdn_args *a, int s, int v, int j0, int n, const float *src)
+/* Token i, columns j0 .. j0+n-1 of head v. */
+static void step_token(const kvant_gdn_args *a, int i, int v, int j0, int n, const float *src, float *dst)
 {
-    float *dst = columns_at(a, a->seqs.slot_out[s], v, j0);
     const float scale = 1.0f / sqrtf((float)a->dk);
+    const token t = token_at(a, i, v);
+    const float decay = exp_one(t.g);
+    int c = 0;
+
+    for (; c + 4 <= n; c += 4)
+        step_4(&t, src + c * a->dk, dst + c * a->dk, j0 + c, a->dk, decay, scale);
+    for (; c < n; c++)
+        step_1(&t, src + c * a->dk, dst + c * a->dk, j0 + c, a->dk, decay, scale);
+}
+
+/* All tokens of sequence s; room: f32 scratch of the columns, for bf16 states. */
+static void step_sequence(const kvant_gdn_args *a, int s, int v, int j0, int n, const void *src, float *room)
+{
+    void *dst = columns_at(a, a->seqs.slot_out[s], v, j0);
 
     for (int i = a->seqs.q0[s]; i < a->seqs.q0[s + 1]; i++, src = dst) {
-        const token t = token_at(a, i, v);
-        const float decay = exp_one(t.g);
-        int c = 0;
-
-        for (; c + 4 <= n; c += 4)
-            step_4(&t, src + c * a->dk, dst + c * a->dk, j0 + c, a->dk, decay, scale);
-        for (; c < n; c++)
-            step_1(&t, src + c * a->dk, dst + c * a->dk, j0 + c, a->dk, decay, scale);
+        if (a->state_type == KVANT_STATE_F32) {
+            step_token(a, i, v, j0, n, src, dst);
+            continue;
+        }
+        widen(src, room, n * a->dk);
+        step_token(a, i, v, j0, n, room, room);
+        narrow(room, dst, n * a->dk);
     }
+}
+
+/* Floats of a unit's columns in f32; 0: they are worked on in place. */
+static size_t room_floats(const kvant_gdn_args *a)
+{
+    return a->state_type == KVANT_STATE_F32 ? 0 : STEP_COLUMNS * (size_t)a->dk;
 }
 
 static void gdn_step(const void *args, int part, int parts, const kvant_work *work)
 {
     const kvant_gdn_args *a = args;
     const int blocks = (a->dv + STEP_COLUMNS - 1) / STEP_COLUMNS;
+    char *moved = (char *)((float *)work->local + room_floats(a));
     int64_t lo, hi;
 
     part_range((int64_t)a->hv * blocks, part, parts, &lo, &hi);
     for (int64_t unit = lo; unit < hi; unit++) {
         const int v = (int)(unit / blocks), j0 = (int)(unit % blocks) * STEP_COLUMNS;
         const int n = a->dv - j0 < STEP_COLUMNS ? a->dv - j0 : STEP_COLUMNS;
-        const float *gathered = work->local;
+        const char *gathered = moved;
 
-        gather_columns(a, DECODE, v, j0, n, work->local);
+        gather_columns(a, DECODE, v, j0, n, moved);
         for (int s = 0; s < a->seqs.n_seqs; s++)
             if (takes_part(&a->seqs, s, DECODE))
-                step_sequence(a, s, v, j0, n, entry_columns(a, s, v, j0, n, &gathered));
+                step_sequence(a, s, v, j0, n, entry_columns(a, s, v, j0, n, &gathered), work->local);
     }
 }
 
@@ -177,7 +230,7 @@ static size_t gdn_step_local(const void *args)
 {
     const kvant_gdn_args *a = args;
 
-    return count_moved(&a->seqs, DECODE) * STEP_COLUMNS * (size_t)a->dk * sizeof(float);
+    return room_floats(a) * sizeof(float) + count_moved(&a->seqs, DECODE) * columns_bytes(a, STEP_COLUMNS);
 }
 
 const kvant_cpu_kernel VEC_KERNEL(gdn_step) = { .stages = 1, .fn = { gdn_step }, .local_bytes = gdn_step_local };

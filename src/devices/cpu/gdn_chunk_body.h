@@ -6,6 +6,7 @@
  *     U = beta (V - exp(c) K W), then U_t += sum_{j<t} A_tj U_j       forward substitution in blocks of 16 rows
  *     O = scale (exp(c) Q W + P U)
  *     W = exp(c_last) W + K^T (exp(c_last - c) U)
+ * bf16 states: W is rounded after every chunk.
  * Every output is one FMA chain in ascending order, whatever the tile, so columns may be cut among threads freely.
  * Triangular parts stop at the diagonal: later tokens never touch earlier ones, not even when they are NaN. */
 
@@ -225,11 +226,37 @@ static void store_state(float *columns, int n, int dk, const chunk *w)
                 columns[(int64_t)j * dk + i] = w->w[(int64_t)i * w->ld + j];
 }
 
-static void chunk_sequence(const kvant_gdn_args *a, int s, int v, int j0, int columns, const float *src, const chunk *w)
+static void load_bf16(const uint16_t *columns, int n, int dk, const chunk *w)
 {
-    const int end = a->seqs.q0[s + 1];
+    for (int i0 = 0; i0 < dk; i0 += 16)
+        for (int j = 0; j < w->ld; j++)
+            for (int i = i0; i < i0 + 16 && i < dk; i++)
+                w->w[(int64_t)i * w->ld + j] = j < n ? bf16_to_f32(columns[(int64_t)j * dk + i]) : 0.0f;
+}
 
-    load_state(src, columns, a->dk, w);
+static void store_bf16(uint16_t *columns, int n, int dk, const chunk *w)
+{
+    for (int i0 = 0; i0 < dk; i0 += 16)
+        for (int j = 0; j < n; j++)
+            for (int i = i0; i < i0 + 16 && i < dk; i++)
+                columns[(int64_t)j * dk + i] = f32_to_bf16(w->w[(int64_t)i * w->ld + j]);
+}
+
+static void round_state(int dk, const chunk *w)
+{
+    for (int64_t i = 0; i < (int64_t)dk * w->ld; i++)
+        w->w[i] = bf16_to_f32(f32_to_bf16(w->w[i]));
+}
+
+static void chunk_sequence(const kvant_gdn_args *a, int s, int v, int j0, int columns, const void *src, const chunk *w)
+{
+    const int end = a->seqs.q0[s + 1], is_bf16 = a->state_type == KVANT_STATE_BF16;
+    void *dst = columns_at(a, a->seqs.slot_out[s], v, j0);
+
+    if (is_bf16)
+        load_bf16(src, columns, a->dk, w);
+    else
+        load_state(src, columns, a->dk, w);
     for (int lo = a->seqs.q0[s], n; lo < end; lo += n) {
         n = CHUNK - (a->seqs.pos0[s] + lo - a->seqs.q0[s]) % CHUNK;
         if (n > end - lo)
@@ -238,8 +265,13 @@ static void chunk_sequence(const kvant_gdn_args *a, int s, int v, int j0, int co
         chunk_solve(a, v, lo, n, j0, columns, w);
         chunk_output(a, v, lo, n, j0, columns, w);
         chunk_state(a, v, lo, n, w);
+        if (is_bf16)
+            round_state(a->dk, w);
     }
-    store_state(columns_at(a, a->seqs.slot_out[s], v, j0), columns, a->dk, w);
+    if (is_bf16)
+        store_bf16(dst, columns, a->dk, w);
+    else
+        store_state(dst, columns, a->dk, w);
 }
 
 static int round_up(int n, int to)
@@ -287,12 +319,12 @@ static void gdn_chunk(const void *args, int part, int parts, const kvant_work *w
     const kvant_gdn_args *a = args;
     const int columns = unit_columns(a, parts), blocks = (a->dv + columns - 1) / columns;
     chunk w;
-    float *moved = (float *)work->local + chunk_layout(a, columns, work->local, &w);
+    char *moved = (char *)((float *)work->local + chunk_layout(a, columns, work->local, &w));
 
     for (int unit = part; unit < a->hv * blocks; unit += parts) {
         const int v = unit / blocks, j0 = unit % blocks * columns;
         const int n = a->dv - j0 < columns ? a->dv - j0 : columns;
-        const float *gathered = moved;
+        const char *gathered = moved;
 
         gather_columns(a, PROMPT, v, j0, n, moved);
         for (int s = 0; s < a->seqs.n_seqs; s++)
@@ -305,9 +337,9 @@ static size_t gdn_chunk_local(const void *args)
 {
     const kvant_gdn_args *a = args;
 
-    const size_t moved = count_moved(&a->seqs, PROMPT) * (size_t)a->dv * (size_t)a->dk;
+    const size_t moved = count_moved(&a->seqs, PROMPT) * columns_bytes(a, a->dv);
 
-    return (chunk_layout(a, a->dv, NULL, NULL) + moved) * sizeof(float);
+    return chunk_layout(a, a->dv, NULL, NULL) * sizeof(float) + moved;
 }
 
 const kvant_cpu_kernel VEC_KERNEL(gdn_chunk) = { .stages = 1, .fn = { gdn_chunk }, .local_bytes = gdn_chunk_local };

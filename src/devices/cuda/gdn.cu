@@ -141,7 +141,7 @@ template <int N> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel
         return;
     const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
     const int64_t at = ((int64_t)v * a.dv + col) * a.dk, n = (int64_t)a.hv * a.dv * a.dk;
-    float *to = a.state + out * a.slot_stride + at;
+    float *to = (float *)a.state + out * a.slot_stride + at;
     const float *from = in == out ? to : p.gathered + s * n + at;
     float c[N], k[N], q[N];
 
@@ -212,7 +212,7 @@ static __global__ void __launch_bounds__(32 * STEP_WARPS, 4) gdn_step_kernel(gdn
         return;
     const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
     const int64_t at = ((int64_t)v * a.dv + col) * 128 + 4 * lane, n = (int64_t)a.hv * a.dv * 128;
-    float *to = a.state + out * a.slot_stride + at;
+    float *to = (float *)a.state + out * a.slot_stride + at;
     const float *from = in == out ? to : p.gathered + s * n + at;
 #pragma unroll
     for (int j = 0; j < STEP_COLS; j++)
@@ -255,6 +255,8 @@ static int gdn_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_gdn_args *a = (const kvant_gdn_args *)args;
     (void)d;
+    if (a->state_type != KVANT_STATE_F32)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: gated delta rule: state_type bf16, wanted f32");
     if (a->dk > MAX_DK)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: gated delta rule: dk %d, wanted at most %d", a->dk,
                          MAX_DK);
@@ -289,7 +291,7 @@ static void gdn_run(cuda_device *d, const kvant_gdn_args *a, int phase)
     p.gathered = (const float *)d->scratch;
     p.phase = phase;
     p.scale = (float)(1.0 / sqrt((double)a->dk));
-    gather(d, p.seqs, a->state, a->slot_stride, (int64_t)a->hv * a->dv * a->dk, phase, 1);
+    gather(d, p.seqs, (const float *)a->state, a->slot_stride, (int64_t)a->hv * a->dv * a->dk, phase, 1);
     const dim3 grid(cuda_blocks(a->dv, WARPS), (unsigned)a->hv, (unsigned)a->seqs.n_seqs);
     if (phase == PROMPT && gdn_chunk_fits(d, a))
         gdn_chunk_run(d, &p, d->scratch + gathered_bytes(a));

@@ -399,7 +399,7 @@ static __device__ __forceinline__ void scan_group(const chunk_job &p, int s, int
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, col = SCAN_COLS * blockIdx.x + 2 * (lane % 4);
     const int in = p.g.seqs.slot_in[s], out = p.g.seqs.slot_out[s], pos0 = p.g.seqs.pos0[s];
     const int64_t n = (int64_t)a.hv * D * D, at = ((int64_t)v * D + col) * D + 16 * warp + lane / 4;
-    float *to = a.state + out * a.slot_stride + at;
+    float *to = (float *)a.state + out * a.slot_stride + at;
     part.from = p.g.seqs.q0[s];
     part.end = p.g.seqs.q0[s + 1];
     part.zero = part.from + (pos0 / C + begin) * C - pos0;

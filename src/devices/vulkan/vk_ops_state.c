@@ -94,6 +94,8 @@ const vk_op vk_op_conv_chunk = { .supports = conv_supports, .scratch = conv_scra
 static int gdn_supports(vk_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_gdn_args *a = args;
+    if (a->state_type != KVANT_STATE_F32)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: gated delta rule: state_type bf16, wanted f32");
     if (a->dk > MAX_DK)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: gated delta rule: dk %d, wanted at most %d", a->dk,
                           MAX_DK);
