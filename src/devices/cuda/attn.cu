@@ -13,17 +13,13 @@
 
 enum { MAX_ROWS = 16, WARPS = 4, THREADS = 32 * WARPS, KEYS = 32, SCRATCH_CAP = 256 << 20 };
 
-typedef struct attn_job {
+struct attn_job : attn_call {
     side_dev k, v;
-    seqs_dev seqs;
-    const float *q;
-    float *out, *qp, *part;            /* qp f32[n_tokens][h][sdim_k]; part: see part_at */
-    int64_t ldq, gq, ldo;
-    int h, h_kv, heads, head_tiles;    /* heads of one tile; tiles that cover the heads of one KV head */
-    int tokens, rows, n_split, tail_pages;
+    float *qp, *part;                  /* qp f32[n_tokens][h][sdim_k]; part: see part_at */
+    int heads, head_tiles;             /* heads of one tile; tiles that cover the heads of one KV head */
+    int tokens, rows, n_split;
     int tile0, n_tiles;                /* of this launch */
-    float scale;
-} attn_job;
+};
 
 /* ---- tiles ---- */
 
@@ -370,16 +366,7 @@ static int attn_shape(cuda_device *d, const kvant_attn_args *a, attn_job *p, kva
         return cuda_fail(diag, KVANT_EUNSUPPORTED,
                          "device cuda: attn: %s x %s with head_dim %d, %d has no kernel for the private page layout",
                          a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v);
-    p->seqs = cuda_seqs(&a->seqs);
-    p->q = a->q;
-    p->out = a->out;
-    p->ldq = a->ldq;
-    p->gq = a->gq;
-    p->ldo = a->ldo;
-    p->h = a->h;
-    p->h_kv = a->h_kv;
-    p->tail_pages = a->tail_pages;
-    p->scale = a->scale;
+    static_cast<attn_call &>(*p) = cuda_attn_call(a);
     p->n_split = a->max_pos / KVANT_SPLIT + 1;
     for (int rows = MAX_ROWS; rows >= 1; rows /= 2) {
         p->heads = group < rows ? group : rows;

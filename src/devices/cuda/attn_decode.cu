@@ -5,7 +5,7 @@
  * after the sum, across units.  4-bit and 3-bit codes become pairs of halves by a table with a copy per lane: entry
  * e of lane l lies at 256*e + 4*l of a 64 KB aligned base, so one byte permute makes an address.  K's scales
  * multiply scores, V's the probabilities.  The maximum is lazy: sums are rescaled only when it grows by more than 8
- * (in log2).  The block's last work is the merge. */
+ * (in log2). */
 #include "devices/cuda/attn_decode.cuh"
 #include "devices/cuda/decode_merge.cuh"
 #include "devices/cuda/decode_room.cuh"
@@ -14,16 +14,6 @@
 enum { SKETCH_WORDS = 132 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-
-/* Row `row` of exact page j as f16: the tail, or f16 pages. */
-static __device__ __forceinline__ const uint8_t *exact_rows(const decode_job &p, const decode_side &s, int seq, int j,
-                                                            int kv)
-{
-    const size_t at = (size_t)seq * p.seqs.stride + j;
-    if (s.s.tail)
-        return (const uint8_t *)side_tail_row(s.s, p.seqs.tail_table[at], p.h_kv, kv, 0);
-    return side_row(s.s, p.seqs.table[at], kv, 0);
-}
 
 /* Asks for a block of the rows at `from`; the barriers of blocks are 16 bytes apart. */
 static __device__ __forceinline__ void ask(uint32_t slot, const uint8_t *from, uint32_t bytes, int block, uint32_t bar)
@@ -69,21 +59,23 @@ static __device__ __forceinline__ void load_q(const decode_job &p, const uint16_
     }
 }
 
-/* Exact steps at .. to - 1 of a unit. */
+/* Exact steps i .. to - 1 of a unit. */
 template <int D>
-static __device__ __forceinline__ void exact_steps(const decode_job &p, const row_span &row, const spot &s, int at,
+static __device__ __forceinline__ void exact_steps(const decode_job &p, const row_span &row, const spot &s, int i,
                                                    int to, const uint32_t *q, state<D> &a, int lane)
 {
     uint32_t w[1][2];
     float x[1][4];
-    for (; at < to; at++) {
-        const int kv = kv_of(p, s), key = row.encoded * KVANT_PAGE + (at - s.exact) * TAIL_STEP;
+#pragma unroll 1
+    for (; i < to; i++) {
+        const int kv = kv_of(p, s.in), key = row.encoded * KVANT_PAGE + i * TAIL_STEP;
         const int j = key / KVANT_PAGE, in = key % KVANT_PAGE * 2 * D;
-        scores_half<D, 1>(x, exact_rows(p, p.k, row.seq, j, kv) + in, q, lane);
+        const uint8_t *k = exact_rows(p, p.k, row.seq, j, kv) + in, *v = exact_rows(p, p.v, row.seq, j, kv) + in;
+        scores_half<D, 1>(x, k, q, lane);
         if (key + TAIL_STEP - 1 > row.pos)
             mask_step<1>(x, key, row.pos, lane);
         softmax_step<D, 1>(a, x, w, 8.0f);
-        sums_half<D, 1>(a.o, exact_rows(p, p.v, row.seq, j, kv) + in, w, row.pos - key + 1, lane);
+        sums_half<D, 1>(a.o, v, w, row.pos - key + 1, lane);
     }
 }
 
@@ -144,13 +136,12 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
     extern __shared__ __align__(1024) uint8_t smem[];
-    constexpr int SIZE = (D / 16 + 1) * 32;
     /* blocks that are waited for together: more to interleave; measured better but for 3-bit codes */
     constexpr int WAIT = KIND_K == KIND_LUT3_32 ? 1 : shape<D>::BLOCKS;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t base = shared_at(smem), table_at = (base + TABLE - 1) & ~(TABLE - 1u);
-    uint16_t(*book)[16] = (uint16_t(*)[16])(smem + BARS);
-    row_span *spans = (row_span *)(smem + BARS + 64);
+    row_span *spans = (row_span *)(smem + BARS);
+    const plan t = { spans, (int *)(smem + SUMS) };
     const uint32_t bar_k = base + (uint32_t)warp * 32, bar_v = bar_k + 8;
     uint8_t *slot_k = smem + slot_at(p, base, warp), *slot_v = slot_k + shape<D>::BLOCKS * p.k.block_bytes;
     const uint32_t trellis_at = table_at + TABLE * (uint32_t)book_tables(p), at_lane = (uint32_t)lane * 4;
@@ -160,24 +151,18 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
     const uint32_t mirror_at = base + MIRRORS;
     uint32_t phase = 0;
 
-    if (lane == 0) {
-        for (uint32_t i = 0; i < 4; i++)
-            bar_init(bar_k + 8 * i, 1);
-        bar_publish();
-    }
-    read_books(p.k, p.v, book, smem + MIRRORS);
-
-    stretch b;
-    b.total = plan_rows<D>(p, spans, (int *)(smem + TOTAL));
-    b.blocks = min((int)gridDim.x, b.total);
+    if (lane < 4)
+        bar_init(bar_k + 8 * (uint32_t)lane, 1);
+    bar_publish();
+    if (threadIdx.x < 8)
+        ((uint32_t *)(smem + MIRRORS))[threadIdx.x] = (threadIdx.x < 4 ? p.k : p.v).mirror[threadIdx.x % 4];
+    plan_rows<D>(p, spans, (int *)(smem + SUMS));
     pdl_go();
-    if ((int)blockIdx.x >= b.blocks)
-        return;
-    b.lo = split_at(b.total, b.blocks, blockIdx.x);
-    b.n = split_at(b.total, b.blocks, blockIdx.x + 1) - b.lo;
-    b.warps = min(p.warps, b.n);
-    int at = b.lo + (warp < b.warps ? split_at(b.n, b.warps, warp) : 0);
-    const int hi = warp < b.warps ? b.lo + split_at(b.n, b.warps, warp + 1) : at;
+    __syncthreads();
+    const stretches cuts = stretches_of(p, plan_total(p, t));
+    const int mine = warp * (int)gridDim.x + (int)blockIdx.x;
+    int at = cut(cuts, mine);
+    const int hi = cut(cuts, mine + 1);
 
     uint32_t q[QUERY_WORDS(D, KIND_K == KIND_SIGN)];
     state<D> a;
@@ -185,7 +170,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
     feed f;
     f.at = at;
     f.hi = hi;
-    feed_seek<D>(p, spans, f, lane);
+    feed_seek<D>(p, t, f, lane);
     if (f.at < hi) {
         const uint8_t *from_k = feed_from<D>(f, p.k, f.k_at), *from_v = feed_from<D>(f, p.v, f.v_at);
 #pragma unroll
@@ -196,30 +181,30 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
             ask(at_v, from_v, p.v.block_bytes, i, bar_v);
     }
     if (book_tables(p)) /* while the first copies are under way */
-        fill_books(smem + (table_at - base), p.k, p.v, book);
+        fill_books(smem + (table_at - base), p);
     if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
         fill_trellis(smem + (trellis_at - base), KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
     __syncthreads();
     pdl_wait(); /* the queries; everything else was there when the kernel that makes them began */
     while (at < hi) {
-        s = spot_of(p, spans, at);
+        s = spot_of(p, t, at, lane);
         const row_span row = spans[s.row];
         const int part = at >= s.exact, to = min(part ? s.end : s.exact, hi);
         const int first = s.in % p.head_tiles * p.heads, live = min(p.heads, p.group - first);
-        const int head = row.token * p.h + kv_of(p, s) * p.group + first;
+        const int head = row.token * p.h + kv_of(p, s.in) * p.group + first;
         state_clear(a);
         if (KIND_K == KIND_SIGN && !part)
             load_sketch(p, p.sketch + (int64_t)head * SKETCH_WORDS, live, q, lane);
         else
             load_q<D>(p, part ? p.raw : p.turned, head, live, p.k.kind == KIND_TRELLIS && !part, q, lane);
         if (part) {
-            exact_steps<D>(p, row, s, at, to, q, a, lane);
+            exact_steps<D>(p, row, s, exact_at(p, s, at), exact_at(p, s, to), q, a, lane);
             at = to;
         }
         for (; at < to; at++) {
             float x[shape<D>::TILES][4];
             uint32_t w[shape<D>::TILES][2];
-            feed_next<D>(p, spans, f, lane);
+            feed_next<D>(p, t, f, lane);
             const bool more = f.at < hi;
             const uint8_t *from_k = feed_from<D>(f, p.k, f.k_at), *from_v = feed_from<D>(f, p.v, f.v_at);
 #pragma unroll
@@ -256,16 +241,9 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
             }
             phase ^= 1;
         }
-        if (at < hi)
-            piece_store<D>(p, a, p.warp_part + ((int64_t)blockIdx.x * p.warps + warp + 2 * unit_of(p, s) + part) * SIZE,
-                           lane);
+        piece_store<D>(p, a, p.pieces + (size_t)(mine + 2 * unit_of(p, s) + part) * piece_size(D, p.heads),
+                       p.v.kind == KIND_TRELLIS && !part, lane);
     }
-    __syncthreads(); /* slots and tables are free now */
-    float4 *rooms = (float4 *)(smem + ((room_bytes() + 127) & ~127u));
-    if (warp < b.warps)
-        piece_store<D>(p, a, rooms + warp * SIZE, lane);
-    __syncthreads();
-    block_units<D>(p, spans, b, rooms, (float *)(rooms + p.warps * SIZE));
 #endif
 }
 
@@ -359,38 +337,22 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     if ((p->d != 64 && p->d != 128 && p->d != 256) || !side_fits(k, PACK_K, p->d, &p->k) ||
         !side_fits(v, PACK_V, p->d, &p->v))
         return false;
-    p->seqs = cuda_seqs(&a->seqs);
-    p->q = a->q;
-    p->out = a->out;
-    p->ldq = a->ldq;
-    p->gq = a->gq;
-    p->ldo = a->ldo;
-    p->h = a->h;
-    p->h_kv = a->h_kv;
+    static_cast<attn_call &>(*p) = cuda_attn_call(a);
     p->group = a->h / a->h_kv;
     p->heads = p->group < DECODE_HEADS ? p->group : DECODE_HEADS;
     p->head_tiles = (p->group + p->heads - 1) / p->heads;
     p->by_seq = a->seqs.n_tokens > a->seqs.n_seqs;
     p->n_rows = p->by_seq ? a->seqs.n_seqs : a->seqs.n_tokens;
-    p->blocks = d->n_sm < PIECES / 2 ? d->n_sm : PIECES / 2;
-    p->counts = d->attn_counts;
-    if (DECODE_ROWS * p->h_kv * p->head_tiles > CUDA_ATTN_COUNTS)
-        return false;
-    p->tail_pages = a->tail_pages;
-    p->scale = a->scale;
-    for (p->warps = most_warps(p->d); p->warps > 0; p->warps -= 4) {
-        const uint32_t base = 1024, bytes = STEP_BLOCKS(p->d) * (p->k.block_bytes + p->v.block_bytes);
-        const bool table = tables(*p) > 0;
-        uint32_t end = 0, low = 0;
-        for (int w = 0; w < p->warps; w++) {
-            const uint32_t at = slot_at(*p, base, w);
-            if (table && at < TABLE)
-                low = at + bytes > low ? at + bytes : low;
-            end = at + bytes > end ? at + bytes : end;
-        }
-        if (end <= SMEM && base + low <= TABLE && room_bytes() <= TABLE - base)
+    p->blocks = d->n_sm;
+    fill_book(&p->k);
+    fill_book(&p->v);
+    p->exact_cost = getenv("KV_COST") ? atoi(getenv("KV_COST")) : p->d == 256 ? 2 : 1;
+    p->exact_cost = p->d == 256 ? 2 : 1;
+    for (p->warps = most_warps(p->d); p->warps > 0; p->warps -= 4)
+        if (room_fits(p)) {
+            p->share = (uint32_t)((1ull << 32) / ((uint64_t)p->blocks * p->warps));
             return true;
-    }
+        }
     return false;
 }
 
@@ -398,16 +360,14 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
 static size_t place(decode_job *p, unsigned char *at)
 {
     const size_t rows = p->n_rows < DECODE_ROWS ? (size_t)p->n_rows : DECODE_ROWS;
-    const size_t parts = 2 * rows * p->h_kv * p->head_tiles, piece = (size_t)piece_size(p->d) * sizeof(float4);
+    const size_t pieces = (size_t)p->blocks * p->warps + 2 * rows * p->h_kv * p->head_tiles;
     const size_t heads = (size_t)p->seqs.n_tokens * p->h, raw = cuda_aligned(heads * p->d * 2);
     const size_t made = p->k.kind == KIND_SIGN ? cuda_aligned(heads * SKETCH_WORDS * 4) : raw;
-    const size_t warps = cuda_aligned((p->blocks * p->warps + parts) * piece);
     p->raw = (uint16_t *)at;
     p->turned = (uint16_t *)(at + raw);
     p->sketch = (uint32_t *)(at + raw);
-    p->warp_part = (float4 *)(at + raw + made);
-    p->block_part = (float4 *)(at + raw + made + warps);
-    return raw + made + warps + cuda_aligned((p->blocks + parts) * piece);
+    p->pieces = (float *)(at + raw + made);
+    return raw + made + cuda_aligned(pieces * piece_size(p->d, p->heads) * sizeof(float));
 }
 
 size_t decode_scratch(decode_job p)
@@ -415,10 +375,23 @@ size_t decode_scratch(decode_job p)
     return place(&p, NULL);
 }
 
+/* Threads of a merging block: 7 pieces for each group of them, at least 4 groups. */
+static int merge_threads(const decode_job &p)
+{
+    const int pieces = p.blocks * p.warps / (p.n_rows * units_per_row(p)) + 2, groups = (pieces + 6) / 7;
+    const int most = 1024 / MERGE_LANES(p.d) < 32 ? 1024 / MERGE_LANES(p.d) : 32; /* a lane of merge_finish for each */
+    return MERGE_LANES(p.d) * (groups <= 4 ? 4 : groups < most ? (groups + 3) / 4 * 4 : most);
+}
+
 template <int D, int KIND_K, int KIND_V> static void launch(cuda_device *d, const decode_job &p)
 {
+    const int threads = merge_threads(p);
+    const size_t bytes = merge_bytes(D, threads);
+    const dim3 merges((unsigned)p.heads, (unsigned)units_per_row(p), (unsigned)p.n_rows);
     cuda_smem(decode_kernel<D, KIND_K, KIND_V>, SMEM);
     cuda_launch(d, decode_kernel<D, KIND_K, KIND_V>, dim3((unsigned)p.blocks), (unsigned)p.warps * 32, SMEM, p);
+    cuda_smem(decode_merge<D>, bytes);
+    cuda_launch(d, decode_merge<D>, merges, (unsigned)threads, bytes, p);
 }
 
 #define KINDS(D, K, V)                                                                                                 \

@@ -3,7 +3,7 @@
  * Decode attention for compute capability 9.0: one token per row, packed pages (pack.cuh) or f16 rows, tensor cores
  * for the heads of a KV head.  A unit is one (token row, KV head, tile of 8 heads): its steps of encoded pages, then
  * its steps of exact keys.  All steps of the batch in order are one line that is cut evenly among the warps of the
- * grid; a warp sums its stretch, the block joins its warps' sums, the last block of a unit joins the blocks'. */
+ * grid; a warp sums its stretch, a launch behind it joins the warps' sums. */
 #ifndef KVANT_CUDA_ATTN_DECODE_CUH
 #define KVANT_CUDA_ATTN_DECODE_CUH
 
@@ -25,23 +25,22 @@ typedef struct decode_side {
     side_dev s;
     int kind;
     uint32_t block_bytes; /* of PACK_BLOCK rows of one head */
+    uint16_t book[16];    /* the halves of a code book (KIND_LUT...), and what byte permutes read of them */
+    uint32_t mirror[4];
 } decode_side;
 
-typedef struct decode_job {
+struct decode_job : attn_call {
     decode_side k, v;
-    seqs_dev seqs;
-    const float *q;
-    float *out;
     uint16_t *raw, *turned; /* queries times scale * log2(e): f16 [n_tokens][h][d], as they are and rotated */
     uint32_t *sketch;       /* [n_tokens][h][SKETCH_WORDS], instead of turned */
-    float4 *warp_part, *block_part; /* sums that a warp, a block leaves behind (decode_merge.cuh) */
-    unsigned *counts;    /* [units]: steps that are summed up; zero between launches */
-    int64_t ldq, gq, ldo;
-    int h, h_kv, group, heads, head_tiles, d, tail_pages;
+    float *pieces;       /* sums that warps leave behind (decode_merge.cuh) */
+    int group, heads, head_tiles, d;
     int row0, n_rows, by_seq; /* rows: token rows, or (by_seq) sequences, of which those with one token */
     int warps, blocks;
-    float scale;
-} decode_job;
+    uint32_t slot_bytes, slots_high; /* of a warp's slots; warps whose slots lie behind the tables */
+    uint32_t share;      /* 2^32 / (warps * blocks) */
+    int exact_cost;      /* an exact step counts as 1 << exact_cost encoded ones: it takes as long */
+};
 
 int cuda_pack_class(int fmt);
 bool cuda_pack_shape(const side_dev *s, int role, pack_shape *out);

@@ -187,14 +187,7 @@ bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_de
         !side_fits(v, PACK_V, p->d, &p->v))
         return false;
     const int group = a->h / a->h_kv;
-    p->seqs = cuda_seqs(&a->seqs);
-    p->q = a->q;
-    p->out = a->out;
-    p->ldq = a->ldq;
-    p->gq = a->gq;
-    p->ldo = a->ldo;
-    p->h = a->h;
-    p->h_kv = a->h_kv;
+    static_cast<attn_call &>(*p) = cuda_attn_call(a);
     p->heads = group < 16 ? group : 16;
     p->head_tiles = (group + p->heads - 1) / p->heads;
     p->tokens = KVANT_PAGE;
@@ -202,8 +195,6 @@ bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_de
         p->tokens /= 2;
     const int64_t n = a->seqs.n_tokens, most = n / p->tokens + 2 * (int64_t)a->seqs.n_seqs;
     p->n_tiles = (int)(n < most ? n : most);
-    p->tail_pages = a->tail_pages;
-    p->scale = a->scale;
     const size_t used = shared_bytes(p->k.width, p->d);
     if (used + STATIC > d->smem_max)
         return false;

@@ -13,18 +13,13 @@ typedef struct prefill_side {
     int width; /* values per row in acc space */
 } prefill_side;
 
-typedef struct prefill_job {
+struct prefill_job : attn_call {
     prefill_side k, v;
-    seqs_dev seqs;
-    const float *q;
-    float *out;
     uint16_t *qp, *qraw; /* f16 [n_tokens][h][width of K], [n_tokens][h][d] */
-    int64_t ldq, gq, ldo;
-    int h, h_kv, heads, head_tiles, tokens, n_tiles, d, tail_pages;
+    int heads, head_tiles, tokens, n_tiles, d;
     int n_raw; /* pages copied ahead */
     int many;  /* rows of sequences with one token are left out */
-    float scale;
-} prefill_job;
+};
 
 bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v,
                    prefill_job *p);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include "devices/cuda/cuda_api.h"
 
-enum { CUDA_MAX_GRAPHS = 32, CUDA_MAX_PARAMS = 8, CUDA_PINNED = 8 << 20, CUDA_ATTN_COUNTS = 1 << 16 };
+enum { CUDA_MAX_GRAPHS = 32, CUDA_MAX_PARAMS = 8, CUDA_PINNED = 8 << 20 };
 
 typedef struct cuda_graph {
     uint64_t key;                  /* 0: free */
@@ -25,7 +25,6 @@ typedef struct cuda_device {
     int index, n_sm, major, minor;
     size_t smem_max;               /* dynamic shared memory that a block may ask for */
     bool hopper_attn;              /* not KVANT_CUDA_ATTN=general: attn_decode.cu, attn_prefill.cu, their page layout */
-    unsigned *attn_counts;         /* [CUDA_ATTN_COUNTS] of attn_decode.cu: zero between launches */
     char name[128];
     cudaStream_t stream;
     unsigned char *scratch;        /* of the op that runs; grown before a list, never inside */
@@ -122,6 +121,20 @@ static inline seqs_dev cuda_seqs(const kvant_seqs *s)
     seqs_dev r = { s->q0, s->pos0, s->prompt, s->table, s->tail_table, s->slot_in, s->slot_out, s->n_seqs, s->n_tokens,
                    s->table_stride };
     return r;
+}
+
+/* What every attention kernel takes of its arguments; the jobs of the kernels begin with it. */
+struct attn_call {
+    seqs_dev seqs;
+    const float *q;
+    float *out;
+    int64_t ldq, gq, ldo;
+    int h, h_kv, tail_pages;
+    float scale;
+};
+static inline attn_call cuda_attn_call(const kvant_attn_args *a)
+{
+    return { cuda_seqs(&a->seqs), a->q, a->out, a->ldq, a->gq, a->ldo, a->h, a->h_kv, a->tail_pages, a->scale };
 }
 
 /* ---- blas.cu: cuBLASLt, found at run time ---- */

@@ -1,20 +1,30 @@
 /* decode_plan.cuh: which steps of a batch a warp of attn_decode.cu computes.
  *
  * Steps are numbered through: rows in order, units of a row in order, of a unit first its encoded pages (shape<D>::STEP
- * keys each), then its exact keys (TAIL_STEP keys each).  Blocks get even stretches of the numbers, warps even parts of
- * their block's.  What a stretch is depends on the batch, so the last bits of a result do too. */
+ * keys each), then its exact keys (TAIL_STEP keys each, which count as 1 << p.exact_cost steps).  The line of steps is
+ * cut into even stretches, one for each warp of the grid; neighbours on the line are warps of different blocks.  What a
+ * stretch is depends on the batch, so the last bits of a result do too.
+ *
+ * All of this runs once, before the first page is asked for, and its instructions are cold: few of them count. */
 #ifndef KVANT_CUDA_DECODE_PLAN_CUH
 #define KVANT_CUDA_DECODE_PLAN_CUH
 
 #include "devices/cuda/decode_step.cuh"
 
-enum { TAIL_STEP = 16 };
+enum { TAIL_STEP = 16, PLAN_SUMS = DECODE_ROWS / 32 };
 
 /* A row: token row (-1: not this kernel's), sequence and position; pages 0 .. encoded - 1 are read encoded, the rest
- * exactly.  steps: of each of its units, of which `coded` of encoded pages; first: number of the row's first step. */
+ * exactly.  steps: of each of its units, of which `coded` of encoded pages; first: number of the row's first step,
+ * counted from the first of its 32 rows. */
 typedef struct row_span {
     int token, seq, pos, encoded, coded, steps, first, pad;
 } row_span;
+
+/* A launch's rows and the steps of each 32 of them, in shared memory. */
+typedef struct plan {
+    const row_span *spans;
+    const int *sums;
+} plan;
 
 static __host__ __device__ inline int units_per_row(const decode_job &p)
 {
@@ -23,7 +33,7 @@ static __host__ __device__ inline int units_per_row(const decode_job &p)
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
-template <int D> static __device__ row_span span_of(const decode_job &p, int row)
+template <int D> static __device__ __forceinline__ row_span span_of(const decode_job &p, int row)
 {
     row_span o = { -1, row, 0, 0, 0, 0, 0, 0 };
     const bool own = row < p.seqs.n_seqs; /* most often row i is sequence i's: three loads at once */
@@ -42,51 +52,87 @@ template <int D> static __device__ row_span span_of(const decode_job &p, int row
     const int now = o.pos / KVANT_PAGE;
     o.encoded = now + 1;
     const bool tail = p.k.s.tail || p.v.s.tail;
+#pragma unroll 1
     while (tail && o.encoded > 0 && now - o.encoded + 1 < p.tail_pages &&
            p.seqs.tail_table[(size_t)o.seq * p.seqs.stride + o.encoded - 1] >= 0)
         o.encoded--;
     const int exact = o.pos + 1 - o.encoded * KVANT_PAGE;
     o.coded = o.encoded * shape<D>::PER_PAGE;
-    o.steps = o.coded + (exact > 0 ? (exact + TAIL_STEP - 1) / TAIL_STEP : 0);
+    o.steps = o.coded + (exact > 0 ? (exact + TAIL_STEP - 1) / TAIL_STEP << p.exact_cost : 0);
     return o;
 }
 
-/* All threads of the block: fills spans, returns the number of steps; total: room for it. */
-template <int D> static __device__ int plan_rows(const decode_job &p, row_span *spans, int *total)
+/* All threads of the block, before a barrier: fills spans and sums. */
+template <int D> static __device__ __forceinline__ void plan_rows(const decode_job &p, row_span *spans, int *sums)
 {
-    for (int i = threadIdx.x; i < p.n_rows; i += blockDim.x)
-        spans[i] = span_of<D>(p, p.row0 + i);
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        int before = 0;
-        for (int base = 0; base < p.n_rows; base += 32) {
-            const int i = base + threadIdx.x, mine = i < p.n_rows ? spans[i].steps * units_per_row(p) : 0;
-            int sum = mine;
-            for (int m = 1; m < 32; m *= 2) {
-                const int other = __shfl_up_sync(0xffffffffu, sum, m);
-                sum += (int)threadIdx.x >= m ? other : 0;
-            }
-            if (i < p.n_rows)
-                spans[i].first = before + sum - mine;
-            before += __shfl_sync(0xffffffffu, sum, 31);
+    const int lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int i = threadIdx.x; i - lane < p.n_rows; i += blockDim.x) {
+        row_span o = { -1, 0, 0, 0, 0, 0, 0, 0 };
+        if (i < p.n_rows)
+            o = span_of<D>(p, p.row0 + i);
+        const int mine = o.steps * units_per_row(p);
+        int sum = mine;
+#pragma unroll
+        for (int m = 1; m < 32; m *= 2) {
+            const int other = __shfl_up_sync(0xffffffffu, sum, m);
+            sum += lane >= m ? other : 0;
         }
-        if (threadIdx.x == 0)
-            *total = before;
+        o.first = sum - mine;
+        if (i < p.n_rows)
+            spans[i] = o;
+        if (lane == 31)
+            sums[i / 32] = sum;
     }
-    __syncthreads();
-    return *total;
 }
 
-/* n things in `parts` even parts, n >= parts, longer ones first: where part i begins; the part of thing `at`. */
-static __device__ __forceinline__ int split_at(int n, int parts, int i)
+/* Steps of all rows. */
+static __device__ __forceinline__ int plan_total(const decode_job &p, const plan &t)
 {
-    return n / parts * i + min(i, n % parts);
+    int total = 0;
+#pragma unroll 1
+    for (int i = 0; 32 * i < p.n_rows; i++)
+        total += t.sums[i];
+    return total;
 }
 
-static __device__ __forceinline__ int split_owner(int n, int parts, int at)
+/* a / b for quotients below 2^22; a division of integers is four times as many instructions. */
+static __device__ __forceinline__ int few_div(int a, int b)
 {
-    const int each = n / parts, longer = n % parts, behind = at - longer * (each + 1);
-    return behind < 0 ? at / (each + 1) : longer + behind / each;
+    int q = (int)__fdividef((float)a, (float)b);
+    q -= q * b > a;
+    q += (q + 1) * b <= a;
+    return q;
+}
+
+/* The line of `total` steps in `parts` stretches; stretch i begins at step cut(i). */
+typedef struct stretches {
+    int total, parts;
+    uint32_t by;
+} stretches;
+
+static __device__ __forceinline__ stretches stretches_of(const decode_job &p, int total)
+{
+    const stretches s = { total, min(total, p.blocks * p.warps), p.share };
+    return s;
+}
+
+static __device__ __forceinline__ int cut(const stretches &s, int i)
+{
+    if (i >= s.parts)
+        return s.total;
+    return s.parts == s.total ? i : (int)__umulhi((uint32_t)s.total, (uint32_t)i * s.by);
+}
+
+/* The stretch of a step. */
+static __device__ __forceinline__ int cut_owner(const stretches &s, int at)
+{
+    int i = min((int)__fdividef((float)at * (float)s.parts, (float)s.total), s.parts - 1);
+    while (cut(s, i) > at)
+        i--;
+    while (cut(s, i + 1) <= at)
+        i++;
+    return i;
 }
 
 /* The unit of a step: unit `in` of row `row` of the launch; numbers of its first step, its first exact one and the next
@@ -95,21 +141,19 @@ typedef struct spot {
     int row, in, first, exact, end;
 } spot;
 
-static __device__ spot spot_of(const decode_job &p, const row_span *spans, int at)
+/* Whole warp. */
+static __device__ __forceinline__ spot spot_of(const decode_job &p, const plan &t, int at, int lane)
 {
-    int lo = 0, hi = p.n_rows - 1;
-    while (lo < hi) {
-        const int mid = (lo + hi + 1) / 2;
-        if (spans[mid].first <= at)
-            lo = mid;
-        else
-            hi = mid - 1;
-    }
+    int c = 0, before = 0;
+#pragma unroll 1
+    for (; at - before >= t.sums[c]; c++)
+        before += t.sums[c];
+    const bool there = 32 * c + lane < p.n_rows && t.spans[32 * c + lane].first <= at - before;
     spot o;
-    const row_span s = spans[lo];
-    o.row = lo;
-    o.in = (at - s.first) / s.steps;
-    o.first = s.first + o.in * s.steps;
+    o.row = 32 * c + 31 - __clz((int)__ballot_sync(0xffffffffu, there));
+    const row_span s = t.spans[o.row];
+    o.in = few_div(at - before - s.first, s.steps);
+    o.first = before + s.first + o.in * s.steps;
     o.exact = o.first + s.coded;
     o.end = o.first + s.steps;
     return o;
@@ -120,9 +164,25 @@ static __device__ __forceinline__ int unit_of(const decode_job &p, const spot &s
     return s.row * units_per_row(p) + s.in;
 }
 
-static __device__ __forceinline__ int kv_of(const decode_job &p, const spot &s)
+static __device__ __forceinline__ int kv_of(const decode_job &p, int in)
 {
-    return s.in / p.head_tiles;
+    return p.head_tiles == 1 ? in : in / p.head_tiles;
+}
+
+/* Number in the unit of the first exact step that begins at `at` or behind it. */
+static __device__ __forceinline__ int exact_at(const decode_job &p, const spot &s, int at)
+{
+    return (max(at - s.exact, 0) + (1 << p.exact_cost) - 1) >> p.exact_cost;
+}
+
+/* Row 0 of exact page j as f16: the tail, or f16 pages. */
+static __device__ __forceinline__ const uint8_t *exact_rows(const decode_job &p, const decode_side &s, int seq, int j,
+                                                            int kv)
+{
+    const size_t at = (size_t)seq * p.seqs.stride + j;
+    if (s.s.tail)
+        return (const uint8_t *)side_tail_row(s.s, p.seqs.tail_table[at], p.h_kv, kv, 0);
+    return side_row(s.s, p.seqs.table[at], kv, 0);
 }
 
 /* The encoded steps of a warp, for the copies that run ahead of the sums. */
@@ -142,16 +202,17 @@ template <int D> static __device__ __forceinline__ void feed_ids(feed &f, int la
 
 /* To the first encoded step from f.at on. */
 template <int D>
-static __device__ __forceinline__ void feed_seek(const decode_job &p, const row_span *spans, feed &f, int lane)
+static __device__ __forceinline__ void feed_seek(const decode_job &p, const plan &t, feed &f, int lane)
 {
+#pragma unroll 1
     while (f.at < f.hi) {
-        const spot s = spot_of(p, spans, f.at);
+        const spot s = spot_of(p, t, f.at, lane);
         if (f.at < s.exact) {
             f.end = min(s.exact, f.hi);
             f.in = f.at - s.first;
-            f.table = p.seqs.table + (size_t)spans[s.row].seq * p.seqs.stride;
-            f.k_at = (uint32_t)kv_of(p, s) * (uint32_t)p.k.s.head_bytes;
-            f.v_at = (uint32_t)kv_of(p, s) * (uint32_t)p.v.s.head_bytes;
+            f.table = p.seqs.table + (size_t)t.spans[s.row].seq * p.seqs.stride;
+            f.k_at = (uint32_t)kv_of(p, s.in) * (uint32_t)p.k.s.head_bytes;
+            f.v_at = (uint32_t)kv_of(p, s.in) * (uint32_t)p.v.s.head_bytes;
             feed_ids<D>(f, lane);
             return;
         }
@@ -160,14 +221,14 @@ static __device__ __forceinline__ void feed_seek(const decode_job &p, const row_
 }
 
 template <int D>
-static __device__ __forceinline__ void feed_next(const decode_job &p, const row_span *spans, feed &f, int lane)
+static __device__ __forceinline__ void feed_next(const decode_job &p, const plan &t, feed &f, int lane)
 {
     f.at++;
     f.in++;
     if (f.at >= f.hi)
         return;
     if (f.at >= f.end)
-        feed_seek<D>(p, spans, f, lane);
+        feed_seek<D>(p, t, f, lane);
     else if (f.in / shape<D>::PER_PAGE - f.base == 32)
         feed_ids<D>(f, lane);
 }

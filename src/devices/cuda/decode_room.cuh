@@ -1,4 +1,4 @@
-/* decode_room.cuh: the shared memory of attn_decode.cu's kernel: barriers, books and plan, tables, slots of its warps.
+/* decode_room.cuh: the shared memory of attn_decode.cu's kernel: barriers and plan, tables, slots of its warps.
  * Tables are 64 KB each on a 64 KB boundary; slots lie behind them, those that do not fit before them. */
 #ifndef KVANT_CUDA_DECODE_ROOM_CUH
 #define KVANT_CUDA_DECODE_ROOM_CUH
@@ -6,7 +6,7 @@
 #include "devices/cuda/decode_plan.cuh"
 #include "devices/cuda/space.cuh"
 
-enum { SMEM = 227 * 1024, TABLE = 65536, BARS = 1024, MIRRORS = 960, TOTAL = 1008 };
+enum { SMEM = 227 * 1024, TABLE = 65536, BARS = 1024, MIRRORS = 960, SUMS = 992 };
 
 /* Warps of a block.  An H200 reads slower with more of them, though 16 and 12 need no more registers than there are:
  * turbo4_66 at 32 sequences of 32768 tokens 300 us instead of 289, head_dim 256 at 16 sequences 138 instead of 120. */
@@ -29,22 +29,71 @@ static __host__ __device__ inline int tables(const decode_job &p)
     return book_tables(p) + (p.k.kind == KIND_TRELLIS) + (p.v.kind == KIND_TRELLIS);
 }
 
-/* Bytes before the slots: barriers, books, the plan. */
+/* Bytes before the slots: barriers, mirrors, the plan. */
 static __host__ __device__ inline uint32_t room_bytes(void)
 {
-    return BARS + 64 + DECODE_ROWS * (uint32_t)sizeof(row_span);
+    return BARS + DECODE_ROWS * (uint32_t)sizeof(row_span);
 }
 
 /* Offset of warp w's slots from `base` (a shared address), outside the tables; base + SMEM is the end. */
 static __host__ __device__ inline uint32_t slot_at(const decode_job &p, uint32_t base, int w)
 {
-    const uint32_t bytes = (STEP_BLOCKS(p.d) * (p.k.block_bytes + p.v.block_bytes) + 127) & ~127u;
     const uint32_t from = ((base + room_bytes() + 127) & ~127u) - base;
     if (!tables(p))
-        return from + (uint32_t)w * bytes;
+        return from + (uint32_t)w * p.slot_bytes;
     const uint32_t end = ((base + TABLE - 1) & ~(TABLE - 1u)) - base + TABLE * (uint32_t)tables(p);
-    const uint32_t high = (SMEM - end) / bytes;
-    return (uint32_t)w < high ? end + (uint32_t)w * bytes : from + ((uint32_t)w - high) * bytes;
+    return (uint32_t)w < p.slots_high ? end + (uint32_t)w * p.slot_bytes
+                                      : from + ((uint32_t)w - p.slots_high) * p.slot_bytes;
+}
+
+/* Places the slots; base: where shared memory begins. */
+static inline bool room_fits(decode_job *p)
+{
+    const uint32_t base = 1024, low = ((base + room_bytes() + 127) & ~127u) - base;
+    const uint32_t n = (uint32_t)p->warps, table = TABLE * (uint32_t)tables(*p);
+    p->slot_bytes = (STEP_BLOCKS(p->d) * (p->k.block_bytes + p->v.block_bytes) + 127) & ~127u;
+    if (!table)
+        return low + n * p->slot_bytes <= SMEM;
+    const uint32_t high = (SMEM - (TABLE - base + table)) / p->slot_bytes;
+    p->slots_high = high < n ? high : n;
+    return low + (n - p->slots_high) * p->slot_bytes <= TABLE - base;
+}
+
+/* ---- code books, made on the host: to read them costs a block its first microsecond ---- */
+
+/* Code c's value in the book of a format with 4-bit or 3-bit codes; NULL: c - 8. */
+static inline const float *book_of(int fmt)
+{
+    static const float tbq4[] = { TBQ4_CENTROIDS }, turbo4[] = { TURBO4_CENTROIDS }, polar[] = { POLAR_CENTROIDS },
+                       turbo4_66[] = { TURBO4_66_CENTROIDS }, tbq3[] = { TBQ3_CENTROIDS },
+                       turbo3[] = { TURBO3_CENTROIDS };
+    switch (fmt) {
+    case FMT_tbq4_0: return tbq4;
+    case FMT_turbo4: return turbo4;
+    case FMT_turbo4_66: return turbo4_66;
+    case FMT_q4_polar: return polar;
+    case FMT_tbq3_0: return tbq3;
+    case FMT_turbo3: return turbo3;
+    default: return NULL;
+    }
+}
+
+/* The book as halves, and its mirror: byte b is the upper (b < 8) or lower half of magnitude b % 8 of the codes with
+ * positive values (mirror_pairs). */
+static inline void fill_book(decode_side *s)
+{
+    const float *book = book_of(s->s.fmt);
+    const int half = s->kind == KIND_LUT3_32 ? 4 : 8;
+    if (s->kind > KIND_LUT3_32)
+        return;
+    for (int c = 0; c < 2 * half; c++) {
+        const __half_raw v = __float2half_rn(book ? book[c] : (float)(c - 8));
+        s->book[c] = v.x;
+    }
+    for (int b = 0; b < 16; b++) {
+        const uint32_t v = s->book[half + b % half];
+        s->mirror[b / 4] |= (b < 8 ? v >> 8 : v & 255) << b % 4 * 8;
+    }
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -58,27 +107,15 @@ template <typename F> static __device__ __forceinline__ void fill_rows(uint8_t *
     }
 }
 
-/* The code books of both sides, 16 halves each, and what byte permutes read of them; before a barrier. */
-static __device__ __forceinline__ void read_books(const decode_side &k, const decode_side &v, uint16_t (*book)[16],
-                                                  uint8_t *mirror)
+static __device__ __forceinline__ void fill_books(uint8_t *table, const decode_job &p)
 {
-    const int which = threadIdx.x / 16, code = threadIdx.x % 16;
-    if (which > 1)
-        return;
-    const decode_side &s = which ? v : k;
-    book[which][code] = __half_as_ushort(__float2half_rn(lut_value(s.s.fmt, code)));
-    mirror[threadIdx.x] = mirror_byte(s.s.fmt, s.kind == KIND_LUT3_32 ? 3 : 4, code);
-}
-
-static __device__ void fill_books(uint8_t *table, const decode_side &k, const decode_side &v,
-                                  const uint16_t (*book)[16])
-{
-    for (int side = 0; side < 2; side++) {
-        const int kind = side ? v.kind : k.kind, bits = kind == KIND_LUT3_32 ? 3 : 4, mask = (1 << bits) - 1;
-        const uint16_t *from = book[side];
-        if (kind <= KIND_LUT3_32)
-            fill_rows(table + side * 128, 256, 256,
-                      [=](int e) { return (uint32_t)from[e & mask] | (uint32_t)from[e >> bits & mask] << 16; });
+#pragma unroll 1
+    for (int side = 0; side < 2; side++, table += 128) {
+        const decode_side &s = side ? p.v : p.k;
+        const int bits = s.kind == KIND_LUT3_32 ? 3 : 4, mask = (1 << bits) - 1;
+        if (s.kind <= KIND_LUT3_32)
+            fill_rows(table, 256, 256,
+                      [&](int e) { return (uint32_t)s.book[e & mask] | (uint32_t)s.book[e >> bits & mask] << 16; });
     }
 }
 

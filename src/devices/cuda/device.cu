@@ -141,7 +141,6 @@ static void cuda_close(kvant_device *base)
     for (int i = 0; i < CUDA_MAX_PARAMS; i++)
         cudaFree(d->params[i].dev);
     cudaFree(d->scratch);
-    cudaFree(d->attn_counts);
     cuda_blas_close(d);
     cudaFreeHost(d->pinned);
     cudaStreamDestroy(d->stream);
@@ -176,14 +175,6 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
     if (cudaMallocHost((void **)&d->pinned, CUDA_PINNED) != cudaSuccess) {
         cudaGetLastError();
         d->pinned = NULL; /* copies then go the slow way */
-    }
-    rc = cuda_check(diag, cudaMalloc((void **)&d->attn_counts, CUDA_ATTN_COUNTS * sizeof(unsigned)), "counters");
-    if (rc == KVANT_OK)
-        rc = cuda_check(diag, cudaMemsetAsync(d->attn_counts, 0, CUDA_ATTN_COUNTS * sizeof(unsigned), d->stream),
-                        "counters");
-    if (rc < 0) {
-        cuda_close(&d->base);
-        return rc;
     }
     cuda_blas_open(d);
     *out = &d->base;

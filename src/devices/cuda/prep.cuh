@@ -117,6 +117,14 @@ static inline void prep_run(const cuda_device *d, int dim, const prep_job &p)
     cuda_launch(d, dim == 64 ? prep_heads<2> : dim == 128 ? prep_heads<4> : prep_heads<8>, blocks, 128, 0, p);
 }
 
+/* Reads the signs of warp_rotate_back ahead of their use. */
+template <int V> static __device__ __forceinline__ void warm_signs(int space, int lane)
+{
+    const float *signs = space == SPACE_P32 ? space_signs32 : space_signs2;
+    const int j = lane * V % (space == SPACE_P32 ? 32 : 128);
+    asm volatile("" ::"f"(signs[j]), "f"(space == SPACE_P32 ? 0.0f : space_signs1[j]));
+}
+
 /* finish_out of a head by one warp: lane l holds values V*l .. V*l + V - 1. */
 template <int V> static __device__ __forceinline__ void warp_rotate_back(int space, float *x, int lane)
 {
