@@ -160,9 +160,10 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
     pdl_go();
     __syncthreads();
     const stretches cuts = stretches_of(p, plan_total(p, t));
-    const int mine = warp * (int)gridDim.x + (int)blockIdx.x;
+    const int mine = cuts.joined ? (int)blockIdx.x * p.warps + warp : warp * (int)gridDim.x + (int)blockIdx.x;
     int at = cut(cuts, mine);
     const int hi = cut(cuts, mine + 1);
+    bool join = false;
 
     uint32_t q[QUERY_WORDS(D, KIND_K == KIND_SIGN)];
     state<D> a;
@@ -241,9 +242,12 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
             }
             phase ^= 1;
         }
-        piece_store<D>(p, a, p.pieces + (size_t)(mine + 2 * unit_of(p, s) + part) * piece_size(D, p.heads),
-                       p.v.kind == KIND_TRELLIS && !part, lane);
+        join = block_joins(p, t, s); /* the same for all warps of the block */
+        float *piece = p.pieces + (size_t)(mine + 2 * unit_of(p, s) + part) * piece_size(D, p.heads);
+        piece_store<D>(p, a, join ? (float *)slot_k : piece, p.v.kind == KIND_TRELLIS && !part, lane);
     }
+    if (join)
+        block_join<D>(p, smem, base, p.pieces + (size_t)(mine - warp + 2 * unit_of(p, s)) * piece_size(D, p.heads));
 #endif
 }
 
@@ -356,6 +360,12 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     return false;
 }
 
+/* Where a unit has pieces of four blocks or more, and a slot has room for one. */
+static bool joins(const decode_job &p)
+{
+    return p.blocks >= 4 * p.n_rows * units_per_row(p) && p.slot_bytes >= piece_size(p.d, p.heads) * sizeof(float);
+}
+
 /* Lays a launch's scratch out from `at` on (NULL: only counts); returns its bytes. */
 static size_t place(decode_job *p, unsigned char *at)
 {
@@ -427,6 +437,7 @@ void decode_run(cuda_device *d, decode_job p)
     }
     for (p.row0 = 0; p.row0 < rows; p.row0 += DECODE_ROWS) {
         p.n_rows = rows - p.row0 < DECODE_ROWS ? rows - p.row0 : (int)DECODE_ROWS;
+        p.join = joins(p);
         choose(d, p);
     }
 }

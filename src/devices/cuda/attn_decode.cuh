@@ -38,6 +38,7 @@ struct decode_job : attn_call {
     int row0, n_rows, by_seq; /* rows: token rows, or (by_seq) sequences, of which those with one token */
     int warps, blocks;
     uint32_t slot_bytes, slots_high; /* of a warp's slots; warps whose slots lie behind the tables */
+    bool join;           /* many pieces of a unit: blocks join theirs (decode_plan.cuh) */
     uint32_t share;      /* 2^32 / (warps * blocks) */
     int exact_cost;      /* an exact step counts as 1 << exact_cost encoded ones: it takes as long */
 };

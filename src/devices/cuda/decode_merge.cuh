@@ -2,12 +2,14 @@
  *
  * A piece is what a warp has of one part of a unit: part 0 its encoded pages, in acc space, part 1 its exact keys.  It
  * is floats: m and l of the unit's heads, then the sums [heads][D].  A warp leaves each part that it has finished at
- * (number of its stretch + 2 * unit + part), which no two pieces share.  decode_merge, one block per head of a unit,
- * joins the pieces in the order of the line; its launch overlaps the end of the decode kernel. */
+ * (number of its stretch + 2 * unit + part), which no two pieces share; a block whose warps all have stretches of one
+ * unit's encoded pages leaves one piece instead, in the place of its first warp's (stretches.joined).  decode_merge,
+ * one block per head of a unit, joins the pieces in the order of the line; its launch overlaps the end of the decode
+ * kernel. */
 #ifndef KVANT_CUDA_DECODE_MERGE_CUH
 #define KVANT_CUDA_DECODE_MERGE_CUH
 
-#include "devices/cuda/decode_plan.cuh"
+#include "devices/cuda/decode_room.cuh"
 #include "devices/cuda/prep.cuh"
 
 /* Floats of a piece. */
@@ -52,6 +54,46 @@ static __device__ __forceinline__ void piece_store(const decode_job &p, state<D>
     }
 }
 
+static __device__ __forceinline__ float4 add_weighted(const float4 &v, float w, const float4 &o)
+{
+    return make_float4(fmaf(w, o.x, v.x), fmaf(w, o.y, v.y), fmaf(w, o.z, v.z), fmaf(w, o.w, v.w));
+}
+
+/* Whether the block's stretches all lie in the encoded pages of unit s.  The plan is read again: registers are dear. */
+static __device__ __forceinline__ bool block_joins(const decode_job &p, const plan &t, const spot &s)
+{
+    const int before = (int)blockIdx.x * p.warps;
+    const stretches cuts = stretches_of(p, plan_total(p, t));
+    return cuts.joined && s.first <= cut(cuts, before) && cut(cuts, before + p.warps) <= s.exact;
+}
+
+/* All threads of a block whose warps have left pieces of one part in their slots: one piece of them. */
+template <int D>
+static __device__ __forceinline__ void block_join(const decode_job &p, const uint8_t *smem, uint32_t base, float *to)
+{
+    __syncthreads();
+#pragma unroll 1
+    for (int r = threadIdx.x; r < p.heads * (D / 4); r += blockDim.x) {
+        const int head = r / (D / 4);
+        float top = NOTHING, l = 0.0f;
+        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 4
+        for (int w = 0; w < p.warps; w++)
+            top = fmaxf(top, ((const float2 *)(smem + slot_at(p, base, w)))[head].x);
+#pragma unroll 4
+        for (int w = 0; w < p.warps; w++) {
+            const uint8_t *from = smem + slot_at(p, base, w);
+            const float2 ml = ((const float2 *)from)[head];
+            const float by = exp2_fast(ml.x - top);
+            l = fmaf(by, ml.y, l);
+            v = add_weighted(v, by, ((const float4 *)from)[DECODE_HEADS / 2 + r]);
+        }
+        ((float4 *)to)[DECODE_HEADS / 2 + r] = v;
+        if (r % (D / 4) == 0)
+            ((float2 *)to)[head] = make_float2(top, l);
+    }
+}
+
 /* What a merging block needs of the plan. */
 typedef struct merge_plan {
     row_span row;
@@ -86,9 +128,11 @@ template <int D> static __device__ __forceinline__ merge_plan merge_plan_of(cons
     return o;
 }
 
-/* Pieces of a unit in the order of the line: piece i begins at float (i < n_coded ? coded : exact) + i * size. */
+/* Pieces of a unit in the order of the line: those of encoded pages, then the others.  Piece i lies at float
+ * (i < n_coded ? coded : exact) + i * size; but encoded ones from number `lead` on, `blocks` of them, are of whole
+ * blocks (stretches.joined) and the next one's place is `over` further on. */
 typedef struct piece_list {
-    int coded, exact, n_coded, n, size;
+    int coded, exact, n_coded, n, size, lead, blocks, over;
 } piece_list;
 
 /* Whole warp. */
@@ -97,21 +141,31 @@ static __device__ __forceinline__ piece_list pieces_of(const decode_job &p, cons
 {
     const int lane = threadIdx.x % 32, first = m.before + in * m.row.steps, exact = first + m.row.coded;
     const int end = first + m.row.steps, at = lane == 0 ? first : lane == 1 ? exact - 1 : lane == 2 ? exact : end - 1;
-    const int owner = lane < 4 ? cut_owner(stretches_of(p, m.total), max(min(at, end - 1), 0)) : 0;
-    const int coded_at = __shfl_sync(0xffffffffu, owner, 0), coded_to = __shfl_sync(0xffffffffu, owner, 1);
-    const int exact_at = __shfl_sync(0xffffffffu, owner, 2), exact_to = __shfl_sync(0xffffffffu, owner, 3);
-    piece_list o;
-    o.size = piece_size(D, p.heads);
-    o.n_coded = exact > first ? coded_to - coded_at + 1 : 0;
-    o.n = o.n_coded + (end > exact ? exact_to - exact_at + 1 : 0);
+    const stretches cuts = stretches_of(p, m.total);
+    const int owner = lane < 4 ? cut_owner(cuts, max(min(at, end - 1), 0)) : 0;
+    const int coded_at = __shfl_sync(0xffffffffu, owner, 0), coded_to = __shfl_sync(0xffffffffu, owner, 1) + 1;
+    const int exact_at = __shfl_sync(0xffffffffu, owner, 2), exact_to = __shfl_sync(0xffffffffu, owner, 3) + 1;
+    piece_list o = { 0, 0, exact > first ? coded_to - coded_at : 0, 0, piece_size(D, p.heads), 0, 0, 0 };
+    if (cuts.joined && o.n_coded > 0) {
+        int lo = (coded_at + p.warps - 1) / p.warps, hi = coded_to / p.warps; /* blocks wholly in the encoded pages */
+        lo += cut(cuts, lo * p.warps) < first;
+        hi -= cut(cuts, hi * p.warps) > exact;
+        o.lead = lo * p.warps - coded_at;
+        o.blocks = max(hi - lo, 0);
+        o.over = p.warps - 1;
+        o.n_coded -= o.blocks * o.over;
+    }
+    o.n = o.n_coded + (end > exact ? exact_to - exact_at : 0);
     o.coded = (coded_at + 2 * unit) * o.size;
     o.exact = (exact_at + 2 * unit + 1 - o.n_coded) * o.size;
     return o;
 }
 
-static __device__ __forceinline__ float4 add_weighted(const float4 &v, float w, const float4 &o)
+static __device__ __forceinline__ int piece_at(const piece_list &c, int i)
 {
-    return make_float4(fmaf(w, o.x, v.x), fmaf(w, o.y, v.y), fmaf(w, o.z, v.z), fmaf(w, o.w, v.w));
+    if (i >= c.n_coded)
+        return c.exact + i * c.size;
+    return c.coded + (i + min(max(i - c.lead, 0), c.blocks) * c.over) * c.size;
 }
 
 /* What MERGE_LANES threads have of some pieces of a head: the maximum, the sum, four values of both parts. */
@@ -135,7 +189,7 @@ static __device__ __forceinline__ merge_sum merge_some(const decode_job &p, cons
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
             const int i = k + j * groups;
-            const float *from = p.pieces + ((i < c.n_coded ? c.coded : c.exact) + i * c.size);
+            const float *from = p.pieces + piece_at(c, i);
             ml[j] = i < c.n ? __ldcg((const float2 *)(from + 2 * head)) : make_float2(NOTHING, 0.0f);
             o[j] = i < c.n ? __ldcg((const float4 *)(from + offset)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
@@ -207,7 +261,7 @@ template <int D> static __global__ void __launch_bounds__(1024, 1) decode_merge(
     float2 *ml = (float2 *)(sums + groups * 2 * D);
     pdl_go();
     const merge_plan m = merge_plan_of<D>(p, row);
-    if (m.row.steps == 0 || head >= p.group) { /* nothing to write; but the end of this launch is that of those before */
+    if (m.row.steps == 0 || head >= p.group) { /* nothing to write; but this launch ends after those before it */
         pdl_wait();
         return;
     }

@@ -2,8 +2,8 @@
  *
  * Steps are numbered through: rows in order, units of a row in order, of a unit first its encoded pages (shape<D>::STEP
  * keys each), then its exact keys (TAIL_STEP keys each, which count as 1 << p.exact_cost steps).  The line of steps is
- * cut into even stretches, one for each warp of the grid; neighbours on the line are warps of different blocks.  What a
- * stretch is depends on the batch, so the last bits of a result do too.
+ * cut into even stretches, one for each warp of the grid.  What a stretch is depends on the batch, so the last bits of
+ * a result do too.
  *
  * All of this runs once, before the first page is asked for, and its instructions are cold: few of them count. */
 #ifndef KVANT_CUDA_DECODE_PLAN_CUH
@@ -105,15 +105,19 @@ static __device__ __forceinline__ int few_div(int a, int b)
     return q;
 }
 
-/* The line of `total` steps in `parts` stretches; stretch i begins at step cut(i). */
+/* The line of `total` steps in `parts` stretches; stretch i begins at step cut(i).  joined: a block's warps have
+ * stretches one behind the other and leave one piece where these lie in one unit's encoded pages; else neighbours on
+ * the line are warps of different blocks. */
 typedef struct stretches {
     int total, parts;
     uint32_t by;
+    bool joined;
 } stretches;
 
 static __device__ __forceinline__ stretches stretches_of(const decode_job &p, int total)
 {
-    const stretches s = { total, min(total, p.blocks * p.warps), p.share };
+    const int most = p.blocks * p.warps;
+    const stretches s = { total, min(total, most), p.share, p.join && total >= most };
     return s;
 }
 
