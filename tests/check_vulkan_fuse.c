@@ -1,5 +1,9 @@
 /* check_vulkan_fuse.c: ops that the device "vulkan" does together when they are neighbours in a list (vk_fuse.c) leave
- * every buffer as the same ops do one list each.  Without a Vulkan driver it says so and passes. */
+ * every buffer as the same ops do one list each; and an op in two dispatches.  Without a Vulkan
+ * driver it says so and passes. */
+#include <math.h>
+#include <stdlib.h>
+
 #include "devices/device.h"
 #include "formats/format.h"
 #include "support/check.h"
@@ -8,6 +12,8 @@ enum { MOST = 4096, N_IN = 96, F = 70 };       /* F: not a multiple of a workgro
 
 static kvant_device *dev;
 static kvant_diag diag;
+
+static float whole[4 * MOST], apart[4 * MOST];
 
 static float *room(const float *from, size_t n)
 {
@@ -18,17 +24,16 @@ static float *room(const float *from, size_t n)
 }
 
 /* Runs the list as a whole or op by op from the same start; what x then holds. */
-static void run(const kvant_op *ops, int n, int apart, float *x, const float *start, size_t values, float *got)
+static void run(const kvant_op *ops, int n, int single, float *x, const float *start, size_t values, float *got)
 {
     CHECK(dev->vt->copy_in(dev, x, start, values * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
-    for (int i = 0; i < (apart ? n : 1); i++)
-        CHECK(dev->vt->submit(dev, ops + i, apart ? 1 : n, 0, &diag) == KVANT_OK, "%s", diag.text);
+    for (int i = 0; i < (single ? n : 1); i++)
+        CHECK(dev->vt->submit(dev, ops + i, single ? 1 : n, 0, &diag) == KVANT_OK, "%s", diag.text);
     CHECK(dev->vt->copy_out(dev, got, x, values * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
 }
 
 static void same(const kvant_op *ops, int n, float *x, const float *start, size_t values, const char *what)
 {
-    float whole[MOST], apart[MOST];
     run(ops, n, 0, x, start, values, whole);
     run(ops, n, 1, x, start, values, apart);
     CHECK(memcmp(whole, start, values * sizeof(float)) != 0, "%s: nothing was done", what);
@@ -60,6 +65,57 @@ static void norms_and_ropes(int n, int d, int n_rot, int neox)
     same(ops, 4, x, start, (size_t)(n * ld), neox ? "norms and ropes, neox" : "norms and ropes");
 }
 
+static const int32_t *ints(const int32_t *from, int n)
+{
+    float as[8];
+    memcpy(as, from, (size_t)n * sizeof *from);
+    return (const int32_t *)(const void *)room(as, (size_t)n);
+}
+
+/* The same, then keys and values into pages of a format: the rows, two pages of keys, two of values in one buffer. */
+static void norms_ropes_writes(int n, int d, const char *format)
+{
+    enum { H = 2, H_KV = 1 };
+    const kvant_format *f = kvant_format_find(format);
+    const int64_t ld = (H + 2 * H_KV) * d;
+    const size_t row = kvant_format_row_bytes(f, d), page = row * KVANT_PAGE * H_KV, rows = (size_t)n * (size_t)ld;
+    const int32_t positions[3] = { 62, 63, 64 }, q0[2] = { 0, n }, first = 62, table[2] = { 1, 0 };
+    static float start[4 * MOST];
+    float w[64], freq[32];
+    const size_t values = rows + page;             /* four pages of page / 4 floats */
+
+    CHECK(values <= sizeof start / sizeof start[0] && d <= 64, "room");
+    check_fill_normal(start, values, 12);
+    check_fill(w, 64, 0.5f, 1.5f, 13);
+    check_fill(freq, 32, 0.01f, 1.0f, 14);
+    float *x = room(start, values), *k = x + H * d, *v = k + H_KV * d;
+    const float *dw = room(w, 64), *df = room(freq, 32);
+    const int32_t *pos = ints(positions, 3);
+    kvant_seqs q = { .n_seqs = 1, .n_tokens = n, .table_stride = 2 };
+    q.q0 = ints(q0, 2);
+    q.pos0 = ints(&first, 1);
+    q.table = ints(table, 2);
+    const kvant_kv_side sk = { .fmt = f, .pages = (uint8_t *)(x + rows), .page_bytes = page,
+                               .head_bytes = row * KVANT_PAGE, .row_bytes = row };
+    kvant_kv_side sv = sk;
+    sv.pages += 2 * page;
+    const kvant_norm_rms_args nq = { x, dw, x, 1e-6f, n, H, d, ld, d, ld, d },
+                              nk = { k, dw, k, 1e-6f, n, H_KV, d, ld, d, ld, d };
+    const kvant_rope_args rq = { x, pos, df, 1.0f, 1, d, n, H, ld, d },
+                          rk = { k, pos, df, 1.0f, 1, d, n, H_KV, ld, d };
+    const kvant_cache_write_args ck = { q, sk, k, ld, H_KV, d }, cv = { q, sv, v, ld, H_KV, d };
+    const kvant_op ops[] = { { KVANT_OP_NORM_RMS, &nq }, { KVANT_OP_NORM_RMS, &nk }, { KVANT_OP_ROPE, &rq },
+                             { KVANT_OP_ROPE, &rk },     { KVANT_OP_CACHE_WRITE, &ck }, { KVANT_OP_CACHE_WRITE, &cv } };
+    run(ops, 6, 0, x, start, values, whole);
+    run(ops, 6, 1, x, start, values, apart);
+    CHECK(check_nmse(whole, apart, rows) <= 1e-13, "%s: error %g", format, check_nmse(whole, apart, rows));
+    const int16_t *one = (const int16_t *)(whole + rows), *other = (const int16_t *)(apart + rows);
+    for (size_t i = 0; i < 2 * (values - rows); i++)           /* pages: a last bit may differ */
+        CHECK(abs(one[i] - other[i]) <= 1, "%s: half %zu: %d, %d", format, i, one[i], other[i]);
+    CHECK(memcmp(whole + rows, start + rows, 2 * page) != 0, "no key was written");
+    CHECK(memcmp(whole + rows + page / 2, start + rows + page / 2, 2 * page) != 0, "no value was written");
+}
+
 static void gate_and_up(int m)
 {
     const kvant_wtype *t = kvant_wtype_find("Q8_0");
@@ -81,6 +137,27 @@ static void gate_and_up(int m)
     dev->vt->weight_free(dev, &w);
 }
 
+/* Rows longer than a workgroup's piece: the largest anywhere, twice (the lower counts), and a NaN. */
+static void long_rows(void)
+{
+    enum { D = 20001, ROWS = 4 };
+    static float x[ROWS * D];
+    static const int32_t want[ROWS] = { 8191, 8192, 20000, -1 };
+    float none[ROWS] = { 0 };
+    int32_t got[ROWS];
+
+    check_fill_normal(x, ROWS * D, 15);
+    x[8191] = x[16384] = x[D + 8192] = x[D + 20000] = x[2 * D + 20000] = x[3 * D] = 9.0f;
+    x[3 * D + 19999] = NAN;
+    float *ids = room(none, ROWS);
+    const kvant_argmax_args a = { room(x, ROWS * D), (int32_t *)(void *)ids, ROWS, D };
+    const kvant_op op = { KVANT_OP_ARGMAX, &a };
+    CHECK(dev->vt->submit(dev, &op, 1, 0, &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(dev->vt->copy_out(dev, got, ids, sizeof got, &diag) == KVANT_OK, "%s", diag.text);
+    for (int i = 0; i < ROWS; i++)
+        CHECK(got[i] == want[i], "argmax of row %d: %d, wanted %d", i, got[i], want[i]);
+}
+
 int main(void)
 {
     const kvant_device_config config = { .threads = 1 };
@@ -88,9 +165,14 @@ int main(void)
         printf("skipped: %s\n", diag.text);
         return check_end("check_vulkan_fuse");
     }
+    long_rows();
     norms_and_ropes(1, 128, 128, 1);
     norms_and_ropes(3, 64, 32, 1);
     norms_and_ropes(3, 64, 64, 0);
+    for (int n = 1; n <= 3; n += 2) {
+        norms_ropes_writes(n, 64, "f16");
+        norms_ropes_writes(n, 32, "bf16");
+    }
     for (int m = 1; m <= 8; m = m < 3 ? m + 1 : m + 5)
         gate_and_up(m);
     dev->vt->close(dev);

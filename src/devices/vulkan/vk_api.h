@@ -23,7 +23,7 @@
     X(DestroyDescriptorPool) X(ResetDescriptorPool) X(AllocateDescriptorSets) X(UpdateDescriptorSets)                 \
     X(CreatePipelineCache) X(DestroyPipelineCache) X(GetPipelineCacheData)                            \
     X(CreateQueryPool) X(DestroyQueryPool) X(CmdResetQueryPool) X(CmdWriteTimestamp) X(GetQueryPoolResults)           \
-    X(CmdFillBuffer)
+    X(CmdFillBuffer) X(GetFenceStatus)
 
 #define VK_FUNCTION_MEMBER(name) PFN_vk##name name;
 typedef struct vk_api {

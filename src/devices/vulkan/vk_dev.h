@@ -176,7 +176,8 @@ typedef struct vk_op {
 
 /* Ops from ops[0] on in fewer dispatches: how many were taken, 0: none.  Parts: vk_ops_small.c, vk_ops_matmul.c. */
 int vk_fuse(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag);
-int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const kvant_rope_args *r, kvant_diag *diag);
+int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const kvant_rope_args *r,
+                 const kvant_cache_write_args *to, kvant_diag *diag);  /* to: NULL, or then into its pages */
 int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_matmul_args *a, const kvant_swiglu_args *s, int *took,
                      kvant_diag *diag);
 

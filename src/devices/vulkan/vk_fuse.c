@@ -1,5 +1,6 @@
 /* vk_fuse.c: neighbours in a list of ops that one dispatch does, with the same bytes in every buffer afterwards:
  *   norm_rms, norm_rms, rope, rope    of queries and keys, in place: a dispatch each, nothing to wait for in between
+ *   and cache_write, cache_write      of them: keys of f16 pages by the same dispatch, values beside it
  *   matmul, swiglu                    of the halves of its rows, in gate's place: where matmul_dot takes the product
  * In a step of one token the barriers saved cost more than the arithmetic. */
 #include "devices/vulkan/vk_dev.h"
@@ -10,16 +11,30 @@ static int fuses_norm_rope(const kvant_norm_rms_args *a, const kvant_rope_args *
            r->n == a->n && r->h == a->h && r->n_rot <= a->d && r->n_rot % 2 == 0;
 }
 
+/* Both rows into pages, those of keys as f16: values are written beside the norms, keys by their rope. */
+static int writes_follow(const kvant_norm_rms_args *k, const kvant_op *ops, int n)
+{
+    const kvant_cache_write_args *a = n < 2 ? NULL : ops[0].args, *b = n < 2 ? NULL : ops[1].args;
+    enum { MOST = 512 };           /* norm_rope.comp */
+    return n >= 2 && ops[0].id == KVANT_OP_CACHE_WRITE && ops[1].id == KVANT_OP_CACHE_WRITE && a->x == k->x &&
+           a->ldx == k->ldx && k->gx == k->d && a->d == k->d && a->h == k->h && a->seqs.n_tokens == k->n &&
+           strcmp(a->side.fmt->name, "f16") == 0 && !a->side.tail && a->d % 2 == 0 && a->d <= MOST && b->x != a->x;
+}
+
 static int norms_and_ropes(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag)
 {
+    int writes;
     *took = 0;
     if (n < 4 || ops[0].id != KVANT_OP_NORM_RMS || ops[1].id != KVANT_OP_NORM_RMS || ops[2].id != KVANT_OP_ROPE ||
         ops[3].id != KVANT_OP_ROPE || !fuses_norm_rope(ops[0].args, ops[2].args) ||
         !fuses_norm_rope(ops[1].args, ops[3].args))
         return KVANT_OK;
-    *took = 4;
-    KVANT_TRY(vk_norm_rope(d, l, ops[0].args, ops[2].args, diag));
-    return vk_norm_rope(d, l, ops[1].args, ops[3].args, diag);
+    writes = writes_follow(ops[1].args, ops + 4, n - 4);
+    *took = writes ? 6 : 4;
+    if (writes)
+        KVANT_TRY(vk_op_cache_write.run(d, l, ops[5].args, diag));
+    KVANT_TRY(vk_norm_rope(d, l, ops[0].args, ops[2].args, NULL, diag));
+    return vk_norm_rope(d, l, ops[1].args, ops[3].args, writes ? ops[4].args : NULL, diag);
 }
 
 int vk_fuse(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag)

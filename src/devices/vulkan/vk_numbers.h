@@ -54,4 +54,6 @@
 #define VK_BOOK_TCQ 548
 #define VK_BOOK_FLOATS 1060
 
+#define VK_ARGMAX_PIECE 8192           /* values of a row for one workgroup */
+
 #endif

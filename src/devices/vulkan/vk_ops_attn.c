@@ -329,6 +329,7 @@ static int half_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *dia
     vk_spec(&c, !d->caps.subnormal16);
     vk_spec(&c, (uint32_t)p->split);
     vk_spec(&c, (uint32_t)p->direct);
+    vk_spec(&c, (uint64_t)p->n_tiles * (uint64_t)(p->a->h_kv * p->head_tiles * p->parts) <= d->caps.cores);
     return parts_dispatch(d, l, p, &c, diag);
 }
 

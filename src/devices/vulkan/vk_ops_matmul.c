@@ -2,7 +2,7 @@
  * plain form a weight larger than one storage buffer range is bound in windows of whole rows, a dispatch each. */
 #include "devices/vulkan/vk_dev.h"
 
-enum { VEC_ROWS = 8, VEC_OUTS = 4, TILE_OUTS = 64, TILE_ROWS = 32, DOT_DEEP = 2, DOT_FILL = 3 };
+enum { VEC_ROWS = 8, VEC_OUTS = 4, TILE_OUTS = 64, TILE_ROWS = 32 };
 
 static int weight_supports(vk_device *d, const kvant_weight *w, const char *op, kvant_diag *diag)
 {
@@ -125,7 +125,10 @@ static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
                        diag);
 }
 
-/* ---- matmul_dot: q8_split weights, 8-bit activations, up to VEC_ROWS rows; DOT_FILL per multiprocessor ---- */
+/* ---- matmul_dot: q8_split weights, 8-bit activations, up to VEC_ROWS rows ---- */
+
+/* Loads ahead, workgroups per multiprocessor: of one row, of more. */
+enum { ROW_DEEP = 4, ROW_FILL = 4, DOT_DEEP = 2, DOT_FILL = 3 };
 
 /* Activation rows that one workgroup keeps; 0: not taken. */
 static int dot_rows(const vk_device *d, const mm *p)
@@ -146,7 +149,8 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     const vk_weight *v = p->w->packed;
     const int rows = dot_rows(d, p);
     const uint32_t per = d->caps.bda ? VK_WIDE_GROUP / d->caps.subgroup_size : 1;
-    const uint64_t most = ((uint64_t)n / (uint64_t)parts + per - 1) / per, fill = (uint64_t)d->caps.cores * DOT_FILL;
+    const uint64_t most = ((uint64_t)n / (uint64_t)parts + per - 1) / per,
+                   fill = (uint64_t)d->caps.cores * (rows == 1 ? ROW_FILL : DOT_FILL);
     vk_call c;
     vk_call_begin(&c, VK_SHADER_matmul_dot);
     weight_ptr(&c, v, from, n);
@@ -163,7 +167,7 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     vk_spec(&c, (uint32_t)rows);
     vk_spec(&c, (uint32_t)(p->w->n_in / 16));
     vk_spec(&c, ((uintptr_t)p->x | (uintptr_t)p->ldx * 4) % 16 == 0);
-    vk_spec(&c, DOT_DEEP);
+    vk_spec(&c, rows == 1 ? ROW_DEEP : DOT_DEEP);
     vk_spec(&c, (uint32_t)parts);
     return vk_dispatch(d, l, &c, most < fill ? most : fill, (uint32_t)((p->rows + rows - 1) / rows), 1, diag);
 }

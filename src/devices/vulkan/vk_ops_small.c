@@ -231,14 +231,30 @@ static int norm_gated_run(vk_device *d, vk_list *l, const void *args, kvant_diag
     return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
 }
 
-int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const kvant_rope_args *r, kvant_diag *diag)
+static void norm_rope_pages(const vk_device *d, vk_call *c, const kvant_cache_write_args *to)
 {
+    const kvant_seqs *q = to ? &to->seqs : NULL;
+    const vk_side side = { .s = to ? &to->side : NULL };
+    if (to)
+        vk_side_pages(d, c, &side, VK_WRITE);
+    else
+        vk_ptr(c, NULL, 0, VK_READ);
+    vk_ptr(c, q ? q->q0 : NULL, q ? (size_t)(q->n_seqs + 1) * 4 : 0, VK_READ);
+    vk_ptr(c, q ? q->pos0 : NULL, q ? (size_t)q->n_seqs * 4 : 0, VK_READ);
+    vk_ptr(c, q ? q->table : NULL, q ? (size_t)q->n_seqs * (size_t)q->table_stride * 4 : 0, VK_READ);
+}
+
+int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const kvant_rope_args *r,
+                 const kvant_cache_write_args *to, kvant_diag *diag)
+{
+    const kvant_kv_side none = { 0 }, *side = to ? &to->side : &none;
     vk_call c;
     vk_call_begin(&c, VK_SHADER_norm_rope);
     vk_ptr(&c, a->x, grouped_bytes(a->n, a->ldx, a->h, a->gx, a->d), VK_WRITE);
     vk_ptr(&c, a->w, (size_t)a->d * 4, VK_READ);
     vk_ptr(&c, r->pos, (size_t)r->n * 4, VK_READ);
     vk_ptr(&c, r->inv_freq, (size_t)(r->n_rot / 2) * 4, VK_READ);
+    norm_rope_pages(d, &c, to);
     vk_float(&c, a->eps);
     vk_float(&c, r->mscale);
     vk_uint(&c, r->neox);
@@ -248,6 +264,12 @@ int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const k
     vk_uint(&c, a->d);
     vk_uint(&c, a->ldx);
     vk_uint(&c, a->gx);
+    vk_uint(&c, to ? to->seqs.n_seqs : 0);
+    vk_uint(&c, to ? to->seqs.table_stride : 0);
+    vk_uint(&c, (int64_t)(side->page_bytes / 4));
+    vk_uint(&c, (int64_t)side->head_bytes);
+    vk_uint(&c, (int64_t)side->row_bytes);
+    vk_spec(&c, to != NULL);
     return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
 }
 
@@ -297,16 +319,45 @@ static int moe_combine_run(vk_device *d, vk_list *l, const void *args, kvant_dia
     return vk_dispatch(d, l, &c, groups((int64_t)a->n * a->d), 1, 1, diag);
 }
 
+/* Workgroups of a row; what each has found is in scratch: values, then places. */
+static int argmax_pieces(const kvant_argmax_args *a)
+{
+    return a->d > VK_ARGMAX_PIECE ? (a->d + VK_ARGMAX_PIECE - 1) / VK_ARGMAX_PIECE : 1;
+}
+
+static size_t argmax_scratch(vk_device *d, const void *args)
+{
+    const kvant_argmax_args *a = args;
+    (void)d;
+    return argmax_pieces(a) > 1 && a->n > 0 ? (size_t)a->n * (size_t)argmax_pieces(a) * 8 : 0;
+}
+
+static int argmax_pass(vk_device *d, vk_list *l, const kvant_argmax_args *a, const float *x, int width, int merge,
+                       kvant_diag *diag)
+{
+    const int pieces = argmax_pieces(a), mine = merge ? 1 : pieces;
+    const size_t found = pieces > 1 ? (size_t)a->n * (size_t)pieces * 4 : 0;
+    char *scratch = d->scratch;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_argmax);
+    vk_ptr(&c, x, (size_t)a->n * (size_t)width * 4, VK_READ);
+    vk_ptr(&c, a->ids, merge || pieces == 1 ? (size_t)a->n * 4 : 0, VK_WRITE);
+    vk_ptr(&c, found ? scratch : NULL, found, merge ? VK_READ : VK_WRITE);
+    vk_ptr(&c, found ? scratch + found : NULL, found, merge ? VK_READ : VK_WRITE);
+    vk_uint(&c, a->n);
+    vk_uint(&c, width);
+    vk_uint(&c, mine);
+    vk_spec(&c, (uint32_t)merge);
+    return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)mine, 1, 1, diag);
+}
+
 static int argmax_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_argmax_args *a = args;
-    vk_call c;
-    vk_call_begin(&c, VK_SHADER_argmax);
-    vk_ptr(&c, a->x, (size_t)a->n * (size_t)a->d * 4, VK_READ);
-    vk_ptr(&c, a->ids, (size_t)a->n * 4, VK_WRITE);
-    vk_uint(&c, a->n);
-    vk_uint(&c, a->d);
-    return vk_dispatch(d, l, &c, (uint64_t)a->n, 1, 1, diag);
+    KVANT_TRY(argmax_pass(d, l, a, a->x, a->d, 0, diag));
+    if (argmax_pieces(a) == 1)
+        return KVANT_OK;
+    return argmax_pass(d, l, a, d->scratch, argmax_pieces(a), 1, diag);
 }
 
 /* ---- slots: all reads before any write, so the rows pass through scratch ---- */
@@ -429,9 +480,11 @@ SMALL(norm_add_rms)
 SMALL(norm_l2)
 SMALL(norm_gated)
 SMALL(moe_combine)
-SMALL(argmax)
 #undef SMALL
 const vk_op vk_op_top_k = { .name = "top_k", .values = top_k_values, .scratch = top_k_scratch, .run = top_k_run };
+const vk_op vk_op_argmax = {
+    .name = "argmax", .values = argmax_values, .scratch = argmax_scratch, .run = argmax_run
+};
 const vk_op vk_op_moe_route = { .supports = moe_route_supports, .run = moe_route_run };
 const vk_op vk_op_slot_copy = { .supports = slot_copy_supports, .scratch = slot_copy_scratch, .run = slot_copy_run };
 const vk_op vk_op_slot_zero = { .supports = slot_zero_supports, .run = slot_zero_run };

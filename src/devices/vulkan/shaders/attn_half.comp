@@ -8,7 +8,8 @@
  * j + 16 of its record: one look-up gives both as halves, from one of COPIES tables, so that the threads of a subgroup
  * meet different banks; 16 keys of two records two apart are 32 different banks.  Products of keys are 16-bit: queries
  * are divided by their largest value, so no sum of a record's can overflow; those of values are 16-bit within a page.
- * f16 and bf16: rows are read where they lie; all products are f32.
+ * f16 and bf16: rows are read where they lie; all products are f32.  EARLY, for few workgroups: the rows of a page are on
+ * their way while the page before is weighed, the first ones while queries are read.
  * DIRECT: the only part of a row whose values need no rotation back: the result itself is written. */
 #define BIG_ARGS
 #define SLOTS 14
@@ -42,12 +43,14 @@ layout(constant_id = 9) const uint VEC = 0u;               /* pages begin at mul
 layout(constant_id = 8) const uint LANES = 0u;             /* threads of a subgroup, where the device states it */
 layout(constant_id = 10) const uint EXACT = 1u;            /* the device may flush subnormal halves: convert by integers */
 layout(constant_id = 12) const uint DIRECT = 0u;
+layout(constant_id = 13) const uint AHEAD = 0u;
 layout(constant_id = 11) const uint SPLIT = 1024u;         /* keys of a part, at most 128 pages */
 #include "devices/vulkan/vk_numbers.h"
 #include "tiles.glsl"
 
 const uint RQ = (ROWS + 3u) / 4u;
 const bool KWIDE = KF <= VK_FMT_bf16, VWIDE = VF <= VK_FMT_bf16;
+const bool EARLY = AHEAD != 0u && KWIDE && VWIDE;
 const uint KROW = DK * 18u / 128u, VROW = DV * 18u / 128u;             /* words of a row of records */
 const uint KQUADS = KWIDE ? 1u : PAGE * KROW / 4u, VQUADS = VWIDE ? 1u : PAGE * VROW / 4u;    /* of a page's head */
 const uint KLOADS = (KQUADS + GROUP - 1u) / GROUP, VLOADS = (VQUADS + GROUP - 1u) / GROUP;
@@ -57,6 +60,7 @@ const uint TPH = ROWS > 1u ? GROUP / ROWS : 64u, PER = 64u / TPH;     /* softmax
 const uint TABLE = 256u * COPIES, VTABLE = KF == VF || KWIDE ? 0u : TABLE; /* words; where V's begins */
 const uint H4 = ROWS < 4u ? ROWS : 4u;                     /* heads of a quad */
 const uint QWORDS = KWIDE ? 2u : 1u;                       /* of a pair of a query's values */
+const uint KEY_LOADS = EARLY ? PASSES * 4u : 1u;              /* quads of keys of a thread */
 const uint PART = ROWS * 64u, SUMS = ROWS * COLS, PAIR_SUMS = PAIR * ROWS, HALF_SUMS = 4u * ROWS;
 shared uint s_table[TABLE + VTABLE];         /* at the end: sums of one head */
 shared uint s_k[KQUADS * 4u], s_v[VQUADS * 8u];      /* values: of two pages */
@@ -178,17 +182,38 @@ vec2 wide_of(uint F, uint w)
     return EXACT != 0u ? vec2(half_of(w & 0xffffu), half_of(w >> 16)) : vec2(halves_of(w));
 }
 
-/* Sums of 32 values for each key that this thread has, of f16 or bf16 rows. */
-void score_wide(int page, uint head)
+/* The 32 values of this thread's key of a pass. */
+void keys_wide(int page, uint head, uint pass, out uvec4 w[4])
+{
+    const uint t = gl_LocalInvocationIndex, a = t >> 4, half_n = RECORDS / 2u, record = a % half_n * 2u + a / half_n % 2u,
+               key = (pass * BLOCKS + a / RECORDS) * 16u + (t & 15u);
+    const PTR rows = at(at_mul(P(3, kpages), uint(max(page, 0)), args.k_page_words), head * args.k_head_bytes / 4u);
+    [[unroll]] for (uint i = 0u; i < 4u; i++)
+        w[i] = quad(rows, key * (DK / 8u) + record * 4u + i);
+}
+
+void fetch_keys(int page, uint head, out uvec4 w[KEY_LOADS])
+{
+    [[unroll]] for (uint pass = 0u; pass < KEY_LOADS / 4u; pass++) {
+        uvec4 part[4];
+        keys_wide(page, head, pass, part);
+        [[unroll]] for (uint i = 0u; i < 4u; i++)
+            w[4u * pass + i] = part[i];
+    }
+}
+
+/* Sums of 32 values for each key that this thread has, of f16 or bf16 rows; early: those of EARLY. */
+void score_wide(int page, uint head, uvec4 early[KEY_LOADS])
 {
     const uint t = gl_LocalInvocationIndex, a = t >> 4, half_n = RECORDS / 2u, record = a % half_n * 2u + a / half_n % 2u;
-    const PTR rows = at(at_mul(P(3, kpages), uint(page), args.k_page_words), head * args.k_head_bytes / 4u);
     [[unroll]] for (uint pass = 0u; pass < PASSES; pass++) {
         const uint key = (pass * BLOCKS + a / RECORDS) * 16u + (t & 15u);
         uvec4 w[4];
         float sum[ROWS];
+        if (!EARLY)
+            keys_wide(page, head, pass, w);
         [[unroll]] for (uint i = 0u; i < 4u; i++)
-            w[i] = quad(rows, key * (DK / 8u) + record * 4u + i);
+            w[i] = EARLY ? early[(4u * pass + i) % KEY_LOADS] : w[i];
         [[unroll]] for (uint r = 0u; r < ROWS; r++)
             sum[r] = 0.0;
         [[unroll]] for (uint j = 0u; j < 16u; j++) {
@@ -422,7 +447,7 @@ void main()
                part = args.part_from + gl_WorkGroupID.y;
     tile o;
     float acc[SUMS], m = NEG_INF, l = 0.0;
-    uvec4 k[KLOADS], v[VLOADS];
+    uvec4 k[KLOADS], v[VLOADS], keys[KEY_LOADS], row[VKEYS];
     if (!tile_at(P(10, q0), P(11, pos0), args.tile0 + ti, o))
         return;
     const uint begin = part * SPLIT, end = min(o.pos + 1u, begin + SPLIT);
@@ -431,6 +456,11 @@ void main()
     const uint pages = (end - begin + PAGE - 1u) / PAGE;
     if (t < pages)
         s_page[t] = page_of(o, begin / PAGE + t);
+    if (EARLY) {
+        barrier();
+        fetch_keys(s_page[0], head, keys);
+        fetch_wide(s_page[0], head, row);
+    }
     if (!KWIDE)
         table_fill(KF, KBOOK, 0u);
     if (!VWIDE && (KWIDE || KF != VF))
@@ -446,13 +476,15 @@ void main()
     for (uint j = 0u; j < pages; j++) {
         const int page = s_page[j];
         const uint n = page < 0 ? 0u : min(PAGE, end - begin - j * PAGE);  /* page < 0: read exactly, by the last part */
-        uvec4 row[VKEYS];
-        if (VWIDE)
+        const int next = s_page[min(j + 1u, pages - 1u)];
+        if (VWIDE && !EARLY)
             fetch_wide(page, head, row);
         if (KWIDE)
-            score_wide(max(page, 0), head);
+            score_wide(max(page, 0), head, keys);
         else
             score();
+        if (EARLY)
+            fetch_keys(next, head, keys);
         barrier();
         weights(n, m, l);
         put(k, v, j + 1u & 1u);
@@ -463,6 +495,8 @@ void main()
             weigh_wide(row, n, acc);
         else
             weigh(n, j & 1u, acc);
+        if (EARLY)
+            fetch_wide(next, head, row);
     }
     store(o, ti, kv_tile, part, acc, m, l);
 }

@@ -14,11 +14,20 @@ void main()
     if (i >= args.n)
         return;
     const uint from = i * args.ldx + j * args.gx, to = i * args.ldy + j * args.gy;
-    for (uint e = t; e < args.d; e += GROUP) {
-        const float v = ldf(x, from + e);
-        s += v * v;
+    for (uint e0 = t; e0 < args.d; e0 += 8u * GROUP) {     /* eight loads in flight */
+        float v[8];
+        [[unroll]] for (uint k = 0u; k < 8u; k++)
+            v[k] = e0 + k * GROUP < args.d ? ldf(x, from + e0 + k * GROUP) : 0.0;
+        [[unroll]] for (uint k = 0u; k < 8u; k++)
+            s += v[k] * v[k];
     }
     const float scale = 1.0 / sqrt(group_sum(s) / float(args.d) + args.eps);
-    for (uint e = t; e < args.d; e += GROUP)
-        stf(y, to + e, ldf(x, from + e) * scale * ldf(w, e));
+    for (uint e0 = t; e0 < args.d; e0 += 8u * GROUP) {
+        float v[8];
+        [[unroll]] for (uint k = 0u; k < 8u; k++)
+            v[k] = e0 + k * GROUP < args.d ? ldf(x, from + e0 + k * GROUP) * scale * ldf(w, e0 + k * GROUP) : 0.0;
+        [[unroll]] for (uint k = 0u; k < 8u; k++)
+            if (e0 + k * GROUP < args.d)
+                stf(y, to + e0 + k * GROUP, v[k]);
+    }
 }
