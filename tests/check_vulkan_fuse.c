@@ -137,6 +137,47 @@ static void gate_and_up(int m)
     dev->vt->weight_free(dev, &w);
 }
 
+static void load_q8(kvant_weight *w, unsigned char *packed, int64_t n_in, int64_t n_out, uint64_t seed)
+{
+    float rows[2 * F * N_IN];
+    w->type = kvant_wtype_find("Q8_0");
+    w->data = packed;
+    w->n_in = n_in;
+    w->n_out = n_out;
+    w->n_expert = 1;
+    w->name = "a weight";
+    w->use = KVANT_WEIGHT_MATMUL;
+    check_fill_normal(rows, (size_t)(n_in * n_out), seed);
+    w->type->quant(rows, packed, n_in * n_out);
+    CHECK(dev->vt->weight_load(dev, w, KVANT_COMPUTE_AUTO, &diag) == KVANT_OK, "%s", diag.text);
+}
+
+/* The residual stream, what is added, the normed rows and the second product's rows follow each other in one buffer. */
+static void product_norm_product(int m, int gate)
+{
+    static unsigned char one[2 * F * N_IN / 32 * 34], two[2 * F * N_IN / 32 * 34];
+    const int64_t row = (int64_t)m * N_IN;
+    float start[MOST], in[8 * N_IN], w[N_IN];
+    kvant_weight first = { 0 }, second = { 0 };
+
+    load_q8(&first, one, N_IN, N_IN, 7);
+    load_q8(&second, two, N_IN, 2 * F, 8);
+    check_fill_normal(start, MOST, 9);
+    check_fill_normal(in, 8 * N_IN, 10);
+    check_fill(w, N_IN, 0.5f, 1.5f, 11);
+    const size_t values = (size_t)(3 * row + m * 2 * F);
+    float *x = room(start, values), *delta = x + row, *a = delta + row, *y = a + row;
+    const kvant_matmul_args p = { &first, room(in, 8 * N_IN), delta, m, N_IN, N_IN, KVANT_COMPUTE_AUTO },
+                            q = { &second, a, y, m, N_IN, 2 * F, KVANT_COMPUTE_AUTO };
+    const kvant_norm_add_rms_args n = { x, delta, room(w, N_IN), a, 1e-6f, m, N_IN };
+    const kvant_swiglu_args s = { y, y + F, y, m, F, 2 * F, 2 * F, 2 * F };
+    const kvant_op ops[] = { { KVANT_OP_MATMUL, &p }, { KVANT_OP_NORM_ADD_RMS, &n }, { KVANT_OP_MATMUL, &q },
+                             { KVANT_OP_SWIGLU, &s } };
+    same(ops, 3 + gate, x, start, values, gate ? "matmul, norm, matmul, swiglu" : "matmul, norm, matmul");
+    dev->vt->weight_free(dev, &first);
+    dev->vt->weight_free(dev, &second);
+}
+
 /* Rows longer than a workgroup's piece: the largest anywhere, twice (the lower counts), and a NaN. */
 static void long_rows(void)
 {
@@ -175,6 +216,9 @@ int main(void)
     }
     for (int m = 1; m <= 8; m = m < 3 ? m + 1 : m + 5)
         gate_and_up(m);
+    for (int m = 1; m <= 8; m = m < 3 ? m + 1 : m + 5)
+        for (int gate = 0; gate < 2; gate++)
+            product_norm_product(m, gate);
     dev->vt->close(dev);
     return check_end("check_vulkan_fuse");
 }

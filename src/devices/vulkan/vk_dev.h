@@ -181,6 +181,9 @@ int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const k
 int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_matmul_args *a, const kvant_swiglu_args *s, int *took,
                      kvant_diag *diag);
 
+/* matmul, norm_add_rms, matmul and perhaps swiglu: *took of them, 0: none. */
+int vk_matmul_norm(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag);
+
 /* One side of a cache, as ops need it. */
 typedef struct vk_side {
     const kvant_kv_side *s;

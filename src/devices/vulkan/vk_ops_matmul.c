@@ -143,20 +143,30 @@ static int dot_rows(const vk_device *d, const mm *p)
     return (size_t)rows * (size_t)(p->w->n_in / 16) * 20 + 2048 <= d->caps.max_shared ? rows : 0;
 }
 
-/* parts 2: with swiglu of the halves of a row of y. */
-static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, int parts, kvant_diag *diag)
+/* What a product does besides. */
+typedef struct dot_more {
+    int parts;                             /* 2: swiglu of the halves of a row of y; else 1 */
+    float *sum;                            /* rows of y are added to it; or NULL */
+    const kvant_norm_add_rms_args *norm;   /* x is its x, before the norm; or NULL */
+} dot_more;
+
+static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, dot_more more, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
     const int rows = dot_rows(d, p);
     const uint32_t per = d->caps.bda ? VK_WIDE_GROUP / d->caps.subgroup_size : 1;
-    const uint64_t most = ((uint64_t)n / (uint64_t)parts + per - 1) / per,
+    const uint64_t most = ((uint64_t)n / (uint64_t)more.parts + per - 1) / per,
                    fill = (uint64_t)d->caps.cores * (rows == 1 ? ROW_FILL : DOT_FILL);
+    const size_t norm_bytes = more.norm ? (size_t)more.norm->d * 4 : 0;
     vk_call c;
     vk_call_begin(&c, VK_SHADER_matmul_dot);
     weight_ptr(&c, v, from, n);
     scale_ptr(&c, p->w, v);
     vk_ptr(&c, p->x, x_bytes(p), VK_READ);
     vk_ptr(&c, p->y, y_bytes(p), VK_WRITE);
+    vk_ptr(&c, more.sum, more.sum ? y_bytes(p) : 0, VK_WRITE);
+    vk_ptr(&c, more.norm ? more.norm->w : NULL, norm_bytes, VK_READ);
+    vk_ptr(&c, more.norm ? more.norm->y : NULL, norm_bytes * (size_t)p->rows, VK_WRITE);
     vk_uint(&c, n);
     vk_uint(&c, from);
     vk_uint(&c, (int64_t)v->row_bytes);
@@ -164,11 +174,14 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     vk_uint(&c, p->ldy);
     vk_uint(&c, p->rows);
     vk_uint(&c, v->scale != NULL);
+    vk_float(&c, more.norm ? more.norm->eps : 0.0f);
     vk_spec(&c, (uint32_t)rows);
     vk_spec(&c, (uint32_t)(p->w->n_in / 16));
-    vk_spec(&c, ((uintptr_t)p->x | (uintptr_t)p->ldx * 4) % 16 == 0);
+    vk_spec(&c, ((uintptr_t)p->x | (uintptr_t)p->ldx * 4 | (uintptr_t)(more.norm ? more.norm->w : NULL)) % 16 == 0);
     vk_spec(&c, rows == 1 ? ROW_DEEP : DOT_DEEP);
-    vk_spec(&c, (uint32_t)parts);
+    vk_spec(&c, (uint32_t)more.parts);
+    vk_spec(&c, more.sum != NULL);
+    vk_spec(&c, more.norm != NULL);
     return vk_dispatch(d, l, &c, most < fill ? most : fill, (uint32_t)((p->rows + rows - 1) / rows), 1, diag);
 }
 
@@ -203,7 +216,7 @@ static int run_mm(vk_device *d, vk_list *l, const mm *p, kvant_diag *diag)
     for (int64_t from = 0; from < rows; from += per) {
         const int64_t n = rows - from < per ? rows - from : per;
         if (dot_rows(d, p) > 0)
-            KVANT_TRY(run_dot(d, l, p, from, n, 1, diag));
+            KVANT_TRY(run_dot(d, l, p, from, n, (dot_more){ 1, NULL, NULL }, diag));
         else if (p->ids || p->rows <= VEC_ROWS)
             KVANT_TRY(run_vec(d, l, p, from, n, diag));
         else
@@ -219,22 +232,73 @@ static int matmul_supports(vk_device *d, const void *args, kvant_diag *diag)
     return vk_fits("matmul", (int64_t)a->m * (a->ldx > a->ldy ? a->ldx : a->ldy), diag);
 }
 
+static mm mm_of(const kvant_matmul_args *a)
+{
+    return (mm){ a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1, a->compute };
+}
+
 static int matmul_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_matmul_args *a = args;
-    const mm p = { a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1, a->compute };
+    const mm p = mm_of(a);
     return run_mm(d, l, &p, diag);
+}
+
+/* One matmul_dot makes the whole product. */
+static int one_dot(const vk_device *d, const mm *p)
+{
+    const int64_t rows = p->w->n_out * p->w->n_expert;
+    return p->rows > 0 && dot_rows(d, p) > 0 && window_rows(d, p->w->packed, rows) >= rows;
+}
+
+static int fuses_swiglu(const vk_device *d, const kvant_matmul_args *a, const kvant_swiglu_args *s)
+{
+    const mm p = mm_of(a);
+    return s->gate == a->y && s->up == a->y + s->f && s->y == a->y && s->ldg == a->ldy && s->ldu == a->ldy &&
+           s->ldy == a->ldy && s->n == a->m && 2 * (int64_t)s->f == a->w->n_out && one_dot(d, &p);
 }
 
 int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_matmul_args *a, const kvant_swiglu_args *s, int *took,
                      kvant_diag *diag)
 {
-    const mm p = { a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1, a->compute };
-    const int64_t rows = a->w->n_out;
-    *took = s->gate == a->y && s->up == a->y + s->f && s->y == a->y && s->ldg == a->ldy && s->ldu == a->ldy &&
-            s->ldy == a->ldy && s->n == a->m && 2 * (int64_t)s->f == rows && a->m > 0 && dot_rows(d, &p) > 0 &&
-            window_rows(d, a->w->packed, rows) >= rows;
-    return *took ? run_dot(d, l, &p, 0, rows, 2, diag) : KVANT_OK;
+    const mm p = mm_of(a);
+    *took = fuses_swiglu(d, a, s);
+    return *took ? run_dot(d, l, &p, 0, a->w->n_out, (dot_more){ 2, NULL, NULL }, diag) : KVANT_OK;
+}
+
+static int apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    const char *x = a, *y = b;
+    return x + a_bytes <= y || y + b_bytes <= x;
+}
+
+/* The second product reads the first's sum and writes y and the normed rows: neither may be where the other reads. */
+static int fuses_norm(const vk_device *d, const kvant_matmul_args *a, const kvant_norm_add_rms_args *n,
+                      const kvant_matmul_args *b)
+{
+    const mm first = mm_of(a), second = mm_of(b);
+    const uint32_t group = d->caps.bda ? VK_WIDE_GROUP : VK_GROUP;
+    const size_t bytes = (size_t)n->n * (size_t)n->d * 4;
+    return n->add == a->y && n->n == a->m && n->d == a->w->n_out && a->ldy == n->d && b->x == n->y && b->m == n->n &&
+           b->ldx == n->d && b->w->n_in == n->d && (uint32_t)n->d <= 16 * group && one_dot(d, &first) &&
+           one_dot(d, &second) && apart(n->x, bytes, a->y, bytes) && apart(n->x, bytes, a->x, x_bytes(&first)) &&
+           apart(n->x, bytes, n->y, bytes) && apart(n->x, bytes, b->y, y_bytes(&second)) &&
+           apart(n->y, bytes, b->y, y_bytes(&second));
+}
+
+int vk_matmul_norm(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag)
+{
+    const kvant_matmul_args *a = ops[0].args, *b = ops[2].args;
+    const kvant_norm_add_rms_args *norm = ops[1].args;
+    mm first = mm_of(a), second = mm_of(b);
+    const int gate = n > 3 && ops[3].id == KVANT_OP_SWIGLU && fuses_swiglu(d, b, ops[3].args);
+
+    *took = fuses_norm(d, a, norm, b) ? 3 + gate : 0;
+    if (!*took)
+        return KVANT_OK;
+    KVANT_TRY(run_dot(d, l, &first, 0, a->w->n_out, (dot_more){ 1, norm->x, NULL }, diag));
+    second.x = norm->x;
+    return run_dot(d, l, &second, 0, b->w->n_out, (dot_more){ 1 + gate, NULL, norm }, diag);
 }
 
 static int matmul_id_supports(vk_device *d, const void *args, kvant_diag *diag)

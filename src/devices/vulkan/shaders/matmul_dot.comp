@@ -5,10 +5,11 @@
  * FAST: a subgroup makes one output of ROWS activation rows at a time (else: the workgroup): its lanes share the weight
  * row, 16 codes a load, DEEP loads ahead; then it takes the output one grid further, so a workgroup reads the
  * activations once for many outputs.  w begins at weight row row_from, and has n of them.
- * PARTS = 2: rows o and n/2 + o are gate and up of one output; y gets silu(gate) * up in gate's place, and up. */
-#define SLOTS 4
-#define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; uint n; uint row_from; uint row_bytes; uint ldx; uint ldy; \
-    uint rows; uint has_scale;
+ * PARTS = 2: rows o and n/2 + o are gate and up of one output; y gets silu(gate) * up in gate's place, and up.
+ * ADD: y is added to sum too, rows of ldy.  NORM: the activations are norm_rms(x) * norm, which `normed` gets. */
+#define SLOTS 7
+#define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; ARGPTR sum; ARGPTR norm; ARGPTR normed; uint n; uint row_from; \
+    uint row_bytes; uint ldx; uint ldy; uint rows; uint has_scale; float eps;
 #define GROUP_SIZE WIDE_GROUP
 #include "kv.glsl"
 #include "reduce.glsl"
@@ -32,21 +33,27 @@ layout(constant_id = 1) const uint CHUNKS = 16u;           /* of 16 values: n_in
 layout(constant_id = 2) const uint X_VEC = 0u;             /* rows of x begin at multiples of 16 bytes */
 layout(constant_id = 3) const uint DEEP = 2u;
 layout(constant_id = 4) const uint PARTS = 1u;
+layout(constant_id = 5) const uint ADD = 0u;
+layout(constant_id = 6) const uint NORM = 0u;              /* CHUNKS is at most GROUP then */
 shared uvec4 s_code[ROWS * CHUNKS];
 shared float s_step[ROWS * CHUNKS];
 
-/* Chunk u of the workgroup's rows, of activation row `row`, as codes and the step between them. */
-void quantise(uint row, uint u)
+/* 16 values from `from` on; whole: 16 bytes at a time. */
+void chunk_load(PTR p, uint from, bool whole, out vec4 v[4])
 {
-    const uint from = row * args.ldx + u % CHUNKS * 16u;
-    vec4 v[4];
+    [[unroll]] for (uint i = 0u; i < 4u; i++)
+        if (whole)
+            v[i] = uintBitsToFloat(ld4(p, from / 4u + i));
+        else
+            v[i] = vec4(ldf(p, from + 4u * i), ldf(p, from + 4u * i + 1u), ldf(p, from + 4u * i + 2u),
+                        ldf(p, from + 4u * i + 3u));
+}
+
+/* Chunk u of the workgroup's rows as codes and the step between them. */
+void quantise(uint u, vec4 v[4])
+{
     float top = 0.0;
     [[unroll]] for (uint i = 0u; i < 4u; i++) {
-        if (X_VEC != 0u)
-            v[i] = uintBitsToFloat(ld4(P(2, x), from / 4u + i));
-        else
-            v[i] = vec4(ldf(P(2, x), from + 4u * i), ldf(P(2, x), from + 4u * i + 1u), ldf(P(2, x), from + 4u * i + 2u),
-                        ldf(P(2, x), from + 4u * i + 3u));
         const vec4 a = abs(v[i]);
         top = max(top, max(max(a.x, a.y), max(a.z, a.w)));
     }
@@ -58,6 +65,30 @@ void quantise(uint row, uint u)
     }
     s_code[u] = code;
     s_step[u] = top / 127.0;
+}
+
+/* Row m of the workgroup's, normalised; by all threads, a chunk each. */
+void norm_row(uint m, uint row)
+{
+    const uint u = gl_LocalInvocationIndex, from = row * args.ldx + u * 16u;
+    vec4 v[4], f[4];
+    float s = 0.0;
+    if (u < CHUNKS) {
+        chunk_load(P(2, x), from, X_VEC != 0u, v);
+        chunk_load(P(5, norm), u * 16u, X_VEC != 0u, f);
+        [[unroll]] for (uint i = 0u; i < 4u; i++)
+            s += dot(v[i], v[i]);
+    }
+    const float by = 1.0 / sqrt(group_sum(s) / float(CHUNKS * 16u) + args.eps);
+    if (u < CHUNKS) {
+        [[unroll]] for (uint i = 0u; i < 4u; i++) {
+            v[i] = v[i] * by * f[i];
+            if (gl_WorkGroupID.x == 0u)
+                [[unroll]] for (uint e = 0u; e < 4u; e++)
+                    stf(P(6, normed), from + 4u * i + e, v[i][e]);
+        }
+        quantise(m * CHUNKS + u, v);
+    }
 }
 
 /* DEEP loads of this lane from weight row o on, and the scales of their blocks. */
@@ -103,7 +134,7 @@ void row_sums(uint o, uint next, uint lane, uint lanes, inout uvec4 q[DEEP], ino
 #endif
 }
 
-void store(uint o, uint row, float a, float b)
+void store(uint o, uint row, float a, float b, float before)
 {
     const float scale = args.has_scale != 0u ? ldf(P(1, scale), 0u) : 1.0;
     const uint to = row * args.ldy + args.row_from + o;
@@ -114,6 +145,8 @@ void store(uint o, uint row, float a, float b)
         a = a / (1.0 + exp(-a)) * b;
     }
     stf(P(3, y), to, a);
+    if (ADD != 0u)
+        stf(P(4, sum), to, before + a);
 }
 
 void main()
@@ -127,17 +160,27 @@ void main()
     uvec4 q[DEEP];
     uint d[DEEP];
     fetch(gl_WorkGroupID.x * teams + team, lane, lanes, q, d);     /* on its way while the activations become codes */
-    for (uint u = gl_LocalInvocationIndex; u < ROWS * CHUNKS; u += GROUP)
-        quantise(min(r0 + u / CHUNKS, args.rows - 1u), u);
+    if (NORM != 0u)
+        [[unroll]] for (uint m = 0u; m < ROWS; m++)
+            norm_row(m, min(r0 + m, args.rows - 1u));
+    else
+        for (uint u = gl_LocalInvocationIndex; u < ROWS * CHUNKS; u += GROUP) {
+            vec4 v[4];
+            chunk_load(P(2, x), min(r0 + u / CHUNKS, args.rows - 1u) * args.ldx + u % CHUNKS * 16u, X_VEC != 0u, v);
+            quantise(u, v);
+        }
     barrier();
     const uint outs = args.n / PARTS, stride = gl_NumWorkGroups.x * teams;
     for (uint o = gl_WorkGroupID.x * teams + team; o < outs; o += stride) {
-        float a[ROWS], b[ROWS];
+        float a[ROWS], b[ROWS], before[ROWS];
+        [[unroll]] for (uint m = 0u; m < ROWS; m++)        /* on its way meanwhile */
+            before[m] = ADD != 0u && lane == 0u && r0 + m < args.rows
+                            ? ldf(P(4, sum), (r0 + m) * args.ldy + args.row_from + o) : 0.0;
         row_sums(o, PARTS == 2u ? outs + o : o + stride, lane, lanes, q, d, a);
         if (PARTS == 2u)
             row_sums(outs + o, o + stride, lane, lanes, q, d, b);
         [[unroll]] for (uint m = 0u; m < ROWS; m++)
             if (lane == 0u && r0 + m < args.rows)
-                store(o, r0 + m, a[m], PARTS == 2u ? b[m] : 0.0);
+                store(o, r0 + m, a[m], PARTS == 2u ? b[m] : 0.0, before[m]);
     }
 }
