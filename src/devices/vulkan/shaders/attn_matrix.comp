@@ -22,6 +22,12 @@
     uint n_split; uint n_part; uint tail_pages; uint tile0; uint width; uint k_page_words; uint k_head_bytes; \
     uint k_row_bytes; uint v_page_words; uint v_head_bytes; uint v_row_bytes; uint has_ktail; uint has_vtail; \
     uint has_kparam; uint has_vparam; float scale; uint part_from; uint ldp; uint gp;
+#ifdef FAST
+layout(constant_id = 9) const uint COPIES = 32u;           /* of the table: 8, 16 or 32 */
+layout(constant_id = 10) const uint THREADS = 128u;
+layout(local_size_x_id = 10) in;
+#define GROUP_SIZE THREADS
+#endif
 #include "kv.glsl"
 #ifdef FAST
 #extension GL_NV_cooperative_matrix : require
@@ -37,7 +43,6 @@
 #define MAT_B fcoopmatNV<16, gl_ScopeSubgroup, 16, 8>
 #define MAT_C fcoopmatNV<32, gl_ScopeSubgroup, 16, 8>
 #define MAT_C_ZERO MAT_C(0.0)
-#define COPIES 32u                 /* of the table: threads of a team meet different banks */
 #else
 #define HALF float
 #define HALF2 vec2
@@ -48,8 +53,8 @@
 #define MAT_C float[4]
 #define MAT_C_ZERO float[4](0.0, 0.0, 0.0, 0.0)
 #define COPIES 8u
-#endif
 layout(local_size_x = 128) in;
+#endif
 layout(constant_id = 0) const uint KF = 5u;                /* and of V */
 layout(constant_id = 2) const uint ROWS = 4u;              /* heads: 1 to 4 */
 layout(constant_id = 5) const uint BOOK = 0u;
