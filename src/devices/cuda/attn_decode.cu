@@ -11,7 +11,7 @@
 #include "devices/cuda/decode_room.cuh"
 
 /* Words of a head's sketch: 8 for each bit of its values, then twice their unit, minus their sum. */
-enum { SKETCH_WORDS = 132 };
+enum { SKETCH_WORDS = 8 * SKETCH_BITS + 4 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
@@ -22,24 +22,25 @@ static __device__ __forceinline__ void ask(uint32_t slot, const uint8_t *from, u
 }
 
 /* Words of a lane's queries: operands; of sketches see scores_sign. */
-#define QUERY_WORDS(D, SIGN) ((SIGN) ? 36 : (D) / 8)
+#define QUERY_WORDS(D, SIGN) ((SIGN) ? 2 * SKETCH_BITS + 4 : (D) / 8)
 
-static __device__ __forceinline__ void load_sketch(const decode_job &p, const uint32_t *from, int live, uint32_t *q,
-                                                   int lane)
+template <bool EVEN>
+static __device__ __forceinline__ void load_sketch(const uint32_t *from, int live, uint32_t *q, int lane)
 {
-    const bool even = p.heads <= 4;
-    const int head = even ? lane / 4 % 4 : lane / 4, digit = even ? lane / 16 : 0;
+    const int head = EVEN ? lane / 4 % 4 : lane / 4, odd = EVEN ? lane / 16 : 0;
     const uint32_t *mine = from + head * SKETCH_WORDS + lane % 4 * 2;
 #pragma unroll
     for (int b = 0; b < SKETCH_BITS; b++) {
-        const int bit = even ? 2 * b + digit : b;
+        const int bit = EVEN ? 2 * b + odd : b;
         const uint2 v = head < live && bit < SKETCH_BITS ? *(const uint2 *)(mine + 8 * bit) : make_uint2(0, 0);
         q[2 * b] = v.x;
         q[2 * b + 1] = v.y;
     }
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        q[32 + i] = lane % 4 * 2 + i % 2 < live ? from[(lane % 4 * 2 + i % 2) * SKETCH_WORDS + 128 + i / 2] : 0;
+        q[2 * SKETCH_BITS + i] = lane % 4 * 2 + i % 2 < live
+                                     ? from[(lane % 4 * 2 + i % 2) * SKETCH_WORDS + 8 * SKETCH_BITS + i / 2]
+                                     : 0;
 }
 
 /* Operands of a unit's queries; mixed: in the trellis' order of values. */
@@ -84,12 +85,10 @@ static __device__ __forceinline__ void exact_steps(const decode_job &p, const ro
 
 template <int D, int KIND>
 static __device__ __forceinline__ void scores(const decode_side &side, float (*s)[4], const uint8_t *slot,
-                                              const uint32_t *q, bool one, uint32_t table, uint32_t mirror, int lane)
+                                              const uint32_t *q, uint32_t table, uint32_t mirror, int lane)
 {
-    if (KIND == KIND_SIGN && one)
-        scores_sign<true>(s, slot, q, lane);
-    else if (KIND == KIND_SIGN)
-        scores_sign<false>(s, slot, q, lane);
+    if (is_sign(KIND))
+        scores_sign<KIND == KIND_SIGN>(s, slot, q, lane);
     else if (D >= 128 && CASE(KIND, side.kind, KIND_TRELLIS))
         scores_trellis<D<128 ? 128 : D, KIND == KIND_TRELLIS>(s, slot, q, table, lane);
     else if (CASE(KIND, side.kind, KIND_LUT4_32))
@@ -138,7 +137,8 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
     extern __shared__ __align__(1024) uint8_t smem[];
     /* blocks that are waited for together: more to interleave; measured better but for 3-bit codes */
     constexpr int WAIT = KIND_K == KIND_LUT3_32 ? 1 : shape<D>::BLOCKS;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0); /* so the compiler knows that a warp has one */
     const uint32_t base = shared_at(smem), table_at = (base + TABLE - 1) & ~(TABLE - 1u);
     row_span *spans = (row_span *)(smem + BARS);
     const plan t = { spans, (int *)(smem + SUMS) };
@@ -165,7 +165,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
     const int hi = cut(cuts, mine + 1);
     bool join = false;
 
-    uint32_t q[QUERY_WORDS(D, KIND_K == KIND_SIGN)];
+    uint32_t q[QUERY_WORDS(D, is_sign(KIND_K))];
     state<D> a;
     spot s;
     feed f;
@@ -194,8 +194,8 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
         const int first = s.in % p.head_tiles * p.heads, live = min(p.heads, p.group - first);
         const int head = row.token * p.h + kv_of(p, s.in) * p.group + first;
         state_clear(a);
-        if (KIND_K == KIND_SIGN && !part)
-            load_sketch(p, p.sketch + (int64_t)head * SKETCH_WORDS, live, q, lane);
+        if (is_sign(KIND_K) && !part)
+            load_sketch<KIND_K == KIND_SIGN>(p.sketch + (int64_t)head * SKETCH_WORDS, live, q, lane);
         else
             load_q<D>(p, part ? p.raw : p.turned, head, live, p.k.kind == KIND_TRELLIS && !part, q, lane);
         if (part) {
@@ -215,8 +215,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
                     bar_wait(bar_k + j * 16, phase);
 #pragma unroll
                 for (int j = i; j < i + WAIT; j++)
-                    scores<D, KIND_K>(p.k, x + 2 * j, slot_k + j * p.k.block_bytes, q, p.heads <= 4, table_k, mirror_at,
-                                      lane);
+                    scores<D, KIND_K>(p.k, x + 2 * j, slot_k + j * p.k.block_bytes, q, table_k, mirror_at, lane);
                 __syncwarp();
 #pragma unroll
                 for (int j = i; j < i + WAIT && more; j++)
@@ -253,47 +252,60 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
 
 /* ---- before: sketches of queries (others: prep.cuh) ---- */
 
-/* One block of 64 threads per (token, head): the bits of its sketch as scores_sign reads them. */
-static __global__ void __launch_bounds__(64) decode_sketch(decode_job p)
+enum { SKETCH_HEADS = 4, SKETCH_DIM = 128, SKETCH_VALUES = 256 };
+
+/* Sketches of SKETCH_HEADS (token, head)s by a block: a thread has one value of each, a warp a word of each bit. */
+static __global__ void __launch_bounds__(SKETCH_VALUES) decode_sketch(decode_job p)
 {
-    __shared__ float x[KVANT_MAX_HEAD_DIM], y[2 * KVANT_MAX_HEAD_DIM], most[2];
-    __shared__ int sums[2];
-    const float *from = p.q + (int64_t)(blockIdx.x / p.h) * p.ldq + (int64_t)(blockIdx.x % p.h) * p.gq;
-    uint32_t *to = p.sketch + (size_t)blockIdx.x * SKETCH_WORDS;
-    float top = 0.0f;
-    int sum = 0;
+    __shared__ float x[SKETCH_DIM][SKETCH_HEADS], most[SKETCH_HEADS][8];
+    __shared__ int sums[SKETCH_HEADS][8];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = (int)blockIdx.x * SKETCH_HEADS;
+    const int n = min(SKETCH_HEADS, p.seqs.n_tokens * p.h - first);
+    const float *column = p.k.s.param + threadIdx.x;
+    float y[SKETCH_HEADS] = { 0.0f };
     pdl_wait();
     pdl_go();
-    for (int j = threadIdx.x; j < p.d; j += 64) {
-        x[j] = from[j];
-        p.raw[(size_t)blockIdx.x * p.d + j] = query_half(x[j] * p.scale * PREP_LOG2E);
+    for (int i = threadIdx.x; i < SKETCH_HEADS * SKETCH_DIM; i += SKETCH_VALUES) {
+        const int k = i / SKETCH_DIM, j = i % SKETCH_DIM, head = first + k;
+        const float v = k < n ? p.q[head / p.h * p.ldq + head % p.h * p.gq + j] : 0.0f;
+        x[j][k] = v;
+        if (k < n)
+            p.raw[(size_t)head * SKETCH_DIM + j] = query_half(v * p.scale * PREP_LOG2E);
     }
-    space_prep(p.k.s, x, y);
-    for (int j = threadIdx.x; j < 256; j += 64)
-        top = fmaxf(top, fabsf(y[j]));
-    top = warp_max(top);
-    if (threadIdx.x % 32 == 0)
-        most[threadIdx.x / 32] = top;
     __syncthreads();
-    const float unit = fmaxf(fmaxf(most[0], most[1]), 1e-30f) / ((1 << (SKETCH_BITS - 1)) - 1);
-    for (int i = threadIdx.x / 32; i < 8; i += 2) {
-        const int lane = threadIdx.x % 32, v = __float2int_rn(y[32 * i + lane] / unit);
+#pragma unroll 32
+    for (int i = 0; i < SKETCH_DIM; i++)
+        for (int k = 0; k < SKETCH_HEADS; k++)
+            y[k] += x[i][k] * column[i * SKETCH_VALUES];
+    for (int k = 0; k < SKETCH_HEADS; k++) {
+        const float top = warp_max(fabsf(y[k]));
+        if (lane == 0)
+            most[k][warp] = top;
+    }
+    __syncthreads();
+    for (int k = 0; k < n; k++) {
+        uint32_t *to = p.sketch + (size_t)(first + k) * SKETCH_WORDS;
+        const float unit = fmaxf(warp_max(most[k][lane % 8]), 1e-30f) / ((1 << (SKETCH_BITS - 1)) - 1);
+        const int v = __float2int_rn(y[k] / unit), sum = __reduce_add_sync(0xffffffffu, v);
         for (int b = 0; b < SKETCH_BITS; b++) {
             const uint32_t bits = __ballot_sync(0xffffffffu, v >> b & 1);
             if (lane == b)
-                to[8 * b + i] = bits;
+                to[8 * b + warp] = bits;
         }
-        sum += v;
+        if (lane == 0)
+            sums[k][warp] = sum;
+        y[k] = unit * p.scale * PREP_LOG2E * port_bits(0x3ba06c99u);
     }
-    sum = __reduce_add_sync(0xffffffffu, sum);
-    if (threadIdx.x % 32 == 0)
-        sums[threadIdx.x / 32] = sum;
     __syncthreads();
-    const float by = unit * p.scale * PREP_LOG2E * port_bits(0x3ba06c99u);
-    if (threadIdx.x == 0) {
-        ((float *)to)[128] = 2.0f * by;
-        ((float *)to)[129] = -by * (float)(sums[0] + sums[1]);
-    }
+    for (int k = 0; k < n; k++)
+        if (threadIdx.x == k) {
+            uint32_t *to = p.sketch + (size_t)(first + k) * SKETCH_WORDS;
+            int sum = 0;
+            for (int i = 0; i < 8; i++)
+                sum += sums[k][i];
+            ((float *)to)[8 * SKETCH_BITS] = 2.0f * y[k];
+            ((float *)to)[8 * SKETCH_BITS + 1] = -y[k] * (float)sum;
+        }
 }
 
 /* ---- the host's side ---- */
@@ -345,6 +357,8 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     p->group = a->h / a->h_kv;
     p->heads = p->group < DECODE_HEADS ? p->group : DECODE_HEADS;
     p->head_tiles = (p->group + p->heads - 1) / p->heads;
+    if (p->k.kind == KIND_SIGN && p->heads > 4)
+        p->k.kind = KIND_SIGN8;
     p->by_seq = a->seqs.n_tokens > a->seqs.n_seqs;
     p->n_rows = p->by_seq ? a->seqs.n_seqs : a->seqs.n_tokens;
     p->blocks = d->n_sm;
@@ -372,7 +386,7 @@ static size_t place(decode_job *p, unsigned char *at)
     const size_t rows = p->n_rows < DECODE_ROWS ? (size_t)p->n_rows : DECODE_ROWS;
     const size_t pieces = (size_t)p->blocks * p->warps + 2 * rows * p->h_kv * p->head_tiles;
     const size_t heads = (size_t)p->seqs.n_tokens * p->h, raw = cuda_aligned(heads * p->d * 2);
-    const size_t made = p->k.kind == KIND_SIGN ? cuda_aligned(heads * SKETCH_WORDS * 4) : raw;
+    const size_t made = is_sign(p->k.kind) ? cuda_aligned(heads * SKETCH_WORDS * 4) : raw;
     p->raw = (uint16_t *)at;
     p->turned = (uint16_t *)(at + raw);
     p->sketch = (uint32_t *)(at + raw);
@@ -416,9 +430,11 @@ static void choose(cuda_device *d, const decode_job &p)
     KINDS(128, KIND_TRELLIS, KIND_TRELLIS);
     KINDS(128, KIND_HALF, KIND_HALF);
     KINDS(128, KIND_SIGN, KIND_LUT3_32);
+    KINDS(128, KIND_SIGN8, KIND_LUT3_32);
     KINDS(256, KIND_LUT4_32, KIND_LUT4_32);
     KINDS(256, KIND_LUT4_128, KIND_LUT4_128);
     KINDS(128, KIND_SIGN, KIND_COUNT);
+    KINDS(128, KIND_SIGN8, KIND_COUNT);
     KINDS(64, KIND_COUNT, KIND_COUNT);
     KINDS(128, KIND_COUNT, KIND_COUNT);
     KINDS(256, KIND_COUNT, KIND_COUNT);
@@ -428,9 +444,10 @@ void decode_run(cuda_device *d, decode_job p)
 {
     const int rows = p.n_rows;
     place(&p, d->scratch);
-    if (p.k.kind == KIND_SIGN)
-        cuda_launch(d, decode_sketch, dim3((unsigned)(p.seqs.n_tokens * p.h)), 64, 0, p);
-    else {
+    if (is_sign(p.k.kind)) {
+        const dim3 blocks(cuda_blocks((int64_t)p.seqs.n_tokens * p.h, SKETCH_HEADS));
+        cuda_launch(d, decode_sketch, blocks, SKETCH_VALUES, 0, p);
+    } else {
         const prep_job prep = { p.q,   p.raw,    p.turned, p.by_seq ? p.seqs.q0 : NULL, p.ldq, p.gq, rows * p.h,
                                 p.h, p.scale * PREP_LOG2E, p.k.s };
         prep_run(d, p.d, prep);

@@ -18,8 +18,14 @@ enum { SKETCH_BITS = 12 };
 /* How the codes of a side are decoded; the kernel is compiled for each, shapes are data. */
 enum decode_kind {
     KIND_LUT4_32, KIND_LUT4_128, KIND_BOOK4_32, KIND_LUT3_32,      /* by a table, and (LUT) permutes */
-    KIND_INT8, KIND_FLOAT8, KIND_HALF, KIND_TRELLIS, KIND_SIGN, KIND_COUNT
+    KIND_INT8, KIND_FLOAT8, KIND_HALF, KIND_TRELLIS, KIND_SIGN, KIND_SIGN8, KIND_COUNT
 };
+
+/* Signs: for up to 4 heads of a KV head, or for more. */
+static __host__ __device__ constexpr bool is_sign(int kind)
+{
+    return kind == KIND_SIGN || kind == KIND_SIGN8;
+}
 
 typedef struct decode_side {
     side_dev s;

@@ -169,7 +169,7 @@ template <bool EVEN>
 static __device__ __forceinline__ void scores_sign(float (*s)[4], const uint8_t *block, const uint32_t *q, int lane)
 {
     constexpr int CODES = 1024, COUNTS = EVEN ? SKETCH_BITS / 2 : SKETCH_BITS, NEXT = EVEN ? 4 : 2;
-    const float *unit = (const float *)(q + 32);
+    const float *unit = (const float *)(q + 2 * SKETCH_BITS);
     const int top = EVEN && lane % 4 < 2 ? NEXT : -NEXT; /* the last bit counts negative */
 #pragma unroll
     for (int m = 0; m < 2; m++) {
