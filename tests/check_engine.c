@@ -202,36 +202,38 @@ static void expect_top(const rig *r, int i, const float *x)
     CHECK(n == 0 || kvant_step_token(r->e, i) == ids[0], "item %d: token %d", i, kvant_step_token(r->e, i));
 }
 
-/* The same prompt four times in a step, asked for in every way; then decode steps of the same. */
+/* Two prompts in a step, asked for in every way; then decode steps of the same. */
 static void check_top(const char *arch, const char *type)
 {
-    static const int ways[4] = { KVANT_LOGITS_TOP, KVANT_LOGITS_LAST, KVANT_LOGITS_GREEDY, KVANT_LOGITS_TOP };
-    int32_t prompt[LEN], next[4];
-    kvant_item items[4];
+    static const int ways[5] = { KVANT_LOGITS_TOP, KVANT_LOGITS_LAST, KVANT_LOGITS_GREEDY, KVANT_LOGITS_TOP,
+                                 KVANT_LOGITS_LAST };
+    int32_t prompts[2][LEN], next[5];
+    kvant_item items[5];
     rig r;
     kvant_diag d = { "" };
 
-    make_tokens(prompt, LEN, 7);
-    if (!rig_open(&r, arch, params(type, 2, 4)))
+    make_tokens(prompts[0], LEN, 7);
+    make_tokens(prompts[1], LEN, 8);
+    if (!rig_open(&r, arch, params(type, 2, 5)))
         return;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         kvant_seq_new(r.e, &items[i].seq, NULL);
-        items[i] = (kvant_item){ items[i].seq, prompt, LEN, 1, ways[i] };
+        items[i] = (kvant_item){ items[i].seq, prompts[i / 3], LEN, 1, ways[i] };
     }
     for (int step = 0; step <= STEPS; step++) {
-        CHECK(kvant_step(r.e, items, 4, &d) == KVANT_OK, "%s", d.text);
-        const float *x = kvant_step_logits(r.e, 1, 0), *none = NULL;
+        CHECK(kvant_step(r.e, items, 5, &d) == KVANT_OK, "%s", d.text);
+        const float *x = kvant_step_logits(r.e, 1, 0), *y = kvant_step_logits(r.e, 4, 0), *none = NULL;
         const int32_t *ids = NULL;
-        if (!x)
+        if (!x || !y)
             break;
         expect_top(&r, 0, x);
-        expect_top(&r, 3, x);
+        expect_top(&r, 3, y);
         CHECK(!kvant_step_logits(r.e, 0, 0) && kvant_step_top(r.e, 1, &none, &ids) == 0 &&
-                  kvant_step_top(r.e, 2, &none, &ids) == 0 && kvant_step_top(r.e, 4, &none, &ids) == 0,
+                  kvant_step_top(r.e, 2, &none, &ids) == 0 && kvant_step_top(r.e, 5, &none, &ids) == 0,
               "what was not asked for");
         CHECK(kvant_step_token(r.e, 2) == argmax(x, r.n_vocab), "%s %s: greedy beside top", arch, type);
-        for (int i = 0; i < 4; i++) {
-            next[i] = argmax(x, r.n_vocab);
+        for (int i = 0; i < 5; i++) {
+            next[i] = argmax(i < 3 ? x : y, r.n_vocab);
             items[i] = (kvant_item){ items[i].seq, &next[i], 1, 0, ways[i] };
         }
     }
