@@ -364,7 +364,6 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     p->blocks = d->n_sm;
     fill_book(&p->k);
     fill_book(&p->v);
-    p->exact_cost = getenv("KV_COST") ? atoi(getenv("KV_COST")) : p->d == 256 ? 2 : 1;
     p->exact_cost = p->d == 256 ? 2 : 1;
     for (p->warps = most_warps(p->d); p->warps > 0; p->warps -= 4)
         if (room_fits(p)) {

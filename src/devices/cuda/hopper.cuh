@@ -58,14 +58,7 @@ static __device__ __forceinline__ void warp_copy(uint32_t to, const void *from, 
                  : "memory");
 }
 
-/* bar's phase ends when they are there. */
-static __device__ __forceinline__ void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
-{
-    bar_expect(bar, bytes);
-    bulk_start(to, from, bytes, bar);
-}
-
-/* Two sources, one behind the other. */
+/* Two sources, one behind the other; bar's phase ends when they are there. */
 static __device__ __forceinline__ void bulk_copy_two(uint32_t to, const void *a, uint32_t a_bytes, const void *b,
                                                      uint32_t b_bytes, uint32_t bar)
 {
@@ -111,14 +104,6 @@ static __device__ __forceinline__ void mma16816(float *c, const uint32_t *a, uin
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/* c[16x8] += a[16x32] b[32x8], signed bytes. */
-static __device__ __forceinline__ void mma16832(int *c, const uint32_t *a, uint32_t b0, uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
