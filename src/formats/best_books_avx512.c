@@ -288,17 +288,23 @@ INLINE void put_nibbles(uint8_t *row, uint16_t h, const wi *code)
         put_adjacent(row + 2 + 16 * k, codes + 4 * k);
 }
 
+/* Such a record of values y with this norm; 0: it is not ordinary. */
+INLINE int search_nibbles(const levels *b, const vw *y, float norm, int corrected, uint8_t *row)
+{
+    wi code[8];
+    uint16_t h;
+    if (norm == 0.0f)
+        return 0;
+    search_128(b, y, norm, corrected, code, &h);
+    put_nibbles(row, h, code);
+    return 1;
+}
+
 INLINE int put_turbo4_66(const levels *b, const float *x, uint8_t *row)
 {
     vw y[8];
-    wi code[8];
-    uint16_t h;
     const float norm = turbo_rotated(x, y);
-    if (norm == 0.0f)
-        return 0;
-    search_128(b, y, norm, 1, code, &h);
-    put_nibbles(row, h, code);
-    return 1;
+    return search_nibbles(b, y, norm, 1, row);
 }
 
 void best_turbo4_66_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
@@ -324,15 +330,9 @@ INLINE float polar_rotated(const float *x, vw *y)
 INLINE int put_q4_polar(const levels *b, const float *x, uint8_t *row)
 {
     vw y[8];
-    wi code[8];
-    uint16_t h;
     const float norm = polar_rotated(x, y);
-    if (norm == 0.0f)
-        return 0;
-    search_128(b, y, norm, 0, code, &h);
-    put_nibbles(row, h, code);
     memset(row + 66, 0, 16);
-    return 1;
+    return search_nibbles(b, y, norm, 0, row);
 }
 
 void best_q4_polar_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
