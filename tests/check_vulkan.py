@@ -91,6 +91,8 @@ def forms():
     verify("plain matrices", "--ops", "attn", "--pairs", "tbq4_0:tbq4_0", KVANT_VK_DISABLE="bda", KVANT_VK_FORCE="matrix")
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_DISABLE="magic")
     check(code == 2 and "wanted bda, subgroup, half, dot, matrix, range:N or device:N" in text, f"unknown mask: exit {code}: {text}")
+    code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_FORCE="magic")
+    check(code == 2 and 'KVANT_VK_FORCE: "magic", wanted matrix' in text, f"unknown form: exit {code}: {text}")
     code, text = run("verify", "--device", "vulkan:77", "--ops", "add")
     check(code == 5 and "numbered from 0" in text, f"device 77: exit {code}: {text}")
     code, text = generate("vulkan", "qwen3", KVANT_VK_DISABLE="device:4")

@@ -148,14 +148,19 @@ static int mask_one(vk_device *d, const char *s, size_t len, kvant_diag *diag)
 }
 
 /* KVANT_VK_FORCE=matrix: attn_matrix in its plain form, product by product: slow, for tests of its indices. */
-static int forced_matrix(void)
+static int forced_matrix(int *matrix, kvant_diag *diag)
 {
     const char *force = getenv("KVANT_VK_FORCE");
-    return force && strcmp(force, "matrix") == 0;
+    *matrix = force && strcmp(force, "matrix") == 0;
+    if (force && *force && !*matrix)
+        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_FORCE: \"%.40s\", wanted matrix", force);
+    return KVANT_OK;
 }
 
 int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag)
 {
+    int plain_matrix = 0;
+
     read_limits(d);
     read_features(d);
     while (mask && *mask) {
@@ -167,7 +172,8 @@ int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag)
         d->caps.bda = 0;           /* the fast form uses both; lacking one gives the plain form */
     d->caps.half = d->caps.half && d->caps.bda;
     d->caps.dot = d->caps.dot && d->caps.bda;
-    d->caps.matrix = d->caps.bda ? d->caps.matrix && d->caps.half : forced_matrix();
+    KVANT_TRY(forced_matrix(&plain_matrix, diag));
+    d->caps.matrix = d->caps.bda ? d->caps.matrix && d->caps.half : plain_matrix;
     if (d->caps.max_bindings < VK_MAX_PTRS + 1 && !d->caps.bda)
         return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s binds %u storage buffers, wanted %d",
                           d->caps.name, d->caps.max_bindings, VK_MAX_PTRS + 1);
