@@ -202,6 +202,28 @@ static void expect_top(const rig *r, int i, const float *x)
     CHECK(n == 0 || kvant_step_token(r->e, i) == ids[0], "item %d: token %d", i, kvant_step_token(r->e, i));
 }
 
+/* With top-k 1 a sampler takes the likeliest token, whatever an item asked for; without a sampler GREEDY has it too. */
+static void expect_samples(const rig *r, int n)
+{
+    kvant_sampler_params p = kvant_sampler_defaults();
+    kvant_sampler *s = NULL;
+    kvant_diag d = { "" };
+    int32_t token;
+
+    p.top_k = 1;
+    CHECK(kvant_sampler_create(&p, r->n_vocab, &s, &d) == KVANT_OK, "%s", d.text);
+    for (int i = 0; i < n; i++) {
+        const float *x = kvant_step_logits(r->e, i, 0);
+        const int32_t want = x ? argmax(x, r->n_vocab) : kvant_step_token(r->e, i);
+        CHECK(kvant_step_sample(r->e, i, s, &token, &d) == KVANT_OK && token == want, "item %d: %d, wanted %d: %s", i,
+              token, want, d.text);
+    }
+    CHECK(kvant_step_sample(r->e, 2, NULL, &token, &d) == KVANT_OK && token == kvant_step_token(r->e, 2), "%s", d.text);
+    CHECK(kvant_step_sample(r->e, n, s, &token, &d) == KVANT_EINVAL && strstr(d.text, "asked for no logits"), "%s",
+          d.text);
+    kvant_sampler_free(s);
+}
+
 /* Two prompts in a step, asked for in every way; then decode steps of the same. */
 static void check_top(const char *arch, const char *type)
 {
@@ -232,6 +254,7 @@ static void check_top(const char *arch, const char *type)
                   kvant_step_top(r.e, 2, &none, &ids) == 0 && kvant_step_top(r.e, 5, &none, &ids) == 0,
               "what was not asked for");
         CHECK(kvant_step_token(r.e, 2) == argmax(x, r.n_vocab), "%s %s: greedy beside top", arch, type);
+        expect_samples(&r, 5);
         for (int i = 0; i < 5; i++) {
             next[i] = argmax(i < 3 ? x : y, r.n_vocab);
             items[i] = (kvant_item){ items[i].seq, &next[i], 1, 0, ways[i] };

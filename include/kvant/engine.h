@@ -214,6 +214,9 @@ int kvant_sampler_wants(const kvant_sampler *s);
  * finite logits, in order.  KVANT_EINVAL when the sampler needs more of them (kvant_sampler_wants). */
 int kvant_sampler_pick_top(kvant_sampler *s, const float *logits, const int32_t *ids, int n, int32_t *token,
                            kvant_diag *diag);
+/* The token after an item of the last step, from what it asked for (LAST, TOP or GREEDY; for GREEDY s may be NULL).
+ * Errors of the two above; KVANT_EINVAL when the item asked for none of these. */
+int kvant_step_sample(const kvant_engine *e, int item, kvant_sampler *s, int32_t *token, kvant_diag *diag);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -273,26 +273,13 @@ static int decode_one(generator *g, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* From what the last step gave: all logits, the largest, or the likeliest token. */
-static int pick(generator *g, int32_t *token, kvant_diag *diag)
-{
-    const float *all = kvant_step_logits(g->e, 0, 0), *top;
-    const int32_t *ids;
-
-    if (all)
-        return kvant_sampler_pick(g->sampler, all, token, diag);
-    const int n = kvant_step_top(g->e, 0, &top, &ids);
-    *token = kvant_step_token(g->e, 0);
-    return n ? kvant_sampler_pick_top(g->sampler, top, ids, n, token, diag) : KVANT_OK;
-}
-
 int gen_continue(generator *g, int64_t n, int *reason, kvant_diag *diag)
 {
     int32_t token;
 
     *reason = n == 0 ? STOP_LENGTH : STOP_NONE;
     for (int64_t made = 0; *reason == STOP_NONE;) {
-        KVANT_TRY(pick(g, &token, diag));
+        KVANT_TRY(kvant_step_sample(g->e, 0, g->sampler, &token, diag));
         kvant_sampler_accept(g->sampler, token);
         if (kvant_token_is_eog(g->m, token)) {
             *reason = STOP_EOG;

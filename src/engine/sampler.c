@@ -420,3 +420,17 @@ none:
     return kvant_fail(diag, KVANT_ENUMERIC, "logits: none of %d is finite%s", s->n_vocab,
                       argmax(logits, s->n_vocab) >= 0 ? " after the logit bias, which bans every token" : "");
 }
+
+int kvant_step_sample(const kvant_engine *e, int item, kvant_sampler *s, int32_t *token, kvant_diag *diag)
+{
+    const float *all = kvant_step_logits(e, item, 0), *top;
+    const int32_t *ids;
+
+    if (all)
+        return kvant_sampler_pick(s, all, token, diag);
+    const int n = kvant_step_top(e, item, &top, &ids);
+    if (n > 0)
+        return kvant_sampler_pick_top(s, top, ids, n, token, diag);
+    *token = kvant_step_token(e, item);
+    return *token >= 0 ? KVANT_OK : kvant_fail(diag, KVANT_EINVAL, "item %d: it asked for no logits", item);
+}

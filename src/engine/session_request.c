@@ -440,15 +440,9 @@ static int pick(kvant_session *s, request *q, const float *logits, int32_t *toke
 /* The device's choice, or the sampler's among the device's likeliest tokens. */
 static int pick_top(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
 {
-    const float *logits;
-    const int32_t *ids;
-    const int n = kvant_step_top(s->e, item, &logits, &ids);
-
-    *token = kvant_step_token(s->e, item);
-    if (n == 0)
-        return KVANT_OK;
-    KVANT_TRY(kvant_sampler_pick_top(q->sampler, logits, ids, n, token, diag));
-    kvant_sampler_accept(q->sampler, *token);
+    KVANT_TRY(kvant_step_sample(s->e, item, q->sampler, token, diag));
+    if (!q->greedy)
+        kvant_sampler_accept(q->sampler, *token);
     return KVANT_OK;
 }
 
