@@ -5,7 +5,7 @@
 #include "devices/cuda/cuda_dev.cuh"
 #include "devices/cuda/wt.cuh"
 
-enum { GEMV_ROWS = 8 };                /* most rows of a batch that gemv.cu takes */
+enum { GEMV_ROWS = 8, MM_EXPERTS = 1024 };    /* most rows of a batch that gemv.cu takes; most experts */
 
 #define CUDA_WTYPE(sym, name)                                                                      \
     if (T == WT_##sym)                                                                             \
@@ -81,5 +81,15 @@ void cuda_gemv(cuda_device *d, int type, const mm &p, int64_t pair);
 /* The same for one row and 16-bit weights (gemv_stream.cu), where it takes the shape. */
 bool cuda_gemv_streams(int type, const mm &p);
 void cuda_gemv_stream(const cuda_device *d, int type, const mm &p, int64_t pair);
+
+/* y = W x for any number of rows (matmul_tiles.cu); with experts, of rows that cuda_sort_experts sorted: it sets offs
+ * and perm, which lie in the scratch block (MM_EXPERTS + 1 + rows numbers). */
+void cuda_tiles(const cuda_device *d, int type, const mm &p, bool f32);
+void cuda_sort_experts(cuda_device *d, mm *p);
+
+/* By cuBLASLt (matmul_blas.cu): whether it takes these arguments, its scratch (0 where it does not), the run. */
+bool cuda_blas_takes(const cuda_device *d, const kvant_matmul_args *a);
+size_t cuda_blas_scratch(const cuda_device *d, const void *args);
+int cuda_blas_run(cuda_device *d, const kvant_matmul_args *a, const mm &p, kvant_diag *diag);
 
 #endif
