@@ -78,6 +78,10 @@ void engine_free_weights(kvant_engine *e);
 /* Spec ids that the sample program reads: use[n_specs] of KVANT_WEIGHT_* bits. */
 void engine_weight_use(const kvant_model *m, const kvant_weight *w, const kvant_op *ops, int n, unsigned char *use);
 
+/* ---- sampler.c ---- */
+/* The highest of the finite logits, the lower id of equals; -1: none is finite. */
+int32_t sampler_argmax(const float *logits, int n);
+
 /* ---- step.c ---- */
 /* Fills e->b for a sample pass of n rows (prompt or decode) of sequence-less tables, and builds its ops. */
 int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag);

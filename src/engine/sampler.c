@@ -10,7 +10,7 @@
  *
  * Candidates are the tokens with a finite logit: NaN and infinite logits are left out, as is what a bias of -infinity
  * bans.  Sums are double, in a fixed order; a seed gives the same tokens on every machine with the same libm. */
-#include "kvant/engine.h"
+#include "engine/engine.h"
 
 #include <float.h>
 #include <math.h>
@@ -346,7 +346,7 @@ static int32_t draw(kvant_sampler *s, const cand *c, int n, float max)
     return last;
 }
 
-static int32_t argmax(const float *logits, int n)
+int32_t sampler_argmax(const float *logits, int n)
 {
     int32_t best = -1;
 
@@ -403,7 +403,7 @@ int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kv
     const float *x = adjust(s, logits);
 
     if (s->p.temp <= 0) {
-        const int32_t best = argmax(x, s->n_vocab);
+        const int32_t best = sampler_argmax(x, s->n_vocab);
         if (best < 0)
             goto none;
         *token = best;
@@ -418,7 +418,7 @@ int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kv
     return KVANT_OK;
 none:
     return kvant_fail(diag, KVANT_ENUMERIC, "logits: none of %d is finite%s", s->n_vocab,
-                      argmax(logits, s->n_vocab) >= 0 ? " after the logit bias, which bans every token" : "");
+                      sampler_argmax(logits, s->n_vocab) >= 0 ? " after the logit bias, which bans every token" : "");
 }
 
 int kvant_step_sample(const kvant_engine *e, int item, kvant_sampler *s, int32_t *token, kvant_diag *diag)

@@ -2,7 +2,11 @@
  *
  *   session.c          the public calls: threads, queues, copies of the statistics
  *   session_loop.c     the owner's loop: queue -> plan -> step -> events
- *   session_request.c  one request: admission, tokens, end
+ *   session_plan.c     the queue's order; what goes into the next step
+ *   session_stats.c    counters, and the copies that other threads see
+ *   session_check.c    a new request: checks, its own copy
+ *   session_request.c  one request: snapshots, start, preemption, what a step gave it, end
+ *   session_token.c    its next token
  *   session_slots.c    parked sequences and files
  *
  * `lock` guards the part of the structure that says so and is never held across a callback or a step. */
@@ -122,9 +126,26 @@ struct kvant_session {
 /* ---- session_loop.c ---- */
 void *session_main(void *session);
 
-/* ---- session_request.c ---- */
+/* ---- session_plan.c ---- */
+/* Sorts the first of the queue to its front and fills s->plan; returns how many heads the plan's indices may mean. */
+int session_plan(kvant_session *s);
+
+/* ---- session_stats.c ---- */
+void session_count_step(kvant_session *s, int64_t t0, int64_t t1, int waiting);
+/* Copies what other threads may see, with the record of a step or NULL; wakes them if there were events. */
+void session_publish(kvant_session *s, const kvant_step_record *step);
+
+/* ---- session_check.c ---- */
 int request_create(const kvant_session *s, const kvant_request *r, request **out, kvant_diag *diag);
 void request_free(request *q);
+
+/* ---- session_token.c ---- */
+/* Chooses, tells, and says whether that was the last one: KVANT_FINISH_*, NONE, or an error code. */
+int request_next_token(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag);
+int request_is_stop(const kvant_session *s, const request *q, int32_t token);
+
+/* ---- session_request.c ---- */
+int request_send(kvant_session *s, request *q, kvant_event *ev); /* what the request's owner answered */
 int request_len(const kvant_session *s, const request *q); /* tokens in the cache */
 /* First snapshot position above pos, or 0. */
 int request_cut(const kvant_session *s, const request *q, int pos);

@@ -1,171 +1,10 @@
-/* session_request.c: one request of a session: its copy, its start in a sequence, what a step gave it, its end. */
+/* session_request.c: one request of a session: its snapshots, its start in a sequence, what a step gave it, its end. */
 #include <assert.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cache/kv_image.h"
 #include "engine/session_impl.h"
-
-/* ---- checks and copies ---- */
-
-static int check_prompt(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
-{
-    if (!r->prompt || r->n_prompt < 1)
-        return kvant_fail(diag, KVANT_EINVAL, "prompt: %d tokens, wanted at least 1", r->n_prompt);
-    if (r->n_prompt > s->n_ctx)
-        return kvant_fail(diag, KVANT_ENOSPC, "prompt: %d tokens, the context holds %d", r->n_prompt, s->n_ctx);
-    for (int i = 0; i < r->n_prompt; i++)
-        if (r->prompt[i] < 0 || r->prompt[i] >= s->n_vocab)
-            return kvant_fail(diag, KVANT_EINVAL, "prompt: token %d is %d, wanted 0 to %d", i, r->prompt[i],
-                              s->n_vocab - 1);
-    return KVANT_OK;
-}
-
-static int check_fields(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
-{
-    if (r->kind < KVANT_REQUEST_GENERATE || r->kind > KVANT_REQUEST_EMBED_LAST)
-        return kvant_fail(diag, KVANT_EINVAL, "request kind: %d, wanted 0 to %d", r->kind, KVANT_REQUEST_EMBED_LAST);
-    if (r->max_tokens < -1)
-        return kvant_fail(diag, KVANT_EINVAL, "max_tokens: %d, wanted -1 or more", r->max_tokens);
-    if (r->n_logprobs < -1 || r->n_logprobs > MAX_LOGPROBS)
-        return kvant_fail(diag, KVANT_EINVAL, "logprobs: %d, wanted -1 to %d", r->n_logprobs, MAX_LOGPROBS);
-    if (r->n_stop_ids < 0 || r->n_stop_ids > 1024)
-        return kvant_fail(diag, KVANT_EINVAL, "stop ids: %d, wanted 0 to 1024", r->n_stop_ids);
-    if (r->slot < -1 || r->slot >= s->max_seqs)
-        return kvant_fail(diag, KVANT_EINVAL, "slot: %d, wanted -1 to %d", r->slot, s->max_seqs - 1);
-    if (r->n_system < 0 || r->timeout_ns < 0)
-        return kvant_fail(diag, KVANT_EINVAL, "request: %s is negative", r->n_system < 0 ? "n_system" : "timeout");
-    return KVANT_OK;
-}
-
-/* The last generated token is never run, so n tokens need the pages of n - 1. */
-static int check_room(const kvant_session *s, const kvant_request *r, int *most, kvant_diag *diag)
-{
-    const int pool = s->e->kv.pages.n;
-    int64_t want = (int64_t)r->n_prompt + (r->kind == KVANT_REQUEST_GENERATE ? r->max_tokens : 0);
-    int64_t room = (int64_t)pool * KVANT_PAGE + 1;
-
-    room = room < (int64_t)s->n_ctx + 1 ? room : (int64_t)s->n_ctx + 1;
-    if (kv_pages_for(r->n_prompt) > pool)
-        return kvant_fail(diag, KVANT_ENOSPC, "prompt: %d tokens, the whole pool holds %d", r->n_prompt,
-                          pool * KVANT_PAGE);
-    if (r->max_tokens > 0 && want > room && room <= s->n_ctx)
-        return kvant_fail(diag, KVANT_ENOSPC, "prompt and max_tokens: %lld tokens, the whole pool holds %d",
-                          (long long)want, pool * KVANT_PAGE);
-    *most = (int)(r->max_tokens >= 0 && want < room ? want : room);
-    return KVANT_OK;
-}
-
-static int copy_ints(const int32_t **field, int n, kvant_diag *diag)
-{
-    int32_t *copy = NULL;
-
-    if (n > 0) {
-        copy = kvant_calloc((size_t)n, sizeof *copy);
-        if (!copy)
-            return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory");
-        memcpy(copy, *field, (size_t)n * sizeof *copy);
-    }
-    *field = copy;
-    return KVANT_OK;
-}
-
-/* Arrays become ours, or NULL where copying failed: request_free needs no more than that. */
-static int copy_arrays(request *q, const kvant_request *r, kvant_diag *diag)
-{
-    const int32_t *prompt = r->prompt, *bias_ids = NULL;
-    const float *bias = NULL;
-    int code = KVANT_OK;
-
-    q->r.prompt = NULL;
-    q->r.stop_ids = NULL;
-    q->r.sampler = NULL;
-    if (r->sampler) {
-        q->sp = *r->sampler;
-        bias_ids = q->sp.bias_ids;
-        bias = q->sp.bias;
-        q->sp.bias_ids = NULL;
-        q->sp.bias = NULL;
-    }
-    KVANT_TRY(copy_ints(&prompt, r->n_prompt, diag));
-    q->tokens = (int32_t *)(uintptr_t)prompt;
-    q->r.stop_ids = r->stop_ids;
-    code = copy_ints(&q->r.stop_ids, r->n_stop_ids, diag);
-    if (code < 0)
-        q->r.stop_ids = NULL;
-    if (code == KVANT_OK && q->sp.n_bias > 0 && bias_ids && bias) {
-        code = copy_ints(&bias_ids, q->sp.n_bias, diag);
-        q->sp.bias_ids = code < 0 ? NULL : bias_ids;
-        float *values = kvant_calloc((size_t)q->sp.n_bias, sizeof *values);
-        if (!values)
-            return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory");
-        memcpy(values, bias, (size_t)q->sp.n_bias * sizeof *values);
-        q->sp.bias = values;
-    }
-    return code;
-}
-
-/* A sampler is large (several values per token of the vocabulary): one is made here to check its parameters, and the
- * request gets its own only when it starts, so that a long queue stays small. */
-static int check_sampler(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
-{
-    kvant_sampler *tried = NULL;
-
-    if (!r->sampler)
-        return KVANT_OK;
-    KVANT_TRY(kvant_sampler_create(r->sampler, s->n_vocab, &tried, diag));
-    kvant_sampler_free(tried);
-    return KVANT_OK;
-}
-
-static int is_greedy(const kvant_sampler_params *p)
-{
-    return p->temp <= 0 && p->n_bias == 0 && p->repeat_penalty == 1 && p->presence_penalty == 0 &&
-           p->frequency_penalty == 0;
-}
-
-int request_create(const kvant_session *s, const kvant_request *r, request **out, kvant_diag *diag)
-{
-    request *q;
-    int most = 0, code;
-
-    KVANT_TRY(check_prompt(s, r, diag));
-    KVANT_TRY(check_fields(s, r, diag));
-    KVANT_TRY(check_room(s, r, &most, diag));
-    KVANT_TRY(check_sampler(s, r, diag));
-    q = kvant_calloc(1, sizeof *q);
-    if (!q)
-        return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory");
-    q->r = *r;
-    q->seq = q->rolling = -1;
-    q->n_tokens = r->n_prompt;
-    q->most_tokens = most;
-    q->greedy = !r->sampler || is_greedy(r->sampler);
-    if (r->kind != KVANT_REQUEST_GENERATE)
-        q->r.cache |= KVANT_CACHE_NO_READ; /* every token's hidden state is wanted */
-    q->t.n_prompt = r->n_prompt;
-    code = copy_arrays(q, r, diag);
-    if (code < 0) {
-        request_free(q);
-        return code;
-    }
-    *out = q;
-    return KVANT_OK;
-}
-
-void request_free(request *q)
-{
-    kvant_sampler_free(q->sampler);
-    kvant_free(q->tokens);
-    kvant_free(q->saved);
-    kvant_free((void *)(uintptr_t)q->r.stop_ids);
-    kvant_free((void *)(uintptr_t)q->sp.bias_ids);
-    kvant_free((void *)(uintptr_t)q->sp.bias);
-    kvant_free(q);
-}
 
 /* ---- where snapshots are taken ---- */
 
@@ -339,7 +178,7 @@ void request_preempt(kvant_session *s, request *q)
 
 /* ---- events ---- */
 
-static int send(kvant_session *s, request *q, kvant_event *ev)
+int request_send(kvant_session *s, request *q, kvant_event *ev)
 {
     ev->id = q->id;
     ev->n_prompt = q->r.n_prompt;
@@ -400,118 +239,8 @@ void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, i
     s->st.finished[finish]++;
     session_tenant(s, q->r.salt)->live--;
     live_remove(s, q);
-    send(s, q, &ev);
+    request_send(s, q, &ev);
     request_free(q);
-}
-
-/* ---- the next token ---- */
-
-static int argmax(const float *x, int n)
-{
-    int best = -1;
-
-    for (int i = 0; i < n; i++)
-        if (isfinite(x[i]) && (best < 0 || x[i] > x[best]))
-            best = i;
-    return best;
-}
-
-static int pick(kvant_session *s, request *q, const float *logits, int32_t *token, kvant_diag *diag)
-{
-    const float *x = logits;
-
-    if (q->r.mask) {
-        memcpy(s->scratch, logits, (size_t)s->n_vocab * sizeof *logits);
-        const int code = q->r.mask(q->r.mask_user, s->scratch, s->n_vocab);
-        if (code < 0)
-            return kvant_fail(diag, code, "grammar: %s", kvant_error_text(code));
-        x = s->scratch;
-    }
-    if (q->greedy) {
-        *token = argmax(x, s->n_vocab);
-        return *token >= 0 ? KVANT_OK
-                           : kvant_fail(diag, KVANT_ENUMERIC, "logits: none is finite; the grammar bans every token");
-    }
-    KVANT_TRY(kvant_sampler_pick(q->sampler, x, token, diag));
-    kvant_sampler_accept(q->sampler, *token);
-    return KVANT_OK;
-}
-
-/* The device's choice, or the sampler's among the device's likeliest tokens. */
-static int pick_top(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
-{
-    KVANT_TRY(kvant_step_sample(s->e, item, q->sampler, token, diag));
-    if (!q->greedy)
-        kvant_sampler_accept(q->sampler, *token);
-    return KVANT_OK;
-}
-
-/* Log-probability of token and the n most likely ones, by softmax over all of logits. */
-static float logprobs(const float *logits, int v, int32_t token, kvant_token_prob *top, int n)
-{
-    double max = -INFINITY, sum = 0;
-    int have = 0;
-
-    for (int i = 0; i < v; i++) {
-        const float x = logits[i];
-        max = (double)x > max ? (double)x : max;
-        if (n == 0 || (have == n && !(x > top[n - 1].logprob)))
-            continue;
-        int k = have < n ? have++ : n - 1;
-        for (; k > 0 && x > top[k - 1].logprob; k--)
-            top[k] = top[k - 1];
-        top[k] = (kvant_token_prob){ i, x };
-    }
-    for (int i = 0; i < v; i++)
-        sum += exp((double)logits[i] - max);
-    for (int k = 0; k < have; k++)
-        top[k].logprob = (float)((double)top[k].logprob - max - log(sum));
-    return (float)((double)logits[token] - max - log(sum));
-}
-
-static int is_stop(const kvant_session *s, const request *q, int32_t token)
-{
-    for (int i = 0; i < q->r.n_stop_ids; i++)
-        if (q->r.stop_ids[i] == token)
-            return 1;
-    return !q->r.ignore_eos && kvant_token_is_eog(s->e->m, token);
-}
-
-/* Chooses, tells, and says whether that was the last one: KVANT_FINISH_* or NONE. */
-static int next_token(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
-{
-    kvant_token_prob top[MAX_LOGPROBS];
-    kvant_event ev = {
-        .kind = KVANT_EVENT_TOKEN, .prompt_done = q->r.n_prompt, .index = q->n_generated, .logprob = NAN, .top = top
-    };
-
-    const float *logits = kvant_step_logits(s->e, item, 0);
-
-    if (logits)
-        KVANT_TRY(pick(s, q, logits, token, diag));
-    else
-        KVANT_TRY(pick_top(s, q, item, token, diag));
-    if (q->r.n_logprobs >= 0) {
-        ev.n_top = q->r.n_logprobs < s->n_vocab ? q->r.n_logprobs : s->n_vocab;
-        ev.logprob = logprobs(logits, s->n_vocab, *token, top, ev.n_top);
-    }
-    ev.token = *token;
-    q->tokens[q->n_tokens++] = *token;
-    q->n_generated++;
-    s->st.generated_tokens++;
-    session_tenant(s, q->r.salt)->served += 1;
-    if (q->n_generated == 1)
-        q->t.first_token_ns = clock_ns();
-    if (q->r.accepted)
-        q->r.accepted(q->r.mask_user, *token);
-    const int said = send(s, q, &ev);
-    if (said == KVANT_EVENT_CANCEL)
-        return KVANT_FINISH_CANCEL;
-    if (said == KVANT_EVENT_PAUSE)
-        atomic_fetch_add(&q->hold, 1);
-    if (said == KVANT_EVENT_STOP || is_stop(s, q, *token))
-        return KVANT_FINISH_STOP;
-    return q->n_tokens >= q->most_tokens ? KVANT_FINISH_LENGTH : KVANT_FINISH_NONE;
 }
 
 /* ---- after a step ---- */
@@ -565,7 +294,7 @@ static void enter_all(kvant_session *s, request *q)
 static int send_progress(kvant_session *s, request *q, int len)
 {
     kvant_event ev = { .kind = KVANT_EVENT_PROGRESS, .prompt_done = len };
-    return send(s, q, &ev) == KVANT_EVENT_CANCEL;
+    return request_send(s, q, &ev) == KVANT_EVENT_CANCEL;
 }
 
 static int fail(kvant_session *s, request *q, int code, const char *text)
@@ -613,12 +342,12 @@ int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_d
         request_end(s, q, KVANT_FINISH_LENGTH, -1, KVANT_OK, "");
         return 1;
     }
-    const int finish = next_token(s, q, item, &token, diag);
+    const int finish = request_next_token(s, q, item, &token, diag);
     if (finish < 0)
         return fail(s, q, finish, diag->text);
     if (finish == KVANT_FINISH_NONE)
         return 0;
     enter_all(s, q);
-    request_end(s, q, finish, finish == KVANT_FINISH_STOP && is_stop(s, q, token) ? token : -1, KVANT_OK, "");
+    request_end(s, q, finish, finish == KVANT_FINISH_STOP && request_is_stop(s, q, token) ? token : -1, KVANT_OK, "");
     return 1;
 }

@@ -1,0 +1,161 @@
+/* session_check.c: a new request of a session: its checks, and its own copy of what the caller passed. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/session_impl.h"
+
+static int check_prompt(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
+{
+    if (!r->prompt || r->n_prompt < 1)
+        return kvant_fail(diag, KVANT_EINVAL, "prompt: %d tokens, wanted at least 1", r->n_prompt);
+    if (r->n_prompt > s->n_ctx)
+        return kvant_fail(diag, KVANT_ENOSPC, "prompt: %d tokens, the context holds %d", r->n_prompt, s->n_ctx);
+    for (int i = 0; i < r->n_prompt; i++)
+        if (r->prompt[i] < 0 || r->prompt[i] >= s->n_vocab)
+            return kvant_fail(diag, KVANT_EINVAL, "prompt: token %d is %d, wanted 0 to %d", i, r->prompt[i],
+                              s->n_vocab - 1);
+    return KVANT_OK;
+}
+
+static int check_fields(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
+{
+    if (r->kind < KVANT_REQUEST_GENERATE || r->kind > KVANT_REQUEST_EMBED_LAST)
+        return kvant_fail(diag, KVANT_EINVAL, "request kind: %d, wanted 0 to %d", r->kind, KVANT_REQUEST_EMBED_LAST);
+    if (r->max_tokens < -1)
+        return kvant_fail(diag, KVANT_EINVAL, "max_tokens: %d, wanted -1 or more", r->max_tokens);
+    if (r->n_logprobs < -1 || r->n_logprobs > MAX_LOGPROBS)
+        return kvant_fail(diag, KVANT_EINVAL, "logprobs: %d, wanted -1 to %d", r->n_logprobs, MAX_LOGPROBS);
+    if (r->n_stop_ids < 0 || r->n_stop_ids > 1024)
+        return kvant_fail(diag, KVANT_EINVAL, "stop ids: %d, wanted 0 to 1024", r->n_stop_ids);
+    if (r->slot < -1 || r->slot >= s->max_seqs)
+        return kvant_fail(diag, KVANT_EINVAL, "slot: %d, wanted -1 to %d", r->slot, s->max_seqs - 1);
+    if (r->n_system < 0 || r->timeout_ns < 0)
+        return kvant_fail(diag, KVANT_EINVAL, "request: %s is negative", r->n_system < 0 ? "n_system" : "timeout");
+    return KVANT_OK;
+}
+
+/* The last generated token is never run, so n tokens need the pages of n - 1. */
+static int check_room(const kvant_session *s, const kvant_request *r, int *most, kvant_diag *diag)
+{
+    const int pool = s->e->kv.pages.n;
+    int64_t want = (int64_t)r->n_prompt + (r->kind == KVANT_REQUEST_GENERATE ? r->max_tokens : 0);
+    int64_t room = (int64_t)pool * KVANT_PAGE + 1;
+
+    room = room < (int64_t)s->n_ctx + 1 ? room : (int64_t)s->n_ctx + 1;
+    if (kv_pages_for(r->n_prompt) > pool)
+        return kvant_fail(diag, KVANT_ENOSPC, "prompt: %d tokens, the whole pool holds %d", r->n_prompt,
+                          pool * KVANT_PAGE);
+    if (r->max_tokens > 0 && want > room && room <= s->n_ctx)
+        return kvant_fail(diag, KVANT_ENOSPC, "prompt and max_tokens: %lld tokens, the whole pool holds %d",
+                          (long long)want, pool * KVANT_PAGE);
+    *most = (int)(r->max_tokens >= 0 && want < room ? want : room);
+    return KVANT_OK;
+}
+
+/* A sampler is large (several values per token of the vocabulary): one is made here to check its parameters, and the
+ * request gets its own only when it starts, so that a long queue stays small. */
+static int check_sampler(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
+{
+    kvant_sampler *tried = NULL;
+
+    if (!r->sampler)
+        return KVANT_OK;
+    KVANT_TRY(kvant_sampler_create(r->sampler, s->n_vocab, &tried, diag));
+    kvant_sampler_free(tried);
+    return KVANT_OK;
+}
+
+static int copy_ints(const int32_t **field, int n, kvant_diag *diag)
+{
+    int32_t *copy = NULL;
+
+    if (n > 0) {
+        copy = kvant_calloc((size_t)n, sizeof *copy);
+        if (!copy)
+            return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory");
+        memcpy(copy, *field, (size_t)n * sizeof *copy);
+    }
+    *field = copy;
+    return KVANT_OK;
+}
+
+/* Arrays become ours, or NULL where copying failed: request_free needs no more than that. */
+static int copy_arrays(request *q, const kvant_request *r, kvant_diag *diag)
+{
+    const int32_t *prompt = r->prompt, *bias_ids = NULL;
+    const float *bias = NULL;
+    int code = KVANT_OK;
+
+    q->r.prompt = NULL;
+    q->r.stop_ids = NULL;
+    q->r.sampler = NULL;
+    if (r->sampler) {
+        q->sp = *r->sampler;
+        bias_ids = q->sp.bias_ids;
+        bias = q->sp.bias;
+        q->sp.bias_ids = NULL;
+        q->sp.bias = NULL;
+    }
+    KVANT_TRY(copy_ints(&prompt, r->n_prompt, diag));
+    q->tokens = (int32_t *)(uintptr_t)prompt;
+    q->r.stop_ids = r->stop_ids;
+    code = copy_ints(&q->r.stop_ids, r->n_stop_ids, diag);
+    if (code < 0)
+        q->r.stop_ids = NULL;
+    if (code == KVANT_OK && q->sp.n_bias > 0 && bias_ids && bias) {
+        code = copy_ints(&bias_ids, q->sp.n_bias, diag);
+        q->sp.bias_ids = code < 0 ? NULL : bias_ids;
+        float *values = kvant_calloc((size_t)q->sp.n_bias, sizeof *values);
+        if (!values)
+            return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory");
+        memcpy(values, bias, (size_t)q->sp.n_bias * sizeof *values);
+        q->sp.bias = values;
+    }
+    return code;
+}
+
+static int is_greedy(const kvant_sampler_params *p)
+{
+    return p->temp <= 0 && p->n_bias == 0 && p->repeat_penalty == 1 && p->presence_penalty == 0 &&
+           p->frequency_penalty == 0;
+}
+
+int request_create(const kvant_session *s, const kvant_request *r, request **out, kvant_diag *diag)
+{
+    request *q;
+    int most = 0, code;
+
+    KVANT_TRY(check_prompt(s, r, diag));
+    KVANT_TRY(check_fields(s, r, diag));
+    KVANT_TRY(check_room(s, r, &most, diag));
+    KVANT_TRY(check_sampler(s, r, diag));
+    q = kvant_calloc(1, sizeof *q);
+    if (!q)
+        return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory");
+    q->r = *r;
+    q->seq = q->rolling = -1;
+    q->n_tokens = r->n_prompt;
+    q->most_tokens = most;
+    q->greedy = !r->sampler || is_greedy(r->sampler);
+    if (r->kind != KVANT_REQUEST_GENERATE)
+        q->r.cache |= KVANT_CACHE_NO_READ; /* every token's hidden state is wanted */
+    q->t.n_prompt = r->n_prompt;
+    code = copy_arrays(q, r, diag);
+    if (code < 0) {
+        request_free(q);
+        return code;
+    }
+    *out = q;
+    return KVANT_OK;
+}
+
+void request_free(request *q)
+{
+    kvant_sampler_free(q->sampler);
+    kvant_free(q->tokens);
+    kvant_free(q->saved);
+    kvant_free((void *)(uintptr_t)q->r.stop_ids);
+    kvant_free((void *)(uintptr_t)q->sp.bias_ids);
+    kvant_free((void *)(uintptr_t)q->sp.bias);
+    kvant_free(q);
+}

@@ -1,0 +1,217 @@
+/* session_plan.c: what the owner's loop wants to run next: the queue in its order, what each request takes and may give
+ * back, and from that the scheduler's plan. */
+#include <string.h>
+
+#include "engine/session_impl.h"
+
+/* ---- the queue's order ---- */
+
+/* Who is not paused; higher priority; what was preempted; the tenant that has been served least; the older one. */
+static int goes_before(kvant_session *s, const request *a, const request *b)
+{
+    const double sa = session_tenant(s, a->r.salt)->served, sb = session_tenant(s, b->r.salt)->served;
+
+    if (a->paused != b->paused)
+        return b->paused;
+    if (a->r.priority != b->r.priority)
+        return a->r.priority > b->r.priority;
+    if ((a->t.n_preempted > 0) != (b->t.n_preempted > 0))
+        return a->t.n_preempted > 0;
+    if (sa != sb)
+        return sa < sb;
+    return a->id < b->id;
+}
+
+/* The first n of the order to the front, in order. */
+static void sort_heads(kvant_session *s, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int best = i;
+        for (int j = i + 1; j < s->n_waiting; j++)
+            if (goes_before(s, s->waiting[j], s->waiting[best]))
+                best = j;
+        request *q = s->waiting[best];
+        memmove(s->waiting + i + 1, s->waiting + i, (size_t)(best - i) * sizeof *s->waiting);
+        s->waiting[i] = q;
+    }
+}
+
+static void find_hit(kvant_session *s, request *q)
+{
+    if (q->hit_at == s->prefix.changes + 1)
+        return;
+    q->hit_at = s->prefix.changes + 1;
+    q->hit = (prefix_hit){ 0, 0, -1, -1, 0 };
+    if (s->p.no_prefix_cache || (q->r.cache & KVANT_CACHE_NO_READ))
+        return;
+    prefix_find(&s->prefix, q->r.salt, q->tokens, q->r.n_prompt, &q->hit);
+    q->branch = q->hit.matched > q->hit.pages ? q->hit.matched * KVANT_PAGE : 0;
+}
+
+static int common_tokens(const request *a, const request *b)
+{
+    const int most = (a->r.n_prompt < b->r.n_prompt ? a->r.n_prompt : b->r.n_prompt);
+    int n = 0;
+
+    while (n < most && a->tokens[n] == b->tokens[n])
+        n++;
+    return n;
+}
+
+/* What `by` is about to enter in the index serves q more than what is there now. */
+static int waits_for(const kvant_session *s, const request *q, const request *by)
+{
+    if (by->prompt_done || by->own_rows_only || (by->r.cache & KVANT_CACHE_NO_WRITE) ||
+        memcmp(q->r.salt, by->r.salt, PREFIX_SALT) != 0)
+        return 0;
+    int n = common_tokens(q, by);
+    n = n < q->r.n_prompt - 1 ? n : q->r.n_prompt - 1;
+    return n / KVANT_PAGE > q->hit.pages && request_share_point(s, by, n) / KVANT_PAGE > q->hit.pages;
+}
+
+static int must_wait(const kvant_session *s, const request *q, int n_heads)
+{
+    if (q->paused)
+        return 1;
+    for (int i = 0; i < s->n_running; i++)
+        if (q->r.slot >= 0 && s->running[i]->seq == q->r.slot)
+            return 1;
+    if (q->saved || s->p.no_prefix_cache || (q->r.cache & KVANT_CACHE_NO_READ) || slots_continues(s, q))
+        return 0;
+    for (int i = 0; i < s->n_running; i++)
+        if (waits_for(s, q, s->running[i]))
+            return 1;
+    for (int i = 0; i < n_heads; i++)
+        if (!s->wait_in[i].not_ready && waits_for(s, q, s->waiting[i]))
+            return 1;
+    return 0;
+}
+
+static int same_slot_ahead(const kvant_session *s, int head)
+{
+    for (int i = 0; i < head; i++)
+        if (s->waiting[i]->r.slot >= 0 && s->waiting[i]->r.slot == s->waiting[head]->r.slot)
+            return 1;
+    return 0;
+}
+
+static int idle_pages(const kvant_session *s, const prefix_hit *h)
+{
+    int idle = 0;
+
+    for (int i = h->node; i >= 0; i = s->prefix.nodes[i].parent)
+        idle += s->e->kv.pages.refs[s->prefix.nodes[i].page] == 1;
+    return idle;
+}
+
+/* What admitting q takes.  One that continues a parked sequence gets everything promised: computed anew it would not
+ * have the bits that its decode steps gave it. */
+static sched_wait wait_entry(kvant_session *s, request *q)
+{
+    const kv_cache *kv = &s->e->kv;
+    const int all = kv_pages_at(kv, q->most_tokens > q->r.n_prompt ? q->most_tokens - 1 : q->r.n_prompt);
+    const int goes_on = slots_continues(s, q);
+    int pos, have, first;
+
+    find_hit(s, q);
+    if (goes_on) {
+        pos = s->parked[q->r.slot].n;
+        have = kv_pages_held(kv, q->r.slot);
+    } else {
+        pos = q->saved ? q->saved_len : q->hit.pages * KVANT_PAGE;
+        have = q->saved ? 0 : q->hit.pages;
+    }
+    q->keep = goes_on || q->own_rows_only || q->t.n_preempted >= MAX_PREEMPTIONS;
+    first = kv_pages_at(kv, (pos > q->r.n_prompt ? pos : q->r.n_prompt) + 1);
+    return (sched_wait){ .pos = pos,
+                         .prompt_left = pos < q->r.n_prompt ? q->r.n_prompt - pos : 0,
+                         .cut = request_cut(s, q, pos),
+                         .pages = (q->keep || first > all ? all : first) - have,
+                         .pinned = q->saved || goes_on ? 0 : idle_pages(s, &q->hit) };
+}
+
+static int fill_heads(kvant_session *s)
+{
+    const int places = s->max_seqs - s->n_running;
+    int n = places > 0 ? s->n_waiting : 0;
+
+    n = n < QUEUE_HEADS ? n : QUEUE_HEADS;
+    sort_heads(s, n);
+    for (int i = 0; i < n; i++) {
+        s->wait_in[i] = wait_entry(s, s->waiting[i]);
+        s->wait_in[i].not_ready = same_slot_ahead(s, i) || must_wait(s, s->waiting[i], i);
+    }
+    return n;
+}
+
+/* ---- the plan ---- */
+
+/* Pages that are free or idle once the sequence is gone. */
+static int pages_back(const kvant_session *s, int seq)
+{
+    const page_pool *pool = &s->e->kv.pages;
+    const kv_seq *q = &s->e->kv.seqs[seq];
+    int n = 0;
+
+    for (int p = 0; p < kv_pages_held(&s->e->kv, seq); p++)
+        n += pool->refs[q->table[p]] == 1 || (pool->refs[q->table[p]] == 2 && pool->marked[q->table[p]]);
+    return n;
+}
+
+static int fill_running(kvant_session *s)
+{
+    const page_pool *pool = &s->e->kv.pages;
+    int promised = 0;
+
+    for (int i = 0; i < s->n_running; i++)
+        promised += s->running[i]->promised;
+    const int available = pool->n_free + pool->n_idle - promised;
+    for (int i = 0; i < s->n_running; i++) {
+        const request *q = s->running[i];
+        const int pos = request_len(s, q), left = q->r.n_prompt - pos;
+        s->run_in[i] = (sched_seq){ .pos = pos,
+                                    .prompt_left = left > 0 ? left : 0,
+                                    .cut = q->prompt_done ? 0 : request_cut(s, q, pos),
+                                    .pages_back = available < s->n_running ? pages_back(s, q->seq) : 0,
+                                    .promised = q->promised,
+                                    .keep = q->keep,
+                                    .decoded = q->n_generated,
+                                    .held = q->paused };
+    }
+    return available;
+}
+
+/* Parked sequences give way where the running ones and the first of the queue need their pages. */
+static void make_room(kvant_session *s, int n_heads)
+{
+    for (;;) {
+        const int available = fill_running(s);
+        int need = s->n_running;
+        for (int i = 0; i < n_heads; i++)
+            if (!s->wait_in[i].not_ready) {
+                need += s->wait_in[i].pages + s->wait_in[i].pinned;
+                break;
+            }
+        if (available >= need || !slots_drop_oldest(s))
+            return;
+        for (int i = 0; i < n_heads; i++) { /* what was to be continued may be what went */
+            const int not_ready = s->wait_in[i].not_ready;
+            s->wait_in[i] = wait_entry(s, s->waiting[i]);
+            s->wait_in[i].not_ready = not_ready;
+        }
+    }
+}
+
+int session_plan(kvant_session *s)
+{
+    const kvant_session_params *p = &s->p;
+    const sched_config c = { p->batch_tokens,          s->e->p.n_ubatch,       s->n_ctx,       s->max_seqs,
+                             p->prefill_budget,        p->max_batch_tokens,    p->prefill_cap, p->prefill_first,
+                             p->prefill_first_waiting, p->prefill_first_defer, s->e->kv.late };
+    const int heads = fill_heads(s);
+
+    make_room(s, heads);
+    const sched_pages pages = { s->e->kv.pages.n_free, s->e->kv.pages.n_idle };
+    sched_make(&c, s->run_in, s->n_running, s->wait_in, heads, pages, s->deferred, &s->plan);
+    return heads;
+}

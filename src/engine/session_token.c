@@ -1,0 +1,104 @@
+/* session_token.c: the next token of a request: chosen by the device or a sampler, with log-probabilities, told to its
+ * owner. */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/session_impl.h"
+
+static int pick(kvant_session *s, request *q, const float *logits, int32_t *token, kvant_diag *diag)
+{
+    const float *x = logits;
+
+    if (q->r.mask) {
+        memcpy(s->scratch, logits, (size_t)s->n_vocab * sizeof *logits);
+        const int code = q->r.mask(q->r.mask_user, s->scratch, s->n_vocab);
+        if (code < 0)
+            return kvant_fail(diag, code, "grammar: %s", kvant_error_text(code));
+        x = s->scratch;
+    }
+    if (q->greedy) {
+        *token = sampler_argmax(x, s->n_vocab);
+        return *token >= 0 ? KVANT_OK
+                           : kvant_fail(diag, KVANT_ENUMERIC, "logits: none is finite; the grammar bans every token");
+    }
+    KVANT_TRY(kvant_sampler_pick(q->sampler, x, token, diag));
+    kvant_sampler_accept(q->sampler, *token);
+    return KVANT_OK;
+}
+
+/* The device's choice, or the sampler's among the device's likeliest tokens. */
+static int pick_top(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
+{
+    KVANT_TRY(kvant_step_sample(s->e, item, q->sampler, token, diag));
+    if (!q->greedy)
+        kvant_sampler_accept(q->sampler, *token);
+    return KVANT_OK;
+}
+
+/* Log-probability of token and the n most likely ones, by softmax over all of logits. */
+static float logprobs(const float *logits, int v, int32_t token, kvant_token_prob *top, int n)
+{
+    double max = -INFINITY, sum = 0;
+    int have = 0;
+
+    for (int i = 0; i < v; i++) {
+        const float x = logits[i];
+        max = (double)x > max ? (double)x : max;
+        if (n == 0 || (have == n && !(x > top[n - 1].logprob)))
+            continue;
+        int k = have < n ? have++ : n - 1;
+        for (; k > 0 && x > top[k - 1].logprob; k--)
+            top[k] = top[k - 1];
+        top[k] = (kvant_token_prob){ i, x };
+    }
+    for (int i = 0; i < v; i++)
+        sum += exp((double)logits[i] - max);
+    for (int k = 0; k < have; k++)
+        top[k].logprob = (float)((double)top[k].logprob - max - log(sum));
+    return (float)((double)logits[token] - max - log(sum));
+}
+
+int request_is_stop(const kvant_session *s, const request *q, int32_t token)
+{
+    for (int i = 0; i < q->r.n_stop_ids; i++)
+        if (q->r.stop_ids[i] == token)
+            return 1;
+    return !q->r.ignore_eos && kvant_token_is_eog(s->e->m, token);
+}
+
+int request_next_token(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
+{
+    kvant_token_prob top[MAX_LOGPROBS];
+    kvant_event ev = {
+        .kind = KVANT_EVENT_TOKEN, .prompt_done = q->r.n_prompt, .index = q->n_generated, .logprob = NAN, .top = top
+    };
+
+    const float *logits = kvant_step_logits(s->e, item, 0);
+
+    if (logits)
+        KVANT_TRY(pick(s, q, logits, token, diag));
+    else
+        KVANT_TRY(pick_top(s, q, item, token, diag));
+    if (q->r.n_logprobs >= 0) {
+        ev.n_top = q->r.n_logprobs < s->n_vocab ? q->r.n_logprobs : s->n_vocab;
+        ev.logprob = logprobs(logits, s->n_vocab, *token, top, ev.n_top);
+    }
+    ev.token = *token;
+    q->tokens[q->n_tokens++] = *token;
+    q->n_generated++;
+    s->st.generated_tokens++;
+    session_tenant(s, q->r.salt)->served += 1;
+    if (q->n_generated == 1)
+        q->t.first_token_ns = clock_ns();
+    if (q->r.accepted)
+        q->r.accepted(q->r.mask_user, *token);
+    const int said = request_send(s, q, &ev);
+    if (said == KVANT_EVENT_CANCEL)
+        return KVANT_FINISH_CANCEL;
+    if (said == KVANT_EVENT_PAUSE)
+        atomic_fetch_add(&q->hold, 1);
+    if (said == KVANT_EVENT_STOP || request_is_stop(s, q, *token))
+        return KVANT_FINISH_STOP;
+    return q->n_tokens >= q->most_tokens ? KVANT_FINISH_LENGTH : KVANT_FINISH_NONE;
+}
