@@ -20,6 +20,7 @@ enum {
     STREAM_LOW = 32 << 10,        /* and goes on below this */
     MAX_HEADERS = 100,
     HEADER_BYTES = 16 << 10,
+    KEEP_ALIVE_S = 60, /* headers of the next request after a response */
 };
 
 typedef struct job job;
@@ -151,14 +152,28 @@ struct server {
     request_env env;
 };
 
-/* ---- http.c ---- */
+/* ---- respond.c ---- */
 /* Queues a whole response. */
 enum MHD_Result respond(call *c, struct MHD_Connection *conn, int status, const char *type, const char *body, size_t n);
 enum MHD_Result respond_json(call *c, struct MHD_Connection *conn, int status, jsonw *w); /* frees w */
 enum MHD_Result respond_error(call *c, struct MHD_Connection *conn, const api_error *e);
+enum MHD_Result respond_fail(call *c, struct MHD_Connection *conn, int kind, const char *text); /* an api_error of it */
 /* Ties a job to the call: a stream's response is queued now, another one waits (suspended) for its end. */
 enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j);
+enum MHD_Result respond_done(call *c, struct MHD_Connection *conn); /* that end: the response of a job that is done */
+void call_unlink_job(call *c);
+void job_resume(job *j);                /* its connection goes on, if it waits */
+void client_watch(client *k, int on);   /* its socket in the loop's set, while it waits for a job */
 const char *query_value(struct MHD_Connection *conn, const char *key);
+
+/* ---- call.c: callbacks of libmicrohttpd ---- */
+int server_has_keys(const server *s);
+enum MHD_Result call_access(void *cls, struct MHD_Connection *conn, const char *url, const char *method,
+                            const char *version, const char *data, size_t *n, void **con_cls);
+void call_completed(void *cls, struct MHD_Connection *conn, void **con_cls, enum MHD_RequestTerminationCode how);
+void call_connection(void *cls, struct MHD_Connection *conn, void **socket_context,
+                     enum MHD_ConnectionNotificationCode what);
+size_t call_keep_escapes(void *cls, struct MHD_Connection *conn, char *s);
 
 /* ---- framing.c ---- */
 /* What is wrong with the head of a request, or NULL. */

@@ -1,0 +1,240 @@
+/* respond.c: what goes back to a client: whole responses, streams, and the tie between a call and its job.  A response
+ * that has to wait is suspended; the loop resumes it (loop.c). */
+#include <string.h>
+#include <sys/epoll.h>
+#include "base/clock.h"
+#include "server/server_impl.h"
+
+enum { STREAM_BLOCK = 1024 }; /* bytes handed to the library at once */
+
+static int origin_allowed(const char *list, const char *origin)
+{
+    size_t n = strlen(origin);
+
+    while (*list) {
+        size_t k = strcspn(list, ",");
+        if (k == n && memcmp(list, origin, n) == 0)
+            return 1;
+        list += k + (list[k] == ',');
+    }
+    return 0;
+}
+
+static void add_cors(const call *c, struct MHD_Connection *conn, struct MHD_Response *r)
+{
+    const char *list = c->s->p.cors_origins, *origin;
+
+    if (!list)
+        return;
+    origin = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Origin");
+    if (strcmp(list, "*") == 0) {
+        MHD_add_response_header(r, "Access-Control-Allow-Origin", "*");
+    } else if (origin && origin_allowed(list, origin)) {
+        MHD_add_response_header(r, "Access-Control-Allow-Origin", origin);
+        MHD_add_response_header(r, "Vary", "Origin");
+    } else {
+        return;
+    }
+    MHD_add_response_header(r, "Access-Control-Allow-Headers", "authorization, content-type, x-api-key");
+    MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+}
+
+static enum MHD_Result queue(call *c, struct MHD_Connection *conn, int status, struct MHD_Response *r)
+{
+    if (!r)
+        return MHD_NO;
+    add_cors(c, conn, r);
+    MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+    if (status == 401)
+        MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
+    if (status == 429 || status == 503)
+        MHD_add_response_header(r, "Retry-After", "1");
+    enum MHD_Result ok = MHD_queue_response(conn, (unsigned)status, r);
+    MHD_destroy_response(r);
+    c->answered = 1;
+    c->status = status;
+    atomic_fetch_add_explicit(&c->s->metrics.http[status / 100 < 6 ? status / 100 : 5], 1, memory_order_relaxed);
+    return ok;
+}
+
+enum MHD_Result respond(call *c, struct MHD_Connection *conn, int status, const char *type, const char *body, size_t n)
+{
+    struct MHD_Response *r = MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
+
+    if (r)
+        MHD_add_response_header(r, "Content-Type", type);
+    return queue(c, conn, status, r);
+}
+
+enum MHD_Result respond_json(call *c, struct MHD_Connection *conn, int status, jsonw *w)
+{
+    enum MHD_Result ok = MHD_NO;
+
+    if (!jsonw_error(w) && w->buf)
+        ok = respond(c, conn, status, "application/json", w->buf, w->len);
+    jsonw_free(w);
+    return ok;
+}
+
+enum MHD_Result respond_error(call *c, struct MHD_Connection *conn, const api_error *e)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    api_error_json(e, &w);
+    return respond_json(c, conn, api_status(e->kind), &w);
+}
+
+enum MHD_Result respond_fail(call *c, struct MHD_Connection *conn, int kind, const char *text)
+{
+    api_error e;
+
+    api_fail(&e, kind, "", "%s", text);
+    return respond_error(c, conn, &e);
+}
+
+const char *query_value(struct MHD_Connection *conn, const char *key)
+{
+    return MHD_lookup_connection_value(conn, MHD_GET_ARGUMENT_KIND, key);
+}
+
+/* ---- jobs ---- */
+
+/* Called by the library when it can send: what is there, or suspend until there is something. */
+static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    job *j = cls;
+    ssize_t n;
+
+    (void)pos;
+    pthread_mutex_lock(&j->lock);
+    if (j->gone || j->out.error) {
+        n = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (j->out.n) {
+        max = max < STREAM_BLOCK ? max : STREAM_BLOCK; /* touches no more of the connection's buffer than this */
+        n = (ssize_t)(j->out.n < max ? j->out.n : max);
+        memcpy(buf, j->out.s, (size_t)n);
+        sbuf_drop(&j->out, (size_t)n);
+        if (j->out.n == 0 && j->out.cap > 1024)
+            sbuf_free(&j->out);
+        j->last_out_ns = j->last_taken_ns = clock_ns();
+    } else if (j->done) {
+        n = MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        n = 0;
+        j->last_taken_ns = clock_ns();
+        j->suspended = 1;
+        MHD_suspend_connection(j->conn);
+    }
+    int go_on = j->n_paused > 0 && j->out.n < STREAM_LOW;
+    pthread_mutex_unlock(&j->lock);
+    if (go_on)
+        job_go_on(j);
+    return n;
+}
+
+static void drop_reference(void *cls)
+{
+    job_release(cls);
+}
+
+void client_watch(client *k, int on)
+{
+    struct epoll_event ev = { .events = EPOLLRDHUP | EPOLLET, .data.ptr = k };
+
+    if (!k || k->watched == on || !k->job)
+        return;
+    k->watched = on;
+    epoll_ctl(k->job->s->epoll, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, k->fd, &ev);
+}
+
+static void link_job(call *c, struct MHD_Connection *conn, job *j)
+{
+    server *s = c->s;
+
+    c->job = j;
+    j->conn = conn;
+    j->client = c->client;
+    c->client->job = j;
+    j->last_out_ns = j->last_taken_ns = clock_ns();
+    j->next = s->jobs;
+    j->prev = NULL;
+    if (s->jobs)
+        s->jobs->prev = j;
+    s->jobs = j;
+    s->n_streams += j->stream;
+    client_watch(c->client, 1);
+}
+
+void call_unlink_job(call *c)
+{
+    server *s = c->s;
+    job *j = c->job;
+
+    client_watch(c->client, 0);
+    if (j->prev)
+        j->prev->next = j->next;
+    else
+        s->jobs = j->next;
+    if (j->next)
+        j->next->prev = j->prev;
+    s->n_streams -= j->stream;
+    c->client->job = NULL;
+    j->conn = NULL;
+    c->job = NULL;
+}
+
+enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j)
+{
+    link_job(c, conn, j);
+    if (!j->stream) {
+        j->suspended = 1;
+        MHD_suspend_connection(conn);
+        return MHD_YES;
+    }
+    struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, j,
+                                                               drop_reference);
+    if (!r)
+        return MHD_NO;
+    atomic_fetch_add(&j->refs, 1);
+    MHD_add_response_header(r, "Content-Type", "text/event-stream");
+    MHD_add_response_header(r, "Cache-Control", "no-cache");
+    MHD_add_response_header(r, "X-Accel-Buffering", "no");
+    return queue(c, conn, 200, r);
+}
+
+/* The response of a job that is done and does not stream. */
+enum MHD_Result respond_done(call *c, struct MHD_Connection *conn)
+{
+    job *j = c->job;
+    jsonw w;
+
+    jsonw_init(&w);
+    pthread_mutex_lock(&j->lock);
+    api_error e = j->error;
+    int gone = j->gone;
+    if (!gone && !e.kind && j->kind == JOB_GENERATE)
+        openai_whole(j, &w);
+    else if (!gone && !e.kind && j->kind == JOB_EMBED)
+        openai_embeddings(j, &w);
+    else if (!gone && !e.kind)
+        route_slot_result(j, &w);
+    pthread_mutex_unlock(&j->lock);
+    if (gone) {
+        jsonw_free(&w);
+        return MHD_NO;
+    }
+    if (e.kind) {
+        jsonw_free(&w);
+        return respond_error(c, conn, &e);
+    }
+    return respond_json(c, conn, 200, &w);
+}
+
+void job_resume(job *j)
+{
+    if (j->suspended && j->conn) {
+        j->suspended = 0;
+        MHD_resume_connection(j->conn);
+    }
+}
