@@ -3,10 +3,11 @@
 
 It owns: the op harness on reduced sizes (every op and format; attention with each K beside f16, each V beside f16, the
 named fusions, and 12 further pairs that the commit id chooses); the plain form of every shader by masked capabilities
-(KVANT_VK_DISABLE); a lost device; greedy ids of whole models beside the CPU's; the validation layer, core and
+(KVANT_VK_DISABLE); a lost device; greedy ids of whole models beside the CPU's and, of the novella models, beside the
+recorded ones; the validation layer, core and
 synchronisation, on both forms; spirv-val on every shader.  Without a Vulkan driver it says so and passes.
 
-    python3 tests/check_vulkan.py build/release [ops|attn|forms|models|layers|shaders ...]"""
+    python3 tests/check_vulkan.py build/release [ops|attn|forms|models|golden|layers|shaders ...]"""
 import glob
 import hashlib
 import os
@@ -16,7 +17,7 @@ import subprocess
 import sys
 
 BUILD = sys.argv[1]
-PARTS = sys.argv[2:] or ["shaders", "ops", "attn", "forms", "models", "layers"]
+PARTS = sys.argv[2:] or ["shaders", "ops", "attn", "forms", "models", "golden", "layers"]
 KVANT = os.path.join(BUILD, "bin", "kvant")
 TINY = "tests/golden/tiny"
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
@@ -34,13 +35,17 @@ def check(ok, text):
         print("FAIL", text, flush=True)
 
 
-def run(*args, **env):
+def program(path, *args, **env):
     base = dict(os.environ)
     if "VK_DRIVER_FILES" not in base and os.path.exists(LAVAPIPE):
         base["VK_ICD_FILENAMES"] = LAVAPIPE
-    r = subprocess.run([KVANT, *args], env={**base, **env}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    r = subprocess.run([path, *args], env={**base, **env}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                        errors="replace", check=False)
     return r.returncode, r.stdout + r.stderr
+
+
+def run(*args, **env):
+    return program(KVANT, *args, **env)
 
 
 def verify(what, *args, **env):
@@ -119,6 +124,17 @@ def models():
     for mask in ("", "bda,range:4"):                       # its embedding is read through windows of 4 MiB
         got = generate("vulkan", *demo, KVANT_VK_DISABLE=mask)
         check(want[0] == 0 and got == want, f"demo model ({mask or 'all'}): {got} is not {want}")
+
+
+def golden():
+    """One recorded prompt of each novella model, 48 greedy ids; models that are not there are skipped."""
+    global passed
+    code, text = program(os.path.join(BUILD, "bin", "check_golden"), "vulkan", "first")
+    last = re.findall(r"^check_golden: (\d+) passed, 0 failed$", text, re.M)
+    check(code == 0 and last, f"golden ids: exit {code}: {text[-600:]}")
+    for line in re.findall(r"^.*(?:greedy ids equal|SKIP|skipped).*$", text, re.M):
+        print(line)
+    passed += int(last[0]) if last else 0
 
 
 def layers():
