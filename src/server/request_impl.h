@@ -1,0 +1,55 @@
+/* server/request_impl.h: what the readers of request bodies share.  Each reader returns API_OK or the kind of *e. */
+#ifndef KVANT_SERVER_REQUEST_IMPL_H
+#define KVANT_SERVER_REQUEST_IMPL_H
+
+#include <jansson.h>
+#include "server/request.h"
+
+enum { BAD = API_INVALID };
+
+#define API_TRY(expr)                                                                                                  \
+    do {                                                                                                               \
+        int api_try_ = (expr);                                                                                         \
+        if (api_try_ != API_OK)                                                                                        \
+            return api_try_;                                                                                           \
+    } while (0)
+
+/* ---- request_body.c ---- */
+int api_no_memory(api_error *e);
+int body_read(const char *body, size_t len, json_t **out, api_error *e); /* an object; the caller's to json_decref */
+const json_t *body_field(const json_t *o, const char *key);              /* NULL when it is missing or null */
+/* *v keeps its value when the field is missing or null. */
+int body_int(const json_t *o, const char *key, int64_t lo, int64_t hi, int64_t *v, api_error *e);
+int body_count(const json_t *o, const char *key, int lo, int hi, int *v, api_error *e);
+int body_num(const json_t *o, const char *key, double lo, double hi, float *v, api_error *e);
+int body_bool(const json_t *o, const char *key, int *v, api_error *e);
+/* *v is NULL when it is missing or null; else n bytes that live as long as o. */
+int body_string(const json_t *o, const char *key, size_t max, const char **v, size_t *n, api_error *e);
+
+/* ---- request_prompt.c ---- */
+/* flags: KVANT_TOK_* */
+int prompt_of_text(const request_env *env, const char *s, size_t n, int flags, prompt *p, api_error *e);
+int prompt_of_ids(const request_env *env, const json_t *a, const char *key, prompt *p, api_error *e);
+/* At most `most` prompts of v (a string, token ids, or an array of those); *n of them are to be freed, on error too.
+ * keep: with their text. */
+int prompts_read(const request_env *env, const json_t *v, const char *key, int keep, int most, prompt *list, int *n,
+                 api_error *e);
+int prompt_of_chat(const request_env *env, const json_t *o, request *r, api_error *e); /* r->prompts[0] */
+
+typedef struct messages {
+    kvant_chat_msg *list;
+    char **owned;
+    int n;
+} messages;
+
+int messages_read(const json_t *o, messages *m, api_error *e); /* messages_free also after an error */
+void messages_free(messages *m);
+
+/* ---- request_choice.c ---- */
+int request_read_sampling(const request_env *env, const json_t *o, request *r, api_error *e);
+int request_read_grammar(const request_env *env, const json_t *o, request *r, api_error *e);
+
+/* ---- request.c ---- */
+int request_check_model(const request_env *env, const json_t *o, api_error *e); /* the name, where there is one */
+
+#endif

@@ -1,0 +1,134 @@
+/* request_routes.c: the bodies of the routes that do not generate: embeddings, tokens, templates, slot files. */
+#include "server/request_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/mem.h"
+
+static int read_embed(const request_env *env, const json_t *o, embed_request *r, api_error *e)
+{
+    const json_t *format = body_field(o, "encoding_format"), *dims = body_field(o, "dimensions");
+    const char *text = json_string_value(format);
+
+    API_TRY(request_check_model(env, o, e));
+    if (format && !(text && (strcmp(text, "float") == 0 || strcmp(text, "base64") == 0)))
+        return api_fail(e, BAD, "encoding_format", "encoding_format: wanted float or base64");
+    r->base64 = text && strcmp(text, "base64") == 0;
+    if (dims && !json_is_integer(dims))
+        return api_fail(e, BAD, "dimensions", "dimensions: wanted an integer");
+    if (dims && json_integer_value(dims) != kvant_model_get_info(env->model)->n_embd)
+        return api_fail(e, API_UNSUPPORTED, "dimensions", "dimensions: wanted the model's %d",
+                        kvant_model_get_info(env->model)->n_embd);
+    return prompts_read(env, body_field(o, "input"), "input", 0, REQUEST_MAX_CHOICES, r->prompts, &r->n, e);
+}
+
+int request_parse_embed(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e)
+{
+    json_t *o = NULL;
+    int kind = body_read(body, len, &o, e);
+    embed_request *r = kind == API_OK ? kvant_calloc(1, sizeof *r) : NULL;
+
+    if (kind == API_OK)
+        kind = r ? read_embed(env, o, r, e) : api_no_memory(e);
+    json_decref(o);
+    if (kind == API_OK)
+        *out = r;
+    else
+        embed_request_dispose(r);
+    return kind;
+}
+
+void embed_request_dispose(embed_request *r)
+{
+    for (int i = 0; r && i < r->n; i++)
+        prompt_free(&r->prompts[i]);
+    kvant_free(r);
+}
+
+static int read_tokenize(const request_env *env, const json_t *o, prompt *out, int *with_pieces, api_error *e)
+{
+    int special = 1, bos = 0;
+    const json_t *v = body_field(o, "content") ? body_field(o, "content") : body_field(o, "prompt");
+
+    if (!json_is_string(v))
+        return api_fail(e, BAD, "content", "content: wanted a string");
+    API_TRY(body_bool(o, "add_special", &bos, e));
+    API_TRY(body_bool(o, "parse_special", &special, e));
+    API_TRY(body_bool(o, "with_pieces", with_pieces, e));
+    return prompt_of_text(env, json_string_value(v), json_string_length(v),
+                          (special ? KVANT_TOK_SPECIAL : 0) | (bos ? KVANT_TOK_BOS : 0), out, e);
+}
+
+int request_parse_tokenize(const request_env *env, const char *body, size_t len, prompt *out, int *with_pieces,
+                           api_error *e)
+{
+    json_t *o = NULL;
+    int kind = body_read(body, len, &o, e);
+
+    *with_pieces = 0;
+    if (kind == API_OK)
+        kind = read_tokenize(env, o, out, with_pieces, e);
+    json_decref(o);
+    if (kind != API_OK)
+        prompt_free(out);
+    return kind;
+}
+
+int request_parse_detokenize(const request_env *env, const char *body, size_t len, prompt *out, api_error *e)
+{
+    json_t *o = NULL;
+    int kind = body_read(body, len, &o, e);
+    const json_t *v = kind == API_OK ? body_field(o, "tokens") : NULL;
+
+    if (kind == API_OK)
+        kind = json_is_array(v) ? prompt_of_ids(env, v, "tokens", out, e)
+                                : api_fail(e, BAD, "tokens", "tokens: wanted an array of token ids");
+    json_decref(o);
+    if (kind != API_OK)
+        prompt_free(out);
+    return kind;
+}
+
+int request_parse_template(const request_env *env, const char *body, size_t len, char **text, api_error *e)
+{
+    json_t *o = NULL;
+    messages m = { 0 };
+    kvant_diag diag = { "" };
+    int open = 1, kind = body_read(body, len, &o, e);
+
+    if (kind == API_OK)
+        kind = body_bool(o, "add_generation_prompt", &open, e);
+    if (kind == API_OK)
+        kind = messages_read(o, &m, e);
+    if (kind == API_OK) {
+        int code = kvant_chat_format(env->model, m.list, m.n, open, text, &diag);
+        if (code != KVANT_OK)
+            kind = api_fail(e, api_kind_of(code), "messages", "messages: %s", diag.text);
+    }
+    messages_free(&m);
+    json_decref(o);
+    return kind;
+}
+
+static int name_ok(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') || (s[i] >= '0' && s[i] <= '9') ||
+              s[i] == '_' || s[i] == '-'))
+            return 0;
+    return n >= 1 && n <= 64;
+}
+
+int request_parse_filename(const char *body, size_t len, char name[65], api_error *e)
+{
+    json_t *o = NULL;
+    int kind = body_read(body, len, &o, e);
+    const json_t *v = kind == API_OK ? body_field(o, "filename") : NULL;
+
+    if (kind == API_OK && !(json_is_string(v) && name_ok(json_string_value(v), json_string_length(v))))
+        kind = api_fail(e, BAD, "filename", "filename: wanted 1 to 64 letters, digits, _ or -");
+    if (kind == API_OK)
+        snprintf(name, 65, "%s", json_string_value(v));
+    json_decref(o);
+    return kind;
+}
