@@ -1,402 +1,11 @@
-/* grammar_match.c: runs compiled rules as an automaton that is determinised while it is used.
- *
- * A stack is a chain of nodes (position in the rules, node below), each chain stored once.  A state is the sorted
- * set of stacks whose top is a byte set; next[byte] is the state after that byte.  A reference at the end of its
- * alternative leaves nothing on the stack, so that lists do not grow it.  When states and masks pass SOFT_BYTES
- * they are dropped between two tokens and only the stacks of live runs are kept. */
+/* grammar_match.c: generations under a grammar: which tokens may come next, and the token that came.  Each state of the
+ * automaton (grammar_states.c) keeps the mask of the tokens that may follow it. */
 #include <math.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/mem.h"
-#include "server/grammar_internal.h"
+#include "server/grammar_states.h"
 #include "server/grammar_vocab.h"
-
-enum { SOFT_BYTES = 16 << 20, HARD_BYTES = 64 << 20 };
-enum { DEAD = -1, UNKNOWN = -2 };
-
-typedef struct stack_node {
-    int pos, below, depth, link; /* link: next in its hash bucket */
-} stack_node;
-
-struct gram_state {
-    int n, accept, link, text_left, left;
-    int *next;      /* [256], or NULL before the first use */
-    uint32_t *mask; /* tokens that may come, or NULL */
-    int nodes[];
-};
-
-struct grammar_run {
-    grammar *g;
-    const grammar_vocab *v;
-    int state; /* DEAD: text that the grammar does not have */
-    grammar_run *next;
-};
-
-static int too_large(kvant_diag *diag)
-{
-    return kvant_fail(diag, KVANT_EINVAL, "grammar: too many alternatives at once; make it less ambiguous");
-}
-
-/* Growing array, counted in g->bytes; 0 when memory or the limit is out. */
-static int grow(grammar *g, void *array, int need, int *cap, size_t item)
-{
-    void **a = array;
-    int more = *cap ? *cap : 256;
-
-    if (need <= *cap)
-        return 1;
-    while (more < need)
-        more *= 2;
-    if (g->bytes + (size_t)(more - *cap) * item > HARD_BYTES)
-        return 0;
-    void *p = kvant_realloc(*a, (size_t)*cap * item, (size_t)more * item);
-    if (!p)
-        return 0;
-    g->bytes += (size_t)(more - *cap) * item;
-    *a = p;
-    *cap = more;
-    return 1;
-}
-
-/* ---- stacks ---- */
-
-static uint32_t mix(uint32_t h, uint32_t v)
-{
-    h = (h ^ v) * 0x9E3779B1u;
-    return h ^ h >> 15;
-}
-
-/* Twice the buckets, every item linked again.  items_link gives the address of item i's link. */
-static int rehash_nodes(grammar *g)
-{
-    int buckets = g->node_buckets ? g->node_buckets * 2 : 1024;
-    int *hash = kvant_alloc((size_t)buckets * sizeof *hash);
-
-    if (!hash)
-        return 0;
-    memset(hash, 0xFF, (size_t)buckets * sizeof *hash);
-    for (int i = 0; i < g->n_nodes; i++) {
-        uint32_t h = mix(mix(7, (uint32_t)g->nodes[i].pos), (uint32_t)g->nodes[i].below) & (uint32_t)(buckets - 1);
-        g->nodes[i].link = hash[h];
-        hash[h] = i;
-    }
-    g->bytes += (size_t)(buckets - g->node_buckets) * sizeof *hash;
-    kvant_free(g->node_hash);
-    g->node_hash = hash;
-    g->node_buckets = buckets;
-    return 1;
-}
-
-/* The node (pos, below), made if new; -1: no memory. */
-static int node_of(grammar *g, int pos, int below)
-{
-    if (g->n_nodes >= g->node_buckets && !rehash_nodes(g))
-        return -1;
-    uint32_t h = mix(mix(7, (uint32_t)pos), (uint32_t)below) & (uint32_t)(g->node_buckets - 1);
-    for (int i = g->node_hash[h]; i >= 0; i = g->nodes[i].link)
-        if (g->nodes[i].pos == pos && g->nodes[i].below == below)
-            return i;
-    if (!grow(g, &g->nodes, g->n_nodes + 1, &g->cap_nodes, sizeof *g->nodes) ||
-        !grow(g, &g->seen, g->n_nodes + 1, &g->cap_seen, sizeof *g->seen))
-        return -1;
-    g->seen[g->n_nodes] = 0;
-    g->nodes[g->n_nodes] = (stack_node){ pos, below, below < 0 ? 0 : g->nodes[below].depth + 1, g->node_hash[h] };
-    g->node_hash[h] = g->n_nodes;
-    return g->n_nodes++;
-}
-
-/* ---- closures ---- */
-
-typedef struct closure {
-    grammar *g;
-    int n_work, n_found, accept, failed;
-} closure;
-
-static void push(closure *c, int pos, int below)
-{
-    grammar *g = c->g;
-
-    if (below >= 0 && g->nodes[below].depth >= GRAMMAR_MAX_DEPTH)
-        return; /* this alternative nests too deeply: it is not offered */
-    int node = node_of(g, pos, below);
-    if (node < 0 || !grow(g, &g->work, c->n_work + 1, &g->cap_work, sizeof *g->work)) {
-        c->failed = 1;
-        return;
-    }
-    if (g->seen[node] == g->stamp)
-        return;
-    g->seen[node] = g->stamp;
-    g->work[c->n_work++] = node;
-}
-
-static int is_end(gram_elem e)
-{
-    return e.type == ELEM_END || e.type == ELEM_ALT;
-}
-
-static void push_rule(closure *c, int rule, int pos, int below)
-{
-    const grammar *g = c->g;
-
-    if (!is_end(g->elems[pos + 1])) {
-        below = node_of(c->g, pos + 1, below);
-        if (below < 0) {
-            c->failed = 1;
-            return;
-        }
-    }
-    for (int i = g->rules[rule];; i++) {
-        push(c, i, below);
-        while (!is_end(g->elems[i]))
-            i++;
-        if (g->elems[i].type == ELEM_END)
-            return;
-    }
-}
-
-static void found(closure *c, int node)
-{
-    grammar *g = c->g;
-
-    if (c->n_found >= GRAMMAR_MAX_STACKS || !grow(g, &g->found, c->n_found + 1, &g->cap_found, sizeof *g->found))
-        c->failed = 1;
-    else
-        g->found[c->n_found++] = node;
-}
-
-static void begin(grammar *g, closure *c)
-{
-    *c = (closure){ .g = g };
-    if (++g->stamp == 0) { /* stamps wrapped: forget all of them */
-        memset(g->seen, 0, (size_t)g->cap_seen * sizeof *g->seen);
-        g->stamp = 1;
-    }
-}
-
-static void close_over(closure *c)
-{
-    grammar *g = c->g;
-
-    while (c->n_work && !c->failed) {
-        int node = g->work[--c->n_work], pos = g->nodes[node].pos, below = g->nodes[node].below;
-        gram_elem e = g->elems[pos];
-        if (e.type == ELEM_SET)
-            found(c, node);
-        else if (e.type == ELEM_REF)
-            push_rule(c, (int)e.value, pos, below);
-        else if (below < 0)
-            c->accept = 1;
-        else
-            push(c, g->nodes[below].pos, g->nodes[below].below);
-    }
-}
-
-/* ---- states ---- */
-
-static void sort_ints(int *a, int n)
-{
-    for (int gap = n / 2; gap > 0; gap /= 2)
-        for (int i = gap; i < n; i++) {
-            int v = a[i], j = i;
-            for (; j >= gap && a[j - gap] > v; j -= gap)
-                a[j] = a[j - gap];
-            a[j] = v;
-        }
-}
-
-static uint32_t hash_state(const int *nodes, int n, int accept)
-{
-    uint32_t h = (uint32_t)accept + 3;
-
-    for (int i = 0; i < n; i++)
-        h = mix(h, (uint32_t)nodes[i]);
-    return h;
-}
-
-static int rehash_states(grammar *g)
-{
-    int buckets = g->state_buckets ? g->state_buckets * 2 : 1024;
-    int *hash = kvant_alloc((size_t)buckets * sizeof *hash);
-
-    if (!hash)
-        return 0;
-    memset(hash, 0xFF, (size_t)buckets * sizeof *hash);
-    for (int i = 0; i < g->n_states; i++) {
-        gram_state *s = g->states[i];
-        uint32_t h = hash_state(s->nodes, s->n, s->accept) & (uint32_t)(buckets - 1);
-        s->link = hash[h];
-        hash[h] = i;
-    }
-    g->bytes += (size_t)(buckets - g->state_buckets) * sizeof *hash;
-    kvant_free(g->state_hash);
-    g->state_hash = hash;
-    g->state_buckets = buckets;
-    return 1;
-}
-
-/* The state of what the closure found; DEAD when that is nothing.  KVANT_EINVAL at a limit. */
-static int state_of(closure *c, int *state, kvant_diag *diag)
-{
-    grammar *g = c->g;
-
-    close_over(c);
-    if (c->failed)
-        return too_large(diag);
-    *state = DEAD;
-    if (!c->n_found && !c->accept)
-        return KVANT_OK;
-    sort_ints(g->found, c->n_found);
-    if (g->n_states >= g->state_buckets && !rehash_states(g))
-        return too_large(diag);
-    uint32_t h = hash_state(g->found, c->n_found, c->accept) & (uint32_t)(g->state_buckets - 1);
-    for (int i = g->state_hash[h]; i >= 0; i = g->states[i]->link) {
-        gram_state *s = g->states[i];
-        if (s->n == c->n_found && s->accept == c->accept &&
-            memcmp(s->nodes, g->found, (size_t)s->n * sizeof(int)) == 0) {
-            *state = i;
-            return KVANT_OK;
-        }
-    }
-    size_t bytes = sizeof(gram_state) + (size_t)c->n_found * sizeof(int);
-    gram_state *s = g->bytes + bytes <= HARD_BYTES ? kvant_calloc(1, bytes) : NULL;
-    if (!s || !grow(g, &g->states, g->n_states + 1, &g->cap_states, sizeof *g->states)) {
-        kvant_free(s);
-        return too_large(diag);
-    }
-    s->n = c->n_found;
-    s->accept = c->accept;
-    if (s->n)
-        memcpy(s->nodes, g->found, (size_t)s->n * sizeof(int));
-    s->link = g->state_hash[h];
-    g->state_hash[h] = g->n_states;
-    g->bytes += bytes;
-    g->states[g->n_states] = s;
-    *state = g->n_states++;
-    return KVANT_OK;
-}
-
-static int start_state(grammar *g, int *state, kvant_diag *diag)
-{
-    closure c;
-
-    begin(g, &c);
-    for (int i = g->rules[g->root];; i++) {
-        push(&c, i, -1);
-        while (!is_end(g->elems[i]))
-            i++;
-        if (g->elems[i].type == ELEM_END)
-            break;
-    }
-    return state_of(&c, state, diag);
-}
-
-static int new_edge(grammar *g, int from, int byte, int *to, kvant_diag *diag)
-{
-    gram_state *s = g->states[from];
-    closure c;
-
-    if (!s->next) {
-        if (g->bytes + 1024 > HARD_BYTES || !(s->next = kvant_alloc(256 * sizeof(int))))
-            return too_large(diag);
-        g->bytes += 1024;
-        for (int i = 0; i < 256; i++)
-            s->next[i] = UNKNOWN;
-    }
-    begin(g, &c);
-    for (int i = 0; i < s->n; i++) {
-        stack_node n = g->nodes[s->nodes[i]];
-        if (g->sets[g->elems[n.pos].value].bits[byte >> 6] >> (byte & 63) & 1)
-            push(&c, n.pos + 1, n.below);
-    }
-    KVANT_TRY(state_of(&c, to, diag));
-    g->states[from]->next[byte] = *to;
-    return KVANT_OK;
-}
-
-static int step(grammar *g, int from, int byte, int *to, kvant_diag *diag)
-{
-    const gram_state *s = g->states[from];
-
-    if (s->next && s->next[byte] != UNKNOWN) {
-        *to = s->next[byte];
-        return KVANT_OK;
-    }
-    return new_edge(g, from, byte, to, diag);
-}
-
-/* ---- memory ---- */
-
-static void drop_states(grammar *g)
-{
-    for (int i = 0; i < g->n_states; i++) {
-        kvant_free(g->states[i]->next);
-        kvant_free(g->states[i]->mask);
-        kvant_free(g->states[i]);
-    }
-    kvant_free(g->states);
-    kvant_free(g->state_hash);
-    kvant_free(g->nodes);
-    kvant_free(g->node_hash);
-    kvant_free(g->seen);
-    kvant_free(g->work);
-    kvant_free(g->found);
-    g->states = NULL;
-    g->nodes = NULL;
-    g->state_hash = g->node_hash = g->work = g->found = NULL;
-    g->seen = NULL;
-    g->n_states = g->cap_states = g->n_nodes = g->cap_nodes = g->cap_seen = g->cap_work = g->cap_found = 0;
-    g->state_buckets = g->node_buckets = 0;
-    g->stamp = 0;
-    g->bytes = 0;
-}
-
-/* The stacks of state `old` of a dropped automaton, as a state of g. */
-static int copy_state(grammar *g, const grammar *from, int old, int *state, kvant_diag *diag)
-{
-    const gram_state *s = from->states[old];
-    int chain[GRAMMAR_MAX_DEPTH + 2];
-    closure c;
-
-    begin(g, &c);
-    c.accept = s->accept;
-    for (int i = 0; i < s->n; i++) {
-        int n = 0, below = -1;
-        for (int at = s->nodes[i]; at >= 0; at = from->nodes[at].below)
-            chain[n++] = at;
-        for (int k = n - 1; k > 0; k--) {
-            below = node_of(g, from->nodes[chain[k]].pos, below);
-            if (below < 0)
-                return too_large(diag);
-        }
-        push(&c, from->nodes[chain[0]].pos, below);
-    }
-    return state_of(&c, state, diag);
-}
-
-/* Starts the automaton anew with the states that runs stand in. */
-static int shrink(grammar *g, kvant_diag *diag)
-{
-    grammar old;
-    int code = KVANT_OK;
-
-    if (g->bytes <= SOFT_BYTES)
-        return KVANT_OK;
-    memcpy(&old, g, sizeof old);
-    g->states = NULL;
-    g->nodes = NULL;
-    g->state_hash = g->node_hash = g->work = g->found = NULL;
-    g->seen = NULL;
-    g->n_states = 0;
-    drop_states(g);
-    for (grammar_run *r = g->runs; r && code == KVANT_OK; r = r->next)
-        if (r->state >= 0)
-            code = copy_state(g, &old, r->state, &r->state, diag);
-    drop_states(&old);
-    if (code != KVANT_OK)
-        for (grammar_run *r = g->runs; r; r = r->next)
-            r->state = DEAD;
-    return code;
-}
 
 grammar *grammar_ref(grammar *g)
 {
@@ -408,7 +17,7 @@ void grammar_release(grammar *g)
 {
     if (!g || atomic_fetch_sub(&g->refs, 1) > 1)
         return;
-    drop_states(g);
+    gram_drop(g);
     pthread_mutex_destroy(&g->lock);
     kvant_free(g->elems);
     kvant_free(g->rules);
@@ -437,7 +46,7 @@ static int fill_mask(grammar *g, const grammar_vocab *v, int state, uint32_t *ma
         if (k > alive)
             continue; /* shares the byte that the token before failed at */
         for (alive = k; alive < v->len[i]; alive++) {
-            KVANT_TRY(step(g, walk[alive], bytes[alive], &walk[alive + 1], diag));
+            KVANT_TRY(gram_step(g, walk[alive], bytes[alive], &walk[alive + 1], diag));
             if (walk[alive + 1] == DEAD)
                 break;
         }
@@ -456,7 +65,7 @@ static int make_mask(grammar *g, const grammar_vocab *v, int state, kvant_diag *
     int left = 0, code;
 
     if (!mask)
-        return too_large(diag);
+        return gram_too_large(diag);
     code = fill_mask(g, v, state, mask, &left, diag);
     if (code != KVANT_OK) {
         kvant_free(mask);
@@ -483,9 +92,9 @@ int grammar_run_create(grammar *g, const grammar_vocab *v, grammar_run **out, kv
     pthread_mutex_lock(&g->lock);
     code = g->n_vocab && g->n_vocab != v->n
                ? kvant_fail(diag, KVANT_EINVAL, "grammar: used with %d tokens before, now %d", g->n_vocab, v->n)
-               : shrink(g, diag);
+               : gram_shrink(g, diag);
     if (code == KVANT_OK)
-        code = start_state(g, &r->state, diag);
+        code = gram_start(g, &r->state, diag);
     if (code == KVANT_OK) {
         *r = (grammar_run){ .g = grammar_ref(g), .v = v, .state = r->state, .next = g->runs };
         g->runs = r;
@@ -521,7 +130,7 @@ static int filter(grammar_run *r, float *logits, int n_vocab, int *left, int *co
         return kvant_fail(diag, KVANT_EINVAL, "grammar: the text has left the grammar");
     if (n_vocab < r->v->n)
         return kvant_fail(diag, KVANT_EINVAL, "grammar: %d logits, want %d", n_vocab, r->v->n);
-    KVANT_TRY(shrink(g, diag));
+    KVANT_TRY(gram_shrink(g, diag));
     if (!g->states[r->state]->mask)
         KVANT_TRY(make_mask(g, r->v, r->state, diag));
     const gram_state *s = g->states[r->state];
@@ -547,10 +156,10 @@ static int walk_bytes(grammar_run *r, const unsigned char *s, size_t n, kvant_di
 {
     int state = r->state;
 
-    KVANT_TRY(shrink(r->g, diag));
+    KVANT_TRY(gram_shrink(r->g, diag));
     state = r->state;
     for (size_t i = 0; i < n && state != DEAD; i++)
-        KVANT_TRY(step(r->g, state, s[i], &state, diag));
+        KVANT_TRY(gram_step(r->g, state, s[i], &state, diag));
     if (state == DEAD)
         return kvant_fail(diag, KVANT_EINVAL, "grammar: the text has left the grammar");
     r->state = state;
