@@ -1,0 +1,185 @@
+/* store_save.c: writing snapshot files.  See store.h and docs/snapshot.md. */
+#include "cache/store_impl.h"
+
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/file_out.h"
+#include "base/mem.h"
+#include "cache/kv_image.h"
+
+typedef struct writer {
+    const kv_cache *kv;
+    file_out out;
+    uint8_t *buf, *at; /* one chunk's payload */
+    size_t cap;
+    uint32_t n, crc;
+} writer;
+
+static int put_chunk(writer *w, uint32_t type, const void *payload, size_t bytes, kvant_diag *diag)
+{
+    store_chunk c = { type, w->n++, bytes, 0, 0 };
+
+    c.crc = store_chunk_crc(&c, payload);
+    w->crc = crc32c(w->crc, &c.crc, sizeof c.crc);
+    KVANT_TRY(file_out_write(&w->out, &c, sizeof c, diag));
+    return file_out_write(&w->out, payload, bytes, diag);
+}
+
+static int gather(void *ctx, const kv_range *r, kvant_diag *diag)
+{
+    writer *w = ctx;
+    KVANT_TRY(kv_range_read(w->kv, r, w->at, diag));
+    w->at += r->bytes;
+    return KVANT_OK;
+}
+
+static int flush_chunk(writer *w, uint32_t type, kvant_diag *diag)
+{
+    const size_t bytes = (size_t)(w->at - w->buf);
+    w->at = w->buf;
+    return put_chunk(w, type, w->buf, bytes, diag);
+}
+
+static int put_page(writer *w, int page, int rows, kvant_diag *diag)
+{
+    KVANT_TRY(kv_walk_page(w->kv, page, rows, rows < KVANT_PAGE, gather, w, diag));
+    return flush_chunk(w, CHUNK_PAGE, diag);
+}
+
+static int writer_begin(writer *w, const kv_cache *kv, const char *dir, const char *name, store_header *h,
+                        kvant_diag *diag)
+{
+    memset(w, 0, sizeof *w);
+    w->kv = kv;
+    w->cap = store_largest(kv);
+    w->buf = w->at = kvant_alloc(w->cap);
+    if (!w->buf)
+        return kvant_fail(diag, KVANT_ENOMEM, "snapshot: out of memory for %zu bytes", w->cap);
+    const int code = file_out_begin(dir, name, &w->out, diag);
+    if (code < 0) {
+        kvant_free(w->buf);
+        return code;
+    }
+    h->file_bytes += sizeof *h + sizeof(store_chunk) * ((uint64_t)h->n_chunks + 1) + sizeof w->crc;
+    h->crc = crc32c(0, h, sizeof *h - sizeof h->crc);
+    return file_out_write(&w->out, h, sizeof *h, diag);
+}
+
+static int writer_end(writer *w, int code, int64_t *bytes, kvant_diag *diag)
+{
+    const uint32_t all = w->crc;
+
+    if (code == KVANT_OK)
+        code = put_chunk(w, CHUNK_END, &all, sizeof all, diag);
+    if (code == KVANT_OK)
+        code = file_out_commit(&w->out, diag);
+    if (code == KVANT_OK)
+        *bytes = w->out.bytes;
+    file_out_abort(&w->out);
+    kvant_free(w->buf);
+    return code;
+}
+
+static store_header header_for(const kv_cache *kv, const store_key *key, int kind)
+{
+    store_header h = { .version = STORE_VERSION,
+                       .endian = 0x01020304,
+                       .kind = (uint32_t)kind,
+                       .page_tokens = KVANT_PAGE,
+                       .page_bytes = kv_page_image_bytes(kv),
+                       .tail_bytes = kv_tail_image_bytes(kv),
+                       .state_bytes = kv_state_image_bytes(kv),
+                       .state_type = store_state_type(kv) };
+    memcpy(h.magic, store_magic, sizeof h.magic);
+    memcpy(h.fingerprint, key->fingerprint, sizeof h.fingerprint);
+    if (kind == STORE_SEQUENCE)
+        memcpy(h.salt, key->salt, sizeof h.salt);
+    return h;
+}
+
+static int put_sequence(writer *w, int seq, const int32_t *tokens, kvant_diag *diag)
+{
+    const kv_cache *kv = w->kv;
+    const kv_seq *s = &kv->seqs[seq];
+
+    KVANT_TRY(put_chunk(w, CHUNK_TOKENS, tokens, (size_t)s->len * sizeof *tokens, diag));
+    for (int p = 0; p < kv_pages_for(s->len); p++) {
+        const int rows = s->len - p * KVANT_PAGE;
+        KVANT_TRY(put_page(w, s->table[p], rows < KVANT_PAGE ? rows : KVANT_PAGE, diag));
+    }
+    for (int p = kv_image_first_tail(kv, s->len); p < kv_pages_for(s->len); p++) {
+        const int rows = s->len - p * KVANT_PAGE;
+        KVANT_TRY(kv_walk_tail(kv, s->tail[p], rows < KVANT_PAGE ? rows : KVANT_PAGE, gather, w, diag));
+        KVANT_TRY(flush_chunk(w, CHUNK_TAIL, diag));
+    }
+    KVANT_TRY(kv_walk_state(kv, seq, gather, w, diag));
+    return flush_chunk(w, CHUNK_STATE, diag);
+}
+
+int store_save_sequence(const kv_cache *kv, const store_key *key, int seq, const int32_t *tokens, const char *dir,
+                        const char *name, int64_t *bytes, kvant_diag *diag)
+{
+    const int len = kv->seqs[seq].len;
+    store_header h = header_for(kv, key, STORE_SEQUENCE);
+    writer w;
+
+    h.n_tokens = (uint32_t)len;
+    h.n_chunks = (uint32_t)(2 + kv_pages_for(len) + store_tail_count(kv, len));
+    h.file_bytes = (uint64_t)len * sizeof *tokens + kv_image_bytes(kv, len);
+    int code = writer_begin(&w, kv, dir, name, &h, diag);
+    if (!w.buf || w.out.dir < 0)
+        return code;
+    if (code == KVANT_OK)
+        code = put_sequence(&w, seq, tokens, diag);
+    return writer_end(&w, code, bytes, diag);
+}
+
+static int put_node(writer *w, const prefix_index *ix, int i, const int32_t *number, kvant_diag *diag)
+{
+    const prefix_node *n = &ix->nodes[i];
+    store_node s = { .parent = n->parent < 0 ? -1 : number[n->parent], .has_snap = n->snap >= 0 };
+
+    memcpy(s.salt, n->salt, sizeof s.salt);
+    memcpy(s.tokens, n->tokens, sizeof s.tokens);
+    KVANT_TRY(put_chunk(w, CHUNK_NODE, &s, sizeof s, diag));
+    KVANT_TRY(put_page(w, n->page, KVANT_PAGE, diag));
+    if (n->snap < 0)
+        return KVANT_OK;
+    const int32_t *tail = ix->kv->snap_tail + (size_t)n->snap * (size_t)(ix->kv->tail_pages + 1);
+    memset(w->buf, 0, store_snap_bytes(ix->kv));
+    for (int j = 0; j < ix->kv->tail_pages - 1; j++) {
+        if (tail[j] >= 0)
+            KVANT_TRY(kv_walk_tail(ix->kv, tail[j], KVANT_PAGE, gather, w, diag));
+        else
+            w->at += kv_tail_image_bytes(ix->kv); /* before the first token: zeros */
+    }
+    KVANT_TRY(kv_walk_state(ix->kv, ix->kv->cfg.max_seqs + n->snap, gather, w, diag));
+    return flush_chunk(w, CHUNK_STATE, diag);
+}
+
+/* Newest first: parents before their children (prefix.c). */
+int store_save_prefix(const prefix_index *ix, const store_key *key, const char *dir, const char *name, int64_t *bytes,
+                      kvant_diag *diag)
+{
+    const kv_cache *kv = ix->kv;
+    store_header h = header_for(kv, key, STORE_PREFIX);
+    int32_t *number = kvant_calloc((size_t)kv->pages.n + 1, sizeof *number), n = 0, snaps = 0;
+    writer w;
+
+    if (!number)
+        return kvant_fail(diag, KVANT_ENOMEM, "snapshot: out of memory");
+    for (int i = ix->newest; i >= 0; i = ix->nodes[i].older) {
+        number[i] = n++;
+        snaps += ix->nodes[i].snap >= 0;
+    }
+    h.n_chunks = (uint32_t)(2 * n + snaps);
+    h.file_bytes = (uint64_t)n * (sizeof(store_node) + h.page_bytes) + (uint64_t)snaps * store_snap_bytes(kv);
+    int code = writer_begin(&w, kv, dir, name, &h, diag);
+    for (int i = ix->newest; i >= 0 && code == KVANT_OK; i = ix->nodes[i].older)
+        code = put_node(&w, ix, i, number, diag);
+    kvant_free(number);
+    if (!w.buf || w.out.dir < 0)
+        return code;
+    return writer_end(&w, code, bytes, diag);
+}
