@@ -15,7 +15,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-typedef __m512 vw;                         /* 16 values */
+typedef __m512 vw; /* 16 values */
 typedef __m512i wi;
 
 /* ---- rotations: the reference's operations in its order ---- */
@@ -61,11 +61,11 @@ INLINE void rotate(vw *y, int n, const float *before, float k, const float *afte
 /* The outer half of a symmetric codebook: magnitudes, and per cell the threshold in it (or the next above) and the
  * index of the magnitude below it. */
 typedef struct levels {
-    vw value, edge, below, above;          /* below, above: the magnitudes on both sides of that threshold */
+    vw value, edge, below, above; /* below, above: the magnitudes on both sides of that threshold */
     wi first;
-    float per_unit;                        /* cells of 1.0 */
+    float per_unit; /* cells of 1.0 */
     int half;
-    const float *shift;                    /* NULL, or what is added to every level, f32[128] */
+    const float *shift; /* NULL, or what is added to every level, f32[128] */
 } levels;
 
 /* c: n centroids (16 or 8), ascending and symmetric */
@@ -144,8 +144,8 @@ INLINE void magnitudes(const vw *y, int n, vw *a)
 
 /* ---- formats ---- */
 
-#define K32 0x1.6a09e6p-3f                 /* 1/sqrt(32), 0x3e3504f3 */
-#define K128 0x1.6a09e6p-4f                /* 1/sqrt(128), 0x3db504f3 */
+#define K32  0x1.6a09e6p-3f /* 1/sqrt(32), 0x3e3504f3 */
+#define K128 0x1.6a09e6p-4f /* 1/sqrt(128), 0x3db504f3 */
 
 static const float tbq4[16] = { TBQ4_CENTROIDS }, tbq3[8] = { TBQ3_CENTROIDS }, turbo4[16] = { TURBO4_CENTROIDS };
 static const float turbo3[8] = { TURBO3_CENTROIDS }, turbo66[16] = { TURBO4_66_CENTROIDS };
@@ -230,13 +230,25 @@ INLINE float turbo_rotated(const float *x, vw *y)
     return norm;
 }
 
-/* A row of 128-value records; `put` writes one, or returns 0 and nothing is written. */
-INLINE void encode_128(int record, int (*put)(const levels *b, const float *x, uint8_t *row), const levels *b,
+/* A row of 128-value records with levels b; `put` writes one, or returns 0 and nothing is written. */
+INLINE void encode_128(const levels *b, int record, int (*put)(const levels *b, const float *x, uint8_t *row),
                        const kvant_format_kernels *other, const float *x, uint8_t *row, int d)
 {
     for (int g = 0; g < d; g += 128, row += record)
         if (!put(b, x + g, row))
             other->encode(NULL, x + g, row, 128, KVANT_ENCODER_BEST);
+}
+
+/* The same with the n centroids c as levels, and any encoder. */
+INLINE void encode_book(const float *c, int n, int record, int (*put)(const levels *b, const float *x, uint8_t *row),
+                        const kvant_format_kernels *other, const float *x, uint8_t *row, int d, int encoder)
+{
+    if (encoder != KVANT_ENCODER_BEST) {
+        other->encode(NULL, x, row, d, encoder);
+        return;
+    }
+    const levels b = levels_of(c, n);
+    encode_128(&b, record, put, other, x, row, d);
 }
 
 /* One record's search over values y: the codes and the scale.  guess: the upstream scale; corrected: by the norm. */
@@ -269,13 +281,8 @@ INLINE int put_turbo3(const levels *b, const float *x, uint8_t *row)
 
 void best_turbo3_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
 {
-    const kvant_format_kernels *other = &kvant_turbo3_kernels_avx2;
-    if (encoder != KVANT_ENCODER_BEST) {
-        other->encode(param, x, row, d, encoder);
-        return;
-    }
-    const levels b = levels_of(turbo3, 8);
-    encode_128(56, put_turbo3, &b, other, x, row, d);
+    (void)param;
+    encode_book(turbo3, 8, 56, put_turbo3, &kvant_turbo3_kernels_avx2, x, row, d, encoder);
 }
 
 /* [scale fp16][nibbles, low one first] */
@@ -309,13 +316,8 @@ INLINE int put_turbo4_66(const levels *b, const float *x, uint8_t *row)
 
 void best_turbo4_66_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
 {
-    const kvant_format_kernels *other = &kvant_turbo4_66_kernels_avx2;
-    if (encoder != KVANT_ENCODER_BEST) {
-        other->encode(param, x, row, d, encoder);
-        return;
-    }
-    const levels b = levels_of(turbo66, 16);
-    encode_128(66, put_turbo4_66, &b, other, x, row, d);
+    (void)param;
+    encode_book(turbo66, 16, 66, put_turbo4_66, &kvant_turbo4_66_kernels_avx2, x, row, d, encoder);
 }
 
 /* y = H(x); returns |x|, or 0 where that is not ordinary. */
@@ -337,13 +339,8 @@ INLINE int put_q4_polar(const levels *b, const float *x, uint8_t *row)
 
 void best_q4_polar_avx512(const void *param, const float *x, uint8_t *row, int d, int encoder)
 {
-    const kvant_format_kernels *other = &kvant_q4_polar_kernels_avx2;
-    if (encoder != KVANT_ENCODER_BEST) {
-        other->encode(param, x, row, d, encoder);
-        return;
-    }
-    const levels b = levels_of(polar, 16);
-    encode_128(82, put_q4_polar, &b, other, x, row, d);
+    (void)param;
+    encode_book(polar, 16, 82, put_q4_polar, &kvant_q4_polar_kernels_avx2, x, row, d, encoder);
 }
 
 /* Both signs of the residual; b[1].shift is the positive one.  0: not ordinary. */
@@ -381,10 +378,10 @@ void best_q4_polar_r_avx512(const void *param, const float *x, uint8_t *row, int
     }
     levels b[2] = { levels_of(polar, 16), levels_of(polar, 16) };
     for (int j = 0; j < 128; j++) {
-        shift[1][j] = 0x1.6a09e6p-5f * signs[j];           /* 0x3d3504f3 */
+        shift[1][j] = 0x1.6a09e6p-5f * signs[j]; /* 0x3d3504f3 */
         shift[0][j] = -shift[1][j];
     }
     b[0].shift = shift[0];
     b[1].shift = shift[1];
-    encode_128(82, put_q4_polar_r, b, other, x, row, d);
+    encode_128(b, 82, put_q4_polar_r, other, x, row, d);
 }
