@@ -90,16 +90,37 @@ static int load_matrix(kvant_engine *e, int id, int use, kvant_diag *diag)
     return code;
 }
 
+/* Values that a vector takes in the block: to the next 64 bytes. */
+static size_t vector_room(const weight_spec *s)
+{
+    return s->is_vector ? ((size_t)s->n_in + 15) & ~(size_t)15 : 0;
+}
+
+/* Angles of rope per position, f32[n_rot/2]; in f32 like the reference implementation: 1 / base^(2i/n). */
+static void fill_inv_freq(const kvant_model *m, float *inv_freq)
+{
+    const hparams *hp = &m->hp;
+    const weight_spec *freqs = hp->rope_freqs >= 0 ? &m->specs[hp->rope_freqs] : NULL;
+    float factor[MODEL_MAX_HEAD_DIM];
+
+    if (freqs)
+        weight_copy_f32(m, freqs, factor);
+    for (int i = 0; i < hp->n_rot / 2; i++) {
+        float f = 1.0f / powf(hp->rope_base, (float)(2 * i) / (float)hp->n_rot) / hp->rope_linear;
+        f = hp->rope_bf16 ? bf16_to_f32(f32_to_bf16(f)) : f;
+        inv_freq[i] = freqs ? f / factor[i] : f;
+    }
+}
+
 static int load_vectors(kvant_engine *e, kvant_diag *diag)
 {
     const kvant_model *m = e->m;
-    size_t total = 0, used = 0;
+    size_t total = (size_t)m->hp.n_rot / 2 + 16, used = 0;
     float *host;
     int code;
 
     for (int i = 0; i < m->n_specs; i++)
-        total += m->specs[i].is_vector ? ((size_t)m->specs[i].n_in + 15) & ~(size_t)15 : 0;
-    total += (size_t)m->hp.n_rot / 2 + 16;
+        total += vector_room(&m->specs[i]);
     host = kvant_calloc(total, sizeof *host);
     if (!host)
         return kvant_fail(diag, KVANT_ENOMEM, "weights: out of memory for %zu vector values", total);
@@ -109,20 +130,10 @@ static int load_vectors(kvant_engine *e, kvant_diag *diag)
             continue;
         weight_copy_f32(m, &m->specs[i], host + used);
         e->weights.vec[i] = (float *)e->weights.vec_mem + used;
-        used += ((size_t)m->specs[i].n_in + 15) & ~(size_t)15;
+        used += vector_room(&m->specs[i]);
     }
     if (code == KVANT_OK) {
-        const hparams *hp = &m->hp;
-        const weight_spec *freqs = hp->rope_freqs >= 0 ? &m->specs[hp->rope_freqs] : NULL;
-        float factor[MODEL_MAX_HEAD_DIM];
-        if (freqs)
-            weight_copy_f32(m, freqs, factor);
-        for (int i = 0; i < hp->n_rot / 2; i++) {
-            /* f32 like the reference implementation: 1 / base^(2i/n) */
-            float f = 1.0f / powf(hp->rope_base, (float)(2 * i) / (float)hp->n_rot) / hp->rope_linear;
-            f = hp->rope_bf16 ? bf16_to_f32(f32_to_bf16(f)) : f;
-            host[used + (size_t)i] = freqs ? f / factor[i] : f;
-        }
+        fill_inv_freq(m, host + used);
         e->weights.inv_freq = (float *)e->weights.vec_mem + used;
         code = e->dev->vt->copy_in(e->dev, e->weights.vec_mem, host, total * sizeof *host, diag);
     }

@@ -79,39 +79,42 @@ static int copy_ints(const int32_t **field, int n, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static int copy_bias(kvant_sampler_params *sp, kvant_diag *diag)
+{
+    const int32_t *ids = sp->bias_ids;
+    const float *bias = sp->bias;
+
+    sp->bias_ids = NULL;
+    sp->bias = NULL;
+    if (sp->n_bias <= 0 || !ids || !bias)
+        return KVANT_OK;
+    KVANT_TRY(copy_ints(&ids, sp->n_bias, diag));
+    sp->bias_ids = ids;
+    float *values = kvant_calloc((size_t)sp->n_bias, sizeof *values);
+    if (!values)
+        return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory");
+    memcpy(values, bias, (size_t)sp->n_bias * sizeof *values);
+    sp->bias = values;
+    return KVANT_OK;
+}
+
 /* Arrays become ours, or NULL where copying failed: request_free needs no more than that. */
 static int copy_arrays(request *q, const kvant_request *r, kvant_diag *diag)
 {
-    const int32_t *prompt = r->prompt, *bias_ids = NULL;
-    const float *bias = NULL;
-    int code = KVANT_OK;
+    const int32_t *prompt = r->prompt, *stop_ids = r->stop_ids;
 
     q->r.prompt = NULL;
     q->r.stop_ids = NULL;
     q->r.sampler = NULL;
     if (r->sampler) {
         q->sp = *r->sampler;
-        bias_ids = q->sp.bias_ids;
-        bias = q->sp.bias;
-        q->sp.bias_ids = NULL;
-        q->sp.bias = NULL;
+        KVANT_TRY(copy_bias(&q->sp, diag));
     }
     KVANT_TRY(copy_ints(&prompt, r->n_prompt, diag));
     q->tokens = (int32_t *)(uintptr_t)prompt;
-    q->r.stop_ids = r->stop_ids;
-    code = copy_ints(&q->r.stop_ids, r->n_stop_ids, diag);
-    if (code < 0)
-        q->r.stop_ids = NULL;
-    if (code == KVANT_OK && q->sp.n_bias > 0 && bias_ids && bias) {
-        code = copy_ints(&bias_ids, q->sp.n_bias, diag);
-        q->sp.bias_ids = code < 0 ? NULL : bias_ids;
-        float *values = kvant_calloc((size_t)q->sp.n_bias, sizeof *values);
-        if (!values)
-            return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory");
-        memcpy(values, bias, (size_t)q->sp.n_bias * sizeof *values);
-        q->sp.bias = values;
-    }
-    return code;
+    KVANT_TRY(copy_ints(&stop_ids, r->n_stop_ids, diag));
+    q->r.stop_ids = stop_ids;
+    return KVANT_OK;
 }
 
 static int is_greedy(const kvant_sampler_params *p)

@@ -67,14 +67,37 @@ int request_is_stop(const kvant_session *s, const request *q, int32_t token)
     return !q->r.ignore_eos && kvant_token_is_eog(s->e->m, token);
 }
 
+static void count_token(kvant_session *s, request *q, int32_t token)
+{
+    q->tokens[q->n_tokens++] = token;
+    q->n_generated++;
+    s->st.generated_tokens++;
+    session_tenant(s, q->r.salt)->served += 1;
+    if (q->n_generated == 1)
+        q->t.first_token_ns = clock_ns();
+    if (q->r.accepted)
+        q->r.accepted(q->r.mask_user, token);
+}
+
+/* What the owner's answer to a token makes of the request: KVANT_FINISH_*, or NONE. */
+static int finish_of(const kvant_session *s, request *q, int said, int32_t token)
+{
+    if (said == KVANT_EVENT_CANCEL)
+        return KVANT_FINISH_CANCEL;
+    if (said == KVANT_EVENT_PAUSE)
+        atomic_fetch_add(&q->hold, 1);
+    if (said == KVANT_EVENT_STOP || request_is_stop(s, q, token))
+        return KVANT_FINISH_STOP;
+    return q->n_tokens >= q->most_tokens ? KVANT_FINISH_LENGTH : KVANT_FINISH_NONE;
+}
+
 int request_next_token(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
 {
+    const float *logits = kvant_step_logits(s->e, item, 0);
     kvant_token_prob top[MAX_LOGPROBS];
     kvant_event ev = {
         .kind = KVANT_EVENT_TOKEN, .prompt_done = q->r.n_prompt, .index = q->n_generated, .logprob = NAN, .top = top
     };
-
-    const float *logits = kvant_step_logits(s->e, item, 0);
 
     if (logits)
         KVANT_TRY(pick(s, q, logits, token, diag));
@@ -85,20 +108,6 @@ int request_next_token(kvant_session *s, request *q, int item, int32_t *token, k
         ev.logprob = logprobs(logits, s->n_vocab, *token, top, ev.n_top);
     }
     ev.token = *token;
-    q->tokens[q->n_tokens++] = *token;
-    q->n_generated++;
-    s->st.generated_tokens++;
-    session_tenant(s, q->r.salt)->served += 1;
-    if (q->n_generated == 1)
-        q->t.first_token_ns = clock_ns();
-    if (q->r.accepted)
-        q->r.accepted(q->r.mask_user, *token);
-    const int said = request_send(s, q, &ev);
-    if (said == KVANT_EVENT_CANCEL)
-        return KVANT_FINISH_CANCEL;
-    if (said == KVANT_EVENT_PAUSE)
-        atomic_fetch_add(&q->hold, 1);
-    if (said == KVANT_EVENT_STOP || request_is_stop(s, q, *token))
-        return KVANT_FINISH_STOP;
-    return q->n_tokens >= q->most_tokens ? KVANT_FINISH_LENGTH : KVANT_FINISH_NONE;
+    count_token(s, q, *token);
+    return finish_of(s, q, request_send(s, q, &ev), *token);
 }

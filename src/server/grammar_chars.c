@@ -159,43 +159,50 @@ static void complement_ranges(parser *p)
     p->n_ranges = n;
 }
 
+/* Cuts a range where the length of its characters changes, or where its first or last one is not at the end of a block
+ * of 64, 4096, ... characters: the upper half to half[0], the lower one to half[1].  0: no cut; each of its bytes takes
+ * a range of values. */
+static int cut_range(range r, range *half)
+{
+    static const uint32_t edges[4] = { 0x7F, 0x7FF, 0xD7FF, 0xFFFF };
+    uint32_t at = 0; /* the upper half begins here */
+
+    for (int i = 0; i < 4 && !at; i++)
+        if (r.lo <= edges[i] && r.hi > edges[i])
+            at = edges[i] + 1;
+    for (int i = 1; i < 4 && !at && r.lo > 0x7F; i++) {
+        uint32_t m = (1u << (6 * i)) - 1;
+        if ((r.lo & ~m) == (r.hi & ~m))
+            continue;
+        if (r.lo & m)
+            at = (r.lo | m) + 1;
+        else if ((r.hi & m) != m)
+            at = r.hi & ~m;
+    }
+    if (!at)
+        return 0;
+    half[0] = (range){ at, r.hi };
+    half[1] = (range){ r.lo, at - 1 };
+    return 1;
+}
+
 /* One alternative per run of equal-shaped byte sequences of [lo, hi]; *first: no ALT before it yet. */
 static int put_sequences(parser *p, uint32_t lo, uint32_t hi, int *first)
 {
     range stack[64];
     int depth = 0;
-    static const uint32_t edges[4] = { 0x7F, 0x7FF, 0xD7FF, 0xFFFF };
 
     stack[depth++] = (range){ lo, hi };
     while (depth) {
         range r = stack[--depth];
-        int cut = 0;
         if (r.lo >= 0xD800 && r.lo <= 0xDFFF)
             r.lo = 0xE000; /* surrogates have no UTF-8 */
         if (r.lo > r.hi)
             continue;
-        for (int i = 0; i < 4 && !cut; i++)
-            if (r.lo <= edges[i] && r.hi > edges[i]) {
-                stack[depth++] = (range){ edges[i] + 1, r.hi };
-                stack[depth++] = (range){ r.lo, edges[i] };
-                cut = 1;
-            }
-        for (int i = 1; i < 4 && !cut && r.lo > 0x7F; i++) {
-            uint32_t m = (1u << (6 * i)) - 1;
-            if ((r.lo & ~m) == (r.hi & ~m))
-                continue;
-            if (r.lo & m) {
-                stack[depth++] = (range){ (r.lo | m) + 1, r.hi };
-                stack[depth++] = (range){ r.lo, r.lo | m };
-                cut = 1;
-            } else if ((r.hi & m) != m) {
-                stack[depth++] = (range){ r.hi & ~m, r.hi };
-                stack[depth++] = (range){ r.lo, (r.hi & ~m) - 1 };
-                cut = 1;
-            }
-        }
-        if (cut)
+        if (cut_range(r, stack + depth)) {
+            depth += 2;
             continue;
+        }
         unsigned char a[4], b[4];
         int n = utf8_bytes(r.lo, a);
         utf8_bytes(r.hi, b);

@@ -218,6 +218,39 @@ static int rehash_states(grammar *g)
     return 1;
 }
 
+/* The state with these stacks in bucket h, or -1. */
+static int find_state(const grammar *g, const closure *c, uint32_t h)
+{
+    for (int i = g->state_hash[h]; i >= 0; i = g->states[i]->link) {
+        const gram_state *s = g->states[i];
+        if (s->n == c->n_found && s->accept == c->accept &&
+            memcmp(s->nodes, g->found, (size_t)s->n * sizeof(int)) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static int add_state(grammar *g, const closure *c, uint32_t h, int *state, kvant_diag *diag)
+{
+    size_t bytes = sizeof(gram_state) + (size_t)c->n_found * sizeof(int);
+    gram_state *s = g->bytes + bytes <= HARD_BYTES ? kvant_calloc(1, bytes) : NULL;
+
+    if (!s || !grow(g, &g->states, g->n_states + 1, &g->cap_states, sizeof *g->states)) {
+        kvant_free(s);
+        return gram_too_large(diag);
+    }
+    s->n = c->n_found;
+    s->accept = c->accept;
+    if (s->n)
+        memcpy(s->nodes, g->found, (size_t)s->n * sizeof(int));
+    s->link = g->state_hash[h];
+    g->state_hash[h] = g->n_states;
+    g->bytes += bytes;
+    g->states[g->n_states] = s;
+    *state = g->n_states++;
+    return KVANT_OK;
+}
+
 /* The state of what the closure found; DEAD when that is nothing.  KVANT_EINVAL at a limit. */
 static int state_of(closure *c, int *state, kvant_diag *diag)
 {
@@ -233,30 +266,8 @@ static int state_of(closure *c, int *state, kvant_diag *diag)
     if (g->n_states >= g->state_buckets && !rehash_states(g))
         return gram_too_large(diag);
     uint32_t h = hash_state(g->found, c->n_found, c->accept) & (uint32_t)(g->state_buckets - 1);
-    for (int i = g->state_hash[h]; i >= 0; i = g->states[i]->link) {
-        gram_state *s = g->states[i];
-        if (s->n == c->n_found && s->accept == c->accept &&
-            memcmp(s->nodes, g->found, (size_t)s->n * sizeof(int)) == 0) {
-            *state = i;
-            return KVANT_OK;
-        }
-    }
-    size_t bytes = sizeof(gram_state) + (size_t)c->n_found * sizeof(int);
-    gram_state *s = g->bytes + bytes <= HARD_BYTES ? kvant_calloc(1, bytes) : NULL;
-    if (!s || !grow(g, &g->states, g->n_states + 1, &g->cap_states, sizeof *g->states)) {
-        kvant_free(s);
-        return gram_too_large(diag);
-    }
-    s->n = c->n_found;
-    s->accept = c->accept;
-    if (s->n)
-        memcpy(s->nodes, g->found, (size_t)s->n * sizeof(int));
-    s->link = g->state_hash[h];
-    g->state_hash[h] = g->n_states;
-    g->bytes += bytes;
-    g->states[g->n_states] = s;
-    *state = g->n_states++;
-    return KVANT_OK;
+    *state = find_state(g, c, h);
+    return *state >= 0 ? KVANT_OK : add_state(g, c, h, state, diag);
 }
 
 int gram_start(grammar *g, int *state, kvant_diag *diag)

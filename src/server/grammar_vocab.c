@@ -67,10 +67,30 @@ static void place(grammar_vocab *v, const token_text *t, int n)
     v->n_sorted = n;
 }
 
+/* Room for n tokens of so many bytes in all; NULL: no memory. */
+static grammar_vocab *vocab_new(int n, size_t bytes)
+{
+    grammar_vocab *v = kvant_calloc(1, sizeof *v);
+
+    if (!v)
+        return NULL;
+    *v = (grammar_vocab){ .n = n,
+                          .ids = kvant_calloc((size_t)n + 1, sizeof(int32_t)),
+                          .eog = kvant_calloc((size_t)n + 1, sizeof(int32_t)),
+                          .at = kvant_calloc((size_t)n + 1, sizeof(int32_t)),
+                          .off = kvant_calloc((size_t)n + 1, sizeof(size_t)),
+                          .len = kvant_calloc((size_t)n + 1, sizeof(int)),
+                          .common = kvant_calloc((size_t)n + 1, sizeof(int)),
+                          .bytes = kvant_alloc(bytes) };
+    if (v->ids && v->eog && v->at && v->off && v->len && v->common && v->bytes)
+        return v;
+    grammar_vocab_free(v);
+    return NULL;
+}
+
 int grammar_vocab_from_list(const char *const *text, const int *len, const unsigned char *eog, int n,
                             grammar_vocab **out, kvant_diag *diag)
 {
-    grammar_vocab *v = kvant_calloc(1, sizeof *v);
     token_text *t = kvant_calloc((size_t)n + 1, sizeof *t);
     size_t total = 1;
     int k = 0;
@@ -80,19 +100,9 @@ int grammar_vocab_from_list(const char *const *text, const int *len, const unsig
             t[k++] = (token_text){ (const unsigned char *)text[i], len[i], i };
             total += (size_t)len[i];
         }
-    if (v) {
-        *v = (grammar_vocab){ .n = n,
-                              .ids = kvant_calloc((size_t)n + 1, sizeof(int32_t)),
-                              .eog = kvant_calloc((size_t)n + 1, sizeof(int32_t)),
-                              .at = kvant_calloc((size_t)n + 1, sizeof(int32_t)),
-                              .off = kvant_calloc((size_t)n + 1, sizeof(size_t)),
-                              .len = kvant_calloc((size_t)n + 1, sizeof(int)),
-                              .common = kvant_calloc((size_t)n + 1, sizeof(int)),
-                              .bytes = kvant_alloc(total) };
-    }
-    if (!v || !t || !v->ids || !v->eog || !v->at || !v->off || !v->len || !v->common || !v->bytes) {
+    grammar_vocab *v = t ? vocab_new(n, total) : NULL;
+    if (!v) {
         kvant_free(t);
-        grammar_vocab_free(v);
         return kvant_fail(diag, KVANT_ENOMEM, "grammar: out of memory for a vocabulary of %d tokens", n);
     }
     memset(v->at, 0xFF, (size_t)n * sizeof *v->at);

@@ -162,33 +162,34 @@ static void end_error(job *j, const kvant_event *ev)
         api_fail(&j->error, kind, "", "%s", ev->text && ev->text[0] ? ev->text : kvant_error_text(ev->code));
 }
 
+/* What is left of the text, and the chunk that says why it ended. */
+static void end_text(job *j, choice *c)
+{
+    if (c->echo)
+        sbuf_puts(&c->text, c->echo);
+    textout_end(&c->out, &c->text);
+    flush_text(j, c);
+    if (j->stream && c->finish != KVANT_FINISH_CANCEL)
+        openai_chunk(j, c, "", 0, openai_finish(c->finish));
+}
+
 /* The last event of a choice; the last choice finishes the job. */
 static void on_end(job *j, choice *c, const kvant_event *ev)
 {
-    int finish = ev->finish;
-
     c->timings = *ev->timings;
     c->n_prompt = ev->timings->n_prompt;
     c->n_cached = ev->timings->n_cached;
     c->n_generated = ev->timings->n_generated;
     c->ended = 1;
-    if (finish == KVANT_FINISH_ERROR && c->grammar_done)
-        finish = KVANT_FINISH_STOP;
-    c->finish = finish;
+    c->finish = ev->finish == KVANT_FINISH_ERROR && c->grammar_done ? KVANT_FINISH_STOP : ev->finish;
     if (ev->embedding)
         keep_embedding(c, ev);
-    if (finish == KVANT_FINISH_ERROR)
+    if (c->finish == KVANT_FINISH_ERROR)
         end_error(j, ev);
     if (j->kind == JOB_EMBED && !c->embedding && !j->error.kind)
         api_fail(&j->error, API_SERVER, "", "no embedding came out");
-    if (j->kind == JOB_GENERATE && !j->error.kind) {
-        if (c->echo)
-            sbuf_puts(&c->text, c->echo);
-        textout_end(&c->out, &c->text);
-        flush_text(j, c);
-        if (j->stream && finish != KVANT_FINISH_CANCEL)
-            openai_chunk(j, c, "", 0, openai_finish(finish));
-    }
+    if (j->kind == JOB_GENERATE && !j->error.kind)
+        end_text(j, c);
     if (++j->n_ended < j->n_choices)
         return;
     j->done = 1;

@@ -102,12 +102,32 @@ int prompts_read(const request_env *env, const json_t *v, const char *key, int k
 
 /* ---- messages ---- */
 
-/* Text of a message's content: a string, or parts of type text joined.  *owned is set when it must be freed. */
+/* Appends a part of a message's content, which must be text; *out (kvant_free) is NULL before the first one. */
+static int add_part(const json_t *part, int i, size_t k, char **out, size_t *total, api_error *e)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    const json_t *s = json_object_get(part, "text");
+
+    if (!type || strcmp(type, "text") != 0)
+        return api_fail(e, type ? API_UNSUPPORTED : BAD, "messages",
+                        "messages: item %d: only parts of type text are supported", i);
+    if (!json_is_string(s))
+        return api_fail(e, BAD, "messages", "messages: item %d: part %zu: wanted text", i, k);
+    char *more = kvant_realloc(*out, *total, *total + json_string_length(s) + 1);
+    if (!more)
+        return api_no_memory(e);
+    memcpy(more + *total, json_string_value(s), json_string_length(s) + 1);
+    *out = more;
+    *total += json_string_length(s);
+    return API_OK;
+}
+
+/* Text of a message's content: a string, or parts of type text joined.  *owned is set when it must be freed, on error
+ * too. */
 static int content_text(const json_t *content, int i, const char **text, char **owned, api_error *e)
 {
     size_t k, total = 0;
     json_t *part;
-    char *out = NULL;
 
     *owned = NULL;
     *text = "";
@@ -117,27 +137,9 @@ static int content_text(const json_t *content, int i, const char **text, char **
     }
     if (!json_is_array(content))
         return api_fail(e, BAD, "messages", "messages: item %d: content: wanted a string or an array of parts", i);
-    json_array_foreach((json_t *)content, k, part)
-    {
-        const char *type = json_string_value(json_object_get(part, "type"));
-        const json_t *s = json_object_get(part, "text");
-        if (!type || strcmp(type, "text") != 0)
-            return api_fail(e, type ? API_UNSUPPORTED : BAD, "messages",
-                            "messages: item %d: only parts of type text are supported", i);
-        if (!json_is_string(s))
-            return api_fail(e, BAD, "messages", "messages: item %d: part %zu: wanted text", i, k);
-        char *more = kvant_realloc(out, total, total + json_string_length(s) + 1);
-        if (!more) {
-            kvant_free(out);
-            return api_no_memory(e);
-        }
-        out = more;
-        memcpy(out + total, json_string_value(s), json_string_length(s) + 1);
-        total += json_string_length(s);
-    }
-    *owned = out;
-    if (out)
-        *text = out;
+    json_array_foreach((json_t *)content, k, part) API_TRY(add_part(part, i, k, owned, &total, e));
+    if (*owned)
+        *text = *owned;
     return API_OK;
 }
 
