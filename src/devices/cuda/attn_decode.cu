@@ -1,161 +1,20 @@
-/* attn_decode.cu: decode attention on Hopper.  See attn_decode.cuh.
- *
- * K and V^T are the A operands of mma.m16n8k16 and the heads are its 8 columns.  Every warp has one slot of shared
- * memory for a step of K and one for V, filled by bulk copies: K is asked for again right after the scores, V right
- * after the sum, across units.  4-bit and 3-bit codes become pairs of halves by a table with a copy per lane: entry
- * e of lane l lies at 256*e + 4*l of a 64 KB aligned base, so one byte permute makes an address.  K's scales
- * multiply scores, V's the probabilities.  The maximum is lazy: sums are rescaled only when it grows by more than 8
- * (in log2). */
-#include "devices/cuda/attn_decode.cuh"
-#include "devices/cuda/decode_merge.cuh"
-#include "devices/cuda/decode_room.cuh"
-
-/* Words of a head's sketch: 8 for each bit of its values, then twice their unit, minus their sum. */
-enum { SKETCH_WORDS = 8 * SKETCH_BITS + 4 };
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-
-/* Asks for a block of the rows at `from`; the barriers of blocks are 16 bytes apart. */
-static __device__ __forceinline__ void ask(uint32_t slot, const uint8_t *from, uint32_t bytes, int block, uint32_t bar)
-{
-    warp_copy(slot + (uint32_t)block * bytes, from + (uint32_t)block * bytes, bytes, bar + (uint32_t)block * 16);
-}
-
-/* Words of a lane's queries: operands; of sketches see scores_sign. */
-#define QUERY_WORDS(D, SIGN) ((SIGN) ? 2 * SKETCH_BITS + 4 : (D) / 8)
-
-template <bool EVEN>
-static __device__ __forceinline__ void load_sketch(const uint32_t *from, int live, uint32_t *q, int lane)
-{
-    const int head = EVEN ? lane / 4 % 4 : lane / 4, odd = EVEN ? lane / 16 : 0;
-    const uint32_t *mine = from + head * SKETCH_WORDS + lane % 4 * 2;
-#pragma unroll
-    for (int b = 0; b < SKETCH_BITS; b++) {
-        const int bit = EVEN ? 2 * b + odd : b;
-        const uint2 v = head < live && bit < SKETCH_BITS ? *(const uint2 *)(mine + 8 * bit) : make_uint2(0, 0);
-        q[2 * b] = v.x;
-        q[2 * b + 1] = v.y;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        q[2 * SKETCH_BITS + i] = lane % 4 * 2 + i % 2 < live
-                                     ? from[(lane % 4 * 2 + i % 2) * SKETCH_WORDS + 8 * SKETCH_BITS + i / 2]
-                                     : 0;
-}
-
-/* Operands of a unit's queries; mixed: in the trellis' order of values. */
-template <int D>
-static __device__ __forceinline__ void load_q(const decode_job &p, const uint16_t *from, int head, int live, bool mixed,
-                                              uint32_t *q, int lane)
-{
-    const uint4 *at = (const uint4 *)(from + (int64_t)(head + lane / 4) * D);
-#pragma unroll
-    for (int c = 0; c < D / 32; c++) {
-        const uint4 v = lane / 4 < live ? at[mixed ? c / 4 * 16 + lane % 4 * 4 + c % 4 : 4 * c + lane % 4]
-                                        : make_uint4(0, 0, 0, 0);
-        q[4 * c] = v.x;
-        q[4 * c + 1] = v.y;
-        q[4 * c + 2] = v.z;
-        q[4 * c + 3] = v.w;
-    }
-}
-
-/* Exact steps i .. to - 1 of a unit. */
-template <int D>
-static __device__ __forceinline__ void exact_steps(const decode_job &p, const row_span &row, const spot &s, int i,
-                                                   int to, const uint32_t *q, state<D> &a, int lane)
-{
-    uint32_t w[1][2];
-    float x[1][4];
-#pragma unroll 1
-    for (; i < to; i++) {
-        const int kv = kv_of(p, s.in), key = row.encoded * KVANT_PAGE + i * TAIL_STEP;
-        const int j = key / KVANT_PAGE, in = key % KVANT_PAGE * 2 * D;
-        const uint8_t *k = exact_rows(p, p.k, row.seq, j, kv) + in, *v = exact_rows(p, p.v, row.seq, j, kv) + in;
-        scores_half<D, 1>(x, k, q, lane);
-        if (key + TAIL_STEP - 1 > row.pos)
-            mask_step<1>(x, key, row.pos, lane);
-        softmax_step<D, 1>(a, x, w, 8.0f);
-        sums_half<D, 1>(a.o, v, w, row.pos - key + 1, lane);
-    }
-}
-
-/* Compiled for a kind, or for any (KIND_COUNT): then the launch-uniform number chooses. */
-#define CASE(KIND, is, number) (KIND == (number) || (KIND == KIND_COUNT && (is) == (number)))
-
-template <int D, int KIND>
-static __device__ __forceinline__ void scores(const decode_side &side, float (*s)[4], const uint8_t *slot,
-                                              const uint32_t *q, uint32_t table, uint32_t mirror, int lane)
-{
-    if (is_sign(KIND))
-        scores_sign<KIND == KIND_SIGN>(s, slot, q, lane);
-    else if (D >= 128 && CASE(KIND, side.kind, KIND_TRELLIS))
-        scores_trellis<D<128 ? 128 : D, KIND == KIND_TRELLIS>(s, slot, q, table, lane);
-    else if (CASE(KIND, side.kind, KIND_LUT4_32))
-        scores_lut<D, BOOK4_MIRROR, 32>(s, slot, q, table, mirror, lane);
-    else if (D >= 128 && CASE(KIND, side.kind, KIND_LUT4_128))
-        scores_lut<D, BOOK4_MIRROR, D >= 128 ? 128 : 32>(s, slot, q, table, mirror, lane);
-    else if (CASE(KIND, side.kind, KIND_BOOK4_32))
-        scores_lut<D, BOOK4, 32>(s, slot, q, table, mirror, lane);
-    else if (CASE(KIND, side.kind, KIND_LUT3_32))
-        scores_lut<D, BOOK3_MIRROR, 32>(s, slot, q, table, mirror, lane);
-    else if (CASE(KIND, side.kind, KIND_INT8))
-        scores_byte<D, false>(s, slot, q, lane);
-    else if (CASE(KIND, side.kind, KIND_FLOAT8))
-        scores_byte<D, true>(s, slot, q, lane);
-    else if (CASE(KIND, side.kind, KIND_HALF))
-        scores_half<D, 2>(s, slot, q, lane);
-}
-
-template <int D, int KIND>
-static __device__ __forceinline__ void sums(const decode_side &side, float (*o)[4], const uint8_t *slot,
-                                            const uint32_t (*p)[2], uint32_t table, uint32_t mirror, int live, int lane)
-{
-    if (D >= 128 && CASE(KIND, side.kind, KIND_TRELLIS))
-        sums_trellis<D<128 ? 128 : D, KIND == KIND_TRELLIS>(o, slot, p, table, lane);
-    else if (CASE(KIND, side.kind, KIND_LUT4_32))
-        sums_lut<D, BOOK4_MIRROR, 32>(o, slot, p, table, mirror, lane);
-    else if (D >= 128 && CASE(KIND, side.kind, KIND_LUT4_128))
-        sums_lut<D, BOOK4_MIRROR, D >= 128 ? 128 : 32>(o, slot, p, table, mirror, lane);
-    else if (CASE(KIND, side.kind, KIND_BOOK4_32))
-        sums_lut<D, BOOK4, 32>(o, slot, p, table, mirror, lane);
-    else if (CASE(KIND, side.kind, KIND_LUT3_32))
-        sums_lut<D, BOOK3_MIRROR, 32>(o, slot, p, table, mirror, lane);
-    else if (CASE(KIND, side.kind, KIND_INT8))
-        sums_byte<D, false>(o, slot, p, lane);
-    else if (CASE(KIND, side.kind, KIND_FLOAT8))
-        sums_byte<D, true>(o, slot, p, lane);
-    else if (CASE(KIND, side.kind, KIND_HALF))
-        sums_half<D, 2>(o, slot, p, live, lane);
-}
-#endif
+/* attn_decode.cu: decode attention on Hopper.  See attn_decode.cuh. */
+#include "devices/cuda/decode_warp.cuh"
 
 template <int D, int KIND_K, int KIND_V>
 static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(decode_job p)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
     extern __shared__ __align__(1024) uint8_t smem[];
-    /* blocks that are waited for together: more to interleave; measured better but for 3-bit codes */
-    constexpr int WAIT = KIND_K == KIND_LUT3_32 ? 1 : shape<D>::BLOCKS;
     const int lane = threadIdx.x % 32;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0); /* so the compiler knows that a warp has one */
-    const uint32_t base = shared_at(smem), table_at = (base + TABLE - 1) & ~(TABLE - 1u);
+    const uint32_t base = shared_at(smem);
     row_span *spans = (row_span *)(smem + BARS);
     const plan t = { spans, (int *)(smem + SUMS) };
-    const uint32_t bar_k = base + (uint32_t)warp * 32, bar_v = bar_k + 8;
-    uint8_t *slot_k = smem + slot_at(p, base, warp), *slot_v = slot_k + shape<D>::BLOCKS * p.k.block_bytes;
-    const uint32_t trellis_at = table_at + TABLE * (uint32_t)book_tables(p), at_lane = (uint32_t)lane * 4;
-    const uint32_t table_k = p.k.kind == KIND_TRELLIS ? trellis_at + at_lane : table_at + at_lane;
-    const uint32_t table_v = p.v.kind == KIND_TRELLIS ? trellis_at + at_lane : table_at + 128 + at_lane;
-    const uint32_t at_k = shared_at(slot_k), at_v = shared_at(slot_v);
-    const uint32_t mirror_at = base + MIRRORS;
+    const warp_room r = room_of<D>(p, smem, base, warp, lane);
     uint32_t phase = 0;
 
-    if (lane < 4)
-        bar_init(bar_k + 8 * (uint32_t)lane, 1);
-    bar_publish();
-    if (threadIdx.x < 8)
-        ((uint32_t *)(smem + MIRRORS))[threadIdx.x] = (threadIdx.x < 4 ? p.k : p.v).mirror[threadIdx.x % 4];
+    room_begin(p, smem, r, lane);
     plan_rows<D>(p, spans, (int *)(smem + SUMS));
     pdl_go();
     __syncthreads();
@@ -172,19 +31,9 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
     f.at = at;
     f.hi = hi;
     feed_seek<D>(p, t, f, lane);
-    if (f.at < hi) {
-        const uint8_t *from_k = feed_from<D>(f, p.k, f.k_at), *from_v = feed_from<D>(f, p.v, f.v_at);
-#pragma unroll
-        for (int i = 0; i < shape<D>::BLOCKS; i++)
-            ask(at_k, from_k, p.k.block_bytes, i, bar_k);
-#pragma unroll
-        for (int i = 0; i < shape<D>::BLOCKS; i++)
-            ask(at_v, from_v, p.v.block_bytes, i, bar_v);
-    }
-    if (book_tables(p)) /* while the first copies are under way */
-        fill_books(smem + (table_at - base), p);
-    if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
-        fill_trellis(smem + (trellis_at - base), KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
+    if (f.at < hi)
+        step_ask<D>(p, r, feed_from<D>(f, p.k, f.k_at), feed_from<D>(f, p.v, f.v_at));
+    room_tables(p, smem, base, KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS); /* while they are under way */
     __syncthreads();
     pdl_wait(); /* the queries; everything else was there when the kernel that makes them began */
     while (at < hi) {
@@ -203,47 +52,14 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
             at = to;
         }
         for (; at < to; at++) {
-            float x[shape<D>::TILES][4];
-            uint32_t w[shape<D>::TILES][2];
             feed_next<D>(p, t, f, lane);
-            const bool more = f.at < hi;
-            const uint8_t *from_k = feed_from<D>(f, p.k, f.k_at), *from_v = feed_from<D>(f, p.v, f.v_at);
-#pragma unroll
-            for (int i = 0; i < shape<D>::BLOCKS; i += WAIT) {
-#pragma unroll
-                for (int j = i; j < i + WAIT; j++)
-                    bar_wait(bar_k + j * 16, phase);
-#pragma unroll
-                for (int j = i; j < i + WAIT; j++)
-                    scores<D, KIND_K>(p.k, x + 2 * j, slot_k + j * p.k.block_bytes, q, table_k, mirror_at, lane);
-                __syncwarp();
-#pragma unroll
-                for (int j = i; j < i + WAIT && more; j++)
-                    ask(at_k, from_k, p.k.block_bytes, j, bar_k);
-            }
-            const int key = (at - s.first) * shape<D>::STEP;
-            if (key + shape<D>::STEP - 1 > row.pos)
-                mask_step<shape<D>::TILES>(x, key, row.pos, lane);
-            softmax_step<D, shape<D>::TILES>(a, x, w, 8.0f);
-#pragma unroll
-            for (int i = 0; i < shape<D>::BLOCKS; i += WAIT) {
-#pragma unroll
-                for (int j = i; j < i + WAIT; j++)
-                    bar_wait(bar_v + j * 16, phase);
-#pragma unroll
-                for (int j = i; j < i + WAIT; j++)
-                    sums<D, KIND_V>(p.v, a.o, slot_v + j * p.v.block_bytes, w + 2 * j, table_v, mirror_at + 16,
-                                    row.pos - key - PACK_BLOCK * j + 1, lane);
-                __syncwarp();
-#pragma unroll
-                for (int j = i; j < i + WAIT && more; j++)
-                    ask(at_v, from_v, p.v.block_bytes, j, bar_v);
-            }
+            coded_step<D, KIND_K, KIND_V>(p, r, a, q, (at - s.first) * shape<D>::STEP, row.pos, phase, f.at < hi,
+                                          feed_from<D>(f, p.k, f.k_at), feed_from<D>(f, p.v, f.v_at), lane);
             phase ^= 1;
         }
         join = block_joins(p, t, s); /* the same for all warps of the block */
         float *piece = p.pieces + (size_t)(mine + 2 * unit_of(p, s) + part) * piece_size(D, p.heads);
-        piece_store<D>(p, a, join ? (float *)slot_k : piece, p.v.kind == KIND_TRELLIS && !part, lane);
+        piece_store<D>(p, a, join ? (float *)r.slot_k : piece, p.v.kind == KIND_TRELLIS && !part, lane);
     }
     if (join)
         block_join<D>(p, smem, base, p.pieces + (size_t)(mine - warp + 2 * unit_of(p, s)) * piece_size(D, p.heads));
@@ -368,6 +184,7 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     for (p->warps = most_warps(p->d); p->warps > 0; p->warps -= 4)
         if (room_fits(p)) {
             p->share = (uint32_t)((1ull << 32) / ((uint64_t)p->blocks * p->warps));
+            p->whole = decode_whole_takes(*p, a->max_pos);
             return true;
         }
     return false;
@@ -446,10 +263,14 @@ void decode_run(cuda_device *d, decode_job p)
     if (is_sign(p.k.kind)) {
         const dim3 blocks(cuda_blocks((int64_t)p.seqs.n_tokens * p.h, SKETCH_HEADS));
         cuda_launch(d, decode_sketch, blocks, SKETCH_VALUES, 0, p);
-    } else {
+    } else if (!p.whole) {
         const prep_job prep = { p.q,   p.raw,    p.turned, p.by_seq ? p.seqs.q0 : NULL, p.ldq, p.gq, rows * p.h,
                                 p.h, p.scale * PREP_LOG2E, p.k.s };
         prep_run(d, p.d, prep);
+    }
+    if (p.whole) {
+        decode_whole_run(d, p);
+        return;
     }
     for (p.row0 = 0; p.row0 < rows; p.row0 += DECODE_ROWS) {
         p.n_rows = rows - p.row0 < DECODE_ROWS ? rows - p.row0 : (int)DECODE_ROWS;

@@ -46,6 +46,7 @@ struct decode_job : attn_call {
     uint32_t slot_bytes, slots_high; /* of a warp's slots; warps whose slots lie behind the tables */
     bool join;           /* many pieces of a unit: blocks join theirs (decode_plan.cuh) */
     uint32_t share;      /* 2^32 / (warps * blocks) */
+    bool whole;          /* a block takes a whole unit (attn_whole.cu); the pieces are not used then */
     int exact_cost;      /* an exact step counts as 1 << exact_cost encoded ones: it takes as long */
 };
 
@@ -58,5 +59,9 @@ void cuda_pack_pages(cuda_device *d, const side_dev &s, const pack_shape &p, con
 bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v, decode_job *p);
 size_t decode_scratch(decode_job p);
 void decode_run(cuda_device *d, decode_job p);
+
+/* attn_whole.cu, of what decode_shape filled: whether it is for positions up to max_pos, and the launch. */
+bool decode_whole_takes(const decode_job &p, int max_pos);
+void decode_whole_run(cuda_device *d, const decode_job &p);
 
 #endif

@@ -1,0 +1,240 @@
+/* decode_warp.cuh: what a warp of the decode kernels has in its block's shared memory, and one step of its work.
+ *
+ * K and V^T are the A operands of mma.m16n8k16 and the heads are its 8 columns.  Every warp has one slot of shared
+ * memory for a step of K and one for V, filled by bulk copies: K is asked for again right after the scores, V right
+ * after the sum.  4-bit and 3-bit codes become pairs of halves by a table with a copy per lane: entry e of lane l lies
+ * at 256*e + 4*l of a 64 KB aligned base, so one byte permute makes an address.  K's scales multiply scores, V's the
+ * probabilities.  The maximum is lazy: sums are rescaled only when it grows by more than 8 (in log2). */
+#ifndef KVANT_CUDA_DECODE_WARP_CUH
+#define KVANT_CUDA_DECODE_WARP_CUH
+
+#include "devices/cuda/decode_merge.cuh"
+#include "devices/cuda/decode_room.cuh"
+
+/* Words of a head's sketch: 8 for each bit of its values, then twice their unit, minus their sum. */
+enum { SKETCH_WORDS = 8 * SKETCH_BITS + 4 };
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+
+/* Asks for a block of the rows at `from`; the barriers of blocks are 16 bytes apart. */
+static __device__ __forceinline__ void ask(uint32_t slot, const uint8_t *from, uint32_t bytes, int block, uint32_t bar)
+{
+    warp_copy(slot + (uint32_t)block * bytes, from + (uint32_t)block * bytes, bytes, bar + (uint32_t)block * 16);
+}
+
+/* Words of a lane's queries: operands; of sketches see scores_sign. */
+#define QUERY_WORDS(D, SIGN) ((SIGN) ? 2 * SKETCH_BITS + 4 : (D) / 8)
+
+template <bool EVEN>
+static __device__ __forceinline__ void load_sketch(const uint32_t *from, int live, uint32_t *q, int lane)
+{
+    const int head = EVEN ? lane / 4 % 4 : lane / 4, odd = EVEN ? lane / 16 : 0;
+    const uint32_t *mine = from + head * SKETCH_WORDS + lane % 4 * 2;
+#pragma unroll
+    for (int b = 0; b < SKETCH_BITS; b++) {
+        const int bit = EVEN ? 2 * b + odd : b;
+        const uint2 v = head < live && bit < SKETCH_BITS ? *(const uint2 *)(mine + 8 * bit) : make_uint2(0, 0);
+        q[2 * b] = v.x;
+        q[2 * b + 1] = v.y;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        q[2 * SKETCH_BITS + i] = lane % 4 * 2 + i % 2 < live
+                                     ? from[(lane % 4 * 2 + i % 2) * SKETCH_WORDS + 8 * SKETCH_BITS + i / 2]
+                                     : 0;
+}
+
+/* Operands of a unit's queries; mixed: in the trellis' order of values. */
+template <int D>
+static __device__ __forceinline__ void load_q(const decode_job &p, const uint16_t *from, int head, int live, bool mixed,
+                                              uint32_t *q, int lane)
+{
+    const uint4 *at = (const uint4 *)(from + (int64_t)(head + lane / 4) * D);
+#pragma unroll
+    for (int c = 0; c < D / 32; c++) {
+        const uint4 v = lane / 4 < live ? at[mixed ? c / 4 * 16 + lane % 4 * 4 + c % 4 : 4 * c + lane % 4]
+                                        : make_uint4(0, 0, 0, 0);
+        q[4 * c] = v.x;
+        q[4 * c + 1] = v.y;
+        q[4 * c + 2] = v.z;
+        q[4 * c + 3] = v.w;
+    }
+}
+
+/* Exact steps i .. to - 1 of a unit. */
+template <int D>
+static __device__ __forceinline__ void exact_steps(const decode_job &p, const row_span &row, const spot &s, int i,
+                                                   int to, const uint32_t *q, state<D> &a, int lane)
+{
+    uint32_t w[1][2];
+    float x[1][4];
+#pragma unroll 1
+    for (; i < to; i++) {
+        const int kv = kv_of(p, s.in), key = row.encoded * KVANT_PAGE + i * TAIL_STEP;
+        const int j = key / KVANT_PAGE, in = key % KVANT_PAGE * 2 * D;
+        const uint8_t *k = exact_rows(p, p.k, row.seq, j, kv) + in, *v = exact_rows(p, p.v, row.seq, j, kv) + in;
+        scores_half<D, 1>(x, k, q, lane);
+        if (key + TAIL_STEP - 1 > row.pos)
+            mask_step<1>(x, key, row.pos, lane);
+        softmax_step<D, 1>(a, x, w, 8.0f);
+        sums_half<D, 1>(a.o, v, w, row.pos - key + 1, lane);
+    }
+}
+
+/* Compiled for a kind, or for any (KIND_COUNT): then the launch-uniform number chooses. */
+#define CASE(KIND, is, number) (KIND == (number) || (KIND == KIND_COUNT && (is) == (number)))
+
+template <int D, int KIND>
+static __device__ __forceinline__ void scores(const decode_side &side, float (*s)[4], const uint8_t *slot,
+                                              const uint32_t *q, uint32_t table, uint32_t mirror, int lane)
+{
+    if (is_sign(KIND))
+        scores_sign<KIND == KIND_SIGN>(s, slot, q, lane);
+    else if (D >= 128 && CASE(KIND, side.kind, KIND_TRELLIS))
+        scores_trellis<D<128 ? 128 : D, KIND == KIND_TRELLIS>(s, slot, q, table, lane);
+    else if (CASE(KIND, side.kind, KIND_LUT4_32))
+        scores_lut<D, BOOK4_MIRROR, 32>(s, slot, q, table, mirror, lane);
+    else if (D >= 128 && CASE(KIND, side.kind, KIND_LUT4_128))
+        scores_lut<D, BOOK4_MIRROR, D >= 128 ? 128 : 32>(s, slot, q, table, mirror, lane);
+    else if (CASE(KIND, side.kind, KIND_BOOK4_32))
+        scores_lut<D, BOOK4, 32>(s, slot, q, table, mirror, lane);
+    else if (CASE(KIND, side.kind, KIND_LUT3_32))
+        scores_lut<D, BOOK3_MIRROR, 32>(s, slot, q, table, mirror, lane);
+    else if (CASE(KIND, side.kind, KIND_INT8))
+        scores_byte<D, false>(s, slot, q, lane);
+    else if (CASE(KIND, side.kind, KIND_FLOAT8))
+        scores_byte<D, true>(s, slot, q, lane);
+    else if (CASE(KIND, side.kind, KIND_HALF))
+        scores_half<D, 2>(s, slot, q, lane);
+}
+
+template <int D, int KIND>
+static __device__ __forceinline__ void sums(const decode_side &side, float (*o)[4], const uint8_t *slot,
+                                            const uint32_t (*p)[2], uint32_t table, uint32_t mirror, int live, int lane)
+{
+    if (D >= 128 && CASE(KIND, side.kind, KIND_TRELLIS))
+        sums_trellis<D<128 ? 128 : D, KIND == KIND_TRELLIS>(o, slot, p, table, lane);
+    else if (CASE(KIND, side.kind, KIND_LUT4_32))
+        sums_lut<D, BOOK4_MIRROR, 32>(o, slot, p, table, mirror, lane);
+    else if (D >= 128 && CASE(KIND, side.kind, KIND_LUT4_128))
+        sums_lut<D, BOOK4_MIRROR, D >= 128 ? 128 : 32>(o, slot, p, table, mirror, lane);
+    else if (CASE(KIND, side.kind, KIND_BOOK4_32))
+        sums_lut<D, BOOK4, 32>(o, slot, p, table, mirror, lane);
+    else if (CASE(KIND, side.kind, KIND_LUT3_32))
+        sums_lut<D, BOOK3_MIRROR, 32>(o, slot, p, table, mirror, lane);
+    else if (CASE(KIND, side.kind, KIND_INT8))
+        sums_byte<D, false>(o, slot, p, lane);
+    else if (CASE(KIND, side.kind, KIND_FLOAT8))
+        sums_byte<D, true>(o, slot, p, lane);
+    else if (CASE(KIND, side.kind, KIND_HALF))
+        sums_half<D, 2>(o, slot, p, live, lane);
+}
+
+/* A warp's barriers, slots and tables; *_at: shared addresses. */
+typedef struct warp_room {
+    uint32_t bar_k, bar_v; /* of the first block of a step, the others' 16 bytes apart */
+    uint8_t *slot_k, *slot_v;
+    uint32_t k_at, v_at, table_k, table_v, mirror;
+} warp_room;
+
+static __device__ __forceinline__ uint32_t tables_at(uint32_t base)
+{
+    return (base + TABLE - 1) & ~(TABLE - 1u);
+}
+
+template <int D>
+static __device__ __forceinline__ warp_room room_of(const decode_job &p, uint8_t *smem, uint32_t base, int warp,
+                                                    int lane)
+{
+    const uint32_t table = tables_at(base) + (uint32_t)lane * 4, trellis = table + TABLE * (uint32_t)book_tables(p);
+    warp_room r;
+    r.bar_k = base + (uint32_t)warp * 32;
+    r.bar_v = r.bar_k + 8;
+    r.slot_k = smem + slot_at(p, base, warp);
+    r.slot_v = r.slot_k + shape<D>::BLOCKS * p.k.block_bytes;
+    r.table_k = p.k.kind == KIND_TRELLIS ? trellis : table;
+    r.table_v = p.v.kind == KIND_TRELLIS ? trellis : table + 128;
+    r.k_at = shared_at(r.slot_k);
+    r.v_at = shared_at(r.slot_v);
+    r.mirror = base + MIRRORS;
+    return r;
+}
+
+/* All threads, before a barrier: barriers of the block's warps, what byte permutes read. */
+static __device__ __forceinline__ void room_begin(const decode_job &p, uint8_t *smem, const warp_room &r, int lane)
+{
+    if (lane < 4)
+        bar_init(r.bar_k + 8 * (uint32_t)lane, 1);
+    bar_publish();
+    if (threadIdx.x < 8)
+        ((uint32_t *)(smem + MIRRORS))[threadIdx.x] = (threadIdx.x < 4 ? p.k : p.v).mirror[threadIdx.x % 4];
+}
+
+/* All threads, before a barrier: the tables; two: both sides are trellises. */
+static __device__ __forceinline__ void room_tables(const decode_job &p, uint8_t *smem, uint32_t base, bool two)
+{
+    uint8_t *at = smem + (tables_at(base) - base);
+    if (book_tables(p))
+        fill_books(at, p);
+    if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
+        fill_trellis(at + TABLE * book_tables(p), two);
+}
+
+/* Asks for a step's rows of both sides. */
+template <int D>
+static __device__ __forceinline__ void step_ask(const decode_job &p, const warp_room &r, const uint8_t *k,
+                                                const uint8_t *v)
+{
+#pragma unroll
+    for (int i = 0; i < shape<D>::BLOCKS; i++)
+        ask(r.k_at, k, p.k.block_bytes, i, r.bar_k);
+#pragma unroll
+    for (int i = 0; i < shape<D>::BLOCKS; i++)
+        ask(r.v_at, v, p.v.block_bytes, i, r.bar_v);
+}
+
+/* The step that begins at token `key` of a row at pos: waits for its rows, asks for the next ones (more: from next_k,
+ * next_v), adds to the sums. */
+template <int D, int KIND_K, int KIND_V>
+static __device__ __forceinline__ void coded_step(const decode_job &p, const warp_room &r, state<D> &a,
+                                                  const uint32_t *q, int key, int pos, uint32_t phase, bool more,
+                                                  const uint8_t *next_k, const uint8_t *next_v, int lane)
+{
+    /* blocks that are waited for together: more to interleave; measured better but for 3-bit codes */
+    constexpr int WAIT = KIND_K == KIND_LUT3_32 ? 1 : shape<D>::BLOCKS;
+    float x[shape<D>::TILES][4];
+    uint32_t w[shape<D>::TILES][2];
+#pragma unroll
+    for (int i = 0; i < shape<D>::BLOCKS; i += WAIT) {
+#pragma unroll
+        for (int j = i; j < i + WAIT; j++)
+            bar_wait(r.bar_k + j * 16, phase);
+#pragma unroll
+        for (int j = i; j < i + WAIT; j++)
+            scores<D, KIND_K>(p.k, x + 2 * j, r.slot_k + j * p.k.block_bytes, q, r.table_k, r.mirror, lane);
+        __syncwarp();
+#pragma unroll
+        for (int j = i; j < i + WAIT && more; j++)
+            ask(r.k_at, next_k, p.k.block_bytes, j, r.bar_k);
+    }
+    if (key + shape<D>::STEP - 1 > pos)
+        mask_step<shape<D>::TILES>(x, key, pos, lane);
+    softmax_step<D, shape<D>::TILES>(a, x, w, 8.0f);
+#pragma unroll
+    for (int i = 0; i < shape<D>::BLOCKS; i += WAIT) {
+#pragma unroll
+        for (int j = i; j < i + WAIT; j++)
+            bar_wait(r.bar_v + j * 16, phase);
+#pragma unroll
+        for (int j = i; j < i + WAIT; j++)
+            sums<D, KIND_V>(p.v, a.o, r.slot_v + j * p.v.block_bytes, w + 2 * j, r.table_v, r.mirror + 16,
+                            pos - key - PACK_BLOCK * j + 1, lane);
+        __syncwarp();
+#pragma unroll
+        for (int j = i; j < i + WAIT && more; j++)
+            ask(r.v_at, next_v, p.v.block_bytes, j, r.bar_v);
+    }
+}
+
+#endif
+#endif
