@@ -1,5 +1,5 @@
 /* check_gdn.c: gdn_step, gdn_chunk, conv_step, conv_chunk: variants against the references (NMSE 1e-7, outputs and the
- * whole state), slots in every pattern (spec "engine" 7.2 items 1-6, 9-11), and the bit rules.  A case
+ * whole state), slots in every pattern, and the bit rules.  A case
  * runs prompts and decode rows in one batch; slots and gaps that nobody owns are NaN and must stay so. */
 #include <stdint.h>
 #include "base/half.h"

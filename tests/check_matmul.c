@@ -11,7 +11,7 @@
 #include "devices/cpu/matmul_pack.h"
 #include "devices/device.h"
 
-static const double limit_of[2] = { 5e-4, 1e-6 };       /* by enum kvant_compute; spec architecture section 5 */
+static const double limit_of[2] = { 5e-4, 1e-6 };       /* by enum kvant_compute: ops.def */
 
 /* Random rows of a type; where it has no encoder: random codes under scales of about 1/64. */
 static void make_rows(const kvant_wtype *t, uint8_t *dst, int64_t n, int64_t k, uint64_t seed)

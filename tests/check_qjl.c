@@ -5,7 +5,7 @@
  *
  * Bounds: f32 DOT: every term of a score is +-scale*q_j, so sum|q k| = scale*sum|q_j|; (256/4 + 16) 2^-24 of it.
  * int8 QDOT: DOT, and half a step of the query per term.  The projections: the estimate is unbiased, with variance
- * (pi/2 |q|^2|k|^2 - <q,k>^2)/256 (formats.md section 6), over projections as over keys. */
+ * (pi/2 |q|^2|k|^2 - <q,k>^2)/256 (docs/formats/qjl1_256.md), over projections as over keys. */
 #include <stdint.h>
 #include "base/half.h"
 #include "base/rng.h"

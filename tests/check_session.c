@@ -197,7 +197,7 @@ static void act(serve_rig *r, int what, const char *name)
     CHECK(o.code == KVANT_OK, "snapshot: %s", kvant_error_name(o.code));
 }
 
-/* The invariants of the admission trace (spec engine 4.7), after three rounds of n requests. */
+/* The invariants of the admission trace, after three rounds of n requests. */
 static void check_counts(serve_rig *r, int n, const char *what)
 {
     kvant_session_stats st;

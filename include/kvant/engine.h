@@ -49,10 +49,10 @@ typedef struct kvant_model_info {
     int64_t n_params, weight_bytes, file_bytes;
     int64_t state_bytes;                     /* recurrent (f32) + conv state of one sequence, all layers */
 } kvant_model_info;
-const kvant_model_info *kvant_model_get_info(const kvant_model *m);
-int kvant_model_layer_is_attn(const kvant_model *m, int layer);
+const kvant_model_info *kvant_model_get_info(const kvant_model *m);      /* as long as the model */
+int kvant_model_layer_is_attn(const kvant_model *m, int layer);         /* 0: a recurrent layer, or there is none */
 
-/* ---- text ---- */
+/* ---- text: any thread ---- */
 
 enum { KVANT_TOK_SPECIAL = 1,      /* parse control tokens in the text */
        KVANT_TOK_BOS = 2 };        /* add BOS where the file asks for it */
@@ -63,27 +63,30 @@ int kvant_tokenize(const kvant_model *m, const char *text, size_t len, int flags
 /* Bytes of one token -> buf[cap]; returns the length needed, or KVANT_EINVAL if id is out of range.
  * special: control tokens give their text, else nothing. */
 int kvant_token_bytes(const kvant_model *m, int32_t id, int special, char *buf, int cap);
-int kvant_token_is_eog(const kvant_model *m, int32_t id);
+int kvant_token_is_eog(const kvant_model *m, int32_t id);      /* one that ends a generation */
 int32_t kvant_token_bos(const kvant_model *m);      /* -1: none */
 int32_t kvant_token_eos(const kvant_model *m);      /* -1: none */
 int kvant_token_add_bos(const kvant_model *m);      /* the file asks for BOS */
 
-/* Streaming detokeniser: never emits half a UTF-8 character; bytes that can no longer become one give U+FFFD. */
+/* Streaming detokeniser: never emits half a UTF-8 character; bytes that can no longer become one give U+FFFD.  Begins
+ * as { 0 }; one per stream of text. */
 typedef struct kvant_detok { char pending[8]; int n_pending; } kvant_detok;
-/* Appends token bytes; out[cap] gets complete characters (NUL-terminated); returns their length or an error.  a cap of
+/* Appends token bytes; out[cap] gets complete characters (NUL-terminated); returns their length or an error.  A cap of
  * 3 * length + 16 always suffices (each ill-formed byte may give U+FFFD); KVANT_ENOSPC leaves d unchanged. */
 int kvant_detok_push(const kvant_model *m, kvant_detok *d, int32_t id, char *out, int cap);
+/* The end of the text: what is pending gives one U+FFFD.  Returns the length, 0 or 3; KVANT_ENOSPC: cap below 4. */
 int kvant_detok_flush(kvant_detok *d, char *out, int cap);
 
 typedef struct kvant_chat_msg { const char *role, *content; } kvant_chat_msg;
 /* Messages -> prompt text through the model's template family; add_assistant opens the answer.  *text: kvant_text_free.
+ * KVANT_EINVAL (a message), KVANT_EUNSUPPORTED (a template of no known family); ids as in kvant_tokenize.
  * The text is tokenised with KVANT_TOK_SPECIAL only by kvant_chat_tokenize, which never lets message text form control
  * tokens. */
 int kvant_chat_format(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, char **text,
                       kvant_diag *diag);
 int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, int32_t *ids,
                         int cap, int *n_ids, kvant_diag *diag);
-/* "chatml", ...; *from_file: 0 when the file has no template and ChatML was assumed. */
+/* "chatml", ..., "unknown"; *from_file: 0 when the file has no template and ChatML was assumed. */
 const char *kvant_chat_family(const kvant_model *m, int *from_file);
 void kvant_text_free(char *text);
 
@@ -113,7 +116,7 @@ typedef struct kvant_engine_params {
 /* Everything 0 or NULL ("default"), except kv_tail -1 and the encoder: best. */
 kvant_engine_params kvant_engine_defaults(void);
 
-/* Memory an engine with these parameters takes, by part, in bytes; no weights are read. */
+/* Memory an engine with these parameters takes, by part, in bytes; no weights are read.  KVANT_EINVAL: a parameter. */
 typedef struct kvant_plan {
     int64_t weights, kv, tail, state, scratch, total;
     int64_t kv_bytes_per_token;            /* all layers, K + V, encoded rows */
@@ -121,8 +124,9 @@ typedef struct kvant_plan {
 } kvant_plan;
 int kvant_plan_make(const kvant_model *m, const kvant_engine_params *p, kvant_plan *out, kvant_diag *diag);
 
-/* Loads the weights and takes all memory of the plan; KVANT_ENOMEM, KVANT_EINVAL (a parameter), KVANT_EUNSUPPORTED (an
- * op or format the device lacks, listed), KVANT_EDEVICE.  The model must outlive the engine. */
+/* Loads the weights and takes all memory of the plan; KVANT_ENOSPC (more than this machine has free, by part),
+ * KVANT_ENOMEM, KVANT_EINVAL (a parameter), KVANT_EUNSUPPORTED (an op or format the device lacks, listed),
+ * KVANT_EDEVICE.  The model must outlive the engine.  free accepts NULL. */
 int kvant_engine_create(kvant_model *m, const kvant_engine_params *p, kvant_engine **out, kvant_diag *diag);
 void kvant_engine_free(kvant_engine *e);
 const kvant_model *kvant_engine_model(const kvant_engine *e);
@@ -135,12 +139,12 @@ int kvant_engine_program_text(kvant_engine *e, char **text, kvant_diag *diag);
 /* ---- sequences ---- */
 
 int kvant_seq_new(kvant_engine *e, int *seq, kvant_diag *diag);   /* KVANT_ENOSPC: max_seqs live already */
-int kvant_seq_free(kvant_engine *e, int seq);
+int kvant_seq_free(kvant_engine *e, int seq);                     /* KVANT_EINVAL: no such sequence */
 /* A second sequence that goes on where src is, at any length.  Full pages are shared, the open page, the tail and the
  * state are copied.  KVANT_EINVAL (no such sequence, or broken), KVANT_ENOSPC (max_seqs live, or no page free). */
 int kvant_seq_fork(kvant_engine *e, int src, int *seq, kvant_diag *diag);
-int kvant_seq_length(const kvant_engine *e, int seq);             /* tokens so far */
-int64_t kvant_seq_cache_bytes(const kvant_engine *e, int seq);    /* bytes its pages, tail and state take */
+int kvant_seq_length(const kvant_engine *e, int seq);             /* tokens so far, or KVANT_EINVAL */
+int64_t kvant_seq_cache_bytes(const kvant_engine *e, int seq);    /* of its pages, tail and state, or KVANT_EINVAL */
 
 /* GREEDY: of the last row only the likeliest token comes back (kvant_step_token); its logits stay on the device.
  * HIDDEN: no logits; the hidden states after the output norm are collected for kvant_seq_hidden.
@@ -185,7 +189,7 @@ int kvant_seq_hidden(const kvant_engine *e, int seq, float *mean, float *last);
 /* Another thread may call this: the running step returns KVANT_ECANCELED at the next device pass. */
 void kvant_engine_cancel(kvant_engine *e);
 
-/* ---- sampling ---- */
+/* ---- sampling: a sampler belongs to one thread at a time ---- */
 
 typedef struct kvant_sampler_params {
     float temp;                    /* 0: greedy */
@@ -203,7 +207,7 @@ typedef struct kvant_sampler kvant_sampler;
 kvant_sampler_params kvant_sampler_defaults(void);     /* temp 0.8, top_k 40, top_p 0.95, min_p 0.05 */
 /* KVANT_EINVAL names the parameter out of range.  bias arrays are copied. */
 int kvant_sampler_create(const kvant_sampler_params *p, int n_vocab, kvant_sampler **out, kvant_diag *diag);
-void kvant_sampler_free(kvant_sampler *s);
+void kvant_sampler_free(kvant_sampler *s);                        /* NULL is accepted */
 void kvant_sampler_accept(kvant_sampler *s, int32_t token);       /* feeds penalties: prompt and generated tokens */
 /* logits f32[n_vocab] (unchanged) -> *token.  KVANT_ENUMERIC when no logit is finite. */
 int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kvant_diag *diag);

@@ -43,7 +43,7 @@ typedef struct kvant_diag {
 const char *kvant_error_text(int code);
 /* Name of a code ("KVANT_ENOMEM"); never NULL. */
 const char *kvant_error_name(int code);
-/* Exit code of the kvant program for a code (docs: conventions, exit codes). */
+/* Exit code of the kvant program for a code: the third column above; codes that are not in the list: 1. */
 int kvant_error_exit(int code);
 
 #pragma GCC visibility pop

@@ -13,7 +13,8 @@
  *
  * sdim = kvant_format_sdim(f, d): equals the padded d for all formats but qjl1_256 (256 per 128).
  * Threads: all functions are pure; no allocation, no globals but constant tables.
- * Source: spec "formats"; architecture section 4. */
+ * Outputs are overwritten (axpy adds to them) and may not overlap inputs.
+ * Source: docs/formats, one page per format; why it is cut like this: docs/decisions/0001-one-format-contract.md. */
 #ifndef KVANT_FORMAT_H
 #define KVANT_FORMAT_H
 
@@ -28,7 +29,7 @@ extern "C" {
 
 enum { KVANT_MAX_HEAD_DIM = 512 };
 
-/* Which search an encoder makes for the same bytes (architecture section 7). */
+/* Which search an encoder makes for the same bytes (docs/formats/encoders.md). */
 enum kvant_encoder {
     KVANT_ENCODER_UPSTREAM = 0, /* the rule of the format's specification, bit for bit */
     KVANT_ENCODER_BEST = 1,     /* least error under the same decoder, unbiased scores */

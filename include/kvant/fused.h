@@ -7,8 +7,9 @@
  *   out      f32[n_q_pos][n_heads][128]   real space, overwritten
  *
  * Query head h reads KV head h / (n_heads/n_kv_heads).  causal: position p sees token t iff t <= q_pos_base + p.
- * No visible token, or a largest score that is not finite: zeros.  Threads: pure functions, no allocation.
- * Source: formats.md section 8. */
+ * No visible token, or a largest score that is not finite: zeros.  out may not overlap the inputs.
+ * Threads: pure functions, no allocation.
+ * Source: docs/formats/qjl1_256.md, tbq3_0.md, q4_polar.md.  Golden: docs/formats/golden.md, `cases[]`. */
 #ifndef KVANT_FUSED_H
 #define KVANT_FUSED_H
 

@@ -1,4 +1,5 @@
-/* kvant.h: everything public, and the version. */
+/* kvant.h: the public headers, and the version.  Not here, for engines that use the formats alone: fused.h, polar.h and
+ * qjl.h. */
 #ifndef KVANT_KVANT_H
 #define KVANT_KVANT_H
 
@@ -17,7 +18,7 @@
 extern "C" {
 #endif
 #pragma GCC visibility push(default)     /* what libkvant.so exports */
-/* "0.1.0 (commit)" of the library, for programs that check what they run with. */
+/* "0.1.0 (commit)" of the library, for programs that check what they run with.  Any thread; never freed. */
 const char *kvant_version(void);
 #pragma GCC visibility pop
 #ifdef __cplusplus

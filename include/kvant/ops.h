@@ -7,7 +7,9 @@
  *
  * CPU calling form, for devices/cpu and for other engines:
  *     for (stage = 0; stage < kernel->stages; stage++) { fn[stage](args, part, parts, work) for each part; barrier }
- * Source: spec "architecture" section 5; formulas: spec "engine" sections 1 and 2. */
+ * Threads: checks and lookups are pure; the parts of a stage may run on any threads at once.
+ * Source: the formulas below are the contract, the scalar references in src/ops compute them in the order written
+ * there; tolerances: docs/ops.md; why it is cut like this: docs/decisions/0006-ops-and-programs.md. */
 #ifndef KVANT_OPS_H
 #define KVANT_OPS_H
 
@@ -191,13 +193,14 @@ typedef struct kvant_conv_args {
 /* g = a * softplus(alpha + dt), beta = sigmoid(beta): f32[n][h]; a, dt f32[h]; in place (alpha -> g). */
 typedef struct kvant_gdn_gates_args { float *alpha; float *beta; const float *a, *dt; int n, h; } kvant_gdn_gates_args;
 
-/* Gated delta rule (spec engine 1.1), scalar gate.  Per value head v, key head kh = interleaved ? v/(hv/hk) : v % hk.
+/* Gated delta rule with a scalar gate.  Per value head v, key head kh = interleaved ? v/(hv/hk) : v % hk, and state S:
+ *   S <- exp(g) S;  u = beta (v - S^T k);  S <- S + k u^T;  o = dk^-1/2 S^T q.
  *   q,k f32[n_tokens][..] head j at j*dk with row stride ldq/ldk, already L2-normalised; v f32 row stride ldv, head j
  *   at j*dv; g, beta f32[n_tokens][hv]; state [slot][hv][dv][dk] (transposed: value column j is dk contiguous values;
- *   slot_stride in values); o f32[n_tokens][hv*dv] = dk^-1/2 * S^T q after the update.
+ *   slot_stride in values); o f32[n_tokens][hv*dv].
  *   Reads slot_in (-1: zeros), writes slot_out; all reads before any write.
  * gdn_step: token by token, decode sequences only.  gdn_chunk: chunks of KVANT_PAGE on the absolute 64 grid, prompt
- * sequences only (spec engine 1.4).
+ * sequences only.
  * state_type bf16: all arithmetic is f32, and the state is rounded to bf16 (to nearest, ties to even) after every token
  * of gdn_step and after every chunk of gdn_chunk, so that it does not matter where a prompt was cut on the grid. */
 typedef struct kvant_gdn_args {
@@ -244,7 +247,8 @@ typedef struct kvant_op_info {
 } kvant_op_info;
 const kvant_op_info *kvant_op_get(int id);                 /* NULL if id is out of range */
 
-/* Checks shapes, strides, types and NULLs of an op's arguments; run once before it is queued. */
+/* Checks shapes, strides, types and NULLs of an op's arguments; run once before it is queued.  KVANT_EINVAL names the
+ * op, the argument, the value found and the value wanted. */
 int kvant_op_check(int id, const void *args, kvant_diag *diag);
 
 /* Scratch of one op on the CPU: one block shared by all parts, one block per part.  64-byte aligned. */
@@ -264,7 +268,7 @@ typedef struct kvant_cpu_kernel {
 const kvant_cpu_kernel *kvant_op_reference(int id);
 /* The kernel this CPU uses (src/devices/cpu).  Never NULL for an op that the CPU supports. */
 const kvant_cpu_kernel *kvant_op_cpu(int id);
-/* Variants for the harness: 0 is the reference; NULL past the last. */
+/* Variants for the harness: 0 is the reference; NULL past the last.  *usable: this CPU and the test mask allow it. */
 const kvant_cpu_kernel *kvant_op_variant(int id, int i, const char **name, int *usable);
 
 #pragma GCC visibility pop

@@ -3,7 +3,7 @@
  * hq = H(q) per 128-group, unnormalised, made once per query; a row's score is then a plain dot with its centroids:
  * score = (d/128) * sum (c[code] [+ residual*S]) * hq.  Equal to <decode(row), q> up to rounding (1e-5 relative).
  * The format's own prep_q is the same transform with the 1/128 already in it.
- * Threads: pure functions.  Source: formats.md section 7. */
+ * Threads: pure functions.  Source: docs/formats/q4_polar.md. */
 #ifndef KVANT_POLAR_H
 #define KVANT_POLAR_H
 

@@ -3,7 +3,7 @@
  * The projection Pi is f32[128][256], row-major; it is the `param` of the format and must travel with the data:
  * rows encoded with one projection mean nothing under another.  kvant's rule: one projection for every layer, head
  * and 128-group of a cache: the builder's with seed 42 unless the user gives a file.
- * Threads: all functions are pure.  Source: formats.md section 6. */
+ * Threads: all functions are pure, but for the one that reads a file.  Source: docs/formats/qjl1_256.md. */
 #ifndef KVANT_QJL_H
 #define KVANT_QJL_H
 

@@ -43,11 +43,12 @@ typedef struct kvant_session_params {
     int preempt;               /* KVANT_PREEMPT_* */
     int64_t save_bytes;        /* host memory for KVANT_PREEMPT_SAVE [256 MiB] */
     /* Prefix cache.  Its pages are the engine's free pages; its state snapshots the engine's params.snapshots slots. */
-    int no_prefix_cache;      /* 1: off */
-    int ladder;               /* recurrent models: also a snapshot every so many prompt tokens, multiple of 64
-                                      [1024]; -1: none */
-    int prefix_reuse_decode;  /* 1: pages and state made by decode steps enter the cache too (recurrent models: the
-                                      tokens that follow may then differ in rounding from a cold run) */
+    int no_prefix_cache; /* 1: off */
+    /* recurrent models: also a snapshot every so many prompt tokens, multiple of 64 [1024]; -1: none */
+    int ladder;
+    /* 1: pages and state made by decode steps enter the cache too (recurrent models: the tokens that follow may then
+     * differ in rounding from a cold run) */
+    int prefix_reuse_decode;
     int n_trace;              /* step records kept for kvant_session_trace [4096] */
     const char *snapshot_dir; /* directory of slot and cache files; NULL: save and restore are refused */
     /* Called on the owner thread after each round of events; must not block.  NULL: none. */
@@ -69,8 +70,8 @@ void kvant_session_free(kvant_session *s);
 enum {
     KVANT_EVENT_PROGRESS = 1, /* prompt tokens were evaluated: prompt_done changed */
     KVANT_EVENT_TOKEN = 2,    /* one generated token, end-of-generation tokens included */
-    KVANT_EVENT_END = 3
-}; /* the last event of a request */
+    KVANT_EVENT_END = 3,      /* the last event of a request */
+};
 
 enum {
     KVANT_FINISH_NONE = 0,
@@ -81,12 +82,13 @@ enum {
     KVANT_FINISH_COUNT
 };
 
+/* What a callback returns. */
 enum {
-    KVANT_EVENT_GO = 0,     /* what a callback returns */
+    KVANT_EVENT_GO = 0,
     KVANT_EVENT_STOP = 1,   /* a stop string is complete: END with KVANT_FINISH_STOP follows */
     KVANT_EVENT_CANCEL = 2, /* the client is gone: END with KVANT_FINISH_CANCEL follows */
-    KVANT_EVENT_PAUSE = 3
-}; /* TOKEN: the client reads too slowly: no further token until kvant_session_resume */
+    KVANT_EVENT_PAUSE = 3,  /* TOKEN: the client reads too slowly: no further token until kvant_session_resume */
+};
 
 typedef struct kvant_token_prob {
     int32_t token;
@@ -126,21 +128,20 @@ typedef struct kvant_event {
 enum {
     KVANT_REQUEST_GENERATE = 0,
     KVANT_REQUEST_EMBED_MEAN = 1, /* mean of the last hidden states (after the output norm) of all tokens */
-    KVANT_REQUEST_EMBED_LAST = 2
-}; /* that of the last token */
+    KVANT_REQUEST_EMBED_LAST = 2, /* that of the last token */
+};
 
 enum {
-    KVANT_CACHE_NO_READ = 1, /* evaluate the whole prompt */
-    KVANT_CACHE_NO_WRITE = 2
-}; /* leave nothing in the prefix cache */
+    KVANT_CACHE_NO_READ = 1,  /* evaluate the whole prompt */
+    KVANT_CACHE_NO_WRITE = 2, /* leave nothing in the prefix cache */
+};
 
 /* Arrays are copied by submit; callbacks and their user pointers are kept until END. */
 typedef struct kvant_request {
     int kind; /* KVANT_REQUEST_* */
     const int32_t *prompt;
     int n_prompt;            /* 1 .. n_ctx */
-    int max_tokens;          /* generated tokens; 0: none (END after the prompt); -1: to the end of the
-                                              context */
+    int max_tokens;          /* generated tokens; 0: none (END after the prompt); -1: to the end of the context */
     const int32_t *stop_ids; /* these end the request; they come as a TOKEN event too */
     int n_stop_ids;
     int ignore_eos;                      /* 1: end-of-generation tokens do not end it */
@@ -150,9 +151,10 @@ typedef struct kvant_request {
     unsigned char salt[16];              /* tenant: prefixes are shared only between equal salts; also for fairness */
     int n_system;                        /* tokens of the system and tools prefix: a snapshot is taken at its end */
     int cache;                           /* KVANT_CACHE_* */
-    int slot;                            /* -1: any.  Else: continue what lies in that slot where the prompt begins
-                                              with its tokens, and leave the sequence there at the end (see slots) */
-    int64_t timeout_ns;                  /* in the queue; then END, KVANT_EBUSY.  0: none */
+    /* -1: any.  Else: continue what lies in that slot where the prompt begins with its tokens, and leave the sequence
+     * there at the end (see slots) */
+    int slot;
+    int64_t timeout_ns; /* in the queue; then END, KVANT_EBUSY.  0: none */
     /* Called before each choice: f32[n_vocab], may set logits to -INFINITY (grammar).  Negative: the request ends with
      * that code.  Owner thread.  accepted: a token was chosen. */
     int (*mask)(void *user, float *logits, int n_vocab);
@@ -194,9 +196,10 @@ typedef struct kvant_session_stats {
     int64_t last_step_ns; /* end of the last step */
     /* since create */
     uint64_t submitted, rejected, finished[KVANT_FINISH_COUNT];
-    uint64_t prompt_tokens, cached_tokens, computed_tokens, generated_tokens; /* computed: prompt rows run, recomputed
-                                                                                   ones included */
-    uint64_t prefix_queries, prefix_hits;                                     /* in tokens */
+    uint64_t prompt_tokens, cached_tokens;
+    uint64_t computed_tokens; /* prompt rows run, recomputed ones included */
+    uint64_t generated_tokens;
+    uint64_t prefix_queries, prefix_hits; /* in tokens */
     uint64_t preempted_recompute, preempted_saved, evicted_pages, evicted_states;
     uint64_t started, continued; /* prompts that began, and chunks that went on with one */
     uint64_t deferred_rows;      /* decode rows that stepped aside (prefill_first) */

@@ -1,6 +1,7 @@
 /* wtype.h: weight block types (GGUF tensor types that kvant can multiply with).
  *
- * Blocks of `block` values are `bytes` long; a row of n_in values is n_in/block blocks.  Layouts: spec "engine" 3.3.
+ * Blocks of `block` values are `bytes` long; a row of n_in values is n_in/block blocks.  Layouts:
+ * docs/formats/weights.md.
  * Threads: pure functions over constant tables. */
 #ifndef KVANT_WTYPE_H
 #define KVANT_WTYPE_H

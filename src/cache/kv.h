@@ -4,8 +4,8 @@
  * and, for formats under 16 bits, a small f16 tail pool; per recurrent layer one state slot and one conv slot per
  * sequence. One page id and one block table serve all layers.  A live sequence keeps one permanent slot.
  *
- * Exact tail (architecture section 7): with T = tail/64 pages, query i reads page p exactly iff i/64 - p < T.  A page
- * stays in the tail pool until no later query can read it exactly; it is encoded once, when it is full.
+ * Exact tail: with T = tail/64 pages, query i reads page p exactly iff i/64 - p < T.  A page stays in the tail pool
+ * until no later query can read it exactly; it is encoded once, when it is full (docs/decisions/0003-exact-tail.md).
  *
  * Snapshots: state (and what the exact tail holds beyond the open page) of a sequence at one position, in slots behind
  * those of the sequences.  Nobody writes a slot that another sequence of the batch reads: who starts from a snapshot or

@@ -1,4 +1,4 @@
-/* cli/bench.h: results of `kvant bench` and their printing in llama-bench's schema (conventions section 9). */
+/* cli/bench.h: results of `kvant bench` and their printing in llama-bench's schema. */
 #ifndef KVANT_CLI_BENCH_H
 #define KVANT_CLI_BENCH_H
 

@@ -1,5 +1,5 @@
-/* options.c: the option table, parsing and the getters.  Owns the rules of conventions sections 2 and 3; the documents
- * made from the table are in options_doc.c. */
+/* options.c: the option table, parsing and the getters.  Owns the rules of a command line: what an option's value may
+ * be, and where it comes from; the documents made from the table are in options_doc.c. */
 #include "cli/options.h"
 
 #include <errno.h>

@@ -14,7 +14,7 @@ static const char *const group_titles[OPT_G_COUNT] = {
     [OPT_G_OUTPUT] = "Output and messages",
 };
 
-/* Exit codes: text beside the numbers of KVANT_ERRORS; the numbers are the contract of conventions section 7. */
+/* Exit codes: text beside the numbers of KVANT_ERRORS; the numbers are a contract with scripts (README.md). */
 static const struct {
     int code;
     const char *text;

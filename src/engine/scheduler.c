@@ -1,4 +1,4 @@
-/* scheduler.c: see scheduler.h.  Knobs and their semantics: spec engine 4.5 and 4.6. */
+/* scheduler.c: see scheduler.h.  Knobs and their semantics: docs/scheduler.md. */
 #include "engine/scheduler.h"
 
 #include <assert.h>

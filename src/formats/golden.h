@@ -38,7 +38,7 @@ typedef struct golden_report {
  * KVANT_ENOMEM, KVANT_ENOSPC (more than GOLDEN_MAX_FILES). */
 int golden_run_dir(const char *dir, golden_report *out, kvant_diag *diag);
 
-/* The six self-test scores of the public reference, from its fixture generator (formats.md section 9): turbo3, turbo4,
+/* The six self-test scores of the public reference, from its fixture generator: turbo3, turbo4,
  * turbo3_tcq, qjl, polar, polar with residual.
  * Published: -2.501480 -23.721790 -4.822659 3.696591 -1.994053 -1.438744. */
 enum { GOLDEN_SELFTEST = 6 };

@@ -1,4 +1,4 @@
-/* attn_fused_ref.c: fused attention of QJL keys with tbq3_0 or q4_polar values.  REFERENCE, formats.md section 8.
+/* attn_fused_ref.c: fused attention of QJL keys with tbq3_0 or q4_polar values.  REFERENCE.
  * Scores are computed three times rather than stored: nothing here allocates. */
 #include "kvant/fused.h"
 

@@ -2,7 +2,7 @@
  *
  * Two stages: every sequence's window is gathered before any state is written, so that a slot may be read by one
  * sequence and written by another (fork, swap, chain).  Taps are added in ascending order in f32, then +0.0f once: a
- * sum of -0.0 becomes +0.0, as in the unfused graph.  Source: spec "engine" 1.6, 1.10, 8.2.
+ * sum of -0.0 becomes +0.0, as in the unfused graph.  Source: docs/ops.md, conv_step.
  * A sequence without tokens reads and writes nothing. */
 #include <math.h>
 #include <string.h>

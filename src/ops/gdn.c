@@ -2,8 +2,8 @@
  *
  * Per (sequence, value head) a state S[dk][dv], kept transposed: value column j is S + j*dk, dk contiguous floats.
  *     S <- exp(g_t) S;  p = S^T k_t;  u = beta_t (v_t - p);  S <- S + k_t u^T;  o_t = dk^-1/2 S^T q_t
- * gdn_chunk computes the same over chunks of KVANT_PAGE tokens that end on the absolute 64 grid (spec "engine" 1.4).
- * Two stages: all states are gathered before any is written (engine 8.1, 8.2: swaps, chains and forks of slots).
+ * gdn_chunk computes the same over chunks of KVANT_PAGE tokens that end on the absolute 64 grid.
+ * Two stages: all states are gathered before any is written (swaps, chains and forks of slots).
  * A bf16 state is f32 while it is worked on, and rounded after every token or chunk.
  * A sequence without tokens reads and writes nothing. */
 #include <math.h>

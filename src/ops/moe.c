@@ -1,4 +1,4 @@
-/* moe.c: scalar references of moe_route and moe_combine.  Source: spec "engine" 2.2. */
+/* moe.c: scalar references of moe_route and moe_combine.  Source: docs/ops.md. */
 #include <math.h>
 #include "ops/op_util.h"
 

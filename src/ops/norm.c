@@ -1,6 +1,6 @@
 /* norm.c: scalar references of norm_rms, norm_add_rms, norm_l2 and norm_gated.
  * Sums of squares in double, mean rounded to f32, scale = 1/sqrtf(mean + eps): the rule of llama.cpp's CPU code, which
- * the golden files follow.  Source: spec "engine" 1.3 and 2.2. */
+ * the golden files follow.  Source: docs/ops.md. */
 #include <math.h>
 #include "ops/op_util.h"
 

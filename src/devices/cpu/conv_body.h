@@ -2,7 +2,7 @@
  *
  * A unit is a block of channels of ALL sequences: it first copies the windows that another sequence may overwrite
  * (slots that are read and written by different sequences), then computes.  Units share nothing: one stage is enough,
- * and forks, swaps and chains of slots are safe (spec "engine" 1.11, 8.2).
+ * and forks, swaps and chains of slots are safe.
  * The sum is mul and add in tap order and then +0.0f: the same bits as the reference before SiLU. */
 #include <string.h>
 #include "ops/op_util.h"

@@ -2,7 +2,7 @@
  *
  * A unit is a block of value columns of one head of ALL sequences: it first copies the columns that another sequence
  * may overwrite (slots read and written by different sequences), then computes in place.  Columns are independent,
- * units share nothing: one stage, and forks, swaps and chains of slots are safe (spec "engine" 1.9, 8.1).
+ * units share nothing: one stage, and forks, swaps and chains of slots are safe.
  * bf16 states: a token's columns are computed in f32 scratch and rounded into the slot. */
 #include <string.h>
 #include "base/half.h"

@@ -1,7 +1,7 @@
 /* moe_body.h: moe_route and moe_combine on vectors; included by moe_<isa>.c after its vec header. */
 #include "ops/op_util.h"
 
-static const float LEAST_SUM = 6.103515625e-5f; /* 2^-14, spec "engine" 2.2 */
+static const float LEAST_SUM = 6.103515625e-5f; /* 2^-14: docs/ops.md, moe_route */
 
 /* p = softmax of one row of n logits; p has room for whole vectors. */
 static void softmax_row(const float *logits, float *p, int n)

@@ -15,7 +15,6 @@ enum { CUDA_MAX_GRAPHS = 32, CUDA_MAX_PARAMS = 8, CUDA_PINNED = 8 << 20 };
 
 typedef struct cuda_graph {
     uint64_t key;                  /* 0: free */
-    unsigned generation;           /* of the scratch block it was recorded with */
     uint64_t used;                 /* for least recently used */
     cudaGraphExec_t exec;          /* NULL: seen once, not yet recorded */
 } cuda_graph;
@@ -29,7 +28,6 @@ typedef struct cuda_device {
     cudaStream_t stream;
     unsigned char *scratch;        /* of the op that runs; grown before a list, never inside */
     size_t scratch_bytes;
-    unsigned generation;
     unsigned char *pinned;         /* host memory that small copies pass through; CUDA_PINNED bytes, or NULL */
     size_t pinned_used;            /* since the last wait */
     struct cuda_blas *blas;        /* cuBLASLt, or NULL where its library is missing */

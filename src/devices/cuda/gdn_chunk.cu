@@ -1,4 +1,4 @@
-/* gdn_chunk.cu: the gated delta rule over whole prompts on tensor cores, dk = dv = 128 (spec engine 1.4).
+/* gdn_chunk.cu: the gated delta rule over whole prompts on tensor cores, dk = dv = 128.
  *
  * With G the running sum of g in a chunk of C = 64 tokens, S the state before it, and
  *     A[t][i] = beta_t e^(G_t - G_i) <k_t, k_i>, i < t        T = (I + A)^-1        (unit lower triangular)

@@ -60,7 +60,6 @@ int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag 
     CUDA_TRY(cuda_alloc(&d->base, want, &p, diag));
     d->scratch = (unsigned char *)p;
     d->scratch_bytes = want;
-    d->generation++;
     return KVANT_OK;
 }
 

@@ -3,7 +3,7 @@
  *
  * upstream: d = (value of largest magnitude)/-8, n = min(15, trunc(x*(1/d) + 8.5)) with the unrounded d.
  * best: codes of least squared error (scale of either sign), unbiased scale (search.h).
- * NaN and Inf: their codes are clamped to 0..15, so that no byte is undefined.  Source: spec engine 3.3. */
+ * NaN and Inf: their codes are clamped to 0..15, so that no byte is undefined.  Source: docs/formats/plain.md. */
 #include "formats/format.h"
 
 #include <math.h>

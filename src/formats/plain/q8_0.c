@@ -3,7 +3,7 @@
  * upstream: d = max|x|/127, q = round half away (x * (1/d)) with the unrounded d.
  * best: codes of least squared error, unbiased scale (search.h).
  * NaN and Inf: d follows max|x| (Inf, or the largest comparable magnitude); their codes are 0 or clamped, so that
- * no byte is undefined.  Source: spec engine 3.3. */
+ * no byte is undefined.  Source: docs/formats/plain.md. */
 #include "formats/format.h"
 
 #include <math.h>

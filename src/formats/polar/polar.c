@@ -5,7 +5,7 @@
  * upstream: d = |x| (sum in double), code = number of boundaries <= y (a tie to the upper code, NaN 15);
  * residual bit = <y - centroid, S> > 0.
  * best: codes and residual bit of least squared error, unbiased d (search.h).
- * The rule is the "verify" row of formats.md section 7 (product decision 5).  Golden: tests/golden/q4_polar.json. */
+ * Source: docs/formats/q4_polar.md.  Golden: tests/golden/q4_polar.json. */
 #include "formats/polar/polar.h"
 
 #include <math.h>

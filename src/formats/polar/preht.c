@@ -1,4 +1,4 @@
-/* preht.c: the pre-Hadamard query path of q4_polar.  REFERENCE.  Source: formats.md section 7. */
+/* preht.c: the pre-Hadamard query path of q4_polar.  REFERENCE.  Source: docs/formats/q4_polar.md. */
 #include "kvant/polar.h"
 
 #include <string.h>

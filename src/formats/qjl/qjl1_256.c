@@ -5,7 +5,7 @@
  * finish_out(acc) = Pi * acc, a cosine-style estimate of the key, for debugging rather than for V.
  * Encode: bit j = 1 iff sum_i x[i]*Pi[i][j] > 0 (0, -0 and NaN give 0), sum in f32 with ascending i;
  * norm = |x| (double) to bf16.  There is nothing to search: upstream and best are one.
- * Source: formats.md section 6.  Golden: tests/golden/qjl1_256_*.json. */
+ * Source: docs/formats/qjl1_256.md.  Golden: tests/golden/qjl1_256_*.json. */
 #include "formats/format.h"
 
 #include <math.h>

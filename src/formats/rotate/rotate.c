@@ -1,4 +1,4 @@
-/* rotate.c: the Hadamard rotations of formats.md sections 1 to 3.  REFERENCE. */
+/* rotate.c: the Hadamard rotations of docs/formats/README.md.  REFERENCE. */
 #include "formats/rotate/rotate.h"
 
 #include "base/half.h"

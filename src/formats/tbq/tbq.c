@@ -1,4 +1,5 @@
-/* tbq.c: the transform and the code rule of tbq3_0 and tbq4_0.  REFERENCE.  Source: formats.md sections 3 and 4. */
+/* tbq.c: the transform and the code rule of tbq3_0 and tbq4_0.  REFERENCE.
+ * Source: docs/formats/tbq3_0.md, tbq4_0.md. */
 #include "formats/tbq/tbq.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  * code; d == 0 gives zero codes.  NaN or Inf input: every code 7 or 0, d NaN or Inf, and so is the decoded row.
  * best: codes of least squared error, unbiased scale (search.h).
  * The size is turbo3's, the packing, scale and centroids are not.
- * Source: formats.md section 4.  Golden: tests/golden/tbq3_0.json. */
+ * Source: docs/formats/tbq3_0.md.  Golden: tests/golden/tbq3_0.json. */
 #include "formats/format.h"
 
 #include "base/half.h"

@@ -4,7 +4,7 @@
  * upstream: y = P32(x), d = RMS(y), code = nearest centroid to y*(1/d) with the unrounded d, a tie to the lower
  * code; d == 0 gives zero codes.  NaN or Inf input: every code 15 or 0, d NaN or Inf, and so is the decoded row.
  * best: codes of least squared error, unbiased scale (search.h).
- * Source: formats.md section 3.  Golden: tests/golden/tbq4_0.json. */
+ * Source: docs/formats/tbq4_0.md.  Golden: tests/golden/tbq4_0.json. */
 #include "formats/format.h"
 
 #include "base/half.h"

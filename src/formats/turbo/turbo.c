@@ -1,5 +1,5 @@
 /* turbo.c: the shared steps of the formats with one norm per 128 rotated values.  REFERENCE.
- * Source: formats.md section 2. */
+ * Source: docs/formats/turbo3.md, turbo4.md. */
 #include "formats/turbo/turbo.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "base/half.h"
 #include "formats/rotate/rotate.h"
 
-static const float EPS = 1e-10f;           /* norm threshold rule, formats.md section 1 */
+static const float EPS = 1e-10f;           /* a norm up to here is zero: docs/formats/turbo3.md */
 
 float turbo_prepare(const float *x, float *y)
 {

@@ -5,7 +5,7 @@
  * upstream: y = R(x/|x|), code = number of midpoints <= y, norm = |x| / |centroids of the codes|.
  * NaN or Inf input: NaN codes 7, norm NaN or Inf.  Zero: codes 4, norm 0.
  * best: codes of least squared error, unbiased norm (search.h).
- * Source: formats.md section 2.  Golden: tests/golden/turbo3.json. */
+ * Source: docs/formats/turbo3.md.  Golden: tests/golden/turbo3.json. */
 #include "formats/format.h"
 
 #include "base/half.h"

@@ -5,7 +5,7 @@
  * upstream: y = P32(x), d = RMS(y), code = number of midpoints <= y*(1/d) with the unrounded d; d == 0: zero codes.
  * NaN or Inf input: NaN codes 15, d NaN or Inf.
  * best: codes of least squared error, unbiased scale (search.h).
- * Source: formats.md section 3.  Golden: tests/golden/turbo4.json. */
+ * Source: docs/formats/turbo4.md.  Golden: tests/golden/turbo4.json. */
 #include "formats/format.h"
 
 #include "base/half.h"

@@ -4,7 +4,7 @@
  * upstream: y = R(x/|x|), code = number of midpoints <= y, norm = |x| / |centroids of the codes|.
  * NaN or Inf input: NaN codes 15, norm NaN or Inf.  Zero: codes 8, norm 0.
  * best: codes of least squared error, unbiased norm (search.h).
- * Source: formats.md section 10 item 2 (turbo4 of spiritbuun/buun-llama-cpp, without its V factor). */
+ * Source: docs/formats/turbo4_66.md (turbo4 of spiritbuun/buun-llama-cpp, without its V factor). */
 #include "formats/format.h"
 
 #include "base/half.h"

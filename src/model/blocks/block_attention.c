@@ -1,5 +1,5 @@
 /* blocks/block_attention.c: the attention block: q, k, v (one matrix where types allow), optional per-head norms, RoPE,
- * cache write, page seal, attention, optional output gate, output projection.  Shapes: spec engine 2.2 and 2.6. */
+ * cache write, page seal, attention, optional output gate, output projection. */
 #include <stdio.h>
 
 #include "model/build.h"
