@@ -146,6 +146,17 @@ void vcase_encoded(vcase *c, const void *p, const vcase_rows *rows)
 
 /* ---- running ---- */
 
+uintptr_t vcase_place(uintptr_t block)
+{
+    const uint64_t wrap = (uint64_t)1 << 32, low = block & (wrap - 1);
+
+    if (low < VCASE_SMALL)
+        return block + (VCASE_SMALL - low);
+    if (low + VCASE_IMAGE > wrap - VCASE_SMALL)
+        return block + (wrap - low) + VCASE_SMALL;
+    return block;
+}
+
 /* The arguments with addresses of the device: see vcase.h.  Pointers lie at multiples of 8 in argument structs. */
 static void translate(vcase *c, const void *args)
 {

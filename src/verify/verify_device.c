@@ -107,11 +107,12 @@ static int open_case(vcase *c)
 {
     void *device = NULL;
 
-    c->image = kvant_alloc(VCASE_IMAGE);
+    c->block = kvant_alloc(VCASE_IMAGE + 3 * (size_t)VCASE_SMALL); /* touched where it is used */
     c->got = kvant_alloc(VCASE_IMAGE);
     c->again = kvant_alloc(VCASE_IMAGE);
-    if (!c->image || !c->got || !c->again)
+    if (!c->block || !c->got || !c->again)
         return kvant_fail(c->diag, KVANT_ENOMEM, "verify: out of memory for 3 x %d MiB", VCASE_IMAGE >> 20);
+    c->image = c->block + (vcase_place((uintptr_t)c->block) - (uintptr_t)c->block);
     KVANT_TRY(c->dev->vt->alloc(c->dev, VCASE_IMAGE, &device, c->diag));
     c->device = device;
     return KVANT_OK;
@@ -119,7 +120,7 @@ static int open_case(vcase *c)
 
 static void close_case(vcase *c)
 {
-    kvant_free(c->image);
+    kvant_free(c->block);
     kvant_free(c->got);
     kvant_free(c->again);
     if (c->device)
