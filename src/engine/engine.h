@@ -70,6 +70,8 @@ int engine_types(const kvant_model *m, const kvant_engine_params *p, kv_types *t
 void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const kv_types *types, unsigned char *is_attn,
                       kv_config *cfg);
 int engine_pass_rows(const kvant_engine_params *p);
+/* KVANT_EINVAL names the value outside lo..hi. */
+int engine_in_range(const char *name, int64_t v, int64_t lo, int64_t hi, kvant_diag *diag);
 
 /* ---- load.c: weights to the device ---- */
 /* Loads what the ops of e->b (a sample program) read. */

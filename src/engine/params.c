@@ -14,7 +14,7 @@ kvant_engine_params kvant_engine_defaults(void)
     return p;
 }
 
-static int in_range(const char *name, int64_t v, int64_t lo, int64_t hi, kvant_diag *diag)
+int engine_in_range(const char *name, int64_t v, int64_t lo, int64_t hi, kvant_diag *diag)
 {
     if (v >= lo && v <= hi)
         return KVANT_OK;
@@ -51,24 +51,24 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
     p.max_seqs = p.max_seqs ? p.max_seqs : 1;
     p.n_ubatch = p.n_ubatch ? p.n_ubatch : 512;
     p.kv_tail = p.kv_tail < 0 ? KVANT_PAGE : p.kv_tail;
-    KVANT_TRY(in_range("threads", p.threads, 0, 256, diag));
-    KVANT_TRY(in_range("context size", p.n_ctx, 1, big, diag));
-    KVANT_TRY(in_range("sequences", p.max_seqs, 1, 4096, diag));
-    KVANT_TRY(in_range("ubatch size", p.n_ubatch, 1, 65536, diag));
+    KVANT_TRY(engine_in_range("threads", p.threads, 0, 256, diag));
+    KVANT_TRY(engine_in_range("context size", p.n_ctx, 1, big, diag));
+    KVANT_TRY(engine_in_range("sequences", p.max_seqs, 1, 4096, diag));
+    KVANT_TRY(engine_in_range("ubatch size", p.n_ubatch, 1, 65536, diag));
     p.n_ubatch = (p.n_ubatch + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE;
-    KVANT_TRY(in_range("exact tail", p.kv_tail, 0, 65536, diag));
+    KVANT_TRY(engine_in_range("exact tail", p.kv_tail, 0, 65536, diag));
     if (p.kv_tail % KVANT_PAGE)
         return kvant_fail(diag, KVANT_EINVAL, "exact tail: %d tokens, wanted a multiple of %d", p.kv_tail, KVANT_PAGE);
     if (state_type_of(p.state_type) < 0)
         return kvant_fail(diag, KVANT_EINVAL, "state type: \"%.40s\", wanted f32 or bf16", p.state_type);
-    KVANT_TRY(in_range("encoder", p.encoder, 0, 1, diag));
-    KVANT_TRY(in_range("compute mode", p.compute, 0, 1, diag));
+    KVANT_TRY(engine_in_range("encoder", p.encoder, 0, 1, diag));
+    KVANT_TRY(engine_in_range("compute mode", p.compute, 0, 1, diag));
     p.logits_rows = p.logits_rows ? p.logits_rows : p.max_seqs;
-    KVANT_TRY(in_range("snapshots", p.snapshots, 0, 65536, diag));
-    KVANT_TRY(in_range("logits rows", p.logits_rows, 1, big, diag));
+    KVANT_TRY(engine_in_range("snapshots", p.snapshots, 0, 65536, diag));
+    KVANT_TRY(engine_in_range("logits rows", p.logits_rows, 1, big, diag));
     if (p.pool_tokens == 0)
         p.pool_tokens = (int64_t)p.max_seqs * ((p.n_ctx + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE);
-    KVANT_TRY(in_range("pool tokens", p.pool_tokens, KVANT_PAGE, (int64_t)1 << 36, diag));
+    KVANT_TRY(engine_in_range("pool tokens", p.pool_tokens, KVANT_PAGE, (int64_t)1 << 36, diag));
     *out = p;
     return KVANT_OK;
 }
@@ -206,7 +206,7 @@ int kvant_plan_make(const kvant_model *m, const kvant_engine_params *params, kva
     o.weights = spec_total(m);
     o.scratch = (int64_t)build_layout(m, p.n_ubatch, engine_pass_rows(&p), NULL, &buf);
     o.scratch += (int64_t)p.logits_rows * m->hp.n_vocab * 4;
-    o.scratch += (int64_t)m->hp.n_embd * (12 * p.max_seqs + 4 * KVANT_PAGE);       /* hidden states */
+    o.scratch += (int64_t)m->hp.n_embd * (12 * p.max_seqs + 4 * KVANT_PAGE); /* hidden states */
     o.total = o.weights + o.kv + o.tail + o.state + o.scratch;
     o.n_ctx = p.n_ctx;
     o.max_seqs = p.max_seqs;

@@ -21,14 +21,6 @@ kvant_request kvant_request_defaults(void)
 
 /* ---- create, free ---- */
 
-static int in_range(const char *name, int64_t v, int64_t lo, int64_t hi, kvant_diag *diag)
-{
-    if (v >= lo && v <= hi)
-        return KVANT_OK;
-    return kvant_fail(diag, KVANT_EINVAL, "%s: %lld, wanted %lld to %lld", name, (long long)v, (long long)lo,
-                      (long long)hi);
-}
-
 static int resolve(kvant_session_params *p, int max_seqs, kvant_diag *diag)
 {
     const int big = 1 << 24, least = max_seqs + KVANT_PAGE;
@@ -38,18 +30,18 @@ static int resolve(kvant_session_params *p, int max_seqs, kvant_diag *diag)
     p->save_bytes = p->save_bytes ? p->save_bytes : (int64_t)256 << 20;
     p->ladder = p->ladder ? p->ladder : 1024;
     p->n_trace = p->n_trace ? p->n_trace : 4096;
-    KVANT_TRY(in_range("queue length", p->max_queue, 1, 1 << 20, diag));
-    KVANT_TRY(in_range("tokens per step", p->batch_tokens, least, big, diag));
-    KVANT_TRY(in_range("prefill budget", p->prefill_budget, 0, big, diag));
-    KVANT_TRY(in_range("dynamic batch tokens", p->max_batch_tokens, 0, big, diag));
-    KVANT_TRY(in_range("prefill cap", p->prefill_cap, 0, big, diag));
-    KVANT_TRY(in_range("prefill-first", p->prefill_first, 0, 1, diag));
-    KVANT_TRY(in_range("prefill-first threshold", p->prefill_first_waiting, 0, big, diag));
-    KVANT_TRY(in_range("prefill-first deferral", p->prefill_first_defer, 0, big, diag));
-    KVANT_TRY(in_range("preemption mode", p->preempt, KVANT_PREEMPT_RECOMPUTE, KVANT_PREEMPT_SAVE, diag));
-    KVANT_TRY(in_range("bytes for saved sequences", p->save_bytes, 0, INT64_MAX, diag));
-    KVANT_TRY(in_range("trace length", p->n_trace, 1, 1 << 20, diag));
-    KVANT_TRY(in_range("snapshot ladder", p->ladder, -1, big, diag));
+    KVANT_TRY(engine_in_range("queue length", p->max_queue, 1, 1 << 20, diag));
+    KVANT_TRY(engine_in_range("tokens per step", p->batch_tokens, least, big, diag));
+    KVANT_TRY(engine_in_range("prefill budget", p->prefill_budget, 0, big, diag));
+    KVANT_TRY(engine_in_range("dynamic batch tokens", p->max_batch_tokens, 0, big, diag));
+    KVANT_TRY(engine_in_range("prefill cap", p->prefill_cap, 0, big, diag));
+    KVANT_TRY(engine_in_range("prefill-first", p->prefill_first, 0, 1, diag));
+    KVANT_TRY(engine_in_range("prefill-first threshold", p->prefill_first_waiting, 0, big, diag));
+    KVANT_TRY(engine_in_range("prefill-first deferral", p->prefill_first_defer, 0, big, diag));
+    KVANT_TRY(engine_in_range("preemption mode", p->preempt, KVANT_PREEMPT_RECOMPUTE, KVANT_PREEMPT_SAVE, diag));
+    KVANT_TRY(engine_in_range("bytes for saved sequences", p->save_bytes, 0, INT64_MAX, diag));
+    KVANT_TRY(engine_in_range("trace length", p->n_trace, 1, 1 << 20, diag));
+    KVANT_TRY(engine_in_range("snapshot ladder", p->ladder, -1, big, diag));
     if (p->ladder > 0 && p->ladder % KVANT_PAGE)
         return kvant_fail(diag, KVANT_EINVAL, "snapshot ladder: %d, wanted a multiple of %d", p->ladder, KVANT_PAGE);
     return KVANT_OK;
@@ -330,9 +322,9 @@ static int check_action(const kvant_session *s, int what, int slot, const char *
     const int files = what == KVANT_SLOT_SAVE || what == KVANT_SLOT_RESTORE || what == KVANT_CACHE_SAVE ||
                       what == KVANT_CACHE_RESTORE;
 
-    KVANT_TRY(in_range("slot action", what, KVANT_SLOT_SAVE, KVANT_CACHE_CLEAR, diag));
+    KVANT_TRY(engine_in_range("slot action", what, KVANT_SLOT_SAVE, KVANT_CACHE_CLEAR, diag));
     if (what <= KVANT_SLOT_ERASE)
-        KVANT_TRY(in_range("slot", slot, 0, s->max_seqs - 1, diag));
+        KVANT_TRY(engine_in_range("slot", slot, 0, s->max_seqs - 1, diag));
     if (files && !s->p.snapshot_dir)
         return kvant_fail(diag, KVANT_EINVAL, "snapshots: no directory was configured");
     if (files && !name_ok(name))

@@ -10,11 +10,6 @@
 
 enum { DECODE = 0, PROMPT = 1 };
 
-static int takes_part(const kvant_seqs *seqs, int s, int phase)
-{
-    return (seqs->prompt[s] != 0) == phase && seqs->q0[s + 1] > seqs->q0[s];
-}
-
 /* shared: f32[n_seqs][c][k-1] */
 static void conv_gather(const kvant_conv_args *a, int phase, int part, int parts, const kvant_work *work)
 {

@@ -13,11 +13,6 @@
 
 enum { DECODE = 0, PROMPT = 1, CHUNK = KVANT_PAGE };
 
-static int takes_part(const kvant_seqs *seqs, int s, int phase)
-{
-    return (seqs->prompt[s] != 0) == phase && seqs->q0[s + 1] > seqs->q0[s];
-}
-
 static size_t state_floats(const kvant_gdn_args *a)
 {
     return (size_t)a->hv * (size_t)a->dv * (size_t)a->dk;

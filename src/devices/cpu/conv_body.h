@@ -5,7 +5,7 @@
  * and forks, swaps and chains of slots are safe.
  * The sum is mul and add in tap order and then +0.0f: the same bits as the reference before SiLU. */
 #include <string.h>
-#include "ops/op_util.h"
+#include "devices/cpu/slot_moves.h"
 
 enum { DECODE = 0, PROMPT = 1, CHANNELS = 64, MAX_TAPS = 8 };
 
@@ -14,17 +14,6 @@ typedef struct conv_scratch {
     float taps[MAX_TAPS][CHANNELS];
     float past[MAX_TAPS - 1][CHANNELS];
 } conv_scratch;
-
-static int takes_part(const kvant_seqs *seqs, int s, int phase)
-{
-    return (seqs->prompt[s] != 0) == phase && seqs->q0[s + 1] > seqs->q0[s];
-}
-
-/* Only windows read from a slot other than the sequence's own can be overwritten before they are read. */
-static int is_moved(const kvant_seqs *seqs, int s)
-{
-    return seqs->slot_in[s] >= 0 && seqs->slot_in[s] != seqs->slot_out[s];
-}
 
 /* Taps with the channel fastest; zeros behind channel n, which are multiplied but never stored. */
 static void load_taps(const float *from, int n, int k, conv_scratch *w)
@@ -55,15 +44,6 @@ static void gather_windows(const kvant_conv_args *a, int phase, int c0, int n, f
                    floats * sizeof(float));
             gathered += floats;
         }
-}
-
-static size_t count_moved(const kvant_seqs *seqs, int phase)
-{
-    size_t n = 0;
-
-    for (int s = 0; s < seqs->n_seqs; s++)
-        n += takes_part(seqs, s, phase) && is_moved(seqs, s);
-    return n;
 }
 
 /* The window before the first token, channel fastest: zeros, the next gathered one, or the sequence's own. */

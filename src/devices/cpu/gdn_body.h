@@ -6,19 +6,9 @@
  * bf16 states: a token's columns are computed in f32 scratch and rounded into the slot. */
 #include <string.h>
 #include "base/half.h"
-#include "ops/op_util.h"
+#include "devices/cpu/slot_moves.h"
 
 enum { DECODE = 0, PROMPT = 1, STEP_COLUMNS = 16 };
-
-static int takes_part(const kvant_seqs *seqs, int s, int phase)
-{
-    return (seqs->prompt[s] != 0) == phase && seqs->q0[s + 1] > seqs->q0[s];
-}
-
-static int is_moved(const kvant_seqs *seqs, int s)
-{
-    return seqs->slot_in[s] >= 0 && seqs->slot_in[s] != seqs->slot_out[s];
-}
 
 /* Columns j0.. of head v in a slot. */
 static char *columns_at(const kvant_gdn_args *a, int32_t slot, int v, int j0)
@@ -43,15 +33,6 @@ static void gather_columns(const kvant_gdn_args *a, int phase, int v, int j0, in
             memcpy(gathered, columns_at(a, a->seqs.slot_in[s], v, j0), bytes);
             gathered += bytes;
         }
-}
-
-static size_t count_moved(const kvant_seqs *seqs, int phase)
-{
-    size_t n = 0;
-
-    for (int s = 0; s < seqs->n_seqs; s++)
-        n += takes_part(seqs, s, phase) && is_moved(seqs, s);
-    return n;
 }
 
 /* The state a sequence starts from: its gathered copy (the next one), its own slot, or zeros put into its own slot. */
