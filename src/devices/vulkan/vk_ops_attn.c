@@ -343,8 +343,7 @@ static int matrix_takes(const vk_device *d, const attn_job *p)
            aligned_pages(&p->a->k) && aligned_pages(&p->a->v);
 }
 
-/* Both are constants of the pipeline, not of the source: with literals in their place the driver's code took 386 us
- * instead of 358 (H200). */
+/* As many as shared memory has banks: no two threads of a team meet in one. */
 enum { TABLE_COPIES = 32 };
 
 static int matrix_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)

@@ -67,7 +67,8 @@ const uint D = 128u, ROW = 18u, KEYS = 16u, TEAMS = GROUP / 32u;    /* ROW: word
 const uint QUADS = KEYS * ROW / 4u, LOADS = (2u * QUADS + 31u) / 32u;      /* of one side; of a thread, both sides */
 const uint NIBBLES = 0x0f0f0f0fu;
 const float SLACK = 8.0, LOG2E = 1.44269504;
-shared uint s_table[256u * COPIES];          /* at first: queries as f32; at the end: sums of the teams */
+shared uint s_table[256][COPIES];
+#define spare(i) s_table[(i) / COPIES][(i) % COPIES]       /* at first: queries as f32; at the end: sums of the teams */
 shared uint s_rows[TEAMS * 2u * QUADS * 4u + 4u];
 shared HALF s_q[8u * 128u];
 shared float s_qmax[4], s_m[TEAMS * 4u], s_l[TEAMS * 4u];
@@ -122,7 +123,8 @@ void team_wait() { barrier(); }
 #define product(a, b, c) coopMatMulAddNV(a, b, c)
 #define shuffled(v, from) subgroupShuffle(v, from)
 #define any_of(v) subgroupAny(v)
-#define team_wait() subgroupBarrier()
+#define team_wait() \
+    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease)
 #define LANE gl_SubgroupInvocationID
 #define TEAM gl_SubgroupID
 #endif
@@ -138,15 +140,14 @@ void table_fill()
     for (uint u = gl_LocalInvocationIndex; u < 256u; u += GROUP) {
         const uint both = halves_to(value_of(u & 15u), value_of(u >> 4));
         [[unroll]] for (uint i = 0u; i < COPIES; i++)
-            s_table[u * COPIES + (i + u) % COPIES] = both;
+            s_table[u][(i + u) % COPIES] = both;
     }
 }
 
 /* What byte i of a word stands for. */
 HALF2 pair_of(uint w, uint i, uint lane)
 {
-    const uint shifted = 8u * i >= findLSB(COPIES) ? w >> (8u * i - findLSB(COPIES)) : w << (findLSB(COPIES) - 8u * i);
-    return halves_of(s_table[shifted & 255u * COPIES | lane]);
+    return halves_of(s_table[bitfieldExtract(w, int(8u * i), 8)][lane]);
 }
 
 int page_of(tile o, uint j)
@@ -168,7 +169,7 @@ void load_queries(tile o, uint kv_tile)
     for (uint u = t; u < D * ROWS; u += GROUP) {
         const row_id id = row_of(o, kv_tile, u / D);
         const float x = id.token >= 0 ? ldf(P(1, qp), uint(id.token) * args.ldp + id.head * args.gp + u % D) : 0.0;
-        s_table[u] = floatBitsToUint(x);
+        spare(u) = floatBitsToUint(x);
         atomicMax(s_big[u / D], floatBitsToUint(abs(x)));
     }
     barrier();
@@ -178,7 +179,7 @@ void load_queries(tile o, uint kv_tile)
     for (uint u = t; u < 8u * 128u; u += GROUP) {
         const uint block = u / 128u, k = u / 8u % 16u, n = u % 8u / 2u,
                    d = block / 2u * 32u + 4u * (k % 8u / 2u) + 2u * (block & 1u) + k / 8u + 16u * (k & 1u);
-        s_q[u] = HALF(n < ROWS && (u & 1u) == 0u ? uintBitsToFloat(s_table[n * D + d]) / s_qmax[n] : 0.0);
+        s_q[u] = HALF(n < ROWS && (u & 1u) == 0u ? uintBitsToFloat(spare(n * D + d)) / s_qmax[n] : 0.0);
     }
     barrier();
 }
@@ -320,8 +321,8 @@ void store(tile o, uint ti, uint kv_tile, uint part, uint g, uint t, float m, fl
     if (t < ROWS)
         [[unroll]] for (uint i = 0u; i < 8u; i++) {
             const uint to = (TEAM * 4u + t) * D + 32u * (g >> 1) + 8u * (g & 1u) + i;
-            s_table[to] = floatBitsToUint(acc[i][0]);
-            s_table[to + 16u] = floatBitsToUint(acc[i][2]);
+            spare(to) = floatBitsToUint(acc[i][0]);
+            spare(to + 16u) = floatBitsToUint(acc[i][2]);
         }
     barrier();
     for (uint u = gl_LocalInvocationIndex; u < ROWS * D; u += GROUP) {
@@ -335,7 +336,7 @@ void store(tile o, uint ti, uint kv_tile, uint part, uint g, uint t, float m, fl
         [[unroll]] for (uint i = 0u; i < TEAMS; i++) {
             const float by = s_m[i * 4u + r] == top ? 1.0 : exp2(s_m[i * 4u + r] - top);
             total += by * s_l[i * 4u + r];
-            sum += by * uintBitsToFloat(s_table[(i * 4u + r) * D + c]);
+            sum += by * uintBitsToFloat(spare((i * 4u + r) * D + c));
         }
         if (id.token >= 0)
             stf(P(2, part), to + c, DIRECT != 0u ? sum / total : sum);
@@ -373,7 +374,7 @@ void main()
         acc[i] = MAT_C_ZERO;
     }
     const float by = args.scale * s_qmax[t] * LOG2E;
-    for (uint turn = 0u; turn < turns; turn++) {
+    [[dont_unroll]] for (uint turn = 0u; turn < turns; turn++) {     /* else 222 registers instead of 182 */
         const uint j = turn / 4u * TEAMS + TEAM, next = (turn + 1u) / 4u * TEAMS + TEAM, first = j * PAGE + turn % 4u * KEYS;
         const bool there = j < pages && s_page[min(j, pages - 1u)] >= 0;   /* else: read exactly, by the last part */
         const uint n = there && begin + first < end ? end - begin - first : 0u;
