@@ -117,13 +117,30 @@ int main(int argc, char **argv)
             check_case(dev, bench, c);
             c.new_tokens = 70;
             check_case(dev, bench, c);
+            c.new_tokens = 1;
+            c.seqs = 70; /* too many units for a cluster each */
+            c.len = 300;
+            check_case(dev, bench, c);
             if (small)
                 continue;
             c.d = (i + j) % 2 ? 64 : 256;
-            c.h = 10;
-            check_case(dev, bench, c);
-            c.new_tokens = 1;
             c.h = 24;
+            c.seqs = (i / 2 + j) % 2 ? 40 : 2;
+            c.len = i == j ? 1 : 10 + 100 * i;
+            check_case(dev, bench, c);
+            c.seqs = 2;
+            c.new_tokens = 70;
+            c.h = 10;
+            c.len = 1500;
+            check_case(dev, bench, c);
+        }
+    for (int i = 0; i < n && bench; i++) /* few units: too long for a cluster each; as many blocks as one can have */
+        for (int d = 128; d <= 256; d += 128) {
+            const kvant_format *f = kvant_format_at(i);
+            kvant_cuda_attn_case c = { .k = f, .v = f, .seqs = 1, .h = 8, .h_kv = 2, .d = d, .len = 60000 };
+            c.tail_pages = c.new_tokens = 1;
+            check_case(dev, bench, c);
+            c.len = d == 128 ? 5000 : 3100;
             check_case(dev, bench, c);
         }
     if (bench) { /* more rows than one launch takes */

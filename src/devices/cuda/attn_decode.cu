@@ -184,7 +184,7 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     for (p->warps = most_warps(p->d); p->warps > 0; p->warps -= 4)
         if (room_fits(p)) {
             p->share = (uint32_t)((1ull << 32) / ((uint64_t)p->blocks * p->warps));
-            p->whole = decode_whole_takes(*p, a->max_pos);
+            p->whole = decode_whole_blocks(*p, a->max_pos);
             return true;
         }
     return false;

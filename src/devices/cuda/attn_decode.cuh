@@ -46,7 +46,7 @@ struct decode_job : attn_call {
     uint32_t slot_bytes, slots_high; /* of a warp's slots; warps whose slots lie behind the tables */
     bool join;           /* many pieces of a unit: blocks join theirs (decode_plan.cuh) */
     uint32_t share;      /* 2^32 / (warps * blocks) */
-    bool whole;          /* a block takes a whole unit (attn_whole.cu); the pieces are not used then */
+    int whole;           /* blocks that take a whole unit in one launch (attn_whole.cu); 0: the line of all steps */
     int exact_cost;      /* an exact step counts as 1 << exact_cost encoded ones: it takes as long */
 };
 
@@ -60,8 +60,8 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
 size_t decode_scratch(decode_job p);
 void decode_run(cuda_device *d, decode_job p);
 
-/* attn_whole.cu, of what decode_shape filled: whether it is for positions up to max_pos, and the launch. */
-bool decode_whole_takes(const decode_job &p, int max_pos);
+/* attn_whole.cu, of what decode_shape filled: `whole` for positions up to max_pos; the launch. */
+int decode_whole_blocks(const decode_job &p, int max_pos);
 void decode_whole_run(cuda_device *d, const decode_job &p);
 
 #endif

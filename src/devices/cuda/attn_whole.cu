@@ -1,29 +1,30 @@
-/* attn_whole.cu: decode attention of few units with few steps each: a block takes a whole unit.
+/* attn_whole.cu: decode attention of few units with few steps each: one launch, a cluster of blocks to a unit.
  *
  * What a short context costs is launches and waits, not its bytes: here one launch makes the queries' operands, sums
- * and joins.  It occupies as many multiprocessors as there are units and lets the launch behind it begin at once, so
- * that the weights of the next product are under way on all the others meanwhile.  A warp has steps of one part of the
- * unit, encoded pages or exact keys; the first warps have the encoded ones. */
+ * and joins.  It lets the launch behind it begin at once, so that the weights of the next product are under way on the
+ * multiprocessors that have no unit.  A warp has steps of one part of the unit, encoded pages or exact keys; the first
+ * warps of the cluster have the encoded ones. */
 #include "devices/cuda/decode_warp.cuh"
 
-/* Steps of a unit's encoded pages, at most. */
-enum { WHOLE_STEPS = 32 };
+/* Blocks of a unit, at most; encoded steps of a warp, at most. */
+enum { WHOLE_BLOCKS = 8, WHOLE_STEPS = 4 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
-/* Steps at .. to - 1 of a part of the unit; coded_warps: of the block. */
+/* Steps at .. to - 1 of a part of the unit; coded: the cluster's warps that have encoded ones. */
 typedef struct share {
-    int at, to, coded_warps;
+    int at, to, coded;
     bool exact;
 } share;
 
-static __device__ __forceinline__ share share_of(const decode_job &p, const row_span &row, int warp)
+/* Of warp `warp` of `warps`. */
+static __device__ __forceinline__ share share_of(const decode_job &p, const row_span &row, int warp, int warps)
 {
-    const int exact = (row.steps - row.coded) >> p.exact_cost, even = (row.coded * p.warps + row.steps / 2) / row.steps;
+    const int exact = (row.steps - row.coded) >> p.exact_cost, even = (row.coded * warps + row.steps / 2) / row.steps;
     share o;
-    o.coded_warps = exact == 0 ? p.warps : row.coded == 0 ? 0 : max(1, min(p.warps - 1, even));
-    o.exact = warp >= o.coded_warps;
-    const int i = o.exact ? warp - o.coded_warps : warp, n = o.exact ? p.warps - o.coded_warps : o.coded_warps;
+    o.coded = exact == 0 ? warps : row.coded == 0 ? 0 : max(1, min(warps - 1, even));
+    o.exact = warp >= o.coded;
+    const int i = o.exact ? warp - o.coded : warp, n = o.exact ? warps - o.coded : o.coded;
     const int steps = o.exact ? exact : row.coded;
     o.at = steps * i / n;
     o.to = steps * (i + 1) / n;
@@ -44,42 +45,127 @@ static __device__ __forceinline__ feed feed_of(const decode_job &p, const row_sp
     return f;
 }
 
-/* One warp: head i of the unit from the pieces in the warps' slots. */
-template <int D>
-static __device__ __forceinline__ void whole_finish(const decode_job &p, const uint8_t *smem, uint32_t base, int i,
-                                                    int coded_warps, float *out)
+/* A head's sums in a warp: lane l has values V*l .. V*l + V - 1 of both parts, as V = D/32. */
+template <int D> struct head_sum {
+    float m, l, coded[D / 32], exact[D / 32];
+};
+
+/* Joins pieces whose m and l the lanes have; at(g): where the warp's values of piece g lie, coded and exact ones, NULL:
+ * none. */
+template <int D, typename F>
+static __device__ __forceinline__ head_sum<D> head_join(float2 ml, int n, int lane, F at)
 {
     constexpr int V = D / 32;
-    const int lane = threadIdx.x % 32;
-    const uint8_t *mine = smem + slot_at(p, base, min(lane, p.warps - 1));
-    const float2 ml = lane < p.warps ? ((const float2 *)mine)[i] : make_float2(NOTHING, 0.0f);
-    const float w = exp2_fast(ml.x - warp_max(ml.x)), inv = __fdividef(1.0f, warp_sum(w * ml.y));
-    float x[V], y[V];
-#pragma unroll
-    for (int e = 0; e < V; e++)
-        x[e] = y[e] = 0.0f;
+    head_sum<D> o = {};
+    o.m = warp_max(ml.x);
+    const float w = exp2_fast(ml.x - o.m);
+    o.l = warp_sum(w * ml.y);
 #pragma unroll 4
-    for (int g = 0; g < p.warps; g++) {
-        const float *from = (const float *)(smem + slot_at(p, base, g)) + 2 * DECODE_HEADS + i * D + lane * V;
-        const float now = __shfl_sync(0xffffffffu, w, g), coded = g < coded_warps ? now : 0.0f, exact = now - coded;
+    for (int g = 0; g < n; g++) {
+        const float by = __shfl_sync(0xffffffffu, w, g), *from[2];
+        at(g, from);
 #pragma unroll
         for (int e = 0; e < V; e++) {
-            x[e] = fmaf(coded, from[e], x[e]);
-            y[e] = fmaf(exact, from[e], y[e]);
+            o.coded[e] = fmaf(by, from[0] ? from[0][lane * V + e] : 0.0f, o.coded[e]);
+            o.exact[e] = fmaf(by, from[1] ? from[1][lane * V + e] : 0.0f, o.exact[e]);
         }
     }
-    const float by = inv * side_scale(p.v.s);
+    return o;
+}
+
+/* Piece of the block's warp g. */
+static __device__ __forceinline__ float *piece_of(const decode_job &p, uint8_t *smem, uint32_t base, int g)
+{
+    return (float *)(smem + slot_at(p, base, g));
+}
+
+/* Head i of the block's warps, the first `coded` of which have encoded pages. */
+template <int D>
+static __device__ __forceinline__ head_sum<D> join_warps(const decode_job &p, uint8_t *smem, uint32_t base, int i,
+                                                         int coded, int lane)
+{
+    const float2 ml = lane < p.warps ? ((const float2 *)piece_of(p, smem, base, lane))[i] : make_float2(NOTHING, 0.0f);
+    return head_join<D>(ml, p.warps, lane, [&](int g, const float **from) {
+        const float *values = piece_of(p, smem, base, g) + 2 * DECODE_HEADS + i * D;
+        from[0] = g < coded ? values : NULL;
+        from[1] = g < coded ? NULL : values;
+    });
+}
+
+/* Leaves head i for the cluster in the places that its warp has read: m, l and the coded values in the first piece, the
+ * exact ones in the second. */
+template <int D>
+static __device__ __forceinline__ void leave_head(const decode_job &p, uint8_t *smem, uint32_t base, int i,
+                                                  const head_sum<D> &a, int lane)
+{
+    constexpr int V = D / 32;
+    float *first = piece_of(p, smem, base, 0), *second = piece_of(p, smem, base, 1);
+    __syncwarp();
+    if (lane == 0)
+        ((float2 *)first)[i] = make_float2(a.m, a.l);
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+        first[2 * DECODE_HEADS + i * D + lane * V + e] = a.coded[e];
+        second[2 * DECODE_HEADS + i * D + lane * V + e] = a.exact[e];
+    }
+}
+
+/* Head i of the cluster's blocks, after all have left theirs. */
+template <int D>
+static __device__ __forceinline__ head_sum<D> join_blocks(const decode_job &p, uint8_t *smem, uint32_t base, int i,
+                                                          int lane)
+{
+    const float *first = piece_of(p, smem, base, 0), *second = piece_of(p, smem, base, 1);
+    const int n = (int)cluster_blocks();
+    const float2 ml = lane < n ? ((const float2 *)of_block(first, (uint32_t)lane))[i] : make_float2(NOTHING, 0.0f);
+    return head_join<D>(ml, n, lane, [&](int g, const float **from) {
+        from[0] = of_block(first + 2 * DECODE_HEADS + i * D, (uint32_t)g);
+        from[1] = of_block(second + 2 * DECODE_HEADS + i * D, (uint32_t)g);
+    });
+}
+
+template <int D>
+static __device__ __forceinline__ void write_head(const decode_job &p, head_sum<D> &a, float *out, int lane)
+{
+    constexpr int V = D / 32;
+    const float inv = __fdividef(1.0f, a.l), by = inv * side_scale(p.v.s);
 #pragma unroll
     for (int e = 0; e < V; e++)
-        x[e] *= by;
-    warp_rotate_back<V>(p.v.s.space, x, lane);
+        a.coded[e] *= by;
+    warp_rotate_back<V>(p.v.s.space, a.coded, lane);
 #pragma unroll
     for (int e = 0; e < V; e++)
-        out[lane * V + e] = fmaf(y[e], inv, x[e]);
+        out[lane * V + e] = fmaf(a.exact[e], inv, a.coded[e]);
+}
+
+/* All threads of the cluster: the unit's heads from the pieces in the warps' slots; out: of its first. */
+template <int D>
+static __device__ __forceinline__ void whole_join(const decode_job &p, uint8_t *smem, uint32_t base, int live,
+                                                  int coded, float *out, int warp, int lane)
+{
+    const int blocks = (int)cluster_blocks(), rank = (int)cluster_rank();
+    __syncthreads();
+#pragma unroll 1
+    for (int i = warp; i < live; i += p.warps) {
+        head_sum<D> a = join_warps<D>(p, smem, base, i, coded - rank * p.warps, lane);
+        if (blocks == 1)
+            write_head<D>(p, a, out + i * D, lane);
+        else
+            leave_head<D>(p, smem, base, i, a, lane);
+    }
+    if (blocks == 1)
+        return;
+    cluster_meet();
+#pragma unroll 1
+    for (int i = rank + warp * blocks; i < live; i += blocks * p.warps) {
+        head_sum<D> a = join_blocks<D>(p, smem, base, i, lane);
+        write_head<D>(p, a, out + i * D, lane);
+    }
+    cluster_meet(); /* others may still read this block's */
 }
 #endif
 
-/* Block: unit. */
+/* Cluster: unit. */
 template <int D, int KIND_K, int KIND_V>
 static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(decode_job p)
 {
@@ -91,15 +177,17 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     uint16_t *raw = (uint16_t *)(smem + BARS), *turned = raw + DECODE_HEADS * D; /* where others have their plan */
     const warp_room r = room_of<D>(p, smem, base, warp, lane);
     room_begin(p, smem, r, lane);
-    const spot s = { 0, (int)blockIdx.x % units_per_row(p), 0, 0, 0 };
-    const row_span row = span_of<D>(p, (int)blockIdx.x / units_per_row(p));
+    const int unit = (int)blockIdx.x / p.whole;
+    const spot s = { 0, unit % units_per_row(p), 0, 0, 0 };
+    /* the batch is there since before the list's first op */
+    const row_span row = span_of<D>(p, unit / units_per_row(p));
     const int kv = kv_of(p, s.in), first = s.in % p.head_tiles * p.heads, live = min(p.heads, p.group - first);
     room_tables(p, smem, base, KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
     __syncthreads();
     pdl_wait();
     if (row.steps == 0)
         return;
-    const share mine = share_of(p, row, warp);
+    const share mine = share_of(p, row, (int)cluster_rank() * p.warps + warp, p.whole * p.warps);
     const int64_t head = (int64_t)row.token * p.h + kv * p.group + first;
     feed f;
     if (!mine.exact && mine.at < mine.to) {
@@ -131,25 +219,39 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
                                       feed_from<D>(f, p.k, f.k_at), feed_from<D>(f, p.v, f.v_at), lane);
     }
     piece_store<D>(p, a, (float *)r.slot_k, p.v.kind == KIND_TRELLIS && !mine.exact, lane);
-    __syncthreads();
-    for (int i = warp; i < live; i += p.warps)
-        whole_finish<D>(p, smem, base, i, mine.coded_warps,
-                        p.out + row.token * p.ldo + (int64_t)(kv * p.group + first + i) * D);
+    whole_join<D>(p, smem, base, live, mine.coded,
+                  p.out + row.token * p.ldo + (int64_t)(kv * p.group + first) * D, warp, lane);
 #endif
 }
 
-bool decode_whole_takes(const decode_job &p, int max_pos)
+int decode_whole_blocks(const decode_job &p, int max_pos)
 {
-    const int steps = (max_pos / KVANT_PAGE + 1) * (p.d == 256 ? 2 : 1);
-    return p.n_rows * units_per_row(p) <= p.blocks && steps <= WHOLE_STEPS &&
-           p.slot_bytes >= piece_size(p.d, p.heads) * sizeof(float);
+    const int steps = (max_pos / KVANT_PAGE + 1) * (p.d == 256 ? 2 : 1), units = p.n_rows * units_per_row(p);
+    int n = 1;
+    if (units > p.blocks || p.slot_bytes < piece_size(p.d, p.heads) * sizeof(float))
+        return 0;
+    while (n < WHOLE_BLOCKS && 2 * n * units <= p.blocks && steps > n * p.warps)
+        n *= 2;
+    return steps <= WHOLE_STEPS * n * p.warps ? n : 0;
 }
 
 template <int D, int KIND_K, int KIND_V> static void launch(cuda_device *d, const decode_job &p)
 {
+    cudaLaunchAttribute attr[2] = {};
+    cudaLaunchConfig_t cfg = {};
+    attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr[0].val.programmaticStreamSerializationAllowed = 1;
+    attr[1].id = cudaLaunchAttributeClusterDimension;
+    attr[1].val.clusterDim.x = (unsigned)p.whole;
+    attr[1].val.clusterDim.y = attr[1].val.clusterDim.z = 1;
+    cfg.gridDim = dim3((unsigned)(p.n_rows * units_per_row(p) * p.whole));
+    cfg.blockDim = dim3((unsigned)p.warps * 32);
+    cfg.dynamicSmemBytes = SMEM;
+    cfg.stream = d->stream;
+    cfg.attrs = attr;
+    cfg.numAttrs = p.whole > 1 ? 2 : 1;
     cuda_smem(decode_whole<D, KIND_K, KIND_V>, SMEM);
-    cuda_launch(d, decode_whole<D, KIND_K, KIND_V>, dim3((unsigned)(p.n_rows * units_per_row(p))),
-                (unsigned)p.warps * 32, SMEM, p);
+    cudaLaunchKernelEx(&cfg, decode_whole<D, KIND_K, KIND_V>, p);
 }
 
 #define KINDS(D, K, V)                                                                                                 \

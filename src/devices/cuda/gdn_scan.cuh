@@ -28,26 +28,6 @@ enum {
 enum { MEET_ALL = 1, MEET_FIRST, MEET_FREE };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-static __device__ __forceinline__ uint32_t cluster_blocks(void)
-{
-    uint32_t n;
-    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
-    return n;
-}
-
-static __device__ __forceinline__ uint32_t cluster_rank(void)
-{
-    uint32_t n;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
-    return n;
-}
-
-/* All threads of all blocks of the cluster. */
-static __device__ __forceinline__ void cluster_meet(void)
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
 /* Arrives at the barrier that block `rank` of the cluster has at this address. */
 static __device__ __forceinline__ void arrive_at(uint32_t bar, uint32_t rank)
 {

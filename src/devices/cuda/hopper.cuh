@@ -99,6 +99,35 @@ static __device__ __forceinline__ void proxy_fence(void)
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* The cluster: its blocks, this one's number. */
+static __device__ __forceinline__ uint32_t cluster_blocks(void)
+{
+    uint32_t n;
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+    return n;
+}
+
+static __device__ __forceinline__ uint32_t cluster_rank(void)
+{
+    uint32_t n;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
+    return n;
+}
+
+/* All threads of all blocks of the cluster. */
+static __device__ __forceinline__ void cluster_meet(void)
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* The same place in the shared memory of block `rank` of the cluster. */
+static __device__ __forceinline__ const float *of_block(const float *p, uint32_t rank)
+{
+    uint64_t to;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(to) : "l"(p), "r"(rank));
+    return (const float *)to;
+}
+
 /* c[16x8] += a[16x16] b[16x8], halves with f32 sums. */
 static __device__ __forceinline__ void mma16816(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
 {
