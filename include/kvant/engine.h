@@ -104,7 +104,7 @@ typedef struct kvant_engine_params {
     const char *type_layers;       /* "0-1=f16,6=tbq3_0,7=q8_0:tbq4_0" (K:V) or NULL */
     int kv_tail;                   /* exact tail in tokens: 0, 64, 128, ...; -1: default 64 */
     int encoder;                   /* enum kvant_encoder */
-    const char *state_type;        /* recurrent states: "f32" or "bf16" (half the bytes; CPU only); NULL: "f32" */
+    const char *state_type;        /* recurrent states: "f32" or "bf16" (half the bytes; CPU and CUDA); NULL: "f32" */
     int logits_rows;               /* most rows of logits per step; 0: max_seqs */
     /* State snapshots that the prefix cache of a session may keep (recurrent models, and any with kv_tail over 64: each
      * takes as much state as a sequence and kv_tail/64 - 1 tail pages); 0: none */

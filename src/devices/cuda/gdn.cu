@@ -8,10 +8,11 @@
 
 enum { DECODE = 0, PROMPT = 1, THREADS = 256, WARPS = 4, MAX_DK = 256 };
 
-/* ---- state into scratch: f32[n_seqs][n]; in_place: new sequences and those that keep their slot are left out ---- */
+/* ---- state into scratch: [n_seqs][n] of T; in_place: all but new sequences and those that keep their slot ---- */
 
-static __global__ void gather_kernel(seqs_dev seqs, const float *state, int64_t stride, int64_t n, int phase,
-                                     int in_place, float *to)
+template <typename T>
+static __global__ void gather_kernel(seqs_dev seqs, const T *state, int64_t stride, int64_t n, int phase, int in_place,
+                                     T *to)
 {
     pdl_go();
     pdl_wait();
@@ -19,16 +20,17 @@ static __global__ void gather_kernel(seqs_dev seqs, const float *state, int64_t 
     if (!takes_part(seqs, s, phase) || (in_place && (slot < 0 || slot == seqs.slot_out[s])))
         return;
     for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * THREADS)
-        to[s * n + i] = slot < 0 ? 0.0f : state[slot * stride + i];
+        to[s * n + i] = slot < 0 ? state_rounded<T>(0.0f) : state[slot * stride + i];
 }
 
-static void gather(cuda_device *d, const seqs_dev &seqs, const float *state, int64_t stride, int64_t n, int phase,
+template <typename T>
+static void gather(cuda_device *d, const seqs_dev &seqs, const T *state, int64_t stride, int64_t n, int phase,
                    int in_place)
 {
     const int64_t blocks = (n + THREADS - 1) / THREADS, most = in_place ? 8 : 256; /* in place: seldom any work */
     const dim3 grid((unsigned)(blocks < most ? blocks : most), (unsigned)seqs.n_seqs);
     if (n > 0)
-        cuda_launch(d, gather_kernel, grid, THREADS, 0, seqs, state, stride, n, phase, in_place, (float *)d->scratch);
+        cuda_launch(d, gather_kernel<T>, grid, THREADS, 0, seqs, state, stride, n, phase, in_place, (T *)d->scratch);
 }
 
 /* ---- conv ---- */
@@ -97,7 +99,7 @@ static int conv_run(cuda_device *d, const kvant_conv_args *a, int phase)
     p.c = a->c;
     p.k = a->k;
     p.phase = phase;
-    gather(d, p.seqs, a->state, a->slot_stride, (int64_t)a->c * (a->k - 1), phase, 0);
+    gather(d, p.seqs, (const float *)a->state, a->slot_stride, (int64_t)a->c * (a->k - 1), phase, 0);
     cuda_launch(d, conv_kernel, dim3(cuda_blocks(a->c, THREADS), (unsigned)a->seqs.n_tokens), THREADS, 0, p);
     return KVANT_OK;
 }
@@ -127,10 +129,18 @@ static int conv_chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
 const cuda_op cuda_op_conv_step = { conv_supports, conv_scratch, conv_step_run };
 const cuda_op cuda_op_conv_chunk = { conv_supports, conv_scratch, conv_chunk_run };
 
-/* ---- gated delta rule ---- */
+/* ---- gated delta rule; T: as states are stored ---- */
+
+/* bf16 states are rounded after token t: after every one of gdn_step, where a chunk ends in gdn_chunk.  After the last
+ * it is the store that rounds. */
+static __device__ __forceinline__ bool rounds_after(const gdn_job &p, int s, int t)
+{
+    return t + 1 < p.seqs.q0[s + 1] &&
+           (p.phase == DECODE || (p.seqs.pos0[s] + t + 1 - p.seqs.q0[s]) % KVANT_PAGE == 0);
+}
 
 /* N: floats of a column per lane. */
-template <int N> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel(gdn_job p)
+template <int N, typename T> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel(gdn_job p)
 {
     const kvant_gdn_args &a = p.a;
     const int s = blockIdx.z, v = blockIdx.y, col = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -141,13 +151,13 @@ template <int N> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel
         return;
     const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
     const int64_t at = ((int64_t)v * a.dv + col) * a.dk, n = (int64_t)a.hv * a.dv * a.dk;
-    float *to = (float *)a.state + out * a.slot_stride + at;
-    const float *from = in == out ? to : p.gathered + s * n + at;
+    T *to = (T *)a.state + out * a.slot_stride + at;
+    const T *from = in == out ? to : (const T *)p.gathered + s * n + at;
     float c[N], k[N], q[N];
 
 #pragma unroll
     for (int i = 0; i < N; i++)
-        c[i] = in >= 0 && lane + 32 * i < a.dk ? from[lane + 32 * i] : 0.0f;
+        c[i] = in >= 0 && lane + 32 * i < a.dk ? state_value(from[lane + 32 * i]) : 0.0f;
     for (int t = p.seqs.q0[s]; t < p.seqs.q0[s + 1]; t++) {
         const float *kt = a.k + t * a.ldk + (int64_t)kh * a.dk, *qt = a.q + t * a.ldq + (int64_t)kh * a.dk;
         const float decay = expf(a.g[(int64_t)t * a.hv + v]), beta = a.beta[(int64_t)t * a.hv + v];
@@ -169,11 +179,15 @@ template <int N> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel
         o = warp_sum(o);
         if (lane == 0)
             a.o[((int64_t)t * a.hv + v) * a.dv + col] = p.scale * o;
+        if (sizeof(T) != sizeof(float) && rounds_after(p, s, t))
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                c[i] = state_value(state_rounded<T>(c[i]));
     }
 #pragma unroll
     for (int i = 0; i < N; i++)
         if (lane + 32 * i < a.dk)
-            to[lane + 32 * i] = c[i];
+            to[lane + 32 * i] = state_rounded<T>(c[i]);
 }
 
 /* dk = 128: a warp owns STEP_COLS columns, four values of each per lane; the sums of all columns go through one tree of
@@ -197,7 +211,36 @@ static __device__ __forceinline__ float sum_columns(float *v)
     return sum;
 }
 
-static __global__ void __launch_bounds__(32 * STEP_WARPS, 4) gdn_step_kernel(gdn_job p)
+static __device__ __forceinline__ float4 load_four(const float *from)
+{
+    return __ldcs((const float4 *)from);
+}
+
+static __device__ __forceinline__ float4 load_four(const __nv_bfloat16 *from)
+{
+    const uint2 x = __ldcs((const uint2 *)from);
+    return make_float4(__uint_as_float(x.x << 16), __uint_as_float(x.x & 0xffff0000u), __uint_as_float(x.y << 16),
+                       __uint_as_float(x.y & 0xffff0000u));
+}
+
+static __device__ __forceinline__ void store_four(float *to, float4 x)
+{
+    __stcs((float4 *)to, x);
+}
+
+static __device__ __forceinline__ void store_four(__nv_bfloat16 *to, float4 x)
+{
+    const __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
+    __stcs((uint2 *)to, make_uint2(*(const uint32_t *)&low, *(const uint32_t *)&high));
+}
+
+template <typename T> static __device__ __forceinline__ float4 rounded_four(float4 x)
+{
+    return make_float4(state_value(state_rounded<T>(x.x)), state_value(state_rounded<T>(x.y)),
+                       state_value(state_rounded<T>(x.z)), state_value(state_rounded<T>(x.w)));
+}
+
+template <typename T> static __global__ void __launch_bounds__(32 * STEP_WARPS, 4) gdn_step_kernel(gdn_job p)
 {
     const kvant_gdn_args &a = p.a;
     const int s = blockIdx.z, v = blockIdx.y, lane = threadIdx.x % 32, mine = lane / 4;
@@ -212,11 +255,11 @@ static __global__ void __launch_bounds__(32 * STEP_WARPS, 4) gdn_step_kernel(gdn
         return;
     const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
     const int64_t at = ((int64_t)v * a.dv + col) * 128 + 4 * lane, n = (int64_t)a.hv * a.dv * 128;
-    float *to = (float *)a.state + out * a.slot_stride + at;
-    const float *from = in == out ? to : p.gathered + s * n + at;
+    T *to = (T *)a.state + out * a.slot_stride + at;
+    const T *from = in == out ? to : (const T *)p.gathered + s * n + at;
 #pragma unroll
     for (int j = 0; j < STEP_COLS; j++)
-        c[j] = in < 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : __ldcs((const float4 *)(from + 128 * j));
+        c[j] = in < 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : load_four(from + 128 * j);
     for (int t = p.seqs.q0[s]; t < p.seqs.q0[s + 1]; t++) {
         const float4 k = *(const float4 *)(a.k + t * a.ldk + (int64_t)kh * 128 + 4 * lane);
         const float4 q = *(const float4 *)(a.q + t * a.ldq + (int64_t)kh * 128 + 4 * lane);
@@ -237,26 +280,27 @@ static __global__ void __launch_bounds__(32 * STEP_WARPS, 4) gdn_step_kernel(gdn
         const float o = sum_columns(part);
         if (lane % 4 == 0)
             a.o[((int64_t)t * a.hv + v) * a.dv + col + mine] = p.scale * o;
+        if (sizeof(T) != sizeof(float) && rounds_after(p, s, t))
+#pragma unroll
+            for (int j = 0; j < STEP_COLS; j++)
+                c[j] = rounded_four<T>(c[j]);
     }
 #pragma unroll
     for (int j = 0; j < STEP_COLS; j++)
-        __stcs((float4 *)(to + 128 * j), c[j]);
+        store_four(to + 128 * j, c[j]);
 }
 
-/* The shapes of gdn_step_kernel: whole columns, 16-byte words. */
+/* The shapes of gdn_step_kernel: whole columns, words of four values. */
 static bool step_fits(const kvant_gdn_args *a)
 {
     const uintptr_t at = (uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->state;
-    return a->dk == 128 && a->dv % STEP_COLS == 0 &&
-           ((at | (uintptr_t)(4 * (a->ldq | a->ldk | a->slot_stride))) & 15) == 0;
+    return a->dk == 128 && a->dv % STEP_COLS == 0 && (at & 15) == 0 && ((a->ldq | a->ldk | a->slot_stride) & 3) == 0;
 }
 
 static int gdn_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_gdn_args *a = (const kvant_gdn_args *)args;
     (void)d;
-    if (a->state_type != KVANT_STATE_F32)
-        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: gated delta rule: state_type bf16, wanted f32");
     if (a->dk > MAX_DK)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: gated delta rule: dk %d, wanted at most %d", a->dk,
                          MAX_DK);
@@ -265,8 +309,8 @@ static int gdn_supports(cuda_device *d, const void *args, kvant_diag *diag)
 
 static size_t gathered_bytes(const kvant_gdn_args *a)
 {
-    const size_t n = (size_t)a->seqs.n_seqs * (size_t)a->hv * (size_t)a->dv * (size_t)a->dk * sizeof(float);
-    return cuda_aligned(n);
+    const size_t n = (size_t)a->seqs.n_seqs * (size_t)a->hv * (size_t)a->dv * (size_t)a->dk;
+    return cuda_aligned(n * kvant_state_bytes(a->state_type));
 }
 
 static size_t gdn_scratch(const cuda_device *d, const void *args)
@@ -281,29 +325,37 @@ static size_t chunk_scratch(const cuda_device *d, const void *args)
     return gathered_bytes(a) + (gdn_chunk_fits(d, a) ? gdn_chunk_scratch(a) : 0);
 }
 
-static void gdn_run(cuda_device *d, const kvant_gdn_args *a, int phase)
+template <typename T> static void gdn_run_as(cuda_device *d, const kvant_gdn_args *a, int phase)
 {
     gdn_job p;
-    if (a->seqs.n_tokens <= 0)
-        return;
     p.a = *a;
     p.seqs = cuda_seqs(&a->seqs);
-    p.gathered = (const float *)d->scratch;
+    p.gathered = d->scratch;
     p.phase = phase;
     p.scale = (float)(1.0 / sqrt((double)a->dk));
-    gather(d, p.seqs, (const float *)a->state, a->slot_stride, (int64_t)a->hv * a->dv * a->dk, phase, 1);
+    gather(d, p.seqs, (const T *)a->state, a->slot_stride, (int64_t)a->hv * a->dv * a->dk, phase, 1);
     const dim3 grid(cuda_blocks(a->dv, WARPS), (unsigned)a->hv, (unsigned)a->seqs.n_seqs);
     if (phase == PROMPT && gdn_chunk_fits(d, a))
         gdn_chunk_run(d, &p, d->scratch + gathered_bytes(a));
     else if (step_fits(a))
-        cuda_launch(d, gdn_step_kernel, dim3(cuda_blocks(a->dv, STEP_COLS * STEP_WARPS), grid.y, grid.z),
+        cuda_launch(d, gdn_step_kernel<T>, dim3(cuda_blocks(a->dv, STEP_COLS * STEP_WARPS), grid.y, grid.z),
                     32 * STEP_WARPS, 0, p);
     else if (a->dk <= 64)
-        cuda_launch(d, gdn_kernel<2>, grid, 32 * WARPS, 0, p);
+        cuda_launch(d, gdn_kernel<2, T>, grid, 32 * WARPS, 0, p);
     else if (a->dk <= 128)
-        cuda_launch(d, gdn_kernel<4>, grid, 32 * WARPS, 0, p);
+        cuda_launch(d, gdn_kernel<4, T>, grid, 32 * WARPS, 0, p);
     else
-        cuda_launch(d, gdn_kernel<MAX_DK / 32>, grid, 32 * WARPS, 0, p);
+        cuda_launch(d, gdn_kernel<MAX_DK / 32, T>, grid, 32 * WARPS, 0, p);
+}
+
+static void gdn_run(cuda_device *d, const kvant_gdn_args *a, int phase)
+{
+    if (a->seqs.n_tokens <= 0)
+        return;
+    if (a->state_type == KVANT_STATE_BF16)
+        gdn_run_as<__nv_bfloat16>(d, a, phase);
+    else
+        gdn_run_as<float>(d, a, phase);
 }
 
 static int gdn_step_run(cuda_device *d, const void *args, kvant_diag *diag)

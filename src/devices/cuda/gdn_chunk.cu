@@ -34,6 +34,11 @@ size_t gdn_chunk_scratch(const kvant_gdn_args *a)
     return (size_t)slots_of(a) * ((size_t)a->hv * SLOT + (size_t)a->hk * KEY_SLOT);
 }
 
+static void (*scan_of(const chunk_job &p))(chunk_job)
+{
+    return p.g.a.state_type == KVANT_STATE_BF16 ? scan_kernel<__nv_bfloat16> : scan_kernel<float>;
+}
+
 /* As cuda_launch, with the blocks of a head as clusters on compute capability 9.0: four where the GPU can hold all at
  * once, else two. */
 static void launch_scan(const cuda_device *d, dim3 grid, chunk_job p)
@@ -55,10 +60,10 @@ static void launch_scan(const cuda_device *d, dim3 grid, chunk_job p)
     const int want = (int)(grid.x * grid.y * grid.z) / CLUSTER, most = d->n_sm / CLUSTER;
     if (d->major != 9)
         attr[0].val.clusterDim.x = 1;
-    else if (cudaOccupancyMaxActiveClusters(&fit, scan_kernel, &cfg) != cudaSuccess ||
+    else if (cudaOccupancyMaxActiveClusters(&fit, scan_of(p), &cfg) != cudaSuccess ||
              fit < (want < most ? want : most - 1))
         attr[0].val.clusterDim.x = CLUSTER / 2;
-    cudaLaunchKernelEx(&cfg, scan_kernel, p);
+    cudaLaunchKernelEx(&cfg, scan_of(p), p);
 }
 
 void gdn_chunk_run(cuda_device *d, const gdn_job *g, unsigned char *scratch)
@@ -67,7 +72,7 @@ void gdn_chunk_run(cuda_device *d, const gdn_job *g, unsigned char *scratch)
     const int segments = (a->seqs.n_tokens / C + 2 + SEGMENT - 1) / SEGMENT;
     chunk_job p = { *g, scratch, scratch + slots_of(a) * a->hv * SLOT, 0, (int)slots_of(a) };
     cuda_smem(prep_kernel, PREP_SMEM);
-    cuda_smem(scan_kernel, SCAN_SMEM);
+    cuda_smem(scan_of(p), SCAN_SMEM);
     for (p.segment = 0; p.segment < segments; p.segment++) {
         cuda_launch(d, prep_kernel, dim3((unsigned)(p.n_slots * a->hv)), PREP_THREADS, PREP_SMEM, p);
         launch_scan(d, dim3(CLUSTER, (unsigned)a->hv, (unsigned)a->seqs.n_seqs), p);

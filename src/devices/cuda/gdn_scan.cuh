@@ -216,14 +216,15 @@ static __device__ __forceinline__ void stage_free(const scan_part &p, int i)
         arrive_at(p.empty + 8 * (i & 1), threadIdx.x % 32);
 }
 
-/* S <- e^G_63 S + the product, and into shared memory; all meet. */
+/* S <- e^G_63 S + the product, rounded to T, and into shared memory; all meet. */
+template <typename T>
 static __device__ __forceinline__ void state_step(scan_part &p, const sums &s, float last, uint32_t to)
 {
 #pragma unroll
     for (int j = 0; j < 4; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            p.S[j][i] = fmaf(p.S[j][i], last, sum_of(s, j, i));
+            p.S[j][i] = state_value(state_rounded<T>(fmaf(p.S[j][i], last, sum_of(s, j, i))));
     put_rows(to, p.S);
     proxy_fence();
     meet(MEET_ALL, 32 * SCAN_WARPS);
@@ -258,7 +259,7 @@ static __device__ __forceinline__ void store_outputs(const scan_part &p, int i, 
 }
 
 /* The first group: the chain, and the state's first 64 channels. */
-static __device__ __forceinline__ void scan_chain(scan_part &p)
+template <typename T> static __device__ __forceinline__ void scan_chain(scan_part &p)
 {
     const int warp = threadIdx.x / 32 % 4, row = 16 * warp + threadIdx.x % 32 / 4;
     const uint32_t state = p.smem + AT_STATE, scaled = p.smem + AT_SCALED;
@@ -307,7 +308,7 @@ static __device__ __forceinline__ void scan_chain(scan_part &p)
         multiply<4, 1>(s, k, 2 * PANEL, scaled);
         finish<0>(s);
         stage_free(p, i);
-        state_step(p, s, last, to_state);
+        state_step<T>(p, s, last, to_state);
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
@@ -317,7 +318,7 @@ static __device__ __forceinline__ void scan_chain(scan_part &p)
 }
 
 /* The second group: the outputs, and the state's other 64 channels. */
-static __device__ __forceinline__ void scan_outputs(scan_part &p)
+template <typename T> static __device__ __forceinline__ void scan_outputs(scan_part &p)
 {
     const int warp = threadIdx.x / 32 % 4, row = 16 * warp + threadIdx.x % 32 / 4;
     const uint32_t state = p.smem + AT_STATE, to_state = place_rows(state, C + 16 * warp);
@@ -340,7 +341,7 @@ static __device__ __forceinline__ void scan_outputs(scan_part &p)
         multiply<4, 1>(s, k + PANEL, 2 * PANEL, p.smem + AT_SCALED);
         multiply<4, 0>(f, t + SQUARE, PANEL, p.smem + AT_U);
         finish<1>(s);
-        state_step(p, s, last, to_state);
+        state_step<T>(p, s, last, to_state);
         finish<0>(f);
         stage_free(p, i);
         if (i + 1 < p.n)
@@ -355,31 +356,32 @@ static __device__ __forceinline__ void scan_outputs(scan_part &p)
 }
 
 /* This thread's part of the state: channels at, at + 8 of two neighbouring columns of every eight. */
-static __device__ __forceinline__ void load_state(const float *from, float (*S)[4])
+template <typename T> static __device__ __forceinline__ void load_state(const T *from, float (*S)[4])
 {
 #pragma unroll
     for (int j = 0; j < 4; j++)
 #pragma unroll
         for (int c = 0; c < 4; c++)
-            S[j][c] = from ? from[(8 * j + c % 2) * D + c / 2 * 8] : 0.0f;
+            S[j][c] = from ? state_value(from[(8 * j + c % 2) * D + c / 2 * 8]) : 0.0f;
 }
 
-static __device__ __forceinline__ void store_state(float *to, float (*S)[4])
+template <typename T> static __device__ __forceinline__ void store_state(T *to, float (*S)[4])
 {
 #pragma unroll
     for (int j = 0; j < 4; j++)
 #pragma unroll
         for (int c = 0; c < 4; c++)
-            to[(8 * j + c % 2) * D + c / 2 * 8] = S[j][c];
+            to[(8 * j + c % 2) * D + c / 2 * 8] = state_rounded<T>(S[j][c]);
 }
 
+template <typename T>
 static __device__ __forceinline__ void scan_group(const chunk_job &p, int s, int v, int begin, scan_part &part)
 {
     const kvant_gdn_args &a = p.g.a;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, col = SCAN_COLS * blockIdx.x + 2 * (lane % 4);
     const int in = p.g.seqs.slot_in[s], out = p.g.seqs.slot_out[s], pos0 = p.g.seqs.pos0[s];
     const int64_t n = (int64_t)a.hv * D * D, at = ((int64_t)v * D + col) * D + 16 * warp + lane / 4;
-    float *to = (float *)a.state + out * a.slot_stride + at;
+    T *to = (T *)a.state + out * a.slot_stride + at;
     part.from = p.g.seqs.q0[s];
     part.end = p.g.seqs.q0[s + 1];
     part.zero = part.from + (pos0 / C + begin) * C - pos0;
@@ -387,21 +389,21 @@ static __device__ __forceinline__ void scan_group(const chunk_job &p, int s, int
     part.ldo = (int64_t)a.hv * D;
     part.v = a.v + (int64_t)v * D + col;
     part.o = a.o + (int64_t)v * D + col;
-    load_state(begin > 0 || in == out ? to : in < 0 ? NULL : p.g.gathered + s * n + at, part.S);
+    load_state(begin > 0 || in == out ? to : in < 0 ? NULL : (const T *)p.g.gathered + s * n + at, part.S);
     put_rows(place_rows(part.smem + AT_STATE, 16 * warp), part.S);
     proxy_fence();
     meet(MEET_ALL, 32 * SCAN_WARPS);
     if (warp < 4)
-        scan_chain(part);
+        scan_chain<T>(part);
     else
-        scan_outputs(part);
+        scan_outputs<T>(part);
     store_state(to, part.S);
 }
 
 #endif
 
-/* blockIdx.x: a quarter of the columns; y: value head; z: sequence. */
-static __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(chunk_job p)
+/* blockIdx.x: a quarter of the columns; y: value head; z: sequence; T: as states are stored. */
+template <typename T> static __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(chunk_job p)
 {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(1024) unsigned char smem[];
@@ -433,7 +435,7 @@ static __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(chunk_job 
                       part.smem, part.full, part.empty);
         __syncwarp();
     } else if (part.n > 0) {
-        scan_group(p, s, v, begin, part);
+        scan_group<T>(p, s, v, begin, part);
     }
     cluster_meet(); /* until then others may copy here, or arrive at this block's barriers */
 #endif
