@@ -14,8 +14,8 @@
 enum {
     SCAN_COLS = 32,
     CLUSTER = D / SCAN_COLS,
-    SCAN_WARPS = 8, /* and one that fetches */
-    SCAN_THREADS = 32 * (SCAN_WARPS + 1),
+    SCAN_WARPS = 8, /* and one that fetches, one that tells the cluster what has been read */
+    SCAN_THREADS = 32 * (SCAN_WARPS + 2),
     STAGE = (KEY_SLOT + SLOT + 1023) / 1024 * 1024,
     AT_STATE = 2 * STAGE,            /* [channel][64] */
     AT_U = AT_STATE + 2 * PANEL,     /* [token][64] */
@@ -87,6 +87,19 @@ static __device__ void fetch_all(const unsigned char *slots, int64_t step, const
         bar_expect(bar, KEY_SLOT + SLOT);
         bulk_to_all(to + rank * pair, keys + i * key_step, pair, bar, blocks);
         bulk_to_all(to + KEY_SLOT + rank * head, slots + i * step, head, bar, blocks);
+    }
+}
+
+/* One warp: the fetchers of the cluster hear that this block has read a stage.  A release to the cluster is a full
+ * memory barrier, which those that multiply must not wait for: their arrivals at `read` release to the block, this warp
+ * acquires those and releases them to the cluster with its own (causality order goes through). */
+static __device__ void free_all(int n, uint32_t read, uint32_t empty)
+{
+    const uint32_t lane = threadIdx.x % 32, blocks = cluster_blocks();
+    for (int i = 0; i + 2 < n; i++) {
+        bar_wait(read + 8 * (i & 1), (i / 2) & 1);
+        if (lane < blocks)
+            arrive_at(empty + 8 * (i & 1), lane);
     }
 }
 
@@ -200,7 +213,7 @@ static __device__ __forceinline__ uint32_t place_rows(uint32_t at, int row)
 /* ---- a block's part ---- */
 
 typedef struct scan_part {
-    uint32_t smem, full, empty, blocks;
+    uint32_t smem, full, read, empty; /* the last three: barriers of the ring's stages */
     int n, from, end, zero; /* chunks; rows of the batch; that of the first chunk's row 0 */
     const float *v;         /* this thread's columns of V, row 0 of the batch */
     float *o;
@@ -208,12 +221,12 @@ typedef struct scan_part {
     float S[4][4];          /* channels 64 group + 16 warp + g (+ 8), columns 8 j + 2 t (+ 1) */
 } scan_part;
 
-/* Every barrier of the ring's stage gets this warp's word that it has read it. */
+/* This warp has read the stage. */
 static __device__ __forceinline__ void stage_free(const scan_part &p, int i)
 {
     __syncwarp();
-    if (threadIdx.x % 32 < p.blocks)
-        arrive_at(p.empty + 8 * (i & 1), threadIdx.x % 32);
+    if (threadIdx.x % 32 == 0)
+        bar_arrive(p.read + 8 * (i & 1));
 }
 
 /* S <- e^G_63 S + the product, rounded to T, and into shared memory; all meet. */
@@ -414,12 +427,13 @@ template <typename T> static __global__ void __launch_bounds__(SCAN_THREADS, 1) 
 
     part.smem = shared_at(smem);
     part.full = part.smem + AT_BARS;
-    part.empty = part.full + 16;
-    part.blocks = cluster_blocks();
+    part.read = part.full + 16;
+    part.empty = part.read + 16;
     pdl_go();
     if (threadIdx.x < 2) {
         bar_init(part.full + 8 * threadIdx.x, 1);
-        bar_init(part.empty + 8 * threadIdx.x, SCAN_WARPS * part.blocks);
+        bar_init(part.read + 8 * threadIdx.x, SCAN_WARPS);
+        bar_init(part.empty + 8 * threadIdx.x, cluster_blocks());
         bar_publish();
     }
     __syncthreads();
@@ -428,15 +442,16 @@ template <typename T> static __global__ void __launch_bounds__(SCAN_THREADS, 1) 
     for (int i = 0; i < s; i++)
         slot += chunks_of(p, i, &begin);
     part.n = chunks_of(p, s, &begin);
-    if (threadIdx.x >= 32 * SCAN_WARPS) {
-        if (threadIdx.x % 32 == 0)
-            fetch_all(p.slots + ((int64_t)slot * a.hv + v) * SLOT, (int64_t)a.hv * SLOT,
-                      p.keys + ((int64_t)slot * a.hk + key_head(a, v)) * KEY_SLOT, (int64_t)a.hk * KEY_SLOT, part.n,
-                      part.smem, part.full, part.empty);
-        __syncwarp();
-    } else if (part.n > 0) {
+    const int warp = threadIdx.x / 32;
+    if (warp < SCAN_WARPS && part.n > 0)
         scan_group<T>(p, s, v, begin, part);
-    }
+    if (warp > SCAN_WARPS)
+        free_all(part.n, part.read, part.empty);
+    if (threadIdx.x == 32 * SCAN_WARPS)
+        fetch_all(p.slots + ((int64_t)slot * a.hv + v) * SLOT, (int64_t)a.hv * SLOT,
+                  p.keys + ((int64_t)slot * a.hk + key_head(a, v)) * KEY_SLOT, (int64_t)a.hk * KEY_SLOT, part.n,
+                  part.smem, part.full, part.empty);
+    __syncwarp();
     cluster_meet(); /* until then others may copy here, or arrive at this block's barriers */
 #endif
 }
