@@ -20,6 +20,7 @@ BUILD = sys.argv[1]
 PARTS = sys.argv[2:] or ["shaders", "ops", "attn", "forms", "models", "golden", "layers"]
 KVANT = os.path.join(BUILD, "bin", "kvant")
 TINY = "tests/golden/tiny"
+DEMO = "models/novella-hybrid-q8_0.gguf"
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation",
          "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"}
@@ -94,12 +95,16 @@ def forms():
     verify("plain caches", "--ops", "cache_write,cache_read,attn_score,attn", "--formats", "tbq4_0,turbo3_tcq,qjl1_256",
            "--pairs", "tbq4_0:tbq4_0,turbo3_tcq:qjl1_256", KVANT_VK_DISABLE="bda")
     verify("plain matrices", "--ops", "attn", "--pairs", "tbq4_0:tbq4_0", KVANT_VK_DISABLE="bda", KVANT_VK_FORCE="matrix")
+    verify("no 16-bit arithmetic, no dot products", "--ops", "attn,matmul", "--formats", "tbq4_0,Q8_0", "--pairs", "tbq4_0:tbq4_0",
+           KVANT_VK_DISABLE="half,dot,matrix")
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_DISABLE="magic")
     check(code == 2 and "wanted bda, subgroup, half, dot, matrix, range:N or device:N" in text, f"unknown mask: exit {code}: {text}")
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_FORCE="magic")
     check(code == 2 and 'KVANT_VK_FORCE: "magic", wanted matrix' in text, f"unknown form: exit {code}: {text}")
     code, text = run("verify", "--device", "vulkan:77", "--ops", "add")
     check(code == 5 and "numbered from 0" in text, f"device 77: exit {code}: {text}")
+    code, text = generate("vulkan", DEMO, "-ub", "64", "-c", "256", KVANT_VK_DISABLE="bda,range:1")
+    check(code == 2 and "this device binds at most 1.0 MiB" in text, f"range of 1 MiB: exit {code}: {text[-300:]}")
     code, text = generate("vulkan", "qwen3", KVANT_VK_DISABLE="device:4")
     check(code == 5 and "the device was lost" in text, f"lost device: exit {code}: {text[-300:]}")
 
@@ -119,7 +124,7 @@ def models():
             check(want[0] == 0 and got == want, f"{model} {cache[1]} ({mask or 'all'}): {got} is not {want}")
             if model != "qwen3":
                 break
-    demo = ("models/novella-hybrid-q8_0.gguf", "-ub", "64", "-c", "256")
+    demo = (DEMO, "-ub", "64", "-c", "256")
     want = generate("cpu", *demo)
     for mask in ("", "bda,range:4"):                       # its embedding is read through windows of 4 MiB
         got = generate("vulkan", *demo, KVANT_VK_DISABLE=mask)
