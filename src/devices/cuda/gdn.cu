@@ -192,7 +192,7 @@ template <int N, typename T> static __global__ void __launch_bounds__(32 * WARPS
 
 /* dk = 128: a warp owns STEP_COLS columns, four values of each per lane; the sums of all columns go through one tree of
  * shuffles, after which lane 4 c holds column c. */
-enum { STEP_COLS = 8, STEP_WARPS = 8 };
+enum { STEP_COLS = 8, STEP_WARPS = 4 };
 
 static __device__ __forceinline__ float sum_columns(float *v)
 {
@@ -240,7 +240,7 @@ template <typename T> static __device__ __forceinline__ float4 rounded_four(floa
                        state_value(state_rounded<T>(x.z)), state_value(state_rounded<T>(x.w)));
 }
 
-template <typename T> static __global__ void __launch_bounds__(32 * STEP_WARPS, 4) gdn_step_kernel(gdn_job p)
+template <typename T> static __global__ void __launch_bounds__(32 * STEP_WARPS, 8) gdn_step_kernel(gdn_job p)
 {
     const kvant_gdn_args &a = p.a;
     const int s = blockIdx.z, v = blockIdx.y, lane = threadIdx.x % 32, mine = lane / 4;
@@ -251,16 +251,18 @@ template <typename T> static __global__ void __launch_bounds__(32 * STEP_WARPS, 
 
     pdl_go();
     pdl_wait();
-    if (col >= a.dv || !takes_part(p.seqs, s, p.phase))
-        return;
+    /* all that says where the state is, at once: one round trip before the state itself */
+    const int prompt = p.seqs.prompt[s] != 0, first = p.seqs.q0[s], end = p.seqs.q0[s + 1];
     const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
+    if (col >= a.dv || prompt != p.phase || end <= first)
+        return;
     const int64_t at = ((int64_t)v * a.dv + col) * 128 + 4 * lane, n = (int64_t)a.hv * a.dv * 128;
     T *to = (T *)a.state + out * a.slot_stride + at;
     const T *from = in == out ? to : (const T *)p.gathered + s * n + at;
 #pragma unroll
     for (int j = 0; j < STEP_COLS; j++)
         c[j] = in < 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : load_four(from + 128 * j);
-    for (int t = p.seqs.q0[s]; t < p.seqs.q0[s + 1]; t++) {
+    for (int t = first; t < end; t++) {
         const float4 k = *(const float4 *)(a.k + t * a.ldk + (int64_t)kh * 128 + 4 * lane);
         const float4 q = *(const float4 *)(a.q + t * a.ldq + (int64_t)kh * 128 + 4 * lane);
         const float value = a.v[t * a.ldv + (int64_t)v * a.dv + col + mine];
