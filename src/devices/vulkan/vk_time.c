@@ -79,7 +79,7 @@ static int time_once(vk_device *d, const kvant_op *ops, int n, const stopwatch *
 }
 
 /* Makes the pipelines; then works for a while: a GPU that waited, for a compiler say, has lowered its clock (an H200
- * to a quarter after two seconds) and takes some tenths of a second of work to raise it. */
+ * to a fifth within two seconds) and takes some tenths of a second of work to raise it. */
 static int warm_up(vk_device *d, const kvant_op *ops, int n, const stopwatch *w, kvant_diag *diag)
 {
     double us;
