@@ -218,7 +218,8 @@ size_t decode_scratch(decode_job p)
 /* Threads of a merging block: 7 pieces for each group of them, at least 4 groups. */
 static int merge_threads(const decode_job &p)
 {
-    const int pieces = p.blocks * p.warps / (p.n_rows * units_per_row(p)) + 2, groups = (pieces + 6) / 7;
+    const int units = p.n_rows * units_per_row(p), joined = p.blocks / units + 2 * p.warps; /* not those at the ends */
+    const int pieces = (p.join ? joined : p.blocks * p.warps / units) + 2, groups = (pieces + 6) / 7;
     const int most = 1024 / MERGE_LANES(p.d) < 32 ? 1024 / MERGE_LANES(p.d) : 32; /* a lane of merge_finish for each */
     return MERGE_LANES(p.d) * (groups <= 4 ? 4 : groups < most ? (groups + 3) / 4 * 4 : most);
 }
@@ -244,6 +245,8 @@ static void choose(cuda_device *d, const decode_job &p)
     KINDS(128, KIND_LUT4_128, KIND_LUT4_128);
     KINDS(128, KIND_LUT3_32, KIND_LUT3_32);
     KINDS(128, KIND_TRELLIS, KIND_TRELLIS);
+    KINDS(128, KIND_INT8, KIND_INT8);
+    KINDS(128, KIND_FLOAT8, KIND_FLOAT8);
     KINDS(128, KIND_HALF, KIND_HALF);
     KINDS(128, KIND_SIGN, KIND_LUT3_32);
     KINDS(128, KIND_SIGN8, KIND_LUT3_32);

@@ -200,40 +200,32 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
                                                   const uint32_t *q, int key, int pos, uint32_t phase, bool more,
                                                   const uint8_t *next_k, const uint8_t *next_v, int lane)
 {
-    /* blocks that are waited for together: more to interleave; measured better but for 3-bit codes */
-    constexpr int WAIT = KIND_K == KIND_LUT3_32 ? 1 : shape<D>::BLOCKS;
     float x[shape<D>::TILES][4];
     uint32_t w[shape<D>::TILES][2];
 #pragma unroll
-    for (int i = 0; i < shape<D>::BLOCKS; i += WAIT) {
+    for (int i = 0; i < shape<D>::BLOCKS; i++)
+        bar_wait(r.bar_k + i * 16, phase);
 #pragma unroll
-        for (int j = i; j < i + WAIT; j++)
-            bar_wait(r.bar_k + j * 16, phase);
+    for (int i = 0; i < shape<D>::BLOCKS; i++)
+        scores<D, KIND_K>(p.k, x + 2 * i, r.slot_k + i * p.k.block_bytes, q, r.table_k, r.mirror, lane);
+    __syncwarp();
 #pragma unroll
-        for (int j = i; j < i + WAIT; j++)
-            scores<D, KIND_K>(p.k, x + 2 * j, r.slot_k + j * p.k.block_bytes, q, r.table_k, r.mirror, lane);
-        __syncwarp();
-#pragma unroll
-        for (int j = i; j < i + WAIT && more; j++)
-            ask(r.k_at, next_k, p.k.block_bytes, j, r.bar_k);
-    }
+    for (int i = 0; i < shape<D>::BLOCKS && more; i++)
+        ask(r.k_at, next_k, p.k.block_bytes, i, r.bar_k);
     if (key + shape<D>::STEP - 1 > pos)
         mask_step<shape<D>::TILES>(x, key, pos, lane);
     softmax_step<D, shape<D>::TILES>(a, x, w, 8.0f);
 #pragma unroll
-    for (int i = 0; i < shape<D>::BLOCKS; i += WAIT) {
+    for (int i = 0; i < shape<D>::BLOCKS; i++)
+        bar_wait(r.bar_v + i * 16, phase);
 #pragma unroll
-        for (int j = i; j < i + WAIT; j++)
-            bar_wait(r.bar_v + j * 16, phase);
+    for (int i = 0; i < shape<D>::BLOCKS; i++)
+        sums<D, KIND_V>(p.v, a.o, r.slot_v + i * p.v.block_bytes, w + 2 * i, r.table_v, r.mirror + 16,
+                        pos - key - PACK_BLOCK * i + 1, lane);
+    __syncwarp();
 #pragma unroll
-        for (int j = i; j < i + WAIT; j++)
-            sums<D, KIND_V>(p.v, a.o, r.slot_v + j * p.v.block_bytes, w + 2 * j, r.table_v, r.mirror + 16,
-                            pos - key - PACK_BLOCK * j + 1, lane);
-        __syncwarp();
-#pragma unroll
-        for (int j = i; j < i + WAIT && more; j++)
-            ask(r.v_at, next_v, p.v.block_bytes, j, r.bar_v);
-    }
+    for (int i = 0; i < shape<D>::BLOCKS && more; i++)
+        ask(r.v_at, next_v, p.v.block_bytes, i, r.bar_v);
 }
 
 #endif
