@@ -66,7 +66,8 @@ static __global__ void __launch_bounds__(THREADS, encode_blocks<F, BEST>()) enco
             unit_to(p, &o);
         if (o.tail)
             tail_store<FULL>(p, o, v);
-        enc_unit<F, BEST, FULL>(book, side_scale(p.side), v, o.row, o.g, p.side.dp - o.g, o.count);
+        if (__any_sync(0xffffffffu, o.row != NULL)) /* a warp whose units all go to the tail has nothing to encode */
+            enc_unit<F, BEST, FULL>(book, side_scale(p.side), v, o.row, o.g, p.side.dp - o.g, o.count);
         if (BEST)
             unit_load<FULL>(p, u, &next, w);
         o = next;
