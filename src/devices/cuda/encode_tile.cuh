@@ -97,7 +97,7 @@ static __device__ __forceinline__ void tile_integers(const float *x, float id, u
     }
 }
 
-/* q4_0: codes and scale of the search. */
+/* Codes and scale of the search. */
 static __device__ __forceinline__ void tile_q4_best(const tile_books &b, float *x, float d, float id, uint8_t *record)
 {
     uint32_t word[4] = { 0, 0, 0, 0 };
@@ -111,6 +111,21 @@ static __device__ __forceinline__ void tile_q4_best(const tile_books &b, float *
 #pragma unroll
     for (int n = 0; n < 4; n++)
         tile_put(record + 2 + 4 * n, ~word[n]);
+}
+
+static __device__ __forceinline__ void tile_q8_best(float *x, float d, float id, uint8_t *record)
+{
+    uint32_t word[8];
+    float yy = 0.0f;
+#pragma unroll
+    for (int k = 0; k < 32; k++) {
+        x[k] *= id;
+        yy = fmaf(x[k], x[k], yy);
+    }
+    enc_put(record, tile_best8(x, d, yy, word));
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+        tile_put(record + 2 + 4 * n, word[n]);
 }
 
 template <int F, bool BEST>
@@ -128,11 +143,13 @@ static __device__ __forceinline__ void tile_int(const tile_books &b, float *x, u
     const float total = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     const bool huge = !(best > 1e-30f && best < 1e30f), ordinary = !huge && total == total;
     const float id = !huge ? __fdividef(1.0f, d) : d != 0.0f ? 1.0f / d : 0.0f;
-    if constexpr (BEST && F == FMT_q4_0)
-        if (ordinary) {
+    if (BEST && ordinary) {
+        if constexpr (F == FMT_q8_0)
+            tile_q8_best(x, d, id, record);
+        else
             tile_q4_best(b, x, d, id, record);
-            return;
-        }
+        return;
+    }
     enc_put(record, enc_half(d));
     if (ordinary)
         tile_integers<F, true>(x, id, record);

@@ -1,17 +1,17 @@
 /* tile_best.cuh: the encoder `best` (formats/search.c) for tiles (tile_codes.cuh).
  *
- * All seven scales are judged by one table: entry i has, for each of them, what a value of magnitude i of 180 steps
- * adds to the two sums of least squares, y v and v v, 16 bits each; the eighth pair is the start's.  180 steps reach
- * the magnitude from which on all scales take the outermost level; what lies beyond adds the same to all.  A step is
- * 1/64 of a record's mean: rows have 0.2 % more squared error than by exact sums at most, in the mean (q4_polar_r, with
- * steps of 1/32: 0.9 %).  The refit and the codes use exact levels.  All is relative to the start's scale. */
+ * All seven scales are judged by one table: entry i has, for each of them, the level of a value of magnitude i of 255
+ * steps, in 8 bits; the eighth is the start's.  The sums of least squares, y v and v v, are those of bytes, four values
+ * at a time.  255 steps reach the magnitude from which on all scales take the outermost level; what lies beyond adds
+ * the same to all.  Rows have 0.2 % more squared error than by exact sums at most, in the mean (q4_polar_r, whose
+ * levels have 7 bits: 0.7 %).  The refit and the codes use exact levels.  All is relative to the start's scale. */
 #ifndef KVANT_CUDA_TILE_BEST_CUH
 #define KVANT_CUDA_TILE_BEST_CUH
 
 #include "devices/cuda/encode_search.cuh"
 #include "devices/cuda/tile_codes.cuh"
 
-enum { SCALES = 7, TRY_LINE = 256, TRY_TOGETHER = 8 };
+enum { SCALES = 7, TRY_LINE = 128, TRY_BYTES = 8 };
 
 #define TILE_RESIDUAL 0x1.6a09e6p-5f       /* 0x3d3504f3: what q4_polar_r adds to a level or takes from it */
 
@@ -32,15 +32,16 @@ template <int F> struct tile_search {
     static constexpr float residual = F == FMT_q4_polar_r ? TILE_RESIDUAL : 0.0f;
     static constexpr float top = tile_top<F>();             /* the outermost level */
     static constexpr float reach = F == FMT_q4_0 ? 8.0f : 1.1701f * (tile_last_boundary<F>() + residual);
-    static constexpr int steps = F == FMT_q4_0 ? 256 : 180, bias = two ? 8 : 0;
-    /* Fixed point: the sums of TRY_TOGETHER values stay below 65536: no level is above 2.76 (q4_0: 8), no value above
-     * `reach` of it. */
-    static constexpr float fixed = F == FMT_q4_0 ? 127.0f : 1000.0f;
+    static constexpr int steps = two ? 254 : 255;
+    /* A level of 1 in the table; what its sums of y v and of v v are worth. */
+    static constexpr float one = F == FMT_q4_0 ? 15.0f : (two ? 127.0f : 255.0f) / (top + residual);
+    static constexpr float yv = unit * unit * reach * (two ? 2.0f : 1.0f) / ((float)steps * one);
+    static constexpr float vv = unit * unit / (one * one);
     static constexpr int table_bytes = book ? (steps + 1) * TRY_LINE : 0;
 };
 
-typedef struct __align__(16) try_entry {
-    uint32_t w[8];
+typedef struct __align__(8) try_entry {
+    uint32_t w[2];
 } try_entry;
 
 template <int N> struct try_entries {
@@ -66,24 +67,24 @@ template <int F> static constexpr try_entries<tile_search<F>::steps + 1> try_ent
 {
     typedef tile_search<F> is;
     constexpr float factors[SCALES + 1] = { 0.78f, 0.84f, 0.9f, 0.96f, 1.02f, 1.09f, 1.17f, 1.0f };
-    constexpr float k = is::unit * is::unit * is::fixed;
     try_entries<is::steps + 1> t = {};
     for (int i = 0; i <= is::steps; i++)
         for (int f = 0; f <= SCALES; f++) {
             const float part = (float)i / (float)is::steps, y = is::reach * (is::two ? 2.0f * part - 1.0f : part);
-            const float v = try_level<F>(y / factors[f] - is::residual) + is::residual;
-            t.e[i].w[f] = (uint32_t)(k * y * v + (float)is::bias + 0.5f) | (uint32_t)(k * v * v + 0.5f) << 16;
+            const float v = is::one * (try_level<F>(y / factors[f] - is::residual) + is::residual);
+            t.e[i].w[f / 4] |= ((uint32_t)(int)(v < 0.0f ? v - 0.5f : v + 0.5f) & 255u) << 8 * (f % 4);
         }
     return t;
 }
 
 template <int F> static __device__ const try_entries<tile_search<F>::steps + 1> try_table = try_entries_of<F>();
 
-/* As tile_copy: a line has 8 copies of each half of an entry. */
+/* As tile_copy: a line has 16 copies of an entry. */
 template <int F, bool BEST, int THREADS> struct try_copy {
-    static constexpr int all = BEST && tile_search<F>::book ? (tile_search<F>::steps + 1) * 16 : 0;
+    static constexpr int copies = TRY_LINE / TRY_BYTES;
+    static constexpr int all = BEST && tile_search<F>::book ? (tile_search<F>::steps + 1) * copies : 0;
     static constexpr int each = all > 0 ? (all + THREADS - 1) / THREADS : 1;
-    uint4 e[each];
+    uint2 e[each];
 
     __device__ __forceinline__ void load()
     {
@@ -92,17 +93,19 @@ template <int F, bool BEST, int THREADS> struct try_copy {
             const int i = THREADS * k + (int)threadIdx.x;
             if constexpr (all > 0)
                 if (i < all)
-                    e[k] = ((const uint4 *)try_table<F>.e[i / 16].w)[i / 8 % 2];
+                    e[k] = *(const uint2 *)try_table<F>.e[i / copies].w;
         }
     }
 
+    /* With two signs, entries count from the middle one. */
     __device__ __forceinline__ uint32_t store(uint8_t *table)
     {
 #pragma unroll
         for (int k = 0; k < each; k++)
             if (THREADS * k + (int)threadIdx.x < all)
-                ((uint4 *)table)[THREADS * k + threadIdx.x] = e[k];
-        return shared_at(table) + threadIdx.x % 8 * 16 - 0x4b400000u * TRY_LINE;
+                ((uint2 *)table)[THREADS * k + threadIdx.x] = e[k];
+        const uint32_t middle = tile_search<F>::two ? tile_search<F>::steps / 2 * TRY_LINE : 0;
+        return shared_at(table) + threadIdx.x % copies * TRY_BYTES + middle - 0x4b400000u * TRY_LINE;
     }
 };
 
@@ -135,41 +138,58 @@ template <int F, typename T> static __device__ __forceinline__ T tile_lanes(T s)
     return s;
 }
 
-/* Sums of the table's words: y v and v v of all scales, 32 bits each. */
+/* Sums of y v and v v of all scales. */
 typedef struct try_sums {
-    uint32_t yv[8], vv[8];
+    int yv[8], vv[8];
 } try_sums;
 
-/* Adds words of 16 bits each. */
-static __device__ __forceinline__ void try_add(try_sums *s, const uint32_t *w)
+/* The lowest bytes of four words. */
+static __device__ __forceinline__ uint32_t try_bytes(const uint32_t *w)
+{
+    return __byte_perm(__byte_perm(w[0], w[1], 0x0040), __byte_perm(w[2], w[3], 0x0040), 0x5410);
+}
+
+template <bool SIGNS> static __device__ __forceinline__ int try_dot(uint32_t a, uint32_t b, int sum)
+{
+    return SIGNS ? __dp4a((int)a, (int)b, sum) : (int)__dp4a(a, b, (uint32_t)sum);
+}
+
+/* Adds four values, a byte of y each, with their entries. */
+template <bool SIGNS> static __device__ __forceinline__ void try_add(try_sums *s, uint32_t y, const uint32_t (*w)[2])
 {
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        s->yv[i] = __dp2a_lo(w[i], 0x0001u, s->yv[i]);
-        s->vv[i] = __dp2a_lo(w[i], 0x0100u, s->vv[i]);
+    for (int h = 0; h < 2; h++) {
+        const uint32_t a = __byte_perm(w[0][h], w[1][h], 0x5140), b = __byte_perm(w[2][h], w[3][h], 0x5140);
+        const uint32_t c = __byte_perm(w[0][h], w[1][h], 0x7362), d = __byte_perm(w[2][h], w[3][h], 0x7362);
+        const uint32_t v[4] = { __byte_perm(a, b, 0x5410), __byte_perm(a, b, 0x7632), __byte_perm(c, d, 0x5410),
+                                __byte_perm(c, d, 0x7632) };
+#pragma unroll
+        for (int f = 0; f < 4; f++) {
+            s->yv[4 * h + f] = try_dot<SIGNS>(v[f], y, s->yv[4 * h + f]);
+            s->vv[4 * h + f] = try_dot<SIGNS>(v[f], v[f], s->vv[4 * h + f]);
+        }
     }
 }
 
-template <int F> static __device__ __forceinline__ trial try_fit(uint32_t yv, uint32_t vv, float beyond)
+template <int F> static __device__ __forceinline__ trial try_fit(int yv, int vv, float beyond)
 {
-    return trial_of(fmaf((float)yv, 1.0f / tile_search<F>::fixed, beyond), (float)vv * (1.0f / tile_search<F>::fixed));
+    return trial_of(fmaf((float)yv, tile_search<F>::yv, beyond), (float)vv * tile_search<F>::vv);
 }
 
 /* The start's codes under its scale as stored, or what the norm of their levels makes of it.  It wins as scale 0. */
 template <int F>
-static __device__ __forceinline__ trial try_start(uint32_t yv, uint32_t vv, float beyond, float stored)
+static __device__ __forceinline__ trial try_start(int yv, int vv, float beyond, float stored)
 {
     if (F == FMT_q4_polar_r)            /* its start has codes without the residual: take the scale between instead */
         return try_fit<F>(yv, vv, beyond);
-    const float p = fmaf((float)yv, 1.0f / tile_search<F>::fixed, beyond);
-    const float q = (float)vv * (1.0f / tile_search<F>::fixed);
+    const float p = fmaf((float)yv, tile_search<F>::yv, beyond), q = (float)vv * tile_search<F>::vv;
     if (tile_format<F>::kind == ENC_NORM128)
         stored = q > 0.0f ? tile_search<F>::unit * rsqrtf(q) : 0.0f;
     return { stored * (2.0f * p - stored * q), 0.0f };
 }
 
 /* One step of the sum over the lanes of a unit that leaves lane q with the sums of scales 2 q, 2 q + 1. */
-template <int H> static __device__ __forceinline__ void try_fold(uint32_t *x)
+template <int H> static __device__ __forceinline__ void try_fold(int *x)
 {
     const bool upper = threadIdx.x & (H / 2);
 #pragma unroll
@@ -205,8 +225,7 @@ template <int F> static __device__ __forceinline__ trial try_pick(try_sums *s, f
 
 static __device__ __forceinline__ void try_read(uint32_t at, uint32_t *w)
 {
-    asm("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at));
-    asm("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4+128];" : "=r"(w[4]), "=r"(w[5]), "=r"(w[6]), "=r"(w[7]) : "r"(at));
+    asm("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "r"(at));
 }
 
 /* x, minus where bit k of neg says so. */
@@ -223,23 +242,17 @@ static __device__ __forceinline__ float try_scales(uint32_t base, const float *u
     try_sums sums = {};
     float all[2] = { 0.0f, 0.0f }, within[2] = { 0.0f, 0.0f };
 #pragma unroll
-    for (int from = 0; from < 32; from += TRY_TOGETHER) {
-        uint32_t sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    for (int from = 0; from < 32; from += 4) {
+        uint32_t w[4][2], y[4];
 #pragma unroll
-        for (int k = from; k < from + TRY_TOGETHER; k += 2) {
-            uint32_t w[2][8];
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const float part = __saturatef(fabsf(u[k + j]) * (1.0f / is::reach));
-                all[j] += fabsf(u[k + j]);
-                within[j] += part;
-                try_read(__float_as_uint(fmaf(part, (float)is::steps, ENC_MAGIC)) * TRY_LINE + base, w[j]);
-            }
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                sum[i] += w[0][i] + w[1][i];
+        for (int j = 0; j < 4; j++) {
+            const float part = __saturatef(fabsf(u[from + j]) * (1.0f / is::reach));
+            all[j % 2] += fabsf(u[from + j]);
+            within[j % 2] += part;
+            y[j] = __float_as_uint(fmaf(part, (float)is::steps, ENC_MAGIC));
+            try_read(y[j] * TRY_LINE + base, w[j]);
         }
-        try_add(&sums, sum);
+        try_add<false>(&sums, try_bytes(y), w);
     }
     const float over = fmaf(-is::reach, within[0] + within[1], all[0] + all[1]);
     return try_pick<F>(&sums, tile_lanes<F>(over) * (is::unit * is::unit * is::top), stored).scale;
@@ -252,33 +265,29 @@ static __device__ __forceinline__ float try_signs(uint32_t base, const float *u,
 {
     typedef tile_search<F> is;
     constexpr uint32_t zero = 0x4b400000u * TRY_LINE;
-    constexpr float none = -(float)is::bias * (tile_format<F>::records ? 32.0f : 128.0f) / is::fixed;
     try_sums sums[2] = {};
     float over = 0.0f;
 #pragma unroll
-    for (int from = 0; from < 32; from += TRY_TOGETHER) {
-        uint32_t sum[2][8] = {};
+    for (int from = 0; from < 32; from += 4) {
+        uint32_t w[2][4][2], y[4];
 #pragma unroll
-        for (int k = from; k < from + TRY_TOGETHER; k++) {
-            uint32_t w[8];
+        for (int j = 0; j < 4; j++) {
+            const int k = from + j;
             const float by = F == FMT_q4_0 ? 0.5f / is::reach : tile_signed(0.5f / is::reach, neg, k);
             const float part = __saturatef(fmaf(u[k], by, 0.5f));
-            const uint32_t at = __float_as_uint(fmaf(part, (float)is::steps, ENC_MAGIC)) * TRY_LINE;
             if (F != FMT_q4_0)
                 over += fmaxf(fabsf(u[k]) - is::reach, 0.0f);
-            try_read(at + base, w);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                sum[0][i] += w[i];
-            try_read(2 * zero + is::steps * TRY_LINE - at + base, w);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                sum[1][i] += w[i];
+            y[j] = __float_as_uint(fmaf(part, (float)is::steps, ENC_MAGIC - (float)(is::steps / 2)));
+            try_read(y[j] * TRY_LINE + base, w[0][j]);
+            try_read(2 * zero - y[j] * TRY_LINE + base, w[1][j]);
         }
-        try_add(&sums[0], sum[0]);
-        try_add(&sums[1], sum[1]);
+        try_add<true>(&sums[0], try_bytes(y), w[0]);
+        try_add<true>(&sums[1], try_bytes(y), w[1]);
     }
-    const float beyond = tile_lanes<F>(over) * is::top + none;
+#pragma unroll
+    for (int f = 0; f < 8; f++)
+        sums[1].yv[f] = -sums[1].yv[f];         /* of -y */
+    const float beyond = tile_lanes<F>(over) * is::top;
     trial best = try_pick<F>(&sums[0], beyond, stored);
     const trial other = try_pick<F>(&sums[1], beyond, 0.0f);
     *flip = other.gain > best.gain ? -1.0f : 1.0f;
@@ -391,6 +400,81 @@ static __device__ __forceinline__ uint16_t tile_best_two(const tile_books &b, fl
     }
     *flip = any ? *flip : 0.0f;
     return enc_unbiased_scale(yy / tile_lanes<F>(yv), take ? h : upstream);
+}
+
+/* ---- q8_0: errors, since the sums of least squares hide them in f32 ---- */
+
+/* The sums of e e, e v and v v, with e = u - scale v. */
+typedef struct tile_errors {
+    float ee, ev, vv;
+} tile_errors;
+
+/* The level of u, which is at most 127.  CLIP: its inverse scale may be above 1.  As what adding ENC_MAGIC leaves. */
+template <bool CLIP> static __device__ __forceinline__ float tile_rounded8(float u, float inv)
+{
+    if (!CLIP)
+        return fmaf(u, inv, ENC_MAGIC);
+    return fmaf(__saturatef(fmaf(u, inv * (1.0f / 254.0f), 0.5f)), 254.0f, ENC_MAGIC - 127.0f);
+}
+
+template <bool CLIP>
+static __device__ __forceinline__ tile_errors tile_errors8(const float *u, float scale, float inv)
+{
+    tile_errors s[2] = {};
+#pragma unroll
+    for (int k = 0; k < 32; k++) {
+        const float v = tile_rounded8<CLIP>(u[k], inv) - ENC_MAGIC, e = fmaf(v, -scale, u[k]);
+        s[k % 2].ee = fmaf(e, e, s[k % 2].ee);
+        s[k % 2].ev = fmaf(e, v, s[k % 2].ev);
+        s[k % 2].vv = fmaf(v, v, s[k % 2].vv);
+    }
+    return { s[0].ee + s[1].ee, s[0].ev + s[1].ev, s[0].vv + s[1].vv };
+}
+
+/* The scale of least squares at one of the seven, if its error is less than *least.  yy / scale^2 stands for v v. */
+template <bool CLIP>
+static __device__ __forceinline__ void tile_try8(const float *u, float scale, float yy, float *least, float *best)
+{
+    const float inv = 1.0f / scale, by = scale * scale / yy;
+    const tile_errors s = tile_errors8<CLIP>(u, scale, inv);
+    const float error = fmaf(-s.ev * s.ev, by, s.ee);
+    *best = error < *least ? fmaf(s.ev, by, scale) : *best;
+    *least = fminf(*least, error);
+}
+
+/* A record of u times d, at most 127 d, with yy the sum of their squares: codes and scale. */
+static __device__ __forceinline__ uint16_t tile_best8(const float *u, float d, float yy, uint32_t *word)
+{
+    const uint16_t upstream = enc_half(d);
+    const tile_errors start = tile_errors8<false>(u, 1.0f, 1.0f);
+    const float off = enc_value(upstream) / d - 1.0f;
+    const float before = fmaf(off, fmaf(off, start.vv, -2.0f * start.ev), start.ee);
+    float least = INFINITY, best = 1.0f, yv = 0.0f;
+    tile_try8<true>(u, 0.78f, yy, &least, &best);
+    tile_try8<true>(u, 0.84f, yy, &least, &best);
+    tile_try8<true>(u, 0.9f, yy, &least, &best);
+    tile_try8<true>(u, 0.96f, yy, &least, &best);
+    tile_try8<false>(u, 1.02f, yy, &least, &best);
+    tile_try8<false>(u, 1.09f, yy, &least, &best);
+    tile_try8<false>(u, 1.17f, yy, &least, &best);
+    const measure first = measure_of(enc_storable(best * d), d);
+    const tile_errors refit = tile_errors8<true>(u, first.scale, first.inv);
+    const uint16_t h = enc_storable((first.scale + refit.ev / refit.vv) * d);
+    const measure found = measure_of(h, d);
+    const bool take = tile_errors8<true>(u, found.scale, found.inv).ee < before;
+    const float inv = take ? found.inv : 1.0f;
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+        uint32_t c[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const float v = tile_rounded8<true>(u[4 * n + k], inv);
+            yv = fmaf(u[4 * n + k], v - ENC_MAGIC, yv);
+            c[k] = __float_as_uint(v);
+        }
+        word[n] = __byte_perm(__byte_perm(c[0], c[1], 0x0040), __byte_perm(c[2], c[3], 0x0040), 0x5410);
+    }
+    return enc_unbiased_scale(yy * d / yv, take ? h : upstream);
 }
 
 #endif
