@@ -145,12 +145,13 @@ static __device__ __forceinline__ void sketch_load(sketch_room &s, const job &p,
     }
 }
 
-/* The norm of a row whose four lanes have squares' sum `square` in f32: as f64 would round it to bf16. */
-static __device__ __forceinline__ float sketch_norm(float square, const float *v)
+/* The norm of a row whose four lanes have squares' sum `square` in f32: as f64 would round it to bf16.  A row that is
+ * not there (zeros) asks for no doubles. */
+static __device__ __forceinline__ float sketch_norm(float square, const float *v, bool there)
 {
     const float norm = sqrtf(square);
     const bool unsure = !(square > 1e-30f && square < 1e30f) || (__float_as_uint(norm) - 0x7f80u & 0xffffu) < 0x100u;
-    if (!__any_sync(0xffffffffu, unsure))
+    if (!__any_sync(0xffffffffu, unsure && there))
         return norm;
     double all = 0.0;
 #pragma unroll
@@ -175,7 +176,8 @@ static __device__ __forceinline__ void sketch_convert(sketch_room &s, unsigned n
 #pragma unroll
     for (int k = 0; k < 32; k++)
         square[k % 4] = fmaf(v[k], v[k], square[k % 4]);
-    const float norm = sketch_norm(enc_sum<4>((square[0] + square[1]) + (square[2] + square[3])), v);
+    const float sum = enc_sum<4>((square[0] + square[1]) + (square[2] + square[3]));
+    const float norm = sketch_norm(sum, v, u.from != NULL);
     const bool plain = norm > 0x1p-100f && norm < 0x1p100f;     /* no sum overflows */
     const float by = plain ? __uint_as_float((254u - (__float_as_uint(norm) >> 23)) << 23) : 0.0f; /* norm 1 .. 2 */
 #pragma unroll
