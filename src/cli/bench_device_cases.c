@@ -1,6 +1,7 @@
 /* bench_device_cases.c: the cases of bench_device.def: shapes, buffers, and the bytes and operations they must cost. */
 #include <math.h>
 #include <stdio.h>
+#include "base/half.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cli/bench_device.h"
@@ -34,58 +35,133 @@ typedef struct attn_shape {
     int n_seqs, h_kv, d, len, group;
 } attn_shape;
 
+/* Pages at a time that are filled, and pages of a tail. */
+enum { AT_ONCE = 128 };
+
+static void run_now(room *r, int id, const void *args)
+{
+    room_run(r, id, args);
+    if (r->rc == KVANT_OK)
+        r->rc = r->dev->vt->sync(r->dev, r->diag);
+}
+
 /* Encodes random rows into every page: 8192 tokens at a time through tables of their own. */
+static void write_pages(room *r, const kvant_kv_side *s, const float *x, int from, int n, int h, int d)
+{
+    int32_t ids[AT_ONCE], q0[2] = { 0, n * KVANT_PAGE }, zero = 0;
+
+    for (int i = 0; i < n; i++)
+        ids[i] = from + i;
+    kvant_seqs q = { .n_seqs = 1, .n_tokens = n * KVANT_PAGE, .table_stride = n };
+    q.table = room_copy(r, ids, (size_t)n * sizeof ids[0]);
+    q.q0 = room_copy(r, q0, sizeof q0);
+    q.pos0 = q.prompt = q.slot_in = q.slot_out = room_copy(r, &zero, sizeof zero);
+    const kvant_cache_write_args a = { q, *s, x, (int64_t)h * d, h, d };
+    run_now(r, KVANT_OP_CACHE_WRITE, &a);
+}
+
+/* The same from the side's tail pages, as an engine fills pages whose order of bytes is the device's own. */
+static void seal_pages(room *r, const kvant_kv_side *s, int from, int n, int h, int d)
+{
+    int32_t src[AT_ONCE], dst[AT_ONCE];
+
+    for (int i = 0; i < n; i++) {
+        src[i] = i;
+        dst[i] = from + i;
+    }
+    const size_t bytes = (size_t)n * sizeof src[0];
+    const kvant_page_seal_args a = { *s, room_copy(r, src, bytes), room_copy(r, dst, bytes), n, h, d };
+    run_now(r, KVANT_OP_PAGE_SEAL, &a);
+}
+
 static void fill_side(room *r, const kvant_kv_side *s, const float *x, int pages, int h, int d)
 {
-    enum { AT_ONCE = 128 };
-
     for (int from = 0; r->rc == KVANT_OK && from < pages; from += AT_ONCE) {
-        const int n = pages - from < AT_ONCE ? pages - from : AT_ONCE;
-        int32_t ids[AT_ONCE], q0[2] = { 0, n * KVANT_PAGE }, zero = 0;
-        const int mark = r->n_mem;
-        for (int i = 0; i < n; i++)
-            ids[i] = from + i;
-        kvant_seqs q = { .n_seqs = 1, .n_tokens = n * KVANT_PAGE, .table_stride = n };
-        q.table = room_copy(r, ids, (size_t)n * sizeof ids[0]);
-        q.q0 = room_copy(r, q0, sizeof q0);
-        q.pos0 = q.prompt = q.slot_in = q.slot_out = room_copy(r, &zero, sizeof zero);
-        const kvant_cache_write_args a = { q, *s, x, (int64_t)h * d, h, d };
-        room_run(r, KVANT_OP_CACHE_WRITE, &a);
-        if (r->rc == KVANT_OK)
-            r->rc = r->dev->vt->sync(r->dev, r->diag);
+        const int n = pages - from < AT_ONCE ? pages - from : AT_ONCE, mark = r->n_mem;
+
+        if (s->tail)
+            seal_pages(r, s, from, n, h, d);
+        else
+            write_pages(r, s, x, from, n, h, d);
         while (r->n_mem > mark)
             r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
     }
 }
 
+/* AT_ONCE tail pages of normal values: for formats of fewer than 16 bits, as in an engine. */
+static uint16_t *tail_of(room *r, const kvant_format *f, int h, int d)
+{
+    enum { BLOCK = 1 << 16 };
+    const size_t n = (size_t)AT_ONCE * KVANT_PAGE * (size_t)h * (size_t)d;
+    uint16_t *host;
+    rng g = { 17 };
+
+    if (f->flags & KVANT_FORMAT_WIDE)
+        return NULL;
+    host = kvant_alloc(n * sizeof *host);
+    if (!host) {
+        r->rc = kvant_fail(r->diag, KVANT_ENOMEM, "bench-kernels: out of memory");
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++)
+        host[i] = i < BLOCK ? f32_to_half(rng_normal(&g)) : host[i % BLOCK];
+    uint16_t *tail = room_copy(r, host, n * sizeof *host);
+    if (r->rc == KVANT_OK)
+        r->rc = r->dev->vt->sync(r->dev, r->diag);
+    kvant_free(host);
+    return tail;
+}
+
+/* Each sequence's last page is also tail page i of sequence i, the others have none. */
+static const int32_t *tail_table_of(room *r, const kvant_seqs *q)
+{
+    const size_t n = (size_t)q->n_seqs * (size_t)q->table_stride;
+    int32_t *host = kvant_alloc(n * sizeof *host);
+
+    if (!host) {
+        r->rc = kvant_fail(r->diag, KVANT_ENOMEM, "bench-kernels: out of memory");
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++)
+        host[i] = (i + 1) % (size_t)q->table_stride ? -1 : (int32_t)(i / (size_t)q->table_stride);
+    const int32_t *table = room_copy(r, host, n * sizeof *host);
+    if (r->rc == KVANT_OK)
+        r->rc = r->dev->vt->sync(r->dev, r->diag);
+    kvant_free(host);
+    return table;
+}
+
+/* The cache as an engine makes it: an exact last page (--kv-tail 64), full pages in the order that the device asks for. */
 static void attn_pair(room *r, const attn_shape *a, const kvant_format *fk, const kvant_format *fv, const float *x)
 {
     const int mark = r->n_mem, pages = a->n_seqs * ((a->len + KVANT_PAGE - 1) / KVANT_PAGE), h = a->h_kv * a->group;
     const size_t rows = (size_t)a->n_seqs * (size_t)h;
-    const kvant_seqs q = room_seqs(r, a->n_seqs, 1, a->len - 1, 0);
-    const kvant_kv_side k = side_of(r, fk, pages, a->h_kv, a->d, KVANT_ENCODER_UPSTREAM);
-    const kvant_kv_side v = side_of(r, fv, pages, a->h_kv, a->d, KVANT_ENCODER_UPSTREAM);
+    kvant_attn_args args = { .seqs = room_seqs(r, a->n_seqs, 1, a->len - 1, 0),
+                             .k = side_of(r, fk, pages, a->h_kv, a->d, KVANT_ENCODER_UPSTREAM),
+                             .v = side_of(r, fv, pages, a->h_kv, a->d, KVANT_ENCODER_UPSTREAM),
+                             .q = room_normal(r, rows * (size_t)a->d),
+                             .out = room_copy(r, NULL, rows * (size_t)a->d * sizeof(float)),
+                             .ldq = (int64_t)h * a->d,
+                             .gq = a->d,
+                             .ldo = (int64_t)h * a->d,
+                             .h = h,
+                             .h_kv = a->h_kv,
+                             .d_k = a->d,
+                             .d_v = a->d,
+                             .scale = 1.0f / sqrtf((float)a->d),
+                             .tail_pages = 1,
+                             .compute = KVANT_COMPUTE_AUTO,
+                             .max_pos = a->len - 1 };
     const double tokens = (double)a->n_seqs * a->len * a->h_kv;
 
-    fill_side(r, &k, x, pages, a->h_kv, a->d);
-    fill_side(r, &v, x, pages, a->h_kv, a->d);
-    const kvant_attn_args args = { q,
-                                   k,
-                                   v,
-                                   room_normal(r, rows * (size_t)a->d),
-                                   room_copy(r, NULL, rows * (size_t)a->d * sizeof(float)),
-                                   (int64_t)h * a->d,
-                                   a->d,
-                                   (int64_t)h * a->d,
-                                   h,
-                                   a->h_kv,
-                                   a->d,
-                                   a->d,
-                                   1.0f / sqrtf((float)a->d),
-                                   0,
-                                   KVANT_COMPUTE_AUTO,
-                                   a->len - 1 };
-    room_time(r, KVANT_OP_ATTN, &args, tokens * (double)(k.row_bytes + v.row_bytes), 0.0, "%s + %s", fk->name,
+    args.seqs.tail_table = tail_table_of(r, &args.seqs);
+    args.k.tail = tail_of(r, fk, a->h_kv, a->d);
+    args.v.tail = tail_of(r, fv, a->h_kv, a->d);
+    if (r->rc == KVANT_OK && r->dev->vt->kv_layout)
+        r->dev->vt->kv_layout(r->dev, &args);
+    fill_side(r, &args.k, x, pages, a->h_kv, a->d);
+    fill_side(r, &args.v, x, pages, a->h_kv, a->d);
+    room_time(r, KVANT_OP_ATTN, &args, tokens * (double)(args.k.row_bytes + args.v.row_bytes), 0.0, "%s + %s", fk->name,
               fv->name);
     while (r->n_mem > mark)
         r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
