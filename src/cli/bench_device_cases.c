@@ -131,7 +131,7 @@ static const int32_t *tail_table_of(room *r, const kvant_seqs *q)
     return table;
 }
 
-/* The cache as an engine makes it: an exact last page (--kv-tail 64), full pages in the order that the device asks for. */
+/* The cache as an engine makes it: an exact last page (--kv-tail 64), full pages in the device's own order. */
 static void attn_pair(room *r, const attn_shape *a, const kvant_format *fk, const kvant_format *fv, const float *x)
 {
     const int mark = r->n_mem, pages = a->n_seqs * ((a->len + KVANT_PAGE - 1) / KVANT_PAGE), h = a->h_kv * a->group;
