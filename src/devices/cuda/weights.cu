@@ -51,6 +51,18 @@ static void weight_drop(cuda_weight *c)
     free(c);
 }
 
+/* The end of making a weight: w has it, or it is gone where rc is an error.  Returns rc. */
+static int weight_keep(kvant_weight *w, cuda_weight *c, int rc)
+{
+    if (rc < 0) {
+        weight_drop(c);
+        return rc;
+    }
+    w->packed = c;
+    w->data = NULL;
+    return KVANT_OK;
+}
+
 static int load_scale(cuda_device *d, const kvant_weight *w, cuda_weight *c, kvant_diag *diag)
 {
     void *p = NULL;
@@ -72,13 +84,7 @@ int cuda_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_dia
         rc = load_scale(d, w, c, diag);
     if (rc == KVANT_OK)
         rc = cuda_sync(base, diag); /* the caller may drop its rows now */
-    if (rc < 0) {
-        weight_drop(c);
-        return rc;
-    }
-    w->packed = c;
-    w->data = NULL;
-    return KVANT_OK;
+    return weight_keep(w, c, rc);
 }
 
 /* Two bytes per turn, one where a block's size is odd. */
@@ -93,7 +99,7 @@ static __global__ void make_kernel(U *to, uint64_t units, const U *table, uint32
 }
 
 int cuda_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
-                            kvant_diag *diag)
+                     kvant_diag *diag)
 {
     cuda_device *d = (cuda_device *)base;
     cuda_weight *c = NULL;
@@ -115,13 +121,7 @@ int cuda_weight_make(kvant_device *base, kvant_weight *w, int compute, const voi
     if (rc == KVANT_OK)
         rc = cuda_sync(base, diag);
     cudaFree(t);
-    if (rc < 0) {
-        weight_drop(c);
-        return rc;
-    }
-    w->packed = c;
-    w->data = NULL;
-    return KVANT_OK;
+    return weight_keep(w, c, rc);
 }
 
 void cuda_weight_free(kvant_device *base, kvant_weight *w)
