@@ -44,12 +44,28 @@ static void *take(room *r, size_t bytes)
     return p;
 }
 
+void *room_host(room *r, size_t bytes)
+{
+    void *p = r->rc == KVANT_OK ? kvant_alloc(bytes) : NULL;
+
+    if (!p && r->rc == KVANT_OK)
+        r->rc = kvant_fail(r->diag, KVANT_ENOMEM, "bench-kernels: out of memory");
+    return p;
+}
+
+static void room_wait(room *r)
+{
+    if (r->rc == KVANT_OK)
+        r->rc = r->dev->vt->sync(r->dev, r->diag);
+}
+
 void *room_copy(room *r, const void *from, size_t bytes)
 {
     void *p = take(r, bytes);
 
     if (p && from)
         r->rc = r->dev->vt->copy_in(r->dev, p, from, bytes, r->diag);
+    room_wait(r);
     return p;
 }
 
@@ -80,6 +96,7 @@ void room_run(room *r, int id, const void *args)
         r->rc = kvant_op_check(id, args, r->diag);
     if (r->rc == KVANT_OK)
         r->rc = r->dev->vt->submit(r->dev, &op, 1, 0, r->diag);
+    room_wait(r);
 }
 
 static int by_value(const void *a, const void *b)
@@ -163,8 +180,6 @@ kvant_seqs room_seqs(room *r, int n_seqs, int n, int pos0, int prompt)
     s.prompt = room_copy(r, asks, m);
     s.slot_in = room_copy(r, in, m);
     s.slot_out = room_copy(r, out, m);
-    if (r->rc == KVANT_OK)
-        r->rc = r->dev->vt->sync(r->dev, r->diag);
     kvant_free(table);
     kvant_free(each);
     return s;

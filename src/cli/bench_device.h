@@ -29,10 +29,12 @@ typedef struct room {
 } room;
 
 /* Device memory until the case ends: normal f32 values (one block of random numbers repeated), or what `from` has
- * (NULL: left as it is).  NULL and r->rc set on failure. */
+ * (NULL: left as it is), which may change once it is back.  NULL and r->rc set on failure. */
 float *room_normal(room *r, size_t n);
 void *room_copy(room *r, const void *from, size_t bytes);
-/* Runs ops once, without timing. */
+/* Host memory, for kvant_free; NULL and r->rc set where there is none, NULL after an earlier failure. */
+void *room_host(room *r, size_t bytes);
+/* Runs one op once, without timing, and waits for it. */
 void room_run(room *r, int id, const void *args);
 /* Measures one op (skipped with a line where the device does not take it) and adds a row; what: printf. */
 void room_time(room *r, int id, const void *args, double bytes, double flops, const char *what, ...)

@@ -38,13 +38,6 @@ typedef struct attn_shape {
 /* Pages at a time that are filled, and pages of a tail. */
 enum { AT_ONCE = 128 };
 
-static void run_now(room *r, int id, const void *args)
-{
-    room_run(r, id, args);
-    if (r->rc == KVANT_OK)
-        r->rc = r->dev->vt->sync(r->dev, r->diag);
-}
-
 /* Encodes random rows into every page: 8192 tokens at a time through tables of their own. */
 static void write_pages(room *r, const kvant_kv_side *s, const float *x, int from, int n, int h, int d)
 {
@@ -57,7 +50,7 @@ static void write_pages(room *r, const kvant_kv_side *s, const float *x, int fro
     q.q0 = room_copy(r, q0, sizeof q0);
     q.pos0 = q.prompt = q.slot_in = q.slot_out = room_copy(r, &zero, sizeof zero);
     const kvant_cache_write_args a = { q, *s, x, (int64_t)h * d, h, d };
-    run_now(r, KVANT_OP_CACHE_WRITE, &a);
+    room_run(r, KVANT_OP_CACHE_WRITE, &a);
 }
 
 /* The same from the side's tail pages, as an engine fills pages whose order of bytes is the device's own. */
@@ -71,7 +64,7 @@ static void seal_pages(room *r, const kvant_kv_side *s, int from, int n, int h, 
     }
     const size_t bytes = (size_t)n * sizeof src[0];
     const kvant_page_seal_args a = { *s, room_copy(r, src, bytes), room_copy(r, dst, bytes), n, h, d };
-    run_now(r, KVANT_OP_PAGE_SEAL, &a);
+    room_run(r, KVANT_OP_PAGE_SEAL, &a);
 }
 
 static void fill_side(room *r, const kvant_kv_side *s, const float *x, int pages, int h, int d)
@@ -98,16 +91,10 @@ static uint16_t *tail_of(room *r, const kvant_format *f, int h, int d)
 
     if (f->flags & KVANT_FORMAT_WIDE)
         return NULL;
-    host = kvant_alloc(n * sizeof *host);
-    if (!host) {
-        r->rc = kvant_fail(r->diag, KVANT_ENOMEM, "bench-kernels: out of memory");
-        return NULL;
-    }
-    for (size_t i = 0; i < n; i++)
+    host = room_host(r, n * sizeof *host);
+    for (size_t i = 0; host && i < n; i++)
         host[i] = i < BLOCK ? f32_to_half(rng_normal(&g)) : host[i % BLOCK];
     uint16_t *tail = room_copy(r, host, n * sizeof *host);
-    if (r->rc == KVANT_OK)
-        r->rc = r->dev->vt->sync(r->dev, r->diag);
     kvant_free(host);
     return tail;
 }
@@ -116,17 +103,11 @@ static uint16_t *tail_of(room *r, const kvant_format *f, int h, int d)
 static const int32_t *tail_table_of(room *r, const kvant_seqs *q)
 {
     const size_t n = (size_t)q->n_seqs * (size_t)q->table_stride;
-    int32_t *host = kvant_alloc(n * sizeof *host);
+    int32_t *host = room_host(r, n * sizeof *host);
 
-    if (!host) {
-        r->rc = kvant_fail(r->diag, KVANT_ENOMEM, "bench-kernels: out of memory");
-        return NULL;
-    }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; host && i < n; i++)
         host[i] = (i + 1) % (size_t)q->table_stride ? -1 : (int32_t)(i / (size_t)q->table_stride);
     const int32_t *table = room_copy(r, host, n * sizeof *host);
-    if (r->rc == KVANT_OK)
-        r->rc = r->dev->vt->sync(r->dev, r->diag);
     kvant_free(host);
     return table;
 }
@@ -243,7 +224,7 @@ enum { HEADS = 32, STATE = 128 };
 static kvant_gdn_args gdn_of(room *r, kvant_seqs q, int state_type)
 {
     const size_t n = (size_t)q.n_tokens, width = HEADS * STATE;
-    float *host = kvant_alloc(n * HEADS * sizeof *host);
+    float *host = room_host(r, n * HEADS * sizeof *host);
     kvant_gdn_args a = { .seqs = q, .hk = HEADS, .hv = HEADS, .dk = STATE, .dv = STATE, .state_type = state_type };
     rng g = { 5 };
 
@@ -260,8 +241,6 @@ static kvant_gdn_args gdn_of(room *r, kvant_seqs q, int state_type)
     for (size_t i = 0; host && i < n * HEADS; i++)
         host[i] = (float)rng_unit(&g);
     a.beta = room_copy(r, host, n * HEADS * sizeof *host);
-    if (r->rc == KVANT_OK)
-        r->rc = r->dev->vt->sync(r->dev, r->diag);
     kvant_free(host);
     a.state = room_normal(r, (size_t)q.n_seqs * width * STATE * kvant_state_bytes(state_type) / sizeof(float));
     a.o = room_copy(r, NULL, n * width * sizeof(float));
