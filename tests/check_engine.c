@@ -224,6 +224,32 @@ static void expect_samples(const rig *r, int n)
     kvant_sampler_free(s);
 }
 
+/* Items of the same tokens, one asked for TOP, one for LAST: samplers of one seed draw the same. */
+static void expect_draws(const rig *r, int top, int last)
+{
+    enum { DRAWS = 16 };
+    kvant_sampler_params p = kvant_sampler_defaults();
+    kvant_sampler *s[2] = { NULL, NULL };
+    kvant_diag d = { "" };
+    int unlikely = 0;
+
+    p.temp = 4.0f;
+    p.top_p = 1.0f;
+    p.min_p = 0.0f;
+    for (int i = 0; i < 2; i++)
+        CHECK(kvant_sampler_create(&p, r->n_vocab, &s[i], &d) == KVANT_OK, "%s", d.text);
+    for (int i = 0; i < DRAWS; i++) {
+        int32_t a = -1, b = -2;
+        CHECK(kvant_step_sample(r->e, top, s[0], &a, &d) == KVANT_OK, "%s", d.text);
+        CHECK(kvant_step_sample(r->e, last, s[1], &b, &d) == KVANT_OK, "%s", d.text);
+        CHECK(a == b, "draw %d: %d of the largest logits, %d of all", i, a, b);
+        unlikely += a != kvant_step_token(r->e, top);
+    }
+    CHECK(unlikely > 0, "%d draws gave the likeliest token only", DRAWS);
+    kvant_sampler_free(s[0]);
+    kvant_sampler_free(s[1]);
+}
+
 /* Two prompts in a step, asked for in every way; then decode steps of the same. */
 static void check_top(const char *arch, const char *type)
 {
@@ -255,6 +281,8 @@ static void check_top(const char *arch, const char *type)
               "what was not asked for");
         CHECK(kvant_step_token(r.e, 2) == argmax(x, r.n_vocab), "%s %s: greedy beside top", arch, type);
         expect_samples(&r, 5);
+        expect_draws(&r, 0, 1);
+        expect_draws(&r, 3, 4);
         for (int i = 0; i < 5; i++) {
             next[i] = argmax(i < 3 ? x : y, r.n_vocab);
             items[i] = (kvant_item){ items[i].seq, &next[i], 1, 0, ways[i] };
