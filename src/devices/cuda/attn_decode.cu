@@ -180,7 +180,8 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     p->blocks = d->n_sm;
     fill_book(&p->k);
     fill_book(&p->v);
-    p->exact_cost = p->d == 256 ? 2 : 1;
+    /* trellises fill the pipe of shared memory, of which exact steps take nothing */
+    p->exact_cost = p->d == 256 ? 2 : p->k.kind == KIND_TRELLIS && p->v.kind == KIND_TRELLIS ? 0 : 1;
     for (p->warps = most_warps(p->d); p->warps > 0; p->warps -= 4)
         if (room_fits(p)) {
             p->share = (uint32_t)((1ull << 32) / ((uint64_t)p->blocks * p->warps));

@@ -98,12 +98,20 @@ static inline void fill_book(decode_side *s)
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
-/* Fills `rows` rows of 128 bytes, `apart` bytes apart; eight threads write a row. */
+/* Fills `rows` rows of 128 bytes (a multiple of 32), `apart` bytes apart; a lane makes every 32nd value, eight write a
+ * row. */
 template <typename F> static __device__ __forceinline__ void fill_rows(uint8_t *table, int rows, int apart, F value)
 {
-    for (int i = threadIdx.x; i < rows * 8; i += blockDim.x) {
-        const uint32_t v = value(i / 8);
-        *(uint4 *)(table + i / 8 * apart + i % 8 * 16) = make_uint4(v, v, v, v);
+    const int lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int first = threadIdx.x - lane; first < rows; first += blockDim.x) {
+        const uint32_t own = value(first + lane);
+        uint8_t *to = table + (first + lane / 8) * apart + lane % 8 * 16;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const uint32_t v = __shfl_sync(0xffffffffu, own, 4 * i + lane / 8);
+            *(uint4 *)(to + 4 * i * apart) = make_uint4(v, v, v, v);
+        }
     }
 }
 
@@ -117,6 +125,13 @@ static __device__ __forceinline__ void fill_books(uint8_t *table, const decode_j
             fill_rows(table, 256, 256,
                       [&](int e) { return (uint32_t)s.book[e & mask] | (uint32_t)s.book[e >> bits & mask] << 16; });
     }
+}
+
+/* Brings what fill_trellis reads nearer. */
+static __device__ __forceinline__ void warm_trellis(void)
+{
+    if (threadIdx.x < sizeof fmt_c_tcq / 128)
+        asm volatile("prefetch.global.L1 [%0];" ::"l"((const char *)fmt_c_tcq + threadIdx.x * 128));
 }
 
 /* Entry e: the value of the state whose symbols, oldest first, are the three places of e (bits 0-2, 3-5, 6-8), above it

@@ -126,8 +126,8 @@ static __device__ __forceinline__ void scores_trellis(float (*s)[4], const uint8
 {
     constexpr int NG = D / 128, CODES = 1600 * NG;
     const int g = lane / 4, t = lane % 4;
-    const uint8_t *next = t == 3 ? block + 1536 * NG + g * 2 : block + (lane + 1) * 4;
-    const int apart = t == 3 ? 16 : 384;
+    const uint32_t *own = (const uint32_t *)block + g + 8 * t;
+    const uint8_t *next = t == 3 ? block + 384 + g * 2 : (const uint8_t *)(own + 72);
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         uint32_t scale[NG];
@@ -140,11 +140,10 @@ static __device__ __forceinline__ void scores_trellis(float (*s)[4], const uint8
 #pragma unroll
             for (int hi = 0; hi < 2; hi++) {
                 const int row = (m * 2 + hi) * NG + c;
-                const uint32_t *from = (const uint32_t *)block + row * 96 + lane;
-                w[hi][0] = from[0];
-                w[hi][1] = from[32];
-                w[hi][2] = from[64];
-                w[hi][3] = *(const uint16_t *)(next + row * apart);
+                w[hi][0] = own[row * 100 + 64];
+                w[hi][1] = own[row * 100];
+                w[hi][2] = own[row * 100 + 32];
+                w[hi][3] = *(const uint16_t *)(next + row * 400);
             }
 #pragma unroll
             for (int kt = 0; kt < 8; kt++) {
@@ -266,9 +265,7 @@ static __device__ __forceinline__ void sums_trellis(float (*o)[4], const uint8_t
                                                     uint32_t table, int lane)
 {
     constexpr int NG = D / 128, CODES = 1600 * NG;
-    const int g = lane / 4, t = lane % 4;
-    const uint8_t *follow = g == 7 ? block + 1536 * NG + t * 4 : block + (lane + 4) * 4;
-    const int apart = g == 7 ? 16 : 384;
+    const int t = lane % 4;
 #pragma unroll
     for (int k = 0; k < 2; k++) {
 #pragma unroll
@@ -279,9 +276,8 @@ static __device__ __forceinline__ void sums_trellis(float (*o)[4], const uint8_t
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int row = (c * 2 + k) * 2 + i;
-                const uint32_t *from = (const uint32_t *)block + row * 96 + lane;
-                const uint32_t first = from[0], y = from[32], z = from[64];
-                const uint32_t next = *(const uint32_t *)(follow + row * apart);
+                const uint32_t *from = (const uint32_t *)block + row * 100 + lane;
+                const uint32_t y = from[0], z = from[32], first = from[64], next = from[68];
                 x[2 * i][0] = permute(first, y, 0x5410);
                 x[2 * i][1] = permute(y, next, 0x5432);
                 x[2 * i + 1][0] = permute(first, z, 0x5432);

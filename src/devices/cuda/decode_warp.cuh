@@ -16,12 +16,6 @@ enum { SKETCH_WORDS = 8 * SKETCH_BITS + 4 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
-/* Asks for a block of the rows at `from`; the barriers of blocks are 16 bytes apart. */
-static __device__ __forceinline__ void ask(uint32_t slot, const uint8_t *from, uint32_t bytes, int block, uint32_t bar)
-{
-    warp_copy(slot + (uint32_t)block * bytes, from + (uint32_t)block * bytes, bytes, bar + (uint32_t)block * 16);
-}
-
 /* Words of a lane's queries: operands; of sketches see scores_sign. */
 #define QUERY_WORDS(D, SIGN) ((SIGN) ? 2 * SKETCH_BITS + 4 : (D) / 8)
 
@@ -132,7 +126,7 @@ static __device__ __forceinline__ void sums(const decode_side &side, float (*o)[
 
 /* A warp's barriers, slots and tables; *_at: shared addresses. */
 typedef struct warp_room {
-    uint32_t bar_k, bar_v; /* of the first block of a step, the others' 16 bytes apart */
+    uint32_t bar_k, bar_v;
     uint8_t *slot_k, *slot_v;
     uint32_t k_at, v_at, table_k, table_v, mirror;
 } warp_room;
@@ -148,7 +142,7 @@ static __device__ __forceinline__ warp_room room_of(const decode_job &p, uint8_t
 {
     const uint32_t table = tables_at(base) + (uint32_t)lane * 4, trellis = table + TABLE * (uint32_t)book_tables(p);
     warp_room r;
-    r.bar_k = base + (uint32_t)warp * 32;
+    r.bar_k = base + (uint32_t)warp * 16;
     r.bar_v = r.bar_k + 8;
     r.slot_k = smem + slot_at(p, base, warp);
     r.slot_v = r.slot_k + shape<D>::BLOCKS * p.k.block_bytes;
@@ -163,9 +157,11 @@ static __device__ __forceinline__ warp_room room_of(const decode_job &p, uint8_t
 /* All threads, before a barrier: barriers of the block's warps, what byte permutes read. */
 static __device__ __forceinline__ void room_begin(const decode_job &p, uint8_t *smem, const warp_room &r, int lane)
 {
-    if (lane < 4)
+    if (lane < 2)
         bar_init(r.bar_k + 8 * (uint32_t)lane, 1);
     bar_publish();
+    if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
+        warm_trellis();
     if (threadIdx.x < 8)
         ((uint32_t *)(smem + MIRRORS))[threadIdx.x] = (threadIdx.x < 4 ? p.k : p.v).mirror[threadIdx.x % 4];
 }
@@ -185,12 +181,8 @@ template <int D>
 static __device__ __forceinline__ void step_ask(const decode_job &p, const warp_room &r, const uint8_t *k,
                                                 const uint8_t *v)
 {
-#pragma unroll
-    for (int i = 0; i < shape<D>::BLOCKS; i++)
-        ask(r.k_at, k, p.k.block_bytes, i, r.bar_k);
-#pragma unroll
-    for (int i = 0; i < shape<D>::BLOCKS; i++)
-        ask(r.v_at, v, p.v.block_bytes, i, r.bar_v);
+    warp_copy(r.k_at, k, shape<D>::BLOCKS * p.k.block_bytes, r.bar_k);
+    warp_copy(r.v_at, v, shape<D>::BLOCKS * p.v.block_bytes, r.bar_v);
 }
 
 /* The step that begins at token `key` of a row at pos: waits for its rows, asks for the next ones (more: from next_k,
@@ -202,30 +194,24 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
 {
     float x[shape<D>::TILES][4];
     uint32_t w[shape<D>::TILES][2];
-#pragma unroll
-    for (int i = 0; i < shape<D>::BLOCKS; i++)
-        bar_wait(r.bar_k + i * 16, phase);
+    bar_wait(r.bar_k, phase);
 #pragma unroll
     for (int i = 0; i < shape<D>::BLOCKS; i++)
         scores<D, KIND_K>(p.k, x + 2 * i, r.slot_k + i * p.k.block_bytes, q, r.table_k, r.mirror, lane);
     __syncwarp();
-#pragma unroll
-    for (int i = 0; i < shape<D>::BLOCKS && more; i++)
-        ask(r.k_at, next_k, p.k.block_bytes, i, r.bar_k);
+    if (more)
+        warp_copy(r.k_at, next_k, shape<D>::BLOCKS * p.k.block_bytes, r.bar_k);
     if (key + shape<D>::STEP - 1 > pos)
         mask_step<shape<D>::TILES>(x, key, pos, lane);
     softmax_step<D, shape<D>::TILES>(a, x, w, 8.0f);
-#pragma unroll
-    for (int i = 0; i < shape<D>::BLOCKS; i++)
-        bar_wait(r.bar_v + i * 16, phase);
+    bar_wait(r.bar_v, phase);
 #pragma unroll
     for (int i = 0; i < shape<D>::BLOCKS; i++)
         sums<D, KIND_V>(p.v, a.o, r.slot_v + i * p.v.block_bytes, w + 2 * i, r.table_v, r.mirror + 16,
                         pos - key - PACK_BLOCK * i + 1, lane);
     __syncwarp();
-#pragma unroll
-    for (int i = 0; i < shape<D>::BLOCKS && more; i++)
-        ask(r.v_at, next_v, p.v.block_bytes, i, r.bar_v);
+    if (more)
+        warp_copy(r.v_at, next_v, shape<D>::BLOCKS * p.v.block_bytes, r.bar_v);
 }
 
 #endif

@@ -317,27 +317,23 @@ PACK_FN int pack_scale_from(const pack_shape *s, int n, int *rec)
     return 16 * (n / 4 % 2) + 8 * (n / 2 % 2) + 2 * (n / 8 % 4) + n % 2;
 }
 
-/* TRELLIS: the stream's first 384 bits are 24 words of 16 bits after the norm (word 0); word 25 has the rest.  K: 3
- * words of 32 bits per lane and row; V: a lane has 3 of the 24 for two tokens: both first ones in a word, then the
- * others. */
+/* TRELLIS: the stream's first 384 bits are 24 words of 16 bits after the norm (word 0); word 25 has the rest.  A lane
+ * has three pairs of the 24 for a token (K) or three of them for two tokens (V): of 32 lanes the second ones, the third
+ * ones, the first ones, then the rests of their tokens: there a lane of the last values finds what the others find in
+ * the next lane's first one.  V: the first words of both tokens are one of 32 bits, the others of a token another.  K:
+ * in the order of lanes 8t + g, so that rests are in other banks of shared memory than what is read with them. */
 PACK_FN int pack_trellis_from(const pack_shape *s, int n, int *word)
 {
-    const int ng = s->n_rec, lane = n / 2 % 32, g = lane / 4, t = lane % 4, j = n / 64 % 3, r = n / 192, low = n % 2;
-    int group, row;
-    if (n < 768 * ng && s->role == PACK_K) {
-        group = r % ng;
+    const int ng = s->n_rec, r = n / 200, in = n % 200, lane = in / 2 % 32, low = in % 2, j = (in / 64 + 1) % 3;
+    int row;
+    if (s->role == PACK_K) {
+        const int g = in < 192 ? lane % 8 : in - 192, t = lane / 8;
         row = 16 * (r / ng / 2) + 8 * (r / ng % 2) + g;
-        *word = 26 * group + 1 + 2 * (3 * t + j) + low;
-    } else if (n < 768 * ng) {
-        group = r / 4;
-        row = 16 * (r / 2 % 2) + 8 * (r % 2) + 2 * t + (j ? j - 1 : low);
-        *word = 26 * group + 1 + 3 * g + (j ? 1 + low : 0);
+        *word = 26 * (r % ng) + (in < 192 ? 1 + 2 * (3 * t + j) + low : 25);
     } else {
-        n -= 768 * ng;
-        group = s->role == PACK_K ? n / 8 % ng : n / 32;
-        row = s->role == PACK_K ? 16 * (n / 8 / ng / 2) + 8 * (n / 8 / ng % 2) + n % 8
-                                : 16 * (n / 16 % 2) + 8 * (n / 8 % 2) + n % 8;
-        *word = 26 * group + 25;
+        const int g = lane / 4, t = lane % 4;
+        row = 16 * (r / 2 % 2) + 8 * (r % 2) + 2 * t + (in >= 192 || !j ? low : j - 1);
+        *word = 26 * (r / 4) + (in >= 192 ? 25 : 1 + 3 * g + (j ? 1 + low : 0));
     }
     return row;
 }

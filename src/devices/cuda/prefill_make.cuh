@@ -214,9 +214,8 @@ static __device__ void make_k_trellis(const prefill_side &side, const uint8_t *p
     for (int n = w.m / 32; n < 8 * ng; n += w.n / 32) {
         const int tile = n % 4, hi = n / 4 % 2, c = n / 8, part = (tile % 2 * 2 + hi) * ng + c;
         const uint8_t *block = page + tile / 2 * s.block_bytes;
-        const uint32_t *from = (const uint32_t *)block + part * 96 + lane;
-        const uint32_t x[4] = { from[0], from[32], from[64],
-                                t == 3 ? ((const uint16_t *)(block + 1536 * ng))[part * 8 + g] : from[1] };
+        const uint32_t *from = (const uint32_t *)block + part * 100, *own = from + g + 8 * t;
+        const uint32_t x[4] = { own[64], own[0], own[32], t == 3 ? ((const uint16_t *)(from + 96))[g] : own[72] };
         const uint16_t one = ((const uint16_t *)(block + s.code_bytes))[((tile % 2 * 8 + g) * ng + c) * 2 + hi];
         const uint32_t scale = one | (uint32_t)one << 16;
 #pragma unroll
@@ -242,9 +241,8 @@ static __device__ void make_v_trellis(const prefill_side &side, const uint8_t *p
     for (int n = w.m / 32; n < 8 * ng; n += w.n / 32) {
         const int tile = n % 4, p = n / 4 % 2, c = n / 8, part = (c * 2 + tile % 2) * 2 + p;
         const uint8_t *block = page + tile / 2 * s.block_bytes;
-        const uint32_t *from = (const uint32_t *)block + part * 96 + lane;
-        const uint32_t first = from[0], x = from[32], y = from[64];
-        const uint32_t next = g == 7 ? ((const uint32_t *)(block + 1536 * ng))[part * 4 + t] : from[4];
+        const uint32_t *from = (const uint32_t *)block + part * 100 + lane;
+        const uint32_t x = from[0], y = from[32], first = from[64], next = from[68];
         const uint32_t scale = *(const uint32_t *)(block + s.code_bytes + (c * 4 + t) * 16 + tile % 2 * 8 + p * 4);
         const uint32_t low0 = permute(first, x, 0x5410), high0 = permute(x, next, 0x5432);
         const uint32_t low1 = permute(first, y, 0x5432), high1 = permute(y, next, 0x7632);
