@@ -184,8 +184,10 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     p->exact_cost = p->d == 256 ? 2 : p->k.kind == KIND_TRELLIS && p->v.kind == KIND_TRELLIS ? 0 : 1;
     for (p->warps = most_warps(p->d); p->warps > 0; p->warps -= 4)
         if (room_fits(p)) {
-            p->share = (uint32_t)((1ull << 32) / ((uint64_t)p->blocks * p->warps));
             p->whole = decode_whole_blocks(*p, a->max_pos);
+            if (p->n_rows * p->h <= PREP_ALONE && !is_sign(p->k.kind))
+                p->blocks--; /* the multiprocessor of prep_heads is free 3 us later than the others */
+            p->share = (uint32_t)((1ull << 32) / ((uint64_t)p->blocks * p->warps));
             return true;
         }
     return false;

@@ -78,6 +78,9 @@ static __device__ __forceinline__ void warp_prep(int space, const float *q, floa
 
 /* ---- all heads of a pass, before attention reads them ---- */
 
+/* Heads that one block takes, so that a launch behind it finds the other multiprocessors free. */
+enum { PREP_ALONE = 32 };
+
 typedef struct prep_job {
     const float *q;
     uint16_t *raw, *turned;
@@ -98,9 +101,9 @@ static __device__ __forceinline__ int prep_token(const prep_job &p, int i)
 }
 
 /* A warp per head.  Once it runs, all before it has ended: the kernel behind it may read that before pdl_wait. */
-template <int V> static __global__ void __launch_bounds__(128) prep_heads(prep_job p)
+template <int V> static __global__ void __launch_bounds__(32 * PREP_ALONE) prep_heads(prep_job p)
 {
-    const int i = (int)blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     pdl_wait();
     pdl_go();
     const int token = i < p.n ? prep_token(p, i) : -1;
@@ -113,8 +116,9 @@ template <int V> static __global__ void __launch_bounds__(128) prep_heads(prep_j
 
 static inline void prep_run(const cuda_device *d, int dim, const prep_job &p)
 {
-    const dim3 blocks(cuda_blocks(p.n, 4));
-    cuda_launch(d, dim == 64 ? prep_heads<2> : dim == 128 ? prep_heads<4> : prep_heads<8>, blocks, 128, 0, p);
+    const int warps = p.n <= PREP_ALONE ? p.n : 4;
+    cuda_launch(d, dim == 64 ? prep_heads<2> : dim == 128 ? prep_heads<4> : prep_heads<8>,
+                dim3(cuda_blocks(p.n, warps)), 32 * (unsigned)warps, 0, p);
 }
 
 /* Reads the signs of warp_rotate_back ahead of their use. */
