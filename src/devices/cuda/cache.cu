@@ -2,6 +2,7 @@
  * cache_write stores f16 into the exact tail instead, where the position has a tail page.  Who encodes:
  *   cache_encode.cu   any rows, four units of 128 values to a warp; chooses among the others
  *   cache_tile.cu     many aligned rows of the coded formats, eight units to a warp
+ *   cache_run.cu      of the formats of 128 values, upstream
  *   cache_sketch.cu   qjl1_256; cache_sketch_split.cu where shared memory is small
  *   cache_trellis.cu  turbo3_tcq, a block to a unit */
 #include "devices/cuda/cache_job.cuh"

@@ -90,7 +90,7 @@ template <int F> static void launch(cuda_device *d, const jobs &p, int sides)
     constexpr bool searches = enc_format<F>::kind != ENC_PLAIN;
     const bool best = searches && p.j[0].side.encoder == KVANT_ENCODER_BEST;
     const bool full = p.j[0].full && (sides < 2 || p.j[1].full);
-    if (full && cuda_tile_encode(d, p, sides))
+    if (full && (cuda_run_encode(d, p, sides) || cuda_tile_encode(d, p, sides)))
         return;
     if (best && full)
         launch_encode<F, searches, true>(d, p, sides);

@@ -144,11 +144,14 @@ template <int F, bool BEST> static bool tile_launch(cuda_device *d, const jobs &
     return true;
 }
 
+/* Formats of 128 values have kernels of their own upstream (cache_run.cu). */
 template <int F> static bool tile_either(cuda_device *d, const jobs &p, int sides)
 {
     if (p.j[0].side.encoder == KVANT_ENCODER_BEST)
         return tile_launch<F, true>(d, p, sides);
-    return tile_launch<F, false>(d, p, sides);
+    if constexpr (tile_format<F>::records)
+        return tile_launch<F, false>(d, p, sides);
+    return false;
 }
 
 bool cuda_tile_encode(cuda_device *d, const jobs &p, int sides)

@@ -200,17 +200,19 @@ static __device__ __forceinline__ void enc_rms32(const enc_book &t, float *y, ui
         enc_pack_nibbles32(record, scale, code);
 }
 
-/* The norm of 128 values, and its inverse (0 for a norm of nearly nothing). */
+/* The norm of 128 values, and its inverse (0 for a norm of nearly nothing); lines of 32 are summed first. */
 static __device__ __forceinline__ float enc_norm(const float *y, float *inverse)
 {
-    float norm;
-    float s = 0.0f;
+    float p[4];
 #pragma unroll
-    for (int k = 0; k < 16; k++)
-        s = fmaf(y[k], y[k], s);
-    enc_root(enc_sum<8>(s), &norm, inverse);
-    *inverse = norm > 1e-10f ? *inverse : 0.0f;
-    return norm;
+    for (int j = 0; j < 4; j++) {
+        p[j] = y[4 * j] * y[4 * j];
+#pragma unroll
+        for (int k = 1; k < 4; k++)
+            p[j] = fmaf(y[4 * j + k], y[4 * j + k], p[j]);
+        p[j] = enc_sum<8>(p[j]);
+    }
+    return enc_unit_root((p[0] + p[1]) + (p[2] + p[3]), inverse);
 }
 
 /* y *= k, then times the signs of a table of 128. */

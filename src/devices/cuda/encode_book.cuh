@@ -176,12 +176,19 @@ template <int N, typename T> static __device__ __forceinline__ T enc_sum(T v)
     return v;
 }
 
-/* The norm that upstream stores: of the row over that of its levels; square: theirs, in 2^-28. */
+/* The norm of a unit whose squares sum to m, and its inverse, 0 for a norm of nearly nothing.  No branches: codes of
+ * such a norm do not matter, but for NaN's. */
+static __device__ __forceinline__ float enc_unit_root(float m, float *inverse)
+{
+    const float by = rsqrtf(m), norm = m == 0.0f || m == INFINITY ? m : m * by;
+    *inverse = norm > 1e-10f ? by : 0.0f;
+    return norm;
+}
+
+/* The norm that upstream stores: of the row over that of its levels; square: theirs, in 2^-28, never 0. */
 static __device__ __forceinline__ uint16_t enc_corrected(float norm, int square)
 {
-    float rn, by;
-    enc_root((float)square * 0x1p-28f, &rn, &by);
-    return enc_half(rn > 1e-10f ? norm * by : norm);
+    return enc_half(norm * rsqrtf((float)square * 0x1p-28f));
 }
 
 /* Unnormalised Hadamard over 32 values: four neighbouring ones in each of 8 lanes. */

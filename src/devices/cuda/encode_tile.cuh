@@ -1,4 +1,5 @@
-/* encode_tile.cuh: the coded formats, a tile at a time (tile_codes.cuh): the rules of encode.cuh. */
+/* encode_tile.cuh: the coded formats, a tile at a time (tile_codes.cuh): the rules of encode.cuh.  Formats of 128
+ * values: `best` only, encode_run.cuh has them upstream. */
 #ifndef KVANT_CUDA_ENCODE_TILE_CUH
 #define KVANT_CUDA_ENCODE_TILE_CUH
 
@@ -157,20 +158,6 @@ static __device__ __forceinline__ void tile_int(const tile_books &b, float *x, u
         tile_integers<F, false>(x, id, record);
 }
 
-/* The norm of a unit's 128 values, and its inverse (0 for a norm of nearly nothing). */
-static __device__ __forceinline__ float tile_norm(const float *y, float *inverse)
-{
-    float norm, p[2] = { 0.0f, 0.0f };
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            p[i / 4] = fmaf(y[8 * k + i], y[8 * k + i], p[i / 4]);
-    enc_root(tile_sum(p), &norm, inverse);
-    *inverse = norm > 1e-10f ? *inverse : 0.0f;
-    return norm;
-}
-
 /* This lane's signs of a table of 128, eight at 8 k. */
 static __device__ __forceinline__ void tile_signs(const float *table, int k, float *s)
 {
@@ -207,30 +194,16 @@ static __device__ __forceinline__ void tile_times(float *y, const float *by, con
     }
 }
 
-template <int F, bool BEST>
-static __device__ __forceinline__ void tile_norm128(const tile_books &b, float *y, uint8_t *row)
+template <int F> static __device__ __forceinline__ void tile_norm128(const tile_books &b, float *y, uint8_t *row)
 {
     const int q = threadIdx.x % 4;
     float inv;
     uint32_t word[4] = { 0, 0, 0, 0 };
     const float norm = tile_norm(y, &inv);
-    uint16_t scale = enc_half(norm);
     tile_times(y, &inv, space_signs1);
     tile_butterfly(y);
     tile_times(y, NULL, tile_signs2.v);
-    if constexpr (BEST) {
-        scale = tile_best<F, 4, false>(b, y, norm, scale, norm, word);
-    } else {
-        uint32_t sum[3] = { 0, 0, 0 };
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-#pragma unroll
-            for (int i = 7; i >= 0; i--)
-                tile_code<F, false, 4>(b.codes, y[8 * k + i], &word[k]);
-            tile_add_squares<F>(word[k], sum);
-        }
-        scale = enc_corrected(norm, tile_lanes<F>((int)(sum[0] + (sum[1] << 8) + (sum[2] << 16))));
-    }
+    const uint16_t scale = tile_best<F, 4, false>(b, y, norm, enc_half(norm), norm, word);
 #pragma unroll
     for (int k = 0; k < 4; k++)
         if (F == FMT_turbo3) {
@@ -245,8 +218,7 @@ static __device__ __forceinline__ void tile_norm128(const tile_books &b, float *
         enc_put(row, scale);
 }
 
-/* The upstream codes of a unit, in word; the residual's bit. */
-template <int F, bool BEST>
+/* q4_polar_r: the upstream codes of a unit, in word; the residual's bit. */
 static __device__ __forceinline__ bool tile_polar_codes(const tile_books &b, const float *y, uint32_t *word)
 {
     float p[2] = { 0.0f, 0.0f };
@@ -254,17 +226,15 @@ static __device__ __forceinline__ bool tile_polar_codes(const tile_books &b, con
     for (int k = 0; k < 4; k++) {
         float level[8], s[8];
         word[k] = 0;
+        tile_signs(fmt_c_signs, k, s);
 #pragma unroll
         for (int i = 7; i >= 0; i--)
-            level[i] = tile_code<F, BEST, 4>(b.codes, y[8 * k + i], &word[k]);
-        if (F == FMT_q4_polar_r) {
-            tile_signs(fmt_c_signs, k, s);
+            level[i] = tile_code<FMT_q4_polar_r, true, 4>(b.codes, y[8 * k + i], &word[k]);
 #pragma unroll
-            for (int i = 0; i < 8; i++)
-                p[i / 4] = fmaf(y[8 * k + i] - level[i], s[i], p[i / 4]);
-        }
+        for (int i = 0; i < 8; i++)
+            p[i / 4] = fmaf(y[8 * k + i] - level[i], s[i], p[i / 4]);
     }
-    return F == FMT_q4_polar_r && tile_sum(p) > 0.0f;       /* NaN: not */
+    return tile_sum(p) > 0.0f;      /* NaN: not */
 }
 
 /* Bit k: this lane's value k has a negative sign in the residual. */
@@ -282,8 +252,7 @@ static __device__ __forceinline__ uint32_t tile_negative(void)
     return neg;
 }
 
-template <int F, bool BEST>
-static __device__ __forceinline__ void tile_polar128(const tile_books &b, float *y, uint8_t *row)
+template <int F> static __device__ __forceinline__ void tile_polar128(const tile_books &b, float *y, uint8_t *row)
 {
     const int q = threadIdx.x % 4;
     float inv;
@@ -295,9 +264,7 @@ static __device__ __forceinline__ void tile_polar128(const tile_books &b, float 
     for (int k = 0; k < 32; k++)
         y[k] *= inv;
     tile_butterfly(y);
-    if constexpr (!BEST) {
-        bit = tile_polar_codes<F, BEST>(b, y, word);
-    } else if constexpr (F == FMT_q4_polar) {
+    if constexpr (F == FMT_q4_polar) {
         scale = tile_best<F, 4, false>(b, y, d, scale, 128.0f * d, word);
     } else {
         float flip;
@@ -305,7 +272,7 @@ static __device__ __forceinline__ void tile_polar128(const tile_books &b, float 
         const uint16_t found = tile_best_two<F, false>(b, y, d, scale, 128.0f * d, tile_negative(), word, &flip);
         bit = flip > 0.0f;
         if (__any_sync(0xffffffffu, flip == 0.0f)) {        /* zeros, NaN, Inf: as upstream */
-            const bool upstream = tile_polar_codes<F, BEST>(b, y, other);
+            const bool upstream = tile_polar_codes(b, y, other);
             bit = flip == 0.0f ? upstream : bit;
 #pragma unroll
             for (int k = 0; k < 4; k++)
@@ -332,9 +299,9 @@ static __device__ __forceinline__ void tile_encode(const tile_books &b, float *v
     else if constexpr (kind == ENC_RMS32)
         tile_rms32<F, BEST>(b, v, out + lane * (bytes / 4));
     else if constexpr (kind == ENC_NORM128)
-        tile_norm128<F, BEST>(b, v, out + lane / 4 * bytes);
+        tile_norm128<F>(b, v, out + lane / 4 * bytes);
     else
-        tile_polar128<F, BEST>(b, v, out + lane / 4 * bytes);
+        tile_polar128<F>(b, v, out + lane / 4 * bytes);
 }
 
 #endif

@@ -1,10 +1,10 @@
 /* tile_codes.cuh: what the encoders of many rows share.  A warp encodes a tile of 8 units of 128 values, four lanes to
  * a unit, 32 values to a lane, and most of a rule needs no other lane.
  *
- * Formats of 32-value records (q*, tbq*, turbo4): lane l has record l of the tile, whole.  Formats of 128 values: lane
- * l has values 32 k + 8 (l % 4) + i, k < 4, i < 8, of unit l / 4 in v[8 k + i]; two of the seven steps of the rotation
- * are exchanges.  Sums are added in the order of encode.cuh's lanes: upstream bytes are the same for both, whichever
- * encoder a batch is large enough for.
+ * Formats of 32-value records (q*, tbq*, turbo4): lane l has record l of the tile, whole.  Their sums are added in the
+ * order of encode.cuh's lanes: upstream bytes are the same for both, whichever encoder a batch is large enough for.
+ * Formats of 128 values (`best`; upstream: encode_run.cuh): lane l has values 32 k + 8 (l % 4) + i, k < 4, i < 8, of
+ * unit l / 4 in v[8 k + i]; two of the seven steps of the rotation are exchanges.
  *
  * A code is found by one table entry per value, its bin's (enc_bins): the one boundary in it, the levels beside that.
  * Codes are collected as complements, last - code: those count the boundaries above v, which is the entry's count plus
@@ -21,7 +21,7 @@ enum { TILE_UNITS = 8, TILE_BYTES = TILE_UNITS * 512, TILE_LINE = 128 };
 template <int F, bool BEST = false> struct tile_format {
     static constexpr int kind = enc_format<F>::kind, levels = enc_format<F>::levels;
     static constexpr bool records = kind == ENC_INT || kind == ENC_RMS32;
-    static constexpr bool sides = BEST || F == FMT_q4_polar_r;      /* entries have the two levels */
+    static constexpr bool sides = BEST;     /* entries have the two levels */
     static constexpr int unit_bytes = F == FMT_q8_0                          ? 136
                                       : F == FMT_tbq3_0 || F == FMT_turbo3   ? 56
                                       : kind == ENC_INT || kind == ENC_RMS32 ? 72
@@ -213,36 +213,18 @@ static __device__ __forceinline__ float tile_sum(const float *p)
     return s + __shfl_xor_sync(0xffffffffu, s, 2);
 }
 
-/* Squares in 2^-28 of eight levels: of complement n, or of magnitude n where there are 16.  Byte b of four of them. */
-template <int F> static constexpr uint32_t tile_squares(int b, int from)
+/* The norm of a unit's 128 values, and its inverse (0 for a norm of nearly nothing). */
+static __device__ __forceinline__ float tile_norm(const float *y, float *inverse)
 {
-    constexpr int half = tile_format<F>::levels / 2;
-    uint32_t w = 0;
-    for (int i = 0; i < 4; i++) {
-        const int n = from + i, k = half == 8 ? 8 + n : 7 - n;
-        const double c = (double)tile_centroid<F>(k);
-        w |= ((uint32_t)(c * c * 268435456.0 + 0.5) >> 8 * b & 255u) << 8 * i;
-    }
-    return w;
-}
-
-template <int F> struct tile_square_bytes {
-    static constexpr uint32_t low[3] = { tile_squares<F>(0, 0), tile_squares<F>(1, 0), tile_squares<F>(2, 0) };
-    static constexpr uint32_t high[3] = { tile_squares<F>(0, 4), tile_squares<F>(1, 4), tile_squares<F>(2, 4) };
-};
-
-/* Sum of the squares of 8 levels (complements of codes in nibbles) in 2^-28, as bytes of different weight: sum[b]. */
-template <int F> static __device__ __forceinline__ void tile_add_squares(uint32_t word, uint32_t *sum)
-{
-    typedef tile_square_bytes<F> t;
-    const uint32_t mirror = tile_format<F>::levels == 16 ? (~word >> 3 & 0x11111111u) * 7 : 0;
-    const uint32_t n = (word ^ mirror) & 0x77777777u;
-    constexpr uint32_t low[3] = { t::low[0], t::low[1], t::low[2] }, high[3] = { t::high[0], t::high[1], t::high[2] };
+    float norm, p[2] = { 0.0f, 0.0f };
 #pragma unroll
-    for (int b = 0; b < 3; b++) {
-        sum[b] = __dp4a(__byte_perm(low[b], high[b], n), 0x01010101u, sum[b]);
-        sum[b] = __dp4a(__byte_perm(low[b], high[b], n >> 16), 0x01010101u, sum[b]);
-    }
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            p[i / 4] = fmaf(y[8 * k + i], y[8 * k + i], p[i / 4]);
+    enc_root(tile_sum(p), &norm, inverse);
+    *inverse = norm > 1e-10f ? *inverse : 0.0f;
+    return norm;
 }
 
 /* ---- packing, into the tile's bytes in shared memory ---- */

@@ -1,0 +1,272 @@
+/* cache_run.cu: cache_write of many rows in the formats of 128 values, upstream (encode_run.cuh).  A warp encodes runs
+ * of up to four tiles of 8 units, one behind the other in one head: where a run goes is found once, a unit to a lane.
+ * Two tiles' values are on their way to shared memory at any time; the next but one is asked for as soon as a tile is
+ * in registers.  All warps' first tiles come before their second: work begins early, and not everywhere at once. */
+#include "devices/cuda/encode_run.cuh"
+#include "devices/cuda/tile_place.cuh"
+
+enum {
+    RUN_LEAST = 384,                /* units: fewer keep more of the GPU busy four to a warp */
+    RUN_TILES = 4, RUN_UNITS = RUN_TILES * TILE_UNITS, RUN_WARPS = 16
+};
+
+/* What a warp keeps in shared memory. */
+template <int F> struct run_desk {
+    uint8_t stage[2][RUN_STAGE];
+    uint8_t out[(TILE_UNITS * tile_format<F>::unit_bytes + 15) / 16 * 16];
+};
+
+/* What is encoded: runs of `per` tiles, `step` runs apart for a warp; units of a head. */
+typedef struct run_work {
+    unsigned units, step;
+    int per;
+} run_work;
+
+/* A tile: run n, of head h, from unit `first` of it on has `left` units; start: the run's first tile.  x: this lane's
+ * first values, of unit lane / 8, where there are eight units in eight rows. */
+typedef struct run_spot {
+    unsigned n, first;
+    int h, left;
+    bool start;
+    const float *x;
+} run_spot;
+
+static __device__ __forceinline__ run_spot run_at(const job &p, const run_work &w, unsigned n)
+{
+    const unsigned row = n / (unsigned)p.h, first = row * (unsigned)(TILE_UNITS * w.per);
+    const int h = (int)(n - row * (unsigned)p.h), lane = threadIdx.x % 32;
+    const int left = first < w.units ? (int)min(w.units - first, (unsigned)(TILE_UNITS * w.per)) : 0;
+    return { n, first, h, left, true, p.x + (first + lane / 8) * p.ldx + (h * GROUP_MAX + 4 * (lane % 8)) };
+}
+
+/* The next tile, of this run or the warp's next. */
+static __device__ __forceinline__ void run_next(const job &p, const run_work &w, run_spot *t)
+{
+    t->first += TILE_UNITS;
+    t->left -= TILE_UNITS;
+    t->x += TILE_UNITS * p.ldx;
+    t->start = false;
+    if (t->left <= 0)
+        *t = run_at(p, w, t->n + w.step);
+}
+
+/* Four values of a line of each unit, four units at once. */
+static __device__ __forceinline__ void run_copy4(uint32_t to, const float *x)
+{
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        async_copy16_all(to + RUN_LINE * k, x + 32 * k);
+}
+
+/* Values of the tile; past the end those of the last unit, nothing comes of them. */
+static __device__ __forceinline__ void run_load(const job &p, const run_spot &t, uint32_t stage)
+{
+    const int lane = threadIdx.x % 32;
+    const uint32_t to = stage + RUN_UNIT * (lane / 8) + 16 * (lane % 8);
+    if (p.groups == 1 && t.left >= TILE_UNITS) {
+        run_copy4(to, t.x);
+        run_copy4(to + 4 * RUN_UNIT, t.x + 4 * p.ldx);
+        return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < 2; i++) {
+        int token = 0, g = (int)t.first + min(lane / 8 + 4 * i, t.left - 1);
+        tile_carry(p, &token, &g);
+        run_copy4(to + 4 * RUN_UNIT * i, p.x + token * p.ldx + (t.h * p.side.d + g * GROUP_MAX + 4 * (lane % 8)));
+    }
+}
+
+/* Asks for tile t and moves on to the next. */
+static __device__ __forceinline__ void run_ask(const job &p, const run_work &w, run_spot *t, uint32_t stage)
+{
+    if (t->left > 0) {
+        run_load(p, *t, stage);
+        run_next(p, w, t);
+    }
+    async_commit();
+}
+
+/* Unit `lane` of a run: its token's sequence, which starts at row q0 and position pos0; none past the end. */
+typedef struct run_unit {
+    int token, g, seq, q0, pos0;
+} run_unit;
+
+static __device__ __forceinline__ run_unit run_find(const job &p, const run_spot &t)
+{
+    run_unit u = { 0, (int)t.first + (int)threadIdx.x % 32, -1, 0, 0 };
+    if ((int)threadIdx.x % 32 >= t.left)
+        return u;
+    tile_carry(p, &u.token, &u.g);
+    u.seq = seq_of(p.seqs, u.token);
+    u.q0 = p.seqs.q0[u.seq];
+    u.pos0 = p.seqs.pos0[u.seq];
+    return u;
+}
+
+/* Where it goes: the ids of its pages are on their way. */
+static __device__ __forceinline__ tile_slot run_slot(const job &p, const run_unit &u, int h, int bytes)
+{
+    const int pos = u.token - u.q0 + u.pos0, at = pos % KVANT_PAGE;
+    const int64_t i = (int64_t)u.seq * p.seqs.stride + pos / KVANT_PAGE;
+    if (u.seq < 0)
+        return { -1, -1, 0, 0 };
+    return { p.seqs.table[i], p.side.tail && p.seqs.tail_table ? p.seqs.tail_table[i] : -1,
+             (uint32_t)h * (uint32_t)p.side.head_bytes + (uint32_t)at * (uint32_t)p.side.row_bytes +
+                 (uint32_t)(u.g * bytes),
+             (uint32_t)((h * KVANT_PAGE + at) * p.side.d + u.g * GROUP_MAX) };
+}
+
+/* The places of a run's units: this lane's, and by bits the units that have a row, and those whose rows follow the row
+ * before. */
+typedef struct run_to {
+    uint8_t *row;
+    unsigned rows, follow;
+} run_to;
+
+static __device__ __forceinline__ run_to run_target(const job &p, const tile_slot &slot, int bytes)
+{
+    run_to r = { tile_target(p, slot).row, 0, 0 };
+    const uint8_t *before = (const uint8_t *)__shfl_up_sync(0xffffffffu, (unsigned long long)r.row, 1);
+    r.rows = __ballot_sync(0xffffffffu, r.row != NULL);
+    r.follow = __ballot_sync(0xffffffffu, r.row && r.row == before + bytes);
+    return r;
+}
+
+/* Units of a tile that go to a tail, as halves: bit r of `some` for unit r, which is this lane's where `tail` is. */
+static __device__ __forceinline__ void run_tails(unsigned some, const uint16_t *tail, int first, const uint8_t *stage)
+{
+    const int lane = threadIdx.x % 32;
+    for (; some; some &= some - 1) {
+        const int r = __ffs((int)some) - 1;
+        const uint8_t *x = stage + RUN_UNIT * r + RUN_LINE * (lane / 8) + 16 * (lane % 8);
+        tile_halves((uint16_t *)__shfl_sync(0xffffffffu, (unsigned long long)tail, first + r), *(const float4 *)x);
+    }
+    __syncwarp();
+}
+
+/* The bytes of a tile: rows one behind the other at once. */
+template <int F> static __device__ __forceinline__ void run_store(const run_to &to, int first, const uint8_t *out)
+{
+    constexpr int bytes = tile_format<F>::unit_bytes, all = TILE_UNITS * bytes;
+    unsigned rows = to.rows >> first & 255u;
+    const unsigned follow = to.follow >> first & 254u;
+    while (rows) {
+        const int r = __ffs((int)rows) - 1, n = __ffs((int)~(follow >> (r + 1)));
+        uint8_t *at = (uint8_t *)__shfl_sync(0xffffffffu, (unsigned long long)to.row, first + r);
+        if (n == TILE_UNITS && ((uintptr_t)at & 15) == 0)
+            tile_copy_out<uint4, (all + 511) / 512>(at, out, all);
+        else if (((uintptr_t)at & 3) == 0 && bytes * r % 4 == 0 && bytes * n % 4 == 0)
+            tile_copy_out<uint32_t>(at, out + bytes * r, bytes * n);
+        else
+            tile_copy_out<uint16_t>(at, out + bytes * r, bytes * n);
+        rows &= ~0u << (r + n);
+    }
+    __syncwarp();
+}
+
+/* Four warps after four: what is asked for first is there first. */
+template <bool WAIT> static __device__ __forceinline__ void run_turn(int turn)
+{
+    const int left = (int)blockDim.x - 128 * turn, threads = 128 + min(left, 128);
+    if (turn == 0 || left <= 0)
+        return;
+    if (WAIT)
+        asm volatile("barrier.sync %0, %1;" ::"r"(turn), "r"(threads) : "memory");
+    else
+        asm volatile("barrier.arrive %0, %1;" ::"r"(turn), "r"(threads) : "memory");
+}
+
+template <int F> static __global__ void __launch_bounds__(32 * RUN_WARPS, 1) run_kernel(jobs js, int per)
+{
+    extern __shared__ __align__(128) uint8_t room[];
+    const job &p = js.j[blockIdx.y];
+    const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const run_work w = { p.units / (unsigned)p.h, gridDim.x * warps, per };
+    run_spot t = run_at(p, w, blockIdx.x + gridDim.x * warp), ask = t;
+    run_desk<F> &desk = ((run_desk<F> *)(room + sizeof(run_room<F>)))[warp];
+    run_copy<F> tables;
+
+    pdl_go();
+    tables.load();
+    pdl_wait();
+    run_unit unit = run_find(p, t);
+    run_turn<true>(warp / 4);
+    run_ask(p, w, &ask, shared_at(desk.stage[0]));
+    run_turn<false>(warp / 4 + 1);
+    const run_books books = tables.store((run_room<F> *)room);
+    __syncthreads();
+    run_ask(p, w, &ask, shared_at(desk.stage[1]));
+    const unsigned n = t.n;
+    tile_slot slot;
+    run_to to;
+    unsigned tails = 0;
+    for (int at = 0, first = 0; t.left > 0; run_next(p, w, &t), at ^= 1, first += TILE_UNITS) {
+        uint8_t *stage = desk.stage[at];
+        float v[32], norm = 0.0f;
+        if (t.start) {
+            if (t.n != n)
+                unit = run_find(p, t);
+            slot = run_slot(p, unit, t.h, tile_format<F>::unit_bytes);
+            tails = p.side.tail ? __ballot_sync(0xffffffffu, slot.tail >= 0) : 0;
+            first = 0;
+        }
+        async_wait<1>();
+        __syncwarp();
+        const unsigned gone = tails >> first & 255u;
+        if (gone)
+            run_tails(gone, tile_target(p, slot).tail, first, stage);
+        if (gone != 255u)
+            norm = run_rotate<F>(books, stage, v);
+        run_ask(p, w, &ask, shared_at(stage));
+        if (gone != 255u) {
+            run_encode<F>(books, v, norm, desk.out);
+            __syncwarp();
+        }
+        if (t.start)
+            to = run_target(p, slot, tile_format<F>::unit_bytes);
+        run_store<F>(to, first, desk.out);
+    }
+}
+
+/* Tiles to a run: those that leave the busiest of `warps` warps the fewest tiles, the most of equals. */
+static unsigned run_tiles(unsigned tiles, unsigned h, unsigned warps)
+{
+    unsigned best = 1, least = ~0u;
+    for (unsigned per = RUN_TILES; per > 0; per--) {
+        const unsigned most = cuda_blocks(cuda_blocks(tiles, per) * h, warps) * per;
+        if (most < least) {
+            best = per;
+            least = most;
+        }
+    }
+    return best;
+}
+
+template <int F> static bool run_launch(cuda_device *d, const jobs &p, int sides)
+{
+    const int64_t room = ((int64_t)d->smem_max - (int64_t)sizeof(run_room<F>)) / (int64_t)sizeof(run_desk<F>);
+    const int warps = room < RUN_WARPS ? (int)room : RUN_WARPS;
+    if (warps < 1)
+        return false;
+    const unsigned h = p.j[0].h, tiles = cuda_blocks(p.j[0].units / h, TILE_UNITS);
+    const unsigned blocks = cuda_blocks(d->n_sm, sides), per = run_tiles(tiles, h, blocks * warps);
+    const unsigned want = cuda_blocks(tiles, per) * h;
+    const size_t bytes = sizeof(run_room<F>) + warps * sizeof(run_desk<F>);
+    cuda_smem(run_kernel<F>, bytes);
+    cuda_launch(d, run_kernel<F>, dim3(want < blocks ? want : blocks, (unsigned)sides), 32 * warps, bytes, p, (int)per);
+    return true;
+}
+
+bool cuda_run_encode(cuda_device *d, const jobs &p, int sides)
+{
+    const job &j = p.j[0];
+    if (j.seal || j.units < RUN_LEAST || j.side.encoder == KVANT_ENCODER_BEST)
+        return false;
+    switch (j.side.fmt) {
+    case FMT_turbo3: return run_launch<FMT_turbo3>(d, p, sides);
+    case FMT_turbo4_66: return run_launch<FMT_turbo4_66>(d, p, sides);
+    case FMT_q4_polar: return run_launch<FMT_q4_polar>(d, p, sides);
+    case FMT_q4_polar_r: return run_launch<FMT_q4_polar_r>(d, p, sides);
+    default: return false;
+    }
+}
