@@ -192,6 +192,8 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
                                                   const uint32_t *q, int key, int pos, uint32_t phase, bool more,
                                                   const uint8_t *next_k, const uint8_t *next_v, int lane)
 {
+    /* where instructions limit, not memory: those of softmax and sums are mixed if no wait is between them */
+    constexpr bool SOON = KIND_V == KIND_TRELLIS || KIND_V == KIND_LUT3_32 || KIND_V == KIND_LUT4_128;
     float x[shape<D>::TILES][4];
     uint32_t w[shape<D>::TILES][2];
     bar_wait(r.bar_k, phase);
@@ -203,8 +205,11 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
         warp_copy(r.k_at, next_k, shape<D>::BLOCKS * p.k.block_bytes, r.bar_k);
     if (key + shape<D>::STEP - 1 > pos)
         mask_step<shape<D>::TILES>(x, key, pos, lane);
+    if (SOON)
+        bar_wait(r.bar_v, phase);
     softmax_step<D, shape<D>::TILES>(a, x, w, 8.0f);
-    bar_wait(r.bar_v, phase);
+    if (!SOON)
+        bar_wait(r.bar_v, phase);
 #pragma unroll
     for (int i = 0; i < shape<D>::BLOCKS; i++)
         sums<D, KIND_V>(p.v, a.o, r.slot_v + i * p.v.block_bytes, w + 2 * i, r.table_v, r.mirror + 16,
