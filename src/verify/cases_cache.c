@@ -7,7 +7,7 @@
 #include "ops/op_util.h"
 #include "verify/cases.h"
 
-enum { HEADS = 2 };
+enum { HEADS = 2, BULK = 160 };
 static const int len[VCASE_SEQS] = { 70, 1, 150 };
 
 static void about(vcase *c, int d, int encoder)
@@ -21,21 +21,21 @@ static void shape_name(char *shape, size_t cap, const char *phase, int encoder)
 }
 
 /* Where the row of every query token will be encoded. */
-static void set_origins(const vscene *s, const float *x, int64_t ldx, int d)
+static void set_origins(const vscene *s, const float *x, int64_t ldx, int heads, int d)
 {
     for (int i = 0; i < VCASE_SEQS; i++)
         for (int t = s->seqs.q0[i]; t < s->seqs.q0[i + 1]; t++) {
             const int pos = s->seqs.pos0[i] + t - s->seqs.q0[i], page = kv_page(&s->seqs, i, pos / KVANT_PAGE);
-            for (int h = 0; h < HEADS; h++)
-                s->rows[0].origin[(page * HEADS + h) * KVANT_PAGE + pos % KVANT_PAGE] = x + t * ldx + h * d;
+            for (int h = 0; h < heads; h++)
+                s->rows[0].origin[(page * heads + h) * KVANT_PAGE + pos % KVANT_PAGE] = x + t * ldx + h * d;
         }
 }
 
 /* pad: floats between the tokens' rows. */
-static void write(vcase *c, const kvant_format *f, int d, int encoder, int tail, const int *ask, int pad,
-                  const char *phase)
+static void write_heads(vcase *c, const kvant_format *f, int heads, int d, int encoder, int tail, const int *ask,
+                        int pad, const char *phase)
 {
-    const int64_t ldx = HEADS * d + pad;
+    const int64_t ldx = heads * d + pad;
     char shape[16];
     vscene s;
 
@@ -43,7 +43,7 @@ static void write(vcase *c, const kvant_format *f, int d, int encoder, int tail,
     if (!vcase_begin(c, KVANT_OP_CACHE_WRITE, shape, f->name))
         return;
     vscene_seqs(c, &s, len, ask);
-    vscene_side(c, &s, 0, f, HEADS, d, tail, encoder);
+    vscene_side(c, &s, 0, f, heads, d, tail, encoder);
     const int n = s.seqs.n_tokens;
     float *x = vcase_normal(c, (size_t)(n * ldx), 5);
     if (n > 0)
@@ -52,13 +52,19 @@ static void write(vcase *c, const kvant_format *f, int d, int encoder, int tail,
         for (int e = 0; e < d; e++)                     /* and two of other magnitudes */
             x[ldx + e] *= 1e-4f, x[2 * ldx + e] *= 300.0f;
     if (!tail && s.rows[0].origin) {
-        set_origins(&s, x, ldx, d);
+        set_origins(&s, x, ldx, heads, d);
         vcase_encoded(c, s.side[0].pages, &s.rows[0]);
     }
-    const kvant_cache_write_args a = { s.seqs, s.side[0], x, ldx, HEADS, d };
+    const kvant_cache_write_args a = { s.seqs, s.side[0], x, ldx, heads, d };
     about(c, d, encoder);
     vcase_run(c, &a, 0.0);
     vscene_close(&s);
+}
+
+static void write(vcase *c, const kvant_format *f, int d, int encoder, int tail, const int *ask, int pad,
+                  const char *phase)
+{
+    write_heads(c, f, HEADS, d, encoder, tail, ask, pad, phase);
 }
 
 /* Two tail pages into each other's encoded pages. */
@@ -168,6 +174,8 @@ static void format_cases(vcase *c, const kvant_format *f)
     }
     if (!c->quick)
         seal(c, f, 128, KVANT_ENCODER_BEST, 1);
+    if (!c->quick && strcmp(f->name, "qjl1_256") == 0)  /* more rows than a GPU's warps take at once */
+        write_heads(c, f, BULK, 128, KVANT_ENCODER_UPSTREAM, 0, len, 0, "bulk");
 }
 
 void cases_cache(vcase *c)

@@ -3,7 +3,8 @@
  *   cache_encode.cu   any rows, four units of 128 values to a warp; chooses among the others
  *   cache_tile.cu     many aligned rows of the coded formats, eight units to a warp
  *   cache_run.cu      of the formats of 128 values, upstream
- *   cache_sketch.cu   qjl1_256; cache_sketch_split.cu where shared memory is small
+ *   cache_sketch_wide.cu  qjl1_256 on compute capability 9.0, where its projection came from the host; else
+ *   cache_sketch.cu   it goes, or to cache_sketch_split.cu where shared memory is small
  *   cache_trellis.cu  turbo3_tcq, a block to a unit */
 #include "devices/cuda/cache_job.cuh"
 #include "devices/cuda/attn_decode.cuh"

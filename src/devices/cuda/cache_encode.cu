@@ -109,7 +109,7 @@ template <> void launch<FMT_turbo3_tcq>(cuda_device *d, const jobs &p, int sides
 
 template <> void launch<FMT_qjl1_256>(cuda_device *d, const jobs &p, int sides)
 {
-    if (!cuda_sketch_encode(d, p, sides))
+    if (!cuda_sketch_wide_encode(d, p, sides) && !cuda_sketch_encode(d, p, sides))
         cuda_sketch_split_encode(d, p, sides);
 }
 

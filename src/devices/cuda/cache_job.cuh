@@ -140,6 +140,7 @@ static __device__ __forceinline__ void unit_load4(const job &p, const unit &o, i
 void cuda_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_tile_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_run_encode(cuda_device *d, const jobs &p, int sides);
+bool cuda_sketch_wide_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_sketch_encode(cuda_device *d, const jobs &p, int sides);
 void cuda_sketch_split_encode(cuda_device *d, const jobs &p, int sides);
 void cuda_trellis_encode(cuda_device *d, const jobs &p, int sides);

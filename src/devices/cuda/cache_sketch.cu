@@ -8,13 +8,14 @@
  *
  * A block goes through tiles of 32 units of one head, six steps to a tile, each for another tile at the same time:
  * places, values to shared memory, halves, the product, the bits near zero, stores.  One barrier for all. */
+#include "devices/cuda/cache_sketch.cuh"
 #include "devices/cuda/tile_place.cuh"
 
 enum {
-    SK_ROWS = 32, SK_WARPS = 16, SK_THREADS = 32 * SK_WARPS, SK_COLUMNS = 256,
+    SK_ROWS = 32, SK_WARPS = 16, SK_THREADS = 32 * SK_WARPS, SK_COLUMNS = SKETCH_COLUMNS,
     SK_COLUMN = GROUP_MAX + 4,      /* floats from column to column of the copy, and from row to row */
     SK_HALVES = GROUP_MAX + 8,      /* halves from row to row */
-    SK_BYTES = 34,
+    SK_BYTES = SKETCH_BYTES,
     SK_AHEAD = 3,                   /* the first step comes so many tiles before the product, the last two after it */
     SK_UNITS = 6, SK_VALUES = 4     /* tiles whose places, whose values are kept */
 };
@@ -63,15 +64,6 @@ static __device__ __forceinline__ void sketch_fill(sketch_room &s, const float *
         *(float4 *)(s.columns + n * SK_COLUMN + k) =
             make_float4(at[0], at[SK_COLUMNS], at[2 * SK_COLUMNS], at[3 * SK_COLUMNS]);
     }
-}
-
-static __device__ __forceinline__ uint32_t sketch_halves(float a, float b, float *off)
-{
-    const __half2 h = __floats2half2_rn(a, b);
-    const float2 f = __half22float2(h);
-    const float x = a - f.x, y = b - f.y;
-    *off = fmaf(x, x, fmaf(y, y, *off));
-    return *(const uint32_t *)&h;
 }
 
 /* Places 32 c .. of the columns as operands [k tile][n tile]. */
@@ -143,23 +135,6 @@ static __device__ __forceinline__ void sketch_load(sketch_room &s, const job &p,
                                             : ((const float *)u.from)[j];
         }
     }
-}
-
-/* The norm of a row whose four lanes have squares' sum `square` in f32: as f64 would round it to bf16.  A row that is
- * not there (zeros) asks for no doubles. */
-static __device__ __forceinline__ float sketch_norm(float square, const float *v, bool there)
-{
-    const float norm = sqrtf(square);
-    const bool unsure = !(square > 1e-30f && square < 1e30f) || (__float_as_uint(norm) - 0x7f80u & 0xffffu) < 0x100u;
-    if (!__any_sync(0xffffffffu, unsure && there))
-        return norm;
-    double all = 0.0;
-#pragma unroll
-    for (int k = 0; k < 32; k++)
-        all += (double)v[k] * v[k];
-    all += __shfl_xor_sync(0xffffffffu, all, 1);
-    all += __shfl_xor_sync(0xffffffffu, all, 2);
-    return (float)sqrt(all);
 }
 
 /* A warp of the four: eight rows as halves, four lanes to each; their norms; tails. */

@@ -36,6 +36,7 @@ typedef struct cuda_device {
     struct {
         const void *host;
         float *dev;
+        struct sketch_image *sketch;
     } params[CUDA_MAX_PARAMS];     /* format parameters that were given as host memory */
 } cuda_device;
 
@@ -96,6 +97,7 @@ int cuda_param(cuda_device *d, const void *param, size_t bytes, const float **ou
 typedef struct side_dev {
     uint8_t *pages;
     const float *param;            /* the format's parameter, on the device, or NULL */
+    const struct sketch_image *sketch; /* a projection from the host as cache_sketch_wide.cu wants it, or NULL */
     uint16_t *tail;
     size_t page_bytes, head_bytes, row_bytes;
     int fmt, space, group, group_bytes, group_sdim, d, dp, sdim, encoder, layout;

@@ -71,8 +71,10 @@ static void cuda_close(kvant_device *base)
     cudaSetDevice(d->index);
     cudaStreamSynchronize(d->stream);
     cuda_drop_graphs(d);
-    for (int i = 0; i < CUDA_MAX_PARAMS; i++)
+    for (int i = 0; i < CUDA_MAX_PARAMS; i++) {
         cudaFree(d->params[i].dev);
+        cudaFree(d->params[i].sketch);
+    }
     cudaFree(d->scratch);
     cuda_blas_close(d);
     cudaFreeHost(d->pinned);

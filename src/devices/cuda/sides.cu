@@ -1,5 +1,5 @@
 /* sides.cu: one side of a cache (format, pages, parameter) as kernels want it, and the formats that they know. */
-#include "devices/cuda/cuda_dev.cuh"
+#include "devices/cuda/cache_sketch.cuh"
 
 #define CUDA_FORMAT(name, space, cls, codes) { #name, SPACE_##space },
 static const struct {
@@ -52,6 +52,19 @@ int cuda_param(cuda_device *d, const void *param, size_t bytes, const float **ou
                      CUDA_MAX_PARAMS);
 }
 
+/* The image of a projection that was uploaded, for the kernel of compute capability 9.0; one per host address. */
+static int sketch_of(cuda_device *d, const void *param, const sketch_image **out, kvant_diag *diag)
+{
+    for (int i = 0; i < CUDA_MAX_PARAMS && d->major == 9 && d->minor == 0; i++) {
+        if (!param || d->params[i].host != param)
+            continue;
+        if (!d->params[i].sketch)
+            CUDA_TRY(cuda_sketch_image((const float *)param, &d->params[i].sketch, diag));
+        *out = d->params[i].sketch;
+    }
+    return KVANT_OK;
+}
+
 int cuda_side_supports(cuda_device *d, const kvant_kv_side *s, int head_dim, kvant_diag *diag)
 {
     (void)d;
@@ -92,6 +105,8 @@ int cuda_side(cuda_device *d, const kvant_kv_side *s, int head_dim, side_dev *ou
     o.layout = s->layout;
     CUDA_TRY(
         cuda_param(d, s->param, o.space == SPACE_SKETCH ? 128 * 256 * sizeof(float) : sizeof(float), &o.param, diag));
+    if (o.space == SPACE_SKETCH)
+        CUDA_TRY(sketch_of(d, s->param, &o.sketch, diag));
     *out = o;
     return KVANT_OK;
 }

@@ -64,19 +64,20 @@ template <int N> static __device__ __forceinline__ void group_close(float (*c)[4
     "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" \
     NAMES_##n "}, " operands ", p, 1, 1, " majors ";\n}"
 
-/* c += a b, halves: a in registers, as of mma.m16n8k16; b in shared memory, K-major (MAJOR 0) or MN-major (1). */
-template <int N, int MAJOR>
+/* c += a b, or c = a b where not ADD, halves: a in registers, as of mma.m16n8k16; b in shared memory, K-major (MAJOR 0)
+ * or MN-major (1). */
+template <int N, int MAJOR, int ADD = 1>
 static __device__ __forceinline__ void group_mma_regs(float (*c)[4], const uint32_t *a, uint64_t b)
 {
     static_assert(N == 64 || N == 128);
     if constexpr (N == 64)
-        asm volatile(GROUP_MMA(64, "f16", "{%32, %33, %34, %35}, %36", "1", "%37")
+        asm volatile(GROUP_MMA(64, "f16", "{%32, %33, %34, %35}, %36", "%37", "%38")
                      : SUMS_64(c)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(MAJOR));
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD), "n"(MAJOR));
     else
-        asm volatile(GROUP_MMA(128, "f16", "{%64, %65, %66, %67}, %68", "1", "%69")
+        asm volatile(GROUP_MMA(128, "f16", "{%64, %65, %66, %67}, %68", "%69", "%70")
                      : SUMS_128(c)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(MAJOR));
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD), "n"(MAJOR));
 }
 
 /* The same with a in shared memory too, both K-major. */
