@@ -348,18 +348,43 @@ template <int D> static __device__ __forceinline__ void raise_max(state<D> &a, f
     }
 }
 
-/* Scores to probabilities as B operands p; slack: how far a score may exceed the kept maximum. */
-template <int D, int TILES>
-static __device__ __forceinline__ void softmax_step(state<D> &a, float (*s)[4], uint32_t (*p)[2], float slack)
+/* Hides the keys of a step behind key `last`. */
+template <int TILES> static __device__ __forceinline__ void mask_step(float (*s)[4], int last, int lane)
 {
-    float top0 = s[0][0], top1 = s[0][1];
+#pragma unroll
+    for (int m = 0; m < TILES; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (16 * m + 8 * (i / 2) + lane / 4 > last)
+                s[m][i] = -INFINITY;
+}
+
+/* A lane's largest scores of its two heads. */
+template <int TILES> static __device__ __forceinline__ float2 top_of(const float (*s)[4])
+{
+    float2 top = make_float2(s[0][0], s[0][1]);
 #pragma unroll
     for (int m = 0; m < TILES; m++) {
-        top0 = fmaxf(top0, fmaxf(s[m][0], s[m][2]));
-        top1 = fmaxf(top1, fmaxf(s[m][1], s[m][3]));
+        top.x = fmaxf(top.x, fmaxf(s[m][0], s[m][2]));
+        top.y = fmaxf(top.y, fmaxf(s[m][1], s[m][3]));
     }
-    if (__any_sync(0xffffffffu, top0 > a.m[0] + slack || top1 > a.m[1] + slack))
-        raise_max<D>(a, top0, top1, slack);
+    return top;
+}
+
+/* Scores to probabilities as B operands p; slack: how far a score may exceed the kept maximum; last: the
+ * step's last key that is not hidden.  Both are rare, so one branch asks for them. */
+template <int D, int TILES>
+static __device__ __forceinline__ void softmax_step(state<D> &a, float (*s)[4], uint32_t (*p)[2], float slack, int last,
+                                                    int lane)
+{
+    float2 top = top_of<TILES>(s);
+    if (__any_sync(0xffffffffu, top.x > a.m[0] + slack || top.y > a.m[1] + slack || last < 16 * TILES - 1)) {
+        if (last < 16 * TILES - 1) {
+            mask_step<TILES>(s, last, lane);
+            top = top_of<TILES>(s);
+        }
+        raise_max<D>(a, top.x, top.y, slack);
+    }
 #pragma unroll
     for (int m = 0; m < TILES; m++) {
         float e[4];
@@ -371,17 +396,6 @@ static __device__ __forceinline__ void softmax_step(state<D> &a, float (*s)[4], 
         p[m][0] = transpose8(pack_halves(e[0], e[1]));
         p[m][1] = transpose8(pack_halves(e[2], e[3]));
     }
-}
-
-/* Hides the keys behind `pos`; key: position of the step's first token. */
-template <int TILES> static __device__ __forceinline__ void mask_step(float (*s)[4], int key, int pos, int lane)
-{
-#pragma unroll
-    for (int m = 0; m < TILES; m++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (key + 16 * m + 8 * (i / 2) + lane / 4 > pos)
-                s[m][i] = -INFINITY;
 }
 
 #endif

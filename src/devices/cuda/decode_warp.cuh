@@ -68,9 +68,7 @@ static __device__ __forceinline__ void exact_steps(const decode_job &p, const ro
         const int j = key / KVANT_PAGE, in = key % KVANT_PAGE * 2 * D;
         const uint8_t *k = exact_rows(p, p.k, row.seq, j, kv) + in, *v = exact_rows(p, p.v, row.seq, j, kv) + in;
         scores_half<D, 1>(x, k, q, lane);
-        if (key + TAIL_STEP - 1 > row.pos)
-            mask_step<1>(x, key, row.pos, lane);
-        softmax_step<D, 1>(a, x, w, 8.0f);
+        softmax_step<D, 1>(a, x, w, 8.0f, row.pos - key, lane);
         sums_half<D, 1>(a.o, v, w, row.pos - key + 1, lane);
     }
 }
@@ -203,11 +201,9 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
     __syncwarp();
     if (more)
         warp_copy(r.k_at, next_k, shape<D>::BLOCKS * p.k.block_bytes, r.bar_k);
-    if (key + shape<D>::STEP - 1 > pos)
-        mask_step<shape<D>::TILES>(x, key, pos, lane);
     if (SOON)
         bar_wait(r.bar_v, phase);
-    softmax_step<D, shape<D>::TILES>(a, x, w, 8.0f);
+    softmax_step<D, shape<D>::TILES>(a, x, w, 8.0f, pos - key, lane);
     if (!SOON)
         bar_wait(r.bar_v, phase);
 #pragma unroll
