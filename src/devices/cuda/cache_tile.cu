@@ -7,18 +7,21 @@
 enum { TILE_LEAST = 384 };       /* units: fewer keep more of the GPU busy four to a warp */
 
 /* What a warp keeps in shared memory besides a tile's bytes; registers are for the values. */
-typedef struct tile_desk {
-    uint8_t stage[2][TILE_BYTES];
+template <int STAGES> struct tile_desk {
+    uint8_t stage[STAGES][TILE_BYTES];
     tile_slot slot[2][TILE_UNITS];
     tile_seq seq[TILE_UNITS];
-} tile_desk;
+};
 
+/* best has large tables: a tile's values leave its one stage before the next ones are asked for. */
 template <int F, bool BEST> struct tile_room_of {
-    static constexpr int warps = BEST ? 16 : 8, blocks = BEST ? 1 : 2;      /* of a block; of a multiprocessor */
-    static constexpr int codes = tile_format<F, BEST>::table_bytes, tries = BEST ? tile_search<F>::table_bytes : 0;
+    static constexpr int warps = !BEST ? 8 : 16, blocks = BEST ? 1 : 2;     /* of a block; of a multiprocessor */
+    static constexpr int stages = BEST ? 1 : 2;
+    typedef tile_desk<stages> desk;
+    static constexpr int tables = (tile_tables<F, BEST>::bytes + 127) / 128 * 128;
     static constexpr int out = (TILE_UNITS * tile_format<F>::unit_bytes + 15) / 16 * 16;
-    static constexpr int warp = (int)sizeof(tile_desk) + out, head = 32;    /* of the block: tile_work */
-    static constexpr int all = codes + tries + head + warps * warp;
+    static constexpr int warp = (int)sizeof(desk) + out, head = 32;         /* of the block: tile_work */
+    static constexpr int all = tables + head + warps * warp;
 };
 
 /* Chunk c of 16 bytes of a line is kept at c ^ this, so that the lanes that read together meet no bank twice. */
@@ -74,60 +77,78 @@ template <int F> static __device__ __forceinline__ void tile_tails(const uint8_t
     }
 }
 
+/* Asks for a warp's next tile, if there is one. */
+template <int F, typename DESK>
+static __device__ __forceinline__ bool tile_ask(const job &p, tile_spot *t, const tile_work &work, DESK *desk,
+                                                int round)
+{
+    constexpr int stages = sizeof desk->stage / TILE_BYTES;
+    if (t->n >= work.tiles)
+        return false;
+    const int r = threadIdx.x % 32 / 4, count = tile_count<TILE_UNITS>(p, *t, work);
+    tile_start<F>(p, *t, count, shared_at(desk->stage[round % stages]));
+    tile_find<TILE_UNITS, tile_format<F>::unit_bytes>(p, *t, count, desk->seq + r, desk->slot[round % 2] + r);
+    tile_add<TILE_UNITS>(p, t, work.step);
+    return true;
+}
+
+/* This lane's values of a tile that all but LATER tiles have come before; its rows in tails are written. */
+template <int F, int LATER>
+static __device__ __forceinline__ tile_to tile_take(const job &p, const uint8_t *stage, const tile_slot *slots,
+                                                    float *v)
+{
+    async_wait<LATER>();
+    __syncwarp();
+    tile_read<F>(stage, v);
+    const tile_to to = tile_target(p, slots[threadIdx.x % 32 / 4]);
+    tile_tails<F>(stage, to.tail);
+    __syncwarp();
+    return to;
+}
+
 template <int F, bool BEST>
 static __global__ void __launch_bounds__(32 * tile_room_of<F, BEST>::warps, tile_room_of<F, BEST>::blocks)
     tile_kernel(jobs js)
 {
     extern __shared__ __align__(128) uint8_t tile_room[];
     typedef tile_room_of<F, BEST> has;
+    constexpr bool ahead = has::stages > 1;     /* the next tile is asked for before this one is read */
     const job &p = js.j[blockIdx.y];
-    tile_work &work = *(tile_work *)(tile_room + has::codes + has::tries);
-    uint8_t *own = tile_room + has::codes + has::tries + has::head + threadIdx.x / 32 * has::warp;
-    tile_desk &desk = *(tile_desk *)own;
-    tile_spot t = tile_at<TILE_UNITS>(p, blockIdx.x * has::warps + threadIdx.x / 32);
-    tile_books books = { 0, 0 };
-    tile_copy<F, BEST, 32 * has::warps> codes;
-    try_copy<F, BEST, 32 * has::warps> tries;
+    tile_work &work = *(tile_work *)(tile_room + has::tables);
+    uint8_t *own = tile_room + has::tables + has::head + threadIdx.x / 32 * has::warp;
+    typename has::desk &desk = *(typename has::desk *)own;
+    /* best: a block has few of the last round's tiles, not all warps or none. */
+    tile_spot t = tile_at<TILE_UNITS>(p, BEST ? threadIdx.x / 32 * gridDim.x + blockIdx.x
+                                              : blockIdx.x * has::warps + threadIdx.x / 32);
+    tile_copies<F, BEST, 32 * has::warps> tables;
 
     pdl_go();
-    codes.load();
-    tries.load();
+    tables.load();
     if (threadIdx.x == 0)
         tile_plan<TILE_UNITS>(p, gridDim.x * has::warps, &work);
     if (threadIdx.x % 4 == 0)
         desk.seq[threadIdx.x % 32 / 4] = { 0, 0, 0, 0 };
     __syncthreads();
     pdl_wait();
-    /* The first round only asks for a tile. */
-    for (int round = 0;; round++) {
-        const bool more = t.n < work.tiles;
-        if (more) {
-            const int r = threadIdx.x % 32 / 4, count = tile_count<TILE_UNITS>(p, t, work);
-            tile_start<F>(p, t, count, shared_at(desk.stage[round % 2]));
-            tile_find<TILE_UNITS, tile_format<F>::unit_bytes>(p, t, count, desk.seq + r, desk.slot[round % 2] + r);
-            tile_add<TILE_UNITS>(p, &t, work.step);
-        }
+    bool more = tile_ask<F>(p, &t, work, &desk, 0);
+    async_commit();
+    const tile_books books = tables.store(tile_room);
+    __syncthreads();
+    for (int round = 1; more; round++) {
+        const uint8_t *stage = desk.stage[(round + 1) % has::stages];
+        uint8_t *out = own + sizeof desk;
+        float v[32];
+        tile_to to;
+        if (!ahead)
+            to = tile_take<F, 0>(p, stage, desk.slot[(round + 1) % 2], v);
+        more = tile_ask<F>(p, &t, work, &desk, round);
         async_commit();
-        if (round == 0) {
-            books.codes = codes.store(tile_room);
-            books.tries = tries.store(tile_room + has::codes);
-            __syncthreads();
-        } else {
-            const uint8_t *stage = desk.stage[(round + 1) % 2];
-            uint8_t *out = own + sizeof(tile_desk);
-            float v[32];
-            async_wait<1>();
-            __syncwarp();
-            tile_read<F>(stage, v);
-            tile_encode<F, BEST>(books, v, out);
-            __syncwarp();
-            const tile_to to = tile_target(p, desk.slot[(round + 1) % 2][threadIdx.x % 32 / 4]);
-            tile_tails<F>(stage, to.tail);
-            tile_store<TILE_UNITS, tile_format<F>::unit_bytes>(out, to.row);
-            __syncwarp();
-        }
-        if (!more)
-            break;
+        if (ahead)
+            to = tile_take<F, 1>(p, stage, desk.slot[(round + 1) % 2], v);
+        tile_encode<F, BEST>(books, v, out);
+        __syncwarp();
+        tile_store<TILE_UNITS, tile_format<F>::unit_bytes>(out, to.row);
+        __syncwarp();
     }
 }
 
@@ -135,7 +156,7 @@ template <int F, bool BEST> static bool tile_launch(cuda_device *d, const jobs &
 {
     typedef tile_room_of<F, BEST> has;
     const unsigned tiles = cuda_blocks(p.j[0].units / p.j[0].h, TILE_UNITS) * p.j[0].h;
-    const unsigned want = cuda_blocks(tiles, has::warps), most = has::blocks * d->n_sm;
+    const unsigned want = BEST ? tiles : cuda_blocks(tiles, has::warps), most = has::blocks * d->n_sm;
     cuda_smem(tile_kernel<F, BEST>, has::all);
     if (d->smem_max < (size_t)has::all)
         return false;

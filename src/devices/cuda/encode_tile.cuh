@@ -20,21 +20,24 @@ static __device__ __forceinline__ void tile_rms32(const tile_books &b, float *y,
     tile_steps<32>(y);
 #pragma unroll
     for (int k = 0; k < 32; k++) {
-        y[k] *= port_bits(0x3e3504f3u);
+        if (!BEST)
+            y[k] *= port_bits(0x3e3504f3u);
         p[k / 4] = fmaf(y[k], y[k], k % 4 ? p[k / 4] : 0.0f);
     }
     const float yy = tile_tree(p);
-    enc_root(yy / 32.0f, &d, &id);
-#pragma unroll
-    for (int k = 0; k < 32; k++)
-        y[k] *= id;
+    enc_root(BEST ? yy * (1.0f / 1024.0f) : yy / 32.0f, &d, &id);
     uint16_t scale = enc_half(d);
-    if constexpr (BEST) {
-        scale = tile_best<F, three ? 3 : 4, !three>(b, y, d, scale, yy / d, word);
+    if constexpr (BEST) {               /* y is sqrt(32) times what it should be */
+        const tile_guess at = { id * port_bits(0x3e3504f3u), d, scale, d * 0x1.6a09e6p+7f };
+        bool up;
+        scale = tile_best<F, three ? 3 : 4, !three>(b, y, at, word, &up);
     } else {
 #pragma unroll
+        for (int k = 0; k < 32; k++)
+            y[k] *= id;
+#pragma unroll
         for (int n = 31; n >= 0; n--)
-            tile_code<F, false, three ? 3 : 4>(b.codes, y[three ? n : tile_nibble_of(n)], &word[n / 8]);
+            tile_code<F, three ? 3 : 4>(b.codes, y[three ? n : tile_nibble_of(n)], &word[n / 8]);
     }
 #pragma unroll
     for (int n = 0; n < 4; n++)
@@ -99,34 +102,15 @@ static __device__ __forceinline__ void tile_integers(const float *x, float id, u
 }
 
 /* Codes and scale of the search. */
-static __device__ __forceinline__ void tile_q4_best(const tile_books &b, float *x, float d, float id, uint8_t *record)
+template <int F>
+static __device__ __forceinline__ void tile_int_best(const tile_books &b, const float *x, float d, float id, float xx,
+                                                     uint8_t *record)
 {
-    uint32_t word[4] = { 0, 0, 0, 0 };
-    float yy = 0.0f, flip;
+    uint32_t word[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    enc_put(record, F == FMT_q8_0 ? tile_best8(x, d, id, xx, word) : tile_best4(b.tries, x, d, id, xx, word));
 #pragma unroll
-    for (int k = 0; k < 32; k++) {
-        x[k] *= id;
-        yy = fmaf(x[k], x[k], yy);
-    }
-    enc_put(record, tile_best_two<FMT_q4_0, true>(b, x, d, enc_half(d), yy * d, 0, word, &flip));
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        tile_put(record + 2 + 4 * n, ~word[n]);
-}
-
-static __device__ __forceinline__ void tile_q8_best(float *x, float d, float id, uint8_t *record)
-{
-    uint32_t word[8];
-    float yy = 0.0f;
-#pragma unroll
-    for (int k = 0; k < 32; k++) {
-        x[k] *= id;
-        yy = fmaf(x[k], x[k], yy);
-    }
-    enc_put(record, tile_best8(x, d, yy, word));
-#pragma unroll
-    for (int n = 0; n < 8; n++)
-        tile_put(record + 2 + 4 * n, word[n]);
+    for (int n = 0; n < (F == FMT_q8_0 ? 8 : 4); n++)
+        tile_put(record + 2 + 4 * n, F == FMT_q8_0 ? word[n] : ~word[n]);
 }
 
 template <int F, bool BEST>
@@ -135,7 +119,8 @@ static __device__ __forceinline__ void tile_int(const tile_books &b, float *x, u
     float most = 0.0f, least = 0.0f, sum[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
 #pragma unroll
     for (int k = 0; k < 32; k++) {
-        sum[k % 4] += x[k];             /* finite where no value is NaN and `best` is not huge */
+        /* Finite where no value is NaN and `best` is not huge; BEST: that, or infinite. */
+        sum[k % 4] = BEST ? fmaf(x[k], x[k], sum[k % 4]) : sum[k % 4] + x[k];
         most = fmaxf(most, F == FMT_q8_0 ? fabsf(x[k]) : x[k]);
         least = F == FMT_q8_0 ? 0.0f : fminf(least, x[k]);
     }
@@ -145,10 +130,7 @@ static __device__ __forceinline__ void tile_int(const tile_books &b, float *x, u
     const bool huge = !(best > 1e-30f && best < 1e30f), ordinary = !huge && total == total;
     const float id = !huge ? __fdividef(1.0f, d) : d != 0.0f ? 1.0f / d : 0.0f;
     if (BEST && ordinary) {
-        if constexpr (F == FMT_q8_0)
-            tile_q8_best(x, d, id, record);
-        else
-            tile_q4_best(b, x, d, id, record);
+        tile_int_best<F>(b, x, d, id, total, record);
         return;
     }
     enc_put(record, enc_half(d));
@@ -166,23 +148,45 @@ static __device__ __forceinline__ void tile_signs(const float *table, int k, flo
     s[0] = a.x, s[1] = a.y, s[2] = a.z, s[3] = a.w, s[4] = b.x, s[5] = b.y, s[6] = b.z, s[7] = b.w;
 }
 
-struct tile_table128 {
-    float v[128];
+/* What signs of values do to the words of codes of a unit's lanes. */
+struct tile_flips {
+    uint4 w[4];
 };
 
-static constexpr tile_table128 tile_scaled_signs()
+static constexpr uint32_t tile_flips_at(const float *signs)
 {
-    constexpr float signs[128] = { ROTATE_SIGNS2 };
-    tile_table128 t = {};
-    for (int i = 0; i < 128; i++)
-        t.v[i] = signs[i] * 0x1.6a09e6p-4f;                 /* 1/sqrt(128), 0x3db504f3 */
+    uint32_t w = 0;
+    for (int i = 0; i < 8; i++)
+        w |= signs[i] < 0.0f ? 15u << 4 * i : 0;
+    return w;
+}
+
+static constexpr tile_flips tile_flips_of(const float *s)
+{
+    tile_flips t = {};
+    for (int q = 0; q < 4; q++)
+        t.w[q] = { tile_flips_at(s + 8 * q), tile_flips_at(s + 32 + 8 * q), tile_flips_at(s + 64 + 8 * q),
+                   tile_flips_at(s + 96 + 8 * q) };
     return t;
 }
 
-static __device__ const __align__(16) tile_table128 tile_signs2 = tile_scaled_signs();
+struct tile_sign_tables {
+    float second[128] = { ROTATE_SIGNS2 }, residual[128] = { POLAR_SIGNS };
+};
 
-/* y times `by`, then times the values of a table. */
-static __device__ __forceinline__ void tile_times(float *y, const float *by, const float *table)
+static __device__ const tile_flips tile_flips2 = tile_flips_of(tile_sign_tables().second);
+static __device__ const tile_flips tile_flips_residual = tile_flips_of(tile_sign_tables().residual);
+
+/* Zeros, NaN and Inf, by 0 or NaN, have no sign. */
+static __device__ __forceinline__ void tile_flip(uint32_t *word, const tile_flips &flips, float by)
+{
+    const uint4 flip = flips.w[threadIdx.x % 4];
+    const uint32_t mask = by > 0.0f ? 0xffffffffu : 0;
+    word[0] ^= flip.x & mask, word[1] ^= flip.y & mask, word[2] ^= flip.z & mask, word[3] ^= flip.w & mask;
+}
+
+/* y times the values of a table. */
+static __device__ __forceinline__ void tile_times(float *y, const float *table)
 {
 #pragma unroll
     for (int k = 0; k < 4; k++) {
@@ -190,7 +194,7 @@ static __device__ __forceinline__ void tile_times(float *y, const float *by, con
         tile_signs(table, k, s);
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            y[8 * k + i] = by ? y[8 * k + i] * *by * s[i] : y[8 * k + i] * s[i];
+            y[8 * k + i] *= s[i];
     }
 }
 
@@ -198,12 +202,14 @@ template <int F> static __device__ __forceinline__ void tile_norm128(const tile_
 {
     const int q = threadIdx.x % 4;
     float inv;
+    bool up;
     uint32_t word[4] = { 0, 0, 0, 0 };
     const float norm = tile_norm(y, &inv);
-    tile_times(y, &inv, space_signs1);
+    tile_times(y, space_signs1);
     tile_butterfly(y);
-    tile_times(y, NULL, tile_signs2.v);
-    const uint16_t scale = tile_best<F, 4, false>(b, y, norm, enc_half(norm), norm, word);
+    const uint16_t scale =
+        tile_best<F, 4, false>(b, y, { inv, norm, enc_half(norm), 11.3137085f * norm }, word, &up);
+    tile_flip(word, tile_flips2, inv);
 #pragma unroll
     for (int k = 0; k < 4; k++)
         if (F == FMT_turbo3) {
@@ -218,38 +224,34 @@ template <int F> static __device__ __forceinline__ void tile_norm128(const tile_
         enc_put(row, scale);
 }
 
-/* q4_polar_r: the upstream codes of a unit, in word; the residual's bit. */
-static __device__ __forceinline__ bool tile_polar_codes(const tile_books &b, const float *y, uint32_t *word)
+/* The residual's bit of a row of nearly nothing. */
+static constexpr bool tile_polar_zero_of(void)
 {
-    float p[2] = { 0.0f, 0.0f };
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        float level[8], s[8];
-        word[k] = 0;
-        tile_signs(fmt_c_signs, k, s);
-#pragma unroll
-        for (int i = 7; i >= 0; i--)
-            level[i] = tile_code<FMT_q4_polar_r, true, 4>(b.codes, y[8 * k + i], &word[k]);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            p[i / 4] = fmaf(y[8 * k + i] - level[i], s[i], p[i / 4]);
-    }
-    return tile_sum(p) > 0.0f;      /* NaN: not */
+    const tile_sign_tables t;
+    float sum = 0.0f;
+    for (float s : t.residual)
+        sum += s;
+    return sum < 0.0f;
 }
 
-/* Bit k: this lane's value k has a negative sign in the residual. */
-static __device__ __forceinline__ uint32_t tile_negative(void)
+struct tile_polar_zero {
+    static constexpr bool bit = tile_polar_zero_of();
+};
+
+/* Values times the residual's signs are all alike in the search. */
+template <int F>
+static __device__ __forceinline__ bool tile_polar_best(const tile_books &b, float *y, const tile_guess &at,
+                                                       uint32_t *word, uint16_t *scale)
 {
-    uint32_t neg = 0;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        float s[8];
-        tile_signs(fmt_c_signs, k, s);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            neg |= (__float_as_uint(s[i]) >> 31) << (8 * k + i);
+    bool up;
+    if (F == FMT_q4_polar_r)
+        tile_times(y, fmt_c_signs);
+    *scale = tile_best<F, 4, false>(b, y, at, word, &up);
+    if (F == FMT_q4_polar_r) {
+        tile_flip(word, tile_flips_residual, at.by);
+        return at.by > 0.0f ? up : tile_polar_zero::bit && at.guess < INFINITY;
     }
-    return neg;
+    return false;
 }
 
 template <int F> static __device__ __forceinline__ void tile_polar128(const tile_books &b, float *y, uint8_t *row)
@@ -257,29 +259,10 @@ template <int F> static __device__ __forceinline__ void tile_polar128(const tile
     const int q = threadIdx.x % 4;
     float inv;
     uint32_t word[4] = { 0, 0, 0, 0 };
-    bool bit = false;
     const float d = tile_norm(y, &inv);
     uint16_t scale = enc_half(d);
-#pragma unroll
-    for (int k = 0; k < 32; k++)
-        y[k] *= inv;
     tile_butterfly(y);
-    if constexpr (F == FMT_q4_polar) {
-        scale = tile_best<F, 4, false>(b, y, d, scale, 128.0f * d, word);
-    } else {
-        float flip;
-        uint32_t other[4];
-        const uint16_t found = tile_best_two<F, false>(b, y, d, scale, 128.0f * d, tile_negative(), word, &flip);
-        bit = flip > 0.0f;
-        if (__any_sync(0xffffffffu, flip == 0.0f)) {        /* zeros, NaN, Inf: as upstream */
-            const bool upstream = tile_polar_codes(b, y, other);
-            bit = flip == 0.0f ? upstream : bit;
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                word[k] = flip == 0.0f ? other[k] : word[k];
-        }
-        scale = flip == 0.0f ? scale : found;
-    }
+    const bool bit = tile_polar_best<F>(b, y, { inv, d, scale, 128.0f * d }, word, &scale);
 #pragma unroll
     for (int k = 0; k < 4; k++)
         tile_put(row + 2 + 16 * k + 4 * q, ~word[k]);

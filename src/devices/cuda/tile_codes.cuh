@@ -6,10 +6,9 @@
  * Formats of 128 values (`best`; upstream: encode_run.cuh): lane l has values 32 k + 8 (l % 4) + i, k < 4, i < 8, of
  * unit l / 4 in v[8 k + i]; two of the seven steps of the rotation are exchanges.
  *
- * A code is found by one table entry per value, its bin's (enc_bins): the one boundary in it, the levels beside that.
- * Codes are collected as complements, last - code: those count the boundaries above v, which is the entry's count plus
- * the sign of v - boundary.  The table has 16 (or, with levels, 8) copies side by side, so that lanes do not meet in a
- * bank. */
+ * Upstream, a code is found by one table entry per value, its bin's (enc_bins): the one boundary in it.  Codes are
+ * collected as complements, last - code: those count the boundaries above v, which is the entry's count plus the sign
+ * of v - boundary.  The table has 16 copies side by side, so that lanes do not meet in a bank. */
 #ifndef KVANT_CUDA_TILE_CODES_CUH
 #define KVANT_CUDA_TILE_CODES_CUH
 
@@ -18,10 +17,9 @@
 
 enum { TILE_UNITS = 8, TILE_BYTES = TILE_UNITS * 512, TILE_LINE = 128 };
 
-template <int F, bool BEST = false> struct tile_format {
+template <int F> struct tile_format {
     static constexpr int kind = enc_format<F>::kind, levels = enc_format<F>::levels;
     static constexpr bool records = kind == ENC_INT || kind == ENC_RMS32;
-    static constexpr bool sides = BEST;     /* entries have the two levels */
     static constexpr int unit_bytes = F == FMT_q8_0                          ? 136
                                       : F == FMT_tbq3_0 || F == FMT_turbo3   ? 56
                                       : kind == ENC_INT || kind == ENC_RMS32 ? 72
@@ -34,10 +32,9 @@ template <int F, bool BEST = false> struct tile_format {
 
 /* ---- tables ---- */
 
-typedef struct __align__(16) tile_entry {
+typedef struct __align__(8) tile_entry {
     float mid;
     uint32_t above;         /* boundaries above the one at mid */
-    float low, high;        /* levels on both sides */
 } tile_entry;
 
 template <int N> struct tile_entries {
@@ -72,36 +69,34 @@ template <int F> static constexpr tile_entry tile_entry_of(int n)
         inside = at >= low && at < low + 1.0f ? m : inside;
     }
     if (inside < 0)         /* no boundary: as if v were above it */
-        return { -INFINITY, (uint32_t)(last - below), tile_centroid<F>(below), tile_centroid<F>(below) };
+        return { -INFINITY, (uint32_t)(last - below) };
     const float mid = tile_boundary<F>(inside);
-    return { mid == 0.0f ? -0.0f : mid /* -0 - -0 is above it too */, (uint32_t)(last - 1 - inside),
-             tile_centroid<F>(inside), tile_centroid<F>(inside + 1) };
+    return { mid == 0.0f ? -0.0f : mid /* -0 - -0 is above it too */, (uint32_t)(last - 1 - inside) };
 }
 
-template <int F, bool BEST> static constexpr tile_entries<tile_format<F, BEST>::entries> tile_entries_of()
+template <int F> static constexpr tile_entries<tile_format<F>::entries> tile_entries_of()
 {
-    tile_entries<tile_format<F, BEST>::entries> t = {};
-    for (int i = 0; i < tile_format<F, BEST>::entries; i++)
-        t.e[i] = tile_entry_of<F>(i - tile_format<F, BEST>::reach);
+    tile_entries<tile_format<F>::entries> t = {};
+    for (int i = 0; i < tile_format<F>::entries; i++)
+        t.e[i] = tile_entry_of<F>(i - tile_format<F>::reach);
     return t;
 }
 
-template <int F, bool BEST>
-static __device__ const tile_entries<tile_format<F, BEST>::entries> tile_table = tile_entries_of<F, BEST>();
+template <int F> static __device__ const tile_entries<tile_format<F>::entries> tile_table = tile_entries_of<F>();
 
 /* The block's copy of the table: reads are under way from load on, store waits for them. */
-template <int F, bool BEST, int THREADS> struct tile_copy {
-    static constexpr int size = tile_format<F, BEST>::sides ? 16 : 8, copies = TILE_LINE / size;
-    static constexpr int all = tile_format<F, BEST>::kind == ENC_INT ? 0 : tile_format<F, BEST>::entries * copies;
+template <int F, int THREADS> struct tile_copy {
+    static constexpr int size = 8, copies = TILE_LINE / size;
+    static constexpr int all = tile_format<F>::kind == ENC_INT ? 0 : tile_format<F>::entries * copies;
     static constexpr int each = all > 0 ? (all + THREADS - 1) / THREADS : 1;
-    float4 e[each];
+    float2 e[each];
 
     __device__ __forceinline__ void load()
     {
 #pragma unroll
         for (int k = 0; k < each; k++)
             if (THREADS * k + (int)threadIdx.x < all)
-                e[k] = *(const float4 *)&tile_table<F, BEST>.e[(THREADS * k + threadIdx.x) / copies];
+                e[k] = *(const float2 *)&tile_table<F>.e[(THREADS * k + threadIdx.x) / copies];
     }
 
     /* What a lane adds to the bits of v * bins + ENC_MAGIC, times a line, to have its entry's address. */
@@ -110,55 +105,26 @@ template <int F, bool BEST, int THREADS> struct tile_copy {
         constexpr uint32_t zero = 0x4b400000u * TILE_LINE;  /* the bits of ENC_MAGIC, modulo 2^32 */
 #pragma unroll
         for (int k = 0; k < each; k++)
-            if (THREADS * k + (int)threadIdx.x < all) {
-                uint8_t *to = table + size * (THREADS * k + threadIdx.x);
-                if (size == 16)
-                    *(float4 *)to = e[k];
-                else
-                    *(float2 *)to = make_float2(e[k].x, e[k].y);
-            }
-        return shared_at(table) + threadIdx.x % copies * size + tile_format<F, BEST>::reach * TILE_LINE - zero;
+            if (THREADS * k + (int)threadIdx.x < all)
+                ((float2 *)table)[THREADS * k + threadIdx.x] = e[k];
+        return shared_at(table) + threadIdx.x % copies * size + tile_format<F>::reach * TILE_LINE - zero;
     }
 };
 
-/* The bits of ENC_MAGIC plus the bin of y at 1/scale inv: the last bins for all beyond, the top for NaN. */
-template <int F> static __device__ __forceinline__ uint32_t tile_bin_at(float y, float inv)
+/* One more code in front of those in `codes`, BITS each: the last bins for all beyond, the top for NaN. */
+template <int F, int BITS>
+static __device__ __forceinline__ void tile_code(uint32_t base, float v, uint32_t *codes)
 {
     constexpr float all = 2.0f * (float)tile_format<F>::reach;
-    const float from_top = __saturatef(fmaf(y, inv * (-enc_bins<F>() / all), 0.5f));
-    return __float_as_uint(fmaf(from_top, -all, ENC_MAGIC + 0.5f * all));
-}
-
-/* An entry's fields. */
-typedef struct tile_hit {
-    float mid, low, high;
+    const float from_top = __saturatef(fmaf(v, -enc_bins<F>() / all, 0.5f));
+    const uint32_t bin = __float_as_uint(fmaf(from_top, -all, ENC_MAGIC + 0.5f * all));
+    float mid;
     uint32_t above;
-} tile_hit;
-
-template <int F, bool BEST> static __device__ __forceinline__ tile_hit tile_look(uint32_t base, uint32_t bin)
-{
-    const uint32_t at = bin * TILE_LINE + base;
-    tile_hit h;
-    if constexpr (tile_format<F, BEST>::sides) {
-        asm("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=f"(h.mid), "=r"(h.above), "=f"(h.low), "=f"(h.high) : "r"(at));
-    } else {
-        asm("ld.shared.v2.b32 {%0,%1}, [%2];" : "=f"(h.mid), "=r"(h.above) : "r"(at));
-        h.low = h.high = 0.0f;
-    }
-    return h;
+    asm("ld.shared.v2.b32 {%0,%1}, [%2];" : "=f"(mid), "=r"(above) : "r"(bin * TILE_LINE + base));
+    *codes = (*codes << BITS) + above + (__float_as_uint(v - mid) >> 31);
 }
 
-/* One more code in front of those in `codes`, BITS each; its level. */
-template <int F, bool BEST, int BITS>
-static __device__ __forceinline__ float tile_code(uint32_t base, float v, uint32_t *codes)
-{
-    const tile_hit h = tile_look<F, BEST>(base, tile_bin_at<F>(v, 1.0f));
-    const float from = v - h.mid;
-    *codes = (*codes << BITS) + h.above + (__float_as_uint(from) >> 31);
-    return from < 0.0f ? h.low : h.high;
-}
-
-/* tile_base of the table of codes, and of the trial scales' (encode_tile_best.cuh). */
+/* What store gives for the table of codes, or of levels, and for that of errors (tile_best.cuh). */
 typedef struct tile_books {
     uint32_t codes, tries;
 } tile_books;
