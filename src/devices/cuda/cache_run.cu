@@ -11,7 +11,7 @@ enum {
 };
 
 /* What a warp keeps in shared memory. */
-template <int F> struct run_desk {
+template <int F> struct __align__(128) run_desk {
     uint8_t stage[2][RUN_STAGE];
     uint8_t out[(TILE_UNITS * tile_format<F>::unit_bytes + 15) / 16 * 16];
 };
@@ -50,19 +50,19 @@ static __device__ __forceinline__ void run_next(const job &p, const run_work &w,
         *t = run_at(p, w, t->n + w.step);
 }
 
-/* Four values of a line of each unit, four units at once. */
+/* Four values of each line of a unit: of four units at once, by the warp. */
 static __device__ __forceinline__ void run_copy4(uint32_t to, const float *x)
 {
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        async_copy16_all(to + RUN_LINE * k, x + 32 * k);
+        async_copy16_all((to ^ 32 * k) + RUN_LINE * k, x + 32 * k);
 }
 
 /* Values of the tile; past the end those of the last unit, nothing comes of them. */
 static __device__ __forceinline__ void run_load(const job &p, const run_spot &t, uint32_t stage)
 {
     const int lane = threadIdx.x % 32;
-    const uint32_t to = stage + RUN_UNIT * (lane / 8) + 16 * (lane % 8);
+    const uint32_t to = run_chunk(stage, lane / 8, 0, lane % 8);
     if (p.groups == 1 && t.left >= TILE_UNITS) {
         run_copy4(to, t.x);
         run_copy4(to + 4 * RUN_UNIT, t.x + 4 * p.ldx);
@@ -133,13 +133,15 @@ static __device__ __forceinline__ run_to run_target(const job &p, const tile_slo
 }
 
 /* Units of a tile that go to a tail, as halves: bit r of `some` for unit r, which is this lane's where `tail` is. */
-static __device__ __forceinline__ void run_tails(unsigned some, const uint16_t *tail, int first, const uint8_t *stage)
+static __device__ __forceinline__ void run_tails(unsigned some, const uint16_t *tail, int first, uint32_t stage)
 {
     const int lane = threadIdx.x % 32;
     for (; some; some &= some - 1) {
         const int r = __ffs((int)some) - 1;
-        const uint8_t *x = stage + RUN_UNIT * r + RUN_LINE * (lane / 8) + 16 * (lane % 8);
-        tile_halves((uint16_t *)__shfl_sync(0xffffffffu, (unsigned long long)tail, first + r), *(const float4 *)x);
+        float x[4];
+        run_read(run_chunk(stage, r, lane / 8, lane % 8), x);
+        tile_halves((uint16_t *)__shfl_sync(0xffffffffu, (unsigned long long)tail, first + r),
+                    make_float4(x[0], x[1], x[2], x[3]));
     }
     __syncwarp();
 }
@@ -201,7 +203,7 @@ template <int F> static __global__ void __launch_bounds__(32 * RUN_WARPS, 1) run
     run_to to;
     unsigned tails = 0;
     for (int at = 0, first = 0; t.left > 0; run_next(p, w, &t), at ^= 1, first += TILE_UNITS) {
-        uint8_t *stage = desk.stage[at];
+        const uint32_t stage = shared_at(desk.stage[at]);
         float v[32], norm = 0.0f;
         if (t.start) {
             if (t.n != n)
@@ -217,7 +219,7 @@ template <int F> static __global__ void __launch_bounds__(32 * RUN_WARPS, 1) run
             run_tails(gone, tile_target(p, slot).tail, first, stage);
         if (gone != 255u)
             norm = run_rotate<F>(books, stage, v);
-        run_ask(p, w, &ask, shared_at(stage));
+        run_ask(p, w, &ask, stage);
         if (gone != 255u) {
             run_encode<F>(books, v, norm, desk.out);
             __syncwarp();

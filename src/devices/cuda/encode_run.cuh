@@ -2,8 +2,8 @@
  *
  * Two arrangements of a unit over its four lanes: "own", lane q has values 32 q .. 32 q + 31, for the norm and five
  * steps of the rotation; "apart", 32 k + 8 q + i (tile_codes.cuh), for its last two steps, codes and packing.  Values
- * pass from one to the other through the shared memory they came to, where the lines of a unit are a little apart:
- * neither arrangement meets a bank twice.
+ * pass from one to the other through the shared memory they came to.  There chunk c of 16 bytes of line q is kept at
+ * c ^ (2 q + the unit's parity): neither arrangement meets a bank twice, and lines arrive whole.
  *
  * Signs cost nothing: s a + t b is s (a + s t b), one rounding, so a step multiplies b by the product of two signs, and
  * the sign before the parentheses waits for the next step; the second rotation's signs are in the factor that finds
@@ -18,7 +18,7 @@
 #include "devices/cuda/tile_codes.cuh"
 
 enum {
-    RUN_LINE = 160, RUN_UNIT = 4 * RUN_LINE + 16, RUN_STAGE = TILE_UNITS * RUN_UNIT,    /* bytes */
+    RUN_LINE = 128, RUN_UNIT = 4 * RUN_LINE, RUN_STAGE = TILE_UNITS * RUN_UNIT,     /* bytes */
     RUN_SIGNS = 128 + 16            /* bytes of one lane's signs, to the next lane's */
 };
 
@@ -114,7 +114,7 @@ template <int F> static constexpr run_consts run_consts_of(void)
 template <int F> static __device__ const run_consts run_table = run_consts_of<F>();
 
 /* The block's copy of the tables; a word of the book is a line, so that lanes do not meet in a bank. */
-template <int F> struct run_room {
+template <int F> struct __align__(128) run_room {
     float signs[8][RUN_SIGNS / 4];          /* step, last */
     uint32_t low[4], book[run_format<F>::lines][32];
 };
@@ -159,35 +159,38 @@ template <int F> struct run_copy {
 
 /* ---- the rotation ---- */
 
+static __device__ __forceinline__ void run_read(uint32_t at, float *v)
+{
+    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(at) : "memory");
+}
+
+static __device__ __forceinline__ void run_write(uint32_t at, const float *v)
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};"
+                 ::"r"(at), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
+}
+
+/* Where chunk c of a line of unit r is. */
+static __device__ __forceinline__ uint32_t run_chunk(uint32_t stage, int r, int line, int c)
+{
+    return stage + RUN_UNIT * r + RUN_LINE * line + 16 * (c ^ (2 * line + r % 2));
+}
+
 /* This lane's values of unit lane / 4: apart, and its own. */
-static __device__ __forceinline__ const uint8_t *run_apart(const uint8_t *stage)
+static __device__ __forceinline__ void run_read_apart(uint32_t stage, float *v)
 {
     const int lane = threadIdx.x % 32;
-    return stage + RUN_UNIT * (lane / 4) + 32 * (lane % 4);
+    const uint32_t at = run_chunk(stage, lane / 4, 0, 2 * (lane % 4));
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        run_read((at ^ 16 * i) + RUN_LINE * (i / 2), v + 4 * i);
 }
 
-static __device__ __forceinline__ uint8_t *run_own(uint8_t *stage)
+static __device__ __forceinline__ uint32_t run_own(uint32_t stage)
 {
     const int lane = threadIdx.x % 32;
-    return stage + RUN_UNIT * (lane / 4) + RUN_LINE * (lane % 4);
-}
-
-static __device__ __forceinline__ void run_read_apart(const uint8_t *stage, float *v)
-{
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const float4 x = *(const float4 *)(run_apart(stage) + RUN_LINE * (i / 2) + 16 * (i % 2));
-        v[4 * i] = x.x, v[4 * i + 1] = x.y, v[4 * i + 2] = x.z, v[4 * i + 3] = x.w;
-    }
-}
-
-static __device__ __forceinline__ void run_read_own(uint8_t *stage, float *v)
-{
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const float4 x = *(const float4 *)(run_own(stage) + 16 * i);
-        v[4 * i] = x.x, v[4 * i + 1] = x.y, v[4 * i + 2] = x.z, v[4 * i + 3] = x.w;
-    }
+    return run_chunk(stage, lane / 4, lane % 4, 0);
 }
 
 /* The last two steps; the sign of a line of 32 is that of its first value. */
@@ -241,10 +244,13 @@ template <int F> static __device__ __forceinline__ void run_first_steps(const ru
 }
 
 /* Values of a tile, rotated, to v, but for the last signs; its norms.  Nothing reads the tile afterwards. */
-template <int F> static __device__ __forceinline__ float run_rotate(const run_books &b, uint8_t *stage, float *v)
+template <int F> static __device__ __forceinline__ float run_rotate(const run_books &b, uint32_t stage, float *v)
 {
+    const uint32_t own = run_own(stage);
     float inv;
-    run_read_own(stage, v);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        run_read(own ^ 16 * i, v + 4 * i);
     const float norm = run_norm(v, &inv);
 #pragma unroll
     for (int k = 0; k < 32; k++)
@@ -252,7 +258,7 @@ template <int F> static __device__ __forceinline__ float run_rotate(const run_bo
     run_first_steps<F>(b, v);
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        *(float4 *)(run_own(stage) + 16 * i) = make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
+        run_write(own ^ 16 * i, v + 4 * i);
     __syncwarp();
     run_read_apart(stage, v);
     __syncwarp();
