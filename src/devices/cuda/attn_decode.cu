@@ -53,8 +53,9 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
         }
         for (; at < to; at++) {
             feed_next<D>(p, t, f, lane);
-            coded_step<D, KIND_K, KIND_V>(p, r, a, q, (at - s.first) * shape<D>::STEP, row.pos, phase, f.at < hi,
-                                          feed_from<D>(f, p.k, f.k_at), feed_from<D>(f, p.v, f.v_at), lane);
+            coded_step<D, KIND_K, KIND_V, shape<D>::BLOCKS>(p, r, a, q, (at - s.first) * shape<D>::STEP, row.pos, phase,
+                                                            f.at < hi, feed_from<D>(f, p.k, f.k_at),
+                                                            feed_from<D>(f, p.v, f.v_at), lane);
             phase ^= 1;
         }
         join = block_joins(p, t, s); /* the same for all warps of the block */

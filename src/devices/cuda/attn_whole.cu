@@ -2,166 +2,223 @@
  *
  * What a short context costs is launches and waits, not its bytes: here one launch makes the queries' operands, sums
  * and joins.  It lets the launch behind it begin at once, so that the weights of the next product are under way on the
- * multiprocessors that have no unit.  A warp has steps of one part of the unit, encoded pages or exact keys; the first
- * warps of the cluster have the encoded ones. */
-#include "devices/cuda/decode_warp.cuh"
+ * multiprocessors that have no unit.  A warp has one part of the unit, blocks of encoded pages or exact keys; the first
+ * warps of the cluster have the encoded ones.  While the launches before it end it brings what it will read to the L2;
+ * then pages and exact rows are asked for before the queries are made. */
+#include "devices/cuda/whole_join.cuh"
 
-/* Blocks of a unit, at most; encoded steps of a warp, at most. */
-enum { WHOLE_BLOCKS = 8, WHOLE_STEPS = 4 };
+/* Encoded steps of a warp, at most. */
+enum { WHOLE_STEPS = 4 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
-/* Steps at .. to - 1 of a part of the unit; coded: the cluster's warps that have encoded ones. */
+/* Parts at .. to - 1 of a unit's encoded pages, in blocks of PACK_BLOCK keys, or of its exact keys, in steps of
+ * TAIL_STEP; coded: the cluster's warps that have encoded ones. */
 typedef struct share {
     int at, to, coded;
     bool exact;
 } share;
 
 /* Of warp `warp` of `warps`. */
-static __device__ __forceinline__ share share_of(const decode_job &p, const row_span &row, int warp, int warps)
+static __device__ __forceinline__ share share_of(const row_span &row, int warp, int warps)
 {
-    const int exact = (row.steps - row.coded) >> p.exact_cost, even = (row.coded * warps + row.steps / 2) / row.steps;
+    const int blocks = row.encoded * (KVANT_PAGE / PACK_BLOCK);
+    const int exact = (row.pos - row.encoded * KVANT_PAGE + TAIL_STEP) / TAIL_STEP, all = blocks + exact;
     share o;
-    o.coded = exact == 0 ? warps : row.coded == 0 ? 0 : max(1, min(warps - 1, even));
+    o.coded = exact <= 0 ? warps : blocks == 0 ? 0 : max(1, min(warps - 1, (blocks * warps + all / 2) / all));
     o.exact = warp >= o.coded;
     const int i = o.exact ? warp - o.coded : warp, n = o.exact ? warps - o.coded : o.coded;
-    const int steps = o.exact ? exact : row.coded;
+    const int steps = o.exact ? exact : blocks;
     o.at = steps * i / n;
     o.to = steps * (i + 1) / n;
     return o;
 }
 
-template <int D>
-static __device__ __forceinline__ feed feed_of(const decode_job &p, const row_span &row, int kv, const share &mine,
-                                               int lane)
-{
-    feed f;
-    f.at = f.in = mine.at;
-    f.end = f.hi = mine.to;
-    f.table = p.seqs.table + (size_t)row.seq * p.seqs.stride;
-    f.k_at = (uint32_t)kv * (uint32_t)p.k.s.head_bytes;
-    f.v_at = (uint32_t)kv * (uint32_t)p.v.s.head_bytes;
-    feed_ids<D>(f, lane);
-    return f;
-}
+/* A warp's encoded pages: lane i has the id of page base + i; where its KV head begins in a page. */
+typedef struct page_ids {
+    int base, ids;
+    uint32_t k_at, v_at;
+} page_ids;
 
-/* A head's sums in a warp: lane l has values V*l .. V*l + V - 1 of both parts, as V = D/32. */
-template <int D> struct head_sum {
-    float m, l, coded[D / 32], exact[D / 32];
-};
-
-/* Joins pieces whose m and l the lanes have; at(g): where the warp's values of piece g lie, coded and exact ones, NULL:
- * none. */
-template <int D, typename F>
-static __device__ __forceinline__ head_sum<D> head_join(float2 ml, int n, int lane, F at)
+static __device__ __forceinline__ page_ids pages_of(const decode_job &p, const row_span &row, int kv, const share &mine,
+                                                    int lane)
 {
-    constexpr int V = D / 32;
-    head_sum<D> o = {};
-    o.m = warp_max(ml.x);
-    const float w = exp2_fast(ml.x - o.m);
-    o.l = warp_sum(w * ml.y);
-#pragma unroll 4
-    for (int g = 0; g < n; g++) {
-        const float by = __shfl_sync(0xffffffffu, w, g), *from[2];
-        at(g, from);
-#pragma unroll
-        for (int e = 0; e < V; e++) {
-            o.coded[e] = fmaf(by, from[0] ? from[0][lane * V + e] : 0.0f, o.coded[e]);
-            o.exact[e] = fmaf(by, from[1] ? from[1][lane * V + e] : 0.0f, o.exact[e]);
-        }
-    }
+    const int32_t *table = p.seqs.table + (size_t)row.seq * p.seqs.stride;
+    page_ids o;
+    o.base = mine.at / (KVANT_PAGE / PACK_BLOCK);
+    const int n = mine.exact ? 0 : (mine.to + KVANT_PAGE / PACK_BLOCK - 1) / (KVANT_PAGE / PACK_BLOCK) - o.base;
+    o.ids = lane < n ? table[o.base + lane] : 0;
+    o.k_at = (uint32_t)kv * (uint32_t)p.k.s.head_bytes;
+    o.v_at = (uint32_t)kv * (uint32_t)p.v.s.head_bytes;
     return o;
 }
 
-/* Piece of the block's warp g. */
-static __device__ __forceinline__ float *piece_of(const decode_job &p, uint8_t *smem, uint32_t base, int g)
+/* Block `block` of a side. */
+static __device__ __forceinline__ const uint8_t *block_from(const page_ids &o, const decode_side &s, uint32_t head_at,
+                                                            int block)
 {
-    return (float *)(smem + slot_at(p, base, g));
+    const uint32_t page = (uint32_t)__shfl_sync(0xffffffffu, o.ids, block / (KVANT_PAGE / PACK_BLOCK) - o.base);
+    return s.s.pages + (uint64_t)page * (uint32_t)s.s.page_bytes + head_at +
+           (uint32_t)(block % (KVANT_PAGE / PACK_BLOCK)) * s.block_bytes;
 }
 
-/* Head i of the block's warps, the first `coded` of which have encoded pages. */
-template <int D>
-static __device__ __forceinline__ head_sum<D> join_warps(const decode_job &p, uint8_t *smem, uint32_t base, int i,
-                                                         int coded, int lane)
+/* The room of one of the slot's blocks. */
+static __device__ __forceinline__ warp_room room_part(const decode_job &p, warp_room r, int i)
 {
-    const float2 ml = lane < p.warps ? ((const float2 *)piece_of(p, smem, base, lane))[i] : make_float2(NOTHING, 0.0f);
-    return head_join<D>(ml, p.warps, lane, [&](int g, const float **from) {
-        const float *values = piece_of(p, smem, base, g) + 2 * DECODE_HEADS + i * D;
-        from[0] = g < coded ? values : NULL;
-        from[1] = g < coded ? NULL : values;
-    });
+    r.bar_k += 16 * (uint32_t)i;
+    r.bar_v += 16 * (uint32_t)i;
+    r.slot_k += i * p.k.block_bytes;
+    r.slot_v += i * p.v.block_bytes;
+    r.k_at += i * p.k.block_bytes;
+    r.v_at += i * p.v.block_bytes;
+    return r;
 }
 
-/* Leaves head i for the cluster in the places that its warp has read: m, l and the coded values in the first piece, the
- * exact ones in the second. */
-template <int D>
-static __device__ __forceinline__ void leave_head(const decode_job &p, uint8_t *smem, uint32_t base, int i,
-                                                  const head_sum<D> &a, int lane)
+/* A lane's part of an exact step's rows, read where they lie.  BOTH: registers hold K's and V's. */
+template <int D> struct exact_tile {
+    static constexpr bool BOTH = D < 256;
+    uint4 k[D / 16];
+    uint2 v[D / 8];
+};
+
+/* First key of exact step i; where its row of a side lies. */
+static __device__ __forceinline__ int exact_key(const row_span &row, int i)
 {
-    constexpr int V = D / 32;
-    float *first = piece_of(p, smem, base, 0), *second = piece_of(p, smem, base, 1);
-    __syncwarp();
-    if (lane == 0)
-        ((float2 *)first)[i] = make_float2(a.m, a.l);
+    return row.encoded * KVANT_PAGE + i * TAIL_STEP;
+}
+
+template <int D>
+static __device__ __forceinline__ const uint8_t *exact_from(const decode_job &p, const decode_side &s,
+                                                            const row_span &row, int kv, int i)
+{
+    const int key = exact_key(row, i);
+    return exact_rows(p, s, row.seq, key / KVANT_PAGE, kv) + key % KVANT_PAGE * 2 * D;
+}
+
+template <int D>
+static __device__ __forceinline__ void exact_ask_k(const decode_job &p, const row_span &row, int kv, int i,
+                                                   exact_tile<D> &x, int lane)
+{
+    const uint8_t *low = exact_from<D>(p, p.k, row, kv, i) + lane / 4 * 2 * D + lane % 4 * 16;
 #pragma unroll
-    for (int e = 0; e < V; e++) {
-        first[2 * DECODE_HEADS + i * D + lane * V + e] = a.coded[e];
-        second[2 * DECODE_HEADS + i * D + lane * V + e] = a.exact[e];
+    for (int c = 0; c < D / 32; c++) {
+        x.k[2 * c] = __ldcg((const uint4 *)(low + 64 * c));
+        x.k[2 * c + 1] = __ldcg((const uint4 *)(low + 16 * D + 64 * c));
     }
 }
 
-/* Head i of the cluster's blocks, after all have left theirs. */
+/* Rows behind the row's position may hold anything, NaN too: they count as zeros. */
 template <int D>
-static __device__ __forceinline__ head_sum<D> join_blocks(const decode_job &p, uint8_t *smem, uint32_t base, int i,
-                                                          int lane)
+static __device__ __forceinline__ void exact_ask_v(const decode_job &p, const row_span &row, int kv, int i,
+                                                   exact_tile<D> &x, int lane)
 {
-    const float *first = piece_of(p, smem, base, 0), *second = piece_of(p, smem, base, 1);
-    const int n = (int)cluster_blocks();
-    const float2 ml = lane < n ? ((const float2 *)of_block(first, (uint32_t)lane))[i] : make_float2(NOTHING, 0.0f);
-    return head_join<D>(ml, n, lane, [&](int g, const float **from) {
-        from[0] = of_block(first + 2 * DECODE_HEADS + i * D, (uint32_t)g);
-        from[1] = of_block(second + 2 * DECODE_HEADS + i * D, (uint32_t)g);
-    });
+    const uint8_t *at = exact_from<D>(p, p.v, row, kv, i) + lane % 4 * 4 * D + lane / 4 * 8;
+    const int live = row.pos - exact_key(row, i) + 1 - lane % 4 * 2;
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+#pragma unroll
+        for (int c = 0; c < D / 32; c++) {
+            const int t = r % 2 + r / 2 * 8;
+            x.v[4 * c + r] = t < live ? __ldcg((const uint2 *)(at + t * 2 * D + 64 * c)) : make_uint2(0, 0);
+        }
 }
 
+/* Asks for the rows of exact step i. */
 template <int D>
-static __device__ __forceinline__ void write_head(const decode_job &p, head_sum<D> &a, float *out, int lane)
+static __device__ __forceinline__ void exact_ask(const decode_job &p, const row_span &row, int kv, int i,
+                                                 exact_tile<D> &x, int lane)
 {
-    constexpr int V = D / 32;
-    const float inv = __fdividef(1.0f, a.l), by = inv * side_scale(p.v.s);
-#pragma unroll
-    for (int e = 0; e < V; e++)
-        a.coded[e] *= by;
-    warp_rotate_back<V>(p.v.s.space, a.coded, lane);
-#pragma unroll
-    for (int e = 0; e < V; e++)
-        out[lane * V + e] = fmaf(a.exact[e], inv, a.coded[e]);
+    exact_ask_k<D>(p, row, kv, i, x, lane);
+    if (exact_tile<D>::BOTH)
+        exact_ask_v<D>(p, row, kv, i, x, lane);
 }
 
-/* All threads of the cluster: the unit's heads from the pieces in the warps' slots; out: of its first. */
+/* The warp's exact steps, the rows of the first of which are under way; those of the next are asked for as soon as
+ * there is room. */
 template <int D>
-static __device__ __forceinline__ void whole_join(const decode_job &p, uint8_t *smem, uint32_t base, int live,
-                                                  int coded, float *out, int warp, int lane)
+static __device__ __forceinline__ void exact_ahead(const decode_job &p, const row_span &row, int kv, const share &mine,
+                                                   exact_tile<D> &x, const uint32_t *q, state<D> &a, int lane)
 {
-    const int blocks = (int)cluster_blocks(), rank = (int)cluster_rank();
-    __syncthreads();
+    uint32_t w[1][2];
+    float s[1][4];
 #pragma unroll 1
-    for (int i = warp; i < live; i += p.warps) {
-        head_sum<D> a = join_warps<D>(p, smem, base, i, coded - rank * p.warps, lane);
-        if (blocks == 1)
-            write_head<D>(p, a, out + i * D, lane);
-        else
-            leave_head<D>(p, smem, base, i, a, lane);
+    for (int i = mine.at; i < mine.to; i++) {
+        const int key = exact_key(row, i);
+        s[0][0] = s[0][1] = s[0][2] = s[0][3] = 0.0f;
+#pragma unroll
+        for (int c = 0; c < D / 32; c++)
+            scores_quad(s[0], x.k[2 * c], x.k[2 * c + 1], q + 4 * c);
+        if (i + 1 < mine.to)
+            exact_ask_k<D>(p, row, kv, i + 1, x, lane);
+        softmax_step<D, 1>(a, s, w, 8.0f, row.pos - key, lane);
+        if (!exact_tile<D>::BOTH)
+            exact_ask_v<D>(p, row, kv, i, x, lane);
+#pragma unroll
+        for (int c = 0; c < D / 32; c++)
+            sums_quad(a.o + 2 * c, x.v + 4 * c, x.v + 4 * c + 2, w[0]);
+        if (exact_tile<D>::BOTH && i + 1 < mine.to)
+            exact_ask_v<D>(p, row, kv, i + 1, x, lane);
     }
-    if (blocks == 1)
-        return;
-    cluster_meet();
+}
+
+/* Before pdl_wait: brings what the warp will read to the L2, and the signs of rotations nearer. */
+template <int D>
+static __device__ __forceinline__ void whole_warm(const decode_job &p, const row_span &row, int kv, const share &mine,
+                                                  const page_ids &pages, int lane)
+{
+    for (int i = mine.at; i < mine.to && !mine.exact; i++) {
+        const uint8_t *k = block_from(pages, p.k, pages.k_at, i), *v = block_from(pages, p.v, pages.v_at, i);
+        if (lane == 0) {
+            bulk_warm(k, p.k.block_bytes);
+            bulk_warm(v, p.v.block_bytes);
+        }
+    }
+    if (mine.exact && mine.at + lane < mine.to) {
+        bulk_warm(exact_from<D>(p, p.k, row, kv, mine.at + lane), TAIL_STEP * 2 * D);
+        bulk_warm(exact_from<D>(p, p.v, row, kv, mine.at + lane), TAIL_STEP * 2 * D);
+    }
+    warm_signs<D / 32>(p.k.s.space, lane);
+    warm_signs<D / 32>(p.v.s.space, lane);
+}
+
+/* Asks for a side's blocks of the warp, as many as its slot holds. */
+template <int D>
+static __device__ __forceinline__ void ask_first(const decode_side &s, const page_ids &pages, uint32_t head_at,
+                                                 const share &mine, uint32_t slot, uint32_t bar)
+{
+    for (int i = 0; i < shape<D>::BLOCKS && mine.at + i < mine.to && !mine.exact; i++)
+        warp_copy(slot + (uint32_t)i * s.block_bytes, block_from(pages, s, head_at, mine.at + i), s.block_bytes,
+                  bar + 16 * (uint32_t)i);
+}
+
+/* Heads first .. first + live - 1 of the unit's row by the block's warps: raw as they are, turned as the encoded pages
+ * want them, where there are any. */
+template <int D>
+static __device__ __forceinline__ void whole_queries(const decode_job &p, const row_span &row, int first, int live,
+                                                     uint16_t *raw, uint16_t *turned, int warp, int lane)
+{
+    const float by = p.scale * PREP_LOG2E;
+    for (int i = warp; i < live; i += p.warps)
+        warp_prep<D / 32>(row.encoded > 0 ? p.k.s.space : (int)SPACE_REAL,
+                          p.q + row.token * p.ldq + (first + i) * p.gq, by, by * side_scale(p.k.s), raw + i * D,
+                          turned + i * D, lane);
+}
+
+/* The warp's blocks of encoded pages, the first of which are under way. */
+template <int D, int KIND_K, int KIND_V>
+static __device__ __forceinline__ void coded_blocks(const decode_job &p, const row_span &row, const share &mine,
+                                                    const page_ids &pages, const warp_room &r, const uint32_t *q,
+                                                    state<D> &a, int lane)
+{
+    constexpr int SLOTS = shape<D>::BLOCKS;
 #pragma unroll 1
-    for (int i = rank + warp * blocks; i < live; i += blocks * p.warps) {
-        head_sum<D> a = join_blocks<D>(p, smem, base, i, lane);
-        write_head<D>(p, a, out + i * D, lane);
+    for (int i = mine.at; i < mine.to; i++) {
+        const int n = i - mine.at, next = min(i + SLOTS, mine.to - 1);
+        coded_step<D, KIND_K, KIND_V, 1>(p, room_part(p, r, n % SLOTS), a, q, i * PACK_BLOCK, row.pos,
+                                         (uint32_t)(n / SLOTS) & 1, i + SLOTS < mine.to,
+                                         block_from(pages, p.k, pages.k_at, next),
+                                         block_from(pages, p.v, pages.v_at, next), lane);
     }
-    cluster_meet(); /* others may still read this block's */
 }
 #endif
 
@@ -177,31 +234,32 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     uint16_t *raw = (uint16_t *)(smem + BARS), *turned = raw + DECODE_HEADS * D; /* where others have their plan */
     const warp_room r = room_of<D>(p, smem, base, warp, lane);
     room_begin(p, smem, r, lane);
-    const int unit = (int)blockIdx.x / p.whole;
-    const spot s = { 0, unit % units_per_row(p), 0, 0, 0 };
+    const int unit = (int)blockIdx.x / p.whole, in = unit % units_per_row(p);
     /* the batch is there since before the list's first op */
     const row_span row = span_of<D>(p, unit / units_per_row(p));
-    const int kv = kv_of(p, s.in), first = s.in % p.head_tiles * p.heads, live = min(p.heads, p.group - first);
+    const int kv = kv_of(p, in), begin = in % p.head_tiles * p.heads, live = min(p.heads, p.group - begin);
+    const int first = kv * p.group + begin;
+    const share mine = share_of(row, (int)cluster_rank() * p.warps + warp, p.whole * p.warps);
+    const page_ids pages = pages_of(p, row, kv, mine, lane);
+    if (row.steps > 0)
+        whole_warm<D>(p, row, kv, mine, pages, lane);
     room_tables(p, smem, base, KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
     __syncthreads();
     pdl_wait();
     if (row.steps == 0)
         return;
-    const share mine = share_of(p, row, (int)cluster_rank() * p.warps + warp, p.whole * p.warps);
-    const int64_t head = (int64_t)row.token * p.h + kv * p.group + first;
-    feed f;
-    if (!mine.exact && mine.at < mine.to) {
-        f = feed_of<D>(p, row, kv, mine, lane);
-        step_ask<D>(p, r, feed_from<D>(f, p.k, f.k_at), feed_from<D>(f, p.v, f.v_at));
-    }
-    const float by = p.scale * PREP_LOG2E;
-    for (int i = warp; i < live && !is_sign(KIND_K); i += p.warps)
-        warp_prep<D / 32>(p.k.s.space, p.q + row.token * p.ldq + (kv * p.group + first + i) * p.gq, by,
-                          by * side_scale(p.k.s), raw + i * D, turned + i * D, lane);
-    __syncthreads();
     uint32_t q[QUERY_WORDS(D, is_sign(KIND_K))];
+    exact_tile<D> x;
     state<D> a;
     state_clear(a);
+    ask_first<D>(p.k, pages, pages.k_at, mine, r.k_at, r.bar_k);
+    if (mine.exact && mine.at < mine.to)
+        exact_ask<D>(p, row, kv, mine.at, x, lane);
+    if (!is_sign(KIND_K))
+        whole_queries<D>(p, row, first, live, raw, turned, warp, lane);
+    __syncthreads();
+    ask_first<D>(p.v, pages, pages.v_at, mine, r.v_at, r.bar_v); /* behind the queries, which are waited for first */
+    const int64_t head = (int64_t)row.token * p.h + first;
     if (is_sign(KIND_K) && !mine.exact)
         load_sketch<KIND_K == KIND_SIGN>(p.sketch + head * SKETCH_WORDS, live, q, lane);
     else if (is_sign(KIND_K))
@@ -209,18 +267,11 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     else
         load_q<D>(p, mine.exact ? raw : turned, 0, live, p.k.kind == KIND_TRELLIS && !mine.exact, q, lane);
     if (mine.exact)
-        exact_steps<D>(p, row, s, mine.at, mine.to, q, a, lane);
-    for (int i = mine.at; i < mine.to && !mine.exact; i++) {
-        f.at++;
-        f.in++;
-        if (f.at < f.hi && f.in / shape<D>::PER_PAGE - f.base == 32)
-            feed_ids<D>(f, lane);
-        coded_step<D, KIND_K, KIND_V>(p, r, a, q, i * shape<D>::STEP, row.pos, (uint32_t)(i - mine.at) & 1, f.at < f.hi,
-                                      feed_from<D>(f, p.k, f.k_at), feed_from<D>(f, p.v, f.v_at), lane);
-    }
+        exact_ahead<D>(p, row, kv, mine, x, q, a, lane);
+    else
+        coded_blocks<D, KIND_K, KIND_V>(p, row, mine, pages, r, q, a, lane);
     piece_store<D>(p, a, (float *)r.slot_k, p.v.kind == KIND_TRELLIS && !mine.exact, lane);
-    whole_join<D>(p, smem, base, live, mine.coded,
-                  p.out + row.token * p.ldo + (int64_t)(kv * p.group + first) * D, warp, lane);
+    whole_join<D>(p, smem, base, live, mine.coded, p.out + row.token * p.ldo + (int64_t)first * D, warp, lane);
 #endif
 }
 

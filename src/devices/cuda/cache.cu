@@ -5,7 +5,8 @@
  *   cache_run.cu      of the formats of 128 values, upstream
  *   cache_sketch_wide.cu  qjl1_256 on compute capability 9.0, where its projection came from the host; else
  *   cache_sketch.cu   it goes, or to cache_sketch_split.cu where shared memory is small
- *   cache_trellis.cu  turbo3_tcq, a block to a unit */
+ *   cache_trellis.cu  turbo3_tcq, a block to a unit
+ *   cache_tail.cu     none: sides in a private layout, whose rows cache_write only copies to the tail */
 #include "devices/cuda/cache_job.cuh"
 #include "devices/cuda/attn_decode.cuh"
 
@@ -58,7 +59,7 @@ static int write_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* K and V of one layer: the same tokens, one format. */
+/* K and V of one layer: the same tokens, one format or only the exact tail. */
 static int write_fuse(cuda_device *d, const kvant_op *ops, int n)
 {
     jobs p;
@@ -66,8 +67,9 @@ static int write_fuse(cuda_device *d, const kvant_op *ops, int n)
         return 0;
     const kvant_cache_write_args *k = (const kvant_cache_write_args *)ops[0].args, *v = k;
     v = (const kvant_cache_write_args *)ops[1].args;
+    const bool one = k->side.fmt == v->side.fmt && k->side.encoder == v->side.encoder;
     if (k->seqs.n_tokens < 1 || k->seqs.n_tokens != v->seqs.n_tokens || k->h != v->h || k->d != v->d ||
-        k->side.fmt != v->side.fmt || k->side.encoder != v->side.encoder ||
+        !k->side.layout != !v->side.layout || (!one && !k->side.layout) ||
         write_job(d, k, &p.j[0], NULL) < 0 || write_job(d, v, &p.j[1], NULL) < 0)
         return 0;
     cuda_encode(d, p, 2);

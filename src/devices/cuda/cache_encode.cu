@@ -121,5 +121,8 @@ static void (*const launches[])(cuda_device *d, const jobs &p, int sides) = {
 
 void cuda_encode(cuda_device *d, const jobs &p, int sides)
 {
-    launches[p.j[0].side.fmt](d, p, sides);
+    if (p.j[0].side.layout && !p.j[0].seal)
+        cuda_tail_write(d, p, sides);
+    else
+        launches[p.j[0].side.fmt](d, p, sides);
 }

@@ -192,6 +192,14 @@ static __device__ __forceinline__ void scores_sign(float (*s)[4], const uint8_t 
     }
 }
 
+/* 32 values of 16 f16 rows: lane l has eight of rows l/4 (x) and l/4 + 8 (y). */
+static __device__ __forceinline__ void scores_quad(float *s, const uint4 &x, const uint4 &y, const uint32_t *q)
+{
+    const uint32_t a[4] = { x.x, y.x, x.y, y.y }, b[4] = { x.z, y.z, x.w, y.w };
+    mma16816(s, a, q[0], q[1]);
+    mma16816(s, b, q[2], q[3]);
+}
+
 /* TILES tiles of f16 rows, D apart, in shared or global memory. */
 template <int D, int TILES>
 static __device__ __forceinline__ void scores_half(float (*s)[4], const uint8_t *rows, const uint32_t *q, int lane)
@@ -201,12 +209,8 @@ static __device__ __forceinline__ void scores_half(float (*s)[4], const uint8_t 
         const uint8_t *low = rows + (16 * m + lane / 4) * 2 * D + lane % 4 * 16;
         s[m][0] = s[m][1] = s[m][2] = s[m][3] = 0.0f;
 #pragma unroll
-        for (int c = 0; c < D / 32; c++) {
-            const uint4 x = *(const uint4 *)(low + 64 * c), y = *(const uint4 *)(low + 16 * D + 64 * c);
-            const uint32_t a[4] = { x.x, y.x, x.y, y.y }, b[4] = { x.z, y.z, x.w, y.w };
-            mma16816(s[m], a, q[4 * c], q[4 * c + 1]);
-            mma16816(s[m], b, q[4 * c + 2], q[4 * c + 3]);
-        }
+        for (int c = 0; c < D / 32; c++)
+            scores_quad(s[m], *(const uint4 *)(low + 64 * c), *(const uint4 *)(low + 16 * D + 64 * c), q + 4 * c);
     }
 }
 
@@ -296,6 +300,17 @@ static __device__ __forceinline__ void sums_trellis(float (*o)[4], const uint8_t
     }
 }
 
+/* 32 values of 16 f16 rows: lane l has four of rows t, t + 1 (x) and t + 8, t + 9 (y), t = l % 4 * 2. */
+static __device__ __forceinline__ void sums_quad(float (*o)[4], const uint2 *x, const uint2 *y, const uint32_t *p)
+{
+    const uint32_t a[4] = { permute(x[0].x, x[1].x, 0x5410), permute(x[0].x, x[1].x, 0x7632),
+                            permute(y[0].x, y[1].x, 0x5410), permute(y[0].x, y[1].x, 0x7632) };
+    const uint32_t b[4] = { permute(x[0].y, x[1].y, 0x5410), permute(x[0].y, x[1].y, 0x7632),
+                            permute(y[0].y, y[1].y, 0x5410), permute(y[0].y, y[1].y, 0x7632) };
+    mma16816(o[0], a, p[0], p[1]);
+    mma16816(o[1], b, p[0], p[1]);
+}
+
 /* Rows from `live` on may hold anything, NaN too: they count as zeros. */
 template <int D, int TILES>
 static __device__ __forceinline__ void sums_half(float (*o)[4], const uint8_t *rows, const uint32_t (*p)[2], int live,
@@ -308,16 +323,11 @@ static __device__ __forceinline__ void sums_half(float (*o)[4], const uint8_t *r
         const uint8_t *at = rows + t * 2 * D + lane / 4 * 8;
 #pragma unroll
         for (int c = 0; c < D / 32; c++) {
-            const uint2 x0 = t < live ? *(const uint2 *)(at + 64 * c) : none;
-            const uint2 x1 = t + 1 < live ? *(const uint2 *)(at + 2 * D + 64 * c) : none;
-            const uint2 y0 = t + 8 < live ? *(const uint2 *)(at + 16 * D + 64 * c) : none;
-            const uint2 y1 = t + 9 < live ? *(const uint2 *)(at + 18 * D + 64 * c) : none;
-            const uint32_t a[4] = { permute(x0.x, x1.x, 0x5410), permute(x0.x, x1.x, 0x7632),
-                                    permute(y0.x, y1.x, 0x5410), permute(y0.x, y1.x, 0x7632) };
-            const uint32_t b[4] = { permute(x0.y, x1.y, 0x5410), permute(x0.y, x1.y, 0x7632),
-                                    permute(y0.y, y1.y, 0x5410), permute(y0.y, y1.y, 0x7632) };
-            mma16816(o[2 * c], a, p[k][0], p[k][1]);
-            mma16816(o[2 * c + 1], b, p[k][0], p[k][1]);
+            const uint2 x[2] = { t < live ? *(const uint2 *)(at + 64 * c) : none,
+                                 t + 1 < live ? *(const uint2 *)(at + 2 * D + 64 * c) : none };
+            const uint2 y[2] = { t + 8 < live ? *(const uint2 *)(at + 16 * D + 64 * c) : none,
+                                 t + 9 < live ? *(const uint2 *)(at + 18 * D + 64 * c) : none };
+            sums_quad(o + 2 * c, x, y, p[k]);
         }
     }
 }

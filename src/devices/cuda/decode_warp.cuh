@@ -124,7 +124,7 @@ static __device__ __forceinline__ void sums(const decode_side &side, float (*o)[
 
 /* A warp's barriers, slots and tables; *_at: shared addresses. */
 typedef struct warp_room {
-    uint32_t bar_k, bar_v;
+    uint32_t bar_k, bar_v; /* of the slot's first block; attn_whole.cu has another two 16 bytes on */
     uint8_t *slot_k, *slot_v;
     uint32_t k_at, v_at, table_k, table_v, mirror;
 } warp_room;
@@ -140,7 +140,7 @@ static __device__ __forceinline__ warp_room room_of(const decode_job &p, uint8_t
 {
     const uint32_t table = tables_at(base) + (uint32_t)lane * 4, trellis = table + TABLE * (uint32_t)book_tables(p);
     warp_room r;
-    r.bar_k = base + (uint32_t)warp * 16;
+    r.bar_k = base + (uint32_t)warp * 32;
     r.bar_v = r.bar_k + 8;
     r.slot_k = smem + slot_at(p, base, warp);
     r.slot_v = r.slot_k + shape<D>::BLOCKS * p.k.block_bytes;
@@ -155,7 +155,7 @@ static __device__ __forceinline__ warp_room room_of(const decode_job &p, uint8_t
 /* All threads, before a barrier: barriers of the block's warps, what byte permutes read. */
 static __device__ __forceinline__ void room_begin(const decode_job &p, uint8_t *smem, const warp_room &r, int lane)
 {
-    if (lane < 2)
+    if (lane < 4)
         bar_init(r.bar_k + 8 * (uint32_t)lane, 1);
     bar_publish();
     if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
@@ -183,36 +183,37 @@ static __device__ __forceinline__ void step_ask(const decode_job &p, const warp_
     warp_copy(r.v_at, v, shape<D>::BLOCKS * p.v.block_bytes, r.bar_v);
 }
 
-/* The step that begins at token `key` of a row at pos: waits for its rows, asks for the next ones (more: from next_k,
- * next_v), adds to the sums. */
-template <int D, int KIND_K, int KIND_V>
+/* The step of BLOCKS blocks that begins at token `key` of a row at pos: waits for its rows, asks for the next ones
+ * (more: from next_k, next_v), adds to the sums. */
+template <int D, int KIND_K, int KIND_V, int BLOCKS>
 static __device__ __forceinline__ void coded_step(const decode_job &p, const warp_room &r, state<D> &a,
                                                   const uint32_t *q, int key, int pos, uint32_t phase, bool more,
                                                   const uint8_t *next_k, const uint8_t *next_v, int lane)
 {
     /* where instructions limit, not memory: those of softmax and sums are mixed if no wait is between them */
     constexpr bool SOON = KIND_V == KIND_TRELLIS || KIND_V == KIND_LUT3_32 || KIND_V == KIND_LUT4_128;
-    float x[shape<D>::TILES][4];
-    uint32_t w[shape<D>::TILES][2];
+    constexpr int TILES = BLOCKS * PACK_BLOCK / 16;
+    float x[TILES][4];
+    uint32_t w[TILES][2];
     bar_wait(r.bar_k, phase);
 #pragma unroll
-    for (int i = 0; i < shape<D>::BLOCKS; i++)
+    for (int i = 0; i < BLOCKS; i++)
         scores<D, KIND_K>(p.k, x + 2 * i, r.slot_k + i * p.k.block_bytes, q, r.table_k, r.mirror, lane);
     __syncwarp();
     if (more)
-        warp_copy(r.k_at, next_k, shape<D>::BLOCKS * p.k.block_bytes, r.bar_k);
+        warp_copy(r.k_at, next_k, BLOCKS * p.k.block_bytes, r.bar_k);
     if (SOON)
         bar_wait(r.bar_v, phase);
-    softmax_step<D, shape<D>::TILES>(a, x, w, 8.0f, pos - key, lane);
+    softmax_step<D, TILES>(a, x, w, 8.0f, pos - key, lane);
     if (!SOON)
         bar_wait(r.bar_v, phase);
 #pragma unroll
-    for (int i = 0; i < shape<D>::BLOCKS; i++)
+    for (int i = 0; i < BLOCKS; i++)
         sums<D, KIND_V>(p.v, a.o, r.slot_v + i * p.v.block_bytes, w + 2 * i, r.table_v, r.mirror + 16,
                         pos - key - PACK_BLOCK * i + 1, lane);
     __syncwarp();
     if (more)
-        warp_copy(r.v_at, next_v, shape<D>::BLOCKS * p.v.block_bytes, r.bar_v);
+        warp_copy(r.v_at, next_v, BLOCKS * p.v.block_bytes, r.bar_v);
 }
 
 #endif

@@ -58,6 +58,12 @@ static __device__ __forceinline__ void warp_copy(uint32_t to, const void *from, 
                  : "memory");
 }
 
+/* One lane: brings bytes (16-byte aligned) to the L2. */
+static __device__ __forceinline__ void bulk_warm(const void *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 /* Two sources, one behind the other; bar's phase ends when they are there. */
 static __device__ __forceinline__ void bulk_copy_two(uint32_t to, const void *a, uint32_t a_bytes, const void *b,
                                                      uint32_t b_bytes, uint32_t bar)
@@ -114,10 +120,21 @@ static __device__ __forceinline__ uint32_t cluster_rank(void)
     return n;
 }
 
-/* All threads of all blocks of the cluster. */
+/* All threads of all blocks of the cluster: what each wrote before it arrived, all read after they have waited. */
+static __device__ __forceinline__ void cluster_arrive(void)
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void cluster_wait(void)
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 static __device__ __forceinline__ void cluster_meet(void)
 {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    cluster_arrive();
+    cluster_wait();
 }
 
 /* The same place in the shared memory of block `rank` of the cluster. */
