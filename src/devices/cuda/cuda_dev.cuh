@@ -30,6 +30,7 @@ typedef struct cuda_device {
     size_t scratch_bytes;
     unsigned char *pinned;         /* host memory that small copies pass through; CUDA_PINNED bytes, or NULL */
     size_t pinned_used;            /* since the last wait */
+    unsigned *draws;               /* gemv_stream.cu's counter, 0 between launches */
     struct cuda_blas *blas;        /* cuBLASLt, or NULL where its library is missing */
     uint64_t clock;
     cuda_graph graphs[CUDA_MAX_GRAPHS];

@@ -76,6 +76,7 @@ static void cuda_close(kvant_device *base)
         cudaFree(d->params[i].sketch);
     }
     cudaFree(d->scratch);
+    cudaFree(d->draws);
     cuda_blas_close(d);
     cudaFreeHost(d->pinned);
     cudaStreamDestroy(d->stream);
@@ -103,7 +104,12 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
     int rc = cuda_use(d, diag);
     if (rc == KVANT_OK)
         rc = cuda_check(diag, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream");
+    if (rc == KVANT_OK)
+        rc = cuda_check(diag, cudaMalloc((void **)&d->draws, sizeof *d->draws), "allocating memory");
+    if (rc == KVANT_OK)
+        rc = cuda_check(diag, cudaMemsetAsync(d->draws, 0, sizeof *d->draws, d->stream), "clearing memory");
     if (rc < 0) {
+        cudaFree(d->draws);
         free(d);
         return rc;
     }

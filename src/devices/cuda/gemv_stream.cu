@@ -3,9 +3,11 @@
  * Blocks stay, one or two to a multiprocessor.  A block holds the whole vector in registers, eight neighbouring values
  * of every 8 * THREADS per thread, and takes R rows at a time: all of a thread's words of R rows are on their way while
  * the words before them are used, the first ones before the launch before this one has ended, since weights do not
- * depend on it.  A sum runs over a thread's values, then over the lanes, then over the warps in order: it depends on
- * the row alone, not on the grid.  R rows are R neighbours, or R/2 rows and their partners of the other half (gate and
- * up).  The residual sum after a product and the norm before one can be part of it (matmul_fuse). */
+ * depend on it.  Two groups of R rows are a block's own, the others go to the block that is ready first, for at times
+ * some blocks get only two thirds of the others' share of the memory's rate.  A sum runs over a thread's values, then
+ * over the lanes, then over the warps in order: it depends on the row alone, not on the grid.  R rows are R neighbours,
+ * or R/2 rows and their partners of the other half (gate and up).  The residual sum after a product and the norm before
+ * one can be part of it (matmul_fuse). */
 #include "devices/cuda/mm.cuh"
 #include "devices/cuda/row_norm.cuh"
 
@@ -40,6 +42,7 @@ template <int T, int P, int R, int B>
 static __global__ void __launch_bounds__(THREADS, B) stream_kernel(mm p, int64_t pair)
 {
     __shared__ float part[2][WARPS][R];
+    __shared__ unsigned drawn[2];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = (int)(p.n_in / 8);
     const int64_t rows = pair ? pair : p.n_out, per = pair ? R / 2 : R, groups = (rows + per - 1) / per;
     const int64_t last = p.n_out - 1;
@@ -87,10 +90,14 @@ static __global__ void __launch_bounds__(THREADS, B) stream_kernel(mm p, int64_t
                 row_store(p.normed + 8 * c, x[i]);
         }
     }
+    const bool draws = groups > 2 * (int64_t)gridDim.x;
+    int64_t next = blockIdx.x + (int64_t)gridDim.x;
     int turn = 0;
-    for (int64_t g = blockIdx.x; g < groups; g += gridDim.x, turn ^= 1) {
-        const int64_t next = g + gridDim.x < groups ? g + gridDim.x : g;
+    for (int64_t g = blockIdx.x; g < groups; turn ^= 1) {
         float acc[R];
+        unsigned draw = 0;
+        if (draws && threadIdx.x == 0) /* a draw for every group: the last one leaves the counter at 0 */
+            draw = atomicInc(p.draws, (unsigned)groups - 1);
 #pragma unroll
         for (int k = 0; k < R; k++) {
             acc[k] = 0.0f;
@@ -102,12 +109,14 @@ static __global__ void __launch_bounds__(THREADS, B) stream_kernel(mm p, int64_t
                 for (int e = 0; e < 8; e++)
                     acc[k] = fmaf(v[e], x[i][e], acc[k]);
             }
-            if (next != g)
+            if (next < groups)
                 fetch(next, k);
         }
         const float sum = lanes_sum<R>(acc);
         if (lane < R)
             part[turn][warp][lane] = sum;
+        if (threadIdx.x == 0)
+            drawn[turn] = draw;
         __syncthreads(); /* the other half of part is free: all have read it before they came here */
         if (warp == (turn ? WARPS / 2 : 0) && lane < R) {
             const int64_t row = row_of<R>(g, lane, pair);
@@ -126,6 +135,8 @@ static __global__ void __launch_bounds__(THREADS, B) stream_kernel(mm p, int64_t
                     p.add[row] += s;
             }
         }
+        g = next;
+        next = draws ? 2 * (int64_t)gridDim.x + drawn[turn] : groups;
     }
 }
 
@@ -155,8 +166,10 @@ bool cuda_gemv_streams(int type, const mm &p)
            p.n_in >= 1024 && p.n_in <= 4 * 8 * THREADS;
 }
 
-void cuda_gemv_stream(const cuda_device *d, int type, const mm &p, int64_t pair)
+void cuda_gemv_stream(const cuda_device *d, int type, const mm &job, int64_t pair)
 {
+    mm p = job;
+    p.draws = d->draws;
     if (type == WT_bf16)
         by_width<WT_bf16>(d, p, pair);
     else

@@ -39,6 +39,7 @@ typedef struct mm {
     const float *norm;                 /* and x is normalised with these weights (to normed), or NULL */
     float *normed;
     float eps;
+    unsigned *draws;                   /* gemv_stream.cu: which groups of rows are taken; 0 between launches */
 } mm;
 
 static __device__ __forceinline__ float scale_of(const mm &p, int e)
