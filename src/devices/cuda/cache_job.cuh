@@ -135,8 +135,7 @@ static __device__ __forceinline__ void unit_load4(const job &p, const unit &o, i
 }
 
 /* Launches what encodes the rows of one job, or of two that agree in all but their rows.  Those that answer false leave
- * the job to another: where shared memory is small, and cache_tile.cu
- * and cache_run.cu few rows. */
+ * the job to another: where shared memory is small, and cache_tile.cu and cache_run.cu few rows. */
 void cuda_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_tile_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_run_encode(cuda_device *d, const jobs &p, int sides);

@@ -110,6 +110,8 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
         rc = cuda_check(diag, cudaMemsetAsync(d->draws, 0, sizeof *d->draws, d->stream), "clearing memory");
     if (rc < 0) {
         cudaFree(d->draws);
+        if (d->stream)
+            cudaStreamDestroy(d->stream);
         free(d);
         return rc;
     }
