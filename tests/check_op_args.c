@@ -84,6 +84,18 @@ static kvant_weight weight(int n_expert)
         REFUSE(id, good, side.fmt, kvant_format_find("qjl1_256"));                                                     \
     } while (0)
 
+/* ... of queries that a side of keys answers: 4 heads of 32 values, 2 of the keys. */
+#define REFUSE_QUERIES(id, good)                                                                                       \
+    do {                                                                                                               \
+        REFUSE(id, good, q, NULL);                                                                                     \
+        REFUSE(id, good, ldq, 127);                                                                                    \
+        REFUSE(id, good, gq, 31);                                                                                      \
+        REFUSE(id, good, h, 5);                                                                                        \
+        REFUSE(id, good, h_kv, 0);                                                                                     \
+        REFUSE(id, good, d_k, 64);                                                                                     \
+        REFUSE(id, good, tail_pages, -1);                                                                              \
+    } while (0)
+
 /* good with the changes, which leave no rows and name no rows, must be accepted. */
 #define ACCEPT_NOTHING(id, good, changes)                                                                              \
     do {                                                                                                               \
@@ -126,16 +138,16 @@ static void embed(void)
 static void norm_rms(void)
 {
     kvant_norm_rms_args good = { .x = buffer_a,
-                                       .w = buffer_b,
-                                       .y = buffer_c,
-                                       .eps = 1e-6f,
-                                       .n = 2,
-                                       .h = 2,
-                                       .d = 8,
-                                       .ldx = 16,
-                                       .gx = 8,
-                                       .ldy = 16,
-                                       .gy = 8 };
+                                 .w = buffer_b,
+                                 .y = buffer_c,
+                                 .eps = 1e-6f,
+                                 .n = 2,
+                                 .h = 2,
+                                 .d = 8,
+                                 .ldx = 16,
+                                 .gx = 8,
+                                 .ldy = 16,
+                                 .gy = 8 };
 
     accept(KVANT_OP_NORM_RMS, &good, "norm_rms");
     REFUSE(KVANT_OP_NORM_RMS, good, n, -1);
@@ -204,15 +216,15 @@ static void norm_l2(void)
 static void rope(void)
 {
     kvant_rope_args good = { .x = buffer_a,
-                                   .pos = ints,
-                                   .inv_freq = buffer_b,
-                                   .mscale = 1,
-                                   .neox = 1,
-                                   .n_rot = 8,
-                                   .n = 2,
-                                   .h = 2,
-                                   .ldx = 16,
-                                   .gx = 8 };
+                             .pos = ints,
+                             .inv_freq = buffer_b,
+                             .mscale = 1,
+                             .neox = 1,
+                             .n_rot = 8,
+                             .n = 2,
+                             .h = 2,
+                             .ldx = 16,
+                             .gx = 8 };
 
     accept(KVANT_OP_ROPE, &good, "rope");
     REFUSE(KVANT_OP_ROPE, good, n, -1);
@@ -426,9 +438,7 @@ static void tail_needs_table(void)
 static void cache_read(void)
 {
     const kvant_kv_side side = cache_side(NULL);
-    kvant_cache_read_args good = {
-        .side = side, .page = ints, .row = ints, .y = buffer_a, .n = 1, .h = 2, .d = 32
-    };
+    kvant_cache_read_args good = { .side = side, .page = ints, .row = ints, .y = buffer_a, .n = 1, .h = 2, .d = 32 };
 
     accept(KVANT_OP_CACHE_READ, &good, "cache_read");
     REFUSE_SIDE(KVANT_OP_CACHE_READ, good, side);
@@ -444,25 +454,25 @@ static void attn(void)
 {
     const kvant_kv_side side = cache_side(NULL);
     kvant_attn_args good = { .seqs = sequences,
-                                   .k = side,
-                                   .v = side,
-                                   .q = buffer_a,
-                                   .out = buffer_b,
-                                   .ldq = 128,
-                                   .gq = 32,
-                                   .ldo = 128,
-                                   .h = 4,
-                                   .h_kv = 2,
-                                   .d_k = 32,
-                                   .d_v = 32,
-                                   .scale = 1,
-                                   .max_pos = 127 };
+                             .k = side,
+                             .v = side,
+                             .q = buffer_a,
+                             .out = buffer_b,
+                             .ldq = 128,
+                             .gq = 32,
+                             .ldo = 128,
+                             .h = 4,
+                             .h_kv = 2,
+                             .d_k = 32,
+                             .d_v = 32,
+                             .scale = 1,
+                             .max_pos = 127 };
 
     accept(KVANT_OP_ATTN, &good, "attn");
     REFUSE_PAGES(KVANT_OP_ATTN, good);
     REFUSE_SIDE(KVANT_OP_ATTN, good, k);
     REFUSE_SIDE(KVANT_OP_ATTN, good, v);
-    REFUSE(KVANT_OP_ATTN, good, q, NULL);
+    REFUSE_QUERIES(KVANT_OP_ATTN, good);
     REFUSE(KVANT_OP_ATTN, good, scale, 0.0f);
     REFUSE(KVANT_OP_ATTN, good, h, 65536 * 2);
     REFUSE(KVANT_OP_ATTN, good, seqs.n_seqs, 65537);
@@ -470,16 +480,10 @@ static void attn(void)
     REFUSE(KVANT_OP_ATTN, good, scale, NAN);
     REFUSE(KVANT_OP_ATTN, good, out, NULL);
     REFUSE(KVANT_OP_ATTN, good, out, buffer_a);
-    REFUSE(KVANT_OP_ATTN, good, ldq, 127);
-    REFUSE(KVANT_OP_ATTN, good, gq, 31);
     REFUSE(KVANT_OP_ATTN, good, ldo, 127);
-    REFUSE(KVANT_OP_ATTN, good, h, 5);
     REFUSE(KVANT_OP_ATTN, good, h, 0);
-    REFUSE(KVANT_OP_ATTN, good, h_kv, 0);
     REFUSE(KVANT_OP_ATTN, good, h_kv, 4);
-    REFUSE(KVANT_OP_ATTN, good, d_k, 64);
     REFUSE(KVANT_OP_ATTN, good, d_v, 16);
-    REFUSE(KVANT_OP_ATTN, good, tail_pages, -1);
     REFUSE(KVANT_OP_ATTN, good, compute, 3);
     REFUSE(KVANT_OP_ATTN, good, max_pos, 128);
     REFUSE(KVANT_OP_ATTN, good, max_pos, -1);
@@ -492,43 +496,37 @@ static void attn_score(void)
 {
     const kvant_kv_side side = cache_side(NULL);
     kvant_attn_score_args good = { .seqs = sequences,
-                                         .k = side,
-                                         .q = buffer_a,
-                                         .s = buffer_b,
-                                         .ldq = 128,
-                                         .gq = 32,
-                                         .lds = 128,
-                                         .h = 4,
-                                         .h_kv = 2,
-                                         .d_k = 32,
-                                         .scale = 1 };
+                                   .k = side,
+                                   .q = buffer_a,
+                                   .s = buffer_b,
+                                   .ldq = 128,
+                                   .gq = 32,
+                                   .lds = 128,
+                                   .h = 4,
+                                   .h_kv = 2,
+                                   .d_k = 32,
+                                   .scale = 1 };
 
     accept(KVANT_OP_ATTN_SCORE, &good, "attn_score");
     REFUSE_PAGES(KVANT_OP_ATTN_SCORE, good);
     REFUSE_SIDE(KVANT_OP_ATTN_SCORE, good, k);
-    REFUSE(KVANT_OP_ATTN_SCORE, good, q, NULL);
+    REFUSE_QUERIES(KVANT_OP_ATTN_SCORE, good);
     REFUSE(KVANT_OP_ATTN_SCORE, good, s, NULL);
-    REFUSE(KVANT_OP_ATTN_SCORE, good, ldq, 127);
-    REFUSE(KVANT_OP_ATTN_SCORE, good, gq, 31);
     REFUSE(KVANT_OP_ATTN_SCORE, good, lds, 0);
-    REFUSE(KVANT_OP_ATTN_SCORE, good, h, 5);
-    REFUSE(KVANT_OP_ATTN_SCORE, good, h_kv, 0);
-    REFUSE(KVANT_OP_ATTN_SCORE, good, d_k, 64);
-    REFUSE(KVANT_OP_ATTN_SCORE, good, tail_pages, -1);
     ACCEPT_NOTHING(KVANT_OP_ATTN_SCORE, good, empty.seqs.n_tokens = 0; empty.q = NULL);
 }
 
 static void conv(int id)
 {
     kvant_conv_args good = { .seqs = sequences,
-                                   .x = buffer_a,
-                                   .w = buffer_b,
-                                   .state = buffer_c,
-                                   .y = buffer_d,
-                                   .c = 8,
-                                   .k = 4,
-                                   .slot_stride = 24,
-                                   .ldx = 8 };
+                             .x = buffer_a,
+                             .w = buffer_b,
+                             .state = buffer_c,
+                             .y = buffer_d,
+                             .c = 8,
+                             .k = 4,
+                             .slot_stride = 24,
+                             .ldx = 8 };
 
     accept(id, &good, kvant_op_get(id)->name);
     REFUSE_SLOTS(id, good);
@@ -548,9 +546,7 @@ static void conv(int id)
 
 static void gdn_gates(void)
 {
-    kvant_gdn_gates_args good = {
-        .alpha = buffer_a, .beta = buffer_b, .a = buffer_c, .dt = buffer_d, .n = 1, .h = 2
-    };
+    kvant_gdn_gates_args good = { .alpha = buffer_a, .beta = buffer_b, .a = buffer_c, .dt = buffer_d, .n = 1, .h = 2 };
 
     accept(KVANT_OP_GDN_GATES, &good, "gdn_gates");
     REFUSE(KVANT_OP_GDN_GATES, good, n, -1);
@@ -565,21 +561,21 @@ static void gdn_gates(void)
 static void gdn(int id)
 {
     kvant_gdn_args good = { .seqs = sequences,
-                                  .q = buffer_a,
-                                  .k = buffer_a,
-                                  .v = buffer_b,
-                                  .g = buffer_b,
-                                  .beta = buffer_b,
-                                  .state = buffer_c,
-                                  .o = buffer_d,
-                                  .hk = 2,
-                                  .hv = 4,
-                                  .dk = 4,
-                                  .dv = 2,
-                                  .ldq = 8,
-                                  .ldk = 8,
-                                  .ldv = 8,
-                                  .slot_stride = 32 };
+                            .q = buffer_a,
+                            .k = buffer_a,
+                            .v = buffer_b,
+                            .g = buffer_b,
+                            .beta = buffer_b,
+                            .state = buffer_c,
+                            .o = buffer_d,
+                            .hk = 2,
+                            .hv = 4,
+                            .dk = 4,
+                            .dv = 2,
+                            .ldq = 8,
+                            .ldk = 8,
+                            .ldv = 8,
+                            .slot_stride = 32 };
 
     accept(id, &good, kvant_op_get(id)->name);
     REFUSE_SLOTS(id, good);
