@@ -5,6 +5,7 @@
 #include "devices/cuda/cache_job.cuh"
 
 enum { THREADS = 128, WARPS = THREADS / 32, UNITS = 4 };
+enum { MANY = 384 };                /* units: fewer keep more of the GPU busy four to a warp */
 
 /* This lane's values of a unit, as enc_unit wants them; past the end: zeros. */
 template <bool FULL>
@@ -23,18 +24,8 @@ static __device__ __forceinline__ void unit_load(const job &p, const spot &u, un
 template <bool FULL> static __device__ __forceinline__ void tail_store(const job &p, const unit &o, const float *v)
 {
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const int i = 32 * j + 4 * (threadIdx.x % 8);
-        if (FULL || (p.vec && i + 4 <= o.count)) {
-            *(uint2 *)(o.tail + i) = make_uint2(enc_half(v[4 * j]) | (uint32_t)enc_half(v[4 * j + 1]) << 16,
-                                                enc_half(v[4 * j + 2]) | (uint32_t)enc_half(v[4 * j + 3]) << 16);
-        } else {
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                if (i + k < o.count)
-                    o.tail[i + k] = enc_half(v[4 * j + k]);
-        }
-    }
+    for (int j = 0; j < 4; j++)
+        tail_store4<FULL>(p, o.tail, 32 * j + 4 * (threadIdx.x % 8), o.count, v + 4 * j);
 }
 
 /* Blocks of a multiprocessor: what its registers hold. */
@@ -90,7 +81,8 @@ template <int F> static void launch(cuda_device *d, const jobs &p, int sides)
     constexpr bool searches = enc_format<F>::kind != ENC_PLAIN;
     const bool best = searches && p.j[0].side.encoder == KVANT_ENCODER_BEST;
     const bool full = p.j[0].full && (sides < 2 || p.j[1].full);
-    if (full && (cuda_run_encode(d, p, sides) || cuda_tile_encode(d, p, sides)))
+    const bool many = full && !p.j[0].seal && p.j[0].units >= MANY;
+    if (many && (cuda_run_encode(d, p, sides) || cuda_tile_encode(d, p, sides)))
         return;
     if (best && full)
         launch_encode<F, searches, true>(d, p, sides);

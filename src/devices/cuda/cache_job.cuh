@@ -134,8 +134,28 @@ static __device__ __forceinline__ void unit_load4(const job &p, const unit &o, i
     }
 }
 
+/* Four values as halves. */
+static __device__ __forceinline__ uint2 tail_halves(const float *v)
+{
+    return make_uint2(enc_half(v[0]) | (uint32_t)enc_half(v[1]) << 16, enc_half(v[2]) | (uint32_t)enc_half(v[3]) << 16);
+}
+
+/* Values i .. i + 3 to a tail of `count`; FULL: it has them all. */
+template <bool FULL>
+static __device__ __forceinline__ void tail_store4(const job &p, uint16_t *tail, int i, int count, const float *v)
+{
+    if (FULL || (p.vec && i + 4 <= count)) {
+        *(uint2 *)(tail + i) = tail_halves(v);
+    } else {
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (i + k < count)
+                tail[i + k] = enc_half(v[k]);
+    }
+}
+
 /* Launches what encodes the rows of one job, or of two that agree in all but their rows.  Those that answer false leave
- * the job to another: where shared memory is small, and cache_tile.cu and cache_run.cu few rows. */
+ * the job to another; cache_tile.cu and cache_run.cu want many rows, whole ones, of the batch. */
 void cuda_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_tile_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_run_encode(cuda_device *d, const jobs &p, int sides);

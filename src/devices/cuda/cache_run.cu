@@ -5,10 +5,7 @@
 #include "devices/cuda/encode_run.cuh"
 #include "devices/cuda/tile_place.cuh"
 
-enum {
-    RUN_LEAST = 384,                /* units: fewer keep more of the GPU busy four to a warp */
-    RUN_TILES = 4, RUN_UNITS = RUN_TILES * TILE_UNITS, RUN_WARPS = 16
-};
+enum { RUN_TILES = 4, RUN_WARPS = 16 };
 
 /* What a warp keeps in shared memory. */
 template <int F> struct __align__(128) run_desk {
@@ -261,10 +258,9 @@ template <int F> static bool run_launch(cuda_device *d, const jobs &p, int sides
 
 bool cuda_run_encode(cuda_device *d, const jobs &p, int sides)
 {
-    const job &j = p.j[0];
-    if (j.seal || j.units < RUN_LEAST || j.side.encoder == KVANT_ENCODER_BEST)
+    if (p.j[0].side.encoder == KVANT_ENCODER_BEST)
         return false;
-    switch (j.side.fmt) {
+    switch (p.j[0].side.fmt) {
     case FMT_turbo3: return run_launch<FMT_turbo3>(d, p, sides);
     case FMT_turbo4_66: return run_launch<FMT_turbo4_66>(d, p, sides);
     case FMT_q4_polar: return run_launch<FMT_q4_polar>(d, p, sides);

@@ -212,18 +212,10 @@ static __device__ __forceinline__ void sketch_product(sketch_room &s, const uint
     }
 }
 
-/* Whether <x, column> > 0 for the reference, which adds one after another. */
-static __device__ __noinline__ bool sketch_in_order(const float *x, const float *column)
+/* Seldom wanted: kept out of the loop. */
+static __device__ __noinline__ bool sketch_again_in_order(const float *x, const float *column)
 {
-    float s = 0.0f;
-    for (int i = 0; i < GROUP_MAX; i += 4) {
-        const float4 u = *(const float4 *)(x + i), w = *(const float4 *)(column + i);
-        s += u.x * w.x;
-        s += u.y * w.y;
-        s += u.z * w.z;
-        s += u.w * w.w;
-    }
-    return s > 0.0f;
+    return sketch_in_order(x, column, [](int i) { return 4 * i; });
 }
 
 /* Eight lanes: half the bits of row 2 w or 2 w + 1, those that are near. */
@@ -250,7 +242,7 @@ static __device__ __forceinline__ void sketch_again(sketch_room &s, unsigned n)
         sum = enc_sum<8>(sum);
         bool set = sum > 0.0f;
         if (bits && !(fabsf(sum) > row.sure))
-            set = sketch_in_order(x, column);
+            set = sketch_again_in_order(x, column);
         if (bits && l == 0)
             out[j / 8] = (uint8_t)((out[j / 8] & ~(1u << j % 8)) | (uint32_t)set << j % 8);
         m.w &= m.x || m.y || m.z ? m.w : m.w - 1;

@@ -5,11 +5,11 @@
 
 #include "devices/cuda/cache_job.cuh"
 
-enum { SKETCH_COLUMNS = 256, SKETCH_BYTES = 34, SKETCH_VALUES = 128 * 256 };
+enum { SKETCH_COLUMNS = 256, SKETCH_BYTES = 34, SKETCH_VALUES = GROUP_MAX * SKETCH_COLUMNS };
 
 /* Made once on the host, from the projection.  The lengths are rounded up. */
 typedef struct sketch_image {
-    uint16_t halves[SKETCH_VALUES];    /* columns, each of length SKETCH_LENGTH: an operand of wgmma */
+    uint16_t halves[SKETCH_VALUES];    /* columns, of one length: an operand of wgmma */
     float columns[SKETCH_COLUMNS][GROUP_MAX];       /* as they are, by columns */
     float off, length;              /* greatest length of a half column's errors, of a half column */
     float doubt;                    /* sums in f32 of a row of length 1 nearer to zero: again, in order */
@@ -43,6 +43,21 @@ static __device__ __forceinline__ float sketch_norm(float square, const float *v
     all += __shfl_xor_sync(0xffffffffu, all, 1);
     all += __shfl_xor_sync(0xffffffffu, all, 2);
     return (float)sqrt(all);
+}
+
+/* Whether <x, column> > 0 for the reference, which adds one after another; at(i): bytes from x to values i .. i + 3. */
+template <typename F> static __device__ __forceinline__ bool sketch_in_order(const void *x, const float *column, F at)
+{
+    float s = 0.0f;
+#pragma unroll 8
+    for (int i = 0; i < GROUP_MAX; i += 4) {
+        const float4 u = *(const float4 *)((const uint8_t *)x + at(i)), w = *(const float4 *)(column + i);
+        s += u.x * w.x;
+        s += u.y * w.y;
+        s += u.z * w.z;
+        s += u.w * w.w;
+    }
+    return s > 0.0f;
 }
 
 #endif

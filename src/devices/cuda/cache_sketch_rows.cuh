@@ -149,13 +149,9 @@ static __device__ __forceinline__ void wide_tails(const job &p, const uint8_t *x
         return;
     uint16_t *tail = side_tail_row(p.side, o.tail, p.h, o.at.h, o.at.token % KVANT_PAGE) + g;
     for (int i = threadIdx.x % 2 * 4; i < GROUP_MAX && g + i < p.side.d; i += 8) {
-        const float4 v = *(const float4 *)(x + wide_at(r, i));
-        const uint16_t h[4] = { enc_half(v.x), enc_half(v.y), enc_half(v.z), enc_half(v.w) };
-        if (p.vec && g + i + 4 <= p.side.d)
-            *(uint2 *)(tail + i) = make_uint2(h[0] | (uint32_t)h[1] << 16, h[2] | (uint32_t)h[3] << 16);
-        else
-            for (int k = 0; k < 4 && g + i + k < p.side.d; k++)
-                tail[i + k] = h[k];
+        const float4 f = *(const float4 *)(x + wide_at(r, i));
+        const float v[4] = { f.x, f.y, f.z, f.w };
+        tail_store4<false>(p, tail, i, p.side.d - g, v);
     }
 }
 

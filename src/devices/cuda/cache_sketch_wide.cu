@@ -139,19 +139,10 @@ static __device__ __forceinline__ void wide_product(uint64_t halves, const uint3
 
 /* ---- bits near zero ---- */
 
-/* Whether <x, column> > 0 for the reference, which adds one after another. */
+/* Seldom wanted: kept out of the loop. */
 static __device__ __noinline__ bool wide_in_order(const uint8_t *x, int r, const float *column)
 {
-    float s = 0.0f;
-#pragma unroll 8
-    for (int i = 0; i < GROUP_MAX; i += 4) {
-        const float4 u = *(const float4 *)(x + wide_at(r, i)), w = *(const float4 *)(column + i);
-        s += u.x * w.x;
-        s += u.y * w.y;
-        s += u.z * w.z;
-        s += u.w * w.w;
-    }
-    return s > 0.0f;
+    return sketch_in_order(x, column, [r](int i) { return wide_at(r, i); });
 }
 
 static __device__ __forceinline__ void wide_add_products(const uint8_t *x, const float *column, float *sum)

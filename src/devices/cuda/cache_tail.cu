@@ -18,12 +18,7 @@ static __global__ void __launch_bounds__(THREADS) tail_kernel(jobs js)
     if (!some || at >= u.count)
         return;
     unit_load4<false>(p, u, at, v);
-    if (p.vec && at + 4 <= u.count)
-        *(uint2 *)(u.tail + at) = make_uint2(enc_half(v[0]) | (uint32_t)enc_half(v[1]) << 16,
-                                             enc_half(v[2]) | (uint32_t)enc_half(v[3]) << 16);
-    else
-        for (int k = 0; k < 4 && at + k < u.count; k++)
-            u.tail[at + k] = enc_half(v[k]);
+    tail_store4<false>(p, u.tail, at, u.count, v);
 }
 
 void cuda_tail_write(cuda_device *d, const jobs &p, int sides)

@@ -4,8 +4,6 @@
 #include "devices/cuda/encode_tile.cuh"
 #include "devices/cuda/tile_place.cuh"
 
-enum { TILE_LEAST = 384 };       /* units: fewer keep more of the GPU busy four to a warp */
-
 /* What a warp keeps in shared memory besides a tile's bytes; registers are for the values. */
 template <int STAGES> struct tile_desk {
     uint8_t stage[STAGES][TILE_BYTES];
@@ -177,10 +175,7 @@ template <int F> static bool tile_either(cuda_device *d, const jobs &p, int side
 
 bool cuda_tile_encode(cuda_device *d, const jobs &p, int sides)
 {
-    const job &j = p.j[0];
-    if (j.seal || j.units < TILE_LEAST)
-        return false;
-    switch (j.side.fmt) {
+    switch (p.j[0].side.fmt) {
     case FMT_q8_0: return tile_either<FMT_q8_0>(d, p, sides);
     case FMT_q4_0: return tile_either<FMT_q4_0>(d, p, sides);
     case FMT_tbq4_0: return tile_either<FMT_tbq4_0>(d, p, sides);

@@ -103,8 +103,8 @@ int cuda_side(cuda_device *d, const kvant_kv_side *s, int head_dim, side_dev *ou
     o.sdim = o.dp / f->group * f->group_sdim;
     o.encoder = s->encoder;
     o.layout = s->layout;
-    CUDA_TRY(
-        cuda_param(d, s->param, o.space == SPACE_SKETCH ? 128 * 256 * sizeof(float) : sizeof(float), &o.param, diag));
+    const size_t params = o.space == SPACE_SKETCH ? SKETCH_VALUES : 1;
+    CUDA_TRY(cuda_param(d, s->param, params * sizeof(float), &o.param, diag));
     if (o.space == SPACE_SKETCH)
         CUDA_TRY(sketch_of(d, s->param, &o.sketch, diag));
     *out = o;

@@ -134,8 +134,8 @@ static __device__ __forceinline__ tile_to tile_target(const job &p, const tile_s
 /* Four values of a unit as halves, by each lane of the warp. */
 static __device__ __forceinline__ void tile_halves(uint16_t *tail, const float4 &x)
 {
-    *(uint2 *)(tail + 4 * (threadIdx.x % 32)) = make_uint2(enc_half(x.x) | (uint32_t)enc_half(x.y) << 16,
-                                                           enc_half(x.z) | (uint32_t)enc_half(x.w) << 16);
+    const float v[4] = { x.x, x.y, x.z, x.w };
+    *(uint2 *)(tail + 4 * (threadIdx.x % 32)) = tail_halves(v);
 }
 
 /* ---- storing ---- */
