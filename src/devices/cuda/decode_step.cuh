@@ -271,17 +271,19 @@ static __device__ __forceinline__ void sums_trellis(float (*o)[4], const uint8_t
     constexpr int NG = D / 128, CODES = 1600 * NG;
     const int t = lane % 4;
 #pragma unroll
-    for (int k = 0; k < 2; k++) {
+    for (int c = 0; c < NG; c++) {
+        const uint4 *from = (const uint4 *)block + c * 100 + lane;
+        const uint4 y4 = from[0], z4 = from[32], f4 = from[64], n4 = from[68];
+        const uint32_t ys[4] = { y4.x, y4.y, y4.z, y4.w }, zs[4] = { z4.x, z4.y, z4.z, z4.w };
+        const uint32_t fs[4] = { f4.x, f4.y, f4.z, f4.w }, ns[4] = { n4.x, n4.y, n4.z, n4.w };
 #pragma unroll
-        for (int c = 0; c < NG; c++) {
+        for (int k = 0; k < 2; k++) {
             const uint2 v = *(const uint2 *)(block + CODES + (c * 4 + t) * 16 + k * 8);
             const uint32_t w[2] = { times2(p[k][0], v.x), times2(p[k][1], v.y) };
             uint32_t x[4][2];
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const int row = (c * 2 + k) * 2 + i;
-                const uint32_t *from = (const uint32_t *)block + row * 100 + lane;
-                const uint32_t y = from[0], z = from[32], first = from[64], next = from[68];
+                const uint32_t y = ys[2 * k + i], z = zs[2 * k + i], first = fs[2 * k + i], next = ns[2 * k + i];
                 x[2 * i][0] = permute(first, y, 0x5410);
                 x[2 * i][1] = permute(y, next, 0x5432);
                 x[2 * i + 1][0] = permute(first, z, 0x5432);

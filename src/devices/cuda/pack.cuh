@@ -320,20 +320,23 @@ PACK_FN int pack_scale_from(const pack_shape *s, int n, int *rec)
 /* TRELLIS: the stream's first 384 bits are 24 words of 16 bits after the norm (word 0); word 25 has the rest.  A lane
  * has three pairs of the 24 for a token (K) or three of them for two tokens (V): of 32 lanes the second ones, the third
  * ones, the first ones, then the rests of their tokens: there a lane of the last values finds what the others find in
- * the next lane's first one.  V: the first words of both tokens are one of 32 bits, the others of a token another.  K:
- * in the order of lanes 8t + g, so that rests are in other banks of shared memory than what is read with them. */
+ * the next lane's first one.  K: in the order of lanes 8t + g, so that rests are in other banks of shared memory than
+ * what is read with them.  V: the first words of both tokens are one of 32 bits, the others of a token another; those
+ * of a lane's four pairs of tokens are neighbours, which it reads as 16 bytes. */
 PACK_FN int pack_trellis_from(const pack_shape *s, int n, int *word)
 {
-    const int ng = s->n_rec, r = n / 200, in = n % 200, lane = in / 2 % 32, low = in % 2, j = (in / 64 + 1) % 3;
+    const int ng = s->n_rec, low = n % 2;
     int row;
     if (s->role == PACK_K) {
+        const int r = n / 200, in = n % 200, lane = in / 2 % 32, j = (in / 64 + 1) % 3;
         const int g = in < 192 ? lane % 8 : in - 192, t = lane / 8;
         row = 16 * (r / ng / 2) + 8 * (r / ng % 2) + g;
         *word = 26 * (r % ng) + (in < 192 ? 1 + 2 * (3 * t + j) + low : 25);
     } else {
-        const int g = lane / 4, t = lane % 4;
-        row = 16 * (r / 2 % 2) + 8 * (r % 2) + 2 * t + (in >= 192 || !j ? low : j - 1);
-        *word = 26 * (r / 4) + (in >= 192 ? 25 : 1 + 3 * g + (j ? 1 + low : 0));
+        const int c = n / 800, at = n % 800, part = at / 2 % 4, own = at / 8 % 32, g = own / 4, t = own % 4;
+        const int k = (at / 256 + 1) % 3, rest = at >= 768;
+        row = 16 * (part / 2) + 8 * (part % 2) + 2 * t + (rest || !k ? low : k - 1);
+        *word = 26 * c + (rest ? 25 : 1 + 3 * g + (k ? 1 + low : 0));
     }
     return row;
 }

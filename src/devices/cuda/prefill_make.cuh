@@ -241,8 +241,8 @@ static __device__ void make_v_trellis(const prefill_side &side, const uint8_t *p
     for (int n = w.m / 32; n < 8 * ng; n += w.n / 32) {
         const int tile = n % 4, p = n / 4 % 2, c = n / 8, part = (c * 2 + tile % 2) * 2 + p;
         const uint8_t *block = page + tile / 2 * s.block_bytes;
-        const uint32_t *from = (const uint32_t *)block + part * 100 + lane;
-        const uint32_t x = from[0], y = from[32], first = from[64], next = from[68];
+        const uint32_t *from = (const uint32_t *)block + c * 400 + lane * 4 + part % 4;
+        const uint32_t x = from[0], y = from[128], first = from[256], next = from[272];
         const uint32_t scale = *(const uint32_t *)(block + s.code_bytes + (c * 4 + t) * 16 + tile % 2 * 8 + p * 4);
         const uint32_t low0 = permute(first, x, 0x5410), high0 = permute(x, next, 0x5432);
         const uint32_t low1 = permute(first, y, 0x5432), high1 = permute(y, next, 0x7632);
