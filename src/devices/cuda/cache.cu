@@ -5,7 +5,7 @@
  *   cache_run.cu      of the formats of 128 values, upstream
  *   cache_sketch_wide.cu  qjl1_256 on compute capability 9.0, where its projection came from the host; else
  *   cache_sketch.cu   it goes, or to cache_sketch_split.cu where shared memory is small
- *   cache_trellis.cu  turbo3_tcq, a block to a unit
+ *   cache_trellis.cu  turbo3_tcq, a warp to a unit
  *   cache_tail.cu     none: sides in a private layout, whose rows cache_write only copies to the tail */
 #include "devices/cuda/cache_job.cuh"
 #include "devices/cuda/attn_decode.cuh"

@@ -1,5 +1,5 @@
-/* space.cuh: prep_q and finish_out of all formats, by a whole block on values in shared memory, and the decoder of any
- * format by its number.  Rotations use the references' order of operations, so the values have the same bits. */
+/* space.cuh: prep_q and finish_out of all formats by a whole block, on values in shared memory; a rotation by a warp;
+ * the decoder of any format by its number.  Rotations use the references' order of operations: the same bits. */
 #ifndef KVANT_CUDA_SPACE_CUH
 #define KVANT_CUDA_SPACE_CUH
 
@@ -87,6 +87,45 @@ static __device__ void space_rotate(int space, int back, float *x, int n)
     } else if (space == SPACE_H128) {
         space_butterfly(x, n, 128);
         space_times(x, n, NULL, 128, 1.0f / 128.0f);
+    }
+}
+
+/* Forwards, by a warp: lane l has values V*l .. V*l + V - 1. */
+template <int V> static __device__ __forceinline__ void warp_butterfly(float *x, int size, int lane)
+{
+#pragma unroll
+    for (int h = 1; h < V; h *= 2)
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (!(i & h)) {
+                const float a = x[i], b = x[i + h];
+                x[i] = a + b;
+                x[i + h] = a - b;
+            }
+    for (int h = V; h < size; h *= 2)
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            const float other = __shfl_xor_sync(0xffffffffu, x[i], h / V);
+            x[i] = lane & (h / V) ? other - x[i] : x[i] + other;
+        }
+}
+
+template <int V> static __device__ __forceinline__ void warp_rotate(int space, float *x, int lane)
+{
+    const int size = space == SPACE_P32 ? 32 : 128;
+    const float k = port_bits(space == SPACE_P32 ? 0x3e3504f3u : space == SPACE_R128 ? 0x3db504f3u : 0x3c000000u);
+    if (space == SPACE_REAL)
+        return;
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        const int j = (lane * V + i) % size;
+        x[i] *= space == SPACE_P32 ? space_signs32[j] : space == SPACE_R128 ? space_signs1[j] : 1.0f;
+    }
+    warp_butterfly<V>(x, size, lane);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        x[i] *= k;
+        x[i] *= space == SPACE_R128 ? space_signs2[(lane * V + i) % size] : 1.0f;
     }
 }
 
