@@ -117,6 +117,8 @@ int main(int argc, char **argv)
             check_case(dev, bench, c);
             c.new_tokens = 70;
             check_case(dev, bench, c);
+            c.new_tokens = 200; /* tiles of keys are made ahead */
+            check_case(dev, bench, c);
             c.new_tokens = 1;
             c.seqs = 70; /* too many units for a cluster each */
             c.len = 300;

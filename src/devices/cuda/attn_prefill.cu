@@ -1,15 +1,17 @@
 /* attn_prefill.cu: attention of many tokens on Hopper: a page is decoded once to halves in shared memory for all the
  * query rows of a block, which multiplies with wgmma.
  *
- * A block has 128 query rows: the heads of one KV head for the tokens of a tile, all in one page.  Makers
- * (prefill_make.cuh) fill a ring of tiles; two warpgroups (prefill_use.cuh) own 64 rows each.  First the encoded pages
- * with the rotated query; then the sums are un-rotated by one more product with the rotation's matrix of signs; then
- * the exact pages with the query as it is, into the same sums.  No row depends on another. */
+ * A block has 128 query rows: the heads of one KV head for the tokens of a tile, all in one page.  Makers fill a ring
+ * of tiles (prefill_make.cuh); where many blocks want the same, a launch before has made them in global memory and they
+ * copy: the same halves.  Two warpgroups (prefill_use.cuh) own 64 rows each.  First the encoded pages with the rotated
+ * query; then the sums are un-rotated by one more product with the rotation's matrix of signs; then the exact pages
+ * with the query as it is, into the same sums.  No row depends on another. */
 #include "devices/cuda/attn_prefill.cuh"
 #include "devices/cuda/attn_decode.cuh"
 #include "devices/cuda/prefill_use.cuh"
 
 enum { ROWS = 128, RAW = 2, USERS = 256, BOOKS = 4096, STATIC = 2048 }; /* STATIC: of the kernel's own */
+enum { AHEAD = 4, AHEAD_MOST = 256 << 20 };     /* tiles made ahead: least tiles of queries to a sequence; bytes */
 
 /* By head_dim: threads that make tiles, tiles of the ring. */
 static __host__ __device__ constexpr int makers_of(int d)
@@ -27,9 +29,15 @@ static __host__ __device__ inline bool placed_of(int width)
     return width == 256; /* queries of 256 values do not fit in registers */
 }
 
+/* Of a tile of K and V. */
+static __host__ __device__ inline size_t pair_bytes(int width, int d)
+{
+    return (size_t)KEYS * 2 * (width + d);
+}
+
 static __host__ __device__ inline size_t shared_bytes(int width, int d)
 {
-    return BOOKS + (size_t)stages_of(d) * KEYS * 2 * (width + d) + (placed_of(width) ? (size_t)ROWS * 2 * width : 0);
+    return BOOKS + stages_of(d) * pair_bytes(width, d) + (placed_of(width) ? (size_t)ROWS * 2 * width : 0);
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -55,6 +63,23 @@ static __device__ __forceinline__ void hand_over(const ring &r, int n)
     bar_arrive(r.full + n % r.n * 8);
 }
 
+/* A page's place among the tiles made ahead. */
+static __device__ __forceinline__ uint8_t *tile_ahead(const prefill_job &p, int seq, int page, int kv)
+{
+    return p.tiles + (((size_t)seq * p.seqs.stride + page) * p.h_kv + kv) * pair_bytes(p.k.width, p.d);
+}
+
+/* All makers: a stage is filled by one copy, which it counts. */
+static __device__ __forceinline__ void bring_tile(const uint8_t *from, uint8_t *to, uint32_t bytes, uint32_t full)
+{
+    if (threadIdx.x != 0) {
+        bar_arrive(full);
+        return;
+    }
+    bar_expect(full, bytes);
+    bulk_start(shared_at(to), from, bytes, full);
+}
+
 template <int D>
 static __device__ __forceinline__ void make_tiles(const prefill_job &p, const tile &t, const plan &w,
                                                   const raw_ring &raw, const books &b, const ring &r)
@@ -67,6 +92,10 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
         uint8_t *k = r.at + n % r.n * r.stage_bytes;
         if (n >= r.n)
             bar_wait(r.empty + n % r.n * 8, (n / r.n - 1) & 1);
+        if (p.tiles && n < w.encoded) {        /* these come first: no copies of others are under way */
+            bring_tile(tile_ahead(p, t.seq, n, raw.kv), k, r.stage_bytes, r.full + n % r.n * 8);
+            continue;
+        }
         const bool now = make_tile(p, t, w, n, raw, b, k, k + p.k.width * 128, who);
         async_commit();
         if (before) {
@@ -140,6 +169,26 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
 #endif
 }
 
+/* A block to a page and KV head: its tile, where a prompt's queries want it. */
+static __global__ void __launch_bounds__(256) prefill_ahead(prefill_job p)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+    __shared__ books b;
+    const int j = blockIdx.x, kv = blockIdx.y, seq = blockIdx.z;
+    const int n = p.seqs.q0[seq + 1] - p.seqs.q0[seq];
+    const tile last = { seq, p.seqs.q0[seq], n, p.seqs.pos0[seq] + n - 1 };
+    if (n < 1 || (p.many && n == 1) || j >= plan_of(p, last).encoded)
+        return;
+    fill_prefill_books(p, b);
+    __syncthreads();
+    const int page = p.seqs.table[(size_t)seq * p.seqs.stride + j];
+    const maker who = { (int)threadIdx.x, (int)blockDim.x };
+    uint8_t *to = tile_ahead(p, seq, j, kv);
+    make_coded(p.k, false, side_row(p.k.s, page, kv, 0), page, kv, b, KEYS, to, who);
+    make_coded(p.v, true, side_row(p.v.s, page, kv, 0), page, kv, b, KEYS, to + p.k.width * KEYS * 2, who);
+#endif
+}
+
 /* ---- queries to halves ---- */
 
 static __global__ void prefill_prep(prefill_job p)
@@ -177,6 +226,20 @@ static bool side_fits(const side_dev &s, int role, int d, prefill_side *out)
     return out->cls == PACK_NONE || !((s.page_bytes | s.head_bytes | (uintptr_t)s.pages) & 15);
 }
 
+/* Else rows are read in place. */
+static bool both_coded(const prefill_job &p)
+{
+    return p.k.shape.block_bytes && p.v.shape.block_bytes;
+}
+
+/* Bytes of tiles made ahead, 0: each block makes its own. */
+static size_t ahead_bytes(const prefill_job &p)
+{
+    const size_t tiles = (size_t)p.seqs.n_seqs * p.seqs.stride * p.h_kv, each = pair_bytes(p.k.width, p.d);
+    const bool many = p.seqs.n_tokens >= (int64_t)AHEAD * p.tokens * p.seqs.n_seqs;
+    return many && both_coded(p) && tiles <= AHEAD_MOST / each ? tiles * each : 0;
+}
+
 bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v, prefill_job *p)
 {
     memset(p, 0, sizeof *p);
@@ -198,16 +261,20 @@ bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_de
     const size_t used = shared_bytes(p->k.width, p->d);
     if (used + STATIC > d->smem_max)
         return false;
-    const bool copies = p->k.shape.block_bytes && p->v.shape.block_bytes; /* rows are read in place */
     const size_t fit = (d->smem_max - used - STATIC) / raw_bytes(*p);
-    p->n_raw = !copies ? 0 : fit < RAW ? (int)fit : RAW;
+    p->n_raw = !both_coded(*p) || ahead_bytes(*p) ? 0 : fit < RAW ? (int)fit : RAW;
     return true;
+}
+
+static size_t query_bytes(const prefill_job &p)
+{
+    const size_t heads = (size_t)p.seqs.n_tokens * p.h;
+    return cuda_aligned(heads * p.k.width * 2) + cuda_aligned(heads * p.d * 2);
 }
 
 size_t prefill_scratch(const prefill_job &p)
 {
-    const size_t heads = (size_t)p.seqs.n_tokens * p.h;
-    return cuda_aligned(heads * p.k.width * 2) + cuda_aligned(heads * p.d * 2);
+    return query_bytes(p) + ahead_bytes(p);
 }
 
 void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
@@ -227,6 +294,10 @@ void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
         const float by = p.scale * PREP_LOG2E;
         const prep_job prep = { p.q, p.qraw, p.qp, NULL, p.ldq, p.gq, (int)heads, p.h, by, p.k.s };
         prep_run(d, p.d, prep);
+    }
+    if (ahead_bytes(p)) {
+        p.tiles = scratch + query_bytes(p);
+        prefill_ahead<<<dim3(p.seqs.stride, p.h_kv, p.seqs.n_seqs), 256, 0, d->stream>>>(p);
     }
     cuda_smem(kernel, bytes);
     kernel<<<blocks, makers_of(p.d) + USERS, bytes, d->stream>>>(p);

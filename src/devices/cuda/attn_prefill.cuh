@@ -18,6 +18,7 @@ struct prefill_job : attn_call {
     uint16_t *qp, *qraw; /* f16 [n_tokens][h][width of K], [n_tokens][h][d] */
     int heads, head_tiles, tokens, n_tiles, d;
     int n_raw; /* pages copied ahead */
+    uint8_t *tiles; /* encoded pages as tiles of halves, [n_seqs][stride][h_kv]; NULL: each block makes its own */
     int many;  /* rows of sequences with one token are left out */
 };
 
