@@ -1,10 +1,13 @@
 /* check_cuda_lists.c: launches that do several ops of a list give the bits of the ops one by one: product, residual
- * sum, norm, product and SwiGLU of one row, at widths that the tiny models do not have.  Prints "skipped: no device"
- * without a GPU. */
+ * sum, norm, product and SwiGLU of one row, at widths that the tiny models do not have; pages of K and V that are
+ * sealed.  Prints "skipped: no device" without a GPU. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/half.h"
 #include "devices/device.h"
+#include "kvant/format.h"
+#include "kvant/qjl.h"
 #include "support/check.h"
 
 static kvant_diag diag;
@@ -80,10 +83,9 @@ static void check_chain(const char *type, int k, int d, int f, int swiglu)
         const kvant_norm_add_rms_args s = { x[i], delta[i], w, y[i], 1e-6f, 1, d };
         const kvant_matmul_args n = { &b, y[i], ff[i], 1, d, 2 * f, KVANT_COMPUTE_AUTO };
         const kvant_swiglu_args g = { ff[i], ff[i] + f, ff[i], 1, f, 2 * f, 2 * f, 2 * f };
-        const kvant_op ops[] = { { KVANT_OP_MATMUL, &m },
-                                 { KVANT_OP_NORM_ADD_RMS, &s },
-                                 { KVANT_OP_MATMUL, &n },
-                                 { KVANT_OP_SWIGLU, &g } };
+        const kvant_op ops[] = {
+            { KVANT_OP_MATMUL, &m }, { KVANT_OP_NORM_ADD_RMS, &s }, { KVANT_OP_MATMUL, &n }, { KVANT_OP_SWIGLU, &g }
+        };
         const int count = swiglu ? 4 : 3;
         for (int at = 0; at < count; at += i ? count : 1)
             CHECK(dev->vt->submit(dev, ops + at, i ? count : 1, 0, &diag) == KVANT_OK, "%s", diag.text);
@@ -101,6 +103,62 @@ static void check_chain(const char *type, int k, int d, int f, int swiglu)
     dev->vt->weight_free(dev, &a), dev->vt->weight_free(dev, &b);
 }
 
+enum { HEADS = 3, PAGES = 4, TAILS = 2 };
+
+static float projection[KVANT_QJL_VALUES];
+
+/* Tails of random halves, pages of zeros. */
+static kvant_kv_side side_of(const kvant_format *f, int d, int encoder, int layout, size_t *bytes)
+{
+    const size_t row = kvant_format_row_bytes(f, d), tail = (size_t)TAILS * HEADS * KVANT_PAGE * (size_t)d / 2;
+    kvant_kv_side s = { .fmt = f, .row_bytes = row, .encoder = encoder, .layout = layout };
+    s.param = f->flags & KVANT_FORMAT_PARAM && strstr(f->name, "qjl") ? projection : NULL;
+    s.head_bytes = row * KVANT_PAGE;
+    s.page_bytes = s.head_bytes * HEADS;
+    *bytes = s.page_bytes * PAGES;
+    s.pages = (uint8_t *)room(*bytes / sizeof(float));
+    s.tail = (uint16_t *)room(tail);
+    uint32_t *host = calloc(*bytes > 4 * tail ? *bytes : 4 * tail, 1);
+    CHECK(dev->vt->copy_in(dev, s.pages, host, *bytes, &diag) == KVANT_OK, "%s", diag.text);
+    for (size_t i = 0; i < tail; i++)
+        host[i] = f32_to_half(uniform()) | (uint32_t)f32_to_half(uniform()) << 16;
+    CHECK(dev->vt->copy_in(dev, s.tail, host, 4 * tail, &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(dev->vt->sync(dev, &diag) == KVANT_OK, "%s", diag.text);
+    free(host);
+    return s;
+}
+
+/* K and V of one format: two pages sealed by one list of two ops, and by two lists. */
+static void check_seal(const kvant_format *f, int d, int encoder, int private)
+{
+    static const int32_t ids[4] = { 1, 0, 3, 1 }; /* from tails 1 and 0 to pages 3 and 1 */
+    int32_t *at = (int32_t *)room(4);
+    size_t bytes = 0;
+    kvant_kv_side side[2][2];
+    char what[96];
+    CHECK(dev->vt->copy_in(dev, at, ids, sizeof ids, &diag) == KVANT_OK, "%s", diag.text);
+    for (int i = 0; i < 2; i++) {
+        state = 11;
+        for (int j = 0; j < 2; j++)
+            side[i][j] = side_of(f, d, encoder, private ? KVANT_LAYOUT_PRIVATE_K + j : 0, &bytes);
+        const kvant_page_seal_args a[2] = { { side[i][0], at, at + 2, 2, HEADS, d },
+                                            { side[i][1], at, at + 2, 2, HEADS, d } };
+        const kvant_op ops[2] = { { KVANT_OP_PAGE_SEAL, &a[0] }, { KVANT_OP_PAGE_SEAL, &a[1] } };
+        const int both = dev->vt->supports(dev, &ops[0], &diag) == KVANT_OK &&
+                         dev->vt->supports(dev, &ops[1], &diag) == KVANT_OK;
+        for (int n = 0; n < 2 && both; n += i ? 2 : 1)
+            CHECK(dev->vt->submit(dev, ops + n, i ? 2 : 1, 0, &diag) == KVANT_OK, "%s", diag.text);
+    }
+    for (int j = 0; j < 2; j++) {
+        snprintf(what, sizeof what, "seal %s d %d encoder %d %s %c", f->name, d, encoder, private ? "private" : "rows",
+                 "KV"[j]);
+        expect_equal((float *)side[0][j].pages, (float *)side[1][j].pages, bytes / sizeof(float), what);
+        for (int i = 0; i < 2; i++)
+            dev->vt->free(dev, side[i][j].pages), dev->vt->free(dev, side[i][j].tail);
+    }
+    dev->vt->free(dev, at);
+}
+
 int main(void)
 {
     static const int shapes[][3] = {
@@ -115,6 +173,13 @@ int main(void)
         for (int swiglu = 0; swiglu < 2; swiglu++) {
             check_chain("BF16", shapes[i][0], shapes[i][1], shapes[i][2], swiglu);
             check_chain("F16", shapes[i][0], shapes[i][1], shapes[i][2], swiglu);
+        }
+    kvant_qjl_projection_build(KVANT_QJL_SEED, projection);
+    for (int i = 0; i < kvant_format_count(); i++)
+        for (int k = 0; k < 8; k++) {
+            const int d = k & 4 ? 256 : 128;
+            if (kvant_format_check(kvant_format_at(i), d, NULL) == KVANT_OK)
+                check_seal(kvant_format_at(i), d, k & 1, k & 2);
         }
     dev->vt->close(dev);
     return check_end("check_cuda_lists");

@@ -52,7 +52,13 @@ struct decode_job : attn_call {
 
 int cuda_pack_class(int fmt);
 bool cuda_pack_shape(const side_dev *s, int role, pack_shape *out);
-void cuda_pack_pages(cuda_device *d, const side_dev &s, const pack_shape &p, const int32_t *pages, int n, int h,
+/* A side with pages in a private layout.  One, or two of one format: the listed pages are packed or (back) made rows
+ * again. */
+typedef struct pack_side {
+    side_dev s;
+    pack_shape shape;
+} pack_side;
+void cuda_pack_pages(cuda_device *d, const pack_side *sides, int n_sides, const int32_t *pages, int n, int h,
                      bool back);
 
 /* Fills p from the arguments; false: not a shape of this kernel. */

@@ -157,14 +157,13 @@ static void fill_side(room *r, const kvant_cuda_attn_case *c, const kvant_format
 }
 
 /* Pages to the layout that the device has chosen for this side. */
-static int pack_side(room *r, const kvant_cuda_attn_case *c, const kvant_kv_side *s, const int32_t *all, int pages)
+static int pack_one(room *r, const kvant_cuda_attn_case *c, const kvant_kv_side *s, const int32_t *all, int pages)
 {
-    side_dev dev;
-    pack_shape shape;
-    CUDA_TRY(cuda_side(r->d, s, c->d, &dev, r->diag));
-    if (!s->layout || !cuda_pack_shape(&dev, s->layout, &shape))
+    pack_side side;
+    CUDA_TRY(cuda_side(r->d, s, c->d, &side.s, r->diag));
+    if (!s->layout || !cuda_pack_shape(&side.s, s->layout, &side.shape))
         return KVANT_OK;
-    cuda_pack_pages(r->d, dev, shape, all, pages, c->h_kv, false);
+    cuda_pack_pages(r->d, &side, 1, all, pages, c->h_kv, false);
     return cuda_check(r->diag, cudaGetLastError(), "packing pages");
 }
 
@@ -291,8 +290,8 @@ static int bench(room *r, const kvant_cuda_attn_case *c, kvant_cuda_attn_time *o
     }
     a.compute = KVANT_COMPUTE_AUTO;
     cuda_kv_layout(&r->d->base, &a);
-    CUDA_TRY(pack_side(r, c, &a.k, all, pages));
-    CUDA_TRY(pack_side(r, c, &a.v, all, pages));
+    CUDA_TRY(pack_one(r, c, &a.k, all, pages));
+    CUDA_TRY(pack_one(r, c, &a.v, all, pages));
     cudaMemset(y, 0xff, values * 4);
     CUDA_TRY(run_op(r, &a));
     CUDA_TRY(cuda_check(r->diag, cudaMemcpy(got.data(), y, values * 4, cudaMemcpyDeviceToHost), "copying out"));

@@ -95,25 +95,50 @@ static int seal_supports(cuda_device *d, const void *args, kvant_diag *diag)
     return layout_of(d, a->side, a->d, &shape, diag);
 }
 
+static int seal_job(cuda_device *d, const kvant_page_seal_args *a, job *p, pack_side *to, kvant_diag *diag)
+{
+    memset(p, 0, sizeof *p);
+    CUDA_TRY(cuda_side(d, &a->side, a->d, &p->side, diag));
+    p->seal = 1;
+    p->src = a->src;
+    p->dst = a->dst;
+    p->n = a->n;
+    CUDA_TRY(finish_job(p, a->n * (int64_t)KVANT_PAGE, a->h, diag));
+    to->s = p->side;
+    return layout_of(d, a->side, a->d, &to->shape, diag);
+}
+
 static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_page_seal_args *a = (const kvant_page_seal_args *)args;
     jobs p;
+    pack_side to;
     memset(&p, 0, sizeof p);
-    job *j = &p.j[0];
-    CUDA_TRY(cuda_side(d, &a->side, a->d, &j->side, diag));
-    j->seal = 1;
-    j->src = a->src;
-    j->dst = a->dst;
-    j->n = a->n;
-    CUDA_TRY(finish_job(j, a->n * (int64_t)KVANT_PAGE, a->h, diag));
-    pack_shape shape;
-    CUDA_TRY(layout_of(d, a->side, a->d, &shape, diag));
+    CUDA_TRY(seal_job(d, a, &p.j[0], &to, diag));
     if (a->n > 0)
         cuda_encode(d, p, 1);
     if (a->side.layout)
-        cuda_pack_pages(d, j->side, shape, a->dst, a->n, a->h, false);
+        cuda_pack_pages(d, &to, 1, a->dst, a->n, a->h, false);
     return KVANT_OK;
+}
+
+/* K and V of one layer: the same pages, one format. */
+static int seal_fuse(cuda_device *d, const kvant_op *ops, int n)
+{
+    jobs p;
+    pack_side to[2];
+    if (n < 2 || ops[1].id != KVANT_OP_PAGE_SEAL)
+        return 0;
+    const kvant_page_seal_args *k = (const kvant_page_seal_args *)ops[0].args;
+    const kvant_page_seal_args *v = (const kvant_page_seal_args *)ops[1].args;
+    if (k->side.fmt != v->side.fmt || k->side.encoder != v->side.encoder || !k->side.layout != !v->side.layout ||
+        k->src != v->src || k->dst != v->dst || k->n < 1 || k->n != v->n || k->h != v->h || k->d != v->d ||
+        seal_job(d, k, &p.j[0], &to[0], NULL) < 0 || seal_job(d, v, &p.j[1], &to[1], NULL) < 0)
+        return 0;
+    cuda_encode(d, p, 2);
+    if (k->side.layout)
+        cuda_pack_pages(d, to, 2, k->dst, k->n, k->h, false);
+    return 2;
 }
 
 /* Row r of a packed head, as rows have it. */
@@ -170,5 +195,5 @@ static int read_run(cuda_device *d, const void *args, kvant_diag *diag)
 }
 
 const cuda_op cuda_op_cache_write = { write_supports, NULL, write_run, write_fuse };
-const cuda_op cuda_op_page_seal = { seal_supports, NULL, seal_run };
+const cuda_op cuda_op_page_seal = { seal_supports, NULL, seal_run, seal_fuse };
 const cuda_op cuda_op_cache_read = { read_supports, NULL, read_run };

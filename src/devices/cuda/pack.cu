@@ -1,7 +1,6 @@
 /* pack.cu: heads of pages between the row layout and the private layout (pack.cuh), in place: page_seal packs what its
  * encoder wrote, import and export convert whole pages. */
-#include "devices/cuda/cuda_dev.cuh"
-#include "devices/cuda/pack.cuh"
+#include "devices/cuda/attn_decode.cuh"
 
 enum { THREADS = 256 };
 
@@ -24,13 +23,20 @@ bool cuda_pack_shape(const side_dev *s, int role, pack_shape *out)
            s->dp == s->d && (size_t)out->row_bytes == s->row_bytes;
 }
 
-/* One block per head of a listed page (pages NULL: page 0): the head, copied to shared memory, is permuted back to
- * where it came from, which is returned. */
-static __device__ __forceinline__ uint8_t *head_load(const side_dev &s, const pack_shape &p, const int32_t *pages,
-                                                     int h, uint8_t *head)
+/* One side, or two in one launch: blockIdx.y. */
+typedef struct pack_job {
+    pack_side side[2];
+    const int32_t *pages;           /* NULL: page 0 */
+    int h;
+} pack_job;
+
+/* One block per head of a listed page: the head, copied to shared memory, is permuted back to where it came from, which
+ * is returned. */
+static __device__ __forceinline__ uint8_t *head_load(const pack_job &p, uint8_t *head)
 {
-    uint8_t *at = side_row(s, pages ? pages[blockIdx.x / h] : 0, blockIdx.x % h, 0);
-    for (int i = threadIdx.x; i < KVANT_PAGE * p.row_bytes / 16; i += THREADS)
+    const pack_side &o = p.side[blockIdx.y];
+    uint8_t *at = side_row(o.s, p.pages ? p.pages[blockIdx.x / p.h] : 0, blockIdx.x % p.h, 0);
+    for (int i = threadIdx.x; i < KVANT_PAGE * o.shape.row_bytes / 16; i += THREADS)
         ((uint4 *)head)[i] = ((const uint4 *)at)[i];
     __syncthreads();
     return at;
@@ -47,21 +53,18 @@ static __device__ __forceinline__ void head_halves(const pack_shape &p, uint8_t 
     }
 }
 
-static __global__ void __launch_bounds__(THREADS) pack_kernel(side_dev s, pack_shape p, const int32_t *pages, int h)
+/* The same, where class, codes, role and records are known to the compiler: a code is a shift or two then. */
+template <int CLS, int CODES, int REC, int ROLE>
+static __device__ __forceinline__ void head_codes(const pack_shape &shape, uint8_t *at, const uint8_t *head)
 {
-    extern __shared__ __align__(16) uint8_t head[];
-    uint8_t *at = head_load(s, p, pages, h, head);
-
-    if (p.codes == CODES_WORDS) {
-        head_halves<false>(p, at, head);
-        return;
-    }
+    pack_shape p = shape;
+    p.cls = CLS, p.codes = CODES, p.rec = REC, p.role = ROLE;
     const int quads = pack_quads(&p);
     for (int i = threadIdx.x; i < 2 * quads * 32; i += THREADS) {
         const int lane = i % 32, quad = i / 32 % quads, block = i / 32 / quads;
         uint32_t w[4];
         pack_quad(&p, head, block, quad, lane, w);
-        for (int k = 0; k < (p.cls == PACK_LUT3 ? 3 : 4); k++)
+        for (int k = 0; k < (CLS == PACK_LUT3 ? 3 : 4); k++)
             *(uint32_t *)(at + pack_word_at(&p, block, quad, lane, k)) = w[k];
     }
     for (int i = threadIdx.x; i < KVANT_PAGE * p.n_rec; i += THREADS) {
@@ -74,10 +77,24 @@ static __global__ void __launch_bounds__(THREADS) pack_kernel(side_dev s, pack_s
     }
 }
 
-static __global__ void __launch_bounds__(THREADS) unpack_kernel(side_dev s, pack_shape p, const int32_t *pages, int h)
+template <int CLS, int CODES, int REC> static __global__ void __launch_bounds__(THREADS) pack_kernel(pack_job p)
 {
     extern __shared__ __align__(16) uint8_t head[];
-    uint8_t *at = head_load(s, p, pages, h, head);
+    const pack_shape &shape = p.side[blockIdx.y].shape;
+    uint8_t *at = head_load(p, head);
+    if constexpr (CODES == CODES_WORDS)
+        head_halves<false>(shape, at, head);
+    else if (shape.role == PACK_K)
+        head_codes<CLS, CODES, REC, PACK_K>(shape, at, head);
+    else
+        head_codes<CLS, CODES, REC, PACK_V>(shape, at, head);
+}
+
+static __global__ void __launch_bounds__(THREADS) unpack_kernel(pack_job job)
+{
+    extern __shared__ __align__(16) uint8_t head[];
+    const pack_shape &p = job.side[blockIdx.y].shape;
+    uint8_t *at = head_load(job, head);
     const int recs = p.rec ? p.n_rec : p.d / 32, bytes = p.rec ? p.rec_bytes : 32;
 
     if (p.codes == CODES_WORDS) {
@@ -88,28 +105,38 @@ static __global__ void __launch_bounds__(THREADS) unpack_kernel(side_dev s, pack
         pack_record(&p, head, i / recs, i % recs, at + i / recs * p.row_bytes + i % recs * bytes);
 }
 
-void cuda_pack_pages(cuda_device *d, const side_dev &s, const pack_shape &p, const int32_t *pages, int n, int h,
-                     bool back)
+/* The kernel that packs a shape. */
+static void (*pack_kernel_of(const pack_shape &p))(pack_job)
 {
-    const size_t bytes = (size_t)KVANT_PAGE * p.row_bytes;
+    switch (p.codes) {
+    case CODES_WORDS: return pack_kernel<PACK_TRELLIS, CODES_WORDS, 0>;
+    case CODES_HALVES:
+        return p.cls == PACK_LUT4 ? pack_kernel<PACK_LUT4, CODES_HALVES, 32> : pack_kernel<PACK_SYM4, CODES_HALVES, 32>;
+    case CODES_PAIRS: return pack_kernel<PACK_SYM4, CODES_PAIRS, 128>;
+    case CODES_STREAM: return pack_kernel<PACK_LUT3, CODES_STREAM, 32>;
+    case CODES_PLANES: return pack_kernel<PACK_LUT3, CODES_PLANES, 32>;
+    case CODES_BYTE: return pack_kernel<PACK_INT8, CODES_BYTE, 32>;
+    default: return pack_kernel<PACK_FLOAT8, CODES_PLAIN, 0>;
+    }
+}
+
+void cuda_pack_pages(cuda_device *d, const pack_side *sides, int n_sides, const int32_t *pages, int n, int h, bool back)
+{
+    const size_t bytes = (size_t)KVANT_PAGE * sides[0].shape.row_bytes;
+    const pack_job p = { { sides[0], sides[n_sides - 1] }, pages, h };
+    void (*const kernel)(pack_job) = back ? unpack_kernel : pack_kernel_of(sides[0].shape);
     if (n <= 0)
         return;
-    if (back) {
-        cuda_smem(unpack_kernel, bytes);
-        unpack_kernel<<<(unsigned)(n * h), THREADS, bytes, d->stream>>>(s, p, pages, h);
-    } else {
-        cuda_smem(pack_kernel, bytes);
-        pack_kernel<<<(unsigned)(n * h), THREADS, bytes, d->stream>>>(s, p, pages, h);
-    }
+    cuda_smem(kernel, bytes);
+    kernel<<<dim3((unsigned)(n * h), (unsigned)n_sides), THREADS, bytes, d->stream>>>(p);
 }
 
 /* ---- one page to and from host rows ---- */
 
-static int page_side(cuda_device *d, const kvant_kv_side *s, int dim, side_dev *side, pack_shape *shape,
-                     kvant_diag *diag)
+static int page_side(cuda_device *d, const kvant_kv_side *s, int dim, pack_side *side, kvant_diag *diag)
 {
-    CUDA_TRY(cuda_side(d, s, dim, side, diag));
-    if (!cuda_pack_shape(side, s->layout, shape))
+    CUDA_TRY(cuda_side(d, s, dim, &side->s, diag));
+    if (!cuda_pack_shape(&side->s, s->layout, &side->shape))
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %s pages with head_dim %d have no private layout %d",
                          s->fmt->name, dim, s->layout);
     return cuda_check(diag, cudaSetDevice(d->index), "selecting the GPU");
@@ -119,12 +146,11 @@ int cuda_page_write(kvant_device *base, const kvant_kv_side *s, int h, int d, in
                     kvant_diag *diag)
 {
     cuda_device *dev = (cuda_device *)base;
-    side_dev side;
-    pack_shape shape;
-    CUDA_TRY(page_side(dev, s, d, &side, &shape, diag));
-    side.pages += (size_t)page * s->page_bytes;
-    CUDA_TRY(base->vt->copy_in(base, side.pages, rows, s->page_bytes, diag));
-    cuda_pack_pages(dev, side, shape, NULL, 1, h, false);
+    pack_side side;
+    CUDA_TRY(page_side(dev, s, d, &side, diag));
+    side.s.pages += (size_t)page * s->page_bytes;
+    CUDA_TRY(base->vt->copy_in(base, side.s.pages, rows, s->page_bytes, diag));
+    cuda_pack_pages(dev, &side, 1, NULL, 1, h, false);
     return cuda_check(diag, cudaGetLastError(), "packing a page");
 }
 
@@ -132,16 +158,15 @@ int cuda_page_read(kvant_device *base, const kvant_kv_side *s, int h, int d, int
 {
     cuda_device *dev = (cuda_device *)base;
     const uint8_t *from = s->pages + (size_t)page * s->page_bytes;
-    side_dev side;
-    pack_shape shape;
+    pack_side side;
     void *copy = NULL;
-    CUDA_TRY(page_side(dev, s, d, &side, &shape, diag));
+    CUDA_TRY(page_side(dev, s, d, &side, diag));
     CUDA_TRY(cuda_check(diag, cudaMallocAsync(&copy, s->page_bytes, dev->stream), "memory for a page"));
-    side.pages = (uint8_t *)copy;
+    side.s.pages = (uint8_t *)copy;
     int rc = cuda_check(diag, cudaMemcpyAsync(copy, from, s->page_bytes, cudaMemcpyDeviceToDevice, dev->stream),
                         "a page");
     if (rc == KVANT_OK) {
-        cuda_pack_pages(dev, side, shape, NULL, 1, h, true);
+        cuda_pack_pages(dev, &side, 1, NULL, 1, h, true);
         rc = base->vt->copy_out(base, rows, copy, s->page_bytes, diag);
     }
     cudaFreeAsync(copy, dev->stream);

@@ -30,7 +30,7 @@ int request_attention(kvant_model *m, int l, kvant_diag *diag)
 /* Where q, k and v of a token row lie in buf.qkv. */
 typedef struct qkv_view {
     float *q, *k, *v;
-    int64_t ld, gq;                /* row stride; floats between query heads (twice d_k with gates) */
+    int64_t ld, gq; /* row stride; floats between query heads (twice d_k with gates) */
 } qkv_view;
 
 static qkv_view project(builder *b, const layer_weights *w)
@@ -70,12 +70,17 @@ static void norm_and_rotate(builder *b, const layer_weights *w, const qkv_view *
           { p->k, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head_kv, p->ld, d });
 }
 
-static void write_side(builder *b, const kvant_kv_side *side, const float *x, int64_t ld, int d)
+/* K's and V's steps are neighbours: a device may run two as one. */
+static void write_sides(builder *b, int l, const qkv_view *p)
 {
-    int h = b->m->hp.n_head_kv;
-    BUILD(b, CACHE_WRITE, { b->seqs, *side, x, ld, h, d });
-    if (side->tail && b->n_seal > 0)
-        BUILD(b, PAGE_SEAL, { *side, b->seal_src, b->seal_dst, b->n_seal, h, d });
+    const kvant_kv_side *k = &b->k[l], *v = &b->v[l];
+    const int h = b->m->hp.n_head_kv, d_k = b->m->hp.d_k, d_v = b->m->hp.d_v;
+    BUILD(b, CACHE_WRITE, { b->seqs, *k, p->k, p->ld, h, d_k });
+    BUILD(b, CACHE_WRITE, { b->seqs, *v, p->v, p->ld, h, d_v });
+    if (k->tail && b->n_seal > 0)
+        BUILD(b, PAGE_SEAL, { *k, b->seal_src, b->seal_dst, b->n_seal, h, d_k });
+    if (v->tail && b->n_seal > 0)
+        BUILD(b, PAGE_SEAL, { *v, b->seal_src, b->seal_dst, b->n_seal, h, d_v });
 }
 
 void build_attention(builder *b, int l)
@@ -86,10 +91,10 @@ void build_attention(builder *b, int l)
     int width = hp->n_head * hp->d_v;
 
     norm_and_rotate(b, w, &p);
-    write_side(b, &b->k[l], p.k, p.ld, hp->d_k);
-    write_side(b, &b->v[l], p.v, p.ld, hp->d_v);
-    BUILD(b, ATTN, { b->seqs, b->k[l], b->v[l], p.q, b->buf.att, p.ld, p.gq, width, hp->n_head, hp->n_head_kv, hp->d_k,
-                     hp->d_v, hp->attn_scale, b->tail_pages, b->compute, b->max_pos });
+    write_sides(b, l, &p);
+    BUILD(b, ATTN,
+          { b->seqs, b->k[l], b->v[l], p.q, b->buf.att, p.ld, p.gq, width, hp->n_head, hp->n_head_kv, hp->d_k, hp->d_v,
+            hp->attn_scale, b->tail_pages, b->compute, b->max_pos });
     if (hp->attn_gate)
         BUILD(b, GATE_MUL, { b->buf.att, p.q + hp->d_k, b->n, hp->n_head, hp->d_v, width, hp->d_v, p.ld, p.gq });
     const float *att = build_keep_output_rows(b, l, b->buf.att, width, b->buf.keep);
