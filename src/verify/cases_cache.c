@@ -51,6 +51,9 @@ static void write_heads(vcase *c, const kvant_format *f, int heads, int d, int e
     if (n > 2)
         for (int e = 0; e < d; e++)                     /* and two of other magnitudes */
             x[ldx + e] *= 1e-4f, x[2 * ldx + e] *= 300.0f;
+    if (n > 3 && encoder == KVANT_ENCODER_BEST && f->group <= 32)
+        for (int e = 0; e < d; e++)                     /* and, where a scale is finite all the same, a huge one */
+            x[3 * ldx + e] *= 1e18f;
     if (!tail && s.rows[0].origin) {
         set_origins(&s, x, ldx, heads, d);
         vcase_encoded(c, s.side[0].pages, &s.rows[0]);

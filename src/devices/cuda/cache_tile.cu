@@ -1,25 +1,30 @@
-/* cache_tile.cu: cache_write of many rows in the coded formats.  A warp encodes tiles of 8 units of one head
- * (encode_tile.cuh); while it does, the next tile's values are on their way to shared memory.  The tile's bytes are put
- * together there: units of consecutive rows of a page are written as one piece. */
+/* cache_tile.cu: cache_write of many rows in the coded formats.  A warp encodes runs of tiles of 8 units of one head
+ * (encode_tile.cuh, tile_run.cuh); while it does, the next tile's values are on their way to shared memory.  The tile's
+ * bytes are put together there: units of consecutive rows of a page are written as one piece. */
 #include "devices/cuda/encode_tile.cuh"
-#include "devices/cuda/tile_place.cuh"
+#include "devices/cuda/tile_run.cuh"
 
-/* What a warp keeps in shared memory besides a tile's bytes; registers are for the values. */
-template <int STAGES> struct tile_desk {
-    uint8_t stage[STAGES][TILE_BYTES];
-    tile_slot slot[2][TILE_UNITS];
-    tile_seq seq[TILE_UNITS];
+/* What a warp keeps in shared memory; registers are for the values.  Places of a run and of the next. */
+template <int F> struct __align__(128) tile_desk {
+    uint8_t stage[TILE_BYTES];
+    uint8_t out[(TILE_UNITS * tile_format<F>::unit_bytes + 15) / 16 * 16];
+    run_place place[2][32];
 };
 
-/* best has large tables: a tile's values leave its one stage before the next ones are asked for. */
+/* Bytes of a block's shared memory, counted from its own first one, which is at `first`.  Tables of records lie at the
+ * addresses that they want, desks before and after. */
 template <int F, bool BEST> struct tile_room_of {
-    static constexpr int warps = !BEST ? 8 : 16, blocks = BEST ? 1 : 2;     /* of a block; of a multiprocessor */
-    static constexpr int stages = BEST ? 1 : 2;
-    typedef tile_desk<stages> desk;
-    static constexpr int tables = (tile_tables<F, BEST>::bytes + 127) / 128 * 128;
-    static constexpr int out = (TILE_UNITS * tile_format<F>::unit_bytes + 15) / 16 * 16;
-    static constexpr int warp = (int)sizeof(desk) + out, head = 32;         /* of the block: tile_work */
-    static constexpr int all = tables + head + warps * warp;
+    static constexpr int warps = 16, first = 1024;
+    typedef tile_desk<F> desk;
+    typedef tile_tables<F, BEST> tables;
+    static constexpr int at = tables::record ? tables::records::at - first : 0;
+    static constexpr int end = (at + tables::bytes + 127) / 128 * 128, low = at / (int)sizeof(desk);
+    static constexpr int all = end + (warps - low) * (int)sizeof(desk);
+
+    static __device__ __forceinline__ desk *desk_of(uint8_t *room, int warp)
+    {
+        return (desk *)(room + (warp < low ? 0 : end - low * (int)sizeof(desk)) + warp * (int)sizeof(desk));
+    }
 };
 
 /* Chunk c of 16 bytes of a line is kept at c ^ this, so that the lanes that read together meet no bank twice. */
@@ -28,28 +33,61 @@ template <int F> static __device__ __forceinline__ int tile_mix(int unit, int li
     return tile_format<F>::records ? (4 * unit + line) % 8 : unit % 2;
 }
 
-/* Units past the end are the last one again; nothing comes of them. */
-template <int F>
-static __device__ __forceinline__ void tile_start(const job &p, const tile_spot &t, int count, uint32_t stage)
+/* Four values of each line of a unit: of four units at once, by the warp. */
+template <int F> static __device__ __forceinline__ void tile_copy4(uint32_t to, const float *x)
 {
-    const int lane = threadIdx.x % 32, line = lane / 8, groups = p.groups;
-    const float *x = p.x + t.token * p.ldx + (t.h * p.side.d + t.g * GROUP_MAX + 4 * lane);
-    const uint32_t even = stage + 128 * line + 16 * (lane % 8 ^ tile_mix<F>(0, line));
-    const uint32_t odd = stage + 128 * line + 16 * (lane % 8 ^ tile_mix<F>(1, line));
-    if (groups == 1 && count == TILE_UNITS) {
+    const int lane = threadIdx.x % 32;
 #pragma unroll
-        for (int r = 0; r < TILE_UNITS; r++, x += p.ldx)
-            async_copy16_all((r % 2 ? odd : even) + 512 * r, x);
+    for (int k = 0; k < 4; k++)
+        async_copy16_all(to + TILE_LINE * k + 16 * (lane % 8 ^ tile_mix<F>(lane / 8, k)), x + 32 * k);
+}
+
+/* Values of the tile; past the end those of the last unit, nothing comes of them. */
+template <int F> static __device__ __forceinline__ void tile_load(const job &p, const run_spot &t, uint32_t stage)
+{
+    const int lane = threadIdx.x % 32;
+    const uint32_t to = stage + 4 * TILE_LINE * (lane / 8);
+    if (p.groups == 1 && t.left >= TILE_UNITS) {
+        tile_copy4<F>(to, t.x);
+        tile_copy4<F>(to + 16 * TILE_LINE, t.x + 4 * p.ldx);
         return;
     }
-    int g = t.g;
 #pragma unroll 1
-    for (int r = 0; r < TILE_UNITS; r++) {
-        async_copy16_all((r % 2 ? odd : even) + 512 * r, x);
-        g = g + 1 == groups ? 0 : g + 1;
-        if (r + 1 < count)
-            x += g == 0 ? p.ldx - (groups - 1) * GROUP_MAX : GROUP_MAX;
+    for (int i = 0; i < 2; i++) {
+        int token = 0, g = (int)t.first + min(lane / 8 + 4 * i, t.left - 1);
+        tile_carry(p, &token, &g);
+        tile_copy4<F>(to + 16 * TILE_LINE * i,
+                      p.x + token * p.ldx + (t.h * p.side.d + g * GROUP_MAX + 4 * (lane % 8)));
     }
+}
+
+/* Asks for the values of tile t; for the places of a run that begins with it.  Each is a group of copies. */
+template <int F>
+static __device__ __forceinline__ void tile_ask(const job &p, const run_spot &t, const uint8_t *stage)
+{
+    if (t.left > 0)
+        tile_load<F>(p, t, shared_at(stage));
+    async_commit();
+}
+
+template <int F>
+static __device__ __forceinline__ void tile_ask_places(const job &p, const run_spot &t, const run_unit &unit,
+                                                       run_place *place)
+{
+    if (t.start)
+        run_ask_place(p, unit, t.h, tile_format<F>::unit_bytes, &place[threadIdx.x % 32].slot);
+    async_commit();
+}
+
+/* A run's places are known; LATER groups of copies need not be there. */
+template <int F, int LATER>
+static __device__ __forceinline__ run_bits tile_settle(const job &p, run_place *place)
+{
+    async_wait<LATER>();
+    __syncwarp();
+    const run_bits bits = run_settle(p, tile_format<F>::unit_bytes, place + threadIdx.x % 32);
+    __syncwarp();
+    return bits;
 }
 
 /* This lane's values. */
@@ -58,108 +96,93 @@ template <int F> static __device__ __forceinline__ void tile_read(const uint8_t 
     const int lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const int line = tile_format<F>::records ? q : i / 2, c = tile_format<F>::records ? i : 2 * q + i % 2;
-        const float4 x = *(const float4 *)(stage + 512 * r + 128 * line + 16 * (c ^ tile_mix<F>(r, line)));
-        v[4 * i] = x.x, v[4 * i + 1] = x.y, v[4 * i + 2] = x.z, v[4 * i + 3] = x.w;
+        const int line = tile_format<F>::records ? q : i / 2, c = tile_format<F>::records ? 0 : 2 * q;
+        const uint32_t at = shared_at(stage) + 512 * r + 128 * line + 16 * (c ^ tile_mix<F>(r, line));
+        asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+                     : "=f"(v[4 * i]), "=f"(v[4 * i + 1]), "=f"(v[4 * i + 2]), "=f"(v[4 * i + 3])
+                     : "r"(at ^ 16 * (tile_format<F>::records ? i : i % 2))
+                     : "memory");
     }
 }
 
-/* Units that go to a tail, as halves. */
-template <int F> static __device__ __forceinline__ void tile_tails(const uint8_t *stage, uint16_t *tail)
+/* Units of a tile that go to a tail, as halves: bit r of `some` for unit r, whose place is place[r]. */
+template <int F>
+static __device__ __forceinline__ void tile_tails(unsigned some, const run_place *place, const uint8_t *stage)
 {
     const int lane = threadIdx.x % 32, line = lane / 8;
-    for (unsigned some = __ballot_sync(0xffffffffu, tail && lane % 4 == 0); some; some &= some - 1) {
-        const int at = __ffs((int)some) - 1, r = at / 4;
+    for (; some; some &= some - 1) {
+        const int r = __ffs((int)some) - 1;
         const uint8_t *x = stage + 512 * r + 128 * line + 16 * (lane % 8 ^ tile_mix<F>(r, line));
-        tile_halves((uint16_t *)__shfl_sync(0xffffffffu, (unsigned long long)tail, at), *(const float4 *)x);
+        tile_halves(place[r].to.tail, *(const float4 *)x);
     }
-}
-
-/* Asks for a warp's next tile, if there is one. */
-template <int F, typename DESK>
-static __device__ __forceinline__ bool tile_ask(const job &p, tile_spot *t, const tile_work &work, DESK *desk,
-                                                int round)
-{
-    constexpr int stages = sizeof desk->stage / TILE_BYTES;
-    if (t->n >= work.tiles)
-        return false;
-    const int r = threadIdx.x % 32 / 4, count = tile_count<TILE_UNITS>(p, *t, work);
-    tile_start<F>(p, *t, count, shared_at(desk->stage[round % stages]));
-    tile_find<TILE_UNITS, tile_format<F>::unit_bytes>(p, *t, count, desk->seq + r, desk->slot[round % 2] + r);
-    tile_add<TILE_UNITS>(p, t, work.step);
-    return true;
-}
-
-/* This lane's values of a tile that all but LATER tiles have come before; its rows in tails are written. */
-template <int F, int LATER>
-static __device__ __forceinline__ tile_to tile_take(const job &p, const uint8_t *stage, const tile_slot *slots,
-                                                    float *v)
-{
-    async_wait<LATER>();
-    __syncwarp();
-    tile_read<F>(stage, v);
-    const tile_to to = tile_target(p, slots[threadIdx.x % 32 / 4]);
-    tile_tails<F>(stage, to.tail);
-    __syncwarp();
-    return to;
 }
 
 template <int F, bool BEST>
-static __global__ void __launch_bounds__(32 * tile_room_of<F, BEST>::warps, tile_room_of<F, BEST>::blocks)
-    tile_kernel(jobs js)
+static __global__ void __launch_bounds__(32 * tile_room_of<F, BEST>::warps, 1)
+    tile_kernel(jobs js, unsigned per, unsigned longer)
 {
     extern __shared__ __align__(128) uint8_t tile_room[];
     typedef tile_room_of<F, BEST> has;
-    constexpr bool ahead = has::stages > 1;     /* the next tile is asked for before this one is read */
     const job &p = js.j[blockIdx.y];
-    tile_work &work = *(tile_work *)(tile_room + has::tables);
-    uint8_t *own = tile_room + has::tables + has::head + threadIdx.x / 32 * has::warp;
-    typename has::desk &desk = *(typename has::desk *)own;
-    /* best: a block has few of the last round's tiles, not all warps or none. */
-    tile_spot t = tile_at<TILE_UNITS>(p, BEST ? threadIdx.x / 32 * gridDim.x + blockIdx.x
-                                              : blockIdx.x * has::warps + threadIdx.x / 32);
+    const int warp = threadIdx.x / 32;
+    const run_work w = { p.units / (unsigned)p.h, gridDim.x * has::warps, per, longer };
+    run_spot t = run_at(p, w, blockIdx.x + gridDim.x * warp);
+    typename has::desk &desk = *has::desk_of(tile_room, warp);
     tile_copies<F, BEST, 32 * has::warps> tables;
 
     pdl_go();
     tables.load();
-    if (threadIdx.x == 0)
-        tile_plan<TILE_UNITS>(p, gridDim.x * has::warps, &work);
-    if (threadIdx.x % 4 == 0)
-        desk.seq[threadIdx.x % 32 / 4] = { 0, 0, 0, 0 };
-    __syncthreads();
     pdl_wait();
-    bool more = tile_ask<F>(p, &t, work, &desk, 0);
-    async_commit();
-    const tile_books books = tables.store(tile_room);
+    run_unit unit = run_find(p, t);         /* its reads are not waited for before the values are asked for */
+    run_turn<true>(warp / 4);
+    tile_ask<F>(p, t, desk.stage);
+    run_turn<false>(warp / 4 + 1);
+    const auto books = tables.store(tile_room + has::at);
+    tile_ask_places<F>(p, t, unit, desk.place[0]);
     __syncthreads();
-    for (int round = 1; more; round++) {
-        const uint8_t *stage = desk.stage[(round + 1) % has::stages];
-        uint8_t *out = own + sizeof desk;
+    run_bits bits = { 0, 0, 0 };
+    for (int n = 0, first = 0; t.left > 0;) {
+        run_place *place = desk.place[n] + first;
+        const int from = first;
+        bool fresh = t.start;               /* places are not known yet; without a tail that can wait */
         float v[32];
-        tile_to to;
-        if (!ahead)
-            to = tile_take<F, 0>(p, stage, desk.slot[(round + 1) % 2], v);
-        more = tile_ask<F>(p, &t, work, &desk, round);
-        async_commit();
-        if (ahead)
-            to = tile_take<F, 1>(p, stage, desk.slot[(round + 1) % 2], v);
-        tile_encode<F, BEST>(books, v, out);
+        async_wait<1>();
         __syncwarp();
-        tile_store<TILE_UNITS, tile_format<F>::unit_bytes>(out, to.row);
+        if (p.side.tail) {
+            if (fresh)
+                bits = tile_settle<F, 0>(p, place);
+            fresh = false;
+            tile_tails<F>(bits.tails >> from & 255u, place, desk.stage);
+        }
+        tile_read<F>(desk.stage, v);
         __syncwarp();
+        run_next(p, w, &t);
+        n ^= t.start;
+        first = t.start ? 0 : first + TILE_UNITS;
+        tile_ask<F>(p, t, desk.stage);
+        if (t.start)
+            unit = run_find(p, t);
+        tile_ask_places<F>(p, t, unit, desk.place[n]);
+        if (fresh || (bits.rows >> from & 255u)) {
+            tile_encode<F, BEST>(books, v, desk.out);
+            __syncwarp();
+        }
+        if (fresh)
+            bits = tile_settle<F, 2>(p, place);
+        run_store<F>(bits, from, place, desk.out);
     }
 }
 
 template <int F, bool BEST> static bool tile_launch(cuda_device *d, const jobs &p, int sides)
 {
     typedef tile_room_of<F, BEST> has;
-    const unsigned tiles = cuda_blocks(p.j[0].units / p.j[0].h, TILE_UNITS) * p.j[0].h;
-    const unsigned want = BEST ? tiles : cuda_blocks(tiles, has::warps), most = has::blocks * d->n_sm;
-    cuda_smem(tile_kernel<F, BEST>, has::all);
-    if (d->smem_max < (size_t)has::all)
+    const unsigned h = p.j[0].h, tiles = cuda_blocks(p.j[0].units / h, TILE_UNITS);
+    const unsigned blocks = cuda_blocks(d->n_sm, sides), runs = run_count(tiles, h, blocks * has::warps);
+    if (d->smem_max < (size_t)has::all || d->smem_first != has::first)
         return false;
-    const dim3 grid(want < most ? want : most, (unsigned)sides);
-    cuda_launch(d, tile_kernel<F, BEST>, grid, 32 * has::warps, has::all, p);
+    cuda_smem(tile_kernel<F, BEST>, has::all);
+    cuda_launch(d, tile_kernel<F, BEST>, dim3(runs * h < blocks ? runs * h : blocks, (unsigned)sides),
+                32 * has::warps, has::all, p, tiles / runs, tiles % runs);
     return true;
 }
 

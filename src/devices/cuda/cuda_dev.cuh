@@ -23,6 +23,7 @@ typedef struct cuda_device {
     kvant_device base;
     int index, n_sm, major, minor;
     size_t smem_max;               /* dynamic shared memory that a block may ask for */
+    size_t smem_first;             /* where it begins: what is before it is CUDA's own */
     bool hopper_attn;              /* not KVANT_CUDA_ATTN=general: attn_decode.cu, attn_prefill.cu, their page layout */
     char name[128];
     cudaStream_t stream;

@@ -99,6 +99,7 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
     d->major = prop.major;
     d->minor = prop.minor;
     d->smem_max = prop.sharedMemPerBlockOptin;
+    d->smem_first = prop.reservedSharedMemPerBlock;
     d->hopper_attn = hopper;
     snprintf(d->name, sizeof d->name, "%.127s", prop.name);
     int rc = cuda_use(d, diag);

@@ -144,10 +144,8 @@ static __device__ __forceinline__ uint32_t e4m3_four(const float *v)
 /* A scale as it will be stored: never zero and never infinite. */
 static __device__ __forceinline__ uint16_t enc_storable(float s)
 {
-    const uint16_t h = enc_half(s);
-    if ((h & 0x7fff) == 0)
-        return (uint16_t)(h | 1);
-    return (h & 0x7c00) == 0x7c00 ? (uint16_t)((h & 0x8000) | 0x7bff) : h;
+    const uint32_t h = __half_as_ushort(__float2half_rn(fminf(fabsf(s), 65504.0f)));    /* NaN: the largest too */
+    return (uint16_t)((__float_as_uint(s) >> 16 & 0x8000u) | max(h, 1u));
 }
 
 static __device__ __forceinline__ float enc_value(uint16_t h)

@@ -172,8 +172,8 @@ static __device__ __forceinline__ float enc_search(const enc_book &b, const floa
 
 static __device__ __forceinline__ uint16_t enc_unbiased_scale(float s, uint16_t scale)
 {
-    const uint16_t h = isfinite(s) ? enc_half(s) : 0;
-    return (h & 0x7fff) == 0 || (h & 0x7c00) == 0x7c00 ? scale : h;
+    const uint16_t h = __half_as_ushort(__float2half_rn(s));
+    return (h & 0x7fffu) - 1u < 0x7bffu ? h : scale;    /* not 0, Inf or NaN */
 }
 
 /* search_unbiased of search.c: the scale that makes <y, decoded> = <y, y>. */

@@ -7,42 +7,69 @@
 
 /* ---- the kinds ---- */
 
-template <int F, bool BEST>
-static __device__ __forceinline__ void tile_rms32(const tile_books &b, float *y, uint8_t *record)
+static __device__ __forceinline__ float tile_squares(const float *y)
+{
+    float p[8];
+#pragma unroll
+    for (int k = 0; k < 32; k++)
+        p[k / 4] = fmaf(y[k], y[k], k % 4 ? p[k / 4] : 0.0f);
+    return tile_tree(p);
+}
+
+static __device__ __forceinline__ void tile_scale(float *y, float by)
+{
+#pragma unroll
+    for (int k = 0; k < 32; k++)
+        y[k] *= by;
+}
+
+/* A rotated record's codes and scale.  y is sqrt(32) times what it should be, but where its squares are too much for a
+ * float so. */
+template <int F, int BITS>
+static __device__ __forceinline__ uint16_t tile_rms32_best(const rec_books &b, float *y, uint32_t *word, float *d)
+{
+    float yy = tile_squares(y) * (1.0f / 1024.0f), by = port_bits(0x3e3504f3u), sum = 0x1.6a09e6p+7f, id;
+    if (!(yy < INFINITY)) {
+        tile_scale(y, by);
+        yy = tile_squares(y) / 32.0f;
+        by = 1.0f;
+        sum = 32.0f;
+    }
+    enc_root(yy, d, &id);
+    return rec_best<F, BITS>(b, y, id * by, *d, *d * sum, word);
+}
+
+template <int F, int BITS>
+static __device__ __forceinline__ uint16_t tile_rms32_upstream(const tile_books &b, float *y, uint32_t *word, float *d)
+{
+    float id;
+    tile_scale(y, port_bits(0x3e3504f3u));
+    enc_root(tile_squares(y) / 32.0f, d, &id);
+    tile_scale(y, id);
+#pragma unroll
+    for (int n = 31; n >= 0; n--)
+        tile_code<F, BITS>(b.codes, y[BITS == 4 ? tile_nibble_of(n) : n], &word[n / 8]);
+    return enc_half(*d);
+}
+
+template <int F, bool BEST, typename BOOKS>
+static __device__ __forceinline__ void tile_rms32(const BOOKS &b, float *y, uint8_t *record)
 {
     constexpr float signs[32] = { ROTATE_SIGNS32 };
     constexpr bool three = F == FMT_tbq3_0;
-    float p[8], d, id;
+    float d;
     uint32_t word[4] = { 0, 0, 0, 0 };
 #pragma unroll
     for (int k = 0; k < 32; k++)
         y[k] = signs[k] < 0.0f ? -y[k] : y[k];
     tile_steps<32>(y);
-#pragma unroll
-    for (int k = 0; k < 32; k++) {
-        if (!BEST)
-            y[k] *= port_bits(0x3e3504f3u);
-        p[k / 4] = fmaf(y[k], y[k], k % 4 ? p[k / 4] : 0.0f);
-    }
-    const float yy = tile_tree(p);
-    enc_root(BEST ? yy * (1.0f / 1024.0f) : yy / 32.0f, &d, &id);
-    uint16_t scale = enc_half(d);
-    if constexpr (BEST) {               /* y is sqrt(32) times what it should be */
-        const tile_guess at = { id * port_bits(0x3e3504f3u), d, scale, d * 0x1.6a09e6p+7f };
-        bool up;
-        scale = tile_best<F, three ? 3 : 4, !three>(b, y, at, word, &up);
-    } else {
-#pragma unroll
-        for (int k = 0; k < 32; k++)
-            y[k] *= id;
-#pragma unroll
-        for (int n = 31; n >= 0; n--)
-            tile_code<F, three ? 3 : 4>(b.codes, y[three ? n : tile_nibble_of(n)], &word[n / 8]);
-    }
+    if constexpr (BEST)
+        enc_put(record, tile_rms32_best<F, three ? 3 : 4>(b, y, word, &d));
+    else
+        enc_put(record, tile_rms32_upstream<F, three ? 3 : 4>(b, y, word, &d));
 #pragma unroll
     for (int n = 0; n < 4; n++)
         word[n] = d != 0.0f ? ~word[n] : 0;
-    enc_put(record, scale);
     if (three) {
         tile_put(record + 2, (word[0] & 0xffffffu) | word[1] << 24);
         tile_put(record + 6, (word[1] >> 8 & 0xffffu) | word[2] << 16);
@@ -102,19 +129,24 @@ static __device__ __forceinline__ void tile_integers(const float *x, float id, u
 }
 
 /* Codes and scale of the search. */
-template <int F>
-static __device__ __forceinline__ void tile_int_best(const tile_books &b, const float *x, float d, float id, float xx,
-                                                     uint8_t *record)
+template <int F, typename BOOKS>
+static __device__ __forceinline__ void tile_int_best(const BOOKS &b, const float *x, float d, float id, float xx,
+                                                     bool ordinary, uint8_t *record)
 {
     uint32_t word[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
-    enc_put(record, F == FMT_q8_0 ? tile_best8(x, d, id, xx, word) : tile_best4(b.tries, x, d, id, xx, word));
+    float found = 1.0f;
+    if constexpr (F == FMT_q4_0)
+        found = rec_scale<F>(b, x, id);     /* all lanes together */
+    if (!ordinary)
+        return;
+    enc_put(record, F == FMT_q8_0 ? tile_best8(x, d, id, xx, word) : rec_best4(x, found * d, xx, word));
 #pragma unroll
     for (int n = 0; n < (F == FMT_q8_0 ? 8 : 4); n++)
         tile_put(record + 2 + 4 * n, F == FMT_q8_0 ? word[n] : ~word[n]);
 }
 
-template <int F, bool BEST>
-static __device__ __forceinline__ void tile_int(const tile_books &b, float *x, uint8_t *record)
+template <int F, bool BEST, typename BOOKS>
+static __device__ __forceinline__ void tile_int(const BOOKS &b, float *x, uint8_t *record)
 {
     float most = 0.0f, least = 0.0f, sum[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
 #pragma unroll
@@ -129,10 +161,10 @@ static __device__ __forceinline__ void tile_int(const tile_books &b, float *x, u
     const float total = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     const bool huge = !(best > 1e-30f && best < 1e30f), ordinary = !huge && total == total;
     const float id = !huge ? __fdividef(1.0f, d) : d != 0.0f ? 1.0f / d : 0.0f;
-    if (BEST && ordinary) {
-        tile_int_best<F>(b, x, d, id, total, record);
+    if constexpr (BEST)
+        tile_int_best<F>(b, x, d, id, total, ordinary, record);
+    if (BEST && ordinary)
         return;
-    }
     enc_put(record, enc_half(d));
     if (ordinary)
         tile_integers<F, true>(x, id, record);
@@ -272,8 +304,8 @@ template <int F> static __device__ __forceinline__ void tile_polar128(const tile
 }
 
 /* A lane's 32 values, and the place of the tile's bytes (units one behind the other). */
-template <int F, bool BEST>
-static __device__ __forceinline__ void tile_encode(const tile_books &b, float *v, uint8_t *out)
+template <int F, bool BEST, typename BOOKS>
+static __device__ __forceinline__ void tile_encode(const BOOKS &b, float *v, uint8_t *out)
 {
     constexpr int kind = tile_format<F>::kind, bytes = tile_format<F>::unit_bytes;
     const int lane = threadIdx.x % 32;

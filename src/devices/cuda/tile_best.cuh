@@ -1,6 +1,6 @@
 /* tile_best.cuh: the encoder `best` (formats/search.c) for tiles (tile_codes.cuh): codes and the scale that is stored,
- * at the scale that tile_try.cuh takes.  Upstream's codes are no candidate of their own: a scale of 1 is among those
- * tried, to 2 %, and whatever the codes, the scale is the unbiased one.
+ * at the scale that tile_try.cuh takes; records of 32 values: tile_record.cuh.  Upstream's codes are no candidate of
+ * their own: a scale of 1 is among those tried, to 2 %, and whatever the codes, the scale is the unbiased one.
  *
  * A code is found by one table entry of 4 bytes, the nearest level to the value's bin of 510 and, in its lowest bits,
  * the code.  The bins end where boundaries lie next to the edges between them: what values beside a boundary lose is
@@ -8,32 +8,31 @@
 #ifndef KVANT_CUDA_TILE_BEST_CUH
 #define KVANT_CUDA_TILE_BEST_CUH
 
-#include <type_traits>
-#include "devices/cuda/tile_try.cuh"
+#include "devices/cuda/tile_record.cuh"
 
 enum { NEAR_BINS = 510, NEAR_CODE = 15 };
 
-/* In shared memory: the entry of tile_try.cuh beyond its table, the table of levels, the table of errors. */
+/* In shared memory.  Formats of 128 values: the entry of tile_try.cuh beyond its table, the table of levels, the table
+ * of errors. */
 template <int F, bool BEST> struct tile_tables {
-    static constexpr bool search = BEST && F != FMT_q8_0;
-    typedef tile_try<search ? F : FMT_q4_0> tries;
-    static constexpr int bytes = search ? tries::all : tile_format<F>::table_bytes;
+    static constexpr bool search = BEST && F != FMT_q8_0, record = search && tile_format<F>::records;
+    typedef tile_try<search && !record ? F : FMT_turbo3> tries;
+    typedef rec_format<record ? F : FMT_q4_0> records;
+    static constexpr int bytes = record   ? records::end - records::at
+                                 : search ? tries::all
+                                          : tile_format<F>::table_bytes;
 };
 
 /* Values of mean square 1 from -this to this have the bins. */
 template <int F> static constexpr float near_reach()
 {
-    return F == FMT_tbq4_0 || F == FMT_turbo4 ? 2.4538f
-         : F == FMT_tbq3_0                    ? 1.79365f
-         : F == FMT_turbo3                    ? 1.87403f
-         : F == FMT_turbo4_66                 ? 2.4552f
-                                              : 2.47845f;
+    return F == FMT_turbo3 ? 1.87403f : F == FMT_turbo4_66 ? 2.4552f : 2.47845f;
 }
 
-/* Copies of an entry side by side.  Records: two lanes share one; that costs less than filling in more. */
+/* Copies of an entry side by side. */
 template <int F> struct near_at {
     static constexpr float half = -0.5f / near_reach<F>();
-    static constexpr int copies = tile_format<F>::records ? 16 : 32, line = 4 * copies;
+    static constexpr int copies = 32, line = 4 * copies;
 };
 
 typedef struct near_entry {
@@ -64,11 +63,11 @@ template <int F> static __device__ const near_entries<F> near_table = near_entri
 
 /* The block's copies of both tables, as tile_copy. */
 template <int F, int THREADS> struct best_copy {
-    static constexpr int levels = tile_try<F>::book ? NEAR_BINS * near_at<F>::line / 16 : 0;
+    static constexpr int levels = NEAR_BINS * near_at<F>::line / 16;
     static constexpr int tries = tile_try<F>::bytes / 16, copies = TRY_LINE / TRY_BYTES, line = tile_try<F>::line / 16;
     static constexpr int each = (levels + THREADS - 1) / THREADS, each_try = (tries + THREADS - 1) / THREADS;
     uint4 e[each_try], end;
-    near_entry near[each > 0 ? each : 1];
+    near_entry near[each];
 
     __device__ __forceinline__ void load()
     {
@@ -81,9 +80,8 @@ template <int F, int THREADS> struct best_copy {
 #pragma unroll
         for (int k = 0; k < each; k++) {
             const int i = THREADS * k + (int)threadIdx.x;
-            if constexpr (levels > 0)
-                if (i < levels)
-                    near[k] = near_table<F>.e[i / (near_at<F>::line / 16)];
+            if (i < levels)
+                near[k] = near_table<F>.e[i / (near_at<F>::line / 16)];
         }
         end = *(const uint4 *)try_table<F>.e[tile_try<F>::bins].w;
     }
@@ -103,7 +101,7 @@ template <int F, int THREADS> struct best_copy {
                 const uint32_t w = (__float_as_uint(near[k].level) & ~(uint32_t)NEAR_CODE) | near[k].code;
                 ((uint4 *)(room + tile_try<F>::levels_at))[THREADS * k + threadIdx.x] = make_uint4(w, w, w, w);
             }
-        if (levels > 0 && !tile_try<F>::two && threadIdx.x < copies)
+        if (!tile_try<F>::two && threadIdx.x < copies)
             ((uint4 *)room)[threadIdx.x] = end;
         const uint32_t level = threadIdx.x % near_at<F>::copies * 4, error = threadIdx.x % copies * TRY_BYTES;
         return { shared_at(room) + tile_try<F>::levels_at + level - zero * near_at<F>::line,
@@ -123,7 +121,7 @@ template <int F> static __device__ __forceinline__ uint32_t near_read(uint32_t b
     return entry;
 }
 
-/* A unit's or record's values y, as tile_best takes them. */
+/* A unit's values y, as tile_best takes them. */
 typedef struct tile_guess {
     float by, guess;            /* y by has mean square 1; guess: the scale of y by */
     uint16_t upstream;          /* as it would be stored */
@@ -158,24 +156,6 @@ static __device__ __forceinline__ uint16_t tile_best(const tile_books &b, const 
     *up = found > 0.0f;
     const float fit = tile_lanes<F>(fmaf(residual, sum[0] + sum[1], yv[0] + yv[1]));
     return any ? enc_unbiased_scale(at.guess * (at.yy / fit), near) : at.upstream;
-}
-
-/* q4_0: complements of the codes of a record in tile_nibble_of's order, and the scale.  d: the start's, id: its
- * inverse; yy: the sum of squares of x.  The scale has the start's sign; the other gains nothing with these scales. */
-static __device__ __forceinline__ uint16_t tile_best4(uint32_t base, const float *x, float d, float id, float yy,
-                                                      uint32_t *word)
-{
-    const uint16_t near = enc_storable(try_best<FMT_q4_0>(base, x, id) * d);
-    const float by = __fdividef(-1.0f / 15.0f, enc_value(near));
-    float yv = 0.0f;
-#pragma unroll
-    for (int n = 0; n < 32; n++) {
-        const float y = x[tile_nibble_of(n)];
-        const float v = fmaf(__saturatef(fmaf(y, by, 7.0f / 15.0f)), 15.0f, ENC_MAGIC);    /* 7 - the level */
-        word[n / 8] = __funnelshift_r(word[n / 8], __float_as_uint(v), 4);
-        yv = fmaf(y, (ENC_MAGIC + 7.0f) - v, yv);
-    }
-    return enc_unbiased_scale(yy / yv, near);
 }
 
 /* q8_0: the best of scales that need no level beyond the last; with less scale the largest value errs more than all
@@ -225,9 +205,10 @@ static __device__ __forceinline__ uint16_t tile_best8(const float *x, float d, f
 }
 
 /* A block's tables. */
-template <int F, bool BEST, int THREADS> struct tile_copies {
-    static constexpr bool search = tile_tables<F, BEST>::search;
-    std::conditional_t<search, best_copy<search ? F : FMT_q4_0, THREADS>, tile_copy<F, THREADS>> of;
+template <int F, bool BEST, int THREADS, bool SEARCH = tile_tables<F, BEST>::search,
+          bool RECORD = tile_tables<F, BEST>::record>
+struct tile_copies {
+    tile_copy<F, THREADS> of;
 
     __device__ __forceinline__ void load()
     {
@@ -236,11 +217,11 @@ template <int F, bool BEST, int THREADS> struct tile_copies {
 
     __device__ __forceinline__ tile_books store(uint8_t *room)
     {
-        if constexpr (search)
-            return of.store(room);
-        else
-            return { of.store(room), 0 };
+        return { of.store(room), 0 };
     }
 };
+
+template <int F, bool BEST, int THREADS> struct tile_copies<F, BEST, THREADS, true, false> : best_copy<F, THREADS> {};
+template <int F, bool BEST, int THREADS> struct tile_copies<F, BEST, THREADS, true, true> : rec_copy<F, THREADS> {};
 
 #endif

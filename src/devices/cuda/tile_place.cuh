@@ -14,12 +14,6 @@ typedef struct __align__(16) tile_spot {
     int h, token, g;
 } tile_spot;
 
-/* What a block has to do: `step` from tile to tile of a warp. */
-typedef struct tile_work {
-    tile_spot step;
-    unsigned tiles, units;      /* units: of one head */
-} tile_work;
-
 /* g < groups again.  A row of 128 values needs no division. */
 static __device__ __forceinline__ void tile_carry(const job &p, int *token, int *g)
 {
@@ -35,36 +29,6 @@ template <int UNITS> static __device__ __forceinline__ tile_spot tile_at(const j
     return o;
 }
 
-/* For a block whose warps take tiles `apart` tiles apart. */
-template <int UNITS> static __device__ __forceinline__ void tile_plan(const job &p, unsigned apart, tile_work *work)
-{
-    work->step = tile_at<UNITS>(p, apart);
-    work->units = p.units / (unsigned)p.h;
-    work->tiles = (work->units + UNITS - 1) / UNITS * (unsigned)p.h;
-}
-
-/* `by` tiles further on. */
-template <int UNITS> static __device__ __forceinline__ void tile_add(const job &p, tile_spot *o, const tile_spot &by)
-{
-    o->n += by.n;
-    o->token += by.token;
-    o->g += by.g;
-    o->h += by.h;
-    if (o->h >= p.h) {
-        o->h -= p.h;
-        o->g += UNITS;
-    }
-    tile_carry(p, &o->token, &o->g);
-}
-
-/* Units of the tile, from its first to the last of all, at most UNITS. */
-template <int UNITS>
-static __device__ __forceinline__ int tile_count(const job &p, const tile_spot &t, const tile_work &w)
-{
-    const int left = (int)w.units - (t.token * p.groups + t.g);
-    return left < UNITS ? left : UNITS;
-}
-
 /* ---- where its units go ---- */
 
 /* page, tail: ids as the tables have them (-1: none), on their way with the values; row, exact: the place in such a
@@ -73,47 +37,6 @@ typedef struct __align__(16) tile_slot {
     int page, tail;
     uint32_t row, exact;
 } tile_slot;
-
-/* The sequence of a unit's token, kept from tile to tile: tokens from .. to - 1 have position token + add. */
-typedef struct __align__(16) tile_seq {
-    int seq, from, to, add;
-} tile_seq;
-
-/* One lane of each unit, which has it and `slot` for its own: where the unit will go, BYTES each.  The ids of its pages
- * come with the tile's values. */
-template <int UNITS, int BYTES>
-static __device__ __forceinline__ void tile_find(const job &p, const tile_spot &t, int count, tile_seq *seq,
-                                                 tile_slot *slot)
-{
-    const int r = threadIdx.x % 32 / (32 / UNITS);
-    const bool tails = p.side.tail && p.seqs.tail_table;
-    int token = t.token, g = t.g + r;
-    if (threadIdx.x % (32 / UNITS) != 0)
-        return;
-    if (r >= count || !tails)
-        slot->tail = -1;
-    if (r >= count) {
-        slot->page = -1;
-        return;
-    }
-    tile_carry(p, &token, &g);
-    tile_seq s = *seq;
-    if (token < s.from || token >= s.to) {
-        s.seq = seq_of(p.seqs, token);
-        s.from = p.seqs.q0[s.seq];
-        s.to = p.seqs.q0[s.seq + 1];
-        s.add = p.seqs.pos0[s.seq] - s.from;
-        *seq = s;
-    }
-    const int pos = token + s.add, at = pos % KVANT_PAGE;
-    const int64_t i = (int64_t)s.seq * p.seqs.stride + pos / KVANT_PAGE;
-    slot->row = (uint32_t)t.h * (uint32_t)p.side.head_bytes + (uint32_t)at * (uint32_t)p.side.row_bytes +
-                (uint32_t)(g * BYTES);
-    slot->exact = (uint32_t)((t.h * KVANT_PAGE + at) * p.side.d + g * GROUP_MAX);
-    async_copy4(shared_at(&slot->page), p.seqs.table + i);
-    if (tails)
-        async_copy4(shared_at(&slot->tail), p.seqs.tail_table + i);
-}
 
 /* The same as addresses; neither: past the end. */
 typedef struct tile_to {

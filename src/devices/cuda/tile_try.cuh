@@ -1,11 +1,10 @@
 /* tile_try.cuh: which scale the encoder `best` takes for a unit of a tile: the one of several fixed scales whose
- * nearest codes err least.
+ * nearest codes err least.  Records of 32 values: the scales; the rest is tile_record.cuh.
  *
- * The errors of a value at all scales are one table entry of 16 bytes, by the value's magnitude in 256 bins (q4_0 and
- * q4_polar_r: by the value, in 512 and 256).  Records of 32 values, one to a lane: eight scales, 16 bits each, added
- * two at a time.  Formats of 128 values: sixteen scales, 8 bits each; products of tensor cores with a matrix of zeros
- * and ones add them over the four lanes of a unit.  Each scale has its own unit.  The bins reach to where all scales
- * take the outermost level; beyond it errors differ by what is linear in the value, which is summed apart.
+ * The errors of a value at sixteen scales are one table entry of 16 bytes, by the value's magnitude in 256 bins
+ * (q4_polar_r: by the value).  Products of tensor cores with a matrix of zeros and ones add them over the four lanes of
+ * a unit.  Each scale has its own unit.  The bins reach to where all scales take the outermost level; beyond it errors
+ * differ by what is linear in the value, which is summed apart.
  *
  * The scales were searched for: those of 48 with which rows (Gaussian, Laplace, log-normal, with an outlier; rotated)
  * err least when the unbiased scale is stored, and for records those that bound the loss of single rows.  The mean
@@ -61,20 +60,20 @@ template <int F> static constexpr float try_boundary(int m)
 }
 
 template <int F> struct tile_try {
-    static constexpr bool book = F != FMT_q4_0, wide = !tile_format<F>::records, two = F == FMT_q4_polar_r;
-    static constexpr int levels = F == FMT_q4_0 ? 16 : tile_format<F>::levels;
+    static constexpr bool two = F == FMT_q4_polar_r;
+    static constexpr int levels = tile_format<F>::levels;
     static constexpr try_scales scales = try_scales_of<F>();
-    static constexpr int most = wide ? 255 : 2047;          /* of an entry: 32 of the latter stay below 65536 */
+    static constexpr int most = 255;        /* of an entry */
     static constexpr float residual = two ? TRY_RESIDUAL : 0.0f;
-    static constexpr float top = book ? try_level<F>(levels - 1) : 0.0f;
-    static constexpr float reach = book ? scales.at[scales.n - 1] * (try_boundary<F>(levels - 2) + residual) : 8.0f;
+    static constexpr float top = try_level<F>(levels - 1);
+    static constexpr float reach = scales.at[scales.n - 1] * (try_boundary<F>(levels - 2) + residual);
     /* Where the first bin begins, and how wide they are. */
-    static constexpr int bins = book ? 256 : 512;
-    static constexpr float from = two ? reach * -256.0f / 255.0f : book ? 0.0f : -8.0f * 512.0f / 510.0f;
-    static constexpr float step = two ? reach * 2.0f / 255.0f : book ? reach / 256.0f : 16.0f / 510.0f;
+    static constexpr int bins = 256;
+    static constexpr float from = two ? reach * -256.0f / 255.0f : 0.0f;
+    static constexpr float step = two ? reach * 2.0f / 255.0f : reach / 256.0f;
     /* In shared memory, and the table of levels (tile_best.cuh); the entry beyond the table is at 0. */
-    static constexpr int line = two ? 2 * TRY_LINE : TRY_LINE, at = two ? 65536 : book ? 32768 : 0;
-    static constexpr int levels_at = two ? 0 : 65536, all = !book ? 65536 : wide ? 131072 : 98304, bytes = bins * line;
+    static constexpr int line = two ? 2 * TRY_LINE : TRY_LINE, at = two ? 65536 : 32768;
+    static constexpr int levels_at = two ? 0 : 65536, all = 131072, bytes = bins * line;
 };
 
 template <int F> struct __align__(16) try_entry {
@@ -146,13 +145,10 @@ template <int F> static __device__ __forceinline__ uint4 try_read(uint32_t base,
 }
 
 /* The bits of 1 - 2^-9 + 2^-9 p, p: y's place in the table, 0 to 1.  1, of which the lower bits are zero, is the entry
- * beyond; the others have bit 15.  q4_0: of 1 - 2^-8 + 2^-8 p, always less than 1.  by: 1/scale of y. */
+ * beyond; the others have bit 15.  by: 1/scale of y. */
 template <int F> static __device__ __forceinline__ uint32_t try_place(float y, float by)
 {
-    typedef tile_try<F> is;
-    if (!is::book)
-        return __float_as_uint(fmaf(y, by * (0x1p-12f * 510.0f / 512.0f), 1.0f - 0x1p-9f));
-    return __float_as_uint(__saturatef(fmaf(fabsf(y), by * (0x1p-9f / is::reach), 1.0f - 0x1p-9f)));
+    return __float_as_uint(__saturatef(fmaf(fabsf(y), by * (0x1p-9f / tile_try<F>::reach), 1.0f - 0x1p-9f)));
 }
 
 /* The scale with the least cost so far. */
@@ -167,46 +163,11 @@ static __device__ __forceinline__ void trial_better(trial *a, float cost, float 
     a->scale = better ? scale : a->scale;
 }
 
-template <int F, int S> struct try_cost_of {
-    static constexpr float unit = try_errors_of<F>(tile_try<F>::scales.at[S], 0.0f).most / (float)tile_try<F>::most;
-};
-
-/* Scales S and up of a lane's own record. */
-template <int F, int S = 0>
-static __device__ __forceinline__ void try_pick(const uint32_t *sum, float over, trial *best)
-{
-    typedef tile_try<F> is;
-    if constexpr (S < is::scales.n) {
-        constexpr float unit = try_cost_of<F, S>::unit, scale = is::scales.at[S];
-        const uint32_t n = __byte_perm(sum[S / 2], 0x4b000000u, S % 2 ? 0x7632 : 0x7610);      /* 2^23 + the sum */
-        const float base = is::book ? fmaf(over, -2.0f * scale * is::top, -0x1p23f * unit) : -0x1p23f * unit;
-        trial_better(best, fmaf(__uint_as_float(n), unit, base), scale);
-        try_pick<F, S + 1>(sum, over, best);
-    }
-}
-
 /* What the values are beyond the table, from their places and the sum of their magnitudes. */
 template <int F> static __device__ __forceinline__ float try_over(uint32_t places, float all, float by)
 {
     const float within = 32.0f - 0x1p-15f * (float)(32u * 0x3f800000u - places);
     return fmaf(all, by, -tile_try<F>::reach * within);
-}
-
-template <int F> static __device__ __forceinline__ float try_record(uint32_t base, const float *y, float by)
-{
-    uint32_t sum[4] = { 0, 0, 0, 0 }, places = 0;
-    float all[2] = { 0.0f, 0.0f };
-#pragma unroll
-    for (int k = 0; k < 32; k += 2) {
-        const uint32_t x[2] = { try_place<F>(y[k], by), try_place<F>(y[k + 1], by) };
-        const uint4 a = try_read<F>(base, x[0]), b = try_read<F>(base, x[1]);
-        places += x[0] + x[1];
-        all[0] += fabsf(y[k]), all[1] += fabsf(y[k + 1]);
-        sum[0] += a.x + b.x, sum[1] += a.y + b.y, sum[2] += a.z + b.z, sum[3] += a.w + b.w;
-    }
-    trial best = { INFINITY, 1.0f };
-    try_pick<F>(sum, tile_try<F>::book ? try_over<F>(places, all[0] + all[1], by) : 0.0f, &best);
-    return best.scale;
 }
 
 /* C += A B: rows 0 to 7 of C are scales, columns are units.  A lane's eight bytes of B are the errors of one value at
@@ -314,10 +275,8 @@ template <int F> static __device__ __forceinline__ float try_best(uint32_t base,
 {
     if constexpr (tile_try<F>::two)
         return try_residuals<F>(base, y, by);
-    else if constexpr (tile_try<F>::wide)
-        return try_unit128<F>(base, y, by);
     else
-        return try_record<F>(base, y, by);
+        return try_unit128<F>(base, y, by);
 }
 
 #endif
