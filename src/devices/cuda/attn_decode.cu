@@ -71,17 +71,21 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
 
 enum { SKETCH_HEADS = 4, SKETCH_DIM = 128, SKETCH_VALUES = 256 };
 
-/* Sketches of SKETCH_HEADS (token, head)s by a block: a thread has one value of each, a warp a word of each bit. */
+/* Sketches of SKETCH_HEADS heads of row blockIdx.x by a block: a thread has one value of each, a warp a word of each
+ * bit. */
 static __global__ void __launch_bounds__(SKETCH_VALUES) decode_sketch(decode_job p)
 {
     __shared__ float x[SKETCH_DIM][SKETCH_HEADS], most[SKETCH_HEADS][8];
     __shared__ int sums[SKETCH_HEADS][8];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = (int)blockIdx.x * SKETCH_HEADS;
-    const int n = min(SKETCH_HEADS, p.seqs.n_tokens * p.h - first);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = (int)blockIdx.x;
+    const int n = min(SKETCH_HEADS, p.h - (int)blockIdx.y * SKETCH_HEADS);
     const float *column = p.k.s.param + threadIdx.x;
     float y[SKETCH_HEADS] = { 0.0f };
     pdl_wait();
     pdl_go();
+    if (p.by_seq && p.seqs.q0[row + 1] - p.seqs.q0[row] != 1)
+        return;
+    const int first = (p.by_seq ? p.seqs.q0[row] : row) * p.h + (int)blockIdx.y * SKETCH_HEADS;
     for (int i = threadIdx.x; i < SKETCH_HEADS * SKETCH_DIM; i += SKETCH_VALUES) {
         const int k = i / SKETCH_DIM, j = i % SKETCH_DIM, head = first + k;
         const float v = k < n ? p.q[head / p.h * p.ldq + head % p.h * p.gq + j] : 0.0f;
@@ -268,7 +272,7 @@ void decode_run(cuda_device *d, decode_job p)
     const int rows = p.n_rows;
     place(&p, d->scratch);
     if (is_sign(p.k.kind)) {
-        const dim3 blocks(cuda_blocks((int64_t)p.seqs.n_tokens * p.h, SKETCH_HEADS));
+        const dim3 blocks((unsigned)rows, cuda_blocks(p.h, SKETCH_HEADS));
         cuda_launch(d, decode_sketch, blocks, SKETCH_VALUES, 0, p);
     } else if (!p.whole) {
         const prep_job prep = { p.q,   p.raw,    p.turned, p.by_seq ? p.seqs.q0 : NULL, p.ldq, p.gq, rows * p.h,

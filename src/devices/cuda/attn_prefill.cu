@@ -191,19 +191,41 @@ static __global__ void __launch_bounds__(256) prefill_ahead(prefill_job p)
 
 /* ---- queries to halves ---- */
 
-static __global__ void prefill_prep(prefill_job p)
+enum { SKETCH_HEADS = 16, SKETCH_DIM = 128, SKETCH_WIDTH = 256 };
+
+/* Sketches of SKETCH_HEADS (token, head)s by a block, a column of the projection to a thread; and the queries. */
+static __global__ void __launch_bounds__(SKETCH_WIDTH) prefill_sketch(prefill_job p)
 {
-    __shared__ float x[KVANT_MAX_HEAD_DIM], y[2 * KVANT_MAX_HEAD_DIM];
-    const float *from = p.q + (int64_t)(blockIdx.x / p.h) * p.ldq + (int64_t)(blockIdx.x % p.h) * p.gq;
+    __shared__ __align__(16) float x[SKETCH_DIM][SKETCH_HEADS];
+    const int first = (int)blockIdx.x * SKETCH_HEADS, n = min(SKETCH_HEADS, p.seqs.n_tokens * p.h - first);
     const float by = p.scale * PREP_LOG2E;
     const float by_k = by * (p.k.cls == PACK_SIGN ? port_bits(0x3ba06c99u) : side_scale(p.k.s));
-    for (int j = threadIdx.x; j < p.d; j += blockDim.x) {
-        x[j] = from[j];
-        p.qraw[(size_t)blockIdx.x * p.d + j] = query_half(x[j] * by);
+    const float *column = p.k.s.param + threadIdx.x;
+    float y[SKETCH_HEADS] = {};
+    for (int i = threadIdx.x; i < SKETCH_HEADS * SKETCH_DIM; i += SKETCH_WIDTH) {
+        const int k = i / SKETCH_DIM, j = i % SKETCH_DIM, head = first + k;
+        const float v = k < n ? p.q[head / p.h * p.ldq + head % p.h * p.gq + j] : 0.0f;
+        x[j][k] = v;
+        if (k < n)
+            p.qraw[(size_t)head * SKETCH_DIM + j] = query_half(v * by);
     }
-    space_prep(p.k.s, x, y);
-    for (int j = threadIdx.x; j < p.k.width; j += blockDim.x)
-        p.qp[(size_t)blockIdx.x * p.k.width + j] = query_half(y[j] * by_k);
+    __syncthreads();
+#pragma unroll 8
+    for (int i = 0; i < SKETCH_DIM; i++) {
+        const float c = column[i * SKETCH_WIDTH];
+#pragma unroll
+        for (int k = 0; k < SKETCH_HEADS; k += 4) {
+            const float4 v = *(const float4 *)&x[i][k];
+            y[k] = fmaf(v.x, c, y[k]);
+            y[k + 1] = fmaf(v.y, c, y[k + 1]);
+            y[k + 2] = fmaf(v.z, c, y[k + 2]);
+            y[k + 3] = fmaf(v.w, c, y[k + 3]);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < SKETCH_HEADS; k++)
+        if (k < n)
+            p.qp[(size_t)(first + k) * SKETCH_WIDTH + threadIdx.x] = query_half(y[k] * by_k);
 }
 
 /* ---- the host's side ---- */
@@ -289,7 +311,7 @@ void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
     p.qp = (uint16_t *)scratch;
     p.qraw = (uint16_t *)(scratch + cuda_aligned((size_t)heads * p.k.width * 2));
     if (p.k.s.space == SPACE_SKETCH)
-        prefill_prep<<<heads, 64, 0, d->stream>>>(p);
+        prefill_sketch<<<(unsigned)cuda_blocks(heads, SKETCH_HEADS), SKETCH_WIDTH, 0, d->stream>>>(p);
     else {
         const float by = p.scale * PREP_LOG2E;
         const prep_job prep = { p.q, p.qraw, p.qp, NULL, p.ldq, p.gq, (int)heads, p.h, by, p.k.s };
