@@ -1,15 +1,29 @@
-/* cache_run.cu: cache_write of many rows in the formats of 128 values, upstream (encode_run.cuh).  A warp encodes runs
- * of up to four tiles of 8 units, one behind the other in one head: where a run goes is found once, a unit to a lane.
- * Two tiles' values are on their way to shared memory at any time; the next but one is asked for as soon as a tile is
- * in registers.  All warps' first tiles come before their second: work begins early, and not everywhere at once. */
-#include "devices/cuda/encode_run.cuh"
+/* cache_run.cu: cache_write of many rows in the formats of 128 values (encode_run.cuh; run_best.cuh).  A warp encodes
+ * runs of up to four tiles of 8 units, one behind the other in one head: where a run goes is found once, a unit to a
+ * lane.  Two tiles' values are on their way to shared memory at any time, `best` has room for one; the next is asked
+ * for as soon as a tile is in registers.  All warps' first tiles come before their second: work begins early, and not
+ * everywhere at once. */
+#include "devices/cuda/run_best.cuh"
 #include "devices/cuda/tile_place.cuh"
 
 enum { RUN_TILES = 4, RUN_WARPS = 16 };
 
+/* The encoders' tables, and how many tiles are on their way. */
+template <int F, bool BEST> struct run_rules {
+    typedef run_room<F> room;
+    typedef run_copy<F> tables;
+    static constexpr int stages = 2;
+};
+
+template <int F> struct run_rules<F, true> {
+    typedef best_room<F> room;
+    typedef best_copy<F, 32 * RUN_WARPS> tables;
+    static constexpr int stages = 1;
+};
+
 /* What a warp keeps in shared memory. */
-template <int F> struct __align__(128) run_desk {
-    uint8_t stage[2][RUN_STAGE];
+template <int F, bool BEST> struct __align__(128) run_desk {
+    uint8_t stage[run_rules<F, BEST>::stages][RUN_STAGE];
     uint8_t out[(TILE_UNITS * tile_format<F>::unit_bytes + 15) / 16 * 16];
 };
 
@@ -114,11 +128,13 @@ static __device__ __forceinline__ tile_slot run_slot(const job &p, const run_uni
 }
 
 /* The places of a run's units: this lane's, and by bits the units that have a row, and those whose rows follow the row
- * before. */
+ * before.  RUN_WHOLE there: all of 32 do, and may be written 16 bytes at a time; then `row` is the first one's. */
 typedef struct run_to {
     uint8_t *row;
     unsigned rows, follow;
 } run_to;
+
+static const unsigned RUN_WHOLE = ~0u;
 
 static __device__ __forceinline__ run_to run_target(const job &p, const tile_slot &slot, int bytes)
 {
@@ -126,6 +142,9 @@ static __device__ __forceinline__ run_to run_target(const job &p, const tile_slo
     const uint8_t *before = (const uint8_t *)__shfl_up_sync(0xffffffffu, (unsigned long long)r.row, 1);
     r.rows = __ballot_sync(0xffffffffu, r.row != NULL);
     r.follow = __ballot_sync(0xffffffffu, r.row && r.row == before + bytes);
+    uint8_t *first = (uint8_t *)__shfl_sync(0xffffffffu, (unsigned long long)r.row, 0);
+    if (r.follow == RUN_WHOLE - 1 && ((uintptr_t)first & 15) == 0)
+        r = { first, 0, RUN_WHOLE };
     return r;
 }
 
@@ -149,6 +168,8 @@ template <int F> static __device__ __forceinline__ void run_store(const run_to &
     constexpr int bytes = tile_format<F>::unit_bytes, all = TILE_UNITS * bytes;
     unsigned rows = to.rows >> first & 255u;
     const unsigned follow = to.follow >> first & 254u;
+    if (to.follow == RUN_WHOLE)
+        tile_copy_out<uint4, (all + 511) / 512>(to.row + bytes * first, out, all);
     while (rows) {
         const int r = __ffs((int)rows) - 1, n = __ffs((int)~(follow >> (r + 1)));
         uint8_t *at = (uint8_t *)__shfl_sync(0xffffffffu, (unsigned long long)to.row, first + r);
@@ -175,15 +196,17 @@ template <bool WAIT> static __device__ __forceinline__ void run_turn(int turn)
         asm volatile("barrier.arrive %0, %1;" ::"r"(turn), "r"(threads) : "memory");
 }
 
-template <int F> static __global__ void __launch_bounds__(32 * RUN_WARPS, 1) run_kernel(jobs js, int per)
+template <int F, bool BEST> static __global__ void __launch_bounds__(32 * RUN_WARPS, 1) run_kernel(jobs js, int per)
 {
-    extern __shared__ __align__(128) uint8_t room[];
+    extern __shared__ __align__(256) uint8_t room[];
+    typedef run_rules<F, BEST> rules;
+    constexpr int stages = rules::stages;
     const job &p = js.j[blockIdx.y];
     const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const run_work w = { p.units / (unsigned)p.h, gridDim.x * warps, per };
     run_spot t = run_at(p, w, blockIdx.x + gridDim.x * warp), ask = t;
-    run_desk<F> &desk = ((run_desk<F> *)(room + sizeof(run_room<F>)))[warp];
-    run_copy<F> tables;
+    run_desk<F, BEST> &desk = ((run_desk<F, BEST> *)(room + sizeof(typename rules::room)))[warp];
+    typename rules::tables tables;
 
     pdl_go();
     tables.load();
@@ -192,15 +215,16 @@ template <int F> static __global__ void __launch_bounds__(32 * RUN_WARPS, 1) run
     run_turn<true>(warp / 4);
     run_ask(p, w, &ask, shared_at(desk.stage[0]));
     run_turn<false>(warp / 4 + 1);
-    const run_books books = tables.store((run_room<F> *)room);
+    const auto books = tables.store((typename rules::room *)room);
     __syncthreads();
-    run_ask(p, w, &ask, shared_at(desk.stage[1]));
+    if (stages > 1)
+        run_ask(p, w, &ask, shared_at(desk.stage[stages - 1]));
     const unsigned n = t.n;
     tile_slot slot;
     run_to to;
     unsigned tails = 0;
     for (int at = 0, first = 0; t.left > 0; run_next(p, w, &t), at ^= 1, first += TILE_UNITS) {
-        const uint32_t stage = shared_at(desk.stage[at]);
+        const uint32_t stage = shared_at(desk.stage[stages > 1 ? at : 0]);
         float v[32], norm = 0.0f;
         if (t.start) {
             if (t.n != n)
@@ -209,16 +233,23 @@ template <int F> static __global__ void __launch_bounds__(32 * RUN_WARPS, 1) run
             tails = p.side.tail ? __ballot_sync(0xffffffffu, slot.tail >= 0) : 0;
             first = 0;
         }
-        async_wait<1>();
+        async_wait<stages - 1>();
         __syncwarp();
         const unsigned gone = tails >> first & 255u;
         if (gone)
             run_tails(gone, tile_target(p, slot).tail, first, stage);
-        if (gone != 255u)
+        if constexpr (BEST) {
+            run_read_apart(stage, v);
+            __syncwarp();
+        } else if (gone != 255u) {
             norm = run_rotate<F>(books, stage, v);
+        }
         run_ask(p, w, &ask, stage);
         if (gone != 255u) {
-            run_encode<F>(books, v, norm, desk.out);
+            if constexpr (BEST)
+                best_encode<F>(books, v, desk.out);
+            else
+                run_encode<F>(books, v, norm, desk.out);
             __syncwarp();
         }
         if (t.start)
@@ -241,30 +272,37 @@ static unsigned run_tiles(unsigned tiles, unsigned h, unsigned warps)
     return best;
 }
 
-template <int F> static bool run_launch(cuda_device *d, const jobs &p, int sides)
+template <int F, bool BEST> static bool run_launch(cuda_device *d, const jobs &p, int sides)
 {
-    const int64_t room = ((int64_t)d->smem_max - (int64_t)sizeof(run_room<F>)) / (int64_t)sizeof(run_desk<F>);
+    constexpr int64_t tables = sizeof(typename run_rules<F, BEST>::room), desk = sizeof(run_desk<F, BEST>);
+    const int64_t room = ((int64_t)d->smem_max - tables) / desk;
     const int warps = room < RUN_WARPS ? (int)room : RUN_WARPS;
-    if (warps < 1)
+    if (warps < (BEST ? (int)RUN_WARPS : 1))        /* best: all of them fill in the tables */
         return false;
     const unsigned h = p.j[0].h, tiles = cuda_blocks(p.j[0].units / h, TILE_UNITS);
     const unsigned blocks = cuda_blocks(d->n_sm, sides), per = run_tiles(tiles, h, blocks * warps);
     const unsigned want = cuda_blocks(tiles, per) * h;
-    const size_t bytes = sizeof(run_room<F>) + warps * sizeof(run_desk<F>);
-    cuda_smem(run_kernel<F>, bytes);
-    cuda_launch(d, run_kernel<F>, dim3(want < blocks ? want : blocks, (unsigned)sides), 32 * warps, bytes, p, (int)per);
+    const dim3 grid(want < blocks ? want : blocks, (unsigned)sides);
+    const size_t bytes = (size_t)(tables + warps * desk);
+    cuda_smem(run_kernel<F, BEST>, bytes);
+    cuda_launch(d, run_kernel<F, BEST>, grid, 32 * warps, bytes, p, (int)per);
     return true;
+}
+
+template <int F> static bool run_either(cuda_device *d, const jobs &p, int sides)
+{
+    if (p.j[0].side.encoder != KVANT_ENCODER_BEST)
+        return run_launch<F, false>(d, p, sides);
+    return run_launch<F, true>(d, p, sides);
 }
 
 bool cuda_run_encode(cuda_device *d, const jobs &p, int sides)
 {
-    if (p.j[0].side.encoder == KVANT_ENCODER_BEST)
-        return false;
     switch (p.j[0].side.fmt) {
-    case FMT_turbo3: return run_launch<FMT_turbo3>(d, p, sides);
-    case FMT_turbo4_66: return run_launch<FMT_turbo4_66>(d, p, sides);
-    case FMT_q4_polar: return run_launch<FMT_q4_polar>(d, p, sides);
-    case FMT_q4_polar_r: return run_launch<FMT_q4_polar_r>(d, p, sides);
+    case FMT_turbo3: return run_either<FMT_turbo3>(d, p, sides);
+    case FMT_turbo4_66: return run_either<FMT_turbo4_66>(d, p, sides);
+    case FMT_q4_polar: return run_either<FMT_q4_polar>(d, p, sides);
+    case FMT_q4_polar_r: return run_either<FMT_q4_polar_r>(d, p, sides);
     default: return false;
     }
 }

@@ -1,6 +1,7 @@
-/* cache_tile.cu: cache_write of many rows in the coded formats.  A warp encodes runs of tiles of 8 units of one head
- * (encode_tile.cuh, tile_run.cuh); while it does, the next tile's values are on their way to shared memory.  The tile's
- * bytes are put together there: units of consecutive rows of a page are written as one piece. */
+/* cache_tile.cu: cache_write of many rows in formats of records of 32 values (of 128: cache_run.cu).  A warp encodes
+ * runs of tiles of 8 units of one head (encode_tile.cuh, tile_run.cuh); while it does, the next tile's values are on
+ * their way to shared memory.  The tile's bytes are put together there: units of consecutive rows of a page are written
+ * as one piece. */
 #include "devices/cuda/encode_tile.cuh"
 #include "devices/cuda/tile_run.cuh"
 
@@ -28,45 +29,43 @@ template <int F, bool BEST> struct tile_room_of {
 };
 
 /* Chunk c of 16 bytes of a line is kept at c ^ this, so that the lanes that read together meet no bank twice. */
-template <int F> static __device__ __forceinline__ int tile_mix(int unit, int line)
+static __device__ __forceinline__ int tile_mix(int unit, int line)
 {
-    return tile_format<F>::records ? (4 * unit + line) % 8 : unit % 2;
+    return (4 * unit + line) % 8;
 }
 
 /* Four values of each line of a unit: of four units at once, by the warp. */
-template <int F> static __device__ __forceinline__ void tile_copy4(uint32_t to, const float *x)
+static __device__ __forceinline__ void tile_copy4(uint32_t to, const float *x)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        async_copy16_all(to + TILE_LINE * k + 16 * (lane % 8 ^ tile_mix<F>(lane / 8, k)), x + 32 * k);
+        async_copy16_all(to + TILE_LINE * k + 16 * (lane % 8 ^ tile_mix(lane / 8, k)), x + 32 * k);
 }
 
 /* Values of the tile; past the end those of the last unit, nothing comes of them. */
-template <int F> static __device__ __forceinline__ void tile_load(const job &p, const run_spot &t, uint32_t stage)
+static __device__ __forceinline__ void tile_load(const job &p, const run_spot &t, uint32_t stage)
 {
     const int lane = threadIdx.x % 32;
     const uint32_t to = stage + 4 * TILE_LINE * (lane / 8);
     if (p.groups == 1 && t.left >= TILE_UNITS) {
-        tile_copy4<F>(to, t.x);
-        tile_copy4<F>(to + 16 * TILE_LINE, t.x + 4 * p.ldx);
+        tile_copy4(to, t.x);
+        tile_copy4(to + 16 * TILE_LINE, t.x + 4 * p.ldx);
         return;
     }
 #pragma unroll 1
     for (int i = 0; i < 2; i++) {
         int token = 0, g = (int)t.first + min(lane / 8 + 4 * i, t.left - 1);
         tile_carry(p, &token, &g);
-        tile_copy4<F>(to + 16 * TILE_LINE * i,
-                      p.x + token * p.ldx + (t.h * p.side.d + g * GROUP_MAX + 4 * (lane % 8)));
+        tile_copy4(to + 16 * TILE_LINE * i, p.x + token * p.ldx + (t.h * p.side.d + g * GROUP_MAX + 4 * (lane % 8)));
     }
 }
 
 /* Asks for the values of tile t; for the places of a run that begins with it.  Each is a group of copies. */
-template <int F>
 static __device__ __forceinline__ void tile_ask(const job &p, const run_spot &t, const uint8_t *stage)
 {
     if (t.left > 0)
-        tile_load<F>(p, t, shared_at(stage));
+        tile_load(p, t, shared_at(stage));
     async_commit();
 }
 
@@ -91,28 +90,25 @@ static __device__ __forceinline__ run_bits tile_settle(const job &p, run_place *
 }
 
 /* This lane's values. */
-template <int F> static __device__ __forceinline__ void tile_read(const uint8_t *stage, float *v)
+static __device__ __forceinline__ void tile_read(const uint8_t *stage, float *v)
 {
-    const int lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
+    const int lane = threadIdx.x % 32, r = lane / 4, line = lane % 4;
+    const uint32_t at = shared_at(stage) + 512 * r + 128 * line + 16 * tile_mix(r, line);
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const int line = tile_format<F>::records ? q : i / 2, c = tile_format<F>::records ? 0 : 2 * q;
-        const uint32_t at = shared_at(stage) + 512 * r + 128 * line + 16 * (c ^ tile_mix<F>(r, line));
+    for (int i = 0; i < 8; i++)
         asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
                      : "=f"(v[4 * i]), "=f"(v[4 * i + 1]), "=f"(v[4 * i + 2]), "=f"(v[4 * i + 3])
-                     : "r"(at ^ 16 * (tile_format<F>::records ? i : i % 2))
+                     : "r"(at ^ 16 * i)
                      : "memory");
-    }
 }
 
 /* Units of a tile that go to a tail, as halves: bit r of `some` for unit r, whose place is place[r]. */
-template <int F>
 static __device__ __forceinline__ void tile_tails(unsigned some, const run_place *place, const uint8_t *stage)
 {
     const int lane = threadIdx.x % 32, line = lane / 8;
     for (; some; some &= some - 1) {
         const int r = __ffs((int)some) - 1;
-        const uint8_t *x = stage + 512 * r + 128 * line + 16 * (lane % 8 ^ tile_mix<F>(r, line));
+        const uint8_t *x = stage + 512 * r + 128 * line + 16 * (lane % 8 ^ tile_mix(r, line));
         tile_halves(place[r].to.tail, *(const float4 *)x);
     }
 }
@@ -135,7 +131,7 @@ static __global__ void __launch_bounds__(32 * tile_room_of<F, BEST>::warps, 1)
     pdl_wait();
     run_unit unit = run_find(p, t);         /* its reads are not waited for before the values are asked for */
     run_turn<true>(warp / 4);
-    tile_ask<F>(p, t, desk.stage);
+    tile_ask(p, t, desk.stage);
     run_turn<false>(warp / 4 + 1);
     const auto books = tables.store(tile_room + has::at);
     tile_ask_places<F>(p, t, unit, desk.place[0]);
@@ -152,14 +148,14 @@ static __global__ void __launch_bounds__(32 * tile_room_of<F, BEST>::warps, 1)
             if (fresh)
                 bits = tile_settle<F, 0>(p, place);
             fresh = false;
-            tile_tails<F>(bits.tails >> from & 255u, place, desk.stage);
+            tile_tails(bits.tails >> from & 255u, place, desk.stage);
         }
-        tile_read<F>(desk.stage, v);
+        tile_read(desk.stage, v);
         __syncwarp();
         run_next(p, w, &t);
         n ^= t.start;
         first = t.start ? 0 : first + TILE_UNITS;
-        tile_ask<F>(p, t, desk.stage);
+        tile_ask(p, t, desk.stage);
         if (t.start)
             unit = run_find(p, t);
         tile_ask_places<F>(p, t, unit, desk.place[n]);
@@ -186,14 +182,11 @@ template <int F, bool BEST> static bool tile_launch(cuda_device *d, const jobs &
     return true;
 }
 
-/* Formats of 128 values have kernels of their own upstream (cache_run.cu). */
 template <int F> static bool tile_either(cuda_device *d, const jobs &p, int sides)
 {
     if (p.j[0].side.encoder == KVANT_ENCODER_BEST)
         return tile_launch<F, true>(d, p, sides);
-    if constexpr (tile_format<F>::records)
-        return tile_launch<F, false>(d, p, sides);
-    return false;
+    return tile_launch<F, false>(d, p, sides);
 }
 
 bool cuda_tile_encode(cuda_device *d, const jobs &p, int sides)
@@ -204,10 +197,6 @@ bool cuda_tile_encode(cuda_device *d, const jobs &p, int sides)
     case FMT_tbq4_0: return tile_either<FMT_tbq4_0>(d, p, sides);
     case FMT_tbq3_0: return tile_either<FMT_tbq3_0>(d, p, sides);
     case FMT_turbo4: return tile_either<FMT_turbo4>(d, p, sides);
-    case FMT_turbo3: return tile_either<FMT_turbo3>(d, p, sides);
-    case FMT_turbo4_66: return tile_either<FMT_turbo4_66>(d, p, sides);
-    case FMT_q4_polar: return tile_either<FMT_q4_polar>(d, p, sides);
-    case FMT_q4_polar_r: return tile_either<FMT_q4_polar_r>(d, p, sides);
     default: return false;
     }
 }

@@ -1,5 +1,4 @@
-/* encode_tile.cuh: the coded formats, a tile at a time (tile_codes.cuh): the rules of encode.cuh.  Formats of 128
- * values: `best` only, encode_run.cuh has them upstream. */
+/* encode_tile.cuh: the formats of records of 32 values, a tile at a time (tile_codes.cuh): the rules of encode.cuh. */
 #ifndef KVANT_CUDA_ENCODE_TILE_CUH
 #define KVANT_CUDA_ENCODE_TILE_CUH
 
@@ -172,137 +171,6 @@ static __device__ __forceinline__ void tile_int(const BOOKS &b, float *x, uint8_
         tile_integers<F, false>(x, id, record);
 }
 
-/* This lane's signs of a table of 128, eight at 8 k. */
-static __device__ __forceinline__ void tile_signs(const float *table, int k, float *s)
-{
-    const float4 *at = (const float4 *)(table + 32 * k + 8 * (threadIdx.x % 4));
-    const float4 a = at[0], b = at[1];
-    s[0] = a.x, s[1] = a.y, s[2] = a.z, s[3] = a.w, s[4] = b.x, s[5] = b.y, s[6] = b.z, s[7] = b.w;
-}
-
-/* What signs of values do to the words of codes of a unit's lanes. */
-struct tile_flips {
-    uint4 w[4];
-};
-
-static constexpr uint32_t tile_flips_at(const float *signs)
-{
-    uint32_t w = 0;
-    for (int i = 0; i < 8; i++)
-        w |= signs[i] < 0.0f ? 15u << 4 * i : 0;
-    return w;
-}
-
-static constexpr tile_flips tile_flips_of(const float *s)
-{
-    tile_flips t = {};
-    for (int q = 0; q < 4; q++)
-        t.w[q] = { tile_flips_at(s + 8 * q), tile_flips_at(s + 32 + 8 * q), tile_flips_at(s + 64 + 8 * q),
-                   tile_flips_at(s + 96 + 8 * q) };
-    return t;
-}
-
-struct tile_sign_tables {
-    float second[128] = { ROTATE_SIGNS2 }, residual[128] = { POLAR_SIGNS };
-};
-
-static __device__ const tile_flips tile_flips2 = tile_flips_of(tile_sign_tables().second);
-static __device__ const tile_flips tile_flips_residual = tile_flips_of(tile_sign_tables().residual);
-
-/* Zeros, NaN and Inf, by 0 or NaN, have no sign. */
-static __device__ __forceinline__ void tile_flip(uint32_t *word, const tile_flips &flips, float by)
-{
-    const uint4 flip = flips.w[threadIdx.x % 4];
-    const uint32_t mask = by > 0.0f ? 0xffffffffu : 0;
-    word[0] ^= flip.x & mask, word[1] ^= flip.y & mask, word[2] ^= flip.z & mask, word[3] ^= flip.w & mask;
-}
-
-/* y times the values of a table. */
-static __device__ __forceinline__ void tile_times(float *y, const float *table)
-{
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        float s[8];
-        tile_signs(table, k, s);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            y[8 * k + i] *= s[i];
-    }
-}
-
-template <int F> static __device__ __forceinline__ void tile_norm128(const tile_books &b, float *y, uint8_t *row)
-{
-    const int q = threadIdx.x % 4;
-    float inv;
-    bool up;
-    uint32_t word[4] = { 0, 0, 0, 0 };
-    const float norm = tile_norm(y, &inv);
-    tile_times(y, space_signs1);
-    tile_butterfly(y);
-    const uint16_t scale =
-        tile_best<F, 4, false>(b, y, { inv, norm, enc_half(norm), 11.3137085f * norm }, word, &up);
-    tile_flip(word, tile_flips2, inv);
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        if (F == FMT_turbo3) {
-            enc_put(row + 14 * k + 2 + 2 * q, (uint16_t)tile_squeeze(~word[k] & 0x33333333u, 2));
-            row[14 * k + 10 + q] = (uint8_t)tile_squeeze(~word[k] >> 2 & 0x11111111u, 1);
-        } else {
-            tile_put(row + 2 + 16 * k + 4 * q, ~word[k]);
-        }
-    if (F == FMT_turbo3)
-        enc_put(row + 14 * q, scale);
-    else if (q == 0)
-        enc_put(row, scale);
-}
-
-/* The residual's bit of a row of nearly nothing. */
-static constexpr bool tile_polar_zero_of(void)
-{
-    const tile_sign_tables t;
-    float sum = 0.0f;
-    for (float s : t.residual)
-        sum += s;
-    return sum < 0.0f;
-}
-
-struct tile_polar_zero {
-    static constexpr bool bit = tile_polar_zero_of();
-};
-
-/* Values times the residual's signs are all alike in the search. */
-template <int F>
-static __device__ __forceinline__ bool tile_polar_best(const tile_books &b, float *y, const tile_guess &at,
-                                                       uint32_t *word, uint16_t *scale)
-{
-    bool up;
-    if (F == FMT_q4_polar_r)
-        tile_times(y, fmt_c_signs);
-    *scale = tile_best<F, 4, false>(b, y, at, word, &up);
-    if (F == FMT_q4_polar_r) {
-        tile_flip(word, tile_flips_residual, at.by);
-        return at.by > 0.0f ? up : tile_polar_zero::bit && at.guess < INFINITY;
-    }
-    return false;
-}
-
-template <int F> static __device__ __forceinline__ void tile_polar128(const tile_books &b, float *y, uint8_t *row)
-{
-    const int q = threadIdx.x % 4;
-    float inv;
-    uint32_t word[4] = { 0, 0, 0, 0 };
-    const float d = tile_norm(y, &inv);
-    uint16_t scale = enc_half(d);
-    tile_butterfly(y);
-    const bool bit = tile_polar_best<F>(b, y, { inv, d, scale, 128.0f * d }, word, &scale);
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        tile_put(row + 2 + 16 * k + 4 * q, ~word[k]);
-    tile_put(row + 66 + 4 * q, q == 0 && bit);
-    if (q == 0)
-        enc_put(row, scale);
-}
-
 /* A lane's 32 values, and the place of the tile's bytes (units one behind the other). */
 template <int F, bool BEST, typename BOOKS>
 static __device__ __forceinline__ void tile_encode(const BOOKS &b, float *v, uint8_t *out)
@@ -311,12 +179,8 @@ static __device__ __forceinline__ void tile_encode(const BOOKS &b, float *v, uin
     const int lane = threadIdx.x % 32;
     if constexpr (kind == ENC_INT)
         tile_int<F, BEST>(b, v, out + lane * (bytes / 4));
-    else if constexpr (kind == ENC_RMS32)
-        tile_rms32<F, BEST>(b, v, out + lane * (bytes / 4));
-    else if constexpr (kind == ENC_NORM128)
-        tile_norm128<F>(b, v, out + lane / 4 * bytes);
     else
-        tile_polar128<F>(b, v, out + lane / 4 * bytes);
+        tile_rms32<F, BEST>(b, v, out + lane * (bytes / 4));
 }
 
 #endif

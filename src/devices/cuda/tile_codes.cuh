@@ -3,8 +3,8 @@
  *
  * Formats of 32-value records (q*, tbq*, turbo4): lane l has record l of the tile, whole.  Their sums are added in the
  * order of encode.cuh's lanes: upstream bytes are the same for both, whichever encoder a batch is large enough for.
- * Formats of 128 values (`best`; upstream: encode_run.cuh): lane l has values 32 k + 8 (l % 4) + i, k < 4, i < 8, of
- * unit l / 4 in v[8 k + i]; two of the seven steps of the rotation are exchanges.
+ * Formats of 128 values (encode_run.cuh, run_best.cuh): lane l has values 32 k + 8 (l % 4) + i, k < 4, i < 8, of unit
+ * l / 4 in v[8 k + i].
  *
  * Upstream, a code is found by one table entry per value, its bin's (enc_bins): the one boundary in it.  Codes are
  * collected as complements, last - code: those count the boundaries above v, which is the entry's count plus the sign
@@ -124,9 +124,9 @@ static __device__ __forceinline__ void tile_code(uint32_t base, float v, uint32_
     *codes = (*codes << BITS) + above + (__float_as_uint(v - mid) >> 31);
 }
 
-/* What store gives for the table of codes, or of levels, and for that of errors (tile_best.cuh). */
+/* What store gives. */
 typedef struct tile_books {
-    uint32_t codes, tries;
+    uint32_t codes;
 } tile_books;
 
 /* ---- sums and rotations ---- */
@@ -150,47 +150,12 @@ template <int N> static __device__ __forceinline__ void tile_steps(float *v)
             }
 }
 
-/* Unnormalised Hadamard over the 128 values of four lanes. */
-static __device__ __forceinline__ void tile_butterfly(float *v)
-{
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        tile_steps<8>(v + 8 * k);
-#pragma unroll
-    for (int m = 1; m < 4; m *= 2) {
-        const float sign = threadIdx.x & m ? -1.0f : 1.0f;
-#pragma unroll
-        for (int k = 0; k < 32; k++)
-            v[k] = fmaf(v[k], sign, __shfl_xor_sync(0xffffffffu, v[k], m));
-    }
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        float w[4] = { v[i], v[8 + i], v[16 + i], v[24 + i] };
-        tile_steps<4>(w);
-        v[i] = w[0], v[8 + i] = w[1], v[16 + i] = w[2], v[24 + i] = w[3];
-    }
-}
-
 /* The sum of two lanes of encode.cuh, p[0] and p[1], over the four lanes of a unit. */
 static __device__ __forceinline__ float tile_sum(const float *p)
 {
     float s = p[0] + p[1];
     s += __shfl_xor_sync(0xffffffffu, s, 1);
     return s + __shfl_xor_sync(0xffffffffu, s, 2);
-}
-
-/* The norm of a unit's 128 values, and its inverse (0 for a norm of nearly nothing). */
-static __device__ __forceinline__ float tile_norm(const float *y, float *inverse)
-{
-    float norm, p[2] = { 0.0f, 0.0f };
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            p[i / 4] = fmaf(y[8 * k + i], y[8 * k + i], p[i / 4]);
-    enc_root(tile_sum(p), &norm, inverse);
-    *inverse = norm > 1e-10f ? *inverse : 0.0f;
-    return norm;
 }
 
 /* ---- packing, into the tile's bytes in shared memory ---- */

@@ -15,9 +15,36 @@
 #ifndef KVANT_CUDA_TILE_RECORD_CUH
 #define KVANT_CUDA_TILE_RECORD_CUH
 
-#include "devices/cuda/tile_try.cuh"
+#include "devices/cuda/encode_search.cuh"
+#include "devices/cuda/tile_codes.cuh"
 
 enum { REC_SCALES = 8, REC_BINS = 256, REC_NEAR = 512, REC_CODE = 15 };
+
+/* What is tried: those of 48 scales with which rows (Gaussian, Laplace, log-normal, with an outlier; rotated) err least
+ * when the unbiased scale is stored, and that bound the loss of single rows. */
+struct rec_scales {
+    float at[REC_SCALES];
+};
+
+template <int F> static constexpr rec_scales rec_scales_of()
+{
+    switch (F) {
+    case FMT_q4_0: return { { 0.892f, 0.9235f, 0.9445f, 0.9655f, 0.9865f, 1.018f, 1.102f, 1.144f } };
+    case FMT_tbq3_0: return { { 0.72f, 0.81f, 0.89f, 0.97f, 1.055f, 1.15f, 1.26f, 1.4f } };
+    default: return { { 0.68f, 0.74f, 0.8f, 0.865f, 0.935f, 1.015f, 1.13f, 1.3f } };
+    }
+}
+
+/* Levels and boundaries for values of mean square 1 (q4_0: for values up to 8). */
+template <int F> static constexpr float rec_level(int code)
+{
+    return F == FMT_q4_0 ? (float)(code - 8) : tile_centroid<F>(code);
+}
+
+template <int F> static constexpr float rec_boundary(int m)
+{
+    return F == FMT_q4_0 ? (float)m - 7.5f : tile_boundary<F>(m);
+}
 
 template <int F> struct rec_format {
     static constexpr bool book = F != FMT_q4_0;
@@ -49,9 +76,9 @@ template <int F> static constexpr float rec_error(int bin, float scale)
     for (int i = 0; i < 4; i++) {
         const float part = ((float)bin + ((float)i + 0.5f) / 4.0f) / (float)REC_BINS;
         const float y = rec_format<F>::reach * (rec_format<F>::book ? part : 2.0f * part - 1.0f);
-        while (code < rec_format<F>::levels - 1 && y >= scale * try_boundary<F>(code))
+        while (code < rec_format<F>::levels - 1 && y >= scale * rec_boundary<F>(code))
             code++;
-        const float d = y - scale * try_level<F>(code);
+        const float d = y - scale * rec_level<F>(code);
         sum += 0.25f * d * d;
     }
     return sum;
@@ -60,7 +87,7 @@ template <int F> static constexpr float rec_error(int bin, float scale)
 /* Two entries are added in bytes.  A record has at most one value beyond 5.2, and then no other beyond 2.3. */
 template <int F> static constexpr rec_errors rec_errors_of(int bin)
 {
-    constexpr try_scales scales = try_scales_of<F>();
+    constexpr rec_scales scales = rec_scales_of<F>();
     const bool alone = rec_format<F>::book && (float)bin > 5.2f / rec_format<F>::reach * (float)REC_BINS;
     const float limit = alone ? 200.0f : 127.0f;
     float e[REC_SCALES] = {}, least = INFINITY;
@@ -82,9 +109,9 @@ template <int F> static constexpr uint32_t rec_near_of(int bin)
     constexpr int last = rec_format<F>::levels - 1;
     const float y = rec_format<F>::near * (2.0f * ((float)bin + 0.5f) / (float)(REC_NEAR / 2) - 1.0f);
     int code = 0;
-    while (code < last && y >= try_boundary<F>(code))
+    while (code < last && y >= rec_boundary<F>(code))
         code++;
-    return (__builtin_bit_cast(uint32_t, try_level<F>(code)) & ~(uint32_t)REC_CODE) | (uint32_t)(last - code);
+    return (__builtin_bit_cast(uint32_t, rec_level<F>(code)) & ~(uint32_t)REC_CODE) | (uint32_t)(last - code);
 }
 
 /* Of what is beyond the bins. */
@@ -100,7 +127,7 @@ template <int F> static constexpr rec_data<F> rec_data_of()
     for (int i = 0; i < REC_NEAR / 2; i++)
         t.near[i] = rec_format<F>::book ? rec_near_of<F>(i) : 0;
     for (int i = 0; i < REC_SCALES; i++)
-        t.scale[i] = try_scales_of<F>().at[i];
+        t.scale[i] = rec_scales_of<F>().at[i];
     return t;
 }
 
