@@ -22,7 +22,8 @@ template <int N> static __device__ __forceinline__ void group_pin(float (*c)[4])
         asm volatile("" : "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])::"memory");
 }
 
-/* Before the first product into c. */
+/* Before the first product into c.  Every product that begins anew wants an array of its own: ptxas (13.0) has taken
+ * two in one array, one after the other, for one. */
 template <int N> static __device__ __forceinline__ void group_open(float (*c)[4])
 {
     group_pin<N>(c);
