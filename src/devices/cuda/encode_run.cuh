@@ -361,7 +361,7 @@ static __device__ __forceinline__ void run_turbo3(const run_books &b, const floa
         run_add_squares<FMT_turbo3>(low, even, sum);
         run_add_squares<FMT_turbo3>(low, odd, sum);
         const uint32_t two = (even & 0x33333333u) | (odd << 2 & 0xccccccccu);
-        const uint32_t high = tile_squeeze((even >> 2 & 0x11111111u) | (odd >> 1 & 0x22222222u), 2);
+        const uint32_t high = tile_squeeze((even >> 2 & 0x11111111u) | (odd >> 1 & 0x22222222u));
         enc_put(row + 14 * k + 2 + 2 * q, (uint16_t)two);
         enc_put(row + 14 * k + 16 + 2 * q, (uint16_t)(two >> 16));
         row[14 * k + 10 + q] = (uint8_t)high;

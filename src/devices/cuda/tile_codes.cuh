@@ -19,7 +19,6 @@ enum { TILE_UNITS = 8, TILE_BYTES = TILE_UNITS * 512, TILE_LINE = 128 };
 
 template <int F> struct tile_format {
     static constexpr int kind = enc_format<F>::kind, levels = enc_format<F>::levels;
-    static constexpr bool records = kind == ENC_INT || kind == ENC_RMS32;
     static constexpr int unit_bytes = F == FMT_q8_0                          ? 136
                                       : F == FMT_tbq3_0 || F == FMT_turbo3   ? 56
                                       : kind == ENC_INT || kind == ENC_RMS32 ? 72
@@ -172,12 +171,12 @@ static __device__ __forceinline__ constexpr int tile_nibble_of(int n)
     return n / 8 * 4 + n % 8 / 2 + (n % 2 ? 16 : 0);
 }
 
-/* Fields of `bits` bits from each nibble of a word, one behind the other. */
-static __device__ __forceinline__ uint32_t tile_squeeze(uint32_t x, int bits)
+/* Two bits from each nibble of a word, one behind the other. */
+static __device__ __forceinline__ uint32_t tile_squeeze(uint32_t x)
 {
-    x = (x | x >> (4 - bits)) & (bits == 2 ? 0x0f0f0f0fu : 0x03030303u);
-    x = (x | x >> (8 - 2 * bits)) & (bits == 2 ? 0x00ff00ffu : 0x000f000fu);
-    return (x | x >> (16 - 4 * bits)) & (bits == 2 ? 0xffffu : 0xffu);
+    x = (x | x >> 2) & 0x0f0f0f0fu;
+    x = (x | x >> 4) & 0x00ff00ffu;
+    return (x | x >> 8) & 0xffffu;
 }
 
 #endif
