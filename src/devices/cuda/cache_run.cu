@@ -4,9 +4,9 @@
  * for as soon as a tile is in registers.  All warps' first tiles come before their second: work begins early, and not
  * everywhere at once. */
 #include "devices/cuda/run_best.cuh"
-#include "devices/cuda/tile_place.cuh"
+#include "devices/cuda/tile_run.cuh"
 
-enum { RUN_TILES = 4, RUN_WARPS = 16 };
+enum { RUN_WARPS = 16 };
 
 /* The encoders' tables, and how many tiles are on their way. */
 template <int F, bool BEST> struct run_rules {
@@ -26,40 +26,6 @@ template <int F, bool BEST> struct __align__(128) run_desk {
     uint8_t stage[run_rules<F, BEST>::stages][RUN_STAGE];
     uint8_t out[(TILE_UNITS * tile_format<F>::unit_bytes + 15) / 16 * 16];
 };
-
-/* What is encoded: runs of `per` tiles, `step` runs apart for a warp; units of a head. */
-typedef struct run_work {
-    unsigned units, step;
-    int per;
-} run_work;
-
-/* A tile: run n, of head h, from unit `first` of it on has `left` units; start: the run's first tile.  x: this lane's
- * first values, of unit lane / 8, where there are eight units in eight rows. */
-typedef struct run_spot {
-    unsigned n, first;
-    int h, left;
-    bool start;
-    const float *x;
-} run_spot;
-
-static __device__ __forceinline__ run_spot run_at(const job &p, const run_work &w, unsigned n)
-{
-    const unsigned row = n / (unsigned)p.h, first = row * (unsigned)(TILE_UNITS * w.per);
-    const int h = (int)(n - row * (unsigned)p.h), lane = threadIdx.x % 32;
-    const int left = first < w.units ? (int)min(w.units - first, (unsigned)(TILE_UNITS * w.per)) : 0;
-    return { n, first, h, left, true, p.x + (first + lane / 8) * p.ldx + (h * GROUP_MAX + 4 * (lane % 8)) };
-}
-
-/* The next tile, of this run or the warp's next. */
-static __device__ __forceinline__ void run_next(const job &p, const run_work &w, run_spot *t)
-{
-    t->first += TILE_UNITS;
-    t->left -= TILE_UNITS;
-    t->x += TILE_UNITS * p.ldx;
-    t->start = false;
-    if (t->left <= 0)
-        *t = run_at(p, w, t->n + w.step);
-}
 
 /* Four values of each line of a unit: of four units at once, by the warp. */
 static __device__ __forceinline__ void run_copy4(uint32_t to, const float *x)
@@ -97,24 +63,7 @@ static __device__ __forceinline__ void run_ask(const job &p, const run_work &w, 
     async_commit();
 }
 
-/* Unit `lane` of a run: its token's sequence, which starts at row q0 and position pos0; none past the end. */
-typedef struct run_unit {
-    int token, g, seq, q0, pos0;
-} run_unit;
-
-static __device__ __forceinline__ run_unit run_find(const job &p, const run_spot &t)
-{
-    run_unit u = { 0, (int)t.first + (int)threadIdx.x % 32, -1, 0, 0 };
-    if ((int)threadIdx.x % 32 >= t.left)
-        return u;
-    tile_carry(p, &u.token, &u.g);
-    u.seq = seq_of(p.seqs, u.token);
-    u.q0 = p.seqs.q0[u.seq];
-    u.pos0 = p.seqs.pos0[u.seq];
-    return u;
-}
-
-/* Where it goes: the ids of its pages are on their way. */
+/* Where a unit of a run goes: the ids of its pages are on their way. */
 static __device__ __forceinline__ tile_slot run_slot(const job &p, const run_unit &u, int h, int bytes)
 {
     const int pos = u.token - u.q0 + u.pos0, at = pos % KVANT_PAGE;
@@ -162,48 +111,27 @@ static __device__ __forceinline__ void run_tails(unsigned some, const uint16_t *
     __syncwarp();
 }
 
-/* The bytes of a tile: rows one behind the other at once. */
-template <int F> static __device__ __forceinline__ void run_store(const run_to &to, int first, const uint8_t *out)
+template <int F> static __device__ __forceinline__ void run_write(const run_to &to, int first, const uint8_t *out)
 {
     constexpr int bytes = tile_format<F>::unit_bytes, all = TILE_UNITS * bytes;
-    unsigned rows = to.rows >> first & 255u;
-    const unsigned follow = to.follow >> first & 254u;
+    const unsigned rows = to.rows >> first & 255u, follow = to.follow >> first & 254u;
     if (to.follow == RUN_WHOLE)
         tile_copy_out<uint4, (all + 511) / 512>(to.row + bytes * first, out, all);
-    while (rows) {
-        const int r = __ffs((int)rows) - 1, n = __ffs((int)~(follow >> (r + 1)));
-        uint8_t *at = (uint8_t *)__shfl_sync(0xffffffffu, (unsigned long long)to.row, first + r);
-        if (n == TILE_UNITS && ((uintptr_t)at & 15) == 0)
-            tile_copy_out<uint4, (all + 511) / 512>(at, out, all);
-        else if (((uintptr_t)at & 3) == 0 && bytes * r % 4 == 0 && bytes * n % 4 == 0)
-            tile_copy_out<uint32_t>(at, out + bytes * r, bytes * n);
-        else
-            tile_copy_out<uint16_t>(at, out + bytes * r, bytes * n);
-        rows &= ~0u << (r + n);
-    }
+    run_rows<F>(rows, follow, out, [&](int r) {
+        return (uint8_t *)__shfl_sync(0xffffffffu, (unsigned long long)to.row, first + r);
+    });
     __syncwarp();
 }
 
-/* Four warps after four: what is asked for first is there first. */
-template <bool WAIT> static __device__ __forceinline__ void run_turn(int turn)
-{
-    const int left = (int)blockDim.x - 128 * turn, threads = 128 + min(left, 128);
-    if (turn == 0 || left <= 0)
-        return;
-    if (WAIT)
-        asm volatile("barrier.sync %0, %1;" ::"r"(turn), "r"(threads) : "memory");
-    else
-        asm volatile("barrier.arrive %0, %1;" ::"r"(turn), "r"(threads) : "memory");
-}
-
-template <int F, bool BEST> static __global__ void __launch_bounds__(32 * RUN_WARPS, 1) run_kernel(jobs js, int per)
+template <int F, bool BEST>
+static __global__ void __launch_bounds__(32 * RUN_WARPS, 1) run_kernel(jobs js, unsigned per)
 {
     extern __shared__ __align__(256) uint8_t room[];
     typedef run_rules<F, BEST> rules;
     constexpr int stages = rules::stages;
     const job &p = js.j[blockIdx.y];
     const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const run_work w = { p.units / (unsigned)p.h, gridDim.x * warps, per };
+    const run_work w = { p.units / (unsigned)p.h, gridDim.x * warps, per, 0 };
     run_spot t = run_at(p, w, blockIdx.x + gridDim.x * warp), ask = t;
     run_desk<F, BEST> &desk = ((run_desk<F, BEST> *)(room + sizeof(typename rules::room)))[warp];
     typename rules::tables tables;
@@ -254,7 +182,7 @@ template <int F, bool BEST> static __global__ void __launch_bounds__(32 * RUN_WA
         }
         if (t.start)
             to = run_target(p, slot, tile_format<F>::unit_bytes);
-        run_store<F>(to, first, desk.out);
+        run_write<F>(to, first, desk.out);
     }
 }
 
@@ -285,7 +213,7 @@ template <int F, bool BEST> static bool run_launch(cuda_device *d, const jobs &p
     const dim3 grid(want < blocks ? want : blocks, (unsigned)sides);
     const size_t bytes = (size_t)(tables + warps * desk);
     cuda_smem(run_kernel<F, BEST>, bytes);
-    cuda_launch(d, run_kernel<F, BEST>, grid, 32 * warps, bytes, p, (int)per);
+    cuda_launch(d, run_kernel<F, BEST>, grid, 32 * warps, bytes, p, per);
     return true;
 }
 

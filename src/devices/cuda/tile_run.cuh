@@ -104,18 +104,15 @@ static __device__ __forceinline__ run_bits run_settle(const job &p, int bytes, r
              __ballot_sync(0xffffffffu, to.tail != NULL) };
 }
 
-/* The bytes of a tile, whose units are those of the run from `first` on and at `place`: rows one behind the other at
- * once. */
-template <int F>
-static __device__ __forceinline__ void run_store(const run_bits &bits, int first, const run_place *place,
-                                                 const uint8_t *out)
+/* The bytes of a tile, of whose units `rows` have a row, at_of(unit), and `follow` one that follows the row before:
+ * rows one behind the other at once. */
+template <int F, typename AT>
+static __device__ __forceinline__ void run_rows(unsigned rows, unsigned follow, const uint8_t *out, AT at_of)
 {
     constexpr int bytes = tile_format<F>::unit_bytes, all = TILE_UNITS * bytes;
-    unsigned rows = bits.rows >> first & 255u;
-    const unsigned follow = bits.follow >> first & 254u;
     while (rows) {
         const int r = __ffs((int)rows) - 1, n = __ffs((int)~(follow >> (r + 1)));
-        uint8_t *at = place[r].to.row;
+        uint8_t *at = at_of(r);
         if (n == TILE_UNITS && ((uintptr_t)at & 15) == 0)
             tile_copy_out<uint4, (all + 511) / 512>(at, out, all);
         else if (((uintptr_t)at & 3) == 0 && bytes * r % 4 == 0 && bytes * n % 4 == 0)
@@ -124,6 +121,15 @@ static __device__ __forceinline__ void run_store(const run_bits &bits, int first
             tile_copy_out<uint16_t>(at, out + bytes * r, bytes * n);
         rows &= ~0u << (r + n);
     }
+}
+
+/* The same, of the units of the run from `first` on, which are at `place`. */
+template <int F>
+static __device__ __forceinline__ void run_store(const run_bits &bits, int first, const run_place *place,
+                                                 const uint8_t *out)
+{
+    run_rows<F>(bits.rows >> first & 255u, bits.follow >> first & 254u, out,
+                [&](int r) { return place[r].to.row; });
     __syncwarp();
 }
 
@@ -137,14 +143,6 @@ template <bool WAIT> static __device__ __forceinline__ void run_turn(int turn)
         asm volatile("barrier.sync %0, %1;" ::"r"(turn), "r"(threads) : "memory");
     else
         asm volatile("barrier.arrive %0, %1;" ::"r"(turn), "r"(threads) : "memory");
-}
-
-/* Runs of a head: as many to a warp as it takes for no run to be too long, and the same to all. */
-static unsigned run_count(unsigned tiles, unsigned h, unsigned warps)
-{
-    const unsigned each = cuda_blocks(cuda_blocks(tiles, RUN_TILES) * h, warps), most = each * warps / h;
-    const unsigned least = cuda_blocks(tiles, RUN_TILES);
-    return most > tiles ? tiles : most < least ? least : most;
 }
 
 #endif
