@@ -159,6 +159,10 @@ class Server:
     def stop(self, sig=signal.SIGTERM, seconds=40):
         if self.process.poll() is None:
             self.process.send_signal(sig)
+        return self.wait(seconds)
+
+    def wait(self, seconds=40):
+        """The exit code of a server that ends by itself: a second signal would cut its drain short."""
         try:
             return self.process.wait(seconds * SLOW)
         except subprocess.TimeoutExpired:
