@@ -117,9 +117,9 @@ void cuda_kv_layout(kvant_device *base, kvant_attn_args *a)
     a->v.layout = v;
 }
 
-static size_t fast_scratch(const fast_job &o)
+static size_t fast_scratch(const cuda_device *d, const fast_job &o)
 {
-    return (o.decode ? decode_scratch(o.one) : 0) + (o.prefill ? prefill_scratch(o.many) : 0);
+    return (o.decode ? decode_scratch(o.one) : 0) + (o.prefill ? prefill_scratch(d, o.many) : 0);
 }
 
 static void fast_run(cuda_device *d, const fast_job &o)
@@ -151,7 +151,7 @@ static size_t attn_scratch(const cuda_device *d, const void *args)
     attn_job p;
     fast_job fast;
     if (a->seqs.n_tokens > 0 && fast_shape((cuda_device *)d, a, &fast))
-        return fast_scratch(fast);
+        return fast_scratch(d, fast);
     if (a->seqs.n_tokens <= 0 || attn_shape((cuda_device *)d, a, &p, NULL) < 0)
         return 0;
     return prep_bytes(p) + (size_t)tiles_per_launch(p) * tile_bytes(p);

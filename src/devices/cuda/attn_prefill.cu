@@ -255,10 +255,10 @@ static bool both_coded(const prefill_job &p)
 }
 
 /* Bytes of tiles made ahead, 0: each block makes its own. */
-static size_t ahead_bytes(const prefill_job &p)
+static size_t ahead_bytes(const cuda_device *d, const prefill_job &p)
 {
     const size_t tiles = (size_t)p.seqs.n_seqs * p.seqs.stride * p.h_kv, each = pair_bytes(p.k.width, p.d);
-    const bool many = p.seqs.n_tokens >= (int64_t)AHEAD * p.tokens * p.seqs.n_seqs;
+    const bool many = !d->scarce && p.seqs.n_tokens >= (int64_t)AHEAD * p.tokens * p.seqs.n_seqs;
     return many && both_coded(p) && tiles <= AHEAD_MOST / each ? tiles * each : 0;
 }
 
@@ -284,7 +284,7 @@ bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_de
     if (used + STATIC > d->smem_max)
         return false;
     const size_t fit = (d->smem_max - used - STATIC) / raw_bytes(*p);
-    p->n_raw = !both_coded(*p) || ahead_bytes(*p) ? 0 : fit < RAW ? (int)fit : RAW;
+    p->n_raw = !both_coded(*p) || ahead_bytes(d, *p) ? 0 : fit < RAW ? (int)fit : RAW;
     return true;
 }
 
@@ -294,9 +294,9 @@ static size_t query_bytes(const prefill_job &p)
     return cuda_aligned(heads * p.k.width * 2) + cuda_aligned(heads * p.d * 2);
 }
 
-size_t prefill_scratch(const prefill_job &p)
+size_t prefill_scratch(const cuda_device *d, const prefill_job &p)
 {
-    return query_bytes(p) + ahead_bytes(p);
+    return query_bytes(p) + ahead_bytes(d, p);
 }
 
 void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
@@ -317,7 +317,7 @@ void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
         const prep_job prep = { p.q, p.qraw, p.qp, NULL, p.ldq, p.gq, (int)heads, p.h, by, p.k.s };
         prep_run(d, p.d, prep);
     }
-    if (ahead_bytes(p)) {
+    if (ahead_bytes(d, p)) {
         p.tiles = scratch + query_bytes(p);
         prefill_ahead<<<dim3(p.seqs.stride, p.h_kv, p.seqs.n_seqs), 256, 0, d->stream>>>(p);
     }

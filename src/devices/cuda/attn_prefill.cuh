@@ -24,7 +24,7 @@ struct prefill_job : attn_call {
 
 bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v,
                    prefill_job *p);
-size_t prefill_scratch(const prefill_job &p);
+size_t prefill_scratch(const cuda_device *d, const prefill_job &p);
 void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch);
 
 #endif

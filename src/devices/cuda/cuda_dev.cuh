@@ -29,6 +29,7 @@ typedef struct cuda_device {
     cudaStream_t stream;
     unsigned char *scratch;        /* of the op that runs; grown before a list, never inside */
     size_t scratch_bytes;
+    bool scarce;                   /* memory for more scratch could not be had: ops do with the least they can */
     unsigned char *pinned;         /* host memory that small copies pass through; CUDA_PINNED bytes, or NULL */
     size_t pinned_used;            /* since the last wait */
     unsigned *draws;               /* gemv_stream.cu's counter, 0 between launches */

@@ -38,19 +38,24 @@ void cuda_drop_graphs(cuda_device *d)
     }
 }
 
-int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
+/* The most that an op of the list wants; every op has a kernel. */
+static size_t scratch_wanted(const cuda_device *d, const kvant_op *ops, int n)
 {
     size_t want = 0;
     for (int i = 0; i < n; i++) {
-        const op_line *line = find_op(ops[i].id);
-        if (!line)
-            return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: op %d has no kernel", ops[i].id);
-        size_t s = line->op->scratch ? line->op->scratch(d, ops[i].args) : 0;
+        const cuda_op *op = find_op(ops[i].id)->op;
+        const size_t s = op->scratch ? op->scratch(d, ops[i].args) : 0;
         want = s > want ? s : want;
     }
+    return want;
+}
+
+/* A new block, where the one there is is too small. */
+static int scratch_grow(cuda_device *d, size_t want, kvant_diag *diag)
+{
+    void *p = NULL;
     if (want <= d->scratch_bytes)
         return KVANT_OK;
-    void *p = NULL;
     cudaStreamSynchronize(d->stream);
     cuda_drop_graphs(d);
     cudaFree(d->scratch);
@@ -61,6 +66,18 @@ int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag 
     d->scratch = (unsigned char *)p;
     d->scratch_bytes = want;
     return KVANT_OK;
+}
+
+int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
+{
+    for (int i = 0; i < n; i++)
+        if (!find_op(ops[i].id))
+            return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: op %d has no kernel", ops[i].id);
+    const int rc = scratch_grow(d, scratch_wanted(d, ops, n), diag);
+    if (rc != KVANT_ENOMEM || d->scarce)
+        return rc;
+    d->scarce = true;
+    return scratch_grow(d, scratch_wanted(d, ops, n), diag);
 }
 
 int cuda_launch_list(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
