@@ -130,14 +130,6 @@ static __device__ __forceinline__ float tcq_square(const float *x)
     return s;
 }
 
-static __device__ __forceinline__ double tcq_sum(double x)
-{
-#pragma unroll
-    for (int m = 1; m < 32; m *= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, m);
-    return x;
-}
-
 /* Sums of y c and of z z over the unit, of this lane's four each. */
 typedef struct tcq_fit {
     double yc, zz;
@@ -151,8 +143,8 @@ static __device__ __forceinline__ tcq_fit tcq_fits(const float *y, const float *
         f.yc += (double)y[k] * c[k];
         f.zz += (double)z[k] * z[k];
     }
-    f.yc = tcq_sum(f.yc);
-    f.zz = tcq_sum(f.zz);
+    f.yc = enc_sum<32>(f.yc);
+    f.zz = enc_sum<32>(f.zz);
     return f;
 }
 
@@ -165,7 +157,7 @@ static __device__ __forceinline__ double tcq_error(const float *y, float norm, c
         const double e = (double)y[k] * norm - (double)c[k] * half_to_f32(scale);
         err += e * e;
     }
-    return tcq_sum(err);
+    return enc_sum<32>(err);
 }
 
 /* The scale of least squared error. */

@@ -326,10 +326,7 @@ static __device__ __forceinline__ void run_add_squares(const uint4 &first, uint3
 
 static __device__ __forceinline__ uint16_t run_corrected(float norm, const uint32_t *sum)
 {
-    int square = (int)(sum[0] + (sum[1] << 8) + (sum[2] << 16));
-    square += __shfl_xor_sync(0xffffffffu, square, 1);
-    square += __shfl_xor_sync(0xffffffffu, square, 2);
-    return enc_corrected(norm, square);
+    return enc_corrected(norm, enc_sum<4>((int)(sum[0] + (sum[1] << 8) + (sum[2] << 16))));
 }
 
 static __device__ __forceinline__ void run_turbo66(const run_books &b, const float *v, float norm, uint8_t *row)

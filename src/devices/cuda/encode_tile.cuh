@@ -39,7 +39,7 @@ static __device__ __forceinline__ uint16_t tile_rms32_best(const rec_books &b, f
 }
 
 template <int F, int BITS>
-static __device__ __forceinline__ uint16_t tile_rms32_upstream(const tile_books &b, float *y, uint32_t *word, float *d)
+static __device__ __forceinline__ uint16_t tile_rms32_upstream(uint32_t base, float *y, uint32_t *word, float *d)
 {
     float id;
     tile_scale(y, port_bits(0x3e3504f3u));
@@ -47,7 +47,7 @@ static __device__ __forceinline__ uint16_t tile_rms32_upstream(const tile_books 
     tile_scale(y, id);
 #pragma unroll
     for (int n = 31; n >= 0; n--)
-        tile_code<F, BITS>(b.codes, y[BITS == 4 ? tile_nibble_of(n) : n], &word[n / 8]);
+        tile_code<F, BITS>(base, y[BITS == 4 ? tile_nibble_of(n) : n], &word[n / 8]);
     return enc_half(*d);
 }
 
@@ -61,7 +61,7 @@ static __device__ __forceinline__ void tile_rms32(const BOOKS &b, float *y, uint
 #pragma unroll
     for (int k = 0; k < 32; k++)
         y[k] = signs[k] < 0.0f ? -y[k] : y[k];
-    tile_steps<32>(y);
+    lane_steps<32>(y);
     if constexpr (BEST)
         enc_put(record, tile_rms32_best<F, three ? 3 : 4>(b, y, word, &d));
     else

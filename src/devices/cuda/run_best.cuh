@@ -166,7 +166,7 @@ static __device__ __forceinline__ void best_rotate(float *v)
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         float w[4] = { v[i], v[8 + i], v[16 + i], v[24 + i] };
-        tile_steps<4>(w);
+        lane_steps<4>(w);
         v[i] = w[0], v[8 + i] = w[1], v[16 + i] = w[2], v[24 + i] = w[3];
     }
 }
@@ -181,12 +181,6 @@ static __device__ __forceinline__ void best_signs(const best_books &b, float *v)
 }
 
 /* ---- codes ---- */
-
-static __device__ __forceinline__ float best_lanes(float s)
-{
-    s += __shfl_xor_sync(0xffffffffu, s, 1);
-    return s + __shfl_xor_sync(0xffffffffu, s, 2);
-}
 
 /* A unit: norm and its inverse, as enc_unit_root has them. */
 typedef struct best_unit {
@@ -246,7 +240,7 @@ static __device__ __forceinline__ float best_assign(const best_books &b, const f
             sum[i % 2] += best_format<F>::two ? y[k + i] : 0.0f;
         }
     }
-    return best_lanes(fmaf(residual, sum[0] + sum[1], yv[0] + yv[1]));
+    return enc_sum<4>(fmaf(residual, sum[0] + sum[1], yv[0] + yv[1]));
 }
 
 /* The rotation y is sqrt(128) times what it should be; for polar formats less what tf32 cuts off. */

@@ -204,14 +204,6 @@ typedef struct best_words {
     uint32_t w[4];
 } best_words;
 
-/* x & mask | more. */
-static __device__ __forceinline__ uint32_t best_bits(uint32_t x, uint32_t mask, uint32_t more)
-{
-    uint32_t y;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(more));
-    return y;
-}
-
 /* In this order, all of them under way before the first is used. */
 static __device__ __forceinline__ void best_read(uint32_t at, best_words *e)
 {
@@ -292,7 +284,7 @@ static __device__ __forceinline__ void best_try(const best_where &b, const float
     best_words e[N], minus[has::two ? N : 1];
 #pragma unroll
     for (int i = 0; i < N; i++)
-        at[i] = best_bits(__float_as_uint(best_place<F>(y[i], fine, b.zero)), mask, b.copy);
+        at[i] = tile_bits(__float_as_uint(best_place<F>(y[i], fine, b.zero)), mask, b.copy);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         best_read(at[i], &e[i]);

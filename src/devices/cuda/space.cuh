@@ -90,18 +90,24 @@ static __device__ void space_rotate(int space, int back, float *x, int n)
     }
 }
 
+/* Unnormalised Hadamard over N values of one lane, or the first steps of a larger one. */
+template <int N> static __device__ __forceinline__ void lane_steps(float *v)
+{
+#pragma unroll
+    for (int h = 1; h < N; h *= 2)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (!(i & h)) {
+                const float a = v[i], b = v[i + h];
+                v[i] = a + b;
+                v[i + h] = a - b;
+            }
+}
+
 /* Forwards, by a warp: lane l has values V*l .. V*l + V - 1. */
 template <int V> static __device__ __forceinline__ void warp_butterfly(float *x, int size, int lane)
 {
-#pragma unroll
-    for (int h = 1; h < V; h *= 2)
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            if (!(i & h)) {
-                const float a = x[i], b = x[i + h];
-                x[i] = a + b;
-                x[i + h] = a - b;
-            }
+    lane_steps<V>(x);
     for (int h = V; h < size; h *= 2)
 #pragma unroll
         for (int i = 0; i < V; i++) {

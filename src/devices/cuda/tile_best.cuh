@@ -4,6 +4,7 @@
 #ifndef KVANT_CUDA_TILE_BEST_CUH
 #define KVANT_CUDA_TILE_BEST_CUH
 
+#include <type_traits>
 #include "devices/cuda/tile_record.cuh"
 
 /* In shared memory; record: those of tile_record.cuh. */
@@ -63,20 +64,8 @@ static __device__ __forceinline__ uint16_t tile_best8(const float *x, float d, f
 }
 
 /* A block's tables. */
-template <int F, bool BEST, int THREADS, bool RECORD = tile_tables<F, BEST>::record> struct tile_copies {
-    tile_copy<F, THREADS> of;
-
-    __device__ __forceinline__ void load()
-    {
-        of.load();
-    }
-
-    __device__ __forceinline__ tile_books store(uint8_t *room)
-    {
-        return { of.store(room) };
-    }
-};
-
-template <int F, bool BEST, int THREADS> struct tile_copies<F, BEST, THREADS, true> : rec_copy<F, THREADS> {};
+template <int F, bool BEST, int THREADS>
+using tile_copies =
+    std::conditional_t<tile_tables<F, BEST>::record, rec_copy<F, THREADS>, tile_copy<F, THREADS>>;
 
 #endif

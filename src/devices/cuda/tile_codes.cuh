@@ -123,12 +123,15 @@ static __device__ __forceinline__ void tile_code(uint32_t base, float v, uint32_
     *codes = (*codes << BITS) + above + (__float_as_uint(v - mid) >> 31);
 }
 
-/* What store gives. */
-typedef struct tile_books {
-    uint32_t codes;
-} tile_books;
+/* x & mask | more. */
+static __device__ __forceinline__ uint32_t tile_bits(uint32_t x, uint32_t mask, uint32_t more)
+{
+    uint32_t y;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(more));
+    return y;
+}
 
-/* ---- sums and rotations ---- */
+/* ---- sums ---- */
 
 /* The tree of enc_sum<8> over the sums of its lanes. */
 static __device__ __forceinline__ float tile_tree(const float *p)
@@ -136,25 +139,10 @@ static __device__ __forceinline__ float tile_tree(const float *p)
     return ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]));
 }
 
-template <int N> static __device__ __forceinline__ void tile_steps(float *v)
-{
-#pragma unroll
-    for (int h = 1; h < N; h *= 2)
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (!(i & h)) {
-                const float a = v[i], b = v[i + h];
-                v[i] = a + b;
-                v[i + h] = a - b;
-            }
-}
-
 /* The sum of two lanes of encode.cuh, p[0] and p[1], over the four lanes of a unit. */
 static __device__ __forceinline__ float tile_sum(const float *p)
 {
-    float s = p[0] + p[1];
-    s += __shfl_xor_sync(0xffffffffu, s, 1);
-    return s + __shfl_xor_sync(0xffffffffu, s, 2);
+    return enc_sum<4>(p[0] + p[1]);
 }
 
 /* ---- packing, into the tile's bytes in shared memory ---- */

@@ -194,14 +194,6 @@ template <int F, int THREADS> struct rec_copy {
     }
 };
 
-/* x & MASK | place. */
-template <uint32_t MASK> static __device__ __forceinline__ uint32_t rec_line(float x, uint32_t place)
-{
-    uint32_t at;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(at) : "r"(__float_as_uint(x)), "n"(MASK), "r"(place));
-    return at;
-}
-
 /* ---- the scale ---- */
 
 /* C += A B: column n of B is unit n, row 4 q + i the i-th byte of its record q; A is 8 times the identity. */
@@ -236,7 +228,9 @@ template <int F> static __device__ __forceinline__ uint2 rec_errors_at(const rec
 {
     const float at = rec_format<F>::book ? fmaf(fabsf(y), to, 1.0f) : fmaf(y, to, 1.0f + 0x1p-9f);
     uint2 e;
-    asm("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(e.x), "=r"(e.y) : "r"(rec_line<0x7f80u>(at, b.error)));
+    asm("ld.shared.v2.b32 {%0,%1}, [%2];"
+        : "=r"(e.x), "=r"(e.y)
+        : "r"(tile_bits(__float_as_uint(at), 0x7f80u, b.error)));
     return e;
 }
 
@@ -263,7 +257,7 @@ template <int F> static __device__ __forceinline__ uint32_t rec_near(const rec_b
     uint32_t entry;
     asm("ld.shared.b32 %0, [%1];"
         : "=r"(entry)
-        : "r"(rec_line<0x7fc0u>(__saturatef(fmaf(y, to, 1.0f - 0x1p-11f)), b.near)));
+        : "r"(tile_bits(__float_as_uint(__saturatef(fmaf(y, to, 1.0f - 0x1p-11f))), 0x7fc0u, b.near)));
     return entry;
 }
 
