@@ -1,5 +1,6 @@
 /* check_cuda_pack.c: the CUDA device's private page layout, compiled as C: for every format that has one, every width
- * and both sides, packing 64 random rows fills every byte once and unpacking gives the rows back.  Needs no GPU. */
+ * and both sides, packing 64 random rows fills every byte once and unpacking gives the rows back; turbo3_tcq's V lies
+ * where sums_trellis (decode_step.cuh) reads it.  Needs no GPU. */
 #include <stdint.h>
 #include "base/rng.h"
 #include "devices/cuda/pack.cuh"
@@ -63,6 +64,22 @@ static void unpack(const pack_shape *s, const uint8_t *packed, uint8_t *rows)
         pack_record(s, packed, i / recs, i % recs, rows + i / recs * s->row_bytes + i % recs * bytes);
 }
 
+/* Lane 4g + t has words 1 + 3g .. of rows 2t and 2t + 1 of eight, for four eights of a block side by side. */
+static void check_trellis_v(const pack_shape *s, const uint16_t *rows, const uint16_t *packed)
+{
+    const int row = s->row_bytes / 2;
+    int wrong = 0;
+    for (int i = 0; i < 2 * s->n_rec * 32 * 4; i++) {
+        const int part = i % 4, lane = i / 4 % 32, rec = i / 128 % s->n_rec, block = i / 128 / s->n_rec;
+        const uint16_t *to = packed + block * s->block_bytes / 2 + 800 * rec + 2 * (4 * lane + part);
+        const uint16_t *even = rows + (32 * block + 8 * part + lane % 4 * 2) * row + 26 * rec + 1 + lane / 4 * 3;
+        const uint16_t *odd = even + row;
+        wrong += to[0] != even[1] || to[1] != even[2] || to[256] != odd[1] || to[257] != odd[2] ||
+                 to[512] != even[0] || to[513] != odd[0];
+    }
+    CHECK(wrong == 0, "turbo3_tcq d %d: %d of V's words are not where they are read", s->d, wrong);
+}
+
 static int check_kind(const kind *k, int role, int d)
 {
     static uint32_t words[3][MOST / 4];
@@ -81,11 +98,15 @@ static int check_kind(const kind *k, int role, int d)
         rows[i] = (uint8_t)rng_below(&r, 256);
     memset(count, 0, sizeof count);
     pack(&s, rows, packed);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         wrong += count[i] != 1;
+        back[i] = (uint8_t)~rows[i];        /* what unpacking leaves out differs */
+    }
     unpack(&s, packed, back);
     CHECK(wrong == 0, "%s d %d side %d: %d bytes of a packed page written not once", k->name, d, role, wrong);
     CHECK(memcmp(rows, back, (size_t)n) == 0, "%s d %d side %d: unpacked rows differ", k->name, d, role);
+    if (s.cls == PACK_TRELLIS && role == PACK_V)
+        check_trellis_v(&s, (const uint16_t *)rows, (const uint16_t *)packed);
     return 1;
 }
 
