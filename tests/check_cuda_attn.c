@@ -35,7 +35,8 @@ static kvant_cuda_bench_attn_fn find_bench(void)
 
 static int fast;
 
-static void check_case(kvant_device *dev, kvant_cuda_bench_attn_fn bench, kvant_cuda_attn_case c)
+/* Returns whether the kernels for compute capability 9.0 took it. */
+static int check_case(kvant_device *dev, kvant_cuda_bench_attn_fn bench, kvant_cuda_attn_case c)
 {
     kvant_cuda_attn_time t;
     kvant_diag diag = { 0 };
@@ -45,6 +46,32 @@ static void check_case(kvant_device *dev, kvant_cuda_bench_attn_fn bench, kvant_
     CHECK(rc < 0 || t.nmse <= 1e-5, "%s x %s h %d/%d d %d len %d tail %d new %d: NMSE %.3g, wanted 1e-5", c.k->name,
           c.v->name, c.h, c.h_kv, c.d, c.len, c.tail_pages, c.new_tokens, t.nmse);
     fast += rc == KVANT_OK && t.fast;
+    return rc == KVANT_OK && t.fast;
+}
+
+/* Pairs with bf16 rows: heads of a KV head from 1 to 16, each width; these kernels must take them. */
+static void check_bf16(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
+{
+    static const char *const pairs[][2] = { { "bf16", "bf16" },   { "bf16", "f16" },        { "f16", "bf16" },
+                                            { "bf16", "tbq4_0" }, { "bf16", "turbo3_tcq" }, { "turbo4_66", "bf16" },
+                                            { "q8_0", "bf16" },   { "qjl1_256", "bf16" } };
+    static const int dims[] = { 128, 64, 256 };
+
+    for (int i = 0; i < (int)(sizeof pairs / sizeof pairs[0]); i++)
+        for (int group = 1; group <= 16; group++) {
+            kvant_cuda_attn_case c = { .k = kvant_format_find(pairs[i][0]), .v = kvant_format_find(pairs[i][1]) };
+            c.d = c.k->group == 128 || c.v->group == 128 ? 128 : dims[(i + group) % 3];
+            c.h_kv = 2;
+            c.h = 2 * group;
+            c.seqs = group % 2 ? 2 : 40;
+            c.len = 90 + 137 * group;
+            c.tail_pages = 1 + group % 2;
+            c.new_tokens = 1;
+            CHECK(check_case(dev, bench, c), "%s x %s d %d: not by these kernels", c.k->name, c.v->name, c.d);
+            c.seqs = 2;
+            c.new_tokens = 30 + 11 * group;
+            CHECK(check_case(dev, bench, c), "%s x %s d %d, prompt: not by these kernels", c.k->name, c.v->name, c.d);
+        }
 }
 
 static void time_case(kvant_device *dev, kvant_cuda_bench_attn_fn bench, kvant_cuda_attn_case c)
@@ -64,7 +91,8 @@ static void time_bars(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
     static const char *const pairs[][2] = {
         { "tbq4_0", "tbq4_0" }, { "turbo4_66", "turbo4_66" },   { "turbo3", "turbo3" },
         { "tbq3_0", "tbq3_0" }, { "turbo3_tcq", "turbo3_tcq" }, { "qjl1_256", "tbq3_0" },
-        { "q8_0", "q8_0" },     { "f8_e4m3", "f8_e4m3" },       { "f16", "f16" }
+        { "q8_0", "q8_0" },     { "f8_e4m3", "f8_e4m3" },       { "f16", "f16" },
+        { "bf16", "bf16" }
     };
     static const kvant_cuda_attn_case shapes[] = {
         { .seqs = 32, .h = 32, .h_kv = 8, .d = 128, .len = 32768, .new_tokens = 1 },
@@ -145,6 +173,8 @@ int main(int argc, char **argv)
             c.len = d == 128 ? 5000 : 3100;
             check_case(dev, bench, c);
         }
+    if (bench)
+        check_bf16(dev, bench);
     if (bench) { /* more rows than one launch takes */
         const kvant_format *f = kvant_format_find("turbo4_66");
         kvant_cuda_attn_case c = { .k = f, .v = f, .seqs = 300, .h = 8, .h_kv = 2, .d = 128, .len = 700 };

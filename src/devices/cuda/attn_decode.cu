@@ -24,7 +24,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
     const int hi = cut(cuts, mine + 1);
     bool join = false;
 
-    uint32_t q[QUERY_WORDS(D, is_sign(KIND_K))];
+    uint32_t q[QUERY_WORDS(D, KIND_K)];
     state<D> a;
     spot s;
     feed f;
@@ -46,9 +46,11 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
         if (is_sign(KIND_K) && !part)
             load_sketch<KIND_K == KIND_SIGN>(p.sketch + (int64_t)head * SKETCH_WORDS, live, q, lane);
         else
-            load_q<D>(p, part ? p.raw : p.turned, head, live, p.k.kind == KIND_TRELLIS && !part, q, lane);
+            load_queries<D, KIND_K>(p, part ? p.raw : p.turned, p.raw, p.turned, head, live,
+                                    p.k.kind == KIND_TRELLIS && !part, q, lane);
         if (part) {
-            exact_steps<D>(p, row, s, exact_at(p, s, at), exact_at(p, s, to), q, a, lane);
+            exact_steps<D, parts_of(KIND_K), parts_of(KIND_V)>(p, row, s, exact_at(p, s, at), exact_at(p, s, to), q, a,
+                                                               lane);
             at = to;
         }
         for (; at < to; at++) {
@@ -136,6 +138,7 @@ static int kind_of(const side_dev &s, int role)
     pack_shape shape;
     switch (cuda_pack_class(s.fmt)) {
     case PACK_HALF: return KIND_HALF;
+    case PACK_BF16: return KIND_BF16;
     case PACK_NONE: return -1;
     }
     if (!s.layout || !cuda_pack_shape(&s, role, &shape))
@@ -158,11 +161,11 @@ static bool side_fits(const side_dev &s, int role, int d, decode_side *out)
     out->kind = kind_of(s, role);
     if (out->kind < 0 || s.d != d || s.dp != d || ((s.page_bytes | s.head_bytes | (uintptr_t)s.pages) & 15))
         return false;
-    if (out->kind == KIND_HALF)
+    if (is_plain(out->kind))
         out->block_bytes = (uint32_t)(PACK_BLOCK * 2 * d);
     else
         out->block_bytes = cuda_pack_shape(&s, role, &shape) ? (uint32_t)shape.block_bytes : 0;
-    return out->kind == KIND_HALF || s.tail;
+    return is_plain(out->kind) || s.tail;
 }
 
 bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v, decode_job *p)
@@ -243,10 +246,6 @@ template <int D, int KIND_K, int KIND_V> static void launch(cuda_device *d, cons
     cuda_launch(d, decode_merge<D>, merges, (unsigned)threads, bytes, p);
 }
 
-#define KINDS(D, K, V)                                                                                                 \
-    if (p.d == D && (K == KIND_COUNT || p.k.kind == K) && (V == KIND_COUNT || p.v.kind == V))                          \
-    return launch<D, K, V>(d, p)
-
 static void choose(cuda_device *d, const decode_job &p)
 {
     KINDS(128, KIND_LUT4_32, KIND_LUT4_32);
@@ -260,11 +259,11 @@ static void choose(cuda_device *d, const decode_job &p)
     KINDS(128, KIND_SIGN8, KIND_LUT3_32);
     KINDS(256, KIND_LUT4_32, KIND_LUT4_32);
     KINDS(256, KIND_LUT4_128, KIND_LUT4_128);
-    KINDS(128, KIND_SIGN, KIND_COUNT);
-    KINDS(128, KIND_SIGN8, KIND_COUNT);
-    KINDS(64, KIND_COUNT, KIND_COUNT);
-    KINDS(128, KIND_COUNT, KIND_COUNT);
-    KINDS(256, KIND_COUNT, KIND_COUNT);
+    KINDS_ANY_V(128, KIND_SIGN);
+    KINDS_ANY_V(128, KIND_SIGN8);
+    KINDS_ANY(64);
+    KINDS_ANY(128);
+    KINDS_ANY(256);
 }
 
 void decode_run(cuda_device *d, decode_job p)
@@ -277,7 +276,7 @@ void decode_run(cuda_device *d, decode_job p)
     } else if (!p.whole) {
         const prep_job prep = { p.q,   p.raw,    p.turned, p.by_seq ? p.seqs.q0 : NULL, p.ldq, p.gq, rows * p.h,
                                 p.h, p.scale * PREP_LOG2E, p.k.s };
-        prep_run(d, p.d, prep);
+        prep_run(d, p.d, parts_of(p.k.kind), prep);
     }
     if (p.whole) {
         decode_whole_run(d, p);

@@ -1,8 +1,8 @@
 /* attn_decode.cuh: what attn_decode.cu (the kernel), attn.cu (the choice) and bench_attn.cu share.
  *
- * Decode attention for compute capability 9.0: one token per row, packed pages (pack.cuh) or f16 rows, tensor cores
- * for the heads of a KV head.  A unit is one (token row, KV head, tile of 8 heads): its steps of encoded pages, then
- * its steps of exact keys.  All steps of the batch in order are one line that is cut evenly among the warps of the
+ * Decode attention for compute capability 9.0: one token per row, packed pages (pack.cuh) or f16 or bf16 rows, tensor
+ * cores for the heads of a KV head.  A unit is one (token row, KV head, tile of 8 heads): its steps of encoded pages,
+ * then its steps of exact keys.  All steps of the batch in order are one line that is cut evenly among the warps of the
  * grid; a warp sums its stretch, a launch behind it joins the warps' sums. */
 #ifndef KVANT_CUDA_ATTN_DECODE_CUH
 #define KVANT_CUDA_ATTN_DECODE_CUH
@@ -18,13 +18,26 @@ enum { SKETCH_BITS = 12 };
 /* How the codes of a side are decoded; the kernel is compiled for each, shapes are data. */
 enum decode_kind {
     KIND_LUT4_32, KIND_LUT4_128, KIND_BOOK4_32, KIND_LUT3_32,      /* by a table, and (LUT) permutes */
-    KIND_INT8, KIND_FLOAT8, KIND_HALF, KIND_TRELLIS, KIND_SIGN, KIND_SIGN8, KIND_COUNT
+    KIND_INT8, KIND_FLOAT8, KIND_HALF, KIND_TRELLIS, KIND_SIGN, KIND_SIGN8, KIND_BF16, KIND_COUNT
 };
 
 /* Signs: for up to 4 heads of a KV head, or for more. */
 static __host__ __device__ constexpr bool is_sign(int kind)
 {
     return kind == KIND_SIGN || kind == KIND_SIGN8;
+}
+
+/* Rows as they are. */
+static __host__ __device__ constexpr bool is_plain(int kind)
+{
+    return kind == KIND_HALF || kind == KIND_BF16;
+}
+
+/* Parts of a number that meets a side's values, a query's (K) or a probability (V): halves meet one half; bf16, whose
+ * range halves do not have, two bf16 (split_rest). */
+static __host__ __device__ constexpr int parts_of(int kind)
+{
+    return kind == KIND_BF16 ? 2 : 1;
 }
 
 typedef struct decode_side {
@@ -37,7 +50,8 @@ typedef struct decode_side {
 
 struct decode_job : attn_call {
     decode_side k, v;
-    uint16_t *raw, *turned; /* queries times scale * log2(e): f16 [n_tokens][h][d], as they are and rotated */
+    /* queries times scale * log2(e): f16 [n_tokens][h][d], as they are and rotated; for bf16 keys their two parts */
+    uint16_t *raw, *turned;
     uint32_t *sketch;       /* [n_tokens][h][SKETCH_WORDS], instead of turned */
     float *pieces;       /* sums that warps leave behind (decode_merge.cuh) */
     int group, heads, head_tiles, d;

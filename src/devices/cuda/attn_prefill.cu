@@ -21,7 +21,7 @@ static __host__ __device__ constexpr int makers_of(int d)
 
 static __host__ __device__ constexpr int stages_of(int d)
 {
-    return d == 256 ? 2 : 3;
+    return d == 256 ? 2 : STAGES;
 }
 
 static __host__ __device__ inline bool placed_of(int width)
@@ -80,11 +80,10 @@ static __device__ __forceinline__ void bring_tile(const uint8_t *from, uint8_t *
     bulk_start(shared_at(to), from, bytes, full);
 }
 
-template <int D>
+template <int D, bool BF16_K, bool BF16_V>
 static __device__ __forceinline__ void make_tiles(const prefill_job &p, const tile &t, const plan &w,
-                                                  const raw_ring &raw, const books &b, const ring &r)
+                                                  const raw_ring &raw, books &b, const ring &r)
 {
-    const maker who = { (int)threadIdx.x, makers_of(D) };
     bool before = false; /* copies of tile n - 1 are under way */
     for (int n = 0; n < raw.n && threadIdx.x == 0 && raw_has(raw, w, n); n++)
         raw_ask(p, t, raw, n);
@@ -96,7 +95,8 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
             bring_tile(tile_ahead(p, t.seq, n, raw.kv), k, r.stage_bytes, r.full + n % r.n * 8);
             continue;
         }
-        const bool now = make_tile(p, t, w, n, raw, b, k, k + p.k.width * 128, who);
+        const maker who = { (int)threadIdx.x, makers_of(D), b.scale[n % r.n] };
+        const bool now = make_tile<BF16_K, BF16_V>(p, t, w, n, raw, b, k, k + p.k.width * 128, who);
         async_commit();
         if (before) {
             async_wait<1>();
@@ -121,7 +121,7 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
 
 #endif
 
-template <int D, int W>
+template <int D, int W, bool BF16_K, bool BF16_V>
 static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel(prefill_job p)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -158,13 +158,13 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
         asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
         const raw_ring raw = { q_room + (placed_of(W) ? ROWS * 2 * W : 0), r.full + 48, p.n_raw,
                                kv_tile / p.head_tiles };
-        make_tiles<D>(p, t, w, raw, b, r);
+        make_tiles<D, BF16_K, BF16_V>(p, t, w, raw, b, r);
     } else {
         if (MAKERS == 256)
             asm volatile("setmaxnreg.inc.sync.aligned.u32 184;");
         else
             asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
-        use_tiles<D, W, W == 256>(p, t, w, kv_tile, r, q_room, (int)threadIdx.x - MAKERS);
+        use_tiles<D, W, W == 256, BF16_K, BF16_V>(p, t, w, kv_tile, r, b, q_room, (int)threadIdx.x - MAKERS);
     }
 #endif
 }
@@ -182,7 +182,7 @@ static __global__ void __launch_bounds__(256) prefill_ahead(prefill_job p)
     fill_prefill_books(p, b);
     __syncthreads();
     const int page = p.seqs.table[(size_t)seq * p.seqs.stride + j];
-    const maker who = { (int)threadIdx.x, (int)blockDim.x };
+    const maker who = { (int)threadIdx.x, (int)blockDim.x, NULL };
     uint8_t *to = tile_ahead(p, seq, j, kv);
     make_coded(p.k, false, side_row(p.k.s, page, kv, 0), page, kv, b, KEYS, to, who);
     make_coded(p.v, true, side_row(p.v.s, page, kv, 0), page, kv, b, KEYS, to + p.k.width * KEYS * 2, who);
@@ -238,8 +238,9 @@ static bool side_fits(const side_dev &s, int role, int d, prefill_side *out)
     memset(&out->shape, 0, sizeof out->shape);
     if (s.d != d || s.dp != d || (role == PACK_V && s.sdim != d) || s.sdim > 256)
         return false;
-    if (cuda_pack_class(s.fmt) == PACK_HALF)
-        out->cls = PACK_HALF;
+    const int cls = cuda_pack_class(s.fmt);
+    if (cls == PACK_HALF || cls == PACK_BF16)
+        out->cls = cls;
     else if (s.layout) {
         if (!cuda_pack_shape(&s, role, &out->shape))
             return false;
@@ -299,15 +300,30 @@ size_t prefill_scratch(const cuda_device *d, const prefill_job &p)
     return query_bytes(p) + ahead_bytes(d, p);
 }
 
+typedef void (*prefill_fn)(prefill_job);
+
+template <bool BF16_K, bool BF16_V> static prefill_fn kernel_of_width(const prefill_job &p)
+{
+    if (p.d == 128 && p.k.width == 256)
+        return prefill_kernel<128, 256, false, BF16_V>;
+    return p.d == 64    ? prefill_kernel<64, 64, BF16_K, BF16_V>
+           : p.d == 128 ? prefill_kernel<128, 128, BF16_K, BF16_V>
+                        : prefill_kernel<256, 256, BF16_K, BF16_V>;
+}
+
+static prefill_fn kernel_of(const prefill_job &p)
+{
+    if (p.k.cls == PACK_BF16)
+        return p.v.cls == PACK_BF16 ? kernel_of_width<true, true>(p) : kernel_of_width<true, false>(p);
+    return p.v.cls == PACK_BF16 ? kernel_of_width<false, true>(p) : kernel_of_width<false, false>(p);
+}
+
 void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
 {
     const unsigned heads = (unsigned)(p.seqs.n_tokens * (int64_t)p.h),
                    blocks = (unsigned)(p.n_tiles * p.h_kv * p.head_tiles);
     const size_t bytes = shared_bytes(p.k.width, p.d) + (size_t)p.n_raw * raw_bytes(p);
-    void (*const kernel)(prefill_job) = p.d == 64                         ? prefill_kernel<64, 64>
-                                        : p.d == 128 && p.k.width == 128 ? prefill_kernel<128, 128>
-                                        : p.d == 128                     ? prefill_kernel<128, 256>
-                                                                         : prefill_kernel<256, 256>;
+    const prefill_fn kernel = kernel_of(p);
     p.qp = (uint16_t *)scratch;
     p.qraw = (uint16_t *)(scratch + cuda_aligned((size_t)heads * p.k.width * 2));
     if (p.k.s.space == SPACE_SKETCH)
@@ -315,7 +331,7 @@ void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
     else {
         const float by = p.scale * PREP_LOG2E;
         const prep_job prep = { p.q, p.qraw, p.qp, NULL, p.ldq, p.gq, (int)heads, p.h, by, p.k.s };
-        prep_run(d, p.d, prep);
+        prep_run(d, p.d, 1, prep);
     }
     if (ahead_bytes(d, p)) {
         p.tiles = scratch + query_bytes(p);

@@ -5,7 +5,8 @@
 #include "devices/cuda/cuda_dev.cuh"
 #include "devices/cuda/pack.cuh"
 
-/* How a tile of keys becomes halves: from packed pages by class, from f16 rows, or value by value from rows. */
+/* How a tile of keys becomes halves: from packed pages by class, from f16 or bf16 rows (V's stay bf16), or value by
+ * value from rows. */
 typedef struct prefill_side {
     side_dev s;
     pack_shape shape;

@@ -135,11 +135,11 @@ static __device__ __forceinline__ void exact_ask(const decode_job &p, const row_
 
 /* The warp's exact steps, the rows of the first of which are under way; those of the next are asked for as soon as
  * there is room. */
-template <int D>
+template <int D, int PARTS_K, int PARTS_V>
 static __device__ __forceinline__ void exact_ahead(const decode_job &p, const row_span &row, int kv, const share &mine,
                                                    exact_tile<D> &x, const uint32_t *q, state<D> &a, int lane)
 {
-    uint32_t w[1][2];
+    uint32_t w[PARTS_V][2];
     float s[1][4];
 #pragma unroll 1
     for (int i = mine.at; i < mine.to; i++) {
@@ -147,15 +147,15 @@ static __device__ __forceinline__ void exact_ahead(const decode_job &p, const ro
         s[0][0] = s[0][1] = s[0][2] = s[0][3] = 0.0f;
 #pragma unroll
         for (int c = 0; c < D / 32; c++)
-            scores_quad(s[0], x.k[2 * c], x.k[2 * c + 1], q + 4 * c);
+            scores_quad<PARTS_K>(s[0], x.k[2 * c], x.k[2 * c + 1], q + 4 * PARTS_K * c);
         if (i + 1 < mine.to)
             exact_ask_k<D>(p, row, kv, i + 1, x, lane);
-        softmax_step<D, 1>(a, s, w, 8.0f, row.pos - key, lane);
+        softmax_step<D, 1, PARTS_V>(a, s, w, 8.0f, row.pos - key, lane);
         if (!exact_tile<D>::BOTH)
             exact_ask_v<D>(p, row, kv, i, x, lane);
 #pragma unroll
         for (int c = 0; c < D / 32; c++)
-            sums_quad(a.o + 2 * c, x.v + 4 * c, x.v + 4 * c + 2, w[0]);
+            sums_quad<PARTS_V>(a.o + 2 * c, x.v + 4 * c, x.v + 4 * c + 2, w);
         if (exact_tile<D>::BOTH && i + 1 < mine.to)
             exact_ask_v<D>(p, row, kv, i + 1, x, lane);
     }
@@ -193,13 +193,13 @@ static __device__ __forceinline__ void ask_first(const decode_side &s, const pag
 
 /* Heads first .. first + live - 1 of the unit's row by the block's warps: raw as they are, turned as the encoded pages
  * want them, where there are any. */
-template <int D>
+template <int D, int PARTS>
 static __device__ __forceinline__ void whole_queries(const decode_job &p, const row_span &row, int first, int live,
                                                      uint16_t *raw, uint16_t *turned, int warp, int lane)
 {
     const float by = p.scale * PREP_LOG2E;
     for (int i = warp; i < live; i += p.warps)
-        warp_prep<D / 32>(row.encoded > 0 ? p.k.s.space : (int)SPACE_REAL,
+        warp_prep<D / 32, PARTS>(row.encoded > 0 ? p.k.s.space : (int)SPACE_REAL,
                           p.q + row.token * p.ldq + (first + i) * p.gq, by, by * side_scale(p.k.s), raw + i * D,
                           turned + i * D, lane);
 }
@@ -248,7 +248,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     pdl_wait();
     if (row.steps == 0)
         return;
-    uint32_t q[QUERY_WORDS(D, is_sign(KIND_K))];
+    uint32_t q[QUERY_WORDS(D, KIND_K)];
     exact_tile<D> x;
     state<D> a;
     state_clear(a);
@@ -256,18 +256,19 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     if (mine.exact && mine.at < mine.to)
         exact_ask<D>(p, row, kv, mine.at, x, lane);
     if (!is_sign(KIND_K))
-        whole_queries<D>(p, row, first, live, raw, turned, warp, lane);
+        whole_queries<D, parts_of(KIND_K)>(p, row, first, live, raw, turned, warp, lane);
     __syncthreads();
     ask_first<D>(p.v, pages, pages.v_at, mine, r.v_at, r.bar_v); /* behind the queries, which are waited for first */
     const int64_t head = (int64_t)row.token * p.h + first;
     if (is_sign(KIND_K) && !mine.exact)
         load_sketch<KIND_K == KIND_SIGN>(p.sketch + head * SKETCH_WORDS, live, q, lane);
     else if (is_sign(KIND_K))
-        load_q<D>(p, p.raw + head * D, 0, live, false, q, lane);
+        load_q<D, 1>(p, p.raw + head * D, 0, live, false, q, lane);
     else
-        load_q<D>(p, mine.exact ? raw : turned, 0, live, p.k.kind == KIND_TRELLIS && !mine.exact, q, lane);
+        load_queries<D, KIND_K>(p, mine.exact ? raw : turned, raw, turned, 0, live,
+                                p.k.kind == KIND_TRELLIS && !mine.exact, q, lane);
     if (mine.exact)
-        exact_ahead<D>(p, row, kv, mine, x, q, a, lane);
+        exact_ahead<D, parts_of(KIND_K), parts_of(KIND_V)>(p, row, kv, mine, x, q, a, lane);
     else
         coded_blocks<D, KIND_K, KIND_V>(p, row, mine, pages, r, q, a, lane);
     piece_store<D>(p, a, (float *)r.slot_k, p.v.kind == KIND_TRELLIS && !mine.exact, lane);
@@ -305,16 +306,12 @@ template <int D, int KIND_K, int KIND_V> static void launch(cuda_device *d, cons
     cudaLaunchKernelEx(&cfg, decode_whole<D, KIND_K, KIND_V>, p);
 }
 
-#define KINDS(D, K, V)                                                                                                 \
-    if (p.d == D && (K == KIND_COUNT || p.k.kind == K) && (V == KIND_COUNT || p.v.kind == V))                          \
-    return launch<D, K, V>(d, p)
-
 void decode_whole_run(cuda_device *d, const decode_job &p)
 {
     KINDS(128, KIND_HALF, KIND_HALF);
-    KINDS(128, KIND_SIGN, KIND_COUNT);
-    KINDS(128, KIND_SIGN8, KIND_COUNT);
-    KINDS(64, KIND_COUNT, KIND_COUNT);
-    KINDS(128, KIND_COUNT, KIND_COUNT);
-    KINDS(256, KIND_COUNT, KIND_COUNT);
+    KINDS_ANY_V(128, KIND_SIGN);
+    KINDS_ANY_V(128, KIND_SIGN8);
+    KINDS_ANY(64);
+    KINDS_ANY(128);
+    KINDS_ANY(256);
 }

@@ -179,7 +179,7 @@ static __device__ __forceinline__ int exact_at(const decode_job &p, const spot &
     return (max(at - s.exact, 0) + (1 << p.exact_cost) - 1) >> p.exact_cost;
 }
 
-/* Row 0 of exact page j as f16: the tail, or f16 pages. */
+/* Row 0 of exact page j: of the tail, or of pages of rows as they are. */
 static __device__ __forceinline__ const uint8_t *exact_rows(const decode_job &p, const decode_side &s, int seq, int j,
                                                             int kv)
 {

@@ -6,7 +6,7 @@
 #include "devices/cuda/attn_decode.cuh"
 #include "devices/cuda/decode_codes.cuh"
 
-#define NOTHING (-1e30f) /* the maximum before any score */
+#define NOTHING (-3e38f) /* the maximum before any score */
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
@@ -192,17 +192,31 @@ static __device__ __forceinline__ void scores_sign(float (*s)[4], const uint8_t 
     }
 }
 
-/* 32 values of 16 f16 rows: lane l has eight of rows l/4 (x) and l/4 + 8 (y). */
+/* Rows of halves, or (two parts) of bf16. */
+template <int PARTS>
+static __device__ __forceinline__ void mma_rows(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    if (PARTS == 2)
+        mma_bf16(c, a, b0, b1);
+    else
+        mma16816(c, a, b0, b1);
+}
+
+/* 32 values of 16 rows: lane l has eight of rows l/4 (x) and l/4 + 8 (y); q: four words of each part of the queries. */
+template <int PARTS>
 static __device__ __forceinline__ void scores_quad(float *s, const uint4 &x, const uint4 &y, const uint32_t *q)
 {
     const uint32_t a[4] = { x.x, y.x, x.y, y.y }, b[4] = { x.z, y.z, x.w, y.w };
-    mma16816(s, a, q[0], q[1]);
-    mma16816(s, b, q[2], q[3]);
+#pragma unroll
+    for (int i = 0; i < 4 * PARTS; i += 4) {
+        mma_rows<PARTS>(s, a, q[i], q[i + 1]);
+        mma_rows<PARTS>(s, b, q[i + 2], q[i + 3]);
+    }
 }
 
-/* TILES tiles of f16 rows, D apart, in shared or global memory. */
-template <int D, int TILES>
-static __device__ __forceinline__ void scores_half(float (*s)[4], const uint8_t *rows, const uint32_t *q, int lane)
+/* TILES tiles of rows of 16-bit values, D apart, in shared or global memory. */
+template <int D, int TILES, int PARTS>
+static __device__ __forceinline__ void scores_rows(float (*s)[4], const uint8_t *rows, const uint32_t *q, int lane)
 {
 #pragma unroll
     for (int m = 0; m < TILES; m++) {
@@ -210,7 +224,8 @@ static __device__ __forceinline__ void scores_half(float (*s)[4], const uint8_t 
         s[m][0] = s[m][1] = s[m][2] = s[m][3] = 0.0f;
 #pragma unroll
         for (int c = 0; c < D / 32; c++)
-            scores_quad(s[m], *(const uint4 *)(low + 64 * c), *(const uint4 *)(low + 16 * D + 64 * c), q + 4 * c);
+            scores_quad<PARTS>(s[m], *(const uint4 *)(low + 64 * c), *(const uint4 *)(low + 16 * D + 64 * c),
+                               q + 4 * PARTS * c);
     }
 }
 
@@ -302,20 +317,24 @@ static __device__ __forceinline__ void sums_trellis(float (*o)[4], const uint8_t
     }
 }
 
-/* 32 values of 16 f16 rows: lane l has four of rows t, t + 1 (x) and t + 8, t + 9 (y), t = l % 4 * 2. */
-static __device__ __forceinline__ void sums_quad(float (*o)[4], const uint2 *x, const uint2 *y, const uint32_t *p)
+/* 32 values of 16 rows: lane l has four of rows t, t + 1 (x) and t + 8, t + 9 (y), t = l % 4 * 2; p: of each part. */
+template <int PARTS>
+static __device__ __forceinline__ void sums_quad(float (*o)[4], const uint2 *x, const uint2 *y, const uint32_t (*p)[2])
 {
     const uint32_t a[4] = { permute(x[0].x, x[1].x, 0x5410), permute(x[0].x, x[1].x, 0x7632),
                             permute(y[0].x, y[1].x, 0x5410), permute(y[0].x, y[1].x, 0x7632) };
     const uint32_t b[4] = { permute(x[0].y, x[1].y, 0x5410), permute(x[0].y, x[1].y, 0x7632),
                             permute(y[0].y, y[1].y, 0x5410), permute(y[0].y, y[1].y, 0x7632) };
-    mma16816(o[0], a, p[0], p[1]);
-    mma16816(o[1], b, p[0], p[1]);
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        mma_rows<PARTS>(o[0], a, p[i][0], p[i][1]);
+        mma_rows<PARTS>(o[1], b, p[i][0], p[i][1]);
+    }
 }
 
 /* Rows from `live` on may hold anything, NaN too: they count as zeros. */
-template <int D, int TILES>
-static __device__ __forceinline__ void sums_half(float (*o)[4], const uint8_t *rows, const uint32_t (*p)[2], int live,
+template <int D, int TILES, int PARTS>
+static __device__ __forceinline__ void sums_rows(float (*o)[4], const uint8_t *rows, const uint32_t (*p)[2], int live,
                                                  int lane)
 {
     const uint2 none = make_uint2(0, 0);
@@ -329,7 +348,7 @@ static __device__ __forceinline__ void sums_half(float (*o)[4], const uint8_t *r
                                  t + 1 < live ? *(const uint2 *)(at + 2 * D + 64 * c) : none };
             const uint2 y[2] = { t + 8 < live ? *(const uint2 *)(at + 16 * D + 64 * c) : none,
                                  t + 9 < live ? *(const uint2 *)(at + 18 * D + 64 * c) : none };
-            sums_quad(o + 2 * c, x, y, p[k]);
+            sums_quad<PARTS>(o + 2 * c, x, y, p + PARTS * k);
         }
     }
 }
@@ -383,9 +402,18 @@ template <int TILES> static __device__ __forceinline__ float2 top_of(const float
     return top;
 }
 
-/* Scores to probabilities as B operands p; slack: how far a score may exceed the kept maximum; last: the
- * step's last key that is not hidden.  Both are rare, so one branch asks for them. */
-template <int D, int TILES>
+static __device__ __forceinline__ void probability_parts(uint32_t (*p)[2], const float *e)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        p[0][i] = transpose8(pack_tops(e[2 * i], e[2 * i + 1]));
+        p[1][i] = transpose8(pack_tops(split_rest(e[2 * i]), split_rest(e[2 * i + 1])));
+    }
+}
+
+/* Scores to probabilities as B operands p, PARTS of each tile; slack: how far a score may exceed the kept maximum;
+ * last: the step's last key that is not hidden.  Both are rare, so one branch asks for them. */
+template <int D, int TILES, int PARTS>
 static __device__ __forceinline__ void softmax_step(state<D> &a, float (*s)[4], uint32_t (*p)[2], float slack, int last,
                                                     int lane)
 {
@@ -404,6 +432,10 @@ static __device__ __forceinline__ void softmax_step(state<D> &a, float (*s)[4], 
         for (int i = 0; i < 4; i++) {
             e[i] = exp2_fast(s[m][i] - a.m[i & 1]);
             a.l[i & 1] += e[i];
+        }
+        if (PARTS == 2) {
+            probability_parts(p + 2 * m, e);
+            continue;
         }
         p[m][0] = transpose8(pack_halves(e[0], e[1]));
         p[m][1] = transpose8(pack_halves(e[2], e[3]));

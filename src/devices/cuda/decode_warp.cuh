@@ -17,7 +17,7 @@ enum { SKETCH_WORDS = 8 * SKETCH_BITS + 4 };
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
 /* Words of a lane's queries: operands; of sketches see scores_sign. */
-#define QUERY_WORDS(D, SIGN) ((SIGN) ? 2 * SKETCH_BITS + 4 : (D) / 8)
+#define QUERY_WORDS(D, KIND) (is_sign(KIND) ? 2 * SKETCH_BITS + 4 : (D) / 8 * parts_of(KIND))
 
 template <bool EVEN>
 static __device__ __forceinline__ void load_sketch(const uint32_t *from, int live, uint32_t *q, int lane)
@@ -38,8 +38,8 @@ static __device__ __forceinline__ void load_sketch(const uint32_t *from, int liv
                                      : 0;
 }
 
-/* Operands of a unit's queries; mixed: in the trellis' order of values. */
-template <int D>
+/* Operands of a unit's queries, one of PARTS parts; mixed: in the trellis' order of values. */
+template <int D, int PARTS>
 static __device__ __forceinline__ void load_q(const decode_job &p, const uint16_t *from, int head, int live, bool mixed,
                                               uint32_t *q, int lane)
 {
@@ -48,32 +48,46 @@ static __device__ __forceinline__ void load_q(const decode_job &p, const uint16_
     for (int c = 0; c < D / 32; c++) {
         const uint4 v = lane / 4 < live ? at[mixed ? c / 4 * 16 + lane % 4 * 4 + c % 4 : 4 * c + lane % 4]
                                         : make_uint4(0, 0, 0, 0);
-        q[4 * c] = v.x;
-        q[4 * c + 1] = v.y;
-        q[4 * c + 2] = v.z;
-        q[4 * c + 3] = v.w;
+        q[4 * PARTS * c] = v.x;
+        q[4 * PARTS * c + 1] = v.y;
+        q[4 * PARTS * c + 2] = v.z;
+        q[4 * PARTS * c + 3] = v.w;
+    }
+}
+
+/* The same of both parts where keys are bf16: raw and turned; else of one of them. */
+template <int D, int KIND>
+static __device__ __forceinline__ void load_queries(const decode_job &p, const uint16_t *one, const uint16_t *raw,
+                                                    const uint16_t *turned, int head, int live, bool mixed, uint32_t *q,
+                                                    int lane)
+{
+    if (parts_of(KIND) == 1)
+        load_q<D, 1>(p, one, head, live, mixed, q, lane);
+    else {
+        load_q<D, 2>(p, raw, head, live, false, q, lane);
+        load_q<D, 2>(p, turned, head, live, false, q + 4, lane);
     }
 }
 
 /* Exact steps i .. to - 1 of a unit. */
-template <int D>
+template <int D, int PARTS_K, int PARTS_V>
 static __device__ __forceinline__ void exact_steps(const decode_job &p, const row_span &row, const spot &s, int i,
                                                    int to, const uint32_t *q, state<D> &a, int lane)
 {
-    uint32_t w[1][2];
+    uint32_t w[PARTS_V][2];
     float x[1][4];
 #pragma unroll 1
     for (; i < to; i++) {
         const int kv = kv_of(p, s.in), key = row.encoded * KVANT_PAGE + i * TAIL_STEP;
         const int j = key / KVANT_PAGE, in = key % KVANT_PAGE * 2 * D;
         const uint8_t *k = exact_rows(p, p.k, row.seq, j, kv) + in, *v = exact_rows(p, p.v, row.seq, j, kv) + in;
-        scores_half<D, 1>(x, k, q, lane);
-        softmax_step<D, 1>(a, x, w, 8.0f, row.pos - key, lane);
-        sums_half<D, 1>(a.o, v, w, row.pos - key + 1, lane);
+        scores_rows<D, 1, PARTS_K>(x, k, q, lane);
+        softmax_step<D, 1, PARTS_V>(a, x, w, 8.0f, row.pos - key, lane);
+        sums_rows<D, 1, PARTS_V>(a.o, v, w, row.pos - key + 1, lane);
     }
 }
 
-/* Compiled for a kind, or for any (KIND_COUNT): then the launch-uniform number chooses. */
+/* Compiled for a kind, or for any (KIND_COUNT) of one part: then the launch-uniform number chooses. */
 #define CASE(KIND, is, number) (KIND == (number) || (KIND == KIND_COUNT && (is) == (number)))
 
 template <int D, int KIND>
@@ -97,7 +111,9 @@ static __device__ __forceinline__ void scores(const decode_side &side, float (*s
     else if (CASE(KIND, side.kind, KIND_FLOAT8))
         scores_byte<D, true>(s, slot, q, lane);
     else if (CASE(KIND, side.kind, KIND_HALF))
-        scores_half<D, 2>(s, slot, q, lane);
+        scores_rows<D, 2, 1>(s, slot, q, lane);
+    else if (KIND == KIND_BF16)
+        scores_rows<D, 2, 2>(s, slot, q, lane);
 }
 
 template <int D, int KIND>
@@ -119,7 +135,9 @@ static __device__ __forceinline__ void sums(const decode_side &side, float (*o)[
     else if (CASE(KIND, side.kind, KIND_FLOAT8))
         sums_byte<D, true>(o, slot, p, lane);
     else if (CASE(KIND, side.kind, KIND_HALF))
-        sums_half<D, 2>(o, slot, p, live, lane);
+        sums_rows<D, 2, 1>(o, slot, p, live, lane);
+    else if (KIND == KIND_BF16)
+        sums_rows<D, 2, 2>(o, slot, p, live, lane);
 }
 
 /* A warp's barriers, slots and tables; *_at: shared addresses. */
@@ -192,9 +210,9 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
 {
     /* where instructions limit, not memory: those of softmax and sums are mixed if no wait is between them */
     constexpr bool SOON = KIND_V == KIND_TRELLIS || KIND_V == KIND_LUT3_32 || KIND_V == KIND_LUT4_128;
-    constexpr int TILES = BLOCKS * PACK_BLOCK / 16;
+    constexpr int TILES = BLOCKS * PACK_BLOCK / 16, PARTS = parts_of(KIND_V);
     float x[TILES][4];
-    uint32_t w[TILES][2];
+    uint32_t w[PARTS * TILES][2];
     bar_wait(r.bar_k, phase);
 #pragma unroll
     for (int i = 0; i < BLOCKS; i++)
@@ -204,12 +222,12 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
         warp_copy(r.k_at, next_k, BLOCKS * p.k.block_bytes, r.bar_k);
     if (SOON)
         bar_wait(r.bar_v, phase);
-    softmax_step<D, TILES>(a, x, w, 8.0f, pos - key, lane);
+    softmax_step<D, TILES, PARTS>(a, x, w, 8.0f, pos - key, lane);
     if (!SOON)
         bar_wait(r.bar_v, phase);
 #pragma unroll
     for (int i = 0; i < BLOCKS; i++)
-        sums<D, KIND_V>(p.v, a.o, r.slot_v + i * p.v.block_bytes, w + 2 * i, r.table_v, r.mirror + 16,
+        sums<D, KIND_V>(p.v, a.o, r.slot_v + i * p.v.block_bytes, w + 2 * PARTS * i, r.table_v, r.mirror + 16,
                         pos - key - PACK_BLOCK * i + 1, lane);
     __syncwarp();
     if (more)
@@ -217,4 +235,20 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
 }
 
 #endif
+
+/* ---- the host's choice of a kernel: launch<D, K, V>(d, p), of each file, where p has these kinds; KIND_COUNT: any of
+ * one part ---- */
+
+#define KINDS(D, K, V)                                                                                                 \
+    if (p.d == D && (K == KIND_COUNT || p.k.kind == K) && (V == KIND_COUNT || p.v.kind == V))                          \
+    return launch<D, K, V>(d, p)
+
+#define KINDS_ANY_V(D, K)                                                                                              \
+    KINDS(D, K, KIND_BF16);                                                                                            \
+    KINDS(D, K, KIND_COUNT)
+
+#define KINDS_ANY(D)                                                                                                   \
+    KINDS_ANY_V(D, KIND_BF16);                                                                                         \
+    KINDS_ANY_V(D, KIND_COUNT)
+
 #endif

@@ -101,15 +101,6 @@ static __device__ __forceinline__ void split2(float a, float b, uint32_t *hi, ui
 
 /* ---- warps ---- */
 
-/* c[16x8] += a[16x16] b[16x8], bf16 with f32 sums. */
-static __device__ __forceinline__ void mma_bf16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 /* Four 8 x 8 matrices of 16-bit values, as mma leaves its sums, to shared memory; lane i: where row i % 8 of matrix
  * i / 8 goes; row of the matrix, or of its transpose. */
 static __device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d)

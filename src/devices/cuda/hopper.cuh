@@ -153,6 +153,15 @@ static __device__ __forceinline__ void mma16816(float *c, const uint32_t *a, uin
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* c[16x8] += a[16x16] b[16x8], bf16 with f32 sums. */
+static __device__ __forceinline__ void mma_bf16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /* c[16x8] += number of bits that are set in both rows of a[16x256] and columns of b[256x8]. */
 static __device__ __forceinline__ void mma168256(int *c, const uint32_t *a, uint32_t b0, uint32_t b1)
 {
@@ -214,6 +223,20 @@ static __device__ __forceinline__ void mirror_word4(uint32_t *a, const uint32_t 
 static __device__ __forceinline__ void mirror_word3(uint32_t *a, const uint32_t *w, const uint4 &mirror)
 {
     mirror_pairs(a, (w[0] >> 6 & 0x03030303u) | (w[1] >> 2 & 0x30303030u), w[2], w[2] << 1, mirror);
+}
+
+/* x as two bf16, 16 bits together: its upper half, cut off, and what is left, whose upper half is taken too.  What is
+ * left has x's sign and is never 0: so infinite factors do with both what they do with x. */
+static __device__ __forceinline__ float split_rest(float x)
+{
+    const float rest = x - __uint_as_float(__float_as_uint(x) & 0xffff0000u), least = 1e-37f;
+    return fabsf(rest) < least ? copysignf(least, x) : rest;
+}
+
+/* The upper halves of two floats, as bf16. */
+static __device__ __forceinline__ uint32_t pack_tops(float lo, float hi)
+{
+    return permute(__float_as_uint(lo), __float_as_uint(hi), 0x7632);
 }
 
 static __device__ __forceinline__ uint32_t pack_halves(float lo, float hi)

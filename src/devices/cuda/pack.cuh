@@ -28,7 +28,8 @@
 #endif
 
 enum pack_class {
-    PACK_NONE, PACK_LUT4, PACK_SYM4, PACK_LUT3, PACK_INT8, PACK_FLOAT8, PACK_HALF, PACK_TRELLIS, PACK_SIGN
+    PACK_NONE, PACK_LUT4, PACK_SYM4, PACK_LUT3, PACK_INT8, PACK_FLOAT8, PACK_HALF, PACK_TRELLIS, PACK_SIGN,
+    PACK_BF16
 };
 enum pack_role { PACK_ROWS, PACK_K, PACK_V };
 enum { PACK_BLOCK = 32 };
@@ -366,7 +367,7 @@ PACK_FN int pack_shape_of(int role, int cls, int codes, int d, int group, int gr
     s->codes = codes;
     s->d = d;
     s->rec = !has_rec ? 0 : codes == CODES_PAIRS || codes == CODES_WORDS ? 128 : 32;
-    if (role == PACK_ROWS || cls == PACK_NONE || cls == PACK_HALF || d % 64 || d % group || (s->rec && d % s->rec))
+    if (role == PACK_ROWS || codes == CODES_NONE || d % 64 || d % group || (s->rec && d % s->rec))
         return 0;
     s->n_rec = s->rec ? d / s->rec : 0;
     s->rec_bytes = s->rec ? group_bytes * s->rec / group : 0;

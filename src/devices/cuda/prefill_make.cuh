@@ -2,7 +2,8 @@
  *
  * K and V of a tile are KEYS rows of halves each, in panels of 64 columns: rows of 128 bytes whose 16-byte cells are
  * permuted by the row's number, as wgmma's 128-byte swizzle has them.  So K is a K-major operand and V an MN-major one,
- * and f16 rows are copied as they are. */
+ * and f16 rows are copied as they are.  bf16 rows of V too, as an operand of bf16; those of K become halves times a
+ * power of two, each row its own, which scores are multiplied by. */
 #ifndef KVANT_CUDA_PREFILL_MAKE_CUH
 #define KVANT_CUDA_PREFILL_MAKE_CUH
 
@@ -11,7 +12,7 @@
 #include "devices/cuda/prep.cuh"
 #include "devices/cuda/tiles.cuh"
 
-enum { KEYS = 64 };
+enum { KEYS = 64, STAGES = 3 }; /* keys of a tile, most tiles of a ring */
 
 /* Bytes of one head page of both sides, copied ahead of the makers. */
 static __host__ __device__ inline size_t raw_bytes(const prefill_job &p)
@@ -39,15 +40,17 @@ static __device__ __forceinline__ void put_keys(uint8_t *to, int row, int column
     *(uint2 *)(to + cell(KEYS, row + 1, column)) = make_uint2(permute(v[0], v[1], 0x7632), permute(v[2], v[3], 0x7632));
 }
 
-/* The threads that make a tile: this one's number, how many. */
+/* The threads that make a tile: this one's number, how many; what the tile's keys are multiplied by (of bf16). */
 typedef struct maker {
     int m, n;
+    float *scale;
 } maker;
 
 typedef struct books {
     uint32_t pair[2][256]; /* K's and V's pairs of codes */
     uint16_t trellis[512];
     uint4 mirror[2];
+    float scale[STAGES][KEYS];
 } books;
 
 static __device__ __forceinline__ uint32_t both(uint32_t x, int high)
@@ -284,13 +287,49 @@ static __device__ void make_k_sign(const prefill_side &side, const uint8_t *page
     }
 }
 
-/* Asks for f16 rows of d values; rows from `live` on count as zeros: they may hold anything, NaN too. */
+/* Asks for rows of d 16-bit values; rows from `live` on count as zeros: they may hold anything, NaN too. */
 static __device__ void make_half(const uint8_t *rows, int d, int live, uint8_t *to, const maker &w)
 {
     const int per = d / 8;
     const uint32_t at = shared_at(to);
     for (int i = w.m; i < KEYS * per; i += w.n)
         async_copy16(at + cell(KEYS, i / per, i % per * 8), rows + (size_t)i * 16, i / per < live);
+}
+
+/* bf16 rows of d values to halves.  The greatest value of a row gets an exponent of 14: so what is lost is below 2^-39
+ * of that one.  Infinities and NaN stay what they are. */
+static __device__ void make_k_bf16(const uint8_t *rows, int d, uint8_t *to, const maker &w)
+{
+    enum { AT_ONCE = 4, EXPONENT = 14 };
+    const int per = d / 8, step = w.n / per, lane = w.m % per;
+#pragma unroll 1
+    for (int first = w.m / per; first < KEYS; first += AT_ONCE * step) {
+        uint4 x[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            if (first + k * step < KEYS)
+                x[k] = ((const uint4 *)rows)[(first + k * step) * per + lane];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int row = first + k * step;
+            if (row >= KEYS)
+                break;
+            const uint32_t word[4] = { x[k].x, x[k].y, x[k].z, x[k].w };
+            uint32_t top = 15, v[4]; /* no less: powers of two are normal numbers then */
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                top = max(top, max(word[i] >> 7 & 255, word[i] >> 23 & 255));
+            for (int m = 1; m < per; m *= 2)
+                top = max(top, __shfl_xor_sync(0xffffffffu, top, m));
+            const float by = __uint_as_float((254 + EXPONENT - top) << 23);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = pack_halves(__uint_as_float(word[i] << 16) * by, __uint_as_float(word[i] & 0xffff0000u) * by);
+            put4(to, row, 8 * lane, v);
+            if (lane == 0)
+                w.scale[row] = __uint_as_float((top - EXPONENT) << 23);
+        }
+    }
 }
 
 static __device__ void make_any(const prefill_side &side, int page, int kv, float scale, int live, uint8_t *to,
@@ -398,7 +437,8 @@ static __device__ __forceinline__ void raw_ask(const prefill_job &p, const tile 
                   (uint32_t)p.v.s.head_bytes, bar);
 }
 
-/* Tile n of the plan.  True: copies are under way. */
+/* Tile n of the plan; BF16_K, BF16_V: pages of that side are bf16 rows.  True: copies are under way. */
+template <bool BF16_K, bool BF16_V>
 static __device__ bool make_tile(const prefill_job &p, const tile &t, const plan &w, int n, const raw_ring &raw,
                                  const books &b, uint8_t *k, uint8_t *v, const maker &who)
 {
@@ -423,6 +463,11 @@ static __device__ bool make_tile(const prefill_job &p, const tile &t, const plan
         if (n >= w.encoded && side.s.tail) {
             make_half((const uint8_t *)side_tail_row(side.s, p.seqs.tail_table[at], p.h_kv, kv, 0), p.d,
                       i ? live : KEYS, i ? v : k, who);
+            under_way = true;
+        } else if (BF16_K && i == 0)
+            make_k_bf16(from[0], p.d, k, who);
+        else if (BF16_V && i == 1) {
+            make_half(from[1], p.d, live, v, who);
             under_way = true;
         } else if (make_coded(side, i, from[i], page, kv, b, live, i ? v : k, who))
             under_way = true;

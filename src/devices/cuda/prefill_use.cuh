@@ -5,7 +5,7 @@
 #include "devices/cuda/prefill_make.cuh"
 #include "devices/cuda/wgmma.cuh"
 
-#define NOTHING (-1e30f)
+#define NOTHING (-3e38f)
 enum { PANEL = KEYS * 128 }; /* bytes of 64 columns of a tile */
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -79,7 +79,9 @@ template <int D> static __device__ __forceinline__ void rows_raise(rows_state<D>
     }
 }
 
-template <int D> static __device__ __forceinline__ void rows_softmax(rows_state<D> &a, float (*s)[4], uint32_t (*p)[4])
+/* Scores to probabilities: halves, or (BF16) two bf16 for one (split_rest), the second ones in the second half of p. */
+template <int D, bool BF16>
+static __device__ __forceinline__ void rows_softmax(rows_state<D> &a, float (*s)[4], uint32_t (*p)[4])
 {
     float top[2] = { s[0][0], s[0][2] };
 #pragma unroll
@@ -96,8 +98,13 @@ template <int D> static __device__ __forceinline__ void rows_softmax(rows_state<
             s[j][i] = exp2_fast(s[j][i] - a.m[i / 2]);
             a.l[i / 2] += s[j][i];
         }
-        p[j / 2][j % 2 * 2] = pack_halves(s[j][0], s[j][1]);
-        p[j / 2][j % 2 * 2 + 1] = pack_halves(s[j][2], s[j][3]);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float x = s[j][2 * i], y = s[j][2 * i + 1];
+            p[j / 2][j % 2 * 2 + i] = BF16 ? pack_tops(x, y) : pack_halves(x, y);
+            if (BF16)
+                p[KEYS / 16 + j / 2][j % 2 * 2 + i] = pack_tops(split_rest(x), split_rest(y));
+        }
     }
 }
 
@@ -171,18 +178,33 @@ static __device__ __forceinline__ void rows_scores(float (*s)[4], const uint32_t
     group_close<64>(s);
 }
 
+/* Scores of keys that were multiplied by powers of two. */
+static __device__ __forceinline__ void rows_scale(float (*s)[4], const float *scale, int lane)
+{
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        const float2 by = *(const float2 *)(scale + 8 * j + lane % 4 * 2);
+        s[j][0] *= by.x;
+        s[j][1] *= by.y;
+        s[j][2] *= by.x;
+        s[j][3] *= by.y;
+    }
+}
+
 /* o += p v of a tile. */
-template <int D> static __device__ __forceinline__ void rows_sums(float (*o)[4], const uint32_t (*p)[4], uint32_t v)
+template <int D, bool BF16>
+static __device__ __forceinline__ void rows_sums(float (*o)[4], const uint32_t (*p)[4], uint32_t v)
 {
     constexpr int N = D < 128 ? D : 128;
 #pragma unroll
     for (int g = 0; g < D / N; g++)
         group_open<N>(o + g * (N / 8));
 #pragma unroll
-    for (int kt = 0; kt < KEYS / 16; kt++)
+    for (int kt = 0; kt < (BF16 ? 2 : 1) * (KEYS / 16); kt++)
 #pragma unroll
         for (int g = 0; g < D / N; g++)
-            group_mma_regs<N, 1>(o + g * (N / 8), p[kt], swizzled(v + g * (N / 64) * PANEL + kt * 16 * 128, PANEL));
+            group_mma_regs<N, 1, 1, BF16>(o + g * (N / 8), p[kt],
+                                          swizzled(v + g * (N / 64) * PANEL + kt % (KEYS / 16) * 16 * 128, PANEL));
 #pragma unroll
     for (int g = 0; g < D / N; g++)
         group_close<N>(o + g * (N / 8));
@@ -212,9 +234,9 @@ typedef struct ring {
 } ring;
 
 /* W: values per row of K's encoded pages; PLACED: queries lie in shared memory (q), not in registers. */
-template <int D, int W, bool PLACED>
+template <int D, int W, bool PLACED, bool BF16_K, bool BF16_V>
 static __device__ __forceinline__ void use_tiles(const prefill_job &p, const tile &t, const plan &w, int kv_tile,
-                                                 const ring &r, uint8_t *q_room, int thread)
+                                                 const ring &r, const books &b, uint8_t *q_room, int thread)
 {
     const int lane = thread % 32, group = thread / 128, first = thread / 32 * 16;
     uint8_t *placed = q_room + group * W * 128;
@@ -244,9 +266,11 @@ static __device__ __forceinline__ void use_tiles(const prefill_job &p, const til
             rows_turn<D>(a, k, turn_factor(p.v.s.space), lane);
         else {
             float s[8][4];
-            uint32_t pr[4][4];
+            uint32_t pr[(BF16_V ? 2 : 1) * (KEYS / 16)][4];
             const int key = (n < w.encoded ? n : n - w.turn) * KVANT_PAGE;
             rows_scores<W, PLACED>(s, q, shared_at(placed), k, exact ? D : W);
+            if (BF16_K)
+                rows_scale(s, b.scale[n % r.n], lane);
             if (key + KEYS - 1 > t.pos) {
 #pragma unroll
                 for (int j = 0; j < 8; j++)
@@ -255,8 +279,8 @@ static __device__ __forceinline__ void use_tiles(const prefill_job &p, const til
                         if (key + 8 * j + lane % 4 * 2 + i % 2 > pos[i / 2])
                             s[j][i] = -INFINITY;
             }
-            rows_softmax<D>(a, s, pr);
-            rows_sums<D>(a.o, pr, v);
+            rows_softmax<D, BF16_V>(a, s, pr);
+            rows_sums<D, BF16_V>(a.o, pr, v);
         }
         __syncwarp();
         if (lane == 0)

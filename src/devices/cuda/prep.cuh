@@ -1,8 +1,9 @@
-/* prep.cuh: queries to f16 operands of the Hopper attention kernels, and sums back to real space: a head by one warp.
+/* prep.cuh: queries to 16-bit operands of the Hopper attention kernels, sums back to real space: a head by one warp.
  * Lane l holds values V*l .. V*l + V - 1. */
 #ifndef KVANT_CUDA_PREP_CUH
 #define KVANT_CUDA_PREP_CUH
 
+#include "devices/cuda/hopper.cuh"
 #include "devices/cuda/space.cuh"
 
 #define PREP_LOG2E 1.4426950408889634f
@@ -24,8 +25,20 @@ template <int V> static __device__ __forceinline__ void store_halves(uint16_t *t
         ((uint32_t *)to)[i] = w[i];
 }
 
-/* One head: raw = q * by, and turned = its rotation * by_k, 32*V halves each. */
 template <int V>
+static __device__ __forceinline__ void store_split(uint16_t *first, uint16_t *rest, const float *x, float by)
+{
+#pragma unroll
+    for (int i = 0; i < V; i += 2) {
+        const float a = x[i] * by, b = x[i + 1] * by;
+        ((uint32_t *)first)[i / 2] = pack_tops(a, b);
+        ((uint32_t *)rest)[i / 2] = pack_tops(split_rest(a), split_rest(b));
+    }
+}
+
+/* One head: raw = q * by, and turned = its rotation * by_k, 32*V halves each; or in two PARTS: raw and turned are those
+ * of q * by (split_rest). */
+template <int V, int PARTS>
 static __device__ __forceinline__ void warp_prep(int space, const float *q, float by, float by_k, uint16_t *raw,
                                                  uint16_t *turned, int lane)
 {
@@ -33,6 +46,10 @@ static __device__ __forceinline__ void warp_prep(int space, const float *q, floa
 #pragma unroll
     for (int i = 0; i < V; i++)
         x[i] = q[lane * V + i];
+    if (PARTS == 2) {
+        store_split<V>(raw + lane * V, turned + lane * V, x, by);
+        return;
+    }
     store_halves<V>(raw + lane * V, x, by);
     warp_rotate<V>(space, x, lane);
     store_halves<V>(turned + lane * V, x, by_k);
@@ -63,7 +80,7 @@ static __device__ __forceinline__ int prep_token(const prep_job &p, int i)
 }
 
 /* A warp per head.  Once it runs, all before it has ended: the kernel behind it may read that before pdl_wait. */
-template <int V> static __global__ void __launch_bounds__(32 * PREP_ALONE) prep_heads(prep_job p)
+template <int V, int PARTS> static __global__ void __launch_bounds__(32 * PREP_ALONE) prep_heads(prep_job p)
 {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     pdl_wait();
@@ -72,15 +89,24 @@ template <int V> static __global__ void __launch_bounds__(32 * PREP_ALONE) prep_
     if (token < 0)
         return;
     const size_t at = ((size_t)token * p.h + i % p.h) * 32 * V;
-    warp_prep<V>(p.k.space, p.q + token * p.ldq + i % p.h * p.gq, p.by, p.by * side_scale(p.k), p.raw + at,
-                 p.turned + at, lane);
+    warp_prep<V, PARTS>(p.k.space, p.q + token * p.ldq + i % p.h * p.gq, p.by, p.by * side_scale(p.k), p.raw + at,
+                        p.turned + at, lane);
 }
 
-static inline void prep_run(const cuda_device *d, int dim, const prep_job &p)
+template <int PARTS> static inline void prep_launch(const cuda_device *d, int dim, const prep_job &p)
 {
     const int warps = p.n <= PREP_ALONE ? p.n : 4;
-    cuda_launch(d, dim == 64 ? prep_heads<2> : dim == 128 ? prep_heads<4> : prep_heads<8>,
+    cuda_launch(d, dim == 64 ? prep_heads<2, PARTS> : dim == 128 ? prep_heads<4, PARTS> : prep_heads<8, PARTS>,
                 dim3(cuda_blocks(p.n, warps)), 32 * (unsigned)warps, 0, p);
+}
+
+/* parts: of a query (warp_prep). */
+static inline void prep_run(const cuda_device *d, int dim, int parts, const prep_job &p)
+{
+    if (parts == 2)
+        prep_launch<2>(d, dim, p);
+    else
+        prep_launch<1>(d, dim, p);
 }
 
 /* Reads the signs of warp_rotate_back ahead of their use. */

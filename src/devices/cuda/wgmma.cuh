@@ -65,20 +65,29 @@ template <int N> static __device__ __forceinline__ void group_close(float (*c)[4
     "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" \
     NAMES_##n "}, " operands ", p, 1, 1, " majors ";\n}"
 
-/* c += a b, or c = a b where not ADD, halves: a in registers, as of mma.m16n8k16; b in shared memory, K-major (MAJOR 0)
- * or MN-major (1). */
-template <int N, int MAJOR, int ADD = 1>
+/* c += a b, or c = a b where not ADD, halves or bf16: a in registers, as of mma.m16n8k16; b in shared memory, K-major
+ * (MAJOR 0) or MN-major (1). */
+#define GROUP_MMA_REGS_64(type)                                                                                        \
+    asm volatile(GROUP_MMA(64, type, "{%32, %33, %34, %35}, %36", "%37", "%38")                                        \
+                 : SUMS_64(c)                                                                                          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD), "n"(MAJOR))
+#define GROUP_MMA_REGS_128(type)                                                                                       \
+    asm volatile(GROUP_MMA(128, type, "{%64, %65, %66, %67}, %68", "%69", "%70")                                       \
+                 : SUMS_128(c)                                                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD), "n"(MAJOR))
+
+template <int N, int MAJOR, int ADD = 1, bool BF16 = false>
 static __device__ __forceinline__ void group_mma_regs(float (*c)[4], const uint32_t *a, uint64_t b)
 {
     static_assert(N == 64 || N == 128);
-    if constexpr (N == 64)
-        asm volatile(GROUP_MMA(64, "f16", "{%32, %33, %34, %35}, %36", "%37", "%38")
-                     : SUMS_64(c)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD), "n"(MAJOR));
+    if constexpr (N == 64 && BF16)
+        GROUP_MMA_REGS_64("bf16");
+    else if constexpr (N == 64)
+        GROUP_MMA_REGS_64("f16");
+    else if constexpr (BF16)
+        GROUP_MMA_REGS_128("bf16");
     else
-        asm volatile(GROUP_MMA(128, "f16", "{%64, %65, %66, %67}, %68", "%69", "%70")
-                     : SUMS_128(c)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD), "n"(MAJOR));
+        GROUP_MMA_REGS_128("f16");
 }
 
 /* The same with a in shared memory too, both K-major. */
@@ -112,6 +121,8 @@ static __device__ __forceinline__ void group_mma_bf16(float (*c)[4], uint64_t a,
 #undef NAMES_64
 #undef NAMES_128
 #undef GROUP_MMA
+#undef GROUP_MMA_REGS_64
+#undef GROUP_MMA_REGS_128
 
 #endif
 #endif
