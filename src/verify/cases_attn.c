@@ -8,10 +8,13 @@
 #include "ops/op_util.h"
 #include "verify/cases.h"
 
+/* What bf16 rows may hold that halves cannot: keys of great numbers; great or small values; values that are none. */
+enum extreme { ORDINARY, GREAT_KEYS, GREAT_VALUES, SMALL_VALUES, NO_KEYS, NO_VALUES, EXTREMES };
+
 /* What a case varies.  tail: pages read exactly. */
 typedef struct setup {
     const kvant_format *k, *v;
-    int h, h_kv, d_k, d_v, tail, compute;
+    int h, h_kv, d_k, d_v, tail, compute, extreme;
 } setup;
 
 typedef struct phase {
@@ -44,6 +47,44 @@ static void subject(char *text, size_t cap, const setup *t)
     snprintf(text, cap, "%s:%s", t->k->name, t->v->name);
 }
 
+/* ---- rows out of the ordinary ---- */
+
+static void scale_row(uint8_t *row, int d, float by)
+{
+    for (int e = 0; e < d; e++)
+        store_u16(row + 2 * e, f32_to_bf16(bf16_to_f32(load_u16(row + 2 * e)) * by));
+}
+
+/* Whether the rows of a side are changed by `extreme`. */
+static int is_extreme(const kvant_format *f, int which, int extreme)
+{
+    return extreme && f == kvant_format_find("bf16") && (extreme == GREAT_KEYS || extreme == NO_KEYS) == (which == 0);
+}
+
+/* One row of every sequence, or all rows where values change; what is no number is in rows that all queries of a
+ * sequence see. */
+static void make_extreme(vscene *s, int which, int extreme)
+{
+    enum { AT = 3, NONE = 5 };
+    const vcase_rows *r = &s->rows[which];
+
+    for (int i = 0; i < VCASE_SEQS; i++)
+        for (int h = 0; h < r->h; h++)
+            for (int p = 0; p < s->len[i]; p++) {
+                uint8_t *row = kv_row(&s->side[which], kv_page(&s->all, i, p / KVANT_PAGE), h, p % KVANT_PAGE);
+                if ((extreme == GREAT_KEYS && p == AT) || extreme == GREAT_VALUES)
+                    scale_row(row, r->d, 1e30f);
+                else if (extreme == SMALL_VALUES)
+                    scale_row(row, r->d, 1e-30f);
+                else if (extreme == NO_KEYS && p == AT && s->len[i] > KVANT_PAGE)
+                    store_u16(row + 2 * h, 0xff80); /* -infinity: no weight, or the whole of it */
+                else if (extreme == NO_VALUES && p == AT && s->len[i] > KVANT_PAGE)
+                    store_u16(row + 2 * h, 0x7fc1); /* NaN */
+                else if (extreme == NO_VALUES && p == NONE && s->len[i] > KVANT_PAGE)
+                    store_u16(row + 2 * h + 4, 0xff80);
+            }
+}
+
 static void attn(vcase *c, const setup *t, const phase *p, int ask)
 {
     char pair[32], shape[24];
@@ -51,7 +92,8 @@ static void attn(vcase *c, const setup *t, const phase *p, int ask)
     int top = 0;
 
     subject(pair, sizeof pair, t);
-    snprintf(shape, sizeof shape, "%s%s", p->shape, t->compute == KVANT_COMPUTE_AUTO ? " auto" : "");
+    snprintf(shape, sizeof shape, "%s%s%s", p->shape, t->extreme ? " wide" : "",
+             t->compute == KVANT_COMPUTE_AUTO ? " auto" : "");
     if (!vcase_begin(c, KVANT_OP_ATTN, shape, pair))
         return;
     if (ask)
@@ -61,6 +103,9 @@ static void attn(vcase *c, const setup *t, const phase *p, int ask)
     vscene_side(c, &s, 1, t->v, t->h_kv, t->d_v, t->tail > 0 && !(t->v->flags & KVANT_FORMAT_WIDE), 0);
     vscene_fill(c, &s, 0, t->h_kv, t->d_k);
     vscene_fill(c, &s, 1, t->h_kv, t->d_v);
+    for (int w = 0; w < 2 && !ask && c->rc == KVANT_OK; w++)
+        if (is_extreme(w ? t->v : t->k, w, t->extreme))
+            make_extreme(&s, w, t->extreme);
     for (int i = 0; i < VCASE_SEQS; i++)
         top = p->ask[i] && p->len[i] > top ? p->len[i] : top;
     const int n = s.seqs.n_tokens, gq = t->d_k + 4, ldq = t->h * gq + 4, ldo = t->h * t->d_v + 4;
@@ -69,7 +114,8 @@ static void attn(vcase *c, const setup *t, const phase *p, int ask)
                                 .ldq = ldq, .gq = gq, .ldo = ldo, .h = t->h, .h_kv = t->h_kv, .d_k = t->d_k,
                                 .d_v = t->d_v, .scale = 1.0f / sqrtf((float)t->d_k), .tail_pages = t->tail,
                                 .compute = t->compute, .max_pos = top > 0 ? top - 1 : 0 };
-    vcase_about(c, "h %d/%d d %d/%d tail %d %s", t->h, t->h_kv, t->d_k, t->d_v, t->tail, t->compute ? "f32" : "auto");
+    vcase_about(c, "h %d/%d d %d/%d tail %d %s extreme %d", t->h, t->h_kv, t->d_k, t->d_v, t->tail,
+                t->compute ? "f32" : "auto", t->extreme);
     vcase_run(c, &a, attn_limit(t));
     vscene_close(&s);
 }
@@ -178,6 +224,32 @@ static void shapes(vcase *c)
         }
 }
 
+/* bf16 rows that halves could not hold, beside each kind of other side; up to 16 heads for a KV head. */
+static void wide_rows(vcase *c)
+{
+    static const char *const pairs[][2] = {
+        { "bf16", "bf16" }, { "bf16", "f16" }, { "f16", "bf16" }, { "bf16", "tbq4_0" }, { "turbo4_66", "bf16" }
+    };
+
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        for (int compute = 0; compute < 2; compute++)
+            for (int e = 1; e < EXTREMES; e++) {
+                const setup t = { .k = kvant_format_find(pairs[i][0]),
+                                  .v = kvant_format_find(pairs[i][1]),
+                                  .h = e % 2 ? 16 : 6,
+                                  .h_kv = e % 2 ? 1 : 2,
+                                  .d_k = e % 3 ? 128 : 256,
+                                  .d_v = e % 3 ? 128 : 256,
+                                  .tail = e % 2,
+                                  .compute = compute,
+                                  .extreme = e };
+                if (!selected(c, t.k, t.v) || !(is_extreme(t.k, 0, e) || is_extreme(t.v, 1, e)))
+                    continue;
+                attn(c, &t, &decode, 0);
+                attn(c, &t, &prompt, 0);
+            }
+}
+
 void cases_attn(vcase *c)
 {
     const int n = kvant_format_count();
@@ -194,6 +266,7 @@ void cases_attn(vcase *c)
             splits(c, kvant_format_at(i));
         }
     shapes(c);
+    wide_rows(c);
 }
 
 /* ---- attn_score ---- */
@@ -210,8 +283,8 @@ static double key_bound(const kvant_kv_side *k, const float *q, const float *pre
 
     if (exact)
         for (int e = 0; e < d; e++)
-            key[e] = half_to_f32(kv_tail_row(k, s->seqs.tail_table[seq * VCASE_TABLE + page], s->rows[0].h, head,
-                                             j % KVANT_PAGE, d)[e]);
+            key[e] = half_to_f32(
+                kv_tail_row(k, s->seqs.tail_table[seq * VCASE_TABLE + page], s->rows[0].h, head, j % KVANT_PAGE, d)[e]);
     else
         k->fmt->ref.decode_acc(k->param, kv_row(k, kv_page(&s->seqs, seq, page), head, j % KVANT_PAGE), 0, 1, key, dp);
     for (int e = 0; e < n; e++) {
@@ -254,8 +327,10 @@ static void score(vcase *c, const kvant_format *f, const phase *p, int h, int h_
     vscene_side(c, &s, 0, f, h_kv, d, tail > 0 && !(f->flags & KVANT_FORMAT_WIDE), 0);
     vscene_fill(c, &s, 0, h_kv, d);
     const size_t n = (size_t)s.seqs.n_tokens, cells = n * (size_t)(h * lds);
-    const kvant_attn_score_args a = { s.seqs, s.side[0], vcase_normal(c, n * (size_t)ldq, 8), vcase_out(c, cells), ldq,
-                                      gq, lds, h, h_kv, d, 0.125f, tail };
+    const kvant_attn_score_args a = {
+        s.seqs, s.side[0], vcase_normal(c, n * (size_t)ldq, 8), vcase_out(c, cells), ldq, gq, lds, h, h_kv, d,
+        0.125f, tail
+    };
     double *bound = kvant_calloc(cells + 1, sizeof *bound);
     if (bound) {
         score_bounds(&a, &s, bound);
