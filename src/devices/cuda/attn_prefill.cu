@@ -10,6 +10,7 @@
 #include "devices/cuda/attn_decode.cuh"
 #include "devices/cuda/prefill_use.cuh"
 
+enum { SCALE_BYTES = KEYS * 4 }; /* what bf16 keys of a tile are multiplied by */
 enum { ROWS = 128, RAW = 2, USERS = 256, BOOKS = 4096, STATIC = 2048 }; /* STATIC: of the kernel's own */
 enum { AHEAD = 4, AHEAD_MOST = 256 << 20 };     /* tiles made ahead: least tiles of queries to a sequence; bytes */
 
@@ -27,6 +28,12 @@ static __host__ __device__ constexpr int stages_of(int d)
 static __host__ __device__ inline bool placed_of(int width)
 {
     return width == 256; /* queries of 256 values do not fit in registers */
+}
+
+/* Rows of 16 bits. */
+static __host__ __device__ inline bool plain_rows(const prefill_side &s)
+{
+    return s.cls == PACK_HALF || s.cls == PACK_BF16;
 }
 
 /* Of a tile of K and V. */
@@ -64,20 +71,27 @@ static __device__ __forceinline__ void hand_over(const ring &r, int n)
 }
 
 /* A page's place among the tiles made ahead. */
+template <bool BF16_K>
 static __device__ __forceinline__ uint8_t *tile_ahead(const prefill_job &p, int seq, int page, int kv)
 {
-    return p.tiles + (((size_t)seq * p.seqs.stride + page) * p.h_kv + kv) * pair_bytes(p.k.width, p.d);
+    const size_t n = ((size_t)seq * p.seqs.stride + page) * p.h_kv + kv;
+    return p.tiles + n * (pair_bytes(p.k.width, p.d) + (BF16_K ? SCALE_BYTES : 0));
 }
 
-/* All makers: a stage is filled by one copy, which it counts. */
-static __device__ __forceinline__ void bring_tile(const uint8_t *from, uint8_t *to, uint32_t bytes, uint32_t full)
+/* All makers: a stage is filled by one copy, which it counts; bf16 keys: and another one of what they are multiplied
+ * by. */
+template <bool BF16_K>
+static __device__ __forceinline__ void bring_tile(const uint8_t *from, uint8_t *to, uint32_t bytes, float *scale,
+                                                  uint32_t full)
 {
     if (threadIdx.x != 0) {
         bar_arrive(full);
         return;
     }
-    bar_expect(full, bytes);
+    bar_expect(full, bytes + (BF16_K ? SCALE_BYTES : 0));
     bulk_start(shared_at(to), from, bytes, full);
+    if (BF16_K)
+        bulk_start(shared_at(scale), from + bytes, SCALE_BYTES, full);
 }
 
 template <int D, bool BF16_K, bool BF16_V>
@@ -92,7 +106,8 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
         if (n >= r.n)
             bar_wait(r.empty + n % r.n * 8, (n / r.n - 1) & 1);
         if (p.tiles && n < w.encoded) {        /* these come first: no copies of others are under way */
-            bring_tile(tile_ahead(p, t.seq, n, raw.kv), k, r.stage_bytes, r.full + n % r.n * 8);
+            bring_tile<BF16_K>(tile_ahead<BF16_K>(p, t.seq, n, raw.kv), k, r.stage_bytes, b.scale[n % r.n],
+                               r.full + n % r.n * 8);
             continue;
         }
         const maker who = { (int)threadIdx.x, makers_of(D), b.scale[n % r.n] };
@@ -170,7 +185,7 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
 }
 
 /* A block to a page and KV head: its tile, where a prompt's queries want it. */
-static __global__ void __launch_bounds__(256) prefill_ahead(prefill_job p)
+template <bool BF16_K> static __global__ void __launch_bounds__(256) prefill_ahead(prefill_job p)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
     __shared__ books b;
@@ -182,10 +197,17 @@ static __global__ void __launch_bounds__(256) prefill_ahead(prefill_job p)
     fill_prefill_books(p, b);
     __syncthreads();
     const int page = p.seqs.table[(size_t)seq * p.seqs.stride + j];
-    const maker who = { (int)threadIdx.x, (int)blockDim.x, NULL };
-    uint8_t *to = tile_ahead(p, seq, j, kv);
-    make_coded(p.k, false, side_row(p.k.s, page, kv, 0), page, kv, b, KEYS, to, who);
-    make_coded(p.v, true, side_row(p.v.s, page, kv, 0), page, kv, b, KEYS, to + p.k.width * KEYS * 2, who);
+    uint8_t *to = tile_ahead<BF16_K>(p, seq, j, kv), *to_v = to + p.k.width * KEYS * 2;
+    const maker who = { (int)threadIdx.x, (int)blockDim.x, (float *)(to + pair_bytes(p.k.width, p.d)) };
+    if (BF16_K)
+        make_k_bf16(side_row(p.k.s, page, kv, 0), p.d, to, who);
+    else
+        make_coded(p.k, false, side_row(p.k.s, page, kv, 0), page, kv, b, KEYS, to, who);
+    const int live = BF16_K ? last.pos + 1 - j * KVANT_PAGE : KEYS; /* else pages are whole */
+    if (BF16_K && plain_rows(p.v))
+        make_plain(side_row(p.v.s, page, kv, 0), p.d, live, to_v, who);
+    else
+        make_coded(p.v, true, side_row(p.v.s, page, kv, 0), page, kv, b, live, to_v, who);
 #endif
 }
 
@@ -255,12 +277,14 @@ static bool both_coded(const prefill_job &p)
     return p.k.shape.block_bytes && p.v.shape.block_bytes;
 }
 
-/* Bytes of tiles made ahead, 0: each block makes its own. */
+/* Bytes of tiles made ahead, 0: each block makes its own.  Of sides that are coded, or bf16 keys beside any values. */
 static size_t ahead_bytes(const cuda_device *d, const prefill_job &p)
 {
-    const size_t tiles = (size_t)p.seqs.n_seqs * p.seqs.stride * p.h_kv, each = pair_bytes(p.k.width, p.d);
+    const size_t tiles = (size_t)p.seqs.n_seqs * p.seqs.stride * p.h_kv;
+    const bool bf16 = p.k.cls == PACK_BF16;
+    const size_t each = pair_bytes(p.k.width, p.d) + (bf16 ? SCALE_BYTES : 0);
     const bool many = !d->scarce && p.seqs.n_tokens >= (int64_t)AHEAD * p.tokens * p.seqs.n_seqs;
-    return many && both_coded(p) && tiles <= AHEAD_MOST / each ? tiles * each : 0;
+    return many && (both_coded(p) || bf16) && tiles <= AHEAD_MOST / each ? tiles * each : 0;
 }
 
 bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v, prefill_job *p)
@@ -335,7 +359,8 @@ void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
     }
     if (ahead_bytes(d, p)) {
         p.tiles = scratch + query_bytes(p);
-        prefill_ahead<<<dim3(p.seqs.stride, p.h_kv, p.seqs.n_seqs), 256, 0, d->stream>>>(p);
+        const prefill_fn ahead = p.k.cls == PACK_BF16 ? prefill_ahead<true> : prefill_ahead<false>;
+        ahead<<<dim3(p.seqs.stride, p.h_kv, p.seqs.n_seqs), 256, 0, d->stream>>>(p);
     }
     cuda_smem(kernel, bytes);
     kernel<<<blocks, makers_of(p.d) + USERS, bytes, d->stream>>>(p);

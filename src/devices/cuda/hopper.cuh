@@ -225,12 +225,11 @@ static __device__ __forceinline__ void mirror_word3(uint32_t *a, const uint32_t 
     mirror_pairs(a, (w[0] >> 6 & 0x03030303u) | (w[1] >> 2 & 0x30303030u), w[2], w[2] << 1, mirror);
 }
 
-/* x as two bf16, 16 bits together: its upper half, cut off, and what is left, whose upper half is taken too.  What is
- * left has x's sign and is never 0: so infinite factors do with both what they do with x. */
+/* x as two bf16, 16 bits together: its upper half, cut off, and what is left, whose upper half is taken too.  That has
+ * x's sign and, as a 2^23rd of x is added, is never 0: so infinite factors do with both what they do with x. */
 static __device__ __forceinline__ float split_rest(float x)
 {
-    const float rest = x - __uint_as_float(__float_as_uint(x) & 0xffff0000u), least = 1e-37f;
-    return fabsf(rest) < least ? copysignf(least, x) : rest;
+    return fmaf(x, 1.0f + 0x1p-23f, -__uint_as_float(__float_as_uint(x) & 0xffff0000u));
 }
 
 /* The upper halves of two floats, as bf16. */

@@ -332,6 +332,15 @@ static __device__ void make_k_bf16(const uint8_t *rows, int d, uint8_t *to, cons
     }
 }
 
+/* Rows of d 16-bit values to a tile in global memory; from `live` on zeros. */
+static __device__ void make_plain(const uint8_t *rows, int d, int live, uint8_t *to, const maker &w)
+{
+    const int per = d / 8;
+    for (int i = w.m; i < KEYS * per; i += w.n)
+        *(uint4 *)(to + cell(KEYS, i / per, i % per * 8)) = i / per < live ? ((const uint4 *)rows)[i]
+                                                                           : make_uint4(0, 0, 0, 0);
+}
+
 static __device__ void make_any(const prefill_side &side, int page, int kv, float scale, int live, uint8_t *to,
                                 const maker &w)
 {
