@@ -49,12 +49,14 @@ static int check_case(kvant_device *dev, kvant_cuda_bench_attn_fn bench, kvant_c
     return rc == KVANT_OK && t.fast;
 }
 
-/* Pairs with bf16 rows: heads of a KV head from 1 to 16, each width; these kernels must take them. */
-static void check_bf16(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
+/* Pairs with kernels of their own (bf16 rows, residuals), which must take them: 1 to 16 heads of a KV head. */
+static void check_own(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
 {
-    static const char *const pairs[][2] = { { "bf16", "bf16" },   { "bf16", "f16" },        { "f16", "bf16" },
-                                            { "bf16", "tbq4_0" }, { "bf16", "turbo3_tcq" }, { "turbo4_66", "bf16" },
-                                            { "q8_0", "bf16" },   { "qjl1_256", "bf16" } };
+    static const char *const pairs[][2] = {
+        { "bf16", "bf16" },   { "bf16", "f16" },        { "f16", "bf16" },
+        { "bf16", "tbq4_0" }, { "bf16", "turbo3_tcq" }, { "turbo4_66", "bf16" },
+        { "q8_0", "bf16" },   { "qjl1_256", "bf16" },   { "q4_polar_r", "q4_polar_r" }
+    };
     static const int dims[] = { 128, 64, 256 };
 
     for (int i = 0; i < (int)(sizeof pairs / sizeof pairs[0]); i++)
@@ -92,7 +94,7 @@ static void time_bars(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
         { "tbq4_0", "tbq4_0" }, { "turbo4_66", "turbo4_66" },   { "turbo3", "turbo3" },
         { "tbq3_0", "tbq3_0" }, { "turbo3_tcq", "turbo3_tcq" }, { "qjl1_256", "tbq3_0" },
         { "q8_0", "q8_0" },     { "f8_e4m3", "f8_e4m3" },       { "f16", "f16" },
-        { "bf16", "bf16" }
+        { "bf16", "bf16" },     { "q4_polar_r", "q4_polar_r" }
     };
     static const kvant_cuda_attn_case shapes[] = {
         { .seqs = 32, .h = 32, .h_kv = 8, .d = 128, .len = 32768, .new_tokens = 1 },
@@ -174,7 +176,7 @@ int main(int argc, char **argv)
             check_case(dev, bench, c);
         }
     if (bench)
-        check_bf16(dev, bench);
+        check_own(dev, bench);
     if (bench) { /* more rows than one launch takes */
         const kvant_format *f = kvant_format_find("turbo4_66");
         kvant_cuda_attn_case c = { .k = f, .v = f, .seqs = 300, .h = 8, .h_kv = 2, .d = 128, .len = 700 };

@@ -177,6 +177,8 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     if ((p->d != 64 && p->d != 128 && p->d != 256) || !side_fits(k, PACK_K, p->d, &p->k) ||
         !side_fits(v, PACK_V, p->d, &p->v))
         return false;
+    if ((kernel_kind(p->k) == KIND_LUT4_RESIDUAL) != (kernel_kind(p->v) == KIND_LUT4_RESIDUAL))
+        return false;
     static_cast<attn_call &>(*p) = cuda_attn_call(a);
     p->group = a->h / a->h_kv;
     p->heads = p->group < DECODE_HEADS ? p->group : DECODE_HEADS;
@@ -259,6 +261,8 @@ static void choose(cuda_device *d, const decode_job &p)
     KINDS(128, KIND_SIGN8, KIND_LUT3_32);
     KINDS(256, KIND_LUT4_32, KIND_LUT4_32);
     KINDS(256, KIND_LUT4_128, KIND_LUT4_128);
+    KINDS(128, KIND_LUT4_RESIDUAL, KIND_LUT4_RESIDUAL);
+    KINDS(256, KIND_LUT4_RESIDUAL, KIND_LUT4_RESIDUAL);
     KINDS_ANY_V(128, KIND_SIGN);
     KINDS_ANY_V(128, KIND_SIGN8);
     KINDS_ANY(64);

@@ -18,7 +18,8 @@ enum { SKETCH_BITS = 12 };
 /* How the codes of a side are decoded; the kernel is compiled for each, shapes are data. */
 enum decode_kind {
     KIND_LUT4_32, KIND_LUT4_128, KIND_BOOK4_32, KIND_LUT3_32,      /* by a table, and (LUT) permutes */
-    KIND_INT8, KIND_FLOAT8, KIND_HALF, KIND_TRELLIS, KIND_SIGN, KIND_SIGN8, KIND_BF16, KIND_COUNT
+    KIND_INT8, KIND_FLOAT8, KIND_HALF, KIND_TRELLIS, KIND_SIGN, KIND_SIGN8, KIND_BF16,
+    KIND_LUT4_RESIDUAL, KIND_COUNT
 };
 
 /* Signs: for up to 4 heads of a KV head, or for more. */
@@ -65,6 +66,14 @@ struct decode_job : attn_call {
 };
 
 int cuda_pack_class(int fmt);
+int cuda_pack_codes(int fmt);
+
+/* The kind that a side's kernel is compiled for; decode_side has one of the same tables and records. */
+static inline int kernel_kind(const decode_side &s)
+{
+    return cuda_pack_codes(s.s.fmt) == CODES_SIGNED ? (int)KIND_LUT4_RESIDUAL : s.kind;
+}
+
 bool cuda_pack_shape(const side_dev *s, int role, pack_shape *out);
 /* A side with pages in a private layout.  One, or two of one format: the listed pages are packed or (back) made rows
  * again. */

@@ -30,12 +30,6 @@ static __host__ __device__ inline bool placed_of(int width)
     return width == 256; /* queries of 256 values do not fit in registers */
 }
 
-/* Rows of 16 bits. */
-static __host__ __device__ inline bool plain_rows(const prefill_side &s)
-{
-    return s.cls == PACK_HALF || s.cls == PACK_BF16;
-}
-
 /* Of a tile of K and V. */
 static __host__ __device__ inline size_t pair_bytes(int width, int d)
 {
@@ -70,17 +64,23 @@ static __device__ __forceinline__ void hand_over(const ring &r, int n)
     bar_arrive(r.full + n % r.n * 8);
 }
 
+/* Rows of 16 bits. */
+static __device__ __forceinline__ bool plain_rows(const prefill_side &s)
+{
+    return s.cls == PACK_HALF || s.cls == PACK_BF16;
+}
+
 /* A page's place among the tiles made ahead. */
-template <bool BF16_K>
+template <int PAGES>
 static __device__ __forceinline__ uint8_t *tile_ahead(const prefill_job &p, int seq, int page, int kv)
 {
     const size_t n = ((size_t)seq * p.seqs.stride + page) * p.h_kv + kv;
-    return p.tiles + n * (pair_bytes(p.k.width, p.d) + (BF16_K ? SCALE_BYTES : 0));
+    return p.tiles + n * (pair_bytes(p.k.width, p.d) + (PAGES & BF16_K ? SCALE_BYTES : 0));
 }
 
 /* All makers: a stage is filled by one copy, which it counts; bf16 keys: and another one of what they are multiplied
  * by. */
-template <bool BF16_K>
+template <int PAGES>
 static __device__ __forceinline__ void bring_tile(const uint8_t *from, uint8_t *to, uint32_t bytes, float *scale,
                                                   uint32_t full)
 {
@@ -88,13 +88,13 @@ static __device__ __forceinline__ void bring_tile(const uint8_t *from, uint8_t *
         bar_arrive(full);
         return;
     }
-    bar_expect(full, bytes + (BF16_K ? SCALE_BYTES : 0));
+    bar_expect(full, bytes + (PAGES & BF16_K ? SCALE_BYTES : 0));
     bulk_start(shared_at(to), from, bytes, full);
-    if (BF16_K)
+    if (PAGES & BF16_K)
         bulk_start(shared_at(scale), from + bytes, SCALE_BYTES, full);
 }
 
-template <int D, bool BF16_K, bool BF16_V>
+template <int D, int PAGES>
 static __device__ __forceinline__ void make_tiles(const prefill_job &p, const tile &t, const plan &w,
                                                   const raw_ring &raw, books &b, const ring &r)
 {
@@ -106,12 +106,12 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
         if (n >= r.n)
             bar_wait(r.empty + n % r.n * 8, (n / r.n - 1) & 1);
         if (p.tiles && n < w.encoded) {        /* these come first: no copies of others are under way */
-            bring_tile<BF16_K>(tile_ahead<BF16_K>(p, t.seq, n, raw.kv), k, r.stage_bytes, b.scale[n % r.n],
+            bring_tile<PAGES>(tile_ahead<PAGES>(p, t.seq, n, raw.kv), k, r.stage_bytes, b.scale[n % r.n],
                                r.full + n % r.n * 8);
             continue;
         }
         const maker who = { (int)threadIdx.x, makers_of(D), b.scale[n % r.n] };
-        const bool now = make_tile<BF16_K, BF16_V>(p, t, w, n, raw, b, k, k + p.k.width * 128, who);
+        const bool now = make_tile<PAGES>(p, t, w, n, raw, b, k, k + p.k.width * 128, who);
         async_commit();
         if (before) {
             async_wait<1>();
@@ -136,7 +136,7 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
 
 #endif
 
-template <int D, int W, bool BF16_K, bool BF16_V>
+template <int D, int W, int PAGES>
 static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel(prefill_job p)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -173,19 +173,19 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
         asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
         const raw_ring raw = { q_room + (placed_of(W) ? ROWS * 2 * W : 0), r.full + 48, p.n_raw,
                                kv_tile / p.head_tiles };
-        make_tiles<D, BF16_K, BF16_V>(p, t, w, raw, b, r);
+        make_tiles<D, PAGES>(p, t, w, raw, b, r);
     } else {
         if (MAKERS == 256)
             asm volatile("setmaxnreg.inc.sync.aligned.u32 184;");
         else
             asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
-        use_tiles<D, W, W == 256, BF16_K, BF16_V>(p, t, w, kv_tile, r, b, q_room, (int)threadIdx.x - MAKERS);
+        use_tiles<D, W, W == 256, PAGES>(p, t, w, kv_tile, r, b, q_room, (int)threadIdx.x - MAKERS);
     }
 #endif
 }
 
 /* A block to a page and KV head: its tile, where a prompt's queries want it. */
-template <bool BF16_K> static __global__ void __launch_bounds__(256) prefill_ahead(prefill_job p)
+template <int PAGES> static __global__ void __launch_bounds__(256) prefill_ahead(prefill_job p)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
     __shared__ books b;
@@ -197,17 +197,17 @@ template <bool BF16_K> static __global__ void __launch_bounds__(256) prefill_ahe
     fill_prefill_books(p, b);
     __syncthreads();
     const int page = p.seqs.table[(size_t)seq * p.seqs.stride + j];
-    uint8_t *to = tile_ahead<BF16_K>(p, seq, j, kv), *to_v = to + p.k.width * KEYS * 2;
+    uint8_t *to = tile_ahead<PAGES>(p, seq, j, kv), *to_v = to + p.k.width * KEYS * 2;
     const maker who = { (int)threadIdx.x, (int)blockDim.x, (float *)(to + pair_bytes(p.k.width, p.d)) };
-    if (BF16_K)
+    if (PAGES & BF16_K)
         make_k_bf16(side_row(p.k.s, page, kv, 0), p.d, to, who);
     else
-        make_coded(p.k, false, side_row(p.k.s, page, kv, 0), page, kv, b, KEYS, to, who);
-    const int live = BF16_K ? last.pos + 1 - j * KVANT_PAGE : KEYS; /* else pages are whole */
-    if (BF16_K && plain_rows(p.v))
+        make_coded<(PAGES & RESIDUALS) != 0>(p.k, false, side_row(p.k.s, page, kv, 0), page, kv, b, KEYS, to, who);
+    const int live = PAGES & BF16_K ? last.pos + 1 - j * KVANT_PAGE : KEYS; /* else pages are whole */
+    if ((PAGES & BF16_K) && plain_rows(p.v))
         make_plain(side_row(p.v.s, page, kv, 0), p.d, live, to_v, who);
     else
-        make_coded(p.v, true, side_row(p.v.s, page, kv, 0), page, kv, b, live, to_v, who);
+        make_coded<(PAGES & RESIDUALS) != 0>(p.v, true, side_row(p.v.s, page, kv, 0), page, kv, b, live, to_v, who);
 #endif
 }
 
@@ -326,20 +326,31 @@ size_t prefill_scratch(const cuda_device *d, const prefill_job &p)
 
 typedef void (*prefill_fn)(prefill_job);
 
-template <bool BF16_K, bool BF16_V> static prefill_fn kernel_of_width(const prefill_job &p)
+/* A job's bits of what kernels are compiled for. */
+static int pages_of(const prefill_job &p)
 {
-    if (p.d == 128 && p.k.width == 256)
-        return prefill_kernel<128, 256, false, BF16_V>;
-    return p.d == 64    ? prefill_kernel<64, 64, BF16_K, BF16_V>
-           : p.d == 128 ? prefill_kernel<128, 128, BF16_K, BF16_V>
-                        : prefill_kernel<256, 256, BF16_K, BF16_V>;
+    return p.k.shape.codes == CODES_SIGNED && p.v.shape.codes == CODES_SIGNED
+               ? (int)RESIDUALS
+               : (p.k.cls == PACK_BF16 ? BF16_K : 0) | (p.v.cls == PACK_BF16 ? BF16_V : 0);
+}
+
+template <int PAGES> static prefill_fn kernel_of_width(const prefill_job &p)
+{
+    return p.d == 64                        ? prefill_kernel<64, 64, PAGES & ~RESIDUALS>
+           : p.d == 256                     ? prefill_kernel<256, 256, PAGES>
+           : p.k.width == 128               ? prefill_kernel<128, 128, PAGES>
+                                            : prefill_kernel<128, 256, PAGES & ~(BF16_K | RESIDUALS)>;
 }
 
 static prefill_fn kernel_of(const prefill_job &p)
 {
-    if (p.k.cls == PACK_BF16)
-        return p.v.cls == PACK_BF16 ? kernel_of_width<true, true>(p) : kernel_of_width<true, false>(p);
-    return p.v.cls == PACK_BF16 ? kernel_of_width<false, true>(p) : kernel_of_width<false, false>(p);
+    switch (pages_of(p)) {
+    case BF16_K: return kernel_of_width<BF16_K>(p);
+    case BF16_V: return kernel_of_width<BF16_V>(p);
+    case BF16_K | BF16_V: return kernel_of_width<BF16_K | BF16_V>(p);
+    case RESIDUALS: return kernel_of_width<RESIDUALS>(p);
+    default: return kernel_of_width<0>(p);
+    }
 }
 
 void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
@@ -359,7 +370,10 @@ void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
     }
     if (ahead_bytes(d, p)) {
         p.tiles = scratch + query_bytes(p);
-        const prefill_fn ahead = p.k.cls == PACK_BF16 ? prefill_ahead<true> : prefill_ahead<false>;
+        const int pages = pages_of(p);
+        const prefill_fn ahead = pages == RESIDUALS ? prefill_ahead<RESIDUALS>
+                                 : pages & BF16_K   ? prefill_ahead<BF16_K>
+                                                    : prefill_ahead<0>;
         ahead<<<dim3(p.seqs.stride, p.h_kv, p.seqs.n_seqs), 256, 0, d->stream>>>(p);
     }
     cuda_smem(kernel, bytes);

@@ -3,6 +3,7 @@
 #ifndef KVANT_CUDA_DECODE_CODES_CUH
 #define KVANT_CUDA_DECODE_CODES_CUH
 
+#include "devices/cuda/fmt.cuh"
 #include "devices/cuda/hopper.cuh"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -62,6 +63,28 @@ static __device__ __forceinline__ uint4 load_mirror(uint32_t at)
     uint4 v;
     asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
     return v;
+}
+
+/* ---- residuals: every value of a record has one, of the same size; its sign is that of the record (the sign of the
+ * packed scale: negative counts as +) times that of the value (fmt.cuh) ---- */
+
+#define RESIDUAL port_bits(0x3d3504f3u) /* 0.5/sqrt(128) */
+
+/* Signs of 32 values from number 32 * word on of a record: bits, 1 negative. */
+static __device__ __forceinline__ uint32_t residual_signs(int word)
+{
+    constexpr float signs[] = { POLAR_SIGNS };
+    uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        bits |= (signs[32 * word + i] < 0.0f ? 1u : 0u) << i;
+    return bits;
+}
+
+/* x, or -x where bit `bit` of signs is set. */
+static __device__ __forceinline__ float residual_turn(float x, uint32_t signs, int bit)
+{
+    return __uint_as_float(__float_as_uint(x) ^ (signs << (31 - bit) & 0x80000000u));
 }
 
 /* Two bytes to two halves: signed integers, or e4m3. */

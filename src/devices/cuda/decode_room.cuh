@@ -71,7 +71,8 @@ static inline const float *book_of(int fmt)
     case FMT_tbq4_0: return tbq4;
     case FMT_turbo4: return turbo4;
     case FMT_turbo4_66: return turbo4_66;
-    case FMT_q4_polar: return polar;
+    case FMT_q4_polar:
+    case FMT_q4_polar_r: return polar;
     case FMT_tbq3_0: return tbq3;
     case FMT_turbo3: return turbo3;
     default: return NULL;

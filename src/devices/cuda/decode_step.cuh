@@ -60,7 +60,18 @@ static __device__ __forceinline__ void add_scaled(float *s, const float *acc, ui
     s[3] = fmaf(acc[3], high_half(scale), s[3]);
 }
 
-template <int D, int BOOK, int REC>
+/* The same with residuals: r is minus their sum of each head, times the queries. */
+static __device__ __forceinline__ void add_signed(float *s, const float *acc, uint32_t scale, const uint32_t *r)
+{
+    const float a = low_half(scale), b = high_half(scale), x = __uint_as_float(r[0]), y = __uint_as_float(r[1]);
+    s[0] = fmaf(acc[0], fabsf(a), fmaf(x, a, s[0]));
+    s[1] = fmaf(acc[1], fabsf(a), fmaf(y, a, s[1]));
+    s[2] = fmaf(acc[2], fabsf(b), fmaf(x, b, s[2]));
+    s[3] = fmaf(acc[3], fabsf(b), fmaf(y, b, s[3]));
+}
+
+/* SIGNED: what add_signed takes lies behind the queries. */
+template <int D, int BOOK, int REC, bool SIGNED = false>
 static __device__ __forceinline__ void scores_lut(float (*s)[4], const uint8_t *block, const uint32_t *q,
                                                   uint32_t table, uint32_t mirror_at, int lane)
 {
@@ -88,7 +99,11 @@ static __device__ __forceinline__ void scores_lut(float (*s)[4], const uint8_t *
                     acc[m][0] = acc[m][1] = acc[m][2] = acc[m][3] = 0.0f;
                 lut_word<BOOK>(a, w[m], k, table, mirror);
                 mma16816(acc[m], a, q[2 * kt], q[2 * kt + 1]);
-                if ((kt + 1) % (REC / 16) == 0)
+                if ((kt + 1) % (REC / 16) != 0)
+                    continue;
+                if (SIGNED)
+                    add_signed(s[m], acc[m], scale[m][kt / (REC / 16)], q + D / 8 + kt / (REC / 16) * 2);
+                else
                     add_scaled(s[m], acc[m], scale[m][kt / (REC / 16)]);
             }
         }
@@ -231,10 +246,41 @@ static __device__ __forceinline__ void scores_rows(float (*s)[4], const uint8_t 
 
 /* ---- sums: o[value tile][4] += V^T p ---- */
 
-template <int D, int BOOK, int REC>
-static __device__ __forceinline__ void sums_lut(float (*o)[4], const uint8_t *block, const uint32_t (*p)[2],
-                                                uint32_t table, uint32_t mirror_at, int lane)
+/* SIGNED: of a record (scales of two k-tiles, v; probabilities w) their sum for each head, t += sign w. */
+static __device__ __forceinline__ void residual_sums(float *t, const uint4 &v, const uint32_t (*w)[2])
 {
+    const uint32_t scale[4] = { v.x, v.y, v.z, v.w };
+    uint32_t x[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        x[i] = (scale[i] & 0x80008000u) ^ 0xbc00bc00u; /* +-1, in every row of the product */
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const uint32_t a[4] = { x[2 * k], x[2 * k], x[2 * k + 1], x[2 * k + 1] };
+        mma16816(t, a, w[k][0], w[k][1]);
+    }
+}
+
+/* Those sums, of each record, to the values. */
+template <int D> static __device__ __forceinline__ void residual_add(float (*o)[4], const float (*t)[4], int lane)
+{
+#pragma unroll
+    for (int c = 0; c < D / 32; c++) {
+        const float x = RESIDUAL * t[c / 4][0], y = RESIDUAL * t[c / 4][1];
+        const uint32_t signs = residual_signs(c % 4) >> lane / 4 * 4;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            o[2 * c + i / 2][i % 2 * 2] += residual_turn(x, signs, i);
+            o[2 * c + i / 2][i % 2 * 2 + 1] += residual_turn(y, signs, i);
+        }
+    }
+}
+
+template <int D, int BOOK, int REC, bool SIGNED = false>
+static __device__ __forceinline__ void sums_lut(float (*o)[4], const uint8_t *block, const uint32_t (*p)[2],
+                                                uint32_t table, uint32_t mirror_at, int lane, float (*t)[4] = NULL)
+{
+    constexpr uint32_t SIZE = SIGNED ? 0x7fff7fffu : 0xffffffffu;
     const uint4 mirror = load_mirror(mirror_at);
     constexpr int NREC = D / REC, CODES = 32 * (BOOK == BOOK3_MIRROR ? D / 8 * 3 : D / 2);
     uint32_t w[2][2];
@@ -243,10 +289,12 @@ static __device__ __forceinline__ void sums_lut(float (*o)[4], const uint8_t *bl
         uint32_t code[4], a[4];
         if (c % (D / 32 / NREC) == 0) {
             const uint4 v = *(const uint4 *)(block + CODES + (c / (REC / 32) * 4 + lane % 4) * 16);
-            w[0][0] = times2(p[0][0], v.x);
-            w[0][1] = times2(p[0][1], v.y);
-            w[1][0] = times2(p[1][0], v.z);
-            w[1][1] = times2(p[1][1], v.w);
+            w[0][0] = times2(p[0][0], v.x & SIZE);
+            w[0][1] = times2(p[0][1], v.y & SIZE);
+            w[1][0] = times2(p[1][0], v.z & SIZE);
+            w[1][1] = times2(p[1][1], v.w & SIZE);
+            if (SIGNED)
+                residual_sums(t[c / (REC / 32)], v, w);
         }
         lut_words<BOOK>(code, block, c, lane);
 #pragma unroll

@@ -17,7 +17,8 @@ enum { SKETCH_WORDS = 8 * SKETCH_BITS + 4 };
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
 /* Words of a lane's queries: operands; of sketches see scores_sign. */
-#define QUERY_WORDS(D, KIND) (is_sign(KIND) ? 2 * SKETCH_BITS + 4 : (D) / 8 * parts_of(KIND))
+#define QUERY_WORDS(D, KIND)                                                                                           \
+    (is_sign(KIND) ? 2 * SKETCH_BITS + 4 : (D) / 8 * parts_of(KIND) + ((KIND) == KIND_LUT4_RESIDUAL ? (D) / 64 : 0))
 
 template <bool EVEN>
 static __device__ __forceinline__ void load_sketch(const uint32_t *from, int live, uint32_t *q, int lane)
@@ -55,15 +56,38 @@ static __device__ __forceinline__ void load_q(const decode_job &p, const uint16_
     }
 }
 
+/* What add_signed takes of a lane's heads, behind the queries' operands. */
+template <int D> static __device__ __forceinline__ void residual_queries(uint32_t *q, int lane)
+{
+#pragma unroll
+    for (int r = 0; r < D / 128; r++) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            const uint32_t pair = q[16 * r + i], signs = residual_signs(i / 4) >> lane % 4 * 8;
+            sum += residual_turn(low_half(pair), signs, i % 4 * 2);
+            sum += residual_turn(high_half(pair), signs, i % 4 * 2 + 1);
+        }
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        sum *= -RESIDUAL;
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            q[D / 8 + 2 * r + i] = __float_as_uint(__shfl_sync(0xffffffffu, sum, lane % 4 * 8 + 4 * i));
+    }
+}
+
 /* The same of both parts where keys are bf16: raw and turned; else of one of them. */
 template <int D, int KIND>
 static __device__ __forceinline__ void load_queries(const decode_job &p, const uint16_t *one, const uint16_t *raw,
                                                     const uint16_t *turned, int head, int live, bool mixed, uint32_t *q,
                                                     int lane)
 {
-    if (parts_of(KIND) == 1)
+    if (parts_of(KIND) == 1) {
         load_q<D, 1>(p, one, head, live, mixed, q, lane);
-    else {
+        if (KIND == KIND_LUT4_RESIDUAL)
+            residual_queries<D>(q, lane);
+    } else {
         load_q<D, 2>(p, raw, head, live, false, q, lane);
         load_q<D, 2>(p, turned, head, live, false, q + 4, lane);
     }
@@ -114,11 +138,14 @@ static __device__ __forceinline__ void scores(const decode_side &side, float (*s
         scores_rows<D, 2, 1>(s, slot, q, lane);
     else if (KIND == KIND_BF16)
         scores_rows<D, 2, 2>(s, slot, q, lane);
+    else if (D >= 128 && KIND == KIND_LUT4_RESIDUAL)
+        scores_lut<D, BOOK4_MIRROR, D >= 128 ? 128 : 32, true>(s, slot, q, table, mirror, lane);
 }
 
 template <int D, int KIND>
 static __device__ __forceinline__ void sums(const decode_side &side, float (*o)[4], const uint8_t *slot,
-                                            const uint32_t (*p)[2], uint32_t table, uint32_t mirror, int live, int lane)
+                                            const uint32_t (*p)[2], uint32_t table, uint32_t mirror, int live, int lane,
+                                            float (*residual)[4])
 {
     if (D >= 128 && CASE(KIND, side.kind, KIND_TRELLIS))
         sums_trellis<D<128 ? 128 : D, KIND == KIND_TRELLIS>(o, slot, p, table, lane);
@@ -138,6 +165,8 @@ static __device__ __forceinline__ void sums(const decode_side &side, float (*o)[
         sums_rows<D, 2, 1>(o, slot, p, live, lane);
     else if (KIND == KIND_BF16)
         sums_rows<D, 2, 2>(o, slot, p, live, lane);
+    else if (D >= 128 && KIND == KIND_LUT4_RESIDUAL)
+        sums_lut<D, BOOK4_MIRROR, D >= 128 ? 128 : 32, true>(o, slot, p, table, mirror, lane, residual);
 }
 
 /* A warp's barriers, slots and tables; *_at: shared addresses. */
@@ -209,10 +238,12 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
                                                   const uint8_t *next_k, const uint8_t *next_v, int lane)
 {
     /* where instructions limit, not memory: those of softmax and sums are mixed if no wait is between them */
-    constexpr bool SOON = KIND_V == KIND_TRELLIS || KIND_V == KIND_LUT3_32 || KIND_V == KIND_LUT4_128;
+    constexpr bool SOON = KIND_V == KIND_TRELLIS || KIND_V == KIND_LUT3_32 || KIND_V == KIND_LUT4_128 ||
+                          KIND_V == KIND_LUT4_RESIDUAL;
     constexpr int TILES = BLOCKS * PACK_BLOCK / 16, PARTS = parts_of(KIND_V);
     float x[TILES][4];
     uint32_t w[PARTS * TILES][2];
+    float residual[(D + 127) / 128][4] = {};
     bar_wait(r.bar_k, phase);
 #pragma unroll
     for (int i = 0; i < BLOCKS; i++)
@@ -228,10 +259,12 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
 #pragma unroll
     for (int i = 0; i < BLOCKS; i++)
         sums<D, KIND_V>(p.v, a.o, r.slot_v + i * p.v.block_bytes, w + 2 * PARTS * i, r.table_v, r.mirror + 16,
-                        pos - key - PACK_BLOCK * i + 1, lane);
+                        pos - key - PACK_BLOCK * i + 1, lane, residual);
     __syncwarp();
     if (more)
         warp_copy(r.v_at, next_v, BLOCKS * p.v.block_bytes, r.bar_v);
+    if (KIND_V == KIND_LUT4_RESIDUAL)
+        residual_add<D>(a.o, residual, lane);
 }
 
 #endif
@@ -240,7 +273,7 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
  * one part ---- */
 
 #define KINDS(D, K, V)                                                                                                 \
-    if (p.d == D && (K == KIND_COUNT || p.k.kind == K) && (V == KIND_COUNT || p.v.kind == V))                          \
+    if (p.d == D && (K == KIND_COUNT || kernel_kind(p.k) == K) && (V == KIND_COUNT || kernel_kind(p.v) == V))          \
     return launch<D, K, V>(d, p)
 
 #define KINDS_ANY_V(D, K)                                                                                              \

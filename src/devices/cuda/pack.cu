@@ -17,6 +17,11 @@ int cuda_pack_class(int fmt)
     return kinds[fmt].cls;
 }
 
+int cuda_pack_codes(int fmt)
+{
+    return kinds[fmt].codes;
+}
+
 bool cuda_pack_shape(const side_dev *s, int role, pack_shape *out)
 {
     return pack_shape_of(role, kinds[s->fmt].cls, kinds[s->fmt].codes, s->d, s->group, s->group_bytes, out) &&
@@ -74,6 +79,9 @@ static __device__ __forceinline__ void head_codes(const pack_shape &shape, uint8
                       pack_scale_at(&p, row % PACK_BLOCK, c)) = *(const uint16_t *)from;
         for (int k = 0; k < p.rest; k++)
             at[2 * p.block_bytes + i * p.rest + k] = from[p.rec_bytes - p.rest + k];
+        if (CODES == CODES_SIGNED)
+            pack_exchange(at + block * p.block_bytes + p.code_bytes + pack_scale_at(&p, row % PACK_BLOCK, c),
+                          at + 2 * p.block_bytes + i * p.rest);
     }
 }
 
@@ -113,6 +121,7 @@ static void (*pack_kernel_of(const pack_shape &p))(pack_job)
     case CODES_HALVES:
         return p.cls == PACK_LUT4 ? pack_kernel<PACK_LUT4, CODES_HALVES, 32> : pack_kernel<PACK_SYM4, CODES_HALVES, 32>;
     case CODES_PAIRS: return pack_kernel<PACK_SYM4, CODES_PAIRS, 128>;
+    case CODES_SIGNED: return pack_kernel<PACK_SYM4, CODES_SIGNED, 128>;
     case CODES_STREAM: return pack_kernel<PACK_LUT3, CODES_STREAM, 32>;
     case CODES_PLANES: return pack_kernel<PACK_LUT3, CODES_PLANES, 32>;
     case CODES_BYTE: return pack_kernel<PACK_INT8, CODES_BYTE, 32>;

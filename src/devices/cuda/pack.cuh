@@ -34,7 +34,8 @@ enum pack_class {
 enum pack_role { PACK_ROWS, PACK_K, PACK_V };
 enum { PACK_BLOCK = 32 };
 /* How a record holds its codes, after a 2-byte scale: nibbles e and e + 16 of 32 in a byte; nibbles 2e and 2e + 1; a
- * stream of 3 bits; 2-bit and 1-bit planes; bytes.  PLAIN: bytes without a scale. */
+ * stream of 3 bits; 2-bit and 1-bit planes; bytes.  PLAIN: bytes without a scale.  SIGNED: PAIRS, and the first bit
+ * behind them counts too: a packed page has it where rows have the scale's sign, which is +, and that sign there. */
 enum pack_codes {
     CODES_NONE,
     CODES_HALVES,
@@ -43,8 +44,22 @@ enum pack_codes {
     CODES_PLANES,
     CODES_BYTE,
     CODES_PLAIN,
-    CODES_WORDS
+    CODES_WORDS,
+    CODES_SIGNED
 };
+
+PACK_FN int pack_in_pairs(int codes)
+{
+    return codes == CODES_PAIRS || codes == CODES_SIGNED;
+}
+
+/* SIGNED, both ways: a scale's sign and the bit behind the codes change places. */
+PACK_FN void pack_exchange(uint8_t *scale, uint8_t *rest)
+{
+    const int other = scale[1] >> 7 ^ (rest[0] & 1);
+    scale[1] ^= (uint8_t)(other << 7);
+    rest[0] ^= (uint8_t)other;
+}
 
 /* A packed head: sizes in bytes; records are the values that share a scale (0: none). */
 typedef struct pack_shape {
@@ -121,6 +136,7 @@ PACK_FN int pack_get(int codes, const uint8_t *rec, int j)
     const uint8_t *b = rec + 2;
     switch (codes) {
     case CODES_HALVES: return b[j & 15] >> (j & 16 ? 4 : 0) & 15;
+    case CODES_SIGNED:
     case CODES_PAIRS: return b[j / 2] >> (4 * (j & 1)) & 15;
     case CODES_STREAM: {
         const uint8_t *c = b + 3 * (j >> 3);
@@ -138,6 +154,7 @@ PACK_FN void pack_put(int codes, uint8_t *rec, int j, int v)
     uint8_t *b = rec + 2;
     switch (codes) {
     case CODES_HALVES: b[j & 15] |= (uint8_t)(v << (j & 16 ? 4 : 0)); break;
+    case CODES_SIGNED:
     case CODES_PAIRS: b[j / 2] |= (uint8_t)(v << (4 * (j & 1))); break;
     case CODES_STREAM:
         for (int i = 0; i < 3; i++) {
@@ -302,6 +319,8 @@ PACK_FN void pack_record(const pack_shape *s, const uint8_t *packed, int row, in
     }
     for (int i = 0; i < s->rest; i++) /* one record per row then */
         out[bytes - s->rest + i] = packed[2 * s->block_bytes + (row * s->n_rec + rec) * s->rest + i];
+    if (s->codes == CODES_SIGNED)
+        pack_exchange(out, out + bytes - s->rest);
 }
 
 /* ---- formats that are permuted by 16-bit words: turbo3_tcq and qjl1_256 ---- */
@@ -366,7 +385,7 @@ PACK_FN int pack_shape_of(int role, int cls, int codes, int d, int group, int gr
     s->cls = cls;
     s->codes = codes;
     s->d = d;
-    s->rec = !has_rec ? 0 : codes == CODES_PAIRS || codes == CODES_WORDS ? 128 : 32;
+    s->rec = !has_rec ? 0 : pack_in_pairs(codes) || codes == CODES_WORDS ? 128 : 32;
     if (role == PACK_ROWS || codes == CODES_NONE || d % 64 || d % group || (s->rec && d % s->rec))
         return 0;
     s->n_rec = s->rec ? d / s->rec : 0;
@@ -377,7 +396,7 @@ PACK_FN int pack_shape_of(int role, int cls, int codes, int d, int group, int gr
     s->code_bytes = codes == CODES_WORDS ? PACK_BLOCK * s->n_rec * (group_bytes - 2)
                                          : PACK_BLOCK * pack_code_bytes(cls, d);
     s->block_bytes = s->code_bytes + PACK_BLOCK * 2 * s->n_rec;
-    s->rest = codes == CODES_PAIRS ? s->rec_bytes - 66 : 0;
+    s->rest = pack_in_pairs(codes) ? s->rec_bytes - 66 : 0;
     return 1;
 }
 

@@ -8,11 +8,15 @@
 #define KVANT_CUDA_PREFILL_MAKE_CUH
 
 #include "devices/cuda/attn_prefill.cuh"
+#include "devices/cuda/decode_codes.cuh"
 #include "devices/cuda/hopper.cuh"
 #include "devices/cuda/prep.cuh"
 #include "devices/cuda/tiles.cuh"
 
 enum { KEYS = 64, STAGES = 3 }; /* keys of a tile, most tiles of a ring */
+
+/* What kernels are compiled for, a bit each: K's pages are bf16 rows, V's are, both have residuals (CODES_SIGNED). */
+enum { BF16_K = 1, BF16_V = 2, RESIDUALS = 4 };
 
 /* Bytes of one head page of both sides, copied ahead of the makers. */
 static __host__ __device__ inline size_t raw_bytes(const prefill_job &p)
@@ -102,6 +106,28 @@ static __device__ __forceinline__ uint32_t byte_halves(int cls, uint32_t word, i
     return *(const uint32_t *)&x;
 }
 
+/* residual_signs of a word that only the run knows. */
+static __device__ __forceinline__ uint32_t own_signs(int word)
+{
+    return word & 2 ? (word & 1 ? residual_signs(3) : residual_signs(2))
+                    : word & 1 ? residual_signs(1) : residual_signs(0);
+}
+
+/* The halves +-1 of minus the sign of a packed scale times the signs (1: negative) of two values, times a residual. */
+static __device__ __forceinline__ uint32_t residual_pair(uint32_t scale, uint32_t first, uint32_t second)
+{
+    const uint32_t size = pack_halves(-RESIDUAL, -RESIDUAL);
+    return size ^ (scale & 0x80008000u) ^ ((first & 1) << 15 | second << 31);
+}
+
+/* Two codes' values with their residuals, times their scales without sign. */
+static __device__ __forceinline__ uint32_t residual_times(uint32_t a, uint32_t residual, uint32_t scale)
+{
+    const __half2 v = __hadd2(*(const __half2 *)&a, *(const __half2 *)&residual);
+    return times2(*(const uint32_t *)&v, scale & 0x7fff7fffu);
+}
+
+template <bool SIGNED>
 static __device__ void make_k_lut(const prefill_side &side, const uint8_t *page, const uint32_t *book,
                                   const uint4 &mirror, uint8_t *to, const maker &w)
 {
@@ -122,14 +148,18 @@ static __device__ void make_k_lut(const prefill_side &side, const uint8_t *page,
             for (int hi = 0; hi < 2; hi++) {
                 uint32_t v[4];
 #pragma unroll
-                for (int k = 0; k < 4; k++)
-                    v[k] = times2(a[2 * j + k / 2][k % 2 * 2 + hi], both(scale, hi));
+                for (int k = 0; k < 4; k++) {
+                    const uint32_t code = a[2 * j + k / 2][k % 2 * 2 + hi], by = both(scale, hi);
+                    const uint32_t signs = SIGNED ? own_signs(c % 4) >> (8 * t + 2 * k) : 0;
+                    v[k] = SIGNED ? residual_times(code, residual_pair(by, signs, signs >> 1), by) : times2(code, by);
+                }
                 put4(to, 16 * tile + 8 * hi + g, 32 * c + 8 * t, v);
             }
         }
     }
 }
 
+template <bool SIGNED>
 static __device__ void make_v_lut(const prefill_side &side, const uint8_t *page, const uint32_t *book,
                                   const uint4 &mirror, uint8_t *to, const maker &w)
 {
@@ -149,8 +179,11 @@ static __device__ void make_v_lut(const prefill_side &side, const uint8_t *page,
             for (int p = 0; p < 2; p++) {
                 uint32_t v[4];
 #pragma unroll
-                for (int k = 0; k < 4; k++)
-                    v[k] = times2(a[k / 2 * 2 + kt][2 * p + k % 2], scale[2 * kt + p]);
+                for (int k = 0; k < 4; k++) {
+                    const uint32_t code = a[k / 2 * 2 + kt][2 * p + k % 2], by = scale[2 * kt + p];
+                    const uint32_t sign = SIGNED ? own_signs(c % 4) >> (4 * g + k) : 0;
+                    v[k] = SIGNED ? residual_times(code, residual_pair(by, sign, sign), by) : times2(code, by);
+                }
                 put_keys(to, 32 * b + 16 * kt + 8 * p + 2 * t, 32 * c + 4 * g, v);
             }
     }
@@ -352,7 +385,9 @@ static __device__ void make_any(const prefill_side &side, int page, int kv, floa
     }
 }
 
-/* A side's encoded page; at: the head's page, in global memory or its copy.  True: copies are under way. */
+/* A side's encoded page; at: the head's page, in global memory or its copy; SIGNED: with residuals.  True: copies are
+ * under way. */
+template <bool SIGNED>
 static __device__ bool make_coded(const prefill_side &side, bool is_v, const uint8_t *at, int page, int kv,
                                   const books &b, int live, uint8_t *to, const maker &w)
 {
@@ -361,9 +396,9 @@ static __device__ bool make_coded(const prefill_side &side, bool is_v, const uin
     case PACK_SYM4:
     case PACK_LUT3:
         if (is_v)
-            make_v_lut(side, at, b.pair[1], b.mirror[1], to, w);
+            make_v_lut<SIGNED>(side, at, b.pair[1], b.mirror[1], to, w);
         else
-            make_k_lut(side, at, b.pair[0], b.mirror[0], to, w);
+            make_k_lut<SIGNED>(side, at, b.pair[0], b.mirror[0], to, w);
         return false;
     case PACK_INT8:
     case PACK_FLOAT8:
@@ -446,8 +481,8 @@ static __device__ __forceinline__ void raw_ask(const prefill_job &p, const tile 
                   (uint32_t)p.v.s.head_bytes, bar);
 }
 
-/* Tile n of the plan; BF16_K, BF16_V: pages of that side are bf16 rows.  True: copies are under way. */
-template <bool BF16_K, bool BF16_V>
+/* Tile n of the plan.  True: copies are under way. */
+template <int PAGES>
 static __device__ bool make_tile(const prefill_job &p, const tile &t, const plan &w, int n, const raw_ring &raw,
                                  const books &b, uint8_t *k, uint8_t *v, const maker &who)
 {
@@ -473,12 +508,12 @@ static __device__ bool make_tile(const prefill_job &p, const tile &t, const plan
             make_half((const uint8_t *)side_tail_row(side.s, p.seqs.tail_table[at], p.h_kv, kv, 0), p.d,
                       i ? live : KEYS, i ? v : k, who);
             under_way = true;
-        } else if (BF16_K && i == 0)
+        } else if ((PAGES & BF16_K) && i == 0)
             make_k_bf16(from[0], p.d, k, who);
-        else if (BF16_V && i == 1) {
+        else if ((PAGES & BF16_V) && i == 1) {
             make_half(from[1], p.d, live, v, who);
             under_way = true;
-        } else if (make_coded(side, i, from[i], page, kv, b, live, i ? v : k, who))
+        } else if (make_coded<(PAGES & RESIDUALS) != 0>(side, i, from[i], page, kv, b, live, i ? v : k, who))
             under_way = true;
     }
     return under_way;

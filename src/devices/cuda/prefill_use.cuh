@@ -234,7 +234,7 @@ typedef struct ring {
 } ring;
 
 /* W: values per row of K's encoded pages; PLACED: queries lie in shared memory (q), not in registers. */
-template <int D, int W, bool PLACED, bool BF16_K, bool BF16_V>
+template <int D, int W, bool PLACED, int PAGES>
 static __device__ __forceinline__ void use_tiles(const prefill_job &p, const tile &t, const plan &w, int kv_tile,
                                                  const ring &r, const books &b, uint8_t *q_room, int thread)
 {
@@ -266,10 +266,10 @@ static __device__ __forceinline__ void use_tiles(const prefill_job &p, const til
             rows_turn<D>(a, k, turn_factor(p.v.s.space), lane);
         else {
             float s[8][4];
-            uint32_t pr[(BF16_V ? 2 : 1) * (KEYS / 16)][4];
+            uint32_t pr[(PAGES & BF16_V ? 2 : 1) * (KEYS / 16)][4];
             const int key = (n < w.encoded ? n : n - w.turn) * KVANT_PAGE;
             rows_scores<W, PLACED>(s, q, shared_at(placed), k, exact ? D : W);
-            if (BF16_K)
+            if (PAGES & BF16_K)
                 rows_scale(s, b.scale[n % r.n], lane);
             if (key + KEYS - 1 > t.pos) {
 #pragma unroll
@@ -279,8 +279,8 @@ static __device__ __forceinline__ void use_tiles(const prefill_job &p, const til
                         if (key + 8 * j + lane % 4 * 2 + i % 2 > pos[i / 2])
                             s[j][i] = -INFINITY;
             }
-            rows_softmax<D, BF16_V>(a, s, pr);
-            rows_sums<D, BF16_V>(a.o, pr, v);
+            rows_softmax<D, (PAGES & BF16_V) != 0>(a, s, pr);
+            rows_sums<D, (PAGES & BF16_V) != 0>(a.o, pr, v);
         }
         __syncwarp();
         if (lane == 0)

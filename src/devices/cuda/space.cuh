@@ -32,7 +32,8 @@ static __device__ __forceinline__ float lut_value(int fmt, int code)
     case FMT_tbq4_0: return fmt_c_tbq4[code & 15];
     case FMT_turbo4: return fmt_c_turbo4[code & 15];
     case FMT_turbo4_66: return fmt_c_turbo4_66[code & 15];
-    case FMT_q4_polar: return fmt_c_polar[code & 15];
+    case FMT_q4_polar:
+    case FMT_q4_polar_r: return fmt_c_polar[code & 15];
     case FMT_tbq3_0: return fmt_c_tbq3[code & 7];
     case FMT_turbo3: return fmt_c_turbo3[code & 7];
     default: return (float)((code & 15) - 8);              /* q4_0 */
