@@ -1,6 +1,6 @@
 /* check_cuda_lists.c: launches that do several ops of a list give the bits of the ops one by one: product, residual
  * sum, norm, product and SwiGLU of one row, at widths that the tiny models do not have; pages of K and V that are
- * sealed.  Prints "skipped: no device" without a GPU. */
+ * sealed; rows of K and V that are written, then attended to.  Prints "skipped: no device" without a GPU. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,8 +159,67 @@ static void check_seal(const kvant_format *f, int d, int encoder, int private)
     dev->vt->free(dev, at);
 }
 
+/* New rows of two sequences to their tails, and attention over them and over sealed pages: one list, and three.  two:
+ * the first sequence has two new rows, the second none. */
+static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, int two)
+{
+    enum { GROUP = 4, STRIDE = 3, ROWS = 2 };
+    const int32_t ids[] = { 0, 1, 2, 3, 0, two ? 2 : 1, 2, 2 * KVANT_PAGE + 5, 9,        /* seals, q0, pos0 */
+                            2, 3, 1, 0, 0, 0, -1, -1, 0, 1, -1, -1 };                    /* pages, tails */
+    const int h = HEADS * GROUP, ld = (h + 2 * HEADS) * d;
+    const size_t n_out = (size_t)(ROWS * h * d), tails = (size_t)TAILS * HEADS * KVANT_PAGE * (size_t)d / 2;
+    int32_t *at = (int32_t *)room(sizeof ids / 4);
+    float *x = room((size_t)(ROWS * ld)), *out[2];
+    kvant_kv_side side[2][2];
+    size_t bytes = 0;
+    int ran = 0;
+    char what[96];
+    CHECK(dev->vt->copy_in(dev, at, ids, sizeof ids, &diag) == KVANT_OK, "%s", diag.text);
+    fill(x, (size_t)(ROWS * ld));
+    const kvant_seqs seqs = { .n_seqs = 2, .n_tokens = 2, .q0 = at + 4, .pos0 = at + 7, .prompt = at + 4,
+                              .table = at + 9, .tail_table = at + 15, .table_stride = STRIDE };
+    for (int i = 0; i < 2; i++) {
+        out[i] = room(n_out);
+        state = 5;
+        fill(out[i], n_out);
+        side[i][0] = side_of(fk, d, 0, KVANT_LAYOUT_PRIVATE_K, &bytes);
+        side[i][1] = side_of(fv, d, 0, KVANT_LAYOUT_PRIVATE_V, &bytes);
+        const kvant_page_seal_args s[2] = { { side[i][0], at, at + 2, 2, HEADS, d },
+                                            { side[i][1], at, at + 2, 2, HEADS, d } };
+        const kvant_cache_write_args w[2] = { { seqs, side[i][0], x + h * d, ld, HEADS, d },
+                                              { seqs, side[i][1], x + (h + HEADS) * d, ld, HEADS, d } };
+        const kvant_attn_args a = { seqs, side[i][0], side[i][1], x, out[i], ld, d, h * d, h, HEADS, d, d, 0.1f, 1,
+                                    KVANT_COMPUTE_AUTO, STRIDE * KVANT_PAGE - 1 };
+        const kvant_op ops[5] = { { KVANT_OP_PAGE_SEAL, &s[0] }, { KVANT_OP_PAGE_SEAL, &s[1] },
+                                  { KVANT_OP_CACHE_WRITE, &w[0] }, { KVANT_OP_CACHE_WRITE, &w[1] },
+                                  { KVANT_OP_ATTN, &a } };
+        int all = 1;
+        for (int k = 0; k < 5; k++)
+            all &= dev->vt->supports(dev, &ops[k], &diag) == KVANT_OK;
+        for (int k = 0; k < 5 && all; k += i && k == 2 ? 3 : 1)
+            CHECK(dev->vt->submit(dev, ops + k, i && k == 2 ? 3 : 1, 0, &diag) == KVANT_OK, "%s", diag.text);
+        ran += all;
+    }
+    snprintf(what, sizeof what, "attend %s %s d %d%s", fk->name, fv->name, d, two ? ", two rows" : "");
+    expect_equal(out[0], out[1], n_out, what);
+    for (int i = 0; i < 2; i++)
+        expect_equal((float *)side[0][i].tail, (float *)side[1][i].tail, tails, what);
+    for (int i = 0; i < 2; i++) {
+        dev->vt->free(dev, out[i]);
+        for (int j = 0; j < 2; j++)
+            dev->vt->free(dev, side[i][j].pages), dev->vt->free(dev, side[i][j].tail);
+    }
+    dev->vt->free(dev, at), dev->vt->free(dev, x);
+    return ran == 2;
+}
+
 int main(void)
 {
+    static const char *const pairs[][2] = { { "tbq4_0", "tbq4_0" },         { "q8_0", "q8_0" },
+                                            { "turbo3", "turbo4_66" },      { "turbo3_tcq", "turbo3_tcq" },
+                                            { "qjl1_256", "tbq3_0" },       { "qjl1_256", "turbo3_tcq" },
+                                            { "q4_polar_r", "q4_polar_r" } };
+    int attended = 0;
     static const int shapes[][3] = {
         { 1024, 1024, 512 }, { 4096, 4096, 3072 }, { 12288, 4096, 1000 }, { 6144, 5120, 768 }, { 2048, 2560, 100 }
     };
@@ -181,6 +240,14 @@ int main(void)
             if (kvant_format_check(kvant_format_at(i), d, NULL) == KVANT_OK)
                 check_seal(kvant_format_at(i), d, k & 1, k & 2);
         }
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        for (int k = 0; k < 6; k++) {
+            const kvant_format *fk = kvant_format_find(pairs[i][0]), *fv = kvant_format_find(pairs[i][1]);
+            const int d = 64 << k / 2;
+            if (kvant_format_check(fk, d, NULL) == KVANT_OK && kvant_format_check(fv, d, NULL) == KVANT_OK)
+                attended += check_attend(fk, fv, d, k % 2);
+        }
+    printf("%d lists of attention\n", attended);
     dev->vt->close(dev);
     return check_end("check_cuda_lists");
 }

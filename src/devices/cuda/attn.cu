@@ -182,5 +182,33 @@ static int attn_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static bool same_side(const kvant_kv_side &a, const kvant_kv_side &b)
+{
+    return a.fmt == b.fmt && a.pages == b.pages && a.tail == b.tail && a.layout == b.layout;
+}
+
+static bool same_batch(const kvant_seqs &a, const kvant_seqs &b)
+{
+    return a.n_seqs == b.n_seqs && a.n_tokens == b.n_tokens && a.q0 == b.q0 && a.pos0 == b.pos0 &&
+           a.tail_table == b.tail_table && a.table_stride == b.table_stride;
+}
+
+/* Sides in a private layout, whose rows go to the exact tail: a unit of attn_whole.cu stores its own. */
+bool cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                     const kvant_attn_args *a)
+{
+    fast_job fast;
+    if (!same_side(k->side, a->k) || !same_side(v->side, a->v) || !same_batch(k->seqs, a->seqs) ||
+        !same_batch(v->seqs, a->seqs) || !a->k.layout || !a->v.layout || a->tail_pages < 1 || a->seqs.n_tokens < 1 ||
+        k->h != a->h_kv || v->h != a->h_kv || k->d != a->d_k || v->d != a->d_v || k->ldx != v->ldx ||
+        !fast_shape(d, a, &fast) || fast.prefill || !fast.one.whole)
+        return false;
+    fast.one.k_rows = k->x;
+    fast.one.v_rows = v->x;
+    fast.one.ld_rows = k->ldx;
+    fast_run(d, fast);
+    return true;
+}
+
 const cuda_op cuda_op_attn = { attn_supports, attn_scratch, attn_run };
 

@@ -1,5 +1,5 @@
 /* attn_decode.cu: decode attention on Hopper.  See attn_decode.cuh. */
-#include "devices/cuda/decode_warp.cuh"
+#include "devices/cuda/decode_sketch.cuh"
 
 template <int D, int KIND_K, int KIND_V>
 static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(decode_job p)
@@ -69,20 +69,22 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
 #endif
 }
 
-/* ---- before: sketches of queries (others: prep.cuh) ---- */
+/* ---- before: sketches of queries, where no cluster of attn_whole.cu makes them (others: prep.cuh) ---- */
 
-enum { SKETCH_HEADS = 4, SKETCH_DIM = 128, SKETCH_VALUES = 256 };
+enum { SKETCH_HEADS = 4 };
 
-/* Sketches of SKETCH_HEADS heads of row blockIdx.x by a block: a thread has one value of each, a warp a word of each
- * bit. */
+/* Sketches of SKETCH_HEADS heads of row blockIdx.x by a block: a thread has one value of each, a warp a part. */
 static __global__ void __launch_bounds__(SKETCH_VALUES) decode_sketch(decode_job p)
 {
-    __shared__ float x[SKETCH_DIM][SKETCH_HEADS], most[SKETCH_HEADS][8];
-    __shared__ int sums[SKETCH_HEADS][8];
+    __shared__ float x[SKETCH_DIM][SKETCH_HEADS], most[SKETCH_HEADS][SKETCH_PARTS];
+    __shared__ int sums[SKETCH_HEADS][SKETCH_PARTS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = (int)blockIdx.x;
     const int n = min(SKETCH_HEADS, p.h - (int)blockIdx.y * SKETCH_HEADS);
     const float *column = p.k.s.param + threadIdx.x;
     float y[SKETCH_HEADS] = { 0.0f };
+    for (unsigned i = (blockIdx.x * gridDim.y + blockIdx.y) * blockDim.x + threadIdx.x;
+         i < SKETCH_DIM * SKETCH_VALUES / 32; i += gridDim.x * gridDim.y * blockDim.x)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(p.k.s.param + 32 * i) : "memory");
     pdl_wait();
     pdl_go();
     if (p.by_seq && p.seqs.q0[row + 1] - p.seqs.q0[row] != 1)
@@ -99,7 +101,7 @@ static __global__ void __launch_bounds__(SKETCH_VALUES) decode_sketch(decode_job
 #pragma unroll 32
     for (int i = 0; i < SKETCH_DIM; i++)
         for (int k = 0; k < SKETCH_HEADS; k++)
-            y[k] += x[i][k] * column[i * SKETCH_VALUES];
+            y[k] = fmaf(x[i][k], column[i * SKETCH_VALUES], y[k]);
     for (int k = 0; k < SKETCH_HEADS; k++) {
         const float top = warp_max(fabsf(y[k]));
         if (lane == 0)
@@ -107,28 +109,21 @@ static __global__ void __launch_bounds__(SKETCH_VALUES) decode_sketch(decode_job
     }
     __syncthreads();
     for (int k = 0; k < n; k++) {
+        const float top = warp_max(most[k][lane % SKETCH_PARTS]);
         uint32_t *to = p.sketch + (size_t)(first + k) * SKETCH_WORDS;
-        const float unit = fmaxf(warp_max(most[k][lane % 8]), 1e-30f) / ((1 << (SKETCH_BITS - 1)) - 1);
-        const int v = __float2int_rn(y[k] / unit), sum = __reduce_add_sync(0xffffffffu, v);
-        for (int b = 0; b < SKETCH_BITS; b++) {
-            const uint32_t bits = __ballot_sync(0xffffffffu, v >> b & 1);
-            if (lane == b)
-                to[8 * b + warp] = bits;
-        }
+        const int sum = sketch_words(to, warp, y[k], top);
         if (lane == 0)
             sums[k][warp] = sum;
-        y[k] = unit * p.scale * PREP_LOG2E * port_bits(0x3ba06c99u);
+        if (threadIdx.x == 0)
+            to[SKETCH_END] = sketch_unit(top, p.scale);
     }
     __syncthreads();
-    for (int k = 0; k < n; k++)
-        if (threadIdx.x == k) {
-            uint32_t *to = p.sketch + (size_t)(first + k) * SKETCH_WORDS;
-            int sum = 0;
-            for (int i = 0; i < 8; i++)
-                sum += sums[k][i];
-            ((float *)to)[8 * SKETCH_BITS] = 2.0f * y[k];
-            ((float *)to)[8 * SKETCH_BITS + 1] = -y[k] * (float)sum;
-        }
+    if ((int)threadIdx.x < n) {
+        int sum = 0;
+        for (int i = 0; i < SKETCH_PARTS; i++)
+            sum += sums[threadIdx.x][i];
+        p.sketch[(size_t)(first + (int)threadIdx.x) * SKETCH_WORDS + SKETCH_END + 1] = (uint32_t)sum;
+    }
 }
 
 /* ---- the host's side ---- */
@@ -195,6 +190,7 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     for (p->warps = most_warps(p->d); p->warps > 0; p->warps -= 4)
         if (room_fits(p)) {
             p->whole = decode_whole_blocks(*p, a->max_pos);
+            p->desk = is_sign(p->k.kind) && desk_fits(*p);
             if (p->n_rows * p->h <= PREP_ALONE && !is_sign(p->k.kind))
                 p->blocks--; /* the multiprocessor of prep_heads is free 3 us later than the others */
             p->share = (uint32_t)((1ull << 32) / ((uint64_t)p->blocks * p->warps));
@@ -274,7 +270,7 @@ void decode_run(cuda_device *d, decode_job p)
 {
     const int rows = p.n_rows;
     place(&p, d->scratch);
-    if (is_sign(p.k.kind)) {
+    if (is_sign(p.k.kind) && !p.desk) {
         const dim3 blocks((unsigned)rows, cuda_blocks(p.h, SKETCH_HEADS));
         cuda_launch(d, decode_sketch, blocks, SKETCH_VALUES, 0, p);
     } else if (!p.whole) {

@@ -54,6 +54,8 @@ struct decode_job : attn_call {
     /* queries times scale * log2(e): f16 [n_tokens][h][d], as they are and rotated; for bf16 keys their two parts */
     uint16_t *raw, *turned;
     uint32_t *sketch;       /* [n_tokens][h][SKETCH_WORDS], instead of turned */
+    const float *k_rows, *v_rows; /* rows that the launch stores to the tails first, [n_tokens][ld_rows], or NULL */
+    int64_t ld_rows;
     float *pieces;       /* sums that warps leave behind (decode_merge.cuh) */
     int group, heads, head_tiles, d;
     int row0, n_rows, by_seq; /* rows: token rows, or (by_seq) sequences, of which those with one token */
@@ -61,6 +63,7 @@ struct decode_job : attn_call {
     uint32_t slot_bytes, slots_high; /* of a warp's slots; warps whose slots lie behind the tables */
     bool join;           /* many pieces of a unit: blocks join theirs (decode_plan.cuh) */
     uint32_t share;      /* 2^32 / (warps * blocks) */
+    bool desk;           /* that launch makes the sketches too (decode_sketch.cuh) */
     int whole;           /* blocks that take a whole unit in one launch (attn_whole.cu); 0: the line of all steps */
     int exact_cost;      /* an exact step counts as 1 << exact_cost encoded ones: it takes as long */
 };
@@ -88,6 +91,10 @@ void cuda_pack_pages(cuda_device *d, const pack_side *sides, int n_sides, const 
 bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v, decode_job *p);
 size_t decode_scratch(decode_job p);
 void decode_run(cuda_device *d, decode_job p);
+
+/* attn.cu: cache_write of K and V and attn of the same batch in one launch; false: not these. */
+bool cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                     const kvant_attn_args *a);
 
 /* attn_whole.cu, of what decode_shape filled: `whole` for positions up to max_pos; the launch. */
 int decode_whole_blocks(const decode_job &p, int max_pos);

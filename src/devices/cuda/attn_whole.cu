@@ -4,11 +4,14 @@
  * and joins.  It lets the launch behind it begin at once, so that the weights of the next product are under way on the
  * multiprocessors that have no unit.  A warp has one part of the unit, blocks of encoded pages or exact keys; the first
  * warps of the cluster have the encoded ones.  While the launches before it end it brings what it will read to the L2;
- * then pages and exact rows are asked for before the queries are made. */
+ * then pages and exact rows are asked for before the queries are made.  Where nothing but the exact tail keeps a row,
+ * the launch takes cache_write's place too: who reads a new row stores it first. */
+#include "devices/cuda/decode_sketch.cuh"
+#include "devices/cuda/encode_book.cuh"
 #include "devices/cuda/whole_join.cuh"
 
-/* Encoded steps of a warp, at most. */
-enum { WHOLE_STEPS = 4 };
+/* Blocks of PACK_BLOCK encoded keys of a warp, at most. */
+#define WHOLE_STEPS(d) ((d) == 256 ? 4 : 8)
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
@@ -19,11 +22,20 @@ typedef struct share {
     bool exact;
 } share;
 
+static __device__ __forceinline__ int blocks_of(const row_span &row)
+{
+    return row.encoded * (KVANT_PAGE / PACK_BLOCK);
+}
+
+static __device__ __forceinline__ int exact_of(const row_span &row)
+{
+    return (row.pos - row.encoded * KVANT_PAGE + TAIL_STEP) / TAIL_STEP;
+}
+
 /* Of warp `warp` of `warps`. */
 static __device__ __forceinline__ share share_of(const row_span &row, int warp, int warps)
 {
-    const int blocks = row.encoded * (KVANT_PAGE / PACK_BLOCK);
-    const int exact = (row.pos - row.encoded * KVANT_PAGE + TAIL_STEP) / TAIL_STEP, all = blocks + exact;
+    const int blocks = blocks_of(row), exact = exact_of(row), all = blocks + exact;
     share o;
     o.coded = exact <= 0 ? warps : blocks == 0 ? 0 : max(1, min(warps - 1, (blocks * warps + all / 2) / all));
     o.exact = warp >= o.coded;
@@ -181,6 +193,30 @@ static __device__ __forceinline__ void whole_warm(const decode_job &p, const row
     warm_signs<D / 32>(p.v.s.space, lane);
 }
 
+/* New rows among the keys of the warp's exact steps: it stores them, for itself and for those who come later. */
+template <int D>
+static __device__ __forceinline__ void whole_store(const decode_job &p, const row_span &row, int kv, const share &mine,
+                                                   int lane)
+{
+    constexpr int V = D / 32;
+    const int to = min(exact_key(row, mine.to), row.pos + 1);
+#pragma unroll 1
+    for (int key = max(exact_key(row, mine.at), row.fresh); key < to; key++) {
+        const int64_t from = (row.token - row.pos + key) * p.ld_rows + kv * D + lane * V;
+        const size_t at = (size_t)(key % KVANT_PAGE * D + lane * V);
+        uint16_t *k = (uint16_t *)exact_rows(p, p.k, row.seq, key / KVANT_PAGE, kv) + at;
+        uint16_t *v = (uint16_t *)exact_rows(p, p.v, row.seq, key / KVANT_PAGE, kv) + at;
+#pragma unroll
+        for (int i = 0; i < V; i += 2) {
+            const float x = p.k_rows[from + i], y = p.k_rows[from + i + 1];
+            const float z = p.v_rows[from + i], w = p.v_rows[from + i + 1];
+            *(uint32_t *)(k + i) = enc_half(x) | (uint32_t)enc_half(y) << 16;
+            *(uint32_t *)(v + i) = enc_half(z) | (uint32_t)enc_half(w) << 16;
+        }
+    }
+    __syncwarp();
+}
+
 /* Asks for a side's blocks of the warp, as many as its slot holds. */
 template <int D>
 static __device__ __forceinline__ void ask_first(const decode_side &s, const page_ids &pages, uint32_t head_at,
@@ -239,11 +275,23 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     const row_span row = span_of<D>(p, unit / units_per_row(p));
     const int kv = kv_of(p, in), begin = in % p.head_tiles * p.heads, live = min(p.heads, p.group - begin);
     const int first = kv * p.group + begin;
-    const share mine = share_of(row, (int)cluster_rank() * p.warps + warp, p.whole * p.warps);
+    constexpr bool SIGN = is_sign(KIND_K);
+    const bool sketches = SIGN && p.desk && row.encoded > 0;
+    /* few steps: the first block takes them all, the others help it to sketch, if at all */
+    const bool alone = p.whole == 1 || (SIGN && p.desk && blocks_of(row) + exact_of(row) <= p.warps);
+    const int rank = alone ? 0 : (int)cluster_rank(), blocks = alone ? 1 : p.whole;
+    const bool help = alone && p.whole > 1 && cluster_rank() > 0;
+    if (help && !sketches)
+        return;
+    const share mine = help ? share{ 0, 0, 0, false } : share_of(row, rank * p.warps + warp, blocks * p.warps);
     const page_ids pages = pages_of(p, row, kv, mine, lane);
     if (row.steps > 0)
         whole_warm<D>(p, row, kv, mine, pages, lane);
-    room_tables(p, smem, base, KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
+    sketch_desk &desk = *(sketch_desk *)(smem + desk_at(p, base));
+    if (sketches)
+        desk_begin(p, desk, live);
+    if (!help)
+        room_tables(p, smem, base, KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
     __syncthreads();
     pdl_wait();
     if (row.steps == 0)
@@ -253,17 +301,29 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     state<D> a;
     state_clear(a);
     ask_first<D>(p.k, pages, pages.k_at, mine, r.k_at, r.bar_k);
+    if (p.k_rows && mine.exact)
+        whole_store<D>(p, row, kv, mine, lane);
     if (mine.exact && mine.at < mine.to)
         exact_ask<D>(p, row, kv, mine.at, x, lane);
-    if (!is_sign(KIND_K))
+    if (!SIGN)
         whole_queries<D, parts_of(KIND_K)>(p, row, first, live, raw, turned, warp, lane);
+    else if (p.desk)
+        desk_queries(p, desk, row.token, first, live, raw, warp, lane);
+    if (sketches)
+        async_wait<0>();
     __syncthreads();
     ask_first<D>(p.v, pages, pages.v_at, mine, r.v_at, r.bar_v); /* behind the queries, which are waited for first */
     const int64_t head = (int64_t)row.token * p.h + first;
-    if (is_sign(KIND_K) && !mine.exact)
-        load_sketch<KIND_K == KIND_SIGN>(p.sketch + head * SKETCH_WORDS, live, q, lane);
-    else if (is_sign(KIND_K))
-        load_q<D, 1>(p, p.raw + head * D, 0, live, false, q, lane);
+    if (sketches)
+        desk_products(p, desk, live, alone ? 1 : p.whole, warp, lane);
+    if (help)
+        return;
+    if (sketches)
+        desk_words(p, desk, live, warp, lane);
+    if (SIGN && !mine.exact)
+        load_sketch<KIND_K == KIND_SIGN>(p.desk ? desk.words[0] : p.sketch + head * SKETCH_WORDS, live, q, lane);
+    else if (SIGN)
+        load_q<D, 1>(p, p.desk ? raw : p.raw + head * D, 0, live, false, q, lane);
     else
         load_queries<D, KIND_K>(p, mine.exact ? raw : turned, raw, turned, 0, live,
                                 p.k.kind == KIND_TRELLIS && !mine.exact, q, lane);
@@ -272,19 +332,20 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     else
         coded_blocks<D, KIND_K, KIND_V>(p, row, mine, pages, r, q, a, lane);
     piece_store<D>(p, a, (float *)r.slot_k, p.v.kind == KIND_TRELLIS && !mine.exact, lane);
-    whole_join<D>(p, smem, base, live, mine.coded, p.out + row.token * p.ldo + (int64_t)first * D, warp, lane);
+    float *out = p.out + row.token * p.ldo + (int64_t)first * D;
+    whole_join<D>(p, smem, base, live, mine.coded, out, blocks, rank, warp, lane);
 #endif
 }
 
 int decode_whole_blocks(const decode_job &p, int max_pos)
 {
-    const int steps = (max_pos / KVANT_PAGE + 1) * (p.d == 256 ? 2 : 1), units = p.n_rows * units_per_row(p);
-    int n = 1;
+    const int steps = (max_pos / KVANT_PAGE + 1) * (KVANT_PAGE / (int)PACK_BLOCK), units = p.n_rows * units_per_row(p);
+    int n = is_sign(p.k.kind) && SKETCH_BLOCKS * units <= p.blocks ? SKETCH_BLOCKS : 1;
     if (units > p.blocks || p.slot_bytes < piece_size(p.d, p.heads) * sizeof(float))
         return 0;
     while (n < WHOLE_BLOCKS && 2 * n * units <= p.blocks && steps > n * p.warps)
         n *= 2;
-    return steps <= WHOLE_STEPS * n * p.warps ? n : 0;
+    return steps <= WHOLE_STEPS(p.d) * n * p.warps ? n : 0;
 }
 
 template <int D, int KIND_K, int KIND_V> static void launch(cuda_device *d, const decode_job &p)
@@ -311,6 +372,8 @@ void decode_whole_run(cuda_device *d, const decode_job &p)
     KINDS(128, KIND_HALF, KIND_HALF);
     KINDS(128, KIND_LUT4_RESIDUAL, KIND_LUT4_RESIDUAL);
     KINDS(256, KIND_LUT4_RESIDUAL, KIND_LUT4_RESIDUAL);
+    KINDS(128, KIND_TRELLIS, KIND_TRELLIS);
+    KINDS(128, KIND_SIGN, KIND_LUT3_32);
     KINDS_ANY_V(128, KIND_SIGN);
     KINDS_ANY_V(128, KIND_SIGN8);
     KINDS_ANY(64);

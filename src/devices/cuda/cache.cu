@@ -6,7 +6,8 @@
  *   cache_sketch_wide.cu  qjl1_256 on compute capability 9.0, where its projection came from the host; else
  *   cache_sketch.cu   it goes, or to cache_sketch_split.cu where shared memory is small
  *   cache_trellis.cu  turbo3_tcq, a warp to a unit
- *   cache_tail.cu     none: sides in a private layout, whose rows cache_write only copies to the tail */
+ *   cache_tail.cu     none: sides in a private layout, whose rows cache_write only copies to the tail; where attn comes
+ *                     behind it and takes one launch, that copies them (attn_whole.cu) */
 #include "devices/cuda/cache_job.cuh"
 #include "devices/cuda/attn_decode.cuh"
 
@@ -59,7 +60,7 @@ static int write_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* K and V of one layer: the same tokens, one format or only the exact tail. */
+/* K and V of one layer: the same tokens, one format or only the exact tail; or with the attention behind them. */
 static int write_fuse(cuda_device *d, const kvant_op *ops, int n)
 {
     jobs p;
@@ -67,6 +68,8 @@ static int write_fuse(cuda_device *d, const kvant_op *ops, int n)
         return 0;
     const kvant_cache_write_args *k = (const kvant_cache_write_args *)ops[0].args, *v = k;
     v = (const kvant_cache_write_args *)ops[1].args;
+    if (n > 2 && ops[2].id == KVANT_OP_ATTN && cuda_attn_write(d, k, v, (const kvant_attn_args *)ops[2].args))
+        return 3;
     const bool one = k->side.fmt == v->side.fmt && k->side.encoder == v->side.encoder;
     if (k->seqs.n_tokens < 1 || k->seqs.n_tokens != v->seqs.n_tokens || k->h != v->h || k->d != v->d ||
         !k->side.layout != !v->side.layout || (!one && !k->side.layout) ||

@@ -15,9 +15,9 @@ enum { TAIL_STEP = 16, PLAN_SUMS = DECODE_ROWS / 32 };
 
 /* A row: token row (-1: not this kernel's), sequence and position; pages 0 .. encoded - 1 are read encoded, the rest
  * exactly.  steps: of each of its units, of which `coded` of encoded pages; first: number of the row's first step,
- * counted from the first of its 32 rows. */
+ * counted from the first of its 32 rows; fresh: the sequence's first position of this batch. */
 typedef struct row_span {
-    int token, seq, pos, encoded, coded, steps, first, pad;
+    int token, seq, pos, encoded, coded, steps, first, fresh;
 } row_span;
 
 /* A launch's rows and the steps of each 32 of them, in shared memory. */
@@ -49,6 +49,7 @@ template <int D> static __device__ __forceinline__ row_span span_of(const decode
         pos0 = p.seqs.pos0[o.seq];
     }
     o.pos = pos0 + o.token - q0;
+    o.fresh = pos0;
     const int now = o.pos / KVANT_PAGE;
     o.encoded = now + 1;
     const bool tail = p.k.s.tail || p.v.s.tail;

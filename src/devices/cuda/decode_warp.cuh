@@ -11,7 +11,7 @@
 #include "devices/cuda/decode_merge.cuh"
 #include "devices/cuda/decode_room.cuh"
 
-/* Words of a head's sketch: 8 for each bit of its values, then twice their unit, minus their sum. */
+/* Words of a head's sketch: 8 for each bit of its values, then twice their unit and their sum. */
 enum { SKETCH_WORDS = 8 * SKETCH_BITS + 4 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -33,10 +33,13 @@ static __device__ __forceinline__ void load_sketch(const uint32_t *from, int liv
         q[2 * b + 1] = v.y;
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        q[2 * SKETCH_BITS + i] = lane % 4 * 2 + i % 2 < live
-                                     ? from[(lane % 4 * 2 + i % 2) * SKETCH_WORDS + 8 * SKETCH_BITS + i / 2]
-                                     : 0;
+    for (int i = 0; i < 2; i++) {
+        const uint32_t *end = from + (lane % 4 * 2 + i) * SKETCH_WORDS + 8 * SKETCH_BITS;
+        const float twice = lane % 4 * 2 + i < live ? __uint_as_float(end[0]) : 0.0f;
+        const int sum = lane % 4 * 2 + i < live ? (int)end[1] : 0;
+        q[2 * SKETCH_BITS + i] = __float_as_uint(twice);
+        q[2 * SKETCH_BITS + 2 + i] = __float_as_uint(-0.5f * twice * (float)sum);
+    }
 }
 
 /* Operands of a unit's queries, one of PARTS parts; mixed: in the trellis' order of values. */

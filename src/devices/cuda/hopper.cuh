@@ -145,6 +145,25 @@ static __device__ __forceinline__ const float *of_block(const float *p, uint32_t
     return (const float *)to;
 }
 
+/* v to a place in the shared memory of block `rank` of the cluster, whose mbarrier `bar` counts its bytes; both named
+ * as in this block. */
+static __device__ __forceinline__ void store_to_block(uint32_t at, float v, uint32_t bar, uint32_t rank)
+{
+    asm volatile("{\n.reg .b32 a, b;\nmapa.shared::cluster.u32 a, %0, %3;\nmapa.shared::cluster.u32 b, %2, %3;\n"
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [a], %1, [b];\n}" ::"r"(at),
+                 "r"(__float_as_uint(v)), "r"(bar), "r"(rank)
+                 : "memory");
+}
+
+/* bar_wait for what other blocks of the cluster store. */
+static __device__ __forceinline__ void bar_wait_cluster(uint32_t bar, uint32_t parity)
+{
+    asm volatile("{\n.reg .pred p;\nw: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
+                 "@!p bra w;\n}\n" ::"r"(bar),
+                 "r"(parity)
+                 : "memory");
+}
+
 /* c[16x8] += a[16x16] b[16x8], halves with f32 sums. */
 static __device__ __forceinline__ void mma16816(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
 {

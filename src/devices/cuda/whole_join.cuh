@@ -104,11 +104,11 @@ static __device__ __forceinline__ void leave_head(const decode_job &p, uint8_t *
 /* Head i of the cluster's blocks, after all have left theirs. */
 template <int D>
 static __device__ __forceinline__ head_sum<D> join_blocks(const decode_job &p, uint8_t *smem, uint32_t base, int i,
-                                                          int lane)
+                                                          int n, int lane)
 {
     constexpr int V = D / 32;
     const float *first = piece_of(p, smem, base, 0), *second = piece_of(p, smem, base, 1);
-    const int n = (int)cluster_blocks(), from = 2 * DECODE_HEADS + i * D + lane * V;
+    const int from = 2 * DECODE_HEADS + i * D + lane * V;
     const float2 ml = lane < n ? ((const float2 *)of_block(first, (uint32_t)lane))[i] : make_float2(NOTHING, 0.0f);
     head_sum<D> o = {};
     const float w = join_weight(o, ml);
@@ -150,12 +150,12 @@ static __device__ __forceinline__ void write_head(const decode_job &p, head_sum<
         out[lane * V + e] = fmaf(a.exact[e], inv, a.coded[e]);
 }
 
-/* All threads of the cluster: the unit's heads from the pieces in the warps' slots; out: of its first. */
+/* All threads of the unit's blocks, of which this is number `rank`: its heads from the pieces in the warps' slots; out:
+ * of its first. */
 template <int D>
 static __device__ __forceinline__ void whole_join(const decode_job &p, uint8_t *smem, uint32_t base, int live,
-                                                  int coded, float *out, int warp, int lane)
+                                                  int coded, float *out, int blocks, int rank, int warp, int lane)
 {
-    const int blocks = (int)cluster_blocks(), rank = (int)cluster_rank();
     __syncthreads();
 #pragma unroll 1
     for (int i = warp; i < live; i += p.warps) {
@@ -171,7 +171,7 @@ static __device__ __forceinline__ void whole_join(const decode_job &p, uint8_t *
     const int i = rank + warp * blocks; /* a block has four warps or more, a unit eight heads at most */
     head_sum<D> a;
     if (i < live)
-        a = join_blocks<D>(p, smem, base, i, lane);
+        a = join_blocks<D>(p, smem, base, i, blocks, lane);
     cluster_arrive(); /* this block's pieces stay until all have read */
     if (i < live)
         write_head<D>(p, a, coded > 0, out + i * D, lane);
