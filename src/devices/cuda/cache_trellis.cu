@@ -281,5 +281,7 @@ static __global__ void __launch_bounds__(32 * WARPS) tcq_kernel(jobs js)
 
 void cuda_trellis_encode(cuda_device *d, const jobs &p, int sides)
 {
-    cuda_launch(d, tcq_kernel, dim3(cuda_blocks(p.j[0].units, WARPS), (unsigned)sides), 32 * WARPS, 0, p);
+    const dim3 blocks(cuda_blocks(p.j[0].units, WARPS), (unsigned)sides);
+    /* not ahead of its turn (cuda_launch): its blocks would crowd on the first multiprocessors that are free */
+    tcq_kernel<<<blocks, 32 * WARPS, 0, d->stream>>>(p);
 }
