@@ -155,10 +155,11 @@ static __device__ __forceinline__ void tail_store4(const job &p, uint16_t *tail,
 }
 
 /* Launches what encodes the rows of one job, or of two that agree in all but their rows.  Those that answer false leave
- * the job to another; cache_tile.cu and cache_run.cu want many rows, whole ones, of the batch. */
+ * the job to another; cache_tile.cu, cache_run.cu and cache_best.cu want many rows, whole ones, of the batch. */
 void cuda_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_tile_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_run_encode(cuda_device *d, const jobs &p, int sides);
+bool cuda_best_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_sketch_wide_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_sketch_encode(cuda_device *d, const jobs &p, int sides);
 void cuda_sketch_split_encode(cuda_device *d, const jobs &p, int sides);

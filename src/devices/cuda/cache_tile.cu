@@ -169,14 +169,6 @@ static __global__ void __launch_bounds__(32 * tile_room_of<F, BEST>::warps, 1)
     }
 }
 
-/* Runs of a head: as many to a warp as it takes for no run to be too long, and the same to all. */
-static unsigned run_count(unsigned tiles, unsigned h, unsigned warps)
-{
-    const unsigned each = cuda_blocks(cuda_blocks(tiles, RUN_TILES) * h, warps), most = each * warps / h;
-    const unsigned least = cuda_blocks(tiles, RUN_TILES);
-    return most > tiles ? tiles : most < least ? least : most;
-}
-
 template <int F, bool BEST> static bool tile_launch(cuda_device *d, const jobs &p, int sides)
 {
     typedef tile_room_of<F, BEST> has;

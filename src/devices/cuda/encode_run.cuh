@@ -193,6 +193,13 @@ static __device__ __forceinline__ uint32_t run_own(uint32_t stage)
     return run_chunk(stage, lane / 4, lane % 4, 0);
 }
 
+static __device__ __forceinline__ void run_read_own(uint32_t own, float *v)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        run_read(own ^ 16 * i, v + 4 * i);
+}
+
 /* The last two steps; the sign of a line of 32 is that of its first value. */
 template <int F> static __device__ __forceinline__ void run_last_steps(float *v)
 {
@@ -248,9 +255,7 @@ template <int F> static __device__ __forceinline__ float run_rotate(const run_bo
 {
     const uint32_t own = run_own(stage);
     float inv;
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        run_read(own ^ 16 * i, v + 4 * i);
+    run_read_own(own, v);
     const float norm = run_norm(v, &inv);
 #pragma unroll
     for (int k = 0; k < 32; k++)

@@ -1,4 +1,4 @@
-/* run_best.cuh: the encoder `best` (formats/search.c) for tiles of formats of 128 values, 32 values to a lane, apart
+/* run_best.cuh: the encoder `best` (formats/search.c) for tiles of formats of 128 values, 32 values to a lane, its own
  * (encode_run.cuh): codes and the scale that is stored, at the scale that run_try.cuh takes.  Upstream's codes are no
  * candidate of their own: a scale of 1 is among those tried, to 2 %, and whatever the codes, the scale is the unbiased
  * one.
@@ -25,15 +25,14 @@ template <int F> struct best_near {
     static constexpr float half = -0.5f / reach;
 };
 
-/* What signs of values do to the words of codes of a unit's lanes. */
+/* The words of codes of a unit's lanes: zeros where signs turn a code. */
 struct __align__(16) best_flips {
     uint32_t w[4][4];
 };
 
-/* signs: what a lane's values are multiplied by, apart: the first signs, times what tf32 cuts off on the mean;
- * q4_polar_r: the residual's. */
+/* minus: which of a lane's values change signs, by bits: by the first signs; q4_polar_r: the residual's. */
 template <int F> struct __align__(16) best_consts {
-    float signs[4][32];
+    uint32_t minus[4];
     best_flips flips;
     uint32_t near[best_near<F>::bins];
 };
@@ -42,10 +41,10 @@ template <int F> struct __align__(16) best_consts {
 template <int F> static constexpr void best_flip(uint32_t *word, int n)
 {
     if (F == FMT_turbo3) {
-        word[n / 16] |= 3u << 2 * (n % 16);
-        word[2] |= 1u << n;
+        word[n / 16] &= ~(3u << 2 * (n % 16));
+        word[2] &= ~(1u << n);
     } else {
-        word[n / 8] |= 15u << 4 * (n % 8);
+        word[n / 8] &= ~(15u << 4 * (n % 8));
     }
 }
 
@@ -54,13 +53,16 @@ template <int F> static constexpr best_consts<F> best_consts_of()
     constexpr float first[128] = { ROTATE_SIGNS1 }, second[128] = { ROTATE_SIGNS2 }, residual[128] = { POLAR_SIGNS };
     constexpr bool polar = best_format<F>::polar;
     best_consts<F> t = {};
-    for (int q = 0; q < 4; q++)
+    for (int q = 0; q < 4; q++) {
+        for (int k = 0; k < 4; k++)
+            t.flips.w[q][k] = ~0u;
         for (int n = 0; n < 32; n++) {
-            const int at = n / 8 * 32 + 8 * q + n % 8;
-            t.signs[q][n] = polar ? residual[at] : first[at] * 1.00034f;
+            const int at = 32 * q + n;
+            t.minus[q] |= (uint32_t)((polar ? residual : first)[at] < 0.0f) << n;
             if ((polar ? residual : second)[at] < 0.0f)
                 best_flip<F>(t.flips.w[q], n);
         }
+    }
     int code = tile_format<F>::levels - 1;
     for (int i = 0; i < best_near<F>::bins; i++) {      /* from the top */
         const float y = best_near<F>::reach * (1.0f - 2.0f * (float)i / (float)(best_near<F>::bins - 1));
@@ -78,51 +80,48 @@ template <int F> static __device__ const best_consts<F> best_consts_table = best
 template <int F> struct best_room {
     best_tries<F> tries;
     uint8_t near[best_near<F>::bins * (int)BEST_LINE];
-    float signs[4][RUN_SIGNS / 4];
     best_flips flips;
 };
 
 /* near: what a lane adds to the bits of a bin, times a line, for the address of its level. */
 typedef struct best_books {
     best_where tries;
-    uint32_t near;
-    const float4 *signs;
-    const uint4 *flip;
+    uint32_t near, minus;
+    const uint4 *same;
 } best_books;
 
-/* The copy's reads are under way from load on. */
-template <int F, int THREADS> struct best_copy {
-    static constexpr int all = best_near<F>::bins * 8, each = (all + THREADS - 1) / THREADS;
-    best_tries_copy<F, THREADS> tries;
-    uint32_t w[each];
-    float4 rest;
+/* By a block's last BEST_FILL threads; reads are under way from load on. */
+template <int F> struct best_copy {
+    best_tries_copy<F> tries;
+    best_lines<best_near<F>::bins> near;
+    uint4 flips;
 
     __device__ __forceinline__ void load(void)
     {
         tries.load();
-#pragma unroll
-        for (int k = 0; k < each; k++)
-            if (THREADS * k + (int)threadIdx.x < all)
-                w[k] = best_consts_table<F>.near[(THREADS * k + threadIdx.x) / 8];
-        rest = ((const float4 *)&best_consts_table<F>)[threadIdx.x % 36];
+        near.load([](int i) {
+            const uint32_t w = best_consts_table<F>.near[i];
+            return make_uint4(w, w, w, w);
+        });
+        flips = ((const uint4 *)&best_consts_table<F>.flips)[threadIdx.x % 4];
     }
 
-    __device__ __forceinline__ best_books store(best_room<F> *room)
+    __device__ __forceinline__ void store(best_room<F> *room) const
     {
-        const int t = threadIdx.x, lane = t % 32, q = t % 4;
-        const best_where where = tries.store(&room->tries);
-#pragma unroll
-        for (int k = 0; k < each; k++)
-            if (THREADS * k + t < all)
-                ((uint4 *)room->near)[THREADS * k + t] = make_uint4(w[k], w[k], w[k], w[k]);
-        if (t < 32)
-            *(float4 *)&room->signs[t / 8][t % 8 * 4] = rest;
-        else if (t < 36)
-            ((float4 *)&room->flips)[t - 32] = rest;
-        return { where, shared_at(room->near) + 4 * lane, (const float4 *)room->signs[q],
-                 (const uint4 *)room->flips.w[q] };
+        const int t = threadIdx.x % BEST_FILL;
+        tries.store(&room->tries);
+        near.store(room->near);
+        if (t < 4)
+            ((uint4 *)&room->flips)[t] = flips;
     }
 };
+
+template <int F> static __device__ __forceinline__ best_books best_books_of(const best_room<F> *room)
+{
+    const int lane = threadIdx.x % 32;
+    return { best_where_of<F>(&room->tries), shared_at(room->near) + 4 * lane, best_consts_table<F>.minus[lane % 4],
+             (const uint4 *)room->flips.w[lane % 4] };
+}
 
 /* ---- the rotation ---- */
 
@@ -171,13 +170,21 @@ static __device__ __forceinline__ void best_rotate(float *v)
     }
 }
 
+/* Signs of four values, by bits: the predicates by one instruction. */
+static __device__ __forceinline__ void best_four_signs(uint32_t minus, float *v)
+{
+    asm("{.reg .pred p<4>; .reg .b32 t<4>;\n\t"
+        "and.b32 t0, %4, 1; setp.ne.u32 p0, t0, 0; and.b32 t1, %4, 2; setp.ne.u32 p1, t1, 0;\n\t"
+        "and.b32 t2, %4, 4; setp.ne.u32 p2, t2, 0; and.b32 t3, %4, 8; setp.ne.u32 p3, t3, 0;\n\t"
+        "@p0 neg.f32 %0, %0; @p1 neg.f32 %1, %1; @p2 neg.f32 %2, %2; @p3 neg.f32 %3, %3;}"
+        : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3]) : "r"(minus));
+}
+
 static __device__ __forceinline__ void best_signs(const best_books &b, float *v)
 {
 #pragma unroll
-    for (int k = 0; k < 8; k++) {
-        const float4 s = b.signs[k];
-        v[4 * k] *= s.x, v[4 * k + 1] *= s.y, v[4 * k + 2] *= s.z, v[4 * k + 3] *= s.w;
-    }
+    for (int k = 0; k < 32; k += 4)
+        best_four_signs(b.minus >> k, v + k);
 }
 
 /* ---- codes ---- */
@@ -243,20 +250,28 @@ static __device__ __forceinline__ float best_assign(const best_books &b, const f
     return enc_sum<4>(fmaf(residual, sum[0] + sum[1], yv[0] + yv[1]));
 }
 
-/* The rotation y is sqrt(128) times what it should be; for polar formats less what tf32 cuts off. */
+/* Of what has an ordinary one: no choice, as division has. */
+static __device__ __forceinline__ float best_inverse(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* The rotation y is sqrt(128) times what it should be; less what tf32 cuts off. */
 template <int F>
 static __device__ __forceinline__ best_found best_find(const best_books &b, const float *y, const best_unit &u)
 {
-    constexpr float yy = best_format<F>::unit == 1.0f ? 128.0f * 0.99966f : best_format<F>::unit;
+    constexpr float yy = 0.99966f * (best_format<F>::unit == 1.0f ? 128.0f : best_format<F>::unit);
     const bool any = u.by > 0.0f && u.norm > 1e-8f && u.norm <= 1e30f;  /* else the least scale of a half is too much */
     const float found = best_search<F>(b.tries, y, u.by);
     const uint16_t near = enc_storable(fabsf(found) * u.norm), upstream = enc_half(u.norm);
-    const float inv = any ? u.by * __fdividef(u.norm, enc_value(near)) : u.by;
+    const float inv = u.by * (any ? u.norm * best_inverse(enc_value(near)) : 1.0f);
     best_found o = { { 0, 0, 0, 0 }, (uint16_t)(upstream == 0x7c00 ? 0x7bff : upstream), found > 0.0f };
     const float residual = found < 0.0f ? -best_format<F>::residual : best_format<F>::residual;
     const float fit = best_assign<F>(b, y, inv, residual, &o);
-    if (any)
-        o.scale = enc_unbiased_scale(u.norm * __fdividef(yy * u.norm, fit), near);
+    const uint16_t unbiased = enc_unbiased_scale(u.norm * (yy * u.norm * best_inverse(fit)), near);
+    o.scale = any ? unbiased : o.scale;
     return o;
 }
 
@@ -276,41 +291,52 @@ struct best_zero {
     static constexpr bool bit = best_zero_of();
 };
 
-/* Signs of codes; zeros, NaN and Inf, by 0 or NaN, have none. */
-static __device__ __forceinline__ void best_turn(uint32_t *word, const uint4 &flip, float by)
+/* Codes of their complements, with their signs; zeros, NaN and Inf, by 0 or NaN, have none. */
+template <int F> static __device__ __forceinline__ void best_turn(uint32_t *word, const uint4 *same, float by)
 {
-    const uint32_t mask = by > 0.0f ? 0xffffffffu : 0;
-    word[0] ^= flip.x & mask, word[1] ^= flip.y & mask, word[2] ^= flip.z & mask, word[3] ^= flip.w & mask;
+    const bool turn = F != FMT_q4_polar && by > 0.0f;
+    const uint4 s = turn ? *same : make_uint4(~0u, ~0u, ~0u, ~0u);
+    word[0] ^= s.x, word[1] ^= s.y, word[2] ^= s.z, word[3] ^= s.w;
 }
 
-static __device__ __forceinline__ void best_put3(const best_found &o, uint8_t *row)
+/* Words of a lane one behind the other, `before` before them; even: two bytes of each in the next one. */
+template <int N>
+static __device__ __forceinline__ void best_put(uint8_t *to, uint32_t before, const uint32_t *word, bool odd)
 {
-    const int q = threadIdx.x % 4;
+    const uint32_t select = odd ? 0x7654u : 0x5432u;
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        enc_put(row + 14 * k + 2 + 2 * q, (uint16_t)(~o.word[k / 2] >> 16 * (k % 2)));
-        row[14 * k + 10 + q] = (uint8_t)(~o.word[2] >> 8 * k);
+    for (int n = 0; n < N; n++)
+        ((uint32_t *)to)[n] = __byte_perm(n ? word[n - 1] : before, word[n], select);
+}
+
+/* A record of 14 bytes to a lane: every other one begins between words. */
+static __device__ __forceinline__ void best_put3(const best_found &o, uint8_t *out)
+{
+    const int lane = threadIdx.x % 32, odd = lane % 2;
+    best_put<3>(out + 14 * lane + 2 * odd, (uint32_t)o.scale << 16, o.word, odd);
+    enc_put(out + 14 * lane + (odd ? 0 : 12), odd ? o.scale : (uint16_t)(o.word[2] >> 16));
+}
+
+/* 16 bytes of a unit to a lane; every other unit begins between words, and its scale is in one with the end of the unit
+ * before. */
+template <int F> static __device__ __forceinline__ void best_put4(const best_found &o, const best_unit &u, uint8_t *out)
+{
+    const int lane = threadIdx.x % 32, q = lane % 4;
+    const bool odd = lane & 4, bit = u.by > 0.0f ? o.up : best_zero::bit && u.norm < INFINITY;
+    uint8_t *row = out + lane / 4 * tile_format<F>::unit_bytes + (odd ? 2 : 0);
+    const uint32_t before = __shfl_up_sync(0xffffffffu, o.word[3], 1), last = best_format<F>::polar ? 0 : before;
+    best_put<4>(row + 16 * q, q ? before : (uint32_t)o.scale << 16, o.word, odd);
+    if (odd && q == 0)
+        *(uint32_t *)(row - 4) = __byte_perm(last, o.scale, 0x5432);
+    if (best_format<F>::polar) {
+        const uint32_t up = best_format<F>::two && bit, end = odd ? up : o.word[3] >> 16 | up << 16;
+        *(uint32_t *)(row + 64 + (4 * q + 4) % 16) = q == 3 ? end : 0;
     }
-    enc_put(row + 14 * q, o.scale);
 }
 
-template <int F> static __device__ __forceinline__ void best_put4(const best_found &o, const best_unit &u, uint8_t *row)
-{
-    const int q = threadIdx.x % 4;
-    const bool bit = u.by > 0.0f ? o.up : best_zero::bit && u.norm < INFINITY;
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        tile_put(row + 2 + 16 * k + 4 * q, ~o.word[k]);
-    if (best_format<F>::polar)
-        tile_put(row + 66 + 4 * q, best_format<F>::two && q == 0 && bit);
-    if (q == 0)
-        enc_put(row, o.scale);
-}
-
-/* A lane's values; `out`: units one behind the other. */
+/* A lane's values; `out`: units one behind the other.  No branches: steps of one part run beside those of the next. */
 template <int F> static __device__ __forceinline__ void best_encode(const best_books &b, float *v, uint8_t *out)
 {
-    uint8_t *row = out + threadIdx.x % 32 / 4 * tile_format<F>::unit_bytes;
     float p[2] = { 0.0f, 0.0f };
     best_unit u;
 #pragma unroll
@@ -325,12 +351,11 @@ template <int F> static __device__ __forceinline__ void best_encode(const best_b
     best_found o = best_find<F>(b, v, u);
     if (F == FMT_turbo3)
         o.word[2] = __brev(o.word[2]);
-    if (F != FMT_q4_polar)
-        best_turn(o.word, *b.flip, u.by);
+    best_turn<F>(o.word, b.same, u.by);
     if constexpr (F == FMT_turbo3)
-        best_put3(o, row);
+        best_put3(o, out);
     else
-        best_put4<F>(o, u, row);
+        best_put4<F>(o, u, out);
 }
 
 #endif

@@ -3,8 +3,9 @@
  *
  * The errors of a value at all scales are one table entry, 8 bits each, by the value's magnitude (q4_polar_r: by the
  * value) in bins over all that a value of a unit can be.  Tensor cores add them over the four lanes of a unit:
- * products with zeros and ones, A of which is an entry as it was read.  Each scale has its own unit.  From best_reach
- * on all scales take the outermost level; there errors differ by what is linear in the value, a byte of its own.
+ * products with zeros and ones, A of which is an entry as it was read, or the bytes of a few.  Each scale has its own
+ * unit.  From best_reach on all scales take the outermost level; there errors differ by what is linear in the value, a
+ * byte of its own.
  *
  * The scales were searched for: those of 48 with which rows (Gaussian, Laplace, log-normal, with an outlier; rotated)
  * err least when the unbiased scale is stored.  The mean error is that of seven scales and a refit (search.c). */
@@ -25,7 +26,9 @@ template <int F> struct best_format {
     /* A line: an entry, eight times side by side, and for q4_polar_r another one for the other sign.  So many entries'
      * bytes may be added as they are. */
     static constexpr int bins = two ? 448 : 384, line = two ? 2 * BEST_LINE : BEST_LINE;
-    static constexpr int add = F == FMT_turbo3 ? 4 : 1, most = 255 / add;
+    static constexpr int add = F == FMT_turbo3 ? 4 : F == FMT_q4_polar ? 3 : 1, most = 255 / add;
+    /* Errors end there, so the others have finer steps: the small scales' are large where nobody takes those. */
+    static constexpr float cap = polar ? 0.6f : 9.0f;
     static constexpr float unit = polar ? 1.0f : 11.3137085f, residual = two ? BEST_RESIDUAL : 0.0f;
     /* q4_polar_r: beyond 5.5 as 5.5; the scale is the largest there, if one value decides. */
     static constexpr float widest = two ? 5.5f : 11.33f, from = two ? -widest : 0.0f;
@@ -102,6 +105,7 @@ template <int F> static constexpr best_errors<F> best_errors_of(float scale, flo
     }
     for (float one : e.at)
         e.most = one > e.most ? one : e.most;
+    e.most = e.most < has::cap ? e.most : has::cap;
     return e;
 }
 
@@ -116,13 +120,19 @@ template <int F> struct best_data {
     best_cost cost[4];
 };
 
+/* One of `most` steps. */
+static constexpr uint32_t best_step(float part, int most)
+{
+    return part < 1.0f ? (uint32_t)(part * (float)most + 0.5f) : (uint32_t)most;
+}
+
 template <int F> static constexpr void best_add_scale(best_data<F> *t, int s, bool minus)
 {
     typedef best_format<F> has;
     const float scale = best_scale<F>(s);
     const best_errors<F> e = best_errors_of<F>(scale, minus ? -has::residual : has::residual);
     for (int i = 0; i < has::bins; i++)
-        t->e[i].w[s / 4 + (minus ? 4 : 0)] |= (uint32_t)(e.at[i] * ((float)has::most / e.most) + 0.5f) << 8 * (s % 4);
+        t->e[i].w[s / 4 + (minus ? 4 : 0)] |= best_step(e.at[i] / e.most, has::most) << 8 * (s % 4);
     for (int n = 0; n < 16; n++)
         if (best_byte(n / 4, n % 4) == s) {
             best_cost &c = t->cost[n / 4];
@@ -159,6 +169,51 @@ template <int F> struct __align__(128) best_tries {
     best_cost cost[4];
 };
 
+/* LINES entries of 16 bytes, each eight times side by side, by a block's last BEST_FILL threads, which do not meet in a
+ * bank; their reads are under way from load on. */
+enum { BEST_FILL = 256 };
+
+template <int LINES> struct best_lines {
+    static constexpr int each = (LINES + BEST_FILL - 1) / BEST_FILL;
+    uint4 e[each];
+
+    template <typename FROM> __device__ __forceinline__ void load(FROM from)
+    {
+#pragma unroll
+        for (int k = 0, i = threadIdx.x % BEST_FILL; k < each; k++, i += BEST_FILL)
+            if (i < LINES)
+                e[k] = from(i);
+    }
+
+    __device__ __forceinline__ void store(uint8_t *to) const
+    {
+#pragma unroll
+        for (int k = 0, i = threadIdx.x % BEST_FILL; k < each; k++, i += BEST_FILL)
+#pragma unroll
+            for (int c = 0; i < LINES && c < 8; c++)
+                *(uint4 *)(to + BEST_LINE * i + 16 * ((c + threadIdx.x) % 8)) = e[k];
+    }
+};
+
+template <int F> struct best_tries_copy {
+    best_lines<best_format<F>::bins * best_format<F>::line / BEST_LINE> lines;
+    uint4 cost;
+
+    __device__ __forceinline__ void load(void)
+    {
+        lines.load([](int i) { return ((const uint4 *)best_table<F>.e)[i]; });
+        cost = ((const uint4 *)best_table<F>.cost)[threadIdx.x % BEST_FILL % 12];
+    }
+
+    __device__ __forceinline__ void store(best_tries<F> *room) const
+    {
+        const int t = threadIdx.x % BEST_FILL;
+        lines.store(room->e);
+        if (t < 12)
+            ((uint4 *)room->cost)[t] = cost;
+    }
+};
+
 /* What a lane keeps for all tiles.  zero: what a bin, in bytes, is added to for bits that end in its entry's address;
  * copy: the lane's; pick: what picks bytes. */
 typedef struct best_where {
@@ -167,36 +222,12 @@ typedef struct best_where {
     const best_cost *cost;
 } best_where;
 
-template <int F, int THREADS> struct best_tries_copy {
-    typedef best_format<F> has;
-    static constexpr int all = has::bins * has::line / 16, each = (all + THREADS - 1) / THREADS;
-    uint4 e[each], cost;
-
-    __device__ __forceinline__ void load(void)
-    {
-#pragma unroll
-        for (int k = 0; k < each; k++) {
-            const int i = THREADS * k + (int)threadIdx.x, at = i % (has::line / 16);
-            if (all % THREADS == 0 || i < all)
-                e[k] = *(const uint4 *)(best_table<F>.e[i / (has::line / 16)].w + (at >= BEST_LINE / 16 ? 4 : 0));
-        }
-        cost = ((const uint4 *)best_table<F>.cost)[threadIdx.x % 12];
-    }
-
-    __device__ __forceinline__ best_where store(best_tries<F> *room)
-    {
-        const uint32_t lane = threadIdx.x % 32, row = lane / 4, pick = 1u << 8 * (row % 4);
-#pragma unroll
-        for (int k = 0; k < each; k++)
-            if (all % THREADS == 0 || THREADS * k + (int)threadIdx.x < all)
-                ((uint4 *)room->e)[THREADS * k + threadIdx.x] = e[k];
-        if (threadIdx.x < 12)
-            ((uint4 *)room->cost)[threadIdx.x] = cost;
-        return { RUN_MAGIC + (float)shared_at(room->e),
-                 lane % (BEST_LINE / BEST_BYTES) * BEST_BYTES, { row < 4 ? pick : 0, row < 4 ? 0 : pick },
-                 &room->cost[lane % 4] };
-    }
-};
+template <int F> static __device__ __forceinline__ best_where best_where_of(const best_tries<F> *room)
+{
+    const uint32_t lane = threadIdx.x % 32, row = lane / 4, pick = 1u << 8 * (row % 4);
+    return { RUN_MAGIC + (float)shared_at(room->e), lane % (BEST_LINE / BEST_BYTES) * BEST_BYTES,
+             { row < 4 ? pick : 0, row < 4 ? 0 : pick }, &room->cost[lane % 4] };
+}
 
 /* ---- sums ---- */
 
@@ -255,11 +286,11 @@ template <int F> static __device__ __forceinline__ float best_pick(const best_wh
     return best_format<F>::two && (found & 256u) ? -scale : scale;
 }
 
-/* To the first of N entries. */
-template <int N> static __device__ __forceinline__ void best_add(best_words *e)
+/* To the first of n entries. */
+static __device__ __forceinline__ void best_add(best_words *e, int n)
 {
 #pragma unroll
-    for (int i = 1; i < N; i++)
+    for (int i = 1; i < n; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
             e[0].w[j] += e[i].w[j];
@@ -293,10 +324,13 @@ static __device__ __forceinline__ void best_try(const best_where &b, const float
     }
 #pragma unroll
     for (int i = 0; i < N; i += has::add) {
-        best_add<has::add>(e + i);
+        const int n = has::add < N - i ? has::add : N - i;
+        best_add(e + i, n);
         best_sum(c[has::two ? 0 : i / has::add % 2], e[i], b.pick);
-        if (has::two)
+        if (has::two) {
+            best_add(minus + i, n);
             best_sum(c[1], minus[i], b.pick);
+        }
     }
 }
 
@@ -304,12 +338,14 @@ static __device__ __forceinline__ void best_try(const best_where &b, const float
 template <int F> static __device__ __forceinline__ float best_search(const best_where &b, const float *y, float by)
 {
     typedef best_format<F> has;
-    constexpr int some = has::two || has::add > 1 ? 4 : 8;
+    constexpr int some = has::add == 3 ? 6 : 4;
     const float fine = by * (has::two ? 0.5f / has::widest : (float)has::line / has::width);
     int c[2][4] = {};
 #pragma unroll
-    for (int k = 0; k < 32; k += some)
+    for (int k = 0; k + some <= 32; k += some)
         best_try<F, some>(b, y + k, fine, c);
+    if constexpr (32 % some != 0)
+        best_try<F, 32 % some>(b, y + 32 / some * some, fine, c);
 #pragma unroll
     for (int j = 0; !has::two && j < 4; j++)
         c[0][j] += c[1][j];

@@ -3,8 +3,8 @@
  *
  * Formats of 32-value records (q*, tbq*, turbo4): lane l has record l of the tile, whole.  Their sums are added in the
  * order of encode.cuh's lanes: upstream bytes are the same for both, whichever encoder a batch is large enough for.
- * Formats of 128 values (encode_run.cuh, run_best.cuh): lane l has values 32 k + 8 (l % 4) + i, k < 4, i < 8, of unit
- * l / 4 in v[8 k + i].
+ * Formats of 128 values: lane l has 32 values of unit l / 4, upstream (encode_run.cuh) 32 k + 8 (l % 4) + i, k < 4,
+ * i < 8, in v[8 k + i], for `best` (run_best.cuh) those from 32 (l % 4) on.
  *
  * Upstream, a code is found by one table entry per value, its bin's (enc_bins): the one boundary in it.  Codes are
  * collected as complements, last - code: those count the boundaries above v, which is the entry's count plus the sign

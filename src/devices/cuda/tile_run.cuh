@@ -145,4 +145,12 @@ template <bool WAIT> static __device__ __forceinline__ void run_turn(int turn)
         asm volatile("barrier.arrive %0, %1;" ::"r"(turn), "r"(threads) : "memory");
 }
 
+/* Runs of a head: as many to a warp as it takes for no run to be too long, and the same to all. */
+static inline unsigned run_count(unsigned tiles, unsigned h, unsigned warps)
+{
+    const unsigned each = cuda_blocks(cuda_blocks(tiles, RUN_TILES) * h, warps), most = each * warps / h;
+    const unsigned least = cuda_blocks(tiles, RUN_TILES);
+    return most > tiles ? tiles : most < least ? least : most;
+}
+
 #endif
