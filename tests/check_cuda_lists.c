@@ -1,6 +1,7 @@
 /* check_cuda_lists.c: launches that do several ops of a list give the bits of the ops one by one: product, residual
  * sum, norm, product and SwiGLU of one row, at widths that the tiny models do not have; pages of K and V that are
- * sealed; rows of K and V that are written, then attended to.  Prints "skipped: no device" without a GPU. */
+ * sealed; rows of K and V that are written, then attended to.  Pages sealed in the private layout hold what is sealed
+ * as rows.  Prints "skipped: no device" without a GPU. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,6 +214,37 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, i
     return ran == 2;
 }
 
+/* Pages sealed in the private layout hold, as rows, what is sealed as rows. */
+static void check_layout(const kvant_format *f, int d, int encoder, int role)
+{
+    static const int32_t ids[4] = { 1, 0, 3, 1 };
+    int32_t *at = (int32_t *)room(4);
+    size_t bytes = 0;
+    kvant_kv_side side[2];
+    kvant_op op = { KVANT_OP_PAGE_SEAL, NULL };
+    int sealed = 0;
+    CHECK(dev->vt->copy_in(dev, at, ids, sizeof ids, &diag) == KVANT_OK, "%s", diag.text);
+    for (int i = 0; i < 2; i++) {
+        state = 23;
+        side[i] = side_of(f, d, encoder, i ? role : 0, &bytes);
+        const kvant_page_seal_args a = { side[i], at, at + 2, 2, HEADS, d };
+        op.args = &a;
+        sealed += dev->vt->supports(dev, &op, &diag) == KVANT_OK && dev->vt->submit(dev, &op, 1, 0, &diag) == KVANT_OK;
+    }
+    uint8_t *rows = calloc(side[0].page_bytes, 1), *packed = calloc(side[0].page_bytes, 1);
+    for (int k = 2; k < 4 && sealed == 2; k++) {
+        CHECK(dev->vt->copy_out(dev, rows, side[0].pages + (size_t)ids[k] * side[0].page_bytes, side[0].page_bytes,
+                                &diag) == KVANT_OK, "%s", diag.text);
+        CHECK(dev->vt->page_read(dev, &side[1], HEADS, d, ids[k], packed, &diag) == KVANT_OK, "%s", diag.text);
+        CHECK(memcmp(rows, packed, side[0].page_bytes) == 0, "seal %s d %d encoder %d layout %d page %d: not the rows",
+              f->name, d, encoder, role, (int)ids[k]);
+    }
+    free(rows), free(packed);
+    for (int i = 0; i < 2; i++)
+        dev->vt->free(dev, side[i].pages), dev->vt->free(dev, side[i].tail);
+    dev->vt->free(dev, at);
+}
+
 int main(void)
 {
     static const char *const pairs[][2] = { { "tbq4_0", "tbq4_0" },         { "q8_0", "q8_0" },
@@ -239,6 +271,8 @@ int main(void)
             const int d = k & 4 ? 256 : 128;
             if (kvant_format_check(kvant_format_at(i), d, NULL) == KVANT_OK)
                 check_seal(kvant_format_at(i), d, k & 1, k & 2);
+            if (kvant_format_check(kvant_format_at(i), d, NULL) == KVANT_OK)
+                check_layout(kvant_format_at(i), d, k & 1, KVANT_LAYOUT_PRIVATE_K + (k & 2) / 2);
         }
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         for (int k = 0; k < 6; k++) {

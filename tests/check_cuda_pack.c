@@ -3,7 +3,7 @@
  * where sums_trellis (decode_step.cuh) reads it.  Needs no GPU. */
 #include <stdint.h>
 #include "base/rng.h"
-#include "devices/cuda/pack.cuh"
+#include "devices/cuda/pack_head.cuh"
 #include "kvant/format.h"
 #include "support/check.h"
 
@@ -30,8 +30,8 @@ static void store(uint8_t *packed, int at, const uint8_t *from, int n)
     }
 }
 
-/* What pack_kernel does. */
-static void pack(const pack_shape *s, const uint8_t *rows, uint8_t *packed)
+/* What pack_kernel does; *differ: words that cache_seal.cu would pack otherwise. */
+static void pack(const pack_shape *s, const uint8_t *rows, uint8_t *packed, int *differ)
 {
     for (int i = 0; s->codes == CODES_WORDS && i < s->block_bytes; i++) {
         const int half = s->block_bytes / 2, block = i / half;
@@ -41,8 +41,12 @@ static void pack(const pack_shape *s, const uint8_t *rows, uint8_t *packed)
         return;
     for (int i = 0; i < 2 * pack_quads(s) * 32; i++) {
         const int lane = i % 32, quad = i / 32 % pack_quads(s), block = i / 32 / pack_quads(s);
-        uint32_t w[4];
+        uint32_t w[4], fast[4] = { 0 };
         pack_quad(s, rows, block, quad, lane, w);
+        if (s->codes != CODES_SIGNED) {
+            head_quad(s, rows, block, quad, lane, fast);
+            *differ += memcmp(w, fast, s->cls == PACK_LUT3 ? 12 : 16) != 0;
+        }
         for (int k = 0; k < (s->cls == PACK_LUT3 ? 3 : 4); k++)
             store(packed, pack_word_at(s, block, quad, lane, k), (const uint8_t *)&w[k], 4);
     }
@@ -91,7 +95,7 @@ static int check_kind(const kind *k, int role, int d)
     const kvant_format *f = kvant_format_find(k->name);
     pack_shape s;
     rng r = { 7 };
-    int wrong = 0;
+    int wrong = 0, differ = 0;
 
     memset(&s, 0, sizeof s);
     if (!pack_shape_of(role, k->cls, k->codes, d, f->group, f->group_bytes, &s))
@@ -101,7 +105,8 @@ static int check_kind(const kind *k, int role, int d)
     for (int i = 0; i < n; i++)
         rows[i] = (uint8_t)rng_below(&r, 256);
     memset(count, 0, sizeof count);
-    pack(&s, rows, packed);
+    pack(&s, rows, packed, &differ);
+    CHECK(differ == 0, "%s d %d side %d: %d quads of head_quad are not those of pack_quad", k->name, d, role, differ);
     for (int i = 0; i < n; i++) {
         wrong += count[i] != 1;
         back[i] = (uint8_t)~rows[i]; /* what unpacking leaves out differs */

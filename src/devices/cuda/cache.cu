@@ -6,6 +6,7 @@
  *   cache_sketch_wide.cu  qjl1_256 on compute capability 9.0, where its projection came from the host; else
  *   cache_sketch.cu   it goes, or to cache_sketch_split.cu where shared memory is small
  *   cache_trellis.cu  turbo3_tcq, a warp to a unit
+ *   cache_seal.cu     of whole pages the coded formats, straight to the pages' layout
  *   cache_tail.cu     none: sides in a private layout, whose rows cache_write only copies to the tail; where attn comes
  *                     behind it and takes one launch, that copies them (attn_whole.cu) */
 #include "devices/cuda/cache_job.cuh"
@@ -111,6 +112,17 @@ static int seal_job(cuda_device *d, const kvant_page_seal_args *a, job *p, pack_
     return layout_of(d, a->side, a->d, &to->shape, diag);
 }
 
+/* At once, or rows that another launch packs. */
+static void seal_pages(cuda_device *d, const jobs &p, const pack_side *to, int sides)
+{
+    const job &j = p.j[0];
+    if (cuda_seal_encode(d, p, to, sides))
+        return;
+    cuda_encode(d, p, sides);
+    if (j.side.layout)
+        cuda_pack_pages(d, to, sides, j.dst, j.n, j.h, false);
+}
+
 static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_page_seal_args *a = (const kvant_page_seal_args *)args;
@@ -119,9 +131,7 @@ static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
     memset(&p, 0, sizeof p);
     CUDA_TRY(seal_job(d, a, &p.j[0], &to, diag));
     if (a->n > 0)
-        cuda_encode(d, p, 1);
-    if (a->side.layout)
-        cuda_pack_pages(d, &to, 1, a->dst, a->n, a->h, false);
+        seal_pages(d, p, &to, 1);
     return KVANT_OK;
 }
 
@@ -138,9 +148,7 @@ static int seal_fuse(cuda_device *d, const kvant_op *ops, int n)
         k->src != v->src || k->dst != v->dst || k->n < 1 || k->n != v->n || k->h != v->h || k->d != v->d ||
         seal_job(d, k, &p.j[0], &to[0], NULL) < 0 || seal_job(d, v, &p.j[1], &to[1], NULL) < 0)
         return 0;
-    cuda_encode(d, p, 2);
-    if (k->side.layout)
-        cuda_pack_pages(d, to, 2, k->dst, k->n, k->h, false);
+    seal_pages(d, p, to, 2);
     return 2;
 }
 

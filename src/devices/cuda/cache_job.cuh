@@ -155,8 +155,11 @@ static __device__ __forceinline__ void tail_store4(const job &p, uint16_t *tail,
 }
 
 /* Launches what encodes the rows of one job, or of two that agree in all but their rows.  Those that answer false leave
- * the job to another; cache_tile.cu, cache_run.cu and cache_best.cu want many rows, whole ones, of the batch. */
+ * the job to another; cache_tile.cu, cache_run.cu and cache_best.cu want many rows, whole ones, of the batch;
+ * cache_seal.cu writes the pages of a job that seals in their layouts. */
+struct pack_side;
 void cuda_encode(cuda_device *d, const jobs &p, int sides);
+bool cuda_seal_encode(cuda_device *d, const jobs &p, const struct pack_side *to, int sides);
 bool cuda_tile_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_run_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_best_encode(cuda_device *d, const jobs &p, int sides);

@@ -250,12 +250,12 @@ template <int F> static __device__ __forceinline__ void run_first_steps(const ru
             }
 }
 
-/* Values of a tile, rotated, to v, but for the last signs; its norms.  Nothing reads the tile afterwards. */
-template <int F> static __device__ __forceinline__ float run_rotate(const run_books &b, uint32_t stage, float *v)
+/* Own values of a tile, rotated, to apart, but for the last signs; its norms.  They pass through `stage`, of which
+ * nothing is read before. */
+template <int F> static __device__ __forceinline__ float run_turn_own(const run_books &b, uint32_t stage, float *v)
 {
     const uint32_t own = run_own(stage);
     float inv;
-    run_read_own(own, v);
     const float norm = run_norm(v, &inv);
 #pragma unroll
     for (int k = 0; k < 32; k++)
@@ -269,6 +269,13 @@ template <int F> static __device__ __forceinline__ float run_rotate(const run_bo
     __syncwarp();
     run_last_steps<F>(v);
     return norm;
+}
+
+/* The same of a tile in `stage`.  Nothing reads it afterwards. */
+template <int F> static __device__ __forceinline__ float run_rotate(const run_books &b, uint32_t stage, float *v)
+{
+    run_read_own(run_own(stage), v);
+    return run_turn_own<F>(b, stage, v);
 }
 
 /* ---- codes ---- */
