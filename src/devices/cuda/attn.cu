@@ -122,9 +122,10 @@ static size_t fast_scratch(const cuda_device *d, const fast_job &o)
     return (o.decode ? decode_scratch(o.one) : 0) + (o.prefill ? prefill_scratch(d, o.many) : 0);
 }
 
+/* One sequence of many tokens has no rows for the decode kernel. */
 static void fast_run(cuda_device *d, const fast_job &o)
 {
-    if (o.decode)
+    if (o.decode && (!o.prefill || o.many.seqs.n_seqs > 1))
         decode_run(d, o.one);
     if (o.prefill)
         prefill_run(d, o.many, d->scratch + (o.decode ? decode_scratch(o.one) : 0));

@@ -8,11 +8,13 @@
  * with the query as it is, into the same sums.  No row depends on another. */
 #include "devices/cuda/attn_prefill.cuh"
 #include "devices/cuda/attn_decode.cuh"
+#include "devices/cuda/prefill_queries.cuh"
 #include "devices/cuda/prefill_use.cuh"
 
 enum { SCALE_BYTES = KEYS * 4 }; /* what bf16 keys of a tile are multiplied by */
 enum { ROWS = 128, RAW = 2, USERS = 256, BOOKS = 4096, STATIC = 2048 }; /* STATIC: of the kernel's own */
-enum { AHEAD = 4, AHEAD_MOST = 256 << 20 };     /* tiles made ahead: least tiles of queries to a sequence; bytes */
+/* Tiles made ahead: least tiles of queries to a sequence; bytes. */
+enum { AHEAD = 4, AHEAD_MOST = 256 << 20, AHEAD_THREADS = 512 };
 
 /* By head_dim: threads that make tiles, tiles of the ring. */
 static __host__ __device__ constexpr int makers_of(int d)
@@ -34,6 +36,17 @@ static __host__ __device__ inline bool placed_of(int width)
 static __host__ __device__ inline size_t pair_bytes(int width, int d)
 {
     return (size_t)KEYS * 2 * (width + d);
+}
+
+/* Of the matrix that un-rotates the sums: so many rows of halves, and as many columns. */
+static __host__ __device__ constexpr int turn_width(int d)
+{
+    return d < 128 ? d : 128;
+}
+
+static __host__ __device__ constexpr uint32_t turn_bytes(int d)
+{
+    return (uint32_t)(turn_width(d) * turn_width(d) * 2);
 }
 
 static __host__ __device__ inline size_t shared_bytes(int width, int d)
@@ -70,12 +83,32 @@ static __device__ __forceinline__ bool plain_rows(const prefill_side &s)
     return s.cls == PACK_HALF || s.cls == PACK_BF16;
 }
 
-/* A page's place among the tiles made ahead. */
+/* A page's place among the tiles made ahead; behind them, the matrix of the turn. */
 template <int PAGES>
 static __device__ __forceinline__ uint8_t *tile_ahead(const prefill_job &p, int seq, int page, int kv)
 {
     const size_t n = ((size_t)seq * p.seqs.stride + page) * p.h_kv + kv;
     return p.tiles + n * (pair_bytes(p.k.width, p.d) + (PAGES & BF16_K ? SCALE_BYTES : 0));
+}
+
+static __device__ __forceinline__ uint8_t *turn_ahead(const prefill_job &p)
+{
+    return tile_ahead<0>(p, p.seqs.n_seqs, 0, 0);
+}
+
+/* Pages whose tiles are made ahead: not the queries' own, of whose rows each block sees others. */
+static __device__ __forceinline__ int pages_ahead(const plan &w)
+{
+    return min(w.encoded, w.now);
+}
+
+/* f16 rows of a whole page, as make_half has them. */
+static __device__ void copy_half(const uint8_t *rows, int d, uint8_t *to, const maker &w)
+{
+    const int per = d / 8;
+#pragma unroll 4
+    for (int i = w.m; i < KEYS * per; i += w.n)
+        *(uint4 *)(to + cell(KEYS, i / per, i % per * 8)) = ((const uint4 *)rows)[i];
 }
 
 /* All makers: a stage is filled by one copy, which it counts; bf16 keys: and another one of what they are multiplied
@@ -98,16 +131,25 @@ template <int D, int PAGES>
 static __device__ __forceinline__ void make_tiles(const prefill_job &p, const tile &t, const plan &w,
                                                   const raw_ring &raw, books &b, const ring &r)
 {
-    bool before = false; /* copies of tile n - 1 are under way */
+    const int ahead = p.tiles ? pages_ahead(w) : 0, turn = p.tiles && w.turn && ahead == w.encoded ? w.encoded : -1;
+    bool before = false; /* copies of tile n - 1 are under way; not with tiles made ahead: they come first */
     for (int n = 0; n < raw.n && threadIdx.x == 0 && raw_has(raw, w, n); n++)
         raw_ask(p, t, raw, n);
     for (int n = 0; n < w.n; n++) {
         uint8_t *k = r.at + n % r.n * r.stage_bytes;
         if (n >= r.n)
             bar_wait(r.empty + n % r.n * 8, (n / r.n - 1) & 1);
-        if (p.tiles && n < w.encoded) {        /* these come first: no copies of others are under way */
-            bring_tile<PAGES>(tile_ahead<PAGES>(p, t.seq, n, raw.kv), k, r.stage_bytes, b.scale[n % r.n],
-                               r.full + n % r.n * 8);
+        if constexpr (PAGES) {
+            if (p.tiles && n < w.encoded) {
+                bring_tile<PAGES>(tile_ahead<PAGES>(p, t.seq, n, raw.kv), k, r.stage_bytes, b.scale[n % r.n],
+                                  r.full + n % r.n * 8);
+                continue;
+            }
+        } else if (n < ahead || n == turn) {
+            if (n < ahead)
+                bring_tile<0>(tile_ahead<0>(p, t.seq, n, raw.kv), k, r.stage_bytes, NULL, r.full + n % r.n * 8);
+            else
+                bring_tile<0>(turn_ahead(p), k, turn_bytes(D), NULL, r.full + n % r.n * 8);
             continue;
         }
         const maker who = { (int)threadIdx.x, makers_of(D), b.scale[n % r.n] };
@@ -136,6 +178,7 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
 
 #endif
 
+/* Without PAGES it begins while the launch before ends. */
 template <int D, int W, int PAGES>
 static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel(prefill_job p)
 {
@@ -161,6 +204,8 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
     if (threadIdx.x < RAW)
         bar_init(r.full + (6 + threadIdx.x) * 8, 1);
     bar_publish();
+    if (!PAGES)
+        pdl_go();
     /* the last tiles of a sequence see most keys: they start first */
     if (!tile_at(p.seqs, p.tokens, p.n_tiles - 1 - ti, &t))
         return;
@@ -169,6 +214,8 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
     fill_prefill_books(p, b);
     __syncthreads();
     const plan w = plan_of(p, t);
+    if (!PAGES)
+        pdl_wait();
     if (threadIdx.x < MAKERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
         const raw_ring raw = { q_room + (placed_of(W) ? ROWS * 2 * W : 0), r.full + 48, p.n_raw,
@@ -184,8 +231,40 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
 #endif
 }
 
-/* A block to a page and KV head: its tile, where a prompt's queries want it. */
-template <int PAGES> static __global__ void __launch_bounds__(256) prefill_ahead(prefill_job p)
+/* A block to a side of a page and KV head: its tile, where a prompt's queries want it; those of one page more make the
+ * matrix.  Once it runs, all before it has ended: the launch behind it need not wait for it first. */
+static __global__ void __launch_bounds__(AHEAD_THREADS) prefill_ahead(prefill_job p)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+    __shared__ books b;
+    const int j = blockIdx.x, kv = blockIdx.y / 2, is_v = blockIdx.y % 2, seq = blockIdx.z;
+    const int n = p.seqs.q0[seq + 1] - p.seqs.q0[seq];
+    const tile last = { seq, p.seqs.q0[seq], n, p.seqs.pos0[seq] + n - 1 };
+    const bool some = j < p.seqs.stride && n > 0 && !(p.many && n == 1) && j < pages_ahead(plan_of(p, last));
+    const int page = some ? p.seqs.table[(size_t)seq * p.seqs.stride + j] : 0;
+    if (some)
+        fill_prefill_books(p, b);
+    __syncthreads();
+    pdl_wait();
+    pdl_go();
+    if (some) {
+        const prefill_side &side = is_v ? p.v : p.k;
+        const maker who = { (int)threadIdx.x, (int)blockDim.x, NULL };
+        uint8_t *to = tile_ahead<0>(p, seq, j, kv) + (is_v ? p.k.width * KEYS * 2 : 0);
+        const uint8_t *from = side_row(side.s, page, kv, 0);
+        if (side.cls == PACK_HALF)
+            copy_half(from, p.d, to, who);
+        else
+            make_coded<false>(side, is_v, from, page, kv, b, KEYS, to, who);
+    } else if (j == p.seqs.stride && seq == 0 && p.v.s.space != SPACE_REAL) {
+        const maker who = { (int)(blockIdx.y * blockDim.x + threadIdx.x), (int)(gridDim.y * blockDim.x), NULL };
+        make_turn(p.v.s.space, turn_width(p.d), turn_ahead(p), who);
+    }
+#endif
+}
+
+/* With PAGES: a block to a page and KV head, its own queries' page too. */
+template <int PAGES> static __global__ void __launch_bounds__(256) prefill_ahead_pages(prefill_job p)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
     __shared__ books b;
@@ -209,45 +288,6 @@ template <int PAGES> static __global__ void __launch_bounds__(256) prefill_ahead
     else
         make_coded<(PAGES & RESIDUALS) != 0>(p.v, true, side_row(p.v.s, page, kv, 0), page, kv, b, live, to_v, who);
 #endif
-}
-
-/* ---- queries to halves ---- */
-
-enum { SKETCH_HEADS = 16, SKETCH_DIM = 128, SKETCH_WIDTH = 256 };
-
-/* Sketches of SKETCH_HEADS (token, head)s by a block, a column of the projection to a thread; and the queries. */
-static __global__ void __launch_bounds__(SKETCH_WIDTH) prefill_sketch(prefill_job p)
-{
-    __shared__ __align__(16) float x[SKETCH_DIM][SKETCH_HEADS];
-    const int first = (int)blockIdx.x * SKETCH_HEADS, n = min(SKETCH_HEADS, p.seqs.n_tokens * p.h - first);
-    const float by = p.scale * PREP_LOG2E;
-    const float by_k = by * (p.k.cls == PACK_SIGN ? port_bits(0x3ba06c99u) : side_scale(p.k.s));
-    const float *column = p.k.s.param + threadIdx.x;
-    float y[SKETCH_HEADS] = {};
-    for (int i = threadIdx.x; i < SKETCH_HEADS * SKETCH_DIM; i += SKETCH_WIDTH) {
-        const int k = i / SKETCH_DIM, j = i % SKETCH_DIM, head = first + k;
-        const float v = k < n ? p.q[head / p.h * p.ldq + head % p.h * p.gq + j] : 0.0f;
-        x[j][k] = v;
-        if (k < n)
-            p.qraw[(size_t)head * SKETCH_DIM + j] = query_half(v * by);
-    }
-    __syncthreads();
-#pragma unroll 8
-    for (int i = 0; i < SKETCH_DIM; i++) {
-        const float c = column[i * SKETCH_WIDTH];
-#pragma unroll
-        for (int k = 0; k < SKETCH_HEADS; k += 4) {
-            const float4 v = *(const float4 *)&x[i][k];
-            y[k] = fmaf(v.x, c, y[k]);
-            y[k + 1] = fmaf(v.y, c, y[k + 1]);
-            y[k + 2] = fmaf(v.z, c, y[k + 2]);
-            y[k + 3] = fmaf(v.w, c, y[k + 3]);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < SKETCH_HEADS; k++)
-        if (k < n)
-            p.qp[(size_t)(first + k) * SKETCH_WIDTH + threadIdx.x] = query_half(y[k] * by_k);
 }
 
 /* ---- the host's side ---- */
@@ -277,14 +317,27 @@ static bool both_coded(const prefill_job &p)
     return p.k.shape.block_bytes && p.v.shape.block_bytes;
 }
 
-/* Bytes of tiles made ahead, 0: each block makes its own.  Of sides that are coded, or bf16 keys beside any values. */
+static bool tiled(const prefill_side &s)
+{
+    return s.shape.block_bytes || s.cls == PACK_HALF;
+}
+
+/* Bytes of tiles made ahead, and of the matrix, 0: each block makes its own.  Of coded and f16 sides, or bf16 keys
+ * beside any values. */
 static size_t ahead_bytes(const cuda_device *d, const prefill_job &p)
 {
     const size_t tiles = (size_t)p.seqs.n_seqs * p.seqs.stride * p.h_kv;
     const bool bf16 = p.k.cls == PACK_BF16;
     const size_t each = pair_bytes(p.k.width, p.d) + (bf16 ? SCALE_BYTES : 0);
     const bool many = !d->scarce && p.seqs.n_tokens >= (int64_t)AHEAD * p.tokens * p.seqs.n_seqs;
-    return many && (both_coded(p) || bf16) && tiles <= AHEAD_MOST / each ? tiles * each : 0;
+    return many && (bf16 || (tiled(p.k) && tiled(p.v))) && tiles <= AHEAD_MOST / each ? (tiles + 1) * each : 0;
+}
+
+/* A warp to what one decodes at a time of a page (prefill_make.cuh). */
+static unsigned ahead_threads(const prefill_job &p)
+{
+    const bool bytes = p.k.cls == PACK_INT8 || p.k.cls == PACK_FLOAT8 || p.v.cls == PACK_INT8 || p.v.cls == PACK_FLOAT8;
+    return bytes ? AHEAD_THREADS : AHEAD_THREADS / 2;
 }
 
 bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v, prefill_job *p)
@@ -353,6 +406,44 @@ static prefill_fn kernel_of(const prefill_job &p)
     }
 }
 
+static void sketch_run(cuda_device *d, const prefill_job &p, unsigned heads)
+{
+    cuda_launch(d, prefill_sketch, dim3(cuda_blocks(heads, SKETCH_HEADS)), SKETCH_WIDTH, 0, p);
+}
+
+/* With PAGES: one launch after another. */
+static void pages_run(cuda_device *d, const prefill_job &p, unsigned heads, prefill_fn kernel, unsigned blocks,
+                      size_t bytes)
+{
+    const int pages = pages_of(p);
+    const prefill_fn ahead = pages == RESIDUALS ? prefill_ahead_pages<RESIDUALS> : prefill_ahead_pages<BF16_K>;
+    if (p.k.s.space == SPACE_SKETCH)
+        sketch_run(d, p, heads);
+    else {
+        const float by = p.scale * PREP_LOG2E;
+        const prep_job prep = { p.q, p.qraw, p.qp, NULL, p.ldq, p.gq, (int)heads, p.h, by, p.k.s };
+        prep_run(d, p.d, 1, prep);
+    }
+    if (p.tiles)
+        ahead<<<dim3(p.seqs.stride, p.h_kv, p.seqs.n_seqs), AHEAD_THREADS / 2, 0, d->stream>>>(p);
+    kernel<<<blocks, makers_of(p.d) + USERS, bytes, d->stream>>>(p);
+}
+
+/* Queries are made while tiles are, and the kernel begins while both end. */
+static void half_run(cuda_device *d, const prefill_job &p, unsigned heads, prefill_fn kernel, unsigned blocks,
+                     size_t bytes)
+{
+    const unsigned lanes = heads * (unsigned)(p.d / QUERY_VALUES);
+    if (p.tiles)
+        cuda_launch(d, prefill_ahead, dim3(p.seqs.stride + 1, 2 * p.h_kv, p.seqs.n_seqs), ahead_threads(p), 0, p);
+    if (p.k.s.space == SPACE_SKETCH)
+        sketch_run(d, p, heads);
+    else
+        cuda_launch(d, p.d == 64 ? prefill_queries<64> : p.d == 128 ? prefill_queries<128> : prefill_queries<256>,
+                    dim3(cuda_blocks(lanes, QUERY_THREADS)), QUERY_THREADS, 0, p);
+    cuda_launch(d, kernel, dim3(blocks), makers_of(p.d) + USERS, bytes, p);
+}
+
 void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
 {
     const unsigned heads = (unsigned)(p.seqs.n_tokens * (int64_t)p.h),
@@ -361,21 +452,10 @@ void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
     const prefill_fn kernel = kernel_of(p);
     p.qp = (uint16_t *)scratch;
     p.qraw = (uint16_t *)(scratch + cuda_aligned((size_t)heads * p.k.width * 2));
-    if (p.k.s.space == SPACE_SKETCH)
-        prefill_sketch<<<(unsigned)cuda_blocks(heads, SKETCH_HEADS), SKETCH_WIDTH, 0, d->stream>>>(p);
-    else {
-        const float by = p.scale * PREP_LOG2E;
-        const prep_job prep = { p.q, p.qraw, p.qp, NULL, p.ldq, p.gq, (int)heads, p.h, by, p.k.s };
-        prep_run(d, p.d, 1, prep);
-    }
-    if (ahead_bytes(d, p)) {
-        p.tiles = scratch + query_bytes(p);
-        const int pages = pages_of(p);
-        const prefill_fn ahead = pages == RESIDUALS ? prefill_ahead<RESIDUALS>
-                                 : pages & BF16_K   ? prefill_ahead<BF16_K>
-                                                    : prefill_ahead<0>;
-        ahead<<<dim3(p.seqs.stride, p.h_kv, p.seqs.n_seqs), 256, 0, d->stream>>>(p);
-    }
+    p.tiles = ahead_bytes(d, p) ? scratch + query_bytes(p) : NULL;
     cuda_smem(kernel, bytes);
-    kernel<<<blocks, makers_of(p.d) + USERS, bytes, d->stream>>>(p);
+    if (pages_of(p))
+        pages_run(d, p, heads, kernel, blocks, bytes);
+    else
+        half_run(d, p, heads, kernel, blocks, bytes);
 }

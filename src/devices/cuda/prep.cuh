@@ -20,9 +20,23 @@ template <int V> static __device__ __forceinline__ void store_halves(uint16_t *t
 #pragma unroll
     for (int i = 0; i < V; i += 2)
         w[i / 2] = query_half(x[i] * by) | (uint32_t)query_half(x[i + 1] * by) << 16;
+    if constexpr (V == 2) {
+        *(uint32_t *)to = w[0];
+    } else {
 #pragma unroll
-    for (int i = 0; i < V / 2; i++)
-        ((uint32_t *)to)[i] = w[i];
+        for (int i = 0; i < V / 2; i += 2)
+            *(uint2 *)(to + 2 * i) = make_uint2(w[i], w[i + 1]);
+    }
+}
+
+/* One head x: raw = x * by, and turned = its rotation * by_k, 32*V halves each. */
+template <int V>
+static __device__ __forceinline__ void warp_turn(int space, float *x, float by, float by_k, uint16_t *raw,
+                                                 uint16_t *turned, int lane)
+{
+    store_halves<V>(raw + lane * V, x, by);
+    warp_rotate<V>(space, x, lane);
+    store_halves<V>(turned + lane * V, x, by_k);
 }
 
 template <int V>
@@ -46,13 +60,10 @@ static __device__ __forceinline__ void warp_prep(int space, const float *q, floa
 #pragma unroll
     for (int i = 0; i < V; i++)
         x[i] = q[lane * V + i];
-    if (PARTS == 2) {
+    if (PARTS == 2)
         store_split<V>(raw + lane * V, turned + lane * V, x, by);
-        return;
-    }
-    store_halves<V>(raw + lane * V, x, by);
-    warp_rotate<V>(space, x, lane);
-    store_halves<V>(turned + lane * V, x, by_k);
+    else
+        warp_turn<V>(space, x, by, by_k, raw, turned, lane);
 }
 
 /* ---- all heads of a pass, before attention reads them ---- */

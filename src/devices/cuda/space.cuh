@@ -117,23 +117,35 @@ template <int V> static __device__ __forceinline__ void warp_butterfly(float *x,
         }
 }
 
+template <int V> static __device__ __forceinline__ void warp_times(float *x, const float *by)
+{
+    if constexpr (V % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < V; i += 4) {
+            const float4 b = *(const float4 *)(by + i);
+            x[i] *= b.x, x[i + 1] *= b.y, x[i + 2] *= b.z, x[i + 3] *= b.w;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            x[i] *= by[i];
+    }
+}
+
 template <int V> static __device__ __forceinline__ void warp_rotate(int space, float *x, int lane)
 {
-    const int size = space == SPACE_P32 ? 32 : 128;
+    const int size = space == SPACE_P32 ? 32 : 128, at = lane * V % size;
     const float k = port_bits(space == SPACE_P32 ? 0x3e3504f3u : space == SPACE_R128 ? 0x3db504f3u : 0x3c000000u);
     if (space == SPACE_REAL)
         return;
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-        const int j = (lane * V + i) % size;
-        x[i] *= space == SPACE_P32 ? space_signs32[j] : space == SPACE_R128 ? space_signs1[j] : 1.0f;
-    }
+    if (space != SPACE_H128)
+        warp_times<V>(x, (space == SPACE_P32 ? space_signs32 : space_signs1) + at);
     warp_butterfly<V>(x, size, lane);
 #pragma unroll
-    for (int i = 0; i < V; i++) {
+    for (int i = 0; i < V; i++)
         x[i] *= k;
-        x[i] *= space == SPACE_R128 ? space_signs2[(lane * V + i) % size] : 1.0f;
-    }
+    if (space == SPACE_R128)
+        warp_times<V>(x, space_signs2 + at);
 }
 
 /* qp[sdim] from q[dp], both in shared memory; qp may be q except in the sketch space. */
