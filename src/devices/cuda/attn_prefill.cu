@@ -44,7 +44,7 @@ static __host__ __device__ constexpr int turn_width(int d)
     return d < 128 ? d : 128;
 }
 
-static __host__ __device__ constexpr uint32_t turn_bytes(int d)
+static __host__ __device__ inline constexpr uint32_t turn_bytes(int d)
 {
     return (uint32_t)(turn_width(d) * turn_width(d) * 2);
 }
