@@ -38,23 +38,23 @@ static __host__ __device__ inline size_t pair_bytes(int width, int d)
     return (size_t)KEYS * 2 * (width + d);
 }
 
-/* Of the matrix that un-rotates the sums: so many rows of halves, and as many columns. */
-static __host__ __device__ constexpr int turn_width(int d)
-{
-    return d < 128 ? d : 128;
-}
-
-static __host__ __device__ inline constexpr uint32_t turn_bytes(int d)
-{
-    return (uint32_t)(turn_width(d) * turn_width(d) * 2);
-}
-
 static __host__ __device__ inline size_t shared_bytes(int width, int d)
 {
     return BOOKS + stages_of(d) * pair_bytes(width, d) + (placed_of(width) ? (size_t)ROWS * 2 * width : 0);
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+
+/* Of the matrix that un-rotates the sums: so many rows of halves, and as many columns. */
+static __device__ constexpr int turn_width(int d)
+{
+    return d < 128 ? d : 128;
+}
+
+static __device__ constexpr uint32_t turn_bytes(int d)
+{
+    return (uint32_t)(turn_width(d) * turn_width(d) * 2);
+}
 
 static __device__ void fill_prefill_books(const prefill_job &p, books &b)
 {
