@@ -154,8 +154,8 @@ static void pair(vcase *c, const kvant_format *k, const kvant_format *v, int i)
     if (!run && c->o->pairs && strchr(c->o->pairs, ':'))
         return;                                         /* pairs were named: these and no others */
     for (int compute = 0; compute < 2; compute++) {
-        const setup a = { k, v, 4, 2, 128, 128, (i + compute) % 3, compute };
-        const setup b = { k, v, 2, 1, 64, 64, (i + compute + 1) % 3, compute };
+        const setup a = { k, v, 4, 2, 128, 128, (i + compute) % 3, compute, ORDINARY };
+        const setup b = { k, v, 2, 1, 64, 64, (i + compute + 1) % 3, compute, ORDINARY };
         attn(c, &a, &decode, !run);
         attn(c, &b, &prompt, !run);
         if (run && !c->unaligned && in_ci(k, v))
@@ -182,7 +182,7 @@ static void head_sizes(vcase *c, const kvant_format *f)
         d.shape = name[0];
         p.shape = name[1];
         for (int compute = 0; compute < 2; compute++) {
-            const setup t = { f, f, 4, 2, dims[i], dims[i], ((int)i + compute) % 3, compute };
+            const setup t = { f, f, 4, 2, dims[i], dims[i], ((int)i + compute) % 3, compute, ORDINARY };
             attn(c, &t, &d, 0);
             attn(c, &t, &p, 0);
         }
@@ -194,7 +194,7 @@ static void splits(vcase *c, const kvant_format *f)
 {
     for (int compute = 0; compute < 2; compute++)
         for (int tail = 0; tail < 3; tail += 2) {
-            const setup t = { f, f, 4, 2, 128, 128, tail, compute };
+            const setup t = { f, f, 4, 2, 128, 128, tail, compute, ORDINARY };
             attn(c, &t, &longer, 0);
         }
 }
@@ -215,7 +215,7 @@ static void shapes(vcase *c)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         for (int compute = 0; compute < 2; compute++) {
             const setup t = { kvant_format_find(list[i].k), kvant_format_find(list[i].v), list[i].h, list[i].h_kv,
-                              list[i].d_k, list[i].d_v, list[i].tail, compute };
+                              list[i].d_k, list[i].d_v, list[i].tail, compute, ORDINARY };
             if (!selected(c, t.k, t.v))
                 continue;
             attn(c, &t, &mixed, 0);

@@ -37,15 +37,6 @@ static __device__ __forceinline__ void arrive_at(uint32_t bar, uint32_t rank)
                  : "memory");
 }
 
-/* Waits for arrivals from the whole cluster. */
-static __device__ __forceinline__ void wait_cluster(uint32_t bar, uint32_t parity)
-{
-    asm volatile("{\n.reg .pred p;\nw: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
-                 "@!p bra w;\n}\n" ::"r"(bar),
-                 "r"(parity)
-                 : "memory");
-}
-
 /* The same bytes to the same place in every block of the cluster; each one's barrier counts them.  Clusters of more
  * than one block are for compute capability 9.0 (launch_scan). */
 static __device__ __forceinline__ void bulk_to_all(uint32_t to, const void *from, uint32_t bytes, uint32_t bar,
@@ -83,7 +74,7 @@ static __device__ void fetch_all(const unsigned char *slots, int64_t step, const
             bulk_prefetch(slots + (i + 1) * step, head);
         }
         if (i >= 2)
-            wait_cluster(empty + 8 * (i & 1), (i / 2 - 1) & 1);
+            bar_wait_cluster(empty + 8 * (i & 1), (i / 2 - 1) & 1);
         bar_expect(bar, KEY_SLOT + SLOT);
         bulk_to_all(to + rank * pair, keys + i * key_step, pair, bar, blocks);
         bulk_to_all(to + KEY_SLOT + rank * head, slots + i * step, head, bar, blocks);

@@ -155,7 +155,7 @@ static __device__ __forceinline__ void store_to_block(uint32_t at, float v, uint
                  : "memory");
 }
 
-/* bar_wait for what other blocks of the cluster store. */
+/* bar_wait for arrivals from other blocks of the cluster, and for what they store. */
 static __device__ __forceinline__ void bar_wait_cluster(uint32_t bar, uint32_t parity)
 {
     asm volatile("{\n.reg .pred p;\nw: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
