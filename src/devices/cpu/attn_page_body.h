@@ -261,6 +261,13 @@ static void scale_floats(float *x, int n, float by)
         vf_store(x + i, vf_mul(vf_load(x + i), vf_set(by)));
 }
 
+/* Scores beyond 2^20 to weights: an exact product less a rounded maximum would be anything but 0 for the greatest. */
+static void weigh_great(float *s, int n, float scale, float m)
+{
+    for (int i = 0; i < n; i += VF_LANES)
+        vf_store(s + i, vf_exp2(vf_sub(vf_mul(vf_load(s + i), vf_set(scale)), vf_set(m))));
+}
+
 /* One row of a page: scores s[n] -> weights 2^(scale*s - max), with the row's state brought to the new maximum.
  * Everything is in powers of two: scale > 0 includes log2(e). */
 static void softmax_row(float *s, int n, float scale, int row, const bench *b)
@@ -275,13 +282,11 @@ static void softmax_row(float *s, int n, float scale, int row, const bench *b)
     for (int i = VF_LANES; i < whole; i += VF_LANES)
         top = vf_max(top, vf_load(s + i));
     const float here = vf_hmax(top) * scale, m = here > w->m[row] ? here : w->m[row];
-    /* an exact product less a rounded one: of great scores that is anything but 0 for the greatest */
-    const vf by = vf_set(scale), less = vf_set(m);
-    const int great = m > 0x1p20f || m < -0x1p20f;
-    for (int i = 0; i < whole; i += VF_LANES) {
-        const vf x = vf_load(s + i);
-        vf_store(s + i, vf_exp2(great ? vf_sub(vf_mul(x, by), less) : vf_fma(x, by, vf_set(-m))));
-    }
+    if (m > 0x1p20f || m < -0x1p20f)
+        weigh_great(s, whole, scale, m);
+    else
+        for (int i = 0; i < whole; i += VF_LANES)
+            vf_store(s + i, vf_exp2(vf_fma(vf_load(s + i), vf_set(scale), vf_set(-m))));
     for (int i = n; i < whole; i++)
         s[i] = 0.0f; /* ... and no weight */
     for (int i = 0; i < whole; i += VF_LANES)
