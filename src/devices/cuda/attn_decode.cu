@@ -257,13 +257,7 @@ static void choose(cuda_device *d, const decode_job &p)
     KINDS(128, KIND_SIGN8, KIND_LUT3_32);
     KINDS(256, KIND_LUT4_32, KIND_LUT4_32);
     KINDS(256, KIND_LUT4_128, KIND_LUT4_128);
-    KINDS(128, KIND_LUT4_RESIDUAL, KIND_LUT4_RESIDUAL);
-    KINDS(256, KIND_LUT4_RESIDUAL, KIND_LUT4_RESIDUAL);
-    KINDS_ANY_V(128, KIND_SIGN);
-    KINDS_ANY_V(128, KIND_SIGN8);
-    KINDS_ANY(64);
-    KINDS_ANY(128);
-    KINDS_ANY(256);
+    KINDS_ALL();
 }
 
 void decode_run(cuda_device *d, decode_job p)

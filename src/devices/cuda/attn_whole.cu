@@ -370,13 +370,7 @@ template <int D, int KIND_K, int KIND_V> static void launch(cuda_device *d, cons
 void decode_whole_run(cuda_device *d, const decode_job &p)
 {
     KINDS(128, KIND_HALF, KIND_HALF);
-    KINDS(128, KIND_LUT4_RESIDUAL, KIND_LUT4_RESIDUAL);
-    KINDS(256, KIND_LUT4_RESIDUAL, KIND_LUT4_RESIDUAL);
     KINDS(128, KIND_TRELLIS, KIND_TRELLIS);
     KINDS(128, KIND_SIGN, KIND_LUT3_32);
-    KINDS_ANY_V(128, KIND_SIGN);
-    KINDS_ANY_V(128, KIND_SIGN8);
-    KINDS_ANY(64);
-    KINDS_ANY(128);
-    KINDS_ANY(256);
+    KINDS_ALL();
 }

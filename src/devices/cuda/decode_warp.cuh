@@ -287,4 +287,14 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
     KINDS_ANY_V(D, KIND_BF16);                                                                                         \
     KINDS_ANY_V(D, KIND_COUNT)
 
+/* What has to be there for every pair; before them those with kernels of their own for speed. */
+#define KINDS_ALL()                                                                                                    \
+    KINDS(128, KIND_LUT4_RESIDUAL, KIND_LUT4_RESIDUAL);                                                                \
+    KINDS(256, KIND_LUT4_RESIDUAL, KIND_LUT4_RESIDUAL);                                                                \
+    KINDS_ANY_V(128, KIND_SIGN);                                                                                       \
+    KINDS_ANY_V(128, KIND_SIGN8);                                                                                      \
+    KINDS_ANY(64);                                                                                                     \
+    KINDS_ANY(128);                                                                                                    \
+    KINDS_ANY(256)
+
 #endif
