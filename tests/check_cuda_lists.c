@@ -1,7 +1,8 @@
 /* check_cuda_lists.c: launches that do several ops of a list give the bits of the ops one by one: product, residual
  * sum, norm, product and SwiGLU of one row, at widths that the tiny models do not have; pages of K and V that are
  * sealed; rows of K and V that are written, then attended to.  Pages sealed in the private layout hold what is sealed
- * as rows.  Prints "skipped: no device" without a GPU. */
+ * as rows, and that follows the projection, wherever it lies and whatever lay there before.  Prints "skipped: no
+ * device" without a GPU. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,19 +130,19 @@ static kvant_kv_side side_of(const kvant_format *f, int d, int encoder, int layo
     return s;
 }
 
-/* K and V of one format: two pages sealed by one list of two ops, and by two lists. */
-static void check_seal(const kvant_format *f, int d, int encoder, int private)
+/* K and V: two pages sealed by one list of two ops, and by two lists. */
+static void check_seal(const kvant_format *fk, const kvant_format *fv, int d, int encoder, int private)
 {
     static const int32_t ids[4] = { 1, 0, 3, 1 }; /* from tails 1 and 0 to pages 3 and 1 */
     int32_t *at = (int32_t *)room(4);
-    size_t bytes = 0;
+    size_t bytes[2] = { 0 };
     kvant_kv_side side[2][2];
     char what[96];
     CHECK(dev->vt->copy_in(dev, at, ids, sizeof ids, &diag) == KVANT_OK, "%s", diag.text);
     for (int i = 0; i < 2; i++) {
         state = 11;
         for (int j = 0; j < 2; j++)
-            side[i][j] = side_of(f, d, encoder, private ? KVANT_LAYOUT_PRIVATE_K + j : 0, &bytes);
+            side[i][j] = side_of(j ? fv : fk, d, encoder, private ? KVANT_LAYOUT_PRIVATE_K + j : 0, &bytes[j]);
         const kvant_page_seal_args a[2] = { { side[i][0], at, at + 2, 2, HEADS, d },
                                             { side[i][1], at, at + 2, 2, HEADS, d } };
         const kvant_op ops[2] = { { KVANT_OP_PAGE_SEAL, &a[0] }, { KVANT_OP_PAGE_SEAL, &a[1] } };
@@ -151,9 +152,9 @@ static void check_seal(const kvant_format *f, int d, int encoder, int private)
             CHECK(dev->vt->submit(dev, ops + n, i ? 2 : 1, 0, &diag) == KVANT_OK, "%s", diag.text);
     }
     for (int j = 0; j < 2; j++) {
-        snprintf(what, sizeof what, "seal %s d %d encoder %d %s %c", f->name, d, encoder, private ? "private" : "rows",
-                 "KV"[j]);
-        expect_equal((float *)side[0][j].pages, (float *)side[1][j].pages, bytes / sizeof(float), what);
+        snprintf(what, sizeof what, "seal %s %s d %d encoder %d %s %c", fk->name, fv->name, d, encoder,
+                 private ? "private" : "rows", "KV"[j]);
+        expect_equal((float *)side[0][j].pages, (float *)side[1][j].pages, bytes[j] / sizeof(float), what);
         for (int i = 0; i < 2; i++)
             dev->vt->free(dev, side[i][j].pages), dev->vt->free(dev, side[i][j].tail);
     }
@@ -245,6 +246,67 @@ static void check_layout(const kvant_format *f, int d, int encoder, int role)
     dev->vt->free(dev, at);
 }
 
+/* ---- projections ---- */
+
+/* Two pages sealed by a list op by op and by the same one recorded; as rows. */
+static void seal_rows(const kvant_page_seal_args *a, const int32_t *ids, uint8_t *rows)
+{
+    const kvant_kv_side *s = &a->side;
+    const kvant_op op = { KVANT_OP_PAGE_SEAL, a };
+    for (int i = 0; i < 2; i++)
+        CHECK(dev->vt->submit(dev, &op, 1, (uint64_t)(uintptr_t)s->param + (uint64_t)s->layout, &diag) == KVANT_OK,
+              "%s", diag.text);
+    for (int k = 0; k < 2; k++) {
+        uint8_t *to = rows + (size_t)k * s->page_bytes;
+        const size_t at = (size_t)ids[2 + k] * s->page_bytes;
+        if (s->layout)
+            CHECK(dev->vt->page_read(dev, s, HEADS, 128, ids[2 + k], to, &diag) == KVANT_OK, "%s", diag.text);
+        else
+            CHECK(dev->vt->copy_out(dev, to, s->pages + at, s->page_bytes, &diag) == KVANT_OK, "%s", diag.text);
+    }
+}
+
+/* Projection i at an address, as a rule that of the one before: 0 to 3 in plain memory, which is written over, 4 to 7
+ * loaded, 8 in plain memory again. */
+static void *put_projection(int i, void *before, const float *host)
+{
+    void *at = before;
+    if (i == 0 || i >= 4)
+        dev->vt->free(dev, before);
+    if (i >= 4 && i < 8)
+        CHECK(dev->vt->param_load(dev, host, sizeof projection, &at, &diag) == KVANT_OK, "%s", diag.text);
+    else if (i == 0 || i == 8)
+        at = room(KVANT_QJL_VALUES);
+    const int rc = dev->vt->copy_in(dev, at, host, sizeof projection, &diag);
+    CHECK(rc == (i >= 4 && i < 8 ? KVANT_EINVAL : KVANT_OK), "projection %d written over: %d", i, rc);
+    return at;
+}
+
+/* Pages are those of the projection that is there: two of them in turn. */
+static void check_projection(int layout)
+{
+    static const int32_t ids[4] = { 1, 0, 3, 1 };
+    static float other[KVANT_QJL_VALUES];
+    const float *const host[2] = { projection, other };
+    int32_t *at = (int32_t *)room(4);
+    void *param = NULL;
+    size_t bytes = 0;
+    kvant_kv_side s = side_of(kvant_format_find("qjl1_256"), 128, KVANT_ENCODER_BEST, layout, &bytes);
+    uint8_t *want[2] = { malloc(bytes), malloc(bytes) }, *rows = malloc(bytes);
+    kvant_page_seal_args a = { s, at, at + 2, 2, HEADS, 128 };
+    kvant_qjl_projection_build(7, other);
+    CHECK(dev->vt->copy_in(dev, at, ids, sizeof ids, &diag) == KVANT_OK, "%s", diag.text);
+    for (int i = 0; i < 9; i++) {
+        a.side.param = param = put_projection(i, param, host[i % 2]);
+        seal_rows(&a, ids, i < 2 ? want[i] : rows);
+        CHECK(i < 2 || memcmp(want[i % 2], rows, 2 * s.page_bytes) == 0, "projection %d, layout %d: other rows", i,
+              layout);
+    }
+    CHECK(memcmp(want[0], want[1], 2 * s.page_bytes) != 0, "two projections, the same rows");
+    free(want[0]), free(want[1]), free(rows);
+    dev->vt->free(dev, param), dev->vt->free(dev, at), dev->vt->free(dev, s.pages), dev->vt->free(dev, s.tail);
+}
+
 int main(void)
 {
     static const char *const pairs[][2] = { { "tbq4_0", "tbq4_0" },         { "q8_0", "q8_0" },
@@ -270,7 +332,7 @@ int main(void)
         for (int k = 0; k < 8; k++) {
             const int d = k & 4 ? 256 : 128;
             if (kvant_format_check(kvant_format_at(i), d, NULL) == KVANT_OK)
-                check_seal(kvant_format_at(i), d, k & 1, k & 2);
+                check_seal(kvant_format_at(i), kvant_format_at(i), d, k & 1, k & 2);
             if (kvant_format_check(kvant_format_at(i), d, NULL) == KVANT_OK)
                 check_layout(kvant_format_at(i), d, k & 1, KVANT_LAYOUT_PRIVATE_K + (k & 2) / 2);
         }
@@ -278,9 +340,13 @@ int main(void)
         for (int k = 0; k < 6; k++) {
             const kvant_format *fk = kvant_format_find(pairs[i][0]), *fv = kvant_format_find(pairs[i][1]);
             const int d = 64 << k / 2;
-            if (kvant_format_check(fk, d, NULL) == KVANT_OK && kvant_format_check(fv, d, NULL) == KVANT_OK)
-                attended += check_attend(fk, fv, d, k % 2);
+            if (kvant_format_check(fk, d, NULL) < 0 || kvant_format_check(fv, d, NULL) < 0)
+                continue;
+            check_seal(fk, fv, d, k % 2, 1), check_seal(fv, fk, d, k % 2, 0);
+            attended += check_attend(fk, fv, d, k % 2);
         }
+    check_projection(KVANT_LAYOUT_ROWS);
+    check_projection(KVANT_LAYOUT_PRIVATE_K);
     printf("%d lists of attention\n", attended);
     dev->vt->close(dev);
     return check_end("check_cuda_lists");

@@ -48,6 +48,10 @@ typedef struct kvant_device_vt {
     int (*page_read)(kvant_device *dev, const kvant_kv_side *s, int h, int d, int page, void *rows, kvant_diag *diag);
     int (*page_write)(kvant_device *dev, const kvant_kv_side *s, int h, int d, int page, const void *rows,
                       kvant_diag *diag);
+    /* Optional (NULL: alloc and copy_in).  A format's parameter (KVANT_FORMAT_PARAM) from host memory to an address
+     * that sides name.  What the device makes of it lies in the same allocation and lives as long: until free.  Until
+     * then nothing may write there; copy_in refuses (KVANT_EINVAL). */
+    int (*param_load)(kvant_device *d, const void *host, size_t bytes, void **addr, kvant_diag *diag);
 } kvant_device_vt;
 
 enum { KVANT_TIME_COPY = 1 << 30 };

@@ -218,6 +218,14 @@ static int wants_projection(const kvant_engine *e)
     return wanted;
 }
 
+static int load_param(kvant_device *d, const void *host, size_t bytes, void **addr, kvant_diag *diag)
+{
+    if (d->vt->param_load)
+        return d->vt->param_load(d, host, bytes, addr, diag);
+    KVANT_TRY(d->vt->alloc(d, bytes, addr, diag));
+    return d->vt->copy_in(d, *addr, host, bytes, diag);
+}
+
 /* The one projection of every layer (kvant/qjl.h says why one). */
 static int create_projection(kvant_engine *e, kvant_diag *diag)
 {
@@ -230,9 +238,7 @@ static int create_projection(kvant_engine *e, kvant_diag *diag)
     else if (code == KVANT_OK)
         kvant_qjl_projection_build(KVANT_QJL_SEED, host);
     if (code == KVANT_OK)
-        code = e->dev->vt->alloc(e->dev, bytes, &e->projection, diag);
-    if (code == KVANT_OK)
-        code = e->dev->vt->copy_in(e->dev, e->projection, host, bytes, diag);
+        code = load_param(e->dev, host, bytes, &e->projection, diag);
     kvant_free(host);
     e->p.qjl_projection = NULL;    /* the caller's string: not kept */
     return code;

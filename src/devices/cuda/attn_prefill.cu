@@ -8,7 +8,7 @@
  * with the query as it is, into the same sums.  No row depends on another. */
 #include "devices/cuda/attn_prefill.cuh"
 #include "devices/cuda/attn_decode.cuh"
-#include "devices/cuda/prefill_queries.cuh"
+#include "devices/cuda/prefill_sketch.cuh"
 #include "devices/cuda/prefill_use.cuh"
 
 enum { SCALE_BYTES = KEYS * 4 }; /* what bf16 keys of a tile are multiplied by */
@@ -408,7 +408,9 @@ static prefill_fn kernel_of(const prefill_job &p)
 
 static void sketch_run(cuda_device *d, const prefill_job &p, unsigned heads)
 {
-    cuda_launch(d, prefill_sketch, dim3(cuda_blocks(heads, SKETCH_HEADS)), SKETCH_WIDTH, 0, p);
+    const unsigned tiles = cuda_blocks(heads, SKETCH_TILE), most = (unsigned)d->n_sm;
+    cuda_smem(prefill_sketch, SKETCH_ROOM);
+    cuda_launch(d, prefill_sketch, dim3(tiles < most ? tiles : most), SKETCH_THREADS, SKETCH_ROOM, p);
 }
 
 /* With PAGES: one launch after another. */

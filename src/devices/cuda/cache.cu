@@ -3,7 +3,8 @@
  *   cache_encode.cu   any rows, four units of 128 values to a warp; chooses among the others
  *   cache_tile.cu     many aligned rows of the coded formats, eight units to a warp
  *   cache_run.cu      of the formats of 128 values, upstream
- *   cache_sketch_wide.cu  qjl1_256 on compute capability 9.0, where its projection came from the host; else
+ *   cache_sketch_wide.cu  qjl1_256 on compute capability 9.0, where its projection came by param_load or from the host,
+ *                     whole pages straight to their layout; else
  *   cache_sketch.cu   it goes, or to cache_sketch_split.cu where shared memory is small
  *   cache_trellis.cu  turbo3_tcq, a warp to a unit
  *   cache_seal.cu     of whole pages the coded formats, straight to the pages' layout
@@ -112,11 +113,18 @@ static int seal_job(cuda_device *d, const kvant_page_seal_args *a, job *p, pack_
     return layout_of(d, a->side, a->d, &to->shape, diag);
 }
 
+/* By one launch, straight to the pages' layout. */
+static bool seal_at_once(cuda_device *d, const jobs &p, const pack_side *to, int sides)
+{
+    return cuda_seal_encode(d, p, to, sides) ||
+           (p.j[0].side.fmt == FMT_qjl1_256 && cuda_sketch_wide_encode(d, p, sides));
+}
+
 /* At once, or rows that another launch packs. */
 static void seal_pages(cuda_device *d, const jobs &p, const pack_side *to, int sides)
 {
     const job &j = p.j[0];
-    if (cuda_seal_encode(d, p, to, sides))
+    if (seal_at_once(d, p, to, sides))
         return;
     cuda_encode(d, p, sides);
     if (j.side.layout)
@@ -135,7 +143,23 @@ static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* K and V of one layer: the same pages, one format. */
+/* Two formats: two launches, side by side where the first one takes one only. */
+static void seal_beside(cuda_device *d, const jobs &p, const pack_side *to)
+{
+    jobs first = p, second = p;
+    first.j[0].beside = JOB_FIRST;
+    second.j[0] = p.j[1];
+    if (seal_at_once(d, first, to, 1))
+        second.j[0].beside = JOB_SECOND;
+    else
+        seal_pages(d, p, to, 1);
+    if (second.j[0].beside && seal_at_once(d, second, to + 1, 1))
+        return;
+    second.j[0].beside = JOB_ALONE;
+    seal_pages(d, second, to + 1, 1);
+}
+
+/* K and V of one layer: the same pages. */
 static int seal_fuse(cuda_device *d, const kvant_op *ops, int n)
 {
     jobs p;
@@ -144,11 +168,14 @@ static int seal_fuse(cuda_device *d, const kvant_op *ops, int n)
         return 0;
     const kvant_page_seal_args *k = (const kvant_page_seal_args *)ops[0].args;
     const kvant_page_seal_args *v = (const kvant_page_seal_args *)ops[1].args;
-    if (k->side.fmt != v->side.fmt || k->side.encoder != v->side.encoder || !k->side.layout != !v->side.layout ||
-        k->src != v->src || k->dst != v->dst || k->n < 1 || k->n != v->n || k->h != v->h || k->d != v->d ||
-        seal_job(d, k, &p.j[0], &to[0], NULL) < 0 || seal_job(d, v, &p.j[1], &to[1], NULL) < 0)
+    if (!k->side.layout != !v->side.layout || k->src != v->src || k->dst != v->dst || k->n < 1 || k->n != v->n ||
+        k->h != v->h || k->d != v->d || seal_job(d, k, &p.j[0], &to[0], NULL) < 0 ||
+        seal_job(d, v, &p.j[1], &to[1], NULL) < 0)
         return 0;
-    seal_pages(d, p, to, 2);
+    if (k->side.fmt == v->side.fmt && k->side.encoder == v->side.encoder)
+        seal_pages(d, p, to, 2);
+    else
+        seal_beside(d, p, to);
     return 2;
 }
 

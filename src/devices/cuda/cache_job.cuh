@@ -6,6 +6,10 @@
 
 enum { GROUP_MAX = 128 };
 
+/* Two launches that seal pages side by side: the second begins when what was before the first has ended, and ends
+ * behind the first. */
+enum job_beside { JOB_ALONE, JOB_FIRST, JOB_SECOND };
+
 /* Where rows come from and go to; seal: src/dst pages, else rows of the batch. */
 typedef struct job {
     side_dev side;
@@ -17,6 +21,7 @@ typedef struct job {
     unsigned units;
     int vec;                /* x may be read by float4, tails by 8 bytes */
     int full;               /* and every unit has 128 values of the row, at an aligned place */
+    int beside;             /* enum job_beside */
 } job;
 
 /* Two sides in one launch: blockIdx.y. */
@@ -154,9 +159,25 @@ static __device__ __forceinline__ void tail_store4(const job &p, uint16_t *tail,
     }
 }
 
+/* What the job reads is there; then a second launch may begin. */
+static __device__ __forceinline__ void job_wait(const job &p)
+{
+    if (p.beside != JOB_SECOND)
+        pdl_wait();
+    if (p.beside == JOB_FIRST)
+        pdl_go();
+}
+
+/* At the end of all blocks. */
+static __device__ __forceinline__ void job_end(const job &p)
+{
+    if (p.beside == JOB_SECOND && blockIdx.x == 0)
+        pdl_wait();
+}
+
 /* Launches what encodes the rows of one job, or of two that agree in all but their rows.  Those that answer false leave
  * the job to another; cache_tile.cu, cache_run.cu and cache_best.cu want many rows, whole ones, of the batch;
- * cache_seal.cu writes the pages of a job that seals in their layouts. */
+ * cache_seal.cu and cache_sketch_wide.cu write the pages of a job that seals in their layouts. */
 struct pack_side;
 void cuda_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_seal_encode(cuda_device *d, const jobs &p, const struct pack_side *to, int sides);

@@ -205,11 +205,12 @@ template <int F, bool BEST> static __global__ void __launch_bounds__(THREADS, 1)
     unsigned n = blockIdx.x + (unsigned)team * gridDim.x;
     seal_spot at = { NULL, NULL };
 
-    pdl_go();
+    if (p.beside != JOB_FIRST)
+        pdl_go();
     has::load(tables);
     if (n < heads)
         at = seal_at(p, n);     /* of the batch, which is there since before the list's first op */
-    pdl_wait();
+    job_wait(p);
     if (n < heads)
         seal_ask(at.from + mine * (STAGE / 2), stage);
     async_commit();
@@ -238,6 +239,7 @@ template <int F, bool BEST> static __global__ void __launch_bounds__(THREADS, 1)
         team_meet(team);        /* the rows before these have been read: two lie side by side */
         seal_store<F>(p, js.shape[blockIdx.y], now.to, out);
     }
+    job_end(p);
 }
 
 /* ---- the host's side ---- */

@@ -15,8 +15,8 @@ typedef struct sketch_image {
     float doubt;                    /* sums in f32 of a row of length 1 nearer to zero: again, in order */
 } sketch_image;
 
-/* Makes it on the device, from a projection f32[128][256] on the host. */
-int cuda_sketch_image(const float *pi, sketch_image **out, kvant_diag *diag);
+/* Makes it in memory of the device, from a projection f32[128][256] on the host. */
+int cuda_sketch_image(cuda_device *d, const float *pi, sketch_image *to, kvant_diag *diag);
 
 /* Two values as halves; *off: plus the squares of their rounding errors. */
 static __device__ __forceinline__ uint32_t sketch_halves(float a, float b, float *off)

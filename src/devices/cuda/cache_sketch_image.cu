@@ -74,19 +74,13 @@ static void image_of(const float *pi, sketch_image *m)
     m->doubt = (float)(doubt * 0x1p-24) * 1.001f;
 }
 
-int cuda_sketch_image(const float *pi, sketch_image **out, kvant_diag *diag)
+int cuda_sketch_image(cuda_device *d, const float *pi, sketch_image *to, kvant_diag *diag)
 {
-    sketch_image *m = (sketch_image *)malloc(sizeof *m), *dev = NULL;
+    sketch_image *m = (sketch_image *)malloc(sizeof *m);
     if (!m)
         return cuda_fail(diag, KVANT_ENOMEM, "device cuda: out of memory for a projection");
     image_of(pi, m);
-    int rc = cuda_check(diag, cudaMalloc((void **)&dev, sizeof *m), "allocating a projection");
-    if (rc == KVANT_OK)
-        rc = cuda_check(diag, cudaMemcpy(dev, m, sizeof *m, cudaMemcpyHostToDevice), "copying a projection");
+    const int rc = d->base.vt->copy_in(&d->base, to, m, sizeof *m, diag);
     free(m);
-    if (rc == KVANT_OK)
-        *out = dev;
-    else
-        cudaFree(dev);
     return rc;
 }

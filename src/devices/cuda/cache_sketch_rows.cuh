@@ -60,6 +60,30 @@ static __device__ __forceinline__ bool wide_copies(const job &p)
     return p.full && !p.seal;
 }
 
+/* Rows of a page that is sealed: halves that lie one behind the other. */
+static __device__ __forceinline__ bool wide_halves(const job &p)
+{
+    return p.seal && p.full && p.groups == 1 && ((uintptr_t)p.side.tail & 15) == 0;
+}
+
+static __device__ __forceinline__ void wide_load_halves(const job &p, const wide_tile &tile, uint8_t *x)
+{
+    const int lane = threadIdx.x % 32, first = wide_first(tile) % KVANT_PAGE, at = lane % 16 * 8;
+    const uint4 *from = (const uint4 *)side_tail_row(p.side, p.src[tile.n], p.h, tile.h, first) + lane;
+    uint4 v[WIDE_ROWS / 2];
+#pragma unroll
+    for (int i = 0; i < WIDE_ROWS / 2; i++)
+        v[i] = from[32 * i];
+#pragma unroll
+    for (int i = 0; i < WIDE_ROWS / 2; i++) {
+        const int r = 2 * i + lane / 16;
+        *(float4 *)(x + wide_at(r, at)) =
+            make_float4(low_half(v[i].x), high_half(v[i].x), low_half(v[i].y), high_half(v[i].y));
+        *(float4 *)(x + wide_at(r, at + 4)) =
+            make_float4(low_half(v[i].z), high_half(v[i].z), low_half(v[i].w), high_half(v[i].w));
+    }
+}
+
 /* The warp's values of a tile on their way; where they cannot be copied whole they are there at once. */
 static __device__ __forceinline__ void wide_load(const job &p, const wide_tile &tile, uint8_t *x)
 {
@@ -83,6 +107,10 @@ static __device__ __forceinline__ void wide_load(const job &p, const wide_tile &
                 async_copy16_all((r % 2 ? odd : even) + r / 2 * 2 * WIDE_ROW, from + 4 * lane);
         }
         async_commit();
+        return;
+    }
+    if (wide_halves(p)) {
+        wide_load_halves(p, tile, x);
         return;
     }
 #pragma unroll 4

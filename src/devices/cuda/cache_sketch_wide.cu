@@ -6,6 +6,7 @@
  * (one of a row's 256), which eight lanes each sum again with the projection's column from the L1.  The columns' halves
  * have one length, so one bound serves all, and an order that leaves a lane with neighbouring bits. */
 #include "devices/cuda/cache_sketch_rows.cuh"
+#include "devices/cuda/pack.cuh"
 #include "devices/cuda/wgmma.cuh"
 
 enum {
@@ -261,6 +262,19 @@ static __device__ __forceinline__ void wide_store(uint8_t *x, const wide_row *ro
     __syncwarp();                   /* before the next values come here */
 }
 
+/* The same to a page that is sealed packed (pack.cuh): the tile is a head of it, a lane's words are neighbours. */
+static __device__ __forceinline__ void wide_pack(const wide_row *row, const uint32_t *bits, uint8_t *to)
+{
+    enum { BLOCK = PACK_BLOCK * SKETCH_BYTES, CODES = PACK_BLOCK * (SKETCH_BYTES - 2) };
+    const int lane = threadIdx.x % 32, w = threadIdx.x / 32 % 4;
+    uint8_t *block = to + w / 2 * BLOCK;
+    ((uint4 *)block)[w % 2 * 32 + lane] = make_uint4(bits[0], bits[2], bits[1], bits[3]);
+    if (lane % 4 == 0)
+        ((uint32_t *)(block + CODES))[w % 2 * 8 + lane / 4] = f32_to_bf16(row[0].norm) |
+                                                              (uint32_t)f32_to_bf16(row[1].norm) << 16;
+    __syncwarp();                   /* before the next values come where these were */
+}
+
 /* ---- the kernel ---- */
 
 /* A tile whose values are on their way. */
@@ -284,7 +298,10 @@ static __device__ __forceinline__ void wide_encode(const job &p, wide_room &s, c
     wide_product(halves, a, row, bits, again);
     wide_product(halves + SKETCH_COLUMNS * 64 / 16, a, row, bits + 1, again + 1);
     wide_again(m, s.list[threadIdx.x / 32], x, row, bits, again);
-    wide_store(x, row, bits, wide_to(p, to));
+    if (p.seal && p.side.layout)
+        wide_pack(row, bits, side_row(p.side, p.dst[tile.n], tile.h, 0));
+    else
+        wide_store(x, row, bits, wide_to(p, to));
 }
 
 /* One thread: the halves of the projection on their way. */
@@ -311,11 +328,12 @@ static __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(jobs js)
     const unsigned all = (p.units / (unsigned)p.h + WIDE_TILE - 1) / WIDE_TILE * (unsigned)p.h;
     const unsigned first = blockIdx.x + threadIdx.x / 128 * gridDim.x, step = gridDim.x * WIDE_GROUPS;
 
-    pdl_go();
+    if (p.beside != JOB_FIRST)
+        pdl_go();
     if (threadIdx.x == 0)
         wide_begin(s, m);
     __syncthreads();
-    pdl_wait();
+    job_wait(p);
     wide_tile tile = wide_tile_at(p, first);
     const wide_tile by = wide_tile_at(p, step);
     if (first < all)
@@ -329,6 +347,7 @@ static __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(jobs js)
         if (n + step < all)
             wide_load(p, tile, s.x[threadIdx.x / 32]);
     }
+    job_end(p);
 #endif
 }
 

@@ -19,6 +19,14 @@ typedef struct cuda_graph {
     cudaGraphExec_t exec;          /* NULL: seen once, not yet recorded */
 } cuda_graph;
 
+/* A format's parameter that came by param_load, or was named by an address on the host. */
+typedef struct cuda_param {
+    const void *at;                /* as sides name it: dev, or the host's address; NULL: free */
+    size_t bytes;
+    float *dev;
+    const struct sketch_image *sketch; /* of a projection, behind it in its allocation; or NULL */
+} cuda_param;
+
 typedef struct cuda_device {
     kvant_device base;
     int index, n_sm, major, minor;
@@ -36,11 +44,7 @@ typedef struct cuda_device {
     struct cuda_blas *blas;        /* cuBLASLt, or NULL where its library is missing */
     uint64_t clock;
     cuda_graph graphs[CUDA_MAX_GRAPHS];
-    struct {
-        const void *host;
-        float *dev;
-        struct sketch_image *sketch;
-    } params[CUDA_MAX_PARAMS];     /* format parameters that were given as host memory */
+    cuda_param params[CUDA_MAX_PARAMS];
 } cuda_device;
 
 /* Sizes of the parts of an op's scratch: each begins on 256 bytes. */
@@ -93,14 +97,16 @@ int cuda_check(kvant_diag *diag, cudaError_t e, const char *what);
 int cuda_format_find(const kvant_format *f);             /* -1: not on this device */
 int cuda_format_space(int id);
 int cuda_wtype_find(const kvant_wtype *t);
-/* Device address of a format's parameter; one upload per host address. */
-int cuda_param(cuda_device *d, const void *param, size_t bytes, const float **out, kvant_diag *diag);
+/* param_load of the device; what cuda_free does first; whether memory that it holds would be written. */
+int cuda_param_load(kvant_device *base, const void *host, size_t bytes, void **addr, kvant_diag *diag);
+void cuda_param_drop(cuda_device *d, const void *addr);
+bool cuda_param_holds(const cuda_device *d, const void *addr, size_t bytes);
 
 /* One side of a cache, as kernels want it. */
 typedef struct side_dev {
     uint8_t *pages;
     const float *param;            /* the format's parameter, on the device, or NULL */
-    const struct sketch_image *sketch; /* a projection from the host as cache_sketch_wide.cu wants it, or NULL */
+    const struct sketch_image *sketch; /* a projection as cache_sketch_wide.cu wants it; NULL: plain device memory */
     uint16_t *tail;
     size_t page_bytes, head_bytes, row_bytes;
     int fmt, space, group, group_bytes, group_sdim, d, dp, sdim, encoder, layout;

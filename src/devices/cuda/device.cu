@@ -71,10 +71,8 @@ static void cuda_close(kvant_device *base)
     cudaSetDevice(d->index);
     cudaStreamSynchronize(d->stream);
     cuda_drop_graphs(d);
-    for (int i = 0; i < CUDA_MAX_PARAMS; i++) {
+    for (int i = 0; i < CUDA_MAX_PARAMS; i++)
         cudaFree(d->params[i].dev);
-        cudaFree(d->params[i].sketch);
-    }
     cudaFree(d->scratch);
     cudaFree(d->draws);
     cuda_blas_close(d);
@@ -163,6 +161,7 @@ void cuda_free(kvant_device *base, void *addr)
     cuda_device *d = (cuda_device *)base;
     cudaSetDevice(d->index);
     cudaStreamSynchronize(d->stream);
+    cuda_param_drop(d, addr);
     cudaFree(addr);
     cudaGetLastError();
 }
@@ -181,6 +180,8 @@ int cuda_copy_in(kvant_device *base, void *dst, const void *src, size_t bytes, k
     cuda_device *d = (cuda_device *)base;
     if (bytes == 0)
         return KVANT_OK;
+    if (cuda_param_holds(d, dst, bytes))
+        return cuda_fail(diag, KVANT_EINVAL, "device cuda: a loaded parameter does not change; wanted a new one");
     CUDA_TRY(cuda_use(d, diag));
     if (d->pinned && bytes <= CUDA_PINNED / 4) { /* the caller may change src at once, and nobody waits */
         if (bytes > CUDA_PINNED - d->pinned_used)
@@ -214,7 +215,7 @@ const kvant_device_vt cuda_vt = {
     "cuda",        cuda_open,    cuda_close,    cuda_describe,    cuda_alloc,
     cuda_free,     cuda_copy_in, cuda_copy_out, cuda_weight_load, cuda_weight_free,
     cuda_supports, cuda_submit,  cuda_sync,     cuda_weight_make, cuda_time,
-    cuda_kv_layout, cuda_page_read, cuda_page_write,
+    cuda_kv_layout, cuda_page_read, cuda_page_write, cuda_param_load,
 };
 
 extern "C" __attribute__((visibility("default"))) const kvant_device_vt *kvant_device_v1(const kvant_cuda_host *host)

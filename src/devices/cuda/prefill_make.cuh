@@ -295,7 +295,8 @@ static __device__ void make_v_trellis(const prefill_side &side, const uint8_t *p
     }
 }
 
-/* Signs times the norm: +-norm; the query holds the constant. */
+/* Signs times the norm: +-norm; the query holds the constant.  Four lanes have a row's words, two each; of one word
+ * after the other they write eight neighbours each. */
 static __device__ void make_k_sign(const prefill_side &side, const uint8_t *page, uint8_t *to, const maker &w)
 {
     const pack_shape &s = side.shape;
@@ -303,19 +304,19 @@ static __device__ void make_k_sign(const prefill_side &side, const uint8_t *page
     for (int n = w.m / 32; n < 8; n += w.n / 32) {
         const int tile = n % 4, hi = n / 4;
         const uint8_t *block = page + tile / 2 * s.block_bytes;
-        const uint32_t *words = (const uint32_t *)block + (tile % 2 * 32 + lane) * 4 + hi;
+        const uint32_t *from = (const uint32_t *)block + (tile % 2 * 32 + lane) * 4 + hi;
+        const uint32_t own[2] = { from[0], from[2] };
         const uint32_t norms = ((const uint32_t *)(block + s.code_bytes))[tile % 2 * 8 + g];
         const uint32_t norm = __half_as_ushort(
             __float2half_rn(__uint_as_float(hi ? norms & 0xffff0000u : norms << 16)));
 #pragma unroll
-        for (int e = 0; e < 64; e += 8) {
+        for (int i = 0; i < 8; i++) {
+            const uint32_t bits = ~__shfl_sync(0xffffffffu, own[i % 2], lane - t + i / 2) >> 8 * t;
             uint32_t v[4];
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                const uint32_t bits = ~(words[e / 32 * 2] >> (e % 32 + 2 * k));
-                v[k] = (norm | norm << 16) ^ ((bits & 1) << 15 | (bits & 2) << 30);
-            }
-            put4(to, 16 * tile + 8 * hi + g, 64 * t + e, v);
+            for (int k = 0; k < 4; k++)
+                v[k] = (norm | norm << 16) ^ ((bits >> 2 * k & 1) << 15 | (bits >> 2 * k & 2) << 30);
+            put4(to, 16 * tile + 8 * hi + g, 32 * i + 8 * t, v);
         }
     }
 }

@@ -1,5 +1,6 @@
 /* sides.cu: one side of a cache (format, pages, parameter) as kernels want it, and the formats that they know. */
 #include "devices/cuda/cache_sketch.cuh"
+#include "devices/cuda/device.cuh"
 
 #define CUDA_FORMAT(name, space, cls, codes) { #name, SPACE_##space },
 static const struct {
@@ -23,45 +24,86 @@ int cuda_format_space(int id)
     return formats[id].space;
 }
 
-int cuda_param(cuda_device *d, const void *param, size_t bytes, const float **out, kvant_diag *diag)
+static cuda_param *param_at(cuda_device *d, const void *at)
 {
-    cudaPointerAttributes at;
-    *out = (const float *)param;
-    if (!param)
-        return KVANT_OK;
     for (int i = 0; i < CUDA_MAX_PARAMS; i++)
-        if (d->params[i].host == param) {
-            *out = d->params[i].dev;
-            return KVANT_OK;
-        }
-    cudaError_t e = cudaPointerGetAttributes(&at, param);
-    cudaGetLastError();
-    if (e == cudaSuccess && (at.type == cudaMemoryTypeDevice || at.type == cudaMemoryTypeManaged))
-        return KVANT_OK;
-    for (int i = 0; i < CUDA_MAX_PARAMS; i++) {
-        if (d->params[i].host)
-            continue;
-        CUDA_TRY(cuda_check(diag, cudaMalloc((void **)&d->params[i].dev, bytes), "allocating a format's parameter"));
-        CUDA_TRY(cuda_check(diag, cudaMemcpy(d->params[i].dev, param, bytes, cudaMemcpyHostToDevice),
-                            "copying a format's parameter"));
-        d->params[i].host = param;
-        *out = d->params[i].dev;
-        return KVANT_OK;
-    }
-    return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: more than %d different format parameters",
-                     CUDA_MAX_PARAMS);
+        if (d->params[i].at == at)
+            return &d->params[i];
+    return NULL;
 }
 
-/* The image of a projection that was uploaded, for the kernel of compute capability 9.0; one per host address. */
-static int sketch_of(cuda_device *d, const void *param, const sketch_image **out, kvant_diag *diag)
+/* Host memory to the device, and behind a projection its image, where there is a kernel for that.  What is named by its
+ * device address (NULL) is dropped when it is freed, the rest when the device is closed. */
+static int param_make(cuda_device *d, const void *at, const void *host, size_t bytes, cuda_param **out,
+                      kvant_diag *diag)
 {
-    for (int i = 0; i < CUDA_MAX_PARAMS && d->major == 9 && d->minor == 0; i++) {
-        if (!param || d->params[i].host != param)
-            continue;
-        if (!d->params[i].sketch)
-            CUDA_TRY(cuda_sketch_image((const float *)param, &d->params[i].sketch, diag));
-        *out = d->params[i].sketch;
+    const bool image = bytes == SKETCH_VALUES * sizeof(float) && d->major == 9 && d->minor == 0;
+    cuda_param *o = param_at(d, NULL);
+    void *dev = NULL;
+    if (!o)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: more than %d different format parameters",
+                         CUDA_MAX_PARAMS);
+    CUDA_TRY(cuda_alloc(&d->base, bytes + (image ? sizeof(sketch_image) : 0), &dev, diag));
+    sketch_image *sketch = image ? (sketch_image *)((uint8_t *)dev + bytes) : NULL;
+    int rc = cuda_copy_in(&d->base, dev, host, bytes, diag);
+    if (rc == KVANT_OK && image)
+        rc = cuda_sketch_image(d, (const float *)host, sketch, diag);
+    if (rc < 0) {
+        cuda_free(&d->base, dev);
+        return rc;
     }
+    *o = { at ? at : dev, bytes, (float *)dev, sketch };
+    *out = o;
+    return KVANT_OK;
+}
+
+int cuda_param_load(kvant_device *base, const void *host, size_t bytes, void **addr, kvant_diag *diag)
+{
+    cuda_param *o;
+    CUDA_TRY(param_make((cuda_device *)base, NULL, host, bytes, &o, diag));
+    *addr = o->dev;
+    return KVANT_OK;
+}
+
+/* Recorded lists may read what lay behind it. */
+void cuda_param_drop(cuda_device *d, const void *addr)
+{
+    cuda_param *o = addr ? param_at(d, addr) : NULL;
+    if (!o)
+        return;
+    cuda_drop_graphs(d);
+    memset(o, 0, sizeof *o);
+}
+
+bool cuda_param_holds(const cuda_device *d, const void *addr, size_t bytes)
+{
+    const uintptr_t from = (uintptr_t)addr;
+    for (int i = 0; i < CUDA_MAX_PARAMS; i++) {
+        const cuda_param &o = d->params[i];
+        const uintptr_t at = (uintptr_t)o.dev, all = o.bytes + (o.sketch ? sizeof(sketch_image) : 0);
+        if (o.at && from < at + all && at < from + bytes)
+            return true;
+    }
+    return false;
+}
+
+/* A side's parameter: what was loaded, once from each host address; or memory of the device as it is. */
+static int side_param(cuda_device *d, const void *param, size_t bytes, side_dev *o, kvant_diag *diag)
+{
+    cudaPointerAttributes at;
+    o->param = (const float *)param;
+    if (!param)
+        return KVANT_OK;
+    cuda_param *found = param_at(d, param);
+    if (!found) {
+        cudaError_t e = cudaPointerGetAttributes(&at, param);
+        cudaGetLastError();
+        if (e == cudaSuccess && (at.type == cudaMemoryTypeDevice || at.type == cudaMemoryTypeManaged))
+            return KVANT_OK;
+        CUDA_TRY(param_make(d, param, param, bytes, &found, diag));
+    }
+    o->param = found->dev;
+    o->sketch = found->sketch;
     return KVANT_OK;
 }
 
@@ -104,9 +146,7 @@ int cuda_side(cuda_device *d, const kvant_kv_side *s, int head_dim, side_dev *ou
     o.encoder = s->encoder;
     o.layout = s->layout;
     const size_t params = o.space == SPACE_SKETCH ? SKETCH_VALUES : 1;
-    CUDA_TRY(cuda_param(d, s->param, params * sizeof(float), &o.param, diag));
-    if (o.space == SPACE_SKETCH)
-        CUDA_TRY(sketch_of(d, s->param, &o.sketch, diag));
+    CUDA_TRY(side_param(d, s->param, params * sizeof(float), &o, diag));
     *out = o;
     return KVANT_OK;
 }
