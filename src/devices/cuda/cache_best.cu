@@ -49,7 +49,7 @@ static __global__ void __launch_bounds__(BEST_THREADS, 1) best_kernel(jobs js, u
     const job &p = js.j[blockIdx.y];
     const int warp = threadIdx.x / 32;
     best_desk<F> &desk = space->desk[warp];
-    const uint32_t stage = shared_at(desk.stage);
+    const uint32_t stage = shared_at(desk.stage), goal = run_kept(run_goal(stage)), own = run_kept(run_own(stage));
     const run_work w = { p.units / (unsigned)p.h, gridDim.x * (BEST_THREADS / 32), per, longer };
     run_spot t = run_at(p, w, blockIdx.x + gridDim.x * warp);
 
@@ -64,7 +64,7 @@ static __global__ void __launch_bounds__(BEST_THREADS, 1) best_kernel(jobs js, u
         best_filled();
     }
     run_turn<true>(warp / 4);
-    best_ask(p, t, stage);
+    best_ask(p, t, goal);
     run_turn<false>(warp / 4 + 1);
     const best_books books = best_books_of<F>(&space->room);
     best_wait();
@@ -84,11 +84,11 @@ static __global__ void __launch_bounds__(BEST_THREADS, 1) best_kernel(jobs js, u
         const unsigned gone = tails >> at & 255u;
         if (gone)
             run_tails(gone, tile_target(p, slot).tail, at, stage);
-        run_read_own(run_own(stage), v);
+        run_read_own(own, v);
         __syncwarp();
         run_next(p, w, &t);
         first = t.start ? 0 : first + TILE_UNITS;
-        best_ask(p, t, stage);
+        best_ask(p, t, goal);
         if (gone != 255u) {
             best_encode<F>(books, v, desk.out);
             __syncwarp();

@@ -157,6 +157,12 @@ template <int F> struct run_copy {
     }
 };
 
+/* x, in a register: the compiler does not compute it anew for every tile. */
+static __device__ __forceinline__ uint32_t run_kept(uint32_t x)
+{
+    return __shfl_sync(0xffffffffu, x, threadIdx.x % 32);
+}
+
 /* ---- the rotation ---- */
 
 static __device__ __forceinline__ void run_read(uint32_t at, float *v)

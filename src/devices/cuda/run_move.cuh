@@ -14,11 +14,17 @@ static __device__ __forceinline__ void run_copy4(uint32_t to, const float *x)
         async_copy16_all((to ^ 32 * k) + RUN_LINE * k, x + 32 * k);
 }
 
-/* Values of the tile; past the end those of the last unit, nothing comes of them. */
-static __device__ __forceinline__ void run_load(const job &p, const run_spot &t, uint32_t stage)
+/* Where this lane's first values go. */
+static __device__ __forceinline__ uint32_t run_goal(uint32_t stage)
 {
     const int lane = threadIdx.x % 32;
-    const uint32_t to = run_chunk(stage, lane / 8, 0, lane % 8);
+    return run_chunk(stage, lane / 8, 0, lane % 8);
+}
+
+/* Values of the tile, to run_goal; past the end those of the last unit, nothing comes of them. */
+static __device__ __forceinline__ void run_load(const job &p, const run_spot &t, uint32_t to)
+{
+    const int lane = threadIdx.x % 32;
     if (p.groups == 1 && t.left >= TILE_UNITS) {
         run_copy4(to, t.x);
         run_copy4(to + 4 * RUN_UNIT, t.x + 4 * p.ldx);
@@ -33,10 +39,10 @@ static __device__ __forceinline__ void run_load(const job &p, const run_spot &t,
 }
 
 /* Asks for tile t, if there is one. */
-static __device__ __forceinline__ void best_ask(const job &p, const run_spot &t, uint32_t stage)
+static __device__ __forceinline__ void best_ask(const job &p, const run_spot &t, uint32_t to)
 {
     if (t.left > 0)
-        run_load(p, t, stage);
+        run_load(p, t, to);
     async_commit();
 }
 
@@ -44,7 +50,7 @@ static __device__ __forceinline__ void best_ask(const job &p, const run_spot &t,
 static __device__ __forceinline__ void run_ask(const job &p, const run_work &w, run_spot *t, uint32_t stage)
 {
     if (t->left > 0) {
-        run_load(p, *t, stage);
+        run_load(p, *t, run_goal(stage));
         run_next(p, w, t);
     }
     async_commit();
