@@ -71,18 +71,18 @@ static __device__ __forceinline__ uint32_t best_fma(uint32_t a, uint32_t b, uint
     return y;
 }
 
-static __device__ __forceinline__ uint32_t best_abs(uint32_t a)
-{
-    uint32_t y;
-    asm("abs.f16x2 %0, %1;" : "=r"(y) : "r"(a));
-    return y;
-}
-
 /* The same from 0 to 1. */
 static __device__ __forceinline__ uint32_t best_fma_part(uint32_t a, uint32_t b, uint32_t c)
 {
     uint32_t y;
     asm("fma.rn.sat.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c));
+    return y;
+}
+
+static __device__ __forceinline__ uint32_t best_abs(uint32_t a)
+{
+    uint32_t y;
+    asm("abs.f16x2 %0, %1;" : "=r"(y) : "r"(a));
     return y;
 }
 
