@@ -85,7 +85,7 @@ static __device__ __forceinline__ void wide_load_halves(const job &p, const wide
 }
 
 /* The warp's values of a tile on their way; where they cannot be copied whole they are there at once. */
-static __device__ __forceinline__ void wide_load(const job &p, const wide_tile &tile, uint8_t *x)
+template <bool SEAL> static __device__ __forceinline__ void wide_load(const job &p, const wide_tile &tile, uint8_t *x)
 {
     const int lane = threadIdx.x % 32, left = wide_left(p, tile);
     const uint32_t even = shared_at(x + wide_at(0, 4 * lane)), odd = shared_at(x + wide_at(1, 4 * lane));
@@ -109,7 +109,7 @@ static __device__ __forceinline__ void wide_load(const job &p, const wide_tile &
         async_commit();
         return;
     }
-    if (wide_halves(p)) {
+    if (SEAL && wide_halves(p)) {
         wide_load_halves(p, tile, x);
         return;
     }

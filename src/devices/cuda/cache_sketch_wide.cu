@@ -278,6 +278,7 @@ static __device__ __forceinline__ void wide_pack(const wide_row *row, const uint
 /* ---- the kernel ---- */
 
 /* A tile whose values are on their way. */
+template <bool SEAL>
 static __device__ __forceinline__ void wide_encode(const job &p, wide_room &s, const wide_tile &tile)
 {
     const sketch_image *m = p.side.sketch;
@@ -298,7 +299,7 @@ static __device__ __forceinline__ void wide_encode(const job &p, wide_room &s, c
     wide_product(halves, a, row, bits, again);
     wide_product(halves + SKETCH_COLUMNS * 64 / 16, a, row, bits + 1, again + 1);
     wide_again(m, s.list[threadIdx.x / 32], x, row, bits, again);
-    if (p.seal && p.side.layout)
+    if (SEAL && p.side.layout)
         wide_pack(row, bits, side_row(p.side, p.dst[tile.n], tile.h, 0));
     else
         wide_store(x, row, bits, wide_to(p, to));
@@ -318,7 +319,8 @@ static __device__ __forceinline__ void wide_begin(wide_room &s, const sketch_ima
 
 #endif
 
-static __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(jobs js)
+/* SEAL: the jobs' `seal` and `beside`; so that rows of the batch do not pay for it. */
+template <bool SEAL> static __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(jobs js)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
     extern __shared__ __align__(1024) uint8_t wide_shared[];
@@ -328,26 +330,30 @@ static __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(jobs js)
     const unsigned all = (p.units / (unsigned)p.h + WIDE_TILE - 1) / WIDE_TILE * (unsigned)p.h;
     const unsigned first = blockIdx.x + threadIdx.x / 128 * gridDim.x, step = gridDim.x * WIDE_GROUPS;
 
-    if (p.beside != JOB_FIRST)
+    if (!SEAL || p.beside != JOB_FIRST)
         pdl_go();
     if (threadIdx.x == 0)
         wide_begin(s, m);
     __syncthreads();
-    job_wait(p);
+    if (SEAL)
+        job_wait(p);
+    else
+        pdl_wait();
     wide_tile tile = wide_tile_at(p, first);
     const wide_tile by = wide_tile_at(p, step);
     if (first < all)
-        wide_load(p, tile, s.x[threadIdx.x / 32]);
+        wide_load<SEAL>(p, tile, s.x[threadIdx.x / 32]);
     /* the columns to the L2, once for all blocks */
     for (unsigned i = blockIdx.x * WIDE_THREADS + threadIdx.x; i < SKETCH_VALUES / 32; i += gridDim.x * WIDE_THREADS)
         asm volatile("prefetch.global.L2 [%0];" ::"l"((const float *)m->columns + 32 * i) : "memory");
     for (unsigned n = first; n < all; n += step) {
-        wide_encode(p, s, tile);
+        wide_encode<SEAL>(p, s, tile);
         wide_add(p, &tile, by);
         if (n + step < all)
-            wide_load(p, tile, s.x[threadIdx.x / 32]);
+            wide_load<SEAL>(p, tile, s.x[threadIdx.x / 32]);
     }
-    job_end(p);
+    if (SEAL)
+        job_end(p);
 #endif
 }
 
@@ -360,8 +366,9 @@ bool cuda_sketch_wide_encode(cuda_device *d, const jobs &p, int sides)
     constexpr int percent = (int)(100 * sizeof(wide_room) / (228 << 10));
     if (d->major != 9 || d->minor != 0 || !p.j[0].side.sketch || (sides > 1 && !p.j[1].side.sketch))
         return false;
-    cuda_smem(wide_kernel, sizeof(wide_room));
-    cudaFuncSetAttribute(wide_kernel, cudaFuncAttributePreferredSharedMemoryCarveout, percent); /* the rest: L1 */
-    cuda_launch(d, wide_kernel, dim3(want < most ? want : most, (unsigned)sides), WIDE_THREADS, sizeof(wide_room), p);
+    void (*const kernel)(jobs) = p.j[0].seal ? wide_kernel<true> : wide_kernel<false>;
+    cuda_smem(kernel, sizeof(wide_room));
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, percent); /* the rest: L1 */
+    cuda_launch(d, kernel, dim3(want < most ? want : most, (unsigned)sides), WIDE_THREADS, sizeof(wide_room), p);
     return true;
 }
