@@ -559,7 +559,7 @@ static void test_quantize_verify(void)
     CHECK(json_num(out, "failed") == 0 && json_num(out, "passed") > 100, "verify: %.300s", out);
     EXPECT(2, "unknown name \"atn\"", "verify", "--ops", "atn");
     EXPECT(2, "unknown name \"tbq5_0\"", "verify", "--formats", "tbq4_0,tbq5_0", "--ops", "attn");
-    EXPECT(2, "unknown name \"f16:x\"", "verify", "--pairs", "f16:x");
+    EXPECT(2, "unknown name \"f16:x\"; known: all, ci, and K:V of f32 f16", "verify", "--pairs", "f16:x");
     EXPECT(5, "unknown; this build has", "verify", "--device", "abacus");
     EXPECT(3, "no/such", "verify", "--golden", "/no/such");
     EXPECT(3, "want 131072", "run", "-m", DENSE, "-p", "x", "-n", "1", "-ctk", "qjl1_256", "--qjl-projection", q8);

@@ -47,7 +47,9 @@ static int known_pair(const char *name)
     return kvant_format_find(k) && kvant_format_find(colon + 1);
 }
 
-static int check_list(const char *list, int (*known)(const char *), const char *option, kvant_diag *diag)
+/* hint: what is known, or "". */
+static int check_list(const char *list, int (*known)(const char *), const char *option, const char *hint,
+                      kvant_diag *diag)
 {
     for (const char *p = list; p && *p;) {
         const size_t n = strcspn(p, ",");
@@ -55,7 +57,7 @@ static int check_list(const char *list, int (*known)(const char *), const char *
 
         snprintf(name, sizeof name, "%.*s", (int)n, p);
         if (!known(name))
-            return kvant_fail(diag, KVANT_EINVAL, "verify: --%s: unknown name \"%s\"", option, name);
+            return kvant_fail(diag, KVANT_EINVAL, "verify: --%s: unknown name \"%s\"%s", option, name, hint);
         p += n + (p[n] == ',');
     }
     return KVANT_OK;
@@ -63,9 +65,14 @@ static int check_list(const char *list, int (*known)(const char *), const char *
 
 static int check_options(const verify_options *o, kvant_diag *diag)
 {
-    KVANT_TRY(check_list(o->ops, known_op, "ops", diag));
-    KVANT_TRY(check_list(o->formats, known_type, "formats", diag));
-    return check_list(o->pairs, known_pair, "pairs", diag);
+    char pairs[200];
+    size_t n = (size_t)snprintf(pairs, sizeof pairs, "; known: all, ci, and K:V of");
+
+    for (int i = 0; i < kvant_format_count() && n < sizeof pairs; i++)
+        n += (size_t)snprintf(pairs + n, sizeof pairs - n, " %s", kvant_format_at(i)->name);
+    KVANT_TRY(check_list(o->ops, known_op, "ops", "", diag));
+    KVANT_TRY(check_list(o->formats, known_type, "formats", "", diag));
+    return check_list(o->pairs, known_pair, "pairs", pairs, diag);
 }
 
 /* ---- the walk ---- */
