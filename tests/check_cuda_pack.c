@@ -30,7 +30,7 @@ static void store(uint8_t *packed, int at, const uint8_t *from, int n)
     }
 }
 
-/* What pack_kernel does; *differ: words that cache_seal.cu would pack otherwise. */
+/* What pack.cuh says; *differ: quads, scales and words of rests that pack_head.cuh packs otherwise. */
 static void pack(const pack_shape *s, const uint8_t *rows, uint8_t *packed, int *differ)
 {
     for (int i = 0; s->codes == CODES_WORDS && i < s->block_bytes; i++) {
@@ -43,10 +43,8 @@ static void pack(const pack_shape *s, const uint8_t *rows, uint8_t *packed, int 
         const int lane = i % 32, quad = i / 32 % pack_quads(s), block = i / 32 / pack_quads(s);
         uint32_t w[4], fast[4] = { 0 };
         pack_quad(s, rows, block, quad, lane, w);
-        if (s->codes != CODES_SIGNED) {
-            head_quad(s, rows, block, quad, lane, fast);
-            *differ += memcmp(w, fast, s->cls == PACK_LUT3 ? 12 : 16) != 0;
-        }
+        head_quad(s, rows, block, quad, lane, fast);
+        *differ += memcmp(w, fast, s->cls == PACK_LUT3 ? 12 : 16) != 0;
         for (int k = 0; k < (s->cls == PACK_LUT3 ? 3 : 4); k++)
             store(packed, pack_word_at(s, block, quad, lane, k), (const uint8_t *)&w[k], 4);
     }
@@ -59,6 +57,9 @@ static void pack(const pack_shape *s, const uint8_t *rows, uint8_t *packed, int 
         store(packed, rest, from + s->rec_bytes - s->rest, s->rest);
         if (s->codes == CODES_SIGNED)
             pack_exchange(packed + scale, packed + rest);
+        *differ += *(const uint16_t *)(packed + scale) != head_scale(s, from);
+        for (int n = 0; n < s->rest / 4; n++)
+            *differ += *(const uint32_t *)(packed + rest + 4 * n) != head_rest(s, from, n);
     }
 }
 
@@ -106,7 +107,7 @@ static int check_kind(const kind *k, int role, int d)
         rows[i] = (uint8_t)rng_below(&r, 256);
     memset(count, 0, sizeof count);
     pack(&s, rows, packed, &differ);
-    CHECK(differ == 0, "%s d %d side %d: %d quads of head_quad are not those of pack_quad", k->name, d, role, differ);
+    CHECK(differ == 0, "%s d %d side %d: %d words of pack_head.cuh are not those of pack.cuh", k->name, d, role, differ);
     for (int i = 0; i < n; i++) {
         wrong += count[i] != 1;
         back[i] = (uint8_t)~rows[i]; /* what unpacking leaves out differs */

@@ -139,7 +139,7 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
         uint8_t *k = r.at + n % r.n * r.stage_bytes;
         if (n >= r.n)
             bar_wait(r.empty + n % r.n * 8, (n / r.n - 1) & 1);
-        if constexpr (PAGES) {
+        if constexpr (PAGES & BF16_K) {
             if (p.tiles && n < w.encoded) {
                 bring_tile<PAGES>(tile_ahead<PAGES>(p, t.seq, n, raw.kv), k, r.stage_bytes, b.scale[n % r.n],
                                   r.full + n % r.n * 8);
@@ -178,7 +178,6 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
 
 #endif
 
-/* Without PAGES it begins while the launch before ends. */
 template <int D, int W, int PAGES>
 static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel(prefill_job p)
 {
@@ -204,8 +203,7 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
     if (threadIdx.x < RAW)
         bar_init(r.full + (6 + threadIdx.x) * 8, 1);
     bar_publish();
-    if (!PAGES)
-        pdl_go();
+    pdl_go();
     /* the last tiles of a sequence see most keys: they start first */
     if (!tile_at(p.seqs, p.tokens, p.n_tiles - 1 - ti, &t))
         return;
@@ -214,8 +212,7 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
     fill_prefill_books(p, b);
     __syncthreads();
     const plan w = plan_of(p, t);
-    if (!PAGES)
-        pdl_wait();
+    pdl_wait();
     if (threadIdx.x < MAKERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
         const raw_ring raw = { q_room + (placed_of(W) ? ROWS * 2 * W : 0), r.full + 48, p.n_raw,
@@ -233,7 +230,7 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
 
 /* A block to a side of a page and KV head: its tile, where a prompt's queries want it; those of one page more make the
  * matrix.  Once it runs, all before it has ended: the launch behind it need not wait for it first. */
-static __global__ void __launch_bounds__(AHEAD_THREADS) prefill_ahead(prefill_job p)
+template <int PAGES> static __global__ void __launch_bounds__(AHEAD_THREADS) prefill_ahead(prefill_job p)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
     __shared__ books b;
@@ -255,7 +252,7 @@ static __global__ void __launch_bounds__(AHEAD_THREADS) prefill_ahead(prefill_jo
         if (side.cls == PACK_HALF)
             copy_half(from, p.d, to, who);
         else
-            make_coded<false>(side, is_v, from, page, kv, b, KEYS, to, who);
+            make_coded<(PAGES & RESIDUALS) != 0>(side, is_v, from, page, kv, b, KEYS, to, who);
     } else if (j == p.seqs.stride && seq == 0 && p.v.s.space != SPACE_REAL) {
         const maker who = { (int)(blockIdx.y * blockDim.x + threadIdx.x), (int)(gridDim.y * blockDim.x), NULL };
         make_turn(p.v.s.space, turn_width(p.d), turn_ahead(p), who);
@@ -263,30 +260,31 @@ static __global__ void __launch_bounds__(AHEAD_THREADS) prefill_ahead(prefill_jo
 #endif
 }
 
-/* With PAGES: a block to a page and KV head, its own queries' page too. */
-template <int PAGES> static __global__ void __launch_bounds__(256) prefill_ahead_pages(prefill_job p)
+/* Of bf16 keys: a block to a page and KV head, its own queries' page too. */
+static __global__ void __launch_bounds__(AHEAD_THREADS / 2) prefill_ahead_bf16(prefill_job p)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
     __shared__ books b;
     const int j = blockIdx.x, kv = blockIdx.y, seq = blockIdx.z;
     const int n = p.seqs.q0[seq + 1] - p.seqs.q0[seq];
     const tile last = { seq, p.seqs.q0[seq], n, p.seqs.pos0[seq] + n - 1 };
-    if (n < 1 || (p.many && n == 1) || j >= plan_of(p, last).encoded)
-        return;
-    fill_prefill_books(p, b);
+    const bool some = n > 0 && !(p.many && n == 1) && j < plan_of(p, last).encoded;
+    if (some)
+        fill_prefill_books(p, b);
     __syncthreads();
+    pdl_wait();
+    pdl_go();
+    if (!some)
+        return;
     const int page = p.seqs.table[(size_t)seq * p.seqs.stride + j];
-    uint8_t *to = tile_ahead<PAGES>(p, seq, j, kv), *to_v = to + p.k.width * KEYS * 2;
+    uint8_t *to = tile_ahead<BF16_K>(p, seq, j, kv), *to_v = to + p.k.width * KEYS * 2;
     const maker who = { (int)threadIdx.x, (int)blockDim.x, (float *)(to + pair_bytes(p.k.width, p.d)) };
-    if (PAGES & BF16_K)
-        make_k_bf16(side_row(p.k.s, page, kv, 0), p.d, to, who);
-    else
-        make_coded<(PAGES & RESIDUALS) != 0>(p.k, false, side_row(p.k.s, page, kv, 0), page, kv, b, KEYS, to, who);
-    const int live = PAGES & BF16_K ? last.pos + 1 - j * KVANT_PAGE : KEYS; /* else pages are whole */
-    if ((PAGES & BF16_K) && plain_rows(p.v))
+    const int live = last.pos + 1 - j * KVANT_PAGE;
+    make_k_bf16(side_row(p.k.s, page, kv, 0), p.d, to, who);
+    if (plain_rows(p.v))
         make_plain(side_row(p.v.s, page, kv, 0), p.d, live, to_v, who);
     else
-        make_coded<(PAGES & RESIDUALS) != 0>(p.v, true, side_row(p.v.s, page, kv, 0), page, kv, b, live, to_v, who);
+        make_coded<false>(p.v, true, side_row(p.v.s, page, kv, 0), page, kv, b, live, to_v, who);
 #endif
 }
 
@@ -413,39 +411,26 @@ static void sketch_run(cuda_device *d, const prefill_job &p, unsigned heads)
     cuda_launch(d, prefill_sketch, dim3(tiles < most ? tiles : most), SKETCH_THREADS, SKETCH_ROOM, p);
 }
 
-/* With PAGES: one launch after another. */
-static void pages_run(cuda_device *d, const prefill_job &p, unsigned heads, prefill_fn kernel, unsigned blocks,
-                      size_t bytes)
-{
-    const int pages = pages_of(p);
-    const prefill_fn ahead = pages == RESIDUALS ? prefill_ahead_pages<RESIDUALS> : prefill_ahead_pages<BF16_K>;
-    if (p.k.s.space == SPACE_SKETCH)
-        sketch_run(d, p, heads);
-    else {
-        const float by = p.scale * PREP_LOG2E;
-        const prep_job prep = { p.q, p.qraw, p.qp, NULL, p.ldq, p.gq, (int)heads, p.h, by, p.k.s };
-        prep_run(d, p.d, 1, prep);
-    }
-    if (p.tiles)
-        ahead<<<dim3(p.seqs.stride, p.h_kv, p.seqs.n_seqs), AHEAD_THREADS / 2, 0, d->stream>>>(p);
-    kernel<<<blocks, makers_of(p.d) + USERS, bytes, d->stream>>>(p);
-}
-
-/* Queries are made while tiles are, and the kernel begins while both end. */
-static void half_run(cuda_device *d, const prefill_job &p, unsigned heads, prefill_fn kernel, unsigned blocks,
-                     size_t bytes)
+static void queries_run(cuda_device *d, const prefill_job &p, unsigned heads)
 {
     const unsigned lanes = heads * (unsigned)(p.d / QUERY_VALUES);
-    if (p.tiles)
-        cuda_launch(d, prefill_ahead, dim3(p.seqs.stride + 1, 2 * p.h_kv, p.seqs.n_seqs), ahead_threads(p), 0, p);
     if (p.k.s.space == SPACE_SKETCH)
         sketch_run(d, p, heads);
     else
         cuda_launch(d, p.d == 64 ? prefill_queries<64> : p.d == 128 ? prefill_queries<128> : prefill_queries<256>,
                     dim3(cuda_blocks(lanes, QUERY_THREADS)), QUERY_THREADS, 0, p);
-    cuda_launch(d, kernel, dim3(blocks), makers_of(p.d) + USERS, bytes, p);
 }
 
+static void ahead_run(cuda_device *d, const prefill_job &p, int pages)
+{
+    const dim3 each(p.seqs.stride, p.h_kv, p.seqs.n_seqs), sides(p.seqs.stride + 1, 2 * p.h_kv, p.seqs.n_seqs);
+    if (pages & BF16_K)
+        cuda_launch(d, prefill_ahead_bf16, each, AHEAD_THREADS / 2, 0, p);
+    else
+        cuda_launch(d, pages & RESIDUALS ? prefill_ahead<RESIDUALS> : prefill_ahead<0>, sides, ahead_threads(p), 0, p);
+}
+
+/* Queries are made while tiles are, and the kernel begins while both end. */
 void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
 {
     const unsigned heads = (unsigned)(p.seqs.n_tokens * (int64_t)p.h),
@@ -456,8 +441,8 @@ void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
     p.qraw = (uint16_t *)(scratch + cuda_aligned((size_t)heads * p.k.width * 2));
     p.tiles = ahead_bytes(d, p) ? scratch + query_bytes(p) : NULL;
     cuda_smem(kernel, bytes);
-    if (pages_of(p))
-        pages_run(d, p, heads, kernel, blocks, bytes);
-    else
-        half_run(d, p, heads, kernel, blocks, bytes);
+    if (p.tiles)
+        ahead_run(d, p, pages_of(p));
+    queries_run(d, p, heads);
+    cuda_launch(d, kernel, dim3(blocks), makers_of(p.d) + USERS, bytes, p);
 }

@@ -88,6 +88,24 @@ template <int F> struct seal_rules<F, true, true> {
     }
 };
 
+struct seal_nothing {
+};
+
+/* No tables. */
+template <> struct seal_rules<FMT_f8_e4m3, false, false> {
+    typedef seal_nothing tables;
+    static constexpr int at = 0, end = 0, swap = 0;
+
+    static __device__ __forceinline__ void load(tables &)
+    {
+    }
+
+    static __device__ __forceinline__ seal_nothing store(tables &, uint8_t *)
+    {
+        return {};
+    }
+};
+
 template <int F, bool BEST> using seal_of = seal_rules<F, BEST, seal_format<F>::run>;
 
 /* ---- values ---- */
@@ -127,10 +145,16 @@ static __device__ __forceinline__ void seal_read(uint32_t stage, float *v)
 
 /* ---- a tile ---- */
 
+/* scale: f8_e4m3's parameter. */
 template <int F, bool BEST, typename BOOKS>
-static __device__ __forceinline__ void seal_encode(const BOOKS &books, float *v, uint32_t swap, uint8_t *out)
+static __device__ __forceinline__ void seal_encode(const BOOKS &books, float scale, float *v, uint32_t swap,
+                                                   uint8_t *out)
 {
-    if constexpr (!seal_format<F>::run)
+    if constexpr (F == FMT_f8_e4m3) {
+#pragma unroll
+        for (int k = 0; k < 32; k += 4)
+            enc_plain<F, true>(scale, v + k, out + 32 * (threadIdx.x % 32) + k, 4);
+    } else if constexpr (!seal_format<F>::run)
         tile_encode<F, BEST>(books, v, out);
     else if constexpr (BEST)
         best_encode<F>(books, v, out);
@@ -164,7 +188,8 @@ static __device__ __forceinline__ void team_meet(int team)
 template <int F, int ROLE>
 static __device__ __forceinline__ void seal_pack(const pack_shape &shape, uint8_t *to, const uint8_t *rows)
 {
-    constexpr int cls = seal_kinds[F].cls, codes = seal_kinds[F].codes, rec = codes == CODES_PAIRS ? 128 : 32;
+    constexpr int cls = seal_kinds[F].cls, codes = seal_kinds[F].codes;
+    constexpr int rec = codes == CODES_PAIRS || codes == CODES_SIGNED ? 128 : codes == CODES_PLAIN ? 0 : 32;
     pack_shape p;
     if (shape.d == GROUP_MAX) {
         pack_shape_of(ROLE, cls, codes, GROUP_MAX, GROUP_MAX, tile_format<F>::unit_bytes, &p);
@@ -197,6 +222,7 @@ template <int F, bool BEST> static __global__ void __launch_bounds__(THREADS, 1)
     constexpr int unit_bytes = tile_format<F>::unit_bytes;
     const job &p = js.of.j[blockIdx.y];
     const int warp = threadIdx.x / 32, team = warp / TEAM_WARPS, mine = warp % TEAM_WARPS;
+    const float scale = side_scale(p.side);
     const unsigned heads = (unsigned)(p.n * p.h), step = gridDim.x * TEAMS;
     const int tiles = KVANT_PAGE / TILE_UNITS * p.groups, bytes = KVANT_PAGE * p.groups * unit_bytes;
     const uint32_t stage = shared_at(seal_room + js.stage) + (uint32_t)warp * (STAGE + has::swap);
@@ -234,7 +260,7 @@ template <int F, bool BEST> static __global__ void __launch_bounds__(THREADS, 1)
             else if (n < heads)
                 seal_ask(at.from + mine * (STAGE / 2), stage);
             async_commit();
-            seal_encode<F, BEST>(books, v, stage + STAGE, out + t * TILE_UNITS * unit_bytes);
+            seal_encode<F, BEST>(books, scale, v, stage + STAGE, out + t * TILE_UNITS * unit_bytes);
         }
         team_meet(team);        /* the rows before these have been read: two lie side by side */
         seal_store<F>(p, js.shape[blockIdx.y], now.to, out);
@@ -269,8 +295,9 @@ template <int F> static bool seal_either(cuda_device *d, const seal_jobs &js, in
         if (!js.of.j[i].full || ((uintptr_t)s.tail & 15) || (at & 15) || s.row_bytes != row)
             return false;
     }
-    if (js.of.j[0].side.encoder == KVANT_ENCODER_BEST)
-        return seal_launch<F, true>(d, js, sides);
+    constexpr bool searches = tile_format<F>::kind != ENC_PLAIN;
+    if (searches && js.of.j[0].side.encoder == KVANT_ENCODER_BEST)
+        return seal_launch<F, searches>(d, js, sides);
     return seal_launch<F, false>(d, js, sides);
 }
 
@@ -286,6 +313,8 @@ bool cuda_seal_encode(cuda_device *d, const jobs &p, const pack_side *to, int si
     case FMT_turbo4: return seal_either<FMT_turbo4>(d, js, sides);
     case FMT_turbo4_66: return seal_either<FMT_turbo4_66>(d, js, sides);
     case FMT_q4_polar: return seal_either<FMT_q4_polar>(d, js, sides);
+    case FMT_q4_polar_r: return seal_either<FMT_q4_polar_r>(d, js, sides);
+    case FMT_f8_e4m3: return seal_either<FMT_f8_e4m3>(d, js, sides);
     default: return false;
     }
 }

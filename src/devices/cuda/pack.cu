@@ -1,6 +1,7 @@
 /* pack.cu: heads of pages between the row layout and the private layout (pack.cuh), in place: page_seal packs what its
  * encoder wrote, import and export convert whole pages. */
 #include "devices/cuda/attn_decode.cuh"
+#include "devices/cuda/pack_head.cuh"
 
 enum { THREADS = 256 };
 
@@ -58,44 +59,20 @@ static __device__ __forceinline__ void head_halves(const pack_shape &p, uint8_t 
     }
 }
 
-/* The same, where class, codes, role and records are known to the compiler: a code is a shift or two then. */
-template <int CLS, int CODES, int REC, int ROLE>
-static __device__ __forceinline__ void head_codes(const pack_shape &shape, uint8_t *at, const uint8_t *head)
-{
-    pack_shape p = shape;
-    p.cls = CLS, p.codes = CODES, p.rec = REC, p.role = ROLE;
-    const int quads = pack_quads(&p);
-    for (int i = threadIdx.x; i < 2 * quads * 32; i += THREADS) {
-        const int lane = i % 32, quad = i / 32 % quads, block = i / 32 / quads;
-        uint32_t w[4];
-        pack_quad(&p, head, block, quad, lane, w);
-        for (int k = 0; k < (CLS == PACK_LUT3 ? 3 : 4); k++)
-            *(uint32_t *)(at + pack_word_at(&p, block, quad, lane, k)) = w[k];
-    }
-    for (int i = threadIdx.x; i < KVANT_PAGE * p.n_rec; i += THREADS) {
-        const int row = i / p.n_rec, c = i % p.n_rec, block = row / PACK_BLOCK;
-        const uint8_t *from = head + row * p.row_bytes + c * p.rec_bytes;
-        *(uint16_t *)(at + block * p.block_bytes + p.code_bytes +
-                      pack_scale_at(&p, row % PACK_BLOCK, c)) = *(const uint16_t *)from;
-        for (int k = 0; k < p.rest; k++)
-            at[2 * p.block_bytes + i * p.rest + k] = from[p.rec_bytes - p.rest + k];
-        if (CODES == CODES_SIGNED)
-            pack_exchange(at + block * p.block_bytes + p.code_bytes + pack_scale_at(&p, row % PACK_BLOCK, c),
-                          at + 2 * p.block_bytes + i * p.rest);
-    }
-}
-
 template <int CLS, int CODES, int REC> static __global__ void __launch_bounds__(THREADS) pack_kernel(pack_job p)
 {
     extern __shared__ __align__(16) uint8_t head[];
-    const pack_shape &shape = p.side[blockIdx.y].shape;
     uint8_t *at = head_load(p, head);
     if constexpr (CODES == CODES_WORDS)
-        head_halves<false>(shape, at, head);
-    else if (shape.role == PACK_K)
-        head_codes<CLS, CODES, REC, PACK_K>(shape, at, head);
-    else
-        head_codes<CLS, CODES, REC, PACK_V>(shape, at, head);
+        return head_halves<false>(p.side[blockIdx.y].shape, at, head);
+    pack_shape shape = head_shape<CLS, CODES, REC>(p.side[blockIdx.y].shape);
+    if (shape.role == PACK_K) {
+        shape.role = PACK_K;            /* known to the compiler */
+        head_codes(shape, at, head, (int)threadIdx.x, THREADS);
+    } else {
+        shape.role = PACK_V;
+        head_codes(shape, at, head, (int)threadIdx.x, THREADS);
+    }
 }
 
 static __global__ void __launch_bounds__(THREADS) unpack_kernel(pack_job job)

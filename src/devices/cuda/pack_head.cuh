@@ -1,6 +1,6 @@
-/* pack_head.cuh: a head of rows in shared memory to the private layout (pack.cuh), by the threads of a part of a block:
- * cache_seal.cu.  Codes are read four at a time, so a word takes some ten instructions; check_cuda_pack compares its
- * words with pack_quad's, which compiles as C too, as this does. */
+/* pack_head.cuh: a head of rows in shared memory to the private layout (pack.cuh), by the threads of a block or of a
+ * part of one: pack.cu, cache_seal.cu.  Codes are read four at a time, so a word takes some ten instructions;
+ * check_cuda_pack compares its words with those of pack.cuh, which compiles as C too, as this does. */
 #ifndef KVANT_CUDA_PACK_HEAD_CUH
 #define KVANT_CUDA_PACK_HEAD_CUH
 
@@ -29,6 +29,7 @@ PACK_FN uint32_t head_four(int codes, const uint8_t *rec, int j)
     case CODES_HALVES:
         h += (j & 15) / 2;
         return (h[0] | (uint32_t)h[1] << 16) >> (j & 16 ? 4 : 0) & 0x0f0f0f0fu;
+    case CODES_SIGNED:
     case CODES_PAIRS:
         x = h[j / 4];
         x = (x | x << 8) & 0x00ff00ffu;
@@ -122,6 +123,21 @@ PACK_FN void head_quad(const pack_shape *s, const uint8_t *rows, int block, int 
         head_mirror3(to[3], to);
 }
 
+/* What follows the codes of all rows: a record's scale, and word n of the bytes that no kernel reads, whole words.
+ * SIGNED: as pack_exchange has them. */
+PACK_FN uint32_t head_scale(const pack_shape *s, const uint8_t *rec)
+{
+    const uint16_t *h = (const uint16_t *)rec;
+    return s->codes == CODES_SIGNED ? (h[0] & 0x7fffu) | (h[s->rec_bytes / 2 - s->rest / 2] & 1u) << 15 : h[0];
+}
+
+PACK_FN uint32_t head_rest(const pack_shape *s, const uint8_t *rec, int n)
+{
+    const uint16_t *h = (const uint16_t *)(rec + s->rec_bytes - s->rest) + 2 * n;
+    const uint32_t w = h[0] | (uint32_t)h[1] << 16;
+    return s->codes == CODES_SIGNED && n == 0 ? (w & ~1u) | *(const uint16_t *)rec >> 15 : w;
+}
+
 #ifdef __CUDACC__
 
 /* Thread `me` of `all`.  A code is a shift or two where the compiler knows class, codes, role and records of the shape;
@@ -134,17 +150,20 @@ static __device__ __forceinline__ void head_codes(const pack_shape &p, uint8_t *
         const int lane = i % 32, quad = i / 32 % quads, block = i / 32 / quads;
         uint32_t w[4];
         head_quad(&p, head, block, quad, lane, w);
-        for (int k = 0; k < (p.cls == PACK_LUT3 ? 3 : 4); k++)
-            *(uint32_t *)(at + pack_word_at(&p, block, quad, lane, k)) = w[k];
+        if (p.cls == PACK_LUT3)
+            for (int k = 0; k < 3; k++)
+                *(uint32_t *)(at + pack_word_at(&p, block, quad, lane, k)) = w[k];
+        else
+            *(uint4 *)(at + pack_word_at(&p, block, quad, lane, 0)) = make_uint4(w[0], w[1], w[2], w[3]);
     }
     for (int i = me; i < KVANT_PAGE * p.n_rec; i += all) {
         const int row = i / p.n_rec, c = i % p.n_rec, block = row / PACK_BLOCK;
-        const uint8_t *from = head + row * p.row_bytes + c * p.rec_bytes;
-        *(uint16_t *)(at + block * p.block_bytes + p.code_bytes +
-                      pack_scale_at(&p, row % PACK_BLOCK, c)) = *(const uint16_t *)from;
-        for (int k = 0; k < p.rest; k++)
-            at[2 * p.block_bytes + i * p.rest + k] = from[p.rec_bytes - p.rest + k];
+        *(uint16_t *)(at + block * p.block_bytes + p.code_bytes + pack_scale_at(&p, row % PACK_BLOCK, c)) =
+            (uint16_t)head_scale(&p, head + i * p.rec_bytes);
     }
+    const int words = p.rest / 4;
+    for (int i = me; i < KVANT_PAGE * p.n_rec * words; i += all)
+        ((uint32_t *)(at + 2 * p.block_bytes))[i] = head_rest(&p, head + i / words * p.rec_bytes, i % words);
 }
 
 /* The same shape, with what the compiler then knows. */
@@ -152,7 +171,7 @@ template <int CLS, int CODES, int REC> static __device__ __forceinline__ pack_sh
 {
     pack_shape o = p;
     o.cls = CLS, o.codes = CODES, o.rec = REC;
-    o.rest = CODES == CODES_PAIRS ? o.rest : 0;
+    o.rest = pack_in_pairs(CODES) ? o.rest : 0;
     return o;
 }
 

@@ -23,6 +23,7 @@ template <int F> struct tile_format {
                                       : F == FMT_tbq3_0 || F == FMT_turbo3   ? 56
                                       : kind == ENC_INT || kind == ENC_RMS32 ? 72
                                       : kind == ENC_POLAR                    ? 82
+                                      : F == FMT_f8_e4m3                     ? 128
                                                                              : 66;
     static constexpr int reach = kind == ENC_INT ? 0 : 17;  /* bins on each side of zero */
     static constexpr int entries = 2 * reach + 1;
