@@ -11,6 +11,19 @@
 #include <string.h>
 #include "devices/cuda/cuda_api.h"
 
+/* One of every file's kernels, by which kernels.cu finds the others. */
+struct cuda_file {
+    const void *kernel;
+    const cuda_file *next;
+    explicit cuda_file(const void *one);
+};
+
+static __global__ void cuda_file_kernel()
+{
+}
+
+static const cuda_file cuda_this_file((const void *)cuda_file_kernel);
+
 enum { CUDA_MAX_GRAPHS = 32, CUDA_MAX_PARAMS = 8, CUDA_PINNED = 8 << 20 };
 
 typedef struct cuda_graph {

@@ -102,6 +102,8 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
     snprintf(d->name, sizeof d->name, "%.127s", prop.name);
     int rc = cuda_use(d, diag);
     if (rc == KVANT_OK)
+        rc = cuda_load_kernels(diag);
+    if (rc == KVANT_OK)
         rc = cuda_check(diag, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream");
     if (rc == KVANT_OK)
         rc = cuda_check(diag, cudaMalloc((void **)&d->draws, sizeof *d->draws), "allocating memory");

@@ -12,6 +12,9 @@ void cuda_free(kvant_device *base, void *addr);
 int cuda_copy_in(kvant_device *base, void *dst, const void *src, size_t bytes, kvant_diag *diag);
 int cuda_sync(kvant_device *base, kvant_diag *diag);
 
+/* kernels.cu */
+int cuda_load_kernels(kvant_diag *diag);    /* on the current GPU; again is cheap */
+
 /* weights.cu */
 int cuda_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag);
 int cuda_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
