@@ -1,0 +1,203 @@
+/* trellis_walk.cuh: two walks through the trellis of turbo3_tcq at once, for `best`: of the values times .95 and times
+ * 1.08, one in each half of a word (docs/formats/encoders.md).
+ *
+ * A cost is 13 bits above three that say which of eight predecessors it came by, so that the least of sums is also the
+ * choice.  In units of 2^-1 of a step of the values, with Y a value in steps and C the level of a state,
+ * (Y - C)^2 / 2 = Y^2 / 2 + Y (-C) + C^2 / 2: one product of both values with the state's number is, with its constant,
+ * two costs less Y^2 / 2, which the costs before have been given.  Halves must not reach into one another: see below.
+ *
+ * The levels of a branch's eight predecessors ascend, so a value needs no more than the five of them around it: which
+ * ones depends on the value alone, the same for the whole warp (trellis_window). */
+#ifndef KVANT_CUDA_TRELLIS_WALK_CUH
+#define KVANT_CUDA_TRELLIS_WALK_CUH
+
+#include "devices/cuda/cache_job.cuh"
+
+enum { TRELLIS_STATES = 512, TRELLIS_BRANCHES = 64 };
+
+/* Steps of a length of 1: 38 of a root mean square.  Values end at 3.3 of it, where the levels do. */
+enum { TRELLIS_STEPS = 430, TRELLIS_END = 125 };
+
+/* What is added to Y (-C) + C^2 / 2 so that it is positive; more for values of `far` steps and beyond.  No cost grows
+ * above `top`. */
+enum { TRELLIS_ADD = 2530, TRELLIS_MORE = 5500, TRELLIS_TOP = 1900, TRELLIS_SLACK = 2 };
+enum { TRELLIS_NEAR = 19, TRELLIS_MID = 49, TRELLIS_FAR = 72 };
+
+/* Both values in a word, the second one above. */
+static __host__ __device__ constexpr int32_t trellis_word(int first, int second)
+{
+    return second * 65536 + first;
+}
+
+/* ---- the states' numbers ---- */
+
+typedef struct trellis_table {
+    int32_t c[TRELLIS_STATES];      /* -8 C */
+    uint32_t k[TRELLIS_STATES];     /* in both halves: 8 (C^2 / 2 + TRELLIS_ADD) + the predecessor's number */
+} trellis_table;
+
+static constexpr int trellis_round(double x)
+{
+    return (int)(x < 0 ? x - 0.5 : x + 0.5);
+}
+
+static constexpr float trellis_book[TRELLIS_STATES] = { TCQ_CODEBOOK };
+
+/* -C of a state, rounded, and its constant, which makes the cost right at the level itself. */
+static constexpr int trellis_level(int s)
+{
+    return trellis_round(-(double)trellis_book[s] * (int)TRELLIS_STEPS);
+}
+
+static constexpr int trellis_constant(int s)
+{
+    const double level = (double)trellis_book[s] * (int)TRELLIS_STEPS;
+    return trellis_round(-level * trellis_level(s) - level * level / 2) + TRELLIS_ADD;
+}
+
+static constexpr trellis_table trellis_make(void)
+{
+    trellis_table t = {};
+    for (int s = 0; s < TRELLIS_STATES; s++) {
+        t.c[s] = 8 * trellis_level(s);
+        t.k[s] = (uint32_t)(8 * trellis_constant(s) + s % 8) * 65537u;
+    }
+    return t;
+}
+
+static __device__ const trellis_table trellis_dev = trellis_make();
+
+
+/* Of a value whose second word half is Y: which predecessors are looked at. */
+typedef struct trellis_span {
+    int from, to;                   /* of the second values */
+    int first, last;                /* predecessors */
+    int more;
+} trellis_span;
+
+static constexpr trellis_span trellis_spans[] = {
+    { 0, TRELLIS_NEAR - 1, 2, 6, 0 },         { TRELLIS_NEAR, TRELLIS_MID - 1, 3, 7, 0 },
+    { TRELLIS_MID, TRELLIS_FAR - 1, 5, 7, 0 }, { TRELLIS_FAR, TRELLIS_END, 6, 7, TRELLIS_MORE },
+};
+
+/* Whether a state's costs for a value stay in their half, before and after Y^2 / 2 and the costs before are added. */
+static constexpr bool trellis_holds(int s, int y, int more)
+{
+    const int p = y * trellis_level(s) + trellis_constant(s) + more;
+    const int d = p - TRELLIS_ADD - more + (y * y + 1) / 2 + TRELLIS_SLACK;
+    return p >= 0 && p < 8192 && d >= 0 && d + TRELLIS_TOP < 8192;
+}
+
+/* Costs are largest at the ends of a span, least at the level. */
+static constexpr bool trellis_span_holds(const trellis_span &o, int s, int sign, int from, int to)
+{
+    const int level = -sign * trellis_level(s), at = level < from ? from : level > to ? to : level;
+    return trellis_holds(s, sign * from, o.more) && trellis_holds(s, sign * to, o.more) &&
+           trellis_holds(s, sign * at, o.more);
+}
+
+static constexpr bool trellis_all_hold(void)
+{
+    for (const trellis_span &o : trellis_spans)
+        for (int sign = -1; sign <= 1; sign += 2)
+            for (int b = 0; b < TRELLIS_BRANCHES; b++)
+                for (int q = o.first; q <= o.last; q++) {
+                    const int s = 8 * b + (sign > 0 ? q : 7 - q), low = trellis_round((o.from - .5) * .95 / 1.08),
+                              high = trellis_round((o.to + .5) * .95 / 1.08);
+                    if (!trellis_span_holds(o, s, sign, o.from, o.to) ||
+                        !trellis_span_holds(o, s, sign, low, o.to == TRELLIS_END ? o.to : high))
+                        return false;
+                }
+    return true;
+}
+static_assert(trellis_all_hold());
+
+/* ---- a walk ---- */
+
+/* Costs of the branches before a value, in both halves, Y^2 / 2 and what else is to come added; branch p lies where the
+ * lanes that read 8 g .. 8 g + 3 or the four behind, and those that write, meet no bank twice. */
+static __device__ __forceinline__ int trellis_at(int p)
+{
+    const int g = p / 8, h = p / 4 % 2;
+    return 4 * (8 * h + (g ^ 4 * h)) + p % 4;
+}
+
+/* This lane's part of the tables: its branches are lane and lane + 32. */
+typedef struct trellis_lane {
+    int32_t c[2][8];
+    uint32_t k[2][8];
+} trellis_lane;
+
+static __device__ __forceinline__ void trellis_load(trellis_lane &o, int lane)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int at = 2 * (lane + i / 2 * 32) + i % 2;
+        const int4 c = ((const int4 *)trellis_dev.c)[at];
+        const uint4 k = ((const uint4 *)trellis_dev.k)[at];
+        int32_t *oc = &o.c[i / 2][i % 2 * 4];
+        uint32_t *ok = &o.k[i / 2][i % 2 * 4];
+        oc[0] = c.x, oc[1] = c.y, oc[2] = c.z, oc[3] = c.w;
+        ok[0] = k.x, ok[1] = k.y, ok[2] = k.z, ok[3] = k.w;
+    }
+}
+
+/* Words A to B of the four at `at`; more may be read. */
+template <int A, int B> static __device__ __forceinline__ void trellis_read(const uint32_t *at, uint32_t *v)
+{
+    if constexpr (A == B) {
+        v[A] = at[A];
+    } else if constexpr (A / 2 == B / 2) {
+        const uint2 u = ((const uint2 *)at)[A / 2];
+        v[A / 2 * 2] = u.x, v[A / 2 * 2 + 1] = u.y;
+    } else if constexpr (A < B) {
+        const uint4 u = *(const uint4 *)at;
+        v[0] = u.x, v[1] = u.y, v[2] = u.z, v[3] = u.w;
+    }
+}
+
+/* The least costs of both branches behind a value, by predecessors FIRST to LAST. */
+template <int FIRST, int LAST>
+static __device__ __forceinline__ void trellis_least(const trellis_lane &o, const uint32_t *cost, int32_t y,
+                                                     uint32_t *best)
+{
+    constexpr uint32_t more = LAST - FIRST == 1 ? TRELLIS_MORE * 8 * 65537u : 0;
+    const int g = threadIdx.x % 8;
+    uint32_t before[8];
+    trellis_read<FIRST, LAST < 3 ? LAST : 3>(cost + 4 * g, before);
+    trellis_read<FIRST < 4 ? 0 : FIRST - 4, LAST - 4>(cost + 32 + 4 * (g ^ 4), before + 4);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        best[i] = TRELLIS_TOP * 8 * 65537u;
+#pragma unroll
+        for (int q = FIRST; q <= LAST; q++)
+            best[i] = __viaddmin_u16x2((uint32_t)(y * o.c[i][q]) + (o.k[i][q] + more), before[q], best[i]);
+    }
+}
+
+/* The same, by the predecessors whose levels are near the value. */
+static __device__ __forceinline__ void trellis_near(const trellis_lane &o, const uint32_t *cost, int32_t y,
+                                                    uint32_t *best)
+{
+    if (y >= 0) {
+        if (y < TRELLIS_NEAR << 16)
+            trellis_least<2, 6>(o, cost, y, best);
+        else if (y < TRELLIS_MID << 16)
+            trellis_least<3, 7>(o, cost, y, best);
+        else if (y < TRELLIS_FAR << 16)
+            trellis_least<5, 7>(o, cost, y, best);
+        else
+            trellis_least<6, 7>(o, cost, y, best);
+    } else {
+        if (y >= -(TRELLIS_NEAR << 16))
+            trellis_least<1, 5>(o, cost, y, best);
+        else if (y >= -(TRELLIS_MID << 16))
+            trellis_least<0, 4>(o, cost, y, best);
+        else if (y >= -(TRELLIS_FAR << 16))
+            trellis_least<0, 2>(o, cost, y, best);
+        else
+            trellis_least<0, 1>(o, cost, y, best);
+    }
+}
+
+#endif
