@@ -89,6 +89,17 @@ static void check_trellis_v(const pack_shape *s, const uint16_t *rows, const uin
     CHECK(wrong == 0, "turbo3_tcq d %d: %d of V's words are not where they are read", s->d, wrong);
 }
 
+/* pack_trellis_to is the way back of pack_half_from. */
+static void check_trellis_to(const pack_shape *s)
+{
+    int wrong = 0;
+    for (int n = 0; n < s->block_bytes / 2; n++) {
+        const int from = pack_half_from(s, n), row = from / (s->row_bytes / 2), word = from % (s->row_bytes / 2);
+        wrong += pack_trellis_to(s, row, word / 26, word % 26) != n;
+    }
+    CHECK(wrong == 0, "turbo3_tcq d %d side %d: %d words are put elsewhere than they come from", s->d, s->role, wrong);
+}
+
 static int check_kind(const kind *k, int role, int d)
 {
     static uint32_t words[3][MOST / 4];
@@ -115,6 +126,8 @@ static int check_kind(const kind *k, int role, int d)
     unpack(&s, packed, back);
     CHECK(wrong == 0, "%s d %d side %d: %d bytes of a packed page written not once", k->name, d, role, wrong);
     CHECK(memcmp(rows, back, (size_t)n) == 0, "%s d %d side %d: unpacked rows differ", k->name, d, role);
+    if (s.cls == PACK_TRELLIS)
+        check_trellis_to(&s);
     if (s.cls == PACK_TRELLIS && role == PACK_V)
         check_trellis_v(&s, (const uint16_t *)rows, (const uint16_t *)packed);
     return 1;

@@ -6,7 +6,7 @@
  *   cache_sketch_wide.cu  qjl1_256 on compute capability 9.0, where its projection came by param_load or from the host,
  *                     whole pages straight to their layout; else
  *   cache_sketch.cu   it goes, or to cache_sketch_split.cu where shared memory is small
- *   cache_trellis.cu  turbo3_tcq, a warp to a unit
+ *   cache_trellis.cu  turbo3_tcq, a warp to a unit; cache_trellis_best.cu: `best`, whole pages too
  *   cache_seal.cu     of whole pages the coded formats, straight to the pages' layout
  *   cache_tail.cu     none: sides in a private layout, whose rows cache_write only copies to the tail; where attn comes
  *                     behind it and takes one launch, that copies them (attn_whole.cu) */

@@ -188,7 +188,7 @@ bool cuda_sketch_wide_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_sketch_encode(cuda_device *d, const jobs &p, int sides);
 void cuda_sketch_split_encode(cuda_device *d, const jobs &p, int sides);
 void cuda_trellis_encode(cuda_device *d, const jobs &p, int sides);
-void cuda_trellis_best_encode(cuda_device *d, const jobs &p, int sides);
+bool cuda_trellis_best_encode(cuda_device *d, const jobs &p, const struct pack_side *to, int sides);
 void cuda_tail_write(cuda_device *d, const jobs &p, int sides);
 
 #endif

@@ -315,6 +315,7 @@ bool cuda_seal_encode(cuda_device *d, const jobs &p, const pack_side *to, int si
     case FMT_q4_polar: return seal_either<FMT_q4_polar>(d, js, sides);
     case FMT_q4_polar_r: return seal_either<FMT_q4_polar_r>(d, js, sides);
     case FMT_f8_e4m3: return seal_either<FMT_f8_e4m3>(d, js, sides);
+    case FMT_turbo3_tcq: return cuda_trellis_best_encode(d, p, to, sides);
     default: return false;
     }
 }

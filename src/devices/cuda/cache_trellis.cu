@@ -120,8 +120,8 @@ static __global__ void __launch_bounds__(32 * WARPS) tcq_kernel(jobs js)
 void cuda_trellis_encode(cuda_device *d, const jobs &p, int sides)
 {
     const dim3 blocks(cuda_blocks(p.j[0].units, WARPS), (unsigned)sides);
-    if (p.j[0].side.encoder == KVANT_ENCODER_BEST)
-        return cuda_trellis_best_encode(d, p, sides);
+    if (cuda_trellis_best_encode(d, p, NULL, sides))
+        return;
     /* not ahead of its turn (cuda_launch): its blocks would crowd on the first multiprocessors that are free */
     tcq_kernel<<<blocks, 32 * WARPS, 0, d->stream>>>(p);
 }

@@ -1,5 +1,6 @@
 /* cache_trellis_best.cu: turbo3_tcq, `best`: a warp to a unit of 128 values, which walks twice at once
  * (trellis_walk.cuh). */
+#include "devices/cuda/attn_decode.cuh"
 #include "devices/cuda/trellis_exact.cuh"
 #include "devices/cuda/trellis_walk.cuh"
 
@@ -95,21 +96,18 @@ static __device__ __forceinline__ int best_walk(trellis &w, uint32_t square)
     trellis_load(o, lane);
     w.cost[0][lane] = w.cost[0][lane + 32] = square;
     __syncwarp();
-    const uint2 *step = w.step;
-    uint32_t *back = &w.back[0][lane];
-    uint2 even = step[0], odd = step[1];
+    uint2 even = w.step[0], odd = w.step[1];
 #pragma unroll 1
     for (int t = 0; t < GROUP_MAX; t += CALM) {
         uint32_t last;
 #pragma unroll 1
-        for (const uint2 *end = step + CALM; step != end; back += 32) {
+        for (int k = 0; k < CALM; k += 2) {     /* indices, not pointers: those are taken for a lane's own */
             const uint32_t a = best_step(o, w.cost[0], even, w.cost[1], cost);
-            step += 2;
-            even = step[0];
+            even = w.step[t + k + 2];
             const uint32_t b = best_step(o, w.cost[1], odd, w.cost[0], cost);
             last = odd.y;
-            odd = step[1];
-            *back = a ^ ((a ^ b << 4) & 0xf0f0f0f0u);
+            odd = w.step[t + k + 3];
+            w.back[(t + k) / 2][lane] = a ^ ((a ^ b << 4) & 0xf0f0f0f0u);
         }
         best_calm(cost);
         best_keep(cost, last, w.cost[0]);
@@ -233,7 +231,17 @@ static __device__ __noinline__ void best_again(const float *y, best_exact &e)
         tcq_walk(y, i == 0 ? BEST_FIRST : BEST_SECOND, e.room, &e.path[i]);
 }
 
-static __device__ __forceinline__ void best_store(trellis &w, const float *y, float norm, int end, uint8_t *row)
+/* Where this lane's half word of a unit goes. */
+static __device__ __forceinline__ uint8_t *best_to(const pack_shape &s, const unit &o)
+{
+    const int rec = o.g / GROUP_MAX, r = o.at % KVANT_PAGE;
+    if (s.role == PACK_ROWS)
+        return o.row + rec * TCQ_BYTES + 2 * threadIdx.x;
+    return o.row - r * s.row_bytes + r / PACK_BLOCK * s.block_bytes +
+           2 * pack_trellis_to(&s, r % PACK_BLOCK, rec, threadIdx.x);
+}
+
+static __device__ __forceinline__ uint16_t best_code(trellis &w, const float *y, float norm, int end)
 {
     const int lane = threadIdx.x;
     int place[PART + 1], state[PART];
@@ -257,15 +265,19 @@ static __device__ __forceinline__ void best_store(trellis &w, const float *y, fl
     const int which = __shfl_sync(0xffffffffu, other < fit.error, 0);
     const int own = enc_unbiased_scale(__fdividef(norm * s.yy, s.yc), fit.scale);
     const int scale = __shfl_sync(0xffffffffu, own, PARTS * which);
-    const uint16_t half = best_half(isfinite(norm) ? best_stream(state) : 0, which, (uint16_t)scale);
-    if (lane < TCQ_BYTES / 2)
-        enc_put(row + 2 * lane, half);
+    return best_half(isfinite(norm) ? best_stream(state) : 0, which, (uint16_t)scale);
 }
 
-static __global__ void __launch_bounds__(32, 22) best_kernel(jobs js)
+/* What a launch is told: the jobs, and how the pages lie. */
+typedef struct best_jobs {
+    jobs of;
+    pack_shape shape[2];
+} best_jobs;
+
+static __global__ void __launch_bounds__(32, 22) best_kernel(best_jobs js)
 {
     __shared__ trellis w;
-    const job &p = js.j[blockIdx.y];
+    const job &p = js.of.j[blockIdx.y];
     const int lane = threadIdx.x;
     unit o;
     float y[4];
@@ -287,11 +299,19 @@ static __global__ void __launch_bounds__(32, 22) best_kernel(jobs js)
         y[k] *= inv;
     warp_rotate<4>(SPACE_R128, y, lane);
     const int end = best_walk(w, best_put(y, w));
-    best_store(w, y, norm, end, o.row + o.g / GROUP_MAX * TCQ_BYTES);
+    const uint16_t half = best_code(w, y, norm, end);
+    if (lane < TCQ_BYTES / 2)
+        enc_put(best_to(js.shape[blockIdx.y], o), half);
 }
 
-void cuda_trellis_best_encode(cuda_device *d, const jobs &p, int sides)
+bool cuda_trellis_best_encode(cuda_device *d, const jobs &p, const pack_side *to, int sides)
 {
-    const dim3 blocks(p.j[0].units, (unsigned)sides);
-    best_kernel<<<blocks, 32, 0, d->stream>>>(p);
+    best_jobs js = { p, {} };
+    if (p.j[0].side.encoder != KVANT_ENCODER_BEST)
+        return false;
+    for (int i = 0; to && i < sides; i++)
+        js.shape[i] = to[i].shape;
+    /* not ahead of its turn (cuda_launch): its blocks would crowd on the first multiprocessors that are free */
+    best_kernel<<<dim3(p.j[0].units, (unsigned)sides), 32, 0, d->stream>>>(js);
+    return true;
 }

@@ -361,6 +361,24 @@ PACK_FN int pack_trellis_from(const pack_shape *s, int n, int *word)
     return row;
 }
 
+/* The way back: the place in its block of a word of a record (0: its scale). */
+PACK_FN int pack_trellis_to(const pack_shape *s, int row, int rec, int word)
+{
+    const int ng = s->n_rec, part = row / 8, g = row % 8, t = g / 2, x = row % 2;
+    if (s->role == PACK_K) {
+        const int pair = (word - 1) / 2, low = (word - 1) % 2, lane = pair / 3 * 8 + g;
+        if (word == 0)
+            return s->code_bytes / 2 + 2 * ((part / 2 * 8 + g) * ng + rec) + part % 2;
+        return 200 * (part * ng + rec) + (word == 25 ? 192 + g : (pair + 2) % 3 * 64 + 2 * lane + low);
+    }
+    const int third = (word - 1) / 3, low = (word - 1) % 3, own = 4 * third + t;
+    if (word == 0)
+        return s->code_bytes / 2 + 32 * rec + 8 * t + part / 2 * 4 + part % 2 * 2 + x;
+    if (word == 25)
+        return 800 * rec + 768 + 8 * t + 2 * part + x;
+    return 800 * rec + 8 * own + 2 * part + (low == 0 ? 512 + x : 256 * x + low - 1);
+}
+
 /* Which 16-bit word of the rows (of one block) is word n of the packed block. */
 PACK_FN int pack_half_from(const pack_shape *s, int n)
 {

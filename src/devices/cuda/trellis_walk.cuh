@@ -31,9 +31,9 @@ static __host__ __device__ constexpr int32_t trellis_word(int first, int second)
 
 /* ---- the states' numbers ---- */
 
+/* c: -8 C; k, in both halves: 8 (C^2 / 2 + TRELLIS_ADD) + the predecessor's number.  All modulo 2^32. */
 typedef struct trellis_table {
-    int32_t c[TRELLIS_STATES];      /* -8 C */
-    uint32_t k[TRELLIS_STATES];     /* in both halves: 8 (C^2 / 2 + TRELLIS_ADD) + the predecessor's number */
+    uint32_t c[TRELLIS_STATES], k[TRELLIS_STATES];
 } trellis_table;
 
 static constexpr int trellis_round(double x)
@@ -59,7 +59,7 @@ static constexpr trellis_table trellis_make(void)
 {
     trellis_table t = {};
     for (int s = 0; s < TRELLIS_STATES; s++) {
-        t.c[s] = 8 * trellis_level(s);
+        t.c[s] = (uint32_t)(8 * trellis_level(s));
         t.k[s] = (uint32_t)(8 * trellis_constant(s) + s % 8) * 65537u;
     }
     return t;
@@ -124,8 +124,7 @@ static __device__ __forceinline__ int trellis_at(int p)
 
 /* This lane's part of the tables: its branches are lane and lane + 32. */
 typedef struct trellis_lane {
-    int32_t c[2][8];
-    uint32_t k[2][8];
+    uint32_t c[2][8], k[2][8];
 } trellis_lane;
 
 static __device__ __forceinline__ void trellis_load(trellis_lane &o, int lane)
@@ -133,10 +132,9 @@ static __device__ __forceinline__ void trellis_load(trellis_lane &o, int lane)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int at = 2 * (lane + i / 2 * 32) + i % 2;
-        const int4 c = ((const int4 *)trellis_dev.c)[at];
+        const uint4 c = ((const uint4 *)trellis_dev.c)[at];
         const uint4 k = ((const uint4 *)trellis_dev.k)[at];
-        int32_t *oc = &o.c[i / 2][i % 2 * 4];
-        uint32_t *ok = &o.k[i / 2][i % 2 * 4];
+        uint32_t *oc = &o.c[i / 2][i % 2 * 4], *ok = &o.k[i / 2][i % 2 * 4];
         oc[0] = c.x, oc[1] = c.y, oc[2] = c.z, oc[3] = c.w;
         ok[0] = k.x, ok[1] = k.y, ok[2] = k.z, ok[3] = k.w;
     }
@@ -171,7 +169,7 @@ static __device__ __forceinline__ void trellis_least(const trellis_lane &o, cons
         best[i] = TRELLIS_TOP * 8 * 65537u;
 #pragma unroll
         for (int q = FIRST; q <= LAST; q++)
-            best[i] = __viaddmin_u16x2((uint32_t)(y * o.c[i][q]) + (o.k[i][q] + more), before[q], best[i]);
+            best[i] = __viaddmin_u16x2((uint32_t)y * o.c[i][q] + (o.k[i][q] + more), before[q], best[i]);
     }
 }
 
