@@ -12,8 +12,8 @@ enum { PARTS = 16, PART = GROUP_MAX / PARTS, CALM = 16 };
 #define BEST_SECOND 1.08f
 #define BEST_LEAST 0.94f
 
-/* What a warp keeps.  step[t]: value t in both walks' steps, and what the costs behind it are to have for the next, and
- * two that are read ahead; back: two values' choices of two branches in both walks, four bits each. */
+/* What a warp keeps.  step[t]: value t in both walks' steps, and what the costs behind it are to have for the next one;
+ * two are read beyond the last.  back: two values' choices of two branches in both walks, four bits each. */
 typedef struct __align__(16) trellis {
     uint2 step[GROUP_MAX + 2];
     uint32_t cost[2][TRELLIS_BRANCHES], back[GROUP_MAX / 2][32];
@@ -26,11 +26,11 @@ static __device__ __forceinline__ int best_steps(float y, float by)
     return __float2int_rn(fminf(fmaxf(y * by, -(float)TRELLIS_END), (float)TRELLIS_END));
 }
 
-/* Y^2 / 2 of both values less what their products have too much, each in its half. */
+/* Y^2 / 2 of both values less what their first terms have too much, each in its half. */
 static __device__ __forceinline__ uint32_t best_square(int first, int second)
 {
-    const int more = second >= TRELLIS_FAR || second <= -TRELLIS_FAR ? TRELLIS_MORE : 0;
-    const int less = TRELLIS_SLACK - TRELLIS_ADD - more;
+    constexpr trellis_span last = trellis_spans[3];
+    const int less = TRELLIS_SLACK - TRELLIS_ADD - (abs(second) >= last.from ? last.more : 0);
     const int a = (first * first + 1) / 2 + less, b = (second * second + 1) / 2 + less;
     return __byte_perm(8 * a, 8 * b, 0x5410);
 }
@@ -71,7 +71,10 @@ static __device__ __forceinline__ uint32_t best_step(const trellis_lane &o, cons
                                                      uint32_t *to, uint32_t *cost)
 {
     uint32_t best[2];
-    trellis_near(o, from, (int32_t)step.x, best);
+    if ((int32_t)step.x < 0)
+        trellis_near<true>(o, from, (int32_t)step.x, best);
+    else
+        trellis_near<false>(o, from, (int32_t)step.x, best);
     cost[0] = best[0] & 0xfff8fff8u;
     cost[1] = best[1] & 0xfff8fff8u;
     best_keep(cost, step.y, to);
@@ -217,7 +220,9 @@ static __device__ __forceinline__ uint16_t best_half(uint32_t bits, int which, u
     return lane == 0 ? scale : (uint16_t)(low >> r | (part < PARTS - 1 ? high << (24 - r) : 0));
 }
 
-/* The same walks with costs in f32, for a unit whose costs went beyond what 13 bits hold. */
+/* ---- a unit ---- */
+
+/* The same walks with costs in f32. */
 typedef struct best_exact {
     tcq_room room;
     tcq_path path[2];
@@ -231,16 +236,7 @@ static __device__ __noinline__ void best_again(const float *y, best_exact &e)
         tcq_walk(y, i == 0 ? BEST_FIRST : BEST_SECOND, e.room, &e.path[i]);
 }
 
-/* Where this lane's half word of a unit goes. */
-static __device__ __forceinline__ uint8_t *best_to(const pack_shape &s, const unit &o)
-{
-    const int rec = o.g / GROUP_MAX, r = o.at % KVANT_PAGE;
-    if (s.role == PACK_ROWS)
-        return o.row + rec * TCQ_BYTES + 2 * threadIdx.x;
-    return o.row - r * s.row_bytes + r / PACK_BLOCK * s.block_bytes +
-           2 * pack_trellis_to(&s, r % PACK_BLOCK, rec, threadIdx.x);
-}
-
+/* This lane's half word of a unit whose walks end in branch `end`. */
 static __device__ __forceinline__ uint16_t best_code(trellis &w, const float *y, float norm, int end)
 {
     const int lane = threadIdx.x;
@@ -268,13 +264,26 @@ static __device__ __forceinline__ uint16_t best_code(trellis &w, const float *y,
     return best_half(isfinite(norm) ? best_stream(state) : 0, which, (uint16_t)scale);
 }
 
-/* What a launch is told: the jobs, and how the pages lie. */
+/* ---- the launch ---- */
+
+/* What it is told: the jobs, and how their pages lie. */
 typedef struct best_jobs {
     jobs of;
     pack_shape shape[2];
 } best_jobs;
 
-static __global__ void __launch_bounds__(32, 22) best_kernel(best_jobs js)
+/* Where this lane's half word of a unit goes. */
+static __device__ __forceinline__ uint8_t *best_to(const pack_shape &s, const unit &o)
+{
+    const int rec = o.g / GROUP_MAX, r = o.at % KVANT_PAGE;
+    if (s.role == PACK_ROWS)
+        return o.row + rec * TCQ_BYTES + 2 * threadIdx.x;
+    return o.row - r * s.row_bytes + r / PACK_BLOCK * s.block_bytes +
+           2 * pack_trellis_to(&s, r % PACK_BLOCK, rec, threadIdx.x);
+}
+
+/* A block is a warp: then the compiler sees that a value is the same for all of it, and its branches cost little. */
+static __global__ void __launch_bounds__(32, 21) best_kernel(best_jobs js)
 {
     __shared__ trellis w;
     const job &p = js.of.j[blockIdx.y];

@@ -1,13 +1,14 @@
-/* trellis_walk.cuh: two walks through the trellis of turbo3_tcq at once, for `best`: of the values times .95 and times
- * 1.08, one in each half of a word (docs/formats/encoders.md).
+/* trellis_walk.cuh: two walks through the trellis of turbo3_tcq at once, for `best`: of the same values times two
+ * factors, one in each half of a word (docs/formats/encoders.md).
  *
- * A cost is 13 bits above three that say which of eight predecessors it came by, so that the least of sums is also the
- * choice.  In units of 2^-1 of a step of the values, with Y a value in steps and C the level of a state,
- * (Y - C)^2 / 2 = Y^2 / 2 + Y (-C) + C^2 / 2: one product of both values with the state's number is, with its constant,
- * two costs less Y^2 / 2, which the costs before have been given.  Halves must not reach into one another: see below.
+ * A cost is 13 bits above three that say which of eight predecessors it came by, so the least of sums is the choice
+ * too.  With Y a value and C the level of a state, both in steps, it is half of the square: (Y - C)^2 / 2 = Y (-C) +
+ * C^2 / 2 + Y^2 / 2.  One product of both values' word with -C, and a constant added, are the first two terms of both
+ * walks; the last one is the same for all states and has been added to the costs before.  A half must not reach into
+ * the other: trellis_all_hold proves it.
  *
- * The levels of a branch's eight predecessors ascend, so a value needs no more than the five of them around it: which
- * ones depends on the value alone, the same for the whole warp (trellis_window). */
+ * The levels of a branch's eight predecessors ascend, so a value needs only those around it, at most five: which ones
+ * depends on the value alone, so it is the same for the whole warp (trellis_spans). */
 #ifndef KVANT_CUDA_TRELLIS_WALK_CUH
 #define KVANT_CUDA_TRELLIS_WALK_CUH
 
@@ -18,10 +19,9 @@ enum { TRELLIS_STATES = 512, TRELLIS_BRANCHES = 64 };
 /* Steps of a length of 1: 38 of a root mean square.  Values end at 3.3 of it, where the levels do. */
 enum { TRELLIS_STEPS = 430, TRELLIS_END = 125 };
 
-/* What is added to Y (-C) + C^2 / 2 so that it is positive; more for values of `far` steps and beyond.  No cost grows
- * above `top`. */
-enum { TRELLIS_ADD = 2530, TRELLIS_MORE = 5500, TRELLIS_TOP = 1900, TRELLIS_SLACK = 2 };
-enum { TRELLIS_NEAR = 19, TRELLIS_MID = 49, TRELLIS_FAR = 72 };
+/* What is added to the first two terms, or they would be less than 0; to all three, for what rounding takes from them;
+ * and where costs end. */
+enum { TRELLIS_ADD = 2530, TRELLIS_SLACK = 2, TRELLIS_TOP = 1900 };
 
 /* Both values in a word, the second one above. */
 static __host__ __device__ constexpr int32_t trellis_word(int first, int second)
@@ -67,20 +67,19 @@ static constexpr trellis_table trellis_make(void)
 
 static __device__ const trellis_table trellis_dev = trellis_make();
 
+/* ---- which predecessors ---- */
 
-/* Of a value whose second word half is Y: which predecessors are looked at. */
+/* Of second values from .. to, and of their negatives with predecessors counted from the other end.  more: added
+ * too. */
 typedef struct trellis_span {
-    int from, to;                   /* of the second values */
-    int first, last;                /* predecessors */
-    int more;
+    int from, to, first, last, more;
 } trellis_span;
 
 static constexpr trellis_span trellis_spans[] = {
-    { 0, TRELLIS_NEAR - 1, 2, 6, 0 },         { TRELLIS_NEAR, TRELLIS_MID - 1, 3, 7, 0 },
-    { TRELLIS_MID, TRELLIS_FAR - 1, 5, 7, 0 }, { TRELLIS_FAR, TRELLIS_END, 6, 7, TRELLIS_MORE },
+    { 0, 18, 2, 6, 0 }, { 19, 48, 3, 7, 0 }, { 49, 71, 5, 7, 0 }, { 72, TRELLIS_END, 6, 7, 5500 },
 };
 
-/* Whether a state's costs for a value stay in their half, before and after Y^2 / 2 and the costs before are added. */
+/* Whether a state's cost for a value stays in its half, before and after Y^2 / 2 and the cost before are added. */
 static constexpr bool trellis_holds(int s, int y, int more)
 {
     const int p = y * trellis_level(s) + trellis_constant(s) + more;
@@ -88,7 +87,7 @@ static constexpr bool trellis_holds(int s, int y, int more)
     return p >= 0 && p < 8192 && d >= 0 && d + TRELLIS_TOP < 8192;
 }
 
-/* Costs are largest at the ends of a span, least at the level. */
+/* For values from .. to, in size: a cost is largest at an end and least at the level. */
 static constexpr bool trellis_span_holds(const trellis_span &o, int s, int sign, int from, int to)
 {
     const int level = -sign * trellis_level(s), at = level < from ? from : level > to ? to : level;
@@ -96,18 +95,20 @@ static constexpr bool trellis_span_holds(const trellis_span &o, int s, int sign,
            trellis_holds(s, sign * at, o.more);
 }
 
+static constexpr bool trellis_state_holds(const trellis_span &o, int b, int q, int sign)
+{
+    const int s = 8 * b + (sign > 0 ? q : 7 - q), low = trellis_round((o.from - .5) * .95 / 1.08);
+    const int high = o.to == TRELLIS_END ? o.to : trellis_round((o.to + .5) * .95 / 1.08);
+    return trellis_span_holds(o, s, sign, o.from, o.to) && trellis_span_holds(o, s, sign, low, high);
+}
+
 static constexpr bool trellis_all_hold(void)
 {
     for (const trellis_span &o : trellis_spans)
-        for (int sign = -1; sign <= 1; sign += 2)
-            for (int b = 0; b < TRELLIS_BRANCHES; b++)
-                for (int q = o.first; q <= o.last; q++) {
-                    const int s = 8 * b + (sign > 0 ? q : 7 - q), low = trellis_round((o.from - .5) * .95 / 1.08),
-                              high = trellis_round((o.to + .5) * .95 / 1.08);
-                    if (!trellis_span_holds(o, s, sign, o.from, o.to) ||
-                        !trellis_span_holds(o, s, sign, low, o.to == TRELLIS_END ? o.to : high))
-                        return false;
-                }
+        for (int b = 0; b < TRELLIS_BRANCHES; b++)
+            for (int q = o.first; q <= o.last; q++)
+                if (!trellis_state_holds(o, b, q, 1) || !trellis_state_holds(o, b, q, -1))
+                    return false;
     return true;
 }
 static_assert(trellis_all_hold());
@@ -154,48 +155,43 @@ template <int A, int B> static __device__ __forceinline__ void trellis_read(cons
     }
 }
 
-/* The least costs of both branches behind a value, by predecessors FIRST to LAST. */
-template <int FIRST, int LAST>
+/* The least costs of both branches behind a value, by the predecessors of a span. */
+template <int SPAN, bool NEGATIVE>
 static __device__ __forceinline__ void trellis_least(const trellis_lane &o, const uint32_t *cost, int32_t y,
                                                      uint32_t *best)
 {
-    constexpr uint32_t more = LAST - FIRST == 1 ? TRELLIS_MORE * 8 * 65537u : 0;
+    constexpr trellis_span span = trellis_spans[SPAN];
+    constexpr int first = NEGATIVE ? 7 - span.last : span.first, last = NEGATIVE ? 7 - span.first : span.last;
+    constexpr uint32_t more = span.more * 8 * 65537u;
     const int g = threadIdx.x % 8;
     uint32_t before[8];
-    trellis_read<FIRST, LAST < 3 ? LAST : 3>(cost + 4 * g, before);
-    trellis_read<FIRST < 4 ? 0 : FIRST - 4, LAST - 4>(cost + 32 + 4 * (g ^ 4), before + 4);
+    trellis_read<first, last < 3 ? last : 3>(cost + 4 * g, before);
+    trellis_read<first < 4 ? 0 : first - 4, last - 4>(cost + 32 + 4 * (g ^ 4), before + 4);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         best[i] = TRELLIS_TOP * 8 * 65537u;
 #pragma unroll
-        for (int q = FIRST; q <= LAST; q++)
+        for (int q = first; q <= last; q++)
             best[i] = __viaddmin_u16x2((uint32_t)y * o.c[i][q] + (o.k[i][q] + more), before[q], best[i]);
     }
 }
 
-/* The same, by the predecessors whose levels are near the value. */
+/* The same, by those near the value. */
+template <bool NEGATIVE>
 static __device__ __forceinline__ void trellis_near(const trellis_lane &o, const uint32_t *cost, int32_t y,
                                                     uint32_t *best)
 {
-    if (y >= 0) {
-        if (y < TRELLIS_NEAR << 16)
-            trellis_least<2, 6>(o, cost, y, best);
-        else if (y < TRELLIS_MID << 16)
-            trellis_least<3, 7>(o, cost, y, best);
-        else if (y < TRELLIS_FAR << 16)
-            trellis_least<5, 7>(o, cost, y, best);
-        else
-            trellis_least<6, 7>(o, cost, y, best);
-    } else {
-        if (y >= -(TRELLIS_NEAR << 16))
-            trellis_least<1, 5>(o, cost, y, best);
-        else if (y >= -(TRELLIS_MID << 16))
-            trellis_least<0, 4>(o, cost, y, best);
-        else if (y >= -(TRELLIS_FAR << 16))
-            trellis_least<0, 2>(o, cost, y, best);
-        else
-            trellis_least<0, 1>(o, cost, y, best);
-    }
+    constexpr int second = trellis_spans[1].from << 16, third = trellis_spans[2].from << 16;
+    constexpr int fourth = trellis_spans[3].from << 16;
+    const int size = NEGATIVE ? ~y : y;
+    if (size < second)
+        trellis_least<0, NEGATIVE>(o, cost, y, best);
+    else if (size < third)
+        trellis_least<1, NEGATIVE>(o, cost, y, best);
+    else if (size < fourth)
+        trellis_least<2, NEGATIVE>(o, cost, y, best);
+    else
+        trellis_least<3, NEGATIVE>(o, cost, y, best);
 }
 
 #endif
