@@ -295,8 +295,9 @@ static __device__ void make_v_trellis(const prefill_side &side, const uint8_t *p
     }
 }
 
-/* Signs times the norm: +-norm; the query holds the constant.  Four lanes have a row's words, two each; of one word
- * after the other they write eight neighbours each. */
+/* Signs times the norm: +-norm; the query holds the constant.  Four lanes have a row's words, two each.  SHARED: of one
+ * word after the other they write eight neighbours each; else each its own words, which takes fewer registers. */
+template <bool SHARED>
 static __device__ void make_k_sign(const prefill_side &side, const uint8_t *page, uint8_t *to, const maker &w)
 {
     const pack_shape &s = side.shape;
@@ -304,19 +305,20 @@ static __device__ void make_k_sign(const prefill_side &side, const uint8_t *page
     for (int n = w.m / 32; n < 8; n += w.n / 32) {
         const int tile = n % 4, hi = n / 4;
         const uint8_t *block = page + tile / 2 * s.block_bytes;
-        const uint32_t *from = (const uint32_t *)block + (tile % 2 * 32 + lane) * 4 + hi;
-        const uint32_t own[2] = { from[0], from[2] };
+        const uint32_t *words = (const uint32_t *)block + (tile % 2 * 32 + lane) * 4 + hi;
+        const uint32_t own[2] = { words[0], words[2] };
         const uint32_t norms = ((const uint32_t *)(block + s.code_bytes))[tile % 2 * 8 + g];
         const uint32_t norm = __half_as_ushort(
             __float2half_rn(__uint_as_float(hi ? norms & 0xffff0000u : norms << 16)));
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const uint32_t bits = ~__shfl_sync(0xffffffffu, own[i % 2], lane - t + i / 2) >> 8 * t;
+        for (int e = 0; e < 64; e += 8) {
+            const uint32_t word = SHARED ? ~__shfl_sync(0xffffffffu, own[e / 8 % 2], lane - t + e / 16) >> 8 * t
+                                         : ~(words[e / 32 * 2] >> e % 32);
             uint32_t v[4];
 #pragma unroll
             for (int k = 0; k < 4; k++)
-                v[k] = (norm | norm << 16) ^ ((bits >> 2 * k & 1) << 15 | (bits >> 2 * k & 2) << 30);
-            put4(to, 16 * tile + 8 * hi + g, 32 * i + 8 * t, v);
+                v[k] = (norm | norm << 16) ^ ((word >> 2 * k & 1) << 15 | (word >> 2 * k & 2) << 30);
+            put4(to, 16 * tile + 8 * hi + g, SHARED ? 4 * e + 8 * t : 64 * t + e, v);
         }
     }
 }
@@ -386,9 +388,9 @@ static __device__ void make_any(const prefill_side &side, int page, int kv, floa
     }
 }
 
-/* A side's encoded page; at: the head's page, in global memory or its copy; SIGNED: with residuals.  True: copies are
- * under way. */
-template <bool SIGNED>
+/* A side's encoded page; at: the head's page, in global memory or its copy; SIGNED: with residuals; SHARED: of signs.
+ * True: copies are under way. */
+template <bool SIGNED, bool SHARED = true>
 static __device__ bool make_coded(const prefill_side &side, bool is_v, const uint8_t *at, int page, int kv,
                                   const books &b, int live, uint8_t *to, const maker &w)
 {
@@ -414,7 +416,7 @@ static __device__ bool make_coded(const prefill_side &side, bool is_v, const uin
         else
             make_k_trellis(side, at, b.trellis, to, w);
         return false;
-    case PACK_SIGN: make_k_sign(side, at, to, w); return false;
+    case PACK_SIGN: make_k_sign<SHARED>(side, at, to, w); return false;
     case PACK_HALF: make_half(at, side.width, is_v ? live : KEYS, to, w); return true;
     default: make_any(side, page, kv, is_v ? side_scale(side.s) : 1.0f, is_v ? live : KEYS, to, w); return false;
     }
@@ -514,7 +516,8 @@ static __device__ bool make_tile(const prefill_job &p, const tile &t, const plan
         else if ((PAGES & BF16_V) && i == 1) {
             make_half(from[1], p.d, live, v, who);
             under_way = true;
-        } else if (make_coded<(PAGES & RESIDUALS) != 0>(side, i, from[i], page, kv, b, live, i ? v : k, who))
+        } else if (make_coded<(PAGES & RESIDUALS) != 0, PAGES != 0>(side, i, from[i], page, kv, b, live, i ? v : k,
+                                                                    who))
             under_way = true;
     }
     return under_way;
