@@ -159,6 +159,13 @@ static __device__ __forceinline__ void tail_store4(const job &p, uint16_t *tail,
     }
 }
 
+/* First thing: the launch behind may begin, but for a second one. */
+static __device__ __forceinline__ void job_begin(const job &p)
+{
+    if (p.beside != JOB_FIRST)
+        pdl_go();
+}
+
 /* What the job reads is there; then a second launch may begin. */
 static __device__ __forceinline__ void job_wait(const job &p)
 {

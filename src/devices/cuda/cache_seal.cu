@@ -231,8 +231,7 @@ template <int F, bool BEST> static __global__ void __launch_bounds__(THREADS, 1)
     unsigned n = blockIdx.x + (unsigned)team * gridDim.x;
     seal_spot at = { NULL, NULL };
 
-    if (p.beside != JOB_FIRST)
-        pdl_go();
+    job_begin(p);
     has::load(tables);
     if (n < heads)
         at = seal_at(p, n);     /* of the batch, which is there since before the list's first op */

@@ -1,19 +1,15 @@
 /* cache_sketch_image.cu: the projection as cache_sketch_wide.cu wants it, made on the host. */
 #include "devices/cuda/cache_sketch.cuh"
+#include "devices/cuda/wgmma.cuh"
 
 #define IMAGE_LENGTH 1024.0     /* of a column as halves */
 
-/* Place n of the operand's rows has this column, place k of a row this value: a lane's products are then neighbouring
- * bits, its operands neighbouring values. */
+/* Place n of the operand's rows has this column: a lane's products are then neighbouring bits; its operands are
+ * neighbouring values (group_value). */
 static int image_column(int n)
 {
     const int half = n / 128, j = n % 128 / 8, t = n % 8 / 2, e = n % 2;
     return 8 * (8 * t + 4 * half + 2 * (j / 8) + e) + j % 8;
-}
-
-static int image_value(int k)
-{
-    return k / 16 * 16 + k % 8 / 2 * 4 + k % 16 / 8 * 2 + k % 2;
 }
 
 static double image_length(const float *v)
@@ -43,7 +39,7 @@ static double image_halves(sketch_image *m, int n, double by)
     const float *column = m->columns[image_column(n)];
     double error = 0.0;
     for (int k = 0; k < GROUP_MAX; k++) {
-        const double want = by > 0.0 ? column[image_value(k)] * by : 0.0;
+        const double want = by > 0.0 ? column[group_value(k)] * by : 0.0;
         const __half half = __float2half_rn((float)want);
         const double off = (double)__half2float(half) - want;
         /* rows of 128 bytes, pieces of 16 swizzled */

@@ -330,7 +330,9 @@ template <bool SEAL> static __global__ void __launch_bounds__(WIDE_THREADS, 1) w
     const unsigned all = (p.units / (unsigned)p.h + WIDE_TILE - 1) / WIDE_TILE * (unsigned)p.h;
     const unsigned first = blockIdx.x + threadIdx.x / 128 * gridDim.x, step = gridDim.x * WIDE_GROUPS;
 
-    if (!SEAL || p.beside != JOB_FIRST)
+    if (SEAL)
+        job_begin(p);
+    else
         pdl_go();
     if (threadIdx.x == 0)
         wide_begin(s, m);

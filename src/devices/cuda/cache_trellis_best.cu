@@ -1,7 +1,6 @@
 /* cache_trellis_best.cu: turbo3_tcq, `best`: a warp to a unit of 128 values, which walks twice at once
  * (trellis_walk.cuh). */
 #include "devices/cuda/attn_decode.cuh"
-#include "devices/cuda/trellis_exact.cuh"
 #include "devices/cuda/trellis_walk.cuh"
 
 enum { PARTS = 16, PART = GROUP_MAX / PARTS, CALM = 16 };
@@ -16,7 +15,7 @@ enum { PARTS = 16, PART = GROUP_MAX / PARTS, CALM = 16 };
  * two are read beyond the last.  back: two values' choices of two branches in both walks, four bits each. */
 typedef struct __align__(16) trellis {
     uint2 step[GROUP_MAX + 2];
-    uint32_t cost[2][TRELLIS_BRANCHES], back[GROUP_MAX / 2][32];
+    uint32_t cost[2][TCQ_BRANCHES], back[GROUP_MAX / 2][32];
 } trellis;
 
 /* ---- values ---- */

@@ -21,12 +21,6 @@ enum {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
-/* The value in place k of a product: a lane's four places of a step are neighbours. */
-static __device__ __forceinline__ int sketch_value(int k)
-{
-    return k / 16 * 16 + k % 8 / 2 * 4 + k % 16 / 8 * 2 + k % 2;
-}
-
 /* The projection as an MN-major operand in two parts.  A lane has eight columns' places, 8 lane and on, of which lane t
  * of a product finds two: columns 8 t apart. */
 static __device__ __forceinline__ void sketch_fill(const float *projection, uint8_t *to)
@@ -36,7 +30,7 @@ static __device__ __forceinline__ void sketch_fill(const float *projection, uint
     const bool pairs = ((uintptr_t)projection & 7) == 0;
 #pragma unroll 4
     for (int k = threadIdx.x / 32; k < SKETCH_DIM; k += SKETCH_THREADS / 32) {
-        const float *row = from + sketch_value(k) * SKETCH_WIDTH;
+        const float *row = from + group_value(k) * SKETCH_WIDTH;
         uint8_t *at = to + cell(SKETCH_DIM, k, 8 * lane);
         uint32_t top[4], rest[4];
 #pragma unroll

@@ -12,9 +12,9 @@
 #ifndef KVANT_CUDA_TRELLIS_WALK_CUH
 #define KVANT_CUDA_TRELLIS_WALK_CUH
 
-#include "devices/cuda/cache_job.cuh"
+#include "devices/cuda/trellis_exact.cuh"
 
-enum { TRELLIS_STATES = 512, TRELLIS_BRANCHES = 64 };
+enum { TRELLIS_STATES = 8 * TCQ_BRANCHES };
 
 /* Steps of a length of 1: 38 of a root mean square.  Values end at 3.3 of it, where the levels do. */
 enum { TRELLIS_STEPS = 430, TRELLIS_END = 125 };
@@ -105,7 +105,7 @@ static constexpr bool trellis_state_holds(const trellis_span &o, int b, int q, i
 static constexpr bool trellis_all_hold(void)
 {
     for (const trellis_span &o : trellis_spans)
-        for (int b = 0; b < TRELLIS_BRANCHES; b++)
+        for (int b = 0; b < TCQ_BRANCHES; b++)
             for (int q = o.first; q <= o.last; q++)
                 if (!trellis_state_holds(o, b, q, 1) || !trellis_state_holds(o, b, q, -1))
                     return false;

@@ -5,6 +5,13 @@
 
 #include <stdint.h>
 
+/* The value in place k of a product whose lanes have neighbours: a lane's four places of a step, two and two, are four
+ * values one behind the other. */
+static __host__ __device__ __forceinline__ int group_value(int k)
+{
+    return k / 16 * 16 + k % 8 / 2 * 4 + k % 16 / 8 * 2 + k % 2;
+}
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
 /* An operand in shared memory whose rows are 128 bytes, swizzled, 8 rows 1024 bytes apart; lead: bytes between panels
