@@ -483,6 +483,28 @@ static void two_tensors(gb *b, const char *name, uint64_t offset, uint32_t type)
     gb_fill(b, 4096, 3);
 }
 
+/* A13: by one byte to 31: what lies between the alignment's steps. */
+static void check_small_overlaps(void)
+{
+    enum { I8 = 24 };
+    const int64_t second[1] = { 64 };
+    gb b = { 0 };
+
+    for (int64_t over = 0; over < 32; over++) {
+        const int64_t first[1] = { 32 + over };
+        gb_begin(&b, 3, 2, 0);
+        gb_tensor(&b, "first", 1, first, I8, 0);
+        gb_tensor(&b, "second", 1, second, I8, 32);
+        gb_pad(&b, 32);
+        gb_fill(&b, 96, 3);
+        if (over > 0)
+            refused(&b, "overlaps", "A13 small overlap");
+        else
+            gguf_close(accepted(&b, "side by side"));
+    }
+    gb_free(&b);
+}
+
 static void check_pairs(void)
 {
     static const uint64_t over[] = { 0, 32, 512, 992 };
@@ -605,6 +627,7 @@ int main(void)
     check_shapes();
     check_offsets();
     check_pairs();
+    check_small_overlaps();
     check_many();
     check_prefixes();
     check_mutations();

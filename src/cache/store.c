@@ -53,13 +53,31 @@ static const char *state_name(uint32_t type)
     return type == KVANT_STATE_F32 ? "f32" : type == KVANT_STATE_BF16 ? "bf16" : "of an unknown type";
 }
 
+/* Says which part differs: the first one, as a change of weights often changes the others too. */
+static int check_fingerprint(const unsigned char *found, const unsigned char *wanted, kvant_diag *diag)
+{
+    static const char *const what[STORE_PARTS] = {
+        [STORE_WEIGHTS] = "another model (its tensors differ)",
+        [STORE_HPARAMS] = "another model (same tensors, but its hyperparameters or its tokenizer differ)",
+        [STORE_FORMATS] = "other cache formats (--cache-type-k, -v, -layers, --kv-tail or --qjl-projection)",
+        [STORE_COMPUTE] = "other arithmetic (--kv-encoder or --compute)"
+    };
+    enum { PART = STORE_FINGERPRINT / STORE_PARTS };
+
+    for (int i = 0; i < STORE_PARTS; i++)
+        if (memcmp(found + i * PART, wanted + i * PART, PART) != 0)
+            return kvant_fail(diag, KVANT_EFORMAT, "snapshot: made with %s", what[i]);
+    return KVANT_OK;
+}
+
 static int check_header(const kv_cache *kv, const store_key *key, int kind, const store_header *h, size_t size,
                         kvant_diag *diag)
 {
     if (memcmp(h->magic, store_magic, sizeof h->magic) != 0)
         return kvant_fail(diag, KVANT_EFORMAT, "snapshot: not a snapshot file (its first 8 bytes)");
     if (h->version != STORE_VERSION)
-        return bad(diag, "the version", h->version, STORE_VERSION);
+        return kvant_fail(diag, KVANT_EFORMAT, "snapshot: the version is %u, wanted %d: save it again with this program",
+                          h->version, STORE_VERSION);
     if (h->endian != 0x01020304)
         return kvant_fail(diag, KVANT_EFORMAT, "snapshot: written on a machine of the other byte order");
     if (h->crc != crc32c(0, h, sizeof *h - sizeof h->crc))
@@ -70,8 +88,7 @@ static int check_header(const kv_cache *kv, const store_key *key, int kind, cons
         return bad(diag, "the kind (1 sequence, 2 prefix cache)", h->kind, (uint64_t)kind);
     if (h->page_tokens != KVANT_PAGE)
         return bad(diag, "the page size in tokens", h->page_tokens, KVANT_PAGE);
-    if (memcmp(h->fingerprint, key->fingerprint, sizeof h->fingerprint) != 0)
-        return kvant_fail(diag, KVANT_EFORMAT, "snapshot: made with another model or other cache formats");
+    KVANT_TRY(check_fingerprint(h->fingerprint, key->fingerprint, diag));
     if (kind == STORE_SEQUENCE && memcmp(h->salt, key->salt, sizeof h->salt) != 0)
         return kvant_fail(diag, KVANT_EFORMAT, "snapshot: belongs to another key");
     if (h->state_type != store_state_type(kv))

@@ -6,14 +6,18 @@
  * Checksums find damage, they do not prove who wrote a file: shapes, ids and links are checked as hostile input, states
  * must be finite, and sequences get pages of their own.
  *
- * Only a file with the same fingerprint (model and cache formats, 32 bytes) and salt is taken.  Owner thread only. */
+ * Only a file with the same fingerprint (weights, hyperparameters, cache formats, arithmetic) and salt is taken.
+ * Owner thread only. */
 #ifndef KVANT_CACHE_STORE_H
 #define KVANT_CACHE_STORE_H
 
 #include "base/file.h"
 #include "cache/prefix.h"
 
-enum { STORE_VERSION = 1, STORE_FINGERPRINT = 32, STORE_SEQUENCE = 1, STORE_PREFIX = 2 };
+enum { STORE_VERSION = 2, STORE_FINGERPRINT = 32, STORE_SEQUENCE = 1, STORE_PREFIX = 2 };
+
+/* The fingerprint: parts of 8 bytes, each a hash of one thing that the numbers depend on. */
+enum { STORE_WEIGHTS, STORE_HPARAMS, STORE_FORMATS, STORE_COMPUTE, STORE_PARTS };
 
 /* What a file must match.  vocab: token ids are below it. */
 typedef struct store_key {

@@ -8,6 +8,7 @@
  *   session_request.c  one request: snapshots, start, preemption, what a step gave it, end
  *   session_token.c    its next token
  *   session_slots.c    parked sequences and files
+ *   snapshot_id.c      the fingerprint of those files
  *
  * `lock` guards the part of the structure that says so and is never held across a callback or a step. */
 #ifndef KVANT_ENGINE_SESSION_IMPL_H
@@ -17,6 +18,7 @@
 #include <stdatomic.h>
 
 #include "cache/prefix.h"
+#include "cache/store.h"
 #include "engine/engine.h"
 #include "engine/scheduler.h"
 #include "kvant/session.h"
@@ -120,7 +122,7 @@ struct kvant_session {
     int32_t *next_token;           /* [max_seqs] decode inputs */
     float *scratch;                /* [n_vocab] masked logits */
     float *hidden;                 /* [n_embd] */
-    unsigned char fingerprint[32]; /* session_slots.c */
+    unsigned char fingerprint[STORE_FINGERPRINT];
 };
 
 /* ---- session_loop.c ---- */
@@ -162,6 +164,10 @@ int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_d
 /* END event; frees everything.  The caller has taken it out of waiting or running. */
 void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, int code, const char *text);
 tenant *session_tenant(kvant_session *s, const unsigned char *salt);
+
+/* ---- snapshot_id.c ---- */
+/* What the files of a session with this engine must match (cache/store.h). */
+int snapshot_identity(const kvant_engine *e, unsigned char out[STORE_FINGERPRINT], kvant_diag *diag);
 
 /* ---- session_slots.c ---- */
 int slots_create(kvant_session *s, kvant_diag *diag);

@@ -9,105 +9,15 @@
 #include "cache/kv_image.h"
 #include "cache/store.h"
 #include "engine/session_impl.h"
-#include "kvant/qjl.h"
-
-/* ---- fingerprint ---- */
-
-typedef struct mix {
-    uint64_t h[4];
-} mix;
-
-/* Four lanes of multiply and rotate: finds a wrong file, withstands no attacker (neither does the rest of the file). */
-static void mix_bytes(mix *m, const void *data, size_t n)
-{
-    const uint8_t *p = data;
-
-    for (size_t i = 0; i < n; i++) {
-        uint64_t *h = &m->h[i & 3];
-        *h = (*h ^ p[i]) * 0x9E3779B97F4A7C15u;
-        *h ^= *h >> 32;
-    }
-    for (int i = 0; i < 4; i++)
-        m->h[i] = (m->h[i] ^ n ^ m->h[(i + 1) & 3] >> 7) * 0xD6E8FEB86659FD93u;
-}
-
-static void mix_text(mix *m, const char *s)
-{
-    mix_bytes(m, s, strlen(s) + 1);
-}
-
-/* Names, types and shapes of all tensors, and of each the first, middle and last 4 KiB: a model that differs only
- * between those would pass. */
-static void mix_model(mix *m, const kvant_model *model)
-{
-    enum { SAMPLE = 4096 };
-
-    for (int i = 0; i < gguf_tensor_count(model->file); i++) {
-        const gguf_tensor *t = gguf_tensor_at(model->file, i);
-        const size_t n = t->bytes < SAMPLE ? t->bytes : SAMPLE;
-        mix_bytes(m, t->name.s, t->name.n);
-        mix_bytes(m, t->ne, sizeof t->ne);
-        mix_bytes(m, &t->bytes, sizeof t->bytes);
-        if (!t->data)
-            continue; /* made, not read: the name says which */
-        mix_bytes(m, t->data, n);
-        mix_bytes(m, (const uint8_t *)t->data + (t->bytes - n) / 2, n);
-        mix_bytes(m, (const uint8_t *)t->data + t->bytes - n, n);
-    }
-    mix_text(m, kvant_model_get_info(model)->arch);
-    mix_text(m, kvant_model_get_info(model)->name);
-    mix_bytes(m, &model->hp.rope_bf16, sizeof model->hp.rope_bf16);
-}
-
-static void mix_vocabulary(mix *m, const kvant_model *model)
-{
-    char text[256];
-
-    for (int i = 0; i < kvant_model_get_info(model)->n_vocab; i++) {
-        const int n = kvant_token_bytes(model, i, 1, text, sizeof text);
-        mix_bytes(m, &n, sizeof n);
-        mix_bytes(m, text, n < 0 ? 0 : n < (int)sizeof text ? (size_t)n : sizeof text);
-    }
-}
-
-static int mix_formats(mix *m, const kvant_engine *e, kvant_diag *diag)
-{
-    const kv_config *c = &e->kv.cfg;
-    const int shape[] = { c->n_layer, c->h_kv, c->d_k, c->d_v, e->kv.tail_pages, KVANT_PAGE };
-
-    mix_bytes(m, shape, sizeof shape);
-    for (int l = 0; l < c->n_layer; l++) {
-        if (!c->is_attn[l])
-            continue;
-        mix_text(m, c->types[l].k->name);
-        mix_text(m, c->types[l].v->name);
-    }
-    if (!e->projection)
-        return KVANT_OK;
-    const size_t bytes = KVANT_QJL_VALUES * sizeof(float);
-    float *host = kvant_alloc(bytes);
-    if (!host)
-        return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory");
-    const int code = e->dev->vt->copy_out(e->dev, host, e->projection, bytes, diag);
-    mix_bytes(m, host, bytes);
-    kvant_free(host);
-    return code;
-}
 
 int slots_create(kvant_session *s, kvant_diag *diag)
 {
-    mix m = { { 1, 2, 3, 4 } };
-
     if (!s->p.snapshot_dir)
         return KVANT_OK;
     const int swept = file_out_sweep(s->p.snapshot_dir);
     if (swept > 0)
         log_msg(LOG_WARN, "snapshots: removed %d unfinished files of an earlier run", swept);
-    mix_model(&m, s->e->m);
-    mix_vocabulary(&m, s->e->m);
-    KVANT_TRY(mix_formats(&m, s->e, diag));
-    memcpy(s->fingerprint, m.h, sizeof s->fingerprint);
-    return KVANT_OK;
+    return snapshot_identity(s->e, s->fingerprint, diag);
 }
 
 /* ---- parked sequences ---- */
