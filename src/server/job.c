@@ -429,6 +429,7 @@ int job_submit_embed(job *j, const embed_request *r, const unsigned char salt[16
     j->base64 = r->base64;
     q.kind = KVANT_REQUEST_EMBED_MEAN;
     q.max_tokens = 0;
+    q.cache = KVANT_CACHE_NO_WRITE; /* texts to embed are documents, not conversations: nobody continues them */
     memcpy(q.salt, salt, sizeof q.salt);
     for (int i = 0; i < j->n_choices; i++) {
         q.prompt = r->prompts[i].ids;

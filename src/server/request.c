@@ -17,6 +17,17 @@ int request_check_model(const request_env *env, const json_t *o, api_error *e)
                     env->alias);
 }
 
+int request_read_salt(const json_t *o, char **salt, api_error *e)
+{
+    const char *given;
+    size_t n = 0;
+
+    API_TRY(body_string(o, "cache_salt", 256, &given, &n, e));
+    if (given && n && !(*salt = kvant_strndup(given, n)))
+        return api_no_memory(e);
+    return API_OK;
+}
+
 /* Fields that OpenAI's or llama.cpp's servers know and this one does not: silence would be a wrong answer. */
 static int check_unsupported(const json_t *o, api_error *e)
 {
@@ -73,17 +84,12 @@ static int read_lengths(const json_t *o, request *r, api_error *e)
 
 static int read_request(const request_env *env, const json_t *o, request *r, api_error *e)
 {
-    const char *salt;
-    size_t n = 0;
-
     API_TRY(request_check_model(env, o, e));
     API_TRY(check_unsupported(o, e));
     API_TRY(read_stream(o, r, e));
     API_TRY(read_lengths(o, r, e));
     API_TRY(request_read_sampling(env, o, r, e));
-    API_TRY(body_string(o, "cache_salt", 256, &salt, &n, e));
-    if (salt && n && !(r->salt = kvant_strndup(salt, n)))
-        return api_no_memory(e);
+    API_TRY(request_read_salt(o, &r->salt, e));
     if (!r->chat)
         API_TRY(body_bool(o, "echo", &r->echo, e));
     if (r->echo && r->logprobs)

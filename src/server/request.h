@@ -65,6 +65,7 @@ void request_dispose(request *r);
 typedef struct embed_request {
     prompt prompts[REQUEST_MAX_CHOICES];
     int n, base64;
+    char *salt; /* cache_salt, or NULL */
 } embed_request;
 int request_parse_embed(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e);
 void embed_request_dispose(embed_request *r);

@@ -50,6 +50,7 @@ int request_read_sampling(const request_env *env, const json_t *o, request *r, a
 int request_read_grammar(const request_env *env, const json_t *o, request *r, api_error *e);
 
 /* ---- request.c ---- */
+int request_read_salt(const json_t *o, char **salt, api_error *e); /* cache_salt; NULL: none, or empty */
 int request_check_model(const request_env *env, const json_t *o, api_error *e); /* the name, where there is one */
 
 #endif

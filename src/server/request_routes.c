@@ -11,6 +11,7 @@ static int read_embed(const request_env *env, const json_t *o, embed_request *r,
     const char *text = json_string_value(format);
 
     API_TRY(request_check_model(env, o, e));
+    API_TRY(request_read_salt(o, &r->salt, e));
     if (format && !(text && (strcmp(text, "float") == 0 || strcmp(text, "base64") == 0)))
         return api_fail(e, BAD, "encoding_format", "encoding_format: wanted float or base64");
     r->base64 = text && strcmp(text, "base64") == 0;
@@ -42,6 +43,8 @@ void embed_request_dispose(embed_request *r)
 {
     for (int i = 0; r && i < r->n; i++)
         prompt_free(&r->prompts[i]);
+    if (r)
+        kvant_free(r->salt);
     kvant_free(r);
 }
 

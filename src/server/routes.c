@@ -198,7 +198,7 @@ static enum MHD_Result post_embeddings(call *c, struct MHD_Connection *conn)
 
     if (request_parse_embed(&c->s->env, c->body.s ? c->body.s : "", c->body.n, &r, &e) != API_OK)
         return respond_error(c, conn, &e);
-    auth_salt(c->s->p.keys, c->key, NULL, salt);
+    auth_salt(c->s->p.keys, c->key, r->salt, salt);
     j = job_new(c->s, JOB_EMBED, r->n);
     int kind = j ? job_submit_embed(j, r, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
     embed_request_dispose(r);
