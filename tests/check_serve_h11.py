@@ -31,6 +31,22 @@ def chunked(sizes=None, extra=b"", end=b"0\r\n\r\n", field=b"Transfer-Encoding: 
     return HEAD + field + extra + b"\r\n" + size + b"\r\n" + BODY + b"\r\n" + end
 
 
+def grid():
+    """A7: a length and an encoding side by side, each whole, continued on a second line (obs-fold), with blanks, in other case or twice, in
+    either order; the body is the one or the other, and a second request hides behind it."""
+    n = b"%d" % len(BODY)
+    lengths = [b"", b"Content-Length: %s\r\n" % n, b"Content-Length:\r\n %s\r\n" % n, b"Content-Length: %s\r\n \r\n" % n, b"content-length:%s\t\r\n" % n,
+               b"Content-Length: %s\r\nContent-Length: %s\r\n" % (n, n), b"Content-Length : %s\r\n" % n, b"X: y\r\n Content-Length: %s\r\n" % n]
+    codings = [b"", b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding:\r\n chunked\r\n", b"Transfer-Encoding:\r\n\tchunked\r\n", b"Transfer-Encoding: \r\n chunked\r\n",
+               b"Transfer-Encoding: chunk\r\n ed\r\n", b"Transfer-Encoding: chunked\r\n \r\n", b"transfer-encoding:chunked\r\n", b"Transfer-Encoding\t: chunked\r\n",
+               b"TRANSFER-ENCODING: CHUNKED\r\n", b"Transfer-Encoding: identity\r\n", b"X: y\r\n Transfer-Encoding: chunked\r\n"]
+    for a in lengths:
+        for b in codings:
+            for fields in (a + b, b + a):
+                yield HEAD + fields + b"\r\n" + BODY
+                yield HEAD + fields + b"\r\n" + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+
+
 def cases():
     n, x = b"%d" % len(BODY), b"%x" % len(BODY)
     for value in (n + b", " + n, n + b"," + n, b"+" + n, b"-" + n, b"0x" + x, b"0" + n, n + b" ", b"\t" + n, n + b".0", n + b"e0", b"", b"abc", n + b"\x00",
@@ -46,6 +62,7 @@ def cases():
         yield chunked(size)
     for end in (b"0\r\n\r\n", b"00\r\n\r\n", b"0;x\r\n\r\n", b"0\r\nX: y\r\n\r\n", b"0\r\nContent-Length: 3\r\n\r\n", b"0\r\n", b"0\n\n", b"-0\r\n\r\n", b"", b"0\r\n X\r\n\r\n"):
         yield chunked(end=end)
+    yield from grid()
     yield chunked(extra=b"Content-Length: " + n + b"\r\n")
     yield plain(b"Transfer-Encoding: chunked\r\n")
     yield plain(b"Content-Length: " + n + b"\r\n")

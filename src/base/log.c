@@ -1,9 +1,15 @@
-/* log.c: the one way out for messages.  Owns the installed sink; formats and escapes a record, never prints itself. */
+/* log.c: the one way out for messages.  Owns the installed sink; formats and escapes a record.  log_emit is what a sink
+ * writes with: a server's messages must not wait for whoever reads them. */
 #include "base/log.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 enum { LOG_RECORD = 1024 };
 
@@ -58,4 +64,59 @@ void log_msg(int level, const char *fmt, ...)
         return;
     escape_controls(raw, text, sizeof text);
     sink_fn(sink_user, level, text);
+}
+
+/* ---- writing ---- */
+
+static _Atomic int drop_not_wait;
+static pthread_mutex_t emit_lock = PTHREAD_MUTEX_INITIALIZER; /* guards n_dropped and the room that was seen */
+static unsigned long n_dropped;
+
+void log_drop_not_wait(void)
+{
+    atomic_store(&drop_not_wait, 1);
+}
+
+static void write_all(int fd, const char *s, size_t n)
+{
+    while (n) {
+        ssize_t k = write(fd, s, n);
+        if (k < 0 && errno != EINTR)
+            return; /* nobody reads any more: a message is not worth an end */
+        if (k > 0) {
+            s += k;
+            n -= (size_t)k;
+        }
+    }
+}
+
+/* A pipe that is writable takes PIPE_BUF bytes at once, without a wait (POSIX), and a line is shorter than that.
+ * Setting O_NONBLOCK would change the descriptor for every program that shares it. */
+static int has_room(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLOUT };
+
+    return poll(&p, 1, 0) == 1 && p.revents == POLLOUT;
+}
+
+void log_emit(int fd, const char *line)
+{
+    char told[LOG_RECORD + 1024];
+
+    if (!atomic_load(&drop_not_wait)) {
+        write_all(fd, line, strlen(line));
+        return;
+    }
+    pthread_mutex_lock(&emit_lock);
+    if (!has_room(fd)) {
+        n_dropped++;
+    } else if (n_dropped) {
+        int n = snprintf(told, sizeof told, "kvant: warning: %lu messages dropped: nobody took them\n%s", n_dropped,
+                         line);
+        write_all(fd, told, n < (int)sizeof told ? (size_t)n : sizeof told - 1);
+        n_dropped = 0;
+    } else {
+        write_all(fd, line, strlen(line));
+    }
+    pthread_mutex_unlock(&emit_lock);
 }

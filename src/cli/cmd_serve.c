@@ -196,6 +196,7 @@ static void server_options(const opts *o, const auth *keys, const char *alias, s
     p->cors_origins = opt_str(o, OPT_CORS);
     p->max_connections = (int)opt_int(o, OPT_MAX_CONNECTIONS);
     p->max_body = opt_int(o, OPT_MAX_BODY);
+    p->max_body_memory = opt_int(o, OPT_MAX_BODY_MEMORY);
     p->ping_s = (int)opt_int(o, OPT_PING);
     p->drain_ms = (int)opt_int(o, OPT_DRAIN) * 1000;
     p->watchdog_s = (int)opt_int(o, OPT_WATCHDOG);
@@ -219,6 +220,7 @@ static int serve(const opts *o, const server_params *p, kvant_diag *diag)
     loader l = { .o = o };
     pthread_t thread;
 
+    log_drop_not_wait(); /* the loop and the engine write messages too */
     KVANT_TRY(server_open(p, &l.s, diag));
     log_msg(LOG_INFO, "listening on %s", server_url(l.s));
     int code = pthread_create(&thread, NULL, load_thread, &l) == 0

@@ -51,10 +51,14 @@ static void log_to_stderr(void *user, int level, const char *text)
 {
     static const char *const words[] = { "error: ", "warning: ", "", "debug: " };
 
+    char line[2048];
+
     (void)user;
     erase_bar();
-    fprintf(stderr, "%skvant: %s%s%s\n", level <= LOG_WARN ? term_color(stderr, level == LOG_ERROR ? 31 : 33) : "",
-            words[level < 0 || level > 3 ? 3 : level], text, level <= LOG_WARN ? term_color(stderr, 0) : "");
+    snprintf(line, sizeof line, "%skvant: %s%s%s\n",
+             level <= LOG_WARN ? term_color(stderr, level == LOG_ERROR ? 31 : 33) : "",
+             words[level < 0 || level > 3 ? 3 : level], text, level <= LOG_WARN ? term_color(stderr, 0) : "");
+    log_emit(STDERR_FILENO, line);
 }
 
 void term_setup(const opts *o)

@@ -11,6 +11,7 @@
     X(INVALID, "invalid_request_error", 400)                                                                           \
     X(CONTEXT, "exceed_context_size_error", 400)                                                                       \
     X(AUTH, "authentication_error", 401)                                                                               \
+    X(FORBIDDEN, "permission_error", 403)                                                                              \
     X(NOT_FOUND, "not_found_error", 404)                                                                               \
     X(METHOD, "invalid_request_error", 405)                                                                            \
     X(TOO_LARGE, "invalid_request_error", 413)                                                                         \

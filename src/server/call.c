@@ -1,101 +1,11 @@
-/* call.c: one request on a connection, as libmicrohttpd hands it over: its head is checked, its body collected, its
- * route called, its end noticed.  What a route does is in routes.c. */
+/* call.c: one request on a connection, as libmicrohttpd hands it over: its head is checked (head.c), its body collected
+ * within the budgets (budget.c), its route called, its end noticed.  What a route does is in routes.c. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/server_impl.h"
-
-static int find_key(const server *s, struct MHD_Connection *conn)
-{
-    const char *given = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Authorization");
-
-    if (given && strncasecmp(given, "Bearer ", 7) == 0)
-        given += 7;
-    else
-        given = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "X-Api-Key");
-    return given ? auth_find(s->p.keys, given, strlen(given)) : -1;
-}
-
-int server_has_keys(const server *s)
-{
-    return s->p.keys && s->p.keys->n > 0;
-}
-
-/* Without a key, a page of another site must not reach us through a name that it pointed here. */
-static int host_allowed(const server *s, struct MHD_Connection *conn)
-{
-    static const char *const local[] = { "localhost", "127.0.0.1", "[::1]" };
-    const char *host = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Host");
-
-    if (server_has_keys(s) || s->socket_path[0] || !host)
-        return 1;
-    size_t n = strcspn(host, host[0] == '[' ? "]" : ":") + (host[0] == '[');
-    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
-        if (strlen(local[i]) == n && strncasecmp(host, local[i], n) == 0)
-            return 1;
-    return strlen(s->p.host) == n && strncasecmp(host, s->p.host, n) == 0;
-}
-
-static const char *strip_prefix(const server *s, const char *url)
-{
-    size_t n = strlen(s->p.api_prefix);
-
-    return strncmp(url, s->p.api_prefix, n) == 0 ? url + n : url;
-}
-
-static int declared_too_large(const server *s, struct MHD_Connection *conn)
-{
-    const char *length = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Content-Length");
-    size_t digits = length ? strlen(length) : 0;
-
-    return digits > 18 || (digits && atoll(length) > s->p.max_body);
-}
-
-static int is_json(struct MHD_Connection *conn)
-{
-    const char *type = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Content-Type");
-
-    return !type || strncasecmp(type, "application/json", 16) == 0;
-}
-
-/* Everything that can be said before the body: -1 when the request may go on, else the answer's result. */
-static int check_head(call *c, struct MHD_Connection *conn, const char *url, const char *version)
-{
-    server *s = c->s;
-    const char *bad = framing_error(conn, version);
-    int other = 0;
-
-    if (bad)
-        return (int)respond_fail(c, conn, API_INVALID, bad);
-    c->route = route_find(c->method, strip_prefix(s, url), &other);
-    if (strcmp(c->method, "OPTIONS") == 0 && s->p.cors_origins)
-        return (int)respond(c, conn, 204, "text/plain", "", 0);
-    if (!host_allowed(s, conn))
-        return (int)respond_fail(c, conn, API_INVALID,
-                                 "Host: not a name of this server (set an API key to serve other names)");
-    if (server_has_keys(s) && !(c->route && c->route->flags & ROUTE_PUBLIC)) {
-        c->key = find_key(s, conn);
-        if (c->key < 0)
-            return (int)respond_fail(c, conn, API_AUTH, "API key: missing or wrong (Authorization: Bearer KEY)");
-    }
-    if (!c->route)
-        return (int)respond_fail(c, conn, other ? API_METHOD : API_NOT_FOUND,
-                                 other ? "method not allowed here" : "no such route");
-    if (MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Content-Encoding"))
-        return (int)respond_fail(c, conn, API_MEDIA, "Content-Encoding: not supported");
-    if (declared_too_large(s, conn))
-        return (int)respond_fail(c, conn, API_TOO_LARGE, "body: larger than this server takes");
-    if (c->method[0] == 'P' && !is_json(conn))
-        return (int)respond_fail(c, conn, API_MEDIA, "Content-Type: wanted application/json");
-    if ((c->route->flags & ROUTE_MODEL) && !atomic_load(&s->ready))
-        return (int)respond_fail(c, conn, API_UNAVAILABLE, "Loading model");
-    if ((c->route->flags & ROUTE_MODEL) && s->draining && c->method[0] == 'P')
-        return (int)respond_fail(c, conn, API_UNAVAILABLE, "the server is shutting down");
-    return -1;
-}
 
 static enum MHD_Result begin_call(call *c, struct MHD_Connection *conn, const char *url, const char *version)
 {
@@ -108,18 +18,26 @@ static enum MHD_Result begin_call(call *c, struct MHD_Connection *conn, const ch
     c->client->body_bytes = 0;
     c->client->body_done = 0;
     snprintf(c->path, sizeof c->path, "%s", url);
-    int answer = check_head(c, conn, url, version);
+    int answer = head_check(c, conn, url, version);
     return answer < 0 ? MHD_YES : (enum MHD_Result)answer;
+}
+
+/* The rest of a body is of no interest: the answer goes straight to the socket, since the library sends none before it
+ * has read all of the body, and the connection closes. */
+static enum MHD_Result refuse_rest(call *c, const api_error *e)
+{
+    respond_cut(c, e);
+    return MHD_NO;
 }
 
 static enum MHD_Result take_body(call *c, const char *data, size_t *n)
 {
-    c->body_seen += *n;
+    api_error e;
+
     c->client->body_bytes += *n;
-    if ((int64_t)c->body_seen > 2 * c->s->p.max_body)
-        return MHD_NO; /* a chunked body without end: close */
-    if ((int64_t)c->body_seen <= c->s->p.max_body)
-        sbuf_put(&c->body, data, *n);
+    if (budget_body_grow(c, c->body.n + *n, &e) != API_OK)
+        return refuse_rest(c, &e);
+    sbuf_put(&c->body, data, *n);
     *n = 0;
     return MHD_YES;
 }
@@ -144,12 +62,10 @@ enum MHD_Result call_access(void *cls, struct MHD_Connection *conn, const char *
     c->client->body_done = 1;
     if (c->job)
         return respond_done(c, conn); /* resumed */
-    if ((int64_t)c->body_seen > c->s->p.max_body)
-        return respond_fail(c, conn, API_TOO_LARGE, "body: larger than this server takes");
     if (c->body.error)
         return respond_fail(c, conn, API_UNAVAILABLE, "out of memory");
     enum MHD_Result ok = c->route->handler(c, conn);
-    sbuf_free(&c->body);
+    budget_body_free(c);
     return ok;
 }
 
@@ -175,32 +91,28 @@ void call_completed(void *cls, struct MHD_Connection *conn, void **con_cls, enum
         job_gone(j);
         job_release(j);
     }
-    sbuf_free(&c->body);
+    budget_body_free(c);
+    budget_call_end(c);
     kvant_free(c);
     *con_cls = NULL;
 }
 
-void call_connection(void *cls, struct MHD_Connection *conn, void **socket_context,
-                     enum MHD_ConnectionNotificationCode what)
+static client *add_client(server *s, int fd)
 {
-    server *s = cls;
-    client *k = *socket_context;
+    client *k = kvant_calloc(1, sizeof *k);
 
-    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-        k = kvant_calloc(1, sizeof *k);
-        *socket_context = k;
-        if (!k || !info)
-            return;
-        *k = (client){ .fd = info->connect_fd, .since_ns = clock_ns(), .fresh = 1, .next = s->clients };
-        if (s->clients)
-            s->clients->prev = k;
-        s->clients = k;
-        s->n_clients++;
-        return;
-    }
     if (!k)
-        return;
+        return NULL;
+    *k = (client){ .fd = fd, .since_ns = clock_ns(), .fresh = 1, .next = s->clients };
+    if (s->clients)
+        s->clients->prev = k;
+    s->clients = k;
+    s->n_clients++;
+    return k;
+}
+
+static void remove_client(server *s, client *k)
+{
     if (k->prev)
         k->prev->next = k->next;
     else
@@ -208,8 +120,23 @@ void call_connection(void *cls, struct MHD_Connection *conn, void **socket_conte
     if (k->next)
         k->next->prev = k->prev;
     s->n_clients--;
+    s->n_cut -= k->cut;
     kvant_free(k);
-    *socket_context = NULL;
+}
+
+void call_connection(void *cls, struct MHD_Connection *conn, void **socket_context,
+                     enum MHD_ConnectionNotificationCode what)
+{
+    server *s = cls;
+
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+        *socket_context = info ? add_client(s, info->connect_fd) : NULL;
+        budget_make_room(s);
+    } else if (*socket_context) {
+        remove_client(s, *socket_context);
+        *socket_context = NULL;
+    }
 }
 
 /* Paths are compared as they came: nothing is decoded. */

@@ -1,11 +1,12 @@
 /* framing.c: heads that two HTTP parsers could read in two ways, which is how requests are smuggled past a proxy.  What
  * the library itself refuses never comes here; tests/check_serve_h11.py compares both with a strict parser. */
+#include <stdint.h>
 #include <string.h>
 #include <strings.h>
 #include "server/server_impl.h"
 
 typedef struct header_facts {
-    int lengths, encodings, chunked, hosts, bad;
+    int lengths, encodings, chunked, hosts, bad, folded;
 } header_facts;
 
 /* RFC 9110 5.6.2: what a field's name is made of.  The library takes any byte, so that "Transfer-Encoding :" would be
@@ -25,12 +26,25 @@ static int has_control(const char *s)
     return 0;
 }
 
+/* A value stands behind its name with nothing but blanks between.  libmicrohttpd before 1.0 appends a continued line
+ * (obs-fold) to the name of the field, in another place of its pool, so that "Transfer-Encoding:\r\n chunked" is a
+ * field that nobody knows: such a name is never just before its value.  1.0 refuses continued lines itself. */
+static int is_folded(const char *key, const char *value)
+{
+    const uintptr_t end = (uintptr_t)key + strlen(key) + 1, at = (uintptr_t)value;
+
+    if (!value || at < end || at - end > HEADER_BYTES)
+        return value != NULL;
+    return strspn(key + strlen(key) + 1, " \t") < at - end;
+}
+
 static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
 {
     header_facts *f = cls;
 
     (void)kind;
     f->bad |= !is_token(key) || has_control(value);
+    f->folded |= is_folded(key, value);
     f->hosts += strcasecmp(key, "Host") == 0;
     if (strcasecmp(key, "Content-Length") == 0)
         f->lengths++;
@@ -51,6 +65,8 @@ const char *framing_error(struct MHD_Connection *conn, const char *version)
         return "more than 100 headers";
     if (f.bad)
         return "header: a name or a value with bytes that may not be there";
+    if (f.folded)
+        return "header: continued on a second line";
     if (f.hosts > 1)
         return "Host: wanted once";
     if (f.lengths > 1 || f.encodings > 1 || (f.lengths && f.encodings))

@@ -16,12 +16,15 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "server/server_impl.h"
 
 enum {
     CONNECTION_BYTES = 24 << 10, /* the library's buffer of one connection; headers must fit.  Touched as used. */
     SEND_BUFFER = 64 << 10,      /* the kernel's part of what waits for a client; it takes twice that */
+    OTHER_FDS = 64,              /* files, devices, the loop's own */
+    LEAST_CONNECTIONS = 16,      /* fewer are no server; the system must allow at least so many */
 };
 
 server_params server_defaults(void)
@@ -176,34 +179,46 @@ static int open_fds(server *s, kvant_diag *diag)
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);                /* a terminal that closes */
     pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any other thread is made: they inherit it */
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return add_fd(s, &s->signal_fd, diag);
 }
 
-/* As many descriptors as the system gives. */
-static int connection_limit(const server *s)
+/* As many descriptors as the system gives: fewer connections than wanted are told, too few are no start. */
+static int limit_connections(server *s, kvant_diag *diag)
 {
+    const int64_t other = OTHER_FDS + SPARE_CONNECTIONS;
+    int least = s->p.max_connections < LEAST_CONNECTIONS ? s->p.max_connections : LEAST_CONNECTIONS;
     struct rlimit r;
 
     if (getrlimit(RLIMIT_NOFILE, &r) != 0)
-        return s->p.max_connections;
+        return KVANT_OK;
     r.rlim_cur = r.rlim_max;
     setrlimit(RLIMIT_NOFILE, &r);
-    int64_t most = (int64_t)r.rlim_max - 64;
-    return most < s->p.max_connections ? (int)most : s->p.max_connections;
+    if (r.rlim_max == RLIM_INFINITY || (int64_t)r.rlim_max >= s->p.max_connections + other)
+        return KVANT_OK;
+    if ((int64_t)r.rlim_max < least + other)
+        return kvant_fail(diag, KVANT_EINVAL,
+                          "open files: the system allows %lld, want at least %lld for %d connections (ulimit -n)",
+                          (long long)r.rlim_max, (long long)(least + other), least);
+    log_msg(LOG_WARN, "open files: the system allows %lld (ulimit -n), so at most %lld connections instead of %d",
+            (long long)r.rlim_max, (long long)((int64_t)r.rlim_max - other), s->p.max_connections);
+    s->p.max_connections = (int)((int64_t)r.rlim_max - other);
+    return KVANT_OK;
 }
 
 static int open_daemon(server *s, kvant_diag *diag)
 {
     const union MHD_DaemonInfo *info;
+    unsigned connections = (unsigned)(s->p.max_connections + SPARE_CONNECTIONS);
 
     s->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, call_access, s, MHD_OPTION_LISTEN_SOCKET, s->listen_fd,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)connection_limit(s), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(KEEP_ALIVE_S + 5),
-        MHD_OPTION_NOTIFY_COMPLETED, call_completed, s, MHD_OPTION_NOTIFY_CONNECTION, call_connection, s,
-        MHD_OPTION_UNESCAPE_CALLBACK, call_keep_escapes, s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(KEEP_ALIVE_S + 5), MHD_OPTION_NOTIFY_COMPLETED, call_completed, s,
+        MHD_OPTION_NOTIFY_CONNECTION, call_connection, s, MHD_OPTION_UNESCAPE_CALLBACK, call_keep_escapes, s,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (!s->daemon)
         return kvant_fail(diag, KVANT_EIO, "libmicrohttpd: the daemon did not start");
     s->listen_fd = -1; /* the daemon's now */
@@ -229,7 +244,11 @@ int server_open(const server_params *p, server **out, kvant_diag *diag)
         s->nonce = (uint64_t)s->started_ns;
     pthread_mutex_init(&s->dirty_lock, NULL);
     signal(SIGPIPE, SIG_IGN);
-    int code = n > 5 && strcmp(p->host + n - 5, ".sock") == 0 ? listen_unix(s, diag) : listen_tcp(s, diag);
+    int code = limit_connections(s, diag);
+    if (code == KVANT_OK)
+        code = budget_open(s, diag);
+    if (code == KVANT_OK)
+        code = n > 5 && strcmp(p->host + n - 5, ".sock") == 0 ? listen_unix(s, diag) : listen_tcp(s, diag);
     if (code == KVANT_OK)
         code = open_fds(s, diag);
     if (code == KVANT_OK)
@@ -287,5 +306,6 @@ void server_close(server *s)
     grammar_cache_free(s->env.grammars);
     grammar_vocab_free(s->vocab);
     pthread_mutex_destroy(&s->dirty_lock);
+    budget_close(s);
     kvant_free(s);
 }

@@ -1,13 +1,15 @@
 /* respond.c: what goes back to a client: whole responses, streams, and the tie between a call and its job.  A response
  * that has to wait is suspended; the loop resumes it (loop.c). */
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include "base/clock.h"
 #include "server/server_impl.h"
 
 enum { STREAM_BLOCK = 1024 }; /* bytes handed to the library at once */
 
-static int origin_allowed(const char *list, const char *origin)
+int origin_listed(const char *list, const char *origin)
 {
     size_t n = strlen(origin);
 
@@ -29,7 +31,7 @@ static void add_cors(const call *c, struct MHD_Connection *conn, struct MHD_Resp
     origin = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Origin");
     if (strcmp(list, "*") == 0) {
         MHD_add_response_header(r, "Access-Control-Allow-Origin", "*");
-    } else if (origin && origin_allowed(list, origin)) {
+    } else if (origin && origin_listed(list, origin)) {
         MHD_add_response_header(r, "Access-Control-Allow-Origin", origin);
         MHD_add_response_header(r, "Vary", "Origin");
     } else {
@@ -91,6 +93,23 @@ enum MHD_Result respond_fail(call *c, struct MHD_Connection *conn, int kind, con
 
     api_fail(&e, kind, "", "%s", text);
     return respond_error(c, conn, &e);
+}
+
+void respond_cut(call *c, const api_error *e)
+{
+    char head[256];
+    jsonw w;
+
+    jsonw_init(&w);
+    api_error_json(e, &w);
+    int n = snprintf(head, sizeof head,
+                     "HTTP/1.1 %d Refused\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
+                     "Connection: close\r\n%s\r\n",
+                     api_status(e->kind), w.len, e->kind == API_TOO_LARGE ? "" : "Retry-After: 1\r\n");
+    if (!jsonw_error(&w) && send(c->client->fd, head, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE) == n &&
+        send(c->client->fd, w.buf, w.len, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)w.len)
+        c->status = api_status(e->kind);
+    jsonw_free(&w);
 }
 
 const char *query_value(struct MHD_Connection *conn, const char *key)

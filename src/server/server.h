@@ -2,7 +2,7 @@
  * thread fills the buffers of requests and wakes the loop.  No thread per connection or stream.
  *
  * server_open listens; server_run serves: /health answers 503 until server_attach (any thread) brings the model.
- * SIGTERM and SIGINT drain; a second one ends at once (server_run returns KVANT_ECANCELED). */
+ * SIGTERM, SIGINT and SIGHUP drain; a second one ends at once (server_run returns KVANT_ECANCELED). */
 #ifndef KVANT_SERVER_SERVER_H
 #define KVANT_SERVER_SERVER_H
 
@@ -19,15 +19,16 @@ typedef struct server_params {
     const char *api_prefix;   /* in front of every route, "" for none */
     const char *cors_origins; /* NULL: no CORS; "*", or a comma list of origins */
     int max_connections;
-    int64_t max_body;       /* bytes */
-    int ping_s;             /* comment line on silent streams; 0: never */
-    int drain_ms;           /* after SIGTERM */
-    int stall_s;            /* a stream whose client takes nothing for so long is cut */
-    int watchdog_s;         /* /health fails when requests wait and no step ended for so long; 0: off */
-    int default_max_tokens; /* -1: up to the context */
+    int64_t max_body;        /* bytes */
+    int64_t max_body_memory; /* of all bodies at once; 0: eight of the largest */
+    int ping_s;              /* comment line on silent streams; 0: never */
+    int drain_ms;            /* after SIGTERM */
+    int stall_s;             /* a stream whose client takes nothing for so long is cut */
+    int watchdog_s;          /* /health fails when requests wait and no step ended for so long; 0: off */
+    int default_max_tokens;  /* -1: up to the context */
     int metrics_vllm;
     int slots;                    /* 1: /slots answers */
-    int catch_signals;            /* 1: SIGTERM and SIGINT drain */
+    int catch_signals;            /* 1: SIGTERM, SIGINT and SIGHUP drain */
     kvant_sampler_params sampler; /* defaults of requests */
 } server_params;
 

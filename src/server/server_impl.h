@@ -20,7 +20,8 @@ enum {
     STREAM_LOW = 32 << 10,        /* and goes on below this */
     MAX_HEADERS = 100,
     HEADER_BYTES = 16 << 10,
-    KEEP_ALIVE_S = 60, /* headers of the next request after a response */
+    SPARE_CONNECTIONS = 16, /* beyond --max-connections: room for those that are being shut, and for /health */
+    KEEP_ALIVE_S = 60,      /* headers of the next request after a response */
 };
 
 typedef struct job job;
@@ -103,6 +104,8 @@ struct client {
     int fresh;        /* no request yet */
     size_t body_bytes;
     int body_done;
+    int known; /* one of its requests was allowed to more than the public routes */
+    int cut;   /* shut down to make room */
     job *job;
     client *prev, *next;
 };
@@ -117,13 +120,28 @@ struct call {
     const char *method;
     char path[96]; /* as it came, cut */
     sbuf body;
-    size_t body_seen;
-    int key; /* index of its API key, -1: none */
+    int64_t body_reserved; /* of the budgets of all bodies and of its key's */
+    int key;               /* index of its API key, -1: none; its tenant is key + 1 */
+    int counted;           /* among the busy connections */
     int answered;
     int status;
     int64_t t0_ns;
     job *job;
 };
+
+/* What is taken of what there is (budget.c). */
+typedef struct tenant_use {
+    _Atomic int64_t body_bytes;
+    int calls; /* requests between head and end of the answer */
+} tenant_use;
+
+typedef struct budget {
+    int64_t body_all, body_key; /* bytes of bodies at once: of all, of one key */
+    int calls_key;              /* busy connections of one key */
+    _Atomic int64_t body_bytes;
+    int calls;
+    tenant_use *tenants; /* by key index + 1 */
+} budget;
 
 struct server {
     server_params p;
@@ -136,7 +154,8 @@ struct server {
     uint64_t next_id, nonce;
     client *clients;
     job *jobs;
-    int n_clients, n_streams;
+    int n_clients, n_streams, n_cut;
+    budget budget;
     int draining, stop, signals, killed_by;
     int64_t stop_ns;
     pthread_mutex_t dirty_lock; /* guards dirty, and what other threads tell the loop below */
@@ -158,16 +177,37 @@ enum MHD_Result respond(call *c, struct MHD_Connection *conn, int status, const 
 enum MHD_Result respond_json(call *c, struct MHD_Connection *conn, int status, jsonw *w); /* frees w */
 enum MHD_Result respond_error(call *c, struct MHD_Connection *conn, const api_error *e);
 enum MHD_Result respond_fail(call *c, struct MHD_Connection *conn, int kind, const char *text); /* an api_error of it */
+/* Sends the error past the library, for a request whose body will not be read; the caller closes (MHD_NO). */
+void respond_cut(call *c, const api_error *e);
+int origin_listed(const char *list, const char *origin);
 /* Ties a job to the call: a stream's response is queued now, another one waits (suspended) for its end. */
 enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j);
 enum MHD_Result respond_done(call *c, struct MHD_Connection *conn); /* that end: the response of a job that is done */
 void call_unlink_job(call *c);
-void job_resume(job *j);                /* its connection goes on, if it waits */
-void client_watch(client *k, int on);   /* its socket in the loop's set, while it waits for a job */
+void job_resume(job *j);              /* its connection goes on, if it waits */
+void client_watch(client *k, int on); /* its socket in the loop's set, while it waits for a job */
 const char *query_value(struct MHD_Connection *conn, const char *key);
 
-/* ---- call.c: callbacks of libmicrohttpd ---- */
+/* ---- head.c ---- */
 int server_has_keys(const server *s);
+/* -1: the request may go on to its body, else the result of the answer that was queued. */
+int head_check(call *c, struct MHD_Connection *conn, const char *url, const char *version);
+
+/* ---- budget.c ---- */
+int budget_open(server *s, kvant_diag *diag);
+void budget_close(server *s);
+/* Room for a body of so many bytes (-1: unknown, chunked), and for its first n bytes.  API_OK, or why not. */
+int budget_body_begin(call *c, int64_t bytes, api_error *e);
+int budget_body_grow(call *c, size_t n, api_error *e);
+void budget_body_free(call *c);
+void budget_body_release(server *s, int tenant, int64_t bytes); /* any thread */
+/* A busy connection more, within what there is and what its key may have. */
+int budget_call_begin(call *c, api_error *e);
+void budget_call_end(call *c);
+/* Shuts idle connections while there are more than allowed. */
+void budget_make_room(server *s);
+
+/* ---- call.c: callbacks of libmicrohttpd ---- */
 enum MHD_Result call_access(void *cls, struct MHD_Connection *conn, const char *url, const char *method,
                             const char *version, const char *data, size_t *n, void **con_cls);
 void call_completed(void *cls, struct MHD_Connection *conn, void **con_cls, enum MHD_RequestTerminationCode how);

@@ -3,6 +3,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -45,11 +46,15 @@ def built(build):
 class Server:
     """kvant serve on a free port.  build: the build folder (its bin/kvant)."""
 
-    def __init__(self, build, *args, model=DEMO, env=None):
+    def __init__(self, build, *args, model=DEMO, env=None, limits=None):
+        """limits: {resource.RLIMIT_...: n} of the process."""
         self.lines = []
+        self.reading = threading.Event()
+        self.reading.set()
         command = [os.path.join(build, "bin", "kvant"), "serve", "-m", model, "--port", "0", *args]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, errors="replace",
-                                        env=dict(os.environ, **(env or {})))
+                                        env=dict(os.environ, **(env or {})),
+                                        preexec_fn=lambda: [resource.setrlimit(k, (n, n)) for k, n in (limits or {}).items()])
         threading.Thread(target=self._read, daemon=True).start()
         self.port = None
         self._wait()
@@ -57,6 +62,14 @@ class Server:
     def _read(self):
         for line in self.process.stderr:
             self.lines.append(line.rstrip())
+            self.reading.wait()
+
+    def pause_log(self):
+        """From now on nobody reads its messages, until go_on_log."""
+        self.reading.clear()
+
+    def go_on_log(self):
+        self.reading.set()
 
     def _wait(self):
         end = time.time() + 60 * SLOW
