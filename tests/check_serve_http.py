@@ -122,7 +122,7 @@ def check_other_routes(s):
     for name in ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds"):
         C.ok(re.search(rf"^kvant:{name}_count\{{.*\}} [1-9]", text, re.M) and f"vllm:{name}_bucket" in text, name)
     for path in ("/v1/responses", "/v1/rerank", "/completion"):
-        C.ok(s.request("POST", path, {})[0] == 501, path)
+        C.ok(s.request("POST", path, {})[0] == 404, path)
     C.ok(s.request("GET", "/nowhere")[0] == 404 and s.request("DELETE", "/health")[0] == 405, "404 and 405")
     for path, kind in (("/", "text/html"), ("/app.js", "text/javascript"), ("/style.css", "text/css")):
         status, headers, data = s.request("GET", path)
@@ -131,9 +131,8 @@ def check_other_routes(s):
 
 def check_errors(s):
     cases = [("/v1/completions", {}, 400, "invalid_request_error", "prompt"),
-             ("/v1/completions", {"prompt": "a", "model": "gpt-9"}, 404, "not_found_error", "model"),
              ("/v1/completions", {"prompt": "a b " * 3000}, 400, "exceed_context_size_error", "prompt"),
-             ("/v1/chat/completions", {"messages": CHAT, "tools": [{"type": "function"}]}, 501, "not_supported_error", "tools"),
+             ("/v1/chat/completions", {"messages": CHAT, "tools": [{"type": "function"}]}, 400, "invalid_request_error", "tools"),
              ("/v1/embeddings", {"input": []}, 400, "invalid_request_error", "input"),
              ("/slots/99?action=save", {"filename": "x"}, 400, "invalid_request_error", None),
              ("/slots/0?action=dance", {}, 400, "invalid_request_error", None)]
@@ -344,7 +343,7 @@ def check_slots(s):
     """Save, restore, erase: the same continuation; refused names and damaged files."""
     text = s.post("/v1/completions", {"prompt": "The captain of the old ship " * 20, "max_tokens": 8, "temperature": 0})[1]["choices"][0]["text"]
     status, r = s.post("/cache?action=save", {"filename": "all"})
-    if status == 501:
+    if status == 400 and "not supported" in r["error"]["message"]:
         print("SKIP check_serve_http: saving and restoring are not in this build")
         return
     C.ok(status == 200 and r["n_saved"] > 0 and r["n_written"] > 0, r)

@@ -61,10 +61,11 @@ def check_schema(client, model):
 
 
 def check_errors(client, model, openai):
-    for kind, call in [(openai.NotFoundError, lambda: client.completions.create(model="other", prompt="a")),
+    """B6: what is asked for and not there is BadRequestError, which the client does not repeat."""
+    for kind, call in [(openai.BadRequestError, lambda: client.completions.create(model=model, prompt="a", suffix="b")),
                        (openai.BadRequestError, lambda: client.completions.create(model=model, prompt="a", temperature=9)),
                        (openai.BadRequestError, lambda: client.chat.completions.create(model=model, messages=[])),
-                       (openai.InternalServerError, lambda: client.chat.completions.create(model=model, messages=CHAT, tools=[
+                       (openai.BadRequestError, lambda: client.chat.completions.create(model=model, messages=CHAT, tools=[
                            {"type": "function", "function": {"name": "f", "parameters": {}}}]))]:
         try:
             call()

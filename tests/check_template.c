@@ -308,6 +308,45 @@ static void test_ids_as_text(const tokenizer *t)
     }
 }
 
+/* B9: a prompt that ends with the last message's text, without what closes it; ids as of that text. */
+static void test_continue(const tokenizer *t)
+{
+    const kvant_chat_msg m[] = { { "user", "A b?" }, { "assistant", "A b" }, { "user", "A b" } },
+                         empty = { "assistant", "" };
+    kvant_diag diag = { "" };
+
+    for (int i = 0; i < N_KNOWN; i++) {
+        const chat_family *f = family_of(known[i].variant);
+        char *closed = NULL, *open = NULL, *none = NULL;
+        int32_t a[256], b[256];
+        int na = 0, nb = 0;
+        if (!f)
+            continue;
+        CHECK(chat_family_format(f, m, 2, KVANT_CHAT_CLOSED, &closed, &diag) == 0 &&
+                  chat_family_format(f, m, 2, KVANT_CHAT_CONTINUE, &open, &diag) == 0,
+              "B9 %s: %s", known[i].variant, diag.text);
+        size_t n = strlen(open);
+        CHECK(n > 3 && strcmp(open + n - 3, "A b") == 0 && strlen(closed) > n && strncmp(open, closed, n) == 0 &&
+                  !strstr(closed + n, "A b"),
+              "B9 %s: '%s' of '%s'", known[i].variant, open, closed);
+        if (t && strcmp(known[i].family, "chatml") == 0) {
+            CHECK(tokenizer_encode(t, open, n, KVANT_TOK_SPECIAL, a, 256, &na, NULL) == 0 &&
+                      chat_family_tokenize(f, t, m, 2, KVANT_CHAT_CONTINUE, b, 256, &nb, NULL) == 0 && na == nb &&
+                      memcmp(a, b, (size_t)na * 4) == 0,
+                  "B9 %s: %d ids, %d of the text", known[i].variant, nb, na);
+        }
+        CHECK(chat_family_format(f, m, 1, KVANT_CHAT_CONTINUE, &none, &diag) == KVANT_EINVAL &&
+                  strstr(diag.text, "assistant"),
+              "B9 %s: a question is not continued: %s", known[i].variant, diag.text);
+        kvant_free(closed);
+        kvant_free(open);
+    }
+    const kvant_chat_msg none[] = { m[0], empty };
+    char *text = NULL;
+    CHECK(chat_family_format(family_of("chatml"), none, 2, KVANT_CHAT_CONTINUE, &text, &diag) == KVANT_EINVAL && !text,
+          "B9 an empty message");
+}
+
 /* T-09: whatever the message says, the control ids are those of an innocent one. */
 static void test_injection(const tokenizer *t)
 {
@@ -432,6 +471,7 @@ int main(int argc, char **argv)
     test_golden();
     test_system();
     test_bad_messages();
+    test_continue(t);
     if (t) {
         test_ids_as_text(t);
         test_injection(t);

@@ -78,13 +78,19 @@ int kvant_detok_push(const kvant_model *m, kvant_detok *d, int32_t id, char *out
 int kvant_detok_flush(kvant_detok *d, char *out, int cap);
 
 typedef struct kvant_chat_msg { const char *role, *content; } kvant_chat_msg;
-/* Messages -> prompt text through the model's template family; add_assistant opens the answer.  *text: kvant_text_free.
+/* How a prompt of messages ends. */
+enum kvant_chat_end {
+    KVANT_CHAT_CLOSED,   /* after the last message */
+    KVANT_CHAT_OPEN,     /* an answer is begun */
+    KVANT_CHAT_CONTINUE, /* the last message, an assistant's, is left open: what is generated goes on with its text */
+};
+/* Messages -> prompt text through the model's template family; end: enum kvant_chat_end.  *text: kvant_text_free.
  * KVANT_EINVAL (a message), KVANT_EUNSUPPORTED (a template of no known family); ids as in kvant_tokenize.
  * The text is tokenised with KVANT_TOK_SPECIAL only by kvant_chat_tokenize, which never lets message text form control
  * tokens. */
-int kvant_chat_format(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, char **text,
+int kvant_chat_format(const kvant_model *m, const kvant_chat_msg *msgs, int n, int end, char **text,
                       kvant_diag *diag);
-int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, int32_t *ids,
+int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int end, int32_t *ids,
                         int cap, int *n_ids, kvant_diag *diag);
 /* "chatml", ..., "unknown"; *from_file: 0 when the file has no template and ChatML was assumed. */
 const char *kvant_chat_family(const kvant_model *m, int *from_file);

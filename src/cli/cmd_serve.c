@@ -204,6 +204,8 @@ static void server_options(const opts *o, const auth *keys, const char *alias, s
     p->default_max_tokens = opt_int(o, OPT_PREDICT) < 1 ? -1 : (int)opt_int(o, OPT_PREDICT);
     p->metrics_vllm = opt_str(o, OPT_METRICS_COMPAT) != NULL;
     p->slots = !opt_flag(o, OPT_NO_SLOTS);
+    p->strict_model = opt_flag(o, OPT_STRICT_MODEL);
+    p->refuse_unknown = opt_is(o, OPT_UNKNOWN_FIELDS, "refuse");
     p->catch_signals = 1;
     p->sampler.temp = (float)opt_num(o, OPT_TEMP);
     p->sampler.top_k = (int)opt_int(o, OPT_TOP_K);

@@ -182,13 +182,37 @@ static int join(const pieces *p, size_t from, size_t to, char **out, size_t *len
     return KVANT_OK;
 }
 
-int chat_family_format(const chat_family *f, const kvant_chat_msg *msgs, int n, int add_assistant, char **out,
-                       kvant_diag *diag)
+/* Drops what the format writes behind the last message's text. */
+static int leave_open(pieces *p, const kvant_chat_msg *last, kvant_diag *diag)
+{
+    uintptr_t from = (uintptr_t)last->content, to = from + strlen(last->content);
+    size_t n = p->n;
+
+    if (strcmp(last->role, "assistant") != 0)
+        return kvant_fail(diag, KVANT_EINVAL, "the last message is of role '%.24s', want assistant to continue it",
+                          last->role);
+    while (n && !((uintptr_t)p->v[n - 1].s >= from && (uintptr_t)p->v[n - 1].s < to))
+        n--;
+    if (n == 0)
+        return kvant_fail(diag, KVANT_EINVAL, "the last message has no text that could be continued");
+    p->n = n;
+    return KVANT_OK;
+}
+
+/* The prompt in pieces; p->v is to be freed, on error too. */
+static int write_prompt(pieces *p, const chat_family *f, const kvant_chat_msg *msgs, int n, int end, kvant_diag *diag)
+{
+    chat c = { msgs, n, end == KVANT_CHAT_OPEN };
+
+    KVANT_TRY(chat_write(p, f, &c, diag));
+    return end == KVANT_CHAT_CONTINUE ? leave_open(p, &msgs[n - 1], diag) : KVANT_OK;
+}
+
+int chat_family_format(const chat_family *f, const kvant_chat_msg *msgs, int n, int end, char **out, kvant_diag *diag)
 {
     pieces p = { 0 };
-    chat c = { msgs, n, add_assistant };
     size_t len;
-    int err = chat_write(&p, f, &c, diag);
+    int err = write_prompt(&p, f, msgs, n, end, diag);
 
     if (err == 0)
         err = join(&p, 0, p.n, out, &len, diag);
@@ -246,16 +270,15 @@ static int put_pieces(id_list *o, const tokenizer *t, const pieces *p, kvant_dia
     return put_text(o, t, p, from, p->n, diag);
 }
 
-int chat_family_tokenize(const chat_family *f, const tokenizer *t, const kvant_chat_msg *msgs, int n, int add_assistant,
+int chat_family_tokenize(const chat_family *f, const tokenizer *t, const kvant_chat_msg *msgs, int n, int end,
                          int32_t *ids, int cap, int *n_ids, kvant_diag *diag)
 {
     pieces p = { 0 };
-    chat c = { msgs, n, add_assistant };
     id_list o = { ids, cap, 0 };
 
     if (cap < 0 || (cap > 0 && !ids))
         return kvant_fail(diag, KVANT_EINVAL, "kvant_chat_tokenize: no buffer");
-    int err = chat_write(&p, f, &c, diag);
+    int err = write_prompt(&p, f, msgs, n, end, diag);
     if (err == 0) {
         if (f->style == CHATML ? tokenizer_add_bos(t) : tokenizer_bos(t) >= 0)
             put_id(&o, tokenizer_bos(t));

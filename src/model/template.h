@@ -16,10 +16,11 @@ int chat_family_choose(const gguf *g, const char *override, const chat_family **
 const char *chat_family_name(const chat_family *f);
 /* Which template of the family, for reports and tests: "qwen2.5", "v3-tekken", ... */
 const char *chat_family_variant(const chat_family *f);
-int chat_family_format(const chat_family *f, const kvant_chat_msg *msgs, int n, int add_assistant, char **text,
+/* end: enum kvant_chat_end */
+int chat_family_format(const chat_family *f, const kvant_chat_msg *msgs, int n, int end, char **text,
                        kvant_diag *diag);
 /* Pieces: control markers are tokenised as special, message text as plain text. */
-int chat_family_tokenize(const chat_family *f, const tokenizer *t, const kvant_chat_msg *msgs, int n, int add_assistant,
+int chat_family_tokenize(const chat_family *f, const tokenizer *t, const kvant_chat_msg *msgs, int n, int end,
                          int32_t *ids, int cap, int *n_ids, kvant_diag *diag);
 
 #endif

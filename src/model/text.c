@@ -60,18 +60,18 @@ static int family(const kvant_model *m, kvant_diag *diag)
     return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s", m->chat_diag.text);
 }
 
-int kvant_chat_format(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, char **text,
+int kvant_chat_format(const kvant_model *m, const kvant_chat_msg *msgs, int n, int end, char **text,
                       kvant_diag *diag)
 {
     KVANT_TRY(family(m, diag));
-    return chat_family_format(m->chat, msgs, n, add_assistant, text, diag);
+    return chat_family_format(m->chat, msgs, n, end, text, diag);
 }
 
-int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int add_assistant, int32_t *ids,
+int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int end, int32_t *ids,
                         int cap, int *n_ids, kvant_diag *diag)
 {
     KVANT_TRY(family(m, diag));
-    return chat_family_tokenize(m->chat, m->tok, msgs, n, add_assistant, ids, cap, n_ids, diag);
+    return chat_family_tokenize(m->chat, m->tok, msgs, n, end, ids, cap, n_ids, diag);
 }
 
 const char *kvant_chat_family(const kvant_model *m, int *from_file)

@@ -65,6 +65,20 @@ void server_fail(server *s, int code, const kvant_diag *diag)
     server_wake(s);
 }
 
+/* A model whose template cannot be used answers completions but no chat: better said now than to every client. */
+static void check_chat(server *s)
+{
+    const kvant_chat_msg probe = { "user", "x" };
+    kvant_diag diag = { "" };
+    char *text = NULL;
+
+    if (kvant_chat_format(s->model, &probe, 1, KVANT_CHAT_OPEN, &text, &diag) != KVANT_OK) {
+        snprintf(s->chat_problem, sizeof s->chat_problem, "%s", diag.text);
+        log_msg(LOG_WARN, "every chat will be refused (400): %s", diag.text);
+    }
+    kvant_text_free(text);
+}
+
 int server_attach(server *s, kvant_model *m, kvant_engine *e, kvant_session *session, kvant_diag *diag)
 {
     const kvant_engine_params *p = kvant_engine_get_params(e);
@@ -79,9 +93,12 @@ int server_attach(server *s, kvant_model *m, kvant_engine *e, kvant_session *ses
                             .pool_tokens = p->pool_tokens,
                             .default_max_tokens = s->p.default_max_tokens,
                             .sampler = s->p.sampler,
+                            .strict_model = s->p.strict_model,
+                            .refuse_unknown = s->p.refuse_unknown,
                             .grammars = grammar_cache_new() };
     if (!s->env.grammars)
         return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
+    check_chat(s);
     atomic_store(&s->ready, 1);
     return KVANT_OK;
 }

@@ -147,6 +147,8 @@ void live_props(server *s, jsonw *w)
     jsonw_kint(w, "n_ctx", p->n_ctx);
     jsonw_kint(w, "max_body_bytes", s->p.max_body);
     jsonw_kstr(w, "chat_template_family", kvant_chat_family(s->model, &from_file));
+    if (s->chat_problem[0])
+        jsonw_kstr(w, "chat_template_problem", s->chat_problem);
     jsonw_key(w, "default_generation_settings");
     jsonw_object(w);
     jsonw_kint(w, "n_ctx", p->n_ctx);

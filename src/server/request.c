@@ -11,10 +11,11 @@ int request_check_model(const request_env *env, const json_t *o, api_error *e)
     size_t n = 0;
 
     API_TRY(body_string(o, "model", 1024, &name, &n, e));
-    if (!name || !n || strcmp(name, env->alias) == 0 || strcmp(name, kvant_model_get_info(env->model)->name) == 0)
+    if (!env->strict_model || !name || !n || strcmp(name, env->alias) == 0 ||
+        strcmp(name, kvant_model_get_info(env->model)->name) == 0)
         return API_OK;
-    return api_fail(e, API_NOT_FOUND, "model", "model: \"%.100s\" is not served here, want \"%.100s\"", name,
-                    env->alias);
+    return api_fail(e, API_NOT_FOUND, "model",
+                    "model: \"%.100s\" is not served here (--strict-model-name), want \"%.100s\"", name, env->alias);
 }
 
 int request_read_salt(const json_t *o, char **salt, api_error *e)
@@ -29,7 +30,7 @@ int request_read_salt(const json_t *o, char **salt, api_error *e)
 }
 
 /* Fields that OpenAI's or llama.cpp's servers know and this one does not: silence would be a wrong answer. */
-static int check_unsupported(const json_t *o, api_error *e)
+int request_check_unsupported(const json_t *o, api_error *e)
 {
     static const char *const arrays[] = { "tools", "functions", "lora", "images" };
     const char *choice = json_string_value(json_object_get(o, "tool_choice"));
@@ -42,8 +43,10 @@ static int check_unsupported(const json_t *o, api_error *e)
         if (json_array_size(v) && !(i == 0 && choice && strcmp(choice, "none") == 0))
             return api_fail(e, API_UNSUPPORTED, arrays[i], "%s: not supported", arrays[i]);
     }
+    if (choice && !json_array_size(body_field(o, "tools")) && strcmp(choice, "none") && strcmp(choice, "auto"))
+        return api_fail(e, BAD, "tool_choice", "tool_choice: %.40s, but there are no tools", choice);
     if (suffix && !(json_is_string(suffix) && json_string_length(suffix) == 0))
-        return api_fail(e, API_UNSUPPORTED, "suffix", "suffix: not supported");
+        return api_fail(e, API_UNSUPPORTED, "suffix", "suffix: not supported: nothing fills in the middle here");
     if (best_of &&
         !(json_is_integer(best_of) && (json_integer_value(best_of) == 1 || json_equal(best_of, body_field(o, "n")))))
         return api_fail(e, json_is_integer(best_of) ? API_UNSUPPORTED : BAD, "best_of",
@@ -85,13 +88,15 @@ static int read_lengths(const json_t *o, request *r, api_error *e)
 static int read_request(const request_env *env, const json_t *o, request *r, api_error *e)
 {
     API_TRY(request_check_model(env, o, e));
-    API_TRY(check_unsupported(o, e));
+    API_TRY(request_check_unsupported(o, e));
+    API_TRY(request_check_fields(env, o, r->chat ? REQUEST_CHAT : REQUEST_TEXT, r->ignored, e));
     API_TRY(read_stream(o, r, e));
     API_TRY(read_lengths(o, r, e));
     API_TRY(request_read_sampling(env, o, r, e));
     API_TRY(request_read_salt(o, &r->salt, e));
-    if (!r->chat)
-        API_TRY(body_bool(o, "echo", &r->echo, e));
+    API_TRY(body_bool(o, "echo", &r->echo, e));
+    if (r->chat && r->echo)
+        return api_fail(e, API_UNSUPPORTED, "echo", "echo: true is for /v1/completions only");
     if (r->echo && r->logprobs)
         return api_fail(e, API_UNSUPPORTED, "echo", "echo: not supported together with logprobs");
     if (r->chat)

@@ -1,8 +1,9 @@
 /* server/request.h: the body of a generation request, checked.  Field names and limits: docs/server.md.
  *
  * request_parse reads /v1/completions and /v1/chat/completions bodies into one struct: prompts as token ids, sampling
- * parameters within their ranges, token ids below the logits' width.  Unknown fields are ignored and can change nothing
- * of the server.  Stateless; any thread. */
+ * parameters within their ranges, token ids below the logits' width.  A field that would change the text and is not
+ * there is refused; other unknown ones are ignored, named in request.ignored, and change nothing of the server.
+ * Stateless; any thread. */
 #ifndef KVANT_SERVER_REQUEST_H
 #define KVANT_SERVER_REQUEST_H
 
@@ -19,6 +20,7 @@ enum {
     REQUEST_MAX_BIAS = 1024,
     REQUEST_MAX_LOGPROBS = 20,
     REQUEST_MAX_MESSAGES = 10000,
+    REQUEST_IGNORED = 256, /* bytes of the list of ignored fields */
 };
 
 /* What a request is read against: the model and the defaults that the server was started with. */
@@ -30,6 +32,8 @@ typedef struct request_env {
     int default_max_tokens; /* -1: up to the context */
     kvant_sampler_params sampler;
     grammar_cache *grammars; /* NULL: each request compiles its own */
+    int strict_model;        /* 1: a name that is not the model's is API_NOT_FOUND */
+    int refuse_unknown;      /* 1: every field that is not known is refused */
 } request_env;
 
 typedef struct prompt {
@@ -55,6 +59,7 @@ typedef struct request {
     int n_stops;
     char *salt;       /* cache_salt, or NULL */
     grammar *grammar; /* or NULL */
+    char ignored[REQUEST_IGNORED]; /* fields that nothing reads, "a, b"; "" for none */
 } request;
 
 /* body[len] -> *out (request_dispose).  Returns API_OK or the kind of the error in *e. */
@@ -66,6 +71,7 @@ typedef struct embed_request {
     prompt prompts[REQUEST_MAX_CHOICES];
     int n, base64;
     char *salt; /* cache_salt, or NULL */
+    char ignored[REQUEST_IGNORED];
 } embed_request;
 int request_parse_embed(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e);
 void embed_request_dispose(embed_request *r);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-static int read_sampler(const json_t *o, request *r, api_error *e)
+static int read_sampler(const request_env *env, const json_t *o, request *r, api_error *e)
 {
     kvant_sampler_params *s = &r->sampler;
     int64_t seed = -1;
@@ -19,6 +19,9 @@ static int read_sampler(const json_t *o, request *r, api_error *e)
     s->top_k = s->top_k < 0 ? 0 : s->top_k;
     API_TRY(body_num(o, "repeat_penalty", 0.01, 100, &s->repeat_penalty, e));
     API_TRY(body_num(o, "repetition_penalty", 0.01, 100, &s->repeat_penalty, e));
+    API_TRY(body_count(o, "repeat_last_n", -1, 1 << 30, &s->penalty_last_n, e));
+    if (s->penalty_last_n >= env->n_ctx)
+        s->penalty_last_n = -1; /* all of them, without a window of that size */
     API_TRY(body_num(o, "presence_penalty", -2, 2, &s->presence_penalty, e));
     API_TRY(body_num(o, "frequency_penalty", -2, 2, &s->frequency_penalty, e));
     API_TRY(body_int(o, "seed", INT64_MIN, INT64_MAX, &seed, e));
@@ -103,7 +106,7 @@ static int read_logprobs(const json_t *o, request *r, api_error *e)
 
 int request_read_sampling(const request_env *env, const json_t *o, request *r, api_error *e)
 {
-    API_TRY(read_sampler(o, r, e));
+    API_TRY(read_sampler(env, o, r, e));
     API_TRY(read_bias(env, o, r, e));
     API_TRY(read_stops(o, r, e));
     return read_logprobs(o, r, e);

@@ -42,6 +42,8 @@ typedef struct messages {
     int n;
 } messages;
 
+/* add_generation_prompt and continue_final_message -> enum kvant_chat_end */
+int chat_end_read(const json_t *o, int *end, api_error *e);
 int messages_read(const json_t *o, messages *m, api_error *e); /* messages_free also after an error */
 void messages_free(messages *m);
 
@@ -49,8 +51,15 @@ void messages_free(messages *m);
 int request_read_sampling(const request_env *env, const json_t *o, request *r, api_error *e);
 int request_read_grammar(const request_env *env, const json_t *o, request *r, api_error *e);
 
+/* ---- request_fields.c ---- */
+enum { REQUEST_CHAT = 1, REQUEST_TEXT = 2, REQUEST_TEMPLATE = 4, REQUEST_EMBED = 8 };
+/* Every field of o that the route does not read: refused, or named in `ignored`. */
+int request_check_fields(const request_env *env, const json_t *o, int route, char ignored[REQUEST_IGNORED],
+                         api_error *e);
+
 /* ---- request.c ---- */
 int request_read_salt(const json_t *o, char **salt, api_error *e); /* cache_salt; NULL: none, or empty */
+int request_check_unsupported(const json_t *o, api_error *e); /* tools, images and what else is refused by its shape */
 int request_check_model(const request_env *env, const json_t *o, api_error *e); /* the name, where there is one */
 
 #endif

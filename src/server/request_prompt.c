@@ -191,17 +191,30 @@ int messages_read(const json_t *o, messages *m, api_error *e)
     return API_OK;
 }
 
-static int chat_ids(const request_env *env, const messages *m, int open, prompt *p, api_error *e)
+int chat_end_read(const json_t *o, int *end, api_error *e)
+{
+    int open = 1, go_on = 0;
+
+    API_TRY(body_bool(o, "add_generation_prompt", &open, e));
+    API_TRY(body_bool(o, "continue_final_message", &go_on, e));
+    if (go_on && open && body_field(o, "add_generation_prompt"))
+        return api_fail(e, BAD, "continue_final_message",
+                        "continue_final_message and add_generation_prompt: both true, want one of them");
+    *end = go_on ? KVANT_CHAT_CONTINUE : open ? KVANT_CHAT_OPEN : KVANT_CHAT_CLOSED;
+    return API_OK;
+}
+
+static int chat_ids(const request_env *env, const messages *m, int end, prompt *p, api_error *e)
 {
     kvant_diag diag = { "" };
-    int n = 0, code = kvant_chat_tokenize(env->model, m->list, m->n, open, NULL, 0, &n, &diag);
+    int n = 0, code = kvant_chat_tokenize(env->model, m->list, m->n, end, NULL, 0, &n, &diag);
 
     if (code != KVANT_OK && code != KVANT_ENOSPC)
         return api_fail(e, api_kind_of(code), "messages", "messages: %s", diag.text);
     p->ids = kvant_alloc(((size_t)n + 1) * sizeof *p->ids);
     if (!p->ids)
         return api_no_memory(e);
-    code = kvant_chat_tokenize(env->model, m->list, m->n, open, p->ids, n, &p->n, &diag);
+    code = kvant_chat_tokenize(env->model, m->list, m->n, end, p->ids, n, &p->n, &diag);
     return code == KVANT_OK ? check_length(env, p, "messages", e)
                             : api_fail(e, api_kind_of(code), "messages", "messages: %s", diag.text);
 }
@@ -209,12 +222,12 @@ static int chat_ids(const request_env *env, const messages *m, int open, prompt 
 int prompt_of_chat(const request_env *env, const json_t *o, request *r, api_error *e)
 {
     messages m = { 0 };
-    int open = 1, kind = body_bool(o, "add_generation_prompt", &open, e);
+    int end, kind = chat_end_read(o, &end, e);
 
     if (kind == API_OK)
         kind = messages_read(o, &m, e);
     if (kind == API_OK)
-        kind = chat_ids(env, &m, open, &r->prompts[0], e);
+        kind = chat_ids(env, &m, end, &r->prompts[0], e);
     r->n_prompts = 1;
     messages_free(&m);
     return kind;

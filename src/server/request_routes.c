@@ -12,6 +12,7 @@ static int read_embed(const request_env *env, const json_t *o, embed_request *r,
 
     API_TRY(request_check_model(env, o, e));
     API_TRY(request_read_salt(o, &r->salt, e));
+    API_TRY(request_check_fields(env, o, REQUEST_EMBED, r->ignored, e));
     if (format && !(text && (strcmp(text, "float") == 0 || strcmp(text, "base64") == 0)))
         return api_fail(e, BAD, "encoding_format", "encoding_format: wanted float or base64");
     r->base64 = text && strcmp(text, "base64") == 0;
@@ -97,14 +98,19 @@ int request_parse_template(const request_env *env, const char *body, size_t len,
     json_t *o = NULL;
     messages m = { 0 };
     kvant_diag diag = { "" };
-    int open = 1, kind = body_read(body, len, &o, e);
+    char ignored[REQUEST_IGNORED];
+    int end, kind = body_read(body, len, &o, e);
 
     if (kind == API_OK)
-        kind = body_bool(o, "add_generation_prompt", &open, e);
+        kind = request_check_unsupported(o, e);
+    if (kind == API_OK)
+        kind = request_check_fields(env, o, REQUEST_TEMPLATE, ignored, e);
+    if (kind == API_OK)
+        kind = chat_end_read(o, &end, e);
     if (kind == API_OK)
         kind = messages_read(o, &m, e);
     if (kind == API_OK) {
-        int code = kvant_chat_format(env->model, m.list, m.n, open, text, &diag);
+        int code = kvant_chat_format(env->model, m.list, m.n, end, text, &diag);
         if (code != KVANT_OK)
             kind = api_fail(e, api_kind_of(code), "messages", "messages: %s", diag.text);
     }

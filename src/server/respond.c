@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include "base/clock.h"
+#include "base/log.h"
 #include "server/server_impl.h"
 
 enum { STREAM_BLOCK = 1024 }; /* bytes handed to the library at once */
@@ -22,6 +23,26 @@ int origin_listed(const char *list, const char *origin)
     return 0;
 }
 
+/* A list of header names and nothing else: it goes back as it came. */
+static int is_token_list(const char *s)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~, ";
+
+    return s[0] && strlen(s) <= 1024 && strspn(s, allowed) == strlen(s);
+}
+
+/* The answer to a preflight.  Every header that the page asks for may be sent: what a header can do does not depend on
+ * it (a key is still checked), and client libraries send some of their own (X-Stainless-*). */
+static void add_preflight(struct MHD_Connection *conn, struct MHD_Response *r)
+{
+    const char *asked = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Access-Control-Request-Headers");
+
+    MHD_add_response_header(r, "Access-Control-Allow-Headers",
+                            asked && is_token_list(asked) ? asked : "authorization, content-type, x-api-key");
+    MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    MHD_add_response_header(r, "Access-Control-Max-Age", "600");
+}
+
 static void add_cors(const call *c, struct MHD_Connection *conn, struct MHD_Response *r)
 {
     const char *list = c->s->p.cors_origins, *origin;
@@ -37,8 +58,9 @@ static void add_cors(const call *c, struct MHD_Connection *conn, struct MHD_Resp
     } else {
         return;
     }
-    MHD_add_response_header(r, "Access-Control-Allow-Headers", "authorization, content-type, x-api-key");
-    MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    MHD_add_response_header(r, "Access-Control-Expose-Headers", "Retry-After, X-Kvant-Ignored-Fields");
+    if (strcmp(c->method, "OPTIONS") == 0)
+        add_preflight(conn, r);
 }
 
 static enum MHD_Result queue(call *c, struct MHD_Connection *conn, int status, struct MHD_Response *r)
@@ -47,6 +69,10 @@ static enum MHD_Result queue(call *c, struct MHD_Connection *conn, int status, s
         return MHD_NO;
     add_cors(c, conn, r);
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+    if (c->ignored[0]) {
+        MHD_add_response_header(r, "X-Kvant-Ignored-Fields", c->ignored);
+        log_msg(LOG_DEBUG, "%.90s: fields that nothing reads: %s", c->path, c->ignored);
+    }
     if (status == 401)
         MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
     if (status == 429 || status == 503)

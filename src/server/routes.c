@@ -109,7 +109,7 @@ static enum MHD_Result get_slots(call *c, struct MHD_Connection *conn)
     jsonw w;
 
     if (!c->s->p.slots)
-        return fail(c, conn, API_UNSUPPORTED, "", "/slots is switched off");
+        return fail(c, conn, API_NOT_FOUND, "", "/slots is switched off (--no-slots)");
     kvant_session_get_stats(c->s->session, &st);
     if (strict && strcmp(strict, "1") == 0 && st.running >= st.max_seqs)
         return fail(c, conn, API_UNAVAILABLE, "", "no slot is free");
@@ -169,6 +169,7 @@ static enum MHD_Result generate(call *c, struct MHD_Connection *conn, int chat)
     if (request_parse(&c->s->env, chat, c->body.s ? c->body.s : "", c->body.n, &r, &e) != API_OK)
         return respond_error(c, conn, &e);
     sbuf_free(&c->body);
+    snprintf(c->ignored, sizeof c->ignored, "%s", r->ignored);
     auth_salt(c->s->p.keys, c->key, r->salt, salt);
     j = job_new(c->s, JOB_GENERATE, r->n_prompts * r->n);
     int kind = j ? job_submit(j, r, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
@@ -199,6 +200,7 @@ static enum MHD_Result post_embeddings(call *c, struct MHD_Connection *conn)
     if (request_parse_embed(&c->s->env, c->body.s ? c->body.s : "", c->body.n, &r, &e) != API_OK)
         return respond_error(c, conn, &e);
     auth_salt(c->s->p.keys, c->key, r->salt, salt);
+    snprintf(c->ignored, sizeof c->ignored, "%s", r->ignored);
     j = job_new(c->s, JOB_EMBED, r->n);
     int kind = j ? job_submit_embed(j, r, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
     embed_request_dispose(r);
@@ -372,7 +374,7 @@ static enum MHD_Result post_slot(call *c, struct MHD_Connection *conn)
     kvant_session_stats st;
 
     if (!c->s->p.slots)
-        return fail(c, conn, API_UNSUPPORTED, "", "/slots is switched off");
+        return fail(c, conn, API_NOT_FOUND, "", "/slots is switched off (--no-slots)");
     if (action < 0)
         return fail(c, conn, API_INVALID, "action", "action: wanted save, restore or erase");
     kvant_session_get_stats(c->s->session, &st);
@@ -393,7 +395,7 @@ static enum MHD_Result post_cache(call *c, struct MHD_Connection *conn)
 
 static enum MHD_Result unsupported(call *c, struct MHD_Connection *conn)
 {
-    return fail(c, conn, API_UNSUPPORTED, "",
+    return fail(c, conn, API_NOT_FOUND, "",
                 "this route is not supported; /v1/completions and /v1/chat/completions are");
 }
 

@@ -29,6 +29,8 @@ typedef struct server_params {
     int metrics_vllm;
     int slots;                    /* 1: /slots answers */
     int catch_signals;            /* 1: SIGTERM, SIGINT and SIGHUP drain */
+    int strict_model;             /* 1: another model's name in a request is 404 */
+    int refuse_unknown;           /* 1: a field that nothing reads is 400 */
     kvant_sampler_params sampler; /* defaults of requests */
 } server_params;
 

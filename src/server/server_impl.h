@@ -125,6 +125,7 @@ struct call {
     int counted;           /* among the busy connections */
     int answered;
     int status;
+    char ignored[REQUEST_IGNORED]; /* fields of its body that nothing read: a header of the answer */
     int64_t t0_ns;
     job *job;
 };
@@ -169,6 +170,7 @@ struct server {
     kvant_session *session;
     grammar_vocab *vocab;
     request_env env;
+    char chat_problem[256]; /* why chats are refused; "" when they are not */
 };
 
 /* ---- respond.c ---- */
