@@ -517,7 +517,8 @@ static void check_pause(const char *path, const char *type, int preempt)
     serve_close(&r);
 }
 
-/* S-13: one tenant fills the queue, another comes last: it does not wait for all of them. */
+/* S-13, A3: one tenant fills the queue, another comes last: it does not wait for all of them; many salts do not make
+ * one tenant many. */
 static void check_fairness(const char *path)
 {
     serve_rig r;
@@ -530,7 +531,8 @@ static void check_fairness(const char *path)
     for (int i = 0; i < 40; i++) {
         kvant_request q = request_of(i, 0);
         q.max_tokens = 10;
-        q.salt[0] = i == 39;
+        q.tenant = i == 39;
+        q.salt[0] = (unsigned char)i;
         CHECK(serve_submit(&r, &q, &got[i], &d) == KVANT_OK, "%s", d.text);
     }
     for (int i = 0; i < 40; i++)

@@ -105,16 +105,18 @@ static void check_refusals(void)
     kvant_session_cancel(r.s, 12345);
     serve_close(&r);
 
-    kvant_session_params bad_params[4] = {
-        { .batch_tokens = 10 }, { .ladder = 65 }, { .preempt = 2 }, { .prefill_first = -1 }
-    };
-    const char *words[] = { "tokens per step", "ladder", "preemption", "prefill-first" };
+    kvant_session_params bad_params[5] = { { .batch_tokens = 10 },
+                                           { .ladder = 65 },
+                                           { .preempt = 2 },
+                                           { .prefill_first = -1 },
+                                           { .max_queue = 4, .max_queue_tenant = 5 } };
+    const char *words[] = { "tokens per step", "ladder", "preemption", "prefill-first", "of a tenant" };
     const kvant_model_params mp = { .path = dense };
     const kvant_engine_params ep = engine_params(2, 8);
     kvant_model *m = NULL;
     kvant_engine *e = NULL;
     CHECK(kvant_model_open(&mp, &m, NULL) == KVANT_OK && kvant_engine_create(m, &ep, &e, NULL) == KVANT_OK, "open");
-    for (int i = 0; e && i < 4; i++) {
+    for (int i = 0; e && i < 5; i++) {
         kvant_session *s = NULL;
         kvant_diag d = { "" };
         CHECK(kvant_session_create(e, &bad_params[i], &s, &d) == KVANT_EINVAL && strstr(d.text, words[i]), "%s",
@@ -384,6 +386,38 @@ static void check_queue(void)
         CHECK(atomic_load(&outs[i].done) && outs[i].ends == 1, "I4: freed session, %d END events", outs[i].ends);
 }
 
+/* A3: one tenant's share of the queue is full; another's request is taken all the same, and what was preempted or has
+ * ended counts no more than it waits. */
+static void check_queue_share(void)
+{
+    static serve_out outs[12];
+    kvant_session_params sp = kvant_session_defaults();
+    kvant_request q = request_of(10, 60);
+    serve_rig r;
+    int taken = 0;
+
+    sp.max_queue = 8;
+    sp.max_queue_tenant = 2;
+    if (!serve_open(&r, dense, engine_params(1, 8), sp))
+        return;
+    for (int round = 0; round < 2; round++) {
+        taken = 0;
+        for (int i = 0; i < 12; i++) {
+            kvant_diag d = { "" };
+            q.tenant = i < 11 ? 1 : 2;
+            const int code = serve_submit(&r, &q, &outs[i], &d);
+            CHECK(code == KVANT_OK || (i < 11 && code == KVANT_EBUSY && strstr(d.text, "this key's share")),
+                  "A3: tenant %u: %s", q.tenant, d.text);
+            outs[i].done |= code != KVANT_OK;
+            taken += code == KVANT_OK && i < 11;
+        }
+        CHECK(taken >= 2 && taken < 11, "A3: %d of 11 taken with a share of 2", taken);
+        for (int i = 0; i < 12; i++)
+            serve_wait(&outs[i]);
+    }
+    serve_close(&r);
+}
+
 static void check_priority(void)
 {
     static serve_out outs[6];
@@ -494,6 +528,7 @@ int main(void)
     check_choices();
     check_embeddings();
     check_queue();
+    check_queue_share();
     check_priority();
     check_slots();
     check_reuse_decode(dense);

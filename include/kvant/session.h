@@ -31,7 +31,8 @@ enum { KVANT_PREEMPT_RECOMPUTE = 0, KVANT_PREEMPT_SAVE = 1 };
 
 /* 0 or NULL everywhere means the default in brackets. */
 typedef struct kvant_session_params {
-    int max_queue; /* requests that may wait [1024]; submit beyond it: KVANT_EBUSY */
+    int max_queue;        /* requests that may wait [1024]; submit beyond it: KVANT_EBUSY */
+    int max_queue_tenant; /* of them, of one tenant [max_queue]; submit beyond it: KVANT_EBUSY */
     /* One step (docs/scheduler.md).  Decode rows first: one per running sequence, never capped. */
     int batch_tokens;          /* most tokens of a step [2048]; at least max_seqs + 64 */
     int prefill_budget;        /* static budget: prompt tokens fill a step up to this total [off] */
@@ -148,7 +149,8 @@ typedef struct kvant_request {
     const kvant_sampler_params *sampler; /* NULL: greedy */
     int n_logprobs;                      /* -1: none; 0: of the chosen token; up to 20: and the most likely ones */
     int priority;                        /* higher runs earlier [0] */
-    unsigned char salt[16];              /* tenant: prefixes are shared only between equal salts; also for fairness */
+    uint32_t tenant;                     /* whose it is: tenants are served alike [0: nobody's in particular] */
+    unsigned char salt[16];              /* prefixes are shared only between equal salts */
     int n_system;                        /* tokens of the system and tools prefix: a snapshot is taken at its end */
     int cache;                           /* KVANT_CACHE_* */
     /* -1: any.  Else: continue what lies in that slot where the prompt begins with its tokens, and leave the sequence

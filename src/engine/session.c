@@ -26,11 +26,13 @@ static int resolve(kvant_session_params *p, int max_seqs, kvant_diag *diag)
     const int big = 1 << 24, least = max_seqs + KVANT_PAGE;
 
     p->max_queue = p->max_queue ? p->max_queue : 1024;
+    p->max_queue_tenant = p->max_queue_tenant ? p->max_queue_tenant : p->max_queue;
     p->batch_tokens = p->batch_tokens ? p->batch_tokens : least > 2048 ? least : 2048;
     p->save_bytes = p->save_bytes ? p->save_bytes : (int64_t)256 << 20;
     p->ladder = p->ladder ? p->ladder : 1024;
     p->n_trace = p->n_trace ? p->n_trace : 4096;
     KVANT_TRY(engine_in_range("queue length", p->max_queue, 1, 1 << 20, diag));
+    KVANT_TRY(engine_in_range("queue length of a tenant", p->max_queue_tenant, 1, p->max_queue, diag));
     KVANT_TRY(engine_in_range("tokens per step", p->batch_tokens, least, big, diag));
     KVANT_TRY(engine_in_range("prefill budget", p->prefill_budget, 0, big, diag));
     KVANT_TRY(engine_in_range("dynamic batch tokens", p->max_batch_tokens, 0, big, diag));
@@ -54,6 +56,7 @@ static int take_memory(kvant_session *s, kvant_diag *diag)
 
     s->cap_waiting = (int)w;
     s->waiting = kvant_calloc(w, sizeof *s->waiting);
+    s->tenants = kvant_calloc(w, sizeof *s->tenants);
     s->running = kvant_calloc(n, sizeof *s->running);
     s->trace = kvant_calloc((size_t)s->p.n_trace, sizeof *s->trace);
     s->slots = kvant_calloc(n, sizeof *s->slots);
@@ -69,9 +72,9 @@ static int take_memory(kvant_session *s, kvant_diag *diag)
     s->next_token = kvant_calloc(n, sizeof *s->next_token);
     s->scratch = kvant_calloc((size_t)s->n_vocab, sizeof *s->scratch);
     s->hidden = kvant_calloc((size_t)s->n_embd, sizeof *s->hidden);
-    if (!s->waiting || !s->running || !s->trace || !s->slots || !s->parked || !s->run_in || !s->wait_in || !p->decode ||
-        !p->preempt || !p->admit || !p->prompt || !s->items || !s->item_req || !s->next_token || !s->scratch ||
-        !s->hidden)
+    if (!s->waiting || !s->tenants || !s->running || !s->trace || !s->slots || !s->parked || !s->run_in ||
+        !s->wait_in || !p->decode || !p->preempt || !p->admit || !p->prompt || !s->items || !s->item_req ||
+        !s->next_token || !s->scratch || !s->hidden)
         return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory for %d sequences", s->max_seqs);
     for (int i = 0; i < s->max_seqs; i++)
         s->slots[i].slot = i;
@@ -82,23 +85,11 @@ static void release(kvant_session *s)
 {
     slots_free(s);
     prefix_destroy(&s->prefix);
-    void *mem[] = { s->waiting,
-                    s->running,
-                    s->trace,
-                    s->slots,
-                    s->parked,
-                    s->run_in,
-                    s->wait_in,
-                    s->plan.decode,
-                    s->plan.preempt,
-                    s->plan.admit,
-                    s->plan.prompt,
-                    s->items,
-                    s->item_req,
-                    s->next_token,
-                    s->scratch,
-                    s->hidden,
-                    (void *)(uintptr_t)s->p.snapshot_dir };
+    void *mem[] = {
+        s->waiting, s->tenants,  s->running,     s->trace,        s->slots,      s->parked,
+        s->run_in,  s->wait_in,  s->plan.decode, s->plan.preempt, s->plan.admit, s->plan.prompt,
+        s->items,   s->item_req, s->next_token,  s->scratch,      s->hidden,     (void *)(uintptr_t)s->p.snapshot_dir
+    };
     for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
         kvant_free(mem[i]);
     pthread_mutex_destroy(&s->lock);
@@ -183,7 +174,7 @@ void kvant_session_free(kvant_session *s)
 /* ---- requests ---- */
 
 /* With the lock held. */
-static int may_submit(const kvant_session *s, kvant_diag *diag)
+static int may_submit(const kvant_session *s, uint32_t whose, kvant_diag *diag)
 {
     if (s->shown.failed)
         return kvant_fail(diag, KVANT_EDEVICE, "engine: stopped after an error (%s)",
@@ -192,6 +183,9 @@ static int may_submit(const kvant_session *s, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EBUSY, "server: draining, no new requests");
     if (s->n_queued >= s->p.max_queue)
         return kvant_fail(diag, KVANT_EBUSY, "queue: full, %d requests wait", s->n_queued);
+    if (tenant_queued(s, whose) >= s->p.max_queue_tenant)
+        return kvant_fail(diag, KVANT_EBUSY, "queue: this key's share is full, %d of its requests wait",
+                          s->p.max_queue_tenant);
     return KVANT_OK;
 }
 
@@ -207,7 +201,7 @@ static void live_add(kvant_session *s, request *q)
     else
         s->inbox_first = q;
     s->inbox_last = q;
-    s->n_queued++;
+    tenant_join(s, q);
     s->submitted++;
 }
 
@@ -217,14 +211,14 @@ int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id,
     int code;
 
     pthread_mutex_lock(&s->lock);
-    code = may_submit(s, diag); /* a full queue costs no copy of the prompt */
+    code = may_submit(s, r->tenant, diag); /* a full queue costs no copy of the prompt */
     s->rejected += code < 0;
     pthread_mutex_unlock(&s->lock);
     KVANT_TRY(code);
     KVANT_TRY(request_create(s, r, &q, diag));
     q->t.submitted_ns = clock_ns();
     pthread_mutex_lock(&s->lock);
-    code = may_submit(s, diag);
+    code = may_submit(s, r->tenant, diag);
     if (code == KVANT_OK) {
         live_add(s, q);
         *id = q->id; /* the owner sees the request only after the lock is free again */

@@ -7,6 +7,7 @@
  *   session_check.c    a new request: checks, its own copy
  *   session_request.c  one request: snapshots, start, preemption, what a step gave it, end
  *   session_token.c    its next token
+ *   session_tenant.c   whose it is: shares of the queue, fairness
  *   session_slots.c    parked sequences and files
  *   snapshot_id.c      the fingerprint of those files
  *
@@ -27,13 +28,21 @@ enum {
     MAX_LOGPROBS = 20,
     MAX_PREEMPTIONS = 3, /* then a request comes back only with everything it can need promised */
     MAX_SNAPS = 40,      /* of one prompt: two ends, a branch, a quarter, and a ladder of doublings */
-    QUEUE_HEADS = 16,    /* waiting requests that a step looks at; arbitrary, not tuned */
-    TENANTS = 64         /* buckets of the fairness counters; a collision only shares a counter */
+    QUEUE_HEADS = 16     /* waiting requests that a step looks at; arbitrary, not tuned */
 };
+
+typedef struct tenant {
+    uint32_t id;
+    int requests, queued; /* alive; of those, not running (lock) */
+    int live;             /* arrived at the owner and not ended (owner thread) */
+    double served;        /* tokens (owner thread) */
+} tenant;
 
 typedef struct request {
     struct request *next, *prev; /* live list (lock) */
     struct request *inbox;       /* next in the inbox (lock) */
+    tenant *tenant;
+    int queued; /* 1: counted as waiting (lock) */
     uint64_t id;
     _Atomic int cancel;
     _Atomic int hold; /* pauses less resumes; above 0: no token until it is resumed */
@@ -78,11 +87,6 @@ typedef struct action {
     void *user;
 } action;
 
-typedef struct tenant {
-    double served;
-    int live;
-} tenant;
-
 struct kvant_session {
     kvant_engine *e;
     kvant_session_params p; /* resolved; snapshot_dir is ours */
@@ -94,7 +98,9 @@ struct kvant_session {
     request *live;
     request *inbox_first, *inbox_last;
     action *actions_first, *actions_last;
-    int n_queued; /* submitted, never started */
+    int n_queued;    /* alive, not running: never started, or preempted */
+    tenant *tenants; /* [cap_waiting]; what is served and live: owner thread */
+    int n_tenants;
     int stop, draining;
     int64_t drain_until_ns;
     uint64_t next_id, submitted, rejected;
@@ -106,7 +112,7 @@ struct kvant_session {
     request **waiting, **running;
     int n_waiting, cap_waiting, n_running;
     prefix_index prefix;
-    tenant tenants[TENANTS];
+    int n_arrived;  /* tenants that the owner has seen: the first so many */
     parked *parked; /* [max_seqs] */
     uint64_t stamp;
     kvant_session_stats st;
@@ -148,7 +154,7 @@ int request_is_stop(const kvant_session *s, const request *q, int32_t token);
 
 /* ---- session_request.c ---- */
 int request_send(kvant_session *s, request *q, kvant_event *ev); /* what the request's owner answered */
-int request_len(const kvant_session *s, const request *q); /* tokens in the cache */
+int request_len(const kvant_session *s, const request *q);       /* tokens in the cache */
 /* First snapshot position above pos, or 0. */
 int request_cut(const kvant_session *s, const request *q, int pos);
 /* Last snapshot position of a prompt at or below pos (any position where pages suffice). */
@@ -163,7 +169,16 @@ void request_preempt(kvant_session *s, request *q);
 int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_diag *diag);
 /* END event; frees everything.  The caller has taken it out of waiting or running. */
 void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, int code, const char *text);
-tenant *session_tenant(kvant_session *s, const unsigned char *salt);
+
+/* ---- session_tenant.c ---- */
+/* With the lock held: its requests that wait; a new request takes its place in the queue; a request is no more; a
+ * request runs (0) or waits (1). */
+int tenant_queued(const kvant_session *s, uint32_t id);
+void tenant_join(kvant_session *s, request *q);
+void tenant_leave(kvant_session *s, request *q);
+void request_queued(kvant_session *s, request *q, int queued);
+/* Owner: a request came out of the inbox.  A tenant that was away does not bring the service it missed as credit. */
+void tenant_arrives(kvant_session *s, request *q);
 
 /* ---- snapshot_id.c ---- */
 /* What the files of a session with this engine must match (cache/store.h). */

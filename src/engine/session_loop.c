@@ -13,19 +13,6 @@ enum { PAUSED_TURN_NS = 20000000 };
 
 /* ---- what came in ---- */
 
-/* A tenant that was away does not bring the service it missed as credit. */
-static void tenant_arrives(kvant_session *s, request *q)
-{
-    tenant *mine = session_tenant(s, q->r.salt);
-    double least = -1;
-
-    for (int i = 0; i < TENANTS && mine->live == 0; i++)
-        if (s->tenants[i].live > 0 && (least < 0 || s->tenants[i].served < least))
-            least = s->tenants[i].served;
-    if (mine->live++ == 0 && mine->served < least)
-        mine->served = least;
-}
-
 /* With the lock held.  While all there is waits for its clients, cancels and the drain are looked at in turns. */
 static void wait_for_work(kvant_session *s)
 {
@@ -53,7 +40,7 @@ static int take_inbox(kvant_session *s, action **actions)
     go_on = !s->stop;
     pthread_mutex_unlock(&s->lock);
     for (; in; in = in->inbox) {
-        s->waiting[s->n_waiting++] = in; /* room: the queue is capped, and what was preempted ran */
+        s->waiting[s->n_waiting++] = in; /* room: alive are at most max_queue and max_seqs */
         tenant_arrives(s, in);
     }
     return go_on;
@@ -107,6 +94,13 @@ static void check_drain(kvant_session *s, int64_t now)
 
 /* ---- the plan (session_plan.c) is carried out ---- */
 
+static void count_queued(kvant_session *s, request *q, int queued)
+{
+    pthread_mutex_lock(&s->lock);
+    request_queued(s, q, queued);
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void preempt_planned(kvant_session *s)
 {
     int kept = 0;
@@ -115,6 +109,7 @@ static void preempt_planned(kvant_session *s)
         request *q = s->running[s->plan.preempt[k]];
         s->running[s->plan.preempt[k]] = NULL;
         request_preempt(s, q);
+        count_queued(s, q, 1);
         q->rows = 0;
         s->waiting[s->n_waiting++] = q;
     }
@@ -122,15 +117,6 @@ static void preempt_planned(kvant_session *s)
         if (s->running[i])
             s->running[kept++] = s->running[i];
     s->n_running = kept;
-}
-
-static void count_started(kvant_session *s, const request *q)
-{
-    if (q->t.n_preempted > 0 || q->t.started_ns == 0)
-        return; /* request_end counts those that never started */
-    pthread_mutex_lock(&s->lock);
-    s->n_queued--;
-    pthread_mutex_unlock(&s->lock);
 }
 
 static void admit_one(kvant_session *s, request *q, int pages)
@@ -145,7 +131,7 @@ static void admit_one(kvant_session *s, request *q, int pages)
             remove_at(s->waiting, &s->n_waiting, i);
     const int code = request_start(s, q, &diag);
     q->promised = pages - before;
-    count_started(s, q);
+    count_queued(s, q, 0);
     if (code == KVANT_OK)
         s->running[s->n_running++] = q;
     else
@@ -195,7 +181,8 @@ static void add_item(kvant_session *s, request *q)
     const int len = request_len(s, q), is_prompt = len < q->r.n_prompt;
     /* the device chooses, or leaves few to choose from, where nobody looks at the logits */
     const int wants = q->r.mask || q->r.n_logprobs >= 0 ? KVANT_LOGITS_LAST
-                      : q->greedy ? KVANT_LOGITS_GREEDY : kvant_sampler_wants(q->sampler);
+                      : q->greedy                       ? KVANT_LOGITS_GREEDY
+                                                        : kvant_sampler_wants(q->sampler);
     int logits = len + q->rows < q->n_tokens ? KVANT_LOGITS_NONE : wants;
 
     if (is_prompt && q->r.kind != KVANT_REQUEST_GENERATE)

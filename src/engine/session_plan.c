@@ -7,9 +7,9 @@
 /* ---- the queue's order ---- */
 
 /* Who is not paused; higher priority; what was preempted; the tenant that has been served least; the older one. */
-static int goes_before(kvant_session *s, const request *a, const request *b)
+static int goes_before(const request *a, const request *b)
 {
-    const double sa = session_tenant(s, a->r.salt)->served, sb = session_tenant(s, b->r.salt)->served;
+    const double sa = a->tenant->served, sb = b->tenant->served;
 
     if (a->paused != b->paused)
         return b->paused;
@@ -28,7 +28,7 @@ static void sort_heads(kvant_session *s, int n)
     for (int i = 0; i < n; i++) {
         int best = i;
         for (int j = i + 1; j < s->n_waiting; j++)
-            if (goes_before(s, s->waiting[j], s->waiting[best]))
+            if (goes_before(s->waiting[j], s->waiting[best]))
                 best = j;
         request *q = s->waiting[best];
         memmove(s->waiting + i + 1, s->waiting + i, (size_t)(best - i) * sizeof *s->waiting);

@@ -53,15 +53,6 @@ int request_len(const kvant_session *s, const request *q)
     return q->seq < 0 ? 0 : s->e->kv.seqs[q->seq].len;
 }
 
-tenant *session_tenant(kvant_session *s, const unsigned char *salt)
-{
-    unsigned h = 2166136261u;
-
-    for (int i = 0; i < PREFIX_SALT; i++)
-        h = (h ^ salt[i]) * 16777619u;
-    return &s->tenants[(h ^ h >> 16) % TENANTS];
-}
-
 static int first_start(kvant_session *s, request *q, kvant_diag *diag)
 {
     const int room = q->most_tokens + 1;
@@ -208,7 +199,7 @@ static void live_remove(kvant_session *s, request *q)
         s->live = q->next;
     if (q->next)
         q->next->prev = q->prev;
-    s->n_queued -= q->t.started_ns == 0;
+    tenant_leave(s, q);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -237,7 +228,7 @@ void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, i
         s->saved_bytes -= (int64_t)q->saved_bytes;
     finish_times(q);
     s->st.finished[finish]++;
-    session_tenant(s, q->r.salt)->live--;
+    q->tenant->live--;
     live_remove(s, q);
     request_send(s, q, &ev);
     request_free(q);
@@ -310,7 +301,7 @@ static int fail(kvant_session *s, request *q, int code, const char *text)
 static int after_prompt(kvant_session *s, request *q, int len, int rows)
 {
     s->st.computed_tokens += (uint64_t)rows;
-    session_tenant(s, q->r.salt)->served += rows;
+    q->tenant->served += rows;
     if (q->prompt_done)
         return 0; /* again, after a preemption */
     if (len % KVANT_PAGE == 0 && request_cut(s, q, len - 1) == len)

@@ -72,7 +72,7 @@ static void count_token(kvant_session *s, request *q, int32_t token)
     q->tokens[q->n_tokens++] = token;
     q->n_generated++;
     s->st.generated_tokens++;
-    session_tenant(s, q->r.salt)->served += 1;
+    q->tenant->served += 1;
     if (q->n_generated == 1)
         q->t.first_token_ns = clock_ns();
     if (q->r.accepted)

@@ -320,7 +320,7 @@ static int submit_error(job *j, int code, const kvant_diag *diag, api_error *e)
         return api_fail(e, API_UNAVAILABLE, "", "the server is shutting down");
     if (code == KVANT_EBUSY) {
         atomic_fetch_add(&j->s->metrics.rejected, 1);
-        return api_fail(e, API_OVERLOAD, "", "the queue is full (%d requests); try later", st.max_queue);
+        return api_fail(e, API_OVERLOAD, "", "%s; try later", diag->text);
     }
     return api_fail(e, api_kind_of(code), "", "%s", diag->text);
 }
@@ -393,7 +393,7 @@ static void take_request(job *j, const request *r)
              (unsigned long long)++s->next_id);
 }
 
-int job_submit(job *j, const request *r, const unsigned char salt[16], api_error *e)
+int job_submit(job *j, const request *r, int key, const unsigned char salt[16], api_error *e)
 {
     kvant_request q = kvant_request_defaults();
     kvant_sampler_params sampler = r->sampler;
@@ -404,6 +404,7 @@ int job_submit(job *j, const request *r, const unsigned char salt[16], api_error
     q.max_tokens = r->max_tokens;
     q.ignore_eos = r->ignore_eos;
     q.n_logprobs = r->logprobs ? r->top_logprobs : -1;
+    q.tenant = (uint32_t)(key + 1);
     memcpy(q.salt, salt, sizeof q.salt);
     q.sampler = &sampler;
     for (int i = 0; i < j->n_choices; i++) {
@@ -422,7 +423,7 @@ int job_submit(job *j, const request *r, const unsigned char salt[16], api_error
     return API_OK;
 }
 
-int job_submit_embed(job *j, const embed_request *r, const unsigned char salt[16], api_error *e)
+int job_submit_embed(job *j, const embed_request *r, int key, const unsigned char salt[16], api_error *e)
 {
     kvant_request q = kvant_request_defaults();
 
@@ -430,6 +431,7 @@ int job_submit_embed(job *j, const embed_request *r, const unsigned char salt[16
     q.kind = KVANT_REQUEST_EMBED_MEAN;
     q.max_tokens = 0;
     q.cache = KVANT_CACHE_NO_WRITE; /* texts to embed are documents, not conversations: nobody continues them */
+    q.tenant = (uint32_t)(key + 1);
     memcpy(q.salt, salt, sizeof q.salt);
     for (int i = 0; i < j->n_choices; i++) {
         q.prompt = r->prompts[i].ids;

@@ -172,7 +172,7 @@ static enum MHD_Result generate(call *c, struct MHD_Connection *conn, int chat)
     snprintf(c->ignored, sizeof c->ignored, "%s", r->ignored);
     auth_salt(c->s->p.keys, c->key, r->salt, salt);
     j = job_new(c->s, JOB_GENERATE, r->n_prompts * r->n);
-    int kind = j ? job_submit(j, r, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
+    int kind = j ? job_submit(j, r, c->key, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
     request_dispose(r);
     if (kind == API_OK)
         return respond_job(c, conn, j);
@@ -202,7 +202,7 @@ static enum MHD_Result post_embeddings(call *c, struct MHD_Connection *conn)
     auth_salt(c->s->p.keys, c->key, r->salt, salt);
     snprintf(c->ignored, sizeof c->ignored, "%s", r->ignored);
     j = job_new(c->s, JOB_EMBED, r->n);
-    int kind = j ? job_submit_embed(j, r, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
+    int kind = j ? job_submit_embed(j, r, c->key, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
     embed_request_dispose(r);
     if (kind == API_OK)
         return respond_job(c, conn, j);

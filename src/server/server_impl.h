@@ -239,9 +239,9 @@ const route *route_at(int i);
 /* n choices; one reference, the caller's.  NULL: no memory. */
 job *job_new(server *s, int kind, int n);
 void job_release(job *j);
-/* Submits every choice of a parsed request; on error nothing runs on and *e says why. */
-int job_submit(job *j, const request *r, const unsigned char salt[16], api_error *e);
-int job_submit_embed(job *j, const embed_request *r, const unsigned char salt[16], api_error *e);
+/* Submits every choice of a parsed request; on error nothing runs on and *e says why.  key: its index, -1: none. */
+int job_submit(job *j, const request *r, int key, const unsigned char salt[16], api_error *e);
+int job_submit_embed(job *j, const embed_request *r, int key, const unsigned char salt[16], api_error *e);
 /* Its client has read: choices that were paused go on where too little is left to send.  Without j->lock. */
 void job_go_on(job *j);
 /* The client left: cancels what runs. */

@@ -1,0 +1,74 @@
+/* session_tenant.c: whose requests they are: each tenant's share of the queue, and how much it has been served.
+ *
+ * The table has a place for every request that can be alive at once, so a tenant never shares a counter with another.
+ * A place is found, claimed and given back under the session's lock; what is served belongs to the owner thread. */
+#include <assert.h>
+
+#include "engine/session_impl.h"
+
+static tenant *find(const kvant_session *s, uint32_t id)
+{
+    for (int i = 0; i < s->n_tenants; i++)
+        if (s->tenants[i].id == id)
+            return &s->tenants[i];
+    return NULL;
+}
+
+/* A place for a tenant that has none: a new one, or that of a tenant that has no request any more. */
+static tenant *claim(kvant_session *s, uint32_t id)
+{
+    tenant *t = NULL;
+
+    for (int i = 0; i < s->n_tenants && s->n_tenants == s->cap_waiting; i++)
+        if (s->tenants[i].requests == 0)
+            t = &s->tenants[i];
+    if (!t) {
+        assert(s->n_tenants < s->cap_waiting); /* one place per request alive */
+        t = &s->tenants[s->n_tenants++];
+    }
+    t->id = id;
+    t->served = 0;
+    return t;
+}
+
+int tenant_queued(const kvant_session *s, uint32_t id)
+{
+    const tenant *t = find(s, id);
+
+    return t ? t->queued : 0;
+}
+
+void tenant_join(kvant_session *s, request *q)
+{
+    tenant *t = find(s, q->r.tenant);
+
+    q->tenant = t ? t : claim(s, q->r.tenant);
+    q->tenant->requests++;
+    request_queued(s, q, 1);
+}
+
+void tenant_leave(kvant_session *s, request *q)
+{
+    request_queued(s, q, 0);
+    q->tenant->requests--;
+}
+
+void request_queued(kvant_session *s, request *q, int queued)
+{
+    s->n_queued += queued - q->queued;
+    q->tenant->queued += queued - q->queued;
+    q->queued = queued;
+}
+
+void tenant_arrives(kvant_session *s, request *q)
+{
+    const int at = (int)(q->tenant - s->tenants);
+    double least = -1;
+
+    s->n_arrived = at < s->n_arrived ? s->n_arrived : at + 1;
+    for (int i = 0; i < s->n_arrived && q->tenant->live == 0; i++)
+        if (s->tenants[i].live > 0 && (least < 0 || s->tenants[i].served < least))
+            least = s->tenants[i].served;
+    if (q->tenant->live++ == 0 && q->tenant->served < least)
+        q->tenant->served = least;
+}
