@@ -597,7 +597,7 @@ static void check_mutations(void)
         for (int i = 0; i < flips; i++) {
             at[i] = rng_below(&r, (uint32_t)(n % 4 ? head : b.n));
             saved[i] = b.data[at[i]];
-            b.data[at[i]] = rng_below(&r, 3) ? (uint8_t)(saved[i] ^ 1u << rng_below(&r, 8)) : (uint8_t)rng_u64(&r);
+            b.data[at[i]] = (uint8_t)(rng_below(&r, 3) ? saved[i] ^ 1u << rng_below(&r, 8) : rng_u64(&r));
         }
         const int rc = open_bytes(b.data, b.n, &g);
         CHECK((rc == KVANT_OK) == (g != NULL) && (rc == KVANT_OK || rc == KVANT_EFORMAT), "mutation %d: %d", n, rc);

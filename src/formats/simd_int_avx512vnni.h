@@ -193,7 +193,7 @@ static inline void int_put(const int_strip *t, int j, __m512 f)
     int at = t->set * INT_SET, left = t->n - at;
     float factor;
     memcpy(&factor, IS_QUERY(j), sizeof factor);
-    __mmask16 m = left >= INT_SET ? 0xffff : (__mmask16)((1u << left) - 1);
+    __mmask16 m = (__mmask16)(left >= INT_SET ? 0xffff : (1u << left) - 1);
     _mm512_mask_storeu_ps(t->s + (size_t)j * t->lds + at, m, _mm512_mul_ps(f, _mm512_set1_ps(factor)));
 }
 
@@ -274,7 +274,7 @@ static float int_page_largest(const int_page *p, int groups)
 static inline __m512 int_load_weights(const float *from, int i, int n)
 {
     int left = n - i;
-    return _mm512_maskz_loadu_ps(left >= 16 ? 0xffff : left > 0 ? (__mmask16)((1u << left) - 1) : 0, from + i);
+    return _mm512_maskz_loadu_ps((__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1u << left) - 1 : 0), from + i);
 }
 
 static void int_weights_open(int_weights *w, int j, const float *from, int n, float largest)

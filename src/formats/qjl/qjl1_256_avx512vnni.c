@@ -89,7 +89,7 @@ typedef struct qjl_strip {
 #define QJL_TILE(Q)                                                                                         \
     static void qjl_score_##Q(const qjl_strip *t)                                                           \
     {                                                                                                       \
-        __mmask16 put = t->n >= QJL_SET ? 0xffff : (__mmask16)((1u << t->n) - 1);                           \
+        __mmask16 put = (__mmask16)(t->n >= QJL_SET ? 0xffff : (1u << t->n) - 1);                           \
         const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);       \
         const __m512i row = _mm512_mullo_epi32(lane, _mm512_set1_epi32((int)t->stride));                    \
         REP##Q(QJL_ZERO)                                                                                    \
