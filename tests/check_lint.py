@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""check_lint: each rule of tools/lint finds a planted violation, and accepts the same file without it."""
+"""check_lint: every place of tools/lint that reports finds a planted violation and accepts the same file without it (finding
+C3: a rule that looked for names that occur nowhere could not fail), and what the rules look for occurs in the real tree."""
+import importlib.machinery
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
-LINT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools", "lint")
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+LINT = os.path.join(ROOT, "tools", "lint")
 DEFS = {
     "src/formats/formats.def": "KVANT_FORMAT(tbq4_0)\nKVANT_FORMAT(q8_0)\n", "src/model/archs.def": "KVANT_ARCH(qwen3)\n",
     "src/devices/devices.def": "KVANT_DEVICE(cpu)\n", "include/kvant/ops.def": "KVANT_OP(ATTN, attn)\n",
@@ -16,6 +21,7 @@ LONG = "    x++;\n" * 121
 CASES = [
     ("include-direction", "src/ops/a.c", BODY + '#include "engine/engine.h"\n', BODY + '#include "base/mem.h"\n'),
     ("include-direction", "src/server/a.c", BODY + '#include "cache/kv.h"\n', BODY + '#include "engine/engine.h"\n'),
+    ("include-direction", "src/elsewhere/a.c", BODY + '#include "base/mem.h"\n', BODY + '#include "kvant/format.h"\n'),
     ("include-direction", "src/base/a.c", BODY + '#include "formats/format.h"\n', BODY + '#include "kvant/format.h"\n'),
     ("switch-table", "src/engine/a.c", BODY + "int f(int x)\n{\n    switch (x) {\n    case KVANT_OP_ATTN: return 1;\n    }\n}\n",
      BODY + "int f(int x)\n{\n    return table[x];\n}\n"),
@@ -36,35 +42,115 @@ CASES = [
      BODY + "int f(double err)\n{\n    if (!(err <= 1))\n        return 1;\n}\n"),
     ("unique-name", "src/engine/b.c", BODY, None),
     ("long-functions", "tools/long_functions.txt", "src/engine/a.c f because\n", "# none\n"),
+    ("long-functions", "tools/long_functions.txt", "src/engine/a.c f\n", "# none\n"),
     ("file-length", "README.md", "x\n" * 151, "x\n" * 150),
+    ("file-length", "tools/a.py", "# a\n" * 1001, "# a\n" * 900),
+    ("file-header", "tools/a.sh", "#!/bin/sh\necho\n", "#!/bin/sh\n# a.sh: echoes.\necho\n"),
+    ("exceptions", "src/base/trace.c", BODY, BODY + 'void f(FILE *f)\n{\n    fputs("x", f);\n}\n'),
+    # Device code that asks which format it has: every way in which it does so today.
+    *(("format-branch", path, BODY + f"int f(int F)\n{{\n    {bad}\n}}\n", BODY + "int f(int F)\n{\n    return bits[F];\n}\n")
+      for path, bad in (("src/devices/cuda/a.cuh", "switch (F) { case FMT_q8_0: return 1; }"),
+                        ("src/devices/cuda/a.cu", "return F == FMT_tbq4_0;"),
+                        ("src/devices/cuda/a.cu", "return F != FMT_f16 ? 2 : 3;"),
+                        ("src/devices/cuda/a.cu", "return side<FMT_turbo3>(F);"),
+                        ("src/devices/cuda/a.cu", "if constexpr (T == WT_bf16) return 1;"),
+                        ("src/devices/vulkan/a.c", "return F == VK_FMT_q4_0;"),
+                        ("src/devices/vulkan/a.c", "return F <= VK_FMT_bf16;"),
+                        ("src/devices/vulkan/shaders/a.comp", "return F == VK_FMT_f32 ? 1 : 0;"),
+                        ("src/devices/vulkan/shaders/a.glsl", "return F == VK_WT_q6_k ? 1 : 0;"),
+                        ("src/devices/cpu/a.c", "return F == FMT_f32;"))),
+    ("format-branch", "tools/format_branches.txt", "src/engine/gone.c 3\n", "# none\n"),
+    ("format-branch", "tools/format_branches.txt", "src/engine/gone.c\n", "# none\n"),
 ]
+# Files beside that of a case.
+BESIDE = {"unique-name": {"src/cache/b.c": BODY}}
+ONE = BODY + "int f(int F)\n{\n    return F == FMT_f32;\n}\n"
+RATCHET = [     # how often the list says, findings
+    (1, []), (0, ["format-branch"]), (2, ["format-branch"]),
+]
+reported = set()        # lines of tools/lint that reported
 
 
-def findings(files):
+def load_lint():
+    loader = importlib.machinery.SourceFileLoader("lint", LINT)
+    sys.dont_write_bytecode = True
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("lint", loader))
+    loader.exec_module(module)
+    report = module.Lint.report
+
+    def recorded(self, path, line, rule, text):
+        reported.add(sys._getframe(1).f_lineno)
+        report(self, path, line, rule, text)
+    module.Lint.report = recorded
+    return module
+
+
+def findings(module, files):
     with tempfile.TemporaryDirectory() as root:
         for path, text in {**DEFS, **files}.items():
             os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
-            with open(os.path.join(root, path), "w") as file:
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(text)
+        lint = module.Lint(root)
+        lint.run()
+        return [rule for _, _, rule, _ in lint.findings]
+
+
+def exit_status(files):
+    """What the program says of a tree that holds `files`: (status, last line)."""
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in {**DEFS, **files}.items():
+            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
                 file.write(text)
         run = subprocess.run([sys.executable, LINT, "--root", root], capture_output=True, text=True, check=False)
-        lines = run.stdout.splitlines()
-        assert (run.returncode == 0) == (lines[-1] == "lint: 0 findings"), run.stdout + run.stderr
-        return [line.split(": ")[1] for line in lines[:-1]]
+        return run.returncode, run.stdout.splitlines()[-1]
+
+
+def silent_places():
+    """Lines of tools/lint that report and that no case reached."""
+    with open(LINT, encoding="utf-8") as file:
+        places = {i: line.strip() for i, line in enumerate(file, 1) if "self.report(" in line and "def report" not in line}
+    return [f"{i}: {text}" for i, text in places.items() if i not in reported]
+
+
+def what_is_looked_for(module):
+    """(ok, text): the names, folders and files that the rules speak of exist in this tree."""
+    lint = module.Lint(ROOT)
+    code = {path: lint.read(path) for path in lint.files() if path.startswith(("src/", "include/"))}
+    yield all(lint.names.values()), f"empty table of names: {lint.names}"
+    for folder in set(module.LAYERS) | module.LIBRARY:
+        yield os.path.isdir(os.path.join(ROOT, "src", folder)), f"no folder src/{folder}"
+    for rule, path in module.EXCEPTIONS:
+        yield os.path.isfile(os.path.join(ROOT, path)), f"EXCEPTIONS: {rule} names {path}, which does not exist"
+    for kind in ("KVANT_OP_[A-Z]", r"\bFMT_[a-z]", r"\bVK_FMT_[a-z]", r"\bWT_[a-z]", r"\bVK_WT_[a-z]"):
+        yield any(re.search(kind, text) for text in code.values()), f"nothing in src or include is named {kind}"
+
+
+def results(module):
+    for rule, path, bad, good in CASES:
+        found = findings(module, {path: bad, **BESIDE.get(rule, {})})
+        yield found == [rule], f"{rule} in {path}: found {found}"
+        if good is not None:
+            found = findings(module, {path: good})
+            yield found == [], f"{rule}: the good file of {path} gave {found}"
+    for n, wanted in RATCHET:
+        found = findings(module, {"src/devices/cuda/a.cu": ONE, "tools/format_branches.txt": f"src/devices/cuda/a.cu {n}\n"})
+        yield found == wanted, f"a file that names one format, {n} allowed: found {found}"
+    for text, wanted in ((BODY, (0, "lint: 0 findings")), ("int x;\n", (1, "lint: 1 findings"))):
+        got = exit_status({"src/engine/a.c": text})
+        yield got == wanted, f"exit status and last line {got}, wanted {wanted}"
+    silent = silent_places()
+    yield not silent, "no planted violation reaches tools/lint:" + ", ".join(silent)
+    yield from what_is_looked_for(module)
 
 
 def main():
     passed = failed = 0
-    for rule, path, bad, good in CASES:
-        extra = {"src/cache/b.c": BODY} if rule == "unique-name" else {}
-        found = findings({path: bad, **extra})
-        results = [(found == [rule], f"{rule} in {path}: found {found}")]
-        if good is not None:
-            found = findings({path: good})
-            results.append((found == [], f"{rule}: the good file gave {found}"))
-        for ok, text in results:
-            passed, failed = passed + ok, failed + (not ok)
-            if not ok:
-                print(f"FAIL check_lint: {text}")
+    for ok, text in results(load_lint()):
+        passed, failed = passed + ok, failed + (not ok)
+        if not ok:
+            print(f"FAIL check_lint: {text}")
     print(f"check_lint: {passed} passed, {failed} failed")
     return 1 if failed else 0
 
