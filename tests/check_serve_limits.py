@@ -183,6 +183,59 @@ def check_connections():
             k.close()
 
 
+# ---- A6: long bodies ----
+
+def timed(call):
+    t0 = time.time()
+    out = call()
+    return out, time.time() - t0
+
+
+def check_long_bodies():
+    """A body of 3 MB takes a worker's time, not the loop's, and not that of short bodies; keys take turns; who left is passed over."""
+    text = {"content": "The sea and the town " * 130000}
+    with Keys() as keys, Server(BUILD, "-c", "512", "-np", "2", "--max-body-memory", "400M", "--api-key-file", keys) as s:
+        one, alone = timed(lambda: s.post("/tokenize", text, headers=BEARER[0]))
+        C.ok(one[0] == 200 and one[1]["count"] > 100000, f"A6 3 MB are made into tokens: {one[0]}")
+        done = threading.Event()
+        status = []
+
+        def long():
+            status.append(s.post("/tokenize", text, headers=BEARER[0])[0])
+            done.set()
+        threading.Thread(target=long, daemon=True).start()
+        health, short = [], []
+        while not done.is_set():
+            health.append(timed(lambda: s.request("GET", "/health"))[1])
+            short.append(timed(lambda: s.post("/tokenize", {"content": "The sea"}, headers=BEARER[1]))[1])
+        for name, times in (("/health", sorted(health)), ("/tokenize of one word", sorted(short))):
+            late = times[len(times) * 9 // 10]
+            C.ok(len(times) >= 8 and late < alone / 5, f"A6 {name} beside 3 MB ({alone:.2f} s alone): {len(times)} answered, p90 {late:.3f} s")
+        C.ok(status == [200], f"A6 {status}")
+        body = {"prompt": text["content"], "max_tokens": 1}
+        code, r = s.post("/v1/completions", body, headers=BEARER[0])
+        C.ok(code == 400 and r["error"]["type"] == "exceed_context_size_error" and " bytes" in r["error"]["message"], f"A6 {r}")
+        chat = {"messages": [{"role": "user", "content": text["content"]}], "max_tokens": 1}
+        code, r = s.post("/v1/chat/completions", chat, headers=BEARER[0])
+        C.ok(code == 400 and r["error"]["type"] == "exceed_context_size_error" and " bytes" in r["error"]["message"], f"A6 {r}")
+        r = s.post("/v1/completions", {"prompt": "The sea and the town " * 200, "max_tokens": 1}, headers=BEARER[0])[1]
+        C.ok("error" in r and " tokens" in r["error"]["message"] and "bytes" not in r["error"]["message"], f"A6 a text that may fit is counted: {r}")
+        order, threads = [], []
+        for name, key in (("a", 0), ("a", 0), ("a", 0), ("a", 0), ("a", 0), ("b", 1)):
+            threads.append(threading.Thread(target=lambda name=name, key=key: (s.post("/tokenize", text, headers=BEARER[key]), order.append(name))))
+            threads[-1].start()
+            time.sleep(alone / 12)
+        for t in threads:
+            t.join()
+        C.ok("b" in order[:4], f"A6 keys take turns: {order}")
+        gone = [s.open("/tokenize", text, BEARER[0]) for _ in range(6)]
+        time.sleep(alone / 4)
+        for k in gone:
+            k.close()
+        C.ok(timed(lambda: s.post("/tokenize", text, headers=BEARER[0]))[1] < 4 * alone, "A6 clients that left are passed over")
+        C.ok(s.stop() == 0, "A6 ends")
+
+
 # ---- A10: other sites ----
 
 def check_origins():
@@ -284,6 +337,7 @@ def main():
         rate.start()
         check_bodies()
         check_connections()
+        check_long_bodies()
         check_origins()
         check_descriptors()
         check_silent_log()

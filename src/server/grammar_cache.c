@@ -1,6 +1,7 @@
 /* grammar_cache.c: see grammar_cache.h.  64 entries are compared one by one: lengths and checksums differ first. */
 #include "server/grammar_cache.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/crc32c.h"
@@ -15,13 +16,18 @@ typedef struct entry {
 } entry;
 
 struct grammar_cache {
+    pthread_mutex_t lock; /* guards all of it; not held while a grammar is compiled */
     entry e[GRAMMAR_CACHE_ENTRIES];
     uint64_t clock, hits, misses;
 };
 
 grammar_cache *grammar_cache_new(void)
 {
-    return kvant_calloc(1, sizeof(grammar_cache));
+    grammar_cache *c = kvant_calloc(1, sizeof *c);
+
+    if (c)
+        pthread_mutex_init(&c->lock, NULL);
+    return c;
 }
 
 static void drop(entry *e)
@@ -35,6 +41,8 @@ void grammar_cache_free(grammar_cache *c)
 {
     for (int i = 0; c && i < GRAMMAR_CACHE_ENTRIES; i++)
         drop(&c->e[i]);
+    if (c)
+        pthread_mutex_destroy(&c->lock);
     kvant_free(c);
 }
 
@@ -79,37 +87,64 @@ static void keep(grammar_cache *c, const char *text, size_t len, uint32_t crc, g
     *e = (entry){ grammar_ref(g), copy, len, crc, ++c->clock };
 }
 
+static entry *find(grammar_cache *c, const char *text, size_t len, uint32_t crc)
+{
+    for (int i = 0; i < GRAMMAR_CACHE_ENTRIES; i++) {
+        entry *e = &c->e[i];
+        if (e->g && e->len == len && e->crc == crc && memcmp(e->text, text, len) == 0)
+            return e;
+    }
+    return NULL;
+}
+
+/* A grammar that is there already; shrinks, since masks grow while grammars are used. */
+static grammar *find_ref(grammar_cache *c, const char *text, size_t len, uint32_t crc)
+{
+    grammar *g = NULL;
+
+    pthread_mutex_lock(&c->lock);
+    entry *e = find(c, text, len, crc);
+    if (e) {
+        e->used = ++c->clock;
+        c->hits++;
+        g = grammar_ref(e->g);
+        shrink(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return g;
+}
+
 int grammar_cache_get(grammar_cache *c, const char *text, size_t len, grammar **out, kvant_diag *diag)
 {
     const uint32_t crc = crc32c(0, text, len);
+    grammar *known = c ? find_ref(c, text, len, crc) : NULL;
 
-    if (!c)
-        return grammar_compile(text, len, out, diag);
-    for (int i = 0; i < GRAMMAR_CACHE_ENTRIES; i++) {
-        entry *e = &c->e[i];
-        if (!e->g || e->len != len || e->crc != crc || memcmp(e->text, text, len) != 0)
-            continue;
-        e->used = ++c->clock;
-        c->hits++;
-        *out = grammar_ref(e->g);
-        shrink(c);
+    if (known) {
+        *out = known;
         return KVANT_OK;
     }
+    if (!c)
+        return grammar_compile(text, len, out, diag);
     KVANT_TRY(grammar_compile(text, len, out, diag));
+    pthread_mutex_lock(&c->lock);
     c->misses++;
-    keep(c, text, len, crc, *out);
+    if (!find(c, text, len, crc)) /* another thread was faster: its masks are shared already */
+        keep(c, text, len, crc, *out);
     shrink(c);
+    pthread_mutex_unlock(&c->lock);
     return KVANT_OK;
 }
 
-void grammar_cache_get_stats(const grammar_cache *c, grammar_cache_stats *out)
+void grammar_cache_get_stats(grammar_cache *c, grammar_cache_stats *out)
 {
     *out = (grammar_cache_stats){ 0 };
     if (!c)
         return;
+    pthread_mutex_lock(&c->lock);
     out->hits = c->hits;
     out->misses = c->misses;
     out->bytes = total_bytes(c);
     for (int i = 0; i < GRAMMAR_CACHE_ENTRIES; i++)
         out->entries += c->e[i].g != NULL;
+    pthread_mutex_unlock(&c->lock);
 }

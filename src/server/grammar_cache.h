@@ -1,6 +1,6 @@
 /* server/grammar_cache.h: compiled grammars of earlier requests, by their exact GBNF text: equal texts share rules,
  * states and token masks.  Bounded in number and bytes (the masks of what is kept grow while it runs: they are counted
- * at each call), least recently used first out; a run keeps what it uses.  Loop thread only.
+ * at each call), least recently used first out; a run keeps what it uses.  Any thread.
  *
  * Tenants share it.  What leaks is how fast a grammar compiles: whether somebody used the same text lately. */
 #ifndef KVANT_SERVER_GRAMMAR_CACHE_H
@@ -22,6 +22,6 @@ typedef struct grammar_cache_stats {
     int entries;
     size_t bytes;
 } grammar_cache_stats;
-void grammar_cache_get_stats(const grammar_cache *c, grammar_cache_stats *out);
+void grammar_cache_get_stats(grammar_cache *c, grammar_cache_stats *out);
 
 #endif

@@ -6,6 +6,8 @@
 #include <string.h>
 #include "server/server_impl.h"
 
+enum { SHORT_BODY = 4096 }; /* of routes that take a name */
+
 typedef struct head {
     call *c;
     struct MHD_Connection *conn;
@@ -183,6 +185,8 @@ static int check_body(const head *h)
     const int64_t bytes = declared_bytes(h);
     api_error e;
 
+    if (h->c->route->flags & ROUTE_SHORT && (bytes < 0 || bytes > SHORT_BODY))
+        return refuse(h, API_TOO_LARGE, "body: this route takes at most 4096 bytes, with their Content-Length");
     if (h->c->method[0] != 'P' && bytes != 0)
         return refuse(h, API_TOO_LARGE, "body: this route takes none");
     if (budget_body_begin(h->c, bytes, &e) != API_OK)

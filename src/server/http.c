@@ -79,6 +79,18 @@ static void check_chat(server *s)
     kvant_text_free(text);
 }
 
+static int longest_token(const kvant_model *m)
+{
+    const int n = kvant_model_get_info(m)->n_vocab;
+    int most = 1;
+
+    for (int i = 0; i < n; i++) {
+        int bytes = kvant_token_bytes(m, i, 1, NULL, 0);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 int server_attach(server *s, kvant_model *m, kvant_engine *e, kvant_session *session, kvant_diag *diag)
 {
     const kvant_engine_params *p = kvant_engine_get_params(e);
@@ -95,6 +107,7 @@ int server_attach(server *s, kvant_model *m, kvant_engine *e, kvant_session *ses
                             .sampler = s->p.sampler,
                             .strict_model = s->p.strict_model,
                             .refuse_unknown = s->p.refuse_unknown,
+                            .longest_token = longest_token(m),
                             .grammars = grammar_cache_new() };
     if (!s->env.grammars)
         return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
@@ -269,6 +282,8 @@ int server_open(const server_params *p, server **out, kvant_diag *diag)
     if (code == KVANT_OK)
         code = open_fds(s, diag);
     if (code == KVANT_OK)
+        code = workers_start(s, diag); /* signals are blocked by now, for them too */
+    if (code == KVANT_OK)
         code = open_daemon(s, diag);
     if (code == KVANT_OK)
         *out = s;
@@ -302,6 +317,7 @@ void server_close(server *s)
 {
     if (!s)
         return;
+    workers_stop(s);
     for (job *j = s->jobs; j; j = j->next) {
         job_gone(j);
         job_resume(j);

@@ -47,6 +47,7 @@ void job_release(job *j)
     kvant_free(j->prompt_texts);
     grammar_release(j->grammar);
     sbuf_free(&j->out);
+    work_free(j->work);
     pthread_mutex_destroy(&j->lock);
     kvant_free(j);
 }
@@ -379,9 +380,11 @@ static int take_texts(job *j, const request *r, api_error *e)
     return API_OK;
 }
 
-static void take_request(job *j, const request *r)
+/* Returns the request's number. */
+static uint64_t take_request(job *j, const request *r)
 {
     server *s = j->s;
+    const uint64_t number = atomic_fetch_add(&s->next_id, 1) + 1;
 
     j->chat = r->chat;
     j->stream = r->stream;
@@ -390,7 +393,8 @@ static void take_request(job *j, const request *r)
     j->min_tokens = r->min_tokens;
     j->grammar = r->grammar ? grammar_ref(r->grammar) : NULL;
     snprintf(j->id, sizeof j->id, "%s-%016llx%08llx", r->chat ? "chatcmpl" : "cmpl", (unsigned long long)s->nonce,
-             (unsigned long long)++s->next_id);
+             (unsigned long long)number);
+    return number;
 }
 
 int job_submit(job *j, const request *r, int key, const unsigned char salt[16], api_error *e)
@@ -398,7 +402,7 @@ int job_submit(job *j, const request *r, int key, const unsigned char salt[16], 
     kvant_request q = kvant_request_defaults();
     kvant_sampler_params sampler = r->sampler;
 
-    take_request(j, r);
+    const uint64_t number = take_request(j, r);
     if (take_texts(j, r, e) != API_OK)
         return e->kind;
     q.max_tokens = r->max_tokens;
@@ -412,7 +416,7 @@ int job_submit(job *j, const request *r, int key, const unsigned char salt[16], 
         q.prompt = p->ids;
         q.n_prompt = p->n;
         sampler.seed = r->has_seed ? r->sampler.seed + (uint64_t)(i % r->n)
-                                   : (uint64_t)clock_ns() * 0x9E3779B97F4A7C15u + j->s->next_id * 256 + (uint64_t)i;
+                                   : (uint64_t)clock_ns() * 0x9E3779B97F4A7C15u + number * 256 + (uint64_t)i;
         j->choices[i].n_prompt = p->n;
         j->choices[i].echo = j->prompt_texts[i / r->n];
         if (submit_one(j, i, &q, e) != API_OK) {

@@ -211,6 +211,8 @@ int server_run(server *s, kvant_diag *diag)
         if (drained(s))
             break;
     }
+    if (!s->killed_by)
+        workers_stop(s);
     pthread_mutex_lock(&s->dirty_lock);
     int code = s->fail_code;
     if (code != KVANT_OK && diag)

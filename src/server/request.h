@@ -29,6 +29,7 @@ typedef struct request_env {
     const char *alias; /* the name that clients use */
     int n_ctx;
     int64_t pool_tokens;    /* a longer prompt can never run */
+    int longest_token;      /* bytes; 0: not known */
     int default_max_tokens; /* -1: up to the context */
     kvant_sampler_params sampler;
     grammar_cache *grammars; /* NULL: each request compiles its own */

@@ -60,10 +60,23 @@ static int check_length(const request_env *env, const prompt *p, const char *key
                     (long long)most - 1, env->n_ctx);
 }
 
+/* A text of so many bytes that even the longest tokens would be too many is refused before it is made into tokens,
+ * which takes longer than all that follows. */
+static int check_bytes(const request_env *env, size_t bytes, const char *key, api_error *e)
+{
+    int64_t most = env->n_ctx < env->pool_tokens ? env->n_ctx : env->pool_tokens;
+
+    if (!env->longest_token || (int64_t)bytes / env->longest_token < most)
+        return API_OK;
+    return api_fail(e, API_CONTEXT, key, "%s: %zu bytes, at least %lld tokens, want at most %lld (the context is %d tokens)",
+                    key, bytes, (long long)bytes / env->longest_token, (long long)most - 1, env->n_ctx);
+}
+
 /* One of: a string, an array of token ids. */
 static int one_prompt(const request_env *env, const json_t *v, const char *key, int keep, prompt *p, api_error *e)
 {
     if (json_is_string(v)) {
+        API_TRY(check_bytes(env, json_string_length(v), key, e));
         API_TRY(
             prompt_of_text(env, json_string_value(v), json_string_length(v), KVANT_TOK_SPECIAL | KVANT_TOK_BOS, p, e));
         if (keep)
@@ -207,8 +220,13 @@ int chat_end_read(const json_t *o, int *end, api_error *e)
 static int chat_ids(const request_env *env, const messages *m, int end, prompt *p, api_error *e)
 {
     kvant_diag diag = { "" };
-    int n = 0, code = kvant_chat_tokenize(env->model, m->list, m->n, end, NULL, 0, &n, &diag);
+    size_t bytes = 0;
+    int n = 0, code;
 
+    for (int i = 0; i < m->n; i++) /* templates may leave out what an assistant said (its thoughts) */
+        bytes += strcmp(m->list[i].role, "assistant") ? strlen(m->list[i].content) : 0;
+    API_TRY(check_bytes(env, bytes, "messages", e));
+    code = kvant_chat_tokenize(env->model, m->list, m->n, end, NULL, 0, &n, &diag);
     if (code != KVANT_OK && code != KVANT_ENOSPC)
         return api_fail(e, api_kind_of(code), "messages", "messages: %s", diag.text);
     p->ids = kvant_alloc(((size_t)n + 1) * sizeof *p->ids);

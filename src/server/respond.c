@@ -233,6 +233,11 @@ enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j)
 {
     link_job(c, conn, j);
     if (!j->stream) {
+        pthread_mutex_lock(&j->lock);
+        int done = j->done; /* before it was linked: its news found no connection to resume */
+        pthread_mutex_unlock(&j->lock);
+        if (done)
+            return respond_done(c, conn);
         j->suspended = 1;
         MHD_suspend_connection(conn);
         return MHD_YES;
@@ -248,12 +253,40 @@ enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j)
     return queue(c, conn, 200, r);
 }
 
+/* A worker has read the body: its answer, or the job that it began takes the place of its own. */
+static enum MHD_Result respond_work(call *c, struct MHD_Connection *conn)
+{
+    job *j = c->job, *next = j->work->result;
+    jsonw reply = j->work->reply;
+    enum MHD_Result ok;
+
+    pthread_mutex_lock(&j->lock);
+    api_error e = j->error;
+    int gone = j->gone;
+    pthread_mutex_unlock(&j->lock);
+    if (gone)
+        return MHD_NO;
+    j->work->result = NULL;
+    jsonw_init(&j->work->reply);
+    snprintf(c->ignored, sizeof c->ignored, "%s", j->work->ignored);
+    call_unlink_job(c);
+    job_release(j);
+    if (next)
+        return respond_job(c, conn, next);
+    ok = e.kind ? respond_error(c, conn, &e) : respond_json(c, conn, 200, &reply);
+    if (e.kind)
+        jsonw_free(&reply);
+    return ok;
+}
+
 /* The response of a job that is done and does not stream. */
 enum MHD_Result respond_done(call *c, struct MHD_Connection *conn)
 {
     job *j = c->job;
     jsonw w;
 
+    if (j->kind == JOB_WORK)
+        return respond_work(c, conn);
     jsonw_init(&w);
     pthread_mutex_lock(&j->lock);
     api_error e = j->error;

@@ -1,4 +1,5 @@
-/* routes.c: the table of routes and what each does with a request whose head was accepted and whose body is here. */
+/* routes.c: the table of routes and what each does with a request whose head was accepted and whose body is here: what
+ * takes a text or a JSON of any length is done by a worker (worker.c), the rest by the loop. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,60 +158,76 @@ static enum MHD_Result get_page(call *c, struct MHD_Connection *conn)
     return respond(c, conn, 200, ui_type(f->name), (const char *)f->bytes, f->n);
 }
 
-/* ---- generation ---- */
+/* ---- generation: the make_ functions run on a worker (worker.c) ---- */
 
-static enum MHD_Result generate(call *c, struct MHD_Connection *conn, int chat)
+static int submitted(work *w, int kind)
+{
+    if (kind != API_OK) {
+        job_release(w->result);
+        w->result = NULL;
+    }
+    return kind;
+}
+
+static int generate(work *w, int chat, api_error *e)
 {
     request *r = NULL;
-    api_error e;
     unsigned char salt[16];
-    job *j;
 
-    if (request_parse(&c->s->env, chat, c->body.s ? c->body.s : "", c->body.n, &r, &e) != API_OK)
-        return respond_error(c, conn, &e);
-    sbuf_free(&c->body);
-    snprintf(c->ignored, sizeof c->ignored, "%s", r->ignored);
-    auth_salt(c->s->p.keys, c->key, r->salt, salt);
-    j = job_new(c->s, JOB_GENERATE, r->n_prompts * r->n);
-    int kind = j ? job_submit(j, r, c->key, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
+    if (request_parse(&w->s->env, chat, w->body.s ? w->body.s : "", w->body.n, &r, e) != API_OK)
+        return e->kind;
+    work_drop_body(w);
+    snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
+    auth_salt(w->s->p.keys, w->key, r->salt, salt);
+    w->result = job_new(w->s, JOB_GENERATE, r->n_prompts * r->n);
+    int kind = w->result ? job_submit(w->result, r, w->key, salt, e)
+                         : api_fail(e, API_UNAVAILABLE, "", "out of memory");
     request_dispose(r);
-    if (kind == API_OK)
-        return respond_job(c, conn, j);
-    job_release(j);
-    return respond_error(c, conn, &e);
+    return submitted(w, kind);
+}
+
+static int make_completion(work *w, api_error *e)
+{
+    return generate(w, 0, e);
+}
+
+static int make_chat(work *w, api_error *e)
+{
+    return generate(w, 1, e);
+}
+
+static int make_embeddings(work *w, api_error *e)
+{
+    embed_request *r = NULL;
+    unsigned char salt[16];
+
+    if (request_parse_embed(&w->s->env, w->body.s ? w->body.s : "", w->body.n, &r, e) != API_OK)
+        return e->kind;
+    snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
+    auth_salt(w->s->p.keys, w->key, r->salt, salt);
+    w->result = job_new(w->s, JOB_EMBED, r->n);
+    int kind = w->result ? job_submit_embed(w->result, r, w->key, salt, e)
+                         : api_fail(e, API_UNAVAILABLE, "", "out of memory");
+    embed_request_dispose(r);
+    return submitted(w, kind);
 }
 
 static enum MHD_Result post_completions(call *c, struct MHD_Connection *conn)
 {
-    return generate(c, conn, 0);
+    return work_begin(c, conn, make_completion);
 }
 
 static enum MHD_Result post_chat(call *c, struct MHD_Connection *conn)
 {
-    return generate(c, conn, 1);
+    return work_begin(c, conn, make_chat);
 }
 
 static enum MHD_Result post_embeddings(call *c, struct MHD_Connection *conn)
 {
-    embed_request *r = NULL;
-    api_error e;
-    unsigned char salt[16];
-    job *j;
-
-    if (request_parse_embed(&c->s->env, c->body.s ? c->body.s : "", c->body.n, &r, &e) != API_OK)
-        return respond_error(c, conn, &e);
-    auth_salt(c->s->p.keys, c->key, r->salt, salt);
-    snprintf(c->ignored, sizeof c->ignored, "%s", r->ignored);
-    j = job_new(c->s, JOB_EMBED, r->n);
-    int kind = j ? job_submit_embed(j, r, c->key, salt, &e) : api_fail(&e, API_UNAVAILABLE, "", "out of memory");
-    embed_request_dispose(r);
-    if (kind == API_OK)
-        return respond_job(c, conn, j);
-    job_release(j);
-    return respond_error(c, conn, &e);
+    return work_begin(c, conn, make_embeddings);
 }
 
-/* ---- text ---- */
+/* ---- text: on a worker too ---- */
 
 static void put_piece(const kvant_model *m, int32_t id, jsonw *w)
 {
@@ -220,78 +237,87 @@ static void put_piece(const kvant_model *m, int32_t id, jsonw *w)
     jsonw_strn(w, text, n > 0 && n <= (int)sizeof text ? (size_t)n : 0);
 }
 
-static enum MHD_Result post_tokenize(call *c, struct MHD_Connection *conn)
+static int make_tokenize(work *w, api_error *e)
 {
     prompt p = { 0 };
-    api_error e;
     int pieces;
-    jsonw w;
+    jsonw *out = &w->reply;
 
-    if (request_parse_tokenize(&c->s->env, c->body.s ? c->body.s : "", c->body.n, &p, &pieces, &e) != API_OK)
-        return respond_error(c, conn, &e);
-    jsonw_init(&w);
-    jsonw_object(&w);
-    jsonw_key(&w, "tokens");
-    jsonw_array(&w);
+    if (request_parse_tokenize(&w->s->env, w->body.s ? w->body.s : "", w->body.n, &p, &pieces, e) != API_OK)
+        return e->kind;
+    jsonw_object(out);
+    jsonw_key(out, "tokens");
+    jsonw_array(out);
     for (int i = 0; i < p.n; i++) {
         if (pieces) {
-            jsonw_object(&w);
-            jsonw_kint(&w, "id", p.ids[i]);
-            jsonw_key(&w, "piece");
-            put_piece(c->s->model, p.ids[i], &w);
-            jsonw_end(&w);
+            jsonw_object(out);
+            jsonw_kint(out, "id", p.ids[i]);
+            jsonw_key(out, "piece");
+            put_piece(w->s->model, p.ids[i], out);
+            jsonw_end(out);
         } else {
-            jsonw_int(&w, p.ids[i]);
+            jsonw_int(out, p.ids[i]);
         }
     }
-    jsonw_end(&w);
-    jsonw_kint(&w, "count", p.n);
-    jsonw_kint(&w, "max_model_len", c->s->env.n_ctx);
-    jsonw_end(&w);
+    jsonw_end(out);
+    jsonw_kint(out, "count", p.n);
+    jsonw_kint(out, "max_model_len", w->s->env.n_ctx);
+    jsonw_end(out);
     prompt_free(&p);
-    return respond_json(c, conn, 200, &w);
+    return API_OK;
+}
+
+static int make_detokenize(work *w, api_error *e)
+{
+    prompt p = { 0 };
+    sbuf text = { 0 };
+    textout out = { 0 };
+    text_stops none = { 0 };
+    jsonw *reply = &w->reply;
+
+    if (request_parse_detokenize(&w->s->env, w->body.s ? w->body.s : "", w->body.n, &p, e) != API_OK)
+        return e->kind;
+    for (int i = 0; i < p.n; i++)
+        textout_token(&out, w->s->model, p.ids[i], &none, &text);
+    textout_end(&out, &text);
+    jsonw_object(reply);
+    jsonw_key(reply, "content");
+    jsonw_strn(reply, text.s ? text.s : "", text.n);
+    jsonw_end(reply);
+    reply->error |= text.error;
+    textout_free(&out);
+    sbuf_free(&text);
+    prompt_free(&p);
+    return API_OK;
+}
+
+static int make_template(work *w, api_error *e)
+{
+    char *text;
+    jsonw *out = &w->reply;
+
+    if (request_parse_template(&w->s->env, w->body.s ? w->body.s : "", w->body.n, &text, e) != API_OK)
+        return e->kind;
+    jsonw_object(out);
+    jsonw_kstr(out, "prompt", text);
+    jsonw_end(out);
+    kvant_text_free(text);
+    return API_OK;
+}
+
+static enum MHD_Result post_tokenize(call *c, struct MHD_Connection *conn)
+{
+    return work_begin(c, conn, make_tokenize);
 }
 
 static enum MHD_Result post_detokenize(call *c, struct MHD_Connection *conn)
 {
-    prompt p = { 0 };
-    api_error e;
-    sbuf text = { 0 };
-    textout out = { 0 };
-    text_stops none = { 0 };
-    jsonw w;
-
-    if (request_parse_detokenize(&c->s->env, c->body.s ? c->body.s : "", c->body.n, &p, &e) != API_OK)
-        return respond_error(c, conn, &e);
-    for (int i = 0; i < p.n; i++)
-        textout_token(&out, c->s->model, p.ids[i], &none, &text);
-    textout_end(&out, &text);
-    jsonw_init(&w);
-    jsonw_object(&w);
-    jsonw_key(&w, "content");
-    jsonw_strn(&w, text.s ? text.s : "", text.n);
-    jsonw_end(&w);
-    w.error |= text.error;
-    textout_free(&out);
-    sbuf_free(&text);
-    prompt_free(&p);
-    return respond_json(c, conn, 200, &w);
+    return work_begin(c, conn, make_detokenize);
 }
 
 static enum MHD_Result post_template(call *c, struct MHD_Connection *conn)
 {
-    char *text;
-    api_error e;
-    jsonw w;
-
-    if (request_parse_template(&c->s->env, c->body.s ? c->body.s : "", c->body.n, &text, &e) != API_OK)
-        return respond_error(c, conn, &e);
-    jsonw_init(&w);
-    jsonw_object(&w);
-    jsonw_kstr(&w, "prompt", text);
-    jsonw_end(&w);
-    kvant_text_free(text);
-    return respond_json(c, conn, 200, &w);
+    return work_begin(c, conn, make_template);
 }
 
 /* ---- slots and files ---- */
@@ -426,8 +452,8 @@ static const route routes[] = {
     { "POST", "/tokenize", post_tokenize, ROUTE_MODEL },
     { "POST", "/detokenize", post_detokenize, ROUTE_MODEL },
     { "POST", "/apply-template", post_template, ROUTE_MODEL },
-    { "POST", "/slots/", post_slot, ROUTE_MODEL | ROUTE_SLOT },
-    { "POST", "/cache", post_cache, ROUTE_MODEL },
+    { "POST", "/slots/", post_slot, ROUTE_MODEL | ROUTE_SLOT | ROUTE_SHORT },
+    { "POST", "/cache", post_cache, ROUTE_MODEL | ROUTE_SHORT },
     { "POST", "/v1/responses", unsupported, 0 },
     { "POST", "/v1/messages", unsupported, 0 },
     { "POST", "/v1/rerank", unsupported, 0 },

@@ -2,7 +2,7 @@
  *
  * Threads: everything here belongs to the loop thread but what says otherwise.  A job is shared with the session's
  * owner thread, which runs its callbacks; job->lock guards the fields under that heading.  server->dirty_lock
- * guards the list of jobs with news. */
+ * guards the list of jobs with news.  Bodies are read by the workers (worker.c). */
 #ifndef KVANT_SERVER_SERVER_IMPL_H
 #define KVANT_SERVER_SERVER_IMPL_H
 
@@ -20,6 +20,7 @@ enum {
     STREAM_LOW = 32 << 10,        /* and goes on below this */
     MAX_HEADERS = 100,
     HEADER_BYTES = 16 << 10,
+    WORKERS = 2,            /* threads that read bodies (worker.c) */
     SPARE_CONNECTIONS = 16, /* beyond --max-connections: room for those that are being shut, and for /health */
     KEEP_ALIVE_S = 60,      /* headers of the next request after a response */
 };
@@ -57,7 +58,36 @@ typedef struct choice {
     const char *echo; /* points into the job */
 } choice;
 
-enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_SLOT, JOB_LIVE };
+enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_SLOT, JOB_LIVE, JOB_WORK };
+
+/* A body that is read beside the loop (worker.c); its job's, and the worker's until the job is done. */
+typedef struct work work;
+typedef int (*work_fn)(work *w, api_error *e); /* API_OK with result or reply set, or the error's kind.  Any thread. */
+struct work {
+    server *s;
+    job *job;
+    work_fn fn;
+    int key;
+    sbuf body;
+    int64_t reserved; /* of the budget of bodies */
+    char ignored[REQUEST_IGNORED];
+    job *result;      /* a request that runs now, */
+    jsonw reply;      /* or the answer */
+    work *next;
+};
+
+typedef struct work_list {
+    work *first, *last;
+} work_list;
+
+typedef struct workers {
+    pthread_mutex_t lock; /* guards all but thread, n and open, which are the loop's */
+    pthread_cond_t news;
+    work_list *lists; /* of tenant t: small ones at 2 t, large ones at 2 t + 1 */
+    int waiting[2], turn[2], stop;
+    pthread_t thread[WORKERS];
+    int n, open;
+} workers;
 
 struct job {
     server *s;
@@ -78,6 +108,7 @@ struct job {
     sbuf out; /* stream: bytes to send */
     int n_ended, done, gone, n_paused;
     api_error error;
+    work *work; /* of JOB_WORK */
     kvant_slot_result slot;
     char slot_text[256];
     int slot_action;
@@ -152,11 +183,13 @@ struct server {
     int port;
     metrics metrics;
     int64_t started_ns, wall_s;
-    uint64_t next_id, nonce;
+    _Atomic uint64_t next_id;
+    uint64_t nonce;
     client *clients;
     job *jobs;
     int n_clients, n_streams, n_cut;
     budget budget;
+    workers workers;
     int draining, stop, signals, killed_by;
     int64_t stop_ns;
     pthread_mutex_t dirty_lock; /* guards dirty, and what other threads tell the loop below */
@@ -209,6 +242,14 @@ void budget_call_end(call *c);
 /* Shuts idle connections while there are more than allowed. */
 void budget_make_room(server *s);
 
+/* ---- worker.c ---- */
+int workers_start(server *s, kvant_diag *diag);
+void workers_stop(server *s); /* before the session goes */
+/* The call's body goes to a worker, its connection waits. */
+enum MHD_Result work_begin(call *c, struct MHD_Connection *conn, work_fn fn);
+void work_drop_body(work *w);
+void work_free(work *w);
+
 /* ---- call.c: callbacks of libmicrohttpd ---- */
 enum MHD_Result call_access(void *cls, struct MHD_Connection *conn, const char *url, const char *method,
                             const char *version, const char *data, size_t *n, void **con_cls);
@@ -223,7 +264,8 @@ const char *framing_error(struct MHD_Connection *conn, const char *version);
 
 /* ---- routes.c ---- */
 typedef enum MHD_Result (*route_handler)(call *c, struct MHD_Connection *conn);
-enum { ROUTE_PUBLIC = 1, ROUTE_MODEL = 2, ROUTE_SLOT = 4 }; /* no key; needs the model; path ends in a number */
+/* no key; needs the model; path ends in a number; its body is short, since the loop reads it */
+enum { ROUTE_PUBLIC = 1, ROUTE_MODEL = 2, ROUTE_SLOT = 4, ROUTE_SHORT = 16 };
 struct route {
     const char *method, *path;
     route_handler handler;

@@ -1,0 +1,207 @@
+/* worker.c: bodies are read beside the loop: JSON, templates, tokens, schemas.  What takes long for one request must
+ * not keep the loop from the others, nor one long body keep short ones waiting: of two threads the first takes only
+ * small bodies, the other takes large ones first.  Keys take turns.
+ *
+ * A call's connection waits for a job of kind JOB_WORK; the worker leaves there an answer, an error, or the job of a
+ * request that it submitted, and the loop goes on with that (respond.c).  A client that left is passed over. */
+#include <string.h>
+#include "base/error.h"
+#include "base/mem.h"
+#include "server/server_impl.h"
+
+enum { SMALL_BODY = 64 << 10 };
+
+static work *pop_list(work_list *l)
+{
+    work *w = l->first;
+
+    if (w)
+        l->first = w->next;
+    return w;
+}
+
+static void push_list(work_list *l, work *w)
+{
+    w->next = NULL;
+    if (l->first)
+        l->last->next = w;
+    else
+        l->first = w;
+    l->last = w;
+}
+
+static int n_tenants(const server *s)
+{
+    return (s->p.keys ? s->p.keys->n : 0) + 1;
+}
+
+/* The next one of a size; the tenant behind the one that was served last comes first.  Under lock. */
+static work *next_of(server *s, int large)
+{
+    workers *k = &s->workers;
+    const int n = n_tenants(s);
+
+    for (int i = 1; i <= n && k->waiting[large]; i++) {
+        const int t = (k->turn[large] + i) % n;
+        work *w = pop_list(&k->lists[2 * t + large]);
+        if (!w)
+            continue;
+        k->turn[large] = t;
+        k->waiting[large]--;
+        return w;
+    }
+    return NULL;
+}
+
+static work *take(server *s, int only_small)
+{
+    workers *k = &s->workers;
+    work *w = NULL;
+
+    pthread_mutex_lock(&k->lock);
+    while (!k->stop && !w) {
+        w = only_small ? NULL : next_of(s, 1);
+        w = w ? w : next_of(s, 0);
+        if (!w)
+            pthread_cond_wait(&k->news, &k->lock);
+    }
+    pthread_mutex_unlock(&k->lock);
+    return w;
+}
+
+static int is_gone(job *j)
+{
+    pthread_mutex_lock(&j->lock);
+    int gone = j->gone;
+    pthread_mutex_unlock(&j->lock);
+    return gone;
+}
+
+static void run(work *w)
+{
+    job *j = w->job;
+    api_error e = { 0 };
+
+    if (!is_gone(j) && w->fn(w, &e) != API_OK && !e.kind)
+        api_fail(&e, API_SERVER, "", "the request could not be read");
+    work_drop_body(w);
+    pthread_mutex_lock(&j->lock);
+    j->error = e;
+    j->done = 1;
+    pthread_mutex_unlock(&j->lock);
+    job_dirty(j);
+    server_wake(j->s);
+    job_release(j); /* w may be gone */
+}
+
+static void *worker_small(void *user)
+{
+    work *w;
+
+    while ((w = take(user, 1)) != NULL)
+        run(w);
+    return NULL;
+}
+
+static void *worker_any(void *user)
+{
+    work *w;
+
+    while ((w = take(user, 0)) != NULL)
+        run(w);
+    return NULL;
+}
+
+int workers_start(server *s, kvant_diag *diag)
+{
+    workers *k = &s->workers;
+
+    pthread_mutex_init(&k->lock, NULL);
+    pthread_cond_init(&k->news, NULL);
+    k->open = 1;
+    k->lists = kvant_calloc(2 * (size_t)n_tenants(s), sizeof *k->lists);
+    if (!k->lists)
+        return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
+    for (; k->n < WORKERS; k->n++)
+        if (pthread_create(&k->thread[k->n], NULL, k->n == 0 ? worker_small : worker_any, s) != 0)
+            return kvant_fail(diag, KVANT_ENOMEM, "server: no thread to read requests");
+    return KVANT_OK;
+}
+
+/* What they are at ends; what waits is given up. */
+void workers_stop(server *s)
+{
+    workers *k = &s->workers;
+    work *w;
+
+    if (!k->open)
+        return;
+    pthread_mutex_lock(&k->lock);
+    k->stop = 1;
+    pthread_cond_broadcast(&k->news);
+    pthread_mutex_unlock(&k->lock);
+    while (k->n > 0)
+        pthread_join(k->thread[--k->n], NULL);
+    for (int large = 0; large < 2 && k->lists; large++)
+        while ((w = next_of(s, large)) != NULL)
+            job_release(w->job);
+    kvant_free(k->lists);
+    pthread_mutex_destroy(&k->lock);
+    pthread_cond_destroy(&k->news);
+    *k = (workers){ 0 };
+}
+
+/* ---- one body ---- */
+
+void work_drop_body(work *w)
+{
+    sbuf_free(&w->body);
+    budget_body_release(w->s, w->key + 1, w->reserved);
+    w->reserved = 0;
+}
+
+void work_free(work *w)
+{
+    if (!w)
+        return;
+    if (w->result) { /* nobody took it over: its client left */
+        job_gone(w->result);
+        job_release(w->result);
+    }
+    work_drop_body(w);
+    jsonw_free(&w->reply);
+    kvant_free(w);
+}
+
+static void enqueue(server *s, work *w)
+{
+    workers *k = &s->workers;
+    const int large = w->body.n > SMALL_BODY;
+
+    pthread_mutex_lock(&k->lock);
+    push_list(&k->lists[2 * (w->key + 1) + large], w);
+    k->waiting[large]++;
+    pthread_cond_broadcast(&k->news);
+    pthread_mutex_unlock(&k->lock);
+}
+
+enum MHD_Result work_begin(call *c, struct MHD_Connection *conn, work_fn fn)
+{
+    job *j = job_new(c->s, JOB_WORK, 0);
+    work *w = kvant_calloc(1, sizeof *w);
+
+    if (!j || !w) {
+        job_release(j);
+        kvant_free(w);
+        return respond_fail(c, conn, API_UNAVAILABLE, "out of memory");
+    }
+    *w = (work){ .s = c->s, .job = j, .fn = fn, .key = c->key, .body = c->body, .reserved = c->body_reserved };
+    c->body = (sbuf){ 0 };
+    c->body_reserved = 0;
+    jsonw_init(&w->reply);
+    j->work = w;
+    atomic_fetch_add(&j->refs, 1); /* the worker's */
+    enum MHD_Result ok = respond_job(c, conn, j);
+    enqueue(c->s, w);
+    return ok;
+}
