@@ -4,7 +4,7 @@
 
 const $ = id => document.getElementById(id);
 const base = location.pathname.replace(/\/(index\.html)?$/, "");
-let messages = [], running = null, modelName = "", points = [], last = null;
+let chat = { messages: [] }, running = null, modelName = "", points = [], last = null;
 
 function key() { return sessionStorage.getItem("kvant-key") || ""; }
 
@@ -56,20 +56,37 @@ function busy(on) {
   $("stop").disabled = !on;
 }
 
-async function answer() {
-  const body = show("assistant", ""), t0 = performance.now();
-  let text = "", first = 0, usage = null, failed = null;
+// The question goes back to where it was written: it is no part of the chat, so the next one does not fail for it.
+function giveBack(question, asked, box) {
+  box.remove();
+  asked.parentNode.classList.add("failed");
+  asked.parentNode.firstChild.textContent = "you, not answered";
+  if (!$("input").value) $("input").value = question;
+}
+
+function showTiming(usage, t0, first) {
+  const now = performance.now(), rate = first && usage.completion_tokens > 1 ? (usage.completion_tokens - 1) * 1000 / (now - first) : 0;
+  $("timing").textContent = usage.completion_tokens + " tokens in " + ((now - t0) / 1000).toFixed(2) + " s, first after " +
+    Math.round(first - t0) + " ms, " + rate.toFixed(1) + " t/s, " + usage.prompt_tokens_details.cached_tokens + " of " +
+    usage.prompt_tokens + " prompt tokens cached";
+}
+
+// One turn of the chat `mine`.  Whatever comes after another chat began is dropped.
+async function answer(mine, question, asked) {
+  const body = show("assistant", ""), t0 = performance.now(), turn = { role: "user", content: question };
+  let text = "", first = 0, usage = null, failed = "", whole = false;
   running = new AbortController();
   busy(true);
   try {
     const response = await fetch(base + "/v1/chat/completions", {
       method: "POST", headers: headers(), signal: running.signal,
-      body: JSON.stringify({ messages, stream: true, stream_options: { include_usage: true },
+      body: JSON.stringify({ messages: [...mine.messages, turn], stream: true, stream_options: { include_usage: true },
                              temperature: Number($("temperature").value), max_tokens: Number($("max_tokens").value) })
     });
     if (!response.ok) throw new Error(await errorText(response));
     await readEvents(response, data => {
-      if (data === "[DONE]") return;
+      if (mine !== chat) return;
+      if (data === "[DONE]") { whole = true; return; }
       const chunk = JSON.parse(data);
       if (chunk.error) { failed = chunk.error.message; return; }
       if (chunk.usage) usage = chunk.usage;
@@ -80,20 +97,16 @@ async function answer() {
       body.textContent = text;
       $("messages").scrollTop = $("messages").scrollHeight;
     });
-    if (failed) throw new Error(failed);
   } catch (e) {
-    if (e.name !== "AbortError") show("error", e.message);
+    if (e.name !== "AbortError") failed = e.message;
   }
-  messages.push({ role: "assistant", content: text });
-  const ms = performance.now() - t0;
-  if (usage) {
-    const rate = first && usage.completion_tokens > 1 ? (usage.completion_tokens - 1) * 1000 / (performance.now() - first) : 0;
-    $("timing").textContent = usage.completion_tokens + " tokens in " + (ms / 1000).toFixed(2) + " s, first after " +
-      Math.round(first - t0) + " ms, " + rate.toFixed(1) + " t/s, " + usage.prompt_tokens_details.cached_tokens + " of " +
-      usage.prompt_tokens + " prompt tokens cached";
-  }
+  if (mine !== chat) return;
   running = null;
   busy(false);
+  if (text || whole) mine.messages.push(turn, { role: "assistant", content: text });
+  else giveBack(question, asked, body.parentNode);
+  if (failed) show("error", failed);
+  if (usage) showTiming(usage, t0, first);
 }
 
 $("form").addEventListener("submit", event => {
@@ -101,9 +114,7 @@ $("form").addEventListener("submit", event => {
   const text = $("input").value.trim();
   if (!text || running) return;
   $("input").value = "";
-  messages.push({ role: "user", content: text });
-  show("user", text);
-  answer();
+  answer(chat, text, show("user", text));
 });
 $("input").addEventListener("keydown", event => {
   if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); $("form").requestSubmit(); }
@@ -111,7 +122,9 @@ $("input").addEventListener("keydown", event => {
 $("stop").addEventListener("click", () => running && running.abort());
 $("clear").addEventListener("click", () => {
   if (running) running.abort();
-  messages = [];
+  running = null;
+  chat = { messages: [] };
+  busy(false);
   $("messages").replaceChildren();
   $("timing").textContent = "";
 });
@@ -119,7 +132,7 @@ $("keybutton").addEventListener("click", askKey);
 
 // ---- live view ----
 
-function mib(bytes) { return (bytes / 1048576).toFixed(1); }
+function size(bytes) { return bytes >= 1048576 ? (bytes / 1048576).toFixed(1) + " MiB" : Math.round(bytes / 1024) + " KiB"; }
 
 function drawRate() {
   const c = $("rate"), g = c.getContext("2d"), w = c.width, h = c.height;
@@ -164,7 +177,7 @@ function showLive(s) {
   $("pages").children[0].style.width = 100 * p.used / p.total + "%";
   $("pages").children[1].style.width = 100 * p.cached / p.total + "%";
   $("pagetext").textContent = "· " + p.used + " + " + p.cached + " of " + p.total + " pages of 64 tokens";
-  $("bytes").textContent = "cache: " + mib(s.bytes.used) + " of " + mib(s.bytes.total) + " MiB" +
+  $("bytes").textContent = "cache: " + size(s.bytes.used) + " used + " + size(s.bytes.cached) + " kept prefixes, of " + size(s.bytes.total) +
     (s.states.total ? ", snapshots: " + (s.states.total - s.states.free) + " of " + s.states.total : "");
   $("counts").textContent = s.running + " running (" + s.prefilling + " in their prompt), " + s.queued + " waiting, " +
     s.connections + " connections, " + s.preemptions + " preemptions, prefix hits " +
