@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """check_serve_clients: what clients of other servers send, and what they must get here.  The names are those of the findings:
-B4 preflights of browsers, B6 no 5xx for a request's content, B7 fields that would change the text, B9 continue_final_message,
-B10 a template that nobody knows, B16 any model name."""
+B4 preflights of browsers, B5 metrics under vLLM's names, B6 no 5xx for a request's content, B7 fields that would change the text, B9 continue_final_message,
+B10 a template that nobody knows, B15 what the prefix cache holds, B16 any model name."""
 import json
 import os
+import re
 import sys
 import tempfile
 
@@ -38,6 +39,94 @@ def check_b4():
              "X-Kvant-Ignored-Fields" in h["access-control-expose-headers"], f"B4 no preflight: {h}")
         h = s.request("OPTIONS", "/v1/models", headers={"Origin": "http://b.example"})[1]
         C.ok("authorization" in h.get("access-control-allow-headers", ""), f"B4 nothing asked for: {h}")
+
+
+# What vLLM's published dashboards ask for (examples/observability of that project, versions 0.6 to 0.11), but for what only its
+# other parts have (adapters, speculation, transfer of KV between servers).  In the text format a counter's name ends in _total.
+VLLM_NAMES = """e2e_request_latency_seconds_bucket e2e_request_latency_seconds_sum e2e_request_latency_seconds_count
+ inter_token_latency_seconds_bucket inter_token_latency_seconds_sum inter_token_latency_seconds_count
+ time_per_output_token_seconds_bucket time_per_output_token_seconds_sum time_per_output_token_seconds_count
+ request_time_per_output_token_seconds_bucket request_time_per_output_token_seconds_sum
+ time_to_first_token_seconds_bucket time_to_first_token_seconds_sum time_to_first_token_seconds_count
+ request_prompt_tokens_bucket request_prompt_tokens_sum request_prompt_tokens_count
+ request_generation_tokens_bucket request_generation_tokens_sum request_generation_tokens_count
+ request_queue_time_seconds_bucket request_queue_time_seconds_sum request_queue_time_seconds_count
+ request_prefill_time_seconds_bucket request_prefill_time_seconds_sum request_prefill_time_seconds_count
+ request_decode_time_seconds_bucket request_decode_time_seconds_sum request_decode_time_seconds_count
+ request_inference_time_seconds_bucket request_inference_time_seconds_sum request_inference_time_seconds_count
+ request_max_num_generation_tokens_bucket request_max_num_generation_tokens_sum request_max_num_generation_tokens_count
+ request_params_n_bucket request_params_n_sum request_params_max_tokens_bucket request_params_max_tokens_sum
+ iteration_tokens_total_bucket iteration_tokens_total_sum iteration_tokens_total_count
+ prompt_tokens_total prompt_tokens_cached_total generation_tokens_total request_success_total num_preemptions_total
+ prefix_cache_queries_total prefix_cache_hits_total kv_cache_usage_perc gpu_cache_usage_perc cache_config_info
+ num_requests_running num_requests_waiting num_requests_waiting_by_reason""".split()
+
+
+def parse_metrics(text):
+    """{name: {labels: value}} of Prometheus text, by its own rules; what breaks them is an error."""
+    types, out = {}, {}
+    for line in text.rstrip("\n").split("\n"):
+        m = re.fullmatch(r"# (HELP|TYPE) ([a-zA-Z_:][\w:]*) (.+)", line)
+        if m:
+            C.ok(m[1] == "HELP" or (m[2] not in types and m[3] in ("counter", "gauge", "histogram")), f"B5 {line}")
+            if m[1] == "TYPE":
+                types[m[2]] = m[3]
+            continue
+        m = re.fullmatch(r'([a-zA-Z_:][\w:]*)\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)+)\} (\S+)', line)
+        if not C.ok(m, f"B5 not a sample: {line}"):
+            continue
+        family = re.sub("_(bucket|sum|count)$", "", m[1]) if m[1] not in types else m[1]
+        kind = types.get(family)
+        C.ok(kind and (kind != "histogram" or m[1] != family) and (kind != "counter" or m[1].endswith("_total")), f"B5 {line}: {kind}")
+        labels = tuple(re.findall(r'([a-z_]+)="((?:[^"\\]|\\.)*)"', m[2]))
+        C.ok(labels not in out.setdefault(m[1], {}), f"B5 twice: {line}")
+        out[m[1]][labels] = float(m[3])
+    for name, kind in types.items():
+        if kind == "histogram":
+            counts = list(out[name + "_bucket"].values())
+            C.ok(counts == sorted(counts) and list(out[name + "_bucket"])[-1][-1] == ("le", "+Inf") and
+                 counts[-1] == list(out[name + "_count"].values())[0], f"B5 {name}: {counts}")
+    return out
+
+
+def check_b5():
+    with Server(BUILD, "-c", "1024", "-np", "2", "--metrics-compat", "vllm") as s:
+        for i in range(2):
+            s.post("/v1/completions", {"prompt": "A story of the sea. " * 20, "max_tokens": 5, "n": 2, "temperature": 0, "seed": i})
+        s.idle()
+        text = s.request("GET", "/metrics")[2].decode()
+    m = parse_metrics(text)
+    missing = [n for n in VLLM_NAMES if "vllm:" + n not in m]
+    C.ok(not missing, f"B5 missing: {missing}")
+    bad = [n for n in m if n.startswith("vllm:") for labels in m[n] if dict(labels).get("engine") != "0" or not dict(labels).get("model_name")]
+    C.ok(not bad, f"B5 labels: {bad}")
+    v = {n: sum(m["vllm:" + n].values()) for n in VLLM_NAMES if "vllm:" + n in m and not n.endswith("_bucket")}
+    C.ok(v["generation_tokens_total"] == 20 and v["request_success_total"] == 4 and v["request_generation_tokens_sum"] == 20, v)
+    C.ok(v["request_max_num_generation_tokens_count"] == 2 and v["request_max_num_generation_tokens_sum"] == 10, v)
+    C.ok(v["request_params_n_sum"] == 4 and v["request_params_max_tokens_sum"] == 10, v)
+    C.ok(0 < v["prefix_cache_hits_total"] < v["prefix_cache_queries_total"] and v["prompt_tokens_cached_total"] == v["prefix_cache_hits_total"], v)
+    C.ok(v["iteration_tokens_total_sum"] >= v["prompt_tokens_total"] - v["prompt_tokens_cached_total"] and v["iteration_tokens_total_count"] > 4, v)
+    check_dashboard(m)
+
+
+def check_dashboard(m):
+    """Our own dashboard asks for nothing that is not there; with the prefix vllm only for what that set has."""
+    with open(os.path.join(ROOT, "contrib", "grafana.json"), encoding="utf-8") as f:
+        asked = set(re.findall(r'\$\{prefix\}:(\w+)', f.read()))
+    C.ok(len(asked) > 10 and not [n for n in asked if "kvant:" + n not in m], f"B5 grafana.json: {[n for n in asked if 'kvant:' + n not in m]}")
+    C.ok({"prefix_cache_hits_total", "prefix_cache_queries_total"} <= asked, asked)
+
+
+def check_b15():
+    """The prefix cache's pages are not "used", but they are not nothing."""
+    with Server(BUILD, "-c", "1024", "-np", "2") as s:
+        before = s.stats()["bytes"]
+        s.post("/v1/completions", {"prompt": "A story of the sea and of the ships on it. " * 30, "max_tokens": 2})
+        s.idle()
+        st = s.stats()
+        C.ok(before.get("cached") == 0 and before["used"] == 0, before)
+        C.ok(st["pages"]["cached"] >= 3 and st["bytes"]["used"] == 0 and 0 < st["bytes"].get("cached", 0) < st["bytes"]["total"], f"B15 {st}")
+        C.ok(s.metric("cache_bytes_cached") == st["bytes"]["cached"], "B15 /metrics")
 
 
 def check_b6(s):
@@ -134,6 +223,8 @@ def main():
         print("SKIP check_serve_clients: this build has no server")
         return C.end()
     check_b4()
+    check_b5()
+    check_b15()
     with Server(BUILD, "-c", "2048", "-np", "4") as s:
         check_b6(s)
         check_b7(s)

@@ -677,7 +677,7 @@ static void check_metrics(void)
     metrics_observe(m, METRIC_TTFT, (int64_t)500e9);
     metrics_text(m, &st, &v, &out);
     CHECK(strstr(out.s, "kvant:num_requests_running{model_name=\"a\\\"b\\\\cd\"} 3\n") != NULL, "A-11 label and value");
-    CHECK(strstr(out.s, "vllm:kv_cache_usage_perc{model_name=\"a\\\"b\\\\cd\"} 0.5\n") != NULL, "vLLM's names");
+    CHECK(strstr(out.s, "vllm:kv_cache_usage_perc{model_name=\"a\\\"b\\\\cd\",engine=\"0\"} 0.5\n") != NULL, "vLLM's names");
     CHECK(strstr(out.s, "le=\"0.02\"} 0\n") && strstr(out.s, "le=\"0.04\"} 1\n") && strstr(out.s, "le=\"+Inf\"} 2\n"),
           "buckets are cumulative");
     CHECK(strstr(out.s, "kvant:time_to_first_token_seconds_sum{model_name=\"a\\\"b\\\\cd\"} 500.03\n") != NULL,

@@ -184,7 +184,7 @@ void kvant_session_drain(kvant_session *s, int64_t ms);
 
 /* ---- what it is doing ---- */
 
-enum { KVANT_HIST = 6 };
+enum { KVANT_HIST = 6, KVANT_STEP_EDGES = 13 };
 typedef struct kvant_session_stats {
     /* now */
     int queued, running, prefilling, decoding;
@@ -192,7 +192,8 @@ typedef struct kvant_session_stats {
     int max_seqs, max_queue;
     int pages, pages_free, pages_cached;   /* of 64 tokens; cached: held by the prefix cache alone (reclaimable) */
     int states, states_free;               /* snapshot slots */
-    int64_t cache_bytes, cache_bytes_used; /* pools of pages, tail and state; used: not free and not reclaimable */
+    /* Pools of pages, tail and state.  used: of running sequences; cached: what only the prefix cache holds. */
+    int64_t cache_bytes, cache_bytes_used, cache_bytes_cached;
     int draining;
     int failed;           /* KVANT_E* that stopped the engine, or 0 */
     int64_t last_step_ns; /* end of the last step */
@@ -211,6 +212,8 @@ typedef struct kvant_session_stats {
     /* Steps by size.  prompt: 0, 1-64, 65-128, 129-256, 257-512, more; decode: 0, 1-63, 64-127, 128-255, 256-511, more;
      * waiting: 0, 1-7, 8-15, 16-31, 32-63, more.  Each sums to steps. */
     uint64_t prompt_hist[KVANT_HIST], decode_hist[KVANT_HIST], waiting_hist[KVANT_HIST];
+    /* Steps by tokens (decode rows and prompt tokens): at most 1, 8, 16, 32, ... 16384 (each twice the one before), more. */
+    uint64_t tokens_hist[KVANT_STEP_EDGES + 1], step_tokens;
 } kvant_session_stats;
 void kvant_session_get_stats(kvant_session *s, kvant_session_stats *out);
 

@@ -15,6 +15,7 @@ void session_count_step(kvant_session *s, int64_t t0, int64_t t1, int waiting)
 {
     static const int prompt_last[] = { 0, 64, 128, 256, 512 }, decode_last[] = { 0, 63, 127, 255, 511 };
     static const int waiting_last[] = { 0, 7, 15, 31, 63 };
+    static const int tokens_last[KVANT_STEP_EDGES] = { 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384 };
     const sched_plan *p = &s->plan;
     kvant_session_stats *st = &s->st;
 
@@ -29,6 +30,8 @@ void session_count_step(kvant_session *s, int64_t t0, int64_t t1, int waiting)
     st->prompt_hist[bucket(p->prompt_tokens, prompt_last, KVANT_HIST - 1)]++;
     st->decode_hist[bucket(p->n_decode, decode_last, KVANT_HIST - 1)]++;
     st->waiting_hist[bucket(waiting, waiting_last, KVANT_HIST - 1)]++;
+    st->tokens_hist[bucket(p->n_decode + p->prompt_tokens, tokens_last, KVANT_STEP_EDGES)]++;
+    st->step_tokens += (uint64_t)(p->n_decode + p->prompt_tokens);
     if (trace_on()) {
         const char *names[] = { "decode rows", "prompt tokens", "waiting" };
         const int values[] = { p->n_decode, p->prompt_tokens, waiting };
@@ -81,7 +84,9 @@ static void fill_now(kvant_session *s)
         st->cache_bytes = plan.kv + plan.tail + plan.state;
     st->cache_bytes_used = (int64_t)kv_page_image_bytes(kv) * (kv->pages.n - kv->pages.n_free - kv->pages.n_idle) +
                            (int64_t)kv_tail_image_bytes(kv) * (kv->tails.n - kv->tails.n_free) +
-                           (int64_t)kv_state_image_bytes(kv) * (s->n_running + kv->snaps.n - kv->snaps.n_free);
+                           (int64_t)kv_state_image_bytes(kv) * s->n_running;
+    st->cache_bytes_cached = (int64_t)kv_page_image_bytes(kv) * kv->pages.n_idle +
+                             (int64_t)kv_state_image_bytes(kv) * (kv->snaps.n - kv->snaps.n_free);
 }
 
 void session_publish(kvant_session *s, const kvant_step_record *step)

@@ -174,6 +174,19 @@ static void end_text(job *j, choice *c)
         openai_chunk(j, c, "", 0, openai_finish(c->finish));
 }
 
+/* Of each prompt the longest of its choices. */
+static void observe_longest(job *j)
+{
+    int n = j->n_choices / j->n_prompt_texts;
+
+    for (int i = 0; i < j->n_choices; i += n) {
+        int most = 0;
+        for (int k = i; k < i + n; k++)
+            most = j->choices[k].n_generated > most ? j->choices[k].n_generated : most;
+        metrics_observe(&j->s->metrics, METRIC_MOST, most);
+    }
+}
+
 /* The last event of a choice; the last choice finishes the job. */
 static void on_end(job *j, choice *c, const kvant_event *ev)
 {
@@ -194,6 +207,8 @@ static void on_end(job *j, choice *c, const kvant_event *ev)
     if (++j->n_ended < j->n_choices)
         return;
     j->done = 1;
+    if (j->kind == JOB_GENERATE && !j->error.kind && !j->gone)
+        observe_longest(j);
     if (j->stream && j->error.kind)
         openai_error_frame(j);
     else if (j->stream)
@@ -424,6 +439,8 @@ int job_submit(job *j, const request *r, int key, const unsigned char salt[16], 
             return e->kind;
         }
     }
+    for (int i = 0; i < r->n_prompts; i++)
+        metrics_taken(&j->s->metrics, r->n, r->max_tokens);
     return API_OK;
 }
 

@@ -82,6 +82,7 @@ static void put_budget(server *s, const kvant_session_stats *st, jsonw *w)
     jsonw_object(w);
     jsonw_kint(w, "total", st->cache_bytes);
     jsonw_kint(w, "used", st->cache_bytes_used);
+    jsonw_kint(w, "cached", st->cache_bytes_cached);
     jsonw_end(w);
 }
 

@@ -11,6 +11,7 @@ static const double edges_token[METRIC_EDGES] = { 0.0005, 0.001, 0.0025, 0.005, 
                                                   0.1,    0.15,  0.2,    0.3,   0.4,  0.5,   0.75,  1,    2.5 };
 static const double edges_tokens[METRIC_EDGES] = { 1,    2,    5,    10,    20,    50,    100,    200,    500,
                                                    1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000 };
+static const double edges_step[KVANT_STEP_EDGES] = { 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384 };
 
 static const struct {
     const char *name, *help;
@@ -53,7 +54,17 @@ void metrics_finish(metrics *m, const kvant_event *ev)
         metrics_observe(m, METRIC_TTFT, t->first_token_ns - t->submitted_ns);
         metrics_observe(m, METRIC_PREFILL, t->prompt_ns);
         metrics_observe(m, METRIC_DECODE, t->decode_ns);
+        metrics_observe(m, METRIC_INFERENCE, t->prompt_ns + t->decode_ns);
     }
+    if (t->n_generated > 1)
+        metrics_observe(m, METRIC_TPOT, t->decode_ns / (t->n_generated - 1));
+}
+
+void metrics_taken(metrics *m, int n, int max_tokens)
+{
+    metrics_observe(m, METRIC_PARAM_N, n);
+    if (max_tokens > 0)
+        metrics_observe(m, METRIC_PARAM_MAX, max_tokens);
 }
 
 /* ---- text ---- */
@@ -79,25 +90,37 @@ static void single(const writer *w, const char *name, const char *type, const ch
     sample(w, name, "", v);
 }
 
-static void put_hist(const writer *w, metrics *m, int i)
+/* counts[n + 1]: how many were at most edges[0], above it and at most edges[1], ..., above edges[n - 1]. */
+static void put_buckets(const writer *w, const char *of, const char *help, const uint64_t *counts, const double *edges,
+                        int n, double sum)
 {
     uint64_t total = 0;
     char name[64], more[32];
 
-    head(w, hists[i].name, "histogram", hists[i].help);
-    snprintf(name, sizeof name, "%s_bucket", hists[i].name);
-    for (int k = 0; k <= METRIC_EDGES; k++) {
-        total += atomic_load_explicit(&m->hist[i].bucket[k], memory_order_relaxed);
-        if (k < METRIC_EDGES)
-            snprintf(more, sizeof more, ",le=\"%g\"", hists[i].edges[k]);
+    head(w, of, "histogram", help);
+    snprintf(name, sizeof name, "%s_bucket", of);
+    for (int k = 0; k <= n; k++) {
+        total += counts[k];
+        if (k < n)
+            snprintf(more, sizeof more, ",le=\"%g\"", edges[k]);
         else
             snprintf(more, sizeof more, ",le=\"+Inf\"");
         sample(w, name, more, (double)total);
     }
-    snprintf(name, sizeof name, "%s_sum", hists[i].name);
-    sample(w, name, "", (double)atomic_load_explicit(&m->hist[i].sum, memory_order_relaxed) * unit_of(i));
-    snprintf(name, sizeof name, "%s_count", hists[i].name);
+    snprintf(name, sizeof name, "%s_sum", of);
+    sample(w, name, "", sum);
+    snprintf(name, sizeof name, "%s_count", of);
     sample(w, name, "", (double)total);
+}
+
+static void put_hist(const writer *w, metrics *m, int i, const char *name)
+{
+    uint64_t counts[METRIC_EDGES + 1];
+
+    for (int k = 0; k <= METRIC_EDGES; k++)
+        counts[k] = atomic_load_explicit(&m->hist[i].bucket[k], memory_order_relaxed);
+    put_buckets(w, name, hists[i].help, counts, hists[i].edges, METRIC_EDGES,
+                (double)atomic_load_explicit(&m->hist[i].sum, memory_order_relaxed) * unit_of(i));
 }
 
 static double used_part(const kvant_session_stats *st)
@@ -113,10 +136,13 @@ static void put_common(const writer *w, metrics *m, const kvant_session_stats *s
     single(w, "num_requests_running", "gauge", "Requests that run now.", st->running);
     single(w, "num_requests_waiting", "gauge", "Requests in the queue.", st->queued);
     single(w, "kv_cache_usage_perc", "gauge", "Part of the KV pages in use, 0 to 1.", used_part(st));
-    single(w, "prefix_cache_queries", "counter", "Prompt tokens looked up in the prefix cache.",
+    single(w, "prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.",
            (double)st->prefix_queries);
-    single(w, "prefix_cache_hits", "counter", "Prompt tokens found in the prefix cache.", (double)st->prefix_hits);
+    single(w, "prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.",
+           (double)st->prefix_hits);
     single(w, "prompt_tokens_total", "counter", "Prompt tokens of started requests.", (double)st->prompt_tokens);
+    single(w, "prompt_tokens_cached_total", "counter", "Prompt tokens that were not evaluated: their KV was kept.",
+           (double)st->cached_tokens);
     single(w, "generation_tokens_total", "counter", "Generated tokens.", (double)st->generated_tokens);
     single(w, "num_preemptions_total", "counter", "Sequences that gave up their pages.",
            (double)(st->preempted_recompute + st->preempted_saved));
@@ -127,7 +153,24 @@ static void put_common(const writer *w, metrics *m, const kvant_session_stats *s
         sample(w, "request_success_total", more, (double)atomic_load(&m->finished[i]));
     }
     for (int i = 0; i < METRIC_COUNT; i++)
-        put_hist(w, m, i);
+        put_hist(w, m, i, hists[i].name);
+    put_buckets(w, "iteration_tokens_total", "Tokens of a step: decode rows and prompt tokens.", st->tokens_hist,
+                edges_step, KVANT_STEP_EDGES, (double)st->step_tokens);
+}
+
+/* What only vLLM has a name for; the last two are names of its earlier versions, which dashboards still ask for. */
+static void put_vllm(const writer *w, metrics *m, const kvant_session_stats *st)
+{
+    char more[80];
+
+    head(w, "num_requests_waiting_by_reason", "gauge", "Requests in the queue by what they wait for.");
+    sample(w, "num_requests_waiting_by_reason", ",reason=\"capacity\"", st->queued);
+    sample(w, "num_requests_waiting_by_reason", ",reason=\"deferred\"", 0);
+    head(w, "cache_config_info", "gauge", "The KV cache's pages, as labels.");
+    snprintf(more, sizeof more, ",block_size=\"64\",num_gpu_blocks=\"%d\"", st->pages);
+    sample(w, "cache_config_info", more, 1);
+    single(w, "gpu_cache_usage_perc", "gauge", "kv_cache_usage_perc under its earlier name.", used_part(st));
+    put_hist(w, m, METRIC_ITL, "time_per_output_token_seconds");
 }
 
 static void put_steps(const writer *w, const char *name, const char *help, const uint64_t *counts,
@@ -159,7 +202,10 @@ static void put_own(const writer *w, metrics *m, const kvant_session_stats *st)
     single(w, "state_slots", "gauge", "State snapshots that fit.", st->states);
     single(w, "state_slots_free", "gauge", "State snapshot places that are free.", st->states_free);
     single(w, "cache_bytes", "gauge", "Bytes of the cache pools.", (double)st->cache_bytes);
-    single(w, "cache_bytes_used", "gauge", "Bytes of the cache pools in use.", (double)st->cache_bytes_used);
+    single(w, "cache_bytes_used", "gauge", "Bytes of the cache pools that running sequences hold.",
+           (double)st->cache_bytes_used);
+    single(w, "cache_bytes_cached", "gauge", "Bytes of the cache pools that only the prefix cache holds.",
+           (double)st->cache_bytes_cached);
     single(w, "computed_prompt_tokens_total", "counter", "Prompt tokens evaluated, again after preemption included.",
            (double)st->computed_tokens);
     single(w, "evicted_pages_total", "counter", "Cached pages given up for new ones.", (double)st->evicted_pages);
@@ -208,15 +254,18 @@ static void put_label(const char *name, char *out, size_t cap)
 
 void metrics_text(metrics *m, const kvant_session_stats *st, const metrics_view *v, sbuf *out)
 {
-    char label[256];
-    writer own = { out, "kvant:", label }, vllm = { out, "vllm:", label };
+    char label[256], engine[272]; /* vLLM's dashboards filter by both */
+    writer own = { out, "kvant:", label }, vllm = { out, "vllm:", engine };
 
     put_label(v->model, label, sizeof label);
+    snprintf(engine, sizeof engine, "%s,engine=\"0\"", label);
     put_process(&own, m, v, st != NULL);
     if (!st)
         return;
     put_common(&own, m, st);
     put_own(&own, m, st);
-    if (v->vllm)
+    if (v->vllm) {
         put_common(&vllm, m, st);
+        put_vllm(&vllm, m, st);
+    }
 }

@@ -17,8 +17,13 @@
     X(QUEUE, "request_queue_time_seconds", "From a request's arrival to its start.", edges_seconds)                    \
     X(PREFILL, "request_prefill_time_seconds", "From a request's start to its first token.", edges_seconds)            \
     X(DECODE, "request_decode_time_seconds", "From a request's first token to its last.", edges_seconds)               \
+    X(INFERENCE, "request_inference_time_seconds", "From a request's start to its last token.", edges_seconds)         \
+    X(TPOT, "request_time_per_output_token_seconds", "A request's mean time per token after the first.", edges_token)  \
     X(PROMPT, "request_prompt_tokens", "Tokens of a request's prompt.", edges_tokens)                                  \
-    X(GENERATION, "request_generation_tokens", "Tokens that a request generated.", edges_tokens)
+    X(GENERATION, "request_generation_tokens", "Tokens that a request generated.", edges_tokens)                       \
+    X(MOST, "request_max_num_generation_tokens", "Tokens of the longest of a request's choices.", edges_tokens)        \
+    X(PARAM_N, "request_params_n", "A request's n.", edges_tokens)                                                     \
+    X(PARAM_MAX, "request_params_max_tokens", "A request's max_tokens, where it has one.", edges_tokens)
 
 enum {
 #define METRIC_ENUM(id, name, help, edges) METRIC_##id,
@@ -40,6 +45,8 @@ typedef struct metrics {
 void metrics_observe(metrics *m, int hist, int64_t value);
 /* The END event of a request. */
 void metrics_finish(metrics *m, const kvant_event *ev);
+/* A request was taken: its n, and its max_tokens (-1: none). */
+void metrics_taken(metrics *m, int n, int max_tokens);
 
 typedef struct metrics_view {
     const char *model; /* label model_name */
