@@ -223,6 +223,12 @@ static void check_counts(serve_rig *r, int n, const char *what)
           (unsigned long long)st.decode_rows);
     CHECK(hist[0] == st.steps && hist[1] == st.steps && hist[2] == st.steps && st.started == 3 * (uint64_t)n,
           "%s: histograms do not add up to %llu steps", what, (unsigned long long)st.steps);
+    uint64_t steps = 0;
+    for (int i = 0; i <= KVANT_STEP_EDGES; i++)
+        steps += st.tokens_hist[i];
+    CHECK(steps == st.steps && st.step_tokens == st.decode_rows + st.computed_tokens,
+          "B5 %s: %llu of %llu steps by tokens, %llu tokens", what, (unsigned long long)steps,
+          (unsigned long long)st.steps, (unsigned long long)st.step_tokens);
 }
 
 /* S-12: n at once, cold and with hits, with pages for all; then in a new session with the saved prefix cache. */

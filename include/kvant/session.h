@@ -212,7 +212,7 @@ typedef struct kvant_session_stats {
     /* Steps by size.  prompt: 0, 1-64, 65-128, 129-256, 257-512, more; decode: 0, 1-63, 64-127, 128-255, 256-511, more;
      * waiting: 0, 1-7, 8-15, 16-31, 32-63, more.  Each sums to steps. */
     uint64_t prompt_hist[KVANT_HIST], decode_hist[KVANT_HIST], waiting_hist[KVANT_HIST];
-    /* Steps by tokens (decode rows and prompt tokens): at most 1, 8, 16, 32, ... 16384 (each twice the one before), more. */
+    /* Steps by tokens (decode rows and prompt tokens): at most 1, 8, 16, 32, ... 8192, 16384, more. */
     uint64_t tokens_hist[KVANT_STEP_EDGES + 1], step_tokens;
 } kvant_session_stats;
 void kvant_session_get_stats(kvant_session *s, kvant_session_stats *out);
