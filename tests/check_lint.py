@@ -64,6 +64,18 @@ CASES = [
 ]
 # Files beside that of a case.
 BESIDE = {"unique-name": {"src/cache/b.c": BODY}}
+OPTION_TABLE = {"src/cli/options.def": """/* options.def: one row. */
+KVANT_OPTION(QUIET, "-q --quiet", OPT_T_FLAG, OPT_G_OUTPUT)
+KVANT_OPTION(LEVEL, "--level", OPT_T_INT, OPT_G_OUTPUT)
+KVANT_OPTION(MMAP, "--mmap", OPT_T_NOTED, OPT_G_OUTPUT)
+KVANT_OPTION(LORA, "--lora", OPT_T_REFUSED, OPT_G_OUTPUT)
+"""}
+READS = BODY + "int f(const opts *o)\n{\n    return opt_flag(o, OPT_QUIET) || x(opt_origin(o, OPT_LEVEL)) || %s;\n}\n"
+OPTIONS = [     # C4: what code does with OPT_LEVEL and others, findings
+    ("opt_int(o, OPT_LEVEL)", []), ("list[i].id == OPT_LEVEL", []), ("opt_int(o, x ? OPT_QUIET : OPT_LEVEL)", []),
+    ("0", ["option-unread"]), ("opt_origin(o, OPT_LEVEL)", ["option-unread"]), ("/* opt_int(o, OPT_LEVEL) */ 0", ["option-unread"]),
+    ("opt_int(o, OPT_LEVEL) || opt_flag(o, OPT_MMAP)", ["option-unread"]),
+]
 ONE = BODY + "int f(int F)\n{\n    return F == FMT_f32;\n}\n"
 RATCHET = [     # how often the list says, findings
     (1, []), (0, ["format-branch"]), (2, ["format-branch"]),
@@ -140,6 +152,9 @@ def results(module):
     for text, wanted in ((BODY, (0, "lint: 0 findings")), ("int x;\n", (1, "lint: 1 findings"))):
         got = exit_status({"src/engine/a.c": text})
         yield got == wanted, f"exit status and last line {got}, wanted {wanted}"
+    for use, wanted in OPTIONS:
+        found = findings(module, {"src/cli/a.c": READS % use, **OPTION_TABLE})
+        yield found == wanted, f"options, {use}: found {found}"
     silent = silent_places()
     yield not silent, "no planted violation reaches tools/lint:" + ", ".join(silent)
     yield from what_is_looked_for(module)

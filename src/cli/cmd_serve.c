@@ -12,8 +12,6 @@
 #include "base/mem.h"
 #include "server/server.h"
 
-static const int64_t SLOT_HOLD_NS = 60000000000; /* arbitrary, not tuned; docs/server.md */
-
 enum { AUTO_PARALLEL = 16, AUTO_SNAPSHOTS = 32 };
 
 typedef struct loader {
@@ -38,6 +36,23 @@ static int fits(const kvant_model *m, const kvant_engine_params *p, int64_t memo
     kvant_plan plan;
 
     return memory < 0 || (kvant_plan_make(m, p, &plan, NULL) == KVANT_OK && plan.total <= memory);
+}
+
+static int check_parallel(const opts *o, kvant_diag *diag)
+{
+    if (opt_int(o, OPT_SERVE_PARALLEL) == 0)
+        return kvant_fail(diag, KVANT_EINVAL, "%s: found 0, wanted 1 or more sequences, or -1 for %d",
+                          opt_origin(o, OPT_SERVE_PARALLEL), AUTO_PARALLEL);
+    return KVANT_OK;
+}
+
+/* An answer on another device may depend, in its last bits, on what shares its steps. */
+static int check_deterministic(const opts *o, kvant_diag *diag)
+{
+    if (opt_flag(o, OPT_DETERMINISTIC) && strcmp(opt_str(o, OPT_DEVICE), "cpu") != 0)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: found --device %.40s, wanted cpu",
+                          opt_origin(o, OPT_DETERMINISTIC), opt_str(o, OPT_DEVICE));
+    return KVANT_OK;
 }
 
 /* Pages for every sequence at full length, or what half of the free memory holds; at least one sequence. */
@@ -86,17 +101,31 @@ static int load_engine(loader *l, kvant_diag *diag)
         KVANT_TRY(pool_of_bytes(o, l->m, &p, diag));
     else
         choose_pool(l->m, &p);
-    return open_engine(l->m, &p, &l->e, diag);
+    KVANT_TRY(open_engine(l->m, &p, &l->e, diag));
+    keep_in_memory(o, l->m);
+    return KVANT_OK;
+}
+
+/* A step takes a token of every sequence and a page of a prompt, at least. */
+static int batch_of(const opts *o, int max_seqs)
+{
+    const int given = (int)opt_int(o, OPT_SERVE_BATCH), least = max_seqs + 64;
+
+    if (given >= least)
+        return given;
+    if (opt_given(o, OPT_SERVE_BATCH))
+        log_msg(LOG_INFO, "%s %d: raised to %d, a token of each sequence and a page of a prompt",
+                opt_origin(o, OPT_SERVE_BATCH), given, least);
+    return least;
 }
 
 static kvant_session_params session_params(const loader *l)
 {
     kvant_session_params p = kvant_session_defaults();
     const opts *o = l->o;
-    int least = kvant_engine_get_params(l->e)->max_seqs + 64;
 
     p.max_queue = (int)opt_int(o, OPT_MAX_QUEUE);
-    p.batch_tokens = (int)opt_int(o, OPT_SERVE_BATCH) < least ? least : (int)opt_int(o, OPT_SERVE_BATCH);
+    p.batch_tokens = batch_of(o, kvant_engine_get_params(l->e)->max_seqs);
     p.prefill_budget = (int)opt_int(o, OPT_PREFILL_BUDGET);
     p.max_batch_tokens = (int)opt_int(o, OPT_MAX_BATCH_TOKENS);
     p.prefill_cap = (int)opt_int(o, OPT_PREFILL_CAP);
@@ -108,9 +137,6 @@ static kvant_session_params session_params(const loader *l)
     p.no_prefix_cache = opt_flag(o, OPT_NO_PREFIX_CACHE);
     p.prefix_reuse_decode = opt_flag(o, OPT_REUSE_DECODE);
     p.snapshot_dir = opt_str(o, OPT_KV_DIR);
-    p.snapshot_tenant_bytes = opt_int(o, OPT_SAVE_QUOTA);
-    p.slot_hold_ns = SLOT_HOLD_NS;
-    p.snapshot_bytes = opt_int(o, OPT_SAVE_TOTAL);
     p.wake = server_wake;
     p.wake_user = l->s;
     return p;
@@ -152,32 +178,22 @@ static void *load_thread(void *user)
 
 /* ---- server ---- */
 
-/* The keys of an option (from the command line, else from its variable) and of its file. */
-static int read_keys_of(const opts *o, int option, int file_option, const char *name, auth *keys, kvant_diag *diag)
+static int read_keys(const opts *o, auth *keys, kvant_diag *diag)
 {
-    const char *file = opt_str(o, file_option), *single = opt_str(o, option);
+    const char *file = opt_str(o, OPT_API_KEY_FILE), *single = opt_str(o, OPT_API_KEY);
     int n = 0;
 
     for (int i = 0; i < o->n_all; i++)
-        if (o->all[i].id == option) {
+        if (o->all[i].id == OPT_API_KEY) {
             KVANT_TRY(auth_add(keys, o->all[i].text, strlen(o->all[i].text), diag));
             n++;
         }
     if (n)
-        log_msg(LOG_WARN, "%s on the command line can be seen by every user of this machine; %s-file cannot", name, name);
+        log_msg(LOG_WARN,
+                "--api-key on the command line can be seen by every user of this machine; --api-key-file cannot");
     else if (single && single[0])
         KVANT_TRY(auth_add(keys, single, strlen(single), diag));
     return file ? auth_add_file(keys, file, diag) : KVANT_OK;
-}
-
-/* An admin key is a key like any other, and more. */
-static int read_keys(const opts *o, auth *keys, kvant_diag *diag)
-{
-    KVANT_TRY(read_keys_of(o, OPT_API_KEY, OPT_API_KEY_FILE, "--api-key", keys, diag));
-    const int plain = keys->n;
-    KVANT_TRY(read_keys_of(o, OPT_ADMIN_KEY, OPT_ADMIN_KEY_FILE, "--admin-key", keys, diag));
-    keys->n_admin = keys->n - plain;
-    return KVANT_OK;
 }
 
 /* "dir/novella-hybrid.gguf" -> "novella-hybrid" */
@@ -219,6 +235,9 @@ static void server_options(const opts *o, const auth *keys, const char *alias, s
     p->default_max_tokens = opt_int(o, OPT_PREDICT) < 1 ? -1 : (int)opt_int(o, OPT_PREDICT);
     p->metrics_vllm = opt_str(o, OPT_METRICS_COMPAT) != NULL;
     p->slots = !opt_flag(o, OPT_NO_SLOTS);
+    p->page = !opt_flag(o, OPT_NO_UI);
+    p->ignore_eos = opt_flag(o, OPT_IGNORE_EOS);
+    p->seed = opt_int(o, OPT_SEED);
     p->strict_model = opt_flag(o, OPT_STRICT_MODEL);
     p->refuse_unknown = opt_is(o, OPT_UNKNOWN_FIELDS, "refuse");
     p->catch_signals = 1;
@@ -267,6 +286,8 @@ int cmd_serve(const opts *o, kvant_diag *diag)
 
     KVANT_TRY(model_path(o, &path, diag));
     KVANT_TRY(check_prefix(o, diag));
+    KVANT_TRY(check_parallel(o, diag));
+    KVANT_TRY(check_deterministic(o, diag));
     file_alias(path, alias, sizeof alias);
     int code = read_keys(o, &keys, diag);
     if (code == KVANT_OK) {

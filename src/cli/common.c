@@ -70,6 +70,19 @@ int threads_of(int64_t given)
     return given <= 0 ? cpu_count() : (int)given;
 }
 
+/* More threads than CPUs wait for each other at every op: 64 on 2 CPUs take 7 times as long, and no answer depends on
+ * their number. */
+static int threads_from_opts(const opts *o)
+{
+    const int given = threads_of(opt_int(o, OPT_THREADS)), most = cpu_count();
+
+    if (given <= most)
+        return given;
+    log_msg(LOG_WARN, "%s %d: %d threads are used, one for each CPU that this process may use",
+            opt_origin(o, OPT_THREADS), given, most);
+    return most;
+}
+
 static int has(const opts *o, int id)
 {
     return (int)(opt_at(id)->commands >> o->cmd & 1u);
@@ -79,9 +92,6 @@ static int check_offload(const opts *o, kvant_diag *diag)
 {
     const char *ngl = opt_str(o, OPT_NGL);
 
-    if (opt_is(o, OPT_FA, "off") || opt_is(o, OPT_FA, "0"))
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s off: there is one attention path, and it is always on",
-                          opt_origin(o, OPT_FA));
     if (strcmp(ngl, "0") != 0 && strcmp(ngl, "auto") != 0 && strcmp(opt_str(o, OPT_DEVICE), "cpu") == 0)
         return kvant_fail(diag, KVANT_EDEVICE, "%s %.20s: no GPU device is chosen; wanted 0 or auto, or --device cuda",
                           opt_origin(o, OPT_NGL), ngl);
@@ -96,10 +106,10 @@ int params_from_opts(const opts *o, kvant_engine_params *p, kvant_diag *diag)
     p->compute = opt_is(o, OPT_COMPUTE, "f32") ? KVANT_COMPUTE_F32 : KVANT_COMPUTE_AUTO;
     p->type_layers = opt_str(o, OPT_CTL);
     p->state_type = opt_is(o, OPT_STATE_TYPE, "bf16") ? "bf16" : "f32";
-    if (has(o, OPT_QJL_PROJECTION) && opt_given(o, OPT_QJL_PROJECTION))
+    if (opt_given(o, OPT_QJL_PROJECTION))
         p->qjl_projection = opt_str(o, OPT_QJL_PROJECTION);
     if (has(o, OPT_THREADS))
-        p->threads = threads_of(opt_int(o, OPT_THREADS));
+        p->threads = threads_from_opts(o);
     if (has(o, OPT_UBATCH))
         p->n_ubatch = (int)opt_int(o, OPT_UBATCH);
     if (has(o, OPT_CTX))

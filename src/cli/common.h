@@ -25,6 +25,8 @@ int64_t memory_available(void);
 /* Makes an engine after comparing its plan with the memory of this machine.  p->n_ctx 0: the training context, or the
  * largest that fits (a note says so).  KVANT_ENOSPC names both sizes. */
 int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_diag *diag);
+/* --mlock, once the engine is there; a warning when the system refuses. */
+void keep_in_memory(const opts *o, const kvant_model *m);
 /* Largest multiple of 64 (at most max) whose plan fits in `memory`; 0: none does. */
 int largest_context(const kvant_model *m, const kvant_engine_params *p, int max, int64_t memory);
 

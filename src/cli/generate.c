@@ -134,6 +134,7 @@ int gen_open(generator *g, const opts *o, kvant_diag *diag)
     KVANT_TRY(open_model(o, &g->m, diag));
     KVANT_TRY(make_sampler(g, diag));
     KVANT_TRY(open_engine(g->m, &p, &g->e, diag));
+    keep_in_memory(o, g->m);
     KVANT_TRY(kvant_seq_new(g->e, &g->seq, diag));
     g->load_ns = clock_ns() - t0;
     banner(g);
@@ -303,18 +304,30 @@ static double per_second(int64_t n, int64_t ns)
     return ns > 0 ? (double)n * 1e9 / (double)ns : 0.0;
 }
 
-void gen_report(const generator *g)
+int gen_stats(const generator *g, int i, char *buf, size_t cap)
 {
     const kvant_engine_params *p = kvant_engine_get_params(g->e);
-    int64_t bytes = kvant_seq_cache_bytes(g->e, g->seq);
     char size[32];
 
-    log_msg(LOG_INFO, "prompt: %" PRId64 " tokens in %.1f ms, %.1f t/s", g->prompt_n, (double)g->prompt_ns / 1e6,
-            per_second(g->prompt_n, g->prompt_ns));
-    log_msg(LOG_INFO, "decode: %" PRId64 " tokens in %.1f ms, %.1f t/s", g->decode_n, (double)g->decode_ns / 1e6,
-            per_second(g->decode_n, g->decode_ns));
-    log_msg(LOG_INFO, "cache: %s for %d tokens (K %s, V %s), load %.1f ms", human_bytes(bytes, size, sizeof size),
-            kvant_seq_length(g->e, g->seq), p->type_k, p->type_v, (double)g->load_ns / 1e6);
+    if (i == 0)
+        snprintf(buf, cap, "prompt: %" PRId64 " tokens in %.1f ms, %.1f t/s", g->prompt_n, (double)g->prompt_ns / 1e6,
+                 per_second(g->prompt_n, g->prompt_ns));
+    else if (i == 1)
+        snprintf(buf, cap, "decode: %" PRId64 " tokens in %.1f ms, %.1f t/s", g->decode_n, (double)g->decode_ns / 1e6,
+                 per_second(g->decode_n, g->decode_ns));
+    else if (i == 2)
+        snprintf(buf, cap, "cache: %s for %d tokens (K %s, V %s), load %.1f ms",
+                 human_bytes(kvant_seq_cache_bytes(g->e, g->seq), size, sizeof size), kvant_seq_length(g->e, g->seq),
+                 p->type_k, p->type_v, (double)g->load_ns / 1e6);
+    return i < 3;
+}
+
+void gen_report(const generator *g)
+{
+    char text[256];
+
+    for (int i = 0; !opt_flag(g->o, OPT_NO_PERF) && gen_stats(g, i, text, sizeof text); i++)
+        log_msg(LOG_INFO, "%s", text);
 }
 
 static void json_timings(const generator *g, jsonw *w)

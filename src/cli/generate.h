@@ -35,7 +35,9 @@ int gen_continue(generator *g, int64_t n, int *reason, kvant_diag *diag);
 void gen_text_reset(generator *g);
 /* Empties the sequence. */
 int gen_restart(generator *g, kvant_diag *diag);
-/* Timings and cache size: as notes on standard error, or as members of the open JSON object. */
+/* Line i of timings and cache size -> buf; 0 past the last. */
+int gen_stats(const generator *g, int i, char *buf, size_t cap);
+/* Timings and cache size: as notes on standard error (unless --no-perf), or as members of the open JSON object. */
 void gen_report(const generator *g);
 void gen_json(const generator *g, jsonw *w);
 

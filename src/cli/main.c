@@ -9,6 +9,11 @@
 
 enum { NOT_MINE = -1000 }; /* no KVANT_E* code */
 
+static void print_version(void)
+{
+    printf("kvant %s\n", kvant_version());
+}
+
 /* An option of the program itself, as its first word; NOT_MINE when it is none of them. */
 static int program_option(int argc, char **argv, kvant_diag *diag)
 {
@@ -17,7 +22,7 @@ static int program_option(int argc, char **argv, kvant_diag *diag)
     if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0)
         doc_program_help(stdout);
     else if (strcmp(a, "--version") == 0)
-        printf("kvant %s\n", kvant_version());
+        print_version();
     else if (strcmp(a, "--man") == 0)
         doc_man(stdout);
     else if (strcmp(a, "--options-md") == 0)
@@ -71,9 +76,15 @@ static int run_command(int cmd, int argc, char **argv, kvant_diag *diag)
         doc_command_help(stdout, cmd);
         goto done;
     }
+    if (code == KVANT_OK && opt_given(&o, OPT_VERSION)) {
+        print_version();
+        goto done;
+    }
+    if (code == KVANT_OK)
+        code = term_setup(&o, diag);
     if (code != KVANT_OK)
         goto done;
-    term_setup(&o);
+    opts_notes(&o);
     if (opt_given(&o, OPT_LIST_DEVICES)) {
         list_devices(stdout);
         goto done;
@@ -108,9 +119,10 @@ static int dispatch(int argc, char **argv, kvant_diag *diag)
     cmd = command_find(two);
     if (cmd >= 0)
         return run_command(cmd, argc - 3, argv + 3, diag);
-    if (strcmp(argv[1], "eval") == 0 && argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0)) {
-        doc_program_help(stdout);
-        return KVANT_OK;
+    if (strcmp(argv[1], "eval") == 0 && argc > 2 && argv[2][0] == '-') { /* half a command: the program's own options */
+        code = program_option(argc - 1, argv + 1, diag);
+        if (code != NOT_MINE)
+            return code;
     }
     return unknown_command(argv[1], argc > 2 && strcmp(argv[1], "eval") == 0 ? argv[2] : NULL, diag);
 }
@@ -119,7 +131,7 @@ int main(int argc, char **argv)
 {
     kvant_diag diag = { "" };
 
-    term_setup(NULL);
+    (void)term_setup(NULL, &diag); /* without options nothing can fail */
     int code = dispatch(argc, argv, &diag);
     if (code == KVANT_OK)
         code = term_flush(&diag);

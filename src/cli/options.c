@@ -1,11 +1,12 @@
 /* options.c: the option table, parsing and the getters.  Owns the rules of a command line: what an option's value may
- * be, and where it comes from; the documents made from the table are in options_doc.c. */
+ * be, and where it comes from; unknown spellings are options_hint.c's business, documents are options_doc.c's. */
 #include "cli/options.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/log.h"
 #include "base/mem.h"
 #include "kvant/format.h"
 
@@ -21,7 +22,7 @@ static const command command_table[CMD_COUNT] = {
 };
 #undef KVANT_COMMAND
 
-enum { NAME_CAP = 64, ITEM_CAP = 128 };
+enum { NAME_CAP = OPT_NAME_CAP, ITEM_CAP = 128 };
 
 const command *command_at(int id)
 {
@@ -75,7 +76,7 @@ const char *opt_long(const opt_def *d, char *buf, size_t cap)
 const char *opt_env(const opt_def *d, char *buf, size_t cap)
 {
     opt_long(d, buf, cap);
-    if (strncmp(buf, "--", 2) != 0 || d->type == OPT_T_REFUSED) {
+    if (strncmp(buf, "--", 2) != 0 || opt_is_foreign(d)) {
         buf[0] = 0;
         return buf;
     }
@@ -85,13 +86,12 @@ const char *opt_env(const opt_def *d, char *buf, size_t cap)
     return buf;
 }
 
-/* Option of cmd (any command when cmd < 0) spelled name[len]; -1 if none. */
-static int find_spelling(int cmd, const char *name, size_t len)
+int opt_find(int cmd, const char *name, size_t len)
 {
     char word[NAME_CAP];
 
     for (int i = 0; i < OPT_COUNT; i++) {
-        if (cmd >= 0 && !(opt_table[i].commands >> cmd & 1u))
+        if (!(opt_table[i].commands >> cmd & 1u))
             continue;
         for (int j = 0; opt_spelling(&opt_table[i], j, word, sizeof word); j++)
             if (strlen(word) == len && memcmp(word, name, len) == 0)
@@ -100,51 +100,9 @@ static int find_spelling(int cmd, const char *name, size_t len)
     return -1;
 }
 
-/* Edit distance (insert, delete, replace, swap of neighbours), for the suggestion; both at most NAME_CAP - 1 long. */
-static int edit_distance(const char *a, const char *b)
+int opt_is_foreign(const opt_def *d)
 {
-    int row[3][NAME_CAP + 1], n = (int)strlen(a), m = (int)strlen(b);
-
-    for (int j = 0; j <= m; j++)
-        row[0][j] = j;
-    for (int i = 1; i <= n; i++) {
-        int *cur = row[i % 3], *up = row[(i - 1) % 3], *up2 = row[(i + 1) % 3];
-        cur[0] = i;
-        for (int j = 1; j <= m; j++) {
-            int best = up[j - 1] + (a[i - 1] != b[j - 1]);
-            best = up[j] + 1 < best ? up[j] + 1 : best;
-            best = cur[j - 1] + 1 < best ? cur[j - 1] + 1 : best;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && up2[j - 2] + 1 < best)
-                best = up2[j - 2] + 1;
-            cur[j] = best;
-        }
-    }
-    return row[n % 3][m];
-}
-
-static int fail_unknown(int cmd, const char *arg, size_t len, kvant_diag *diag)
-{
-    char given[NAME_CAP], word[NAME_CAP], best[NAME_CAP] = "";
-    int best_d = 1000, other = find_spelling(-1, arg, len);
-
-    snprintf(given, sizeof given, "%.*s", (int)len, arg);
-    for (int c = 0; other >= 0 && c < CMD_COUNT; c++)
-        if (opt_table[other].commands >> c & 1u)
-            return kvant_fail(diag, KVANT_EINVAL, "%s: not an option of kvant %s, but of kvant %s", given,
-                              command_table[cmd].words, command_table[c].words);
-    for (int i = 0; i < OPT_COUNT; i++)
-        for (int j = 0; (opt_table[i].commands >> cmd & 1u) && opt_spelling(&opt_table[i], j, word, sizeof word); j++) {
-            int d = edit_distance(given, word);
-            if (d < best_d) {
-                best_d = d;
-                memcpy(best, word, sizeof best);
-            }
-        }
-    if (best_d <= 1 + (int)strlen(given) / 3)
-        return kvant_fail(diag, KVANT_EINVAL, "%s: unknown option of kvant %s; did you mean %s?", given,
-                          command_table[cmd].words, best);
-    return kvant_fail(diag, KVANT_EINVAL, "%s: unknown option of kvant %s; kvant %s --help lists them", given,
-                      command_table[cmd].words, command_table[cmd].words);
+    return d->type == OPT_T_NOTED || d->type == OPT_T_REFUSED;
 }
 
 /* ---- values ---- */
@@ -285,6 +243,15 @@ static int parse_flag(const char *s)
     return is_choice("1|on|true|enabled|yes", s) ? 1 : is_choice("0|off|false|disabled|no", s) ? 0 : -1;
 }
 
+/* A foreign option with a value that would change something: what is not one of the choices is refused, not ignored. */
+static int check_harmless(const opt_def *d, const char *origin, const char *text, kvant_diag *diag)
+{
+    if (!d->choices[0] || is_choice(d->choices, text))
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: found \"%.60s\", wanted %s: %s", origin, text, d->choices,
+                      d->help);
+}
+
 enum { MAX_INTS = 4096 };
 
 static int set_value(opts *o, int id, const char *text, const char *origin, kvant_diag *diag)
@@ -316,6 +283,7 @@ static int set_value(opts *o, int id, const char *text, const char *origin, kvan
     case OPT_T_CHOICES:
     case OPT_T_FORMAT:
     case OPT_T_FORMATS: KVANT_TRY(check_words(d, origin, text, diag)); break;
+    case OPT_T_NOTED: KVANT_TRY(check_harmless(d, origin, text, diag)); break;
     case OPT_T_REFUSED: return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: %s", origin, d->help);
     case OPT_T_STR:
     case OPT_T_FILE: break;
@@ -343,20 +311,21 @@ static int take_option(opts *o, int argc, char **argv, int *at, kvant_diag *diag
 {
     const char *arg = argv[*at], *eq = strncmp(arg, "--", 2) == 0 ? strchr(arg, '=') : NULL, *text = "1";
     size_t len = eq ? (size_t)(eq - arg) : strlen(arg);
-    int id = find_spelling(o->cmd, arg, len);
+    int id = opt_find(o->cmd, arg, len);
 
     if (id < 0)
-        return fail_unknown(o->cmd, arg, len < NAME_CAP ? len : NAME_CAP - 1, diag);
+        return opt_unknown(o->cmd, arg, len, diag);
     const opt_def *d = &opt_table[id];
     if (d->type == OPT_T_REFUSED)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "%.*s: %s", (int)len, arg, d->help);
     char name[NAME_CAP];
     snprintf(name, sizeof name, "%.*s", (int)len, arg);
-    if (eq && d->type != OPT_T_FLAG) {
+    const int valued = d->type != OPT_T_FLAG && d->arg[0];
+    if (eq && valued) {
         text = eq + 1;
     } else if (eq) {
         return kvant_fail(diag, KVANT_EINVAL, "%s: takes no value, found \"%.60s\"", name, eq + 1);
-    } else if (d->type != OPT_T_FLAG) {
+    } else if (valued) {
         if (*at + 1 >= argc)
             return kvant_fail(diag, KVANT_EINVAL, "%s: found nothing after it, wanted %s", name, d->arg);
         text = argv[++*at];
@@ -364,7 +333,7 @@ static int take_option(opts *o, int argc, char **argv, int *at, kvant_diag *diag
     KVANT_TRY(set_value(o, id, text, name, diag));
     /* The origin must outlive this call: the table's own spelling, which is the same text. */
     o->v[id].origin = eq ? opt_table[id].names : arg;
-    o->all[o->n_all++] = (opt_repeat){ id, text };
+    o->all[o->n_all++] = (opt_repeat){ id, arg, text };
     return KVANT_OK;
 }
 
@@ -390,14 +359,15 @@ static int take_environment(opts *o, kvant_diag *diag)
 
     for (int i = 0; i < OPT_COUNT; i++) {
         const opt_def *d = &opt_table[i];
-        if (!(d->commands >> o->cmd & 1u) || o->v[i].count || i == OPT_HELP || i == OPT_LIST_DEVICES)
+        if (!(d->commands >> o->cmd & 1u) || o->v[i].count || i == OPT_HELP || i == OPT_VERSION ||
+            i == OPT_LIST_DEVICES)
             continue;
         const char *text = env_value(d, name, sizeof name);
         if (!text)
             continue;
         KVANT_TRY(set_value(o, i, text, name, diag));
         o->v[i].origin = "environment";
-        o->all[o->n_all++] = (opt_repeat){ i, text };
+        o->all[o->n_all++] = (opt_repeat){ i, NULL, text };
     }
     return KVANT_OK;
 }
@@ -425,13 +395,28 @@ int opts_parse(opts *o, int cmd, int argc, char **argv, kvant_diag *diag)
             o->pos[o->n_pos++] = argv[i];
         }
     }
-    return opt_given(o, OPT_HELP) ? KVANT_OK : take_environment(o, diag);
+    return opt_given(o, OPT_HELP) || opt_given(o, OPT_VERSION) ? KVANT_OK : take_environment(o, diag);
 }
 
 void opts_free(opts *o)
 {
     kvant_free(o->all);
     o->all = NULL;
+}
+
+void opts_notes(const opts *o)
+{
+    for (int id = 0; id < OPT_COUNT; id++) {
+        char names[256] = "";
+        if (opt_table[id].type != OPT_T_NOTED || !opt_given(o, id))
+            continue;
+        for (int i = 0; i < o->n_all; i++)
+            if (o->all[i].id == id) {
+                size_t n = strlen(names), len = strcspn(o->all[i].name, "=");
+                snprintf(names + n, sizeof names - n, "%s%.*s", n ? ", " : "", (int)len, o->all[i].name);
+            }
+        log_msg(LOG_INFO, "%s: no effect: %s", names, opt_table[id].help);
+    }
 }
 
 /* ---- getters ---- */

@@ -47,6 +47,8 @@ typedef enum opt_type {
     OPT_T_FORMATS, /* comma list of cache formats */
     OPT_T_INTS,    /* comma list of integers and ranges a-b, a-b+step, a-b*factor */
     OPT_T_SIZE,    /* bytes, with suffix K M G T (1024) */
+    OPT_T_NOTED, /* known elsewhere and harmless here: taken (choices: the values that are harmless), one note says why
+                  * it has no effect (help text) */
     OPT_T_REFUSED, /* known elsewhere; given here it is an error that says what to do instead (help text) */
 } opt_type;
 
@@ -76,6 +78,8 @@ typedef struct opt_def {
     const char *help;
 } opt_def;
 
+enum { OPT_NAME_CAP = 64 }; /* a spelling and its end */
+
 #define KVANT_OPTION(ID, ...) OPT_##ID,
 enum opt_id {
 #include "cli/options.def"
@@ -95,7 +99,7 @@ typedef struct opt_value {
 
 typedef struct opt_repeat {
     int id;
-    const char *text;
+    const char *name, *text; /* as spelled (may go on with =TEXT); NULL: from the environment */
 } opt_repeat;
 
 struct opts {
@@ -111,6 +115,8 @@ struct opts {
  * value, too many positional arguments.  argv and the environment must outlive o.  opts_free also after an error. */
 int opts_parse(opts *o, int cmd, int argc, char **argv, kvant_diag *diag);
 void opts_free(opts *o);
+/* One note (log level 2) for each row of options that were given and have no effect. */
+void opts_notes(const opts *o);
 
 int opt_given(const opts *o, int id);
 int opt_flag(const opts *o, int id);
@@ -129,9 +135,16 @@ int opt_item(const opts *o, int id, int i, char *buf, size_t cap);
 /* "512M", "16GiB" -> bytes; 0 when it is no size. */
 int opt_parse_size(const char *s, int64_t *v);
 
+/* Rows that no code reads: OPT_T_NOTED and OPT_T_REFUSED.  They are not in --help, but in the documents. */
+int opt_is_foreign(const opt_def *d);
+
 /* First long spelling ("--ctx-size", else the first spelling); CTX_SIZE of KVANT_ARG_CTX_SIZE, "" when it has none. */
 const char *opt_long(const opt_def *d, char *buf, size_t cap);
 const char *opt_env(const opt_def *d, char *buf, size_t cap);
+/* The option of cmd spelled name[len]; -1: none. */
+int opt_find(int cmd, const char *name, size_t len);
+/* KVANT_EINVAL that says where arg[len] belongs or what it may have meant; cmd does not know it. */
+int opt_unknown(int cmd, const char *arg, size_t len, kvant_diag *diag);
 /* The n-th spelling -> buf; 0 past the last. */
 int opt_spelling(const opt_def *d, int n, char *buf, size_t cap);
 

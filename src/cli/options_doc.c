@@ -30,16 +30,16 @@ static const struct {
     { 143, "serve: ended by a second SIGTERM, before all requests were done" },
 };
 
-enum { HELP_WIDTH = 100, HELP_COLUMN = 34, SPELL_CAP = 160 };
+enum { HELP_WIDTH = 100, HELP_COLUMN = 34, SPELL_CAP = 480 };
 
 static int takes(int id, int cmd)
 {
     return (int)(opt_at(id)->commands >> cmd & 1u);
 }
 
-static int refused(int id)
+static int foreign(int id)
 {
-    return opt_at(id)->type == OPT_T_REFUSED;
+    return opt_is_foreign(opt_at(id));
 }
 
 /* Text in words, wrapped at HELP_WIDTH, with `indent` spaces from the second line on; `at` is the current column. */
@@ -106,7 +106,7 @@ void doc_command_help(FILE *f, int cmd)
     for (int g = 0; g < OPT_G_COUNT; g++) {
         int head = 0;
         for (int i = 0; i < OPT_COUNT; i++) {
-            if ((int)opt_at(i)->group != g || !takes(i, cmd) || refused(i))
+            if ((int)opt_at(i)->group != g || !takes(i, cmd) || foreign(i))
                 continue;
             if (!head++)
                 fprintf(f, "\n%s:\n", group_titles[g]);
@@ -117,6 +117,7 @@ void doc_command_help(FILE *f, int cmd)
     for (int i = 0; i < kvant_format_count(); i++)
         fprintf(f, "%s%s", i ? " " : "", kvant_format_at(i)->name);
     fputs(
+        "\nMore options of llama.cpp are accepted without effect or refused with a reason: docs/options.md lists them."
         "\nEnvironment: KVANT_ARG_<LONG_NAME> (or llama.cpp's LLAMA_ARG_ name) stands in for an option that is not given.\n",
         f);
 }
@@ -189,18 +190,31 @@ static void man_command(FILE *f, int cmd)
     roff(f, c->more);
     fputc('\n', f);
     for (int i = 0; i < OPT_COUNT; i++)
-        if (takes(i, cmd) && !refused(i))
+        if (takes(i, cmd) && !foreign(i))
             man_option(f, opt_at(i));
 }
 
-static void man_refused(FILE *f)
+/* Options that llama.cpp has and kvant only knows: the two kinds, and how they are introduced. */
+static const struct {
+    opt_type type;
+    const char *title, *line, *column;
+} foreign_kinds[] = {
+    { OPT_T_NOTED, "Accepted without effect",
+      "Known from llama.cpp; given here they change nothing, and a note (log level 2) says why", "why" },
+    { OPT_T_REFUSED, "Refused", "Known from llama.cpp; given here they end the program with code 2 and this sentence",
+      "sentence" },
+};
+enum { N_FOREIGN_KINDS = sizeof foreign_kinds / sizeof foreign_kinds[0] };
+
+static void man_foreign(FILE *f)
 {
-    fputs(
-        ".SH OPTIONS THAT ARE REFUSED\nKnown from llama.cpp; given here they end the program with code 2 and a sentence.\n",
-        f);
-    for (int i = 0; i < OPT_COUNT; i++)
-        if (refused(i))
-            man_option(f, opt_at(i));
+    for (int k = 0; k < N_FOREIGN_KINDS; k++) {
+        fprintf(f, ".SH LLAMA.CPP'S OPTIONS: %s\n%s.\n", k ? "REFUSED" : "ACCEPTED WITHOUT EFFECT",
+                foreign_kinds[k].line);
+        for (int i = 0; i < OPT_COUNT; i++)
+            if (opt_at(i)->type == foreign_kinds[k].type)
+                man_option(f, opt_at(i));
+    }
 }
 
 void doc_man(FILE *f)
@@ -216,7 +230,7 @@ void doc_man(FILE *f)
         f);
     for (int i = 0; i < CMD_COUNT; i++)
         man_command(f, i);
-    man_refused(f);
+    man_foreign(f);
     fputs(".SH CACHE FORMATS\n", f);
     for (int i = 0; i < kvant_format_count(); i++)
         fprintf(f, "%s%s", i ? ", " : "", kvant_format_at(i)->name);
@@ -278,7 +292,7 @@ static void completion_bash(FILE *f)
     for (int c = 0; c < CMD_COUNT; c++)
         for (int i = 0; i < OPT_COUNT; i++) {
             const opt_def *d = opt_at(i);
-            if (!takes(i, c) || refused(i) || d->type == OPT_T_FLAG)
+            if (!takes(i, c) || foreign(i) || d->type == OPT_T_FLAG)
                 continue;
             char sep[80];
             snprintf(sep, sizeof sep, "\"|\"%s ", command_at(c)->words);
@@ -294,7 +308,7 @@ static void completion_bash(FILE *f)
     for (int c = 0; c < CMD_COUNT; c++) {
         fprintf(f, "    \"%s\") COMPREPLY=($(compgen -W \"", command_at(c)->words);
         for (int i = 0; i < OPT_COUNT; i++)
-            if (takes(i, c) && !refused(i)) {
+            if (takes(i, c) && !foreign(i)) {
                 spell_list(opt_at(i), " ", names, sizeof names);
                 fprintf(f, "%s ", names);
             }
@@ -335,7 +349,7 @@ static void completion_zsh(FILE *f)
         fprintf(f, "  \"%s\")\n    _arguments", command_at(c)->words);
         for (int i = 0; i < OPT_COUNT; i++) {
             const opt_def *d = opt_at(i);
-            for (int j = 0; takes(i, c) && !refused(i) && opt_spelling(d, j, word, sizeof word); j++) {
+            for (int j = 0; takes(i, c) && !foreign(i) && opt_spelling(d, j, word, sizeof word); j++) {
                 fprintf(f, " \\\n      '*%s[", word);
                 zsh_text(f, d->help);
                 fputc(']', f);
@@ -409,7 +423,7 @@ static void completion_fish(FILE *f)
         fish_text(f, command_at(c)->line);
         fputc('\n', f);
         for (int i = 0; i < OPT_COUNT; i++)
-            if (takes(i, c) && !refused(i))
+            if (takes(i, c) && !foreign(i))
                 fish_option(f, c, opt_at(i));
     }
 }
@@ -460,6 +474,18 @@ static void md_row(FILE *f, const opt_def *d)
     fprintf(f, " | %s%s%s |\n", env[0] ? "`" : "", env, env[0] ? "`" : "");
 }
 
+static void md_foreign(FILE *f, const opt_def *d)
+{
+    char names[SPELL_CAP];
+
+    spell_list(d, "`, `", names, sizeof names);
+    fprintf(f, "| `%s`%s", names, d->choices[0] ? " " : "");
+    md_text(f, d->choices);
+    fputs(" | ", f);
+    md_text(f, d->help);
+    fputs(" |\n", f);
+}
+
 void doc_markdown(FILE *f)
 {
     fputs("<!-- made by kvant --options-md; do not edit -->\n# Options of kvant\n\nThe last column is the name after "
@@ -470,18 +496,14 @@ void doc_markdown(FILE *f)
                 command_at(c)->line, command_at(c)->more);
         for (int g = 0; g < OPT_G_COUNT; g++)
             for (int i = 0; i < OPT_COUNT; i++)
-                if ((int)opt_at(i)->group == g && takes(i, c) && !refused(i))
+                if ((int)opt_at(i)->group == g && takes(i, c) && !foreign(i))
                     md_row(f, opt_at(i));
     }
-    fputs("\n## Refused\n\nKnown from llama.cpp; given here they end the program with code 2 and this sentence.\n\n"
-          "| option | sentence |\n|---|---|\n",
-          f);
-    for (int i = 0; i < OPT_COUNT; i++)
-        if (refused(i)) {
-            char names[SPELL_CAP];
-            spell_list(opt_at(i), "`, `", names, sizeof names);
-            fprintf(f, "| `%s` | ", names);
-            md_text(f, opt_at(i)->help);
-            fputs(" |\n", f);
-        }
+    for (int k = 0; k < N_FOREIGN_KINDS; k++) {
+        fprintf(f, "\n## %s\n\n%s.\n\n| option | %s |\n|---|---|\n", foreign_kinds[k].title, foreign_kinds[k].line,
+                foreign_kinds[k].column);
+        for (int i = 0; i < OPT_COUNT; i++)
+            if (opt_at(i)->type == foreign_kinds[k].type)
+                md_foreign(f, opt_at(i));
+    }
 }

@@ -7,19 +7,20 @@
  * than the ones that the model chose, and would throw the cache away. */
 #include "cli/run_chat.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/generate.h"
+#include "cli/line.h"
 #include "cli/term.h"
 
 typedef struct chat {
     generator g;
     kvant_chat_msg *msgs; /* contents are owned; roles are literals */
     int n, cap;
+    int n_system; /* messages before the first turn */
     int in_cache; /* the first in_cache messages are in the sequence */
 } chat;
 
@@ -176,27 +177,6 @@ static int turn_json(const chat *c, int reason, kvant_diag *diag)
     return put_json(&w, diag);
 }
 
-/* One line of standard input without its newline; 0 at the end, or when Ctrl-C interrupted the wait. */
-static int read_turn(char **line, size_t *cap, size_t *len)
-{
-    if (isatty(STDIN_FILENO)) {
-        fprintf(stderr, "%s> %s", term_color(stderr, 32), term_color(stderr, 1));
-        fflush(stderr);
-    }
-    errno = 0;
-    ssize_t n = getline(line, cap, stdin);
-    if (isatty(STDIN_FILENO))
-        fputs(term_color(stderr, 0), stderr);
-    if (n < 0) {
-        if (isatty(STDIN_FILENO))
-            fputc('\n', stderr);
-        return 0;
-    }
-    *len = (size_t)n - (n > 0 && (*line)[n - 1] == '\n');
-    (*line)[*len] = 0;
-    return 1;
-}
-
 /* One message of the user and its answer.  An interrupted answer is kept; an interrupted prompt is forgotten. */
 static int turn(chat *c, const char *text, size_t len, int *reason, kvant_diag *diag)
 {
@@ -214,26 +194,86 @@ static int turn(chat *c, const char *text, size_t len, int *reason, kvant_diag *
     return code;
 }
 
-static int converse(chat *c, kvant_diag *diag)
+static const char chat_help[] = "  /help    this list\n"
+                                "  /clear   forget the conversation, but for the system message\n"
+                                "  /stats   timings, and the size of the cache\n"
+                                "  /exit    end (as Ctrl-D, and Ctrl-C at the prompt)\n"
+                                "Ctrl-C during an answer ends the answer. A message that begins with / is sent as //...\n";
+
+static void show_stats(const chat *c)
 {
-    char *line = NULL;
-    size_t cap = 0, len;
-    int code = KVANT_OK, reason, system = c->n;
+    char text[256];
+
+    for (int i = 0; gen_stats(&c->g, i, text, sizeof text); i++)
+        fprintf(stderr, "%s\n", text);
+}
+
+/* A path or a fraction is a message; one word of letters behind a slash is meant for the program. */
+static int is_command(const char *line, size_t len)
+{
+    size_t n = 1;
+
+    while (n < len && line[n] >= 'a' && line[n] <= 'z')
+        n++;
+    return line[0] == '/' && (n == len || line[n] == ' ');
+}
+
+/* 1: the chat ends. */
+static int chat_command(chat *c, const char *line, size_t len)
+{
+    char word[16];
+
+    while (len && line[len - 1] == ' ')
+        len--;
+    snprintf(word, sizeof word, "%.*s", (int)(len < sizeof word ? len : sizeof word - 1), line);
+    if (strcmp(word, "/exit") == 0)
+        return 1;
+    if (strcmp(word, "/clear") == 0) {
+        chat_drop(c, c->n_system);
+        c->in_cache = 0;
+    } else if (strcmp(word, "/stats") == 0) {
+        show_stats(c);
+    } else if (strcmp(word, "/help") == 0) {
+        fputs(chat_help, stderr);
+    } else {
+        fprintf(stderr, "%.*s: not a command, and not sent; /help lists the commands\n",
+                (int)(len < 60 ? len : 60), line);
+    }
+    return 0;
+}
+
+static int converse_lines(chat *c, line_reader *in, kvant_diag *diag)
+{
+    const char *line;
+    size_t len;
+    int reason;
 
     for (;;) {
         term_clear_interrupt(); /* the Ctrl-C that cut an answer is spent; the next one ends the chat */
-        if (code != KVANT_OK || !read_turn(&line, &cap, &len) || strcmp(line, "/exit") == 0)
-            break;
-        if (strcmp(line, "/clear") == 0) {
-            chat_drop(c, system);
-            c->in_cache = 0;
+        if (!line_read(in, &line, &len))
+            return KVANT_OK;
+        if (len && is_command(line, len)) {
+            if (chat_command(c, line, len))
+                return KVANT_OK;
         } else if (len) {
-            code = turn(c, line, len, &reason, diag);
+            const size_t skip = len > 1 && line[0] == '/' && line[1] == '/';
+            KVANT_TRY(turn(c, line + skip, len - skip, &reason, diag));
         }
-        if (code == KVANT_OK && opt_flag(c->g.o, OPT_SINGLE_TURN) && c->n > system)
-            break;
+        if (opt_flag(c->g.o, OPT_SINGLE_TURN) && c->n > c->n_system)
+            return KVANT_OK;
     }
-    free(line);
+}
+
+static int converse(chat *c, kvant_diag *diag)
+{
+    line_reader *in = line_open(opt_flag(c->g.o, OPT_SIMPLE_IO));
+
+    if (!in)
+        return kvant_fail(diag, KVANT_ENOMEM, "chat: out of memory");
+    if (isatty(STDIN_FILENO))
+        log_msg(LOG_INFO, "/help lists the commands of a chat");
+    int code = converse_lines(c, in, diag);
+    line_close(in);
     return code;
 }
 
@@ -278,6 +318,7 @@ static int chat_run(chat *c, char *first, size_t first_len, kvant_diag *diag)
         log_msg(LOG_WARN, "the model file has no chat template: %s is assumed (--chat-template chooses another)",
                 family);
     KVANT_TRY(add_system(c, diag));
+    c->n_system = c->n;
     term_catch_interrupt();
     if (first)
         KVANT_TRY(turn(c, first, first_len, &reason, diag));

@@ -7,11 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/log.h"
 
-static int color_mode; /* 1 always, 0 never, -1: terminals */
+static int color_mode, log_color_mode; /* 1 always, 0 never, -1: terminals */
+static int log_times, log_bare;        /* --log-timestamps, --no-log-prefix */
+static FILE *log_file;                 /* --log-file: open until the program ends */
 /* The handler may run on any thread of the process; lock-free atomics are safe in it. */
 static _Atomic int interrupts;
 static void (*_Atomic interrupt_fn)(void *);
@@ -47,27 +50,79 @@ static void erase_bar(void)
         fputs("\r\x1b[K", stderr);
 }
 
-static void log_to_stderr(void *user, int level, const char *text)
+/* One line: [time] [kvant: level:] text.  One call of fprintf, so that lines of several threads do not mix. */
+static void log_line(FILE *f, int level, const char *text, const char *color, const char *end)
 {
     static const char *const words[] = { "error: ", "warning: ", "", "debug: " };
+    char when[40] = "";
 
-    char line[2048];
+    if (log_times) {
+        struct timespec now;
+        struct tm tm;
+        clock_gettime(CLOCK_REALTIME, &now);
+        gmtime_r(&now.tv_sec, &tm);
+        size_t n = strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);
+        snprintf(when + n, sizeof when - n, ".%03ldZ ", now.tv_nsec / 1000000);
+    }
+    fprintf(f, "%s%s%s%s%s%s\n", color, when, log_bare ? "" : "kvant: ",
+            log_bare ? "" : words[level < 0 || level > 3 ? 3 : level], text, end);
+}
+
+static void log_to_stderr(void *user, int level, const char *text)
+{
+    const char *color = "", *end = "";
 
     (void)user;
     erase_bar();
-    snprintf(line, sizeof line, "%skvant: %s%s%s\n",
-             level <= LOG_WARN ? term_color(stderr, level == LOG_ERROR ? 31 : 33) : "",
-             words[level < 0 || level > 3 ? 3 : level], text, level <= LOG_WARN ? term_color(stderr, 0) : "");
-    log_emit(STDERR_FILENO, line);
+    if (level <= LOG_WARN && (log_color_mode >= 0 ? log_color_mode : term_color_on(stderr))) {
+        color = level == LOG_ERROR ? "\x1b[31m" : "\x1b[33m";
+        end = "\x1b[0m";
+    }
+    log_line(stderr, level, text, color, end);
+    if (log_file) {
+        log_line(log_file, level, text, "", "");
+        fflush(log_file);
+    }
 }
 
-void term_setup(const opts *o)
+/* "auto" (or nothing), "on", "off" -> -1, 1, 0 */
+static int color_choice(const char *given)
 {
-    color_mode = -1;
-    if (o && !opt_is(o, OPT_COLOR, "auto"))
-        color_mode = opt_is(o, OPT_COLOR, "on");
-    int level = !o ? LOG_WARN : opt_flag(o, OPT_VERBOSE) ? LOG_DEBUG : (int)opt_int(o, OPT_VERBOSITY);
-    log_set_sink(log_to_stderr, NULL, o && opt_flag(o, OPT_LOG_DISABLE) ? LOG_ERROR : level);
+    return given && strcmp(given, "on") == 0 ? 1 : given && strcmp(given, "off") == 0 ? 0 : -1;
+}
+
+static int log_setup(const opts *o, kvant_diag *diag)
+{
+    const char *path = opt_str(o, OPT_LOG_FILE);
+
+    color_mode = color_choice(opt_str(o, OPT_COLOR));
+    log_color_mode = opt_str(o, OPT_LOG_COLORS) ? color_choice(opt_str(o, OPT_LOG_COLORS)) : color_mode;
+    log_times = opt_flag(o, OPT_LOG_TIMESTAMPS);
+    log_bare = opt_flag(o, OPT_NO_LOG_PREFIX);
+    if (path && !(log_file = fopen(path, "ae")))
+        return kvant_fail(diag, KVANT_EIO, "%s: %.160s cannot be written: %s", opt_origin(o, OPT_LOG_FILE), path,
+                          strerror(errno));
+    return KVANT_OK;
+}
+
+static int log_level(const opts *o)
+{
+    const int64_t given = opt_int(o, OPT_VERBOSITY);
+
+    if (opt_flag(o, OPT_LOG_DISABLE))
+        return LOG_ERROR;
+    return opt_flag(o, OPT_VERBOSE) || given > LOG_DEBUG ? LOG_DEBUG : (int)given;
+}
+
+int term_setup(const opts *o, kvant_diag *diag)
+{
+    color_mode = log_color_mode = -1;
+    log_set_sink(log_to_stderr, NULL, LOG_WARN);
+    if (!o)
+        return KVANT_OK;
+    KVANT_TRY(log_setup(o, diag));
+    log_set_sink(log_to_stderr, NULL, log_level(o));
+    return KVANT_OK;
 }
 
 void term_error(const char *text)

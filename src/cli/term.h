@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include "cli/options.h"
 
-/* Installs the log sink on standard error at the level of -v, -lv, and the colours of --color and NO_COLOR. */
-void term_setup(const opts *o);
+/* Installs the log sink on standard error at the level of -v, -lv, and the colours of --color and NO_COLOR; o: NULL, or
+ * what --log-file and the other --log options ask for too.  KVANT_EIO: the log file cannot be opened. */
+int term_setup(const opts *o, kvant_diag *diag);
 int term_color_on(FILE *f);
 /* Escape sequence for a colour on f, or "": 0 reset, 1 bold, 31 red, 32 green, 33 yellow. */
 const char *term_color(FILE *f, int code);

@@ -41,6 +41,8 @@ server_params server_defaults(void)
                             .watchdog_s = 60,
                             .default_max_tokens = -1,
                             .slots = 1,
+                            .page = 1,
+                            .seed = -1,
                             .sampler = kvant_sampler_defaults() };
 }
 
@@ -103,9 +105,11 @@ int server_attach(server *s, kvant_model *m, kvant_engine *e, kvant_session *ses
                             .alias = s->p.alias,
                             .n_ctx = p->n_ctx,
                             .pool_tokens = p->pool_tokens,
-                            .n_slots = p->max_seqs,
                             .default_max_tokens = s->p.default_max_tokens,
                             .sampler = s->p.sampler,
+                            .ignore_eos = s->p.ignore_eos,
+                            .has_seed = s->p.seed >= 0,
+                            .seed = (uint64_t)s->p.seed,
                             .strict_model = s->p.strict_model,
                             .refuse_unknown = s->p.refuse_unknown,
                             .longest_token = longest_token(m),

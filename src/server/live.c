@@ -158,6 +158,8 @@ void live_props(server *s, jsonw *w)
     jsonw_kint(w, "top_k", s->p.sampler.top_k);
     jsonw_knum(w, "top_p", (double)s->p.sampler.top_p);
     jsonw_knum(w, "min_p", (double)s->p.sampler.min_p);
+    jsonw_kint(w, "seed", s->p.seed);
+    jsonw_kbool(w, "ignore_eos", s->p.ignore_eos);
     jsonw_end(w);
     jsonw_end(w);
 }

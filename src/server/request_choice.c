@@ -25,9 +25,10 @@ static int read_sampler(const request_env *env, const json_t *o, request *r, api
     API_TRY(body_num(o, "presence_penalty", -2, 2, &s->presence_penalty, e));
     API_TRY(body_num(o, "frequency_penalty", -2, 2, &s->frequency_penalty, e));
     API_TRY(body_int(o, "seed", INT64_MIN, INT64_MAX, &seed, e));
-    r->has_seed = body_field(o, "seed") && seed != -1; /* -1 is llama.cpp's way to ask for a random one */
+    const int given = body_field(o, "seed") != NULL;
+    r->has_seed = given ? seed != -1 : env->has_seed; /* -1 is llama.cpp's way to ask for a random one */
     if (r->has_seed)
-        s->seed = (uint64_t)seed;
+        s->seed = given ? (uint64_t)seed : env->seed;
     return API_OK;
 }
 

@@ -28,6 +28,9 @@ typedef struct server_params {
     int default_max_tokens;  /* -1: up to the context */
     int metrics_vllm;
     int slots;                    /* 1: /slots answers */
+    int page;                     /* 1: the page at / answers */
+    int ignore_eos;               /* default of requests */
+    int64_t seed;                 /* default of requests; -1: a new one for each */
     int catch_signals;            /* 1: SIGTERM, SIGINT and SIGHUP drain */
     int strict_model;             /* 1: another model's name in a request is 404 */
     int refuse_unknown;           /* 1: a field that nothing reads is 400 */

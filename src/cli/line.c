@@ -1,0 +1,162 @@
+/* line.c: see line.h.  Owns the history of a chat (in memory only) and the choice between libedit and plain lines. */
+#include "cli/line.h"
+
+#include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/mem.h"
+#include "cli/term.h"
+#ifdef KVANT_HAVE_LIBEDIT
+#include <histedit.h>
+#endif
+
+enum { HISTORY_LINES = 200, PROMPT_CAP = 32 };
+
+struct line_reader {
+    int tty;
+    char *buf; /* plain lines: of getline */
+    size_t cap;
+#ifdef KVANT_HAVE_LIBEDIT
+    EditLine *el; /* NULL: plain lines */
+    History *history;
+    HistEvent event;
+    char prompt[PROMPT_CAP];
+#endif
+};
+
+static int read_plain(line_reader *r, const char **text, size_t *len)
+{
+    if (r->tty) {
+        fprintf(stderr, "%s> %s", term_color(stderr, 32), term_color(stderr, 1));
+        fflush(stderr);
+    }
+    errno = 0;
+    ssize_t n = getline(&r->buf, &r->cap, stdin);
+    if (r->tty)
+        fputs(term_color(stderr, 0), stderr);
+    *text = r->buf;
+    *len = n < 0 ? 0 : (size_t)n;
+    return n >= 0;
+}
+
+#ifdef KVANT_HAVE_LIBEDIT
+
+static char *prompt_of(EditLine *el)
+{
+    line_reader *r = NULL;
+
+    el_get(el, EL_CLIENTDATA, &r);
+    return r->prompt;
+}
+
+/* libedit reads characters by the locale; in one without UTF-8 it would lose everything but ASCII. */
+static void set_characters(void)
+{
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+/* What cannot be had is done without: the lines come as they are. */
+static void open_editor(line_reader *r)
+{
+    set_characters();
+    r->el = el_init("kvant", stdin, stderr, stderr);
+    r->history = r->el ? history_init() : NULL;
+    if (!r->history) {
+        if (r->el)
+            el_end(r->el);
+        r->el = NULL;
+        return;
+    }
+    /* Between two \1 stand bytes without width. */
+    snprintf(r->prompt, sizeof r->prompt, term_color_on(stderr) ? "\1\x1b[32m\1> \1\x1b[0m\1" : "> ");
+    history(r->history, &r->event, H_SETSIZE, HISTORY_LINES);
+    history(r->history, &r->event, H_SETUNIQUE, 1);
+    el_set(r->el, EL_CLIENTDATA, r);
+    el_set(r->el, EL_PROMPT_ESC, prompt_of, '\1');
+    el_set(r->el, EL_EDITOR, "emacs");
+    el_set(r->el, EL_HIST, history, r->history);
+    el_set(r->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
+}
+
+static void close_editor(line_reader *r)
+{
+    if (!r->el)
+        return;
+    history_end(r->history);
+    el_end(r->el);
+}
+
+static int read_line(line_reader *r, const char **text, size_t *len)
+{
+    int n = 0;
+
+    if (!r->el)
+        return read_plain(r, text, len);
+    const char *line = el_gets(r->el, &n);
+    if (!line || n <= 0)
+        return 0;
+    if (strspn(line, " \t\n") < (size_t)n)
+        history(r->history, &r->event, H_ENTER, line);
+    *text = line;
+    *len = (size_t)n;
+    return 1;
+}
+
+#else
+
+static void open_editor(line_reader *r)
+{
+    (void)r;
+}
+
+static void close_editor(line_reader *r)
+{
+    (void)r;
+}
+
+static int read_line(line_reader *r, const char **text, size_t *len)
+{
+    return read_plain(r, text, len);
+}
+
+#endif
+
+line_reader *line_open(int plain)
+{
+    const char *term = getenv("TERM");
+    line_reader *r = kvant_calloc(1, sizeof *r);
+
+    if (!r)
+        return NULL;
+    r->tty = isatty(STDIN_FILENO);
+    if (r->tty && isatty(STDERR_FILENO) && !plain && !(term && strcmp(term, "dumb") == 0))
+        open_editor(r);
+    return r;
+}
+
+void line_close(line_reader *r)
+{
+    if (!r)
+        return;
+    close_editor(r);
+    free(r->buf);
+    kvant_free(r);
+}
+
+int line_read(line_reader *r, const char **text, size_t *len)
+{
+    if (!read_line(r, text, len)) {
+        if (r->tty)
+            fputc('\n', stderr);
+        return 0;
+    }
+    if (*len && (*text)[*len - 1] == '\n')
+        --*len;
+    return 1;
+}

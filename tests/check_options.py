@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""check_options: the command line as people who know llama.cpp type it.
+
+Every spelling of POPULAR is given to `kvant serve`: what has no effect is accepted with one note, what acts acts, what would change
+an answer is refused with a reason.  Then: hints (B17), -np and -t (B12), schemas (B13), --deterministic (B20), --qjl-projection
+(B22), README's divergence (B14), the log options, --mlock, --version of every command."""
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from support.serve import ROOT, Checks, Server, built  # noqa: E402
+
+TINY = os.path.join(ROOT, "tests", "golden", "tiny", "llama.gguf")
+COMMANDS = ["run", "serve", "bench", "bench-serve", "bench-kernels", "eval ppl", "eval kl", "eval needle", "inspect", "plan", "quantize",
+            "verify"]
+# N: no effect, one note.  A: acts (read by code).  R: refused, with these words.
+POPULAR = [
+    ("N", "--jinja"), ("N", "--no-jinja"), ("A", "--mlock"), ("N", "--no-mmap"), ("N", "--mmap"), ("N", "--no-warmup"), ("N", "--warmup"),
+    ("A", "--seed 42"), ("A", "-s 42"), ("A", "--ignore-eos"), ("N", "--no-context-shift"), ("R", "--context-shift", "larger -c"),
+    ("N", "--embeddings"), ("N", "--embedding"), ("N", "--pooling mean"), ("R", "--pooling cls", "wanted mean"), ("A", "--no-webui"),
+    ("A", "--no-ui"), ("N", "--webui"), ("N", "--cache-prompt"), ("A", "--no-cache-prompt"), ("N", "--cache-reuse 256"),
+    ("N", "--cache-ram 0"), ("N", "-cram 4096"), ("N", "-ctxcp 8"), ("N", "--no-repack"), ("N", "-fit on"), ("N", "--fit off"),
+    ("N", "-fitt 1024"), ("A", "--log-file LOG"), ("A", "--log-timestamps"), ("N", "--no-log-timestamps"), ("A", "--log-colors off"),
+    ("N", "--log-prefix"), ("A", "--no-log-prefix"), ("A", "--log-disable"), ("A", "--log-verbosity 1"), ("A", "-lv 4"), ("A", "-v"),
+    ("A", "--verbose"), ("A", "--timeout 600"), ("A", "-to 600"), ("N", "--threads-http 4"), ("N", "--prio 2"), ("N", "--poll 50"),
+    ("N", "-tb 2"), ("N", "--threads-batch 2"), ("A", "-t 2"), ("A", "--threads 2"), ("N", "-C ff"), ("N", "--cpu-strict 1"),
+    ("N", "--numa distribute"), ("A", "-b 32"), ("A", "--batch-size 4096"), ("A", "-ub 128"), ("A", "--ubatch-size 512"), ("N", "-cb"),
+    ("N", "--cont-batching"), ("N", "-nocb"), ("N", "-fa on"), ("N", "-fa off"), ("N", "--flash-attn auto"), ("N", "-dt 0.1"),
+    ("N", "--defrag-thold 0.1"), ("N", "--slots"), ("A", "--no-slots"), ("N", "--metrics"), ("N", "--props"), ("N", "--perf"),
+    ("N", "--no-perf"), ("N", "--offline"), ("N", "--verbose-prompt"), ("A", "--color off"), ("N", "-kvu"), ("N", "--no-kv-unified"),
+    ("N", "-nkvo"), ("N", "--no-kv-offload"), ("N", "--swa-full"), ("N", "--keep 64"), ("N", "-sm none"), ("N", "-ts 1,1"),
+    ("N", "-mg 0"), ("N", "-ot exps=CPU"), ("N", "--cpu-moe"), ("N", "-ncmoe 4"), ("N", "--no-op-offload"), ("N", "--check-tensors"),
+    ("N", "--no-mmproj"), ("R", "--mmproj x.gguf", "text only"), ("N", "--mirostat 0"), ("R", "--mirostat 2", "wanted 0"),
+    ("N", "--dry-multiplier 0.0"), ("R", "--dry-multiplier 0.8", "does not have this sampler"), ("N", "--typical 1.0"),
+    ("N", "--xtc-probability 0"), ("R", "--samplers top_k", "llama.cpp's default"), ("N", "--reasoning-format none"),
+    ("R", "--reasoning-format deepseek", "wanted none"), ("N", "--reasoning-budget -1"), ("R", "--reasoning-budget 0", "wanted -1"),
+    ("A", "-c 256"), ("A", "--ctx-size 256"), ("A", "-n 8"), ("A", "--n-predict 8"), ("A", "-np 2"), ("A", "--parallel 2"), ("A", "-ngl 0"),
+    ("A", "--n-gpu-layers auto"), ("R", "-ngl 99", "--device cuda"), ("A", "-dev cpu"), ("A", "-ctk q8_0"), ("A", "--cache-type-v q8_0"),
+    ("A", "--host 127.0.0.1"), ("A", "--port 0"), ("A", "-a name"), ("A", "--alias name"), ("A", "--api-key k"),
+    ("A", "--slot-save-path DIR"), ("A", "--temp 0.5"), ("A", "--top-k 20"), ("A", "--top-p 0.9"), ("A", "--min-p 0.1"),
+    ("A", "--repeat-penalty 1.1"), ("A", "--presence-penalty 0.5"), ("A", "--chat-template chatml"),
+    ("R", "--chat-template-file x", "--chat-template chooses one"), ("R", "--grammar x", "a request to kvant serve brings its own"),
+    ("R", "--json-schema x", "a request to kvant serve brings its own"), ("R", "-hf a/b", "fetch the GGUF file"), ("R", "-md x", "not supported yet"),
+    ("R", "--draft-max 8", "not supported yet"), ("R", "--lora x", "merge the adapter"), ("R", "--rope-scaling yarn", "as the file says"),
+    ("R", "--override-kv a=int:1", "rewrite the file"), ("R", "--reranking", "not supported"), ("R", "--path x", "part of the program"),
+    ("R", "--rpc x", "one device"), ("N", "--sleep-idle-seconds 60"), ("N", "-sps 0.5"), ("A", "--api-prefix /x"), ("N", "-e"),
+    ("R", "--ssl-key-file x", "proxy"), ("R", "--models-dir x", "one process serves one model"),
+]
+
+
+def run(build, *words, **more):
+    return subprocess.run([os.path.join(build, "bin", "kvant"), *words], capture_output=True, text=True, errors="replace", timeout=300,
+                          stdin=subprocess.DEVNULL, check=False, **more)
+
+
+def serve_missing(build, *words):
+    """Options are read and checked, then the model is not there: exit code 3."""
+    return run(build, "serve", "-m", "/no/such.gguf", "--port", "0", *words)
+
+
+def check_popular(c, build, folder):
+    for kind, text, *want in POPULAR:
+        words = [{"LOG": folder + "/log", "DIR": folder}.get(w, w) for w in text.split()]
+        if kind == "R":
+            r = run(build, "serve", "-m", TINY, "--port", "0", *words)
+            c.ok(r.returncode in (2, 5) and want[0] in r.stderr and "did you mean" not in r.stderr, f"serve {text}: {r.stderr}")
+            continue
+        r = serve_missing(build, *words)
+        notes = [line for line in r.stderr.splitlines() if ": no effect: " in line]
+        c.ok(r.returncode == 3, f"serve {text}: exit code {r.returncode}; {r.stderr}")
+        c.ok(len(notes) == (kind == "N"), f"serve {text}: notes {notes}")
+    r = serve_missing(build, "--mmap", "--jinja", "--no-mmap", "-lv", "1")
+    c.ok("no effect" not in r.stderr, f"-lv 1 shows notes: {r.stderr}")
+    r = serve_missing(build, "--mmap", "--jinja", "--no-mmap")
+    c.ok(r.stderr.count("no effect") == 2 and "--mmap, --no-mmap: no effect" in r.stderr, f"one note for a row: {r.stderr}")
+
+
+def check_hints(c, build):
+    """B17: a hint is close to what was typed, and is taken by this command."""
+    for command, given, hint in (("run", "--ctx-sise", "--ctx-size"), ("run", "-ckt", "-ctk"), ("serve", "--mmapp", "--mmap"),
+                                 ("serve", "--log-colours", "--log-colors"), ("serve", "--no-slot", "--no-slots")):
+        r = run(build, command, given)
+        c.ok(r.returncode == 2 and f"did you mean {hint}?" in r.stderr, f"{command} {given}: {r.stderr}")
+    refused = run(build, "--options-md").stdout.split("## Refused")[1]
+    for given in ("--mmxx", "--versio", "--log-collar", "--x", "-x", "-qq", "--loraa", "--grammer", "--json-schemo", "--hf-rep", "--chat-template-fil",
+                  "--model-draf", "--rpcc"):
+        r = run(build, "serve", given)
+        hint = re.search(r"did you mean (\S+)\?", r.stderr)
+        c.ok(r.returncode == 2 and not (hint and f"`{hint[1]}`" in refused), f"{given}: {r.stderr}")
+        if hint:
+            c.ok(hint[1][:4] == given[:4], f"{given}: {r.stderr}")
+            again = run(build, "serve", hint[1])
+            c.ok("unknown option" not in again.stderr and "not an option" not in again.stderr, f"{given} -> {hint[1]}: {again.stderr}")
+    for command, given in (("bench", "--json-schema"), ("plan", "--grammar"), ("verify", "--mmap")):
+        r = run(build, command, given)
+        c.ok("but of kvant" not in r.stderr and r.returncode == 2, f"{command} {given}: {r.stderr}")
+
+
+def check_numbers(c, build):
+    """B12: -np 0 is no number of sequences; threads beyond the CPUs are not started."""
+    r = serve_missing(build, "-np", "0")
+    c.ok(r.returncode == 2 and "-np: found 0, wanted 1 or more" in r.stderr, r.stderr)
+    cpus = len(os.sched_getaffinity(0))
+    r = run(build, "run", "-m", TINY, "-p", "a b c", "-n", "2", "-t", "64" if cpus < 64 else "60000")
+    used = re.search(r": (\d+) threads are used", r.stderr)
+    shown = re.search(r", (\d+) threads", r.stderr.split("model: ")[-1])
+    c.ok(r.returncode == 0 and used and shown and used[1] == shown[1] and int(used[1]) <= cpus, r.stderr)
+    r = run(build, "run", "-m", TINY, "-p", "a b c", "-n", "2", "-t", "1")
+    c.ok("threads are used" not in r.stderr, r.stderr)
+    r = run(build, "bench", "-m", TINY, "-p", "16", "-n", "0", "-r", "1", "-t", str(cpus + 1))
+    c.ok(r.returncode == 0 and "wait for each other" in r.stderr, r.stderr)
+
+
+def check_versions(c, build):
+    want = run(build, "--version").stdout
+    for command in COMMANDS + ["eval"]:
+        r = run(build, *command.split(), "--version")
+        c.ok(r.returncode == 0 and r.stdout == want, f"{command} --version: {r.stdout} {r.stderr}")
+        r = run(build, *command.split(), "--help")
+        c.ok(r.returncode == 0 and "Usage: kvant" in r.stdout, f"{command} --help: {r.stdout[:80]} {r.stderr}")
+
+
+def check_log(c, build, folder):
+    path = os.path.join(folder, "log.txt")
+    for _ in range(2):
+        r = run(build, "run", "-m", TINY, "-p", "a", "-n", "1", "--log-file", path, "--log-timestamps", "--color", "on")
+        c.ok(r.returncode == 0, r.stderr)
+    text = open(path, encoding="utf-8").read()
+    c.ok(text.count("decode: ") == 2 and "\x1b" not in text, f"--log-file: {text}")
+    c.ok(all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z kvant: ", line) for line in text.splitlines()), f"--log-timestamps: {text}")
+    r = run(build, "run", "-m", "/no/such", "--log-file", path, "--no-log-prefix")
+    c.ok(r.returncode == 3 and "kvant:" not in r.stderr and r.stderr.strip() in open(path, encoding="utf-8").read(), f"error: {r.stderr}")
+    r = run(build, "run", "-m", TINY, "-p", "a", "--log-file", "/no/such/dir/log")
+    c.ok(r.returncode == 1 and "/no/such/dir/log cannot be written" in r.stderr, r.stderr)
+    r = run(build, "run", "-m", "/no/such", "--log-colors", "on")
+    c.ok("\x1b[31m" in r.stderr, f"--log-colors on: {r.stderr}")
+    r = run(build, "run", "-m", "/no/such", "--color", "on", "--log-colors", "off")
+    c.ok("\x1b" not in r.stderr, f"--log-colors off: {r.stderr}")
+    r = run(build, "run", "-m", TINY, "-p", "a", "-n", "1", "--no-perf")
+    c.ok("decode: " not in r.stderr and "model: " in r.stderr, f"--no-perf: {r.stderr}")
+
+
+def locked_kib(pid):
+    return int(re.search(r"VmLck:\s+(\d+)", open(f"/proc/{pid}/status", encoding="utf-8").read())[1])
+
+
+def check_mlock(c, build):
+    """The memory is locked, or the warning says why it is not."""
+    with_lock, without = Server(build, "--mlock", model=TINY), Server(build, model=TINY)
+    said = "\n".join(with_lock.lines)
+    if "memory is not locked" in said:
+        c.ok("ulimit -l" in said and locked_kib(with_lock.process.pid) == 0, said)
+    else:
+        c.ok("stays in memory" in said and locked_kib(with_lock.process.pid) > 1000, f"{said}: {locked_kib(with_lock.process.pid)} KiB")
+    c.ok(locked_kib(without.process.pid) == 0, "locked without --mlock")
+    with_lock.stop()
+    without.stop()
+    if os.geteuid() != 0:       # a limit does not bind root
+        r = run(build, "run", "-m", TINY, "-p", "a", "-n", "1", "--mlock", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)))
+        c.ok(r.returncode == 0 and "memory is not locked" in r.stderr, r.stderr)
+
+
+def check_server(c, build, folder):
+    """Defaults that requests take from the command line; --no-webui; B20; B22."""
+    body = {"prompt": "a b c", "max_tokens": 12, "temperature": 1.5, "top_k": 0, "top_p": 1, "min_p": 0}
+    answer = lambda s, **more: s.post("/v1/completions", dict(body, **more))[1]["choices"][0]["text"]
+    s = Server(build, "--seed", "7", "--no-webui", "--timeout", "99", "-b", "32", "-np", "4", model=TINY)
+    c.ok(answer(s) == answer(s) == answer(s, seed=7), "--seed: two requests differ")
+    c.ok(len({answer(s, seed=-1) for _ in range(4)}) > 1, "seed -1 of a request: not random")
+    c.ok(s.request("GET", "/")[0] == 404 and s.request("GET", "/app.js")[0] == 404 and s.request("GET", "/health")[0] == 200, "--no-webui: the page answers")
+    c.ok(any("-b 32: raised to 68" in line for line in s.lines), f"-b 32: {s.lines}")
+    s.stop()
+    s = Server(build, "--deterministic", model=TINY)
+    c.ok(s.request("GET", "/")[0] == 200 and len({answer(s) for _ in range(4)}) > 1, "without --seed: not random")
+    s.stop()
+    r = serve_missing(build, "--deterministic", "--device", "vulkan")
+    c.ok(r.returncode == 2 and "wanted cpu" in r.stderr, f"B20: {r.stderr}")
+    bad = os.path.join(folder, "short.f32")
+    open(bad, "wb").write(b"\0" * 64)
+    r = run(build, "serve", "-m", TINY, "--port", "0", "-ctk", "qjl1_256", "--qjl-projection", bad)
+    c.ok(r.returncode != 0 and "short.f32" in r.stderr and "not an option" not in r.stderr, f"B22: {r.stderr}")
+
+
+def check_readme(c, build):
+    """B14: README's divergence names the instruction sets it was seen with, and this machine's is among or next to them."""
+    page = open(os.path.join(ROOT, "README.md"), encoding="utf-8").read()
+    row = re.search(r"^\| tbq3_0 \|.*", page, re.M)[0]
+    said = [float(x) for x in re.findall(r"(0\.\d+) \(AVX", row)]
+    r = run(build, "eval", "kl", "-m", os.path.join(ROOT, "models", "novella-hybrid-q8_0.gguf"), "-f", os.path.join(ROOT, "models", "demo-filler.txt"),
+            "-c", "1024", "--pairs", "tbq3_0", "--json")
+    mean = float(re.search(r'"mean":([\d.e-]+)', r.stdout)[1])
+    c.ok(len(said) >= 2 and min(said) * 0.98 <= mean <= max(said) * 1.02, f"README: {row}; here {mean}; {r.stderr[-200:]}")
+
+
+def main():
+    build = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
+    c = Checks("check_options")
+    with tempfile.TemporaryDirectory() as folder:
+        check_hints(c, build)
+        check_numbers(c, build)
+        check_versions(c, build)
+        check_log(c, build, folder)
+        check_readme(c, build)
+        if built(build):
+            check_popular(c, build, folder)
+            check_server(c, build, folder)
+            check_mlock(c, build)
+    return c.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
