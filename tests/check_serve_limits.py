@@ -183,6 +183,78 @@ def check_connections():
             k.close()
 
 
+# ---- A3, A13: the queue ----
+
+def check_queue():
+    """A13: exactly --max-queue requests wait, one more is refused; of one key exactly its share."""
+    body = {"prompt": "The sea", "max_tokens": 4000, "stream": True, "ignore_eos": True}
+    with Keys() as keys:
+        for args, queue, limit in (((), 5, "queue: full"), (("--api-key-file", keys), 2, "share is full"),
+                                   (("--api-key-file", keys, "--max-queue-per-key", "3"), 3, "share is full")):
+            with Server(BUILD, "-c", "8192", "-np", "2", "--max-queue", "5", *args) as s:
+                headers = BEARER[0] if args else {}
+                held = []
+                for n in range(2 + queue):
+                    held.append(s.open("/v1/completions", body, headers))
+                    end = time.time() + 20 * SLOW
+                    want = (min(n + 1, 2), max(n - 1, 0))
+                    while (s.metric("num_requests_running", headers), s.metric("num_requests_waiting", headers)) != want and time.time() < end:
+                        time.sleep(0.01)
+                more = s.open("/v1/completions", body, headers)
+                more.settimeout(10 * SLOW)
+                answer = more.recv(2000)
+                C.ok(s.metric("num_requests_waiting", headers) == queue, f"A13 {args}: {s.metric('num_requests_waiting', headers)} wait, want {queue}")
+                C.ok(status_of(answer) == 429 and limit.encode() in answer, f"A13 {args}: {answer[:300]}")
+                if args:
+                    k = s.open("/v1/completions", body, BEARER[1])
+                    k.settimeout(10 * SLOW)
+                    C.ok(status_of(k.recv(1000)) == 200, "A3 another key's share is its own")
+                    k.close()
+                for k in (*held, more):
+                    k.close()
+
+
+def check_greedy_key():
+    """A3: one key with 80 connections that never stop and a salt of its own for each request: another key's requests all come through, and
+    are not behind those of the first."""
+    stop, times = threading.Event(), ([], [])
+    with Keys() as keys, Server(BUILD, "-c", "512", "-np", "2", "--max-queue", "32", "--api-key-file", keys) as s:
+        codes = {200: 0, 429: 0}
+
+        def greedy(i):
+            n = 0
+            while not stop.is_set():
+                n += 1
+                try:
+                    (code, _), took = timed(lambda: s.post("/v1/completions", {"prompt": "The sea", "max_tokens": 16, "ignore_eos": True,
+                                                                               "cache_salt": f"{i} {n}"}, headers=BEARER[0]))
+                except (OSError, http.client.HTTPException):
+                    continue
+                codes[code] += 1
+                if code == 200:
+                    times[0].append(took)
+                else:
+                    time.sleep(0.1)
+        threads = [threading.Thread(target=greedy, args=(i,), daemon=True) for i in range(80)]
+        for t in threads:
+            t.start()
+        end = time.time() + 20 * SLOW
+        while len(times[0]) < 10 and time.time() < end:
+            time.sleep(0.1)
+        got = []
+        for i in range(12):
+            (code, _), took = timed(lambda i=i: s.post("/v1/completions", {"prompt": f"The town {i}", "max_tokens": 16, "ignore_eos": True}, headers=BEARER[1]))
+            got.append(code)
+            times[1].append(took)
+        stop.set()
+        C.ok(got == [200] * 12, f"A3 beside 80 connections of another key: {got}")
+        C.ok(codes[429] > 0 and codes[200] > 0, f"A3 the greedy key meets its own limit: {codes}")
+        a, b = sorted(times[0])[len(times[0]) // 2], sorted(times[1])[6]
+        C.ok(b < a / 2, f"A3 p50 {b:.3f} s, of the greedy key {a:.3f} s")
+        for t in threads:
+            t.join()
+
+
 # ---- A6: long bodies ----
 
 def timed(call):
@@ -337,6 +409,8 @@ def main():
         rate.start()
         check_bodies()
         check_connections()
+        check_queue()
+        check_greedy_key()
         check_long_bodies()
         check_origins()
         check_descriptors()

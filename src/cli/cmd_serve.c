@@ -16,6 +16,7 @@ enum { AUTO_PARALLEL = 16, AUTO_SNAPSHOTS = 32 };
 
 typedef struct loader {
     const opts *o;
+    int n_keys;
     server *s;
     kvant_model *m;
     kvant_engine *e;
@@ -119,12 +120,23 @@ static int batch_of(const opts *o, int max_seqs)
     return least;
 }
 
+/* A key's share of the queue: no key can fill it, however many requests it sends. */
+static int queue_of_key(const loader *l)
+{
+    const int all = (int)opt_int(l->o, OPT_MAX_QUEUE), given = (int)opt_int(l->o, OPT_MAX_QUEUE_KEY);
+
+    if (given)
+        return given < all ? given : all;
+    return l->n_keys < 2 ? all : l->n_keys < all ? all / l->n_keys : 1;
+}
+
 static kvant_session_params session_params(const loader *l)
 {
     kvant_session_params p = kvant_session_defaults();
     const opts *o = l->o;
 
     p.max_queue = (int)opt_int(o, OPT_MAX_QUEUE);
+    p.max_queue_tenant = queue_of_key(l);
     p.batch_tokens = batch_of(o, kvant_engine_get_params(l->e)->max_seqs);
     p.prefill_budget = (int)opt_int(o, OPT_PREFILL_BUDGET);
     p.max_batch_tokens = (int)opt_int(o, OPT_MAX_BATCH_TOKENS);
@@ -253,7 +265,7 @@ static void server_options(const opts *o, const auth *keys, const char *alias, s
 
 static int serve(const opts *o, const server_params *p, kvant_diag *diag)
 {
-    loader l = { .o = o };
+    loader l = { .o = o, .n_keys = p->keys ? p->keys->n : 0 };
     pthread_t thread;
 
     log_drop_not_wait(); /* the loop and the engine write messages too */

@@ -148,8 +148,8 @@ class Server:
                     return json.loads(re.sub(rb"\r\n[0-9a-f]+\r\n", b"", m.group(1)))
         return {}
 
-    def metric(self, name):
-        text = self.request("GET", "/metrics")[2].decode()
+    def metric(self, name, headers=None):
+        text = self.request("GET", "/metrics", headers=headers)[2].decode()
         m = re.search(rf"^kvant:{name}\{{[^}}]*\}} (\S+)$", text, re.M)
         return float(m.group(1)) if m else None
 
