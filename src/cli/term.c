@@ -50,11 +50,11 @@ static void erase_bar(void)
         fputs("\r\x1b[K", stderr);
 }
 
-/* One line: [time] [kvant: level:] text.  One call of fprintf, so that lines of several threads do not mix. */
+/* One line: [time] [kvant: level:] text, past stdio: a server's messages do not wait for their reader (log.h). */
 static void log_line(FILE *f, int level, const char *text, const char *color, const char *end)
 {
     static const char *const words[] = { "error: ", "warning: ", "", "debug: " };
-    char when[40] = "";
+    char when[40] = "", line[2048];
 
     if (log_times) {
         struct timespec now;
@@ -64,8 +64,9 @@ static void log_line(FILE *f, int level, const char *text, const char *color, co
         size_t n = strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);
         snprintf(when + n, sizeof when - n, ".%03ldZ ", now.tv_nsec / 1000000);
     }
-    fprintf(f, "%s%s%s%s%s%s\n", color, when, log_bare ? "" : "kvant: ",
-            log_bare ? "" : words[level < 0 || level > 3 ? 3 : level], text, end);
+    snprintf(line, sizeof line, "%s%s%s%s%s%s\n", color, when, log_bare ? "" : "kvant: ",
+             log_bare ? "" : words[level < 0 || level > 3 ? 3 : level], text, end);
+    log_emit(fileno(f), line);
 }
 
 static void log_to_stderr(void *user, int level, const char *text)
@@ -79,10 +80,8 @@ static void log_to_stderr(void *user, int level, const char *text)
         end = "\x1b[0m";
     }
     log_line(stderr, level, text, color, end);
-    if (log_file) {
+    if (log_file)
         log_line(log_file, level, text, "", "");
-        fflush(log_file);
-    }
 }
 
 /* "auto" (or nothing), "on", "off" -> -1, 1, 0 */
