@@ -13,6 +13,25 @@ static double cpu_seconds(void)
     return (double)clock() / CLOCKS_PER_SEC;
 }
 
+/* The mask of the next token, whatever work it takes, put over logits. */
+static int filter(grammar_run *r, float *logits, int n, int *left, int *complete, kvant_diag *diag)
+{
+    int code = grammar_run_try(r, diag);
+
+    while (code == KVANT_EBUSY)
+        code = grammar_run_work(r, diag);
+    return code == KVANT_OK ? grammar_run_apply(r, logits, n, left, complete, diag) : code;
+}
+
+static int accept_token(grammar_run *r, int32_t token, kvant_diag *diag)
+{
+    int code = grammar_run_try(r, diag);
+
+    while (code == KVANT_EBUSY)
+        code = grammar_run_work(r, diag);
+    return code == KVANT_OK ? grammar_run_take(r, token, diag) : code;
+}
+
 /* 1 whole text, 0 prefix that may go on, -1 not in the grammar, -2 the grammar was refused (diag says why). */
 static int try_text(const char *gbnf, const char *text, kvant_diag *diag)
 {
@@ -315,7 +334,7 @@ static int mask_errors(grammar *g, const grammar_vocab *gv, const vocabulary *v,
         kvant_diag diag = { "" };
         int ok = grammar_run_create(g, gv, &r, &diag) == KVANT_OK, complete;
         for (int i = 0; i < n && ok; i++)
-            ok = grammar_run_accept(r, path[i], &diag) == KVANT_OK;
+            ok = accept_token(r, path[i], &diag) == KVANT_OK;
         if (v->eog[t])
             ok = ok && grammar_run_bytes(r, "", 0, &complete, &diag) == KVANT_OK && complete;
         else
@@ -338,7 +357,7 @@ static int walk(grammar *g, const grammar_vocab *gv, const vocabulary *v, rng *r
         return 1;
     for (; n < 64; n++) {
         float logits[N_VOCAB] = { 0 };
-        if (grammar_run_filter(r, logits, N_VOCAB, &left, complete, &diag) != KVANT_OK || *complete)
+        if (filter(r, logits, N_VOCAB, &left, complete, &diag) != KVANT_OK || *complete)
             break;
         if (n % 16 == 0)
             wrong += mask_errors(g, gv, v, path, n, logits);
@@ -350,7 +369,7 @@ static int walk(grammar *g, const grammar_vocab *gv, const vocabulary *v, rng *r
             break;
         }
         path[n] = pick;
-        wrong += grammar_run_accept(r, pick, &diag) != KVANT_OK;
+        wrong += accept_token(r, pick, &diag) != KVANT_OK;
         memcpy(out + at, v->text[pick], (size_t)v->len[pick]);
         at += (size_t)v->len[pick];
     }
@@ -408,30 +427,30 @@ static void check_t12(void)
     grammar_vocab_from_list(text, len, no_end, 3, &w, &diag);
     grammar_compile("root ::= \"ab\"", 13, &g, &diag);
     grammar_run_create(g, v, &r, &diag);
-    CHECK(grammar_run_filter(r, logits, 4, &left, &complete, &diag) == KVANT_OK && left == 2 && !complete, "left %d",
+    CHECK(filter(r, logits, 4, &left, &complete, &diag) == KVANT_OK && left == 2 && !complete, "left %d",
           left);
     CHECK(isinf(logits[1]) && isinf(logits[3]) && !isinf(logits[0]) && !isinf(logits[2]), "mask");
-    CHECK(grammar_run_accept(r, 2, &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(accept_token(r, 2, &diag) == KVANT_OK, "%s", diag.text);
     memset(logits, 0, sizeof logits);
-    CHECK(grammar_run_filter(r, logits, 4, &left, &complete, &diag) == KVANT_OK && left == 1 && complete,
+    CHECK(filter(r, logits, 4, &left, &complete, &diag) == KVANT_OK && left == 1 && complete,
           "T-12 complete");
     CHECK(!isinf(logits[3]), "T-12 the end token is allowed");
-    CHECK(grammar_run_accept(r, 0, &diag) == KVANT_EINVAL, "T-12 more after the end");
-    CHECK(grammar_run_filter(r, logits, 4, &left, &complete, &diag) == KVANT_EINVAL, "T-12 stays refused");
+    CHECK(accept_token(r, 0, &diag) == KVANT_EINVAL, "T-12 more after the end");
+    CHECK(filter(r, logits, 4, &left, &complete, &diag) == KVANT_EINVAL, "T-12 stays refused");
     grammar_run_free(r);
     grammar_release(g);
     grammar_compile("root ::= \"a\"", 12, &g, &diag);
     grammar_run_create(g, w, &r, &diag);
-    grammar_run_accept(r, 0, &diag);
+    accept_token(r, 0, &diag);
     memset(logits, 0, sizeof logits);
-    CHECK(grammar_run_filter(r, logits, 3, &left, &complete, &diag) == KVANT_OK && left == 0 && complete,
+    CHECK(filter(r, logits, 3, &left, &complete, &diag) == KVANT_OK && left == 0 && complete,
           "T-12 no end token");
     grammar_run_free(r);
     grammar_release(g);
     grammar_compile("root ::= \"ac\"", 13, &g, &diag);
     grammar_run_create(g, w, &r, &diag);
-    grammar_run_accept(r, 0, &diag);
-    CHECK(grammar_run_filter(r, logits, 3, &left, &complete, &diag) == KVANT_EINVAL, "T-12 dead end");
+    accept_token(r, 0, &diag);
+    CHECK(filter(r, logits, 3, &left, &complete, &diag) == KVANT_EINVAL, "T-12 dead end");
     grammar_run_free(r);
     grammar_release(g);
     grammar_vocab_free(v);
@@ -457,7 +476,7 @@ static void check_bounded(void)
     grammar_run_bytes(other, "{\"k\":[1,", 8, &complete, &diag);
     grammar_run_bytes(r, "{\"a\":", 5, &complete, &diag);
     for (int i = 0; i < 200 && code == KVANT_OK; i++) {
-        code = grammar_run_filter(r, logits, N_VOCAB, &left, &complete, &diag);
+        code = filter(r, logits, N_VOCAB, &left, &complete, &diag);
         if (code == KVANT_OK)
             code = grammar_run_bytes(r, "[{\"a\":", 6, &complete, &diag);
     }

@@ -153,6 +153,7 @@ typedef struct kvant_request {
     unsigned char salt[16];              /* prefixes are shared only between equal salts */
     int n_system;                        /* tokens of the system and tools prefix: a snapshot is taken at its end */
     int cache;                           /* KVANT_CACHE_* */
+    int held;                            /* 1: submitted as if paused: kvant_session_resume lets it start */
     /* -1: any.  Else: continue what lies in that slot where the prompt begins with its tokens, and leave the sequence
      * there at the end (see slots) */
     int slot;
@@ -188,7 +189,7 @@ enum { KVANT_HIST = 6, KVANT_STEP_EDGES = 13 };
 typedef struct kvant_session_stats {
     /* now */
     int queued, running, prefilling, decoding;
-    int paused; /* of the running ones: their clients read too slowly */
+    int paused; /* of the running ones: their clients read too slowly, or they are held for another reason */
     int max_seqs, max_queue;
     int pages, pages_free, pages_cached;   /* of 64 tokens; cached: held by the prefix cache alone (reclaimable) */
     int states, states_free;               /* snapshot slots */

@@ -139,6 +139,7 @@ int request_create(const kvant_session *s, const kvant_request *r, request **out
     q->seq = q->rolling = -1;
     q->n_tokens = r->n_prompt;
     q->most_tokens = most;
+    atomic_store(&q->hold, r->held != 0);
     q->greedy = !r->sampler || is_greedy(r->sampler);
     if (r->kind != KVANT_REQUEST_GENERATE)
         q->r.cache |= KVANT_CACHE_NO_READ; /* every token's hidden state is wanted */

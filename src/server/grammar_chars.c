@@ -235,6 +235,7 @@ static int put_class(parser *p, int negated)
 {
     int first = 1;
 
+    KVANT_TRY(parse_spend(p, 8 * p->n_ranges));
     sort_ranges(p);
     if (negated)
         complement_ranges(p);

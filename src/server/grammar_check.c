@@ -11,70 +11,68 @@ typedef struct checker {
     unsigned char *empty; /* [rule] may produce nothing */
     unsigned char *mark;  /* [rule] 0 new, 1 on the path, 2 done */
     int *path, *at;       /* depth-first walk: rule and its next element */
-    int *first, *users;   /* rules that refer to a rule: users[first[r] .. first[r + 1]) */
+    int *first, *users;   /* where a rule is referred to: alternatives users[first[r] .. first[r + 1]) */
+    int *owner, *missing; /* [alternative] its rule; its elements that are not known to be empty */
     int *queue;
 } checker;
 
-/* Whether the alternative at element i can produce nothing, as far as is known; *end: its ALT or END. */
-static int alternative_empty(const checker *c, int i, int *end)
+static int is_end(gram_elem e)
 {
-    int empty = 1;
-
-    for (;; i++) {
-        gram_elem e = c->g->elems[i];
-        if (e.type == ELEM_END || e.type == ELEM_ALT)
-            break;
-        if (e.type == ELEM_SET || !c->empty[e.value])
-            empty = 0;
-    }
-    *end = i;
-    return empty;
+    return e.type == ELEM_END || e.type == ELEM_ALT;
 }
 
-static int rule_empty(const checker *c, int rule)
-{
-    for (int i = c->g->rules[rule], end;; i = end + 1) {
-        if (alternative_empty(c, i, &end))
-            return 1;
-        if (c->g->elems[end].type == ELEM_END)
-            return 0;
-    }
-}
-
-/* Who refers to whom, as lists. */
-static void list_users(checker *c)
+/* Calls for each element of each alternative, which are counted through all rules in order; returns their number. */
+static int each_element(checker *c, void (*visit)(checker *c, int rule, int alternative, gram_elem e))
 {
     const grammar *g = c->g;
-
-    for (int i = 0; i < g->n_elems; i++)
-        if (g->elems[i].type == ELEM_REF)
-            c->first[g->elems[i].value + 1]++;
-    for (int r = 0; r < g->n_rules; r++)
-        c->first[r + 1] += c->first[r];
-    memcpy(c->at, c->first, (size_t)g->n_rules * sizeof *c->at);
-    for (int r = 0; r < g->n_rules; r++)
-        for (int i = g->rules[r]; g->elems[i].type != ELEM_END; i++)
-            if (g->elems[i].type == ELEM_REF)
-                c->users[c->at[g->elems[i].value]++] = r;
-}
-
-/* Fixpoint with a work list: a rule is looked at again when one of its references turned out to be empty. */
-static void find_empty(checker *c)
-{
     int n = 0;
 
-    list_users(c);
+    for (int r = 0; r < g->n_rules; r++)
+        for (int i = g->rules[r];; i++) {
+            visit(c, r, n, g->elems[i]);
+            n += is_end(g->elems[i]);
+            if (g->elems[i].type == ELEM_END)
+                break;
+        }
+    return n;
+}
+
+static void count_users(checker *c, int rule, int alternative, gram_elem e)
+{
+    c->owner[alternative] = rule;
+    c->missing[alternative] += !is_end(e);
+    if (e.type == ELEM_REF)
+        c->first[e.value + 1]++;
+}
+
+static void list_user(checker *c, int rule, int alternative, gram_elem e)
+{
+    (void)rule;
+    if (e.type == ELEM_REF)
+        c->users[c->at[e.value]++] = alternative;
+}
+
+/* An alternative of which every element may be empty makes its rule one that may be. */
+static void find_empty(checker *c)
+{
+    const int alternatives = each_element(c, count_users);
+    int n = 0;
+
     for (int r = 0; r < c->g->n_rules; r++)
-        if (rule_empty(c, r)) {
-            c->empty[r] = 1;
-            c->queue[n++] = r;
+        c->first[r + 1] += c->first[r];
+    memcpy(c->at, c->first, (size_t)c->g->n_rules * sizeof *c->at);
+    each_element(c, list_user);
+    for (int a = 0; a < alternatives; a++)
+        if (!c->missing[a] && !c->empty[c->owner[a]]) {
+            c->empty[c->owner[a]] = 1;
+            c->queue[n++] = c->owner[a];
         }
     while (n) {
-        int r = c->queue[--n];
+        const int r = c->queue[--n];
         for (int i = c->first[r]; i < c->first[r + 1]; i++)
-            if (!c->empty[c->users[i]] && rule_empty(c, c->users[i])) {
-                c->empty[c->users[i]] = 1;
-                c->queue[n++] = c->users[i];
+            if (--c->missing[c->users[i]] == 0 && !c->empty[c->owner[c->users[i]]]) {
+                c->empty[c->owner[c->users[i]]] = 1;
+                c->queue[n++] = c->owner[c->users[i]];
             }
     }
 }
@@ -154,8 +152,10 @@ int grammar_check(const grammar *g, const char *(*name)(const void *user, int ru
                   .at = kvant_calloc(n, sizeof(int)),
                   .first = kvant_calloc(n + 1, sizeof(int)),
                   .users = kvant_calloc(e + 1, sizeof(int)),
+                  .owner = kvant_calloc(e + 1, sizeof(int)),
+                  .missing = kvant_calloc(e + 1, sizeof(int)),
                   .queue = kvant_calloc(n, sizeof(int)) };
-    int code = c.empty && c.mark && c.path && c.at && c.first && c.users && c.queue
+    int code = c.empty && c.mark && c.path && c.at && c.first && c.users && c.owner && c.missing && c.queue
                    ? check(&c, name, user, diag)
                    : kvant_fail(diag, KVANT_ENOMEM, "grammar: out of memory");
 
@@ -165,6 +165,8 @@ int grammar_check(const grammar *g, const char *(*name)(const void *user, int ru
     kvant_free(c.at);
     kvant_free(c.first);
     kvant_free(c.users);
+    kvant_free(c.owner);
+    kvant_free(c.missing);
     kvant_free(c.queue);
     return code;
 }

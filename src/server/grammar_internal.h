@@ -18,6 +18,7 @@ typedef struct byte_set {
 } byte_set;
 
 typedef struct gram_state gram_state;
+typedef struct gram_walk gram_walk;
 
 struct grammar {
     _Atomic int refs;
@@ -37,8 +38,10 @@ struct grammar {
     gram_state **states;
     int n_states, cap_states;
     _Atomic size_t bytes; /* of nodes, states, masks; read without the lock */
+    int64_t spent, stop;  /* work ever done; where the step at hand has to end */
     int n_vocab;          /* width of the masks; 0 until the first */
-    grammar_run *runs;
+    grammar_run *runs;    /* those that stand in a state */
+    gram_walk *walk;      /* the mask in work, one at a time; NULL before the first */
     int *work, cap_work; /* scratch of closures: pairs (position, node below) */
     int *found, cap_found;
     unsigned *seen; /* closure stamps by node */
@@ -46,7 +49,8 @@ struct grammar {
     int cap_seen;
 };
 
-/* grammar_check.c: every rule defined, none reaches itself before a byte (left recursion, hidden or not). */
+/* grammar_check.c: every rule defined, none reaches itself before a byte (left recursion, hidden or not).  Its work
+ * grows with the number of elements and no faster. */
 int grammar_check(const grammar *g, const char *(*name)(const void *user, int rule), const void *user,
                   kvant_diag *diag);
 

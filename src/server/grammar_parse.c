@@ -33,6 +33,15 @@ static int grow(void *array, int n, int *cap, size_t item)
     return 1;
 }
 
+int parse_spend(parser *p, int64_t units)
+{
+    p->spent += units;
+    if (p->spent <= GRAMMAR_FUEL_COMPILE)
+        return KVANT_OK;
+    return kvant_fail(p->diag, KVANT_EINVAL, "grammar: line %d: more than %d units of work to compile", p->line,
+                      GRAMMAR_FUEL_COMPILE);
+}
+
 static int no_memory(parser *p)
 {
     return kvant_fail(p->diag, KVANT_ENOMEM, "grammar: out of memory");
@@ -45,7 +54,8 @@ static int new_rule(parser *p, span name, int *rule)
     grammar *g = p->g;
 
     if (g->n_rules >= GRAMMAR_MAX_RULES)
-        return parse_bad(p, "too many rules");
+        return kvant_fail(p->diag, KVANT_EINVAL, "grammar: line %d: more than %d rules (groups and repetitions are some)",
+                          p->line, GRAMMAR_MAX_RULES);
     if (!grow(&g->rules, g->n_rules, &g->cap_rules, sizeof *g->rules) ||
         !grow(&p->names, g->n_rules, &p->cap_names, sizeof *p->names))
         return no_memory(p);
@@ -70,6 +80,7 @@ static int rule_named(parser *p, span name, int *rule)
     uint32_t at = hash_name(name) % (uint32_t)p->buckets;
 
     for (; p->hash[at]; at = (at + 1) % (uint32_t)p->buckets) {
+        KVANT_TRY(parse_spend(p, 2)); /* names may be chosen to collide */
         span known = p->names[p->hash[at] - 1];
         if (known.n == name.n && memcmp(known.s, name.s, (size_t)name.n) == 0) {
             *rule = p->hash[at] - 1;
@@ -86,7 +97,10 @@ static int put_rule(parser *p, int rule, const gram_elem *e, int n)
     grammar *g = p->g;
 
     if (g->n_elems + n + 1 > GRAMMAR_MAX_ELEMS)
-        return parse_bad(p, "too large when repetitions are written out");
+        return kvant_fail(p->diag, KVANT_EINVAL,
+                          "grammar: line %d: too large: %d elements when repetitions are written out, want at most %d",
+                          p->line, g->n_elems + n + 1, GRAMMAR_MAX_ELEMS);
+    KVANT_TRY(parse_spend(p, n + 1));
     g->rules[rule] = g->n_elems;
     for (int i = 0; i <= n; i++) {
         if (!grow(&g->elems, g->n_elems, &g->cap_elems, sizeof *g->elems))
@@ -101,26 +115,39 @@ int parse_put_elem(parser *p, int type, uint32_t value)
     frame *f = &p->frames[p->depth];
 
     if (f->n >= GRAMMAR_MAX_ELEMS)
-        return parse_bad(p, "rule too long");
+        return kvant_fail(p->diag, KVANT_EINVAL, "grammar: line %d: rule too long: more than %d elements", p->line,
+                          GRAMMAR_MAX_ELEMS);
+    KVANT_TRY(parse_spend(p, 1));
     if (!grow(&f->e, f->n, &f->cap, sizeof *f->e))
         return no_memory(p);
     f->e[f->n++] = (gram_elem){ (unsigned)type & 3u, value & 0x3FFFFFFFu };
     return KVANT_OK;
 }
 
+static unsigned hash_set(const byte_set *set)
+{
+    uint64_t h = 0;
+
+    for (int i = 0; i < 4; i++)
+        h = (h ^ set->bits[i]) * 0x9E3779B97F4A7C15u;
+    return (unsigned)(h >> 32) % SET_BUCKETS;
+}
+
+/* Looks at one set that was put before: one that is put again and again is found, and no text makes this slow. */
 int parse_put_set(parser *p, const byte_set *set, uint32_t *index)
 {
     grammar *g = p->g;
+    int *known = &p->set_hash[hash_set(set)];
 
-    for (int i = 0; i < g->n_sets && i < 256; i++) /* the common ones are the first ones */
-        if (memcmp(&g->sets[i], set, sizeof *set) == 0) {
-            *index = (uint32_t)i;
-            return KVANT_OK;
-        }
+    if (*known && memcmp(&g->sets[*known - 1], set, sizeof *set) == 0) {
+        *index = (uint32_t)*known - 1;
+        return KVANT_OK;
+    }
     if (!grow(&g->sets, g->n_sets, &g->cap_sets, sizeof *g->sets))
         return no_memory(p);
     g->sets[g->n_sets] = *set;
     *index = (uint32_t)g->n_sets++;
+    *known = g->n_sets;
     return KVANT_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "server/grammar_internal.h"
 
 enum { MAX_RANGES = 4096 }; /* of a character class */
+enum { SET_BUCKETS = 1024 };
 
 typedef struct span {
     const char *s;
@@ -31,6 +32,8 @@ typedef struct parser {
     span *names; /* [rule]; n == 0: made by the parser */
     int cap_names;
     int *hash, buckets; /* rule + 1, open addressing */
+    int set_hash[SET_BUCKETS]; /* a byte set + 1 of that hash */
+    int64_t spent;             /* units of GRAMMAR_FUEL_COMPILE */
     frame frames[GRAMMAR_MAX_GROUPS + 1];
     int depth; /* index of the open frame */
     range ranges[MAX_RANGES];
@@ -40,6 +43,7 @@ typedef struct parser {
 
 /* ---- grammar_parse.c ---- */
 int parse_bad(parser *p, const char *what);
+int parse_spend(parser *p, int64_t units); /* KVANT_EINVAL beyond the limit */
 int parse_put_elem(parser *p, int type, uint32_t value);
 int parse_put_set(parser *p, const byte_set *set, uint32_t *index); /* the set's index; appends nothing */
 int parse_put_byte(parser *p, int lo, int hi);                      /* one byte of lo..hi */

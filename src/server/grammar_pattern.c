@@ -311,8 +311,10 @@ int grammar_from_pattern(const char *pattern, sbuf *out, kvant_diag *diag)
 
     r.s += begin;
     sbuf_puts(out, begin ? "\"\\\"\" (" : "\"\\\"\" char* (");
-    while (*r.s)
+    while (*r.s && !out->error) /* full: the caller says so, and nothing more is worth its work */
         KVANT_TRY(put_next(&r));
+    if (out->error)
+        return KVANT_OK;
     if (r.depth)
         return bad(&r, "group is not closed");
     if (r.bar && (begin || r.end))

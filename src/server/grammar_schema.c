@@ -286,6 +286,8 @@ static int put_enum(schema_maker *m, int at, const json_t *values)
 
     json_array_foreach((json_t *)values, i, v)
     {
+        if (m->out.error)
+            return KVANT_OK; /* too large: make() says so */
         if (json_is_string(type) && !has_type(v, json_string_value(type)))
             continue;
         sbuf_puts(&m->out, n++ ? " | " : "");
@@ -306,6 +308,8 @@ static int put_choices(schema_maker *m, int at, const char *word, const json_t *
     json_array_foreach((json_t *)list, i, v)
     {
         char key[48];
+        if (m->out.error)
+            return KVANT_OK;
         snprintf(key, sizeof key, "%s/%zu", word, i);
         sbuf_puts(&m->out, i ? " | " : "");
         KVANT_TRY(schema_put_child(m, at, v, key));

@@ -65,6 +65,7 @@ static void place(grammar_vocab *v, const token_text *t, int n)
         at += (size_t)t[i].n;
     }
     v->n_sorted = n;
+    v->walk = n + (int64_t)at;
 }
 
 /* Room for n tokens of so many bytes in all; NULL: no memory. */

@@ -116,6 +116,7 @@ int server_attach(server *s, kvant_model *m, kvant_engine *e, kvant_session *ses
                             .grammars = grammar_cache_new() };
     if (!s->env.grammars)
         return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
+    KVANT_TRY(grammar_work_create(&s->masks, diag));
     check_chat(s);
     atomic_store(&s->ready, 1);
     return KVANT_OK;
@@ -341,6 +342,7 @@ void server_close(server *s)
     close_fd(s->signal_fd);
     if (s->socket_path[0])
         unlink(s->socket_path);
+    grammar_work_free(s->masks);
     grammar_cache_free(s->env.grammars);
     grammar_vocab_free(s->vocab);
     pthread_mutex_destroy(&s->dirty_lock);

@@ -31,7 +31,7 @@ static void free_choice(choice *c)
     sbuf_free(&c->text);
     kvant_free(c->probs);
     kvant_free(c->embedding);
-    grammar_run_free(c->run);
+    grammar_work_discard(c->job->s->masks, c->run);
 }
 
 void job_release(job *j)
@@ -130,11 +130,12 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
     }
     if (stop || (ends && c->run))
         return KVANT_EVENT_STOP;
-    if (!j->stream || j->out.n <= STREAM_HIGH)
-        return KVANT_EVENT_GO;
-    c->paused = 1;
-    j->n_paused++;
-    return KVANT_EVENT_PAUSE;
+    if (j->stream && j->out.n > STREAM_HIGH) {
+        c->waits |= WAIT_CLIENT;
+        j->n_paused++;
+    }
+    c->held = c->waits != 0;
+    return c->held ? KVANT_EVENT_PAUSE : KVANT_EVENT_GO;
 }
 
 static void keep_embedding(choice *c, const kvant_event *ev)
@@ -231,7 +232,8 @@ static int on_event(void *user, const kvant_event *ev)
     pthread_mutex_unlock(&j->lock);
     if (ev->kind == KVANT_EVENT_END) {
         metrics_finish(&j->s->metrics, ev);
-        grammar_run_free(c->run);
+        if (c->run)
+            grammar_work_discard(j->s->masks, c->run);
         c->run = NULL;
     }
     if (ev->kind != KVANT_EVENT_PROGRESS)
@@ -241,7 +243,63 @@ static int on_event(void *user, const kvant_event *ev)
     return answer;
 }
 
-/* ---- masks, on the owner thread ---- */
+/* ---- masks ----
+ *
+ * A token is chosen under a mask that is there before the row of logits is: made in the callback of the token before it
+ * where that costs little, else by the grammar thread, and until then the session holds the request. */
+
+/* 1: nothing keeps the session's request back any more, and it is to be resumed.  Under j->lock. */
+static int stop_waiting(choice *c, int why)
+{
+    c->waits &= ~why;
+    if (c->waits || !c->held)
+        return 0;
+    c->held = 0;
+    return !c->ended;
+}
+
+static void mask_failed(choice *c, int code, const char *text)
+{
+    job *j = c->job;
+    const int kind = code == KVANT_EINVAL ? API_INVALID : api_kind_of(code);
+
+    pthread_mutex_lock(&j->lock);
+    if (!j->error.kind && !c->ended)
+        api_fail(&j->error, kind, "", "%s", text);
+    pthread_mutex_unlock(&j->lock);
+}
+
+/* Grammar thread: the mask is there, or never will be.  One failed choice ends the others (on_event). */
+static void mask_ready(void *user, int code, const char *text)
+{
+    choice *c = user;
+    job *j = c->job;
+
+    if (code == KVANT_ECANCELED)
+        mask_failed(c, KVANT_EDEVICE, "the server is shutting down");
+    else if (code < 0)
+        mask_failed(c, code, text);
+    pthread_mutex_lock(&j->lock);
+    const int failed = j->error.kind, go_on = stop_waiting(c, WAIT_MASK);
+    const uint64_t id = go_on ? c->id : 0; /* it may not be submitted yet */
+    pthread_mutex_unlock(&j->lock);
+    if (go_on && failed)
+        kvant_session_cancel(j->s->session, id);
+    else if (go_on)
+        kvant_session_resume(j->s->session, id);
+    job_release(j);
+}
+
+static void wait_for_mask(choice *c)
+{
+    job *j = c->job;
+
+    pthread_mutex_lock(&j->lock);
+    c->waits |= WAIT_MASK;
+    pthread_mutex_unlock(&j->lock);
+    atomic_fetch_add(&j->refs, 1);
+    grammar_work_add(j->s->masks, c->run, j->lane, mask_ready, c);
+}
 
 static void mask_ends(const job *j, float *logits, int n_vocab)
 {
@@ -250,41 +308,42 @@ static void mask_ends(const job *j, float *logits, int n_vocab)
             logits[i] = -INFINITY;
 }
 
+/* Owner thread. */
 static int mask_logits(void *user, float *logits, int n_vocab)
 {
     choice *c = user;
-    job *j = c->job;
     kvant_diag diag = { "" };
-    int left, complete, code = KVANT_OK;
+    int left, complete;
 
-    if (c->n_generated < j->min_tokens && !c->run)
-        mask_ends(j, logits, n_vocab);
+    if (c->n_generated < c->job->min_tokens && !c->run)
+        mask_ends(c->job, logits, n_vocab);
     if (!c->run)
         return KVANT_OK;
-    if (c->grammar_failed)
-        code = KVANT_EINTERNAL;
-    else
-        code = grammar_run_filter(c->run, logits, n_vocab, &left, &complete, &diag);
+    const int code = grammar_run_apply(c->run, logits, n_vocab, &left, &complete, &diag);
     if (code == KVANT_OK && complete && left == 0) { /* no end token to pick: the end is here */
         c->grammar_done = 1;
         return KVANT_ECANCELED;
     }
-    if (code != KVANT_OK) {
-        pthread_mutex_lock(&j->lock);
-        if (!j->error.kind)
-            api_fail(&j->error, API_SERVER, "", "%s",
-                     diag.text[0] ? diag.text : "grammar: a token was picked that it forbids");
-        pthread_mutex_unlock(&j->lock);
-    }
+    if (code < 0)
+        mask_failed(c, code, diag.text);
     return code;
 }
 
+/* Owner thread.  An error ends the request when this token's event is answered. */
 static void token_accepted(void *user, int32_t token)
 {
     choice *c = user;
+    kvant_diag diag = { "" };
 
-    if (c->run && grammar_run_accept(c->run, token, NULL) != KVANT_OK)
-        c->grammar_failed = 1;
+    if (!c->run)
+        return;
+    int code = grammar_run_take(c->run, token, &diag);
+    if (code == KVANT_OK)
+        code = grammar_run_try(c->run, &diag);
+    if (code == KVANT_EBUSY)
+        wait_for_mask(c);
+    else if (code < 0)
+        mask_failed(c, code, diag.text);
 }
 
 /* ---- submitting ---- */
@@ -303,10 +362,10 @@ void job_go_on(job *j)
 
     pthread_mutex_lock(&j->lock);
     for (int i = 0; i < j->n_choices && j->out.n < STREAM_LOW; i++)
-        if (j->choices[i].paused) {
-            j->choices[i].paused = 0;
+        if (j->choices[i].waits & WAIT_CLIENT) {
             j->n_paused--;
-            ids[n++] = j->choices[i].id;
+            if (stop_waiting(&j->choices[i], WAIT_CLIENT))
+                ids[n++] = j->choices[i].id;
         }
     pthread_mutex_unlock(&j->lock);
     for (int i = 0; i < n; i++)
@@ -341,17 +400,45 @@ static int submit_error(job *j, int code, const kvant_diag *diag, api_error *e)
     return api_fail(e, api_kind_of(code), "", "%s", diag->text);
 }
 
+/* The mask of the first token: made here where that costs little, else q is submitted on hold. */
+static int first_mask(job *j, choice *c, kvant_request *q, kvant_diag *diag)
+{
+    q->held = 0;
+    if (!j->grammar)
+        return KVANT_OK;
+    KVANT_TRY(grammar_run_create(j->grammar, j->s->vocab, &c->run, diag));
+    const int code = grammar_run_try(c->run, diag);
+    q->held = code == KVANT_EBUSY;
+    if (q->held)
+        wait_for_mask(c); /* before it is submitted: its end takes c->run away */
+    return q->held ? KVANT_OK : code;
+}
+
+/* Submitted on hold: the mask may have come before the session had an id to resume. */
+static void held_from_start(choice *c)
+{
+    job *j = c->job;
+
+    pthread_mutex_lock(&j->lock);
+    c->held = 1;
+    const int failed = j->error.kind, go_on = stop_waiting(c, 0);
+    pthread_mutex_unlock(&j->lock);
+    if (go_on && failed)
+        kvant_session_cancel(j->s->session, c->id);
+    else if (go_on)
+        kvant_session_resume(j->s->session, c->id);
+}
+
 /* Choice i with what its request has in common with the others in q. */
 static int submit_one(job *j, int i, kvant_request *q, api_error *e)
 {
     choice *c = &j->choices[i];
     kvant_diag diag = { "" };
-    int code = KVANT_OK;
+    int code;
 
     q->event = on_event;
     q->user = c;
-    if (j->grammar)
-        code = grammar_run_create(j->grammar, j->s->vocab, &c->run, &diag);
+    code = first_mask(j, c, q, &diag);
     if (c->run || j->min_tokens > 0) {
         q->mask = mask_logits;
         q->accepted = token_accepted;
@@ -360,9 +447,15 @@ static int submit_one(job *j, int i, kvant_request *q, api_error *e)
     atomic_fetch_add(&j->refs, 1);
     if (code == KVANT_OK)
         code = kvant_session_submit(j->s->session, q, &c->id, &diag);
-    if (code == KVANT_OK)
+    if (code == KVANT_OK) {
+        if (q->held)
+            held_from_start(c);
         return API_OK;
+    }
     atomic_fetch_sub(&j->refs, 1);
+    if (c->run)
+        grammar_work_discard(j->s->masks, c->run);
+    c->run = NULL;
     return submit_error(j, code, &diag, e);
 }
 
@@ -418,6 +511,7 @@ int job_submit(job *j, const request *r, int key, const unsigned char salt[16], 
     kvant_sampler_params sampler = r->sampler;
 
     const uint64_t number = take_request(j, r);
+    j->lane = (unsigned)(key + 1);
     if (take_texts(j, r, e) != API_OK)
         return e->kind;
     q.max_tokens = r->max_tokens;
@@ -441,6 +535,8 @@ int job_submit(job *j, const request *r, int key, const unsigned char salt[16], 
     }
     for (int i = 0; i < r->n_prompts; i++)
         metrics_taken(&j->s->metrics, r->n, r->max_tokens);
+    grammar_release(j->grammar); /* the runs have theirs, and are freed where that disturbs nobody */
+    j->grammar = NULL;
     return API_OK;
 }
 

@@ -211,8 +211,11 @@ int server_run(server *s, kvant_diag *diag)
         if (drained(s))
             break;
     }
-    if (!s->killed_by)
+    if (!s->killed_by) {
         workers_stop(s);
+        if (atomic_load(&s->ready))
+            grammar_work_stop(s->masks); /* it speaks to the session, which is freed next */
+    }
     pthread_mutex_lock(&s->dirty_lock);
     int code = s->fail_code;
     if (code != KVANT_OK && diag)

@@ -191,7 +191,7 @@ static void put_own(const writer *w, metrics *m, const kvant_session_stats *st)
     static const char *const decode[KVANT_HIST] = { "0", "1-63", "64-127", "128-255", "256-511", "512+" };
     static const char *const waiting[KVANT_HIST] = { "0", "1-7", "8-15", "16-31", "32-63", "64+" };
 
-    single(w, "num_requests_paused", "gauge", "Running requests whose clients read too slowly.", st->paused);
+    single(w, "num_requests_paused", "gauge", "Running requests that wait for their clients to read, or for a grammar's mask.", st->paused);
     single(w, "requests_rejected_total", "counter", "Requests refused because the queue was full.",
            (double)atomic_load(&m->rejected));
     single(w, "clients_gone_total", "counter", "Requests cancelled because their client left.",

@@ -9,6 +9,7 @@
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include "server/grammar_work.h"
 #include "server/metrics.h"
 #include "server/request.h"
 #include "server/server.h"
@@ -48,15 +49,19 @@ typedef struct choice {
     int n_probs, cap_probs;
     size_t text_sent; /* characters before `text` (text_offset of completions) */
     int role_sent, ended, finish, n_generated, n_prompt, n_cached;
-    int paused; /* its last token was answered with KVANT_EVENT_PAUSE */
+    int waits; /* WAIT_*: why no further token may be chosen */
+    int held;  /* the session holds it: to be resumed when nothing of that is left */
     int64_t last_token_ns;
     kvant_timings timings;
     float *embedding;
-    /* owner thread only */
+    /* owner thread only, but while WAIT_MASK: the grammar thread */
     grammar_run *run;
-    int grammar_done, grammar_failed;
+    int grammar_done;
+    /* owner thread only */
     const char *echo; /* points into the job */
 } choice;
+
+enum { WAIT_CLIENT = 1, WAIT_MASK = 2 }; /* for the client to read; for the mask of the next token */
 
 enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_SLOT, JOB_LIVE, JOB_WORK };
 
@@ -102,11 +107,12 @@ struct job {
     text_stops stops;
     char **prompt_texts; /* echo */
     int n_prompt_texts;
-    grammar *grammar;
+    grammar *grammar; /* until its runs are made */
+    unsigned lane;    /* whose: masks are made in turns over these */
     pthread_mutex_t lock;
     /* under lock */
     sbuf out; /* stream: bytes to send */
-    int n_ended, done, gone, n_paused;
+    int n_ended, done, gone, n_paused; /* n_paused: choices with WAIT_CLIENT */
     api_error error;
     work *work; /* of JOB_WORK */
     kvant_slot_result slot;
@@ -202,6 +208,7 @@ struct server {
     kvant_engine *engine;
     kvant_session *session;
     grammar_vocab *vocab;
+    grammar_work *masks; /* makes masks beside the steps */
     request_env env;
     char chat_problem[256]; /* why chats are refused; "" when they are not */
 };

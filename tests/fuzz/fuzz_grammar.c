@@ -36,7 +36,7 @@ static void check_pick(grammar_run *r, const float *logits, uint8_t seed)
 
     while (isinf(logits[pick]) && tries++ < N)
         pick = (pick + 1) % N;
-    if (tries <= N && grammar_run_accept(r, pick, NULL) != KVANT_OK)
+    if (tries <= N && grammar_run_take(r, pick, NULL) != KVANT_OK)
         abort();
 }
 
@@ -58,7 +58,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (grammar_run_create(g, vocab, &r, &diag) == KVANT_OK) {
         for (int i = 0; i < 12; i++) {
             memset(logits, 0, sizeof logits);
-            if (grammar_run_filter(r, logits, N, &left, &complete, &diag) != KVANT_OK || complete)
+            int code = grammar_run_try(r, &diag);
+            while (code == KVANT_EBUSY)
+                code = grammar_run_work(r, &diag);
+            if (code != KVANT_OK || grammar_run_apply(r, logits, N, &left, &complete, &diag) != KVANT_OK || complete)
                 break;
             check_pick(r, logits, size ? data[(size_t)i % size] : 0);
         }
