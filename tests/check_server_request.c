@@ -267,6 +267,8 @@ static void check_limits(void)
         { 0, "{\"prompt\":[8191,1]}", API_OK, "" },
         { 0, "{\"prompt\":\"a\",\"logit_bias\":{\"8192\":1}}", API_INVALID, "logit_bias" },
         { 0, "{\"prompt\":\"a\",\"logit_bias\":{\"1\":101}}", API_INVALID, "logit_bias" },
+        { 0, "{\"prompt\":\"a\",\"logit_bias\":[[1,2]]}", API_INVALID, "logit_bias" },
+        { 0, "{\"prompt\":\"a\",\"logit_bias\":[]}", API_OK, "" },
         { 0, "{\"prompt\":\"a\",\"model\":\"other\"}", API_OK, "" },
         { 0, "{\"prompt\":\"a\",\"model\":7}", API_INVALID, "model" },
         { 0, "{\"prompt\":\"a\",\"model\":\"alias\"}", API_OK, "" },

@@ -39,7 +39,7 @@ static int read_bias(const request_env *env, const json_t *o, request *r, api_er
     const char *key;
     json_t *value;
 
-    if (!bias)
+    if (!bias || (json_is_array(bias) && json_array_size(bias) == 0)) /* [] is llama.cpp's way to say none */
         return API_OK;
     if (!json_is_object(bias) || json_object_size(bias) > REQUEST_MAX_BIAS)
         return api_fail(e, BAD, "logit_bias", "logit_bias: wanted an object of at most %d token ids", REQUEST_MAX_BIAS);
