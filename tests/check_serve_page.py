@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """check_serve_page: the web page in headless Chromium, driven over its debugging pipe: a streamed chat, the stop button, the
 live view, no request to any other host, no error in the console.  Findings B2 (a new chat during an answer), B3 (a turn that
-failed), B15 (what the prefix cache holds).  Without a browser it says SKIP.  KVANT_SCREENSHOT=FILE keeps
+failed), B4 (client libraries on a page of another origin), B15 (what the prefix cache holds).  Without a browser it says SKIP.  KVANT_SCREENSHOT=FILE keeps
 a picture."""
 import base64
+import http.server
 import json
 import os
 import shutil
@@ -199,6 +200,39 @@ def check_key(b):
         C.ok(b.wait("document.getElementById('status') && document.getElementById('status').innerText === 'connected'", 20), "with the key")
 
 
+class Blank(http.server.BaseHTTPRequestHandler):
+    """A page of another origin, with nothing on it."""
+
+    def do_GET(self):       # pylint: disable=invalid-name
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><link rel=icon href=data:,><title>elsewhere</title>")
+
+    def log_message(self, *unused):     # pylint: disable=arguments-differ
+        pass
+
+
+CALL = """fetch('http://127.0.0.1:{}/v1/completions', {{method: 'POST', body: JSON.stringify({{prompt: 'a', max_tokens: 2, zebra: 1}}),
+ headers: {{'Content-Type': 'application/json', 'X-Stainless-Lang': 'js', 'X-Stainless-Retry-Count': '0', 'Authorization': 'Bearer x'}}}})
+ .then(r => r.json().then(x => window.out = r.headers.get('X-Kvant-Ignored-Fields') + ' ' + x.usage.completion_tokens)).catch(e => window.out = 'blocked')"""
+
+
+def check_other_origin(b):
+    """B4: a library's own headers (X-Stainless-*) pass the browser's preflight from an allowed origin, and from no other."""
+    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Blank)
+    threading.Thread(target=web.serve_forever, daemon=True).start()
+    here = f"http://127.0.0.1:{web.server_address[1]}"
+    for allowed, want in ((here, "zebra 2"), ("http://other.example", "blocked")):
+        with Server(BUILD, "-c", "512", "-np", "1", "--cors-origins", allowed) as s:
+            b.call("Page.navigate", url=here)
+            C.ok(b.wait("document.title === 'elsewhere' && document.readyState === 'complete'", 20), "B4 the other page")
+            b.js(CALL.format(s.port) + "; true")
+            got = b.wait("window.out", 20)
+            C.ok(got == want, f"B4 allowed {allowed}: {got}, want {want}")
+    web.shutdown()
+
+
 def main():
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not program or not built(BUILD):
@@ -209,6 +243,7 @@ def main():
         try:
             check_page(b, s)
             check_key(b)
+            check_other_origin(b)
         finally:
             b.close()
     return C.end()
