@@ -105,6 +105,7 @@ int server_attach(server *s, kvant_model *m, kvant_engine *e, kvant_session *ses
                             .alias = s->p.alias,
                             .n_ctx = p->n_ctx,
                             .pool_tokens = p->pool_tokens,
+                            .n_slots = p->max_seqs,
                             .default_max_tokens = s->p.default_max_tokens,
                             .sampler = s->p.sampler,
                             .ignore_eos = s->p.ignore_eos,

@@ -271,8 +271,9 @@ const char *framing_error(struct MHD_Connection *conn, const char *version);
 
 /* ---- routes.c ---- */
 typedef enum MHD_Result (*route_handler)(call *c, struct MHD_Connection *conn);
-/* no key; needs the model; path ends in a number; its body is short, since the loop reads it */
-enum { ROUTE_PUBLIC = 1, ROUTE_MODEL = 2, ROUTE_SLOT = 4, ROUTE_SHORT = 16 };
+/* no key; needs the model; path ends in a number; an admin's, where there are keys; its body is short, since the loop
+ * reads it */
+enum { ROUTE_PUBLIC = 1, ROUTE_MODEL = 2, ROUTE_SLOT = 4, ROUTE_ADMIN = 8, ROUTE_SHORT = 16 };
 struct route {
     const char *method, *path;
     route_handler handler;
