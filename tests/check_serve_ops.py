@@ -4,6 +4,7 @@ can do at all (A-09, A-12), restores under eviction and damaged folders (P-10). 
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -106,6 +107,54 @@ def check_folder():
             C.ok(s.request("GET", "/health")[0] == 200, "P-10 health")
 
 
+def serve_at(path):
+    return subprocess.Popen([KVANT, "serve", "-m", DEMO, "-c", "512", "-np", "2", "--host", path], stderr=subprocess.PIPE, text=True)
+
+
+def wait_ready(process):
+    return any("ready:" in line for line in process.stderr)
+
+
+def refused_at(path):
+    """Exit code and messages of a server that cannot have this name."""
+    process = serve_at(path)
+    try:
+        return process.wait(60 * SLOW), process.stderr.read()
+    except subprocess.TimeoutExpired:
+        return None, "it serves"
+    finally:
+        process.kill()
+
+
+def check_socket():
+    """A12: --host NAME.sock takes no name that is something else or another server's, cleans up after a dead one, and removes only its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "x.sock")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("precious")
+        code, text = refused_at(path)
+        C.ok(code not in (0, None) and "not a socket" in text and os.path.getsize(path) == 8, f"A12 a regular file: {code} {text}")
+        os.unlink(path)
+        first = serve_at(path)
+        C.ok(wait_ready(first) and stat.S_ISSOCK(os.stat(path).st_mode), "A12 a socket")
+        code, text = refused_at(path)
+        C.ok(code not in (0, None) and "another server" in text and os.path.exists(path), f"A12 a living server: {code} {text}")
+        first.kill()
+        first.wait()
+        second = serve_at(path)
+        C.ok(wait_ready(second), "A12 the socket of a dead server")
+        os.unlink(path)
+        with open(path, "w", encoding="ascii") as f:
+            f.write("precious")
+        second.terminate()
+        C.ok(second.wait(60 * SLOW) == 0 and os.path.getsize(path) == 8, "A12 at the end only its own goes")
+        os.unlink(path)
+        third = serve_at(path)
+        C.ok(wait_ready(third), "A12 once more")
+        third.terminate()
+        C.ok(third.wait(60 * SLOW) == 0 and not os.path.exists(path), "A12 its own socket goes at the end")
+
+
 def check_logs():
     """A-06: what clients send does not end a log line or talk to the terminal; prompts are not logged."""
     with Server(BUILD, "-c", "512", "-np", "2", "-lv", "3") as s:
@@ -188,6 +237,7 @@ def main():
             check_links(s, folder, outside)
             check_restores(s, folder)
     check_folder()
+    check_socket()
     check_logs()
     check_calls()
     check_program()

@@ -1,13 +1,18 @@
 /* check_store_identity.c: which snapshot files are taken (A8): the same tensors under other hyperparameters, another
  * tokenizer, another encoder or compute mode are refused by name; whose they are (A13): each byte of the salt counts;
- * and that a save reaches the disk before anybody is told so (A13). */
+ * that a save reaches the disk before anybody is told so (A13); and that two processes on one folder leave each other's
+ * files alone (A12). */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/file_out.h"
+#include "base/folder.h"
 #include "base/mem.h"
 #include "support/check.h"
 #include "support/store_rig.h"
@@ -219,6 +224,35 @@ static void check_hold(int64_t hold_ns)
     serve_close(&r);
 }
 
+/* ---- A12: two processes on one folder ---- */
+
+static void check_sweep(void)
+{
+    file_out f;
+    int ready[2], folder = -1, status;
+    char c;
+
+    CHECK(folder_open(dir, &folder, NULL) == KVANT_OK && pipe(ready) == 0, "folder and pipe");
+    const pid_t child = fork();
+    if (child == 0) { /* a writer in the middle of a file */
+        if (file_out_begin(folder, "other.kvs", &f, NULL) != KVANT_OK || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        pause();
+        _exit(0);
+    }
+    CHECK(child > 0 && read(ready[0], &c, 1) == 1, "the other process has its file");
+    CHECK(file_out_sweep(folder) == 0, "A12 the file of a living writer was swept away");
+    kill(child, SIGKILL);
+    CHECK(waitpid(child, &status, 0) == child, "wait");
+    CHECK(file_out_sweep(folder) == 1, "A12 what a dead writer left stays");
+    CHECK(file_out_begin(folder, "own.kvs", &f, NULL) == KVANT_OK && file_out_sweep(folder) == 0, "A12 our own");
+    CHECK(file_out_write(&f, "x", 1, NULL) == KVANT_OK && file_out_commit(&f, NULL) == KVANT_OK, "commit");
+    CHECK(faccessat(folder, "own.kvs", F_OK, 0) == 0, "the file is there");
+    close(ready[0]);
+    close(ready[1]);
+    close(folder);
+}
+
 /* ---- A13: what reaches the disk, and when ---- */
 
 enum { CALL_SYNC_FILE = 1, CALL_RENAME, CALL_SYNC_FOLDER };
@@ -267,6 +301,7 @@ int main(void)
     check_token_text();
     check_salt_bytes();
     check_sync();
+    check_sweep();
     check_hold(60000000000);
     check_hold(1);
     check_hold(0);

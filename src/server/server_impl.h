@@ -186,6 +186,7 @@ struct server {
     struct MHD_Daemon *daemon;
     int listen_fd, epoll, event_fd, timer_fd, signal_fd, mhd_fd;
     char url[160], socket_path[108];
+    uint64_t socket_inode; /* of what we made under socket_path */
     int port;
     metrics metrics;
     int64_t started_ns, wall_s;
