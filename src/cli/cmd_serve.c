@@ -196,9 +196,9 @@ static void *load_thread(void *user)
 /* ---- server ---- */
 
 /* The keys of an option (from the command line, else from its variable) and of its file. */
-static int read_keys_of(const opts *o, int option, int file_option, const char *name, auth *keys, kvant_diag *diag)
+static int read_keys_of(const opts *o, int option, const char *single, const char *file, const char *name, auth *keys,
+                        kvant_diag *diag)
 {
-    const char *file = opt_str(o, file_option), *single = opt_str(o, option);
     int n = 0;
 
     for (int i = 0; i < o->n_all; i++)
@@ -216,9 +216,10 @@ static int read_keys_of(const opts *o, int option, int file_option, const char *
 /* An admin key is a key like any other, and more. */
 static int read_keys(const opts *o, auth *keys, kvant_diag *diag)
 {
-    KVANT_TRY(read_keys_of(o, OPT_API_KEY, OPT_API_KEY_FILE, "--api-key", keys, diag));
+    KVANT_TRY(read_keys_of(o, OPT_API_KEY, opt_str(o, OPT_API_KEY), opt_str(o, OPT_API_KEY_FILE), "--api-key", keys, diag));
     const int plain = keys->n;
-    KVANT_TRY(read_keys_of(o, OPT_ADMIN_KEY, OPT_ADMIN_KEY_FILE, "--admin-key", keys, diag));
+    KVANT_TRY(read_keys_of(o, OPT_ADMIN_KEY, opt_str(o, OPT_ADMIN_KEY), opt_str(o, OPT_ADMIN_KEY_FILE), "--admin-key",
+                           keys, diag));
     keys->n_admin = keys->n - plain;
     return KVANT_OK;
 }
