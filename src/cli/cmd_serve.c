@@ -216,7 +216,8 @@ static int read_keys_of(const opts *o, int option, const char *single, const cha
 /* An admin key is a key like any other, and more. */
 static int read_keys(const opts *o, auth *keys, kvant_diag *diag)
 {
-    KVANT_TRY(read_keys_of(o, OPT_API_KEY, opt_str(o, OPT_API_KEY), opt_str(o, OPT_API_KEY_FILE), "--api-key", keys, diag));
+    KVANT_TRY(read_keys_of(o, OPT_API_KEY, opt_str(o, OPT_API_KEY), opt_str(o, OPT_API_KEY_FILE), "--api-key", keys,
+                           diag));
     const int plain = keys->n;
     KVANT_TRY(read_keys_of(o, OPT_ADMIN_KEY, opt_str(o, OPT_ADMIN_KEY), opt_str(o, OPT_ADMIN_KEY_FILE), "--admin-key",
                            keys, diag));
