@@ -11,12 +11,26 @@ foreach(script ${KVANT_TEST_SCRIPTS})
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "CC=${CMAKE_C_COMPILER}")
 endforeach()
 
-# Slow tests: one name per line, then the reason; `#` begins a comment.  The sanitizer runs leave them out.
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tests/slow_tests.txt)
-file(STRINGS tests/slow_tests.txt KVANT_SLOW REGEX "^[a-z]")
-foreach(line ${KVANT_SLOW})
-    string(REGEX REPLACE "[ \t].*" "" name "${line}")
+# Labels: tests/<label>_tests.txt has one name per line, then the reason; `#` begins a comment.
+function(kvant_label label)
+    set(list tests/${label}_tests.txt)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${list})
+    file(STRINGS ${list} lines REGEX "^[a-z]")
+    foreach(line ${lines})
+        string(REGEX REPLACE "[ \t].*" "" name "${line}")
+        if(TEST ${name})
+            set_property(TEST ${name} APPEND PROPERTY LABELS ${label})
+        elseif(NOT name MATCHES "^check_(serve|server|vulkan)")          # those that this build may lack
+            message(FATAL_ERROR "${list}: no test ${name}")
+        endif()
+    endforeach()
+endfunction()
+kvant_label(slow)       # left out by the sanitizer runs
+kvant_label(cpu)        # ./dev masked runs them again on a lower rung of the CPU
+
+# These begin first, so that a clone that has never run does not wait for one of them with the other cores idle.
+foreach(name check_golden check_vulkan check_serve_http check_engine check_serve_load check_make_golden check_serve_page)
     if(TEST ${name})
-        set_tests_properties(${name} PROPERTIES LABELS slow)
+        set_tests_properties(${name} PROPERTIES COST 100)
     endif()
 endforeach()
