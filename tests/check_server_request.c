@@ -536,7 +536,7 @@ static void check_names(void)
 {
     static const char *const bad[] = { "{\"filename\":\"../x\"}", "{\"filename\":\"a/b\"}",
                                        "{\"filename\":\"\"}",     "{\"filename\":\".\"}",
-                                       "{\"filename\":\"a.b\"}",  "{\"filename\":\"%2e%2e\"}",
+                                       "{\"filename\":\".ab\"}",  "{\"filename\":\"%2e%2e\"}",
                                        "{\"filename\":3}",        "{}" };
     char name[65], body[256];
     api_error e;
@@ -613,6 +613,10 @@ static void check_keys(void)
     CHECK(hash[0] == 0xff && hash[1] == 0xe0 && hash[31] == 0xeb, "SHA-256 of 64 bytes: %02x %02x", hash[0], hash[31]);
     CHECK(auth_add(&a, "first", 5, &diag) == 0 && auth_add(&a, "second", 6, &diag) == 0, "%s", diag.text);
     CHECK(auth_find(&a, "first", 5) == 0 && auth_find(&a, "second", 6) == 1, "keys are found");
+    CHECK(!auth_is_admin(&a, 0) && !auth_is_admin(&a, 1) && !auth_is_admin(&a, -1), "A11 no key is an admin's");
+    a.n_admin = 1;
+    CHECK(!auth_is_admin(&a, 0) && auth_is_admin(&a, 1) && !auth_is_admin(&a, 2) && !auth_is_admin(&a, -1),
+          "A11 the last key is an admin's");
     CHECK(auth_find(&a, "secon", 5) < 0 && auth_find(&a, "", 0) < 0 && auth_find(&a, "secondx", 7) < 0,
           "others are not");
     CHECK(auth_add(&a, "a b", 3, &diag) == KVANT_EINVAL && auth_add(&a, "", 0, &diag) == KVANT_EINVAL, "bad keys");

@@ -1,13 +1,18 @@
 /* check_store_identity.c: which snapshot files are taken (A8): the same tensors under other hyperparameters, another
  * tokenizer, another encoder or compute mode are refused by name; whose they are (A13): each byte of the salt counts;
- * and that a save reaches the disk before anybody is told so (A13). */
+ * that a save reaches the disk before anybody is told so (A13); and that two processes on one folder leave each other's
+ * files alone (A12). */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/file_out.h"
+#include "base/folder.h"
 #include "base/mem.h"
 #include "support/check.h"
 #include "support/store_rig.h"
@@ -150,6 +155,21 @@ static void check_token_text(void)
 
 /* ---- A13: every byte of the salt ---- */
 
+/* The file of tenant a under the name that the same name has for another tenant. */
+static void give_away(const unsigned char *salt)
+{
+    char from[128], to[128];
+
+    for (int i = 0; i < 2; i++) {
+        char *path = i ? to : from;
+        int n = snprintf(path, sizeof from, "%s/", dir);
+        for (int k = 0; k < 8; k++)
+            n += snprintf(path + n, sizeof from - (size_t)n, "%02x", (i ? salt : salt_a)[k]);
+        snprintf(path + n, sizeof from - (size_t)n, "+one.kvs");
+    }
+    CHECK(strcmp(from, to) == 0 || link(from, to) == 0, "link %s %s", from, to);
+}
+
 static void check_salt_bytes(void)
 {
     serve_rig r;
@@ -161,6 +181,11 @@ static void check_salt_bytes(void)
         unsigned char other[16];
         memcpy(other, salt_a, 16);
         other[i] ^= 1;
+        if (i < 8) {
+            const reply none = store_act(&r, KVANT_SLOT_RESTORE, 2, "one", other);
+            CHECK(none.r.code == KVANT_ENOENT, "A11 byte %d of the salt: %s", i, none.text);
+        }
+        give_away(other);
         const reply file = store_act(&r, KVANT_SLOT_RESTORE, 2, "one", other);
         CHECK(file.r.code == KVANT_EFORMAT && strstr(file.text, "another key"), "A13 byte %d of the salt: %s", i,
               file.text);
@@ -169,6 +194,63 @@ static void check_salt_bytes(void)
     }
     CHECK(store_act(&r, KVANT_SLOT_RESTORE, 2, "one", salt_a).r.code == KVANT_OK, "the salt itself");
     serve_close(&r);
+}
+
+/* ---- B1: whose a slot is ---- */
+
+static void check_hold(int64_t hold_ns)
+{
+    static const unsigned char salt_b[16] = "tenant b";
+    static serve_out out;
+    kvant_session_params sp = session_params();
+    int32_t prompt[80];
+    serve_rig r;
+
+    sp.slot_hold_ns = hold_ns;
+    serve_tokens(prompt, 80, 4);
+    if (!serve_open(&r, "tests/golden/tiny/llama.gguf", engine_params(), sp))
+        return;
+    kvant_request mine = store_request(prompt, 70, 1, 1, salt_a), other = store_request(prompt, 60, 1, 1, salt_b);
+    serve_one(&r, &mine, &out);
+    const reply file = store_act(&r, KVANT_SLOT_RESTORE, 1, "absent", salt_b);
+    serve_one(&r, &other, &out);
+    const int refused = out.finish == KVANT_FINISH_ERROR && out.code == KVANT_EBUSY && strstr(out.text, "another key");
+    CHECK(refused == (hold_ns > 1) && file.r.code == (hold_ns > 1 ? KVANT_EBUSY : KVANT_ENOENT), "B1 hold %lld: %s, %s",
+          (long long)hold_ns, out.text, file.text);
+    mine = store_request(prompt, 80, 1, 1, salt_a);
+    serve_one(&r, &mine, &out);
+    CHECK(out.finish == KVANT_FINISH_LENGTH || hold_ns == 1, "B1 its own slot");
+    CHECK(out.n_cached == (hold_ns > 1 ? 70 : 64), "B1 hold %lld: %d cached", (long long)hold_ns, out.n_cached);
+    serve_close(&r);
+}
+
+/* ---- A12: two processes on one folder ---- */
+
+static void check_sweep(void)
+{
+    file_out f;
+    int ready[2], folder = -1, status;
+    char c;
+
+    CHECK(folder_open(dir, &folder, NULL) == KVANT_OK && pipe(ready) == 0, "folder and pipe");
+    const pid_t child = fork();
+    if (child == 0) { /* a writer in the middle of a file */
+        if (file_out_begin(folder, "other.kvs", &f, NULL) != KVANT_OK || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        pause();
+        _exit(0);
+    }
+    CHECK(child > 0 && read(ready[0], &c, 1) == 1, "the other process has its file");
+    CHECK(file_out_sweep(folder) == 0, "A12 the file of a living writer was swept away");
+    kill(child, SIGKILL);
+    CHECK(waitpid(child, &status, 0) == child, "wait");
+    CHECK(file_out_sweep(folder) == 1, "A12 what a dead writer left stays");
+    CHECK(file_out_begin(folder, "own.kvs", &f, NULL) == KVANT_OK && file_out_sweep(folder) == 0, "A12 our own");
+    CHECK(file_out_write(&f, "x", 1, NULL) == KVANT_OK && file_out_commit(&f, NULL) == KVANT_OK, "commit");
+    CHECK(faccessat(folder, "own.kvs", F_OK, 0) == 0, "the file is there");
+    close(ready[0]);
+    close(ready[1]);
+    close(folder);
 }
 
 /* ---- A13: what reaches the disk, and when ---- */
@@ -219,6 +301,10 @@ int main(void)
     check_token_text();
     check_salt_bytes();
     check_sync();
+    check_sweep();
+    check_hold(60000000000);
+    check_hold(1);
+    check_hold(0);
     snprintf(command, sizeof command, "rm -r %s", dir);
     CHECK(system(command) == 0, "rm");
     return check_end("check_store_identity");

@@ -51,7 +51,11 @@ typedef struct kvant_session_params {
      * differ in rounding from a cold run) */
     int prefix_reuse_decode;
     int n_trace;              /* step records kept for kvant_session_trace [4096] */
-    const char *snapshot_dir; /* directory of slot and cache files; NULL: save and restore are refused */
+    /* directory of slot and cache files, opened at create; NULL: save and restore are refused */
+    const char *snapshot_dir;
+    /* most bytes of the files of one salt, and of all files in snapshot_dir [any]; a save beyond: KVANT_ENOSPC */
+    int64_t snapshot_tenant_bytes, snapshot_bytes;
+    int64_t slot_hold_ns; /* so long after its last use a slot is nobody else's [0] */
     /* Called on the owner thread after each round of events; must not block.  NULL: none. */
     void (*wake)(void *user);
     void *wake_user;
@@ -60,7 +64,7 @@ typedef struct kvant_session_params {
 /* Everything 0 or NULL: the defaults in brackets. */
 kvant_session_params kvant_session_defaults(void);
 /* Starts the owner thread.  The engine must be idle (no sequences) and outlive the session; nobody else may use it.
- * params is copied (snapshot_dir too).  KVANT_EINVAL names the parameter; KVANT_ENOMEM. */
+ * params is copied.  KVANT_EINVAL names the parameter; KVANT_ENOENT: no such snapshot_dir; KVANT_ENOMEM. */
 int kvant_session_create(kvant_engine *e, const kvant_session_params *params, kvant_session **out, kvant_diag *diag);
 /* Ends all requests (END, KVANT_FINISH_ERROR, KVANT_ECANCELED), runs their callbacks, joins the owner.  Not from a
  * callback.  NULL is accepted. */
@@ -241,7 +245,10 @@ int kvant_session_slots(kvant_session *s, kvant_slot_info *out, int cap);
 /* ---- slots and files ----
  * A slot is a place for a running sequence.  A request with slot >= 0 leaves its sequence parked there, exact to the
  * last bit (tail and state included), until erase, another request of that slot that does not continue it, or the need
- * for pages.  Names: [A-Za-z0-9_-]{1,64}; files lie in params.snapshot_dir as NAME.kvs.
+ * for pages.  Within params.slot_hold_ns of its last use a slot is refused (KVANT_EBUSY) to requests and restores of
+ * another salt.
+ * Names: [A-Za-z0-9_.-]{1,64}, the first not a dot; files lie in params.snapshot_dir as NAME.kvs, those of slots with a
+ * salt that is not zero as TENANT+NAME.kvs (16 hex digits of the salt): nobody overwrites another's.
  * A file that is damaged, or made with another model, formats or salt, is refused and nothing changes. */
 enum {
     KVANT_SLOT_SAVE = 1,    /* a parked sequence -> file */

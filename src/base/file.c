@@ -138,13 +138,13 @@ static int open_error(const char *path, kvant_diag *diag)
 }
 
 /* Opens a regular file for reading.  O_NONBLOCK: a FIFO without a writer must not hang us. */
-static int open_regular(const char *path, int flags, int *fd_out, size_t *size, kvant_diag *diag)
+static int open_regular(int dir, const char *path, int flags, int *fd_out, size_t *size, kvant_diag *diag)
 {
     struct stat st;
 
     if (!path || !*path)
         return kvant_fail(diag, KVANT_EINVAL, "file name: empty, a path wanted");
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY | flags);
+    int fd = openat(dir, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY | flags);
     if (fd < 0)
         return open_error(path, diag);
     if (fstat(fd, &st) != 0) {
@@ -199,23 +199,22 @@ int file_map(const char *path, mapped_file *out, kvant_diag *diag)
     int fd;
     size_t size;
 
-    KVANT_TRY(open_regular(path, 0, &fd, &size, diag));
+    KVANT_TRY(open_regular(AT_FDCWD, path, 0, &fd, &size, diag));
     const int rc = map_guarded(path, fd, size, out, diag);
     if (rc < 0)
         close(fd);
     return rc;
 }
 
-int file_map_in(const char *dir, const char *name, mapped_file *out, kvant_diag *diag)
+int file_map_in(int dir, const char *name, mapped_file *out, kvant_diag *diag)
 {
-    char path[4096];
     int fd;
     size_t size;
 
-    if (!*name || strchr(name, '/') || snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
+    if (!*name || strchr(name, '/'))
         return kvant_fail(diag, KVANT_EINVAL, "file name \"%.60s\": wanted a name without '/'", name);
-    KVANT_TRY(open_regular(path, O_NOFOLLOW, &fd, &size, diag));
-    const int rc = map_guarded(path, fd, size, out, diag);
+    KVANT_TRY(open_regular(dir, name, O_NOFOLLOW, &fd, &size, diag));
+    const int rc = map_guarded(name, fd, size, out, diag);
     if (rc < 0)
         close(fd);
     return rc;
@@ -269,7 +268,7 @@ int file_read(const char *path, size_t max_bytes, char **data, size_t *size, kva
     size_t bytes, got = 0;
     char *buf = NULL;
 
-    KVANT_TRY(open_regular(path, 0, &fd, &bytes, diag));
+    KVANT_TRY(open_regular(AT_FDCWD, path, 0, &fd, &bytes, diag));
     if (bytes > max_bytes) {
         rc = kvant_fail(diag, KVANT_EFORMAT, "%.160s: %zu bytes, at most %zu wanted", path, bytes, max_bytes);
         goto out;

@@ -1,13 +1,16 @@
 /* file_out.c: see file_out.h.  Every call to the system goes through one gate, which the fault tests count down. */
 #include "base/file_out.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/folder.h"
 
 #define TEMP_PREFIX ".kvant-tmp-"
 
@@ -46,23 +49,42 @@ static int failed(const file_out *f, const char *what, kvant_diag *diag)
     return kvant_fail(diag, KVANT_EIO, "%.64s: cannot %s: %s", f->name, what, errno ? strerror(errno) : "short write");
 }
 
-int file_out_begin(const char *dir, const char *name, file_out *f, kvant_diag *diag)
+/* 1: nobody sweeps it while we hold it.  0: a sweep came first and has removed it, or is about to. */
+static int lock_temp(int fd)
 {
-    *f = (file_out){ -1, -1, 0, "", "" };
+    struct stat st;
+
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return errno != EWOULDBLOCK; /* a file system without locks: sweeps leave its files alone */
+    return fstat(fd, &st) != 0 || st.st_nlink > 0;
+}
+
+static int create_temp(file_out *f, kvant_diag *diag)
+{
+    enum { TRIES = 8 };
+
+    for (int i = 0; i < TRIES; i++) {
+        snprintf(f->temp, sizeof f->temp, TEMP_PREFIX "%ld-%u", (long)getpid(), atomic_fetch_add(&temp_count, 1));
+        f->fd = gate() ? -1 : openat(f->dir, f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (f->fd < 0 && errno != EEXIST) /* of a dead process that had our number */
+            break;
+        if (f->fd >= 0 && lock_temp(f->fd))
+            return KVANT_OK;
+        if (f->fd >= 0)
+            close(f->fd);
+        f->fd = -1;
+    }
+    f->temp[0] = 0;
+    return failed(f, "create", diag);
+}
+
+int file_out_begin(int dir, const char *name, file_out *f, kvant_diag *diag)
+{
+    *f = (file_out){ dir, -1, 0, "", "" };
     if (!*name || strchr(name, '/') || strlen(name) >= sizeof f->name)
         return kvant_fail(diag, KVANT_EINVAL, "file name \"%.60s\": wanted 1 to 95 bytes without '/'", name);
     snprintf(f->name, sizeof f->name, "%s", name);
-    snprintf(f->temp, sizeof f->temp, TEMP_PREFIX "%ld-%u", (long)getpid(), atomic_fetch_add(&temp_count, 1));
-    f->dir = gate() ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (f->dir < 0)
-        return kvant_fail(diag, errno == ENOENT ? KVANT_ENOENT : KVANT_EIO, "%.120s: cannot open the directory: %s",
-                          dir, strerror(errno));
-    f->fd = gate() ? -1 : openat(f->dir, f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (f->fd >= 0)
-        return KVANT_OK;
-    const int code = failed(f, "create", diag);
-    file_out_abort(f);
-    return code;
+    return create_temp(f, diag);
 }
 
 int file_out_write(file_out *f, const void *data, size_t n, kvant_diag *diag)
@@ -83,47 +105,56 @@ int file_out_write(file_out *f, const void *data, size_t n, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* Closed last: the lock must outlast the temporary name.  What was synced is not lost by a failed close. */
 int file_out_commit(file_out *f, kvant_diag *diag)
 {
-    int code = KVANT_OK, fd = f->fd;
+    int code = KVANT_OK;
 
-    if (gate() || fsync(fd) != 0)
+    if (gate() || fsync(f->fd) != 0)
         code = failed(f, "sync", diag);
-    f->fd = -1;
-    const int closed = close(fd);
-    if ((gate() || closed != 0) && code == KVANT_OK)
-        code = failed(f, "close", diag);
     if (code == KVANT_OK && (gate() || renameat(f->dir, f->temp, f->dir, f->name) != 0))
         code = failed(f, "rename", diag);
-    if (code == KVANT_OK)
+    if (code == KVANT_OK) {
         f->temp[0] = 0;
-    if (code == KVANT_OK && (gate() || fsync(f->dir) != 0))
-        code = failed(f, "sync the directory of", diag);
+        if (gate() || fsync(f->dir) != 0)
+            code = failed(f, "sync the directory of", diag);
+        const int fd = f->fd, closed = close(fd);
+        f->fd = -1;
+        if ((gate() || closed != 0) && code == KVANT_OK)
+            code = failed(f, "close", diag);
+    }
     file_out_abort(f);
     return code;
 }
 
 void file_out_abort(file_out *f)
 {
+    if (f->fd >= 0 && f->temp[0])
+        unlinkat(f->dir, f->temp, 0);
     if (f->fd >= 0)
         close(f->fd);
-    if (f->dir >= 0 && f->temp[0])
-        unlinkat(f->dir, f->temp, 0);
-    if (f->dir >= 0)
-        close(f->dir);
-    f->fd = f->dir = -1;
+    f->fd = -1;
+    f->temp[0] = 0;
 }
 
-int file_out_sweep(const char *dir)
+/* The lock says whether its writer lives: a number of a process may be another's by now, or of another container. */
+static void sweep_one(void *user, int dir, const char *name)
 {
-    DIR *d = opendir(dir);
+    int *n = user;
+
+    if (strncmp(name, TEMP_PREFIX, strlen(TEMP_PREFIX)) != 0)
+        return;
+    const int fd = openat(dir, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && unlinkat(dir, name, 0) == 0)
+        ++*n;
+    close(fd);
+}
+
+int file_out_sweep(int dir)
+{
     int n = 0;
 
-    if (!d)
-        return 0;
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        if (strncmp(e->d_name, TEMP_PREFIX, strlen(TEMP_PREFIX)) == 0 && unlinkat(dirfd(d), e->d_name, 0) == 0)
-            n++;
-    closedir(d);
-    return n;
+    return folder_each(dir, sweep_one, &n) < 0 ? 0 : n;
 }

@@ -251,7 +251,7 @@ int store_open_bytes(const kv_cache *kv, const store_key *key, int kind, const v
     return KVANT_OK;
 }
 
-int store_open(const kv_cache *kv, const store_key *key, int kind, const char *dir, const char *name, store_file *f,
+int store_open(const kv_cache *kv, const store_key *key, int kind, int dir, const char *name, store_file *f,
                kvant_diag *diag)
 {
     mapped_file map;

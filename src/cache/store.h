@@ -33,14 +33,20 @@ typedef struct store_file {
     int kind, n_tokens, n_chunks;
 } store_file;
 
-/* Writes dir/name.  tokens[n]: those of the sequence, n its length.  *bytes: size of the file. */
-int store_save_sequence(const kv_cache *kv, const store_key *key, int seq, const int32_t *tokens, const char *dir,
+/* Writes name in the folder dir (base/folder.h).  tokens[n]: those of the sequence, n its length.  *bytes:
+ * size of the file. */
+int store_save_sequence(const kv_cache *kv, const store_key *key, int seq, const int32_t *tokens, int dir,
                         const char *name, int64_t *bytes, kvant_diag *diag);
-int store_save_prefix(const prefix_index *ix, const store_key *key, const char *dir, const char *name, int64_t *bytes,
+int store_save_prefix(const prefix_index *ix, const store_key *key, int dir, const char *name, int64_t *bytes,
                       kvant_diag *diag);
 
-/* Maps and checks dir/name.  KVANT_ENOENT, KVANT_EFORMAT (damaged, foreign, another version: the text says which). */
-int store_open(const kv_cache *kv, const store_key *key, int kind, const char *dir, const char *name, store_file *f,
+/* Bytes of the files that the two would write. */
+int64_t store_sequence_bytes(const kv_cache *kv, int seq);
+int64_t store_prefix_bytes(const prefix_index *ix);
+
+/* Maps and checks name in the folder dir.  KVANT_ENOENT, KVANT_EFORMAT (damaged, foreign, another version: the text
+ * says which). */
+int store_open(const kv_cache *kv, const store_key *key, int kind, int dir, const char *name, store_file *f,
                kvant_diag *diag);
 /* The same for bytes in memory, which must stay until store_close. */
 int store_open_bytes(const kv_cache *kv, const store_key *key, int kind, const void *data, size_t size, store_file *f,

@@ -47,10 +47,11 @@ static int put_page(writer *w, int page, int rows, kvant_diag *diag)
     return flush_chunk(w, CHUNK_PAGE, diag);
 }
 
-static int writer_begin(writer *w, const kv_cache *kv, const char *dir, const char *name, store_header *h,
+static int writer_begin(writer *w, const kv_cache *kv, int dir, const char *name, store_header *h,
                         kvant_diag *diag)
 {
     memset(w, 0, sizeof *w);
+    w->out.fd = -1;
     w->kv = kv;
     w->cap = store_largest(kv);
     w->buf = w->at = kvant_alloc(w->cap);
@@ -61,7 +62,6 @@ static int writer_begin(writer *w, const kv_cache *kv, const char *dir, const ch
         kvant_free(w->buf);
         return code;
     }
-    h->file_bytes += sizeof *h + sizeof(store_chunk) * ((uint64_t)h->n_chunks + 1) + sizeof w->crc;
     h->crc = crc32c(0, h, sizeof *h - sizeof h->crc);
     return file_out_write(&w->out, h, sizeof *h, diag);
 }
@@ -117,18 +117,37 @@ static int put_sequence(writer *w, int seq, const int32_t *tokens, kvant_diag *d
     return flush_chunk(w, CHUNK_STATE, diag);
 }
 
-int store_save_sequence(const kv_cache *kv, const store_key *key, int seq, const int32_t *tokens, const char *dir,
-                        const char *name, int64_t *bytes, kvant_diag *diag)
+/* With the header, all chunks' heads and the end. */
+static uint64_t whole_bytes(uint64_t payload, uint32_t n_chunks)
+{
+    return payload + sizeof(store_header) + sizeof(store_chunk) * ((uint64_t)n_chunks + 1) + sizeof(uint32_t);
+}
+
+static store_header sequence_header(const kv_cache *kv, const store_key *key, int seq)
 {
     const int len = kv->seqs[seq].len;
     store_header h = header_for(kv, key, STORE_SEQUENCE);
-    writer w;
 
     h.n_tokens = (uint32_t)len;
     h.n_chunks = (uint32_t)(2 + kv_pages_for(len) + store_tail_count(kv, len));
-    h.file_bytes = (uint64_t)len * sizeof *tokens + kv_image_bytes(kv, len);
+    h.file_bytes = whole_bytes((uint64_t)len * sizeof(int32_t) + kv_image_bytes(kv, len), h.n_chunks);
+    return h;
+}
+
+int64_t store_sequence_bytes(const kv_cache *kv, int seq)
+{
+    const store_key none = { .vocab = 0 };
+    return (int64_t)sequence_header(kv, &none, seq).file_bytes;
+}
+
+int store_save_sequence(const kv_cache *kv, const store_key *key, int seq, const int32_t *tokens, int dir,
+                        const char *name, int64_t *bytes, kvant_diag *diag)
+{
+    store_header h = sequence_header(kv, key, seq);
+    writer w;
+
     int code = writer_begin(&w, kv, dir, name, &h, diag);
-    if (!w.buf || w.out.dir < 0)
+    if (!w.buf || w.out.fd < 0)
         return code;
     if (code == KVANT_OK)
         code = put_sequence(&w, seq, tokens, diag);
@@ -158,28 +177,45 @@ static int put_node(writer *w, const prefix_index *ix, int i, const int32_t *num
     return flush_chunk(w, CHUNK_STATE, diag);
 }
 
+static store_header prefix_header(const prefix_index *ix, const store_key *key)
+{
+    store_header h = header_for(ix->kv, key, STORE_PREFIX);
+    uint64_t nodes = 0, snaps = 0;
+
+    for (int i = ix->newest; i >= 0; i = ix->nodes[i].older) {
+        nodes++;
+        snaps += ix->nodes[i].snap >= 0;
+    }
+    h.n_chunks = (uint32_t)(2 * nodes + snaps);
+    h.file_bytes =
+        whole_bytes(nodes * (sizeof(store_node) + h.page_bytes) + snaps * store_snap_bytes(ix->kv), h.n_chunks);
+    return h;
+}
+
+int64_t store_prefix_bytes(const prefix_index *ix)
+{
+    const store_key none = { .vocab = 0 };
+    return (int64_t)prefix_header(ix, &none).file_bytes;
+}
+
 /* Newest first: parents before their children (prefix.c). */
-int store_save_prefix(const prefix_index *ix, const store_key *key, const char *dir, const char *name, int64_t *bytes,
+int store_save_prefix(const prefix_index *ix, const store_key *key, int dir, const char *name, int64_t *bytes,
                       kvant_diag *diag)
 {
     const kv_cache *kv = ix->kv;
-    store_header h = header_for(kv, key, STORE_PREFIX);
-    int32_t *number = kvant_calloc((size_t)kv->pages.n + 1, sizeof *number), n = 0, snaps = 0;
+    store_header h = prefix_header(ix, key);
+    int32_t *number = kvant_calloc((size_t)kv->pages.n + 1, sizeof *number), n = 0;
     writer w;
 
     if (!number)
         return kvant_fail(diag, KVANT_ENOMEM, "snapshot: out of memory");
-    for (int i = ix->newest; i >= 0; i = ix->nodes[i].older) {
+    for (int i = ix->newest; i >= 0; i = ix->nodes[i].older)
         number[i] = n++;
-        snaps += ix->nodes[i].snap >= 0;
-    }
-    h.n_chunks = (uint32_t)(2 * n + snaps);
-    h.file_bytes = (uint64_t)n * (sizeof(store_node) + h.page_bytes) + (uint64_t)snaps * store_snap_bytes(kv);
     int code = writer_begin(&w, kv, dir, name, &h, diag);
     for (int i = ix->newest; i >= 0 && code == KVANT_OK; i = ix->nodes[i].older)
         code = put_node(&w, ix, i, number, diag);
     kvant_free(number);
-    if (!w.buf || w.out.dir < 0)
+    if (!w.buf || w.out.fd < 0)
         return code;
     return writer_end(&w, code, bytes, diag);
 }

@@ -12,6 +12,8 @@
 #include "base/mem.h"
 #include "server/server.h"
 
+static const int64_t SLOT_HOLD_NS = 60000000000; /* arbitrary, not tuned; docs/server.md */
+
 enum { AUTO_PARALLEL = 16, AUTO_SNAPSHOTS = 32 };
 
 typedef struct loader {
@@ -149,6 +151,9 @@ static kvant_session_params session_params(const loader *l)
     p.no_prefix_cache = opt_flag(o, OPT_NO_PREFIX_CACHE);
     p.prefix_reuse_decode = opt_flag(o, OPT_REUSE_DECODE);
     p.snapshot_dir = opt_str(o, OPT_KV_DIR);
+    p.snapshot_tenant_bytes = opt_int(o, OPT_SAVE_QUOTA);
+    p.slot_hold_ns = SLOT_HOLD_NS;
+    p.snapshot_bytes = opt_int(o, OPT_SAVE_TOTAL);
     p.wake = server_wake;
     p.wake_user = l->s;
     return p;
@@ -190,22 +195,34 @@ static void *load_thread(void *user)
 
 /* ---- server ---- */
 
-static int read_keys(const opts *o, auth *keys, kvant_diag *diag)
+/* The keys of an option (from the command line, else from its variable) and of its file. */
+static int read_keys_of(const opts *o, int option, const char *single, const char *file, const char *name, auth *keys,
+                        kvant_diag *diag)
 {
-    const char *file = opt_str(o, OPT_API_KEY_FILE), *single = opt_str(o, OPT_API_KEY);
     int n = 0;
 
     for (int i = 0; i < o->n_all; i++)
-        if (o->all[i].id == OPT_API_KEY) {
+        if (o->all[i].id == option) {
             KVANT_TRY(auth_add(keys, o->all[i].text, strlen(o->all[i].text), diag));
             n++;
         }
     if (n)
-        log_msg(LOG_WARN,
-                "--api-key on the command line can be seen by every user of this machine; --api-key-file cannot");
+        log_msg(LOG_WARN, "%s on the command line can be seen by every user of this machine; %s-file cannot", name, name);
     else if (single && single[0])
         KVANT_TRY(auth_add(keys, single, strlen(single), diag));
     return file ? auth_add_file(keys, file, diag) : KVANT_OK;
+}
+
+/* An admin key is a key like any other, and more. */
+static int read_keys(const opts *o, auth *keys, kvant_diag *diag)
+{
+    KVANT_TRY(read_keys_of(o, OPT_API_KEY, opt_str(o, OPT_API_KEY), opt_str(o, OPT_API_KEY_FILE), "--api-key", keys,
+                           diag));
+    const int plain = keys->n;
+    KVANT_TRY(read_keys_of(o, OPT_ADMIN_KEY, opt_str(o, OPT_ADMIN_KEY), opt_str(o, OPT_ADMIN_KEY_FILE), "--admin-key",
+                           keys, diag));
+    keys->n_admin = keys->n - plain;
+    return KVANT_OK;
 }
 
 /* "dir/novella-hybrid.gguf" -> "novella-hybrid" */

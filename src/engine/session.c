@@ -308,7 +308,8 @@ static int name_ok(const char *name)
 {
     const size_t n = name ? strlen(name) : 0;
 
-    return n >= 1 && n <= 64 && strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == n;
+    return n >= 1 && n <= 64 && name[0] != '.' &&
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") == n;
 }
 
 static int check_action(const kvant_session *s, int what, int slot, const char *name, kvant_diag *diag)
@@ -322,7 +323,7 @@ static int check_action(const kvant_session *s, int what, int slot, const char *
     if (files && !s->p.snapshot_dir)
         return kvant_fail(diag, KVANT_EINVAL, "snapshots: no directory was configured");
     if (files && !name_ok(name))
-        return kvant_fail(diag, KVANT_EINVAL, "snapshot name: wanted 1 to 64 of A-Z a-z 0-9 _ -");
+        return kvant_fail(diag, KVANT_EINVAL, "snapshot name: wanted 1 to 64 of A-Z a-z 0-9 _ . -, not a dot first");
     return KVANT_OK;
 }
 

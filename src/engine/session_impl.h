@@ -76,6 +76,7 @@ typedef struct parked {
     int n;
     unsigned char salt[PREFIX_SALT];
     uint64_t stamp;
+    int64_t at_ns; /* when it was left here */
 } parked;
 
 typedef struct action {
@@ -129,6 +130,7 @@ struct kvant_session {
     float *scratch;                /* [n_vocab] masked logits */
     float *hidden;                 /* [n_embd] */
     unsigned char fingerprint[STORE_FINGERPRINT];
+    int folder, folder_is_open; /* snapshot_dir */
 };
 
 /* ---- session_loop.c ---- */
@@ -189,6 +191,8 @@ int slots_create(kvant_session *s, kvant_diag *diag);
 void slots_free(kvant_session *s);
 /* 1: the parked sequence of the request's slot is a beginning of its prompt, with at least one token left. */
 int slots_continues(const kvant_session *s, const request *q);
+/* KVANT_EBUSY: the slot is another tenant's, or was until a short while ago. */
+int slots_check_tenant(const kvant_session *s, int slot, const unsigned char *salt, kvant_diag *diag);
 void slots_drop(kvant_session *s, int slot);
 /* Drops the parked sequence that was used longest ago; 0: there is none. */
 int slots_drop_oldest(kvant_session *s);

@@ -81,6 +81,18 @@ static void drop_late(kvant_session *s, int64_t now)
     }
 }
 
+static void drop_refused(kvant_session *s)
+{
+    for (int i = 0; i < s->n_waiting; i++) {
+        const request *q = s->waiting[i];
+        kvant_diag diag = { "" };
+        if (q->r.slot < 0 || q->t.started_ns || slots_check_tenant(s, q->r.slot, q->r.salt, &diag) == KVANT_OK)
+            continue;
+        request_end(s, s->waiting[i], KVANT_FINISH_ERROR, -1, KVANT_EBUSY, diag.text);
+        remove_at(s->waiting, &s->n_waiting, i--);
+    }
+}
+
 static void check_drain(kvant_session *s, int64_t now)
 {
     int over;
@@ -284,6 +296,7 @@ static void tick(kvant_session *s)
     drop_cancelled(s, s->running, &s->n_running);
     drop_cancelled(s, s->waiting, &s->n_waiting);
     drop_late(s, now);
+    drop_refused(s);
     check_drain(s, now);
     if (s->n_running + s->n_waiting == 0) {
         session_publish(s, NULL);

@@ -1,9 +1,11 @@
 /* session_slots.c: sequences parked in slots, and the files they and the prefix cache are saved to. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file_out.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cache/kv_image.h"
@@ -14,7 +16,9 @@ int slots_create(kvant_session *s, kvant_diag *diag)
 {
     if (!s->p.snapshot_dir)
         return KVANT_OK;
-    const int swept = file_out_sweep(s->p.snapshot_dir);
+    KVANT_TRY(folder_open(s->p.snapshot_dir, &s->folder, diag));
+    s->folder_is_open = 1;
+    const int swept = file_out_sweep(s->folder);
     if (swept > 0)
         log_msg(LOG_WARN, "snapshots: removed %d unfinished files of an earlier run", swept);
     return snapshot_identity(s->e, s->fingerprint, diag);
@@ -26,6 +30,8 @@ void slots_free(kvant_session *s)
 {
     for (int i = 0; s->parked && i < s->max_seqs; i++)
         slots_drop(s, i);
+    if (s->folder_is_open)
+        close(s->folder);
 }
 
 int slots_continues(const kvant_session *s, const request *q)
@@ -35,6 +41,21 @@ int slots_continues(const kvant_session *s, const request *q)
     const parked *p = &s->parked[q->r.slot];
     return p->tokens && p->n < q->r.n_prompt && memcmp(p->salt, q->r.salt, PREFIX_SALT) == 0 &&
            memcmp(p->tokens, q->tokens, (size_t)p->n * sizeof *p->tokens) == 0;
+}
+
+/* Pages and places go to those who need them at any time (slots_drop_oldest); this is about naming a slot. */
+int slots_check_tenant(const kvant_session *s, int slot, const unsigned char *salt, kvant_diag *diag)
+{
+    const parked *p = &s->parked[slot];
+    const int64_t hold = s->p.slot_hold_ns;
+    int other = p->tokens && memcmp(p->salt, salt, PREFIX_SALT) != 0 && clock_ns() - p->at_ns < hold;
+
+    for (int i = 0; i < s->n_running && hold > 0; i++)
+        other |= s->running[i]->r.slot == slot && memcmp(s->running[i]->r.salt, salt, PREFIX_SALT) != 0;
+    if (!other)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EBUSY, "slot %d: another key's; it can be taken %lld s after its last use", slot,
+                      (long long)(hold / 1000000000));
 }
 
 void slots_drop(kvant_session *s, int slot)
@@ -68,6 +89,7 @@ void slots_park(kvant_session *s, request *q)
     q->tokens = NULL;
     memcpy(p->salt, q->r.salt, sizeof p->salt);
     p->stamp = ++s->stamp;
+    p->at_ns = clock_ns();
     q->seq = -1;
 }
 
@@ -87,12 +109,65 @@ static store_key key_of(const kvant_session *s, const action *a)
     return k;
 }
 
-/* The name with its ending; actions were checked when they came in. */
-static const char *file_name(const action *a, char *buf, size_t cap)
+/* ---- names and room ---- */
+
+enum { NAME_BYTES = 96 };
+
+/* What the names of a tenant's sequences begin with: a piece of its salt, which is a hash of its key, and a sign that
+ * names of clients cannot have.  Caches hold everybody's prefixes and belong to nobody; so does all without keys. */
+static void tenant_prefix(const action *a, char out[NAME_BYTES])
 {
-    snprintf(buf, cap, "%s.kvs", a->name);
-    return buf;
+    static const unsigned char none[PREFIX_SALT];
+    const unsigned char *b = a->salt;
+
+    out[0] = 0;
+    if (a->what <= KVANT_SLOT_ERASE && memcmp(b, none, sizeof none) != 0)
+        snprintf(out, NAME_BYTES, "%02x%02x%02x%02x%02x%02x%02x%02x+", b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]);
 }
+
+/* The name with its ending; actions were checked when they came in. */
+static const char *file_name(const action *a, char out[NAME_BYTES])
+{
+    tenant_prefix(a, out);
+    const size_t n = strlen(out);
+    snprintf(out + n, NAME_BYTES - n, "%s.kvs", a->name);
+    return out;
+}
+
+/* What the others have is not told. */
+static int check_total(const kvant_session *s, const char *file, int64_t more, kvant_diag *diag)
+{
+    const int64_t most = s->p.snapshot_bytes;
+    int64_t bytes = 0;
+
+    if (most == 0)
+        return KVANT_OK;
+    KVANT_TRY(folder_bytes(s->folder, "", file, &bytes, diag));
+    if (more <= most - bytes)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_ENOSPC, "save: %lld bytes wanted, all files together may have %lld (--slot-save-total)",
+                      (long long)more, (long long)most);
+}
+
+/* Room for a file of `more` bytes beside all others; one of its name is replaced. */
+static int check_quota(const kvant_session *s, const action *a, const char *file, int64_t more, kvant_diag *diag)
+{
+    const int64_t most = s->p.snapshot_tenant_bytes;
+    int64_t bytes = 0;
+    char mine[NAME_BYTES];
+
+    tenant_prefix(a, mine);
+    if (mine[0] && most > 0) {
+        KVANT_TRY(folder_bytes(s->folder, mine, file, &bytes, diag));
+        if (more > most - bytes)
+            return kvant_fail(diag, KVANT_ENOSPC,
+                              "save: %lld bytes wanted, this key's other files have %lld of %lld (--slot-save-quota)",
+                              (long long)more, (long long)bytes, (long long)most);
+    }
+    return check_total(s, file, more, diag);
+}
+
+/* ---- slots ---- */
 
 static int check_idle(const kvant_session *s, int slot, kvant_diag *diag)
 {
@@ -118,12 +193,12 @@ static int slot_save(kvant_session *s, const action *a, outcome *o, kvant_diag *
 {
     const store_key key = key_of(s, a);
     const parked *p;
-    char name[80];
+    char name[NAME_BYTES];
 
     KVANT_TRY(own_parked(s, a, &p, diag));
+    KVANT_TRY(check_quota(s, a, file_name(a, name), store_sequence_bytes(&s->e->kv, a->slot), diag));
     o->n_tokens = p->n;
-    return store_save_sequence(&s->e->kv, &key, a->slot, p->tokens, s->p.snapshot_dir, file_name(a, name, sizeof name),
-                               &o->bytes, diag);
+    return store_save_sequence(&s->e->kv, &key, a->slot, p->tokens, s->folder, name, &o->bytes, diag);
 }
 
 /* Pages for a restored sequence: free ones, idle ones of the index, then those of parked sequences.  The pages promised
@@ -200,7 +275,7 @@ static int load_into(kvant_session *s, const action *a, const store_file *f, int
         return code;
     }
     parked *p = &s->parked[a->slot];
-    *p = (parked){ .tokens = tokens, .n = f->n_tokens, .stamp = ++s->stamp };
+    *p = (parked){ .tokens = tokens, .n = f->n_tokens, .stamp = ++s->stamp, .at_ns = clock_ns() };
     memcpy(p->salt, a->salt, sizeof p->salt);
     return KVANT_OK;
 }
@@ -228,15 +303,24 @@ static int replace(kvant_session *s, const action *a, const store_file *f, kvant
     return code;
 }
 
+/* Clients are told of the name they gave, not of the file's. */
+static int open_file(const kvant_session *s, const action *a, const store_key *key, int kind, const char *name,
+                     store_file *f, kvant_diag *diag)
+{
+    const int code = store_open(&s->e->kv, key, kind, s->folder, name, f, diag);
+
+    return code == KVANT_ENOENT ? kvant_fail(diag, code, "%s: no such file of this key", a->name) : code;
+}
+
 static int slot_restore(kvant_session *s, const action *a, outcome *o, kvant_diag *diag)
 {
     const store_key key = key_of(s, a);
     store_file f;
-    char name[80];
+    char name[NAME_BYTES];
 
+    KVANT_TRY(slots_check_tenant(s, a->slot, a->salt, diag));
     KVANT_TRY(check_idle(s, a->slot, diag));
-    KVANT_TRY(
-        store_open(&s->e->kv, &key, STORE_SEQUENCE, s->p.snapshot_dir, file_name(a, name, sizeof name), &f, diag));
+    KVANT_TRY(open_file(s, a, &key, STORE_SEQUENCE, file_name(a, name), &f, diag));
     o->n_tokens = f.n_tokens;
     o->bytes = (int64_t)f.size;
     const int code = replace(s, a, &f, diag);
@@ -257,10 +341,11 @@ static int slot_erase(kvant_session *s, const action *a, outcome *o, kvant_diag 
 static int cache_save(kvant_session *s, const action *a, outcome *o, kvant_diag *diag)
 {
     const store_key key = key_of(s, a);
-    char name[80];
+    char name[NAME_BYTES];
 
+    KVANT_TRY(check_quota(s, a, file_name(a, name), store_prefix_bytes(&s->prefix), diag));
     o->n_tokens = s->prefix.n_nodes * KVANT_PAGE;
-    return store_save_prefix(&s->prefix, &key, s->p.snapshot_dir, file_name(a, name, sizeof name), &o->bytes, diag);
+    return store_save_prefix(&s->prefix, &key, s->folder, name, &o->bytes, diag);
 }
 
 /* Only into free pages that nobody was promised: a restored prefix is worth less than one in use. */
@@ -268,9 +353,9 @@ static int cache_restore(kvant_session *s, const action *a, outcome *o, kvant_di
 {
     const store_key key = key_of(s, a);
     store_file f;
-    char name[80];
+    char name[NAME_BYTES];
 
-    KVANT_TRY(store_open(&s->e->kv, &key, STORE_PREFIX, s->p.snapshot_dir, file_name(a, name, sizeof name), &f, diag));
+    KVANT_TRY(open_file(s, a, &key, STORE_PREFIX, file_name(a, name), &f, diag));
     o->bytes = (int64_t)f.size;
     const int code = store_load_prefix(&s->prefix, &key, &f, &o->n_tokens, diag);
     store_close(&f);

@@ -147,6 +147,11 @@ int auth_find(const auth *a, const char *key, size_t n)
     return found;
 }
 
+int auth_is_admin(const auth *a, int key)
+{
+    return key >= a->n - a->n_admin && key < a->n;
+}
+
 void auth_salt(const auth *a, int key, const char *salt, unsigned char out[16])
 {
     unsigned char text[32 + 32] = { 0 }, hash[32];

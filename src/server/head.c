@@ -120,6 +120,10 @@ static int check_key(const head *h)
         c->key = find_key(h);
         if (c->key < 0)
             return refuse(h, API_AUTH, "API key: missing or wrong (Authorization: Bearer KEY)");
+        if (c->route && c->route->flags & ROUTE_ADMIN && !auth_is_admin(c->s->p.keys, c->key))
+            return refuse(h, API_FORBIDDEN,
+                          c->s->p.keys->n_admin ? "this route wants the admin key"
+                                                : "this route wants an admin key: --admin-key-file gives one");
     }
     c->client->known = 1;
     return -1;

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -105,6 +106,7 @@ int server_attach(server *s, kvant_model *m, kvant_engine *e, kvant_session *ses
                             .alias = s->p.alias,
                             .n_ctx = p->n_ctx,
                             .pool_tokens = p->pool_tokens,
+                            .n_slots = p->max_seqs,
                             .default_max_tokens = s->p.default_max_tokens,
                             .sampler = s->p.sampler,
                             .ignore_eos = s->p.ignore_eos,
@@ -124,18 +126,50 @@ int server_attach(server *s, kvant_model *m, kvant_engine *e, kvant_session *ses
 
 /* ---- opening ---- */
 
+/* Whether somebody takes connections at the socket: it refuses them when its server is dead. */
+static int socket_answers(const struct sockaddr_un *a)
+{
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int dead = fd < 0 || (connect(fd, (const struct sockaddr *)a, sizeof *a) != 0 && errno == ECONNREFUSED);
+
+    if (fd >= 0)
+        close(fd);
+    return !dead;
+}
+
+/* What stands under the name goes only when it is a socket that a dead server left. */
+static int clear_socket_path(const struct sockaddr_un *a, kvant_diag *diag)
+{
+    struct stat st;
+
+    if (lstat(a->sun_path, &st) != 0)
+        return errno == ENOENT ? KVANT_OK : kvant_fail(diag, KVANT_EIO, "--host %s: %s", a->sun_path, strerror(errno));
+    if (!S_ISSOCK(st.st_mode))
+        return kvant_fail(diag, KVANT_EINVAL, "--host %s: is there and is not a socket; wanted a free name",
+                          a->sun_path);
+    if (socket_answers(a))
+        return kvant_fail(diag, KVANT_EBUSY, "--host %s: another server answers there", a->sun_path);
+    if (unlink(a->sun_path) != 0)
+        return kvant_fail(diag, KVANT_EIO, "--host %s: the socket of a dead server cannot be removed: %s", a->sun_path,
+                          strerror(errno));
+    return KVANT_OK;
+}
+
 static int listen_unix(server *s, kvant_diag *diag)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
+    struct stat st;
 
     if (strlen(s->p.host) >= sizeof a.sun_path)
         return kvant_fail(diag, KVANT_EINVAL, "--host: socket path of %zu bytes, want fewer than %zu",
                           strlen(s->p.host), sizeof a.sun_path);
     strcpy(a.sun_path, s->p.host);
     s->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    unlink(a.sun_path);
+    KVANT_TRY(clear_socket_path(&a, diag));
     if (s->listen_fd < 0 || bind(s->listen_fd, (struct sockaddr *)&a, sizeof a) != 0 || listen(s->listen_fd, 1024) != 0)
         return kvant_fail(diag, KVANT_EIO, "%s: %s", s->p.host, strerror(errno));
+    if (lstat(a.sun_path, &st) == 0)
+        s->socket_inode = st.st_ino;
     snprintf(s->socket_path, sizeof s->socket_path, "%s", a.sun_path);
     snprintf(s->url, sizeof s->url, "unix:%s", a.sun_path);
     return KVANT_OK;
@@ -319,6 +353,15 @@ static void close_fd(int fd)
         close(fd);
 }
 
+/* Ours, and not what somebody has put in its place since. */
+static void remove_socket(const server *s)
+{
+    struct stat st;
+
+    if (s->socket_path[0] && lstat(s->socket_path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_ino == s->socket_inode)
+        unlink(s->socket_path);
+}
+
 void server_close(server *s)
 {
     if (!s)
@@ -340,8 +383,7 @@ void server_close(server *s)
     close_fd(s->event_fd);
     close_fd(s->timer_fd);
     close_fd(s->signal_fd);
-    if (s->socket_path[0])
-        unlink(s->socket_path);
+    remove_socket(s);
     grammar_work_free(s->masks);
     grammar_cache_free(s->env.grammars);
     grammar_vocab_free(s->vocab);

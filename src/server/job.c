@@ -520,6 +520,7 @@ int job_submit(job *j, const request *r, int key, const unsigned char salt[16], 
     q.tenant = (uint32_t)(key + 1);
     memcpy(q.salt, salt, sizeof q.salt);
     q.sampler = &sampler;
+    q.slot = r->slot;
     for (int i = 0; i < j->n_choices; i++) {
         const prompt *p = &r->prompts[i / r->n];
         q.prompt = p->ids;

@@ -85,6 +85,17 @@ static int read_lengths(const json_t *o, request *r, api_error *e)
     return API_OK;
 }
 
+/* The place whose sequence stays for the next turn and for /slots.  Files and quotas are per key: there is no salt. */
+static int read_slot(const request_env *env, const json_t *o, request *r, api_error *e)
+{
+    API_TRY(body_count(o, "id_slot", -1, env->n_slots - 1, &r->slot, e));
+    if (r->slot >= 0 && r->n_prompts * r->n > 1)
+        return api_fail(e, BAD, "id_slot", "id_slot: %d prompts times n %d, want one choice", r->n_prompts, r->n);
+    if (r->slot >= 0 && r->salt)
+        return api_fail(e, BAD, "id_slot", "id_slot: not together with cache_salt");
+    return API_OK;
+}
+
 static int read_request(const request_env *env, const json_t *o, request *r, api_error *e)
 {
     API_TRY(request_check_model(env, o, e));
@@ -107,6 +118,7 @@ static int read_request(const request_env *env, const json_t *o, request *r, api
     if (r->n_prompts * r->n > REQUEST_MAX_CHOICES)
         return api_fail(e, BAD, "n", "n: %d prompts times %d, want at most %d choices", r->n_prompts, r->n,
                         REQUEST_MAX_CHOICES);
+    API_TRY(read_slot(env, o, r, e));
     return request_read_grammar(env, o, r, e); /* last: it is the dearest */
 }
 
@@ -121,6 +133,7 @@ int request_parse(const request_env *env, int chat, const char *body, size_t len
     if (kind == API_OK) {
         r->chat = chat;
         r->n = 1;
+        r->slot = -1;
         r->max_tokens = env->default_max_tokens;
         r->sampler = env->sampler;
         r->ignore_eos = env->ignore_eos;

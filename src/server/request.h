@@ -36,6 +36,7 @@ typedef struct request_env {
     int has_seed;            /* 1: requests without a seed take this one */
     uint64_t seed;
     grammar_cache *grammars; /* NULL: each request compiles its own */
+    int n_slots;             /* id_slot is below it */
     int strict_model;        /* 1: a name that is not the model's is API_NOT_FOUND */
     int refuse_unknown;      /* 1: every field that is not known is refused */
 } request_env;
@@ -61,6 +62,7 @@ typedef struct request {
     char *stops[REQUEST_MAX_STOPS];
     int stop_len[REQUEST_MAX_STOPS];
     int n_stops;
+    int slot;         /* id_slot; -1: any, and nothing stays in it */
     char *salt;       /* cache_salt, or NULL */
     grammar *grammar; /* or NULL */
     char ignored[REQUEST_IGNORED]; /* fields that nothing reads, "a, b"; "" for none */
@@ -84,7 +86,7 @@ int request_parse_tokenize(const request_env *env, const char *body, size_t len,
                            api_error *e);
 int request_parse_detokenize(const request_env *env, const char *body, size_t len, prompt *out, api_error *e);
 int request_parse_template(const request_env *env, const char *body, size_t len, char **text, api_error *e);
-/* {"filename"} of /slots: letters, digits, _ and -, 1 to 64 of them. */
+/* {"filename"} of /slots: letters, digits, _ . and -, 1 to 64 of them, not a dot first. */
 int request_parse_filename(const char *body, size_t len, char name[65], api_error *e);
 void prompt_free(prompt *p);
 

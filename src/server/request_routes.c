@@ -123,7 +123,7 @@ static int name_ok(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') || (s[i] >= '0' && s[i] <= '9') ||
-              s[i] == '_' || s[i] == '-'))
+              s[i] == '_' || s[i] == '-' || (s[i] == '.' && i > 0)))
             return 0;
     return n >= 1 && n <= 64;
 }
@@ -135,7 +135,7 @@ int request_parse_filename(const char *body, size_t len, char name[65], api_erro
     const json_t *v = kind == API_OK ? body_field(o, "filename") : NULL;
 
     if (kind == API_OK && !(json_is_string(v) && name_ok(json_string_value(v), json_string_length(v))))
-        kind = api_fail(e, BAD, "filename", "filename: wanted 1 to 64 letters, digits, _ or -");
+        kind = api_fail(e, BAD, "filename", "filename: wanted 1 to 64 letters, digits, _ . or -, not a dot first");
     if (kind == API_OK)
         snprintf(name, 65, "%s", json_string_value(v));
     json_decref(o);

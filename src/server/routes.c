@@ -322,6 +322,14 @@ static enum MHD_Result post_template(call *c, struct MHD_Connection *conn)
 
 /* ---- slots and files ---- */
 
+/* A full quota is the client's to empty, not a prompt that is too long; a slot that runs will not run for ever. */
+static int action_error(const job *j, int code)
+{
+    const int saves = j->slot_action == KVANT_SLOT_SAVE || j->slot_action == KVANT_CACHE_SAVE;
+
+    return code == KVANT_EBUSY || (code == KVANT_ENOSPC && saves) ? API_INVALID : api_kind_of(code);
+}
+
 static void slot_done(void *user, const kvant_slot_result *r)
 {
     job *j = user;
@@ -329,7 +337,7 @@ static void slot_done(void *user, const kvant_slot_result *r)
     pthread_mutex_lock(&j->lock);
     j->slot = *r;
     if (r->code != KVANT_OK)
-        api_fail(&j->error, r->code == KVANT_EBUSY ? API_INVALID : api_kind_of(r->code), "", "%s",
+        api_fail(&j->error, action_error(j, r->code), "", "%s",
                  r->text && r->text[0] ? r->text : kvant_error_text(r->code));
     j->slot.text = "";
     j->done = 1;
@@ -441,9 +449,9 @@ static const route routes[] = {
     { "GET", "/v1/models", get_models, ROUTE_MODEL },
     { "GET", "/models", get_models, ROUTE_MODEL },
     { "GET", "/props", get_props, ROUTE_MODEL },
-    { "GET", "/slots", get_slots, ROUTE_MODEL },
-    { "GET", "/debug/trace", get_trace, ROUTE_MODEL },
-    { "GET", "/debug/events", get_events, ROUTE_MODEL },
+    { "GET", "/slots", get_slots, ROUTE_MODEL | ROUTE_ADMIN },
+    { "GET", "/debug/trace", get_trace, ROUTE_MODEL | ROUTE_ADMIN },
+    { "GET", "/debug/events", get_events, ROUTE_MODEL | ROUTE_ADMIN },
     { "POST", "/v1/completions", post_completions, ROUTE_MODEL },
     { "POST", "/v1/chat/completions", post_chat, ROUTE_MODEL },
     { "POST", "/chat/completions", post_chat, ROUTE_MODEL },
@@ -453,7 +461,7 @@ static const route routes[] = {
     { "POST", "/detokenize", post_detokenize, ROUTE_MODEL },
     { "POST", "/apply-template", post_template, ROUTE_MODEL },
     { "POST", "/slots/", post_slot, ROUTE_MODEL | ROUTE_SLOT | ROUTE_SHORT },
-    { "POST", "/cache", post_cache, ROUTE_MODEL | ROUTE_SHORT },
+    { "POST", "/cache", post_cache, ROUTE_MODEL | ROUTE_SHORT | ROUTE_ADMIN },
     { "POST", "/v1/responses", unsupported, 0 },
     { "POST", "/v1/messages", unsupported, 0 },
     { "POST", "/v1/rerank", unsupported, 0 },

@@ -186,6 +186,7 @@ struct server {
     struct MHD_Daemon *daemon;
     int listen_fd, epoll, event_fd, timer_fd, signal_fd, mhd_fd;
     char url[160], socket_path[108];
+    uint64_t socket_inode; /* of what we made under socket_path */
     int port;
     metrics metrics;
     int64_t started_ns, wall_s;
@@ -271,8 +272,9 @@ const char *framing_error(struct MHD_Connection *conn, const char *version);
 
 /* ---- routes.c ---- */
 typedef enum MHD_Result (*route_handler)(call *c, struct MHD_Connection *conn);
-/* no key; needs the model; path ends in a number; its body is short, since the loop reads it */
-enum { ROUTE_PUBLIC = 1, ROUTE_MODEL = 2, ROUTE_SLOT = 4, ROUTE_SHORT = 16 };
+/* no key; needs the model; path ends in a number; an admin's, where there are keys; its body is short, since the loop
+ * reads it */
+enum { ROUTE_PUBLIC = 1, ROUTE_MODEL = 2, ROUTE_SLOT = 4, ROUTE_ADMIN = 8, ROUTE_SHORT = 16 };
 struct route {
     const char *method, *path;
     route_handler handler;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/mem.h"
 #include "cache/store.h"
 #include "engine/engine.h"
@@ -43,9 +44,9 @@ static void make_good(void)
 {
     char dir[] = "/tmp/kvant-fuzz-XXXXXX", path[64];
     int64_t size;
-    int seq, snap;
+    int seq, snap, folder = -1;
 
-    must(mkdtemp(dir) != NULL, "mkdtemp");
+    must(mkdtemp(dir) != NULL && folder_open(dir, &folder, NULL) == 0, "mkdtemp");
     for (int i = 0; i < PROMPT; i++)
         tokens[i] = i * 7 % 256;
     must(kvant_seq_new(engine, &seq, NULL) == 0, "sequence");
@@ -56,13 +57,14 @@ static void make_good(void)
     must(kvant_step(engine, &rest, 1, NULL) == 0, "step");
     const prefix_snap at = { 1, snap };
     prefix_insert(&prefix, key.salt, tokens, engine->kv.seqs[seq].table, 1, &at, 1);
-    must(store_save_sequence(&engine->kv, &key, seq, tokens, dir, "0", &size, NULL) == 0, "save");
-    must(store_save_prefix(&prefix, &key, dir, "1", &size, NULL) == 0, "save");
+    must(store_save_sequence(&engine->kv, &key, seq, tokens, folder, "0", &size, NULL) == 0, "save");
+    must(store_save_prefix(&prefix, &key, folder, "1", &size, NULL) == 0, "save");
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/%d", dir, i);
         must(file_read(path, 1 << 24, &good[i].data, &good[i].n, NULL) == 0, "read");
         unlink(path);
     }
+    close(folder);
     rmdir(dir);
     prefix_clear(&prefix);
     kvant_seq_free(engine, seq);
