@@ -255,6 +255,62 @@ def check_greedy_key():
             t.join()
 
 
+# ---- A5: slow readers ----
+
+class SlowReaders:
+    """Clients that read 9 KB/s of streams that are made much faster."""
+    BODY = {"messages": [{"role": "user", "content": "The sea"}], "max_tokens": 4000, "logprobs": True, "top_logprobs": 20, "ignore_eos": True, "stream": True}
+
+    def __init__(self, s, n, headers):
+        self.socks, self.stop, self.cut = [], False, 0
+        for _ in range(n):
+            k = socket.socket()
+            k.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            k.connect(("127.0.0.1", s.port))
+            data = json.dumps(self.BODY).encode()
+            k.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n" + JSON + b"Authorization: " + headers["Authorization"].encode() +
+                      b"\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+            k.setblocking(False)
+            self.socks.append(k)
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        while not self.stop:
+            for k in list(self.socks):
+                try:
+                    if not k.recv(900):
+                        raise ConnectionError
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    self.cut += 1
+                    self.socks.remove(k)
+            time.sleep(0.1)
+
+    def close(self):
+        self.stop = True
+        self.thread.join()
+        for k in self.socks:
+            k.close()
+
+
+def check_slow_readers():
+    """A5: four of them at -np 4 do not keep another key from its answer: either their slots are taken, or they are cut."""
+    with Keys() as keys, Server(BUILD, "-c", "8192", "-np", "4", "--stream-timeout", str(int(6 * SLOW)), "--api-key-file", keys) as s:
+        readers = SlowReaders(s, 4, BEARER[0])
+        end = time.time() + 20 * SLOW
+        while (s.metric("num_requests_running", BEARER[0]) < 4 or s.metric("num_requests_paused", BEARER[0]) < 1) and time.time() < end:
+            time.sleep(0.05)
+        C.ok(time.time() < end, "A5 four streams run, and are read too slowly")
+        try:
+            (code, _), took = timed(lambda: s.post("/v1/completions", {"prompt": "The town", "max_tokens": 8}, headers=BEARER[1], timeout=20))
+        except OSError:
+            code, took = 0, 20
+        C.ok(code == 200, f"A5 another key's request beside four slow readers: {code} after {took:.1f} s")
+        readers.close()
+
+
 # ---- A6: long bodies ----
 
 def timed(call):
@@ -411,6 +467,7 @@ def main():
         check_connections()
         check_queue()
         check_greedy_key()
+        check_slow_readers()
         check_long_bodies()
         check_origins()
         check_descriptors()

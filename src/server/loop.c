@@ -118,11 +118,43 @@ static void check_engine(server *s)
     begin_drain(s);
 }
 
+/* A request that runs or waits and has not got a single token yet. */
+static int is_hungry(job *j)
+{
+    int hungry = j->kind == JOB_GENERATE || j->kind == JOB_EMBED;
+
+    pthread_mutex_lock(&j->lock);
+    for (int i = 0; i < j->n_choices; i++)
+        hungry &= !j->choices[i].last_token_ns;
+    hungry &= !j->done;
+    pthread_mutex_unlock(&j->lock);
+    return hungry;
+}
+
+static int others_wait(const server *s)
+{
+    for (job *j = s->jobs; j; j = j->next)
+        if (is_hungry(j))
+            return 1;
+    return 0;
+}
+
+/* A stream that is cut: nothing was taken for long; or it was paused for as long in all, a second at a time, while others
+ * waited for their first token: slowly is not fast enough then.  Under j->lock. */
+static int is_stalled(job *j, int64_t now, int waited_for)
+{
+    const int64_t stall_ns = j->s->p.stall_s * (int64_t)1000000000;
+
+    j->held_s += waited_for && j->n_paused > 0;
+    return (j->out.n && now - j->last_taken_ns > stall_ns) || j->held_s > j->s->p.stall_s;
+}
+
 /* Once a second: the engine's health, pings, stalled streams, slow clients, the live view. */
 static void take_timer(server *s)
 {
     uint64_t n;
     int64_t now = clock_ns(), second = 1000000000;
+    const int waited_for = others_wait(s);
 
     if (read(s->timer_fd, &n, sizeof n) < 0)
         n = 0;
@@ -131,7 +163,7 @@ static void take_timer(server *s)
     for (job *j = s->jobs; j; j = j->next) {
         int cut;
         pthread_mutex_lock(&j->lock);
-        cut = j->out.n && now - j->last_taken_ns > s->p.stall_s * second;
+        cut = is_stalled(j, now, waited_for);
         if (j->stream && !j->out.n && !j->done && s->p.ping_s && now - j->last_out_ns >= s->p.ping_s * second)
             sbuf_puts(&j->out, ": ping\n\n");
         int news = j->stream && j->out.n;

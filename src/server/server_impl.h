@@ -113,6 +113,7 @@ struct job {
     /* under lock */
     sbuf out; /* stream: bytes to send */
     int n_ended, done, gone, n_paused; /* n_paused: choices with WAIT_CLIENT */
+    int held_s; /* seconds that it was paused while others waited */
     api_error error;
     work *work; /* of JOB_WORK */
     kvant_slot_result slot;
