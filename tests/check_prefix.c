@@ -245,7 +245,7 @@ static void insert(kvant_engine *e, prefix_index *ix, const int32_t *tokens, int
             snaps[k++] = (prefix_snap){ p, id };
         }
     e->kv.seqs[seq].len = n * KVANT_PAGE;
-    prefix_insert(ix, salt, tokens, e->kv.seqs[seq].table, n, snaps, k);
+    prefix_insert(ix, salt, tokens, seq, n, snaps, k);
     kv_seq_free(&e->kv, seq);
 }
 
@@ -270,6 +270,84 @@ static void check_eviction(void)
     CHECK(prefix_evict(&ix, 1) == 1 && cached_pages(&ix, t[0], 512) == 2 && cached_pages(&ix, t[1], 512) == 4,
           "common ancestors stay while somebody needs them");
     CHECK(prefix_evict(&ix, 100) == 8 && ix.n_nodes == 0 && r.e->kv.pages.n_free == r.e->kv.pages.n, "all can go");
+    prefix_destroy(&ix);
+    serve_close(&r);
+}
+
+/* A sequence of n blocks with pages of its own, as a request has that found no place to resume. */
+static int own_sequence(kvant_engine *e, int n)
+{
+    int seq = -1;
+
+    CHECK(kv_seq_new(&e->kv, &seq, NULL) == KVANT_OK, "sequence");
+    kv_reserve(&e->kv, seq, n * KVANT_PAGE);
+    e->kv.seqs[seq].len = n * KVANT_PAGE;
+    return seq;
+}
+
+/* A1: a sequence that enters known blocks goes on with the pages that the index has for them, so that what counts as
+ * idle can be evicted while its own blocks hang below. */
+static void check_adoption(void)
+{
+    static const unsigned char salt[PREFIX_SALT];
+    static int32_t t[2][4 * KVANT_PAGE];
+    prefix_index ix;
+    serve_rig r;
+
+    if (!serve_open(&r, "tests/golden/tiny/llama.gguf", engine_params("f16", 64, 0), kvant_session_defaults()))
+        return;
+    kvant_session_free(r.s);
+    r.s = NULL;
+    kv_cache *kv = &r.e->kv;
+    CHECK(prefix_create(&ix, kv, NULL) == KVANT_OK, "create");
+    for (int i = 0; i < 2; i++)
+        serve_tokens(t[i], 4 * KVANT_PAGE, 90 + (uint64_t)i);
+    memcpy(t[1], t[0], 2 * KVANT_PAGE * sizeof **t);
+    const int a = own_sequence(r.e, 4), b = own_sequence(r.e, 4), free = kv->pages.n_free;
+    prefix_insert(&ix, salt, t[0], a, 4, NULL, 0);
+    prefix_insert(&ix, salt, t[1], b, 4, NULL, 0);
+    CHECK(memcmp(kv->seqs[a].table, kv->seqs[b].table, 2 * sizeof(int32_t)) == 0 && kv->pages.n_free == free + 2,
+          "A1: the second sequence keeps pages of its own for known blocks, %d of %d free", kv->pages.n_free, free + 2);
+    CHECK(kv->pages.n_idle == 0, "A1: %d pages are idle, all are in use", kv->pages.n_idle);
+    kv_seq_free(kv, a);
+    const int idle = kv->pages.n_idle, gone = prefix_evict(&ix, 100);
+    CHECK(idle == 2 && gone == 2, "A1: %d pages count as idle, wanted 2; %d could be evicted", idle, gone);
+    kv_seq_free(kv, b);
+    CHECK(kv->pages.n_idle == 4 && page_pool_room(&kv->pages) == kv->pages.n && prefix_evict(&ix, 100) == 4,
+          "A1: all pages can be had again");
+    prefix_destroy(&ix);
+    serve_close(&r);
+}
+
+/* A13: salts are compared, not only hashed: with no hash at all, another salt's blocks are not found. */
+static void check_salts(void)
+{
+    static const unsigned char salt[3][PREFIX_SALT] = { { 1 }, { 2 }, { [PREFIX_SALT - 1] = 1 } };
+    static int32_t t[2 * KVANT_PAGE + 1];
+    prefix_index ix;
+    prefix_hit hit;
+    serve_rig r;
+
+    if (!serve_open(&r, "tests/golden/tiny/llama.gguf", engine_params("f16", 64, 0), kvant_session_defaults()))
+        return;
+    kvant_session_free(r.s);
+    r.s = NULL;
+    CHECK(prefix_create(&ix, &r.e->kv, NULL) == KVANT_OK, "create");
+    ix.hash_mask = 0;
+    serve_tokens(t, 2 * KVANT_PAGE + 1, 95);
+    for (int i = 0; i < 3; i++) {
+        const int seq = own_sequence(r.e, 2);
+        prefix_find(&ix, salt[i], t, 2 * KVANT_PAGE + 1, &hit);
+        CHECK(hit.matched == 0 && hit.pages == 0, "A13: salt %d finds %d blocks of another one", i, hit.matched);
+        prefix_insert(&ix, salt[i], t, seq, 2, NULL, 0);
+        prefix_find(&ix, salt[i], t, 2 * KVANT_PAGE + 1, &hit);
+        CHECK(hit.pages == 2 && ix.nodes[hit.node].page == r.e->kv.seqs[seq].table[1], "A13: salt %d: not its own page",
+              i);
+        kv_seq_free(&r.e->kv, seq);
+    }
+    CHECK(ix.n_nodes == 6, "A13: %d nodes, wanted 6", ix.n_nodes);
+    prefix_forget(&ix, salt[1], t);
+    CHECK(ix.n_nodes == 4, "A13: forgetting one salt's prefix left %d nodes, wanted 4", ix.n_nodes);
     prefix_destroy(&ix);
     serve_close(&r);
 }
@@ -338,6 +416,8 @@ int main(void)
     check_collisions(dense);
     check_collisions(hybrid);
     check_eviction();
+    check_adoption();
+    check_salts();
     check_snapshot_eviction();
     check_branch();
     return check_end("check_prefix");

@@ -211,7 +211,7 @@ static int tick(sim *s)
         ready += run[i].prompt_left == 0 && !run[i].held;
         held += run[i].held;
     }
-    sched_make(&s->c, run, s->n_run, wait, s->n_queue, (sched_pages){ s->free, s->idle }, s->deferred, &p);
+    sched_make(&s->c, run, s->n_run, wait, s->n_queue, s->free + s->idle, s->deferred, &p);
     check_budget(s, &p, ready);
     for (int i = 0; i < s->n_run; i++)
         ids[i] = s->run[i];
@@ -330,11 +330,11 @@ static void check_prefill_first(void)
     sched_piece pieces[4];
     sched_plan p = { .decode = decode, .preempt = preempt, .admit = admit, .prompt = pieces };
 
-    sched_make(&c, run, 4, NULL, 0, (sched_pages){ 100, 0 }, 0, &p);
+    sched_make(&c, run, 4, NULL, 0, 100, 0, &p);
     CHECK(p.n_deferred == 1 && p.n_decode == 1 && decode[0] == 1, "%d held back, %d run", p.n_deferred, p.n_decode);
-    sched_make(&c, run, 4, NULL, 0, (sched_pages){ 100, 0 }, 3, &p);
+    sched_make(&c, run, 4, NULL, 0, 100, 3, &p);
     CHECK(p.n_deferred == 0 && p.n_decode == 2, "cap of 3 steps: %d held back", p.n_deferred);
-    sched_make(&c, run, 3, NULL, 0, (sched_pages){ 100, 0 }, 0, &p);
+    sched_make(&c, run, 3, NULL, 0, 100, 0, &p);
     CHECK(p.n_deferred == 0, "one prompt, the threshold is two");
 }
 

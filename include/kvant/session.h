@@ -180,7 +180,8 @@ int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id,
 /* Ends a request at the next step boundary with KVANT_FINISH_CANCEL.  Unknown or ended ids: nothing happens. */
 void kvant_session_cancel(kvant_session *s, uint64_t id);
 /* Undoes one KVANT_EVENT_PAUSE of a request, also one whose callback is just about to return.  A paused request keeps
- * its place and its pages (it may be preempted as others are) and the rest of the batch goes on.  Any thread, not from
+ * its place and its pages until others wait for them (then it is preempted and queues again once it is resumed); the
+ * rest of the batch goes on.  Any thread, not from
  * a callback of this request.  Unknown or ended ids: nothing happens. */
 void kvant_session_resume(kvant_session *s, uint64_t id);
 /* No new requests (submit: KVANT_EBUSY); what is queued or running goes on for at most `ms`, then ends with
@@ -209,8 +210,11 @@ typedef struct kvant_session_stats {
     uint64_t generated_tokens;
     uint64_t prefix_queries, prefix_hits; /* in tokens */
     uint64_t preempted_recompute, preempted_saved, evicted_pages, evicted_states;
-    uint64_t started, continued; /* prompts that began, and chunks that went on with one */
-    uint64_t deferred_rows;      /* decode rows that stepped aside (prefill_first) */
+    uint64_t preempted_paused;    /* of them: paused ones that gave way to others */
+    uint64_t preempted_unplanned; /* of them: a promise of pages was wrong; 0 but for a fault in kvant */
+    uint64_t failed_steps;        /* refused or failed as a whole; who was in them went on alone */
+    uint64_t started, continued;  /* prompts that began, and chunks that went on with one */
+    uint64_t deferred_rows;       /* decode rows that stepped aside (prefill_first) */
     uint64_t steps, decode_only_steps, decode_rows, waiting_sum;
     int waiting_max;
     int64_t step_ns; /* time spent in steps */

@@ -121,6 +121,8 @@ int kv_pages_suffice(const kv_cache *kv);
 /* An empty sequence gets n shared full pages: its length becomes 64 n.  The caller loads a snapshot of that position
  * next, unless pages suffice. */
 void kv_seq_share(kv_cache *kv, int seq, const int32_t *pages, int n);
+/* Logical page p of seq, full, becomes this page, which has the same rows; its own loses a reference. */
+void kv_seq_adopt(kv_cache *kv, int seq, int p, int page);
 /* State and tail of seq (length on the 64 grid, at least 64) -> snapshot id taken from `snaps`; and back. */
 int kv_snapshot_save(kv_cache *kv, int seq, int snap, kvant_diag *diag);
 int kv_snapshot_load(kv_cache *kv, int snap, int seq, kvant_diag *diag);

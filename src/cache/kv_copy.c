@@ -138,6 +138,17 @@ void kv_seq_share(kv_cache *kv, int seq, const int32_t *pages, int n)
     s->len = n * KVANT_PAGE;
 }
 
+void kv_seq_adopt(kv_cache *kv, int seq, int p, int page)
+{
+    int32_t *own = &kv->seqs[seq].table[p];
+
+    if (*own == page)
+        return;
+    page_pool_ref(&kv->pages, page);
+    page_pool_unref(&kv->pages, *own);
+    *own = page;
+}
+
 /* Tail pages that a sequence of length 64 m keeps: logical pages m-T+1 .. m-1, all full and so never written again. */
 static int32_t *snapshot_tails(kv_cache *kv, int snap)
 {

@@ -115,7 +115,7 @@ void prefix_find(const prefix_index *ix, const unsigned char *salt, const int32_
         at = find_child(ix, at, salt, block, hash_block(ix, at, salt, block));
         if (at < 0)
             return;
-        idle += ix->kv->pages.refs[ix->nodes[at].page] == 1;
+        idle += page_pool_is_idle(&ix->kv->pages, ix->nodes[at].page);
         hit->matched = p + 1;
         if (suffice || ix->nodes[at].snap >= 0)
             *hit = (prefix_hit){ p + 1, p + 1, at, ix->nodes[at].snap, idle };
@@ -206,7 +206,7 @@ int prefix_evict(prefix_index *ix, int n)
 
     for (int i = ix->oldest; i >= 0 && ix->kv->pages.n_free - before < n;) {
         const int older = ix->nodes[i].older, newer = ix->nodes[i].newer, parent = ix->nodes[i].parent;
-        if (ix->kv->pages.refs[ix->nodes[i].page] > 1 || ix->nodes[i].children > 0) {
+        if (!page_pool_is_idle(&ix->kv->pages, ix->nodes[i].page) || ix->nodes[i].children > 0) {
             i = newer;
             continue;
         }
@@ -324,8 +324,8 @@ void prefix_forget(prefix_index *ix, const unsigned char *salt, const int32_t *t
         forget_from(ix, node);
 }
 
-void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *tokens, const int32_t *pages,
-                   int n_pages, const prefix_snap *snaps, int n_snaps)
+void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *tokens, int seq, int n_pages,
+                   const prefix_snap *snaps, int n_snaps)
 {
     int at = -1;
 
@@ -335,10 +335,11 @@ void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *t
         const uint32_t hash = hash_block(ix, at, salt, block);
         int child = find_child(ix, at, salt, block, hash);
         if (child < 0) {
-            child = add_node(ix, at, salt, block, hash, pages[p]);
+            child = add_node(ix, at, salt, block, hash, ix->kv->seqs[seq].table[p]);
             list_add(ix, child);
         }
         at = child;
+        kv_seq_adopt(ix->kv, seq, p, ix->nodes[at].page);
         attach_snap(ix, at, snaps, n_snaps);
     }
     for (int k = 0; k < n_snaps; k++)

@@ -7,6 +7,9 @@
  *
  * The index holds one reference on each of its pages and owns its snapshots.  Pages shared with live sequences stay;
  * the others ("idle") are what prefix_evict can free, least recently used first and never before their descendants.
+ * A sequence that holds the page of a node holds the pages of all its ancestors: it resumed there, or it entered the
+ * node and adopted the pages of the blocks that were known.  Hence no idle page has a descendant in use, and every
+ * idle page can be had.
  * Snapshots go by GreedyDual: the one that saves the fewest tokens over its nearest ancestor, aged by use, so that
  * useful ancestors outlive a dense row of neighbours.  Full pages and snapshots are never written again: sharing needs
  * no copy on write.  Memory is taken once: one node per page of the pool.  Owner thread only. */
@@ -56,12 +59,14 @@ void prefix_destroy(prefix_index *ix);
 void prefix_find(const prefix_index *ix, const unsigned char *salt, const int32_t *tokens, int n, prefix_hit *hit);
 /* Seq (empty) takes over the pages and the state of a hit that was found since the last change. */
 int prefix_resume(prefix_index *ix, const prefix_hit *hit, int seq, kvant_diag *diag);
-/* Enters tokens[64 * n_pages] with their pages; known blocks keep the page they have.  The snapshots become the
- * index's, or are freed where one exists already.  Where pages do not suffice, blocks behind the last snapshot are not
- * entered: nothing could be resumed from them. */
-void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *tokens, const int32_t *pages,
-                   int n_pages, const prefix_snap *snaps, int n_snaps);
-/* Frees up to n idle pages; returns how many. */
+/* Enters tokens[64 * n_pages] with the pages of seq, which are full and nobody else's but the index's.  Where a block
+ * is known with another page, seq goes on with that one and its own is freed: both hold the rows of the same tokens
+ * (equal to the last bit where the engine promises that of any cut of a prompt).  The snapshots become the index's, or
+ * are freed where one exists already.  Where pages do not suffice, blocks behind the last snapshot are not entered:
+ * nothing could be resumed from them. */
+void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *tokens, int seq, int n_pages,
+                   const prefix_snap *snaps, int n_snaps);
+/* Frees n idle pages, or all there are; returns how many. */
 int prefix_evict(prefix_index *ix, int n);
 /* A snapshot id, for the caller to fill; makes room if there is none free.  -1: all are in use elsewhere. */
 int prefix_take_snap(prefix_index *ix);

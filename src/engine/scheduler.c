@@ -170,7 +170,8 @@ static void admit(state *s, const sched_wait *queue, int n_wait)
         const int spare = s->n_run + p->n_admit;
         if (w->not_ready)
             continue;
-        if (w->pages + w->pinned + spare > s->available)
+        p->no_pages = w->pages + w->pinned + spare > s->available;
+        if (p->no_pages)
             return;
         if (w->prompt_left > 0 && !add_chunk(s, s->n_run + i, w->pos, w->prompt_left, w->cut))
             return;
@@ -180,11 +181,12 @@ static void admit(state *s, const sched_wait *queue, int n_wait)
 }
 
 void sched_make(const sched_config *c, const sched_seq *running, int n_running, const sched_wait *queue, int n_wait,
-                sched_pages pages, int deferred, sched_plan *plan)
+                int room, int deferred, sched_plan *plan)
 {
-    state s = { c, running, n_running, pages.free + pages.idle, 0, plan };
+    state s = { c, running, n_running, room, 0, plan };
 
-    plan->n_decode = plan->n_prompt = plan->n_admit = plan->n_preempt = plan->n_deferred = plan->prompt_tokens = 0;
+    plan->n_decode = plan->n_prompt = plan->n_admit = plan->n_preempt = plan->n_deferred = plan->prompt_tokens =
+        plan->no_pages = 0;
     for (int i = 0; i < n_running; i++)
         s.available -= running[i].promised;
     assert(s.available >= 0);

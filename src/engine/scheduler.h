@@ -8,8 +8,8 @@
  *   4. admissions from the queue, in its order, while a place, pages and budget are left.
  * Chunks end on the absolute 64-token grid, at a cut (where a snapshot is wanted), or at the prompt's end.
  *
- * Pages are promised before they are taken: free + idle - promised never gets below zero.  "idle" pages are held by the
- * prefix cache alone and can be taken at once. */
+ * Pages are promised before they are taken: room - promised never gets below zero.  Room: pages that can be had, free
+ * ones and those that an eviction frees at once (page_pool_room). */
 #ifndef KVANT_ENGINE_SCHEDULER_H
 #define KVANT_ENGINE_SCHEDULER_H
 
@@ -44,10 +44,6 @@ typedef struct sched_wait {
     int not_ready;        /* 1: waits for something else; passed over */
 } sched_wait;
 
-typedef struct sched_pages {
-    int free, idle;
-} sched_pages;
-
 /* index < n_running: a running sequence; else n_running + index of the queue. */
 typedef struct sched_piece {
     int index, n;
@@ -55,6 +51,7 @@ typedef struct sched_piece {
 
 typedef struct sched_plan {
     int n_decode, n_prompt, n_admit, n_preempt, n_deferred;
+    int no_pages; /* 1: the next of the queue wants more pages than are left */
     int prompt_tokens, budget, cap;
     int *decode, *preempt, *admit; /* [n_running], [n_running], [n_wait]; caller's memory */
     sched_piece *prompt;           /* [n_running + n_wait] */
@@ -62,7 +59,7 @@ typedef struct sched_plan {
 
 /* deferred: steps in a row, until now, in which prefill_first held rows back.  Writes the plan's lists. */
 void sched_make(const sched_config *c, const sched_seq *running, int n_running, const sched_wait *queue, int n_wait,
-                sched_pages pages, int deferred, sched_plan *plan);
+                int room, int deferred, sched_plan *plan);
 /* The budget of prompt tokens and the cap per sequence of a step with d decode rows; 0: unbounded. */
 void sched_budget(const sched_config *c, int d, int *budget, int *cap);
 

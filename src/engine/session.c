@@ -249,6 +249,7 @@ void kvant_session_resume(kvant_session *s, uint64_t id)
     for (request *q = s->live; q; q = q->next)
         if (q->id == id)
             atomic_fetch_sub(&q->hold, 1);
+    s->resumed = 1;
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
 }

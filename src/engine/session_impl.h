@@ -3,6 +3,8 @@
  *   session.c          the public calls: threads, queues, copies of the statistics
  *   session_loop.c     the owner's loop: queue -> plan -> step -> events
  *   session_plan.c     the queue's order; what goes into the next step
+ *   session_step.c     the step itself, and what each request got of it
+ *   session_audit.c    counts everything anew, for tests
  *   session_stats.c    counters, and the copies that other threads see
  *   session_check.c    a new request: checks, its own copy
  *   session_request.c  one request: snapshots, start, preemption, what a step gave it, end
@@ -57,6 +59,8 @@ typedef struct request {
     int seq;         /* -1: not running */
     int promised, keep;
     int rows;          /* planned for this step */
+    int n_yielded;     /* preempted while paused, for others */
+    int fault_to;      /* a step with it failed: it steps alone until it has so many tokens; 0: none did */
     int prompt_done;   /* the prompt was evaluated once: entered in the index, events sent */
     int own_rows_only; /* continues a parked sequence: its rows may come from decode steps */
     int branch;        /* position where a known prefix goes on without a snapshot; 0: none */
@@ -102,7 +106,7 @@ struct kvant_session {
     int n_queued;    /* alive, not running: never started, or preempted */
     tenant *tenants; /* [cap_waiting]; what is served and live: owner thread */
     int n_tenants;
-    int stop, draining;
+    int stop, draining, resumed; /* resumed: since the owner looked last */
     int64_t drain_until_ns;
     uint64_t next_id, submitted, rejected;
     kvant_session_stats shown;
@@ -126,19 +130,30 @@ struct kvant_session {
     kvant_item *items;
     request **item_req;
     int n_items, events;
-    int32_t *next_token;           /* [max_seqs] decode inputs */
-    float *scratch;                /* [n_vocab] masked logits */
-    float *hidden;                 /* [n_embd] */
+    void (*after_tick)(kvant_session *s); /* tests: session_audit.h; NULL: none */
+    int32_t *next_token;                  /* [max_seqs] decode inputs */
+    float *scratch;                       /* [n_vocab] masked logits */
+    float *hidden;                        /* [n_embd] */
     unsigned char fingerprint[STORE_FINGERPRINT];
     int folder, folder_is_open; /* snapshot_dir */
 };
 
 /* ---- session_loop.c ---- */
 void *session_main(void *session);
+void session_remove(request **list, int *n, int i);
+void session_end_all(kvant_session *s, int code, const char *text);
+/* running[i] goes back to the queue. */
+void session_preempt(kvant_session *s, int i);
+
+/* ---- session_step.c ---- */
+/* Runs what the plan gave rows. */
+void session_run_step(kvant_session *s, int waiting);
 
 /* ---- session_plan.c ---- */
 /* Sorts the first of the queue to its front and fills s->plan; returns how many heads the plan's indices may mean. */
 int session_plan(kvant_session *s);
+/* Pages that can be had and that nobody was promised. */
+int session_room(const kvant_session *s);
 
 /* ---- session_stats.c ---- */
 void session_count_step(kvant_session *s, int64_t t0, int64_t t1, int waiting);
@@ -166,7 +181,10 @@ int request_share_point(const kvant_session *s, const request *q, int pos);
 void request_take_sequence(kvant_session *s, request *q);
 /* The request starts, or goes on after a preemption, in its sequence. */
 int request_start(kvant_session *s, request *q, kvant_diag *diag);
+/* Its sequence goes, saved or not.  Computed anew, a request that goes on in a slot gets other bits: it yields only
+ * where it can be saved. */
 void request_preempt(kvant_session *s, request *q);
+int request_can_yield(const kvant_session *s, const request *q);
 /* After a step: snapshots, index, events, the next token; ends it where due (then 1 is returned). */
 int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_diag *diag);
 /* END event; frees everything.  The caller has taken it out of waiting or running. */

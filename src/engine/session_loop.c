@@ -18,7 +18,7 @@ static void wait_for_work(kvant_session *s)
 {
     while (!s->stop && !s->inbox_first && !s->actions_first && s->n_running + s->n_waiting == 0)
         pthread_cond_wait(&s->work, &s->lock);
-    if (!s->blocked || s->stop || s->inbox_first || s->actions_first)
+    if (!s->blocked || s->resumed || s->stop || s->inbox_first || s->actions_first)
         return;
     const int64_t until = clock_ns() + PAUSED_TURN_NS;
     const struct timespec t = { until / 1000000000, until % 1000000000 };
@@ -33,6 +33,7 @@ static int take_inbox(kvant_session *s, action **actions)
 
     pthread_mutex_lock(&s->lock);
     wait_for_work(s);
+    s->resumed = 0;
     in = s->inbox_first;
     s->inbox_first = s->inbox_last = NULL;
     *actions = s->actions_first;
@@ -46,13 +47,13 @@ static int take_inbox(kvant_session *s, action **actions)
     return go_on;
 }
 
-static void remove_at(request **list, int *n, int i)
+void session_remove(request **list, int *n, int i)
 {
     (*n)--;
     memmove(list + i, list + i + 1, (size_t)(*n - i) * sizeof *list);
 }
 
-static void end_all(kvant_session *s, int code, const char *text)
+void session_end_all(kvant_session *s, int code, const char *text)
 {
     while (s->n_running > 0)
         request_end(s, s->running[--s->n_running], KVANT_FINISH_ERROR, -1, code, text);
@@ -66,7 +67,7 @@ static void drop_cancelled(kvant_session *s, request **list, int *n)
         if (!atomic_load(&list[i]->cancel))
             continue;
         request_end(s, list[i], KVANT_FINISH_CANCEL, -1, KVANT_OK, "");
-        remove_at(list, n, i--);
+        session_remove(list, n, i--);
     }
 }
 
@@ -77,7 +78,7 @@ static void drop_late(kvant_session *s, int64_t now)
         if (q->r.timeout_ns == 0 || q->t.started_ns || now - q->t.submitted_ns < q->r.timeout_ns)
             continue;
         request_end(s, s->waiting[i], KVANT_FINISH_ERROR, -1, KVANT_EBUSY, "queue: the request waited too long");
-        remove_at(s->waiting, &s->n_waiting, i--);
+        session_remove(s->waiting, &s->n_waiting, i--);
     }
 }
 
@@ -89,7 +90,7 @@ static void drop_refused(kvant_session *s)
         if (q->r.slot < 0 || q->t.started_ns || slots_check_tenant(s, q->r.slot, q->r.salt, &diag) == KVANT_OK)
             continue;
         request_end(s, s->waiting[i], KVANT_FINISH_ERROR, -1, KVANT_EBUSY, diag.text);
-        remove_at(s->waiting, &s->n_waiting, i--);
+        session_remove(s->waiting, &s->n_waiting, i--);
     }
 }
 
@@ -101,7 +102,7 @@ static void check_drain(kvant_session *s, int64_t now)
     over = s->draining && now >= s->drain_until_ns;
     pthread_mutex_unlock(&s->lock);
     if (over)
-        end_all(s, KVANT_ECANCELED, "server: shutting down");
+        session_end_all(s, KVANT_ECANCELED, "server: shutting down");
 }
 
 /* ---- the plan (session_plan.c) is carried out ---- */
@@ -113,22 +114,26 @@ static void count_queued(kvant_session *s, request *q, int queued)
     pthread_mutex_unlock(&s->lock);
 }
 
+void session_preempt(kvant_session *s, int i)
+{
+    request *q = s->running[i];
+
+    request_preempt(s, q);
+    count_queued(s, q, 1);
+    q->rows = 0;
+    session_remove(s->running, &s->n_running, i);
+    s->waiting[s->n_waiting++] = q;
+}
+
+/* From the youngest on, so that the places of those before stay as the plan knows them. */
 static void preempt_planned(kvant_session *s)
 {
-    int kept = 0;
-
-    for (int k = 0; k < s->plan.n_preempt; k++) {
-        request *q = s->running[s->plan.preempt[k]];
-        s->running[s->plan.preempt[k]] = NULL;
-        request_preempt(s, q);
-        count_queued(s, q, 1);
-        q->rows = 0;
-        s->waiting[s->n_waiting++] = q;
-    }
-    for (int i = 0; i < s->n_running; i++)
-        if (s->running[i])
-            s->running[kept++] = s->running[i];
-    s->n_running = kept;
+    for (int i = s->n_running - 1; i >= 0; i--)
+        for (int k = 0; k < s->plan.n_preempt; k++)
+            if (s->plan.preempt[k] == i) {
+                session_preempt(s, i);
+                break;
+            }
 }
 
 static void admit_one(kvant_session *s, request *q, int pages)
@@ -140,7 +145,7 @@ static void admit_one(kvant_session *s, request *q, int pages)
         prefix_evict(&s->prefix, before - s->e->kv.pages.n_free);
     for (int i = 0; i < s->n_waiting; i++)
         if (s->waiting[i] == q)
-            remove_at(s->waiting, &s->n_waiting, i);
+            session_remove(s->waiting, &s->n_waiting, i);
     const int code = request_start(s, q, &diag);
     q->promised = pages - before;
     count_queued(s, q, 0);
@@ -188,93 +193,7 @@ static void apply_plan(kvant_session *s, int n_heads)
     admit_planned(s, heads);
 }
 
-static void add_item(kvant_session *s, request *q)
-{
-    const int len = request_len(s, q), is_prompt = len < q->r.n_prompt;
-    /* the device chooses, or leaves few to choose from, where nobody looks at the logits */
-    const int wants = q->r.mask || q->r.n_logprobs >= 0 ? KVANT_LOGITS_LAST
-                      : q->greedy                       ? KVANT_LOGITS_GREEDY
-                                                        : kvant_sampler_wants(q->sampler);
-    int logits = len + q->rows < q->n_tokens ? KVANT_LOGITS_NONE : wants;
-
-    if (is_prompt && q->r.kind != KVANT_REQUEST_GENERATE)
-        logits = KVANT_LOGITS_HIDDEN;
-    s->items[s->n_items] = (kvant_item){ q->seq, q->tokens + len, q->rows, is_prompt, logits };
-    s->item_req[s->n_items++] = q;
-}
-
-static int make_items(kvant_session *s)
-{
-    int pages = 0;
-
-    s->n_items = 0;
-    for (int i = 0; i < s->n_running; i++) {
-        request *q = s->running[i];
-        if (q->rows == 0)
-            continue;
-        add_item(s, q);
-        pages += kv_pages_missing(&s->e->kv, q->seq, request_len(s, q) + q->rows);
-    }
-    return pages;
-}
-
-/* ---- the step ---- */
-
-/* The engine cannot go on: a lost device, a vanished model file. */
-static int is_fatal(int code)
-{
-    return code == KVANT_EDEVICE || code == KVANT_EIO || code == KVANT_EINTERNAL;
-}
-
-static void collect(kvant_session *s, const int *before, kvant_diag *diag)
-{
-    for (int i = 0; i < s->n_items; i++) {
-        request *q = s->item_req[i];
-        const kv_seq *seq = &s->e->kv.seqs[q->seq];
-        const int taken = kv_pages_held(&s->e->kv, q->seq) - kv_pages_at(&s->e->kv, before[i]);
-        const int rows = seq->len - before[i];
-
-        q->promised -= taken < q->promised ? (taken > 0 ? taken : 0) : q->promised;
-        if (!request_after_step(s, q, i, rows, diag))
-            continue;
-        for (int k = 0; k < s->n_running; k++)
-            if (s->running[k] == q)
-                remove_at(s->running, &s->n_running, k);
-    }
-}
-
-static void run_step(kvant_session *s, int waiting)
-{
-    kvant_diag diag = { "" };
-    int *before = s->next_token; /* [max_seqs] */
-    const int pages = make_items(s);
-
-    if (pages > s->e->kv.pages.n_free)
-        prefix_evict(&s->prefix, pages - s->e->kv.pages.n_free);
-    for (int i = 0; i < s->n_items; i++)
-        before[i] = request_len(s, s->item_req[i]);
-    const int64_t t0 = clock_ns();
-    const int code = s->n_items ? kvant_step(s->e, s->items, s->n_items, &diag) : KVANT_OK;
-    const int64_t t1 = clock_ns();
-    session_count_step(s, t0, t1, waiting);
-    const kvant_step_record r = { s->st.steps,
-                                  t0,
-                                  t1,
-                                  s->plan.n_decode,
-                                  s->plan.prompt_tokens,
-                                  waiting,
-                                  s->n_running,
-                                  s->plan.n_deferred,
-                                  s->plan.n_preempt,
-                                  s->e->kv.pages.n - s->e->kv.pages.n_free };
-    if (code == KVANT_OK || code == KVANT_ECANCELED || code == KVANT_ENUMERIC) {
-        collect(s, before, &diag);
-    } else {
-        s->st.failed = is_fatal(code) ? code : 0;
-        end_all(s, code, diag.text);
-    }
-    session_publish(s, &r);
-}
+/* ---- a tick ---- */
 
 /* Once per tick: a resume in the middle of it must not be seen by half of the plan. */
 static int count_paused(request *const *list, int n)
@@ -288,7 +207,68 @@ static int count_paused(request *const *list, int n)
     return paused;
 }
 
-static void tick(kvant_session *s)
+/* Of the requests that wait, one could start now but for a place or pages. */
+static int somebody_lacks_room(const kvant_session *s, int n_heads)
+{
+    int ready = 0;
+
+    for (int i = 0; i < s->n_waiting && s->n_running == s->max_seqs; i++)
+        ready |= !s->waiting[i]->paused;
+    for (int i = 0; i < n_heads && s->plan.no_pages; i++)
+        ready |= !s->wait_in[i].not_ready;
+    return ready;
+}
+
+/* A place that is named must be that one. */
+static int holds_named_slot(const kvant_session *s, const request *q)
+{
+    for (int i = 0; i < s->n_waiting; i++)
+        if (!s->waiting[i]->paused && s->waiting[i]->r.slot == q->seq)
+            return 1;
+    return 0;
+}
+
+/* A paused request gives its place and pages to those that wait, the youngest first, and comes back when it is resumed:
+ * who does not read holds nobody up.  0: none does. */
+static int yield_one(kvant_session *s, int any)
+{
+    for (int i = s->n_running - 1; i >= 0; i--) {
+        request *q = s->running[i];
+        if (!q->paused || !(any || holds_named_slot(s, q)) || !request_can_yield(s, q))
+            continue;
+        q->n_yielded++;
+        s->st.preempted_paused++;
+        session_preempt(s, i);
+        return 1;
+    }
+    return 0;
+}
+
+static int make_plan(kvant_session *s)
+{
+    int heads;
+
+    while (yield_one(s, 0))
+        ;
+    do
+        heads = session_plan(s);
+    while (s->plan.n_admit + s->plan.n_preempt == 0 && somebody_lacks_room(s, heads) && yield_one(s, 1));
+    return heads;
+}
+
+/* Nothing runs, and the first of the queue does not fit the empty pool: an answer for it, not a spinning loop. */
+static void end_head(kvant_session *s, int n_heads)
+{
+    int i = 0;
+
+    while (i < n_heads - 1 && s->wait_in[i].not_ready)
+        i++;
+    request_end(s, s->waiting[i], KVANT_FINISH_ERROR, -1, KVANT_ENOSPC, "cache pool: no room for the request");
+    session_remove(s->waiting, &s->n_waiting, i);
+    session_publish(s, NULL);
+}
+
+static void run_tick(kvant_session *s)
 {
     const int64_t now = clock_ns();
 
@@ -304,21 +284,27 @@ static void tick(kvant_session *s)
     }
     const int waiting = s->n_waiting;
     const int paused = count_paused(s->running, s->n_running) + count_paused(s->waiting, s->n_waiting);
-    const int heads = session_plan(s);
+    const int heads = make_plan(s);
     if (paused > 0 && s->plan.n_decode + s->plan.n_prompt + s->plan.n_preempt + s->plan.n_admit == 0) {
         s->blocked = 1;
         s->st.last_step_ns = now; /* it is the clients that make no progress */
         session_publish(s, NULL);
         return;
     }
-    if (s->n_running + s->plan.n_admit == 0) { /* nothing will ever make room: an answer, not a spinning loop */
-        end_all(s, KVANT_ENOSPC, "cache pool: no room for the request");
-        session_publish(s, NULL);
+    if (s->n_running + s->plan.n_admit == 0) {
+        end_head(s, heads);
         return;
     }
     s->deferred = s->plan.n_deferred > 0 ? s->deferred + 1 : 0;
     apply_plan(s, heads);
-    run_step(s, waiting);
+    session_run_step(s, waiting);
+}
+
+static void tick(kvant_session *s)
+{
+    run_tick(s);
+    if (s->after_tick)
+        s->after_tick(s);
 }
 
 void *session_main(void *session)
@@ -338,7 +324,7 @@ void *session_main(void *session)
         if (go_on)
             tick(s);
     } while (go_on);
-    end_all(s, KVANT_ECANCELED, "server: stopped");
+    session_end_all(s, KVANT_ECANCELED, "server: stopped");
     session_publish(s, NULL);
     return NULL;
 }

@@ -15,8 +15,8 @@ static int goes_before(const request *a, const request *b)
         return b->paused;
     if (a->r.priority != b->r.priority)
         return a->r.priority > b->r.priority;
-    if ((a->t.n_preempted > 0) != (b->t.n_preempted > 0))
-        return a->t.n_preempted > 0;
+    if ((a->t.n_preempted > a->n_yielded) != (b->t.n_preempted > b->n_yielded))
+        return a->t.n_preempted > a->n_yielded;
     if (sa != sb)
         return sa < sb;
     return a->id < b->id;
@@ -100,7 +100,7 @@ static int idle_pages(const kvant_session *s, const prefix_hit *h)
     int idle = 0;
 
     for (int i = h->node; i >= 0; i = s->prefix.nodes[i].parent)
-        idle += s->e->kv.pages.refs[s->prefix.nodes[i].page] == 1;
+        idle += page_pool_is_idle(&s->e->kv.pages, s->prefix.nodes[i].page);
     return idle;
 }
 
@@ -121,7 +121,7 @@ static sched_wait wait_entry(kvant_session *s, request *q)
         pos = q->saved ? q->saved_len : q->hit.pages * KVANT_PAGE;
         have = q->saved ? 0 : q->hit.pages;
     }
-    q->keep = goes_on || q->own_rows_only || q->t.n_preempted >= MAX_PREEMPTIONS;
+    q->keep = goes_on || q->own_rows_only || q->t.n_preempted - q->n_yielded >= MAX_PREEMPTIONS;
     first = kv_pages_at(kv, (pos > q->r.n_prompt ? pos : q->r.n_prompt) + 1);
     return (sched_wait){ .pos = pos,
                          .prompt_left = pos < q->r.n_prompt ? q->r.n_prompt - pos : 0,
@@ -158,14 +158,19 @@ static int pages_back(const kvant_session *s, int seq)
     return n;
 }
 
-static int fill_running(kvant_session *s)
+int session_room(const kvant_session *s)
 {
-    const page_pool *pool = &s->e->kv.pages;
     int promised = 0;
 
     for (int i = 0; i < s->n_running; i++)
         promised += s->running[i]->promised;
-    const int available = pool->n_free + pool->n_idle - promised;
+    return page_pool_room(&s->e->kv.pages) - promised;
+}
+
+static int fill_running(kvant_session *s)
+{
+    const int available = session_room(s);
+
     for (int i = 0; i < s->n_running; i++) {
         const request *q = s->running[i];
         const int pos = request_len(s, q), left = q->r.n_prompt - pos;
@@ -211,7 +216,6 @@ int session_plan(kvant_session *s)
     const int heads = fill_heads(s);
 
     make_room(s, heads);
-    const sched_pages pages = { s->e->kv.pages.n_free, s->e->kv.pages.n_idle };
-    sched_make(&c, s->run_in, s->n_running, s->wait_in, heads, pages, s->deferred, &s->plan);
+    sched_make(&c, s->run_in, s->n_running, s->wait_in, heads, page_pool_room(&s->e->kv.pages), s->deferred, &s->plan);
     return heads;
 }

@@ -131,12 +131,25 @@ static void drop_snaps(kvant_session *s, request *q)
     q->rolling = -1;
 }
 
+static int can_save(const kvant_session *s, const request *q)
+{
+    const int len = request_len(s, q);
+
+    return len > 0 && !s->e->kv.seqs[q->seq].broken &&
+           (int64_t)kv_image_bytes(&s->e->kv, len) <= s->p.save_bytes - s->saved_bytes;
+}
+
+int request_can_yield(const kvant_session *s, const request *q)
+{
+    return !q->own_rows_only || can_save(s, q);
+}
+
 static int save(kvant_session *s, request *q)
 {
     const int len = request_len(s, q);
     const size_t bytes = kv_image_bytes(&s->e->kv, len);
 
-    if (len == 0 || (int64_t)bytes > s->p.save_bytes - s->saved_bytes)
+    if (!can_save(s, q))
         return 0;
     q->saved = kvant_alloc(bytes);
     if (!q->saved)
@@ -154,7 +167,7 @@ static int save(kvant_session *s, request *q)
 
 void request_preempt(kvant_session *s, request *q)
 {
-    if (s->p.preempt == KVANT_PREEMPT_SAVE && save(s, q)) {
+    if ((s->p.preempt == KVANT_PREEMPT_SAVE || q->own_rows_only) && save(s, q)) {
         s->st.preempted_saved++;
     } else {
         drop_snaps(s, q);
@@ -252,8 +265,7 @@ static void take_snapshot(kvant_session *s, request *q, int pos)
 static void enter_prompt(kvant_session *s, request *q)
 {
     if (!s->p.no_prefix_cache && !(q->r.cache & KVANT_CACHE_NO_WRITE) && !q->own_rows_only) {
-        prefix_insert(&s->prefix, q->r.salt, q->tokens, s->e->kv.seqs[q->seq].table, q->r.n_prompt / KVANT_PAGE,
-                      q->snaps, q->n_snaps);
+        prefix_insert(&s->prefix, q->r.salt, q->tokens, q->seq, q->r.n_prompt / KVANT_PAGE, q->snaps, q->n_snaps);
         q->n_snaps = 0;
     }
     drop_snaps(s, q);
@@ -278,7 +290,7 @@ static void enter_all(kvant_session *s, request *q)
 
     if (!s->p.prefix_reuse_decode || s->p.no_prefix_cache || (q->r.cache & KVANT_CACHE_NO_WRITE))
         return;
-    prefix_insert(&s->prefix, q->r.salt, q->tokens, s->e->kv.seqs[q->seq].table, pages, &snap, q->rolling >= 0);
+    prefix_insert(&s->prefix, q->r.salt, q->tokens, q->seq, pages, &snap, q->rolling >= 0);
     q->rolling = -1;
 }
 

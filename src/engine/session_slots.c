@@ -206,14 +206,10 @@ static int slot_save(kvant_session *s, const action *a, outcome *o, kvant_diag *
 static int room_for(kvant_session *s, int pages, kvant_diag *diag)
 {
     const page_pool *pool = &s->e->kv.pages;
-    int promised = 0;
 
-    for (int i = 0; i < s->n_running; i++)
-        promised += s->running[i]->promised;
-    while (pool->n_free + pool->n_idle - promised < pages)
+    while (session_room(s) < pages)
         if (!slots_drop_oldest(s))
-            return kvant_fail(diag, KVANT_ENOSPC, "snapshot: %d pages wanted, %d can be had", pages,
-                              pool->n_free + pool->n_idle - promised);
+            return kvant_fail(diag, KVANT_ENOSPC, "snapshot: %d pages wanted, %d can be had", pages, session_room(s));
     if (pages > pool->n_free)
         prefix_evict(&s->prefix, pages - pool->n_free);
     return KVANT_OK;

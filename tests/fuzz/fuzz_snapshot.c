@@ -56,7 +56,7 @@ static void make_good(void)
     must(snap >= 0 && kv_snapshot_save(&engine->kv, seq, snap, NULL) == 0, "snapshot");
     must(kvant_step(engine, &rest, 1, NULL) == 0, "step");
     const prefix_snap at = { 1, snap };
-    prefix_insert(&prefix, key.salt, tokens, engine->kv.seqs[seq].table, 1, &at, 1);
+    prefix_insert(&prefix, key.salt, tokens, seq, 1, &at, 1);
     must(store_save_sequence(&engine->kv, &key, seq, tokens, folder, "0", &size, NULL) == 0, "save");
     must(store_save_prefix(&prefix, &key, folder, "1", &size, NULL) == 0, "save");
     for (int i = 0; i < 2; i++) {

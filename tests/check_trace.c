@@ -1,0 +1,388 @@
+/* check_trace.c: random traces of a session with the auditor on: after every step, what is counted is what is held, and
+ * what is promised can be had (A1; I1 to I3 of the reliability specification); whoever is not cancelled gets the
+ * tokens that it gets alone.
+ *
+ *   check_trace [STEPS] [SEED]
+ *
+ * Prompts branch: they are made of a few blocks, so that they share prefixes and turn off at every place.  Several
+ * tenants and salts, small pools, all families of models, both ways to preempt, pauses, cancels, slots, files.  All
+ * that a trace does comes from its seed, at the end of a tick on the owner's thread: it does not depend on time, and
+ * its failure can be run again alone. */
+#include "engine/session_audit.h"
+#include "support/serve_rig.h"
+
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/rng.h"
+#include "support/check.h"
+
+enum {
+    PROMPTS = 20,
+    LONGEST = 350,
+    MOST_GEN = 160,
+    ALIVE = 24,
+    SLOTS = 8,
+    SNAPSHOTS = 12,
+    ROOM = 512,
+    STEPS_PER_TRACE = 250,
+    STEPS_IN_CI = 12000
+};
+
+typedef struct job {
+    struct trace *trace;
+    int busy, which, exact; /* exact: its tokens are alone[which] */
+    int n, max_tokens;
+    int pause_at, cancel_at, paused;
+    int slot;
+    unsigned char salt;
+    int n_prompt;
+    int32_t tokens[ROOM]; /* prompt, then what came */
+    uint64_t id;
+} job;
+
+/* What lies in a slot, as far as its last user knows. */
+typedef struct talk {
+    int n;
+    unsigned char salt;
+    int32_t tokens[ROOM];
+} talk;
+
+typedef struct trace {
+    serve_rig rig;
+    rng random;
+    char name[160];
+    int promised_bits; /* not with prefix_reuse_decode */
+    int steps, alive, ended, cancelled, preempted, paused;
+    uint64_t seen;
+    int actions; /* slot actions on their way */
+    job jobs[ALIVE];
+    talk talks[SLOTS];
+    _Atomic int over;
+} trace;
+
+static int32_t prompts[PROMPTS][LONGEST], alone[PROMPTS][MOST_GEN];
+static int lengths[PROMPTS];
+static char folder[64];
+
+/* ---- prompts ---- */
+
+/* Up to four of three blocks, and a part of one: equal beginnings are common, whole prompts seldom equal. */
+static void make_prompts(rng *r)
+{
+    static int32_t blocks[3][KVANT_PAGE];
+
+    for (int b = 0; b < 3; b++)
+        serve_tokens(blocks[b], KVANT_PAGE, rng_u64(r));
+    for (int i = 0; i < PROMPTS; i++) {
+        lengths[i] = (int)rng_below(r, i % 2 ? 2 : 5) * KVANT_PAGE + (int)rng_below(r, 30);
+        lengths[i] = lengths[i] ? lengths[i] : 1;
+        for (int p = 0; p * KVANT_PAGE < lengths[i]; p++) {
+            const int n = lengths[i] - p * KVANT_PAGE;
+            memcpy(prompts[i] + p * KVANT_PAGE, blocks[rng_below(r, p < 2 ? 2 : 3)],
+                   (size_t)(n < KVANT_PAGE ? n : KVANT_PAGE) * sizeof(int32_t));
+        }
+    }
+}
+
+static void run_alone(trace *t)
+{
+    static serve_out out;
+
+    for (int i = 0; i < PROMPTS; i++) {
+        kvant_request q = kvant_request_defaults();
+        q.prompt = prompts[i];
+        q.n_prompt = lengths[i];
+        q.max_tokens = MOST_GEN;
+        q.ignore_eos = 1;
+        q.cache = KVANT_CACHE_NO_READ | KVANT_CACHE_NO_WRITE;
+        serve_one(&t->rig, &q, &out);
+        CHECK(out.n == MOST_GEN, "%s: alone %d: %d tokens (%s)", t->name, i, out.n, out.text);
+        memcpy(alone[i], out.tokens, sizeof alone[i]);
+    }
+}
+
+/* ---- events ---- */
+
+static void on_end(job *j, const kvant_event *ev)
+{
+    trace *t = j->trace;
+    const int cancelled = ev->finish == KVANT_FINISH_CANCEL;
+
+    CHECK(cancelled || (ev->finish == KVANT_FINISH_LENGTH && j->n == j->max_tokens),
+          "%s: finish %d, %d of %d tokens (%s)", t->name, ev->finish, j->n, j->max_tokens, ev->text);
+    CHECK(!j->exact || memcmp(j->tokens + j->n_prompt, alone[j->which], (size_t)j->n * sizeof(int32_t)) == 0,
+          "%s: step %d: request %llu, prompt %d, %d cached, %d preempted: other tokens than alone", t->name, t->steps,
+          (unsigned long long)j->id, j->which, ev->timings->n_cached, ev->timings->n_preempted);
+    if (j->slot >= 0 && j->n > 0) { /* the last token was never run: it is not in the slot */
+        talk *k = &t->talks[j->slot];
+        k->n = j->n_prompt + j->n - 1;
+        k->salt = j->salt;
+        memcpy(k->tokens, j->tokens, sizeof k->tokens);
+    }
+    t->cancelled += cancelled;
+    t->preempted += ev->timings->n_preempted;
+    t->ended++;
+    t->alive--;
+    j->busy = 0;
+}
+
+static int on_event(void *user, const kvant_event *ev)
+{
+    job *j = user;
+
+    if (ev->kind == KVANT_EVENT_END)
+        on_end(j, ev);
+    if (ev->kind != KVANT_EVENT_TOKEN)
+        return KVANT_EVENT_GO;
+    j->tokens[j->n_prompt + j->n++] = ev->token;
+    if (j->n == j->cancel_at)
+        return KVANT_EVENT_CANCEL;
+    if (j->n != j->pause_at)
+        return KVANT_EVENT_GO;
+    j->paused = 1;
+    j->trace->paused++;
+    return KVANT_EVENT_PAUSE;
+}
+
+static void on_action(void *user, const kvant_slot_result *r)
+{
+    trace *t = user;
+
+    t->actions--;
+    CHECK(r->code == KVANT_OK || r->code == KVANT_EBUSY || r->code == KVANT_ENOENT || r->code == KVANT_ENOSPC ||
+              r->code == KVANT_EFORMAT || r->code == KVANT_EINVAL,
+          "%s: step %d: slot action: %s", t->name, t->steps, r->text);
+}
+
+/* ---- what a trace does ---- */
+
+static int chance(trace *t, int in_thousand)
+{
+    return (int)rng_below(&t->random, 1000) < in_thousand;
+}
+
+/* The prompt: one of the set, or what a slot holds and a little more. */
+static void choose_prompt(trace *t, job *j)
+{
+    const talk *k = &t->talks[j->slot < 0 ? 0 : j->slot];
+
+    j->which = (int)rng_below(&t->random, PROMPTS);
+    j->max_tokens = 1 + (int)rng_below(&t->random, chance(t, 300) ? MOST_GEN : 30);
+    j->n_prompt = lengths[j->which];
+    j->exact = t->promised_bits;
+    memcpy(j->tokens, prompts[j->which], (size_t)j->n_prompt * sizeof(int32_t));
+    if (j->slot < 0 || k->n == 0 || k->n > LONGEST || chance(t, 400))
+        return;
+    j->exact = 0; /* goes on from decode steps: promised are the bits of the conversation, not those of a cold prompt */
+    j->salt = k->salt;
+    j->n_prompt = k->n + 1 + (int)rng_below(&t->random, 30);
+    memcpy(j->tokens, k->tokens, (size_t)k->n * sizeof(int32_t));
+    serve_tokens(j->tokens + k->n, j->n_prompt - k->n, rng_u64(&t->random));
+    j->max_tokens = j->max_tokens < ROOM - j->n_prompt ? j->max_tokens : ROOM - j->n_prompt;
+}
+
+static void submit(trace *t, job *j)
+{
+    kvant_request q = kvant_request_defaults();
+    kvant_diag d = { "" };
+    const int max_seqs = t->rig.s->max_seqs;
+
+    *j = (job){ .trace = t, .busy = 1, .slot = -1, .salt = (unsigned char)rng_below(&t->random, 3) };
+    if (chance(t, 150))
+        j->slot = (int)rng_below(&t->random, (uint32_t)(max_seqs < SLOTS ? max_seqs : SLOTS));
+    choose_prompt(t, j);
+    j->pause_at = chance(t, 120) ? 1 + (int)rng_below(&t->random, 30) : 0;
+    j->cancel_at = chance(t, 30) ? 1 + (int)rng_below(&t->random, 30) : 0;
+    q.prompt = j->tokens;
+    q.n_prompt = j->n_prompt;
+    q.max_tokens = j->max_tokens;
+    q.ignore_eos = 1;
+    q.slot = j->slot;
+    q.salt[0] = j->salt;
+    q.tenant = rng_below(&t->random, 4);
+    q.priority = chance(t, 150);
+    q.n_system = (int)rng_below(&t->random, (uint32_t)j->n_prompt + 1);
+    q.cache = chance(t, 60) ? KVANT_CACHE_NO_READ : chance(t, 60) ? KVANT_CACHE_NO_WRITE : 0;
+    q.event = on_event;
+    q.user = j;
+    const int code = kvant_session_submit(t->rig.s, &q, &j->id, &d);
+    CHECK(code == KVANT_OK, "%s: submit: %s", t->name, d.text);
+    j->busy = code == KVANT_OK;
+    t->alive += j->busy;
+}
+
+static void submit_some(trace *t)
+{
+    for (int i = 0; i < ALIVE; i++)
+        if (!t->jobs[i].busy && (t->alive == 0 || chance(t, 100)))
+            submit(t, &t->jobs[i]);
+}
+
+static void resume(trace *t, job *j)
+{
+    j->paused = 0;
+    t->paused--;
+    kvant_session_resume(t->rig.s, j->id);
+}
+
+/* Cancels, and resumes of those that are paused; all of them when nothing else can run. */
+static void disturb(trace *t)
+{
+    for (int i = 0; i < ALIVE; i++) {
+        job *j = &t->jobs[i];
+        if (j->busy && chance(t, 1))
+            kvant_session_cancel(t->rig.s, j->id);
+        if (j->busy && j->paused && (t->rig.s->blocked || t->over || chance(t, 40)))
+            resume(t, j);
+    }
+}
+
+static void act(trace *t)
+{
+    static const struct {
+        int what, in_thousand;
+    } actions[] = { { KVANT_SLOT_SAVE, 1 },  { KVANT_SLOT_RESTORE, 6 },  { KVANT_SLOT_ERASE, 6 },
+                    { KVANT_CACHE_SAVE, 1 }, { KVANT_CACHE_RESTORE, 4 }, { KVANT_CACHE_CLEAR, 3 } };
+    unsigned char salt[16] = { (unsigned char)rng_below(&t->random, 3) };
+    kvant_diag d = { "" };
+
+    for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
+        const int slot = (int)rng_below(&t->random, (uint32_t)t->rig.s->max_seqs);
+        if (!chance(t, actions[i].in_thousand))
+            continue;
+        t->actions++;
+        const int code = kvant_session_slot(t->rig.s, actions[i].what, slot,
+                                            actions[i].what < KVANT_CACHE_SAVE ? "slot" : "cache", salt, on_action, t,
+                                            &d);
+        CHECK(code == KVANT_OK, "%s: slot action: %s", t->name, d.text);
+    }
+}
+
+static trace *current; /* one at a time; the session's hook has no user pointer */
+
+/* Owner thread, after every step. */
+static void after_tick(kvant_session *s)
+{
+    trace *t = current;
+    char why[200];
+
+    if (atomic_load(&t->over) > 1)
+        return;
+    t->steps += s->st.steps != t->seen;
+    t->seen = s->st.steps;
+    if (!session_audit(s, why, sizeof why)) {
+        CHECK(0, "%s: step %d: %s", t->name, t->steps, why);
+        t->over = 2; /* the rest would only repeat it */
+        return;
+    }
+    disturb(t);
+    if (t->over)
+        t->over = t->alive == 0 ? 2 : 1;
+    else
+        submit_some(t), act(t);
+    t->over = t->over ? t->over : t->steps >= STEPS_PER_TRACE;
+    if (t->over == 1 && t->alive == 0 && t->actions == 0)
+        t->over = 2;
+}
+
+/* ---- configurations ---- */
+
+static const char *const models[] = { "tests/golden/tiny/qwen35.gguf", "tests/golden/tiny/llama.gguf",
+                                      "tests/golden/tiny/qwen35moe.gguf", "tests/golden/tiny/qwen3moe.gguf" };
+
+static kvant_engine_params engine_of(uint64_t seed, rng *r)
+{
+    static const int tails[] = { 64, 0, 128, 192 };
+    kvant_engine_params p = kvant_engine_defaults();
+
+    p.type_k = p.type_v = seed / 4 % 2 ? "tbq4_0" : "f16";
+    p.kv_tail = tails[rng_below(r, 4)];
+    p.threads = 1;
+    p.max_seqs = 4 + (int)rng_below(r, 13);
+    p.n_ctx = ROOM;
+    p.n_ubatch = 64 + 64 * (int)rng_below(r, 2);
+    p.pool_tokens = (int64_t)(8 + rng_below(r, 16)) * KVANT_PAGE;
+    p.snapshots = 1 + (int)rng_below(r, SNAPSHOTS);
+    return p;
+}
+
+static kvant_session_params session_of(rng *r)
+{
+    kvant_session_params p = kvant_session_defaults();
+
+    p.batch_tokens = 128 + 64 * (int)rng_below(r, 4);
+    p.ladder = rng_below(r, 3) ? 64 : -1;
+    p.preempt = (int)rng_below(r, 2);
+    p.save_bytes = 1000 + (int64_t)rng_below(r, 2000000);
+    p.prefix_reuse_decode = rng_below(r, 5) == 0;
+    p.prefill_first = (int)rng_below(r, 2);
+    p.prefill_budget = rng_below(r, 3) ? 0 : 64;
+    p.max_batch_tokens = rng_below(r, 3) ? 0 : 128;
+    p.snapshot_dir = folder;
+    return p;
+}
+
+static void wait_over(trace *t)
+{
+    const struct timespec ms = { 0, 1000000 };
+
+    while (atomic_load(&t->over) < 2)
+        nanosleep(&ms, NULL);
+}
+
+/* Returns the steps that it took. */
+static int run_trace(uint64_t seed, trace *totals)
+{
+    static trace t;
+    kvant_session_stats st;
+    const kvant_engine_params ep = (memset(&t, 0, sizeof t), t.random = (rng){ seed * 7919 + 1 },
+                                    engine_of(seed, &t.random));
+    const kvant_session_params sp = session_of(&t.random);
+
+    snprintf(t.name, sizeof t.name, "check_trace %d %llu: %s %s tail %d, %d pages, %d snapshots", STEPS_PER_TRACE,
+             (unsigned long long)seed, models[seed % 4] + 18, ep.type_k, ep.kv_tail, (int)(ep.pool_tokens / KVANT_PAGE),
+             ep.snapshots);
+    t.promised_bits = !sp.prefix_reuse_decode;
+    if (!serve_open(&t.rig, models[seed % 4], ep, sp))
+        return STEPS_PER_TRACE;
+    make_prompts(&t.random);
+    run_alone(&t);
+    current = &t;
+    pthread_mutex_lock(&t.rig.s->lock);
+    t.rig.s->after_tick = after_tick;
+    pthread_mutex_unlock(&t.rig.s->lock);
+    submit(&t, &t.jobs[0]);
+    wait_over(&t);
+    kvant_session_get_stats(t.rig.s, &st);
+    CHECK(st.preempted_unplanned == 0 && st.failed_steps == 0, "%s: %d preempted without a plan, %d steps failed",
+          t.name, (int)st.preempted_unplanned, (int)st.failed_steps);
+    serve_close(&t.rig);
+    totals->ended += t.ended;
+    totals->cancelled += t.cancelled;
+    totals->preempted += t.preempted;
+    totals->steps += t.steps;
+    return t.steps;
+}
+
+int main(int argc, char **argv)
+{
+    const int steps = argc > 1 ? atoi(argv[1]) : STEPS_IN_CI;
+    uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    static trace totals;
+
+    snprintf(folder, sizeof folder, "/tmp/check_trace_XXXXXX");
+    CHECK(mkdtemp(folder) != NULL, "no folder %s", folder);
+    while (totals.steps < steps && check_failed == 0)
+        run_trace(seed++, &totals);
+    printf("check_trace: %d steps, audited one by one, up to seed %llu; %d requests, %d cancelled, %d preemptions\n",
+           totals.steps, (unsigned long long)seed - 1, totals.ended, totals.cancelled, totals.preempted);
+    CHECK(check_failed || totals.preempted > totals.steps / 500, "only %d preemptions", totals.preempted);
+    for (int i = 0; i < 2; i++) {
+        char path[96];
+        snprintf(path, sizeof path, "%s/%s.kvs", folder, i ? "slot" : "cache");
+        unlink(path);
+    }
+    rmdir(folder);
+    return check_end("check_trace");
+}
