@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <kvant/format.h>
+#include <kvant/qjl.h>
 
 enum { ROWS = 64 };
 
@@ -29,6 +30,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "rows: %s\n", diag.text);
         return 2;
     }
+    /* A format that needs a parameter needs the same one for rows and queries: qjl1_256 its projection. */
+    static float projection[KVANT_QJL_VALUES];
+    const void *param = NULL;
+    if (kvant_format_check_param(f, param, NULL)) {
+        kvant_qjl_projection_build(KVANT_QJL_SEED, projection);
+        param = projection;
+    }
     const kvant_format_kernels *k = kvant_format_best(f);
     int padded = kvant_format_padded(f, d), sdim = kvant_format_sdim(f, d);
     size_t row_bytes = kvant_format_row_bytes(f, d);
@@ -44,9 +52,9 @@ int main(int argc, char **argv)
     for (int j = 0; j < d; j++)
         query[j] = next(&state);
     for (int i = 0; i < ROWS; i++)
-        k->encode(NULL, keys + (size_t)i * (size_t)padded, rows + (size_t)i * row_bytes, padded, KVANT_ENCODER_BEST);
-    k->prep_q(NULL, query, prepared, padded);
-    k->score(NULL, prepared, (size_t)sdim, 1, rows, row_bytes, ROWS, scores, ROWS, padded);
+        k->encode(param, keys + (size_t)i * (size_t)padded, rows + (size_t)i * row_bytes, padded, KVANT_ENCODER_BEST);
+    k->prep_q(param, query, prepared, padded);
+    k->score(param, prepared, (size_t)sdim, 1, rows, row_bytes, ROWS, scores, ROWS, padded);
 
     for (int i = 0; i < ROWS; i++) {
         double exact = 0;

@@ -1,6 +1,7 @@
 /* check_formats.c: the cache formats: golden vectors, the registry, and properties every format must have.
  * It names no kernel: formats and variants are found through the registry, so a new one is tested without an edit here.
  *   build/release/bin/check_formats [GOLDEN_DIR] */
+#include <math.h>
 #include <stdint.h>
 #include "base/cpu.h"
 #include "base/half.h"
@@ -92,6 +93,37 @@ static void check_sizes(void)
         CHECK(!ok || kvant_format_row_bytes(f, cases[i].d) == cases[i].bytes, "%s d=%d: %zu bytes", f->name, cases[i].d,
               kvant_format_row_bytes(f, cases[i].d));
         CHECK(!ok || kvant_format_sdim(f, cases[i].d) == cases[i].sdim, "%s d=%d", f->name, cases[i].d);
+    }
+}
+
+/* B21: a format that needs a parameter says so, and its kernels without one give NaN instead of reading address 0. */
+static void check_missing_param(const kvant_format *f)
+{
+    enum { D = 256, S = 1024, B = 1024 };
+    float x[D], y[S];
+    uint8_t row[B];
+    kvant_diag diag = { "" };
+    const kvant_format_kernels *k;
+    const char *name;
+    int usable, needs = (f->flags & KVANT_FORMAT_PARAM) != 0, code = kvant_format_check_param(f, NULL, &diag);
+
+    CHECK(code == (needs ? KVANT_EINVAL : KVANT_OK), "%s: %d %s", f->name, code, diag.text);
+    CHECK(!needs || (strstr(diag.text, f->name) && strstr(diag.text, "want its projection")), "%s", diag.text);
+    CHECK(kvant_format_check_param(f, x, NULL) == KVANT_OK, "%s: refuses a parameter", f->name);
+    for (int i = 0; i < D; i++)
+        x[i] = (float)(i % 7) - 3.0f;
+    for (int i = 0; needs && (k = kvant_format_variant(f, i, &name, &usable)) != NULL; i++) {
+        if (!usable)
+            continue;
+        k->prep_q(NULL, x, y, D);
+        CHECK(isnan(y[0]) && isnan(y[kvant_format_sdim(f, D) - 1]), "%s %s: prep_q %g", f->name, name, (double)y[0]);
+        k->encode(NULL, x, row, D, KVANT_ENCODER_BEST);
+        k->decode_acc(NULL, row, 0, 1, y, D);
+        CHECK(isnan(y[0]) && isnan(y[kvant_format_sdim(f, D) - 1]), "%s %s: encode %g", f->name, name, (double)y[0]);
+        k->finish_out(NULL, y, x, D);
+        CHECK(isnan(x[0]) && isnan(x[D - 1]), "%s %s: finish_out %g", f->name, name, (double)x[0]);
+        for (int j = 0; j < D; j++)
+            x[j] = (float)(j % 7) - 3.0f;
     }
 }
 
@@ -495,6 +527,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < kvant_format_count(); i++) {
         const kvant_format *f = kvant_format_at(i);
         check_ladder(f);
+        check_missing_param(f);
         for (size_t j = 0; j < sizeof dims / sizeof dims[0]; j++) {
             if (kvant_format_check(f, dims[j], NULL) != KVANT_OK)
                 continue;

@@ -3,7 +3,7 @@
 
 Every spelling of POPULAR is given to `kvant serve`: what has no effect is accepted with one note, what acts acts, what would change
 an answer is refused with a reason.  Then: hints (B17), -np and -t (B12), schemas (B13), --deterministic (B20), --qjl-projection
-(B22), README's divergence (B14), the log options, --mlock, --version of every command."""
+(B22), README's divergence (B14), plans on a narrow terminal (B18), the log options, --mlock, --version of every command."""
 import os
 import re
 import resource
@@ -196,6 +196,17 @@ def check_readme(c, build):
     c.ok(len(said) >= 2 and min(said) * 0.98 <= mean <= max(said) * 1.02, f"README: {row}; here {mean}; {r.stderr[-200:]}")
 
 
+def check_plan(c, build):
+    """B18: no line of a plan is wrapped by a terminal of 80 columns, and every row has every column."""
+    for args in ([], ["--memory", "64M"], ["-np", "64", "-c", "16777216", "--memory", "512G"], ["--pairs", "f16:tbq4_0,q8_0:f16"]):
+        r = run(build, "plan", "-m", TINY, *args)
+        lines = r.stdout.splitlines()
+        c.ok(r.returncode == 0 and max(map(len, lines)) <= 80, f"plan {args}: {max(map(len, lines))} columns: {r.stderr}")
+        table = lines[lines.index("") + 1:]
+        c.ok(table[0].startswith("cache K:V") and len(table) > 1, f"plan {args}: {table[:2]}")
+        c.ok(all(re.fullmatch(r"\S+ +\d+( +[\d.]+ [KMGT]?i?B){3} +(yes|no) +\d+ +\d+\+?", row) for row in table[1:]), f"plan {args}: {table}")
+
+
 def main():
     build = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
     c = Checks("check_options")
@@ -203,6 +214,7 @@ def main():
         check_hints(c, build)
         check_numbers(c, build)
         check_versions(c, build)
+        check_plan(c, build)
         check_log(c, build, folder)
         check_readme(c, build)
         if built(build):

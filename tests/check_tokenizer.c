@@ -506,8 +506,7 @@ static const bad_vocab bad_vocabs[] = {
     { "byte token ZZ", { "<0xZZ>" }, { 6 }, 1, { NULL }, "<0xZZ>" },
     { "byte token 1", { "<0x1>" }, { 6 }, 1, { NULL }, "<0x1>" },
     { "byte token 100", { "<0x100>" }, { 6 }, 1, { NULL }, "<0x100>" },
-    { "merge of an unknown token", { "zz" }, { 1 }, 1, { "z zz" }, "merges[0]" },
-    { "merge into an unknown token", { "zz" }, { 1 }, 1, { "z z", "zz z" }, "merges[1]: 'zz z'" },
+    { "most merges of unknown tokens", { "zz" }, { 1 }, 1, { "z zzz", "z z", "zz z" }, "2 of 3 name texts" },
     { "merge without space", { "zz" }, { 1 }, 1, { "zz" }, "merges[0]: 'zz'" },
     { "merge of nothing", { "zz" }, { 1 }, 1, { "" }, "merges[0]" },
     { "merge with an empty side", { "zz" }, { 1 }, 1, { "z " }, "merges[0]" },
@@ -551,6 +550,35 @@ static void test_bad_vocabs(void)
         CHECK(err == KVANT_EFORMAT && !t && strstr(diag.text, b->wants), "%s: %d '%s'", b->what, err, diag.text);
         tokenizer_close(t);
     }
+}
+
+/* B25: a merge of what is no token is left out; the others keep their order. */
+static void test_merges_left_out(void)
+{
+    static const char *const notes[] = { "ab", "abc", "cd" };
+    static const char *const merges[] = { "a b",   "c x",   "c d",            "ab c",
+                                          "abc d", "d abc", "a abcdabcdabcd", "b b", NULL };
+    gguf_make m = { 0 };
+    tokenizer *t = NULL;
+    kvant_diag diag = { "" };
+
+    make_bytes_vocab(&m, "qwen2", notes, (int32_t[]){ 1, 1, 1 }, 3);
+    gguf_make_strs(&m, "tokenizer.ggml.merges", (const char *const[]){ merges[0], merges[1], merges[2], merges[3],
+                                                                       merges[4], merges[7], NULL });
+    CHECK(open_made(&m, &t, &diag) == KVANT_OK, "half of the merges are of tokens: '%s'", diag.text);
+    if (t) {
+        expect_ids(t, "abc", 0, (int32_t[]){ 257 }, 1);
+        expect_ids(t, "abcd", 0, (int32_t[]){ 256, 258 }, 2); /* c d comes before ab c; the merge to abcd is left out */
+        expect_ids(t, "cx", 0, (int32_t[]){ 'c', 'x' }, 2);
+    }
+    tokenizer_close(t);
+    t = NULL;
+    memset(&m, 0, sizeof m);
+    make_bytes_vocab(&m, "qwen2", notes, (int32_t[]){ 1, 1, 1 }, 3);
+    gguf_make_strs(&m, "tokenizer.ggml.merges", merges);
+    CHECK(open_made(&m, &t, &diag) == KVANT_EFORMAT && strstr(diag.text, "5 of 8 name texts that are no tokens"),
+          "'%s'", diag.text);
+    tokenizer_close(t);
 }
 
 /* One key of an otherwise good file is replaced. */
@@ -734,6 +762,7 @@ int main(int argc, char **argv)
     test_injection(toks);
     test_text_lengths();
     test_bad_vocabs();
+    test_merges_left_out();
     test_bad_keys();
     test_missing_bytes();
     test_out_of_memory();

@@ -54,6 +54,7 @@ check "tables of the API are installed" test -f "$prefix/include/kvant/ops.def"
 # shellcheck disable=SC2046,SC2086
 check "rows.c with pkg-config" ${CC:-cc} -std=c11 -Wall -Wextra -Werror examples/rows.c $(pkg-config --cflags --libs kvant) -lm -o "$work/rows"
 check "rows runs" "$work/rows" tbq4_0 128
+check "rows runs with a projection" "$work/rows" qjl1_256 128
 # shellcheck disable=SC2046
 check "attention.c with pkg-config" ${CC:-cc} -std=c11 -Wall -Wextra -Werror examples/attention.c \
     $(pkg-config --cflags --libs kvant) -lm -o "$work/attention"

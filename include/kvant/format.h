@@ -37,13 +37,14 @@ enum kvant_encoder {
 
 enum {
     KVANT_FORMAT_WIDE = 1,   /* 16 bits or more per value: never needs the exact tail */
-    KVANT_FORMAT_PARAM = 2,  /* encode/prep_q/finish_out need `param` (a projection) */
+    KVANT_FORMAT_PARAM = 2,  /* encode/prep_q/finish_out need `param` (a projection): kvant_format_check_param */
 };
 
 typedef struct kvant_format kvant_format;
 
 /* The kernels of one format.  d is a multiple of `group` (padded), sdim follows from it.  Rows may be unaligned;
- * nothing outside the stated ranges is read or written.  `param` is the format's parameter or NULL. */
+ * nothing outside the stated ranges is read or written.  `param` is the format's parameter or NULL; where the format
+ * needs one, NULL gives NaN everywhere (kernels have no way to say why: kvant_format_check_param has). */
 typedef struct kvant_format_kernels {
     /* x f32[d] -> row u8[row_bytes] */
     void (*encode)(const void *param, const float *x, uint8_t *row, int d, int encoder);
@@ -104,6 +105,8 @@ int kvant_format_sdim(const kvant_format *f, int d);
 size_t kvant_format_q8_bytes(const kvant_format *f, int d);
 /* KVANT_OK if head_dim d can be stored in f, else KVANT_EINVAL and the reason. */
 int kvant_format_check(const kvant_format *f, int d, kvant_diag *diag);
+/* KVANT_OK if the kernels of f may be called with this `param`: KVANT_EINVAL for NULL where f needs one. */
+int kvant_format_check_param(const kvant_format *f, const void *param, kvant_diag *diag);
 
 /* The fastest kernels this CPU may run (reference where nothing faster exists).  Never NULL. */
 const kvant_format_kernels *kvant_format_best(const kvant_format *f);

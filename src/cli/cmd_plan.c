@@ -15,45 +15,52 @@ typedef struct planner {
     kv_pair *pairs;
     int n_pairs;
     int64_t ctx[MAX_LIST], memory;
-    int n_ctx, json, n_shown;
+    int n_ctx, json, n_shown, name_width;
     jsonw w;
 } planner;
 
-static void show_row(planner *l, const kv_pair *pair, const kvant_plan *plan, int largest, int refit)
+static void row_json(planner *l, const kv_pair *pair, const kvant_plan *plan, int largest)
 {
-    char a[32], b[32], c[32], d[32], e[32], f[32];
+    jsonw_object(&l->w);
+    jsonw_kstr(&l->w, "type_k", pair->k);
+    jsonw_kstr(&l->w, "type_v", pair->v);
+    jsonw_kint(&l->w, "n_ctx", plan->n_ctx);
+    jsonw_kint(&l->w, "sequences", plan->max_seqs);
+    jsonw_kint(&l->w, "weights", plan->weights);
+    jsonw_kint(&l->w, "kv", plan->kv);
+    jsonw_kint(&l->w, "tail", plan->tail);
+    jsonw_kint(&l->w, "state", plan->state);
+    jsonw_kint(&l->w, "scratch", plan->scratch);
+    jsonw_kint(&l->w, "total", plan->total);
+    jsonw_kint(&l->w, "kv_bytes_per_token", plan->kv_bytes_per_token);
+    jsonw_kbool(&l->w, "fits", l->memory < 0 || plan->total <= l->memory);
+    jsonw_kint(&l->w, "largest_context", largest);
+    jsonw_end(&l->w);
+}
 
-    if (l->json) {
-        jsonw_object(&l->w);
-        jsonw_kstr(&l->w, "type_k", pair->k);
-        jsonw_kstr(&l->w, "type_v", pair->v);
-        jsonw_kint(&l->w, "n_ctx", plan->n_ctx);
-        jsonw_kint(&l->w, "sequences", plan->max_seqs);
-        jsonw_kint(&l->w, "weights", plan->weights);
-        jsonw_kint(&l->w, "kv", plan->kv);
-        jsonw_kint(&l->w, "tail", plan->tail);
-        jsonw_kint(&l->w, "state", plan->state);
-        jsonw_kint(&l->w, "scratch", plan->scratch);
-        jsonw_kint(&l->w, "total", plan->total);
-        jsonw_kint(&l->w, "kv_bytes_per_token", plan->kv_bytes_per_token);
-        jsonw_kbool(&l->w, "fits", l->memory < 0 || plan->total <= l->memory);
-        jsonw_kint(&l->w, "largest_context", largest);
-        jsonw_end(&l->w);
-        return;
-    }
+/* "tbq4_0", or "f16:tbq4_0" where the sides differ. */
+static const char *pair_name(const kv_pair *p, char *buf, size_t cap)
+{
+    const int same = strcmp(p->k, p->v) == 0;
+
+    snprintf(buf, cap, "%s%s%s", p->k, same ? "" : ":", same ? "" : p->v);
+    return buf;
+}
+
+/* Columns are as wide as their widest text may be, and the line ends before column 80 unless both sides of a pair have
+ * long names: a terminal never wraps it. */
+static void row_text(planner *l, const kv_pair *pair, const kvant_plan *plan, int largest, int refit)
+{
+    char name[64], kv[32], tail[32], total[32], most[32];
+
     if (l->n_shown++ == 0)
-        printf(
-            "| K | V | context | weights | KV pages | exact tail | state | scratch | total | fits | KV B/token | largest context |\n"
-            "|---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|\n");
-    printf("| %s | %s | %d | %s | %s | %s | %s | %s | %s | %s | %" PRId64 " | ", pair->k, pair->v, plan->n_ctx,
-           human_bytes(plan->weights, a, sizeof a), human_bytes(plan->kv, b, sizeof b),
-           human_bytes(plan->tail, c, sizeof c), human_bytes(plan->state, d, sizeof d),
-           human_bytes(plan->scratch, e, sizeof e), human_bytes(plan->total, f, sizeof f),
-           l->memory < 0              ? "?"
-           : plan->total <= l->memory ? "yes"
-                                      : "no",
-           plan->kv_bytes_per_token);
-    printf(largest < 0 ? "? |\n" : refit ? "%d or more |\n" : "%d |\n", largest);
+        printf("%-*s %8s %11s %11s %11s %5s %8s %9s\n", l->name_width, "cache K:V", "context", "KV pages", "exact tail",
+               "total", "fits", "B/token", "largest");
+    snprintf(most, sizeof most, largest < 0 ? "?" : refit ? "%d+" : "%d", largest);
+    printf("%-*s %8d %11s %11s %11s %5s %8" PRId64 " %9s\n", l->name_width, pair_name(pair, name, sizeof name),
+           plan->n_ctx, human_bytes(plan->kv, kv, sizeof kv), human_bytes(plan->tail, tail, sizeof tail),
+           human_bytes(plan->total, total, sizeof total), l->memory < 0 ? "?" : plan->total <= l->memory ? "yes" : "no",
+           plan->kv_bytes_per_token, most);
 }
 
 /* The largest context is looked for up to 16 M tokens, or the training context if that is more. */
@@ -70,7 +77,10 @@ static int show_pair(planner *l, const kv_pair *pair, kvant_diag *diag)
         kvant_plan plan;
         p.n_ctx = (int)l->ctx[i];
         KVANT_TRY(kvant_plan_make(l->m, &p, &plan, diag));
-        show_row(l, pair, &plan, largest, largest >= most);
+        if (l->json)
+            row_json(l, pair, &plan, largest);
+        else
+            row_text(l, pair, &plan, largest, largest >= most);
     }
     return KVANT_OK;
 }
@@ -120,9 +130,47 @@ static void head(planner *l)
         jsonw_array(&l->w);
         return;
     }
-    printf("%s: %d sequence%s, training context %d, exact tail %d tokens, memory %s\n\n", info->desc, l->p.max_seqs,
+    printf("%s\n%d sequence%s, training context %d, exact tail %d tokens, memory %s\n", info->desc, l->p.max_seqs,
            l->p.max_seqs == 1 ? "" : "s", info->n_ctx_train, l->p.kv_tail,
            l->memory < 0 ? "unknown" : human_bytes(l->memory, size, sizeof size));
+}
+
+/* Work buffers differ by pair and context: the least and the most of the rows to come. */
+static int scratch_range(planner *l, kvant_plan *last, int64_t *low, int64_t *high, kvant_diag *diag)
+{
+    kvant_engine_params p = l->p;
+
+    *low = INT64_MAX;
+    *high = 0;
+    for (int i = 0; i < l->n_pairs; i++)
+        for (int j = 0; j < l->n_ctx; j++) {
+            p.type_k = l->pairs[i].k;
+            p.type_v = l->pairs[i].v;
+            p.n_ctx = (int)l->ctx[j];
+            KVANT_TRY(kvant_plan_make(l->m, &p, last, diag));
+            *low = last->scratch < *low ? last->scratch : *low;
+            *high = last->scratch > *high ? last->scratch : *high;
+        }
+    return KVANT_OK;
+}
+
+/* What every total has beside the cache. */
+static int head_rest(planner *l, kvant_diag *diag)
+{
+    int64_t low, high;
+    kvant_plan plan;
+    char a[32], b[32], c[32], d[32], name[64];
+
+    KVANT_TRY(scratch_range(l, &plan, &low, &high, diag));
+    printf("each total has weights %s, state %s, buffers %s%s%s\n\n", human_bytes(plan.weights, a, sizeof a),
+           human_bytes(plan.state, b, sizeof b), human_bytes(low, c, sizeof c), low == high ? "" : " to ",
+           low == high ? "" : human_bytes(high, d, sizeof d));
+    l->name_width = (int)strlen("cache K:V");
+    for (int i = 0; i < l->n_pairs; i++) {
+        const int n = (int)strlen(pair_name(&l->pairs[i], name, sizeof name));
+        l->name_width = n > l->name_width ? n : l->name_width;
+    }
+    return KVANT_OK;
 }
 
 static int plan_all(planner *l, kvant_diag *diag)
@@ -137,6 +185,8 @@ static int plan_all(planner *l, kvant_diag *diag)
         return kvant_fail(diag, KVANT_ENOMEM, "plan: out of memory");
     KVANT_TRY(read_pairs(l, diag));
     head(l);
+    if (!l->json && l->n_pairs && l->n_ctx)
+        KVANT_TRY(head_rest(l, diag));
     for (int i = 0; i < l->n_pairs; i++)
         KVANT_TRY(show_pair(l, &l->pairs[i], diag));
     if (!l->json)

@@ -184,6 +184,13 @@ int kvant_format_check(const kvant_format *f, int d, kvant_diag *diag)
                       f->group == 128 ? ", or 64" : "");
 }
 
+int kvant_format_check_param(const kvant_format *f, const void *param, kvant_diag *diag)
+{
+    if (param || !(f->flags & KVANT_FORMAT_PARAM))
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EINVAL, "%s: found no parameter (NULL), want its projection (kvant/qjl.h)", f->name);
+}
+
 const kvant_format_kernels *kvant_format_best(const kvant_format *f)
 {
     const struct ladder *l = ladder_of(f);

@@ -12,6 +12,7 @@
 
 #include <limits.h>
 #include <string.h>
+#include "base/log.h"
 #include "base/mem.h"
 #include "kvant/engine.h"
 #include "model/pretok.h"
@@ -51,13 +52,18 @@ static int read_pre(tokenizer *t, const gguf *g, kvant_diag *diag)
     return pretok_open(pre.s, pre.n, 0, &t->pre, diag);
 }
 
-/* Ids of "left right" and of both joined; 0 when the line is not of that form or names no token. */
+/* What a line of the merges may be. */
+enum { MERGE_OK, MERGE_MALFORMED, MERGE_NO_TOKEN };
+
+/* Ids of "left right" and of both joined. */
 static int merge_ids(const tokenizer *t, gguf_str line, char *joined, uint32_t ids[3])
 {
     const char *space = line.n > 1 ? memchr(line.s + 1, ' ', line.n - 1) : NULL;
 
-    if (!space || line.n - 1 > t->v.longest)
-        return 0;
+    if (!space || space + 1 == line.s + line.n || memchr(space + 1, ' ', line.n - 1 - (size_t)(space - line.s)))
+        return MERGE_MALFORMED;
+    if (line.n - 1 > t->v.longest)
+        return MERGE_NO_TOKEN;
     size_t left = (size_t)(space - line.s), right = line.n - left - 1;
     memcpy(joined, line.s, left);
     memcpy(joined + left, space + 1, right);
@@ -65,22 +71,29 @@ static int merge_ids(const tokenizer *t, gguf_str line, char *joined, uint32_t i
                          vocab_find(&t->v, joined, left + right) };
     for (int i = 0; i < 3; i++) {
         if (found[i] < 0)
-            return 0;
+            return MERGE_NO_TOKEN;
         ids[i] = (uint32_t)found[i];
     }
-    return 1;
+    return MERGE_OK;
 }
 
-static int add_merge(tokenizer *t, uint32_t i, gguf_str line, char *joined, kvant_diag *diag)
+/* A merge of what is no token is left out and counted in *left_out: such a symbol could never come out as one. */
+static int add_merge(tokenizer *t, uint32_t i, gguf_str line, char *joined, int *left_out, kvant_diag *diag)
 {
     const char *key = "tokenizer.ggml.merges";
     char shown[80];
     uint32_t ids[3], rank;
 
-    if (!merge_ids(t, line, joined, ids))
-        return kvant_fail(diag, KVANT_EFORMAT,
-                          "%s[%u]: '%s', want two tokens and one space between, their joint text a token", key, i,
+    const int kind = merge_ids(t, line, joined, ids);
+    if (kind == MERGE_MALFORMED)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s[%u]: '%s', want two tokens and one space between", key, i,
                           vocab_show(line.s, line.n, shown, sizeof shown));
+    if (kind == MERGE_NO_TOKEN) {
+        if ((*left_out)++ == 0)
+            log_msg(LOG_DEBUG, "%s[%u]: '%s', left out: not both sides and their joint text are tokens", key, i,
+                    vocab_show(line.s, line.n, shown, sizeof shown));
+        return KVANT_OK;
+    }
     for (int j = 0; j < 3; j++)
         if (vocab_is_control(&t->v, (int32_t)ids[j]))
             return KVANT_OK; /* left out: control tokens never come out of text */
@@ -92,12 +105,26 @@ static int add_merge(tokenizer *t, uint32_t i, gguf_str line, char *joined, kvan
     return KVANT_OK;
 }
 
+/* Some files carry a few merges too many, and their readers take them.  Where most are, the list is of another
+ * vocabulary, and every text would come out wrong. */
+static int judge_left_out(int left_out, int n, kvant_diag *diag)
+{
+    if (left_out > n / 2)
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "tokenizer.ggml.merges: %d of %d name texts that are no tokens, want at most half", left_out,
+                          n);
+    if (left_out)
+        log_msg(LOG_INFO, "tokenizer.ggml.merges: %d of %d name texts that are no tokens, and are left out", left_out,
+                n);
+    return KVANT_OK;
+}
+
 static int read_merges(tokenizer *t, const gguf *g, kvant_diag *diag)
 {
     enum { MAX_MERGES = 1 << 24 }; /* files with all splits of each token have up to 10 merges a token */
     gguf_iter it;
     gguf_str line;
-    int n = 0, err;
+    int n = 0, err, left_out = 0;
     uint32_t i = 0;
 
     KVANT_TRY(gguf_strings(g, "tokenizer.ggml.merges", 1, &it, &n, diag));
@@ -108,8 +135,10 @@ static int read_merges(tokenizer *t, const gguf *g, kvant_diag *diag)
     if (!joined)
         return kvant_fail(diag, KVANT_ENOMEM, "tokenizer.ggml.merges: out of memory");
     for (err = KVANT_OK; err == 0 && i < (uint32_t)n && gguf_next(&it, &line); i++)
-        err = add_merge(t, i, line, joined, diag);
+        err = add_merge(t, i, line, joined, &left_out, diag);
     kvant_free(joined);
+    if (err == KVANT_OK)
+        err = judge_left_out(left_out, n, diag);
     return err < 0 ? err : bpe_finish(&t->b, t->v.n, diag);
 }
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "verify/cases.h"
 
@@ -63,16 +64,58 @@ static int check_list(const char *list, int (*known)(const char *), const char *
     return KVANT_OK;
 }
 
+/* "; known: " and names, separated by spaces; a diag holds them all.  name_at: NULL past the last. */
+static void list_names(char *buf, size_t cap, const char *first, const char *(*name_at)(int))
+{
+    size_t n = (size_t)snprintf(buf, cap, "; known:%s", first);
+    const char *name;
+
+    for (int i = 0; n < cap && (name = name_at(i)) != NULL; i++)
+        n += (size_t)snprintf(buf + n, cap - n, " %s", name);
+}
+
+static const char *op_name(int i)
+{
+    return i < KVANT_OP_COUNT ? kvant_op_get(i)->name : NULL;
+}
+
+static const char *format_name(int i)
+{
+    return i < kvant_format_count() ? kvant_format_at(i)->name : NULL;
+}
+
+/* Cache formats, then the weight types that are not among them. */
+static const char *type_name(int i)
+{
+    if (i < kvant_format_count())
+        return kvant_format_at(i)->name;
+    for (int j = 0, seen = kvant_format_count(); j < kvant_wtype_count(); j++)
+        if (!kvant_format_find(kvant_wtype_at(j)->name) && seen++ == i)
+            return kvant_wtype_at(j)->name;
+    return NULL;
+}
+
+/* The ops' names do not fit into a diag: a message of their own goes before it. */
+static int check_ops(const char *list, kvant_diag *diag)
+{
+    char names[768];
+    const int code = check_list(list, known_op, "ops", "", diag);
+
+    list_names(names, sizeof names, "", op_name);
+    if (code != KVANT_OK)
+        log_msg(LOG_ERROR, "verify: --ops%s", names);
+    return code;
+}
+
 static int check_options(const verify_options *o, kvant_diag *diag)
 {
-    char pairs[200];
-    size_t n = (size_t)snprintf(pairs, sizeof pairs, "; known: all, ci, and K:V of");
+    char names[sizeof ((kvant_diag *)0)->text];
 
-    for (int i = 0; i < kvant_format_count() && n < sizeof pairs; i++)
-        n += (size_t)snprintf(pairs + n, sizeof pairs - n, " %s", kvant_format_at(i)->name);
-    KVANT_TRY(check_list(o->ops, known_op, "ops", "", diag));
-    KVANT_TRY(check_list(o->formats, known_type, "formats", "", diag));
-    return check_list(o->pairs, known_pair, "pairs", pairs, diag);
+    KVANT_TRY(check_ops(o->ops, diag));
+    list_names(names, sizeof names, "", type_name);
+    KVANT_TRY(check_list(o->formats, known_type, "formats", names, diag));
+    list_names(names, sizeof names, " all, ci, and K:V of", format_name);
+    return check_list(o->pairs, known_pair, "pairs", names, diag);
 }
 
 /* ---- the walk ---- */

@@ -14,8 +14,18 @@
 
 enum { SCALE_BITS = 0x3ba06c99 };          /* sqrt(pi/2)/256 */
 
+static void fill_nan(float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = NAN;
+}
+
 static void sketch(const float *pi, const float *x, float *s)
 {
+    if (!pi) { /* not checked by the caller: no numbers that look like any */
+        fill_nan(s, KVANT_QJL_SKETCH);
+        return;
+    }
     memset(s, 0, KVANT_QJL_SKETCH * sizeof *s);
     for (int i = 0; i < KVANT_QJL_DIM; i++, pi += KVANT_QJL_SKETCH)
         for (int j = 0; j < KVANT_QJL_SKETCH; j++)
@@ -33,7 +43,7 @@ static void qjl1_256_encode_group(const void *param, const float *x, uint8_t *by
         bytes[j / 8] = (uint8_t)(bytes[j / 8] | (s[j] > 0.0f) << (j % 8));
     for (int i = 0; i < KVANT_QJL_DIM; i++)
         sum += (double)x[i] * x[i];
-    store_u16(bytes + 32, f32_to_bf16((float)sqrt(sum)));
+    store_u16(bytes + 32, f32_to_bf16(param ? (float)sqrt(sum) : NAN));
 }
 
 static void qjl1_256_decode_group(const void *param, const uint8_t *bytes, float *acc)
@@ -52,6 +62,10 @@ static void qjl1_256_prep_group(const void *param, const float *q, float *qp)
 static void qjl1_256_finish_group(const void *param, const float *acc, float *x)
 {
     const float *pi = param;
+    if (!pi) {
+        fill_nan(x, KVANT_QJL_DIM);
+        return;
+    }
     for (int i = 0; i < KVANT_QJL_DIM; i++, pi += KVANT_QJL_SKETCH) {
         float sum = 0.0f;
         for (int j = 0; j < KVANT_QJL_SKETCH; j++)

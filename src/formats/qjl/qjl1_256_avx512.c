@@ -112,6 +112,10 @@ QJL_SKETCH(6)
 /* s f32[n][256] */
 static void qjl_sketches(const float *pi, const float *x, size_t ldx, int n, float *s)
 {
+    for (int j = 0; !pi && j < n * KVANT_QJL_SKETCH; j++) /* as the reference without a projection */
+        s[j] = NAN;
+    if (!pi)
+        return;
     for (int c = 0; c < KVANT_QJL_SKETCH; c += 64) {
         int j = 0;
         for (; j + 6 <= n; j += 6)
@@ -149,6 +153,7 @@ static void qjl_encode_rows(const void *param, const float *x, size_t ldx, int n
                             int encoder)
 {
     enum { BATCH = 24 };
+    const uint16_t no_norm = f32_to_bf16(NAN);
     float s[BATCH * KVANT_QJL_SKETCH];
     (void)encoder;
     for (int i = 0; i < n; i += BATCH) {
@@ -156,8 +161,12 @@ static void qjl_encode_rows(const void *param, const float *x, size_t ldx, int n
         for (int g = 0; g < d / KVANT_QJL_DIM; g++) {
             const float *from = x + (size_t)i * ldx + g * KVANT_QJL_DIM;
             qjl_sketches(param, from, ldx, m, s);
-            for (int j = 0; j < m; j++)
-                qjl_pack(from + (size_t)j * ldx, s + j * KVANT_QJL_SKETCH, rows + (size_t)(i + j) * stride + g * 34);
+            for (int j = 0; j < m; j++) {
+                uint8_t *bytes = rows + (size_t)(i + j) * stride + g * 34;
+                qjl_pack(from + (size_t)j * ldx, s + j * KVANT_QJL_SKETCH, bytes);
+                if (!param)
+                    memcpy(bytes + 32, &no_norm, sizeof no_norm);
+            }
         }
     }
 }

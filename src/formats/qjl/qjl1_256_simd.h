@@ -31,6 +31,10 @@ static void qjl_axpy(const void *param, const float *w, size_t ldw, int r, const
 /* s[j] = sum_i x[i]*pi[i][j]: one multiplication and one addition per term, i ascending, as the reference rounds. */
 static void qjl_sketch(const float *pi, const float *x, float *s)
 {
+    for (int j = 0; !pi && j < KVANT_QJL_SKETCH; j++) /* as the reference without a projection */
+        s[j] = NAN;
+    if (!pi)
+        return;
     for (int c = 0; c < KVANT_QJL_SKETCH; c += 64) {
         vf a[8];
         for (int k = 0; k < 8; k++)
@@ -63,7 +67,7 @@ static void qjl_encode(const void *param, const float *x, uint8_t *row, int d, i
             row[j / 8] = positive_bits(vf_load(s + j));
         for (int i = 0; i < KVANT_QJL_DIM; i++)
             sum += (double)x[i] * x[i];
-        uint16_t norm = f32_to_bf16((float)sqrt(sum));
+        uint16_t norm = f32_to_bf16(param ? (float)sqrt(sum) : NAN);
         memcpy(row + 32, &norm, sizeof norm);
     }
 }
