@@ -18,10 +18,16 @@ from support.serve import ROOT, SLOW, Checks  # noqa: E402
 TINY = os.path.join(ROOT, "tests", "golden", "tiny", "llama.gguf")
 
 
+def has_editor(build):
+    linked = subprocess.run(["ldd", os.path.join(build, "bin", "kvant")], capture_output=True, text=True, check=False).stdout
+    return "libedit" in linked
+
+
 class Chat:
     """kvant run on a terminal of its own; the answers go to a file, so that `screen` is what the program writes beside them."""
 
     def __init__(self, build, *args, env=None):
+        self.edits = has_editor(build) and not args and not env
         self.out = tempfile.TemporaryFile()
         self.screen = ""
         self.master, slave = pty.openpty()
@@ -45,8 +51,15 @@ class Chat:
         self.screen += new
         return new
 
+    def wait_for_editor(self):
+        """The prompt is shown a moment before the editor takes the keys: what is typed between is the terminal's."""
+        end = time.time() + 20 * SLOW
+        while self.edits and termios.tcgetattr(self.slave)[3] & termios.ICANON and time.time() < end:
+            time.sleep(0.005)
+
     def type(self, keys):
         """The keys (the last is Enter); what was shown until the next prompt, after the echo."""
+        self.wait_for_editor()
         os.write(self.master, keys.encode())
         return self.wait_for(r"\n(.*[\nK])?> $").split("\n", 1)[-1]
 
@@ -102,6 +115,7 @@ def check_editing(c, build):
     straight = Chat(build)
     straight.type("abc déf\r")
     n, text = tokens_seen(straight.type("/stats\r")), straight.answers()
+    straight.wait_for_editor()
     os.write(straight.master, b"\x04")
     c.ok(straight.end() == (0, True), "Ctrl-D on an empty line ends")
     left, home, rub = "\x1b[D", "\x01", "\x7f"
@@ -112,6 +126,7 @@ def check_editing(c, build):
         chat.type("/clear\r")
         chat.type("\x1b[A\x1b[A\x1b[A\r")       # up, over /clear and /stats
         c.ok(tokens_seen(chat.type("/stats\r")) == n, f"{name}: the history: {chat.screen!r}")
+        chat.wait_for_editor()
         os.write(chat.master, b"half a line")
         chat.wait_for("half a line")
         os.write(chat.master, b"\x03")
@@ -137,8 +152,7 @@ def main():
     signal.alarm(int(300 * SLOW))       # a terminal that says nothing more
     check_commands(c, build)
     check_plain(c, build)
-    linked = subprocess.run(["ldd", os.path.join(build, "bin", "kvant")], capture_output=True, text=True, check=False).stdout
-    if "libedit" in linked:
+    if has_editor(build):
         check_editing(c, build)
     else:
         print("SKIP check_chat: editing: this build has no libedit")
