@@ -1,127 +1,238 @@
 #!/usr/bin/env python3
-"""Golden texts for chat templates: what jinja2 renders from the models' own templates.
+"""Golden texts for the Jinja interpreter: what jinja2 renders, set up as Transformers' apply_chat_template does.
 
-  tools/make_template_golden.py golden DIR                      -> tests/golden/template/golden.tsv
-  tools/make_template_golden.py check DIR [--program PROGRAM]   is each template of DIR recognised as it should be?
+  tools/make_template_golden.py golden                          -> tests/golden/template/golden.jsonl
+  tools/make_template_golden.py compare DIR [--program PROGRAM] every DIR/*.jinja over all conversations, both programs
 
-DIR holds the templates as NAME.jinja (from the models' repositories; llama.cpp keeps many in models/templates).  They are
-not part of kvant: only what they render to is.  Needs jinja2.  Rendered as Transformers does (trim_blocks, lstrip_blocks),
-with bos_token empty, because kvant's text has none.
-
-Left out are conversations that a template refuses, and what template.c says it does not render: default system prompts
-of some Mistral templates, and a system message that Mistral v3 drops when an answer comes last."""
-import argparse, subprocess, sys
+golden takes the templates in tests/golden/template (written for this test) and the snippets below.  compare is for templates
+that are not part of kvant (llama.cpp keeps many in models/templates); PROGRAM is check_jinja.  Both need jinja2.
+A template that calls list.append, which Transformers' sandbox refuses, is rendered by the plain sandbox."""
+import argparse, copy, datetime, itertools, json, subprocess, sys, tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-OUT = ROOT / "tests/golden/template/golden.tsv"
-# Part of the file name, the row of template.c's table, and what eos_token is.  First match.
-KNOWN = [("Qwen2.5", "qwen2.5", ""), ("Qwen2-", "qwen2", ""), ("Qwen3-0.6B", "qwen3", ""), ("Qwen3-Thinking", "qwen3-thinking", ""),
-         ("Qwen3.5-small", "qwen3.5", ""), ("Qwen3.5", "qwen3.5-thinking", ""), ("QwQ", "qwq", ""),
-         ("OpenHermes", "chatml", ""), ("gemma-7b", "gemma", ""), ("gemma-2-2b", "gemma", ""), ("Llama-3.1", "llama3.1", ""), ("Llama-3.2", "llama3.1", ""),
-         ("Llama-3", "llama3", ""), ("pre-v1", "v0", "</s>"), ("v1_template", "v1", "</s>"), ("v3_template", "v3", "</s>"),
-         ("Nemo", "v3-tekken", "</s>"), ("v7_template", "v7", "</s>"), ("Mistral-Small-3", "v7-tekken", "</s>"),
-         ("Devstral", "v7-tekken", "</s>"), ("phi-4", None, ""), ("vigogne", None, ""), ("FusionNet", None, "")]
+FOLDER = ROOT / "tests/golden/template"
+NOW = 1767225600        # 2026-01-01 00:00 UTC; the test sets this clock and TZ
 S, U, A, T = "system", "user", "assistant", "tool"
+
+
+def m(role, content, **more):
+    return dict(role=role, content=content, **more)
+
+
+def call(name, arguments, i):
+    return {"id": i, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def text(s):
+    return {"type": "text", "text": s}
+
+
+TOOLS = [{'type': 'function',
+  'function': {'name': 'get_weather',
+               'description': 'Weather of a city.\nNow & "here"',
+               'parameters': {'type': 'object',
+                              'properties': {'city': {'type': 'string', 'description': 'The city'},
+                                             'unit': {'type': 'string', 'enum': ['c', 'f'], 'default': 'c'},
+                                             'days': {'type': 'integer', 'minimum': 1, 'maximum': 7.5}},
+                              'required': ['city']}}},
+ {'type': 'function',
+  'function': {'name': 'search',
+               'description': 'Finds é中😀 things',
+               'parameters': {'type': 'object',
+                              'properties': {'q': {'type': ['string', 'null']},
+                                             'opts': {'type': 'object',
+                                                      'properties': {'deep': {'type': 'boolean'},
+                                                                     'tags': {'type': 'array', 'items': {'type': 'string'}}},
+                                                      'additionalProperties': False}},
+                              'required': ['q', 'opts']},
+               'strict': True}},
+ {'type': 'function', 'function': {'name': 'now', 'description': '', 'parameters': {'type': 'object', 'properties': {}}}}]
+
 CONVERSATIONS = [
-    [(U, "Hello")],
-    [(S, "You are terse."), (U, "Hello")],
-    [(U, "Hello"), (A, "Hi there"), (U, "Who are you?")],
-    [(S, "You are terse."), (U, "Hello"), (A, "Hi there"), (U, "Who are you?")],
-    [(S, "  Be\n\nbrief. \n"), (U, "\n  Hello \u3000\n"), (A, "\u00a0  Hi \t"), (U, "\x1fWho?\u2003\n\n")],
-    [(U, "Hello"), (A, "Hi there")],
-    [(S, "Terse."), (U, "Hello"), (A, "Hi there")],
-    [(U, "1+1?"), (A, "<think>\nOne and one.\n\n</think>\n\n2"), (U, "2+2?")],
-    [(U, "1+1?"), (A, "<think>\nOne and one.\n\n</think>\n\n2")],
-    [(U, "1+1?"), (A, "\n\n<think> a <think>b</think> c</think>\n\n\n2 "), (U, "2+2?"), (A, "</think>4")],
-    [(U, "Weather?"), (A, "I ask."), (T, "sunny"), (T, "20 C"), (A, "Sunny, 20 C."), (U, "Thanks")],
-    [(U, "Weather?"), (A, "<think>Ask.</think>I ask."), (T, "sunny"), (A, "Sunny.")],
-    [(U, "Weather?"), (A, "I ask."), (U, "<tool_response>\nsunny\n</tool_response>"), (A, "Sunny.")],
-    [(U, "Say <|im_end|> and <|eot_id|> and [/INST] and </s> and <end_of_turn>"), (A, "<|im_start|>"), (U, "\u00e9\u4e2d\U0001f600")],
-    [(U, ""), (A, ""), (U, "")],
-    [(S, "x"), (A, "<think>\nr\n</think>\n\ny")],
-    [(U, "a"), (A, "b"), (U, "c"), (A, "d"), (U, "e")],
+    [m(U, 'Hello')],
+    [m(S, 'You are terse.'), m(U, 'Hello')],
+    [m(U, 'Hello'), m(A, 'Hi there'), m(U, 'Who are you?')],
+    [m(S, 'You are terse.'), m(U, 'Hello'), m(A, 'Hi there'), m(U, 'Who are you?')],
+    [m(S, '  Be\n\nbrief. \n'), m(U, '\n  Hello \u3000\n'), m(A, '\xa0  Hi \t'), m(U, '\x1fWho?\u2003\n\n')],
+    [m(U, 'Hello'), m(A, 'Hi there')],
+    [m(U, '1+1?'), m(A, '<think>\nOne and one.\n\n</think>\n\n2'), m(U, '2+2?')],
+    [m(U, '1+1?'), m(A, '2', reasoning_content='One and one.\n'), m(U, '2+2?'), m(A, '4', reasoning_content='two')],
+    [m(U, '1+1?'), m(A, '\n\n<think> a <think>b</think> c</think>\n\n\n2 '), m(U, '2+2?'), m(A, '</think>4')],
+    [m(U, 'Weather?'),
+     m(A, '', tool_calls=[call('get_weather', {'city': 'Köln "x"', 'days': 2, 'f': 1.5, 'n': None, 'b': True}, 'abcdefghi')]),
+     m(T, 'sunny', tool_call_id='abcdefghi', name='get_weather'),
+     m(A, 'Sunny.'),
+     m(U, 'Thanks')],
+    [m(U, 'Weather?'),
+     m(A, None, tool_calls=[call('get_weather', {'city': 'A'}, 'aaaaaaaa1'), call('search', {'q': 'x', 'opts': {'deep': False, 'tags': ['a', 'b']}}, 'aaaaaaaa2')]),
+     m(T, 'sunny', tool_call_id='aaaaaaaa1', name='get_weather'),
+     m(T, '{"r": [1, 2]}', tool_call_id='aaaaaaaa2', name='search'),
+     m(A, 'Done.')],
+    [m(U, 'Weather?'),
+     m(A, 'I look.', reasoning_content='I must look.', tool_calls=[call('now', {}, '000000000')]),
+     m(T, '12:00', tool_call_id='000000000', name='now')],
+    [m(U, 'Weather?'),
+     m(A, 'I look.', tool_calls=[call('get_weather', '{"city": "B"}', '000000001')]),
+     m(T, '12', tool_call_id='000000001', name='get_weather'),
+     m(U, 'so?')],
+    [m(U, 'Say <|im_end|> and <|eot_id|> and [/INST] and </s> and <end_of_turn>'), m(A, '<|im_start|>'), m(U, '\xe9\u4e2d\U0001f600')],
+    [m(U, ''), m(A, ''), m(U, '')],
+    [m(U, [text('Hello '), text('parts')])],
+    [m(S, [text('Sys')]), m(U, [text('Hello')]), m(A, [text('Hi')]), m(U, 'x')],
+    [m(U, 'a'), m(A, 'b'), m(U, 'c'), m(A, 'd'), m(U, 'e'), m(A, 'f'), m(U, 'g')],
+    [m(S, 's'), m(U, 'a'), m(S, 'late'), m(U, 'c')],
+    [m(U, 'a'), m(U, 'b')],
+    [m('developer', 'dev'), m(U, 'b')],
+    [m(S, 's'), m(A, 'first'), m(U, 'q')],
+    [m(S, 'alone')],
+    [m(U, 'x', name='bob'), m(A, 'y')],
+    [m(U, 'see'), m(U, [{'type': 'image'}, text('what?')])],
+]
+
+KWARGS = [{}, {'enable_thinking': False}, {'enable_thinking': True}, {'reasoning_effort': 'high', 'thinking': True}]
+
+# One-line programs: what the language does in corners that templates step on.
+SNIPPETS = [
+    "{{ 1 }} {{ -1 }} {{ 1.0 }} {{ 1e20 }} {{ 1e-5 }} {{ 0.1 + 0.2 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ 2 ** -1 }}",
+    "{{ true }} {{ none }} {{ [1, 'a', true, none, 1.5] }} {{ {'a': [1], 'b': {}} }} {{ (1,) }} {{ () }} {{ 'it\\'s' }} {{ ['it\\'s', '\"', '\\n\\t\\\\', '\\x7f\\xa0\\u2028é'] }}",
+    "{{ 'a' 'b' \"c\" }} {{ 'a' ~ 1 ~ none ~ true }} {{ 'ab' * 3 }} {{ [1] + [2] }} {{ [0] * 2 }} {{ (1, 2) + (3,) }}",
+    "{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 1 == 1.0 }} {{ true == 1 }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }} {{ 'a' in 'abc' }} {{ 'x' not in ['x'] }} {{ 'k' in {'k': 1} }}",
+    "{{ not true or true and false }} {{ not 1 == 2 }} {{ 1 and 2 }} {{ 0 or 'x' }} {{ '' or none }} {{ 1 if 0 }}|{{ 1 if 0 else 2 if 1 else 3 }}",
+    "{{ 1 + 2 * 3 }} {{ (1 + 2) * 3 }} {{ 'a' ~ 1 + 2 }} {{ -2 ** 2 }} {{ -1 | abs }} {{ 10 - 2 - 3 }} {{ 2 * 3 ~ 'x' }}",
+    "{{ 'héllo wörld'[1:4] }} {{ 'héllo'[::-1] }} {{ 'héllo'[-2:] }} {{ 'abc'[5] }}|{{ 'abc'[-1] }} {{ [1,2,3,4][1::2] }} {{ [1,2,3][::-1] }} {{ 'abc'[2:1] }}| {{ [1,2,3][-9:9] }} {{ 'abc'[:-9:-1] }}",
+    "{{ x }}|{{ x is defined }}|{{ x is undefined }}|{{ none.y }}|{{ {}.a }}|{{ {'a': 1}['b'] }}|{{ 'abc'.nope }}|{{ x | default('d') }}|{{ '' | default('d') }}|{{ '' | default('d', true) }}|{{ x | length }}|{{ x | list }}",
+    "{{ x.y }}", "{{ x['y'] }}", "{{ x + 1 }}", "{{ x() }}", "{{ 'a' + 1 }}", "{{ 1 / 0 }}", "{{ [] < 1 }}", "{{ 1 in 'a' }}", "{{ x | tojson }}",
+    "{{ {'a': 1}.items() | list }} {{ {'b': 1, 'a': 2}.keys() | list }} {{ {'a': 1}.values() | list }} {{ {'a': 1}.get('a') }} {{ {'a': 1}.get('b') }} {{ {'a': 1}.get('b', 3) }}",
+    "{{ {'items': 1}['items'] }} {{ {'items': 1}.items is callable }} {{ {1: 'i', 1.5: 'f', true: 'b', none: 'n'} }}",
+    "{% for i in [1, 2, 3] %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.cycle('a', 'b') }}{{ loop.changed(i // 2) }};{% endfor %}",
+    "{% for i in [] %}x{% else %}none{% endfor %}{% for i in [1, 2, 3, 4] if i is odd %}{{ i }}/{{ loop.length }} {% else %}no{% endfor %}{% for i in [2] if i is odd %}x{% else %}no{% endfor %}",
+    "{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}={{ v }}{% if not loop.last %}, {% endif %}{% endfor %} {% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %} {% for c in 'hé' %}{{ c }}.{% endfor %} {% for k in {'x': 1} %}{{ k }}{% endfor %}",
+    "{% set x = 0 %}{% for i in [1, 2] %}{{ x }}{% set x = i %}{{ x }}{% endfor %}{{ x }} {% set ns = namespace(n=0) %}{% for i in range(4) %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }} {{ ns.m }}|{{ ns.m is defined }}",
+    "{% for i in range(10) %}{% if i == 2 %}{% continue %}{% endif %}{% if i == 5 %}{% break %}{% endif %}{{ i }}{% endfor %} {% for i in range(3) %}{% for j in range(3) %}{% if j > i %}{% break %}{% endif %}{{ i }}{{ j }} {% endfor %}{% endfor %}",
+    "{% for i in range(3) %}{% set t %}{{ i }}{% if i == 1 %}{% break %}{% endif %}{% endset %}[{{ t }}]{% endfor %}{% for i in range(3) %}{% with y = i %}{% if y == 1 %}{% continue %}{% endif %}{{ y }}{% endwith %}{% endfor %}",
+    "{{ range(3) | list }} {{ range(1, 4) | list }} {{ range(5, 0, -2) | list }} {{ range(0) | list }} {{ range(3) | sum }}", "{{ range(1000000) | length }}", "{{ range(1, 2, 0) }}",
+    "{% macro m(a, b=2, c=a) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }} {{ m(1, 3) }} {{ m(b=5, a=4) }} {{ m() }} {{ m(1, c=9) | upper }}",
+    "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}", "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(z=2) }}",
+    "{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, x=3) }} {{ m() }}",
+    "{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(5) }}", "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
+    "{% set x = 1 %}{% macro m() %}{{ x }}{% endmacro %}{% set x = 2 %}{{ m() }}{% for i in [7] %}{% macro n() %}{{ i }}{% endmacro %}{{ n() }}{% endfor %}",
+    "{% macro w(t='x') %}<{{ t }}>{{ caller() }}</{{ t }}>{% endmacro %}{% call w('b') %}in{{ 1 + 1 }}{% endcall %}{% call w() %}{% call w('i') %}deep{% endcall %}{% endcall %}",
+    "{% macro l(items) %}{% for i in items %}[{{ caller(i, loop.index) }}]{% endfor %}{% endmacro %}{% call(x, n=0) l('ab') %}{{ x }}{{ n }}{% endcall %}",
+    "{% set a, b = 1, 2 %}{{ a }}{{ b }}{% set t = 1, 2 %}{{ t }}{% set b | upper | trim %} hi {{ a }} {% endset %}[{{ b }}]{% filter upper %}low {{ 'x' }}{% endfilter %}",
+    "{% with a = 1, b = 2 %}{{ a + b }}{% set a = 9 %}{{ a }}{% endwith %}{{ a }}|{% if x %}a{% elif y %}b{% else %}c{% endif %}{% if 0 %}{% elif 1 %}e{% endif %}",
+    "a\n  {%- if 1 %}\n  b\n  {%+ if 1 %}\n  c{% endif +%}\n\n{% endif -%}\n\n d {{- 1 -}} e\n  {# c #}\nf {#- g -#} h\n{% raw %}{{ x }}{% if %}{% endraw %}\ni\n   {% set x = 1 %}   \nj   {% set x = 2 %}\n{{ x }}\nk\n\n",
+    "\n\n{% if true %}\n  x\n{% endif %}\n\n  {%- raw -%}\n {{ y }} {%- endraw -%}\n z\n{{ 'a\\tb\\x41\\u00e9\\101\\q' }}\n",
+    "{{ '  a b ' | trim }}|{{ 'xxaxx' | trim('x') }}|{{ '  a '.lstrip() }}|{{ 'xay'.strip('xy') }}|{{ '\\u3000a\\u00a0' | trim }}|{{ 5 | trim }}|{{ 'aXb'.rstrip('b') }}",
+    "{{ 'a,b,,c'.split(',') }} {{ ' a  b c '.split() }} {{ 'a b c d'.split(none, 2) }} {{ 'a,b,c'.split(',', 1) }} {{ 'a,b,c'.rsplit(',', 1) }} {{ ' a b  c '.rsplit(none, 1) }} {{ ''.split() }} {{ ''.split(',') }} {{ 'a\\nb\\r\\nc\\n'.splitlines() }} {{ 'a=b=c'.partition('=') }}",
+    "{{ 'Hello'.startswith('He') }} {{ 'Hello'.endswith(('x', 'lo')) }} {{ 'banana'.replace('a', 'o') }} {{ 'banana'.replace('a', 'o', 1) }} {{ 'ab'.replace('', '-') }} {{ 'banana'.count('an') }} {{ 'héllo'.find('l') }} {{ 'x'.find('y') }} {{ 'banana'.rfind('a') }} {{ ', '.join(['a', 'b']) }} {{ 'x'.join('abc') }}",
+    "{{ 'hello wOrld-foo (bar'.title() }} {{ 'hello wOrld-foo (bar' | title }} {{ 'hELLO é'.capitalize() }} {{ 'éa' | upper }} {{ 'ÉA' | lower }} {{ 'straße' | upper }} {{ 'Ab'.isupper() }} {{ 'AB1'.isupper() }} {{ '12'.isdigit() }} {{ ''.isdigit() }} {{ 'aé'.isalpha() }} {{ ' '.isspace() }} {{ 'a1'.isalnum() }} {{ 'prefix-x'.removeprefix('prefix-') }} {{ 'x.py'.removesuffix('.py') }}",
+    "{{ '{} {} {{}}'.format(1, 'a') }} {{ '{1}{0}{k}'.format('a', 'b', k=2) }} {{ '%s-%d-%.2f-%05d-%x' | format('a', 7, 1.5, 42, 255) }} {{ '%s %%' % 'x' }} {{ '%s,%s' % (1, none) }}",
+    "{{ [3, 1, 2] | sort }} {{ ['b', 'A', 'c'] | sort }} {{ ['b', 'A'] | sort(case_sensitive=true) }} {{ [1, 2] | sort(reverse=true) }} {{ [{'a': 2}, {'a': 1}] | sort(attribute='a') }} {{ {'b': 1, 'A': 2} | dictsort }} {{ {'b': 1, 'a': 2} | dictsort(by='value') }} {{ {'b': 1, 'a': 2} | dictsort(false, 'key', true) }}",
+    "{{ [1, 2, 1, 'a', 'A'] | unique | list }} {{ [1, 2, 3] | first }} {{ [1, 2] | last }} {{ [] | first }}| {{ [1, 2, 3] | reverse | list }} {{ 'abc' | reverse }} {{ [1, 2, 3] | sum }} {{ [1, 3, 2] | max }} {{ [2, 1] | min }} {{ [1, 2, 3, 4, 5] | batch(2) | list }} {{ [1, 2, 3] | batch(2, 0) | list }} {{ 'abc' | list }} {{ {'a': 1} | list }} {{ {'a': 1} | items | list }}",
+    "{{ [1, 2, 3, 4] | select('odd') | list }} {{ [1, 2, 3] | reject('equalto', 2) | list }} {{ [0, 1, '', 'a'] | select | list }} {{ [{'a': 1}, {'a': 2}, {}] | selectattr('a', 'defined') | map(attribute='a') | list }} {{ [{'a': {'b': 1}}] | map(attribute='a.b') | list }} {{ [{'a': 1}, {}] | map(attribute='a', default='-') | join('+') }} {{ ['a', 'b'] | map('upper') | join }} {{ [{'a': 1}, {'a': 0}] | rejectattr('a') | list }} {{ [[1, 2]] | map('first') | list }} {{ none | map('upper') | list }}",
+    "{{ [] | select | length }}", "{% if [] | select %}true{% endif %}{% set g = [1] | select %}{{ g | list }}{{ g | list }}", "{{ [1] | map('upper') | tojson }}",
+    "{{ [1, 'é\"\\n<&>', none, true, 1.5, {'b': [], 'a': {}}] | tojson }} {{ {'b': 1, 'a': [1, {'x': 2}]} | tojson(indent=2) }} {{ {'b': 1, 'a': 2} | tojson(sort_keys=true, separators=(',', ':')) }} {{ 'é😀' | tojson(ensure_ascii=true) }} {{ {1: 2, none: 3, true: 4} | tojson }} {{ [] | tojson(indent=1) }} {{ '\\x01\\x7f\\t\\b\\f' | tojson }}",
+    "{{ 'a\\nb\\n\\nc' | indent }}|{{ 'a\\nb' | indent(2, true) }}|{{ 'a\\n\\nb' | indent(2, blank=true) }}|{{ 'a\\nb' | indent('> ') }}",
+    "{{ '12' | int }} {{ 'x' | int }} {{ 'x' | int(7) }} {{ '1.9' | int }} {{ 1.9 | int }} {{ 'ff' | int(base=16) }} {{ '1.5' | float }} {{ 'x' | float }} {{ 1.55 | round(1) }} {{ 2.5 | round }} {{ 3 | round }} {{ 1.21 | round(1, 'ceil') }} {{ -5 | abs }} {{ true | int }} {{ 12 | string ~ 'x' }} {{ 'a b c' | wordcount }}",
+    "{{ '<a href=\"x\">' | e }} {{ '<b>' | safe + '<i>' }} {{ '<b>' | e + '&' }} {{ ('<b>' | safe)[0] ~ '<' }}",
+    "{{ 1 is number }} {{ true is number }} {{ true is integer }} {{ 1.5 is float }} {{ 'a' is string }} {{ [] is sequence }} {{ {} is mapping }} {{ 'a' is iterable }} {{ 1 is iterable }} {{ none is none }} {{ 4 is divisibleby 2 }} {{ 3 is odd }} {{ 4 is even }} {{ 1 is eq 1 }} {{ 1 is sameas true }} {{ 'a' is in ['a'] }} {{ 1 is not none }} {{ x is not defined }} {{ 'A' is upper }} {{ true is true }} {{ 1 is true }} {{ 2 is gt 1 }} {{ 'trim' is filter }} {{ range is callable }}",
+    "{{ dict(a=1, b=2) }} {{ dict({'x': 1}, y=2) }} {{ namespace(a=1).a }} {{ [[1, 2], [3]][0][1] }} {{ {'a': {'b': [10, 20]}}.a.b[1] }} {{ {'a': 1}['a'] }} {{ [1, 2].0 }}",
+    "{{ [1, 2, 2].count(2) }} {{ [1, 2].index(2) }} {{ (1, 2).index(2) }} {{ [1].copy() }} {{ {'a': 1}.copy() }}", "{{ {'a': 1}.pop('a') }}", "{{ {}.update({'a': 1}) }}", "{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}{{ l.pop() }}{{ l.pop(0) }}{{ l }}",
+    "{% generation %}g{{ 1 }}{% set q = 1 %}{% endgeneration %}{{ q }}|{{ 'a' if x is defined else 'b' }}|{{ raise_exception('no é ' ~ 1) }}",
+    "{{ strftime_now('%d %b %Y') }} {{ strftime_now('%Y-%m-%d %H') }}", "{{ ''.__class__ }}|{{ [].__class__ is defined }}|{{ {}['__class__'] }}", "{{ ''.__class__.__mro__ }}", "{% for i in 5 %}{% endfor %}",
+    "{{ [1, 2, 3,] }} {{ {'a': 1,} }} {{ (1, 2,) }} {{ 1, 2 }} {{ 1_000 }} {{ 0x1f }} {{ 1.5e3 }} {{ 'a' if 'b' in 'abc' and not false }} {{ {'a': {'b': {}}} }}",
+    "{% if messages %}x{% endif", "{{ 1 + }}", "{% for %}", "{{ 'abc }}", "{% endif %}", "{% if 1 %}", "{{ a b }}", "{% set 1 = 2 %}", "{{ (1 }}", "{{ [1 }}", "{# never ends",
 ]
 
 
-def known(path):
-    for part, variant, eos in KNOWN:
-        if part in path.name:
-            return variant, eos
-    sys.exit(f"{path.name}: not in KNOWN")
+def environment(immutable=True):
+    import jinja2, jinja2.ext
+    from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
 
+    class generation(jinja2.ext.Extension):
+        tags = {"generation"}
 
-def render(source, messages, add, eos):
-    import jinja2
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+        def parse(self, parser):
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            return jinja2.nodes.CallBlock(self.call_method("same"), [], [], body).set_lineno(line)
+
+        def same(self, caller):
+            return caller()
 
     def refuse(message):
         raise jinja2.TemplateError(message)
-    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+
+    def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+        return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    kind = ImmutableSandboxedEnvironment if immutable else SandboxedEnvironment
+    env = kind(trim_blocks=True, lstrip_blocks=True, extensions=[generation, jinja2.ext.loopcontrols])
+    env.filters["tojson"] = tojson
     env.globals["raise_exception"] = refuse
-    if "default_system_message" in source:
-        env.globals["strftime_now"] = lambda f: "2026-01-01"
-    if "if not enable_thinking" in source:      # a copy of QwQ's template with a switch that QwQ's own has not
-        env.globals["enable_thinking"] = True
-    return env.from_string(source).render(messages=messages, add_generation_prompt=add, bos_token="", eos_token=eos)
+    env.globals["strftime_now"] = lambda f: datetime.datetime.fromtimestamp(NOW, datetime.timezone.utc).strftime(f)
+    return env
 
 
-def left_out(variant, source, conversation):
-    roles = [r for r, _ in conversation]
-    if T in roles and (not variant.startswith("qw") or variant == "qwen2"):
-        return True
-    if "default_system_message" in source and S not in roles:
-        return True
-    if S in roles and U not in roles and not variant.startswith(("qw", "chatml", "llama", "v7")):
-        return True
-    return variant.startswith("v3") and S in roles and roles[-1] != U
+def render(source, variables):
+    """The text, or None where jinja2 ends with an error."""
+    try:
+        env = environment(".append(" not in source)
+        return env.from_string(source).render(**copy.deepcopy(variables))
+    except Exception:       # the templates' own errors, Python's TypeErrors, RecursionError: all are refusals
+        return None
+
+
+def cases(kwargs):
+    for c, tools, add, more in itertools.product(range(len(CONVERSATIONS)), (False, True), (True, False), kwargs):
+        yield c, tools, add, more
+
+
+def variables(c, tools, add, more):
+    return dict(messages=CONVERSATIONS[c], tools=TOOLS if tools else None, documents=None, add_generation_prompt=add,
+                bos_token="<s>", eos_token="</s>", **more)
 
 
 def golden(args):
-    import jinja2
-    lines, used = [], 0
-    for path in sorted(Path(args.dir).glob("*.jinja")):
-        variant, eos = known(path)
-        source = path.read_text()
-        if variant is None:
-            continue
-        used += 1
-        for conversation in CONVERSATIONS:
-            if left_out(variant, source, conversation):
-                continue
-            messages = [{"role": r, "content": c} for r, c in conversation]
-            packed = ";".join(r + ":" + c.encode().hex() for r, c in conversation)
-            for add in (0, 1):
-                try:
-                    text = render(source, messages, bool(add), eos)
-                except jinja2.TemplateError:
-                    continue
-                lines.append("\t".join([path.stem, variant, str(add), packed, text.encode().hex()]))
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text("# made by tools/make_template_golden.py with jinja2 %s from %d templates: do not edit\n"
-                   "# template, row of template.c, answer opened, role:hex;..., rendered text in hex\n" % (jinja2.__version__, used) +
-                   "".join(line + "\n" for line in lines))
-    print(f"{used} templates, {len(lines)} cases")
+    lines = [{"conversations": CONVERSATIONS, "tools": TOOLS}]
+    for path in sorted(FOLDER.glob("*.jinja")):
+        lines.append({"file": path.name})
+        for c, tools, add, more in cases(KWARGS[:2]):
+            lines.append({"c": c, "tools": tools, "add": add, "more": more,
+                          "text": render(path.read_text(), variables(c, tools, add, more))})
+    lines += [{"source": s, "text": render(s, {})} for s in SNIPPETS]
+    (FOLDER / "golden.jsonl").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    print(f"{len(lines) - 1} lines, {sum(line.get('text') is not None for line in lines)} texts")
     return 0
 
 
-def check(args):
-    bad = 0
-    for path in sorted(Path(args.dir).glob("*.jinja")):
-        variant = known(path)[0] or "unknown"
-        got = subprocess.run([args.program, "--recognise", str(path)], capture_output=True, text=True, check=True).stdout.strip()
-        print(f"{path.name}: {got}" + ("" if got == variant else f"  WANTED {variant}"))
-        bad += got != variant
+def compare(args):
+    whole = bad = 0
+    every = [variables(*c) for c in cases(KWARGS)]
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:
+        f.writelines(json.dumps(v, ensure_ascii=False) + "\n" for v in every)
+        f.flush()
+        paths = sorted(Path(args.dir).glob("*.jinja"))
+        for path in paths:
+            out = subprocess.run([args.program, "--render", str(path), f.name], stdout=subprocess.PIPE).stdout.decode()
+            got = [json.loads(line) for line in out.split("\n") if line] or [{}] * len(every)
+            want = [render(path.read_text(), v) for v in every]
+            differ = [i for i, (g, w) in enumerate(zip(got, want)) if g.get("text") != w]
+            bad += len(differ)
+            whole += not differ
+            if differ:
+                print(f"{path.name}: {len(differ)} of {len(every)} differ; the first is case {differ[0]}: {got[differ[0]].get('error', '')}")
+    print(f"{whole} of {len(paths)} templates give the bytes of jinja2 in all {len(every)} cases; {bad} cases differ")
     return 1 if bad else 0
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("command", choices=["golden", "check"])
-    p.add_argument("dir")
-    p.add_argument("--program", default=str(ROOT / "build/release/bin/check_template"))
+    p.add_argument("command", choices=["golden", "compare"])
+    p.add_argument("dir", nargs="?")
+    p.add_argument("--program", default=str(ROOT / "build/release/bin/check_jinja"))
     args = p.parse_args()
-    sys.exit({"golden": golden, "check": check}[args.command](args))
+    sys.exit({"golden": golden, "compare": compare}[args.command](args))
 
 
 if __name__ == "__main__":
