@@ -114,7 +114,7 @@ static void check_h09(void)
                                        "[\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"]",
                                        "{\"\":0}" };
     size_t n = 1000000;
-    char *deep = malloc(2 * n + 2);
+    char *deep = malloc(2 * n + 8);
 
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
         CHECK(!json_ok(no[i], strlen(no[i])), "H-09 n_: %s", no[i]);
@@ -126,10 +126,14 @@ static void check_h09(void)
     CHECK(!json_ok(deep, 2 * n), "H-09 depth 1e6");
     CHECK(json_ok(deep + n - 64, 128), "H-09 depth 64");
     CHECK(!json_ok(deep + n - 65, 130), "H-09 depth 65");
-    for (size_t i = 0; i < n; i++)
-        memcpy(deep + 2 * i, "0,", 2);
+    /* An array counts two, then every comma one: as many as allowed, and one more. */
     deep[0] = '[';
-    CHECK(!json_ok(deep, 2 * n), "H-09 1e6 values");
+    for (size_t i = 0; i < n - 2; i++)
+        memcpy(deep + 1 + 2 * i, "0,", 2);
+    memcpy(deep + 2 * (n - 2) + 1, "0]", 2);
+    CHECK(json_ok(deep, 2 * (n - 2) + 3), "H-09 1e6 values");
+    memcpy(deep + 2 * (n - 2) + 1, "0,0]", 4);
+    CHECK(!json_ok(deep, 2 * (n - 2) + 5), "H-09 1e6 + 1 values");
     free(deep);
 }
 
@@ -600,9 +604,10 @@ static void check_stops(void)
 static void check_keys(void)
 {
     static const unsigned char abc[4] = { 0xba, 0x78, 0x16, 0xbf };
-    auth a = { 0 };
+    char long_key[AUTH_MAX_KEY + 1];
+    auth a = { 0 }, b = { 0 };
     kvant_diag diag;
-    unsigned char hash[32], one[32] = { 0 }, salt[4][16];
+    unsigned char hash[32], one[32] = { 0 }, salt[5][16];
     int wrong = 0;
 
     auth_sha256("abc", 3, hash);
@@ -619,6 +624,10 @@ static void check_keys(void)
           "A11 the last key is an admin's");
     CHECK(auth_find(&a, "secon", 5) < 0 && auth_find(&a, "", 0) < 0 && auth_find(&a, "secondx", 7) < 0,
           "others are not");
+    memset(long_key, 'k', sizeof long_key);
+    CHECK(auth_add(&b, long_key, AUTH_MAX_KEY, &diag) == 0 && auth_find(&b, long_key, AUTH_MAX_KEY) == 0, "512 bytes");
+    CHECK(auth_add(&b, long_key, AUTH_MAX_KEY + 1, &diag) == KVANT_EINVAL, "513 bytes");
+    auth_free(&b);
     CHECK(auth_add(&a, "a b", 3, &diag) == KVANT_EINVAL && auth_add(&a, "", 0, &diag) == KVANT_EINVAL, "bad keys");
     for (int byte = 0; byte < 32; byte++)
         for (int bit = 0; bit < 8; bit++) {
@@ -632,10 +641,29 @@ static void check_keys(void)
     auth_salt(&a, 0, NULL, salt[1]);
     auth_salt(&a, 1, NULL, salt[2]);
     auth_salt(&a, 0, "x", salt[3]);
-    for (int i = 0; i < 4; i++)
+    auth_salt(&a, 0, "y", salt[4]);
+    for (int i = 0; i < 5; i++)
         for (int j = 0; j < i; j++)
             CHECK(memcmp(salt[i], salt[j], 16) != 0, "S-04 salts %d and %d", i, j);
     auth_free(&a);
+}
+
+/* Where the end mark and the length just fit into a block and where they do not: n times 'a', by another program. */
+static void check_sha_ends(void)
+{
+    static const struct {
+        size_t n;
+        uint32_t first;
+    } cases[] = { { 55, 0x9f4390f8 }, { 56, 0xb35439a4 }, { 63, 0x7d3e74a0 },
+                  { 119, 0x31eba51c }, { 120, 0x2f3d3354 } };
+    unsigned char text[128], hash[32];
+
+    memset(text, 'a', sizeof text);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        auth_sha256(text, cases[i].n, hash);
+        uint32_t first = (uint32_t)hash[0] << 24 | (uint32_t)hash[1] << 16 | (uint32_t)hash[2] << 8 | hash[3];
+        CHECK(first == cases[i].first, "SHA-256 of %zu bytes: %08x", cases[i].n, first);
+    }
 }
 
 /* A-03 */
@@ -760,6 +788,7 @@ int main(void)
         CHECK(0, "no thread");
     check_stops();
     check_keys();
+    check_sha_ends();
     check_key_files();
     check_metrics();
     check_error_body();

@@ -418,6 +418,42 @@ static void check_queue_share(void)
     serve_close(&r);
 }
 
+/* A13: both limits of the queue to the request.  Held requests wait until told to go on, so no clock decides. */
+static void check_queue_exact(void)
+{
+    static const struct {
+        uint32_t tenant;
+        const char *refusal;
+    } asked[] = { { 1, NULL }, { 1, NULL }, { 1, "share is full, 2" }, { 2, NULL }, { 3, NULL }, { 4, "full, 4" } };
+    enum { N = sizeof asked / sizeof asked[0] };
+    static serve_out outs[N];
+    kvant_session_params sp = kvant_session_defaults();
+    kvant_request q = request_of(10, 2);
+    kvant_diag d;
+    serve_rig r;
+
+    sp.max_queue = 4;
+    sp.max_queue_tenant = 2;
+    if (!serve_open(&r, dense, engine_params(1, 8), sp))
+        return;
+    for (int i = 0; i < N; i++) {
+        const char *refusal = asked[i].refusal;
+        q.tenant = asked[i].tenant;
+        q.held = 1;
+        d.text[0] = 0;
+        const int code = serve_submit(&r, &q, &outs[i], &d);
+        CHECK(code == (refusal ? KVANT_EBUSY : KVANT_OK) && (!refusal || strstr(d.text, refusal)),
+              "A13: request %d of tenant %u: code %d %s", i, q.tenant, code, d.text);
+        outs[i].done |= code != KVANT_OK;
+    }
+    for (int i = 0; i < N; i++)
+        if (!atomic_load(&outs[i].done))
+            kvant_session_resume(r.s, outs[i].id);
+    for (int i = 0; i < N; i++)
+        serve_wait(&outs[i]);
+    serve_close(&r);
+}
+
 static void check_priority(void)
 {
     static serve_out outs[6];
@@ -529,6 +565,7 @@ int main(void)
     check_embeddings();
     check_queue();
     check_queue_share();
+    check_queue_exact();
     check_priority();
     check_slots();
     check_reuse_decode(dense);
