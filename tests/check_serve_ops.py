@@ -228,6 +228,20 @@ def check_program():
     C.ok(sanitized or "__stack_chk_fail" in names, "A-12 stack protector")
 
 
+def check_no_abort():
+    """A12: nothing that a request can reach ends the process: a release has no assert, and only the program's own main may exit."""
+    with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as f:
+        cache = f.read()
+    if "CMAKE_BUILD_TYPE:STRING=Release" not in cache:
+        print("SKIP check_serve_ops: A12: asserts stay in a build that is not a release")
+        return
+    ends = {"__assert_fail", "abort", "exit", "quick_exit", "raise"}
+    for name, may in (("bin/kvant", {"raise"}), ("lib/libkvant.a", {"raise"}), ("lib/libkvant_server.a", set())):      # raise: file.c hands SIGBUS on
+        r = subprocess.run(["nm", "--undefined-only", os.path.join(BUILD, name)], capture_output=True, text=True, check=False)
+        names = set(re.findall(r"U (\w+)", r.stdout))
+        C.ok("memcpy" in names and not (names & ends) - may, f"A12 {name}: {names & ends}")
+
+
 def main():
     if not built(BUILD):
         print("SKIP check_serve_ops: this build has no server")
@@ -241,6 +255,7 @@ def main():
     check_logs()
     check_calls()
     check_program()
+    check_no_abort()
     return C.end()
 
 

@@ -51,7 +51,8 @@ class Saver(threading.Thread):
                     self.saves += 1
 
 
-def check_copy(folder, known, verifier, i):
+def check_copy(folder, store, known, verifier, i):
+    """folder: the mounted copy; store: the verifier's, which holds its folder open and would not see a mount over it."""
     for name, digests in known.items():
         path = os.path.join(folder, name + ".kvs")
         there = os.path.exists(path)
@@ -59,6 +60,7 @@ def check_copy(folder, known, verifier, i):
         C.ok(there or not acknowledged, f"P-03 cut {i}: {name} was acknowledged and is gone")
         if there:
             C.ok("new" in digests or digest(path) in acknowledged, f"P-03 cut {i}: {name} has other bytes than were acknowledged")
+            shutil.copyfile(path, os.path.join(store, name + ".kvs"))
             status, r = verifier.post("/cache?action=restore", {"filename": name})
             C.ok(status == 200, f"P-03 cut {i}: {name}: {r}")
 
@@ -68,16 +70,16 @@ def main():
         print("SKIP power_cuts: wants root and mkfs.ext4")
         return 0
     with tempfile.TemporaryDirectory() as top:
-        image, copy, live, dead = (os.path.join(top, x) for x in ("image", "copy", "live", "dead"))
-        os.mkdir(live)
-        os.mkdir(dead)
+        image, copy, live, dead, store = (os.path.join(top, x) for x in ("image", "copy", "live", "dead", "store"))
+        for folder in (live, dead, store):
+            os.mkdir(folder)
         with open(image, "wb") as f:
             f.truncate(48 << 20)
         if run("mkfs.ext4", "-q", image) or run("mount", "-o", "loop", image, live):
             print("SKIP power_cuts: no loop mount here")
             return 0
         args = ("-c", "512", "-np", "2", "--kv-pool-size", str(20 * 64 * 2048))
-        verifier = Server(BUILD, *args, "--slot-save-path", dead)
+        verifier = Server(BUILD, *args, "--slot-save-path", store)
         server = Server(BUILD, *args, "--slot-save-path", live)
         saver = Saver(server, live)
         saver.start()
@@ -91,7 +93,7 @@ def main():
             server.process.send_signal(signal.SIGCONT)
             if not C.ok(run("mount", "-o", "loop", copy, dead) == 0, f"P-03 cut {i}: the copy does not mount"):
                 continue
-            check_copy(dead, known, verifier, i)
+            check_copy(dead, store, known, verifier, i)
             run("umount", dead)
         saver.over = True
         saver.join(20)
