@@ -193,11 +193,15 @@ def check_page(b, s):
 
 
 def check_key(b):
-    with Server(BUILD, "-c", "512", "-np", "1", env={"KVANT_ARG_API_KEY": "right"}) as s:
+    status = "document.getElementById('status') && document.getElementById('status').innerText"
+    with Server(BUILD, "-c", "512", "-np", "1", env={"KVANT_ARG_API_KEY": "plain", "KVANT_ARG_ADMIN_KEY": "right"}) as s:
         b.call("Page.navigate", url=f"http://127.0.0.1:{s.port}/")
         C.ok(b.wait("document.getElementById('keybutton') && !document.getElementById('keybutton').hidden", 20), "asks for the key")
+        b.js("sessionStorage.setItem('kvant-key', 'plain'); location.reload(); true")
+        C.ok(b.wait(f"{status}.includes('wants the admin key')", 20), "A11 with a key: no live view")
+        C.ok(b.wait("document.getElementById('model').innerText.includes('novella-hybrid-q8_0')"), "A11 with a key: the model")
         b.js("sessionStorage.setItem('kvant-key', 'right'); location.reload(); true")
-        C.ok(b.wait("document.getElementById('status') && document.getElementById('status').innerText === 'connected'", 20), "with the key")
+        C.ok(b.wait(f"{status} === 'connected'", 20), "with the admin key")
 
 
 class Blank(http.server.BaseHTTPRequestHandler):

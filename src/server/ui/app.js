@@ -194,7 +194,7 @@ async function follow() {
   for (;;) {
     try {
       const response = await fetch(base + "/debug/events", { headers: headers() });
-      if (response.status === 403) { status("the live view wants the admin key", false); $("keybutton").hidden = false; return; }
+      if (response.status === 403) { status("connected; the live view wants the admin key", true); $("keybutton").hidden = false; return; }
       if (response.status === 401) { status("API key wanted", false); $("keybutton").hidden = false; return; }
       if (!response.ok) throw new Error(await errorText(response));
       status("connected", true);
