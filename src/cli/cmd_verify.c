@@ -61,7 +61,7 @@ static int check_golden(verifier *v, const char *dir, kvant_diag *diag)
     golden_report *r = kvant_calloc(1, sizeof *r);
     int code = r ? golden_run_dir(dir, r, diag) : kvant_fail(diag, KVANT_ENOMEM, "verify: out of memory");
 
-    if (code == KVANT_OK && r->total.passed == 0)
+    if (code == KVANT_OK && r->total.passed + r->total.failed == 0)
         code = kvant_fail(diag, KVANT_EFORMAT, "%.120s: found no golden vector to compare", dir);
     if (code == KVANT_OK) {
         v->passed += r->total.passed;

@@ -1,5 +1,6 @@
 /* golden.h: runs the references against golden vectors: every *.json of a folder in the form of
- * docs/formats/golden.md.  `kvant verify --golden DIR` and tests/check_formats.c call the same function.
+ * docs/formats/golden.md, which includes fixtures of the public Metal and Vulkan kernels (golden_fixture.c).
+ * `kvant verify --golden DIR` and tests/check_formats.c call the same function.
  *
  * Bytes must be equal; accepted and counted as `ties`: an fp16 norm rounded half up at an exact tie (formats.md 1.1),
  * and for qjl1_256 a bf16 norm one ulp away or a sign of |sketch| <= 1e-6 |x|.  Decodes in acc space: equal values;
