@@ -37,6 +37,7 @@ static int on_event(void *user, const kvant_event *ev)
     if (ev->kind == KVANT_EVENT_TOKEN && o->n < RIG_TOKENS) {
         o->logprob[o->n] = ev->logprob;
         o->tokens[o->n++] = ev->token;
+        atomic_store(&o->seen, o->n);
         return o->stop_after && o->n == o->stop_after ? o->stop_how : KVANT_EVENT_GO;
     }
     if (ev->kind != KVANT_EVENT_END)

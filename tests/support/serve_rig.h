@@ -26,7 +26,7 @@ typedef struct serve_out {
     int n_embd;
     kvant_timings t;
     uint64_t id;
-    _Atomic int done;
+    _Atomic int done, seen; /* seen: n, while it runs */
 } serve_out;
 
 /* 0 when the model is not there. */
