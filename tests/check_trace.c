@@ -351,6 +351,7 @@ static int run_trace(uint64_t seed, trace *totals)
     current = &t;
     pthread_mutex_lock(&t.rig.s->lock);
     t.rig.s->after_tick = after_tick;
+    t.rig.s->yield_ns = 0; /* no clock in a trace */
     pthread_mutex_unlock(&t.rig.s->lock);
     submit(&t, &t.jobs[0]);
     wait_over(&t);

@@ -5,6 +5,8 @@
 #include "base/mem.h"
 #include "engine/session_impl.h"
 
+enum { YIELD_NS = 100000000 }; /* 0.1 s: arbitrary, not tuned; masks of grammars take milliseconds */
+
 kvant_session_params kvant_session_defaults(void)
 {
     return (kvant_session_params){ 0 };
@@ -142,6 +144,7 @@ int kvant_session_create(kvant_engine *e, const kvant_session_params *params, kv
     s->n_embd = info->n_embd;
     s->pages_suffice = kv_pages_suffice(&e->kv);
     s->next_id = 1;
+    s->yield_ns = YIELD_NS;
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* timed waits, whatever the wall clock does */

@@ -55,6 +55,7 @@ typedef struct request {
     int32_t *tokens; /* prompt, then generated */
     int n_tokens, n_generated;
     int paused;      /* hold > 0 as of the begin of the tick */
+    int64_t paused_ns;
     int most_tokens; /* n_tokens never goes beyond */
     int seq;         /* -1: not running */
     int promised, keep;
@@ -123,6 +124,7 @@ struct kvant_session {
     kvant_session_stats st;
     int64_t saved_bytes;
     int deferred; /* steps in a row in which rows were held back */
+    int64_t yield_ns; /* a pause so long gives way to others */
     int blocked;  /* nothing ran: every request waits for its client */
     sched_seq *run_in;
     sched_wait *wait_in;

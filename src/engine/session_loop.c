@@ -196,12 +196,14 @@ static void apply_plan(kvant_session *s, int n_heads)
 /* ---- a tick ---- */
 
 /* Once per tick: a resume in the middle of it must not be seen by half of the plan. */
-static int count_paused(request *const *list, int n)
+static int count_paused(request *const *list, int n, int64_t now)
 {
     int paused = 0;
 
     for (int i = 0; i < n; i++) {
+        const int was = list[i]->paused;
         list[i]->paused = atomic_load(&list[i]->hold) > 0;
+        list[i]->paused_ns = list[i]->paused && !was ? now : list[i]->paused_ns;
         paused += list[i]->paused;
     }
     return paused;
@@ -229,12 +231,13 @@ static int holds_named_slot(const kvant_session *s, const request *q)
 }
 
 /* A paused request gives its place and pages to those that wait, the youngest first, and comes back when it is resumed:
- * who does not read holds nobody up.  0: none does. */
-static int yield_one(kvant_session *s, int any)
+ * who does not read holds nobody up.  Not at once: a pause may be short, for a mask that is being made.  0: none
+ * does. */
+static int yield_one(kvant_session *s, int any, int64_t now)
 {
     for (int i = s->n_running - 1; i >= 0; i--) {
         request *q = s->running[i];
-        if (!q->paused || !(any || holds_named_slot(s, q)) || !request_can_yield(s, q))
+        if (!q->paused || now - q->paused_ns < s->yield_ns || !(any || holds_named_slot(s, q)) || !request_can_yield(s, q))
             continue;
         q->n_yielded++;
         s->st.preempted_paused++;
@@ -244,15 +247,15 @@ static int yield_one(kvant_session *s, int any)
     return 0;
 }
 
-static int make_plan(kvant_session *s)
+static int make_plan(kvant_session *s, int64_t now)
 {
     int heads;
 
-    while (yield_one(s, 0))
+    while (yield_one(s, 0, now))
         ;
     do
         heads = session_plan(s);
-    while (s->plan.n_admit + s->plan.n_preempt == 0 && somebody_lacks_room(s, heads) && yield_one(s, 1));
+    while (s->plan.n_admit + s->plan.n_preempt == 0 && somebody_lacks_room(s, heads) && yield_one(s, 1, now));
     return heads;
 }
 
@@ -283,8 +286,8 @@ static void run_tick(kvant_session *s)
         return;
     }
     const int waiting = s->n_waiting;
-    const int paused = count_paused(s->running, s->n_running) + count_paused(s->waiting, s->n_waiting);
-    const int heads = make_plan(s);
+    const int paused = count_paused(s->running, s->n_running, now) + count_paused(s->waiting, s->n_waiting, now);
+    const int heads = make_plan(s, now);
     if (paused > 0 && s->plan.n_decode + s->plan.n_prompt + s->plan.n_preempt + s->plan.n_admit == 0) {
         s->blocked = 1;
         s->st.last_step_ns = now; /* it is the clients that make no progress */
