@@ -20,6 +20,7 @@ from serve import DEMO, ROOT, SLOW, Checks, Server, built, read_all, unchunk    
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("check_serve_limits")
+MORE = 1 if SLOW == 1 else 10       # a sanitizer keeps what was freed, and shadows
 HOST = b"Host: localhost\r\n"
 JSON = b"Content-Type: application/json\r\n"
 BEARER = {"Authorization": "Bearer key-a"}, {"Authorization": "Bearer key-b"}
@@ -49,7 +50,7 @@ def flood(s, head, n=40, size=1 << 20):
     for k in socks:
         k.setblocking(False)
     left, got = {k: head + b" " * size for k in socks}, {k: b"" for k in socks}
-    end = time.time() + 4 * SLOW
+    end = time.time() + 4
     while time.time() < end and any(left.values()):
         readable, writable, _ = select.select(socks, [k for k in socks if left[k]], [], 0.5)
         for k in writable:
@@ -88,7 +89,7 @@ def check_bodies():
             before = s.memory_kb()
             socks, got = flood(s, head)
             grown = s.memory_kb() - before
-            C.ok(grown < 5000, f"A2 {name}: 40 unfinished bodies: {grown} kB more")
+            C.ok(grown < 5000 * MORE, f"A2 {name}: 40 unfinished bodies: {grown} kB more")
             C.ok(sum(status_of(x) == want for x in got) > 0 and not any(status_of(x) == 200 for x in got), f"A2 {name}: {[x[:20] for x in got[:4]]}")
             for k in socks:
                 k.close()
@@ -100,7 +101,7 @@ def check_bodies():
             before = s.memory_kb()
             socks, got = flood(s, b"POST /tokenize HTTP/1.1\r\n" + HOST + JSON + key + tail)
             grown = s.memory_kb() - before
-            C.ok(grown < 10240 + 40 * 24 + 5000, f"A2 one key's {kind} bodies: {grown} kB more")
+            C.ok(grown < (10240 + 40 * 24 + 5000) * MORE, f"A2 one key's {kind} bodies: {grown} kB more")
             refused = [x for x in got if status_of(x) == 429]
             C.ok(refused and all(b"Retry-After: 1" in x and b"--max-body-memory" in x for x in refused), f"A2 {kind}: {[x[:20] for x in got[:4]]}")
             C.ok(s.post("/tokenize", {"content": "The sea"}, headers=BEARER[1])[0] == 200, f"A2 {kind}: another key's body has room")

@@ -139,8 +139,8 @@ static int others_wait(const server *s)
     return 0;
 }
 
-/* A stream that is cut: nothing was taken for long; or it was paused for as long in all, a second at a time, while others
- * waited for their first token: slowly is not fast enough then.  Under j->lock. */
+/* A stream that is cut: nothing was taken for long; or it was paused for as long in all, a second at a time, while
+ * others waited for their first token: slowly is not fast enough then.  Under j->lock. */
 static int is_stalled(job *j, int64_t now, int waited_for)
 {
     const int64_t stall_ns = j->s->p.stall_s * (int64_t)1000000000;
