@@ -20,7 +20,6 @@ from serve import DEMO, ROOT, SLOW, Checks, Server, built, read_all, unchunk    
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("check_serve_limits")
-MORE = 1 if SLOW == 1 else 10       # a sanitizer keeps what was freed, and shadows
 HOST = b"Host: localhost\r\n"
 JSON = b"Content-Type: application/json\r\n"
 BEARER = {"Authorization": "Bearer key-a"}, {"Authorization": "Bearer key-b"}
@@ -89,7 +88,7 @@ def check_bodies():
             before = s.memory_kb()
             socks, got = flood(s, head)
             grown = s.memory_kb() - before
-            C.ok(grown < 5000 * MORE, f"A2 {name}: 40 unfinished bodies: {grown} kB more")
+            C.ok(grown < 5000, f"A2 {name}: 40 unfinished bodies: {grown} kB more")
             C.ok(sum(status_of(x) == want for x in got) > 0 and not any(status_of(x) == 200 for x in got), f"A2 {name}: {[x[:20] for x in got[:4]]}")
             for k in socks:
                 k.close()
@@ -101,17 +100,17 @@ def check_bodies():
             before = s.memory_kb()
             socks, got = flood(s, b"POST /tokenize HTTP/1.1\r\n" + HOST + JSON + key + tail)
             grown = s.memory_kb() - before
-            C.ok(grown < (10240 + 40 * 24 + 5000) * MORE, f"A2 one key's {kind} bodies: {grown} kB more")
+            C.ok(grown < 10240 + 40 * 24 + 5000, f"A2 one key's {kind} bodies: {grown} kB more")
             refused = [x for x in got if status_of(x) == 429]
             C.ok(refused and all(b"Retry-After: 1" in x and b"--max-body-memory" in x for x in refused), f"A2 {kind}: {[x[:20] for x in got[:4]]}")
             C.ok(s.post("/tokenize", {"content": "The sea"}, headers=BEARER[1])[0] == 200, f"A2 {kind}: another key's body has room")
             C.ok(s.request("GET", "/health")[0] == 200, "A2 alive")
             for k in socks:
                 k.close()
-            end = time.time() + 5 * SLOW
-            while s.post("/tokenize", {"content": "x" * 4000000}, headers=BEARER[0])[0] != 200 and time.time() < end:
+            end, large = time.time() + 10 * SLOW, b'{"content":"a"}' + b" " * 4000000
+            while (code := s.request("POST", "/tokenize", large, headers=BEARER[0])[0]) != 200 and time.time() < end:
                 time.sleep(0.05)
-            C.ok(time.time() < end, f"A2 {kind}: what was taken came back")
+            C.ok(code == 200, f"A2 {kind}: what was taken came back: {code}")
 
 
 # ---- A13: least rate of a body ----
@@ -321,11 +320,11 @@ def timed(call):
 
 
 def check_long_bodies():
-    """A body of 3 MB takes a worker's time, not the loop's, and not that of short bodies; keys take turns; who left is passed over."""
-    text = {"content": "The sea and the town " * 130000}
+    """A body of 2 MB takes a worker's time, not the loop's, and not that of short bodies; keys take turns; who left is passed over."""
+    text = {"content": "The sea and the town " * 100000}
     with Keys() as keys, Server(BUILD, "-c", "512", "-np", "2", "--max-body-memory", "400M", "--api-key-file", keys) as s:
         one, alone = timed(lambda: s.post("/tokenize", text, headers=BEARER[0]))
-        C.ok(one[0] == 200 and one[1]["count"] > 100000, f"A6 3 MB are made into tokens: {one[0]}")
+        C.ok(one[0] == 200 and one[1]["count"] > 100000, f"A6 2 MB are made into tokens: {one[0]}")
         done = threading.Event()
         status = []
 
@@ -339,7 +338,7 @@ def check_long_bodies():
             short.append(timed(lambda: s.post("/tokenize", {"content": "The sea"}, headers=BEARER[1]))[1])
         for name, times in (("/health", sorted(health)), ("/tokenize of one word", sorted(short))):
             late = times[len(times) * 9 // 10]
-            C.ok(len(times) >= 8 and late < alone / 5, f"A6 {name} beside 3 MB ({alone:.2f} s alone): {len(times)} answered, p90 {late:.3f} s")
+            C.ok(len(times) >= 8 and late < alone / 5, f"A6 {name} beside 2 MB ({alone:.2f} s alone): {len(times)} answered, p90 {late:.3f} s")
         C.ok(status == [200], f"A6 {status}")
         body = {"prompt": text["content"], "max_tokens": 1}
         code, r = s.post("/v1/completions", body, headers=BEARER[0])
