@@ -294,7 +294,7 @@ static void wait_for(waiter *w)
 /* A4: a small grammar is done before the bombs of another tenant that came before it, and before those of its own. */
 static void check_a4_turns(void)
 {
-    enum { BOMBS = 4 };
+    enum { BOMBS = 2 };
     waiter w[BOMBS + 2] = { 0 };
     grammar *g[BOMBS + 2];
     grammar_work *work = NULL;
