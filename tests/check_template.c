@@ -1,234 +1,145 @@
-/* check_template.c: chat templates against what jinja2 renders from the models' own, recognition, injection, bad input.
- *
- *   check_template                     the tests
- *   check_template --recognise FILE    the row of template.c's table that a Jinja text is taken for */
+/* check_template.c: chat templates in a model: which one is taken, what it is run with, ids, injection, bad input.
+ * The language itself: check_jinja.c. */
+#include <time.h>
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/template.h"
 #include "support/check.h"
 #include "support/gguf_make.h"
 
-#define GOLDEN "tests/golden/template/golden.tsv"
+/* A template whose default system prompt is dated and which lists tools: what recognised families used to leave out. */
+#define DATED                                                                                                          \
+    "{%- if messages[0].role == 'system' %}{{ '<|im_start|>system\n' + messages[0].content }}"                         \
+    "{%- else %}{{ '<|im_start|>system\nYou are Le Modele. Today is ' + strftime_now('%Y') + '.' }}{% endif %}"        \
+    "{%- if tools %}{{ '\nTools: ' + tools | tojson }}{% endif %}{{ '<|im_end|>\n' }}"                                 \
+    "{%- for m in messages if m.role != 'system' %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"  \
+    "{%- endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 
-/* Lines that a template of each row has, as in the models' files; enough to be recognised. */
-static const struct {
-    const char *variant, *family, *text;
-} known[] = {
-    { "qwen3.5-thinking", "chatml",
-      "{%- macro render_content(content, do_vision_count) %}{{- '<|im_start|>' + message.role }}"
-      "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}" },
-    { "qwen3.5", "chatml",
-      "{%- macro render_content(content, do_vision_count) %}{{- '<|im_start|>' + message.role }}"
-      "{%- if enable_thinking is defined and enable_thinking is true %}{{- '<think>\\n' }}" },
-    { "qwen3-thinking", "chatml",
-      "{%- set ns.last_query_index = index %}{{- message.reasoning_content }}"
-      "{{- '<|im_start|>assistant\\n<think>\\n' }}" },
-    { "qwen3", "chatml",
-      "{%- set ns.last_query_index = index %}{{- message.reasoning_content }}{{- '<|im_start|>assistant\\n' }}" },
-    { "qwq", "chatml", "{{ message.content.split('</think>')[-1] }}{{- '<|im_start|>assistant\\n<think>\\n' }}" },
-    { "qwen2.5", "chatml",
-      "{{- '<|im_start|>system\\n"
-      "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\\n' }}" },
-    { "qwen2", "chatml", "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}" },
-    { "chatml", "chatml", "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}" },
-    { "llama3.1", "llama3",
-      "{{- \"<|start_header_id|>system<|end_header_id|>\\n\\n\" }}"
-      "{{- \"Cutting Knowledge Date: December 2023\\n\" }}" },
-    { "llama3", "llama3", "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + '<|eot_id|>' }}" },
-    { "v7-tekken", "mistral",
-      "{{- '[SYSTEM_PROMPT]' + system_prompt + '[/SYSTEM_PROMPT]' }}{{- '[INST]' }}{{- '[/INST]' }}" },
-    { "v7", "mistral",
-      "{{ '[INST] ' + message['content'] + '[/INST]' }}{{ '[SYSTEM_PROMPT] ' + message['content'] }}" },
-    { "v1", "mistral", "{{ ' [INST] ' + system_message + '\\n\\n' + message['content'] + ' [/INST]' }}" },
-    { "v0", "mistral", "{{ '[INST] ' + message['content'] + ' [/INST]' }}{{ message['content'] + eos_token}}" },
-    { "v3", "mistral", "{{- \"[INST] \" + system_message + \"\\n\\n\" + message[\"content\"] + \"[/INST]\" }}" },
-    { "v3-tekken", "mistral", "{{- \"[INST]\" + system_message + \"\\n\\n\" + message[\"content\"] + \"[/INST]\" }}" },
-    { "gemma", "gemma", "{{ '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}" },
-    { "unknown", "unknown", "{{ bos_token + '[INST] <<SYS>>\\n' + system_message + '[/INST]' }}" },
-    { "unknown", "unknown", "{{'<|im_start|>system<|im_sep|>' + message['content'] + '<|im_end|>'}}" },
-    { "unknown", "unknown", "{{'<|user|>' + message['content'] + '<|end|>'}}" },
-    { "unknown", "unknown", "hello {{ import os }} <|im_start|" },
-};
-enum { N_KNOWN = sizeof known / sizeof known[0] };
-
-/* What chat_family_choose makes of a template text (NULL: none in the file). */
-static int choose(const char *text, const char *override, const chat_family **f, int *from_file, kvant_diag *diag)
+/* What chat_template_open makes of a file's template (NULL: none in the file). */
+static int choose(const char *text, const char *choice, chat_template **c, int *from_file, kvant_diag *diag)
 {
     gguf_make m = { 0 };
     gguf *g = NULL;
 
+    *c = NULL;
     if (text)
         gguf_make_str(&m, "tokenizer.chat_template", text);
     gguf_make_finish(&m);
     int err = gguf_open_mem(m.data, m.n, &g, diag);
     if (err == 0)
-        err = chat_family_choose(g, override, f, from_file, diag);
+        err = chat_template_open(g, choice, c, from_file, diag);
     gguf_close(g);
     gguf_make_free(&m);
     return err;
 }
 
-static const chat_family *family_of(const char *variant)
+static chat_template *open_template(const char *text, const char *choice)
 {
-    const chat_family *f = NULL;
+    chat_template *c = NULL;
+    kvant_diag diag = { "" };
     int from_file;
 
-    for (int i = 0; i < N_KNOWN; i++)
-        if (strcmp(known[i].variant, variant) == 0)
-            choose(known[i].text, NULL, &f, &from_file, NULL);
-    return f;
+    CHECK(choose(text, choice, &c, &from_file, &diag) == 0, "%s", diag.text);
+    return c;
+}
+
+static int format(const chat_template *c, const kvant_chat_msg *m, int n, int end, char **text, kvant_diag *diag)
+{
+    const kvant_chat_input in = { .msgs = m, .n = n, .end = end };
+
+    *text = NULL;
+    return chat_template_format(c, NULL, &in, text, diag);
+}
+
+static int tokenize(const chat_template *c, const tokenizer *t, const kvant_chat_msg *m, int n, int end, int32_t *ids,
+                    int cap, int *n_ids, kvant_diag *diag)
+{
+    const kvant_chat_input in = { .msgs = m, .n = n, .end = end };
+
+    return chat_template_tokenize(c, t, &in, ids, cap, n_ids, diag);
 }
 
 static void test_choice(void)
 {
-    static const char *const names[] = { "chatml", "llama3", "mistral", "gemma" };
-    static const char *const rows[] = { "chatml", "llama3", "v3", "gemma" };
-    const chat_family *f;
+    static const struct {
+        const char *text, *choice, *name;
+        int from_file;
+    } cases[] = {
+        { NULL, NULL, "chatml", 0 },
+        { "", NULL, "chatml", 0 },
+        { "{{ 1 }}", NULL, "jinja", 1 },
+        { "{{ 1 }}", "gemma", "gemma", 1 },
+        { NULL, "llama3", "llama3", 1 },
+        { NULL, "mistral", "mistral", 1 },
+        { "{{ 1 }}", "x {% if 1 %}y{% endif %}", "jinja", 1 },
+        { "{{ 1 + }}", NULL, "unknown", 1 },
+        { "{{ 1 + }}", "chatml", "chatml", 1 },
+    };
     kvant_diag diag = { "" };
+    chat_template *c;
     int from_file;
 
-    for (int i = 0; i < N_KNOWN; i++) {
-        from_file = -1;
-        CHECK(choose(known[i].text, NULL, &f, &from_file, &diag) == 0 && from_file == 1, "%s: %s", known[i].variant,
-              diag.text);
-        CHECK(strcmp(chat_family_variant(f), known[i].variant) == 0 &&
-                  strcmp(chat_family_name(f), known[i].family) == 0,
-              "%s is taken for %s", known[i].variant, chat_family_variant(f));
-        for (int k = 0; k < 4; k++) { /* an override of the same family keeps the file's details */
-            const char *want = strcmp(names[k], known[i].family) == 0 ? known[i].variant : rows[k];
-            CHECK(choose(known[i].text, names[k], &f, &from_file, &diag) == 0 &&
-                      strcmp(chat_family_variant(f), want) == 0,
-                  "%s over %s gives %s", names[k], known[i].variant, chat_family_variant(f));
-        }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK(choose(cases[i].text, cases[i].choice, &c, &from_file, &diag) == 0 && from_file == cases[i].from_file &&
+                  strcmp(chat_template_name(c), cases[i].name) == 0,
+              "case %zu: %s %s", i, c ? chat_template_name(c) : "", diag.text);
+        chat_template_close(c);
     }
-    CHECK(choose(NULL, NULL, &f, &from_file, &diag) == 0 && from_file == 0 &&
-              strcmp(chat_family_variant(f), "chatml") == 0,
-          "none");
-    CHECK(choose("", NULL, &f, &from_file, &diag) == 0 && from_file == 0 && f, "an empty one is none");
-    CHECK(choose(NULL, "gemma", &f, &from_file, &diag) == 0 && from_file == 1 &&
-              strcmp(chat_family_name(f), "gemma") == 0,
-          "override");
-    CHECK(choose(NULL, "vicuna", &f, &from_file, &diag) == KVANT_EINVAL && strstr(diag.text, "--chat-template") &&
+    CHECK(choose(NULL, "vicuna", &c, &from_file, &diag) == KVANT_EINVAL && !c && strstr(diag.text, "--chat-template") &&
               strstr(diag.text, "chatml, llama3, mistral, gemma"),
           "%s", diag.text);
-}
-
-static void test_unknown(void)
-{
-    const chat_family *f = NULL;
-    kvant_diag diag = { "" };
-    int from_file, n = -1;
-    char *text = NULL;
-    kvant_chat_msg m = { "user", "x" };
-
-    CHECK(choose("{{ something }}", NULL, &f, &from_file, &diag) == 0 && !f && strstr(diag.text, "--chat-template"),
-          "%s", diag.text);
-    diag.text[0] = 0;
-    CHECK(chat_family_format(NULL, &m, 1, 1, &text, &diag) == KVANT_EUNSUPPORTED && !text &&
-              strstr(diag.text, "--chat-template"),
-          "%s", diag.text);
-    CHECK(chat_family_tokenize(NULL, NULL, &m, 1, 1, NULL, 0, &n, &diag) == KVANT_EUNSUPPORTED && n == -1, "%s",
+    CHECK(choose(NULL, "{{ 1 + }}", &c, &from_file, &diag) == KVANT_EFORMAT && !c && strstr(diag.text, "line 1"), "%s",
           diag.text);
 }
 
-/* ---- golden ---- */
-
-static char *unhex(const char *s, size_t digits)
+/* B10: what cannot be used is known when the model opens, with its place; using it is an error, no other prompt. */
+static void test_problem(void)
 {
-    static const char alphabet[] = "0123456789abcdef";
-    char *out = malloc(digits / 2 + 1);
-    for (size_t i = 0; i + 1 < digits; i += 2)
-        out[i / 2] = (char)((strchr(alphabet, s[i]) - alphabet) << 4 | (strchr(alphabet, s[i + 1]) - alphabet));
-    out[digits / 2] = 0;
-    return out;
-}
-
-/* "role:hex;role:hex" -> messages; roles point into s. */
-static int unpack(char *s, kvant_chat_msg *msgs)
-{
-    int n = 0;
-
-    for (char *next = s; next; n++) {
-        char *at = next;
-        next = strchr(at, ';');
-        if (next)
-            *next++ = 0;
-        char *colon = strchr(at, ':');
-        *colon = 0;
-        msgs[n] = (kvant_chat_msg){ at, unhex(colon + 1, strlen(colon + 1)) };
-    }
-    return n;
-}
-
-static void golden_line(char *line, int no)
-{
-    char *field[5] = { line };
-    kvant_chat_msg msgs[16];
+    const kvant_chat_msg m = { "user", "x" };
     kvant_diag diag = { "" };
-    char *text = NULL;
+    char *text;
+    chat_template *c = open_template("ok\n{{ 1 + }}", NULL);
 
-    for (int i = 1; i < 5; i++) {
-        field[i] = strchr(field[i - 1], '\t');
-        if (!field[i])
-            exit(2);
-        *field[i]++ = 0;
-    }
-    int n = unpack(field[3], msgs);
-    char *want = unhex(field[4], strlen(field[4]));
-    int err = chat_family_format(family_of(field[1]), msgs, n, field[2][0] == '1', &text, &diag);
-    CHECK(err == 0 && strcmp(text, want) == 0, "%s:%d: %s (%s) %s\n--- got\n%s\n--- want\n%s", GOLDEN, no, field[0],
-          field[1], diag.text, text ? text : "", want);
+    CHECK(strstr(chat_template_problem(c), "line 2, column 8"), "B10 %s", chat_template_problem(c));
+    CHECK(format(c, &m, 1, 1, &text, &diag) == KVANT_EUNSUPPORTED && !text && strstr(diag.text, "line 2, column 8") &&
+              strstr(diag.text, "--chat-template"),
+          "B10 %s", diag.text);
+    chat_template_close(c);
+    c = open_template("a{% if messages | length > 1 %}{{ messages | shuffle }}{% endif %}", NULL);
+    CHECK(strstr(chat_template_problem(c), "filter 'shuffle'"), "B10 %s", chat_template_problem(c));
+    CHECK(format(c, &m, 1, 1, &text, &diag) == 0 && strcmp(text, "a") == 0, "B10 %s", diag.text);
     kvant_free(text);
-    free(want);
-    for (int i = 0; i < n; i++)
-        free((char *)msgs[i].content);
+    const kvant_chat_msg two[] = { m, m };
+    CHECK(format(c, two, 2, 1, &text, &diag) == KVANT_EUNSUPPORTED && strstr(diag.text, "line 1, column 46"), "B10 %s",
+          diag.text);
+    chat_template_close(c);
+    c = open_template("{{ 1 }}", NULL);
+    CHECK(chat_template_problem(c) == NULL, "B10 none");
+    chat_template_close(c);
 }
 
-static void test_golden(void)
-{
-    FILE *f = fopen(GOLDEN, "r");
-    char *line = NULL;
-    size_t cap = 0;
-    int no = 0, cases = 0;
+/* ---- what comes out ---- */
 
-    if (!f) {
-        printf("cannot open %s (run from the repository root)\n", GOLDEN);
-        exit(2);
-    }
-    while (getline(&line, &cap, f) > 0) {
-        no++;
-        if (*line == '#')
-            continue;
-        line[strcspn(line, "\n")] = 0;
-        golden_line(line, no);
-        cases++;
-    }
-    CHECK(cases >= 400, "%d cases", cases);
-    printf("golden: %d cases\n", cases);
-    free(line);
-    fclose(f);
-}
-
-/* ---- where the templates refuse, or kvant goes its own way ---- */
-
-static void expect(const char *variant, const kvant_chat_msg *m, int n, int add, const char *want)
+static void expect(const char *name, const kvant_chat_msg *m, int n, int add, const char *want)
 {
     char *text = NULL;
     kvant_diag diag = { "" };
+    chat_template *c = open_template(NULL, name);
 
-    CHECK(chat_family_format(family_of(variant), m, n, add, &text, &diag) == 0 && strcmp(text, want) == 0,
-          "%s: '%s' %s", variant, text ? text : "", diag.text);
+    CHECK(format(c, m, n, add, &text, &diag) == 0 && strcmp(text, want) == 0, "%s: '%s' %s", name, text ? text : "",
+          diag.text);
     kvant_free(text);
+    chat_template_close(c);
 }
 
-static void test_system(void)
+static void test_built_in(void)
 {
-    const kvant_chat_msg m[] = { { "system", "S" }, { "user", "U" }, { "assistant", "A" } };
+    const kvant_chat_msg m[] = { { "system", "S" }, { "user", "U" }, { "assistant", "A" }, { "user", "V" } };
 
     expect("gemma", m, 2, 1, "<start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\n");
     expect("gemma", m + 1, 2, 0, "<start_of_turn>user\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n");
-    expect("v0", m, 3, 0, "[INST] S\n\nU [/INST]A</s>");
-    expect("v3", m, 3, 0, "[INST] S\n\nU[/INST] A</s>");
+    expect("mistral", m, 3, 0, "[INST] S\n\nU[/INST] A");
+    expect("mistral", m, 4, 1, "[INST] U[/INST] A[INST] S\n\nV[/INST]");
     expect("llama3", m, 2, 1,
            "<|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|>"
            "<|start_header_id|>user<|end_header_id|>\n\nU<|eot_id|>"
@@ -237,10 +148,77 @@ static void test_system(void)
            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\n");
 }
 
+static void expect_input(const chat_template *c, const kvant_chat_input *in, int code, const char *part)
+{
+    char *text = NULL;
+    kvant_diag diag = { "" };
+    const int err = chat_template_format(c, NULL, in, &text, &diag);
+
+    CHECK(err == code && strstr(err ? diag.text : text, part), "%d '%s', want %d '%s'", err, err ? diag.text : text,
+          code, part);
+    kvant_free(text);
+}
+
+/* B8: what the template adds on its own is in the prompt: its default system prompt, the date, its words on tools. */
+static void test_whole_template(void)
+{
+    chat_template *c = open_template(DATED, NULL);
+    const kvant_chat_msg m[] = { { "system", "S" }, { "user", "U" } };
+    kvant_chat_input in = { .msgs = m + 1, .n = 1, .end = KVANT_CHAT_OPEN };
+    char year[64];
+    time_t now = time(NULL);
+
+    strftime(year, sizeof year, "You are Le Modele. Today is %Y.<|im_end|>", localtime(&now));
+    expect_input(c, &in, 0, year);
+    in.tools = "[{\"type\":\"function\",\"n\":1.0}]";
+    expect_input(c, &in, 0, "Tools: [{\"type\": \"function\", \"n\": 1.0}]<|im_end|>");
+    in = (kvant_chat_input){ .msgs = m, .n = 2, .end = KVANT_CHAT_OPEN };
+    expect_input(c, &in, 0, "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\n");
+    chat_template_close(c);
+}
+
+static void test_input(void)
+{
+    chat_template *c = open_template("{% for m in messages %}{{ m.role }}:{{ m.content }}"
+                                     "{% for t in m.tool_calls or [] %}{{ t.function.arguments | tojson }}{% endfor %};"
+                                     "{% endfor %}{{ think }}{{ documents[0] }}",
+                                     NULL);
+    kvant_chat_input in = { .messages = "[{\"role\":\"user\",\"content\":\"caf\\u00e9\"},{\"role\":\"assistant\","
+                                        "\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":"
+                                        "\"{\\\"b\\\":1,\\\"a\\\":[]}\"}}]}]",
+                            .kwargs = "{\"think\":false}",
+                            .documents = "[7]" };
+
+    expect_input(c, &in, 0, "user:caf\u00e9;assistant:None{\"b\": 1, \"a\": []};False7");
+    in.kwargs = "{\"messages\":[]}";
+    expect_input(c, &in, KVANT_EINVAL, "'messages' is set by the server");
+    in.kwargs = "[]";
+    expect_input(c, &in, KVANT_EINVAL, "want an object");
+    in.kwargs = NULL;
+    in.tools = "[";
+    expect_input(c, &in, KVANT_EINVAL, "tools: ");
+    in.tools = NULL;
+    in.messages = "[]";
+    expect_input(c, &in, KVANT_EINVAL, "at least one");
+    in.messages = "[{\"content\":\"x\"}]";
+    expect_input(c, &in, KVANT_EINVAL, "message 0: no role");
+    in.messages = "[1]";
+    expect_input(c, &in, KVANT_EINVAL, "message 0: no role");
+    chat_template_close(c);
+    /* A template that adds the arguments to a text wants them as they came. */
+    c = open_template("{% for m in messages %}{{ 'A' + m.tool_calls[0].function.arguments }}{% endfor %}", NULL);
+    in.messages = "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"arguments\":\"{ }\"}}]}]";
+    expect_input(c, &in, 0, "A{ }");
+    chat_template_close(c);
+    c = open_template("{{ raise_exception('no ' + messages[0].role) }}", NULL);
+    expect_input(c, &in, KVANT_EINVAL, "refuses: no assistant");
+    chat_template_close(c);
+}
+
 static void test_bad_messages(void)
 {
     static const struct {
-        const char *variant;
+        const char *name;
         kvant_chat_msg m[2];
         int n;
         const char *wants;
@@ -250,19 +228,18 @@ static void test_bad_messages(void)
         { "chatml", { { NULL, "x" } }, 1, "message 0" },
         { "chatml", { { "user", "x" }, { "user", NULL } }, 2, "message 1" },
         { "chatml", { { "", "x" } }, 1, "message 0" },
-        { "gemma", { { "tool", "x" } }, 1, "role 'tool'" },
-        { "v3", { { "function", "x" } }, 1, "role 'function'" },
-        { "qwen3", { { "developer", "x" } }, 1, "role 'developer'" },
-        { "gemma", { { "system", "x" } }, 1, "a system message alone" },
-        { "v1", { { "user", "x" }, { "system", "x" } }, 2, "message 1: role system" },
-        { "qwen3.5", { { "user", "x" }, { "system", "x" } }, 2, "message 1: role system" },
+        { "gemma", { { "tool", "x" } }, 1, "no role tool" },
+        { "mistral", { { "function", "x" } }, 1, "no role function" },
+        { "mistral", { { "user", "x" }, { "system", "x" } }, 2, "must be the first" },
     };
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         kvant_diag diag = { "" };
-        char *text = NULL;
-        int err = chat_family_format(family_of(bad[i].variant), bad[i].m, bad[i].n, 1, &text, &diag);
+        char *text;
+        chat_template *c = open_template(NULL, bad[i].name);
+        int err = format(c, bad[i].m, bad[i].n, 1, &text, &diag);
         CHECK(err == KVANT_EINVAL && !text && strstr(diag.text, bad[i].wants), "case %zu: %d '%s'", i, err, diag.text);
+        chat_template_close(c);
     }
 }
 
@@ -285,66 +262,66 @@ static void test_ids_as_text(const tokenizer *t)
                                  { "user", "\n\n  Hello, world" },
                                  { "assistant", "Hi \n" },
                                  { "user", "\u00e9" } };
-    const chat_family *f = family_of("chatml");
+    chat_template *f = open_template(NULL, "chatml");
 
     for (int n = 1; n <= 4; n++) {
         char *text = NULL;
         int32_t a[256], b[256];
         int na = 0, nb = 0;
-        CHECK(chat_family_format(f, m, n, 1, &text, NULL) == 0, "format");
+        CHECK(format(f, m, n, 1, &text, NULL) == 0, "format");
         CHECK(tokenizer_encode(t, text, strlen(text), KVANT_TOK_SPECIAL, a, 256, &na, NULL) == 0, "text");
-        CHECK(chat_family_tokenize(f, t, m, n, 1, b, 256, &nb, NULL) == 0, "ids");
+        CHECK(tokenize(f, t, m, n, 1, b, 256, &nb, NULL) == 0, "ids");
         CHECK(na == nb && memcmp(a, b, (size_t)na * 4) == 0, "%d messages: %d ids from text, %d from pieces", n, na,
               nb);
         for (int cap = 0; cap < nb; cap += 5) {
             int32_t *ids = check_guarded((size_t)cap * 4, 0);
             int got = -1;
-            CHECK(chat_family_tokenize(f, t, m, n, 1, ids, cap, &got, NULL) == KVANT_ENOSPC && got == nb &&
-                      check_guard_ok(ids) && memcmp(ids, b, (size_t)cap * 4) == 0,
+            CHECK(tokenize(f, t, m, n, 1, ids, cap, &got, NULL) == KVANT_ENOSPC && got == nb && check_guard_ok(ids) &&
+                      memcmp(ids, b, (size_t)cap * 4) == 0,
                   "cap %d: %d", cap, got);
             check_guard_free(ids);
         }
         kvant_free(text);
     }
+    chat_template_close(f);
 }
 
 /* B9: a prompt that ends with the last message's text, without what closes it; ids as of that text. */
 static void test_continue(const tokenizer *t)
 {
-    const kvant_chat_msg m[] = { { "user", "A b?" }, { "assistant", "A b" }, { "user", "A b" } },
-                         empty = { "assistant", "" };
+    static const struct {
+        const char *text, *choice, *last, *end;
+    } cases[] = {
+        { NULL, "chatml", "A b", "A b" },   { NULL, "llama3", "A b", "A b" },       { NULL, "mistral", "A b", "A b" },
+        { NULL, "gemma", "A b \n", "A b" }, { NULL, "chatml", "A b \n", "A b \n" }, { DATED, NULL, "A b", "A b" },
+    };
     kvant_diag diag = { "" };
 
-    for (int i = 0; i < N_KNOWN; i++) {
-        const chat_family *f = family_of(known[i].variant);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const kvant_chat_msg m[] = { { "user", "A b?" }, { "assistant", cases[i].last }, { "assistant", "" } };
+        chat_template *f = open_template(cases[i].text, cases[i].choice);
         char *closed = NULL, *open = NULL, *none = NULL;
         int32_t a[256], b[256];
         int na = 0, nb = 0;
-        if (!f)
-            continue;
-        CHECK(chat_family_format(f, m, 2, KVANT_CHAT_CLOSED, &closed, &diag) == 0 &&
-                  chat_family_format(f, m, 2, KVANT_CHAT_CONTINUE, &open, &diag) == 0,
-              "B9 %s: %s", known[i].variant, diag.text);
-        size_t n = strlen(open);
-        CHECK(n > 3 && strcmp(open + n - 3, "A b") == 0 && strlen(closed) > n && strncmp(open, closed, n) == 0 &&
-                  !strstr(closed + n, "A b"),
-              "B9 %s: '%s' of '%s'", known[i].variant, open, closed);
-        if (t && strcmp(known[i].family, "chatml") == 0) {
+        CHECK(format(f, m, 2, KVANT_CHAT_CLOSED, &closed, &diag) == 0 &&
+                  format(f, m, 2, KVANT_CHAT_CONTINUE, &open, &diag) == 0,
+              "B9 case %zu: %s", i, diag.text);
+        size_t n = strlen(open), k = strlen(cases[i].end);
+        CHECK(n > k && strcmp(open + n - k, cases[i].end) == 0 && strlen(closed) >= n &&
+                  strncmp(open, closed, n) == 0 && !strstr(closed + n, "A b"),
+              "B9 case %zu: '%s' of '%s'", i, open, closed);
+        if (t && strstr(open, "<|im_"))
             CHECK(tokenizer_encode(t, open, n, KVANT_TOK_SPECIAL, a, 256, &na, NULL) == 0 &&
-                      chat_family_tokenize(f, t, m, 2, KVANT_CHAT_CONTINUE, b, 256, &nb, NULL) == 0 && na == nb &&
+                      tokenize(f, t, m, 2, KVANT_CHAT_CONTINUE, b, 256, &nb, NULL) == 0 && na == nb &&
                       memcmp(a, b, (size_t)na * 4) == 0,
-                  "B9 %s: %d ids, %d of the text", known[i].variant, nb, na);
-        }
-        CHECK(chat_family_format(f, m, 1, KVANT_CHAT_CONTINUE, &none, &diag) == KVANT_EINVAL &&
-                  strstr(diag.text, "assistant"),
-              "B9 %s: a question is not continued: %s", known[i].variant, diag.text);
+                  "B9 case %zu: %d ids, %d of the text", i, nb, na);
+        CHECK(format(f, m, 1, KVANT_CHAT_CONTINUE, &none, &diag) == KVANT_EINVAL && strstr(diag.text, "assistant"),
+              "B9 case %zu: a question is not continued: %s", i, diag.text);
+        CHECK(format(f, m + 2, 1, KVANT_CHAT_CONTINUE, &none, &diag) == KVANT_EINVAL && !none, "B9 an empty message");
         kvant_free(closed);
         kvant_free(open);
+        chat_template_close(f);
     }
-    const kvant_chat_msg none[] = { m[0], empty };
-    char *text = NULL;
-    CHECK(chat_family_format(family_of("chatml"), none, 2, KVANT_CHAT_CONTINUE, &text, &diag) == KVANT_EINVAL && !text,
-          "B9 an empty message");
 }
 
 /* T-09: whatever the message says, the control ids are those of an innocent one. */
@@ -356,6 +333,7 @@ static void test_injection(const tokenizer *t)
         "<",          "|im_end|>"
     };
     rng r = { 9 };
+    chat_template *f = open_template(NULL, "chatml");
 
     for (int i = 0; i < 500; i++) {
         char role[64] = "user", content[3][256] = { "", "", "" };
@@ -367,12 +345,13 @@ static void test_injection(const tokenizer *t)
         if (i % 3 == 0)
             strcpy(role, evil[rng_below(&r, 10)]);
         const kvant_chat_msg m[] = { { "system", content[0] }, { role, content[1] }, { "assistant", content[2] } };
-        CHECK(chat_family_tokenize(family_of("chatml"), t, m, 3, 1, ids, 1024, &n, NULL) == 0, "tokenize");
+        CHECK(tokenize(f, t, m, 3, 1, ids, 1024, &n, NULL) == 0, "tokenize");
         for (int k = 0; k < n; k++)
             control += ids[k] < 3;
         want = 3 * 2 + 1;
         CHECK(control == want, "case %d: %d control ids, want %d", i, control, want);
     }
+    chat_template_close(f);
 }
 
 /* BOS: from the template for the families that begin with it, once. */
@@ -401,16 +380,18 @@ static void test_bos(void)
         gguf_make_bool(&v, "tokenizer.ggml.add_bos_token", add_bos);
         gguf_make_finish(&v);
         CHECK(gguf_open_mem(v.data, v.n, &g, &diag) == 0 && tokenizer_open(g, &t, &diag) == 0, "%s", diag.text);
-        CHECK(chat_family_tokenize(family_of("llama3"), t, &plain, 1, 0, ids, 32, &n, &diag) == 0, "%s", diag.text);
+        chat_template *l3 = open_template(NULL, "llama3"), *cm = open_template(NULL, "chatml");
+        CHECK(tokenize(l3, t, &plain, 1, 0, ids, 32, &n, &diag) == 0, "%s", diag.text);
         static const int32_t llama3[] = { 2, 3, 6, 7, 8, 9, 4, 10, 10, 0, 1, 5 };
         CHECK(n == 12 && memcmp(ids, llama3, sizeof llama3) == 0, "llama3: %d ids, add_bos %d", n, add_bos);
         static const int32_t chatml[] = { 2, 11, 6, 7, 8, 9, 10, 0, 1, 12, 10 };
-        CHECK(chat_family_tokenize(family_of("chatml"), t, &plain, 1, 0, ids, 32, &n, &diag) == 0, "%s", diag.text);
+        CHECK(tokenize(cm, t, &plain, 1, 0, ids, 32, &n, &diag) == 0, "%s", diag.text);
         CHECK(n == 10 + add_bos && memcmp(ids, chatml + !add_bos, (size_t)n * 4) == 0, "chatml: %d ids, add_bos %d", n,
               add_bos);
         /* <|im_end|> is user-defined in this file: still no way in; its bytes have no tokens here. */
-        CHECK(chat_family_tokenize(family_of("chatml"), t, &m, 1, 0, ids, 32, &n, &diag) == KVANT_EUNSUPPORTED, "%s",
-              diag.text);
+        CHECK(tokenize(cm, t, &m, 1, 0, ids, 32, &n, &diag) == KVANT_EUNSUPPORTED, "%s", diag.text);
+        chat_template_close(l3);
+        chat_template_close(cm);
         tokenizer_close(t);
         gguf_close(g);
         gguf_make_free(&v);
@@ -420,7 +401,7 @@ static void test_bos(void)
 static void test_out_of_memory(const tokenizer *t)
 {
     const kvant_chat_msg m[] = { { "user", "Hello" }, { "assistant", "Hi" }, { "user", "Bye" } };
-    const chat_family *f = family_of("qwen2.5");
+    chat_template *f = open_template(DATED, NULL);
     int fails = 0;
 
     for (long at = 0; at < 200; at++) {
@@ -429,9 +410,9 @@ static void test_out_of_memory(const tokenizer *t)
         int n;
         kvant_diag diag = { "" };
         mem_fail_after(at, 0);
-        int err = chat_family_format(f, m, 3, 1, &text, &diag);
+        int err = format(f, m, 3, 1, &text, &diag);
         if (err == 0)
-            err = chat_family_tokenize(f, t, m, 3, 1, ids, 128, &n, &diag);
+            err = tokenize(f, t, m, 3, 1, ids, 128, &n, &diag);
         mem_fail_after(-1, 0);
         kvant_free(text);
         if (err == 0)
@@ -440,36 +421,19 @@ static void test_out_of_memory(const tokenizer *t)
         CHECK(err == KVANT_ENOMEM && diag.text[0], "allocation %ld: %d '%s'", at, err, diag.text);
     }
     CHECK(fails > 3 && fails < 200, "%d failing allocations", fails);
+    chat_template_close(f);
 }
 
-static int recognise_file(const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    static char text[1 << 20];
-    const chat_family *family = NULL;
-    int from_file;
-
-    if (!f)
-        return 2;
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
-    if (choose(text, NULL, &family, &from_file, NULL) < 0)
-        return 1;
-    printf("%s\n", chat_family_variant(family));
-    return 0;
-}
-
-int main(int argc, char **argv)
+int main(void)
 {
     gguf *g = NULL;
-
-    if (argc == 3 && strcmp(argv[1], "--recognise") == 0)
-        return recognise_file(argv[2]);
     tokenizer *t = open_vocab(&g);
+
     test_choice();
-    test_unknown();
-    test_golden();
-    test_system();
+    test_problem();
+    test_built_in();
+    test_whole_template();
+    test_input();
     test_bad_messages();
     test_continue(t);
     if (t) {

@@ -25,7 +25,8 @@ typedef struct kvant_engine kvant_engine;
 
 typedef struct kvant_model_params {
     const char *path;              /* GGUF file, or the first shard of a split one */
-    const char *chat_template;     /* NULL: from the file; else a family name: chatml llama3 mistral gemma */
+    /* NULL: the file's, else ChatML; a built-in one: chatml llama3 mistral gemma; or a Jinja text */
+    const char *chat_template;
     /* NULL: the file's key kvant.rope.freq_dtype, else "f32".  "bf16": RoPE frequencies rounded to bf16, as a model had
      * them that was trained or recorded with its whole module, buffers included, cast to bf16. */
     const char *rope_freq_dtype;
@@ -84,15 +85,28 @@ enum kvant_chat_end {
     KVANT_CHAT_OPEN,     /* an answer is begun */
     KVANT_CHAT_CONTINUE, /* the last message, an assistant's, is left open: what is generated goes on with its text */
 };
-/* Messages -> prompt text through the model's template family; end: enum kvant_chat_end.  *text: kvant_text_free.
- * KVANT_EINVAL (a message), KVANT_EUNSUPPORTED (a template of no known family); ids as in kvant_tokenize.
- * The text is tokenised with KVANT_TOK_SPECIAL only by kvant_chat_tokenize, which never lets message text form control
- * tokens. */
+/* What a chat template is run with: messages as they are in C or as JSON (an array as in OpenAI's API, with tool calls,
+ * parts, reasoning); tools and documents as JSON arrays; kwargs, a JSON object of more variables.  NULL: none. */
+typedef struct kvant_chat_input {
+    const kvant_chat_msg *msgs;
+    int n;
+    const char *messages;          /* instead of msgs */
+    const char *tools, *documents, *kwargs;
+    int end;                       /* enum kvant_chat_end */
+} kvant_chat_input;
+/* Messages -> prompt text through the model's template (Jinja; limits in docs/templates.md).  *text: kvant_text_free.
+ * KVANT_EINVAL (the template refuses the messages, fails at a line and column, or passes a limit), KVANT_EUNSUPPORTED
+ * (it cannot be used).  Ids as in kvant_tokenize: control tokens are parsed in what the template wrote and never in the
+ * messages' text.  format and tokenize: only messages. */
+int kvant_chat_render(const kvant_model *m, const kvant_chat_input *in, char **text, kvant_diag *diag);
+int kvant_chat_encode(const kvant_model *m, const kvant_chat_input *in, int32_t *ids, int cap, int *n_ids,
+                      kvant_diag *diag);
 int kvant_chat_format(const kvant_model *m, const kvant_chat_msg *msgs, int n, int end, char **text,
                       kvant_diag *diag);
 int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int end, int32_t *ids,
                         int cap, int *n_ids, kvant_diag *diag);
-/* "chatml", ..., "unknown"; *from_file: 0 when the file has no template and ChatML was assumed. */
+/* "jinja" (a template's text), "chatml", ... (built in), "unknown" (the file's cannot be used); *from_file: 0 when the
+ * file has no template and ChatML was assumed. */
 const char *kvant_chat_family(const kvant_model *m, int *from_file);
 void kvant_text_free(char *text);
 

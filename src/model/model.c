@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "model/build.h"
 #include "model/model.h"
@@ -307,10 +308,10 @@ static int open_text(kvant_model *m, const char *template_name, kvant_diag *diag
     if (tokenizer_count(m->tok) > m->hp.n_vocab)
         return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens: %d tokens, token_embd.weight has %d rows",
                           tokenizer_count(m->tok), m->hp.n_vocab);
-    int code = chat_family_choose(m->file, template_name, &m->chat, &m->chat_from_file, &m->chat_diag);
-    if (code < 0 && diag)
-        *diag = m->chat_diag;
-    return code;
+    KVANT_TRY(chat_template_open(m->file, template_name, &m->chat, &m->chat_from_file, diag));
+    if (chat_template_problem(m->chat) && strcmp(chat_template_name(m->chat), "unknown") != 0)
+        log_msg(LOG_WARN, "chat template: %s; prompts that need it will be refused", chat_template_problem(m->chat));
+    return KVANT_OK;
 }
 
 int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_diag *diag)
@@ -341,6 +342,7 @@ void kvant_model_close(kvant_model *m)
 {
     if (!m)
         return;
+    chat_template_close(m->chat);
     tokenizer_close(m->tok);
     weight_specs_free(m);
     kvant_free(m->layers);

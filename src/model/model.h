@@ -67,9 +67,8 @@ struct kvant_model {
     gguf *file;
     synthetic *made;               /* weights are made, not read; NULL: a file */
     tokenizer *tok;
-    const chat_family *chat;
+    chat_template *chat;
     int chat_from_file;
-    kvant_diag chat_diag;          /* why `chat` is NULL */
     const arch_def *arch;
     hparams hp;
     weight_spec *specs;

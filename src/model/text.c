@@ -53,32 +53,37 @@ int kvant_detok_flush(kvant_detok *d, char *out, int cap)
     return detok_flush(d, out, cap);
 }
 
-static int family(const kvant_model *m, kvant_diag *diag)
+int kvant_chat_render(const kvant_model *m, const kvant_chat_input *in, char **text, kvant_diag *diag)
 {
-    if (m->chat)
-        return KVANT_OK;
-    return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s", m->chat_diag.text);
+    return chat_template_format(m->chat, m->tok, in, text, diag);
 }
 
-int kvant_chat_format(const kvant_model *m, const kvant_chat_msg *msgs, int n, int end, char **text,
+int kvant_chat_encode(const kvant_model *m, const kvant_chat_input *in, int32_t *ids, int cap, int *n_ids,
                       kvant_diag *diag)
 {
-    KVANT_TRY(family(m, diag));
-    return chat_family_format(m->chat, msgs, n, end, text, diag);
+    return chat_template_tokenize(m->chat, m->tok, in, ids, cap, n_ids, diag);
 }
 
-int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int end, int32_t *ids,
-                        int cap, int *n_ids, kvant_diag *diag)
+int kvant_chat_format(const kvant_model *m, const kvant_chat_msg *msgs, int n, int end, char **text, kvant_diag *diag)
 {
-    KVANT_TRY(family(m, diag));
-    return chat_family_tokenize(m->chat, m->tok, msgs, n, end, ids, cap, n_ids, diag);
+    const kvant_chat_input in = { .msgs = msgs, .n = n, .end = end };
+
+    return kvant_chat_render(m, &in, text, diag);
+}
+
+int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n, int end, int32_t *ids, int cap,
+                        int *n_ids, kvant_diag *diag)
+{
+    const kvant_chat_input in = { .msgs = msgs, .n = n, .end = end };
+
+    return kvant_chat_encode(m, &in, ids, cap, n_ids, diag);
 }
 
 const char *kvant_chat_family(const kvant_model *m, int *from_file)
 {
     if (from_file)
         *from_file = m->chat_from_file;
-    return m->chat ? chat_family_name(m->chat) : "unknown";
+    return chat_template_name(m->chat);
 }
 
 void kvant_text_free(char *text)

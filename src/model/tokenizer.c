@@ -413,6 +413,16 @@ int tokenizer_add_bos(const tokenizer *t)
     return t->add_bos;
 }
 
+int32_t tokenizer_next_control(const tokenizer *t, const char *text, size_t len, size_t *from, size_t *to)
+{
+    int32_t id;
+
+    for (*to = 0; (id = vocab_next_special(&t->v, text, len, *to, 1, from, to)) >= 0;)
+        if (vocab_is_control(&t->v, id))
+            return id;
+    return -1;
+}
+
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t len)
 {
     return vocab_find(&t->v, text, len);

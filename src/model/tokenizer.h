@@ -25,6 +25,8 @@ int tokenizer_is_eog(const tokenizer *t, int32_t id);
 int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
 int tokenizer_add_bos(const tokenizer *t);
+/* First control token in text[len], the longest at its place -> *from, *to; -1: none. */
+int32_t tokenizer_next_control(const tokenizer *t, const char *text, size_t len, size_t *from, size_t *to);
 /* id of a token text, control tokens included; -1 if none. */
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t len);
 
