@@ -76,7 +76,7 @@ def check_admin_routes():
     for admin in ([], ["--admin-key", "root"]):
         with Server(BUILD, "-c", "512", "-np", "2", "--api-key", "alpha", *admin) as s:
             for method, path in routes + [("GET", "/debug/events")]:
-                status, _, body = s.request(method, path, b"{}" if method == "POST" else None, headers=bearer("alpha"))
+                status, _, body = s.request(method, path, b"{}" if method == "POST" else None, headers=bearer("alpha"), timeout=20)
                 C.ok(status == 403 and b"permission_error" in body and (b"--admin-key-file" in body) == (not admin), f"A11 {path} {admin}: {status} {body}")
             for method, path in routes if admin else []:
                 status, _, body = s.request(method, path, b"{}" if method == "POST" else None, headers=bearer("root"))
