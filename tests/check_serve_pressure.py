@@ -15,6 +15,7 @@ if built(BUILD):
     C.ok(r["pages"] == pressure.PAGES, f"{r['pages']} pages, wanted {pressure.PAGES}")
     C.ok(r["lost"] == 0, f"A1 {r['lost']} of 200 requests lost, the first one: {r['first_lost']}")
     C.ok(r["different"] == 0, f"A1 {r['different']} of 200 answers differ from the one alone")
+    C.ok(r["unplanned"] == 0, f"A1 {r['unplanned']} preemptions without a plan: a promise was wrong")
     C.ok(r["evicted"] > 200, f"only {r['evicted']} pages were evicted: no pressure")
 else:
     print("check_serve_pressure: skipped, this build has no server")

@@ -206,10 +206,13 @@ static void submit(trace *t, job *j)
     q.cache = chance(t, 60) ? KVANT_CACHE_NO_READ : chance(t, 60) ? KVANT_CACHE_NO_WRITE : 0;
     q.event = on_event;
     q.user = j;
+    t->alive++; /* before the owner may end it: the first one comes from another thread */
     const int code = kvant_session_submit(t->rig.s, &q, &j->id, &d);
     CHECK(code == KVANT_OK, "%s: submit: %s", t->name, d.text);
-    j->busy = code == KVANT_OK;
-    t->alive += j->busy;
+    if (code != KVANT_OK) {
+        j->busy = 0;
+        t->alive--;
+    }
 }
 
 static void submit_some(trace *t)

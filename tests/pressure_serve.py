@@ -13,7 +13,7 @@ from serve import ROOT    # noqa: E402
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 REQUESTS = int(sys.argv[2]) if len(sys.argv) > 2 else 2000
 results = []
-for model in ("llama", "qwen35", "qwen3moe", "qwen35moe"):
+for model in ("llama", "qwen35", "qwen3moe"):
     for fmt in ("f16", "tbq4_0"):
         results.append(pressure.run(BUILD, model, fmt, REQUESTS))
         print(json.dumps(results[-1]), file=sys.stderr, flush=True)

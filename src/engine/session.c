@@ -119,6 +119,7 @@ static int start(kvant_session *s, kvant_diag *diag)
     KVANT_TRY(resolve(&s->p, s->max_seqs, diag));
     KVANT_TRY(take_memory(s, diag));
     KVANT_TRY(slots_create(s, diag));
+    session_publish(s, NULL); /* what others see before the owner's first turn */
     if (pthread_create(&s->owner, NULL, session_main, s) != 0)
         return kvant_fail(diag, KVANT_ENOMEM, "session: its thread could not be started");
     return KVANT_OK;

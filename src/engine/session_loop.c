@@ -237,7 +237,8 @@ static int yield_one(kvant_session *s, int any, int64_t now)
 {
     for (int i = s->n_running - 1; i >= 0; i--) {
         request *q = s->running[i];
-        if (!q->paused || now - q->paused_ns < s->yield_ns || !(any || holds_named_slot(s, q)) || !request_can_yield(s, q))
+        if (!q->paused || now - q->paused_ns < s->yield_ns || !(any || holds_named_slot(s, q)) ||
+            !request_can_yield(s, q))
             continue;
         q->n_yielded++;
         s->st.preempted_paused++;
@@ -316,7 +317,6 @@ void *session_main(void *session)
     action *actions;
     int go_on;
 
-    session_publish(s, NULL);
     do {
         go_on = take_inbox(s, &actions);
         while (actions) {

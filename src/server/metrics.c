@@ -210,6 +210,12 @@ static void put_own(const writer *w, metrics *m, const kvant_session_stats *st)
            (double)st->computed_tokens);
     single(w, "evicted_pages_total", "counter", "Cached pages given up for new ones.", (double)st->evicted_pages);
     single(w, "evicted_states_total", "counter", "Cached snapshots given up for new ones.", (double)st->evicted_states);
+    single(w, "preemptions_paused_total", "counter", "Sequences of slow readers that gave way to others.",
+           (double)st->preempted_paused);
+    single(w, "preemptions_unplanned_total", "counter", "Sequences that gave way to a fault in kvant: 0.",
+           (double)st->preempted_unplanned);
+    single(w, "steps_failed_total", "counter", "Steps that failed as a whole and were run one by one.",
+           (double)st->failed_steps);
     single(w, "steps_total", "counter", "Steps of the engine.", (double)st->steps);
     single(w, "step_seconds_total", "counter", "Time in steps.", (double)st->step_ns * 1e-9);
     single(w, "draining", "gauge", "1: no new requests are taken.", st->draining);

@@ -34,7 +34,7 @@ def pages_of(s):
 def pool_size(build, model, fmt):
     """Bytes that give PAGES pages: part of the size is the exact tail's, the rest grows with the pages."""
     seen = []
-    for size in (1 << 20, 2 << 20):
+    for size in (4 << 20, 8 << 20):
         with start(build, model, fmt, size) as s:
             seen.append((size, pages_of(s)))
     per_page = (seen[1][0] - seen[0][0]) / (seen[1][1] - seen[0][1])
@@ -97,5 +97,6 @@ def run(build, model, fmt, requests, seed=1):
         head = {"Authorization": "Bearer " + KEYS[0]}
         return {"model": model, "format": fmt, "pages": pages, "requests": requests, "lost": len(lost), "different": len(other),
                 "preemptions": int(s.metric("num_preemptions_total", headers=head)),
+                "unplanned": int(s.metric("preemptions_unplanned_total", headers=head)),
                 "evicted": int(s.metric("evicted_pages_total", headers=head)), "seconds": round(time.time() - t0, 1),
                 "first_lost": lost[0] if lost else ""}
