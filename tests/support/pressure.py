@@ -38,7 +38,11 @@ def pool_size(build, model, fmt):
         with start(build, model, fmt, size) as s:
             seen.append((size, pages_of(s)))
     per_page = (seen[1][0] - seen[0][0]) / (seen[1][1] - seen[0][1])
-    return seen[0][0] + (PAGES + 0.5 - seen[0][1]) * per_page
+    size = seen[0][0] + (PAGES + 0.5 - seen[0][1]) * per_page
+    for _ in range(3):                     # what rounding has left
+        with start(build, model, fmt, size) as s:
+            size += (PAGES - pages_of(s)) * per_page
+    return size
 
 
 def ask(s, prompt, n, key, salt):
