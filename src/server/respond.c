@@ -256,8 +256,7 @@ enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j)
 /* A worker has read the body: its answer, or the job that it began takes the place of its own. */
 static enum MHD_Result respond_work(call *c, struct MHD_Connection *conn)
 {
-    job *j = c->job, *next = j->work->result;
-    jsonw reply = j->work->reply;
+    job *j = c->job;
     enum MHD_Result ok;
 
     pthread_mutex_lock(&j->lock);
@@ -265,7 +264,9 @@ static enum MHD_Result respond_work(call *c, struct MHD_Connection *conn)
     int gone = j->gone;
     pthread_mutex_unlock(&j->lock);
     if (gone)
-        return MHD_NO;
+        return MHD_NO; /* the worker may still be at it */
+    job *next = j->work->result;
+    jsonw reply = j->work->reply;
     j->work->result = NULL;
     jsonw_init(&j->work->reply);
     snprintf(c->ignored, sizeof c->ignored, "%s", j->work->ignored);
