@@ -149,7 +149,7 @@ def check_b7(s):
     body = {"messages": CHAT, "max_tokens": 6, "temperature": 0}
     text = s.post("/v1/chat/completions", body)[1]["choices"][0]["message"]["content"]
     for extra in ({"guided_choice": ["yes", "no"]}, {"structured_outputs": {"regex": "a+"}}, {"dry_multiplier": 0.8}, {"xtc_probability": 0.5},
-                  {"typical_p": 0.2}, {"mirostat": 2}, {"maxTokens": 2}, {"chat_template_kwargs": {"enable_thinking": False}}):
+                  {"typical_p": 0.2}, {"mirostat": 2}, {"maxTokens": 2}, {"chat_template_kwargs": 7}):
         status, r = s.post("/v1/chat/completions", dict(body, **extra))
         C.ok(status == 400 and r["error"]["message"].startswith(next(iter(extra))), f"B7 {extra}: {status} {r}")
     extra = {"mirostat": 0, "typical_p": 1.0, "user": "me", "metadata": {}, "cache_prompt": True}

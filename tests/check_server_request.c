@@ -342,7 +342,6 @@ static void check_b7(void)
         "\"n_probs\":3",
         "\"t_max_predict_ms\":100",
         "\"chat_template\":\"x\"",
-        "\"chat_template_kwargs\":{\"a\":false}",
         "\"enable_thinking\":false",
         "\"reasoning_effort\":\"low\"",
         "\"lora_request\":{\"a\":1}",
@@ -448,7 +447,7 @@ static void check_b9(void)
 /* B7: what changes a prompt is refused by /apply-template too. */
 static void check_b7_template(void)
 {
-    static const char *const bad[] = { "\"chat_template_kwargs\":{\"enable_thinking\":false}",
+    static const char *const bad[] = { "\"chat_template_kwargs\":{\"messages\":[]}", "\"chat_template_kwargs\":7",
                                        "\"tools\":[{\"type\":\"function\"}]", "\"chat_template\":\"x\"",
                                        "\"add_generation_promt\":false" };
     api_error e = { 0 };
@@ -459,6 +458,9 @@ static void check_b7_template(void)
         CHECK(api_status(request_parse_template(&env, body, strlen(body), &text, &e)) == 400, "B7 %s", body);
         kvant_text_free(text);
     }
+    char ignored[REQUEST_IGNORED];
+    CHECK(parse_with(1, "\"chat_template_kwargs\":{\"enable_thinking\":false}", ignored, &e) == API_OK && !ignored[0],
+          "variables of the template: %s; ignored %s", e.message, ignored);
 }
 
 /* B16: any name is the one model, unless --strict-model-name. */

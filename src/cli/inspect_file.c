@@ -54,7 +54,7 @@ static void summary_text(const kvant_model_info *i, const char *family, int from
     if (i->n_expert)
         printf("experts      %d, %d used per token\n", i->n_expert, i->n_expert_used);
     printf("vocabulary   %d tokens, embedding %d, training context %d\n", i->n_vocab, i->n_embd, i->n_ctx_train);
-    printf("chat         %s%s\n", family ? family : "unknown template (--chat-template chooses one)",
+    printf("chat         %s%s\n", family ? family : "a template that cannot be used (--chat-template chooses another)",
            family && !from_file ? " (assumed: the file has no template)" : "");
 }
 

@@ -1,6 +1,7 @@
 /* request_prompt.c: prompts of a request: text, token ids, or messages through the model's template. */
 #include "server/request_impl.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
 
@@ -217,8 +218,22 @@ int chat_end_read(const json_t *o, int *end, api_error *e)
     return API_OK;
 }
 
-static int chat_ids(const request_env *env, const messages *m, int end, prompt *p, api_error *e)
+int chat_kwargs_read(const json_t *o, char **kwargs, api_error *e)
 {
+    const json_t *v = body_field(o, "chat_template_kwargs");
+
+    *kwargs = NULL;
+    if (!v)
+        return API_OK;
+    if (!json_is_object(v))
+        return api_fail(e, BAD, "chat_template_kwargs", "chat_template_kwargs: wanted an object");
+    *kwargs = json_dumps(v, JSON_COMPACT);
+    return *kwargs ? API_OK : api_no_memory(e);
+}
+
+static int chat_ids(const request_env *env, const messages *m, const char *kwargs, int end, prompt *p, api_error *e)
+{
+    const kvant_chat_input in = { .msgs = m->list, .n = m->n, .kwargs = kwargs, .end = end };
     kvant_diag diag = { "" };
     size_t bytes = 0;
     int n = 0, code;
@@ -226,13 +241,13 @@ static int chat_ids(const request_env *env, const messages *m, int end, prompt *
     for (int i = 0; i < m->n; i++) /* templates may leave out what an assistant said (its thoughts) */
         bytes += strcmp(m->list[i].role, "assistant") ? strlen(m->list[i].content) : 0;
     API_TRY(check_bytes(env, bytes, "messages", e));
-    code = kvant_chat_tokenize(env->model, m->list, m->n, end, NULL, 0, &n, &diag);
+    code = kvant_chat_encode(env->model, &in, NULL, 0, &n, &diag);
     if (code != KVANT_OK && code != KVANT_ENOSPC)
         return api_fail(e, api_kind_of(code), "messages", "messages: %s", diag.text);
     p->ids = kvant_alloc(((size_t)n + 1) * sizeof *p->ids);
     if (!p->ids)
         return api_no_memory(e);
-    code = kvant_chat_tokenize(env->model, m->list, m->n, end, p->ids, n, &p->n, &diag);
+    code = kvant_chat_encode(env->model, &in, p->ids, n, &p->n, &diag);
     return code == KVANT_OK ? check_length(env, p, "messages", e)
                             : api_fail(e, api_kind_of(code), "messages", "messages: %s", diag.text);
 }
@@ -240,13 +255,17 @@ static int chat_ids(const request_env *env, const messages *m, int end, prompt *
 int prompt_of_chat(const request_env *env, const json_t *o, request *r, api_error *e)
 {
     messages m = { 0 };
+    char *kwargs = NULL;
     int end, kind = chat_end_read(o, &end, e);
 
     if (kind == API_OK)
+        kind = chat_kwargs_read(o, &kwargs, e);
+    if (kind == API_OK)
         kind = messages_read(o, &m, e);
     if (kind == API_OK)
-        kind = chat_ids(env, &m, end, &r->prompts[0], e);
+        kind = chat_ids(env, &m, kwargs, end, &r->prompts[0], e);
     r->n_prompts = 1;
+    free(kwargs); /* jansson's */
     messages_free(&m);
     return kind;
 }

@@ -2,6 +2,7 @@
 #include "server/request_impl.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
 
@@ -99,10 +100,13 @@ int request_parse_template(const request_env *env, const char *body, size_t len,
     messages m = { 0 };
     kvant_diag diag = { "" };
     char ignored[REQUEST_IGNORED];
+    char *kwargs = NULL;
     int end, kind = body_read(body, len, &o, e);
 
     if (kind == API_OK)
         kind = request_check_unsupported(o, e);
+    if (kind == API_OK)
+        kind = chat_kwargs_read(o, &kwargs, e);
     if (kind == API_OK)
         kind = request_check_fields(env, o, REQUEST_TEMPLATE, ignored, e);
     if (kind == API_OK)
@@ -110,10 +114,12 @@ int request_parse_template(const request_env *env, const char *body, size_t len,
     if (kind == API_OK)
         kind = messages_read(o, &m, e);
     if (kind == API_OK) {
-        int code = kvant_chat_format(env->model, m.list, m.n, end, text, &diag);
+        const kvant_chat_input in = { .msgs = m.list, .n = m.n, .kwargs = kwargs, .end = end };
+        int code = kvant_chat_render(env->model, &in, text, &diag);
         if (code != KVANT_OK)
             kind = api_fail(e, api_kind_of(code), "messages", "messages: %s", diag.text);
     }
+    free(kwargs); /* jansson's */
     messages_free(&m);
     json_decref(o);
     return kind;
