@@ -104,6 +104,24 @@ static void check_a4_mask(void)
     grammar_release(g);
 }
 
+/* A4: a try ends within a step too: here the first state alone is more than it may do. */
+static void check_a4_step(void)
+{
+    char text[8192];
+    kvant_diag diag = { "" };
+    int n = snprintf(text, sizeof text, "root ::= \"a\""), slices;
+
+    while (n < 8000)
+        n += snprintf(text + n, sizeof text - (size_t)n, "|\"b\"");
+    grammar *g = compiled(text);
+    grammar_run *r = run_of(g);
+    CHECK(grammar_run_try(r, &diag) == KVANT_EBUSY && g->spent <= GRAMMAR_FUEL_TRY + 64, "A4 a try spent %lld",
+          (long long)g->spent);
+    CHECK(make_mask(r, &slices, &diag) == KVANT_OK && slices > 0 && r->mask->left == 2, "A4 %s", diag.text);
+    grammar_run_free(r);
+    grammar_release(g);
+}
+
 /* A4: so has all of a request, whose tokens bring a little more each. */
 static void check_a4_request(void)
 {
@@ -359,6 +377,7 @@ int main(void)
 {
     make_vocab();
     check_a4_mask();
+    check_a4_step();
     check_a4_request();
     check_a4_plain();
     check_a4_same();
