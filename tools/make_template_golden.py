@@ -7,7 +7,7 @@
 golden takes the templates in tests/golden/template (written for this test) and the snippets below.  compare is for templates
 that are not part of kvant (llama.cpp keeps many in models/templates); PROGRAM is check_jinja.  Both need jinja2.
 A template that calls list.append, which Transformers' sandbox refuses, is rendered by the plain sandbox."""
-import argparse, copy, datetime, itertools, json, subprocess, sys, tempfile
+import argparse, copy, datetime, functools, itertools, json, subprocess, sys, tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -174,11 +174,15 @@ def environment(immutable=True):
     return env
 
 
+@functools.lru_cache(maxsize=4)
+def compiled(source):
+    return environment(".append(" not in source).from_string(source)
+
+
 def render(source, variables):
     """The text, or None where jinja2 ends with an error."""
     try:
-        env = environment(".append(" not in source)
-        return env.from_string(source).render(**copy.deepcopy(variables))
+        return compiled(source).render(**copy.deepcopy(variables))
     except Exception:       # the templates' own errors, Python's TypeErrors, RecursionError: all are refusals
         return None
 
