@@ -82,7 +82,9 @@ static void run(work *w)
     job *j = w->job;
     api_error e = { 0 };
 
-    if (!is_gone(j) && w->fn(w, &e) != API_OK && !e.kind)
+    if (is_gone(j))
+        atomic_fetch_add(&j->s->metrics.gone, 1);
+    else if (w->fn(w, &e) != API_OK && !e.kind)
         api_fail(&e, API_SERVER, "", "the request could not be read");
     work_drop_body(w);
     pthread_mutex_lock(&j->lock);
