@@ -23,7 +23,7 @@ if(KVANT_NVCC AND NOT KVANT_CUDA STREQUAL "OFF" AND NOT KVANT_SANITIZE AND NOT K
     # -fmad=false: the references' roundings; sums that may fuse call fmaf.  The suppressed remarks are about the
     # references of the encoders, which encode.cuh reads as device code.
     set(KVANT_CUDA_FLAGS -std=c++20 -O3 -fmad=false -diag-suppress 20037,20014,20091,20039
-        -Xcompiler -fPIC,-fvisibility=hidden,-Wall -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
+        -Xcompiler -fPIC,-fvisibility=hidden,-Wall -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include -I${KVANT_GENERATED})
     file(GLOB KVANT_CUDA_SOURCES CONFIGURE_DEPENDS src/devices/cuda/*.cu)
     file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda ${CMAKE_BINARY_DIR}/lib)
     set(KVANT_CUDA_OBJECTS "")

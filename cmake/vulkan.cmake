@@ -29,7 +29,7 @@ if(KVANT_GLSLC AND KVANT_VULKAN_HEADERS AND NOT KVANT_VULKAN STREQUAL "OFF")
             set(out ${KVANT_VULKAN_DIR}/${name}_${form}.inc)
             add_custom_command(OUTPUT ${out}
                 COMMAND ${KVANT_GLSLC} --target-env=vulkan1.1 -O -mfmt=c -D${define} -MD -MF ${out}.d
-                    -I ${CMAKE_SOURCE_DIR}/src -I ${CMAKE_SOURCE_DIR}/src/devices/vulkan/shaders ${shader} -o ${out}
+                    -I ${CMAKE_SOURCE_DIR}/src -I ${KVANT_GENERATED} -I ${CMAKE_SOURCE_DIR}/src/devices/vulkan/shaders ${shader} -o ${out}
                 DEPENDS ${shader} DEPFILE ${out}.d COMMENT "SPIR-V ${name} ${form}" VERBATIM)
             list(APPEND KVANT_SHADER_FILES ${out})
             string(APPEND KVANT_SHADER_CODE "static const uint32_t ${name}_${form}_code[] =\n#include \"${name}_${form}.inc\"\n;\n")

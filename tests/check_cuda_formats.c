@@ -2,8 +2,8 @@
  * weight type, on encoded rows and on random bytes, bit for bit.  Needs no GPU. */
 #include <stdint.h>
 #include "base/rng.h"
-#include "devices/cuda/fmt.cuh"
-#include "devices/cuda/wt.cuh"
+#include "cards/decode.h"
+#include "cards/decode.h"
 #include "kvant/format.h"
 #include "kvant/qjl.h"
 #include "kvant/wtype.h"
@@ -16,11 +16,11 @@ typedef struct decoder {
     float (*value)(const uint8_t *row, int j, float scale);
 } decoder;
 
-#define CUDA_FORMAT(name, space, cls, codes) { #name, fmt_##name },
+#define CARD_FORMAT(name, values, bytes, space, cls, codes) { #name, fmt_##name },
 static const decoder decoders[] = {
-#include "devices/cuda/cuda_formats.def"
+#include "cards/lists.inc"
 };
-#undef CUDA_FORMAT
+#undef CARD_FORMAT
 
 static const decoder *find(const char *name)
 {
@@ -59,7 +59,7 @@ static void check_format(const kvant_format *f)
     float x[D];
     rng r = { 5 };
 
-    CHECK(dec != NULL, "%s has no decoder in src/devices/cuda/cuda_formats.def", f->name);
+    CHECK(dec != NULL, "%s has no decoder in cards/decode.h", f->name);
     if (dec == NULL)
         return;
     kvant_qjl_projection_build(1, projection);
@@ -80,11 +80,11 @@ typedef struct wdecoder {
     void (*chunk)(const uint8_t *row, int64_t c, float *w);
 } wdecoder;
 
-#define CUDA_WTYPE(sym, name) { name, wt_##sym },
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) { name, wt_##sym },
 static const wdecoder wdecoders[] = {
-#include "devices/cuda/cuda_wtypes.def"
+#include "cards/lists.inc"
 };
-#undef CUDA_WTYPE
+#undef CARD_WTYPE
 
 static void check_wtype(const kvant_wtype *t)
 {
@@ -96,7 +96,7 @@ static void check_wtype(const kvant_wtype *t)
     for (size_t i = 0; i < sizeof wdecoders / sizeof wdecoders[0]; i++)
         if (strcmp(wdecoders[i].name, t->name) == 0)
             dec = &wdecoders[i];
-    CHECK(dec != NULL, "%s has no decoder in src/devices/cuda/cuda_wtypes.def", t->name);
+    CHECK(dec != NULL, "%s has no decoder in cards/decode.h", t->name);
     for (int i = 0; dec && i < ROWS; i++) {
         const size_t bytes = (size_t)(4 * D / t->block * t->bytes);
         for (size_t b = 0; b < bytes; b++)

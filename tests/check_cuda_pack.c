@@ -14,11 +14,11 @@ typedef struct kind {
     int cls, codes;
 } kind;
 
-#define CUDA_FORMAT(name, space, cls, codes) { #name, PACK_##cls, CODES_##codes },
+#define CARD_FORMAT(name, values, bytes, space, cls, codes) { #name, PACK_##cls, CODES_##codes },
 static const kind kinds[] = {
-#include "devices/cuda/cuda_formats.def"
+#include "cards/lists.inc"
 };
-#undef CUDA_FORMAT
+#undef CARD_FORMAT
 
 static int count[MOST];
 

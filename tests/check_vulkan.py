@@ -160,7 +160,8 @@ def shaders():
     for path in sorted(glob.glob(f"{folder}/*.comp")) if tool and compiler else []:
         for form in ("FAST", "PLAIN"):
             out = os.path.join(BUILD, "vulkan", "check.spv")
-            made = subprocess.run([compiler, "--target-env=vulkan1.1", "-O", f"-D{form}", "-Isrc", f"-I{folder}", path, "-o",
+            made = subprocess.run([compiler, "--target-env=vulkan1.1", "-O", f"-D{form}", "-Isrc", f"-I{BUILD}/generated", f"-I{folder}",
+                                   path, "-o",
                                    out], capture_output=True, text=True, check=False)
             r = subprocess.run([tool, "--target-env", "vulkan1.1", out], capture_output=True, text=True, check=False)
             check(made.returncode == 0 and r.returncode == 0, f"{path} {form}: {made.stderr}{r.stdout}{r.stderr}")

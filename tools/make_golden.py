@@ -3,7 +3,7 @@
 
     tools/make_golden.py --out DIR [--seed N]     writes our own files (docs/formats/golden.md has the form)
     tools/make_golden.py --check DIR              recomputes every vector of DIR and compares; exit 1 on a difference
-    options: --tables FILE   bit patterns from the specification's tables.json instead of src/formats/*_tables.inc
+    options: --tables FILE   bit patterns from the specification's tables.json instead of src/formats/tables.toml
              --data DIR      projection files (default: ../data beside the folder given to --check)
 
 Written from the specification in plain Python: f32 arithmetic is f64 arithmetic rounded once per operation (exact for
@@ -17,6 +17,7 @@ import random
 import re
 import struct
 import sys
+import tomllib
 from array import array
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -125,32 +126,24 @@ def get16(b, at=0):
 
 # --- tables ------------------------------------------------------------------------------------------------------
 
-INC = {"turbo3_centroids": ("turbo/turbo", "TURBO3_CENTROIDS"), "turbo3_midpoints": ("turbo/turbo", "TURBO3_MIDPOINTS"),
-       "turbo4_eliza_centroids": ("turbo/turbo", "TURBO4_CENTROIDS"),
-       "turbo4_eliza_midpoints": ("turbo/turbo", "TURBO4_MIDPOINTS"),
-       "buun_turbo4_centroids": ("turbo/turbo", "TURBO4_66_CENTROIDS"),
-       "buun_turbo4_midpoints": ("turbo/turbo", "TURBO4_66_MIDPOINTS"),
-       "tbq3_centroids": ("tbq/tbq", "TBQ3_CENTROIDS"), "tbq4_centroids": ("tbq/tbq", "TBQ4_CENTROIDS"),
-       "wht_signs1": ("rotate/rotate", "ROTATE_SIGNS1"), "wht_signs2": ("rotate/rotate", "ROTATE_SIGNS2"),
-       "tbq_signs32": ("rotate/rotate", "ROTATE_SIGNS32"), "turbo3_tcq_codebook": ("tcq/tcq", "TCQ_CODEBOOK"),
-       "polar_q4_centroids": ("polar/polar", "POLAR_CENTROIDS"),
-       "polar_q4_boundaries_verify_ref": ("polar/polar", "POLAR_BOUNDARIES")}
+TABLES = ("turbo3_centroids", "turbo3_midpoints", "turbo4_eliza_centroids", "turbo4_eliza_midpoints", "buun_turbo4_centroids",
+          "buun_turbo4_midpoints", "tbq3_centroids", "tbq4_centroids", "wht_signs1", "wht_signs2", "tbq_signs32", "turbo3_tcq_codebook",
+          "polar_q4_centroids", "polar_q4_boundaries_verify_ref")
 T = {}
 
 
 def load_tables(path):
     if path:
-        with open(path) as f:
+        with open(path, encoding="utf-8") as f:
             spec = json.load(f)
-        for name in INC:
+        for name in TABLES:
             t = spec[name]
             T[name] = [float(v) for v in t["values"]] if "values" in t else [from_bits(int(b, 16)) for b in t["f32_bits"]]
         return
-    for name, (file, macro) in INC.items():
-        with open(os.path.join(HERE, "..", "src", "formats", file + "_tables.inc")) as f:
-            text = f.read().replace("\\\n", " ")
-        body = re.search(r"#define %s ([^\n]*)" % macro, text).group(1)
-        T[name] = [f32(float(w.strip().rstrip("f"))) for w in body.split(",")]
+    with open(os.path.join(HERE, "..", "src", "formats", "tables.toml"), "rb") as f:
+        own = tomllib.load(f)
+    for name in TABLES:
+        T[name] = [from_bits(int(b, 16)) for b in own[name]["bits"].split()]
 
 
 K128, K32 = from_bits(0x3db504f3), from_bits(0x3e3504f3)

@@ -7,11 +7,8 @@
 
 #include <math.h>
 #include "formats/format.h"
-#include "formats/polar/polar_tables.inc"
-#include "formats/rotate/rotate_tables.inc"
+#include "cards/tables.inc"
 #include "formats/simd_encode_avx2.h"
-#include "formats/tbq/tbq_tables.inc"
-#include "formats/turbo/turbo_tables.inc"
 
 #define INLINE static inline __attribute__((always_inline))
 

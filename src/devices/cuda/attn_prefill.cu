@@ -61,8 +61,8 @@ static __device__ void fill_prefill_books(const prefill_job &p, books &b)
     for (int i = threadIdx.x; i < 512; i += blockDim.x) {
         const prefill_side &s = i < 256 ? p.k : p.v;
         const int bits = s.cls == PACK_LUT3 ? 3 : 4;
-        b.pair[i / 256][i % 256] = pack_halves(lut_value(s.s.fmt, i % 256), lut_value(s.s.fmt, i % 256 >> bits));
-        b.trellis[i] = __half_as_ushort(__float2half_rn(fmt_c_tcq[i]));
+        b.pair[i / 256][i % 256] = pack_halves(fmt_level(s.s.fmt, i % 256), fmt_level(s.s.fmt, i % 256 >> bits));
+        b.trellis[i] = __half_as_ushort(__float2half_rn(fmt_c_turbo3_tcq_codebook[i]));
         if (i < 32) {
             const prefill_side &from = i < 16 ? p.k : p.v;
             ((uint8_t *)b.mirror)[i] = mirror_byte(from.s.fmt, from.cls == PACK_LUT3 ? 3 : 4, i % 16);

@@ -105,11 +105,11 @@ template <> void launch<FMT_qjl1_256>(cuda_device *d, const jobs &p, int sides)
         cuda_sketch_split_encode(d, p, sides);
 }
 
-#define CUDA_FORMAT(name, space, cls, codes) launch<FMT_##name>,
+#define CARD_FORMAT(name, values, bytes, space, cls, codes) launch<FMT_##name>,
 static void (*const launches[])(cuda_device *d, const jobs &p, int sides) = {
-#include "devices/cuda/cuda_formats.def"
+#include "cards/lists.inc"
 };
-#undef CUDA_FORMAT
+#undef CARD_FORMAT
 
 void cuda_encode(cuda_device *d, const jobs &p, int sides)
 {

@@ -22,14 +22,14 @@ typedef struct seal_jobs {
 } seal_jobs;
 
 /* How pages of a format hold codes. */
-#define CUDA_FORMAT(name, space, cls, codes) { PACK_##cls, CODES_##codes },
+#define CARD_FORMAT(name, values, bytes, space, cls, codes) { PACK_##cls, CODES_##codes },
 struct seal_kind {
     int cls, codes;
 };
 static constexpr seal_kind seal_kinds[] = {
-#include "devices/cuda/cuda_formats.def"
+#include "cards/lists.inc"
 };
-#undef CUDA_FORMAT
+#undef CARD_FORMAT
 
 /* run: units of one scale, four lanes to each. */
 template <int F> struct seal_format {

@@ -17,8 +17,8 @@ typedef struct __align__(16) trellis {
 static __device__ __forceinline__ void tcq_levels(const tcq_path &p, float *c)
 {
     const uint2 states = ((const uint2 *)p.state)[threadIdx.x % 32];
-    c[0] = fmt_c_tcq[states.x & 511], c[1] = fmt_c_tcq[states.x >> 16];
-    c[2] = fmt_c_tcq[states.y & 511], c[3] = fmt_c_tcq[states.y >> 16];
+    c[0] = fmt_c_turbo3_tcq_codebook[states.x & 511], c[1] = fmt_c_turbo3_tcq_codebook[states.x >> 16];
+    c[2] = fmt_c_turbo3_tcq_codebook[states.y & 511], c[3] = fmt_c_turbo3_tcq_codebook[states.y >> 16];
 }
 
 /* Sum of squares, one after another as in the reference. */

@@ -168,7 +168,7 @@ static __device__ __forceinline__ best_sums best_sum(const float *y, const int *
     best_sums s = { 0.0f, 0.0f, 0.0f };
 #pragma unroll
     for (int k = 0; k < PART; k++) {
-        const float v = y[threadIdx.x % PARTS * PART + k], c = fmt_c_tcq[state[k]];
+        const float v = y[threadIdx.x % PARTS * PART + k], c = fmt_c_turbo3_tcq_codebook[state[k]];
         s.yy = fmaf(v, v, s.yy);
         s.yc = fmaf(v, c, s.yc);
         s.cc = fmaf(c, c, s.cc);

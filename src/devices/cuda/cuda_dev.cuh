@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include "cards/numbers.h"
 #include "devices/cuda/cuda_api.h"
 
 /* One of every file's kernels, by which kernels.cu finds the others. */
@@ -70,7 +71,7 @@ static inline size_t cuda_aligned(size_t bytes)
 typedef struct cuda_weight {
     uint8_t *data;
     float *scale;
-    int type;                      /* position in cuda_wtypes.def */
+    int type;                      /* WT_* */
     size_t row_bytes, bytes;
 } cuda_weight;
 
@@ -87,19 +88,6 @@ typedef struct cuda_op {
 #include "devices/cuda/cuda_ops.def"
 #undef CUDA_OP
 
-/* Format and weight type numbers: positions in the lists. */
-#define CUDA_FORMAT(name, space, cls, codes) FMT_##name,
-enum cuda_format_id {
-#include "devices/cuda/cuda_formats.def"
-    FMT_COUNT
-};
-#undef CUDA_FORMAT
-#define CUDA_WTYPE(sym, name) WT_##sym,
-enum cuda_wtype_id {
-#include "devices/cuda/cuda_wtypes.def"
-    WT_COUNT
-};
-#undef CUDA_WTYPE
 enum cuda_space { SPACE_REAL, SPACE_P32, SPACE_R128, SPACE_H128, SPACE_SKETCH };
 
 /* Errors: the code, with a text in diag. */

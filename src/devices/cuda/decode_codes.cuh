@@ -3,7 +3,7 @@
 #ifndef KVANT_CUDA_DECODE_CODES_CUH
 #define KVANT_CUDA_DECODE_CODES_CUH
 
-#include "devices/cuda/fmt.cuh"
+#include "cards/decode.h"
 #include "devices/cuda/hopper.cuh"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -66,7 +66,7 @@ static __device__ __forceinline__ uint4 load_mirror(uint32_t at)
 }
 
 /* ---- residuals: every value of a record has one, of the same size; its sign is that of the record (the sign of the
- * packed scale: negative counts as +) times that of the value (fmt.cuh) ---- */
+ * packed scale: negative counts as +) times that of the value (cards/decode.h) ---- */
 
 #define RESIDUAL port_bits(0x3d3504f3u) /* 0.5/sqrt(128) */
 

@@ -131,17 +131,17 @@ static __device__ __forceinline__ void fill_books(uint8_t *table, const decode_j
 /* Brings what fill_trellis reads nearer. */
 static __device__ __forceinline__ void warm_trellis(void)
 {
-    if (threadIdx.x < sizeof fmt_c_tcq / 128)
-        asm volatile("prefetch.global.L1 [%0];" ::"l"((const char *)fmt_c_tcq + threadIdx.x * 128));
+    if (threadIdx.x < sizeof fmt_c_turbo3_tcq_codebook / 128)
+        asm volatile("prefetch.global.L1 [%0];" ::"l"((const char *)fmt_c_turbo3_tcq_codebook + threadIdx.x * 128));
 }
 
 /* Entry e: the value of the state whose symbols, oldest first, are the three places of e (bits 0-2, 3-5, 6-8), above it
  * that of the places 1, 2, 0; two: in the next table that of 2, 0, 1 (trellis_value). */
 static __device__ void fill_trellis(uint8_t *table, bool two)
 {
-    fill_rows(table, 512, 128, [](int e) { return pack_halves(fmt_c_tcq[e], fmt_c_tcq[e >> 3 | (e & 7) << 6]); });
+    fill_rows(table, 512, 128, [](int e) { return pack_halves(fmt_c_turbo3_tcq_codebook[e], fmt_c_turbo3_tcq_codebook[e >> 3 | (e & 7) << 6]); });
     if (two)
-        fill_rows(table + TABLE, 512, 128, [](int e) { return pack_halves(fmt_c_tcq[e >> 6 | (e & 63) << 3], 0.0f); });
+        fill_rows(table + TABLE, 512, 128, [](int e) { return pack_halves(fmt_c_turbo3_tcq_codebook[e >> 6 | (e & 63) << 3], 0.0f); });
 }
 
 #endif

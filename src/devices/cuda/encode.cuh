@@ -274,7 +274,7 @@ static __device__ __forceinline__ uint32_t enc_polar_signs(void)
     uint32_t neg = 0;
 #pragma unroll
     for (int k = 0; k < 16; k++)
-        neg |= (fmt_c_signs[32 * (k / 4) + 4 * (threadIdx.x % 8) + k % 4] < 0.0f ? 1u : 0u) << k;
+        neg |= (fmt_c_polar_qjl_signs[32 * (k / 4) + 4 * (threadIdx.x % 8) + k % 4] < 0.0f ? 1u : 0u) << k;
     return neg;
 }
 

@@ -7,8 +7,7 @@
 #include "base/half.h"
 #undef static
 #include "devices/cuda/space.cuh"
-#include "formats/polar/polar_tables.inc"
-#include "formats/turbo/turbo_tables.inc"
+#include "cards/tables.inc"
 
 /* ---- what a format is made of ---- */
 

@@ -195,11 +195,11 @@ template <int T> static void launch(const cuda_device *d, const mm &p, int64_t p
         cuda_launch(d, gemv_kernel<T, GEMV_ROWS>, dim3(blocks), 32 * WARPS, 0, p, pair);
 }
 
-#define CUDA_WTYPE(sym, name) launch<WT_##sym>,
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) launch<WT_##sym>,
 static void (*const launches[])(const cuda_device *d, const mm &p, int64_t pair) = {
-#include "devices/cuda/cuda_wtypes.def"
+#include "cards/lists.inc"
 };
-#undef CUDA_WTYPE
+#undef CARD_WTYPE
 
 void cuda_gemv(cuda_device *d, int type, const mm &p, int64_t pair)
 {

@@ -203,11 +203,11 @@ template <int T> static void embed_launch(const mm &p, cudaStream_t s)
     embed_kernel<T><<<(unsigned)p.rows, 128, 0, s>>>(p);
 }
 
-#define CUDA_WTYPE(sym, name) embed_launch<WT_##sym>,
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) embed_launch<WT_##sym>,
 static void (*const embed_launches[])(const mm &p, cudaStream_t s) = {
-#include "devices/cuda/cuda_wtypes.def"
+#include "cards/lists.inc"
 };
-#undef CUDA_WTYPE
+#undef CARD_WTYPE
 
 static int embed_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {

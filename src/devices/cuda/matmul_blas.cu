@@ -58,11 +58,11 @@ template <int T> static void expand(const cuda_device *d, const mm &p, void *to)
     cuda_launch(d, expand_kernel<T>, dim3(stride_grid(d, p.n_out * p.n_in / 8)), 256, 0, p, (uint4 *)to);
 }
 
-#define CUDA_WTYPE(sym, name) expand<WT_##sym>,
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) expand<WT_##sym>,
 static void (*const expanders[])(const cuda_device *d, const mm &p, void *to) = {
-#include "devices/cuda/cuda_wtypes.def"
+#include "cards/lists.inc"
 };
-#undef CUDA_WTYPE
+#undef CARD_WTYPE
 
 static bool as_it_is(const kvant_weight *w)
 {

@@ -207,11 +207,11 @@ template <int T> static void launch(const mm &p, int tiles, bool f32, cudaStream
         gemm_bf16_kernel<T><<<grid, 256, 0, s>>>(p);
 }
 
-#define CUDA_WTYPE(sym, name) launch<WT_##sym>,
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) launch<WT_##sym>,
 static void (*const launches[])(const mm &p, int tiles, bool f32, cudaStream_t s) = {
-#include "devices/cuda/cuda_wtypes.def"
+#include "cards/lists.inc"
 };
-#undef CUDA_WTYPE
+#undef CARD_WTYPE
 
 /* With experts the grid is as large as it may have to be: every expert may begin one tile more than its rows fill. */
 void cuda_tiles(const cuda_device *d, int type, const mm &p, bool f32)

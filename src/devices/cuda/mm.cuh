@@ -3,18 +3,18 @@
 #define KVANT_CUDA_MM_CUH
 
 #include "devices/cuda/cuda_dev.cuh"
-#include "devices/cuda/wt.cuh"
+#include "cards/decode.h"
 
 enum { GEMV_ROWS = 8, MM_EXPERTS = 1024 };    /* most rows of a batch that gemv.cu takes; most experts */
 
-#define CUDA_WTYPE(sym, name)                                                                      \
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type)                                                                      \
     if (T == WT_##sym)                                                                             \
         wt_##sym(row, c, w);
 template <int T> static __device__ __forceinline__ void chunk8(const uint8_t *row, int64_t c, float *w)
 {
-#include "devices/cuda/cuda_wtypes.def"
+#include "cards/lists.inc"
 }
-#undef CUDA_WTYPE
+#undef CARD_WTYPE
 
 /* One value of a row of the types without blocks, at any alignment of the row. */
 template <int T> static __device__ __forceinline__ float value1(const uint8_t *row, int64_t k)

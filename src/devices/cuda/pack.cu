@@ -5,13 +5,13 @@
 
 enum { THREADS = 256 };
 
-#define CUDA_FORMAT(name, space, cls, codes) { PACK_##cls, CODES_##codes },
+#define CARD_FORMAT(name, values, bytes, space, cls, codes) { PACK_##cls, CODES_##codes },
 static const struct {
     int cls, codes;
 } kinds[] = {
-#include "devices/cuda/cuda_formats.def"
+#include "cards/lists.inc"
 };
-#undef CUDA_FORMAT
+#undef CARD_FORMAT
 
 int cuda_pack_class(int fmt)
 {

@@ -19,7 +19,7 @@
 #ifndef KVANT_CUDA_PACK_CUH
 #define KVANT_CUDA_PACK_CUH
 
-#include "devices/cuda/portable.cuh"
+#include "devices/portable.h"
 
 #ifdef __CUDACC__
 #define PACK_FN static __host__ __device__ inline

@@ -2,14 +2,14 @@
 #include "devices/cuda/cache_sketch.cuh"
 #include "devices/cuda/device.cuh"
 
-#define CUDA_FORMAT(name, space, cls, codes) { #name, SPACE_##space },
+#define CARD_FORMAT(name, values, bytes, space, cls, codes) { #name, SPACE_##space },
 static const struct {
     const char *name;
     int space;
 } formats[] = {
-#include "devices/cuda/cuda_formats.def"
+#include "cards/lists.inc"
 };
-#undef CUDA_FORMAT
+#undef CARD_FORMAT
 
 int cuda_format_find(const kvant_format *f)
 {
@@ -117,7 +117,7 @@ int cuda_side_supports(cuda_device *d, const kvant_kv_side *s, int head_dim, kva
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: head_dim %d, wanted 1 to %d", head_dim,
                          KVANT_MAX_HEAD_DIM);
     const int id = cuda_format_find(s->fmt);
-    const size_t align = id == FMT_f32 ? 4 : id == FMT_f8_e4m3 ? 1 : 2; /* of the loads in fmt.cuh */
+    const size_t align = id == FMT_f32 ? 4 : id == FMT_f8_e4m3 ? 1 : 2; /* of the loads in cards/decode.h */
     if ((s->page_bytes | s->head_bytes | s->row_bytes) % align)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %s pages of %zu bytes, wanted a multiple of %zu",
                          s->fmt->name, s->page_bytes, align);

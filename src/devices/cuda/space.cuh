@@ -4,47 +4,32 @@
 #define KVANT_CUDA_SPACE_CUH
 
 #include "devices/cuda/cuda_dev.cuh"
-#include "devices/cuda/fmt.cuh"
-#include "formats/rotate/rotate_tables.inc"
+#include "cards/decode.h"
+#include "cards/tables.inc"
 
 static __device__ const __align__(16) float space_signs1[128] = { ROTATE_SIGNS1 };
 static __device__ const __align__(16) float space_signs2[128] = { ROTATE_SIGNS2 };
 static __device__ const __align__(16) float space_signs32[32] = { ROTATE_SIGNS32 };
 
-/* Value j of a row in acc space, f a number of cuda_formats.def (the same for the whole launch). */
+/* Value j of a row in acc space, f FMT_* (the same for the whole launch). */
 static __device__ __forceinline__ float fmt_value(int f, const uint8_t *row, int j, float scale)
 {
     float v = 0.0f;
-#define CUDA_FORMAT(name, space, cls, codes)                                                                   \
+#define CARD_FORMAT(name, values, bytes, space, cls, codes)                                                                   \
     if (f == FMT_##name)                                                                           \
         v = fmt_##name(row, j, scale);                                                             \
     else
-#include "devices/cuda/cuda_formats.def"
-#undef CUDA_FORMAT
+#include "cards/lists.inc"
+#undef CARD_FORMAT
         v = NAN;
     return v;
-}
-
-/* Code's value in the book of a format with 4-bit or 3-bit codes. */
-static __device__ __forceinline__ float lut_value(int fmt, int code)
-{
-    switch (fmt) {
-    case FMT_tbq4_0: return fmt_c_tbq4[code & 15];
-    case FMT_turbo4: return fmt_c_turbo4[code & 15];
-    case FMT_turbo4_66: return fmt_c_turbo4_66[code & 15];
-    case FMT_q4_polar:
-    case FMT_q4_polar_r: return fmt_c_polar[code & 15];
-    case FMT_tbq3_0: return fmt_c_tbq3[code & 7];
-    case FMT_turbo3: return fmt_c_turbo3[code & 7];
-    default: return (float)((code & 15) - 8);              /* q4_0 */
-    }
 }
 
 /* Byte `b` of the 16 that mirror_pairs (hopper.cuh) reads: magnitude m of a book of `bits` bits is its upper half's. */
 static __device__ __forceinline__ uint8_t mirror_byte(int fmt, int bits, int b)
 {
     const int m = b % 8 & ((1 << (bits - 1)) - 1);
-    const uint16_t v = __half_as_ushort(__float2half_rn(lut_value(fmt, (1 << (bits - 1)) + m)));
+    const uint16_t v = __half_as_ushort(__float2half_rn(fmt_level(fmt, (1 << (bits - 1)) + m)));
     return (uint8_t)(b < 8 ? v >> 8 : v);
 }
 

@@ -74,7 +74,7 @@ static __device__ __forceinline__ void tcq_walk(const float *y_at, float by, tcq
     int from[2];
 #pragma unroll
     for (int k = 0; k < 16; k++)
-        c[k / 8][k % 8] = fmt_c_tcq[(lane + k / 8 * 32) << 3 | k % 8];
+        c[k / 8][k % 8] = fmt_c_turbo3_tcq_codebook[(lane + k / 8 * 32) << 3 | k % 8];
     w.cost[0][lane] = w.cost[0][lane + 32] = 0.0f;
     w.back[0][lane] = 0;
     __syncwarp();

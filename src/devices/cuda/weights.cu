@@ -4,11 +4,11 @@
 #include "base/pick.h"
 #include "devices/cuda/device.cuh"
 
-#define CUDA_WTYPE(sym, name) name,
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) name,
 static const char *const wtypes[] = {
-#include "devices/cuda/cuda_wtypes.def"
+#include "cards/lists.inc"
 };
-#undef CUDA_WTYPE
+#undef CARD_WTYPE
 
 int cuda_wtype_find(const kvant_wtype *t)
 {

@@ -12,13 +12,13 @@ static const struct {
     int space;
     uint32_t book, decode, encode;
 } formats[VK_FMT_COUNT] = {
-#include "devices/vulkan/vk_formats.def"
+#include "cards/vulkan_lists.inc"
 };
 #undef VULKAN_FORMAT
 
 #define VULKAN_WTYPE(sym, name) [VK_WT_##sym] = name,
 static const char *const wtypes[VK_WT_COUNT] = {
-#include "devices/vulkan/vk_wtypes.def"
+#include "cards/vulkan_lists.inc"
 };
 #undef VULKAN_WTYPE
 

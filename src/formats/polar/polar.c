@@ -12,7 +12,7 @@
 #include <string.h>
 #include "base/half.h"
 #include "formats/format.h"
-#include "formats/polar/polar_tables.inc"
+#include "cards/tables.inc"
 #include "formats/rotate/rotate.h"
 #include "formats/search.h"
 

@@ -7,7 +7,7 @@
 
 #include <math.h>
 #include "formats/polar/polar.h"
-#include "formats/polar/polar_tables.inc"
+#include "cards/tables.inc"
 #include "formats/simd_tables.h"
 
 enum { POLAR_ROW = 82 };

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "base/half.h"
 #include "formats/polar/polar.h"
-#include "formats/polar/polar_tables.inc"
+#include "cards/tables.inc"
 #include "formats/rotate/rotate.h"
 
 static const float centroids[16] = { POLAR_CENTROIDS };

@@ -2,7 +2,7 @@
 #include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
-#include "formats/polar/polar_tables.inc"
+#include "cards/tables.inc"
 
 static const float centroids[16] = { POLAR_CENTROIDS };
 

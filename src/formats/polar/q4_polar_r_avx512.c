@@ -3,7 +3,7 @@
 #include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
-#include "formats/polar/polar_tables.inc"
+#include "cards/tables.inc"
 
 static const float centroids[16] = { POLAR_CENTROIDS };
 static const float signs[128] = { POLAR_SIGNS };

@@ -2,7 +2,7 @@
 #include "formats/rotate/rotate.h"
 
 #include "base/half.h"
-#include "formats/rotate/rotate_tables.inc"
+#include "cards/tables.inc"
 
 static const float signs1[128] = { ROTATE_SIGNS1 };
 static const float signs2[128] = { ROTATE_SIGNS2 };

@@ -12,7 +12,7 @@
 #include "formats/rotate/rotate.h"
 #include "formats/search.h"
 #include "formats/tbq/tbq.h"
-#include "formats/tbq/tbq_tables.inc"
+#include "cards/tables.inc"
 
 static const float centroids[8] = { TBQ3_CENTROIDS };
 static const search_book book = { .c = centroids, .n = 8 };

@@ -3,7 +3,7 @@
 #include "formats/format.h"
 #include "formats/simd_tables.h"
 #include "formats/tbq/tbq_simd.h"
-#include "formats/tbq/tbq_tables.inc"
+#include "cards/tables.inc"
 
 static const float centroids[8] = { TBQ3_CENTROIDS };
 static const search_book book = { .c = centroids, .n = 8 };

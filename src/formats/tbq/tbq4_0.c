@@ -11,7 +11,7 @@
 #include "formats/rotate/rotate.h"
 #include "formats/search.h"
 #include "formats/tbq/tbq.h"
-#include "formats/tbq/tbq_tables.inc"
+#include "cards/tables.inc"
 
 static const float centroids[16] = { TBQ4_CENTROIDS };
 static const search_book book = { .c = centroids, .n = 16 };

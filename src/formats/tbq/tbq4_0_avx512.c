@@ -3,7 +3,7 @@
 #include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
-#include "formats/tbq/tbq_tables.inc"
+#include "cards/tables.inc"
 
 static const float centroids[16] = { TBQ4_CENTROIDS };
 

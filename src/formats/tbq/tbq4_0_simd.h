@@ -4,7 +4,7 @@
 #include "formats/format.h"
 #include "formats/simd_tables.h"
 #include "formats/tbq/tbq_simd.h"
-#include "formats/tbq/tbq_tables.inc"
+#include "cards/tables.inc"
 
 static const uint8_t planes[4][16] = TABLE_PLANES(TBQ4_BITS);
 

@@ -4,7 +4,7 @@
 #define KVANT_FORMATS_TBQ_SIMD_H
 
 #include <math.h>
-#include "formats/rotate/rotate_tables.inc"
+#include "cards/tables.inc"
 
 static const float tbq_signs[32] = { ROTATE_SIGNS32 };
 

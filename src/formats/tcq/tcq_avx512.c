@@ -9,7 +9,7 @@
 #include "formats/format.h"
 #include "formats/simd_rep.h"
 #include "formats/tcq/tcq.h"
-#include "formats/tcq/tcq_tables.inc"
+#include "cards/tables.inc"
 
 #define INLINE static inline __attribute__((always_inline))
 

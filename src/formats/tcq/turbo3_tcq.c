@@ -13,7 +13,7 @@
 #include "base/half.h"
 #include "formats/search.h"
 #include "formats/tcq/tcq.h"
-#include "formats/tcq/tcq_tables.inc"
+#include "cards/tables.inc"
 #include "formats/turbo/turbo.h"
 
 enum { STATES = 512, BRANCHES = 64 };

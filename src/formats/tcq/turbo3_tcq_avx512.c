@@ -3,7 +3,7 @@
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 #include "formats/tcq/tcq.h"
-#include "formats/tcq/tcq_tables.inc"
+#include "cards/tables.inc"
 
 static const float codebook[512] = { TCQ_CODEBOOK };
 

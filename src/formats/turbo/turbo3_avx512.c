@@ -3,7 +3,7 @@
 #include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
-#include "formats/turbo/turbo_tables.inc"
+#include "cards/tables.inc"
 
 static const float centroids[8] = { TURBO3_CENTROIDS };
 

@@ -3,7 +3,7 @@
 #include "formats/format.h"
 #include "formats/simd_tables.h"
 #include "formats/turbo/turbo_simd.h"
-#include "formats/turbo/turbo_tables.inc"
+#include "cards/tables.inc"
 
 static const float centroids[8] = { TURBO3_CENTROIDS };
 static const float midpoints[7] = { TURBO3_MIDPOINTS };

@@ -13,7 +13,7 @@
 #include "formats/search.h"
 #include "formats/tbq/tbq.h"
 #include "formats/turbo/turbo.h"
-#include "formats/turbo/turbo_tables.inc"
+#include "cards/tables.inc"
 
 static const float centroids[16] = { TURBO4_CENTROIDS };
 static const search_book book = { .c = centroids, .n = 16 };

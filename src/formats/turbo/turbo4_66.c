@@ -10,7 +10,7 @@
 #include "base/half.h"
 #include "formats/search.h"
 #include "formats/turbo/turbo.h"
-#include "formats/turbo/turbo_tables.inc"
+#include "cards/tables.inc"
 
 static const float centroids[16] = { TURBO4_66_CENTROIDS };
 static const search_book book = { .c = centroids, .n = 16 };

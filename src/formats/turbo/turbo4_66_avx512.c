@@ -2,7 +2,7 @@
 #include "formats/best_avx512.h"
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
-#include "formats/turbo/turbo_tables.inc"
+#include "cards/tables.inc"
 
 static const float centroids[16] = { TURBO4_66_CENTROIDS };
 

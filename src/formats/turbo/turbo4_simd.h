@@ -3,7 +3,7 @@
 #include "formats/format.h"
 #include "formats/simd_tables.h"
 #include "formats/tbq/tbq_simd.h"
-#include "formats/turbo/turbo_tables.inc"
+#include "cards/tables.inc"
 
 static const uint8_t planes[4][16] = TABLE_PLANES(TBQ4_BITS);
 static const float centroids[16] = { TURBO4_CENTROIDS };

@@ -4,7 +4,7 @@
 #define KVANT_FORMATS_TURBO_SIMD_H
 
 #include <math.h>
-#include "formats/rotate/rotate_tables.inc"
+#include "cards/tables.inc"
 #include "formats/turbo/turbo.h"
 
 static const float turbo_signs1[128] = { ROTATE_SIGNS1 };

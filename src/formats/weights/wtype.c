@@ -4,10 +4,10 @@
 #include <ctype.h>
 
 static const kvant_wtype wtypes[] = {
-#define KVANT_WTYPE(sym, name, id, block, bytes, file_type)                                                            \
+#define CARD_WTYPE(sym, name, id, block, bytes, file_type)                                                             \
     { name, id, block, bytes, file_type, wtype_##sym##_dequant, wtype_##sym##_quant },
-#include "formats/weights/wtypes.def"
-#undef KVANT_WTYPE
+#include "cards/lists.inc"
+#undef CARD_WTYPE
 };
 enum { N_WTYPES = sizeof wtypes / sizeof wtypes[0] };
 

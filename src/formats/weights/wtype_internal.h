@@ -7,7 +7,7 @@
 #include "base/half.h"
 #include "kvant/wtype.h"
 
-#define KVANT_WTYPE(sym, name, id, block, bytes, file_type)                                                            \
+#define KVANT_WTYPE(sym)                                                                                               \
     void wtype_##sym##_dequant(const uint8_t *src, float *dst, int64_t n);                                             \
     void wtype_##sym##_quant(const float *src, uint8_t *dst, int64_t n);
 #include "formats/weights/wtypes.def"

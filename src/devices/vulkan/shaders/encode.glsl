@@ -21,7 +21,7 @@ void rotate_y(PTR books, uint F)
     const uint n = p32 ? 32u : 128u;
     const float k = p32 ? uintBitsToFloat(0x3e3504f3u) : uintBitsToFloat(0x3db504f3u);
     for (uint i = 0u; i < n && !polar; i++)
-        y[i] *= ldf(books, (p32 ? VK_BOOK_SIGNS32 : VK_BOOK_SIGNS1) + i);
+        y[i] *= ldf(books, (p32 ? VK_BOOK_tbq_signs32 : VK_BOOK_wht_signs1) + i);
     [[dont_unroll]] for (uint h = 1u; h < n; h *= 2u)
         [[dont_unroll]] for (uint p = 0u; p < n / 2u; p++) {
             const uint i = p / h * 2u * h + p % h;
@@ -31,7 +31,7 @@ void rotate_y(PTR books, uint F)
         }
     for (uint i = 0u; i < n && !polar; i++) {
         precise float v = y[i] * k;
-        y[i] = p32 ? v : v * ldf(books, VK_BOOK_SIGNS2 + i);
+        y[i] = p32 ? v : v * ldf(books, VK_BOOK_wht_signs2 + i);
     }
 }
 

@@ -35,13 +35,13 @@ void space_rotate(PTR books, uint space, bool back, uint n)
 {
     if (space == VK_SPACE_P32) {
         if (!back)
-            space_times(books, n, VK_BOOK_SIGNS32, 32u, 1.0);
+            space_times(books, n, VK_BOOK_tbq_signs32, 32u, 1.0);
         space_butterfly(n, 32u);
-        space_times(books, n, VK_BOOK_SIGNS32, back ? 32u : 0u, uintBitsToFloat(0x3e3504f3u));
+        space_times(books, n, VK_BOOK_tbq_signs32, back ? 32u : 0u, uintBitsToFloat(0x3e3504f3u));
     } else if (space == VK_SPACE_R128) {
-        space_times(books, n, back ? VK_BOOK_SIGNS2 : VK_BOOK_SIGNS1, 128u, 1.0);
+        space_times(books, n, back ? VK_BOOK_wht_signs2 : VK_BOOK_wht_signs1, 128u, 1.0);
         space_butterfly(n, 128u);
-        space_times(books, n, back ? VK_BOOK_SIGNS1 : VK_BOOK_SIGNS2, 128u, uintBitsToFloat(0x3db504f3u));
+        space_times(books, n, back ? VK_BOOK_wht_signs1 : VK_BOOK_wht_signs2, 128u, uintBitsToFloat(0x3db504f3u));
     } else if (space == VK_SPACE_H128) {
         space_butterfly(n, 128u);
         space_times(books, n, 0u, 0u, 1.0 / 128.0);
