@@ -1,5 +1,5 @@
 /* simd_tables.h: centroid tables as bit patterns, for kernels that look up one byte plane at a time (vpshufb, tbl).
- * Same values as the *_tables.inc of the references; check_kernels compares every decoded value. */
+ * Same values as the references' tables; check_kernels compares every decoded value. */
 #ifndef KVANT_FORMATS_SIMD_TABLES_H
 #define KVANT_FORMATS_SIMD_TABLES_H
 

@@ -18,6 +18,12 @@ FIELDS = {"values", "bytes", "float", "space", "scale", "minimum", "sub", "codes
           "residual", "book_signs", "integers", "name", "gguf", "file_type"}
 
 
+def use_root(root):
+    """Reads the cards of another tree."""
+    global ROOT, FORMATS
+    ROOT, FORMATS = root, os.path.join(root, "src", "formats")
+
+
 def fail(path, text):
     raise SystemExit(f"{os.path.relpath(path, ROOT)}: {text}")
 

@@ -139,9 +139,12 @@ static __device__ __forceinline__ void warm_trellis(void)
  * that of the places 1, 2, 0; two: in the next table that of 2, 0, 1 (trellis_value). */
 static __device__ void fill_trellis(uint8_t *table, bool two)
 {
-    fill_rows(table, 512, 128, [](int e) { return pack_halves(fmt_c_turbo3_tcq_codebook[e], fmt_c_turbo3_tcq_codebook[e >> 3 | (e & 7) << 6]); });
+    fill_rows(table, 512, 128, [](int e) {
+        return pack_halves(fmt_c_turbo3_tcq_codebook[e], fmt_c_turbo3_tcq_codebook[e >> 3 | (e & 7) << 6]);
+    });
     if (two)
-        fill_rows(table + TABLE, 512, 128, [](int e) { return pack_halves(fmt_c_turbo3_tcq_codebook[e >> 6 | (e & 63) << 3], 0.0f); });
+        fill_rows(table + TABLE, 512, 128,
+                  [](int e) { return pack_halves(fmt_c_turbo3_tcq_codebook[e >> 6 | (e & 63) << 3], 0.0f); });
 }
 
 #endif

@@ -7,7 +7,7 @@
 
 enum { GEMV_ROWS = 8, MM_EXPERTS = 1024 };    /* most rows of a batch that gemv.cu takes; most experts */
 
-#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type)                                                                      \
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) \
     if (T == WT_##sym)                                                                             \
         wt_##sym(row, c, w);
 template <int T> static __device__ __forceinline__ void chunk8(const uint8_t *row, int64_t c, float *w)

@@ -15,7 +15,7 @@ static __device__ const __align__(16) float space_signs32[32] = { ROTATE_SIGNS32
 static __device__ __forceinline__ float fmt_value(int f, const uint8_t *row, int j, float scale)
 {
     float v = 0.0f;
-#define CARD_FORMAT(name, values, bytes, space, cls, codes)                                                                   \
+#define CARD_FORMAT(name, values, bytes, space, cls, codes) \
     if (f == FMT_##name)                                                                           \
         v = fmt_##name(row, j, scale);                                                             \
     else

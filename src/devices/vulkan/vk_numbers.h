@@ -1,5 +1,5 @@
-/* vk_numbers.h: numbers that C and GLSL share; preprocessor text only, so that both read it.  Formats, weight types and the
- * places of their tables come from the cards. */
+/* vk_numbers.h: numbers that C and GLSL share; preprocessor text only, so that both read it.  Formats, weight types and
+ * the places of their tables come from the cards. */
 #ifndef KVANT_DEVICES_VK_NUMBERS_H
 #define KVANT_DEVICES_VK_NUMBERS_H
 

@@ -5,7 +5,7 @@
  *
  * upstream: y = R(x/|x|); the path of least squared error by Viterbi, free start; norm = |x| / |values of the path|.
  * best: that path or a second one, walked under another norm, whichever errs less; unbiased norm (search.h).
- * NaN or Inf input: all-zero stream, norm NaN or Inf.  The codebook is by spiritbuun (tcq_tables.inc).
+ * NaN or Inf input: all-zero stream, norm NaN or Inf.  The codebook is by spiritbuun (tables.toml).
  * Source: docs/formats/turbo3_tcq.md.  Golden: tests/golden/turbo3_tcq.json. */
 #include "formats/format.h"
 

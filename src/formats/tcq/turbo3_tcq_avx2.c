@@ -1,6 +1,6 @@
 /* turbo3_tcq_avx2.c: 52 bytes per 128 values: [norm fp16][qs u8 x 49][pad] (see turbo3_tcq.c).
  * State t is the 9 bits of the stream at bit 3t: 8 states lie in one 32-bit word at byte 3t/8 (bits 0 to 29).
- * The codebook is by spiritbuun (tcq_tables.inc). */
+ * The codebook is by spiritbuun (tables.toml). */
 #include "formats/simd_encode_avx2.h"
 #include "formats/tcq/tcq_pairs.inc"
 #include "formats/tcq/turbo3_tcq_simd.h"

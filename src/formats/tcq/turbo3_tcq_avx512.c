@@ -1,5 +1,5 @@
 /* turbo3_tcq_avx512.c: 52 bytes per 128 values: [norm fp16][qs u8 x 49][pad] (see turbo3_tcq.c, turbo3_tcq_avx2.c).
- * The codebook is by spiritbuun (tcq_tables.inc). */
+ * The codebook is by spiritbuun (tables.toml). */
 #include "formats/format.h"
 #include "formats/simd_avx512.h"
 #include "formats/tcq/tcq.h"

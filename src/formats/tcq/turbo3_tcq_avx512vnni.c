@@ -1,7 +1,7 @@
 /* turbo3_tcq_avx512vnni.c: 52 bytes per 128 values: [norm fp16][qs u8 x 49][pad] (see turbo3_tcq.c): the integer path.
  * The codebook in 8 bits is eight registers: vpermb reads 64 entries, the three upper bits of a state choose among
  * them.  64 states cost 16 instructions; gathers take three times as long.
- * The codebook is by spiritbuun (tcq_tables.inc). */
+ * The codebook is by spiritbuun (tables.toml). */
 #include "formats/format.h"
 #include "formats/simd_keys_avx512vnni.h"
 #include "formats/tcq/tcq_bytes.inc"

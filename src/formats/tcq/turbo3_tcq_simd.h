@@ -1,5 +1,5 @@
 /* turbo3_tcq_simd.h: the trellis search of turbo3_tcq (see turbo3_tcq.c), shared by its ISAs; after
- * simd_encode_<isa>.h. The codebook is by spiritbuun (tcq_tables.inc). */
+ * simd_encode_<isa>.h. The codebook is by spiritbuun (tables.toml). */
 #include "formats/format.h"
 #include "formats/simd_rep.h"
 #include "formats/tcq/tcq.h"
