@@ -1,5 +1,5 @@
-/* portable.h: lets the decoders that tools/gen_tables makes of the cards (cards/decode.h) compile twice: as device code,
- * and as C on the host, where a test without a GPU compares every one with its reference.  Two-byte loads are aligned
+/* portable.h: lets the decoders that tools/gen_tables makes of the cards (cards/decode.h) compile twice: as device
+ * code, and as C on the host, where a test without a GPU compares each with its reference.  Two-byte loads are aligned
  * unless they are port_u16: rows and blocks have even sizes but for those that are read byte by byte. */
 #ifndef KVANT_DEVICES_PORTABLE_H
 #define KVANT_DEVICES_PORTABLE_H
