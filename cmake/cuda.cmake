@@ -1,4 +1,4 @@
-# libkvant-cuda.so: the CUDA device, loaded at run time (src/devices/cuda/cuda.c).  nvcc builds it by custom commands:
+# libkvant-cuda.so: the CUDA device, loaded at run time (src/devices/cuda/core/cuda.c).  nvcc builds it by custom commands:
 # the CPU build knows no CUDA at all.  One file per op family and object; one library for all architectures.
 #   KVANT_CUDA        AUTO (built where nvcc is found), ON (an error without it), OFF
 #   KVANT_CUDA_ARCHS  machine code to include; the last one also as PTX for later GPUs
@@ -24,7 +24,7 @@ if(KVANT_NVCC AND NOT KVANT_CUDA STREQUAL "OFF" AND NOT KVANT_SANITIZE AND NOT K
     # references of the encoders, which encode.cuh reads as device code.
     set(KVANT_CUDA_FLAGS -std=c++20 -O3 -fmad=false -diag-suppress 20037,20014,20091,20039
         -Xcompiler -fPIC,-fvisibility=hidden,-Wall -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include -I${KVANT_GENERATED})
-    file(GLOB KVANT_CUDA_SOURCES CONFIGURE_DEPENDS src/devices/cuda/*.cu)
+    file(GLOB_RECURSE KVANT_CUDA_SOURCES CONFIGURE_DEPENDS src/devices/cuda/*.cu)
     file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda ${CMAKE_BINARY_DIR}/lib)
     set(KVANT_CUDA_OBJECTS "")
     foreach(source ${KVANT_CUDA_SOURCES})

@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <string.h>
-#include "devices/cuda/bench_attn.h"
+#include "devices/cuda/core/bench_attn.h"
 #include "support/check.h"
 
 static char library[4096];

@@ -3,7 +3,7 @@
  * where sums_trellis (decode_step.cuh) reads it.  Needs no GPU. */
 #include <stdint.h>
 #include "base/rng.h"
-#include "devices/cuda/pack_head.cuh"
+#include "devices/cuda/attn/pack_head.cuh"
 #include "kvant/format.h"
 #include "support/check.h"
 

@@ -1,0 +1,215 @@
+/* attn.cu: attn over pages of any pair of formats: which kernels take it, and what they need. */
+#include "devices/cuda/attn/attn_any.cuh"
+#include "devices/cuda/attn/attn_decode.cuh"
+#include "devices/cuda/attn/attn_prefill.cuh"
+
+static size_t smem_bytes(const attn_job &p)
+{
+    layout w;
+    return layout_floats(p, NULL, &w) * sizeof(float);
+}
+
+static void any_run(cuda_device *d, const attn_job &p)
+{
+    const size_t bytes = smem_bytes(p);
+    const dim3 grid((unsigned)(p.n_tiles * p.h_kv * p.head_tiles), (unsigned)p.n_split);
+    if (p.rows <= WARPS) {
+        cuda_smem(attn_kernel<1>, bytes);
+        attn_kernel<1><<<grid, THREADS, bytes, d->stream>>>(p);
+    } else if (p.rows <= 2 * WARPS) {
+        cuda_smem(attn_kernel<2>, bytes);
+        attn_kernel<2><<<grid, THREADS, bytes, d->stream>>>(p);
+    } else {
+        cuda_smem(attn_kernel<4>, bytes);
+        attn_kernel<4><<<grid, THREADS, bytes, d->stream>>>(p);
+    }
+}
+
+/* Tiles that n tokens of n_seqs sequences can touch at most. */
+static int most_tiles(const attn_job &p)
+{
+    const int64_t a = p.seqs.n_tokens, b = a / p.tokens + 2 * (int64_t)p.seqs.n_seqs;
+    return (int)(a < b ? a : b);
+}
+
+static size_t tile_bytes(const attn_job &p)
+{
+    const size_t width = (size_t)p.v.sdim + (p.v.tail ? p.v.d : 0) + 2;
+    return (size_t)p.h_kv * p.head_tiles * p.n_split * p.rows * width * sizeof(float);
+}
+
+static size_t prep_bytes(const attn_job &p)
+{
+    return cuda_aligned((size_t)p.seqs.n_tokens * p.h * p.k.sdim * sizeof(float));
+}
+
+/* Fills everything but the scratch addresses; KVANT_EUNSUPPORTED where no kernel fits. */
+static int attn_shape(cuda_device *d, const kvant_attn_args *a, attn_job *p, kvant_diag *diag)
+{
+    const int group = a->h / a->h_kv;
+    memset(p, 0, sizeof *p);
+    CUDA_TRY(cuda_side(d, &a->k, a->d_k, &p->k, diag));
+    CUDA_TRY(cuda_side(d, &a->v, a->d_v, &p->v, diag));
+    if (p->k.layout || p->v.layout)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED,
+                         "device cuda: attn: %s x %s with head_dim %d, %d has no kernel for the private page layout",
+                         a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v);
+    static_cast<attn_call &>(*p) = cuda_attn_call(a);
+    p->n_split = a->max_pos / KVANT_SPLIT + 1;
+    for (int rows = MAX_ROWS; rows >= 1; rows /= 2) {
+        p->heads = group < rows ? group : rows;
+        p->head_tiles = (group + p->heads - 1) / p->heads;
+        p->tokens = 1;
+        while (a->seqs.n_tokens > a->seqs.n_seqs && 2 * p->tokens * p->heads <= rows && p->tokens < KVANT_PAGE)
+            p->tokens *= 2;
+        p->rows = p->tokens * p->heads;
+        if (smem_bytes(*p) <= d->smem_max)
+            return KVANT_OK;
+    }
+    return cuda_fail(diag, KVANT_EUNSUPPORTED,
+                     "device cuda: attn: %s x %s with head_dim %d, %d needs more than %zu bytes "
+                     "of shared memory",
+                     a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v, d->smem_max);
+}
+
+/* What the Hopper kernels do of these arguments: rows of sequences with one token by the decode kernel, the others by
+ * the prefill kernel; all, or nothing and the general kernel runs. */
+typedef struct fast_job {
+    bool decode, prefill;
+    decode_job one;
+    prefill_job many;
+} fast_job;
+
+static bool fast_shape(cuda_device *d, const kvant_attn_args *a, fast_job *o)
+{
+    side_dev k, v;
+    if (!d->hopper_attn || cuda_side(d, &a->k, a->d_k, &k, NULL) < 0 || cuda_side(d, &a->v, a->d_v, &v, NULL) < 0)
+        return false;
+    const bool all_one = a->seqs.n_tokens <= a->seqs.n_seqs;
+    o->decode = decode_shape(d, a, k, v, &o->one);
+    o->prefill = !all_one && prefill_shape(d, a, k, v, &o->many);
+    if (all_one)
+        return o->decode;
+    o->many.many = o->decode;
+    return o->prefill;
+}
+
+/* Private where the sides are only written by whole pages and both Hopper kernels take them. */
+void cuda_kv_layout(kvant_device *base, kvant_attn_args *a)
+{
+    cuda_device *d = (cuda_device *)base;
+    const kvant_attn_args before = *a;
+    fast_job fast;
+    side_dev side;
+    pack_shape shape;
+
+    a->max_pos = 0;
+    a->seqs.n_seqs = 1;
+    a->seqs.n_tokens = 2;
+    if (a->k.tail && cuda_side(d, &a->k, a->d_k, &side, NULL) == KVANT_OK && cuda_pack_shape(&side, PACK_K, &shape))
+        a->k.layout = KVANT_LAYOUT_PRIVATE_K;
+    if (a->v.tail && cuda_side(d, &a->v, a->d_v, &side, NULL) == KVANT_OK && cuda_pack_shape(&side, PACK_V, &shape))
+        a->v.layout = KVANT_LAYOUT_PRIVATE_V;
+    const bool good = fast_shape(d, a, &fast) && fast.decode && fast.prefill;
+    const int k = good ? a->k.layout : KVANT_LAYOUT_ROWS, v = good ? a->v.layout : KVANT_LAYOUT_ROWS;
+    *a = before;
+    a->k.layout = k;
+    a->v.layout = v;
+}
+
+static size_t fast_scratch(const cuda_device *d, const fast_job &o)
+{
+    return (o.decode ? decode_scratch(o.one) : 0) + (o.prefill ? prefill_scratch(d, o.many) : 0);
+}
+
+/* One sequence of many tokens has no rows for the decode kernel. */
+static void fast_run(cuda_device *d, const fast_job &o)
+{
+    if (o.decode && (!o.prefill || o.many.seqs.n_seqs > 1))
+        decode_run(d, o.one);
+    if (o.prefill)
+        prefill_run(d, o.many, d->scratch + (o.decode ? decode_scratch(o.one) : 0));
+}
+
+static int attn_supports(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    attn_job p;
+    fast_job fast;
+    if (fast_shape(d, (const kvant_attn_args *)args, &fast))
+        return KVANT_OK;
+    return attn_shape(d, (const kvant_attn_args *)args, &p, diag);
+}
+
+static int tiles_per_launch(const attn_job &p)
+{
+    const size_t fit = SCRATCH_CAP / tile_bytes(p), most = (size_t)most_tiles(p);
+    return (int)(fit < 1 ? 1 : fit < most ? fit : most);
+}
+
+static size_t attn_scratch(const cuda_device *d, const void *args)
+{
+    const kvant_attn_args *a = (const kvant_attn_args *)args;
+    attn_job p;
+    fast_job fast;
+    if (a->seqs.n_tokens > 0 && fast_shape((cuda_device *)d, a, &fast))
+        return fast_scratch(d, fast);
+    if (a->seqs.n_tokens <= 0 || attn_shape((cuda_device *)d, a, &p, NULL) < 0)
+        return 0;
+    return prep_bytes(p) + (size_t)tiles_per_launch(p) * tile_bytes(p);
+}
+
+static int attn_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_attn_args *a = (const kvant_attn_args *)args;
+    attn_job p;
+    fast_job fast;
+    if (a->seqs.n_tokens <= 0)
+        return KVANT_OK;
+    if (fast_shape(d, a, &fast)) {
+        fast_run(d, fast);
+        return KVANT_OK;
+    }
+    CUDA_TRY(attn_shape(d, a, &p, diag));
+    const int tiles = most_tiles(p), per = tiles_per_launch(p);
+    p.qp = (float *)d->scratch;
+    p.part = (float *)(d->scratch + prep_bytes(p));
+    prep_kernel<<<(unsigned)(a->seqs.n_tokens * (int64_t)a->h), 64, 0, d->stream>>>(p.k, a->q, a->ldq, a->gq, a->h,
+                                                                                    p.qp);
+    for (p.tile0 = 0; p.tile0 < tiles; p.tile0 += per) {
+        p.n_tiles = tiles - p.tile0 < per ? tiles - p.tile0 : per;
+        any_run(d, p);
+        merge_kernel<<<dim3((unsigned)(p.n_tiles * p.h_kv * p.head_tiles), (unsigned)p.rows), 128, 0, d->stream>>>(p);
+    }
+    return KVANT_OK;
+}
+
+static bool same_side(const kvant_kv_side &a, const kvant_kv_side &b)
+{
+    return a.fmt == b.fmt && a.pages == b.pages && a.tail == b.tail && a.layout == b.layout;
+}
+
+static bool same_batch(const kvant_seqs &a, const kvant_seqs &b)
+{
+    return a.n_seqs == b.n_seqs && a.n_tokens == b.n_tokens && a.q0 == b.q0 && a.pos0 == b.pos0 &&
+           a.tail_table == b.tail_table && a.table_stride == b.table_stride;
+}
+
+/* Sides in a private layout, whose rows go to the exact tail: a unit of attn_whole.cu stores its own. */
+bool cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                     const kvant_attn_args *a)
+{
+    fast_job fast;
+    if (!same_side(k->side, a->k) || !same_side(v->side, a->v) || !same_batch(k->seqs, a->seqs) ||
+        !same_batch(v->seqs, a->seqs) || !a->k.layout || !a->v.layout || a->tail_pages < 1 || a->seqs.n_tokens < 1 ||
+        k->h != a->h_kv || v->h != a->h_kv || k->d != a->d_k || v->d != a->d_v || k->ldx != v->ldx ||
+        !fast_shape(d, a, &fast) || fast.prefill || !fast.one.whole)
+        return false;
+    fast.one.k_rows = k->x;
+    fast.one.v_rows = v->x;
+    fast.one.ld_rows = k->ldx;
+    fast_run(d, fast);
+    return true;
+}
+
+const cuda_op cuda_op_attn = { attn_supports, attn_scratch, attn_run };
+

@@ -1,0 +1,267 @@
+/* cuda_dev.cuh: the insides of libkvant-cuda.so: the device object, what an op's file provides, and small device
+ * helpers. One stream per device; ops of a list run in order on it.  Integer inputs are device buffers: no op reads
+ * them on the host.  Compiled without FMA contraction; sums that may fuse call fmaf. */
+#ifndef KVANT_CUDA_DEV_CUH
+#define KVANT_CUDA_DEV_CUH
+
+#include <cuda_runtime.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include "cards/numbers.h"
+#include "devices/cuda/core/cuda_api.h"
+
+/* One of every file's kernels, by which kernels.cu finds the others. */
+struct cuda_file {
+    const void *kernel;
+    const cuda_file *next;
+    explicit cuda_file(const void *one);
+};
+
+static __global__ void cuda_file_kernel()
+{
+}
+
+static const cuda_file cuda_this_file((const void *)cuda_file_kernel);
+
+enum { CUDA_MAX_GRAPHS = 32, CUDA_MAX_PARAMS = 8, CUDA_PINNED = 8 << 20 };
+
+typedef struct cuda_graph {
+    uint64_t key;                  /* 0: free */
+    uint64_t used;                 /* for least recently used */
+    cudaGraphExec_t exec;          /* NULL: seen once, not yet recorded */
+} cuda_graph;
+
+/* A format's parameter that came by param_load, or was named by an address on the host. */
+typedef struct cuda_param {
+    const void *at;                /* as sides name it: dev, or the host's address; NULL: free */
+    size_t bytes;
+    float *dev;
+    const struct sketch_image *sketch; /* of a projection, behind it in its allocation; or NULL */
+} cuda_param;
+
+typedef struct cuda_device {
+    kvant_device base;
+    int index, n_sm, major, minor;
+    size_t smem_max;               /* dynamic shared memory that a block may ask for */
+    size_t smem_first;             /* where it begins: what is before it is CUDA's own */
+    bool hopper_attn;              /* not KVANT_CUDA_ATTN=general: attn_decode.cu, attn_prefill.cu, their page layout */
+    char name[128];
+    cudaStream_t stream;
+    unsigned char *scratch;        /* of the op that runs; grown before a list, never inside */
+    size_t scratch_bytes;
+    bool scarce;                   /* memory for more scratch could not be had: ops do with the least they can */
+    unsigned char *pinned;         /* host memory that small copies pass through; CUDA_PINNED bytes, or NULL */
+    size_t pinned_used;            /* since the last wait */
+    unsigned *draws;               /* gemv_stream.cu's counter, 0 between launches */
+    struct cuda_blas *blas;        /* cuBLASLt, or NULL where its library is missing */
+    uint64_t clock;
+    cuda_graph graphs[CUDA_MAX_GRAPHS];
+    cuda_param params[CUDA_MAX_PARAMS];
+} cuda_device;
+
+/* Sizes of the parts of an op's scratch: each begins on 256 bytes. */
+static inline size_t cuda_aligned(size_t bytes)
+{
+    return (bytes + 255) & ~(size_t)255;
+}
+
+/* What w->packed points to: the weight in file layout on the device. */
+typedef struct cuda_weight {
+    uint8_t *data;
+    float *scale;
+    int type;                      /* WT_* */
+    size_t row_bytes, bytes;
+} cuda_weight;
+
+/* One op.  supports, scratch and fuse may be NULL: always, none, never.  fuse looks at the list from its op on: where
+ * one launch does the first few of these ops with the same bits, it launches that and returns their number, else 0. */
+typedef struct cuda_op {
+    int (*supports)(cuda_device *d, const void *args, kvant_diag *diag);
+    size_t (*scratch)(const cuda_device *d, const void *args);
+    int (*run)(cuda_device *d, const void *args, kvant_diag *diag);
+    int (*fuse)(cuda_device *d, const kvant_op *ops, int n);
+} cuda_op;
+
+#define CUDA_OP(ID, name) extern const cuda_op cuda_op_##name;
+#include "devices/cuda/core/cuda_ops.def"
+#undef CUDA_OP
+
+enum cuda_space { SPACE_REAL, SPACE_P32, SPACE_R128, SPACE_H128, SPACE_SKETCH };
+
+/* Errors: the code, with a text in diag. */
+int cuda_fail(kvant_diag *diag, int code, const char *text, ...);
+int cuda_check(kvant_diag *diag, cudaError_t e, const char *what);
+#define CUDA_TRY(expr) do { int ct_ = (expr); if (ct_ < 0) return ct_; } while (0)
+
+int cuda_format_find(const kvant_format *f);             /* -1: not on this device */
+int cuda_format_space(int id);
+int cuda_wtype_find(const kvant_wtype *t);
+/* param_load of the device; what cuda_free does first; whether memory that it holds would be written. */
+int cuda_param_load(kvant_device *base, const void *host, size_t bytes, void **addr, kvant_diag *diag);
+void cuda_param_drop(cuda_device *d, const void *addr);
+bool cuda_param_holds(const cuda_device *d, const void *addr, size_t bytes);
+
+/* One side of a cache, as kernels want it. */
+typedef struct side_dev {
+    uint8_t *pages;
+    const float *param;            /* the format's parameter, on the device, or NULL */
+    const struct sketch_image *sketch; /* a projection as cache_sketch_wide.cu wants it; NULL: plain device memory */
+    uint16_t *tail;
+    size_t page_bytes, head_bytes, row_bytes;
+    int fmt, space, group, group_bytes, group_sdim, d, dp, sdim, encoder, layout;
+} side_dev;
+int cuda_side(cuda_device *d, const kvant_kv_side *s, int head_dim, side_dev *out, kvant_diag *diag);
+int cuda_side_supports(cuda_device *d, const kvant_kv_side *s, int head_dim, kvant_diag *diag);
+
+/* The device's page layout (device.h), in attn.cu and pack.cu. */
+void cuda_kv_layout(kvant_device *base, kvant_attn_args *a);
+int cuda_page_read(kvant_device *base, const kvant_kv_side *s, int h, int d, int page, void *rows, kvant_diag *diag);
+int cuda_page_write(kvant_device *base, const kvant_kv_side *s, int h, int d, int page, const void *rows,
+                    kvant_diag *diag);
+
+/* Sequences as kernels want them: all addresses are on the device. */
+typedef struct seqs_dev {
+    const int32_t *q0, *pos0, *prompt, *table, *tail_table, *slot_in, *slot_out;
+    int n_seqs, n_tokens, stride;
+} seqs_dev;
+static inline seqs_dev cuda_seqs(const kvant_seqs *s)
+{
+    seqs_dev r = { s->q0, s->pos0, s->prompt, s->table, s->tail_table, s->slot_in, s->slot_out, s->n_seqs, s->n_tokens,
+                   s->table_stride };
+    return r;
+}
+
+/* What every attention kernel takes of its arguments; the jobs of the kernels begin with it. */
+struct attn_call {
+    seqs_dev seqs;
+    const float *q;
+    float *out;
+    int64_t ldq, gq, ldo;
+    int h, h_kv, tail_pages;
+    float scale;
+};
+static inline attn_call cuda_attn_call(const kvant_attn_args *a)
+{
+    return { cuda_seqs(&a->seqs), a->q, a->out, a->ldq, a->gq, a->ldo, a->h, a->h_kv, a->tail_pages, a->scale };
+}
+
+/* ---- blas.cu: cuBLASLt, found at run time ---- */
+
+enum { CUDA_BLAS_WORK = 32 << 20 };    /* bytes of workspace */
+void cuda_blas_open(cuda_device *d);   /* leaves d->blas NULL without the library */
+void cuda_blas_close(cuda_device *d);
+/* y f32[m][ldy] = x bf16[m][k] w bf16[n][k] transposed; work: CUDA_BLAS_WORK bytes. */
+int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, float *y, int m, int64_t n, int64_t k, int64_t ldy,
+                     void *work, kvant_diag *diag);
+
+/* Launches a kernel that begins with pdl_wait(): where the GPU can (9.0 and later), its blocks start while the launch
+ * before it ends.  The compiler checks the arguments against the kernel's. */
+template <typename... P, typename... A>
+static inline void cuda_launch(const cuda_device *d, void (*kernel)(P...), dim3 grid, unsigned block, size_t smem,
+                               A... args)
+{
+    cudaLaunchAttribute attr = {};
+    cudaLaunchConfig_t cfg = {};
+    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr.val.programmaticStreamSerializationAllowed = 1;
+    cfg.gridDim = grid;
+    cfg.blockDim = dim3(block);
+    cfg.dynamicSmemBytes = smem;
+    cfg.stream = d->stream;
+    cfg.attrs = &attr;
+    cfg.numAttrs = d->major >= 9 ? 1 : 0;
+    cudaLaunchKernelEx(&cfg, kernel, static_cast<P>(args)...);
+}
+
+/* Opts a kernel into more than 48 KB of dynamic shared memory. */
+template <typename K> static inline void cuda_smem(K kernel, size_t bytes)
+{
+    if (bytes > 48 * 1024)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+}
+
+static inline unsigned cuda_blocks(int64_t n, int per)
+{
+    return (unsigned)((n + per - 1) / per);
+}
+
+#ifdef __CUDACC__
+/* pdl_wait: everything that earlier launches wrote is there; before it only weights and arguments may be read, and
+ * nothing written.  pdl_go: the next launch may start its blocks; what it may read is still decided by its pdl_wait. */
+static __device__ __forceinline__ void pdl_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void pdl_go(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* Sequence that owns token row i: the last s with q0[s] <= i. */
+static __device__ __forceinline__ int seq_of(const seqs_dev &s, int i)
+{
+    int lo = 0, hi = s.n_seqs - 1;
+    while (lo < hi) {
+        int mid = (lo + hi + 1) / 2;
+        if (s.q0[mid] <= i)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
+}
+
+static __device__ __forceinline__ float warp_sum(float v)
+{
+#pragma unroll
+    for (int m = 16; m; m >>= 1)
+        v += __shfl_xor_sync(0xffffffffu, v, m);
+    return v;
+}
+
+static __device__ __forceinline__ float warp_max(float v)
+{
+#pragma unroll
+    for (int m = 16; m; m >>= 1)
+        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, m));
+    return v;
+}
+
+static __device__ __forceinline__ float sigmoid_dev(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+/* f8_e4m3's factor; 1 for all other formats. */
+static __device__ __forceinline__ float side_scale(const side_dev &s)
+{
+    return s.space == SPACE_REAL && s.param ? *s.param : 1.0f;
+}
+
+/* Row r of head h of page p; f16 row of a tail page; tail page of logical page j for a query in page qp, or -1. */
+static __device__ __forceinline__ uint8_t *side_row(const side_dev &s, int page, int h, int r)
+{
+    return s.pages + (size_t)page * s.page_bytes + (size_t)h * s.head_bytes + (size_t)r * s.row_bytes;
+}
+
+static __device__ __forceinline__ uint16_t *side_tail_row(const side_dev &s, int t, int n_head, int h, int r)
+{
+    return s.tail + (((size_t)t * n_head + h) * KVANT_PAGE + r) * s.d;
+}
+
+static __device__ __forceinline__ int side_tail_page(const side_dev &s, const seqs_dev &q, int seq, int j, int qp,
+                                                     int tail_pages)
+{
+    if (!s.tail || !q.tail_table || qp - j >= tail_pages)
+        return -1;
+    return q.tail_table[(size_t)seq * q.stride + j];
+}
+#endif
+#endif

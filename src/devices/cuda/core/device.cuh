@@ -1,0 +1,36 @@
+/* device.cuh: what the files of the device object share: device.cu (open, memory, copies, vtable), weights.cu, lists.cu
+ * and stopwatch.cu.  The functions of a kvant_device_vt are described in device.h. */
+#ifndef KVANT_CUDA_DEVICE_CUH
+#define KVANT_CUDA_DEVICE_CUH
+
+#include "devices/cuda/core/cuda_dev.cuh"
+
+/* device.cu */
+int cuda_use(const cuda_device *d, kvant_diag *diag);    /* before anything that the runtime does on the current GPU */
+int cuda_alloc(kvant_device *base, size_t bytes, void **addr, kvant_diag *diag);
+void cuda_free(kvant_device *base, void *addr);
+int cuda_copy_in(kvant_device *base, void *dst, const void *src, size_t bytes, kvant_diag *diag);
+int cuda_sync(kvant_device *base, kvant_diag *diag);
+
+/* kernels.cu */
+int cuda_load_kernels(kvant_diag *diag);    /* on the current GPU; again is cheap */
+
+/* weights.cu */
+int cuda_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag);
+int cuda_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
+                     kvant_diag *diag);
+void cuda_weight_free(kvant_device *base, kvant_weight *w);
+
+/* lists.cu */
+int cuda_supports(kvant_device *base, const kvant_op *op, kvant_diag *diag);
+int cuda_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag);
+/* Scratch for the hungriest op of a list; a larger block drops the graphs, which hold the old one's address. */
+int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
+int cuda_launch_list(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
+int cuda_record(cuda_device *d, cuda_graph *g, const kvant_op *ops, int n, kvant_diag *diag);
+void cuda_drop_graphs(cuda_device *d);
+
+/* stopwatch.cu */
+int cuda_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us, kvant_diag *diag);
+
+#endif

@@ -1,0 +1,150 @@
+/* lists.cu: lists of ops: what is supported, the scratch block they need, running them one by one or as a recorded
+ * graph.  A list that comes back under its key is one launch. */
+#include "devices/cuda/core/device.cuh"
+
+struct op_line {
+    int id;
+    const char *name;
+    const cuda_op *op;
+};
+#define CUDA_OP(ID, name) { KVANT_OP_##ID, #name, &cuda_op_##name },
+static const op_line op_lines[] = {
+#include "devices/cuda/core/cuda_ops.def"
+};
+#undef CUDA_OP
+
+static const op_line *find_op(int id)
+{
+    for (size_t i = 0; i < sizeof op_lines / sizeof op_lines[0]; i++)
+        if (op_lines[i].id == id)
+            return &op_lines[i];
+    return NULL;
+}
+
+int cuda_supports(kvant_device *base, const kvant_op *op, kvant_diag *diag)
+{
+    const op_line *line = find_op(op->id);
+    if (!line)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: op %d has no kernel", op->id);
+    return line->op->supports ? line->op->supports((cuda_device *)base, op->args, diag) : KVANT_OK;
+}
+
+void cuda_drop_graphs(cuda_device *d)
+{
+    for (int i = 0; i < CUDA_MAX_GRAPHS; i++) {
+        if (d->graphs[i].exec)
+            cudaGraphExecDestroy(d->graphs[i].exec);
+        memset(&d->graphs[i], 0, sizeof d->graphs[i]);
+    }
+}
+
+/* The most that an op of the list wants; every op has a kernel. */
+static size_t scratch_wanted(const cuda_device *d, const kvant_op *ops, int n)
+{
+    size_t want = 0;
+    for (int i = 0; i < n; i++) {
+        const cuda_op *op = find_op(ops[i].id)->op;
+        const size_t s = op->scratch ? op->scratch(d, ops[i].args) : 0;
+        want = s > want ? s : want;
+    }
+    return want;
+}
+
+/* A new block, where the one there is is too small. */
+static int scratch_grow(cuda_device *d, size_t want, kvant_diag *diag)
+{
+    void *p = NULL;
+    if (want <= d->scratch_bytes)
+        return KVANT_OK;
+    cudaStreamSynchronize(d->stream);
+    cuda_drop_graphs(d);
+    cudaFree(d->scratch);
+    d->scratch = NULL;
+    d->scratch_bytes = 0;
+    want = (want + want / 4 + 0xfffff) & ~(size_t)0xfffff;
+    CUDA_TRY(cuda_alloc(&d->base, want, &p, diag));
+    d->scratch = (unsigned char *)p;
+    d->scratch_bytes = want;
+    return KVANT_OK;
+}
+
+int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
+{
+    for (int i = 0; i < n; i++)
+        if (!find_op(ops[i].id))
+            return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: op %d has no kernel", ops[i].id);
+    const int rc = scratch_grow(d, scratch_wanted(d, ops, n), diag);
+    if (rc != KVANT_ENOMEM || d->scarce)
+        return rc;
+    d->scarce = true;
+    return scratch_grow(d, scratch_wanted(d, ops, n), diag);
+}
+
+int cuda_launch_list(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
+{
+    for (int i = 0, took; i < n; i += took) {
+        const op_line *line = find_op(ops[i].id);
+        took = line->op->fuse ? line->op->fuse(d, ops + i, n - i) : 0;
+        if (took == 0) {
+            CUDA_TRY(line->op->run(d, ops[i].args, diag));
+            took = 1;
+        }
+        cudaError_t e = cudaGetLastError();
+        if (e != cudaSuccess)
+            return cuda_fail(diag, KVANT_EDEVICE, "device cuda: op %s: %s", line->name, cudaGetErrorString(e));
+    }
+    return KVANT_OK;
+}
+
+static cuda_graph *graph_slot(cuda_device *d, uint64_t key)
+{
+    cuda_graph *old = &d->graphs[0];
+    for (int i = 0; i < CUDA_MAX_GRAPHS; i++) {
+        if (d->graphs[i].key == key)
+            return &d->graphs[i];
+        if (d->graphs[i].used < old->used)
+            old = &d->graphs[i];
+    }
+    if (old->exec)
+        cudaGraphExecDestroy(old->exec);
+    memset(old, 0, sizeof *old);
+    return old;
+}
+
+/* Records the list and keeps it; the list then runs as one launch.  The first run of a key is never recorded: it loads
+ * the kernels and grows the scratch block, which a recording must not do. */
+int cuda_record(cuda_device *d, cuda_graph *g, const kvant_op *ops, int n, kvant_diag *diag)
+{
+    cudaGraph_t graph = NULL;
+    CUDA_TRY(cuda_check(diag, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "recording"));
+    int rc = cuda_launch_list(d, ops, n, diag);
+    cudaError_t e = cudaStreamEndCapture(d->stream, &graph);
+    if (rc == KVANT_OK)
+        rc = cuda_check(diag, e, "recording");
+    if (rc == KVANT_OK)
+        rc = cuda_check(diag, cudaGraphInstantiate(&g->exec, graph, 0), "preparing a recorded step");
+    if (graph)
+        cudaGraphDestroy(graph);
+    cudaGetLastError();
+    return rc;
+}
+
+int cuda_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag)
+{
+    cuda_device *d = (cuda_device *)base;
+    if (n <= 0)
+        return KVANT_OK;
+    CUDA_TRY(cuda_use(d, diag));
+    CUDA_TRY(cuda_reserve_scratch(d, ops, n, diag));
+    if (key == 0)
+        return cuda_launch_list(d, ops, n, diag);
+    cuda_graph *g = graph_slot(d, key);
+    g->used = ++d->clock;
+    if (g->key != key) {
+        g->key = key;
+        return cuda_launch_list(d, ops, n, diag);
+    }
+    if (!g->exec)
+        CUDA_TRY(cuda_record(d, g, ops, n, diag));
+    return cuda_check(diag, cudaGraphLaunch(g->exec, d->stream), "running a recorded step");
+}

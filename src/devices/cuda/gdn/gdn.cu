@@ -1,0 +1,378 @@
+/* gdn.cu: conv_step, conv_chunk, gdn_step, gdn_chunk.
+ *
+ * All reads of state come before any write: a first launch copies what is read from another slot (or is new) into
+ * scratch; a sequence that keeps its slot reads it in place.  gdn_chunk takes gdn_chunk.cu's form where its shapes
+ * allow, else it runs the same recurrence as gdn_step, token by token.
+ * One warp owns one value column of the state and keeps it in registers over all tokens: columns are independent. */
+#include "devices/cuda/gdn/gdn.cuh"
+
+enum { DECODE = 0, PROMPT = 1, THREADS = 256, WARPS = 4, MAX_DK = 256 };
+
+/* ---- state into scratch: [n_seqs][n] of T; in_place: all but new sequences and those that keep their slot ---- */
+
+template <typename T>
+static __global__ void gather_kernel(seqs_dev seqs, const T *state, int64_t stride, int64_t n, int phase, int in_place,
+                                     T *to)
+{
+    pdl_go();
+    pdl_wait();
+    const int s = blockIdx.y, slot = seqs.slot_in[s];
+    if (!takes_part(seqs, s, phase) || (in_place && (slot < 0 || slot == seqs.slot_out[s])))
+        return;
+    for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * THREADS)
+        to[s * n + i] = slot < 0 ? state_rounded<T>(0.0f) : state[slot * stride + i];
+}
+
+template <typename T>
+static void gather(cuda_device *d, const seqs_dev &seqs, const T *state, int64_t stride, int64_t n, int phase,
+                   int in_place)
+{
+    const int64_t blocks = (n + THREADS - 1) / THREADS, most = in_place ? 8 : 256; /* in place: seldom any work */
+    const dim3 grid((unsigned)(blocks < most ? blocks : most), (unsigned)seqs.n_seqs);
+    if (n > 0)
+        cuda_launch(d, gather_kernel<T>, grid, THREADS, 0, seqs, state, stride, n, phase, in_place, (T *)d->scratch);
+}
+
+/* ---- conv ---- */
+
+typedef struct conv_job {
+    seqs_dev seqs;
+    const float *x, *w, *window; /* window f32[n_seqs][c][k-1], gathered */
+    float *state, *y;
+    int64_t slot_stride, ldx;
+    int c, k, phase;
+} conv_job;
+
+/* Input of channel ch, `back` tokens before row i of sequence s (back < k). */
+static __device__ __forceinline__ float conv_input(const conv_job &p, int s, int i, int ch, int back)
+{
+    const int row = i - back, first = p.seqs.q0[s];
+    if (row >= first)
+        return p.x[(int64_t)row * p.ldx + ch];
+    return p.window[((int64_t)s * p.c + ch) * (p.k - 1) + p.k - 1 + row - first];
+}
+
+/* One thread per token and channel; the thread of a sequence's last token also writes the new window. */
+static __global__ void conv_kernel(conv_job p)
+{
+    const int ch = blockIdx.x * THREADS + threadIdx.x, i = blockIdx.y;
+    pdl_go();
+    pdl_wait();
+    if (ch >= p.c)
+        return;
+    const int s = seq_of(p.seqs, i);
+    if (i >= p.seqs.q0[s + 1] || !takes_part(p.seqs, s, p.phase))
+        return;
+    float sum = 0.0f;
+    for (int j = 0; j < p.k; j++)
+        sum += conv_input(p, s, i, ch, p.k - 1 - j) * p.w[(int64_t)ch * p.k + j];
+    sum += 0.0f; /* -0.0 becomes +0.0, as in the plain op */
+    p.y[(int64_t)i * p.c + ch] = sum / (1.0f + expf(-sum));
+    if (i == p.seqs.q0[s + 1] - 1) {
+        float *to = p.state + p.seqs.slot_out[s] * p.slot_stride + (int64_t)ch * (p.k - 1);
+        for (int j = 0; j < p.k - 1; j++)
+            to[j] = conv_input(p, s, i, ch, p.k - 2 - j);
+    }
+}
+
+static size_t conv_scratch(const cuda_device *d, const void *args)
+{
+    const kvant_conv_args *a = (const kvant_conv_args *)args;
+    (void)d;
+    return (size_t)a->seqs.n_seqs * (size_t)a->c * (size_t)(a->k - 1) * sizeof(float);
+}
+
+static int conv_run(cuda_device *d, const kvant_conv_args *a, int phase)
+{
+    conv_job p;
+    if (a->seqs.n_tokens <= 0)
+        return KVANT_OK;
+    memset(&p, 0, sizeof p);
+    p.seqs = cuda_seqs(&a->seqs);
+    p.x = a->x;
+    p.w = a->w;
+    p.window = (const float *)d->scratch;
+    p.state = a->state;
+    p.y = a->y;
+    p.slot_stride = a->slot_stride;
+    p.ldx = a->ldx;
+    p.c = a->c;
+    p.k = a->k;
+    p.phase = phase;
+    gather(d, p.seqs, (const float *)a->state, a->slot_stride, (int64_t)a->c * (a->k - 1), phase, 0);
+    cuda_launch(d, conv_kernel, dim3(cuda_blocks(a->c, THREADS), (unsigned)a->seqs.n_tokens), THREADS, 0, p);
+    return KVANT_OK;
+}
+
+static int conv_supports(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_conv_args *a = (const kvant_conv_args *)args;
+    (void)d;
+    if (a->seqs.n_tokens > 65535)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: conv: %d tokens, wanted at most 65535",
+                         a->seqs.n_tokens);
+    return KVANT_OK;
+}
+
+static int conv_step_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    CUDA_TRY(conv_supports(d, args, diag));
+    return conv_run(d, (const kvant_conv_args *)args, DECODE);
+}
+
+static int conv_chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    CUDA_TRY(conv_supports(d, args, diag));
+    return conv_run(d, (const kvant_conv_args *)args, PROMPT);
+}
+
+const cuda_op cuda_op_conv_step = { conv_supports, conv_scratch, conv_step_run };
+const cuda_op cuda_op_conv_chunk = { conv_supports, conv_scratch, conv_chunk_run };
+
+/* ---- gated delta rule; T: as states are stored ---- */
+
+/* bf16 states are rounded after token t: after every one of gdn_step, where a chunk ends in gdn_chunk.  After the last
+ * it is the store that rounds. */
+static __device__ __forceinline__ bool rounds_after(const gdn_job &p, int s, int t)
+{
+    return t + 1 < p.seqs.q0[s + 1] &&
+           (p.phase == DECODE || (p.seqs.pos0[s] + t + 1 - p.seqs.q0[s]) % KVANT_PAGE == 0);
+}
+
+/* N: floats of a column per lane. */
+template <int N, typename T> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel(gdn_job p)
+{
+    const kvant_gdn_args &a = p.a;
+    const int s = blockIdx.z, v = blockIdx.y, col = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int kh = a.interleaved ? v / (a.hv / a.hk) : v % a.hk;
+    pdl_go();
+    pdl_wait();
+    if (col >= a.dv || !takes_part(p.seqs, s, p.phase))
+        return;
+    const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
+    const int64_t at = ((int64_t)v * a.dv + col) * a.dk, n = (int64_t)a.hv * a.dv * a.dk;
+    T *to = (T *)a.state + out * a.slot_stride + at;
+    const T *from = in == out ? to : (const T *)p.gathered + s * n + at;
+    float c[N], k[N], q[N];
+
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        c[i] = in >= 0 && lane + 32 * i < a.dk ? state_value(from[lane + 32 * i]) : 0.0f;
+    for (int t = p.seqs.q0[s]; t < p.seqs.q0[s + 1]; t++) {
+        const float *kt = a.k + t * a.ldk + (int64_t)kh * a.dk, *qt = a.q + t * a.ldq + (int64_t)kh * a.dk;
+        const float decay = expf(a.g[(int64_t)t * a.hv + v]), beta = a.beta[(int64_t)t * a.hv + v];
+        float dot = 0.0f, o = 0.0f;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const bool in_row = lane + 32 * i < a.dk;
+            k[i] = in_row ? kt[lane + 32 * i] : 0.0f;
+            q[i] = in_row ? qt[lane + 32 * i] : 0.0f;
+            c[i] *= decay;
+            dot = fmaf(c[i], k[i], dot);
+        }
+        const float u = beta * (a.v[t * a.ldv + (int64_t)v * a.dv + col] - warp_sum(dot));
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            c[i] = fmaf(k[i], u, c[i]);
+            o = fmaf(c[i], q[i], o);
+        }
+        o = warp_sum(o);
+        if (lane == 0)
+            a.o[((int64_t)t * a.hv + v) * a.dv + col] = p.scale * o;
+        if (sizeof(T) != sizeof(float) && rounds_after(p, s, t))
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                c[i] = state_value(state_rounded<T>(c[i]));
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (lane + 32 * i < a.dk)
+            to[lane + 32 * i] = state_rounded<T>(c[i]);
+}
+
+/* dk = 128: a warp owns STEP_COLS columns, four values of each per lane; the sums of all columns go through one tree of
+ * shuffles, after which lane 4 c holds column c. */
+enum { STEP_COLS = 8, STEP_WARPS = 4 };
+
+static __device__ __forceinline__ float sum_columns(float *v)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = STEP_COLS / 2, bit = 16; n; n /= 2, bit /= 2)
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            const bool high = lane & bit;
+            const float mine = high ? v[i + n] : v[i], other = high ? v[i] : v[i + n];
+            v[i] = mine + __shfl_xor_sync(0xffffffffu, other, bit);
+        }
+    float sum = v[0];
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    return sum;
+}
+
+static __device__ __forceinline__ float4 load_four(const float *from)
+{
+    return __ldcs((const float4 *)from);
+}
+
+static __device__ __forceinline__ float4 load_four(const __nv_bfloat16 *from)
+{
+    const uint2 x = __ldcs((const uint2 *)from);
+    return make_float4(__uint_as_float(x.x << 16), __uint_as_float(x.x & 0xffff0000u), __uint_as_float(x.y << 16),
+                       __uint_as_float(x.y & 0xffff0000u));
+}
+
+static __device__ __forceinline__ void store_four(float *to, float4 x)
+{
+    __stcs((float4 *)to, x);
+}
+
+static __device__ __forceinline__ void store_four(__nv_bfloat16 *to, float4 x)
+{
+    const __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
+    __stcs((uint2 *)to, make_uint2(*(const uint32_t *)&low, *(const uint32_t *)&high));
+}
+
+template <typename T> static __device__ __forceinline__ float4 rounded_four(float4 x)
+{
+    return make_float4(state_value(state_rounded<T>(x.x)), state_value(state_rounded<T>(x.y)),
+                       state_value(state_rounded<T>(x.z)), state_value(state_rounded<T>(x.w)));
+}
+
+template <typename T> static __global__ void __launch_bounds__(32 * STEP_WARPS, 8) gdn_step_kernel(gdn_job p)
+{
+    const kvant_gdn_args &a = p.a;
+    const int s = blockIdx.z, v = blockIdx.y, lane = threadIdx.x % 32, mine = lane / 4;
+    const int col = (blockIdx.x * STEP_WARPS + threadIdx.x / 32) * STEP_COLS;
+    const int kh = a.interleaved ? v / (a.hv / a.hk) : v % a.hk;
+    float4 c[STEP_COLS];
+    float part[STEP_COLS];
+
+    pdl_go();
+    pdl_wait();
+    /* all that says where the state is, at once: one round trip before the state itself */
+    const int prompt = p.seqs.prompt[s] != 0, first = p.seqs.q0[s], end = p.seqs.q0[s + 1];
+    const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
+    if (col >= a.dv || prompt != p.phase || end <= first)
+        return;
+    const int64_t at = ((int64_t)v * a.dv + col) * 128 + 4 * lane, n = (int64_t)a.hv * a.dv * 128;
+    T *to = (T *)a.state + out * a.slot_stride + at;
+    const T *from = in == out ? to : (const T *)p.gathered + s * n + at;
+#pragma unroll
+    for (int j = 0; j < STEP_COLS; j++)
+        c[j] = in < 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : load_four(from + 128 * j);
+    for (int t = first; t < end; t++) {
+        const float4 k = *(const float4 *)(a.k + t * a.ldk + (int64_t)kh * 128 + 4 * lane);
+        const float4 q = *(const float4 *)(a.q + t * a.ldq + (int64_t)kh * 128 + 4 * lane);
+        const float value = a.v[t * a.ldv + (int64_t)v * a.dv + col + mine];
+        const float decay = expf(a.g[(int64_t)t * a.hv + v]), beta = a.beta[(int64_t)t * a.hv + v];
+#pragma unroll
+        for (int j = 0; j < STEP_COLS; j++) {
+            c[j] = make_float4(c[j].x * decay, c[j].y * decay, c[j].z * decay, c[j].w * decay);
+            part[j] = fmaf(c[j].w, k.w, fmaf(c[j].z, k.z, fmaf(c[j].y, k.y, c[j].x * k.x)));
+        }
+        const float u = beta * (value - sum_columns(part));
+#pragma unroll
+        for (int j = 0; j < STEP_COLS; j++) {
+            const float w = __shfl_sync(0xffffffffu, u, 4 * j);
+            c[j] = make_float4(fmaf(k.x, w, c[j].x), fmaf(k.y, w, c[j].y), fmaf(k.z, w, c[j].z), fmaf(k.w, w, c[j].w));
+            part[j] = fmaf(c[j].w, q.w, fmaf(c[j].z, q.z, fmaf(c[j].y, q.y, c[j].x * q.x)));
+        }
+        const float o = sum_columns(part);
+        if (lane % 4 == 0)
+            a.o[((int64_t)t * a.hv + v) * a.dv + col + mine] = p.scale * o;
+        if (sizeof(T) != sizeof(float) && rounds_after(p, s, t))
+#pragma unroll
+            for (int j = 0; j < STEP_COLS; j++)
+                c[j] = rounded_four<T>(c[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < STEP_COLS; j++)
+        store_four(to + 128 * j, c[j]);
+}
+
+/* The shapes of gdn_step_kernel: whole columns, words of four values. */
+static bool step_fits(const kvant_gdn_args *a)
+{
+    const uintptr_t at = (uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->state;
+    return a->dk == 128 && a->dv % STEP_COLS == 0 && (at & 15) == 0 && ((a->ldq | a->ldk | a->slot_stride) & 3) == 0;
+}
+
+static int gdn_supports(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_gdn_args *a = (const kvant_gdn_args *)args;
+    (void)d;
+    if (a->dk > MAX_DK)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: gated delta rule: dk %d, wanted at most %d", a->dk,
+                         MAX_DK);
+    return KVANT_OK;
+}
+
+static size_t gathered_bytes(const kvant_gdn_args *a)
+{
+    const size_t n = (size_t)a->seqs.n_seqs * (size_t)a->hv * (size_t)a->dv * (size_t)a->dk;
+    return cuda_aligned(n * kvant_state_bytes(a->state_type));
+}
+
+static size_t gdn_scratch(const cuda_device *d, const void *args)
+{
+    (void)d;
+    return gathered_bytes((const kvant_gdn_args *)args);
+}
+
+static size_t chunk_scratch(const cuda_device *d, const void *args)
+{
+    const kvant_gdn_args *a = (const kvant_gdn_args *)args;
+    return gathered_bytes(a) + (gdn_chunk_fits(d, a) ? gdn_chunk_scratch(a) : 0);
+}
+
+template <typename T> static void gdn_run_as(cuda_device *d, const kvant_gdn_args *a, int phase)
+{
+    gdn_job p;
+    p.a = *a;
+    p.seqs = cuda_seqs(&a->seqs);
+    p.gathered = d->scratch;
+    p.phase = phase;
+    p.scale = (float)(1.0 / sqrt((double)a->dk));
+    gather(d, p.seqs, (const T *)a->state, a->slot_stride, (int64_t)a->hv * a->dv * a->dk, phase, 1);
+    const dim3 grid(cuda_blocks(a->dv, WARPS), (unsigned)a->hv, (unsigned)a->seqs.n_seqs);
+    if (phase == PROMPT && gdn_chunk_fits(d, a))
+        gdn_chunk_run(d, &p, d->scratch + gathered_bytes(a));
+    else if (step_fits(a))
+        cuda_launch(d, gdn_step_kernel<T>, dim3(cuda_blocks(a->dv, STEP_COLS * STEP_WARPS), grid.y, grid.z),
+                    32 * STEP_WARPS, 0, p);
+    else if (a->dk <= 64)
+        cuda_launch(d, gdn_kernel<2, T>, grid, 32 * WARPS, 0, p);
+    else if (a->dk <= 128)
+        cuda_launch(d, gdn_kernel<4, T>, grid, 32 * WARPS, 0, p);
+    else
+        cuda_launch(d, gdn_kernel<MAX_DK / 32, T>, grid, 32 * WARPS, 0, p);
+}
+
+static void gdn_run(cuda_device *d, const kvant_gdn_args *a, int phase)
+{
+    if (a->seqs.n_tokens <= 0)
+        return;
+    if (a->state_type == KVANT_STATE_BF16)
+        gdn_run_as<__nv_bfloat16>(d, a, phase);
+    else
+        gdn_run_as<float>(d, a, phase);
+}
+
+static int gdn_step_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    CUDA_TRY(gdn_supports(d, args, diag));
+    gdn_run(d, (const kvant_gdn_args *)args, DECODE);
+    return KVANT_OK;
+}
+
+static int chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    CUDA_TRY(gdn_supports(d, args, diag));
+    gdn_run(d, (const kvant_gdn_args *)args, PROMPT);
+    return KVANT_OK;
+}
+
+const cuda_op cuda_op_gdn_step = { gdn_supports, gdn_scratch, gdn_step_run };
+const cuda_op cuda_op_gdn_chunk = { gdn_supports, chunk_scratch, chunk_run };

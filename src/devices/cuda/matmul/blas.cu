@@ -1,0 +1,195 @@
+/* blas.cu: bf16 matrix products by cuBLASLt, for batches where it is best.  The library is found at run time by its
+ * name, as the driver is: a machine without it uses the kernels of matmul_tiles.cu.  Where the toolkit that builds this
+ * has no header of it, it is left out.
+ *
+ * The choice of an algorithm (a heuristic of the library, the same for the same shape) is kept per shape. */
+#include <stdlib.h>
+#include "devices/cuda/core/cuda_dev.cuh"
+
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+enum { PLANS = 128 };
+
+typedef struct plan {
+    int m;
+    int64_t n, k, ldy;
+    uint64_t used;                 /* 0: free */
+    cublasLtMatrixLayout_t w, x, y;
+    cublasLtMatmulAlgo_t algo;
+} plan;
+
+struct cuda_blas {
+    void *lib;
+    cublasLtHandle_t handle;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatmulPreference_t pref;
+    uint64_t clock;
+    plan plans[PLANS];
+    decltype(&cublasLtCreate) create;
+    decltype(&cublasLtDestroy) destroy;
+    decltype(&cublasLtMatmul) matmul;
+    decltype(&cublasLtMatmulDescCreate) desc_create;
+    decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+    decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+    decltype(&cublasLtMatrixLayoutCreate) layout_create;
+    decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+    decltype(&cublasLtMatmulPreferenceCreate) pref_create;
+    decltype(&cublasLtMatmulPreferenceDestroy) pref_destroy;
+    decltype(&cublasLtMatmulPreferenceSetAttribute) pref_set;
+    decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+};
+
+template <typename F> static bool symbol(void *lib, const char *name, F *f)
+{
+    void *p = dlsym(lib, name);
+    memcpy(f, &p, sizeof p);
+    return p != NULL;
+}
+
+static bool load(cuda_blas *b)
+{
+    return symbol(b->lib, "cublasLtCreate", &b->create) && symbol(b->lib, "cublasLtDestroy", &b->destroy) &&
+           symbol(b->lib, "cublasLtMatmul", &b->matmul) &&
+           symbol(b->lib, "cublasLtMatmulDescCreate", &b->desc_create) &&
+           symbol(b->lib, "cublasLtMatmulDescDestroy", &b->desc_destroy) &&
+           symbol(b->lib, "cublasLtMatmulDescSetAttribute", &b->desc_set) &&
+           symbol(b->lib, "cublasLtMatrixLayoutCreate", &b->layout_create) &&
+           symbol(b->lib, "cublasLtMatrixLayoutDestroy", &b->layout_destroy) &&
+           symbol(b->lib, "cublasLtMatmulPreferenceCreate", &b->pref_create) &&
+           symbol(b->lib, "cublasLtMatmulPreferenceDestroy", &b->pref_destroy) &&
+           symbol(b->lib, "cublasLtMatmulPreferenceSetAttribute", &b->pref_set) &&
+           symbol(b->lib, "cublasLtMatmulAlgoGetHeuristic", &b->heuristic);
+}
+
+static bool prepare(cuda_blas *b)
+{
+    const cublasOperation_t t = CUBLAS_OP_T;
+    const size_t work = CUDA_BLAS_WORK;
+    return b->create(&b->handle) == CUBLAS_STATUS_SUCCESS &&
+           b->desc_create(&b->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+           b->desc_set(b->desc, CUBLASLT_MATMUL_DESC_TRANSA, &t, sizeof t) == CUBLAS_STATUS_SUCCESS &&
+           b->pref_create(&b->pref) == CUBLAS_STATUS_SUCCESS &&
+           b->pref_set(b->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &work, sizeof work) == CUBLAS_STATUS_SUCCESS;
+}
+
+void cuda_blas_open(cuda_device *d)
+{
+    char name[64];
+    cuda_blas *b = (cuda_blas *)calloc(1, sizeof *b);
+    if (!b)
+        return;
+    snprintf(name, sizeof name, "libcublasLt.so.%d", CUDART_VERSION / 1000);
+    d->blas = b;
+    b->lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!b->lib || !load(b) || !prepare(b))
+        cuda_blas_close(d);
+}
+
+static void drop_plan(cuda_blas *b, plan *p)
+{
+    if (p->w)
+        b->layout_destroy(p->w);
+    if (p->x)
+        b->layout_destroy(p->x);
+    if (p->y)
+        b->layout_destroy(p->y);
+    memset(p, 0, sizeof *p);
+}
+
+/* The library itself stays loaded: it holds parts of the driver's context. */
+void cuda_blas_close(cuda_device *d)
+{
+    cuda_blas *b = d->blas;
+    d->blas = NULL;
+    if (!b)
+        return;
+    for (int i = 0; b->layout_destroy && i < PLANS; i++)
+        drop_plan(b, &b->plans[i]);
+    if (b->pref)
+        b->pref_destroy(b->pref);
+    if (b->desc)
+        b->desc_destroy(b->desc);
+    if (b->handle)
+        b->destroy(b->handle);
+    free(b);
+}
+
+/* Column-major views: y[n x m] = w[k x n] transposed times x[k x m]. */
+static cublasStatus_t make_plan(cuda_blas *b, plan *p)
+{
+    cublasLtMatmulHeuristicResult_t found;
+    int count = 0;
+    cublasStatus_t rc = b->layout_create(&p->w, CUDA_R_16BF, (uint64_t)p->k, (uint64_t)p->n, p->k);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = b->layout_create(&p->x, CUDA_R_16BF, (uint64_t)p->k, (uint64_t)p->m, p->k);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = b->layout_create(&p->y, CUDA_R_32F, (uint64_t)p->n, (uint64_t)p->m, p->ldy);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = b->heuristic(b->handle, b->desc, p->w, p->x, p->y, p->y, b->pref, 1, &found, &count);
+    if (rc != CUBLAS_STATUS_SUCCESS || count < 1)
+        return rc != CUBLAS_STATUS_SUCCESS ? rc : CUBLAS_STATUS_NOT_SUPPORTED;
+    p->algo = found.algo;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t find_plan(cuda_blas *b, int m, int64_t n, int64_t k, int64_t ldy, plan **out)
+{
+    plan *old = &b->plans[0];
+    for (int i = 0; i < PLANS; i++) {
+        plan *p = &b->plans[i];
+        if (p->used && p->m == m && p->n == n && p->k == k && p->ldy == ldy) {
+            *out = p;
+            p->used = ++b->clock;
+            return CUBLAS_STATUS_SUCCESS;
+        }
+        old = p->used < old->used ? p : old;
+    }
+    drop_plan(b, old);
+    old->m = m;
+    old->n = n;
+    old->k = k;
+    old->ldy = ldy;
+    *out = old;
+    const cublasStatus_t rc = make_plan(b, old);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        old->used = ++b->clock;
+    else
+        drop_plan(b, old);
+    return rc;
+}
+
+int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, float *y, int m, int64_t n, int64_t k, int64_t ldy,
+                     void *work, kvant_diag *diag)
+{
+    const float one = 1.0f, zero = 0.0f;
+    cuda_blas *b = d->blas;
+    plan *p = NULL;
+    cublasStatus_t rc = find_plan(b, m, n, k, ldy, &p);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = b->matmul(b->handle, b->desc, &one, w, p->w, x, p->x, &zero, y, p->y, y, p->y, &p->algo, work,
+                       CUDA_BLAS_WORK, d->stream);
+    if (rc != CUBLAS_STATUS_SUCCESS)
+        return cuda_fail(diag, KVANT_EDEVICE, "device cuda: cuBLASLt: status %d for %d x %lld x %lld", (int)rc, m,
+                         (long long)n, (long long)k);
+    return KVANT_OK;
+}
+#else
+void cuda_blas_open(cuda_device *d)
+{
+    d->blas = NULL;
+}
+
+void cuda_blas_close(cuda_device *d)
+{
+    (void)d;
+}
+
+int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, float *y, int m, int64_t n, int64_t k, int64_t ldy,
+                     void *work, kvant_diag *diag)
+{
+    (void)d, (void)w, (void)x, (void)y, (void)m, (void)n, (void)k, (void)ldy, (void)work;
+    return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: built without cuBLASLt");
+}
+#endif

@@ -1,0 +1,232 @@
+/* matmul.cu: embed, matmul, matmul_id for every weight type in file layout: which kernel runs, what is fused.
+ *
+ * Few rows: gemv.cu, gemv_stream.cu.  More, in mode auto: cuBLASLt on bf16 activations (matmul_blas.cu); without that
+ * library, for experts, and in mode f32: matmul_tiles.cu.  Nothing is read back. */
+#include "devices/cuda/matmul/mm.cuh"
+#include "devices/cuda/ops/row_norm.cuh"
+
+static mm mm_of(const kvant_weight *w, const float *x, float *y, int64_t ldx, int64_t ldy, int rows, int x_div)
+{
+    const cuda_weight *c = (const cuda_weight *)w->packed;
+    mm p;
+    memset(&p, 0, sizeof p);
+    p.w = c->data;
+    p.scale = c->scale;
+    p.x = x;
+    p.y = y;
+    p.n_in = w->n_in;
+    p.n_out = w->n_out;
+    p.row_bytes = (int64_t)c->row_bytes;
+    p.ldx = ldx;
+    p.ldy = ldy;
+    p.rows = rows;
+    p.n_expert = w->n_expert;
+    p.n_scale = w->n_scale;
+    p.x_div = x_div;
+    p.x_vec = (((uintptr_t)x | (uintptr_t)(ldx * 4)) & 15) == 0;
+    p.w_vec = (c->row_bytes & 15) == 0;
+    return p;
+}
+
+static int weight_supports(const kvant_weight *w, const char *op, kvant_diag *diag)
+{
+    if (cuda_wtype_find(w->type) < 0)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %s: weight type %s has no kernels here", op,
+                         w->type->name);
+    return KVANT_OK;
+}
+
+static int loaded(const kvant_weight *w, const char *op, kvant_diag *diag)
+{
+    if (!w->packed)
+        return cuda_fail(diag, KVANT_EINVAL, "device cuda: %s: weight %.64s was not loaded", op,
+                         w->name ? w->name : "?");
+    return KVANT_OK;
+}
+
+static int matmul_supports(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    (void)d;
+    return weight_supports(((const kvant_matmul_args *)args)->w, "matmul", diag);
+}
+
+static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)args;
+    CUDA_TRY(loaded(a->w, "matmul", diag));
+    if (a->m <= 0)
+        return KVANT_OK;
+    const mm p = mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
+    const int type = ((const cuda_weight *)a->w->packed)->type;
+    if (cuda_blas_takes(d, a))
+        return cuda_blas_run(d, a, p, diag);
+    if (a->m <= GEMV_ROWS)
+        cuda_gemv(d, type, p, 0);
+    else
+        cuda_tiles(d, type, p, a->compute == KVANT_COMPUTE_F32);
+    return KVANT_OK;
+}
+
+/* Values of gate and up where the op after a matmul is their swiglu, in place over the gate half; else 0. */
+static int64_t swiglu_after(const kvant_op *ops, int n)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args;
+    if (n < 2 || ops[1].id != KVANT_OP_SWIGLU)
+        return 0;
+    const kvant_swiglu_args *s = (const kvant_swiglu_args *)ops[1].args;
+    const bool fits = s->gate == a->y && s->y == a->y && s->up == a->y + s->f && s->ldg == a->ldy && s->ldu == a->ldy &&
+                      s->ldy == a->ldy && s->n == a->m && a->w->n_out == 2 * (int64_t)s->f;
+    return fits ? s->f : 0;
+}
+
+/* As a product of few rows, if it is one; false else. */
+static bool few_rows(const cuda_device *d, const kvant_op *op, mm *p, int *type)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)op->args;
+    if (op->id != KVANT_OP_MATMUL || a->m < 1 || a->m > GEMV_ROWS || !a->w->packed || cuda_blas_takes(d, a))
+        return false;
+    *p = mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
+    *type = ((const cuda_weight *)a->w->packed)->type;
+    return true;
+}
+
+static bool apart(const float *a, int64_t n, const float *b, int64_t m)
+{
+    return a + n <= b || b + m <= a;
+}
+
+/* matmul, norm_add_rms of its result, matmul of the norm (and swiglu) for one row: two launches.  The first adds to the
+ * residual row, every block of the second normalises that row for itself. */
+static int fuse_norm(cuda_device *d, const kvant_op *ops, int n)
+{
+    mm a, b;
+    int type_a, type_b;
+    if (n < 3 || ops[1].id != KVANT_OP_NORM_ADD_RMS || !few_rows(d, &ops[0], &a, &type_a) ||
+        !few_rows(d, &ops[2], &b, &type_b) || !cuda_gemv_streams(type_a, a) || !cuda_gemv_streams(type_b, b))
+        return 0;
+    const kvant_norm_add_rms_args *s = (const kvant_norm_add_rms_args *)ops[1].args;
+    if (s->n != 1 || s->add != a.y || s->d != a.n_out || s->y != b.x || s->d != b.n_in ||
+        !row_fits(s->x, s->y, s->w, 0, 0, s->d) || !apart(s->x, s->d, a.x, a.n_in) || !apart(s->x, s->d, a.y, s->d) ||
+        !apart(s->x, s->d, b.y, b.n_out) || !apart(s->x, s->d, s->y, s->d) || !apart(s->y, s->d, b.y, b.n_out))
+        return 0;
+    const int64_t pair = swiglu_after(ops + 2, n - 2);
+    a.add = s->x;
+    b.x = s->x;
+    b.x_vec = 1;
+    b.norm = s->w;
+    b.normed = s->y;
+    b.eps = s->eps;
+    cuda_gemv_stream(d, type_a, a, 0);
+    cuda_gemv_stream(d, type_b, b, pair);
+    return pair ? 4 : 3;
+}
+
+static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n)
+{
+    const int took = fuse_norm(d, ops, n);
+    if (took)
+        return took;
+    const int64_t pair = swiglu_after(ops, n);
+    mm p;
+    int type;
+    if (!pair || !few_rows(d, ops, &p, &type))
+        return 0;
+    cuda_gemv(d, type, p, pair);
+    return 2;
+}
+
+/* Few tokens: every (row, slot) reads its own expert once; the sort would cost more than it saves. */
+static int id_sorted(const kvant_matmul_id_args *a)
+{
+    return a->n > GEMV_ROWS;
+}
+
+static int matmul_id_supports(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
+    (void)d;
+    if (a->w->n_expert > MM_EXPERTS)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: matmul_id: %d experts, wanted at most %d",
+                         a->w->n_expert, MM_EXPERTS);
+    return weight_supports(a->w, "matmul_id", diag);
+}
+
+static size_t matmul_id_scratch(const cuda_device *d, const void *args)
+{
+    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
+    (void)d;
+    return ((size_t)a->n * (size_t)a->k + MM_EXPERTS + 1) * sizeof(int32_t);
+}
+
+static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
+    CUDA_TRY(loaded(a->w, "matmul_id", diag));
+    CUDA_TRY(matmul_id_supports(d, args, diag));
+    const int rows = a->n * a->k;
+    if (rows <= 0)
+        return KVANT_OK;
+    mm p = mm_of(a->w, a->x, a->y, a->ldx, a->w->n_out, rows, a->x_div);
+    const int type = ((const cuda_weight *)a->w->packed)->type;
+    p.ids = a->ids;
+    if (!id_sorted(a)) {
+        cuda_gemv(d, type, p, 0);
+        return KVANT_OK;
+    }
+    cuda_sort_experts(d, &p);
+    cuda_tiles(d, type, p, a->compute == KVANT_COMPUTE_F32);
+    return KVANT_OK;
+}
+
+/* ---- embed ---- */
+
+template <int T> static __global__ void embed_kernel(mm p)
+{
+    const uint8_t *row = p.w + (int64_t)p.ids[blockIdx.x] * p.row_bytes;
+    float *y = p.y + (int64_t)blockIdx.x * p.ldy;
+    const int64_t chunks = wide<T>() ? 0 : p.n_in / 8;
+    for (int64_t c = threadIdx.x; c < chunks; c += blockDim.x) {
+        float w[8];
+        chunk8<T>(row, c, w);
+        for (int i = 0; i < 8; i++)
+            y[8 * c + i] = p.scale ? w[i] * p.scale[0] : w[i];
+    }
+    if (wide<T>())
+        for (int64_t k = threadIdx.x; k < p.n_in; k += blockDim.x) {
+            const float w = value1<T>(row, k);
+            y[k] = p.scale ? w * p.scale[0] : w;
+        }
+}
+
+template <int T> static void embed_launch(const mm &p, cudaStream_t s)
+{
+    embed_kernel<T><<<(unsigned)p.rows, 128, 0, s>>>(p);
+}
+
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) embed_launch<WT_##sym>,
+static void (*const embed_launches[])(const mm &p, cudaStream_t s) = {
+#include "cards/lists.inc"
+};
+#undef CARD_WTYPE
+
+static int embed_supports(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    (void)d;
+    return weight_supports(((const kvant_embed_args *)args)->w, "embed", diag);
+}
+
+static int embed_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_embed_args *a = (const kvant_embed_args *)args;
+    CUDA_TRY(loaded(a->w, "embed", diag));
+    if (a->n <= 0)
+        return KVANT_OK;
+    mm p = mm_of(a->w, NULL, a->y, 0, a->w->n_in, a->n, 1);
+    p.ids = a->ids;
+    embed_launches[((const cuda_weight *)a->w->packed)->type](p, d->stream);
+    return KVANT_OK;
+}
+
+const cuda_op cuda_op_embed = { embed_supports, NULL, embed_run };
+const cuda_op cuda_op_matmul = { matmul_supports, cuda_blas_scratch, matmul_run, matmul_fuse };
+const cuda_op cuda_op_matmul_id = { matmul_id_supports, matmul_id_scratch, matmul_id_run };

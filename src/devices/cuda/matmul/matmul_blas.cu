@@ -1,0 +1,121 @@
+/* matmul_blas.cu: products that go to cuBLASLt (blas.cu): which ones, and the 16-bit copies that it wants of the
+ * activations and, piece by piece, of matrices that are not bf16. */
+#include <cuda_bf16.h>
+#include "devices/cuda/matmul/mm.cuh"
+
+enum { BLAS_ROWS = 2, BLAS_OTHER_ROWS = 5, EXPAND_BYTES = 128 << 20 };
+
+static __device__ __forceinline__ uint4 pack8(const float *v)
+{
+    union {
+        __nv_bfloat162 h[4];
+        uint4 u;
+    } o;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        o.h[i] = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
+    return o.u;
+}
+
+/* to[m][k] = x[m][ldx]; k a multiple of 8. */
+static __global__ void __launch_bounds__(256)
+    narrow_kernel(const float *x, int64_t ldx, int x_vec, int64_t chunks, int64_t total, uint4 *to)
+{
+    pdl_go();
+    pdl_wait();
+    for (int64_t u = blockIdx.x * 256ll + threadIdx.x; u < total; u += gridDim.x * 256ll) {
+        float v[8];
+        load8(x + u / chunks * ldx + u % chunks * 8, x_vec, v);
+        to[u] = pack8(v);
+    }
+}
+
+/* to[n][k] = the matrix, rounded; its scale (one for the whole) included. */
+template <int T> static __global__ void __launch_bounds__(256) expand_kernel(mm p, uint4 *to)
+{
+    const int64_t chunks = p.n_in / 8, total = p.n_out * chunks;
+    const float scale = scale_of(p, 0);
+    pdl_go();
+    pdl_wait(); /* the last product may still read `to` */
+    for (int64_t u = blockIdx.x * 256ll + threadIdx.x; u < total; u += gridDim.x * 256ll) {
+        float w[8];
+        chunk8<T>(p.w + u / chunks * p.row_bytes, u % chunks, w);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            w[i] *= scale;
+        to[u] = pack8(w);
+    }
+}
+
+static unsigned stride_grid(const cuda_device *d, int64_t total)
+{
+    const int64_t blocks = (total + 255) / 256, most = 8ll * d->n_sm;
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+template <int T> static void expand(const cuda_device *d, const mm &p, void *to)
+{
+    cuda_launch(d, expand_kernel<T>, dim3(stride_grid(d, p.n_out * p.n_in / 8)), 256, 0, p, (uint4 *)to);
+}
+
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) expand<WT_##sym>,
+static void (*const expanders[])(const cuda_device *d, const mm &p, void *to) = {
+#include "cards/lists.inc"
+};
+#undef CARD_WTYPE
+
+static bool as_it_is(const kvant_weight *w)
+{
+    return cuda_wtype_find(w->type) == WT_bf16 && !w->scale;
+}
+
+/* 16-bit products allowed, enough rows (measured: 12288 x 4096 on an H200), and shapes that the library takes (16-byte
+ * aligned rows). */
+bool cuda_blas_takes(const cuda_device *d, const kvant_matmul_args *a)
+{
+    const kvant_weight *w = a->w;
+    return d->blas && a->compute != KVANT_COMPUTE_F32 && a->m >= (as_it_is(w) ? BLAS_ROWS : BLAS_OTHER_ROWS) &&
+           w->n_in % 8 == 0 && w->n_in >= 64 && w->n_out >= 32 && a->ldy % 4 == 0 && ((uintptr_t)a->y & 15) == 0 &&
+           cuda_wtype_find(w->type) != WT_f32;
+}
+
+static size_t narrow_bytes(const kvant_matmul_args *a)
+{
+    return cuda_aligned((size_t)a->m * (size_t)a->w->n_in * 2);
+}
+
+/* Rows of a matrix of another type that are expanded at once. */
+static int64_t piece_rows(const kvant_weight *w)
+{
+    const int64_t rows = EXPAND_BYTES / (2 * w->n_in) / 64 * 64;
+    return rows < 64 ? 64 : rows < w->n_out ? rows : w->n_out;
+}
+
+/* Scratch: workspace, the activations in bf16, rows of the matrix in bf16. */
+size_t cuda_blas_scratch(const cuda_device *d, const void *args)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)args;
+    if (!cuda_blas_takes(d, a))
+        return 0;
+    return CUDA_BLAS_WORK + narrow_bytes(a) + (as_it_is(a->w) ? 0 : (size_t)(piece_rows(a->w) * a->w->n_in * 2));
+}
+
+int cuda_blas_run(cuda_device *d, const kvant_matmul_args *a, const mm &p, kvant_diag *diag)
+{
+    const cuda_weight *c = (const cuda_weight *)a->w->packed;
+    unsigned char *x = d->scratch + CUDA_BLAS_WORK, *wide = x + narrow_bytes(a);
+    const int64_t chunks = p.n_in / 8, piece = as_it_is(a->w) ? p.n_out : piece_rows(a->w);
+
+    cuda_launch(d, narrow_kernel, dim3(stride_grid(d, a->m * chunks)), 256, 0, p.x, p.ldx, p.x_vec, chunks,
+                a->m * chunks, (uint4 *)x);
+    for (int64_t row = 0; row < p.n_out; row += piece) {
+        mm q = p;
+        q.w += row * p.row_bytes;
+        q.n_out = p.n_out - row < piece ? p.n_out - row : piece;
+        if (!as_it_is(a->w))
+            expanders[c->type](d, q, wide);
+        CUDA_TRY(cuda_blas_matmul(d, as_it_is(a->w) ? q.w : wide, x, a->y + row, a->m, q.n_out, p.n_in, a->ldy,
+                                  d->scratch, diag));
+    }
+    return KVANT_OK;
+}

@@ -1,0 +1,96 @@
+/* mm.cuh: what the matmul kernels share: a weight with its activations, and eight weights of any type. */
+#ifndef KVANT_CUDA_MM_CUH
+#define KVANT_CUDA_MM_CUH
+
+#include "devices/cuda/core/cuda_dev.cuh"
+#include "cards/decode.h"
+
+enum { GEMV_ROWS = 8, MM_EXPERTS = 1024 };    /* most rows of a batch that gemv.cu takes; most experts */
+
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) \
+    if (T == WT_##sym)                                                                             \
+        wt_##sym(row, c, w);
+template <int T> static __device__ __forceinline__ void chunk8(const uint8_t *row, int64_t c, float *w)
+{
+#include "cards/lists.inc"
+}
+#undef CARD_WTYPE
+
+/* One value of a row of the types without blocks, at any alignment of the row. */
+template <int T> static __device__ __forceinline__ float value1(const uint8_t *row, int64_t k)
+{
+    return T == WT_f32 ? wt_f32_one(row, k) : T == WT_f16 ? wt_f16_one(row, k) : wt_bf16_one(row, k);
+}
+
+template <int T> static __device__ __forceinline__ bool wide()
+{
+    return T == WT_f32 || T == WT_f16 || T == WT_bf16;
+}
+
+/* A weight and its activations, as kernels want them.  ids NULL: one expert.  x row of y row r: r / x_div. */
+typedef struct mm {
+    const uint8_t *w;
+    const float *scale, *x;
+    float *y;
+    const int32_t *ids, *offs, *perm;  /* offs [n_expert + 1], perm [rows]: rows sorted by expert */
+    int64_t n_in, n_out, row_bytes, ldx, ldy;
+    int rows, n_expert, n_scale, x_div, x_vec, w_vec;
+    float *add;                        /* gemv_stream.cu: y is added to this too, or NULL */
+    const float *norm;                 /* and x is normalised with these weights (to normed), or NULL */
+    float *normed;
+    float eps;
+    unsigned *draws;                   /* gemv_stream.cu: which groups of rows are taken; 0 between launches */
+} mm;
+
+static __device__ __forceinline__ float scale_of(const mm &p, int e)
+{
+    return p.scale ? p.scale[p.n_scale > 1 ? e : 0] : 1.0f;
+}
+
+static __device__ __forceinline__ void load8(const float *x, int vec, float *v)
+{
+    if (vec) {
+        const float4 a = *(const float4 *)x, b = *(const float4 *)(x + 4);
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v[i] = x[i];
+}
+
+/* Eight 16-bit weights in one word. */
+template <int T> static __device__ __forceinline__ void unpack8(const uint4 &u, float *w)
+{
+    const uint32_t q[4] = { u.x, u.y, u.z, u.w };
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (T == WT_bf16) {
+            w[2 * i] = __uint_as_float(q[i] << 16);
+            w[2 * i + 1] = __uint_as_float(q[i] & 0xffff0000u);
+        } else {
+            w[2 * i] = __half2float(__ushort_as_half((unsigned short)q[i]));
+            w[2 * i + 1] = __half2float(__ushort_as_half((unsigned short)(q[i] >> 16)));
+        }
+    }
+}
+
+/* y = W x for up to GEMV_ROWS rows; with ids: any number of rows, each against its own expert.  pair f > 0: rows j and
+ * j + f of W give y[j] = silu(W_j x) * (W_j+f x) and y[j + f] = W_j+f x. */
+void cuda_gemv(cuda_device *d, int type, const mm &p, int64_t pair);
+
+/* The same for one row and 16-bit weights (gemv_stream.cu), where it takes the shape. */
+bool cuda_gemv_streams(int type, const mm &p);
+void cuda_gemv_stream(const cuda_device *d, int type, const mm &p, int64_t pair);
+
+/* y = W x for any number of rows (matmul_tiles.cu); with experts, of rows that cuda_sort_experts sorted: it sets offs
+ * and perm, which lie in the scratch block (MM_EXPERTS + 1 + rows numbers). */
+void cuda_tiles(const cuda_device *d, int type, const mm &p, bool f32);
+void cuda_sort_experts(cuda_device *d, mm *p);
+
+/* By cuBLASLt (matmul_blas.cu): whether it takes these arguments, its scratch (0 where it does not), the run. */
+bool cuda_blas_takes(const cuda_device *d, const kvant_matmul_args *a);
+size_t cuda_blas_scratch(const cuda_device *d, const void *args);
+int cuda_blas_run(cuda_device *d, const kvant_matmul_args *a, const mm &p, kvant_diag *diag);
+
+#endif
