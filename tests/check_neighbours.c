@@ -193,6 +193,70 @@ static void check_paused_slot(const char *path)
     serve_close(&r);
 }
 
+/* ---- A3: who has more than its part ---- */
+
+/* One tenant's requests, `held` of them, hold every place, or all pages, and stand still without giving way; another
+ * tenant's two end all the same, then the first one's go on with the bits that they have alone. */
+static void check_share(const char *path, const char *type, int preempt, int held, int max_seqs, int pages)
+{
+    enum { MANY = 6 };
+    kvant_session_params sp = kvant_session_defaults();
+    kvant_session_stats st;
+    serve_rig r;
+
+    sp.preempt = preempt;
+    if (!serve_open(&r, path, engine_params(type, max_seqs, pages), sp))
+        return;
+    run_alone(&r, MANY + 2);
+    watch(&r);
+    pthread_mutex_lock(&r.s->lock); /* the owner sleeps */
+    r.s->yield_ns = INT64_MAX;
+    pthread_mutex_unlock(&r.s->lock);
+    for (int i = 0; i < MANY + 2; i++) {
+        kvant_request q = request_of(i, PROMPT);
+        q.tenant = i < MANY ? 1 : 2;
+        q.salt[0] = 9;
+        submit(&r, i, q, i < MANY ? 3 : 0);
+        CHECK(i >= held || has_tokens(&got[i], 3), "A3: request %d has %d tokens", i, got[i].n);
+    }
+    for (int i = MANY; i < MANY + 2; i++)
+        CHECK(ends(&r, &got[i]) && same(&got[i], &alone[i]),
+              "A3 %s: request %d behind another tenant's: %d tokens (%s)", path, i, got[i].n, got[i].text);
+    kvant_session_get_stats(r.s, &st);
+    CHECK(st.preempted_share > 0 && st.preempted_paused == 0, "A3: %d gave way for a tenant with less",
+          (int)st.preempted_share);
+    for (int i = 0; i < MANY; i++)
+        got[i].stop_after = 0;
+    for (int i = 0; i < MANY; i++)
+        kvant_session_resume(r.s, got[i].id);
+    for (int i = 0; i < MANY; i++)
+        CHECK(ends(&r, &got[i]) && same(&got[i], &alone[i]), "A3 %s: request %d: other bits, or none (%s)", path, i,
+              got[i].text);
+    serve_close(&r);
+}
+
+/* A tenant that is alone, and one whose part the other does not want, keeps what it has. */
+static void check_share_alone(void)
+{
+    kvant_session_stats st;
+    serve_rig r;
+
+    if (!serve_open(&r, dense, engine_params("f16", 2, 20), kvant_session_defaults()))
+        return;
+    run_alone(&r, 4);
+    watch(&r);
+    for (int i = 0; i < 4; i++) {
+        kvant_request q = request_of(i, PROMPT);
+        q.tenant = 1;
+        submit(&r, i, q, 0);
+    }
+    for (int i = 0; i < 4; i++)
+        CHECK(ends(&r, &got[i]) && same(&got[i], &alone[i]), "A3: request %d of the only tenant", i);
+    kvant_session_get_stats(r.s, &st);
+    CHECK(st.preempted_share == 0, "A3: %d gave way though nobody has less", (int)st.preempted_share);
+    serve_close(&r);
+}
+
 /* ---- A1: a step that fails ---- */
 
 enum { BAD_TOKEN = 251, BAD_RUN = 4 };
@@ -305,6 +369,12 @@ int main(void)
         check_failed_step(hybrid, mode, 3);
         check_failed_step(hybrid, mode, -1);
     }
+    for (int mode = 0; mode < 2; mode++) {
+        check_share(dense, "f16", mode, 4, 4, 60);
+        check_share(hybrid, "tbq4_0", mode, 4, 4, 60);
+        check_share(hybrid, "f16", mode, 3, 8, 12); /* places enough, pages not */
+    }
+    check_share_alone();
     check_paused_alone();
     check_paused_slot(dense);
     check_paused_slot(hybrid);

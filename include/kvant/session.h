@@ -211,6 +211,7 @@ typedef struct kvant_session_stats {
     uint64_t prefix_queries, prefix_hits; /* in tokens */
     uint64_t preempted_recompute, preempted_saved, evicted_pages, evicted_states;
     uint64_t preempted_paused;    /* of them: paused ones that gave way to others */
+    uint64_t preempted_share;     /* and those of a tenant with more than its part, for one with less */
     uint64_t preempted_unplanned; /* of them: a promise of pages was wrong; 0 but for a fault in kvant */
     uint64_t failed_steps;        /* refused or failed as a whole; who was in them went on alone */
     uint64_t started, continued;  /* prompts that began, and chunks that went on with one */

@@ -37,6 +37,7 @@ typedef struct tenant {
     uint32_t id;
     int requests, queued; /* alive; of those, not running (lock) */
     int live;             /* arrived at the owner and not ended (owner thread) */
+    int running, pages;   /* as of the plan: places, pages held and promised (owner thread) */
     double served;        /* tokens (owner thread) */
 } tenant;
 
@@ -60,7 +61,7 @@ typedef struct request {
     int seq;         /* -1: not running */
     int promised, keep;
     int rows;          /* planned for this step */
-    int n_yielded;     /* preempted while paused, for others */
+    int n_yielded;     /* preempted for others: while paused, or because its tenant had more than its share */
     int fault_to;      /* a step with it failed: it steps alone until it has so many tokens; 0: none did */
     int prompt_done;   /* the prompt was evaluated once: entered in the index, events sent */
     int own_rows_only; /* continues a parked sequence: its rows may come from decode steps */
@@ -119,6 +120,7 @@ struct kvant_session {
     int n_waiting, cap_waiting, n_running;
     prefix_index prefix;
     int n_arrived;  /* tenants that the owner has seen: the first so many */
+    int n_active;   /* of those, with a request at the owner, as of the plan */
     parked *parked; /* [max_seqs] */
     uint64_t stamp;
     kvant_session_stats st;
@@ -154,6 +156,8 @@ void session_run_step(kvant_session *s, int waiting);
 /* ---- session_plan.c ---- */
 /* Sorts the first of the queue to its front and fills s->plan; returns how many heads the plan's indices may mean. */
 int session_plan(kvant_session *s);
+/* 1: a request waits that could start now but for room, and its tenant has less than its part. */
+int session_short_waits(kvant_session *s);
 /* Pages that can be had and that nobody was promised. */
 int session_room(const kvant_session *s);
 
@@ -201,6 +205,13 @@ void tenant_leave(kvant_session *s, request *q);
 void request_queued(kvant_session *s, request *q, int queued);
 /* Owner: a request came out of the inbox.  A tenant that was away does not bring the service it missed as credit. */
 void tenant_arrives(kvant_session *s, request *q);
+/* Counts what each tenant runs.  With several of them each is entitled to an equal part of the places and the pages. */
+void tenants_measure(kvant_session *s);
+/* 1: the tenant of a waiting request has less than its part of the places, and of the pages even with this one. */
+int tenant_is_short(const kvant_session *s, const request *q);
+/* The running request that gives way where a tenant is short: the youngest that may, of the tenant furthest beyond its
+ * part of the places (for_pages: of the pages).  -1: nobody is beyond it. */
+int tenant_victim(const kvant_session *s, int for_pages);
 
 /* ---- snapshot_id.c ---- */
 /* What the files of a session with this engine must match (cache/store.h). */

@@ -248,6 +248,20 @@ static int yield_one(kvant_session *s, int any, int64_t now)
     return 0;
 }
 
+/* Who has more than an equal part of the places or pages gives one request's back to a tenant that has less: how long
+ * one tenant's requests run must not decide when another's begin.  0: nobody does. */
+static int share_one(kvant_session *s)
+{
+    const int i = session_short_waits(s) ? tenant_victim(s, s->n_running < s->max_seqs) : -1;
+
+    if (i < 0)
+        return 0;
+    s->running[i]->n_yielded++;
+    s->st.preempted_share++;
+    session_preempt(s, i);
+    return 1;
+}
+
 static int make_plan(kvant_session *s, int64_t now)
 {
     int heads;
@@ -256,7 +270,8 @@ static int make_plan(kvant_session *s, int64_t now)
         ;
     do
         heads = session_plan(s);
-    while (s->plan.n_admit + s->plan.n_preempt == 0 && somebody_lacks_room(s, heads) && yield_one(s, 1, now));
+    while (s->plan.n_admit + s->plan.n_preempt == 0 && somebody_lacks_room(s, heads) &&
+           (yield_one(s, 1, now) || share_one(s)));
     return heads;
 }
 

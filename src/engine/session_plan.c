@@ -6,15 +6,19 @@
 
 /* ---- the queue's order ---- */
 
-/* Who is not paused; higher priority; what was preempted; the tenant that has been served least; the older one. */
-static int goes_before(const request *a, const request *b)
+/* Who is not paused; higher priority; whose tenant has less than its part; what was preempted; the tenant that has been
+ * served least; the older one. */
+static int goes_before(const kvant_session *s, const request *a, const request *b)
 {
     const double sa = a->tenant->served, sb = b->tenant->served;
+    const int short_a = tenant_is_short(s, a), short_b = tenant_is_short(s, b);
 
     if (a->paused != b->paused)
         return b->paused;
     if (a->r.priority != b->r.priority)
         return a->r.priority > b->r.priority;
+    if (short_a != short_b)
+        return short_a;
     if ((a->t.n_preempted > a->n_yielded) != (b->t.n_preempted > b->n_yielded))
         return a->t.n_preempted > a->n_yielded;
     if (sa != sb)
@@ -28,7 +32,7 @@ static void sort_heads(kvant_session *s, int n)
     for (int i = 0; i < n; i++) {
         int best = i;
         for (int j = i + 1; j < s->n_waiting; j++)
-            if (goes_before(s->waiting[j], s->waiting[best]))
+            if (goes_before(s, s->waiting[j], s->waiting[best]))
                 best = j;
         request *q = s->waiting[best];
         memmove(s->waiting + i + 1, s->waiting + i, (size_t)(best - i) * sizeof *s->waiting);
@@ -130,6 +134,18 @@ static sched_wait wait_entry(kvant_session *s, request *q)
                          .pinned = q->saved || goes_on ? 0 : idle_pages(s, &q->hit) };
 }
 
+int session_short_waits(kvant_session *s)
+{
+    for (int i = 0; i < s->n_waiting; i++) {
+        if (s->waiting[i]->paused || !tenant_is_short(s, s->waiting[i]))
+            continue;
+        find_hit(s, s->waiting[i]);
+        if (!must_wait(s, s->waiting[i], 0))
+            return 1;
+    }
+    return 0;
+}
+
 static int fill_heads(kvant_session *s)
 {
     const int places = s->max_seqs - s->n_running;
@@ -213,6 +229,7 @@ int session_plan(kvant_session *s)
     const sched_config c = { p->batch_tokens,          s->e->p.n_ubatch,       s->n_ctx,       s->max_seqs,
                              p->prefill_budget,        p->max_batch_tokens,    p->prefill_cap, p->prefill_first,
                              p->prefill_first_waiting, p->prefill_first_defer, s->e->kv.late };
+    tenants_measure(s);
     const int heads = fill_heads(s);
 
     make_room(s, heads);

@@ -1,4 +1,5 @@
-/* session_tenant.c: whose requests they are: each tenant's share of the queue, and how much it has been served.
+/* session_tenant.c: whose requests they are: each tenant's share of the queue, of places and of pages, and how much it
+ * has been served.
  *
  * The table has a place for every request that can be alive at once, so a tenant never shares a counter with another.
  * A place is found, claimed and given back under the session's lock; what is served belongs to the owner thread. */
@@ -71,4 +72,62 @@ void tenant_arrives(kvant_session *s, request *q)
             least = s->tenants[i].served;
     if (q->tenant->live++ == 0 && q->tenant->served < least)
         q->tenant->served = least;
+}
+
+/* ---- shares of what runs ---- */
+
+void tenants_measure(kvant_session *s)
+{
+    s->n_active = 0;
+    for (int i = 0; i < s->n_arrived; i++) {
+        s->tenants[i].running = s->tenants[i].pages = 0;
+        s->n_active += s->tenants[i].live > 0;
+    }
+    for (int i = 0; i < s->n_running; i++) {
+        const request *q = s->running[i];
+        q->tenant->running++;
+        q->tenant->pages += kv_pages_held(&s->e->kv, q->seq) + q->promised;
+    }
+}
+
+/* At least one place, whoever else is there. */
+static int part_of_places(const kvant_session *s)
+{
+    return s->n_active < s->max_seqs ? s->max_seqs / s->n_active : 1;
+}
+
+static int part_of_pages(const kvant_session *s)
+{
+    return s->e->kv.pages.n / s->n_active;
+}
+
+int tenant_is_short(const kvant_session *s, const request *q)
+{
+    const tenant *t = q->tenant;
+
+    return s->n_active > 1 && t->running < part_of_places(s) &&
+           t->pages + kv_pages_at(&s->e->kv, q->n_tokens + 1) <= part_of_pages(s);
+}
+
+/* What a tenant has beyond its part; its last request stays. */
+static int beyond(const kvant_session *s, const tenant *t, int for_pages)
+{
+    if (t->running < 2)
+        return 0;
+    return for_pages ? t->pages - part_of_pages(s) : t->running - part_of_places(s);
+}
+
+int tenant_victim(const kvant_session *s, int for_pages)
+{
+    int best = -1, most = 0;
+
+    for (int i = 0; i < s->n_running; i++) {
+        const request *q = s->running[i];
+        const int more = beyond(s, q->tenant, for_pages);
+        if (more < 1 || more < most || q->keep || !request_can_yield(s, q))
+            continue;
+        most = more;
+        best = i; /* of equals the last, which is the youngest */
+    }
+    return best;
 }

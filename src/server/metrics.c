@@ -212,6 +212,8 @@ static void put_own(const writer *w, metrics *m, const kvant_session_stats *st)
     single(w, "evicted_states_total", "counter", "Cached snapshots given up for new ones.", (double)st->evicted_states);
     single(w, "preemptions_paused_total", "counter", "Sequences of slow readers that gave way to others.",
            (double)st->preempted_paused);
+    single(w, "preemptions_share_total", "counter", "Sequences that gave way for a key with less than its part.",
+           (double)st->preempted_share);
     single(w, "preemptions_unplanned_total", "counter", "Sequences that gave way to a fault in kvant: 0.",
            (double)st->preempted_unplanned);
     single(w, "steps_failed_total", "counter", "Steps that failed as a whole and were run one by one.",
