@@ -181,7 +181,8 @@ static void test_refused(void)
 {
     EXPECT(2, "fetch the GGUF file yourself", "run", "-hf", "org/model", "-p", "x");
     EXPECT(2, "merge the adapter", "run", "-m", DENSE, "--lora", "x");
-    EXPECT(2, "known families", "run", "-m", DENSE, "--chat-template-file", "x", "-p", "x");
+    EXPECT(2, "wanted one of them", "run", "-m", DENSE, "--chat-template", "chatml", "--chat-template-file", "x");
+    EXPECT(2, "not a Jinja template", "run", "-m", DENSE, "--chat-template-file", "LICENSE", "-p", "x");
     EXPECT(2, "wanted none", "run", "-m", DENSE, "--reasoning-format", "deepseek", "-p", "x");
     EXPECT(5, "no GPU device is chosen", "run", "-m", DENSE, "-p", "x", "-ngl", "99");
     EXPECT(5, "unknown; this build has", "run", "-m", DENSE, "-p", "x", "--device", "tpu");

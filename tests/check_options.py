@@ -43,7 +43,7 @@ POPULAR = [
     ("A", "--host 127.0.0.1"), ("A", "--port 0"), ("A", "-a name"), ("A", "--alias name"), ("A", "--api-key k"),
     ("A", "--slot-save-path DIR"), ("A", "--temp 0.5"), ("A", "--top-k 20"), ("A", "--top-p 0.9"), ("A", "--min-p 0.1"),
     ("A", "--repeat-penalty 1.1"), ("A", "--presence-penalty 0.5"), ("A", "--chat-template chatml"),
-    ("R", "--chat-template-file x", "--chat-template chooses one"), ("R", "--grammar x", "a request to kvant serve brings its own"),
+    ("R", "--chat-template-kwargs x", "a field of requests"), ("R", "--grammar x", "a request to kvant serve brings its own"),
     ("R", "--json-schema x", "a request to kvant serve brings its own"), ("R", "-hf a/b", "fetch the GGUF file"), ("R", "-md x", "not supported yet"),
     ("R", "--draft-max 8", "not supported yet"), ("R", "--lora x", "merge the adapter"), ("R", "--rope-scaling yarn", "as the file says"),
     ("R", "--override-kv a=int:1", "rewrite the file"), ("R", "--reranking", "not supported"), ("R", "--path x", "part of the program"),

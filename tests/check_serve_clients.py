@@ -189,17 +189,27 @@ def with_template(text):
     return data[:16] + count.to_bytes(8, "little") + pair + data[24:]
 
 
+def check_template_file():
+    """--chat-template-file: the text is run instead of the file's."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as f:
+        f.write("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}!")
+        f.flush()
+        with Server(BUILD, "-c", "512", "-np", "1", "--chat-template-file", f.name) as s:
+            got = s.post("/apply-template", {"messages": [{"role": "user", "content": "hello"}]})
+            C.ok(got == (200, {"prompt": "<user>hello!"}), f"--chat-template-file: {got}")
+
+
 def check_b10():
     """A copy of the demo with a template that no engine runs."""
     with tempfile.NamedTemporaryFile(suffix=".gguf") as f:
         f.write(with_template("{% zebra crossing %}{{ messages | unheard_of_filter }}"))
         f.flush()
         with Server(BUILD, "-c", "512", "-np", "1", model=f.name) as s:
-            said = [x for x in s.lines if "chat_template" in x and "400" in x]
+            said = [x for x in s.lines if "chat template" in x and "400" in x]
             C.ok(len(said) == 1 and s.lines.index(said[0]) < [i for i, x in enumerate(s.lines) if "ready:" in x][0], f"B10 at the start: {s.lines}")
-            C.ok("chat_template" in s.get("/props")[1].get("chat_template_problem", ""), "B10 /props")
+            C.ok("line 1, column 1: tag 'zebra'" in s.get("/props")[1].get("chat_template_problem", ""), f"B10 /props {s.get('/props')}")
             status, r = s.post("/v1/chat/completions", {"messages": CHAT})
-            C.ok(status == 400 and "chat_template" in r["error"]["message"], f"B10 {status} {r}")
+            C.ok(status == 400 and "tag 'zebra' is not supported" in r["error"]["message"], f"B10 {status} {r}")
             C.ok(s.post("/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 200, "B10 completions need no template")
     with Server(BUILD, "-c", "512", "-np", "1") as s:
         C.ok("chat_template_problem" not in s.get("/props")[1] and not any("400" in x for x in s.lines), "B10 nothing is said of a known one")
@@ -231,6 +241,7 @@ def main():
         check_b9(s)
         check_b16(s)
     check_b10()
+    check_template_file()
     return C.end()
 
 

@@ -56,13 +56,38 @@ int model_path(const opts *o, const char **path, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* The text of --chat-template-file, the caller's to free; NULL: not given. */
+static int template_text(const opts *o, char **text, kvant_diag *diag)
+{
+    enum { MOST = 1 << 20 };
+    size_t n;
+
+    *text = NULL;
+    if (!opt_given(o, OPT_CHAT_TEMPLATE_FILE))
+        return KVANT_OK;
+    if (opt_given(o, OPT_CHAT_TEMPLATE))
+        return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them", opt_origin(o, OPT_CHAT_TEMPLATE),
+                          opt_origin(o, OPT_CHAT_TEMPLATE_FILE));
+    KVANT_TRY(file_read(opt_str(o, OPT_CHAT_TEMPLATE_FILE), MOST, text, &n, diag));
+    if (strlen(*text) == n && (strstr(*text, "{{") || strstr(*text, "{%")))
+        return KVANT_OK;
+    kvant_free(*text);
+    return kvant_fail(diag, KVANT_EINVAL, "%s %s: not a Jinja template: found no {{ or {%% in its %zu bytes",
+                      opt_origin(o, OPT_CHAT_TEMPLATE_FILE), opt_str(o, OPT_CHAT_TEMPLATE_FILE), n);
+}
+
 int open_model(const opts *o, kvant_model **m, kvant_diag *diag)
 {
     kvant_model_params p = { .chat_template = opt_str(o, OPT_CHAT_TEMPLATE),
                              .rope_freq_dtype = opt_str(o, OPT_ROPE_DTYPE) };
+    char *text;
 
     KVANT_TRY(model_path(o, &p.path, diag));
-    return kvant_model_open(&p, m, diag);
+    KVANT_TRY(template_text(o, &text, diag));
+    p.chat_template = text ? text : p.chat_template;
+    const int code = kvant_model_open(&p, m, diag);
+    kvant_free(text);
+    return code;
 }
 
 int threads_of(int64_t given)
