@@ -4,17 +4,19 @@
 #include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <wchar.h>
 #include "base/mem.h"
 #include "cli/term.h"
 #ifdef KVANT_HAVE_LIBEDIT
 #include <histedit.h>
 #endif
 
-enum { HISTORY_LINES = 200, PROMPT_CAP = 32 };
+enum { HISTORY_LINES = 200, PROMPT_CAP = 32, INTERRUPT_MS = 100 /* how late a Ctrl-C may be seen */ };
 
 struct line_reader {
     int tty;
@@ -61,6 +63,32 @@ static void set_characters(void)
         setlocale(LC_CTYPE, "C.UTF-8");
 }
 
+/* Of one character: libedit's own reading waits in read(), and a Ctrl-C that comes just before it would be lost. */
+static int read_char(EditLine *el, wchar_t *to)
+{
+    mbstate_t state = { 0 };
+
+    (void)el;
+    while (!term_interrupted()) {
+        struct pollfd in = { STDIN_FILENO, POLLIN, 0 };
+        char byte;
+        const int ready = poll(&in, 1, INTERRUPT_MS);
+        if (ready < 0 && errno != EINTR)
+            return -1;
+        if (ready <= 0)
+            continue;
+        const ssize_t n = read(STDIN_FILENO, &byte, 1);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return (int)n;
+        const size_t used = n < 0 ? (size_t)-2 : mbrtowc(to, &byte, 1, &state);
+        if (used == (size_t)-1) /* no character: what was begun is left out */
+            state = (mbstate_t){ 0 };
+        else if (used != (size_t)-2)
+            return 1;
+    }
+    return -1;
+}
+
 /* What cannot be had is done without: the lines come as they are. */
 static void open_editor(line_reader *r)
 {
@@ -78,6 +106,7 @@ static void open_editor(line_reader *r)
     history(r->history, &r->event, H_SETSIZE, HISTORY_LINES);
     history(r->history, &r->event, H_SETUNIQUE, 1);
     el_set(r->el, EL_CLIENTDATA, r);
+    el_set(r->el, EL_GETCFN, read_char);
     el_set(r->el, EL_PROMPT_ESC, prompt_of, '\1');
     el_set(r->el, EL_EDITOR, "emacs");
     el_set(r->el, EL_HIST, history, r->history);
