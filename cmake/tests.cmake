@@ -34,3 +34,8 @@ foreach(name check_golden check_vulkan check_serve_http check_engine check_serve
         set_tests_properties(${name} PROPERTIES COST 100)
     endif()
 endforeach()
+
+# A test that compares times with each other needs the machine for itself.
+if(TEST check_serve_neighbours)
+    set_tests_properties(check_serve_neighbours PROPERTIES RUN_SERIAL TRUE)
+endif()

@@ -3,9 +3,11 @@
 
 Key A: 16 clients whose prompts share beginnings, 8 that read their streams slowly, one with a grammar that explodes.  Key B: 80 clients
 that ask again at once, each time with another cache_salt, and 10 whose bodies never end.  No key: 30 whose bodies never end.
+They run at the lowest priority: elsewhere they would have CPUs of their own, and it is the server that is to be fair, not this machine.
 Prints one JSON object of counts: {"shared": {"ok": 12, "refused": 3, ...}, ...}."""
 import collections
 import json
+import os
 import random
 import selectors
 import signal
@@ -179,6 +181,7 @@ class Load:
                 c.read()
 
     def run(self):
+        os.nice(19)
         signal.signal(signal.SIGTERM, lambda *unused: setattr(self, "stop", True))
         print("started", flush=True)
         while not self.stop:
