@@ -3,7 +3,8 @@
 
 A hybrid model in 36 pages, eight places.  A third key's 60 requests, two at a time (no more than its part of the places), are sent alone and
 beside the neighbours.  They all end, with the same bytes; the 99th percentile of their times to the first token is at most three times that
-without the neighbours; the server's memory stays within the budgets of docs/server.md."""
+without the neighbours, or a second: alone it is a few milliseconds, less than one step of the neighbours' prompts takes; the server's memory
+stays within the budgets of docs/server.md."""
 import concurrent.futures
 import json
 import os
@@ -14,13 +15,13 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "support"))
-from serve import ROOT, Checks, Server, built, events, unchunk    # noqa: E402
+from serve import ROOT, SLOW, Checks, Server, built, events, unchunk    # noqa: E402
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("check_serve_neighbours")
 KEYS = ["key-a-of-the-neighbours", "key-b-of-the-neighbours", "key-of-the-bystander"]
 REQUESTS, AT_ONCE = 60, 2
-ROUNDS = 3          # of both runs, until one is within the bound: what else the machine does is no fault of the server
+FLOOR_S = 1.0           # starved it waited 4 to 52 s
 MODEL = os.path.join(ROOT, "tests", "golden", "tiny", "qwen35.gguf")
 # docs/server.md, "Limits": bodies in flight, buffers of connections, queued and running requests; and 32 MiB for all else that grows.
 MEMORY_KB = (64 + 32 + 32) << 10
@@ -77,27 +78,6 @@ def with_neighbours(s):
     return job.result(), json.loads(load.communicate(timeout=30)[0]), max(most)
 
 
-def rounds(s):
-    """Both runs until the ratio is within the bound; all that was seen."""
-    for _ in range(ROUNDS):
-        alone, before = run_all(s), s.memory_kb()
-        beside, neighbours, most = with_neighbours(s)
-        lost = [text for text, t in beside if t is None]
-        C.ok(not lost, f"{len(lost)} of {REQUESTS} requests of the bystander were lost, the first: {lost[:1]}")
-        C.ok(all(t is not None for _, t in alone), "alone, all requests end")
-        different = sum(a[0] != b[0] for a, b in zip(alone, beside) if b[1] is not None)
-        C.ok(different == 0, f"{different} answers differ from those alone")
-        C.ok(most - before <= MEMORY_KB, f"resident memory grew from {before} to {most} KiB, budget {MEMORY_KB} KiB")
-        shared = neighbours["counts"].get("shared", {})
-        C.ok(set(shared) <= {"ok", "refused"} and shared.get("ok", 0) > 0, f"valid requests of key A: {shared} {neighbours['errors']}")
-        ratio = p99(beside) / p99(alone)
-        print(f"check_serve_neighbours: p99 {p99(alone) * 1e3:.0f} -> {p99(beside) * 1e3:.0f} ms ({ratio:.2f}x), memory +{(most - before) / 1024:.0f} MiB, "
-              f"{neighbours['counts']}")
-        yield ratio
-        if ratio <= 3:
-            return
-
-
 def main():
     if not built(BUILD):
         print("SKIP check_serve_neighbours: built without the server")
@@ -106,14 +86,24 @@ def main():
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
         f.write("\n".join(KEYS) + "\n")
         f.flush()
-        # A step has at most 128 tokens: how long one takes is not what is tried here, and nobody's first token is faster than a step.
-        args = ("--api-key-file", f.name, "--kv-pool-size", "600000", "-np", "8", "-c", "2048", "--max-queue", "64", "--prefill-budget", "128")
+        args = ("--api-key-file", f.name, "--kv-pool-size", "600000", "-np", "8", "-c", "2048", "--max-queue", "64")
         with Server(BUILD, *args, model=MODEL) as s:
             run_all(s)          # warm: the prefixes are in the index in both runs
-            ratios = list(rounds(s))
+            alone, before = run_all(s), s.memory_kb()
+            beside, neighbours, most = with_neighbours(s)
             C.ok(s.process.poll() is None, "the server lives")
             C.ok(s.request("GET", "/health")[0] == 200, "/health afterwards")
-    C.ok(min(ratios) <= 3, f"p99 of the time to the first token beside the neighbours, times that without: {ratios}")
+    lost = [text for text, t in beside if t is None]
+    C.ok(not lost, f"{len(lost)} of {REQUESTS} requests of the bystander were lost, the first: {lost[:1]}")
+    C.ok(all(t is not None for _, t in alone), "alone, all requests end")
+    different = sum(a[0] != b[0] for a, b in zip(alone, beside) if b[1] is not None)
+    C.ok(different == 0, f"{different} answers differ from those alone")
+    seen = f"p99 of the time to the first token: {p99(alone) * 1e3:.0f} ms alone, {p99(beside) * 1e3:.0f} ms beside the neighbours"
+    C.ok(p99(beside) <= max(3 * p99(alone), FLOOR_S * SLOW), seen)
+    C.ok(most - before <= MEMORY_KB, f"resident memory grew from {before} to {most} KiB, budget {MEMORY_KB} KiB")
+    shared = neighbours["counts"].get("shared", {})
+    C.ok(set(shared) <= {"ok", "refused"} and shared.get("ok", 0) > 0, f"valid requests of key A: {shared} {neighbours['errors']}")
+    print(f"check_serve_neighbours: {seen}, memory +{(most - before) / 1024:.0f} MiB, {neighbours['counts']}")
     return C.end()
 
 
