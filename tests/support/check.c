@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "base/rng.h"
 
-int check_passed, check_failed;
+_Atomic int check_passed, check_failed;
 
 int check_end(const char *program)
 {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include "kvant/error.h"
 
-extern int check_passed, check_failed;
+extern _Atomic int check_passed, check_failed; /* a callback of another thread checks too */
 
 #define CHECK(cond, ...)                                                     \
     do {                                                                     \
