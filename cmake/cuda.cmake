@@ -21,7 +21,7 @@ if(KVANT_NVCC AND NOT KVANT_CUDA STREQUAL "OFF" AND NOT KVANT_SANITIZE AND NOT K
     list(GET KVANT_CUDA_ARCHS -1 KVANT_CUDA_LAST)
     list(APPEND KVANT_CUDA_GENCODE -gencode arch=compute_${KVANT_CUDA_LAST},code=compute_${KVANT_CUDA_LAST})
     # -fmad=false: the references' roundings; sums that may fuse call fmaf.  The suppressed remarks are about the
-    # references of the encoders, which encode.cuh reads as device code.
+    # references of the encoders, which encode_math.cuh reads as device code.
     set(KVANT_CUDA_FLAGS -std=c++20 -O3 -fmad=false -diag-suppress 20037,20014,20091,20039
         -Xcompiler -fPIC,-fvisibility=hidden,-Wall -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include -I${KVANT_GENERATED})
     file(GLOB_RECURSE KVANT_CUDA_SOURCES CONFIGURE_DEPENDS src/devices/cuda/*.cu)

@@ -1,5 +1,6 @@
-# What `cmake --install` puts where: the program, libkvant.a, libkvant.so, the public headers, kvant.pc, and the CMake package
-# (find_package(kvant) gives kvant::kvant and kvant::kvant_static).
+# What `cmake --install` puts where: the program, the two libraries (.a and .so), the public headers, kvant.pc and
+# kvant-formats.pc, and the CMake package: find_package(kvant) gives kvant::kvant, kvant::formats and their _static twins,
+# find_package(kvant COMPONENTS formats) the formats alone, which need nothing but libc and libm.
 include(CMakePackageConfigHelpers)
 set(KVANT_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/kvant)
 
@@ -22,12 +23,15 @@ if(TARGET kvant)
 endif()
 install(DIRECTORY include/kvant DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def")
 
-foreach(library kvant_static kvant_shared)
-    target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+foreach(library kvant_formats kvant)
+    string(REPLACE _ - file ${library})
+    foreach(form static shared)
+        target_include_directories(${library}_${form} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    endforeach()
+    install(TARGETS ${library}_static ${library}_shared EXPORT ${file}-targets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(EXPORT ${file}-targets NAMESPACE kvant:: DESTINATION ${KVANT_CMAKE_DIR})
 endforeach()
-install(TARGETS kvant_static kvant_shared EXPORT kvant-targets
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(EXPORT kvant-targets NAMESPACE kvant:: DESTINATION ${KVANT_CMAKE_DIR})
 configure_package_config_file(cmake/kvant-config.cmake.in ${CMAKE_BINARY_DIR}/kvant-config.cmake
     INSTALL_DESTINATION ${KVANT_CMAKE_DIR})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/kvant-config-version.cmake COMPATIBILITY SameMinorVersion)
@@ -36,5 +40,7 @@ install(FILES ${CMAKE_BINARY_DIR}/kvant-config.cmake ${CMAKE_BINARY_DIR}/kvant-c
 
 file(RELATIVE_PATH KVANT_PC_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
 string(REGEX REPLACE "/$" "" KVANT_PC_PREFIX ${KVANT_PC_PREFIX})
-configure_file(cmake/kvant.pc.in ${CMAKE_BINARY_DIR}/kvant.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/kvant.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(file kvant kvant-formats)
+    configure_file(cmake/${file}.pc.in ${CMAKE_BINARY_DIR}/${file}.pc @ONLY)
+    install(FILES ${CMAKE_BINARY_DIR}/${file}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()

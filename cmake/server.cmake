@@ -5,7 +5,7 @@ if(KVANT_SERVER)
     pkg_check_modules(MICROHTTPD IMPORTED_TARGET libmicrohttpd>=0.9.71)
     pkg_check_modules(JANSSON IMPORTED_TARGET jansson>=2.13)
     if(MICROHTTPD_FOUND AND JANSSON_FOUND)
-        file(GLOB KVANT_SERVER_SOURCES CONFIGURE_DEPENDS src/server/*.c)
+        file(GLOB_RECURSE KVANT_SERVER_SOURCES CONFIGURE_DEPENDS src/server/*.c)
         file(GLOB KVANT_UI_FILES CONFIGURE_DEPENDS src/server/ui/*)
         add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/generated/ui_files.inc
             COMMAND ${CMAKE_COMMAND} -DOUT=${CMAKE_BINARY_DIR}/generated/ui_files.inc -DDIR=${CMAKE_SOURCE_DIR}/src/server/ui

@@ -1,5 +1,9 @@
 # Tests that are scripts (tests/check_*.sh and *.py; they get the build folder as their argument), and the label "slow".
 file(GLOB KVANT_TEST_SCRIPTS CONFIGURE_DEPENDS tests/check_*.sh tests/check_*.py)
+function(kvant_script_test name)      # arguments of the script, after the build folder
+    add_test(NAME ${name} COMMAND ${interpreter} ${script} ${CMAKE_BINARY_DIR} ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "CC=${CMAKE_C_COMPILER}")
+endfunction()
 foreach(script ${KVANT_TEST_SCRIPTS})
     get_filename_component(name ${script} NAME_WE)
     if(script MATCHES "\\.py$")
@@ -7,8 +11,18 @@ foreach(script ${KVANT_TEST_SCRIPTS})
     else()
         set(interpreter sh)
     endif()
-    add_test(NAME ${name} COMMAND ${interpreter} ${script} ${CMAKE_BINARY_DIR} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-    set_tests_properties(${name} PROPERTIES ENVIRONMENT "CC=${CMAKE_C_COMPILER}")
+    file(STRINGS ${script} parts REGEX "^PARTS = ")
+    if(parts)                       # minutes: its parts are tests that run side by side
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${script})
+        string(REGEX REPLACE ".* or \\[(.*)\\]" "\\1" parts "${parts}")
+        string(REGEX MATCHALL "[a-z]+" parts "${parts}")
+        foreach(part ${parts})
+            kvant_script_test(${name}_${part} ${part})
+            list(APPEND KVANT_PARTS_${name} ${name}_${part})
+        endforeach()
+    else()
+        kvant_script_test(${name})
+    endif()
 endforeach()
 
 # Labels: tests/<label>_tests.txt has one name per line, then the reason; `#` begins a comment.
@@ -18,9 +32,11 @@ function(kvant_label label)
     file(STRINGS ${list} lines REGEX "^[a-z]")
     foreach(line ${lines})
         string(REGEX REPLACE "[ \t].*" "" name "${line}")
-        if(TEST ${name})
+        if(KVANT_PARTS_${name})
+            set_property(TEST ${KVANT_PARTS_${name}} APPEND PROPERTY LABELS ${label})
+        elseif(TEST ${name})
             set_property(TEST ${name} APPEND PROPERTY LABELS ${label})
-        elseif(NOT name MATCHES "^check_(serve|server|vulkan)")          # those that this build may lack
+        elseif(NOT name MATCHES "^check_(serve|server|vulkan|metal_shim)")          # those that this build may lack
             message(FATAL_ERROR "${list}: no test ${name}")
         endif()
     endforeach()
@@ -29,7 +45,8 @@ kvant_label(slow)       # left out by the sanitizer runs
 kvant_label(cpu)        # ./dev masked runs them again on a lower rung of the CPU
 
 # These begin first, so that a clone that has never run does not wait for one of them with the other cores idle.
-foreach(name check_golden check_vulkan check_serve_http check_engine check_serve_load check_make_golden check_serve_page)
+foreach(name check_golden check_add_format check_vulkan_attn check_vulkan_caches check_vulkan_plain check_vulkan_ops check_serve_http
+        check_engine check_serve_load check_make_golden check_serve_page)
     if(TEST ${name})
         set_tests_properties(${name} PROPERTIES COST 100)
     endif()

@@ -1,4 +1,4 @@
-# The Vulkan device (src/devices/vulkan): SPIR-V from shaders/*.comp by glslc in two forms (fast: device addresses and
+# The Vulkan device (src/devices/vulkan): SPIR-V from its folders' *.comp by glslc in two forms (fast: device addresses and
 # subgroups; plain: descriptors), embedded as C arrays.  The loader is opened at run time; nothing is linked.
 #   KVANT_VULKAN   AUTO (built where glslc and the Vulkan headers are found), ON (an error without them), OFF
 set(KVANT_VULKAN AUTO CACHE STRING "build the Vulkan device: AUTO, ON or OFF")
@@ -16,8 +16,8 @@ endif()
 if(KVANT_GLSLC AND KVANT_VULKAN_HEADERS AND NOT KVANT_VULKAN STREQUAL "OFF")
     set(KVANT_VULKAN_DIR ${CMAKE_BINARY_DIR}/vulkan)
     file(MAKE_DIRECTORY ${KVANT_VULKAN_DIR})
-    file(GLOB KVANT_SHADERS CONFIGURE_DEPENDS src/devices/vulkan/shaders/*.comp)
-    file(GLOB KVANT_VULKAN_SOURCES CONFIGURE_DEPENDS src/devices/vulkan/*.c)
+    file(GLOB KVANT_SHADERS CONFIGURE_DEPENDS src/devices/vulkan/*/*.comp)
+    file(GLOB KVANT_VULKAN_SOURCES CONFIGURE_DEPENDS src/devices/vulkan/*/*.c)
     set(KVANT_SHADER_LIST "")
     set(KVANT_SHADER_CODE "")
     set(KVANT_SHADER_FILES "")
@@ -29,7 +29,7 @@ if(KVANT_GLSLC AND KVANT_VULKAN_HEADERS AND NOT KVANT_VULKAN STREQUAL "OFF")
             set(out ${KVANT_VULKAN_DIR}/${name}_${form}.inc)
             add_custom_command(OUTPUT ${out}
                 COMMAND ${KVANT_GLSLC} --target-env=vulkan1.1 -O -mfmt=c -D${define} -MD -MF ${out}.d
-                    -I ${CMAKE_SOURCE_DIR}/src -I ${KVANT_GENERATED} -I ${CMAKE_SOURCE_DIR}/src/devices/vulkan/shaders ${shader} -o ${out}
+                    -I ${CMAKE_SOURCE_DIR}/src -I ${KVANT_GENERATED} ${shader} -o ${out}
                 DEPENDS ${shader} DEPFILE ${out}.d COMMENT "SPIR-V ${name} ${form}" VERBATIM)
             list(APPEND KVANT_SHADER_FILES ${out})
             string(APPEND KVANT_SHADER_CODE "static const uint32_t ${name}_${form}_code[] =\n#include \"${name}_${form}.inc\"\n;\n")
@@ -37,7 +37,7 @@ if(KVANT_GLSLC AND KVANT_VULKAN_HEADERS AND NOT KVANT_VULKAN STREQUAL "OFF")
     endforeach()
     file(CONFIGURE OUTPUT ${KVANT_VULKAN_DIR}/vk_shader_list.inc CONTENT "${KVANT_SHADER_LIST}" @ONLY)
     file(CONFIGURE OUTPUT ${KVANT_VULKAN_DIR}/vk_shader_code.inc CONTENT "${KVANT_SHADER_CODE}" @ONLY)
-    set_source_files_properties(src/devices/vulkan/vk_shaders.c PROPERTIES OBJECT_DEPENDS "${KVANT_SHADER_FILES}")
+    set_source_files_properties(src/devices/vulkan/core/vk_shaders.c PROPERTIES OBJECT_DEPENDS "${KVANT_SHADER_FILES}")
     set_source_files_properties(${KVANT_VULKAN_SOURCES} PROPERTIES INCLUDE_DIRECTORIES "${KVANT_VULKAN_DIR}")
     set_source_files_properties(src/devices/device.c PROPERTIES COMPILE_DEFINITIONS KVANT_HAVE_VULKAN)
 endif()

@@ -1,7 +1,7 @@
 /* attention.c: attention of one query head over a compressed cache, with the formats alone: encode keys and values,
  * score the query, softmax, weighted sum of the values; once with the formats asked for, once in f32.
  *
- *     cc attention.c $(pkg-config --cflags --libs kvant) -lm -o attention && ./attention tbq4_0 tbq3_0 */
+ *     cc attention.c $(pkg-config --cflags --libs kvant-formats) -lm -o attention && ./attention tbq4_0 tbq3_0 */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static void attention(const kvant_format *kf, const kvant_format *vf, float *out
 int main(int argc, char **argv)
 {
     const kvant_format *kf, *vf, *f32 = kvant_format_find("f32");
-    kvant_diag diag = { .text = "a format with a projection (kvant/qjl.h) found, one without wanted" };
+    kvant_diag diag = { "a format with a projection (kvant/qjl.h) found, one without wanted" };
     if (kvant_format_parse(argc > 1 ? argv[1] : "tbq4_0", &kf, &diag) ||
         kvant_format_parse(argc > 2 ? argv[2] : "tbq4_0", &vf, &diag) || (kf->flags | vf->flags) & KVANT_FORMAT_PARAM) {
         fprintf(stderr, "attention: %s\n", diag.text);

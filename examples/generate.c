@@ -21,14 +21,20 @@ static int failed(int rc, const char *what, const kvant_diag *diag)
 static int generate(kvant_engine *eng, const kvant_model *m, const int32_t *prompt, int n, int count)
 {
     kvant_diag diag;
-    kvant_detok detok = { 0 };
+    kvant_detok detok;
     kvant_sampler *sampler;
     kvant_sampler_params sp = kvant_sampler_defaults();
     char text[512];
     int seq, rc;
     int32_t token;
-    kvant_item item = { .tokens = prompt, .n = n, .prompt = 1, .logits = KVANT_LOGITS_LAST };
+    kvant_item item;
 
+    memset(&item, 0, sizeof item);
+    item.tokens = prompt;
+    item.n = n;
+    item.prompt = 1;
+    item.logits = KVANT_LOGITS_LAST;
+    memset(&detok, 0, sizeof detok);
     sp.temp = 0;
     if (failed(kvant_sampler_create(&sp, kvant_model_get_info(m)->n_vocab, &sampler, &diag), "sampler", &diag))
         return 1;
@@ -43,7 +49,9 @@ static int generate(kvant_engine *eng, const kvant_model *m, const int32_t *prom
             break;
         if (kvant_detok_push(m, &detok, token, text, sizeof text) > 0)
             fputs(text, stdout);
-        item = (kvant_item){ .seq = seq, .tokens = &token, .n = 1, .prompt = 0, .logits = KVANT_LOGITS_LAST };
+        item.tokens = &token;
+        item.n = 1;
+        item.prompt = 0;
     }
     putchar('\n');
     kvant_sampler_free(sampler);
@@ -62,7 +70,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: generate MODEL PROMPT [TOKENS [CACHE FORMAT]]\n");
         return 2;
     }
-    kvant_model_params mp = { .path = argv[1] };
+    kvant_model_params mp;
+    memset(&mp, 0, sizeof mp);
+    mp.path = argv[1];
     if (failed(kvant_model_open(&mp, &m, &diag), argv[1], &diag))
         return 3;
     kvant_engine_params p = kvant_engine_defaults();

@@ -1,6 +1,6 @@
 /* rows.c: the cache formats alone: encode the keys of a few tokens, score a query against them, compare with f32.
  *
- *     cc rows.c $(pkg-config --cflags --libs kvant) -lm -o rows && ./rows tbq4_0 128
+ *     cc rows.c $(pkg-config --cflags --libs kvant-formats) -lm -o rows && ./rows tbq4_0 128
  *
  * No engine, no threads, no allocation inside the library: what another engine needs to store its cache in a format. */
 #include <math.h>
@@ -40,13 +40,11 @@ int main(int argc, char **argv)
     const kvant_format_kernels *k = kvant_format_best(f);
     int padded = kvant_format_padded(f, d), sdim = kvant_format_sdim(f, d);
     size_t row_bytes = kvant_format_row_bytes(f, d);
-    float *keys = calloc((size_t)ROWS * (size_t)padded, sizeof(float)), *query = calloc((size_t)padded, sizeof(float));
-    float *prepared = calloc((size_t)sdim, sizeof(float)), scores[ROWS];
-    unsigned char *rows = malloc(ROWS * row_bytes);
+    static float keys[ROWS * KVANT_MAX_HEAD_DIM], query[KVANT_MAX_HEAD_DIM], prepared[2 * KVANT_MAX_HEAD_DIM];
+    static uint8_t rows[ROWS * KVANT_MAX_HEAD_DIM * sizeof(float)];
+    float scores[ROWS];
     double error = 0, size = 0;
 
-    if (!keys || !query || !prepared || !rows)
-        return 1;
     for (int i = 0; i < ROWS * padded; i++)
         keys[i] = i % padded < d ? next(&state) : 0.0f;
     for (int j = 0; j < d; j++)
@@ -65,9 +63,5 @@ int main(int argc, char **argv)
     }
     printf("%s, head_dim %d: %zu bytes per row (f32: %zu), relative error of the scores %.4f\n", f->name, d, row_bytes,
            (size_t)d * sizeof(float), sqrt(error / size));
-    free(keys);
-    free(query);
-    free(prepared);
-    free(rows);
     return 0;
 }

@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
-#include "devices/cpu/matmul_pack.h"
+#include "devices/cpu/matmul/matmul_pack.h"
 #include "devices/device.h"
 
 /* One thread: its CPU time, so that a busy machine disturbs less; several: the wall clock. */
@@ -102,7 +102,7 @@ static double best_of(pool *p, pool_fn fn, int runs)
 
 static double peak_gflops(pool *p, int threads)
 {
-    int wide = (cpu_features() & CPU_AVX512) != 0;
+    int wide = (kvant_cpu_features() & CPU_AVX512) != 0;
     double ns = best_of(p, wide ? fma_part_512 : fma_part, 5);
 
     return 4e6 * 10 * (wide ? 32 : 16) * threads / ns;
@@ -146,7 +146,7 @@ static void bench_setup(bench *b, const kvant_wtype *type, int64_t k, int64_t n,
     kvant_free(f);
     b->w = (kvant_weight){ .type = type, .data = data, .n_in = k, .n_out = n, .n_expert = 1, .name = "bench" };
     kvant_diag diag;
-    if (matmul_pack_bytes(&b->w, &b->each, &diag) < 0)
+    if (kvant_cpu_pack_bytes(&b->w, &b->each, &diag) < 0)
         printf("%s\n", diag.text), exit(1);
     b->each = (b->each + 63) / 64 * 64;
     b->copies = (int)(total / b->each) + 1;
@@ -154,8 +154,8 @@ static void bench_setup(bench *b, const kvant_wtype *type, int64_t k, int64_t n,
     b->d->vt->alloc(b->d, b->each * (size_t)b->copies, &block, NULL);
     b->block = block;
     b->w.packed = block;
-    matmul_pack_begin(&b->w);
-    matmul_pack_part(&b->w, 0, 1);
+    kvant_cpu_pack_begin(&b->w);
+    kvant_cpu_pack_part(&b->w, 0, 1);
     for (int i = 1; i < b->copies; i++)
         memcpy(b->block + b->each * (size_t)i, b->block, b->each);
 }

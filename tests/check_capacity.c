@@ -7,7 +7,7 @@
 enum { LAYERS = 8, HEADS = 2, DIM = 128, TOKENS = 2048, MOST = 256 };
 
 static const int64_t budget = (int64_t)1 << 28;
-static unsigned char is_attn[LAYERS];
+static unsigned char kinds[LAYERS];
 static kv_types types[LAYERS];
 
 static kv_config config(const char *format, int tail, int seqs, int pages)
@@ -17,11 +17,11 @@ static kv_config config(const char *format, int tail, int seqs, int pages)
 
     CHECK(kvant_format_parse(format, &f, &d) == KVANT_OK, "%s", d.text);
     for (int l = 0; l < LAYERS; l++) {
-        is_attn[l] = 1;
+        kinds[l] = KV_LAYER_ATTN;
         types[l] = (kv_types){ f, f };
     }
     return (kv_config){ .n_layer = LAYERS, .h = 8,           .h_kv = HEADS,    .d_k = DIM,       .d_v = DIM,
-                        .is_attn = is_attn, .types = types,  .tail = tail,     .max_seqs = seqs, .n_ctx = 2 * TOKENS,
+                        .kinds = kinds, .types = types,  .tail = tail,     .max_seqs = seqs, .n_ctx = 2 * TOKENS,
                         .n_ubatch = 64,     .n_pages = pages };
 }
 
@@ -41,17 +41,16 @@ static int pages_beside(const char *format, int tail, int seqs)
 /* Runs rows [0, n) of every sequence through the cache's accounts, a row at a time from `first` on. */
 static int fill(kv_cache *kv, int seqs, int first, int n)
 {
-    int32_t src[MOST], dst[MOST];
+    int32_t src[MOST], dst[MOST], window[MOST];
 
     for (int pos = 0; pos < n; pos += pos < first ? KVANT_PAGE : 1)
         for (int s = 0; s < seqs; s++) {
             const int rows = pos < first ? KVANT_PAGE : 1;
-            int seal = 0;
-            if (kv_pages_missing(kv, s, pos + rows) > kv->pages.n_free ||
-                kv_pass_tails(kv, s, pos, rows) > kv->tails.n_free)
+            kv_seals seals = { src, dst, window, 0 };
+            if (kv_pages_missing(kv, s, pos + rows) > kv->pages.n_free || !kv_pass_fits(kv, s, pos, rows))
                 return 0;
             kv_reserve(kv, s, pos + rows);
-            kv_pass_begin(kv, s, pos, rows, src, dst, &seal);
+            kv_pass_begin(kv, s, pos, rows, &seals);
             kv->seqs[s].len = pos + rows;
             kv_pass_end(kv, s, pos + rows);
         }

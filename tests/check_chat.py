@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """check_chat: `kvant run` as a chat on a terminal (a pseudo-terminal here): lines are edited and remembered where the build has
-libedit, /help, /stats, /clear and /exit are the program's, other words behind a slash are not sent, Ctrl-C and Ctrl-D end it (B19)."""
+libedit, messages of several lines, the commands, other words behind a slash are not sent, Ctrl-C ends an answer, Ctrl-C at the prompt and
+Ctrl-D end it (B19); conversations in files; what cannot be done is said, and the chat goes on."""
+import json
 import os
 import pty
 import re
@@ -16,6 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from support.serve import ROOT, SLOW, Checks  # noqa: E402
 
 TINY = os.path.join(ROOT, "tests", "golden", "tiny", "llama.gguf")
+DEMO = os.path.join(ROOT, "models", "novella-hybrid-q8_0.gguf")
 
 
 def has_editor(build):
@@ -26,12 +29,12 @@ def has_editor(build):
 class Chat:
     """kvant run on a terminal of its own; the answers go to a file, so that `screen` is what the program writes beside them."""
 
-    def __init__(self, build, *args, env=None):
-        self.edits = has_editor(build) and not args and not env
+    def __init__(self, build, *args, env=None, model=TINY):
+        self.edits = has_editor(build) and "--simple-io" not in args and not env
         self.out = tempfile.TemporaryFile()
         self.screen = ""
         self.master, slave = pty.openpty()
-        command = [os.path.join(build, "bin", "kvant"), "run", "-m", TINY, "--chat-template", "chatml", "-n", "6", "--temp", "0", *args]
+        command = [os.path.join(build, "bin", "kvant"), "run", "-m", model, "--chat-template", "chatml", "-n", "6", "--temp", "0", *args]
         self.process = subprocess.Popen(command, stdin=slave, stderr=slave, stdout=self.out, start_new_session=True,
                                         env={**os.environ, "TERM": "xterm", "NO_COLOR": "1", "HOME": "/nonexistent", **(env or {})},
                                         preexec_fn=lambda: __import__("fcntl").ioctl(0, termios.TIOCSCTTY, 0))
@@ -139,11 +142,113 @@ def check_plain(c, build):
         chat = Chat(build, *args, env=env)
         shown = chat.type("/stats\n")
         c.ok(tokens_seen(shown) == 0 and "\x1b" not in chat.screen, f"{args} {env}: {chat.screen!r}")
+        chat.wait_for_editor()
         os.write(chat.master, b"\x04")
         c.ok(chat.end() == (0, True), f"{args} {env}: Ctrl-D")
     r = subprocess.run([os.path.join(build, "bin", "kvant"), "run", "-m", TINY, "--chat-template", "chatml", "-n", "4", "-lv", "1"], text=True,
                        input="/nonsense\n/help\nhello\n/exit\nnever\n", capture_output=True, errors="replace", timeout=60 * SLOW, check=False)
     c.ok(r.returncode == 0 and "/nonsense: not a command" in r.stderr and "/clear" in r.stderr and "> " not in r.stderr, f"a pipe: {r.stderr!r}")
+
+
+def piped(build, text, *args):
+    command = [os.path.join(build, "bin", "kvant"), "run", "-m", TINY, "--chat-template", "chatml", "-n", "6", "--temp", "0", "-lv", "1", *args]
+    return subprocess.run(command, text=True, input=text, capture_output=True, errors="replace", timeout=60 * SLOW, check=False)
+
+
+def messages(path):
+    with open(path, encoding="utf-8") as f:
+        return [(m["role"], m["content"]) for m in json.load(f)["messages"]]
+
+
+def asked(path):
+    return [text for role, text in messages(path) if role != "assistant"]
+
+
+def check_lines(c, build, folder):
+    """Messages of several lines: as they arrive at the model (/save), and the prompt between them."""
+    out = os.path.join(folder, "lines.json")
+    r = piped(build, f'one \\\n\\\ntwo\n"""\nthree\n\n"four" \\\n"""\n"""five"""\n"""six\nseven"""\n/save {out}\n')
+    c.ok(r.returncode == 0 and asked(out) == ["one \n\ntwo", 'three\n\n"four" \\', "five", "six\nseven"], f"{asked(out)} {r.stderr}")
+    r = piped(build, '"""\nnever ended\n')
+    c.ok(r.returncode == 0 and r.stdout == "", f"a block without an end is not sent: {r.stdout!r}")
+    chat = Chat(build)
+    chat.wait_for_editor()
+    os.write(chat.master, b"one \\\r")
+    c.ok(chat.wait_for(r"\n.*\. $").rstrip(" \x1b[K").endswith("."), f"a line that goes on: {chat.screen!r}")
+    chat.type("two\r")
+    straight = tokens_seen(chat.type("/stats\r"))
+    c.ok(straight > 6, f"is one message: {chat.screen!r}")
+    chat.wait_for_editor()
+    os.write(chat.master, b"\x04")
+    c.ok(chat.end() == (0, True), "Ctrl-D")
+
+
+def check_conversation(c, build, folder):
+    """/regen, /system, /read, /save and /load."""
+    one, two, notes = (os.path.join(folder, name) for name in ("one.json", "two.json", "notes.txt"))
+    with open(notes, "w", encoding="utf-8") as f:
+        f.write("a note\n")
+    r = piped(build, f"hello\n/save {one}\n/regen\n/save {two}\n")
+    c.ok(r.returncode == 0 and messages(one) == messages(two) and len(messages(one)) == 2, f"/regen at temperature 0: {r.stderr}")
+    r = piped(build, f"hello\n/regen\n/save {two}1\n", "--temp", "5", "--seed", "1")
+    s = piped(build, f"hello\n/save {two}2\n", "--temp", "5", "--seed", "1")
+    c.ok(r.returncode == s.returncode == 0 and asked(two + "1") == asked(two + "2") and messages(two + "1") != messages(two + "2"), "/regen: another answer")
+    r = piped(build, f"/system first\nhello\n/system second \\t “x”\nmore\n/save {two}3\n/system\n/save {two}4\n/clear\n/read {notes}\n/read {notes}\nlook\n/save {two}5\n")
+    c.ok(r.returncode == 0 and asked(two + "3") == ["second \\t “x”", "hello", "more"] and asked(two + "4") == ["hello", "more"], f"/system: {r.stderr}")
+    c.ok(asked(two + "5") == [f"File {notes}:\n```\na note\n\n```\n\n" * 2 + "look"], f"/read: {asked(two + '5')}")
+    r = piped(build, f"/load {two}3\n/save {two}6\nlast\n/save {two}7\n")
+    c.ok(r.returncode == 0 and messages(two + "6") == messages(two + "3") == messages(two + "7")[:5] and asked(two + "7")[-1] == "last", f"/load: {r.stderr}")
+    with open(two + "8", "w", encoding="utf-8") as f:
+        f.write('{"messages": [{"role": "user", "content": "\\u00e9\\ud83d\\ude00\\ud800 \\"\\\\\\n\\/"}, {"content": "b", "role": "assistant"}]}')
+    r = piped(build, f"/load {two}8\n/save {two}9\n")
+    c.ok(r.returncode == 0 and messages(two + "9") == [("user", 'é😀\ufffd "\\\n/'), ("assistant", "b")], f"escapes: {r.stderr}")
+
+
+def check_refused(c, build, folder):
+    """What cannot be done: in a script the end with its code, on a terminal a line, and the conversation is what it was."""
+    there, bad = os.path.join(folder, "there.json"), os.path.join(folder, "bad.json")
+    for text, want in (('{"messages": [{"role": "tool", "content": "x"}]}', "message 1: wanted a role"), ('{"messages": [}', "bad.json"), ("{}", "found no messages"),
+                       ('{"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]}', "message 2: wanted"),
+                       ('{"messages": [{"role": "user", "content": 7}]}', "message 1"), ('{"messages": [{"role": "user", "content": "\\u0000"}]}', "has a NUL")):
+        with open(bad, "w", encoding="utf-8") as f:
+            f.write(text)
+        r = piped(build, f"/load {bad}\n")
+        c.ok(r.returncode != 0 and want in r.stderr, f"{text}: {r.returncode} {r.stderr!r}")
+    r = piped(build, f"hello\n/save {there}\n/save {there}\nnever\n")
+    c.ok(r.returncode != 0 and "there.json cannot be written: File exists" in r.stderr and len(messages(there)) == 2, f"a file that is there: {r.stderr!r}")
+    r = piped(build, "/regen\n")
+    c.ok(r.returncode == 2 and "/regen: found no answer" in r.stderr, f"{r.stderr!r}")
+    chat = Chat(build, "-c", "128")
+    shown = chat.type("/read\n") + chat.type("/read /nonexistent\n") + chat.type("/regen\n") + chat.type(f"/save {there}\n")
+    c.ok(all(x in shown for x in ("/read: found nothing behind it, wanted FILE", "/nonexistent", "/regen: found no answer", "File exists")), f"{shown!r}")
+    chat.type("one\n")
+    n = tokens_seen(chat.type("/stats\n"))
+    c.ok("(context of 128 tokens, -c)" in chat.type("long " * 60 + "\n"), f"too long for the context: {chat.screen[-300:]!r}")
+    chat.type(f"/save {there}2\n")
+    c.ok(n > 6 and asked(there + "2") == ["one"], f"and no part of the conversation: {chat.screen[-300:]!r}")
+    chat.type("two\n")
+    chat.type(f"/save {there}3\n")
+    c.ok(asked(there + "3") == ["one", "two"], "which goes on")
+    chat.wait_for_editor()
+    os.write(chat.master, b"\x04")
+    c.ok(chat.end() == (0, True), "Ctrl-D")
+
+
+def check_interrupt(c, build):
+    """Ctrl-C ends an answer of thousands of tokens, not the chat; what had come is part of it."""
+    chat = Chat(build, "-n", "3000", "--ignore-eos", "-c", "8192", model=DEMO)
+    chat.wait_for_editor()
+    os.write(chat.master, b"A long story\n")
+    end = time.time() + 20 * SLOW
+    while len(chat.answers()) < 20 and time.time() < end:
+        time.sleep(0.02)
+    os.write(chat.master, b"\x03")
+    c.ok(chat.wait_for("> $").endswith("> "), f"Ctrl-C: no prompt: {chat.screen!r}")
+    n = tokens_seen(chat.type("/stats\n"))
+    c.ok(20 < len(chat.answers()) and 0 < n < 2900, f"the answer went on: {n} tokens")
+    chat.wait_for_editor()
+    os.write(chat.master, b"\x04")
+    c.ok(chat.end() == (0, True), "Ctrl-D")
 
 
 def main():
@@ -152,6 +257,11 @@ def main():
     signal.alarm(int(300 * SLOW))       # a terminal that says nothing more
     check_commands(c, build)
     check_plain(c, build)
+    with tempfile.TemporaryDirectory() as folder:
+        check_lines(c, build, folder)
+        check_conversation(c, build, folder)
+        check_refused(c, build, folder)
+    check_interrupt(c, build)
     if has_editor(build):
         check_editing(c, build)
     else:

@@ -35,7 +35,7 @@ static kvant_cuda_bench_attn_fn find_bench(void)
 
 static int fast;
 
-/* Returns whether the kernels for compute capability 9.0 took it. */
+/* Returns whether it was not the general kernel. */
 static int check_case(kvant_device *dev, kvant_cuda_bench_attn_fn bench, kvant_cuda_attn_case c)
 {
     kvant_cuda_attn_time t;
@@ -74,6 +74,25 @@ static void check_own(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
             c.new_tokens = 30 + 11 * group;
             CHECK(check_case(dev, bench, c), "%s x %s d %d, prompt: not by these kernels", c.k->name, c.v->name, c.d);
         }
+}
+
+/* A mask that names nothing is refused by name. */
+static void check_mask(void)
+{
+    const kvant_device_config cfg = { 0, 0 };
+    const char *own = getenv("KVANT_CUDA_MASK");
+    char before[64] = "";
+    kvant_device *dev = NULL;
+    kvant_diag diag = { 0 };
+    if (own)
+        snprintf(before, sizeof before, "%s", own);
+    setenv("KVANT_CUDA_MASK", "sm75", 1);
+    CHECK(kvant_device_open("cuda", &cfg, &dev, &diag) == KVANT_EINVAL, "KVANT_CUDA_MASK=sm75 was taken");
+    CHECK(strstr(diag.text, "'sm75'") && strstr(diag.text, "sm80, sm86, sm89 or sm120"), "text: %s", diag.text);
+    if (own)
+        setenv("KVANT_CUDA_MASK", before, 1);
+    else
+        unsetenv("KVANT_CUDA_MASK");
 }
 
 static void time_case(kvant_device *dev, kvant_cuda_bench_attn_fn bench, kvant_cuda_attn_case c)
@@ -118,11 +137,12 @@ int main(int argc, char **argv)
     kvant_device *dev = NULL;
     kvant_diag diag = { 0 };
 
-    setenv("KVANT_CUDA_ATTN", "hopper", 1);
+    setenv("KVANT_CUDA_ATTN", "fast", 1);
     if (kvant_device_open("cuda", &cfg, &dev, &diag) < 0) {
         printf("skipped: no device (%s)\n", diag.text);
         return check_end("check_cuda_attn");
     }
+    check_mask();
     kvant_cuda_bench_attn_fn bench = find_bench();
     CHECK(bench != NULL, "libkvant-cuda.so has no kvant_cuda_bench_attn");
     if (bench && argc > 1 && strcmp(argv[1], "bars") == 0) {
@@ -183,7 +203,7 @@ int main(int argc, char **argv)
         c.tail_pages = c.new_tokens = 1;
         check_case(dev, bench, c);
     }
-    printf("%d cases by the kernels for compute capability 9.0\n", fast);
+    printf("%d cases not by the general kernel\n", fast);
     dev->vt->close(dev);
     return check_end("check_cuda_attn");
 }

@@ -191,7 +191,7 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, i
         const kvant_cache_write_args w[2] = { { seqs, side[i][0], x + h * d, ld, HEADS, d },
                                               { seqs, side[i][1], x + (h + HEADS) * d, ld, HEADS, d } };
         const kvant_attn_args a = { seqs, side[i][0], side[i][1], x, out[i], ld, d, h * d, h, HEADS, d, d, 0.1f, 1,
-                                    KVANT_COMPUTE_AUTO, STRIDE * KVANT_PAGE - 1 };
+                                    KVANT_COMPUTE_AUTO, STRIDE * KVANT_PAGE - 1, 0, 0.0f, NULL };
         const kvant_op ops[5] = { { KVANT_OP_PAGE_SEAL, &s[0] }, { KVANT_OP_PAGE_SEAL, &s[1] },
                                   { KVANT_OP_CACHE_WRITE, &w[0] }, { KVANT_OP_CACHE_WRITE, &w[1] },
                                   { KVANT_OP_ATTN, &a } };

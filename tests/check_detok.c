@@ -2,9 +2,9 @@
  * token stream of a real vocabulary, all in random pieces. */
 #include <stdint.h>
 #include "base/rng.h"
-#include "model/detok.h"
-#include "model/tokenizer.h"
-#include "model/utf8.h"
+#include "model/text/detok.h"
+#include "model/text/tokenizer.h"
+#include "model/text/utf8.h"
 #include "support/check.h"
 #include "support/random_text.h"
 

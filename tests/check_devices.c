@@ -1,8 +1,9 @@
 /* check_devices.c: every device of this build: the op harness, and whole tiny models.  A device that is not here must
  * say so in one line ("skipped: no device").
  *
- *   check_devices                the CPU on a reduced set (check_ops, check_attn, ... go deeper), the others on all;
- *                                not vulkan, which is often a software driver: check_vulkan.py
+ *   check_devices                the CPU on a reduced set (check_variants: each of its kernels), the others on all;
+ *                                not vulkan, opencl and metal-shim, often or always software: check_vulkan.py,
+ *                                check_opencl.py, check_metal.py
  *   check_devices NAME [quick]   that device; quick: the reduced set, for compute-sanitizer
  *
  * The capability report of a device is written by `kvant verify --device NAME --json FILE`. */
@@ -186,7 +187,9 @@ int main(int argc, char **argv)
     check_place();
     for (int i = 0; i < kvant_devices_count(); i++) {
         const char *name = kvant_devices_at(i)->name;
-        if (argc < 2 ? strcmp(name, "vulkan") != 0 : strcmp(argv[1], name) == 0)
+        const int own_test = strcmp(name, "vulkan") == 0 || strcmp(name, "opencl") == 0 ||
+                             strcmp(name, "metal-shim") == 0;
+        if (argc < 2 ? !own_test : strcmp(argv[1], name) == 0)
             check_device(name, quick);
     }
     return check_end("check_devices");

@@ -6,7 +6,7 @@
 #include "base/cpu.h"
 #include "base/half.h"
 #include "base/rng.h"
-#include "formats/golden.h"
+#include "verify/golden/golden.h"
 #include "kvant/fused.h"
 #include "kvant/format.h"
 #include "kvant/polar.h"
@@ -83,7 +83,8 @@ static void check_sizes(void)
                   { "turbo3", 256, 1, 112, 256 },  { "turbo4", 96, 0, 0, 0 },        { "turbo4_66", 128, 1, 66, 128 },
                   { "turbo3_tcq", 128, 1, 52, 128 }, { "qjl1_256", 256, 1, 68, 512 }, { "qjl1_256", 32, 0, 0, 0 },
                   { "q4_polar", 64, 1, 82, 128 },  { "q4_polar_r", 192, 0, 0, 0 },   { "f8_e4m3", 80, 1, 80, 80 },
-                  { "f32", 0, 0, 0, 0 },           { "f32", 513, 0, 0, 0 },          { "bf16", -1, 0, 0, 0 } };
+                  { "f16", 576, 1, 1152, 576 }, { "q8_0", 544, 0, 0, 0 },
+                  { "f32", 0, 0, 0, 0 },           { "f32", 577, 0, 0, 0 },          { "bf16", -1, 0, 0, 0 } };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const kvant_format *f = kvant_format_find(cases[i].name);
         kvant_diag diag = { "" };

@@ -148,7 +148,7 @@ static void conv_inputs(scene *s, int c, int k, uint64_t seed)
     for (int i = 0; i < s->n_slots && c > 2; i++)
         for (int j = 0; j < k - 1; j++)
             s->state[i * s->stride + (k - 1) + j] = 0.0f;
-    s->conv = (kvant_conv_args){ seqs_of(s), s->x[0], s->x[1], NULL, NULL, c, k, s->stride, ldx };
+    s->conv = (kvant_conv_args){ seqs_of(s), s->x[0], s->x[1], NULL, NULL, c, k, s->stride, ldx, NULL, 0 };
 }
 
 static void scene_close(scene *s)

@@ -3,13 +3,15 @@
 five bits gets decoders from its card and one line in formats.def alone: C that computes what the card says, GLSL that compiles."""
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from support.serve import ROOT, Checks
+
 GENERATOR = os.path.join(ROOT, "tools", "gen_tables")
 MADE = """values = 32
 bytes = 22
@@ -24,17 +26,11 @@ BAD = [
     ("size", MADE.replace("bytes = 22", "bytes = 21"), "codes end at byte 22 of 21"), ("order", MADE.replace("stream", "river"), "codes.order: river"),
     ("scale", MADE.replace('"f16"', '"f12"'), "scale.type: f12"), ("table", MADE + 'levels = "none"\n', "no table none"),
     ("levels", MADE + 'levels = "tbq4_centroids"\n', "16 levels for codes of 5 bits"),
+    ("grid", re.sub("codes.*", "grid = {}", MADE.replace("centre = 16\n", "")), "a grid: wanted in weight types only"),
     ("both", MADE + 'float = "f32"\n', "wanted"), ("boundaries", MADE.replace("bits = 5", "bits = 4") +
                                                     'levels = "tbq4_centroids"\nboundaries = "turbo3_midpoints"\n', "7 boundaries between 16"),
 ]
-passed = failed = 0
-
-
-def ok(condition, text):
-    global passed, failed
-    passed, failed = passed + bool(condition), failed + (not condition)
-    if not condition:
-        print(f"FAIL check_gen_tables: {text}")
+checks = Checks("check_gen_tables")
 
 
 def copy_cards(to):
@@ -58,9 +54,9 @@ def generate(root, card):
 def check_refused(root):
     for what, card, wanted in BAD:
         r = generate(root, card)
-        ok(r.returncode != 0 and "made5.toml" in r.stderr and wanted in r.stderr, f"{what}: {r.returncode} {r.stderr.strip()[-200:]}")
+        checks.ok(r.returncode != 0 and "made5.toml" in r.stderr and wanted in r.stderr, f"{what}: {r.returncode} {r.stderr.strip()[-200:]}")
     r = generate(root, None)
-    ok(r.returncode != 0 and "made5 has no card" in r.stderr, f"no card: {r.stderr.strip()[-200:]}")
+    checks.ok(r.returncode != 0 and "made5 has no card" in r.stderr, f"no card: {r.stderr.strip()[-200:]}")
 
 
 def half(x):
@@ -77,7 +73,7 @@ def check_c(root):
     made = subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", f"-I{root}/out", f"-I{ROOT}/src", f"-I{ROOT}/include", source, "-o", program],
                           capture_output=True, text=True, check=False)
     if not made.returncode == 0:
-        ok(False, f"cc: {made.stderr[-400:]}")
+        checks.ok(False, f"cc: {made.stderr[-400:]}")
         return
     data, want = b"", []
     for _ in range(50):
@@ -85,15 +81,15 @@ def check_c(root):
         data += half(scale) + sum(c << 5 * j for j, c in enumerate(codes)).to_bytes(20, "little")
         want += [scale * (c - 16) for c in codes]
     got = [float(x) for x in subprocess.run([program], input=data, capture_output=True, check=True).stdout.split()]
-    ok(len(got) == len(want) and all(struct.pack("<f", a) == struct.pack("<f", b) for a, b in zip(got, want)), "C decodes the made-up format otherwise")
+    checks.ok(len(got) == len(want) and all(struct.pack("<f", a) == struct.pack("<f", b) for a, b in zip(got, want)), "C decodes the made-up format otherwise")
 
 
 def check_glsl(root):
-    glslc, shaders = shutil.which("glslc"), os.path.join(ROOT, "src", "devices", "vulkan", "shaders")
-    for name in ("attn_score", "cache_read") if glslc else ():
-        r = subprocess.run([glslc, "--target-env=vulkan1.1", "-O", "-DFAST", f"-I{root}/out", f"-I{ROOT}/src", f"-I{shaders}",
-                            os.path.join(shaders, name + ".comp"), "-o", os.path.join(root, "made.spv")], capture_output=True, text=True, check=False)
-        ok(r.returncode == 0, f"{name}.comp: {r.stderr[-400:]}")
+    glslc, vulkan = shutil.which("glslc"), os.path.join(ROOT, "src", "devices", "vulkan")
+    for name in ("attn/attn_score", "encode/cache_read", "encode/cache_write") if glslc else ():
+        r = subprocess.run([glslc, "--target-env=vulkan1.1", "-O", "-DFAST", f"-I{root}/out", f"-I{ROOT}/src",
+                            os.path.join(vulkan, name + ".comp"), "-o", os.path.join(root, "made.spv")], capture_output=True, text=True, check=False)
+        checks.ok(r.returncode == 0, f"{name}.comp: {r.stderr[-400:]}")
 
 
 def main():
@@ -101,11 +97,10 @@ def main():
         copy_cards(root)
         check_refused(root)
         r = generate(root, MADE)
-        ok(r.returncode == 0, f"made5: {r.stderr[-400:]}")
+        checks.ok(r.returncode == 0, f"made5: {r.stderr[-400:]}")
         check_c(root)
         check_glsl(root)
-    print(f"check_gen_tables: {passed} passed, {failed} failed")
-    return failed > 0
+    return checks.end()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/rng.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "support/check.h"
 #include "support/gguf_build.h"
 

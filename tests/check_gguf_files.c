@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/file.h"
+#include "base/file/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "support/check.h"
 #include "support/gguf_build.h"
 

@@ -8,9 +8,9 @@
  * ids of the first prompt, in an f16 cache: for software drivers. */
 #include <math.h>
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include "base/mem.h"
-#include "formats/golden_json.h"
+#include "base/text/json.h"
 #include "kvant/engine.h"
 #include "support/check.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "base/jsonw.h"
+#include "base/text/jsonw.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/jinja/jinja_run.h"

@@ -1,7 +1,7 @@
 /* check_jsonw: the JSON writer, the log's escapes and the trace file. */
 #include <pthread.h>
 #include "base/clock.h"
-#include "base/jsonw.h"
+#include "base/text/jsonw.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"

@@ -8,8 +8,9 @@
 #include "base/half.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "devices/cpu/matmul_pack.h"
+#include "devices/cpu/matmul/matmul_pack.h"
 #include "devices/device.h"
+#include "formats/weights/wtype_sample.h"
 
 static const double limit_of[2] = { 5e-4, 1e-6 };       /* by enum kvant_compute: ops.def */
 
@@ -28,10 +29,7 @@ static void make_rows(const kvant_wtype *t, uint8_t *dst, int64_t n, int64_t k, 
             dst[(size_t)i * row + j] = (uint8_t)(rng_u64(&r) >> 40);
         for (int64_t b = 0; b < k / t->block && !t->quant; b++) {
             uint8_t *block = dst + (size_t)i * row + (size_t)b * (size_t)t->bytes;
-            uint16_t d = f32_to_half(0.01f + 0.02f * (float)rng_unit(&r));
-            store_u16(block + (strcmp(t->name, "Q6_K") == 0 ? 208 : 0), d);
-            if (strcmp(t->name, "Q4_K") == 0)
-                store_u16(block + 2, f32_to_half(0.05f));
+            kvant_wtype_set_halves(t, block, 0.01f + 0.02f * (float)rng_unit(&r), 0.05f);
         }
     }
     free(f);
@@ -62,12 +60,12 @@ static void problem_make(problem *p, const kvant_wtype *t, int64_t k, int64_t n,
         p->w.scale = p->scale;
         p->w.n_scale = experts;
     }
-    CHECK(matmul_pack_bytes(&p->w, &bytes, &diag) == KVANT_OK, "%s: %s", t->name, diag.text);
+    CHECK(kvant_cpu_pack_bytes(&p->w, &bytes, &diag) == KVANT_OK, "%s: %s", t->name, diag.text);
     p->w.packed = kvant_alloc(bytes);
     memset(p->w.packed, 0xFF, bytes);
-    matmul_pack_begin(&p->w);
+    kvant_cpu_pack_begin(&p->w);
     for (int i = 2; i >= 0; i--)
-        matmul_pack_part(&p->w, i, 3);
+        kvant_cpu_pack_part(&p->w, i, 3);
 }
 
 static void problem_free(problem *p)
@@ -301,7 +299,7 @@ static void check_nan_weight(const char *type, size_t at, uint16_t bits)
                 buffers b = buffers_make(&p, m, 9);
                 kvant_matmul_args a = { &p.w, b.x, b.y, m, b.ldx, b.ldy, compute };
                 store_u16(p.data + 7 * (size_t)(k / t->block) * (size_t)t->bytes + at, bits);
-                matmul_pack_part(&p.w, 0, 1);
+                kvant_cpu_pack_part(&p.w, 0, 1);
                 run_kernel(kernel, &a, 3);
                 for (int r = 0; r < m; r++)
                     for (int j = 0; j < 20; j++)
@@ -315,8 +313,6 @@ static void check_nan_weight(const char *type, size_t at, uint16_t bits)
 /* Every code the same byte under sane scales: the largest integer sums, where a 16-bit accumulator would overflow. */
 static void fill_extreme(const kvant_wtype *t, uint8_t *data, size_t bytes, uint8_t byte)
 {
-    const uint16_t d = f32_to_half(0.01f);
-
     memset(data, byte, bytes);
     for (size_t b = 0; b < bytes; b += (size_t)t->bytes) {
         if (strcmp(t->name, "MXFP4") == 0)
@@ -324,9 +320,7 @@ static void fill_extreme(const kvant_wtype *t, uint8_t *data, size_t bytes, uint
         else if (strcmp(t->name, "NVFP4") == 0)
             memset(data + b, 0x30, 4);
         else
-            store_u16(data + b + (strcmp(t->name, "Q6_K") == 0 ? 208 : 0), d);
-        if (strcmp(t->name, "Q4_K") == 0)
-            store_u16(data + b + 2, d);
+            kvant_wtype_set_halves(t, data + b, 0.01f, 0.01f);
     }
 }
 
@@ -343,7 +337,7 @@ static void check_extreme(const kvant_wtype *t, uint8_t byte, float value)
     fill_extreme(t, p.data, row * N, byte);
     for (int i = 0; i < N; i++)
         t->dequant(p.data + (size_t)i * row, p.f + i * K, K);
-    matmul_pack_part(&p.w, 0, 1);
+    kvant_cpu_pack_part(&p.w, 0, 1);
     buffers b = buffers_make(&p, M, 9);
     for (int r = 0; r < M; r++) {
         for (int i = 0; i < K; i++)
@@ -481,11 +475,11 @@ static void check_edges(void)
     CHECK(1, "m = 0 did nothing");
     kvant_weight w = p.w;
     w.n_in = 48;
-    CHECK(matmul_pack_bytes(&w, &bytes, &diag) == KVANT_EINVAL, "half a block: %s", diag.text);
+    CHECK(kvant_cpu_pack_bytes(&w, &bytes, &diag) == KVANT_EINVAL, "half a block: %s", diag.text);
     w.n_in = 64, w.n_out = 0;
-    CHECK(matmul_pack_bytes(&w, &bytes, &diag) == KVANT_EINVAL, "no outputs: %s", diag.text);
+    CHECK(kvant_cpu_pack_bytes(&w, &bytes, &diag) == KVANT_EINVAL, "no outputs: %s", diag.text);
     w.n_out = INT64_MAX / 64;
-    CHECK(matmul_pack_bytes(&w, &bytes, &diag) < 0, "2^57 outputs");
+    CHECK(kvant_cpu_pack_bytes(&w, &bytes, &diag) < 0, "2^57 outputs");
     problem_free(&p);
 }
 

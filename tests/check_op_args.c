@@ -198,6 +198,85 @@ static void add(void)
     ACCEPT_NOTHING(KVANT_OP_ADD, good, empty.n = 0; empty.x = NULL; empty.y = NULL);
 }
 
+static void bias(void)
+{
+    kvant_bias_args good = { .y = buffer_a, .b = buffer_b, .n = 2, .d = 3, .ldy = 4, .n_b = 1 };
+
+    accept(KVANT_OP_BIAS, &good, "bias");
+    REFUSE(KVANT_OP_BIAS, good, n, -1);
+    REFUSE(KVANT_OP_BIAS, good, d, 0);
+    REFUSE(KVANT_OP_BIAS, good, ldy, 2);
+    REFUSE(KVANT_OP_BIAS, good, n_b, 0);
+    REFUSE(KVANT_OP_BIAS, good, y, NULL);
+    REFUSE(KVANT_OP_BIAS, good, b, NULL);
+    ACCEPT_NOTHING(KVANT_OP_BIAS, good, empty.n = 0; empty.y = NULL);
+}
+
+static void rows_copy(void)
+{
+    kvant_rows_copy_args good = {
+        .x = buffer_a, .y = buffer_b, .n = 2, .h = 2, .d = 3, .ldx = 8, .gx = 4, .ldy = 9, .gy = 5
+    };
+
+    accept(KVANT_OP_ROWS_COPY, &good, "rows_copy");
+    REFUSE(KVANT_OP_ROWS_COPY, good, n, -1);
+    REFUSE(KVANT_OP_ROWS_COPY, good, h, 0);
+    REFUSE(KVANT_OP_ROWS_COPY, good, d, 0);
+    REFUSE(KVANT_OP_ROWS_COPY, good, ldx, 6);
+    REFUSE(KVANT_OP_ROWS_COPY, good, gx, 2);
+    REFUSE(KVANT_OP_ROWS_COPY, good, ldy, 7);
+    REFUSE(KVANT_OP_ROWS_COPY, good, ldy, 0);
+    REFUSE(KVANT_OP_ROWS_COPY, good, gy, 2);
+    REFUSE(KVANT_OP_ROWS_COPY, good, x, NULL);
+    REFUSE(KVANT_OP_ROWS_COPY, good, y, NULL);
+    REFUSE(KVANT_OP_ROWS_COPY, good, y, buffer_a);
+    good.ldx = 0;
+    accept(KVANT_OP_ROWS_COPY, &good, "rows_copy of one row");
+    ACCEPT_NOTHING(KVANT_OP_ROWS_COPY, good, empty.n = 0; empty.y = NULL);
+}
+
+static void scale(void)
+{
+    kvant_scale_args good = { .x = buffer_a, .s = 0.5f, .n = 2, .d = 3 };
+
+    accept(KVANT_OP_SCALE, &good, "scale");
+    REFUSE(KVANT_OP_SCALE, good, n, -1);
+    REFUSE(KVANT_OP_SCALE, good, d, 0);
+    REFUSE(KVANT_OP_SCALE, good, s, NAN);
+    REFUSE(KVANT_OP_SCALE, good, s, -INFINITY);
+    REFUSE(KVANT_OP_SCALE, good, x, NULL);
+    ACCEPT_NOTHING(KVANT_OP_SCALE, good, empty.n = 0; empty.x = NULL);
+}
+
+static void softcap(void)
+{
+    kvant_softcap_args good = { .x = buffer_a, .cap = 30.0f, .n = 2, .d = 3 };
+
+    accept(KVANT_OP_SOFTCAP, &good, "softcap");
+    REFUSE(KVANT_OP_SOFTCAP, good, n, -1);
+    REFUSE(KVANT_OP_SOFTCAP, good, d, 0);
+    REFUSE(KVANT_OP_SOFTCAP, good, cap, 0.0f);
+    REFUSE(KVANT_OP_SOFTCAP, good, cap, NAN);
+    REFUSE(KVANT_OP_SOFTCAP, good, x, NULL);
+    ACCEPT_NOTHING(KVANT_OP_SOFTCAP, good, empty.n = 0; empty.x = NULL);
+}
+
+static void attn_temp(void)
+{
+    kvant_attn_temp_args good = { .x = buffer_a, .pos = ints, .beta = 0.1f, .length = 8, .n = 2, .d = 3, .ldx = 4 };
+
+    accept(KVANT_OP_ATTN_TEMP, &good, "attn_temp");
+    REFUSE(KVANT_OP_ATTN_TEMP, good, n, -1);
+    REFUSE(KVANT_OP_ATTN_TEMP, good, d, 0);
+    REFUSE(KVANT_OP_ATTN_TEMP, good, length, 0);
+    REFUSE(KVANT_OP_ATTN_TEMP, good, beta, -0.1f);
+    REFUSE(KVANT_OP_ATTN_TEMP, good, beta, NAN);
+    REFUSE(KVANT_OP_ATTN_TEMP, good, ldx, 2);
+    REFUSE(KVANT_OP_ATTN_TEMP, good, x, NULL);
+    REFUSE(KVANT_OP_ATTN_TEMP, good, pos, NULL);
+    ACCEPT_NOTHING(KVANT_OP_ATTN_TEMP, good, empty.n = 0; empty.x = NULL);
+}
+
 static void norm_l2(void)
 {
     kvant_norm_l2_args good = { .x = buffer_a, .eps = 1e-6f, .n = 2, .h = 2, .d = 8, .ldx = 16, .gx = 8 };
@@ -240,6 +319,20 @@ static void rope(void)
     ACCEPT_NOTHING(KVANT_OP_ROPE, good, empty.n = 0; empty.x = NULL);
 }
 
+static void mul(void)
+{
+    kvant_mul_args good = { .y = buffer_a, .x = buffer_b, .n = 2, .d = 8, .ldy = 8, .ldx = 16 };
+
+    accept(KVANT_OP_MUL, &good, "mul");
+    REFUSE(KVANT_OP_MUL, good, n, -1);
+    REFUSE(KVANT_OP_MUL, good, d, 0);
+    REFUSE(KVANT_OP_MUL, good, ldy, 7);
+    REFUSE(KVANT_OP_MUL, good, ldx, 7);
+    REFUSE(KVANT_OP_MUL, good, y, NULL);
+    REFUSE(KVANT_OP_MUL, good, x, NULL);
+    ACCEPT_NOTHING(KVANT_OP_MUL, good, empty.n = 0; empty.y = NULL);
+}
+
 static void swiglu(void)
 {
     kvant_swiglu_args good = {
@@ -256,7 +349,32 @@ static void swiglu(void)
     REFUSE(KVANT_OP_SWIGLU, good, up, NULL);
     REFUSE(KVANT_OP_SWIGLU, good, y, NULL);
     REFUSE(KVANT_OP_SWIGLU, good, y, buffer_a);
+    REFUSE(KVANT_OP_SWIGLU, good, y, buffer_b);
     ACCEPT_NOTHING(KVANT_OP_SWIGLU, good, empty.n = 0; empty.y = NULL);
+}
+
+static void glu(void)
+{
+    kvant_glu_args good = {
+        .gate = buffer_a, .up = buffer_b, .y = buffer_c, .n = 2, .f = 8, .ldg = 16, .ldu = 16, .ldy = 8
+    };
+
+    accept(KVANT_OP_GLU, &good, "glu");
+    REFUSE(KVANT_OP_GLU, good, n, -1);
+    REFUSE(KVANT_OP_GLU, good, f, 0);
+    REFUSE(KVANT_OP_GLU, good, ldg, 7);
+    REFUSE(KVANT_OP_GLU, good, ldu, 7);
+    REFUSE(KVANT_OP_GLU, good, ldy, 7);
+    REFUSE(KVANT_OP_GLU, good, gate, NULL);
+    REFUSE(KVANT_OP_GLU, good, up, NULL);
+    REFUSE(KVANT_OP_GLU, good, y, NULL);
+    REFUSE(KVANT_OP_GLU, good, y, buffer_a);
+    REFUSE(KVANT_OP_GLU, good, y, buffer_b);
+    REFUSE(KVANT_OP_GLU, good, kind, 3);
+    REFUSE(KVANT_OP_GLU, good, kind, -1);
+    REFUSE(KVANT_OP_GLU, good, kind, 1);            /* without alpha and limit */
+    REFUSE(KVANT_OP_GLU, good, kind, 1; broken.limit = 7.0f);
+    ACCEPT_NOTHING(KVANT_OP_GLU, good, empty.n = 0; empty.y = NULL);
 }
 
 static void gate_mul(void)
@@ -340,10 +458,22 @@ static void moe_route(void)
     REFUSE(KVANT_OP_MOE_ROUTE, good, n_expert, 0);
     REFUSE(KVANT_OP_MOE_ROUTE, good, k, 0);
     REFUSE(KVANT_OP_MOE_ROUTE, good, k, 5);
+    REFUSE(KVANT_OP_MOE_ROUTE, good, gating, -1);
+    REFUSE(KVANT_OP_MOE_ROUTE, good, gating, 3);
+    REFUSE(KVANT_OP_MOE_ROUTE, good, n_group, -1);
+    REFUSE(KVANT_OP_MOE_ROUTE, good, n_group, 3);
     REFUSE(KVANT_OP_MOE_ROUTE, good, logits, NULL);
     REFUSE(KVANT_OP_MOE_ROUTE, good, ids, NULL);
     REFUSE(KVANT_OP_MOE_ROUTE, good, wts, NULL);
     ACCEPT_NOTHING(KVANT_OP_MOE_ROUTE, good, empty.n = 0; empty.logits = NULL);
+    good.n_group = good.top_groups = good.group_best = 2;
+    accept(KVANT_OP_MOE_ROUTE, &good, "moe_route with groups");
+    REFUSE(KVANT_OP_MOE_ROUTE, good, top_groups, 0);
+    REFUSE(KVANT_OP_MOE_ROUTE, good, top_groups, 3);
+    REFUSE(KVANT_OP_MOE_ROUTE, good, group_best, 0);
+    REFUSE(KVANT_OP_MOE_ROUTE, good, group_best, 3);
+    good.k = 4;
+    REFUSE(KVANT_OP_MOE_ROUTE, good, top_groups, 1);
 }
 
 static void moe_combine(void)
@@ -487,6 +617,9 @@ static void attn(void)
     REFUSE(KVANT_OP_ATTN, good, compute, 3);
     REFUSE(KVANT_OP_ATTN, good, max_pos, 128);
     REFUSE(KVANT_OP_ATTN, good, max_pos, -1);
+    REFUSE(KVANT_OP_ATTN, good, window, -1);
+    REFUSE(KVANT_OP_ATTN, good, softcap, -1.0f);
+    REFUSE(KVANT_OP_ATTN, good, softcap, NAN);
     REFUSE(KVANT_OP_ATTN, good, k.tail, (uint16_t *)(void *)buffer_d; broken.seqs.tail_table = NULL);
     REFUSE(KVANT_OP_ATTN, good, v.tail, (uint16_t *)(void *)buffer_d; broken.seqs.tail_table = NULL);
     ACCEPT_NOTHING(KVANT_OP_ATTN, good, empty.seqs.n_tokens = 0; empty.q = NULL);
@@ -606,6 +739,40 @@ static void gdn(int id)
     ACCEPT_NOTHING(id, good, empty.seqs.n_tokens = 0; empty.q = NULL);
 }
 
+static void ssm(int id)
+{
+    kvant_ssm_args good = { .seqs = sequences, .x = buffer_a, .dt = buffer_b, .b = buffer_a, .c = buffer_a,
+                            .a = buffer_b, .d = buffer_b, .dt_bias = buffer_b, .state = buffer_c, .y = buffer_d,
+                            .h = 4, .p = 2, .g = 2, .n = 4, .ldx = 8, .lddt = 4, .ldb = 8, .slot_stride = 32 };
+
+    accept(id, &good, kvant_op_get(id)->name);
+    REFUSE_SLOTS(id, good);
+    REFUSE(id, good, x, NULL);
+    REFUSE(id, good, dt, NULL);
+    REFUSE(id, good, b, NULL);
+    REFUSE(id, good, c, NULL);
+    REFUSE(id, good, a, NULL);
+    REFUSE(id, good, d, NULL);
+    REFUSE(id, good, dt_bias, NULL);
+    REFUSE(id, good, state, NULL);
+    REFUSE(id, good, y, NULL);
+    REFUSE(id, good, y, buffer_a);
+    REFUSE(id, good, y, buffer_b);
+    REFUSE(id, good, h, 0);
+    REFUSE(id, good, h, 65538);
+    REFUSE(id, good, g, 0);
+    REFUSE(id, good, g, 3);
+    REFUSE(id, good, p, 0);
+    REFUSE(id, good, p, 513);
+    REFUSE(id, good, n, 0);
+    REFUSE(id, good, n, 513);
+    REFUSE(id, good, ldx, 7);
+    REFUSE(id, good, lddt, 3);
+    REFUSE(id, good, ldb, 7);
+    REFUSE(id, good, slot_stride, 31);
+    REFUSE(id, good, state_type, 2);
+}
+
 static void norm_gated(void)
 {
     kvant_norm_gated_args good = {
@@ -659,9 +826,16 @@ int main(void)
     norm_rms();
     norm_add_rms();
     add();
+    bias();
+    rows_copy();
+    scale();
+    softcap();
+    attn_temp();
     norm_l2();
     rope();
+    mul();
     swiglu();
+    glu();
     gate_mul();
     gate_add();
     matmul();
@@ -681,6 +855,8 @@ int main(void)
     gdn_gates();
     gdn(KVANT_OP_GDN_STEP);
     gdn(KVANT_OP_GDN_CHUNK);
+    ssm(KVANT_OP_SSM_STEP);
+    ssm(KVANT_OP_SSM_CHUNK);
     norm_gated();
     slot_copy();
     slot_zero();

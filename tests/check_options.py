@@ -15,13 +15,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from support.serve import ROOT, Checks, Server, built  # noqa: E402
 
 TINY = os.path.join(ROOT, "tests", "golden", "tiny", "llama.gguf")
-COMMANDS = ["run", "serve", "bench", "bench-serve", "bench-kernels", "eval ppl", "eval kl", "eval needle", "inspect", "plan", "quantize",
+COMMANDS = ["run", "serve", "bench", "bench-serve", "bench-kernels", "eval ppl", "eval kl", "eval needle", "inspect", "plan", "convert", "quantize", "imatrix",
             "verify"]
 # N: no effect, one note.  A: acts (read by code).  R: refused, with these words.
 POPULAR = [
     ("N", "--jinja"), ("N", "--no-jinja"), ("A", "--mlock"), ("N", "--no-mmap"), ("N", "--mmap"), ("N", "--no-warmup"), ("N", "--warmup"),
     ("A", "--seed 42"), ("A", "-s 42"), ("A", "--ignore-eos"), ("N", "--no-context-shift"), ("R", "--context-shift", "larger -c"),
-    ("N", "--embeddings"), ("N", "--embedding"), ("N", "--pooling mean"), ("R", "--pooling cls", "wanted mean"), ("A", "--no-webui"),
+    ("N", "--embeddings"), ("N", "--embedding"), ("A", "--pooling mean"), ("A", "--pooling last"), ("R", "--pooling cls", "wanted one of mean|last"), ("A", "--no-webui"),
     ("A", "--no-ui"), ("N", "--webui"), ("N", "--cache-prompt"), ("A", "--no-cache-prompt"), ("N", "--cache-reuse 256"),
     ("N", "--cache-ram 0"), ("N", "-cram 4096"), ("N", "-ctxcp 8"), ("N", "--no-repack"), ("N", "-fit on"), ("N", "--fit off"),
     ("N", "-fitt 1024"), ("A", "--log-file LOG"), ("A", "--log-timestamps"), ("N", "--no-log-timestamps"), ("A", "--log-colors off"),
@@ -32,23 +32,27 @@ POPULAR = [
     ("N", "--cont-batching"), ("N", "-nocb"), ("N", "-fa on"), ("N", "-fa off"), ("N", "--flash-attn auto"), ("N", "-dt 0.1"),
     ("N", "--defrag-thold 0.1"), ("N", "--slots"), ("A", "--no-slots"), ("N", "--metrics"), ("N", "--props"), ("N", "--perf"),
     ("N", "--no-perf"), ("N", "--offline"), ("N", "--verbose-prompt"), ("A", "--color off"), ("N", "-kvu"), ("N", "--no-kv-unified"),
-    ("N", "-nkvo"), ("N", "--no-kv-offload"), ("N", "--swa-full"), ("N", "--keep 64"), ("N", "-sm none"), ("N", "-ts 1,1"),
+    ("N", "-nkvo"), ("N", "--no-kv-offload"), ("A", "--swa-full"), ("N", "--keep 64"), ("N", "-sm none"), ("N", "-ts 1,1"),
     ("N", "-mg 0"), ("N", "-ot exps=CPU"), ("N", "--cpu-moe"), ("N", "-ncmoe 4"), ("N", "--no-op-offload"), ("N", "--check-tensors"),
-    ("N", "--no-mmproj"), ("R", "--mmproj x.gguf", "text only"), ("N", "--mirostat 0"), ("R", "--mirostat 2", "wanted 0"),
-    ("N", "--dry-multiplier 0.0"), ("R", "--dry-multiplier 0.8", "does not have this sampler"), ("N", "--typical 1.0"),
-    ("N", "--xtc-probability 0"), ("R", "--samplers top_k", "llama.cpp's default"), ("N", "--reasoning-format none"),
-    ("R", "--reasoning-format deepseek", "wanted none"), ("N", "--reasoning-budget -1"), ("R", "--reasoning-budget 0", "wanted -1"),
+    ("N", "--no-mmproj"), ("R", "--mmproj x.gguf", "text only"), ("A", "--mirostat 0"), ("A", "--mirostat 2"), ("R", "--mirostat 3", "from 0 to 2"),
+    ("A", "--dry-multiplier 0.0"), ("A", "--dry-multiplier 0.8"), ("R", "--dry-sequence-breaker x", "dry_sequence_breakers"), ("A", "--typical 1.0"),
+    ("A", "--top-nsigma 1.5"), ("A", "--mirostat-ent 4"), ("A", "--dynatemp-range 0.5"), ("N", "--adaptive-target -1"), ("R", "--adaptive-target 0.5", "wanted -1"),
+    ("A", "--xtc-probability 0.1"), ("R", "--samplers top_k", "llama.cpp's default"), ("A", "--reasoning-format none"),
+    ("A", "--reasoning-format deepseek"), ("A", "--reasoning-budget 0"), ("A", "--tool-dialect hermes"),
     ("A", "-c 256"), ("A", "--ctx-size 256"), ("A", "-n 8"), ("A", "--n-predict 8"), ("A", "-np 2"), ("A", "--parallel 2"), ("A", "-ngl 0"),
     ("A", "--n-gpu-layers auto"), ("R", "-ngl 99", "--device cuda"), ("A", "-dev cpu"), ("A", "-ctk q8_0"), ("A", "--cache-type-v q8_0"),
     ("A", "--host 127.0.0.1"), ("A", "--port 0"), ("A", "-a name"), ("A", "--alias name"), ("A", "--api-key k"),
     ("A", "--slot-save-path DIR"), ("A", "--temp 0.5"), ("A", "--top-k 20"), ("A", "--top-p 0.9"), ("A", "--min-p 0.1"),
     ("A", "--repeat-penalty 1.1"), ("A", "--presence-penalty 0.5"), ("A", "--chat-template chatml"),
     ("R", "--chat-template-kwargs x", "a field of requests"), ("R", "--grammar x", "a request to kvant serve brings its own"),
-    ("R", "--json-schema x", "a request to kvant serve brings its own"), ("R", "-hf a/b", "fetch the GGUF file"), ("R", "-md x", "not supported yet"),
-    ("R", "--draft-max 8", "not supported yet"), ("R", "--lora x", "merge the adapter"), ("R", "--rope-scaling yarn", "as the file says"),
+    ("R", "--json-schema x", "a request to kvant serve brings its own"), ("R", "-hf a/b", "curl -LO"), ("R", "-md x", "not supported yet"),
+    ("R", "--draft-max 8", "not supported yet"), ("R", "--control-vector x", "not supported"), ("A", "--lora-init-without-apply"), ("R", "--rope-scaling yarn", "as the file says"),
     ("R", "--override-kv a=int:1", "rewrite the file"), ("R", "--reranking", "not supported"), ("R", "--path x", "part of the program"),
     ("R", "--rpc x", "one device"), ("N", "--sleep-idle-seconds 60"), ("N", "-sps 0.5"), ("A", "--api-prefix /x"), ("N", "-e"),
-    ("R", "--ssl-key-file x", "proxy"), ("R", "--models-dir x", "one process serves one model"),
+    ("N", "--no-agent"), ("N", "--no-prefill-assistant"), ("N", "--no-log-jsonl"), ("R", "--agent", "tool_calls"), ("R", "-l 5+1", "logit_bias"),
+    ("R", "--spec-draft-n-max 4", "not supported yet"), ("R", "-cmoed", "not supported yet"), ("R", "--fim-qwen-1.5b-default", "fetch the GGUF file"),
+    ("R", "--skip-chat-parsing", "reasoning_format"), ("R", "--webui-config x", "in the browser"),
+    ("R", "--ssl-key-file x", "proxy"), ("R", "--models-dir x", "wanted one of them"), ("A", "--models-max 2"), ("R", "--models-preset x", "command line"),
 ]
 
 

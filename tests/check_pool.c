@@ -102,12 +102,12 @@ static void check_cpu(void)
 
     CHECK(cpu_count() >= 1, "%d", cpu_count());
     cpu_set_mask(CPU_AVX2);
-    CHECK((cpu_features() & ~(uint32_t)CPU_AVX2) == 0, "mask is not applied: %x", (unsigned)cpu_features());
+    CHECK((kvant_cpu_features() & ~(uint32_t)CPU_AVX2) == 0, "mask is not applied: %x", (unsigned)kvant_cpu_features());
     cpu_set_mask(UINT32_MAX);
-    CHECK((cpu_features() & ~cpu_detected()) == 0, "a mask may only remove features");
-    cpu_features_text(CPU_AVX2 | CPU_AVX512, text, sizeof text);
+    CHECK((kvant_cpu_features() & ~cpu_detected()) == 0, "a mask may only remove features");
+    kvant_cpu_text(CPU_AVX2 | CPU_AVX512, text, sizeof text);
     CHECK(strcmp(text, "avx2 avx512") == 0, "%s", text);
-    cpu_features_text(CPU_AVX2 | CPU_AVX512, text, 4);
+    kvant_cpu_text(CPU_AVX2 | CPU_AVX512, text, 4);
     CHECK(strcmp(text, "avx") == 0, "%s", text);
     CHECK(cpu_cap_find("ref", &mask) && mask == 0, "ref is the empty set");
     CHECK(!cpu_cap_find("sse9", &mask), "unknown names are refused");

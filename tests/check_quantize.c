@@ -6,10 +6,10 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/file.h"
+#include "base/file/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "model/quantize.h"
 #include "support/check.h"
 #include "support/gguf_build.h"
@@ -148,7 +148,10 @@ static double bound(const char *type)
         const char *name;
         double nmse;
     } bounds[] = { { "F32", 0 },       { "F16", 1e-6 },    { "BF16", 3e-6 },  { "Q8_0", 4e-5 },   { "Q4_0", 1.1e-2 },
-                   { "Q4_K", 6.5e-3 }, { "Q6_K", 4.2e-4 }, { "MXFP4", 2e-2 }, { "NVFP4", 1.2e-2 } };
+                   { "Q4_K", 6.5e-3 }, { "Q6_K", 4.2e-4 }, { "MXFP4", 2e-2 }, { "NVFP4", 1.2e-2 },
+                   { "Q4_1", 8e-3 },   { "Q5_0", 2.5e-3 }, { "Q5_1", 2e-3 },  { "Q5_K", 1.7e-3 }, { "Q2_K", 9.0e-2 },
+                   { "Q3_K", 3e-2 },   { "IQ4_NL", 8e-3 }, { "IQ4_XS", 8e-3 }, { "TQ1_0", 8.3e-1 },
+                   { "TQ2_0", 8.3e-1 } };
 
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++)
         if (strcmp(bounds[i].name, type) == 0)
@@ -286,6 +289,13 @@ static void check_refusals(void)
     fails(in, temp_path("link.gguf"), &p, KVANT_EINVAL, "is the input");
     fails(in, temp_dir, &p, KVANT_EINVAL, "not a regular file");
     fails(in, temp_path("no/such/dir.gguf"), &p, KVANT_EIO, "cannot create");
+    for (int i = 0; i < kvant_wtype_count(); i++) {
+        const quantize_params read_only = { .type = kvant_wtype_at(i) };
+        char why[80];
+        snprintf(why, sizeof why, "%s can be read but not written", read_only.type->name);
+        if (!read_only.type->quant)
+            fails(in, temp_path("x.gguf"), &read_only, KVANT_EUNSUPPORTED, why);
+    }
     fails(temp_path("absent.gguf"), temp_path("x.gguf"), &p, KVANT_ENOENT, "no such file");
     CHECK(model_quantize(in, temp_path("q8.gguf"), &p, NULL, NULL, NULL, &diag) == 0, "%s", diag.text);
     p.type = kvant_wtype_find("Q4_0");
@@ -362,6 +372,48 @@ static void check_options(void)
     gguf_close(g);
 }
 
+/* The types of a mixture in a model of 32 layers, as the field's own tool gives them. */
+static void check_mix(void)
+{
+    static const struct {
+        const char *mix, *tensor, *type;
+    } wanted[] = {
+        { "q4_k_m", "output.weight", "Q6_K" },          { "Q4_K_M", "token_embd.weight", "Q4_K" },
+        { "Q4_K_M", "blk.3.attn_v.weight", "Q6_K" },    { "Q4_K_M", "blk.4.attn_v.weight", "Q4_K" },
+        { "Q4_K_M", "blk.6.ffn_down.weight", "Q6_K" },  { "Q4_K_M", "blk.28.ffn_down_exps.weight", "Q6_K" },
+        { "Q4_K_M", "blk.9.attn_qkv.weight", "Q5_K" },  { "Q4_K_M", "blk.0.attn_output.weight", "Q4_K" },
+        { "Q5_K_M", "blk.5.ffn_down.weight", "Q5_K" },  { "Q5_K_M", "blk.31.attn_v.weight", "Q6_K" },
+        { "Q3_K_M", "blk.1.attn_v.weight", "Q5_K" },    { "Q3_K_M", "blk.2.attn_v.weight", "Q4_K" },
+        { "Q3_K_M", "blk.1.ffn_down.weight", "Q5_K" },  { "Q3_K_M", "blk.5.ffn_down.weight", "Q3_K" },
+        { "Q3_K_M", "blk.7.attn_output.weight", "Q4_K" }, { "Q2_K", "blk.7.ffn_up.weight", "Q2_K" },
+    };
+
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        const char *found = quantize_mix_type(quantize_mix_find(wanted[i].mix), wanted[i].tensor, 32)->name;
+        CHECK(strcmp(found, wanted[i].type) == 0, "%s: %s is %s, %s wanted", wanted[i].mix, wanted[i].tensor, found,
+              wanted[i].type);
+    }
+    CHECK(!quantize_mix_find("Q4_K_") && !quantize_mix_at(-1) && !quantize_mix_find("Q4_K"), "unknown names are found");
+}
+
+/* A mixture in a file: types by tensor, and the file's own number. */
+static void check_mix_file(void)
+{
+    const quantize_params p = { .mix = quantize_mix_find("Q4_K_M") };
+    gguf *g = NULL;
+    uint32_t type = 99;
+
+    CHECK(model_quantize(temp_path("in.gguf"), temp_path("mix.gguf"), &p, NULL, NULL, NULL, &diag) == 0, "%s",
+          diag.text);
+    CHECK(gguf_open(temp_path("mix.gguf"), &g, &diag) == 0, "%s", diag.text);
+    if (!g)
+        return;
+    const gguf_tensor *out = gguf_tensor_find(g, "output.weight"), *q = gguf_tensor_find(g, "blk.0.attn_q.weight");
+    CHECK(out && out->type == 14 && q && q->type == 12, "output as Q6_K, attn_q as Q4_K");
+    CHECK(gguf_u32(g, "general.file_type", 1, &type, &diag) == 0 && type == 15, "file_type %u", type);
+    gguf_close(g);
+}
+
 static void check_memory_faults(void)
 {
     const quantize_params p = { .type = kvant_wtype_find("NVFP4") };
@@ -390,11 +442,14 @@ int main(void)
     build(&b, -1, 0.0f);
     CHECK(gb_write(&b, temp_path("in.gguf")) == 0, "write");
     for (int i = 0; i < kvant_wtype_count(); i++)
-        check_type(kvant_wtype_at(i));
+        if (kvant_wtype_at(i)->quant)
+            check_type(kvant_wtype_at(i));
     check_refusals();
     check_spoiled();
     check_disk_full();
     check_options();
+    check_mix();
+    check_mix_file();
     check_memory_faults();
     gb_free(&b);
     snprintf(command, sizeof command, "rm -rf '%s'", temp_dir);

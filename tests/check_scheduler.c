@@ -11,7 +11,7 @@ enum { MAX_SEQS = 12, MAX_REQ = 40, MOST_PREEMPTIONS = 3 };
 
 typedef struct sim_req {
     int prompt, gen, limit; /* limit: pages that it can ever need */
-    int arrival;
+    int arrival, tenant;
     int pos, decoded, hit; /* hit: pages that came from the cache */
     int held, promised, keep, preempted;
     int done;
@@ -59,6 +59,8 @@ static void setup(sim *s, unsigned long long seed)
     s->c.first_waiting = roll(s, 0, 3);
     s->c.first_defer = roll(s, 0, 1) * roll(s, 1, 5);
     s->c.late_pages = roll(s, 0, 1);
+    s->c.step_tokens = roll(s, 0, 2) ? 0 : 64 * roll(s, 1, 8);
+    s->c.n_tenants = roll(s, 1, 4);
     s->pool = s->free = roll(s, 1, 3) == 1 ? roll(s, 1, 3) : roll(s, 4, 60); /* S-08: pools of 1, 2, 3 pages */
     s->n_req = roll(s, 1, MAX_REQ);
     for (int i = 0; i < s->n_req; i++) {
@@ -70,6 +72,7 @@ static void setup(sim *s, unsigned long long seed)
             q->gen = most - q->prompt + 1;
         q->limit = pages_at(s, q->prompt + q->gen - 1);
         q->arrival = roll(s, 0, 60);
+        q->tenant = roll(s, 0, s->c.n_tenants - 1);
     }
 }
 
@@ -106,6 +109,12 @@ static void take_page(sim *s, sim_req *q)
         q->promised--;
 }
 
+/* The least served first; here simply another one in each step. */
+static int rank(const sim *s, int tenant)
+{
+    return (tenant + s->step) % s->c.n_tenants;
+}
+
 static void fill_running(sim *s, sched_seq *out)
 {
     for (int i = 0; i < s->n_run; i++) {
@@ -118,7 +127,8 @@ static void fill_running(sim *s, sched_seq *out)
                               q->promised,
                               q->keep,
                               q->decoded,
-                              s->seed % 4 == 0 && prompt_left(q) == 0 && roll(s, 0, 2) == 0 };
+                              s->seed % 4 == 0 && prompt_left(q) == 0 && roll(s, 0, 2) == 0,
+                              rank(s, q->tenant) };
     }
 }
 
@@ -133,7 +143,8 @@ static void fill_queue(sim *s, sched_wait *out)
         const int pos = q->hit * KVANT_PAGE;
         q->keep = q->preempted >= MOST_PREEMPTIONS;
         const int first = pages_at(s, q->prompt + 1) < q->limit ? pages_at(s, q->prompt + 1) : q->limit;
-        out[i] = (sched_wait){ pos, q->prompt - pos, 0, (q->keep ? q->limit : first) - q->hit, q->hit, 0 };
+        out[i] = (sched_wait){ pos, q->prompt - pos, 0, (q->keep ? q->limit : first) - q->hit, q->hit, 0,
+                               rank(s, q->tenant) };
         idle -= q->hit;
     }
 }
@@ -201,8 +212,11 @@ static int tick(sim *s)
     sched_seq run[MAX_SEQS];
     sched_wait wait[MAX_REQ];
     int decode[MAX_SEQS], preempt[MAX_SEQS], admit[MAX_REQ], ids[MAX_SEQS + MAX_REQ], ready = 0, held = 0;
+    int tokens[4];
     sched_piece pieces[MAX_SEQS + MAX_REQ];
-    sched_plan p = { .decode = decode, .preempt = preempt, .admit = admit, .prompt = pieces };
+    sched_plan p = {
+        .decode = decode, .preempt = preempt, .admit = admit, .prompt = pieces, .tokens = tokens
+    };
 
     arrive(s);
     fill_running(s, run);
@@ -319,6 +333,7 @@ static void check_budgets(void)
 static void check_prefill_first(void)
 {
     const sched_config c = { .batch_tokens = 2048,
+                             .n_tenants = 1,
                              .n_ubatch = 512,
                              .n_ctx = 4096,
                              .max_seqs = 4,
@@ -326,9 +341,11 @@ static void check_prefill_first(void)
                              .first_waiting = 2,
                              .first_defer = 3 };
     sched_seq run[] = { { .pos = 10, .decoded = 4 }, { .pos = 20 }, { .prompt_left = 300 }, { .prompt_left = 300 } };
-    int decode[4], preempt[4], admit[1];
+    int decode[4], preempt[4], admit[1], tokens[1];
     sched_piece pieces[4];
-    sched_plan p = { .decode = decode, .preempt = preempt, .admit = admit, .prompt = pieces };
+    sched_plan p = {
+        .decode = decode, .preempt = preempt, .admit = admit, .prompt = pieces, .tokens = tokens
+    };
 
     sched_make(&c, run, 4, NULL, 0, 100, 0, &p);
     CHECK(p.n_deferred == 1 && p.n_decode == 1 && decode[0] == 1, "%d held back, %d run", p.n_deferred, p.n_decode);
@@ -338,10 +355,41 @@ static void check_prefill_first(void)
     CHECK(p.n_deferred == 0, "one prompt, the threshold is two");
 }
 
+/* A neighbour's long prompts, older ones too, leave each tenant an equal part of a step's tokens, and what others do
+ * not want of theirs; where a part is less than a page, who is served next takes one. */
+static void check_shares(void)
+{
+    sched_config c = { .batch_tokens = 2048, .n_ubatch = 512, .n_ctx = 4096, .max_seqs = 8, .n_tenants = 3 };
+    sched_seq run[] = { { .prompt_left = 3000, .tenant = 1 },
+                        { .prompt_left = 3000, .tenant = 1 },
+                        { .prompt_left = 3000, .tenant = 2 } };
+    sched_wait wait[] = { { .prompt_left = 100 } };
+    int decode[4], preempt[4], admit[1], tokens[3];
+    sched_piece pieces[4];
+    sched_plan p = {
+        .decode = decode, .preempt = preempt, .admit = admit, .prompt = pieces, .tokens = tokens
+    };
+
+    sched_make(&c, run, 3, wait, 1, 100, 0, &p);
+    CHECK(p.n_prompt == 3 && p.n_admit == 1 && pieces[0].index == 0 && pieces[0].n == 960 && pieces[1].index == 2 &&
+              pieces[1].n == 960 && pieces[2].index == 3 && pieces[2].n == 100,
+          "2048 tokens: %d pieces, %d %d %d", p.n_prompt, pieces[0].n, pieces[1].n, pieces[2].n);
+    c.step_tokens = 512;
+    sched_make(&c, run, 3, wait, 1, 100, 0, &p);
+    CHECK(p.budget == 512 && p.n_prompt == 3 && pieces[0].n == 192 && pieces[1].n == 192 && pieces[2].n == 100,
+          "512 tokens: %d pieces, %d %d %d", p.n_prompt, pieces[0].n, pieces[1].n, pieces[2].n);
+    c.step_tokens = 64;
+    run[2].tenant = 0;
+    sched_make(&c, run, 3, NULL, 0, 100, 0, &p);
+    CHECK(p.n_prompt == 1 && pieces[0].index == 2 && pieces[0].n == 64, "64 tokens: piece 0 is %d, %d tokens",
+          pieces[0].index, pieces[0].n);
+}
+
 int main(void)
 {
     check_budgets();
     check_prefill_first();
+    check_shares();
     check_traces(4000);
     return check_end("check_scheduler");
 }

@@ -3,8 +3,8 @@
 
 A hybrid model in 36 pages, eight places.  A third key's 60 requests, two at a time (no more than its part of the places), are sent alone and
 beside the neighbours.  They all end, with the same bytes; the 99th percentile of their times to the first token is at most three times that
-without the neighbours, or a second: alone it is a few milliseconds, less than one step of the neighbours' prompts takes; the server's memory
-stays within the budgets of docs/server.md."""
+without the neighbours, or 0.1 s, which is what programs beside the test move it by; the server's memory stays within the budgets of
+docs/server.md."""
 import concurrent.futures
 import json
 import os
@@ -21,7 +21,7 @@ BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "relea
 C = Checks("check_serve_neighbours")
 KEYS = ["key-a-of-the-neighbours", "key-b-of-the-neighbours", "key-of-the-bystander"]
 REQUESTS, AT_ONCE = 60, 2
-FLOOR_S = 1.0           # starved it waited 4 to 52 s
+FLOOR_S = 0.1           # starved it waited 4 to 52 s
 MODEL = os.path.join(ROOT, "tests", "golden", "tiny", "qwen35.gguf")
 # docs/server.md, "Limits": bodies in flight, buffers of connections, queued and running requests; and 32 MiB for all else that grows.
 MEMORY_KB = (64 + 32 + 32) << 10
@@ -86,7 +86,7 @@ def main():
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
         f.write("\n".join(KEYS) + "\n")
         f.flush()
-        args = ("--api-key-file", f.name, "--kv-pool-size", "600000", "-np", "8", "-c", "2048", "--max-queue", "64")
+        args = ("--api-key-file", f.name, "--kv-pool-size", "600000", "-np", "8", "-c", "2048", "--max-queue", "64", "--target-itl", "10")
         with Server(BUILD, *args, model=MODEL) as s:
             run_all(s)          # warm: the prefixes are in the index in both runs
             alone, before = run_all(s), s.memory_kb()

@@ -59,9 +59,10 @@ def check_slot_over_http():
         C.ok(status == 200 and r["n_restored"] == n, f"B1 restore: {status} {r}")
         back = complete(s, turn + " And so", max_tokens=12, id_slot=2)
         C.ok(back[2] == n and back[1]["choices"][0]["text"] == plain[1]["choices"][0]["text"], f"B1 {back[2]} of {n} tokens, or another text")
-        for fields in ({"id_slot": 3}, {"id_slot": -2}, {"id_slot": "1"}, {"id_slot": 1, "n": 2}, {"id_slot": 1, "cache_salt": "x"}):
+        for fields in ({"id_slot": 3}, {"id_slot": -2}, {"id_slot": "1"}, {"id_slot": 1, "cache_salt": "x"}):
             status, r, _ = complete(s, "a", **fields)
             C.ok(status == 400 and r["error"]["param"] == "id_slot", f"B1 {fields}: {status} {r}")
+        C.ok(complete(s, ["a", "b"], id_slot=1)[0] == 400 and complete(s, "a", id_slot=1, n=2)[0] == 200, "B1 several prompts, several choices")
         C.ok(complete(s, "a", id_slot=-1)[0] == 200, "B1 -1: any slot")
         for name in (".x", "..", ".", "a/b", "a+b", "", "x" * 65):
             status, r = s.post("/slots/1?action=save", {"filename": name})

@@ -4,7 +4,7 @@
 #include <time.h>
 #include "base/mem.h"
 #include "base/rng.h"
-#include "server/grammar_cache.h"
+#include "server/grammar/grammar_cache.h"
 #include "support/check.h"
 
 /* CPU time of this process: the machine may be busy with other things. */
@@ -509,12 +509,14 @@ static void check_cache(int n)
 
     CHECK(grammar_vocab_from_list(none, (int[]){ 0 }, (unsigned char[]){ 1 }, 1, &gv, &diag) == KVANT_OK, "%s",
           diag.text);
-    CHECK(grammar_cache_get(c, "root ::= \"a\" root |", 19, &first, &diag) == KVANT_OK, "%s", diag.text);
-    CHECK(grammar_cache_get(c, "root ::= \"a\" root |", 19, &again, &diag) == KVANT_OK && again == first, "T-13 a hit");
+    CHECK(grammar_cache_get(c, NULL, "root ::= \"a\" root |", 19, &first, &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(grammar_cache_get(c, NULL, "root ::= \"a\" root |", 19, &again, &diag) == KVANT_OK && again == first,
+          "T-13 a hit");
     grammar_release(again);
     CHECK(grammar_run_create(first, gv, &r, &diag) == KVANT_OK, "%s", diag.text);
     grammar_release(first);
-    CHECK(grammar_cache_get(c, "root ::= x", 10, &again, &diag) == KVANT_EINVAL, "T-13 a bad grammar is not kept");
+    CHECK(grammar_cache_get(c, NULL, "root ::= x", 10, &again, &diag) == KVANT_EINVAL,
+          "T-13 a bad grammar is not kept");
     for (int i = 0; i < n + LARGE; i++) { /* many small ones, then some that do not all fit */
         int len = snprintf(text, ROOM, "root ::= \"v%d\" [a-z]{1,%d} \"", i, 1 + i % 500);
         if (i >= n) {
@@ -522,7 +524,7 @@ static void check_cache(int n)
             len += LENGTH;
         }
         text[len++] = '"';
-        if (grammar_cache_get(c, text, (size_t)len, &again, &diag) != KVANT_OK)
+        if (grammar_cache_get(c, NULL, text, (size_t)len, &again, &diag) != KVANT_OK)
             bad++;
         else
             grammar_release(again);
@@ -537,7 +539,7 @@ static void check_cache(int n)
     CHECK(st.hits == 1 && st.misses == (uint64_t)n + LARGE + 1,
           "T-13 %d hits, %d misses", (int)st.hits, (int)st.misses);
     CHECK(grammar_run_bytes(r, "aaa", 3, &complete, &diag) == KVANT_OK && complete, "T-13 its run goes on");
-    CHECK(grammar_cache_get(c, "root ::= \"a\" root |", 19, &again, &diag) == KVANT_OK && again != first,
+    CHECK(grammar_cache_get(c, NULL, "root ::= \"a\" root |", 19, &again, &diag) == KVANT_OK && again != first,
           "T-13 was evicted");
     grammar_release(again);
     free(text);

@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 #include <time.h>
 #include "base/rng.h"
-#include "server/grammar_states.h"
-#include "server/grammar_work.h"
+#include "server/grammar/grammar_states.h"
+#include "server/grammar/grammar_work.h"
 #include "support/check.h"
 
 /* All bytes, all pairs of small letters, and longer words of them; the last one is an end token. */

@@ -8,10 +8,11 @@
 #include <unistd.h>
 #include "base/mem.h"
 #include "base/rng.h"
-#include "server/auth.h"
-#include "server/json_scan.h"
+#include "base/sha256.h"
+#include "server/http/auth.h"
+#include "server/request/json_scan.h"
 #include "server/metrics.h"
-#include "server/request.h"
+#include "server/request/request.h"
 #include "server/textout.h"
 #include "support/check.h"
 
@@ -258,7 +259,9 @@ static void check_limits(void)
         { 1, "{\"messages\":[]}", API_INVALID, "messages" },
         { 0, "{\"prompt\":\"a\",\"n\":17}", API_INVALID, "n" },
         { 0, "{\"prompt\":\"a\",\"n\":16}", API_OK, "" },
-        { 0, "{\"prompt\":\"a\",\"max_tokens\":0}", API_INVALID, "max_tokens" },
+        { 0, "{\"prompt\":\"a\",\"max_tokens\":0}", API_OK, "" },
+        { 0, "{\"prompt\":\"a\",\"max_tokens\":-1}", API_INVALID, "max_tokens" },
+        { 0, "{\"prompt\":\"a\",\"max_tokens\":0,\"min_tokens\":1}", API_INVALID, "min_tokens" },
         { 0, "{\"prompt\":\"a\",\"max_tokens\":null}", API_OK, "" },
         { 0, "{\"prompt\":\"a\",\"temperature\":2.1}", API_INVALID, "temperature" },
         { 0,
@@ -271,7 +274,23 @@ static void check_limits(void)
         { 0, "{\"prompt\":[8191,1]}", API_OK, "" },
         { 0, "{\"prompt\":\"a\",\"logit_bias\":{\"8192\":1}}", API_INVALID, "logit_bias" },
         { 0, "{\"prompt\":\"a\",\"logit_bias\":{\"1\":101}}", API_INVALID, "logit_bias" },
-        { 0, "{\"prompt\":\"a\",\"logit_bias\":[[1,2]]}", API_INVALID, "logit_bias" },
+        { 0, "{\"prompt\":\"a\",\"logit_bias\":[[1,2],[8191,false]]}", API_OK, "" },
+        { 0, "{\"prompt\":\"a\",\"logit_bias\":[[8192,2]]}", API_INVALID, "logit_bias" },
+        { 0, "{\"prompt\":\"a\",\"logit_bias\":[[1,true]]}", API_INVALID, "logit_bias" },
+        { 0, "{\"prompt\":\"a\",\"logit_bias\":[[1]]}", API_INVALID, "logit_bias" },
+        { 0, "{\"prompt\":\"a\",\"logit_bias\":[1,2]}", API_INVALID, "logit_bias" },
+        { 0, "{\"prompt\":\"a\",\"logit_bias\":7}", API_INVALID, "logit_bias" },
+        { 0, "{\"prompt\":\"a\",\"logit_bias\":{\"1x\":1}}", API_OK, "" },
+        { 0, "{\"prompt\":\"a\",\"logit_bias\":{\"a b\":\"1\"}}", API_INVALID, "logit_bias" },
+        { 0, "{\"prompt\":\"a\",\"logit_bias\":{\"4294967296\":1}}", API_INVALID, "logit_bias" },
+        { 0, "{\"prompt\":\"a\",\"logit_bias\":[[\"a\"]]}", API_INVALID, "logit_bias" },
+        { 0, "{\"prompt\":[1,\"a b\",2]}", API_OK, "" },
+        { 0, "{\"prompt\":[1,\"a\",2.5]}", API_INVALID, "prompt" },
+        { 0, "{\"prompt\":{\"prompt_string\":\"a\"}}", API_OK, "" },
+        { 0, "{\"prompt\":{\"prompt_string\":\"a\",\"multimodal_data\":[\"x\"]}}", API_UNSUPPORTED, "prompt" },
+        { 0, "{\"prompt\":{\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}}", API_OK, "" },
+        { 0, "{\"prompt\":{\"content\":[{\"type\":\"image_url\"}]}}", API_UNSUPPORTED, "prompt" },
+        { 0, "{\"prompt\":{\"content\":\"a\"}}", API_INVALID, "prompt" },
         { 0, "{\"prompt\":\"a\",\"logit_bias\":[]}", API_OK, "" },
         { 0, "{\"prompt\":\"a\",\"model\":\"other\"}", API_OK, "" },
         { 0, "{\"prompt\":\"a\",\"model\":7}", API_INVALID, "model" },
@@ -326,15 +345,17 @@ static void check_b7(void)
         "\"guided_choice\":[\"a\"]",
         "\"guided_grammar\":\"root ::= x\"",
         "\"regex\":\"a\"",
-        "\"typical_p\":0.9",
-        "\"typ_p\":0.5",
         "\"tfs_z\":0.9",
-        "\"mirostat\":2",
-        "\"xtc_probability\":0.5",
-        "\"dry_multiplier\":0.8",
-        "\"dynatemp_range\":0.5",
-        "\"top_n_sigma\":1",
-        "\"samplers\":[\"top_k\"]",
+        "\"samplers\":[\"top_k\",\"penalties\"]",
+        "\"samplers\":[\"top_k\",\"top_k\"]",
+        "\"samplers\":[\"infill\"]",
+        "\"samplers\":\"kz\"",
+        "\"mirostat\":3",
+        "\"dry_base\":0.5",
+        "\"dry_sequence_breakers\":[\"ab\"]",
+        "\"dry_sequence_breakers\":[7]",
+        "\"no_repeat_ngram_size\":-1",
+        "\"top_a\":0.1",
         "\"stop_token_ids\":[3]",
         "\"bad_words\":[\"x\"]",
         "\"allowed_token_ids\":[3]",
@@ -342,8 +363,6 @@ static void check_b7(void)
         "\"n_probs\":3",
         "\"t_max_predict_ms\":100",
         "\"chat_template\":\"x\"",
-        "\"enable_thinking\":false",
-        "\"reasoning_effort\":\"low\"",
         "\"lora_request\":{\"a\":1}",
         "\"use_beam_search\":true",
         "\"skip_special_tokens\":false",
@@ -355,7 +374,7 @@ static void check_b7(void)
     };
     static const char *const neutral =
         "\"typical_p\":1.0,\"mirostat\":0,\"mirostat_tau\":5,\"xtc_probability\":0,\"xtc_threshold\":0.1,"
-        "\"dry_multiplier\":0,\"dry_base\":1.75,\"dynatemp_range\":0.0,\"top_n_sigma\":-1,\"samplers\":\"\","
+        "\"dry_multiplier\":0,\"dry_base\":1.75,\"dynatemp_range\":0.0,\"top_n_sigma\":-1,\"tfs_z\":1,"
         "\"guided_json\":null,\"guided_choice\":[],\"structured_outputs\":null,\"stop_token_ids\":[],\"n_probs\":0,"
         "\"skip_special_tokens\":true,\"use_beam_search\":false,\"modalities\":[\"text\"],\"reasoning_format\":\"auto\","
         "\"enable_thinking\":null,\"user\":\"x\",\"metadata\":{\"a\":\"b\"},\"store\":true,\"service_tier\":\"auto\","
@@ -612,11 +631,11 @@ static void check_keys(void)
     unsigned char hash[32], one[32] = { 0 }, salt[5][16];
     int wrong = 0;
 
-    auth_sha256("abc", 3, hash);
+    sha256("abc", 3, hash);
     CHECK(memcmp(hash, abc, 4) == 0 && hash[31] == 0xad, "SHA-256 of abc");
-    auth_sha256("", 0, hash);
+    sha256("", 0, hash);
     CHECK(hash[0] == 0xe3 && hash[31] == 0x55, "SHA-256 of nothing");
-    auth_sha256("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 64, hash);
+    sha256("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 64, hash);
     CHECK(hash[0] == 0xff && hash[1] == 0xe0 && hash[31] == 0xeb, "SHA-256 of 64 bytes: %02x %02x", hash[0], hash[31]);
     CHECK(auth_add(&a, "first", 5, &diag) == 0 && auth_add(&a, "second", 6, &diag) == 0, "%s", diag.text);
     CHECK(auth_find(&a, "first", 5) == 0 && auth_find(&a, "second", 6) == 1, "keys are found");
@@ -662,7 +681,7 @@ static void check_sha_ends(void)
 
     memset(text, 'a', sizeof text);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        auth_sha256(text, cases[i].n, hash);
+        sha256(text, cases[i].n, hash);
         uint32_t first = (uint32_t)hash[0] << 24 | (uint32_t)hash[1] << 16 | (uint32_t)hash[2] << 8 | hash[3];
         CHECK(first == cases[i].first, "SHA-256 of %zu bytes: %08x", cases[i].n, first);
     }

@@ -85,14 +85,19 @@ static int same(const serve_out *a, const serve_out *b)
            memcmp(a->logprob, b->logprob, (size_t)a->n * 4) == 0;
 }
 
-static void run_all(serve_rig *r, int n, const char *what)
+static void submit_all(serve_rig *r, int n, int held, const char *what)
 {
     kvant_diag d = { "" };
 
     for (int i = 0; i < n; i++) {
         kvant_request q = request_of(i, 0);
+        q.held = held;
         CHECK(serve_submit(r, &q, &got[i], &d) == KVANT_OK, "%s: %s", what, d.text);
     }
+}
+
+static void wait_all(int n, const char *what)
+{
     for (int i = 0; i < n; i++) {
         serve_wait(&got[i]);
         CHECK(same(&got[i], &alone[i]),
@@ -100,6 +105,12 @@ static void run_all(serve_rig *r, int n, const char *what)
               got[i].n_cached, got[i].n_preempted, got[i].text);
         CHECK(got[i].ends == 1, "I4: %d END events", got[i].ends);
     }
+}
+
+static void run_all(serve_rig *r, int n, const char *what)
+{
+    submit_all(r, n, 0, what);
+    wait_all(n, what);
 }
 
 /* Everything back: no page, tail page, snapshot or sequence is held but by the prefix index. */
@@ -135,12 +146,12 @@ static const char *const tiny[] = { "tests/golden/tiny/llama.gguf", "tests/golde
 static void poison_free(kv_cache *kv)
 {
     for (int l = 0; l < kv->cfg.n_layer; l++) {
-        for (int p = 0; p < kv->pages.n && kv->cfg.is_attn[l]; p++)
+        for (int p = 0; p < kv->pages.n && kv_has_attn(&kv->cfg, l); p++)
             if (kv->pages.refs[p] == 0) {
                 memset(kv->k[l].pages + (size_t)p * kv->k[l].page_bytes, 0xFF, kv->k[l].page_bytes);
                 memset(kv->v[l].pages + (size_t)p * kv->v[l].page_bytes, 0xFF, kv->v[l].page_bytes);
             }
-        for (int t = 0; t < kv->tails.n && kv->cfg.is_attn[l]; t++) {
+        for (int t = 0; t < kv->tails.n && kv_has_attn(&kv->cfg, l); t++) {
             const size_t k = (size_t)kv->cfg.h_kv * KVANT_PAGE * (size_t)kv->cfg.d_k;
             const size_t v = (size_t)kv->cfg.h_kv * KVANT_PAGE * (size_t)kv->cfg.d_v;
             if (kv->tails.refs[t] == 0 && kv->k[l].tail)
@@ -148,7 +159,7 @@ static void poison_free(kv_cache *kv)
             if (kv->tails.refs[t] == 0 && kv->v[l].tail)
                 memset(kv->v[l].tail + (size_t)t * v, 0xFF, v * 2);
         }
-        for (int i = 0; i < kv->cfg.max_seqs + kv->snaps.n && !kv->cfg.is_attn[l]; i++)
+        for (int i = 0; i < kv->cfg.max_seqs + kv->snaps.n && kv_has_state(&kv->cfg, l); i++)
             if (i < kv->cfg.max_seqs ? !kv->seqs[i].used : kv->snaps.refs[i - kv->cfg.max_seqs] == 0) {
                 memset((char *)kv->state[l] + (size_t)i * kv_state_bytes(&kv->cfg), 0xFF, kv_state_bytes(&kv->cfg));
                 memset(kv->conv[l] + i * kv->cfg.conv_floats, 0xFF, (size_t)kv->cfg.conv_floats * 4);
@@ -278,12 +289,12 @@ static void check_concurrent(const char *path, const char *type, int n, int long
 static void check_knobs(const char *path)
 {
     const struct {
-        int batch, budget, dynamic, cap, first, ubatch, threads;
-    } knobs[] = { { 128, 0, 0, 0, 0, 64, 1 },
-                  { 2048, 70, 0, 0, 0, 512, 2 },
-                  { 512, 0, 200, 100, 0, 128, 2 },
-                  { 512, 0, 0, 0, 1, 128, 1 },
-                  { 256, 10, 0, 0, 1, 64, 2 } };
+        int batch, budget, dynamic, cap, first, ubatch, threads, itl;
+    } knobs[] = { { 128, 0, 0, 0, 0, 64, 1, -1 },
+                  { 2048, 70, 0, 0, 0, 512, 2, 0 },
+                  { 512, 0, 200, 100, 0, 128, 2, -1 },
+                  { 512, 0, 0, 0, 1, 128, 1, 1 },
+                  { 256, 10, 0, 0, 1, 64, 2, 5 } };
     char what[128];
     serve_rig r;
 
@@ -298,6 +309,7 @@ static void check_knobs(const char *path)
             sp.prefill_cap = knobs[k].cap;
             sp.prefill_first = knobs[k].first;
             sp.prefill_first_defer = 3;
+            sp.target_itl_ms = knobs[k].itl;
             ep.n_ubatch = knobs[k].ubatch;
             ep.threads = knobs[k].threads;
         }
@@ -311,6 +323,51 @@ static void check_knobs(const char *path)
         check_no_leak(&r, what);
         serve_close(&r);
     }
+}
+
+/* Steps that had more than 256 tokens, of 12 prompts of 300 at once under a target of so many ms.  None begins before
+ * all are there, and each generates long enough that the last prompt has begun before it is alone: who is alone may
+ * fill a step. */
+static uint64_t large_steps(const char *path, int target)
+{
+    kvant_engine_params ep = engine_params("f16", 16, 100);
+    kvant_session_params sp = session_params();
+    kvant_session_stats st;
+    uint64_t n = 0;
+    serve_rig r;
+
+    sp.target_itl_ms = target;
+    sp.batch_tokens = 2048;
+    ep.n_ubatch = 512;
+    make_prompts(12, 300, 5);
+    for (int i = 0; i < 12; i++) {
+        lengths[i] = 300;
+        gens[i] = 12;
+    }
+    if (!serve_open(&r, path, ep, sp))
+        return 0;
+    run_alone(&r, 12);
+    kvant_session_get_stats(r.s, &st);
+    for (int i = 7; i <= KVANT_STEP_EDGES; i++) /* beyond 256: session_stats.c */
+        n -= st.tokens_hist[i];
+    submit_all(&r, 12, 1, "target");
+    for (int i = 0; i < 12; i++)
+        kvant_session_resume(r.s, got[i].id);
+    wait_all(12, "target");
+    kvant_session_get_stats(r.s, &st);
+    for (int i = 7; i <= KVANT_STEP_EDGES; i++)
+        n += st.tokens_hist[i];
+    serve_close(&r);
+    return n;
+}
+
+/* Without a target prompts fill steps; with one of a millisecond they come in pieces. */
+static void check_target(const char *path)
+{
+    const uint64_t without = large_steps(path, -1), with = large_steps(path, 1);
+
+    CHECK(without > 0 && with == 0, "target of 1 ms: %d steps of more than 256 tokens, without a target %d", (int)with,
+          (int)without);
 }
 
 /* S-08, S-09: a pool far too small for what runs; both ways of preemption. */
@@ -569,7 +626,7 @@ static void check_numeric(const char *path)
     kv_cache *kv = &r.e->kv;
     for (int p = 0; p < kv->pages.n; p++)
         for (int l = 0; l < kv->cfg.n_layer && kv->pages.marked[p]; l++)
-            if (kv->cfg.is_attn[l])
+            if (kv_has_attn(&kv->cfg, l))
                 memset(kv->v[l].pages + (size_t)p * kv->v[l].page_bytes, 0xFF, kv->v[l].page_bytes);
     for (int i = 0; i < 3; i++) {
         q = request_of(i, 0);
@@ -612,6 +669,7 @@ int main(int argc, char **argv)
             check_concurrent(tiny[i], types[t], t == 0 || i < 2 ? MANY : 24, 200);
     check_concurrent("models/novella-hybrid-q8_0.gguf", "tbq4_0", 6, 90);
     check_knobs(tiny[0]);
+    check_target(tiny[0]);
     check_knobs(tiny[1]);
     for (int i = 0; i < 2; i++)
         for (int mode = 0; mode < 2; mode++)

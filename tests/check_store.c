@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/crc32c.h"
-#include "base/file_out.h"
-#include "base/folder.h"
+#include "base/file/crc32c.h"
+#include "base/file/file_out.h"
+#include "base/file/folder.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cache/kv_image.h"
@@ -375,7 +375,7 @@ static void check_foreign(void)
         const char *path, *type;
         int tail;
         const char *wanted;
-    } other[] = { { "tests/golden/tiny/qwen35moe.gguf", "tbq4_0", 64, "another model (its tensors differ)" },
+    } other[] = { { "tests/golden/tiny/qwen35moe.gguf", "tbq4_0", 64, "another model (its tensors, or adapters, differ)" },
                   { "tests/golden/tiny/qwen35.gguf", "f16", 64, "other cache formats" },
                   { "tests/golden/tiny/qwen35.gguf", "tbq4_0", 128, "other cache formats" } };
     serve_rig r;

@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/file_out.h"
-#include "base/folder.h"
+#include "base/file/file.h"
+#include "base/file/file_out.h"
+#include "base/file/folder.h"
 #include "base/mem.h"
 #include "support/check.h"
 #include "support/store_rig.h"

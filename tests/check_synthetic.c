@@ -115,7 +115,7 @@ int main(void)
     check_size("qwen3-32b:q8_0", 32.8);
     check_refused("qwen3-9b:bf16", "qwen3-8b");
     check_refused("qwen3-8b", "weight type");
-    check_refused("qwen3-8b:q3_k", "weight type");
+    check_refused("qwen3-8b:q9_k", "weight type");
     check_refused("", "NAME:TYPE");
     return check_end("check_synthetic");
 }

@@ -3,7 +3,7 @@
 #include <time.h>
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/template.h"
+#include "model/text/template.h"
 #include "support/check.h"
 #include "support/gguf_make.h"
 

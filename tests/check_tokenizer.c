@@ -3,15 +3,15 @@
  *
  *   check_tokenizer                        the tests
  *   check_tokenizer --long                 also 16 MiB texts (a minute, 1 GiB)
- *   check_tokenizer --stdin VOCAB PRE      lines "special hextext" -> ids, for tools/check_tokenizer_hf.py */
+ *   check_tokenizer --stdin VOCAB [PRE]    lines "special hextext" -> ids, for tools/check_tokenizer_hf.py */
 #include <limits.h>
 #include <pthread.h>
 #include <time.h>
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kvant/engine.h"
-#include "model/tokenizer.h"
-#include "model/utf8.h"
+#include "model/text/tokenizer.h"
+#include "model/text/utf8.h"
 #include "support/check.h"
 #include "support/gguf_make.h"
 #include "support/random_text.h"
@@ -25,6 +25,30 @@ enum { N_PRES = 4 };
 
 /* ---- helpers ---- */
 
+static tokenizer *open_or_exit(const char *path, const void *data, size_t n)
+{
+    kvant_diag diag;
+    gguf *g = NULL;
+    tokenizer *t = NULL;
+
+    if (gguf_open_mem(data, n, &g, &diag) < 0 || tokenizer_open(g, &t, &diag) < 0) {
+        printf("%s: %s\n", path, diag.text);
+        exit(2);
+    }
+    gguf_close(g); /* the tokenizer keeps nothing of the file */
+    return t;
+}
+
+static tokenizer *open_file(const char *path)
+{
+    size_t n;
+    char *file = text_file_read(path, &n);
+    tokenizer *t = open_or_exit(path, file, n);
+
+    free(file);
+    return t;
+}
+
 /* The vocabulary of the file behind another pre-tokenizer. */
 static tokenizer *open_with_pre(const char *path, const char *pre)
 {
@@ -33,9 +57,6 @@ static tokenizer *open_with_pre(const char *path, const char *pre)
     char *file = text_file_read(path, &n);
     char *at = memmem(file, n, key, sizeof key - 1);
     gguf_make m = { 0 };
-    kvant_diag diag;
-    gguf *g = NULL;
-    tokenizer *t = NULL;
 
     if (!at)
         exit(2);
@@ -47,12 +68,8 @@ static tokenizer *open_with_pre(const char *path, const char *pre)
     gguf_make_bytes(&m, at + 8 + len, n - (size_t)(at - file) - 8 - (size_t)len);
     memcpy(&m.keys, file + 16, 8);
     gguf_make_finish(&m);
-    if (gguf_open_mem(m.data, m.n, &g, &diag) < 0 || tokenizer_open(g, &t, &diag) < 0) {
-        printf("%s: %s\n", path, diag.text);
-        exit(2);
-    }
-    gguf_close(g);
-    gguf_make_free(&m); /* the tokenizer keeps nothing of the file */
+    tokenizer *t = open_or_exit(path, m.data, m.n);
+    gguf_make_free(&m);
     free(file);
     return t;
 }
@@ -438,6 +455,66 @@ static void test_special(void)
     tokenizer_close(t);
 }
 
+typedef struct known_case {
+    const char *tokens[4];
+    int32_t types[4];
+    const char *wants; /* each token: e ends a generation, c control, w none of both */
+} known_case;
+
+/* What the texts of known chat formats are, beside what else the vocabulary has. */
+static void test_known(void)
+{
+    static const known_case cases[] = {
+        { { "<bos>", "<eos>", "<s>", "</s>" }, { 3, 3, 4, 4 }, "ceww" },
+        { { "<bos>", "<eos>", "<s>", "</s>" }, { 1, 1, 4, 1 }, "ceww" },
+        { { "<bos>", "<eos>", "<s>", "</s>" }, { 3, 3, 3, 3 }, "cece" },
+        { { "<|turn>", "<turn|>", "<|tool_response>", "[e~[" }, { 3, 3, 4, 1 }, "ceee" },
+        { { "<|end|>", "<|return|>", "<|call|>", "x" }, { 3, 3, 3, 1 }, "eeew" },
+        { { "<|end|>", "<|return|>", "<|call|>", "<|channel|>" }, { 3, 3, 3, 3 }, "ceec" },
+        { { "<|end|>", "<|calls|>", "<|flush|>", "x" }, { 3, 3, 3, 1 }, "ceew" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        gguf_make m = { 0 };
+        tokenizer *t = NULL;
+        kvant_diag diag = { "" };
+        const int n = strcmp(cases[i].tokens[3], "x") ? 4 : 3;
+        char got[5] = "wwww";
+        make_bytes_vocab(&m, "gpt-2", cases[i].tokens, cases[i].types, n);
+        gguf_make_strs(&m, "tokenizer.ggml.merges", (const char *const[]){ NULL });
+        CHECK(open_made(&m, &t, &diag) == 0, "%s", diag.text);
+        for (int k = 0; t && k < n; k++)
+            got[k] = tokenizer_is_eog(t, 256 + k) ? 'e' : tokenizer_bytes(t, 256 + k, 0, NULL, 0) == 0 ? 'c' : 'w';
+        CHECK(strcmp(got, cases[i].wants) == 0, "case %zu: %s, want %s", i, got, cases[i].wants);
+        tokenizer_close(t);
+    }
+}
+
+/* The ids of the marks for filling in: in range, the last three end a generation. */
+static void test_fill_in_keys(void)
+{
+    static const char *const keys[] = { "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep" };
+
+    for (int k = 0; k < 6; k++)
+        for (uint32_t id = 257; id <= 258; id++) {
+            static const char *const extra[] = { "<p>", "<q>" };
+            gguf_make m = { 0 };
+            tokenizer *t = NULL;
+            kvant_diag diag = { "" };
+            char key[64];
+            snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", keys[k]);
+            make_bytes_vocab(&m, "gpt-2", extra, (int32_t[]){ 3, 3 }, 2);
+            gguf_make_strs(&m, "tokenizer.ggml.merges", (const char *const[]){ NULL });
+            gguf_make_u32(&m, key, id);
+            int err = open_made(&m, &t, &diag);
+            if (id == 258)
+                CHECK(err == KVANT_EFORMAT && strstr(diag.text, keys[k]), "%s: %d '%s'", key, err, diag.text);
+            else
+                CHECK(err == 0 && tokenizer_is_eog(t, 257) == (k >= 3) && !tokenizer_is_eog(t, 256), "%s", key);
+            tokenizer_close(t);
+        }
+}
+
 /* A token that no merge makes: found whole by llama-bpe, never by the others. */
 static void test_ignore_merges(void)
 {
@@ -556,15 +633,16 @@ static void test_bad_vocabs(void)
 static void test_merges_left_out(void)
 {
     static const char *const notes[] = { "ab", "abc", "cd" };
-    static const char *const merges[] = { "a b",   "c x",   "c d",            "ab c",
-                                          "abc d", "d abc", "a abcdabcdabcd", "b b", NULL };
+    static const char *const merges[] = {
+        "a b", "c x", "c d", "ab c", "abc d", "d abc", "a abcdabcdabcd", "b b", NULL
+    };
     gguf_make m = { 0 };
     tokenizer *t = NULL;
     kvant_diag diag = { "" };
 
     make_bytes_vocab(&m, "qwen2", notes, (int32_t[]){ 1, 1, 1 }, 3);
-    gguf_make_strs(&m, "tokenizer.ggml.merges", (const char *const[]){ merges[0], merges[1], merges[2], merges[3],
-                                                                       merges[4], merges[7], NULL });
+    gguf_make_strs(&m, "tokenizer.ggml.merges",
+                   (const char *const[]){ merges[0], merges[1], merges[2], merges[3], merges[4], merges[7], NULL });
     CHECK(open_made(&m, &t, &diag) == KVANT_OK, "half of the merges are of tokens: '%s'", diag.text);
     if (t) {
         expect_ids(t, "abc", 0, (int32_t[]){ 257 }, 1);
@@ -590,7 +668,7 @@ static int open_variant(int variant, kvant_diag *diag)
     float f = 1;
 
     if (variant == 1)
-        gguf_make_str(&m, "tokenizer.ggml.model", "llama");
+        gguf_make_str(&m, "tokenizer.ggml.model", "rwkv");
     else if (variant == 2)
         gguf_make_u32(&m, "tokenizer.ggml.model", 1);
     else if (variant != 3)
@@ -634,7 +712,7 @@ static int open_variant(int variant, kvant_diag *diag)
 static void test_bad_keys(void)
 {
     static const char *const wants[18] = { "",
-                                           "'llama', want gpt2",
+                                           "'rwkv', want gpt2",
                                            "tokenizer.ggml.model",
                                            "tokenizer.ggml.model",
                                            "'no-such'",
@@ -720,7 +798,7 @@ static void test_out_of_memory(void)
 
 static int serve(const char *vocab, const char *pre)
 {
-    tokenizer *t = open_with_pre(vocab, pre);
+    tokenizer *t = pre ? open_with_pre(vocab, pre) : open_file(vocab);
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
@@ -749,8 +827,8 @@ static int serve(const char *vocab, const char *pre)
 
 int main(int argc, char **argv)
 {
-    if (argc == 4 && strcmp(argv[1], "--stdin") == 0)
-        return serve(argv[2], argv[3]);
+    if ((argc == 3 || argc == 4) && strcmp(argv[1], "--stdin") == 0)
+        return serve(argv[2], argc == 4 ? argv[3] : NULL);
     tokenizer *toks[N_PRES];
     for (int i = 0; i < N_PRES; i++)
         toks[i] = open_with_pre(VOCAB, pres[i]);
@@ -758,6 +836,8 @@ int main(int argc, char **argv)
     test_round_trip(toks);
     test_shared(toks);
     test_special();
+    test_known();
+    test_fill_in_keys();
     test_ignore_merges();
     test_injection(toks);
     test_text_lengths();

@@ -1,31 +1,33 @@
 #!/usr/bin/env python3
 """check_vulkan.py BUILD: the device "vulkan" on a software driver (lavapipe), or on what VK_DRIVER_FILES names.
 
-It owns: the op harness on reduced sizes (every op and format; attention with each K beside f16, each V beside f16, the
-named fusions, and 12 further pairs that the commit id chooses); the plain form of every shader by masked capabilities
-(KVANT_VK_DISABLE); a lost device; greedy ids of whole models beside the CPU's and, of the novella models, beside the
+It owns: the op harness on reduced sizes (every op and format; attention with every format once as K and once as V, beside
+each other as the commit id chooses, and the pairs that shaders take by name); the plain form of every shader by masked capabilities
+(KVANT_VK_DISABLE); a lost device; the models of tests/archs; greedy ids of whole models beside the CPU's and, of the novella models, beside the
 recorded ones; the validation layer, core and
-synchronisation, on both forms; spirv-val on every shader.  Without a Vulkan driver it says so and passes.
+synchronisation, on both forms; spirv-val on every shader of the build.  Without a Vulkan driver it says so and passes.
 
-    python3 tests/check_vulkan.py build/release [ops|attn|forms|models|golden|layers|shaders ...]"""
+    python3 tests/check_vulkan.py build/release [PART ...]         ctest runs every part as a test, check_vulkan_<part>"""
 import glob
 import hashlib
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 
 BUILD = sys.argv[1]
-PARTS = sys.argv[2:] or ["shaders", "ops", "attn", "forms", "models", "golden", "layers"]
+PARTS = sys.argv[2:] or ["archs", "attn", "caches", "forms", "golden", "layers", "models", "ops", "plain", "shaders"]
 KVANT = os.path.join(BUILD, "bin", "kvant")
 TINY = "tests/golden/tiny"
 DEMO = "models/novella-hybrid-q8_0.gguf"
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation",
          "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"}
-SMALL = "add,swiglu,gate_mul,gate_add,gdn_gates,rows_gather,rope,argmax,top_k,norm_rms,norm_add_rms,norm_l2,norm_gated," \
-        "moe_route,moe_combine,slot_copy,slot_zero,conv_step,conv_chunk,gdn_step,gdn_chunk"
+SMALL = "mul,add,bias,rows_copy,scale,softcap,attn_temp,swiglu,glu,gate_mul,gate_add,gdn_gates,rows_gather,rope,argmax,top_k,norm_rms," \
+        "norm_add_rms,norm_l2,norm_gated,moe_route,moe_combine,slot_copy,slot_zero,conv_step,conv_chunk,gdn_step,gdn_chunk," \
+        "ssm_step,ssm_chunk"
 passed = failed = 0
 
 
@@ -67,34 +69,47 @@ def formats():
 
 
 def chosen_pairs(names):
-    """12 pairs that no other list has, by the commit: over many commits every pair is run."""
+    """Every format once as K and once as V, shifted by the commit: over many commits every pair is run."""
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    commit = git.stdout.strip() or "none"
-    left = [f"{k}:{v}" for k in names for v in names if "f16" not in (k, v)]
-    return sorted(left, key=lambda p: hashlib.sha256((commit + p).encode()).hexdigest())[:12]
+    shift = int(hashlib.sha256(git.stdout.strip().encode()).hexdigest(), 16) % len(names)
+    return [f"{k}:{names[(i + shift) % len(names)]}" for i, k in enumerate(names)]
 
 
 def ops():
     verify("ops", "--ops", SMALL)
     verify("weights", "--ops", "embed,matmul,matmul_id")
+
+
+def archs():
+    """Logits and greedy ids of every model of tests/archs; pages of windows that come and go; adapters."""
+    global passed
+    for name in ("check_archs", "check_windows", "check_lora"):
+        code, text = program(os.path.join(BUILD, "bin", name), "vulkan")
+        last = re.findall(rf"^{name}: (\d+) passed, 0 failed$", text, re.M)
+        check(code == 0 and last, f"{name}: exit {code}: {text[-900:]}")
+        passed += int(last[0]) if last else 0
+
+
+def caches():
     verify("caches", "--ops", "cache_write,page_seal,cache_read,attn_score")
 
 
 def attn():
-    names = formats()
-    pairs = [f"{k}:f16" for k in names] + [f"f16:{v}" for v in names if v != "f16"]
-    pairs += ["qjl1_256:tbq3_0", "qjl1_256:q4_polar"]
-    pairs += [p for p in chosen_pairs(names) if p not in pairs]
+    pairs = ["f16:f16", "tbq4_0:tbq4_0", "qjl1_256:tbq3_0", "qjl1_256:q4_polar"]
+    pairs += [p for p in chosen_pairs(formats()) if p not in pairs]
     verify("attention", "--ops", "attn", "--pairs", ",".join(pairs))
 
 
-def forms():
+def plain():
     verify("plain form", "--ops", SMALL, KVANT_VK_DISABLE="bda")
-    verify("no subgroups", "--ops", "norm_rms,moe_route,matmul,embed", "--formats", "Q8_0,Q6_K",
-           KVANT_VK_DISABLE="subgroup")
     verify("plain caches", "--ops", "cache_write,cache_read,attn_score,attn", "--formats", "tbq4_0,turbo3_tcq,qjl1_256",
            "--pairs", "tbq4_0:tbq4_0,turbo3_tcq:qjl1_256", KVANT_VK_DISABLE="bda")
     verify("plain matrices", "--ops", "attn", "--pairs", "tbq4_0:tbq4_0", KVANT_VK_DISABLE="bda", KVANT_VK_FORCE="matrix")
+
+
+def forms():
+    verify("no subgroups", "--ops", "norm_rms,moe_route,matmul,embed", "--formats", "Q8_0,Q6_K",
+           KVANT_VK_DISABLE="subgroup")
     verify("no 16-bit arithmetic, no dot products", "--ops", "attn,matmul", "--formats", "tbq4_0,Q8_0", "--pairs", "tbq4_0:tbq4_0",
            KVANT_VK_DISABLE="half,dot,matrix")
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_DISABLE="magic")
@@ -155,16 +170,15 @@ def layers():
 
 
 def shaders():
-    tool, compiler = shutil.which("spirv-val"), shutil.which("glslc")
-    folder = "src/devices/vulkan/shaders"
-    for path in sorted(glob.glob(f"{folder}/*.comp")) if tool and compiler else []:
-        for form in ("FAST", "PLAIN"):
-            out = os.path.join(BUILD, "vulkan", "check.spv")
-            made = subprocess.run([compiler, "--target-env=vulkan1.1", "-O", f"-D{form}", "-Isrc", f"-I{BUILD}/generated", f"-I{folder}",
-                                   path, "-o",
-                                   out], capture_output=True, text=True, check=False)
-            r = subprocess.run([tool, "--target-env", "vulkan1.1", out], capture_output=True, text=True, check=False)
-            check(made.returncode == 0 and r.returncode == 0, f"{path} {form}: {made.stderr}{r.stdout}{r.stderr}")
+    """The code as glslc made it for the build: a list of numbers in braces."""
+    tool, out = shutil.which("spirv-val"), os.path.join(BUILD, "vulkan", "check.spv")
+    for path in sorted(glob.glob(f"{BUILD}/vulkan/*_fast.inc") + glob.glob(f"{BUILD}/vulkan/*_plain.inc")) if tool else []:
+        with open(path, encoding="utf-8") as f:
+            words = [int(w, 16) for w in re.findall(r"0x[0-9a-f]+", f.read())]
+        with open(out, "wb") as f:
+            f.write(struct.pack(f"<{len(words)}I", *words))
+        code, text = program(tool, "--target-env", "vulkan1.1", out)
+        check(len(words) > 5 and code == 0, f"{path}: {text}")
 
 
 def main():
@@ -178,7 +192,7 @@ def main():
         else:
             for part in PARTS:
                 globals()[part]()
-    print(f"check_vulkan: {passed} passed, {failed} failed")
+    print(f"{'_'.join(['check_vulkan', *sys.argv[2:]])}: {passed} passed, {failed} failed")
     return failed > 0
 
 

@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include "base/half.h"
 #include "base/rng.h"
+#include "cards/grids.h"
 #include "kvant/wtype.h"
 #include "support/check.h"
 
@@ -128,6 +129,182 @@ static float other_nvfp4(const uint8_t *b, int i)
     return other_ue4m3(b[s]) * e2m1(c);
 }
 
+/* Bits of the record counted from 0, lowest of a byte first: the value of n of them. */
+static int bits_at(const uint8_t *b, int at, int n)
+{
+    int v = 0;
+
+    for (int i = n - 1; i >= 0; i--)
+        v = 2 * v + (b[(at + i) / 8] >> (at + i) % 8) % 2;
+    return v;
+}
+
+static float other_q4_1(const uint8_t *b, int i)
+{
+    return other_half(b) * (float)bits_at(b + 4, 8 * (i % 16) + 4 * (i / 16), 4) + other_half(b + 2);
+}
+
+static float other_q5_0(const uint8_t *b, int i)
+{
+    const int n = bits_at(b + 6, 8 * (i % 16) + 4 * (i / 16), 4) + 16 * bits_at(b + 2, i, 1);
+    return other_half(b) * (float)(n - 16);
+}
+
+static float other_q5_1(const uint8_t *b, int i)
+{
+    const int n = bits_at(b + 8, 8 * (i % 16) + 4 * (i / 16), 4) + 16 * bits_at(b + 4, i, 1);
+    return other_half(b) * (float)n + other_half(b + 2);
+}
+
+static float other_q5_k(const uint8_t *b, int i)
+{
+    const int k = i / 32;
+    const int s = k < 4 ? bits_at(b + 4, 8 * k, 6)
+                        : bits_at(b + 4, 8 * (k + 4), 4) + 16 * bits_at(b + 4, 8 * (k - 4) + 6, 2);
+    const int m = k < 4 ? bits_at(b + 8, 8 * k, 6)
+                        : bits_at(b + 4, 8 * (k + 4) + 4, 4) + 16 * bits_at(b + 4, 8 * k + 6, 2);
+    const int n = bits_at(b + 48, 8 * (32 * (i / 64) + i % 32) + 4 * (k % 2), 4);
+
+    return other_half(b) * (float)s * (float)(n + 16 * bits_at(b + 16, 8 * (i % 32) + k, 1)) -
+           other_half(b + 2) * (float)m;
+}
+
+static float other_q2_k(const uint8_t *b, int i)
+{
+    const int n = bits_at(b + 16, 8 * (32 * (i / 128) + i % 32) + 2 * (i / 32 % 4), 2);
+    return other_half(b + 80) * (float)(b[i / 16] % 16) * (float)n - other_half(b + 82) * (float)(b[i / 16] / 16);
+}
+
+static float other_q3_k(const uint8_t *b, int i)
+{
+    const int k = i / 16, third = bits_at(b, 8 * (i % 32) + i / 32, 1);
+    const int n = bits_at(b + 32, 8 * (32 * (i / 128) + i % 32) + 2 * (i / 32 % 4), 2) - (third ? 0 : 4);
+    const int low = k < 8 ? b[96 + k] % 16 : b[96 + k - 8] / 16;
+    return other_half(b + 108) * (float)(low + 16 * bits_at(b + 104, 8 * (k % 4) + 2 * (k / 4), 2) - 32) * (float)n;
+}
+
+/* The levels' distances from one to the next, from -127 on. */
+static int iq4_level(int n)
+{
+    static const int steps[15] = { 23, 21, 18, 16, 14, 13, 12, 11, 12, 12, 13, 15, 16, 20, 24 };
+    int v = -127;
+
+    for (int i = 0; i < n; i++)
+        v += steps[i];
+    return v;
+}
+
+static float other_iq4_nl(const uint8_t *b, int i)
+{
+    return other_half(b) * (float)iq4_level(bits_at(b + 2, 8 * (i % 16) + 4 * (i / 16), 4));
+}
+
+static float other_iq4_xs(const uint8_t *b, int i)
+{
+    const int k = i / 32, s = bits_at(b + 4, 4 * k, 4) + 16 * bits_at(b + 2, 2 * k, 2) - 32;
+    return other_half(b) * (float)s * (float)iq4_level(bits_at(b + 8 + 16 * k, 8 * (i % 16) + 4 * (i / 16 % 2), 4));
+}
+
+/* A byte is a fraction of five ternary digits, rounded up to 256ths; written from docs/formats/weights.md. */
+static float other_tq1_0(const uint8_t *b, int i)
+{
+    const int digit = i < 160 ? i / 32 : i < 240 ? (i - 160) / 16 : (i - 240) / 4;
+    int q = b[i < 160 ? i % 32 : i < 240 ? 32 + i % 16 : 48 + i % 4];
+
+    for (int n = 0; n < digit; n++)
+        q = 3 * q % 256;
+    return other_half(b + 52) * (float)(q < 86 ? -1 : q < 171 ? 0 : 1);
+}
+
+static float other_tq2_0(const uint8_t *b, int i)
+{
+    return other_half(b + 64) * (float)(bits_at(b, 8 * (32 * (i / 128) + i % 32) + 2 * (i / 32 % 4), 2) - 1);
+}
+
+/* Entries of the IQ grids and their levels; check_grids compares them with sums of what the `gguf` package has. */
+#define GRID(name)                                                                                                     \
+    static const uint16_t grid_##name[] = { GRID_##name };                                                             \
+    static const int level_##name[] = { GRID_LEVELS_##name };
+GRID(iq3_xxs)
+GRID(iq3_s)
+GRID(iq2_xxs)
+GRID(iq2_xs)
+GRID(iq2_s)
+GRID(iq1)
+#undef GRID
+
+/* Seven stored signs; the eighth makes the number of minuses even. */
+static int minus(const uint8_t *b, int at, int i)
+{
+    int n = 0;
+
+    for (int j = 0; j < 7; j++)
+        n += bits_at(b, at + j, 1);
+    return i < 7 ? bits_at(b, at + i, 1) : n % 2;
+}
+
+static float other_iq3_xxs(const uint8_t *b, int i)
+{
+    const int entry = grid_iq3_xxs[b[2 + i / 4]], level = level_iq3_xxs[entry / (1 << 4 * (i % 4)) % 16];
+    const int gas = 8 * 66 + 32 * (i / 32);
+    const float s = (float)bits_at(b, gas + 28, 4) + 0.5f;
+    return other_half(b) * s * 0.5f * (float)(minus(b, gas + 7 * (i / 8 % 4), i % 8) ? -level : level);
+}
+
+static float other_iq3_s(const uint8_t *b, int i)
+{
+    const int entry = grid_iq3_s[b[2 + i / 4] + 256 * bits_at(b + 66, i / 4, 1)];
+    const int level = level_iq3_s[entry / (1 << 4 * (i % 4)) % 16];
+    return other_half(b) * (float)(1 + 2 * bits_at(b + 106, 4 * (i / 32), 4)) *
+           (float)(bits_at(b + 74, i, 1) ? -level : level);
+}
+
+static float other_iq2_xxs(const uint8_t *b, int i)
+{
+    const uint8_t *sub = b + 2 + 8 * (i / 32);
+    const int level = level_iq2_xxs[bits_at((const uint8_t *)&grid_iq2_xxs[sub[i / 8 % 4]], 2 * (i % 8), 2)];
+    const float s = (float)bits_at(sub, 60, 4) + 0.5f;
+    return other_half(b) * s * 0.25f * (float)(minus(sub, 32 + 7 * (i / 8 % 4), i % 8) ? -level : level);
+}
+
+static float other_iq2_xs(const uint8_t *b, int i)
+{
+    const int q = 16 * (i / 8), entry = grid_iq2_xs[bits_at(b + 2, q, 9)];
+    const int level = level_iq2_xs[entry / (1 << 2 * (i % 8)) % 4];
+    const float s = (float)bits_at(b + 66, 4 * (i / 16), 4) + 0.5f;
+    return other_half(b) * s * 0.25f * (float)(minus(b + 2, q + 9, i % 8) ? -level : level);
+}
+
+static float other_iq2_s(const uint8_t *b, int i)
+{
+    const int entry = grid_iq2_s[b[2 + i / 8] + 256 * bits_at(b + 66, 2 * (i / 8), 2)];
+    const int level = level_iq2_s[entry / (1 << 2 * (i % 8)) % 4];
+    const float s = (float)bits_at(b + 74, 4 * (i / 16), 4) + 0.5f;
+    return other_half(b) * s * 0.25f * (float)(bits_at(b + 34, i, 1) ? -level : level);
+}
+
+/* An entry's level, in eighths, with the shift. */
+static float iq1_level(int entry, int i, int down)
+{
+    return (float)level_iq1[grid_iq1[entry] / (1 << 2 * (i % 8)) % 4] * 0.125f + (down ? -0.125f : 0.125f);
+}
+
+static float other_iq1_s(const uint8_t *b, int i)
+{
+    const int qh = 8 * 34 + 16 * (i / 32), entry = b[2 + i / 8] + 256 * bits_at(b, qh + 3 * (i / 8 % 4), 3);
+    return other_half(b) * (float)(1 + 2 * bits_at(b, qh + 12, 3)) * iq1_level(entry, i, bits_at(b, qh + 15, 1));
+}
+
+static float other_iq1_m(const uint8_t *b, int i)
+{
+    const int entry = b[i / 8] + 256 * bits_at(b + 32, 4 * (i / 8), 3);
+    const int s = bits_at(b + 48, 16 * (i / 64) + 3 * (i / 16 % 4), 3);
+    uint8_t d[2] = { 0, 0 };
+    for (int k = 0; k < 4; k++)
+        d[k / 2] = (uint8_t)(d[k / 2] + bits_at(b + 48, 16 * k + 12, 4) * (k % 2 ? 16 : 1));
+    return other_half(d) * (float)(1 + 2 * s) * iq1_level(entry, i, bits_at(b + 32, 4 * (i / 8) + 3, 1));
+}
+
 typedef struct other {
     const char *name;
     float (*value)(const uint8_t *block, int i);
@@ -138,6 +315,13 @@ static const other others[] = {
     { "F32", other_f32, 0, 2, 1 },     { "F16", other_f16, 0, 2, 1 },     { "BF16", other_bf16, 0, 2, 1 },
     { "Q8_0", other_q8_0, 0, 2, 1 },   { "Q4_0", other_q4_0, 0, 2, 1 },   { "Q4_K", other_q4_k, 0, 2, 2 },
     { "Q6_K", other_q6_k, 208, 2, 1 }, { "MXFP4", other_mxfp4, 0, 1, 1 }, { "NVFP4", other_nvfp4, 0, 1, 4 },
+    { "Q4_1", other_q4_1, 0, 2, 2 },   { "Q5_0", other_q5_0, 0, 2, 1 },   { "Q5_1", other_q5_1, 0, 2, 2 },
+    { "Q5_K", other_q5_k, 0, 2, 2 },   { "Q2_K", other_q2_k, 80, 2, 2 },  { "Q3_K", other_q3_k, 108, 2, 1 },
+    { "IQ4_NL", other_iq4_nl, 0, 2, 1 }, { "IQ4_XS", other_iq4_xs, 0, 2, 1 },
+    { "IQ1_S", other_iq1_s, 0, 2, 1 },  { "IQ1_M", other_iq1_m, 48, 2, 4 },
+    { "TQ1_0", other_tq1_0, 52, 2, 1 }, { "TQ2_0", other_tq2_0, 64, 2, 1 }, { "IQ3_XXS", other_iq3_xxs, 0, 2, 1 },
+    { "IQ3_S", other_iq3_s, 0, 2, 1 },  { "IQ2_XXS", other_iq2_xxs, 0, 2, 1 },
+    { "IQ2_XS", other_iq2_xs, 0, 2, 1 }, { "IQ2_S", other_iq2_s, 0, 2, 1 },
 };
 enum { N_OTHERS = sizeof others / sizeof others[0] };
 
@@ -244,11 +428,13 @@ static void check_counts(const kvant_wtype *t)
     rng r = { 3 };
 
     t->dequant(src, all, 0);
-    t->quant(all, src, 0);
+    if (t->quant)
+        t->quant(all, src, 0);
     CHECK(f32_bits(all[0]) == 0xFFFFFFFFu && src[0] == 0xFF, "%s: n = 0 wrote something", t->name);
     check_fill_normal(all, n, 5);
-    t->quant(all, src, (int64_t)n);
-    for (int b = 0; b < BLOCKS; b++)
+    if (t->quant)
+        t->quant(all, src, (int64_t)n);
+    for (int b = 0; b < BLOCKS && t->quant; b++)
         t->quant(all + b * t->block, back + b * t->bytes, t->block);
     CHECK(memcmp(src, back, bytes) == 0, "%s: encoding depends on the number of blocks", t->name);
     for (size_t i = 0; i < bytes; i++)
@@ -276,7 +462,9 @@ static const struct {
     double nmse;
 } bounds[] = {
     { "F32", 0 },       { "F16", 1e-7 },    { "BF16", 3e-6 },    { "Q8_0", 4e-5 },    { "Q4_0", 1.0e-2 },
-    { "Q4_K", 6.2e-3 }, { "Q6_K", 4.2e-4 }, { "MXFP4", 1.7e-2 }, { "NVFP4", 1.2e-2 },
+    { "Q4_K", 6.2e-3 }, { "Q6_K", 4.2e-4 }, { "MXFP4", 1.7e-2 }, { "NVFP4", 1.2e-2 },  { "Q4_1", 7.7e-3 },
+    { "Q5_0", 2.3e-3 }, { "Q5_1", 1.8e-3 }, { "Q5_K", 1.6e-3 },  { "Q2_K", 9.0e-2 },   { "Q3_K", 3.0e-2 },
+    { "IQ4_NL", 7.4e-3 }, { "IQ4_XS", 7.5e-3 }, { "TQ1_0", 8.3e-1 }, { "TQ2_0", 8.3e-1 },
 };
 
 static double round_trip(const kvant_wtype *t, const float *x, int n)
@@ -442,6 +630,43 @@ static void check_k_exact(const char *name)
     CHECK(worst <= (strcmp(name, "Q6_K") ? 2e-3 : 2.5e-4), "%s: its own values come back with NMSE %.3g", name, worst);
 }
 
+/* ---- grids ---- */
+
+static uint32_t grid_sum(const uint16_t *words, int count, int per, const int *levels)
+{
+    uint32_t sum = 2166136261u;
+
+    for (int i = 0; i < count * per; i++) {
+        const int level = levels[words[i / per] >> 16 / per * (i % per) & ((1 << 16 / per) - 1)];
+        sum = (sum ^ (uint8_t)level) * 16777619u;
+    }
+    return sum;
+}
+
+/* FNV-1a sums of the levels of all entries, computed with the `gguf` package's tables. */
+static void check_grids(void)
+{
+    static const struct {
+        const char *name;
+        const uint16_t *words;
+        int count, per;
+        const int *levels;
+        uint32_t sum;
+    } grids[] = {
+        { "IQ3_XXS", grid_iq3_xxs, 256, 4, level_iq3_xxs, 0x49a45035 },
+        { "IQ3_S", grid_iq3_s, 512, 4, level_iq3_s, 0x71cc6c89 },
+        { "IQ2_XXS", grid_iq2_xxs, 256, 8, level_iq2_xxs, 0x3db4a16e },
+        { "IQ2_XS", grid_iq2_xs, 512, 8, level_iq2_xs, 0xebeb17dd },
+        { "IQ2_S", grid_iq2_s, 1024, 8, level_iq2_s, 0x82981110 },
+        { "IQ1", grid_iq1, 2048, 8, level_iq1, 0x31aea17d },
+    };
+
+    for (size_t i = 0; i < sizeof grids / sizeof grids[0]; i++) {
+        const uint32_t sum = grid_sum(grids[i].words, grids[i].count, grids[i].per, grids[i].levels);
+        CHECK(sum == grids[i].sum, "%s: grid 0x%08x, 0x%08x wanted", grids[i].name, sum, grids[i].sum);
+    }
+}
+
 /* ---- registry ------------------------------------------------------------ */
 
 static void check_registry(void)
@@ -463,7 +688,7 @@ static void check_registry(void)
     CHECK(!kvant_wtype_at(-1) && !kvant_wtype_at(kvant_wtype_count()), "out of range index");
     CHECK(!kvant_wtype_find(NULL) && !kvant_wtype_find("") && !kvant_wtype_find("Q4_") && !kvant_wtype_find("Q4_KS"),
           "unknown names are found");
-    CHECK(!kvant_wtype_by_id(13) && kvant_ggml_type_info(13, NULL, NULL, NULL) == 1, "Q5_K: known, not multiplied");
+    CHECK(!kvant_wtype_by_id(15) && kvant_ggml_type_info(15, NULL, NULL, NULL) == 1, "Q8_K: known, not multiplied");
     static const int unknown[] = { -1, 4, 5, 31, 32, 33, 36, 37, 38, 42, 45, 46, 255, 2147483647, -2147483647 };
     for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
         CHECK(kvant_ggml_type_info(unknown[i], NULL, NULL, NULL) == 0, "type %d is known", unknown[i]);
@@ -472,15 +697,21 @@ static void check_registry(void)
 int main(void)
 {
     check_registry();
+    check_grids();
     for (int i = 0; i < N_OTHERS; i++) {
         const kvant_wtype *t = kvant_wtype_find(others[i].name);
         check_random(t, &others[i]);
         check_scales(t, &others[i]);
         check_counts(t);
-        check_hostile_values(t);
+        if (t->quant)
+            check_hostile_values(t);
     }
     check_inner_scales("Q4_K", 4, 12);
     check_inner_scales("Q6_K", 192, 16);
+    check_inner_scales("Q5_K", 4, 12);
+    check_inner_scales("Q2_K", 0, 16);
+    check_inner_scales("Q3_K", 96, 12);
+    check_inner_scales("IQ4_XS", 2, 6);
     check_k_exact("Q4_K");
     check_k_exact("Q6_K");
     check_fixed_rules();

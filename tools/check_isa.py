@@ -28,8 +28,9 @@ def run(*command):
 
 def check(build):
     objects = []
-    for folder, _, names in os.walk(os.path.join(build, "CMakeFiles/kvant_objects.dir/src")):
-        objects += [os.path.join(folder, n) for n in names if n.endswith(".c.o")]
+    for target in ("kvant_formats_objects", "kvant_objects", "kvant"):
+        for folder, _, names in os.walk(os.path.join(build, f"CMakeFiles/{target}.dir")):
+            objects += [os.path.join(folder, n) for n in names if n.endswith(".c.o")]
     stem = {o: os.path.basename(o)[:-4] for o in objects}
     arm = any(isa_of(s) == "neon" for s in stem.values())
     nm, objdump, instruction = TOOLS["arm" if arm else "x86"]

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""plot_kernels.py: the picture, the table and the list of one `kvant bench-kernels --json` run.  Standard library only.
+"""plot_kernels.py: the picture and the list of one `kvant bench-kernels --json` run.  Standard library only.
 
-    tools/plot_kernels.py bench/results/kernels-<machine>.json      writes .svg and .csv beside it, and the table into .md, below
-                                                                    its line "## Table" (what stands above it stays)
+    tools/plot_kernels.py bench/results/kernels-<machine>.json      writes .svg and .csv beside it
 
 Left: rows per second of score + axpy (integer path where there is one) against f16, for the largest row count and for the
 smallest.  Right: squared error on Gaussian rows against bits per value, with the rate-distortion bound 4^-bits."""
@@ -98,19 +97,6 @@ def svg(data):
     return "\n".join([head] + bars(data) + errors(data) + [foot, "</svg>"]) + "\n"
 
 
-def table(data):
-    cols = ("format", "op", "variant", "queries", "rows", "median_ns", "min_ns", "row_bytes", "gbs", "read_share",
-            "peak_share", "x_ref", "x_f16")
-    out = [f'One thread. f32 FMA peak of this run {data["fma_gflops"]:.0f} Gflop/s; read '
-           + ", ".join(f'{r["gbs"]:.1f} GB/s over {r["rows"]} rows of f16' for r in data["read"]) + ".", "",
-           "| format | bits | squared error, upstream | best |", "|---|--:|--:|--:|"]
-    out += [f'| {f["name"]} | {f["bits"]:.3f} | {f["error_upstream"]:.5f} | {f["error_best"]:.5f} |' for f in data["formats"]]
-    out += ["", "| " + " | ".join(cols) + " |", "|---|---|---|" + "--:|" * (len(cols) - 3)]
-    for r in data["results"]:
-        out.append("| " + " | ".join(f"{r[c]:.3g}" if isinstance(r[c], float) else str(r[c]) for c in cols) + " |")
-    return "\n".join(out) + "\n"
-
-
 def main(argv):
     if len(argv) != 1:
         sys.stderr.write(__doc__)
@@ -124,12 +110,6 @@ def main(argv):
         out = csv.DictWriter(f, fieldnames=list(data["results"][0]), lineterminator="\n")
         out.writeheader()
         out.writerows(data["results"])
-    above = "# Kernels\n\n"
-    if os.path.exists(base + ".md"):
-        with open(base + ".md") as f:
-            above = f.read().split("## Table\n")[0]
-    with open(base + ".md", "w") as f:
-        f.write(above + "## Table\n\n" + table(data))
     return 0
 
 

@@ -23,6 +23,12 @@ typedef struct kvant_engine kvant_engine;
 
 /* ---- model ---- */
 
+/* A low-rank adapter (LoRA): a GGUF file made for the model, and the scale that sequences have it with unless they say
+ * otherwise (kvant_seq_lora). */
+enum { KVANT_LORA_MOST = 1024,      /* scales are within +-KVANT_LORA_MOST */
+       KVANT_LORA_FILES = 64 };     /* most adapters of a model */
+typedef struct kvant_lora { const char *path; float scale; } kvant_lora;
+
 typedef struct kvant_model_params {
     const char *path;              /* GGUF file, or the first shard of a split one */
     /* NULL: the file's, else ChatML; a built-in one: chatml llama3 mistral gemma; or a Jinja text */
@@ -32,6 +38,8 @@ typedef struct kvant_model_params {
     const char *rope_freq_dtype;
     /* NULL, or "qwen3-8b:bf16": instead of a file, the shape of a published model with random weights (for speed) */
     const char *synthetic;
+    const kvant_lora *lora;        /* n_lora adapters; copied */
+    int n_lora;
 } kvant_model_params;
 
 /* Maps and checks the file (all shards), reads shapes and tokenizer; KVANT_ENOENT, KVANT_EFORMAT, KVANT_EUNSUPPORTED.
@@ -44,13 +52,29 @@ typedef struct kvant_model_info {
     const char *arch, *name, *desc;          /* "qwen35", general.name, "qwen35 19M BF16" */
     int n_layer, n_embd, n_vocab, n_ctx_train;
     int n_head, n_head_kv, d_k, d_v;         /* attention */
+    /* A layer may be of both kinds or of neither.  Recurrent layers: heads and widths of the gated delta rule, or of
+     * Mamba2 (groups, heads, state, head size); 0: a convolution alone. */
     int n_attn_layers, n_gdn_layers;
     int gdn_hk, gdn_hv, gdn_dk, gdn_dv, conv_k;
+    int n_window_layers, window;             /* layers whose attention sees only the last `window` tokens */
     int n_expert, n_expert_used;
     int64_t n_params, weight_bytes, file_bytes;
     int64_t state_bytes;                     /* recurrent (f32) + conv state of one sequence, all layers */
+    int pooling;                             /* KVANT_POOLING_*: what the file says an embedding is */
 } kvant_model_info;
+/* As in GGUF's pooling_type. */
+enum {
+    KVANT_POOLING_UNSAID = -1,
+    KVANT_POOLING_NONE,
+    KVANT_POOLING_MEAN,
+    KVANT_POOLING_CLS,
+    KVANT_POOLING_LAST,
+    KVANT_POOLING_RANK
+};
 const kvant_model_info *kvant_model_get_info(const kvant_model *m);      /* as long as the model */
+/* Adapter i, as long as the model; KVANT_EINVAL: there is none.  alpha 0: the file says none. */
+typedef struct kvant_lora_info { const char *path; float scale, alpha; int rank; int64_t n_params; } kvant_lora_info;
+int kvant_model_lora(const kvant_model *m, int i, kvant_lora_info *out);
 int kvant_model_layer_is_attn(const kvant_model *m, int layer);         /* 0: a recurrent layer, or there is none */
 
 /* ---- text: any thread ---- */
@@ -68,6 +92,7 @@ int kvant_token_is_eog(const kvant_model *m, int32_t id);      /* one that ends 
 int32_t kvant_token_bos(const kvant_model *m);      /* -1: none */
 int32_t kvant_token_eos(const kvant_model *m);      /* -1: none */
 int kvant_token_add_bos(const kvant_model *m);      /* the file asks for BOS */
+int kvant_token_add_eos(const kvant_model *m);      /* it asks for EOS: at the end of texts to embed */
 
 /* Streaming detokeniser: never emits half a UTF-8 character; bytes that can no longer become one give U+FFFD.  Begins
  * as { 0 }; one per stream of text. */
@@ -121,14 +146,17 @@ typedef struct kvant_engine_params {
     int n_ubatch;                  /* tokens per device pass; 0: 512; rounded up to a multiple of 64 */
     int64_t pool_tokens;           /* KV pool in tokens; 0: max_seqs * n_ctx */
     const char *type_k, *type_v;   /* formats; NULL: "f16" */
-    const char *type_layers;       /* "0-1=f16,6=tbq3_0,7=q8_0:tbq4_0" (K:V) or NULL */
+    const char *type_layers;       /* "0-1=f16,6=turbo3,7=q8_0:tbq4_0" (K:V) or NULL */
     int kv_tail;                   /* exact tail in tokens: 0, 64, 128, ...; -1: default 64 */
     int encoder;                   /* enum kvant_encoder */
     const char *state_type;        /* recurrent states: "f32" or "bf16" (half the bytes; CPU and CUDA); NULL: "f32" */
     int logits_rows;               /* most rows of logits per step; 0: max_seqs */
-    /* State snapshots that the prefix cache of a session may keep (recurrent models, and any with kv_tail over 64: each
-     * takes as much state as a sequence and kv_tail/64 - 1 tail pages); 0: none */
+    /* Snapshots that the prefix cache of a session may keep (recurrent models, models with windows apart, and any with
+     * kv_tail over 64: each takes as much state and windows as a sequence and kv_tail/64 - 1 tail pages); 0: none */
     int snapshots;
+    /* Layers that see only a window keep its pages alone, in a pool of their own, where that is smaller and other
+     * layers see everything; 1: they keep all pages, and a prefix can be resumed at any of them */
+    int full_windows;
     /* qjl1_256: projection file (kvant/qjl.h), NULL: built from seed 42; read at create */
     const char *qjl_projection;
 } kvant_engine_params;
@@ -138,8 +166,8 @@ kvant_engine_params kvant_engine_defaults(void);
 
 /* Memory an engine with these parameters takes, by part, in bytes; no weights are read.  KVANT_EINVAL: a parameter. */
 typedef struct kvant_plan {
-    int64_t weights, kv, tail, state, scratch, total;
-    int64_t kv_bytes_per_token;            /* all layers, K + V, encoded rows */
+    int64_t weights, kv, window, tail, state, scratch, total;
+    int64_t kv_bytes_per_token;            /* K + V, encoded rows: all layers but those whose window is apart */
     int n_ctx, max_seqs;
 } kvant_plan;
 int kvant_plan_make(const kvant_model *m, const kvant_engine_params *p, kvant_plan *out, kvant_diag *diag);
@@ -160,6 +188,9 @@ int kvant_engine_program_text(kvant_engine *e, char **text, kvant_diag *diag);
 
 int kvant_seq_new(kvant_engine *e, int *seq, kvant_diag *diag);   /* KVANT_ENOSPC: max_seqs live already */
 int kvant_seq_free(kvant_engine *e, int seq);                     /* KVANT_EINVAL: no such sequence */
+/* The scale of each of the model's adapters in this sequence, which is still empty: scales[n] of n adapters; 0: without
+ * it.  A new sequence has the model's.  KVANT_EINVAL: no such sequence, not empty, another n, a scale out of range. */
+int kvant_seq_lora(kvant_engine *e, int seq, const float *scales, int n, kvant_diag *diag);
 /* A second sequence that goes on where src is, at any length.  Full pages are shared, the open page, the tail and the
  * state are copied.  KVANT_EINVAL (no such sequence, or broken), KVANT_ENOSPC (max_seqs live, or no page free). */
 int kvant_seq_fork(kvant_engine *e, int src, int *seq, kvant_diag *diag);
@@ -221,18 +252,31 @@ typedef struct kvant_sampler_params {
     const int32_t *bias_ids;       /* logit bias: n_bias ids and values */
     const float *bias;
     int n_bias;
+    /* Off where they are 0; what the others of a line say then counts for nothing. */
+    float typical_p;                         /* 1: off too */
+    float top_n_sigma;                       /* -1: off too */
+    float xtc_probability, xtc_threshold;    /* a threshold above 0.5: off */
+    float dynatemp_range, dynatemp_exponent; /* temp +- range, by entropy */
+    int mirostat;                            /* 1, 2: in place of all but bias, n-grams and temp */
+    float mirostat_tau, mirostat_eta;
+    float dry_multiplier, dry_base;
+    int dry_allowed_length, dry_last_n;      /* dry_last_n: tokens looked back on; -1: context */
+    const int32_t *dry_breakers;             /* n_dry_breakers tokens that no repetition goes across */
+    int n_dry_breakers;
+    int no_repeat_ngram;                     /* no so many tokens come twice within the context */
+    int context;                             /* tokens */
 } kvant_sampler_params;
 typedef struct kvant_sampler kvant_sampler;
 
-kvant_sampler_params kvant_sampler_defaults(void);     /* temp 0.8, top_k 40, top_p 0.95, min_p 0.05 */
-/* KVANT_EINVAL names the parameter out of range.  bias arrays are copied. */
+kvant_sampler_params kvant_sampler_defaults(void);     /* temp 0.8, top_k 40, top_p 0.95, min_p 0.05; the others off */
+/* KVANT_EINVAL names the parameter out of range.  Arrays are copied. */
 int kvant_sampler_create(const kvant_sampler_params *p, int n_vocab, kvant_sampler **out, kvant_diag *diag);
 void kvant_sampler_free(kvant_sampler *s);                        /* NULL is accepted */
 void kvant_sampler_accept(kvant_sampler *s, int32_t token);       /* feeds penalties: prompt and generated tokens */
 /* logits f32[n_vocab] (unchanged) -> *token.  KVANT_ENUMERIC when no logit is finite. */
 int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kvant_diag *diag);
 /* How the next pick can ask for logits: KVANT_LOGITS_GREEDY, _TOP (then kvant_sampler_pick_top) or _LAST.  Penalties, a
- * bias, and top_k 0 or above KVANT_STEP_TOP need them all. */
+ * bias, top_k 0 or above KVANT_STEP_TOP, and what is off by default need them all. */
 int kvant_sampler_wants(const kvant_sampler *s);
 /* The same token as kvant_sampler_pick, with the same state after it, from what kvant_step_top gave: the n largest of
  * finite logits, in order.  KVANT_EINVAL when the sampler needs more of them (kvant_sampler_wants). */

@@ -27,7 +27,8 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)     /* what libkvant.so exports */
 
-enum { KVANT_MAX_HEAD_DIM = 512 };
+/* Rows of codes; rows of single values (group 1), which latent attention keeps wider. */
+enum { KVANT_MAX_HEAD_DIM = 512, KVANT_MAX_PLAIN_HEAD_DIM = 576 };
 
 /* Which search an encoder makes for the same bytes (docs/formats/encoders.md). */
 enum kvant_encoder {

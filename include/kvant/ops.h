@@ -94,8 +94,33 @@ typedef struct kvant_norm_add_rms_args {
     float *x; const float *add; const float *w; float *y; float eps; int n, d;
 } kvant_norm_add_rms_args;
 
+/* y *= x, f32 rows of d, ldy and ldx apart. */
+typedef struct kvant_mul_args { float *y; const float *x; int n, d; int64_t ldy, ldx; } kvant_mul_args;
+
 /* x += y, f32[n][d]. */
 typedef struct kvant_add_args { float *x; const float *y; int n, d; } kvant_add_args;
+
+/* y[i][j] += b[ids[i]][j]: the bias of a product; n rows of d values, ldy apart; b f32[n_b][d].  ids NULL: b[0]. */
+typedef struct kvant_bias_args {
+    float *y; const float *b; int n, d; int64_t ldy; const int32_t *ids; int n_b;
+} kvant_bias_args;
+
+/* x = cap * tanh(x / cap), f32[n][d]. */
+typedef struct kvant_softcap_args { float *x; float cap; int n, d; } kvant_softcap_args;
+
+/* y[i][j] = x[i][j]: values of 4 bytes, bits kept, in n rows of h groups of d; ldx = 0: every row has the same x. */
+typedef struct kvant_rows_copy_args {
+    const float *x; float *y; int n, h, d; int64_t ldx, gx, ldy, gy;
+} kvant_rows_copy_args;
+
+/* x *= s, f32[n][d]. */
+typedef struct kvant_scale_args { float *x; float s; int n, d; } kvant_scale_args;
+
+/* x[i] *= 1 + beta * log(1 + floor(pos[i] / length)): the temperature of attention beyond a model's first `length`
+ * positions.  n rows of d values, ldx apart. */
+typedef struct kvant_attn_temp_args {
+    float *x; const int32_t *pos; float beta; int length, n, d; int64_t ldx;
+} kvant_attn_temp_args;
 
 /* x / max(sqrt(sum x^2), eps), in place over h groups of d.  Sum in double. */
 typedef struct kvant_norm_l2_args { float *x; float eps; int n, h, d; int64_t ldx, gx; } kvant_norm_l2_args;
@@ -106,10 +131,18 @@ typedef struct kvant_rope_args {
     float *x; const int32_t *pos; const float *inv_freq; float mscale; int neox, n_rot, n, h; int64_t ldx, gx;
 } kvant_rope_args;
 
-/* y = silu(gate) * up; f32 rows of f.  gate and up may be halves of one matrix (ld); y may be gate. */
+/* y = silu(gate) * up; f32 rows of f.  gate and up may be halves of one matrix (ld); y may be gate or up. */
 typedef struct kvant_swiglu_args {
     const float *gate, *up; float *y; int n, f; int64_t ldg, ldu, ldy;
 } kvant_swiglu_args;
+
+/* y of gate g and up u, rows as swiglu's.  gelu: g * sigmoid(2 sqrt(2/pi) (g + 0.044715 g^3)) * u, the tanh form.
+ * clamped: g and u at most `limit`, u at least -limit, then g * sigmoid(alpha g) * (u + 1).  relu: max(g, 0) * u; with
+ * up = gate that is the squared ReLU.  Only clamped has a use for alpha and limit.  y may be gate, or both. */
+enum kvant_glu { KVANT_GLU_GELU = 0, KVANT_GLU_CLAMPED = 1, KVANT_GLU_RELU = 2 };
+typedef struct kvant_glu_args {
+    const float *gate, *up; float *y; int n, f; int64_t ldg, ldu, ldy; int kind; float alpha, limit;
+} kvant_glu_args;
 
 /* y *= sigmoid(gate); n rows of h groups of d: y at i*ldy + j*gy, gate at i*ldg + j*gg. */
 typedef struct kvant_gate_mul_args {
@@ -130,10 +163,16 @@ typedef struct kvant_matmul_id_args {
     const kvant_weight *w; const float *x; const int32_t *ids; float *y; int n, k, x_div; int64_t ldx; int compute;
 } kvant_matmul_id_args;
 
-/* p = softmax(logits[n][n_expert]) in f32; the k largest (ties: lower id first), descending -> ids[n][k];
- * wts = p / max(sum of the selected p, 2^-14) * scale. */
+enum kvant_gating { KVANT_GATING_SOFTMAX, KVANT_GATING_SIGMOID, KVANT_GATING_SOFTMAX_CHOSEN };
+
+/* p = the gate of logits[n][n_expert] in f32: softmax over all, sigmoid, or the logit itself (SOFTMAX_CHOSEN).
+ * score = p + bias[n_expert] (NULL: p).  The k largest scores (ties: lower id first; NaN last), descending ->
+ * ids[n][k].  n_group > 1: experts lie in n_group groups of neighbours; only those of the top_groups groups can be
+ * chosen whose group_best (1 or 2) largest scores have the largest sums.
+ * wts = p / max(sum of the chosen p, 2^-14) * scale; raw: p * scale; SOFTMAX_CHOSEN: softmax of the chosen * scale. */
 typedef struct kvant_moe_route_args {
     const float *logits; int32_t *ids; float *wts; int n, n_expert, k; float scale;
+    int gating, raw; const float *bias; int n_group, top_groups, group_best;
 } kvant_moe_route_args;
 
 /* y[i] = sum_j wts[i*k+j] * x[i*k+j], j ascending; y f32[n][d] overwritten. */
@@ -166,11 +205,14 @@ typedef struct kvant_cache_read_args {
  *   q f32[n_tokens][ldq], head j at j*gq; out f32[n_tokens][ldo], head j at j*d_v.
  *   Query at position i reads key j exactly (tail, f16) iff i/64 - j/64 < tail_pages and the side has a tail; else from
  *   its encoded row.  h % h_kv == 0; head j uses KV head j / (h/h_kv).  softmax in f32, scores times `scale`.
+ *   window > 0: a query at position i sees the keys j > i - window only.  softcap > 0: a scaled score s becomes
+ *   softcap * tanh(s / softcap).  sinks not NULL: head j's softmax has one more term, exp(sinks[j]), without a value.
  *   The context is cut at fixed positions (every KVANT_SPLIT tokens) and merged in order. */
 enum { KVANT_SPLIT = 1024 };
 typedef struct kvant_attn_args {
     kvant_seqs seqs; kvant_kv_side k, v; const float *q; float *out; int64_t ldq, gq, ldo;
     int h, h_kv, d_k, d_v; float scale; int tail_pages; int compute; int max_pos; /* highest position in the batch */
+    int window; float softcap; const float *sinks; /* 0, 0, NULL: none; sinks f32[h] */
 } kvant_attn_args;
 
 /* The K side alone: s[i][j][t] = scale*<q, k_t> for t <= position of token i; s f32[n_tokens][h][lds], rest
@@ -180,14 +222,16 @@ typedef struct kvant_attn_score_args {
     int tail_pages;
 } kvant_attn_score_args;
 
-/* Depthwise causal conv over time + SiLU.  x f32[n_tokens][ldx], c channels; w f32[c][k] (tap fastest, last tap =
- * current token); state f32[slot][c][k-1], oldest first, of PRE-conv inputs; y f32[n_tokens][c].
- * s = 0; s += window[j]*w[j], j ascending; s += 0.0f; y = s / (1 + exp(-s)).
+/* Depthwise causal conv over time, then SiLU (linear 1: without).  x f32[n_tokens][ldx], c channels; w f32[c][k] (tap
+ * fastest, last tap = current token); bias f32[c] or NULL; state f32[slot][c][k-1], oldest first, of PRE-conv inputs;
+ * y f32[n_tokens][c].
+ * s = 0; s += window[j]*w[j], j ascending; s += bias (NULL: 0.0f); y = s / (1 + exp(-s)), linear: y = s.
  * Reads slot_in of every sequence before any write; writes the last k-1 inputs to slot_out.  That holds within one op:
  * no decode sequence of a batch may read a slot that a prompt sequence writes, nor the other way round.
  * conv_step takes decode sequences, conv_chunk prompt sequences; each ignores the other's rows. */
 typedef struct kvant_conv_args {
     kvant_seqs seqs; const float *x; const float *w; float *state; float *y; int c, k; int64_t slot_stride; int64_t ldx;
+    const float *bias; int linear;
 } kvant_conv_args;
 
 /* g = a * softplus(alpha + dt), beta = sigmoid(beta): f32[n][h]; a, dt f32[h]; in place (alpha -> g). */
@@ -207,6 +251,17 @@ typedef struct kvant_gdn_args {
     kvant_seqs seqs; const float *q, *k, *v, *g, *beta; void *state; float *o; int hk, hv, dk, dv, interleaved;
     int64_t ldq, ldk, ldv, slot_stride; int state_type; /* enum kvant_state_type */
 } kvant_gdn_args;
+
+/* Mamba2: a state space model with a scalar decay per head (Dao and Gu 2024).  Per head j, of group j / (h/g), state S:
+ *   dt = softplus(dt_j + dt_bias_j);  S <- exp(dt a_j) S + dt x B^T;  y = S C + d_j x.
+ *   x f32[n_tokens][ldx], head j at j*p; dt f32[n_tokens][lddt]; b and c f32[n_tokens][ldb], group at group*n; a, d,
+ *   dt_bias f32[h]; state [slot][h][p][n] (slot_stride in values); y f32[n_tokens][h*p].
+ *   Reads slot_in (-1: zeros), writes slot_out; all reads before any write.
+ * ssm_step: decode sequences only.  ssm_chunk: prompt sequences only.  state_type bf16: as of gdn_step, gdn_chunk. */
+typedef struct kvant_ssm_args {
+    kvant_seqs seqs; const float *x, *dt, *b, *c, *a, *d, *dt_bias; void *state; float *y; int h, p, g, n;
+    int64_t ldx, lddt, ldb, slot_stride; int state_type; /* enum kvant_state_type */
+} kvant_ssm_args;
 
 /* y_h = norm_rms(o_h; w[dv]) * silu(z_h); o, z, y f32[n][h*dv] (z row stride ldz); y may be o. */
 typedef struct kvant_norm_gated_args {
@@ -268,6 +323,20 @@ typedef struct kvant_cpu_kernel {
 const kvant_cpu_kernel *kvant_op_reference(int id);
 /* The kernel this CPU uses (src/devices/cpu).  Never NULL for an op that the CPU supports. */
 const kvant_cpu_kernel *kvant_op_cpu(int id);
+
+/* Packing: the layout from which the CPU's matmul kernels are fast.  A weight without it (packed NULL) is multiplied
+ * by the reference.  The caller owns the memory that w->packed points to, 64-byte aligned.  Once packed, only the
+ * reference and embed read w->data.
+ * Bytes of the packed block of w; KVANT_EUNSUPPORTED for a type without a layout. */
+int kvant_cpu_pack_bytes(const kvant_weight *w, size_t *bytes, kvant_diag *diag);
+/* Fills the header of w->packed (which has kvant_cpu_pack_bytes bytes). */
+void kvant_cpu_pack_begin(kvant_weight *w);
+/* Packs the panels of one part; all parts 0 .. parts-1 must run, in any order, on any threads. */
+void kvant_cpu_pack_part(const kvant_weight *w, int part, int parts);
+/* Two neighbouring ops are matmuls of the same activations in the same form: their common first stage need run only
+ * once, and no barrier is needed between them.  Both must write different y. */
+int kvant_cpu_same_input(const kvant_op *a, const kvant_op *b);
+
 /* Variants for the harness: 0 is the reference; NULL past the last.  *usable: this CPU and the test mask allow it. */
 const kvant_cpu_kernel *kvant_op_variant(int id, int i, const char **name, int *usable);
 

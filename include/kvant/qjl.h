@@ -29,8 +29,8 @@ enum {
 void kvant_qjl_projection_build(uint64_t seed, float *out);
 
 /* Reads a projection file into out f32[KVANT_QJL_VALUES].  KVANT_EFORMAT if the size is not KVANT_QJL_FILE_BYTES, a
- * value is not finite, or a column is zero (its bit would say nothing); KVANT_ENOENT, KVANT_EIO.  Then out is
- * untouched. */
+ * value is not finite, or a column is zero (its bit would say nothing); KVANT_ENOENT.  Then out is untouched.
+ * KVANT_EIO: the file could not be read to its end, and out may hold a part of it. */
 int kvant_qjl_projection_load(const char *path, float *out, kvant_diag *diag);
 
 /* Int8 query: q i8[256] and its scale from a sketch f32[256]: scale = max|sketch|/127 (1 if all zero), rounded half to

@@ -36,6 +36,9 @@ typedef struct kvant_session_params {
     /* One step (docs/scheduler.md).  Decode rows first: one per running sequence, never capped. */
     int batch_tokens;          /* most tokens of a step [2048]; at least max_seqs + 64 */
     int prefill_budget;        /* static budget: prompt tokens fill a step up to this total [off] */
+    /* prompt tokens of a step are so few that by what steps have taken it stays under so many ms [60], but at least 64;
+     * one request alone: at least one pass of the engine; -1: no target */
+    int target_itl_ms;
     int max_batch_tokens;      /* dynamic budget T: prompt tokens up to max(n_ubatch, T - decode rows) [off] */
     int prefill_cap;           /* dynamic: most prompt tokens of one sequence per step [from T and n_ctx] */
     int prefill_first;         /* 1: decode rows step aside while prompts wait [0] */
@@ -76,6 +79,7 @@ enum {
     KVANT_EVENT_PROGRESS = 1, /* prompt tokens were evaluated: prompt_done changed */
     KVANT_EVENT_TOKEN = 2,    /* one generated token, end-of-generation tokens included */
     KVANT_EVENT_END = 3,      /* the last event of a request */
+    KVANT_EVENT_PROMPT = 4,   /* a token of the prompt, in order, before the first TOKEN (n_prompt_logprobs) */
 };
 
 enum {
@@ -113,10 +117,11 @@ typedef struct kvant_event {
     uint64_t id;
     int kind;                            /* KVANT_EVENT_* */
     int n_prompt, prompt_done, n_cached; /* PROGRESS, TOKEN */
-    /* TOKEN.  logprob: of the model's own distribution (before penalties, bias, mask and temperature), NaN if not asked
-     * for.  top: the n_logprobs most likely tokens, best first; valid during the call. */
+    /* TOKEN, PROMPT.  logprob: of the model's own distribution (before penalties, bias, mask and temperature), NaN if
+     * not asked for, and for the prompt's first token, which nothing predicts.  top: the n_logprobs (PROMPT:
+     * n_prompt_logprobs) most likely tokens at its place, best first; valid during the call. */
     int32_t token;
-    int index; /* 0 for the first generated token */
+    int index; /* 0 for the first generated token; PROMPT: place in the prompt */
     float logprob;
     const kvant_token_prob *top;
     int n_top;
@@ -152,9 +157,13 @@ typedef struct kvant_request {
     int ignore_eos;                      /* 1: end-of-generation tokens do not end it */
     const kvant_sampler_params *sampler; /* NULL: greedy */
     int n_logprobs;                      /* -1: none; 0: of the chosen token; up to 20: and the most likely ones */
+    /* The same for each token of the prompt (PROMPT events): it is evaluated whole, 64 tokens a step, and only one such
+     * prompt at a time.  Wants an engine with logits_rows of at least max_seqs + 64; not with a slot, nor EMBED */
+    int n_prompt_logprobs;
     int priority;                        /* higher runs earlier [0] */
     uint32_t tenant;                     /* whose it is: tenants are served alike [0: nobody's in particular] */
     unsigned char salt[16];              /* prefixes are shared only between equal salts */
+    const float *lora;                   /* a scale of each adapter of the model; NULL: the session's */
     int n_system;                        /* tokens of the system and tools prefix: a snapshot is taken at its end */
     int cache;                           /* KVANT_CACHE_* */
     int held;                            /* 1: submitted as if paused: kvant_session_resume lets it start */
@@ -171,12 +180,18 @@ typedef struct kvant_request {
     void *user;
 } kvant_request;
 
-/* Greedy, slot -1, n_logprobs -1, max_tokens -1; everything else 0. */
+/* Greedy, slot -1, n_logprobs and n_prompt_logprobs -1, max_tokens -1; everything else 0. */
 kvant_request kvant_request_defaults(void);
 /* Queues a request; *id (never reused) is valid before the first event comes.  On error no event comes.
  * KVANT_EINVAL (a field, its value and what was wanted), KVANT_ENOSPC (longer than the context, or than the whole
  * pool), KVANT_EBUSY (queue full, or draining; try later), KVANT_EDEVICE (the engine failed), KVANT_ENOMEM. */
 int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id, kvant_diag *diag);
+/* Scales of the model's n adapters for requests that bring none, from the next submit on; at create the model's.  What
+ * a request shares with others, and continues in a slot, was made with its own scales.  KVANT_EINVAL: another n, or a
+ * scale out of range. */
+int kvant_session_set_lora(kvant_session *s, const float *scales, int n, kvant_diag *diag);
+/* They are written to scales[cap]; returns how many adapters there are. */
+int kvant_session_get_lora(kvant_session *s, float *scales, int cap);
 /* Ends a request at the next step boundary with KVANT_FINISH_CANCEL.  Unknown or ended ids: nothing happens. */
 void kvant_session_cancel(kvant_session *s, uint64_t id);
 /* Undoes one KVANT_EVENT_PAUSE of a request, also one whose callback is just about to return.  A paused request keeps
@@ -254,7 +269,8 @@ int kvant_session_slots(kvant_session *s, kvant_slot_info *out, int cap);
  * another salt.
  * Names: [A-Za-z0-9_.-]{1,64}, the first not a dot; files lie in params.snapshot_dir as NAME.kvs, those of slots with a
  * salt that is not zero as TENANT+NAME.kvs (16 hex digits of the salt): nobody overwrites another's.
- * A file that is damaged, or made with another model, formats or salt, is refused and nothing changes. */
+ * A file that is damaged, or made with another model, formats or salt, or other adapters than the session has for
+ * requests that bring none, is refused and nothing changes. */
 enum {
     KVANT_SLOT_SAVE = 1,    /* a parked sequence -> file */
     KVANT_SLOT_RESTORE = 2, /* file -> slot (free or parked) */

@@ -16,7 +16,7 @@ extern "C" {
 #pragma GCC visibility push(default)     /* what libkvant.so exports */
 
 typedef struct kvant_wtype {
-    const char *name;      /* "F32" "F16" "BF16" "Q8_0" "Q4_0" "Q4_K" "Q6_K" "MXFP4" "NVFP4" */
+    const char *name;      /* "F32" "BF16" "Q4_K" ... as GGUF's tools spell them */
     int ggml_id;           /* number in GGUF files */
     int block;             /* values per block */
     int bytes;             /* bytes per block */
@@ -32,7 +32,13 @@ int kvant_wtype_count(void);
 const kvant_wtype *kvant_wtype_at(int i);
 const kvant_wtype *kvant_wtype_by_id(int ggml_id);       /* NULL: unknown or unsupported */
 const kvant_wtype *kvant_wtype_find(const char *name);   /* case-insensitive; NULL if unknown */
-/* Name, block and bytes of any ggml type number, also those kvant cannot multiply ("Q5_K"); 0 if unknown. */
+/* As t->quant, where an error of value i counts importance[i] >= 0 times: the mean square of what it is multiplied
+ * with.  0, and nothing written: the search of this type has no weights. */
+int kvant_wtype_quant_weighted(const kvant_wtype *t, const float *src, const float *importance, uint8_t *dst,
+                               int64_t n);
+/* The names of all of them, a space between. */
+const char *kvant_wtype_names(void);
+/* Name, block and bytes of any ggml type number, also those kvant cannot multiply ("Q8_K"); 0 if unknown. */
 int kvant_ggml_type_info(int ggml_id, const char **name, int *block, int *bytes);
 
 #pragma GCC visibility pop

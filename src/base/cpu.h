@@ -1,11 +1,18 @@
 /* base/cpu.h: what this CPU may run.  One mask; kernels are chosen from it at run time, never by -march=native.
  *
- * cpu_features() is read once per process from the CPU and the operating system; tests lower it with
+ * kvant_cpu_features() is read once per process from the CPU and the operating system; tests lower it with
  * cpu_set_mask (so that every rung of the ladder is exercised) and users with KVANT_CPU=avx2. */
 #ifndef KVANT_BASE_CPU_H
 #define KVANT_BASE_CPU_H
 
 #include <stdint.h>
+
+/* libkvant calls it in libkvant-formats; no public API. */
+#if defined(__GNUC__)
+#define CPU_SHARED __attribute__((visibility("default")))
+#else
+#define CPU_SHARED
+#endif
 
 enum {
     CPU_AVX2 = 1 << 0,        /* AVX2 + FMA + F16C */
@@ -24,7 +31,8 @@ enum {
     CPU_ARM_I8MM = CPU_NEON | CPU_DOTPROD | CPU_I8MM,            /* likewise *_i8mm.c */
 };
 
-uint32_t cpu_features(void);           /* detected & mask */
+/* detected & mask */
+uint32_t kvant_cpu_features(void) CPU_SHARED;
 uint32_t cpu_detected(void);           /* detected, mask ignored */
 void cpu_set_mask(uint32_t mask);      /* tests: features & mask from now on */
 /* A rung by name, as in KVANT_CPU: "ref" "avx2" "avx512" "avx512vnni" "neon" "dotprod" "i8mm" "all"; 0 if unknown (mask
@@ -33,7 +41,7 @@ int cpu_cap_find(const char *name, uint32_t *mask);
 /* The i-th rung and its mask, in the order of the ladder; NULL past the last. */
 const char *cpu_cap_at(int i, uint32_t *mask);
 /* "avx2 avx512 ..." of a feature set, into buf. */
-void cpu_features_text(uint32_t features, char *buf, int cap);
+void kvant_cpu_text(uint32_t features, char *buf, int cap) CPU_SHARED;
 /* Model name from /proc/cpuinfo, or "unknown". */
 void cpu_model_name(char *buf, int cap);
 int cpu_count(void);                   /* CPUs this process may use (affinity and cgroup quota) */

@@ -11,9 +11,10 @@
             return kvant_try_;           \
     } while (0)
 
-/* Writes the formatted text into diag (if not NULL) and returns code: `return kvant_fail(d, KVANT_EINVAL, ...)`. */
+/* Writes the formatted text into diag (if not NULL) and returns code: `return kvant_fail(d, KVANT_EINVAL, ...)`.
+ * Visible because libkvant calls it in libkvant-formats; no public API. */
 #if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
+__attribute__((format(printf, 3, 4), visibility("default")))
 #endif
 int kvant_fail(kvant_diag *diag, int code, const char *fmt, ...);
 

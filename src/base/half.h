@@ -71,4 +71,16 @@ static inline void store_u16(void *p, uint16_t v)
     memcpy(p, &v, sizeof v);
 }
 
+static inline uint32_t load_u32(const void *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void store_u32(void *p, uint32_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
 #endif

@@ -82,22 +82,6 @@ char *kvant_strdup(const char *s)
     return kvant_strndup(s, strlen(s));
 }
 
-int size_mul(size_t a, size_t b, size_t *r)
-{
-    if (a != 0 && b > SIZE_MAX / a)
-        return 0;
-    *r = a * b;
-    return 1;
-}
-
-int size_add(size_t a, size_t b, size_t *r)
-{
-    if (b > SIZE_MAX - a)
-        return 0;
-    *r = a + b;
-    return 1;
-}
-
 int arena_init(arena *a, size_t cap, kvant_diag *diag)
 {
     memset(a, 0, sizeof *a);

@@ -1,13 +1,14 @@
-/* base/mem.h: the one allocation hook, checked sizes, and the step arena.
+/* base/mem.h: the one allocation hook and the step arena.
  *
  * All heap memory of kvant comes from kvant_alloc: 64-byte aligned, and counted down by the fault tests
- * (mem_fail_after).  Sizes are built with size_mul/size_add, which fail on overflow instead of wrapping. */
+ * (mem_fail_after).  Sizes are built with base/size.h. */
 #ifndef KVANT_BASE_MEM_H
 #define KVANT_BASE_MEM_H
 
 #include <stddef.h>
 #include <stdint.h>
 #include "base/error.h"
+#include "base/size.h"
 
 /* 64-byte aligned, not cleared; NULL when out of memory. bytes 0 gives a valid pointer. */
 void *kvant_alloc(size_t bytes);
@@ -19,10 +20,6 @@ char *kvant_strndup(const char *s, size_t n);
 
 /* Fault tests: the n-th allocation from now fails (once, or from then on); n < 0 switches off. Test use only. */
 void mem_fail_after(long n, int sticky);
-
-/* r = a*b, r = a+b; false on overflow (r untouched). */
-int size_mul(size_t a, size_t b, size_t *r);
-int size_add(size_t a, size_t b, size_t *r);
 
 /* Arena: bump allocation out of one block, reset as a whole.  No growth: NULL when it is full. */
 typedef struct arena {

@@ -15,7 +15,7 @@ static int wants_tail(const kv_config *cfg, const kvant_format *f)
 static int tail_window(const kv_config *cfg)
 {
     for (int l = 0; l < cfg->n_layer; l++)
-        if (cfg->is_attn[l] && (wants_tail(cfg, cfg->types[l].k) || wants_tail(cfg, cfg->types[l].v)))
+        if (kv_has_attn(cfg, l) && (wants_tail(cfg, cfg->types[l].k) || wants_tail(cfg, cfg->types[l].v)))
             return cfg->tail / KVANT_PAGE;
     return 0;
 }
@@ -25,7 +25,7 @@ static int all_have_tails(const kv_config *cfg)
 {
     int all = tail_window(cfg) > 0;
     for (int l = 0; l < cfg->n_layer; l++)
-        if (cfg->is_attn[l])
+        if (kv_has_attn(cfg, l))
             all &= wants_tail(cfg, cfg->types[l].k) && wants_tail(cfg, cfg->types[l].v);
     return all;
 }
@@ -48,21 +48,51 @@ static int tail_page_count(const kv_config *cfg)
     return t == 0 ? 0 : cfg->max_seqs * t + cfg->n_ubatch / KVANT_PAGE + 2 + cfg->n_snapshots * (t - 1);
 }
 
+/* Most pages that hold what the next token sees in a window: window - 1 tokens, anywhere on the grid, and the open
+ * page. */
+static int window_keep(const kv_config *cfg)
+{
+    return (cfg->window + KVANT_PAGE - 3) / KVANT_PAGE + 1;
+}
+
+/* As many as every sequence and every snapshot may hold at once, so that none ever waits for one; as of the tail, one
+ * prompt of a whole pass adds the pages that it fills.  0: the windowed layers' pages are not apart. */
+static int window_page_count(const kv_config *cfg)
+{
+    const int64_t all = (int64_t)cfg->max_seqs * kv_pages_for(cfg->n_ctx);
+    int windowed = 0, others = 0;
+
+    for (int l = 0; l < cfg->n_layer; l++) {
+        windowed |= kv_has_attn(cfg, l) && (cfg->kinds[l] & KV_LAYER_WINDOW);
+        others |= kv_has_attn(cfg, l) && !(cfg->kinds[l] & KV_LAYER_WINDOW);
+    }
+    if (cfg->window == 0 || !windowed || !others || kv_pages_for(cfg->n_ctx) <= window_keep(cfg))
+        return 0;
+    const int64_t n = (int64_t)cfg->max_seqs * window_keep(cfg) + cfg->n_ubatch / KVANT_PAGE + 2 +
+                      (int64_t)cfg->n_snapshots * ((cfg->window + KVANT_PAGE - 2) / KVANT_PAGE);
+    return n < all ? (int)n : 0;
+}
+
 int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
 {
+    const int n_windows = window_page_count(cfg);
     kv_sizes s = { 0 };
     s.n_tail_pages = tail_page_count(cfg);
     for (int l = 0; l < cfg->n_layer; l++) {
         const kv_types *t = &cfg->types[l];
-        if (!cfg->is_attn[l]) {
+        if (kv_has_state(cfg, l))
             s.state += (int64_t)(kv_state_bytes(cfg) + kv_conv_bytes(cfg)) * (cfg->max_seqs + cfg->n_snapshots);
+        if (!kv_has_attn(cfg, l))
             continue;
-        }
         KVANT_TRY(kvant_format_check(t->k, cfg->d_k, diag));
         KVANT_TRY(kvant_format_check(t->v, cfg->d_v, diag));
         int64_t page = side_page_bytes(cfg, t->k, cfg->d_k) + side_page_bytes(cfg, t->v, cfg->d_v);
-        s.pages += page * cfg->n_pages;
-        s.per_token += page / KVANT_PAGE;
+        if (n_windows > 0 && (cfg->kinds[l] & KV_LAYER_WINDOW)) {
+            s.windows += page * n_windows;
+        } else {
+            s.pages += page * cfg->n_pages;
+            s.per_token += page / KVANT_PAGE;
+        }
         s.tail += wants_tail(cfg, t->k) ? tail_page_bytes(cfg, cfg->d_k) * s.n_tail_pages : 0;
         s.tail += wants_tail(cfg, t->v) ? tail_page_bytes(cfg, cfg->d_v) * s.n_tail_pages : 0;
     }
@@ -70,7 +100,7 @@ int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int side_create(kv_cache *kv, kvant_kv_side *s, const kvant_format *f, int d, kvant_diag *diag)
+static int side_create(kv_cache *kv, kvant_kv_side *s, const kvant_format *f, int d, int n_pages, kvant_diag *diag)
 {
     const kv_config *cfg = &kv->cfg;
     void *mem;
@@ -81,7 +111,7 @@ static int side_create(kv_cache *kv, kvant_kv_side *s, const kvant_format *f, in
     s->head_bytes = s->row_bytes * KVANT_PAGE;
     s->page_bytes = s->head_bytes * (size_t)cfg->h_kv;
     s->encoder = cfg->encoder;
-    KVANT_TRY(kv->dev->vt->alloc(kv->dev, s->page_bytes * (size_t)cfg->n_pages, &mem, diag));
+    KVANT_TRY(kv->dev->vt->alloc(kv->dev, s->page_bytes * (size_t)n_pages, &mem, diag));
     s->pages = mem;
     if (!wants_tail(cfg, f))
         return KVANT_OK;
@@ -104,30 +134,48 @@ static void choose_layout(kv_cache *kv, int l)
     kv->v[l].layout = a.v.layout;
 }
 
+/* The slots of all sequences and snapshots; a block without a state of this kind has no memory of it. */
+static int slots_create(kv_cache *kv, size_t bytes, void **mem, kvant_diag *diag)
+{
+    const size_t slots = (size_t)kv->cfg.max_seqs + (size_t)kv->cfg.n_snapshots;
+    return bytes ? kv->dev->vt->alloc(kv->dev, bytes * slots, mem, diag) : KVANT_OK;
+}
+
 static int layers_create(kv_cache *kv, kvant_diag *diag)
 {
     const kv_config *cfg = &kv->cfg;
-    void *mem;
     for (int l = 0; l < cfg->n_layer; l++) {
-        if (cfg->is_attn[l]) {
-            KVANT_TRY(side_create(kv, &kv->k[l], cfg->types[l].k, cfg->d_k, diag));
-            KVANT_TRY(side_create(kv, &kv->v[l], cfg->types[l].v, cfg->d_v, diag));
+        const int n_pages = kv_in_window(kv, l) ? kv->windows.n : kv->pages.n;
+        if (kv_has_attn(cfg, l)) {
+            KVANT_TRY(side_create(kv, &kv->k[l], cfg->types[l].k, cfg->d_k, n_pages, diag));
+            KVANT_TRY(side_create(kv, &kv->v[l], cfg->types[l].v, cfg->d_v, n_pages, diag));
             choose_layout(kv, l);
-            continue;
         }
-        size_t seqs = (size_t)cfg->max_seqs + (size_t)cfg->n_snapshots;
-        KVANT_TRY(kv->dev->vt->alloc(kv->dev, kv_state_bytes(cfg) * seqs, &mem, diag));
-        kv->state[l] = mem;
-        KVANT_TRY(kv->dev->vt->alloc(kv->dev, kv_conv_bytes(cfg) * seqs, &mem, diag));
-        kv->conv[l] = mem;
+        if (kv_has_state(cfg, l)) {
+            void *conv = NULL;
+            KVANT_TRY(slots_create(kv, kv_state_bytes(cfg), &kv->state[l], diag));
+            KVANT_TRY(slots_create(kv, kv_conv_bytes(cfg), &conv, diag));
+            kv->conv[l] = conv;
+        }
     }
     return KVANT_OK;
+}
+
+/* A list of page numbers for every snapshot, all -1. */
+static int32_t *snapshot_lists(const kv_cache *kv, int each)
+{
+    const size_t bytes = ((size_t)kv->cfg.n_snapshots * (size_t)each + 1) * sizeof(int32_t);
+    int32_t *list = kvant_alloc(bytes);
+
+    if (list)
+        memset(list, 0xFF, bytes);
+    return list;
 }
 
 static int host_create(kv_cache *kv, kvant_diag *diag)
 {
     const kv_config *cfg = &kv->cfg;
-    size_t n = (size_t)cfg->n_layer, s = (size_t)cfg->max_seqs, per = (size_t)kv->stride * 2;
+    size_t n = (size_t)cfg->n_layer, s = (size_t)cfg->max_seqs, per = (size_t)kv->stride * 3;
 
     kv->k = kvant_calloc(n, sizeof *kv->k);
     kv->v = kvant_calloc(n, sizeof *kv->v);
@@ -135,13 +183,14 @@ static int host_create(kv_cache *kv, kvant_diag *diag)
     kv->conv = kvant_calloc(n, sizeof *kv->conv);
     kv->seqs = kvant_calloc(s, sizeof *kv->seqs);
     kv->tables = kvant_calloc(s * per, sizeof *kv->tables);
-    kv->snap_tail = kvant_calloc((size_t)cfg->n_snapshots * (size_t)(kv->tail_pages + 1) + 1, sizeof *kv->snap_tail);
-    if (!kv->k || !kv->v || !kv->state || !kv->conv || !kv->seqs || !kv->tables || !kv->snap_tail)
+    kv->snap_tail = snapshot_lists(kv, kv->tail_pages + 1);
+    kv->snap_window = snapshot_lists(kv, kv_snap_windows(kv));
+    if (!kv->k || !kv->v || !kv->state || !kv->conv || !kv->seqs || !kv->tables || !kv->snap_tail || !kv->snap_window)
         return kvant_fail(diag, KVANT_ENOMEM, "cache: out of memory for %d sequences", cfg->max_seqs);
-    memset(kv->snap_tail, 0xFF, ((size_t)cfg->n_snapshots * (size_t)(kv->tail_pages + 1) + 1) * sizeof *kv->snap_tail);
     for (size_t i = 0; i < s; i++) {
         kv->seqs[i].table = kv->tables + i * per;
         kv->seqs[i].tail = kv->tables + i * per + kv->stride;
+        kv->seqs[i].window = kv->tables + i * per + 2 * (size_t)kv->stride;
     }
     return KVANT_OK;
 }
@@ -155,9 +204,12 @@ int kv_create(kvant_device *dev, const kv_config *cfg, kv_cache *kv, kvant_diag 
     kv->stride = kv_pages_for(cfg->n_ctx);
     kv->tail_pages = tail_window(cfg);
     kv->late = all_have_tails(cfg);
+    kv->window_pages = window_page_count(cfg) > 0 ? window_keep(cfg) : 0;
     code = page_pool_init(&kv->pages, cfg->n_pages, diag);
     if (code == KVANT_OK)
         code = page_pool_init(&kv->tails, tail_page_count(cfg), diag);
+    if (code == KVANT_OK)
+        code = page_pool_init(&kv->windows, window_page_count(cfg), diag);
     if (code == KVANT_OK)
         code = page_pool_init(&kv->snaps, cfg->n_snapshots, diag);
     if (code == KVANT_OK)
@@ -183,9 +235,11 @@ void kv_destroy(kv_cache *kv)
     }
     page_pool_free(&kv->pages);
     page_pool_free(&kv->tails);
+    page_pool_free(&kv->windows);
     page_pool_free(&kv->snaps);
     kv_copier_free(kv);
     kvant_free(kv->snap_tail);
+    kvant_free(kv->snap_window);
     kvant_free(kv->k);
     kvant_free(kv->v);
     kvant_free(kv->state);
@@ -201,7 +255,7 @@ void kv_seq_take(kv_cache *kv, int seq)
     s->used = 1;
     s->len = s->n_pages = s->broken = 0;
     for (int j = 0; j < kv->stride; j++)
-        s->table[j] = s->tail[j] = -1;
+        s->table[j] = s->tail[j] = s->window[j] = -1;
 }
 
 int kv_seq_new(kv_cache *kv, int *seq, kvant_diag *diag)
@@ -221,13 +275,14 @@ int kv_seq_valid(const kv_cache *kv, int seq)
     return seq >= 0 && seq < kv->cfg.max_seqs && kv->seqs[seq].used;
 }
 
-static void drop_tail(kv_cache *kv, kv_seq *s, int first, int last)
+/* Entries [first, last) of a table give their pages back. */
+static void drop(page_pool *pool, int32_t *table, int first, int last)
 {
     for (int p = first; p < last; p++) {
-        if (s->tail[p] < 0)
+        if (table[p] < 0)
             continue;
-        page_pool_unref(&kv->tails, s->tail[p]);
-        s->tail[p] = -1;
+        page_pool_unref(pool, table[p]);
+        table[p] = -1;
     }
 }
 
@@ -235,19 +290,15 @@ void kv_trim(kv_cache *kv, int seq)
 {
     kv_seq *s = &kv->seqs[seq];
     int keep = kv_pages_for(s->len);
-    drop_tail(kv, s, keep, s->n_pages);
-    for (int p = kv_pages_at(kv, s->len); p < s->n_pages; p++) {
-        if (s->table[p] >= 0)
-            page_pool_unref(&kv->pages, s->table[p]);
-        s->table[p] = -1;
-    }
+    drop(&kv->tails, s->tail, keep, s->n_pages);
+    drop(&kv->windows, s->window, keep, s->n_pages);
+    drop(&kv->pages, s->table, kv_pages_at(kv, s->len), s->n_pages);
     s->n_pages = keep < s->n_pages ? keep : s->n_pages;
 }
 
 void kv_seq_free(kv_cache *kv, int seq)
 {
     kv_seq *s = &kv->seqs[seq];
-    drop_tail(kv, s, 0, s->n_pages);
     s->len = 0;
     kv_trim(kv, seq);
     s->used = 0;
@@ -273,29 +324,33 @@ void kv_reserve(kv_cache *kv, int seq, int len)
     s->n_pages = kv_pages_for(len) > s->n_pages ? kv_pages_for(len) : s->n_pages;
 }
 
-int kv_pass_tails(const kv_cache *kv, int seq, int pos0, int n)
+int kv_pass_fits(const kv_cache *kv, int seq, int pos0, int n)
 {
     const kv_seq *s = &kv->seqs[seq];
-    int missing = 0;
+    int tails = 0, windows = 0;
 
-    for (int p = pos0 / KVANT_PAGE; p < kv_pages_for(pos0 + n) && kv->tail_pages > 0; p++)
-        missing += s->tail[p] < 0;
-    return missing;
+    for (int p = pos0 / KVANT_PAGE; p < kv_pages_for(pos0 + n); p++) {
+        tails += s->tail[p] < 0;
+        windows += s->window[p] < 0;
+    }
+    return (kv->tail_pages == 0 || tails <= kv->tails.n_free) &&
+           (kv->window_pages == 0 || windows <= kv->windows.n_free);
 }
 
-void kv_pass_begin(kv_cache *kv, int seq, int pos0, int n, int32_t *src, int32_t *dst, int *n_seal)
+void kv_pass_begin(kv_cache *kv, int seq, int pos0, int n, kv_seals *seals)
 {
     kv_seq *s = &kv->seqs[seq];
     int end = pos0 + n;
 
-    if (kv->tail_pages == 0)
-        return;
     for (int p = pos0 / KVANT_PAGE; p < kv_pages_for(end); p++) {
-        if (s->tail[p] < 0)
+        if (kv->window_pages > 0 && s->window[p] < 0)
+            s->window[p] = page_pool_take(&kv->windows);
+        if (kv->tail_pages > 0 && s->tail[p] < 0)
             s->tail[p] = page_pool_take(&kv->tails);
-        if ((p + 1) * KVANT_PAGE <= end) {
-            src[*n_seal] = s->tail[p];
-            dst[(*n_seal)++] = s->table[p];
+        if (kv->tail_pages > 0 && (p + 1) * KVANT_PAGE <= end) {
+            seals->src[seals->n] = s->tail[p];
+            seals->dst[seals->n] = s->table[p];
+            seals->window[seals->n++] = s->window[p];
         }
     }
 }
@@ -305,24 +360,29 @@ void kv_pass_end(kv_cache *kv, int seq, int pos_end)
     kv_seq *s = &kv->seqs[seq];
     int keep = pos_end / KVANT_PAGE - kv->tail_pages + 1;   /* first page that the next query reads exactly */
 
-    if (kv->tail_pages > 0 && keep > 0)
-        drop_tail(kv, s, 0, keep < s->n_pages ? keep : s->n_pages);
+    if (kv->tail_pages > 0)
+        drop(&kv->tails, s->tail, 0, keep < s->n_pages ? keep : s->n_pages);
+    if (kv->window_pages > 0)
+        drop(&kv->windows, s->window, 0, kv_first_window(kv, pos_end));
 }
 
 int64_t kv_seq_bytes(const kv_cache *kv, int seq)
 {
     const kv_config *cfg = &kv->cfg;
     const kv_seq *s = &kv->seqs[seq];
-    int64_t bytes = 0, tails = 0;
+    int64_t bytes = 0, tails = 0, windows = 0;
 
-    for (int p = 0; p < s->n_pages; p++)
+    for (int p = 0; p < s->n_pages; p++) {
         tails += s->tail[p] >= 0;
+        windows += s->window[p] >= 0;
+    }
     for (int l = 0; l < cfg->n_layer; l++) {
-        if (!cfg->is_attn[l]) {
+        if (kv_has_state(cfg, l))
             bytes += (int64_t)(kv_state_bytes(cfg) + kv_conv_bytes(cfg));
+        if (!kv_has_attn(cfg, l))
             continue;
-        }
-        bytes += (int64_t)(kv->k[l].page_bytes + kv->v[l].page_bytes) * kv_pages_held(kv, seq);
+        bytes += (int64_t)(kv->k[l].page_bytes + kv->v[l].page_bytes) *
+                 (kv_in_window(kv, l) ? windows : kv_pages_held(kv, seq));
         bytes += kv->k[l].tail ? tails * tail_page_bytes(cfg, cfg->d_k) : 0;
         bytes += kv->v[l].tail ? tails * tail_page_bytes(cfg, cfg->d_v) : 0;
     }

@@ -7,9 +7,14 @@
  * Exact tail: with T = tail/64 pages, query i reads page p exactly iff i/64 - p < T.  A page stays in the tail pool
  * until no later query can read it exactly; it is encoded once, when it is full (docs/decisions/0003-exact-tail.md).
  *
- * Snapshots: state (and what the exact tail holds beyond the open page) of a sequence at one position, in slots behind
- * those of the sequences.  Nobody writes a slot that another sequence of the batch reads: who starts from a snapshot or
- * from another sequence first gets a copy in its own slot (the step forms of conv and gdn run after the chunk forms).
+ * Windows: layers whose attention sees only the last `window` tokens have a pool and a table of their own, sized for
+ * what all sequences and snapshots may read: pages that no later query sees go back after each pass.  Not where that
+ * pool would be larger than the others' or no layer sees everything: then they are pages as all others.
+ *
+ * Snapshots: state (what the exact tail holds beyond the open page, what windows see) of a sequence at one position, in
+ * slots behind those of the sequences.  Nobody writes a slot that another sequence of the batch reads: who starts from
+ * a snapshot or from another sequence first gets a copy in its own slot (the step forms of conv and gdn run after the
+ * chunk forms).
  *
  * Where every side has a tail, no encoded row of the open page exists: it gets a page of the pool only when it is full
  * (`late`).  Elsewhere it has one from its first token on.
@@ -25,11 +30,14 @@
 
 typedef struct kv_types { const kvant_format *k, *v; } kv_types;
 
+enum { KV_LAYER_ATTN = 1, KV_LAYER_STATE = 2, KV_LAYER_WINDOW = 4 };
+
 typedef struct kv_config {
     int n_layer, h, h_kv, d_k, d_v;
     int compute;                   /* enum kvant_compute of the attention ops */
-    const unsigned char *is_attn;  /* [n_layer] */
-    const kv_types *types;         /* [n_layer]; read where is_attn */
+    const unsigned char *kinds;    /* [n_layer] KV_LAYER_*; both: the layer has K and V and a state; 0: neither */
+    const kv_types *types;         /* [n_layer]; read where a layer has K and V */
+    int window;                    /* tokens that a layer with KV_LAYER_WINDOW sees; 0: all, or keep all pages */
     int tail;                      /* tokens, multiple of 64 */
     int encoder;
     int max_seqs, n_ctx, n_ubatch;
@@ -44,6 +52,7 @@ typedef struct kv_seq {
     int used, len, broken;
     int n_pages;                   /* pages in table */
     int32_t *table, *tail;         /* [stride] page id, -1: none yet (late); tail page id or -1 */
+    int32_t *window;               /* [stride] page of the windowed layers or -1 */
 } kv_seq;
 
 typedef struct kv_cache {
@@ -52,9 +61,11 @@ typedef struct kv_cache {
     int stride;                    /* logical pages per sequence */
     int tail_pages;                /* T */
     int late;                      /* every row of the open page is in the tail: it gets its page when it is full */
-    page_pool pages, tails;
+    int window_pages;              /* most pages of windowed layers that a sequence keeps; 0: they are not apart */
+    page_pool pages, tails, windows;
     page_pool snaps;               /* snapshot ids; snapshot i lies in state slot max_seqs + i */
     int32_t *snap_tail;            /* [n_snapshots][T - 1] tail pages that a snapshot holds, -1: none */
+    int32_t *snap_window;          /* [n_snapshots][kv_snap_windows] the same of windows: from its last page back */
     kvant_kv_side *k, *v;          /* [n_layer] */
     void **state;                  /* [n_layer] device memory [max_seqs + n_snapshots][state_values] */
     float **conv;                  /* [n_layer] the same, [conv_floats] */
@@ -74,6 +85,28 @@ static inline size_t kv_conv_bytes(const kv_config *cfg)
     return (size_t)cfg->conv_floats * sizeof(float);
 }
 
+static inline int kv_has_attn(const kv_config *cfg, int l)
+{
+    return (cfg->kinds[l] & KV_LAYER_ATTN) != 0;
+}
+
+static inline int kv_has_state(const kv_config *cfg, int l)
+{
+    return (cfg->kinds[l] & KV_LAYER_STATE) != 0;
+}
+
+/* Layer l has pages of its own pool, kv->windows. */
+static inline int kv_in_window(const kv_cache *kv, int l)
+{
+    return kv->window_pages > 0 && (kv->cfg.kinds[l] & KV_LAYER_WINDOW);
+}
+
+/* Pages of a window that a snapshot, whose length is on the grid, holds. */
+static inline int kv_snap_windows(const kv_cache *kv)
+{
+    return kv->window_pages > 0 ? (kv->cfg.window + KVANT_PAGE - 2) / KVANT_PAGE : 0;
+}
+
 /* Pages that hold this many tokens. */
 static inline int kv_pages_for(int tokens)
 {
@@ -86,8 +119,14 @@ static inline int kv_pages_at(const kv_cache *kv, int tokens)
     return kv->late ? tokens / KVANT_PAGE : kv_pages_for(tokens);
 }
 
-/* Bytes of the pools of a configuration: pages, tail, state. */
-typedef struct kv_sizes { int64_t pages, tail, state, per_token; int n_tail_pages; } kv_sizes;
+/* First page that a windowed layer reads for the token at position len, or for a later one. */
+static inline int kv_first_window(const kv_cache *kv, int len)
+{
+    return len >= kv->cfg.window ? (len - kv->cfg.window + 1) / KVANT_PAGE : 0;
+}
+
+/* Bytes of the pools of a configuration: pages, windows, tail, state. */
+typedef struct kv_sizes { int64_t pages, windows, tail, state, per_token; int n_tail_pages; } kv_sizes;
 int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag);
 
 int kv_create(kvant_device *dev, const kv_config *cfg, kv_cache *kv, kvant_diag *diag);
@@ -106,24 +145,26 @@ void kv_reserve(kv_cache *kv, int seq, int len);
 /* Returns pages beyond its length (after a failed step). */
 void kv_trim(kv_cache *kv, int seq);
 
-/* Tail pages that rows [pos0, pos0 + n) of a pass would take. */
-int kv_pass_tails(const kv_cache *kv, int seq, int pos0, int n);
-/* A pass appends rows [pos0, pos0 + n) to seq: takes tail pages, and lists the pages that become full
- * (tail page -> page) at src/dst[*n_seal]. */
-void kv_pass_begin(kv_cache *kv, int seq, int pos0, int n, int32_t *src, int32_t *dst, int *n_seal);
-/* After the pass: drops tail pages that no later query reads exactly. */
+/* Rows [pos0, pos0 + n) of a pass would find the tail pages and the pages of windows that they want. */
+int kv_pass_fits(const kv_cache *kv, int seq, int pos0, int n);
+/* The pages that become full in a pass: tail page -> page, and page of the windowed layers. */
+typedef struct kv_seals { int32_t *src, *dst, *window; int n; } kv_seals;
+/* A pass appends rows [pos0, pos0 + n) to seq: takes tail pages and pages of windows, and appends to the list. */
+void kv_pass_begin(kv_cache *kv, int seq, int pos0, int n, kv_seals *seals);
+/* After the pass: drops tail pages that no later query reads exactly, and pages that no window sees any more. */
 void kv_pass_end(kv_cache *kv, int seq, int pos_end);
 
 /* ---- kv_copy.c: sharing and copies ---- */
 
-/* A position can be resumed from pages alone, without a snapshot: no recurrent layer, no exact tail beyond a page. */
+/* A position can be resumed from pages alone, without a snapshot: no recurrent layer, no window apart, no exact tail
+ * beyond a page. */
 int kv_pages_suffice(const kv_cache *kv);
 /* An empty sequence gets n shared full pages: its length becomes 64 n.  The caller loads a snapshot of that position
  * next, unless pages suffice. */
 void kv_seq_share(kv_cache *kv, int seq, const int32_t *pages, int n);
 /* Logical page p of seq, full, becomes this page, which has the same rows; its own loses a reference. */
 void kv_seq_adopt(kv_cache *kv, int seq, int p, int page);
-/* State and tail of seq (length on the 64 grid, at least 64) -> snapshot id taken from `snaps`; and back. */
+/* State, tail and windows of seq (length on the 64 grid, at least 64) -> snapshot id taken from `snaps`; and back. */
 int kv_snapshot_save(kv_cache *kv, int seq, int snap, kvant_diag *diag);
 int kv_snapshot_load(kv_cache *kv, int snap, int seq, kvant_diag *diag);
 void kv_snapshot_free(kv_cache *kv, int snap);

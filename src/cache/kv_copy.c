@@ -1,7 +1,7 @@
 /* kv_copy.c: sharing of pages between sequences and copies on the device: snapshots, forks.  See kv.h.
  *
  * All copies of one call are one list of slot_copy ops, so a device orders them with the steps before and after.  The
- * ids of an op lie in device memory: a pair each for state slots, pages and tail pages. */
+ * ids of an op lie in device memory: a pair each for state slots, pages, tail pages and pages of windows. */
 #include "cache/kv.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "kvant/ops.h"
 
-enum { PAIR_SLOT = 0, PAIR_PAGE = 1, PAIR_TAIL = 2, PAIRS = 3, OPS_PER_LAYER = 4 };
+enum { PAIR_SLOT = 0, PAIR_PAGE = 1, PAIR_TAIL = 2, PAIR_WINDOW = 3, PAIRS = 4, OPS_PER_LAYER = 4 };
 
 struct kv_copier {
     int32_t *dev, host[2 * PAIRS]; /* [src of each pair][dst of each pair] */
@@ -87,32 +87,36 @@ static int state_copy(kv_cache *kv, int src, int dst, kvant_diag *diag)
     copy_begin(kv);
     copy_pair(kv, PAIR_SLOT, src, dst);
     for (int l = 0; l < kv->cfg.n_layer; l++) {
-        if (kv->cfg.is_attn[l])
-            continue;
-        copy_add(kv, PAIR_SLOT, kv->state[l], kv_state_bytes(&kv->cfg));
-        copy_add(kv, PAIR_SLOT, kv->conv[l], kv_conv_bytes(&kv->cfg));
+        if (kv->state[l])
+            copy_add(kv, PAIR_SLOT, kv->state[l], kv_state_bytes(&kv->cfg));
+        if (kv->conv[l])
+            copy_add(kv, PAIR_SLOT, kv->conv[l], kv_conv_bytes(&kv->cfg));
     }
     return copy_run(kv, diag);
 }
 
-/* Page src -> dst, and tail page tail_src -> tail_dst (either -1: none). */
-static int page_copy(kv_cache *kv, int src, int dst, int tail_src, int tail_dst, kvant_diag *diag)
+/* Page p of sequence a -> of b: those of its page, page of windows and tail page that it has (both have the same). */
+static int page_copy(kv_cache *kv, const kv_seq *a, const kv_seq *b, int p, kvant_diag *diag)
 {
     const kv_config *cfg = &kv->cfg;
+    const int src[PAIRS] = { -1, a->table[p], a->tail[p], a->window[p] };
+    const int dst[PAIRS] = { -1, b->table[p], b->tail[p], b->window[p] };
 
     copy_begin(kv);
-    copy_pair(kv, PAIR_PAGE, src < 0 ? 0 : src, dst < 0 ? 0 : dst);
-    copy_pair(kv, PAIR_TAIL, tail_src < 0 ? 0 : tail_src, tail_dst < 0 ? 0 : tail_dst);
+    for (int i = PAIR_PAGE; i < PAIRS; i++)
+        if (src[i] >= 0)
+            copy_pair(kv, i, src[i], dst[i]);
     for (int l = 0; l < cfg->n_layer; l++) {
-        if (!cfg->is_attn[l])
+        const int pair = kv_in_window(kv, l) ? PAIR_WINDOW : PAIR_PAGE;
+        if (!kv_has_attn(cfg, l))
             continue;
-        if (src >= 0) {
-            copy_add(kv, PAIR_PAGE, kv->k[l].pages, kv->k[l].page_bytes);
-            copy_add(kv, PAIR_PAGE, kv->v[l].pages, kv->v[l].page_bytes);
+        if (src[pair] >= 0) {
+            copy_add(kv, pair, kv->k[l].pages, kv->k[l].page_bytes);
+            copy_add(kv, pair, kv->v[l].pages, kv->v[l].page_bytes);
         }
-        if (kv->k[l].tail && tail_src >= 0)
+        if (kv->k[l].tail && src[PAIR_TAIL] >= 0)
             copy_add(kv, PAIR_TAIL, kv->k[l].tail, (size_t)cfg->h_kv * KVANT_PAGE * (size_t)cfg->d_k * 2);
-        if (kv->v[l].tail && tail_src >= 0)
+        if (kv->v[l].tail && src[PAIR_TAIL] >= 0)
             copy_add(kv, PAIR_TAIL, kv->v[l].tail, (size_t)cfg->h_kv * KVANT_PAGE * (size_t)cfg->d_v * 2);
     }
     return copy_run(kv, diag);
@@ -121,9 +125,9 @@ static int page_copy(kv_cache *kv, int src, int dst, int tail_src, int tail_dst,
 int kv_pages_suffice(const kv_cache *kv)
 {
     for (int l = 0; l < kv->cfg.n_layer; l++)
-        if (!kv->cfg.is_attn[l])
+        if (kv_has_state(&kv->cfg, l))
             return 0;
-    return kv->tail_pages <= 1;
+    return kv->tail_pages <= 1 && kv->window_pages == 0;
 }
 
 void kv_seq_share(kv_cache *kv, int seq, const int32_t *pages, int n)
@@ -155,45 +159,67 @@ static int32_t *snapshot_tails(kv_cache *kv, int snap)
     return kv->snap_tail + (size_t)snap * (size_t)(kv->tail_pages + 1);
 }
 
+/* The same of windows: m-1 down to the first that the token at 64 m sees; full as well. */
+static int32_t *snapshot_windows(kv_cache *kv, int snap)
+{
+    return kv->snap_window + (size_t)snap * (size_t)kv_snap_windows(kv);
+}
+
+/* list[j] = entry m - 1 - j of a table, -1 before its begin; each with a reference. */
+static void list_pages(page_pool *pool, const int32_t *table, int m, int32_t *list, int n)
+{
+    for (int j = 0; j < n; j++) {
+        list[j] = m - 1 - j >= 0 ? table[m - 1 - j] : -1;
+        if (list[j] >= 0)
+            page_pool_ref(pool, list[j]);
+    }
+}
+
+/* And back. */
+static void share_pages(page_pool *pool, const int32_t *list, int n, int m, int32_t *table)
+{
+    for (int j = 0; j < n && j < m; j++) {
+        table[m - 1 - j] = list[j];
+        if (list[j] >= 0)
+            page_pool_ref(pool, list[j]);
+    }
+}
+
+static void forget_pages(page_pool *pool, int32_t *list, int n)
+{
+    for (int j = 0; j < n; j++) {
+        if (list[j] >= 0)
+            page_pool_unref(pool, list[j]);
+        list[j] = -1;
+    }
+}
+
 int kv_snapshot_save(kv_cache *kv, int seq, int snap, kvant_diag *diag)
 {
     const kv_seq *s = &kv->seqs[seq];
-    int32_t *tail = snapshot_tails(kv, snap);
     const int m = s->len / KVANT_PAGE;
 
     KVANT_TRY(state_copy(kv, seq, kv->cfg.max_seqs + snap, diag));
-    for (int j = 0; j < kv->tail_pages - 1; j++) {
-        tail[j] = m - 1 - j >= 0 ? s->tail[m - 1 - j] : -1;
-        if (tail[j] >= 0)
-            page_pool_ref(&kv->tails, tail[j]);
-    }
+    list_pages(&kv->tails, s->tail, m, snapshot_tails(kv, snap), kv->tail_pages - 1);
+    list_pages(&kv->windows, s->window, m, snapshot_windows(kv, snap), kv_snap_windows(kv));
     return KVANT_OK;
 }
 
 int kv_snapshot_load(kv_cache *kv, int snap, int seq, kvant_diag *diag)
 {
     kv_seq *s = &kv->seqs[seq];
-    const int32_t *tail = snapshot_tails(kv, snap);
     const int m = s->len / KVANT_PAGE;
 
     KVANT_TRY(state_copy(kv, kv->cfg.max_seqs + snap, seq, diag));
-    for (int j = 0; j < kv->tail_pages - 1 && j < m; j++) {
-        s->tail[m - 1 - j] = tail[j];
-        if (tail[j] >= 0)
-            page_pool_ref(&kv->tails, tail[j]);
-    }
+    share_pages(&kv->tails, snapshot_tails(kv, snap), kv->tail_pages - 1, m, s->tail);
+    share_pages(&kv->windows, snapshot_windows(kv, snap), kv_snap_windows(kv), m, s->window);
     return KVANT_OK;
 }
 
 void kv_snapshot_free(kv_cache *kv, int snap)
 {
-    int32_t *tail = snapshot_tails(kv, snap);
-
-    for (int j = 0; j < kv->tail_pages - 1; j++) {
-        if (tail[j] >= 0)
-            page_pool_unref(&kv->tails, tail[j]);
-        tail[j] = -1;
-    }
+    forget_pages(&kv->tails, snapshot_tails(kv, snap), kv->tail_pages - 1);
+    forget_pages(&kv->windows, snapshot_windows(kv, snap), kv_snap_windows(kv));
     page_pool_unref(&kv->snaps, snap);
 }
 
@@ -204,16 +230,19 @@ int kv_seq_fork(kv_cache *kv, int src, int dst, kvant_diag *diag)
     const int full = a->len / KVANT_PAGE;
 
     kv_seq_share(kv, dst, a->table, full);
-    for (int p = 0; p < full; p++)
-        if (a->tail[p] >= 0) {
+    for (int p = 0; p < full; p++) {
+        b->tail[p] = a->tail[p];
+        b->window[p] = a->window[p];
+        if (a->tail[p] >= 0)
             page_pool_ref(&kv->tails, a->tail[p]);
-            b->tail[p] = a->tail[p];
-        }
+        if (a->window[p] >= 0)
+            page_pool_ref(&kv->windows, a->window[p]);
+    }
     if (a->len % KVANT_PAGE) {
         b->table[b->n_pages++] = a->table[full] < 0 ? -1 : page_pool_take(&kv->pages);
-        if (a->tail[full] >= 0)
-            b->tail[full] = page_pool_take(&kv->tails);
-        KVANT_TRY(page_copy(kv, a->table[full], b->table[full], a->tail[full], b->tail[full], diag));
+        b->tail[full] = a->tail[full] < 0 ? -1 : page_pool_take(&kv->tails);
+        b->window[full] = a->window[full] < 0 ? -1 : page_pool_take(&kv->windows);
+        KVANT_TRY(page_copy(kv, a, b, full, diag));
     }
     b->len = a->len;
     return state_copy(kv, src, dst, diag);

@@ -8,10 +8,12 @@ static size_t tail_bytes(const kv_cache *kv, int d)
     return (size_t)kv->cfg.h_kv * KVANT_PAGE * (size_t)d * 2;
 }
 
-int kv_walk_page(const kv_cache *kv, int page, int rows, int open, kv_range_fn fn, void *ctx, kvant_diag *diag)
+/* A page of the layers whose windows are apart, or of the others. */
+static int walk_layers(const kv_cache *kv, int windowed, int page, int rows, int open, kv_range_fn fn, void *ctx,
+                       kvant_diag *diag)
 {
     for (int l = 0; l < kv->cfg.n_layer; l++)
-        for (int v = 0; v < 2 && kv->cfg.is_attn[l]; v++) {
+        for (int v = 0; v < 2 && kv_has_attn(&kv->cfg, l) && kv_in_window(kv, l) == windowed; v++) {
             const kvant_kv_side *s = v ? &kv->v[l] : &kv->k[l];
             const kv_range r = { s->pages + (size_t)(page < 0 ? 0 : page) * s->page_bytes,
                                  s->page_bytes, s->head_bytes, s->row_bytes,
@@ -22,10 +24,20 @@ int kv_walk_page(const kv_cache *kv, int page, int rows, int open, kv_range_fn f
     return KVANT_OK;
 }
 
+int kv_walk_page(const kv_cache *kv, int page, int rows, int open, kv_range_fn fn, void *ctx, kvant_diag *diag)
+{
+    return walk_layers(kv, 0, page, rows, open, fn, ctx, diag);
+}
+
+int kv_walk_window(const kv_cache *kv, int page, int rows, int open, kv_range_fn fn, void *ctx, kvant_diag *diag)
+{
+    return walk_layers(kv, 1, page, rows, open, fn, ctx, diag);
+}
+
 int kv_walk_tail(const kv_cache *kv, int tail, int rows, kv_range_fn fn, void *ctx, kvant_diag *diag)
 {
     for (int l = 0; l < kv->cfg.n_layer; l++)
-        for (int v = 0; v < 2 && kv->cfg.is_attn[l]; v++) {
+        for (int v = 0; v < 2 && kv_has_attn(&kv->cfg, l); v++) {
             const kvant_kv_side *s = v ? &kv->v[l] : &kv->k[l];
             const int d = v ? kv->cfg.d_v : kv->cfg.d_k;
             const size_t bytes = tail_bytes(kv, d);
@@ -42,12 +54,14 @@ int kv_walk_state(const kv_cache *kv, int slot, kv_range_fn fn, void *ctx, kvant
     const size_t state = kv_state_bytes(&kv->cfg), conv = kv_conv_bytes(&kv->cfg);
 
     for (int l = 0; l < kv->cfg.n_layer; l++) {
-        if (kv->cfg.is_attn[l])
+        if (!kv_has_state(&kv->cfg, l))
             continue;
         const kv_range a = { (uint8_t *)kv->state[l] + (size_t)slot * state, state, 0, 0, -1, NULL, 0, 0 };
         const kv_range b = { (uint8_t *)kv->conv[l] + (size_t)slot * conv, conv, 0, 0, -1, NULL, 0, 0 };
-        KVANT_TRY(fn(ctx, &a, diag));
-        KVANT_TRY(fn(ctx, &b, diag));
+        if (state)
+            KVANT_TRY(fn(ctx, &a, diag));
+        if (conv)
+            KVANT_TRY(fn(ctx, &b, diag));
     }
     return KVANT_OK;
 }
@@ -63,6 +77,13 @@ size_t kv_page_image_bytes(const kv_cache *kv)
 {
     size_t n = 0;
     kv_walk_page(kv, 0, KVANT_PAGE, 0, add_bytes, &n, NULL);
+    return n;
+}
+
+size_t kv_window_image_bytes(const kv_cache *kv)
+{
+    size_t n = 0;
+    kv_walk_window(kv, 0, KVANT_PAGE, 0, add_bytes, &n, NULL);
     return n;
 }
 
@@ -116,12 +137,20 @@ int kv_image_first_tail(const kv_cache *kv, int len)
     return first > 0 ? first : 0;
 }
 
+int kv_image_first_window(const kv_cache *kv, int len)
+{
+    const int pages = kv_pages_for(len), first = kv_first_window(kv, len);
+
+    return kv->window_pages == 0 || first > pages ? pages : first;
+}
+
 size_t kv_image_bytes(const kv_cache *kv, int len)
 {
     const size_t pages = (size_t)kv_pages_for(len), first = (size_t)kv_image_first_tail(kv, len);
 
-    return pages * kv_page_image_bytes(kv) + (pages - (first < pages ? first : pages)) * kv_tail_image_bytes(kv) +
-           kv_state_image_bytes(kv);
+    return pages * kv_page_image_bytes(kv) +
+           (pages - (size_t)kv_image_first_window(kv, len)) * kv_window_image_bytes(kv) +
+           (pages - (first < pages ? first : pages)) * kv_tail_image_bytes(kv) + kv_state_image_bytes(kv);
 }
 
 typedef struct cursor {
@@ -158,6 +187,8 @@ static int walk_sequence(const kv_cache *kv, int seq, int len, kv_range_fn fn, v
 
     for (int p = 0; p < kv_pages_for(len); p++)
         KVANT_TRY(kv_walk_page(kv, s->table[p], rows_of(len, p), rows_of(len, p) < KVANT_PAGE, fn, ctx, diag));
+    for (int p = kv_image_first_window(kv, len); p < kv_pages_for(len); p++)
+        KVANT_TRY(kv_walk_window(kv, s->window[p], rows_of(len, p), rows_of(len, p) < KVANT_PAGE, fn, ctx, diag));
     for (int p = kv_image_first_tail(kv, len); p < kv_pages_for(len); p++)
         KVANT_TRY(kv_walk_tail(kv, s->tail[p], rows_of(len, p), fn, ctx, diag));
     return kv_walk_state(kv, seq, fn, ctx, diag);
@@ -176,6 +207,8 @@ void kv_image_reserve(kv_cache *kv, int seq, int len)
     kv_reserve(kv, seq, len);
     for (int p = kv_image_first_tail(kv, len); p < kv_pages_for(len); p++)
         s->tail[p] = page_pool_take(&kv->tails);
+    for (int p = kv_image_first_window(kv, len); p < kv_pages_for(len); p++)
+        s->window[p] = page_pool_take(&kv->windows);
 }
 
 int kv_image_load(kv_cache *kv, int seq, int len, const uint8_t *buf, kvant_diag *diag)

@@ -1,7 +1,8 @@
 /* cache/kv_image.h: a sequence's part of the cache as a list of byte ranges in one fixed order: what is written to a
  * file, or kept in host memory while a sequence is preempted.
  *
- *   pages 0 .. ceil(len/64)-1:  per attention layer the K page, then the V page
+ *   pages 0 .. ceil(len/64)-1:  per attention layer the K page, then the V page; without layers of windows apart
+ *   pages of windows, ascending: the same of those layers; what the next token sees, .. ceil(len/64)-1
  *   tail pages, ascending:      per attention layer with a tail K, then V; pages len/64 - T + 1 .. ceil(len/64)-1
  *   state:                      per recurrent layer the state, then the conv window
  *
@@ -24,12 +25,15 @@ typedef struct kv_range {
 typedef int (*kv_range_fn)(void *ctx, const kv_range *r, kvant_diag *diag);
 
 /* Ranges of one page (open: its encoded rows are not written yet where a side has a tail; -1: a late one, all of it
- * zeros), of one tail page, of a state slot.  The first error of fn ends the walk and is returned. */
+ * zeros), of one page of windows, of one tail page, of a state slot.  The first error of fn ends the walk and is
+ * returned. */
 int kv_walk_page(const kv_cache *kv, int page, int rows, int open, kv_range_fn fn, void *ctx, kvant_diag *diag);
+int kv_walk_window(const kv_cache *kv, int page, int rows, int open, kv_range_fn fn, void *ctx, kvant_diag *diag);
 int kv_walk_tail(const kv_cache *kv, int tail, int rows, kv_range_fn fn, void *ctx, kvant_diag *diag);
 int kv_walk_state(const kv_cache *kv, int slot, kv_range_fn fn, void *ctx, kvant_diag *diag);
-/* Bytes of one page, one tail page, one state. */
+/* Bytes of one page, one page of windows, one tail page, one state. */
 size_t kv_page_image_bytes(const kv_cache *kv);
+size_t kv_window_image_bytes(const kv_cache *kv);
 size_t kv_tail_image_bytes(const kv_cache *kv);
 size_t kv_state_image_bytes(const kv_cache *kv);
 
@@ -37,14 +41,16 @@ size_t kv_state_image_bytes(const kv_cache *kv);
 int kv_range_read(const kv_cache *kv, const kv_range *r, uint8_t *buf, kvant_diag *diag);
 int kv_range_write(const kv_cache *kv, const kv_range *r, const uint8_t *buf, kvant_diag *diag);
 
-/* First tail page of a sequence of this length; the last is ceil(len/64)-1.  None: equal to ceil(len/64). */
+/* First tail page, page of windows of a sequence of this length; the last is ceil(len/64)-1.  None: equal to
+ * ceil(len/64). */
 int kv_image_first_tail(const kv_cache *kv, int len);
+int kv_image_first_window(const kv_cache *kv, int len);
 size_t kv_image_bytes(const kv_cache *kv, int len);
 /* The whole sequence -> buf[kv_image_bytes(len)]; and back into an empty sequence, whose pages (the caller has checked
  * that they are free) are taken here.  On error the sequence is empty again. */
 int kv_image_save(const kv_cache *kv, int seq, uint8_t *buf, kvant_diag *diag);
 int kv_image_load(kv_cache *kv, int seq, int len, const uint8_t *buf, kvant_diag *diag);
-/* Takes the pages and tail pages of an empty sequence of length len. */
+/* Takes the pages, pages of windows and tail pages of an empty sequence of length len. */
 void kv_image_reserve(kv_cache *kv, int seq, int len);
 
 #endif

@@ -324,6 +324,19 @@ void prefix_forget(prefix_index *ix, const unsigned char *salt, const int32_t *t
         forget_from(ix, node);
 }
 
+/* Somebody else holds the page of block p and not the page that the index has for the block before: it resumed here
+ * when that block had another page.  Entered below, the page would be in use under one that counts as idle. */
+static int held_otherwise(const prefix_index *ix, int parent, int p, int page)
+{
+    const kv_cache *kv = ix->kv;
+
+    for (int i = 0; i < kv->cfg.max_seqs && parent >= 0 && kv->pages.refs[page] > 1; i++)
+        if (kv->seqs[i].used && p < kv_pages_held(kv, i) && kv->seqs[i].table[p] == page &&
+            kv->seqs[i].table[p - 1] != ix->nodes[parent].page)
+            return 1;
+    return 0;
+}
+
 void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *tokens, int seq, int n_pages,
                    const prefix_snap *snaps, int n_snaps)
 {
@@ -333,9 +346,14 @@ void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *t
     for (int p = 0; p < n_pages; p++) {
         const int32_t *block = tokens + (size_t)p * KVANT_PAGE;
         const uint32_t hash = hash_block(ix, at, salt, block);
+        const int page = ix->kv->seqs[seq].table[p];
         int child = find_child(ix, at, salt, block, hash);
+        if (child < 0 && held_otherwise(ix, at, p, page)) {
+            n_pages = p;
+            break;
+        }
         if (child < 0) {
-            child = add_node(ix, at, salt, block, hash, ix->kv->seqs[seq].table[p]);
+            child = add_node(ix, at, salt, block, hash, page);
             list_add(ix, child);
         }
         at = child;

@@ -4,16 +4,21 @@
 
 #include <string.h>
 
-#include "base/crc32c.h"
+#include "base/file/crc32c.h"
 #include "base/half.h"
 #include "cache/kv_image.h"
 
 const char store_magic[8] = "KVANTSNP";
 
+size_t store_windows_bytes(const kv_cache *kv)
+{
+    return (size_t)kv_snap_windows(kv) * kv_window_image_bytes(kv);
+}
+
 size_t store_snap_bytes(const kv_cache *kv)
 {
     const size_t tails = kv->tail_pages > 1 ? (size_t)(kv->tail_pages - 1) : 0;
-    return tails * kv_tail_image_bytes(kv) + kv_state_image_bytes(kv);
+    return store_windows_bytes(kv) + tails * kv_tail_image_bytes(kv) + kv_state_image_bytes(kv);
 }
 
 /* A cache without recurrent layers has states of no type. */
@@ -30,8 +35,9 @@ uint32_t store_chunk_crc(const store_chunk *c, const void *payload)
 size_t store_largest(const kv_cache *kv)
 {
     size_t most = kv_page_image_bytes(kv),
-           others[] = { kv_tail_image_bytes(kv), kv_state_image_bytes(kv), store_snap_bytes(kv) };
-    for (int i = 0; i < 3; i++)
+           others[] = { kv_tail_image_bytes(kv), kv_state_image_bytes(kv), kv_window_image_bytes(kv),
+                        store_snap_bytes(kv) };
+    for (int i = 0; i < 4; i++)
         most = others[i] > most ? others[i] : most;
     return most;
 }
@@ -40,6 +46,16 @@ int store_tail_count(const kv_cache *kv, int len)
 {
     const int n = kv_pages_for(len) - kv_image_first_tail(kv, len);
     return n > 0 ? n : 0;
+}
+
+int store_window_count(const kv_cache *kv, int len)
+{
+    return kv_pages_for(len) - kv_image_first_window(kv, len);
+}
+
+int store_chunk_count(const kv_cache *kv, int len)
+{
+    return 2 + kv_pages_for(len) + store_window_count(kv, len) + store_tail_count(kv, len);
 }
 
 static int bad(kvant_diag *diag, const char *what, uint64_t found, uint64_t wanted)
@@ -57,7 +73,7 @@ static const char *state_name(uint32_t type)
 static int check_fingerprint(const unsigned char *found, const unsigned char *wanted, kvant_diag *diag)
 {
     static const char *const what[STORE_PARTS] = {
-        [STORE_WEIGHTS] = "another model (its tensors differ)",
+        [STORE_WEIGHTS] = "another model (its tensors, or adapters, differ)",
         [STORE_HPARAMS] = "another model (same tensors, but its hyperparameters or its tokenizer differ)",
         [STORE_FORMATS] = "other cache formats (--cache-type-k, -v, -layers, --kv-tail or --qjl-projection)",
         [STORE_COMPUTE] = "other arithmetic (--kv-encoder or --compute)"
@@ -157,7 +173,7 @@ static int check_finite(const kv_cache *kv, const uint8_t *p, kvant_diag *diag)
     const kv_config *cfg = &kv->cfg;
 
     for (int l = 0; l < cfg->n_layer; l++) {
-        if (cfg->is_attn[l])
+        if (!kv_has_state(cfg, l))
             continue;
         KVANT_TRY(check_values(p, kv_state_bytes(cfg), kvant_state_bytes(cfg->state_type), diag));
         p += kv_state_bytes(cfg);
@@ -182,13 +198,14 @@ static int check_sequence(const kv_cache *kv, const store_key *key, const store_
     if (h->n_tokens < 1 || h->n_tokens > (uint32_t)kv->cfg.n_ctx)
         return bad(diag, "the number of tokens", h->n_tokens, (uint64_t)kv->cfg.n_ctx);
     const int len = (int)h->n_tokens;
-    if (h->n_chunks != (uint32_t)(2 + kv_pages_for(len) + store_tail_count(kv, len)))
-        return bad(diag, "the number of chunks", h->n_chunks,
-                   (uint64_t)(2 + kv_pages_for(len) + store_tail_count(kv, len)));
+    if (h->n_chunks != (uint32_t)store_chunk_count(kv, len))
+        return bad(diag, "the number of chunks", h->n_chunks, (uint64_t)store_chunk_count(kv, len));
     KVANT_TRY(check_chunk(r, CHUNK_TOKENS, (size_t)len * sizeof(int32_t), &p, diag));
     KVANT_TRY(store_check_tokens(p, len, key->vocab, diag));
     for (int i = 0; i < kv_pages_for(len); i++)
         KVANT_TRY(check_chunk(r, CHUNK_PAGE, (size_t)h->page_bytes, &p, diag));
+    for (int i = 0; i < store_window_count(kv, len); i++)
+        KVANT_TRY(check_chunk(r, CHUNK_WINDOW, kv_window_image_bytes(kv), &p, diag));
     for (int i = 0; i < store_tail_count(kv, len); i++) {
         KVANT_TRY(check_chunk(r, CHUNK_TAIL, (size_t)h->tail_bytes, &p, diag));
         KVANT_TRY(check_halves(p, (size_t)h->tail_bytes, diag));
@@ -199,7 +216,7 @@ static int check_sequence(const kv_cache *kv, const store_key *key, const store_
 
 static int check_nodes(const kv_cache *kv, const store_key *key, const store_header *h, reader *r, kvant_diag *diag)
 {
-    const size_t tails = store_snap_bytes(kv) - kv_state_image_bytes(kv);
+    const size_t windows = store_windows_bytes(kv), tails = store_snap_bytes(kv) - kv_state_image_bytes(kv) - windows;
     const uint8_t *p;
     store_node node;
 
@@ -213,8 +230,8 @@ static int check_nodes(const kv_cache *kv, const store_key *key, const store_hea
         if (!node.has_snap)
             continue;
         KVANT_TRY(check_chunk(r, CHUNK_STATE, store_snap_bytes(kv), &p, diag));
-        KVANT_TRY(check_halves(p, tails, diag));
-        KVANT_TRY(check_finite(kv, p + tails, diag));
+        KVANT_TRY(check_halves(p + windows, tails, diag));
+        KVANT_TRY(check_finite(kv, p + windows + tails, diag));
     }
     return r->n == h->n_chunks ? KVANT_OK : bad(diag, "the number of chunks", r->n, h->n_chunks);
 }

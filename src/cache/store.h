@@ -1,17 +1,17 @@
 /* cache/store.h: sequences and the prefix index on disk.  The bytes: docs/snapshot.md.
  *
  * A file is a header, chunks (each with its own checksum and number) and an end chunk over all of them.  It is written
- * whole or not at all (base/file_out.h).  Reading is in two passes: store_open checks every byte before anything is
- * touched; loading checks each chunk again in the copy that is used, because somebody may write to the mapped file.
- * Checksums find damage, they do not prove who wrote a file: shapes, ids and links are checked as hostile input, states
- * must be finite, and sequences get pages of their own.
+ * whole or not at all (base/file/file_out.h).  Reading is in two passes: store_open checks every byte before
+ * anything is touched; loading checks each chunk again in the copy that is used, because somebody may write to the
+ * mapped file. Checksums find damage, they do not prove who wrote a file: shapes, ids and links are checked as
+ * hostile input, states must be finite, and sequences get pages of their own.
  *
  * Only a file with the same fingerprint (weights, hyperparameters, cache formats, arithmetic) and salt is taken.
  * Owner thread only. */
 #ifndef KVANT_CACHE_STORE_H
 #define KVANT_CACHE_STORE_H
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include "cache/prefix.h"
 
 enum { STORE_VERSION = 2, STORE_FINGERPRINT = 32, STORE_SEQUENCE = 1, STORE_PREFIX = 2 };
@@ -33,7 +33,7 @@ typedef struct store_file {
     int kind, n_tokens, n_chunks;
 } store_file;
 
-/* Writes name in the folder dir (base/folder.h).  tokens[n]: those of the sequence, n its length.  *bytes:
+/* Writes name in the folder dir (base/file/folder.h).  tokens[n]: those of the sequence, n its length.  *bytes:
  * size of the file. */
 int store_save_sequence(const kv_cache *kv, const store_key *key, int seq, const int32_t *tokens, int dir,
                         const char *name, int64_t *bytes, kvant_diag *diag);

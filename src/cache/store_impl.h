@@ -6,7 +6,15 @@
 
 #include "cache/store.h"
 
-enum { CHUNK_TOKENS = 1, CHUNK_PAGE = 2, CHUNK_TAIL = 3, CHUNK_STATE = 4, CHUNK_NODE = 5, CHUNK_END = 9 };
+enum {
+    CHUNK_TOKENS = 1,
+    CHUNK_PAGE = 2,
+    CHUNK_TAIL = 3,
+    CHUNK_STATE = 4,
+    CHUNK_NODE = 5,
+    CHUNK_WINDOW = 6,
+    CHUNK_END = 9
+};
 
 extern const char store_magic[8];
 
@@ -36,11 +44,14 @@ typedef struct store_node {
     int32_t tokens[KVANT_PAGE];
 } store_node;
 
-size_t store_snap_bytes(const kv_cache *kv);
+size_t store_snap_bytes(const kv_cache *kv);       /* of windows, tails and state, in this order */
+size_t store_windows_bytes(const kv_cache *kv);    /* the first of them */
 uint32_t store_state_type(const kv_cache *kv);
 uint32_t store_chunk_crc(const store_chunk *c, const void *payload);
 size_t store_largest(const kv_cache *kv);          /* payload of any chunk */
 int store_tail_count(const kv_cache *kv, int len); /* tail pages of a sequence */
+int store_window_count(const kv_cache *kv, int len);
+int store_chunk_count(const kv_cache *kv, int len); /* of a sequence's file, the end not counted */
 
 /* Walks the chunks; next_chunk gives the payload of the next one if it is of the type and size wanted. */
 typedef struct reader {

@@ -58,6 +58,10 @@ static int load_sequence(loader *l, const store_key *key, int seq, int len, int3
         KVANT_TRY(copy_chunk(l, CHUNK_PAGE, kv_page_image_bytes(kv), diag));
         KVANT_TRY(kv_walk_page(kv, s->table[p], KVANT_PAGE, 0, scatter, l, diag));
     }
+    for (int p = kv_image_first_window(kv, len); p < kv_pages_for(len); p++) {
+        KVANT_TRY(copy_chunk(l, CHUNK_WINDOW, kv_window_image_bytes(kv), diag));
+        KVANT_TRY(kv_walk_window(kv, s->window[p], KVANT_PAGE, 0, scatter, l, diag));
+    }
     for (int p = kv_image_first_tail(kv, len); p < kv_pages_for(len); p++) {
         KVANT_TRY(copy_chunk(l, CHUNK_TAIL, kv_tail_image_bytes(kv), diag));
         KVANT_TRY(kv_walk_tail(kv, s->tail[p], KVANT_PAGE, scatter, l, diag));
@@ -82,17 +86,34 @@ int store_load_sequence(kv_cache *kv, const store_key *key, const store_file *f,
     return code;
 }
 
+static int load_snap_windows(loader *l, int id, int depth, kvant_diag *diag)
+{
+    kv_cache *kv = l->kv;
+    int32_t *window = kv->snap_window + (size_t)id * (size_t)kv_snap_windows(kv);
+
+    for (int j = 0; j < kv_snap_windows(kv); j++) {
+        window[j] = j <= depth ? page_pool_take(&kv->windows) : -1;
+        if (window[j] < 0 && j <= depth)
+            return kvant_fail(diag, KVANT_ENOSPC, "snapshot: no page of a window is free");
+        if (window[j] >= 0)
+            KVANT_TRY(kv_walk_window(kv, window[j], KVANT_PAGE, 0, scatter, l, diag));
+        else
+            l->at += kv_window_image_bytes(kv);
+    }
+    return KVANT_OK;
+}
+
 /* The snapshot of a node from the chunk in the buffer; -1: no slot is free, which only costs a hit. */
 static int load_snap(loader *l, int depth, int *snap, kvant_diag *diag)
 {
     kv_cache *kv = l->kv;
     const int id = page_pool_take(&kv->snaps), tails = kv->tail_pages > 1 ? kv->tail_pages - 1 : 0;
     int32_t *tail = kv->snap_tail + (size_t)(id < 0 ? 0 : id) * (size_t)(kv->tail_pages + 1);
-    int code = KVANT_OK;
 
     *snap = id;
     if (id < 0)
         return KVANT_OK;
+    int code = load_snap_windows(l, id, depth, diag);
     for (int j = 0; j < tails && code == KVANT_OK; j++) {
         tail[j] = j <= depth ? page_pool_take(&kv->tails) : -1;
         if (tail[j] >= 0)

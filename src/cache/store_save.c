@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "base/crc32c.h"
-#include "base/file_out.h"
+#include "base/file/crc32c.h"
+#include "base/file/file_out.h"
 #include "base/mem.h"
 #include "cache/kv_image.h"
 
@@ -108,6 +108,11 @@ static int put_sequence(writer *w, int seq, const int32_t *tokens, kvant_diag *d
         const int rows = s->len - p * KVANT_PAGE;
         KVANT_TRY(put_page(w, s->table[p], rows < KVANT_PAGE ? rows : KVANT_PAGE, diag));
     }
+    for (int p = kv_image_first_window(kv, s->len); p < kv_pages_for(s->len); p++) {
+        const int rows = s->len - p * KVANT_PAGE, open = rows < KVANT_PAGE;
+        KVANT_TRY(kv_walk_window(kv, s->window[p], open ? rows : KVANT_PAGE, open, gather, w, diag));
+        KVANT_TRY(flush_chunk(w, CHUNK_WINDOW, diag));
+    }
     for (int p = kv_image_first_tail(kv, s->len); p < kv_pages_for(s->len); p++) {
         const int rows = s->len - p * KVANT_PAGE;
         KVANT_TRY(kv_walk_tail(kv, s->tail[p], rows < KVANT_PAGE ? rows : KVANT_PAGE, gather, w, diag));
@@ -129,7 +134,7 @@ static store_header sequence_header(const kv_cache *kv, const store_key *key, in
     store_header h = header_for(kv, key, STORE_SEQUENCE);
 
     h.n_tokens = (uint32_t)len;
-    h.n_chunks = (uint32_t)(2 + kv_pages_for(len) + store_tail_count(kv, len));
+    h.n_chunks = (uint32_t)store_chunk_count(kv, len);
     h.file_bytes = whole_bytes((uint64_t)len * sizeof(int32_t) + kv_image_bytes(kv, len), h.n_chunks);
     return h;
 }
@@ -166,7 +171,14 @@ static int put_node(writer *w, const prefix_index *ix, int i, const int32_t *num
     if (n->snap < 0)
         return KVANT_OK;
     const int32_t *tail = ix->kv->snap_tail + (size_t)n->snap * (size_t)(ix->kv->tail_pages + 1);
+    const int32_t *window = ix->kv->snap_window + (size_t)n->snap * (size_t)kv_snap_windows(ix->kv);
     memset(w->buf, 0, store_snap_bytes(ix->kv));
+    for (int j = 0; j < kv_snap_windows(ix->kv); j++) {
+        if (window[j] >= 0)
+            KVANT_TRY(kv_walk_window(ix->kv, window[j], KVANT_PAGE, 0, gather, w, diag));
+        else
+            w->at += kv_window_image_bytes(ix->kv);
+    }
     for (int j = 0; j < ix->kv->tail_pages - 1; j++) {
         if (tail[j] >= 0)
             KVANT_TRY(kv_walk_tail(ix->kv, tail[j], KVANT_PAGE, gather, w, diag));

@@ -28,6 +28,7 @@ static void row_json(planner *l, const kv_pair *pair, const kvant_plan *plan, in
     jsonw_kint(&l->w, "sequences", plan->max_seqs);
     jsonw_kint(&l->w, "weights", plan->weights);
     jsonw_kint(&l->w, "kv", plan->kv);
+    jsonw_kint(&l->w, "window", plan->window);
     jsonw_kint(&l->w, "tail", plan->tail);
     jsonw_kint(&l->w, "state", plan->state);
     jsonw_kint(&l->w, "scratch", plan->scratch);
@@ -58,7 +59,7 @@ static void row_text(planner *l, const kv_pair *pair, const kvant_plan *plan, in
                "total", "fits", "B/token", "largest");
     snprintf(most, sizeof most, largest < 0 ? "?" : refit ? "%d+" : "%d", largest);
     printf("%-*s %8d %11s %11s %11s %5s %8" PRId64 " %9s\n", l->name_width, pair_name(pair, name, sizeof name),
-           plan->n_ctx, human_bytes(plan->kv, kv, sizeof kv), human_bytes(plan->tail, tail, sizeof tail),
+           plan->n_ctx, human_bytes(plan->kv + plan->window, kv, sizeof kv), human_bytes(plan->tail, tail, sizeof tail),
            human_bytes(plan->total, total, sizeof total), l->memory < 0 ? "?" : plan->total <= l->memory ? "yes" : "no",
            plan->kv_bytes_per_token, most);
 }

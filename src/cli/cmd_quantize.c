@@ -34,16 +34,41 @@ static int on_tensor(void *user, const quantize_event *e)
     return term_interrupted();
 }
 
-static int find_type(const char *what, const char *name, const kvant_wtype **out, kvant_diag *diag)
+/* The types that can be written, after what `known` holds. */
+static void add_writable(char *known, size_t size)
 {
-    char known[160] = "";
-    const kvant_wtype *t = kvant_wtype_find(name);
-
     for (int i = 0; i < kvant_wtype_count(); i++)
         if (kvant_wtype_at(i)->quant) {
             size_t n = strlen(known);
-            snprintf(known + n, sizeof known - n, "%s%s", n ? " " : "", kvant_wtype_at(i)->name);
+            snprintf(known + n, size - n, "%s%s", n ? " " : "", kvant_wtype_at(i)->name);
         }
+}
+
+/* A mixture or a type. */
+static int find_wanted(const char *name, quantize_params *p, kvant_diag *diag)
+{
+    char known[320] = "";
+    const kvant_wtype *t = kvant_wtype_find(name);
+
+    p->mix = quantize_mix_find(name);
+    p->type = p->mix ? quantize_mix_base(p->mix) : t && t->quant ? t : NULL;
+    if (p->type)
+        return KVANT_OK;
+    for (int i = 0; quantize_mix_at(i); i++) {
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", n ? " " : "", quantize_mix_name(quantize_mix_at(i)));
+    }
+    add_writable(known, sizeof known);
+    return kvant_fail(diag, KVANT_EINVAL, "TYPE: found \"%.40s\"%s, wanted one of %s", name,
+                      t ? ", which can be read but not written" : "", known);
+}
+
+static int find_type(const char *what, const char *name, const kvant_wtype **out, kvant_diag *diag)
+{
+    char known[240] = "";
+    const kvant_wtype *t = kvant_wtype_find(name);
+
+    add_writable(known, sizeof known);
     if (!t || !t->quant)
         return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.40s\", wanted one of %s", what, name, known);
     *out = t;
@@ -55,13 +80,14 @@ static int read_params(const opts *o, quantize_params *p, kvant_diag *diag)
     memset(p, 0, sizeof *p);
     if (o->n_pos != 3)
         return kvant_fail(diag, KVANT_EINVAL, "found %d words, wanted IN.gguf OUT.gguf TYPE", o->n_pos);
-    KVANT_TRY(find_type("TYPE", o->pos[2], &p->type, diag));
+    KVANT_TRY(find_wanted(o->pos[2], p, diag));
     if (opt_str(o, OPT_EMBD_TYPE))
         KVANT_TRY(find_type(opt_origin(o, OPT_EMBD_TYPE), opt_str(o, OPT_EMBD_TYPE), &p->embd_type, diag));
     if (opt_str(o, OPT_OUTPUT_TYPE))
         KVANT_TRY(find_type(opt_origin(o, OPT_OUTPUT_TYPE), opt_str(o, OPT_OUTPUT_TYPE), &p->output_type, diag));
     p->keep_output = opt_flag(o, OPT_LEAVE_OUTPUT);
     p->allow_requantize = opt_flag(o, OPT_REQUANTIZE);
+    p->imatrix = opt_str(o, OPT_IMATRIX_IN);
     return KVANT_OK;
 }
 
@@ -70,8 +96,8 @@ static int report(quantize_view *v, const char *out, const quantize_result *r, k
     char a[32], b[32];
 
     if (!v->json) {
-        printf("%s: %d tensors, %d converted, %d by a fallback; %s -> %s\n", out, r->n_tensors, r->n_converted,
-               r->n_fallback, human_bytes((int64_t)r->in_bytes, a, sizeof a),
+        printf("%s: %d tensors, %d converted (%d with an importance), %d by a fallback; %s -> %s\n", out, r->n_tensors,
+               r->n_converted, r->n_weighted, r->n_fallback, human_bytes((int64_t)r->in_bytes, a, sizeof a),
                human_bytes((int64_t)r->out_bytes, b, sizeof b));
         return KVANT_OK;
     }
@@ -80,6 +106,7 @@ static int report(quantize_view *v, const char *out, const quantize_result *r, k
     jsonw_kint(&v->w, "n_tensors", r->n_tensors);
     jsonw_kint(&v->w, "n_converted", r->n_converted);
     jsonw_kint(&v->w, "n_fallback", r->n_fallback);
+    jsonw_kint(&v->w, "n_weighted", r->n_weighted);
     jsonw_kint(&v->w, "in_bytes", (int64_t)r->in_bytes);
     jsonw_kint(&v->w, "out_bytes", (int64_t)r->out_bytes);
     jsonw_end(&v->w);

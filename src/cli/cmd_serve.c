@@ -1,11 +1,10 @@
-/* cmd_serve.c: `kvant serve`: options -> server, engine and session.  The server listens first; a second thread
- * loads the model meanwhile, so that /health can say so. */
+/* cmd_serve.c: `kvant serve`: options -> server, engines and sessions.  The server listens first; a thread of it loads
+ * models through what is here. */
 #include <string.h>
 #include "base/error.h"
 #include "cli/common.h"
 
 #ifdef KVANT_HAVE_SERVER
-#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 #include "base/log.h"
@@ -14,15 +13,12 @@
 
 static const int64_t SLOT_HOLD_NS = 60000000000; /* arbitrary, not tuned; docs/server.md */
 
-enum { AUTO_PARALLEL = 16, AUTO_SNAPSHOTS = 32 };
+enum { AUTO_PARALLEL = 16, AUTO_SNAPSHOTS = 32, AUTO_WINDOW_SNAPSHOTS = 4, AUTO_MODELS = 4 };
 
 typedef struct loader {
     const opts *o;
     int n_keys;
-    server *s;
-    kvant_model *m;
-    kvant_engine *e;
-    kvant_session *session;
+    int64_t memory; /* of all models of a router together; 0: any */
 } loader;
 
 /* ---- engine and session ---- */
@@ -58,18 +54,28 @@ static int check_deterministic(const opts *o, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* Pages for every sequence at full length, or what half of the free memory holds; at least one sequence. */
-static void choose_pool(const kvant_model *m, kvant_engine_params *p)
+/* What one model and its cache may take, where the pool can be made smaller: half of the free memory; of a router's
+ * memory the part of one of --models-max. */
+static int64_t share_of(const loader *l)
 {
-    int64_t memory = memory_available(), half = memory < 0 ? -1 : memory / 2;
+    const int64_t most = opt_int(l->o, OPT_MODELS_MAX), memory = memory_available();
+
+    if (l->memory > 0)
+        return l->memory / (most ? most : AUTO_MODELS);
+    return memory < 0 ? -1 : memory / 2;
+}
+
+/* Pages for every sequence at full length, or what `most` bytes hold; at least one sequence. */
+static void choose_pool(const kvant_model *m, kvant_engine_params *p, int64_t most)
+{
     int n_ctx = p->n_ctx ? p->n_ctx : kvant_model_get_info(m)->n_ctx_train;
 
     p->pool_tokens = (int64_t)p->max_seqs * n_ctx;
-    while (p->pool_tokens > n_ctx && !fits(m, p, half))
+    while (p->pool_tokens > n_ctx && !fits(m, p, most))
         p->pool_tokens = p->pool_tokens / 2 > n_ctx ? p->pool_tokens / 2 / 64 * 64 : n_ctx;
 }
 
-/* The exact tail of the sequences is part of the bytes that were given. */
+/* The exact tail and the windows of the sequences are part of the bytes that were given. */
 static int pool_of_bytes(const opts *o, const kvant_model *m, kvant_engine_params *p, kvant_diag *diag)
 {
     const int64_t bytes = opt_int(o, OPT_POOL);
@@ -78,35 +84,43 @@ static int pool_of_bytes(const opts *o, const kvant_model *m, kvant_engine_param
 
     one.pool_tokens = 64;
     KVANT_TRY(kvant_plan_make(m, &one, &plan, diag));
-    p->pool_tokens = (bytes - plan.tail) / (plan.kv_bytes_per_token ? plan.kv_bytes_per_token : 1) / 64 * 64;
+    const int64_t fixed = plan.tail + plan.window;
+    p->pool_tokens = (bytes - fixed) / (plan.kv_bytes_per_token ? plan.kv_bytes_per_token : 1) / 64 * 64;
     if (p->pool_tokens >= 64)
         return KVANT_OK;
     return kvant_fail(diag, KVANT_EINVAL,
-                      "%s: %lld bytes, want at least %lld: the exact tail (%lld, for -np %d) and a page of 64 tokens",
-                      opt_origin(o, OPT_POOL), (long long)bytes, (long long)(plan.tail + plan.kv_bytes_per_token * 64),
-                      (long long)plan.tail, p->max_seqs);
+                      "%s: %lld bytes, want at least %lld: the exact tail and windows (%lld, for -np %d) and a page of "
+                      "64 tokens",
+                      opt_origin(o, OPT_POOL), (long long)bytes, (long long)(fixed + plan.kv_bytes_per_token * 64),
+                      (long long)fixed, p->max_seqs);
 }
 
-static int load_engine(loader *l, kvant_diag *diag)
+/* A snapshot of windows takes their pages: fewer of them, or what the windows save would go into snapshots. */
+static int auto_snapshots(const kvant_model_info *m, const kvant_engine_params *p)
 {
-    kvant_engine_params p;
-    const opts *o = l->o;
+    if (m->n_gdn_layers || p->kv_tail > 64)
+        return AUTO_SNAPSHOTS + p->max_seqs;
+    return m->n_window_layers && !p->full_windows ? AUTO_WINDOW_SNAPSHOTS + 2 * p->max_seqs : 0;
+}
 
-    KVANT_TRY(open_model(o, &l->m, diag));
-    KVANT_TRY(params_from_opts(o, &p, diag));
-    p.max_seqs = parallel_of(o);
-    p.snapshots = (int)opt_int(o, OPT_SNAPSHOTS);
-    if (p.snapshots < 0)
-        p.snapshots = kvant_model_get_info(l->m)->n_gdn_layers || p.kv_tail > 64 ? AUTO_SNAPSHOTS + p.max_seqs : 0;
-    if (opt_flag(o, OPT_NO_PREFIX_CACHE))
-        p.snapshots = 0;
+static int open_part(void *user, const char *path, server_parts *parts, kvant_diag *diag)
+{
+    const loader *l = user;
+    const opts *o = l->o;
+    kvant_engine_params *p = &parts->params;
+
+    KVANT_TRY(open_model_at(o, path, &parts->model, diag));
+    KVANT_TRY(params_from_opts(o, p, diag));
+    p->max_seqs = parallel_of(o);
+    p->logits_rows = p->max_seqs + 64; /* a page of them for the prompts of echo with logprobs */
+    p->snapshots = opt_flag(o, OPT_NO_PREFIX_CACHE) ? 0 : (int)opt_int(o, OPT_SNAPSHOTS);
+    if (p->snapshots < 0)
+        p->snapshots = auto_snapshots(kvant_model_get_info(parts->model), p);
     if (opt_given(o, OPT_POOL))
-        KVANT_TRY(pool_of_bytes(o, l->m, &p, diag));
+        KVANT_TRY(pool_of_bytes(o, parts->model, p, diag));
     else
-        choose_pool(l->m, &p);
-    KVANT_TRY(open_engine(l->m, &p, &l->e, diag));
-    keep_in_memory(o, l->m);
-    return KVANT_OK;
+        choose_pool(parts->model, p, share_of(l));
+    return fit_engine(parts->model, p, l->memory, &parts->bytes, diag);
 }
 
 /* A step takes a token of every sequence and a page of a prompt, at least. */
@@ -132,15 +146,16 @@ static int queue_of_key(const loader *l)
     return l->n_keys < 2 ? all : l->n_keys < all ? all / l->n_keys : 1;
 }
 
-static kvant_session_params session_params(const loader *l)
+static kvant_session_params session_params(const loader *l, server *s, const kvant_engine *e)
 {
     kvant_session_params p = kvant_session_defaults();
     const opts *o = l->o;
 
     p.max_queue = (int)opt_int(o, OPT_MAX_QUEUE);
     p.max_queue_tenant = queue_of_key(l);
-    p.batch_tokens = batch_of(o, kvant_engine_get_params(l->e)->max_seqs);
+    p.batch_tokens = batch_of(o, kvant_engine_get_params(e)->max_seqs);
     p.prefill_budget = (int)opt_int(o, OPT_PREFILL_BUDGET);
+    p.target_itl_ms = opt_int(o, OPT_TARGET_ITL) > 0 ? (int)opt_int(o, OPT_TARGET_ITL) : -1;
     p.max_batch_tokens = (int)opt_int(o, OPT_MAX_BATCH_TOKENS);
     p.prefill_cap = (int)opt_int(o, OPT_PREFILL_CAP);
     p.prefill_first = opt_flag(o, OPT_PREFILL_FIRST);
@@ -155,42 +170,32 @@ static kvant_session_params session_params(const loader *l)
     p.slot_hold_ns = SLOT_HOLD_NS;
     p.snapshot_bytes = opt_int(o, OPT_SAVE_TOTAL);
     p.wake = server_wake;
-    p.wake_user = l->s;
+    p.wake_user = s;
     return p;
 }
 
-static void banner(const loader *l)
+static void banner(const server_parts *l)
 {
-    const kvant_engine_params *p = kvant_engine_get_params(l->e);
+    const kvant_engine_params *p = kvant_engine_get_params(l->engine);
     char device[256];
 
-    kvant_engine_describe(l->e, device, sizeof device);
-    log_msg(LOG_INFO, "%s on %s", kvant_model_get_info(l->m)->desc, device);
+    kvant_engine_describe(l->engine, device, sizeof device);
+    log_msg(LOG_INFO, "%s on %s", kvant_model_get_info(l->model)->desc, device);
     log_msg(LOG_INFO,
             "cache: K %s, V %s, tail %d; %d sequences of at most %d tokens, pool of %lld tokens, %d snapshots",
             p->type_k, p->type_v, p->kv_tail, p->max_seqs, p->n_ctx, (long long)p->pool_tokens, p->snapshots);
 }
 
-static int load(loader *l, kvant_diag *diag)
+static int start_part(void *user, server *s, server_parts *parts, kvant_diag *diag)
 {
-    KVANT_TRY(load_engine(l, diag));
-    kvant_session_params p = session_params(l);
-    KVANT_TRY(kvant_session_create(l->e, &p, &l->session, diag));
-    KVANT_TRY(server_attach(l->s, l->m, l->e, l->session, diag));
-    banner(l);
-    log_msg(LOG_INFO, "ready: %s", server_url(l->s));
+    const loader *l = user;
+
+    KVANT_TRY(kvant_engine_create(parts->model, &parts->params, &parts->engine, diag));
+    keep_in_memory(l->o, parts->model);
+    kvant_session_params p = session_params(l, s, parts->engine);
+    KVANT_TRY(kvant_session_create(parts->engine, &p, &parts->session, diag));
+    banner(parts);
     return KVANT_OK;
-}
-
-static void *load_thread(void *user)
-{
-    loader *l = user;
-    kvant_diag diag = { "" };
-    int code = load(l, &diag);
-
-    if (code != KVANT_OK)
-        server_fail(l->s, code, &diag);
-    return NULL;
 }
 
 /* ---- server ---- */
@@ -245,12 +250,39 @@ static int check_prefix(const opts *o, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static void server_options(const opts *o, const auth *keys, const char *alias, server_params *p)
+/* Defaults of requests. */
+static void sampler_options(const opts *o, kvant_sampler_params *s)
 {
+    s->temp = (float)opt_num(o, OPT_TEMP);
+    s->top_k = (int)opt_int(o, OPT_TOP_K);
+    s->top_p = (float)opt_num(o, OPT_TOP_P);
+    s->min_p = (float)opt_num(o, OPT_MIN_P);
+    s->repeat_penalty = (float)opt_num(o, OPT_REPEAT_PENALTY);
+    s->presence_penalty = (float)opt_num(o, OPT_PRESENCE_PENALTY);
+    s->frequency_penalty = (float)opt_num(o, OPT_FREQUENCY_PENALTY);
+    s->penalty_last_n = (int)opt_int(o, OPT_REPEAT_LAST_N);
+    s->typical_p = (float)opt_num(o, OPT_TYPICAL);
+    s->top_n_sigma = (float)opt_num(o, OPT_TOP_N_SIGMA);
+    s->xtc_probability = (float)opt_num(o, OPT_XTC_PROBABILITY);
+    s->xtc_threshold = (float)opt_num(o, OPT_XTC_THRESHOLD);
+    s->dynatemp_range = (float)opt_num(o, OPT_DYNATEMP_RANGE);
+    s->dynatemp_exponent = (float)opt_num(o, OPT_DYNATEMP_EXP);
+    s->mirostat = (int)opt_int(o, OPT_MIROSTAT);
+    s->mirostat_eta = (float)opt_num(o, OPT_MIROSTAT_ETA);
+    s->mirostat_tau = (float)opt_num(o, OPT_MIROSTAT_TAU);
+    s->dry_multiplier = (float)opt_num(o, OPT_DRY_MULTIPLIER);
+    s->dry_base = (float)opt_num(o, OPT_DRY_BASE);
+    s->dry_allowed_length = (int)opt_int(o, OPT_DRY_ALLOWED);
+    s->dry_last_n = (int)opt_int(o, OPT_DRY_LAST_N);
+}
+
+static void server_options(const opts *o, const auth *keys, server_params *p)
+{
+    const char *compat = opt_str(o, OPT_METRICS_COMPAT);
+
     *p = server_defaults();
     p->host = opt_str(o, OPT_HOST);
     p->port = (int)opt_int(o, OPT_PORT);
-    p->alias = alias;
     p->keys = keys;
     p->api_prefix = opt_str(o, OPT_API_PREFIX) ? opt_str(o, OPT_API_PREFIX) : "";
     p->cors_origins = opt_str(o, OPT_CORS);
@@ -262,66 +294,123 @@ static void server_options(const opts *o, const auth *keys, const char *alias, s
     p->watchdog_s = (int)opt_int(o, OPT_WATCHDOG);
     p->stall_s = (int)opt_int(o, OPT_STREAM_TIMEOUT);
     p->default_max_tokens = opt_int(o, OPT_PREDICT) < 1 ? -1 : (int)opt_int(o, OPT_PREDICT);
-    p->metrics_vllm = opt_str(o, OPT_METRICS_COMPAT) != NULL;
+    p->metrics_vllm = compat && strstr(compat, "vllm");
+    p->metrics_llamacpp = compat && strstr(compat, "llamacpp");
     p->slots = !opt_flag(o, OPT_NO_SLOTS);
     p->page = !opt_flag(o, OPT_NO_UI);
     p->ignore_eos = opt_flag(o, OPT_IGNORE_EOS);
     p->seed = opt_int(o, OPT_SEED);
     p->strict_model = opt_flag(o, OPT_STRICT_MODEL);
     p->refuse_unknown = opt_is(o, OPT_UNKNOWN_FIELDS, "refuse");
+    p->tool_dialect = opt_str(o, OPT_TOOL_DIALECT);
+    p->thoughts_apart = !opt_is(o, OPT_REASONING_FORMAT, "none");
+    p->thought_budget = (int)opt_int(o, OPT_REASONING_BUDGET);
+    p->tell_thinking = opt_given(o, OPT_REASONING);
+    p->thinking = !opt_is(o, OPT_REASONING, "off");
+    p->verbose = opt_flag(o, OPT_VERBOSE);
+    p->pooling = opt_is(o, OPT_POOLING, "mean")   ? KVANT_POOLING_MEAN
+                 : opt_is(o, OPT_POOLING, "last") ? KVANT_POOLING_LAST
+                                                  : KVANT_POOLING_UNSAID;
     p->catch_signals = 1;
-    p->sampler.temp = (float)opt_num(o, OPT_TEMP);
-    p->sampler.top_k = (int)opt_int(o, OPT_TOP_K);
-    p->sampler.top_p = (float)opt_num(o, OPT_TOP_P);
-    p->sampler.min_p = (float)opt_num(o, OPT_MIN_P);
-    p->sampler.repeat_penalty = (float)opt_num(o, OPT_REPEAT_PENALTY);
-    p->sampler.presence_penalty = (float)opt_num(o, OPT_PRESENCE_PENALTY);
-    p->sampler.frequency_penalty = (float)opt_num(o, OPT_FREQUENCY_PENALTY);
-    p->sampler.penalty_last_n = (int)opt_int(o, OPT_REPEAT_LAST_N);
+    sampler_options(o, &p->sampler);
 }
 
-static int serve(const opts *o, const server_params *p, kvant_diag *diag)
+static int serve(const server_params *p, kvant_diag *diag)
 {
-    loader l = { .o = o, .n_keys = p->keys ? p->keys->n : 0 };
-    pthread_t thread;
+    server *s;
 
-    log_drop_not_wait(); /* the loop and the engine write messages too */
-    KVANT_TRY(server_open(p, &l.s, diag));
-    log_msg(LOG_INFO, "listening on %s", server_url(l.s));
-    int code = pthread_create(&thread, NULL, load_thread, &l) == 0
-                   ? KVANT_OK
-                   : kvant_fail(diag, KVANT_ENOMEM, "serve: no thread to load the model");
-    if (code == KVANT_OK) {
-        code = server_run(l.s, diag);
-        if (server_killed_by(l.s)) { /* the second signal: nothing is waited for */
-            pthread_detach(thread);
-            _exit(128 + server_killed_by(l.s));
-        }
-        pthread_join(thread, NULL);
-    }
-    kvant_session_free(l.session);
-    server_close(l.s);
-    kvant_engine_free(l.e);
-    kvant_model_close(l.m);
+    log_drop_not_wait(); /* the loop and the engines write messages too */
+    KVANT_TRY(server_open(p, &s, diag));
+    log_msg(LOG_INFO, "listening on %s", server_url(s));
+    const int code = server_run(s, diag);
+    if (server_killed_by(s)) /* the second signal: nothing is waited for */
+        _exit(128 + server_killed_by(s));
+    server_close(s);
     return code;
+}
+
+/* ---- one model, or a folder of them ---- */
+
+static int serve_one(const opts *o, server_params *p, kvant_diag *diag)
+{
+    const char *path;
+    char alias[256];
+
+    KVANT_TRY(model_path(o, &path, diag));
+    file_alias(path, alias, sizeof alias);
+    const server_model m = { opt_str(o, OPT_ALIAS) ? (char *)(uintptr_t)opt_str(o, OPT_ALIAS) : alias,
+                             (char *)(uintptr_t)path };
+    p->models = &m;
+    p->n_models = 1;
+    return serve(p, diag);
+}
+
+static int check_router(const opts *o, kvant_diag *diag)
+{
+    static const int alone[] = { OPT_MODEL, OPT_ALIAS, OPT_STRICT_MODEL };
+
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        if (opt_given(o, alone[i]))
+            return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them; the folder's files name its models",
+                              opt_origin(o, OPT_MODELS_DIR), opt_origin(o, alone[i]));
+    for (int i = OPT_LORA; i <= OPT_LORA_SCALED; i++)
+        if (opt_given(o, i))
+            return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them; an adapter belongs to one model",
+                              opt_origin(o, OPT_MODELS_DIR), opt_origin(o, i));
+    if (o->n_pos)
+        return kvant_fail(diag, KVANT_EINVAL, "%s and %.60s: wanted one of them", opt_origin(o, OPT_MODELS_DIR),
+                          o->pos[0]);
+    return KVANT_OK;
+}
+
+static int serve_folder(const opts *o, server_params *p, kvant_diag *diag)
+{
+    server_model *list = NULL;
+    int n = 0;
+
+    KVANT_TRY(check_router(o, diag));
+    int code = server_models_of(opt_str(o, OPT_MODELS_DIR), &list, &n, diag);
+    if (code == KVANT_OK) {
+        p->models = list;
+        p->n_models = n;
+        p->router = 1;
+        p->keep_caches = opt_given(o, OPT_KV_DIR) && !opt_flag(o, OPT_NO_PREFIX_CACHE);
+        if (!p->keep_caches)
+            log_msg(LOG_INFO, "prefix caches go with a model that is unloaded; --slot-save-path DIR keeps them");
+        code = serve(p, diag);
+    }
+    server_models_free(list, n);
+    return code;
+}
+
+/* What a router's models may take together.  Another device's memory is not this machine's: there what was given. */
+static int64_t memory_of(const opts *o)
+{
+    const int64_t given = opt_int(o, OPT_MODELS_MEMORY), free_bytes = memory_available();
+
+    if (!opt_given(o, OPT_MODELS_DIR) || given > 0 || strcmp(opt_str(o, OPT_DEVICE), "cpu") != 0 || free_bytes < 0)
+        return given;
+    return free_bytes;
 }
 
 int cmd_serve(const opts *o, kvant_diag *diag)
 {
     auth keys = { 0 };
     server_params p;
-    const char *path;
-    char alias[256];
 
-    KVANT_TRY(model_path(o, &path, diag));
     KVANT_TRY(check_prefix(o, diag));
     KVANT_TRY(check_parallel(o, diag));
     KVANT_TRY(check_deterministic(o, diag));
-    file_alias(path, alias, sizeof alias);
     int code = read_keys(o, &keys, diag);
     if (code == KVANT_OK) {
-        server_options(o, &keys, opt_str(o, OPT_ALIAS) ? opt_str(o, OPT_ALIAS) : alias, &p);
-        code = serve(o, &p, diag);
+        loader l = { .o = o, .n_keys = keys.n, .memory = memory_of(o) };
+        const server_loader how = { &l, open_part, start_part };
+        server_options(o, &keys, &p);
+        p.loader = &how;
+        p.models_max = (int)opt_int(o, OPT_MODELS_MAX);
+        p.models_memory = l.memory;
+        p.autoload = !opt_flag(o, OPT_NO_AUTOLOAD);
+        code = opt_given(o, OPT_MODELS_DIR) ? serve_folder(o, &p, diag) : serve_one(o, &p, diag);
     }
     auth_free(&keys);
     return code;

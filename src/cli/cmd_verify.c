@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "cli/common.h"
 #include "cli/term.h"
-#include "formats/golden.h"
+#include "verify/golden/golden.h"
 #include "verify/cross.h"
 #include "verify/kernels.h"
 #include "verify/verify.h"
@@ -263,7 +263,7 @@ static int check_rung(verifier *v, const verify_options *o, kvant_device *dev, c
 /* The variants that this CPU would not choose: every rung between the references and the best. */
 static int check_rungs(verifier *v, const verify_options *all, kvant_device *dev, verify_report *r, kvant_diag *diag)
 {
-    const uint32_t features = cpu_features();
+    const uint32_t features = kvant_cpu_features();
     verify_options o = *all;
     uint32_t mask, last = 0;
     const char *name;

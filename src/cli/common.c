@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
-#include "base/file.h"
+#include "cli/adapters.h"
+#include "base/file/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/term.h"
 #include "devices/device.h"
 #include "kvant/format.h"
-#include "model/utf8.h"
+#include "model/text/utf8.h"
 
 enum { MAX_TEXT = 1 << 30 };
 
@@ -78,14 +79,28 @@ static int template_text(const opts *o, char **text, kvant_diag *diag)
 
 int open_model(const opts *o, kvant_model **m, kvant_diag *diag)
 {
-    kvant_model_params p = { .chat_template = opt_str(o, OPT_CHAT_TEMPLATE),
+    const char *path;
+
+    KVANT_TRY(model_path(o, &path, diag));
+    return open_model_at(o, path, m, diag);
+}
+
+int open_model_at(const opts *o, const char *path, kvant_model **m, kvant_diag *diag)
+{
+    kvant_model_params p = { .path = path,
+                             .chat_template = opt_str(o, OPT_CHAT_TEMPLATE),
                              .rope_freq_dtype = opt_str(o, OPT_ROPE_DTYPE) };
+    adapters found = { 0 };
     char *text;
 
-    KVANT_TRY(model_path(o, &p.path, diag));
     KVANT_TRY(template_text(o, &text, diag));
     p.chat_template = text ? text : p.chat_template;
-    const int code = kvant_model_open(&p, m, diag);
+    int code = adapters_from_opts(o, &found, diag);
+    p.lora = found.list;
+    p.n_lora = found.n;
+    if (code == KVANT_OK)
+        code = kvant_model_open(&p, m, diag);
+    adapters_free(&found);
     kvant_free(text);
     return code;
 }
@@ -143,6 +158,7 @@ int params_from_opts(const opts *o, kvant_engine_params *p, kvant_diag *diag)
         p->type_k = kvant_format_find(opt_str(o, OPT_CTK))->name;
         p->type_v = kvant_format_find(opt_str(o, OPT_CTV))->name;
     }
+    p->full_windows = opt_flag(o, OPT_SWA_FULL);
     if (has(o, OPT_TAIL)) {
         p->kv_tail = (int)opt_int(o, OPT_TAIL);
         p->encoder = encoder_of(opt_str(o, OPT_ENCODER));
@@ -229,9 +245,9 @@ static int choose_context(const kvant_model *m, kvant_engine_params *p, int64_t 
     return KVANT_OK;
 }
 
-int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_diag *diag)
+int fit_engine(kvant_model *m, kvant_engine_params *p, int64_t most, int64_t *bytes, kvant_diag *diag)
 {
-    int64_t memory = p->device && strcmp(p->device, "cpu") != 0 ? -1 : memory_available();
+    int64_t memory = most > 0 ? most : p->device && strcmp(p->device, "cpu") != 0 ? -1 : memory_available();
     kvant_plan plan;
 
     if (p->n_ctx == 0)
@@ -245,6 +261,15 @@ int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_
                           "context of %d tokens (%s/%s): needs %lld MiB, %lld MiB are available; "
                           "kvant plan shows what fits",
                           p->n_ctx, p->type_k, p->type_v, (long long)(plan.total >> 20), (long long)(memory >> 20));
+    *bytes = plan.total;
+    return KVANT_OK;
+}
+
+int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_diag *diag)
+{
+    int64_t bytes;
+
+    KVANT_TRY(fit_engine(m, p, 0, &bytes, diag));
     return kvant_engine_create(m, p, e, diag);
 }
 

@@ -4,8 +4,8 @@
 #define KVANT_CLI_COMMON_H
 
 #include <stdio.h>
-#include "base/jsonw.h"
-#include "cli/options.h"
+#include "base/text/jsonw.h"
+#include "cli/options/options.h"
 #include "kvant/engine.h"
 
 void list_devices(FILE *f);
@@ -13,6 +13,7 @@ void list_devices(FILE *f);
 /* -m FILE or the first positional argument; KVANT_EINVAL when there is neither or both. */
 int model_path(const opts *o, const char **path, kvant_diag *diag);
 int open_model(const opts *o, kvant_model **m, kvant_diag *diag);
+int open_model_at(const opts *o, const char *path, kvant_model **m, kvant_diag *diag); /* a file of no option */
 
 /* Engine parameters from the options of o->cmd (those that the command has).  Cache formats only where the
  * command takes a single pair. */
@@ -25,6 +26,8 @@ int64_t memory_available(void);
 /* Makes an engine after comparing its plan with the memory of this machine.  p->n_ctx 0: the training context, or the
  * largest that fits (a note says so).  KVANT_ENOSPC names both sizes. */
 int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_diag *diag);
+/* The first half of it: p->n_ctx, and the bytes of the plan.  most: instead of this machine's memory; 0: that. */
+int fit_engine(kvant_model *m, kvant_engine_params *p, int64_t most, int64_t *bytes, kvant_diag *diag);
 /* --mlock, once the engine is there; a warning when the system refuses. */
 void keep_in_memory(const opts *o, const kvant_model *m);
 /* Largest multiple of 64 (at most max) whose plan fits in `memory`; 0: none does. */

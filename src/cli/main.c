@@ -3,7 +3,7 @@
 #include <string.h>
 #include "base/trace.h"
 #include "cli/common.h"
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "cli/term.h"
 #include "kvant/kvant.h"
 

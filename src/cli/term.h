@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 /* Installs the log sink on standard error at the level of -v, -lv, and the colours of --color and NO_COLOR; o: NULL, or
  * what --log-file and the other --log options ask for too.  KVANT_EIO: the log file cannot be opened. */

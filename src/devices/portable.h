@@ -1,13 +1,16 @@
-/* portable.h: lets the decoders that tools/gen_tables makes of the cards (cards/decode.h) compile twice: as device
- * code, and as C on the host, where a test without a GPU compares each with its reference.  Two-byte loads are aligned
- * unless they are port_u16: rows and blocks have even sizes but for those that are read byte by byte. */
+/* portable.h: lets the decoders that tools/gen_tables makes of the cards (cards/decode.h) compile everywhere: as device
+ * code (CUDA, and the portable kernels), and as C on the host, where a test without a GPU compares each with its
+ * reference.  Two-byte loads are aligned unless they are port_u16: rows and blocks have even sizes but for those that
+ * are read byte by byte. */
 #ifndef KVANT_DEVICES_PORTABLE_H
 #define KVANT_DEVICES_PORTABLE_H
 
+#if defined(PORT_MEM)                       /* a kernel: devices/portable/core/k_dialect.h defines what is below */
+#elif defined(__CUDACC__)
 #include <stdint.h>
-
-#ifdef __CUDACC__
 #include <cuda_fp16.h>
+#define PORT_MEM
+#define PORT_OWN
 #define PORT_FN static __device__ __forceinline__
 #define PORT_TABLE static __device__ const
 
@@ -16,9 +19,14 @@ PORT_FN float port_bits(uint32_t u)
     return __uint_as_float(u);
 }
 
+PORT_FN float port_half_of(uint16_t h)
+{
+    return __half2float(__ushort_as_half(h));
+}
+
 PORT_FN float port_half(const uint8_t *p)
 {
-    return __half2float(__ushort_as_half(*(const unsigned short *)p));
+    return port_half_of(*(const uint16_t *)p);
 }
 
 PORT_FN float port_bf16(const uint8_t *p)
@@ -60,8 +68,11 @@ PORT_FN void port_eight_bf16(const uint8_t *p, float *w)
     }
 }
 #else
+#include <stdint.h>
 #include <string.h>
 #include "base/half.h"
+#define PORT_MEM                            /* the space of memory that rows lie in */
+#define PORT_OWN                            /* a thread's own */
 #define PORT_FN static inline
 #define PORT_TABLE static const
 
@@ -70,9 +81,14 @@ PORT_FN float port_bits(uint32_t u)
     return bits_f32(u);
 }
 
+PORT_FN float port_half_of(uint16_t h)
+{
+    return half_to_f32(h);
+}
+
 PORT_FN float port_half(const uint8_t *p)
 {
-    return half_to_f32(load_u16(p));
+    return port_half_of(load_u16(p));
 }
 
 PORT_FN float port_bf16(const uint8_t *p)
@@ -106,9 +122,43 @@ PORT_FN void port_eight_bf16(const uint8_t *p, float *w)
 }
 #endif
 
-PORT_FN uint32_t port_u16(const uint8_t *p)
+PORT_FN uint32_t port_u16(PORT_MEM const uint8_t *p)
 {
     return p[0] | (uint32_t)p[1] << 8;
+}
+
+/* `bits` bits (up to 9) from bit `at` of a record on; no byte is read that holds none of them. */
+PORT_FN int port_field(PORT_MEM const uint8_t *b, int at, int bits)
+{
+    PORT_MEM const uint8_t *p = b + (at >> 3);
+    const int shift = at & 7, more = shift + bits > 8 ? p[1] << 8 : 0;
+    return (p[0] | more) >> shift & ((1 << bits) - 1);
+}
+
+/* The highest nibbles of four u16, lowest first (IQ1_M's scale). */
+PORT_FN uint16_t port_nibbles(PORT_MEM const uint8_t *p)
+{
+    return (uint16_t)(p[1] >> 4 | p[3] >> 4 << 4 | p[5] >> 4 << 8 | p[7] >> 4 << 12);
+}
+
+PORT_FN float port_half_nibbles(PORT_MEM const uint8_t *p)
+{
+    return port_half_of(port_nibbles(p));
+}
+
+/* Code v of the 256 of TQ1_0: digit n of a byte is what its product with 3^n, modulo 256, times 3 carries. */
+PORT_FN int port_trit(PORT_MEM const uint8_t *q, int v)
+{
+    const int row = v < 160 ? 32 : v < 240 ? 16 : 4, first = v < 160 ? 0 : v < 240 ? 160 : 240;
+    const int n = (v - first) / row, power = n == 4 ? 81 : 0x1b090301 >> 8 * n & 255;
+    return 3 * (q[first / 5 + (v - first) % row] * power & 255) >> 8;
+}
+
+/* Seven signs, above them the one that makes their count even. */
+PORT_FN int port_even_signs(int s)
+{
+    const int four = s ^ s >> 4, two = four ^ four >> 2;
+    return s | ((two ^ two >> 1) & 1) << 7;
 }
 
 /* The four exponent and three mantissa bits of u, of which 0x7f is left to the caller. */
@@ -138,7 +188,7 @@ PORT_FN float port_e8m0_half(uint32_t e)
 }
 
 /* Scale k of eight in bits 0..5, its minimum above, of the 12 bytes of Q4_K and Q5_K. */
-PORT_FN int port_six_bit_pairs(const uint8_t *sc, int k)
+PORT_FN int port_six_bit_pairs(PORT_MEM const uint8_t *sc, int k)
 {
     const int s = k < 4 ? sc[k] & 63 : (sc[k + 4] & 15) | (sc[k - 4] >> 6) << 4;
     const int m = k < 4 ? sc[k + 4] & 63 : sc[k + 4] >> 4 | (sc[k] >> 6) << 4;

@@ -36,19 +36,24 @@ static int check_memory(const kvant_model *m, const kvant_engine_params *p, kvan
     return kvant_fail(
         diag, KVANT_ENOSPC,
         "memory: %.1f MiB wanted (weights %.1f, cache %.1f for %lld tokens, state %.1f, work %.1f), %.1f available",
-        (double)want / 1048576, (double)plan.weights / 1048576, (double)(plan.kv + plan.tail) / 1048576,
+        (double)want / 1048576, (double)plan.weights / 1048576, (double)(plan.kv + plan.window + plan.tail) / 1048576,
         (long long)p->pool_tokens, (double)plan.state / 1048576, (double)plan.scratch / 1048576,
         (double)have / 1048576);
 }
 
-static size_t inputs_layout(const kvant_engine_params *p, int stride, int32_t *base, step_inputs *in)
+/* rank: columns of scales per row, 0 without adapters. */
+static size_t inputs_layout(const kvant_engine_params *p, int stride, int rank, int32_t *base, step_inputs *in)
 {
     size_t t = (size_t)p->n_ubatch, s = (size_t)p->max_seqs + 1, seals = t / KVANT_PAGE + s + 1,
-           tables = s * (size_t)stride;
-    int32_t **fields[] = { &in->ids,     &in->pos,      &in->out_rows, &in->q0,       &in->pos0,  &in->prompt,
-                           &in->slot_in, &in->slot_out, &in->seal_src, &in->seal_dst, &in->table, &in->tail };
-    size_t counts[] = { t, t, t, s, s, s, s, s, seals, seals, tables, tables }, used = 0;
-    for (int i = 0; i < 12; i++) {
+           tables = s * (size_t)stride, out = (size_t)engine_pass_rows(p) * (size_t)rank;
+    int32_t **fields[] = { &in->ids,         &in->pos,     &in->out_rows, &in->q0,       &in->pos0,     &in->prompt,
+                           &in->slot_in,     &in->slot_out, &in->seal_src, &in->seal_dst, &in->seal_window,
+                           &in->table,       &in->tail,    &in->window,   &in->lora_row, &in->lora,     &in->lora_out };
+    size_t counts[] = { t,     t,     t,      s,      s,      s,      s,            s,
+                        seals, seals, seals,  tables, tables, tables, rank ? t : 0, t * (size_t)rank,
+                        out },
+           used = 0;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         *fields[i] = base ? base + used : NULL;
         used += (counts[i] + 15) & ~(size_t)15;
     }
@@ -58,15 +63,16 @@ static size_t inputs_layout(const kvant_engine_params *p, int stride, int32_t *b
 static int create_inputs(kvant_engine *e, kvant_diag *diag)
 {
     void *mem;
-    e->in_count = inputs_layout(&e->p, e->kv.stride, NULL, &e->host_in);
+    const int rank = e->m->lora.rank;
+    e->in_count = inputs_layout(&e->p, e->kv.stride, rank, NULL, &e->host_in);
     e->in_host = kvant_calloc(e->in_count, sizeof *e->in_host);
     if (!e->in_host)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for step inputs");
     KVANT_TRY(e->dev->vt->alloc(e->dev, e->in_count * sizeof *e->in_dev, &mem, diag));
     e->in_dev = mem;
-    inputs_layout(&e->p, e->kv.stride, e->in_host, &e->host_in);
-    inputs_layout(&e->p, e->kv.stride, e->in_dev, &e->dev_in);
-    return KVANT_OK;
+    inputs_layout(&e->p, e->kv.stride, rank, e->in_host, &e->host_in);
+    inputs_layout(&e->p, e->kv.stride, rank, e->in_dev, &e->dev_in);
+    return engine_lora_create(e, diag);
 }
 
 static int create_hidden(kvant_engine *e, kvant_diag *diag)
@@ -132,6 +138,8 @@ static void bind_builder(kvant_engine *e)
     b->w = e->weights.w;
     b->vec = e->weights.vec;
     b->inv_freq = e->weights.inv_freq;
+    b->heads = e->weights.heads;
+    b->inv_freq_window = e->weights.inv_freq_window;
     b->args = &e->args;
     b->ops = e->ops;
     b->cap_ops = e->max_ops;
@@ -139,12 +147,15 @@ static void bind_builder(kvant_engine *e)
     b->compute = e->p.compute;
     b->tail_pages = e->kv.tail_pages;
     b->ids = d->ids;
+    b->lora_row = d->lora_row;
     b->pos = d->pos;
     b->out_rows = d->out_rows;
     b->k = e->kv.k;
     b->v = e->kv.v;
     b->seal_src = d->seal_src;
     b->seal_dst = d->seal_dst;
+    b->seal_window = d->seal_window;
+    b->windows_apart = e->kv.window_pages > 0;
     b->conv_state = e->kv.conv;
     b->gdn_state = e->kv.state;
     b->conv_stride = e->kv.cfg.conv_floats;
@@ -214,7 +225,8 @@ static int wants_projection(const kvant_engine *e)
 {
     int wanted = 0;
     for (int l = 0; l < e->m->hp.n_layer; l++)
-        wanted |= e->is_attn[l] && ((e->types[l].k->flags | e->types[l].v->flags) & KVANT_FORMAT_PARAM);
+        wanted |= (e->kinds[l] & KV_LAYER_ATTN) &&
+                  ((e->types[l].k->flags | e->types[l].v->flags) & KVANT_FORMAT_PARAM);
     return wanted;
 }
 
@@ -249,11 +261,11 @@ static int create_cache(kvant_engine *e, kvant_diag *diag)
     kv_config cfg;
     size_t n = (size_t)e->m->hp.n_layer;
     e->types = kvant_calloc(n, sizeof *e->types);
-    e->is_attn = kvant_calloc(n, 1);
-    if (!e->types || !e->is_attn)
+    e->kinds = kvant_calloc(n, 1);
+    if (!e->types || !e->kinds)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory");
     KVANT_TRY(engine_types(e->m, &e->p, e->types, diag));
-    engine_kv_config(e->m, &e->p, e->types, e->is_attn, &cfg);
+    engine_kv_config(e->m, &e->p, e->types, e->kinds, &cfg);
     if (wants_projection(e))
         KVANT_TRY(create_projection(e, diag));
     cfg.param = e->projection;
@@ -324,11 +336,12 @@ void kvant_engine_free(kvant_engine *e)
     kvant_free(e->top);
     kvant_free(e->top_ids);
     kvant_free(e->item_code);
+    kvant_free(e->lora_scales);
     kvant_free(e->hidden_sum);
     kvant_free(e->hidden_last);
     kvant_free(e->hidden_rows);
     kvant_free(e->types);
-    kvant_free(e->is_attn);
+    kvant_free(e->kinds);
     kvant_free((void *)e->p.type_layers);
     kvant_free(e);
 }
@@ -374,7 +387,9 @@ int kvant_engine_program_text(kvant_engine *e, char **text, kvant_diag *diag)
 
 int kvant_seq_new(kvant_engine *e, int *seq, kvant_diag *diag)
 {
-    return kv_seq_new(&e->kv, seq, diag);
+    KVANT_TRY(kv_seq_new(&e->kv, seq, diag));
+    engine_lora_set(e, *seq, NULL);
+    return KVANT_OK;
 }
 
 int kvant_seq_free(kvant_engine *e, int seq)
@@ -399,6 +414,7 @@ int kvant_seq_fork(kvant_engine *e, int src, int *seq, kvant_diag *diag)
         kv_seq_free(&e->kv, dst);
         return code;
     }
+    engine_lora_copy(e, src, dst);
     *seq = dst;
     return KVANT_OK;
 }

@@ -14,8 +14,10 @@ typedef struct step_inputs {
     int32_t *ids, *pos, *out_rows;             /* [n_ubatch] */
     int32_t *q0, *pos0, *prompt;               /* [max_seqs + 1] */
     int32_t *slot_in, *slot_out;
-    int32_t *seal_src, *seal_dst;              /* [n_ubatch/64 + max_seqs + 1] */
-    int32_t *table, *tail;                     /* [max_seqs][stride of the pass] */
+    int32_t *seal_src, *seal_dst, *seal_window; /* [n_ubatch/64 + max_seqs + 1] */
+    int32_t *table, *tail, *window;            /* [max_seqs][stride of the pass] */
+    int32_t *lora_row;                         /* [n_ubatch] 0, 1, 2 ...; where the model has adapters */
+    int32_t *lora, *lora_out;                  /* [n_ubatch], [pass_rows] f32[rank]: scales of the adapters' columns */
 } step_inputs;
 
 typedef struct engine_weights {
@@ -23,7 +25,8 @@ typedef struct engine_weights {
     float **vec;                               /* [n_specs] device address of vectors */
     void *vec_mem;                             /* one device block behind vec */
     void **host;                               /* [n_specs] joined rows that the device still reads, or NULL */
-    float *inv_freq;                           /* device */
+    float *inv_freq, *inv_freq_window;                           /* device */
+    float *heads;                              /* device: 0 .. n_head - 1 as int32 */
     float *scales;                             /* host copy of second-level scales */
 } engine_weights;
 
@@ -33,7 +36,7 @@ struct kvant_engine {
     char names[4][64];
     kvant_device *dev;
     kv_types *types;                           /* [n_layer] */
-    unsigned char *is_attn;
+    unsigned char *kinds;
     void *projection;                          /* device: f32[128][256] of qjl1_256, or NULL */
     kv_cache kv;
     engine_weights weights;
@@ -60,18 +63,32 @@ struct kvant_engine {
     float *hidden_last;                        /* [max_seqs][n_embd] */
     float *hidden_rows;                        /* [KVANT_PAGE][n_embd] rows on their way from the device */
     int pass_rows;                             /* most logits rows of one pass */
+    float *lora_scales;                        /* [max_seqs][adapters] of each sequence */
     _Atomic int cancel;
+    /* NULL, or: called for every product, when what it reads is there and its result is not yet (collect/collect.h) */
+    void (*tap)(void *user, const kvant_op *op);
+    void *tap_user;
 };
 
 /* ---- params.c: defaults, layer types, sizes ---- */
 int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_engine_params *out, kvant_diag *diag);
 /* types[n_layer] from type_k, type_v and type_layers. */
 int engine_types(const kvant_model *m, const kvant_engine_params *p, kv_types *types, kvant_diag *diag);
-void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const kv_types *types, unsigned char *is_attn,
+void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const kv_types *types, unsigned char *kinds,
                       kv_config *cfg);
 int engine_pass_rows(const kvant_engine_params *p);
 /* KVANT_EINVAL names the value outside lo..hi. */
 int engine_in_range(const char *name, int64_t v, int64_t lo, int64_t hi, kvant_diag *diag);
+
+/* ---- engine_lora.c: adapters of sequences ---- */
+int engine_lora_create(kvant_engine *e, kvant_diag *diag);
+/* seq has these scales (NULL: the model's) from now on. */
+void engine_lora_set(kvant_engine *e, int seq, const float *scales);
+void engine_lora_copy(kvant_engine *e, int from, int to);
+/* It has an adapter with a scale other than 0. */
+int engine_lora_any(const kvant_engine *e, int seq);
+/* Each must be finite and in range; `what` begins the message. */
+int engine_lora_check(const kvant_model *m, const float *scales, const char *what, kvant_diag *diag);
 
 /* ---- load.c: weights to the device ---- */
 /* Loads what the ops of e->b (a sample program) read. */

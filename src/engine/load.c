@@ -1,9 +1,7 @@
 /* load.c: weights from the mapped file to the device: which ones the program reads, matrices put together from rows,
- * vectors as f32, RoPE frequencies. */
-#include <math.h>
+ * vectors as f32. */
 #include <string.h>
 
-#include "base/half.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 
@@ -63,6 +61,26 @@ static int load_made(kvant_engine *e, int id, kvant_diag *diag)
     return code;
 }
 
+/* A matrix of the adapters, which is in no file as it is. */
+static int load_lora(kvant_engine *e, int id, kvant_diag *diag)
+{
+    const weight_spec *s = &e->m->specs[id];
+    kvant_weight *w = &e->weights.w[id];
+    float *rows = kvant_alloc(weight_bytes(s));
+
+    if (!rows)
+        return kvant_fail(diag, KVANT_ENOMEM, "%s: out of memory for %zu bytes", s->name, weight_bytes(s));
+    lora_fill(e->m, id, rows);
+    w->data = rows;
+    const int code = e->dev->vt->weight_load(e->dev, w, KVANT_COMPUTE_F32, diag);
+    if (!w->data) {
+        kvant_free(rows);
+        rows = NULL;
+    }
+    e->weights.host[id] = rows;
+    return code;
+}
+
 static int load_matrix(kvant_engine *e, int id, int use, kvant_diag *diag)
 {
     const weight_spec *s = &e->m->specs[id];
@@ -70,6 +88,8 @@ static int load_matrix(kvant_engine *e, int id, int use, kvant_diag *diag)
     uint8_t *joined = NULL;
 
     w->use = use;
+    if (s->lora)
+        return load_lora(e, id, diag);
     if (e->m->made)
         return load_made(e, id, diag);
     if (!s->segs) {
@@ -96,26 +116,11 @@ static size_t vector_room(const weight_spec *s)
     return s->is_vector ? ((size_t)s->n_in + 15) & ~(size_t)15 : 0;
 }
 
-/* Angles of rope per position, f32[n_rot/2]; in f32 like the reference implementation: 1 / base^(2i/n). */
-static void fill_inv_freq(const kvant_model *m, float *inv_freq)
-{
-    const hparams *hp = &m->hp;
-    const weight_spec *freqs = hp->rope_freqs >= 0 ? &m->specs[hp->rope_freqs] : NULL;
-    float factor[MODEL_MAX_HEAD_DIM];
-
-    if (freqs)
-        weight_copy_f32(m, freqs, factor);
-    for (int i = 0; i < hp->n_rot / 2; i++) {
-        float f = 1.0f / powf(hp->rope_base, (float)(2 * i) / (float)hp->n_rot) / hp->rope_linear;
-        f = hp->rope_bf16 ? bf16_to_f32(f32_to_bf16(f)) : f;
-        inv_freq[i] = freqs ? f / factor[i] : f;
-    }
-}
-
 static int load_vectors(kvant_engine *e, kvant_diag *diag)
 {
     const kvant_model *m = e->m;
-    size_t total = (size_t)m->hp.n_rot / 2 + 16, used = 0;
+    const size_t table = ((size_t)m->hp.n_rot / 2 + 15) & ~(size_t)15;
+    size_t total = 2 * table + (size_t)m->hp.n_head, used = 0;
     float *host;
     int code;
 
@@ -133,8 +138,13 @@ static int load_vectors(kvant_engine *e, kvant_diag *diag)
         used += vector_room(&m->specs[i]);
     }
     if (code == KVANT_OK) {
-        fill_inv_freq(m, host + used);
+        rope_frequencies(m, e->p.n_ctx, host + used);
+        rope_window_frequencies(m, host + used, host + used + table);
         e->weights.inv_freq = (float *)e->weights.vec_mem + used;
+        for (int32_t h = 0; h < m->hp.n_head; h++)
+            memcpy(host + used + 2 * table + h, &h, sizeof h);
+        e->weights.heads = e->weights.inv_freq + 2 * table;
+        e->weights.inv_freq_window = e->weights.inv_freq + table;
         code = e->dev->vt->copy_in(e->dev, e->weights.vec_mem, host, total * sizeof *host, diag);
     }
     kvant_free(host);
@@ -146,6 +156,22 @@ static int check_poison(const kvant_engine *e, kvant_diag *diag)
     if (!gguf_poisoned(e->m->file))
         return KVANT_OK;
     return kvant_fail(diag, KVANT_EIO, "model file: a mapped page is gone (the file was truncated or its device failed)");
+}
+
+/* Every tensor that an adapter changes is one that the program multiplies by. */
+static int check_sites(const kvant_model *m, const unsigned char *use, kvant_diag *diag)
+{
+    const lora_set *set = &m->lora;
+
+    for (int i = 0; i < set->n_sites; i++) {
+        int used = 0;
+        for (int k = 0; k < set->n_sites; k++)
+            used |= set->sites[k].tensor == set->sites[i].tensor && use[set->sites[k].a];
+        if (!used)
+            return kvant_fail(diag, KVANT_EUNSUPPORTED, "adapter: %s: %s does not multiply by that tensor as it is, wanted "
+                              "a matrix of its layers", m->specs[set->sites[i].a].name, m->arch_name);
+    }
+    return KVANT_OK;
 }
 
 int engine_load_weights(kvant_engine *e, kvant_diag *diag)
@@ -163,6 +189,7 @@ int engine_load_weights(kvant_engine *e, kvant_diag *diag)
         return kvant_fail(diag, KVANT_ENOMEM, "weights: out of memory");
     }
     engine_weight_use(m, e->weights.w, e->ops, e->b.n_ops, use);
+    code = check_sites(m, use, diag);
     for (int i = 0; code == KVANT_OK && i < m->n_specs; i++) {
         if (!use[i])
             continue;

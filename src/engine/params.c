@@ -65,6 +65,7 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
     KVANT_TRY(engine_in_range("compute mode", p.compute, 0, 1, diag));
     p.logits_rows = p.logits_rows ? p.logits_rows : p.max_seqs;
     KVANT_TRY(engine_in_range("snapshots", p.snapshots, 0, 65536, diag));
+    KVANT_TRY(engine_in_range("full windows", p.full_windows, 0, 1, diag));
     KVANT_TRY(engine_in_range("logits rows", p.logits_rows, 1, big, diag));
     if (p.pool_tokens == 0)
         p.pool_tokens = (int64_t)p.max_seqs * ((p.n_ctx + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE);
@@ -135,23 +136,25 @@ int engine_types(const kvant_model *m, const kvant_engine_params *p, kv_types *t
     return KVANT_OK;
 }
 
-void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const kv_types *types, unsigned char *is_attn,
+void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const kv_types *types, unsigned char *kinds,
                       kv_config *cfg)
 {
     const hparams *hp = &m->hp;
-    int64_t channels = 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + (int64_t)hp->gdn_hv * hp->gdn_dv;
 
     memset(cfg, 0, sizeof *cfg);
     for (int l = 0; l < hp->n_layer; l++)
-        is_attn[l] = (unsigned char)m->layers[l].is_attn;
+        kinds[l] = (unsigned char)((m->layers[l].is_attn ? KV_LAYER_ATTN : 0) |
+                                   (m->layers[l].is_state ? KV_LAYER_STATE : 0) |
+                                   (hp->windowed[l] ? KV_LAYER_WINDOW : 0));
     cfg->n_layer = hp->n_layer;
     cfg->h = hp->n_head;
     cfg->h_kv = hp->n_head_kv;
     cfg->compute = p->compute;
     cfg->d_k = hp->d_k;
     cfg->d_v = hp->d_v;
-    cfg->is_attn = is_attn;
+    cfg->kinds = kinds;
     cfg->types = types;
+    cfg->window = p->full_windows ? 0 : hp->window;
     cfg->tail = p->kv_tail;
     cfg->encoder = p->encoder;
     cfg->max_seqs = p->max_seqs;
@@ -160,8 +163,8 @@ void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const 
     cfg->n_snapshots = p->snapshots;
     cfg->n_pages = (int)((p->pool_tokens + KVANT_PAGE - 1) / KVANT_PAGE);
     cfg->state_type = state_type_of(p->state_type);
-    cfg->state_values = (int64_t)hp->gdn_hv * hp->gdn_dk * hp->gdn_dv;
-    cfg->conv_floats = channels * (hp->conv_k > 0 ? hp->conv_k - 1 : 0);
+    cfg->state_values = hp->state_values;
+    cfg->conv_floats = (int64_t)hp->conv_channels * (hp->conv_k > 0 ? hp->conv_k - 1 : 0);
 }
 
 static int64_t spec_total(const kvant_model *m)
@@ -175,20 +178,21 @@ static int64_t spec_total(const kvant_model *m)
 static int plan_pools(const kvant_model *m, const kvant_engine_params *p, kvant_plan *o, kvant_diag *diag)
 {
     kv_types *types = kvant_calloc((size_t)m->hp.n_layer, sizeof *types);
-    unsigned char *is_attn = kvant_calloc((size_t)m->hp.n_layer, 1);
+    unsigned char *kinds = kvant_calloc((size_t)m->hp.n_layer, 1);
     kv_config cfg;
     kv_sizes sizes = { 0 };
-    int code = types && is_attn ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "plan: out of memory");
+    int code = types && kinds ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "plan: out of memory");
 
     if (code == KVANT_OK)
         code = engine_types(m, p, types, diag);
     if (code == KVANT_OK) {
-        engine_kv_config(m, p, types, is_attn, &cfg);
+        engine_kv_config(m, p, types, kinds, &cfg);
         code = kv_measure(&cfg, &sizes, diag);
     }
     kvant_free(types);
-    kvant_free(is_attn);
+    kvant_free(kinds);
     o->kv = sizes.pages;
+    o->window = sizes.windows;
     o->tail = sizes.tail;
     o->state = sizes.state;
     o->kv_bytes_per_token = sizes.per_token;
@@ -203,11 +207,11 @@ int kvant_plan_make(const kvant_model *m, const kvant_engine_params *params, kva
 
     KVANT_TRY(engine_resolve(m, params, &p, diag));
     KVANT_TRY(plan_pools(m, &p, &o, diag));
-    o.weights = spec_total(m);
+    o.weights = spec_total(m) + m->lora.bytes;
     o.scratch = (int64_t)build_layout(m, p.n_ubatch, engine_pass_rows(&p), NULL, &buf);
     o.scratch += (int64_t)p.logits_rows * m->hp.n_vocab * 4;
     o.scratch += (int64_t)m->hp.n_embd * (12 * p.max_seqs + 4 * KVANT_PAGE); /* hidden states */
-    o.total = o.weights + o.kv + o.tail + o.state + o.scratch;
+    o.total = o.weights + o.kv + o.window + o.tail + o.state + o.scratch;
     o.n_ctx = p.n_ctx;
     o.max_seqs = p.max_seqs;
     *out = o;

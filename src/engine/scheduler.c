@@ -29,6 +29,8 @@ void sched_budget(const sched_config *c, int d, int *budget, int *cap)
     } else if (c->prefill_budget > 0) {
         *budget = min_int(c->batch_tokens, c->prefill_budget);
     }
+    if (c->step_tokens > 0)
+        *budget = min_int(*budget > 0 ? *budget : c->batch_tokens, c->step_tokens);
 }
 
 typedef struct state {
@@ -114,14 +116,58 @@ static void grant_pages(state *s)
     p->n_decode = kept;
 }
 
-/* Tokens of the next chunk of a prompt; 0: it does not start in this step. */
-static int chunk(const state *s, int pos, int left, int cut)
+/* Prompt tokens that the step still has room for. */
+static int tokens_left(const state *s)
 {
     const sched_plan *p = s->plan;
-    int room = s->c->batch_tokens - s->decode_rows - p->prompt_tokens;
+    const int room = s->c->batch_tokens - s->decode_rows - p->prompt_tokens;
 
-    if (p->budget > 0)
-        room = min_int(room, p->budget - p->prompt_tokens);
+    return p->budget > 0 ? min_int(room, p->budget - p->prompt_tokens) : room;
+}
+
+/* Prompt tokens that each tenant has, written to plan->tokens. */
+static void count_wanted(state *s, const sched_wait *queue, int n_wait)
+{
+    int *tokens = s->plan->tokens;
+
+    for (int t = 0; t < s->c->n_tenants; t++)
+        tokens[t] = 0;
+    for (int i = 0; i < s->n_run; i++)
+        tokens[s->run[i].tenant] += s->run[i].prompt_left;
+    for (int i = 0; i < n_wait; i++)
+        tokens[queue[i].tenant] += queue[i].not_ready ? 0 : queue[i].prompt_left;
+}
+
+/* Equal parts of the step's prompt tokens; what a tenant does not want of its part goes to the others. */
+static void share_tokens(state *s, const sched_wait *queue, int n_wait)
+{
+    int *tokens = s->plan->tokens, left = tokens_left(s), n = 0, part, full;
+
+    count_wanted(s, queue, n_wait);
+    for (int t = 0; t < s->c->n_tenants; t++)
+        n += tokens[t] > 0;
+    do { /* those that want no more than an equal part have what they want */
+        part = n > 0 ? left / n : 0;
+        full = 0;
+        for (int t = 0; t < s->c->n_tenants; t++) {
+            if (tokens[t] <= 0 || tokens[t] > part)
+                continue;
+            left -= tokens[t];
+            tokens[t] = -tokens[t];
+            full++;
+        }
+        n -= full;
+    } while (full > 0);
+    for (int t = 0; t < s->c->n_tenants; t++)
+        tokens[t] = tokens[t] < 0 ? -tokens[t] : min_int(tokens[t], max_int(part, KVANT_PAGE));
+}
+
+/* Tokens of the next chunk of a prompt; 0: it does not start in this step. */
+static int chunk(const state *s, int tenant, int pos, int left, int cut)
+{
+    const sched_plan *p = s->plan;
+    int room = min_int(tokens_left(s), p->tokens[tenant]);
+
     if (room <= 0)
         return 0;
     if (p->cap > 0)
@@ -136,28 +182,42 @@ static int chunk(const state *s, int pos, int left, int cut)
     return end > pos ? min_int(end - pos, left) : 0;
 }
 
-static int add_chunk(state *s, int index, int pos, int left, int cut)
+static int add_chunk(state *s, int index, int tenant, int pos, int left, int cut)
 {
     sched_plan *p = s->plan;
-    const int n = chunk(s, pos, left, cut);
+    const int n = chunk(s, tenant, pos, left, cut);
 
     if (n == 0)
         return 0;
     p->prompt[p->n_prompt++] = (sched_piece){ index, n };
     p->prompt_tokens += n;
+    p->tokens[tenant] -= n;
     return 1;
 }
 
-/* Oldest first; the first that does not fit ends the round, so that no younger one overtakes it. */
-static int running_prompts(state *s)
+/* A tenant's oldest first; the first that does not fit ends the tenant's round, so that no younger one overtakes it.
+ * Returns whether all fit. */
+static int running_prompts_of(state *s, int tenant)
 {
     for (int i = 0; i < s->n_run; i++) {
         const sched_seq *q = &s->run[i];
-        if (q->prompt_left > 0 && !is_listed(s->plan->preempt, s->plan->n_preempt, i) &&
-            !add_chunk(s, i, q->pos, q->prompt_left, q->cut))
+        if (q->tenant == tenant && q->prompt_left > 0 && !is_listed(s->plan->preempt, s->plan->n_preempt, i) &&
+            !add_chunk(s, i, tenant, q->pos, q->prompt_left, q->cut)) {
+            s->plan->tokens[tenant] = 0;
             return 0;
+        }
     }
     return 1;
+}
+
+/* Returns whether there is a tenant all of whose running prompts fit. */
+static int running_prompts(state *s)
+{
+    int open = 0;
+
+    for (int t = 0; t < s->c->n_tenants; t++)
+        open |= running_prompts_of(s, t);
+    return open;
 }
 
 /* A page for each running sequence stays behind, so that an admission is not undone by the next pages of those. */
@@ -173,7 +233,7 @@ static void admit(state *s, const sched_wait *queue, int n_wait)
         p->no_pages = w->pages + w->pinned + spare > s->available;
         if (p->no_pages)
             return;
-        if (w->prompt_left > 0 && !add_chunk(s, s->n_run + i, w->pos, w->prompt_left, w->cut))
+        if (w->prompt_left > 0 && !add_chunk(s, s->n_run + i, w->tenant, w->pos, w->prompt_left, w->cut))
             return;
         s->available -= w->pages + w->pinned;
         p->admit[p->n_admit++] = i;
@@ -194,6 +254,7 @@ void sched_make(const sched_config *c, const sched_seq *running, int n_running, 
     grant_pages(&s);
     s.decode_rows = plan->n_decode;
     sched_budget(c, plan->n_decode, &plan->budget, &plan->cap);
+    share_tokens(&s, queue, n_wait);
     if (running_prompts(&s) && plan->n_preempt == 0)
         admit(&s, queue, n_wait);
 }

@@ -4,8 +4,9 @@
  * Order of a step (docs/scheduler.md):
  *   1. decode rows: one per running sequence past its prompt, never capped; prefill_first may hold them back;
  *   2. pages for rows that take a new page; where none is left, the youngest sequences are preempted;
- *   3. prompt chunks of running sequences, oldest first, within the budget;
+ *   3. prompt chunks of running sequences within the budget: tenants in their order, of one tenant the oldest first;
  *   4. admissions from the queue, in its order, while a place, pages and budget are left.
+ * Of the prompt tokens of a step each tenant gets an equal part, and what others do not want of theirs.
  * Chunks end on the absolute 64-token grid, at a cut (where a snapshot is wanted), or at the prompt's end.
  *
  * Pages are promised before they are taken: room - promised never gets below zero.  Room: pages that can be had, free
@@ -21,6 +22,8 @@ typedef struct sched_config {
     int prefill_cap;      /* dynamic, per sequence; 0: from T and n_ctx */
     int prefill_first, first_waiting, first_defer;
     int late_pages; /* 1: a page is taken by its last row, not its first (cache/kv.h) */
+    int step_tokens; /* prompt tokens that take as long as a step may; 0: any */
+    int n_tenants;   /* at least 1 */
 } sched_config;
 
 /* A running sequence; the array is in order of admission, oldest first. */
@@ -33,6 +36,7 @@ typedef struct sched_seq {
     int keep;        /* 1: everything it can ever need is promised; never preempted */
     int decoded;     /* tokens it has generated */
     int held;        /* 1: its client reads too slowly: no decode row; it may be preempted */
+    int tenant;      /* 0 .. n_tenants - 1, in the order in which they are served */
 } sched_seq;
 
 /* A request in the queue, in the order in which they are to be admitted. */
@@ -42,6 +46,7 @@ typedef struct sched_wait {
     int pages;            /* pages to promise: new ones, for the prompt and one token more (keep: for all) */
     int pinned;           /* idle pages that its hit would take */
     int not_ready;        /* 1: waits for something else; passed over */
+    int tenant;
 } sched_wait;
 
 /* index < n_running: a running sequence; else n_running + index of the queue. */
@@ -55,6 +60,7 @@ typedef struct sched_plan {
     int prompt_tokens, budget, cap;
     int *decode, *preempt, *admit; /* [n_running], [n_running], [n_wait]; caller's memory */
     sched_piece *prompt;           /* [n_running + n_wait] */
+    int *tokens;                   /* [n_tenants]: prompt tokens that each may still take */
 } sched_plan;
 
 /* deferred: steps in a row, until now, in which prefill_first held rows back.  Writes the plan's lists. */

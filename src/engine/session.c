@@ -16,7 +16,7 @@ kvant_request kvant_request_defaults(void)
 {
     kvant_request r = { 0 };
     r.max_tokens = -1;
-    r.n_logprobs = -1;
+    r.n_logprobs = r.n_prompt_logprobs = -1;
     r.slot = -1;
     return r;
 }
@@ -32,10 +32,12 @@ static int resolve(kvant_session_params *p, int max_seqs, kvant_diag *diag)
     p->batch_tokens = p->batch_tokens ? p->batch_tokens : least > 2048 ? least : 2048;
     p->save_bytes = p->save_bytes ? p->save_bytes : (int64_t)256 << 20;
     p->ladder = p->ladder ? p->ladder : 1024;
+    p->target_itl_ms = p->target_itl_ms ? p->target_itl_ms : 60;
     p->n_trace = p->n_trace ? p->n_trace : 4096;
     KVANT_TRY(engine_in_range("queue length", p->max_queue, 1, 1 << 20, diag));
     KVANT_TRY(engine_in_range("queue length of a tenant", p->max_queue_tenant, 1, p->max_queue, diag));
     KVANT_TRY(engine_in_range("tokens per step", p->batch_tokens, least, big, diag));
+    KVANT_TRY(engine_in_range("target time between tokens", p->target_itl_ms, -1, 1 << 20, diag));
     KVANT_TRY(engine_in_range("prefill budget", p->prefill_budget, 0, big, diag));
     KVANT_TRY(engine_in_range("dynamic batch tokens", p->max_batch_tokens, 0, big, diag));
     KVANT_TRY(engine_in_range("prefill cap", p->prefill_cap, 0, big, diag));
@@ -65,18 +67,20 @@ static int take_memory(kvant_session *s, kvant_diag *diag)
     s->parked = kvant_calloc(n, sizeof *s->parked);
     s->run_in = kvant_calloc(n, sizeof *s->run_in);
     s->wait_in = kvant_calloc(QUEUE_HEADS, sizeof *s->wait_in);
+    s->ranked = kvant_calloc(n + QUEUE_HEADS, sizeof(tenant *));
     p->decode = kvant_calloc(n, sizeof *p->decode);
     p->preempt = kvant_calloc(n, sizeof *p->preempt);
     p->admit = kvant_calloc(QUEUE_HEADS, sizeof *p->admit);
     p->prompt = kvant_calloc(n + QUEUE_HEADS, sizeof *p->prompt);
+    p->tokens = kvant_calloc(n + QUEUE_HEADS, sizeof *p->tokens);
     s->items = kvant_calloc(n, sizeof *s->items);
     s->item_req = kvant_calloc(n, sizeof *s->item_req);
     s->next_token = kvant_calloc(n, sizeof *s->next_token);
     s->scratch = kvant_calloc((size_t)s->n_vocab, sizeof *s->scratch);
     s->hidden = kvant_calloc((size_t)s->n_embd, sizeof *s->hidden);
     if (!s->waiting || !s->tenants || !s->running || !s->trace || !s->slots || !s->parked || !s->run_in ||
-        !s->wait_in || !p->decode || !p->preempt || !p->admit || !p->prompt || !s->items || !s->item_req ||
-        !s->next_token || !s->scratch || !s->hidden)
+        !s->wait_in || !s->ranked || !p->tokens || !p->decode || !p->preempt || !p->admit || !p->prompt ||
+        !s->items || !s->item_req || !s->next_token || !s->scratch || !s->hidden)
         return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory for %d sequences", s->max_seqs);
     for (int i = 0; i < s->max_seqs; i++)
         s->slots[i].slot = i;
@@ -90,7 +94,8 @@ static void release(kvant_session *s)
     void *mem[] = {
         s->waiting, s->tenants,  s->running,     s->trace,        s->slots,      s->parked,
         s->run_in,  s->wait_in,  s->plan.decode, s->plan.preempt, s->plan.admit, s->plan.prompt,
-        s->items,   s->item_req, s->next_token,  s->scratch,      s->hidden,     (void *)(uintptr_t)s->p.snapshot_dir
+        s->items,   s->item_req, s->next_token,  s->scratch,      s->hidden,     s->ranked,
+        s->plan.tokens, (void *)(uintptr_t)s->p.snapshot_dir, s->lora, s->lora_digest
     };
     for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
         kvant_free(mem[i]);
@@ -118,6 +123,7 @@ static int start(kvant_session *s, kvant_diag *diag)
     KVANT_TRY(check_engine(s, diag));
     KVANT_TRY(resolve(&s->p, s->max_seqs, diag));
     KVANT_TRY(take_memory(s, diag));
+    KVANT_TRY(session_lora_create(s, diag));
     KVANT_TRY(slots_create(s, diag));
     session_publish(s, NULL); /* what others see before the owner's first turn */
     if (pthread_create(&s->owner, NULL, session_main, s) != 0)
@@ -224,6 +230,7 @@ int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id,
     pthread_mutex_lock(&s->lock);
     code = may_submit(s, r->tenant, diag);
     if (code == KVANT_OK) {
+        session_lora_join(s, q, r->lora == NULL);
         live_add(s, q);
         *id = q->id; /* the owner sees the request only after the lock is free again */
         pthread_cond_signal(&s->work);

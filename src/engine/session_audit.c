@@ -12,7 +12,7 @@ typedef struct auditor {
     kvant_session *s;
     const kv_cache *kv;
     const prefix_index *ix;
-    int32_t *pages, *tails, *snaps; /* holders counted here */
+    int32_t *pages, *tails, *windows, *snaps; /* holders counted here */
     int32_t *node_of;               /* [pages] node of a page, -1: none */
     int32_t *left;                  /* [pages] children that are not evicted yet */
     unsigned char *gone;            /* [pages] nodes that an eviction took; then ids seen in a free list */
@@ -44,6 +44,22 @@ static int hold(auditor *a, const page_pool *p, int32_t *count, int id, const ch
     return 1;
 }
 
+/* Exactly the pages that its next token sees in a window, and the open one. */
+static int count_windows(auditor *a, int seq)
+{
+    const kv_cache *kv = a->kv;
+    const kv_seq *q = &kv->seqs[seq];
+
+    for (int p = 0; p < q->n_pages && kv->window_pages > 0; p++) {
+        const int wanted = p >= kv_first_window(kv, q->len);
+        if (wanted != (q->window[p] >= 0))
+            return wrong(a, "sequence %d of %d tokens: page %d of its window is %d", seq, q->len, p, q->window[p]);
+        if (wanted && !hold(a, &kv->windows, a->windows, q->window[p], "window", seq))
+            return 0;
+    }
+    return 1;
+}
+
 static int count_sequence(auditor *a, int seq)
 {
     const kv_cache *kv = a->kv;
@@ -62,7 +78,7 @@ static int count_sequence(auditor *a, int seq)
     }
     if (n_tails > kv->tail_pages)
         return wrong(a, "sequence %d: %d tail pages, at most %d are its share", seq, n_tails, kv->tail_pages);
-    return 1;
+    return count_windows(a, seq);
 }
 
 /* A snapshot has one owner, and the tail pages that it lists. */
@@ -74,6 +90,11 @@ static int count_snapshot(auditor *a, int id, const char *whose)
         return 0;
     if (a->snaps[id] > 1)
         return wrong(a, "snapshot %d: two owners, the second one is %s", id, whose);
+    for (int j = 0; j < kv_snap_windows(kv); j++) {
+        const int page = kv->snap_window[(size_t)id * (size_t)kv_snap_windows(kv) + (size_t)j];
+        if (page >= 0 && !hold(a, &kv->windows, a->windows, page, "snapshot's window", id))
+            return 0;
+    }
     for (int j = 0; j < kv->tail_pages - 1; j++) {
         const int tail = kv->snap_tail[(size_t)id * (size_t)(kv->tail_pages + 1) + (size_t)j];
         if (tail >= 0 && !hold(a, &kv->tails, a->tails, tail, "snapshot's tail", id))
@@ -150,8 +171,12 @@ static int check_pools(auditor *a)
         if (kv->pages.marked[p] != (a->node_of[p] >= 0))
             return wrong(a, "page %d: marked %d, node %d", p, kv->pages.marked[p], a->node_of[p]);
     if (!check_pool(a, &kv->pages, a->pages, "page") || !check_pool(a, &kv->tails, a->tails, "tail page") ||
+        !check_pool(a, &kv->windows, a->windows, "page of a window") ||
         !check_pool(a, &kv->snaps, a->snaps, "snapshot"))
         return 0;
+    if (kv->window_pages > 0 && kv->windows.n_free < kv->cfg.n_ubatch / KVANT_PAGE + 2)
+        return wrong(a, "pages of windows: %d free, a pass may want %d", kv->windows.n_free,
+                     kv->cfg.n_ubatch / KVANT_PAGE + 2);
     if (kv->tail_pages > 0 && kv->tails.n_free < kv->cfg.n_ubatch / KVANT_PAGE + 2)
         return wrong(a, "tail pages: %d free, a pass may want %d", kv->tails.n_free, kv->cfg.n_ubatch / KVANT_PAGE + 2);
     return 1;
@@ -352,9 +377,11 @@ static int check_all(auditor *a)
 int session_audit(kvant_session *s, char *why, size_t cap)
 {
     const kv_cache *kv = &s->e->kv;
-    const int most = kv->pages.n > kv->tails.n ? kv->pages.n : kv->tails.n;
-    const size_t n = (size_t)(most > kv->snaps.n ? most : kv->snaps.n) + 1;
-    int32_t *mem = kvant_calloc(n * 6, sizeof *mem); /* five lists of numbers and one of marks */
+    const page_pool *const pools[] = { &kv->pages, &kv->tails, &kv->windows, &kv->snaps };
+    size_t n = 1;
+    for (int i = 0; i < 4; i++)
+        n = (size_t)pools[i]->n >= n ? (size_t)pools[i]->n + 1 : n;
+    int32_t *mem = kvant_calloc(n * 7, sizeof *mem); /* six lists of numbers and one of marks */
     auditor a = { .s = s, .kv = kv, .ix = &s->prefix, .why = why, .cap = cap };
 
     snprintf(why, cap, "audit: out of memory");
@@ -365,7 +392,8 @@ int session_audit(kvant_session *s, char *why, size_t cap)
     a.snaps = mem + 2 * n;
     a.node_of = mem + 3 * n;
     a.left = mem + 4 * n;
-    a.gone = (unsigned char *)(mem + 5 * n);
+    a.windows = mem + 5 * n;
+    a.gone = (unsigned char *)(mem + 6 * n);
     memset(a.node_of, 0xFF, n * sizeof *a.node_of);
     const int ok = check_all(&a);
     kvant_free(mem);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/sampler/sampler_impl.h"
 #include "engine/session_impl.h"
 
 static int check_prompt(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
@@ -17,14 +18,35 @@ static int check_prompt(const kvant_session *s, const kvant_request *r, kvant_di
     return KVANT_OK;
 }
 
+static int check_logprobs(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
+{
+    const int rows = s->e->p.logits_rows, want = s->max_seqs + KVANT_PAGE;
+
+    if (r->n_logprobs < -1 || r->n_logprobs > MAX_LOGPROBS)
+        return kvant_fail(diag, KVANT_EINVAL, "logprobs: %d, wanted -1 to %d", r->n_logprobs, MAX_LOGPROBS);
+    if (r->n_prompt_logprobs < -1 || r->n_prompt_logprobs > MAX_LOGPROBS)
+        return kvant_fail(diag, KVANT_EINVAL, "prompt logprobs: %d, wanted -1 to %d", r->n_prompt_logprobs,
+                          MAX_LOGPROBS);
+    if (r->n_prompt_logprobs < 0)
+        return KVANT_OK;
+    if (r->kind != KVANT_REQUEST_GENERATE || r->slot >= 0)
+        return kvant_fail(diag, KVANT_EINVAL, "prompt logprobs: not together with %s",
+                          r->slot >= 0 ? "a slot" : "an embedding");
+    if (rows < want)
+        return kvant_fail(diag, KVANT_EINVAL, "prompt logprobs: the engine has %d rows of logits, wanted %d", rows,
+                          want);
+    return KVANT_OK;
+}
+
 static int check_fields(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
 {
     if (r->kind < KVANT_REQUEST_GENERATE || r->kind > KVANT_REQUEST_EMBED_LAST)
         return kvant_fail(diag, KVANT_EINVAL, "request kind: %d, wanted 0 to %d", r->kind, KVANT_REQUEST_EMBED_LAST);
     if (r->max_tokens < -1)
         return kvant_fail(diag, KVANT_EINVAL, "max_tokens: %d, wanted -1 or more", r->max_tokens);
-    if (r->n_logprobs < -1 || r->n_logprobs > MAX_LOGPROBS)
-        return kvant_fail(diag, KVANT_EINVAL, "logprobs: %d, wanted -1 to %d", r->n_logprobs, MAX_LOGPROBS);
+    KVANT_TRY(check_logprobs(s, r, diag));
+    if (r->lora)
+        KVANT_TRY(engine_lora_check(s->e->m, r->lora, "request", diag));
     if (r->n_stop_ids < 0 || r->n_stop_ids > 1024)
         return kvant_fail(diag, KVANT_EINVAL, "stop ids: %d, wanted 0 to 1024", r->n_stop_ids);
     if (r->slot < -1 || r->slot >= s->max_seqs)
@@ -98,18 +120,46 @@ static int copy_bias(kvant_sampler_params *sp, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static int copy_sampler(kvant_sampler_params *sp, kvant_diag *diag)
+{
+    const int32_t *breakers = sp->dry_breakers;
+
+    sp->dry_breakers = NULL;
+    KVANT_TRY(copy_bias(sp, diag));
+    KVANT_TRY(copy_ints(&breakers, sp->n_dry_breakers, diag));
+    sp->dry_breakers = breakers;
+    return KVANT_OK;
+}
+
+/* Room for the scales of the adapters; the session's come when it is queued. */
+static int copy_lora(request *q, const kvant_session *s, const kvant_request *r, kvant_diag *diag)
+{
+    const size_t n = (size_t)s->e->m->lora.n;
+
+    if (n == 0)
+        return KVANT_OK;
+    q->lora = kvant_calloc(n, sizeof *q->lora);
+    if (!q->lora)
+        return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory");
+    if (r->lora)
+        memcpy(q->lora, r->lora, n * sizeof *q->lora);
+    return KVANT_OK;
+}
+
 /* Arrays become ours, or NULL where copying failed: request_free needs no more than that. */
-static int copy_arrays(request *q, const kvant_request *r, kvant_diag *diag)
+static int copy_arrays(request *q, const kvant_session *s, const kvant_request *r, kvant_diag *diag)
 {
     const int32_t *prompt = r->prompt, *stop_ids = r->stop_ids;
 
     q->r.prompt = NULL;
     q->r.stop_ids = NULL;
     q->r.sampler = NULL;
+    q->r.lora = NULL;
     if (r->sampler) {
         q->sp = *r->sampler;
-        KVANT_TRY(copy_bias(&q->sp, diag));
+        KVANT_TRY(copy_sampler(&q->sp, diag));
     }
+    KVANT_TRY(copy_lora(q, s, r, diag));
     KVANT_TRY(copy_ints(&prompt, r->n_prompt, diag));
     q->tokens = (int32_t *)(uintptr_t)prompt;
     KVANT_TRY(copy_ints(&stop_ids, r->n_stop_ids, diag));
@@ -120,7 +170,7 @@ static int copy_arrays(request *q, const kvant_request *r, kvant_diag *diag)
 static int is_greedy(const kvant_sampler_params *p)
 {
     return p->temp <= 0 && p->n_bias == 0 && p->repeat_penalty == 1 && p->presence_penalty == 0 &&
-           p->frequency_penalty == 0;
+           p->frequency_penalty == 0 && !chain_is_on(p) && !repeat_is_on(p);
 }
 
 int request_create(const kvant_session *s, const kvant_request *r, request **out, kvant_diag *diag)
@@ -141,10 +191,10 @@ int request_create(const kvant_session *s, const kvant_request *r, request **out
     q->most_tokens = most;
     atomic_store(&q->hold, r->held != 0);
     q->greedy = !r->sampler || is_greedy(r->sampler);
-    if (r->kind != KVANT_REQUEST_GENERATE)
-        q->r.cache |= KVANT_CACHE_NO_READ; /* every token's hidden state is wanted */
+    if (r->kind != KVANT_REQUEST_GENERATE || r->n_prompt_logprobs >= 0)
+        q->r.cache |= KVANT_CACHE_NO_READ; /* every token's hidden state, or logits, are wanted */
     q->t.n_prompt = r->n_prompt;
-    code = copy_arrays(q, r, diag);
+    code = copy_arrays(q, s, r, diag);
     if (code < 0) {
         request_free(q);
         return code;
@@ -158,8 +208,10 @@ void request_free(request *q)
     kvant_sampler_free(q->sampler);
     kvant_free(q->tokens);
     kvant_free(q->saved);
+    kvant_free(q->lora);
     kvant_free((void *)(uintptr_t)q->r.stop_ids);
     kvant_free((void *)(uintptr_t)q->sp.bias_ids);
     kvant_free((void *)(uintptr_t)q->sp.bias);
+    kvant_free((void *)(uintptr_t)q->sp.dry_breakers);
     kvant_free(q);
 }

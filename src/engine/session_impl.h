@@ -4,9 +4,11 @@
  *   session_loop.c     the owner's loop: queue -> plan -> step -> events
  *   session_plan.c     the queue's order; what goes into the next step
  *   session_step.c     the step itself, and what each request got of it
+ *   session_pace.c     how many prompt tokens a step may have, by measured time
  *   session_audit.c    counts everything anew, for tests
  *   session_stats.c    counters, and the copies that other threads see
  *   session_check.c    a new request: checks, its own copy
+ *   session_lora.c     its adapters, and what they mean for sharing
  *   session_request.c  one request: snapshots, start, preemption, what a step gave it, end
  *   session_token.c    its next token
  *   session_tenant.c   whose it is: shares of the queue, fairness
@@ -38,6 +40,7 @@ typedef struct tenant {
     int requests, queued; /* alive; of those, not running (lock) */
     int live;             /* arrived at the owner and not ended (owner thread) */
     int running, pages;   /* as of the plan: places, pages held and promised (owner thread) */
+    int rank;             /* as of the plan: 0 is served next; -1: takes no part (owner thread) */
     double served;        /* tokens (owner thread) */
 } tenant;
 
@@ -52,6 +55,8 @@ typedef struct request {
     kvant_request r;  /* its arrays are ours */
     kvant_sampler_params sp;
     int greedy;
+    float *lora;                     /* scales of the adapters; NULL: the model has none */
+    unsigned char share[PREFIX_SALT]; /* its salt, with its adapters: what prefixes are shared by */
     /* owner thread from here on */
     int32_t *tokens; /* prompt, then generated */
     int n_tokens, n_generated;
@@ -64,6 +69,7 @@ typedef struct request {
     int n_yielded;     /* preempted for others: while paused, or because its tenant had more than its share */
     int fault_to;      /* a step with it failed: it steps alone until it has so many tokens; 0: none did */
     int prompt_done;   /* the prompt was evaluated once: entered in the index, events sent */
+    int told;          /* tokens of the prompt that had their PROMPT event */
     int own_rows_only; /* continues a parked sequence: its rows may come from decode steps */
     int branch;        /* position where a known prefix goes on without a snapshot; 0: none */
     kvant_sampler *sampler;
@@ -77,10 +83,16 @@ typedef struct request {
     kvant_timings t;
 } request;
 
+/* What steps have taken until now, the latest most. */
+typedef struct step_pace {
+    double prompt_ns, prompt_tokens; /* steps with prompts, without the part of their decode rows */
+    double decode_ns;                /* of a step of decode rows alone */
+} step_pace;
+
 typedef struct parked {
     int32_t *tokens; /* NULL: nothing is parked in this slot */
     int n;
-    unsigned char salt[PREFIX_SALT];
+    unsigned char salt[PREFIX_SALT], share[PREFIX_SALT]; /* as its request's */
     uint64_t stamp;
     int64_t at_ns; /* when it was left here */
 } parked;
@@ -96,6 +108,7 @@ typedef struct action {
 
 struct kvant_session {
     kvant_engine *e;
+    unsigned char (*lora_digest)[32]; /* of the content of each adapter */
     kvant_session_params p; /* resolved; snapshot_dir is ours */
     int max_seqs, n_ctx, n_vocab, n_embd, pages_suffice;
     pthread_t owner;
@@ -108,6 +121,7 @@ struct kvant_session {
     int n_queued;    /* alive, not running: never started, or preempted */
     tenant *tenants; /* [cap_waiting]; what is served and live: owner thread */
     int n_tenants;
+    float *lora;     /* [adapters] scales of requests that bring none */
     int stop, draining, resumed; /* resumed: since the owner looked last */
     int64_t drain_until_ns;
     uint64_t next_id, submitted, rejected;
@@ -130,11 +144,13 @@ struct kvant_session {
     int blocked;  /* nothing ran: every request waits for its client */
     sched_seq *run_in;
     sched_wait *wait_in;
+    tenant **ranked; /* [max_seqs + QUEUE_HEADS] */
     sched_plan plan;
     kvant_item *items;
     request **item_req;
     int n_items, events;
-    void (*after_tick)(kvant_session *s); /* tests: session_audit.h; NULL: none */
+    step_pace pace;
+    void (*_Atomic after_tick)(kvant_session *s); /* tests: session_audit.h; NULL: none */
     int32_t *next_token;                  /* [max_seqs] decode inputs */
     float *scratch;                       /* [n_vocab] masked logits */
     float *hidden;                        /* [n_embd] */
@@ -173,6 +189,10 @@ void request_free(request *q);
 /* ---- session_token.c ---- */
 /* Chooses, tells, and says whether that was the last one: KVANT_FINISH_*, NONE, or an error code. */
 int request_next_token(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag);
+/* 1: the logits of every prompt token are wanted of the next step. */
+int request_tells_prompt(const request *q);
+/* PROMPT events of the rows that a step evaluated; what the request's owner answered last. */
+int request_tell_prompt(kvant_session *s, request *q, int item, int rows);
 int request_is_stop(const kvant_session *s, const request *q, int32_t token);
 
 /* ---- session_request.c ---- */
@@ -207,6 +227,14 @@ void request_queued(kvant_session *s, request *q, int queued);
 void tenant_arrives(kvant_session *s, request *q);
 /* Counts what each tenant runs.  With several of them each is entitled to an equal part of the places and the pages. */
 void tenants_measure(kvant_session *s);
+/* Orders the tenants of the running requests and of the queue's first n_heads by what they have been served; writes
+ * their rank and that of wait_in.  Returns how many there are, at least 1. */
+int tenants_rank(kvant_session *s, int n_heads);
+
+/* ---- session_pace.c ---- */
+void pace_count(kvant_session *s, int64_t ns); /* the step that has been run, by its plan */
+/* Prompt tokens that the next step may have; 0: any. */
+int pace_tokens(const kvant_session *s);
 /* 1: the tenant of a waiting request has less than its part of the places, and of the pages even with this one. */
 int tenant_is_short(const kvant_session *s, const request *q);
 /* The running request that gives way where a tenant is short: the youngest that may, of the tenant furthest beyond its
@@ -216,6 +244,13 @@ int tenant_victim(const kvant_session *s, int for_pages);
 /* ---- snapshot_id.c ---- */
 /* What the files of a session with this engine must match (cache/store.h). */
 int snapshot_identity(const kvant_engine *e, unsigned char out[STORE_FINGERPRINT], kvant_diag *diag);
+
+/* ---- session_lora.c ---- */
+int session_lora_create(kvant_session *s, kvant_diag *diag);
+/* With the lock held: a request that brings no scales gets the session's; how it shares is known then. */
+void session_lora_join(kvant_session *s, request *q, int without);
+/* What the slots of this salt are shared by, with the session's scales. */
+void session_lora_share(kvant_session *s, const unsigned char *salt, unsigned char *out);
 
 /* ---- session_slots.c ---- */
 int slots_create(kvant_session *s, kvant_diag *diag);

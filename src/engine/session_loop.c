@@ -321,9 +321,12 @@ static void run_tick(kvant_session *s)
 
 static void tick(kvant_session *s)
 {
+    void (*after)(kvant_session *);
+
     run_tick(s);
-    if (s->after_tick)
-        s->after_tick(s);
+    after = atomic_load(&s->after_tick);
+    if (after)
+        after(s);
 }
 
 void *session_main(void *session)

@@ -48,7 +48,7 @@ static void find_hit(kvant_session *s, request *q)
     q->hit = (prefix_hit){ 0, 0, -1, -1, 0 };
     if (s->p.no_prefix_cache || (q->r.cache & KVANT_CACHE_NO_READ))
         return;
-    prefix_find(&s->prefix, q->r.salt, q->tokens, q->r.n_prompt, &q->hit);
+    prefix_find(&s->prefix, q->share, q->tokens, q->r.n_prompt, &q->hit);
     q->branch = q->hit.matched > q->hit.pages ? q->hit.matched * KVANT_PAGE : 0;
 }
 
@@ -66,7 +66,7 @@ static int common_tokens(const request *a, const request *b)
 static int waits_for(const kvant_session *s, const request *q, const request *by)
 {
     if (by->prompt_done || by->own_rows_only || (by->r.cache & KVANT_CACHE_NO_WRITE) ||
-        memcmp(q->r.salt, by->r.salt, PREFIX_SALT) != 0)
+        memcmp(q->share, by->share, PREFIX_SALT) != 0)
         return 0;
     int n = common_tokens(q, by);
     n = n < q->r.n_prompt - 1 ? n : q->r.n_prompt - 1;
@@ -131,7 +131,8 @@ static sched_wait wait_entry(kvant_session *s, request *q)
                          .prompt_left = pos < q->r.n_prompt ? q->r.n_prompt - pos : 0,
                          .cut = request_cut(s, q, pos),
                          .pages = (q->keep || first > all ? all : first) - have,
-                         .pinned = q->saved || goes_on ? 0 : idle_pages(s, &q->hit) };
+                         .pinned = q->saved || goes_on ? 0 : idle_pages(s, &q->hit),
+                         .tenant = q->tenant->rank };
 }
 
 int session_short_waits(kvant_session *s)
@@ -197,7 +198,8 @@ static int fill_running(kvant_session *s)
                                     .promised = q->promised,
                                     .keep = q->keep,
                                     .decoded = q->n_generated,
-                                    .held = q->paused };
+                                    .held = q->paused,
+                                    .tenant = q->tenant->rank };
     }
     return available;
 }
@@ -226,11 +228,12 @@ static void make_room(kvant_session *s, int n_heads)
 int session_plan(kvant_session *s)
 {
     const kvant_session_params *p = &s->p;
+    tenants_measure(s);
+    const int heads = fill_heads(s), tenants = tenants_rank(s, heads);
     const sched_config c = { p->batch_tokens,          s->e->p.n_ubatch,       s->n_ctx,       s->max_seqs,
                              p->prefill_budget,        p->max_batch_tokens,    p->prefill_cap, p->prefill_first,
-                             p->prefill_first_waiting, p->prefill_first_defer, s->e->kv.late };
-    tenants_measure(s);
-    const int heads = fill_heads(s);
+                             p->prefill_first_waiting, p->prefill_first_defer, s->e->kv.late,  pace_tokens(s),
+                             tenants };
 
     make_room(s, heads);
     sched_make(&c, s->run_in, s->n_running, s->wait_in, heads, page_pool_room(&s->e->kv.pages), s->deferred, &s->plan);

@@ -85,6 +85,7 @@ void request_take_sequence(kvant_session *s, request *q)
         slots_drop_oldest(s);
         kv_seq_new(&s->e->kv, &seq, NULL);
     }
+    engine_lora_set(s->e, seq, q->lora);
     q->seq = seq;
 }
 
@@ -265,7 +266,7 @@ static void take_snapshot(kvant_session *s, request *q, int pos)
 static void enter_prompt(kvant_session *s, request *q)
 {
     if (!s->p.no_prefix_cache && !(q->r.cache & KVANT_CACHE_NO_WRITE) && !q->own_rows_only) {
-        prefix_insert(&s->prefix, q->r.salt, q->tokens, q->seq, q->r.n_prompt / KVANT_PAGE, q->snaps, q->n_snaps);
+        prefix_insert(&s->prefix, q->share, q->tokens, q->seq, q->r.n_prompt / KVANT_PAGE, q->snaps, q->n_snaps);
         q->n_snaps = 0;
     }
     drop_snaps(s, q);
@@ -290,7 +291,7 @@ static void enter_all(kvant_session *s, request *q)
 
     if (!s->p.prefix_reuse_decode || s->p.no_prefix_cache || (q->r.cache & KVANT_CACHE_NO_WRITE))
         return;
-    prefix_insert(&s->prefix, q->r.salt, q->tokens, q->seq, pages, &snap, q->rolling >= 0);
+    prefix_insert(&s->prefix, q->share, q->tokens, q->seq, pages, &snap, q->rolling >= 0);
     q->rolling = -1;
 }
 
@@ -304,14 +305,16 @@ static int fail(kvant_session *s, request *q, int code, const char *text)
 {
     /* Not finite: whatever of its prefix came from the index is suspect, and goes. */
     if (code == KVANT_ENUMERIC && q->r.n_prompt >= KVANT_PAGE)
-        prefix_forget(&s->prefix, q->r.salt, q->tokens);
+        prefix_forget(&s->prefix, q->share, q->tokens);
     request_end(s, q, KVANT_FINISH_ERROR, -1, code, text);
     return 1;
 }
 
 /* The prompt went on by `rows`; 1 if the request has ended. */
-static int after_prompt(kvant_session *s, request *q, int len, int rows)
+static int after_prompt(kvant_session *s, request *q, int item, int len, int rows)
 {
+    int cancelled;
+
     s->st.computed_tokens += (uint64_t)rows;
     q->tenant->served += rows;
     if (q->prompt_done)
@@ -320,8 +323,9 @@ static int after_prompt(kvant_session *s, request *q, int len, int rows)
         take_snapshot(s, q, len);
     if (len == q->r.n_prompt)
         enter_prompt(s, q);
+    cancelled = request_tells_prompt(q) && request_tell_prompt(s, q, item, rows) == KVANT_EVENT_CANCEL;
     q->prompt_done = len == q->r.n_prompt;
-    if (!send_progress(s, q, len))
+    if (!send_progress(s, q, len) && !cancelled)
         return 0;
     request_end(s, q, KVANT_FINISH_CANCEL, -1, KVANT_OK, "");
     return 1;
@@ -335,7 +339,7 @@ int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_d
     if (code < 0 && code != KVANT_ECANCELED)
         return fail(s, q, code,
                     code == KVANT_ENUMERIC ? "the model gave a result that is not a finite number" : diag->text);
-    if (rows > 0 && len <= q->r.n_prompt && after_prompt(s, q, len, rows))
+    if (rows > 0 && len <= q->r.n_prompt && after_prompt(s, q, item, len, rows))
         return 1;
     if (s->p.prefix_reuse_decode && !s->pages_suffice && len > q->r.n_prompt && len % KVANT_PAGE == 0)
         roll_snapshot(s, q);

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file_out.h"
-#include "base/folder.h"
+#include "base/file/file_out.h"
+#include "base/file/folder.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cache/kv_image.h"
@@ -39,7 +39,7 @@ int slots_continues(const kvant_session *s, const request *q)
     if (q->r.slot < 0 || q->t.n_preempted > 0 || (q->r.cache & KVANT_CACHE_NO_READ))
         return 0;
     const parked *p = &s->parked[q->r.slot];
-    return p->tokens && p->n < q->r.n_prompt && memcmp(p->salt, q->r.salt, PREFIX_SALT) == 0 &&
+    return p->tokens && p->n < q->r.n_prompt && memcmp(p->share, q->share, PREFIX_SALT) == 0 &&
            memcmp(p->tokens, q->tokens, (size_t)p->n * sizeof *p->tokens) == 0;
 }
 
@@ -88,6 +88,7 @@ void slots_park(kvant_session *s, request *q)
     p->tokens = q->tokens; /* the request ends: its tokens move here */
     q->tokens = NULL;
     memcpy(p->salt, q->r.salt, sizeof p->salt);
+    memcpy(p->share, q->share, sizeof p->share);
     p->stamp = ++s->stamp;
     p->at_ns = clock_ns();
     q->seq = -1;
@@ -106,6 +107,17 @@ static store_key key_of(const kvant_session *s, const action *a)
 
     memcpy(k.fingerprint, s->fingerprint, sizeof k.fingerprint);
     memcpy(k.salt, a->salt, sizeof k.salt);
+    return k;
+}
+
+/* Of one sequence: its adapters change its weights.  share: the salt with them. */
+static store_key key_of_sequence(const kvant_session *s, const action *a, const unsigned char *share)
+{
+    store_key k = key_of(s, a);
+
+    enum { PART = STORE_FINGERPRINT / STORE_PARTS };
+    for (int i = 0; i < PART; i++)
+        k.fingerprint[STORE_WEIGHTS * PART + i] ^= (unsigned char)(share[i] ^ a->salt[i]);
     return k;
 }
 
@@ -191,11 +203,11 @@ static int own_parked(const kvant_session *s, const action *a, const parked **ou
 
 static int slot_save(kvant_session *s, const action *a, outcome *o, kvant_diag *diag)
 {
-    const store_key key = key_of(s, a);
     const parked *p;
     char name[NAME_BYTES];
 
     KVANT_TRY(own_parked(s, a, &p, diag));
+    const store_key key = key_of_sequence(s, a, p->share);
     KVANT_TRY(check_quota(s, a, file_name(a, name), store_sequence_bytes(&s->e->kv, a->slot), diag));
     o->n_tokens = p->n;
     return store_save_sequence(&s->e->kv, &key, a->slot, p->tokens, s->folder, name, &o->bytes, diag);
@@ -258,9 +270,10 @@ static void backup_return(kvant_session *s, int slot, backup *b)
     }
 }
 
-static int load_into(kvant_session *s, const action *a, const store_file *f, int32_t *tokens, kvant_diag *diag)
+static int load_into(kvant_session *s, const action *a, const unsigned char *share, const store_file *f,
+                     int32_t *tokens, kvant_diag *diag)
 {
-    const store_key key = key_of(s, a);
+    const store_key key = key_of_sequence(s, a, share);
     kv_cache *kv = &s->e->kv;
 
     KVANT_TRY(room_for(s, store_pages(kv, f), diag));
@@ -273,10 +286,12 @@ static int load_into(kvant_session *s, const action *a, const store_file *f, int
     parked *p = &s->parked[a->slot];
     *p = (parked){ .tokens = tokens, .n = f->n_tokens, .stamp = ++s->stamp, .at_ns = clock_ns() };
     memcpy(p->salt, a->salt, sizeof p->salt);
+    memcpy(p->share, share, sizeof p->share);
     return KVANT_OK;
 }
 
-static int replace(kvant_session *s, const action *a, const store_file *f, kvant_diag *diag)
+static int replace(kvant_session *s, const action *a, const unsigned char *share, const store_file *f,
+                   kvant_diag *diag)
 {
     int32_t *tokens = kvant_calloc((size_t)f->n_tokens, sizeof *tokens);
     backup b;
@@ -288,7 +303,7 @@ static int replace(kvant_session *s, const action *a, const store_file *f, kvant
         kvant_free(tokens);
         return code;
     }
-    code = load_into(s, a, f, tokens, diag);
+    code = load_into(s, a, share, f, tokens, diag);
     if (code < 0) {
         kvant_free(tokens);
         backup_return(s, a->slot, &b);
@@ -310,16 +325,18 @@ static int open_file(const kvant_session *s, const action *a, const store_key *k
 
 static int slot_restore(kvant_session *s, const action *a, outcome *o, kvant_diag *diag)
 {
-    const store_key key = key_of(s, a);
+    unsigned char share[PREFIX_SALT];
     store_file f;
     char name[NAME_BYTES];
 
+    session_lora_share(s, a->salt, share);
+    const store_key key = key_of_sequence(s, a, share);
     KVANT_TRY(slots_check_tenant(s, a->slot, a->salt, diag));
     KVANT_TRY(check_idle(s, a->slot, diag));
     KVANT_TRY(open_file(s, a, &key, STORE_SEQUENCE, file_name(a, name), &f, diag));
     o->n_tokens = f.n_tokens;
     o->bytes = (int64_t)f.size;
-    const int code = replace(s, a, &f, diag);
+    const int code = replace(s, a, share, &f, diag);
     store_close(&f);
     return code;
 }

@@ -81,8 +81,9 @@ static void fill_now(kvant_session *s)
     st->evicted_pages = s->prefix.evicted_pages;
     st->evicted_states = s->prefix.evicted_snaps;
     if (st->cache_bytes == 0 && kvant_plan_make(s->e->m, &s->e->p, &plan, NULL) == KVANT_OK)
-        st->cache_bytes = plan.kv + plan.tail + plan.state;
+        st->cache_bytes = plan.kv + plan.window + plan.tail + plan.state;
     st->cache_bytes_used = (int64_t)kv_page_image_bytes(kv) * (kv->pages.n - kv->pages.n_free - kv->pages.n_idle) +
+                           (int64_t)kv_window_image_bytes(kv) * (kv->windows.n - kv->windows.n_free) +
                            (int64_t)kv_tail_image_bytes(kv) * (kv->tails.n - kv->tails.n_free) +
                            (int64_t)kv_state_image_bytes(kv) * s->n_running;
     st->cache_bytes_cached = (int64_t)kv_page_image_bytes(kv) * kv->pages.n_idle +

@@ -21,6 +21,8 @@ static void add_item(kvant_session *s, request *q)
 
     if (is_prompt && q->r.kind != KVANT_REQUEST_GENERATE)
         logits = KVANT_LOGITS_HIDDEN;
+    if (request_tells_prompt(q))
+        logits = KVANT_LOGITS_ALL;
     s->items[s->n_items] = (kvant_item){ q->seq, q->tokens + len, q->rows, is_prompt, logits };
     s->item_req[s->n_items++] = q;
 }
@@ -40,6 +42,23 @@ static void isolate_suspect(kvant_session *s)
             s->running[i]->rows = 0;
     s->plan.n_decode = request_len(s, alone) >= alone->r.n_prompt;
     s->plan.prompt_tokens = s->plan.n_decode ? 0 : alone->rows;
+}
+
+/* Where the logits of every prompt token are wanted there are rows for one page, of one request.  Within a page nothing
+ * cuts the piece: all its rows come, or none. */
+static void trim_told(kvant_session *s)
+{
+    int rows = KVANT_PAGE;
+
+    for (int i = 0; i < s->n_running; i++) {
+        request *q = s->running[i];
+        const int planned = q->rows, page = KVANT_PAGE - request_len(s, q) % KVANT_PAGE;
+        if (planned == 0 || !request_tells_prompt(q))
+            continue;
+        q->rows = rows == 0 ? 0 : planned < page ? planned : page;
+        s->plan.prompt_tokens -= planned - q->rows;
+        rows = 0;
+    }
 }
 
 /* Returns the pages that the items take. */
@@ -160,6 +179,7 @@ void session_run_step(kvant_session *s, int waiting)
     int *before = s->next_token; /* [max_seqs] */
 
     isolate_suspect(s);
+    trim_told(s);
     make_room(s);
     for (int i = 0; i < s->n_items; i++)
         before[i] = request_len(s, s->item_req[i]);
@@ -167,6 +187,7 @@ void session_run_step(kvant_session *s, int waiting)
     const int code = s->n_items ? kvant_step(s->e, s->items, s->n_items, &diag) : KVANT_OK;
     const int64_t t1 = clock_ns();
     session_count_step(s, t0, t1, waiting);
+    pace_count(s, t1 - t0);
     const kvant_step_record r = { s->st.steps,
                                   t0,
                                   t1,

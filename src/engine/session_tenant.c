@@ -90,6 +90,36 @@ void tenants_measure(kvant_session *s)
     }
 }
 
+static int enter(kvant_session *s, tenant *t, int n)
+{
+    int at = n;
+
+    if (t->rank >= 0)
+        return n;
+    t->rank = 0;
+    for (; at > 0 && s->ranked[at - 1]->served > t->served; at--)
+        s->ranked[at] = s->ranked[at - 1];
+    s->ranked[at] = t;
+    return n + 1;
+}
+
+int tenants_rank(kvant_session *s, int n_heads)
+{
+    int n = 0;
+
+    for (int i = 0; i < s->n_arrived; i++)
+        s->tenants[i].rank = -1;
+    for (int i = 0; i < s->n_running; i++)
+        n = enter(s, s->running[i]->tenant, n);
+    for (int i = 0; i < n_heads; i++)
+        n = enter(s, s->waiting[i]->tenant, n);
+    for (int i = 0; i < n; i++)
+        s->ranked[i]->rank = i;
+    for (int i = 0; i < n_heads; i++)
+        s->wait_in[i].tenant = s->waiting[i]->tenant->rank;
+    return n > 0 ? n : 1;
+}
+
 /* At least one place, whoever else is there. */
 static int part_of_places(const kvant_session *s)
 {

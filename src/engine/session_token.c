@@ -59,6 +59,43 @@ static float logprobs(const float *logits, int v, int32_t token, kvant_token_pro
     return (float)((double)logits[token] - max - log(sum));
 }
 
+/* ---- the prompt ---- */
+
+int request_tells_prompt(const request *q)
+{
+    return q->r.n_prompt_logprobs >= 0 && !q->prompt_done;
+}
+
+/* logits: those that came before the token at `index`; NULL: it is the first. */
+static int tell(kvant_session *s, request *q, int index, const float *logits)
+{
+    kvant_token_prob top[MAX_LOGPROBS];
+    kvant_event ev = {
+        .kind = KVANT_EVENT_PROMPT, .token = q->tokens[index], .index = index, .logprob = NAN, .top = top
+    };
+
+    if (logits) {
+        ev.n_top = q->r.n_prompt_logprobs < s->n_vocab ? q->r.n_prompt_logprobs : s->n_vocab;
+        ev.logprob = logprobs(logits, s->n_vocab, ev.token, top, ev.n_top);
+    }
+    q->told = index + 1;
+    return request_send(s, q, &ev);
+}
+
+/* What was told before a preemption is not told again. */
+int request_tell_prompt(kvant_session *s, request *q, int item, int rows)
+{
+    const int first = request_len(s, q) - rows;
+    int said = q->told == 0 ? tell(s, q, 0, NULL) : KVANT_EVENT_GO;
+
+    for (int i = 0; i < rows && said != KVANT_EVENT_CANCEL; i++)
+        if (first + i + 1 == q->told && q->told < q->r.n_prompt)
+            said = tell(s, q, q->told, kvant_step_logits(s->e, item, i));
+    return said;
+}
+
+/* ---- the answer ---- */
+
 int request_is_stop(const kvant_session *s, const request *q, int32_t token)
 {
     for (int i = 0; i < q->r.n_stop_ids; i++)
@@ -93,7 +130,8 @@ static int finish_of(const kvant_session *s, request *q, int said, int32_t token
 
 int request_next_token(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
 {
-    const float *logits = kvant_step_logits(s->e, item, 0);
+    const kvant_item *it = &s->items[item];
+    const float *logits = kvant_step_logits(s->e, item, it->logits == KVANT_LOGITS_ALL ? it->n - 1 : 0);
     kvant_token_prob top[MAX_LOGPROBS];
     kvant_event ev = {
         .kind = KVANT_EVENT_TOKEN, .prompt_done = q->r.n_prompt, .index = q->n_generated, .logprob = NAN, .top = top

@@ -87,12 +87,14 @@ static void mix_keys(mix *h, const kvant_model *model)
 
 /* What came of the keys, the options and the defaults: all numbers of hparams, which stand in one run of 4-byte fields.
  * A field added behind expert_scale changes the size, and then belongs in the range here. */
-static void mix_hparams(mix *h, const hparams *hp)
+static void mix_hparams(mix *h, const hparams *hp, int n_ctx)
 {
+    const int long_rope = rope_is_long(hp, n_ctx);
     enum { NUMBERS = offsetof(hparams, expert_scale) + sizeof(float) };
-    _Static_assert(sizeof(hparams) - NUMBERS <= 4 + sizeof(char *), "hparams: a field is not in the fingerprint");
+    _Static_assert(sizeof(hparams) - NUMBERS <= 4 + 2 * sizeof(char *), "hparams: a field is not in the fingerprint");
 
     mix_bytes(h, hp, NUMBERS);
+    mix_bytes(h, &long_rope, sizeof long_rope);
 }
 
 /* The tokens as this version decodes them. */
@@ -131,8 +133,10 @@ static int mix_formats(mix *h, const kvant_engine *e, kvant_diag *diag)
     const int shape[] = { c->n_layer, c->h_kv, c->d_k, c->d_v, e->kv.tail_pages, KVANT_PAGE };
 
     mix_bytes(h, shape, sizeof shape);
+    if (e->kv.window_pages > 0)    /* their pages are apart */
+        mix_bytes(h, &c->window, sizeof c->window);
     for (int l = 0; l < c->n_layer; l++) {
-        if (!c->is_attn[l])
+        if (!kv_has_attn(c, l))
             continue;
         mix_text(h, c->types[l].k->name);
         mix_text(h, c->types[l].v->name);
@@ -147,7 +151,7 @@ int snapshot_identity(const kvant_engine *e, unsigned char out[STORE_FINGERPRINT
 
     mix_weights(&parts[STORE_WEIGHTS], e->m);
     mix_keys(&parts[STORE_HPARAMS], e->m);
-    mix_hparams(&parts[STORE_HPARAMS], &e->m->hp);
+    mix_hparams(&parts[STORE_HPARAMS], &e->m->hp, e->p.n_ctx);
     mix_vocabulary(&parts[STORE_HPARAMS], e->m);
     KVANT_TRY(mix_formats(&parts[STORE_FORMATS], e, diag));
     mix_bytes(&parts[STORE_COMPUTE], &e->p.encoder, sizeof e->p.encoder);

@@ -12,6 +12,8 @@
 typedef struct pass {
     int n_seqs, n_tokens, n_out, n_seal, stride, max_pos;
     int any_prompt, any_decode, top, hidden;
+    int lora0, n_lora;             /* token rows with adapters: neighbours */
+    int lora_out0, n_lora_out;     /* rows of logits with adapters */
 } pass;
 
 static kvant_seqs pass_seqs(const kvant_engine *e, const pass *p)
@@ -28,18 +30,23 @@ static void builder_fill(kvant_engine *e, const pass *p)
     b->n = p->n_tokens;
     b->any_prompt = p->any_prompt;
     b->any_decode = p->any_decode;
-    b->seqs = pass_seqs(e, p);
+    b->seqs = b->window_seqs = pass_seqs(e, p);
+    b->window_seqs.table = e->dev_in.window;
     b->n_out = p->n_out;
     b->hidden = p->hidden;
     b->n_seal = p->n_seal;
     b->max_pos = p->max_pos;
     b->top = p->top;
+    b->lora = (build_lora_rows){ p->lora0, p->n_lora, (const float *)(const void *)e->dev_in.lora };
+    b->lora_out = (build_lora_rows){ p->lora_out0, p->n_lora_out, (const float *)(const void *)e->dev_in.lora_out };
     build_model(b);
 }
 
 int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
 {
-    const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt, KVANT_STEP_TOP, 0 };
+    const int lora = e->m->lora.n > 0;
+    const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt, KVANT_STEP_TOP, 0,
+                     0, lora ? n : 0, 0, lora };
     builder_fill(e, &p);
     if (e->b.error)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
@@ -60,12 +67,27 @@ static int rows_of(const kvant_item *it, int host)
     return it->logits == KVANT_LOGITS_LAST || (top_of(it) > 0 && !host);
 }
 
+/* The last n token rows and n_out rows of logits of the pass are those of a sequence with adapters. */
+static void pass_lora(kvant_engine *e, pass *p, int seq, int n, int n_out)
+{
+    const lora_set *set = &e->m->lora;
+    const float *scales = e->lora_scales + (size_t)seq * (size_t)set->n;
+    float *rows = (float *)(void *)e->host_in.lora, *out = (float *)(void *)e->host_in.lora_out;
+
+    p->lora0 = p->n_lora ? p->lora0 : p->n_tokens - n;
+    p->lora_out0 = p->n_lora_out ? p->lora_out0 : p->n_out - n_out;
+    for (int i = 0; i < n; i++)
+        lora_row(set, scales, rows + (size_t)p->n_lora++ * (size_t)set->rank);
+    for (int i = 0; i < n_out; i++)
+        lora_row(set, scales, out + (size_t)p->n_lora_out++ * (size_t)set->rank);
+}
+
 /* Appends rows [off, off + n) of item i to the pass; its sequence becomes pass sequence p->n_seqs. */
 static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int off, int n, int out)
 {
     step_inputs *h = &e->host_in;
     const kv_seq *s = &e->kv.seqs[it->seq];
-    int pos0 = s->len + off, q = p->n_seqs;
+    int pos0 = s->len + off, q = p->n_seqs, n_out = p->n_out;
 
     for (int i = 0; i < n; i++) {
         h->ids[p->n_tokens + i] = it->tokens[off + i];
@@ -90,7 +112,18 @@ static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int off, in
     p->any_decode |= !it->prompt;
     p->max_pos = pos0 + n - 1 > p->max_pos ? pos0 + n - 1 : p->max_pos;
     p->top = top_of(it) > p->top ? top_of(it) : p->top;
-    kv_pass_begin(&e->kv, it->seq, pos0, n, h->seal_src, h->seal_dst, &p->n_seal);
+    if (engine_lora_any(e, it->seq))
+        pass_lora(e, p, it->seq, n, p->n_out - n_out);
+    kv_seals seals = { h->seal_src, h->seal_dst, h->seal_window, p->n_seal };
+    kv_pass_begin(&e->kv, it->seq, pos0, n, &seals);
+    p->n_seal = seals.n;
+}
+
+/* A row of a table; entries that no kernel reads (late, or behind a window) become ids in range. */
+static void table_row(int32_t *to, const int32_t *from, int n)
+{
+    for (int j = 0; j < n; j++)
+        to[j] = from[j] < 0 ? 0 : from[j];
 }
 
 /* Block tables of the pass, as narrow as its longest sequence. */
@@ -100,11 +133,11 @@ static void pass_tables(kvant_engine *e, pass *p, const int *seq)
     p->stride = p->max_pos / KVANT_PAGE + 1;
     for (int q = 0; q < p->n_seqs; q++) {
         const kv_seq *s = &e->kv.seqs[seq[q]];
-        memcpy(h->table + (size_t)q * (size_t)p->stride, s->table, (size_t)p->stride * sizeof(int32_t));
-        memcpy(h->tail + (size_t)q * (size_t)p->stride, s->tail, (size_t)p->stride * sizeof(int32_t));
-        for (int j = 0; j < s->n_pages && j < p->stride; j++)
-            if (s->table[j] < 0)
-                h->table[(size_t)q * (size_t)p->stride + (size_t)j] = 0;   /* late: never read, but ids are in range */
+        const size_t row = (size_t)q * (size_t)p->stride;
+        table_row(h->table + row, s->table, p->stride);
+        memcpy(h->tail + row, s->tail, (size_t)p->stride * sizeof(int32_t));
+        if (e->kv.window_pages > 0)
+            table_row(h->window + row, s->window, p->stride);
     }
 }
 
@@ -116,7 +149,9 @@ static int copy_ints(kvant_engine *e, int32_t *dst, const int32_t *src, int n, k
 static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 {
     const step_inputs *d = &e->dev_in, *h = &e->host_in;
-    int tables = p->n_seqs * p->stride;
+    int tables = p->n_seqs * p->stride, rank = e->m->lora.rank;
+    KVANT_TRY(copy_ints(e, d->lora, h->lora, p->n_lora * rank, diag));
+    KVANT_TRY(copy_ints(e, d->lora_out, h->lora_out, p->n_lora_out * rank, diag));
     KVANT_TRY(copy_ints(e, d->ids, h->ids, p->n_tokens, diag));
     KVANT_TRY(copy_ints(e, d->pos, h->pos, p->n_tokens, diag));
     KVANT_TRY(copy_ints(e, d->out_rows, h->out_rows, p->n_out, diag));
@@ -127,19 +162,40 @@ static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
     KVANT_TRY(copy_ints(e, d->slot_out, h->slot_out, p->n_seqs, diag));
     KVANT_TRY(copy_ints(e, d->seal_src, h->seal_src, p->n_seal, diag));
     KVANT_TRY(copy_ints(e, d->seal_dst, h->seal_dst, p->n_seal, diag));
+    KVANT_TRY(copy_ints(e, d->seal_window, h->seal_window, e->kv.window_pages > 0 ? p->n_seal : 0, diag));
     KVANT_TRY(copy_ints(e, d->table, h->table, tables, diag));
+    KVANT_TRY(copy_ints(e, d->window, h->window, e->kv.window_pages > 0 ? tables : 0, diag));
     return copy_ints(e, d->tail, h->tail, tables, diag);
 }
 
 /* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts or seals differ too much
- * to come again.  Ops see the batch only through these five numbers: pass_run rounds max_pos up to its page. */
+ * to come again, and so do those where some rows have adapters and some have none.  Ops see the batch only through
+ * these six numbers: pass_run rounds max_pos up to its page. */
 static uint64_t pass_key(const pass *p)
 {
     const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, o = (uint64_t)p->n_out, w = (uint64_t)p->stride;
-    if (p->any_prompt || p->hidden || p->n_seal || n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 19)
+    const int lora = p->n_lora > 0;
+    if (p->any_prompt || p->hidden || p->n_seal || n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 18 ||
+        (lora && (p->n_lora != p->n_tokens || p->n_lora_out != p->n_out)))
         return 0;
     return (uint64_t)1 << 63 | (uint64_t)(p->top > 1) << 62 | n << 48 | t << 34 | o << 20 |
-           (uint64_t)(p->top == 1) << 19 | w;
+           (uint64_t)(p->top == 1) << 19 | (uint64_t)lora << 18 | w;
+}
+
+/* The program in pieces: what stands before a product has run when the tap sees it. */
+static int submit_tapped(kvant_engine *e, kvant_diag *diag)
+{
+    int from = 0;
+
+    for (int i = 0; i < e->b.n_ops; i++) {
+        if (e->ops[i].id != KVANT_OP_MATMUL && e->ops[i].id != KVANT_OP_MATMUL_ID)
+            continue;
+        KVANT_TRY(e->dev->vt->submit(e->dev, e->ops + from, i - from, 0, diag));
+        KVANT_TRY(e->dev->vt->sync(e->dev, diag));
+        e->tap(e->tap_user, &e->ops[i]);
+        from = i;
+    }
+    return e->dev->vt->submit(e->dev, e->ops + from, e->b.n_ops - from, 0, diag);
 }
 
 static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
@@ -153,6 +209,8 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
     for (int i = 0; i < e->b.n_ops; i++) /* in every build: an error ends a step, a wrong kernel call the process */
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));
+    if (e->tap)
+        return submit_tapped(e, diag);
     return e->dev->vt->submit(e->dev, e->ops, e->b.n_ops, pass_key(p), diag);
 }
 
@@ -337,6 +395,13 @@ static int is_pending(const kvant_item *it, const progress *g)
     return g->code == KVANT_OK && g->off < it->n;
 }
 
+/* Round 0: decode rows without adapters, 1: with, 2: prompts with, 3: without; so rows with adapters are neighbours. */
+static int round_of(const kvant_engine *e, const kvant_item *it)
+{
+    const int lora = engine_lora_any(e, it->seq);
+    return it->prompt ? 3 - lora : lora;
+}
+
 /* Chooses what the pass runs: decode rows first, then prompts; items that want hidden states have passes of their own
  * (theirs end before the logits). */
 static void pass_fill(kvant_engine *e, pass *p, const kvant_item *items, int n, const progress *at, pass_lists *l)
@@ -346,13 +411,13 @@ static void pass_fill(kvant_engine *e, pass *p, const kvant_item *items, int n, 
     while (!is_pending(&items[first], &at[first]))
         first++;
     p->hidden = items[first].logits == KVANT_LOGITS_HIDDEN;
-    for (int round = 0; round < 2; round++)
+    for (int round = 0; round < 4; round++)
         for (int i = 0; i < n; i++) {
-            const int fits = is_pending(&items[i], &at[i]) && items[i].prompt == round &&
+            const int fits = is_pending(&items[i], &at[i]) && round_of(e, &items[i]) == round &&
                              (items[i].logits == KVANT_LOGITS_HIDDEN) == p->hidden;
             const int k = fits ? piece(e, p, &items[i], at[i].off) : 0, out = p->n_out;
             const int pos = e->kv.seqs[items[i].seq].len + at[i].off;
-            if (k == 0 || kv_pass_tails(&e->kv, items[i].seq, pos, k) > e->kv.tails.n_free)
+            if (k == 0 || !kv_pass_fits(&e->kv, items[i].seq, pos, k))
                 continue;          /* the next pass has room: this one gives its full pages back */
             l->seq[p->n_seqs] = items[i].seq;
             l->item[p->n_seqs] = i;

@@ -9,7 +9,8 @@
  *
  * KVANT_FORMAT_DEFINE makes rows of them (encode, decode_acc, prep_q, score, axpy, finish_out) and the descriptor
  * kvant_format_<f>.  The reference score and axpy are the same for all formats: decode, then multiply.
- * Faster versions: <f>_<isa>.c with `const kvant_format_kernels kvant_<f>_kernels_<isa>`, one line in variants.def. */
+ * Faster versions come from the format's card (<f>.toml): tools/cards/kernels.py joins the code of its class (classes/)
+ * with that of its space (encoders/) in a source per instruction set, and lists them in cards/variants.inc. */
 #ifndef KVANT_FORMATS_FORMAT_H
 #define KVANT_FORMATS_FORMAT_H
 
@@ -32,9 +33,9 @@ uint16_t format_norm(float v, int encoder);
 #include "formats/formats.def"
 #undef KVANT_FORMAT
 
-/* kvant_tbq4_0_kernels_avx2, ... : every variant of variants.def that this processor family can hold. */
+/* kvant_tbq4_0_kernels_avx2, ... : every variant of variants.inc that this processor family can hold. */
 #define KVANT_FORMAT_VARIANT(format, isa, mask) extern const kvant_format_kernels kvant_##format##_kernels_##isa;
-#include "formats/variants.def"
+#include "cards/variants.inc"
 #undef KVANT_FORMAT_VARIANT
 
 typedef void (*format_decode_fn)(const void *param, const uint8_t *rows, size_t stride, int n, float *out, int d);

@@ -1,5 +1,5 @@
 /* registry.c: lookup of formats and the choice of their kernels.  Everything declared in kvant/format.h.
- * It knows no format by name: formats.def and variants.def are the lists. */
+ * It knows no format by name: formats.def and variants.inc are the lists. */
 #include "formats/format.h"
 
 #include <pthread.h>
@@ -26,7 +26,7 @@ typedef struct variant {
 static const variant variants[] = {
 #define KVANT_FORMAT_VARIANT(format, isa, mask) \
     { &kvant_format_##format, #isa, (mask), &kvant_##format##_kernels_##isa },
-#include "formats/variants.def"
+#include "cards/variants.inc"
 #undef KVANT_FORMAT_VARIANT
     { NULL, NULL, 0, NULL },
 };
@@ -176,8 +176,10 @@ size_t kvant_format_q8_bytes(const kvant_format *f, int d)
 /* formats.md product decision 2: whole groups, and 64 in a 128-group, whose padding is counted in bits per value. */
 int kvant_format_check(const kvant_format *f, int d, kvant_diag *diag)
 {
-    if (d < 1 || d > KVANT_MAX_HEAD_DIM)
-        return kvant_fail(diag, KVANT_EINVAL, "%s: head_dim %d, want 1 to %d", f->name, d, KVANT_MAX_HEAD_DIM);
+    const int most = f->group == 1 ? KVANT_MAX_PLAIN_HEAD_DIM : KVANT_MAX_HEAD_DIM;
+
+    if (d < 1 || d > most)
+        return kvant_fail(diag, KVANT_EINVAL, "%s: head_dim %d, want 1 to %d", f->name, d, most);
     if (d % f->group == 0 || (f->group == 128 && d == 64))
         return KVANT_OK;
     return kvant_fail(diag, KVANT_EINVAL, "%s: head_dim %d, want a multiple of %d%s", f->name, d, f->group,
@@ -196,7 +198,7 @@ const kvant_format_kernels *kvant_format_best(const kvant_format *f)
     const struct ladder *l = ladder_of(f);
     if (!l)
         return &f->ref;
-    uint32_t have = cpu_features();
+    uint32_t have = kvant_cpu_features();
     int i = l->n - 1;
     while (i > 0 && (l->rungs[i].mask & ~have))
         i--;
@@ -211,7 +213,7 @@ const kvant_format_kernels *kvant_format_variant(const kvant_format *f, int i, c
     if (name)
         *name = l ? l->rungs[i].isa : "ref";
     if (usable)
-        *usable = !l || !(l->rungs[i].mask & ~cpu_features());
+        *usable = !l || !(l->rungs[i].mask & ~kvant_cpu_features());
     return l ? &l->rungs[i].kernels : &f->ref;
 }
 

@@ -28,17 +28,16 @@ static widths build_widths(const hparams *hp)
 {
     widths w = { 0 };
     int q = hp->n_head * hp->d_k * (hp->attn_gate ? 2 : 1);
-    int channels = 2 * hp->gdn_hk * hp->gdn_dk + hp->gdn_hv * hp->gdn_dv;
-    int dv_all = hp->gdn_hv * hp->gdn_dv;
 
-    w.qkv = imax(q + hp->n_head_kv * (hp->d_k + hp->d_v), channels + dv_all);
-    w.att = imax(hp->n_head * hp->d_v, channels);
-    w.o = dv_all;
+    w.qkv = imax(q + hp->n_head_kv * (hp->d_k + hp->d_v), hp->rec_in);
+    w.att = imax(hp->n_head * hp->d_v, hp->conv_channels);
+    w.o = imax(hp->rec_out, hp->n_head * imax(hp->mla_dk, hp->mla_dv));
+    w.att = imax(w.att, hp->mla_q_rank);
     w.ff = imax(2 * hp->n_ff, 2 * hp->n_ff_shexp);
     if (hp->n_expert)
-        w.ff = imax(w.ff, 2 * hp->n_ff_exp * hp->n_expert_used);
+        w.ff = imax(w.ff, imax(2 * hp->n_ff_exp * hp->n_expert_used, hp->n_latent));
     w.ff2 = hp->n_expert ? hp->n_embd * hp->n_expert_used : 0;
-    w.keep = imax(imax(w.att, 2 * dv_all), hp->n_embd);
+    w.keep = imax(imax(w.att, 2 * hp->rec_out), hp->n_embd);
     return w;
 }
 
@@ -69,17 +68,22 @@ size_t build_layout(const kvant_model *m, int n, int rows, unsigned char *base, 
     buf->route_ids = take(base, &used, t * k, sizeof(int32_t));
     buf->route_wts = take(base, &used, t * k, f);
     buf->sh_gate = take(base, &used, t, f);
+    buf->heads = take(base, &used, hp->mla_rank ? t * (size_t)hp->n_head : 0, sizeof(int32_t));
     buf->xs = take(base, &used, (size_t)rows * e, f);
     buf->keep = take(base, &used, (size_t)rows * (size_t)w.keep, f);
     buf->logits = take(base, &used, (size_t)rows * (size_t)hp->n_vocab, f);
     buf->out_top = take(base, &used, (size_t)rows * KVANT_STEP_TOP, f);
     buf->out_ids = take(base, &used, (size_t)rows * KVANT_STEP_TOP, sizeof(int32_t));
+    const size_t y = t * (size_t)m->lora.widest, out = (size_t)rows * (size_t)m->lora.widest_output;
+    buf->lora_h = take(base, &used, t * (size_t)m->lora.rank, f);
+    buf->lora_y = take(base, &used, y > out ? y : out, f);
     return used;
 }
 
 int build_max_ops(const kvant_model *m)
 {
-    return 40 * m->hp.n_layer + 32;
+    /* Mamba2 has a norm per group */
+    return (40 + m->hp.gdn_hk) * m->hp.n_layer + 32 + 4 * m->lora.n_sites;
 }
 
 size_t build_args_bytes(const kvant_model *m)
@@ -87,10 +91,35 @@ size_t build_args_bytes(const kvant_model *m)
     return (size_t)build_max_ops(m) * 512;
 }
 
+/* y += B (s * A x) of the rows that have adapters.  The others are not touched. */
+static void add_adapters(builder *b, int weight, const float *x, int64_t ldx, float *y, int64_t ldy, int rows)
+{
+    const kvant_model *m = b->m;
+    const weight_spec *s = &m->specs[weight];
+    const build_lora_rows *l = rows == b->n ? &b->lora : &b->lora_out;
+    const int rank = m->lora.rank, n = l->n;
+
+    for (int i = 0; i < s->lora_n && n > 0; i++) {
+        const lora_site *o = &m->lora.sites[s->lora_first + i];
+        BUILD(b, MATMUL, { &b->w[o->a], x + l->row0 * ldx, b->buf.lora_h, n, ldx, rank, KVANT_COMPUTE_F32 });
+        BUILD(b, MUL, { b->buf.lora_h, l->scale, n, rank, rank, rank });
+        BUILD(b, MATMUL, { &b->w[o->b], b->buf.lora_h, b->buf.lora_y, n, rank, o->n_out, KVANT_COMPUTE_F32 });
+        BUILD(b, BIAS, { y + l->row0 * ldy + o->row0, b->buf.lora_y, n, o->n_out, ldy, b->lora_row, n });
+    }
+}
+
 void build_matmul(builder *b, int weight, const float *x, int64_t ldx, float *y, int64_t ldy, int rows)
 {
-    if (rows > 0)
+    if (rows > 0) {
         BUILD(b, MATMUL, { &b->w[weight], x, y, rows, ldx, ldy, b->compute });
+        add_adapters(b, weight, x, ldx, y, ldy, rows);
+    }
+}
+
+void build_bias(builder *b, int bias, float *y, int width, int64_t ldy, int rows)
+{
+    if (bias >= 0 && rows > 0)
+        BUILD(b, BIAS, { y, b->vec[bias], rows, width, ldy, NULL, 1 });
 }
 
 void build_norm(builder *b, int weight)
@@ -98,16 +127,35 @@ void build_norm(builder *b, int weight)
     const hparams *hp = &b->m->hp;
     int e = hp->n_embd;
 
+    b->in = weight >= 0 ? b->buf.a : b->x;
     if (b->rows == 0)
         return;
-    if (b->have_delta && b->fused[KVANT_OP_NORM_ADD_RMS]) {
+    if (weight >= 0 && b->have_delta && b->fused[KVANT_OP_NORM_ADD_RMS]) {
         BUILD(b, NORM_ADD_RMS, { b->x, b->buf.delta, b->vec[weight], b->buf.a, hp->rms_eps, b->rows, e });
     } else {
         if (b->have_delta)
             BUILD(b, ADD, { b->x, b->buf.delta, b->rows, e });
-        BUILD(b, NORM_RMS, { b->x, b->vec[weight], b->buf.a, hp->rms_eps, b->rows, 1, e, e, e, e, e });
+        if (weight >= 0)
+            BUILD(b, NORM_RMS, { b->x, b->vec[weight], b->buf.a, hp->rms_eps, b->rows, 1, e, e, e, e, e });
     }
     b->have_delta = 0;
+}
+
+static void build_scale(builder *b, float *x, float s, int width, int rows)
+{
+    if (s != 1.0f && rows > 0)
+        BUILD(b, SCALE, { x, s, rows, width });
+}
+
+void build_norm_after(builder *b, int weight)
+{
+    const hparams *hp = &b->m->hp;
+    int e = hp->n_embd;
+    float *d = b->buf.delta;
+
+    if (weight >= 0 && b->rows > 0)
+        BUILD(b, NORM_RMS, { d, b->vec[weight], d, hp->rms_eps, b->rows, 1, e, e, e, e, e });
+    build_scale(b, d, hp->residual_scale, e, b->rows);
 }
 
 const float *build_keep_output_rows(builder *b, int l, const float *rows, int width, float *scratch)
@@ -131,12 +179,16 @@ void build_model(builder *b)
     b->x = b->buf.x;
     b->rows = b->n;
     BUILD(b, EMBED, { &b->w[m->token_embd], b->ids, b->buf.x, b->n });
+    build_scale(b, b->buf.x, m->hp.embd_scale, m->hp.n_embd, b->n);
     for (int l = 0; l < m->hp.n_layer; l++)
         m->arch->build(b, l);
     build_norm(b, m->output_norm);
     if (b->hidden)
         return;
     build_matmul(b, m->output, b->buf.a, m->hp.n_embd, b->buf.logits, m->hp.n_vocab, b->rows);
+    build_scale(b, b->buf.logits, m->hp.logit_scale, m->hp.n_vocab, b->rows);
+    if (m->hp.logit_cap > 0.0f && b->rows > 0)
+        BUILD(b, SOFTCAP, { b->buf.logits, m->hp.logit_cap, b->rows, m->hp.n_vocab });
     if (b->top == 1 && b->rows > 0)
         BUILD(b, ARGMAX, { b->buf.logits, b->buf.out_ids, b->rows, m->hp.n_vocab });
     if (b->top > 1 && b->rows > 0)

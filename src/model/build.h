@@ -26,18 +26,29 @@ typedef struct build_buffers {
     int32_t *route_ids;            /* [n][k] */
     float *route_wts;              /* [n][k] */
     float *sh_gate;                /* [n] */
+    int32_t *heads;                /* [n][n_head] 0, 1, 2 ..: latent attention's matrices of single heads */
     float *xs;                     /* [rows][n_embd] stream rows that give logits */
     float *keep;                   /* [rows][widest block output] and their block outputs */
     float *logits;                 /* [rows][n_vocab] */
     float *out_top;                /* [rows][top] largest logits, where asked for */
     int32_t *out_ids;              /* [rows][top] their tokens */
+    float *lora_h;                 /* [n][rank] A x of the adapters */
+    float *lora_y;                 /* [n][widest] or [rows][n_vocab]: B (A x) */
 } build_buffers;
+
+/* The rows of a pass whose sequences have adapters: neighbours. */
+typedef struct build_lora_rows {
+    int row0, n;
+    const float *scale;            /* [n][rank] */
+} build_lora_rows;
 
 typedef struct builder {
     const kvant_model *m;
     const kvant_weight *w;         /* [m->n_specs] device weights; matrices */
     float *const *vec;             /* [m->n_specs] device address of vector specs as f32 */
     const float *inv_freq;         /* [n_rot/2] */
+    const float *inv_freq_window;  /* of windowed layers; the same table where they have no base of their own */
+    const float *heads;            /* [n_head] the bits of 0, 1, 2 ... as int32 */
     arena *args;
     kvant_op *ops;
     int n_ops, cap_ops, error;
@@ -46,7 +57,7 @@ typedef struct builder {
     /* the pass */
     int n;                         /* token rows */
     int any_prompt, any_decode;
-    kvant_seqs seqs;
+    kvant_seqs seqs, window_seqs;  /* the second: with the block tables of windowed layers, where they are apart */
     const int32_t *ids, *pos;      /* [n] */
     const int32_t *out_rows;       /* [n_out] token rows that give logits */
     int n_out;
@@ -54,15 +65,19 @@ typedef struct builder {
     int hidden;                    /* 1: all rows (n_out = n) end at the output norm, in buf.a; no logits */
     /* the residual stream from here on: buf.x, or buf.xs after the last layer's gather */
     float *x;
+    const float *in;               /* the input of the next block: buf.a, or x itself where no norm comes first */
     int rows;                      /* its rows: n, then n_out */
     kvant_kv_side *k, *v;          /* [n_layer] */
-    const int32_t *seal_src, *seal_dst;
+    const int32_t *seal_src, *seal_dst, *seal_window;
+    int windows_apart;             /* windowed layers have pages, seals and tables of their own */
     int n_seal;
     float **conv_state;            /* [n_layer] */
     void **gdn_state;
     int64_t conv_stride, gdn_stride;   /* values per slot */
     int gdn_type;                  /* enum kvant_state_type */
     build_buffers buf;
+    build_lora_rows lora, lora_out;    /* of the n rows; of the n_out */
+    const int32_t *lora_row;       /* 0, 1, 2 ... */
     int have_delta;                /* delta holds a block's output not yet added to x */
 } builder;
 
@@ -82,10 +97,17 @@ void build_emit(builder *b, int id, const void *args, size_t bytes);
 #define BUILD_ARGS_EMBED kvant_embed_args
 #define BUILD_ARGS_NORM_RMS kvant_norm_rms_args
 #define BUILD_ARGS_NORM_ADD_RMS kvant_norm_add_rms_args
+#define BUILD_ARGS_MUL kvant_mul_args
 #define BUILD_ARGS_ADD kvant_add_args
+#define BUILD_ARGS_BIAS kvant_bias_args
+#define BUILD_ARGS_SCALE kvant_scale_args
+#define BUILD_ARGS_ATTN_TEMP kvant_attn_temp_args
+#define BUILD_ARGS_ROWS_COPY kvant_rows_copy_args
 #define BUILD_ARGS_NORM_L2 kvant_norm_l2_args
 #define BUILD_ARGS_ROPE kvant_rope_args
 #define BUILD_ARGS_SWIGLU kvant_swiglu_args
+#define BUILD_ARGS_SOFTCAP kvant_softcap_args
+#define BUILD_ARGS_GLU kvant_glu_args
 #define BUILD_ARGS_GATE_MUL kvant_gate_mul_args
 #define BUILD_ARGS_GATE_ADD kvant_gate_add_args
 #define BUILD_ARGS_MATMUL kvant_matmul_args
@@ -101,6 +123,8 @@ void build_emit(builder *b, int id, const void *args, size_t bytes);
 #define BUILD_ARGS_GDN_GATES kvant_gdn_gates_args
 #define BUILD_ARGS_GDN_STEP kvant_gdn_args
 #define BUILD_ARGS_GDN_CHUNK kvant_gdn_args
+#define BUILD_ARGS_SSM_STEP kvant_ssm_args
+#define BUILD_ARGS_SSM_CHUNK kvant_ssm_args
 #define BUILD_ARGS_ARGMAX kvant_argmax_args
 #define BUILD_ARGS_TOP_K kvant_top_k_args
 #define BUILD_ARGS_NORM_GATED kvant_norm_gated_args
@@ -109,24 +133,66 @@ void build_emit(builder *b, int id, const void *args, size_t bytes);
 
 /* y[rows][ldy] = W x. */
 void build_matmul(builder *b, int weight, const float *x, int64_t ldx, float *y, int64_t ldy, int rows);
-/* x += delta if there is one, then a = norm(x). */
+/* y += the vector `bias`, rows of `width`; nothing where the model has none (-1). */
+void build_bias(builder *b, int bias, float *y, int width, int64_t ldy, int rows);
+/* x += delta if there is one, then a = norm(x); weight -1: no norm, x itself is the next block's input. */
 void build_norm(builder *b, int weight);
+/* delta = norm(delta), weight -1: as it is; times the factor that the architecture has for it. */
+void build_norm_after(builder *b, int weight);
 /* In the last layer: from here on only the rows that give logits matter.  Gathers them from rows[n][width] and from the
  * stream; returns the gathered rows (or `rows` itself where nothing is to gather). */
 const float *build_keep_output_rows(builder *b, int l, const float *rows, int width, float *scratch);
-void build_attention(builder *b, int l);        /* a -> delta */
+/* Writes rows of K and V, ld apart, into layer l's cache and encodes the pages that are full. */
+void build_cache_rows(builder *b, int l, const float *k_rows, const float *v_rows, int64_t ld);
+/* Without the output projection and its bias: rows[n][n_head*d_v] in buf.att. */
+void build_attention_rows(builder *b, int l);
+void build_attention(builder *b, int l);        /* in -> delta */
+void build_mla(builder *b, int l);              /* in -> delta */
+void build_ssm(builder *b, int l);              /* in -> delta */
+/* The same without the output projection: y[n][rec_out] in buf.o. */
+void build_ssm_rows(builder *b, int l);
+void build_one_block(builder *b, int l);        /* a norm, then Mamba2, attention or the FFN */
+void build_short_conv_layer(builder *b, int l); /* short convolution or attention, then its FFN */
 void build_attention_or_gdn(builder *b, int l); /* a -> delta; hybrids: what the layer's weights are */
-void build_ffn_dense(builder *b, int l);        /* a -> delta */
-void build_ffn_moe(builder *b, int l);          /* a -> delta */
+void build_ffn_dense(builder *b, int l);        /* in -> delta */
+void build_ffn_moe(builder *b, int l);          /* in -> delta */
+void build_ffn(builder *b, int l);              /* in -> delta; dense: no experts, or l < n_dense_lead */
+void build_plain_layer(builder *b, int l);      /* norm, attention, norm, feed-forward */
 
 /* Weight requests shared by architectures (blocks/). */
 int request_attention(kvant_model *m, int l, kvant_diag *diag);
+int request_mla(kvant_model *m, int l, kvant_diag *diag);
 /* Hybrids: layer l has attention iff (l + 1) % full_interval == 0, else Gated DeltaNet.  Spec engine 2.2. */
 int request_attention_or_gdn(kvant_model *m, int l, kvant_diag *diag);
+/* lfm2's layers: a gated short convolution, y = out_proj(c * conv(b * x)) with b, c, x = in_proj(a), where
+ * head_count_kv is 0, else attention; and as request_ffn. */
+int request_short_conv_layer(kvant_model *m, int l, kvant_diag *diag);
+/* Layers of one block each: attention, the FFN (a squared ReLU, no gate) or Mamba2. */
+int read_one_block_shapes(const gguf *g, hparams *hp, kvant_diag *diag);
+int request_one_block(kvant_model *m, int l, kvant_diag *diag);
+/* Mamba2; its norm may be missing. */
+int request_ssm(kvant_model *m, int l, int norm_optional, kvant_diag *diag);
+int read_ssm_shapes(const gguf *g, hparams *hp, kvant_diag *diag);
 int request_ffn_dense(kvant_model *m, int l, kvant_diag *diag);
+/* Norms of the outputs of the layer's two blocks. */
+int request_norms_after(kvant_model *m, int l, kvant_diag *diag);
+/* Keys of sliding windows: the window, and which layers have it: as the file says, else all but every `every`-th. */
+int read_window(const gguf *g, hparams *hp, int every, kvant_diag *diag);
+/* Keys of caps; what hp says before is what a file without them means. */
+int read_caps(const gguf *g, hparams *hp, kvant_diag *diag);
 int request_ffn_moe(kvant_model *m, int l, kvant_diag *diag);
+int request_ffn(kvant_model *m, int l, kvant_diag *diag);   /* as build_ffn */
+int request_plain_layer(kvant_model *m, int l, kvant_diag *diag);
+/* Granite's factors of the embedding, of what blocks add and of the logits; and whether there is RoPE. */
+int read_granite_factors(const gguf *g, hparams *hp, kvant_diag *diag);
 /* Keys of the expert layers and of the recurrent layers. */
 int read_moe_shapes(const gguf *g, hparams *hp, int shared, kvant_diag *diag);
+/* Keys of the router; what hp says before is what a file without them means. */
+int read_moe_router(const gguf *g, hparams *hp, kvant_diag *diag);
+int read_mla_shapes(const gguf *g, hparams *hp, kvant_diag *diag);
+/* read_moe_shapes and read_moe_router of mixtures with leading dense layers and a plain shared expert. */
+int read_moe_lead(const gguf *g, hparams *hp, kvant_diag *diag);
+int read_short_conv_shapes(const gguf *g, hparams *hp, kvant_diag *diag);
 int read_gdn_shapes(const gguf *g, hparams *hp, kvant_diag *diag);
 
 #endif

@@ -58,51 +58,35 @@ static int read_int(const key_reader *r, const char *suffix, int required, int m
     return KVANT_OK;
 }
 
-/* head_count_kv may be an array with one value per layer: equal values are accepted (0 marks a layer without
- * attention). */
-static int read_heads_kv(const key_reader *r, hparams *hp)
+/* A value that may be an array with one for each layer: equal ones are accepted, and 0 marks a layer in `without`. */
+static int read_per_layer(const key_reader *r, const hparams *hp, const char *suffix, int min, int max,
+                          unsigned char *without, int *v)
 {
     char key[96];
     int32_t per_layer[MODEL_MAX_LAYERS];
     int n = 0, found = 0;
-    snprintf(key, sizeof key, "%s.attention.head_count_kv", r->arch);
+    snprintf(key, sizeof key, "%s.%s", r->arch, suffix);
     const gguf_kv *kv = gguf_find(r->g, key);
 
-    hp->n_head_kv = hp->n_head;
     if (!kv || kv->type != GGUF_ARRAY)
-        return read_int(r, "attention.head_count_kv", 0, 1, 1 << 16, &hp->n_head_kv);
+        return read_int(r, suffix, 0, min, max, v);
     KVANT_TRY(gguf_i32s(r->g, key, 1, per_layer, MODEL_MAX_LAYERS, &n, r->diag));
-    for (int i = 0; i < n; i++) {
+    if (n < hp->n_layer)
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %d values, wanted one for each of %d layers", key, n,
+                          hp->n_layer);
+    for (int i = 0; i < hp->n_layer; i++) {
+        without[i] = per_layer[i] == 0;
         if (per_layer[i] == 0)
             continue;
-        if (per_layer[i] < 0 || (found && per_layer[i] != found))
-            return kvant_fail(r->diag, KVANT_EUNSUPPORTED, "%s: layer %d has %d, others %d; wanted one value for all",
-                              key, i, per_layer[i], found);
+        if (per_layer[i] < 0 || per_layer[i] > max || (found && per_layer[i] != found))
+            return kvant_fail(r->diag, KVANT_EUNSUPPORTED,
+                              "%s: layer %d has %d, others %d; wanted 0 or one value up to %d for all", key, i,
+                              per_layer[i], found, max);
         found = per_layer[i];
     }
     if (!found)
-        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: no layer has heads", key);
-    hp->n_head_kv = found;
-    return KVANT_OK;
-}
-
-static int read_scaling(const key_reader *r, hparams *hp)
-{
-    char key[96];
-    gguf_str type = { "none", 4 };
-    hp->rope_linear = 1.0f;
-    hp->rope_mscale = 1.0f;
-    snprintf(key, sizeof key, "%s.rope.scaling.type", r->arch);
-    KVANT_TRY(gguf_string(r->g, key, 0, &type, r->diag));
-    if (type.n == 4 && memcmp(type.s, "none", 4) == 0)
-        return KVANT_OK;
-    if (type.n != 6 || memcmp(type.s, "linear", 6) != 0)
-        return kvant_fail(r->diag, KVANT_EUNSUPPORTED, "%s: \"%.*s\" is not supported; wanted none or linear", key,
-                          (int)(type.n < 40 ? type.n : 40), type.s);
-    snprintf(key, sizeof key, "%s.rope.scaling.factor", r->arch);
-    KVANT_TRY(gguf_f32(r->g, key, 1, &hp->rope_linear, r->diag));
-    if (!(hp->rope_linear >= 1e-3f && hp->rope_linear <= 1e6f))
-        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %g, wanted 0.001 to 1e6", key, (double)hp->rope_linear);
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: 0 in every layer", key);
+    *v = found;
     return KVANT_OK;
 }
 
@@ -119,14 +103,15 @@ static int read_rope(const key_reader *r, hparams *hp)
     KVANT_TRY(gguf_f32(r->g, key, 0, &hp->rope_base, r->diag));
     if (!(hp->rope_base >= 1.0f && hp->rope_base <= 1e12f))
         return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %g, wanted 1 to 1e12", key, (double)hp->rope_base);
-    return read_scaling(r, hp);
+    return read_rope_scaling(r->g, r->arch, hp, r->diag);
 }
 
 static int read_attention(const key_reader *r, hparams *hp)
 {
     char key[96];
     KVANT_TRY(read_int(r, "attention.head_count", 1, 1, 1 << 16, &hp->n_head));
-    KVANT_TRY(read_heads_kv(r, hp));
+    hp->n_head_kv = hp->n_head;
+    KVANT_TRY(read_per_layer(r, hp, "attention.head_count_kv", 1, 1 << 16, hp->no_attn, &hp->n_head_kv));
     if (hp->n_head % hp->n_head_kv)
         return kvant_fail(r->diag, KVANT_EFORMAT, "%s: head_count %d is not a multiple of head_count_kv %d", r->arch,
                           hp->n_head, hp->n_head_kv);
@@ -147,17 +132,29 @@ static int read_attention(const key_reader *r, hparams *hp)
 
 static int read_common(const key_reader *r, hparams *hp)
 {
-    char key[96];
+    char key[96], name[96];
     int nextn = 0;
     hp->n_ctx_train = 2048;
     hp->ffn_norm_name = "ffn_norm";
+    hp->embd_scale = hp->residual_scale = hp->logit_scale = 1.0f;
+    hp->output_norm_name = "output_norm";
     KVANT_TRY(read_int(r, "block_count", 1, 1, MODEL_MAX_LAYERS, &hp->n_layer));
     KVANT_TRY(read_int(r, "nextn_predict_layers", 0, 0, hp->n_layer - 1, &nextn));
     hp->n_layer -= nextn;          /* multi-token-prediction blocks come last and are not part of the trunk */
+    if (nextn > 0)
+        log_msg(LOG_INFO, "model: the last %d of %d blocks predict further tokens (MTP); they are not used", nextn,
+                hp->n_layer + nextn);
     KVANT_TRY(read_int(r, "embedding_length", 1, 1, 1 << 20, &hp->n_embd));
     KVANT_TRY(read_int(r, "context_length", 0, 1, 1 << 28, &hp->n_ctx_train));
-    KVANT_TRY(read_int(r, "feed_forward_length", 0, 0, 1 << 22, &hp->n_ff));
-    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", r->arch);
+    KVANT_TRY(read_int(r, "pooling_type", 0, KVANT_POOLING_NONE, KVANT_POOLING_RANK, &hp->pooling));
+    snprintf(key, sizeof key, "%s.pooling_type", r->arch);
+    hp->pooling = gguf_find(r->g, key) ? hp->pooling : KVANT_POOLING_UNSAID;
+    KVANT_TRY(read_per_layer(r, hp, "feed_forward_length", 0, 1 << 22, hp->no_ffn, &hp->n_ff));
+    snprintf(key, sizeof key, "%s.attention.layer_norm_epsilon", r->arch);     /* some files say it only so */
+    const int other = gguf_find(r->g, key) != NULL;
+    snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", r->arch);
+    if (!other || gguf_find(r->g, name))
+        snprintf(key, sizeof key, "%s", name);
     KVANT_TRY(gguf_f32(r->g, key, 1, &hp->rms_eps, r->diag));
     if (!(hp->rms_eps > 0 && hp->rms_eps < 1))
         return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %g, wanted a number between 0 and 1", key, (double)hp->rms_eps);
@@ -169,12 +166,15 @@ static int read_common(const key_reader *r, hparams *hp)
 static int check_widths(const kvant_model *m, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
-    int64_t q = (int64_t)hp->n_head * hp->d_k * 2,
-            c = 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + 2 * (int64_t)hp->gdn_hv * hp->gdn_dv;
+    int64_t q = (int64_t)hp->n_head * hp->d_k * 2, c = hp->rec_in;
     int64_t f = 2 * (int64_t)(hp->n_ff_exp > 0 ? hp->n_ff_exp : 1) * (hp->n_expert_used > 0 ? hp->n_expert_used : 1);
     if (q > 1 << 24 || c > 1 << 24 || f > 1 << 26)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: a layer is too wide (query %lld, recurrent %lld, experts %lld)",
                           m->arch_name, (long long)q, (long long)c, (long long)f);
+    for (int l = 0; l < hp->n_layer && !hp->one_block; l++)
+        if (hp->no_ffn[l])
+            return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s.feed_forward_length: 0 in layer %d, wanted at least 1",
+                              m->arch_name, l);
     if (!hp->n_expert && hp->n_ff < 1)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.feed_forward_length: %d, wanted at least 1", m->arch_name, hp->n_ff);
     return KVANT_OK;
@@ -184,6 +184,7 @@ static int request_globals(kvant_model *m, kvant_diag *diag)
 {
     hparams *hp = &m->hp;
     const gguf_tensor *embd = gguf_tensor_find(m->file, "token_embd.weight");
+    char norm[80];
     if (!embd)
         return kvant_fail(diag, KVANT_EFORMAT, "tensor token_embd.weight: missing");
     if (embd->ne[1] < 1 || embd->ne[1] > 1 << 24)
@@ -191,16 +192,17 @@ static int request_globals(kvant_model *m, kvant_diag *diag)
                           1 << 24);
     hp->n_vocab = (int)embd->ne[1];
     KVANT_TRY(weight_matrix(m, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, WEIGHT_REQUIRED, &m->token_embd, diag));
-    KVANT_TRY(weight_vector(m, "output_norm.weight", hp->n_embd, WEIGHT_REQUIRED, &m->output_norm, diag));
+    snprintf(norm, sizeof norm, "%s.weight", hp->output_norm_name);
+    KVANT_TRY(weight_vector(m, norm, hp->n_embd, WEIGHT_REQUIRED, &m->output_norm, diag));
     KVANT_TRY(weight_matrix(m, "output.weight", hp->n_embd, hp->n_vocab, 1, WEIGHT_OPTIONAL, &m->output, diag));
     if (m->output < 0)
         m->output = m->token_embd;  /* tied embeddings */
-    return weight_vector(m, "rope_freqs.weight", hp->n_rot / 2, WEIGHT_OPTIONAL, &hp->rope_freqs, diag);
+    return request_rope_factors(m, diag);
 }
 
 static int request_layers(kvant_model *m, kvant_diag *diag)
 {
-    int n = m->hp.n_layer;
+    int n = m->hp.n_layer, e = m->hp.n_embd;
     char name[80];
     m->layers = kvant_calloc((size_t)n, sizeof *m->layers);
     if (!m->layers)
@@ -208,9 +210,13 @@ static int request_layers(kvant_model *m, kvant_diag *diag)
     for (int l = 0; l < n; l++) {
         layer_weights *w = &m->layers[l];
         memset(w, -1, sizeof *w);          /* every id -1: absent */
+        w->is_attn = w->is_state = 0;
         snprintf(name, sizeof name, "%s.weight", m->hp.ffn_norm_name);
-        KVANT_TRY(weight_layer_vector(m, l, "attn_norm.weight", m->hp.n_embd, WEIGHT_REQUIRED, &w->attn_norm, diag));
-        KVANT_TRY(weight_layer_vector(m, l, name, m->hp.n_embd, WEIGHT_REQUIRED, &w->ffn_norm, diag));
+        if (!m->hp.no_pre_norm) {
+            KVANT_TRY(weight_layer_vector(m, l, "attn_norm.weight", e, WEIGHT_REQUIRED, &w->attn_norm, diag));
+            if (!m->hp.one_block)
+                KVANT_TRY(weight_layer_vector(m, l, name, e, WEIGHT_REQUIRED, &w->ffn_norm, diag));
+        }
         KVANT_TRY(m->arch->layer(m, l, diag));
     }
     return KVANT_OK;
@@ -241,13 +247,18 @@ static void fill_info(kvant_model *m)
     o->n_embd = hp->n_embd;
     o->n_vocab = hp->n_vocab;
     o->n_ctx_train = hp->n_ctx_train;
+    o->pooling = hp->pooling;
     o->n_head = hp->n_head;
     o->n_head_kv = hp->n_head_kv;
     o->d_k = hp->d_k;
     o->d_v = hp->d_v;
     for (int l = 0; l < hp->n_layer; l++)
         o->n_attn_layers += m->layers[l].is_attn;
-    o->n_gdn_layers = hp->n_layer - o->n_attn_layers;
+    for (int l = 0; l < hp->n_layer; l++)
+        o->n_gdn_layers += m->layers[l].is_state;
+    for (int l = 0; l < hp->n_layer; l++)
+        o->n_window_layers += hp->window > 0 && hp->windowed[l];
+    o->window = o->n_window_layers > 0 ? hp->window : 0;
     o->gdn_hk = hp->gdn_hk;
     o->gdn_hv = hp->gdn_hv;
     o->gdn_dk = hp->gdn_dk;
@@ -258,11 +269,8 @@ static void fill_info(kvant_model *m)
     o->n_params = params;
     o->weight_bytes = bytes;
     o->file_bytes = gguf_file_bytes(m->file);
-    int64_t channels = 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + (int64_t)hp->gdn_hv * hp->gdn_dv;
-    o->state_bytes = 4 * o->n_gdn_layers *
-                     ((int64_t)hp->gdn_hv * hp->gdn_dk * hp->gdn_dv + channels * (hp->conv_k - 1));
-    if (o->n_gdn_layers == 0)
-        o->state_bytes = 0;
+    if (o->n_gdn_layers > 0)
+        o->state_bytes = 4 * o->n_gdn_layers * (hp->state_values + (int64_t)hp->conv_channels * (hp->conv_k - 1));
 }
 
 static int read_freq_dtype(kvant_model *m, const char *wanted, kvant_diag *diag)
@@ -281,7 +289,7 @@ static int read_freq_dtype(kvant_model *m, const char *wanted, kvant_diag *diag)
 static int open_shapes(kvant_model *m, kvant_diag *diag)
 {
     gguf_str arch_name, name = { "", 0 };
-    char known[128];
+    char known[400];
 
     KVANT_TRY(gguf_string(m->file, "general.architecture", 1, &arch_name, diag));
     m->arch = arch_find(arch_name.s, arch_name.n);
@@ -326,6 +334,8 @@ int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_
     if (code == KVANT_OK)
         code = open_shapes(m, diag);
     if (code == KVANT_OK)
+        code = lora_open(m, params->lora, params->n_lora, diag);
+    if (code == KVANT_OK)
         code = read_freq_dtype(m, params->rope_freq_dtype, diag);
     if (code == KVANT_OK)
         code = open_text(m, params->chat_template, diag);
@@ -345,6 +355,7 @@ void kvant_model_close(kvant_model *m)
     chat_template_close(m->chat);
     tokenizer_close(m->tok);
     weight_specs_free(m);
+    lora_close(&m->lora);
     kvant_free(m->layers);
     gguf_close(m->file);
     synthetic_close(m->made);
@@ -354,6 +365,15 @@ void kvant_model_close(kvant_model *m)
 const kvant_model_info *kvant_model_get_info(const kvant_model *m)
 {
     return &m->info;
+}
+
+int kvant_model_lora(const kvant_model *m, int i, kvant_lora_info *out)
+{
+    if (i < 0 || i >= m->lora.n)
+        return KVANT_EINVAL;
+    const lora_file *f = &m->lora.files[i];
+    *out = (kvant_lora_info){ f->path, f->scale, f->alpha, f->rank, f->n_params };
+    return KVANT_OK;
 }
 
 int kvant_model_layer_is_attn(const kvant_model *m, int layer)

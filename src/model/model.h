@@ -7,30 +7,66 @@
 #define KVANT_MODEL_MODEL_H
 
 #include "kvant/engine.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
+#include "model/lora.h"
 #include "model/synthetic.h"
-#include "model/template.h"
-#include "model/tokenizer.h"
+#include "model/text/template.h"
+#include "model/text/tokenizer.h"
 
-enum { MODEL_MAX_LAYERS = 1024, MODEL_MAX_HEAD_DIM = 512 };
+enum { MODEL_MAX_LAYERS = 1024, MODEL_MAX_HEAD_DIM = KVANT_MAX_PLAIN_HEAD_DIM };
+
+enum model_act { ACT_SWIGLU = 0, ACT_GELU, ACT_CLAMPED, ACT_RELU2 };
+
+/* Norms of queries and keys: none, of each head, of whole rows. */
+enum qk_norm { QK_NORM_NONE = 0, QK_NORM_HEADS = 1, QK_NORM_ROWS = 2 };
 
 /* Shapes of the trunk.  Checked at load: all positive, products in range. */
 typedef struct hparams {
     int n_layer, n_embd, n_vocab, n_ctx_train, n_ff;
+    int pooling; /* KVANT_POOLING_* */
     int n_head, n_head_kv, d_k, d_v;
     float rms_eps, attn_scale;
     int n_rot, rope_neox;
     float rope_base, rope_mscale;
     int rope_freqs;                /* tensor id of rope_freqs.weight or -1 */
     float rope_linear;             /* linear scaling factor; 1: none */
+    int window;                    /* sliding window of some layers' attention; 0: none */
+    unsigned char windowed[MODEL_MAX_LAYERS];
+    float attn_cap, logit_cap;     /* attention's scores, the logits: cap * tanh(x / cap); 0: as they are */
+    float rope_base_window;        /* base of windowed layers, without scaling; 0: as the others */
+    int act;                       /* enum model_act: the gate of the FFN; ACT_RELU2: squared ReLU, no gate */
+    int n_ctx_orig;                /* the context before a scaling of RoPE: YaRN, LongRoPE, attention temperature */
+    float yarn_factor, yarn_fast, yarn_slow;   /* factor 0: no YaRN */
+    int yarn_exact;                /* the ramp's ends are not rounded to whole dimensions */
+    int rope_long, rope_short;     /* tensor ids of LongRoPE's factors or -1 */
+    int no_rope_step;              /* layers (l + 1) % step == 0 have no RoPE; 0: all have it */
+    int rope_windowed_only;        /* only layers with a window have RoPE */
+    float attn_temp;               /* queries grow by the logarithm of pos / n_ctx_orig; 0: they do not */
     int rope_bf16;                 /* frequencies rounded to bf16 */
     int attn_gate;                 /* W_q carries an output gate per head (qwen3next, qwen35*) */
-    int qk_norm;
+    int qk_norm;                   /* enum qk_norm */
+    int no_pre_norm, post_norm;    /* norms before and after the blocks */
+    int ffn_fused;                 /* ffn_up has the rows of gate, then up */
+    float embd_scale, residual_scale, logit_scale;   /* factors; 1: none */
     int full_interval;             /* 0: every layer has attention */
+    unsigned char no_attn[MODEL_MAX_LAYERS];   /* 1: head_count_kv says 0 */
+    unsigned char no_ffn[MODEL_MAX_LAYERS];    /* 1: feed_forward_length says 0 */
+    int one_block;                 /* layers of one block each, behind one norm: what these two say, else recurrent */
     int gdn_hk, gdn_hv, gdn_dk, gdn_dv, conv_k, gdn_interleaved;
+    /* Recurrent layers: widths of the input projection and of the output; the window's channels and the state's values
+     * of a sequence. */
+    int rec_in, rec_out, conv_channels, state_values;
     int n_expert, n_expert_used, n_ff_exp, n_ff_shexp;
+    int n_latent;                  /* routed experts work on so many values, between two projections; 0: on n_embd */
+    int n_dense_lead;              /* the first so many layers have a dense FFN */
+    int expert_gating, expert_raw; /* as kvant_moe_route_args */
+    int n_expert_group, n_top_group;
+    int shexp_plain;               /* the shared expert is added as it is, without a gate */
+    int mla_rank, mla_q_rank;      /* latent attention: values of the latent; of the query's latent, 0: it has none */
+    int mla_dk, mla_dv;            /* its heads before absorption */
     float expert_scale;
     const char *ffn_norm_name;     /* "ffn_norm" or "post_attention_norm" */
+    const char *output_norm_name;  /* "output_norm" or "token_embd_norm" */
 } hparams;
 
 /* Rows [row0, row0 + rows) of a tensor seen as n_out*n_expert rows of n_in. */
@@ -46,18 +82,29 @@ typedef struct weight_spec {
     int n_expert;
     int scale_tensor;              /* "<name>.scale" or -1 */
     int is_vector;                 /* norms, biases, conv taps: used as f32 */
+    int lora;                      /* it is a matrix of the adapters: 1 + its site; 0: of the model */
+    int lora_first, lora_n;        /* sites where adapters change it */
 } weight_spec;
 
 /* Weight ids (indices into model->specs), -1: the layer has none. */
 typedef struct layer_weights {
-    int is_attn;
+    int is_attn, is_state;                        /* has K and V, has a recurrent state */
     int attn_norm, ffn_norm;                      /* vectors */
+    int attn_post_norm, ffn_post_norm;            /* norms of what the blocks add */
     int qkv, q, k, v, q_norm, k_norm, attn_out;   /* qkv: one matrix where types allow, else q, k, v */
+    int qkv_bias, q_bias, k_bias, v_bias, attn_out_bias;   /* vectors, where the file has them */
+    int q_a, k_b, v_b;                            /* latent attention */
     int gdn_in, gdn_qkv, gdn_z;                   /* gdn_in: qkv and z in one matrix, else gdn_qkv and gdn_z */
     int gdn_beta, gdn_alpha, conv, dt, a, ssm_norm, ssm_out;
+    int conv_in, conv_out;                        /* gated short convolution */
+    int ssm_in, ssm_d, conv_bias;                 /* Mamba2 */
     int gate_up, gate, up, down;                  /* dense FFN */
-    int router, gate_up_exps, gate_exps, up_exps, down_exps;
+    int gate_bias, up_bias, down_bias;
+    int router, router_bias, gate_up_exps, gate_exps, up_exps, down_exps;
+    int router_add, gate_exps_bias, up_exps_bias, down_exps_bias;   /* vectors, where the file has them */
+    int sinks;                                    /* logits of the heads' sinks */
     int shexp_gate_up, shexp_gate, shexp_up, shexp_down, shexp_router;
+    int latent_down, latent_up;
 } layer_weights;
 
 typedef struct arch_def arch_def;
@@ -75,6 +122,7 @@ struct kvant_model {
     int n_specs, cap_specs;
     int token_embd, output, output_norm;
     layer_weights *layers;
+    lora_set lora;
     kvant_model_info info;
     char desc[96], name[96], arch_name[32];
 };
@@ -94,6 +142,18 @@ const arch_def *arch_find(const char *name, size_t n);
 /* "qwen3 qwen3moe ..." */
 void arch_names(char *buf, size_t cap);
 
+/* ---- rope_scaling.c ---- */
+
+/* The keys of rope.scaling; hp->n_ctx_train is read already. */
+int read_rope_scaling(const gguf *g, const char *arch, hparams *hp, kvant_diag *diag);
+int request_rope_factors(kvant_model *m, kvant_diag *diag);
+/* LongRoPE has two sets of factors: the long ones for an engine whose context exceeds the original. */
+int rope_is_long(const hparams *hp, int n_ctx);
+/* Angles per position, f32[n_rot/2], of an engine whose sequences have at most n_ctx tokens. */
+void rope_frequencies(const kvant_model *m, int n_ctx, float *inv_freq);
+/* Those of layers with a window: of a base of their own and without scaling, or the others'. */
+void rope_window_frequencies(const kvant_model *m, const float *others, float *inv_freq);
+
 /* ---- weights.c ---- */
 
 enum { WEIGHT_REQUIRED = 0, WEIGHT_OPTIONAL = 1 };
@@ -111,6 +171,8 @@ int weight_join(kvant_model *m, const char *name, const int *ids, int n, int *id
 /* A spec of chosen rows of one spec's tensor. */
 int weight_rows(kvant_model *m, const char *name, int id, const weight_seg *segs, int n_segs, int64_t n_out, int *out,
                 kvant_diag *diag);
+/* A matrix in f32 that no tensor has: adapters'. */
+int weight_made(kvant_model *m, const char *name, int64_t n_in, int64_t n_out, int *id, kvant_diag *diag);
 /* Joins gate and up per expert (gate rows first). */
 int weight_join_experts(kvant_model *m, const char *name, int gate, int up, int *id, kvant_diag *diag);
 const gguf_tensor *weight_tensor(const kvant_model *m, int id);

@@ -2,12 +2,14 @@
  * writes it.  Owns the choice of types; the arithmetic is in formats/weights, the file in gguf_write.c. */
 #include "model/quantize.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
-#include "model/gguf.h"
-#include "model/gguf_write.h"
+#include "model/gguf/gguf.h"
+#include "model/gguf/gguf_write.h"
+#include "model/imatrix.h"
 
 enum { MAX_EXPERTS = 1 << 20 };    /* matrices in one tensor; arbitrary, far above any model */
 enum { QUANTIZATION_VERSION = 2 }; /* general.quantization_version of the block layouts in docs/formats/weights.md */
@@ -28,10 +30,13 @@ typedef struct job {
     const quantize_params *p;
     gguf *g;
     item *items;
-    int n_items;
+    int n_items, n_layer;
     uint64_t alignment;
     gguf_out out;
+    imatrix *im;     /* NULL: none */
     float *row;      /* one row in f32 */
+    float *mean;     /* importance of its columns */
+    int n_weighted;
     uint8_t *packed; /* one row in the new type */
     float *scales;   /* of the last NVFP4 weight, [n_scale] */
     kvant_diag *diag;
@@ -72,7 +77,8 @@ static int has_scale(const job *j, const char *name)
 static const kvant_wtype *choose_type(const job *j, const gguf_tensor *t, const char *name, const char **note)
 {
     const int embd = strcmp(name, "token_embd.weight") == 0, output = strcmp(name, "output.weight") == 0;
-    const kvant_wtype *to = j->p->type, *q8 = kvant_wtype_find("Q8_0");
+    const kvant_wtype *to = j->p->mix ? quantize_mix_type(j->p->mix, name, j->n_layer) : j->p->type;
+    const kvant_wtype *q8 = kvant_wtype_find("Q8_0");
 
     if (embd && j->p->embd_type)
         to = j->p->embd_type;
@@ -110,9 +116,7 @@ static int plan_tensor(job *j, const gguf_tensor *t, item *it)
     }
     if (!from)
         return kvant_fail(j->diag, KVANT_EUNSUPPORTED,
-                          "%s: type %s cannot be read, F32 F16 BF16 Q8_0 Q4_0 Q4_K Q6_K MXFP4 or "
-                          "NVFP4 wanted",
-                          it->name, type_name);
+                          "%s: type %s cannot be read, one of %s wanted", it->name, type_name, kvant_wtype_names());
     if (from->block > 1 && !j->p->allow_requantize)
         return kvant_fail(j->diag, KVANT_EUNSUPPORTED,
                           "%s: is %s already, F32, F16 or BF16 wanted (or allow requantising)", it->name, type_name);
@@ -139,6 +143,22 @@ static void plan_scale(const item *weight, item *it)
     snprintf(it->name, sizeof it->name, "%.*s.scale", (int)(strlen(weight->name) - strlen(".weight")), weight->name);
 }
 
+/* Layers that the names of tensors speak of. */
+static int layers_of(const gguf *g)
+{
+    int n = 0;
+
+    for (int i = 0; i < gguf_tensor_count(g); i++) {
+        const gguf_tensor *t = gguf_tensor_at(g, i);
+        char name[72];
+        int l;
+        snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.s);
+        if (sscanf(name, "blk.%d.", &l) == 1 && l >= n && l < INT_MAX)
+            n = l + 1;
+    }
+    return n;
+}
+
 /* All output tensors in order, with offsets.  Room for a scale behind every tensor. */
 static int plan_all(job *j)
 {
@@ -146,6 +166,7 @@ static int plan_all(job *j)
     uint32_t alignment = 32;
     uint64_t at = 0;
 
+    j->n_layer = layers_of(j->g);
     KVANT_TRY(gguf_u32(j->g, "general.alignment", 0, &alignment, j->diag));
     j->alignment = alignment;
     j->items = kvant_calloc(2 * (size_t)n + 1, sizeof *j->items);
@@ -179,9 +200,10 @@ static int alloc_rows(job *j)
         scales = (size_t)it->n_scale > scales ? (size_t)it->n_scale : scales;
     }
     j->row = kvant_calloc(row + 1, sizeof *j->row);
+    j->mean = kvant_calloc(row + 1, sizeof *j->mean);
     j->packed = kvant_alloc(packed + 1);
     j->scales = kvant_calloc(scales + 1, sizeof *j->scales);
-    return j->row && j->packed && j->scales ? KVANT_OK
+    return j->row && j->mean && j->packed && j->scales ? KVANT_OK
                                             : kvant_fail(j->diag, KVANT_ENOMEM, "quantize: no memory for a row");
 }
 
@@ -194,7 +216,28 @@ static int key_is(const gguf_kv *kv, const char *key)
 static int copies_key(const gguf_kv *kv)
 {
     return !key_is(kv, "general.file_type") && !key_is(kv, "general.quantization_version") && !key_is(kv, "split.no") &&
-           !key_is(kv, "split.count") && !key_is(kv, "split.tensors.count");
+           !key_is(kv, "split.count") && !key_is(kv, "split.tensors.count") &&
+           !(kv->key.n > 17 && memcmp(kv->key.s, "quantize.imatrix.", 17) == 0);
+}
+
+static void put_string(job *j, const char *key, const char *s)
+{
+    gguf_out_str(&j->out, (gguf_str){ key, strlen(key) });
+    gguf_out_u32(&j->out, GGUF_STRING);
+    gguf_out_str(&j->out, (gguf_str){ s, strlen(s) });
+}
+
+enum { IMATRIX_KEYS = 4 };
+
+static void put_imatrix_keys(job *j)
+{
+    char dataset[260];
+
+    imatrix_dataset(j->im, dataset, sizeof dataset);
+    put_string(j, "quantize.imatrix.file", j->p->imatrix);
+    put_string(j, "quantize.imatrix.dataset", dataset);
+    gguf_out_kv_u32(&j->out, "quantize.imatrix.entries_count", (uint32_t)imatrix_entries(j->im));
+    gguf_out_kv_u32(&j->out, "quantize.imatrix.chunks_count", imatrix_chunks(j->im));
 }
 
 static void put_keys(job *j)
@@ -202,8 +245,11 @@ static void put_keys(job *j)
     for (int i = 0; i < gguf_kv_count(j->g); i++)
         if (copies_key(gguf_kv_at(j->g, i)))
             gguf_out_kv(&j->out, gguf_kv_at(j->g, i));
-    gguf_out_kv_u32(&j->out, "general.file_type", (uint32_t)j->p->type->file_type);
+    const int file_type = j->p->mix ? quantize_mix_file_type(j->p->mix) : j->p->type->file_type;
+    gguf_out_kv_u32(&j->out, "general.file_type", (uint32_t)file_type);
     gguf_out_kv_u32(&j->out, "general.quantization_version", QUANTIZATION_VERSION);
+    if (j->im)
+        put_imatrix_keys(j);
 }
 
 static void put_record(job *j, const item *it)
@@ -221,7 +267,7 @@ static void put_record(job *j, const item *it)
 
 static int put_header(job *j)
 {
-    uint64_t keys = 2;
+    uint64_t keys = j->im ? 2 + IMATRIX_KEYS : 2;
 
     for (int i = 0; i < gguf_kv_count(j->g); i++)
         keys += (uint64_t)copies_key(gguf_kv_at(j->g, i));
@@ -248,12 +294,12 @@ static void load_row(job *j, const item *it, int64_t r)
  * NVFP4's second-level scale is f32. */
 static float type_limit(const kvant_wtype *t)
 {
-    static const char *const half_scaled[] = { "F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K" };
+    static const char *const wide[] = { "F32", "BF16", "MXFP4", "NVFP4" };
 
-    for (size_t i = 0; i < sizeof half_scaled / sizeof half_scaled[0]; i++)
-        if (strcmp(t->name, half_scaled[i]) == 0)
-            return 65504.0f;
-    return 3.0e38f;
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++)
+        if (strcmp(t->name, wide[i]) == 0)
+            return 3.0e38f;
+    return 65504.0f;
 }
 
 static int check_row(const job *j, const item *it, int64_t r)
@@ -285,24 +331,45 @@ static int find_scales(job *j, const item *it)
     return KVANT_OK;
 }
 
+/* The importance of the columns of row r into j->mean, when a matrix begins; 1: it counts for this row. */
+static int find_mean(job *j, const item *it, int64_t r, int was)
+{
+    const int64_t per = it->src->ne[1], n = it->src->ne[2] * it->src->ne[3];
+
+    if (!j->im || r % per != 0)
+        return was;
+    return imatrix_mean(j->im, it->name, it->src->ne[0], n, r / per, j->mean, j->diag);
+}
+
+static void pack_row(job *j, const item *it, int weighted)
+{
+    if (!weighted || !kvant_wtype_quant_weighted(it->to, j->row, j->mean, j->packed, it->src->ne[0]))
+        it->to->quant(j->row, j->packed, it->src->ne[0]);
+}
+
 static int put_converted(job *j, const item *it)
 {
     const int64_t n = it->src->ne[0], rows = it->src->ne[1] * it->src->ne[2] * it->src->ne[3];
     const size_t bytes = (size_t)(n / it->to->block) * (size_t)it->to->bytes;
 
+    int weighted = 0, any = 0;
+
     if (it->n_scale)
         KVANT_TRY(find_scales(j, it));
     for (int64_t r = 0; r < rows; r++) {
+        KVANT_TRY(weighted = find_mean(j, it, r, weighted));
+        any |= weighted;
         load_row(j, it, r);
         KVANT_TRY(check_row(j, it, r));
         const float inv = it->n_scale ? 1.0f / j->scales[r / (rows / it->n_scale)] : 1.0f;
         for (int64_t i = 0; it->n_scale && i < n; i++)
             j->row[i] *= inv;
-        it->to->quant(j->row, j->packed, n);
+        pack_row(j, it, weighted);
         gguf_out_put(&j->out, j->packed, bytes);
         if ((r & 1023) == 0)
             KVANT_TRY(gguf_out_check(&j->out, j->diag));
     }
+    j->n_weighted += any && kvant_wtype_quant_weighted(it->to, j->row, NULL, j->packed, 0);
     return KVANT_OK;
 }
 
@@ -346,6 +413,7 @@ static int put_all(job *j, quantize_progress progress, void *user, quantize_resu
     if (gguf_poisoned(j->g))
         return kvant_fail(j->diag, KVANT_EIO, "quantize: the input file shrank while it was read");
     sum->out_bytes = (size_t)j->out.at;
+    sum->n_weighted = j->n_weighted;
     return gguf_out_commit(&j->out, j->diag);
 }
 
@@ -355,6 +423,8 @@ static int run(job *j, const char *in, const char *out, quantize_progress progre
     sum->in_bytes = (size_t)gguf_file_bytes(j->g);
     if (gguf_is_part(j->g, out))
         return kvant_fail(j->diag, KVANT_EINVAL, "%.160s: is the input, another file wanted", out);
+    if (j->p->imatrix)
+        KVANT_TRY(imatrix_open(j->p->imatrix, &j->im, j->diag));
     KVANT_TRY(plan_all(j));
     KVANT_TRY(alloc_rows(j));
     KVANT_TRY(gguf_out_open(&j->out, out, j->diag));
@@ -374,7 +444,7 @@ int model_quantize(const char *in, const char *out, const quantize_params *param
     job j = { .p = params, .diag = diag };
     quantize_result sum = { 0 };
 
-    if (!in || !out || !params || !params->type)
+    if (!in || !out || !params || (!params->type && !params->mix))
         return kvant_fail(diag, KVANT_EINVAL, "quantize: an input, an output and a type wanted");
     KVANT_TRY(check_type(params->type, diag));
     KVANT_TRY(check_type(params->embd_type, diag));
@@ -383,6 +453,8 @@ int model_quantize(const char *in, const char *out, const quantize_params *param
     gguf_out_abort(&j.out);
     kvant_free(j.items);
     kvant_free(j.row);
+    kvant_free(j.mean);
+    imatrix_close(j.im);
     kvant_free(j.packed);
     kvant_free(j.scales);
     gguf_close(j.g);

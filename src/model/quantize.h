@@ -8,6 +8,10 @@
  * NVFP4 adds "<name without .weight>.scale" (F32, one per matrix or per expert): without it the 8-bit scales of
  * ordinary weights would lie in UE4M3's subnormal range.
  *
+ * With an importance matrix the searches of the K-types, IQ4_NL and IQ4_XS weigh an error by the mean square of
+ * what its column is multiplied with; tensors that it does not have, and other types, are written as without.  Its
+ * name, text, entries and chunks become quantize.imatrix.*.
+ *
  * All keys are copied except split.*; general.file_type and general.quantization_version are set.  Shards become one
  * file.  The result is written beside `out` and renamed, so `out` is never half a model.  One thread. */
 #ifndef KVANT_MODEL_QUANTIZE_H
@@ -15,12 +19,15 @@
 
 #include <stddef.h>
 #include "kvant/wtype.h"
+#include "model/quantize_mix.h"
 
 typedef struct quantize_params {
     const kvant_wtype *type;        /* wanted; its quant must not be NULL */
+    const quantize_mix *mix;        /* NULL, or: instead of type */
     const kvant_wtype *embd_type;   /* token_embd.weight; NULL: type */
     const kvant_wtype *output_type; /* output.weight; NULL: type */
     int keep_embd, keep_output;     /* 1: that tensor stays as it is */
+    const char *imatrix;            /* NULL, or: file of an importance matrix (model/imatrix.h) */
     int allow_requantize;           /* 0: matrices that are blocks already are an error (quality is lost twice) */
 } quantize_params;
 
@@ -38,6 +45,7 @@ typedef struct quantize_event {
 
 typedef struct quantize_result {
     int n_tensors, n_converted, n_fallback;
+    int n_weighted; /* converted with an importance */
     size_t in_bytes, out_bytes; /* whole files */
 } quantize_result;
 

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/pick.h"
 #include "base/rng.h"
+#include "formats/weights/wtype_sample.h"
 
 typedef struct shape {
     const char *name, *arch;
@@ -390,7 +391,7 @@ static int make_table(const kvant_wtype *type, uint8_t **data, int n, kvant_diag
     if (x && b) {
         for (size_t i = 0; i < values; i++)
             x[i] = 0.02f * rng_normal(&r);
-        type->quant(x, b, (int64_t)values);
+        kvant_wtype_sample(type, x, b, (int64_t)values);
     }
     kvant_free(x);
     if (!x || !b) {

@@ -5,7 +5,7 @@
 #define KVANT_MODEL_SYNTHETIC_H
 
 #include "kvant/wtype.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 
 typedef struct synthetic synthetic;
 

@@ -53,7 +53,8 @@ static int check_type(const gguf_tensor *t, const char *name, const kvant_wtype 
         return KVANT_OK;
     kvant_ggml_type_info(t->type, &text, &block, &bytes);
     return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                      "%s: type %s is not supported; wanted F32 F16 BF16 Q8_0 Q4_0 Q4_K Q6_K MXFP4 NVFP4", name, text);
+                      "%s: type %s (number %d) is not supported; wanted one of %s", name, text, t->type,
+                      kvant_wtype_names());
 }
 
 int weight_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out, int n_expert, int optional, int *id,
@@ -89,6 +90,20 @@ int weight_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out,
             return kvant_fail(diag, KVANT_EFORMAT, "%s: type %d shape [%lld, %lld], wanted F32 [1] or [%d]", scale,
                               st->type, (long long)st->ne[0], (long long)st->ne[1], n_expert);
     }
+    return KVANT_OK;
+}
+
+int weight_made(kvant_model *m, const char *name, int64_t n_in, int64_t n_out, int *id, kvant_diag *diag)
+{
+    weight_spec *s;
+
+    KVANT_TRY(spec_new(m, &s, id, diag));
+    snprintf(s->name, sizeof s->name, "%s", name);
+    s->tensor = -1;
+    s->type = kvant_wtype_find("F32");
+    s->n_in = n_in;
+    s->n_out = n_out;
+    s->n_expert = 1;
     return KVANT_OK;
 }
 

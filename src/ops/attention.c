@@ -11,9 +11,9 @@
 
 /* One query row: where it is, and its two forms. */
 typedef struct query {
-    int s, pos, h_kv;  /* sequence, absolute position, KV head */
-    const float *raw;  /* d_k values as given */
-    const float *prep; /* prep_q of the zero-padded query */
+    int s, pos, h, h_kv; /* sequence, absolute position, head, KV head */
+    const float *raw;    /* d_k values as given */
+    const float *prep;   /* prep_q of the zero-padded query */
 } query;
 
 /* Scratch of one part, in floats. */
@@ -90,18 +90,24 @@ static void value_add(const kvant_attn_args *a, const query *q, int j, float wei
 static void attend(const kvant_attn_args *a, const query *q, float *out, const scratch *w)
 {
     const int dp = kvant_format_padded(a->v.fmt, a->d_v);
-    double top = -INFINITY, sum = 0.0;
+    const int first = a->window > 0 && q->pos >= a->window ? q->pos - a->window + 1 : 0;
+    const double cap = (double)a->softcap, sink = a->sinks != NULL ? (double)a->sinks[q->h] : -INFINITY;
+    double top = sink, sum = 0.0;
 
-    for (int j = 0; j <= q->pos; j++) {
+    for (int j = first; j <= q->pos; j++) {
         w->score[j] = key_score(&a->k, &a->seqs, q, a->h_kv, a->d_k, a->tail_pages, j) * (double)a->scale;
+        if (cap > 0.0)
+            w->score[j] = cap * tanh(w->score[j] / cap);
         if (!(w->score[j] <= top))
             top = w->score[j];
     }
+    if (a->sinks != NULL)
+        sum = exp(sink - top);
     memset(w->acc_enc, 0, ROW_FLOATS * sizeof(float));
     memset(w->acc_tail, 0, ROW_FLOATS * sizeof(float));
-    for (int j = 0; j <= q->pos; j++)
+    for (int j = first; j <= q->pos; j++)
         sum += w->score[j] = exp(w->score[j] - top);
-    for (int j = 0; j <= q->pos; j++)
+    for (int j = first; j <= q->pos; j++)
         value_add(a, q, j, (float)(w->score[j] / sum), w);
     a->v.fmt->ref.finish_out(a->v.param, w->acc_enc, w->out, dp);
     for (int e = 0; e < a->d_v; e++)
@@ -121,7 +127,7 @@ static void attn(const void *args, int part, int parts, const kvant_work *work)
                 continue;
             for (int h = 0; h < a->h; h++) {
                 const float *raw = a->q + i * a->ldq + h * a->gq;
-                const query q = { s, a->seqs.pos0[s] + i - a->seqs.q0[s], h / (a->h / a->h_kv), raw, w.prep };
+                const query q = { s, a->seqs.pos0[s] + i - a->seqs.q0[s], h, h / (a->h / a->h_kv), raw, w.prep };
 
                 prepare(&a->k, raw, a->d_k, &w);
                 attend(a, &q, a->out + i * a->ldo + (int64_t)h * a->d_v, &w);
@@ -151,7 +157,7 @@ static void attn_score(const void *args, int part, int parts, const kvant_work *
                 continue;
             for (int h = 0; h < a->h; h++) {
                 const float *raw = a->q + i * a->ldq + h * a->gq;
-                const query q = { s, a->seqs.pos0[s] + i - a->seqs.q0[s], h / (a->h / a->h_kv), raw, w.prep };
+                const query q = { s, a->seqs.pos0[s] + i - a->seqs.q0[s], h, h / (a->h / a->h_kv), raw, w.prep };
                 float *row = a->s + ((int64_t)i * a->h + h) * a->lds;
 
                 prepare(&a->k, raw, a->d_k, &w);

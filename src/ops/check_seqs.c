@@ -1,7 +1,7 @@
 /* check_seqs.c: arguments of the ops on sequences: their rows in pages, their states in slots. */
 #include "ops/arg_check.h"
 
-#include "base/mem.h"
+#include "base/size.h"
 
 static int seqs(int id, const kvant_seqs *s, kvant_diag *diag)
 {
@@ -143,6 +143,10 @@ int check_attn(const void *args, kvant_diag *diag)
         BAD("attn: scale = %g, wanted a positive number", (double)a->scale);
     if (a->max_pos < 0 || a->max_pos / KVANT_PAGE >= a->seqs.table_stride)
         BAD("attn: max_pos = %d does not fit a table of %d pages", a->max_pos, a->seqs.table_stride);
+    if (a->window < 0)
+        BAD("attn: window = %d, wanted at least 0", a->window);
+    if (!(a->softcap >= 0.0f && a->softcap < 1e30f))
+        BAD("attn: softcap = %g, wanted 0 or a positive number", (double)a->softcap);
     return KVANT_OK;
 }
 
@@ -168,6 +172,8 @@ static int check_conv(int id, const kvant_conv_args *a, kvant_diag *diag)
     KVANT_TRY(arg_positive(id, "c", a->c, diag));
     if (a->c > MAX_CHANNELS)
         BAD("%s: c = %d, wanted at most %d", arg_op(id), a->c, MAX_CHANNELS);
+    if (a->linear != 0 && a->linear != 1)
+        BAD("%s: linear = %d, wanted 0 or 1", arg_op(id), a->linear);
     if (a->k < 2 || a->k > 8)
         BAD("%s: k = %d, wanted 2 to 8 taps", arg_op(id), a->k);
     if (a->ldx < a->c)
@@ -243,6 +249,42 @@ int check_gdn_step(const void *args, kvant_diag *diag)
 int check_gdn_chunk(const void *args, kvant_diag *diag)
 {
     return check_gdn(KVANT_OP_GDN_CHUNK, args, diag);
+}
+
+static int check_ssm(int id, const kvant_ssm_args *a, kvant_diag *diag)
+{
+    const int64_t state = (int64_t)a->h * a->p * a->n;
+
+    KVANT_TRY(slot_seqs(id, &a->seqs, diag));
+    if (a->h < 1 || a->h > MAX_HEADS || a->g < 1 || a->h % a->g != 0)
+        BAD("%s: h = %d, g = %d, wanted 1 to %d heads, a multiple of the groups", arg_op(id), a->h, a->g, MAX_HEADS);
+    if (a->p < 1 || a->p > KVANT_MAX_HEAD_DIM || a->n < 1 || a->n > KVANT_MAX_HEAD_DIM)
+        BAD("%s: p = %d, n = %d, wanted 1 to %d", arg_op(id), a->p, a->n, KVANT_MAX_HEAD_DIM);
+    if (a->state_type != KVANT_STATE_F32 && a->state_type != KVANT_STATE_BF16)
+        BAD("%s: state_type = %d, wanted %d (f32) or %d (bf16)", arg_op(id), a->state_type, KVANT_STATE_F32,
+            KVANT_STATE_BF16);
+    if (a->slot_stride < state)
+        BAD("%s: slot_stride = %lld, wanted at least h*p*n = %lld", arg_op(id), (long long)a->slot_stride,
+            (long long)state);
+    if (a->seqs.n_tokens == 0)
+        return KVANT_OK;
+    NEED(id, "x, dt, b, c, a, d, dt_bias, state, y", a->x, a->dt, a->b, a->c, a->a, a->d, a->dt_bias, a->state, a->y);
+    KVANT_TRY(arg_row_stride(id, "ldx", a->ldx, a->seqs.n_tokens, (int64_t)a->h * a->p, diag));
+    KVANT_TRY(arg_row_stride(id, "lddt", a->lddt, a->seqs.n_tokens, a->h, diag));
+    KVANT_TRY(arg_row_stride(id, "ldb", a->ldb, a->seqs.n_tokens, (int64_t)a->g * a->n, diag));
+    if (a->y == a->x || a->y == a->b || a->y == a->c || a->y == a->dt)
+        BAD("%s: y must not be an input", arg_op(id));
+    return KVANT_OK;
+}
+
+int check_ssm_step(const void *args, kvant_diag *diag)
+{
+    return check_ssm(KVANT_OP_SSM_STEP, args, diag);
+}
+
+int check_ssm_chunk(const void *args, kvant_diag *diag)
+{
+    return check_ssm(KVANT_OP_SSM_CHUNK, args, diag);
 }
 
 int check_norm_gated(const void *args, kvant_diag *diag)

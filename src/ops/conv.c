@@ -1,8 +1,8 @@
 /* conv.c: scalar references of conv_step and conv_chunk: depthwise causal convolution over time, then SiLU.
  *
  * Two stages: every sequence's window is gathered before any state is written, so that a slot may be read by one
- * sequence and written by another (fork, swap, chain).  Taps are added in ascending order in f32, then +0.0f once: a
- * sum of -0.0 becomes +0.0, as in the unfused graph.  Source: docs/ops.md, conv_step.
+ * sequence and written by another (fork, swap, chain).  Taps are added in ascending order in f32, then the bias, or
+ * +0.0f: a sum of -0.0 becomes +0.0, as in the unfused graph.  Source: docs/ops.md, conv_step.
  * A sequence without tokens reads and writes nothing. */
 #include <math.h>
 #include <string.h>
@@ -41,8 +41,8 @@ static void conv_channel(const kvant_conv_args *a, int s, int ch, float *window)
         for (int j = 0; j < a->k - 1; j++)
             sum += window[j] * w[j];
         sum += x * w[a->k - 1];
-        sum += 0.0f;
-        a->y[(int64_t)i * a->c + ch] = sum / (1.0f + expf(-sum));
+        sum += a->bias ? a->bias[ch] : 0.0f;
+        a->y[(int64_t)i * a->c + ch] = a->linear ? sum : sum / (1.0f + expf(-sum));
         for (int j = 0; j + 1 < a->k - 1; j++)
             window[j] = window[j + 1];
         if (a->k > 1)

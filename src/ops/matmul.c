@@ -1,5 +1,5 @@
 /* matmul.c: REFERENCE of the ops that read weights: matmul, matmul_id, embed.  Written to be read, never optimised;
- * the fast versions are src/devices/cpu/matmul_*.c.  Any weight type: a row is dequantised to f32 by its type.
+ * the fast versions are src/devices/cpu/matmul.  Any weight type: a row is dequantised to f32 by its type.
  *
  *   matmul     y[i][j] = scale * sum_k W[j][k] x[i][k]          sum in double, one rounding to f32
  *   matmul_id  y[i][j] = scale_e * sum_k W_e[j][k] x[i/x_div][k]  with e = ids[i]

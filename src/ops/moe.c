@@ -1,8 +1,7 @@
 /* moe.c: scalar references of moe_route and moe_combine.  Source: docs/ops.md. */
 #include <math.h>
+#include "ops/moe_choose.h"
 #include "ops/op_util.h"
-
-static const float LEAST_SUM = 6.103515625e-5f; /* 2^-14: keeps the renormalised weights finite */
 
 /* p[e] = softmax of one row of logits. */
 static void softmax_row(const float *logits, float *p, int n)
@@ -21,18 +20,14 @@ static void softmax_row(const float *logits, float *p, int n)
         p[e] = (float)(p[e] / sum);
 }
 
-/* The largest p not yet taken (taken ones are negative), lower id first; NaNs rank last, so ids stay valid. */
-static int best_expert(const float *p, int n)
+/* p[e] = the gate of one row of logits. */
+static void gate_row(const kvant_moe_route_args *a, const float *logits, float *p)
 {
-    int best = -1, spare = -1;
-
-    for (int e = 0; e < n; e++) {
-        if (p[e] >= 0.0f && (best < 0 || p[e] > p[best]))
-            best = e;
-        if (spare < 0 && isnan(p[e]))
-            spare = e;
-    }
-    return best >= 0 ? best : spare;
+    if (a->gating == KVANT_GATING_SOFTMAX)
+        softmax_row(logits, p, a->n_expert);
+    else
+        for (int e = 0; e < a->n_expert; e++)
+            p[e] = a->gating == KVANT_GATING_SIGMOID ? 1.0f / (1.0f + expf(-logits[e])) : logits[e];
 }
 
 static void moe_route(const void *args, int part, int parts, const kvant_work *work)
@@ -43,27 +38,15 @@ static void moe_route(const void *args, int part, int parts, const kvant_work *w
 
     part_range(a->n, part, parts, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
-        float sum = 0.0f;
-
-        softmax_row(a->logits + i * a->n_expert, p, a->n_expert);
-        for (int j = 0; j < a->k; j++) {
-            const int e = best_expert(p, a->n_expert);
-
-            a->ids[i * a->k + j] = e;
-            a->wts[i * a->k + j] = p[e];
-            sum += p[e];
-            p[e] = -1.0f;
-        }
-        if (sum < LEAST_SUM)
-            sum = LEAST_SUM;
-        for (int j = 0; j < a->k; j++)
-            a->wts[i * a->k + j] = a->wts[i * a->k + j] / sum * a->scale;
+        gate_row(a, a->logits + i * a->n_expert, p);
+        moe_choose(a, p, p + a->n_expert, a->ids + i * a->k, a->wts + i * a->k);
     }
 }
 
 static size_t moe_route_local(const void *args)
 {
-    return (size_t)((const kvant_moe_route_args *)args)->n_expert * sizeof(float);
+    const kvant_moe_route_args *a = args;
+    return ((size_t)a->n_expert + moe_choose_floats(a)) * sizeof(float);
 }
 
 const kvant_cpu_kernel kvant_moe_route_ref = { .stages = 1, .fn = { moe_route }, .local_bytes = moe_route_local };

@@ -1,6 +1,7 @@
 /* op_registry.c: which ops exist (ops.def), and which kernels implement each: the reference (references.def) and the
- * ladder of faster versions (devices/cpu/variants.def).  Constant tables only; the choice is made from cpu_features()
- * at every call, so that tests can lower the CPU mask at any time.  Adding an op or a variant is one line in a list. */
+ * ladder of faster versions (devices/cpu/variants.def).  Constant tables only; the choice is made from
+ * kvant_cpu_features() at every call, so that tests can lower the CPU mask at any time.  Adding an op or a variant is
+ * one line in a list. */
 #include "kvant/ops.h"
 
 #include "base/cpu.h"
@@ -59,7 +60,7 @@ const kvant_cpu_kernel *kvant_op_reference(int id)
 const kvant_cpu_kernel *kvant_op_cpu(int id)
 {
     const kvant_cpu_kernel *best = kvant_op_reference(id);
-    uint32_t cpu = cpu_features();
+    uint32_t cpu = kvant_cpu_features();
 
     for (int i = 0; i < VARIANT_COUNT; i++)
         if (variants[i].id == id && (variants[i].mask & ~cpu) == 0)
@@ -70,7 +71,7 @@ const kvant_cpu_kernel *kvant_op_cpu(int id)
 const kvant_cpu_kernel *kvant_op_variant(int id, int i, const char **name, int *usable)
 {
     const kvant_cpu_kernel *kernel = NULL;
-    uint32_t cpu = cpu_features();
+    uint32_t cpu = kvant_cpu_features();
 
     if (i == 0) {
         kernel = kvant_op_reference(id);

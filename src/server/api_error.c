@@ -18,6 +18,7 @@ int api_fail(api_error *e, int kind, const char *param, const char *fmt, ...)
     va_list ap;
 
     e->kind = kind;
+    e->n_prompt = e->n_ctx = 0;
     snprintf(e->param, sizeof e->param, "%s", param);
     va_start(ap, fmt);
     vsnprintf(e->message, sizeof e->message, fmt, ap);
@@ -63,6 +64,10 @@ void api_error_json(const api_error *e, jsonw *w)
         jsonw_str(w, e->param);
     else
         jsonw_null(w);
+    if (e->n_prompt) { /* llama.cpp's names; clients shorten their prompt by them */
+        jsonw_kint(w, "n_prompt_tokens", e->n_prompt);
+        jsonw_kint(w, "n_ctx", e->n_ctx);
+    }
     jsonw_end(w);
     jsonw_end(w);
 }

@@ -4,7 +4,7 @@
 #ifndef KVANT_SERVER_API_ERROR_H
 #define KVANT_SERVER_API_ERROR_H
 
-#include "base/jsonw.h"
+#include "base/text/jsonw.h"
 #include "kvant/error.h"
 
 /* X(name, "type", status) */
@@ -33,6 +33,7 @@ typedef struct api_error {
     int kind;       /* enum api_error_kind */
     char param[64]; /* the request's field, "" for none */
     char message[256];
+    int n_prompt, n_ctx; /* of CONTEXT where they are known: tokens of the prompt, and of the context */
 } api_error;
 
 /* Fills e and returns kind, so that `return api_fail(...)` ends a check.  param may be "". */

@@ -8,13 +8,16 @@
 #include "base/mem.h"
 #include "server/server_impl.h"
 
-job *job_new(server *s, int kind, int n)
+job *job_new(server *s, served *m, int kind, int n)
 {
     job *j = kvant_calloc(1, sizeof *j + (size_t)n * sizeof *j->choices);
 
     if (!j)
         return NULL;
     j->s = s;
+    j->m = m;
+    if (m)
+        served_share(m);
     j->kind = kind;
     j->n_choices = n;
     j->created = s->wall_s + (clock_ns() - s->started_ns) / 1000000000;
@@ -27,11 +30,10 @@ job *job_new(server *s, int kind, int n)
 
 static void free_choice(choice *c)
 {
-    textout_free(&c->out);
-    sbuf_free(&c->text);
+    answer_free(c);
     kvant_free(c->probs);
     kvant_free(c->embedding);
-    grammar_work_discard(c->job->s->masks, c->run);
+    grammar_work_discard(c->job->m->masks, c->run);
 }
 
 void job_release(job *j)
@@ -45,10 +47,19 @@ void job_release(job *j)
     for (int i = 0; i < j->n_prompt_texts; i++)
         kvant_free(j->prompt_texts[i]);
     kvant_free(j->prompt_texts);
+    for (int i = 0; i < j->n_fields; i++)
+        kvant_free(j->fields[i]);
+    kvant_free(j->fields);
+    kvant_free(j->bias_ids);
+    kvant_free(j->bias);
     grammar_release(j->grammar);
+    tool_set_free(j->tools);
+    responses_body_free(j->responses);
+    responses_free_items(j);
     sbuf_free(&j->out);
     work_free(j->work);
     pthread_mutex_destroy(&j->lock);
+    served_release(j->m);
     kvant_free(j);
 }
 
@@ -95,22 +106,13 @@ static int keep_prob(choice *c, const kvant_event *ev)
     return KVANT_OK;
 }
 
-/* What `text` holds goes out as one chunk; with probabilities even when it is empty. */
-static void flush_text(job *j, choice *c)
-{
-    if (!j->stream || (!c->text.n && !c->n_probs && c->role_sent))
-        return;
-    openai_chunk(j, c, c->text.s ? c->text.s : "", c->text.n, NULL);
-    sbuf_drop(&c->text, c->text.n);
-}
-
 static int on_token(job *j, choice *c, const kvant_event *ev)
 {
     int64_t now = clock_ns();
-    int stop = 0, ends = kvant_token_is_eog(j->s->model, ev->token);
+    int stop = 0, ends = kvant_token_is_eog(j->m->model, ev->token);
 
     if (c->last_token_ns)
-        metrics_observe(&j->s->metrics, METRIC_ITL, now - c->last_token_ns);
+        metrics_observe(&j->m->metrics, METRIC_ITL, now - c->last_token_ns);
     c->last_token_ns = now;
     c->n_generated = ev->index + 1;
     if (c->echo) {
@@ -118,17 +120,17 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
         c->echo = NULL;
     }
     if (!ends) {
-        stop = textout_token(&c->out, j->s->model, ev->token, &j->stops, &c->text);
-        if (j->logprobs && keep_prob(c, ev) != KVANT_OK)
+        stop = answer_token(j, c, ev->token);
+        if ((j->logprobs || j->keep_tokens) && keep_prob(c, ev) != KVANT_OK)
             stop = KVANT_ENOMEM;
     }
-    flush_text(j, c);
-    if (j->out.n > MAX_STREAM_BYTES || j->out.error || stop < 0) {
+    answer_flush(j, c);
+    if ((j->out.n > MAX_STREAM_BYTES && ev->index > 0) || j->out.error || stop < 0) {
         if (!j->error.kind)
             api_fail(&j->error, API_SERVER, "", stop < 0 ? "out of memory" : "the client reads too slowly");
         return KVANT_EVENT_CANCEL;
     }
-    if (stop || (ends && c->run))
+    if (stop || (ends && masks_constrain(c)))
         return KVANT_EVENT_STOP;
     if (j->stream && j->out.n > STREAM_HIGH) {
         c->waits |= WAIT_CLIENT;
@@ -138,17 +140,40 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
     return c->held ? KVANT_EVENT_PAUSE : KVANT_EVENT_GO;
 }
 
+/* A token of the prompt: of it an answer with echo tells too. */
+static int on_prompt_token(job *j, choice *c, const kvant_event *ev)
+{
+    if (keep_prob(c, ev) == KVANT_OK) {
+        c->n_prompt_probs = c->n_probs;
+        return KVANT_EVENT_GO;
+    }
+    if (!j->error.kind)
+        api_fail(&j->error, API_SERVER, "", "out of memory");
+    return KVANT_EVENT_CANCEL;
+}
+
+/* llama.cpp's embd_normalize: 2 is unit length, as OpenAI's are. */
+static double norm_scale(const float *x, int n, int norm)
+{
+    double sum = 0, most = 0;
+
+    for (int i = 0; i < n; i++) {
+        const double a = fabs((double)x[i]);
+        most = a > most ? a : most;
+        sum += norm == 2 ? a * a : norm > 0 ? pow(a, norm) : 0;
+    }
+    if (norm < 0)
+        return 1;
+    const double length = norm == 0 ? most / 32760 : norm == 2 ? sqrt(sum) : pow(sum, 1.0 / norm);
+    return length > 0 ? 1 / length : 0;
+}
+
 static void keep_embedding(choice *c, const kvant_event *ev)
 {
-    double sum = 0;
+    const double scale = norm_scale(ev->embedding, ev->n_embd, c->job->norm);
 
     c->embedding = kvant_calloc((size_t)ev->n_embd, sizeof *c->embedding);
-    if (!c->embedding)
-        return;
-    for (int i = 0; i < ev->n_embd; i++)
-        sum += (double)ev->embedding[i] * ev->embedding[i];
-    double scale = sum > 0 ? 1 / sqrt(sum) : 0; /* unit length, as OpenAI's are */
-    for (int i = 0; i < ev->n_embd; i++)
+    for (int i = 0; c->embedding && i < ev->n_embd; i++)
         c->embedding[i] = (float)(ev->embedding[i] * scale);
 }
 
@@ -169,10 +194,9 @@ static void end_text(job *j, choice *c)
 {
     if (c->echo)
         sbuf_puts(&c->text, c->echo);
-    textout_end(&c->out, &c->text);
-    flush_text(j, c);
+    answer_end(j, c);
     if (j->stream && c->finish != KVANT_FINISH_CANCEL)
-        openai_chunk(j, c, "", 0, openai_finish(c->finish));
+        j->shape->chunk(j, c, 1);
 }
 
 /* Of each prompt the longest of its choices. */
@@ -184,7 +208,7 @@ static void observe_longest(job *j)
         int most = 0;
         for (int k = i; k < i + n; k++)
             most = j->choices[k].n_generated > most ? j->choices[k].n_generated : most;
-        metrics_observe(&j->s->metrics, METRIC_MOST, most);
+        metrics_observe(&j->m->metrics, METRIC_MOST, most);
     }
 }
 
@@ -211,9 +235,9 @@ static void on_end(job *j, choice *c, const kvant_event *ev)
     if (j->kind == JOB_GENERATE && !j->error.kind && !j->gone)
         observe_longest(j);
     if (j->stream && j->error.kind)
-        openai_error_frame(j);
+        j->shape->error_frame(j);
     else if (j->stream)
-        openai_end_stream(j);
+        j->shape->end_stream(j);
 }
 
 static int on_event(void *user, const kvant_event *ev)
@@ -225,125 +249,26 @@ static int on_event(void *user, const kvant_event *ev)
     pthread_mutex_lock(&j->lock);
     if (ev->kind == KVANT_EVENT_TOKEN && !j->gone)
         answer = on_token(j, c, ev);
+    if (ev->kind == KVANT_EVENT_PROMPT && !j->gone)
+        answer = on_prompt_token(j, c, ev);
+    if (ev->kind == KVANT_EVENT_PROGRESS && j->progress && !j->gone)
+        openai_progress(j, c, ev);
     if (ev->kind == KVANT_EVENT_END)
         on_end(j, c, ev);
     if (j->gone || (j->error.kind && ev->kind != KVANT_EVENT_END))
         answer = KVANT_EVENT_CANCEL; /* one choice failed: the others are of no use */
     pthread_mutex_unlock(&j->lock);
     if (ev->kind == KVANT_EVENT_END) {
-        metrics_finish(&j->s->metrics, ev);
+        metrics_finish(&j->m->metrics, ev);
         if (c->run)
-            grammar_work_discard(j->s->masks, c->run);
+            grammar_work_discard(j->m->masks, c->run);
         c->run = NULL;
     }
-    if (ev->kind != KVANT_EVENT_PROGRESS)
+    if (ev->kind == KVANT_EVENT_TOKEN || ev->kind == KVANT_EVENT_END || j->progress)
         job_dirty(j);
     if (ev->kind == KVANT_EVENT_END)
         job_release(j);
     return answer;
-}
-
-/* ---- masks ----
- *
- * A token is chosen under a mask that is there before the row of logits is: made in the callback of the token before it
- * where that costs little, else by the grammar thread, and until then the session holds the request. */
-
-/* 1: nothing keeps the session's request back any more, and it is to be resumed.  Under j->lock. */
-static int stop_waiting(choice *c, int why)
-{
-    c->waits &= ~why;
-    if (c->waits || !c->held)
-        return 0;
-    c->held = 0;
-    return !c->ended;
-}
-
-static void mask_failed(choice *c, int code, const char *text)
-{
-    job *j = c->job;
-    const int kind = code == KVANT_EINVAL ? API_INVALID : api_kind_of(code);
-
-    pthread_mutex_lock(&j->lock);
-    if (!j->error.kind && !c->ended)
-        api_fail(&j->error, kind, "", "%s", text);
-    pthread_mutex_unlock(&j->lock);
-}
-
-/* Grammar thread: the mask is there, or never will be.  One failed choice ends the others (on_event). */
-static void mask_ready(void *user, int code, const char *text)
-{
-    choice *c = user;
-    job *j = c->job;
-
-    if (code == KVANT_ECANCELED)
-        mask_failed(c, KVANT_EDEVICE, "the server is shutting down");
-    else if (code < 0)
-        mask_failed(c, code, text);
-    pthread_mutex_lock(&j->lock);
-    const int failed = j->error.kind, go_on = stop_waiting(c, WAIT_MASK);
-    const uint64_t id = go_on ? c->id : 0; /* it may not be submitted yet */
-    pthread_mutex_unlock(&j->lock);
-    if (go_on && failed)
-        kvant_session_cancel(j->s->session, id);
-    else if (go_on)
-        kvant_session_resume(j->s->session, id);
-    job_release(j);
-}
-
-static void wait_for_mask(choice *c)
-{
-    job *j = c->job;
-
-    pthread_mutex_lock(&j->lock);
-    c->waits |= WAIT_MASK;
-    pthread_mutex_unlock(&j->lock);
-    atomic_fetch_add(&j->refs, 1);
-    grammar_work_add(j->s->masks, c->run, j->lane, mask_ready, c);
-}
-
-static void mask_ends(const job *j, float *logits, int n_vocab)
-{
-    for (int i = 0; i < n_vocab; i++)
-        if (kvant_token_is_eog(j->s->model, i))
-            logits[i] = -INFINITY;
-}
-
-/* Owner thread. */
-static int mask_logits(void *user, float *logits, int n_vocab)
-{
-    choice *c = user;
-    kvant_diag diag = { "" };
-    int left, complete;
-
-    if (c->n_generated < c->job->min_tokens && !c->run)
-        mask_ends(c->job, logits, n_vocab);
-    if (!c->run)
-        return KVANT_OK;
-    const int code = grammar_run_apply(c->run, logits, n_vocab, &left, &complete, &diag);
-    if (code == KVANT_OK && complete && left == 0) { /* no end token to pick: the end is here */
-        c->grammar_done = 1;
-        return KVANT_ECANCELED;
-    }
-    if (code < 0)
-        mask_failed(c, code, diag.text);
-    return code;
-}
-
-/* Owner thread.  An error ends the request when this token's event is answered. */
-static void token_accepted(void *user, int32_t token)
-{
-    choice *c = user;
-    kvant_diag diag = { "" };
-
-    if (!c->run)
-        return;
-    int code = grammar_run_take(c->run, token, &diag);
-    if (code == KVANT_OK)
-        code = grammar_run_try(c->run, &diag);
-    if (code == KVANT_EBUSY)
-        wait_for_mask(c);
-    else if (code < 0)
-        mask_failed(c, code, diag.text);
 }
 
 /* ---- submitting ---- */
@@ -352,7 +277,7 @@ static void cancel_all(job *j)
 {
     for (int i = 0; i < j->n_choices; i++)
         if (j->choices[i].id)
-            kvant_session_cancel(j->s->session, j->choices[i].id);
+            kvant_session_cancel(j->m->session, j->choices[i].id);
 }
 
 void job_go_on(job *j)
@@ -364,12 +289,12 @@ void job_go_on(job *j)
     for (int i = 0; i < j->n_choices && j->out.n < STREAM_LOW; i++)
         if (j->choices[i].waits & WAIT_CLIENT) {
             j->n_paused--;
-            if (stop_waiting(&j->choices[i], WAIT_CLIENT))
+            if (job_stop_waiting(&j->choices[i], WAIT_CLIENT))
                 ids[n++] = j->choices[i].id;
         }
     pthread_mutex_unlock(&j->lock);
     for (int i = 0; i < n; i++)
-        kvant_session_resume(j->s->session, ids[i]);
+        kvant_session_resume(j->m->session, ids[i]);
 }
 
 void job_gone(job *j)
@@ -378,10 +303,10 @@ void job_gone(job *j)
     int was = j->gone || j->done;
     j->gone = 1;
     pthread_mutex_unlock(&j->lock);
-    if (was || !j->s->session)
+    if (was || !j->m)
         return;
     if (j->kind == JOB_GENERATE || j->kind == JOB_EMBED) {
-        atomic_fetch_add(&j->s->metrics.gone, 1);
+        atomic_fetch_add(&j->m->metrics.gone, 1);
         cancel_all(j);
     }
 }
@@ -390,28 +315,14 @@ static int submit_error(job *j, int code, const kvant_diag *diag, api_error *e)
 {
     kvant_session_stats st;
 
-    kvant_session_get_stats(j->s->session, &st);
+    kvant_session_get_stats(j->m->session, &st);
     if (code == KVANT_EBUSY && st.draining)
         return api_fail(e, API_UNAVAILABLE, "", "the server is shutting down");
     if (code == KVANT_EBUSY) {
-        atomic_fetch_add(&j->s->metrics.rejected, 1);
+        atomic_fetch_add(&j->m->metrics.rejected, 1);
         return api_fail(e, API_OVERLOAD, "", "%s; try later", diag->text);
     }
     return api_fail(e, api_kind_of(code), "", "%s", diag->text);
-}
-
-/* The mask of the first token: made here where that costs little, else q is submitted on hold. */
-static int first_mask(job *j, choice *c, kvant_request *q, kvant_diag *diag)
-{
-    q->held = 0;
-    if (!j->grammar)
-        return KVANT_OK;
-    KVANT_TRY(grammar_run_create(j->grammar, j->s->vocab, &c->run, diag));
-    const int code = grammar_run_try(c->run, diag);
-    q->held = code == KVANT_EBUSY;
-    if (q->held)
-        wait_for_mask(c); /* before it is submitted: its end takes c->run away */
-    return q->held ? KVANT_OK : code;
 }
 
 /* Submitted on hold: the mask may have come before the session had an id to resume. */
@@ -421,12 +332,12 @@ static void held_from_start(choice *c)
 
     pthread_mutex_lock(&j->lock);
     c->held = 1;
-    const int failed = j->error.kind, go_on = stop_waiting(c, 0);
+    const int failed = j->error.kind, go_on = job_stop_waiting(c, 0);
     pthread_mutex_unlock(&j->lock);
     if (go_on && failed)
-        kvant_session_cancel(j->s->session, c->id);
+        kvant_session_cancel(j->m->session, c->id);
     else if (go_on)
-        kvant_session_resume(j->s->session, c->id);
+        kvant_session_resume(j->m->session, c->id);
 }
 
 /* Choice i with what its request has in common with the others in q. */
@@ -438,15 +349,16 @@ static int submit_one(job *j, int i, kvant_request *q, api_error *e)
 
     q->event = on_event;
     q->user = c;
-    code = first_mask(j, c, q, &diag);
-    if (c->run || j->min_tokens > 0) {
-        q->mask = mask_logits;
-        q->accepted = token_accepted;
+    answer_begin(j, c);
+    code = masks_first(c, j->grammar, &q->held, &diag);
+    if (c->masked) {
+        q->mask = masks_logits;
+        q->accepted = masks_accepted;
         q->mask_user = c;
     }
     atomic_fetch_add(&j->refs, 1);
     if (code == KVANT_OK)
-        code = kvant_session_submit(j->s->session, q, &c->id, &diag);
+        code = kvant_session_submit(j->m->session, q, &c->id, &diag);
     if (code == KVANT_OK) {
         if (q->held)
             held_from_start(c);
@@ -454,7 +366,7 @@ static int submit_one(job *j, int i, kvant_request *q, api_error *e)
     }
     atomic_fetch_sub(&j->refs, 1);
     if (c->run)
-        grammar_work_discard(j->s->masks, c->run);
+        grammar_work_discard(j->m->masks, c->run);
     c->run = NULL;
     return submit_error(j, code, &diag, e);
 }
@@ -469,6 +381,23 @@ static void give_up(job *j, int i)
     cancel_all(j);
 }
 
+/* /completion tells of it. */
+static int take_bias(job *j, const request *r)
+{
+    const size_t n = (size_t)r->sampler.n_bias;
+
+    if (!n || j->shape != &native_shape)
+        return KVANT_OK;
+    j->bias_ids = kvant_calloc(n, sizeof *j->bias_ids);
+    j->bias = kvant_calloc(n, sizeof *j->bias);
+    if (!j->bias_ids || !j->bias)
+        return KVANT_ENOMEM;
+    memcpy(j->bias_ids, r->bias_ids, n * sizeof *j->bias_ids);
+    memcpy(j->bias, r->bias, n * sizeof *j->bias);
+    j->n_bias = (int)n;
+    return KVANT_OK;
+}
+
 static int take_texts(job *j, const request *r, api_error *e)
 {
     for (int i = 0; i < r->n_stops; i++) {
@@ -480,16 +409,67 @@ static int take_texts(job *j, const request *r, api_error *e)
     }
     j->stops = (text_stops){ j->stop_text, j->stop_len, j->n_stops };
     j->prompt_texts = kvant_calloc((size_t)r->n_prompts, sizeof *j->prompt_texts);
-    if (!j->prompt_texts)
+    if (!j->prompt_texts || take_bias(j, r) != KVANT_OK)
         return api_fail(e, API_UNAVAILABLE, "", "out of memory");
     j->n_prompt_texts = r->n_prompts;
-    for (int i = 0; i < r->n_prompts && r->echo; i++)
-        j->prompt_texts[i] = kvant_strdup(r->prompts[i].text ? r->prompts[i].text : "");
+    for (int i = 0; i < r->n_prompts; i++)
+        if (r->prompts[i].text && !(j->prompt_texts[i] = kvant_strdup(r->prompts[i].text)))
+            return api_fail(e, API_UNAVAILABLE, "", "out of memory");
     return API_OK;
 }
 
+static void take_tools(job *j, request *r)
+{
+    const tool_traits *t = r->chat ? j->m->env.traits : NULL;
+
+    j->traits = t;
+    j->tools = r->tools;
+    r->tools = NULL;
+    j->grammar_begins = r->grammar ? r->grammar_begins : GRAMMAR_AT_START;
+    j->gate_vocab = t && t->vocab ? t->vocab : j->m->vocab;
+    j->vocab = r->calls != CALLS_NONE ? j->gate_vocab : j->m->vocab;
+    j->thoughts_apart = r->thoughts_apart;
+    j->in_thought = r->in_thought;
+    j->thought_budget = t && t->t ? r->thought_budget : -1;
+    j->thought_end = t ? t->end_ids : NULL;
+    j->n_thought_end = t ? t->n_end : 0;
+    j->parses = j->thoughts_apart || r->calls != CALLS_NONE;
+}
+
+static const answer_shape *const shapes[] = { [BODY_TEXT] = &openai_shape,
+                                              [BODY_NATIVE] = &native_shape,
+                                              [BODY_INFILL] = &native_shape,
+                                              [BODY_CHAT] = &openai_shape,
+                                              [BODY_MESSAGES] = &anthropic_shape,
+                                              [BODY_RESPONSES] = &responses_shape };
+
+/* How the answer is written, and what it tells of the request. */
+static void take_shape(job *j, request *r)
+{
+    j->responses = r->responses;
+    r->responses = NULL;
+    j->shape = shapes[r->shape];
+    j->keep_tokens = r->return_tokens || (r->stream && j->shape == &native_shape);
+    j->fields = r->fields;
+    j->n_fields = r->n_fields;
+    r->fields = NULL;
+    r->n_fields = 0;
+    j->verbose = r->verbose;
+    j->progress = r->progress && r->stream && (j->shape == &openai_shape || j->shape == &native_shape);
+    j->top_logprobs = r->top_logprobs;
+    j->max_tokens = r->max_tokens;
+    j->ignore_eos = r->ignore_eos;
+    j->has_seed = r->has_seed;
+    j->slot_wanted = r->slot;
+    j->sampler = r->sampler;
+    j->sampler.bias_ids = NULL;
+    j->sampler.bias = NULL;
+    j->sampler.dry_breakers = NULL;
+    j->sampler.n_bias = j->sampler.n_dry_breakers = 0;
+}
+
 /* Returns the request's number. */
-static uint64_t take_request(job *j, const request *r)
+static uint64_t take_request(job *j, request *r)
 {
     server *s = j->s;
     const uint64_t number = atomic_fetch_add(&s->next_id, 1) + 1;
@@ -500,42 +480,47 @@ static uint64_t take_request(job *j, const request *r)
     j->logprobs = r->logprobs;
     j->min_tokens = r->min_tokens;
     j->grammar = r->grammar ? grammar_ref(r->grammar) : NULL;
-    snprintf(j->id, sizeof j->id, "%s-%016llx%08llx", r->chat ? "chatcmpl" : "cmpl", (unsigned long long)s->nonce,
-             (unsigned long long)number);
+    take_tools(j, r);
+    take_shape(j, r);
+    snprintf(j->id, sizeof j->id, "%s%016llx%08llx", j->responses ? "resp_" : r->chat ? "chatcmpl-" : "cmpl-",
+             (unsigned long long)s->nonce, (unsigned long long)number);
     return number;
 }
 
-int job_submit(job *j, const request *r, int key, const unsigned char salt[16], api_error *e)
+int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_error *e)
 {
     kvant_request q = kvant_request_defaults();
     kvant_sampler_params sampler = r->sampler;
 
     const uint64_t number = take_request(j, r);
+    j->submitted_ns = clock_ns();
     j->lane = (unsigned)(key + 1);
     if (take_texts(j, r, e) != API_OK)
         return e->kind;
     q.max_tokens = r->max_tokens;
     q.ignore_eos = r->ignore_eos;
     q.n_logprobs = r->logprobs ? r->top_logprobs : -1;
+    q.n_prompt_logprobs = r->echo ? q.n_logprobs : -1;
     q.tenant = (uint32_t)(key + 1);
     memcpy(q.salt, salt, sizeof q.salt);
     q.sampler = &sampler;
-    q.slot = r->slot;
+    q.lora = r->has_lora ? r->lora : NULL;
     for (int i = 0; i < j->n_choices; i++) {
         const prompt *p = &r->prompts[i / r->n];
+        q.slot = i == 0 ? r->slot : -1;
         q.prompt = p->ids;
         q.n_prompt = p->n;
         sampler.seed = r->has_seed ? r->sampler.seed + (uint64_t)(i % r->n)
                                    : (uint64_t)clock_ns() * 0x9E3779B97F4A7C15u + number * 256 + (uint64_t)i;
         j->choices[i].n_prompt = p->n;
-        j->choices[i].echo = j->prompt_texts[i / r->n];
+        j->choices[i].echo = r->echo ? j->prompt_texts[i / r->n] : NULL;
         if (submit_one(j, i, &q, e) != API_OK) {
             give_up(j, i);
             return e->kind;
         }
     }
     for (int i = 0; i < r->n_prompts; i++)
-        metrics_taken(&j->s->metrics, r->n, r->max_tokens);
+        metrics_taken(&j->m->metrics, r->n, r->max_tokens);
     grammar_release(j->grammar); /* the runs have theirs, and are freed where that disturbs nobody */
     j->grammar = NULL;
     return API_OK;
@@ -546,7 +531,8 @@ int job_submit_embed(job *j, const embed_request *r, int key, const unsigned cha
     kvant_request q = kvant_request_defaults();
 
     j->base64 = r->base64;
-    q.kind = KVANT_REQUEST_EMBED_MEAN;
+    j->norm = r->norm;
+    q.kind = r->last ? KVANT_REQUEST_EMBED_LAST : KVANT_REQUEST_EMBED_MEAN;
     q.max_tokens = 0;
     q.cache = KVANT_CACHE_NO_WRITE; /* texts to embed are documents, not conversations: nobody continues them */
     q.tenant = (uint32_t)(key + 1);

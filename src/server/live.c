@@ -1,4 +1,4 @@
-/* live.c: what the server is doing, as JSON: for the page, /props, /slots and the step trace. */
+/* live.c: what the server is doing, as JSON: for the page, /props, /slots and the step trace; of one model each. */
 #include <stdio.h>
 #include <string.h>
 #include "base/clock.h"
@@ -16,12 +16,12 @@ static const char *slot_state(int state)
 }
 
 /* All slots; *n of them.  NULL: no memory. */
-static kvant_slot_info *read_slots(server *s, int *n)
+static kvant_slot_info *read_slots(served *m, int *n)
 {
-    int cap = kvant_engine_get_params(s->engine)->max_seqs;
+    int cap = kvant_engine_get_params(m->engine)->max_seqs;
     kvant_slot_info *list = kvant_calloc((size_t)cap, sizeof *list);
 
-    *n = list ? kvant_session_slots(s->session, list, cap) : 0;
+    *n = list ? kvant_session_slots(m->session, list, cap) : 0;
     return list;
 }
 
@@ -32,11 +32,11 @@ static double tokens_per_second(const kvant_slot_info *k, int64_t now)
     return (k->n_generated - 1) * 1e9 / (double)(now - k->first_token_ns);
 }
 
-void live_slots(server *s, int all, jsonw *w)
+void live_slots(served *m, int all, jsonw *w)
 {
     int n;
     int64_t now = clock_ns();
-    kvant_slot_info *list = read_slots(s, &n);
+    kvant_slot_info *list = read_slots(m, &n);
 
     jsonw_array(w);
     for (int i = 0; i < n; i++) {
@@ -48,7 +48,7 @@ void live_slots(server *s, int all, jsonw *w)
         jsonw_kstr(w, "state", slot_state(k->state));
         jsonw_kbool(w, "is_processing", k->state == KVANT_SLOT_PREFILL || k->state == KVANT_SLOT_DECODE);
         jsonw_kint(w, "id_task", (int64_t)k->request);
-        jsonw_kint(w, "n_ctx", s->env.n_ctx);
+        jsonw_kint(w, "n_ctx", m->env.n_ctx);
         jsonw_kint(w, "n_prompt_tokens", k->n_prompt);
         jsonw_kint(w, "n_cached", k->n_cached);
         jsonw_kint(w, "n_tokens", k->n_tokens);
@@ -63,9 +63,8 @@ void live_slots(server *s, int all, jsonw *w)
     kvant_free(list);
 }
 
-static void put_budget(server *s, const kvant_session_stats *st, jsonw *w)
+static void put_budget(const kvant_session_stats *st, jsonw *w)
 {
-    (void)s;
     jsonw_key(w, "pages");
     jsonw_object(w);
     jsonw_kint(w, "total", st->pages);
@@ -106,34 +105,38 @@ static void put_counters(const kvant_session_stats *st, jsonw *w)
     jsonw_kbool(w, "draining", st->draining);
 }
 
-void live_json(server *s, jsonw *w)
+void live_json(served *m, jsonw *w)
 {
+    const server *s = m->s;
     kvant_session_stats st;
 
-    kvant_session_get_stats(s->session, &st);
+    kvant_session_get_stats(m->session, &st);
     jsonw_object(w);
+    jsonw_kstr(w, "model", m->name);
     jsonw_knum(w, "time", (double)(clock_ns() - s->started_ns) * 1e-9);
     jsonw_kint(w, "connections", s->n_clients);
     jsonw_kint(w, "streams", s->n_streams);
     put_counters(&st, w);
-    put_budget(s, &st, w);
+    put_budget(&st, w);
     jsonw_key(w, "slots");
-    live_slots(s, 0, w);
+    live_slots(m, 0, w);
     jsonw_end(w);
 }
 
-void live_props(server *s, jsonw *w)
+void live_props(served *m, jsonw *w)
 {
-    const kvant_engine_params *p = kvant_engine_get_params(s->engine);
-    const kvant_model_info *i = kvant_model_get_info(s->model);
+    const server *s = m->s;
+    const kvant_engine_params *p = kvant_engine_get_params(m->engine);
+    const kvant_model_info *i = kvant_model_get_info(m->model);
     int from_file;
     char device[256];
     kvant_plan plan = { 0 };
 
-    kvant_engine_describe(s->engine, device, sizeof device);
-    kvant_plan_make(s->model, p, &plan, NULL);
+    kvant_engine_describe(m->engine, device, sizeof device);
+    kvant_plan_make(m->model, p, &plan, NULL);
     jsonw_object(w);
-    jsonw_kstr(w, "model_alias", s->p.alias);
+    jsonw_kstr(w, "model_alias", m->name);
+    jsonw_kstr(w, "model_path", s->p.router ? strrchr(m->path, '/') + 1 : m->path);
     jsonw_kstr(w, "model_desc", i->desc);
     jsonw_kstr(w, "build_info", kvant_version());
     jsonw_kstr(w, "device", device);
@@ -147,9 +150,11 @@ void live_props(server *s, jsonw *w)
     jsonw_kint(w, "total_slots", p->max_seqs);
     jsonw_kint(w, "n_ctx", p->n_ctx);
     jsonw_kint(w, "max_body_bytes", s->p.max_body);
-    jsonw_kstr(w, "chat_template_family", kvant_chat_family(s->model, &from_file));
-    if (s->chat_problem[0])
-        jsonw_kstr(w, "chat_template_problem", s->chat_problem);
+    jsonw_kstr(w, "chat_template_family", kvant_chat_family(m->model, &from_file));
+    if (m->chat_problem[0])
+        jsonw_kstr(w, "chat_template_problem", m->chat_problem);
+    jsonw_kstr(w, "tool_dialect", m->traits->d && m->traits->renders_tools ? m->traits->d->name : "");
+    jsonw_kstr(w, "thoughts", m->traits->t ? m->traits->t->name : "");
     jsonw_key(w, "default_generation_settings");
     jsonw_object(w);
     jsonw_kint(w, "n_ctx", p->n_ctx);
@@ -160,15 +165,42 @@ void live_props(server *s, jsonw *w)
     jsonw_knum(w, "min_p", (double)s->p.sampler.min_p);
     jsonw_kint(w, "seed", s->p.seed);
     jsonw_kbool(w, "ignore_eos", s->p.ignore_eos);
+    jsonw_key(w, "params"); /* where llama-server has it */
+    jsonw_object(w);
+    jsonw_kint(w, "n_predict", s->p.default_max_tokens);
+    jsonw_knum(w, "temperature", (double)s->p.sampler.temp);
+    jsonw_kint(w, "seed", s->p.seed);
+    jsonw_end(w);
     jsonw_end(w);
     jsonw_end(w);
 }
 
+/* The adapters, with the scales of requests that bring none; of a path its last part, as a client needs no more. */
+void live_lora(served *m, jsonw *w)
+{
+    float scales[KVANT_LORA_FILES] = { 0 };
+    kvant_lora_info info;
+
+    kvant_session_get_lora(m->session, scales, KVANT_LORA_FILES);
+    jsonw_array(w);
+    for (int i = 0; kvant_model_lora(m->model, i, &info) == KVANT_OK; i++) {
+        const char *slash = strrchr(info.path, '/');
+        jsonw_object(w);
+        jsonw_kint(w, "id", i);
+        jsonw_kstr(w, "path", slash ? slash + 1 : info.path);
+        jsonw_knum(w, "scale", (double)scales[i]);
+        jsonw_kint(w, "rank", info.rank);
+        jsonw_knum(w, "alpha", (double)info.alpha);
+        jsonw_end(w);
+    }
+    jsonw_end(w);
+}
+
 /* Chrome trace events: a span per step, and its counts as counters. */
-int live_trace(server *s, sbuf *out)
+int live_trace(served *m, sbuf *out)
 {
     kvant_step_record *list = kvant_calloc(MAX_TRACE, sizeof *list);
-    int n = list ? kvant_session_trace(s->session, list, MAX_TRACE) : 0;
+    int n = list ? kvant_session_trace(m->session, list, MAX_TRACE) : 0;
 
     sbuf_puts(out, "{\"traceEvents\":[");
     for (int i = 0; i < n; i++) {
@@ -196,29 +228,35 @@ int live_trace(server *s, sbuf *out)
     return ok ? KVANT_OK : KVANT_ENOMEM;
 }
 
-/* One text for all who want it now. */
-void live_tick(server *s, int64_t now)
+/* The numbers of m, or of the model that was used last. */
+static void tell(job *j, served *m)
 {
     jsonw w;
 
-    if (!atomic_load(&s->ready))
-        return;
     jsonw_init(&w);
+    live_json(m, &w);
+    pthread_mutex_lock(&j->lock);
+    if (!jsonw_error(&w) && j->out.n < MAX_STREAM_BYTES) {
+        sbuf_puts(&j->out, "data: ");
+        sbuf_put(&j->out, w.buf, w.len);
+        sbuf_puts(&j->out, "\n\n");
+    }
+    pthread_mutex_unlock(&j->lock);
+    jsonw_free(&w);
+}
+
+void live_tick(server *s, int64_t now)
+{
     for (job *j = s->jobs; j; j = j->next) {
         if (j->kind != JOB_LIVE || now < j->next_live_ns)
             continue;
         j->next_live_ns = now + j->interval_ns - 100000000; /* the timer's ticks are not exact */
-        if (!w.buf)
-            live_json(s, &w);
+        served *m = j->live_of && served_hold(j->live_of) ? j->live_of : j->live_of ? NULL : models_last(s);
+        if (m)
+            tell(j, m);
+        served_release(m);
         pthread_mutex_lock(&j->lock);
-        if (!jsonw_error(&w) && j->out.n < MAX_STREAM_BYTES) {
-            sbuf_puts(&j->out, "data: ");
-            sbuf_put(&j->out, w.buf, w.len);
-            sbuf_puts(&j->out, "\n\n");
-        }
-        if (s->draining)
-            j->done = 1;
+        j->done |= s->draining;
         pthread_mutex_unlock(&j->lock);
     }
-    jsonw_free(&w);
 }

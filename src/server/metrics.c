@@ -38,6 +38,14 @@ void metrics_observe(metrics *m, int hist, int64_t value)
     atomic_fetch_add_explicit(&m->hist[hist].sum, value > 0 ? (uint64_t)value : 0, memory_order_relaxed);
 }
 
+static void keep_longest(metrics *m, uint64_t tokens)
+{
+    uint64_t was = atomic_load(&m->longest);
+
+    while (tokens > was && !atomic_compare_exchange_weak(&m->longest, &was, tokens))
+        ;
+}
+
 void metrics_finish(metrics *m, const kvant_event *ev)
 {
     const kvant_timings *t = ev->timings;
@@ -47,6 +55,7 @@ void metrics_finish(metrics *m, const kvant_event *ev)
         metrics_observe(m, METRIC_QUEUE, t->started_ns - t->submitted_ns);
     if (ev->finish == KVANT_FINISH_ERROR || ev->finish == KVANT_FINISH_CANCEL)
         return; /* latencies of unfinished work would only blur the others */
+    keep_longest(m, (uint64_t)t->n_prompt + (uint64_t)t->n_generated);
     metrics_observe(m, METRIC_E2E, t->ended_ns - t->submitted_ns);
     metrics_observe(m, METRIC_PROMPT, t->n_prompt);
     metrics_observe(m, METRIC_GENERATION, t->n_generated);
@@ -185,7 +194,7 @@ static void put_steps(const writer *w, const char *name, const char *help, const
     }
 }
 
-static void put_own(const writer *w, metrics *m, const kvant_session_stats *st)
+static void put_own(const writer *w, metrics *m, const kvant_session_stats *st, uint64_t gone)
 {
     static const char *const prompt[KVANT_HIST] = { "0", "1-64", "65-128", "129-256", "257-512", "513+" };
     static const char *const decode[KVANT_HIST] = { "0", "1-63", "64-127", "128-255", "256-511", "512+" };
@@ -195,7 +204,7 @@ static void put_own(const writer *w, metrics *m, const kvant_session_stats *st)
     single(w, "requests_rejected_total", "counter", "Requests refused because the queue was full.",
            (double)atomic_load(&m->rejected));
     single(w, "clients_gone_total", "counter", "Requests cancelled because their client left.",
-           (double)atomic_load(&m->gone));
+           (double)(atomic_load(&m->gone) + gone));
     single(w, "kv_pages", "gauge", "KV pages of 64 tokens.", st->pages);
     single(w, "kv_pages_free", "gauge", "KV pages that hold nothing.", st->pages_free);
     single(w, "kv_pages_cached", "gauge", "KV pages that only the prefix cache holds.", st->pages_cached);
@@ -226,11 +235,11 @@ static void put_own(const writer *w, metrics *m, const kvant_session_stats *st)
     put_steps(w, "steps_by_waiting_total", "Steps by waiting requests.", st->waiting_hist, waiting);
 }
 
-static void put_process(const writer *w, metrics *m, const metrics_view *v, int ready)
+static void put_process(const writer *w, const metrics_view *v)
 {
     char more[32];
 
-    single(w, "ready", "gauge", "1: the model is loaded.", ready);
+    single(w, "ready", "gauge", "1: the model is loaded; of a router: how many are.", v->ready);
     single(w, "uptime_seconds", "gauge", "Since the start.", (double)v->uptime_ns * 1e-9);
     single(w, "http_connections", "gauge", "Open connections.", v->connections);
     single(w, "http_streams", "gauge", "Open event streams.", v->streams);
@@ -242,8 +251,49 @@ static void put_process(const writer *w, metrics *m, const metrics_view *v, int 
     head(w, "http_responses_total", "counter", "Responses by class of status.");
     for (int i = 2; i < 6; i++) {
         snprintf(more, sizeof more, ",code=\"%dxx\"", i);
-        sample(w, "http_responses_total", more, (double)atomic_load(&m->http[i]));
+        sample(w, "http_responses_total", more, (double)v->http[i]);
     }
+}
+
+/* llama-server's names carry no labels. */
+static void put_bare(sbuf *out, const char *name, const char *type, const char *help, double v)
+{
+    sbuf_printf(out, "# HELP llamacpp:%s %s\n# TYPE llamacpp:%s %s\n", name, help, name, type);
+    sbuf_printf(out, "llamacpp:%s %.15g\n", name, v);
+}
+
+static double hist_seconds(metrics *m, int hist)
+{
+    return (double)atomic_load_explicit(&m->hist[hist].sum, memory_order_relaxed) * 1e-9;
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+static void put_llamacpp(metrics *m, const kvant_session_stats *st, sbuf *out)
+{
+    const double prompt_s = hist_seconds(m, METRIC_PREFILL), decode_s = hist_seconds(m, METRIC_DECODE);
+    const double cached = (double)st->cached_tokens, read = (double)st->prompt_tokens - cached;
+    const double made = (double)st->generated_tokens, longest = (double)atomic_load(&m->longest);
+
+    put_bare(out, "prompt_tokens_total", "counter", "Prompt tokens that were evaluated.", read);
+    put_bare(out, "prompt_tokens_cached_total", "counter", "Prompt tokens whose KV was kept.", cached);
+    put_bare(out, "prompt_seconds_total", "counter", "Time of finished requests in their prompts.", prompt_s);
+    put_bare(out, "tokens_predicted_total", "counter", "Generated tokens.", made);
+    put_bare(out, "tokens_predicted_seconds_total", "counter", "Time of finished requests in their answers.", decode_s);
+    put_bare(out, "n_decode_total", "counter", "Steps of the engine.", (double)st->steps);
+    put_bare(out, "n_tokens_max", "counter", "Tokens of the longest finished request.", longest);
+    put_bare(out, "spec_decode_num_draft_tokens_total", "counter", "Drafted tokens: there is no draft model.", 0);
+    put_bare(out, "spec_decode_num_accepted_tokens_total", "counter", "Accepted ones.", 0);
+    put_bare(out, "spec_decode_num_drafts_total", "counter", "Drafts.", 0);
+    put_bare(out, "prompt_tokens_seconds", "gauge", "Prompt tokens per second, all told.", ratio(read, prompt_s));
+    put_bare(out, "predicted_tokens_seconds", "gauge", "Generated tokens per second, all told.", ratio(made, decode_s));
+    put_bare(out, "requests_processing", "gauge", "Requests that run now.", st->running);
+    put_bare(out, "requests_deferred", "gauge", "Requests in the queue.", st->queued);
+    put_bare(out, "n_busy_slots_per_decode", "gauge", "Decode rows of a step, on average.",
+             ratio((double)st->decode_rows, (double)st->steps));
 }
 
 /* The model's name as a label value. */
@@ -267,13 +317,15 @@ void metrics_text(metrics *m, const kvant_session_stats *st, const metrics_view 
 
     put_label(v->model, label, sizeof label);
     snprintf(engine, sizeof engine, "%s,engine=\"0\"", label);
-    put_process(&own, m, v, st != NULL);
+    put_process(&own, v);
     if (!st)
         return;
     put_common(&own, m, st);
-    put_own(&own, m, st);
+    put_own(&own, m, st, v->gone);
     if (v->vllm) {
         put_common(&vllm, m, st);
         put_vllm(&vllm, m, st);
     }
+    if (v->llamacpp)
+        put_llamacpp(m, st, out);
 }

@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include "kvant/session.h"
-#include "server/grammar_cache.h"
-#include "server/sbuf.h"
+#include "server/grammar/grammar_cache.h"
+#include "base/text/sbuf.h"
 
 /* X(id, "name behind the prefix", "help", edges) */
 #define METRIC_HISTOGRAMS(X)                                                                                           \
@@ -38,7 +38,8 @@ typedef struct metrics {
         _Atomic uint64_t bucket[METRIC_EDGES + 1];
         _Atomic uint64_t sum; /* nanoseconds, or tokens */
     } hist[METRIC_COUNT];
-    _Atomic uint64_t finished[KVANT_FINISH_COUNT], rejected, gone, http[6]; /* http: by hundreds of the status */
+    _Atomic uint64_t finished[KVANT_FINISH_COUNT], rejected, gone;
+    _Atomic uint64_t longest; /* tokens */
 } metrics;
 
 /* value: nanoseconds for times, tokens for counts. */
@@ -50,12 +51,15 @@ void metrics_taken(metrics *m, int n, int max_tokens);
 
 typedef struct metrics_view {
     const char *model; /* label model_name */
-    int vllm;          /* also under vLLM's names */
+    int vllm, llamacpp; /* also under vLLM's names, under llama-server's */
     int connections, streams;
+    int ready;         /* models that are loaded */
+    uint64_t http[6]; /* responses by hundreds of the status */
+    uint64_t gone;    /* clients that left before a model had their request */
     int64_t uptime_ns;
     grammar_cache_stats grammars;
 } metrics_view;
-/* The whole exposition text.  st may be NULL while the model is loading. */
+/* The whole exposition text.  m and st NULL: what is not of a model. */
 void metrics_text(metrics *m, const kvant_session_stats *st, const metrics_view *v, sbuf *out);
 
 #endif

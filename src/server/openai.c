@@ -1,15 +1,16 @@
 /* openai.c: the JSON shapes of OpenAI's API.  Owns field names and their order; decides nothing. */
 #include <math.h>
 #include <string.h>
+#include "base/clock.h"
 #include "base/mem.h"
 #include "kvant/kvant.h"
 #include "server/server_impl.h"
 
 enum { TOKEN_TEXT = 4096 };
 
-const char *openai_finish(int finish)
+static const char *finish_reason(const choice *c)
 {
-    return finish == KVANT_FINISH_LENGTH ? "length" : "stop";
+    return c->finish == KVANT_FINISH_LENGTH ? "length" : c->n_calls ? "tool_calls" : "stop";
 }
 
 static void put_head(job *j, jsonw *w, const char *object)
@@ -18,8 +19,8 @@ static void put_head(job *j, jsonw *w, const char *object)
     jsonw_kstr(w, "id", j->id);
     jsonw_kstr(w, "object", object);
     jsonw_kint(w, "created", j->created);
-    jsonw_kstr(w, "model", j->s->p.alias);
-    jsonw_kstr(w, "system_fingerprint", "kvant-" KVANT_VERSION_TEXT);
+    jsonw_kstr(w, "model", j->m->name);
+    jsonw_kstr(w, "system_fingerprint", "build-kvant-" KVANT_VERSION_TEXT); /* clients know llama.cpp by the b */
 }
 
 static void put_usage(const job *j, jsonw *w)
@@ -46,10 +47,9 @@ static void put_usage(const job *j, jsonw *w)
     jsonw_end(w);
 }
 
-/* llama.cpp's timings, of the first choice. */
-static void put_timings(const job *j, jsonw *w)
+/* llama.cpp's timings. */
+void openai_timings(const kvant_timings *t, jsonw *w)
 {
-    const kvant_timings *t = &j->choices[0].timings;
     double prompt_ms = (double)t->prompt_ns * 1e-6, decode_ms = (double)t->decode_ns * 1e-6;
     int rows = t->n_prompt - t->n_cached, steps = t->n_generated - 1;
 
@@ -59,8 +59,10 @@ static void put_timings(const job *j, jsonw *w)
     jsonw_kint(w, "prompt_n", rows);
     jsonw_knum(w, "prompt_ms", prompt_ms);
     jsonw_knum(w, "prompt_per_second", prompt_ms > 0 ? rows * 1e3 / prompt_ms : 0);
+    jsonw_knum(w, "prompt_per_token_ms", rows > 0 ? prompt_ms / rows : 0);
     jsonw_kint(w, "predicted_n", t->n_generated);
     jsonw_knum(w, "predicted_ms", decode_ms);
+    jsonw_knum(w, "predicted_per_token_ms", steps > 0 ? decode_ms / steps : 0);
     jsonw_knum(w, "predicted_per_second", decode_ms > 0 && steps > 0 ? steps * 1e3 / decode_ms : 0);
     jsonw_knum(w, "queue_ms", (double)(t->started_ns ? t->started_ns - t->submitted_ns : 0) * 1e-6);
     jsonw_end(w);
@@ -71,7 +73,7 @@ static void put_timings(const job *j, jsonw *w)
 static void put_token_text(const job *j, int32_t token, jsonw *w, int bytes)
 {
     char text[TOKEN_TEXT];
-    int n = kvant_token_bytes(j->s->model, token, 1, text, sizeof text);
+    int n = kvant_token_bytes(j->m->model, token, 1, text, sizeof text);
 
     n = n < 0 || n > (int)sizeof text ? 0 : n;
     if (!bytes) {
@@ -89,7 +91,16 @@ static double finite_logprob(float v)
     return isfinite(v) ? (double)v : -9999.0; /* what OpenAI's API gives for "never" */
 }
 
-static void put_chat_token(const job *j, int32_t token, float logprob, jsonw *w)
+/* Of the prompt's first token there is none. */
+static void put_logprob(float v, jsonw *w)
+{
+    if (isnan(v))
+        jsonw_null(w);
+    else
+        jsonw_num(w, finite_logprob(v));
+}
+
+void openai_token(const job *j, int32_t token, float logprob, jsonw *w)
 {
     jsonw_key(w, "token");
     put_token_text(j, token, w, 0);
@@ -106,12 +117,12 @@ static void put_chat_probs(const job *j, const choice *c, jsonw *w)
     for (int i = 0; i < c->n_probs; i++) {
         const token_prob *p = &c->probs[i];
         jsonw_object(w);
-        put_chat_token(j, p->token, p->logprob, w);
+        openai_token(j, p->token, p->logprob, w);
         jsonw_key(w, "top_logprobs");
         jsonw_array(w);
         for (int k = 0; k < p->n_top; k++) {
             jsonw_object(w);
-            put_chat_token(j, p->top[k].token, p->top[k].logprob, w);
+            openai_token(j, p->top[k].token, p->top[k].logprob, w);
             jsonw_end(w);
         }
         jsonw_end(w);
@@ -127,9 +138,13 @@ static void put_top_map(const job *j, const token_prob *p, jsonw *w)
 {
     char text[TOKEN_TEXT + 1];
 
+    if (isnan(p->logprob)) {
+        jsonw_null(w);
+        return;
+    }
     jsonw_object(w);
     for (int k = 0; k < p->n_top; k++) {
-        int n = kvant_token_bytes(j->s->model, p->top[k].token, 1, text, TOKEN_TEXT);
+        int n = kvant_token_bytes(j->m->model, p->top[k].token, 1, text, TOKEN_TEXT);
         text[n < 0 || n > TOKEN_TEXT ? 0 : n] = 0;
         jsonw_key(w, text);
         jsonw_num(w, finite_logprob(p->top[k].logprob));
@@ -146,10 +161,31 @@ static size_t characters(const char *s, size_t n)
     return count;
 }
 
-static void put_completion_probs(const job *j, const choice *c, jsonw *w)
+/* Where the text of each token begins, in characters.  The answer's tokens begin where the prompt's text ends; a BOS
+ * that the text does not show takes no room. */
+static void put_offsets(const job *j, const choice *c, jsonw *w)
 {
+    const char *echoed = j->prompt_texts[c->index / (j->n_choices / j->n_prompt_texts)];
     size_t offset = c->text_sent;
 
+    jsonw_key(w, "text_offset");
+    jsonw_array(w);
+    for (int i = 0; i < c->n_probs; i++) {
+        const int32_t token = c->probs[i].token;
+        char text[TOKEN_TEXT];
+        int n = kvant_token_bytes(j->m->model, token, 1, text, sizeof text);
+        if (i > 0 && i == c->n_prompt_probs)
+            offset = characters(echoed, strlen(echoed));
+        jsonw_int(w, (int64_t)offset);
+        if (i == 0 && c->n_prompt_probs && token == kvant_token_bos(j->m->model))
+            n = 0;
+        offset += n > 0 && n <= TOKEN_TEXT ? characters(text, (size_t)n) : 0;
+    }
+    jsonw_end(w);
+}
+
+static void put_completion_probs(const job *j, const choice *c, jsonw *w)
+{
     jsonw_object(w);
     jsonw_key(w, "tokens");
     jsonw_array(w);
@@ -159,22 +195,14 @@ static void put_completion_probs(const job *j, const choice *c, jsonw *w)
     jsonw_key(w, "token_logprobs");
     jsonw_array(w);
     for (int i = 0; i < c->n_probs; i++)
-        jsonw_num(w, finite_logprob(c->probs[i].logprob));
+        put_logprob(c->probs[i].logprob, w);
     jsonw_end(w);
     jsonw_key(w, "top_logprobs");
     jsonw_array(w);
     for (int i = 0; i < c->n_probs; i++)
         put_top_map(j, &c->probs[i], w);
     jsonw_end(w);
-    jsonw_key(w, "text_offset");
-    jsonw_array(w);
-    for (int i = 0; i < c->n_probs; i++) {
-        char text[TOKEN_TEXT];
-        int n = kvant_token_bytes(j->s->model, c->probs[i].token, 1, text, sizeof text);
-        jsonw_int(w, (int64_t)offset);
-        offset += n > 0 && n <= TOKEN_TEXT ? characters(text, (size_t)n) : 0;
-    }
-    jsonw_end(w);
+    put_offsets(j, c, w);
     jsonw_end(w);
 }
 
@@ -191,7 +219,7 @@ static void put_probs(const job *j, const choice *c, jsonw *w)
 
 /* ---- streams ---- */
 
-static void put_frame(job *j, jsonw *w)
+void openai_frame(job *j, jsonw *w)
 {
     if (jsonw_error(w)) {
         j->out.error = 1;
@@ -220,10 +248,86 @@ static void put_finish(jsonw *w, const char *finish)
         jsonw_null(w);
 }
 
-void openai_chunk(job *j, choice *c, const char *text, size_t n, const char *finish)
+/* One call of a delta: its head once, then only arguments. */
+static void put_call_delta(choice *c, jsonw *w)
+{
+    const call_out *newest = &c->calls[c->n_calls - 1];
+
+    jsonw_key(w, "tool_calls");
+    jsonw_array(w);
+    jsonw_object(w);
+    jsonw_kint(w, "index", c->n_calls - 1);
+    if (!c->call_sent) {
+        jsonw_kstr(w, "id", newest->id);
+        jsonw_kstr(w, "type", "function");
+    }
+    jsonw_key(w, "function");
+    jsonw_object(w);
+    if (!c->call_sent)
+        jsonw_kstr(w, "name", newest->name);
+    jsonw_key(w, "arguments");
+    jsonw_strn(w, c->text.s ? c->text.s : "", c->text.n);
+    jsonw_end(w);
+    jsonw_end(w);
+    jsonw_end(w);
+    c->call_sent = 1;
+}
+
+static void put_delta(choice *c, const char *finish, jsonw *w)
+{
+    jsonw_key(w, "delta");
+    jsonw_object(w);
+    if (finish) {
+        jsonw_end(w);
+        return;
+    }
+    if (c->part == TOOL_ARGS) {
+        put_call_delta(c, w);
+    } else {
+        jsonw_key(w, c->part == TOOL_THINK ? "reasoning_content" : "content");
+        jsonw_strn(w, c->text.s ? c->text.s : "", c->text.n);
+    }
+    jsonw_end(w);
+}
+
+/* The first event of a chat's choice says who speaks, and nothing else. */
+static void role_chunk(job *j, const choice *c)
 {
     jsonw w;
 
+    jsonw_init(&w);
+    put_head(j, &w, "chat.completion.chunk");
+    jsonw_key(&w, "choices");
+    jsonw_array(&w);
+    jsonw_object(&w);
+    jsonw_kint(&w, "index", c->index);
+    jsonw_key(&w, "delta");
+    jsonw_object(&w);
+    jsonw_kstr(&w, "role", "assistant");
+    jsonw_key(&w, "content");
+    jsonw_null(&w);
+    jsonw_end(&w);
+    jsonw_key(&w, "logprobs");
+    jsonw_null(&w);
+    put_finish(&w, NULL);
+    jsonw_end(&w);
+    jsonw_end(&w);
+    put_null_usage(j, &w);
+    jsonw_end(&w);
+    openai_frame(j, &w);
+}
+
+static void openai_chunk(job *j, choice *c, int ends)
+{
+    const char *text = c->text.s ? c->text.s : "", *finish = ends ? finish_reason(c) : NULL;
+    const int first = j->chat && !c->role_sent;
+    jsonw w;
+
+    c->role_sent = 1;
+    if (first)
+        role_chunk(j, c);
+    if (first && !ends && !c->text.n && !c->n_probs && c->part != TOOL_ARGS)
+        return;
     jsonw_init(&w);
     put_head(j, &w, j->chat ? "chat.completion.chunk" : "text_completion");
     jsonw_key(&w, "choices");
@@ -231,18 +335,10 @@ void openai_chunk(job *j, choice *c, const char *text, size_t n, const char *fin
     jsonw_object(&w);
     jsonw_kint(&w, "index", c->index);
     if (j->chat) {
-        jsonw_key(&w, "delta");
-        jsonw_object(&w);
-        if (!c->role_sent)
-            jsonw_kstr(&w, "role", "assistant");
-        if (!finish || n) {
-            jsonw_key(&w, "content");
-            jsonw_strn(&w, text, n);
-        }
-        jsonw_end(&w);
+        put_delta(c, finish, &w);
     } else {
         jsonw_key(&w, "text");
-        jsonw_strn(&w, text, n);
+        jsonw_strn(&w, text, c->text.n);
     }
     put_probs(j, c, &w);
     put_finish(&w, finish);
@@ -250,13 +346,53 @@ void openai_chunk(job *j, choice *c, const char *text, size_t n, const char *fin
     jsonw_end(&w);
     put_null_usage(j, &w);
     jsonw_end(&w);
-    put_frame(j, &w);
-    c->role_sent = 1;
-    c->n_probs = 0;
-    c->text_sent += characters(text, n);
+    openai_frame(j, &w);
+    c->n_probs = c->n_prompt_probs = 0;
+    c->text_sent += characters(text, c->text.n);
+    sbuf_drop(&c->text, c->text.n);
 }
 
-void openai_end_stream(job *j)
+static void put_progress(job *j, const choice *c, const kvant_event *ev, int done, int64_t ns)
+{
+    const kvant_timings t = { .n_prompt = done, .n_cached = ev->n_cached, .prompt_ns = ns };
+    jsonw w;
+
+    jsonw_init(&w);
+    if (j->shape == &native_shape) {
+        jsonw_object(&w);
+        jsonw_kint(&w, "index", c->index);
+        jsonw_kstr(&w, "content", "");
+        jsonw_kbool(&w, "stop", 0);
+    } else {
+        put_head(j, &w, j->chat ? "chat.completion.chunk" : "text_completion");
+        jsonw_key(&w, "choices");
+        jsonw_raw(&w, "[]");
+    }
+    jsonw_key(&w, "prompt_progress");
+    jsonw_object(&w);
+    jsonw_kint(&w, "total", ev->n_prompt);
+    jsonw_kint(&w, "cache", ev->n_cached);
+    jsonw_kint(&w, "processed", done);
+    jsonw_knum(&w, "time_ms", (double)ns * 1e-6);
+    jsonw_end(&w);
+    openai_timings(&t, &w);
+    jsonw_end(&w);
+    openai_frame(j, &w);
+}
+
+/* The first one says what came from the cache. */
+void openai_progress(job *j, choice *c, const kvant_event *ev)
+{
+    const int64_t now = clock_ns();
+
+    if (!c->progress_ns) {
+        c->progress_ns = j->submitted_ns;
+        put_progress(j, c, ev, ev->n_cached, 0);
+    }
+    put_progress(j, c, ev, ev->prompt_done, now - c->progress_ns);
+}
+
+static void openai_end_stream(job *j)
 {
     jsonw w;
 
@@ -267,9 +403,9 @@ void openai_end_stream(job *j)
         jsonw_array(&w);
         jsonw_end(&w);
         put_usage(j, &w);
-        put_timings(j, &w);
+        openai_timings(&j->choices[0].timings, &w);
         jsonw_end(&w);
-        put_frame(j, &w);
+        openai_frame(j, &w);
     }
     sbuf_puts(&j->out, "data: [DONE]\n\n");
 }
@@ -280,36 +416,67 @@ void openai_error_frame(job *j)
 
     jsonw_init(&w);
     api_error_json(&j->error, &w);
-    put_frame(j, &w);
+    openai_frame(j, &w);
 }
 
 /* ---- whole responses ---- */
 
-static void put_choice(const job *j, const choice *c, jsonw *w)
+static void put_calls(const choice *c, jsonw *w)
 {
-    const char *text = c->text.s ? c->text.s : "";
-
-    jsonw_object(w);
-    jsonw_kint(w, "index", c->index);
-    if (j->chat) {
-        jsonw_key(w, "message");
+    jsonw_key(w, "tool_calls");
+    jsonw_array(w);
+    for (int i = 0; i < c->n_calls; i++) {
         jsonw_object(w);
-        jsonw_kstr(w, "role", "assistant");
-        jsonw_key(w, "content");
-        jsonw_strn(w, text, c->text.n);
-        jsonw_key(w, "refusal");
-        jsonw_null(w);
+        jsonw_kstr(w, "id", c->calls[i].id);
+        jsonw_kstr(w, "type", "function");
+        jsonw_key(w, "function");
+        jsonw_object(w);
+        jsonw_kstr(w, "name", c->calls[i].name);
+        jsonw_key(w, "arguments");
+        jsonw_strn(w, c->calls[i].args.s ? c->calls[i].args.s : "", c->calls[i].args.n);
         jsonw_end(w);
-    } else {
-        jsonw_key(w, "text");
-        jsonw_strn(w, text, c->text.n);
+        jsonw_end(w);
     }
-    put_probs(j, c, w);
-    put_finish(w, openai_finish(c->finish));
     jsonw_end(w);
 }
 
-void openai_whole(job *j, jsonw *w)
+static void put_message(const choice *c, jsonw *w)
+{
+    jsonw_key(w, "message");
+    jsonw_object(w);
+    jsonw_kstr(w, "role", "assistant");
+    if (c->thought.n) {
+        jsonw_key(w, "reasoning_content");
+        jsonw_strn(w, c->thought.s, c->thought.n);
+    }
+    jsonw_key(w, "content");
+    if (c->n_calls && !c->text.n)
+        jsonw_null(w);
+    else
+        jsonw_strn(w, c->text.s ? c->text.s : "", c->text.n);
+    jsonw_key(w, "refusal");
+    jsonw_null(w);
+    if (c->n_calls)
+        put_calls(c, w);
+    jsonw_end(w);
+}
+
+static void put_choice(const job *j, const choice *c, jsonw *w)
+{
+    jsonw_object(w);
+    jsonw_kint(w, "index", c->index);
+    if (j->chat) {
+        put_message(c, w);
+    } else {
+        jsonw_key(w, "text");
+        jsonw_strn(w, c->text.s ? c->text.s : "", c->text.n);
+    }
+    put_probs(j, c, w);
+    put_finish(w, finish_reason(c));
+    jsonw_end(w);
+}
+
+static void openai_whole(job *j, jsonw *w)
 {
     put_head(j, w, j->chat ? "chat.completion" : "text_completion");
     jsonw_key(w, "choices");
@@ -318,7 +485,11 @@ void openai_whole(job *j, jsonw *w)
         put_choice(j, &j->choices[i], w);
     jsonw_end(w);
     put_usage(j, w);
-    put_timings(j, w);
+    openai_timings(&j->choices[0].timings, w);
+    if (j->verbose) {
+        jsonw_key(w, "__verbose");
+        native_put(j, &j->choices[0], w);
+    }
     jsonw_end(w);
 }
 
@@ -361,9 +532,11 @@ static void put_embedding(const job *j, const choice *c, int n, jsonw *w)
     jsonw_end(w);
 }
 
+const answer_shape openai_shape = { openai_chunk, openai_end_stream, openai_error_frame, openai_whole };
+
 void openai_embeddings(job *j, jsonw *w)
 {
-    int n = kvant_model_get_info(j->s->model)->n_embd;
+    int n = kvant_model_get_info(j->m->model)->n_embd;
     int64_t tokens = 0;
 
     jsonw_object(w);
@@ -375,39 +548,11 @@ void openai_embeddings(job *j, jsonw *w)
         tokens += j->choices[i].n_prompt;
     }
     jsonw_end(w);
-    jsonw_kstr(w, "model", j->s->p.alias);
+    jsonw_kstr(w, "model", j->m->name);
     jsonw_key(w, "usage");
     jsonw_object(w);
     jsonw_kint(w, "prompt_tokens", tokens);
     jsonw_kint(w, "total_tokens", tokens);
-    jsonw_end(w);
-    jsonw_end(w);
-}
-
-void openai_models(server *s, jsonw *w)
-{
-    const kvant_model_info *i = kvant_model_get_info(s->model);
-
-    jsonw_object(w);
-    jsonw_kstr(w, "object", "list");
-    jsonw_key(w, "data");
-    jsonw_array(w);
-    jsonw_object(w);
-    jsonw_kstr(w, "id", s->p.alias);
-    jsonw_kstr(w, "object", "model");
-    jsonw_kint(w, "created", s->wall_s);
-    jsonw_kstr(w, "owned_by", "kvant");
-    jsonw_key(w, "meta");
-    jsonw_object(w);
-    jsonw_kstr(w, "desc", i->desc);
-    jsonw_kint(w, "n_ctx", s->env.n_ctx);
-    jsonw_kint(w, "n_ctx_train", i->n_ctx_train);
-    jsonw_kint(w, "n_vocab", i->n_vocab);
-    jsonw_kint(w, "n_embd", i->n_embd);
-    jsonw_kint(w, "n_params", i->n_params);
-    jsonw_kint(w, "size", i->file_bytes);
-    jsonw_end(w);
-    jsonw_end(w);
     jsonw_end(w);
     jsonw_end(w);
 }

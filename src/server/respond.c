@@ -10,13 +10,31 @@
 
 enum { STREAM_BLOCK = 1024 }; /* bytes handed to the library at once */
 
+/* A page that this machine serves, at any port. */
+static int is_local(const char *origin)
+{
+    static const char *const names[] = { "http://localhost", "https://localhost", "http://127.0.0.1", "https://127.0.0.1",
+                                         "http://[::1]", "https://[::1]" };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *port = origin + strlen(names[i]);
+        if (strncmp(origin, names[i], strlen(names[i])) != 0)
+            continue;
+        if (!*port || (*port == ':' && port[1] && strspn(port + 1, "0123456789") == strlen(port + 1)))
+            return 1;
+    }
+    return 0;
+}
+
 int origin_listed(const char *list, const char *origin)
 {
-    size_t n = strlen(origin);
+    const size_t n = strlen(origin);
 
     while (*list) {
         size_t k = strcspn(list, ",");
         if (k == n && memcmp(list, origin, n) == 0)
+            return 1;
+        if (k == strlen("localhost") && memcmp(list, "localhost", k) == 0 && is_local(origin))
             return 1;
         list += k + (list[k] == ',');
     }
@@ -39,7 +57,7 @@ static void add_preflight(struct MHD_Connection *conn, struct MHD_Response *r)
 
     MHD_add_response_header(r, "Access-Control-Allow-Headers",
                             asked && is_token_list(asked) ? asked : "authorization, content-type, x-api-key");
-    MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     MHD_add_response_header(r, "Access-Control-Max-Age", "600");
 }
 
@@ -69,6 +87,11 @@ static enum MHD_Result queue(call *c, struct MHD_Connection *conn, int status, s
         return MHD_NO;
     add_cors(c, conn, r);
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+    if (c->route && strcmp(c->route->path, "/metrics") == 0) {
+        char start[24];
+        snprintf(start, sizeof start, "%lld", (long long)c->s->wall_s);
+        MHD_add_response_header(r, "Process-Start-Time-Unix", start);
+    }
     if (c->ignored[0]) {
         MHD_add_response_header(r, "X-Kvant-Ignored-Fields", c->ignored);
         log_msg(LOG_DEBUG, "%.90s: fields that nothing reads: %s", c->path, c->ignored);
@@ -81,9 +104,13 @@ static enum MHD_Result queue(call *c, struct MHD_Connection *conn, int status, s
     MHD_destroy_response(r);
     c->answered = 1;
     c->status = status;
-    atomic_fetch_add_explicit(&c->s->metrics.http[status / 100 < 6 ? status / 100 : 5], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->s->http[status / 100 < 6 ? status / 100 : 5], 1, memory_order_relaxed);
     return ok;
 }
+
+/* The page loads its own files and speaks to its own server, whatever a model writes. */
+static const char page_policy[] = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+                                  "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
 enum MHD_Result respond(call *c, struct MHD_Connection *conn, int status, const char *type, const char *body, size_t n)
 {
@@ -91,6 +118,8 @@ enum MHD_Result respond(call *c, struct MHD_Connection *conn, int status, const 
 
     if (r)
         MHD_add_response_header(r, "Content-Type", type);
+    if (r && strncmp(type, "text/html", 9) == 0)
+        MHD_add_response_header(r, "Content-Security-Policy", page_policy);
     return queue(c, conn, status, r);
 }
 
@@ -293,7 +322,7 @@ enum MHD_Result respond_done(call *c, struct MHD_Connection *conn)
     api_error e = j->error;
     int gone = j->gone;
     if (!gone && !e.kind && j->kind == JOB_GENERATE)
-        openai_whole(j, &w);
+        j->shape->whole(j, &w);
     else if (!gone && !e.kind && j->kind == JOB_EMBED)
         openai_embeddings(j, &w);
     else if (!gone && !e.kind)

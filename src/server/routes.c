@@ -27,19 +27,30 @@ static int stuck(const server *s, const kvant_session_stats *st)
            clock_ns() - since > (int64_t)s->p.watchdog_s * 1000000000;
 }
 
+/* What is wrong with any model that is loaded, or NULL. */
+static const char *illness(server *s)
+{
+    const char *ill = models_ready(s) ? NULL : "Loading model";
+    kvant_session_stats st;
+
+    for (int i = 0; i < s->models.n && !ill; i++) {
+        served *m = &s->models.list[i];
+        if (!served_hold(m))
+            continue;
+        kvant_session_get_stats(m->session, &st);
+        ill = st.failed ? "the engine failed" : stuck(s, &st) ? "the engine makes no progress" : NULL;
+        served_release(m);
+    }
+    return ill;
+}
+
 static enum MHD_Result get_health(call *c, struct MHD_Connection *conn)
 {
-    server *s = c->s;
-    kvant_session_stats st;
+    const char *ill = illness(c->s);
     jsonw w;
 
-    if (!atomic_load(&s->ready))
-        return fail(c, conn, API_UNAVAILABLE, "", "Loading model");
-    kvant_session_get_stats(s->session, &st);
-    if (st.failed)
-        return fail(c, conn, API_UNAVAILABLE, "", "the engine failed");
-    if (stuck(s, &st))
-        return fail(c, conn, API_UNAVAILABLE, "", "the engine makes no progress");
+    if (ill)
+        return fail(c, conn, API_UNAVAILABLE, "", ill);
     jsonw_init(&w);
     jsonw_object(&w);
     jsonw_kstr(&w, "status", "ok");
@@ -66,28 +77,30 @@ static enum MHD_Result get_version(call *c, struct MHD_Connection *conn)
     return respond_json(c, conn, 200, &w);
 }
 
-static enum MHD_Result get_models(call *c, struct MHD_Connection *conn)
-{
-    jsonw w;
-
-    jsonw_init(&w);
-    openai_models(c->s, &w);
-    return respond_json(c, conn, 200, &w);
-}
-
 static enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn)
 {
     server *s = c->s;
+    served *m = c->m;
     kvant_session_stats st;
     sbuf text = { 0 };
-    int ready = atomic_load(&s->ready);
-    metrics_view v = { s->p.alias, s->p.metrics_vllm, s->n_clients, s->n_streams, clock_ns() - s->started_ns, { 0 } };
+    metrics_view v = { .model = m ? m->name : "",
+                       .vllm = s->p.metrics_vllm,
+                       .llamacpp = s->p.metrics_llamacpp,
+                       .connections = s->n_clients,
+                       .streams = s->n_streams,
+                       .uptime_ns = clock_ns() - s->started_ns };
 
-    if (ready) {
-        kvant_session_get_stats(s->session, &st);
-        grammar_cache_get_stats(s->env.grammars, &v.grammars);
+    if (!s->p.router && s->models.n)
+        v.model = s->models.list[0].name;
+    v.ready = models_loaded(s);
+    v.gone = atomic_load(&s->gone);
+    for (int i = 0; i < 6; i++)
+        v.http[i] = atomic_load(&s->http[i]);
+    if (m) {
+        kvant_session_get_stats(m->session, &st);
+        grammar_cache_get_stats(m->env.grammars, &v.grammars);
     }
-    metrics_text(&s->metrics, ready ? &st : NULL, &v, &text);
+    metrics_text(m ? &m->metrics : NULL, m ? &st : NULL, &v, &text);
     enum MHD_Result ok = text.error ? MHD_NO
                                     : respond(c, conn, 200, "text/plain; version=0.0.4; charset=utf-8", text.s, text.n);
     sbuf_free(&text);
@@ -99,7 +112,10 @@ static enum MHD_Result get_props(call *c, struct MHD_Connection *conn)
     jsonw w;
 
     jsonw_init(&w);
-    live_props(c->s, &w);
+    if (c->m)
+        live_props(c->m, &w);
+    else
+        router_props(c->s, &w);
     return respond_json(c, conn, 200, &w);
 }
 
@@ -111,11 +127,11 @@ static enum MHD_Result get_slots(call *c, struct MHD_Connection *conn)
 
     if (!c->s->p.slots)
         return fail(c, conn, API_NOT_FOUND, "", "/slots is switched off (--no-slots)");
-    kvant_session_get_stats(c->s->session, &st);
+    kvant_session_get_stats(c->m->session, &st);
     if (strict && strcmp(strict, "1") == 0 && st.running >= st.max_seqs)
         return fail(c, conn, API_UNAVAILABLE, "", "no slot is free");
     jsonw_init(&w);
-    live_slots(c->s, 1, &w);
+    live_slots(c->m, 1, &w);
     return respond_json(c, conn, 200, &w);
 }
 
@@ -124,7 +140,7 @@ static enum MHD_Result get_trace(call *c, struct MHD_Connection *conn)
     sbuf text = { 0 };
     enum MHD_Result ok = MHD_NO;
 
-    if (live_trace(c->s, &text) == KVANT_OK)
+    if (live_trace(c->m, &text) == KVANT_OK)
         ok = respond(c, conn, 200, "application/json", text.s, text.n);
     sbuf_free(&text);
     return ok;
@@ -139,10 +155,13 @@ static enum MHD_Result get_events(call *c, struct MHD_Connection *conn)
 
     if (seconds < 1 || seconds > 86400)
         return fail(c, conn, API_INVALID, "interval", "interval: wanted 1 to 86400 seconds");
-    j = job_new(c->s, JOB_LIVE, 0);
+    j = job_new(c->s, NULL, JOB_LIVE, 0);
     if (!j)
         return fail(c, conn, API_UNAVAILABLE, "", "out of memory");
     j->stream = 1;
+    j->live_of = c->m;
+    served_release(c->m); /* to watch a model keeps it from nothing */
+    c->m = NULL;
     j->interval_ns = (int64_t)seconds * 1000000000;
     sbuf_puts(&j->out, ": kvant\n\n");
     return respond_job(c, conn, j);
@@ -169,17 +188,19 @@ static int submitted(work *w, int kind)
     return kind;
 }
 
-static int generate(work *w, int chat, api_error *e)
+static int generate(work *w, int shape, api_error *e)
 {
+    request_env env = w->m->env;
     request *r = NULL;
     unsigned char salt[16];
 
-    if (request_parse(&w->s->env, chat, w->body.s ? w->body.s : "", w->body.n, &r, e) != API_OK)
+    env.tenant = w->key + 1;
+    if (request_parse(&env, shape, w->body.s ? w->body.s : "", w->body.n, &r, e) != API_OK)
         return e->kind;
     work_drop_body(w);
     snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
     auth_salt(w->s->p.keys, w->key, r->salt, salt);
-    w->result = job_new(w->s, JOB_GENERATE, r->n_prompts * r->n);
+    w->result = job_new(w->s, w->m, JOB_GENERATE, r->n_prompts * r->n);
     int kind = w->result ? job_submit(w->result, r, w->key, salt, e)
                          : api_fail(e, API_UNAVAILABLE, "", "out of memory");
     request_dispose(r);
@@ -188,12 +209,64 @@ static int generate(work *w, int chat, api_error *e)
 
 static int make_completion(work *w, api_error *e)
 {
-    return generate(w, 0, e);
+    return generate(w, BODY_TEXT, e);
+}
+
+static int make_native(work *w, api_error *e)
+{
+    return generate(w, BODY_NATIVE, e);
+}
+
+static int make_infill(work *w, api_error *e)
+{
+    return generate(w, BODY_INFILL, e);
 }
 
 static int make_chat(work *w, api_error *e)
 {
-    return generate(w, 1, e);
+    return generate(w, BODY_CHAT, e);
+}
+
+static int make_messages(work *w, api_error *e)
+{
+    return generate(w, BODY_MESSAGES, e);
+}
+
+static int make_responses(work *w, api_error *e)
+{
+    return generate(w, BODY_RESPONSES, e);
+}
+
+static int count_tokens(work *w, int shape, api_error *e)
+{
+    request_env env = w->m->env;
+    request *r = NULL;
+
+    env.tenant = w->key + 1;
+    if (request_parse(&env, shape, w->body.s ? w->body.s : "", w->body.n, &r, e) != API_OK)
+        return e->kind;
+    jsonw_object(&w->reply);
+    if (shape == BODY_RESPONSES)
+        jsonw_kstr(&w->reply, "object", "response.input_tokens");
+    jsonw_kint(&w->reply, "input_tokens", r->prompts[0].n);
+    jsonw_end(&w->reply);
+    request_dispose(r);
+    return API_OK;
+}
+
+static int make_count(work *w, api_error *e)
+{
+    return count_tokens(w, BODY_MESSAGES, e);
+}
+
+static int make_chat_count(work *w, api_error *e)
+{
+    return count_tokens(w, BODY_CHAT, e);
+}
+
+static int make_responses_count(work *w, api_error *e)
+{
+    return count_tokens(w, BODY_RESPONSES, e);
 }
 
 static int make_embeddings(work *w, api_error *e)
@@ -201,11 +274,11 @@ static int make_embeddings(work *w, api_error *e)
     embed_request *r = NULL;
     unsigned char salt[16];
 
-    if (request_parse_embed(&w->s->env, w->body.s ? w->body.s : "", w->body.n, &r, e) != API_OK)
+    if (request_parse_embed(&w->m->env, w->body.s ? w->body.s : "", w->body.n, &r, e) != API_OK)
         return e->kind;
     snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
     auth_salt(w->s->p.keys, w->key, r->salt, salt);
-    w->result = job_new(w->s, JOB_EMBED, r->n);
+    w->result = job_new(w->s, w->m, JOB_EMBED, r->n);
     int kind = w->result ? job_submit_embed(w->result, r, w->key, salt, e)
                          : api_fail(e, API_UNAVAILABLE, "", "out of memory");
     embed_request_dispose(r);
@@ -217,9 +290,44 @@ static enum MHD_Result post_completions(call *c, struct MHD_Connection *conn)
     return work_begin(c, conn, make_completion);
 }
 
+static enum MHD_Result post_native(call *c, struct MHD_Connection *conn)
+{
+    return work_begin(c, conn, make_native);
+}
+
+static enum MHD_Result post_infill(call *c, struct MHD_Connection *conn)
+{
+    return work_begin(c, conn, make_infill);
+}
+
 static enum MHD_Result post_chat(call *c, struct MHD_Connection *conn)
 {
     return work_begin(c, conn, make_chat);
+}
+
+static enum MHD_Result post_messages(call *c, struct MHD_Connection *conn)
+{
+    return work_begin(c, conn, make_messages);
+}
+
+static enum MHD_Result post_responses(call *c, struct MHD_Connection *conn)
+{
+    return work_begin(c, conn, make_responses);
+}
+
+static enum MHD_Result post_count(call *c, struct MHD_Connection *conn)
+{
+    return work_begin(c, conn, make_count);
+}
+
+static enum MHD_Result post_chat_count(call *c, struct MHD_Connection *conn)
+{
+    return work_begin(c, conn, make_chat_count);
+}
+
+static enum MHD_Result post_responses_count(call *c, struct MHD_Connection *conn)
+{
+    return work_begin(c, conn, make_responses_count);
 }
 
 static enum MHD_Result post_embeddings(call *c, struct MHD_Connection *conn)
@@ -243,7 +351,7 @@ static int make_tokenize(work *w, api_error *e)
     int pieces;
     jsonw *out = &w->reply;
 
-    if (request_parse_tokenize(&w->s->env, w->body.s ? w->body.s : "", w->body.n, &p, &pieces, e) != API_OK)
+    if (request_parse_tokenize(&w->m->env, w->body.s ? w->body.s : "", w->body.n, &p, &pieces, e) != API_OK)
         return e->kind;
     jsonw_object(out);
     jsonw_key(out, "tokens");
@@ -253,7 +361,7 @@ static int make_tokenize(work *w, api_error *e)
             jsonw_object(out);
             jsonw_kint(out, "id", p.ids[i]);
             jsonw_key(out, "piece");
-            put_piece(w->s->model, p.ids[i], out);
+            put_piece(w->m->model, p.ids[i], out);
             jsonw_end(out);
         } else {
             jsonw_int(out, p.ids[i]);
@@ -261,7 +369,7 @@ static int make_tokenize(work *w, api_error *e)
     }
     jsonw_end(out);
     jsonw_kint(out, "count", p.n);
-    jsonw_kint(out, "max_model_len", w->s->env.n_ctx);
+    jsonw_kint(out, "max_model_len", w->m->env.n_ctx);
     jsonw_end(out);
     prompt_free(&p);
     return API_OK;
@@ -275,10 +383,10 @@ static int make_detokenize(work *w, api_error *e)
     text_stops none = { 0 };
     jsonw *reply = &w->reply;
 
-    if (request_parse_detokenize(&w->s->env, w->body.s ? w->body.s : "", w->body.n, &p, e) != API_OK)
+    if (request_parse_detokenize(&w->m->env, w->body.s ? w->body.s : "", w->body.n, &p, e) != API_OK)
         return e->kind;
     for (int i = 0; i < p.n; i++)
-        textout_token(&out, w->s->model, p.ids[i], &none, &text);
+        textout_token(&out, w->m->model, p.ids[i], &none, &text);
     textout_end(&out, &text);
     jsonw_object(reply);
     jsonw_key(reply, "content");
@@ -296,7 +404,7 @@ static int make_template(work *w, api_error *e)
     char *text;
     jsonw *out = &w->reply;
 
-    if (request_parse_template(&w->s->env, w->body.s ? w->body.s : "", w->body.n, &text, e) != API_OK)
+    if (request_parse_template(&w->m->env, w->body.s ? w->body.s : "", w->body.n, &text, e) != API_OK)
         return e->kind;
     jsonw_object(out);
     jsonw_kstr(out, "prompt", text);
@@ -368,7 +476,7 @@ void route_slot_result(job *j, jsonw *w)
 
 static enum MHD_Result run_action(call *c, struct MHD_Connection *conn, int action, int slot, int named)
 {
-    job *j = job_new(c->s, JOB_SLOT, 0);
+    job *j = job_new(c->s, c->m, JOB_SLOT, 0);
     api_error e = { 0 };
     kvant_diag diag = { "" };
     unsigned char salt[16];
@@ -383,7 +491,7 @@ static enum MHD_Result run_action(call *c, struct MHD_Connection *conn, int acti
     }
     auth_salt(c->s->p.keys, c->key, NULL, salt);
     atomic_fetch_add(&j->refs, 1);
-    code = kvant_session_slot(c->s->session, action, slot, j->slot_name, salt, slot_done, j, &diag);
+    code = kvant_session_slot(c->m->session, action, slot, j->slot_name, salt, slot_done, j, &diag);
     if (code == KVANT_OK)
         return respond_job(c, conn, j);
     atomic_fetch_sub(&j->refs, 1);
@@ -407,11 +515,9 @@ static enum MHD_Result post_slot(call *c, struct MHD_Connection *conn)
     int action = action_of(conn, names), slot = atoi(strrchr(c->path, '/') + 1);
     kvant_session_stats st;
 
-    if (!c->s->p.slots)
-        return fail(c, conn, API_NOT_FOUND, "", "/slots is switched off (--no-slots)");
     if (action < 0)
         return fail(c, conn, API_INVALID, "action", "action: wanted save, restore or erase");
-    kvant_session_get_stats(c->s->session, &st);
+    kvant_session_get_stats(c->m->session, &st);
     if (slot >= st.max_seqs)
         return fail(c, conn, API_INVALID, "id", "slot: no such slot");
     return run_action(c, conn, KVANT_SLOT_SAVE + action, slot, action < 2);
@@ -427,6 +533,38 @@ static enum MHD_Result post_cache(call *c, struct MHD_Connection *conn)
     return run_action(c, conn, KVANT_CACHE_SAVE + action, 0, action < 2);
 }
 
+/* ---- adapters ---- */
+
+static enum MHD_Result get_lora(call *c, struct MHD_Connection *conn)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    live_lora(c->m, &w);
+    return respond_json(c, conn, 200, &w);
+}
+
+/* The scales of requests that bring none. */
+static enum MHD_Result post_lora(call *c, struct MHD_Connection *conn)
+{
+    float scales[KVANT_LORA_FILES];
+    kvant_diag diag = { "" };
+    api_error e = { 0 };
+    jsonw w;
+
+    if (request_parse_lora(&c->m->env, c->body.s ? c->body.s : "", c->body.n, scales, &e) != API_OK)
+        return respond_error(c, conn, &e);
+    const int n = kvant_session_get_lora(c->m->session, NULL, 0);
+    const int code = kvant_session_set_lora(c->m->session, scales, n, &diag);
+    if (code < 0)
+        return fail(c, conn, api_kind_of(code), "", diag.text);
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_kbool(&w, "success", 1);
+    jsonw_end(&w);
+    return respond_json(c, conn, 200, &w);
+}
+
 static enum MHD_Result unsupported(call *c, struct MHD_Connection *conn)
 {
     return fail(c, conn, API_NOT_FOUND, "",
@@ -439,42 +577,65 @@ static const route routes[] = {
     { "GET", "/", get_page, ROUTE_PUBLIC },
     { "GET", "/index.html", get_page, ROUTE_PUBLIC },
     { "GET", "/app.js", get_page, ROUTE_PUBLIC },
+    { "GET", "/chat.js", get_page, ROUTE_PUBLIC },
+    { "GET", "/code.js", get_page, ROUTE_PUBLIC },
+    { "GET", "/live.js", get_page, ROUTE_PUBLIC },
+    { "GET", "/markdown.js", get_page, ROUTE_PUBLIC },
+    { "GET", "/store.js", get_page, ROUTE_PUBLIC },
+    { "GET", "/view.js", get_page, ROUTE_PUBLIC },
     { "GET", "/style.css", get_page, ROUTE_PUBLIC },
     { "GET", "/health", get_health, ROUTE_PUBLIC },
     { "GET", "/v1/health", get_health, ROUTE_PUBLIC },
     { "GET", "/ready", get_ready, ROUTE_PUBLIC },
     { "GET", "/ping", get_health, ROUTE_PUBLIC },
     { "GET", "/version", get_version, 0 },
-    { "GET", "/metrics", get_metrics, 0 },
+    { "GET", "/metrics", get_metrics, ROUTE_ANY },
     { "GET", "/v1/models", get_models, ROUTE_MODEL },
     { "GET", "/models", get_models, ROUTE_MODEL },
-    { "GET", "/props", get_props, ROUTE_MODEL },
-    { "GET", "/slots", get_slots, ROUTE_MODEL | ROUTE_ADMIN },
-    { "GET", "/debug/trace", get_trace, ROUTE_MODEL | ROUTE_ADMIN },
-    { "GET", "/debug/events", get_events, ROUTE_MODEL | ROUTE_ADMIN },
+    { "POST", "/models/load", post_load, ROUTE_ADMIN | ROUTE_SHORT },
+    { "POST", "/models/unload", post_unload, ROUTE_ADMIN | ROUTE_SHORT },
+    { "GET", "/v1/models/", get_model, ROUTE_MODEL | ROUTE_NAMED },
+    { "GET", "/models/", get_model, ROUTE_MODEL | ROUTE_NAMED },
+    { "GET", "/props", get_props, ROUTE_MODEL | ROUTE_ANY },
+    { "GET", "/slots", get_slots, ROUTE_MODEL | ROUTE_ONE | ROUTE_ADMIN },
+    { "GET", "/debug/trace", get_trace, ROUTE_MODEL | ROUTE_ONE | ROUTE_ADMIN },
+    { "GET", "/debug/events", get_events, ROUTE_MODEL | ROUTE_ANY | ROUTE_ADMIN },
     { "POST", "/v1/completions", post_completions, ROUTE_MODEL },
     { "POST", "/v1/chat/completions", post_chat, ROUTE_MODEL },
     { "POST", "/chat/completions", post_chat, ROUTE_MODEL },
+    { "POST", "/v1/chat/completions/input_tokens", post_chat_count, ROUTE_MODEL },
+    { "POST", "/chat/completions/input_tokens", post_chat_count, ROUTE_MODEL },
     { "POST", "/v1/embeddings", post_embeddings, ROUTE_MODEL },
     { "POST", "/embeddings", post_embeddings, ROUTE_MODEL },
     { "POST", "/tokenize", post_tokenize, ROUTE_MODEL },
     { "POST", "/detokenize", post_detokenize, ROUTE_MODEL },
     { "POST", "/apply-template", post_template, ROUTE_MODEL },
-    { "POST", "/slots/", post_slot, ROUTE_MODEL | ROUTE_SLOT | ROUTE_SHORT },
-    { "POST", "/cache", post_cache, ROUTE_MODEL | ROUTE_SHORT | ROUTE_ADMIN },
-    { "POST", "/v1/responses", unsupported, 0 },
-    { "POST", "/v1/messages", unsupported, 0 },
+    { "POST", "/slots/", post_slot, ROUTE_MODEL | ROUTE_ONE | ROUTE_SLOT | ROUTE_SHORT },
+    { "POST", "/cache", post_cache, ROUTE_MODEL | ROUTE_ONE | ROUTE_SHORT | ROUTE_ADMIN },
+    { "POST", "/v1/responses", post_responses, ROUTE_MODEL },
+    { "POST", "/responses", post_responses, ROUTE_MODEL },
+    { "GET", "/v1/responses/", get_response, ROUTE_NAMED },
+    { "GET", "/responses/", get_response, ROUTE_NAMED },
+    { "DELETE", "/v1/responses/", delete_response, ROUTE_NAMED },
+    { "DELETE", "/responses/", delete_response, ROUTE_NAMED },
+    { "POST", "/v1/responses/input_tokens", post_responses_count, ROUTE_MODEL },
+    { "POST", "/responses/input_tokens", post_responses_count, ROUTE_MODEL },
+    { "POST", "/v1/messages", post_messages, ROUTE_MODEL },
+    { "POST", "/v1/messages/count_tokens", post_count, ROUTE_MODEL },
     { "POST", "/v1/rerank", unsupported, 0 },
-    { "POST", "/completion", unsupported, 0 },
-    { "POST", "/infill", unsupported, 0 },
-    { "GET", "/lora-adapters", unsupported, 0 },
-    { "POST", "/lora-adapters", unsupported, 0 },
+    { "POST", "/completion", post_native, ROUTE_MODEL },
+    { "POST", "/completions", post_native, ROUTE_MODEL },
+    { "POST", "/infill", post_infill, ROUTE_MODEL },
+    { "GET", "/lora-adapters", get_lora, ROUTE_MODEL | ROUTE_ONE },
+    { "POST", "/lora-adapters", post_lora, ROUTE_MODEL | ROUTE_ONE | ROUTE_SHORT | ROUTE_ADMIN },
 };
 
 static int path_is(const route *r, const char *path)
 {
     size_t n = strlen(r->path);
 
+    if (r->flags & ROUTE_NAMED)
+        return strncmp(r->path, path, n) == 0 && path[n];
     if (!(r->flags & ROUTE_SLOT))
         return strcmp(r->path, path) == 0;
     return strncmp(r->path, path, n) == 0 && path[n] && strlen(path + n) <= 4 &&

@@ -1,20 +1,54 @@
 /* server/server.h: kvant serve.  One loop thread (the caller of server_run) owns all connections; the session's owner
  * thread fills the buffers of requests and wakes the loop.  No thread per connection or stream.
  *
- * server_open listens; server_run serves: /health answers 503 until server_attach (any thread) brings the model.
+ * server_open listens; server_run serves.  A thread of the server loads models: the only one at once (/health answers
+ * 503 until it is there), those of a router when requests name them.
  * SIGTERM, SIGINT and SIGHUP drain; a second one ends at once (server_run returns KVANT_ECANCELED). */
 #ifndef KVANT_SERVER_SERVER_H
 #define KVANT_SERVER_SERVER_H
 
 #include "kvant/session.h"
-#include "server/auth.h"
+#include "server/http/auth.h"
 
 typedef struct server server;
 
+/* What a model consists of while it is loaded. */
+typedef struct server_parts {
+    kvant_model *model;
+    kvant_engine_params params;
+    int64_t bytes; /* of its plan */
+    kvant_engine *engine;
+    kvant_session *session;
+} server_parts;
+
+/* How models are loaded; called by one thread, one model at a time.  What is there after an error is the server's to
+ * free, too. */
+typedef struct server_loader {
+    void *user;
+    int (*open)(void *user, const char *path, server_parts *p, kvant_diag *diag);       /* model, params, bytes */
+    int (*start)(void *user, server *s, server_parts *p, kvant_diag *diag); /* engine, session (with server_wake) */
+} server_loader;
+
+/* A file, and its name for clients. */
+typedef struct server_model {
+    char *name, *path;
+} server_model;
+/* The models of a folder by name: its *.gguf (of a model in parts the first one; no mmproj), and folders of one such
+ * model.  KVANT_EINVAL: there is none. */
+int server_models_of(const char *dir, server_model **list, int *n, kvant_diag *diag);
+void server_models_free(server_model *list, int n);
+
 typedef struct server_params {
+    const server_model *models;
+    int n_models;
+    const server_loader *loader;
+    int router;            /* 1: requests name a model, which is loaded when it is not there; 0: there is one */
+    int models_max;        /* models that are loaded at once; 0: any number */
+    int64_t models_memory; /* bytes of their plans together; 0: any */
+    int autoload;          /* 0: only administrators load */
+    int keep_caches;       /* 1: sessions have a folder; the cache of a model is kept there while it is not loaded */
     const char *host;         /* address or name, or the path of a socket (ends in .sock) */
     int port;                 /* 0: any free one */
-    const char *alias;        /* name of the model for clients */
     const auth *keys;         /* NULL or empty: no key is asked for */
     const char *api_prefix;   /* in front of every route, "" for none */
     const char *cors_origins; /* NULL: no CORS; "*", or a comma list of origins */
@@ -26,14 +60,20 @@ typedef struct server_params {
     int stall_s;             /* a stream whose client takes nothing for so long is cut */
     int watchdog_s;          /* /health fails when requests wait and no step ended for so long; 0: off */
     int default_max_tokens;  /* -1: up to the context */
-    int metrics_vllm;
-    int slots;                    /* 1: /slots answers */
+    int metrics_vllm, metrics_llamacpp; /* also under their names */
+    int slots;                    /* 1: GET /slots answers */
     int page;                     /* 1: the page at / answers */
     int ignore_eos;               /* default of requests */
     int64_t seed;                 /* default of requests; -1: a new one for each */
     int catch_signals;            /* 1: SIGTERM, SIGINT and SIGHUP drain */
     int strict_model;             /* 1: another model's name in a request is 404 */
     int refuse_unknown;           /* 1: a field that nothing reads is 400 */
+    const char *tool_dialect;     /* NULL: as the model's template tells */
+    int thoughts_apart;           /* default of requests: thoughts come as reasoning_content */
+    int thought_budget;           /* default of requests: most tokens of a thought; -1: any */
+    int tell_thinking, thinking;  /* 1: templates get enable_thinking, true or false */
+    int pooling;                  /* KVANT_POOLING_*; UNSAID: as the file says */
+    int verbose;                  /* default of requests: chats' answers tell their prompt */
     kvant_sampler_params sampler; /* defaults of requests */
 } server_params;
 
@@ -45,17 +85,12 @@ const char *server_url(const server *s);
 int server_port(const server *s);
 /* wake and wake_user for kvant_session_params. */
 void server_wake(void *server_pointer);
-/* The model is there (any thread; once).  All three stay the caller's and must outlive server_run. */
-int server_attach(server *s, kvant_model *m, kvant_engine *e, kvant_session *session, kvant_diag *diag);
-/* The model could not be loaded: server_run returns code and diag (any thread). */
-void server_fail(server *s, int code, const kvant_diag *diag);
 /* As SIGTERM (any thread); drain 0: at once. */
 void server_stop(server *s, int drain);
-/* Serves until stopped.  KVANT_OK after a drain. */
+/* Serves until stopped.  KVANT_OK after a drain; when the only model cannot be loaded, its error. */
 int server_run(server *s, kvant_diag *diag);
 /* The signal that ended server_run although requests were running; 0: none. */
 int server_killed_by(const server *s);
-/* After the session is freed: its callbacks use the server. */
-void server_close(server *s);
+void server_close(server *s); /* and all models */
 
 #endif

@@ -9,11 +9,12 @@
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include "server/grammar_work.h"
+#include "server/grammar/grammar_work.h"
 #include "server/metrics.h"
-#include "server/request.h"
+#include "server/request/request.h"
 #include "server/server.h"
 #include "server/textout.h"
+#include "server/tools/tool_parser.h"
 
 enum {
     MAX_STREAM_BYTES = 256 << 10, /* unsent bytes of one stream; beyond it the client is cut */
@@ -24,11 +25,13 @@ enum {
     WORKERS = 2,            /* threads that read bodies (worker.c) */
     SPARE_CONNECTIONS = 16, /* beyond --max-connections: room for those that are being shut, and for /health */
     KEEP_ALIVE_S = 60,      /* headers of the next request after a response */
+    MODEL_NAME = 256,
 };
 
 typedef struct job job;
 typedef struct client client;
 typedef struct call call;
+typedef struct served served;
 
 /* One token's probabilities, kept until they are sent. */
 typedef struct token_prob {
@@ -38,6 +41,22 @@ typedef struct token_prob {
     kvant_token_prob top[REQUEST_MAX_LOGPROBS];
 } token_prob;
 
+/* A tool call of an answer. */
+typedef struct call_out {
+    char id[24];
+    const char *name; /* of the job's tools */
+    sbuf args;        /* all of them; of a stream what is not sent yet is in choice.text */
+    int complete;
+} call_out;
+
+/* When the grammar begins, and when a thought has to end (masks.c). */
+enum { GATE_CLOSED, GATE_JUST_OPEN, GATE_OPEN, GATE_SHUT };
+typedef struct gate {
+    int run;
+    tool_parser parser;
+    int thought, forcing, force_at; /* tokens of it; the next of job.thought_end is due */
+} gate;
+
 typedef struct choice {
     job *job;
     int index;
@@ -45,10 +64,21 @@ typedef struct choice {
     /* owner thread, or under job->lock */
     textout out;
     sbuf text; /* not sent yet (streams), or all of it */
+    int part;  /* of a stream: what `text` is of, TOOL_TEXT, TOOL_THINK or TOOL_ARGS */
+    sbuf piece;         /* scratch: text of one token */
+    tool_parser parser; /* with job.parses */
+    sbuf thought;       /* whole answers */
+    call_out *calls;
+    int n_calls, cap_calls, call_sent; /* call_sent: a stream has told of the newest call */
+    int n_blocks, block_open, block_part; /* of a stream of /v1/messages */
+    int new_line;                         /* of /completion: its text has one */
+    int64_t progress_ns;                  /* its prompt began, for return_progress; 0: not yet */
+    int no_calls;                      /* what looks like one from here on is text */
     token_prob *probs;
-    int n_probs, cap_probs;
+    int n_probs, cap_probs, n_prompt_probs; /* the first n_prompt_probs are of the prompt's tokens */
     size_t text_sent; /* characters before `text` (text_offset of completions) */
     int role_sent, ended, finish, n_generated, n_prompt, n_cached;
+    int n_thought; /* tokens of thoughts */
     int waits; /* WAIT_*: why no further token may be chosen */
     int held;  /* the session holds it: to be resumed when nothing of that is left */
     int64_t last_token_ns;
@@ -56,12 +86,19 @@ typedef struct choice {
     float *embedding;
     /* owner thread only, but while WAIT_MASK: the grammar thread */
     grammar_run *run;
-    int grammar_done;
+    gate gate;
+    int grammar_done, masked;
     /* owner thread only */
     const char *echo; /* points into the job */
 } choice;
 
 enum { WAIT_CLIENT = 1, WAIT_MASK = 2 }; /* for the client to read; for the mask of the next token */
+
+/* A part of an answer of /v1/responses. */
+typedef struct response_item {
+    int part, which; /* TOOL_TEXT, TOOL_THINK or TOOL_ARGS; of a call: which one */
+    sbuf text;
+} response_item;
 
 enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_SLOT, JOB_LIVE, JOB_WORK };
 
@@ -72,7 +109,9 @@ struct work {
     server *s;
     job *job;
     work_fn fn;
-    int key;
+    served *m;        /* the model, held; NULL: not known yet */
+    api_error refused; /* why there is none */
+    int key, autoload;
     sbuf body;
     int64_t reserved; /* of the budget of bodies */
     char ignored[REQUEST_IGNORED];
@@ -96,9 +135,10 @@ typedef struct workers {
 
 struct job {
     server *s;
+    served *m; /* held; NULL: of none */
     int kind;
     _Atomic int refs; /* the connection, each running choice, the dirty list */
-    int chat, stream, include_usage, logprobs, base64, min_tokens, echo;
+    int chat, stream, include_usage, logprobs, base64, norm, min_tokens, echo;
     int n_choices;
     char id[40];
     int64_t created;
@@ -108,6 +148,25 @@ struct job {
     char **prompt_texts; /* echo */
     int n_prompt_texts;
     grammar *grammar; /* until its runs are made */
+    int grammar_begins;
+    const grammar_vocab *vocab, *gate_vocab; /* of the grammar; of what lets it begin */
+    const tool_traits *traits;
+    tool_set *tools; /* those that may be called, or NULL */
+    const struct answer_shape *shape;
+    responses_body *responses;     /* of /v1/responses, and what follows */
+    response_item *items;
+    int n_items, cap_items, item_open, n_events;
+    int keep_tokens;               /* their ids are part of the answer */
+    int top_logprobs, max_tokens, ignore_eos, has_seed, slot_wanted; /* as asked for: /completion tells them */
+    kvant_sampler_params sampler;  /* its bias stands beside it */
+    int32_t *bias_ids;
+    float *bias;
+    char **fields; /* response_fields */
+    int n_bias, n_fields, verbose, progress;
+    int64_t submitted_ns;
+    int parses;      /* texts are read for calls and thoughts */
+    int thoughts_apart, in_thought, thought_budget, n_thought_end;
+    const int32_t *thought_end;
     unsigned lane;    /* whose: masks are made in turns over these */
     pthread_mutex_t lock;
     /* under lock */
@@ -130,6 +189,7 @@ struct job {
     client *client;
     int suspended;
     int64_t last_out_ns, last_taken_ns, interval_ns, next_live_ns;
+    served *live_of; /* of JOB_LIVE, not held; NULL: of whichever was used last */
     job *prev, *next; /* server->jobs */
     choice choices[];
 };
@@ -155,8 +215,9 @@ struct call {
     server *s;
     client *client;
     const route *route;
+    served *m; /* with ROUTE_ONE: held; NULL: a router's request that names none */
     const char *method;
-    char path[96]; /* as it came, cut */
+    char path[320]; /* as it came, cut */
     sbuf body;
     int64_t body_reserved; /* of the budgets of all bodies and of its key's */
     int key;               /* index of its API key, -1: none; its tenant is key + 1 */
@@ -182,6 +243,47 @@ typedef struct budget {
     tenant_use *tenants; /* by key index + 1 */
 } budget;
 
+/* A model: a file's name, and all that there is of it while it is loaded. */
+enum { SERVED_NOT, SERVED_LOADING, SERVED_READY, SERVED_LEAVING };
+struct served {
+    server *s;
+    const char *name; /* for clients */
+    const char *path; /* of a router's models clients see the last part alone */
+    /* under models.lock */
+    int state;
+    int users;   /* who holds it: requests; it stays as it is until nobody does */
+    int goes;    /* it is to be unloaded when nobody holds it; new requests wait */
+    int asked;   /* by an administrator, so that it is loaded although no request waits */
+    int wished;  /* in the list of wishes */
+    int failed;  /* the last attempt to load it */
+    char why[256];
+    int64_t bytes, used_ns, wished_ns;
+    work_list parked; /* requests that wait for it */
+    served *next_wish;
+    /* the loader's while the model is not ready; constant for those who hold it */
+    server_parts parts;
+    kvant_model *model;
+    kvant_engine *engine;
+    kvant_session *session;
+    grammar_vocab *vocab;
+    tool_traits *traits;
+    grammar_work *masks; /* makes masks beside the steps */
+    request_env env;
+    char chat_problem[256]; /* why chats are refused; "" when they are not */
+    metrics metrics;        /* since the server's start */
+};
+
+/* All models (router/models.c) and the thread that loads and unloads them (router/loader.c). */
+typedef struct models {
+    pthread_mutex_t lock; /* taken before a job's, never while one is held */
+    pthread_cond_t news;
+    served *list; /* constant */
+    int n;
+    served *wishes, *last_wish; /* to be loaded, the one that waits longest first */
+    int stop, draining, running;
+    pthread_t thread;
+} models;
+
 struct server {
     server_params p;
     struct MHD_Daemon *daemon;
@@ -189,7 +291,7 @@ struct server {
     char url[160], socket_path[108];
     uint64_t socket_inode; /* of what we made under socket_path */
     int port;
-    metrics metrics;
+    _Atomic uint64_t gone, http[6]; /* clients that left before their body was read; responses by status / 100 */
     int64_t started_ns, wall_s;
     _Atomic uint64_t next_id;
     uint64_t nonce;
@@ -205,14 +307,8 @@ struct server {
     int asked_stop, asked_drain;
     int fail_code;
     kvant_diag fail_diag;
-    _Atomic int ready; /* set last by server_attach: model, engine, session, env, vocab are there */
-    kvant_model *model;
-    kvant_engine *engine;
-    kvant_session *session;
-    grammar_vocab *vocab;
-    grammar_work *masks; /* makes masks beside the steps */
-    request_env env;
-    char chat_problem[256]; /* why chats are refused; "" when they are not */
+    models models;
+    struct response_store *responses;
 };
 
 /* ---- respond.c ---- */
@@ -253,7 +349,8 @@ void budget_make_room(server *s);
 
 /* ---- worker.c ---- */
 int workers_start(server *s, kvant_diag *diag);
-void workers_stop(server *s); /* before the session goes */
+void workers_stop(server *s); /* before the sessions go */
+void work_enqueue(work *w);   /* any thread: a worker shall go on with it */
 /* The call's body goes to a worker, its connection waits. */
 enum MHD_Result work_begin(call *c, struct MHD_Connection *conn, work_fn fn);
 void work_drop_body(work *w);
@@ -273,9 +370,18 @@ const char *framing_error(struct MHD_Connection *conn, const char *version);
 
 /* ---- routes.c ---- */
 typedef enum MHD_Result (*route_handler)(call *c, struct MHD_Connection *conn);
-/* no key; needs the model; path ends in a number; an admin's, where there are keys; its body is short, since the loop
- * reads it */
-enum { ROUTE_PUBLIC = 1, ROUTE_MODEL = 2, ROUTE_SLOT = 4, ROUTE_ADMIN = 8, ROUTE_SHORT = 16 };
+/* no key; needs a model; path ends in a number; an admin's, where there are keys; its body is short, since the loop
+ * reads it; path ends in a name; of the model that the query names (call.m); and of all, when it names none */
+enum {
+    ROUTE_PUBLIC = 1,
+    ROUTE_MODEL = 2,
+    ROUTE_SLOT = 4,
+    ROUTE_ADMIN = 8,
+    ROUTE_SHORT = 16,
+    ROUTE_NAMED = 32,
+    ROUTE_ONE = 64,
+    ROUTE_ANY = 128
+};
 struct route {
     const char *method, *path;
     route_handler handler;
@@ -287,12 +393,17 @@ void route_slot_result(job *j, jsonw *w); /* the response of a slot or cache act
 int route_count(void);
 const route *route_at(int i);
 
+/* ---- stored.c: responses that are kept ---- */
+enum MHD_Result get_response(call *c, struct MHD_Connection *conn);
+enum MHD_Result delete_response(call *c, struct MHD_Connection *conn);
+
 /* ---- job.c ---- */
-/* n choices; one reference, the caller's.  NULL: no memory. */
-job *job_new(server *s, int kind, int n);
+/* n choices; one reference, the caller's, which holds m (or NULL) too.  NULL: no memory. */
+job *job_new(server *s, served *m, int kind, int n);
 void job_release(job *j);
-/* Submits every choice of a parsed request; on error nothing runs on and *e says why.  key: its index, -1: none. */
-int job_submit(job *j, const request *r, int key, const unsigned char salt[16], api_error *e);
+/* Submits every choice of a parsed request, of which it takes the tools; on error nothing runs on and *e says why.
+ * key: its index, -1: none. */
+int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_error *e);
 int job_submit_embed(job *j, const embed_request *r, int key, const unsigned char salt[16], api_error *e);
 /* Its client has read: choices that were paused go on where too little is left to send.  Without j->lock. */
 void job_go_on(job *j);
@@ -301,21 +412,101 @@ void job_gone(job *j);
 /* Any thread: the loop shall look at it. */
 void job_dirty(job *j);
 
-/* ---- openai.c: shapes.  All under job->lock or before the job is shared ---- */
-void openai_chunk(job *j, choice *c, const char *text, size_t n, const char *finish); /* to j->out */
-void openai_end_stream(job *j);
-void openai_error_frame(job *j);
-void openai_whole(job *j, jsonw *w); /* the response of a generation that is done */
+int job_stop_waiting(choice *c,
+                     int why); /* 1: nothing holds its session request any more: to be resumed.  Under j->lock */
+
+/* ---- masks.c: callbacks of the session, and what prepares them ---- */
+int masks_constrain(const choice *c); /* the grammar has begun */
+/* Before c is submitted: makes its run of g (or NULL) and sets c->masked (the session shall ask for masks).  *held: it
+ * is to be submitted on hold. */
+int masks_first(choice *c, grammar *g, int *held, kvant_diag *diag);
+int masks_logits(void *user, float *logits, int n_vocab);
+void masks_accepted(void *user, int32_t token);
+
+/* ---- answer.c: from tokens to text, thoughts and calls; under j->lock ---- */
+void answer_begin(job *j, choice *c);
+/* 1: a stop string is complete; KVANT_ENOMEM. */
+int answer_token(job *j, choice *c, int32_t token);
+void answer_flush(job *j, choice *c); /* what there is of a stream goes out; with probabilities even when it is empty */
+void answer_end(job *j, choice *c);
+void answer_free(choice *c);
+
+/* ---- openai.c, anthropic.c, native.c, responses.c: how an API writes an answer ---- */
+/* All under job->lock or before the job is shared. */
+typedef struct answer_shape {
+    void (*chunk)(job *j, choice *c, int ends); /* to j->out: c->text as a part of kind c->part, or the end */
+    void (*end_stream)(job *j);
+    void (*error_frame)(job *j);
+    void (*whole)(job *j, jsonw *w); /* the response of a generation that is done */
+} answer_shape;
+extern const answer_shape openai_shape, anthropic_shape, native_shape, responses_shape;
+void event_frame(job *j, const char *name, jsonw *w); /* a named event; frees w */
+void responses_free_items(job *j);
+void openai_progress(job *j, choice *c, const kvant_event *ev); /* to a stream: so much of the prompt is read */
+void native_put(const job *j, choice *c, jsonw *w); /* a choice that is done, as /completion tells of it */
 void openai_embeddings(job *j, jsonw *w);
-void openai_models(server *s, jsonw *w);
-const char *openai_finish(int finish);
+void openai_error_frame(job *j);
+void openai_frame(job *j, jsonw *w); /* one event; frees w */
+void openai_timings(const kvant_timings *t, jsonw *w);
+void openai_token(const job *j, int32_t token, float logprob, jsonw *w); /* the fields token, logprob, bytes */
 
 /* ---- live.c ---- */
-void live_json(server *s, jsonw *w); /* stats, slots: what the page shows */
-void live_props(server *s, jsonw *w);
-void live_slots(server *s, int all, jsonw *w); /* all: free ones too */
-int live_trace(server *s, sbuf *out);          /* Chrome trace of the last steps */
+void live_json(served *m, jsonw *w); /* stats, slots: what the page shows */
+void live_props(served *m, jsonw *w);
+void live_lora(served *m, jsonw *w);
+void live_slots(served *m, int all, jsonw *w); /* all: free ones too */
+int live_trace(served *m, sbuf *out);          /* Chrome trace of the last steps */
 void live_tick(server *s, int64_t now);        /* feeds the streams of /debug/events */
+
+/* ---- router/models.c: which models there are, who uses them; any thread ---- */
+int models_open(server *s, kvant_diag *diag);
+void models_end(server *s); /* nothing runs on: no request waits, no session is left */
+void models_close(server *s);
+/* One model alone has any name.  API_OK, or what there is instead. */
+int models_named(server *s, const char *name, served **m, api_error *e);
+/* For a while: a model that is ready stays so.  1: it is. */
+int served_hold(served *m);
+void served_share(served *m); /* once more, by one who holds it */
+void served_release(served *m); /* NULL is accepted */
+/* The model that was used last of those that are ready, held; NULL: none. */
+served *models_last(server *s);
+int models_ready(server *s); /* requests are taken: always, but by a server of one model that is loading */
+/* The model of w's body into w->m.  1: go on, or w->refused; 0: w waits for it and comes back (work_enqueue). */
+int models_pick(work *w);
+/* 1: it will be loaded, or unloaded; 0: it is already, or it is on its way. */
+int models_load(served *m);
+int models_unload(served *m);
+void models_drain(server *s, int64_t ms); /* new requests and those that wait for a model are refused */
+int models_busy(server *s);               /* requests that run or wait in a session */
+int models_failed(server *s);             /* the code of an engine that stopped and ends the server; 0: none */
+int models_loaded(server *s);             /* how many are ready */
+
+/* ---- router/loader.c ---- */
+int models_start(server *s, kvant_diag *diag);
+void models_stop(server *s); /* the thread; models that are loaded stay */
+void models_refuse(work *parked, int kind, const char *text); /* those that waited */
+
+/* ---- router/served.c ---- */
+/* What requests need of a model whose parts are there. */
+int served_open(served *m, kvant_diag *diag);
+void served_stop(served *m);  /* masks; then the session may go */
+void served_close(served *m); /* with its session, engine and model */
+/* Its prefix cache to and from the folder of slots, where there is one. */
+void served_keep_cache(served *m);
+void served_find_cache(served *m);
+
+/* ---- router/models_routes.c ---- */
+enum MHD_Result get_models(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_model(call *c, struct MHD_Connection *conn);
+enum MHD_Result post_load(call *c, struct MHD_Connection *conn);
+enum MHD_Result post_unload(call *c, struct MHD_Connection *conn);
+void router_props(server *s, jsonw *w);
+/* The query's `model`, unescaped; 0: it has none. */
+int query_model(struct MHD_Connection *conn, char *name, size_t cap);
+
+/* ---- http.c ---- */
+/* server_run ends and returns code and diag (any thread). */
+void server_fail(server *s, int code, const kvant_diag *diag);
 
 /* ---- ui.c ---- */
 typedef struct ui_file {

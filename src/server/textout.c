@@ -13,15 +13,17 @@ void textout_free(textout *t)
     sbuf_free(&t->held);
 }
 
-/* Place of the first complete stop string in s[n], or -1. */
-static long find_stop(const char *s, size_t n, const text_stops *stops)
+/* Place of the first complete stop string in s[n], or -1.  *which: its index, from 1. */
+static long find_stop(const char *s, size_t n, const text_stops *stops, int *which)
 {
     long first = -1;
 
     for (int i = 0; i < stops->n; i++) {
         const char *hit = memmem(s, n, stops->text[i], (size_t)stops->len[i]);
-        if (hit && (first < 0 || hit - s < first))
+        if (hit && (first < 0 || hit - s < first)) {
             first = hit - s;
+            *which = i + 1;
+        }
     }
     return first;
 }
@@ -55,12 +57,13 @@ int textout_text(textout *t, const char *s, size_t n, const text_stops *stops, s
         return KVANT_ENOMEM;
     if (t->held.n == 0)
         return 0;
-    long at = find_stop(t->held.s, t->held.n, stops);
+    int which = 0;
+    long at = find_stop(t->held.s, t->held.n, stops, &which);
     size_t safe = at >= 0 ? (size_t)at : t->held.n - held_length(t->held.s, t->held.n, stops);
     sbuf_put(out, t->held.s, safe);
     sbuf_drop(&t->held, at >= 0 ? t->held.n : safe);
-    t->stopped = at >= 0;
-    return out->error ? KVANT_ENOMEM : t->stopped;
+    t->stopped = which;
+    return out->error ? KVANT_ENOMEM : at >= 0;
 }
 
 int textout_token(textout *t, const kvant_model *m, int32_t token, const text_stops *stops, sbuf *out)

@@ -4,7 +4,7 @@
 #define KVANT_SERVER_TEXTOUT_H
 
 #include "kvant/engine.h"
-#include "server/sbuf.h"
+#include "base/text/sbuf.h"
 
 typedef struct text_stops {
     char *const *text;
@@ -15,7 +15,7 @@ typedef struct text_stops {
 typedef struct textout {
     kvant_detok detok;
     sbuf held;   /* characters that wait for the rest of a stop string */
-    int stopped; /* a stop string is complete; later text is dropped */
+    int stopped; /* which stop string is complete, from 1; later text is dropped */
 } textout;
 
 void textout_free(textout *t);

@@ -83,7 +83,11 @@ static void run(work *w)
     api_error e = { 0 };
 
     if (is_gone(j))
-        atomic_fetch_add(&j->s->metrics.gone, 1);
+        atomic_fetch_add(&j->s->gone, 1);
+    else if (!w->m && !w->refused.kind && !models_pick(w))
+        return; /* it comes back when its model is there */
+    else if (w->refused.kind)
+        e = w->refused;
     else if (w->fn(w, &e) != API_OK && !e.kind)
         api_fail(&e, API_SERVER, "", "the request could not be read");
     work_drop_body(w);
@@ -172,12 +176,13 @@ void work_free(work *w)
     }
     work_drop_body(w);
     jsonw_free(&w->reply);
+    served_release(w->m);
     kvant_free(w);
 }
 
-static void enqueue(server *s, work *w)
+void work_enqueue(work *w)
 {
-    workers *k = &s->workers;
+    workers *k = &w->s->workers;
     const int large = w->body.n > SMALL_BODY;
 
     pthread_mutex_lock(&k->lock);
@@ -189,7 +194,7 @@ static void enqueue(server *s, work *w)
 
 enum MHD_Result work_begin(call *c, struct MHD_Connection *conn, work_fn fn)
 {
-    job *j = job_new(c->s, JOB_WORK, 0);
+    job *j = job_new(c->s, NULL, JOB_WORK, 0);
     work *w = kvant_calloc(1, sizeof *w);
 
     if (!j || !w) {
@@ -197,13 +202,15 @@ enum MHD_Result work_begin(call *c, struct MHD_Connection *conn, work_fn fn)
         kvant_free(w);
         return respond_fail(c, conn, API_UNAVAILABLE, "out of memory");
     }
+    const char *autoload = query_value(conn, "autoload");
     *w = (work){ .s = c->s, .job = j, .fn = fn, .key = c->key, .body = c->body, .reserved = c->body_reserved };
+    w->autoload = autoload ? strcmp(autoload, "true") == 0 || strcmp(autoload, "1") == 0 : c->s->p.autoload;
     c->body = (sbuf){ 0 };
     c->body_reserved = 0;
     jsonw_init(&w->reply);
     j->work = w;
     atomic_fetch_add(&j->refs, 1); /* the worker's */
     enum MHD_Result ok = respond_job(c, conn, j);
-    enqueue(c->s, w);
+    work_enqueue(w);
     return ok;
 }

@@ -16,5 +16,6 @@ void cases_attn(vcase *c);
 void cases_score(vcase *c);
 void cases_conv(vcase *c);
 void cases_gdn(vcase *c);
+void cases_ssm(vcase *c);
 
 #endif

@@ -1,5 +1,5 @@
 /* cases_attn.c: cases of attn: every pair of formats, decode and prompt passes, with and without the exact tail; every
- * head size; grouped heads; contexts of several splits; and of attn_score, every format. */
+ * head size; grouped heads; contexts of several splits; window, cap and sinks; and of attn_score, every format. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,10 +11,21 @@
 /* What bf16 rows may hold that halves cannot: keys of great numbers; great or small values; values that are none. */
 enum extreme { ORDINARY, GREAT_KEYS, GREAT_VALUES, SMALL_VALUES, NO_KEYS, NO_VALUES, EXTREMES };
 
+/* Which of window, cap and sinks a case has. */
+enum variant { PLAIN, WINDOW, CAP, SINKS, ALL, VARIANTS };
+static const struct {
+    const char *name;
+    int window, sinks;
+    float softcap;
+} variants[VARIANTS] = {
+    [PLAIN] = { "", 0, 0, 0.0f },      [WINDOW] = { " window", 70, 0, 0.0f }, [CAP] = { " cap", 0, 0, 1.5f },
+    [SINKS] = { " sinks", 0, 1, 0.0f }, [ALL] = { " all", 1100, 1, 2.0f },
+};
+
 /* What a case varies.  tail: pages read exactly. */
 typedef struct setup {
     const kvant_format *k, *v;
-    int h, h_kv, d_k, d_v, tail, compute, extreme;
+    int h, h_kv, d_k, d_v, tail, compute, extreme, variant;
 } setup;
 
 typedef struct phase {
@@ -87,12 +98,12 @@ static void make_extreme(vscene *s, int which, int extreme)
 
 static void attn(vcase *c, const setup *t, const phase *p, int ask)
 {
-    char pair[32], shape[24];
+    char pair[32], shape[32];
     vscene s;
     int top = 0;
 
     subject(pair, sizeof pair, t);
-    snprintf(shape, sizeof shape, "%s%s%s", p->shape, t->extreme ? " wide" : "",
+    snprintf(shape, sizeof shape, "%s%s%s%s", p->shape, t->extreme ? " wide" : "", variants[t->variant].name,
              t->compute == KVANT_COMPUTE_AUTO ? " auto" : "");
     if (!vcase_begin(c, KVANT_OP_ATTN, shape, pair))
         return;
@@ -113,7 +124,9 @@ static void attn(vcase *c, const setup *t, const phase *p, int ask)
                                 .q = vcase_normal(c, (size_t)(n * ldq), 8), .out = vcase_out(c, (size_t)(n * ldo)),
                                 .ldq = ldq, .gq = gq, .ldo = ldo, .h = t->h, .h_kv = t->h_kv, .d_k = t->d_k,
                                 .d_v = t->d_v, .scale = 1.0f / sqrtf((float)t->d_k), .tail_pages = t->tail,
-                                .compute = t->compute, .max_pos = top > 0 ? top - 1 : 0 };
+                                .compute = t->compute, .max_pos = top > 0 ? top - 1 : 0,
+                                .window = variants[t->variant].window, .softcap = variants[t->variant].softcap,
+                                .sinks = variants[t->variant].sinks ? vcase_normal(c, (size_t)t->h, 9) : NULL };
     vcase_about(c, "h %d/%d d %d/%d tail %d %s extreme %d", t->h, t->h_kv, t->d_k, t->d_v, t->tail,
                 t->compute ? "f32" : "auto", t->extreme);
     vcase_run(c, &a, attn_limit(t));
@@ -154,8 +167,8 @@ static void pair(vcase *c, const kvant_format *k, const kvant_format *v, int i)
     if (!run && c->o->pairs && strchr(c->o->pairs, ':'))
         return;                                         /* pairs were named: these and no others */
     for (int compute = 0; compute < 2; compute++) {
-        const setup a = { k, v, 4, 2, 128, 128, (i + compute) % 3, compute, ORDINARY };
-        const setup b = { k, v, 2, 1, 64, 64, (i + compute + 1) % 3, compute, ORDINARY };
+        const setup a = { k, v, 4, 2, 128, 128, (i + compute) % 3, compute, ORDINARY, PLAIN };
+        const setup b = { k, v, 2, 1, 64, 64, (i + compute + 1) % 3, compute, ORDINARY, PLAIN };
         attn(c, &a, &decode, !run);
         attn(c, &b, &prompt, !run);
         if (run && !c->unaligned && in_ci(k, v))
@@ -182,7 +195,7 @@ static void head_sizes(vcase *c, const kvant_format *f)
         d.shape = name[0];
         p.shape = name[1];
         for (int compute = 0; compute < 2; compute++) {
-            const setup t = { f, f, 4, 2, dims[i], dims[i], ((int)i + compute) % 3, compute, ORDINARY };
+            const setup t = { f, f, 4, 2, dims[i], dims[i], ((int)i + compute) % 3, compute, ORDINARY, PLAIN };
             attn(c, &t, &d, 0);
             attn(c, &t, &p, 0);
         }
@@ -194,7 +207,7 @@ static void splits(vcase *c, const kvant_format *f)
 {
     for (int compute = 0; compute < 2; compute++)
         for (int tail = 0; tail < 3; tail += 2) {
-            const setup t = { f, f, 4, 2, 128, 128, tail, compute, ORDINARY };
+            const setup t = { f, f, 4, 2, 128, 128, tail, compute, ORDINARY, PLAIN };
             attn(c, &t, &longer, 0);
         }
 }
@@ -209,13 +222,15 @@ static void shapes(vcase *c)
         { "tbq4_0", "tbq4_0", 16, 1, 128, 128, 1 }, { "q8_0", "q4_0", 24, 1, 64, 96, 2 },
         { "f16", "f16", 5, 5, 80, 80, 0 },          { "turbo4_66", "turbo3_tcq", 16, 2, 256, 256, 1 },
         { "f32", "f32", 6, 3, 33, 17, 0 },          { "qjl1_256", "tbq3_0", 8, 2, 256, 256, 1 },
+        { "f16", "f16", 16, 1, 576, 512, 0 },       { "f32", "tbq4_0", 3, 1, 576, 512, 1 },
+        { "bf16", "f8_e4m3", 8, 1, 576, 512, 0 },   { "f8_e4m3", "f16", 5, 1, 576, 512, 0 },
         { "f16", "f16", 8, 1, 128, 128, 0 },        { "turbo3", "q4_polar_r", 12, 4, 384, 384, 1 },
     };
 
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         for (int compute = 0; compute < 2; compute++) {
             const setup t = { kvant_format_find(list[i].k), kvant_format_find(list[i].v), list[i].h, list[i].h_kv,
-                              list[i].d_k, list[i].d_v, list[i].tail, compute, ORDINARY };
+                              list[i].d_k, list[i].d_v, list[i].tail, compute, ORDINARY, PLAIN };
             if (!selected(c, t.k, t.v))
                 continue;
             attn(c, &t, &mixed, 0);
@@ -242,12 +257,27 @@ static void wide_rows(vcase *c)
                                   .d_v = e % 3 ? 128 : 256,
                                   .tail = e % 2,
                                   .compute = compute,
-                                  .extreme = e };
+                                  .extreme = e,
+                                  .variant = PLAIN };
                 if (!selected(c, t.k, t.v) || !(is_extreme(t.k, 0, e) || is_extreme(t.v, 1, e)))
                     continue;
                 attn(c, &t, &decode, 0);
                 attn(c, &t, &prompt, 0);
             }
+}
+
+/* Window, cap and sinks, alone and together: decode, prompts, and windows that begin in a later split. */
+static void variants_of(vcase *c, const kvant_format *f, int i)
+{
+    for (int variant = PLAIN + 1; variant < VARIANTS; variant++)
+        for (int compute = 0; compute < 2; compute++) {
+            const setup t = { f, f, 4, 2, 128, 128, (i + variant) % 3, compute, ORDINARY, variant };
+
+            attn(c, &t, &decode, 0);
+            attn(c, &t, &prompt, 0);
+            if (!c->quick)
+                attn(c, &t, &longer, 0);
+        }
 }
 
 void cases_attn(vcase *c)
@@ -258,7 +288,12 @@ void cases_attn(vcase *c)
         for (int j = 0; j < n; j++)
             if (!c->unaligned || i == j)
                 pair(c, kvant_format_at(i), kvant_format_at(j), i + j);
-    if (c->quick || c->unaligned)
+    if (c->unaligned)
+        return;
+    for (int i = 0; i < n; i++)
+        if (selected(c, kvant_format_at(i), kvant_format_at(i)))
+            variants_of(c, kvant_format_at(i), i);
+    if (c->quick)
         return;
     for (int i = 0; i < n; i++)
         if (selected(c, kvant_format_at(i), kvant_format_at(i))) {
@@ -297,7 +332,7 @@ static double key_bound(const kvant_kv_side *k, const float *q, const float *pre
 
 static void score_bounds(const kvant_attn_score_args *a, const vscene *s, double *bound)
 {
-    float pad[KVANT_MAX_HEAD_DIM], prep[2 * KVANT_MAX_HEAD_DIM];
+    float pad[KVANT_MAX_PLAIN_HEAD_DIM], prep[2 * KVANT_MAX_HEAD_DIM];
     const int dp = kvant_format_padded(a->k.fmt, a->d_k);
 
     for (int i = 0; i < VCASE_SEQS; i++)

@@ -129,7 +129,7 @@ static void read_bounds(const vscene *s, const int32_t *page, const int32_t *row
 static void read_rows(vcase *c, const kvant_format *f, int d, int n)
 {
     static const int one[VCASE_SEQS] = { 1, 1, 1 };
-    double bound[5 * HEADS * KVANT_MAX_HEAD_DIM];
+    double bound[5 * HEADS * KVANT_MAX_PLAIN_HEAD_DIM];
     int32_t page[5], row[5];
     vscene s;
 
@@ -153,7 +153,7 @@ static void read_rows(vcase *c, const kvant_format *f, int d, int n)
 
 static void format_cases(vcase *c, const kvant_format *f)
 {
-    static const int dims[] = { 128, 64, 80, 96, 192, 256, 512 };
+    static const int dims[] = { 128, 64, 80, 96, 192, 256, 512, 576 };
     static const int one[VCASE_SEQS] = { 1, 1, 1 }, prompt[VCASE_SEQS] = { 3, 1, 20 }, none[VCASE_SEQS] = { 0 };
     const int some = c->quick || c->unaligned ? 2 : (int)(sizeof dims / sizeof *dims);
 
@@ -168,7 +168,7 @@ static void format_cases(vcase *c, const kvant_format *f)
         read_rows(c, f, dims[i], 5);
         for (int e = 0; e < 2; e++) {
             /* a search that settles elsewhere: as below in page_seal */
-            const int heads = f->group == 128 && e == KVANT_ENCODER_BEST ? SEARCHED : HEADS;
+            const int heads = e == KVANT_ENCODER_BEST ? SEARCHED : HEADS;
             write_heads(c, f, heads, dims[i], e, 0, one, 3, "decode");
             if (dims[i] <= 128)
                 write_heads(c, f, heads, dims[i], e, 0, prompt, 3, "prompt");

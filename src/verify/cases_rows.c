@@ -40,10 +40,102 @@ static void case_add(vcase *c, int n, int d, const char *shape)
     vcase_run(c, &a, 0.0);
 }
 
+static void case_bias(vcase *c, int n, int d, const char *shape)
+{
+    for (int own = 0; own < 2; own++) {
+        const int n_b = own ? 3 : 1;
+
+        if (!vcase_begin(c, KVANT_OP_BIAS, shape, own ? "ids" : ""))
+            continue;
+        float *y = vcase_normal(c, cells(n, d + 5), 13), *b = vcase_normal(c, cells(n_b, d), 14);
+        int32_t *ids = own ? vcase_take(c, (size_t)(n + 1) * sizeof *ids) : NULL;
+        for (int i = 0; own && i < n; i++)
+            ids[i] = (i * 5 + 1) % n_b;
+        const kvant_bias_args a = { y, b, n, d, d + 5, ids, n_b };
+        vcase_result(c, y);
+        vcase_about(c, "n %d d %d vectors %d, gaps between rows", n, d, n_b);
+        vcase_run(c, &a, 0.0);
+    }
+}
+
+static void case_rows_copy(vcase *c, int n, int d, const char *shape)
+{
+    enum { H = 3 };
+    if (!vcase_begin(c, KVANT_OP_ROWS_COPY, shape, ""))
+        return;
+    float *x = vcase_normal(c, cells(n, H * (d + 2)), 16), *y = vcase_normal(c, cells(n, H * (d + 5) + 1), 17);
+    const kvant_rows_copy_args a = { x, y, n, H, d, n % 2 ? H * (d + 2) : 0, d + 2, H * (d + 5) + 1, d + 5 };
+    vcase_result(c, y);
+    vcase_about(c, "n %d d %d, %d groups, rows of x %s", n, d, H, n % 2 ? "apart" : "all the same");
+    vcase_run(c, &a, 0.0);
+}
+
+static void case_scale(vcase *c, int n, int d, const char *shape)
+{
+    if (!vcase_begin(c, KVANT_OP_SCALE, shape, ""))
+        return;
+    float *x = vcase_normal(c, cells(n, d), 15);
+    const kvant_scale_args a = { x, -0.37f, n, d };
+    vcase_result(c, x);
+    vcase_about(c, "n %d d %d", n, d);
+    vcase_run(c, &a, 0.0);
+}
+
+static void case_softcap(vcase *c, int n, int d, const char *shape)
+{
+    if (!vcase_begin(c, KVANT_OP_SOFTCAP, shape, ""))
+        return;
+    float *x = vcase_normal(c, cells(n, d), 16);
+    const kvant_softcap_args a = { x, 1.5f, n, d };
+    if (n > 0)
+        x[0] = 1e6f;                    /* exp overflows: the result is the cap */
+    vcase_result(c, x);
+    vcase_about(c, "n %d d %d", n, d);
+    vcase_run(c, &a, 1e-7);
+}
+
+static void case_attn_temp(vcase *c, int n, int d, const char *shape)
+{
+    if (!vcase_begin(c, KVANT_OP_ATTN_TEMP, shape, ""))
+        return;
+    float *x = vcase_normal(c, cells(n, d + 5), 16);
+    int32_t *pos = vcase_take(c, (size_t)(n + 1) * sizeof *pos);
+    for (int i = 0; i < n; i++)
+        pos[i] = i * 1111;              /* both sides of a whole length */
+    const kvant_attn_temp_args a = { x, pos, 0.1f, 2222, n, d, d + 5 };
+    vcase_result(c, x);
+    vcase_about(c, "n %d d %d, gaps between rows", n, d);
+    vcase_run(c, &a, 1e-7);
+}
+
+static void case_mul(vcase *c, int n, int d, const char *shape)
+{
+    if (!vcase_begin(c, KVANT_OP_MUL, shape, ""))
+        return;
+    float *y = vcase_normal(c, cells(n, d + 3), 1), *x = vcase_normal(c, cells(n, 2 * d), 2);
+    const kvant_mul_args a = { y, x, n, d, d + 3, 2 * d };
+    vcase_result(c, y);
+    vcase_about(c, "n %d d %d, gaps between rows", n, d);
+    vcase_run(c, &a, 0.0);
+}
+
+/* The unit over its second input, as Mamba2's gate is: silu(z) * y. */
+static void case_swiglu_over_up(vcase *c, int n, int d)
+{
+    if (!vcase_begin(c, KVANT_OP_SWIGLU, "over up", ""))
+        return;
+    float *z = vcase_normal(c, cells(n, 2 * d), 3), *y = vcase_normal(c, cells(n, d), 4);
+    const kvant_swiglu_args a = { z, y, y, n, d, 2 * d, d, d };
+    vcase_result(c, y);
+    vcase_about(c, "n %d f %d, y is up", n, d);
+    vcase_run(c, &a, 1e-7);
+}
+
 static void case_swiglu(vcase *c, int n, int d, const char *shape)
 {
     const int ld = 2 * d + 3;
 
+    case_swiglu_over_up(c, n, d);
     if (!vcase_begin(c, KVANT_OP_SWIGLU, shape, ""))
         return;
     float *g = vcase_normal(c, cells(n, ld), 3), *out = vcase_out(c, cells(n, d + 1));
@@ -52,6 +144,36 @@ static void case_swiglu(vcase *c, int n, int d, const char *shape)
         g[0] = -95.0f;                  /* exp overflows: the result is -0, not NaN */
     vcase_about(c, "n %d f %d, gate and up in one matrix", n, d);
     vcase_run(c, &a, 1e-7);
+}
+
+/* The squared ReLU: both inputs and the output are one. */
+static void case_relu2(vcase *c, int n, int d)
+{
+    if (!vcase_begin(c, KVANT_OP_GLU, "squared relu", ""))
+        return;
+    float *x = vcase_normal(c, cells(n, 2 * d), 3);
+    const kvant_glu_args a = { x, x, x, n, d, 2 * d, 2 * d, 2 * d, KVANT_GLU_RELU, 0, 0 };
+    vcase_result(c, x);
+    vcase_about(c, "n %d f %d, in place", n, d);
+    vcase_run(c, &a, 1e-7);
+}
+
+static void case_glu(vcase *c, int n, int d, const char *shape)
+{
+    static const char *const names[] = { "gelu", "clamped", "relu" };
+    const int ld = 2 * d + 3;
+
+    case_relu2(c, n, d);
+    for (int kind = KVANT_GLU_GELU; kind <= KVANT_GLU_RELU; kind++) {
+        if (!vcase_begin(c, KVANT_OP_GLU, shape, names[kind]))
+            continue;
+        float *g = vcase_normal(c, cells(n, ld), 3), *out = vcase_out(c, cells(n, d + 1));
+        const kvant_glu_args a = { g, g + d, out, n, d, ld, ld, d + 1, kind, 1.702f, 1.3f };
+        if (n > 0)
+            g[0] = -60.0f;              /* exp overflows: the result is -0, not NaN */
+        vcase_about(c, "n %d f %d, gate and up in one matrix", n, d);
+        vcase_run(c, &a, 1e-7);
+    }
 }
 
 static void case_gates(vcase *c, int n, int d, const char *shape)
@@ -91,7 +213,14 @@ static void case_gdn_gates(vcase *c, int n, int d, const char *shape)
 void cases_elementwise(vcase *c)
 {
     each_size(c, case_add);
+    each_size(c, case_mul);
+    each_size(c, case_bias);
+    each_size(c, case_rows_copy);
+    each_size(c, case_scale);
+    each_size(c, case_attn_temp);
+    each_size(c, case_softcap);
     each_size(c, case_swiglu);
+    each_size(c, case_glu);
     each_size(c, case_gates);
     each_size(c, case_gdn_gates);
 }
@@ -264,7 +393,7 @@ static void moe(vcase *c, int n, int n_expert, int k, const char *shape)
     if (vcase_begin(c, KVANT_OP_MOE_ROUTE, shape, "")) {
         float *logits = vcase_normal(c, cells(n, n_expert), 1), *wts = vcase_out(c, cells(n, k));
         int32_t *ids = vcase_take(c, cells(n, k) * sizeof *ids);
-        const kvant_moe_route_args a = { logits, ids, wts, n, n_expert, k, 1.5f };
+        const kvant_moe_route_args a = { logits, ids, wts, n, n_expert, k, 1.5f, 0, 0, NULL, 0, 0, 0 };
         if (n > 0)
             logits[1] = logits[0] = 9.0f;           /* a tie at the top: the lower id */
         vcase_about(c, "n %d experts %d k %d", n, n_expert, k);
@@ -279,8 +408,40 @@ static void moe(vcase *c, int n, int n_expert, int k, const char *shape)
     }
 }
 
+/* Gates other than softmax over all, biases for the choice, groups. */
+static void moe_gates(vcase *c, kvant_moe_route_args a, int biased, const char *shape)
+{
+    if (!vcase_begin(c, KVANT_OP_MOE_ROUTE, shape, ""))
+        return;
+    float *logits = vcase_normal(c, cells(a.n, a.n_expert), 1), *bias = vcase_normal(c, cells(1, a.n_expert), 2);
+    logits[1] = logits[0] = 9.0f;
+    bias[1] = bias[0];
+    a.logits = logits;
+    a.bias = biased ? bias : NULL;
+    a.wts = vcase_out(c, cells(a.n, a.k));
+    a.ids = vcase_take(c, cells(a.n, a.k) * sizeof *a.ids);
+    vcase_about(c, "n %d experts %d k %d, gating %d, groups %d of %d", a.n, a.n_expert, a.k, a.gating, a.top_groups,
+                a.n_group);
+    vcase_run(c, &a, 1e-7);
+}
+
+static void cases_moe_gates(vcase *c)
+{
+    enum { SIGMOID = KVANT_GATING_SIGMOID, CHOSEN = KVANT_GATING_SOFTMAX_CHOSEN };
+
+    moe_gates(c, (kvant_moe_route_args){ .n = 5, .n_expert = 60, .k = 4, .scale = 1, .raw = 1 }, 0, "raw");
+    moe_gates(c, (kvant_moe_route_args){ .n = 7, .n_expert = 33, .k = 4, .scale = 1, .gating = SIGMOID }, 0, "sigmoid");
+    moe_gates(c, (kvant_moe_route_args){ .n = 7, .n_expert = 128, .k = 8, .scale = 2, .gating = SIGMOID }, 1, "bias");
+    moe_gates(c, (kvant_moe_route_args){ .n = 5, .n_expert = 32, .k = 4, .scale = 1, .gating = CHOSEN }, 0, "chosen");
+    moe_gates(c, (kvant_moe_route_args){ .n = 9, .n_expert = 256, .k = 8, .scale = 2, .gating = SIGMOID, .n_group = 8,
+                                         .top_groups = 4, .group_best = 2 }, 1, "groups");
+    moe_gates(c, (kvant_moe_route_args){ .n = 9, .n_expert = 160, .k = 6, .scale = 16, .raw = 1, .n_group = 8,
+                                         .top_groups = 3, .group_best = 1 }, 0, "groups by one");
+}
+
 void cases_moe(vcase *c)
 {
+    cases_moe_gates(c);
     moe(c, 0, 8, 2, "empty");
     moe(c, 1, 8, 2, "row");
     moe(c, 1, 512, 10, "row");

@@ -1,4 +1,4 @@
-/* cases_state.c: cases of the ops with recurrent state: conv and the gated delta rule, decode and prompt forms. */
+/* cases_state.c: cases of the ops with recurrent state: conv, the gated delta rule, Mamba2, decode and prompt forms. */
 #include <math.h>
 #include <string.h>
 #include "base/half.h"
@@ -16,14 +16,15 @@ static const struct {
 };
 enum { PATTERNS = sizeof slots / sizeof *slots, SLOTS = 4 };
 
-/* Three sequences with ask[] tokens; the middle one is of the other phase and belongs to the other op. */
-static kvant_seqs state_seqs(vcase *c, const int *ask, int phase, int pattern)
+/* Three sequences with ask[] tokens; the middle one is of the other phase and belongs to the other op; the last one
+ * begins `off` tokens behind a page's first. */
+static kvant_seqs state_seqs(vcase *c, const int *ask, int phase, int pattern, int off)
 {
     int32_t q0[VCASE_SEQS + 1] = { 0 }, pos0[VCASE_SEQS], prompt[VCASE_SEQS];
 
     for (int i = 0; i < VCASE_SEQS; i++) {
         q0[i + 1] = q0[i] + ask[i];
-        pos0[i] = 64 * i;
+        pos0[i] = 64 * i + (i == VCASE_SEQS - 1 ? off : 0);
         prompt[i] = i == 1 ? !phase : phase;
     }
     return (kvant_seqs){ .n_seqs = VCASE_SEQS, .n_tokens = q0[VCASE_SEQS], .q0 = vcase_ints(c, q0, VCASE_SEQS + 1),
@@ -32,17 +33,18 @@ static kvant_seqs state_seqs(vcase *c, const int *ask, int phase, int pattern)
                          .slot_out = vcase_ints(c, slots[pattern].out, VCASE_SEQS) };
 }
 
-static void conv(vcase *c, int phase, const int *ask, int pattern, int channels, int k)
+static void conv(vcase *c, int phase, const int *ask, int pattern, int channels, int k, int linear)
 {
     const int stride = channels * (k - 1) + 7, op = phase ? KVANT_OP_CONV_CHUNK : KVANT_OP_CONV_STEP;
 
-    if (!vcase_begin(c, op, slots[pattern].shape, ""))
+    if (!vcase_begin(c, op, slots[pattern].shape, linear ? "linear, bias" : ""))
         return;
-    const kvant_seqs seqs = state_seqs(c, ask, phase, pattern);
+    const kvant_seqs seqs = state_seqs(c, ask, phase, pattern, 0);
     const int n = seqs.n_tokens;
+    float *bias = linear ? vcase_normal(c, (size_t)channels, 4) : NULL;
     float *x = vcase_normal(c, (size_t)(n * (channels + 2)), 1), *w = vcase_normal(c, (size_t)(channels * k), 2);
     float *y = vcase_out(c, (size_t)(n * channels)), *state = vcase_normal(c, (size_t)(SLOTS * stride), 3);
-    const kvant_conv_args a = { seqs, x, w, state, y, channels, k, stride, channels + 2 };
+    const kvant_conv_args a = { seqs, x, w, state, y, channels, k, stride, channels + 2, bias, linear };
     vcase_result(c, state);
     vcase_about(c, "%d channels, %d taps, %d tokens", channels, k, n);
     vcase_run(c, &a, 1e-7);
@@ -55,18 +57,20 @@ static void conv_empty(vcase *c, int op)
     if (!vcase_begin(c, op, "empty", ""))
         return;
     float *w = vcase_normal(c, 4 * 8, 2), *state = vcase_normal(c, 64, 3), *y = vcase_out(c, 8);
-    const kvant_conv_args a = { { 0 }, y, w, state, y, 8, 4, 32, 8 };
+    const kvant_conv_args a = { { 0 }, y, w, state, y, 8, 4, 32, 8, NULL, 0 };
     vcase_run(c, &a, 0.0);
 }
 
 void cases_conv(vcase *c)
 {
     for (int p = 0; p < PATTERNS; p++) {
-        conv(c, 0, one, p, 70, 4);
-        conv(c, 0, few, p, 70, 3);
-        conv(c, 1, many, p, 70, 4);
+        for (int linear = 0; linear < 2; linear++) {
+            conv(c, 0, one, p, 70, 4, linear);
+            conv(c, 0, few, p, 70, 3, linear);
+            conv(c, 1, many, p, 70, 4, linear);
+        }
         if (!c->quick)
-            conv(c, 1, many, p, 1024, 4);
+            conv(c, 1, many, p, 1024, 4, 0);
     }
     conv_empty(c, KVANT_OP_CONV_STEP);
     conv_empty(c, KVANT_OP_CONV_CHUNK);
@@ -90,7 +94,7 @@ typedef struct gdn_size {
 } gdn_size;
 
 /* Four slots of normal values. */
-static void *gdn_states(vcase *c, int stride, int type)
+static void *states(vcase *c, int stride, int type)
 {
     const size_t n = (size_t)(SLOTS * stride);
     float *x = vcase_normal(c, n, 6);
@@ -112,12 +116,12 @@ static void gdn(vcase *c, int phase, const int *ask, int pattern, gdn_size z, in
 
     if (!vcase_begin(c, op, slots[pattern].shape, type == KVANT_STATE_BF16 ? "bf16" : ""))
         return;
-    const kvant_seqs seqs = state_seqs(c, ask, phase, pattern);
+    const kvant_seqs seqs = state_seqs(c, ask, phase, pattern, 0);
     const int n = seqs.n_tokens;
     float *q = vcase_normal(c, (size_t)(n * z.hk * z.dk), 1), *k = vcase_normal(c, (size_t)(n * z.hk * z.dk), 2);
     float *v = vcase_normal(c, (size_t)(n * z.hv * z.dv), 3), *g = vcase_normal(c, (size_t)(n * z.hv), 4);
     float *beta = vcase_normal(c, (size_t)(n * z.hv), 5), *o = vcase_out(c, (size_t)(n * z.hv * z.dv));
-    void *state = gdn_states(c, stride, type);
+    void *state = states(c, stride, type);
     unit_rows(q, n * z.hk, z.dk);
     unit_rows(k, n * z.hk, z.dk);
     for (int i = 0; i < n * z.hv; i++) {
@@ -152,4 +156,55 @@ void cases_gdn(vcase *c)
         }
     gdn_empty(c, KVANT_OP_GDN_STEP);
     gdn_empty(c, KVANT_OP_GDN_CHUNK);
+}
+
+typedef struct ssm_size {
+    int h, p, g, n;
+} ssm_size;
+
+static void ssm(vcase *c, int phase, const int *ask, int pattern, ssm_size z, int type)
+{
+    const int stride = z.h * z.p * z.n + 16, op = phase ? KVANT_OP_SSM_CHUNK : KVANT_OP_SSM_STEP;
+    const int ldx = z.h * z.p + 2 * z.g * z.n, lddt = z.h + 3;
+
+    if (!vcase_begin(c, op, slots[pattern].shape, type == KVANT_STATE_BF16 ? "bf16" : ""))
+        return;
+    const kvant_seqs seqs = state_seqs(c, ask, phase, pattern, 22);
+    const int n = seqs.n_tokens;
+    float *x = vcase_normal(c, (size_t)(n * ldx), 1), *dt = vcase_normal(c, (size_t)(n * lddt), 2);
+    float *a = vcase_normal(c, (size_t)z.h, 3), *d = vcase_normal(c, (size_t)z.h, 4);
+    float *bias = vcase_normal(c, (size_t)z.h, 5), *y = vcase_out(c, (size_t)(n * z.h * z.p));
+    void *state = states(c, stride, type);
+    for (int i = 0; i < z.h; i++)
+        a[i] = -fabsf(a[i]) * (i % 2 ? 1.0f : 0.003f);     /* some heads remember whole chunks */
+    for (int i = 0; i < n * lddt; i += 13)
+        dt[i] *= 25.0f;                 /* both ends of softplus; some forget everything */
+    const kvant_ssm_args args = { seqs, x, dt, x + z.h * z.p, x + z.h * z.p + z.g * z.n, a, d, bias, state, y,
+                                  z.h, z.p, z.g, z.n, ldx, lddt, ldx, stride, type };
+    vcase_about(c, "%d heads of %d, %d groups, state %d, %d tokens", z.h, z.p, z.g, z.n, n);
+    vcase_run(c, &args, 1e-7);
+}
+
+static void ssm_empty(vcase *c, int op)
+{
+    if (!vcase_begin(c, op, "empty", ""))
+        return;
+    float *state = vcase_normal(c, 2 * 1024, 3), *y = vcase_out(c, 32);
+    const kvant_ssm_args a = { { 0 }, y, y, y, y, y, y, y, state, y, 1, 32, 1, 32, 32, 1, 32, 1024, KVANT_STATE_F32 };
+    vcase_run(c, &a, 0.0);
+}
+
+void cases_ssm(vcase *c)
+{
+    const ssm_size big = { 4, 64, 1, 128 }, uneven = { 4, 38, 2, 20 }, small = { 2, 16, 2, 16 };
+
+    for (int p = 0; p < PATTERNS; p++)
+        for (int type = KVANT_STATE_F32; type <= KVANT_STATE_BF16; type++) {
+            ssm(c, 0, one, p, big, type);
+            ssm(c, 0, few, p, uneven, type);
+            ssm(c, 1, many, p, c->quick ? uneven : big, type);
+            ssm(c, 1, many, p, small, type);
+        }
+    ssm_empty(c, KVANT_OP_SSM_STEP);
+    ssm_empty(c, KVANT_OP_SSM_CHUNK);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/rng.h"
+#include "formats/weights/wtype_sample.h"
 #include "verify/cases.h"
 
 enum { EXPERTS = 6 };
@@ -25,7 +26,7 @@ static int weight_make(pair *p, const kvant_wtype *t, int64_t n_in, int64_t n_ou
     p->rows = kvant_alloc(bytes);
     if (x && p->rows) {
         vcase_fill(x, n, 17);
-        t->quant(x, p->rows, (int64_t)n);
+        kvant_wtype_sample(t, x, p->rows, (int64_t)n);
     }
     for (int e = 0; e < EXPERTS; e++)
         p->scale[e] = 0.5f + 0.25f * (float)e;

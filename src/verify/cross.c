@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/half.h"
 #include "base/mem.h"
-#include "formats/golden.h"
+#include "verify/golden/golden.h"
 #include "kvant/fused.h"
 #include "kvant/polar.h"
 #include "kvant/qjl.h"

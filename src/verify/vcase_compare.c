@@ -118,7 +118,7 @@ static void compare_floats(const vcase_buf *b, const unsigned char *got, double 
 static double row_error(const vcase_rows *r, const unsigned char *row, const float *x)
 {
     const int padded = kvant_format_padded(r->side->fmt, r->d);
-    float y[KVANT_MAX_HEAD_DIM];
+    float y[KVANT_MAX_PLAIN_HEAD_DIM];
     double err = 0;
 
     kvant_row_decode(r->side->fmt, r->side->param, row, y, padded);

@@ -11,7 +11,7 @@
 #ifndef KVANT_VERIFY_VERIFY_H
 #define KVANT_VERIFY_VERIFY_H
 
-#include "base/jsonw.h"
+#include "base/text/jsonw.h"
 #include "devices/device.h"
 
 enum verify_state {

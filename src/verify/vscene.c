@@ -103,7 +103,7 @@ static const bank *bank_of(const kvant_format *f, int d)
     static bank banks[KEPT];
     static int next;
     const size_t row_bytes = kvant_format_row_bytes(f, d);
-    float pad[KVANT_MAX_HEAD_DIM];
+    float pad[KVANT_MAX_PLAIN_HEAD_DIM];
 
     for (int i = 0; i < KEPT; i++)
         if (banks[i].f == f && banks[i].d == d)

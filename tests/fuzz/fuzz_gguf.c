@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/rng.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);

@@ -1,10 +1,10 @@
-/* fuzz_golden_json.c: libFuzzer target of the reader of golden files (formats/golden_json.h).
+/* fuzz_golden_json.c: libFuzzer target of the reader of golden files (base/text/json.h).
  * Promises: an accepted text stays readable: every value reached through arrays and keys lies inside it. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "formats/golden_json.h"
+#include "base/text/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

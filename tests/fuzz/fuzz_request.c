@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "server/request.h"
+#include "server/request/request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -50,6 +50,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     prompt p = { 0 };
     char *text = NULL, name[65];
     int kind, pieces;
+    static const int shapes[4][2] = { { BODY_TEXT, BODY_CHAT },
+                                      { BODY_NATIVE, BODY_INFILL },
+                                      { BODY_MESSAGES, BODY_MESSAGES },
+                                      { BODY_RESPONSES, BODY_RESPONSES } };
 
     if (!env.model)
         open_model();
@@ -63,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 2: kind = request_parse_detokenize(&env, body, size, &p, &e); break;
     case 3: kind = request_parse_template(&env, body, size, &text, &e); break;
     case 4: kind = request_parse_filename(body, size, name, &e); break;
-    default: kind = request_parse(&env, data[0] & 1, body, size, &r, &e); break;
+    default: kind = request_parse(&env, shapes[data[0] >> 6 & 3][data[0] & 1], body, size, &r, &e); break;
     }
     check_error(kind, &e);
     if (kind == API_OK) {

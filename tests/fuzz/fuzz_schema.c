@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "server/grammar.h"
-#include "server/grammar_pattern.h"
+#include "server/grammar/grammar.h"
+#include "server/grammar/grammar_pattern.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

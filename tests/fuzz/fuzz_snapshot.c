@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/folder.h"
+#include "base/file/file.h"
+#include "base/file/folder.h"
 #include "base/mem.h"
 #include "cache/store.h"
 #include "engine/engine.h"

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "model/template.h"
-#include "model/utf8.h"
+#include "model/text/template.h"
+#include "model/text/utf8.h"
 #include "support/gguf_make.c" /* the targets link nothing of tests/support */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,6 +1,7 @@
 /* fuzz_tokenizer.c: libFuzzer target of the tokenizer and the detokeniser (reliability list, T-02 to T-06).
  *
- * First byte: bits 0-1 what the rest is, bits 2-3 the pre-tokenizer, bits 4-5 the flags.
+ * First byte: bits 0-1 what the rest is, bits 2-3 the pre-tokenizer, bits 4-5 the flags, bit 6 a vocabulary of
+ * characters with scores (then bit 2 is the space before a text) or, with bits 2 and 3, with merges.
  *   0, 1   a text for a fixed vocabulary
  *   2      a vocabulary and a text: lines "<kind digit>token", an empty line, lines of merges, an empty line, the text
  *   3      a GGUF file; the text is part of it
@@ -10,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kvant/engine.h"
-#include "model/detok.h"
-#include "model/tokenizer.h"
-#include "model/utf8.h"
+#include "model/text/detok.h"
+#include "model/text/tokenizer.h"
+#include "model/text/utf8.h"
 #include "support/gguf_make.c" /* the targets link nothing of tests/support */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -67,6 +68,47 @@ static tokenizer *fixed_vocab(const char *pre)
     gguf_make_array(&m, "tokenizer.ggml.merges", GGUF_STRING, N_PAIRS);
     for (int i = 0; i < N_PAIRS; i++)
         gguf_make_text(&m, pairs[i], strlen(pairs[i]));
+    gguf_make_finish(&m);
+    PROMISE(gguf_open_mem(m.data, m.n, &g, NULL) == 0);
+    PROMISE(tokenizer_open(g, &t, NULL) == 0);
+    gguf_close(g);
+    gguf_make_free(&m);
+    return t;
+}
+
+/* Bytes as tokens, then pieces with scores, some equal; some pieces are made by several merges. */
+static tokenizer *fixed_scores(int space_prefix)
+{
+    static const char *const pieces[] = {
+        "\xe2\x96\x81",   "a",   "aa", "aaa", "aaaa", "t",    "h",         "th",
+        "\xe2\x96\x81th", "the", "he", "e",   "\n",   "\n\n", "x\xc3\xa9", "\xc3\xa9y"
+    };
+    enum { N_PIECES = sizeof pieces / sizeof pieces[0], N = 256 + 4 + N_PIECES };
+    gguf_make m = { 0 };
+    gguf *g = NULL;
+    tokenizer *t = NULL;
+    int32_t types[N];
+
+    gguf_make_str(&m, "tokenizer.ggml.model", "llama");
+    gguf_make_bool(&m, "tokenizer.ggml.add_space_prefix", space_prefix);
+    gguf_make_array(&m, "tokenizer.ggml.tokens", GGUF_STRING, N);
+    for (int b = 0; b < 256; b++) {
+        char text[8];
+        snprintf(text, sizeof text, "<0x%02X>", b);
+        gguf_make_text(&m, text, 6);
+    }
+    for (int i = 0; i < 4; i++)
+        gguf_make_text(&m, special[i], strlen(special[i]));
+    for (int i = 0; i < N_PIECES; i++)
+        gguf_make_text(&m, pieces[i], strlen(pieces[i]));
+    for (int i = 0; i < N; i++)
+        types[i] = i < 256 ? 6 : i < FIRST_CONTROL + N_CONTROL ? 3 : i == FIRST_CONTROL + N_CONTROL ? 4 : 1;
+    gguf_make_i32s(&m, "tokenizer.ggml.token_type", types, N);
+    gguf_make_array(&m, "tokenizer.ggml.scores", GGUF_F32, N);
+    for (int i = 0; i < N; i++) {
+        const float score = (float)-(i / 3);
+        gguf_make_bytes(&m, &score, 4);
+    }
     gguf_make_finish(&m);
     PROMISE(gguf_open_mem(m.data, m.n, &g, NULL) == 0);
     PROMISE(tokenizer_open(g, &t, NULL) == 0);
@@ -167,15 +209,28 @@ static void put_types(gguf_make *m, const uint8_t *p, size_t n)
     gguf_make_i32s(m, "tokenizer.ggml.token_type", types, count);
 }
 
-static void use_vocab(const char *pre, int flags, const uint8_t *p, size_t n)
+/* A score for each line, some equal. */
+static void put_scores(gguf_make *m, const uint8_t *p, size_t n)
+{
+    float scores[1024];
+    size_t count = 0, k;
+
+    for (size_t at = 0; at < n && (k = line_length(p + at, n - at)) > 0 && count < 1024; at += k + 1)
+        scores[count++] = -(float)(p[at + k - 1] % 5);
+    gguf_make_array(m, "tokenizer.ggml.scores", GGUF_F32, count);
+    gguf_make_bytes(m, scores, 4 * count);
+}
+
+static void use_vocab(const char *model, const char *pre, int flags, const uint8_t *p, size_t n)
 {
     gguf_make m = { 0 };
     gguf *g = NULL;
     tokenizer *t = NULL;
     kvant_diag diag = { "" };
 
-    gguf_make_str(&m, "tokenizer.ggml.model", "gpt2");
+    gguf_make_str(&m, "tokenizer.ggml.model", model);
     gguf_make_str(&m, "tokenizer.ggml.pre", pre);
+    put_scores(&m, p, n);
     put_types(&m, p, n);
     size_t at = put_lines(&m, "tokenizer.ggml.tokens", p, n, 1);
     at += put_lines(&m, "tokenizer.ggml.merges", p + at, n - at, 0);
@@ -206,17 +261,23 @@ static void use_file(const uint8_t *p, size_t n, int flags)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static tokenizer *fixed[N_PRES];
+    static tokenizer *fixed[N_PRES], *scored[2];
 
     if (size < 1)
         return 0;
-    const int what = data[0] & 3, pre = data[0] >> 2 & 3, flags = data[0] >> 4 & 3;
+    const int what = data[0] & 3, pre = data[0] >> 2 & 3, flags = data[0] >> 4 & 3, scores = data[0] >> 6 & 1;
+    const char *model = !scores ? "gpt2" : pre == 3 ? "gemma4" : "llama";
     if (!fixed[pre])
         fixed[pre] = fixed_vocab(pres[pre]);
-    if (what < 2)
+    if (!scored[pre & 1])
+        scored[pre & 1] = fixed_scores(pre & 1);
+    if (what < 2 && scores)
+        use(scored[pre & 1], (const char *)data + 1, size - 1, flags,
+            !(pre & 1) && !memmem(data + 1, size - 1, "\xe2\x96\x81", 3), 1);
+    else if (what < 2)
         use(fixed[pre], (const char *)data + 1, size - 1, flags, pre < 2, 1);
     else if (what == 2)
-        use_vocab(pres[pre], flags, data + 1, size - 1);
+        use_vocab(model, pres[pre], flags, data + 1, size - 1);
     else
         use_file(data + 1, size - 1, flags);
     return 0;

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 
 enum { GB_MARKS = 512 };
 

@@ -1,9 +1,11 @@
 /* gguf_make.c: see gguf_make.h. */
 #include "support/gguf_make.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
+#include "support/text_file.h"
 
 enum { HEADER = 24 }; /* magic, version, tensors, keys */
 
@@ -101,4 +103,21 @@ void gguf_make_free(gguf_make *m)
 {
     free(m->data);
     memset(m, 0, sizeof *m);
+}
+
+int gguf_copy_u32(const char *from, const char *to, const char *key, uint32_t v)
+{
+    size_t size = 0;
+    char *data = text_file_read(from, &size);
+    int found = 0;
+
+    for (size_t i = 0; data && i + strlen(key) + 8 <= size && !found; i++) {
+        found = memcmp(data + i, key, strlen(key)) == 0;
+        if (found)
+            memcpy(data + i + strlen(key) + 4, &v, sizeof v);      /* behind the key's type */
+    }
+    FILE *f = found ? fopen(to, "wb") : NULL;
+    const int ok = f && fwrite(data, 1, size, f) == size;
+    free(data);
+    return f && fclose(f) == 0 && ok;
 }

@@ -27,5 +27,7 @@ void gguf_make_array(gguf_make *m, const char *key, int elem, uint64_t n);
 /* Writes the counts into the header; data[n] is the file. */
 void gguf_make_finish(gguf_make *m);
 void gguf_make_free(gguf_make *m);
+/* A copy of a model file with another value of a key of 32 bits; 0: no such file or key, or it cannot be written. */
+int gguf_copy_u32(const char *from, const char *to, const char *key, uint32_t v);
 
 #endif

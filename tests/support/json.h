@@ -1,5 +1,4 @@
-/* tests/support/json.h: a strict JSON reader for tests: is a text one valid JSON value, and what is at a path.
- * Small inputs only (recursive, 64 levels). */
+/* tests/support/json.h: base/text/json.h as tests ask: is a text one valid JSON value, and what is at a path. */
 #ifndef KVANT_TESTS_JSON_H
 #define KVANT_TESTS_JSON_H
 

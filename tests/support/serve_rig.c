@@ -9,10 +9,16 @@
 int serve_open(serve_rig *r, const char *path, kvant_engine_params ep, kvant_session_params sp)
 {
     const kvant_model_params mp = { .path = path };
+    return serve_open_model(r, &mp, ep, sp);
+}
+
+int serve_open_model(serve_rig *r, const kvant_model_params *mp, kvant_engine_params ep, kvant_session_params sp)
+{
+    const char *path = mp->path;
     kvant_diag d = { "" };
 
     memset(r, 0, sizeof *r);
-    CHECK(kvant_model_open(&mp, &r->m, &d) == KVANT_OK, "%s: %s", path, d.text);
+    CHECK(kvant_model_open(mp, &r->m, &d) == KVANT_OK, "%s: %s", path, d.text);
     if (!r->m)
         return 0;
     r->n_vocab = kvant_model_get_info(r->m)->n_vocab;

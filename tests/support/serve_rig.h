@@ -20,7 +20,7 @@ typedef struct serve_out {
     int32_t tokens[RIG_TOKENS];
     float logprob[RIG_TOKENS];
     int n, finish, code, n_cached, n_preempted, ends;
-    int stop_after, stop_how; /* the callback returns stop_how at its stop_after-th token; 0: never */
+    _Atomic int stop_after, stop_how; /* the callback returns stop_how at its stop_after-th token; 0: never */
     char text[128];
     float embedding[4096];
     int n_embd;
@@ -31,6 +31,8 @@ typedef struct serve_out {
 
 /* 0 when the model is not there. */
 int serve_open(serve_rig *r, const char *path, kvant_engine_params ep, kvant_session_params sp);
+/* The same with adapters. */
+int serve_open_model(serve_rig *r, const kvant_model_params *mp, kvant_engine_params ep, kvant_session_params sp);
 void serve_close(serve_rig *r);
 /* Submits with out as the place for events (r->event and r->user are set). */
 int serve_submit(serve_rig *r, kvant_request *q, serve_out *out, kvant_diag *diag);

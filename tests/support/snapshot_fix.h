@@ -4,7 +4,7 @@
 #define KVANT_TESTS_SNAPSHOT_FIX_H
 
 #include <string.h>
-#include "base/crc32c.h"
+#include "base/file/crc32c.h"
 
 static inline void snapshot_fix(uint8_t *data, size_t n)
 {

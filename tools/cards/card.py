@@ -10,12 +10,15 @@ ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 FORMATS = os.path.join(ROOT, "src", "formats")
 SPACES = ("real", "p32", "r128", "h128", "sketch")
 FLOATS = {"f32": 4, "f16": 2, "bf16": 2, "e4m3": 1}
-SCALES = ("f16", "bf16", "param", "e8m0_half")
-SUBS = ("six_bit_pairs", "i8", "ue4m3_half")
-# Integer levels, too short for tables.toml: e2m1 times two.
-INTEGERS = {"e2m1_doubled": (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)}
+SCALES = ("f16", "f16_nibbles", "bf16", "param", "e8m0_half")
+SUBS = ("six_bit_pairs", "i8", "ue4m3_half", "fields")
+NORMS = ("largest", "rms", "length", "corrected")
+BEST = {"tries", "centre", "most", "reach"}
+# Integer levels, too short for tables.toml: e2m1 times two; the levels of IQ4_NL.
+INTEGERS = {"e2m1_doubled": (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12),
+            "iq4_levels": (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)}
 FIELDS = {"values", "bytes", "float", "space", "scale", "minimum", "sub", "codes", "high", "centre", "levels", "boundaries", "signs",
-          "residual", "book_signs", "integers", "name", "gguf", "file_type"}
+          "residual", "book_signs", "norm", "best", "integers", "name", "gguf", "file_type", "grid"}
 
 
 def use_root(root):
@@ -28,11 +31,16 @@ def fail(path, text):
     raise SystemExit(f"{os.path.relpath(path, ROOT)}: {text}")
 
 
+def is_weight(path):
+    return os.path.basename(path).startswith("wtype_")
+
+
 class Table:
     """A list of f32 by bit patterns."""
 
     def __init__(self, name, entry):
         self.name, self.macro, self.credit = name, entry["macro"], entry.get("credit")
+        self.steps = {int(k): v for k, v in entry.get("steps", {}).items()}
         self.bits = [int(w, 16) for w in entry["bits"].split()]
         self.values = [struct.unpack("<f", struct.pack("<I", b))[0] for b in self.bits]
 
@@ -44,18 +52,23 @@ class Codes:
     """Where the code of value v lies: bits `shift` .. of the byte (or bytes) at `at`.
 
     stream: codes follow each other, lowest bit first.  halves: within `span` values, which take span * bits / 8 = `row` bytes, value v
-    lies in byte v % row, above the values before it there.  trellis: nine bits at every `step` bits."""
+    lies in byte v % row, above the values before it there.  trellis: nine bits at every `step` bits.  trits: 256 codes of 0, 1 and 2 in
+    52 bytes, five to a byte, as TQ1_0 has them."""
 
     def __init__(self, path, spec, values):
         self.at, self.bits, self.order = spec["at"], spec["bits"], spec["order"]
         self.signed, self.step = spec.get("signed", False), spec.get("step")
         self.span = spec.get("span", values)
         self.row = self.span * self.bits // 8
-        if self.order not in ("stream", "halves", "trellis"):
-            fail(path, f"codes.order: {self.order}, wanted stream, halves or trellis")
+        if self.order not in ("stream", "halves", "trellis", "trits"):
+            fail(path, f"codes.order: {self.order}, wanted stream, halves, trellis or trits")
+        if self.order == "trits" and (self.bits != 2 or values != 256 or not is_weight(path)):
+            fail(path, "codes.order: trits: wanted 256 values of a weight type, 2 bits each")
         self.mask = (1 << self.bits) - 1
 
     def end(self, values):
+        if self.order == "trits":
+            return self.at + 52
         per_value = self.step if self.order == "trellis" else self.bits
         return self.at + (values * per_value + 7) // 8
 
@@ -73,7 +86,9 @@ class Card:
         self.space, self.scale, self.minimum, self.sub = (spec.get(k) for k in ("space", "scale", "minimum", "sub"))
         self.codes = Codes(path, spec["codes"], self.values) if "codes" in spec else None
         self.high = Codes(path, spec["high"], self.values) if "high" in spec else None
+        self.grid_spec, self.grid = spec.get("grid"), None     # grid.py: of the table
         self.centre, self.signs, self.residual = spec.get("centre", 0), spec.get("signs", False), spec.get("residual")
+        self.norm, self.best = spec.get("norm"), spec.get("best")
         self.integers = INTEGERS.get(spec["integers"]) if "integers" in spec else None
         self.levels, self.boundaries, self.book_signs = (self.table(tables, spec, k) for k in ("levels", "boundaries", "book_signs"))
         self.check(spec)
@@ -88,14 +103,20 @@ class Card:
     def check(self, spec):
         if self.float is not None and FLOATS.get(self.float) != self.bytes:
             fail(self.path, f"float {self.float}: {self.bytes} bytes, wanted {FLOATS.get(self.float)}")
-        if (self.float is None) == (self.codes is None):
-            fail(self.path, "wanted either float or codes")
+        if sum(x is not None for x in (self.float, self.codes, self.grid_spec)) != 1:
+            fail(self.path, "wanted one of float, codes and grid")
+        if self.grid_spec is not None and not is_weight(self.path):
+            fail(self.path, "a grid: wanted in weight types only")
         if self.scale and self.scale["type"] not in SCALES:
             fail(self.path, f"scale.type: {self.scale['type']}, wanted one of {', '.join(SCALES)}")
         if self.sub and self.sub["type"] not in SUBS:
             fail(self.path, f"sub.type: {self.sub['type']}, wanted one of {', '.join(SUBS)}")
         if self.space is not None and self.space not in SPACES:
             fail(self.path, f"space: {self.space}, wanted one of {', '.join(SPACES)}")
+        if self.norm is not None and self.norm not in NORMS:
+            fail(self.path, f"norm: {self.norm}, wanted one of {', '.join(NORMS)}")
+        if self.best and (set(self.best) != BEST or len(self.best["tries"]) != 8 or len(self.best["centre"]) != 2):
+            fail(self.path, f"best: wanted {', '.join(sorted(BEST))}: 8 tries, 2 numbers of the centre")
         if "integers" in spec and self.integers is None:
             fail(self.path, f"integers: {spec['integers']}, wanted one of {', '.join(INTEGERS)}")
         for part in (self.codes, self.high):
@@ -150,7 +171,7 @@ def find_cards():
     found = {"cache": {}, "weight": {}}
     for folder, _, files in os.walk(FORMATS):
         for name in files:
-            if name.endswith(".toml") and name != "tables.toml":
+            if name.endswith(".toml") and name not in ("tables.toml", "grids.toml"):
                 kind = "weight" if name.startswith("wtype_") else "cache"
                 found[kind][name[:-5].removeprefix("wtype_")] = os.path.join(folder, name)
     return found

@@ -1,25 +1,17 @@
-"""glsl.py: the Vulkan dialect: numbers that C and GLSL share, the device's buffer of tables ("books"), and decoders of eight values.
-What does not depend on a card is in devices/vulkan/shaders/eight.glsl."""
+"""glsl.py: the Vulkan dialect: numbers that C and GLSL share, the device's buffer of tables ("books"), decoders of eight values, and
+what the encoders have to know of a format: its rule, and where codes and scale go.
+What does not depend on a card is in devices/vulkan/core/eight.glsl."""
+from cards import glsl_weights
 from cards.c import HEAD
+from cards.card import NORMS, fail
+from cards.dialect import GLSL
+from cards.glsl_text import places, scale_of, values_of
 
 # Tables that no card names as levels: the rotations'.
 ROTATIONS = ("wht_signs1", "wht_signs2", "tbq_signs32")
-
-
-def u(n):
-    return f"{n}u"
-
-
-def div(x, n):
-    return x if n == 1 else f"({x} >> {n.bit_length() - 1})"
-
-
-def mod(x, n):
-    return "0u" if n == 1 else f"({x} & {n - 1}u)"
-
-
-def times(k, x):
-    return x if k == 1 else f"{k}u * {x}"
+# Who encodes: a thread some values of a format without groups, or a group; a workgroup a path through a trellis, or a sketch.
+CLASSES = ("FLOAT", "GROUP", "TRELLIS", "SKETCH")
+MOST_BYTES = 128                                # of a unit: packed[] of encode/encode.glsl
 
 
 # ---- books ----
@@ -49,7 +41,12 @@ def numbers(tables, cache, weights):
     out += f"#define VK_FMT_COUNT {len(cache)}\n\n"
     for i, s in enumerate(("REAL", "P32", "R128", "H128", "SKETCH")):
         out += f"#define VK_SPACE_{s} {i}\n"
-    out += "\n" + "".join(f"#define VK_WT_{w.symbol} {i}\n" for i, w in enumerate(weights)) + f"#define VK_WT_COUNT {len(weights)}\n\n"
+    for i, s in enumerate(CLASSES):
+        out += f"#define VK_ENCODE_{s} {i}\n"
+    for i, s in enumerate(NORMS):
+        out += f"#define VK_NORM_{s.upper()} {i}\n"
+    out += "\n" + "".join(f"#define VK_WT_{w.symbol} {i}\n" for i, w in enumerate(weights)) + f"#define VK_WT_COUNT {len(weights)}\n"
+    out += "/* Not a file type: split_rows of vk_weight.c. */\n#define VK_WEIGHT_SPLIT VK_WT_COUNT\n\n"
     at, macros = 0, []
     for name in ROTATIONS:
         out += f"#define VK_BOOK_{name} {at}\n"
@@ -63,102 +60,29 @@ def numbers(tables, cache, weights):
     return out + "#endif\n"
 
 
+def splits(weight):
+    """Blocks of an f16 and 32 signed bytes: the device keeps a row's codes apart from its scales."""
+    return weight.values == 32 and weight.bytes == 34 and weight.codes and weight.codes.signed and weight.scale == {"at": 0, "type": "f16"}
+
+
 def lists(cache, weights):
-    """VULKAN_FORMAT(name, space, book, decode, encode), VULKAN_WTYPE(symbol, name)."""
+    """VULKAN_FORMAT(name, space, book, values of it that the decoder uses, and the encoder, class of the encoder, values and bytes of a
+    unit, whether its parameter is a factor, whether attn_matrix knows its records, what stands for zero), VULKAN_WTYPE(symbol, name, split)."""
     out = HEAD + "#ifdef VULKAN_FORMAT\n"
     for c in cache:
         book = f"VK_BOOK_{c.levels.name}" if c.levels else "0"
         decode, encode = book_sizes(c)
-        out += f"VULKAN_FORMAT({c.symbol}, {c.space.upper()}, {book}, {decode}, {encode})\n"
+        out += f"VULKAN_FORMAT({c.symbol}, {c.space.upper()}, {book}, {decode}, {encode}, {encode_class(c)}, "
+        out += f"{unit(c)}, {unit_bytes(c)}, {int(has_factor(c))}, {int(has_nibbles(c))}, {c.centre})\n"
     out += "#endif\n#ifdef VULKAN_WTYPE\n"
-    return out + "".join(f'VULKAN_WTYPE({w.symbol}, "{w.name}")\n' for w in weights) + "#endif\n"
+    return out + "".join(f'VULKAN_WTYPE({w.symbol}, "{w.name}", {int(splits(w))})\n' for w in weights) + "#endif\n"
 
 
 # ---- decoders ----
 
-def codes(part, values, name):
-    """Statements that fill uint name[8] with the codes of chunk k of the record at byte r."""
-    v = "8u * k" if values > 8 else "0u"
-    if part.order == "trellis":
-        return [f"    codes_trellis(p, r + {u(part.at)} + {times(part.step, 'k')}, {u(part.step)}, {u(part.mask)}, {name});"]
-    if part.order == "stream":
-        return [f"    codes_stream(p, r + {u(part.at)} + {times(part.bits, 'k')}, {u(part.bits)}, {name});"]
-    span = "" if part.span == values else f" + {times(part.row, div(f'({v})', part.span))}"
-    inner = f"({v})" if part.span == values else mod(f"({v})", part.span)
-    return [f"    codes_halves(p, r + {u(part.at)}{span} + {mod(inner, part.row)}, {times(part.bits, div(inner, part.row))}, {u(part.mask)}, {name});"]
-
-
-def all_codes(card):
-    lines = ["    uint code[8];"] + codes(card.codes, card.values, "code")
-    if card.high:
-        lines += ["    uint high[8];"] + codes(card.high, card.values, "high")
-        lines += ["    [[unroll]] for (uint i = 0u; i < 8u; i++)", f"        code[i] |= high[i] << {card.codes.bits};"]
-    return lines
-
-
-def scale_of(card):
-    s = card.scale
-    if not s:
-        return "1.0"
-    if s["type"] == "param":
-        return "param"
-    if s["type"] == "e8m0_half":
-        return f"e8m0_half(ld_u8(p, r + {u(s['at'])}))"
-    text = f"{'half' if s['type'] == 'f16' else 'bf16'}_of(ld_u16(p, r + {u(s['at'])}))"
-    return f"uintBitsToFloat(0x{s['times']:08x}u) * {text}" if "times" in s else text
-
-
-def places(card):
-    if card.values == 1:
-        return [f"    const uint r = b + {times(8 * card.bytes, 'c')};"]
-    return [f"    const uint r = b + {times(card.bytes, div('c', card.values // 8))}, k = {mod('c', card.values // 8)};"]
-
-
-def values_of(card, out):
-    """Statements that fill `out`[8] without the scale."""
-    if card.float:
-        return [f"    eight_{card.float}(p, r, {out});"]
-    if card.codes.signed:
-        return [f"    eight_i8(p, r + {u(card.codes.at)} + 8u * k, {out});"]
-    value = "float(code[i])" if not card.centre else f"float(int(code[i]) - {card.centre})"
-    if card.signs:
-        value = "code[i] != 0u ? 1.0 : -1.0"
-    elif card.levels:
-        value = "fmt_lut[lut + code[i]]"
-    elif card.integers:
-        value = "e2m1_doubled(code[i])"
-    lines = all_codes(card) + ["    [[unroll]] for (uint i = 0u; i < 8u; i++)", f"        {out}[i] = {value};"]
-    if card.residual:
-        r = card.residual
-        lines += [f"    const float one = uintBitsToFloat(0x{r['size']:08x}u), s = (ld_u8(p, r + {u(r['at'])}) & 1u) != 0u ? one : -one;",
-                  "    [[unroll]] for (uint i = 0u; i < 8u; i++)", f"        {out}[i] += s * fmt_lut[lut + {u(len(card.levels))} + 8u * k + i];"]
-    return lines
-
-
 def cache_eight(card):
-    out = f"float fmt8_{card.symbol}(PTR p, uint b, uint c, uint lut, float param, out float v[8])\n{{\n"
+    out = f"float fmt8_{card.symbol}(SRC p, uint b, uint c, uint lut, float param, out float v[8])\n{{\n"
     return out + "\n".join(places(card) + values_of(card, "v")) + f"\n    return {scale_of(card)};\n}}\n\n"
-
-
-def weight_scale(card):
-    if not card.sub:
-        return [f"    const float scale = {scale_of(card)};"]
-    at, k = u(card.sub["at"]), div("(8u * k)", card.sub["values"])
-    if card.sub["type"] == "six_bit_pairs":
-        return [f"    const uint s = six_bit_pairs(p, r + {at}, {k});",
-                f"    precise float scale = {scale_of(card)} * float(s & 63u), least = half_of(ld_u16(p, r + {u(card.minimum['at'])})) * float(s >> 6);"]
-    if card.sub["type"] == "i8":
-        return [f"    precise float scale = {scale_of(card)} * float(bitfieldExtract(int(ld_u8(p, r + {at} + {k})), 0, 8));"]
-    return [f"    const float scale = ue4m3_half(ld_u8(p, r + {at} + {k}));"]
-
-
-def weight_eight(card):
-    out = f"void wt8_{card.symbol}(PTR p, uint b, uint c, out float w[8])\n{{\n" + "\n".join(places(card) + values_of(card, "w")) + "\n"
-    if not card.float:
-        tail = " - least" if card.minimum else ""
-        out += "\n".join(weight_scale(card)) + "\n    [[unroll]] for (uint i = 0u; i < 8u; i++) {\n"
-        out += f"        precise float v = scale * w[i]{tail};\n        w[i] = v;\n    }}\n"
-    return out + "}\n\n"
 
 
 def chain(cards, prefix, call):
@@ -166,11 +90,111 @@ def chain(cards, prefix, call):
 
 
 def decoders(cache, weights):
-    out = HEAD + '#ifndef EIGHT_GLSL\n#define EIGHT_GLSL\n#include "eight.glsl"\n#endif\n\n#ifdef CARDS_FORMATS\n' + "".join(cache_eight(c) for c in cache)
-    out += "float fmt8(uint F, PTR p, uint b, uint c, uint lut, float param, out float v[8])\n{\n"
+    out = HEAD + '#include "devices/vulkan/core/eight.glsl"\n\n#ifdef CARDS_FORMATS\n' + "".join(cache_eight(c) for c in cache)
+    out += "float fmt8(uint F, SRC p, uint b, uint c, uint lut, float param, out float v[8])\n{\n"
     out += chain(cache[:-1], ("F", "VK_FMT"), "return fmt8_{}(p, b, c, lut, param, v);")
     out += f"    return fmt8_{cache[-1].symbol}(p, b, c, lut, param, v);\n}}\n#endif\n\n#ifdef CARDS_WEIGHTS\n"
-    out += "".join(weight_eight(w) for w in weights)
-    out += "void wt8_of_file(uint T, PTR p, uint b, uint c, out float w[8])\n{\n"
+    out += glsl_weights.decoders(weights)
+    wide = [w for w in weights if w.float]
+    out += "bool wt_wide(uint T)\n{\n    return " + " || ".join(f"T == VK_WT_{w.symbol}" for w in wide) + ";\n}\n\n"
+    out += "float wt1(uint T, SRC p, uint b, uint k)\n{\n" + chain(wide, ("T", "VK_WT"), "return one_{}(p, b, k);")
+    out += "    return 0.0;\n}\n\nvoid wt8_of_file(uint T, SRC p, uint b, uint c, out float w[8])\n{\n"
     out += chain(weights[:-1], ("T", "VK_WT"), "{{ wt8_{}(p, b, c, w); return; }}")
     return out + f"    wt8_{weights[-1].symbol}(p, b, c, w);\n}}\n#endif\n"
+
+
+# ---- encoders ----
+
+def has_factor(card):
+    return card.scale is not None and card.scale["type"] == "param"
+
+
+def has_nibbles(card):
+    """Records of an f16 and 16 bytes: value j in the low nibble of byte j, value j + 16 in the high one."""
+    c = card.codes
+    return (c is not None and card.scale == {"at": 0, "type": "f16"} and (card.values, card.bytes, c.at, c.bits, c.order) == (32, 18, 2, 4, "halves")
+            and not card.high and not card.residual)
+
+
+def encode_class(card):
+    return "FLOAT" if card.float else "SKETCH" if card.signs else "TRELLIS" if card.codes.order == "trellis" else "GROUP"
+
+
+def unit(card):
+    """Values that are encoded together: what a rotation mixes, else a record."""
+    return {"p32": 32, "r128": 128, "h128": 128, "sketch": 128, "real": card.values}[card.space]
+
+
+def unit_bytes(card):
+    return card.bytes if card.signs else unit(card) // card.values * card.bytes
+
+
+def norm(card):
+    """The rule of the scale: what the card says, else the usual one."""
+    return (card.norm or ("rms" if card.levels else "largest")).upper()
+
+
+def limits(card):
+    """Least and largest integer, what is added to it for its code."""
+    if card.levels:
+        return 0, len(card.levels) - 1, 0
+    top = (1 << card.bits()) - 1
+    return (-(top >> 1), top >> 1, 0) if card.codes.signed else (-card.centre, top - card.centre, card.centre)
+
+
+def encode_rule(card):
+    lo, hi, centre = limits(card)
+    edges = len(card.levels) + (len(card.book_signs) if card.book_signs else 0) if card.boundaries else 0
+    size = f"uintBitsToFloat(0x{card.residual['size']:08x}u)" if card.residual else "0.0"
+    levels = len(card.levels) if card.levels else 0
+    return f"encode_rule(VK_NORM_{norm(card)}, VK_SPACE_{card.space.upper()}, {unit(card)}u, {levels}u, {edges}u, {lo}, {hi}, {centre}, {size})"
+
+
+def put(part, card, value):
+    """The statement that stores `value`, of value e of the record at bit r."""
+    to = f"{'r + ' if records(card) > 1 else ''}{8 * part.at}u"
+    if part.order == "stream":
+        return f"        put_bits({to} + {GLSL.times(part.bits, 'e')}, {value});\n"
+    inner = "e" if part.span == card.values else GLSL.mod("e", part.span)
+    span = "" if part.span == card.values else f" + {GLSL.times(8 * part.row, GLSL.div('e', part.span))}"
+    return f"        put_bits({to}{span} + 8u * {GLSL.mod(inner, part.row)} + {GLSL.times(part.bits, GLSL.div(inner, part.row))}, {value});\n"
+
+
+def records(card):
+    return unit(card) // card.values
+
+
+def pack(card):
+    """pack_<format>: codes and scale of a unit into its records."""
+    kind, at, centre = card.scale["type"], card.scale["at"], limits(card)[2]
+    if kind != "f16" or "times" in card.scale or unit_bytes(card) > MOST_BYTES:
+        fail(card.path, f"scale {kind}, {unit_bytes(card)} bytes: the Vulkan device encodes plain f16 scales, at most {MOST_BYTES} bytes")
+    out = f"void pack_{card.symbol}(uint scale, bool bit)\n{{\n    [[dont_unroll]] for (uint j = 0u; j < {unit(card)}u; j++) {{\n        const uint "
+    out += f"r = {8 * card.bytes}u * {GLSL.div('j', card.values)}, e = {GLSL.mod('j', card.values)}, " if records(card) > 1 else "e = j, "
+    out += f"c = uint(code[j]{f' + {centre}' if centre else ''});\n" + put(card.codes, card, f"c & {card.codes.mask}u")
+    if card.high:
+        out += put(card.high, card, f"c >> {card.codes.bits}u & {card.high.mask}u")
+    out += "    }\n"
+    if records(card) > 1:
+        out += f"    for (uint r = 0u; r < {8 * unit_bytes(card)}u; r += {8 * card.bytes}u) {{\n"
+        out += f"        put_bits(r + {8 * at}u, scale & 255u);\n        put_bits(r + {8 * at + 8}u, scale >> 8);\n    }}\n"
+    else:
+        out += f"    put_bits({8 * at}u, scale & 255u);\n    put_bits({8 * at + 8}u, scale >> 8);\n"
+    if card.residual:
+        out += f"    put_bits({8 * card.residual['at']}u, bit ? 1u : 0u);\n"
+    return out + "}\n\n"
+
+
+def float_code(card):
+    value = "div_exact(v, factor)" if has_factor(card) else "v"
+    return {"f32": f"floatBitsToUint({value})", "f16": f"to_half({value})", "bf16": f"to_bf16({value})", "e4m3": f"to_e4m3({value})"}[card.float]
+
+
+def encoders(cache):
+    floats, groups = ([c for c in cache if encode_class(c) == k] for k in ("FLOAT", "GROUP"))
+    out = HEAD + "encode_rule rule_of(uint F)\n{\n"
+    out += "".join(f"    if (F == VK_FMT_{c.symbol})\n        return {encode_rule(c)};\n" for c in groups[:-1])
+    out += f"    return {encode_rule(groups[-1])};\n}}\n\nuint float_code(uint F, float v, float factor)\n{{\n"
+    out += "".join(f"    if (F == VK_FMT_{c.symbol})\n        return {float_code(c)};\n" for c in floats)
+    out += "    return 0u;\n}\n\n" + "".join(pack(c) for c in groups) + "void pack(uint F, uint scale, bool bit)\n{\n"
+    return out + chain(groups, ("F", "VK_FMT"), "pack_{}(scale, bit);") + "}\n"

@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/trace.h"
-#include "devices/cpu/matmul_pack.h"
+#include "devices/cpu/matmul/matmul_pack.h"
 
 typedef struct cpu_device {
     kvant_device base;
@@ -40,7 +40,7 @@ extern const kvant_device_vt kvant_device_cpu;          /* at the end; named in 
 
 static void choose_kernels(cpu_device *d)
 {
-    uint32_t features = cpu_features();
+    uint32_t features = kvant_cpu_features();
 
     if (features == d->features && d->kernels[KVANT_OP_MATMUL])
         return;
@@ -86,7 +86,7 @@ static void cpu_describe(const kvant_device *base, char *buf, int cap)
     char model[128], features[128];
 
     cpu_model_name(model, sizeof model);
-    cpu_features_text(cpu_features(), features, sizeof features);
+    kvant_cpu_text(kvant_cpu_features(), features, sizeof features);
     snprintf(buf, (size_t)cap, "CPU (%s, %d thread%s, %s)", model, threads, threads == 1 ? "" : "s", features);
 }
 
@@ -132,7 +132,7 @@ static int cpu_copy(kvant_device *d, void *dst, const void *src, size_t bytes, k
 
 static void pack_part(void *arg, int part, int parts)
 {
-    matmul_pack_part(arg, part, parts);
+    kvant_cpu_pack_part(arg, part, parts);
 }
 
 /* compute is not needed: one packed layout serves both compute modes. */
@@ -144,14 +144,14 @@ static int cpu_weight_load(kvant_device *base, kvant_weight *w, int compute, kva
     (void)compute;
     if (w->use == KVANT_WEIGHT_EMBED)
         return KVANT_OK;                                /* embed reads rows in file layout */
-    KVANT_TRY(matmul_pack_bytes(w, &bytes, diag));
+    KVANT_TRY(kvant_cpu_pack_bytes(w, &bytes, diag));
     void *packed = kvant_alloc(bytes);
     if (!packed)
         return kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory for %zu bytes", w->name ? w->name : "weight",
                           bytes);
     advise_huge(packed, bytes);
     w->packed = packed;
-    matmul_pack_begin(w);
+    kvant_cpu_pack_begin(w);
     pool_run(d->workers, pack_part, w);
     choose_kernels(d);
     int id = w->n_expert > 1 ? KVANT_OP_MATMUL_ID : KVANT_OP_MATMUL;
@@ -218,12 +218,12 @@ static int prepare(cpu_device *d, const kvant_op *ops, int n, kvant_diag *diag)
     return scratch_reserve(&d->local, &d->local_bytes, local, (size_t)pool_threads(d->workers), diag);
 }
 
-/* First op after ops[i] that does not belong to the same group (see matmul_same_input). */
+/* First op after ops[i] that does not belong to the same group (see kvant_cpu_same_input). */
 static int group_end(const kvant_op *ops, int i, int n)
 {
     int j = i + 1;
 
-    while (j < n && matmul_same_input(&ops[i], &ops[j]))
+    while (j < n && kvant_cpu_same_input(&ops[i], &ops[j]))
         j++;
     return j;
 }

@@ -8,7 +8,7 @@
 
 #include <math.h>
 #include "base/half.h"
-#include "formats/search.h"
+#include "formats/encoders/search.h"
 
 static const search_book book = { .lo = -8, .hi = 7 };
 

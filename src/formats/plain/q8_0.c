@@ -8,7 +8,7 @@
 
 #include <math.h>
 #include "base/half.h"
-#include "formats/search.h"
+#include "formats/encoders/search.h"
 
 static const search_book book = { .lo = -127, .hi = 127 };
 

@@ -14,7 +14,7 @@
 #include "formats/format.h"
 #include "cards/tables.inc"
 #include "formats/rotate/rotate.h"
-#include "formats/search.h"
+#include "formats/encoders/search.h"
 
 static const float centroids[16] = { POLAR_CENTROIDS };
 static const float boundaries[15] = { POLAR_BOUNDARIES };

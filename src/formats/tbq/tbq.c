@@ -1,5 +1,5 @@
-/* tbq.c: the transform and the code rule of tbq3_0 and tbq4_0.  REFERENCE.
- * Source: docs/formats/tbq3_0.md, tbq4_0.md. */
+/* tbq.c: the transform and the code rule of the formats of this folder.  REFERENCE.
+ * Source: their pages in docs/formats. */
 #include "formats/tbq/tbq.h"
 
 #include <math.h>

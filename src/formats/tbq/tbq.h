@@ -1,4 +1,4 @@
-/* tbq.h: what tbq3_0 and tbq4_0 share: the block transform and the nearest-centroid rule. */
+/* tbq.h: what the formats of this folder share: the block transform and the nearest-centroid rule. */
 #ifndef KVANT_FORMATS_TBQ_H
 #define KVANT_FORMATS_TBQ_H
 

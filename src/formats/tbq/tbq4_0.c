@@ -9,7 +9,7 @@
 
 #include "base/half.h"
 #include "formats/rotate/rotate.h"
-#include "formats/search.h"
+#include "formats/encoders/search.h"
 #include "formats/tbq/tbq.h"
 #include "cards/tables.inc"
 

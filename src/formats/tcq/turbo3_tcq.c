@@ -11,7 +11,7 @@
 
 #include <math.h>
 #include "base/half.h"
-#include "formats/search.h"
+#include "formats/encoders/search.h"
 #include "formats/tcq/tcq.h"
 #include "cards/tables.inc"
 #include "formats/turbo/turbo.h"

@@ -10,7 +10,7 @@
 
 #include "base/half.h"
 #include "formats/rotate/rotate.h"
-#include "formats/search.h"
+#include "formats/encoders/search.h"
 #include "formats/tbq/tbq.h"
 #include "formats/turbo/turbo.h"
 #include "cards/tables.inc"

@@ -8,7 +8,7 @@
 #include "formats/format.h"
 
 #include "base/half.h"
-#include "formats/search.h"
+#include "formats/encoders/search.h"
 #include "formats/turbo/turbo.h"
 #include "cards/tables.inc"
 

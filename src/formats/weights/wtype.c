@@ -4,10 +4,10 @@
 #include <ctype.h>
 
 static const kvant_wtype wtypes[] = {
-#define CARD_WTYPE(sym, name, id, block, bytes, file_type)                                                             \
-    { name, id, block, bytes, file_type, wtype_##sym##_dequant, wtype_##sym##_quant },
+#define CARD_WREFERENCE(sym, name, id, block, bytes, file_type, quant)                                                 \
+    { name, id, block, bytes, file_type, wtype_##sym##_dequant, quant },
 #include "cards/lists.inc"
-#undef CARD_WTYPE
+#undef CARD_WREFERENCE
 };
 enum { N_WTYPES = sizeof wtypes / sizeof wtypes[0] };
 
@@ -62,6 +62,37 @@ const kvant_wtype *kvant_wtype_find(const char *name)
         if (same_name(wtypes[i].name, name))
             return &wtypes[i];
     return NULL;
+}
+
+/* Found by the quant that it stands beside: a name would have to be spelled twice. */
+static const struct {
+    void (*quant)(const float *src, uint8_t *dst, int64_t n);
+    void (*weighted)(const float *src, const float *importance, uint8_t *dst, int64_t n);
+} weighted[] = {
+#define KVANT_WEIGHTED(sym) { wtype_##sym##_quant, wtype_##sym##_weighted },
+#include "formats/weights/wtypes_weighted.def"
+#undef KVANT_WEIGHTED
+};
+
+int kvant_wtype_quant_weighted(const kvant_wtype *t, const float *src, const float *importance, uint8_t *dst,
+                               int64_t n)
+{
+    for (size_t i = 0; t->quant && i < sizeof weighted / sizeof weighted[0]; i++)
+        if (weighted[i].quant == t->quant) {
+            weighted[i].weighted(src, importance, dst, n);
+            return 1;
+        }
+    return 0;
+}
+
+const char *kvant_wtype_names(void)
+{
+#define CARD_WTYPE(sym, name, id, block, bytes, file_type) " " name
+    static const char names[] =
+#include "cards/lists.inc"
+        ;
+#undef CARD_WTYPE
+    return names + 1;
 }
 
 int kvant_ggml_type_info(int ggml_id, const char **name, int *block, int *bytes)

@@ -17,21 +17,4 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int layer(kvant_model *m, int l, kvant_diag *diag)
-{
-    KVANT_TRY(request_attention(m, l, diag));
-    return m->hp.n_expert ? request_ffn_moe(m, l, diag) : request_ffn_dense(m, l, diag);
-}
-
-static void build(builder *b, int l)
-{
-    build_norm(b, b->m->layers[l].attn_norm);
-    build_attention(b, l);
-    build_norm(b, b->m->layers[l].ffn_norm);
-    if (b->m->hp.n_expert)
-        build_ffn_moe(b, l);
-    else
-        build_ffn_dense(b, l);
-}
-
-const arch_def arch_llama = { "llama", shapes, layer, build };
+const arch_def arch_llama = { "llama", shapes, request_plain_layer, build_plain_layer };

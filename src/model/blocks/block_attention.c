@@ -4,27 +4,66 @@
 
 #include "model/build.h"
 
+/* Whether there are biases is a matter of the file, not of the architecture's name. */
+static int request_biases(kvant_model *m, int l, kvant_diag *diag)
+{
+    const hparams *hp = &m->hp;
+    layer_weights *w = &m->layers[l];
+    const int q = hp->n_head * hp->d_k * (hp->attn_gate ? 2 : 1);
+
+    KVANT_TRY(weight_layer_vector(m, l, "attn_q.bias", q, WEIGHT_OPTIONAL, &w->q_bias, diag));
+    KVANT_TRY(
+        weight_layer_vector(m, l, "attn_k.bias", hp->n_head_kv * hp->d_k, WEIGHT_OPTIONAL, &w->k_bias, diag));
+    return weight_layer_vector(m, l, "attn_v.bias", hp->n_head_kv * hp->d_v, WEIGHT_OPTIONAL, &w->v_bias, diag);
+}
+
+static int request_qk_norms(kvant_model *m, int l, kvant_diag *diag)
+{
+    const hparams *hp = &m->hp;
+    layer_weights *w = &m->layers[l];
+    const int rows = hp->qk_norm == QK_NORM_ROWS;
+
+    if (hp->qk_norm == QK_NORM_NONE)
+        return KVANT_OK;
+    KVANT_TRY(weight_layer_vector(m, l, "attn_q_norm.weight", rows ? hp->n_head * hp->d_k : hp->d_k, WEIGHT_REQUIRED,
+                                  &w->q_norm, diag));
+    return weight_layer_vector(m, l, "attn_k_norm.weight", rows ? hp->n_head_kv * hp->d_k : hp->d_k, WEIGHT_REQUIRED,
+                               &w->k_norm, diag);
+}
+
+/* q, k and v as one tensor where the file has it, else three, joined where their types allow. */
+static int request_qkv(kvant_model *m, int l, kvant_diag *diag)
+{
+    const hparams *hp = &m->hp;
+    layer_weights *w = &m->layers[l];
+    const int64_t e = hp->n_embd, q = (int64_t)hp->n_head * hp->d_k * (hp->attn_gate ? 2 : 1);
+    const int64_t k = (int64_t)hp->n_head_kv * hp->d_k, v = (int64_t)hp->n_head_kv * hp->d_v;
+    char name[80];
+
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_qkv.weight", e, q + k + v, 1, WEIGHT_OPTIONAL, &w->qkv, diag));
+    if (w->qkv >= 0)
+        return weight_layer_vector(m, l, "attn_qkv.bias", q + k + v, WEIGHT_OPTIONAL, &w->qkv_bias, diag);
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_q.weight", e, q, 1, WEIGHT_REQUIRED, &w->q, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_k.weight", e, k, 1, WEIGHT_REQUIRED, &w->k, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_v.weight", e, v, 1, WEIGHT_REQUIRED, &w->v, diag));
+    KVANT_TRY(request_biases(m, l, diag));
+    snprintf(name, sizeof name, "blk.%d.attn_q+k+v.weight", l);
+    return weight_join(m, name, (int[]){ w->q, w->k, w->v }, 3, &w->qkv, diag);
+}
+
 int request_attention(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
-    int64_t e = hp->n_embd, q = (int64_t)hp->n_head * hp->d_k * (hp->attn_gate ? 2 : 1);
-    char name[80];
 
     w->is_attn = 1;
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_q.weight", e, q, 1, WEIGHT_REQUIRED, &w->q, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_k.weight", e, (int64_t)hp->n_head_kv * hp->d_k, 1, WEIGHT_REQUIRED, &w->k,
-                                  diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_v.weight", e, (int64_t)hp->n_head_kv * hp->d_v, 1, WEIGHT_REQUIRED, &w->v,
-                                  diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_output.weight", (int64_t)hp->n_head * hp->d_v, e, 1, WEIGHT_REQUIRED,
-                                  &w->attn_out, diag));
-    if (hp->qk_norm) {
-        KVANT_TRY(weight_layer_vector(m, l, "attn_q_norm.weight", hp->d_k, WEIGHT_REQUIRED, &w->q_norm, diag));
-        KVANT_TRY(weight_layer_vector(m, l, "attn_k_norm.weight", hp->d_k, WEIGHT_REQUIRED, &w->k_norm, diag));
-    }
-    snprintf(name, sizeof name, "blk.%d.attn_q+k+v.weight", l);
-    return weight_join(m, name, (int[]){ w->q, w->k, w->v }, 3, &w->qkv, diag);
+    KVANT_TRY(weight_layer_vector(m, l, "attn_sinks.weight", hp->n_head, WEIGHT_OPTIONAL, &w->sinks, diag));
+    KVANT_TRY(request_qkv(m, l, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_output.weight", (int64_t)hp->n_head * hp->d_v, hp->n_embd, 1,
+                                  WEIGHT_REQUIRED, &w->attn_out, diag));
+    KVANT_TRY(
+        weight_layer_vector(m, l, "attn_output.bias", hp->n_embd, WEIGHT_OPTIONAL, &w->attn_out_bias, diag));
+    return request_qk_norms(m, l, diag);
 }
 
 /* Where q, k and v of a token row lie in buf.qkv. */
@@ -45,59 +84,179 @@ static qkv_view project(builder *b, const layer_weights *w)
     p.k = p.q + q_width;
     p.v = p.k + (int64_t)hp->n_head_kv * hp->d_k;
     if (w->qkv >= 0) {
-        build_matmul(b, w->qkv, b->buf.a, e, p.q, p.ld, b->n);
-        return p;
+        build_matmul(b, w->qkv, b->in, e, p.q, p.ld, b->n);
+    } else {
+        build_matmul(b, w->q, b->in, e, p.q, p.ld, b->n);
+        build_matmul(b, w->k, b->in, e, p.k, p.ld, b->n);
+        build_matmul(b, w->v, b->in, e, p.v, p.ld, b->n);
     }
-    build_matmul(b, w->q, b->buf.a, e, p.q, p.ld, b->n);
-    build_matmul(b, w->k, b->buf.a, e, p.k, p.ld, b->n);
-    build_matmul(b, w->v, b->buf.a, e, p.v, p.ld, b->n);
+    build_bias(b, w->qkv_bias, p.q, (int)p.ld, p.ld, b->n);
+    build_bias(b, w->q_bias, p.q, q_width, p.ld, b->n);
+    build_bias(b, w->k_bias, p.k, hp->n_head_kv * hp->d_k, p.ld, b->n);
+    build_bias(b, w->v_bias, p.v, hp->n_head_kv * hp->d_v, p.ld, b->n);
     return p;
 }
 
-static void norm_and_rotate(builder *b, const layer_weights *w, const qkv_view *p)
+static void norm_qk(builder *b, const layer_weights *w, const qkv_view *p)
 {
     const hparams *hp = &b->m->hp;
-    int d = hp->d_k;
+    const float *q = b->vec[w->q_norm], *k = b->vec[w->k_norm], eps = hp->rms_eps;
+    int d = hp->d_k, qd = hp->n_head * d, kd = hp->n_head_kv * d;
 
-    if (hp->qk_norm) {
-        BUILD(b, NORM_RMS,
-              { p->q, b->vec[w->q_norm], p->q, hp->rms_eps, b->n, hp->n_head, d, p->ld, p->gq, p->ld, p->gq });
-        BUILD(b, NORM_RMS, { p->k, b->vec[w->k_norm], p->k, hp->rms_eps, b->n, hp->n_head_kv, d, p->ld, d, p->ld, d });
+    if (hp->qk_norm == QK_NORM_ROWS) {
+        BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->n, 1, qd, p->ld, qd, p->ld, qd });
+        BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->n, 1, kd, p->ld, kd, p->ld, kd });
+    } else {
+        BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->n, hp->n_head, d, p->ld, p->gq, p->ld, p->gq });
+        BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->n, hp->n_head_kv, d, p->ld, d, p->ld, d });
     }
-    BUILD(b, ROPE,
-          { p->q, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head, p->ld, p->gq });
-    BUILD(b, ROPE,
-          { p->k, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head_kv, p->ld, d });
+}
+
+static int has_rope(const hparams *hp, int l)
+{
+    if (hp->rope_windowed_only)
+        return hp->windowed[l];
+    return !hp->no_rope_step || (l + 1) % hp->no_rope_step != 0;
+}
+
+static void norm_and_rotate(builder *b, int l, const qkv_view *p)
+{
+    const hparams *hp = &b->m->hp;
+    const float *freq = hp->windowed[l] ? b->inv_freq_window : b->inv_freq;
+    const float mscale = hp->windowed[l] && hp->rope_base_window > 0 ? 1.0f : hp->rope_mscale;
+
+    if (hp->qk_norm)
+        norm_qk(b, &b->m->layers[l], p);
+    if (has_rope(hp, l)) {
+        BUILD(b, ROPE, { p->q, b->pos, freq, mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head, p->ld, p->gq });
+        BUILD(b, ROPE, { p->k, b->pos, freq, mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head_kv, p->ld, hp->d_k });
+    }
+    if (hp->attn_temp > 0)
+        BUILD(b, ATTN_TEMP, { p->q, b->pos, hp->attn_temp, hp->n_ctx_orig, b->n, hp->n_head * hp->d_k, p->ld });
+}
+
+int request_norms_after(kvant_model *m, int l, kvant_diag *diag)
+{
+    layer_weights *w = &m->layers[l];
+    const int64_t e = m->hp.n_embd;
+
+    KVANT_TRY(weight_layer_vector(m, l, "post_attention_norm.weight", e, WEIGHT_REQUIRED, &w->attn_post_norm, diag));
+    return weight_layer_vector(m, l, "post_ffw_norm.weight", e, WEIGHT_REQUIRED, &w->ffn_post_norm, diag);
+}
+
+/* One flag for each layer from an array of bool, i32 or u32, nonzero: windowed. */
+static int read_window_list(const gguf *g, const char *key, hparams *hp, kvant_diag *diag)
+{
+    const gguf_kv *kv = gguf_find(g, key);
+    int32_t list[MODEL_MAX_LAYERS];
+    int n = 0;
+
+    if (kv->elem == GGUF_BOOL) {
+        n = kv->count > MODEL_MAX_LAYERS ? MODEL_MAX_LAYERS + 1 : (int)kv->count;
+        for (int i = 0; i < n && i < MODEL_MAX_LAYERS; i++)
+            list[i] = kv->value[i];
+    } else {
+        KVANT_TRY(gguf_i32s(g, key, 1, list, MODEL_MAX_LAYERS, &n, diag));
+    }
+    if (n < hp->n_layer || n > MODEL_MAX_LAYERS)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %d values, wanted one for each of %d layers", key, n, hp->n_layer);
+    for (int l = 0; l < hp->n_layer; l++)
+        hp->windowed[l] = list[l] != 0;
+    return KVANT_OK;
+}
+
+int read_window(const gguf *g, hparams *hp, int every, kvant_diag *diag)
+{
+    gguf_str arch;
+    char key[96];
+    uint32_t window = 0, n = (uint32_t)every;
+
+    KVANT_TRY(gguf_string(g, "general.architecture", 1, &arch, diag));
+    snprintf(key, sizeof key, "%.*s.attention.sliding_window", (int)arch.n, arch.s);
+    KVANT_TRY(gguf_u32(g, key, 0, &window, diag));
+    if (window > 1u << 28)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %u, wanted at most %d", key, window, 1 << 28);
+    hp->window = (int)window;
+    if (window == 0)
+        return KVANT_OK;
+    snprintf(key, sizeof key, "%.*s.attention.sliding_window_pattern", (int)arch.n, arch.s);
+    const gguf_kv *kv = gguf_find(g, key);
+    if (kv && kv->type == GGUF_ARRAY)
+        return read_window_list(g, key, hp, diag);
+    KVANT_TRY(gguf_u32(g, key, 0, &n, diag));
+    for (uint32_t l = 0; l < (uint32_t)hp->n_layer; l++)
+        hp->windowed[l] = n == 0 || (l + 1) % n != 0;
+    return KVANT_OK;
+}
+
+int read_caps(const gguf *g, hparams *hp, kvant_diag *diag)
+{
+    static const char *const suffixes[] = { "attn_logit_softcapping", "final_logit_softcapping" };
+    float *const caps[] = { &hp->attn_cap, &hp->logit_cap };
+    gguf_str arch;
+    char key[96];
+
+    KVANT_TRY(gguf_string(g, "general.architecture", 1, &arch, diag));
+    for (int i = 0; i < 2; i++) {
+        snprintf(key, sizeof key, "%.*s.%s", (int)arch.n, arch.s, suffixes[i]);
+        KVANT_TRY(gguf_f32(g, key, 0, caps[i], diag));
+        if (!(*caps[i] >= 0.0f && *caps[i] < 1e6f))
+            return kvant_fail(diag, KVANT_EFORMAT, "%s: %g, wanted 0 (none) to 1e6", key, (double)*caps[i]);
+    }
+    return KVANT_OK;
+}
+
+static int is_apart(const builder *b, int l)
+{
+    return b->windows_apart && b->m->hp.windowed[l];
+}
+
+/* The pass with the block tables of layer l. */
+static const kvant_seqs *layer_seqs(const builder *b, int l)
+{
+    return is_apart(b, l) ? &b->window_seqs : &b->seqs;
 }
 
 /* K's and V's steps are neighbours: a device may run two as one. */
-static void write_sides(builder *b, int l, const qkv_view *p)
+void build_cache_rows(builder *b, int l, const float *k_rows, const float *v_rows, int64_t ld)
 {
     const kvant_kv_side *k = &b->k[l], *v = &b->v[l];
     const int h = b->m->hp.n_head_kv, d_k = b->m->hp.d_k, d_v = b->m->hp.d_v;
-    BUILD(b, CACHE_WRITE, { b->seqs, *k, p->k, p->ld, h, d_k });
-    BUILD(b, CACHE_WRITE, { b->seqs, *v, p->v, p->ld, h, d_v });
+    const int32_t *dst = is_apart(b, l) ? b->seal_window : b->seal_dst;
+    BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), *k, k_rows, ld, h, d_k });
+    BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), *v, v_rows, ld, h, d_v });
     if (k->tail && b->n_seal > 0)
-        BUILD(b, PAGE_SEAL, { *k, b->seal_src, b->seal_dst, b->n_seal, h, d_k });
+        BUILD(b, PAGE_SEAL, { *k, b->seal_src, dst, b->n_seal, h, d_k });
     if (v->tail && b->n_seal > 0)
-        BUILD(b, PAGE_SEAL, { *v, b->seal_src, b->seal_dst, b->n_seal, h, d_v });
+        BUILD(b, PAGE_SEAL, { *v, b->seal_src, dst, b->n_seal, h, d_v });
 }
 
-void build_attention(builder *b, int l)
+void build_attention_rows(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
     const qkv_view p = project(b, w);
     int width = hp->n_head * hp->d_v;
 
-    norm_and_rotate(b, w, &p);
-    write_sides(b, l, &p);
+    norm_and_rotate(b, l, &p);
+    build_cache_rows(b, l, p.k, p.v, p.ld);
     BUILD(b, ATTN,
-          { b->seqs, b->k[l], b->v[l], p.q, b->buf.att, p.ld, p.gq, width, hp->n_head, hp->n_head_kv, hp->d_k, hp->d_v,
-            hp->attn_scale, b->tail_pages, b->compute, b->max_pos });
+          { *layer_seqs(b, l), b->k[l], b->v[l], p.q, b->buf.att, p.ld, p.gq, width, hp->n_head, hp->n_head_kv, hp->d_k,
+            hp->d_v, hp->attn_scale, b->tail_pages, b->compute, b->max_pos, hp->windowed[l] ? hp->window : 0,
+            hp->attn_cap, w->sinks >= 0 ? b->vec[w->sinks] : NULL });
     if (hp->attn_gate)
         BUILD(b, GATE_MUL, { b->buf.att, p.q + hp->d_k, b->n, hp->n_head, hp->d_v, width, hp->d_v, p.ld, p.gq });
+}
+
+void build_attention(builder *b, int l)
+{
+    const hparams *hp = &b->m->hp;
+    const layer_weights *w = &b->m->layers[l];
+    const int width = hp->n_head * hp->d_v;
+
+    build_attention_rows(b, l);
     const float *att = build_keep_output_rows(b, l, b->buf.att, width, b->buf.keep);
     build_matmul(b, w->attn_out, att, width, b->buf.delta, hp->n_embd, b->rows);
+    build_bias(b, w->attn_out_bias, b->buf.delta, hp->n_embd, hp->n_embd, b->rows);
     b->have_delta = 1;
 }

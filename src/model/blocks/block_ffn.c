@@ -4,29 +4,72 @@
 
 #include "model/build.h"
 
+static int request_ffn_fused(kvant_model *m, int l, kvant_diag *diag)
+{
+    const hparams *hp = &m->hp;
+    layer_weights *w = &m->layers[l];
+
+    KVANT_TRY(
+        weight_layer_matrix(m, l, "ffn_up.weight", hp->n_embd, 2 * hp->n_ff, 1, WEIGHT_REQUIRED, &w->gate_up, diag));
+    return weight_layer_matrix(m, l, "ffn_down.weight", hp->n_ff, hp->n_embd, 1, WEIGHT_REQUIRED, &w->down, diag);
+}
+
 int request_ffn_dense(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
     char name[80];
 
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate.weight", hp->n_embd, hp->n_ff, 1, WEIGHT_REQUIRED, &w->gate, diag));
+    if (hp->ffn_fused)
+        return request_ffn_fused(m, l, diag);
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_up.weight", hp->n_embd, hp->n_ff, 1, WEIGHT_REQUIRED, &w->up, diag));
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_down.weight", hp->n_ff, hp->n_embd, 1, WEIGHT_REQUIRED, &w->down, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ffn_up.bias", hp->n_ff, WEIGHT_OPTIONAL, &w->up_bias, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ffn_down.bias", hp->n_embd, WEIGHT_OPTIONAL, &w->down_bias, diag));
+    if (hp->act == ACT_RELU2)
+        return KVANT_OK;
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate.weight", hp->n_embd, hp->n_ff, 1, WEIGHT_REQUIRED, &w->gate, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ffn_gate.bias", hp->n_ff, WEIGHT_OPTIONAL, &w->gate_bias, diag));
     snprintf(name, sizeof name, "blk.%d.ffn_gate+up.weight", l);
     return weight_join(m, name, (int[]){ w->gate, w->up }, 2, &w->gate_up, diag);
+}
+
+static int request_expert_biases(kvant_model *m, int l, kvant_diag *diag)
+{
+    layer_weights *w = &m->layers[l];
+    const int64_t n = m->hp.n_expert, f = n * m->hp.n_ff_exp, e = n * m->hp.n_embd;
+
+    KVANT_TRY(weight_layer_vector(m, l, "ffn_gate_inp.bias", n, WEIGHT_OPTIONAL, &w->router_add, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ffn_gate_exps.bias", f, WEIGHT_OPTIONAL, &w->gate_exps_bias, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ffn_up_exps.bias", f, WEIGHT_OPTIONAL, &w->up_exps_bias, diag));
+    return weight_layer_vector(m, l, "ffn_down_exps.bias", e, WEIGHT_OPTIONAL, &w->down_exps_bias, diag);
+}
+
+/* The projections to and from what the routed experts work on. */
+static int request_latent(kvant_model *m, int l, kvant_diag *diag)
+{
+    const int64_t e = m->hp.n_embd, z = m->hp.n_latent;
+    layer_weights *w = &m->layers[l];
+
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_latent_down.weight", e, z, 1, WEIGHT_REQUIRED, &w->latent_down, diag));
+    return weight_layer_matrix(m, l, "ffn_latent_up.weight", z, e, 1, WEIGHT_REQUIRED, &w->latent_up, diag);
 }
 
 static int request_experts(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
-    int64_t e = hp->n_embd, f = hp->n_ff_exp;
+    int64_t e = hp->n_latent ? hp->n_latent : hp->n_embd, f = hp->n_ff_exp;
     int n = hp->n_expert;
     char name[80];
 
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_inp.weight", e, n, 1, WEIGHT_REQUIRED, &w->router, diag));
+    KVANT_TRY(request_expert_biases(m, l, diag));
+    if (hp->n_latent)
+        KVANT_TRY(request_latent(m, l, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_inp.weight", hp->n_embd, n, 1, WEIGHT_REQUIRED, &w->router, diag));
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_down_exps.weight", f, e, n, WEIGHT_REQUIRED, &w->down_exps, diag));
+    if (hp->act == ACT_RELU2)
+        return weight_layer_matrix(m, l, "ffn_up_exps.weight", e, f, n, WEIGHT_REQUIRED, &w->up_exps, diag);
     KVANT_TRY(
         weight_layer_matrix(m, l, "ffn_gate_up_exps.weight", e, 2 * f, n, WEIGHT_OPTIONAL, &w->gate_up_exps, diag));
     if (w->gate_up_exps >= 0)
@@ -45,12 +88,17 @@ int request_ffn_moe(kvant_model *m, int l, kvant_diag *diag)
     char name[80];
 
     KVANT_TRY(request_experts(m, l, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "exp_probs_b.bias", hp->n_expert, WEIGHT_OPTIONAL, &w->router_bias, diag));
     if (f == 0)
         return KVANT_OK;
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_inp_shexp.weight", e, 1, 1, WEIGHT_REQUIRED, &w->shexp_router, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_shexp.weight", e, f, 1, WEIGHT_REQUIRED, &w->shexp_gate, diag));
+    if (!hp->shexp_plain)
+        KVANT_TRY(
+            weight_layer_matrix(m, l, "ffn_gate_inp_shexp.weight", e, 1, 1, WEIGHT_REQUIRED, &w->shexp_router, diag));
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_up_shexp.weight", e, f, 1, WEIGHT_REQUIRED, &w->shexp_up, diag));
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_down_shexp.weight", f, e, 1, WEIGHT_REQUIRED, &w->shexp_down, diag));
+    if (hp->act == ACT_RELU2)
+        return KVANT_OK;
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_shexp.weight", e, f, 1, WEIGHT_REQUIRED, &w->shexp_gate, diag));
     snprintf(name, sizeof name, "blk.%d.ffn_gate+up_shexp.weight", l);
     return weight_join(m, name, (int[]){ w->shexp_gate, w->shexp_up }, 2, &w->shexp_gate_up, diag);
 }
@@ -89,49 +137,128 @@ int read_moe_shapes(const gguf *g, hparams *hp, int shared, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* gate_up (joined) or gate and up apart -> ff[rows][2f], SwiGLU in place, down -> y. */
-static void swiglu_mlp(builder *b, int joined, int gate, int up, int down, int f, float *y)
+int request_ffn(kvant_model *m, int l, kvant_diag *diag)
+{
+    return !m->hp.n_expert || l < m->hp.n_dense_lead ? request_ffn_dense(m, l, diag) : request_ffn_moe(m, l, diag);
+}
+
+/* gate_up (joined), or gate and up apart, or up alone -> ff[rows][2f]. */
+static void gate_and_up(builder *b, int joined, int gate, int up, int f)
 {
     int e = b->m->hp.n_embd, r = b->rows;
     float *ff = b->buf.ff;
 
-    if (joined >= 0) {
-        build_matmul(b, joined, b->buf.a, e, ff, 2 * f, r);
+    if (joined >= 0 || gate < 0) {
+        build_matmul(b, joined >= 0 ? joined : up, b->in, e, ff, 2 * f, r);
     } else {
-        build_matmul(b, gate, b->buf.a, e, ff, 2 * f, r);
-        build_matmul(b, up, b->buf.a, e, ff + f, 2 * f, r);
+        build_matmul(b, gate, b->in, e, ff, 2 * f, r);
+        build_matmul(b, up, b->in, e, ff + f, 2 * f, r);
     }
-    BUILD(b, SWIGLU, { ff, ff + f, ff, r, f, 2 * f, 2 * f, 2 * f });
-    build_matmul(b, down, ff, 2 * f, y, e, r);
+}
+
+/* The gated unit of the model, in place over the gate half; the squared ReLU, over the one half there is. */
+static void gated_unit(builder *b, float *gate, const float *up, int rows, int f, int64_t ld)
+{
+    static const int kinds[] = { [ACT_GELU] = KVANT_GLU_GELU, [ACT_CLAMPED] = KVANT_GLU_CLAMPED,
+                                 [ACT_RELU2] = KVANT_GLU_RELU };
+    const int act = b->m->hp.act;
+
+    if (act == ACT_SWIGLU)
+        BUILD(b, SWIGLU, { gate, up, gate, rows, f, ld, ld, ld });
+    else
+        BUILD(b, GLU, { gate, act == ACT_RELU2 ? gate : up, gate, rows, f, ld, ld, ld, kinds[act], 1.702f, 7.0f });
+}
+
+/* The unit of ff[rows][2f] in place, down -> y. */
+static void gated_down(builder *b, int down, int f, float *y)
+{
+    float *ff = b->buf.ff;
+    gated_unit(b, ff, ff + f, b->rows, f, 2 * f);
+    build_matmul(b, down, ff, 2 * f, y, b->m->hp.n_embd, b->rows);
 }
 
 void build_ffn_dense(builder *b, int l)
 {
     const layer_weights *w = &b->m->layers[l];
+    const int e = b->m->hp.n_embd, f = b->m->hp.n_ff;
     if (b->rows == 0)
         return;
-    swiglu_mlp(b, w->gate_up, w->gate, w->up, w->down, b->m->hp.n_ff, b->buf.delta);
+    gate_and_up(b, w->gate_up, w->gate, w->up, f);
+    build_bias(b, w->gate_bias, b->buf.ff, f, 2 * f, b->rows);
+    build_bias(b, w->up_bias, b->buf.ff + (w->gate < 0 && w->gate_up < 0 ? 0 : f), f, 2 * f, b->rows);
+    gated_down(b, w->down, f, b->buf.delta);
+    build_bias(b, w->down_bias, b->buf.delta, e, e, b->rows);
     b->have_delta = 1;
 }
 
-static void experts(builder *b, const layer_weights *w)
+/* The bias of each slot's own expert. */
+static void expert_bias(builder *b, int bias, float *y, int width, int64_t ldy)
+{
+    if (bias >= 0)
+        BUILD(b, BIAS, { y, b->vec[bias], b->rows * b->m->hp.n_expert_used, width, ldy, b->buf.route_ids,
+                         b->m->hp.n_expert });
+}
+
+/* What the chosen experts' gate and up give, in buf.ff: gate and up of a slot side by side, or one matrix after the
+ * other, or up alone.  Returns where up begins and sets the distance of rows. */
+static float *expert_inputs(builder *b, const layer_weights *w, const float *x, int e, int64_t *ld)
+{
+    const int f = b->m->hp.n_ff_exp, k = b->m->hp.n_expert_used, r = b->rows;
+    float *ff = b->buf.ff, *up = w->gate_exps >= 0 ? ff + (int64_t)r * k * f : ff;
+
+    *ld = w->gate_up_exps >= 0 ? 2 * f : f;
+    if (w->gate_up_exps >= 0) {
+        BUILD(b, MATMUL_ID, { &b->w[w->gate_up_exps], x, b->buf.route_ids, ff, r, k, k, e, b->compute });
+        return ff + f;
+    }
+    if (w->gate_exps >= 0)
+        BUILD(b, MATMUL_ID, { &b->w[w->gate_exps], x, b->buf.route_ids, ff, r, k, k, e, b->compute });
+    BUILD(b, MATMUL_ID, { &b->w[w->up_exps], x, b->buf.route_ids, up, r, k, k, e, b->compute });
+    return up;
+}
+
+/* x[rows][e] through the chosen experts, weighed, into y. */
+static void experts(builder *b, const layer_weights *w, const float *x, int e, float *y)
 {
     const hparams *hp = &b->m->hp;
-    int e = hp->n_embd, f = hp->n_ff_exp, k = hp->n_expert_used, r = b->rows, slots = r * k;
-    float *ff = b->buf.ff, *up = ff + f;
-    int64_t ld = 2 * f;
+    int f = hp->n_ff_exp, k = hp->n_expert_used, r = b->rows, slots = r * k;
+    int64_t ld;
+    float *ff = b->buf.ff, *up = expert_inputs(b, w, x, e, &ld);
 
-    if (w->gate_up_exps >= 0) {
-        BUILD(b, MATMUL_ID, { &b->w[w->gate_up_exps], b->buf.a, b->buf.route_ids, ff, r, k, k, e, b->compute });
-    } else {
-        up = ff + (int64_t)slots * f;
-        ld = f;
-        BUILD(b, MATMUL_ID, { &b->w[w->gate_exps], b->buf.a, b->buf.route_ids, ff, r, k, k, e, b->compute });
-        BUILD(b, MATMUL_ID, { &b->w[w->up_exps], b->buf.a, b->buf.route_ids, up, r, k, k, e, b->compute });
-    }
-    BUILD(b, SWIGLU, { ff, up, ff, slots, f, ld, ld, ld });
+    expert_bias(b, w->gate_exps_bias, ff, f, ld);
+    expert_bias(b, w->up_exps_bias, up, f, ld);
+    gated_unit(b, ff, up, slots, f, ld);
     BUILD(b, MATMUL_ID, { &b->w[w->down_exps], ff, b->buf.route_ids, b->buf.ff2, r, k, 1, ld, b->compute });
-    BUILD(b, MOE_COMBINE, { b->buf.ff2, b->buf.route_wts, b->buf.delta, r, k, e });
+    expert_bias(b, w->down_exps_bias, b->buf.ff2, e, e);
+    BUILD(b, MOE_COMBINE, { b->buf.ff2, b->buf.route_wts, y, r, k, e });
+}
+
+/* in -> delta, where there is a latent through its two projections. */
+static void routed_experts(builder *b, const layer_weights *w)
+{
+    const int e = b->m->hp.n_embd, z = b->m->hp.n_latent;
+
+    if (z == 0) {
+        experts(b, w, b->in, e, b->buf.delta);
+        return;
+    }
+    build_matmul(b, w->latent_down, b->in, e, b->buf.delta, z, b->rows);
+    experts(b, w, b->buf.delta, z, b->buf.ff);
+    build_matmul(b, w->latent_up, b->buf.ff, z, b->buf.delta, e, b->rows);
+}
+
+static void shared_expert(builder *b, const layer_weights *w)
+{
+    const hparams *hp = &b->m->hp;
+
+    if (!hp->shexp_plain)
+        build_matmul(b, w->shexp_router, b->in, hp->n_embd, b->buf.sh_gate, 1, b->rows);
+    gate_and_up(b, w->shexp_gate_up, w->shexp_gate, w->shexp_up, hp->n_ff_shexp);
+    gated_down(b, w->shexp_down, hp->n_ff_shexp, b->buf.ff2);
+    if (hp->shexp_plain)
+        BUILD(b, ADD, { b->buf.delta, b->buf.ff2, b->rows, hp->n_embd });
+    else
+        BUILD(b, GATE_ADD, { b->buf.delta, b->buf.ff2, b->buf.sh_gate, b->rows, hp->n_embd });
 }
 
 void build_ffn_moe(builder *b, int l)
@@ -141,14 +268,22 @@ void build_ffn_moe(builder *b, int l)
 
     if (b->rows == 0)
         return;
-    build_matmul(b, w->router, b->buf.a, hp->n_embd, b->buf.router, hp->n_expert, b->rows);
+    build_matmul(b, w->router, b->in, hp->n_embd, b->buf.router, hp->n_expert, b->rows);
+    build_bias(b, w->router_add, b->buf.router, hp->n_expert, hp->n_expert, b->rows);
     BUILD(b, MOE_ROUTE, { b->buf.router, b->buf.route_ids, b->buf.route_wts, b->rows, hp->n_expert, hp->n_expert_used,
-                          hp->expert_scale });
-    experts(b, w);
-    if (hp->n_ff_shexp) {
-        build_matmul(b, w->shexp_router, b->buf.a, hp->n_embd, b->buf.sh_gate, 1, b->rows);
-        swiglu_mlp(b, w->shexp_gate_up, w->shexp_gate, w->shexp_up, w->shexp_down, hp->n_ff_shexp, b->buf.ff2);
-        BUILD(b, GATE_ADD, { b->buf.delta, b->buf.ff2, b->buf.sh_gate, b->rows, hp->n_embd });
-    }
+                          hp->expert_scale, hp->expert_gating, hp->expert_raw,
+                          w->router_bias >= 0 ? b->vec[w->router_bias] : NULL, hp->n_expert_group, hp->n_top_group,
+                          hp->expert_gating == KVANT_GATING_SIGMOID ? 2 : 1 });
+    routed_experts(b, w);
+    if (hp->n_ff_shexp)
+        shared_expert(b, w);
     b->have_delta = 1;
+}
+
+void build_ffn(builder *b, int l)
+{
+    if (!b->m->hp.n_expert || l < b->m->hp.n_dense_lead)
+        build_ffn_dense(b, l);
+    else
+        build_ffn_moe(b, l);
 }

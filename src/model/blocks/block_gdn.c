@@ -17,6 +17,11 @@ static int read_u32(const gguf *g, const char *arch, const char *suffix, int req
     return KVANT_OK;
 }
 
+static int64_t channels(const hparams *hp)
+{
+    return 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + (int64_t)hp->gdn_hv * hp->gdn_dv;
+}
+
 int read_gdn_shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     gguf_str name;
@@ -45,12 +50,11 @@ int read_gdn_shapes(const gguf *g, hparams *hp, kvant_diag *diag)
     if (hp->full_interval < 1)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.full_attention_interval: 0, wanted at least 1", arch);
     hp->gdn_dv = hp->gdn_dk;
+    hp->rec_out = inner;
+    hp->conv_channels = (int)channels(hp);
+    hp->rec_in = hp->conv_channels + inner;
+    hp->state_values = inner * hp->gdn_dk;
     return KVANT_OK;
-}
-
-static int64_t channels(const hparams *hp)
-{
-    return 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + (int64_t)hp->gdn_hv * hp->gdn_dv;
 }
 
 /* qwen3next stores beta and alpha in one matrix, grouped per key head: r betas, then r alphas. */
@@ -117,7 +121,7 @@ static int request_gdn(kvant_model *m, int l, kvant_diag *diag)
     int64_t e = hp->n_embd, dv_all = (int64_t)hp->gdn_hv * hp->gdn_dv;
     int grouped = hp->gdn_interleaved;
 
-    w->is_attn = 0;
+    w->is_state = 1;
     KVANT_TRY(request_projections(m, l, diag));
     if (grouped) {
         KVANT_TRY(request_grouped_ba(m, l, diag));
@@ -154,7 +158,7 @@ static void recur(builder *b, int l, const layer_weights *w, int ld)
     int c = (int)channels(hp), qk = hp->gdn_hk * hp->gdn_dk;
     float *y = b->buf.att;
     const kvant_conv_args conv = { b->seqs, b->buf.qkv, b->vec[w->conv], b->conv_state[l], y, c, hp->conv_k,
-                                   b->conv_stride, ld };
+                                   b->conv_stride, ld, NULL, 0 };
     const kvant_gdn_args gdn = { b->seqs, y, y + qk, y + 2 * qk, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o,
                                  hp->gdn_hk, hp->gdn_hv, hp->gdn_dk, hp->gdn_dv, hp->gdn_interleaved, c, c, c,
                                  b->gdn_stride, b->gdn_type };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "model/utf8.h"
+#include "model/text/utf8.h"
 
 typedef struct reader {
     jinja_run *r;

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "model/utf8.h"
+#include "model/text/utf8.h"
 
 static int hex(char c)
 {

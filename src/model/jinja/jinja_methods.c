@@ -4,7 +4,7 @@
 
 #include <string.h>
 #include <utf8proc.h>
-#include "model/utf8.h"
+#include "model/text/utf8.h"
 
 /* Argument i as text; NULL where it is not given or None. */
 int jargs_str(jinja_run *r, const jargs *a, int i, const char *name, const jstr **out)

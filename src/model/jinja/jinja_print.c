@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
-#include "model/utf8.h"
+#include "model/text/utf8.h"
 
 const char *j_type_name(jval v)
 {

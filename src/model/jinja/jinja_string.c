@@ -2,7 +2,7 @@
 #include "model/jinja/jinja_run.h"
 
 #include <string.h>
-#include "model/utf8.h"
+#include "model/text/utf8.h"
 
 /* ---- building ---- */
 

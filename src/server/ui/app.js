@@ -1,220 +1,347 @@
-"use strict";
-// app.js: the page of kvant serve: a chat over /v1/chat/completions and a live view over /debug/events.  Talks to its own
-// server only; text is always set as text, never as HTML.
+// app.js: the page of kvant serve: the list of chats, the composer, settings, keys.  chat.js speaks to the server, view.js
+// draws messages, live.js the live view, store.js keeps things in the browser.  Talks to its own server only.
+import * as store from "./store.js";
+import { Trouble, apiMessage, base, emptyAnswer, headers, newChat, run, running } from "./chat.js";
+import { followLive } from "./live.js";
+import { button, drawChat, drawGrowing, editMessage, make, showTrouble } from "./view.js";
 
 const $ = id => document.getElementById(id);
-const base = location.pathname.replace(/\/(index\.html)?$/, "");
-let chat = { messages: [] }, running = null, modelName = "", points = [], last = null;
+const MOST_FILE = 1 << 20, PHONE = matchMedia("(max-width: 760px)"), NARROW = matchMedia("(max-width: 1100px)");
+const FIELDS = ["system", "temperature", "top_p", "top_k", "min_p", "max_tokens", "seed", "thinking", "tools"];
+let chat = null, files = [], modelName = "";
 
-function key() { return sessionStorage.getItem("kvant-key") || ""; }
+// ---- dialogs ----
 
-function headers() {
-  const h = { "Content-Type": "application/json" };
-  if (key()) h.Authorization = "Bearer " + key();
-  return h;
+// Asks for a text, or with value null for yes or no; the text or true; null when it is left.
+function ask(title, text, value, yes) {
+  const d = $("ask"), field = $("askvalue");
+  $("asktitle").textContent = title;
+  $("asktext").textContent = text;
+  $("askyes").textContent = yes;
+  field.hidden = value === null;
+  field.value = value || "";
+  d.returnValue = "";
+  d.showModal();
+  if (value !== null) field.select();
+  return new Promise(done => d.addEventListener("close", () => done(d.returnValue !== "yes" ? null : value === null ? true : field.value.trim()), { once: true }));
 }
 
-function askKey() {
-  const k = prompt("API key of this server");
-  if (k !== null) { sessionStorage.setItem("kvant-key", k.trim()); start(); }
+async function askKey() {
+  const k = await ask("API key", "The key of this server; it is kept until this tab is closed.", "", "Use it");
+  if (k === null) return;
+  sessionStorage.setItem("kvant-key", k);
+  start();
 }
 
-// Reads an event stream of a fetch response; calls back with the text of each data line.
-async function readEvents(response, onData) {
-  const reader = response.body.getReader(), decoder = new TextDecoder();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    rest += decoder.decode(value, { stream: true });
-    const lines = rest.split("\n");
-    rest = lines.pop();
-    for (const line of lines) if (line.startsWith("data: ")) onData(line.slice(6));
+// ---- the list of chats ----
+
+function chatRow(head) {
+  const li = make("li"), open = button(head.title, () => openChat(head.id)), tools = make("span", "tools");
+  for (const [sign, act, what] of [["✎", renameChat, "Rename"], ["↓", saveFile, "Save as a file"], ["✕", deleteChat, "Delete"]]) {
+    const b = tools.appendChild(button(sign, () => act(head), what));
+    b.setAttribute("aria-label", what + ": " + head.title);
   }
+  open.className = "title";
+  if (head.id === chat.id) open.setAttribute("aria-current", "true");
+  li.classList.toggle("running", running.has(head.id));
+  li.append(open, tools);
+  return li;
 }
 
-async function errorText(response) {
-  try { return (await response.json()).error.message; } catch { return "status " + response.status; }
+function drawList() { $("chats").replaceChildren(...store.list().map(chatRow)); }
+
+// The conversation as a file that kvant run /load reads, too.
+async function saveFile(head) {
+  const c = await store.load(head.id), link = make("a");
+  const messages = [...(c.system ? [{ role: "system", content: c.system }] : []), ...c.messages.map(apiMessage)];
+  link.href = URL.createObjectURL(new Blob([JSON.stringify({ messages }, null, 1) + "\n"], { type: "application/json" }));
+  link.download = (c.title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 40) || "chat") + ".json";
+  link.click();
+  URL.revokeObjectURL(link.href);
 }
 
-// ---- chat ----
+async function renameChat(head) {
+  const title = await ask("Rename", "", head.title, "Rename");
+  if (!title) return;
+  const c = await store.load(head.id);
+  c.title = title;
+  await kept(store.save(c));
+  drawAll();
+}
 
-function show(role, text) {
-  const box = document.createElement("div"), who = document.createElement("span"), body = document.createElement("span");
-  box.className = "message " + role;
-  who.className = "who";
-  who.textContent = role === "user" ? "you" : role === "error" ? "error" : modelName;
-  body.textContent = text;
-  box.append(who, body);
-  $("messages").append(box);
+async function deleteChat(head) {
+  if (!await ask("Delete", `“${head.title}” is deleted from this browser for good.`, null, "Delete")) return;
+  if (running.has(head.id)) running.get(head.id).abort();
+  gone.add(head.id);
+  await kept(store.remove(head.id));
+  if (head.id === chat.id) showChat(newChat(systemText()));
+  else drawList();
+}
+
+const gone = new Set();     // deleted: what their answers still bring is dropped
+
+async function kept(promise) {
+  try { await promise; } catch (e) { showTrouble(new Trouble("The browser did not keep the chat: " + e.message, "Delete chats that are no longer wanted.")); }
+}
+
+function systemText() { return (store.setting("settings") || {}).system || ""; }
+
+function showChat(c) {
+  chat = c;
+  history.replaceState(null, "", c.messages.length ? "#" + c.id : location.pathname);
+  $("messages").replaceChildren();
+  showTrouble(null);
+  drawAll();
   $("messages").scrollTop = $("messages").scrollHeight;
-  return body;
+  if (PHONE.matches) toggle("side", false);
 }
 
-function busy(on) {
+async function openChat(id) {
+  const c = await store.load(id);
+  if (!c) return;
+  if (!running.has(id))
+    for (const m of c.messages) if (m.state === "running") m.state = "stopped";     // the page was closed or loaded anew
+  showChat(c);
+}
+
+function drawAll() {
+  const on = running.has(chat.id);
+  drawList();
+  drawChat(chat, actions);
+  document.title = chat.messages.length ? chat.title + " · kvant" : "kvant";
+  $("chat").classList.toggle("busy", on);
   $("send").disabled = on;
   $("stop").disabled = !on;
 }
 
-// The question goes back to where it was written: it is no part of the chat, so the next one does not fail for it.
-function giveBack(question, asked, box) {
-  box.remove();
-  asked.parentNode.classList.add("failed");
-  asked.parentNode.firstChild.textContent = "you, not answered";
-  if (!$("input").value) $("input").value = question;
-}
+// ---- asking and answering ----
 
-function showTiming(usage, t0, first) {
-  const now = performance.now(), rate = first && usage.completion_tokens > 1 ? (usage.completion_tokens - 1) * 1000 / (now - first) : 0;
-  $("timing").textContent = usage.completion_tokens + " tokens in " + ((now - t0) / 1000).toFixed(2) + " s, first after " +
-    Math.round(first - t0) + " ms, " + rate.toFixed(1) + " t/s, " + usage.prompt_tokens_details.cached_tokens + " of " +
-    usage.prompt_tokens + " prompt tokens cached";
-}
-
-// One turn of the chat `mine`.  Whatever comes after another chat began is dropped.
-async function answer(mine, question, asked) {
-  const body = show("assistant", ""), t0 = performance.now(), turn = { role: "user", content: question };
-  let text = "", first = 0, usage = null, failed = "", whole = false;
-  running = new AbortController();
-  busy(true);
-  try {
-    const response = await fetch(base + "/v1/chat/completions", {
-      method: "POST", headers: headers(), signal: running.signal,
-      body: JSON.stringify({ messages: [...mine.messages, turn], stream: true, stream_options: { include_usage: true },
-                             temperature: Number($("temperature").value), max_tokens: Number($("max_tokens").value) })
-    });
-    if (!response.ok) throw new Error(await errorText(response));
-    await readEvents(response, data => {
-      if (mine !== chat) return;
-      if (data === "[DONE]") { whole = true; return; }
-      const chunk = JSON.parse(data);
-      if (chunk.error) { failed = chunk.error.message; return; }
-      if (chunk.usage) usage = chunk.usage;
-      const delta = chunk.choices[0] && chunk.choices[0].delta;
-      if (!delta || !delta.content) return;
-      if (!first) first = performance.now();
-      text += delta.content;
-      body.textContent = text;
-      $("messages").scrollTop = $("messages").scrollHeight;
-    });
-  } catch (e) {
-    if (e.name !== "AbortError") failed = e.message;
-  }
-  if (mine !== chat) return;
-  running = null;
-  busy(false);
-  if (text || whole) mine.messages.push(turn, { role: "assistant", content: text });
-  else giveBack(question, asked, body.parentNode);
-  if (failed) show("error", failed);
-  if (usage) showTiming(usage, t0, first);
-}
-
-$("form").addEventListener("submit", event => {
-  event.preventDefault();
-  const text = $("input").value.trim();
-  if (!text || running) return;
-  $("input").value = "";
-  answer(chat, text, show("user", text));
-});
-$("input").addEventListener("keydown", event => {
-  if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); $("form").requestSubmit(); }
-});
-$("stop").addEventListener("click", () => running && running.abort());
-$("clear").addEventListener("click", () => {
-  if (running) running.abort();
-  running = null;
-  chat = { messages: [] };
-  busy(false);
-  $("messages").replaceChildren();
-  $("timing").textContent = "";
-});
-$("keybutton").addEventListener("click", askKey);
-
-// ---- live view ----
-
-function size(bytes) { return bytes >= 1048576 ? (bytes / 1048576).toFixed(1) + " MiB" : Math.round(bytes / 1024) + " KiB"; }
-
-function drawRate() {
-  const c = $("rate"), g = c.getContext("2d"), w = c.width, h = c.height;
-  const most = Math.max(1, ...points.map(p => Math.max(p.gen, p.prompt))) * 1.1;
-  g.clearRect(0, 0, w, h);
-  g.fillStyle = "#5d6673";
-  g.font = "11px sans-serif";
-  g.fillText(Math.round(most) + " t/s", 4, 12);
-  for (const [name, color] of [["prompt", "#c2691c"], ["gen", "#1a6fb5"]]) {
-    g.strokeStyle = color;
-    g.lineWidth = 2;
-    g.beginPath();
-    points.forEach((p, i) => {
-      const x = w - (points.length - 1 - i) * (w / 120), y = h - 2 - p[name] / most * (h - 18);
-      i ? g.lineTo(x, y) : g.moveTo(x, y);
-    });
-    g.stroke();
-  }
-}
-
-function showSlots(slots) {
-  const rows = slots.filter(s => s.state !== "free").map(s => {
-    const tr = document.createElement("tr");
-    const cells = [s.id, s.state, s.n_prompt_tokens, s.n_cached, s.n_decoded, s.pages, s.tokens_per_second ? s.tokens_per_second.toFixed(1) : ""];
-    for (const v of cells) { const td = document.createElement("td"); td.textContent = v; tr.append(td); }
-    return tr;
+// Appends an answer to c and fills it; undo() is called when nothing came of it.
+async function answer(c, undo, message) {
+  const m = message || emptyAnswer(modelName);
+  if (!message) c.messages.push(m);
+  showTrouble(null);
+  const trouble = await run(c, m, structure => {
+    if (gone.has(c.id)) return;
+    if (c !== chat) { if (structure) drawList(); } else if (structure) drawAll(); else drawGrowing(m, () => c === chat);
   });
-  $("slots").tBodies[0].replaceChildren(...rows);
-}
-
-function showLive(s) {
-  if (last && s.time > last.time) {
-    const dt = s.time - last.time;
-    points.push({ gen: (s.generated_tokens - last.generated_tokens) / dt, prompt: (s.computed_tokens - last.computed_tokens) / dt });
-    points = points.slice(-120);
-    $("tps").textContent = points[points.length - 1].gen.toFixed(1);
-    $("pps").textContent = points[points.length - 1].prompt.toFixed(1);
+  if (gone.has(c.id)) { await kept(store.remove(c.id)); drawList(); return; }
+  if (trouble && !c.messages.includes(m)) {
+    undo();
+    await kept(c.messages.length ? store.save(c) : store.remove(c.id));
   }
-  last = s;
-  drawRate();
-  const p = s.pages;
-  $("pages").children[0].style.width = 100 * p.used / p.total + "%";
-  $("pages").children[1].style.width = 100 * p.cached / p.total + "%";
-  $("pagetext").textContent = "· " + p.used + " + " + p.cached + " of " + p.total + " pages of 64 tokens";
-  $("bytes").textContent = "cache: " + size(s.bytes.used) + " used + " + size(s.bytes.cached) + " kept prefixes, of " + size(s.bytes.total) +
-    (s.states.total ? ", snapshots: " + (s.states.total - s.states.free) + " of " + s.states.total : "");
-  $("counts").textContent = s.running + " running (" + s.prefilling + " in their prompt), " + s.queued + " waiting, " +
-    s.connections + " connections, " + s.preemptions + " preemptions, prefix hits " +
-    (s.prefix_queries ? Math.round(100 * s.prefix_hits / s.prefix_queries) : 0) + " %";
-  showSlots(s.slots);
+  if (c === chat) { drawAll(); if (trouble) showTrouble(trouble); }
+  if (!$("models").hidden) about();     // it may have been loaded for this, and another one unloaded
 }
 
-function status(text, on) {
-  $("status").textContent = text;
-  $("status").className = on ? "on" : "off";
+// The question goes back to where it was written: it is no part of the chat, so the next one does not fail for it.
+function giveBack(c, question) {
+  c.messages.splice(c.messages.indexOf(question), 1);
+  if (c !== chat || $("input").value) return;
+  $("input").value = question.content;
+  files = question.files || [];
+  drawFiles();
+  grow();
 }
 
-async function follow() {
-  for (;;) {
+function send() {
+  const text = $("input").value.trim(), c = chat;
+  if ((!text && !files.length) || running.has(c.id)) return;
+  const question = { role: "user", content: text, files };
+  if (!c.messages.length) c.title = (text || files[0].name).replace(/\s+/g, " ").slice(0, 60);
+  c.messages.push(question);
+  $("input").value = "";
+  files = [];
+  drawFiles();
+  grow();
+  history.replaceState(null, "", "#" + c.id);
+  $("messages").scrollTop = $("messages").scrollHeight;
+  answer(c, () => giveBack(c, question));
+}
+
+// Drops what is behind message m (with m itself when it is an answer) and answers anew.
+function anew(m) {
+  const c = chat, old = c.messages.splice(c.messages.indexOf(m) + (m.role === "assistant" ? 0 : 1));
+  if (running.has(c.id)) { c.messages.push(...old); return; }
+  answer(c, () => c.messages.push(...old));
+}
+
+const actions = {
+  again: anew,
+  resend: anew,
+  goOn: m => running.has(chat.id) || answer(chat, () => {}, m),
+  edit: m => editMessage(m, m.role === "user" ? "Send" : "Keep", text => {
+    if (text === null || text.trim() === "") { drawAll(); return; }
+    m.content = text;
+    if (m.role === "user") anew(m);
+    else { kept(store.save(chat)); drawAll(); }
+  }),
+  results: (m, texts) => {
+    const c = chat, results = m.calls.map((call, i) => ({ role: "tool", tool_call_id: call.id, name: call.name, content: texts[i] }));
+    c.messages.push(...results);
+    answer(c, () => c.messages.splice(c.messages.indexOf(results[0]), results.length));
+  }
+};
+
+// ---- attachments ----
+
+function drawFiles() {
+  $("files").replaceChildren(...files.map(f => button(f.name + " ✕", () => { files = files.filter(x => x !== f); drawFiles(); }, "Leave it out")));
+}
+
+async function attach(list) {
+  for (const file of list) {
     try {
-      const response = await fetch(base + "/debug/events", { headers: headers() });
-      if (response.status === 403) { status("connected; the live view wants the admin key", true); $("keybutton").hidden = false; return; }
-      if (response.status === 401) { status("API key wanted", false); $("keybutton").hidden = false; return; }
-      if (!response.ok) throw new Error(await errorText(response));
-      status("connected", true);
-      await readEvents(response, data => showLive(JSON.parse(data)));
-      status("disconnected", false);
-    } catch (e) { status(e.message, false); }
-    await new Promise(done => setTimeout(done, 2000));
+      if (file.size > MOST_FILE) throw new Trouble(`${file.name}: ${(file.size / 1048576).toFixed(1)} MiB, at most 1 MiB.`, "Attach the part of it that matters.");
+      const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+      if (text.includes("\0")) throw new TypeError();
+      files = [...files, { name: file.name, text }];
+    } catch (e) {
+      showTrouble(e instanceof Trouble ? e : new Trouble(`${file.name}: no text in UTF-8.`, "Text files can be attached: code, notes, tables, logs."));
+    }
   }
+  drawFiles();
 }
 
-async function start() {
-  follow();
+// ---- settings, theme, panels ----
+
+function fillSettings() {
+  const s = store.setting("settings") || {};
+  for (const name of FIELDS) $(name).value = name === "system" ? chat.system : s[name] || "";
+}
+
+// Every change counts at once; the system prompt is the shown chat's, and that of chats to come.
+function readSettings() {
+  const s = {};
+  for (const name of FIELDS) s[name] = $(name).value.trim();
+  store.setting("settings", s);
+  if (chat.system === s.system) return;
+  chat.system = s.system;
+  if (chat.messages.length) kept(store.save(chat));
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  store.setting("theme", theme);
+  $("theme").setAttribute("aria-label", "Colours: " + theme);
+  $("theme").title = "Colours: " + theme + " (click for the next)";
+}
+
+function toggle(panel, open) {
+  document.body.classList.toggle(panel, open);
+  $(panel + "button").setAttribute("aria-expanded", String(document.body.classList.contains(panel)));
+  if (!NARROW.matches) store.setting(panel, document.body.classList.contains(panel));
+}
+
+// Beside the chat where there is room, as they were left; over it, and closed at first, where there is none.
+function openPanels() {
+  for (const panel of ["side", "live"]) toggle(panel, !NARROW.matches && store.setting(panel) !== false);
+}
+
+function grow() {
+  $("input").style.height = "auto";
+  $("input").style.height = Math.min($("input").scrollHeight + 2, 240) + "px";
+}
+
+// ---- what the server says about itself ----
+
+async function about() {
   try {
     const response = await fetch(base + "/v1/models", { headers: headers() });
-    if (response.ok) {
-      const m = (await response.json()).data[0];
-      modelName = m.id;
-      $("model").textContent = m.id + " · " + m.meta.desc + " · context " + m.meta.n_ctx;
-    }
+    if (!response.ok) return;
+    const models = (await response.json()).data, chosen = models.find(m => m.id === store.setting("model")) || models[0];
+    showModels(models, chosen);
+    if (chosen.status && chosen.status.value !== "loaded") return;
+    const props = await fetch(base + "/props?model=" + encodeURIComponent(chosen.id), { headers: headers() });
+    if (!props.ok) return;
+    const p = await props.json(), d = p.default_generation_settings || {};
+    const shown = v => v === undefined ? "" : String(Math.round(v * 1e4) / 1e4);
+    for (const name of ["temperature", "top_p", "top_k", "min_p"]) $(name).placeholder = shown(d[name]);
+    if (p.chat_template_problem) showTrouble(new Trouble("This model cannot chat: " + p.chat_template_problem, "Start the server with --chat-template, or with another model."));
   } catch { /* the status line says it */ }
 }
 
-start();
+// Of several models those that are not there yet are loaded by the first message.
+function modelState(status) {
+  if (!status || status.value === "loaded") return "";
+  return " · " + (status.failed ? "failed" : status.value === "loading" ? "loading" : "not loaded");
+}
+
+function showModels(models, chosen) {
+  modelName = chosen.id;
+  $("model").textContent = chosen.id + (chosen.meta ? " · " + chosen.meta.desc + " · context " + chosen.meta.n_ctx : "");
+  $("model").title = $("model").textContent;
+  $("models").hidden = models.length < 2;
+  $("models").replaceChildren(...models.map(m => new Option(m.id + modelState(m.status), m.id, false, m === chosen)));
+  $("models").title = chosen.status && chosen.status.error || "";
+  store.setting("model", chosen.id);
+}
+
+function start() {
+  followLive(about);
+  about();
+}
+
+// ---- keys and clicks ----
+
+function onKey(e) {
+  if (e.defaultPrevented || document.querySelector("dialog[open]")) return;
+  const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName);
+  if (e.key === "Escape" && document.body.matches(".side, .live") && NARROW.matches) { toggle("side", false); toggle("live", false); }
+  else if (e.key === "Escape" && running.has(chat.id)) running.get(chat.id).abort();
+  else if (e.key === "/" && !typing) { e.preventDefault(); $("input").focus(); }
+  else if (e.key === "ArrowUp" && document.activeElement === $("input") && !$("input").value && !running.has(chat.id)) {
+    const mine = chat.messages.filter(m => m.role === "user").pop();
+    if (mine) { e.preventDefault(); actions.edit(mine); }
+  }
+}
+
+// Another tab may have gone on with a chat: what it wrote counts, unless an answer runs here or a message is edited.
+async function lookAgain() {
+  if (document.hidden || running.size || document.querySelector(".edit")) return;
+  await store.refresh();
+  const head = store.list().find(h => h.id === chat.id);
+  if (head && head.updated > chat.updated) openChat(chat.id); else drawList();
+}
+
+function wire() {
+  const on = (id, event, act) => $(id).addEventListener(event, act);
+  on("form", "submit", e => { e.preventDefault(); send(); });
+  on("input", "keydown", e => { if (e.key === "Enter" && !e.shiftKey && !e.isComposing) { e.preventDefault(); send(); } });
+  on("input", "input", grow);
+  on("stop", "click", () => running.has(chat.id) && running.get(chat.id).abort());
+  on("clear", "click", () => { showChat(newChat(systemText())); $("input").focus(); });
+  on("keybutton", "click", askKey);
+  on("attach", "click", () => $("file").click());
+  on("file", "change", e => { attach([...e.target.files]); e.target.value = ""; });
+  on("settingsbutton", "click", () => { fillSettings(); $("settings").showModal(); });
+  on("settings", "close", readSettings);
+  on("settings", "input", readSettings);
+  on("theme", "click", () => setTheme({ auto: "light", light: "dark", dark: "auto" }[document.documentElement.dataset.theme]));
+  on("sidebutton", "click", () => toggle("side"));
+  on("livebutton", "click", () => toggle("live"));
+  on("shade", "click", () => { toggle("side", false); toggle("live", false); });
+  on("models", "change", e => { store.setting("model", e.target.value); about(); });
+  on("chat", "dragover", e => e.preventDefault());
+  on("chat", "drop", e => { e.preventDefault(); attach([...e.dataTransfer.files]); });
+  on("input", "paste", e => { if (e.clipboardData.files.length) { e.preventDefault(); attach([...e.clipboardData.files]); } });
+  document.addEventListener("keydown", onKey);
+  document.addEventListener("visibilitychange", lookAgain);
+  window.addEventListener("resize", grow);
+}
+
+async function main() {
+  setTheme(store.setting("theme") || "auto");
+  NARROW.addEventListener("change", openPanels);
+  openPanels();
+  chat = newChat(systemText());
+  wire();
+  await store.openStore();
+  $("unkept").hidden = store.keeps();
+  fillSettings();
+  drawAll();
+  if (location.hash.length > 1) await openChat(location.hash.slice(1));
+  start();
+}
+
+main();

@@ -1,7 +1,7 @@
 /* attn.cu: attn over pages of any pair of formats: which kernels take it, and what they need. */
 #include "devices/cuda/attn/attn_any.cuh"
-#include "devices/cuda/attn/attn_decode.cuh"
-#include "devices/cuda/attn/attn_prefill.cuh"
+#include "devices/cuda/attn/decode/attn_decode.cuh"
+#include "devices/cuda/attn/prefill/attn_prefill.cuh"
 
 static size_t smem_bytes(const attn_job &p)
 {
@@ -43,11 +43,26 @@ static size_t prep_bytes(const attn_job &p)
     return cuda_aligned((size_t)p.seqs.n_tokens * p.h * p.k.sdim * sizeof(float));
 }
 
+/* What no kernel of this device computes. */
+static int refuse_variants(const kvant_attn_args *a, kvant_diag *diag)
+{
+    if (a->window > 0)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: attn: window = %d, wanted 0: no kernel for windows",
+                         a->window);
+    if (a->softcap > 0.0f)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: attn: softcap = %g, wanted 0: no kernel caps scores",
+                         (double)a->softcap);
+    if (a->sinks)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: attn: sinks, wanted none: no kernel for sinks");
+    return KVANT_OK;
+}
+
 /* Fills everything but the scratch addresses; KVANT_EUNSUPPORTED where no kernel fits. */
 static int attn_shape(cuda_device *d, const kvant_attn_args *a, attn_job *p, kvant_diag *diag)
 {
     const int group = a->h / a->h_kv;
     memset(p, 0, sizeof *p);
+    CUDA_TRY(refuse_variants(a, diag));
     CUDA_TRY(cuda_side(d, &a->k, a->d_k, &p->k, diag));
     CUDA_TRY(cuda_side(d, &a->v, a->d_v, &p->v, diag));
     if (p->k.layout || p->v.layout)
@@ -72,8 +87,8 @@ static int attn_shape(cuda_device *d, const kvant_attn_args *a, attn_job *p, kva
                      a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v, d->smem_max);
 }
 
-/* What the Hopper kernels do of these arguments: rows of sequences with one token by the decode kernel, the others by
- * the prefill kernel; all, or nothing and the general kernel runs. */
+/* What the kernels of decode/ and prefill/ do of these arguments: rows of sequences with one token by the former, the
+ * others by the latter; all, or nothing and the general kernel runs. */
 typedef struct fast_job {
     bool decode, prefill;
     decode_job one;
@@ -83,7 +98,8 @@ typedef struct fast_job {
 static bool fast_shape(cuda_device *d, const kvant_attn_args *a, fast_job *o)
 {
     side_dev k, v;
-    if (!d->hopper_attn || cuda_side(d, &a->k, a->d_k, &k, NULL) < 0 || cuda_side(d, &a->v, a->d_v, &v, NULL) < 0)
+    if (!d->fast_attn || refuse_variants(a, NULL) < 0 || cuda_side(d, &a->k, a->d_k, &k, NULL) < 0 ||
+        cuda_side(d, &a->v, a->d_v, &v, NULL) < 0)
         return false;
     const bool all_one = a->seqs.n_tokens <= a->seqs.n_seqs;
     o->decode = decode_shape(d, a, k, v, &o->one);
@@ -94,7 +110,7 @@ static bool fast_shape(cuda_device *d, const kvant_attn_args *a, fast_job *o)
     return o->prefill;
 }
 
-/* Private where the sides are only written by whole pages and both Hopper kernels take them. */
+/* Private where the sides are only written by whole pages and both of those kernels take them. */
 void cuda_kv_layout(kvant_device *base, kvant_attn_args *a)
 {
     cuda_device *d = (cuda_device *)base;

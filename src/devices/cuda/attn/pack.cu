@@ -1,6 +1,6 @@
 /* pack.cu: heads of pages between the row layout and the private layout (pack.cuh), in place: page_seal packs what its
  * encoder wrote, import and export convert whole pages. */
-#include "devices/cuda/attn/attn_decode.cuh"
+#include "devices/cuda/attn/decode/attn_decode.cuh"
 #include "devices/cuda/attn/pack_head.cuh"
 
 enum { THREADS = 256 };

@@ -1,5 +1,5 @@
 /* pack_head.cuh: a head of rows in shared memory to the private layout (pack.cuh), by the threads of a block or of a
- * part of one: pack.cu, cache_seal.cu.  Codes are read four at a time, so a word takes some ten instructions;
+ * part of one: pack.cu, encode_seal.cu.  Codes are read four at a time, so a word takes some ten instructions;
  * check_cuda_pack compares its words with those of pack.cuh, which compiles as C too, as this does. */
 #ifndef KVANT_CUDA_PACK_HEAD_CUH
 #define KVANT_CUDA_PACK_HEAD_CUH

@@ -1,9 +1,9 @@
-/* prep.cuh: queries to 16-bit operands of the Hopper attention kernels, sums back to real space: a head by one warp.
+/* prep.cuh: queries to 16-bit operands of the kernels on tensor cores, sums back to real space: a head by one warp.
  * Lane l holds values V*l .. V*l + V - 1. */
 #ifndef KVANT_CUDA_PREP_CUH
 #define KVANT_CUDA_PREP_CUH
 
-#include "devices/cuda/core/hopper.cuh"
+#include "devices/cuda/core/halves.cuh"
 #include "devices/cuda/core/space.cuh"
 
 #define PREP_LOG2E 1.4426950408889634f

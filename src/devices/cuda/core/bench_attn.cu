@@ -2,8 +2,9 @@
 #include "devices/cuda/core/bench_attn.h"
 #include <algorithm>
 #include <vector>
-#include "devices/cuda/attn/attn_decode.cuh"
-#include "devices/cuda/attn/attn_prefill.cuh"
+#include "devices/cuda/attn/decode/attn_decode.cuh"
+#include "devices/cuda/attn/prefill/attn_prefill.cuh"
+#include "cards/cuda.cuh"
 
 enum { FLUSH_BYTES = 256 << 20, THREADS = 256 };
 
@@ -23,34 +24,27 @@ static __device__ __forceinline__ float normal(uint64_t i)
 }
 
 /* What a format's scales must be for values of about one. */
-static float unit_scale(int fmt)
+static float unit_scale(const cuda_format *f)
 {
-    switch (fmt) {
-    case FMT_q8_0: return 0.015f;
-    case FMT_q4_0: return 0.25f;
-    case FMT_turbo3:
-    case FMT_turbo4_66:
-    case FMT_turbo3_tcq:
-    case FMT_q4_polar:
-    case FMT_q4_polar_r: return 11.3f;
-    case FMT_qjl1_256: return 11.3f;
-    default: return 1.0f;
-    }
+    if (f->space == SPACE_REAL)
+        return f->cls == CARD_INT8 ? 0.015f : 0.25f;
+    return f->space == SPACE_P32 ? 1.0f : 11.3f;
 }
 
-/* Random codes everywhere, then (below) scales of about `scale`; f16, f32 and f8 rows are values of about one. */
-static __global__ void fill_codes(uint8_t *to, size_t n, int fmt, uint64_t seed)
+/* Random codes everywhere, then (below) scales of about `scale`; rows of floats (CARD_NONE: f32) are values of about
+ * one. */
+static __global__ void fill_codes(uint8_t *to, size_t n, int cls, uint64_t seed)
 {
     const size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n / 2; i += step) {
         uint32_t r = mix(i + seed);
-        if (fmt == FMT_f8_e4m3)
+        if (cls == CARD_FLOAT8)
             r = 0x3030u + (r & 0x8787u);
-        else if (fmt == FMT_f16)
+        else if (cls == CARD_HALF)
             r = __half_as_ushort(__float2half_rn(normal(i + seed)));
-        else if (fmt == FMT_bf16)
+        else if (cls == CARD_BF16)
             r = __float_as_uint(normal(i + seed)) >> 16;
-        else if (fmt == FMT_f32)
+        else if (cls == CARD_NONE)
             r = (i & 1) ? __float_as_uint(normal(i / 2 + seed)) >> 16 : 0;
         ((uint16_t *)to)[i] = (uint16_t)r;
     }
@@ -127,7 +121,8 @@ static int32_t *put(room *r, const std::vector<int32_t> &x)
 static void fill_side(room *r, const kvant_cuda_attn_case *c, const kvant_format *f, int pages, int tails,
                       uint64_t seed, kvant_kv_side *s)
 {
-    const int fmt = cuda_format_find(f);
+    const cuda_format *card = cuda_format_of(cuda_format_find(f));
+    const bool sketch = card->space == SPACE_SKETCH;
     memset(s, 0, sizeof *s);
     s->fmt = f;
     s->row_bytes = (size_t)((c->d + f->group - 1) / f->group) * (size_t)f->group_bytes;
@@ -137,7 +132,7 @@ static void fill_side(room *r, const kvant_cuda_attn_case *c, const kvant_format
     const size_t n = s->page_bytes * (size_t)pages, tail = (size_t)tails * c->h_kv * KVANT_PAGE * c->d;
     if (c->tail_pages > 0 && !(f->flags & KVANT_FORMAT_WIDE))
         s->tail = take<uint16_t>(r, tail);
-    if (fmt == FMT_qjl1_256) {
+    if (sketch) {
         float *pi = take<float>(r, 128 * 256);
         if (r->rc == KVANT_OK)
             fill_normal<<<cuda_blocks(128 * 256, THREADS), THREADS, 0, r->d->stream>>>(pi, 128 * 256, 1.0f, 77);
@@ -145,15 +140,12 @@ static void fill_side(room *r, const kvant_cuda_attn_case *c, const kvant_format
     }
     if (r->rc < 0)
         return;
-    fill_codes<<<4096, THREADS, 0, r->d->stream>>>(s->pages, n, fmt, seed << 40);
-    if (!(f->flags & KVANT_FORMAT_WIDE) && fmt != FMT_f8_e4m3) {
-        const int one = fmt == FMT_turbo3 || fmt == FMT_turbo4 ? f->group_bytes / 4 : f->group_bytes;
-        const int at = fmt == FMT_qjl1_256 ? 32 : 0;
-        fill_scales<<<4096, THREADS, 0, r->d->stream>>>(s->pages, n / one, one, at, fmt == FMT_qjl1_256,
-                                                        unit_scale(fmt), seed << 41);
-    }
+    fill_codes<<<4096, THREADS, 0, r->d->stream>>>(s->pages, n, card->cls, seed << 40);
+    if (card->values > 1)
+        fill_scales<<<4096, THREADS, 0, r->d->stream>>>(s->pages, n / card->bytes, card->bytes, sketch ? 32 : 0, sketch,
+                                                        unit_scale(card), seed << 41);
     if (s->tail)
-        fill_codes<<<1024, THREADS, 0, r->d->stream>>>((uint8_t *)s->tail, tail * 2, FMT_f16, seed << 42);
+        fill_codes<<<1024, THREADS, 0, r->d->stream>>>((uint8_t *)s->tail, tail * 2, CARD_HALF, seed << 42);
 }
 
 /* Pages to the layout that the device has chosen for this side. */

@@ -25,7 +25,7 @@ typedef struct kvant_cuda_attn_time {
     double median_s, least_s;
     double bytes; /* of rows read: compressed pages and the tail, K and V */
     double nmse;  /* against the general kernel; -1: not compared */
-    int fast;     /* the Hopper kernel ran */
+    int fast;     /* not the general kernel */
 } kvant_cuda_attn_time;
 
 typedef int (*kvant_cuda_bench_attn_fn)(kvant_device *dev, const kvant_cuda_attn_case *c, kvant_cuda_attn_time *out,

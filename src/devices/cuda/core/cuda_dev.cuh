@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cards/numbers.h"
+#include "devices/cuda/core/arch.cuh"
 #include "devices/cuda/core/cuda_api.h"
 
 /* One of every file's kernels, by which kernels.cu finds the others. */
@@ -41,12 +42,21 @@ typedef struct cuda_param {
     const struct sketch_image *sketch; /* of a projection, behind it in its allocation; or NULL */
 } cuda_param;
 
+/* What a GPU has, or what KVANT_CUDA_MASK leaves of it (arch.cu). */
+typedef struct cuda_arch {
+    int make;                      /* of its kernels (enum arch_make) */
+    int major, minor;              /* compute capability */
+    bool bulk;                     /* bulk copies; launches that begin before the last one's end */
+    size_t smem_max;               /* dynamic shared memory that a block may ask for */
+} cuda_arch;
+
 typedef struct cuda_device {
     kvant_device base;
-    int index, n_sm, major, minor;
-    size_t smem_max;               /* dynamic shared memory that a block may ask for */
+    int index, n_sm;
+    cuda_arch arch;
+    size_t smem_max;               /* arch.smem_max */
     size_t smem_first;             /* where it begins: what is before it is CUDA's own */
-    bool hopper_attn;              /* not KVANT_CUDA_ATTN=general: attn_decode.cu, attn_prefill.cu, their page layout */
+    bool fast_attn;                /* not KVANT_CUDA_ATTN=general: attn_decode.cu, attn_prefill.cu, their page layout */
     char name[128];
     cudaStream_t stream;
     unsigned char *scratch;        /* of the op that runs; grown before a list, never inside */
@@ -96,7 +106,12 @@ int cuda_check(kvant_diag *diag, cudaError_t e, const char *what);
 #define CUDA_TRY(expr) do { int ct_ = (expr); if (ct_ < 0) return ct_; } while (0)
 
 int cuda_format_find(const kvant_format *f);             /* -1: not on this device */
-int cuda_format_space(int id);
+/* A format as its card has it: of a record, and the class of its codes (cards/cuda.cuh). */
+typedef struct cuda_format {
+    const char *name;
+    int values, bytes, space, cls;
+} cuda_format;
+const cuda_format *cuda_format_of(int id);
 int cuda_wtype_find(const kvant_wtype *t);
 /* param_load of the device; what cuda_free does first; whether memory that it holds would be written. */
 int cuda_param_load(kvant_device *base, const void *host, size_t bytes, void **addr, kvant_diag *diag);
@@ -107,7 +122,7 @@ bool cuda_param_holds(const cuda_device *d, const void *addr, size_t bytes);
 typedef struct side_dev {
     uint8_t *pages;
     const float *param;            /* the format's parameter, on the device, or NULL */
-    const struct sketch_image *sketch; /* a projection as cache_sketch_wide.cu wants it; NULL: plain device memory */
+    const struct sketch_image *sketch; /* a projection as sketch_wgmma.cu wants it; NULL: plain device memory */
     uint16_t *tail;
     size_t page_bytes, head_bytes, row_bytes;
     int fmt, space, group, group_bytes, group_sdim, d, dp, sdim, encoder, layout;
@@ -171,7 +186,7 @@ static inline void cuda_launch(const cuda_device *d, void (*kernel)(P...), dim3 
     cfg.dynamicSmemBytes = smem;
     cfg.stream = d->stream;
     cfg.attrs = &attr;
-    cfg.numAttrs = d->major >= 9 ? 1 : 0;
+    cfg.numAttrs = d->arch.bulk ? 1 : 0;
     cudaLaunchKernelEx(&cfg, kernel, static_cast<P>(args)...);
 }
 
@@ -188,22 +203,6 @@ static inline unsigned cuda_blocks(int64_t n, int per)
 }
 
 #ifdef __CUDACC__
-/* pdl_wait: everything that earlier launches wrote is there; before it only weights and arguments may be read, and
- * nothing written.  pdl_go: the next launch may start its blocks; what it may read is still decided by its pdl_wait. */
-static __device__ __forceinline__ void pdl_wait(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-static __device__ __forceinline__ void pdl_go(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 /* Sequence that owns token row i: the last s with q0[s] <= i. */
 static __device__ __forceinline__ int seq_of(const seqs_dev &s, int i)
 {

@@ -53,13 +53,13 @@ static int probe(int index, cudaDeviceProp *prop, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* KVANT_CUDA_ATTN: hopper (the default; other GPUs and what it does not take run on the general kernel) or general. */
-static int attn_kernels(bool *hopper, kvant_diag *diag)
+/* KVANT_CUDA_ATTN: fast (the default; what its kernels do not take runs on the general one) or general. */
+static int attn_kernels(bool *fast, kvant_diag *diag)
 {
     const char *attn = getenv("KVANT_CUDA_ATTN");
-    *hopper = !attn || strcmp(attn, "general") != 0;
-    if (attn && *hopper && strcmp(attn, "hopper") != 0)
-        return cuda_fail(diag, KVANT_EINVAL, "KVANT_CUDA_ATTN: '%s' is unknown; wanted general or hopper", attn);
+    *fast = !attn || strcmp(attn, "general") != 0;
+    if (attn && *fast && strcmp(attn, "fast") != 0)
+        return cuda_fail(diag, KVANT_EINVAL, "KVANT_CUDA_ATTN: '%s' is unknown; wanted fast or general", attn);
     return KVANT_OK;
 }
 
@@ -85,20 +85,21 @@ static void cuda_close(kvant_device *base)
 static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag)
 {
     cudaDeviceProp prop;
-    bool hopper;
-    CUDA_TRY(attn_kernels(&hopper, diag));
+    cuda_arch arch;
+    bool fast;
+    CUDA_TRY(attn_kernels(&fast, diag));
     CUDA_TRY(probe(cfg->index, &prop, diag));
+    CUDA_TRY(cuda_arch_of(&prop, &arch, diag));
     cuda_device *d = (cuda_device *)calloc(1, sizeof *d);
     if (!d)
         return cuda_fail(diag, KVANT_ENOMEM, "device cuda: out of memory");
     d->base.vt = &cuda_vt;
     d->index = cfg->index;
     d->n_sm = prop.multiProcessorCount;
-    d->major = prop.major;
-    d->minor = prop.minor;
-    d->smem_max = prop.sharedMemPerBlockOptin;
+    d->arch = arch;
+    d->smem_max = arch.smem_max;
     d->smem_first = prop.reservedSharedMemPerBlock;
-    d->hopper_attn = hopper;
+    d->fast_attn = fast;
     snprintf(d->name, sizeof d->name, "%.127s", prop.name);
     int rc = cuda_use(d, diag);
     if (rc == KVANT_OK)
@@ -134,8 +135,9 @@ static void cuda_describe(const kvant_device *base, char *buf, int cap)
     cudaMemGetInfo(&avail, &total);
     cudaDriverGetVersion(&driver);
     snprintf(buf, (size_t)cap,
-             "CUDA (%s, %d multiprocessors, compute capability %d.%d, %.0f GiB, driver for CUDA %d.%d)", d->name,
-             d->n_sm, d->major, d->minor, (double)total / 1073741824.0, driver / 1000, driver % 1000 / 10);
+             "CUDA (%s, %d multiprocessors, compute capability %d.%d%s, %.0f GiB, driver for CUDA %d.%d)", d->name,
+             d->n_sm, d->arch.major, d->arch.minor, getenv("KVANT_CUDA_MASK") ? " by KVANT_CUDA_MASK" : "",
+             (double)total / 1073741824.0, driver / 1000, driver % 1000 / 10);
 }
 
 /* ---- memory ---- */

@@ -5,6 +5,9 @@
 
 #include "devices/cuda/core/cuda_dev.cuh"
 
+/* arch.cu: fails where KVANT_CUDA_MASK names nothing */
+int cuda_arch_of(const cudaDeviceProp *prop, cuda_arch *o, kvant_diag *diag);
+
 /* device.cu */
 int cuda_use(const cuda_device *d, kvant_diag *diag);    /* before anything that the runtime does on the current GPU */
 int cuda_alloc(kvant_device *base, size_t bytes, void **addr, kvant_diag *diag);

@@ -1,12 +1,11 @@
 /* sides.cu: one side of a cache (format, pages, parameter) as kernels want it, and the formats that they know. */
-#include "devices/cuda/encode/sketch/cache_sketch.cuh"
+#include "devices/cuda/encode/sketch/sketch.cuh"
 #include "devices/cuda/core/device.cuh"
+#include "cards/cuda.cuh"
 
-#define CARD_FORMAT(name, values, bytes, space, cls, codes) { #name, SPACE_##space },
-static const struct {
-    const char *name;
-    int space;
-} formats[] = {
+#define CARD_FORMAT(name, values, bytes, space, cls, codes) \
+    { #name, values, bytes, SPACE_##space, CARD_##cls },
+static const cuda_format formats[] = {
 #include "cards/lists.inc"
 };
 #undef CARD_FORMAT
@@ -19,9 +18,9 @@ int cuda_format_find(const kvant_format *f)
     return -1;
 }
 
-int cuda_format_space(int id)
+const cuda_format *cuda_format_of(int id)
 {
-    return formats[id].space;
+    return &formats[id];
 }
 
 static cuda_param *param_at(cuda_device *d, const void *at)
@@ -37,7 +36,7 @@ static cuda_param *param_at(cuda_device *d, const void *at)
 static int param_make(cuda_device *d, const void *at, const void *host, size_t bytes, cuda_param **out,
                       kvant_diag *diag)
 {
-    const bool image = bytes == SKETCH_VALUES * sizeof(float) && d->major == 9 && d->minor == 0;
+    const bool image = bytes == SKETCH_VALUES * sizeof(float) && d->arch.make == ARCH_90;
     cuda_param *o = param_at(d, NULL);
     void *dev = NULL;
     if (!o)
@@ -116,8 +115,8 @@ int cuda_side_supports(cuda_device *d, const kvant_kv_side *s, int head_dim, kva
     if (head_dim < 1 || head_dim > KVANT_MAX_HEAD_DIM)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: head_dim %d, wanted 1 to %d", head_dim,
                          KVANT_MAX_HEAD_DIM);
-    const int id = cuda_format_find(s->fmt);
-    const size_t align = id == FMT_f32 ? 4 : id == FMT_f8_e4m3 ? 1 : 2; /* of the loads in cards/decode.h */
+    const cuda_format *f = cuda_format_of(cuda_format_find(s->fmt));
+    const size_t align = f->values == 1 ? (size_t)f->bytes : 2; /* of the loads in cards/decode.h */
     if ((s->page_bytes | s->head_bytes | s->row_bytes) % align)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %s pages of %zu bytes, wanted a multiple of %zu",
                          s->fmt->name, s->page_bytes, align);
@@ -131,7 +130,7 @@ int cuda_side(cuda_device *d, const kvant_kv_side *s, int head_dim, side_dev *ou
     memset(&o, 0, sizeof o);
     CUDA_TRY(cuda_side_supports(d, s, head_dim, diag));
     o.fmt = cuda_format_find(f);
-    o.space = cuda_format_space(o.fmt);
+    o.space = formats[o.fmt].space;
     o.pages = s->pages;
     o.tail = s->tail;
     o.page_bytes = s->page_bytes;

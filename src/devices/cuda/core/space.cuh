@@ -25,7 +25,7 @@ static __device__ __forceinline__ float fmt_value(int f, const uint8_t *row, int
     return v;
 }
 
-/* Byte `b` of the 16 that mirror_pairs (hopper.cuh) reads: magnitude m of a book of `bits` bits is its upper half's. */
+/* Byte `b` of the 16 that mirror_pairs (halves.cuh) reads: magnitude m of a book of `bits` bits is its upper half's. */
 static __device__ __forceinline__ uint8_t mirror_byte(int fmt, int bits, int b)
 {
     const int m = b % 8 & ((1 << (bits - 1)) - 1);

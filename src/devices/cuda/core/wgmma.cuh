@@ -3,7 +3,7 @@
 #ifndef KVANT_CUDA_WGMMA_CUH
 #define KVANT_CUDA_WGMMA_CUH
 
-#include <stdint.h>
+#include "devices/cuda/core/arch.cuh"
 
 /* The value in place k of a product whose lanes have neighbours: a lane's four places of a step, two and two, are four
  * values one behind the other. */
@@ -11,8 +11,6 @@ static __host__ __device__ __forceinline__ int group_value(int k)
 {
     return k / 16 * 16 + k % 8 / 2 * 4 + k % 16 / 8 * 2 + k % 2;
 }
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 
 /* An operand in shared memory whose rows are 128 bytes, swizzled, 8 rows 1024 bytes apart; lead: bytes between panels
  * of 64 columns (MN-major operands only). */
@@ -131,5 +129,4 @@ static __device__ __forceinline__ void group_mma_bf16(float (*c)[4], uint64_t a,
 #undef GROUP_MMA_REGS_64
 #undef GROUP_MMA_REGS_128
 
-#endif
 #endif

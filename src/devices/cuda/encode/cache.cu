@@ -1,17 +1,14 @@
 /* cache.cu: the ops cache_write, page_seal, cache_read.  A row's source is the f32 rows of an op, or a tail page's f16.
  * cache_write stores f16 into the exact tail instead, where the position has a tail page.  Who encodes:
- *   cache_encode.cu   any rows, four units of 128 values to a warp; chooses among the others
- *   cache_tile.cu     many aligned rows of the coded formats, eight units to a warp
- *   cache_run.cu      of the formats of 128 values, upstream
- *   cache_sketch_wide.cu  qjl1_256 on compute capability 9.0, where its projection came by param_load or from the host,
- *                     whole pages straight to their layout; else
- *   cache_sketch.cu   it goes, or to cache_sketch_split.cu where shared memory is small
- *   cache_trellis.cu  turbo3_tcq, a warp to a unit; cache_trellis_best.cu: `best`, whole pages too
- *   cache_seal.cu     of whole pages the coded formats, straight to the pages' layout
- *   cache_tail.cu     none: sides in a private layout, whose rows cache_write only copies to the tail; where attn comes
- *                     behind it and takes one launch, that copies them (attn_whole.cu) */
-#include "devices/cuda/encode/cache_job.cuh"
-#include "devices/cuda/attn/attn_decode.cuh"
+ *   encode_rows.cu   any rows, tiles of eight units of 128 values to a warp (encode_core.cuh); chooses among the others
+ *   encode_seal.cu   of whole pages the formats that have a private layout, straight to it
+ *   encode_tail.cu   none: sides in a private layout, whose rows cache_write only copies to the tail; where attn comes
+ *                    behind it and takes one launch, that copies them (attn_whole.cu)
+ *   sketch/          qjl1_256: sketch_wgmma.cu on compute capability 9.0, where its projection came by param_load
+ *                    or from the host, whole pages straight to their layout; else sketch_any.cu
+ *   trellis/         turbo3_tcq, a warp to a unit: trellis_upstream.cu; trellis_best.cu: `best`, whole pages too */
+#include "devices/cuda/encode/encode_job.cuh"
+#include "devices/cuda/attn/decode/attn_decode.cuh"
 
 enum { THREADS = 128 };
 
@@ -22,8 +19,7 @@ static int finish_job(job *p, int64_t n_rows, int h, kvant_diag *diag)
     p->h = h;
     p->groups = (p->side.dp + GROUP_MAX - 1) / GROUP_MAX;
     p->vec = (at & 15) == 0 && ((uintptr_t)p->side.tail & 7) == 0;
-    const int f = p->side.fmt;
-    const bool plain = f == FMT_f32 || f == FMT_f16 || f == FMT_bf16 || f == FMT_f8_e4m3;
+    const bool plain = p->side.group == 1;
     const uintptr_t rows_at = (uintptr_t)p->side.pages | p->side.page_bytes | p->side.head_bytes | p->side.row_bytes;
     p->full = p->vec && p->side.d % GROUP_MAX == 0 && (!plain || (rows_at & 15) == 0);
     if (n_rows > INT32_MAX / ((int64_t)h * p->groups + 1))
@@ -43,12 +39,20 @@ static int write_job(cuda_device *d, const kvant_cache_write_args *a, job *p, kv
     return finish_job(p, a->seqs.n_tokens, a->h, diag);
 }
 
+static int encoder_of(const kvant_kv_side &s, kvant_diag *diag)
+{
+    if (cuda_encodes(cuda_format_find(s.fmt)))
+        return KVANT_OK;
+    return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: no encoder for the codes of cache format %s", s.fmt->name);
+}
+
 static int write_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_cache_write_args *a = (const kvant_cache_write_args *)args;
     if (a->side.layout && !a->side.tail)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: cache_write writes pages of rows only");
-    return cuda_side_supports(d, &a->side, a->d, diag);
+    CUDA_TRY(cuda_side_supports(d, &a->side, a->d, diag));
+    return encoder_of(a->side, diag);
 }
 
 static int write_run(cuda_device *d, const void *args, kvant_diag *diag)
@@ -97,7 +101,8 @@ static int seal_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_page_seal_args *a = (const kvant_page_seal_args *)args;
     pack_shape shape;
-    return layout_of(d, a->side, a->d, &shape, diag);
+    CUDA_TRY(layout_of(d, a->side, a->d, &shape, diag));
+    return encoder_of(a->side, diag);
 }
 
 static int seal_job(cuda_device *d, const kvant_page_seal_args *a, job *p, pack_side *to, kvant_diag *diag)
@@ -113,18 +118,11 @@ static int seal_job(cuda_device *d, const kvant_page_seal_args *a, job *p, pack_
     return layout_of(d, a->side, a->d, &to->shape, diag);
 }
 
-/* By one launch, straight to the pages' layout. */
-static bool seal_at_once(cuda_device *d, const jobs &p, const pack_side *to, int sides)
-{
-    return cuda_seal_encode(d, p, to, sides) ||
-           (p.j[0].side.fmt == FMT_qjl1_256 && cuda_sketch_wide_encode(d, p, sides));
-}
-
 /* At once, or rows that another launch packs. */
 static void seal_pages(cuda_device *d, const jobs &p, const pack_side *to, int sides)
 {
     const job &j = p.j[0];
-    if (seal_at_once(d, p, to, sides))
+    if (cuda_seal_encode(d, p, to, sides))
         return;
     cuda_encode(d, p, sides);
     if (j.side.layout)
@@ -149,11 +147,11 @@ static void seal_beside(cuda_device *d, const jobs &p, const pack_side *to)
     jobs first = p, second = p;
     first.j[0].beside = JOB_FIRST;
     second.j[0] = p.j[1];
-    if (seal_at_once(d, first, to, 1))
+    if (cuda_seal_encode(d, first, to, 1))
         second.j[0].beside = JOB_SECOND;
     else
         seal_pages(d, p, to, 1);
-    if (second.j[0].beside && seal_at_once(d, second, to + 1, 1))
+    if (second.j[0].beside && cuda_seal_encode(d, second, to + 1, 1))
         return;
     second.j[0].beside = JOB_ALONE;
     seal_pages(d, second, to + 1, 1);

@@ -111,6 +111,9 @@ static int conv_supports(cuda_device *d, const void *args, kvant_diag *diag)
     if (a->seqs.n_tokens > 65535)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: conv: %d tokens, wanted at most 65535",
                          a->seqs.n_tokens);
+    if (a->bias || a->linear)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: conv: bias %d, linear %d, wanted neither",
+                         a->bias != NULL, a->linear);
     return KVANT_OK;
 }
 

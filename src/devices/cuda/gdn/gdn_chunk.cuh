@@ -4,7 +4,7 @@
 
 #include <cuda_bf16.h>
 #include "devices/cuda/gdn/gdn.cuh"
-#include "devices/cuda/core/hopper.cuh"
+#include "devices/cuda/core/halves.cuh"
 #include "devices/cuda/core/wgmma.cuh"
 
 /* A "panel" is 64 rows of 64 bf16, swizzled as wgmma reads it: 16-byte piece c of row r at place c ^ r % 8. */
@@ -103,18 +103,32 @@ static __device__ __forceinline__ void split2(float a, float b, uint32_t *hi, ui
 
 /* Four 8 x 8 matrices of 16-bit values, as mma leaves its sums, to shared memory; lane i: where row i % 8 of matrix
  * i / 8 goes; row of the matrix, or of its transpose. */
+template <int MAKE>
 static __device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c),
-                 "r"(d)
-                 : "memory");
+    if constexpr (MAKE == ARCH_90)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b),
+                     "r"(c), "r"(d)
+                     : "memory");
+    else {
+        const uint32_t x[4] = { a, b, c, d }, lane = threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t row = __shfl_sync(0xffffffffu, to, 8 * i + (int)lane / 4);
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(row + lane % 4 * 4), "r"(x[i]) : "memory");
+        }
+    }
 }
 
+template <int MAKE>
 static __device__ __forceinline__ void store_transposed(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b),
-                 "r"(c), "r"(d)
-                 : "memory");
+    if constexpr (MAKE == ARCH_90)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),
+                     "r"(b), "r"(c), "r"(d)
+                     : "memory");
+    else
+        store_matrices<MAKE>(to, transpose8(a), transpose8(b), transpose8(c), transpose8(d));
 }
 
 /* Named barriers: this many threads of the block meet; those of the second form do not wait. */

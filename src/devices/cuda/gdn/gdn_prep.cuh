@@ -180,6 +180,7 @@ static __device__ __forceinline__ void gram(float (*acc)[4], const uint4 *a, con
 }
 
 /* Rows 16 m .. of P to the slot, by way of the queries' tiles of these rows, which nobody else reads. */
+template <int MAKE>
 static __device__ __forceinline__ void store_p(float (*acc)[4], int m, unsigned char *rows, unsigned char *out)
 {
     const int lane = threadIdx.x % 32, r = lane % 8;
@@ -190,7 +191,7 @@ static __device__ __forceinline__ void store_p(float (*acc)[4], int m, unsigned 
         uint32_t hi[2], lo[2];
         split2(acc[n][0], acc[n][1], &hi[0], &lo[0]);
         split2(acc[n][2], acc[n][3], &hi[1], &lo[1]);
-        store_matrices(to + ((n ^ r) << 4), hi[0], hi[1], lo[0], lo[1]);
+        store_matrices<MAKE>(to + ((n ^ r) << 4), hi[0], hi[1], lo[0], lo[1]);
     }
     __syncwarp();
 #pragma unroll
@@ -249,6 +250,7 @@ static __device__ __forceinline__ void invert_block(float *room)
 }
 
 /* Block (i, j) of T diag(beta) to the slot.  y: T's block transposed, as sums; y NULL: zeros. */
+template <int MAKE>
 static __device__ __forceinline__ void store_block(const prep_mem &s, const float (*y)[4], int i, int j,
                                                    unsigned char *room, unsigned char *out)
 {
@@ -262,8 +264,8 @@ static __device__ __forceinline__ void store_block(const prep_mem &s, const floa
         for (int k = 0; k < 4; k++)
             split2(y[k / 2][k % 2 * 2] * (k % 2 ? b1 : b0), y[k / 2][k % 2 * 2 + 1] * (k % 2 ? b1 : b0), &h[k], &l[k]);
         __syncwarp();
-        store_transposed(to, h[0], h[1], h[2], h[3]);
-        store_transposed(to + 512, l[0], l[1], l[2], l[3]);
+        store_transposed<MAKE>(to, h[0], h[1], h[2], h[3]);
+        store_transposed<MAKE>(to + 512, l[0], l[1], l[2], l[3]);
         __syncwarp();
         hi = ((const uint4 *)room)[lane];
         lo = ((const uint4 *)room)[32 + lane];
@@ -274,6 +276,7 @@ static __device__ __forceinline__ void store_block(const prep_mem &s, const floa
 }
 
 /* Columns 16 m .. of T, block by block downwards: T_ij = -T_ii (sum of A_ik T_kj), everything transposed. */
+template <int MAKE>
 static __device__ __forceinline__ void invert(const prep_mem &s, float (*acc)[4], int m, unsigned char *out)
 {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -292,9 +295,9 @@ static __device__ __forceinline__ void invert(const prep_mem &s, float (*acc)[4]
     }
     meet(MEET_BLOCKS, 128);
     x[0] = frag_of(y);
-    store_block(s, y, m, m, (unsigned char *)room, out);
+    store_block<MAKE>(s, y, m, m, (unsigned char *)room, out);
     for (int i = 0; i < m; i++)
-        store_block(s, NULL, i, m, NULL, out);
+        store_block<MAKE>(s, NULL, i, m, NULL, out);
 #pragma unroll
     for (int d = 1; d < 4; d++) {
         const int i = m + d;
@@ -318,7 +321,7 @@ static __device__ __forceinline__ void invert(const prep_mem &s, float (*acc)[4]
         for (int k = 0; k < 8; k++)
             y[k / 4][k % 4] = -y[k / 4][k % 4];
         x[d] = frag_of(y);
-        store_block(s, y, i, m, (unsigned char *)room, out);
+        store_block<MAKE>(s, y, i, m, (unsigned char *)room, out);
     }
 }
 
@@ -349,9 +352,8 @@ static __device__ __forceinline__ void store_gates(const prep_mem &s, int i, flo
     gate[2 * C + i] = expf(s.sum[C - 1] - s.sum[i]);
 }
 
-static __global__ void __launch_bounds__(PREP_THREADS, 3) prep_kernel(chunk_job p)
+template <int MAKE> static __device__ __forceinline__ void prep_all(const chunk_job &p)
 {
-#if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(1024) unsigned char smem[];
     const prep_mem s = prep_parts(smem);
     const kvant_gdn_args &a = p.g.a;
@@ -382,14 +384,19 @@ static __global__ void __launch_bounds__(PREP_THREADS, 3) prep_kernel(chunk_job 
         meet_later(MEET_READ, PREP_THREADS);
     decay_rows(s, acc, m, of_p, p.g.scale);
     if (of_p) {
-        store_p(acc, m, (unsigned char *)(s.queries + 2 * m * 8 * 32), out + SQUARE);
+        store_p<MAKE>(acc, m, (unsigned char *)(s.queries + 2 * m * 8 * 32), out + SQUARE);
         if (w >= 6)
             store_gates(s, threadIdx.x - 6 * 32, p.g.scale, (float *)(out + 2 * SQUARE));
     } else {
         meet(MEET_READ, PREP_THREADS);
-        invert(s, acc, m, out);
+        invert<MAKE>(s, acc, m, out);
     }
-#endif
+}
+
+template <int MAKE> static __global__ void __launch_bounds__(PREP_THREADS, 3) prep_kernel(chunk_job p)
+{
+    if constexpr (arch_has(MAKE))
+        prep_all<MAKE>(p);
 }
 
 #endif

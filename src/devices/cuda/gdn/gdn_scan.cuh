@@ -1,8 +1,8 @@
 /* gdn_scan.cuh: the second kernel of gdn_chunk.cu: one block per (sequence, value head, 32 columns of the state), chunk
- * after chunk; the four blocks of a head are a cluster and fetch each chunk once, a quarter each, into the shared
- * memory of all.
+ * after chunk.  ARCH_90: the four blocks of a head are a cluster and fetch each chunk once, a quarter each, into the
+ * shared memory of all; ARCH_80: each fetches all.
  *
- * Two warpgroups multiply (wgmma; on 10.0 mma.m16n8k16), each with half of S's channels in registers as f32.  S, and
+ * Two warpgroups multiply (wgmma, or mma.m16n8k16), each with half of S's channels in registers as f32.  S, and
  * what the tokens add to it, pass through shared memory as 64 columns: 32 of hi, 32 of lo.  So a product
  * a b = a_hi (b_hi | b_lo) + a_lo b_hi is one instruction of 64 columns and one of 32.  The first group has the chain
  * R = V - e^G (K S), U = T diag(beta) R; the second has the outputs. */
@@ -14,20 +14,18 @@
 enum {
     SCAN_COLS = 32,
     CLUSTER = D / SCAN_COLS,
-    SCAN_WARPS = 8, /* and one that fetches, one that tells the cluster what has been read */
-    SCAN_THREADS = 32 * (SCAN_WARPS + 2),
+    SCAN_WARPS = 8, /* ARCH_90: and one that fetches, one that tells the cluster what has been read */
     STAGE = (KEY_SLOT + SLOT + 1023) / 1024 * 1024,
-    AT_STATE = 2 * STAGE,            /* [channel][64] */
+    AT_STATE = 0,                    /* behind the stages: [channel][64] */
     AT_U = AT_STATE + 2 * PANEL,     /* [token][64] */
     AT_SCALED = AT_U + PANEL,        /* e^(G_63 - G) U; until that is made, R */
     AT_BARS = AT_SCALED + PANEL,
-    SCAN_SMEM = AT_BARS + 64
+    SCAN_WORK = AT_BARS + 64
 };
 
 /* Named barriers: all that multiply; the first group; U has been read. */
 enum { MEET_ALL = 1, MEET_FIRST, MEET_FREE };
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 /* Arrives at the barrier that block `rank` of the cluster has at this address. */
 static __device__ __forceinline__ void arrive_at(uint32_t bar, uint32_t rank)
 {
@@ -37,12 +35,10 @@ static __device__ __forceinline__ void arrive_at(uint32_t bar, uint32_t rank)
                  : "memory");
 }
 
-/* The same bytes to the same place in every block of the cluster; each one's barrier counts them.  Clusters of more
- * than one block are for compute capability 9.0 (launch_scan). */
+/* The same bytes to the same place in every block of the cluster; each one's barrier counts them. */
 static __device__ __forceinline__ void bulk_to_all(uint32_t to, const void *from, uint32_t bytes, uint32_t bar,
                                                    uint32_t blocks)
 {
-#if __CUDA_ARCH__ == 900
     if (blocks > 1) {
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                      "[%0], [%1], %2, [%3], %4;" ::"r"(to),
@@ -50,7 +46,6 @@ static __device__ __forceinline__ void bulk_to_all(uint32_t to, const void *from
                      : "memory");
         return;
     }
-#endif
     bulk_start(to, from, bytes, bar);
 }
 
@@ -103,9 +98,8 @@ typedef struct sums {
 
 /* A product of a (hi at a, lo at a + lo; panels 64 columns wide) and b, STEPS x 16 deep, on its way as one group.
  * MAJOR 1: a transposed, one panel.  finish waits for it: all groups but the last OPEN are over. */
-#if __CUDA_ARCH__ == 900
 template <int STEPS, int MAJOR>
-static __device__ __forceinline__ void multiply(sums &s, uint32_t a, uint32_t lo, uint32_t b)
+static __device__ __forceinline__ void multiply_group(sums &s, uint32_t a, uint32_t lo, uint32_t b)
 {
     group_open<64>(s.c);
     group_open<32>(s.d);
@@ -124,29 +118,9 @@ static __device__ __forceinline__ void multiply(sums &s, uint32_t a, uint32_t lo
     group_commit();
 }
 
-template <int OPEN> static __device__ __forceinline__ void finish(sums &s)
-{
-    group_wait<64, OPEN>(s.c);
-    group_pin<32>(s.d);
-}
-#else
-template <int TRANSPOSED> static __device__ __forceinline__ void load_matrices(uint32_t *x, uint32_t at)
-{
-    if (TRANSPOSED)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                     : "r"(at)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                     : "r"(at)
-                     : "memory");
-}
-
 /* With the instructions of a warp, done when it returns. */
 template <int STEPS, int MAJOR>
-static __device__ __forceinline__ void multiply(sums &s, uint32_t a, uint32_t lo, uint32_t b)
+static __device__ __forceinline__ void multiply_warp(sums &s, uint32_t a, uint32_t lo, uint32_t b)
 {
     const int r = threadIdx.x % 8, low = threadIdx.x / 8 % 2, high = threadIdx.x / 16 % 2;
     const int row = 16 * (threadIdx.x / 32 % 4);
@@ -158,11 +132,11 @@ static __device__ __forceinline__ void multiply(sums &s, uint32_t a, uint32_t lo
         const uint32_t at = MAJOR ? a + (16 * j + 8 * high + r) * 128 + ((row / 8 + low) ^ r) * 16
                                   : a + j / 4 * PANEL + (row + 8 * low + r) * 128 + ((j % 4 * 2 + high) ^ r) * 16;
         uint32_t x[4], y[4], z[4];
-        load_matrices<MAJOR>(x, at);
-        load_matrices<MAJOR>(y, at + lo);
+        load_matrices<MAJOR != 0>(x, at);
+        load_matrices<MAJOR != 0>(y, at + lo);
 #pragma unroll
         for (int n = 0; n < 8; n += 2) {
-            load_matrices<1>(z, b + (16 * j + 8 * low + r) * 128 + ((n + high) ^ r) * 16);
+            load_matrices<true>(z, b + (16 * j + 8 * low + r) * 128 + ((n + high) ^ r) * 16);
             mma_bf16(s.c[n], x, z[0], z[1]);
             mma_bf16(s.c[n + 1], x, z[2], z[3]);
             if (n < 4) {
@@ -173,10 +147,29 @@ static __device__ __forceinline__ void multiply(sums &s, uint32_t a, uint32_t lo
     }
 }
 
-template <int OPEN> static __device__ __forceinline__ void finish(sums &)
+template <int MAKE, int STEPS, int MAJOR>
+static __device__ __forceinline__ void multiply(sums &s, uint32_t a, uint32_t lo, uint32_t b)
 {
+    if constexpr (MAKE == ARCH_90)
+        multiply_group<STEPS, MAJOR>(s, a, lo, b);
+    else
+        multiply_warp<STEPS, MAJOR>(s, a, lo, b);
 }
-#endif
+
+template <int MAKE, int OPEN> static __device__ __forceinline__ void finish(sums &s)
+{
+    if constexpr (MAKE == ARCH_90) {
+        group_wait<64, OPEN>(s.c);
+        group_pin<32>(s.d);
+    }
+}
+
+/* What this thread has stored is seen by the products of others, after a barrier. */
+template <int MAKE> static __device__ __forceinline__ void stored(void)
+{
+    if constexpr (MAKE == ARCH_90)
+        proxy_fence();
+}
 
 static __device__ __forceinline__ float sum_of(const sums &s, int j, int i)
 {
@@ -184,14 +177,14 @@ static __device__ __forceinline__ float sum_of(const sums &s, int j, int i)
 }
 
 /* A warp's 16 rows x 32 columns, split, as rows of 64; to: place_rows of the first row. */
-static __device__ __forceinline__ void put_rows(uint32_t to, float (*x)[4])
+template <int MAKE> static __device__ __forceinline__ void put_rows(uint32_t to, float (*x)[4])
 {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         uint32_t hi[2], lo[2];
         split2(x[j][0], x[j][1], &hi[0], &lo[0]);
         split2(x[j][2], x[j][3], &hi[1], &lo[1]);
-        store_matrices(to ^ (j << 4), hi[0], hi[1], lo[0], lo[1]);
+        store_matrices<MAKE>(to ^ (j << 4), hi[0], hi[1], lo[0], lo[1]);
     }
 }
 
@@ -204,7 +197,9 @@ static __device__ __forceinline__ uint32_t place_rows(uint32_t at, int row)
 /* ---- a block's part ---- */
 
 typedef struct scan_part {
-    uint32_t smem, full, read, empty; /* the last three: barriers of the ring's stages */
+    uint32_t smem, work, full, read, empty; /* stages; state and the like; barriers of the ring's stages */
+    const unsigned char *keys, *slots;      /* of the first chunk; from chunk to chunk */
+    int64_t key_step, step;
     int n, from, end, zero; /* chunks; rows of the batch; that of the first chunk's row 0 */
     const float *v;         /* this thread's columns of V, row 0 of the batch */
     float *o;
@@ -212,16 +207,59 @@ typedef struct scan_part {
     float S[4][4];          /* channels 64 group + 16 warp + g (+ 8), columns 8 j + 2 t (+ 1) */
 } scan_part;
 
-/* This warp has read the stage. */
-static __device__ __forceinline__ void stage_free(const scan_part &p, int i)
+/* ---- chunks on their way: ARCH_90 has a ring of two stages that a warp fills; ARCH_80 one stage, which all fill when
+ * all have read it ---- */
+
+static __host__ __device__ constexpr uint32_t stages_of(int make)
 {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        bar_arrive(p.read + 8 * (i & 1));
+    return make == ARCH_90 ? 2 : 1;
+}
+
+template <int MAKE> static __device__ __forceinline__ uint32_t stage_at(const scan_part &p, int i)
+{
+    return p.smem + (MAKE == ARCH_90 ? (i & 1) * STAGE : 0);
+}
+
+/* ARCH_80, behind a barrier: asks for chunk i, if there is one. */
+template <int MAKE> static __device__ __forceinline__ void stage_ask(const scan_part &p, int i)
+{
+    if constexpr (MAKE == ARCH_80) {
+        const int from = 16 * (int)threadIdx.x, step = 16 * 32 * SCAN_WARPS;
+        const unsigned char *keys = p.keys + i * p.key_step, *slot = p.slots + i * p.step;
+        if (i < p.n) {
+#pragma unroll 4
+            for (int b = from; b < KEY_SLOT; b += step)
+                async_copy16_all(p.smem + b, keys + b);
+#pragma unroll 4
+            for (int b = from; b < SLOT; b += step)
+                async_copy16_all(p.smem + KEY_SLOT + b, slot + b);
+        }
+        async_commit();
+    }
+}
+
+template <int MAKE> static __device__ __forceinline__ void stage_wait(const scan_part &p, int i)
+{
+    if constexpr (MAKE == ARCH_90)
+        bar_wait(p.full + 8 * (i & 1), (i / 2) & 1);
+    else {
+        async_wait<0>();
+        meet(MEET_ALL, 32 * SCAN_WARPS);
+    }
+}
+
+/* This warp has read the stage. */
+template <int MAKE> static __device__ __forceinline__ void stage_free(const scan_part &p, int i)
+{
+    if constexpr (MAKE == ARCH_90) {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            bar_arrive(p.read + 8 * (i & 1));
+    }
 }
 
 /* S <- e^G_63 S + the product, rounded to T, and into shared memory; all meet. */
-template <typename T>
+template <typename T, int MAKE>
 static __device__ __forceinline__ void state_step(scan_part &p, const sums &s, float last, uint32_t to)
 {
 #pragma unroll
@@ -229,8 +267,8 @@ static __device__ __forceinline__ void state_step(scan_part &p, const sums &s, f
 #pragma unroll
         for (int i = 0; i < 4; i++)
             p.S[j][i] = state_value(state_rounded<T>(fmaf(p.S[j][i], last, sum_of(s, j, i))));
-    put_rows(to, p.S);
-    proxy_fence();
+    put_rows<MAKE>(to, p.S);
+    stored<MAKE>();
     meet(MEET_ALL, 32 * SCAN_WARPS);
 }
 
@@ -263,35 +301,35 @@ static __device__ __forceinline__ void store_outputs(const scan_part &p, int i, 
 }
 
 /* The first group: the chain, and the state's first 64 channels. */
-template <typename T> static __device__ __forceinline__ void scan_chain(scan_part &p)
+template <typename T, int MAKE> static __device__ __forceinline__ void scan_chain(scan_part &p)
 {
     const int warp = threadIdx.x / 32 % 4, row = 16 * warp + threadIdx.x % 32 / 4;
-    const uint32_t state = p.smem + AT_STATE, scaled = p.smem + AT_SCALED;
-    const uint32_t to_u = place_rows(p.smem + AT_U, 16 * warp), to_scaled = place_rows(scaled, 16 * warp);
+    const uint32_t state = p.work + AT_STATE, scaled = p.work + AT_SCALED;
+    const uint32_t to_u = place_rows(p.work + AT_U, 16 * warp), to_scaled = place_rows(scaled, 16 * warp);
     const uint32_t to_state = place_rows(state, 16 * warp);
     float v[4][4], next[4][4], x[4][4];
     sums s;
 
     load_values(p, 0, row, v);
     for (int i = 0; i < p.n; i++) {
-        const uint32_t k = p.smem + (i & 1) * STAGE, t = k + KEY_SLOT;
-        bar_wait(p.full + 8 * (i & 1), (i / 2) & 1);
-        multiply<8, 0>(s, k, 2 * PANEL, state);
+        const uint32_t k = stage_at<MAKE>(p, i), t = k + KEY_SLOT;
+        stage_wait<MAKE>(p, i);
+        multiply<MAKE, 8, 0>(s, k, 2 * PANEL, state);
         load_values(p, i + 1, row, next);
         const float *gate = (const float *)__cvta_shared_to_generic(t + 2 * SQUARE);
         const float e0 = gate[row], e1 = gate[row + 8], r0 = gate[2 * C + row], r1 = gate[2 * C + row + 8];
         const float last = gate[C - 1];
-        finish<0>(s);
+        finish<MAKE, 0>(s);
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
                 x[j][c] = fmaf(c < 2 ? -e0 : -e1, sum_of(s, j, c), v[j][c]);
-        put_rows(to_scaled, x);
-        proxy_fence();
+        put_rows<MAKE>(to_scaled, x);
+        stored<MAKE>();
         meet(MEET_FIRST, 128);
-        multiply<4, 0>(s, t, PANEL, scaled);
-        finish<0>(s);
+        multiply<MAKE, 4, 0>(s, t, PANEL, scaled);
+        finish<MAKE, 0>(s);
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
@@ -299,20 +337,21 @@ template <typename T> static __device__ __forceinline__ void scan_chain(scan_par
                 x[j][c] = sum_of(s, j, c);
         if (i > 0)
             meet(MEET_FREE, 32 * SCAN_WARPS);
-        put_rows(to_u, x);
+        put_rows<MAKE>(to_u, x);
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
                 x[j][c] *= c < 2 ? r0 : r1;
         meet(MEET_FIRST, 128); /* all have read R */
-        put_rows(to_scaled, x);
-        proxy_fence();
+        put_rows<MAKE>(to_scaled, x);
+        stored<MAKE>();
         meet(MEET_ALL, 32 * SCAN_WARPS);
-        multiply<4, 1>(s, k, 2 * PANEL, scaled);
-        finish<0>(s);
-        stage_free(p, i);
-        state_step<T>(p, s, last, to_state);
+        multiply<MAKE, 4, 1>(s, k, 2 * PANEL, scaled);
+        finish<MAKE, 0>(s);
+        stage_free<MAKE>(p, i);
+        state_step<T, MAKE>(p, s, last, to_state);
+        stage_ask<MAKE>(p, i + 1);
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
@@ -322,32 +361,33 @@ template <typename T> static __device__ __forceinline__ void scan_chain(scan_par
 }
 
 /* The second group: the outputs, and the state's other 64 channels. */
-template <typename T> static __device__ __forceinline__ void scan_outputs(scan_part &p)
+template <typename T, int MAKE> static __device__ __forceinline__ void scan_outputs(scan_part &p)
 {
     const int warp = threadIdx.x / 32 % 4, row = 16 * warp + threadIdx.x % 32 / 4;
-    const uint32_t state = p.smem + AT_STATE, to_state = place_rows(state, C + 16 * warp);
+    const uint32_t state = p.work + AT_STATE, to_state = place_rows(state, C + 16 * warp);
     float o[4][4];
     sums s, f;
 
     for (int i = 0; i < p.n; i++) {
-        const uint32_t k = p.smem + (i & 1) * STAGE, t = k + KEY_SLOT;
+        const uint32_t k = stage_at<MAKE>(p, i), t = k + KEY_SLOT;
         const float *gate = (const float *)__cvta_shared_to_generic(t + 2 * SQUARE);
-        bar_wait(p.full + 8 * (i & 1), (i / 2) & 1);
-        multiply<8, 0>(f, k + SPLIT, 2 * PANEL, state);
+        stage_wait<MAKE>(p, i);
+        multiply<MAKE, 8, 0>(f, k + SPLIT, 2 * PANEL, state);
         const float e0 = gate[C + row], e1 = gate[C + row + 8], last = gate[C - 1];
-        finish<0>(f);
+        finish<MAKE, 0>(f);
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
                 o[j][c] = (c < 2 ? e0 : e1) * sum_of(f, j, c);
         meet(MEET_ALL, 32 * SCAN_WARPS);
-        multiply<4, 1>(s, k + PANEL, 2 * PANEL, p.smem + AT_SCALED);
-        multiply<4, 0>(f, t + SQUARE, PANEL, p.smem + AT_U);
-        finish<1>(s);
-        state_step<T>(p, s, last, to_state);
-        finish<0>(f);
-        stage_free(p, i);
+        multiply<MAKE, 4, 1>(s, k + PANEL, 2 * PANEL, p.work + AT_SCALED);
+        multiply<MAKE, 4, 0>(f, t + SQUARE, PANEL, p.work + AT_U);
+        finish<MAKE, 1>(s);
+        state_step<T, MAKE>(p, s, last, to_state);
+        stage_ask<MAKE>(p, i + 1);
+        finish<MAKE, 0>(f);
+        stage_free<MAKE>(p, i);
         if (i + 1 < p.n)
             meet_later(MEET_FREE, 32 * SCAN_WARPS);
 #pragma unroll
@@ -378,7 +418,7 @@ template <typename T> static __device__ __forceinline__ void store_state(T *to, 
             to[(8 * j + c % 2) * D + c / 2 * 8] = state_rounded<T>(S[j][c]);
 }
 
-template <typename T>
+template <typename T, int MAKE>
 static __device__ __forceinline__ void scan_group(const chunk_job &p, int s, int v, int begin, scan_part &part)
 {
     const kvant_gdn_args &a = p.g.a;
@@ -394,57 +434,77 @@ static __device__ __forceinline__ void scan_group(const chunk_job &p, int s, int
     part.v = a.v + (int64_t)v * D + col;
     part.o = a.o + (int64_t)v * D + col;
     load_state(begin > 0 || in == out ? to : in < 0 ? NULL : (const T *)p.g.gathered + s * n + at, part.S);
-    put_rows(place_rows(part.smem + AT_STATE, 16 * warp), part.S);
-    proxy_fence();
+    put_rows<MAKE>(place_rows(part.work + AT_STATE, 16 * warp), part.S);
+    stored<MAKE>();
     meet(MEET_ALL, 32 * SCAN_WARPS);
     if (warp < 4)
-        scan_chain<T>(part);
+        scan_chain<T, MAKE>(part);
     else
-        scan_outputs<T>(part);
+        scan_outputs<T, MAKE>(part);
     store_state(to, part.S);
 }
 
-#endif
-
-/* blockIdx.x: a quarter of the columns; y: value head; z: sequence; T: as states are stored. */
-template <typename T> static __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(chunk_job p)
+/* The first group's and the second's warps; with ARCH_90 then one that fetches and one that tells the cluster. */
+template <typename T, int MAKE> static __device__ __forceinline__ void scan_all(const chunk_job &p)
 {
-#if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(1024) unsigned char smem[];
     const kvant_gdn_args &a = p.g.a;
-    const int s = blockIdx.z, v = blockIdx.y;
+    const int s = blockIdx.z, v = blockIdx.y, warp = threadIdx.x / 32;
     scan_part part;
     int begin, slot = 0;
 
     part.smem = shared_at(smem);
-    part.full = part.smem + AT_BARS;
+    part.work = part.smem + stages_of(MAKE) * STAGE;
+    part.full = part.work + AT_BARS;
     part.read = part.full + 16;
     part.empty = part.read + 16;
     pdl_go();
-    if (threadIdx.x < 2) {
-        bar_init(part.full + 8 * threadIdx.x, 1);
-        bar_init(part.read + 8 * threadIdx.x, SCAN_WARPS);
-        bar_init(part.empty + 8 * threadIdx.x, cluster_blocks());
-        bar_publish();
+    if constexpr (MAKE == ARCH_90) {
+        if (threadIdx.x < 2) {
+            bar_init(part.full + 8 * threadIdx.x, 1);
+            bar_init(part.read + 8 * threadIdx.x, SCAN_WARPS);
+            bar_init(part.empty + 8 * threadIdx.x, cluster_blocks());
+            bar_publish();
+        }
+        __syncthreads();
+        cluster_meet();
     }
-    __syncthreads();
-    cluster_meet();
     pdl_wait();
     for (int i = 0; i < s; i++)
         slot += chunks_of(p, i, &begin);
     part.n = chunks_of(p, s, &begin);
-    const int warp = threadIdx.x / 32;
+    part.step = (int64_t)a.hv * SLOT;
+    part.key_step = (int64_t)a.hk * KEY_SLOT;
+    part.slots = p.slots + ((int64_t)slot * a.hv + v) * SLOT;
+    part.keys = p.keys + ((int64_t)slot * a.hk + key_head(a, v)) * KEY_SLOT;
+    stage_ask<MAKE>(part, 0);
     if (warp < SCAN_WARPS && part.n > 0)
-        scan_group<T>(p, s, v, begin, part);
-    if (warp > SCAN_WARPS)
-        free_all(part.n, part.read, part.empty);
-    if (threadIdx.x == 32 * SCAN_WARPS)
-        fetch_all(p.slots + ((int64_t)slot * a.hv + v) * SLOT, (int64_t)a.hv * SLOT,
-                  p.keys + ((int64_t)slot * a.hk + key_head(a, v)) * KEY_SLOT, (int64_t)a.hk * KEY_SLOT, part.n,
-                  part.smem, part.full, part.empty);
-    __syncwarp();
-    cluster_meet(); /* until then others may copy here, or arrive at this block's barriers */
-#endif
+        scan_group<T, MAKE>(p, s, v, begin, part);
+    if constexpr (MAKE == ARCH_90) {
+        if (warp > SCAN_WARPS)
+            free_all(part.n, part.read, part.empty);
+        if (threadIdx.x == 32 * SCAN_WARPS)
+            fetch_all(part.slots, part.step, part.keys, part.key_step, part.n, part.smem, part.full, part.empty);
+        __syncwarp();
+        cluster_meet(); /* until then others may copy here, or arrive at this block's barriers */
+    }
+}
+
+static __host__ __device__ constexpr int scan_threads(int make)
+{
+    return 32 * (SCAN_WARPS + (make == ARCH_90 ? 2 : 0));
+}
+
+static __host__ __device__ constexpr uint32_t scan_room(int make)
+{
+    return stages_of(make) * STAGE + SCAN_WORK;
+}
+
+/* blockIdx.x: a quarter of the columns; y: value head; z: sequence; T: as states are stored. */
+template <typename T, int MAKE> static __global__ void __launch_bounds__(scan_threads(MAKE), 1) scan_kernel(chunk_job p)
+{
+    if constexpr (arch_has(MAKE))
+        scan_all<T, MAKE>(p);
 }
 
 #endif

@@ -9,11 +9,6 @@
 
 enum { WARPS = 4, ROWS = 2 };
 
-template <int T> static __device__ __forceinline__ constexpr bool half_wide()
-{
-    return T == WT_f16 || T == WT_bf16;
-}
-
 /* acc[m][r] += the eight weights w[r] times values 8c .. of x row m. */
 template <int M>
 static __device__ __forceinline__ void use8(const mm &p, const float *x, int left, int64_t c, const float (*w)[8],
@@ -42,16 +37,16 @@ static __device__ __forceinline__ uint4 word(const uint8_t *row, int64_t c, int6
  * through memory needs no registers and their odd sizes no wide loads. */
 enum { PIECE = 1024 };
 
+/* 0 for types without blocks. */
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) (values) > 1 ? PIECE / (values) * (bytes) : 0,
 template <int T> static __device__ __forceinline__ constexpr int piece_bytes()
 {
-    return T == WT_q8_0    ? PIECE / 32 * 34
-           : T == WT_q4_0  ? PIECE / 32 * 18
-           : T == WT_q4_k  ? PIECE / 256 * 144
-           : T == WT_q6_k  ? PIECE / 256 * 210
-           : T == WT_mxfp4 ? PIECE / 32 * 17
-           : T == WT_nvfp4 ? PIECE / 64 * 36
-                           : 0;
+    constexpr int of_type[] = {
+#include "cards/lists.inc"
+    };
+    return of_type[T];
 }
+#undef CARD_WTYPE
 
 template <int T> static __device__ __forceinline__ void fetch_piece(uint8_t *to, const uint8_t *from)
 {

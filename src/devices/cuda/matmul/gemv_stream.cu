@@ -160,9 +160,26 @@ template <int T> static void by_width(const cuda_device *d, const mm &p, int64_t
         launch<T, 4, 4, 1>(d, p, pair);
 }
 
+typedef void stream(const cuda_device *d, const mm &p, int64_t pair);
+
+/* NULL: no 16-bit type. */
+template <int T> static stream *stream_of()
+{
+    if constexpr (half_wide<T>())
+        return by_width<T>;
+    else
+        return NULL;
+}
+
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) stream_of<WT_##sym>(),
+static stream *const streams[] = {
+#include "cards/lists.inc"
+};
+#undef CARD_WTYPE
+
 bool cuda_gemv_streams(int type, const mm &p)
 {
-    return (type == WT_bf16 || type == WT_f16) && p.rows == 1 && !p.ids && p.w_vec && p.n_in % 8 == 0 &&
+    return streams[type] && p.rows == 1 && !p.ids && p.w_vec && p.n_in % 8 == 0 &&
            p.n_in >= 1024 && p.n_in <= 4 * 8 * THREADS;
 }
 
@@ -170,8 +187,5 @@ void cuda_gemv_stream(const cuda_device *d, int type, const mm &job, int64_t pai
 {
     mm p = job;
     p.draws = d->draws;
-    if (type == WT_bf16)
-        by_width<WT_bf16>(d, p, pair);
-    else
-        by_width<WT_f16>(d, p, pair);
+    streams[type](d, p, pair);
 }

@@ -64,9 +64,15 @@ static void (*const expanders[])(const cuda_device *d, const mm &p, void *to) = 
 };
 #undef CARD_WTYPE
 
+static card_plain plain_of(const kvant_weight *w)
+{
+    const int type = cuda_wtype_find(w->type);
+    return type < 0 ? PLAIN_NONE : plain_types[type];
+}
+
 static bool as_it_is(const kvant_weight *w)
 {
-    return cuda_wtype_find(w->type) == WT_bf16 && !w->scale;
+    return plain_of(w) == PLAIN_BF16 && !w->scale;
 }
 
 /* 16-bit products allowed, enough rows (measured: 12288 x 4096 on an H200), and shapes that the library takes (16-byte
@@ -76,7 +82,7 @@ bool cuda_blas_takes(const cuda_device *d, const kvant_matmul_args *a)
     const kvant_weight *w = a->w;
     return d->blas && a->compute != KVANT_COMPUTE_F32 && a->m >= (as_it_is(w) ? BLAS_ROWS : BLAS_OTHER_ROWS) &&
            w->n_in % 8 == 0 && w->n_in >= 64 && w->n_out >= 32 && a->ldy % 4 == 0 && ((uintptr_t)a->y & 15) == 0 &&
-           cuda_wtype_find(w->type) != WT_f32;
+           plain_of(w) != PLAIN_F32;
 }
 
 static size_t narrow_bytes(const kvant_matmul_args *a)

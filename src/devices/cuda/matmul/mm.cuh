@@ -16,15 +16,30 @@ template <int T> static __device__ __forceinline__ void chunk8(const uint8_t *ro
 }
 #undef CARD_WTYPE
 
-/* One value of a row of the types without blocks, at any alignment of the row. */
-template <int T> static __device__ __forceinline__ float value1(const uint8_t *row, int64_t k)
+static constexpr card_plain plain_types[] = { CARD_PLAIN };
+
+/* What the values of weight type T are, PLAIN_NONE where it has blocks. */
+template <int T> static __host__ __device__ __forceinline__ constexpr card_plain plain()
 {
-    return T == WT_f32 ? wt_f32_one(row, k) : T == WT_f16 ? wt_f16_one(row, k) : wt_bf16_one(row, k);
+    constexpr card_plain of = plain_types[T];
+    return of;
+}
+
+template <int T> static __host__ __device__ __forceinline__ constexpr bool half_wide()
+{
+    return plain<T>() == PLAIN_F16 || plain<T>() == PLAIN_BF16;
 }
 
 template <int T> static __device__ __forceinline__ bool wide()
 {
-    return T == WT_f32 || T == WT_f16 || T == WT_bf16;
+    return plain<T>() != PLAIN_NONE;
+}
+
+/* One value of a row of the types without blocks, at any alignment of the row. */
+template <int T> static __device__ __forceinline__ float value1(const uint8_t *row, int64_t k)
+{
+    constexpr card_plain of = plain<T>();
+    return of == PLAIN_F32 ? wt_f32_one(row, k) : of == PLAIN_F16 ? wt_f16_one(row, k) : wt_bf16_one(row, k);
 }
 
 /* A weight and its activations, as kernels want them.  ids NULL: one expert.  x row of y row r: r / x_div. */
@@ -65,7 +80,7 @@ template <int T> static __device__ __forceinline__ void unpack8(const uint4 &u, 
     const uint32_t q[4] = { u.x, u.y, u.z, u.w };
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        if (T == WT_bf16) {
+        if (plain<T>() == PLAIN_BF16) {
             w[2 * i] = __uint_as_float(q[i] << 16);
             w[2 * i + 1] = __uint_as_float(q[i] & 0xffff0000u);
         } else {

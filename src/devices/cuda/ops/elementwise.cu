@@ -1,4 +1,4 @@
-/* elementwise.cu: add, swiglu, gate_mul, gate_add, gdn_gates, rows_gather, rope, argmax, slot_copy, slot_zero. */
+/* elementwise.cu: mul, add, bias, rows_copy, scale, attn_temp, swiglu, gates, gdn, rows_gather, rope, argmax, slots. */
 #include "devices/cuda/ops/rope.cuh"
 
 enum { THREADS = 256 };
@@ -24,6 +24,124 @@ static int add_run(cuda_device *d, const void *args, kvant_diag *diag)
     (void)diag;
     if (n > 0)
         cuda_launch(d, add_kernel, dim3(grid_of(n)), THREADS, 0, a->x, a->y, n);
+    return KVANT_OK;
+}
+
+static __global__ void bias_kernel(kvant_bias_args a)
+{
+    pdl_go();
+    pdl_wait();
+    const int64_t n = (int64_t)a.n * a.d;
+    for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS)
+        a.y[u / a.d * a.ldy + u % a.d] += a.b[(a.ids ? (int64_t)a.ids[u / a.d] * a.d : 0) + u % a.d];
+}
+
+static int bias_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_bias_args *a = (const kvant_bias_args *)args;
+    int64_t n = (int64_t)a->n * a->d;
+    (void)diag;
+    if (n > 0)
+        cuda_launch(d, bias_kernel, dim3(grid_of(n)), THREADS, 0, *a);
+    return KVANT_OK;
+}
+
+static __global__ void rows_copy_kernel(kvant_rows_copy_args a)
+{
+    pdl_go();
+    pdl_wait();
+    const int64_t width = (int64_t)a.h * a.d, n = a.n * width;
+    for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS) {
+        const int64_t i = u / width, j = u % width / a.d, e = u % a.d;
+        a.y[i * a.ldy + j * a.gy + e] = a.x[i * a.ldx + j * a.gx + e];
+    }
+}
+
+static int rows_copy_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_rows_copy_args *a = (const kvant_rows_copy_args *)args;
+    int64_t n = (int64_t)a->n * a->h * a->d;
+    (void)diag;
+    if (n > 0)
+        cuda_launch(d, rows_copy_kernel, dim3(grid_of(n)), THREADS, 0, *a);
+    return KVANT_OK;
+}
+
+static __global__ void scale_kernel(float *x, float s, int64_t n)
+{
+    pdl_go();
+    pdl_wait();
+    for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * THREADS)
+        x[i] *= s;
+}
+
+static int scale_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_scale_args *a = (const kvant_scale_args *)args;
+    int64_t n = (int64_t)a->n * a->d;
+    (void)diag;
+    if (n > 0)
+        cuda_launch(d, scale_kernel, dim3(grid_of(n)), THREADS, 0, a->x, a->s, n);
+    return KVANT_OK;
+}
+
+static __global__ void softcap_kernel(float *x, float cap, int64_t n)
+{
+    pdl_go();
+    pdl_wait();
+    for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * THREADS)
+        x[i] = cap * tanhf(x[i] / cap);
+}
+
+static int softcap_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_softcap_args *a = (const kvant_softcap_args *)args;
+    int64_t n = (int64_t)a->n * a->d;
+    (void)diag;
+    if (n > 0)
+        cuda_launch(d, softcap_kernel, dim3(grid_of(n)), THREADS, 0, a->x, a->cap, n);
+    return KVANT_OK;
+}
+
+static __global__ void attn_temp_kernel(kvant_attn_temp_args a)
+{
+    pdl_go();
+    pdl_wait();
+    const int64_t n = (int64_t)a.n * a.d;
+    for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS) {
+        const int64_t i = u / a.d;
+        a.x[i * a.ldx + u % a.d] *= 1.0f + a.beta * logf(1.0f + (float)(a.pos[i] / a.length));
+    }
+}
+
+static int attn_temp_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_attn_temp_args *a = (const kvant_attn_temp_args *)args;
+    int64_t n = (int64_t)a->n * a->d;
+    (void)diag;
+    if (n > 0)
+        cuda_launch(d, attn_temp_kernel, dim3(grid_of(n)), THREADS, 0, *a);
+    return KVANT_OK;
+}
+
+static __global__ void mul_kernel(kvant_mul_args a)
+{
+    pdl_go();
+    pdl_wait();
+    const int64_t n = (int64_t)a.n * a.d;
+    for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS) {
+        const int64_t i = u / a.d, j = u % a.d;
+        a.y[i * a.ldy + j] *= a.x[i * a.ldx + j];
+    }
+}
+
+static int mul_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_mul_args *a = (const kvant_mul_args *)args;
+    const int64_t n = (int64_t)a->n * a->d;
+    (void)diag;
+    if (n > 0)
+        cuda_launch(d, mul_kernel, dim3(grid_of(n)), THREADS, 0, *a);
     return KVANT_OK;
 }
 
@@ -68,6 +186,38 @@ static int swiglu_run(cuda_device *d, const void *args, kvant_diag *diag)
                     THREADS, 0, *a);
     else if (n > 0)
         cuda_launch(d, swiglu_kernel, dim3(grid_of(n)), THREADS, 0, *a);
+    return KVANT_OK;
+}
+
+static __device__ __forceinline__ float glu_one(const kvant_glu_args &a, float g, float u)
+{
+    if (a.kind == KVANT_GLU_GELU)
+        return g * sigmoid_dev(0x1.988454p+0f * (g + 0.044715f * g * g * g)) * u; /* 2 sqrt(2/pi) */
+    if (a.kind == KVANT_GLU_RELU)
+        return g > 0.0f ? g * u : 0.0f;
+    g = g > a.limit ? a.limit : g;
+    u = u > a.limit ? a.limit : u < -a.limit ? -a.limit : u;
+    return g * sigmoid_dev(a.alpha * g) * (u + 1.0f);
+}
+
+static __global__ void glu_kernel(kvant_glu_args a)
+{
+    pdl_go();
+    pdl_wait();
+    const int64_t n = (int64_t)a.n * a.f;
+    for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS) {
+        const int64_t i = u / a.f, j = u % a.f;
+        a.y[i * a.ldy + j] = glu_one(a, a.gate[i * a.ldg + j], a.up[i * a.ldu + j]);
+    }
+}
+
+static int glu_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_glu_args *a = (const kvant_glu_args *)args;
+    int64_t n = (int64_t)a->n * a->f;
+    (void)diag;
+    if (n > 0)
+        cuda_launch(d, glu_kernel, dim3(grid_of(n)), THREADS, 0, *a);
     return KVANT_OK;
 }
 
@@ -303,7 +453,14 @@ static int slot_zero_run(cuda_device *d, const void *args, kvant_diag *diag)
 }
 
 const cuda_op cuda_op_add = { NULL, NULL, add_run };
+const cuda_op cuda_op_bias = { NULL, NULL, bias_run };
+const cuda_op cuda_op_rows_copy = { NULL, NULL, rows_copy_run };
+const cuda_op cuda_op_scale = { NULL, NULL, scale_run };
+const cuda_op cuda_op_attn_temp = { NULL, NULL, attn_temp_run };
+const cuda_op cuda_op_softcap = { NULL, NULL, softcap_run };
+const cuda_op cuda_op_mul = { NULL, NULL, mul_run };
 const cuda_op cuda_op_swiglu = { NULL, NULL, swiglu_run };
+const cuda_op cuda_op_glu = { NULL, NULL, glu_run };
 const cuda_op cuda_op_gate_mul = { NULL, NULL, gate_mul_run };
 const cuda_op cuda_op_gate_add = { NULL, NULL, gate_add_run };
 const cuda_op cuda_op_gdn_gates = { NULL, NULL, gdn_gates_run };

@@ -58,7 +58,7 @@ static __global__ void route_kernel(kvant_moe_route_args a)
         total += w;
         __syncwarp();
     }
-    total = total < 6.103515625e-5f ? 6.103515625e-5f : total;
+    total = a.raw ? 1.0f : total < 6.103515625e-5f ? 6.103515625e-5f : total;
     if (lane == 0)
         for (int j = 0; j < a.k; j++) {
             float *w = a.wts + (int64_t)blockIdx.x * a.k + j;
@@ -73,6 +73,14 @@ static int route_supports(cuda_device *d, const void *args, kvant_diag *diag)
     if (a->n_expert > MAX_EXPERTS)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: moe_route: %d experts, wanted at most %d", a->n_expert,
                          MAX_EXPERTS);
+    if (a->gating != KVANT_GATING_SOFTMAX)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: moe_route: gating %s, wanted softmax",
+                         a->gating == KVANT_GATING_SIGMOID ? "sigmoid" : "softmax of the chosen");
+    if (a->bias)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: moe_route: a bias for the choice, wanted none");
+    if (a->n_group > 1)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: moe_route: %d groups of experts, wanted one",
+                         a->n_group);
     return KVANT_OK;
 }
 

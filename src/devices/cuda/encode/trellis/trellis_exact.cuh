@@ -7,7 +7,7 @@
 #ifndef KVANT_CUDA_TRELLIS_EXACT_CUH
 #define KVANT_CUDA_TRELLIS_EXACT_CUH
 
-#include "devices/cuda/encode/cache_job.cuh"
+#include "devices/cuda/encode/encode_job.cuh"
 
 enum { TCQ_BRANCHES = 64, TCQ_WORDS = 13, TCQ_BYTES = 4 * TCQ_WORDS };
 

@@ -1,0 +1,48 @@
+# The two libraries, each static and shared.  Everything is hidden but what the public headers declare.
+#   libkvant-formats   formats, ops and the CPU's kernels of both: libc and libm alone, no allocation, no threads of its own
+#   libkvant           the engine over it: models, caches, devices
+file(GLOB_RECURSE KVANT_FORMATS_SOURCES CONFIGURE_DEPENDS src/formats/*.c src/ops/*.c src/devices/cpu/*.c
+    ${KVANT_GENERATED}/formats/*.c)
+list(FILTER KVANT_FORMATS_SOURCES EXCLUDE REGEX "/cpu_device\\.c$")      # a device owns threads and memory
+list(APPEND KVANT_FORMATS_SOURCES src/base/cpu.c src/base/error.c)
+kvant_isa_sources(KVANT_FORMATS_SOURCES)
+
+file(GLOB_RECURSE KVANT_SOURCES CONFIGURE_DEPENDS
+    src/base/*.c src/devices/device.c src/devices/cpu/cpu_device.c src/devices/cuda/*.c src/model/*.c src/cache/*.c src/engine/*.c)
+list(FILTER KVANT_SOURCES EXCLUDE REGEX "/base/(cpu|error)\\.c$")
+include(cmake/vulkan.cmake)
+include(cmake/portable.cmake)
+list(APPEND KVANT_SOURCES ${KVANT_VULKAN_SOURCES} ${KVANT_PORTABLE_SOURCES})
+
+# The commit in `kvant --version`, as it was when cmake ran; absent in a source archive.
+execute_process(COMMAND git -C ${CMAKE_SOURCE_DIR} rev-parse --short HEAD OUTPUT_VARIABLE KVANT_COMMIT
+    OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(KVANT_COMMIT)
+    set_source_files_properties(src/base/version.c PROPERTIES COMPILE_DEFINITIONS KVANT_COMMIT_TEXT="${KVANT_COMMIT}")
+endif()
+set_source_files_properties(src/devices/cuda/core/cuda.c PROPERTIES
+    COMPILE_DEFINITIONS KVANT_CUDA_LIBDIR="${CMAKE_INSTALL_FULL_LIBDIR}")
+
+# kvant_library(target file-name export-name sources...): target_objects, target_static and target_shared.
+function(kvant_library target file export)
+    add_library(${target}_objects OBJECT ${ARGN})
+    target_link_libraries(${target}_objects PRIVATE kvant_flags)
+    add_library(${target}_static STATIC $<TARGET_OBJECTS:${target}_objects>)
+    add_library(${target}_shared SHARED $<TARGET_OBJECTS:${target}_objects>)
+    set_target_properties(${target}_static PROPERTIES OUTPUT_NAME ${file} EXPORT_NAME ${export}_static)
+    set_target_properties(${target}_shared PROPERTIES OUTPUT_NAME ${file} EXPORT_NAME ${export}
+        VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} INSTALL_RPATH "$ORIGIN")
+    target_link_libraries(${target}_shared PRIVATE kvant_flags)
+    if(NOT KVANT_SANITIZE AND NOT KVANT_FUZZ)
+        target_link_options(${target}_shared PRIVATE -Wl,-z,defs)       # a missing symbol is found here, not by the user
+    endif()
+endfunction()
+
+kvant_library(kvant_formats kvant-formats formats ${KVANT_FORMATS_SOURCES})
+target_link_libraries(kvant_formats_static PUBLIC Threads::Threads m)
+target_link_libraries(kvant_formats_shared PRIVATE Threads::Threads m)   # pthread_once, in libc since glibc 2.34
+kvant_library(kvant kvant kvant ${KVANT_SOURCES})
+set(KVANT_NEEDS PkgConfig::PCRE2 PkgConfig::UTF8PROC Threads::Threads)
+target_link_libraries(kvant_objects PRIVATE ${KVANT_NEEDS})
+target_link_libraries(kvant_static PUBLIC kvant_formats_static ${KVANT_NEEDS} ${CMAKE_DL_LIBS} m)
+target_link_libraries(kvant_shared PUBLIC kvant_formats_shared PRIVATE ${KVANT_NEEDS} ${CMAKE_DL_LIBS} m)

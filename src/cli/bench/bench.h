@@ -1,0 +1,43 @@
+/* cli/bench/bench.h: results of `kvant bench` and their printing in llama-bench's schema. */
+#ifndef KVANT_CLI_BENCH_H
+#define KVANT_CLI_BENCH_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include "base/error.h"
+#include "kvant/engine.h"
+
+enum { BENCH_MAX_REPS = 10000 };
+
+/* One test: n_prompt tokens as a prompt, then n_gen one by one, at a depth; measured reps times. */
+typedef struct bench_result {
+    const char *model_path;
+    const kvant_model_info *info;
+    const kvant_engine_params *params; /* resolved */
+    const char *backend;               /* "CPU" */
+    int n_batch, n_prompt, n_gen, n_depth;
+    int n_parallel; /* sequences, each with these tokens */
+    int64_t cache_bytes; /* of the sequence at the end of the test */
+    int64_t *samples_ns;
+    int n_samples;
+    char test_time[32]; /* ISO 8601, UTC, when the test began */
+} bench_result;
+
+/* Means and standard deviations (n-1) of the samples, in ns and in tokens per second. */
+typedef struct bench_stats {
+    double avg_ns, stddev_ns, avg_ts, stddev_ts;
+} bench_stats;
+bench_stats bench_stats_of(const bench_result *r);
+
+/* A printer: begin, one call per result, end.  Kinds: md json jsonl; "none" prints nothing. */
+typedef struct bench_printer {
+    FILE *f;
+    const char *kind;
+    int n;
+    int show_threads, show_batch, show_ubatch, show_types, show_tail; /* md columns that are worth it */
+} bench_printer;
+void bench_begin(bench_printer *p);
+int bench_print(bench_printer *p, const bench_result *r, kvant_diag *diag);
+void bench_end(bench_printer *p);
+
+#endif

@@ -1,0 +1,355 @@
+/* bench_device_cases.c: the cases of bench_device.def: shapes, buffers, and the bytes and operations they must cost. */
+#include <math.h>
+#include <stdio.h>
+#include "base/half.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "cli/bench/bench_device.h"
+#include "formats/weights/wtype_sample.h"
+#include "kvant/engine.h"
+#include "kvant/qjl.h"
+
+/* ---- caches ---- */
+
+static const void *param_of(const kvant_format *f)
+{
+    static float projection[KVANT_QJL_VALUES]; /* constant after the first call; one thread */
+
+    if (!(f->flags & KVANT_FORMAT_PARAM))
+        return NULL;
+    if (projection[0] == 0.0f)
+        kvant_qjl_projection_build(KVANT_QJL_SEED, projection);
+    return projection;
+}
+
+static kvant_kv_side side_of(room *r, const kvant_format *f, int pages, int h, int d, int encoder)
+{
+    kvant_kv_side s = { .fmt = f, .param = param_of(f), .row_bytes = kvant_format_row_bytes(f, d), .encoder = encoder };
+
+    s.head_bytes = s.row_bytes * KVANT_PAGE;
+    s.page_bytes = s.head_bytes * (size_t)h;
+    s.pages = room_copy(r, NULL, s.page_bytes * (size_t)pages);
+    return s;
+}
+
+typedef struct attn_shape {
+    int n_seqs, h_kv, d, len, group;
+} attn_shape;
+
+/* Pages at a time that are filled, and pages of a tail. */
+enum { AT_ONCE = 128 };
+
+/* Encodes random rows into every page: 8192 tokens at a time through tables of their own. */
+static void write_pages(room *r, const kvant_kv_side *s, const float *x, int from, int n, int h, int d)
+{
+    int32_t ids[AT_ONCE], q0[2] = { 0, n * KVANT_PAGE }, zero = 0;
+
+    for (int i = 0; i < n; i++)
+        ids[i] = from + i;
+    kvant_seqs q = { .n_seqs = 1, .n_tokens = n * KVANT_PAGE, .table_stride = n };
+    q.table = room_copy(r, ids, (size_t)n * sizeof ids[0]);
+    q.q0 = room_copy(r, q0, sizeof q0);
+    q.pos0 = q.prompt = q.slot_in = q.slot_out = room_copy(r, &zero, sizeof zero);
+    const kvant_cache_write_args a = { q, *s, x, (int64_t)h * d, h, d };
+    room_run(r, KVANT_OP_CACHE_WRITE, &a);
+}
+
+/* The same from the side's tail pages, as an engine fills pages whose order of bytes is the device's own. */
+static void seal_pages(room *r, const kvant_kv_side *s, int from, int n, int h, int d)
+{
+    int32_t src[AT_ONCE], dst[AT_ONCE];
+
+    for (int i = 0; i < n; i++) {
+        src[i] = i;
+        dst[i] = from + i;
+    }
+    const size_t bytes = (size_t)n * sizeof src[0];
+    const kvant_page_seal_args a = { *s, room_copy(r, src, bytes), room_copy(r, dst, bytes), n, h, d };
+    room_run(r, KVANT_OP_PAGE_SEAL, &a);
+}
+
+static void fill_side(room *r, const kvant_kv_side *s, const float *x, int pages, int h, int d)
+{
+    for (int from = 0; r->rc == KVANT_OK && from < pages; from += AT_ONCE) {
+        const int n = pages - from < AT_ONCE ? pages - from : AT_ONCE, mark = r->n_mem;
+
+        if (s->tail)
+            seal_pages(r, s, from, n, h, d);
+        else
+            write_pages(r, s, x, from, n, h, d);
+        while (r->n_mem > mark)
+            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+    }
+}
+
+/* AT_ONCE tail pages of normal values: for formats of fewer than 16 bits, as in an engine. */
+static uint16_t *tail_of(room *r, const kvant_format *f, int h, int d)
+{
+    enum { BLOCK = 1 << 16 };
+    const size_t n = (size_t)AT_ONCE * KVANT_PAGE * (size_t)h * (size_t)d;
+    uint16_t *host;
+    rng g = { 17 };
+
+    if (f->flags & KVANT_FORMAT_WIDE)
+        return NULL;
+    host = room_host(r, n * sizeof *host);
+    for (size_t i = 0; host && i < n; i++)
+        host[i] = i < BLOCK ? f32_to_half(rng_normal(&g)) : host[i % BLOCK];
+    uint16_t *tail = room_copy(r, host, n * sizeof *host);
+    kvant_free(host);
+    return tail;
+}
+
+/* Each sequence's last page is also tail page i of sequence i, the others have none. */
+static const int32_t *tail_table_of(room *r, const kvant_seqs *q)
+{
+    const size_t n = (size_t)q->n_seqs * (size_t)q->table_stride;
+    int32_t *host = room_host(r, n * sizeof *host);
+
+    for (size_t i = 0; host && i < n; i++)
+        host[i] = (i + 1) % (size_t)q->table_stride ? -1 : (int32_t)(i / (size_t)q->table_stride);
+    const int32_t *table = room_copy(r, host, n * sizeof *host);
+    kvant_free(host);
+    return table;
+}
+
+/* The cache as an engine makes it: an exact last page (--kv-tail 64), full pages in the device's own order. */
+static void attn_pair(room *r, const attn_shape *a, const kvant_format *fk, const kvant_format *fv, const float *x)
+{
+    const int mark = r->n_mem, pages = a->n_seqs * ((a->len + KVANT_PAGE - 1) / KVANT_PAGE), h = a->h_kv * a->group;
+    const size_t rows = (size_t)a->n_seqs * (size_t)h;
+    kvant_attn_args args = { .seqs = room_seqs(r, a->n_seqs, 1, a->len - 1, 0),
+                             .k = side_of(r, fk, pages, a->h_kv, a->d, KVANT_ENCODER_UPSTREAM),
+                             .v = side_of(r, fv, pages, a->h_kv, a->d, KVANT_ENCODER_UPSTREAM),
+                             .q = room_normal(r, rows * (size_t)a->d),
+                             .out = room_copy(r, NULL, rows * (size_t)a->d * sizeof(float)),
+                             .ldq = (int64_t)h * a->d,
+                             .gq = a->d,
+                             .ldo = (int64_t)h * a->d,
+                             .h = h,
+                             .h_kv = a->h_kv,
+                             .d_k = a->d,
+                             .d_v = a->d,
+                             .scale = 1.0f / sqrtf((float)a->d),
+                             .tail_pages = 1,
+                             .compute = KVANT_COMPUTE_AUTO,
+                             .max_pos = a->len - 1 };
+    const double tokens = (double)a->n_seqs * a->len * a->h_kv;
+
+    args.seqs.tail_table = tail_table_of(r, &args.seqs);
+    args.k.tail = tail_of(r, fk, a->h_kv, a->d);
+    args.v.tail = tail_of(r, fv, a->h_kv, a->d);
+    if (r->rc == KVANT_OK && r->dev->vt->kv_layout)
+        r->dev->vt->kv_layout(r->dev, &args);
+    fill_side(r, &args.k, x, pages, a->h_kv, a->d);
+    fill_side(r, &args.v, x, pages, a->h_kv, a->d);
+    room_time(r, KVANT_OP_ATTN, &args, tokens * (double)(args.k.row_bytes + args.v.row_bytes), 0.0, "%s + %s", fk->name,
+              fv->name);
+    while (r->n_mem > mark)
+        r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+}
+
+/* --pairs, or the pairs that the bars name. */
+static void attn(room *r, const attn_shape *a)
+{
+    static const char *const pairs[][2] = {
+        { "f16", "f16" },        { "bf16", "bf16" },     { "f8_e4m3", "f8_e4m3" },
+        { "q8_0", "q8_0" },      { "tbq4_0", "tbq4_0" }, { "turbo4_66", "turbo4_66" },
+        { "tbq3_0", "tbq3_0" },  { "turbo3", "turbo3" }, { "turbo3_tcq", "turbo3_tcq" },
+        { "qjl1_256", "tbq3_0" }
+    };
+    const float *x = room_normal(r, (size_t)8192 * (size_t)(a->h_kv * a->d));
+
+    for (size_t i = 0; r->rc == KVANT_OK && i < sizeof pairs / sizeof pairs[0]; i++)
+        attn_pair(r, a, kvant_format_find(pairs[i][0]), kvant_format_find(pairs[i][1]), x);
+}
+
+void case_attn_a(room *r);
+void case_attn_b(room *r);
+void case_attn_d(room *r);
+void case_attn_e(room *r);
+void case_gdn_step(room *r);
+void case_gdn_chunk(room *r);
+void case_cache_write(room *r);
+void case_top_k(room *r);
+void case_matmul(room *r);
+
+void case_attn_a(room *r)
+{
+    const attn_shape a = { 32, 8, 128, 32768, 4 };
+    attn(r, &a);
+}
+
+void case_attn_b(room *r)
+{
+    const attn_shape a = { 1, 4, 128, 262144, 4 };
+    attn(r, &a);
+}
+
+void case_attn_d(room *r)
+{
+    const attn_shape a = { 16, 2, 256, 32768, 8 };
+    attn(r, &a);
+}
+
+void case_attn_e(room *r)
+{
+    const attn_shape a = { 32, 8, 128, 16384, 4 };
+    attn(r, &a);
+}
+
+void case_cache_write(room *r)
+{
+    enum { TOKENS = 8192, H = 8, D = 128 };
+    const kvant_seqs q = room_seqs(r, 1, TOKENS, 0, 1);
+    const float *x = room_normal(r, (size_t)TOKENS * H * D);
+
+    for (int i = 0; r->rc == KVANT_OK && i < kvant_format_count(); i++)
+        for (int encoder = 0; encoder < 2; encoder++) {
+            const kvant_format *f = kvant_format_at(i);
+            const kvant_kv_side s = side_of(r, f, TOKENS / KVANT_PAGE, H, D, encoder);
+            const kvant_cache_write_args a = { q, s, x, H * D, H, D };
+            room_time(r, KVANT_OP_CACHE_WRITE, &a, (double)TOKENS * H * (D * 4.0 + (double)s.row_bytes), 0.0, "%s %s",
+                      f->name, encoder == KVANT_ENCODER_BEST ? "best" : "upstream");
+            if (r->n_mem > 0 && s.pages)
+                r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+        }
+}
+
+/* ---- gated delta rule ---- */
+
+enum { HEADS = 32, STATE = 128 };
+
+/* Keys and queries of length one, small decays, as a model makes them.  bf16 states: f32 bits, read in halves (the time
+ * does not depend on values). */
+static kvant_gdn_args gdn_of(room *r, kvant_seqs q, int state_type)
+{
+    const size_t n = (size_t)q.n_tokens, width = HEADS * STATE;
+    float *host = room_host(r, n * HEADS * sizeof *host);
+    kvant_gdn_args a = { .seqs = q, .hk = HEADS, .hv = HEADS, .dk = STATE, .dv = STATE, .state_type = state_type };
+    rng g = { 5 };
+
+    a.q = room_normal(r, n * width);
+    a.k = room_normal(r, n * width);
+    a.v = room_normal(r, n * width);
+    const kvant_norm_l2_args nq = { (float *)a.q, 1e-6f, q.n_tokens, HEADS, STATE, (int64_t)width, STATE };
+    const kvant_norm_l2_args nk = { (float *)a.k, 1e-6f, q.n_tokens, HEADS, STATE, (int64_t)width, STATE };
+    room_run(r, KVANT_OP_NORM_L2, &nq);
+    room_run(r, KVANT_OP_NORM_L2, &nk);
+    for (size_t i = 0; host && i < n * HEADS; i++)
+        host[i] = (float)(-0.1 * rng_unit(&g));
+    a.g = room_copy(r, host, n * HEADS * sizeof *host);
+    for (size_t i = 0; host && i < n * HEADS; i++)
+        host[i] = (float)rng_unit(&g);
+    a.beta = room_copy(r, host, n * HEADS * sizeof *host);
+    kvant_free(host);
+    a.state = room_normal(r, (size_t)q.n_seqs * width * STATE * kvant_state_bytes(state_type) / sizeof(float));
+    a.o = room_copy(r, NULL, n * width * sizeof(float));
+    a.ldq = a.ldk = a.ldv = (int64_t)width;
+    a.slot_stride = (int64_t)width * STATE;
+    return a;
+}
+
+void case_gdn_step(room *r)
+{
+    static const int counts[] = { 1, 32, 128, 512 };
+
+    for (int i = 0; r->rc == KVANT_OK && i < 8; i++) {
+        const int mark = r->n_mem, n = counts[i % 4], type = i < 4 ? KVANT_STATE_F32 : KVANT_STATE_BF16;
+        const double bytes = 2.0 * n * HEADS * STATE * STATE * (double)kvant_state_bytes(type); /* read, written */
+        const kvant_gdn_args a = gdn_of(r, room_seqs(r, n, 1, 0, 0), type);
+        room_time(r, KVANT_OP_GDN_STEP, &a, bytes, 0.0, "%d sequences%s", n, i < 4 ? "" : ", bf16 states");
+        while (r->n_mem > mark)
+            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+    }
+}
+
+void case_gdn_chunk(room *r)
+{
+    static const int lengths[] = { 2048, 8192, 65536 };
+
+    for (int i = 0; r->rc == KVANT_OK && i < 3; i++) {
+        const int mark = r->n_mem;
+        const double n = lengths[i];
+        const kvant_gdn_args a = gdn_of(r, room_seqs(r, 1, lengths[i], 0, 1), KVANT_STATE_F32);
+        /* read q, k, v, write o; per chunk of 64 tokens 10 products of 64 x 64 x 128 */
+        room_time(r, KVANT_OP_GDN_CHUNK, &a, 16.0 * n * HEADS * STATE, n / 64.0 * HEADS * 10.0 * 2.0 * 64 * 64 * 128,
+                  "%d tokens", lengths[i]);
+        while (r->n_mem > mark)
+            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+    }
+}
+
+/* ---- top_k ---- */
+
+void case_top_k(room *r)
+{
+    enum { VOCAB = 151936, MOST = 64 };
+    static const int rows[] = { 1, MOST };
+    const float *x = room_normal(r, (size_t)MOST * VOCAB);
+    float *values = room_copy(r, NULL, (size_t)MOST * KVANT_STEP_TOP * sizeof *values);
+    int32_t *ids = room_copy(r, NULL, (size_t)MOST * KVANT_STEP_TOP * sizeof *ids);
+
+    for (int i = 0; r->rc == KVANT_OK && i < 2; i++) {
+        const double bytes = 4.0 * rows[i] * VOCAB;
+        const kvant_argmax_args one = { x, ids, rows[i], VOCAB };
+        const kvant_top_k_args some = { x, values, ids, rows[i], VOCAB, KVANT_STEP_TOP };
+        room_time(r, KVANT_OP_ARGMAX, &one, bytes, 0, "argmax, %d rows", rows[i]);
+        if (r->rc == KVANT_OK)
+            room_time(r, KVANT_OP_TOP_K, &some, bytes, 0, "%d largest, %d rows", KVANT_STEP_TOP, rows[i]);
+    }
+}
+
+/* ---- matmul ---- */
+
+static int make_weight(room *r, const kvant_wtype *t, kvant_weight *w)
+{
+    enum { BLOCKS = 4096 };
+    const size_t values = (size_t)BLOCKS * (size_t)t->block;
+    float *x = kvant_alloc(values * sizeof *x);
+    uint8_t *b = kvant_alloc((size_t)BLOCKS * (size_t)t->bytes);
+    rng g = { 3 };
+
+    for (size_t i = 0; x && i < values; i++)
+        x[i] = 0.02f * rng_normal(&g);
+    if (x && b) {
+        kvant_wtype_sample(t, x, b, (int64_t)values);
+        r->rc = r->dev->vt->weight_make
+                    ? r->dev->vt->weight_make(r->dev, w, KVANT_COMPUTE_AUTO, b, BLOCKS, 1, r->diag)
+                    : kvant_fail(r->diag, KVANT_EUNSUPPORTED, "matmul: the device cannot make weights");
+    } else {
+        r->rc = kvant_fail(r->diag, KVANT_ENOMEM, "bench-kernels: out of memory");
+    }
+    kvant_free(x);
+    kvant_free(b);
+    return r->rc;
+}
+
+void case_matmul(room *r)
+{
+    enum { N_IN = 4096, N_OUT = 12288, MOST = 8192 };
+    static const int rows[] = { 1, 2, 4, 8, 16, 64, MOST };
+    const float *x = room_normal(r, (size_t)MOST * N_IN);
+    float *y = room_copy(r, NULL, (size_t)MOST * N_OUT * sizeof *y);
+
+    for (int i = 0; r->rc == KVANT_OK && i < kvant_wtype_count(); i++) {
+        const kvant_wtype *t = kvant_wtype_at(i);
+        kvant_weight w = {
+            .type = t, .n_in = N_IN, .n_out = N_OUT, .n_expert = 1, .name = t->name, .use = KVANT_WEIGHT_MATMUL
+        };
+        if (make_weight(r, t, &w) == KVANT_EUNSUPPORTED && r->dev->vt->weight_make) {
+            fprintf(stderr, "matmul %s: not on this device: %s\n", t->name, r->diag->text);
+            r->rc = KVANT_OK;
+            continue;
+        }
+        if (r->rc != KVANT_OK)
+            return;
+        for (int j = 0; j < 7; j++) {
+            const double m = rows[j], bytes = (double)N_IN / t->block * t->bytes * N_OUT + 4.0 * m * (N_IN + N_OUT);
+            const kvant_matmul_args a = { &w, x, y, rows[j], N_IN, N_OUT, KVANT_COMPUTE_AUTO };
+            if (r->rc == KVANT_OK)
+                room_time(r, KVANT_OP_MATMUL, &a, bytes, 2.0 * m * N_IN * N_OUT, "%s, %d rows", t->name, rows[j]);
+        }
+        r->dev->vt->weight_free(r->dev, &w);
+    }
+}

@@ -1,0 +1,509 @@
+/* options_doc.c: everything people and shells read about the options: --help, the man page, completion scripts and
+ * markdown tables.  All of it comes from the two tables (commands.def, options.def); nothing is written twice. */
+#include <string.h>
+#include "base/error.h"
+#include "cli/options/options.h"
+#include "kvant/format.h"
+#include "kvant/kvant.h"
+
+static const char *const group_titles[OPT_G_COUNT] = {
+    [OPT_G_MODEL] = "Model",       [OPT_G_PROMPT] = "Prompt and text",
+    [OPT_G_SAMPLE] = "Sampling",   [OPT_G_CONTEXT] = "Context and batch",
+    [OPT_G_CACHE] = "KV cache",    [OPT_G_DEVICE] = "Device",
+    [OPT_G_SERVER] = "Server",     [OPT_G_TEST] = "This command",
+    [OPT_G_OUTPUT] = "Output and messages",
+};
+
+/* Exit codes: text beside the numbers of KVANT_ERRORS; the numbers are a contract with scripts (README.md). */
+static const struct {
+    int code;
+    const char *text;
+} exit_codes[] = {
+    { 0, "success" },
+    { 1, "failure while running" },
+    { 2, "usage or configuration error" },
+    { 3, "model or input file unreadable or invalid" },
+    { 4, "does not fit in memory or in the context" },
+    { 5, "device unavailable" },
+    { 6, "a verification gate failed" },
+    { 130, "ended by a second Ctrl-C" },
+    { 143, "serve: ended by a second SIGTERM, before all requests were done" },
+};
+
+enum { HELP_WIDTH = 100, HELP_COLUMN = 34, SPELL_CAP = 480 };
+
+static int takes(int id, int cmd)
+{
+    return (int)(opt_at(id)->commands >> cmd & 1u);
+}
+
+static int foreign(int id)
+{
+    return opt_is_foreign(opt_at(id));
+}
+
+/* Text in words, wrapped at HELP_WIDTH, with `indent` spaces from the second line on; `at` is the current column. */
+static void put_wrapped(FILE *f, const char *text, int indent, int at)
+{
+    int space = 0;
+
+    while (*text) {
+        int len = (int)strcspn(text, " ");
+        if (space && at + 1 + len > HELP_WIDTH) {
+            fprintf(f, "\n%*s", indent, "");
+            at = indent;
+            space = 0;
+        }
+        fprintf(f, "%s%.*s", space ? " " : "", len, text);
+        at += space + len;
+        space = 1;
+        text += len + (text[len] == ' ');
+    }
+    fputc('\n', f);
+}
+
+static void spell_list(const opt_def *d, const char *sep, char *buf, size_t cap)
+{
+    char word[64];
+
+    buf[0] = 0;
+    for (int i = 0; opt_spelling(d, i, word, sizeof word); i++) {
+        size_t n = strlen(buf);
+        snprintf(buf + n, cap - n, "%s%s", i ? sep : "", word);
+    }
+}
+
+/* "help text (a|b|c; default: x)". */
+static void full_help(const opt_def *d, char *buf, size_t cap)
+{
+    int choices = d->choices[0] != 0, def = d->def[0] != 0;
+
+    snprintf(buf, cap, "%s%s%s%s%s%s%s", d->help, choices || def ? " (" : "", d->choices, choices && def ? "; " : "",
+             def ? "default: " : "", d->def, choices || def ? ")" : "");
+}
+
+static void help_row(FILE *f, const opt_def *d)
+{
+    char names[SPELL_CAP], text[512], left[SPELL_CAP + 32];
+
+    spell_list(d, ", ", names, sizeof names);
+    full_help(d, text, sizeof text);
+    snprintf(left, sizeof left, "  %s%s%s", names, d->arg[0] ? " " : "", d->arg);
+    fputs(left, f);
+    if ((int)strlen(left) + 2 > HELP_COLUMN)
+        fprintf(f, "\n%*s", HELP_COLUMN, "");
+    else
+        fprintf(f, "%*s", HELP_COLUMN - (int)strlen(left), "");
+    put_wrapped(f, text, HELP_COLUMN, HELP_COLUMN);
+}
+
+void doc_command_help(FILE *f, int cmd)
+{
+    const command *c = command_at(cmd);
+
+    fprintf(f, "Usage: kvant %s%s%s [options]\n\n%s.\n", c->words, c->usage[0] ? " " : "", c->usage, c->line);
+    put_wrapped(f, c->more, 0, 0);
+    for (int g = 0; g < OPT_G_COUNT; g++) {
+        int head = 0;
+        for (int i = 0; i < OPT_COUNT; i++) {
+            if ((int)opt_at(i)->group != g || !takes(i, cmd) || foreign(i))
+                continue;
+            if (!head++)
+                fprintf(f, "\n%s:\n", group_titles[g]);
+            help_row(f, opt_at(i));
+        }
+    }
+    fputs("\nCache formats: ", f);
+    for (int i = 0; i < kvant_format_count(); i++)
+        fprintf(f, "%s%s", i ? " " : "", kvant_format_at(i)->name);
+    fputs(
+        "\nMore options of llama.cpp are accepted without effect or refused with a reason: docs/options.md lists them."
+        "\nEnvironment: KVANT_ARG_<LONG_NAME> (or llama.cpp's LLAMA_ARG_ name) stands in for an option that is not given.\n",
+        f);
+}
+
+void doc_program_help(FILE *f)
+{
+    fprintf(f,
+            "kvant %s: runs language models with a paged, compressed KV cache, and proves what it computes\n\n"
+            "Usage: kvant COMMAND [options]\n\nCommands:\n",
+            kvant_version());
+    for (int i = 0; i < CMD_COUNT; i++)
+        fprintf(f, "  %-14s %s\n", command_at(i)->words, command_at(i)->line);
+    fputs("\nkvant COMMAND --help shows the options of a command.\n\nOther:\n"
+          "  --version                   version of the program and library\n"
+          "  --list-devices              devices of this build\n"
+          "  --man                       manual page (kvant --man | man -l -)\n"
+          "  --completion bash|zsh|fish  completion script for a shell\n"
+          "  --options-md                tables of all options in markdown\n\nExit codes:\n",
+          f);
+    for (size_t i = 0; i < sizeof exit_codes / sizeof exit_codes[0]; i++)
+        fprintf(f, "  %-4d %s\n", exit_codes[i].code, exit_codes[i].text);
+}
+
+/* ---- man page ---- */
+
+/* roff: a backslash and a hyphen have meanings of their own, and a line must not begin with a dot or a quote. */
+static void roff(FILE *f, const char *s)
+{
+    if (*s == '.' || *s == '\'')
+        fputs("\\&", f);
+    for (; *s; s++) {
+        if (*s == '\\')
+            fputs("\\e", f);
+        else if (*s == '-')
+            fputs("\\-", f);
+        else
+            fputc(*s, f);
+    }
+}
+
+static void man_option(FILE *f, const opt_def *d)
+{
+    char word[64], text[512];
+
+    fputs(".TP\n", f);
+    for (int i = 0; opt_spelling(d, i, word, sizeof word); i++) {
+        fputs(i ? ", \\fB" : "\\fB", f);
+        roff(f, word);
+        fputs("\\fR", f);
+    }
+    if (d->arg[0]) {
+        fputs(" \\fI", f);
+        roff(f, d->arg);
+        fputs("\\fR", f);
+    }
+    fputc('\n', f);
+    full_help(d, text, sizeof text);
+    roff(f, text);
+    fputs(".\n", f);
+}
+
+static void man_command(FILE *f, int cmd)
+{
+    const command *c = command_at(cmd);
+
+    fprintf(f, ".SS kvant %s", c->words);
+    fputc('\n', f);
+    roff(f, c->line);
+    fputs(".\n", f);
+    roff(f, c->more);
+    fputc('\n', f);
+    for (int i = 0; i < OPT_COUNT; i++)
+        if (takes(i, cmd) && !foreign(i))
+            man_option(f, opt_at(i));
+}
+
+/* Options that llama.cpp has and kvant only knows: the two kinds, and how they are introduced. */
+static const struct {
+    opt_type type;
+    const char *title, *line, *column;
+} foreign_kinds[] = {
+    { OPT_T_NOTED, "Accepted without effect",
+      "Known from llama.cpp; given here they change nothing, and a note (log level 2) says why", "why" },
+    { OPT_T_REFUSED, "Refused", "Known from llama.cpp; given here they end the program with code 2 and this sentence",
+      "sentence" },
+};
+enum { N_FOREIGN_KINDS = sizeof foreign_kinds / sizeof foreign_kinds[0] };
+
+static void man_foreign(FILE *f)
+{
+    for (int k = 0; k < N_FOREIGN_KINDS; k++) {
+        fprintf(f, ".SH LLAMA.CPP'S OPTIONS: %s\n%s.\n", k ? "REFUSED" : "ACCEPTED WITHOUT EFFECT",
+                foreign_kinds[k].line);
+        for (int i = 0; i < OPT_COUNT; i++)
+            if (opt_at(i)->type == foreign_kinds[k].type)
+                man_option(f, opt_at(i));
+    }
+}
+
+void doc_man(FILE *f)
+{
+    fprintf(
+        f,
+        ".TH KVANT 1 \"\" \"kvant %s\" \"User Commands\"\n.SH NAME\nkvant \\- language models with a paged, compressed "
+        "KV cache\n.SH SYNOPSIS\n.B kvant\n.I command\n[\\fIoptions\\fR]\n.SH DESCRIPTION\n",
+        kvant_version());
+    fputs(
+        "kvant runs GGUF models with a paged key/value cache whose rows may be stored in compressed formats, and measures "
+        "what that costs: perplexity, KL divergence, retrieval and speed.\n.SH COMMANDS\n",
+        f);
+    for (int i = 0; i < CMD_COUNT; i++)
+        man_command(f, i);
+    man_foreign(f);
+    fputs(".SH CACHE FORMATS\n", f);
+    for (int i = 0; i < kvant_format_count(); i++)
+        fprintf(f, "%s%s", i ? ", " : "", kvant_format_at(i)->name);
+    fputs("\n.SH EXIT STATUS\n", f);
+    for (size_t i = 0; i < sizeof exit_codes / sizeof exit_codes[0]; i++)
+        fprintf(f, ".TP\n%d\n%s\n", exit_codes[i].code, exit_codes[i].text);
+    fputs(
+        ".SH ENVIRONMENT\n.TP\n.B KVANT_ARG_<LONG_NAME>\nThe value of an option that is not given; for a flag 1, on, true or 0, "
+        "off, false. For example KVANT_ARG_CTX_SIZE for \\-\\-ctx\\-size.\n.TP\n.B LLAMA_ARG_<NAME>\nThe same under "
+        "llama.cpp's name, when the former is not set.\n.TP\n.B KVANT_CPU\nLowers the instruction sets that are used, for "
+        "example avx2.\n.TP\n.B KVANT_MEMORY\nMemory to plan with, for example 4G, when it is less than what the machine "
+        "has.\n.TP\n.B KVANT_MODELS\nFolder of the test models and texts.\n.TP\n.B NO_COLOR\nSwitches colours "
+        "off.\n.SH EXAMPLES\n.EX\nkvant run \\-m model.gguf \\-p \"Once upon a time\" \\-n 64\n"
+        "kvant run \\-m model.gguf \\-cnv \\-ctk tbq4_0 \\-ctv tbq4_0\n"
+        "kvant bench \\-m model.gguf \\-p 512 \\-n 128 \\-d 0,4096 \\-ctk f16,tbq4_0\n"
+        "kvant eval kl \\-m model.gguf \\-f text.txt \\-c 2048 \\-\\-pairs tbq4_0,turbo3 \\-\\-path both\n"
+        "kvant plan \\-m model.gguf \\-\\-memory 16G\n.EE\n",
+        f);
+}
+
+/* ---- completion ---- */
+
+/* Words a value may take: the choices, the format names, or "". */
+static void value_words(const opt_def *d, char *buf, size_t cap)
+{
+    buf[0] = 0;
+    if (d->type == OPT_T_FORMAT || d->type == OPT_T_FORMATS) {
+        for (int i = 0; i < kvant_format_count(); i++) {
+            size_t n = strlen(buf);
+            snprintf(buf + n, cap - n, "%s%s", i ? " " : "", kvant_format_at(i)->name);
+        }
+        return;
+    }
+    snprintf(buf, cap, "%s", d->choices);
+    for (char *p = buf; *p; p++)
+        if (*p == '|')
+            *p = ' ';
+}
+
+static void completion_bash(FILE *f)
+{
+    char names[SPELL_CAP], words[1024];
+
+    fputs("# bash completion for kvant: source <(kvant --completion bash)\n_kvant()\n{\n"
+          "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} cmd=${COMP_WORDS[1]}\n"
+          "    COMPREPLY=()\n    [ \"$cmd\" = eval ] && cmd=\"eval ${COMP_WORDS[2]}\"\n"
+          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W \"",
+          f);
+    for (int i = 0; i < CMD_COUNT; i++)
+        fprintf(f, "%.*s ", (int)strcspn(command_at(i)->words, " "), command_at(i)->words);
+    fputs(
+        "--help --version --man --completion --list-devices\" -- \"$cur\"))\n        return\n    fi\n"
+        "    if [ \"$COMP_CWORD\" -eq 2 ] && [ \"${COMP_WORDS[1]}\" = eval ]; then\n        COMPREPLY=($(compgen -W \"",
+        f);
+    for (int i = 0; i < CMD_COUNT; i++)
+        if (strncmp(command_at(i)->words, "eval ", 5) == 0)
+            fprintf(f, "%s ", command_at(i)->words + 5);
+    fputs("\" -- \"$cur\"))\n        return\n    fi\n    case \"$cmd $prev\" in\n", f);
+    for (int c = 0; c < CMD_COUNT; c++)
+        for (int i = 0; i < OPT_COUNT; i++) {
+            const opt_def *d = opt_at(i);
+            if (!takes(i, c) || foreign(i) || d->type == OPT_T_FLAG)
+                continue;
+            char sep[80];
+            snprintf(sep, sizeof sep, "\"|\"%s ", command_at(c)->words);
+            spell_list(d, sep, names, sizeof names);
+            value_words(d, words, sizeof words);
+            fprintf(f, "    \"%s %s\") ", command_at(c)->words, names);
+            if (words[0])
+                fprintf(f, "COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n", words);
+            else
+                fputs(d->type == OPT_T_FILE ? "COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n" : "return ;;\n", f);
+        }
+    fputs("    esac\n    case \"$cmd\" in\n", f);
+    for (int c = 0; c < CMD_COUNT; c++) {
+        fprintf(f, "    \"%s\") COMPREPLY=($(compgen -W \"", command_at(c)->words);
+        for (int i = 0; i < OPT_COUNT; i++)
+            if (takes(i, c) && !foreign(i)) {
+                spell_list(opt_at(i), " ", names, sizeof names);
+                fprintf(f, "%s ", names);
+            }
+        fputs("\" -- \"$cur\") $(compgen -f -- \"$cur\")) ;;\n", f);
+    }
+    fputs("    esac\n    return 0\n}\ncomplete -o filenames -F _kvant kvant\n", f);
+}
+
+/* One word of _arguments: brackets, colons and quotes of the help text would end it. */
+static void zsh_text(FILE *f, const char *s)
+{
+    for (; *s; s++) {
+        if (*s == '\'')
+            fputs("'\\''", f);
+        else if (strchr("[]:\\", *s))
+            fprintf(f, "\\%c", *s);
+        else
+            fputc(*s, f);
+    }
+}
+
+static void completion_zsh(FILE *f)
+{
+    char word[64], words[1024];
+
+    fputs(
+        "#compdef kvant\n# zsh completion for kvant: kvant --completion zsh > a folder of $fpath, as _kvant\n_kvant() {\n"
+        "  local cmd=$words[2]\n  [[ $cmd == eval ]] && cmd=\"eval $words[3]\"\n  if (( CURRENT == 2 )); then\n    compadd --",
+        f);
+    for (int i = 0; i < CMD_COUNT; i++)
+        fprintf(f, " %.*s", (int)strcspn(command_at(i)->words, " "), command_at(i)->words);
+    fputs("\n    return\n  fi\n  if (( CURRENT == 3 )) && [[ $words[2] == eval ]]; then\n    compadd --", f);
+    for (int i = 0; i < CMD_COUNT; i++)
+        if (strncmp(command_at(i)->words, "eval ", 5) == 0)
+            fprintf(f, " %s", command_at(i)->words + 5);
+    fputs("\n    return\n  fi\n  case $cmd in\n", f);
+    for (int c = 0; c < CMD_COUNT; c++) {
+        fprintf(f, "  \"%s\")\n    _arguments", command_at(c)->words);
+        for (int i = 0; i < OPT_COUNT; i++) {
+            const opt_def *d = opt_at(i);
+            for (int j = 0; takes(i, c) && !foreign(i) && opt_spelling(d, j, word, sizeof word); j++) {
+                fprintf(f, " \\\n      '*%s[", word);
+                zsh_text(f, d->help);
+                fputc(']', f);
+                value_words(d, words, sizeof words);
+                if (d->type != OPT_T_FLAG) {
+                    fputc(':', f);
+                    zsh_text(f, d->arg);
+                    fprintf(f, ":%s%s%s",
+                            d->type == OPT_T_FILE ? "_files"
+                            : words[0]            ? "("
+                                                  : " ",
+                            words, words[0] ? ")" : "");
+                }
+                fputc('\'', f);
+            }
+        }
+        fputs(" \\\n      '*:file:_files' ;;\n", f);
+    }
+    fputs("  esac\n}\n_kvant \"$@\"\n", f);
+}
+
+static void fish_text(FILE *f, const char *s)
+{
+    fputc('\'', f);
+    for (; *s; s++)
+        fprintf(f, "%s%c", *s == '\'' || *s == '\\' ? "\\" : "", *s);
+    fputc('\'', f);
+}
+
+static void fish_option(FILE *f, int c, const opt_def *d)
+{
+    char word[64], words[1024];
+    const char *second = strchr(command_at(c)->words, ' ');
+
+    fprintf(f, "complete -c kvant -n '__fish_seen_subcommand_from %.*s", (int)strcspn(command_at(c)->words, " "),
+            command_at(c)->words);
+    if (second)
+        fprintf(f, "; and __fish_seen_subcommand_from%s", second);
+    fputc('\'', f);
+    for (int j = 0; opt_spelling(d, j, word, sizeof word); j++)
+        fprintf(f, " %s %s",
+                strncmp(word, "--", 2) == 0 ? "-l"
+                : strlen(word) == 2         ? "-s"
+                                            : "-o",
+                word + (strncmp(word, "--", 2) == 0 ? 2 : 1));
+    if (d->type != OPT_T_FLAG)
+        fputs(d->type == OPT_T_FILE ? " -r -F" : " -x", f);
+    value_words(d, words, sizeof words);
+    if (words[0]) {
+        fputs(" -a ", f);
+        fish_text(f, words);
+    }
+    fputs(" -d ", f);
+    fish_text(f, d->help);
+    fputc('\n', f);
+}
+
+static void completion_fish(FILE *f)
+{
+    fputs("# fish completion for kvant: kvant --completion fish > ~/.config/fish/completions/kvant.fish\n", f);
+    for (int c = 0; c < CMD_COUNT; c++) {
+        const char *second = strchr(command_at(c)->words, ' ');
+        if (second)
+            fprintf(f,
+                    "complete -c kvant -n '__fish_use_subcommand' -f -a %.*s\n"
+                    "complete -c kvant -n '__fish_seen_subcommand_from %.*s' -f -a%s -d ",
+                    (int)(second - command_at(c)->words), command_at(c)->words, (int)(second - command_at(c)->words),
+                    command_at(c)->words, second);
+        else
+            fprintf(f, "complete -c kvant -n '__fish_use_subcommand' -f -a %s -d ", command_at(c)->words);
+        fish_text(f, command_at(c)->line);
+        fputc('\n', f);
+        for (int i = 0; i < OPT_COUNT; i++)
+            if (takes(i, c) && !foreign(i))
+                fish_option(f, c, opt_at(i));
+    }
+}
+
+int doc_completion(FILE *f, const char *shell, kvant_diag *diag)
+{
+    static const struct {
+        const char *name;
+        void (*fn)(FILE *);
+    } shells[] = {
+        { "bash", completion_bash },
+        { "zsh", completion_zsh },
+        { "fish", completion_fish },
+    };
+
+    for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++)
+        if (shell && strcmp(shell, shells[i].name) == 0) {
+            shells[i].fn(f);
+            return KVANT_OK;
+        }
+    return kvant_fail(diag, KVANT_EINVAL, "--completion: found \"%.40s\", wanted bash, zsh or fish",
+                      shell ? shell : "nothing");
+}
+
+/* ---- markdown ---- */
+
+/* A bar would end the cell. */
+static void md_text(FILE *f, const char *s)
+{
+    for (; *s; s++)
+        fprintf(f, "%s%c", *s == '|' ? "\\" : "", *s);
+}
+
+static void md_row(FILE *f, const opt_def *d)
+{
+    char names[SPELL_CAP], text[512], env[64];
+
+    spell_list(d, "`, `", names, sizeof names);
+    full_help(d, text, sizeof text);
+    fprintf(f, "| `%s`", names);
+    if (d->arg[0]) {
+        fputc(' ', f);
+        md_text(f, d->arg);
+    }
+    fputs(" | ", f);
+    md_text(f, text);
+    opt_env(d, env, sizeof env);
+    fprintf(f, " | %s%s%s |\n", env[0] ? "`" : "", env, env[0] ? "`" : "");
+}
+
+static void md_foreign(FILE *f, const opt_def *d)
+{
+    char names[SPELL_CAP];
+
+    spell_list(d, "`, `", names, sizeof names);
+    fprintf(f, "| `%s`%s", names, d->choices[0] ? " " : "");
+    md_text(f, d->choices);
+    fputs(" | ", f);
+    md_text(f, d->help);
+    fputs(" |\n", f);
+}
+
+void doc_markdown(FILE *f)
+{
+    fputs("<!-- made by kvant --options-md; do not edit -->\n# Options of kvant\n\nThe last column is the name after "
+          "`KVANT_ARG_` of the environment variable that stands in for the option.\n",
+          f);
+    for (int c = 0; c < CMD_COUNT; c++) {
+        fprintf(f, "\n## kvant %s\n\n%s. %s\n\n| option | meaning | variable |\n|---|---|---|\n", command_at(c)->words,
+                command_at(c)->line, command_at(c)->more);
+        for (int g = 0; g < OPT_G_COUNT; g++)
+            for (int i = 0; i < OPT_COUNT; i++)
+                if ((int)opt_at(i)->group == g && takes(i, c) && !foreign(i))
+                    md_row(f, opt_at(i));
+    }
+    for (int k = 0; k < N_FOREIGN_KINDS; k++) {
+        fprintf(f, "\n## %s\n\n%s.\n\n| option | %s |\n|---|---|\n", foreign_kinds[k].title, foreign_kinds[k].line,
+                foreign_kinds[k].column);
+        for (int i = 0; i < OPT_COUNT; i++)
+            if (opt_at(i)->type == foreign_kinds[k].type)
+                md_foreign(f, opt_at(i));
+    }
+}

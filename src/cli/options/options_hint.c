@@ -1,0 +1,87 @@
+/* options_hint.c: what is said about a spelling that a command does not know.  Owns the rule of "did you mean". */
+#include <stdio.h>
+#include <string.h>
+#include "cli/options/options.h"
+
+enum { NAME_CAP = OPT_NAME_CAP };
+
+/* Edit distance (insert, delete, replace, swap of neighbours), for the suggestion; both at most NAME_CAP - 1 long. */
+static int edit_distance(const char *a, const char *b)
+{
+    int row[3][NAME_CAP + 1], n = (int)strlen(a), m = (int)strlen(b);
+
+    for (int j = 0; j <= m; j++)
+        row[0][j] = j;
+    for (int i = 1; i <= n; i++) {
+        int *cur = row[i % 3], *up = row[(i - 1) % 3], *up2 = row[(i + 1) % 3];
+        cur[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int best = up[j - 1] + (a[i - 1] != b[j - 1]);
+            best = up[j] + 1 < best ? up[j] + 1 : best;
+            best = cur[j - 1] + 1 < best ? cur[j - 1] + 1 : best;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && up2[j - 2] + 1 < best)
+                best = up2[j - 2] + 1;
+            cur[j] = best;
+        }
+    }
+    return row[n % 3][m];
+}
+
+/* How far a spelling may be from what was typed to be shown as "did you mean": both long or both short, the same first
+ * letter, a third of the letters (a quarter of long ones) wrong at most.  A wrong hint is worse than none. */
+static int plausible(const char *given, const char *word)
+{
+    const int dashes = strncmp(given, "--", 2) == 0 ? 2 : 1, letters = (int)strlen(given) - dashes;
+    const int most = letters < 3 ? 0 : letters < 8 ? letters / 3 : letters / 4;
+
+    return (strncmp(word, "--", 2) == 0) == (dashes == 2) && given[dashes] == word[dashes] &&
+           edit_distance(given, word) <= most;
+}
+
+/* The nearest plausible spelling among the options that cmd takes and does not refuse -> best[NAME_CAP]; 0: none. */
+static int nearest_spelling(int cmd, const char *given, char *best)
+{
+    char word[NAME_CAP];
+    int best_d = NAME_CAP;
+
+    for (int i = 0; i < OPT_COUNT; i++) {
+        const opt_def *d = opt_at(i);
+        if (!(d->commands >> cmd & 1u) || d->type == OPT_T_REFUSED)
+            continue;
+        for (int j = 0; opt_spelling(d, j, word, sizeof word); j++) {
+            int away = edit_distance(given, word);
+            if (away < best_d && plausible(given, word)) {
+                best_d = away;
+                memcpy(best, word, sizeof word);
+            }
+        }
+    }
+    return best_d < NAME_CAP;
+}
+
+/* The first other command that has an option of its own (not one it merely knows) spelled so; NULL: none. */
+static const command *other_owner(const char *given)
+{
+    for (int c = 0; c < CMD_COUNT; c++) {
+        int id = opt_find(c, given, strlen(given));
+        if (id >= 0 && !opt_is_foreign(opt_at(id)))
+            return command_at(c);
+    }
+    return NULL;
+}
+
+int opt_unknown(int cmd, const char *arg, size_t len, kvant_diag *diag)
+{
+    char given[NAME_CAP], best[NAME_CAP];
+    const char *words = command_at(cmd)->words;
+
+    snprintf(given, sizeof given, "%.*s", (int)len, arg);
+    const command *other = other_owner(given);
+    if (other)
+        return kvant_fail(diag, KVANT_EINVAL, "%s: not an option of kvant %s, but of kvant %s", given, words,
+                          other->words);
+    if (nearest_spelling(cmd, given, best))
+        return kvant_fail(diag, KVANT_EINVAL, "%s: unknown option of kvant %s; did you mean %s?", given, words, best);
+    return kvant_fail(diag, KVANT_EINVAL, "%s: unknown option of kvant %s; kvant %s --help lists them", given, words,
+                      words);
+}

@@ -1,3 +1,0 @@
-/* cache_avx2.c: cache_body.h compiled for AVX2. */
-#include "devices/cpu/vec_avx2.h"
-#include "devices/cpu/cache_body.h"

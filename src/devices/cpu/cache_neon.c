@@ -1,3 +1,0 @@
-/* cache_neon.c: cache_body.h compiled for NEON. */
-#include "devices/cpu/vec_neon.h"
-#include "devices/cpu/cache_body.h"

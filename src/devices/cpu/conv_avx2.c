@@ -1,3 +1,0 @@
-/* conv_avx2.c: conv_body.h compiled for AVX2. */
-#include "devices/cpu/vec_avx2.h"
-#include "devices/cpu/conv_body.h"

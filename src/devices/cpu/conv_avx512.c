@@ -1,3 +1,0 @@
-/* conv_avx512.c: conv_body.h compiled for AVX512. */
-#include "devices/cpu/vec_avx512.h"
-#include "devices/cpu/conv_body.h"

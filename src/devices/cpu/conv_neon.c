@@ -1,3 +1,0 @@
-/* conv_neon.c: conv_body.h compiled for NEON. */
-#include "devices/cpu/vec_neon.h"
-#include "devices/cpu/conv_body.h"

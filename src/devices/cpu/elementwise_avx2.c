@@ -1,3 +1,0 @@
-/* elementwise_avx2.c: elementwise_body.h compiled for AVX2. */
-#include "devices/cpu/vec_avx2.h"
-#include "devices/cpu/elementwise_body.h"

@@ -1,4 +1,0 @@
-/* gdn_avx2.c: gdn_body.h and gdn_chunk_body.h compiled for AVX2. */
-#include "devices/cpu/vec_avx2.h"
-#include "devices/cpu/gdn_body.h"
-#include "devices/cpu/gdn_chunk_body.h"

@@ -1,3 +1,0 @@
-/* moe_avx2.c: moe_body.h compiled for AVX2. */
-#include "devices/cpu/vec_avx2.h"
-#include "devices/cpu/moe_body.h"

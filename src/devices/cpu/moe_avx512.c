@@ -1,3 +1,0 @@
-/* moe_avx512.c: moe_body.h compiled for AVX512. */
-#include "devices/cpu/vec_avx512.h"
-#include "devices/cpu/moe_body.h"

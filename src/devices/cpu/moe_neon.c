@@ -1,3 +1,0 @@
-/* moe_neon.c: moe_body.h compiled for NEON. */
-#include "devices/cpu/vec_neon.h"
-#include "devices/cpu/moe_body.h"

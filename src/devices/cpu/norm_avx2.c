@@ -1,3 +1,0 @@
-/* norm_avx2.c: norm_body.h compiled for AVX2. */
-#include "devices/cpu/vec_avx2.h"
-#include "devices/cpu/norm_body.h"

@@ -1,3 +1,0 @@
-/* norm_avx512.c: norm_body.h compiled for AVX512. */
-#include "devices/cpu/vec_avx512.h"
-#include "devices/cpu/norm_body.h"

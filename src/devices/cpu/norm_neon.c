@@ -1,3 +1,0 @@
-/* norm_neon.c: norm_body.h compiled for NEON. */
-#include "devices/cpu/vec_neon.h"
-#include "devices/cpu/norm_body.h"

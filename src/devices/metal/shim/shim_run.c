@@ -1,0 +1,255 @@
+/* shim_run.c: the groups of a launch, one after the other; the threads of a group as fibers from barrier to barrier.  A
+ * fiber is made by makecontext and switched by setjmp and longjmp, which cost no system call. */
+#include "devices/metal/shim/shim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include "base/mem.h"
+
+enum { FRESH, WAITS, ENDED };
+enum { TO_SCHEDULER = 1 };
+
+_Thread_local shim_group *shim_now;
+
+/* ---- what fibers call ---- */
+
+static _Noreturn void leave(void)
+{
+    _longjmp(shim_now->scheduler, TO_SCHEDULER);
+}
+
+void shim_found(const char *format, ...)
+{
+    shim_group *g = shim_now;
+    va_list args;
+    int n = snprintf(g->found, sizeof g->found, "%s: thread %d of group %u,%u,%u ", g->launch->kernel, g->thread,
+                     g->at[0], g->at[1], g->at[2]);
+
+    va_start(args, format);
+    vsnprintf(g->found + n, sizeof g->found - (size_t)n, format, args);
+    va_end(args);
+    leave();
+}
+
+static void barrier(int device, int line)
+{
+    shim_fiber *f = &shim_now->fibers[shim_now->thread];
+
+    f->state = WAITS;
+    f->device = device;
+    f->line = line;
+    if (_setjmp(f->at) == 0)
+        leave();
+}
+
+static const shim_hooks hooks = { shim_access, shim_local, barrier };
+
+static void run_kernel(void)
+{
+    shim_group *g = shim_now;
+    const shim_launch *l = g->launch;
+    uint32_t group[3] = { g->at[0], g->at[1], g->at[2] }, thread[3] = { (uint32_t)g->thread, 0, 0 };
+    void *args[SHIM_BUFFERS + 2];
+
+    for (int i = 0; i < l->n_buffers; i++)
+        args[i] = l->buffers[i].addr;
+    args[l->n_buffers] = group;
+    args[l->n_buffers + 1] = thread;
+    l->program->entry(args);
+}
+
+/* One run of the kernel after the other, a group's each. */
+static void fiber_main(void)
+{
+    shim_fiber *f = &shim_now->fibers[shim_now->thread];
+
+    for (;;) {
+        run_kernel();
+        f->state = ENDED;
+        if (_setjmp(f->at) == 0)
+            leave();
+    }
+}
+
+/* ---- the scheduler ---- */
+
+static void start(shim_group *g, int thread)
+{
+    ucontext_t context;
+
+    getcontext(&context);
+    context.uc_stack.ss_sp = g->stacks + (size_t)thread * SHIM_STACK;
+    context.uc_stack.ss_size = SHIM_STACK;
+    context.uc_link = NULL;
+    makecontext(&context, fiber_main, 0);
+    setcontext(&context);
+}
+
+/* Runs a thread until it waits, ends, or something is found. */
+static void resume(shim_group *g, int thread)
+{
+    g->thread = thread;
+    if (_setjmp(g->scheduler) != 0)
+        return;
+    if (g->fibers[thread].state == FRESH)
+        start(g, thread);
+    else
+        _longjmp(g->fibers[thread].at, 1);
+}
+
+/* All threads wait at one barrier, or all have ended: 1 to go on. */
+static int together(shim_group *g)
+{
+    const shim_fiber *first = &g->fibers[0];
+
+    for (int t = 1; t < g->launch->threads; t++) {
+        const shim_fiber *f = &g->fibers[t];
+        if (f->state == first->state && (f->state == ENDED || (f->line == first->line && f->device == first->device)))
+            continue;
+        const int ends = f->state == ENDED ? t : 0;
+        const size_t n = sizeof g->found;
+        const char *kernel = g->launch->kernel;
+        if (f->state != first->state)
+            snprintf(g->found, n, "%s: thread %d ends while thread %d waits at the barrier of line %d", kernel, ends,
+                     t - ends, g->fibers[t - ends].line);
+        else
+            snprintf(g->found, n, "%s: thread 0 waits at the barrier of line %d, thread %d at that of line %d", kernel,
+                     first->line, t, f->line);
+        return 0;
+    }
+    return first->state == WAITS;
+}
+
+static void next_moment(shim_group *g)
+{
+    const int device = g->fibers[0].device;
+
+    g->moment++;
+    if (device)
+        g->device_moment = g->moment;
+}
+
+/* Every other stretch the last thread goes first: what depends on the order has a second way to be seen. */
+static void run_group(shim_group *g)
+{
+    const int n = g->launch->threads;
+
+    g->n_arrays = 0;
+    g->local_used = 0;
+    g->first_moment = g->device_moment = ++g->moment;
+    for (int t = 0; t < n; t++)
+        g->fibers[t].arrays = 0;
+    for (int back = 0;; back ^= 1) {
+        for (int t = 0; t < n && !g->found[0]; t++)
+            resume(g, back ? n - 1 - t : t);
+        if (g->found[0] || !together(g))
+            return;
+        next_moment(g);
+    }
+}
+
+static void run_groups(shim_group *g)
+{
+    const shim_launch *l = g->launch;
+
+    g->launch_moment = ++g->moment;
+    for (uint32_t z = 0; z < l->groups[2]; z++)
+        for (uint32_t y = 0; y < l->groups[1]; y++)
+            for (uint32_t x = 0; x < l->groups[0] && !g->found[0]; x++) {
+                g->at[0] = x, g->at[1] = y, g->at[2] = z;
+                run_group(g);
+            }
+}
+
+/* ---- memory of a launch ---- */
+
+static void *reserve(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static void give_back(void *p, size_t bytes)
+{
+    if (p)
+        munmap(p, bytes);
+}
+
+/* Whether a buffer that is read overlaps one that is written. */
+static int shared(const shim_launch *l, int i)
+{
+    const uintptr_t begin = (uintptr_t)l->buffers[i].addr, end = begin + l->buffers[i].bytes;
+
+    for (int j = 0; j < l->n_buffers; j++) {
+        const uintptr_t from = (uintptr_t)l->buffers[j].addr, to = from + l->buffers[j].bytes;
+        if (l->buffers[j].write && begin < to && from < end)
+            return 1;
+    }
+    return 0;
+}
+
+static int open_group(shim_group *g, shim_launch *l, kvant_diag *diag)
+{
+    size_t n = 0;
+
+    g->launch = l;
+    g->plain = l->n_buffers - 1;
+    for (int i = 0; i < l->n_buffers; i++) {
+        l->buffers[i].shared = shared(l, i);
+        g->stamp_at[i] = n;
+        n += l->buffers[i].write ? l->buffers[i].bytes : 0;
+    }
+    g->n_stamps = n;
+    g->stamps = n ? reserve(n * sizeof *g->stamps) : NULL;
+    g->stacks = reserve((size_t)l->threads * SHIM_STACK);
+    g->local = reserve(2 * SHIM_LOCAL);
+    g->local_stamps = reserve(2 * SHIM_LOCAL * sizeof *g->local_stamps);
+    if ((n && !g->stamps) || !g->stacks || !g->local || !g->local_stamps)
+        return kvant_fail(diag, KVANT_ENOMEM, "metal-shim: %s: out of memory for the record of %zu written bytes",
+                          l->kernel, n);
+    return KVANT_OK;
+}
+
+static void close_group(shim_group *g)
+{
+    give_back(g->stamps, g->n_stamps * sizeof *g->stamps);
+    give_back(g->stacks, (size_t)g->launch->threads * SHIM_STACK);
+    give_back(g->local, 2 * SHIM_LOCAL);
+    give_back(g->local_stamps, 2 * SHIM_LOCAL * sizeof *g->local_stamps);
+    kvant_free(g);
+}
+
+static int check_launch(const shim_launch *l, kvant_diag *diag)
+{
+    if (l->threads < 1 || l->threads > SHIM_THREADS)
+        return kvant_fail(diag, KVANT_EINVAL, "metal-shim: %s: %d threads a group; Metal has 1 to %d", l->kernel,
+                          l->threads, SHIM_THREADS);
+    if (l->n_buffers != l->program->n_args)
+        return kvant_fail(diag, KVANT_EINVAL, "metal-shim: %s: the host binds %d buffers, the kernel has %d", l->kernel,
+                          l->n_buffers, l->program->n_args);
+    return KVANT_OK;
+}
+
+int shim_run(shim_launch *l, kvant_diag *diag)
+{
+    KVANT_TRY(check_launch(l, diag));
+    shim_group *g = kvant_calloc(1, sizeof *g);
+    if (!g)
+        return kvant_fail(diag, KVANT_ENOMEM, "metal-shim: out of memory");
+    int code = open_group(g, l, diag);
+    if (code == KVANT_OK) {
+        const shim_hooks **to = l->program->hooks;
+
+        *to = &hooks;
+        shim_now = g;
+        run_groups(g);
+        shim_now = NULL;
+        code = g->found[0] ? kvant_fail(diag, KVANT_EINVAL, "metal-shim: %s", g->found) : KVANT_OK;
+    }
+    close_group(g);
+    return code;
+}

@@ -1,0 +1,123 @@
+/* port_attn.c: attn and attn_score over pages of any pair of formats, decode and prefill, exact tail, any grouping of
+ * heads. */
+#include "devices/portable/core/port_side.h"
+#include "devices/portable/attn/attn_params.h"
+
+enum { LOCAL_BYTES = 16384, MOST_HEADS = 8 };
+
+static struct p_side side_params(const port_side *s, const kvant_seqs *q)
+{
+    return (struct p_side){ .page_bytes = (int64_t)s->s->page_bytes, .head_bytes = (int64_t)s->s->head_bytes,
+                            .row_bytes = (int64_t)s->s->row_bytes, .has_tail = s->s->tail && q->tail_table,
+                            .has_factor = s->factor };
+}
+
+static void side_defines(port_call *c, char which, const port_side *s)
+{
+    port_define(c, "%c_FMT %s", which, s->card->name);
+    port_define(c, "D_%c %d", which, s->d);
+    port_define(c, "P_%c %d", which, s->dp);
+    port_define(c, "S_%c %d", which, s->sdim);
+}
+
+static void side_buffers(const port_device *d, port_call *c, const port_side *s)
+{
+    port_side_pages(d, c, s, 0);
+    port_side_tail(d, c, s, 0);
+    port_side_param(c, s);
+}
+
+static size_t query_bytes(const kvant_seqs *s, int64_t ldq, int64_t gq, int h, int d)
+{
+    return (size_t)((s->n_tokens - 1) * ldq + (h - 1) * gq + d) * 4;
+}
+
+/* Bytes of local memory that attn.k wants for so many heads. */
+static int local_bytes(const port_side *k, const port_side *v, int heads)
+{
+    const int real = k->dp > v->dp ? k->dp : v->dp;
+    return 4 * (heads * (k->d + k->sdim + KVANT_PAGE) + real + v->sdim + PORT_THREADS);
+}
+
+static int heads_of(const kvant_attn_args *a, const port_side *k, const port_side *v)
+{
+    const int group = a->h / a->h_kv;
+    int heads = group < MOST_HEADS ? group : MOST_HEADS;
+    while (heads > 1 && local_bytes(k, v, heads) > LOCAL_BYTES)
+        heads--;
+    return heads;
+}
+
+static int attn_supports(port_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_attn_args *a = args;
+    KVANT_TRY(port_side_supports(d, &a->k, a->d_k, diag));
+    return port_side_supports(d, &a->v, a->d_v, diag);
+}
+
+static struct p_attn attn_params(const kvant_attn_args *a, const port_side *k, const port_side *v, int heads)
+{
+    const int group = a->h / a->h_kv;
+    return (struct p_attn){
+        .k = side_params(k, &a->seqs), .v = side_params(v, &a->seqs), .ldq = a->ldq, .gq = a->gq, .ldo = a->ldo,
+        .n_seqs = a->seqs.n_seqs, .stride = a->seqs.table_stride, .h = a->h, .h_kv = a->h_kv,
+        .tiles = (group + heads - 1) / heads, .tail_pages = a->tail_pages, .window = a->window,
+        .has_sinks = a->sinks != NULL, .scale = a->scale, .softcap = a->softcap,
+    };
+}
+
+static int attn_run(port_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_attn_args *a = args;
+    const kvant_seqs *q = &a->seqs;
+    port_side k, v;
+
+    if (q->n_tokens <= 0)
+        return KVANT_OK;
+    KVANT_TRY(port_side_of(d, &a->k, a->d_k, &k, diag));
+    KVANT_TRY(port_side_of(d, &a->v, a->d_v, &v, diag));
+    const int heads = heads_of(a, &k, &v);
+    const struct p_attn p = attn_params(a, &k, &v, heads);
+    port_call c = PORT_CALL(attn, p);
+    port_read(&c, a->q, query_bytes(q, a->ldq, a->gq, a->h, a->d_k));
+    port_write(&c, a->out, (size_t)((q->n_tokens - 1) * a->ldo + (int64_t)a->h * a->d_v) * 4);
+    side_buffers(d, &c, &k);
+    side_buffers(d, &c, &v);
+    port_seqs(&c, q, p.k.has_tail || p.v.has_tail);
+    port_read(&c, a->sinks, a->sinks ? (size_t)a->h * 4 : 0);
+    side_defines(&c, 'K', &k);
+    side_defines(&c, 'V', &v);
+    port_define(&c, "HEADS %d", heads);
+    return port_dispatch(d, &c, q->n_tokens, (int64_t)a->h_kv * p.tiles, 1, diag);
+}
+
+static int score_supports(port_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_attn_score_args *a = args;
+    return port_side_supports(d, &a->k, a->d_k, diag);
+}
+
+static int score_run(port_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_attn_score_args *a = args;
+    const kvant_seqs *q = &a->seqs;
+    port_side k;
+
+    if (q->n_tokens <= 0)
+        return KVANT_OK;
+    KVANT_TRY(port_side_of(d, &a->k, a->d_k, &k, diag));
+    const struct p_attn_score p = {
+        .k = side_params(&k, q), .ldq = a->ldq, .gq = a->gq, .lds = a->lds, .n_seqs = q->n_seqs,
+        .stride = q->table_stride, .h = a->h, .h_kv = a->h_kv, .tail_pages = a->tail_pages, .scale = a->scale,
+    };
+    port_call c = PORT_CALL(attn_score, p);
+    port_read(&c, a->q, query_bytes(q, a->ldq, a->gq, a->h, a->d_k));
+    port_write(&c, a->s, (size_t)q->n_tokens * (size_t)a->h * (size_t)a->lds * 4);
+    side_buffers(d, &c, &k);
+    port_seqs(&c, q, p.k.has_tail);
+    side_defines(&c, 'K', &k);
+    return port_dispatch(d, &c, q->n_tokens, a->h, 1, diag);
+}
+
+PORT_OP(attn, attn_supports, attn_run)
+PORT_OP(attn_score, score_supports, score_run)

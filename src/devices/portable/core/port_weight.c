@@ -1,0 +1,116 @@
+/* port_weight.c: weights on the devices of the portable kernels: rows in file layout, in as many parts as the device's
+ * largest allocation makes necessary. */
+#include "devices/portable/core/port_dev.h"
+
+#include "base/mem.h"
+#include "base/pick.h"
+
+/* The type's name in the generated decoders. */
+static const char *symbol_of(const kvant_wtype *t)
+{
+#define CARD_WTYPE(symbol, name, gguf, values, bytes, file_type) { #symbol, name },
+    static const struct { const char *symbol, *name; } types[] = {
+#include "cards/lists.inc"
+    };
+#undef CARD_WTYPE
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(types[i].name, t->name) == 0)
+            return types[i].symbol;
+    return NULL;
+}
+
+static const char *name_of(const kvant_weight *w)
+{
+    return w->name ? w->name : "weight";
+}
+
+static void weight_drop(kvant_device *base, port_weight *v)
+{
+    for (int i = 0; v->part && i < v->n_parts; i++)
+        if (v->part[i])
+            base->vt->free(base, v->part[i]);
+    if (v->scale)
+        base->vt->free(base, v->scale);
+    kvant_free(v->part);
+    kvant_free(v);
+}
+
+static int weight_fill(kvant_device *base, const kvant_weight *w, port_weight *v, kvant_diag *diag)
+{
+    for (int i = 0; i < v->n_parts; i++) {
+        const int64_t from = i * v->rows_per, left = v->rows - from, n = left < v->rows_per ? left : v->rows_per;
+        const size_t bytes = (size_t)n * v->row_bytes;
+        KVANT_TRY(base->vt->alloc(base, bytes, &v->part[i], diag));
+        KVANT_TRY(base->vt->copy_in(base, v->part[i], (const char *)w->data + (size_t)from * v->row_bytes, bytes,
+                                    diag));
+    }
+    if (!w->scale)
+        return KVANT_OK;
+    KVANT_TRY(base->vt->alloc(base, (size_t)w->n_scale * sizeof(float), &v->scale, diag));
+    return base->vt->copy_in(base, v->scale, w->scale, (size_t)w->n_scale * sizeof(float), diag);
+}
+
+/* Where rows of this weight lie. */
+static int weight_plan(const port_device *d, const kvant_weight *w, port_weight *v, kvant_diag *diag)
+{
+    v->type = symbol_of(w->type);
+    if (!v->type)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s: %.64s: weight type %s has no kernels here",
+                          d->base.vt->name, name_of(w), w->type->name);
+    v->row_bytes = (size_t)(w->n_in / w->type->block) * (size_t)w->type->bytes;
+    v->rows = w->n_out * w->n_expert;
+    v->rows_per = (int64_t)(d->max_alloc / v->row_bytes);
+    if (v->rows_per < 1)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s: %.64s: rows of %zu bytes, the largest allocation has %zu",
+                          d->base.vt->name, name_of(w), v->row_bytes, d->max_alloc);
+    v->rows_per = v->rows_per < v->rows ? v->rows_per : v->rows;
+    v->n_parts = (int)((v->rows + v->rows_per - 1) / v->rows_per);
+    v->part = kvant_calloc((size_t)v->n_parts, sizeof *v->part);
+    return v->part ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", name_of(w));
+}
+
+int port_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag)
+{
+    port_weight *v = kvant_calloc(1, sizeof *v);
+    int rc;
+    (void)compute;                         /* f32 in both modes */
+    if (!v)
+        return kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", name_of(w));
+    rc = weight_plan((const port_device *)base, w, v, diag);
+    if (rc == KVANT_OK)
+        rc = weight_fill(base, w, v, diag);
+    if (rc < 0) {
+        weight_drop(base, v);
+        return rc;
+    }
+    w->packed = v;
+    w->data = NULL;
+    return KVANT_OK;
+}
+
+int port_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
+                     kvant_diag *diag)
+{
+    const size_t each = (size_t)w->type->bytes;
+    const int64_t blocks = w->n_in / w->type->block * w->n_out * w->n_expert;
+    unsigned char *rows = kvant_alloc((size_t)blocks * each);
+    int rc;
+
+    if (!rows)
+        return kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", name_of(w));
+    for (int64_t i = 0; i < blocks; i++)
+        memcpy(rows + (size_t)i * each,
+               (const unsigned char *)table + (size_t)pick_block(seed, (uint64_t)i, (uint32_t)n) * each, each);
+    w->data = rows;
+    rc = port_weight_load(base, w, compute, diag);
+    w->data = NULL;
+    kvant_free(rows);
+    return rc;
+}
+
+void port_weight_free(kvant_device *base, kvant_weight *w)
+{
+    if (w->packed)
+        weight_drop(base, w->packed);
+    w->packed = NULL;
+}

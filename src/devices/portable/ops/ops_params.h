@@ -1,0 +1,22 @@
+/* ops_params.h: what kernels of this folder get besides buffers; the host (rows.c, norm.c, choose.c) fills them.
+ * Fields of 8 bytes first. */
+#ifndef KVANT_PORTABLE_OPS_PARAMS_H
+#define KVANT_PORTABLE_OPS_PARAMS_H
+
+/* Values of a row that a group of rows.k takes. */
+#define ROWS_SPAN 256
+
+/* Row i, group j of y, x and z at i * ld + j * g; d values.  n and f are what an op has besides. */
+struct p_rows { int64_t ldy, gy, ldx, gx, ldz; int32_t d, n; float f; };
+struct p_glu { int64_t ldg, ldu, ldy; int32_t d, kind; float alpha, limit; };
+struct p_rope { int64_t ldx, gx; int32_t n_half, neox; float mscale; };
+
+struct p_norm { int64_t ldx, gx, ldy, gy, ldz; int32_t h, d; float eps; };
+
+#define MOST_EXPERTS 1024
+#define MOST_TOP_K 1024                    /* KVANT_TOP_K_MOST */
+
+struct p_moe_route { int32_t n_expert, k, gating, raw, has_bias, n_group, top_groups, group_best; float scale; };
+struct p_top_k { int32_t d, k, parts, pieces; };
+
+#endif

@@ -1,0 +1,89 @@
+/* vk_api.c: opens libvulkan.so.1 and fills the table of functions.  See vk_api.h. */
+#include "devices/vulkan/core/vk_api.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include "base/error.h"
+
+/* Opened once and kept: drivers behind the loader may own threads.  One owner thread opens devices. */
+static PFN_vkGetInstanceProcAddr get_proc;
+
+static int loader_open(kvant_diag *diag)
+{
+    void *lib, *symbol;
+    if (get_proc)
+        return KVANT_OK;
+    lib = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!lib)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: no Vulkan loader on this machine (%.120s)", dlerror());
+    symbol = dlsym(lib, "vkGetInstanceProcAddr");
+    memcpy(&get_proc, &symbol, sizeof get_proc);           /* a data pointer does not convert to a function's */
+    if (get_proc)
+        return KVANT_OK;
+    dlclose(lib);
+    return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: libvulkan.so.1 has no vkGetInstanceProcAddr");
+}
+
+static int missing(const char *name, kvant_diag *diag)
+{
+    return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: the driver has no vk%s", name);
+}
+
+int vk_api_open(vk_api *api, kvant_diag *diag)
+{
+    PFN_vkEnumerateInstanceVersion version_of;
+    PFN_vkCreateInstance create;
+    VkResult r;
+
+    memset(api, 0, sizeof *api);
+    KVANT_TRY(loader_open(diag));
+    version_of = (PFN_vkEnumerateInstanceVersion)get_proc(NULL, "vkEnumerateInstanceVersion");
+    create = (PFN_vkCreateInstance)get_proc(NULL, "vkCreateInstance");
+    api->version = VK_API_VERSION_1_0;
+    if (version_of)
+        version_of(&api->version);
+    if (!create || api->version < VK_API_VERSION_1_1)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: loader of version 1.0, wanted 1.1 or more");
+    const VkApplicationInfo app = { .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO, .pApplicationName = "kvant",
+                                    .apiVersion = api->version < VK_API_VERSION_1_2 ? VK_API_VERSION_1_1
+                                                                                    : VK_API_VERSION_1_2 };
+    const VkInstanceCreateInfo info = { .sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &app };
+    r = create(&info, NULL, &api->instance);
+    if (r != VK_SUCCESS)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: no Vulkan driver on this machine (code %d)", (int)r);
+#define VK_FUNCTION_LOAD(name)                                                                                        \
+    api->name = (PFN_vk##name)get_proc(api->instance, "vk" #name);                                                    \
+    if (!api->name)                                                                                                   \
+        return missing(#name, diag);
+    VK_INSTANCE_FUNCTIONS(VK_FUNCTION_LOAD)
+#undef VK_FUNCTION_LOAD
+    api->GetPhysicalDeviceCooperativeMatrixPropertiesNV =
+        (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesNV)get_proc(
+            api->instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesNV");
+    return KVANT_OK;
+}
+
+int vk_api_device(vk_api *api, VkDevice device, int addresses, kvant_diag *diag)
+{
+#define VK_FUNCTION_LOAD(name)                                                                                        \
+    api->name = (PFN_vk##name)api->GetDeviceProcAddr(device, "vk" #name);                                             \
+    if (!api->name)                                                                                                   \
+        return missing(#name, diag);
+    VK_DEVICE_FUNCTIONS(VK_FUNCTION_LOAD)
+#undef VK_FUNCTION_LOAD
+    if (!addresses)
+        return KVANT_OK;
+    api->GetBufferDeviceAddress =
+        (PFN_vkGetBufferDeviceAddress)api->GetDeviceProcAddr(device, "vkGetBufferDeviceAddress");
+    if (!api->GetBufferDeviceAddress)
+        api->GetBufferDeviceAddress =
+            (PFN_vkGetBufferDeviceAddress)api->GetDeviceProcAddr(device, "vkGetBufferDeviceAddressKHR");
+    return api->GetBufferDeviceAddress ? KVANT_OK : missing("GetBufferDeviceAddress", diag);
+}
+
+void vk_api_close(vk_api *api)
+{
+    if (api->instance && api->DestroyInstance)
+        api->DestroyInstance(api->instance, NULL);
+    memset(api, 0, sizeof *api);
+}

@@ -1,0 +1,184 @@
+/* vk_caps.c: what the device offers, and what of it is used.  KVANT_VK_DISABLE masks capabilities, so that the paths
+ * for lesser devices are tested on greater ones: a comma-separated list of
+ *   bda        no device addresses: descriptors, the plain form of every shader
+ *   subgroup   no subgroup operations: the plain form
+ *   half       no 16-bit arithmetic
+ *   dot        no integer dot products
+ *   matrix     no matrix units
+ *   range:N    at most N MiB in one storage buffer range
+ *   device:N   the device is reported lost at its N-th submission */
+#include "devices/vulkan/core/vk_dev.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/mem.h"
+
+enum { GUESSED_CORES = 64, MATRIX_SHARED = 48 << 10 };     /* attn_matrix's shared memory */
+
+static int has_extension(const vk_device *d, const char *name)
+{
+    VkExtensionProperties *list;
+    uint32_t n = 0;
+    int found = 0;
+    if (d->api.EnumerateDeviceExtensionProperties(d->gpu, NULL, &n, NULL) != VK_SUCCESS || n == 0)
+        return 0;
+    list = kvant_calloc(n, sizeof *list);
+    if (list && d->api.EnumerateDeviceExtensionProperties(d->gpu, NULL, &n, list) == VK_SUCCESS)
+        for (uint32_t i = 0; i < n && !found; i++)
+            found = strcmp(list[i].extensionName, name) == 0;
+    kvant_free(list);
+    return found;
+}
+
+static void read_limits(vk_device *d)
+{
+    VkPhysicalDeviceDriverProperties driver = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES };
+    VkPhysicalDeviceMaintenance3Properties m3 = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES,
+                                                  .pNext = &driver };
+    VkPhysicalDeviceFloatControlsProperties controls = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FLOAT_CONTROLS_PROPERTIES, .pNext = &m3
+    };
+    VkPhysicalDeviceShaderSMBuiltinsPropertiesNV sm = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV, .pNext = &controls
+    };
+    VkPhysicalDeviceSubgroupProperties sg = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES,
+                                              .pNext = &sm };
+    VkPhysicalDeviceProperties2 p = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &sg };
+    vk_caps *c = &d->caps;
+
+    d->api.GetPhysicalDeviceProperties2(d->gpu, &p);
+    const VkPhysicalDeviceLimits *l = &p.properties.limits;
+    c->api = p.properties.apiVersion;
+    c->software = p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    if (c->api < VK_API_VERSION_1_2 && !has_extension(d, "VK_KHR_driver_properties"))
+        memset(driver.driverName, 0, sizeof driver.driverName);
+    c->cores = has_extension(d, "VK_NV_shader_sm_builtins") && sm.shaderSMCount ? sm.shaderSMCount : GUESSED_CORES;
+    c->subnormal16 = c->api >= VK_API_VERSION_1_2 && controls.shaderDenormPreserveFloat16;
+    snprintf(c->name, sizeof c->name, "%.200s", p.properties.deviceName);
+    snprintf(c->driver, sizeof c->driver, "%.120s %.120s", driver.driverName, driver.driverInfo);
+    c->subgroup_size = sg.subgroupSize;
+    c->subgroup = (sg.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) && sg.subgroupSize >= 4 &&
+                  sg.subgroupSize <= VK_GROUP && (sg.supportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT);
+    c->matrix = (sg.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) &&
+                (sg.supportedOperations & VK_SUBGROUP_FEATURE_VOTE_BIT);
+    c->max_range = l->maxStorageBufferRange;
+    c->offset_align = l->minStorageBufferOffsetAlignment < 16 ? 16 : l->minStorageBufferOffsetAlignment;
+    c->max_alloc = m3.maxMemoryAllocationSize;
+    c->max_groups = 65535;
+    c->max_shared = l->maxComputeSharedMemorySize;
+    if (l->maxComputeWorkGroupInvocations < VK_WIDE_GROUP)
+        c->subgroup = 0;           /* the fast form has workgroups of that size */
+    c->max_bindings = l->maxPerStageDescriptorStorageBuffers;
+    c->push_bytes = l->maxPushConstantsSize;
+    c->tick_ns = l->timestampPeriod;
+}
+
+static void read_features(vk_device *d)
+{
+    VkPhysicalDeviceBufferDeviceAddressFeatures bda = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES
+    };
+    VkPhysicalDevice16BitStorageFeatures s16 = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES,
+                                                 .pNext = &bda };
+    VkPhysicalDevice8BitStorageFeatures s8 = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES,
+                                               .pNext = &s16 };
+    VkPhysicalDeviceShaderFloat16Int8Features f16 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES, .pNext = &s8
+    };
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES, .pNext = &f16
+    };
+    VkPhysicalDeviceCooperativeMatrixFeaturesNV matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_NV, .pNext = &dot
+    };
+    VkPhysicalDeviceVulkanMemoryModelFeatures model = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES, .pNext = &matrix
+    };
+    VkPhysicalDeviceFeatures2 f = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &model };
+    vk_caps *c = &d->caps;
+
+    d->api.GetPhysicalDeviceFeatures2(d->gpu, &f);
+    c->int64 = f.features.shaderInt64 != 0;
+    c->bda = bda.bufferDeviceAddress && c->int64 &&
+             (c->api >= VK_API_VERSION_1_2 || has_extension(d, "VK_KHR_buffer_device_address"));
+    c->storage8 = s8.storageBuffer8BitAccess != 0;
+    c->storage16 = s16.storageBuffer16BitAccess != 0;
+    c->float16 = f16.shaderFloat16 != 0;
+    c->half = c->float16 && (c->api >= VK_API_VERSION_1_2 || has_extension(d, "VK_KHR_shader_float16_int8"));
+    c->int_dot = dot.shaderIntegerDotProduct && has_extension(d, "VK_KHR_shader_integer_dot_product");
+    c->dot = c->int_dot;
+    c->coopmat = has_extension(d, "VK_NV_cooperative_matrix") && matrix.cooperativeMatrix;
+    c->matrix = c->matrix && c->coopmat && model.vulkanMemoryModel && c->api >= VK_API_VERSION_1_2 && c->half &&
+                c->subnormal16 && c->subgroup_size == 32 && c->max_shared >= MATRIX_SHARED && vk_matrix_sizes(d);
+}
+
+/* Value of "name:N" at s, or -1. */
+static long long numbered(const char *s, size_t len, const char *name)
+{
+    const size_t n = strlen(name);
+    char *end;
+    long long v;
+    if (len <= n + 1 || strncmp(s, name, n) != 0 || s[n] != ':')
+        return -1;
+    v = strtoll(s + n + 1, &end, 10);
+    return end == s + len && v > 0 && v < 1 << 20 ? v : -1;
+}
+
+static int mask_one(vk_device *d, const char *s, size_t len, kvant_diag *diag)
+{
+    vk_caps *c = &d->caps;
+    if ((len == 3 && strncmp(s, "bda", len) == 0))
+        c->bda = 0;
+    else if (len == 8 && strncmp(s, "subgroup", len) == 0)
+        c->subgroup = 0;
+    else if (len == 4 && strncmp(s, "half", len) == 0)
+        c->half = 0;
+    else if (len == 3 && strncmp(s, "dot", len) == 0)
+        c->dot = 0;
+    else if (len == 6 && strncmp(s, "matrix", len) == 0)
+        c->matrix = 0;
+    else if (numbered(s, len, "range") > 0)
+        c->max_range = (uint64_t)numbered(s, len, "range") << 20;
+    else if (numbered(s, len, "device") > 0)
+        d->lose_at = (int)numbered(s, len, "device");
+    else
+        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_DISABLE: \"%.*s\", wanted bda, subgroup, half, dot, matrix, range:N or device:N",
+                          (int)(len < 40 ? len : 40), s);
+    return KVANT_OK;
+}
+
+/* KVANT_VK_FORCE=matrix: attn_matrix in its plain form, product by product: slow, for tests of its indices. */
+static int forced_matrix(int *matrix, kvant_diag *diag)
+{
+    const char *force = getenv("KVANT_VK_FORCE");
+    *matrix = force && strcmp(force, "matrix") == 0;
+    if (force && *force && !*matrix)
+        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_FORCE: \"%.40s\", wanted matrix", force);
+    return KVANT_OK;
+}
+
+int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag)
+{
+    int plain_matrix = 0;
+
+    read_limits(d);
+    read_features(d);
+    while (mask && *mask) {
+        const size_t len = strcspn(mask, ",");
+        KVANT_TRY(mask_one(d, mask, len, diag));
+        mask += len + (mask[len] == ',');
+    }
+    if (!d->caps.subgroup)
+        d->caps.bda = 0;           /* the fast form uses both; lacking one gives the plain form */
+    d->caps.half = d->caps.half && d->caps.bda;
+    d->caps.dot = d->caps.dot && d->caps.bda;
+    KVANT_TRY(forced_matrix(&plain_matrix, diag));
+    d->caps.matrix = d->caps.bda ? d->caps.matrix && d->caps.half : plain_matrix;
+    if (d->caps.max_bindings < VK_MAX_PTRS + 1 && !d->caps.bda)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s binds %u storage buffers, wanted %d",
+                          d->caps.name, d->caps.max_bindings, VK_MAX_PTRS + 1);
+    if (d->caps.api < VK_API_VERSION_1_1 || d->caps.push_bytes < VK_PUSH_BYTES)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s offers Vulkan %u.%u, wanted 1.1", d->caps.name,
+                          VK_API_VERSION_MAJOR(d->caps.api), VK_API_VERSION_MINOR(d->caps.api));
+    return KVANT_OK;
+}

@@ -1,0 +1,267 @@
+/* vk_dev.h: the insides of the device "vulkan": the device object, lists of commands, and what an op's file provides.
+ *
+ * Two forms of every shader: `fast` (device addresses, subgroup reductions) and `plain` (descriptors, shared memory
+ * reductions), chosen once per device.  In the plain form an address is a number of ours, (block << 40) + offset, and
+ * every pointer of an op is bound as one range.  All memory is read and written as 32-bit words. */
+#ifndef KVANT_DEVICES_VK_DEV_H
+#define KVANT_DEVICES_VK_DEV_H
+
+#include <stdint.h>
+#include <string.h>
+#include "base/error.h"
+#include "devices/device.h"
+#include "devices/vulkan/core/vk_api.h"
+#include "cards/vulkan.h"
+
+enum {
+    VK_MAX_PTRS = 16, VK_MAX_SCALARS = 48, VK_MAX_SPEC = 16, VK_MAX_PROGRAMS = 32, VK_MAX_RANGES = 96, VK_LISTS = 8,
+    VK_PUSH_BYTES = 128, VK_MAX_PARAMS = 8, VK_GROUP = 128,
+    VK_WIDE_GROUP = 512,                   /* core/kv.glsl, fast form */
+    VK_HALVES_ID = 31,                     /* its constant HALVES */
+};
+
+/* ---- shaders: one number per .comp file of the folders ---- */
+
+#define VK_SHADER(name) VK_SHADER_##name,
+enum vk_shader_id {
+#include "vk_shader_list.inc"
+    VK_SHADER_COUNT
+};
+#undef VK_SHADER
+
+typedef struct vk_code { const uint32_t *words; size_t bytes; } vk_code;
+typedef struct vk_shader { const char *name; vk_code fast, plain; } vk_shader;
+extern const vk_shader vk_shaders[VK_SHADER_COUNT];
+
+/* ---- memory ---- */
+
+typedef struct vk_block {          /* one allocation; sorted by address */
+    uint64_t addr;
+    uint64_t bytes;
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    unsigned char *map;            /* host memory, where mapped */
+} vk_block;
+
+/* ---- lists of commands ---- */
+
+typedef struct vk_range { uint64_t begin, end; int write; } vk_range;
+
+typedef struct vk_chunk { vk_block block; uint64_t used; } vk_chunk;
+
+typedef struct vk_list {
+    VkCommandBuffer cmd;
+    vk_range ranges[VK_MAX_RANGES];        /* touched since the last barrier */
+    int n_ranges, dirty;                   /* dirty: a barrier comes before the next command */
+    int copied;                            /* the next barrier must wait for copies too */
+    int narrow;                            /* a barrier since the last wide one let copies through */
+    vk_chunk *chunks;                      /* argument blocks larger than push constants */
+    int n_chunks;
+    VkDescriptorPool *pools;               /* plain form */
+    int n_pools, pool_used;
+} vk_list;
+
+typedef struct vk_program {
+    uint64_t key;                          /* 0: free */
+    unsigned generation;                   /* of the scratch block it was recorded with */
+    uint64_t used;
+    int recorded;
+    vk_list list;
+} vk_program;
+
+typedef struct vk_pipeline {
+    int shader, n_spec;
+    uint32_t spec[VK_MAX_SPEC];
+    VkPipeline handle;
+} vk_pipeline;
+
+typedef struct vk_caps {
+    int bda, subgroup, half, dot;          /* used, not only present; half (16-bit arithmetic), dot: fast form only */
+    int matrix;                            /* attn_matrix is used */
+    int software;                          /* runs on the CPU: compiling costs more than running */
+    int subnormal16;                       /* subnormal halves keep their values */
+    int int_dot, storage8, storage16, coopmat, float16, int64;     /* present: for the report */
+    uint32_t subgroup_size, api, push_bytes;
+    uint64_t max_range, offset_align, max_alloc;
+    uint32_t max_groups, max_shared, max_bindings;
+    uint32_t cores;                        /* multiprocessors, as far as the device says; else a guess */
+    float tick_ns;                         /* of a timestamp; 0: none on the queue */
+    char name[256], driver[256];
+} vk_caps;
+
+typedef struct vk_device {
+    kvant_device base;
+    vk_api api;
+    VkPhysicalDevice gpu;
+    VkDevice dev;
+    VkQueue queue;
+    uint32_t family;
+    VkPhysicalDeviceMemoryProperties mem;
+    vk_caps caps;
+    int lost;                              /* the driver said so: every later call fails */
+    int lose_at;                           /* KVANT_VK_DISABLE=device:N: says so at submission N; 0: never */
+    int n_submits;
+
+    vk_block *blocks;
+    int n_blocks, cap_blocks;
+    uint64_t next_addr;                    /* plain form: the next number */
+    vk_block stage_in, stage_out, dummy;
+    void *books;                           /* tables of the formats: vk_books.c */
+    uint64_t stage_used;
+
+    VkCommandPool pool;
+    VkFence fence;
+    vk_list lists[VK_LISTS];               /* one-time lists; n_used of them since the last wait */
+    int n_used, open;                      /* open: lists[n_used - 1] is being recorded */
+    VkCommandBuffer pending[2 * VK_LISTS + 2];
+    int n_pending, in_flight;
+    vk_program programs[VK_MAX_PROGRAMS];
+    uint64_t clock;
+
+    VkPipelineCache cache;
+    char cache_path[512];
+    uint64_t cache_bytes;                  /* as read */
+    vk_pipeline *pipelines;
+    int n_pipelines, cap_pipelines;
+    VkShaderModule modules[VK_SHADER_COUNT];
+    VkDescriptorSetLayout set_layouts[VK_MAX_PTRS + 1];
+    VkPipelineLayout layouts[VK_MAX_PTRS + 1];
+
+    void *scratch;                         /* of the op that runs; grown before a list, never inside */
+    size_t scratch_bytes;
+    unsigned generation;
+    struct { const void *host; void *dev; } params[VK_MAX_PARAMS];     /* format parameters given as host memory */
+} vk_device;
+
+/* What w->packed points to: the weight's rows on the device. */
+typedef struct vk_weight {
+    void *data, *scale;
+    size_t row_bytes, bytes;
+    int type;                              /* VK_WT_* */
+} vk_weight;
+
+/* ---- one dispatch ---- */
+
+enum { VK_READ = 0, VK_WRITE = 1 };
+
+typedef struct vk_call {
+    int shader, n_ptr, n_spec, n_scalar;
+    struct { uint64_t addr, bytes; int write; } ptr[VK_MAX_PTRS];
+    uint32_t spec[VK_MAX_SPEC], scalar[VK_MAX_SCALARS];
+} vk_call;
+
+/* Pointers, scalars and specialisation constants in the shader's order.  bytes: what may be touched from addr on.
+ * addr NULL: a pointer that is not used. */
+void vk_call_begin(vk_call *c, int shader);
+void vk_ptr(vk_call *c, const void *addr, size_t bytes, int write);
+void vk_uint(vk_call *c, int64_t v);
+void vk_float(vk_call *c, float v);
+void vk_spec(vk_call *c, uint32_t v);
+/* Records groups x y z after what it depends on. */
+int vk_dispatch(vk_device *d, vk_list *l, const vk_call *c, uint64_t x, uint32_t y, uint32_t z, kvant_diag *diag);
+
+/* ---- ops ---- */
+
+/* supports and scratch may be NULL: always (where its values, if it says how many, fit the shaders' indices), none. */
+typedef struct vk_op {
+    const char *name;
+    int64_t (*values)(const void *args);
+    int (*supports)(vk_device *d, const void *args, kvant_diag *diag);
+    size_t (*scratch)(vk_device *d, const void *args);
+    int (*run)(vk_device *d, vk_list *l, const void *args, kvant_diag *diag);
+} vk_op;
+
+#define VULKAN_OP(ID, name) extern const vk_op vk_op_##name;
+#include "devices/vulkan/core/vk_ops.def"
+#undef VULKAN_OP
+
+/* Ops from ops[0] on in fewer dispatches: how many were taken, 0: none.  Parts: vk_rows.c, vk_matmul.c. */
+int vk_fuse(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag);
+int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const kvant_rope_args *r,
+                 const kvant_cache_write_args *to, kvant_diag *diag);  /* to: NULL, or then into its pages */
+int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_matmul_args *a, const kvant_swiglu_args *s, int *took,
+                     kvant_diag *diag);
+
+/* matmul, norm_add_rms, matmul and perhaps swiglu: *took of them, 0: none. */
+int vk_matmul_norm(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag);
+
+/* What a format's card says to this device. */
+typedef struct vk_card {
+    int space, encoder;                    /* VK_SPACE_*, VK_ENCODE_* */
+    int unit, unit_bytes, factor;          /* what is encoded together; whether the parameter is a factor */
+    int nibbles, centre;                   /* records that attn_matrix knows; the integer that stands for zero */
+    uint32_t book, decode, encode;         /* its table, and how much of it decoder and encoder use */
+} vk_card;
+
+/* One side of a cache, as ops need it. */
+typedef struct vk_side {
+    const kvant_kv_side *s;
+    vk_card card;
+    const void *param;
+    size_t param_bytes;
+    int fmt, d, dp, sdim;
+    int factor;                            /* values are multiplied by the parameter */
+} vk_side;
+int vk_side_supports(vk_device *d, const kvant_kv_side *s, int head_dim, kvant_diag *diag);
+int vk_side_of(vk_device *d, const kvant_kv_side *s, int head_dim, vk_side *out, kvant_diag *diag);
+/* Pointers to a side's pages and tail, with their extents as the allocations say. */
+void vk_side_pages(const vk_device *d, vk_call *c, const vk_side *s, int write);
+void vk_side_tail(const vk_device *d, vk_call *c, const vk_side *s, int write);
+void vk_side_param(vk_call *c, const vk_side *s);
+void vk_side_strides(vk_call *c, const vk_side *s);        /* page_words, head_bytes, row_bytes */
+void vk_books_ptr(const vk_device *d, vk_call *c);
+/* KVANT_EUNSUPPORTED where a count does not fit the shaders' 31-bit indices. */
+int vk_fits(const char *op, int64_t count, kvant_diag *diag);
+/* Bytes from addr to the end of its allocation: for pointers whose extent the arguments do not say. */
+size_t vk_rest(const vk_device *d, const void *addr);
+
+/* ---- the device's parts: vk_memory.c, vk_list.c, vk_pipeline.c, vk_weight.c, vk_side.c, vk_books.c, vk_caps.c ---- */
+
+int vk_check(vk_device *d, VkResult r, const char *what, kvant_diag *diag);
+#define VK_TRY_R(d, r, what, diag) KVANT_TRY(vk_check(d, r, what, diag))
+
+int vk_block_make(vk_device *d, uint64_t bytes, VkMemoryPropertyFlags want, VkMemoryPropertyFlags like, vk_block *out,
+                  kvant_diag *diag);
+void vk_block_drop(vk_device *d, vk_block *b);
+const vk_block *vk_block_of(const vk_device *d, uint64_t addr);
+int vk_alloc(kvant_device *base, size_t bytes, void **addr, kvant_diag *diag);
+void vk_free(kvant_device *base, void *addr);
+int vk_copy_in(kvant_device *base, void *dst, const void *src, size_t bytes, kvant_diag *diag);
+int vk_copy_out(kvant_device *base, void *dst, const void *src, size_t bytes, kvant_diag *diag);
+
+int vk_list_open(vk_device *d, vk_list **out, kvant_diag *diag);       /* the one-time list being recorded */
+int vk_list_begin(vk_device *d, vk_list *l, kvant_diag *diag);
+int vk_list_end(vk_device *d, vk_list *l, kvant_diag *diag);            /* what it wrote is there for the CPU too */
+void vk_list_reset(vk_device *d, vk_list *l);
+void vk_list_free(vk_device *d, vk_list *l);
+void vk_list_touch(vk_device *d, vk_list *l, const vk_range *r, int n);    /* before a dispatch */
+void vk_list_copies(vk_device *d, vk_list *l, const vk_range *r, int n);   /* before a copy or a fill */
+int vk_close_list(vk_device *d, kvant_diag *diag);                      /* ends the open one-time list */
+int vk_flush(vk_device *d, kvant_diag *diag);                           /* one submission of all that is pending */
+int vk_wait(vk_device *d, kvant_diag *diag);
+
+int vk_pipeline_get(vk_device *d, const vk_call *c, VkPipeline *out, kvant_diag *diag);
+int vk_layout_get(vk_device *d, int n_ptr, VkPipelineLayout *out, kvant_diag *diag);
+void vk_cache_read(vk_device *d);
+void vk_cache_write(vk_device *d);
+void vk_pipelines_drop(vk_device *d);
+
+int vk_wtype_find(const kvant_wtype *t);
+int vk_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag);
+int vk_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
+                   kvant_diag *diag);
+void vk_weight_free(kvant_device *base, kvant_weight *w);
+
+/* Grows the scratch block to what the list wants; records its ops. */
+int vk_reserve_scratch(vk_device *d, const kvant_op *ops, int n, kvant_diag *diag);
+int vk_record_ops(vk_device *d, vk_list *l, const kvant_op *ops, int n, kvant_diag *diag);
+int vk_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us, kvant_diag *diag);
+
+int vk_books_make(vk_device *d, kvant_diag *diag);
+int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag);
+
+/* vk_matrix.c: the sizes are offered; caps.matrix off where elements lie elsewhere than expected. */
+int vk_matrix_sizes(const vk_device *d);
+int vk_matrix_check(vk_device *d, kvant_diag *diag);
+
+#endif

@@ -1,0 +1,186 @@
+#version 450
+/* matmul for few rows of activations times q8_split weights, where the caller leaves the arithmetic to the device:
+ * activations become 8-bit codes, one scale for 16 of them, once per workgroup.
+ *
+ * FAST: a subgroup makes one output of ROWS activation rows at a time (else: the workgroup): its lanes share the weight
+ * row, 16 codes a load, DEEP loads ahead; then it takes the output one grid further, so a workgroup reads the
+ * activations once for many outputs.  w begins at weight row row_from, and has n of them.
+ * PARTS = 2: rows o and n/2 + o are gate and up of one output; y gets silu(gate) * up in gate's place, and up.
+ * ADD: y is added to sum too, rows of ldy.  NORM: the activations are norm_rms(x) * norm, which `normed` gets. */
+#define SLOTS 7
+#define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; ARGPTR sum; ARGPTR norm; ARGPTR normed; uint n; uint row_from; \
+    uint row_bytes; uint ldx; uint ldy; uint rows; uint has_scale; float eps;
+#define GROUP_SIZE WIDE_GROUP
+#include "devices/vulkan/core/kv.glsl"
+#include "devices/vulkan/core/reduce.glsl"
+#ifdef FAST
+#extension GL_EXT_spirv_intrinsics : require
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018], id = 4450)
+int dot_packed(int a, int b, spirv_literal int packed_4x8);
+#define dot4(a, b) dot_packed(int(a), int(b), 0)
+#else
+int dot4(uint a, uint b)
+{
+    int sum = 0;
+    [[unroll]] for (int i = 0; i < 32; i += 8)
+        sum += bitfieldExtract(int(a), i, 8) * bitfieldExtract(int(b), i, 8);
+    return sum;
+}
+#endif
+layout(local_size_x = GROUP_SIZE) in;
+layout(constant_id = 0) const uint ROWS = 1u;
+layout(constant_id = 1) const uint CHUNKS = 16u;           /* of 16 values: n_in / 16 */
+layout(constant_id = 2) const uint X_VEC = 0u;             /* rows of x begin at multiples of 16 bytes */
+layout(constant_id = 3) const uint DEEP = 2u;
+layout(constant_id = 4) const uint PARTS = 1u;
+layout(constant_id = 5) const uint ADD = 0u;
+layout(constant_id = 6) const uint NORM = 0u;              /* CHUNKS is at most GROUP then */
+shared uvec4 s_code[ROWS * CHUNKS];
+shared float s_step[ROWS * CHUNKS];
+
+/* 16 values from `from` on; whole: 16 bytes at a time. */
+void chunk_load(PTR p, uint from, bool whole, out vec4 v[4])
+{
+    [[unroll]] for (uint i = 0u; i < 4u; i++)
+        if (whole)
+            v[i] = uintBitsToFloat(ld4(p, from / 4u + i));
+        else
+            v[i] = vec4(ldf(p, from + 4u * i), ldf(p, from + 4u * i + 1u), ldf(p, from + 4u * i + 2u),
+                        ldf(p, from + 4u * i + 3u));
+}
+
+/* Chunk u of the workgroup's rows as codes and the step between them. */
+void quantise(uint u, vec4 v[4])
+{
+    float top = 0.0;
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        const vec4 a = abs(v[i]);
+        top = max(top, max(max(a.x, a.y), max(a.z, a.w)));
+    }
+    const float inv = top > 0.0 ? 127.0 / top : 0.0;
+    uvec4 code;
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        const ivec4 c = ivec4(round(v[i] * inv));
+        code[i] = uint(c.x & 255) | uint(c.y & 255) << 8 | uint(c.z & 255) << 16 | uint(c.w) << 24;
+    }
+    s_code[u] = code;
+    s_step[u] = top / 127.0;
+}
+
+/* Row m of the workgroup's, normalised; by all threads, a chunk each. */
+void norm_row(uint m, uint row)
+{
+    const uint u = gl_LocalInvocationIndex, from = row * args.ldx + u * 16u;
+    vec4 v[4], f[4];
+    float s = 0.0;
+    if (u < CHUNKS) {
+        chunk_load(P(2, x), from, X_VEC != 0u, v);
+        chunk_load(P(5, norm), u * 16u, X_VEC != 0u, f);
+        [[unroll]] for (uint i = 0u; i < 4u; i++)
+            s += dot(v[i], v[i]);
+    }
+    const float by = 1.0 / sqrt(group_sum(s) / float(CHUNKS * 16u) + args.eps);
+    if (u < CHUNKS) {
+        [[unroll]] for (uint i = 0u; i < 4u; i++) {
+            v[i] = v[i] * by * f[i];
+            if (gl_WorkGroupID.x == 0u)
+                [[unroll]] for (uint e = 0u; e < 4u; e++)
+                    stf(P(6, normed), from + 4u * i + e, v[i][e]);
+        }
+        quantise(m * CHUNKS + u, v);
+    }
+}
+
+/* DEEP loads of this lane from weight row o on, and the scales of their blocks. */
+void fetch(uint o, uint base, uint lanes, out uvec4 q[DEEP], out uint d[DEEP])
+{
+    const PTR row = at_mul(P(0, w), min(o, args.n - 1u), args.row_bytes / 4u);
+    [[unroll]] for (uint i = 0u; i < DEEP; i++) {
+        const uint c = min(base + lanes * i, CHUNKS - 1u);
+        q[i] = ld4(row, c);
+        d[i] = ld(row, (16u * CHUNKS + c / 2u * 2u) / 4u) >> (c / 2u & 1u) * 16u;
+    }
+}
+
+/* Sums over weight row o for rows r0 .. of the activations; q, d: the first loads of it, then of row `next`. */
+void row_sums(uint o, uint next, uint lane, uint lanes, inout uvec4 q[DEEP], inout uint d[DEEP], out float acc[ROWS])
+{
+    [[unroll]] for (uint m = 0u; m < ROWS; m++)
+        acc[m] = 0.0;
+    for (uint base = lane; base - lane < CHUNKS; base += lanes * DEEP) {
+        uvec4 now[DEEP];
+        uint half_now[DEEP];
+        [[unroll]] for (uint i = 0u; i < DEEP; i++) {
+            now[i] = q[i];
+            half_now[i] = d[i];
+        }
+        const bool last = base - lane + lanes * DEEP >= CHUNKS;
+        fetch(last ? next : o, last ? lane : base + lanes * DEEP, lanes, q, d);
+        [[unroll]] for (uint i = 0u; i < DEEP; i++) {
+            const uint c = min(base + lanes * i, CHUNKS - 1u);
+            const float step = base + lanes * i < CHUNKS ? half_of(half_now[i] & 0xffffu) : 0.0;
+            [[unroll]] for (uint m = 0u; m < ROWS; m++) {
+                const uvec4 x = s_code[m * CHUNKS + c];
+                const int dot = dot4(now[i].x, x.x) + dot4(now[i].y, x.y) + dot4(now[i].z, x.z) + dot4(now[i].w, x.w);
+                acc[m] += float(dot) * (s_step[m * CHUNKS + c] * step);
+            }
+        }
+    }
+    [[unroll]] for (uint m = 0u; m < ROWS; m++)
+#ifdef FAST
+        acc[m] = subgroupAdd(acc[m]);
+#else
+        acc[m] = group_sum(acc[m]);
+#endif
+}
+
+void store(uint o, uint row, float a, float b, float before)
+{
+    const float scale = args.has_scale != 0u ? ldf(P(1, scale), 0u) : 1.0;
+    const uint to = row * args.ldy + args.row_from + o;
+    a *= scale;
+    b *= scale;
+    if (PARTS == 2u) {
+        stf(P(3, y), to + args.n / 2u, b);
+        a = a / (1.0 + exp(-a)) * b;
+    }
+    stf(P(3, y), to, a);
+    if (ADD != 0u)
+        stf(P(4, sum), to, before + a);
+}
+
+void main()
+{
+    const uint r0 = gl_WorkGroupID.y * ROWS;
+#ifdef FAST
+    const uint lane = gl_SubgroupInvocationID, lanes = gl_SubgroupSize, teams = gl_NumSubgroups, team = gl_SubgroupID;
+#else
+    const uint lane = gl_LocalInvocationIndex, lanes = GROUP, teams = 1u, team = 0u;
+#endif
+    uvec4 q[DEEP];
+    uint d[DEEP];
+    fetch(gl_WorkGroupID.x * teams + team, lane, lanes, q, d);     /* on its way while the activations become codes */
+    if (NORM != 0u)
+        [[unroll]] for (uint m = 0u; m < ROWS; m++)
+            norm_row(m, min(r0 + m, args.rows - 1u));
+    else
+        for (uint u = gl_LocalInvocationIndex; u < ROWS * CHUNKS; u += GROUP) {
+            vec4 v[4];
+            chunk_load(P(2, x), min(r0 + u / CHUNKS, args.rows - 1u) * args.ldx + u % CHUNKS * 16u, X_VEC != 0u, v);
+            quantise(u, v);
+        }
+    barrier();
+    const uint outs = args.n / PARTS, stride = gl_NumWorkGroups.x * teams;
+    for (uint o = gl_WorkGroupID.x * teams + team; o < outs; o += stride) {
+        float a[ROWS], b[ROWS], before[ROWS];
+        [[unroll]] for (uint m = 0u; m < ROWS; m++)        /* on its way meanwhile */
+            before[m] = ADD != 0u && lane == 0u && r0 + m < args.rows
+                            ? ldf(P(4, sum), (r0 + m) * args.ldy + args.row_from + o) : 0.0;
+        row_sums(o, PARTS == 2u ? outs + o : o + stride, lane, lanes, q, d, a);
+        if (PARTS == 2u)
+            row_sums(outs + o, o + stride, lane, lanes, q, d, b);
+        [[unroll]] for (uint m = 0u; m < ROWS; m++)
+            if (lane == 0u && r0 + m < args.rows)
+                store(o, r0 + m, a[m], PARTS == 2u ? b[m] : 0.0, before[m]);
+    }
+}

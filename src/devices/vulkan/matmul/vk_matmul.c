@@ -1,0 +1,325 @@
+/* vk_matmul.c: embed, matmul, matmul_id.  Up to VEC_ROWS rows: a workgroup per few outputs; more: tiles.  In the
+ * plain form a weight larger than one storage buffer range is bound in windows of whole rows, a dispatch each. */
+#include "devices/vulkan/core/vk_dev.h"
+
+enum { VEC_ROWS = 8, VEC_OUTS = 4, TILE_OUTS = 64, TILE_ROWS = 32 };
+
+static int weight_supports(vk_device *d, const kvant_weight *w, const char *op, kvant_diag *diag)
+{
+    (void)d;
+    if (vk_wtype_find(w->type) < 0)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: %s: weight type %s has no kernel here", op,
+                          w->type->name);
+    return vk_fits(op, w->n_out * w->n_expert, diag);
+}
+
+/* Weight rows that one dispatch may read: all with addresses, else what fits a range. */
+static int64_t window_rows(const vk_device *d, const vk_weight *v, int64_t rows)
+{
+    const int64_t fit = (int64_t)((d->caps.max_range - 1024) / (v->row_bytes ? v->row_bytes : 1));
+    return d->caps.bda || fit > rows ? rows : fit > 0 ? fit : 1;
+}
+
+static void weight_ptr(vk_call *c, const vk_weight *v, int64_t from, int64_t n)
+{
+    vk_ptr(c, (const char *)v->data + (size_t)from * v->row_bytes, (size_t)n * v->row_bytes, VK_READ);
+}
+
+static void scale_ptr(vk_call *c, const kvant_weight *w, const vk_weight *v)
+{
+    vk_ptr(c, v->scale, v->scale ? (size_t)w->n_scale * 4 : 0, VK_READ);
+}
+
+/* A window begins at a row that begins at a word. */
+static int64_t aligned_rows(const vk_weight *v, int64_t n)
+{
+    return v->row_bytes % 4 == 0 || n < 4 ? n : n / 4 * 4;
+}
+
+/* ---- embed ---- */
+
+static int embed_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_embed_args *a = args;
+    KVANT_TRY(weight_supports(d, a->w, "embed", diag));
+    return vk_fits("embed", (int64_t)a->n * a->w->n_in, diag);
+}
+
+static int embed_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_embed_args *a = args;
+    const vk_weight *v = a->w->packed;
+    const int64_t rows = a->w->n_out, per = aligned_rows(v, window_rows(d, v, rows));
+    for (int64_t from = 0; from < rows; from += per) {
+        const int64_t n = rows - from < per ? rows - from : per;
+        vk_call c;
+        vk_call_begin(&c, VK_SHADER_embed);
+        weight_ptr(&c, v, from, n);
+        scale_ptr(&c, a->w, v);
+        vk_ptr(&c, a->ids, (size_t)a->n * 4, VK_READ);
+        vk_ptr(&c, a->y, (size_t)a->n * (size_t)a->w->n_in * 4, VK_WRITE);
+        vk_uint(&c, a->n);
+        vk_uint(&c, a->w->n_in);
+        vk_uint(&c, (int64_t)v->row_bytes);
+        vk_uint(&c, from);
+        vk_uint(&c, from + n);
+        vk_uint(&c, v->scale != NULL);
+        vk_spec(&c, (uint32_t)v->type);
+        KVANT_TRY(vk_dispatch(d, l, &c, (uint64_t)a->n, 1, 1, diag));
+    }
+    return KVANT_OK;
+}
+
+/* ---- matmul ---- */
+
+typedef struct mm {
+    const kvant_weight *w;
+    const float *x;
+    const int32_t *ids;            /* NULL: one expert */
+    float *y;
+    int64_t ldx, ldy;
+    int rows, x_div, compute;
+} mm;
+
+static size_t x_bytes(const mm *p)
+{
+    const int64_t rows = (p->rows + p->x_div - 1) / p->x_div;
+    return (size_t)((rows - 1) * p->ldx + p->w->n_in) * 4;
+}
+
+static size_t y_bytes(const mm *p)
+{
+    return (size_t)((p->rows - 1) * p->ldy + p->w->n_out) * 4;
+}
+
+/* Weight rows from .. from+n-1 (of all experts) by matmul_vec. */
+static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, kvant_diag *diag)
+{
+    const vk_weight *v = p->w->packed;
+    const int64_t first = p->ids ? 0 : from, outs = p->ids ? p->w->n_out : n;
+    const uint32_t m = p->ids ? 1u : (uint32_t)(p->rows < VEC_ROWS ? p->rows : VEC_ROWS);
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_matmul_vec);
+    weight_ptr(&c, v, from, n);
+    scale_ptr(&c, p->w, v);
+    vk_ptr(&c, p->x, x_bytes(p), VK_READ);
+    vk_ptr(&c, p->y, y_bytes(p), VK_WRITE);
+    vk_ptr(&c, p->ids, p->ids ? (size_t)p->rows * 4 : 0, VK_READ);
+    vk_uint(&c, p->w->n_in);
+    vk_uint(&c, p->w->n_out);
+    vk_uint(&c, (int64_t)v->row_bytes);
+    vk_uint(&c, p->ldx);
+    vk_uint(&c, p->ldy);
+    vk_uint(&c, p->rows);
+    vk_uint(&c, p->x_div);
+    vk_uint(&c, v->scale ? p->w->n_scale : 0);
+    vk_uint(&c, from);
+    vk_uint(&c, from + n);
+    vk_uint(&c, first);
+    vk_spec(&c, (uint32_t)v->type);
+    vk_spec(&c, m);
+    vk_spec(&c, VEC_OUTS);
+    vk_spec(&c, p->ids != NULL);
+    vk_spec(&c, ((uintptr_t)p->x | (uintptr_t)p->ldx * 4) % 16 == 0);
+    return vk_dispatch(d, l, &c, (uint64_t)((outs + VEC_OUTS - 1) / VEC_OUTS), ((uint32_t)p->rows + m - 1) / m, 1,
+                       diag);
+}
+
+/* ---- matmul_dot: q8_split weights, 8-bit activations, up to VEC_ROWS rows ---- */
+
+/* Loads ahead, workgroups per multiprocessor: of one row, of more. */
+enum { ROW_DEEP = 4, ROW_FILL = 4, DOT_DEEP = 2, DOT_FILL = 3 };
+
+/* Activation rows that one workgroup keeps; 0: not taken. */
+static int dot_rows(const vk_device *d, const mm *p)
+{
+    const vk_weight *v = p->w->packed;
+    int rows = 1;
+    if (v->type != VK_WEIGHT_SPLIT || p->compute != KVANT_COMPUTE_AUTO || p->ids || p->rows > VEC_ROWS ||
+        (d->caps.bda && !d->caps.dot))
+        return 0;
+    while (rows < p->rows && (size_t)rows * 2 * (size_t)(p->w->n_in / 16) * 20 + 2048 <= d->caps.max_shared)
+        rows *= 2;
+    return (size_t)rows * (size_t)(p->w->n_in / 16) * 20 + 2048 <= d->caps.max_shared ? rows : 0;
+}
+
+/* What a product does besides. */
+typedef struct dot_more {
+    int parts;                             /* 2: swiglu of the halves of a row of y; else 1 */
+    float *sum;                            /* rows of y are added to it; or NULL */
+    const kvant_norm_add_rms_args *norm;   /* x is its x, before the norm; or NULL */
+} dot_more;
+
+static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, dot_more more, kvant_diag *diag)
+{
+    const vk_weight *v = p->w->packed;
+    const int rows = dot_rows(d, p);
+    const uint32_t per = d->caps.bda ? VK_WIDE_GROUP / d->caps.subgroup_size : 1;
+    const uint64_t most = ((uint64_t)n / (uint64_t)more.parts + per - 1) / per,
+                   fill = (uint64_t)d->caps.cores * (rows == 1 ? ROW_FILL : DOT_FILL);
+    const size_t norm_bytes = more.norm ? (size_t)more.norm->d * 4 : 0;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_matmul_dot);
+    weight_ptr(&c, v, from, n);
+    scale_ptr(&c, p->w, v);
+    vk_ptr(&c, p->x, x_bytes(p), VK_READ);
+    vk_ptr(&c, p->y, y_bytes(p), VK_WRITE);
+    vk_ptr(&c, more.sum, more.sum ? y_bytes(p) : 0, VK_WRITE);
+    vk_ptr(&c, more.norm ? more.norm->w : NULL, norm_bytes, VK_READ);
+    vk_ptr(&c, more.norm ? more.norm->y : NULL, norm_bytes * (size_t)p->rows, VK_WRITE);
+    vk_uint(&c, n);
+    vk_uint(&c, from);
+    vk_uint(&c, (int64_t)v->row_bytes);
+    vk_uint(&c, p->ldx);
+    vk_uint(&c, p->ldy);
+    vk_uint(&c, p->rows);
+    vk_uint(&c, v->scale != NULL);
+    vk_float(&c, more.norm ? more.norm->eps : 0.0f);
+    vk_spec(&c, (uint32_t)rows);
+    vk_spec(&c, (uint32_t)(p->w->n_in / 16));
+    vk_spec(&c, ((uintptr_t)p->x | (uintptr_t)p->ldx * 4 | (uintptr_t)(more.norm ? more.norm->w : NULL)) % 16 == 0);
+    vk_spec(&c, rows == 1 ? ROW_DEEP : DOT_DEEP);
+    vk_spec(&c, (uint32_t)more.parts);
+    vk_spec(&c, more.sum != NULL);
+    vk_spec(&c, more.norm != NULL);
+    return vk_dispatch(d, l, &c, most < fill ? most : fill, (uint32_t)((p->rows + rows - 1) / rows), 1, diag);
+}
+
+static int run_tile(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, kvant_diag *diag)
+{
+    const vk_weight *v = p->w->packed;
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_matmul_tile);
+    weight_ptr(&c, v, from, n);
+    scale_ptr(&c, p->w, v);
+    vk_ptr(&c, p->x, x_bytes(p), VK_READ);
+    vk_ptr(&c, p->y, y_bytes(p), VK_WRITE);
+    vk_uint(&c, p->w->n_in);
+    vk_uint(&c, from + n);
+    vk_uint(&c, (int64_t)v->row_bytes);
+    vk_uint(&c, p->ldx);
+    vk_uint(&c, p->ldy);
+    vk_uint(&c, p->rows);
+    vk_uint(&c, v->scale != NULL);
+    vk_uint(&c, from);
+    vk_spec(&c, (uint32_t)v->type);
+    return vk_dispatch(d, l, &c, (uint64_t)((n + TILE_OUTS - 1) / TILE_OUTS),
+                       ((uint32_t)p->rows + TILE_ROWS - 1) / TILE_ROWS, 1, diag);
+}
+
+static int run_mm(vk_device *d, vk_list *l, const mm *p, kvant_diag *diag)
+{
+    const vk_weight *v = p->w->packed;
+    const int64_t rows = p->w->n_out * p->w->n_expert, per = aligned_rows(v, window_rows(d, v, rows));
+    if (p->rows <= 0)
+        return KVANT_OK;
+    for (int64_t from = 0; from < rows; from += per) {
+        const int64_t n = rows - from < per ? rows - from : per;
+        if (dot_rows(d, p) > 0)
+            KVANT_TRY(run_dot(d, l, p, from, n, (dot_more){ 1, NULL, NULL }, diag));
+        else if (p->ids || p->rows <= VEC_ROWS)
+            KVANT_TRY(run_vec(d, l, p, from, n, diag));
+        else
+            KVANT_TRY(run_tile(d, l, p, from, n, diag));
+    }
+    return KVANT_OK;
+}
+
+static int matmul_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_args *a = args;
+    KVANT_TRY(weight_supports(d, a->w, "matmul", diag));
+    return vk_fits("matmul", (int64_t)a->m * (a->ldx > a->ldy ? a->ldx : a->ldy), diag);
+}
+
+static mm mm_of(const kvant_matmul_args *a)
+{
+    return (mm){ a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1, a->compute };
+}
+
+static int matmul_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_args *a = args;
+    const mm p = mm_of(a);
+    return run_mm(d, l, &p, diag);
+}
+
+/* One matmul_dot makes the whole product. */
+static int one_dot(const vk_device *d, const mm *p)
+{
+    const int64_t rows = p->w->n_out * p->w->n_expert;
+    return p->rows > 0 && dot_rows(d, p) > 0 && window_rows(d, p->w->packed, rows) >= rows;
+}
+
+static int fuses_swiglu(const vk_device *d, const kvant_matmul_args *a, const kvant_swiglu_args *s)
+{
+    const mm p = mm_of(a);
+    return s->gate == a->y && s->up == a->y + s->f && s->y == a->y && s->ldg == a->ldy && s->ldu == a->ldy &&
+           s->ldy == a->ldy && s->n == a->m && 2 * (int64_t)s->f == a->w->n_out && one_dot(d, &p);
+}
+
+int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_matmul_args *a, const kvant_swiglu_args *s, int *took,
+                     kvant_diag *diag)
+{
+    const mm p = mm_of(a);
+    *took = fuses_swiglu(d, a, s);
+    return *took ? run_dot(d, l, &p, 0, a->w->n_out, (dot_more){ 2, NULL, NULL }, diag) : KVANT_OK;
+}
+
+static int apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    const char *x = a, *y = b;
+    return x + a_bytes <= y || y + b_bytes <= x;
+}
+
+/* The second product reads the first's sum and writes y and the normed rows: neither may be where the other reads. */
+static int fuses_norm(const vk_device *d, const kvant_matmul_args *a, const kvant_norm_add_rms_args *n,
+                      const kvant_matmul_args *b)
+{
+    const mm first = mm_of(a), second = mm_of(b);
+    const uint32_t group = d->caps.bda ? VK_WIDE_GROUP : VK_GROUP;
+    const size_t bytes = (size_t)n->n * (size_t)n->d * 4;
+    return n->add == a->y && n->n == a->m && n->d == a->w->n_out && a->ldy == n->d && b->x == n->y && b->m == n->n &&
+           b->ldx == n->d && b->w->n_in == n->d && (uint32_t)n->d <= 16 * group && one_dot(d, &first) &&
+           one_dot(d, &second) && apart(n->x, bytes, a->y, bytes) && apart(n->x, bytes, a->x, x_bytes(&first)) &&
+           apart(n->x, bytes, n->y, bytes) && apart(n->x, bytes, b->y, y_bytes(&second)) &&
+           apart(n->y, bytes, b->y, y_bytes(&second));
+}
+
+int vk_matmul_norm(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag)
+{
+    const kvant_matmul_args *a = ops[0].args, *b = ops[2].args;
+    const kvant_norm_add_rms_args *norm = ops[1].args;
+    mm first = mm_of(a), second = mm_of(b);
+    const int gate = n > 3 && ops[3].id == KVANT_OP_SWIGLU && fuses_swiglu(d, b, ops[3].args);
+
+    *took = fuses_norm(d, a, norm, b) ? 3 + gate : 0;
+    if (!*took)
+        return KVANT_OK;
+    KVANT_TRY(run_dot(d, l, &first, 0, a->w->n_out, (dot_more){ 1, norm->x, NULL }, diag));
+    second.x = norm->x;
+    return run_dot(d, l, &second, 0, b->w->n_out, (dot_more){ 1 + gate, NULL, norm }, diag);
+}
+
+static int matmul_id_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_id_args *a = args;
+    const int64_t rows = (int64_t)a->n * a->k;
+    KVANT_TRY(weight_supports(d, a->w, "matmul_id", diag));
+    if (rows > d->caps.max_groups)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: matmul_id: %lld rows, wanted at most %u",
+                          (long long)rows, d->caps.max_groups);
+    return vk_fits("matmul_id", rows * (a->ldx > a->w->n_out ? a->ldx : a->w->n_out), diag);
+}
+
+static int matmul_id_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_matmul_id_args *a = args;
+    const mm p = { a->w, a->x, a->ids, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div, a->compute };
+    KVANT_TRY(matmul_id_supports(d, args, diag));
+    return run_mm(d, l, &p, diag);
+}
+
+const vk_op vk_op_embed = { .supports = embed_supports, .run = embed_run };
+const vk_op vk_op_matmul = { .supports = matmul_supports, .run = matmul_run };
+const vk_op vk_op_matmul_id = { .supports = matmul_id_supports, .run = matmul_id_run };

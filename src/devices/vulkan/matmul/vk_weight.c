@@ -1,0 +1,125 @@
+/* vk_weight.c: weights on the device: rows in file layout, but for signed bytes in blocks of 32 with a scale, whose
+ * rows are all codes, then all scales. */
+#include "devices/vulkan/core/vk_dev.h"
+
+#include "base/mem.h"
+#include "base/pick.h"
+
+#define VULKAN_WTYPE(sym, name, split) [VK_WT_##sym] = { name, split },
+static const struct { const char *name; int split; } wtypes[VK_WT_COUNT] = {
+#include "cards/vulkan_lists.inc"
+};
+#undef VULKAN_WTYPE
+
+int vk_wtype_find(const kvant_wtype *t)
+{
+    for (int i = 0; i < VK_WT_COUNT; i++)
+        if (strcmp(wtypes[i].name, t->name) == 0)
+            return i;
+    return -1;
+}
+
+enum { SPLIT_BYTES = 4 << 20 };    /* rows rearranged at a time */
+
+static void weight_drop(kvant_device *base, vk_weight *v)
+{
+    vk_free(base, v->data);
+    vk_free(base, v->scale);
+    kvant_free(v);
+}
+
+/* q8_0 rows, 34 bytes per block, as all codes and then all scales: shaders load 16 codes at once. */
+static void split_rows(const unsigned char *from, unsigned char *to, int64_t rows, int64_t n_in, size_t row_bytes)
+{
+    const size_t blocks = (size_t)n_in / 32;
+    for (int64_t r = 0; r < rows; r++, to += row_bytes)
+        for (size_t i = 0; i < blocks; i++, from += 34) {
+            memcpy(to + 32 * i, from + 2, 32);
+            memcpy(to + n_in + 2 * i, from, 2);
+        }
+}
+
+static int split_fill(kvant_device *base, const kvant_weight *w, vk_weight *v, kvant_diag *diag)
+{
+    const int64_t rows = w->n_out * w->n_expert, fit = (int64_t)(SPLIT_BYTES / v->row_bytes), per = fit > 0 ? fit : 1;
+    const size_t file_row = (size_t)w->n_in / 32 * 34;
+    unsigned char *some = kvant_calloc((size_t)per, v->row_bytes);
+    int rc = some ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", w->name ? w->name : "weight");
+    for (int64_t r = 0; rc == KVANT_OK && r < rows; r += per) {
+        const int64_t n = rows - r < per ? rows - r : per;
+        split_rows((const unsigned char *)w->data + (size_t)r * file_row, some, n, w->n_in, v->row_bytes);
+        rc = vk_copy_in(base, (char *)v->data + (size_t)r * v->row_bytes, some, (size_t)n * v->row_bytes, diag);
+    }
+    kvant_free(some);
+    return rc;
+}
+
+static int weight_fill(kvant_device *base, const kvant_weight *w, vk_weight *v, kvant_diag *diag)
+{
+    KVANT_TRY(vk_alloc(base, v->bytes, &v->data, diag));
+    if (v->type == VK_WEIGHT_SPLIT)
+        KVANT_TRY(split_fill(base, w, v, diag));
+    else
+        KVANT_TRY(vk_copy_in(base, v->data, w->data, v->bytes, diag));
+    if (!w->scale)
+        return KVANT_OK;
+    KVANT_TRY(vk_alloc(base, (size_t)w->n_scale * sizeof(float), &v->scale, diag));
+    return vk_copy_in(base, v->scale, w->scale, (size_t)w->n_scale * sizeof(float), diag);
+}
+
+int vk_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag)
+{
+    const int type = vk_wtype_find(w->type);
+    vk_weight *v;
+    int rc;
+
+    (void)compute;                 /* one layout serves both modes */
+    if (type < 0)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: %.64s: weight type %s has no kernels here",
+                          w->name ? w->name : "weight", w->type->name);
+    v = kvant_calloc(1, sizeof *v);
+    if (!v)
+        return kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", w->name ? w->name : "weight");
+    v->type = type;
+    v->row_bytes = (size_t)(w->n_in / w->type->block) * (size_t)w->type->bytes;
+    if (wtypes[type].split) {
+        v->type = VK_WEIGHT_SPLIT;
+        v->row_bytes = ((size_t)w->n_in + (size_t)w->n_in / 16 + 15) & ~(size_t)15;
+    }
+    v->bytes = v->row_bytes * (size_t)w->n_out * (size_t)w->n_expert;
+    rc = weight_fill(base, w, v, diag);
+    if (rc < 0) {
+        weight_drop(base, v);
+        return rc;
+    }
+    w->packed = v;
+    w->data = NULL;
+    return KVANT_OK;
+}
+
+int vk_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
+                   kvant_diag *diag)
+{
+    const size_t each = (size_t)w->type->bytes;
+    const int64_t blocks = w->n_in / w->type->block * w->n_out * w->n_expert;
+    unsigned char *rows = kvant_alloc((size_t)blocks * each);
+    int rc;
+
+    if (!rows)
+        return kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", w->name ? w->name : "weight");
+    for (int64_t i = 0; i < blocks; i++)
+        memcpy(rows + (size_t)i * each,
+               (const unsigned char *)table + (size_t)pick_block(seed, (uint64_t)i, (uint32_t)n) * each, each);
+    w->data = rows;
+    rc = vk_weight_load(base, w, compute, diag);
+    w->data = NULL;
+    kvant_free(rows);
+    return rc;
+}
+
+void vk_weight_free(kvant_device *base, kvant_weight *w)
+{
+    if (w->packed)
+        weight_drop(base, w->packed);
+    w->packed = NULL;
+}

@@ -1,6 +1,0 @@
-/* peak_avx2.c: peak_body.h compiled for this instruction set. */
-#include "formats/simd_avx2.h"
-#include "formats/peak/peak_body.h"
-
-extern const peak_kernels kvant_peak_avx2;
-const peak_kernels kvant_peak_avx2 = { .flops = 2 * 8 * VF_N, .read = peak_read, .fma = peak_fma };

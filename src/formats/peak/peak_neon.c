@@ -1,6 +1,0 @@
-/* peak_neon.c: peak_body.h compiled for this instruction set. */
-#include "formats/simd_neon.h"
-#include "formats/peak/peak_body.h"
-
-extern const peak_kernels kvant_peak_neon;
-const peak_kernels kvant_peak_neon = { .flops = 2 * 8 * VF_N, .read = peak_read, .fma = peak_fma };

@@ -1,0 +1,16 @@
+/* archs/exaone4.c: EXAONE 4: norms after the blocks and none before them, per-head norms of q and k; where some layers
+ * have a window, the others have no RoPE. */
+#include "model/build.h"
+
+static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
+{
+    hp->qk_norm = QK_NORM_HEADS;
+    hp->no_pre_norm = 1;
+    hp->post_norm = 1;
+    hp->rope_neox = 1;
+    KVANT_TRY(read_window(g, hp, 4, diag));
+    hp->rope_windowed_only = hp->window > 0;
+    return KVANT_OK;
+}
+
+const arch_def arch_exaone4 = { "exaone4", shapes, request_plain_layer, build_plain_layer };

@@ -1,0 +1,16 @@
+/* archs/gpt_oss.c: gpt-oss: every other layer with a sliding window, sinks, biases everywhere, YaRN; experts behind a
+ * router whose softmax is over the chosen, with clamped SwiGLU. */
+#include "model/build.h"
+
+static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
+{
+    hp->rope_neox = 1;
+    hp->act = ACT_CLAMPED;
+    hp->yarn_exact = 1;            /* its configuration says so (truncate: false); files have no key for it */
+    hp->expert_gating = KVANT_GATING_SOFTMAX_CHOSEN;
+    hp->ffn_norm_name = "post_attention_norm";
+    KVANT_TRY(read_window(g, hp, 2, diag));
+    return read_moe_shapes(g, hp, 0, diag);
+}
+
+const arch_def arch_gpt_oss = { "gpt-oss", shapes, request_plain_layer, build_plain_layer };

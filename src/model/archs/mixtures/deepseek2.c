@@ -1,0 +1,44 @@
+/* mixtures/deepseek2.c: DeepSeek V2, V3 and R1, Kimi K2: latent attention with adjacent-pair RoPE; leading dense
+ * layers, then experts in groups behind a softmax (V2) or sigmoid (V3) router, and a plain shared expert. */
+#include <math.h>
+
+#include "model/build.h"
+
+/* Here YaRN sharpens the scores, not the sines.  The key is a tenth of the configuration's mscale_all_dim. */
+static int read_yarn_scale(const gguf *g, hparams *hp, kvant_diag *diag)
+{
+    float tenth = 0.0f;
+
+    KVANT_TRY(gguf_f32(g, "deepseek2.rope.scaling.yarn_log_multiplier", 0, &tenth, diag));
+    if (hp->yarn_factor <= 0.0f || tenth == 0.0f)
+        return KVANT_OK;
+    const float m = 1.0f + tenth * logf(hp->yarn_factor);
+    hp->rope_mscale = 1.0f;
+    hp->attn_scale *= m * m;
+    return KVANT_OK;
+}
+
+static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
+{
+    hp->rope_neox = 0;
+    hp->expert_raw = 1;
+    KVANT_TRY(read_mla_shapes(g, hp, diag));
+    KVANT_TRY(read_yarn_scale(g, hp, diag));
+    return read_moe_lead(g, hp, diag);
+}
+
+static int layer(kvant_model *m, int l, kvant_diag *diag)
+{
+    KVANT_TRY(request_mla(m, l, diag));
+    return request_ffn(m, l, diag);
+}
+
+static void build(builder *b, int l)
+{
+    build_norm(b, b->m->layers[l].attn_norm);
+    build_mla(b, l);
+    build_norm(b, b->m->layers[l].ffn_norm);
+    build_ffn(b, l);
+}
+
+const arch_def arch_deepseek2 = { "deepseek2", shapes, layer, build };

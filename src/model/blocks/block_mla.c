@@ -1,0 +1,130 @@
+/* blocks/block_mla.c: latent attention (MLA) in its absorbed form.
+ *
+ * A token leaves one row in the cache: rank values of a normed latent, then n_rot values of a rotated key that all
+ * heads share.  A head's keys and values are products of the latent; instead of making them, its query goes through
+ * the same matrix (attn_k_b) and is then compared with the row itself, and the weighted sum of latents goes through
+ * attn_v_b.  So this is attention with one KV head, d_k = rank + n_rot and d_v = rank.  The V side holds the latent
+ * once more, since the two sides of the cache have their own formats. */
+#include <math.h>
+#include <stdio.h>
+
+#include "model/build.h"
+
+static int read_size(const gguf *g, const char *key, int min, int max, int *v, kvant_diag *diag)
+{
+    uint32_t u = 0;
+
+    KVANT_TRY(gguf_u32(g, key, min > 0, &u, diag));
+    if (u < (uint32_t)min || u > (uint32_t)max)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %u, wanted %d to %d", key, u, min, max);
+    *v = (int)u;
+    return KVANT_OK;
+}
+
+int read_mla_shapes(const gguf *g, hparams *hp, kvant_diag *diag)
+{
+    KVANT_TRY(read_size(g, "deepseek2.attention.kv_lora_rank", 1, MODEL_MAX_HEAD_DIM, &hp->mla_rank, diag));
+    KVANT_TRY(read_size(g, "deepseek2.attention.q_lora_rank", 0, 1 << 20, &hp->mla_q_rank, diag));
+    if (!gguf_find(g, "deepseek2.attention.key_length_mla"))
+        return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                          "deepseek2.attention.key_length_mla: missing; wanted a file with attn_k_b and attn_v_b apart, "
+                          "as converters have written them since 2025");
+    KVANT_TRY(read_size(g, "deepseek2.attention.key_length_mla", 1, 1 << 16, &hp->mla_dk, diag));
+    KVANT_TRY(read_size(g, "deepseek2.attention.value_length_mla", 1, 1 << 16, &hp->mla_dv, diag));
+    if (hp->n_head_kv != 1 || hp->d_v != hp->mla_rank || hp->d_k != hp->mla_rank + hp->n_rot)
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "deepseek2: %d KV heads, key_length %d, value_length %d; wanted 1, %d and %d (kv_lora_rank %d, "
+                          "rope.dimension_count %d)", hp->n_head_kv, hp->d_k, hp->d_v, hp->mla_rank + hp->n_rot,
+                          hp->mla_rank, hp->mla_rank, hp->n_rot);
+    if (hp->mla_dk <= hp->n_rot)
+        return kvant_fail(diag, KVANT_EFORMAT, "deepseek2.attention.key_length_mla: %d, wanted more than the %d rotated",
+                          hp->mla_dk, hp->n_rot);
+    hp->attn_scale = 1.0f / sqrtf((float)hp->mla_dk);
+    return KVANT_OK;
+}
+
+static int request_query(kvant_model *m, int l, kvant_diag *diag)
+{
+    const hparams *hp = &m->hp;
+    layer_weights *w = &m->layers[l];
+    const int64_t e = hp->n_embd, r = hp->mla_q_rank, width = (int64_t)hp->n_head * hp->mla_dk;
+
+    if (r == 0)
+        return weight_layer_matrix(m, l, "attn_q.weight", e, width, 1, WEIGHT_REQUIRED, &w->q, diag);
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_q_a.weight", e, r, 1, WEIGHT_REQUIRED, &w->q_a, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "attn_q_a_norm.weight", r, WEIGHT_REQUIRED, &w->q_norm, diag));
+    return weight_layer_matrix(m, l, "attn_q_b.weight", r, width, 1, WEIGHT_REQUIRED, &w->q, diag);
+}
+
+int request_mla(kvant_model *m, int l, kvant_diag *diag)
+{
+    const hparams *hp = &m->hp;
+    layer_weights *w = &m->layers[l];
+    const int64_t e = hp->n_embd, r = hp->mla_rank;
+    const int h = hp->n_head;
+
+    w->is_attn = 1;
+    KVANT_TRY(request_query(m, l, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_kv_a_mqa.weight", e, hp->d_k, 1, WEIGHT_REQUIRED, &w->k, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "attn_kv_a_norm.weight", r, WEIGHT_REQUIRED, &w->k_norm, diag));
+    KVANT_TRY(
+        weight_layer_matrix(m, l, "attn_k_b.weight", hp->mla_dk - hp->n_rot, r, h, WEIGHT_REQUIRED, &w->k_b, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_v_b.weight", r, hp->mla_dv, h, WEIGHT_REQUIRED, &w->v_b, diag));
+    return weight_layer_matrix(m, l, "attn_output.weight", (int64_t)h * hp->mla_dv, e, 1, WEIGHT_REQUIRED, &w->attn_out,
+                               diag);
+}
+
+/* buf.o = q of all heads, mla_dk each: values without position, then the rotated ones. */
+static void project_query(builder *b, const layer_weights *w)
+{
+    const hparams *hp = &b->m->hp;
+    const int e = hp->n_embd, r = hp->mla_q_rank, h = hp->n_head, d = hp->mla_dk, ld = h * d;
+    const float *in = b->in;
+    int width = e;
+
+    if (r > 0) {
+        build_matmul(b, w->q_a, b->in, e, b->buf.att, r, b->n);
+        BUILD(b, NORM_RMS, { b->buf.att, b->vec[w->q_norm], b->buf.att, hp->rms_eps, b->n, 1, r, r, r, r, r });
+        in = b->buf.att;
+        width = r;
+    }
+    build_matmul(b, w->q, in, width, b->buf.o, ld, b->n);
+    BUILD(b, ROPE, { b->buf.o + d - hp->n_rot, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, hp->n_rot, b->n, h,
+                     ld, d });
+}
+
+/* qkv = [query of d_k per head | row of the cache], from buf.o and buf.a. */
+static void absorb(builder *b, const layer_weights *w, float *q, float *k, int64_t ld)
+{
+    const hparams *hp = &b->m->hp;
+    const int h = hp->n_head, r = hp->mla_rank, d = hp->d_k, n_rot = hp->n_rot;
+
+    BUILD(b, ROWS_COPY, { b->heads, (float *)b->buf.heads, b->n, 1, h, 0, h, h, h });
+    BUILD(b, MATMUL_ID, { &b->w[w->k_b], b->buf.o, b->buf.heads, b->buf.att, b->n, h, 1, hp->mla_dk, b->compute });
+    BUILD(b, ROWS_COPY, { b->buf.att, q, b->n, h, r, h * r, r, ld, d });
+    BUILD(b, ROWS_COPY, { b->buf.o + hp->mla_dk - n_rot, q + r, b->n, h, n_rot, h * hp->mla_dk, hp->mla_dk, ld, d });
+    build_matmul(b, w->k, b->in, hp->n_embd, k, ld, b->n);
+    BUILD(b, NORM_RMS, { k, b->vec[w->k_norm], k, hp->rms_eps, b->n, 1, r, ld, r, ld, r });
+    BUILD(b, ROPE, { k + r, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, n_rot, b->n, 1, ld, n_rot });
+}
+
+void build_mla(builder *b, int l)
+{
+    const hparams *hp = &b->m->hp;
+    const layer_weights *w = &b->m->layers[l];
+    const int h = hp->n_head, width = h * hp->mla_rank, out = h * hp->mla_dv;
+    const int64_t ld = (int64_t)(h + 1) * hp->d_k;
+    float *q = b->buf.qkv, *k = q + (int64_t)h * hp->d_k;
+
+    project_query(b, w);
+    absorb(b, w, q, k, ld);
+    build_cache_rows(b, l, k, k, ld);
+    BUILD(b, ATTN,
+          { b->seqs, b->k[l], b->v[l], q, b->buf.att, ld, hp->d_k, width, h, 1, hp->d_k, hp->mla_rank, hp->attn_scale,
+            b->tail_pages, b->compute, b->max_pos, 0, 0.0f, NULL });
+    const float *att = build_keep_output_rows(b, l, b->buf.att, width, b->buf.keep);
+    if (b->rows > 0)
+        BUILD(b, MATMUL_ID, { &b->w[w->v_b], att, b->buf.heads, b->buf.o, b->rows, h, 1, hp->mla_rank, b->compute });
+    build_matmul(b, w->attn_out, b->buf.o, out, b->buf.delta, hp->n_embd, b->rows);
+    b->have_delta = 1;
+}

@@ -1,0 +1,56 @@
+/* model/convert/convert_arch.h: what differs between the architectures that convert reads, as data: names of tensors,
+ * keys, and how tensors change. */
+#ifndef KVANT_MODEL_CONVERT_ARCH_H
+#define KVANT_MODEL_CONVERT_ARCH_H
+
+#include "model/convert/hf_config.h"
+#include "model/gguf/gguf_keys.h"
+
+enum convert_flag {
+    CONVERT_ROPE_PAIRS = 1,        /* rows of q and k: the halves of a head become pairs */
+    CONVERT_NORM_PLUS_1 = 2,       /* norm weights are stored less one */
+    CONVERT_NO_OUTPUT = 4,         /* lm_head is the embedding; a copy in the file is left out */
+    CONVERT_REAL_ROWS = 8,         /* the embedding's rows above the tokens are left out */
+    CONVERT_HEAD_DIM = 16,         /* head_dim is hidden_size / heads where config.json does not say */
+    CONVERT_ROPE_FACTORS = 32,     /* rope_freqs from rope_type llama3 */
+    CONVERT_LONG_ROPE = 64,        /* rope_factors_long and _short */
+    CONVERT_SPACE_PREFIX = 128,    /* add_space_prefix as tokenizer_config.json says */
+    CONVERT_NO_SPACE_PREFIX = 256, /* a SentencePiece model adds no space before a text */
+    CONVERT_FEW_KEYS = 512,        /* no key of the RoPE but what `keys` puts */
+    CONVERT_NO_KEY_LENGTH = 1024,  /* key_length and value_length are not said */
+};
+
+typedef struct convert_name {
+    const char *from, *to; /* what follows "model.layers.N." or "model.", without .weight or .bias */
+} convert_name;
+
+typedef struct convert_arch {
+    const char *hf[4]; /* "architectures" of config.json */
+    const char *arch;  /* general.architecture */
+    unsigned flags;
+    const convert_name *names;  /* before the common ones; NULL: none */
+    const char *defaults;       /* JSON: what Transformers takes when config.json does not say */
+    const char *const *special; /* pairs of a kind of token and a token; NULL: none */
+    /* Keys of its own, after the common ones. */
+    int (*keys)(const hf_config *c, gguf_keys *k, kvant_diag *diag);
+} convert_arch;
+
+/* The architecture of a config.json; the error lists all. */
+int convert_arch_find(const hf_config *c, const convert_arch **out, kvant_diag *diag);
+/* NULL at the end. */
+const convert_arch *convert_arch_at(int i);
+
+/* All keys of the architecture. */
+int convert_put_keys(const convert_arch *a, const hf_config *c, int file_type, gguf_keys *k, kvant_diag *diag);
+/* One key from the first of `names` that config.json has; none: no key. */
+int convert_put_u32(const hf_config *c, const char *names, const char *key, gguf_keys *k, kvant_diag *diag);
+int convert_put_number(const hf_config *c, const char *names, const char *key, gguf_keys *k, kvant_diag *diag);
+/* head_dim, or hidden_size / heads. */
+int convert_head_dim(const hf_config *c, uint32_t *dim, kvant_diag *diag);
+
+/* name -> "blk.3.attn_q.weight"; KVANT_OK with an empty text: left out (buffers, parts that are no language model). */
+int convert_tensor_name(const convert_arch *a, const char *name, char *out, size_t size, kvant_diag *diag);
+/* 1: `name` belongs to layer *layer and has `rest` behind it. */
+int convert_layer(const char *name, int *layer, const char **rest);
+
+#endif

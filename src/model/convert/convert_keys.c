@@ -1,0 +1,174 @@
+/* convert_keys.c: the keys that all architectures have, from config.json.  Owns their order and their meaning; what a
+ * single architecture adds is in convert_arch.c. */
+#include <string.h>
+#include "model/convert/convert_arch.h"
+
+/* config.json's names of a key. */
+typedef struct key_source {
+    const char *key, *names;
+    int required;
+} key_source;
+
+static const key_source sizes[] = {
+    { ".block_count", "num_hidden_layers n_layers n_layer num_layers", 1 },
+    { ".context_length", "max_position_embeddings n_ctx n_positions max_length", 0 },
+    { ".embedding_length", "hidden_size n_embd dim", 1 },
+    { ".feed_forward_length", "intermediate_size n_inner hidden_dim", 0 },
+    { ".attention.head_count", "num_attention_heads n_head n_heads", 1 },
+    { ".attention.head_count_kv", "num_key_value_heads n_kv_heads num_attention_heads n_head n_heads", 1 },
+};
+
+static const key_source experts[] = {
+    { ".expert_count", "num_local_experts num_experts n_routed_experts", 0 },
+    { ".expert_used_count", "num_experts_per_tok num_experts_per_token top_k_experts", 0 },
+    { ".expert_group_count", "n_group", 0 },
+    { ".expert_group_used_count", "topk_group", 0 },
+};
+
+static int put_u32s(const hf_config *c, const key_source *list, size_t n, gguf_keys *k, kvant_diag *diag)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t v = 0;
+        const int there = hf_find(c, list[i].names).p != NULL;
+        KVANT_TRY(hf_u32(c, list[i].names, list[i].required, &v, diag));
+        if (there)
+            gguf_keys_u32(k, list[i].key, v);
+    }
+    return KVANT_OK;
+}
+
+static int is_word(gjson v, const char *word)
+{
+    const size_t n = strlen(word);
+    return v.n == n + 2 && memcmp(v.p + 1, word, n) == 0;
+}
+
+static int put_rope_number(const hf_config *c, const char *from, const char *key, gguf_keys *k, kvant_diag *diag)
+{
+    double v = 0.0;
+
+    if (!hf_rope(c, from).p)
+        return KVANT_OK;
+    KVANT_TRY(hf_rope_number(c, from, &v, diag));
+    gguf_keys_f32(k, key, v);
+    return KVANT_OK;
+}
+
+static int put_yarn(const hf_config *c, gguf_keys *k, kvant_diag *diag)
+{
+    const gjson original = hf_rope(c, "original_max_position_embeddings");
+    uint32_t n = 0;
+
+    KVANT_TRY(original.p ? hf_to_u32(original, "original_max_position_embeddings", &n, diag)
+                         : hf_u32(c, "max_position_embeddings", 1, &n, diag));
+    gguf_keys_u32(k, ".rope.scaling.original_context_length", n);
+    KVANT_TRY(put_rope_number(c, "extrapolation_factor", ".rope.scaling.yarn_ext_factor", k, diag));
+    KVANT_TRY(put_rope_number(c, hf_rope(c, "attention_factor").p ? "attention_factor" : "attn_factor",
+                              ".rope.scaling.yarn_attn_factor", k, diag));
+    KVANT_TRY(put_rope_number(c, "beta_fast", ".rope.scaling.yarn_beta_fast", k, diag));
+    return put_rope_number(c, "beta_slow", ".rope.scaling.yarn_beta_slow", k, diag);
+}
+
+static int put_rope_scaling(const hf_config *c, gguf_keys *k, kvant_diag *diag)
+{
+    const gjson type = hf_rope(c, "rope_type"), factor = hf_rope(c, "factor");
+    double f = 0.0;
+
+    if (!type.p || is_word(type, "default") || is_word(type, "llama3") || is_word(type, "proportional"))
+        return KVANT_OK;
+    if (is_word(type, "longrope") || is_word(type, "su")) {
+        gguf_keys_str(k, ".rope.scaling.type", "longrope", 8);
+        return KVANT_OK;
+    }
+    if (!is_word(type, "linear") && !is_word(type, "yarn"))
+        return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                          "config.json: rope_type %.*s, one of default linear yarn longrope llama3 wanted",
+                          hf_shown(type), type.p);
+    KVANT_TRY(hf_to_number(factor, "config.json: \"factor\" of rope_parameters", &f, diag));
+    gguf_keys_str(k, ".rope.scaling.type", is_word(type, "yarn") ? "yarn" : "linear", is_word(type, "yarn") ? 4 : 6);
+    gguf_keys_f32(k, ".rope.scaling.factor", f);
+    return is_word(type, "yarn") ? put_yarn(c, k, diag) : KVANT_OK;
+}
+
+static int put_rope(const hf_config *c, gguf_keys *k, kvant_diag *diag)
+{
+    double theta = 10000.0, local = 0.0;
+    gjson swa = gjson_at(c->rope, "sliding_attention.rope_theta");
+
+    KVANT_TRY(put_rope_scaling(c, k, diag));
+    KVANT_TRY(hf_rope_number(c, "rope_theta", &theta, diag));
+    gguf_keys_f32(k, ".rope.freq_base", theta);
+    if (!swa.p)
+        swa = hf_find(c, "local_rope_theta rope_local_base_freq swa_rope_theta");
+    if (!swa.p)
+        return KVANT_OK;
+    KVANT_TRY(hf_to_number(swa, "config.json: rope_theta of sliding_attention", &local, diag));
+    gguf_keys_f32(k, ".rope.freq_base_swa", local);
+    return KVANT_OK;
+}
+
+int convert_put_number(const hf_config *c, const char *names, const char *key, gguf_keys *k, kvant_diag *diag)
+{
+    double v = 0.0;
+
+    KVANT_TRY(hf_number(c, names, 0, &v, diag));
+    if (hf_find(c, names).p)
+        gguf_keys_f32(k, key, v);
+    return KVANT_OK;
+}
+
+int convert_put_u32(const hf_config *c, const char *names, const char *key, gguf_keys *k, kvant_diag *diag)
+{
+    const key_source one = { key, names, 0 };
+
+    return put_u32s(c, &one, 1, k, diag);
+}
+
+static int put_gating(const hf_config *c, gguf_keys *k, kvant_diag *diag)
+{
+    const gjson f = hf_find(c, "score_function scoring_func score_func");
+
+    if (!f.p)
+        return KVANT_OK;
+    if (!is_word(f, "sigmoid") && !is_word(f, "softmax"))
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: scoring_func %.*s, sigmoid or softmax wanted",
+                          hf_shown(f), f.p);
+    gguf_keys_u32(k, ".expert_gating_func", is_word(f, "sigmoid") ? 2 : 1);
+    return KVANT_OK;
+}
+
+int convert_head_dim(const hf_config *c, uint32_t *dim, kvant_diag *diag)
+{
+    uint32_t hidden = 0, heads = 0;
+
+    *dim = 0;
+    if (hf_find(c, "head_dim").p)
+        return hf_u32(c, "head_dim", 1, dim, diag);
+    KVANT_TRY(hf_u32(c, sizes[2].names, 1, &hidden, diag));
+    KVANT_TRY(hf_u32(c, sizes[4].names, 1, &heads, diag));
+    if (heads == 0 || hidden % heads != 0)
+        return kvant_fail(diag, KVANT_EFORMAT, "config.json: hidden_size %u is no multiple of %u heads", hidden, heads);
+    *dim = hidden / heads;
+    return KVANT_OK;
+}
+
+int convert_put_keys(const convert_arch *a, const hf_config *c, int file_type, gguf_keys *k, kvant_diag *diag)
+{
+    const int whole = !(a->flags & CONVERT_FEW_KEYS);
+    uint32_t dim;
+
+    KVANT_TRY(put_u32s(c, sizes, sizeof sizes / sizeof *sizes, k, diag));
+    if (whole)
+        KVANT_TRY(put_rope(c, k, diag));
+    KVANT_TRY(convert_put_number(c, "rms_norm_eps norm_eps", ".attention.layer_norm_rms_epsilon", k, diag));
+    KVANT_TRY(convert_put_number(c, "layer_norm_eps layer_norm_epsilon", ".attention.layer_norm_epsilon", k, diag));
+    KVANT_TRY(put_u32s(c, experts, sizeof experts / sizeof *experts, k, diag));
+    KVANT_TRY(put_gating(c, k, diag));
+    KVANT_TRY(convert_head_dim(c, &dim, diag));
+    if (!(a->flags & CONVERT_NO_KEY_LENGTH) && (hf_find(c, "head_dim").p || a->flags & CONVERT_HEAD_DIM)) {
+        gguf_keys_u32(k, ".attention.key_length", dim);
+        gguf_keys_u32(k, ".attention.value_length", dim);
+    }
+    gguf_keys_u32(k, "general.file_type", (uint32_t)file_type);
+    return a->keys ? a->keys(c, k, diag) : KVANT_OK;
+}

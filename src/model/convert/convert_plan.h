@@ -1,0 +1,51 @@
+/* model/convert/convert_plan.h: every tensor of the new file, before anything is written.  Internal to convert*.c. */
+#ifndef KVANT_MODEL_CONVERT_PLAN_H
+#define KVANT_MODEL_CONVERT_PLAN_H
+
+#include "model/convert/convert_arch.h"
+#include "model/convert/safetensors.h"
+
+enum { CONVERT_NAME = 64 };
+
+/* Rows of one source tensor, in their order in the new one. */
+typedef struct convert_piece {
+    const st_tensor *src;
+    int64_t first, rows;
+    int64_t head; /* rows of a head whose halves become pairs; 0: rows stay where they are */
+} convert_piece;
+
+typedef struct convert_item {
+    char name[CONVERT_NAME];
+    int n_dims;
+    int64_t ne[ST_DIMS]; /* ne[0] fastest */
+    const kvant_wtype *type;
+    int first_piece, n_pieces;
+    float *own; /* values that no file has; NULL: of the pieces */
+    float add;  /* to every value */
+    uint64_t offset;
+    size_t bytes;
+} convert_item;
+
+typedef struct convert_plan {
+    const convert_arch *arch;
+    const hf_config *config;
+    const st_files *files;
+    const kvant_wtype *type;
+    uint32_t heads, heads_kv, layers, experts;
+    int64_t real_rows; /* of the embedding; 0: all */
+    convert_item *items;
+    convert_piece *pieces;
+    int *seen; /* per layer: tensors of single experts that came */
+    int n, cap, n_pieces, cap_pieces, n_left_out;
+} convert_plan;
+
+/* arch, config, files, type and real_rows are set. */
+int convert_plan_make(convert_plan *p, kvant_diag *diag);
+void convert_plan_free(convert_plan *p);
+/* A new item with its name and dims (slowest first, as in the files), type chosen. */
+int convert_plan_add(convert_plan *p, const char *name, int n_dims, const int64_t *dim, convert_item **out,
+                     kvant_diag *diag);
+/* rope_freqs or rope_factors_*, where the architecture has them. */
+int convert_plan_rope(convert_plan *p, kvant_diag *diag);
+
+#endif

@@ -1,0 +1,55 @@
+/* model/convert/hf_vocab.h: the vocabulary of a model's folder -> tokenizer.ggml.*.
+ *
+ * tokenizer.model (SentencePiece) where there is one, else tokenizer.json (byte-level BPE). */
+#ifndef KVANT_MODEL_CONVERT_HF_VOCAB_H
+#define KVANT_MODEL_CONVERT_HF_VOCAB_H
+
+#include <stdint.h>
+#include "base/error.h"
+#include "base/text/json.h"
+#include "model/gguf/gguf_keys.h"
+
+enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER, TOKEN_UNUSED, TOKEN_BYTE };
+
+typedef struct hf_vocab_token {
+    const char *s; /* NULL: no such id yet */
+    size_t n;
+    float score;
+    int type;
+} hf_vocab_token;
+
+/* What the files of a folder say. */
+typedef struct hf_vocab {
+    const char *folder;
+    char *text, *config_text; /* of tokenizer.json, tokenizer_config.json */
+    gjson json, config;       /* absent where the file is */
+    char *names;              /* the bytes of the tokens */
+    size_t n_names, cap_names;
+    hf_vocab_token *tokens;
+    uint32_t n;      /* what config.json says (vocab_size); ids without a token are [PADid] */
+    uint32_t real;   /* entries of tokenizer.json's lists */
+    const char *pre; /* asked for; NULL: found by what tokenizer.json does */
+    int spm;
+} hf_vocab;
+
+int hf_vocab_open(const char *folder, uint32_t size, const char *pre, hf_vocab *v, kvant_diag *diag);
+void hf_vocab_close(hf_vocab *v);
+/* model, pre, tokens, scores, token_type. */
+int hf_vocab_put(const hf_vocab *v, gguf_keys *k, kvant_diag *diag);
+/* merges, the special tokens, what is added to a text, the chat template.  root: config.json; names: pairs of a kind
+ * and a token that the architecture has it be unless the files say otherwise, NULL after the last. */
+int hf_vocab_put_special(const hf_vocab *v, gjson root, const char *const *names, gguf_keys *k, kvant_diag *diag);
+
+/* ---- between the files of this folder ---- */
+
+/* The place of a token; an error for an id at or above v.n. */
+int hf_vocab_slot(hf_vocab *v, uint64_t id, hf_vocab_token **t, kvant_diag *diag);
+/* Copies a JSON string into v.names. */
+int hf_vocab_name(hf_vocab *v, gjson s, hf_vocab_token *t, kvant_diag *diag);
+/* tokenizer.model of n bytes. */
+int hf_vocab_read_spm(hf_vocab *v, const uint8_t *p, size_t n, kvant_diag *diag);
+int hf_vocab_looks_special(const char *s, size_t n);
+/* The name of the pre-tokenizer that cuts a text as tokenizer.json does. */
+int hf_vocab_find_pre(gjson json, const char **name, kvant_diag *diag);
+
+#endif

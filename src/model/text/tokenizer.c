@@ -1,0 +1,321 @@
+/* tokenizer.c: text -> ids.  Owns the order of the steps; each step has its own file.
+ *
+ * Byte-level vocabularies:
+ *   1. special tokens are cut out of the raw text: user-defined ones always, control and unknown ones with
+ *      KVANT_TOK_SPECIAL; the leftmost first, at one place the longest (as the tokenizers that made the vocabularies).
+ *   2. between them, bytes that are not UTF-8 become their byte tokens, one each, and pieces end there: every valid run
+ *      is tokenised as a text of its own.
+ *   3. a valid run is normalised to NFC where its pre-tokenizer asks for it, then cut into pieces (pretok.c).
+ *   4. a piece becomes byte tokens, merged by rank (tokenizer_bpe.c); with ignore_merges a piece that is a normal token
+ *      is that token.
+ * Vocabularies of characters: 1 and 2 with U+2581 for each space and one before each span where the file asks for it;
+ * words of characters, merged by rank or score; what is no token then becomes byte tokens.
+ * No recursion; memory: about 24 bytes per byte of the longest piece, plus 4 per code point where NFC has work. */
+#include "model/text/tokenizer.h"
+
+#include <limits.h>
+#include <string.h>
+#include "base/mem.h"
+#include "kvant/engine.h"
+#include "model/text/tokenizer_parts.h"
+#include "model/text/utf8.h"
+
+/* ---- encoding ---- */
+
+typedef struct encoder {
+    const tokenizer *t;
+    int32_t *ids;
+    int cap;
+    int64_t n; /* tokens so far, also beyond cap */
+    pretok_scan *scan;
+    bpe_work work;
+    pretok_buf nfc;
+    char *piece;  /* a piece in the byte alphabet, v.longest + 2 bytes */
+    char *spaces; /* a span with U+2581 for its spaces */
+    size_t cap_spaces;
+    int64_t unk_at; /* n after an unknown character: a run of them is one token */
+    kvant_diag *diag;
+} encoder;
+
+static void put(encoder *e, int32_t id)
+{
+    if (e->n < e->cap)
+        e->ids[e->n] = id;
+    e->n++;
+}
+
+static int32_t byte_token(const encoder *e, uint8_t byte)
+{
+    int32_t id = e->t->v.byte_id[byte];
+    return id >= 0 ? id : e->t->unk;
+}
+
+static int no_byte(const encoder *e, uint8_t byte)
+{
+    return kvant_fail(e->diag, KVANT_EUNSUPPORTED, "text: byte 0x%02X has no token in this vocabulary", byte);
+}
+
+static int put_byte(encoder *e, uint8_t byte)
+{
+    int32_t id = byte_token(e, byte);
+
+    if (id < 0)
+        return no_byte(e, byte);
+    put(e, id);
+    return KVANT_OK;
+}
+
+/* The normal token with exactly these bytes, or -1. */
+static int32_t whole_piece(encoder *e, const uint8_t *s, size_t n)
+{
+    const vocab *v = &e->t->v;
+    size_t len = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (len >= v->longest)
+            return -1;
+        len += (size_t)vocab_alphabet(s[i], e->piece + len);
+    }
+    int32_t id = vocab_find(v, e->piece, len);
+    return id >= 0 && v->tokens[id].kind == VOCAB_NORMAL ? id : -1;
+}
+
+static int encode_piece(encoder *e, const uint8_t *s, size_t n)
+{
+    size_t left;
+
+    if (n == 1)
+        return put_byte(e, s[0]);
+    if (pretok_ignore_merges(e->t->pre)) {
+        int32_t id = whole_piece(e, s, n);
+        if (id >= 0) {
+            put(e, id);
+            return KVANT_OK;
+        }
+    }
+    if (bpe_reserve(&e->work, n) < 0)
+        goto no_memory;
+    for (size_t i = 0; i < n; i++) {
+        int32_t id = byte_token(e, s[i]);
+        if (id < 0)
+            return no_byte(e, s[i]);
+        e->work.id[i] = (uint32_t)id;
+    }
+    if (bpe_merge_ids(&e->t->b, &e->work, n, &left) < 0)
+        goto no_memory;
+    for (size_t i = 0; i < left; i++)
+        put(e, (int32_t)e->work.id[i]);
+    return KVANT_OK;
+no_memory:
+    return kvant_fail(e->diag, KVANT_ENOMEM, "text: no memory to merge a piece of %zu bytes", n);
+}
+
+static int scan_open(encoder *e)
+{
+    if (e->scan)
+        return KVANT_OK;
+    e->piece = kvant_alloc((size_t)e->t->v.longest + 2);
+    if (!e->piece)
+        return kvant_fail(e->diag, KVANT_ENOMEM, "text: out of memory");
+    return pretok_scan_open(e->t->pre, &e->scan, e->diag);
+}
+
+/* A symbol that is no token: a character's bytes, or the unknown token where these have none. */
+static int put_char(encoder *e, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (e->t->v.byte_id[(uint8_t)s[i]] < 0 && e->t->unk >= 0) {
+            if (e->unk_at != e->n)
+                put(e, e->t->unk);
+            e->unk_at = e->n;
+            return KVANT_OK;
+        }
+    for (size_t i = 0; i < n; i++)
+        KVANT_TRY(put_byte(e, (uint8_t)s[i]));
+    return KVANT_OK;
+}
+
+static int put_symbols(encoder *e, const char *s, size_t n_symbols)
+{
+    const vocab *v = &e->t->v;
+    uint32_t code;
+
+    for (size_t i = 0; i < n_symbols; i++) {
+        const uint32_t id = e->work.id[i];
+        const size_t n = id < v->n ? v->tokens[id].len : (size_t)utf8_decode((const uint8_t *)s, 4, &code);
+        if (id < v->n)
+            put(e, (int32_t)id);
+        else
+            KVANT_TRY(put_char(e, s, n));
+        s += n;
+    }
+    return KVANT_OK;
+}
+
+/* Characters as symbols, merged. */
+static int encode_word(encoder *e, const char *s, size_t n)
+{
+    size_t count = 0, left;
+    uint32_t code;
+
+    if (bpe_reserve(&e->work, n) < 0)
+        return kvant_fail(e->diag, KVANT_ENOMEM, "text: no memory to merge a piece of %zu bytes", n);
+    for (size_t i = 0; i < n; count++) {
+        const size_t k = (size_t)utf8_decode((const uint8_t *)s + i, n - i, &code);
+        e->work.id[count] = spm_symbol(&e->t->s, &e->t->v, s + i, k);
+        i += k;
+    }
+    if (bpe_merge_ids(&e->t->b, &e->work, count, &left) < 0)
+        return kvant_fail(e->diag, KVANT_ENOMEM, "text: no memory to merge a piece of %zu bytes", n);
+    return put_symbols(e, s, left);
+}
+
+static int encode_words(encoder *e, const char *s, size_t len)
+{
+    for (size_t at = 0, end; at < len; at = end) {
+        end = spm_word(&e->t->s, s, len, at);
+        KVANT_TRY(encode_word(e, s + at, end - at));
+    }
+    return KVANT_OK;
+}
+
+/* s[*len] with the vocabulary's spaces; at most 3 bytes for each. */
+static int change_spaces(encoder *e, const char **s, size_t *len)
+{
+    if (3 * (*len + 1) > e->cap_spaces) {
+        kvant_free(e->spaces);
+        e->cap_spaces = 3 * (*len + 1);
+        e->spaces = kvant_alloc(e->cap_spaces);
+        if (!e->spaces)
+            return kvant_fail(e->diag, KVANT_ENOMEM, "text: out of memory");
+    }
+    *len = spm_spaces(*s, *len, e->t->space_prefix, e->spaces);
+    *s = e->spaces;
+    return KVANT_OK;
+}
+
+static int encode_valid(encoder *e, const char *s, size_t len)
+{
+    if (e->t->v.raw)
+        return encode_words(e, s, len);
+    KVANT_TRY(scan_open(e));
+    if (pretok_nfc(e->t->pre))
+        KVANT_TRY(pretok_to_nfc(&e->nfc, s, len, &s, &len, e->diag));
+    pretok_scan_limits(e->scan, len);
+    for (size_t at = 0, end; at < len; at = end) {
+        KVANT_TRY(pretok_next(e->scan, s, len, at, &end, e->diag));
+        KVANT_TRY(encode_piece(e, (const uint8_t *)s + at, end - at));
+    }
+    return KVANT_OK;
+}
+
+static int encode_span(encoder *e, const char *s, size_t len)
+{
+    size_t at = 0;
+
+    if (e->t->v.raw)
+        KVANT_TRY(change_spaces(e, &s, &len));
+    while (at < len) {
+        size_t n = utf8_valid_prefix((const uint8_t *)s + at, len - at);
+        if (n)
+            KVANT_TRY(encode_valid(e, s + at, n));
+        at += n;
+        if (at < len)
+            KVANT_TRY(put_byte(e, (uint8_t)s[at++]));
+    }
+    return KVANT_OK;
+}
+
+static int encode_text(encoder *e, const char *text, size_t len, int flags)
+{
+    size_t at = 0, from = 0, to = 0;
+    int32_t id;
+
+    if ((flags & KVANT_TOK_BOS) && e->t->add_bos)
+        put(e, e->t->bos);
+    while ((id = vocab_next_special(&e->t->v, text, len, at, flags & KVANT_TOK_SPECIAL, &from, &to)) >= 0) {
+        KVANT_TRY(encode_span(e, text + at, from - at));
+        put(e, id);
+        at = to;
+    }
+    return encode_span(e, text + at, len - at);
+}
+
+int tokenizer_encode(const tokenizer *t, const char *text, size_t len, int flags, int32_t *ids, int cap, int *n,
+                     kvant_diag *diag)
+{
+    encoder e = { .t = t, .ids = ids, .cap = cap, .unk_at = -1, .diag = diag };
+
+    if (cap < 0 || (cap > 0 && !ids) || (len > 0 && !text))
+        return kvant_fail(diag, KVANT_EINVAL, "kvant_tokenize: no buffer");
+    if (len > INT_MAX / 2) /* ids are counted in int; NFC may lengthen the text */
+        return kvant_fail(diag, KVANT_EINVAL, "text: %zu bytes, want at most %d", len, INT_MAX / 2);
+    int err = encode_text(&e, text, len, flags);
+    pretok_scan_close(e.scan);
+    bpe_work_free(&e.work);
+    pretok_buf_free(&e.nfc);
+    kvant_free(e.piece);
+    kvant_free(e.spaces);
+    if (err < 0)
+        return err;
+    if (e.n > INT_MAX)
+        return kvant_fail(diag, KVANT_EINVAL, "text: %lld tokens, want at most %d", (long long)e.n, INT_MAX);
+    *n = (int)e.n;
+    if (e.n > cap)
+        return kvant_fail(diag, KVANT_ENOSPC, "text: %d tokens, room for %d", *n, cap);
+    return KVANT_OK;
+}
+
+/* ---- the vocabulary ---- */
+
+int tokenizer_count(const tokenizer *t)
+{
+    return (int)t->v.n;
+}
+
+int tokenizer_bytes(const tokenizer *t, int32_t id, int special, char *buf, int cap)
+{
+    if (id < 0 || (uint32_t)id >= t->v.n || cap < 0)
+        return KVANT_EINVAL;
+    return vocab_bytes(&t->v, id, special, buf, cap);
+}
+
+int tokenizer_is_eog(const tokenizer *t, int32_t id)
+{
+    return id >= 0 && (uint32_t)id < t->v.n && t->v.tokens[id].eog;
+}
+
+int32_t tokenizer_bos(const tokenizer *t)
+{
+    return t->bos;
+}
+
+int32_t tokenizer_eos(const tokenizer *t)
+{
+    return t->eos;
+}
+
+int tokenizer_add_bos(const tokenizer *t)
+{
+    return t->add_bos;
+}
+
+int tokenizer_add_eos(const tokenizer *t)
+{
+    return t->add_eos;
+}
+
+int32_t tokenizer_next_control(const tokenizer *t, const char *text, size_t len, size_t *from, size_t *to)
+{
+    int32_t id;
+
+    for (*to = 0; (id = vocab_next_special(&t->v, text, len, *to, 1, from, to)) >= 0;)
+        if (vocab_is_control(&t->v, id))
+            return id;
+    return -1;
+}
+
+int32_t tokenizer_find(const tokenizer *t, const char *text, size_t len)
+{
+    return vocab_find(&t->v, text, len);
+}

@@ -1,0 +1,231 @@
+/* tokenizer_open.c: a tokenizer from the tokenizer.ggml.* keys of a file.  Owns which keys there are and what they may
+ * say. */
+#include <string.h>
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/text/tokenizer_parts.h"
+
+enum { MODEL_BYTES, MODEL_GEMMA4, MODEL_SCORES, N_MODELS };
+static const char *const model_names[N_MODELS] = { "gpt2", "gemma4", "llama" };
+
+static int read_model(const gguf *g, int *model, kvant_diag *diag)
+{
+    gguf_str name = { "", 0 };
+    char shown[48];
+
+    KVANT_TRY(gguf_string(g, "tokenizer.ggml.model", 1, &name, diag));
+    for (*model = 0; *model < N_MODELS; (*model)++)
+        if (strlen(model_names[*model]) == name.n && memcmp(model_names[*model], name.s, name.n) == 0)
+            return KVANT_OK;
+    return kvant_fail(diag, KVANT_EFORMAT,
+                      "tokenizer.ggml.model: '%s', want gpt2 (byte-level BPE), gemma4 (BPE of characters) or llama "
+                      "(SentencePiece BPE)",
+                      vocab_show(name.s, name.n, shown, sizeof shown));
+}
+
+static int read_pre(tokenizer *t, const gguf *g, int model, kvant_diag *diag)
+{
+    gguf_str pre = { "", 0 };
+
+    if (model == MODEL_SCORES)
+        return KVANT_OK;
+    if (model == MODEL_GEMMA4)
+        return pretok_open("gemma4", 6, 0, &t->pre, diag);
+    if (!gguf_find(g, "tokenizer.ggml.pre"))
+        return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.pre: absent, want the name of a pre-tokenizer");
+    KVANT_TRY(gguf_string(g, "tokenizer.ggml.pre", 1, &pre, diag));
+    return pretok_open(pre.s, pre.n, 0, &t->pre, diag);
+}
+
+/* The key of the space before a text; only vocabularies with scores have one unless it says no. */
+static int read_spaces(tokenizer *t, const gguf *g, int model, kvant_diag *diag)
+{
+    int squeeze = 0;
+
+    t->space_prefix = model == MODEL_SCORES;
+    if (!t->v.raw)
+        return KVANT_OK;
+    KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_space_prefix", 0, &t->space_prefix, diag));
+    KVANT_TRY(gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0, &squeeze, diag));
+    if (squeeze)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "tokenizer.ggml.remove_extra_whitespaces: true, want false");
+    return KVANT_OK;
+}
+
+/* What a line of the merges may be. */
+enum { MERGE_OK, MERGE_MALFORMED, MERGE_NO_TOKEN };
+
+/* Ids of "left right" and of both joined. */
+static int merge_ids(const tokenizer *t, gguf_str line, char *joined, uint32_t ids[3])
+{
+    const char *space = line.n > 1 ? memchr(line.s + 1, ' ', line.n - 1) : NULL;
+
+    if (!space || space + 1 == line.s + line.n || memchr(space + 1, ' ', line.n - 1 - (size_t)(space - line.s)))
+        return MERGE_MALFORMED;
+    if (line.n - 1 > t->v.longest)
+        return MERGE_NO_TOKEN;
+    size_t left = (size_t)(space - line.s), right = line.n - left - 1;
+    memcpy(joined, line.s, left);
+    memcpy(joined + left, space + 1, right);
+    int32_t found[3] = { vocab_find(&t->v, joined, left), vocab_find(&t->v, space + 1, right),
+                         vocab_find(&t->v, joined, left + right) };
+    for (int i = 0; i < 3; i++) {
+        if (found[i] < 0)
+            return MERGE_NO_TOKEN;
+        ids[i] = (uint32_t)found[i];
+    }
+    return MERGE_OK;
+}
+
+/* A merge of what is no token is left out and counted in *left_out: such a symbol could never come out as one. */
+static int add_merge(tokenizer *t, uint32_t i, gguf_str line, char *joined, int *left_out, kvant_diag *diag)
+{
+    const char *key = "tokenizer.ggml.merges";
+    char shown[80];
+    uint32_t ids[3], rank;
+
+    const int kind = merge_ids(t, line, joined, ids);
+    if (kind == MERGE_MALFORMED)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s[%u]: '%s', want two tokens and one space between", key, i,
+                          vocab_show(line.s, line.n, shown, sizeof shown));
+    if (kind == MERGE_NO_TOKEN) {
+        if ((*left_out)++ == 0)
+            log_msg(LOG_DEBUG, "%s[%u]: '%s', left out: not both sides and their joint text are tokens", key, i,
+                    vocab_show(line.s, line.n, shown, sizeof shown));
+        return KVANT_OK;
+    }
+    for (int j = 0; j < 3; j++)
+        if (vocab_is_control(&t->v, (int32_t)ids[j]))
+            return KVANT_OK; /* left out: control tokens never come out of text */
+    t->v.tokens[ids[2]].made = 1;
+    if (bpe_add(&t->b, ids[0], ids[1], ids[2], &rank) < 0)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s[%u]: '%s' %s", key, i,
+                          vocab_show(line.s, line.n, shown, sizeof shown),
+                          rank == UINT32_MAX ? "collides with others beyond chance" : "is there twice");
+    return KVANT_OK;
+}
+
+/* Some files carry a few merges too many, and their readers take them.  Where most are, the list is of another
+ * vocabulary, and every text would come out wrong. */
+static int judge_left_out(int left_out, int n, kvant_diag *diag)
+{
+    if (left_out > n / 2)
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "tokenizer.ggml.merges: %d of %d name texts that are no tokens, want at most half", left_out,
+                          n);
+    if (left_out)
+        log_msg(LOG_INFO, "tokenizer.ggml.merges: %d of %d name texts that are no tokens, and are left out", left_out,
+                n);
+    return KVANT_OK;
+}
+
+static int read_merges(tokenizer *t, const gguf *g, kvant_diag *diag)
+{
+    enum { MAX_MERGES = 1 << 24 }; /* files with all splits of each token have up to 10 merges a token */
+    gguf_iter it;
+    gguf_str line;
+    int n = 0, err, left_out = 0;
+    uint32_t i = 0;
+
+    KVANT_TRY(gguf_strings(g, "tokenizer.ggml.merges", 1, &it, &n, diag));
+    if (n < 0 || n > MAX_MERGES)
+        return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.merges: %d merges, want 0 to %d", n, MAX_MERGES);
+    KVANT_TRY(bpe_init(&t->b, (uint32_t)n, diag));
+    char *joined = kvant_alloc((size_t)t->v.longest + 1);
+    if (!joined)
+        return kvant_fail(diag, KVANT_ENOMEM, "tokenizer.ggml.merges: out of memory");
+    for (err = KVANT_OK; err == 0 && i < (uint32_t)n && gguf_next(&it, &line); i++)
+        err = add_merge(t, i, line, joined, &left_out, diag);
+    kvant_free(joined);
+    if (err == KVANT_OK)
+        err = judge_left_out(left_out, n, diag);
+    return err < 0 ? err : bpe_finish(&t->b, t->v.n, diag);
+}
+
+static int read_id(const tokenizer *t, const gguf *g, const char *key, int32_t *id, kvant_diag *diag)
+{
+    uint32_t v = 0;
+
+    *id = -1;
+    if (!gguf_find(g, key))
+        return KVANT_OK;
+    KVANT_TRY(gguf_u32(g, key, 1, &v, diag));
+    if (v >= t->v.n)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %u, want below %u tokens", key, v, t->v.n);
+    *id = (int32_t)v;
+    return KVANT_OK;
+}
+
+static int read_ids(tokenizer *t, const gguf *g, kvant_diag *diag)
+{
+    /* Where text is filled in, padding and the mark of the next file end what was asked for. */
+    static const char *const ends[] = { "tokenizer.ggml.eos_token_id",     "tokenizer.ggml.eot_token_id",
+                                        "tokenizer.ggml.eom_token_id",     "tokenizer.ggml.fim_pad_token_id",
+                                        "tokenizer.ggml.fim_rep_token_id", "tokenizer.ggml.fim_sep_token_id" };
+    static const char *const others[] = { "tokenizer.ggml.padding_token_id", "tokenizer.ggml.fim_pre_token_id",
+                                          "tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.fim_mid_token_id" };
+    int32_t id;
+
+    KVANT_TRY(read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, diag));
+    KVANT_TRY(read_id(t, g, "tokenizer.ggml.unknown_token_id", &t->unk, diag));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        KVANT_TRY(read_id(t, g, others[i], &id, diag));
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        KVANT_TRY(read_id(t, g, ends[i], &id, diag));
+        if (i == 0)
+            t->eos = id;
+        if (id >= 0)
+            t->v.tokens[id].eog = 1;
+    }
+    t->add_bos = (!t->pre || pretok_add_bos(t->pre)) && t->bos >= 0;
+    KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_bos_token", 0, &t->add_bos, diag));
+    if (t->add_bos && t->bos < 0)
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "tokenizer.ggml.add_bos_token: true, but tokenizer.ggml.bos_token_id is absent");
+    KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_eos_token", 0, &t->add_eos, diag));
+    if (t->add_eos && t->eos < 0)
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "tokenizer.ggml.add_eos_token: true, but tokenizer.ggml.eos_token_id is absent");
+    return KVANT_OK;
+}
+
+static int read_all(tokenizer *t, const gguf *g, kvant_diag *diag)
+{
+    int model;
+
+    KVANT_TRY(read_model(g, &model, diag));
+    KVANT_TRY(read_pre(t, g, model, diag));
+    KVANT_TRY(vocab_open(&t->v, g, !t->pre || pretok_raw(t->pre), diag));
+    KVANT_TRY(read_spaces(t, g, model, diag));
+    if (t->v.raw)
+        spm_find_cuts(&t->s, &t->v);
+    KVANT_TRY(model == MODEL_SCORES ? spm_merges(&t->s, &t->b, &t->v, g, diag) : read_merges(t, g, diag));
+    KVANT_TRY(vocab_finish(&t->v, diag));
+    return read_ids(t, g, diag);
+}
+
+int tokenizer_open(const gguf *g, tokenizer **out, kvant_diag *diag)
+{
+    tokenizer *t = kvant_calloc(1, sizeof *t);
+
+    if (!t)
+        return kvant_fail(diag, KVANT_ENOMEM, "tokenizer: out of memory");
+    const int err = read_all(t, g, diag);
+    if (err < 0) {
+        tokenizer_close(t);
+        return err;
+    }
+    *out = t;
+    return KVANT_OK;
+}
+
+void tokenizer_close(tokenizer *t)
+{
+    if (!t)
+        return;
+    vocab_close(&t->v);
+    bpe_free(&t->b);
+    spm_free(&t->s);
+    pretok_close(t->pre);
+    kvant_free(t);
+}

@@ -1,0 +1,468 @@
+/* tokenizer_vocab.c: see tokenizer_vocab.h.  Owns the token texts, their hash table and the trie of special tokens. */
+#include "model/text/tokenizer_vocab.h"
+
+#include <string.h>
+#include "base/mem.h"
+#include "model/text/tokenizer.h"
+#include "model/text/utf8.h"
+
+enum {
+    MAX_TOKENS = 1 << 22, /* the largest vocabularies in use have 2^18; bounds what a hostile file can ask for */
+    MAX_TEXT = TOKENIZER_MAX_TEXT,
+    MAX_SPECIAL = 512, /* a special text is compared at every place of the input: bounds that product */
+    MAX_PROBES = 512,  /* see bpe_add */
+};
+
+/* Texts that end a generation or open a turn in the chat formats we know.  Some files store them as normal or
+ * user-defined tokens; taken so, a user's message could form them.  They are control tokens whatever the file says,
+ * unless a merge makes them: then they are words of the language ("<s>" in a vocabulary trained on HTML). */
+static const struct {
+    const char *text;
+    int eog;
+} known_control[] = {
+    { "<|im_end|>", 1 },
+    { "<|endoftext|>", 1 },
+    { "<|eot_id|>", 1 },
+    { "<|eom_id|>", 1 },
+    { "<|end_of_text|>", 1 },
+    { "<end_of_turn>", 1 },
+    { "<eos>", 1 },
+    { "</s>", 1 },
+    { "<|end|>", 1 },
+    { "<|return|>", 1 },
+    { "<|call|>", 1 },
+    { "<|calls|>", 1 },
+    { "<|flush|>", 1 },
+    { "<turn|>", 1 },
+    { "<|tool_response>", 1 },
+    { "[e~[", 1 },
+    { "<\xef\xbd\x9c"
+      "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+      1 },
+    { "<EOT>", 1 },
+    { "_<EOT>", 1 },
+    { "[EOT]", 1 },
+    { "[EOS]", 1 },
+    { "<end_of_utterance>", 1 },
+    { "<|im_start|>", 0 },
+    { "<|begin_of_text|>", 0 },
+    { "<|start_header_id|>", 0 },
+    { "<|end_header_id|>", 0 },
+    { "<start_of_turn>", 0 },
+    { "<bos>", 0 },
+    { "<s>", 0 },
+    { "<|turn>", 0 },
+    { "[INST]", 0 },
+    { "[/INST]", 0 },
+    { "[SYSTEM_PROMPT]", 0 },
+    { "[/SYSTEM_PROMPT]", 0 },
+};
+
+const char *vocab_show(const char *s, size_t n, char *buf, size_t cap)
+{
+    size_t i = 0;
+    for (; i < n && i + 1 < cap; i++)
+        buf[i] = (char)((uint8_t)s[i] >= 0x20 && (uint8_t)s[i] != 0x7F ? s[i] : '?');
+    while (i > 0 && i < n && ((uint8_t)s[i] & 0xC0) == 0x80)
+        i--; /* cut between characters */
+    i = utf8_valid_prefix((const uint8_t *)buf, i);
+    buf[i] = 0;
+    return buf;
+}
+
+/* ---- the byte alphabet ---- */
+
+static int is_plain(uint32_t b)
+{
+    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
+}
+
+/* The bytes that are not printable take U+0100 on, in order. */
+static uint32_t byte_to_cp(uint8_t byte)
+{
+    if (is_plain(byte))
+        return byte;
+    return 0x100u + (byte <= 32 ? byte : byte < 161 ? byte - 127u + 33u : 67u);
+}
+
+static int cp_to_byte(uint32_t cp)
+{
+    if (cp < 0x100)
+        return is_plain(cp) ? (int)cp : -1;
+    if (cp > 0x100 + 67)
+        return -1;
+    uint32_t k = cp - 0x100;
+    return (int)(k <= 32 ? k : k < 67 ? k - 33 + 127 : 173);
+}
+
+int vocab_alphabet(uint8_t byte, char *out)
+{
+    return utf8_encode(byte_to_cp(byte), (uint8_t *)out);
+}
+
+/* ---- lookup ---- */
+
+static uint32_t text_hash(const char *s, size_t n)
+{
+    uint64_t h = 0x9E3779B97F4A7C15u ^ n;
+
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (uint8_t)s[i]) * 0x100000001B3u;
+    h = (h ^ (h >> 29)) * 0xBF58476D1CE4E5B9u;
+    return (uint32_t)(h >> 32);
+}
+
+static int text_is(const vocab *v, uint32_t id, const char *s, size_t n)
+{
+    const vocab_token *t = &v->tokens[id];
+    return t->len == n && memcmp(v->text + t->at, s, n) == 0;
+}
+
+int32_t vocab_find(const vocab *v, const char *text, size_t len)
+{
+    if (len == 0 || len > v->longest)
+        return -1;
+    for (uint32_t at = text_hash(text, len) & v->mask; v->slots[at]; at = (at + 1) & v->mask)
+        if (text_is(v, v->slots[at] - 1, text, len))
+            return (int32_t)(v->slots[at] - 1);
+    return -1;
+}
+
+/* Returns -1 when it is new, -2 when the table clusters, else the id of the equal text. */
+static int64_t insert(vocab *v, uint32_t id)
+{
+    const vocab_token *t = &v->tokens[id];
+    uint32_t at = text_hash(v->text + t->at, t->len) & v->mask;
+
+    for (int probes = 0; probes < MAX_PROBES; probes++, at = (at + 1) & v->mask) {
+        if (!v->slots[at]) {
+            v->slots[at] = id + 1;
+            return -1;
+        }
+        if (text_is(v, v->slots[at] - 1, v->text + t->at, t->len))
+            return v->slots[at] - 1;
+    }
+    return -2;
+}
+
+/* ---- reading ---- */
+
+static int read_texts(vocab *v, const gguf *g, kvant_diag *diag)
+{
+    const char *key = "tokenizer.ggml.tokens";
+    gguf_iter it, again;
+    gguf_str s;
+    int n;
+    size_t total = 0;
+
+    KVANT_TRY(gguf_strings(g, key, 1, &it, &n, diag));
+    if (n < 1 || n > MAX_TOKENS)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %d tokens, want 1 to %d", key, n, MAX_TOKENS);
+    again = it;
+    for (int i = 0; gguf_next(&it, &s); i++) {
+        if (s.n == 0 || s.n > MAX_TEXT)
+            return kvant_fail(diag, KVANT_EFORMAT, "%s[%d]: %zu bytes, want 1 to %d", key, i, s.n, MAX_TEXT);
+        if (!size_add(total, s.n, &total) || total > UINT32_MAX)
+            return kvant_fail(diag, KVANT_EFORMAT, "%s: more than 4 GiB of text", key);
+    }
+    v->tokens = kvant_calloc((size_t)n, sizeof *v->tokens);
+    v->text = kvant_alloc(total);
+    v->mask = 63;
+    while (v->mask < 2 * (uint32_t)n)
+        v->mask = 2 * v->mask + 1;
+    v->slots = kvant_calloc((size_t)v->mask + 1, sizeof *v->slots);
+    if (!v->tokens || !v->text || !v->slots)
+        return kvant_fail(diag, KVANT_ENOMEM, "%s: no memory for %d tokens", key, n);
+    uint32_t used = 0;
+    while (v->n < (uint32_t)n && gguf_next(&again, &s)) {
+        if (s.n > total - used)
+            return kvant_fail(diag, KVANT_EIO, "%s: the file changed while it was read", key);
+        memcpy(v->text + used, s.s, s.n);
+        v->tokens[v->n++] = (vocab_token){ used, (uint32_t)s.n, VOCAB_NORMAL, 0, 0 };
+        used += (uint32_t)s.n;
+        if (s.n > v->longest)
+            v->longest = (uint32_t)s.n;
+    }
+    if (v->n != (uint32_t)n)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %u texts, want %d", key, v->n, n);
+    return KVANT_OK;
+}
+
+static int read_kinds(vocab *v, const gguf *g, kvant_diag *diag)
+{
+    const char *key = "tokenizer.ggml.token_type";
+    const uint8_t *data = NULL;
+    int n = 0, elem = GGUF_I32;
+    const gguf_kv *kv = gguf_find(g, key);
+
+    if (!kv)
+        return KVANT_OK; /* as llama.cpp: all normal */
+    if (kv->type == GGUF_ARRAY && kv->elem == GGUF_U32)
+        elem = GGUF_U32;
+    KVANT_TRY(gguf_raw_array(g, key, 1, elem, &data, &n, diag));
+    if ((uint32_t)n != v->n)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %d entries, want one per token: %u", key, n, v->n);
+    for (uint32_t i = 0; i < v->n; i++) {
+        const uint8_t *p = data + 4 * (size_t)i;
+        uint32_t kind = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        if (kind > VOCAB_BYTE)
+            return kvant_fail(diag, KVANT_EFORMAT, "%s[%u]: %d, want 0 to 6", key, i, (int32_t)kind);
+        v->tokens[i].kind = (uint8_t)(kind == 0 ? VOCAB_UNUSED : kind);
+    }
+    return KVANT_OK;
+}
+
+static int fill_table(vocab *v, kvant_diag *diag)
+{
+    for (uint32_t i = 0; i < v->n; i++) {
+        char shown[64];
+        int64_t r = insert(v, i);
+        if (r == -1)
+            continue;
+        vocab_show(v->text + v->tokens[i].at, v->tokens[i].len, shown, sizeof shown);
+        if (r < 0)
+            return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u] '%s': the texts collide beyond chance", i,
+                              shown);
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "tokenizer.ggml.tokens[%u]: '%s' is token %d already, want distinct texts", i, shown, (int)r);
+    }
+    return KVANT_OK;
+}
+
+static int has_text(const vocab *v, const char *text)
+{
+    return vocab_find(v, text, strlen(text)) >= 0;
+}
+
+/* Is the text a word of the language here?  Gemma has <bos> and <eos>; its <s> and </s> are HTML. */
+static int is_word(const vocab *v, const char *text)
+{
+    return (strcmp(text, "<s>") == 0 || strcmp(text, "</s>") == 0) && has_text(v, "<bos>") && has_text(v, "<eos>");
+}
+
+/* Where answers have parts, <|end|> ends one of them (a thought) and not the answer. */
+static int end_is_of_part(const vocab *v)
+{
+    return (has_text(v, "<|channel|>") && has_text(v, "<|return|>")) ||
+           (has_text(v, "<|calls|>") && has_text(v, "<|flush|>"));
+}
+
+static void mark_known(vocab *v)
+{
+    for (size_t i = 0; i < sizeof known_control / sizeof known_control[0]; i++) {
+        int32_t id = vocab_find(v, known_control[i].text, strlen(known_control[i].text));
+        if (id < 0 ||
+            ((v->tokens[id].made || is_word(v, known_control[i].text)) && v->tokens[id].kind != VOCAB_CONTROL))
+            continue;
+        v->tokens[id].kind = VOCAB_CONTROL;
+        v->tokens[id].eog |= (uint8_t)known_control[i].eog;
+    }
+    const int32_t end = vocab_find(v, "<|end|>", 7);
+    if (end >= 0 && end_is_of_part(v))
+        v->tokens[end].eog = 0;
+}
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+}
+
+/* Byte of a token of kind byte, "<0x0A>"; -1 if it is written otherwise. */
+static int byte_text(const vocab *v, const vocab_token *t)
+{
+    const char *s = v->text + t->at;
+
+    if (t->len != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>' || hex(s[3]) < 0 || hex(s[4]) < 0)
+        return -1;
+    return hex(s[3]) * 16 + hex(s[4]);
+}
+
+static int fill_bytes(vocab *v, kvant_diag *diag)
+{
+    for (int b = 0; b < 256; b++) {
+        char text[2];
+        int32_t id = v->raw ? -1 : vocab_find(v, text, (size_t)vocab_alphabet((uint8_t)b, text));
+        v->byte_id[b] = id >= 0 && v->tokens[id].kind == VOCAB_NORMAL ? id : -1;
+    }
+    for (uint32_t i = 0; i < v->n; i++) {
+        if (v->tokens[i].kind != VOCAB_BYTE)
+            continue;
+        char shown[64];
+        int b = byte_text(v, &v->tokens[i]);
+        if (b < 0)
+            return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u]: byte token '%s', want <0x00> to <0xFF>",
+                              i, vocab_show(v->text + v->tokens[i].at, v->tokens[i].len, shown, sizeof shown));
+        if (v->byte_id[b] < 0)
+            v->byte_id[b] = (int32_t)i;
+    }
+    return KVANT_OK;
+}
+
+/* ---- special tokens ---- */
+
+static uint32_t node_add(vocab *v, uint8_t byte)
+{
+    if (v->n_nodes == v->cap_nodes) {
+        uint32_t cap = v->cap_nodes ? 2 * v->cap_nodes : 256;
+        vocab_node *p = kvant_realloc(v->nodes, v->n_nodes * sizeof *p, (size_t)cap * sizeof *p);
+        if (!p)
+            return 0;
+        v->nodes = p;
+        v->cap_nodes = cap;
+    }
+    if (v->n_nodes == 0)
+        v->n_nodes = 1; /* node 0 means "none" */
+    v->nodes[v->n_nodes] = (vocab_node){ 0, 0, -1, -1, byte };
+    return v->n_nodes++;
+}
+
+static uint32_t node_child(const vocab *v, uint32_t node, uint8_t byte)
+{
+    uint32_t c = v->nodes[node].child;
+    while (c && v->nodes[c].byte != byte)
+        c = v->nodes[c].sibling;
+    return c;
+}
+
+static int trie_add(vocab *v, uint32_t id)
+{
+    const vocab_token *t = &v->tokens[id];
+    const uint8_t *s = (const uint8_t *)v->text + t->at;
+    uint32_t node = v->root[s[0]];
+
+    if (!node && !(node = v->root[s[0]] = node_add(v, s[0])))
+        return KVANT_ENOMEM;
+    for (uint32_t i = 1; i < t->len; i++) {
+        uint32_t c = node_child(v, node, s[i]);
+        if (!c) {
+            c = node_add(v, s[i]);
+            if (!c)
+                return KVANT_ENOMEM;
+            v->nodes[c].sibling = v->nodes[node].child;
+            v->nodes[node].child = c;
+        }
+        node = c;
+    }
+    v->nodes[node].any = (int32_t)id;
+    if (t->kind == VOCAB_USER)
+        v->nodes[node].user = (int32_t)id;
+    return KVANT_OK;
+}
+
+static int fill_trie(vocab *v, kvant_diag *diag)
+{
+    for (uint32_t i = 0; i < v->n; i++) {
+        const vocab_token *t = &v->tokens[i];
+        if (t->kind != VOCAB_USER && !vocab_is_control(v, (int32_t)i))
+            continue;
+        if (t->len > MAX_SPECIAL)
+            return kvant_fail(diag, KVANT_EFORMAT,
+                              "tokenizer.ggml.tokens[%u]: special token of %u bytes, want at most %d", i, t->len,
+                              MAX_SPECIAL);
+        if (trie_add(v, i) < 0)
+            return kvant_fail(diag, KVANT_ENOMEM, "tokenizer.ggml.tokens: out of memory for the special tokens");
+    }
+    return KVANT_OK;
+}
+
+int32_t vocab_next_special(const vocab *v, const char *text, size_t len, size_t at, int control, size_t *from,
+                           size_t *to)
+{
+    for (; at < len; at++) {
+        uint32_t node = v->root[(uint8_t)text[at]];
+        int32_t best = -1;
+        for (size_t i = at; node; node = node_child(v, node, (uint8_t)text[i])) {
+            int32_t id = control ? v->nodes[node].any : v->nodes[node].user;
+            i++;
+            if (id >= 0) {
+                best = id;
+                *to = i;
+            }
+            if (i == len)
+                break;
+        }
+        if (best >= 0) {
+            *from = at;
+            return best;
+        }
+    }
+    return -1;
+}
+
+int vocab_open(vocab *v, const gguf *g, int raw, kvant_diag *diag)
+{
+    memset(v, 0, sizeof *v);
+    v->raw = raw;
+    int err = read_texts(v, g, diag);
+    if (err == 0)
+        err = read_kinds(v, g, diag);
+    if (err == 0)
+        err = fill_table(v, diag);
+    if (err == 0)
+        err = fill_bytes(v, diag);
+    if (err < 0)
+        vocab_close(v);
+    return err;
+}
+
+int vocab_finish(vocab *v, kvant_diag *diag)
+{
+    mark_known(v);
+    return fill_trie(v, diag);
+}
+
+int vocab_is_control(const vocab *v, int32_t id)
+{
+    return v->tokens[id].kind == VOCAB_CONTROL || v->tokens[id].kind == VOCAB_UNKNOWN;
+}
+
+void vocab_close(vocab *v)
+{
+    kvant_free(v->tokens);
+    kvant_free(v->text);
+    kvant_free(v->slots);
+    kvant_free(v->nodes);
+    memset(v, 0, sizeof *v);
+}
+
+/* ---- texts of tokens ---- */
+
+/* Where U+2581 stands for the space. */
+enum { SPACE_CODE = 0x2581 };
+
+static void put(char *buf, int cap, int *n, uint8_t byte)
+{
+    if (*n < cap)
+        buf[*n] = (char)byte;
+    (*n)++;
+}
+
+int vocab_bytes(const vocab *v, int32_t id, int special, char *buf, int cap)
+{
+    const vocab_token *t = &v->tokens[id];
+    const uint8_t *s = (const uint8_t *)v->text + t->at;
+    int n = 0;
+
+    if (t->kind == VOCAB_UNUSED || (vocab_is_control(v, id) && !special))
+        return 0;
+    if (t->kind == VOCAB_BYTE) {
+        put(buf, cap, &n, (uint8_t)byte_text(v, t));
+        return n;
+    }
+    for (uint32_t i = 0; i < t->len;) {
+        uint32_t cp = 0;
+        int k = utf8_decode(s + i, t->len - i, &cp);
+        int byte = t->kind != VOCAB_NORMAL || k <= 0 ? -1 : !v->raw ? cp_to_byte(cp) : cp == SPACE_CODE ? ' ' : -1;
+        if (byte >= 0) {
+            put(buf, cap, &n, (uint8_t)byte);
+            i += (uint32_t)k;
+            continue;
+        }
+        for (int j = 0; j < (k > 0 ? k : 1); j++) /* plain text, or outside of the alphabet: as stored */
+            put(buf, cap, &n, s[i++]);
+    }
+    return n;
+}

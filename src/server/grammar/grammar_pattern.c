@@ -1,0 +1,324 @@
+/* grammar_pattern.c: see grammar_pattern.h.  One pass over the pattern; the grammar's own groups and repetitions do the
+ * rest, so nothing here nests. */
+#include "server/grammar/grammar_pattern.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_SPANS = 512, LAST = 0x10FFFF };
+
+typedef struct spans {
+    uint32_t lo[MAX_SPANS], hi[MAX_SPANS];
+    int n;
+} spans;
+
+typedef struct reader {
+    const char *s;
+    int depth, item, end, bar; /* item: something stands before that may be repeated */
+    sbuf *out;
+    kvant_diag *diag;
+    spans set;
+} reader;
+
+static int bad(reader *r, const char *what)
+{
+    return kvant_fail(r->diag, KVANT_EINVAL, "pattern: %s", what);
+}
+
+static int add(spans *s, uint32_t lo, uint32_t hi)
+{
+    if (s->n == MAX_SPANS)
+        return 0;
+    s->lo[s->n] = lo;
+    s->hi[s->n++] = hi;
+    return 1;
+}
+
+static void sort_spans(spans *s)
+{
+    for (int i = 1; i < s->n; i++)
+        for (int j = i; j > 0 && s->lo[j - 1] > s->lo[j]; j--) {
+            uint32_t a = s->lo[j], b = s->hi[j];
+            s->lo[j] = s->lo[j - 1];
+            s->hi[j] = s->hi[j - 1];
+            s->lo[j - 1] = a;
+            s->hi[j - 1] = b;
+        }
+}
+
+static int complement(spans *s)
+{
+    spans c = { .n = 0 };
+    uint32_t next = 0;
+
+    sort_spans(s);
+    for (int i = 0; i < s->n; i++) {
+        if (s->lo[i] > next && !add(&c, next, s->lo[i] - 1))
+            return 0;
+        if (s->hi[i] + 1 > next)
+            next = s->hi[i] + 1;
+    }
+    if (next <= LAST && !add(&c, next, LAST))
+        return 0;
+    *s = c;
+    return 1;
+}
+
+/* The set without controls, " and \: what may stand in a JSON string as it is. */
+static int plain_only(spans *s)
+{
+    return complement(s) && add(s, 0, 0x1F) && add(s, 0x22, 0x22) && add(s, 0x5C, 0x5C) && add(s, 0x7F, 0x7F) &&
+           add(s, 0xD800, 0xDFFF) && complement(s);
+}
+
+static int put_set(reader *r)
+{
+    if (!plain_only(&r->set))
+        return bad(r, "class with too many ranges");
+    if (!r->set.n)
+        return bad(r, "class of characters that JSON escapes");
+    sbuf_puts(r->out, "[");
+    for (int i = 0; i < r->set.n; i++)
+        sbuf_printf(r->out, "\\U%08X-\\U%08X", r->set.lo[i], r->set.hi[i]);
+    sbuf_puts(r->out, "] ");
+    r->item = 1;
+    return KVANT_OK;
+}
+
+/* \d \w \s and their complements into the set; 0 when c is none of them. */
+static int named_class(spans *s, char c)
+{
+    spans t = { .n = 0 };
+    char low = (char)(c | 32);
+
+    if (low == 'd') {
+        add(&t, '0', '9');
+    } else if (low == 'w') {
+        add(&t, '0', '9');
+        add(&t, 'A', 'Z');
+        add(&t, '_', '_');
+        add(&t, 'a', 'z');
+    } else if (low == 's') {
+        add(&t, ' ', ' ');
+        add(&t, 0xA0, 0xA0);
+    } else {
+        return 0;
+    }
+    if (c != low) {
+        if (low == 's') { /* not a blank: neither the ones above nor controls */
+            add(&t, 9, 13);
+        }
+        complement(&t);
+    }
+    for (int i = 0; i < t.n; i++)
+        add(s, t.lo[i], t.hi[i]);
+    return 1;
+}
+
+/* One UTF-8 character; the pattern came from a JSON parser and is well-formed. */
+static uint32_t take_char(reader *r)
+{
+    unsigned char c = (unsigned char)*r->s++;
+    uint32_t v = c < 0x80 ? c : c < 0xE0 ? c & 0x1Fu : c < 0xF0 ? c & 0x0Fu : c & 0x07u;
+
+    while (((unsigned char)*r->s & 0xC0) == 0x80)
+        v = v << 6 | ((unsigned char)*r->s++ & 0x3Fu);
+    return v;
+}
+
+/* The character of an escape that stands for one. */
+static int escaped_char(reader *r, uint32_t *v)
+{
+    static const char pairs[] = "n\nr\rt\tf\fv\v";
+    unsigned code = 0;
+    int used = 0;
+    char c = *r->s;
+
+    if (c == 'x' || c == 'u') {
+        if (sscanf(r->s + 1, c == 'x' ? "%2x%n" : "%4x%n", &code, &used) != 1 || used != (c == 'x' ? 2 : 4))
+            return bad(r, "escape cut short");
+        r->s += 1 + used;
+        *v = code;
+        return KVANT_OK;
+    }
+    for (size_t i = 0; i + 1 < sizeof pairs; i += 2)
+        if (pairs[i] == c) {
+            r->s++;
+            *v = (unsigned char)pairs[i + 1];
+            return KVANT_OK;
+        }
+    if (!c || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+        return bad(r, "escape not supported");
+    *v = take_char(r);
+    return KVANT_OK;
+}
+
+static int put_char(reader *r, uint32_t v)
+{
+    r->item = 1;
+    if (v == '"' || v == '\\')
+        sbuf_printf(r->out, "\"\\\\\\%c\" ", (int)v);
+    else if (v < 0x20 || v == 0x7F)
+        sbuf_printf(r->out, "\"\\\\u%04x\" ", v);
+    else if (v >= 0xD800 && v <= 0xDFFF)
+        return bad(r, "surrogate");
+    else
+        sbuf_printf(r->out, "[\\U%08X] ", v);
+    return KVANT_OK;
+}
+
+static int class_item(reader *r, uint32_t *v, int *is_set)
+{
+    *is_set = 0;
+    if (*r->s != '\\') {
+        *v = take_char(r);
+        return KVANT_OK;
+    }
+    r->s++;
+    if (named_class(&r->set, *r->s)) {
+        r->s++;
+        *is_set = 1;
+        return KVANT_OK;
+    }
+    return escaped_char(r, v);
+}
+
+static int put_class(reader *r)
+{
+    int negated = *r->s == '^', is_set;
+    uint32_t lo, hi;
+
+    r->set.n = 0;
+    r->s += negated;
+    while (*r->s && *r->s != ']') {
+        KVANT_TRY(class_item(r, &lo, &is_set));
+        if (is_set)
+            continue;
+        hi = lo;
+        if (r->s[0] == '-' && r->s[1] && r->s[1] != ']') {
+            r->s++;
+            KVANT_TRY(class_item(r, &hi, &is_set));
+            if (is_set || hi < lo)
+                return bad(r, "range in a class");
+        }
+        if (!add(&r->set, lo, hi))
+            return bad(r, "class with too many ranges");
+    }
+    if (!*r->s)
+        return bad(r, "class is not closed");
+    r->s++;
+    if (negated && !complement(&r->set))
+        return bad(r, "class with too many ranges");
+    return put_set(r);
+}
+
+static int put_escape(reader *r)
+{
+    uint32_t v;
+
+    r->set.n = 0;
+    if (named_class(&r->set, *r->s)) {
+        r->s++;
+        return put_set(r);
+    }
+    KVANT_TRY(escaped_char(r, &v));
+    return put_char(r, v);
+}
+
+static int put_repeat(reader *r, char c)
+{
+    if (!r->item)
+        return bad(r, "repetition of nothing");
+    r->item = 0;
+    if (c != '{') {
+        sbuf_printf(r->out, "%c ", c);
+    } else {
+        int least = 0, most = 0, used = 0;
+        if ((sscanf(r->s, "%4d,%4d}%n", &least, &most, &used) == 2 && used) ||
+            (sscanf(r->s, "%4d,}%n", &least, &used) == 1 && used) ||
+            (sscanf(r->s, "%4d}%n", &least, &used) == 1 && used))
+            sbuf_printf(r->out, "{%.*s ", used, r->s);
+        else
+            return bad(r, "repetition: wanted {m}, {m,} or {m,n}, at most 4096");
+        if (memchr(r->s, '-', (size_t)used) || memchr(r->s, '+', (size_t)used) || memchr(r->s, ' ', (size_t)used))
+            return bad(r, "repetition: wanted counts");
+        r->s += used;
+    }
+    if (*r->s == '?' || *r->s == '+')
+        return bad(r, "lazy and possessive repetitions are not supported");
+    return KVANT_OK;
+}
+
+static int put_group(reader *r)
+{
+    if (r->s[0] == '?') {
+        if (r->s[1] != ':')
+            return bad(r, "groups that look around or have names are not supported");
+        r->s += 2;
+    }
+    sbuf_puts(r->out, "(");
+    r->depth++;
+    r->item = 0;
+    return KVANT_OK;
+}
+
+static int put_next(reader *r)
+{
+    char c = *r->s;
+
+    if (c == '\\' || c == '[' || c == '(' || c == ')' || c == '|' || c == '.' || c == '*' || c == '+' || c == '?' ||
+        c == '{')
+        r->s++;
+    switch (c) {
+    case '\\': return put_escape(r);
+    case '[': return put_class(r);
+    case '(': return put_group(r);
+    case ')':
+        if (!r->depth--)
+            return bad(r, "closing parenthesis without an opening one");
+        sbuf_puts(r->out, ") ");
+        r->item = 1;
+        return KVANT_OK;
+    case '|':
+        r->bar |= r->depth == 0;
+        r->item = 0;
+        sbuf_puts(r->out, "| ");
+        return KVANT_OK;
+    case '.':
+        r->set.n = 0;
+        add(&r->set, 0, LAST);
+        return put_set(r);
+    case '*':
+    case '+':
+    case '?':
+    case '{': return put_repeat(r, c);
+    case '^': return bad(r, "^ is supported at the beginning only");
+    case '$':
+        if (r->s[1])
+            return bad(r, "$ is supported at the end only");
+        r->s++;
+        r->end = 1;
+        return KVANT_OK;
+    default: return put_char(r, take_char(r));
+    }
+}
+
+int grammar_from_pattern(const char *pattern, sbuf *out, kvant_diag *diag)
+{
+    reader r = { .s = pattern, .out = out, .diag = diag };
+    int begin = pattern[0] == '^';
+
+    r.s += begin;
+    sbuf_puts(out, begin ? "\"\\\"\" (" : "\"\\\"\" char* (");
+    while (*r.s && !out->error) /* full: the caller says so, and nothing more is worth its work */
+        KVANT_TRY(put_next(&r));
+    if (out->error)
+        return KVANT_OK;
+    if (r.depth)
+        return bad(&r, "group is not closed");
+    if (r.bar && (begin || r.end))
+        return bad(&r, "^ or $ beside | needs parentheses");
+    sbuf_puts(out, r.end ? ") \"\\\"\"" : ") char* \"\\\"\"");
+    return KVANT_OK;
+}

@@ -1,0 +1,247 @@
+/* loop.c: the one thread that owns all connections: it waits in one epoll set and serves what has news.
+ *
+ * In the set: the daemon's own, the event counter that other threads write, a one-second timer, signals, and the socket
+ * of every client that waits for something (a suspended connection is not watched by the library, so a client that
+ * leaves is seen here).  A client that closes its sending side counts as gone.  An event's pointer is the address of
+ * the server's field for the descriptor, or a client. */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "server/server_impl.h"
+
+enum {
+    FIRST_REQUEST_S = 10, /* headers of the first request after accept */
+    BODY_GRACE_S = 10,
+    BODY_RATE = 1024, /* then at least so many bytes per second */
+    EVENTS = 128,
+    LOOP_NICER = 10,
+};
+
+static void take_dirty(server *s)
+{
+    uint64_t n;
+
+    if (read(s->event_fd, &n, sizeof n) < 0)
+        n = 0;
+    pthread_mutex_lock(&s->dirty_lock);
+    job *list = s->dirty;
+    s->dirty = NULL;
+    for (job *j = list; j; j = j->dirty_next) {
+        j->taken_next = j->dirty_next;
+        j->dirty = 0;
+    }
+    if (s->asked_stop && !s->stop) {
+        s->stop = !s->asked_drain;
+        s->draining = 1;
+    }
+    pthread_mutex_unlock(&s->dirty_lock);
+    while (list) {
+        job *j = list;
+        list = j->taken_next;
+        pthread_mutex_lock(&j->lock);
+        int news = j->stream ? j->out.n > 0 || j->done || j->gone : j->done || j->gone;
+        pthread_mutex_unlock(&j->lock);
+        if (news)
+            job_resume(j);
+        job_release(j);
+    }
+}
+
+static void client_left(client *k)
+{
+    job *j = k->job;
+
+    client_watch(k, 0);
+    if (!j)
+        return;
+    job_gone(j);
+    job_resume(j); /* the library finds the closed socket, or our error, and cleans up */
+}
+
+static void begin_drain(server *s)
+{
+    s->draining = 1;
+    s->stop_ns = clock_ns();
+    models_drain(s, s->p.drain_ms);
+    log_msg(LOG_INFO, "shutting down: %d requests end first, at most %d ms", s->n_streams, s->p.drain_ms);
+}
+
+static void take_signals(server *s)
+{
+    struct signalfd_siginfo info;
+
+    while (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (s->signals++ || !models_ready(s)) {
+            s->stop = 1;
+            s->killed_by = s->signals > 1 ? (int)info.ssi_signo : 0;
+        } else {
+            begin_drain(s);
+        }
+    }
+}
+
+static int too_slow(const client *k, int64_t now)
+{
+    const int64_t second = 1000000000;
+
+    if (!k->call_ns)
+        return now - k->since_ns > (k->fresh ? FIRST_REQUEST_S : KEEP_ALIVE_S) * second;
+    if (!k->body_done) {
+        int64_t late = now - k->call_ns - BODY_GRACE_S * second;
+        return late > 0 && (int64_t)k->body_bytes < late / second * BODY_RATE;
+    }
+    return 0;
+}
+
+/* A lost device or a vanished model file: every request has had its error.  A context that is gone cannot be made anew
+ * in this process (CUDA), so the program ends and whoever watches over it starts it again. */
+static void check_engine(server *s)
+{
+    const int failed = s->fail_code ? 0 : models_failed(s);
+
+    if (!failed)
+        return;
+    s->fail_code = kvant_fail(&s->fail_diag, failed, "engine: stopped after an error (%s)", kvant_error_text(failed));
+    s->p.drain_ms = 0; /* only for bytes that are on their way */
+    begin_drain(s);
+}
+
+/* A request that runs or waits and has not got a single token yet. */
+static int is_hungry(job *j)
+{
+    int hungry = j->kind == JOB_GENERATE || j->kind == JOB_EMBED;
+
+    pthread_mutex_lock(&j->lock);
+    for (int i = 0; i < j->n_choices; i++)
+        hungry &= !j->choices[i].last_token_ns;
+    hungry &= !j->done;
+    pthread_mutex_unlock(&j->lock);
+    return hungry;
+}
+
+static int others_wait(const server *s)
+{
+    for (job *j = s->jobs; j; j = j->next)
+        if (is_hungry(j))
+            return 1;
+    return 0;
+}
+
+/* A stream that is cut: nothing was taken for long; or it was paused for as long in all, a second at a time, while
+ * others waited for their first token: slowly is not fast enough then.  Under j->lock. */
+static int is_stalled(job *j, int64_t now, int waited_for)
+{
+    const int64_t stall_ns = j->s->p.stall_s * (int64_t)1000000000;
+
+    j->held_s += waited_for && j->n_paused > 0;
+    return (j->out.n && now - j->last_taken_ns > stall_ns) || j->held_s > j->s->p.stall_s;
+}
+
+/* Once a second: the engine's health, pings, stalled streams, slow clients, the live view. */
+static void take_timer(server *s)
+{
+    uint64_t n;
+    int64_t now = clock_ns(), second = 1000000000;
+    const int waited_for = others_wait(s);
+
+    if (read(s->timer_fd, &n, sizeof n) < 0)
+        n = 0;
+    check_engine(s);
+    live_tick(s, now);
+    for (job *j = s->jobs; j; j = j->next) {
+        int cut;
+        pthread_mutex_lock(&j->lock);
+        cut = is_stalled(j, now, waited_for);
+        if (j->stream && !j->out.n && !j->done && s->p.ping_s && now - j->last_out_ns >= s->p.ping_s * second)
+            sbuf_puts(&j->out, ": ping\n\n");
+        int news = j->stream && j->out.n;
+        pthread_mutex_unlock(&j->lock);
+        if (cut) {
+            job_gone(j);
+            shutdown(j->client->fd, SHUT_RDWR);
+        }
+        if (news || cut)
+            job_resume(j);
+    }
+    for (client *k = s->clients; k; k = k->next)
+        if (too_slow(k, now))
+            shutdown(k->fd, SHUT_RDWR);
+}
+
+static int drained(server *s)
+{
+    if (!s->draining)
+        return 0;
+    if (models_busy(s) > 0 && clock_ns() - s->stop_ns < ((int64_t)s->p.drain_ms + 1000) * 1000000)
+        return 0;
+    for (const job *j = s->jobs; j; j = j->next)
+        if (j->kind != JOB_LIVE && clock_ns() - s->stop_ns < ((int64_t)s->p.drain_ms + 1000) * 1000000)
+            return 0; /* its last bytes are on their way */
+    return 1;
+}
+
+static void run_daemon(server *s)
+{
+    MHD_UNSIGNED_LONG_LONG wait = 1;
+    int rounds = 0;
+
+    do
+        MHD_run(s->daemon);
+    while (++rounds < 64 && MHD_get_timeout(s->daemon, &wait) == MHD_YES && wait == 0);
+}
+
+/* The threads that compute take every CPU there is.  The loop needs little, but at once: with an equal share a burst
+ * of 256 requests (12 ms of work) kept /health waiting for 68 ms on 2 CPUs.  10 below the others: allowed to root,
+ * and where RLIMIT_NICE says so (contrib/kvant.service); elsewhere the loop stays as it is.  Linux: only this thread;
+ * the others exist. */
+static void prefer_loop(void)
+{
+    if (setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) - LOOP_NICER) != 0)
+        log_msg(LOG_DEBUG, "the loop keeps its priority: %s", strerror(errno));
+}
+
+int server_run(server *s, kvant_diag *diag)
+{
+    struct epoll_event ev[EVENTS];
+    MHD_UNSIGNED_LONG_LONG wait;
+
+    KVANT_TRY(models_start(s, diag)); /* before: a thread inherits the priority of the one that makes it */
+    prefer_loop();
+    while (!s->stop) {
+        int limit = MHD_get_timeout(s->daemon, &wait) == MHD_YES && wait < 1000 ? (int)wait : 1000;
+        int n = epoll_wait(s->epoll, ev, EVENTS, s->draining && limit > 20 ? 20 : limit);
+        for (int i = 0; i < n; i++) {
+            void *p = ev[i].data.ptr;
+            if (p == &s->event_fd)
+                take_dirty(s);
+            else if (p == &s->timer_fd)
+                take_timer(s);
+            else if (p == &s->signal_fd)
+                take_signals(s);
+            else if (p != &s->mhd_fd)
+                client_left(p);
+        }
+        run_daemon(s);
+        if (s->draining && !s->stop_ns)
+            begin_drain(s);
+        if (drained(s))
+            break;
+    }
+    if (!s->killed_by) {
+        models_stop(s);
+        workers_stop(s);
+    }
+    pthread_mutex_lock(&s->dirty_lock);
+    int code = s->fail_code;
+    if (code != KVANT_OK && diag)
+        *diag = s->fail_diag;
+    pthread_mutex_unlock(&s->dirty_lock);
+    return code;
+}

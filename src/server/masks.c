@@ -1,0 +1,226 @@
+/* masks.c: which token may come next: the masks of a grammar, and the words that end a thought which is too long.
+ *
+ * A token is chosen under a mask that is there before the row of logits is: made in the callback of the token before it
+ * where that costs little, else by the grammar thread, and until then the session holds the request.
+ *
+ * A grammar may begin later than the answer: behind a thought, or with a tool call.  Until then a parser of the
+ * choice's own (the gate) reads the tokens' bytes; the token that lets the grammar begin gives it the bytes behind that
+ * place. */
+#include <math.h>
+#include <string.h>
+#include "base/error.h"
+#include "server/server_impl.h"
+
+int job_stop_waiting(choice *c, int why)
+{
+    c->waits &= ~why;
+    if (c->waits || !c->held)
+        return 0;
+    c->held = 0;
+    return !c->ended;
+}
+
+static void mask_failed(choice *c, int code, const char *text)
+{
+    job *j = c->job;
+    const int kind = code == KVANT_EINVAL ? API_INVALID : api_kind_of(code);
+
+    pthread_mutex_lock(&j->lock);
+    if (!j->error.kind && !c->ended)
+        api_fail(&j->error, kind, "", "%s", text);
+    pthread_mutex_unlock(&j->lock);
+}
+
+/* What looked like the beginning of a call is none (the grammar refuses the rest of the very token): it stays text, and
+ * so does all that follows. */
+static void not_a_call(choice *c)
+{
+    c->gate.run = GATE_SHUT;
+    pthread_mutex_lock(&c->job->lock);
+    c->no_calls = 1;
+    pthread_mutex_unlock(&c->job->lock);
+}
+
+/* Grammar thread: the mask is there, or never will be.  One failed choice ends the others (on_event). */
+static void mask_ready(void *user, int code, const char *text)
+{
+    choice *c = user;
+    job *j = c->job;
+
+    if (code == KVANT_EINVAL && c->gate.run == GATE_JUST_OPEN)
+        not_a_call(c);
+    else if (code == KVANT_ECANCELED)
+        mask_failed(c, KVANT_EDEVICE, "the server is shutting down");
+    else if (code < 0)
+        mask_failed(c, code, text);
+    pthread_mutex_lock(&j->lock);
+    const int failed = j->error.kind, go_on = job_stop_waiting(c, WAIT_MASK);
+    const uint64_t id = go_on ? c->id : 0; /* it may not be submitted yet */
+    pthread_mutex_unlock(&j->lock);
+    if (go_on && failed)
+        kvant_session_cancel(j->m->session, id);
+    else if (go_on)
+        kvant_session_resume(j->m->session, id);
+    job_release(j);
+}
+
+static void wait_for_mask(choice *c)
+{
+    job *j = c->job;
+
+    pthread_mutex_lock(&j->lock);
+    c->waits |= WAIT_MASK;
+    pthread_mutex_unlock(&j->lock);
+    atomic_fetch_add(&j->refs, 1);
+    grammar_work_add(j->m->masks, c->run, j->lane, mask_ready, c);
+}
+
+/* ---- the gate ---- */
+
+int masks_constrain(const choice *c)
+{
+    return c->run && (c->gate.run == GATE_OPEN || c->gate.run == GATE_JUST_OPEN);
+}
+
+static int is_blank(char c)
+{
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+/* Whether the gate's parser has come to where the grammar begins. */
+static int has_come(const choice *c)
+{
+    const int state = (int)c->gate.parser.state;
+
+    return c->job->grammar_begins == GRAMMAR_AT_CALL ? state >= PARSE_OPEN : state == PARSE_TEXT;
+}
+
+/* The bytes of one token; once the grammar begins, it gets those behind that place. */
+static int gate_take(choice *c, int32_t token)
+{
+    size_t n, i = 0;
+    const char *text = grammar_vocab_text(c->job->gate_vocab, token, &n);
+
+    if (c->gate.run != GATE_CLOSED && c->job->grammar_begins != GRAMMAR_AT_START)
+        return KVANT_OK;
+    while (i < n && !(c->gate.run == GATE_CLOSED && has_come(c)))
+        if (tool_parser_feed(&c->gate.parser, text + i++, 1) != KVANT_OK)
+            return KVANT_ENOMEM;
+    if (c->gate.run != GATE_CLOSED || !has_come(c))
+        return KVANT_OK;
+    while (c->job->grammar_begins == GRAMMAR_AFTER_THOUGHT && i < n && is_blank(text[i]))
+        i++;
+    c->gate.run = GATE_JUST_OPEN;
+    c->gate.forcing = 0; /* the thought is over; the rest of what ends it would not fit the grammar */
+    grammar_run_begin(c->run, text + i, n - i);
+    return KVANT_OK;
+}
+
+/* Counts a thought's tokens; the last that it may have is followed by what ends it. */
+static void count_thought(choice *c)
+{
+    job *j = c->job;
+
+    if (c->gate.forcing) {
+        c->gate.forcing = ++c->gate.force_at < j->n_thought_end;
+    } else if (c->gate.parser.state == PARSE_THINK && j->thought_budget >= 0 &&
+               c->gate.thought++ >= j->thought_budget) {
+        c->gate.forcing = j->n_thought_end > 0;
+        c->gate.force_at = 0;
+    }
+}
+
+/* Whether the session has to ask before each token. */
+static int open_gate(choice *c)
+{
+    const job *j = c->job;
+    gate *g = &c->gate;
+
+    g->run = j->grammar_begins == GRAMMAR_AT_START ? GATE_OPEN : GATE_CLOSED;
+    g->parser = (tool_parser){ .d = j->grammar_begins == GRAMMAR_AT_CALL ? j->traits->d : NULL,
+                               .t = j->traits ? j->traits->t : NULL,
+                               .tools = j->tools };
+    tool_parser_begin(&g->parser, j->in_thought);
+    g->forcing = j->in_thought && j->thought_budget == 0 && j->n_thought_end > 0;
+    return j->min_tokens > 0 || c->run || (j->thought_budget >= 0 && g->parser.t);
+}
+
+/* ---- callbacks of the session: owner thread ---- */
+
+static void mask_ends(const job *j, float *logits, int n_vocab)
+{
+    for (int i = 0; i < n_vocab; i++)
+        if (kvant_token_is_eog(j->m->model, i))
+            logits[i] = -INFINITY;
+}
+
+static void force(float *logits, int n_vocab, int32_t token)
+{
+    for (int i = 0; i < n_vocab; i++)
+        logits[i] = i == token ? 0 : -INFINITY;
+}
+
+int masks_logits(void *user, float *logits, int n_vocab)
+{
+    choice *c = user;
+    kvant_diag diag = { "" };
+    int left, complete;
+
+    if (c->gate.forcing)
+        force(logits, n_vocab, c->job->thought_end[c->gate.force_at]);
+    else if (c->n_generated < c->job->min_tokens && !masks_constrain(c))
+        mask_ends(c->job, logits, n_vocab);
+    if (!masks_constrain(c) || c->gate.forcing)
+        return KVANT_OK;
+    const int code = grammar_run_apply(c->run, logits, n_vocab, &left, &complete, &diag);
+    if (code == KVANT_OK && complete && left == 0) { /* no end token to pick: the end is here */
+        c->grammar_done = 1;
+        return KVANT_ECANCELED;
+    }
+    if (code < 0)
+        mask_failed(c, code, diag.text);
+    return code;
+}
+
+/* An error ends the request when this token's event is answered. */
+void masks_accepted(void *user, int32_t token)
+{
+    choice *c = user;
+    kvant_diag diag = { "" };
+    int code = KVANT_OK;
+
+    if (c->gate.run == GATE_JUST_OPEN)
+        c->gate.run = GATE_OPEN;
+    const int constrained = masks_constrain(c);
+    if (gate_take(c, token) != KVANT_OK)
+        mask_failed(c, KVANT_ENOMEM, "out of memory");
+    count_thought(c);
+    if (constrained)
+        code = grammar_run_take(c->run, token, &diag);
+    if (code == KVANT_OK && masks_constrain(c))
+        code = grammar_run_try(c->run, &diag);
+    if (code == KVANT_EBUSY)
+        wait_for_mask(c);
+    else if (code == KVANT_EINVAL && c->gate.run == GATE_JUST_OPEN)
+        not_a_call(c);
+    else if (code < 0)
+        mask_failed(c, code, diag.text);
+}
+
+/* The mask of the first token: made here where that costs little, else the request is submitted on hold. */
+int masks_first(choice *c, grammar *g, int *held, kvant_diag *diag)
+{
+    job *j = c->job;
+    int code = KVANT_OK;
+
+    *held = 0;
+    if (g)
+        KVANT_TRY(grammar_run_create(g, j->vocab, &c->run, diag));
+    c->masked = open_gate(c);
+    if (masks_constrain(c))
+        code = grammar_run_try(c->run, diag);
+    *held = code == KVANT_EBUSY;
+    if (*held)
+        wait_for_mask(c); /* before it is submitted: its end takes c->run away */
+    return *held ? KVANT_OK : code;
+}

@@ -1,0 +1,274 @@
+/* request.c: see request.h.  The body of a request that generates; what a field may be is said once, here and in the
+ * files of request_impl.h. */
+#include "server/request/request_impl.h"
+
+#include <string.h>
+#include "base/mem.h"
+
+int request_check_model(const request_env *env, const json_t *o, api_error *e)
+{
+    const char *name;
+    size_t n = 0;
+
+    API_TRY(body_string(o, "model", 1024, &name, &n, e));
+    if (!env->strict_model || !name || !n || strcmp(name, env->alias) == 0 ||
+        strcmp(name, kvant_model_get_info(env->model)->name) == 0)
+        return API_OK;
+    return api_fail(e, API_NOT_FOUND, "model",
+                    "model: \"%.100s\" is not served here (--strict-model-name), want \"%.100s\"", name, env->alias);
+}
+
+int request_read_salt(const json_t *o, char **salt, api_error *e)
+{
+    const char *given;
+    size_t n = 0;
+
+    API_TRY(body_string(o, "cache_salt", 256, &given, &n, e));
+    if (given && n && !(*salt = kvant_strndup(given, n)))
+        return api_no_memory(e);
+    return API_OK;
+}
+
+/* Fields that OpenAI's or llama.cpp's servers know and this one does not: silence would be a wrong answer. */
+int request_check_unsupported(const json_t *o, int chat, api_error *e)
+{
+    static const char *const arrays[] = { "functions", "images", "tools" };
+    const char *choice = json_string_value(json_object_get(o, "tool_choice"));
+    const json_t *suffix = body_field(o, "suffix"), *best_of = body_field(o, "best_of");
+
+    for (int i = 0; i < 3; i++) {
+        const json_t *v = body_field(o, arrays[i]);
+        if (v && !json_is_array(v))
+            return api_fail(e, BAD, arrays[i], "%s: wanted an array", arrays[i]);
+        if (json_array_size(v) && !(i == 2 && (chat || (choice && strcmp(choice, "none") == 0))))
+            return api_fail(e, API_UNSUPPORTED, arrays[i], "%s: not supported", arrays[i]);
+    }
+    if (choice && !json_array_size(body_field(o, "tools")) && strcmp(choice, "none") && strcmp(choice, "auto"))
+        return api_fail(e, BAD, "tool_choice", "tool_choice: %.40s, but there are no tools", choice);
+    if (suffix && !(json_is_string(suffix) && json_string_length(suffix) == 0))
+        return api_fail(e, API_UNSUPPORTED, "suffix", "suffix: not supported: nothing fills in the middle here");
+    if (best_of &&
+        !(json_is_integer(best_of) && (json_integer_value(best_of) == 1 || json_equal(best_of, body_field(o, "n")))))
+        return api_fail(e, json_is_integer(best_of) ? API_UNSUPPORTED : BAD, "best_of",
+                        "best_of: supported only when equal to n");
+    return API_OK;
+}
+
+static int read_stream(const json_t *o, request *r, api_error *e)
+{
+    const json_t *options = body_field(o, "stream_options");
+
+    API_TRY(body_bool(o, "stream", &r->stream, e));
+    API_TRY(body_bool(o, "return_progress", &r->progress, e));
+    if (!options)
+        return API_OK;
+    if (!json_is_object(options))
+        return api_fail(e, BAD, "stream_options", "stream_options: wanted an object");
+    if (!r->stream)
+        return api_fail(e, BAD, "stream_options", "stream_options: wanted together with stream: true");
+    API_TRY(body_bool(options, "include_usage", &r->include_usage, e));
+    return API_OK;
+}
+
+static int read_lengths(const json_t *o, request *r, api_error *e)
+{
+    int most = 1 << 30;
+
+    API_TRY(body_count(o, "n_predict", -1, most, &r->max_tokens, e));
+    API_TRY(body_count(o, "max_tokens", 0, most, &r->max_tokens, e));
+    API_TRY(body_count(o, "max_completion_tokens", 0, most, &r->max_tokens, e));
+    API_TRY(body_count(o, "min_tokens", 0, most, &r->min_tokens, e));
+    API_TRY(body_bool(o, "ignore_eos", &r->ignore_eos, e));
+    API_TRY(body_count(o, "n", 1, REQUEST_MAX_N, &r->n, e));
+    if (r->max_tokens >= 0 && r->min_tokens > r->max_tokens)
+        return api_fail(e, BAD, "min_tokens", "min_tokens: %d, want at most max_tokens, %d", r->min_tokens,
+                        r->max_tokens);
+    return API_OK;
+}
+
+/* The place whose sequence stays for the next turn and for /slots.  Files and quotas are per key: there is no salt. */
+static int read_slot(const request_env *env, const json_t *o, request *r, api_error *e)
+{
+    API_TRY(body_count(o, "id_slot", -1, env->n_slots - 1, &r->slot, e));
+    if (r->slot >= 0 && r->n_prompts > 1)
+        return api_fail(e, BAD, "id_slot", "id_slot: %d prompts, want one", r->n_prompts);
+    if (r->slot >= 0 && r->salt)
+        return api_fail(e, BAD, "id_slot", "id_slot: not together with cache_salt");
+    return API_OK;
+}
+
+static int read_texts(const request_env *env, const json_t *o, request *r, api_error *e)
+{
+    API_TRY(prompts_read(env, body_field(o, "prompt"), "prompt", r->echo || r->shape == BODY_NATIVE,
+                         REQUEST_MAX_PROMPTS, r->prompts, &r->n_prompts, e));
+    for (int i = 0; r->echo && i < r->n_prompts; i++)
+        if (!r->prompts[i].text)
+            API_TRY(prompt_make_text(env, &r->prompts[i], e));
+    return API_OK;
+}
+
+static int read_prompts(const request_env *env, const json_t *o, request *r, api_error *e)
+{
+    if (r->shape == BODY_INFILL) {
+        r->n_prompts = 1;
+        return prompt_of_infill(env, o, &r->prompts[0], e);
+    }
+    if (!r->chat)
+        return read_texts(env, o, r, e);
+    API_TRY(tools_read(env, o, r, e));
+    API_TRY(thoughts_read(env, o, r, e));
+    return prompt_of_chat(env, o, r, e);
+}
+
+/* Log-probabilities of all prompts are kept until the answer goes out. */
+static int check_echo(const request *r, api_error *e)
+{
+    int64_t kept = 0;
+
+    if (!r->echo || !r->logprobs)
+        return API_OK;
+    if (r->slot >= 0)
+        return api_fail(e, API_UNSUPPORTED, "echo", "echo: with logprobs not together with id_slot");
+    for (int i = 0; i < r->n_prompts; i++)
+        kept += (int64_t)r->prompts[i].n * r->n * (1 + r->top_logprobs);
+    if (kept <= REQUEST_MAX_ECHO)
+        return API_OK;
+    return api_fail(e, BAD, "echo",
+                    "echo: with logprobs %d: %lld values (prompt tokens times n times 1 + logprobs), want at most %d",
+                    r->top_logprobs, (long long)kept, REQUEST_MAX_ECHO);
+}
+
+/* response_fields of /completion; elsewhere answers are whole. */
+static int read_fields(const json_t *o, request *r, api_error *e)
+{
+    const json_t *v = body_field(o, "response_fields");
+    const size_t n = json_array_size(v);
+    size_t i;
+    json_t *x;
+
+    if (v && (!json_is_array(v) || n > REQUEST_MAX_FIELDS))
+        return api_fail(e, BAD, "response_fields", "response_fields: wanted an array of at most %d paths",
+                        REQUEST_MAX_FIELDS);
+    if (!n || r->chat || r->shape == BODY_TEXT)
+        return API_OK;
+    r->fields = kvant_calloc(n, sizeof *r->fields);
+    if (!r->fields)
+        return api_no_memory(e);
+    json_array_foreach((json_t *)v, i, x)
+    {
+        if (!json_is_string(x) || json_string_length(x) > 100)
+            return api_fail(e, BAD, "response_fields", "response_fields: item %zu: wanted a path such as timings/prompt_n",
+                            i);
+        r->fields[i] = kvant_strdup(json_string_value(x));
+        if (!r->fields[i])
+            return api_no_memory(e);
+        r->n_fields = (int)i + 1;
+    }
+    return API_OK;
+}
+
+/* The routes of request_fields.c that a body is one of. */
+static int fields_of(int shape)
+{
+    static const int routes[] = { [BODY_TEXT] = REQUEST_TEXT,
+                                  [BODY_NATIVE] = REQUEST_NATIVE,
+                                  [BODY_INFILL] = REQUEST_NATIVE | REQUEST_INFILL,
+                                  [BODY_CHAT] = REQUEST_CHAT,
+                                  [BODY_MESSAGES] = REQUEST_CHAT,
+                                  [BODY_RESPONSES] = REQUEST_CHAT };
+
+    return routes[shape];
+}
+
+static int read_request(const request_env *env, const json_t *o, request *r, api_error *e)
+{
+    API_TRY(request_check_model(env, o, e));
+    API_TRY(request_check_unsupported(o, r->chat, e));
+    API_TRY(request_check_fields(env, o, fields_of(r->shape), r->ignored, e));
+    API_TRY(read_stream(o, r, e));
+    API_TRY(read_lengths(o, r, e));
+    API_TRY(request_read_sampling(env, o, r, e));
+    API_TRY(request_read_salt(o, &r->salt, e));
+    API_TRY(request_read_lora(env, o, r, e));
+    API_TRY(body_bool(o, "echo", &r->echo, e));
+    if (r->chat && r->echo)
+        return api_fail(e, API_UNSUPPORTED, "echo", "echo: true is for /v1/completions only");
+    API_TRY(body_bool(o, "return_tokens", &r->return_tokens, e));
+    API_TRY(body_bool(o, "verbose", &r->verbose, e));
+    API_TRY(read_fields(o, r, e));
+    if (r->echo && r->logprobs && r->shape != BODY_TEXT)
+        return api_fail(e, API_UNSUPPORTED, "echo", "echo: with n_probs not supported; /v1/completions has logprobs");
+    API_TRY(read_prompts(env, o, r, e));
+    if (r->n_prompts * r->n > REQUEST_MAX_CHOICES)
+        return api_fail(e, BAD, "n", "n: %d prompts times %d, want at most %d choices", r->n_prompts, r->n,
+                        REQUEST_MAX_CHOICES);
+    API_TRY(read_slot(env, o, r, e));
+    API_TRY(check_echo(r, e));
+    return request_read_grammar(env, o, r, e); /* last: it is the dearest */
+}
+
+/* The body as an object; one of /v1/messages or /v1/responses as that of a chat. */
+static int read_body(const request_env *env, const char *body, size_t len, request *r, json_t **out, api_error *e)
+{
+    json_t *o = NULL;
+    int kind;
+
+    API_TRY(body_read(body, len, &o, e));
+    *out = o;
+    if (r->shape != BODY_MESSAGES && r->shape != BODY_RESPONSES)
+        return API_OK;
+    *out = json_object();
+    if (!*out)
+        kind = api_no_memory(e);
+    else if (r->shape == BODY_MESSAGES)
+        kind = messages_to_chat(o, *out, e);
+    else
+        kind = responses_to_chat(env, o, *out, &r->responses, e);
+    json_decref(o);
+    return kind;
+}
+
+int request_parse(const request_env *env, int shape, const char *body, size_t len, request **out, api_error *e)
+{
+    json_t *o = NULL;
+    request *r = kvant_calloc(1, sizeof *r);
+
+    if (!r)
+        return api_no_memory(e);
+    r->chat = shape == BODY_CHAT || shape == BODY_MESSAGES || shape == BODY_RESPONSES;
+    r->shape = shape;
+    r->n = 1;
+    r->slot = -1;
+    r->max_tokens = env->default_max_tokens;
+    r->sampler = env->sampler;
+    r->ignore_eos = env->ignore_eos;
+    r->verbose = env->verbose;
+    int kind = read_body(env, body, len, r, &o, e);
+    if (kind == API_OK)
+        kind = read_request(env, o, r, e);
+    json_decref(o);
+    if (kind == API_OK)
+        *out = r;
+    else
+        request_dispose(r);
+    return kind;
+}
+
+void request_dispose(request *r)
+{
+    if (!r)
+        return;
+    for (int i = 0; i < r->n_prompts; i++)
+        prompt_free(&r->prompts[i]);
+    for (int i = 0; i < r->n_stops; i++)
+        kvant_free(r->stops[i]);
+    kvant_free(r->salt);
+    grammar_release(r->grammar);
+    tool_set_free(r->tools);
+    responses_body_free(r->responses);
+    kvant_free(r->dry_breakers);
+    for (int i = 0; i < r->n_fields; i++)
+        kvant_free(r->fields[i]);
+    kvant_free(r->fields);
+    kvant_free(r);
+}

@@ -1,0 +1,145 @@
+/* server/request/request.h: the body of a generation request, checked.  Field names and limits: docs/server.md.
+ *
+ * request_parse reads the bodies of all routes that generate (BODY_*) into one struct: prompts as token ids, sampling
+ * parameters within their ranges, token ids below the logits' width.  A field that would change the text and is not
+ * there is refused; other unknown ones are ignored, named in request.ignored, and change nothing of the server.
+ * Stateless; any thread. */
+#ifndef KVANT_SERVER_REQUEST_H
+#define KVANT_SERVER_REQUEST_H
+
+#include "base/text/sbuf.h"
+#include "kvant/engine.h"
+#include "server/api_error.h"
+#include "server/grammar/grammar_cache.h"
+#include "server/tools/tool_set.h"
+#include "server/tools/tool_traits.h"
+
+enum {
+    REQUEST_MAX_N = 16, /* choices per prompt */
+    REQUEST_MAX_PROMPTS = 64,
+    REQUEST_MAX_CHOICES = 256, /* prompts times n */
+    REQUEST_MAX_STOPS = 16,
+    REQUEST_MAX_STOP_BYTES = 256,
+    REQUEST_MAX_BIAS = 1024,
+    REQUEST_MAX_LOGPROBS = 20,
+    REQUEST_MAX_ECHO = 1 << 20, /* log-probabilities of prompts */
+    REQUEST_MAX_FIELDS = 64,
+    REQUEST_MAX_MESSAGES = 10000,
+    REQUEST_IGNORED = 256, /* bytes of the list of ignored fields */
+};
+
+/* What a request is read against: the model and the defaults that the server was started with. */
+typedef struct request_env {
+    const kvant_model *model;
+    const char *alias; /* the name that clients use */
+    int n_ctx;
+    int64_t pool_tokens;    /* a longer prompt can never run */
+    int longest_token;      /* bytes; 0: not known */
+    int default_max_tokens; /* -1: up to the context */
+    kvant_sampler_params sampler;
+    int ignore_eos;          /* default */
+    int has_seed;            /* 1: requests without a seed take this one */
+    uint64_t seed;
+    grammar_cache *grammars; /* NULL: each request compiles its own */
+    int n_slots;             /* id_slot is below it */
+    int strict_model;        /* 1: a name that is not the model's is API_NOT_FOUND */
+    int verbose;             /* default */
+    int pooling;             /* KVANT_POOLING_* */
+    int tell_thinking, thinking; /* 1: templates get enable_thinking, true or false */
+    int refuse_unknown;      /* 1: every field that is not known is refused */
+    const tool_traits *traits; /* NULL: neither tools nor thoughts */
+    int thoughts_apart;        /* default: thoughts are no part of the answer's text */
+    int thought_budget;        /* default: tokens; -1: any */
+    struct response_store *responses; /* NULL: none are kept */
+    int tenant;                       /* whose this request is */
+} request_env;
+
+/* What an answer of /v1/responses tells of its request again, each value as JSON, and the conversation that it goes on
+ * with (messages of a chat, without the instructions). */
+enum { RESPONSES_TOLD = 13 };
+extern const char *const responses_told[RESPONSES_TOLD]; /* names */
+typedef struct responses_body {
+    char *told[RESPONSES_TOLD];
+    char *history;
+    sbuf items; /* of the input, as the store keeps them */
+    int store;
+} responses_body;
+void responses_body_free(responses_body *b); /* NULL is accepted */
+
+/* When the grammar of a request begins. */
+enum { GRAMMAR_AT_START, GRAMMAR_AFTER_THOUGHT, GRAMMAR_AT_CALL };
+enum { CALLS_NONE, CALLS_FREE, CALLS_WANTED };
+
+typedef struct prompt {
+    int32_t *ids;
+    int n;
+    char *text; /* completions with echo, and /completion: the prompt's text, else NULL */
+} prompt;
+
+typedef struct request {
+    int shape; /* BODY_* */
+    int chat, stream, include_usage, echo;
+    int progress; /* return_progress: a stream tells how much of the prompt is evaluated */
+    int return_tokens; /* of /completion */
+    char **fields;     /* response_fields of /completion: paths into the answer; or NULL */
+    int n_fields;
+    int verbose; /* of chats: the answer tells the prompt and the settings */
+    int n; /* choices per prompt */
+    prompt prompts[REQUEST_MAX_PROMPTS];
+    int n_prompts;
+    int max_tokens; /* -1: up to the context */
+    int min_tokens, ignore_eos;
+    int logprobs, top_logprobs; /* logprobs 1: wanted, with top_logprobs alternatives */
+    int has_seed;
+    kvant_sampler_params sampler; /* bias arrays point into this struct */
+    int32_t bias_ids[REQUEST_MAX_BIAS];
+    float bias[REQUEST_MAX_BIAS];
+    int32_t *dry_breakers; /* tokens; or NULL */
+    char *stops[REQUEST_MAX_STOPS];
+    int stop_len[REQUEST_MAX_STOPS];
+    int n_stops;
+    int slot;         /* id_slot; -1: any, and nothing stays in it */
+    char *salt;       /* cache_salt, or NULL */
+    float lora[KVANT_LORA_FILES]; /* with has_lora: a scale of each adapter */
+    int has_lora;
+    grammar *grammar; /* or NULL */
+    int grammar_begins;
+    /* chats */
+    tool_set *tools;          /* or NULL */
+    int calls, only, several; /* CALLS_*; index of the one tool that may be called, -1: any; more calls than one */
+    int thoughts_apart, in_thought; /* told apart from the text; the prompt ends within one */
+    int thought_budget;             /* tokens; -1: any */
+    responses_body *responses;      /* of BODY_RESPONSES */
+    char ignored[REQUEST_IGNORED]; /* fields that nothing reads, "a, b"; "" for none */
+} request;
+
+/* body[len] -> *out (request_dispose).  Returns API_OK or the kind of the error in *e. */
+enum { BODY_TEXT, BODY_CHAT, BODY_MESSAGES, BODY_NATIVE, BODY_INFILL, BODY_RESPONSES };
+int request_parse(const request_env *env, int shape, const char *body, size_t len, request **out, api_error *e);
+void request_dispose(request *r);
+
+/* The same reader for bodies of other routes.  All: API_OK or the error's kind. */
+typedef struct embed_request {
+    prompt prompts[REQUEST_MAX_CHOICES];
+    int n, base64, last; /* last: of the last token, not the mean */
+    int norm;            /* embd_normalize: -1 none, 0 the largest value is 32760, p the p-norm is 1 */
+    char *salt; /* cache_salt, or NULL */
+    char ignored[REQUEST_IGNORED];
+} embed_request;
+int request_parse_embed(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e);
+void embed_request_dispose(embed_request *r);
+/* {"content"} -> ids; {"tokens"} -> ids; {"messages"} -> the prompt's text (kvant_text_free). */
+int request_parse_tokenize(const request_env *env, const char *body, size_t len, prompt *out, int *with_pieces,
+                           api_error *e);
+/* [{"id", "scale"}] of /lora-adapters: a scale of each adapter of the model, 0 for those that are not in the list. */
+int request_parse_lora(const request_env *env, const char *body, size_t len, float scales[KVANT_LORA_FILES],
+                       api_error *e);
+int request_parse_detokenize(const request_env *env, const char *body, size_t len, prompt *out, api_error *e);
+int request_parse_template(const request_env *env, const char *body, size_t len, char **text, api_error *e);
+/* {"model"}, "" where it is missing.  cap: its longest and the end. */
+int request_parse_model(const char *body, size_t len, char *name, size_t cap, api_error *e);
+/* {"filename"} of /slots: letters, digits, _ . and -, 1 to 64 of them, not a dot first. */
+int request_parse_filename(const char *body, size_t len, char name[65], api_error *e);
+void prompt_free(prompt *p);
+
+#endif

@@ -1,0 +1,92 @@
+/* request_body.c: a request body as a JSON object, and its fields by type; an error names the field and its limits. */
+#include "server/request/request_impl.h"
+
+#include "server/request/json_scan.h"
+
+int api_no_memory(api_error *e)
+{
+    return api_fail(e, API_UNAVAILABLE, "", "out of memory");
+}
+
+/* A field; NULL when it is missing or null. */
+const json_t *body_field(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+
+    return json_is_null(v) ? NULL : v;
+}
+
+int body_int(const json_t *o, const char *key, int64_t lo, int64_t hi, int64_t *v, api_error *e)
+{
+    const json_t *x = body_field(o, key);
+
+    if (!x)
+        return API_OK;
+    if (!json_is_integer(x) || json_integer_value(x) < lo || json_integer_value(x) > hi)
+        return api_fail(e, BAD, key, "%s: wanted an integer from %lld to %lld", key, (long long)lo, (long long)hi);
+    *v = json_integer_value(x);
+    return API_OK;
+}
+
+int body_count(const json_t *o, const char *key, int lo, int hi, int *v, api_error *e)
+{
+    int64_t x = *v;
+
+    API_TRY(body_int(o, key, lo, hi, &x, e));
+    *v = (int)x;
+    return API_OK;
+}
+
+int body_num(const json_t *o, const char *key, double lo, double hi, float *v, api_error *e)
+{
+    const json_t *x = body_field(o, key);
+
+    if (!x)
+        return API_OK;
+    double d = json_number_value(x);
+    if (!json_is_number(x) || !(d >= lo && d <= hi))
+        return api_fail(e, BAD, key, "%s: wanted a number from %g to %g", key, lo, hi);
+    *v = (float)d;
+    return API_OK;
+}
+
+int body_bool(const json_t *o, const char *key, int *v, api_error *e)
+{
+    const json_t *x = body_field(o, key);
+
+    if (!x)
+        return API_OK;
+    if (!json_is_boolean(x))
+        return api_fail(e, BAD, key, "%s: wanted true or false", key);
+    *v = json_is_true(x);
+    return API_OK;
+}
+
+int body_string(const json_t *o, const char *key, size_t max, const char **v, size_t *n, api_error *e)
+{
+    const json_t *x = body_field(o, key);
+
+    *v = NULL;
+    if (!x)
+        return API_OK;
+    if (!json_is_string(x) || json_string_length(x) > max)
+        return api_fail(e, BAD, key, "%s: wanted a string of at most %zu bytes", key, max);
+    *v = json_string_value(x);
+    *n = json_string_length(x);
+    return API_OK;
+}
+
+int body_read(const char *body, size_t len, json_t **out, api_error *e)
+{
+    kvant_diag diag = { "" };
+
+    if (len == 0)
+        return api_fail(e, BAD, "", "body: empty, wanted a JSON object");
+    if (json_read(body, len, out, &diag) != KVANT_OK)
+        return api_fail(e, BAD, "", "body: %s", diag.text);
+    if (json_is_object(*out))
+        return API_OK;
+    json_decref(*out);
+    *out = NULL;
+    return api_fail(e, BAD, "", "body: wanted a JSON object");
+}

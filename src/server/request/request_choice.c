@@ -1,0 +1,244 @@
+/* request_choice.c: how a request wants its tokens chosen: sampling, bias, stops, log-probabilities, grammar. */
+#include "server/request/request_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/mem.h"
+
+static int read_sampler(const request_env *env, const json_t *o, request *r, api_error *e)
+{
+    kvant_sampler_params *s = &r->sampler;
+    int64_t seed = -1;
+
+    API_TRY(body_num(o, "temperature", 0, 2, &s->temp, e));
+    API_TRY(body_num(o, "top_p", 0, 1, &s->top_p, e));
+    API_TRY(body_num(o, "min_p", 0, 1, &s->min_p, e));
+    API_TRY(body_count(o, "top_k", -1, 1 << 30, &s->top_k, e));
+    s->top_k = s->top_k < 0 ? 0 : s->top_k;
+    API_TRY(body_num(o, "repeat_penalty", 0.01, 100, &s->repeat_penalty, e));
+    API_TRY(body_num(o, "repetition_penalty", 0.01, 100, &s->repeat_penalty, e));
+    API_TRY(body_count(o, "repeat_last_n", -1, 1 << 30, &s->penalty_last_n, e));
+    if (s->penalty_last_n >= env->n_ctx)
+        s->penalty_last_n = -1; /* all of them, without a window of that size */
+    API_TRY(body_num(o, "presence_penalty", -2, 2, &s->presence_penalty, e));
+    API_TRY(body_num(o, "frequency_penalty", -2, 2, &s->frequency_penalty, e));
+    API_TRY(body_int(o, "seed", INT64_MIN, INT64_MAX, &seed, e));
+    const int given = body_field(o, "seed") != NULL;
+    r->has_seed = given ? seed != -1 : env->has_seed; /* -1 is llama.cpp's way to ask for a random one */
+    if (r->has_seed)
+        s->seed = given ? (uint64_t)seed : env->seed;
+    return API_OK;
+}
+
+static int one_bias(const request_env *env, int64_t id, const json_t *value, request *r, api_error *e)
+{
+    const int width = kvant_model_get_info(env->model)->n_vocab;
+    const double v = json_is_false(value) ? -100 : json_number_value(value); /* false: llama.cpp's way to ban */
+
+    if (id < 0 || id >= width)
+        return api_fail(e, BAD, "logit_bias", "logit_bias: wanted token ids from 0 to %d", width - 1);
+    if (!(json_is_number(value) || json_is_false(value)) || !(v >= -100 && v <= 100))
+        return api_fail(e, BAD, "logit_bias", "logit_bias: token %d: wanted a number from -100 to 100, or false",
+                        (int)id);
+    if (r->sampler.n_bias == REQUEST_MAX_BIAS)
+        return api_fail(e, BAD, "logit_bias", "logit_bias: wanted at most %d tokens", REQUEST_MAX_BIAS);
+    r->bias_ids[r->sampler.n_bias] = (int32_t)id;
+    r->bias[r->sampler.n_bias++] = v == -100 ? -INFINITY : (float)v; /* -100 bans, as OpenAI's documents say */
+    return API_OK;
+}
+
+/* A text instead of an id: each of its tokens. */
+static int bias_of_text(const request_env *env, const char *s, const json_t *value, request *r, api_error *e)
+{
+    prompt p = { 0 };
+    int kind = prompt_of_text(env, s, strlen(s), 0, &p, e);
+
+    for (int i = 0; kind == API_OK && i < p.n; i++)
+        kind = one_bias(env, p.ids[i], value, r, e);
+    prompt_free(&p);
+    return kind;
+}
+
+/* {"ID": BIAS}, or {"TEXT": BIAS} */
+static int bias_of_object(const request_env *env, const json_t *bias, request *r, api_error *e)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)bias, key, value)
+    {
+        int id = -1, used = 0;
+        if (key[strspn(key, "-0123456789")])
+            API_TRY(bias_of_text(env, key, value, r, e));
+        else
+            API_TRY(one_bias(env, sscanf(key, "%9d%n", &id, &used) == 1 && !key[used] ? id : -1, value, r, e));
+    }
+    return API_OK;
+}
+
+/* [[ID or TEXT, BIAS], ...]: llama.cpp's way to write it. */
+static int bias_of_array(const request_env *env, const json_t *bias, request *r, api_error *e)
+{
+    json_t *pair;
+    size_t i;
+
+    json_array_foreach((json_t *)bias, i, pair)
+    {
+        const json_t *id = json_array_get(pair, 0);
+        if (json_array_size(pair) != 2 || !(json_is_integer(id) || json_is_string(id)))
+            return api_fail(e, BAD, "logit_bias",
+                            "logit_bias: item %zu: wanted a pair of a token id, or a text, and its bias", i);
+        if (json_is_string(id))
+            API_TRY(bias_of_text(env, json_string_value(id), json_array_get(pair, 1), r, e));
+        else
+            API_TRY(one_bias(env, json_integer_value(id), json_array_get(pair, 1), r, e));
+    }
+    return API_OK;
+}
+
+static int read_bias(const request_env *env, const json_t *o, request *r, api_error *e)
+{
+    const json_t *bias = body_field(o, "logit_bias");
+
+    r->sampler.bias_ids = r->bias_ids;
+    r->sampler.bias = r->bias;
+    if (!bias)
+        return API_OK;
+    if (json_is_object(bias))
+        return bias_of_object(env, bias, r, e);
+    return json_is_array(bias) ? bias_of_array(env, bias, r, e)
+                               : api_fail(e, BAD, "logit_bias", "logit_bias: wanted an object or an array of pairs");
+}
+
+static int one_stop(request *r, const json_t *v, api_error *e)
+{
+    size_t n = json_string_length(v);
+
+    if (!json_is_string(v) || n == 0 || n > REQUEST_MAX_STOP_BYTES)
+        return api_fail(e, BAD, "stop", "stop: wanted strings of 1 to %d bytes", REQUEST_MAX_STOP_BYTES);
+    char *s = kvant_strndup(json_string_value(v), n);
+    if (!s)
+        return api_no_memory(e);
+    r->stop_len[r->n_stops] = (int)n;
+    r->stops[r->n_stops++] = s;
+    return API_OK;
+}
+
+static int read_stops(const json_t *o, request *r, api_error *e)
+{
+    const json_t *v = body_field(o, "stop");
+    size_t i;
+    json_t *x;
+
+    if (!v)
+        return API_OK;
+    if (json_is_string(v))
+        return one_stop(r, v, e);
+    if (!json_is_array(v) || json_array_size(v) > REQUEST_MAX_STOPS)
+        return api_fail(e, BAD, "stop", "stop: wanted a string or an array of at most %d", REQUEST_MAX_STOPS);
+    json_array_foreach((json_t *)v, i, x) API_TRY(one_stop(r, x, e));
+    return API_OK;
+}
+
+static int read_logprobs(const json_t *o, request *r, api_error *e)
+{
+    const char *key = r->shape == BODY_TEXT ? "logprobs" : "n_probs";
+    const json_t *v = body_field(o, key);
+
+    if (r->chat) {
+        API_TRY(body_bool(o, "logprobs", &r->logprobs, e));
+        API_TRY(body_count(o, "top_logprobs", 0, REQUEST_MAX_LOGPROBS, &r->top_logprobs, e));
+        if (body_field(o, "top_logprobs") && r->top_logprobs && !r->logprobs)
+            return api_fail(e, BAD, "top_logprobs", "top_logprobs: wanted together with logprobs: true");
+        return API_OK;
+    }
+    API_TRY(body_count(o, key, 0, REQUEST_MAX_LOGPROBS, &r->top_logprobs, e));
+    r->logprobs = v && (r->shape == BODY_TEXT || r->top_logprobs > 0);
+    return API_OK;
+}
+
+int request_read_sampling(const request_env *env, const json_t *o, request *r, api_error *e)
+{
+    API_TRY(read_sampler(env, o, r, e));
+    API_TRY(request_read_samplers(env, o, r, e));
+    API_TRY(read_bias(env, o, r, e));
+    API_TRY(read_stops(o, r, e));
+    return read_logprobs(o, r, e);
+}
+
+/* ---- grammar ---- */
+
+int request_compile(const request_env *env, const grammar_vocab *vocab, const char *text, size_t n, const char *key,
+                    request *r, api_error *e)
+{
+    kvant_diag diag = { "" };
+    int code = grammar_cache_get(env->grammars, vocab, text, n, &r->grammar, &diag);
+
+    return code == KVANT_OK ? API_OK : api_fail(e, api_kind_of(code), key, "%s", diag.text);
+}
+
+static int compile_schema(const request_env *env, const json_t *schema, const char *key, request *r, api_error *e)
+{
+    kvant_diag diag = { "" };
+    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY), *gbnf = NULL;
+
+    if (!text)
+        return api_no_memory(e);
+    int code = grammar_from_schema(text, strlen(text), &gbnf, &diag);
+    free(text);
+    if (code != KVANT_OK)
+        return api_fail(e, api_kind_of(code), key, "%s", diag.text);
+    int kind = request_compile(env, NULL, gbnf, strlen(gbnf), key, r, e);
+    kvant_free(gbnf);
+    return kind;
+}
+
+static int read_format(const request_env *env, const json_t *format, request *r, api_error *e)
+{
+    const char *type = json_string_value(json_object_get(format, "type"));
+    const json_t *wrapped = json_object_get(format, "json_schema"), *schema = json_object_get(wrapped, "schema");
+
+    if (!type)
+        return api_fail(e, BAD, "response_format", "response_format: type: wanted text, json_object or json_schema");
+    if (strcmp(type, "text") == 0)
+        return API_OK;
+    if (!schema)
+        schema = json_object_get(format, "schema"); /* llama.cpp's place for it */
+    if (strcmp(type, "json_object") == 0 && !schema)
+        return request_compile(env, NULL, grammar_json_object(), strlen(grammar_json_object()), "response_format", r,
+                               e);
+    if (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0)
+        return api_fail(e, BAD, "response_format", "response_format: type: wanted text, json_object or json_schema");
+    if (!schema)
+        return api_fail(e, BAD, "response_format", "response_format: json_schema.schema: missing");
+    return compile_schema(env, schema, "response_format", r, e);
+}
+
+int request_read_grammar(const request_env *env, const json_t *o, request *r, api_error *e)
+{
+    const json_t *format = body_field(o, "response_format"), *schema = body_field(o, "json_schema");
+    const char *text;
+    size_t n = 0;
+
+    API_TRY(body_string(o, "grammar", GRAMMAR_MAX_TEXT, &text, &n, e));
+    r->grammar_begins = r->in_thought ? GRAMMAR_AFTER_THOUGHT : GRAMMAR_AT_START;
+    if (r->calls != CALLS_NONE) {
+        const char *type = json_string_value(json_object_get(format, "type"));
+        if (schema || (text && n) || (format && !(type && strcmp(type, "text") == 0)))
+            return api_fail(
+                e, API_UNSUPPORTED, "tools",
+                "tools: not together with response_format, json_schema or grammar (but with tool_choice none)");
+        return tools_grammar(env, r, e);
+    }
+    if ((format != NULL) + (schema != NULL) + (text && n) > 1)
+        return api_fail(e, BAD, "grammar", "grammar, json_schema and response_format: wanted one of them");
+    if (text && n)
+        return request_compile(env, NULL, text, n, "grammar", r, e);
+    if (schema)
+        return compile_schema(env, schema, "json_schema", r, e);
+    if (format && !json_is_object(format))
+        return api_fail(e, BAD, "response_format", "response_format: wanted an object");
+    return format ? read_format(env, format, r, e) : API_OK;
+}

@@ -1,0 +1,106 @@
+/* server/request/request_impl.h: what the readers of request bodies share.  Each reader returns API_OK or the kind
+ * of *e. */
+#ifndef KVANT_SERVER_REQUEST_IMPL_H
+#define KVANT_SERVER_REQUEST_IMPL_H
+
+#include <jansson.h>
+#include "server/request/request.h"
+
+enum { BAD = API_INVALID };
+
+#define API_TRY(expr)                                                                                                  \
+    do {                                                                                                               \
+        int api_try_ = (expr);                                                                                         \
+        if (api_try_ != API_OK)                                                                                        \
+            return api_try_;                                                                                           \
+    } while (0)
+
+/* ---- request_body.c ---- */
+int api_no_memory(api_error *e);
+int body_read(const char *body, size_t len, json_t **out, api_error *e); /* an object; the caller's to json_decref */
+const json_t *body_field(const json_t *o, const char *key);              /* NULL when it is missing or null */
+/* *v keeps its value when the field is missing or null. */
+int body_int(const json_t *o, const char *key, int64_t lo, int64_t hi, int64_t *v, api_error *e);
+int body_count(const json_t *o, const char *key, int lo, int hi, int *v, api_error *e);
+int body_num(const json_t *o, const char *key, double lo, double hi, float *v, api_error *e);
+int body_bool(const json_t *o, const char *key, int *v, api_error *e);
+/* *v is NULL when it is missing or null; else n bytes that live as long as o. */
+int body_string(const json_t *o, const char *key, size_t max, const char **v, size_t *n, api_error *e);
+
+/* ---- request_prompt.c ---- */
+/* flags: KVANT_TOK_* */
+int prompt_of_text(const request_env *env, const char *s, size_t n, int flags, prompt *p, api_error *e);
+int prompt_append(prompt *p, const prompt *more, api_error *e);
+int prompt_of_ids(const request_env *env, const json_t *a, const char *key, prompt *p, api_error *e);
+/* At most `most` prompts of v (a string, token ids, or an array of those); *n of them are to be freed, on error too.
+ * keep: with their text. */
+int prompts_read(const request_env *env, const json_t *v, const char *key, int keep, int most, prompt *list, int *n,
+                 api_error *e);
+int prompt_make_text(const request_env *env, prompt *p, api_error *e); /* of its tokens */
+/* Whether it fits: before it is made into tokens, and after. */
+int prompt_check_bytes(const request_env *env, size_t bytes, const char *key, api_error *e);
+int prompt_check_length(const request_env *env, const prompt *p, const char *key, api_error *e);
+int prompt_of_chat(const request_env *env, const json_t *o, request *r, api_error *e); /* r->prompts[0] */
+
+typedef struct messages {
+    char *json;   /* as the template gets them; free() */
+    size_t bytes; /* of what no template leaves out */
+} messages;
+
+/* add_generation_prompt and continue_final_message -> enum kvant_chat_end */
+int chat_end_read(const json_t *o, int *end, api_error *e);
+/* chat_template_kwargs as JSON, to be freed with free(); NULL: none. */
+int chat_kwargs_read(const request_env *env, const json_t *o, char **kwargs, api_error *e);
+int messages_read(const json_t *o, messages *m, api_error *e); /* messages_free also after an error */
+void messages_free(messages *m);
+
+/* ---- request_infill.c ---- */
+int prompt_of_infill(const request_env *env, const json_t *o, prompt *p, api_error *e);
+
+/* ---- request_messages.c ---- */
+int messages_to_chat(const json_t *o, json_t *out, api_error *e); /* out: an empty object */
+
+/* ---- request_responses.c ---- */
+/* out: an empty object; *body: to be freed, on error too. */
+int responses_to_chat(const request_env *env, const json_t *o, json_t *out, responses_body **body, api_error *e);
+
+/* ---- request_tools.c ---- */
+int tools_list(const json_t *o, tool_set **out, api_error *e); /* NULL: none are to be used */
+int tools_read(const request_env *env, const json_t *o, request *r, api_error *e);     /* what may be called */
+int thoughts_read(const request_env *env, const json_t *o, request *r, api_error *e);
+int tools_grammar(const request_env *env, request *r, api_error *e);
+
+/* ---- request_choice.c ---- */
+/* GBNF that runs over `vocab` (NULL: the model's) -> r->grammar. */
+int request_compile(const request_env *env, const grammar_vocab *vocab, const char *text, size_t n, const char *key,
+                    request *r, api_error *e);
+int request_read_sampling(const request_env *env, const json_t *o, request *r, api_error *e);
+int request_read_grammar(const request_env *env, const json_t *o, request *r, api_error *e);
+
+/* ---- request_lora.c ---- */
+/* The field lora -> r->lora; an empty list is as good as none. */
+int request_read_lora(const request_env *env, const json_t *o, request *r, api_error *e);
+
+/* ---- request_samplers.c ---- */
+int request_read_samplers(const request_env *env, const json_t *o, request *r, api_error *e);
+
+/* ---- request_fields.c ---- */
+enum {
+    REQUEST_CHAT = 1,
+    REQUEST_TEXT = 2,
+    REQUEST_TEMPLATE = 4,
+    REQUEST_EMBED = 8,
+    REQUEST_NATIVE = 16,
+    REQUEST_INFILL = 32
+};
+/* Every field of o that the route does not read: refused, or named in `ignored`. */
+int request_check_fields(const request_env *env, const json_t *o, int route, char ignored[REQUEST_IGNORED],
+                         api_error *e);
+
+/* ---- request.c ---- */
+int request_read_salt(const json_t *o, char **salt, api_error *e); /* cache_salt; NULL: none, or empty */
+int request_check_unsupported(const json_t *o, int chat,
+                              api_error *e); /* images and what else is refused by its shape */
+int request_check_model(const request_env *env, const json_t *o, api_error *e); /* the name, where there is one */
+
+#endif

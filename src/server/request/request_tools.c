@@ -1,0 +1,123 @@
+/* request_tools.c: the tools that a chat brings, which of them may be called, and what becomes of thoughts. */
+#include "server/request/request_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/mem.h"
+#include "server/tools/tool_grammar.h"
+
+/* The tool that the request names: {"type": "function", "function": {"name": ...}}. */
+static int read_named(const json_t *v, request *r, api_error *e)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+    const char *name = json_string_value(json_object_get(json_object_get(v, "function"), "name"));
+
+    if (!type || strcmp(type, "function") != 0 || !name)
+        return api_fail(
+            e, BAD, "tool_choice",
+            "tool_choice: wanted auto, none, required or {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    r->only = tool_set_find(r->tools, name, strlen(name));
+    r->calls = CALLS_WANTED;
+    r->several = 0;
+    if (r->only < 0)
+        return api_fail(e, BAD, "tool_choice", "tool_choice: %.64s is none of the tools", name);
+    return API_OK;
+}
+
+static int read_choice(const json_t *o, request *r, api_error *e)
+{
+    static const char *const words[] = { "none", "auto", "required" }; /* in the order of CALLS_* */
+    const json_t *v = body_field(o, "tool_choice");
+    const char *word = json_string_value(v);
+
+    r->only = -1;
+    r->calls = CALLS_FREE;
+    if (!v)
+        return API_OK;
+    if (json_is_object(v))
+        return read_named(v, r, e);
+    for (int i = 0; i < 3 && word; i++)
+        if (strcmp(word, words[i]) == 0) {
+            r->calls = i;
+            return API_OK;
+        }
+    return api_fail(e, BAD, "tool_choice",
+                    "tool_choice: wanted auto, none, required or an object with a function's name");
+}
+
+static int check_model_calls(const request_env *env, api_error *e)
+{
+    const tool_traits *t = env->traits;
+
+    if (!t || !t->renders_tools)
+        return api_fail(e, API_UNSUPPORTED, "tools",
+                        "tools: not supported: the model's chat template does not show tools to the model");
+    if (!t->d)
+        return api_fail(e, API_UNSUPPORTED, "tools",
+                        "tools: not supported: how this model writes calls is not known (the server's option "
+                        "--tool-dialect names a way)");
+    return API_OK;
+}
+
+int tools_list(const json_t *o, tool_set **out, api_error *e)
+{
+    const char *choice = json_string_value(body_field(o, "tool_choice"));
+    const json_t *list = body_field(o, "tools");
+    kvant_diag diag = { "" };
+
+    *out = NULL;
+    if (json_array_size(list) == 0) /* request_check_unsupported has looked at tool_choice */
+        return API_OK;
+    if (choice && strcmp(choice, "none") == 0) /* as if there were none: the model is not told about them either */
+        return API_OK;
+    const int code = tool_set_read(list, out, &diag);
+    return code == KVANT_OK ? API_OK : api_fail(e, api_kind_of(code), "tools", "tools: %s", diag.text);
+}
+
+int tools_read(const request_env *env, const json_t *o, request *r, api_error *e)
+{
+    r->several = 1;
+    API_TRY(body_bool(o, "parallel_tool_calls", &r->several, e));
+    API_TRY(tools_list(o, &r->tools, e));
+    if (!r->tools)
+        return API_OK;
+    API_TRY(check_model_calls(env, e));
+    return read_choice(o, r, e);
+}
+
+int thoughts_read(const request_env *env, const json_t *o, request *r, api_error *e)
+{
+    static const char *const budgets[] = { "thinking_budget_tokens", "thinking_token_budget", "reasoning_budget" };
+    const char *format;
+    size_t n = 0;
+
+    r->thought_budget = env->thought_budget;
+    r->thoughts_apart = env->thoughts_apart && env->traits && env->traits->t;
+    for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++)
+        API_TRY(body_count(o, budgets[i], -1, 1 << 30, &r->thought_budget, e));
+    API_TRY(body_string(o, "reasoning_format", 40, &format, &n, e));
+    if (!format || strcmp(format, "auto") == 0)
+        return API_OK;
+    if (strcmp(format, "none") != 0 && strcmp(format, "deepseek") != 0)
+        return api_fail(e, BAD, "reasoning_format", "reasoning_format: %.40s, want none, auto or deepseek", format);
+    r->thoughts_apart = format[0] == 'd' && env->traits && env->traits->t;
+    return API_OK;
+}
+
+int tools_grammar(const request_env *env, request *r, api_error *e)
+{
+    const tool_traits *t = env->traits;
+    const int start = r->calls == CALLS_WANTED;
+    const tool_rules rules = { t->d, r->tools, r->only, r->several, start, r->in_thought ? NULL : t->t };
+    kvant_diag diag = { "" };
+    char *gbnf = NULL;
+    int code = tool_grammar(&rules, &gbnf, &diag);
+
+    if (code != KVANT_OK)
+        return api_fail(e, api_kind_of(code), "tools", "tools: %s", diag.text);
+    if (!start)
+        r->grammar_begins = GRAMMAR_AT_CALL;
+    code = request_compile(env, t->vocab, gbnf, strlen(gbnf), "tools", r, e);
+    kvant_free(gbnf);
+    return code;
+}

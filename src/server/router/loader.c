@@ -1,0 +1,291 @@
+/* loader.c: the thread that loads and unloads models, one at a time, so that what they take together is known.
+ *
+ * First it unloads what is to go and is held by nobody, then it takes the wish that waits longest.  A model that needs
+ * room gets it from the least recently used one that nobody holds.  When all are held for PATIENCE_S, the least
+ * recently used one takes no new requests (they wait, and are the next wish), so that a model that is always in use
+ * keeps no other one out for ever.  Requests in flight always end first. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "server/server_impl.h"
+
+enum { PATIENCE_S = 10 };
+
+/* Errors that name a file tell clients nothing of its folder. */
+static void without_folder(const char *path, char *text)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+
+    for (char *at = text; n && (at = strstr(at, path)) != NULL;)
+        memmove(at, at + n, strlen(at + n) + 1);
+}
+
+/* ---- those who wait ---- */
+
+void models_refuse(work *w, int kind, const char *text)
+{
+    while (w) {
+        work *next = w->next;
+        api_fail(&w->refused, kind, "model", "%s", text);
+        work_enqueue(w);
+        w = next;
+    }
+}
+
+/* Somebody still wants it.  Under the lock. */
+static int is_wanted(const served *m)
+{
+    int wanted = m->asked;
+
+    for (const work *w = m->parked.first; w && !wanted; w = w->next) {
+        pthread_mutex_lock(&w->job->lock);
+        wanted = !w->job->gone;
+        pthread_mutex_unlock(&w->job->lock);
+    }
+    return wanted;
+}
+
+/* The wish is over: m leaves the list, and its requests go on.  Under the lock, which is released meanwhile. */
+static void end_wish(served *m, int state, int kind, const char *text)
+{
+    models *a = &m->s->models;
+    served **at = &a->wishes, *before = NULL;
+
+    for (; *at != m; at = &(*at)->next_wish)
+        before = *at;
+    *at = m->next_wish;
+    if (a->last_wish == m)
+        a->last_wish = before;
+    m->wished = m->asked = 0;
+    m->state = state;
+    m->failed = kind != API_OK;
+    snprintf(m->why, sizeof m->why, "%s", text);
+    work *w = m->parked.first;
+    m->parked.first = NULL;
+    for (work *k = w; k && kind == API_OK && state == SERVED_READY; k = k->next) {
+        k->m = m;
+        m->users++;
+    }
+    m->used_ns = clock_ns();
+    pthread_mutex_unlock(&a->lock);
+    if (kind != API_OK)
+        models_refuse(w, kind, text);
+    while (w && kind == API_OK) {
+        work *next = w->next; /* those whose client left are passed over there */
+        work_enqueue(w);
+        w = next;
+    }
+    pthread_mutex_lock(&a->lock);
+}
+
+/* ---- loading ---- */
+
+static void fail_wish(served *m, int code, kvant_diag *diag)
+{
+    char text[sizeof m->why];
+
+    without_folder(m->path, diag->text);
+    snprintf(text, sizeof text, "model: \"%.60s\" could not be loaded: %.160s", m->name, diag->text);
+    log_msg(LOG_WARN, "%s", text);
+    served_close(m);
+    if (!m->s->p.router)
+        server_fail(m->s, code, diag);
+    pthread_mutex_lock(&m->s->models.lock);
+    m->bytes = 0;
+    end_wish(m, SERVED_NOT, code == KVANT_ENOMEM ? API_UNAVAILABLE : API_INVALID, text);
+}
+
+static int open_file(served *m, kvant_diag *diag)
+{
+    const server *s = m->s;
+    const int64_t most = s->p.models_memory;
+
+    KVANT_TRY(s->p.loader->open(s->p.loader->user, m->path, &m->parts, diag));
+    if (most == 0 || m->parts.bytes <= most)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_ENOSPC, "it needs %lld MiB, want at most %lld (--models-memory)",
+                      (long long)(m->parts.bytes >> 20), (long long)(most >> 20));
+}
+
+static int start(served *m, kvant_diag *diag)
+{
+    server *s = m->s;
+
+    KVANT_TRY(s->p.loader->start(s->p.loader->user, s, &m->parts, diag));
+    KVANT_TRY(served_open(m, diag));
+    if (s->p.router)
+        served_find_cache(m);
+    log_msg(LOG_INFO, s->p.router ? "loaded: %s" : "ready: %s", s->p.router ? m->name : server_url(s));
+    return KVANT_OK;
+}
+
+/* Under the lock, which is released while it works. */
+static void unload(served *m)
+{
+    models *a = &m->s->models;
+
+    m->state = SERVED_LEAVING;
+    pthread_mutex_unlock(&a->lock);
+    if (!m->failed)
+        served_keep_cache(m);
+    served_close(m);
+    log_msg(LOG_INFO, "unloaded: %s", m->name);
+    pthread_mutex_lock(&a->lock);
+    m->state = SERVED_NOT;
+    m->goes = 0;
+    m->bytes = 0;
+}
+
+/* ---- room ---- */
+
+static int fits(const server *s, const served *m)
+{
+    int64_t bytes = m->parts.bytes;
+    int n = 1;
+
+    for (int i = 0; i < s->models.n; i++) {
+        const served *o = &s->models.list[i];
+        n += o != m && o->state == SERVED_READY;
+        bytes += o != m && o->state == SERVED_READY ? o->bytes : 0;
+    }
+    return (s->p.models_max == 0 || n <= s->p.models_max) && (s->p.models_memory == 0 || bytes <= s->p.models_memory);
+}
+
+static served *least_used(server *s, int idle)
+{
+    served *m = NULL;
+
+    for (int i = 0; i < s->models.n; i++) {
+        served *o = &s->models.list[i];
+        if (o->state == SERVED_READY && !(idle && o->users) && (!m || o->used_ns < m->used_ns))
+            m = o;
+    }
+    return m;
+}
+
+/* All are in use for long: one takes no new requests, unless one does so already. */
+static void ask_one_to_go(server *s, const served *m)
+{
+    int goes = 0;
+
+    if (clock_ns() - m->wished_ns < PATIENCE_S * (int64_t)1000000000)
+        return;
+    for (int i = 0; i < s->models.n; i++)
+        goes |= s->models.list[i].goes;
+    if (!goes && least_used(s, 0))
+        least_used(s, 0)->goes = 1;
+}
+
+/* ---- the thread ---- */
+
+/* One step towards m being ready; 0: nothing can be done now.  Under the lock, which is released while it works. */
+static int work_on(served *m)
+{
+    server *s = m->s;
+    models *a = &s->models;
+    kvant_diag diag = { "" };
+    int code = KVANT_OK;
+
+    if (m->state == SERVED_READY) /* it is to go first */
+        return 0;
+    if (!is_wanted(m)) {
+        pthread_mutex_unlock(&a->lock);
+        served_close(m);
+        pthread_mutex_lock(&a->lock);
+        end_wish(m, SERVED_NOT, API_OK, m->failed ? m->why : "");
+        return 1;
+    }
+    if (m->state == SERVED_NOT) {
+        m->state = SERVED_LOADING;
+        pthread_mutex_unlock(&a->lock);
+        code = open_file(m, &diag);
+    } else if (fits(s, m)) {
+        pthread_mutex_unlock(&a->lock);
+        code = start(m, &diag);
+        if (code == KVANT_OK) {
+            pthread_mutex_lock(&a->lock);
+            m->bytes = m->parts.bytes;
+            end_wish(m, SERVED_READY, API_OK, "");
+            return 1;
+        }
+    } else if (least_used(s, 1)) {
+        unload(least_used(s, 1));
+        return 1;
+    } else {
+        ask_one_to_go(s, m);
+        return 0;
+    }
+    if (code != KVANT_OK)
+        fail_wish(m, code, &diag);
+    else
+        pthread_mutex_lock(&a->lock);
+    return 1;
+}
+
+static int step(server *s)
+{
+    models *a = &s->models;
+    served *m;
+
+    for (int i = 0; i < a->n; i++)
+        if (a->list[i].state == SERVED_READY && a->list[i].goes && !a->list[i].users) {
+            unload(&a->list[i]);
+            return 1;
+        }
+    for (m = a->wishes; m && m->state == SERVED_READY;)
+        m = m->next_wish;
+    return m && work_on(m);
+}
+
+static void *loader_main(void *user)
+{
+    server *s = user;
+    models *a = &s->models;
+    struct timespec soon;
+
+    pthread_mutex_lock(&a->lock);
+    while (!a->stop) {
+        if (step(s))
+            continue;
+        clock_gettime(CLOCK_REALTIME, &soon);
+        soon.tv_sec++;
+        if (a->wishes) /* clients may leave, and patience ends */
+            pthread_cond_timedwait(&a->news, &a->lock, &soon);
+        else
+            pthread_cond_wait(&a->news, &a->lock);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+int models_start(server *s, kvant_diag *diag)
+{
+    models *a = &s->models;
+
+    if (!s->p.router && a->n)
+        models_load(&a->list[0]);
+    if (pthread_create(&a->thread, NULL, loader_main, s) != 0)
+        return kvant_fail(diag, KVANT_ENOMEM, "serve: no thread to load models");
+    a->running = 1;
+    if (s->p.router)
+        log_msg(LOG_INFO, "ready: %s, %d models", server_url(s), a->n);
+    return KVANT_OK;
+}
+
+void models_stop(server *s)
+{
+    models *a = &s->models;
+
+    if (!a->running)
+        return;
+    pthread_mutex_lock(&a->lock);
+    a->stop = 1;
+    pthread_cond_signal(&a->news);
+    pthread_mutex_unlock(&a->lock);
+    pthread_join(a->thread, NULL);
+    a->running = 0;
+}

@@ -1,0 +1,284 @@
+/* models.c: which models a server has, who uses them, who waits for which.  A model that somebody holds stays as it is:
+ * the loader (loader.c) changes only those that nobody holds.  models.lock guards the fields that server_impl.h names;
+ * what a model consists of is written by the loader before it is ready and read by those who hold it. */
+#include <stdio.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "server/request/response_store.h"
+#include "server/server_impl.h"
+
+int models_open(server *s, kvant_diag *diag)
+{
+    models *a = &s->models;
+
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->news, NULL);
+    a->list = kvant_calloc((size_t)s->p.n_models + 1, sizeof *a->list);
+    s->responses = response_store_new((s->p.keys ? s->p.keys->n : 0) + 1);
+    if (!a->list || !s->responses)
+        return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
+    for (; a->n < s->p.n_models; a->n++) {
+        a->list[a->n].s = s;
+        a->list[a->n].name = s->p.models[a->n].name;
+        a->list[a->n].path = s->p.models[a->n].path;
+    }
+    return KVANT_OK;
+}
+
+void models_end(server *s)
+{
+    models *a = &s->models;
+
+    for (int i = 0; i < a->n; i++) {
+        work *w = a->list[i].parked.first;
+        a->list[i].parked.first = NULL;
+        while (w) {
+            work *next = w->next;
+            job_release(w->job);
+            w = next;
+        }
+        served_stop(&a->list[i]);
+    }
+}
+
+void models_close(server *s)
+{
+    models *a = &s->models;
+
+    if (!a->list)
+        return;
+    for (int i = 0; i < a->n; i++)
+        served_close(&a->list[i]);
+    kvant_free(a->list);
+    pthread_mutex_destroy(&a->lock);
+    pthread_cond_destroy(&a->news);
+}
+
+/* ---- who holds a model ---- */
+
+int served_hold(served *m)
+{
+    models *a = &m->s->models;
+
+    pthread_mutex_lock(&a->lock);
+    const int ready = m->state == SERVED_READY;
+    m->users += ready;
+    pthread_mutex_unlock(&a->lock);
+    return ready;
+}
+
+void served_share(served *m)
+{
+    models *a = &m->s->models;
+
+    pthread_mutex_lock(&a->lock);
+    m->users++;
+    pthread_mutex_unlock(&a->lock);
+}
+
+void served_release(served *m)
+{
+    models *a = m ? &m->s->models : NULL;
+
+    if (!m)
+        return;
+    pthread_mutex_lock(&a->lock);
+    if (--m->users == 0 && (m->goes || a->wishes))
+        pthread_cond_signal(&a->news);
+    pthread_mutex_unlock(&a->lock);
+}
+
+served *models_last(server *s)
+{
+    models *a = &s->models;
+    served *last = NULL;
+
+    pthread_mutex_lock(&a->lock);
+    for (int i = 0; i < a->n; i++)
+        if (a->list[i].state == SERVED_READY && (!last || a->list[i].used_ns > last->used_ns))
+            last = &a->list[i];
+    if (last)
+        last->users++;
+    pthread_mutex_unlock(&a->lock);
+    return last;
+}
+
+/* ---- all of them ---- */
+
+int models_ready(server *s)
+{
+    if (s->p.router)
+        return 1;
+    if (!s->models.n || !served_hold(&s->models.list[0]))
+        return 0;
+    served_release(&s->models.list[0]);
+    return 1;
+}
+
+int models_busy(server *s)
+{
+    kvant_session_stats st;
+    int busy = 0;
+
+    for (int i = 0; i < s->models.n; i++)
+        if (served_hold(&s->models.list[i])) {
+            kvant_session_get_stats(s->models.list[i].session, &st);
+            busy += st.queued + st.running;
+            served_release(&s->models.list[i]);
+        }
+    return busy;
+}
+
+/* 1: the others can go on without it. */
+static int give_up(served *m, int code)
+{
+    if (!m->s->p.router || strcmp(kvant_engine_get_params(m->engine)->device, "cpu") != 0)
+        return 0;
+    pthread_mutex_lock(&m->s->models.lock);
+    m->goes = m->failed = 1;
+    snprintf(m->why, sizeof m->why, "its engine stopped after an error (%s)", kvant_error_text(code));
+    pthread_mutex_unlock(&m->s->models.lock);
+    return 1;
+}
+
+int models_failed(server *s)
+{
+    kvant_session_stats st = { 0 };
+    int code = 0;
+
+    for (int i = 0; i < s->models.n; i++)
+        if (served_hold(&s->models.list[i])) {
+            kvant_session_get_stats(s->models.list[i].session, &st);
+            if (st.failed && !give_up(&s->models.list[i], st.failed))
+                code = st.failed;
+            served_release(&s->models.list[i]);
+        }
+    return code;
+}
+
+/* ---- wishes ---- */
+
+/* Under the lock. */
+static void wish(served *m)
+{
+    models *a = &m->s->models;
+
+    if (m->wished)
+        return;
+    m->wished = 1;
+    m->wished_ns = clock_ns();
+    m->next_wish = NULL;
+    if (a->wishes)
+        a->last_wish->next_wish = m;
+    else
+        a->wishes = m;
+    a->last_wish = m;
+    pthread_cond_signal(&a->news);
+}
+
+static void park(served *m, work *w)
+{
+    w->next = NULL;
+    if (m->parked.first)
+        m->parked.last->next = w;
+    else
+        m->parked.first = w;
+    m->parked.last = w;
+    wish(m);
+}
+
+/* What a client may try instead, as much as the message holds. */
+static int not_served(server *s, const char *name, api_error *e)
+{
+    char list[160] = "";
+    size_t at = 0;
+
+    for (int i = 0; i < s->models.n && at + 8 < sizeof list; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", s->models.list[i].name);
+    if (!name[0])
+        return api_fail(e, API_INVALID, "model", "model: missing, wanted one of %s", list);
+    return api_fail(e, API_NOT_FOUND, "model", "model: \"%.60s\" is not served here, wanted one of %s", name, list);
+}
+
+int models_named(server *s, const char *name, served **m, api_error *e)
+{
+    *m = NULL;
+    for (int i = 0; i < s->models.n && !*m; i++)
+        if (!s->p.router || strcmp(s->models.list[i].name, name) == 0)
+            *m = &s->models.list[i];
+    return *m ? API_OK : not_served(s, name, e);
+}
+
+int models_pick(work *w)
+{
+    server *s = w->s;
+    models *a = &s->models;
+    char name[MODEL_NAME] = "";
+    served *m;
+
+    if (s->p.router &&
+        request_parse_model(w->body.s ? w->body.s : "", w->body.n, name, sizeof name, &w->refused) != API_OK)
+        return 1;
+    if (models_named(s, name, &m, &w->refused) != API_OK)
+        return 1;
+    pthread_mutex_lock(&a->lock);
+    const int ready = m->state == SERVED_READY && !m->goes;
+    const int waits = !ready && (w->autoload || m->wished) && !a->draining;
+    if (ready) {
+        m->users++;
+        m->used_ns = clock_ns();
+        w->m = m;
+    } else if (waits) {
+        park(m, w);
+    } else {
+        api_fail(&w->refused, a->draining ? API_UNAVAILABLE : API_INVALID, "model",
+                 a->draining ? "the server is shutting down" : "model: \"%.100s\" is not loaded", m->name);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return !waits;
+}
+
+int models_load(served *m)
+{
+    models *a = &m->s->models;
+
+    pthread_mutex_lock(&a->lock);
+    const int there = (m->state == SERVED_READY && !m->goes) || m->state == SERVED_LOADING || m->wished;
+    m->asked |= !there;
+    if (!there)
+        wish(m);
+    pthread_mutex_unlock(&a->lock);
+    return !there;
+}
+
+int models_unload(served *m)
+{
+    models *a = &m->s->models;
+
+    pthread_mutex_lock(&a->lock);
+    const int there = m->state == SERVED_READY && !m->goes;
+    m->goes |= there;
+    pthread_cond_signal(&a->news);
+    pthread_mutex_unlock(&a->lock);
+    return there;
+}
+
+void models_drain(server *s, int64_t ms)
+{
+    models *a = &s->models;
+
+    for (int i = 0; i < a->n; i++) {
+        pthread_mutex_lock(&a->lock);
+        a->draining = 1;
+        work *w = a->list[i].parked.first;
+        a->list[i].parked.first = NULL;
+        pthread_mutex_unlock(&a->lock);
+        models_refuse(w, API_UNAVAILABLE, "the server is shutting down");
+        if (served_hold(&a->list[i])) {
+            kvant_session_drain(a->list[i].session, ms);
+            served_release(&a->list[i]);
+        }
+    }
+}

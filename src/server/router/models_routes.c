@@ -1,0 +1,167 @@
+/* models_routes.c: /v1/models, and what an administrator does to models.  Names and shapes of a router's answers are
+ * llama-server's. */
+#include <stdio.h>
+#include <string.h>
+#include "kvant/kvant.h"
+#include "server/server_impl.h"
+
+int query_model(struct MHD_Connection *conn, char *name, size_t cap)
+{
+    const char *given = query_value(conn, "model");
+
+    snprintf(name, cap, "%s", given ? given : "");
+    MHD_http_unescape(name);
+    return name[0] != 0;
+}
+
+int models_loaded(server *s)
+{
+    int n = 0;
+
+    pthread_mutex_lock(&s->models.lock);
+    for (int i = 0; i < s->models.n; i++)
+        n += s->models.list[i].state == SERVED_READY;
+    pthread_mutex_unlock(&s->models.lock);
+    return n;
+}
+
+/* ---- one model ---- */
+
+static void put_status(served *m, jsonw *w)
+{
+    models *a = &m->s->models;
+
+    pthread_mutex_lock(&a->lock);
+    const int loading = m->state == SERVED_LOADING || (m->wished && m->state != SERVED_READY);
+    jsonw_key(w, "status");
+    jsonw_object(w);
+    jsonw_kstr(w, "value", m->state == SERVED_READY ? "loaded" : loading ? "loading" : "unloaded");
+    if (m->goes)
+        jsonw_kbool(w, "unloading", 1);
+    if (m->failed) {
+        jsonw_kbool(w, "failed", 1);
+        jsonw_kstr(w, "error", m->why);
+    }
+    if (m->bytes)
+        jsonw_kint(w, "bytes", m->bytes);
+    jsonw_end(w);
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void put_meta(const served *m, jsonw *w)
+{
+    const kvant_model_info *i = kvant_model_get_info(m->model);
+
+    jsonw_key(w, "meta");
+    jsonw_object(w);
+    jsonw_kstr(w, "desc", i->desc);
+    jsonw_kint(w, "n_ctx", m->env.n_ctx);
+    jsonw_kint(w, "n_ctx_train", i->n_ctx_train);
+    jsonw_kint(w, "n_vocab", i->n_vocab);
+    jsonw_kint(w, "n_embd", i->n_embd);
+    jsonw_kint(w, "n_params", i->n_params);
+    jsonw_kint(w, "size", i->file_bytes);
+    jsonw_end(w);
+}
+
+static void put_model(served *m, jsonw *w)
+{
+    jsonw_object(w);
+    jsonw_kstr(w, "id", m->name);
+    jsonw_kstr(w, "object", "model");
+    jsonw_kint(w, "created", m->s->wall_s);
+    jsonw_kstr(w, "owned_by", "kvant");
+    put_status(m, w);
+    if (served_hold(m)) {
+        put_meta(m, w);
+        served_release(m);
+    }
+    jsonw_end(w);
+}
+
+/* ---- routes ---- */
+
+enum MHD_Result get_models(call *c, struct MHD_Connection *conn)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_kstr(&w, "object", "list");
+    jsonw_key(&w, "data");
+    jsonw_array(&w);
+    for (int i = 0; i < c->s->models.n; i++)
+        put_model(&c->s->models.list[i], &w);
+    jsonw_end(&w);
+    jsonw_end(&w);
+    return respond_json(c, conn, 200, &w);
+}
+
+/* The only model's name is its alias, or what its file says. */
+static int is_other_name(served *m, const char *name, api_error *e)
+{
+    if (m->s->p.router || strcmp(name, m->name) == 0 || strcmp(name, kvant_model_get_info(m->model)->name) == 0)
+        return API_OK;
+    return api_fail(e, API_NOT_FOUND, "model", "model: \"%.100s\" is not served here, want \"%.100s\"", name, m->name);
+}
+
+enum MHD_Result get_model(call *c, struct MHD_Connection *conn)
+{
+    char name[sizeof c->path];
+    served *m;
+    api_error e;
+    jsonw w;
+
+    snprintf(name, sizeof name, "%s", strstr(c->path, c->route->path) + strlen(c->route->path));
+    MHD_http_unescape(name);
+    if (models_named(c->s, name, &m, &e) != API_OK || is_other_name(m, name, &e) != API_OK)
+        return respond_error(c, conn, &e);
+    jsonw_init(&w);
+    put_model(m, &w);
+    return respond_json(c, conn, 200, &w);
+}
+
+static enum MHD_Result change(call *c, struct MHD_Connection *conn, int (*act)(served *), const char *already)
+{
+    char name[MODEL_NAME] = "";
+    served *m = NULL;
+    api_error e = { 0 };
+    jsonw w;
+
+    if (!c->s->p.router)
+        return respond_fail(c, conn, API_NOT_FOUND,
+                            "one model is served here, always; kvant serve --models-dir has several");
+    if (request_parse_model(c->body.s ? c->body.s : "", c->body.n, name, sizeof name, &e) == API_OK)
+        models_named(c->s, name, &m, &e);
+    if (m && !act(m))
+        api_fail(&e, API_INVALID, "model", "model: \"%.100s\" is %s", m->name, already);
+    if (e.kind)
+        return respond_error(c, conn, &e);
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_kbool(&w, "success", 1);
+    jsonw_end(&w);
+    return respond_json(c, conn, 200, &w);
+}
+
+enum MHD_Result post_load(call *c, struct MHD_Connection *conn)
+{
+    return change(c, conn, models_load, "already running");
+}
+
+enum MHD_Result post_unload(call *c, struct MHD_Connection *conn)
+{
+    return change(c, conn, models_unload, "not running");
+}
+
+void router_props(server *s, jsonw *w)
+{
+    jsonw_object(w);
+    jsonw_kstr(w, "role", "router");
+    jsonw_kint(w, "max_instances", s->p.models_max);
+    jsonw_kint(w, "max_memory", s->p.models_memory);
+    jsonw_kbool(w, "models_autoload", s->p.autoload);
+    jsonw_kint(w, "max_body_bytes", s->p.max_body);
+    jsonw_kstr(w, "build_info", kvant_version());
+    jsonw_end(w);
+}

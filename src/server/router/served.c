@@ -1,0 +1,191 @@
+/* served.c: one model as requests need it: its vocabulary, its tools, the thread that makes masks for it, the defaults
+ * that requests are read against; and its prefix cache, which is kept in a file while the model is not loaded. */
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "server/server_impl.h"
+
+/* A model whose template cannot be used answers completions but no chat: better said now than to every client. */
+static void check_chat(served *m)
+{
+    const kvant_chat_msg probe = { "user", "x" };
+    kvant_diag diag = { "" };
+    char *text = NULL;
+
+    if (kvant_chat_format(m->model, &probe, 1, KVANT_CHAT_OPEN, &text, &diag) != KVANT_OK) {
+        snprintf(m->chat_problem, sizeof m->chat_problem, "%s", diag.text);
+        log_msg(LOG_WARN, "every chat will be refused (400): %s", diag.text);
+    }
+    kvant_text_free(text);
+}
+
+static void tell_traits(const tool_traits *t)
+{
+    const char *tools = t->d               ? t->d->name
+                        : t->renders_tools ? "not read (--tool-dialect names how calls look)"
+                                           : "none";
+
+    log_msg(LOG_INFO, "chats: tool calls %s%s, thoughts %s", tools,
+            t->d && !t->renders_tools ? " (not in the template)" : "", t->t ? t->t->begin : "none");
+}
+
+static int pooling_of(const server *s, const kvant_model *m)
+{
+    const int said = kvant_model_get_info(m)->pooling;
+
+    if (s->p.pooling != KVANT_POOLING_UNSAID)
+        return s->p.pooling;
+    return said == KVANT_POOLING_UNSAID ? KVANT_POOLING_MEAN : said;
+}
+
+static int longest_token(const kvant_model *m)
+{
+    const int n = kvant_model_get_info(m)->n_vocab;
+    int most = 1;
+
+    for (int i = 0; i < n; i++) {
+        int bytes = kvant_token_bytes(m, i, 1, NULL, 0);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static request_env env_of(const served *m)
+{
+    const server *s = m->s;
+    const kvant_engine_params *p = kvant_engine_get_params(m->engine);
+
+    return (request_env){ .model = m->model,
+                          .alias = m->name,
+                          .n_ctx = p->n_ctx,
+                          .pool_tokens = p->pool_tokens,
+                          .n_slots = p->max_seqs,
+                          .default_max_tokens = s->p.default_max_tokens,
+                          .sampler = s->p.sampler,
+                          .ignore_eos = s->p.ignore_eos,
+                          .has_seed = s->p.seed >= 0,
+                          .seed = (uint64_t)s->p.seed,
+                          .strict_model = s->p.strict_model,
+                          .refuse_unknown = s->p.refuse_unknown,
+                          .tell_thinking = s->p.tell_thinking,
+                          .thinking = s->p.thinking,
+                          .verbose = s->p.verbose,
+                          .pooling = pooling_of(s, m->model),
+                          .longest_token = longest_token(m->model),
+                          .traits = m->traits,
+                          .thoughts_apart = s->p.thoughts_apart,
+                          .thought_budget = s->p.thought_budget,
+                          .grammars = grammar_cache_new(),
+                          .responses = s->responses };
+}
+
+int served_open(served *m, kvant_diag *diag)
+{
+    m->model = m->parts.model;
+    m->engine = m->parts.engine;
+    m->session = m->parts.session;
+    KVANT_TRY(grammar_vocab_create(m->model, NULL, &m->vocab, diag));
+    KVANT_TRY(tool_traits_open(m->model, m->s->p.tool_dialect, &m->traits, diag));
+    m->env = env_of(m);
+    if (!m->env.grammars)
+        return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
+    KVANT_TRY(grammar_work_create(&m->masks, diag));
+    check_chat(m);
+    tell_traits(m->traits);
+    return KVANT_OK;
+}
+
+void served_stop(served *m)
+{
+    if (m->masks)
+        grammar_work_stop(m->masks); /* it speaks to the session */
+    kvant_session_free(m->parts.session);
+    m->parts.session = NULL;
+}
+
+void served_close(served *m)
+{
+    served_stop(m);
+    grammar_work_free(m->masks);
+    grammar_cache_free(m->env.grammars);
+    grammar_vocab_free(m->vocab);
+    tool_traits_free(m->traits);
+    kvant_engine_free(m->parts.engine);
+    kvant_model_close(m->parts.model);
+    m->masks = NULL;
+    m->env.grammars = NULL;
+    m->vocab = NULL;
+    m->traits = NULL;
+    m->parts = (server_parts){ 0 };
+    m->chat_problem[0] = 0;
+}
+
+/* ---- its prefix cache, while it is away ---- */
+
+typedef struct waiting {
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    int done;
+    kvant_slot_result r;
+    char text[200];
+} waiting;
+
+static void cache_done(void *user, const kvant_slot_result *r)
+{
+    waiting *w = user;
+
+    pthread_mutex_lock(&w->lock);
+    w->r = *r;
+    snprintf(w->text, sizeof w->text, "%s", r->text ? r->text : "");
+    w->done = 1;
+    pthread_cond_signal(&w->news);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* The file is found by the model's name and taken only for the model it was made with (the session sees to it).  Its
+ * salt is nobody's: no file of a client is mistaken for it. */
+static int cache_action(served *m, int action, waiting *w)
+{
+    unsigned char hash[32], salt[16];
+    char name[48];
+    kvant_diag diag = { "" };
+
+    sha256(m->name, strlen(m->name), hash);
+    snprintf(name, sizeof name, "model-%02x%02x%02x%02x%02x%02x%02x%02x", hash[0], hash[1], hash[2], hash[3], hash[4],
+             hash[5], hash[6], hash[7]);
+    sha256("kept while not loaded", 21, hash);
+    memcpy(salt, hash, sizeof salt);
+    const int code = kvant_session_slot(m->session, action, 0, name, salt, cache_done, w, &diag);
+    if (code != KVANT_OK)
+        return code;
+    pthread_mutex_lock(&w->lock);
+    while (!w->done)
+        pthread_cond_wait(&w->news, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+    return w->r.code;
+}
+
+static void move_cache(served *m, int action, const char *what)
+{
+    waiting w = { .lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER };
+
+    if (!m->s->p.keep_caches)
+        return;
+    const int code = cache_action(m, action, &w);
+    if (code == KVANT_OK)
+        log_msg(LOG_INFO, "%s: %d cached tokens %s, %.1f ms", m->name, w.r.n_tokens, what, (double)w.r.ns * 1e-6);
+    else if (code != KVANT_ENOENT)
+        log_msg(LOG_WARN, "%s: its cache is not %s: %s", m->name, what, w.text[0] ? w.text : kvant_error_text(code));
+}
+
+void served_keep_cache(served *m)
+{
+    move_cache(m, KVANT_CACHE_SAVE, "kept");
+}
+
+void served_find_cache(served *m)
+{
+    move_cache(m, KVANT_CACHE_RESTORE, "taken up again");
+}

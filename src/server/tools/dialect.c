@@ -1,0 +1,248 @@
+/* dialect.c: see dialect.h.  To add a dialect, add a row; the model files that use it are recognised by what their chat
+ * template writes (tool_traits.c). */
+#include "server/tools/dialect.h"
+
+#include <string.h>
+
+enum { MOST_BLANKS = 32, MOST_ID = 9 };
+
+/* DeepSeek's bar (U+FF5C) and space (U+2581). */
+#define BAR "\xEF\xBD\x9C"
+#define LOW "\xE2\x96\x81"
+
+static const dialect_args qwen_coder_args = { " <parameter=", ">\n", "\n</parameter>", "", NULL, 1 };
+static const dialect_args seed_args = { " <parameter=", ">", "</parameter>", "", NULL, 1 };
+static const dialect_args glm_args = { " <arg_key>", "</arg_key> <arg_value>", "</arg_value>", "", NULL, 1 };
+static const dialect_args minimax_args = { " <parameter name=\"", "\">", "</parameter>", "", NULL, 1 };
+static const dialect_args gemma4_args = { "", ":", "", " , ", "<|\"|>", 0 };
+static const dialect_args gemma_args = { "", ":", "", " , ", "<escape>", 0 };
+static const dialect_args python_args = { "", "=", "", " , ", NULL, 0 };
+
+#define JSON_NAME      " { \"name\" : \""
+#define JSON_ARGUMENTS "\" , \"arguments\" : "
+
+static const dialect dialects[] = {
+    { .name = "hermes",
+      .before = "<tool_call>^" JSON_NAME,
+      .middle = JSON_ARGUMENTS,
+      .after = " } </tool_call>",
+      .between = " " },
+    { .name = "qwen3_coder",
+      .before = "<tool_call>^ <function=",
+      .middle = ">",
+      .args = &qwen_coder_args,
+      .after = " </function> </tool_call>",
+      .between = " " },
+    { .name = "seed",
+      .before = "<seed:tool_call>^ <function=",
+      .middle = ">",
+      .args = &seed_args,
+      .after = " </function> </seed:tool_call>",
+      .between = " " },
+    { .name = "glm",
+      .before = "<tool_call>^ ",
+      .middle = " ",
+      .args = &glm_args,
+      .after = " </tool_call>",
+      .between = " " },
+    { .name = "minimax",
+      .open = "<minimax:tool_call>^",
+      .before = " <invoke name=\"",
+      .middle = "\">",
+      .args = &minimax_args,
+      .after = " </invoke>",
+      .close = " </minimax:tool_call>" },
+    { .name = "mistral",
+      .open = "[TOOL_CALLS]^ [",
+      .before = JSON_NAME,
+      .middle = JSON_ARGUMENTS,
+      .after = " , \"id\" : \"%\" }",
+      .between = " ,",
+      .close = " ]",
+      .short_ids = 1 },
+    { .name = "mistral_args", .before = "[TOOL_CALLS]^", .middle = "[ARGS]\v[CALL_ID]%[ARGS]", .short_ids = 1 },
+    { .name = "harmony",
+      .before = " to=functions.^",
+      .middle = " <|constrain|>json<|message|>\v<|channel|>commentary <|constrain|>json<|message|>\v"
+                "<|channel|>commentary json<|message|>",
+      .single = 1,
+      .lead = "<|channel|>commentary",
+      .drop = "<|channel|>commentary\v<|channel|>analysis" },
+    { .name = "gemma4",
+      .before = "<|tool_call>^call:",
+      .middle = "{",
+      .args = &gemma4_args,
+      .after = " }<tool_call|>" },
+    { .name = "gemma",
+      .before = "<start_function_call>^call:",
+      .middle = "{",
+      .args = &gemma_args,
+      .after = " }<end_function_call>" },
+    { .name = "lfm2",
+      .open = "<|tool_call_start|>^[",
+      .middle = "(",
+      .args = &python_args,
+      .after = " )",
+      .between = " , ",
+      .close = " ]<|tool_call_end|>",
+      .hint = "<|tool_list_start|>" },
+    { .name = "functionary", .before = "<function=^", .middle = ">", .after = "</function>", .between = " " },
+    { .name = "deepseek",
+      .open = "<" BAR "tool" LOW "calls" LOW "begin" BAR ">^",
+      .before = "<" BAR "tool" LOW "call" LOW "begin" BAR ">",
+      .middle = "<" BAR "tool" LOW "sep" BAR ">",
+      .after = "<" BAR "tool" LOW "call" LOW "end" BAR ">",
+      .close = "<" BAR "tool" LOW "calls" LOW "end" BAR ">" },
+    { .name = "kimi",
+      .open = "<|tool_calls_section_begin|>^",
+      .before = "<|tool_call_begin|>functions.",
+      .middle = ":%<|tool_call_argument_begin|>",
+      .after = "<|tool_call_end|>",
+      .close = "<|tool_calls_section_end|>" },
+    { .name = "command",
+      .open = "<|START_ACTION|>^ [",
+      .before = " { \"tool_call_id\" : \"%\" , \"tool_name\" : \"",
+      .middle = "\" , \"parameters\" : ",
+      .after = " }",
+      .between = " ,",
+      .close = " ]<|END_ACTION|>" },
+    { .name = "nemotron",
+      .open = "<TOOLCALL>^ [",
+      .before = JSON_NAME,
+      .middle = JSON_ARGUMENTS,
+      .after = " }",
+      .between = " ,",
+      .close = " ]</TOOLCALL>" },
+    { .name = "granite",
+      .open = "<|tool_call|>^ [",
+      .before = JSON_NAME,
+      .middle = JSON_ARGUMENTS,
+      .after = " }",
+      .between = " ,",
+      .close = " ]" },
+    /* last: its trigger is plain JSON, which an answer of the others may hold */
+    { .name = "llama3",
+      .before = " { \"name\"^ : \"",
+      .middle = "\" , \"parameters\" : ",
+      .after = " }",
+      .drop = "<|python_tag|>",
+      .at_start = 1,
+      .single = 1 },
+};
+
+#define HARMONY_DROP                                                                                                   \
+    "<|start|>assistant\v<|channel|>final<|message|>\v<|channel|>final <|constrain|>json<|message|>\v"                 \
+    "<|channel|>commentary<|message|>\v<|end|>\v<|return|>"
+
+static const thinking thinkings[] = {
+    { "think", "<think>", "</think>", NULL, NULL },
+    { "harmony", "<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant", HARMONY_DROP },
+    { "mistral", "[THINK]", "[/THINK]", NULL, NULL },
+    { "gemma4", "<|channel>thought\n", "<channel|>", NULL, NULL },
+    { "command", "<|START_THINKING|>", "<|END_THINKING|>", NULL, "<|START_RESPONSE|>\v<|END_RESPONSE|>" },
+    { "seed", "<seed:think>", "</seed:think>", NULL, NULL },
+};
+
+int dialect_count(void)
+{
+    return (int)(sizeof dialects / sizeof dialects[0]);
+}
+
+const dialect *dialect_at(int i)
+{
+    return &dialects[i];
+}
+
+const dialect *dialect_named(const char *name)
+{
+    for (int i = 0; i < dialect_count(); i++)
+        if (strcmp(dialects[i].name, name) == 0)
+            return &dialects[i];
+    return NULL;
+}
+
+int thinking_count(void)
+{
+    return (int)(sizeof thinkings / sizeof thinkings[0]);
+}
+
+const thinking *thinking_at(int i)
+{
+    return &thinkings[i];
+}
+
+/* ---- patterns ---- */
+
+static int is_blank(char c)
+{
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+static int is_id(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+int dialect_name_char(char c)
+{
+    return is_id(c) || c == '_' || c == '-' || c == '.' || c == '/';
+}
+
+/* One alternative p[len]. */
+static int match_one(const char *p, size_t len, const char *s, size_t n, size_t *used)
+{
+    size_t at = 0, i = 0;
+
+    for (; i < len; i++) {
+        if (p[i] == '^')
+            continue;
+        if (p[i] == ' ' || p[i] == '%') {
+            const size_t from = at, most = p[i] == '%' ? MOST_ID : MOST_BLANKS;
+            if (p[i] == ' ' && i + 1 == len)
+                break; /* blanks at the end are left to what follows */
+            while (at < n && at - from <= most && (p[i] == '%' ? is_id(s[at]) : is_blank(s[at])))
+                at++;
+            if (at - from > most || (p[i] == '%' && at == from && at < n))
+                return MATCH_NO;
+            if (at == n)
+                return MATCH_PART;
+            continue;
+        }
+        if (at == n)
+            return MATCH_PART;
+        if (s[at++] != p[i])
+            return MATCH_NO;
+    }
+    *used = at;
+    return MATCH_FULL;
+}
+
+int pattern_match(const char *pattern, int part, const char *s, size_t n, size_t *used)
+{
+    const char *mark = strchr(pattern ? pattern : "", '^');
+    int best = MATCH_NO;
+    size_t most = 0, k;
+
+    *used = 0;
+    if (!pattern)
+        return MATCH_FULL;
+    if (part == PATTERN_TRIGGER)
+        return match_one(pattern, mark ? (size_t)(mark - pattern) : strlen(pattern), s, n, used);
+    if (part == PATTERN_REST && mark)
+        pattern = mark + 1;
+    for (const char *p = pattern;; p += k + 1) {
+        size_t u = 0;
+        k = strcspn(p, "\v");
+        const int m = match_one(p, k, s, n, &u);
+        if (m == MATCH_PART)
+            return MATCH_PART; /* it may become a longer one */
+        if (m == MATCH_FULL && (best != MATCH_FULL || u > most)) {
+            best = MATCH_FULL;
+            most = u;
+        }
+        if (!p[k])
+            break;
+    }
+    *used = most;
+    return best;
+}

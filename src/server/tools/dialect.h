@@ -1,0 +1,59 @@
+/* server/tools/dialect.h: how models write tool calls and thoughts, as data.  One row of `dialects` describes both what
+ * the parser reads (tool_parser.h) and what the grammar allows (tool_grammar.h), so that the two cannot differ.
+ *
+ * An answer with calls is   open  before NAME middle ARGUMENTS after  (between  before ... after)*  close.
+ * In these texts
+ *   ' '   stands for blanks, also none,
+ *   '\n'  for one line break,
+ *   '^'   ends the trigger: text that, once written, is a call (in `open`, else in `before`),
+ *   '%'   for 1 to 9 letters and digits (an id that nobody needs),
+ *   '\v'  separates alternatives (`middle` and `drop` only).
+ *
+ * A text that is NULL is empty.  Constant data; any thread. */
+#ifndef KVANT_SERVER_TOOLS_DIALECT_H
+#define KVANT_SERVER_TOOLS_DIALECT_H
+
+#include <stddef.h>
+
+/* Arguments that are not one JSON object:  key NAME value VALUE end (between key ...)*.  A VALUE is JSON; a plain text
+ * stands bare, up to `end` (bare 1), or between two `quote`s. */
+typedef struct dialect_args {
+    const char *key, *value, *end, *between;
+    const char *quote; /* NULL: texts are JSON strings */
+    int bare;
+} dialect_args;
+
+typedef struct dialect {
+    const char *name;
+    const char *open, *before, *middle, *after, *between, *close;
+    const dialect_args *args; /* NULL: a JSON object */
+    const char *lead;         /* written before a call that the request demands */
+    const char *drop;         /* texts that belong to the format and not to the answer */
+    const char *hint;         /* what templates that write no calls tell of it */
+    int at_start;             /* only an answer that begins with the trigger is a call */
+    int single;               /* one call an answer */
+    int short_ids;            /* its templates want ids of 9 letters and digits */
+} dialect;
+
+typedef struct thinking {
+    const char *name;
+    const char *begin, *end;
+    const char *then; /* what follows the end before a call */
+    const char *drop; /* as dialect.drop */
+} thinking;
+
+int dialect_count(void);
+const dialect *dialect_at(int i);
+const dialect *dialect_named(const char *name); /* NULL: there is none */
+int thinking_count(void);
+const thinking *thinking_at(int i);
+
+enum { MATCH_NO = -1, MATCH_PART = 0, MATCH_FULL = 1 };
+/* Whether s[n] begins with the pattern (its alternatives: the longest that is complete), could still become it, or
+ * cannot.  *used: bytes of it when it does.  only_trigger: up to '^'; skip_trigger: from there on. */
+enum { PATTERN_ALL, PATTERN_TRIGGER, PATTERN_REST };
+int pattern_match(const char *pattern, int part, const char *s, size_t n, size_t *used);
+/* Whether c may stand in the name of a tool or of a parameter. */
+int dialect_name_char(char c);
+
+#endif

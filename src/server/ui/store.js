@@ -1,0 +1,80 @@
+// store.js: what the browser keeps: chats in IndexedDB (their heads apart, for the list), settings in localStorage.  Where a
+// browser refuses either, they last as long as the page, and keeps() says so.
+
+let db = null;
+const heads = new Map(), chats = new Map(), loose = {};
+
+function asked(request) {
+  return new Promise((done, failed) => {
+    request.onsuccess = () => done(request.result);
+    request.onerror = request.onblocked = () => failed(request.error);
+  });
+}
+
+export async function openStore() {
+  try {
+    const request = indexedDB.open("kvant", 1);
+    request.onupgradeneeded = () => {
+      request.result.createObjectStore("heads", { keyPath: "id" });
+      request.result.createObjectStore("chats", { keyPath: "id" });
+    };
+    db = await asked(request);
+    await refresh();
+  } catch { db = null; }
+}
+
+// What other tabs wrote meanwhile.
+export async function refresh() {
+  if (!db) return;
+  const now = await asked(db.transaction("heads").objectStore("heads").getAll());
+  heads.clear();
+  for (const head of now) heads.set(head.id, head);
+  for (const [id, chat] of chats) if (!heads.has(id) || heads.get(id).updated > chat.updated) chats.delete(id);
+}
+
+export function keeps() { return db !== null; }
+
+// The newest first.
+export function list() { return [...heads.values()].sort((a, b) => b.updated - a.updated); }
+
+export async function load(id) {
+  if (!chats.has(id) && db) {
+    const chat = await asked(db.transaction("chats").objectStore("chats").get(id));
+    if (chat) chats.set(id, chat);
+  }
+  return chats.get(id) || null;
+}
+
+function write(change) {
+  if (!db) return Promise.resolve();
+  const t = db.transaction(["heads", "chats"], "readwrite");
+  change(t.objectStore("heads"), t.objectStore("chats"));
+  return new Promise((done, failed) => {
+    t.oncomplete = done;
+    t.onabort = t.onerror = () => failed(t.error || new Error("not stored"));
+  });
+}
+
+export function save(chat) {
+  const head = { id: chat.id, title: chat.title, updated: chat.updated };
+  chats.set(chat.id, chat);
+  heads.set(chat.id, head);
+  return write((h, c) => { h.put(head); c.put(chat); });
+}
+
+export function remove(id) {
+  chats.delete(id);
+  heads.delete(id);
+  return write((h, c) => { h.delete(id); c.delete(id); });
+}
+
+export function setting(name, value) {
+  const key = "kvant-" + name;
+  try {
+    if (value !== undefined) localStorage.setItem(key, JSON.stringify(value));
+    return JSON.parse(localStorage.getItem(key));
+  } catch {
+    if (value !== undefined) loose[key] = value;
+    return loose[key] === undefined ? null : loose[key];
+  }
+}

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""check_metal.py BUILD: the Metal kernels without a Mac.
+
+It owns: language (tools/check_msl on every kernel, and on kernels with one planted fault each; the syntax and types of the host file
+against what it uses of Apple's headers, tests/metal/apple; skipped without clang), and the op harness and whole tiny models on the
+device "metal-shim", beside which tests/check_metal_shim.c plants the faults that running finds.
+
+    python3 tests/check_metal.py build/release [PART ...]         ctest runs every part as a test, check_metal_<part>"""
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BUILD = sys.argv[1]
+PARTS = sys.argv[2:] or ["caches", "language", "models", "ops", "weights"]
+KVANT = os.path.join(BUILD, "bin", "kvant")
+HEAD = '#include "devices/portable/core/k_dialect.h"\nstruct p_t { int32_t n; };\n'
+BODY = "KERNEL(t)(BUFFER(const float, x, 0) BUFFER(float, y, 1) PARAMS(t, 2))\n{\n    LOCAL_ARRAY(float, part, THREADS)\n    const int t = THREAD;\n%s}\n"
+# (helper functions, the kernel's statements, what check_msl says)
+PLANTED = (
+    ("", "    y[t] = x[t];\n    part[t] = 1.0f;\n", None),
+    ("", "    const double v = x[t];\n    y[t] = (float)v;\n", "MSL has no double"),
+    ("", "    y[t] = x[t] * 2.0;\n", "2.0: a number without f"),
+    ("FN int f(int n)\n{\n    return n < 2 ? n : f(n - 1);\n}\n", "    y[t] = (float)f(t);\n", "MSL has no recursion: f -> f"),
+    ("FN int g(int n);\nFN int f(int n)\n{\n    return g(n);\n}\nFN int g(int n)\n{\n    return f(n);\n}\n", "    y[t] = (float)f(t);\n",
+     "MSL has no recursion: f -> g -> f"),
+    ("FN float f(LOCAL float *a)\n{\n    return a[0];\n}\n", "    y[t] = f(y);\n", "no matching function for call to 'f'"),
+    ("FN float f(float *a)\n{\n    return a[0];\n}\n", "    y[t] = 1.0f;\n", "a pointer or reference without an address space"),
+    ("", "    LOCAL float *a = y;\n    y[t] = a[0];\n", "cannot initialize a variable of type"),
+    ("", "    OWN float *a = (OWN float *)part;\n    y[t] = a[0];\n", "a cast to a pointer of another address space"),
+    ("", "    y[t] = *(new float);\n", "MSL has no dynamic allocation"),
+    ("", "    y[t] = erf(x[t]);\n", "use of undeclared identifier 'erf'"),
+    ("", "    static int calls = 0;\n    y[t] = (float)calls;\n", "MSL has no static variables in functions"),
+    ("", "    if (t > 3)\n        goto end;\nend:\n    y[t] = 0.0f;\n", "MSL has no goto"),
+    ("FN int f(int n)\n{\n    return n;\n}\n", "    int (*g)(int) = f;\n    y[t] = (float)g(t);\n", "MSL has no pointers to functions here"),
+    ("KERNEL(many)(BUFFER(float, z, 31) PARAMS(t, 2))\n{\n    z[0] = 1.0f;\n}\n", "    y[t] = 0.0f;\n", "buffer 31: the highest is 30"),
+)
+passed = failed = 0
+
+
+def check(ok, text):
+    global passed, failed
+    passed, failed = passed + bool(ok), failed + (not ok)
+    if not ok:
+        print("FAIL", text, flush=True)
+
+
+def program(*args):
+    r = subprocess.run(args, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
+    return r.returncode, r.stdout + r.stderr
+
+
+def verify(what, *args):
+    """Runs kvant verify; its cases count as ours."""
+    global passed, failed
+    code, text = program(KVANT, "verify", "--device", "metal-shim", "--quick", *args)
+    last = re.findall(r"^(\d+) passed, (\d+) failed$", text, re.M)
+    check(code == 0 and last and int(last[-1][0]) > 0, f"{what}: exit {code}: {text[-600:]}")
+    for line in re.findall(r"^FAILED .*$", text, re.M):
+        print("FAIL", line)
+    if last:
+        passed, failed = passed + int(last[-1][0]), failed + int(last[-1][1])
+
+
+def known(option):
+    """The names that --ops or --formats knows."""
+    return re.search(r"; known: (.*)$", program(KVANT, "verify", "--device", "cpu", f"--{option}", "?")[1], re.M).group(1).split()
+
+
+def cache_formats():
+    return re.search(r"^Cache formats: (.*)$", program(KVANT, "verify", "--help")[1], re.M).group(1).split()
+
+
+def commit_number():
+    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return int(hashlib.sha256(git.stdout.strip().encode()).hexdigest(), 16)
+
+
+def some(names, n):
+    """n of the names, which the commit chooses: over many commits all of them are run."""
+    at = commit_number() % len(names)
+    return [names[(at + i * (len(names) // n or 1)) % len(names)] for i in range(n)]
+
+
+# ---- language ----
+
+def planted():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "t.k")
+        for helpers, statements, want in PLANTED:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(HEAD + helpers + BODY % statements)
+            code, text = program("python3", "-B", "tools/check_msl", BUILD, path)
+            check((code == 0) == (want is None) and (want or "0 findings") in text, f"check_msl: wanted {want}: {text}")
+
+
+def host():
+    code, text = program("clang", "-x", "objective-c", "-std=gnu11", "-fobjc-arc", "-fobjc-runtime=macosx-13", "-fsyntax-only", "-Wall", "-Wextra",
+                         "-Werror", "-Itests/metal/apple", "-Isrc", "-Iinclude", f"-I{BUILD}/generated", "src/devices/metal/metal_device.m")
+    check(code == 0, f"metal_device.m: {text[:600]}")
+
+
+def language():
+    if not shutil.which("clang"):
+        print("skipped: no clang")
+        return
+    code, text = program("python3", "-B", "tools/check_msl", BUILD)
+    check(code == 0, f"check_msl: {text[-800:]}")
+    planted()
+    host()
+
+
+# ---- on the shim ----
+
+def ops():
+    heavy = {"embed", "matmul", "matmul_id", "cache_write", "page_seal", "cache_read", "attn_score", "attn", "gdn_step", "gdn_chunk"}
+    verify("ops", "--ops", ",".join(n for n in known("ops") if n not in heavy))
+
+
+def weights():
+    """Every decoder, and the products of one type."""
+    verify("embed", "--ops", "embed")
+    verify("products", "--ops", "matmul_id", "--formats", some([n for n in known("formats") if n not in cache_formats()], 1)[0])
+
+
+def caches():
+    formats = cache_formats()
+    k, v, other = some(formats, 3)
+    verify("caches", "--ops", "cache_write,page_seal,cache_read,attn_score", "--formats", f"{k},{other}")
+    verify("attention", "--ops", "attn", "--pairs", f"{k}:{v}")
+
+
+def generate(device, model, *args):
+    return program(KVANT, "run", "--device", device, "-m", f"tests/golden/tiny/{model}.gguf", "-n", "6", "-p", "Once", "--temp", "0",
+                   "--compute", "f32", "-lv", "0", *args)
+
+
+def models():
+    for model, k, v in (("qwen3moe", "tbq4_0", "tbq3_0"), ("qwen35", "turbo4", "q8_0")):
+        want, got = (generate(d, model, "-ctk", k, "-ctv", v) for d in ("cpu", "metal-shim"))
+        check(want[0] == 0 and got == want, f"{model} {k} {v}: {got} is not {want}")
+
+
+def main():
+    code, text = program(KVANT, "verify", "--device", "metal-shim", "--quick", "--ops", "add")
+    if code == 5 and "unknown; this build has" in text:
+        print("skipped: built without the device metal-shim")
+    else:
+        for part in PARTS:
+            globals()[part]()
+    print(f"{'_'.join(['check_metal', *sys.argv[2:]])}: {passed} passed, {failed} failed")
+    return failed > 0
+
+
+sys.exit(main())

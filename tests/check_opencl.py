@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""check_opencl.py BUILD: the device "opencl" on a software driver (pocl), or on what OCL_ICD_VENDORS names.
+
+It owns: the op harness on reduced sizes (every op, weight type and cache format; attention with every format once as K and once as V,
+beside which the commit id chooses); small allocations by a mask (KVANT_CL_MAX_ALLOC); what is said where there is no device;
+greedy ids of whole models beside the CPU's and, of the novella models, beside the recorded ones.  Without an OpenCL driver it says so
+and passes.
+
+    python3 tests/check_opencl.py build/release [PART ...]         ctest runs every part as a test, check_opencl_<part>"""
+import hashlib
+import os
+import re
+import subprocess
+import sys
+
+BUILD = sys.argv[1]
+PARTS = sys.argv[2:] or ["attn", "caches", "golden", "limits", "models", "ops", "weights"]
+KVANT = os.path.join(BUILD, "bin", "kvant")
+TINY = "tests/golden/tiny"
+DEMO = "models/novella-hybrid-q8_0.gguf"
+passed = failed = 0
+
+
+def check(ok, text):
+    global passed, failed
+    passed, failed = passed + bool(ok), failed + (not ok)
+    if not ok:
+        print("FAIL", text, flush=True)
+
+
+def program(path, *args, **env):
+    r = subprocess.run([path, *args], env={**os.environ, **env}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                       errors="replace", check=False)
+    return r.returncode, r.stdout + r.stderr
+
+
+def run(*args, **env):
+    return program(KVANT, *args, **env)
+
+
+def verify(what, *args, **env):
+    """Runs kvant verify; its cases count as ours."""
+    global passed, failed
+    code, text = run("verify", "--device", "opencl", "--quick", *args, **env)
+    last = re.findall(r"^(\d+) passed, (\d+) failed$", text, re.M)
+    check(code == 0 and last and int(last[-1][0]) > 0, f"{what}: exit {code}: {text[-600:]}")
+    for line in re.findall(r"^FAILED .*$", text, re.M):
+        print("FAIL", line)
+    if last:
+        passed, failed = passed + int(last[-1][0]), failed + int(last[-1][1])
+
+
+def ops_of_the_contract():
+    with open("include/kvant/ops.def", encoding="utf-8") as f:
+        return re.findall(r"^KVANT_OP\(\w+,\s+(\w+)", f.read(), re.M)
+
+
+def formats():
+    return re.search(r"^Cache formats: (.*)$", run("verify", "--help")[1], re.M).group(1).split()
+
+
+def chosen_pairs(names):
+    """Every format once as K and once as V, shifted by the commit: over many commits every pair is run."""
+    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    shift = int(hashlib.sha256(git.stdout.strip().encode()).hexdigest(), 16) % len(names)
+    return [f"{k}:{names[(i + shift) % len(names)]}" for i, k in enumerate(names)]
+
+
+def ops():
+    heavy = {"embed", "matmul", "matmul_id", "cache_write", "page_seal", "cache_read", "attn_score", "attn"}
+    verify("ops", "--ops", ",".join(n for n in ops_of_the_contract() if n not in heavy))
+
+
+def weights():
+    verify("weights", "--ops", "embed,matmul,matmul_id")
+
+
+def caches():
+    verify("caches", "--ops", "cache_write,page_seal,cache_read,attn_score")
+
+
+def attn():
+    verify("attention", "--ops", "attn", "--pairs", ",".join(["f16:f16", "qjl1_256:q4_polar"] + chosen_pairs(formats())))
+
+
+def generate(device, model, *args, **env):
+    path = model if model.endswith(".gguf") else f"{TINY}/{model}.gguf"
+    return run("run", "--device", device, "-m", path, "-n", "12", "-p", "Once upon a time", "--temp", "0", "--compute", "f32",
+               "-lv", "0", *args, **env)
+
+
+def models():
+    for model, k, v in (("qwen3", "f32", "f32"), ("qwen3moe", "tbq4_0", "tbq3_0"), ("qwen35", "turbo4", "q8_0"), ("qwen35moe", "f16", "f16")):
+        want, got = (generate(d, model, "-ctk", k, "-ctv", v) for d in ("cpu", "opencl"))
+        check(want[0] == 0 and got == want, f"{model} {k} {v}: {got} is not {want}")
+
+
+def limits():
+    """Weights lie in parts of the largest allocation, those of experts too; what cannot be cut is refused in one line."""
+    for model, kib in ((DEMO, "4096"), ("qwen3moe", "512")):
+        args = (model, "-ub", "64", "-c", "256")
+        want, got = generate("cpu", *args), generate("opencl", *args, KVANT_CL_MAX_ALLOC=kib)
+        check(want[0] == 0 and got == want, f"{model} in parts of {kib} KiB: {got} is not {want}")
+    for code, words, where, env in ((4, "allocates at most 1.0 MiB", "opencl", {"KVANT_CL_MAX_ALLOC": "1024"}),
+                                    (2, "wanted KiB, 1 to", "opencl", {"KVANT_CL_MAX_ALLOC": "much"}),
+                                    (5, "numbered from 0", "opencl:77", {}),
+                                    (5, "no OpenCL device on this machine", "opencl", {"OCL_ICD_VENDORS": "/nowhere"})):
+        rc, text = generate(where, DEMO, "-ub", "64", "-c", "4096", **env)
+        check(rc == code and words in text and text.count("\n") == 1, f"{where} {env}: exit {rc}: {text}")
+
+
+def golden():
+    """One recorded prompt of each novella model, 48 greedy ids; models that are not there are skipped."""
+    global passed
+    code, text = program(os.path.join(BUILD, "bin", "check_golden"), "opencl", "first")
+    last = re.findall(r"^check_golden: (\d+) passed, 0 failed$", text, re.M)
+    check(code == 0 and last, f"golden ids: exit {code}: {text[-600:]}")
+    for line in re.findall(r"^.*(?:greedy ids equal|SKIP|skipped).*$", text, re.M):
+        print(line)
+    passed += int(last[0]) if last else 0
+
+
+def main():
+    code, text = run("verify", "--device", "opencl", "--quick", "--ops", "add")
+    if code == 5:
+        check("device opencl" in text or "unknown; this build has" in text, f"no reason given: {text}")
+        print("skipped:", text.strip().splitlines()[-1] if text.strip() else "no device")
+    else:
+        for part in PARTS:
+            globals()[part]()
+    print(f"{'_'.join(['check_opencl', *sys.argv[2:]])}: {passed} passed, {failed} failed")
+    return failed > 0
+
+
+sys.exit(main())

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""check_serve_llama: what clients of llama-server find beyond the shapes of check_serve_native: fields, routes, headers and options that its own
+tests ask for (docs/evidence/llama-server-tests.md has those tests themselves)."""
+import datetime
+import json
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
+from serve import ROOT, Checks, Server, built           # noqa: E402
+
+BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
+C = Checks("check_serve_llama")
+CHAT = [{"role": "user", "content": "Tell me about the sea."}]
+
+
+def events(s, path, body):
+    data = s.request("POST", path, {**body, "stream": True})[2]
+    return [json.loads(x[6:]) for x in data.strip().split(b"\n\n") if x.startswith(b"data: {")]
+
+
+def check_prompts(s):
+    """One prompt in every spelling gives one text."""
+    ids = s.post("/tokenize", {"content": "The sea was ", "add_special": True})[1]["tokens"]
+    more = s.post("/tokenize", {"content": "calm that"})[1]["tokens"]
+    ask = {"n_predict": 6, "temperature": 0}
+    want = s.post("/completion", {**ask, "prompt": ids + more})[1]["content"]
+    for prompt in (ids + ["calm that"], {"prompt_string": "The sea was calm that"}, {"content": [{"type": "text", "text": "The sea was "},
+                   {"type": "text", "text": "calm that"}]}):
+        made = s.post("/tokenize", {"content": "The sea was calm that", "add_special": True})[1]["tokens"]
+        status, r = s.post("/completion", {**ask, "prompt": prompt})
+        C.ok(status == 200 and (r["content"] == want or isinstance(prompt, dict) and made != ids + more), (prompt, r))
+    two = s.post("/completion", {**ask, "prompt": [ids + more, {"prompt_string": "Night"}]})[1]
+    C.ok(len(two) == 2 and two[0]["content"] == want, two)
+
+
+def check_fields(s):
+    r = s.post("/completion", {"prompt": "The sea", "n_predict": 3, "temperature": 0, "ignore_eos": True, "logit_bias": [[" sea ", -100], [5, 1.5]]})[1]
+    told = r["generation_settings"]["logit_bias"]
+    C.ok({"token": 5, "bias": 1.5} in told and sum(x["bias"] is None for x in told) >= 2, told)
+    C.ok(r["has_new_line"] is ("\n" in r["content"]) and r["truncated"] is False, r)
+    asked = ["content", "generation_settings/n_predict", "timings/prompt_n", "none/such"]
+    few = s.post("/completion", {"prompt": "The sea", "n_predict": 3, "response_fields": asked})[1]
+    C.ok(list(few) == asked[:3] and few["generation_settings/n_predict"] == 3, few)
+    last = events(s, "/completion", {"prompt": "The sea", "n_predict": 3, "response_fields": ["tokens_predicted"]})[-1]
+    C.ok(last == {"tokens_predicted": 3}, last)
+    stream = events(s, "/completion", {"prompt": "The sea", "n_predict": 3})
+    C.ok(all(x["tokens"] for x in stream if not x["stop"]), stream)
+    full = s.post("/completion", {"prompt": "The sea", "ignore_eos": True})[1]
+    C.ok(full["truncated"] is True and full["stop_type"] == "limit", full["stop_type"])
+    for bad, name in (({"response_fields": 1}, "response_fields"), ({"response_fields": [1]}, "response_fields"), ({"response_fields": ["x"] * 65}, "response_fields"),
+                      ({"return_progress": "yes"}, "return_progress"), ({"verbose": "x"}, "verbose")):
+        status, r = s.post("/completion", {"prompt": "a", **bad})
+        C.ok(status == 400 and r["error"]["param"] == name, (bad, r))
+
+
+def check_chat(s):
+    first = events(s, "/v1/chat/completions", {"messages": CHAT, "max_tokens": 4})
+    C.ok(first[0]["choices"][0]["delta"] == {"role": "assistant", "content": None} and first[0]["system_fingerprint"].startswith("b"), first[0])
+    C.ok(all("role" not in x["choices"][0]["delta"] for x in first[1:]), first)
+    told = s.post("/v1/chat/completions", {"messages": CHAT, "max_tokens": 2, "verbose": True})[1]
+    C.ok(CHAT[0]["content"] in told["__verbose"]["prompt"] and told["__verbose"]["content"] == told["choices"][0]["message"]["content"], told)
+    C.ok("__verbose" not in s.post("/v1/chat/completions", {"messages": CHAT, "max_tokens": 2})[1], "not asked for")
+    n = told["usage"]["prompt_tokens"]
+    for path, body in (("/chat/completions/input_tokens", {"messages": CHAT}), ("/v1/responses/input_tokens", {"input": CHAT[0]["content"]})):
+        status, r = s.post(path, body)
+        C.ok(status == 200 and r["input_tokens"] == n, (path, r, n))
+    status, r = s.post("/v1/chat/completions", {"messages": CHAT * 200})
+    e = r["error"]
+    C.ok(status == 400 and e["type"] == "exceed_context_size_error" and e["n_ctx"] == 256 and e["n_prompt_tokens"] > 256, r)
+    C.ok("exceeds the available context size" in e["message"], e)
+    two = s.post("/v1/chat/completions", {"messages": CHAT, "max_tokens": 2, "n": 2, "id_slot": 0})
+    C.ok(two[0] == 200 and len(two[1]["choices"]) == 2, two)
+
+
+def check_progress(s):
+    body = {"prompt": "one two three four five " * 30, "n_predict": 2, "max_tokens": 2, "return_progress": True}
+    for path in ("/completion", "/v1/completions"):
+        told = [x for x in events(s, path, body) if "prompt_progress" in x]
+        p = [x["prompt_progress"] for x in told]
+        C.ok(len(p) >= 2 and p[0]["processed"] == p[0]["cache"] and p[-1]["processed"] == p[-1]["total"], (path, p))
+        C.ok(all(a["processed"] < b["processed"] for a, b in zip(p, p[1:])) and told[0]["timings"]["prompt_ms"] == 0, (path, p))
+        body["prompt"] = "another " + body["prompt"]
+    C.ok(not [x for x in events(s, "/completion", {**body, "return_progress": False}) if "prompt_progress" in x], "not asked for")
+
+
+def check_metrics(s):
+    status, headers, data = s.request("GET", "/metrics")
+    lines = dict(x.rsplit(" ", 1) for x in data.decode().splitlines() if x.startswith("llamacpp:"))
+    C.ok(status == 200 and int(headers["process-start-time-unix"]) > 1e9, headers)
+    for name in ("prompt_tokens_total", "tokens_predicted_total", "n_decode_total", "n_tokens_max", "prompt_seconds_total", "predicted_tokens_seconds"):
+        C.ok(float(lines["llamacpp:" + name]) > 0, (name, lines))
+    C.ok(lines["llamacpp:requests_processing"] == "0" and float(lines["llamacpp:n_tokens_max"]) >= 256, lines)
+
+
+def preflight(s, origin):
+    return s.request("OPTIONS", "/completions", headers={"Origin": origin, "Access-Control-Request-Method": "POST"})[1].get("access-control-allow-origin")
+
+
+def check_origins(s):
+    for origin in ("http://localhost", "https://localhost:3000", "http://127.0.0.1:8080", "http://[::1]:1"):
+        C.ok(preflight(s, origin) == origin, origin)
+    for origin in ("http://notlocalhost", "http://localhost.evil.com", "http://localhost:", "http://localhost:80x", "ftp://localhost"):
+        C.ok(preflight(s, origin) is None, origin)
+
+
+TEMPLATE = ("{% if enable_thinking is defined %}[think {{ enable_thinking }}]{% endif %}{{ date_string }}|{{ datetime }}|{{ functions }}|"
+            "{% for m in messages %}{{ m.content }}{% endfor %}")
+
+
+def check_reasoning():
+    """--reasoning tells the template, the day is told always, and a request's own kwargs come first."""
+    today = datetime.date.today()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "t.jinja")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(TEMPLATE)
+        for more, head in (((), ""), (("--reasoning", "on"), "[think True]"), (("--reasoning", "auto"), "[think True]"), (("-rea", "off"), "[think False]")):
+            with Server(BUILD, "-np", "1", "-c", "256", "--chat-template-file", path, *more) as s:
+                text = s.post("/apply-template", {"messages": CHAT})[1]["prompt"]
+                day = f"{today:%d %b %Y}|{today:%b %d %Y}||"
+                C.ok(text == head + day + CHAT[0]["content"] or datetime.date.today() != today, (more, text))
+                own = {"enable_thinking": 7, "date_string": "then", "datetime": "now"}
+                tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+                text = s.post("/apply-template", {"messages": CHAT, "chat_template_kwargs": own, "tools": [tool]})[1]["prompt"]
+                C.ok(text.startswith("[think 7]then|now|[\n  {") and '"name": "f"' in text, text)
+
+
+def main():
+    if not built(BUILD):
+        print("SKIP check_serve_llama: this build has no server")
+        return C.end()
+    with Server(BUILD, "-np", "2", "-c", "256", "--metrics-compat", "llamacpp,vllm", "--cors-origins", "http://a.example,localhost") as s:
+        for check in (check_prompts, check_fields, check_chat, check_progress, check_metrics, check_origins):
+            check(s)
+        props = s.request("GET", "/props")[2]
+        C.ok(json.loads(props)["model_path"].endswith(".gguf"), props)
+    check_reasoning()
+    return C.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

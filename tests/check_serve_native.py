@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""check_serve_native: /completion and /infill over HTTP, beside /v1/completions, whose texts they must give.  For /infill three tokens of
+the small model are renamed."""
+import json
+import os
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, ".."))
+sys.path.insert(0, os.path.join(HERE, "support"))
+from serve import DEMO, Checks, Server, built    # noqa: E402
+
+BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
+C = Checks("check_serve_native")
+BODY = {"prompt": "Once upon a time", "n_predict": 12, "temperature": 0}
+FIM = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
+
+
+def stream(s, path, body):
+    status, headers, data = s.request("POST", path, {**body, "stream": True})
+    parts = data.decode().split("\n\n")
+    C.ok(status == 200 and headers["content-type"] == "text/event-stream" and parts[-1] == "" and "[DONE]" not in data.decode(), data[-300:])
+    return [json.loads(p[6:]) for p in parts if p.startswith("data: ")]
+
+
+def text_of(s, **fields):
+    return s.post("/v1/completions", {"prompt": BODY["prompt"], "max_tokens": 12, "temperature": 0, **fields})[1]["choices"][0]["text"]
+
+
+def check_whole(s):
+    want = text_of(s)
+    status, r = s.post("/completion", BODY)
+    C.ok(status == 200 and r["content"] == want and r["stop"] is True and r["stop_type"] == "limit" and r["stopping_word"] == "", r)
+    C.ok(r["tokens_predicted"] == r["timings"]["predicted_n"] == 12 and r["tokens"] == [] and r["index"] == 0 and not r["truncated"], r)
+    C.ok(r["prompt"] == BODY["prompt"] and r["model"] and r["id_slot"] == -1 and "completion_probabilities" not in r, r)
+    ids = s.post("/tokenize", {"content": BODY["prompt"], "add_special": True})[1]["tokens"]
+    C.ok(r["tokens_evaluated"] == len(ids) and r["tokens_cached"] == r["timings"]["cache_n"] <= len(ids), (r, ids))
+    r = s.post("/completions", {**BODY, "prompt": ids, "return_tokens": True})[1]
+    C.ok(r["content"] == want and len(r["tokens"]) == 12 and "prompt" not in r, r)
+    C.ok(s.post("/detokenize", {"tokens": r["tokens"]})[1]["content"] == want, r["tokens"])
+    r = s.post("/completion", {**BODY, "prompt": [BODY["prompt"], ids, "The sea"]})[1]
+    C.ok([x["index"] for x in r] == [0, 1, 2] and r[0]["content"] == r[1]["content"] == want != r[2]["content"], r)
+    C.ok(r[0]["prompt"] == BODY["prompt"] and "prompt" not in r[1] and r[2]["prompt"] == "The sea", r)
+    r = s.post("/completion", {**BODY, "prompt": ["a", "b"], "n": 2, "n_predict": 2, "temperature": 1})[1]
+    C.ok([x["prompt"] for x in r] == ["a", "a", "b", "b"], r)
+    r = s.post("/completion", {**BODY, "n_predict": 0})[1]
+    C.ok(r["content"] == "" and r["tokens_predicted"] == 0 and r["stop_type"] == "limit" and r["stop"] is True, r)
+
+
+def check_ends(s):
+    """Why it ended: which of several stop strings, or the end of the text."""
+    words = text_of(s).split()
+    r = s.post("/completion", {**BODY, "stop": ["never", words[3], words[2]]})[1]
+    C.ok(r["stop_type"] == "word" and r["stopping_word"] == words[2] and words[2] not in r["content"], (r, words))
+    C.ok(r["generation_settings"]["stop"] == ["never", words[3], words[2]], r)
+    last = stream(s, "/completion", {**BODY, "stop": ["never", words[3], words[2]]})[-1]
+    C.ok(last["stop_type"] == "word" and last["stopping_word"] == words[2], last)
+    r = s.post("/completion", {**BODY, "grammar": 'root ::= " yes"'})[1]
+    C.ok(r["content"] == " yes" and r["stop_type"] == "eos" and r["stopping_word"] == "", r)
+
+
+def check_settings(s):
+    asked = {"seed": 7, "temperature": 0.5, "top_k": 11, "top_p": 0.5, "min_p": 0.25, "repeat_penalty": 1.5, "repeat_last_n": 9,
+             "presence_penalty": 0.5, "frequency_penalty": 0.25, "ignore_eos": True, "n_predict": 3, "n_probs": 2, "logit_bias": {"5": 1}}
+    r = s.post("/completion", {**BODY, **asked})[1]
+    told = r["generation_settings"]
+    C.ok(all(told[k] == v for k, v in asked.items() if k != "logit_bias") and told["max_tokens"] == 3 and told["stream"] is False, told)
+    C.ok(s.post("/completion", BODY)[1]["generation_settings"]["seed"] == -1, "no seed")
+    first = s.post("/completion", {**BODY, "n_predict": 1, "return_tokens": True})[1]["tokens"][0]
+    banned = [s.post("/completion", {**BODY, "n_predict": 12, "return_tokens": True, "logit_bias": bias})[1]["tokens"]
+              for bias in ([[first, False]], [[first, -100]], {str(first): -100})]
+    C.ok(first not in banned[0] and banned[0] == banned[1] == banned[2], (first, banned))
+    probs, again = r["completion_probabilities"], s.post("/completion", {**BODY, **asked, "return_tokens": True})[1]
+    C.ok(len(probs) == 3 and [p["id"] for p in probs] == again["tokens"] and r["tokens"] == [], (probs, again))
+    C.ok(b"".join(bytes(p["bytes"]) for p in probs).decode(errors="replace") == r["content"], (probs, r["content"]))
+    C.ok(all(len(p["top_logprobs"]) == 2 and p["top_logprobs"][0]["logprob"] >= p["top_logprobs"][1]["logprob"] and p["logprob"] <= 0 and
+             p["token"] == bytes(p["bytes"]).decode(errors="replace") for p in probs), probs)
+
+
+def check_stream(s):
+    whole = s.post("/completion", {**BODY, "return_tokens": True, "n_probs": 1})[1]
+    events = stream(s, "/completion", {**BODY, "return_tokens": True, "n_probs": 1})
+    C.ok("".join(e["content"] for e in events) == whole["content"] and sum((e["tokens"] for e in events), []) == whole["tokens"], events)
+    C.ok(sum((e.get("completion_probabilities", []) for e in events), []) == whole["completion_probabilities"], events)
+    C.ok([e["stop"] for e in events] == [False] * (len(events) - 1) + [True] and len(events) > 4, events)
+    C.ok(set(whole) - {"completion_probabilities"} == set(events[-1]) and events[-1]["tokens_predicted"] == 12, events[-1])
+    events = stream(s, "/completion", {**BODY, "prompt": ["a", "b"]})
+    C.ok(sorted(e["index"] for e in events if e["stop"]) == [0, 1], "each choice has its end")
+
+
+def check_bad(s):
+    for change, param in (({"prompt": None}, "prompt"), ({"prompt": [[]]}, "prompt"), ({"n_probs": 21}, "n_probs"), ({"n_predict": -2}, "n_predict"),
+                          ({"return_tokens": 1}, "return_tokens"), ({"mirostat": 3}, "mirostat"), ({"prompt": [1, {}]}, "prompt"),
+                          ({"image_data": [1]}, "image_data"), ({"stop": [""]}, "stop"), ({"nPredict": 3}, "n_predict")):
+        status, r = s.post("/completion", {**BODY, **change})
+        C.ok(status == 400 and r["error"]["param"] == param and r["error"]["type"] == "invalid_request_error", (change, status, r))
+    status, headers, _ = s.request("POST", "/completion", {**BODY, "logprobs": 3, "cache_prompt": True, "n_predict": 1})
+    C.ok(status == 200 and headers["x-kvant-ignored-fields"] == "logprobs", headers)
+    status, r = s.post("/v1/completions", {"prompt": "a", "n_probs": 3, "max_tokens": 1})
+    C.ok(status == 400 and r["error"]["param"] == "n_probs", r)
+    status, r = s.post("/infill", {"input_prefix": "a", "input_suffix": "b"})
+    C.ok(status == 400 and "no tokens for filling in" in r["error"]["message"], r)
+
+
+def renamed():
+    """The small model with tokens for filling in, in a file of the same length (its name gives the bytes)."""
+    with open(DEMO, "rb") as f:
+        data = f.read()
+
+    def text(s):
+        return len(s).to_bytes(8, "little") + s.encode()
+    key = text("general.name") + (8).to_bytes(4, "little")
+    at = data.index(key) + len(key)
+    n = int.from_bytes(data[at:at + 8], "little")
+    missing = sum(map(len, FIM)) - len("<|im_start|><|im_end|><|endoftext|>")
+    data = data[:at] + text(data[at + 8:at + 8 + n - missing].decode()) + data[at + 8 + n:]
+    for old, new in zip(("<|im_start|>", "<|im_end|>", "<|endoftext|>"), FIM):
+        C.ok(data.count(text(old)) == 1, old)
+        data = data.replace(text(old), text(new))
+    with tempfile.NamedTemporaryFile(suffix=".gguf", delete=False) as f:
+        f.write(data)
+    return f.name
+
+
+def check_infill(s):
+    def ids(text, special=False):
+        return s.post("/tokenize", {"content": text, "parse_special": special})[1]["tokens"]
+    pre, suf, mid = (ids(name, True) for name in FIM)
+    C.ok(len(pre) == len(suf) == len(mid) == 1, (pre, suf, mid))
+    bos = s.post("/tokenize", {"content": "", "add_special": True})[1]["tokens"]
+    body = {"input_prefix": "The sea was ", "input_suffix": " and <fim_middle> it rained.", "n_predict": 8, "temperature": 0, "ignore_eos": True}
+    status, r = s.post("/infill", {**body, "prompt": "cold"})
+    by_hand = bos + pre + ids(body["input_prefix"]) + ids("cold") + suf + ids(body["input_suffix"]) + mid
+    want = s.post("/completion", {"prompt": by_hand, "n_predict": 8, "temperature": 0, "ignore_eos": True})[1]
+    C.ok(status == 200 and r["content"] == want["content"] and r["tokens_evaluated"] == len(by_hand) == want["tokens_evaluated"], (r, want))
+    C.ok(mid[0] not in ids(body["input_suffix"]), "control tokens are not read in the texts")
+    got = stream(s, "/infill", {**body, "prompt": "cold"})
+    C.ok("".join(e["content"] for e in got) == r["content"] and got[-1]["stop"], got)
+    C.ok(s.post("/infill", {**body, "input_prefix": "", "input_suffix": ""})[1]["tokens_evaluated"] == len(bos) + 3, "nothing around it")
+    for change, param in (({"input_prefix": None}, "input_prefix"), ({"input_suffix": 3}, "input_suffix"), ({"prompt": ["a"]}, "prompt"),
+                          ({"input_extra": [{"text": "x"}]}, "input_extra"), ({"input_prefix": "a b " * 4000}, "input_prefix")):
+        status, r = s.post("/infill", {**body, **change})
+        C.ok(status == 400 and r["error"]["param"] == param, (str(change)[:60], status, r))
+
+
+def main():
+    if not built(BUILD):
+        print("check_serve_native: SKIP (built without the server)")
+        return 0
+    s = Server(BUILD, "-np", "4", "-c", "2048")
+    try:
+        for check in (check_whole, check_ends, check_settings, check_stream, check_bad):
+            check(s)
+    finally:
+        C.ok(s.stop() == 0, "stopped cleanly")
+    path = renamed()
+    s = Server(BUILD, "-np", "2", "-c", "2048", model=path)
+    try:
+        check_infill(s)
+    finally:
+        C.ok(s.stop() == 0, "stopped cleanly")
+        os.unlink(path)
+    return C.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,351 @@
+/* check_spm.c: vocabularies of characters (SentencePiece's with scores, Gemma's with merges) against golden ids of the
+ * `sentencepiece` package, made vocabularies, hostile files and texts. */
+#include <math.h>
+#include <time.h>
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kvant/engine.h"
+#include "model/text/detok.h"
+#include "model/text/tokenizer.h"
+#include "model/text/utf8.h"
+#include "support/check.h"
+#include "support/gguf_make.h"
+#include "support/random_text.h"
+#include "support/text_file.h"
+
+#define GOLDEN "tests/golden/tokenizer/spm.tsv"
+#define SP     "\xe2\x96\x81"
+
+static const char *const names[] = { "prefix", "plain", "unk" };
+enum { N_NAMES = 3 };
+
+static tokenizer *open_golden(const char *name)
+{
+    char path[80];
+    size_t n;
+    gguf *g = NULL;
+    tokenizer *t = NULL;
+    kvant_diag diag = { "" };
+
+    snprintf(path, sizeof path, "tests/golden/tokenizer/spm-%s.gguf", name);
+    char *file = text_file_read(path, &n);
+    if (gguf_open_mem((uint8_t *)file, n, &g, &diag) < 0 || tokenizer_open(g, &t, &diag) < 0) {
+        printf("%s: %s\n", path, diag.text);
+        exit(2);
+    }
+    gguf_close(g);
+    free(file);
+    return t;
+}
+
+/* Ids of a text, malloc'd. */
+static int32_t *encode(const tokenizer *t, const char *s, size_t len, int flags, int *n)
+{
+    kvant_diag diag = { "" };
+    const int cap = (int)(3 * len) + 8;
+    int32_t *ids = malloc((size_t)cap * 4);
+    int err = tokenizer_encode(t, s, len, flags, ids, cap, n, &diag);
+
+    CHECK(err == 0, "%s", diag.text);
+    if (err < 0)
+        *n = 0;
+    return ids;
+}
+
+static void test_golden(tokenizer *const *toks)
+{
+    size_t n;
+    char *file = text_file_read(GOLDEN, &n), *save = NULL;
+    int cases = 0;
+
+    for (char *line = strtok_r(file, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *hex = strchr(line, '\t'), *p = hex ? strchr(hex + 1, '\t') : NULL;
+        if (*line == '#' || !p)
+            continue;
+        *hex++ = 0;
+        *p++ = 0;
+        char *text = malloc(strlen(hex) / 2 + 1);
+        const int len = text_from_hex(hex, strlen(hex), text);
+        int count = 0, same = len >= 0;
+        for (int i = 0; i < N_NAMES; i++) {
+            if (strcmp(names[i], line) != 0)
+                continue;
+            int32_t *ids = encode(toks[i], text, (size_t)len, 0, &count);
+            for (int k = 0; k < count; k++)
+                same = same && *p && strtol(p, &p, 10) == ids[k];
+            CHECK(same && !*p, "%s: text %s: %d ids", line, hex, count);
+            free(ids);
+            cases++;
+        }
+        free(text);
+    }
+    CHECK(cases > 300, "%d golden cases", cases);
+    free(file);
+}
+
+/* What comes back through the streaming detokeniser, whatever it was: one space more where the file asks for it. */
+static void test_round_trip(tokenizer *const *toks)
+{
+    rng r = { 12 };
+    char text[512], again[2048];
+
+    for (int i = 0; i < 3000; i++) {
+        const int prefix = i % 2 == 0;
+        kvant_detok d = { { 0 }, 0 };
+        size_t len = random_text(&r, text, sizeof text, 0), n = 0;
+        int count;
+        if (!len)
+            continue;
+        int32_t *ids = encode(toks[prefix ? 0 : 1], text, len, 0, &count);
+        for (int k = 0; k < count; k++) {
+            char bytes[TOKENIZER_MAX_TEXT];
+            int size = tokenizer_bytes(toks[prefix ? 0 : 1], ids[k], 1, bytes, sizeof bytes);
+            n += (size_t)detok_push(&d, bytes, size, again + n, (int)(sizeof again - n));
+        }
+        CHECK(n == len + (size_t)prefix && memcmp(again + prefix, text, len) == 0 && (!prefix || again[0] == ' ') &&
+                  d.n_pending == 0,
+              "round trip %d: %zu bytes, %zu back", i, len, n);
+        free(ids);
+    }
+}
+
+/* ---- made vocabularies ---- */
+
+typedef struct made {
+    const char *text;
+    int32_t kind;
+    float score;
+} made;
+
+/* <unk>, the 256 bytes where asked for, then the tokens. */
+static void put_vocab(gguf_make *m, const char *model, const made *tokens, int n, int bytes)
+{
+    int32_t kinds[300];
+    int count = 0;
+
+    gguf_make_str(m, "tokenizer.ggml.model", model);
+    gguf_make_array(m, "tokenizer.ggml.tokens", GGUF_STRING, (uint64_t)(1 + 256 * bytes + n));
+    gguf_make_text(m, "<unk>", 5);
+    kinds[count++] = 2;
+    for (int b = 0; b < 256 * bytes; b++) {
+        char text[8];
+        snprintf(text, sizeof text, "<0x%02X>", b);
+        gguf_make_text(m, text, 6);
+        kinds[count++] = 6;
+    }
+    for (int i = 0; i < n; i++) {
+        gguf_make_text(m, tokens[i].text, strlen(tokens[i].text));
+        kinds[count++] = tokens[i].kind;
+    }
+    gguf_make_i32s(m, "tokenizer.ggml.token_type", kinds, (size_t)count);
+    gguf_make_u32(m, "tokenizer.ggml.unknown_token_id", 0);
+    gguf_make_array(m, "tokenizer.ggml.scores", GGUF_F32, (uint64_t)count);
+    for (int i = 0; i < count; i++) {
+        const float score = i < count - n ? 0 : tokens[i - (count - n)].score;
+        gguf_make_bytes(m, &score, 4);
+    }
+}
+
+static int open_made(gguf_make *m, tokenizer **t, kvant_diag *diag)
+{
+    gguf *g = NULL;
+
+    *t = NULL;
+    gguf_make_finish(m);
+    int err = gguf_open_mem(m->data, m->n, &g, diag);
+    if (err == 0)
+        err = tokenizer_open(g, t, diag);
+    gguf_close(g);
+    gguf_make_free(m);
+    return err;
+}
+
+/* wants: ids separated by spaces. */
+static void expect(const tokenizer *t, const char *text, int flags, const char *wants)
+{
+    char got[256] = "";
+    int n;
+    int32_t *ids = encode(t, text, strlen(text), flags, &n);
+
+    for (int i = 0; i < n && i < 40; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), i ? " %d" : "%d", ids[i]);
+    CHECK(strcmp(got, wants) == 0, "'%s' flags %d: %s, want %s", text, flags, got, wants);
+    free(ids);
+}
+
+static void test_scores(void)
+{
+    /* 1..: bytes no; "xé" and "éy" of a character that is no token itself; equal scores: leftmost. */
+    static const made tokens[] = {
+        { .text = SP, .kind = 1, .score = -9 },    { .text = "a", .kind = 1, .score = -9 },
+        { .text = "b", .kind = 1, .score = -9 },   { .text = "ab", .kind = 1, .score = -1 },
+        { .text = "ba", .kind = 1, .score = -1 },  { .text = "aab", .kind = 1, .score = 0 },
+        { .text = "x", .kind = 1, .score = -9 },   { .text = "x\xc3\xa9", .kind = 1, .score = -2 },
+        { .text = "<c>", .kind = 3, .score = 0 },  { .text = "{u}", .kind = 4, .score = 0 },
+        { .text = SP "a", .kind = 1, .score = -3 }
+    };
+    gguf_make m = { 0 };
+    tokenizer *t = NULL;
+    kvant_diag diag = { "" };
+    char buf[8];
+
+    put_vocab(&m, "llama", tokens, 11, 0);
+    gguf_make_u32(&m, "tokenizer.ggml.bos_token_id", 9);
+    CHECK(open_made(&m, &t, &diag) == 0, "%s", diag.text);
+    if (!t)
+        return;
+    expect(t, "aba", 0, "1 4 2");  /* leftmost of equals, before the better score that it prevents */
+    expect(t, "baab", 0, "1 5 4"); /* "aab" needs "ab" beside an "a" that has gone */
+    expect(t, "aab", 0, "1 6");
+    expect(t, "a x\xc3\xa9", 0, "11 1 8");    /* a part that is no token */
+    expect(t, "\xc3\xa9\xc3\xa9z", 0, "1 0"); /* unknown characters: one token for a run */
+    expect(t,
+           "\xc3\xa9"
+           "a\xc3\xa9",
+           0, "1 0 2 0");
+    expect(t, "<c>a", KVANT_TOK_SPECIAL | KVANT_TOK_BOS, "9 9 11"); /* a space after every special token */
+    expect(t, "a{u}a", 0, "11 10 11");
+    expect(t, "", KVANT_TOK_BOS, "9");
+    CHECK(tokenizer_add_bos(t) == 1, "the beginning is added unless the file says no");
+    CHECK(tokenizer_bytes(t, 11, 0, buf, 8) == 2 && memcmp(buf, " a", 2) == 0, "a space comes back as one");
+    CHECK(tokenizer_bytes(t, 9, 0, buf, 8) == 0 && tokenizer_bytes(t, 10, 0, buf, 8) == 3, "control and user-defined");
+    tokenizer_close(t);
+}
+
+/* Tokens that reach over a space or a line end: no text is cut there. */
+static void test_no_cuts(void)
+{
+    static const made tokens[] = { { .text = SP, .kind = 1, .score = -9 },
+                                   { .text = "a", .kind = 1, .score = -9 },
+                                   { .text = "\n", .kind = 1, .score = -9 },
+                                   { .text = "a" SP, .kind = 1, .score = -1 },
+                                   { .text = "a\n", .kind = 1, .score = -2 } };
+    gguf_make m = { 0 };
+    tokenizer *t = NULL;
+    kvant_diag diag = { "" };
+
+    put_vocab(&m, "llama", tokens, 5, 0);
+    gguf_make_bool(&m, "tokenizer.ggml.add_bos_token", 0);
+    CHECK(open_made(&m, &t, &diag) == 0, "%s", diag.text);
+    if (!t)
+        return;
+    expect(t, "a a\n", KVANT_TOK_BOS, "1 4 5");
+    tokenizer_close(t);
+}
+
+static void test_merges(void)
+{
+    static const made tokens[] = { { .text = SP, .kind = 1 },   { .text = "a", .kind = 1 },
+                                   { .text = "b", .kind = 1 },  { .text = SP "a", .kind = 1 },
+                                   { .text = "\n", .kind = 1 }, { .text = "\n\n", .kind = 1 } };
+    static const char *const merges[] = { SP " a", "\n \n", NULL };
+    gguf_make m = { 0 };
+    tokenizer *t = NULL;
+    kvant_diag diag = { "" };
+
+    put_vocab(&m, "gemma4", tokens, 6, 1);
+    gguf_make_strs(&m, "tokenizer.ggml.merges", merges);
+    CHECK(open_made(&m, &t, &diag) == 0, "%s", diag.text);
+    if (!t)
+        return;
+    expect(t, "a a", 0, "258 260");
+    expect(t, "b\n\n\n b", 0, "259 262 261 257 259");
+    expect(t, "\xc3\xa9\xff", 0, "196 170 256"); /* bytes: of a character without token, and of none */
+    tokenizer_close(t);
+}
+
+/* ---- hostile files and texts ---- */
+
+static void expect_error(gguf_make *m, int code, const char *wants)
+{
+    tokenizer *t;
+    kvant_diag diag = { "" };
+    int err = open_made(m, &t, &diag);
+
+    CHECK(err == code && !t && strstr(diag.text, wants), "%d '%s', want '%s'", err, diag.text, wants);
+    tokenizer_close(t);
+}
+
+static void test_bad_files(void)
+{
+    static char text[258];
+    made one = { .text = "ab", .kind = 1, .score = NAN };
+    gguf_make m = { 0 };
+
+    put_vocab(&m, "llama", &one, 1, 0);
+    expect_error(&m, KVANT_EFORMAT, "scores[1]: not a number");
+    memset(text, 'a', 257);
+    one = (made){ .text = text, .kind = 1, .score = 0 };
+    put_vocab(&m, "llama", &one, 1, 0);
+    expect_error(&m, KVANT_EFORMAT, "tokens[1]: 257 bytes, want at most 256");
+    one = (made){ .text = "a", .kind = 1, .score = 0 };
+    put_vocab(&m, "llama", &one, 1, 0);
+    gguf_make_bool(&m, "tokenizer.ggml.remove_extra_whitespaces", 1);
+    expect_error(&m, KVANT_EUNSUPPORTED, "remove_extra_whitespaces: true");
+    gguf_make_str(&m, "tokenizer.ggml.model", "llama");
+    gguf_make_strs(&m, "tokenizer.ggml.tokens", (const char *const[]){ "a", "b", NULL });
+    expect_error(&m, KVANT_EFORMAT, "tokenizer.ggml.scores");
+    gguf_make_str(&m, "tokenizer.ggml.model", "llama");
+    gguf_make_strs(&m, "tokenizer.ggml.tokens", (const char *const[]){ "a", "b", NULL });
+    gguf_make_array(&m, "tokenizer.ggml.scores", GGUF_F32, 1);
+    gguf_make_bytes(&m, &one.score, 4);
+    expect_error(&m, KVANT_EFORMAT, "scores: 1 entries, want one per token: 2");
+}
+
+static double run_time(const tokenizer *t, const char *text, size_t n)
+{
+    double best = 1e9;
+
+    for (int i = 0; i < 3; i++) {
+        struct timespec a, b;
+        int count;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
+        free(encode(t, text, n, 0, &count));
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
+        const double s = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
+        best = s < best ? s : best;
+    }
+    return best;
+}
+
+/* Words without end: no place to cut. */
+static void test_long(tokenizer *const *toks)
+{
+    enum { N = 1 << 18 };
+    static const char *const units[] = { "a", " ", SP, "\n", "th", "\xe4\xb8\xad", "ab ", "\xff", "\xf0\x9f\x91\xa9" };
+    char *text = malloc(N);
+    double worst = 0, worst_ratio = 0;
+
+    for (int p = 0; p < N_NAMES; p++)
+        for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+            const size_t k = strlen(units[u]), len = N / k * k;
+            for (size_t i = 0; i < len; i++)
+                text[i] = units[u][i % k];
+            const double half = run_time(toks[p], text, len / 2 / k * k), full = run_time(toks[p], text, len);
+            const double ratio = full / (half > 5e-3 ? half : 5e-3);
+            worst = full > worst ? full : worst;
+            worst_ratio = ratio > worst_ratio ? ratio : worst_ratio;
+            CHECK(ratio < 4, "%s, '%s': %zu bytes take %.3f s, %.1f times half of them", names[p], units[u], len, full,
+                  ratio);
+        }
+    printf("long runs of %d bytes: at most %.3f s, at most %.1f times half of them\n", N, worst, worst_ratio);
+    free(text);
+}
+
+int main(void)
+{
+    tokenizer *toks[N_NAMES];
+
+    for (int i = 0; i < N_NAMES; i++)
+        toks[i] = open_golden(names[i]);
+    test_golden(toks);
+    test_round_trip(toks);
+    test_scores();
+    test_no_cuts();
+    test_merges();
+    test_bad_files();
+    test_long(toks);
+    for (int i = 0; i < N_NAMES; i++)
+        tokenizer_close(toks[i]);
+    return check_end("check_spm");
+}

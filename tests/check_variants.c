@@ -1,0 +1,55 @@
+/* check_variants.c: every variant of every op of the CPU through the op harness: against the reference, within the op's
+ * class, nothing else written, and the same bits for any number of parts.  check_variants OPS: those ops alone.
+ *
+ * What is not an op's contract is checked elsewhere: bits that do not depend on the batch (check_attn, check_gdn,
+ * check_matmul), fused ops against their parts and known answers (check_ops). */
+#include "support/check.h"
+#include "support/parts_device.h"
+#include "verify/verify.h"
+
+static void check_variant(const char *name, const char *ops)
+{
+    static verify_report r;
+    const verify_options o = { .ops = ops, .quick = 1 };
+    kvant_diag diag = { "" };
+    int ran = 0;
+
+    memset(&r, 0, sizeof r);
+    CHECK(verify_device(parts_device(name), &o, &r, &diag) == KVANT_OK, "%s: %s", name, diag.text);
+    for (int i = 0; i < r.n_failures; i++)
+        CHECK(0, "variant %s: %s", name, r.failures[i]);
+    CHECK(r.failed == 0, "variant %s: %d cases failed", name, r.failed);
+    for (int i = 0; i < r.n; i++)
+        ran += r.entries[i].state == VERIFY_VERIFIED;
+    CHECK(ran > 0 || ops, "variant %s: nothing was run", name);
+    check_passed += r.passed;
+    printf("%s: %d cases in %d shape classes\n", name, r.passed, ran);
+    verify_report_free(&r);
+}
+
+/* The variant is the first of its name over all ops. */
+static int is_first(int id, int i, const char *name)
+{
+    const char *other;
+    int usable;
+
+    for (int j = 0; j <= id; j++)
+        for (int k = 0; kvant_op_variant(j, k, &other, &usable) && (j < id || k < i); k++)
+            if (strcmp(other, name) == 0)
+                return 0;
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name;
+    int usable;
+
+    for (int id = 0; id < KVANT_OP_COUNT; id++)
+        for (int i = 0; kvant_op_variant(id, i, &name, &usable); i++)
+            if (is_first(id, i, name) && usable)
+                check_variant(name, argc > 1 ? argv[1] : NULL);
+            else if (is_first(id, i, name))
+                printf("%s: skipped, this CPU cannot run it\n", name);
+    return check_end("check_variants");
+}

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""llama_server: llama.cpp's own server tests against kvant serve (./dev clients).  They are not part of this repository: KVANT_LLAMA_TESTS names
+tools/server/tests of a llama.cpp tree.  They run in a copy; changed are the launcher (flags mapped, a model of ours), and what is known of their
+model alone is left out: its exact texts, how many tokens its vocabulary makes of a text, and downloads.  What fails is listed, with the
+reason, in docs/evidence/llama-server-tests.md; a failure beyond that list, or one of the list that passes, fails this test.
+
+One file in three parts: the test; the program that stands in for llama-server (--launch); a pytest plugin (when pytest imports it)."""
+import collections
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+LIST = os.path.join(ROOT, "docs", "evidence", "llama-server-tests.md")
+MODEL = os.path.join(ROOT, "models", "novella-hybrid-q8_0.gguf")
+TEMPLATE = "../../../models/templates/Qwen-Qwen2.5-7B-Instruct.jinja"   # where none is asked for; as theirs it knows tools
+NOT_MAPPED = {"--hf-repo", "--hf-file", "--model", "--model-url", "--mmproj-url", "--model-draft", "--offline", "--ctx-size"}
+# Comparisons with what only their model's vocabulary and weights give.
+COUNTS = re.compile(r"""^(\s*)assert .*(?:\[["'](?:prompt_n|prompt_tokens|cached_tokens|cache_n|n_saved|n_restored|predicted_n)["']\]
+                        \s==\s(?:n_prompt|n_cache|n_tokens|n_token_output|2\s\*\s9|6\b|\d\d+)|==\s"<s>\s|==\sbosId).*$""", re.M | re.X)
+
+# ---- instead of llama-server ----
+
+
+def mapped(args):
+    """kvant's arguments.  -c counts the tokens of all slots there, of one here."""
+    out, flags, i = [], {}, 0
+    while i < len(args):
+        takes = i + 1 < len(args) and (not args[i + 1].startswith("-") or args[i + 1].lstrip("-").isdigit())
+        flags[args[i]] = args[i + 1] if takes else True
+        out += [] if args[i] in NOT_MAPPED else args[i:i + 1 + takes]
+        i += 1 + takes
+    if "--ctx-size" in flags:
+        slots = 1 if "--kv-unified" in flags else int(flags.get("--parallel", 1))
+        out += ["--ctx-size", str(int(flags["--ctx-size"]) // slots)]
+    if "--metrics" in flags:
+        out += ["--metrics-compat", "llamacpp"]
+    if "--cors-origins" not in flags:
+        out += ["--cors-origins", "*"]          # their default
+    if not flags.keys() & {"--chat-template", "--chat-template-file"}:
+        out += ["--chat-template-file", TEMPLATE]
+    return out if "--models-dir" in flags else ["--model", os.environ["KVANT_MODEL"]] + out
+
+
+# ---- within pytest ----
+
+
+def pytest_configure():
+    import utils                                # theirs
+    utils.match_regex = lambda regex, text: isinstance(text, str)
+    utils.ServerPreset.load_all = staticmethod(lambda: None)
+
+    def no_download(url, output_file_path=None):
+        raise RuntimeError(f"a download: {url}")
+    utils.download_file = no_download
+
+
+# ---- the test ----
+
+
+def copy_tests(source, folder):
+    """The tests at the same depth, beside what they read of their tree."""
+    tests = os.path.join(folder, "tools", "server", "tests")
+    shutil.copytree(source, tests, ignore=shutil.ignore_patterns("tmp", "__pycache__"))
+    os.symlink(os.path.join(os.path.realpath(source), "..", "..", "..", "models"), os.path.join(folder, "models"))
+    unit = os.path.join(tests, "unit")
+    for name in os.listdir(unit):
+        path = os.path.join(unit, name)
+        if name.endswith(".py"):
+            with open(path, encoding="utf-8") as f:
+                text = f.read()
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(COUNTS.sub(r"\1pass", text))
+    launcher = os.path.join(folder, "llama-server")
+    with open(launcher, "w", encoding="utf-8") as f:
+        f.write(f"#!/bin/sh\nexec '{sys.executable}' -S '{os.path.abspath(__file__)}' --launch \"$@\"\n")
+    os.chmod(launcher, os.stat(launcher).st_mode | stat.S_IXUSR)
+    return tests, launcher
+
+
+def run(source, build, more):
+    """[(file, function, message)] of what failed, and how many tests passed and were skipped."""
+    with tempfile.TemporaryDirectory() as folder:
+        tests, launcher = copy_tests(source, folder)
+        out = os.path.join(folder, "out.xml")
+        env = dict(os.environ, LLAMA_SERVER_BIN_PATH=launcher, KVANT_BIN=os.path.abspath(os.path.join(build, "bin", "kvant")), PYTHONPATH=f"{HERE}:{tests}")
+        env["KVANT_MODEL"] = os.environ.get("KVANT_LLAMA_MODEL", MODEL)
+        subprocess.run([sys.executable, "-m", "pytest", "-p", "llama_server", "-n", str(os.cpu_count()), "--dist", "worksteal", "-m", "not slow", "-q",
+                        "--timeout", "60", f"--junitxml={out}", *(more or ["unit"])], cwd=tests, env=env, check=False, stdout=subprocess.DEVNULL)
+        cases = list(ET.parse(out).getroot().iter("testcase"))
+    failed, skipped = [], 0
+    for c in cases:
+        bad = c.find("failure") if c.find("failure") is not None else c.find("error")
+        skipped += c.find("skipped") is not None
+        if bad is not None:
+            failed.append((c.get("classname").split(".")[-1], c.get("name").split("[")[0], (bad.get("message") or "").split("\n")[0][:160]))
+    return failed, len(cases) - len(failed) - skipped, skipped
+
+
+def listed():
+    with open(LIST, encoding="utf-8") as f:
+        rows = re.findall(r"^\| `(\w+)::(\w+)` \| (\d+) \|", f.read(), re.M)
+    return {(file, name): int(n) for file, name, n in rows}
+
+
+def main(source, build, more):
+    failed, passed, skipped = run(source, build, more)
+    now, want = collections.Counter((file, name) for file, name, _ in failed), listed()
+    files = {os.path.basename(x).split(".")[0] for x in more}
+    wrong = [k for k in sorted(now.keys() | want.keys()) if now[k] != want.get(k, 0) and (not files or k[0] in files)]
+    for file, name in wrong:
+        says = next((m for f, t, m in failed if (f, t) == (file, name)), "")
+        print(f"FAIL {file}::{name}: {now[(file, name)]} fail, listed are {want.get((file, name), 0)}: {says}")
+    print(f"llama.cpp's server tests: {passed} pass, {len(failed)} fail, {skipped} are skipped")
+    print(f"llama_server: {passed}, of the failures {len(failed)} as listed" if not wrong else f"llama_server: {len(wrong)} functions differ from the list")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--launch"]:
+        os.execv(os.environ["KVANT_BIN"], [os.environ["KVANT_BIN"], "serve"] + mapped(sys.argv[2:]))
+    if not os.environ.get("KVANT_LLAMA_TESTS"):
+        print("SKIP llama_server: KVANT_LLAMA_TESTS names no folder (tools/server/tests of a llama.cpp tree)")
+        sys.exit(0)
+    sys.exit(main(os.environ["KVANT_LLAMA_TESTS"], sys.argv[1], sys.argv[2:]))
