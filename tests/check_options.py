@@ -37,7 +37,7 @@ POPULAR = [
     ("N", "--no-mmproj"), ("R", "--mmproj x.gguf", "text only"), ("A", "--mirostat 0"), ("A", "--mirostat 2"), ("R", "--mirostat 3", "from 0 to 2"),
     ("A", "--dry-multiplier 0.0"), ("A", "--dry-multiplier 0.8"), ("R", "--dry-sequence-breaker x", "dry_sequence_breakers"), ("A", "--typical 1.0"),
     ("A", "--top-nsigma 1.5"), ("A", "--mirostat-ent 4"), ("A", "--dynatemp-range 0.5"), ("N", "--adaptive-target -1"), ("R", "--adaptive-target 0.5", "wanted -1"),
-    ("A", "--xtc-probability 0.1"), ("R", "--samplers top_k", "llama.cpp's default"), ("A", "--reasoning-format none"),
+    ("A", "--xtc-probability 0.1"), ("R", "--samplers top_k", "the field samplers"), ("A", "--reasoning-format none"),
     ("A", "--reasoning-format deepseek"), ("A", "--reasoning-budget 0"), ("A", "--tool-dialect hermes"),
     ("A", "-c 256"), ("A", "--ctx-size 256"), ("A", "-n 8"), ("A", "--n-predict 8"), ("A", "-np 2"), ("A", "--parallel 2"), ("A", "-ngl 0"),
     ("A", "--n-gpu-layers auto"), ("R", "-ngl 99", "--device cuda"), ("A", "-dev cpu"), ("A", "-ctk q8_0"), ("A", "--cache-type-v q8_0"),

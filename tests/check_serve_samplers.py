@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """check_serve_samplers: the samplers beyond the usual ones over HTTP: what each must do to a text that can be seen from outside, what is
-told of them, and what is refused.  Their distributions: check_sampler_chain."""
+told of them, and what is refused; `kvant run` gives the tokens that a request with the same fields gets.  Their distributions:
+check_sampler_chain."""
+import json
 import os
+import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, ".."))
 sys.path.insert(0, os.path.join(HERE, "support"))
-from serve import Checks, Server, built    # noqa: E402
+from serve import DEMO, Checks, Server, built    # noqa: E402
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("check_serve_samplers")
@@ -48,6 +51,43 @@ def check_effects(s):
     C.ok(r[0] == 200 and len(r[1]["choices"]) == 2, r)
 
 
+# options of `kvant run`, and the fields of a request that mean the same
+SAME = (("--temp 1.2 --typical 0.5", {"temperature": 1.2, "typical_p": 0.5}), ("--temp 1.5 --top-nsigma 0.6", {"temperature": 1.5, "top_n_sigma": 0.6}),
+        ("--xtc-probability 1 --xtc-threshold 0.01", {"xtc_probability": 1, "xtc_threshold": 0.01}),
+        ("--temp 1 --dynatemp-range 0.9 --dynatemp-exp 2", {"temperature": 1, "dynatemp_range": 0.9, "dynatemp_exponent": 2}),
+        ("--temp 1 --mirostat 1 --mirostat-ent 3 --mirostat-lr 0.3", {"temperature": 1, "mirostat": 1, "mirostat_tau": 3, "mirostat_eta": 0.3}),
+        ("--temp 1 --mirostat 2 --mirostat-ent 1", {"temperature": 1, "mirostat": 2, "mirostat_tau": 1}),
+        ("--dry-multiplier 2 --dry-base 1.2 --dry-allowed-length 3 --dry-penalty-last-n -1",
+         {"dry_multiplier": 2, "dry_base": 1.2, "dry_allowed_length": 3, "dry_penalty_last_n": -1}),
+        ("--dry-multiplier 5 --dry-sequence-breaker a --dry-sequence-breaker \\n", {"dry_multiplier": 5, "dry_sequence_breakers": ["a", "\n"]}),
+        ("--dry-multiplier 5 --dry-sequence-breaker none", {"dry_multiplier": 5, "dry_sequence_breakers": []}),
+        ("--repeat-penalty 1.8 --presence-penalty 0.5 --frequency-penalty 0.5 --repeat-last-n 100",
+         {"repeat_penalty": 1.8, "presence_penalty": 0.5, "frequency_penalty": 0.5, "repeat_last_n": 100}),
+        ("--temp 1.9 --samplers top_k;temperature --top-k 3 --repeat-penalty 9", {"temperature": 1.9, "top_k": 3}),
+        ("--temp 1.9 --sampler-seq kt --top-k 3 --repeat-penalty 9", {"temperature": 1.9, "top_k": 3}))
+
+
+def run(*words):
+    command = [os.path.join(BUILD, "bin", "kvant"), "run", "-m", DEMO, "-c", "512", "-p", SEA, "-n", "48", "-s", "5", "--json", "-lv", "1"]
+    return subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+
+
+def check_run(s):
+    base = ("--min-p", "0", "--top-k", "0", "--top-p", "1", "--temp", "0", "--ignore-eos")
+    plain = tokens(s)
+    r = run(*base)
+    C.ok(r.returncode == 0 and json.loads(r.stdout)["ids"] == plain, r)
+    for words, fields in SAME:
+        r = run(*base, *words.split())
+        want = tokens(s, **fields)
+        C.ok(r.returncode == 0 and json.loads(r.stdout)["ids"] == want != plain, (words, want, r))
+    for words, want in ((("--samplers", "top_p;top_k"), '--samplers: item 1, "top_k": wanted names'), (("--sampler-seq", "kz"), 'item 1, "z"'),
+                        (("--samplers", "top_k", "--sampler-seq", "k"), "found both --samplers and --sampler-seq"),
+                        (("--dry-sequence-breaker", "ab"), 'found "ab", wanted one character'), (("--mirostat", "3"), "from 0 to 2")):
+        r = run(*words)
+        C.ok(r.returncode == 2 and want in r.stderr, (words, r))
+
+
 def check_told(s):
     asked = {"typical_p": 0.5, "top_n_sigma": 2.5, "xtc_probability": 0.25, "xtc_threshold": 0.125, "dynatemp_range": 0.5, "dynatemp_exponent": 1.5, "mirostat": 1,
              "mirostat_tau": 4, "mirostat_eta": 0.25, "dry_multiplier": 0.5, "dry_base": 1.5, "dry_allowed_length": 3, "dry_penalty_last_n": 32}
@@ -69,6 +109,7 @@ def main():
         return C.end()
     with Server(BUILD, "-c", "512", "-np", "3") as s:
         check_effects(s)
+        check_run(s)
         check_told(s)
         check_refused(s)
     # the server's defaults

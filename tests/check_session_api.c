@@ -489,7 +489,7 @@ static void check_slots(void)
     serve_one(&r, &q, &out);
     wait_ended(&r, 1);
     CHECK(kvant_session_slots(r.s, info, 4) == 2 && info[1].state == KVANT_SLOT_PARKED && info[1].n_tokens == 73 &&
-              info[0].state == KVANT_SLOT_FREE,
+              info[1].bytes > 0 && info[0].bytes == 0 && info[0].state == KVANT_SLOT_FREE,
           "slot 1: state %d, %d tokens", info[1].state, info[1].n_tokens);
     q = request_of(150, 2); /* does not begin with what is parked there */
     q.slot = 1;

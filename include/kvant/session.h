@@ -257,6 +257,7 @@ typedef struct kvant_slot_info {
     int n_prompt, n_cached, n_tokens; /* n_tokens: in the cache now */
     int n_generated, max_tokens;
     int pages;
+    int64_t bytes;                    /* PARKED: of its pages, tail and state; else 0 */
     int64_t started_ns, first_token_ns;
 } kvant_slot_info;
 /* All max_seqs slots; returns how many were written (at most cap). */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/mem.h"
+#include "cli/sampling.h"
 #include "server/server.h"
 
 static const int64_t SLOT_HOLD_NS = 60000000000; /* arbitrary, not tuned; docs/server.md */
@@ -250,32 +251,6 @@ static int check_prefix(const opts *o, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* Defaults of requests. */
-static void sampler_options(const opts *o, kvant_sampler_params *s)
-{
-    s->temp = (float)opt_num(o, OPT_TEMP);
-    s->top_k = (int)opt_int(o, OPT_TOP_K);
-    s->top_p = (float)opt_num(o, OPT_TOP_P);
-    s->min_p = (float)opt_num(o, OPT_MIN_P);
-    s->repeat_penalty = (float)opt_num(o, OPT_REPEAT_PENALTY);
-    s->presence_penalty = (float)opt_num(o, OPT_PRESENCE_PENALTY);
-    s->frequency_penalty = (float)opt_num(o, OPT_FREQUENCY_PENALTY);
-    s->penalty_last_n = (int)opt_int(o, OPT_REPEAT_LAST_N);
-    s->typical_p = (float)opt_num(o, OPT_TYPICAL);
-    s->top_n_sigma = (float)opt_num(o, OPT_TOP_N_SIGMA);
-    s->xtc_probability = (float)opt_num(o, OPT_XTC_PROBABILITY);
-    s->xtc_threshold = (float)opt_num(o, OPT_XTC_THRESHOLD);
-    s->dynatemp_range = (float)opt_num(o, OPT_DYNATEMP_RANGE);
-    s->dynatemp_exponent = (float)opt_num(o, OPT_DYNATEMP_EXP);
-    s->mirostat = (int)opt_int(o, OPT_MIROSTAT);
-    s->mirostat_eta = (float)opt_num(o, OPT_MIROSTAT_ETA);
-    s->mirostat_tau = (float)opt_num(o, OPT_MIROSTAT_TAU);
-    s->dry_multiplier = (float)opt_num(o, OPT_DRY_MULTIPLIER);
-    s->dry_base = (float)opt_num(o, OPT_DRY_BASE);
-    s->dry_allowed_length = (int)opt_int(o, OPT_DRY_ALLOWED);
-    s->dry_last_n = (int)opt_int(o, OPT_DRY_LAST_N);
-}
-
 static void server_options(const opts *o, const auth *keys, server_params *p)
 {
     const char *compat = opt_str(o, OPT_METRICS_COMPAT);
@@ -312,7 +287,7 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
                  : opt_is(o, OPT_POOLING, "last") ? KVANT_POOLING_LAST
                                                   : KVANT_POOLING_UNSAID;
     p->catch_signals = 1;
-    sampler_options(o, &p->sampler);
+    sampling_numbers(o, &p->sampler); /* defaults of requests */
 }
 
 static int serve(const server_params *p, kvant_diag *diag)

@@ -92,6 +92,7 @@ typedef struct step_pace {
 typedef struct parked {
     int32_t *tokens; /* NULL: nothing is parked in this slot */
     int n;
+    int64_t bytes; /* that it takes in the caches */
     unsigned char salt[PREFIX_SALT], share[PREFIX_SALT]; /* as its request's */
     uint64_t stamp;
     int64_t at_ns; /* when it was left here */

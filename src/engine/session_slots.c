@@ -85,6 +85,7 @@ void slots_park(kvant_session *s, request *q)
     parked *p = &s->parked[q->seq];
 
     p->n = request_len(s, q);
+    p->bytes = kv_seq_bytes(&s->e->kv, q->seq);
     p->tokens = q->tokens; /* the request ends: its tokens move here */
     q->tokens = NULL;
     memcpy(p->salt, q->r.salt, sizeof p->salt);
@@ -285,6 +286,7 @@ static int load_into(kvant_session *s, const action *a, const unsigned char *sha
     }
     parked *p = &s->parked[a->slot];
     *p = (parked){ .tokens = tokens, .n = f->n_tokens, .stamp = ++s->stamp, .at_ns = clock_ns() };
+    p->bytes = kv_seq_bytes(kv, a->slot);
     memcpy(p->salt, a->salt, sizeof p->salt);
     memcpy(p->share, share, sizeof p->share);
     return KVANT_OK;

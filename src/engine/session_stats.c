@@ -102,7 +102,8 @@ void session_publish(kvant_session *s, const kvant_step_record *step)
         s->slots[i] = (kvant_slot_info){ .slot = i,
                                          .state = held ? KVANT_SLOT_PARKED : KVANT_SLOT_FREE,
                                          .n_tokens = held ? s->parked[i].n : 0,
-                                         .pages = held ? s->e->kv.seqs[i].n_pages : 0 };
+                                         .pages = held ? s->e->kv.seqs[i].n_pages : 0,
+                                         .bytes = held ? s->parked[i].bytes : 0 };
     }
     for (int i = 0; i < s->n_running; i++)
         fill_slot(s, &s->slots[s->running[i]->seq], s->running[i]);

@@ -4,42 +4,10 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/mem.h"
+#include "cli/text/escape.h"
 #include "cli/text/generate.h"
 #include "cli/text/run_chat.h"
 #include "cli/term.h"
-
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-}
-
-void run_unescape(char *s)
-{
-    static const char names[] = "n\nr\rt\t''\"\"\\\\"; /* pairs: letter, meaning */
-    char *out = s;
-
-    while (*s) {
-        if (*s != '\\' || !s[1]) {
-            *out++ = *s++;
-            continue;
-        }
-        int hit = 0;
-        for (size_t i = 0; i + 1 < sizeof names && !hit; i += 2)
-            if (s[1] == names[i]) {
-                *out++ = names[i + 1];
-                hit = 1;
-            }
-        if (!hit && s[1] == 'x' && hex_digit(s[2]) >= 0 && hex_digit(s[3]) >= 0) {
-            *out++ = (char)(hex_digit(s[2]) * 16 + hex_digit(s[3]));
-            s += 2;
-        } else if (!hit) {
-            *out++ = *s;
-            *out++ = s[1];
-        }
-        s += 2;
-    }
-    *out = 0;
-}
 
 /* The prompt as the user gave it: -p with its escapes, or the file's text. */
 static int read_prompt(const opts *o, char **text, size_t *size, kvant_diag *diag)
@@ -54,7 +22,7 @@ static int read_prompt(const opts *o, char **text, size_t *size, kvant_diag *dia
     if (!*text)
         return kvant_fail(diag, KVANT_ENOMEM, "prompt: out of memory");
     if (!opt_flag(o, OPT_NO_ESCAPE))
-        run_unescape(*text);
+        unescape(*text);
     *size = strlen(*text);
     int code = check_utf8("prompt", *text, *size, diag);
     if (code != KVANT_OK)
@@ -85,7 +53,7 @@ int run_json_end(const generator *g, int reason, jsonw *w, kvant_diag *diag)
 {
     jsonw_key(w, "text");
     jsonw_strn(w, g->text ? g->text : "", g->text_len);
-    json_ids(w, "ids", g->ids, g->n_ids);
+    json_ids(w, "ids", g->ids.v, g->ids.n);
     jsonw_kstr(w, "stop", stop_text(reason));
     gen_json(g, w);
     jsonw_end(w);
@@ -111,15 +79,13 @@ static int raw_report(const generator *g, const char *prompt, size_t size, const
 
 static int generate_raw(generator *g, const char *text, size_t size, const int32_t *ids, int n, kvant_diag *diag)
 {
-    int reason = STOP_NONE, code = gen_prompt(g, ids, n, diag);
+    int reason;
 
-    if (code == KVANT_ECANCELED)
-        reason = STOP_INTERRUPT;
-    else if (code != KVANT_OK)
-        return code;
+    KVANT_TRY(gen_prompt(g, ids, n, diag));
     display_prompt(g->o, text, size);
-    if (reason == STOP_NONE)
-        KVANT_TRY(gen_continue(g, opt_int(g->o, OPT_PREDICT), &reason, diag));
+    int code = gen_continue(g, opt_int(g->o, OPT_PREDICT), &reason, diag);
+    if (code != KVANT_OK && code != KVANT_ECANCELED)
+        return code;
     if (!g->quiet && g->text_len && g->text[g->text_len - 1] != '\n' && isatty(STDOUT_FILENO))
         putchar('\n');
     if (reason == STOP_CONTEXT && opt_int(g->o, OPT_PREDICT) >= 0)

@@ -1,108 +1,19 @@
-/* generate.c: see generate.h.  Owns the loop prompt -> pick -> print -> step, and its clocks. */
+/* generate.c: see generate.h.  Owns the session of `run`, its one request at a time, and the text that comes of it. */
 #include "cli/text/generate.h"
 
 #include <inttypes.h>
-#include <math.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/term.h"
+#include "base/size.h"
 #include "model/text/detok.h"
 
-const char *stop_text(int reason)
-{
-    static const char *const text[] = { "none", "eos", "length", "context", "interrupt" };
-    return text[reason];
-}
-
-/* ---- sampler ---- */
-
-/* "15+1.5", "15-inf" -> id and value. */
-static int parse_bias(const opts *o, const char *s, int n_vocab, int32_t *id, float *bias, kvant_diag *diag)
-{
-    char *end, *end2;
-    long v = strtol(s, &end, 10);
-
-    if (end != s && v >= 0 && v < n_vocab && (*end == '+' || *end == '-')) {
-        double x = strtod(end, &end2);
-        if (end2 != end + 1 && !*end2 && !isnan(x)) {
-            *id = (int32_t)v;
-            *bias = (float)x;
-            return KVANT_OK;
-        }
-    }
-    return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.60s\", wanted ID+X or ID-X with ID below %d",
-                      opt_origin(o, OPT_LOGIT_BIAS), s, n_vocab);
-}
-
-typedef struct bias_list {
-    int32_t *ids;
-    float *values;
-    int n;
-} bias_list;
-
-static int collect_bias(const opts *o, const kvant_model *m, bias_list *b, kvant_diag *diag)
-{
-    int n_vocab = kvant_model_get_info(m)->n_vocab;
-
-    b->ids = kvant_calloc((size_t)n_vocab + (size_t)o->n_all, sizeof *b->ids);
-    b->values = kvant_calloc((size_t)n_vocab + (size_t)o->n_all, sizeof *b->values);
-    if (!b->ids || !b->values)
-        return kvant_fail(diag, KVANT_ENOMEM, "logit bias: out of memory");
-    for (int i = 0; i < o->n_all; i++)
-        if (o->all[i].id == OPT_LOGIT_BIAS) {
-            KVANT_TRY(parse_bias(o, o->all[i].text, n_vocab, &b->ids[b->n], &b->values[b->n], diag));
-            b->n++;
-        }
-    for (int32_t id = 0; opt_flag(o, OPT_IGNORE_EOS) && id < n_vocab; id++)
-        if (kvant_token_is_eog(m, id)) {
-            b->ids[b->n] = id;
-            b->values[b->n++] = -INFINITY;
-        }
-    return KVANT_OK;
-}
-
-static uint64_t choose_seed(const opts *o)
-{
-    uint32_t v = 0;
-
-    if (opt_int(o, OPT_SEED) >= 0)
-        return (uint64_t)opt_int(o, OPT_SEED);
-    if (getrandom(&v, sizeof v, 0) != (ssize_t)sizeof v)
-        v = (uint32_t)clock_ns();
-    return v;
-}
-
-static int make_sampler(generator *g, kvant_diag *diag)
-{
-    kvant_sampler_params p = kvant_sampler_defaults();
-    bias_list b = { NULL, NULL, 0 };
-    const opts *o = g->o;
-
-    p.temp = (float)opt_num(o, OPT_TEMP);
-    p.top_k = (int)opt_int(o, OPT_TOP_K);
-    p.top_p = (float)opt_num(o, OPT_TOP_P);
-    p.min_p = (float)opt_num(o, OPT_MIN_P);
-    p.repeat_penalty = (float)opt_num(o, OPT_REPEAT_PENALTY);
-    p.presence_penalty = (float)opt_num(o, OPT_PRESENCE_PENALTY);
-    p.frequency_penalty = (float)opt_num(o, OPT_FREQUENCY_PENALTY);
-    p.penalty_last_n = (int)opt_int(o, OPT_REPEAT_LAST_N);
-    p.seed = g->seed = choose_seed(o);
-    int code = collect_bias(o, g->m, &b, diag);
-    if (code == KVANT_OK) {
-        p.bias_ids = b.ids;
-        p.bias = b.values;
-        p.n_bias = b.n;
-        code = kvant_sampler_create(&p, kvant_model_get_info(g->m)->n_vocab, &g->sampler, diag);
-    }
-    kvant_free(b.ids);
-    kvant_free(b.values);
-    return code;
-}
+enum { SLOT = 0, LEAST_BATCH = 1 + KVANT_PAGE, TURN_NS = 50000000 };
 
 /* ---- open and close ---- */
 
@@ -120,22 +31,61 @@ static void banner(const generator *g)
                 p->kv_tail, encoder_name(p->encoder), plan.kv_bytes_per_token, p->n_ctx);
 }
 
-int gen_open(generator *g, const opts *o, kvant_diag *diag)
+/* After each round of events: what kvant_session_slots shows is that of the end, once the end has come. */
+static void after_events(void *user)
+{
+    gen_run *r = &((generator *)user)->run;
+
+    pthread_mutex_lock(&r->lock);
+    r->done = r->end_came;
+    pthread_cond_signal(&r->ended);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Nobody else waits for a step: no target time, and only -b bounds a piece of the prompt. */
+static int open_session(generator *g, kvant_diag *diag)
+{
+    kvant_session_params p = kvant_session_defaults();
+    const int batch = (int)opt_int(g->o, OPT_BATCH);
+
+    p.batch_tokens = batch > LEAST_BATCH ? batch : LEAST_BATCH;
+    p.target_itl_ms = -1;
+    p.wake = after_events;
+    p.wake_user = g;
+    return kvant_session_create(g->e, &p, &g->s, diag);
+}
+
+static int open_parts(generator *g, kvant_diag *diag)
 {
     kvant_engine_params p;
+
+    KVANT_TRY(params_from_opts(g->o, &p, diag));
+    KVANT_TRY(open_model(g->o, &g->m, diag));
+    KVANT_TRY(sampling_open(g->o, g->m, &g->how, diag));
+    g->seed = (int64_t)g->how.p.seed;
+    KVANT_TRY(open_engine(g->m, &p, &g->e, diag));
+    keep_in_memory(g->o, g->m);
+    g->how.p.context = kvant_engine_get_params(g->e)->n_ctx;
+    if (g->how.p.dry_last_n >= g->how.p.context)
+        g->how.p.dry_last_n = -1;
+    return open_session(g, diag);
+}
+
+int gen_open(generator *g, const opts *o, kvant_diag *diag)
+{
+    pthread_condattr_t attr;
     int64_t t0 = clock_ns();
 
     memset(g, 0, sizeof *g);
     g->o = o;
-    g->pending = -1;
     g->special = opt_flag(o, OPT_SPECIAL);
     g->quiet = opt_flag(o, OPT_JSON);
-    KVANT_TRY(params_from_opts(o, &p, diag));
-    KVANT_TRY(open_model(o, &g->m, diag));
-    KVANT_TRY(make_sampler(g, diag));
-    KVANT_TRY(open_engine(g->m, &p, &g->e, diag));
-    keep_in_memory(o, g->m);
-    KVANT_TRY(kvant_seq_new(g->e, &g->seq, diag));
+    pthread_mutex_init(&g->run.lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->run.ended, &attr);
+    pthread_condattr_destroy(&attr);
+    KVANT_TRY(open_parts(g, diag));
     g->load_ns = clock_ns() - t0;
     banner(g);
     return KVANT_OK;
@@ -143,19 +93,20 @@ int gen_open(generator *g, const opts *o, kvant_diag *diag)
 
 void gen_close(generator *g)
 {
-    kvant_sampler_free(g->sampler);
+    kvant_session_free(g->s);
     kvant_engine_free(g->e);
     kvant_model_close(g->m);
+    sampling_free(&g->how);
     kvant_free(g->text);
-    kvant_free(g->ids);
-    memset(g, 0, sizeof *g);
+    kvant_free(g->ids.v);
+    kvant_free(g->all.v);
+    pthread_mutex_destroy(&g->run.lock);
+    pthread_cond_destroy(&g->run.ended);
 }
 
-int gen_restart(generator *g, kvant_diag *diag)
+void gen_restart(generator *g)
 {
-    KVANT_TRY(kvant_seq_free(g->e, g->seq));
-    g->pending = -1;
-    return kvant_seq_new(g->e, &g->seq, diag);
+    g->all.n = 0;
 }
 
 /* ---- text ---- */
@@ -163,7 +114,7 @@ int gen_restart(generator *g, kvant_diag *diag)
 void gen_text_reset(generator *g)
 {
     g->text_len = 0;
-    g->n_ids = 0;
+    g->ids.n = 0;
     memset(&g->detok, 0, sizeof g->detok);
 }
 
@@ -180,6 +131,17 @@ static int grow(void **p, size_t used, size_t need, size_t *cap, size_t item, kv
         return kvant_fail(diag, KVANT_ENOMEM, "text: no memory for %zu more", need);
     *p = q;
     *cap = want;
+    return KVANT_OK;
+}
+
+static int append(id_list *l, const int32_t *ids, int n, kvant_diag *diag)
+{
+    void *p = l->v;
+
+    KVANT_TRY(grow(&p, (size_t)l->n, (size_t)l->n + (size_t)n, &l->cap, sizeof *l->v, diag));
+    l->v = p;
+    memcpy(l->v + l->n, ids, (size_t)n * sizeof *ids);
+    l->n += n;
     return KVANT_OK;
 }
 
@@ -206,17 +168,12 @@ enum { TOKEN_CAP = 4096 };
 static int emit_token(generator *g, int32_t id, kvant_diag *diag)
 {
     char bytes[TOKEN_CAP], out[3 * TOKEN_CAP + 64];
-    void *ids = g->ids;
-    size_t cap = (size_t)g->cap_ids;
     int n = kvant_token_bytes(g->m, id, g->special, bytes, sizeof bytes);
 
     if (n < 0 || n > TOKEN_CAP)
         return kvant_fail(diag, KVANT_EINTERNAL, "token %d: its text has %d bytes, at most %d wanted", id, n,
                           TOKEN_CAP);
-    KVANT_TRY(grow(&ids, (size_t)g->n_ids, (size_t)g->n_ids + 1, &cap, sizeof *g->ids, diag));
-    g->ids = ids;
-    g->cap_ids = (int)cap;
-    g->ids[g->n_ids++] = id;
+    KVANT_TRY(append(&g->ids, &id, 1, diag));
     n = detok_push(&g->detok, bytes, n, out, sizeof out);
     if (n < 0)
         return kvant_fail(diag, n, "token %d: detokeniser failed", id);
@@ -231,138 +188,131 @@ static int end_text(generator *g, kvant_diag *diag)
     return n > 0 ? keep_text(g, out, n, diag) : KVANT_OK;
 }
 
+/* ---- events: on the session's thread ---- */
+
+static int take_token(generator *g, int32_t id, kvant_diag *diag)
+{
+    if (kvant_token_is_eog(g->m, id)) /* the session ends the request */
+        return g->special ? emit_token(g, id, diag) : KVANT_OK;
+    g->run.n_made++;
+    KVANT_TRY(append(&g->all, &id, 1, diag));
+    return emit_token(g, id, diag);
+}
+
+static void take_end(gen_run *r, const kvant_event *ev)
+{
+    r->end_came = 1;
+    r->finish = ev->finish;
+    r->t = *ev->timings;
+    r->prompt_done = ev->prompt_done;
+    if (r->code == KVANT_OK && ev->finish == KVANT_FINISH_ERROR)
+        r->code = kvant_fail(&r->diag, ev->code, "%s", ev->text);
+}
+
+static int on_event(void *user, const kvant_event *ev)
+{
+    generator *g = user;
+    gen_run *r = &g->run;
+
+    if (ev->kind == KVANT_EVENT_PROGRESS) {
+        progress_show(&r->bar, ev->prompt_done);
+        if (ev->prompt_done == ev->n_prompt)
+            progress_end(&r->bar);
+    } else if (ev->kind == KVANT_EVENT_TOKEN) {
+        r->code = take_token(g, ev->token, &r->diag);
+    } else {
+        progress_end(&r->bar);
+        take_end(r, ev);
+    }
+    return r->code < 0 || term_interrupted() ? KVANT_EVENT_CANCEL : KVANT_EVENT_GO;
+}
+
 /* ---- prompt and continuation ---- */
 
 int gen_prompt(generator *g, const int32_t *ids, int n, kvant_diag *diag)
 {
-    int room = kvant_engine_get_params(g->e)->n_ctx - kvant_seq_length(g->e, g->seq);
-    int64_t t0 = clock_ns();
+    const int n_ctx = kvant_engine_get_params(g->e)->n_ctx;
 
     if (n < 1)
         return kvant_fail(diag, KVANT_EINVAL, "prompt: found 0 tokens, wanted at least 1");
-    if (n > room)
+    if (n > n_ctx - g->all.n)
         return kvant_fail(diag, KVANT_ENOSPC, "prompt: found %d tokens, wanted at most %d (context of %d tokens, -c)",
-                          n, room, kvant_engine_get_params(g->e)->n_ctx);
-    KVANT_TRY(feed_prompt(g->e, g->seq, ids, n, (int)opt_int(g->o, OPT_BATCH), kvant_sampler_wants(g->sampler),
-                          "prompt", diag));
-    for (int i = 0; i < n; i++)
-        kvant_sampler_accept(g->sampler, ids[i]);
-    g->prompt_n += n;
-    g->prompt_ns += clock_ns() - t0;
+                          n, n_ctx - g->all.n > 0 ? n_ctx - g->all.n : 0, n_ctx);
+    return append(&g->all, ids, n, diag);
+}
+
+/* Wakes up in turns: Ctrl-C may have come while a long step runs, which only a cancel ends early. */
+static void wait_for_end(generator *g, uint64_t id)
+{
+    gen_run *r = &g->run;
+
+    pthread_mutex_lock(&r->lock);
+    while (!r->done) {
+        const int64_t until = clock_ns() + TURN_NS;
+        const struct timespec t = { until / 1000000000, until % 1000000000 };
+        pthread_cond_timedwait(&r->ended, &r->lock, &t);
+        if (r->done || !term_interrupted())
+            continue;
+        pthread_mutex_unlock(&r->lock);
+        kvant_session_cancel(g->s, id);
+        pthread_mutex_lock(&r->lock);
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+static int run_request(generator *g, int64_t n, kvant_diag *diag)
+{
+    kvant_request q = kvant_request_defaults();
+    gen_run *r = &g->run;
+    uint64_t id;
+
+    r->done = r->end_came = r->n_made = 0;
+    r->code = KVANT_OK;
+    q.prompt = g->all.v;
+    q.n_prompt = g->all.n;
+    q.max_tokens = n < 0 ? -1 : (int)(n < INT_MAX ? n : INT_MAX);
+    q.sampler = &g->how.p;
+    q.slot = SLOT;
+    q.event = on_event;
+    q.user = g;
+    progress_start(&r->bar, "prompt", q.n_prompt);
+    KVANT_TRY(kvant_session_submit(g->s, &q, &id, diag));
+    wait_for_end(g, id);
+    g->how.p.seed++; /* another request, another draw: an answer that is asked for again is another one */
+    if (r->code < 0)
+        return kvant_fail(diag, r->code, "%s", r->diag.text);
     return KVANT_OK;
 }
 
-/* What ends the loop after a token was printed; STOP_NONE: go on. */
-static int stop_after(const generator *g, int64_t made, int64_t limit)
+static void count_times(generator *g)
 {
-    if (term_interrupted())
+    const kvant_timings *t = &g->run.t;
+
+    if (t->started_ns == 0)
+        return;
+    g->prompt_n += g->run.prompt_done - t->n_cached;
+    g->prompt_ns += (t->first_token_ns ? t->first_token_ns : t->ended_ns) - t->started_ns;
+    g->decode_n += t->n_generated > 1 ? t->n_generated - 1 : 0;
+    g->decode_ns += t->decode_ns;
+}
+
+static int reason_of(const gen_run *r, int64_t n)
+{
+    if (r->finish == KVANT_FINISH_STOP)
+        return STOP_EOG;
+    if (r->finish == KVANT_FINISH_CANCEL)
         return STOP_INTERRUPT;
-    if (limit >= 0 && made >= limit)
-        return STOP_LENGTH;
-    return kvant_seq_length(g->e, g->seq) >= kvant_engine_get_params(g->e)->n_ctx ? STOP_CONTEXT : STOP_NONE;
-}
-
-static int decode_one(generator *g, kvant_diag *diag)
-{
-    int64_t t0 = clock_ns();
-    kvant_item item = { g->seq, &g->pending, 1, 0, kvant_sampler_wants(g->sampler) };
-
-    KVANT_TRY(kvant_step(g->e, &item, 1, diag));
-    g->decode_ns += clock_ns() - t0;
-    g->decode_n++;
-    g->pending = -1;
-    return KVANT_OK;
+    return n >= 0 && r->n_made >= n ? STOP_LENGTH : STOP_CONTEXT;
 }
 
 int gen_continue(generator *g, int64_t n, int *reason, kvant_diag *diag)
 {
-    int32_t token;
+    const int n_prompt = g->all.n;
 
-    *reason = n == 0 ? STOP_LENGTH : STOP_NONE;
-    for (int64_t made = 0; *reason == STOP_NONE;) {
-        KVANT_TRY(kvant_step_sample(g->e, 0, g->sampler, &token, diag));
-        kvant_sampler_accept(g->sampler, token);
-        if (kvant_token_is_eog(g->m, token)) {
-            *reason = STOP_EOG;
-            if (g->special)
-                KVANT_TRY(emit_token(g, token, diag));
-            break;
-        }
-        KVANT_TRY(emit_token(g, token, diag));
-        g->pending = token;
-        *reason = stop_after(g, ++made, n);
-        if (*reason == STOP_NONE)
-            KVANT_TRY(decode_one(g, diag));
-    }
+    KVANT_TRY(run_request(g, n, diag));
+    count_times(g);
+    *reason = reason_of(&g->run, n);
+    if (*reason == STOP_INTERRUPT && g->run.n_made == 0)
+        return kvant_fail(diag, KVANT_ECANCELED, "stopped after %d of %d prompt tokens", g->run.prompt_done, n_prompt);
     return end_text(g, diag);
-}
-
-/* ---- reports ---- */
-
-static double per_second(int64_t n, int64_t ns)
-{
-    return ns > 0 ? (double)n * 1e9 / (double)ns : 0.0;
-}
-
-int gen_stats(const generator *g, int i, char *buf, size_t cap)
-{
-    const kvant_engine_params *p = kvant_engine_get_params(g->e);
-    char size[32];
-
-    if (i == 0)
-        snprintf(buf, cap, "prompt: %" PRId64 " tokens in %.1f ms, %.1f t/s", g->prompt_n, (double)g->prompt_ns / 1e6,
-                 per_second(g->prompt_n, g->prompt_ns));
-    else if (i == 1)
-        snprintf(buf, cap, "decode: %" PRId64 " tokens in %.1f ms, %.1f t/s", g->decode_n, (double)g->decode_ns / 1e6,
-                 per_second(g->decode_n, g->decode_ns));
-    else if (i == 2)
-        snprintf(buf, cap, "cache: %s for %d tokens (K %s, V %s), load %.1f ms",
-                 human_bytes(kvant_seq_cache_bytes(g->e, g->seq), size, sizeof size), kvant_seq_length(g->e, g->seq),
-                 p->type_k, p->type_v, (double)g->load_ns / 1e6);
-    return i < 3;
-}
-
-void gen_report(const generator *g)
-{
-    char text[256];
-
-    for (int i = 0; !opt_flag(g->o, OPT_NO_PERF) && gen_stats(g, i, text, sizeof text); i++)
-        log_msg(LOG_INFO, "%s", text);
-}
-
-static void json_timings(const generator *g, jsonw *w)
-{
-    jsonw_key(w, "timings");
-    jsonw_object(w);
-    jsonw_knum(w, "load_ms", (double)g->load_ns / 1e6);
-    jsonw_kint(w, "prompt_n", g->prompt_n);
-    jsonw_knum(w, "prompt_ms", (double)g->prompt_ns / 1e6);
-    jsonw_knum(w, "prompt_per_second", per_second(g->prompt_n, g->prompt_ns));
-    jsonw_kint(w, "predicted_n", g->decode_n);
-    jsonw_knum(w, "predicted_ms", (double)g->decode_ns / 1e6);
-    jsonw_knum(w, "predicted_per_second", per_second(g->decode_n, g->decode_ns));
-    jsonw_end(w);
-}
-
-void gen_json(const generator *g, jsonw *w)
-{
-    const kvant_engine_params *p = kvant_engine_get_params(g->e);
-    char dev[200];
-
-    json_timings(g, w);
-    jsonw_key(w, "cache");
-    jsonw_object(w);
-    jsonw_kstr(w, "type_k", p->type_k);
-    jsonw_kstr(w, "type_v", p->type_v);
-    jsonw_kstr(w, "type_layers", p->type_layers);
-    jsonw_kint(w, "tail", p->kv_tail);
-    jsonw_kstr(w, "encoder", encoder_name(p->encoder));
-    jsonw_kint(w, "tokens", kvant_seq_length(g->e, g->seq));
-    jsonw_kint(w, "bytes", kvant_seq_cache_bytes(g->e, g->seq));
-    jsonw_kint(w, "context", p->n_ctx);
-    jsonw_end(w);
-    kvant_engine_describe(g->e, dev, sizeof dev);
-    jsonw_kstr(w, "device", dev);
-    jsonw_kstr(w, "compute", p->compute == KVANT_COMPUTE_F32 ? "f32" : "auto");
-    jsonw_kint(w, "seed", (int64_t)g->seed);
 }

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/text/chat_state.h"
+#include "cli/text/escape.h"
 #include "cli/term.h"
 
 int chat_add(chat *c, const char *role, const char *text, size_t len, kvant_diag *diag)
@@ -61,14 +62,13 @@ static int chat_ids(const chat *c, const kvant_chat_msg *msgs, int n, int32_t **
     return KVANT_OK;
 }
 
-/* Feeds the whole conversation into an empty sequence. */
+/* The whole conversation, from the beginning. */
 static int feed_all(chat *c, kvant_diag *diag)
 {
     int32_t *ids;
     int n;
 
-    if (kvant_seq_length(c->g.e, c->g.seq))
-        KVANT_TRY(gen_restart(&c->g, diag));
+    gen_restart(&c->g);
     KVANT_TRY(chat_ids(c, c->msgs, c->n, &ids, &n, diag));
     int code = gen_prompt(&c->g, ids, n, diag);
     kvant_free(ids);
@@ -96,8 +96,8 @@ static int next_turn(chat *c, int32_t **ids, int *from, int *n, kvant_diag *diag
 
 static int feed_turn(chat *c, kvant_diag *diag)
 {
-    int32_t *ids, *all;
-    int from, n, code, extra = c->g.pending >= 0;
+    int32_t *ids;
+    int from, n;
 
     if (c->in_cache == 0)
         return feed_all(c, diag);
@@ -107,17 +107,7 @@ static int feed_turn(chat *c, kvant_diag *diag)
         log_msg(LOG_DEBUG, "chat: the template rewrote earlier turns; the conversation is read again");
         return feed_all(c, diag);
     }
-    all = kvant_calloc((size_t)(n - from + 1), sizeof *all);
-    if (!all) {
-        kvant_free(ids);
-        return kvant_fail(diag, KVANT_ENOMEM, "chat: no memory for %d tokens", n);
-    }
-    all[0] = c->g.pending; /* the last token of an answer that was cut is not in the sequence yet */
-    memcpy(all + extra, ids + from, (size_t)(n - from) * sizeof *all);
-    code = gen_prompt(&c->g, all, n - from + extra, diag);
-    if (code == KVANT_OK)
-        c->g.pending = -1;
-    kvant_free(all);
+    int code = gen_prompt(&c->g, ids + from, n - from, diag);
     kvant_free(ids);
     return code;
 }
@@ -214,7 +204,7 @@ static int first_message(const opts *o, char **text, size_t *len, kvant_diag *di
     if (!*text)
         return kvant_fail(diag, KVANT_ENOMEM, "prompt: out of memory");
     if (!opt_flag(o, OPT_NO_ESCAPE))
-        run_unescape(*text);
+        unescape(*text);
     *len = strlen(*text);
     return KVANT_OK;
 }
@@ -227,7 +217,7 @@ static int add_system(chat *c, kvant_diag *diag)
     if (!s)
         return kvant_fail(diag, KVANT_ENOMEM, "system message: out of memory");
     if (!opt_flag(c->g.o, OPT_NO_ESCAPE))
-        run_unescape(s);
+        unescape(s);
     int code = check_utf8("system message", s, strlen(s), diag);
     if (code == KVANT_OK)
         code = chat_add(c, "system", s, strlen(s), diag);
