@@ -166,6 +166,39 @@ static void norm_rms(void)
     ACCEPT_NOTHING(KVANT_OP_NORM_RMS, good, empty.n = 0; empty.x = NULL; empty.w = NULL; empty.y = NULL);
 }
 
+static void norm_layer(void)
+{
+    kvant_norm_layer_args good = { .x = buffer_a,
+                                   .w = buffer_b,
+                                   .b = buffer_b,
+                                   .y = buffer_c,
+                                   .eps = 1e-6f,
+                                   .n = 2,
+                                   .h = 2,
+                                   .d = 8,
+                                   .ldx = 16,
+                                   .gx = 8,
+                                   .ldy = 16,
+                                   .gy = 8 };
+
+    accept(KVANT_OP_NORM_LAYER, &good, "norm_layer");
+    REFUSE(KVANT_OP_NORM_LAYER, good, n, -1);
+    REFUSE(KVANT_OP_NORM_LAYER, good, h, 0);
+    REFUSE(KVANT_OP_NORM_LAYER, good, d, 0);
+    REFUSE(KVANT_OP_NORM_LAYER, good, x, NULL);
+    REFUSE(KVANT_OP_NORM_LAYER, good, w, NULL);
+    REFUSE(KVANT_OP_NORM_LAYER, good, y, NULL);
+    REFUSE(KVANT_OP_NORM_LAYER, good, ldx, 15);
+    REFUSE(KVANT_OP_NORM_LAYER, good, gx, 7);
+    REFUSE(KVANT_OP_NORM_LAYER, good, ldy, 15);
+    REFUSE(KVANT_OP_NORM_LAYER, good, gy, 7);
+    REFUSE(KVANT_OP_NORM_LAYER, good, gw, 7);
+    REFUSE(KVANT_OP_NORM_LAYER, good, gw, -8);
+    REFUSE(KVANT_OP_NORM_LAYER, good, eps, -1.0f);
+    REFUSE(KVANT_OP_NORM_LAYER, good, eps, NAN);
+    ACCEPT_NOTHING(KVANT_OP_NORM_LAYER, good, empty.n = 0; empty.x = NULL; empty.w = NULL; empty.y = NULL);
+}
+
 static void norm_add_rms(void)
 {
     kvant_norm_add_rms_args good = {
@@ -370,7 +403,7 @@ static void glu(void)
     REFUSE(KVANT_OP_GLU, good, y, NULL);
     REFUSE(KVANT_OP_GLU, good, y, buffer_a);
     REFUSE(KVANT_OP_GLU, good, y, buffer_b);
-    REFUSE(KVANT_OP_GLU, good, kind, 3);
+    REFUSE(KVANT_OP_GLU, good, kind, 4);
     REFUSE(KVANT_OP_GLU, good, kind, -1);
     REFUSE(KVANT_OP_GLU, good, kind, 1);            /* without alpha and limit */
     REFUSE(KVANT_OP_GLU, good, kind, 1; broken.limit = 7.0f);
@@ -824,6 +857,7 @@ int main(void)
 
     embed();
     norm_rms();
+    norm_layer();
     norm_add_rms();
     add();
     bias();

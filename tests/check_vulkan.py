@@ -26,7 +26,7 @@ LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation",
          "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"}
 SMALL = "mul,add,bias,rows_copy,scale,softcap,attn_temp,swiglu,glu,gate_mul,gate_add,gdn_gates,rows_gather,rope,argmax,top_k,norm_rms," \
-        "norm_add_rms,norm_l2,norm_gated,moe_route,moe_combine,slot_copy,slot_zero,conv_step,conv_chunk,gdn_step,gdn_chunk," \
+        "norm_layer,norm_add_rms,norm_l2,norm_gated,moe_route,moe_combine,slot_copy,slot_zero,conv_step,conv_chunk,gdn_step,gdn_chunk," \
         "ssm_step,ssm_chunk"
 passed = failed = 0
 

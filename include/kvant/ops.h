@@ -89,6 +89,12 @@ typedef struct kvant_norm_rms_args {
     const float *x; const float *w; float *y; float eps; int n, h, d; int64_t ldx, gx, ldy, gy;
 } kvant_norm_rms_args;
 
+/* y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + b over d values, for n rows of h groups, as norm_rms's; b
+ * NULL: none.  Group j of a row has w + j*gw and b + j*gw.  y may be x.  Sums in double, mean and scale in f32. */
+typedef struct kvant_norm_layer_args {
+    const float *x; const float *w, *b; float *y; float eps; int n, h, d; int64_t ldx, gx, ldy, gy, gw;
+} kvant_norm_layer_args;
+
 /* x += add, then y = norm_rms(x) * w.  x f32[n][d] in place, dense rows.  == add; norm_rms. */
 typedef struct kvant_norm_add_rms_args {
     float *x; const float *add; const float *w; float *y; float eps; int n, d;
@@ -138,8 +144,9 @@ typedef struct kvant_swiglu_args {
 
 /* y of gate g and up u, rows as swiglu's.  gelu: g * sigmoid(2 sqrt(2/pi) (g + 0.044715 g^3)) * u, the tanh form.
  * clamped: g and u at most `limit`, u at least -limit, then g * sigmoid(alpha g) * (u + 1).  relu: max(g, 0) * u; with
- * up = gate that is the squared ReLU.  Only clamped has a use for alpha and limit.  y may be gate, or both. */
-enum kvant_glu { KVANT_GLU_GELU = 0, KVANT_GLU_CLAMPED = 1, KVANT_GLU_RELU = 2 };
+ * up = gate that is the squared ReLU.  gelu_alone: gelu without u, which counts for nothing (up = gate).  Only clamped
+ * has a use for alpha and limit.  y may be gate, or both. */
+enum kvant_glu { KVANT_GLU_GELU = 0, KVANT_GLU_CLAMPED = 1, KVANT_GLU_RELU = 2, KVANT_GLU_GELU_ALONE = 3 };
 typedef struct kvant_glu_args {
     const float *gate, *up; float *y; int n, f; int64_t ldg, ldu, ldy; int kind; float alpha, limit;
 } kvant_glu_args;

@@ -122,6 +122,19 @@ void build_bias(builder *b, int bias, float *y, int width, int64_t ldy, int rows
         BUILD(b, BIAS, { y, b->vec[bias], rows, width, ldy, NULL, 1 });
 }
 
+/* a = norm(x), of the model's kind. */
+static void norm_stream(builder *b, int weight)
+{
+    const hparams *hp = &b->m->hp;
+    const int e = hp->n_embd, bias = b->m->specs[weight].bias;
+
+    if (hp->layer_norm)
+        BUILD(b, NORM_LAYER, { b->x, b->vec[weight], bias >= 0 ? b->vec[bias] : NULL, b->buf.a, hp->rms_eps, b->rows, 1,
+                               e, e, e, e, e, 0 });
+    else
+        BUILD(b, NORM_RMS, { b->x, b->vec[weight], b->buf.a, hp->rms_eps, b->rows, 1, e, e, e, e, e });
+}
+
 void build_norm(builder *b, int weight)
 {
     const hparams *hp = &b->m->hp;
@@ -130,13 +143,13 @@ void build_norm(builder *b, int weight)
     b->in = weight >= 0 ? b->buf.a : b->x;
     if (b->rows == 0)
         return;
-    if (weight >= 0 && b->have_delta && b->fused[KVANT_OP_NORM_ADD_RMS]) {
+    if (weight >= 0 && b->have_delta && !hp->layer_norm && b->fused[KVANT_OP_NORM_ADD_RMS]) {
         BUILD(b, NORM_ADD_RMS, { b->x, b->buf.delta, b->vec[weight], b->buf.a, hp->rms_eps, b->rows, e });
     } else {
         if (b->have_delta)
             BUILD(b, ADD, { b->x, b->buf.delta, b->rows, e });
         if (weight >= 0)
-            BUILD(b, NORM_RMS, { b->x, b->vec[weight], b->buf.a, hp->rms_eps, b->rows, 1, e, e, e, e, e });
+            norm_stream(b, weight);
     }
     b->have_delta = 0;
 }
@@ -186,6 +199,7 @@ void build_model(builder *b)
     if (b->hidden)
         return;
     build_matmul(b, m->output, b->buf.a, m->hp.n_embd, b->buf.logits, m->hp.n_vocab, b->rows);
+    build_bias(b, m->output_bias, b->buf.logits, m->hp.n_vocab, m->hp.n_vocab, b->rows);
     build_scale(b, b->buf.logits, m->hp.logit_scale, m->hp.n_vocab, b->rows);
     if (m->hp.logit_cap > 0.0f && b->rows > 0)
         BUILD(b, SOFTCAP, { b->buf.logits, m->hp.logit_cap, b->rows, m->hp.n_vocab });

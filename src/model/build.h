@@ -96,6 +96,7 @@ void build_emit(builder *b, int id, const void *args, size_t bytes);
 
 #define BUILD_ARGS_EMBED kvant_embed_args
 #define BUILD_ARGS_NORM_RMS kvant_norm_rms_args
+#define BUILD_ARGS_NORM_LAYER kvant_norm_layer_args
 #define BUILD_ARGS_NORM_ADD_RMS kvant_norm_add_rms_args
 #define BUILD_ARGS_MUL kvant_mul_args
 #define BUILD_ARGS_ADD kvant_add_args
@@ -157,7 +158,7 @@ void build_attention_or_gdn(builder *b, int l); /* a -> delta; hybrids: what the
 void build_ffn_dense(builder *b, int l);        /* in -> delta */
 void build_ffn_moe(builder *b, int l);          /* in -> delta */
 void build_ffn(builder *b, int l);              /* in -> delta; dense: no experts, or l < n_dense_lead */
-void build_plain_layer(builder *b, int l);      /* norm, attention, norm, feed-forward */
+void build_plain_layer(builder *b, int l);      /* norm, attention, norm, feed-forward; or both blocks on one norm */
 
 /* Weight requests shared by architectures (blocks/). */
 int request_attention(kvant_model *m, int l, kvant_diag *diag);

@@ -180,11 +180,25 @@ static int check_widths(const kvant_model *m, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* "NAME.weight", and "NAME.bias" where norms are LayerNorms. */
+static int request_norm(kvant_model *m, const char *name, int *id, kvant_diag *diag)
+{
+    char full[96];
+    int bias = -1;
+
+    snprintf(full, sizeof full, "%s.bias", name);
+    if (m->hp.layer_norm)
+        KVANT_TRY(weight_vector(m, full, m->hp.n_embd, WEIGHT_OPTIONAL, &bias, diag));
+    snprintf(full, sizeof full, "%s.weight", name);
+    KVANT_TRY(weight_vector(m, full, m->hp.n_embd, WEIGHT_REQUIRED, id, diag));
+    m->specs[*id].bias = bias;
+    return KVANT_OK;
+}
+
 static int request_globals(kvant_model *m, kvant_diag *diag)
 {
     hparams *hp = &m->hp;
     const gguf_tensor *embd = gguf_tensor_find(m->file, "token_embd.weight");
-    char norm[80];
     if (!embd)
         return kvant_fail(diag, KVANT_EFORMAT, "tensor token_embd.weight: missing");
     if (embd->ne[1] < 1 || embd->ne[1] > 1 << 24)
@@ -192,17 +206,17 @@ static int request_globals(kvant_model *m, kvant_diag *diag)
                           1 << 24);
     hp->n_vocab = (int)embd->ne[1];
     KVANT_TRY(weight_matrix(m, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, WEIGHT_REQUIRED, &m->token_embd, diag));
-    snprintf(norm, sizeof norm, "%s.weight", hp->output_norm_name);
-    KVANT_TRY(weight_vector(m, norm, hp->n_embd, WEIGHT_REQUIRED, &m->output_norm, diag));
+    KVANT_TRY(request_norm(m, hp->output_norm_name, &m->output_norm, diag));
     KVANT_TRY(weight_matrix(m, "output.weight", hp->n_embd, hp->n_vocab, 1, WEIGHT_OPTIONAL, &m->output, diag));
     if (m->output < 0)
         m->output = m->token_embd;  /* tied embeddings */
+    KVANT_TRY(weight_vector(m, "output.bias", hp->n_vocab, WEIGHT_OPTIONAL, &m->output_bias, diag));
     return request_rope_factors(m, diag);
 }
 
 static int request_layers(kvant_model *m, kvant_diag *diag)
 {
-    int n = m->hp.n_layer, e = m->hp.n_embd;
+    int n = m->hp.n_layer;
     char name[80];
     m->layers = kvant_calloc((size_t)n, sizeof *m->layers);
     if (!m->layers)
@@ -211,12 +225,12 @@ static int request_layers(kvant_model *m, kvant_diag *diag)
         layer_weights *w = &m->layers[l];
         memset(w, -1, sizeof *w);          /* every id -1: absent */
         w->is_attn = w->is_state = 0;
-        snprintf(name, sizeof name, "%s.weight", m->hp.ffn_norm_name);
-        if (!m->hp.no_pre_norm) {
-            KVANT_TRY(weight_layer_vector(m, l, "attn_norm.weight", e, WEIGHT_REQUIRED, &w->attn_norm, diag));
-            if (!m->hp.one_block)
-                KVANT_TRY(weight_layer_vector(m, l, name, e, WEIGHT_REQUIRED, &w->ffn_norm, diag));
-        }
+        snprintf(name, sizeof name, "blk.%d.attn_norm", l);
+        if (!m->hp.no_pre_norm)
+            KVANT_TRY(request_norm(m, name, &w->attn_norm, diag));
+        snprintf(name, sizeof name, "blk.%d.%s", l, m->hp.ffn_norm_name);
+        if (!m->hp.no_pre_norm && !m->hp.one_block && !m->hp.parallel)
+            KVANT_TRY(request_norm(m, name, &w->ffn_norm, diag));
         KVANT_TRY(m->arch->layer(m, l, diag));
     }
     return KVANT_OK;
@@ -289,7 +303,7 @@ static int read_freq_dtype(kvant_model *m, const char *wanted, kvant_diag *diag)
 static int open_shapes(kvant_model *m, kvant_diag *diag)
 {
     gguf_str arch_name, name = { "", 0 };
-    char known[400];
+    char known[1000];
 
     KVANT_TRY(gguf_string(m->file, "general.architecture", 1, &arch_name, diag));
     m->arch = arch_find(arch_name.s, arch_name.n);

@@ -15,10 +15,10 @@
 
 enum { MODEL_MAX_LAYERS = 1024, MODEL_MAX_HEAD_DIM = KVANT_MAX_PLAIN_HEAD_DIM };
 
-enum model_act { ACT_SWIGLU = 0, ACT_GELU, ACT_CLAMPED, ACT_RELU2 };
+enum model_act { ACT_SWIGLU = 0, ACT_GELU, ACT_CLAMPED, ACT_RELU2, ACT_GELU_ALONE };
 
-/* Norms of queries and keys: none, of each head, of whole rows. */
-enum qk_norm { QK_NORM_NONE = 0, QK_NORM_HEADS = 1, QK_NORM_ROWS = 2 };
+/* Norms of queries and keys: none, of each head, of whole rows; LayerNorm of each head with weights of its own. */
+enum qk_norm { QK_NORM_NONE = 0, QK_NORM_HEADS = 1, QK_NORM_ROWS = 2, QK_NORM_LAYER = 3 };
 
 /* Shapes of the trunk.  Checked at load: all positive, products in range. */
 typedef struct hparams {
@@ -34,7 +34,7 @@ typedef struct hparams {
     unsigned char windowed[MODEL_MAX_LAYERS];
     float attn_cap, logit_cap;     /* attention's scores, the logits: cap * tanh(x / cap); 0: as they are */
     float rope_base_window;        /* base of windowed layers, without scaling; 0: as the others */
-    int act;                       /* enum model_act: the gate of the FFN; ACT_RELU2: squared ReLU, no gate */
+    int act;                       /* enum model_act; ACT_RELU2 (squared) and ACT_GELU_ALONE have no gate */
     int n_ctx_orig;                /* the context before a scaling of RoPE: YaRN, LongRoPE, attention temperature */
     float yarn_factor, yarn_fast, yarn_slow;   /* factor 0: no YaRN */
     int yarn_exact;                /* the ramp's ends are not rounded to whole dimensions */
@@ -45,7 +45,10 @@ typedef struct hparams {
     int rope_bf16;                 /* frequencies rounded to bf16 */
     int attn_gate;                 /* W_q carries an output gate per head (qwen3next, qwen35*) */
     int qk_norm;                   /* enum qk_norm */
+    int qk_norm_late;              /* after RoPE instead of before it */
     int no_pre_norm, post_norm;    /* norms before and after the blocks */
+    int layer_norm;                /* norms of the stream subtract the mean, and may have a bias */
+    int parallel;                  /* the FFN reads what attention reads */
     int ffn_fused;                 /* ffn_up has the rows of gate, then up */
     float embd_scale, residual_scale, logit_scale;   /* factors; 1: none */
     int full_interval;             /* 0: every layer has attention */
@@ -82,6 +85,7 @@ typedef struct weight_spec {
     int n_expert;
     int scale_tensor;              /* "<name>.scale" or -1 */
     int is_vector;                 /* norms, biases, conv taps: used as f32 */
+    int bias;                      /* of a norm's weights: the spec of its bias, -1: none */
     int lora;                      /* it is a matrix of the adapters: 1 + its site; 0: of the model */
     int lora_first, lora_n;        /* sites where adapters change it */
 } weight_spec;
@@ -120,7 +124,7 @@ struct kvant_model {
     hparams hp;
     weight_spec *specs;
     int n_specs, cap_specs;
-    int token_embd, output, output_norm;
+    int token_embd, output, output_bias, output_norm;
     layer_weights *layers;
     lora_set lora;
     kvant_model_info info;

@@ -133,6 +133,7 @@ int weight_vector(kvant_model *m, const char *name, int64_t n, int optional, int
     s->n_out = 1;
     s->n_expert = 1;
     s->is_vector = 1;
+    s->bias = -1;
     return KVANT_OK;
 }
 

@@ -30,6 +30,24 @@ int check_norm_rms(const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
+int check_norm_layer(const void *args, kvant_diag *diag)
+{
+    const kvant_norm_layer_args *a = args;
+    const int id = KVANT_OP_NORM_LAYER;
+
+    KVANT_TRY(arg_count(id, a->n, diag));
+    KVANT_TRY(arg_epsilon(id, a->eps, diag));
+    KVANT_TRY(arg_groups(id, "x", a->ldx, a->gx, a->n, a->h, a->d, diag));
+    KVANT_TRY(arg_groups(id, "y", a->ldy, a->gy, a->n, a->h, a->d, diag));
+    if (a->gw != 0 && (a->gw < a->d || a->gw > 1 << 24))
+        BAD("norm_layer: gw = %lld, wanted 0 or d = %d to %d", (long long)a->gw, a->d, 1 << 24);
+    if (a->y == a->x && (a->ldx != a->ldy || a->gx != a->gy))
+        BAD("norm_layer: in place needs equal strides");
+    if (a->n > 0)
+        NEED(id, "x, w, y", a->x, a->w, a->y);
+    return KVANT_OK;
+}
+
 int check_norm_add_rms(const void *args, kvant_diag *diag)
 {
     const kvant_norm_add_rms_args *a = args;
@@ -202,8 +220,8 @@ int check_glu(const void *args, kvant_diag *diag)
         BAD("glu: in place needs equal strides");
     if (a->n > 0 && a->y == a->up && a->ldy != a->ldu)
         BAD("glu: in place over up needs equal strides");
-    if (a->kind < KVANT_GLU_GELU || a->kind > KVANT_GLU_RELU)
-        BAD("glu: kind = %d, wanted 0 to 2", a->kind);
+    if (a->kind < KVANT_GLU_GELU || a->kind > KVANT_GLU_GELU_ALONE)
+        BAD("glu: kind = %d, wanted 0 to 3", a->kind);
     if (a->kind == KVANT_GLU_CLAMPED && !(a->limit > 0.0f && a->alpha > 0.0f && a->alpha < 1e6f))
         BAD("glu: limit = %g, alpha = %g, wanted positive numbers", (double)a->limit, (double)a->alpha);
     if (a->n > 0)

@@ -126,8 +126,10 @@ const kvant_cpu_kernel kvant_swiglu_ref = { .stages = 1, .fn = { swiglu } };
 
 static float glu_one(const kvant_glu_args *a, float g, float u)
 {
-    if (a->kind == KVANT_GLU_GELU)
-        return g * sigmoid(0x1.988454p+0f * (g + 0.044715f * g * g * g)) * u;      /* 2 sqrt(2/pi) */
+    if (a->kind == KVANT_GLU_GELU || a->kind == KVANT_GLU_GELU_ALONE) {
+        const float gelu = g * sigmoid(0x1.988454p+0f * (g + 0.044715f * g * g * g));      /* 2 sqrt(2/pi) */
+        return a->kind == KVANT_GLU_GELU ? gelu * u : gelu;
+    }
     if (a->kind == KVANT_GLU_RELU)
         return g > 0.0f ? g * u : 0.0f;
     g = g > a->limit ? a->limit : g;

@@ -1,4 +1,4 @@
-/* norm.c: scalar references of norm_rms, norm_add_rms, norm_l2 and norm_gated.
+/* norm.c: scalar references of norm_rms, norm_layer, norm_add_rms, norm_l2 and norm_gated.
  * Sums of squares in double, mean rounded to f32, scale = 1/sqrtf(mean + eps): the rule of llama.cpp's CPU code, which
  * the golden files follow.  Source: docs/ops.md. */
 #include <math.h>
@@ -34,6 +34,37 @@ static void norm_rms(const void *args, int part, int parts, const kvant_work *wo
 }
 
 const kvant_cpu_kernel kvant_norm_rms_ref = { .stages = 1, .fn = { norm_rms } };
+
+static void layer_row(const float *x, const float *w, const float *b, float *y, int d, float eps)
+{
+    double sum = 0.0, squares = 0.0;
+
+    for (int i = 0; i < d; i++)
+        sum += (double)x[i];
+    const float mean = (float)(sum / d);
+    for (int i = 0; i < d; i++)
+        squares += (double)(x[i] - mean) * (double)(x[i] - mean);
+    const float scale = 1.0f / sqrtf((float)(squares / d) + eps);
+    for (int i = 0; i < d; i++)
+        y[i] = (x[i] - mean) * scale * w[i] + (b ? b[i] : 0.0f);
+}
+
+static void norm_layer(const void *args, int part, int parts, const kvant_work *work)
+{
+    const kvant_norm_layer_args *a = args;
+    int64_t lo, hi;
+
+    (void)work;
+    part_range((int64_t)a->n * a->h, part, parts, &lo, &hi);
+    for (int64_t u = lo; u < hi; u++) {
+        const int64_t i = u / a->h, j = u % a->h;
+
+        layer_row(a->x + i * a->ldx + j * a->gx, a->w + j * a->gw, a->b ? a->b + j * a->gw : NULL,
+                  a->y + i * a->ldy + j * a->gy, a->d, a->eps);
+    }
+}
+
+const kvant_cpu_kernel kvant_norm_layer_ref = { .stages = 1, .fn = { norm_layer } };
 
 static void norm_add_rms(const void *args, int part, int parts, const kvant_work *work)
 {

@@ -160,11 +160,11 @@ static void case_relu2(vcase *c, int n, int d)
 
 static void case_glu(vcase *c, int n, int d, const char *shape)
 {
-    static const char *const names[] = { "gelu", "clamped", "relu" };
+    static const char *const names[] = { "gelu", "clamped", "relu", "gelu alone" };
     const int ld = 2 * d + 3;
 
     case_relu2(c, n, d);
-    for (int kind = KVANT_GLU_GELU; kind <= KVANT_GLU_RELU; kind++) {
+    for (int kind = KVANT_GLU_GELU; kind <= KVANT_GLU_GELU_ALONE; kind++) {
         if (!vcase_begin(c, KVANT_OP_GLU, shape, names[kind]))
             continue;
         float *g = vcase_normal(c, cells(n, ld), 3), *out = vcase_out(c, cells(n, d + 1));
@@ -247,6 +247,31 @@ static void case_norm_rms(vcase *c, int n, int d, const char *shape)
     }
 }
 
+/* Weights for each group and a bias; or one set for all, no bias, in place.  x is far from 0: a variance from the mean
+ * of squares would lose digits. */
+static void case_norm_layer(vcase *c, int n, int d, const char *shape)
+{
+    const int h = 3, gap = 2;
+
+    if (vcase_begin(c, KVANT_OP_NORM_LAYER, shape, "")) {
+        const size_t values = cells(n, h * (d + gap));
+        float *x = vcase_normal(c, values, 1), *w = vcase_normal(c, (size_t)h * (size_t)(d + 1), 2);
+        float *b = vcase_normal(c, (size_t)h * (size_t)(d + 1), 3), *y = vcase_out(c, cells(n, h * d));
+        const kvant_norm_layer_args a = { x, w, b, y, 1e-6f, n, h, d, h * (d + gap), d + gap, h * d, d, d + 1 };
+        for (size_t i = 0; i < values; i++)
+            x[i] += 3.0f;
+        vcase_about(c, "n %d h %d d %d, gaps between groups", n, h, d);
+        vcase_run(c, &a, 1e-7);
+    }
+    if (vcase_begin(c, KVANT_OP_NORM_LAYER, n ? "in place" : shape, "")) {
+        float *x = vcase_normal(c, cells(n, d), 4), *w = vcase_normal(c, (size_t)d, 5);
+        const kvant_norm_layer_args a = { x, w, NULL, x, 1e-5f, n, 1, d, d, d, d, d, 0 };
+        vcase_result(c, x);
+        vcase_about(c, "n %d d %d, no bias", n, d);
+        vcase_run(c, &a, 1e-7);
+    }
+}
+
 static void case_norm_add(vcase *c, int n, int d, const char *shape)
 {
     if (!vcase_begin(c, KVANT_OP_NORM_ADD_RMS, shape, ""))
@@ -288,6 +313,7 @@ static void case_norm_gated(vcase *c, int n, int d, const char *shape)
 void cases_norms(vcase *c)
 {
     each_size(c, case_norm_rms);
+    each_size(c, case_norm_layer);
     each_size(c, case_norm_add);
     each_size(c, case_norm_l2);
     each_size(c, case_norm_gated);

@@ -21,7 +21,7 @@ static int request_qk_norms(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
-    const int rows = hp->qk_norm == QK_NORM_ROWS;
+    const int rows = hp->qk_norm == QK_NORM_ROWS || hp->qk_norm == QK_NORM_LAYER;
 
     if (hp->qk_norm == QK_NORM_NONE)
         return KVANT_OK;
@@ -106,6 +106,9 @@ static void norm_qk(builder *b, const layer_weights *w, const qkv_view *p)
     if (hp->qk_norm == QK_NORM_ROWS) {
         BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->n, 1, qd, p->ld, qd, p->ld, qd });
         BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->n, 1, kd, p->ld, kd, p->ld, kd });
+    } else if (hp->qk_norm == QK_NORM_LAYER) {
+        BUILD(b, NORM_LAYER, { p->q, q, NULL, p->q, eps, b->n, hp->n_head, d, p->ld, p->gq, p->ld, p->gq, d });
+        BUILD(b, NORM_LAYER, { p->k, k, NULL, p->k, eps, b->n, hp->n_head_kv, d, p->ld, d, p->ld, d, d });
     } else {
         BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->n, hp->n_head, d, p->ld, p->gq, p->ld, p->gq });
         BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->n, hp->n_head_kv, d, p->ld, d, p->ld, d });
@@ -125,12 +128,14 @@ static void norm_and_rotate(builder *b, int l, const qkv_view *p)
     const float *freq = hp->windowed[l] ? b->inv_freq_window : b->inv_freq;
     const float mscale = hp->windowed[l] && hp->rope_base_window > 0 ? 1.0f : hp->rope_mscale;
 
-    if (hp->qk_norm)
+    if (hp->qk_norm && !hp->qk_norm_late)
         norm_qk(b, &b->m->layers[l], p);
     if (has_rope(hp, l)) {
         BUILD(b, ROPE, { p->q, b->pos, freq, mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head, p->ld, p->gq });
         BUILD(b, ROPE, { p->k, b->pos, freq, mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head_kv, p->ld, hp->d_k });
     }
+    if (hp->qk_norm && hp->qk_norm_late)
+        norm_qk(b, &b->m->layers[l], p);
     if (hp->attn_temp > 0)
         BUILD(b, ATTN_TEMP, { p->q, b->pos, hp->attn_temp, hp->n_ctx_orig, b->n, hp->n_head * hp->d_k, p->ld });
 }

@@ -4,6 +4,11 @@
 
 #include "model/build.h"
 
+static int has_gate(const hparams *hp)
+{
+    return hp->act != ACT_RELU2 && hp->act != ACT_GELU_ALONE;
+}
+
 static int request_ffn_fused(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
@@ -26,7 +31,7 @@ int request_ffn_dense(kvant_model *m, int l, kvant_diag *diag)
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_down.weight", hp->n_ff, hp->n_embd, 1, WEIGHT_REQUIRED, &w->down, diag));
     KVANT_TRY(weight_layer_vector(m, l, "ffn_up.bias", hp->n_ff, WEIGHT_OPTIONAL, &w->up_bias, diag));
     KVANT_TRY(weight_layer_vector(m, l, "ffn_down.bias", hp->n_embd, WEIGHT_OPTIONAL, &w->down_bias, diag));
-    if (hp->act == ACT_RELU2)
+    if (!has_gate(hp))
         return KVANT_OK;
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate.weight", hp->n_embd, hp->n_ff, 1, WEIGHT_REQUIRED, &w->gate, diag));
     KVANT_TRY(weight_layer_vector(m, l, "ffn_gate.bias", hp->n_ff, WEIGHT_OPTIONAL, &w->gate_bias, diag));
@@ -68,7 +73,7 @@ static int request_experts(kvant_model *m, int l, kvant_diag *diag)
         KVANT_TRY(request_latent(m, l, diag));
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_inp.weight", hp->n_embd, n, 1, WEIGHT_REQUIRED, &w->router, diag));
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_down_exps.weight", f, e, n, WEIGHT_REQUIRED, &w->down_exps, diag));
-    if (hp->act == ACT_RELU2)
+    if (!has_gate(hp))
         return weight_layer_matrix(m, l, "ffn_up_exps.weight", e, f, n, WEIGHT_REQUIRED, &w->up_exps, diag);
     KVANT_TRY(
         weight_layer_matrix(m, l, "ffn_gate_up_exps.weight", e, 2 * f, n, WEIGHT_OPTIONAL, &w->gate_up_exps, diag));
@@ -96,7 +101,7 @@ int request_ffn_moe(kvant_model *m, int l, kvant_diag *diag)
             weight_layer_matrix(m, l, "ffn_gate_inp_shexp.weight", e, 1, 1, WEIGHT_REQUIRED, &w->shexp_router, diag));
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_up_shexp.weight", e, f, 1, WEIGHT_REQUIRED, &w->shexp_up, diag));
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_down_shexp.weight", f, e, 1, WEIGHT_REQUIRED, &w->shexp_down, diag));
-    if (hp->act == ACT_RELU2)
+    if (!has_gate(hp))
         return KVANT_OK;
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_shexp.weight", e, f, 1, WEIGHT_REQUIRED, &w->shexp_gate, diag));
     snprintf(name, sizeof name, "blk.%d.ffn_gate+up_shexp.weight", l);
@@ -156,17 +161,17 @@ static void gate_and_up(builder *b, int joined, int gate, int up, int f)
     }
 }
 
-/* The gated unit of the model, in place over the gate half; the squared ReLU, over the one half there is. */
+/* The gated unit of the model, in place over the gate half; a unit without gate, over the one half there is. */
 static void gated_unit(builder *b, float *gate, const float *up, int rows, int f, int64_t ld)
 {
     static const int kinds[] = { [ACT_GELU] = KVANT_GLU_GELU, [ACT_CLAMPED] = KVANT_GLU_CLAMPED,
-                                 [ACT_RELU2] = KVANT_GLU_RELU };
-    const int act = b->m->hp.act;
+                                 [ACT_RELU2] = KVANT_GLU_RELU, [ACT_GELU_ALONE] = KVANT_GLU_GELU_ALONE };
+    const hparams *hp = &b->m->hp;
 
-    if (act == ACT_SWIGLU)
+    if (hp->act == ACT_SWIGLU)
         BUILD(b, SWIGLU, { gate, up, gate, rows, f, ld, ld, ld });
     else
-        BUILD(b, GLU, { gate, act == ACT_RELU2 ? gate : up, gate, rows, f, ld, ld, ld, kinds[act], 1.702f, 7.0f });
+        BUILD(b, GLU, { gate, has_gate(hp) ? up : gate, gate, rows, f, ld, ld, ld, kinds[hp->act], 1.702f, 7.0f });
 }
 
 /* The unit of ff[rows][2f] in place, down -> y. */

@@ -1,5 +1,6 @@
 /* blocks/block_plain.c: the layer that most architectures have: norm, attention, norm, feed-forward; norms after the
- * blocks, and a factor of what they add, where the architecture has them. */
+ * blocks, and a factor of what they add, where the architecture has them; or both blocks beside each other on one
+ * norm. */
 #include <stdio.h>
 
 #include "model/build.h"
@@ -41,10 +42,30 @@ int request_plain_layer(kvant_model *m, int l, kvant_diag *diag)
     return request_ffn(m, l, diag);
 }
 
+/* Attention and the FFN read the same norm.  The rows that give logits are chosen after attention: it adds to all. */
+static void build_beside(builder *b, int l)
+{
+    const hparams *hp = &b->m->hp;
+    const layer_weights *w = &b->m->layers[l];
+    const int e = hp->n_embd, width = hp->n_head * hp->d_v;
+
+    build_norm(b, w->attn_norm);
+    build_attention_rows(b, l);
+    build_matmul(b, w->attn_out, b->buf.att, width, b->buf.delta, e, b->n);
+    build_bias(b, w->attn_out_bias, b->buf.delta, e, e, b->n);
+    BUILD(b, ADD, { b->x, b->buf.delta, b->n, e });
+    b->in = build_keep_output_rows(b, l, b->in, e, b->buf.keep);
+    build_ffn(b, l);
+}
+
 void build_plain_layer(builder *b, int l)
 {
     const layer_weights *w = &b->m->layers[l];
 
+    if (b->m->hp.parallel) {
+        build_beside(b, l);
+        return;
+    }
     build_norm(b, w->attn_norm);
     build_attention(b, l);
     build_norm_after(b, w->attn_post_norm);

@@ -213,10 +213,11 @@ static vf glu_one(const kvant_glu_args *a, vf g, vf u)
 {
     const vf limit = vf_set(a->limit);
 
-    if (a->kind == KVANT_GLU_GELU) {
+    if (a->kind == KVANT_GLU_GELU || a->kind == KVANT_GLU_GELU_ALONE) {
         const vf cube = vf_mul(vf_mul(g, g), vf_mul(g, vf_set(0.044715f)));
+        const vf gelu = glu_gate(g, vf_mul(vf_set(0x1.988454p+0f), vf_add(g, cube))); /* 2 sqrt(2/pi) */
 
-        return vf_mul(glu_gate(g, vf_mul(vf_set(0x1.988454p+0f), vf_add(g, cube))), u); /* 2 sqrt(2/pi) */
+        return a->kind == KVANT_GLU_GELU ? vf_mul(gelu, u) : gelu;
     }
     if (a->kind == KVANT_GLU_RELU)
         return vf_mul(vf_max(vf_zero(), g), u);

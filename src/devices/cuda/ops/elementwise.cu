@@ -191,8 +191,9 @@ static int swiglu_run(cuda_device *d, const void *args, kvant_diag *diag)
 
 static __device__ __forceinline__ float glu_one(const kvant_glu_args &a, float g, float u)
 {
-    if (a.kind == KVANT_GLU_GELU)
-        return g * sigmoid_dev(0x1.988454p+0f * (g + 0.044715f * g * g * g)) * u; /* 2 sqrt(2/pi) */
+    if (a.kind == KVANT_GLU_GELU || a.kind == KVANT_GLU_GELU_ALONE)
+        return g * sigmoid_dev(0x1.988454p+0f * (g + 0.044715f * g * g * g)) * /* 2 sqrt(2/pi) */
+               (a.kind == KVANT_GLU_GELU ? u : 1.0f);
     if (a.kind == KVANT_GLU_RELU)
         return g > 0.0f ? g * u : 0.0f;
     g = g > a.limit ? a.limit : g;

@@ -1,4 +1,5 @@
-/* norm.cu: norm_rms, norm_add_rms, norm_l2, norm_gated, and one launch for the norms and rotations of q and k.
+/* norm.cu: norm_rms, norm_layer, norm_add_rms, norm_l2, norm_gated, and one launch for the norms and rotations of q and
+ * k.
  *
  * Groups of up to HEAD values: a warp each, value lane + 32 k in register k; the sum runs over k, then over the lanes
  * by shuffles.  Longer rows: a block each, values in registers where they fit (row_norm.cuh), sums over a fixed tree
@@ -142,6 +143,23 @@ static __global__ void __launch_bounds__(THREADS) norm_rms_kernel(kvant_norm_rms
         y[e] = x[e] * scale * a.w[e];
 }
 
+static __global__ void __launch_bounds__(THREADS) norm_layer_kernel(kvant_norm_layer_args a)
+{
+    const int64_t i = blockIdx.x / a.h, j = blockIdx.x % a.h;
+    const float *x = a.x + i * a.ldx + j * a.gx, *w = a.w + j * a.gw, *b = a.b + (a.b ? j * a.gw : 0);
+    float *y = a.y + i * a.ldy + j * a.gy, sum = 0.0f, squares = 0.0f;
+    pdl_go();
+    pdl_wait();
+    for (int e = threadIdx.x; e < a.d; e += THREADS)
+        sum += x[e];
+    const float mean = block_sum(sum) / (float)a.d;
+    for (int e = threadIdx.x; e < a.d; e += THREADS)
+        squares = fmaf(x[e] - mean, x[e] - mean, squares);
+    const float scale = 1.0f / sqrtf(block_sum(squares) / (float)a.d + a.eps);
+    for (int e = threadIdx.x; e < a.d; e += THREADS)
+        y[e] = (x[e] - mean) * scale * w[e] + (a.b ? b[e] : 0.0f);
+}
+
 static __global__ void __launch_bounds__(THREADS) norm_l2_kernel(kvant_norm_l2_args a)
 {
     float *x = a.x + (int64_t)(blockIdx.x / a.h) * a.ldx + (int64_t)(blockIdx.x % a.h) * a.gx;
@@ -250,6 +268,16 @@ static int norm_rms_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static int norm_layer_run(cuda_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_norm_layer_args *a = (const kvant_norm_layer_args *)args;
+    const int64_t groups = a->n * (int64_t)a->h;
+    (void)diag;
+    if (groups > 0)
+        cuda_launch(d, norm_layer_kernel, dim3((unsigned)groups), THREADS, 0, *a);
+    return KVANT_OK;
+}
+
 static int norm_add_rms_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_norm_add_rms_args *a = (const kvant_norm_add_rms_args *)args;
@@ -348,6 +376,7 @@ static int norm_rms_fuse(cuda_device *d, const kvant_op *ops, int n)
 }
 
 const cuda_op cuda_op_norm_rms = { NULL, NULL, norm_rms_run, norm_rms_fuse };
+const cuda_op cuda_op_norm_layer = { NULL, NULL, norm_layer_run, NULL };
 const cuda_op cuda_op_norm_add_rms = { NULL, NULL, norm_add_rms_run, NULL };
 const cuda_op cuda_op_norm_l2 = { NULL, NULL, norm_l2_run, NULL };
 const cuda_op cuda_op_norm_gated = { NULL, NULL, norm_gated_run, NULL };

@@ -12,6 +12,7 @@ struct p_glu { int64_t ldg, ldu, ldy; int32_t d, kind; float alpha, limit; };
 struct p_rope { int64_t ldx, gx; int32_t n_half, neox; float mscale; };
 
 struct p_norm { int64_t ldx, gx, ldy, gy, ldz; int32_t h, d; float eps; };
+struct p_norm_layer { int64_t ldx, gx, ldy, gy, gw; int32_t h, d, has_b; float eps; };
 
 #define MOST_EXPERTS 1024
 #define MOST_TOP_K 1024                    /* KVANT_TOP_K_MOST */

@@ -20,6 +20,21 @@ static int norm_rms_run(port_device *d, const void *args, kvant_diag *diag)
 }
 PORT_OP(norm_rms, NULL, norm_rms_run)
 
+static int norm_layer_run(port_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_norm_layer_args *a = args;
+    const struct p_norm_layer p = { .ldx = a->ldx, .gx = a->gx, .ldy = a->ldy, .gy = a->gy, .gw = a->gw, .h = a->h,
+                                    .d = a->d, .has_b = a->b != NULL, .eps = a->eps };
+    const size_t own = grouped(1, 0, a->h, a->gw, a->d);
+    port_call c = PORT_CALL(norm_layer, p);
+    port_read(&c, a->x, grouped(a->n, a->ldx, a->h, a->gx, a->d));
+    port_read(&c, a->w, own);
+    port_read(&c, a->b, a->b ? own : 0);
+    port_write(&c, a->y, grouped(a->n, a->ldy, a->h, a->gy, a->d));
+    return port_dispatch(d, &c, (int64_t)a->n * a->h, 1, 1, diag);
+}
+PORT_OP(norm_layer, NULL, norm_layer_run)
+
 static int norm_add_rms_run(port_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_norm_add_rms_args *a = args;

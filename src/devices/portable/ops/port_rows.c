@@ -157,10 +157,10 @@ PORT_OP(swiglu, NULL, swiglu_run)
 static int glu_supports(port_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_glu_args *a = args;
-    if (a->kind >= KVANT_GLU_GELU && a->kind <= KVANT_GLU_RELU)
+    if (a->kind >= KVANT_GLU_GELU && a->kind <= KVANT_GLU_GELU_ALONE)
         return KVANT_OK;
     return kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s: glu: kind %d, wanted 0 to %d", d->base.vt->name, a->kind,
-                      KVANT_GLU_RELU);
+                      KVANT_GLU_GELU_ALONE);
 }
 
 static int glu_run(port_device *d, const void *args, kvant_diag *diag)

@@ -1,5 +1,5 @@
 #version 450
-/* glu: y of gate and up, n rows of f: kind 0: gelu (tanh form); 1: clamped; 2: relu. */
+/* glu: y of gate and up, n rows of f: kind 0: gelu (tanh form); 1: clamped; 2: relu; 3: gelu without up. */
 #define SLOTS 3
 #define ARGS ARGPTR gate; ARGPTR up; ARGPTR y; uint n; uint f; uint ldg; uint ldu; uint ldy; uint kind; float alpha; \
              float limit;
@@ -13,6 +13,8 @@ void main()
     if (i >= args.n)
         return;
     float g = ldf(gate, i * args.ldg + j), u = ldf(up, i * args.ldu + j), s = 1.5957691216 * (g + 0.044715 * g * g * g);
+    if (args.kind == 3u)
+        u = 1.0;
     if (args.kind == 1u) {
         g = min(g, args.limit);
         u = clamp(u, -args.limit, args.limit) + 1.0;

@@ -40,6 +40,7 @@ VALUES(gdn_gates, (int64_t)a->n * a->h)
 VALUES(rows_gather, (int64_t)a->n * a->d)
 VALUES(rope, (int64_t)a->n * a->ldx)
 VALUES(norm_rms, (int64_t)a->n * larger(a->ldx, a->ldy))
+VALUES(norm_layer, larger((int64_t)a->n * larger(a->ldx, a->ldy), (int64_t)a->h * larger(a->gw, a->d)))
 VALUES(norm_add_rms, (int64_t)a->n * a->d)
 VALUES(norm_l2, (int64_t)a->n * a->ldx)
 VALUES(norm_gated, (int64_t)a->n * larger(a->ldz, (int64_t)a->h * a->dv))
@@ -288,6 +289,29 @@ static int norm_rms_run(vk_device *d, vk_list *l, const void *args, kvant_diag *
     return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
 }
 
+static int norm_layer_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_norm_layer_args *a = args;
+    const size_t own = grouped_bytes(1, 0, a->h, a->gw, a->d);
+    vk_call c;
+    vk_call_begin(&c, VK_SHADER_norm_layer);
+    vk_ptr(&c, a->x, grouped_bytes(a->n, a->ldx, a->h, a->gx, a->d), VK_READ);
+    vk_ptr(&c, a->w, own, VK_READ);
+    vk_ptr(&c, a->b, a->b ? own : 0, VK_READ);
+    vk_ptr(&c, a->y, grouped_bytes(a->n, a->ldy, a->h, a->gy, a->d), VK_WRITE);
+    vk_float(&c, a->eps);
+    vk_uint(&c, a->n);
+    vk_uint(&c, a->h);
+    vk_uint(&c, a->d);
+    vk_uint(&c, a->ldx);
+    vk_uint(&c, a->gx);
+    vk_uint(&c, a->ldy);
+    vk_uint(&c, a->gy);
+    vk_uint(&c, a->gw);
+    vk_uint(&c, a->b != NULL);
+    return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
+}
+
 static int norm_add_rms_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_norm_add_rms_args *a = args;
@@ -395,6 +419,7 @@ SMALL(gdn_gates)
 SMALL(rows_gather)
 SMALL(rope)
 SMALL(norm_rms)
+SMALL(norm_layer)
 SMALL(norm_add_rms)
 SMALL(norm_l2)
 SMALL(norm_gated)

@@ -7,7 +7,7 @@
     uint page_words; uint head_bytes; uint row_bytes;
 #include "devices/vulkan/core/kv.glsl"
 #include "devices/vulkan/core/reduce.glsl"
-#include "rope.glsl"
+#include "devices/vulkan/ops/rope.glsl"
 #include "devices/vulkan/core/seqs.glsl"
 layout(local_size_x = 128) in;
 layout(constant_id = 0) const uint WRITE = 0u;

@@ -1,0 +1,15 @@
+/* archs/hunyuan_dense.c: Hunyuan dense: attention with per-head norms of q and k after RoPE, SwiGLU.  What the model's
+ * own scaling of RoPE does, the converter has put into the base. */
+#include "model/build.h"
+
+static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
+{
+    (void)g;
+    (void)diag;
+    hp->qk_norm = QK_NORM_HEADS;
+    hp->qk_norm_late = 1;
+    hp->rope_neox = 1;
+    return KVANT_OK;
+}
+
+const arch_def arch_hunyuan_dense = { "hunyuan-dense", shapes, request_plain_layer, build_plain_layer };
