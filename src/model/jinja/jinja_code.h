@@ -78,7 +78,8 @@ typedef struct jlexer {
 
 void jlex_next(jlexer *l);
 
-/* ---- the parser: jinja_parse.c (statements), jinja_expr.c (expressions), jinja_emit.c (code) ---- */
+/* ---- the parser: jinja_template.c (all), jinja_parse.c, jinja_macro.c (statements), jinja_operators.c, jinja_expr.c
+ * (expressions), jinja_tokens.c, jinja_emit.c (code) ---- */
 
 enum jopen { JOPEN_LOOP, JOPEN_SCOPE, JOPEN_CAPTURE, JOPEN_MACRO };
 typedef struct jblock {
@@ -106,6 +107,16 @@ int jis_name(const jparser *p, const char *name);
 int jskip_op(jparser *p, int op); /* 1 when it was there */
 int jskip_name(jparser *p, const char *name);
 int jexpect_op(jparser *p, int op, const char *text);
+int jtake_name(jparser *p, int *id);
+int jparse_unexpected(const jparser *p, const char *want); /* "found X, want Y", or what is wrong with the token */
+int jend_of_tag(jparser *p);
+
+/* Up to a tag of `ends` (its name is the current token), or to the end of the template when ends is NULL; `opened`:
+ * where the statement began that it belongs to. */
+int jparse_statements(jparser *p, const char *const *ends, size_t opened);
+int jopen_block(jparser *p, enum jopen kind);
+int jparse_macro(jparser *p, size_t pos);
+int jparse_call(jparser *p, size_t pos);
 
 int jemit(jparser *p, enum jop op, int n, int kw, int a, size_t pos);
 int jemit_const(jparser *p, jval v, size_t pos);
@@ -129,6 +140,8 @@ int jpaste(jparser *p, const jcut *cut);
 /* Expression of one value; `a, b` gives a tuple.  ternary 0: an `if` is left for the statement. */
 int jparse_expr(jparser *p);
 int jparse_tuple(jparser *p, int ternary);
+int jparse_no_ternary(jparser *p);
+int jparse_operand(jparser *p); /* with its signs, calls, filters and tests */
 /* `| filter | filter` on the value on the stack; the first name is the current token. */
 int jparse_filters(jparser *p);
 int jparse_literal(jparser *p); /* a string or number: jinja_literal.c */

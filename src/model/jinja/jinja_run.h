@@ -116,7 +116,7 @@ typedef struct jjson {
 int j_tojson(jinja_run *r, jval v, const jjson *o, jval *out);
 void j_float_text(double f, char out[64]); /* as Python's repr */
 
-/* ---- operators: jinja_ops.c ---- */
+/* ---- operators: jinja_ops.c, jinja_items.c ---- */
 
 int j_true(jval v);
 int j_equal(jinja_run *r, jval a, jval b, int *out);
@@ -131,6 +131,7 @@ int j_slice_of(jinja_run *r, jval of, const jval bounds[3], jval *out);
 int j_iterate(jinja_run *r, jval v, const jlist **out); /* what a for loop sees */
 int j_hashable(jinja_run *r, jval key);
 int j_undefined(jinja_run *r, const jstr *name, jval *out);
+int j_undefined_error(jinja_run *r, jval v);
 /* "a.b.0" of a value, as attribute= of the filters. */
 int j_path(jinja_run *r, jval of, jval path, jval *out);
 

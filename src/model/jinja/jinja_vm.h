@@ -1,4 +1,5 @@
-/* model/jinja/jinja_vm.h: what jinja_vm.c and jinja_call.c share: the stack, scopes, and instructions that call. */
+/* model/jinja/jinja_vm.h: what jinja_vm.c, jinja_state.c and jinja_call.c share: the stack, scopes, captured output,
+ * and instructions that call. */
 #ifndef KVANT_MODEL_JINJA_VM_H
 #define KVANT_MODEL_JINJA_VM_H
 

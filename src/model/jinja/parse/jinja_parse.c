@@ -1,4 +1,4 @@
-/* jinja_parse.c: a template's statements -> code.  jinja_expr.c has the expressions. */
+/* jinja_parse.c: a template's statements -> code; macros: jinja_macro.c, expressions: jinja_expr.c. */
 #include "model/jinja/jinja_run.h"
 
 #include <string.h>
@@ -6,35 +6,15 @@
 
 enum { TARGET_MAX = 16 }; /* instructions: this is on the stack of blocks in blocks */
 
-static int statements(jparser *p, const char *const *ends, size_t opened);
-
-static int found(const jparser *p, const char *want)
-{
-    size_t n = p->lex.to - p->lex.from;
-
-    if (p->lex.why)
-        return jparse_fail(p, p->lex.from, "%s", p->lex.why);
-    return jparse_fail(p, p->lex.from, "found '%.*s', want %s", n < 40 ? (int)n : 40, p->lex.s + p->lex.from, want);
-}
-
-static int end_of_tag(jparser *p)
+int jend_of_tag(jparser *p)
 {
     if (p->lex.kind != JT_END)
-        return found(p, "the end of the tag");
+        return jparse_unexpected(p, "the end of the tag");
     jlex_next(&p->lex);
     return KVANT_OK;
 }
 
-static int take_name(jparser *p, int *id)
-{
-    if (p->lex.kind != JT_NAME)
-        return found(p, "a name");
-    KVANT_TRY(jname_id(p, p->lex.s + p->lex.from, p->lex.to - p->lex.from, id));
-    jlex_next(&p->lex);
-    return KVANT_OK;
-}
-
-static int open_block(jparser *p, enum jopen kind)
+int jopen_block(jparser *p, enum jopen kind)
 {
     if (p->n_open == JINJA_MAX_NESTING)
         return jparse_fail(p, p->lex.from, "nested too deeply, want at most %d levels", JINJA_MAX_NESTING);
@@ -44,7 +24,7 @@ static int open_block(jparser *p, enum jopen kind)
 
 static int scope_open(jparser *p, size_t pos)
 {
-    KVANT_TRY(open_block(p, JOPEN_SCOPE));
+    KVANT_TRY(jopen_block(p, JOPEN_SCOPE));
     return jemit(p, JOP_SCOPE, 0, 0, 0, pos);
 }
 
@@ -56,11 +36,11 @@ static int scope_close(jparser *p, size_t pos)
 
 static int block_of(jparser *p, const char *const *ends, size_t pos)
 {
-    KVANT_TRY(end_of_tag(p));
-    KVANT_TRY(open_block(p, JOPEN_CAPTURE));
+    KVANT_TRY(jend_of_tag(p));
+    KVANT_TRY(jopen_block(p, JOPEN_CAPTURE));
     KVANT_TRY(jemit(p, JOP_CAPTURE, 0, 0, 0, pos));
     KVANT_TRY(scope_open(p, pos));
-    KVANT_TRY(statements(p, ends, pos));
+    KVANT_TRY(jparse_statements(p, ends, pos));
     KVANT_TRY(scope_close(p, pos));
     p->n_open--;
     jlex_next(&p->lex);
@@ -100,10 +80,10 @@ static int target_name(jparser *p, target *t)
     const uint32_t pos = (uint32_t)p->lex.from;
     int id, attribute;
 
-    KVANT_TRY(take_name(p, &id));
+    KVANT_TRY(jtake_name(p, &id));
     if (!jskip_op(p, '.'))
         return target_put(p, t, (jins){ JOP_STORE, 0, 0, id, pos });
-    KVANT_TRY(take_name(p, &attribute));
+    KVANT_TRY(jtake_name(p, &attribute));
     KVANT_TRY(target_put(p, t, (jins){ JOP_LOAD, 0, 0, id, pos }));
     return target_put(p, t, (jins){ JOP_SETATTR, 0, 0, attribute, pos });
 }
@@ -184,17 +164,17 @@ static int parse_with(jparser *p, size_t pos)
     while (p->lex.kind == JT_NAME) {
         if (n == TARGET_MAX)
             return jparse_fail(p, p->lex.from, "more than %d names", TARGET_MAX);
-        KVANT_TRY(take_name(p, &ids[n++]));
+        KVANT_TRY(jtake_name(p, &ids[n++]));
         KVANT_TRY(jexpect_op(p, '=', "'='"));
         KVANT_TRY(jparse_expr(p));
         if (!jskip_op(p, ','))
             break;
     }
-    KVANT_TRY(end_of_tag(p));
+    KVANT_TRY(jend_of_tag(p));
     KVANT_TRY(scope_open(p, pos));
     while (n)
         KVANT_TRY(jemit(p, JOP_STORE, 0, 0, ids[--n], pos));
-    KVANT_TRY(statements(p, ends, pos));
+    KVANT_TRY(jparse_statements(p, ends, pos));
     jlex_next(&p->lex);
     return scope_close(p, pos);
 }
@@ -209,9 +189,9 @@ static int parse_if(jparser *p, size_t pos)
 
     for (;;) {
         KVANT_TRY(jparse_tuple(p, 0));
-        KVANT_TRY(end_of_tag(p));
+        KVANT_TRY(jend_of_tag(p));
         KVANT_TRY(jemit_jump(p, JOP_JUMP_FALSE, pos, &no));
-        KVANT_TRY(statements(p, branches, pos));
+        KVANT_TRY(jparse_statements(p, branches, pos));
         if (jis_name(p, "endif"))
             break;
         KVANT_TRY(jemit_jump(p, JOP_JUMP, pos, &jump));
@@ -219,8 +199,8 @@ static int parse_if(jparser *p, size_t pos)
         jbind(p, no);
         no = -1;
         if (jskip_name(p, "else")) {
-            KVANT_TRY(end_of_tag(p));
-            KVANT_TRY(statements(p, last, pos));
+            KVANT_TRY(jend_of_tag(p));
+            KVANT_TRY(jparse_statements(p, last, pos));
             break;
         }
         jlex_next(&p->lex);
@@ -254,23 +234,23 @@ static int for_head(jparser *p, target *t, size_t pos)
 {
     KVANT_TRY(target_list(p, t));
     if (!jskip_name(p, "in"))
-        return found(p, "'in'");
+        return jparse_unexpected(p, "'in'");
     KVANT_TRY(jparse_tuple(p, 0));
     if (jskip_name(p, "if"))
         KVANT_TRY(parse_condition(p, t, pos));
     if (jis_name(p, "recursive"))
         KVANT_TRY(jemit_unknown(p, p->lex.from, "the loop's", "recursive", 9));
     jskip_name(p, "recursive");
-    return end_of_tag(p);
+    return jend_of_tag(p);
 }
 
 static int for_else(jparser *p, size_t pos)
 {
     static const char *const ends[] = { "endfor", NULL };
 
-    KVANT_TRY(end_of_tag(p));
+    KVANT_TRY(jend_of_tag(p));
     KVANT_TRY(scope_open(p, pos));
-    KVANT_TRY(statements(p, ends, pos));
+    KVANT_TRY(jparse_statements(p, ends, pos));
     return scope_close(p, pos);
 }
 
@@ -283,12 +263,12 @@ static int parse_for(jparser *p, size_t pos)
 
     KVANT_TRY(for_head(p, &t, pos));
     KVANT_TRY(jemit_jump(p, JOP_FOR, pos, &none));
-    KVANT_TRY(open_block(p, JOPEN_LOOP));
+    KVANT_TRY(jopen_block(p, JOPEN_LOOP));
     const int first_break = p->n_breaks;
     KVANT_TRY(jemit_jump(p, JOP_NEXT, pos, &next));
     p->open[p->n_open - 1].next = next;
     KVANT_TRY(emit_target(p, &t));
-    KVANT_TRY(statements(p, ends, pos));
+    KVANT_TRY(jparse_statements(p, ends, pos));
     KVANT_TRY(jemit(p, JOP_JUMP, 0, 0, next - (p->t->n_code + 1), pos));
     jbind(p, next);
     jbind_kept(p, first_break, 0);
@@ -335,137 +315,14 @@ static int parse_continue(jparser *p, size_t pos)
     return jemit(p, JOP_JUMP, 0, 0, loop->next - (p->t->n_code + 1), pos);
 }
 
-/* ---- macros ---- */
-
-static int new_macro(jparser *p, int name, int *index)
-{
-    jinja *t = p->t;
-
-    if (t->n_macros == t->cap_macros) {
-        int cap = t->cap_macros ? 2 * t->cap_macros : 8;
-        void *v = kvant_realloc(t->macros, (size_t)t->n_macros * sizeof *t->macros, (size_t)cap * sizeof *t->macros);
-        if (!v)
-            return jparse_nomem(p);
-        t->macros = v;
-        t->cap_macros = cap;
-    }
-    t->macros[t->n_macros] = (jmacro_def){ .name = name, .varargs = -1, .kwargs = -1, .caller = -1 };
-    *index = t->n_macros++;
-    return KVANT_OK;
-}
-
-/* (a, b=1): code that gives a default to each parameter that is not bound. */
-static int parameters(jparser *p, int macro)
-{
-    int id, bound;
-
-    while (!jis_op(p, ')')) {
-        jmacro_def *def = &p->t->macros[macro];
-        const int i = def->n_params;
-        const size_t pos = p->lex.from;
-        if (i)
-            KVANT_TRY(jexpect_op(p, ',', "',' or ')'"));
-        if (jis_op(p, ')'))
-            break;
-        if (i == JMACRO_MAX_PARAMS)
-            return jparse_fail(p, pos, "more than %d parameters", i);
-        KVANT_TRY(take_name(p, &id));
-        def->params[def->n_params++] = id;
-        if (!jskip_op(p, '='))
-            continue;
-        KVANT_TRY(jemit_jump(p, JOP_BOUND, pos, &bound));
-        p->t->code[bound].n = (uint8_t)i;
-        KVANT_TRY(jparse_expr(p));
-        KVANT_TRY(jemit(p, JOP_STORE, 0, 0, id, pos));
-        jbind(p, bound);
-    }
-    jlex_next(&p->lex);
-    return KVANT_OK;
-}
-
-/* The parameters' code goes to the head of the body, which begins behind the tag.  On the stack is the macro. */
-static int macro_code(jparser *p, int macro, const jcut *head, const char *const *ends, size_t pos)
-{
-    int over;
-
-    KVANT_TRY(jemit(p, JOP_MACRO, 0, 0, macro, pos));
-    KVANT_TRY(jemit_jump(p, JOP_JUMP, pos, &over));
-    KVANT_TRY(open_block(p, JOPEN_MACRO));
-    p->open[p->n_open - 1].macro = macro;
-    p->t->macros[macro].pc = p->t->n_code;
-    KVANT_TRY(jpaste(p, head));
-    KVANT_TRY(end_of_tag(p));
-    KVANT_TRY(statements(p, ends, pos));
-    KVANT_TRY(jemit(p, JOP_RETURN, 0, 0, 0, pos));
-    p->n_open--;
-    jbind(p, over);
-    jlex_next(&p->lex);
-    return KVANT_OK;
-}
-
-static int parse_macro(jparser *p, size_t pos)
-{
-    static const char *const ends[] = { "endmacro", NULL };
-    const int start = p->t->n_code;
-    int id, macro;
-    jcut head;
-
-    KVANT_TRY(take_name(p, &id));
-    KVANT_TRY(new_macro(p, id, &macro));
-    KVANT_TRY(jexpect_op(p, '(', "'('"));
-    KVANT_TRY(parameters(p, macro));
-    KVANT_TRY(jcut_from(p, start, &head));
-    int code = macro_code(p, macro, &head, ends, pos);
-    kvant_free(head.code);
-    return code == KVANT_OK ? jemit(p, JOP_STORE, 0, 0, id, pos) : code;
-}
-
-/* The call of {% call %} without its last instruction, which gets the block as one more argument. */
-static int call_head(jparser *p, jins *last, size_t pos)
-{
-    jinja *t = p->t;
-    const int start = t->n_code;
-    jval caller;
-
-    KVANT_TRY(jparse_expr(p));
-    if (t->n_code == start || t->code[t->n_code - 1].op != JOP_CALL)
-        return jparse_fail(p, pos, "call: want a call of a macro");
-    *last = t->code[--t->n_code];
-    if (!j_string(&t->mem, "caller", 6, JINJA_TEMPLATE, &caller))
-        return jparse_nomem(p);
-    return jemit_const(p, caller, pos);
-}
-
-/* {% call(a, b) f(x) %}: f gets the block as its argument `caller`. */
-static int parse_call(jparser *p, size_t pos)
-{
-    static const char *const ends[] = { "endcall", NULL };
-    const int start = p->t->n_code;
-    int macro;
-    jins last = { 0 };
-    jcut head;
-
-    KVANT_TRY(new_macro(p, -1, &macro));
-    if (jskip_op(p, '('))
-        KVANT_TRY(parameters(p, macro));
-    KVANT_TRY(jcut_from(p, start, &head));
-    int code = call_head(p, &last, pos);
-    if (code == KVANT_OK)
-        code = macro_code(p, macro, &head, ends, pos);
-    kvant_free(head.code);
-    KVANT_TRY(code);
-    KVANT_TRY(jemit(p, JOP_CALL, last.n, last.kw + 1, 0, last.pos));
-    return jemit(p, JOP_PRINT, 0, 0, 0, pos);
-}
-
 /* {% generation %}: marks answers for training; the text is what is in it. */
 static int parse_generation(jparser *p, size_t pos)
 {
     static const char *const ends[] = { "endgeneration", NULL };
 
-    KVANT_TRY(end_of_tag(p));
+    KVANT_TRY(jend_of_tag(p));
     KVANT_TRY(scope_open(p, pos));
-    KVANT_TRY(statements(p, ends, pos));
+    KVANT_TRY(jparse_statements(p, ends, pos));
     jlex_next(&p->lex);
     return scope_close(p, pos);
 }
@@ -479,11 +336,11 @@ static const struct {
     { "if", parse_if },
     { "for", parse_for },
     { "set", parse_set },
-    { "macro", parse_macro },
+    { "macro", jparse_macro },
     { "filter", parse_filter },
     { "break", parse_break },
     { "with", parse_with },
-    { "call", parse_call },
+    { "call", jparse_call },
     { "continue", parse_continue },
     { "generation", parse_generation },
 };
@@ -502,15 +359,15 @@ static int statement(jparser *p, size_t pos)
     const size_t from = p->lex.from, to = p->lex.to;
 
     if (p->lex.kind != JT_NAME)
-        return found(p, "a tag's name");
+        return jparse_unexpected(p, "a tag's name");
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (jskip_name(p, known[i].name)) {
             KVANT_TRY(known[i].parse(p, pos));
-            return end_of_tag(p);
+            return jend_of_tag(p);
         }
     jlex_next(&p->lex);
     KVANT_TRY(unknown_tag(p, from, to, pos));
-    return end_of_tag(p);
+    return jend_of_tag(p);
 }
 
 static int text(jparser *p)
@@ -535,7 +392,7 @@ static int print(jparser *p)
     jlex_next(&p->lex);
     KVANT_TRY(jparse_tuple(p, 1));
     KVANT_TRY(jemit(p, JOP_PRINT, 0, 0, 0, pos));
-    return end_of_tag(p);
+    return jend_of_tag(p);
 }
 
 static int is_end(const jparser *p, const char *const *ends)
@@ -547,7 +404,7 @@ static int is_end(const jparser *p, const char *const *ends)
 }
 
 /* Up to a tag of `ends` (its name is the current token), or to the end of the template when there are none. */
-static int statements(jparser *p, const char *const *ends, size_t opened)
+int jparse_statements(jparser *p, const char *const *ends, size_t opened)
 {
     int line, column;
 
@@ -577,77 +434,4 @@ static int statements(jparser *p, const char *const *ends, size_t opened)
         return KVANT_OK;
     jinja_place(p->t, (uint32_t)opened, &line, &column);
     return jparse_fail(p, p->lex.from, "the template ends, want %s for line %d", ends[0], line);
-}
-
-/* Newlines as \n; one at the end is not part of the template. */
-static int copy_source(jinja *t, const char *s, size_t n)
-{
-    t->source = kvant_alloc(n + 1);
-    if (!t->source)
-        return KVANT_ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] == '\r' && i + 1 < n && s[i + 1] == '\n')
-            continue;
-        t->source[t->n++] = s[i] == '\r' ? '\n' : s[i];
-    }
-    if (t->n && t->source[t->n - 1] == '\n')
-        t->n--;
-    t->source[t->n] = 0;
-    return KVANT_OK;
-}
-
-int jinja_parse(const char *source, size_t n, jinja **out, kvant_diag *diag)
-{
-    if (n > JINJA_MAX_SOURCE)
-        return kvant_fail(diag, KVANT_EFORMAT, "chat template: %zu bytes, want at most %d", n, JINJA_MAX_SOURCE);
-    jinja *t = kvant_calloc(1, sizeof *t);
-    jparser *p = kvant_calloc(1, sizeof *p);
-    int code = t && p ? copy_source(t, source, n) : KVANT_ENOMEM;
-
-    if (code == KVANT_OK) {
-        t->mem.most = JINJA_MAX_MEMORY;
-        t->loop_name = -1;
-        *p = (jparser){ .t = t, .diag = diag, .lex = { .s = t->source, .n = t->n, .line_start = 1 } };
-        jlex_next(&p->lex);
-        code = statements(p, NULL, 0);
-        if (code == KVANT_OK)
-            code = jemit(p, JOP_END, 0, 0, 0, t->n);
-        kvant_free(p->breaks);
-    } else {
-        kvant_fail(diag, code, "chat template: out of memory");
-    }
-    kvant_free(p);
-    if (code != KVANT_OK) {
-        jinja_free(t);
-        return code;
-    }
-    *out = t;
-    return KVANT_OK;
-}
-
-void jinja_free(jinja *t)
-{
-    if (!t)
-        return;
-    kvant_free(t->source);
-    kvant_free(t->code);
-    kvant_free(t->consts);
-    kvant_free(t->names);
-    kvant_free(t->macros);
-    kvant_free(t->unknown);
-    jarena_free(&t->mem);
-    kvant_free(t);
-}
-
-const char *jinja_unknown(const jinja *t)
-{
-    return t->unknown;
-}
-
-int jinja_uses(const jinja *t, const char *name)
-{
-    for (int i = 0; i < t->n_names; i++)
-        if (jstr_is(t->names[i].text.u.s, name))
-            return 1;
-    return 0;
 }

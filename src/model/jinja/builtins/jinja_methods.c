@@ -1,22 +1,8 @@
-/* jinja_methods.c: methods of texts, lists, dicts and loops, as Python's.  Those that change their object are refused,
- * as jinja2's sandbox does, but for append and pop of a list that the template made itself. */
+/* jinja_methods.c: methods of texts, as Python's. */
 #include "model/jinja/jinja_methods.h"
 
 #include <string.h>
 #include <utf8proc.h>
-#include "model/text/utf8.h"
-
-/* Argument i as text; NULL where it is not given or None. */
-int jargs_str(jinja_run *r, const jargs *a, int i, const char *name, const jstr **out)
-{
-    *out = NULL;
-    if (!(a->given & 1u << i) || a->v[i].type == J_NONE)
-        return KVANT_OK;
-    if (a->v[i].type != J_STR)
-        return j_fail(r, "%s: %s, want a text", name, j_type_name(a->v[i]));
-    *out = a->v[i].u.s;
-    return KVANT_OK;
-}
 
 /* ---- strip, case ---- */
 
@@ -44,49 +30,6 @@ static int m_lstrip(jinja_run *r, jval self, const jargs *a, jval *out)
 static int m_rstrip(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     return strip(r, self, a, 0, 1, out);
-}
-
-/* One character of s in another case, with its origin.  Special casing of Unicode beyond one character: German ss. */
-static int put_case(jinja_run *r, jbuf *b, const jstr *s, size_t at, int len, uint32_t c, enum jcase to)
-{
-    const int origin = s->origin == J_MIXED ? s->mask[at] : s->origin;
-    uint8_t text[4];
-
-    if (c == 0xDF && to != JCASE_LOWER)
-        return jbuf_put(r, b, to == JCASE_UPPER ? "SS" : "Ss", 2, origin);
-    uint32_t d = (uint32_t)(to == JCASE_UPPER   ? utf8proc_toupper((utf8proc_int32_t)c)
-                            : to == JCASE_LOWER ? utf8proc_tolower((utf8proc_int32_t)c)
-                                                : utf8proc_totitle((utf8proc_int32_t)c));
-    if (d == c)
-        return jbuf_str(r, b, s, at, (size_t)len);
-    return jbuf_put(r, b, (char *)text, (size_t)utf8_encode(d, text), origin);
-}
-
-static int cased(uint32_t c)
-{
-    int k = (int)utf8proc_category((utf8proc_int32_t)c);
-
-    return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT;
-}
-
-/* The case of a character: `how` may look at the one before it. */
-int jstr_recase(jinja_run *r, const jstr *s, enum jcase how, jval *out)
-{
-    jbuf b = { 0 };
-    int len, inside = 0;
-
-    for (size_t at = 0; at < s->n; at += (size_t)len) {
-        uint32_t c = jstr_char(s, at, &len);
-        enum jcase to = how;
-        if (how == JCASE_CAPITALIZE)
-            to = at == 0 ? JCASE_TITLE : JCASE_LOWER;
-        else if (how == JCASE_TITLE || how == JCASE_WORDS)
-            to = inside ? JCASE_LOWER : how == JCASE_WORDS ? JCASE_UPPER : JCASE_TITLE;
-        inside = how == JCASE_WORDS ? !j_is_space(c) && !(c < 0x80 && c && strchr("-({[<", (int)c)) : cased(c);
-        KVANT_TRY(j_charge(r, 1));
-        KVANT_TRY(put_case(r, &b, s, at, len, c, to));
-    }
-    return jbuf_done(r, &b, out);
 }
 
 static int m_upper(jinja_run *r, jval self, const jargs *a, jval *out)
@@ -249,61 +192,6 @@ static int m_splitlines(jinja_run *r, jval self, const jargs *a, jval *out)
     return from < s->n ? add_piece(r, *out, s, from, s->n) : KVANT_OK;
 }
 
-int jstr_escape(jinja_run *r, const jstr *s, jval *out)
-{
-    static const char from[] = "&<>'\"";
-    static const char *const to[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
-    jbuf b = { 0 };
-
-    for (size_t i = 0; i < s->n; i++) {
-        const char *hit = s->s[i] ? strchr(from, s->s[i]) : NULL;
-        const int origin = s->origin == J_MIXED ? s->mask[i] : s->origin;
-        KVANT_TRY(hit ? jbuf_put(r, &b, to[hit - from], strlen(to[hit - from]), origin) : jbuf_str(r, &b, s, i, 1));
-    }
-    KVANT_TRY(jbuf_done(r, &b, out));
-    return jstr_mark(r, out->u.s, out);
-}
-
-/* The same text, as markup. */
-int jstr_mark(jinja_run *r, const jstr *s, jval *out)
-{
-    jstr *t = jarena_alloc(&r->mem, sizeof *t);
-
-    if (!t)
-        return j_nomem(r);
-    *t = *s;
-    t->markup = 1;
-    *out = (jval){ .type = J_STR, .u.s = t };
-    return KVANT_OK;
-}
-
-int jstr_replace(jinja_run *r, const jstr *s, const jstr *old, const jstr *by, int64_t most, jval *out)
-{
-    jbuf b = { 0 };
-    size_t at = 0, hit;
-    int len;
-
-    KVANT_TRY(j_charge(r, s->n / 16));
-    while (most != 0 && (hit = jstr_find(s, old, at, s->n, 0)) != SIZE_MAX) {
-        KVANT_TRY(jbuf_str(r, &b, s, at, hit - at));
-        KVANT_TRY(jbuf_str(r, &b, by, 0, by->n));
-        KVANT_TRY(j_charge(r, 1));
-        most -= most > 0;
-        at = hit + old->n;
-        if (old->n)
-            continue;
-        if (at >= s->n) { /* between all characters, and at both ends */
-            most = 0;
-            continue;
-        }
-        jstr_char(s, at, &len);
-        KVANT_TRY(jbuf_str(r, &b, s, at, (size_t)len));
-        at += (size_t)len;
-    }
-    KVANT_TRY(jbuf_str(r, &b, s, at, s->n - at));
-    return jbuf_done(r, &b, out);
-}
-
 static int m_replace(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     const jstr *old, *by;
@@ -455,10 +343,11 @@ static int m_removesuffix(jinja_run *r, jval self, const jargs *a, jval *out)
 }
 
 /* isdigit, isalpha, ...: there is a character, and all are of the kind. */
-static int all_are(jval self, int is(uint32_t c), jval *out)
+static int all_are(jinja_run *r, jval self, int is(uint32_t c), jval *out)
 {
     int ok = self.u.s->n > 0, len;
 
+    KVANT_TRY(j_charge(r, self.u.s->n / 16));
     for (size_t at = 0; ok && at < self.u.s->n; at += (size_t)len)
         ok = is(jstr_char(self.u.s, at, &len));
     *out = j_bool(ok);
@@ -485,53 +374,49 @@ static int is_letter_or_digit(uint32_t c)
 static int m_isdigit(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     (void)a;
-    KVANT_TRY(j_charge(r, self.u.s->n / 16));
-    return all_are(self, is_digit, out);
+    return all_are(r, self, is_digit, out);
 }
 
 static int m_isalpha(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     (void)a;
-    KVANT_TRY(j_charge(r, self.u.s->n / 16));
-    return all_are(self, is_letter, out);
+    return all_are(r, self, is_letter, out);
 }
 
 static int m_isalnum(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     (void)a;
-    KVANT_TRY(j_charge(r, self.u.s->n / 16));
-    return all_are(self, is_letter_or_digit, out);
+    return all_are(r, self, is_letter_or_digit, out);
 }
 
 static int m_isspace(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     (void)a;
-    KVANT_TRY(j_charge(r, self.u.s->n / 16));
-    return all_are(self, j_is_space, out);
+    return all_are(r, self, j_is_space, out);
+}
+
+/* There is a letter of this case, and none of the other. */
+static int in_case(jinja_run *r, jval self, enum jcase own, enum jcase other, jval *out)
+{
+    jval v;
+
+    KVANT_TRY(jstr_recase(r, self.u.s, own, &v));
+    const int ok = jkey_equal(self, v);
+    KVANT_TRY(jstr_recase(r, self.u.s, other, &v));
+    *out = j_bool(ok && !jkey_equal(self, v));
+    return KVANT_OK;
 }
 
 static int m_isupper(jinja_run *r, jval self, const jargs *a, jval *out)
 {
-    jval upper;
-
     (void)a;
-    KVANT_TRY(jstr_recase(r, self.u.s, JCASE_UPPER, &upper));
-    int ok = jkey_equal(self, upper);
-    KVANT_TRY(jstr_recase(r, self.u.s, JCASE_LOWER, &upper));
-    *out = j_bool(ok && !jkey_equal(self, upper));
-    return KVANT_OK;
+    return in_case(r, self, JCASE_UPPER, JCASE_LOWER, out);
 }
 
 static int m_islower(jinja_run *r, jval self, const jargs *a, jval *out)
 {
-    jval lower;
-
     (void)a;
-    KVANT_TRY(jstr_recase(r, self.u.s, JCASE_LOWER, &lower));
-    int ok = jkey_equal(self, lower);
-    KVANT_TRY(jstr_recase(r, self.u.s, JCASE_UPPER, &lower));
-    *out = j_bool(ok && !jkey_equal(self, lower));
-    return KVANT_OK;
+    return in_case(r, self, JCASE_LOWER, JCASE_UPPER, out);
 }
 
 /* ---- format: {} {0} {name}, without format specifications ---- */
@@ -580,157 +465,6 @@ static int m_format(jinja_run *r, jval self, const jargs *a, jval *out)
     return jbuf_done(r, &b, out);
 }
 
-/* ---- lists, dicts, loops ---- */
-
-static int m_refused(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    (void)a;
-    (void)out;
-    return j_fail(r, "a method that changes a %s is not allowed", j_type_name(self));
-}
-
-static int m_append(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    if (self.type != J_LIST || self.u.l->fixed)
-        return m_refused(r, self, a, out);
-    *out = J_NONE_VALUE;
-    return jlist_add(&r->mem, self.u.l, a->v[0]) ? KVANT_OK : j_nomem(r);
-}
-
-static int m_pop(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    jlist *l = self.u.l;
-    int64_t i;
-
-    if (self.type != J_LIST || l->fixed)
-        return m_refused(r, self, a, out);
-    KVANT_TRY(jargs_int(r, a, 0, "pop", -1, &i));
-    i += i < 0 ? (int64_t)l->n : 0;
-    if (i < 0 || i >= (int64_t)l->n)
-        return j_fail(r, "pop: %lld of a list of %zu", (long long)i, l->n);
-    KVANT_TRY(j_charge(r, l->n));
-    *out = l->v[i];
-    memmove(l->v + i, l->v + i + 1, (l->n - 1 - (size_t)i) * sizeof *l->v);
-    l->n--;
-    return KVANT_OK;
-}
-
-static int m_list_count(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    int64_t n = 0;
-    int same;
-
-    for (size_t i = 0; i < self.u.l->n; i++) {
-        KVANT_TRY(j_equal(r, self.u.l->v[i], a->v[0], &same));
-        n += same;
-    }
-    *out = j_int(n);
-    return KVANT_OK;
-}
-
-static int m_list_index(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    int same = 0;
-
-    for (size_t i = 0; i < self.u.l->n && !same; i++) {
-        KVANT_TRY(j_equal(r, self.u.l->v[i], a->v[0], &same));
-        *out = j_int((int64_t)i);
-    }
-    return same ? KVANT_OK : j_fail(r, "index: not found");
-}
-
-static int m_list_copy(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    const jval all[3] = { J_NONE_VALUE, J_NONE_VALUE, J_NONE_VALUE };
-
-    (void)a;
-    return j_slice_of(r, self, all, out);
-}
-
-static int m_get(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    KVANT_TRY(j_hashable(r, a->v[0]));
-    const jval *v = jdict_get(self.u.d, a->v[0], &r->steps);
-    *out = v ? *v : a->given & 2 ? a->v[1] : J_NONE_VALUE;
-    return KVANT_OK;
-}
-
-static int m_items(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    const jdict *d = self.u.d;
-
-    (void)a;
-    KVANT_TRY(j_charge(r, d->n));
-    if (!j_list(&r->mem, d->n, out))
-        return j_nomem(r);
-    for (size_t i = 0; i < d->n; i++) {
-        jval pair;
-        if (!j_list(&r->mem, 2, &pair))
-            return j_nomem(r);
-        pair.type = J_TUPLE;
-        pair.u.l->v[0] = d->keys[i];
-        pair.u.l->v[1] = d->vals[i];
-        pair.u.l->n = 2;
-        out->u.l->v[out->u.l->n++] = pair;
-    }
-    return KVANT_OK;
-}
-
-static int listed(jinja_run *r, const jval *v, size_t n, jval *out)
-{
-    KVANT_TRY(j_charge(r, n));
-    if (!j_list(&r->mem, n, out))
-        return j_nomem(r);
-    if (n)
-        memcpy(out->u.l->v, v, n * sizeof *v);
-    out->u.l->n = n;
-    return KVANT_OK;
-}
-
-static int m_keys(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    (void)a;
-    return listed(r, self.u.d->keys, self.u.d->n, out);
-}
-
-static int m_values(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    (void)a;
-    return listed(r, self.u.d->vals, self.u.d->n, out);
-}
-
-static int m_dict_copy(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    (void)a;
-    if (!j_dict(&r->mem, self.u.d->n, out))
-        return j_nomem(r);
-    for (size_t i = 0; i < self.u.d->n; i++)
-        if (!jdict_put(&r->mem, out->u.d, self.u.d->keys[i], self.u.d->vals[i], &r->steps))
-            return j_nomem(r);
-    return KVANT_OK;
-}
-
-static int m_cycle(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    if (!a->n_rest)
-        return j_fail(r, "cycle: no values");
-    *out = a->rest[(self.u.loop->i - 1) % (size_t)a->n_rest];
-    return KVANT_OK;
-}
-
-static int m_changed(jinja_run *r, jval self, const jargs *a, jval *out)
-{
-    jval now;
-    int same = 0;
-
-    KVANT_TRY(listed(r, a->rest, (size_t)a->n_rest, &now));
-    if (self.u.loop->changed.type == J_LIST)
-        KVANT_TRY(j_equal(r, self.u.loop->changed, now, &same));
-    self.u.loop->changed = now;
-    *out = j_bool(!same);
-    return KVANT_OK;
-}
-
 /* clang-format off */
 const jbuiltin jinja_str_methods[] = {
     { "strip", m_strip, "chars" }, { "lstrip", m_lstrip, "chars" }, { "rstrip", m_rstrip, "chars" },
@@ -745,20 +479,5 @@ const jbuiltin jinja_str_methods[] = {
     { "isdigit", m_isdigit, "" }, { "isdecimal", m_isdigit, "" }, { "isnumeric", m_isdigit, "" },
     { "isalpha", m_isalpha, "" }, { "isalnum", m_isalnum, "" }, { "isspace", m_isspace, "" },
     { "isupper", m_isupper, "" }, { "islower", m_islower, "" }, { NULL, NULL, NULL },
-};
-const jbuiltin jinja_list_methods[] = {
-    { "append", m_append, "object!" }, { "count", m_list_count, "value!" }, { "index", m_list_index, "value!" },
-    { "copy", m_list_copy, "" }, { "extend", m_refused, "*" }, { "insert", m_refused, "*" }, { "pop", m_pop, "index" },
-    { "remove", m_refused, "*" }, { "clear", m_refused, "*" }, { "reverse", m_refused, "*" },
-    { "sort", m_refused, "**" }, { NULL, NULL, NULL },
-};
-const jbuiltin jinja_dict_methods[] = {
-    { "get", m_get, "key!,default" }, { "items", m_items, "" }, { "keys", m_keys, "" }, { "values", m_values, "" },
-    { "copy", m_dict_copy, "" }, { "pop", m_refused, "*" }, { "update", m_refused, "**" },
-    { "setdefault", m_refused, "*" }, { "clear", m_refused, "*" }, { "popitem", m_refused, "*" },
-    { NULL, NULL, NULL },
-};
-const jbuiltin jinja_loop_methods[] = {
-    { "cycle", m_cycle, "*" }, { "changed", m_changed, "*" }, { NULL, NULL, NULL },
 };
 /* clang-format on */
