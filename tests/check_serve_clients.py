@@ -139,9 +139,8 @@ def check_b6(s):
         status, r = s.post(path, dict(body, max_tokens=1) if "input" not in body else body)
         C.ok(status == 400 and r["error"]["type"] == "invalid_request_error" and r["error"]["code"] == 400 and r["error"]["message"],
              f"B6 {body}: {status} {r}")
-    for path in ("/v1/rerank",):
-        status, r = s.post(path, {})
-        C.ok(status == 404 and r["error"]["type"] == "not_found_error", f"B6 {path}: {status}")
+    status, r = s.post("/v1/rerank", {"query": "a", "documents": ["b"]})
+    C.ok(status == 400 and "rank head" in r["error"]["message"], f"B6 a model that does not rank: {status} {r}")
 
 
 def check_b7(s):

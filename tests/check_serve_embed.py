@@ -3,35 +3,20 @@
 and the last state of one token are the same, and of a text and of the same text in other words (causal attention) the first states are."""
 import math
 import os
-import struct
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
+from gguf_edit import BOOL, U32, edit, key            # noqa: E402
 from serve import ROOT, Checks, Server, built           # noqa: E402
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 TINY = os.path.join(ROOT, "tests", "golden", "tiny", "qwen3.gguf")
 C = Checks("check_serve_embed")
-U32, BOOL, STRING = 4, 7, 8
-
-
-def key(name, kind, value):
-    name = name.encode()
-    value = struct.pack("<Q", len(value)) + value if kind == STRING else struct.pack("<I" if kind == U32 else "<?", value)
-    return struct.pack("<Q", len(name)) + name + struct.pack("<I", kind) + value
 
 
 def with_keys(path, keys):
-    """A copy of the tiny model with more keys: as many bytes more as keep its alignment."""
-    with open(TINY, "rb") as f:
-        data = f.read()
-    count = struct.unpack_from("<Q", data, 16)[0]
-    more = b"".join(keys)
-    empty = len(key("test.filler", STRING, b""))
-    more += key("test.filler", STRING, b"x" * (-(len(more) + empty) % 32))
-    with open(path, "wb") as f:
-        f.write(data[:16] + struct.pack("<Q", count + len(keys) + 1) + more + data[24:])
+    edit(TINY, path, keys)
 
 
 def embed(s, text, **fields):
@@ -80,7 +65,10 @@ def check_files(folder, mean, last):
         with_keys(path, [key("qwen3.pooling_type", U32, kind)])
         with Server(BUILD, "-np", "2", "-c", "128", model=path) as s:
             C.ok(near(kinds(s)[2], want[2]), f"pooling_type {kind}")
-    for kind, name in ((0, "none"), (2, "cls"), (4, "rank")):
+    with_keys(path, [key("qwen3.pooling_type", U32, 2)])
+    with Server(BUILD, "-np", "2", "-c", "128", model=path) as s:
+        C.ok(near(kinds(s)[2], last[0]), "cls: the state of the first token")
+    for kind, name in ((0, "none"), (4, "rank")):
         with_keys(path, [key("qwen3.pooling_type", U32, kind)])
         with Server(BUILD, "-np", "2", "-c", "128", model=path) as s:
             status, r = s.post("/v1/embeddings", {"input": "a"})

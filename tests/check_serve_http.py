@@ -122,8 +122,6 @@ def check_other_routes(s):
     for name in ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds"):
         C.ok(re.search(rf"^kvant:{name}_count\{{.*\}} [1-9]", text, re.M) and f"vllm:{name}_bucket" in text, name)
     check_models(s)
-    for path in ("/v1/rerank",):
-        C.ok(s.request("POST", path, {})[0] == 404, path)
     C.ok(s.request("GET", "/nowhere")[0] == 404 and s.request("DELETE", "/health")[0] == 405, "404 and 405")
     kinds, size = {"html": "text/html", "js": "text/javascript", "css": "text/css"}, 0
     for name in os.listdir(os.path.join(ROOT, "src", "server", "ui")):

@@ -98,7 +98,7 @@ static void check_refusals(void)
     q = request_of(2, -2), refused(&r, q, "max_tokens");
     q = request_of(2, 1), q.n_logprobs = 21, refused(&r, q, "logprobs");
     q = request_of(2, 1), q.slot = 2, refused(&r, q, "slot");
-    q = request_of(2, 1), q.kind = 3, refused(&r, q, "kind");
+    q = request_of(2, 1), q.kind = 5, refused(&r, q, "kind");
     q = request_of(2, 1), q.n_stop_ids = -1, refused(&r, q, "stop ids");
     sp.top_p = 2;
     q = request_of(2, 1), q.sampler = &sp, refused(&r, q, "top_p");

@@ -75,6 +75,17 @@ const kvant_model_info *kvant_model_get_info(const kvant_model *m);      /* as l
 /* Adapter i, as long as the model; KVANT_EINVAL: there is none.  alpha 0: the file says none. */
 typedef struct kvant_lora_info { const char *path; float scale, alpha; int rank; int64_t n_params; } kvant_lora_info;
 int kvant_model_lora(const kvant_model *m, int i, kvant_lora_info *out);
+/* The head of a reranker (cls.output.weight): its classes, 0: the file has none.  kvant_model_rank: the hidden state of
+ * a text's last token, f32[n_embd], -> a score: with several classes the softmax of the first one (yes), else its
+ * value.
+ * KVANT_EUNSUPPORTED: there is no head. */
+int kvant_model_rank_classes(const kvant_model *m);
+int kvant_model_rank(const kvant_model *m, const float *hidden, float *score);
+/* A query and a document as the file wants them put together (tokenizer.chat_template.rerank, a text with {query} and
+ * {document}; without it: BOS query EOS document EOS, where the file asks for these).  Control tokens are parsed in the
+ * file's text alone.  Ids, *n and errors as in kvant_tokenize. */
+int kvant_rank_tokenize(const kvant_model *m, const char *query, const char *document, int32_t *ids, int cap, int *n,
+                        kvant_diag *diag);
 int kvant_model_layer_is_attn(const kvant_model *m, int layer);         /* 0: a recurrent layer, or there is none */
 
 /* ---- text: any thread ---- */

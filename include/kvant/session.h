@@ -131,14 +131,17 @@ typedef struct kvant_event {
     int code;           /* KVANT_E* with FINISH_ERROR, else KVANT_OK */
     const char *text;   /* its sentence; "" */
     const kvant_timings *timings;
-    const float *embedding; /* KVANT_REQUEST_EMBED_*: f32[n_embd], not normalised; else NULL */
-    int n_embd;
+    /* KVANT_REQUEST_EMBED_*: f32[n_rows][n_embd], not normalised; else NULL.  n_rows 1, of EMBED_EACH n_prompt */
+    const float *embedding;
+    int n_embd, n_rows;
 } kvant_event;
 
 enum {
     KVANT_REQUEST_GENERATE = 0,
     KVANT_REQUEST_EMBED_MEAN = 1, /* mean of the last hidden states (after the output norm) of all tokens */
     KVANT_REQUEST_EMBED_LAST = 2, /* that of the last token */
+    KVANT_REQUEST_EMBED_FIRST = 3, /* that of the first token */
+    KVANT_REQUEST_EMBED_EACH = 4, /* those of all tokens */
 };
 
 enum {

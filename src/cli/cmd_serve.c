@@ -251,6 +251,18 @@ static int check_prefix(const opts *o, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static int pooling_option(const opts *o)
+{
+    static const char *const names[] = { "none", "mean", "cls", "last", "rank" };
+
+    if (opt_flag(o, OPT_RERANK))
+        return KVANT_POOLING_RANK;
+    for (int i = KVANT_POOLING_NONE; i <= KVANT_POOLING_RANK; i++)
+        if (opt_is(o, OPT_POOLING, names[i]))
+            return i;
+    return KVANT_POOLING_UNSAID;
+}
+
 static void server_options(const opts *o, const auth *keys, server_params *p)
 {
     const char *compat = opt_str(o, OPT_METRICS_COMPAT);
@@ -283,9 +295,7 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     p->tell_thinking = opt_given(o, OPT_REASONING);
     p->thinking = !opt_is(o, OPT_REASONING, "off");
     p->verbose = opt_flag(o, OPT_VERBOSE);
-    p->pooling = opt_is(o, OPT_POOLING, "mean")   ? KVANT_POOLING_MEAN
-                 : opt_is(o, OPT_POOLING, "last") ? KVANT_POOLING_LAST
-                                                  : KVANT_POOLING_UNSAID;
+    p->pooling = pooling_option(o);
     p->catch_signals = 1;
     sampling_numbers(o, &p->sampler); /* defaults of requests */
 }
@@ -375,6 +385,8 @@ int cmd_serve(const opts *o, kvant_diag *diag)
 
     KVANT_TRY(check_prefix(o, diag));
     KVANT_TRY(check_parallel(o, diag));
+    if (opt_flag(o, OPT_RERANK) && opt_given(o, OPT_POOLING) && !opt_is(o, OPT_POOLING, "rank"))
+        return kvant_fail(diag, KVANT_EINVAL, "--rerank and --pooling %s: wanted one of them", opt_str(o, OPT_POOLING));
     KVANT_TRY(check_deterministic(o, diag));
     int code = read_keys(o, &keys, diag);
     if (code == KVANT_OK) {

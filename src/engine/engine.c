@@ -82,7 +82,8 @@ static int create_hidden(kvant_engine *e, kvant_diag *diag)
     e->hidden_sum = kvant_calloc(seqs * n, sizeof *e->hidden_sum);
     e->hidden_last = kvant_calloc(seqs * n, sizeof *e->hidden_last);
     e->hidden_rows = kvant_calloc(KVANT_PAGE * n, sizeof *e->hidden_rows);
-    if (!e->hidden_sum || !e->hidden_last || !e->hidden_rows)
+    e->hidden_sinks = kvant_calloc(seqs, sizeof *e->hidden_sinks);
+    if (!e->hidden_sum || !e->hidden_last || !e->hidden_rows || !e->hidden_sinks)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for hidden states of %zu sequences", seqs);
     return KVANT_OK;
 }
@@ -340,6 +341,7 @@ void kvant_engine_free(kvant_engine *e)
     kvant_free(e->hidden_sum);
     kvant_free(e->hidden_last);
     kvant_free(e->hidden_rows);
+    kvant_free(e->hidden_sinks);
     kvant_free(e->types);
     kvant_free(e->kinds);
     kvant_free((void *)e->p.type_layers);

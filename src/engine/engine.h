@@ -30,6 +30,12 @@ typedef struct engine_weights {
     float *scales;                             /* host copy of second-level scales */
 } engine_weights;
 
+/* Where the hidden states of a sequence's first n tokens go, f32[n][n_embd], beside their sum; its owner's. */
+typedef struct hidden_sink {
+    float *rows;
+    int n;
+} hidden_sink;
+
 struct kvant_engine {
     kvant_model *m;
     kvant_engine_params p;                     /* resolved; strings point into `names` */
@@ -61,6 +67,7 @@ struct kvant_engine {
     /* KVANT_LOGITS_HIDDEN: host memory */
     double *hidden_sum;                        /* [max_seqs][n_embd] */
     float *hidden_last;                        /* [max_seqs][n_embd] */
+    hidden_sink *hidden_sinks;                 /* [max_seqs] */
     float *hidden_rows;                        /* [KVANT_PAGE][n_embd] rows on their way from the device */
     int pass_rows;                             /* most logits rows of one pass */
     float *lora_scales;                        /* [max_seqs][adapters] of each sequence */

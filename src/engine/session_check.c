@@ -40,8 +40,8 @@ static int check_logprobs(const kvant_session *s, const kvant_request *r, kvant_
 
 static int check_fields(const kvant_session *s, const kvant_request *r, kvant_diag *diag)
 {
-    if (r->kind < KVANT_REQUEST_GENERATE || r->kind > KVANT_REQUEST_EMBED_LAST)
-        return kvant_fail(diag, KVANT_EINVAL, "request kind: %d, wanted 0 to %d", r->kind, KVANT_REQUEST_EMBED_LAST);
+    if (r->kind < KVANT_REQUEST_GENERATE || r->kind > KVANT_REQUEST_EMBED_EACH)
+        return kvant_fail(diag, KVANT_EINVAL, "request kind: %d, wanted 0 to %d", r->kind, KVANT_REQUEST_EMBED_EACH);
     if (r->max_tokens < -1)
         return kvant_fail(diag, KVANT_EINVAL, "max_tokens: %d, wanted -1 or more", r->max_tokens);
     KVANT_TRY(check_logprobs(s, r, diag));
@@ -208,6 +208,7 @@ void request_free(request *q)
     kvant_sampler_free(q->sampler);
     kvant_free(q->tokens);
     kvant_free(q->saved);
+    kvant_free(q->hidden);
     kvant_free(q->lora);
     kvant_free((void *)(uintptr_t)q->r.stop_ids);
     kvant_free((void *)(uintptr_t)q->sp.bias_ids);

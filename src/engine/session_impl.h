@@ -75,6 +75,8 @@ typedef struct request {
     kvant_sampler *sampler;
     prefix_snap snaps[MAX_SNAPS];
     int n_snaps, rolling; /* rolling: snapshot of decode steps (prefix_reuse_decode), or -1 */
+    float *hidden;        /* EMBED_FIRST, EMBED_EACH: f32[n_hidden][n_embd]; else NULL */
+    int n_hidden;
     uint8_t *saved;       /* image of saved_len tokens, or NULL */
     int saved_len;
     size_t saved_bytes;

@@ -53,6 +53,22 @@ int request_len(const kvant_session *s, const request *q)
     return q->seq < 0 ? 0 : s->e->kv.seqs[q->seq].len;
 }
 
+/* Room for the hidden states that the request wants one by one. */
+static int take_hidden(kvant_session *s, request *q, kvant_diag *diag)
+{
+    const int n = q->r.kind == KVANT_REQUEST_EMBED_FIRST  ? 1
+                  : q->r.kind == KVANT_REQUEST_EMBED_EACH ? q->r.n_prompt
+                                                          : 0;
+
+    if (n == 0)
+        return KVANT_OK;
+    q->hidden = kvant_calloc((size_t)n * (size_t)s->n_embd, sizeof *q->hidden);
+    if (!q->hidden)
+        return kvant_fail(diag, KVANT_ENOMEM, "request: out of memory for %d hidden states", n);
+    q->n_hidden = n;
+    return KVANT_OK;
+}
+
 static int first_start(kvant_session *s, request *q, kvant_diag *diag)
 {
     const int room = q->most_tokens + 1;
@@ -66,6 +82,7 @@ static int first_start(kvant_session *s, request *q, kvant_diag *diag)
         for (int i = 0; i < q->r.n_prompt; i++)
             kvant_sampler_accept(q->sampler, q->tokens[i]);
     }
+    KVANT_TRY(take_hidden(s, q, diag));
     q->t.started_ns = clock_ns();
     return KVANT_OK;
 }
@@ -105,6 +122,7 @@ int request_start(kvant_session *s, request *q, kvant_diag *diag)
 
     if (first)
         KVANT_TRY(first_start(s, q, diag));
+    s->e->hidden_sinks[q->seq] = (hidden_sink){ q->hidden, q->n_hidden };
     if (request_len(s, q) > 0)
         assert(q->own_rows_only); /* goes on in its slot */
     else if (q->saved)
@@ -168,7 +186,8 @@ static int save(kvant_session *s, request *q)
 
 void request_preempt(kvant_session *s, request *q)
 {
-    if ((s->p.preempt == KVANT_PREEMPT_SAVE || q->own_rows_only) && save(s, q)) {
+    /* the sums of hidden states are no part of an image */
+    if ((s->p.preempt == KVANT_PREEMPT_SAVE || q->own_rows_only) && q->r.kind == KVANT_REQUEST_GENERATE && save(s, q)) {
         s->st.preempted_saved++;
     } else {
         drop_snaps(s, q);
@@ -231,13 +250,16 @@ void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, i
     if (q->seq >= 0 && finish != KVANT_FINISH_ERROR && q->r.kind != KVANT_REQUEST_GENERATE) {
         kvant_seq_hidden(s->e, q->seq, q->r.kind == KVANT_REQUEST_EMBED_MEAN ? s->hidden : NULL,
                          q->r.kind == KVANT_REQUEST_EMBED_LAST ? s->hidden : NULL);
-        ev.embedding = finish == KVANT_FINISH_CANCEL ? NULL : s->hidden;
+        ev.embedding = finish == KVANT_FINISH_CANCEL ? NULL : q->hidden ? q->hidden : s->hidden;
         ev.n_embd = ev.embedding ? s->n_embd : 0;
+        ev.n_rows = !ev.embedding ? 0 : q->hidden ? q->n_hidden : 1;
     }
     if (q->seq >= 0 && q->r.slot >= 0 && finish != KVANT_FINISH_ERROR && request_len(s, q) > 0)
         slots_park(s, q);
     else if (q->seq >= 0)
         kv_seq_free(&s->e->kv, q->seq);
+    if (q->seq >= 0)
+        s->e->hidden_sinks[q->seq] = (hidden_sink){ NULL, 0 };
     if (q->saved)
         s->saved_bytes -= (int64_t)q->saved_bytes;
     finish_times(q);

@@ -355,16 +355,21 @@ static int pass_logits(kvant_engine *e, const kvant_item *items, const pass_list
     return top ? KVANT_OK : e->dev->vt->sync(e->dev, diag);        /* pass_top waits once, for its copies too */
 }
 
-/* Adds n hidden rows to the sums of seq, in order and in double: the same whatever the cuts of the prompt. */
-static void hidden_add(kvant_engine *e, int seq, const float *rows, int n)
+/* Adds n hidden rows, of the tokens from pos on, to the sums of seq, in order and in double: the same whatever the cuts
+ * of the prompt. */
+static void hidden_add(kvant_engine *e, int seq, int pos, const float *rows, int n)
 {
     const size_t d = (size_t)e->m->hp.n_embd;
+    const hidden_sink *to = &e->hidden_sinks[seq];
+    const int kept = to->n - pos < n ? to->n - pos : n;
     double *sum = e->hidden_sum + (size_t)seq * d;
 
     for (int r = 0; r < n; r++)
         for (size_t i = 0; i < d; i++)
             sum[i] += (double)rows[(size_t)r * d + i];
     memcpy(e->hidden_last + (size_t)seq * d, rows + (size_t)(n - 1) * d, d * sizeof(float));
+    if (kept > 0)
+        memcpy(to->rows + (size_t)pos * d, rows, (size_t)kept * d * sizeof(float));
 }
 
 static int pass_hidden(kvant_engine *e, const kvant_item *items, const pass_lists *l, int n, progress *at,
@@ -374,8 +379,8 @@ static int pass_hidden(kvant_engine *e, const kvant_item *items, const pass_list
     int row = 0;
 
     for (int i = 0; i < n; i++) {
-        const int seq = items[l->item[i]].seq;
-        if (e->kv.seqs[seq].len + at[l->item[i]].off == 0)
+        const int seq = items[l->item[i]].seq, pos = e->kv.seqs[seq].len + at[l->item[i]].off;
+        if (pos == 0)
             memset(e->hidden_sum + (size_t)seq * d, 0, d * sizeof(double));
         for (int k, done = 0; done < l->took[i]; done += k, row += k) {
             k = l->took[i] - done < KVANT_PAGE ? l->took[i] - done : KVANT_PAGE;
@@ -384,7 +389,7 @@ static int pass_hidden(kvant_engine *e, const kvant_item *items, const pass_list
             KVANT_TRY(e->dev->vt->sync(e->dev, diag));
             if (!finite_rows(e->hidden_rows, (size_t)k * d))
                 KVANT_TRY(numeric(&at[l->item[i]], seq, "hidden states", diag));
-            hidden_add(e, seq, e->hidden_rows, k);
+            hidden_add(e, seq, pos + done, e->hidden_rows, k);
         }
     }
     return KVANT_OK;

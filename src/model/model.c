@@ -321,6 +321,7 @@ static int open_shapes(kvant_model *m, kvant_diag *diag)
     KVANT_TRY(m->arch->shapes(m->file, &m->hp, diag));
     KVANT_TRY(check_widths(m, diag));
     KVANT_TRY(request_globals(m, diag));
+    KVANT_TRY(rank_open(m->file, m->hp.n_embd, &m->rank, diag));
     return request_layers(m, diag);
 }
 
@@ -370,6 +371,7 @@ void kvant_model_close(kvant_model *m)
     tokenizer_close(m->tok);
     weight_specs_free(m);
     lora_close(&m->lora);
+    rank_close(&m->rank);
     kvant_free(m->layers);
     gguf_close(m->file);
     synthetic_close(m->made);

@@ -111,6 +111,13 @@ typedef struct layer_weights {
     int latent_down, latent_up;
 } layer_weights;
 
+/* The head of a reranker; n 0: the file has none.  prompt: with {query} and {document}, n 0: none. */
+typedef struct rank_head {
+    float *w, *bias;               /* [n][n_embd], [n] */
+    int n;
+    gguf_str prompt;               /* in the file */
+} rank_head;
+
 typedef struct arch_def arch_def;
 struct builder;
 
@@ -127,6 +134,7 @@ struct kvant_model {
     int token_embd, output, output_bias, output_norm;
     layer_weights *layers;
     lora_set lora;
+    rank_head rank;
     kvant_model_info info;
     char desc[96], name[96], arch_name[32];
 };
@@ -141,6 +149,13 @@ struct arch_def {
     /* Emits the ops of layer l. */
     void (*build)(struct builder *b, int l);
 };
+
+/* ---- rank.c ---- */
+
+int rank_open(const gguf *g, int n_embd, rank_head *r, kvant_diag *diag);   /* rank_close also after an error */
+void rank_close(rank_head *r);
+
+/* ---- archs.c ---- */
 
 const arch_def *arch_find(const char *name, size_t n);
 /* "qwen3 qwen3moe ..." */

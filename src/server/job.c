@@ -170,11 +170,15 @@ static double norm_scale(const float *x, int n, int norm)
 
 static void keep_embedding(choice *c, const kvant_event *ev)
 {
-    const double scale = norm_scale(ev->embedding, ev->n_embd, c->job->norm);
+    const size_t n = (size_t)ev->n_embd * (size_t)ev->n_rows;
+    const double scale = c->job->norm < 0 ? 1 : norm_scale(ev->embedding, ev->n_embd, c->job->norm);
 
-    c->embedding = kvant_calloc((size_t)ev->n_embd, sizeof *c->embedding);
-    for (int i = 0; c->embedding && i < ev->n_embd; i++)
+    c->embedding = kvant_calloc(n, sizeof *c->embedding);
+    c->n_rows = ev->n_rows;
+    for (size_t i = 0; c->embedding && i < n; i++)
         c->embedding[i] = (float)(ev->embedding[i] * scale);
+    if (c->job->kind == JOB_RERANK)
+        kvant_model_rank(c->job->m->model, ev->embedding, &c->score);
 }
 
 static void end_error(job *j, const kvant_event *ev)
@@ -225,7 +229,7 @@ static void on_end(job *j, choice *c, const kvant_event *ev)
         keep_embedding(c, ev);
     if (c->finish == KVANT_FINISH_ERROR)
         end_error(j, ev);
-    if (j->kind == JOB_EMBED && !c->embedding && !j->error.kind)
+    if ((j->kind == JOB_EMBED || j->kind == JOB_RERANK) && !c->embedding && !j->error.kind)
         api_fail(&j->error, API_SERVER, "", "no embedding came out");
     if (j->kind == JOB_GENERATE && !j->error.kind)
         end_text(j, c);
@@ -305,7 +309,7 @@ void job_gone(job *j)
     pthread_mutex_unlock(&j->lock);
     if (was || !j->m)
         return;
-    if (j->kind == JOB_GENERATE || j->kind == JOB_EMBED) {
+    if (j->kind <= JOB_RERANK) {
         atomic_fetch_add(&j->m->metrics.gone, 1);
         cancel_all(j);
     }
@@ -526,13 +530,30 @@ int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_er
     return API_OK;
 }
 
+/* Those that the answer shows. */
+static int take_documents(job *j, const embed_request *r, api_error *e)
+{
+    j->prompt_texts = kvant_calloc((size_t)r->n, sizeof *j->prompt_texts);
+    if (!j->prompt_texts)
+        return api_fail(e, API_UNAVAILABLE, "", "out of memory");
+    j->n_prompt_texts = r->n;
+    for (int i = 0; i < r->n; i++)
+        if (r->prompts[i].text && !(j->prompt_texts[i] = kvant_strdup(r->prompts[i].text)))
+            return api_fail(e, API_UNAVAILABLE, "", "out of memory");
+    return API_OK;
+}
+
 int job_submit_embed(job *j, const embed_request *r, int key, const unsigned char salt[16], api_error *e)
 {
     kvant_request q = kvant_request_defaults();
 
     j->base64 = r->base64;
-    j->norm = r->norm;
-    q.kind = r->last ? KVANT_REQUEST_EMBED_LAST : KVANT_REQUEST_EMBED_MEAN;
+    j->norm = r->kind == KVANT_REQUEST_EMBED_EACH ? -1 : r->norm; /* what is not pooled stays as it is */
+    j->native = j->kind == JOB_RERANK ? r->texts : r->native;
+    j->top_n = r->top_n;
+    if (j->kind == JOB_RERANK && take_documents(j, r, e) != API_OK)
+        return e->kind;
+    q.kind = r->kind;
     q.max_tokens = 0;
     q.cache = KVANT_CACHE_NO_WRITE; /* texts to embed are documents, not conversations: nobody continues them */
     q.tenant = (uint32_t)(key + 1);

@@ -323,8 +323,8 @@ enum MHD_Result respond_done(call *c, struct MHD_Connection *conn)
     int gone = j->gone;
     if (!gone && !e.kind && j->kind == JOB_GENERATE)
         j->shape->whole(j, &w);
-    else if (!gone && !e.kind && j->kind == JOB_EMBED)
-        openai_embeddings(j, &w);
+    else if (!gone && !e.kind && (j->kind == JOB_EMBED || j->kind == JOB_RERANK))
+        embed_whole(j, &w);
     else if (!gone && !e.kind)
         route_slot_result(j, &w);
     pthread_mutex_unlock(&j->lock);

@@ -269,22 +269,6 @@ static int make_responses_count(work *w, api_error *e)
     return count_tokens(w, BODY_RESPONSES, e);
 }
 
-static int make_embeddings(work *w, api_error *e)
-{
-    embed_request *r = NULL;
-    unsigned char salt[16];
-
-    if (request_parse_embed(&w->m->env, w->body.s ? w->body.s : "", w->body.n, &r, e) != API_OK)
-        return e->kind;
-    snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
-    auth_salt(w->s->p.keys, w->key, r->salt, salt);
-    w->result = job_new(w->s, w->m, JOB_EMBED, r->n);
-    int kind = w->result ? job_submit_embed(w->result, r, w->key, salt, e)
-                         : api_fail(e, API_UNAVAILABLE, "", "out of memory");
-    embed_request_dispose(r);
-    return submitted(w, kind);
-}
-
 static enum MHD_Result post_completions(call *c, struct MHD_Connection *conn)
 {
     return work_begin(c, conn, make_completion);
@@ -328,11 +312,6 @@ static enum MHD_Result post_chat_count(call *c, struct MHD_Connection *conn)
 static enum MHD_Result post_responses_count(call *c, struct MHD_Connection *conn)
 {
     return work_begin(c, conn, make_responses_count);
-}
-
-static enum MHD_Result post_embeddings(call *c, struct MHD_Connection *conn)
-{
-    return work_begin(c, conn, make_embeddings);
 }
 
 /* ---- text: on a worker too ---- */
@@ -565,12 +544,6 @@ static enum MHD_Result post_lora(call *c, struct MHD_Connection *conn)
     return respond_json(c, conn, 200, &w);
 }
 
-static enum MHD_Result unsupported(call *c, struct MHD_Connection *conn)
-{
-    return fail(c, conn, API_NOT_FOUND, "",
-                "this route is not supported; /v1/completions and /v1/chat/completions are");
-}
-
 /* ---- the table ---- */
 
 static const route routes[] = {
@@ -606,7 +579,12 @@ static const route routes[] = {
     { "POST", "/v1/chat/completions/input_tokens", post_chat_count, ROUTE_MODEL },
     { "POST", "/chat/completions/input_tokens", post_chat_count, ROUTE_MODEL },
     { "POST", "/v1/embeddings", post_embeddings, ROUTE_MODEL },
-    { "POST", "/embeddings", post_embeddings, ROUTE_MODEL },
+    { "POST", "/embeddings", post_native_embeddings, ROUTE_MODEL },
+    { "POST", "/embedding", post_native_embeddings, ROUTE_MODEL },
+    { "POST", "/v1/rerank", post_rerank, ROUTE_MODEL },
+    { "POST", "/v1/reranking", post_rerank, ROUTE_MODEL },
+    { "POST", "/rerank", post_rerank, ROUTE_MODEL },
+    { "POST", "/reranking", post_rerank, ROUTE_MODEL },
     { "POST", "/tokenize", post_tokenize, ROUTE_MODEL },
     { "POST", "/detokenize", post_detokenize, ROUTE_MODEL },
     { "POST", "/apply-template", post_template, ROUTE_MODEL },
@@ -622,7 +600,6 @@ static const route routes[] = {
     { "POST", "/responses/input_tokens", post_responses_count, ROUTE_MODEL },
     { "POST", "/v1/messages", post_messages, ROUTE_MODEL },
     { "POST", "/v1/messages/count_tokens", post_count, ROUTE_MODEL },
-    { "POST", "/v1/rerank", unsupported, 0 },
     { "POST", "/completion", post_native, ROUTE_MODEL },
     { "POST", "/completions", post_native, ROUTE_MODEL },
     { "POST", "/infill", post_infill, ROUTE_MODEL },

@@ -83,7 +83,9 @@ typedef struct choice {
     int held;  /* the session holds it: to be resumed when nothing of that is left */
     int64_t last_token_ns;
     kvant_timings timings;
-    float *embedding;
+    float *embedding; /* [n_rows][n_embd] */
+    int n_rows;
+    float score;      /* of JOB_RERANK */
     /* owner thread only, but while WAIT_MASK: the grammar thread */
     grammar_run *run;
     gate gate;
@@ -100,7 +102,7 @@ typedef struct response_item {
     sbuf text;
 } response_item;
 
-enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_SLOT, JOB_LIVE, JOB_WORK };
+enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_RERANK, JOB_SLOT, JOB_LIVE, JOB_WORK };
 
 /* A body that is read beside the loop (worker.c); its job's, and the worker's until the job is done. */
 typedef struct work work;
@@ -139,13 +141,14 @@ struct job {
     int kind;
     _Atomic int refs; /* the connection, each running choice, the dirty list */
     int chat, stream, include_usage, logprobs, base64, norm, min_tokens, echo;
+    int native, top_n; /* of embeddings and ranks: in llama.cpp's, or TEI's, shape; most results */
     int n_choices;
     char id[40];
     int64_t created;
     char *stop_text[REQUEST_MAX_STOPS];
     int stop_len[REQUEST_MAX_STOPS], n_stops;
     text_stops stops;
-    char **prompt_texts; /* echo */
+    char **prompt_texts; /* echo; documents that an answer shows */
     int n_prompt_texts;
     grammar *grammar; /* until its runs are made */
     int grammar_begins;
@@ -444,11 +447,16 @@ void event_frame(job *j, const char *name, jsonw *w); /* a named event; frees w 
 void responses_free_items(job *j);
 void openai_progress(job *j, choice *c, const kvant_event *ev); /* to a stream: so much of the prompt is read */
 void native_put(const job *j, choice *c, jsonw *w); /* a choice that is done, as /completion tells of it */
-void openai_embeddings(job *j, jsonw *w);
 void openai_error_frame(job *j);
 void openai_frame(job *j, jsonw *w); /* one event; frees w */
 void openai_timings(const kvant_timings *t, jsonw *w);
 void openai_token(const job *j, int32_t token, float logprob, jsonw *w); /* the fields token, logprob, bytes */
+
+/* ---- embed.c ---- */
+enum MHD_Result post_embeddings(call *c, struct MHD_Connection *conn);
+enum MHD_Result post_native_embeddings(call *c, struct MHD_Connection *conn);
+enum MHD_Result post_rerank(call *c, struct MHD_Connection *conn);
+void embed_whole(job *j, jsonw *w); /* the response of JOB_EMBED and JOB_RERANK; under job->lock */
 
 /* ---- live.c ---- */
 void live_json(served *m, jsonw *w); /* stats, slots: what the page shows */

@@ -62,7 +62,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *body = (const char *)data + 1;
     size--;
     switch (data[0] & 7) {
-    case 0: kind = request_parse_embed(&env, body, size, &em, &e); break;
+    case 0:
+        kind = data[0] & 8 ? request_parse_rerank(&env, body, size, &em, &e)
+                           : request_parse_embed(&env, data[0] >> 4 & 1, body, size, &em, &e);
+        break;
     case 1: kind = request_parse_tokenize(&env, body, size, &p, &pieces, &e); break;
     case 2: kind = request_parse_detokenize(&env, body, size, &p, &e); break;
     case 3: kind = request_parse_template(&env, body, size, &text, &e); break;

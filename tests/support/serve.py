@@ -64,7 +64,8 @@ class Server:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, errors="replace",
                                         env=dict(os.environ, **(env or {})),
                                         preexec_fn=lambda: [resource.setrlimit(k, (n, n)) for k, n in (limits or {}).items()])
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
         self.port = None
         self._wait()
 
@@ -90,7 +91,8 @@ class Server:
             if self.port and "ready:" in text:
                 return
             if self.process.poll() is not None:
-                raise RuntimeError("the server ended:\n" + text)
+                self.reader.join(10)        # its last words may still be on their way
+                raise RuntimeError("the server ended:\n" + "\n".join(self.lines))
             time.sleep(0.05)
         raise RuntimeError("the server did not become ready:\n" + "\n".join(self.lines))
 

@@ -70,26 +70,31 @@ static int put_all(id_list *o, const tokenizer *t, const jinja_text *text, kvant
     return put_text(o, t, text->text + at, text->n - at, diag);
 }
 
-int chat_template_tokenize(const chat_template *c, const tokenizer *t, const kvant_chat_input *in, int32_t *ids,
-                           int cap, int *n_ids, kvant_diag *diag)
+int template_text_ids(const tokenizer *t, const jinja_text *text, int32_t *ids, int cap, int *n_ids, kvant_diag *diag)
 {
     id_list o = { ids, cap, 0 };
-    jinja_run *run = NULL;
-    jinja_text text;
 
-    if (cap < 0 || (cap > 0 && !ids))
-        return kvant_fail(diag, KVANT_EINVAL, "kvant_chat_tokenize: no buffer");
-    KVANT_TRY(chat_template_render(c, t, in, &run, &text, diag));
-    int err = put_all(&o, t, &text, diag);
-    jinja_run_close(run);
-    if (err < 0)
-        return err;
+    KVANT_TRY(put_all(&o, t, text, diag));
     if (o.n > INT32_MAX)
         return kvant_fail(diag, KVANT_EINVAL, "messages: %lld tokens, want at most %d", (long long)o.n, INT32_MAX);
     *n_ids = (int)o.n;
     if (o.n > cap)
         return kvant_fail(diag, KVANT_ENOSPC, "messages: %d tokens, room for %d", *n_ids, cap);
     return KVANT_OK;
+}
+
+int chat_template_tokenize(const chat_template *c, const tokenizer *t, const kvant_chat_input *in, int32_t *ids,
+                           int cap, int *n_ids, kvant_diag *diag)
+{
+    jinja_run *run = NULL;
+    jinja_text text;
+
+    if (cap < 0 || (cap > 0 && !ids))
+        return kvant_fail(diag, KVANT_EINVAL, "kvant_chat_tokenize: no buffer");
+    KVANT_TRY(chat_template_render(c, t, in, &run, &text, diag));
+    const int err = template_text_ids(t, &text, ids, cap, n_ids, diag);
+    jinja_run_close(run);
+    return err;
 }
 
 int chat_template_format(const chat_template *c, const tokenizer *t, const kvant_chat_input *in, char **out,

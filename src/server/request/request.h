@@ -9,6 +9,7 @@
 
 #include "base/text/sbuf.h"
 #include "kvant/engine.h"
+#include "kvant/session.h"
 #include "server/api_error.h"
 #include "server/grammar/grammar_cache.h"
 #include "server/tools/tool_set.h"
@@ -24,6 +25,7 @@ enum {
     REQUEST_MAX_LOGPROBS = 20,
     REQUEST_MAX_ECHO = 1 << 20, /* log-probabilities of prompts */
     REQUEST_MAX_FIELDS = 64,
+    REQUEST_MAX_ROWS = 1 << 21, /* values of hidden states that are not pooled */
     REQUEST_MAX_MESSAGES = 10000,
     REQUEST_IGNORED = 256, /* bytes of the list of ignored fields */
 };
@@ -121,12 +123,17 @@ void request_dispose(request *r);
 /* The same reader for bodies of other routes.  All: API_OK or the error's kind. */
 typedef struct embed_request {
     prompt prompts[REQUEST_MAX_CHOICES];
-    int n, base64, last; /* last: of the last token, not the mean */
+    int n, base64, kind; /* KVANT_REQUEST_EMBED_* */
+    int native;          /* llama.cpp's shape: a list of vectors for each text */
+    int texts, top_n;    /* ranks: Text Embeddings Inference's shape; most results */
     int norm;            /* embd_normalize: -1 none, 0 the largest value is 32760, p the p-norm is 1 */
     char *salt; /* cache_salt, or NULL */
     char ignored[REQUEST_IGNORED];
 } embed_request;
-int request_parse_embed(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e);
+int request_parse_embed(const request_env *env, int native, const char *body, size_t len, embed_request **out,
+                        api_error *e);
+/* Prompts of a query and each document; their texts are there where the answer shows the documents. */
+int request_parse_rerank(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e);
 void embed_request_dispose(embed_request *r);
 /* {"content"} -> ids; {"tokens"} -> ids; {"messages"} -> the prompt's text (kvant_text_free). */
 int request_parse_tokenize(const request_env *env, const char *body, size_t len, prompt *out, int *with_pieces,

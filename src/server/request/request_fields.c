@@ -14,6 +14,7 @@ enum {
     TEMPLATE = REQUEST_TEMPLATE,
     EMBED = REQUEST_EMBED,
     NATIVE = REQUEST_NATIVE,
+    RERANK = REQUEST_RERANK,
     BOTH = CHAT | TEXT | NATIVE,
 };
 
@@ -22,7 +23,7 @@ typedef struct known_field {
     int routes; /* that read it */
 } known_field;
 
-static const known_field known[] = { { "model", BOTH | EMBED },
+static const known_field known[] = { { "model", BOTH | EMBED | RERANK },
                                      { "prompt", TEXT | NATIVE },
                                      { "input_prefix", REQUEST_INFILL },
                                      { "input_suffix", REQUEST_INFILL },
@@ -32,6 +33,13 @@ static const known_field known[] = { { "model", BOTH | EMBED },
                                      { "verbose", CHAT },
                                      { "return_progress", BOTH },
                                      { "input", EMBED },
+                                     { "content", EMBED },
+                                     { "query", RERANK },
+                                     { "documents", RERANK },
+                                     { "texts", RERANK },
+                                     { "top_n", RERANK },
+                                     { "return_text", RERANK },
+                                     { "return_documents", RERANK },
                                      { "encoding_format", EMBED },
                                      { "dimensions", EMBED },
                                      { "embd_normalize", EMBED },
@@ -96,7 +104,7 @@ static const known_field known[] = { { "model", BOTH | EMBED },
                                      { "functions", BOTH | TEMPLATE },
                                      { "lora", BOTH },
                                      { "images", BOTH },
-                                     { "cache_salt", BOTH | EMBED },
+                                     { "cache_salt", BOTH | EMBED | RERANK },
                                      { "id_slot", BOTH } };
 
 /* Never change the text: names for the operator, hints about the cache, the shape of extras, or parts of a sampler

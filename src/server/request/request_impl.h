@@ -91,7 +91,8 @@ enum {
     REQUEST_TEMPLATE = 4,
     REQUEST_EMBED = 8,
     REQUEST_NATIVE = 16,
-    REQUEST_INFILL = 32
+    REQUEST_INFILL = 32,
+    REQUEST_RERANK = 64
 };
 /* Every field of o that the route does not read: refused, or named in `ignored`. */
 int request_check_fields(const request_env *env, const json_t *o, int route, char ignored[REQUEST_IGNORED],

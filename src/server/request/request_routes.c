@@ -6,14 +6,34 @@
 #include <string.h>
 #include "base/mem.h"
 
-static int check_pooling(const request_env *env, api_error *e)
+/* What the session does for each kind of pooling; rank has no vector. */
+static int read_pooling(const request_env *env, embed_request *r, api_error *e)
 {
-    static const char *const names[] = { "none", "mean", "cls", "last", "rank" };
+    static const int kinds[] = { KVANT_REQUEST_EMBED_EACH, KVANT_REQUEST_EMBED_MEAN, KVANT_REQUEST_EMBED_FIRST,
+                                 KVANT_REQUEST_EMBED_LAST };
 
-    if (env->pooling == KVANT_POOLING_MEAN || env->pooling == KVANT_POOLING_LAST)
+    if (env->pooling == KVANT_POOLING_RANK)
+        return api_fail(e, API_UNSUPPORTED, "", "embeddings: the pooling is %d (rank): this model ranks, at /v1/rerank; "
+                        "--pooling none, mean, cls or last make embeddings", env->pooling);
+    if (env->pooling == KVANT_POOLING_NONE && !r->native)
+        return api_fail(e, API_UNSUPPORTED, "", "embeddings: the pooling is %d (none), and /v1/embeddings has one vector "
+                        "for a text; wanted /embeddings, or --pooling mean, cls or last", env->pooling);
+    r->kind = kinds[env->pooling];
+    return API_OK;
+}
+
+/* An answer with all hidden states is as large as its texts together. */
+static int check_rows(const request_env *env, const embed_request *r, api_error *e)
+{
+    const int64_t d = kvant_model_get_info(env->model)->n_embd;
+    int64_t n = 0;
+
+    for (int i = 0; i < r->n; i++)
+        n += r->prompts[i].n;
+    if (r->kind != KVANT_REQUEST_EMBED_EACH || n * d <= REQUEST_MAX_ROWS)
         return API_OK;
-    return api_fail(e, API_UNSUPPORTED, "", "embeddings: the file's pooling_type is %d (%s), want mean or last; "
-                    "--pooling chooses one of them", env->pooling, names[env->pooling]);
+    return api_fail(e, BAD, "input", "input: %lld tokens of %lld values without pooling, wanted at most %d values",
+                    (long long)n, (long long)d, REQUEST_MAX_ROWS);
 }
 
 /* Models whose embedding is that of the last token want the token that ends a text there. */
@@ -30,11 +50,12 @@ static int end_text(const request_env *env, prompt *p, api_error *e)
 
 static int read_embed(const request_env *env, const json_t *o, embed_request *r, api_error *e)
 {
+    const char *key = r->native && !body_field(o, "input") ? "content" : "input";
     const json_t *format = body_field(o, "encoding_format"), *dims = body_field(o, "dimensions");
     const char *text = json_string_value(format);
 
     API_TRY(request_check_model(env, o, e));
-    API_TRY(check_pooling(env, e));
+    API_TRY(read_pooling(env, r, e));
     API_TRY(request_read_salt(o, &r->salt, e));
     API_TRY(request_check_fields(env, o, REQUEST_EMBED, r->ignored, e));
     if (format && !(text && (strcmp(text, "float") == 0 || strcmp(text, "base64") == 0)))
@@ -47,19 +68,21 @@ static int read_embed(const request_env *env, const json_t *o, embed_request *r,
                         kvant_model_get_info(env->model)->n_embd);
     r->norm = 2;
     API_TRY(body_count(o, "embd_normalize", -1, 16, &r->norm, e));
-    r->last = env->pooling == KVANT_POOLING_LAST;
-    API_TRY(prompts_read(env, body_field(o, "input"), "input", 1, REQUEST_MAX_CHOICES, r->prompts, &r->n, e));
+    API_TRY(prompts_read(env, body_field(o, key), key, 1, REQUEST_MAX_CHOICES, r->prompts, &r->n, e));
     for (int i = 0; i < r->n; i++)
         API_TRY(end_text(env, &r->prompts[i], e));
-    return API_OK;
+    return check_rows(env, r, e);
 }
 
-int request_parse_embed(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e)
+int request_parse_embed(const request_env *env, int native, const char *body, size_t len, embed_request **out,
+                        api_error *e)
 {
     json_t *o = NULL;
     int kind = body_read(body, len, &o, e);
     embed_request *r = kind == API_OK ? kvant_calloc(1, sizeof *r) : NULL;
 
+    if (r)
+        r->native = native;
     if (kind == API_OK)
         kind = r ? read_embed(env, o, r, e) : api_no_memory(e);
     json_decref(o);

@@ -89,6 +89,9 @@ int served_open(served *m, kvant_diag *diag)
     KVANT_TRY(grammar_vocab_create(m->model, NULL, &m->vocab, diag));
     KVANT_TRY(tool_traits_open(m->model, m->s->p.tool_dialect, &m->traits, diag));
     m->env = env_of(m);
+    if (m->s->p.pooling == KVANT_POOLING_RANK && !kvant_model_rank_classes(m->model))
+        return kvant_fail(diag, KVANT_EINVAL, "--pooling rank, --rerank: the file has no rank head, wanted one with "
+                          "cls.output.weight");
     if (!m->env.grammars)
         return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
     KVANT_TRY(grammar_work_create(&m->masks, diag));

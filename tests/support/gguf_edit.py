@@ -1,0 +1,69 @@
+"""gguf_edit: a copy of a GGUF file with more keys and more f32 tensors: fixtures of what the small models do not have."""
+import struct
+
+U32, BOOL, STRING, ARRAY = 4, 7, 8, 9
+SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+ALIGN = 32
+
+
+def text(s):
+    s = s.encode() if isinstance(s, str) else s
+    return struct.pack("<Q", len(s)) + s
+
+
+def key(name, kind, value):
+    value = text(value) if kind == STRING else struct.pack("<I" if kind == U32 else "<?", value)
+    return text(name) + struct.pack("<I", kind) + value
+
+
+class Reader:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, form):
+        value = struct.unpack_from("<" + form, self.data, self.at)
+        self.at += struct.calcsize("<" + form)
+        return value[0] if len(value) == 1 else value
+
+    def text(self):
+        n = self.take("Q")
+        self.at += n
+        return self.data[self.at - n:self.at]
+
+    def skip(self, kind):
+        if kind == STRING:
+            self.text()
+        elif kind == ARRAY:
+            of, n = self.take("IQ")
+            for _ in range(n):
+                self.skip(of)
+        else:
+            self.at += SIZES[kind]
+
+
+def padded(data):
+    return data + b"\0" * (-len(data) % ALIGN)
+
+
+def edit(source, target, keys=(), tensors=()):
+    """keys: of key(); tensors: (name, shape with the fastest index first, values)."""
+    with open(source, "rb") as f:
+        r = Reader(f.read())
+    magic, version, n_tensors, n_keys = r.take("IIQQ")
+    first = r.at
+    for _ in range(n_keys):
+        r.text()
+        r.skip(r.take("I"))
+    ours, infos_at = r.data[first:r.at], r.at
+    for _ in range(n_tensors):
+        r.text()
+        for _ in range(r.take("I")):
+            r.take("Q")
+        r.take("IQ")
+    infos, data = r.data[infos_at:r.at], padded(r.data[r.at + (-r.at % ALIGN):])
+    for name, shape, values in tensors:
+        infos += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, len(data))
+        data += padded(struct.pack(f"<{len(values)}f", *values))
+    head = struct.pack("<IIQQ", magic, version, n_tensors + len(tensors), n_keys + len(keys)) + ours + b"".join(keys)
+    with open(target, "wb") as f:
+        f.write(padded(head + infos) + data)
