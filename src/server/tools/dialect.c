@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { MOST_BLANKS = 32, MOST_ID = 9 };
+enum { MOST_BLANKS = 32, MOST_ID = DIALECT_MOST_ID };
 
 /* DeepSeek's bar (U+FF5C) and space (U+2581). */
 #define BAR "\xEF\xBD\x9C"
@@ -85,7 +85,7 @@ static const dialect dialects[] = {
       .after = " )",
       .between = " , ",
       .close = " ]<|tool_call_end|>",
-      .hint = "<|tool_list_start|>" },
+      .hint = "<|tool_list_start|>\vList of tools: [" },
     { .name = "functionary", .before = "<function=^", .middle = ">", .after = "</function>", .between = " " },
     { .name = "deepseek",
       .open = "<" BAR "tool" LOW "calls" LOW "begin" BAR ">^",
@@ -119,7 +119,47 @@ static const dialect dialects[] = {
       .middle = JSON_ARGUMENTS,
       .after = " }",
       .between = " ,",
-      .close = " ]" },
+      .close = " ]",
+      .hint = "<|tool_call|> followed by" },
+    { .name = "tool_calls",
+      .open = "<tool_calls>^ [",
+      .before = JSON_NAME,
+      .middle = JSON_ARGUMENTS,
+      .after = " }",
+      .between = " ,",
+      .close = " ]</tool_calls>" },
+    { .name = "apertus",
+      .open = "<|tools_prefix|>^ [",
+      .before = " { \"",
+      .middle = "\" : ",
+      .after = " }",
+      .between = " ,",
+      .close = " ]<|tools_suffix|>" },
+    { .name = "solar",
+      .before = "<|tool_call:begin|>^%<|tool_call:name|>",
+      .middle = "<|tool_call:args|>",
+      .after = "<|tool_call:end|>",
+      .lead = "<|tool_calls|>",
+      .drop = "<|begin|>assistant<|tool_calls|>\v<|tool_calls|>\v<|calls|>" },
+    { .name = "gigachat",
+      .before = "<|message_sep|> function call<|role_sep|>^" JSON_NAME,
+      .middle = JSON_ARGUMENTS,
+      .after = " }",
+      .single = 1,
+      .drop = "<|message_sep|>" },
+    { .name = "gigachat31",
+      .before = "<|function_call|>^" JSON_NAME,
+      .middle = JSON_ARGUMENTS,
+      .after = " }",
+      .single = 1,
+      .drop = "<|message_sep|>" },
+    { .name = "olmo3",
+      .open = "<function_calls>^ ",
+      .middle = "(",
+      .args = &python_args,
+      .after = " )",
+      .between = "\n",
+      .close = " </function_calls>" },
     /* last: its trigger is plain JSON, which an answer of the others may hold */
     { .name = "llama3",
       .before = " { \"name\"^ : \"",
@@ -134,6 +174,8 @@ static const dialect dialects[] = {
     "<|start|>assistant\v<|channel|>final<|message|>\v<|channel|>final <|constrain|>json<|message|>\v"                 \
     "<|channel|>commentary<|message|>\v<|end|>\v<|return|>"
 
+#define SOLAR_DROP "<|begin|>assistant<|content|>\v<|content|>\v<|begin|>assistant\v<|end|>"
+
 static const thinking thinkings[] = {
     { "think", "<think>", "</think>", NULL, NULL },
     { "harmony", "<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant", HARMONY_DROP },
@@ -141,6 +183,9 @@ static const thinking thinkings[] = {
     { "gemma4", "<|channel>thought\n", "<channel|>", NULL, NULL },
     { "command", "<|START_THINKING|>", "<|END_THINKING|>", NULL, "<|START_RESPONSE|>\v<|END_RESPONSE|>" },
     { "seed", "<seed:think>", "</seed:think>", NULL, NULL },
+    { "apertus", "<|inner_prefix|>", "<|inner_suffix|>", NULL, NULL },
+    { "apriel", "Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]", NULL, "[END FINAL RESPONSE]" },
+    { "solar", "<|think|>", "<|end|>", "<|begin|>assistant", SOLAR_DROP },
 };
 
 int dialect_count(void)

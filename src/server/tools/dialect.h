@@ -6,14 +6,16 @@
  *   ' '   stands for blanks, also none,
  *   '\n'  for one line break,
  *   '^'   ends the trigger: text that, once written, is a call (in `open`, else in `before`),
- *   '%'   for 1 to 9 letters and digits (an id that nobody needs),
- *   '\v'  separates alternatives (`middle` and `drop` only).
+ *   '%'   for 1 to DIALECT_MOST_ID letters and digits (an id that nobody needs),
+ *   '\v'  separates alternatives (`middle`, `drop` and `hint` only).
  *
  * A text that is NULL is empty.  Constant data; any thread. */
 #ifndef KVANT_SERVER_TOOLS_DIALECT_H
 #define KVANT_SERVER_TOOLS_DIALECT_H
 
 #include <stddef.h>
+
+enum { DIALECT_MOST_ID = 10 };
 
 /* Arguments that are not one JSON object:  key NAME value VALUE end (between key ...)*.  A VALUE is JSON; a plain text
  * stands bare, up to `end` (bare 1), or between two `quote`s. */

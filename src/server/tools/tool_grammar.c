@@ -32,7 +32,7 @@ static void put_one(sbuf *b, const char *p, size_t n)
         else if (p[i] == ' ')
             sbuf_puts(b, " ws ");
         else if (p[i] == '%')
-            sbuf_puts(b, " [0-9a-zA-Z]{1,9} ");
+            sbuf_printf(b, " [0-9a-zA-Z]{1,%d} ", DIALECT_MOST_ID);
     }
     sbuf_puts(b, " ");
 }

@@ -68,6 +68,21 @@ static const char *written_call(const char *open, const char *call)
     return call + n;
 }
 
+/* Bytes of one of the dialect's hints that a prompt holds. */
+static size_t hinted(const dialect *d, const char *text)
+{
+    char hint[80];
+    size_t n;
+
+    for (const char *p = d->hint; p && *p; p += n + (p[n] != 0)) {
+        n = strcspn(p, "\v");
+        snprintf(hint, sizeof hint, "%.*s", (int)n, p);
+        if (strstr(text, hint))
+            return n;
+    }
+    return 0;
+}
+
 /* Bytes of the dialect's texts that a prompt holds; 0 when one of them is missing.  Plain JSON says nothing. */
 static size_t told(const dialect *d, const char *text)
 {
@@ -75,7 +90,7 @@ static size_t told(const dialect *d, const char *text)
         d->open, d->before, d->middle, d->after, d->close, d->args ? d->args->key : NULL, d->args ? d->args->end : NULL
     };
     char piece[80];
-    size_t sum = d->hint && strstr(text, d->hint) ? strlen(d->hint) : 0;
+    size_t sum = hinted(d, text);
 
     if (sum || d->at_start)
         return sum;
