@@ -125,7 +125,7 @@ static int threads_from_opts(const opts *o)
 
 static int has(const opts *o, int id)
 {
-    return (int)(opt_at(id)->commands >> o->cmd & 1u);
+    return opt_takes(opt_at(id), o->cmd);
 }
 
 static int check_offload(const opts *o, kvant_diag *diag)

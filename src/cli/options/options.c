@@ -64,6 +64,22 @@ int opt_spelling(const opt_def *d, int n, char *buf, size_t cap)
     return nth_word(d->names, ' ', n, buf, cap);
 }
 
+void opt_spellings(const opt_def *d, const char *sep, char *buf, size_t cap)
+{
+    char word[NAME_CAP];
+
+    buf[0] = 0;
+    for (int i = 0; opt_spelling(d, i, word, sizeof word); i++) {
+        size_t n = strlen(buf);
+        snprintf(buf + n, cap - n, "%s%s", i ? sep : "", word);
+    }
+}
+
+int opt_takes(const opt_def *d, int cmd)
+{
+    return (int)(d->commands >> cmd & 1u);
+}
+
 const char *opt_long(const opt_def *d, char *buf, size_t cap)
 {
     for (int i = 0; opt_spelling(d, i, buf, cap); i++)
@@ -91,7 +107,7 @@ int opt_find(int cmd, const char *name, size_t len)
     char word[NAME_CAP];
 
     for (int i = 0; i < OPT_COUNT; i++) {
-        if (!(opt_table[i].commands >> cmd & 1u))
+        if (!opt_takes(&opt_table[i], cmd))
             continue;
         for (int j = 0; opt_spelling(&opt_table[i], j, word, sizeof word); j++)
             if (strlen(word) == len && memcmp(word, name, len) == 0)
@@ -359,7 +375,7 @@ static int take_environment(opts *o, kvant_diag *diag)
 
     for (int i = 0; i < OPT_COUNT; i++) {
         const opt_def *d = &opt_table[i];
-        if (!(d->commands >> o->cmd & 1u) || o->v[i].count || i == OPT_HELP || i == OPT_VERSION ||
+        if (!opt_takes(d, o->cmd) || o->v[i].count || i == OPT_HELP || i == OPT_VERSION ||
             i == OPT_LIST_DEVICES)
             continue;
         const char *text = env_value(d, name, sizeof name);

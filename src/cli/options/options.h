@@ -147,6 +147,9 @@ int opt_find(int cmd, const char *name, size_t len);
 int opt_unknown(int cmd, const char *arg, size_t len, kvant_diag *diag);
 /* The n-th spelling -> buf; 0 past the last. */
 int opt_spelling(const opt_def *d, int n, char *buf, size_t cap);
+enum { SPELL_CAP = 480 }; /* all of them, with what stands between */
+void opt_spellings(const opt_def *d, const char *sep, char *buf, size_t cap);
+int opt_takes(const opt_def *d, int cmd); /* 1: a row of this command */
 
 /* Documents made from the table; all write to f. */
 void doc_program_help(FILE *f);

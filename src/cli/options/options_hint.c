@@ -46,7 +46,7 @@ static int nearest_spelling(int cmd, const char *given, char *best)
 
     for (int i = 0; i < OPT_COUNT; i++) {
         const opt_def *d = opt_at(i);
-        if (!(d->commands >> cmd & 1u) || d->type == OPT_T_REFUSED)
+        if (!opt_takes(d, cmd) || d->type == OPT_T_REFUSED)
             continue;
         for (int j = 0; opt_spelling(d, j, word, sizeof word); j++) {
             int away = edit_distance(given, word);
