@@ -406,9 +406,9 @@ def check_keys():
     with Server(BUILD, "-c", "512", "-np", "2", "--cors-origins", "https://a.example,https://b.example",
                 env={"KVANT_ARG_API_KEY": "s3cret"}) as s:
         key = {"Authorization": "Bearer s3cret"}
-        source = open(os.path.join(ROOT, "src", "server", "routes.c"), encoding="utf-8").read()
-        table = re.findall(r'\{ ?"(GET|POST)", "([^"]+)", \w+, ([^}]+)\}', source)
-        C.ok(len(table) > 25, f"routes: {len(table)}")
+        source = open(os.path.join(ROOT, "src", "server", "routes", "routes.c"), encoding="utf-8").read()
+        table = re.findall(r'    LOOP\("(\w+)", "([^"]+)", \w+, (.+)\),', source) + [("POST", path, "") for path in re.findall(r'    WORKER\("([^"]+)"', source)]
+        C.ok(len(table) == len(re.findall(r"^    [A-Z]+\(", source, re.M)) > 50, f"routes: {len(table)}")
         for method, path, flags in table:       # A-02: the table itself
             path += "0?action=erase" if "ROUTE_SLOT" in flags else ""
             want_key = "ROUTE_PUBLIC" not in flags

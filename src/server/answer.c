@@ -92,7 +92,7 @@ static int parse_piece(choice *c)
 {
     if (c->no_calls && c->parser.state <= PARSE_TEXT)
         c->parser.d = NULL;
-    const int code = tool_parser_feed(&c->parser, c->piece.s ? c->piece.s : "", c->piece.n);
+    const int code = tool_parser_feed(&c->parser, sbuf_text(&c->piece), c->piece.n);
     sbuf_drop(&c->piece, c->piece.n);
     return code == KVANT_OK && !c->piece.error && !c->text.error ? KVANT_OK : KVANT_ENOMEM;
 }

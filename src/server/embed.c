@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "server/server_impl.h"
+#include "server/routes/routes.h"
 
 /* ---- from a body: on a worker ---- */
 
@@ -17,54 +17,25 @@ static int begin(work *w, embed_request *r, int kind, api_error *e)
     const int code = w->result ? job_submit_embed(w->result, r, w->key, salt, e)
                                : api_fail(e, API_UNAVAILABLE, "", "out of memory");
     embed_request_dispose(r);
-    if (code != API_OK) {
-        job_release(w->result);
-        w->result = NULL;
-    }
-    return code;
+    return work_submitted(w, code);
 }
 
-static int embed(work *w, int native, api_error *e)
+int make_embeddings(work *w, api_error *e)
 {
     embed_request *r = NULL;
 
-    if (request_parse_embed(&w->m->env, native, w->body.s ? w->body.s : "", w->body.n, &r, e) != API_OK)
+    if (request_parse_embed(&w->m->env, w->shape == EMBED_NATIVE, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
         return e->kind;
     return begin(w, r, JOB_EMBED, e);
 }
 
-static int make_embeddings(work *w, api_error *e)
-{
-    return embed(w, 0, e);
-}
-
-static int make_native_embeddings(work *w, api_error *e)
-{
-    return embed(w, 1, e);
-}
-
-static int make_rerank(work *w, api_error *e)
+int make_rerank(work *w, api_error *e)
 {
     embed_request *r = NULL;
 
-    if (request_parse_rerank(&w->m->env, w->body.s ? w->body.s : "", w->body.n, &r, e) != API_OK)
+    if (request_parse_rerank(&w->m->env, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
         return e->kind;
     return begin(w, r, JOB_RERANK, e);
-}
-
-enum MHD_Result post_embeddings(call *c, struct MHD_Connection *conn)
-{
-    return work_begin(c, conn, make_embeddings);
-}
-
-enum MHD_Result post_native_embeddings(call *c, struct MHD_Connection *conn)
-{
-    return work_begin(c, conn, make_native_embeddings);
-}
-
-enum MHD_Result post_rerank(call *c, struct MHD_Connection *conn)
-{
-    return work_begin(c, conn, make_rerank);
 }
 
 /* ---- embeddings ---- */

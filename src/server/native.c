@@ -112,7 +112,7 @@ static void put_head(const job *j, const choice *c, int stop, jsonw *w)
     jsonw_object(w);
     jsonw_kint(w, "index", c->index);
     jsonw_key(w, "content");
-    jsonw_strn(w, c->text.s ? c->text.s : "", c->text.n);
+    jsonw_strn(w, sbuf_text(&c->text), c->text.n);
     jsonw_key(w, "tokens");
     jsonw_array(w);
     for (int i = 0; i < c->n_probs && j->keep_tokens; i++)

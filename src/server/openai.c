@@ -266,7 +266,7 @@ static void put_call_delta(choice *c, jsonw *w)
     if (!c->call_sent)
         jsonw_kstr(w, "name", newest->name);
     jsonw_key(w, "arguments");
-    jsonw_strn(w, c->text.s ? c->text.s : "", c->text.n);
+    jsonw_strn(w, sbuf_text(&c->text), c->text.n);
     jsonw_end(w);
     jsonw_end(w);
     jsonw_end(w);
@@ -285,7 +285,7 @@ static void put_delta(choice *c, const char *finish, jsonw *w)
         put_call_delta(c, w);
     } else {
         jsonw_key(w, c->part == TOOL_THINK ? "reasoning_content" : "content");
-        jsonw_strn(w, c->text.s ? c->text.s : "", c->text.n);
+        jsonw_strn(w, sbuf_text(&c->text), c->text.n);
     }
     jsonw_end(w);
 }
@@ -319,7 +319,7 @@ static void role_chunk(job *j, const choice *c)
 
 static void openai_chunk(job *j, choice *c, int ends)
 {
-    const char *text = c->text.s ? c->text.s : "", *finish = ends ? finish_reason(c) : NULL;
+    const char *text = sbuf_text(&c->text), *finish = ends ? finish_reason(c) : NULL;
     const int first = j->chat && !c->role_sent;
     jsonw w;
 
@@ -453,7 +453,7 @@ static void put_message(const choice *c, jsonw *w)
     if (c->n_calls && !c->text.n)
         jsonw_null(w);
     else
-        jsonw_strn(w, c->text.s ? c->text.s : "", c->text.n);
+        jsonw_strn(w, sbuf_text(&c->text), c->text.n);
     jsonw_key(w, "refusal");
     jsonw_null(w);
     if (c->n_calls)
@@ -469,7 +469,7 @@ static void put_choice(const job *j, const choice *c, jsonw *w)
         put_message(c, w);
     } else {
         jsonw_key(w, "text");
-        jsonw_strn(w, c->text.s ? c->text.s : "", c->text.n);
+        jsonw_strn(w, sbuf_text(&c->text), c->text.n);
     }
     put_probs(j, c, w);
     put_finish(w, finish_reason(c));

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include "base/clock.h"
 #include "base/log.h"
-#include "server/server_impl.h"
+#include "server/routes/routes.h"
 
 enum { STREAM_BLOCK = 1024 }; /* bytes handed to the library at once */
 

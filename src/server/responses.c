@@ -271,7 +271,7 @@ static void keep(job *j)
     if (w.buf)
         sbuf_put(&all, w.buf, w.len);
     sbuf_puts(&all, "]");
-    const char *const parts[] = { all.s, told.buf, b->items.s ? b->items.s : "" };
+    const char *const parts[] = { all.s, told.buf, sbuf_text(&b->items) };
     b->store = !jsonw_error(&w) && !jsonw_error(&told) && !all.error &&
                response_store_put(j->s->responses, (int)j->lane, j->id, parts);
     jsonw_free(&told);

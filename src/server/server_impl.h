@@ -111,6 +111,7 @@ struct work {
     server *s;
     job *job;
     work_fn fn;
+    int shape;        /* of its route */
     served *m;        /* the model, held; NULL: not known yet */
     api_error refused; /* why there is none */
     int key, autoload;
@@ -355,7 +356,8 @@ int workers_start(server *s, kvant_diag *diag);
 void workers_stop(server *s); /* before the sessions go */
 void work_enqueue(work *w);   /* any thread: a worker shall go on with it */
 /* The call's body goes to a worker, its connection waits. */
-enum MHD_Result work_begin(call *c, struct MHD_Connection *conn, work_fn fn);
+enum MHD_Result work_begin(call *c, struct MHD_Connection *conn);
+int work_submitted(work *w, int kind); /* without its job, where that was not taken */
 void work_drop_body(work *w);
 void work_free(work *w);
 
@@ -371,36 +373,8 @@ size_t call_keep_escapes(void *cls, struct MHD_Connection *conn, char *s);
 /* What is wrong with the head of a request, or NULL. */
 const char *framing_error(struct MHD_Connection *conn, const char *version);
 
-/* ---- routes.c ---- */
-typedef enum MHD_Result (*route_handler)(call *c, struct MHD_Connection *conn);
-/* no key; needs a model; path ends in a number; an admin's, where there are keys; its body is short, since the loop
- * reads it; path ends in a name; of the model that the query names (call.m); and of all, when it names none */
-enum {
-    ROUTE_PUBLIC = 1,
-    ROUTE_MODEL = 2,
-    ROUTE_SLOT = 4,
-    ROUTE_ADMIN = 8,
-    ROUTE_SHORT = 16,
-    ROUTE_NAMED = 32,
-    ROUTE_ONE = 64,
-    ROUTE_ANY = 128
-};
-struct route {
-    const char *method, *path;
-    route_handler handler;
-    int flags;
-};
-/* *other: the path exists with another method. */
-const route *route_find(const char *method, const char *path, int *other);
-void route_slot_result(job *j, jsonw *w); /* the response of a slot or cache action; under job->lock */
-int route_count(void);
-const route *route_at(int i);
-
-/* ---- stored.c: responses that are kept ---- */
-enum MHD_Result get_response(call *c, struct MHD_Connection *conn);
-enum MHD_Result delete_response(call *c, struct MHD_Connection *conn);
-
-/* ---- job.c ---- */
+/* ---- job.c, job_events.c ---- */
+int job_event(void *user, const kvant_event *ev); /* of a request; user: its choice */
 /* n choices; one reference, the caller's, which holds m (or NULL) too.  NULL: no memory. */
 job *job_new(server *s, served *m, int kind, int n);
 void job_release(job *j);
@@ -453,9 +427,6 @@ void openai_timings(const kvant_timings *t, jsonw *w);
 void openai_token(const job *j, int32_t token, float logprob, jsonw *w); /* the fields token, logprob, bytes */
 
 /* ---- embed.c ---- */
-enum MHD_Result post_embeddings(call *c, struct MHD_Connection *conn);
-enum MHD_Result post_native_embeddings(call *c, struct MHD_Connection *conn);
-enum MHD_Result post_rerank(call *c, struct MHD_Connection *conn);
 void embed_whole(job *j, jsonw *w); /* the response of JOB_EMBED and JOB_RERANK; under job->lock */
 
 /* ---- live.c ---- */
@@ -504,10 +475,6 @@ void served_keep_cache(served *m);
 void served_find_cache(served *m);
 
 /* ---- router/models_routes.c ---- */
-enum MHD_Result get_models(call *c, struct MHD_Connection *conn);
-enum MHD_Result get_model(call *c, struct MHD_Connection *conn);
-enum MHD_Result post_load(call *c, struct MHD_Connection *conn);
-enum MHD_Result post_unload(call *c, struct MHD_Connection *conn);
 void router_props(server *s, jsonw *w);
 /* The query's `model`, unescaped; 0: it has none. */
 int query_model(struct MHD_Connection *conn, char *name, size_t cap);

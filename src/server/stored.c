@@ -5,7 +5,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "server/request/response_store.h"
-#include "server/server_impl.h"
+#include "server/routes/routes.h"
 
 enum { ITEMS_DEFAULT = 20, ITEMS_MOST = 100 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/mem.h"
-#include "server/server_impl.h"
+#include "server/routes/routes.h"
 
 enum { SMALL_BODY = 64 << 10 };
 
@@ -192,7 +192,7 @@ void work_enqueue(work *w)
     pthread_mutex_unlock(&k->lock);
 }
 
-enum MHD_Result work_begin(call *c, struct MHD_Connection *conn, work_fn fn)
+enum MHD_Result work_begin(call *c, struct MHD_Connection *conn)
 {
     job *j = job_new(c->s, NULL, JOB_WORK, 0);
     work *w = kvant_calloc(1, sizeof *w);
@@ -203,7 +203,13 @@ enum MHD_Result work_begin(call *c, struct MHD_Connection *conn, work_fn fn)
         return respond_fail(c, conn, API_UNAVAILABLE, "out of memory");
     }
     const char *autoload = query_value(conn, "autoload");
-    *w = (work){ .s = c->s, .job = j, .fn = fn, .key = c->key, .body = c->body, .reserved = c->body_reserved };
+    *w = (work){ .s = c->s,
+                 .job = j,
+                 .fn = c->route->make,
+                 .shape = c->route->shape,
+                 .key = c->key,
+                 .body = c->body,
+                 .reserved = c->body_reserved };
     w->autoload = autoload ? strcmp(autoload, "true") == 0 || strcmp(autoload, "1") == 0 : c->s->p.autoload;
     c->body = (sbuf){ 0 };
     c->body_reserved = 0;

@@ -10,6 +10,10 @@ typedef struct sbuf {
     int error;
 } sbuf;
 
+static inline const char *sbuf_text(const sbuf *b) /* "" while it is empty */
+{
+    return b->s ? b->s : "";
+}
 void sbuf_free(sbuf *b);
 void sbuf_put(sbuf *b, const char *s, size_t n);
 void sbuf_puts(sbuf *b, const char *s);

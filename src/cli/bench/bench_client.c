@@ -243,7 +243,7 @@ static void finish(runner *x, conn *c)
 
     r->end_ns = clock_ns();
     if (!r->error[0] && r->status != 200)
-        snprintf(r->error, sizeof r->error, "status %d: %.70s", r->status, c->line.s ? c->line.s : "");
+        snprintf(r->error, sizeof r->error, "status %d: %.70s", r->status, sbuf_text(&c->line));
     if (!c->stream && c->line.s) {
         r->reply = c->line.s;
         r->reply_len = c->line.n;

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "server/server_impl.h"
+#include "server/routes/routes.h"
 
 static enum MHD_Result begin_call(call *c, struct MHD_Connection *conn, const char *url, const char *version)
 {

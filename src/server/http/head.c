@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "server/server_impl.h"
+#include "server/routes/routes.h"
 
 enum { SHORT_BODY = 4096 }; /* of routes that take a name */
 

@@ -32,7 +32,7 @@ int prompt_make_text(const request_env *env, prompt *p, api_error *e)
     if (code == KVANT_OK)
         code = textout_end(&out, &text);
     textout_free(&out);
-    const int kind = code == KVANT_OK ? keep_text(p, text.s ? text.s : "", text.n, e) : api_no_memory(e);
+    const int kind = code == KVANT_OK ? keep_text(p, sbuf_text(&text), text.n, e) : api_no_memory(e);
     sbuf_free(&text);
     return kind;
 }

@@ -219,7 +219,7 @@ int models_pick(work *w)
     served *m;
 
     if (s->p.router &&
-        request_parse_model(w->body.s ? w->body.s : "", w->body.n, name, sizeof name, &w->refused) != API_OK)
+        request_parse_model(sbuf_text(&w->body), w->body.n, name, sizeof name, &w->refused) != API_OK)
         return 1;
     if (models_named(s, name, &m, &w->refused) != API_OK)
         return 1;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kvant/kvant.h"
-#include "server/server_impl.h"
+#include "server/routes/routes.h"
 
 int query_model(struct MHD_Connection *conn, char *name, size_t cap)
 {
@@ -131,7 +131,7 @@ static enum MHD_Result change(call *c, struct MHD_Connection *conn, int (*act)(s
     if (!c->s->p.router)
         return respond_fail(c, conn, API_NOT_FOUND,
                             "one model is served here, always; kvant serve --models-dir has several");
-    if (request_parse_model(c->body.s ? c->body.s : "", c->body.n, name, sizeof name, &e) == API_OK)
+    if (request_parse_model(sbuf_text(&c->body), c->body.n, name, sizeof name, &e) == API_OK)
         models_named(c->s, name, &m, &e);
     if (m && !act(m))
         api_fail(&e, API_INVALID, "model", "model: \"%.100s\" is %s", m->name, already);

@@ -1,0 +1,116 @@
+/* routes.c: the table of routes.  What one does with a request whose head was accepted and whose body is here: by a
+ * worker (routes_work.c) what takes a text or a JSON of any length, the rest by the loop. */
+#include "server/routes/routes.h"
+
+#include <string.h>
+
+enum MHD_Result route_fail(call *c, struct MHD_Connection *conn, int kind, const char *param, const char *text)
+{
+    api_error e;
+
+    api_fail(&e, kind, param, "%s", text);
+    return respond_error(c, conn, &e);
+}
+
+/* ---- the table ---- */
+
+#define LOOP(method, path, handler, flags) { method, path, handler, flags, NULL, 0 }
+#define WORKER(path, make, shape) { "POST", path, work_begin, ROUTE_MODEL, make, shape }
+static const route routes[] = {
+    LOOP("GET", "/", get_page, ROUTE_PUBLIC),
+    LOOP("GET", "/index.html", get_page, ROUTE_PUBLIC),
+    LOOP("GET", "/app.js", get_page, ROUTE_PUBLIC),
+    LOOP("GET", "/chat.js", get_page, ROUTE_PUBLIC),
+    LOOP("GET", "/code.js", get_page, ROUTE_PUBLIC),
+    LOOP("GET", "/live.js", get_page, ROUTE_PUBLIC),
+    LOOP("GET", "/markdown.js", get_page, ROUTE_PUBLIC),
+    LOOP("GET", "/store.js", get_page, ROUTE_PUBLIC),
+    LOOP("GET", "/view.js", get_page, ROUTE_PUBLIC),
+    LOOP("GET", "/style.css", get_page, ROUTE_PUBLIC),
+    LOOP("GET", "/health", get_health, ROUTE_PUBLIC),
+    LOOP("GET", "/v1/health", get_health, ROUTE_PUBLIC),
+    LOOP("GET", "/ready", get_ready, ROUTE_PUBLIC),
+    LOOP("GET", "/ping", get_health, ROUTE_PUBLIC),
+    LOOP("GET", "/version", get_version, 0),
+    LOOP("GET", "/metrics", get_metrics, ROUTE_ANY),
+    LOOP("GET", "/v1/models", get_models, ROUTE_MODEL),
+    LOOP("GET", "/models", get_models, ROUTE_MODEL),
+    LOOP("POST", "/models/load", post_load, ROUTE_ADMIN | ROUTE_SHORT),
+    LOOP("POST", "/models/unload", post_unload, ROUTE_ADMIN | ROUTE_SHORT),
+    LOOP("GET", "/v1/models/", get_model, ROUTE_MODEL | ROUTE_NAMED),
+    LOOP("GET", "/models/", get_model, ROUTE_MODEL | ROUTE_NAMED),
+    LOOP("GET", "/props", get_props, ROUTE_MODEL | ROUTE_ANY),
+    LOOP("GET", "/slots", get_slots, ROUTE_MODEL | ROUTE_ONE | ROUTE_ADMIN),
+    LOOP("GET", "/debug/trace", get_trace, ROUTE_MODEL | ROUTE_ONE | ROUTE_ADMIN),
+    LOOP("GET", "/debug/events", get_events, ROUTE_MODEL | ROUTE_ANY | ROUTE_ADMIN),
+    WORKER("/v1/completions", make_answer, BODY_TEXT),
+    WORKER("/v1/chat/completions", make_answer, BODY_CHAT),
+    WORKER("/chat/completions", make_answer, BODY_CHAT),
+    WORKER("/v1/chat/completions/input_tokens", make_count, BODY_CHAT),
+    WORKER("/chat/completions/input_tokens", make_count, BODY_CHAT),
+    WORKER("/v1/embeddings", make_embeddings, 0),
+    WORKER("/embeddings", make_embeddings, EMBED_NATIVE),
+    WORKER("/embedding", make_embeddings, EMBED_NATIVE),
+    WORKER("/v1/rerank", make_rerank, 0),
+    WORKER("/v1/reranking", make_rerank, 0),
+    WORKER("/rerank", make_rerank, 0),
+    WORKER("/reranking", make_rerank, 0),
+    WORKER("/tokenize", make_tokenize, 0),
+    WORKER("/detokenize", make_detokenize, 0),
+    WORKER("/apply-template", make_template, 0),
+    LOOP("POST", "/slots/", post_slot, ROUTE_MODEL | ROUTE_ONE | ROUTE_SLOT | ROUTE_SHORT),
+    LOOP("POST", "/cache", post_cache, ROUTE_MODEL | ROUTE_ONE | ROUTE_SHORT | ROUTE_ADMIN),
+    WORKER("/v1/responses", make_answer, BODY_RESPONSES),
+    WORKER("/responses", make_answer, BODY_RESPONSES),
+    LOOP("GET", "/v1/responses/", get_response, ROUTE_NAMED),
+    LOOP("GET", "/responses/", get_response, ROUTE_NAMED),
+    LOOP("DELETE", "/v1/responses/", delete_response, ROUTE_NAMED),
+    LOOP("DELETE", "/responses/", delete_response, ROUTE_NAMED),
+    WORKER("/v1/responses/input_tokens", make_count, BODY_RESPONSES),
+    WORKER("/responses/input_tokens", make_count, BODY_RESPONSES),
+    WORKER("/v1/messages", make_answer, BODY_MESSAGES),
+    WORKER("/v1/messages/count_tokens", make_count, BODY_MESSAGES),
+    WORKER("/completion", make_answer, BODY_NATIVE),
+    WORKER("/completions", make_answer, BODY_NATIVE),
+    WORKER("/infill", make_answer, BODY_INFILL),
+    LOOP("GET", "/lora-adapters", get_lora, ROUTE_MODEL | ROUTE_ONE),
+    LOOP("POST", "/lora-adapters", post_lora, ROUTE_MODEL | ROUTE_ONE | ROUTE_SHORT | ROUTE_ADMIN),
+};
+#undef LOOP
+#undef WORKER
+
+static int path_is(const route *r, const char *path)
+{
+    size_t n = strlen(r->path);
+
+    if (r->flags & ROUTE_NAMED)
+        return strncmp(r->path, path, n) == 0 && path[n];
+    if (!(r->flags & ROUTE_SLOT))
+        return strcmp(r->path, path) == 0;
+    return strncmp(r->path, path, n) == 0 && path[n] && strlen(path + n) <= 4 &&
+           strspn(path + n, "0123456789") == strlen(path + n);
+}
+
+const route *route_find(const char *method, const char *path, int *other)
+{
+    *other = 0;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (!path_is(&routes[i], path))
+            continue;
+        if (strcmp(routes[i].method, method) == 0 ||
+            (strcmp(method, "HEAD") == 0 && routes[i].method[0] == 'G' && routes[i].handler != get_events))
+            return &routes[i];
+        *other = 1;
+    }
+    return NULL;
+}
+
+int route_count(void)
+{
+    return (int)(sizeof routes / sizeof *routes);
+}
+
+const route *route_at(int i)
+{
+    return &routes[i];
+}

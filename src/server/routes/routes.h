@@ -1,0 +1,72 @@
+/* server/routes/routes.h: the routes: their table, and what each does with a request that was accepted. */
+#ifndef KVANT_SERVER_ROUTES_H
+#define KVANT_SERVER_ROUTES_H
+
+#include "server/server_impl.h"
+
+typedef enum MHD_Result (*route_handler)(call *c, struct MHD_Connection *conn);
+/* no key; needs a model; path ends in a number; an admin's, where there are keys; its body is short, since the loop
+ * reads it; path ends in a name; of the model that the query names (call.m); and of all, when it names none */
+enum {
+    ROUTE_PUBLIC = 1,
+    ROUTE_MODEL = 2,
+    ROUTE_SLOT = 4,
+    ROUTE_ADMIN = 8,
+    ROUTE_SHORT = 16,
+    ROUTE_NAMED = 32,
+    ROUTE_ONE = 64,
+    ROUTE_ANY = 128
+};
+struct route {
+    const char *method, *path;
+    route_handler handler;
+    int flags;
+    work_fn make; /* work_begin: what a worker runs, */
+    int shape;    /* for a body of this shape */
+};
+/* *other: the path exists with another method. */
+const route *route_find(const char *method, const char *path, int *other);
+void route_slot_result(job *j, jsonw *w); /* the response of a slot or cache action; under job->lock */
+int route_count(void);
+const route *route_at(int i);
+
+enum MHD_Result route_fail(call *c, struct MHD_Connection *conn, int kind, const char *param, const char *text);
+
+/* ---- routes_work.c, embed.c: on a worker ---- */
+int make_answer(work *w, api_error *e);
+int make_count(work *w, api_error *e);
+int make_tokenize(work *w, api_error *e);
+int make_detokenize(work *w, api_error *e);
+int make_template(work *w, api_error *e);
+enum { EMBED_NATIVE = 1 }; /* a shape: llama.cpp's answer */
+int make_embeddings(work *w, api_error *e);
+int make_rerank(work *w, api_error *e);
+
+/* ---- routes_state.c ---- */
+enum MHD_Result get_health(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_ready(call *c, struct MHD_Connection *conn); /* health, and willing to take new requests */
+enum MHD_Result get_version(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_props(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_slots(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_trace(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_events(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_page(call *c, struct MHD_Connection *conn);
+
+/* ---- routes_actions.c ---- */
+enum MHD_Result post_slot(call *c, struct MHD_Connection *conn);
+enum MHD_Result post_cache(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_lora(call *c, struct MHD_Connection *conn);
+enum MHD_Result post_lora(call *c, struct MHD_Connection *conn);
+
+/* ---- models_routes.c ---- */
+enum MHD_Result get_models(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_model(call *c, struct MHD_Connection *conn);
+enum MHD_Result post_load(call *c, struct MHD_Connection *conn);
+enum MHD_Result post_unload(call *c, struct MHD_Connection *conn);
+
+/* ---- stored.c: responses that are kept ---- */
+enum MHD_Result get_response(call *c, struct MHD_Connection *conn);
+enum MHD_Result delete_response(call *c, struct MHD_Connection *conn);
+
+#endif

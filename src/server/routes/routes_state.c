@@ -1,0 +1,166 @@
+/* routes_state.c: what the server tells of itself, and the page. */
+#include "server/routes/routes.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "kvant/kvant.h"
+
+/* Requests wait and no step has ended for long: the engine is stuck. */
+static int stuck(const server *s, const kvant_session_stats *st)
+{
+    int64_t since = st->last_step_ns > s->started_ns ? st->last_step_ns : s->started_ns;
+
+    return s->p.watchdog_s && st->queued + st->running > 0 &&
+           clock_ns() - since > (int64_t)s->p.watchdog_s * 1000000000;
+}
+
+/* What is wrong with any model that is loaded, or NULL. */
+static const char *illness(server *s)
+{
+    const char *ill = models_ready(s) ? NULL : "Loading model";
+    kvant_session_stats st;
+
+    for (int i = 0; i < s->models.n && !ill; i++) {
+        served *m = &s->models.list[i];
+        if (!served_hold(m))
+            continue;
+        kvant_session_get_stats(m->session, &st);
+        ill = st.failed ? "the engine failed" : stuck(s, &st) ? "the engine makes no progress" : NULL;
+        served_release(m);
+    }
+    return ill;
+}
+
+enum MHD_Result get_health(call *c, struct MHD_Connection *conn)
+{
+    const char *ill = illness(c->s);
+    jsonw w;
+
+    if (ill)
+        return route_fail(c, conn, API_UNAVAILABLE, "", ill);
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_kstr(&w, "status", "ok");
+    jsonw_end(&w);
+    return respond_json(c, conn, 200, &w);
+}
+
+/* Health, and willing to take new requests. */
+enum MHD_Result get_ready(call *c, struct MHD_Connection *conn)
+{
+    if (c->s->draining)
+        return route_fail(c, conn, API_UNAVAILABLE, "", "the server is shutting down");
+    return get_health(c, conn);
+}
+
+enum MHD_Result get_version(call *c, struct MHD_Connection *conn)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_kstr(&w, "version", kvant_version());
+    jsonw_end(&w);
+    return respond_json(c, conn, 200, &w);
+}
+
+enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn)
+{
+    server *s = c->s;
+    served *m = c->m;
+    kvant_session_stats st;
+    sbuf text = { 0 };
+    metrics_view v = { .model = m ? m->name : "",
+                       .vllm = s->p.metrics_vllm,
+                       .llamacpp = s->p.metrics_llamacpp,
+                       .connections = s->n_clients,
+                       .streams = s->n_streams,
+                       .uptime_ns = clock_ns() - s->started_ns };
+
+    if (!s->p.router && s->models.n)
+        v.model = s->models.list[0].name;
+    v.ready = models_loaded(s);
+    v.gone = atomic_load(&s->gone);
+    for (int i = 0; i < 6; i++)
+        v.http[i] = atomic_load(&s->http[i]);
+    if (m) {
+        kvant_session_get_stats(m->session, &st);
+        grammar_cache_get_stats(m->env.grammars, &v.grammars);
+    }
+    metrics_text(m ? &m->metrics : NULL, m ? &st : NULL, &v, &text);
+    enum MHD_Result ok = text.error ? MHD_NO
+                                    : respond(c, conn, 200, "text/plain; version=0.0.4; charset=utf-8", text.s, text.n);
+    sbuf_free(&text);
+    return ok;
+}
+
+enum MHD_Result get_props(call *c, struct MHD_Connection *conn)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    if (c->m)
+        live_props(c->m, &w);
+    else
+        router_props(c->s, &w);
+    return respond_json(c, conn, 200, &w);
+}
+
+enum MHD_Result get_slots(call *c, struct MHD_Connection *conn)
+{
+    kvant_session_stats st;
+    const char *strict = query_value(conn, "fail_on_no_slot");
+    jsonw w;
+
+    if (!c->s->p.slots)
+        return route_fail(c, conn, API_NOT_FOUND, "", "/slots is switched off (--no-slots)");
+    kvant_session_get_stats(c->m->session, &st);
+    if (strict && strcmp(strict, "1") == 0 && st.running >= st.max_seqs)
+        return route_fail(c, conn, API_UNAVAILABLE, "", "no slot is free");
+    jsonw_init(&w);
+    live_slots(c->m, 1, &w);
+    return respond_json(c, conn, 200, &w);
+}
+
+enum MHD_Result get_trace(call *c, struct MHD_Connection *conn)
+{
+    sbuf text = { 0 };
+    enum MHD_Result ok = MHD_NO;
+
+    if (live_trace(c->m, &text) == KVANT_OK)
+        ok = respond(c, conn, 200, "application/json", text.s, text.n);
+    sbuf_free(&text);
+    return ok;
+}
+
+/* A stream of the server's numbers; ?interval=SECONDS (1 to 86400). */
+enum MHD_Result get_events(call *c, struct MHD_Connection *conn)
+{
+    const char *given = query_value(conn, "interval");
+    int seconds = given ? atoi(given) : 1;
+    job *j;
+
+    if (seconds < 1 || seconds > 86400)
+        return route_fail(c, conn, API_INVALID, "interval", "interval: wanted 1 to 86400 seconds");
+    j = job_new(c->s, NULL, JOB_LIVE, 0);
+    if (!j)
+        return route_fail(c, conn, API_UNAVAILABLE, "", "out of memory");
+    j->stream = 1;
+    j->live_of = c->m;
+    served_release(c->m); /* to watch a model keeps it from nothing */
+    c->m = NULL;
+    j->interval_ns = (int64_t)seconds * 1000000000;
+    sbuf_puts(&j->out, ": kvant\n\n");
+    return respond_job(c, conn, j);
+}
+
+enum MHD_Result get_page(call *c, struct MHD_Connection *conn)
+{
+    const char *name = strrchr(c->route->path, '/') + 1;
+    const ui_file *f = ui_find(name[0] ? name : "index.html");
+
+    if (!f || !c->s->p.page)
+        return route_fail(c, conn, API_NOT_FOUND, "", f ? "the page is switched off" : "no such file");
+    return respond(c, conn, 200, ui_type(f->name), (const char *)f->bytes, f->n);
+}

@@ -1,0 +1,131 @@
+/* routes_work.c: what a worker (worker.c) makes of a body: requests of the session, or an answer at once.  A text or a
+ * JSON of any length is read here and not on the loop. */
+#include "server/routes/routes.h"
+
+#include <stdio.h>
+#include "base/text/sbuf.h"
+
+int work_submitted(work *w, int kind)
+{
+    if (kind != API_OK) {
+        job_release(w->result);
+        w->result = NULL;
+    }
+    return kind;
+}
+
+/* ---- generation ---- */
+
+int make_answer(work *w, api_error *e)
+{
+    request_env env = w->m->env;
+    request *r = NULL;
+    unsigned char salt[16];
+
+    env.tenant = w->key + 1;
+    if (request_parse(&env, w->shape, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
+        return e->kind;
+    work_drop_body(w);
+    snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
+    auth_salt(w->s->p.keys, w->key, r->salt, salt);
+    w->result = job_new(w->s, w->m, JOB_GENERATE, r->n_prompts * r->n);
+    int kind = w->result ? job_submit(w->result, r, w->key, salt, e)
+                         : api_fail(e, API_UNAVAILABLE, "", "out of memory");
+    request_dispose(r);
+    return work_submitted(w, kind);
+}
+
+int make_count(work *w, api_error *e)
+{
+    request_env env = w->m->env;
+    request *r = NULL;
+
+    env.tenant = w->key + 1;
+    if (request_parse(&env, w->shape, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
+        return e->kind;
+    jsonw_object(&w->reply);
+    if (w->shape == BODY_RESPONSES)
+        jsonw_kstr(&w->reply, "object", "response.input_tokens");
+    jsonw_kint(&w->reply, "input_tokens", r->prompts[0].n);
+    jsonw_end(&w->reply);
+    request_dispose(r);
+    return API_OK;
+}
+
+/* ---- text ---- */
+
+static void put_piece(const kvant_model *m, int32_t id, jsonw *w)
+{
+    char text[4096];
+    int n = kvant_token_bytes(m, id, 1, text, sizeof text);
+
+    jsonw_strn(w, text, n > 0 && n <= (int)sizeof text ? (size_t)n : 0);
+}
+
+int make_tokenize(work *w, api_error *e)
+{
+    prompt p = { 0 };
+    int pieces;
+    jsonw *out = &w->reply;
+
+    if (request_parse_tokenize(&w->m->env, sbuf_text(&w->body), w->body.n, &p, &pieces, e) != API_OK)
+        return e->kind;
+    jsonw_object(out);
+    jsonw_key(out, "tokens");
+    jsonw_array(out);
+    for (int i = 0; i < p.n; i++) {
+        if (pieces) {
+            jsonw_object(out);
+            jsonw_kint(out, "id", p.ids[i]);
+            jsonw_key(out, "piece");
+            put_piece(w->m->model, p.ids[i], out);
+            jsonw_end(out);
+        } else {
+            jsonw_int(out, p.ids[i]);
+        }
+    }
+    jsonw_end(out);
+    jsonw_kint(out, "count", p.n);
+    jsonw_kint(out, "max_model_len", w->m->env.n_ctx);
+    jsonw_end(out);
+    prompt_free(&p);
+    return API_OK;
+}
+
+int make_detokenize(work *w, api_error *e)
+{
+    prompt p = { 0 };
+    sbuf text = { 0 };
+    textout out = { 0 };
+    text_stops none = { 0 };
+    jsonw *reply = &w->reply;
+
+    if (request_parse_detokenize(&w->m->env, sbuf_text(&w->body), w->body.n, &p, e) != API_OK)
+        return e->kind;
+    for (int i = 0; i < p.n; i++)
+        textout_token(&out, w->m->model, p.ids[i], &none, &text);
+    textout_end(&out, &text);
+    jsonw_object(reply);
+    jsonw_key(reply, "content");
+    jsonw_strn(reply, sbuf_text(&text), text.n);
+    jsonw_end(reply);
+    reply->error |= text.error;
+    textout_free(&out);
+    sbuf_free(&text);
+    prompt_free(&p);
+    return API_OK;
+}
+
+int make_template(work *w, api_error *e)
+{
+    char *text;
+    jsonw *out = &w->reply;
+
+    if (request_parse_template(&w->m->env, sbuf_text(&w->body), w->body.n, &text, e) != API_OK)
+        return e->kind;
+    jsonw_object(out);
+    jsonw_kstr(out, "prompt", text);
+    jsonw_end(out);
+    kvant_text_free(text);
+    return API_OK;
+}
