@@ -2,6 +2,7 @@
 """check_serve_native: /completion and /infill over HTTP, beside /v1/completions, whose texts they must give.  For /infill three tokens of
 the small model are renamed."""
 import json
+import math
 import os
 import sys
 import tempfile
@@ -89,6 +90,42 @@ def check_stream(s):
     C.ok(sorted(e["index"] for e in events if e["stop"]) == [0, 1], "each choice has its end")
 
 
+def check_post_probs(s):
+    """Probabilities of what the sampler chose among: with a temperature and a top_k those of the logprobs, made anew."""
+    for samplers in ({"top_k": 5}, {"top_k": 5, "typical_p": 0.9999999}, {"top_k": 5, "top_n_sigma": 99}):
+        body = {**BODY, "temperature": 0.7, "top_p": 1, "min_p": 0, "seed": 3, "n_probs": 20, **samplers}
+        plain = s.post("/completion", body)[1]["completion_probabilities"]
+        for post in (s.post("/completion", {**body, "post_sampling_probs": True})[1]["completion_probabilities"],
+                     [e["completion_probabilities"][0] for e in stream(s, "/completion", {**body, "post_sampling_probs": True})
+                      if "completion_probabilities" in e]):
+            C.ok(len(plain) == len(post) == 12 and [p["id"] for p in plain] == [p["id"] for p in post], (plain, post))
+            for a, b in zip(plain, post):
+                weights = [math.exp(t["logprob"] / 0.7) for t in a["top_logprobs"][:5]]
+                C.ok([t["id"] for t in b["top_probs"]] == [t["id"] for t in a["top_logprobs"][:5]] and
+                     all(abs(t["prob"] - w / sum(weights)) < 1e-4 for t, w in zip(b["top_probs"], weights)), (a, b, weights))
+                C.ok("logprob" not in b and [t["prob"] for t in b["top_probs"] if t["id"] == b["id"]] == [b["prob"]], b)
+    for p in s.post("/completion", {**BODY, "n_probs": 3, "post_sampling_probs": True})[1]["completion_probabilities"]:
+        C.ok(p["prob"] == 1 and [t["id"] for t in p["top_probs"]] == [p["id"]], p)
+    status, r = s.post("/v1/completions", {"prompt": "a", "logprobs": 3, "post_sampling_probs": True})
+    C.ok(status == 400 and r["error"]["param"] == "post_sampling_probs", r)
+
+
+def check_off():
+    """What the operator switched off; an assistant's last message that goes on by default."""
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well, th"}]
+    with Server(BUILD, "-np", "1", "-c", "256", "--no-metrics", "--no-slots", "--prefill-assistant") as s:
+        for path in ("/metrics", "/slots"):
+            status, r = s.get(path)
+            C.ok(status == 501 and r["error"]["type"] == "not_supported_error" and "switched off" in r["error"]["message"], r)
+        text = s.post("/apply-template", {"messages": chat})[1]["prompt"]
+        C.ok(text.endswith("Well, th"), text)
+        C.ok(s.post("/apply-template", {"messages": chat, "continue_final_message": True, "add_generation_prompt": False})[1]["prompt"] == text, text)
+        for off in ({"continue_final_message": False}, {"add_generation_prompt": False}):
+            C.ok(not s.post("/apply-template", {"messages": chat, **off})[1]["prompt"].endswith("Well, th"), off)
+        status, r = s.post("/v1/chat/completions", {"messages": chat + chat[1:], "max_tokens": 1})
+        C.ok(status == 400 and "the last 2 are the assistant's" in r["error"]["message"], r)
+
+
 def check_bad(s):
     for change, param in (({"prompt": None}, "prompt"), ({"prompt": [[]]}, "prompt"), ({"n_probs": 21}, "n_probs"), ({"n_predict": -2}, "n_predict"),
                           ({"return_tokens": 1}, "return_tokens"), ({"mirostat": 3}, "mirostat"), ({"prompt": [1, {}]}, "prompt"),
@@ -150,10 +187,11 @@ def main():
         return 0
     s = Server(BUILD, "-np", "4", "-c", "2048")
     try:
-        for check in (check_whole, check_ends, check_settings, check_stream, check_bad):
+        for check in (check_whole, check_ends, check_settings, check_stream, check_post_probs, check_bad):
             check(s)
     finally:
         C.ok(s.stop() == 0, "stopped cleanly")
+    check_off()
     path = renamed()
     s = Server(BUILD, "-np", "2", "-c", "2048", model=path)
     try:

@@ -7,6 +7,7 @@ reason, in docs/evidence/llama-server-tests.md; a failure beyond that list, or o
 One file in three parts: the test; the program that stands in for llama-server (--launch); a pytest plugin (when pytest imports it)."""
 import collections
 import os
+import random
 import re
 import shutil
 import stat
@@ -23,9 +24,15 @@ TEMPLATE = "../../../models/templates/Qwen-Qwen2.5-7B-Instruct.jinja"   # where 
 NOT_MAPPED = {"--hf-repo", "--hf-file", "--model", "--model-url", "--mmproj-url", "--model-draft", "--offline", "--ctx-size"}
 # Comparisons with what only their model's vocabulary and weights give.
 COUNTS = re.compile(r"""^(\s*)assert .*(?:\[["'](?:prompt_n|prompt_tokens|cached_tokens|cache_n|n_saved|n_restored|predicted_n)["']\]
-                        \s==\s(?:n_prompt|n_cache|n_tokens|n_token_output|2\s\*\s9|6\b|\d\d+)|==\s"<s>\s|==\sbosId).*$""", re.M | re.X)
+                        \s==\s(?:n_prompt|n_cache|n_tokens|n_token_output|2\s\*\s9|6\b|\d\d+)|==\s"<s>\s|==\sbosId
+                        |(?:most|least)_relevant\["index"\]\s==).*$""", re.M | re.X)
 
 # ---- instead of llama-server ----
+
+
+def model_of(flags):
+    """The model; with a rank head for those who ask for one."""
+    return os.environ["KVANT_RANK_MODEL" if flags.keys() & {"--rerank", "--reranking"} else "KVANT_MODEL"]
 
 
 def mapped(args):
@@ -41,11 +48,15 @@ def mapped(args):
         out += ["--ctx-size", str(int(flags["--ctx-size"]) // slots)]
     if "--metrics" in flags:
         out += ["--metrics-compat", "llamacpp"]
+    else:
+        out += ["--no-metrics"]                 # their default, as what follows
     if "--cors-origins" not in flags:
-        out += ["--cors-origins", "*"]          # their default
+        out += ["--cors-origins", "*"]
+    if "--no-prefill-assistant" not in flags:
+        out += ["--prefill-assistant"]
     if not flags.keys() & {"--chat-template", "--chat-template-file"}:
         out += ["--chat-template-file", TEMPLATE]
-    return out if "--models-dir" in flags else ["--model", os.environ["KVANT_MODEL"]] + out
+    return out if "--models-dir" in flags else ["--model", model_of(flags)] + out
 
 
 # ---- within pytest ----
@@ -84,6 +95,14 @@ def copy_tests(source, folder):
     return tests, launcher
 
 
+def add_rank_head(model, target):
+    """The model with a head of two rows of chance: what it says of a text means nothing, but it says it."""
+    sys.path.insert(0, os.path.join(HERE, "support"))
+    from gguf_edit import edit, lengths
+    r, width = random.Random(1), lengths(model)["token_embd.weight"][0]
+    edit(model, target, [], [("cls.output.weight", (width, 2), [r.uniform(-1, 1) for _ in range(2 * width)])])
+
+
 def run(source, build, more):
     """[(file, function, message)] of what failed, and how many tests passed and were skipped."""
     with tempfile.TemporaryDirectory() as folder:
@@ -91,6 +110,8 @@ def run(source, build, more):
         out = os.path.join(folder, "out.xml")
         env = dict(os.environ, LLAMA_SERVER_BIN_PATH=launcher, KVANT_BIN=os.path.abspath(os.path.join(build, "bin", "kvant")), PYTHONPATH=f"{HERE}:{tests}")
         env["KVANT_MODEL"] = os.environ.get("KVANT_LLAMA_MODEL", MODEL)
+        env["KVANT_RANK_MODEL"] = os.path.join(folder, "rank.gguf")
+        add_rank_head(env["KVANT_MODEL"], env["KVANT_RANK_MODEL"])
         subprocess.run([sys.executable, "-m", "pytest", "-p", "llama_server", "-n", str(os.cpu_count()), "--dist", "worksteal", "-m", "not slow", "-q",
                         "--timeout", "60", f"--junitxml={out}", *(more or ["unit"])], cwd=tests, env=env, check=False, stdout=subprocess.DEVNULL)
         cases = list(ET.parse(out).getroot().iter("testcase"))

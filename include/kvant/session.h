@@ -160,6 +160,8 @@ typedef struct kvant_request {
     int ignore_eos;                      /* 1: end-of-generation tokens do not end it */
     const kvant_sampler_params *sampler; /* NULL: greedy */
     int n_logprobs;                      /* -1: none; 0: of the chosen token; up to 20: and the most likely ones */
+    /* 1: those of TOKEN events are of what the sampler chose among, with all its parts and its temperature */
+    int post_probs;
     /* The same for each token of the prompt (PROMPT events): it is evaluated whole, 64 tokens a step, and only one such
      * prompt at a time.  Wants an engine with logits_rows of at least max_seqs + 64; not with a slot, nor EMBED */
     int n_prompt_logprobs;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "engine/sampler/sampler_impl.h"
 #include "engine/session_impl.h"
 
 static int pick(kvant_session *s, request *q, const float *logits, int32_t *token, kvant_diag *diag)
@@ -57,6 +58,20 @@ static float logprobs(const float *logits, int v, int32_t token, kvant_token_pro
     for (int k = 0; k < have; k++)
         top[k].logprob = (float)((double)top[k].logprob - max - log(sum));
     return (float)((double)logits[token] - max - log(sum));
+}
+
+/* The same of the tokens that the sampler left; greedy choices are certain. */
+static int left(const request *q, int32_t token, float *logprob, kvant_token_prob *top, int n)
+{
+    cand list[MAX_LOGPROBS] = { { 0, token } };
+    int have = n > 0;
+
+    *logprob = 0;
+    if (!q->greedy)
+        have = sampler_left(q->sampler, token, logprob, list, n);
+    for (int i = 0; i < have; i++)
+        top[i] = (kvant_token_prob){ list[i].id, list[i].logit };
+    return have;
 }
 
 /* ---- the prompt ---- */
@@ -141,7 +156,9 @@ int request_next_token(kvant_session *s, request *q, int item, int32_t *token, k
         KVANT_TRY(pick(s, q, logits, token, diag));
     else
         KVANT_TRY(pick_top(s, q, item, token, diag));
-    if (q->r.n_logprobs >= 0) {
+    if (q->r.n_logprobs >= 0 && q->r.post_probs) {
+        ev.n_top = left(q, *token, &ev.logprob, top, q->r.n_logprobs);
+    } else if (q->r.n_logprobs >= 0) {
         ev.n_top = q->r.n_logprobs < s->n_vocab ? q->r.n_logprobs : s->n_vocab;
         ev.logprob = logprobs(logits, s->n_vocab, *token, top, ev.n_top);
     }

@@ -1,6 +1,6 @@
 /* server/api_error.h: what a request gets when it fails: one error object, one HTTP status.  The table of types is the
  * one of docs/server.md.  What a request asks for and we do not have is 400, not 501: client libraries send a request
- * again after any 5xx. */
+ * again after any 5xx.  501 (OFF) is a route that the operator switched off. */
 #ifndef KVANT_SERVER_API_ERROR_H
 #define KVANT_SERVER_API_ERROR_H
 
@@ -19,6 +19,7 @@
     X(MEDIA, "invalid_request_error", 415)                                                                             \
     X(OVERLOAD, "rate_limit_error", 429)                                                                               \
     X(SERVER, "server_error", 500)                                                                                     \
+    X(OFF, "not_supported_error", 501)                                                                                 \
     X(UNSUPPORTED, "invalid_request_error", 400)                                                                       \
     X(UNAVAILABLE, "unavailable_error", 503)
 

@@ -279,6 +279,7 @@ static void take_shape(job *j, request *r)
     j->verbose = r->verbose;
     j->progress = r->progress && r->stream && (j->shape == &openai_shape || j->shape == &native_shape);
     j->top_logprobs = r->top_logprobs;
+    j->post_probs = r->post_probs;
     j->max_tokens = r->max_tokens;
     j->ignore_eos = r->ignore_eos;
     j->has_seed = r->has_seed;
@@ -322,6 +323,7 @@ int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_er
     q.max_tokens = r->max_tokens;
     q.ignore_eos = r->ignore_eos;
     q.n_logprobs = r->logprobs ? r->top_logprobs : -1;
+    q.post_probs = r->post_probs;
     q.n_prompt_logprobs = r->echo ? q.n_logprobs : -1;
     q.tenant = (uint32_t)(key + 1);
     memcpy(q.salt, salt, sizeof q.salt);

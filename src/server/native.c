@@ -84,7 +84,9 @@ static void put_one_prob(const job *j, int32_t token, float logprob, jsonw *w)
 {
     jsonw_object(w);
     jsonw_kint(w, "id", token);
-    openai_token(j, token, logprob, w);
+    if (j->post_probs)
+        jsonw_knum(w, "prob", exp((double)logprob));
+    openai_token(j, token, j->post_probs ? NAN : logprob, w);
 }
 
 static void put_probs(const job *j, const choice *c, jsonw *w)
@@ -94,7 +96,7 @@ static void put_probs(const job *j, const choice *c, jsonw *w)
     for (int i = 0; i < c->n_probs; i++) {
         const token_prob *p = &c->probs[i];
         put_one_prob(j, p->token, p->logprob, w);
-        jsonw_key(w, "top_logprobs");
+        jsonw_key(w, j->post_probs ? "top_probs" : "top_logprobs");
         jsonw_array(w);
         for (int k = 0; k < p->n_top; k++) {
             put_one_prob(j, p->top[k].token, p->top[k].logprob, w);

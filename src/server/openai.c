@@ -104,7 +104,8 @@ void openai_token(const job *j, int32_t token, float logprob, jsonw *w)
 {
     jsonw_key(w, "token");
     put_token_text(j, token, w, 0);
-    jsonw_knum(w, "logprob", finite_logprob(logprob));
+    if (!isnan(logprob))
+        jsonw_knum(w, "logprob", finite_logprob(logprob));
     jsonw_key(w, "bytes");
     put_token_text(j, token, w, 1);
 }

@@ -61,12 +61,13 @@ typedef struct server_params {
     int watchdog_s;          /* /health fails when requests wait and no step ended for so long; 0: off */
     int default_max_tokens;  /* -1: up to the context */
     int metrics_vllm, metrics_llamacpp; /* also under their names */
-    int slots;                    /* 1: GET /slots answers */
+    int slots, metrics;           /* 1: GET /slots, GET /metrics answer */
     int page;                     /* 1: the page at / answers */
     int ignore_eos;               /* default of requests */
     int64_t seed;                 /* default of requests; -1: a new one for each */
     int catch_signals;            /* 1: SIGTERM, SIGINT and SIGHUP drain */
     int strict_model;             /* 1: another model's name in a request is 404 */
+    int prefill;                  /* 1: a chat's last message, an assistant's, goes on */
     int refuse_unknown;           /* 1: a field that nothing reads is 400 */
     const char *tool_dialect;     /* NULL: as the model's template tells */
     int thoughts_apart;           /* default of requests: thoughts come as reasoning_content */

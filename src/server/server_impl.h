@@ -161,6 +161,7 @@ struct job {
     response_item *items;
     int n_items, cap_items, item_open, n_events;
     int keep_tokens;               /* their ids are part of the answer */
+    int post_probs;
     int top_logprobs, max_tokens, ignore_eos, has_seed, slot_wanted; /* as asked for: /completion tells them */
     kvant_sampler_params sampler;  /* its bias stands beside it */
     int32_t *bias_ids;
@@ -424,7 +425,8 @@ void native_put(const job *j, choice *c, jsonw *w); /* a choice that is done, as
 void openai_error_frame(job *j);
 void openai_frame(job *j, jsonw *w); /* one event; frees w */
 void openai_timings(const kvant_timings *t, jsonw *w);
-void openai_token(const job *j, int32_t token, float logprob, jsonw *w); /* the fields token, logprob, bytes */
+/* The fields token, logprob (but of NaN), bytes. */
+void openai_token(const job *j, int32_t token, float logprob, jsonw *w);
 
 /* ---- embed.c ---- */
 void embed_whole(job *j, jsonw *w); /* the response of JOB_EMBED and JOB_RERANK; under job->lock */

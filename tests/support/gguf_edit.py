@@ -45,25 +45,43 @@ def padded(data):
     return data + b"\0" * (-len(data) % ALIGN)
 
 
-def edit(source, target, keys=(), tensors=()):
-    """keys: of key(); tensors: (name, shape with the fastest index first, values)."""
-    with open(source, "rb") as f:
+def tensors_of(r, n):
+    """{name: shape} of the n tensors that r stands before."""
+    shapes = {}
+    for _ in range(n):
+        name = r.text().decode()
+        shapes[name] = [r.take("Q") for _ in range(r.take("I"))]
+        r.take("IQ")
+    return shapes
+
+
+def head_of(path):
+    """A reader before the first tensor, and version, keys as they stand, their number, tensors."""
+    with open(path, "rb") as f:
         r = Reader(f.read())
-    magic, version, n_tensors, n_keys = r.take("IIQQ")
+    _, version, n_tensors, n_keys = r.take("IIQQ")
     first = r.at
     for _ in range(n_keys):
         r.text()
         r.skip(r.take("I"))
-    ours, infos_at = r.data[first:r.at], r.at
-    for _ in range(n_tensors):
-        r.text()
-        for _ in range(r.take("I")):
-            r.take("Q")
-        r.take("IQ")
+    return r, version, r.data[first:r.at], n_keys, n_tensors
+
+
+def lengths(path):
+    """{name: shape} of a file's tensors."""
+    r, _, _, _, n = head_of(path)
+    return tensors_of(r, n)
+
+
+def edit(source, target, keys=(), tensors=()):
+    """keys: of key(); tensors: (name, shape with the fastest index first, values)."""
+    r, version, ours, n_keys, n_tensors = head_of(source)
+    infos_at = r.at
+    tensors_of(r, n_tensors)
     infos, data = r.data[infos_at:r.at], padded(r.data[r.at + (-r.at % ALIGN):])
     for name, shape, values in tensors:
         infos += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, len(data))
         data += padded(struct.pack(f"<{len(values)}f", *values))
-    head = struct.pack("<IIQQ", magic, version, n_tensors + len(tensors), n_keys + len(keys)) + ours + b"".join(keys)
+    head = b"GGUF" + struct.pack("<IQQ", version, n_tensors + len(tensors), n_keys + len(keys)) + ours + b"".join(keys)
     with open(target, "wb") as f:
         f.write(padded(head + infos) + data)

@@ -328,6 +328,10 @@ int sampler_draw(kvant_sampler *s, const cand *c, int n, float max, double temp)
     double total = 0, sum = 0;
     int last = 0;
 
+    s->drawn = c;
+    s->n_drawn = n;
+    s->drawn_max = max;
+    s->drawn_temp = temp;
     for (int i = 0; i < n; i++)
         total += exp(((double)c[i].logit - (double)max) / temp);
     const double u = rng_unit(&s->random) * total;
@@ -340,6 +344,31 @@ int sampler_draw(kvant_sampler *s, const cand *c, int n, float max, double temp)
             break;
     }
     return last;
+}
+
+int sampler_left(const kvant_sampler *s, int32_t token, float *logprob, cand *top, int n)
+{
+    double total = 0;
+    int have = 0;
+
+    *logprob = 0;
+    if (s->n_drawn == 0 && n > 0)
+        top[have++] = (cand){ 0, token };
+    for (int i = 0; i < s->n_drawn; i++)
+        total += exp(((double)s->drawn[i].logit - (double)s->drawn_max) / s->drawn_temp);
+    for (int i = 0; i < s->n_drawn; i++) {
+        const cand c = s->drawn[i];
+        const cand p = { (float)(((double)c.logit - (double)s->drawn_max) / s->drawn_temp - log(total)), c.id };
+        if (c.id == token)
+            *logprob = p.logit;
+        if (n == 0 || exp((double)p.logit) <= 0 || (have == n && !before(p, top[n - 1])))
+            continue;
+        int k = have < n ? have++ : n - 1;
+        for (; k > 0 && before(p, top[k - 1]); k--)
+            top[k] = top[k - 1];
+        top[k] = p;
+    }
+    return have;
 }
 
 int32_t sampler_argmax(const float *logits, int n)
@@ -386,6 +415,7 @@ int kvant_sampler_pick_top(kvant_sampler *s, const float *logits, const int32_t 
     if (kvant_sampler_wants(s) == KVANT_LOGITS_LAST)
         return kvant_fail(diag, KVANT_EINVAL, "sampler: penalties, a bias, or top_k %d: all logits are wanted",
                           s->p.top_k);
+    s->n_drawn = 0;
     if (n < most)
         return kvant_fail(diag, KVANT_EINVAL, "sampler: %d logits, wanted the %d largest", n, most);
     for (int i = 0; i < most; i++)
@@ -398,6 +428,7 @@ int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kv
 {
     const float *x = adjust(s, logits);
 
+    s->n_drawn = 0;
     if (chain_is_on(&s->p)) {
         if ((*token = chain_pick(s, x)) < 0)
             goto none;

@@ -43,6 +43,7 @@ server_params server_defaults(void)
                             .watchdog_s = 60,
                             .default_max_tokens = -1,
                             .slots = 1,
+                            .metrics = 1,
                             .page = 1,
                             .seed = -1,
                             .thoughts_apart = 1,

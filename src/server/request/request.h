@@ -48,6 +48,7 @@ typedef struct request_env {
     int verbose;             /* default */
     int pooling;             /* KVANT_POOLING_* */
     int tell_thinking, thinking; /* 1: templates get enable_thinking, true or false */
+    int prefill;             /* 1: a chat's last message, an assistant's, goes on */
     int refuse_unknown;      /* 1: every field that is not known is refused */
     const tool_traits *traits; /* NULL: neither tools nor thoughts */
     int thoughts_apart;        /* default: thoughts are no part of the answer's text */
@@ -92,6 +93,7 @@ typedef struct request {
     int max_tokens; /* -1: up to the context */
     int min_tokens, ignore_eos;
     int logprobs, top_logprobs; /* logprobs 1: wanted, with top_logprobs alternatives */
+    int post_probs;             /* of what the sampler chose among */
     int has_seed;
     kvant_sampler_params sampler; /* bias arrays point into this struct */
     int32_t bias_ids[REQUEST_MAX_BIAS];

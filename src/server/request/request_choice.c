@@ -156,6 +156,8 @@ static int read_logprobs(const json_t *o, request *r, api_error *e)
     }
     API_TRY(body_count(o, key, 0, REQUEST_MAX_LOGPROBS, &r->top_logprobs, e));
     r->logprobs = v && (r->shape == BODY_TEXT || r->top_logprobs > 0);
+    if (r->shape != BODY_TEXT)
+        return body_bool(o, "post_sampling_probs", &r->post_probs, e);
     return API_OK;
 }
 

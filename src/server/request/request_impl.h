@@ -47,8 +47,8 @@ typedef struct messages {
     size_t bytes; /* of what no template leaves out */
 } messages;
 
-/* add_generation_prompt and continue_final_message -> enum kvant_chat_end */
-int chat_end_read(const json_t *o, int *end, api_error *e);
+/* add_generation_prompt, continue_final_message, and what env says of an assistant's last message -> kvant_chat_end */
+int chat_end_read(const request_env *env, const json_t *o, int *end, api_error *e);
 /* chat_template_kwargs as JSON, to be freed with free(); NULL: none. */
 int chat_kwargs_read(const request_env *env, const json_t *o, char **kwargs, api_error *e);
 int messages_read(const json_t *o, messages *m, api_error *e); /* messages_free also after an error */

@@ -381,8 +381,23 @@ int messages_read(const json_t *o, messages *m, api_error *e)
     return kind;
 }
 
-int chat_end_read(const json_t *o, int *end, api_error *e)
+/* How many messages of the assistant the chat ends with. */
+static int assistants(const json_t *list)
 {
+    size_t n = json_array_size(list);
+    int count = 0;
+
+    for (; n > 0; n--, count++) {
+        const char *role = json_string_value(json_object_get(json_array_get(list, n - 1), "role"));
+        if (!role || strcmp(role, "assistant") != 0)
+            break;
+    }
+    return count;
+}
+
+int chat_end_read(const request_env *env, const json_t *o, int *end, api_error *e)
+{
+    const json_t *list = body_field(o, "messages");
     int open = 1, go_on = 0;
 
     API_TRY(body_bool(o, "add_generation_prompt", &open, e));
@@ -390,6 +405,12 @@ int chat_end_read(const json_t *o, int *end, api_error *e)
     if (go_on && open && body_field(o, "add_generation_prompt"))
         return api_fail(e, BAD, "continue_final_message",
                         "continue_final_message and add_generation_prompt: both true, want one of them");
+    if (env->prefill && !body_field(o, "continue_final_message") && open && assistants(list)) {
+        if (assistants(list) > 1)
+            return api_fail(e, BAD, "messages", "messages: the last %d are the assistant's, wanted at most one that goes "
+                            "on (--prefill-assistant)", assistants(list));
+        go_on = 1;
+    }
     *end = go_on ? KVANT_CHAT_CONTINUE : open ? KVANT_CHAT_OPEN : KVANT_CHAT_CLOSED;
     return API_OK;
 }
@@ -491,7 +512,7 @@ int prompt_of_chat(const request_env *env, const json_t *o, request *r, api_erro
 {
     messages m = { 0 };
     char *kwargs = NULL, *tools = NULL;
-    int end, kind = chat_end_read(o, &end, e);
+    int end, kind = chat_end_read(env, o, &end, e);
 
     if (kind == API_OK)
         kind = chat_kwargs_read(env, o, &kwargs, e);

@@ -156,7 +156,7 @@ static int render_template(const request_env *env, const json_t *o, messages *m,
     API_TRY(request_check_unsupported(o, 1, e));
     API_TRY(chat_kwargs_read(env, o, kwargs, e));
     API_TRY(request_check_fields(env, o, REQUEST_TEMPLATE, ignored, e));
-    API_TRY(chat_end_read(o, &end, e));
+    API_TRY(chat_end_read(env, o, &end, e));
     API_TRY(tools_list(o, tools, e));
     API_TRY(messages_read(o, m, e));
     if (*tools && !(list = json_dumps((*tools)->list, JSON_COMPACT)))

@@ -68,6 +68,7 @@ static request_env env_of(const served *m)
                           .has_seed = s->p.seed >= 0,
                           .seed = (uint64_t)s->p.seed,
                           .strict_model = s->p.strict_model,
+                          .prefill = s->p.prefill,
                           .refuse_unknown = s->p.refuse_unknown,
                           .tell_thinking = s->p.tell_thinking,
                           .thinking = s->p.thinking,

@@ -78,6 +78,8 @@ enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn)
                        .streams = s->n_streams,
                        .uptime_ns = clock_ns() - s->started_ns };
 
+    if (!s->p.metrics)
+        return route_fail(c, conn, API_OFF, "", "/metrics is switched off (--no-metrics)");
     if (!s->p.router && s->models.n)
         v.model = s->models.list[0].name;
     v.ready = models_loaded(s);
@@ -114,7 +116,7 @@ enum MHD_Result get_slots(call *c, struct MHD_Connection *conn)
     jsonw w;
 
     if (!c->s->p.slots)
-        return route_fail(c, conn, API_NOT_FOUND, "", "/slots is switched off (--no-slots)");
+        return route_fail(c, conn, API_OFF, "", "/slots is switched off (--no-slots)");
     kvant_session_get_stats(c->m->session, &st);
     if (strict && strcmp(strict, "1") == 0 && st.running >= st.max_seqs)
         return route_fail(c, conn, API_UNAVAILABLE, "", "no slot is free");
