@@ -3,6 +3,7 @@
 or once its answer is forced to begin a call."""
 import json
 import os
+import re
 import sys
 import tempfile
 
@@ -149,6 +150,35 @@ def check_history(s):
     C.ok(reused > 0.5 * could, f"{reused} of {could} tokens reused")
 
 
+def counter(s, name):
+    text = s.request("GET", "/metrics")[2].decode()
+    return float(re.search(rf"^kvant:{name}{{.*}} (\S+)$", text, re.M).group(1))
+
+
+def check_turns():
+    """20 turns of a conversation with tools and thoughts, which the template leaves out of the history: of the tokens with which a prompt
+    goes on as the one before, whole pages of them, at least 95 % come from the cache; the counters say the same."""
+    s = start("hermes", "--reasoning-budget", "24", thinks=True)
+    messages = [{"role": "system", "content": "You tell of the weather and of the time. " * 12}, USER]
+    before, reused, could = [], 0, 0
+    for turn in range(20):
+        text = s.post("/apply-template", {"messages": messages, "tools": TOOLS})[1]["prompt"]
+        ids = s.post("/tokenize", {"content": text, "add_special": True})[1]["tokens"]
+        status, r = chat(s, messages=messages, tools=TOOLS, tool_choice="required" if turn % 2 else "auto", seed=turn, max_tokens=56)
+        C.ok(status == 200 and r["usage"]["prompt_tokens"] == len(ids), (len(ids), r))
+        same = next((i for i, (a, b) in enumerate(zip(ids, before)) if a != b), min(len(ids), len(before)))
+        reused += r["usage"]["prompt_tokens_details"]["cached_tokens"]
+        could += same // 64 * 64
+        before, m = ids, r["choices"][0]["message"]
+        messages = messages + [{k: m[k] for k in ("role", "content", "tool_calls", "reasoning_content") if k in m}]
+        messages += [{"role": "tool", "tool_call_id": t["id"], "content": json.dumps({"celsius": turn})} for t in m.get("tool_calls", [])]
+        messages += [] if m.get("tool_calls") else [{"role": "user", "content": f"And in the city number {turn}, please?"}]
+    known, hits = counter(s, "prefix_cache_known_tokens_total"), counter(s, "prefix_cache_hits_total")
+    C.ok(could > 10000 and reused >= 0.95 * could, f"{reused} of {could} tokens reused")
+    C.ok(hits == reused and 0.95 * known <= hits <= known and known >= could, (hits, reused, known, could))
+    C.ok(s.stop() == 0, "stopped cleanly")
+
+
 def check_bad(s):
     for body, param in (({"tools": [{"type": "x"}]}, "tools"), ({"tools": TOOLS, "tool_choice": "maybe"}, "tool_choice"),
                         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice"),
@@ -249,6 +279,7 @@ def main():
         finally:
             C.ok(s.stop() == 0, "stopped cleanly")
     check_thoughts()
+    check_turns()
     s = Server(BUILD)
     try:
         status, r = chat(s, tools=TOOLS)

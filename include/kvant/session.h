@@ -228,7 +228,9 @@ typedef struct kvant_session_stats {
     uint64_t prompt_tokens, cached_tokens;
     uint64_t computed_tokens; /* prompt rows run, recomputed ones included */
     uint64_t generated_tokens;
-    uint64_t prefix_queries, prefix_hits; /* in tokens */
+    /* In tokens; known: of the prompts, what earlier ones began with as far as the cache still had their pages: what
+     * could have been found, and was not where the state of a recurrent model is kept only at some positions. */
+    uint64_t prefix_queries, prefix_hits, prefix_known;
     uint64_t preempted_recompute, preempted_saved, evicted_pages, evicted_states;
     uint64_t preempted_paused;    /* of them: paused ones that gave way to others */
     uint64_t preempted_share;     /* and those of a tenant with more than its part, for one with less */

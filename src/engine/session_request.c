@@ -116,6 +116,15 @@ static int load_saved(kvant_session *s, request *q, kvant_diag *diag)
     return code;
 }
 
+/* Of its prompt, found or not; the last token is always evaluated. */
+static int known_tokens(const request *q)
+{
+    const int most = (q->r.n_prompt - 1) / KVANT_PAGE * KVANT_PAGE;
+    const int matched = q->hit.matched * KVANT_PAGE < most ? q->hit.matched * KVANT_PAGE : most;
+
+    return matched > q->t.n_cached ? matched : q->t.n_cached;
+}
+
 int request_start(kvant_session *s, request *q, kvant_diag *diag)
 {
     const int first = q->t.started_ns == 0;
@@ -136,6 +145,7 @@ int request_start(kvant_session *s, request *q, kvant_diag *diag)
     s->st.cached_tokens += (uint64_t)q->t.n_cached;
     s->st.prefix_queries += (uint64_t)q->r.n_prompt;
     s->st.prefix_hits += (uint64_t)q->t.n_cached;
+    s->st.prefix_known += (uint64_t)known_tokens(q);
     s->st.started++;
     return KVANT_OK;
 }

@@ -99,6 +99,7 @@ static void put_counters(const kvant_session_stats *st, jsonw *w)
     jsonw_kint(w, "generated_tokens", (int64_t)st->generated_tokens);
     jsonw_kint(w, "prefix_queries", (int64_t)st->prefix_queries);
     jsonw_kint(w, "prefix_hits", (int64_t)st->prefix_hits);
+    jsonw_kint(w, "prefix_known", (int64_t)st->prefix_known);
     jsonw_kint(w, "preemptions", (int64_t)(st->preempted_recompute + st->preempted_saved));
     jsonw_kint(w, "steps", (int64_t)st->steps);
     jsonw_kint(w, "rejected", (int64_t)st->rejected);

@@ -207,6 +207,9 @@ static void put_own(const writer *w, metrics *m, const kvant_session_stats *st, 
            (double)(atomic_load(&m->gone) + gone));
     single(w, "kv_pages", "gauge", "KV pages of 64 tokens.", st->pages);
     single(w, "kv_pages_free", "gauge", "KV pages that hold nothing.", st->pages_free);
+    single(w, "prefix_cache_known_tokens_total", "counter",
+           "Prompt tokens that an earlier prompt began with and whose pages were there: what hits could be.",
+           (double)st->prefix_known);
     single(w, "kv_pages_cached", "gauge", "KV pages that only the prefix cache holds.", st->pages_cached);
     single(w, "state_slots", "gauge", "State snapshots that fit.", st->states);
     single(w, "state_slots_free", "gauge", "State snapshot places that are free.", st->states_free);
