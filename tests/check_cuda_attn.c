@@ -43,8 +43,10 @@ static int check_case(kvant_device *dev, kvant_cuda_bench_attn_fn bench, kvant_c
     c.check = 1;
     const int rc = bench(dev, &c, &t, &diag);
     CHECK(rc == KVANT_OK, "%s x %s d %d new %d: %s", c.k->name, c.v->name, c.d, c.new_tokens, diag.text);
-    CHECK(rc < 0 || t.nmse <= 1e-5, "%s x %s h %d/%d d %d len %d tail %d new %d: NMSE %.3g, wanted 1e-5", c.k->name,
-          c.v->name, c.h, c.h_kv, c.d, c.len, c.tail_pages, c.new_tokens, t.nmse);
+    CHECK(rc < 0 || t.nmse <= 1e-5,
+          "%s x %s h %d/%d d %d len %d tail %d new %d seqs %d window %d sinks %d cap %g: NMSE %.3g, wanted 1e-5",
+          c.k->name, c.v->name, c.h, c.h_kv, c.d, c.len, c.tail_pages, c.new_tokens, c.seqs, c.window, c.sinks,
+          (double)c.softcap, t.nmse);
     fast += rc == KVANT_OK && t.fast;
     return rc == KVANT_OK && t.fast;
 }
@@ -76,6 +78,42 @@ static void check_own(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
         }
 }
 
+/* Windows that begin inside a page, in the exact tail, in an earlier split; caps; sinks; alone and together.  The pairs
+ * have kernels of their own, which must take them: decode rows (one launch for few units, a line of steps for many),
+ * prompts whose blocks make their own tiles and such that find them made. */
+static void check_variants(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
+{
+    static const char *const pairs[][2] = {
+        { "tbq4_0", "tbq4_0" }, { "turbo4_66", "turbo4_66" }, { "turbo3_tcq", "turbo3_tcq" },
+        { "q8_0", "q8_0" },     { "f16", "f16" },             { "bf16", "bf16" },
+        { "bf16", "tbq3_0" },   { "qjl1_256", "tbq3_0" },     { "q4_polar_r", "q4_polar_r" }
+    };
+    static const kvant_cuda_attn_case kinds[] = {
+        { .window = 1 },   { .window = 100 },  { .window = 128 }, { .window = 1090 },
+        { .softcap = 3 },  { .sinks = 1 },     { .window = 333, .softcap = 2, .sinks = 1 }
+    };
+    static const kvant_cuda_attn_case shapes[] = {
+        { .seqs = 2, .h = 16, .len = 1500, .new_tokens = 1 }, { .seqs = 70, .h = 8, .len = 1300, .new_tokens = 1 },
+        { .seqs = 1, .h = 8, .len = 60000, .new_tokens = 1 }, { .seqs = 2, .h = 8, .len = 700, .new_tokens = 30 },
+        { .seqs = 1, .h = 10, .len = 1500, .new_tokens = 1000 }
+    };
+    for (int i = 0; i < (int)(sizeof pairs / sizeof pairs[0]); i++)
+        for (int j = 0; j < (int)(sizeof kinds / sizeof kinds[0]); j++)
+            for (int s = 0; s < (int)(sizeof shapes / sizeof shapes[0]); s++) {
+                kvant_cuda_attn_case c = shapes[s];
+                const kvant_format *k = kvant_format_find(pairs[i][0]), *v = kvant_format_find(pairs[i][1]);
+                c.k = k;
+                c.v = v;
+                c.h_kv = 2;
+                c.d = k->group == 128 || v->group == 128 || (i + s) % 3 == 0 ? 128 : (i + s) % 3 == 1 ? 64 : 256;
+                c.tail_pages = 1 + (i + j + s) % 3;
+                c.window = kinds[j].window;
+                c.softcap = kinds[j].softcap;
+                c.sinks = kinds[j].sinks;
+                CHECK(check_case(dev, bench, c), "%s x %s d %d: not by these kernels", k->name, v->name, c.d);
+            }
+}
+
 /* A mask that names nothing is refused by name. */
 static void check_mask(void)
 {
@@ -102,9 +140,14 @@ static void time_case(kvant_device *dev, kvant_cuda_bench_attn_fn bench, kvant_c
     c.runs = 30;
     c.tail_pages = 1;
     CHECK(bench(dev, &c, &t, &diag) == KVANT_OK, "%s x %s: %s", c.k->name, c.v->name, diag.text);
-    printf("%-10s x %-10s %2d x %d KV heads x d %d x %6d, %d rows, GQA %d: %7.1f us (least %.1f), %.3f TB/s%s\n",
-           c.k->name, c.v->name, c.seqs, c.h_kv, c.d, c.len, c.new_tokens, c.h / c.h_kv, t.median_s * 1e6,
-           t.least_s * 1e6, t.bytes / t.median_s / 1e12, t.fast ? "" : ", general kernel");
+    printf("%-10s x %-10s %2d x %d KV heads x d %d x %6d, %d rows, GQA %d", c.k->name, c.v->name, c.seqs, c.h_kv, c.d,
+           c.len, c.new_tokens, c.h / c.h_kv);
+    if (c.window > 0 || c.sinks || c.softcap > 0)
+        printf(", window %d, sinks %d, cap %g: %7.1f us (least %.1f)", c.window, c.sinks, (double)c.softcap,
+               t.median_s * 1e6, t.least_s * 1e6);
+    else
+        printf(": %7.1f us (least %.1f), %.3f TB/s", t.median_s * 1e6, t.least_s * 1e6, t.bytes / t.median_s / 1e12);
+    printf("%s\n", t.fast ? "" : ", general kernel");
 }
 
 static void time_bars(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
@@ -120,6 +163,8 @@ static void time_bars(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
         { .seqs = 1, .h = 16, .h_kv = 4, .d = 128, .len = 262144, .new_tokens = 1 },
         { .seqs = 16, .h = 16, .h_kv = 2, .d = 256, .len = 32768, .new_tokens = 1 },
         { .seqs = 1, .h = 32, .h_kv = 8, .d = 128, .len = 8192, .new_tokens = 8192 },
+        { .seqs = 32, .h = 32, .h_kv = 8, .d = 128, .len = 32768, .new_tokens = 1, .window = 128, .sinks = 1 },
+        { .seqs = 1, .h = 32, .h_kv = 8, .d = 128, .len = 8192, .new_tokens = 8192, .window = 1024, .softcap = 50 },
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (size_t j = 0; j < (i == 0 ? sizeof pairs / sizeof pairs[0] : 2); j++) {
@@ -195,6 +240,8 @@ int main(int argc, char **argv)
             c.len = d == 128 ? 5000 : 3100;
             check_case(dev, bench, c);
         }
+    if (bench)
+        check_variants(dev, bench);
     if (bench)
         check_own(dev, bench);
     if (bench) { /* more rows than one launch takes */

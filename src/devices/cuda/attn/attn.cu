@@ -43,26 +43,11 @@ static size_t prep_bytes(const attn_job &p)
     return cuda_aligned((size_t)p.seqs.n_tokens * p.h * p.k.sdim * sizeof(float));
 }
 
-/* What no kernel of this device computes. */
-static int refuse_variants(const kvant_attn_args *a, kvant_diag *diag)
-{
-    if (a->window > 0)
-        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: attn: window = %d, wanted 0: no kernel for windows",
-                         a->window);
-    if (a->softcap > 0.0f)
-        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: attn: softcap = %g, wanted 0: no kernel caps scores",
-                         (double)a->softcap);
-    if (a->sinks)
-        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: attn: sinks, wanted none: no kernel for sinks");
-    return KVANT_OK;
-}
-
 /* Fills everything but the scratch addresses; KVANT_EUNSUPPORTED where no kernel fits. */
 static int attn_shape(cuda_device *d, const kvant_attn_args *a, attn_job *p, kvant_diag *diag)
 {
     const int group = a->h / a->h_kv;
     memset(p, 0, sizeof *p);
-    CUDA_TRY(refuse_variants(a, diag));
     CUDA_TRY(cuda_side(d, &a->k, a->d_k, &p->k, diag));
     CUDA_TRY(cuda_side(d, &a->v, a->d_v, &p->v, diag));
     if (p->k.layout || p->v.layout)
@@ -98,8 +83,7 @@ typedef struct fast_job {
 static bool fast_shape(cuda_device *d, const kvant_attn_args *a, fast_job *o)
 {
     side_dev k, v;
-    if (!d->fast_attn || refuse_variants(a, NULL) < 0 || cuda_side(d, &a->k, a->d_k, &k, NULL) < 0 ||
-        cuda_side(d, &a->v, a->d_v, &v, NULL) < 0)
+    if (!d->fast_attn || cuda_side(d, &a->k, a->d_k, &k, NULL) < 0 || cuda_side(d, &a->v, a->d_v, &v, NULL) < 0)
         return false;
     const bool all_one = a->seqs.n_tokens <= a->seqs.n_seqs;
     o->decode = decode_shape(d, a, k, v, &o->one);

@@ -3,7 +3,8 @@
  * Three launches: prep_q once per query row and head; partial sums per (tile of query rows, KV head, split of
  * KVANT_SPLIT keys); the merge of the splits in ascending order with finish_out once per head.  Scores never leave the
  * multiprocessor.  A tile holds the heads of one KV head for up to `tokens` tokens of one page: whether a page is
- * read exactly or encoded is then the same for the whole tile. */
+ * read exactly or encoded is then the same for the whole tile.  Splits that lie before the tile's window are left out
+ * by both the sums and the merge, where a sink joins. */
 #ifndef KVANT_CUDA_ATTN_ANY_CUH
 #define KVANT_CUDA_ATTN_ANY_CUH
 
@@ -51,7 +52,7 @@ static __device__ __forceinline__ row_id row_of(const attn_job &p, const tile &t
 
 static __global__ void prep_kernel(side_dev s, const float *q, int64_t ldq, int64_t gq, int h, float *qp)
 {
-    __shared__ float x[KVANT_MAX_HEAD_DIM], y[2 * KVANT_MAX_HEAD_DIM];
+    __shared__ float x[KVANT_MAX_PLAIN_HEAD_DIM], y[2 * KVANT_MAX_HEAD_DIM];
     const float *from = q + (int64_t)(blockIdx.x / h) * ldq + (int64_t)(blockIdx.x % h) * gq;
     for (int j = threadIdx.x; j < s.dp; j += blockDim.x)
         x[j] = j < s.d ? from[j] : 0.0f;
@@ -190,7 +191,8 @@ static __device__ void any_open(const attn_job &p, const any_place &at, const la
 static __device__ __forceinline__ void any_weight(const attn_job &p, const layout &w, int row, bool seen, float s,
                                                   float *m, float *l)
 {
-    const float x = seen ? s * p.scale : -INFINITY;
+    const float scaled = s * p.scale;
+    const float x = !seen ? -INFINITY : p.cap > 0.0f ? p.cap * tanhf(scaled / p.cap) : scaled;
     const bool bad = __any_sync(0xffffffffu, isnan(x));
     const float top = fmaxf(*m, warp_max(x));
     const float e = top == -INFINITY ? 0.0f : expf(x - top), by = top == -INFINITY ? 1.0f : expf(*m - top);
@@ -226,9 +228,10 @@ static __device__ __forceinline__ void any_step(const attn_job &p, const any_pla
         scores<R>(w.qp, w.ldq, w.keys + threadIdx.x % 32 * w.ld, p.k.sdim, row, p.rows, s);
 #pragma unroll
     for (int r = 0; r < R; r++)
-        if (row + r < p.rows)
-            any_weight(p, w, row + r, o->id[r].token >= 0 && key + (int)(threadIdx.x % 32) <= o->id[r].pos, s[r],
-                       &o->m[r], &o->l[r]);
+        if (row + r < p.rows) {
+            const int back = o->id[r].pos - key - (int)(threadIdx.x % 32);
+            any_weight(p, w, row + r, o->id[r].token >= 0 && back >= 0 && back < p.window, s[r], &o->m[r], &o->l[r]);
+        }
     __syncthreads();
     load_keys(p.v, tv, id_page, p.h_kv, at.head, r0, n, tv >= 0 ? p.v.d : p.v.sdim, w.ld, w.keys);
     __syncthreads();
@@ -264,6 +267,9 @@ template <int R> static __global__ void __launch_bounds__(THREADS) attn_kernel(a
 
     if (!tile_at(p.seqs, p.tokens, p.tile0 + ti, &at.t) || at.split * KVANT_SPLIT > at.t.pos + at.t.count - 1)
         return;
+    const int first = attn_first(p, at.t.pos) / KEYS * KEYS;
+    if (first >= (at.split + 1) * KVANT_SPLIT)
+        return;
     layout_floats(p, smem, &w);
     any_open(p, at, w);
 #pragma unroll
@@ -273,7 +279,7 @@ template <int R> static __global__ void __launch_bounds__(THREADS) attn_kernel(a
         o.l[r] = 0.0f;
     }
     const int seen = at.t.pos + at.t.count, last = (at.split + 1) * KVANT_SPLIT, end = seen < last ? seen : last;
-    for (int key = at.split * KVANT_SPLIT; key < end; key += KEYS)
+    for (int key = max(at.split * KVANT_SPLIT, first); key < end; key += KEYS)
         any_step<R>(p, at, w, key, end, &o);
     __syncwarp();
 #pragma unroll
@@ -296,17 +302,21 @@ static __global__ void merge_kernel(attn_job p)
     if (o.token < 0)
         return;
     const int n = o.pos / KVANT_SPLIT + 1;                 /* later splits hold no key of this row */
-    float top = -INFINITY, total = 0.0f;
-    for (int i = 0; i < n; i++)
+    const int first = attn_first(p, t.pos) / KVANT_SPLIT;  /* earlier ones none of the tile */
+    const float sink = attn_sink(p, o.head);
+    float top = sink, total = 0.0f;
+    for (int i = first; i < n; i++)
         top = fmaxf(top, part_at(p, ti, kv_tile, i, blockIdx.y)[0]);
-    for (int i = 0; i < n; i++) {
+    if (p.sinks)
+        total = expf(sink - top);
+    for (int i = first; i < n; i++) {
         const float *from = part_at(p, ti, kv_tile, i, blockIdx.y);
         total += expf(from[0] - top) * from[1];
     }
     const float inv = 1.0f / total;
     for (int e = threadIdx.x; e < p.v.sdim; e += blockDim.x) {
         float sum = 0.0f;
-        for (int i = 0; i < n; i++) {
+        for (int i = first; i < n; i++) {
             const float *from = part_at(p, ti, kv_tile, i, blockIdx.y);
             sum = fmaf(expf(from[0] - top), from[2 + e], sum);
         }
@@ -315,7 +325,7 @@ static __global__ void merge_kernel(attn_job p)
     space_finish(p.v, acc, x);
     for (int e = threadIdx.x; e < p.v.d; e += blockDim.x) {
         float sum = 0.0f;
-        for (int i = 0; p.v.tail && i < n; i++) {
+        for (int i = first; p.v.tail && i < n; i++) {
             const float *from = part_at(p, ti, kv_tile, i, blockIdx.y);
             sum = fmaf(expf(from[0] - top), from[2 + p.v.sdim + e], sum);
         }

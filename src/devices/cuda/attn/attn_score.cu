@@ -13,7 +13,7 @@ typedef struct score_job {
 
 static __global__ void __launch_bounds__(256) score_kernel(score_job p)
 {
-    __shared__ float raw[KVANT_MAX_HEAD_DIM], qp[2 * KVANT_MAX_HEAD_DIM];
+    __shared__ float raw[KVANT_MAX_PLAIN_HEAD_DIM], qp[2 * KVANT_MAX_HEAD_DIM];
     const int i = blockIdx.x / p.h, head = blockIdx.x % p.h, kv = head / (p.h / p.h_kv), lane = threadIdx.x % 32;
     const int seq = seq_of(p.seqs, i), pos = p.seqs.pos0[seq] + i - p.seqs.q0[seq];
     const float *q = p.q + (int64_t)i * p.ldq + (int64_t)head * p.gq, scale = side_scale(p.k);

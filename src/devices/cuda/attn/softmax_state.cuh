@@ -1,6 +1,9 @@
-/* softmax_state.cuh: what a lane carries of a running softmax: maxima, weights and TILES tiles of weighted sums. */
+/* softmax_state.cuh: what a lane carries of a running softmax: maxima, weights and TILES tiles of weighted sums; and
+ * what the kernels on tensor cores do with capped scores and sinks.  Scores are in log2 units. */
 #ifndef KVANT_CUDA_SOFTMAX_STATE_CUH
 #define KVANT_CUDA_SOFTMAX_STATE_CUH
+
+#include "devices/cuda/attn/prep.cuh"
 
 #define NOTHING (-3e38f) /* the maximum before any score */
 
@@ -15,6 +18,19 @@ template <int TILES> static __device__ __forceinline__ void state_clear(softmax_
 #pragma unroll
     for (int i = 0; i < TILES; i++)
         a.o[i][0] = a.o[i][1] = a.o[i][2] = a.o[i][3] = 0.0f;
+}
+
+/* cap * tanh(s / cap), where tanh(x) is 1 - 2 / (1 + exp(2 x)): the error is near 2^-22 of the cap. */
+static __device__ __forceinline__ float score_capped(const attn_call &c, float s)
+{
+    const float top = c.cap * PREP_LOG2E;
+    return top - __fdividef(2.0f * top, 1.0f + exp2_fast(s * c.cap_rate));
+}
+
+/* What a sink adds to a sum of weights that are relative to the maximum m. */
+static __device__ __forceinline__ float sink_weight(float sink, float m)
+{
+    return exp2_fast(sink * PREP_LOG2E - m);
 }
 
 #endif

@@ -118,6 +118,7 @@ static int32_t *put(room *r, const std::vector<int32_t> &x)
     return p;
 }
 
+/* `pages` pages, and one behind them that holds no number. */
 static void fill_side(room *r, const kvant_cuda_attn_case *c, const kvant_format *f, int pages, int tails,
                       uint64_t seed, kvant_kv_side *s)
 {
@@ -128,7 +129,7 @@ static void fill_side(room *r, const kvant_cuda_attn_case *c, const kvant_format
     s->row_bytes = (size_t)((c->d + f->group - 1) / f->group) * (size_t)f->group_bytes;
     s->head_bytes = s->row_bytes * KVANT_PAGE;
     s->page_bytes = s->head_bytes * (size_t)c->h_kv;
-    s->pages = take<uint8_t>(r, s->page_bytes * (size_t)pages);
+    s->pages = take<uint8_t>(r, s->page_bytes * (size_t)(pages + 1));
     const size_t n = s->page_bytes * (size_t)pages, tail = (size_t)tails * c->h_kv * KVANT_PAGE * c->d;
     if (c->tail_pages > 0 && !(f->flags & KVANT_FORMAT_WIDE))
         s->tail = take<uint16_t>(r, tail);
@@ -144,6 +145,7 @@ static void fill_side(room *r, const kvant_cuda_attn_case *c, const kvant_format
     if (card->values > 1)
         fill_scales<<<4096, THREADS, 0, r->d->stream>>>(s->pages, n / card->bytes, card->bytes, sketch ? 32 : 0, sketch,
                                                         unit_scale(card), seed << 41);
+    cudaMemsetAsync(s->pages + n, 0xff, s->page_bytes, r->d->stream);
     if (s->tail)
         fill_codes<<<1024, THREADS, 0, r->d->stream>>>((uint8_t *)s->tail, tail * 2, CARD_HALF, seed << 42);
 }
@@ -239,7 +241,10 @@ static int bench(room *r, const kvant_cuda_attn_case *c, kvant_cuda_attn_time *o
         std::swap(table[i], table[seed % (uint64_t)(i + 1)]);
     }
     int next = 0;
+    const int behind = c->window > 0 && c->len - n >= c->window ? (c->len - n - c->window + 1) / KVANT_PAGE : 0;
     for (int i = 0; i < c->seqs; i++) {
+        for (int j = 0; j < behind; j++) /* no query's window has these */
+            table[(size_t)i * per + j] = pages;
         q0[i + 1] = (i + 1) * n;
         pos0[i] = c->len - n;
         prompt[i] = n > 1;
@@ -274,6 +279,14 @@ static int bench(room *r, const kvant_cuda_attn_case *c, kvant_cuda_attn_time *o
     a.tail_pages = c->tail_pages;
     a.compute = KVANT_COMPUTE_F32;
     a.max_pos = c->len - 1;
+    a.window = c->window;
+    a.softcap = c->softcap;
+    if (c->sinks) {
+        float *sinks = take<float>(r, (size_t)c->h);
+        CUDA_TRY(r->rc);
+        fill_normal<<<cuda_blocks(c->h, THREADS), THREADS, 0, r->d->stream>>>(sinks, (size_t)c->h, 2.0f, 55);
+        a.sinks = sinks;
+    }
 
     std::vector<float> want(values), got(values);
     if (c->check) {

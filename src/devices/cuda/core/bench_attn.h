@@ -19,6 +19,8 @@ typedef struct kvant_cuda_attn_case {
     int runs;       /* timed launches */
     int check;      /* compare with the general kernel */
     int distinct;   /* pages that exist, the table repeats them; 0: one for each entry of the table */
+    int window, sinks; /* 0: none; pages that no query's window has hold no number */
+    float softcap;
 } kvant_cuda_attn_case;
 
 typedef struct kvant_cuda_attn_time {

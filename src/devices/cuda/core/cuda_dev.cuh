@@ -156,10 +156,16 @@ struct attn_call {
     int64_t ldq, gq, ldo;
     int h, h_kv, tail_pages;
     float scale;
+    int window;                    /* keys that a query sees, its own among them; ATTN_ALL: all */
+    float cap, cap_rate;           /* of scores, 0: none; 2 / cap */
+    const float *sinks;            /* [h], or NULL */
 };
+enum { ATTN_ALL = 1 << 30 };       /* more than there are positions */
 static inline attn_call cuda_attn_call(const kvant_attn_args *a)
 {
-    return { cuda_seqs(&a->seqs), a->q, a->out, a->ldq, a->gq, a->ldo, a->h, a->h_kv, a->tail_pages, a->scale };
+    return { cuda_seqs(&a->seqs), a->q, a->out, a->ldq, a->gq, a->ldo, a->h, a->h_kv, a->tail_pages, a->scale,
+             a->window > 0 && a->window < ATTN_ALL ? a->window : (int)ATTN_ALL, a->softcap,
+             a->softcap > 0.0f ? 2.0f / a->softcap : 0.0f, a->sinks };
 }
 
 /* ---- blas.cu: cuBLASLt, found at run time ---- */
@@ -231,6 +237,18 @@ static __device__ __forceinline__ float warp_max(float v)
     for (int m = 16; m; m >>= 1)
         v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, m));
     return v;
+}
+
+/* The first key that a query at `pos` sees. */
+static __device__ __forceinline__ int attn_first(const attn_call &c, int pos)
+{
+    return max(pos + 1 - c.window, 0);
+}
+
+/* A head's sink: -infinity where there is none. */
+static __device__ __forceinline__ float attn_sink(const attn_call &c, int head)
+{
+    return c.sinks ? c.sinks[head] : -INFINITY;
 }
 
 static __device__ __forceinline__ float sigmoid_dev(float x)

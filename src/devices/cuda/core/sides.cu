@@ -112,9 +112,10 @@ int cuda_side_supports(cuda_device *d, const kvant_kv_side *s, int head_dim, kva
     if (!s->fmt || cuda_format_find(s->fmt) < 0)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: cache format %s has no kernels here",
                          s->fmt ? s->fmt->name : "(none)");
-    if (head_dim < 1 || head_dim > KVANT_MAX_HEAD_DIM)
-        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: head_dim %d, wanted 1 to %d", head_dim,
-                         KVANT_MAX_HEAD_DIM);
+    const int most = s->fmt->group == 1 ? KVANT_MAX_PLAIN_HEAD_DIM : KVANT_MAX_HEAD_DIM;
+    if (head_dim < 1 || head_dim > most)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %s with head_dim %d, wanted 1 to %d", s->fmt->name,
+                         head_dim, most);
     const cuda_format *f = cuda_format_of(cuda_format_find(s->fmt));
     const size_t align = f->values == 1 ? (size_t)f->bytes : 2; /* of the loads in cards/decode.h */
     if ((s->page_bytes | s->head_bytes | s->row_bytes) % align)

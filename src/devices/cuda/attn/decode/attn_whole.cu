@@ -22,9 +22,9 @@ typedef struct share {
     bool exact;
 } share;
 
-static __device__ __forceinline__ int blocks_of(const row_span &row)
+static __device__ __forceinline__ int blocks_of(const decode_job &p, const row_span &row)
 {
-    return row.encoded * (KVANT_PAGE / PACK_BLOCK);
+    return (row.encoded - first_page(p, row.pos)) * (KVANT_PAGE / (int)PACK_BLOCK);
 }
 
 static __device__ __forceinline__ int exact_of(const row_span &row)
@@ -33,9 +33,9 @@ static __device__ __forceinline__ int exact_of(const row_span &row)
 }
 
 /* Of warp `warp` of `warps`. */
-static __device__ __forceinline__ share share_of(const row_span &row, int warp, int warps)
+static __device__ __forceinline__ share share_of(const decode_job &p, const row_span &row, int warp, int warps)
 {
-    const int blocks = blocks_of(row), exact = exact_of(row), all = blocks + exact;
+    const int blocks = blocks_of(p, row), exact = exact_of(row), all = blocks + exact;
     share o;
     o.coded = exact <= 0 ? warps : blocks == 0 ? 0 : max(1, min(warps - 1, (blocks * warps + all / 2) / all));
     o.exact = warp >= o.coded;
@@ -46,7 +46,8 @@ static __device__ __forceinline__ share share_of(const row_span &row, int warp, 
     return o;
 }
 
-/* A warp's encoded pages: lane i has the id of page base + i; where its KV head begins in a page. */
+/* A warp's encoded pages: lane i has the id of page base + i of those that the unit reads; where its KV head begins in
+ * a page. */
 typedef struct page_ids {
     int base, ids;
     uint32_t k_at, v_at;
@@ -55,7 +56,7 @@ typedef struct page_ids {
 static __device__ __forceinline__ page_ids pages_of(const decode_job &p, const row_span &row, int kv, const share &mine,
                                                     int lane)
 {
-    const int32_t *table = p.seqs.table + (size_t)row.seq * p.seqs.stride;
+    const int32_t *table = p.seqs.table + (size_t)row.seq * p.seqs.stride + first_page(p, row.pos);
     page_ids o;
     o.base = mine.at / (KVANT_PAGE / PACK_BLOCK);
     const int n = mine.exact ? 0 : (mine.to + KVANT_PAGE / PACK_BLOCK - 1) / (KVANT_PAGE / PACK_BLOCK) - o.base;
@@ -162,7 +163,7 @@ static __device__ __forceinline__ void exact_ahead(const decode_job &p, const ro
             scores_quad<PARTS_K>(s[0], x.k[2 * c], x.k[2 * c + 1], q + 4 * PARTS_K * c);
         if (i + 1 < mine.to)
             exact_ask_k<D>(p, row, kv, i + 1, x, lane);
-        softmax_step<D, 1, PARTS_V>(a, s, w, 8.0f, row.pos - key, lane);
+        softmax_step<D, 1, PARTS_V>(p, a, s, w, 8.0f, row.pos - key, lane);
         if (!exact_tile<D>::BOTH)
             exact_ask_v<D>(p, row, kv, i, x, lane);
 #pragma unroll
@@ -235,7 +236,7 @@ static __device__ __forceinline__ void whole_queries(const decode_job &p, const 
 {
     const float by = p.scale * PREP_LOG2E;
     for (int i = warp; i < live; i += p.warps)
-        warp_prep<D / 32, PARTS>(row.encoded > 0 ? p.k.s.space : (int)SPACE_REAL,
+        warp_prep<D / 32, PARTS>(blocks_of(p, row) > 0 ? p.k.s.space : (int)SPACE_REAL,
                           p.q + row.token * p.ldq + (first + i) * p.gq, by, by * side_scale(p.k.s), raw + i * D,
                           turned + i * D, lane);
 }
@@ -247,10 +248,11 @@ static __device__ __forceinline__ void coded_blocks(const decode_job &p, const r
                                                     state<D> &a, int lane)
 {
     constexpr int SLOTS = shape<D>::BLOCKS;
+    const int from = first_page(p, row.pos) * KVANT_PAGE;
 #pragma unroll 1
     for (int i = mine.at; i < mine.to; i++) {
         const int n = i - mine.at, next = min(i + SLOTS, mine.to - 1);
-        coded_step<D, KIND_K, KIND_V, 1>(p, room_part(p, r, n % SLOTS), a, q, i * PACK_BLOCK, row.pos,
+        coded_step<D, KIND_K, KIND_V, 1>(p, room_part(p, r, n % SLOTS), a, q, from + i * (int)PACK_BLOCK, row.pos,
                                          (uint32_t)(n / SLOTS) & 1, i + SLOTS < mine.to,
                                          block_from(pages, p.k, pages.k_at, next),
                                          block_from(pages, p.v, pages.v_at, next), lane);
@@ -276,14 +278,14 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     const int kv = kv_of(p, in), begin = in % p.head_tiles * p.heads, live = min(p.heads, p.group - begin);
     const int first = kv * p.group + begin;
     constexpr bool SIGN = is_sign(KIND_K);
-    const bool sketches = SIGN && p.desk && row.encoded > 0;
+    const bool sketches = SIGN && p.desk && blocks_of(p, row) > 0;
     /* few steps: the first block takes them all, the others help it to sketch, if at all */
-    const bool alone = p.whole == 1 || (SIGN && p.desk && blocks_of(row) + exact_of(row) <= p.warps);
+    const bool alone = p.whole == 1 || (SIGN && p.desk && blocks_of(p, row) + exact_of(row) <= p.warps);
     const int rank = alone ? 0 : (int)cluster_rank(), blocks = alone ? 1 : p.whole;
     const bool help = alone && p.whole > 1 && cluster_rank() > 0;
     if (help && !sketches)
         return;
-    const share mine = help ? share{ 0, 0, 0, false } : share_of(row, rank * p.warps + warp, blocks * p.warps);
+    const share mine = help ? share{ 0, 0, 0, false } : share_of(p, row, rank * p.warps + warp, blocks * p.warps);
     const page_ids pages = pages_of(p, row, kv, mine, lane);
     if (row.steps > 0)
         whole_warm<D>(p, row, kv, mine, pages, lane);
@@ -333,13 +335,14 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
         coded_blocks<D, KIND_K, KIND_V>(p, row, mine, pages, r, q, a, lane);
     piece_store<D>(p, a, (float *)r.slot_k, p.v.kind == KIND_TRELLIS && !mine.exact, lane);
     float *out = p.out + row.token * p.ldo + (int64_t)first * D;
-    whole_join<D>(p, smem, base, live, mine.coded, out, blocks, rank, warp, lane);
+    whole_join<D>(p, smem, base, first, live, mine.coded, out, blocks, rank, warp, lane);
 #endif
 }
 
 int decode_whole_blocks(const decode_job &p, int max_pos)
 {
-    const int steps = (max_pos / KVANT_PAGE + 1) * (KVANT_PAGE / (int)PACK_BLOCK), units = p.n_rows * units_per_row(p);
+    const int all = max_pos / KVANT_PAGE + 1, seen = (p.window + KVANT_PAGE - 2) / KVANT_PAGE + 1; /* pages of a row */
+    const int steps = (seen < all ? seen : all) * (KVANT_PAGE / (int)PACK_BLOCK), units = p.n_rows * units_per_row(p);
     int n = is_sign(p.k.kind) && SKETCH_BLOCKS * units <= p.blocks ? SKETCH_BLOCKS : 1;
     if (units > p.blocks || p.slot_bytes < piece_size(p.d, p.heads) * sizeof(float))
         return 0;

@@ -45,6 +45,7 @@ static __device__ __forceinline__ void decode_all(const decode_job &p)
         const int part = at >= s.exact, to = min(part ? s.end : s.exact, hi);
         const int first = s.in % p.head_tiles * p.heads, live = min(p.heads, p.group - first);
         const int head = row.token * p.h + kv_of(p, s.in) * p.group + first;
+        const int from = first_page(p, row.pos) * KVANT_PAGE;
         state_clear(a);
         if (is_sign(KIND_K) && !part)
             load_sketch<KIND_K == KIND_SIGN>(p.sketch + (int64_t)head * SKETCH_WORDS, live, q, lane);
@@ -60,7 +61,7 @@ static __device__ __forceinline__ void decode_all(const decode_job &p)
             feed_next<D, MAKE>(p, t, f, lane);
             const uint8_t *k = feed_from<D, MAKE>(f, p.k, f.k_at), *v = feed_from<D, MAKE>(f, p.v, f.v_at);
             coded_step<D, KIND_K, KIND_V, shape<D, MAKE>::BLOCKS, MAKE>(
-                p, r, a, q, (at - s.first) * shape<D, MAKE>::STEP, row.pos, phase, f.at < hi, k, v, lane);
+                p, r, a, q, from + (at - s.first) * shape<D, MAKE>::STEP, row.pos, phase, f.at < hi, k, v, lane);
             phase ^= 1;
         }
         join = block_joins(p, t, s); /* the same for all warps of the block */

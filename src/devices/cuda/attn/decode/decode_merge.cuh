@@ -214,15 +214,16 @@ static __device__ __forceinline__ merge_sum merge_some(const decode_job &p, cons
     return a;
 }
 
-/* One warp: joins the groups' sums, [groups][2 parts][D], to the head's values. */
+/* One warp: joins the groups' sums, [groups][2 parts][D], and its sink to the head's values. */
 template <int D>
 static __device__ __forceinline__ void merge_finish(const decode_job &p, const float2 *ml, const float *sums,
-                                                    int groups, float *out)
+                                                    int groups, float sink, float *out)
 {
     constexpr int V = D / 32;
     const int lane = threadIdx.x % 32;
     const float2 mine = lane < groups ? ml[lane] : make_float2(NOTHING, 0.0f);
-    const float w = exp2_fast(mine.x - warp_max(mine.x)), inv = __fdividef(1.0f, warp_sum(w * mine.y));
+    const float top = warp_max(mine.x), w = exp2_fast(mine.x - top);
+    const float inv = __fdividef(1.0f, warp_sum(w * mine.y) + sink_weight(sink, top));
     float x[V], y[V];
 #pragma unroll
     for (int e = 0; e < V; e++)
@@ -262,6 +263,7 @@ template <int D, int MAKE> static __device__ __forceinline__ void merge_all(cons
         return;
     }
     const piece_list c = pieces_of<D>(p, m, row * units_per_row(p) + in, in);
+    const float sink = attn_sink(p, kv * p.group + head);
     warm_signs<D / 32>(p.v.s.space, lane);
     pdl_wait();
     const merge_sum a = merge_some<D>(p, c, i, rank, groups);
@@ -273,7 +275,7 @@ template <int D, int MAKE> static __device__ __forceinline__ void merge_all(cons
     __syncthreads();
     float *out = p.out + (int64_t)m.row.token * p.ldo + (int64_t)(kv * p.group + head) * D;
     if (threadIdx.x < 32)
-        merge_finish<D>(p, ml, sums, groups, out);
+        merge_finish<D>(p, ml, sums, groups, sink, out);
 }
 
 template <int D, int MAKE> static __global__ void __launch_bounds__(1024, 1) decode_merge(decode_job p)

@@ -1,7 +1,8 @@
 /* decode_plan.cuh: which steps of a batch a warp of attn_decode.cu computes.
  *
  * Steps are numbered through: rows in order, units of a row in order, of a unit first its encoded pages (shape::STEP
- * keys each), then its exact keys (TAIL_STEP keys each, which count as 1 << p.exact_cost steps).  The line of steps is
+ * keys each), then its exact keys (TAIL_STEP keys each, which count as 1 << p.exact_cost steps); pages that lie before
+ * the row's window have none.  The line of steps is
  * cut into even stretches, one for each warp of the grid.  What a stretch is depends on the batch, so the last bits of
  * a result do too.
  *
@@ -13,9 +14,9 @@
 
 enum { TAIL_STEP = 16, PLAN_SUMS = DECODE_ROWS / 32 };
 
-/* A row: token row (-1: not this kernel's), sequence and position; pages 0 .. encoded - 1 are read encoded, the rest
- * exactly.  steps: of each of its units, of which `coded` of encoded pages; first: number of the row's first step,
- * counted from the first of its 32 rows; fresh: the sequence's first position of this batch. */
+/* A row: token row (-1: not this kernel's), sequence and position; pages first_page .. encoded - 1 are read encoded,
+ * the rest exactly.  steps: of each of its units, of which `coded` of encoded pages; first: number of the row's first
+ * step, counted from the first of its 32 rows; fresh: the sequence's first position of this batch. */
 typedef struct row_span {
     int token, seq, pos, encoded, coded, steps, first, fresh;
 } row_span;
@@ -29,6 +30,12 @@ typedef struct plan {
 static __host__ __device__ inline int units_per_row(const decode_job &p)
 {
     return p.h_kv * p.head_tiles;
+}
+
+/* The first page that a row at pos reads. */
+static __device__ __forceinline__ int first_page(const decode_job &p, int pos)
+{
+    return attn_first(p, pos) / KVANT_PAGE;
 }
 
 template <int D, int MAKE = ARCH_90> static __device__ __forceinline__ row_span span_of(const decode_job &p, int row)
@@ -55,8 +62,10 @@ template <int D, int MAKE = ARCH_90> static __device__ __forceinline__ row_span 
     while (tail && o.encoded > 0 && now - o.encoded + 1 < p.tail_pages &&
            p.seqs.tail_table[(size_t)o.seq * p.seqs.stride + o.encoded - 1] >= 0)
         o.encoded--;
+    const int page = first_page(p, o.pos);
+    o.encoded = max(o.encoded, page);
     const int exact = o.pos + 1 - o.encoded * KVANT_PAGE;
-    o.coded = o.encoded * shape<D, MAKE>::PER_PAGE;
+    o.coded = (o.encoded - page) * shape<D, MAKE>::PER_PAGE;
     o.steps = o.coded + (exact > 0 ? (exact + TAIL_STEP - 1) / TAIL_STEP << p.exact_cost : 0);
     return o;
 }
@@ -192,7 +201,7 @@ static __device__ __forceinline__ const uint8_t *exact_rows(const decode_job &p,
 /* The encoded steps of a warp, for the copies that run ahead of the sums. */
 typedef struct feed {
     int at, end, hi;     /* number of the next step to ask for; end of its unit's encoded steps; of the warp's steps */
-    int in, base, ids;   /* its number in the unit; lane i: id of page base + i */
+    int in, base, ids;   /* its number in the unit; lane i: id of page base + i of those that the unit reads */
     const int32_t *table;
     uint32_t k_at, v_at; /* of the KV head in a page */
 } feed;
@@ -215,7 +224,7 @@ static __device__ __forceinline__ void feed_seek(const decode_job &p, const plan
         if (f.at < s.exact) {
             f.end = min(s.exact, f.hi);
             f.in = f.at - s.first;
-            f.table = p.seqs.table + (size_t)t.spans[s.row].seq * p.seqs.stride;
+            f.table = p.seqs.table + (size_t)t.spans[s.row].seq * p.seqs.stride + first_page(p, t.spans[s.row].pos);
             f.k_at = (uint32_t)kv_of(p, s.in) * (uint32_t)p.k.s.head_bytes;
             f.v_at = (uint32_t)kv_of(p, s.in) * (uint32_t)p.v.s.head_bytes;
             feed_ids<D, MAKE>(f, lane);

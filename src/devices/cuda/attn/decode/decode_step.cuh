@@ -413,15 +413,19 @@ template <int D> static __device__ __forceinline__ void raise_max(state<D> &a, f
     }
 }
 
-/* Hides the keys of a step behind key `last`. */
-template <int TILES> static __device__ __forceinline__ void mask_step(float (*s)[4], int last, int lane)
+/* Caps a step's scores where the call has a cap; hides its keys behind key `last` and before that one's window. */
+template <int TILES>
+static __device__ __forceinline__ void mask_step(const attn_call &c, float (*s)[4], int last, int lane)
 {
 #pragma unroll
     for (int m = 0; m < TILES; m++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (16 * m + 8 * (i / 2) + lane / 4 > last)
+        for (int i = 0; i < 4; i++) {
+            const int back = last - (16 * m + 8 * (i / 2) + lane / 4);
+            s[m][i] = c.cap > 0.0f ? score_capped(c, s[m][i]) : s[m][i];
+            if (back < 0 || back >= c.window)
                 s[m][i] = -INFINITY;
+        }
 }
 
 /* A lane's largest scores of its two heads. */
@@ -446,15 +450,16 @@ static __device__ __forceinline__ void probability_parts(uint32_t (*p)[2], const
 }
 
 /* Scores to probabilities as B operands p, PARTS of each tile; slack: how far a score may exceed the kept maximum;
- * last: the step's last key that is not hidden.  Both are rare, so one branch asks for them. */
+ * last: the step's last key that is not hidden.  These, windows and caps are rare, so one branch asks for them all. */
 template <int D, int TILES, int PARTS>
-static __device__ __forceinline__ void softmax_step(state<D> &a, float (*s)[4], uint32_t (*p)[2], float slack, int last,
-                                                    int lane)
+static __device__ __forceinline__ void softmax_step(const attn_call &c, state<D> &a, float (*s)[4], uint32_t (*p)[2],
+                                                    float slack, int last, int lane)
 {
+    const bool masked = last < 16 * TILES - 1 || last >= c.window || c.cap > 0.0f;
     float2 top = top_of<TILES>(s);
-    if (__any_sync(0xffffffffu, top.x > a.m[0] + slack || top.y > a.m[1] + slack || last < 16 * TILES - 1)) {
-        if (last < 16 * TILES - 1) {
-            mask_step<TILES>(s, last, lane);
+    if (__any_sync(0xffffffffu, top.x > a.m[0] + slack || top.y > a.m[1] + slack || masked)) {
+        if (masked) {
+            mask_step<TILES>(c, s, last, lane);
             top = top_of<TILES>(s);
         }
         raise_max<D>(a, top.x, top.y, slack);

@@ -107,7 +107,7 @@ static __device__ __forceinline__ void exact_steps(const decode_job &p, const ro
         const int j = key / KVANT_PAGE, in = key % KVANT_PAGE * 2 * D;
         const uint8_t *k = exact_rows(p, p.k, row.seq, j, kv) + in, *v = exact_rows(p, p.v, row.seq, j, kv) + in;
         scores_rows<D, 1, PARTS_K>(x, k, q, lane);
-        softmax_step<D, 1, PARTS_V>(a, x, w, 8.0f, row.pos - key, lane);
+        softmax_step<D, 1, PARTS_V>(p, a, x, w, 8.0f, row.pos - key, lane);
         sums_rows<D, 1, PARTS_V>(a.o, v, w, row.pos - key + 1, lane);
     }
 }
@@ -322,7 +322,7 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
     rows_ask<MAKE, block_bytes_of<D, KIND_K>()>(r.k_at, next_k, BLOCKS * p.k.block_bytes, r.bar_k, more);
     if (SOON)
         rows_wait<MAKE>(r.bar_v, phase);
-    softmax_step<D, TILES, PARTS>(a, x, w, 8.0f, pos - key, lane);
+    softmax_step<D, TILES, PARTS>(p, a, x, w, 8.0f, pos - key, lane);
     if (!SOON)
         rows_wait<MAKE>(r.bar_v, phase);
 #pragma unroll

@@ -131,13 +131,13 @@ static __device__ __forceinline__ head_sum<D> join_blocks(const decode_job &p, u
     return o;
 }
 
-/* coded: some of the unit's keys are in encoded pages. */
+/* coded: some of the unit's keys are in encoded pages; sink: the head's. */
 template <int D>
-static __device__ __forceinline__ void write_head(const decode_job &p, head_sum<D> &a, bool coded, float *out,
-                                                  int lane)
+static __device__ __forceinline__ void write_head(const decode_job &p, head_sum<D> &a, bool coded, float sink,
+                                                  float *out, int lane)
 {
     constexpr int V = D / 32;
-    const float inv = __fdividef(1.0f, a.l);
+    const float inv = __fdividef(1.0f, a.l + sink_weight(sink, a.m));
     if (coded) {
         const float by = inv * side_scale(p.v.s);
 #pragma unroll
@@ -150,18 +150,19 @@ static __device__ __forceinline__ void write_head(const decode_job &p, head_sum<
         out[lane * V + e] = fmaf(a.exact[e], inv, a.coded[e]);
 }
 
-/* All threads of the unit's blocks, of which this is number `rank`: its heads from the pieces in the warps' slots; out:
- * of its first. */
+/* All threads of the unit's blocks, of which this is number `rank`: its heads, `first` and those behind it, from the
+ * pieces in the warps' slots; out: of its first. */
 template <int D>
-static __device__ __forceinline__ void whole_join(const decode_job &p, uint8_t *smem, uint32_t base, int live,
-                                                  int coded, float *out, int blocks, int rank, int warp, int lane)
+static __device__ __forceinline__ void whole_join(const decode_job &p, uint8_t *smem, uint32_t base, int first,
+                                                  int live, int coded, float *out, int blocks, int rank, int warp,
+                                                  int lane)
 {
     __syncthreads();
 #pragma unroll 1
     for (int i = warp; i < live; i += p.warps) {
         head_sum<D> a = join_warps<D>(p, smem, base, i, coded - rank * p.warps, lane);
         if (blocks == 1)
-            write_head<D>(p, a, coded > 0, out + i * D, lane);
+            write_head<D>(p, a, coded > 0, attn_sink(p, first + i), out + i * D, lane);
         else
             leave_head<D>(p, smem, base, i, a, lane);
     }
@@ -174,7 +175,7 @@ static __device__ __forceinline__ void whole_join(const decode_job &p, uint8_t *
         a = join_blocks<D>(p, smem, base, i, blocks, lane);
     cluster_arrive(); /* this block's pieces stay until all have read */
     if (i < live)
-        write_head<D>(p, a, coded > 0, out + i * D, lane);
+        write_head<D>(p, a, coded > 0, attn_sink(p, first + i), out + i * D, lane);
     cluster_wait();
 }
 

@@ -67,20 +67,21 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
     const int ahead = p.tiles ? pages_ahead(w) : 0, turn = p.tiles && w.turn && ahead == w.encoded ? w.encoded : -1;
     bool before = false; /* copies of tile n - 1 are under way; not with tiles made ahead: they come first */
     for (int n = 0; n < raw.n && threadIdx.x == 0 && raw_has(raw, w, n); n++)
-        raw_ask(p, t, raw, n);
+        raw_ask(p, t, w, raw, n);
     for (int n = 0; n < w.n; n++) {
         uint8_t *k = r.at + n % r.n * r.stage_bytes;
         if (n >= r.n)
             bar_wait(r.empty + n % r.n * 8, (n / r.n - 1) & 1);
         if constexpr (PAGES & BF16_K) {
             if (p.tiles && n < w.encoded) {
-                bring_tile<PAGES>(tile_ahead<PAGES>(p, t.seq, n, raw.kv), k, r.stage_bytes, b.scale[n % r.n],
-                                  r.full + n % r.n * 8);
+                bring_tile<PAGES>(tile_ahead<PAGES>(p, t.seq, page_of(w, n), raw.kv), k, r.stage_bytes,
+                                  b.scale[n % r.n], r.full + n % r.n * 8);
                 continue;
             }
         } else if (n < ahead || n == turn) {
             if (n < ahead)
-                bring_tile<0>(tile_ahead<0>(p, t.seq, n, raw.kv), k, r.stage_bytes, NULL, r.full + n % r.n * 8);
+                bring_tile<0>(tile_ahead<0>(p, t.seq, page_of(w, n), raw.kv), k, r.stage_bytes, NULL,
+                              r.full + n % r.n * 8);
             else
                 bring_tile<0>(turn_ahead(p), k, turn_bytes(D), NULL, r.full + n % r.n * 8);
             continue;
@@ -100,7 +101,7 @@ static __device__ __forceinline__ void make_tiles(const prefill_job &p, const ti
         if (raw_has(raw, w, n + raw.n)) {
             asm volatile("bar.sync 1, %0;" ::"n"(makers_of(D)) : "memory"); /* the makers have read the copy */
             if (threadIdx.x == 0)
-                raw_ask(p, t, raw, n + raw.n);
+                raw_ask(p, t, w, raw, n + raw.n);
         }
     }
     if (before) {
@@ -169,7 +170,9 @@ template <int PAGES> static __global__ void __launch_bounds__(AHEAD_THREADS) pre
     const int j = blockIdx.x, kv = blockIdx.y / 2, is_v = blockIdx.y % 2, seq = blockIdx.z;
     const int n = p.seqs.q0[seq + 1] - p.seqs.q0[seq];
     const tile last = { seq, p.seqs.q0[seq], n, p.seqs.pos0[seq] + n - 1 };
-    const bool some = j < p.seqs.stride && n > 0 && !(p.many && n == 1) && j < pages_ahead(plan_of(p, last));
+    const plan w = plan_of(p, last);
+    const bool some =
+        j < p.seqs.stride && n > 0 && !(p.many && n == 1) && page_wanted(p, seq, w, pages_ahead(w), j);
     const int page = some ? p.seqs.table[(size_t)seq * p.seqs.stride + j] : 0;
     if (some)
         fill_prefill_books(p, b);
@@ -198,7 +201,8 @@ static __global__ void __launch_bounds__(AHEAD_THREADS / 2) prefill_ahead_bf16(p
     const int j = blockIdx.x, kv = blockIdx.y, seq = blockIdx.z;
     const int n = p.seqs.q0[seq + 1] - p.seqs.q0[seq];
     const tile last = { seq, p.seqs.q0[seq], n, p.seqs.pos0[seq] + n - 1 };
-    const bool some = n > 0 && !(p.many && n == 1) && j < plan_of(p, last).encoded;
+    const plan w = plan_of(p, last);
+    const bool some = n > 0 && !(p.many && n == 1) && page_wanted(p, seq, w, w.encoded, j);
     if (some)
         fill_prefill_books(p, b);
     __syncthreads();

@@ -41,10 +41,10 @@ template <int D, int W, int PAGES>
 static __device__ __forceinline__ void bring_side(const prefill_job &p, const tile &t, const plan &w, int n, int i,
                                                   int kv, const prompt_room &r, const maker &who)
 {
-    const int ahead = !p.tiles ? 0 : PAGES & BF16_K ? w.encoded : pages_ahead(w), j = n < w.encoded ? n : n - w.turn;
+    const int ahead = !p.tiles ? 0 : PAGES & BF16_K ? w.encoded : pages_ahead(w), j = page_of(w, n);
     uint8_t *to = i ? r.v : r.k;
     if (n < ahead) {
-        const uint8_t *from = tile_ahead<PAGES>(p, t.seq, n, kv);
+        const uint8_t *from = tile_ahead<PAGES>(p, t.seq, j, kv);
         copy_tile(to, from + (i ? W * KEYS * 2 : 0), (i ? D : W) * KEYS * 2, who);
         if ((PAGES & BF16_K) && i == 0)
             copy_tile((uint8_t *)who.scale, from + pair_bytes(W, D), SCALE_BYTES, who);
@@ -119,18 +119,19 @@ static __device__ __forceinline__ void prompt_tiles(const prefill_job &p, const 
         meet_tile();
         float s[8][4];
         uint32_t pr[(TWO ? 2 : 1) * (KEYS / 16)][4];
-        const int key = (n < w.encoded ? n : n - w.turn) * KVANT_PAGE;
+        const int key = page_of(w, n) * KVANT_PAGE;
         bring_side<D, W, PAGES>(p, t, w, n, 1, kv, r, who);
         rows_scores<ARCH_80, W, PLACED>(s, q, shared_at(placed), k, exact ? D : W);
         if (PAGES & BF16_K)
             rows_scale(s, who.scale, lane);
-        if (key + KEYS - 1 > t.pos)
-            rows_hide(s, key, pos, lane);
+        rows_mask(p, t, s, key, pos, lane);
         rows_softmax<D, TWO>(a, s, pr);
         meet_tile();
         bring_first<D, W, PAGES>(p, t, w, n + 1, kv, r, who);
         rows_sums<ARCH_80, D, TWO>(a.o, pr, v);
     }
+    rows_total<D>(a);
+    rows_sinks<D>(p, t, kv_tile, a, first, lane);
     rows_norm<D>(a);
     rows_write<D>(p, t, kv_tile, a, first, lane);
 }

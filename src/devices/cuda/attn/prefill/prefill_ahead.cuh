@@ -61,10 +61,16 @@ static __device__ __forceinline__ uint8_t *turn_ahead(const prefill_job &p)
     return tile_ahead<0>(p, p.seqs.n_seqs, 0, 0);
 }
 
-/* Pages whose tiles are made ahead: not the queries' own, of whose rows each block sees others. */
+/* Pages from w.first on whose tiles are made ahead: not the queries' own, of whose rows each block sees others. */
 static __device__ __forceinline__ int pages_ahead(const plan &w)
 {
-    return min(w.encoded, w.now);
+    return min(w.encoded, w.now - w.first);
+}
+
+/* Whether page j of a sequence is encoded for some tile of its n queries; w: of the last one's. */
+static __device__ __forceinline__ bool page_wanted(const prefill_job &p, int seq, const plan &w, int pages, int j)
+{
+    return j >= attn_first(p, p.seqs.pos0[seq]) / KVANT_PAGE && j < w.first + pages;
 }
 
 /* f16 rows of a whole page, as make_half has them. */

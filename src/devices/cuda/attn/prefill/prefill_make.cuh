@@ -438,23 +438,32 @@ static __device__ void make_turn(int space, int n, uint8_t *to, const maker &w)
         *(__half *)(to + cell(n, i / n, i % n)) = __float2half_rn(turn(space, i / n, i % n));
 }
 
-/* The order of a block's tiles: encoded pages 0 .. encoded-1, the matrix (if they need one), exact pages to `now`. */
+/* The order of a block's n tiles: `encoded` encoded pages from page `first` on, which is the first that its first row
+ * sees; the matrix (turn: if they need one), exact pages to page `now`. */
 typedef struct plan {
-    int encoded, turn, now, n;
+    int first, encoded, turn, now, n;
 } plan;
 
 static __device__ __forceinline__ plan plan_of(const prefill_job &p, const tile &t)
 {
     plan o;
     o.now = t.pos / KVANT_PAGE;
+    o.first = attn_first(p, t.pos) / KVANT_PAGE;
     o.encoded = o.now + 1;
     const bool tail = p.k.s.tail || p.v.s.tail;
     while (tail && o.encoded > 0 && o.now - o.encoded + 1 < p.tail_pages &&
            p.seqs.tail_table[(size_t)t.seq * p.seqs.stride + o.encoded - 1] >= 0)
         o.encoded--;
+    o.encoded = max(o.encoded - o.first, 0);
     o.turn = o.encoded > 0 && p.v.s.space != SPACE_REAL;
-    o.n = o.now + 1 + o.turn;
+    o.n = o.now + 1 - o.first + o.turn;
     return o;
+}
+
+/* The page of tile n, unless that is the matrix. */
+static __device__ __forceinline__ int page_of(const plan &w, int n)
+{
+    return w.first + (n < w.encoded ? n : n - w.turn);
 }
 
 /* Copies of encoded pages in shared memory, `n` of them; bar: an mbarrier each. */
@@ -470,9 +479,10 @@ static __device__ __forceinline__ bool raw_has(const raw_ring &r, const plan &w,
     return r.n > 0 && n < w.encoded;
 }
 
-static __device__ __forceinline__ void raw_ask(const prefill_job &p, const tile &t, const raw_ring &r, int n)
+static __device__ __forceinline__ void raw_ask(const prefill_job &p, const tile &t, const plan &w, const raw_ring &r,
+                                               int n)
 {
-    const size_t page = (size_t)p.seqs.table[(size_t)t.seq * p.seqs.stride + n];
+    const size_t page = (size_t)p.seqs.table[(size_t)t.seq * p.seqs.stride + page_of(w, n)];
     const uint32_t to = shared_at(r.at + (size_t)(n % r.n) * raw_bytes(p)), bar = r.bar + n % r.n * 8;
     bulk_copy_two(to, p.k.s.pages + page * p.k.s.page_bytes + (size_t)r.kv * p.k.s.head_bytes,
                   (uint32_t)p.k.s.head_bytes, p.v.s.pages + page * p.v.s.page_bytes + (size_t)r.kv * p.v.s.head_bytes,
@@ -510,7 +520,7 @@ template <int PAGES>
 static __device__ bool make_tile(const prefill_job &p, const tile &t, const plan &w, int n, const raw_ring &raw,
                                  const books &b, uint8_t *k, uint8_t *v, const maker &who)
 {
-    const int j = n < w.encoded ? n : n - w.turn, kv = raw.kv;
+    const int j = page_of(w, n), kv = raw.kv;
     const size_t at = (size_t)t.seq * p.seqs.stride + j;
     if (w.turn && n == w.encoded) {
         make_turn(p.v.s.space, p.d < 128 ? p.d : 128, k, who);

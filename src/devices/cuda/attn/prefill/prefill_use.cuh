@@ -106,14 +106,34 @@ static __device__ __forceinline__ void rows_softmax(rows_state<D> &a, float (*s)
     }
 }
 
-template <int D> static __device__ __forceinline__ void rows_norm(rows_state<D> &a)
+/* The rows' whole weights in all lanes that have some of it. */
+template <int D> static __device__ __forceinline__ void rows_total(rows_state<D> &a)
 {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         a.l[i] += __shfl_xor_sync(0xffffffffu, a.l[i], 1);
         a.l[i] += __shfl_xor_sync(0xffffffffu, a.l[i], 2);
-        a.l[i] = 1.0f / a.l[i];
     }
+}
+
+/* After rows_total, at the end. */
+template <int D>
+static __device__ __forceinline__ void rows_sinks(const prefill_job &p, const tile &t, int kv_tile, rows_state<D> &a,
+                                                  int first, int lane)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int token, head;
+        if (p.sinks && row_of(p, t, kv_tile, first + 8 * half + lane / 4, &token, &head))
+            a.l[half] += sink_weight(p.sinks[head], a.m[half]);
+    }
+}
+
+/* After rows_total: divides the sums by the weights and leaves 1 / weight there. */
+template <int D> static __device__ __forceinline__ void rows_norm(rows_state<D> &a)
+{
+    a.l[0] = 1.0f / a.l[0];
+    a.l[1] = 1.0f / a.l[1];
 #pragma unroll
     for (int j = 0; j < D / 8; j++) {
         a.o[j][0] *= a.l[0];
@@ -123,13 +143,18 @@ template <int D> static __device__ __forceinline__ void rows_norm(rows_state<D> 
     }
 }
 
-/* The sums so far, divided by their weights, from acc space to real space; their weight moves into the maximum. */
+/* The sums so far, divided by their weights, from acc space to real space; their weight moves into the maximum.  A row
+ * whose window has none of these keys stays without weight. */
 template <int MAKE, int D>
 static __device__ __forceinline__ void rows_turn(rows_state<D> &a, uint32_t matrix, float factor, int lane)
 {
     constexpr int N = D < 128 ? D : 128;
+    rows_total<D>(a);
+    const bool none[2] = { a.l[0] == 0.0f, a.l[1] == 0.0f };
+    a.l[0] = none[0] ? 1.0f : a.l[0];
+    a.l[1] = none[1] ? 1.0f : a.l[1];
     rows_norm<D>(a);
-    a.m[0] -= log2f(a.l[0]); /* rows_norm left 1 / weight there */
+    a.m[0] -= log2f(a.l[0]);
     a.m[1] -= log2f(a.l[1]);
 #pragma unroll
     for (int g = 0; g < D / N; g++) {
@@ -152,7 +177,8 @@ static __device__ __forceinline__ void rows_turn(rows_state<D> &a, uint32_t matr
             for (int i = 0; i < 4; i++)
                 o[j][i] *= factor;
     }
-    a.l[0] = a.l[1] = lane % 4 == 0 ? 1.0f : 0.0f;
+    a.l[0] = lane % 4 == 0 && !none[0] ? 1.0f : 0.0f;
+    a.l[1] = lane % 4 == 0 && !none[1] ? 1.0f : 0.0f;
 }
 
 /* s = q k^T of a tile: q in registers, or (at: its shared memory) not. */
@@ -189,15 +215,28 @@ static __device__ __forceinline__ void rows_scale(float (*s)[4], const float *sc
     }
 }
 
-/* Hides the keys of a tile, from `key` on, that lie behind the rows' positions. */
-static __device__ __forceinline__ void rows_hide(float (*s)[4], int key, const int *pos, int lane)
+/* Caps the scores of a tile's keys, `key` and those behind it, where the call has a cap; hides those that lie behind
+ * the rows' positions or before their windows, where there may be any. */
+static __device__ __forceinline__ void rows_mask(const prefill_job &p, const tile &t, float (*s)[4], int key,
+                                                 const int *pos, int lane)
 {
+    if (p.cap > 0.0f) {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[j][i] = score_capped(p, s[j][i]);
+    }
+    if (key + KEYS - 1 <= t.pos && key >= attn_first(p, t.pos + t.count - 1))
+        return;
 #pragma unroll
     for (int j = 0; j < 8; j++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (key + 8 * j + lane % 4 * 2 + i % 2 > pos[i / 2])
+        for (int i = 0; i < 4; i++) {
+            const int back = pos[i / 2] - (key + 8 * j + lane % 4 * 2 + i % 2);
+            if (back < 0 || back >= p.window)
                 s[j][i] = -INFINITY;
+        }
 }
 
 /* o += p v of a tile. */
@@ -272,12 +311,11 @@ static __device__ __forceinline__ void use_tiles(const prefill_job &p, const til
         else {
             float s[8][4];
             uint32_t pr[(PAGES & BF16_V ? 2 : 1) * (KEYS / 16)][4];
-            const int key = (n < w.encoded ? n : n - w.turn) * KVANT_PAGE;
+            const int key = page_of(w, n) * KVANT_PAGE;
             rows_scores<ARCH_90, W, PLACED>(s, q, shared_at(placed), k, exact ? D : W);
             if (PAGES & BF16_K)
                 rows_scale(s, b.scale[n % r.n], lane);
-            if (key + KEYS - 1 > t.pos)
-                rows_hide(s, key, pos, lane);
+            rows_mask(p, t, s, key, pos, lane);
             rows_softmax<D, (PAGES & BF16_V) != 0>(a, s, pr);
             rows_sums<ARCH_90, D, (PAGES & BF16_V) != 0>(a.o, pr, v);
         }
@@ -285,6 +323,8 @@ static __device__ __forceinline__ void use_tiles(const prefill_job &p, const til
         if (lane == 0)
             bar_arrive(r.empty + n % r.n * 8);
     }
+    rows_total<D>(a);
+    rows_sinks<D>(p, t, kv_tile, a, first, lane);
     rows_norm<D>(a);
     rows_write<D>(p, t, kv_tile, a, first, lane);
 }
