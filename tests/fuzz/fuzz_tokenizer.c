@@ -14,7 +14,7 @@
 #include "model/text/detok.h"
 #include "model/text/tokenizer.h"
 #include "model/text/utf8.h"
-#include "support/gguf_make.c" /* the targets link nothing of tests/support */
+#include "support/gguf_make.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
