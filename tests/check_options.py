@@ -52,7 +52,7 @@ POPULAR = [
     ("N", "--no-agent"), ("N", "--no-prefill-assistant"), ("N", "--no-log-jsonl"), ("R", "--agent", "tool_calls"), ("R", "-l 5+1", "logit_bias"),
     ("R", "--spec-draft-n-max 4", "not supported yet"), ("R", "-cmoed", "not supported yet"), ("R", "--fim-qwen-1.5b-default", "fetch the GGUF file"),
     ("R", "--skip-chat-parsing", "reasoning_format"), ("R", "--webui-config x", "in the browser"),
-    ("R", "--ssl-key-file x", "proxy"), ("R", "--models-dir x", "wanted one of them"), ("A", "--models-max 2"), ("R", "--models-preset x", "command line"),
+    ("R", "--ssl-key-file x", "proxy"), ("R", "--models-dir x", "wanted one of them"), ("A", "--models-max 2"), ("R", "--models-preset x", "wanted one of them"),
 ]
 
 

@@ -123,6 +123,47 @@ def check_folder():
             C.ok(s.get("/v1/models/inner")[1]["meta"]["desc"].startswith("phi3"), "its file is the one that is no mmproj")
 
 
+def preset(path, *pairs):
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("version = 1\n; models\n" + "".join(f"\n[{name}]\n model = {ARCHS}/{arch}.gguf \n" for name, arch in pairs))
+
+
+def check_reload():
+    """Models of an INI, by names that no file has; what comes and goes while the server runs, in an INI and in a folder."""
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "models.ini")
+        preset(path, ("org/a:Q8_0", "qwen2"), ("b", "phi3"))
+        with Server(BUILD, "--models-preset", path, "-np", "2", model=None) as s:
+            C.ok(sorted(states(s)) == ["b", "org/a:Q8_0"] and complete(s, "org/a:Q8_0")[1].get("model") == "org/a:Q8_0", states(s))
+            C.ok(s.get("/props?model=org%2Fa%3AQ8_0")[1]["model_path"] == "qwen2.gguf", "a file's last part")
+            held = Held(s, "org/a:Q8_0")
+            preset(path, ("b", "lfm2"), ("c", "phi3"))
+            C.ok(sorted(states(s)) == ["b", "org/a:Q8_0"] and sorted(m["id"] for m in s.get("/models?reload=1")[1]["data"]) == ["b", "c"], "read again")
+            status, r = complete(s, "org/a:Q8_0")
+            C.ok(status == 404 and "b, c" in r["error"]["message"], r)
+            C.ok(held.read() == (400, True), "who had it keeps it")
+            C.ok(complete(s, "b")[0] == 200 and s.get("/v1/models/b")[1]["meta"]["desc"].startswith("lfm2"), "another file of that name")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write("[b]\nctx-size = 5\n")
+            status, r = s.get("/models?reload=1")
+            C.ok(status == 400 and "line 2" in r["error"]["message"] and sorted(states(s)) == ["b", "c"], r)
+            preset(path, ("org/a:Q8_0", "qwen2"))
+            C.ok([m["id"] for m in s.get("/models?reload=1")[1]["data"]] == ["org/a:Q8_0"] and complete(s, "org/a:Q8_0")[0] == 200, "back again")
+        for text, want in (("", "found \"nothing\""), ("[a]", "model = PATH for each"), ("[a]\nmodel = x\n[a]\n", "line 3"), ("model = x", "behind [NAME]"),
+                           ("[]\n", "[NAME]"), ("[a]\nmodel = x\nmodel = y\n", "one path"), ("[a\n", "[NAME]"), ("[a]\nmodel\n", "model = PATH")):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+            code, said = refused_start("--models-preset", path)
+            C.ok(code not in (0, 134, 139) and want in said, (text, said))
+        folder(d)
+        with router(d, "--admin-key", "root", "--api-key", "user") as s:
+            keys = [{"Authorization": "Bearer " + k} for k in ("root", "user")]
+            os.rename(os.path.join(d, "phi3.gguf"), os.path.join(d, "phi-3.gguf"))
+            C.ok(s.get("/models?reload=1", headers=keys[1])[0] == 403, "an administrator's")
+            C.ok([m["id"] for m in s.get("/models?reload=1", headers=keys[0])[1]["data"]] == ["lfm2", "qwen2", "phi-3"], "a folder")
+            C.ok(complete(s, "phi-3", headers=keys[1])[0] == 200, "the new name")
+
+
 def refused_start(*args):
     r = subprocess.run([os.path.join(BUILD, "bin", "kvant"), "serve", "--port", "0", *args], capture_output=True, text=True, check=False,
                        timeout=60 * SLOW)
@@ -299,6 +340,7 @@ def main():
         return 0
     check_folder()
     check_start()
+    check_reload()
     with tempfile.TemporaryDirectory() as d:
         folder(d)
         for check in (check_on_demand, check_memory, check_in_use, check_caches, check_hostile, check_admin, check_of_one):

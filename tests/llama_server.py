@@ -25,7 +25,7 @@ NOT_MAPPED = {"--hf-repo", "--hf-file", "--model", "--model-url", "--mmproj-url"
 # Comparisons with what only their model's vocabulary and weights give.
 COUNTS = re.compile(r"""^(\s*)assert .*(?:\[["'](?:prompt_n|prompt_tokens|cached_tokens|cache_n|n_saved|n_restored|predicted_n)["']\]
                         \s==\s(?:n_prompt|n_cache|n_tokens|n_token_output|2\s\*\s9|6\b|\d\d+)|==\s"<s>\s|==\sbosId
-                        |(?:most|least)_relevant\["index"\]\s==).*$""", re.M | re.X)
+                        |\['embedding'\]\)\s==\s\d|(?:most|least)_relevant\["index"\]\s==).*$""", re.M | re.X)
 
 # ---- instead of llama-server ----
 
@@ -33,6 +33,18 @@ COUNTS = re.compile(r"""^(\s*)assert .*(?:\[["'](?:prompt_n|prompt_tokens|cached
 def model_of(flags):
     """The model; with a rank head for those who ask for one."""
     return os.environ["KVANT_RANK_MODEL" if flags.keys() & {"--rerank", "--reranking"} else "KVANT_MODEL"]
+
+
+ROUTED = ("ggml-org/tinygemma3-GGUF:Q8_0", "ggml-org/test-model-stories260K:F32", "ggml-org/test-model-stories260K-infill:F32")
+
+
+def served(flags, out):
+    """What is served: a model, or those of a router, which are in its cache there.  Every key administers there."""
+    if not flags.keys() & {"--model", "--model-url", "--hf-repo", "--models-dir", "--models-preset"}:
+        out = ["--models-preset", os.environ["KVANT_ROUTED"]] + out
+    elif not flags.keys() & {"--models-dir", "--models-preset"}:
+        return ["--model", model_of(flags)] + out
+    return ["--admin-key" if x == "--api-key" else x for x in out]
 
 
 def mapped(args):
@@ -56,7 +68,7 @@ def mapped(args):
         out += ["--prefill-assistant"]
     if not flags.keys() & {"--chat-template", "--chat-template-file"}:
         out += ["--chat-template-file", TEMPLATE]
-    return out if "--models-dir" in flags else ["--model", model_of(flags)] + out
+    return served(flags, out)
 
 
 # ---- within pytest ----
@@ -81,6 +93,7 @@ def copy_tests(source, folder):
     shutil.copytree(source, tests, ignore=shutil.ignore_patterns("tmp", "__pycache__"))
     os.symlink(os.path.join(os.path.realpath(source), "..", "..", "..", "models"), os.path.join(folder, "models"))
     unit = os.path.join(tests, "unit")
+    os.mkdir(os.path.join(tests, "tmp"))
     for name in os.listdir(unit):
         path = os.path.join(unit, name)
         if name.endswith(".py"):
@@ -111,6 +124,9 @@ def run(source, build, more):
         env = dict(os.environ, LLAMA_SERVER_BIN_PATH=launcher, KVANT_BIN=os.path.abspath(os.path.join(build, "bin", "kvant")), PYTHONPATH=f"{HERE}:{tests}")
         env["KVANT_MODEL"] = os.environ.get("KVANT_LLAMA_MODEL", MODEL)
         env["KVANT_RANK_MODEL"] = os.path.join(folder, "rank.gguf")
+        env["KVANT_ROUTED"] = os.path.join(folder, "routed.ini")
+        with open(env["KVANT_ROUTED"], "w", encoding="utf-8") as f:
+            f.write("".join(f"[{name}]\nmodel = {os.path.abspath(env['KVANT_MODEL'])}\n" for name in ROUTED))
         add_rank_head(env["KVANT_MODEL"], env["KVANT_RANK_MODEL"])
         subprocess.run([sys.executable, "-m", "pytest", "-p", "llama_server", "-n", str(os.cpu_count()), "--dist", "worksteal", "-m", "not slow", "-q",
                         "--timeout", "60", f"--junitxml={out}", *(more or ["unit"])], cwd=tests, env=env, check=False, stdout=subprocess.DEVNULL)

@@ -332,21 +332,29 @@ static int serve_one(const opts *o, server_params *p, kvant_diag *diag)
     return serve(p, diag);
 }
 
+/* The option that makes a router of the server; -1: none. */
+static int router_option(const opts *o)
+{
+    return opt_given(o, OPT_MODELS_PRESET) ? OPT_MODELS_PRESET : opt_given(o, OPT_MODELS_DIR) ? OPT_MODELS_DIR : -1;
+}
+
 static int check_router(const opts *o, kvant_diag *diag)
 {
+    const char *origin = opt_origin(o, router_option(o));
     static const int alone[] = { OPT_MODEL, OPT_ALIAS, OPT_STRICT_MODEL };
 
+    if (opt_given(o, OPT_MODELS_PRESET) && opt_given(o, OPT_MODELS_DIR))
+        return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them", origin, opt_origin(o, OPT_MODELS_DIR));
     for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
         if (opt_given(o, alone[i]))
             return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them; the folder's files name its models",
-                              opt_origin(o, OPT_MODELS_DIR), opt_origin(o, alone[i]));
+                              origin, opt_origin(o, alone[i]));
     for (int i = OPT_LORA; i <= OPT_LORA_SCALED; i++)
         if (opt_given(o, i))
             return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them; an adapter belongs to one model",
-                              opt_origin(o, OPT_MODELS_DIR), opt_origin(o, i));
+                              origin, opt_origin(o, i));
     if (o->n_pos)
-        return kvant_fail(diag, KVANT_EINVAL, "%s and %.60s: wanted one of them", opt_origin(o, OPT_MODELS_DIR),
-                          o->pos[0]);
+        return kvant_fail(diag, KVANT_EINVAL, "%s and %.60s: wanted one of them", origin, o->pos[0]);
     return KVANT_OK;
 }
 
@@ -356,11 +364,15 @@ static int serve_folder(const opts *o, server_params *p, kvant_diag *diag)
     int n = 0;
 
     KVANT_TRY(check_router(o, diag));
-    int code = server_models_of(opt_str(o, OPT_MODELS_DIR), &list, &n, diag);
+    const int preset = router_option(o) == OPT_MODELS_PRESET;
+    const char *path = opt_str(o, router_option(o));
+    int code = preset ? server_models_preset(path, &list, &n, diag) : server_models_of(path, &list, &n, diag);
     if (code == KVANT_OK) {
         p->models = list;
         p->n_models = n;
         p->router = 1;
+        p->models_dir = preset ? NULL : path;
+        p->models_preset = preset ? path : NULL;
         p->keep_caches = opt_given(o, OPT_KV_DIR) && !opt_flag(o, OPT_NO_PREFIX_CACHE);
         if (!p->keep_caches)
             log_msg(LOG_INFO, "prefix caches go with a model that is unloaded; --slot-save-path DIR keeps them");
@@ -375,7 +387,7 @@ static int64_t memory_of(const opts *o)
 {
     const int64_t given = opt_int(o, OPT_MODELS_MEMORY), free_bytes = memory_available();
 
-    if (!opt_given(o, OPT_MODELS_DIR) || given > 0 || strcmp(opt_str(o, OPT_DEVICE), "cpu") != 0 || free_bytes < 0)
+    if (router_option(o) < 0 || given > 0 || strcmp(opt_str(o, OPT_DEVICE), "cpu") != 0 || free_bytes < 0)
         return given;
     return free_bytes;
 }
@@ -399,7 +411,7 @@ int cmd_serve(const opts *o, kvant_diag *diag)
         p.models_max = (int)opt_int(o, OPT_MODELS_MAX);
         p.models_memory = l.memory;
         p.autoload = !opt_flag(o, OPT_NO_AUTOLOAD);
-        code = opt_given(o, OPT_MODELS_DIR) ? serve_folder(o, &p, diag) : serve_one(o, &p, diag);
+        code = router_option(o) >= 0 ? serve_folder(o, &p, diag) : serve_one(o, &p, diag);
     }
     auth_free(&keys);
     return code;

@@ -137,9 +137,9 @@ void live_props(served *m, jsonw *w)
     kvant_plan_make(m->model, p, &plan, NULL);
     jsonw_object(w);
     jsonw_kstr(w, "model_alias", m->name);
-    jsonw_kstr(w, "model_path", s->p.router ? strrchr(m->path, '/') + 1 : m->path);
+    jsonw_kstr(w, "model_path", s->p.router && strrchr(m->path, '/') ? strrchr(m->path, '/') + 1 : m->path);
     jsonw_kstr(w, "model_desc", i->desc);
-    jsonw_kstr(w, "build_info", kvant_version());
+    jsonw_kstr(w, "build_info", "build-kvant-" KVANT_VERSION_TEXT);
     jsonw_kstr(w, "device", device);
     jsonw_kstr(w, "type_k", p->type_k);
     jsonw_kstr(w, "type_v", p->type_v);

@@ -36,12 +36,15 @@ typedef struct server_model {
 /* The models of a folder by name: its *.gguf (of a model in parts the first one; no mmproj), and folders of one such
  * model.  KVANT_EINVAL: there is none. */
 int server_models_of(const char *dir, server_model **list, int *n, kvant_diag *diag);
+/* Those that a file names (docs/router.md).  KVANT_EINVAL with the line; the list is the caller's after errors too. */
+int server_models_preset(const char *file, server_model **list, int *n, kvant_diag *diag);
 void server_models_free(server_model *list, int n);
 
 typedef struct server_params {
     const server_model *models;
     int n_models;
     const server_loader *loader;
+    const char *models_dir, *models_preset; /* of a router: one of them is where its list is read again */
     int router;            /* 1: requests name a model, which is loaded when it is not there; 0: there is one */
     int models_max;        /* models that are loaded at once; 0: any number */
     int64_t models_memory; /* bytes of their plans together; 0: any */

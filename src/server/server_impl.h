@@ -26,6 +26,7 @@ enum {
     SPARE_CONNECTIONS = 16, /* beyond --max-connections: room for those that are being shut, and for /health */
     KEEP_ALIVE_S = 60,      /* headers of the next request after a response */
     MODEL_NAME = 256,
+    MODELS_MOST = 1024,
 };
 
 typedef struct job job;
@@ -254,6 +255,8 @@ struct served {
     server *s;
     const char *name; /* for clients */
     const char *path; /* of a router's models clients see the last part alone */
+    char *own_name, *own_path; /* of one that came later (models_reload.c) */
+    _Atomic int unlisted;      /* its file went: nobody finds it by its name */
     /* under models.lock */
     int state;
     int users;   /* who holds it: requests; it stays as it is until nobody does */
@@ -282,8 +285,9 @@ struct served {
 typedef struct models {
     pthread_mutex_t lock; /* taken before a job's, never while one is held */
     pthread_cond_t news;
-    served *list; /* constant */
-    int n;
+    served *list; /* constant, with room for `room` */
+    int room;
+    _Atomic int n; /* grows on the loop thread alone */
     served *wishes, *last_wish; /* to be loaded, the one that waits longest first */
     int stop, draining, running;
     pthread_t thread;
@@ -461,6 +465,12 @@ void models_drain(server *s, int64_t ms); /* new requests and those that wait fo
 int models_busy(server *s);               /* requests that run or wait in a session */
 int models_failed(server *s);             /* the code of an engine that stopped and ends the server; 0: none */
 int models_loaded(server *s);             /* how many are ready */
+
+/* ---- router/models_dir.c ---- */
+int models_name_ok(const char *name, size_t n); /* printable UTF-8, shorter than MODEL_NAME */
+
+/* ---- router/models_reload.c ---- */
+int models_reload(server *s, kvant_diag *diag); /* loop thread; on error the list stays as it was, but for what came */
 
 /* ---- router/loader.c ---- */
 int models_start(server *s, kvant_diag *diag);

@@ -15,7 +15,8 @@ int models_open(server *s, kvant_diag *diag)
 
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->news, NULL);
-    a->list = kvant_calloc((size_t)s->p.n_models + 1, sizeof *a->list);
+    a->room = s->p.n_models + (s->p.router ? MODELS_MOST : 1);
+    a->list = kvant_calloc((size_t)a->room, sizeof *a->list);
     s->responses = response_store_new((s->p.keys ? s->p.keys->n : 0) + 1);
     if (!a->list || !s->responses)
         return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
@@ -49,8 +50,11 @@ void models_close(server *s)
 
     if (!a->list)
         return;
-    for (int i = 0; i < a->n; i++)
+    for (int i = 0; i < a->n; i++) {
         served_close(&a->list[i]);
+        kvant_free(a->list[i].own_name);
+        kvant_free(a->list[i].own_path);
+    }
     kvant_free(a->list);
     pthread_mutex_destroy(&a->lock);
     pthread_cond_destroy(&a->news);
@@ -196,7 +200,8 @@ static int not_served(server *s, const char *name, api_error *e)
     size_t at = 0;
 
     for (int i = 0; i < s->models.n && at + 8 < sizeof list; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", s->models.list[i].name);
+        if (!s->models.list[i].unlisted)
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", s->models.list[i].name);
     if (!name[0])
         return api_fail(e, API_INVALID, "model", "model: missing, wanted one of %s", list);
     return api_fail(e, API_NOT_FOUND, "model", "model: \"%.60s\" is not served here, wanted one of %s", name, list);
@@ -206,7 +211,7 @@ int models_named(server *s, const char *name, served **m, api_error *e)
 {
     *m = NULL;
     for (int i = 0; i < s->models.n && !*m; i++)
-        if (!s->p.router || strcmp(s->models.list[i].name, name) == 0)
+        if (!s->p.router || (strcmp(s->models.list[i].name, name) == 0 && !s->models.list[i].unlisted))
             *m = &s->models.list[i];
     return *m ? API_OK : not_served(s, name, e);
 }

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "server/server_impl.h"
 
-enum { MOST_MODELS = 1024, PART_BYTES = 15 /* "-00001-of-00003" */ };
+enum { PART_BYTES = 15 /* "-00001-of-00003" */ };
 
 typedef struct found {
     server_model *list;
@@ -38,7 +38,7 @@ static int part_of(const char *stem, size_t n)
     return atoi(p + 1) > 0 ? atoi(p + 1) : 2;
 }
 
-static int name_ok(const char *name, size_t n)
+int models_name_ok(const char *name, size_t n)
 {
     json_t *text = json_stringn(name, n); /* NULL: not UTF-8 */
 
@@ -62,10 +62,10 @@ static void add(found *f, const char *name, size_t n, const char *file)
     char path[4096];
     const int bytes = snprintf(path, sizeof path, "%s/%s%s%s", f->dir, f->sub ? f->sub : "", f->sub ? "/" : "", file);
 
-    if (!name_ok(name, n) || bytes >= (int)sizeof path || is_known(f, name, n) || f->n == MOST_MODELS) {
+    if (!models_name_ok(name, n) || bytes >= (int)sizeof path || is_known(f, name, n) || f->n == MODELS_MOST) {
         log_msg(LOG_WARN, "--models-dir: %.100s is left out: %s", file,
                 is_known(f, name, n)  ? "another model has its name"
-                : f->n == MOST_MODELS ? "there are 1024 models already"
+                : f->n == MODELS_MOST ? "there are 1024 models already"
                                       : "its name is too long, or not printable UTF-8");
         return;
     }
@@ -123,7 +123,7 @@ static int by_name(const void *a, const void *b)
 
 int server_models_of(const char *dir, server_model **list, int *n, kvant_diag *diag)
 {
-    found f = { .list = kvant_calloc(MOST_MODELS, sizeof *f.list), .dir = dir };
+    found f = { .list = kvant_calloc(MODELS_MOST, sizeof *f.list), .dir = dir };
     int fd, code;
 
     *list = f.list;

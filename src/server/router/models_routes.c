@@ -81,17 +81,40 @@ static void put_model(served *m, jsonw *w)
 
 /* ---- routes ---- */
 
+/* ?reload=1: the list is read again first. */
+static int reload(call *c, struct MHD_Connection *conn, api_error *e)
+{
+    const char *given = query_value(conn, "reload");
+    kvant_diag diag = { "" };
+    int code;
+
+    if (!given || strcmp(given, "1") != 0)
+        return API_OK;
+    if (!c->s->p.router)
+        return api_fail(e, API_INVALID, "reload", "reload: one model is served here; --models-dir has a list");
+    if (server_has_keys(c->s) && !auth_is_admin(c->s->p.keys, c->key))
+        return api_fail(e, API_FORBIDDEN, "reload", "reload: wants the admin key");
+    code = models_reload(c->s, &diag);
+    if (code == KVANT_OK)
+        return API_OK;
+    return api_fail(e, code == KVANT_ENOSPC ? API_INVALID : api_kind_of(code), "reload", "%s", diag.text);
+}
+
 enum MHD_Result get_models(call *c, struct MHD_Connection *conn)
 {
+    api_error e = { 0 };
     jsonw w;
 
+    if (reload(c, conn, &e) != API_OK)
+        return respond_error(c, conn, &e);
     jsonw_init(&w);
     jsonw_object(&w);
     jsonw_kstr(&w, "object", "list");
     jsonw_key(&w, "data");
     jsonw_array(&w);
     for (int i = 0; i < c->s->models.n; i++)
-        put_model(&c->s->models.list[i], &w);
+        if (!c->s->models.list[i].unlisted)
+            put_model(&c->s->models.list[i], &w);
     jsonw_end(&w);
     jsonw_end(&w);
     return respond_json(c, conn, 200, &w);
@@ -162,6 +185,6 @@ void router_props(server *s, jsonw *w)
     jsonw_kint(w, "max_memory", s->p.models_memory);
     jsonw_kbool(w, "models_autoload", s->p.autoload);
     jsonw_kint(w, "max_body_bytes", s->p.max_body);
-    jsonw_kstr(w, "build_info", kvant_version());
+    jsonw_kstr(w, "build_info", "build-kvant-" KVANT_VERSION_TEXT); /* clients know llama.cpp by the b */
     jsonw_end(w);
 }
