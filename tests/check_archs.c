@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <unistd.h>
 #include "support/check.h"
+#include "support/device_here.h"
 #include "support/store_rig.h"
 #include "support/text_file.h"
 #include "base/text/json.h"
@@ -347,6 +348,8 @@ int main(int argc, char **argv)
     const char *device = argc > 1 ? argv[1] : "cpu";
     char remove[96];
 
+    if (!device_here(device))
+        return check_end("check_archs");
     snprintf(folder, sizeof folder, "/tmp/kvant-archs-XXXXXX");
     if (!mkdtemp(folder))
         return 1;

@@ -7,6 +7,7 @@
 #include "model/lora.h"
 #include "model/model.h"
 #include "support/check.h"
+#include "support/device_here.h"
 #include "support/gguf_build.h"
 #include "support/text_file.h"
 
@@ -380,6 +381,8 @@ static void check_model(const char *name, const char *device)
 int main(int argc, char **argv)
 {
     const char *device = argc > 1 ? argv[1] : "cpu";
+    if (!device_here(device))
+        return check_end("check_lora");
     check_model("qwen2", device);
     check_model("llama-yarn", device);
     return check_end("check_lora");

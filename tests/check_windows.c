@@ -2,6 +2,7 @@
  * bits as an engine that keeps all pages, through cut prompts, decoding, forks, images and snapshots; no page is lost;
  * the plan counts them; and where they would save nothing they are not apart. */
 #include "support/check.h"
+#include "support/device_here.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -260,6 +261,8 @@ static void check_window(uint32_t window, const char *type, int tail)
 int main(int argc, char **argv)
 {
     device = argc > 1 ? argv[1] : device;
+    if (!device_here(device))
+        return check_end("check_windows");
     snprintf(path, sizeof path, "/tmp/kvant-windows-%ld.gguf", (long)getpid());
     serve_tokens(prompt, ROOM, 5);
     check_window(150, "tbq4_0", 192);

@@ -463,6 +463,10 @@ static void cases_moe_gates(vcase *c)
                                          .top_groups = 4, .group_best = 2 }, 1, "groups");
     moe_gates(c, (kvant_moe_route_args){ .n = 9, .n_expert = 160, .k = 6, .scale = 16, .raw = 1, .n_group = 8,
                                          .top_groups = 3, .group_best = 1 }, 0, "groups by one");
+    moe_gates(c, (kvant_moe_route_args){ .n = 3, .n_expert = 512, .k = 40, .scale = 1, .gating = SIGMOID, .n_group = 64,
+                                         .top_groups = 40, .group_best = 1 }, 1, "many groups");
+    moe_gates(c, (kvant_moe_route_args){ .n = 4, .n_expert = 64, .k = 6, .scale = 1, .gating = CHOSEN, .n_group = 4,
+                                         .top_groups = 2, .group_best = 2 }, 1, "chosen, groups");
 }
 
 void cases_moe(vcase *c)

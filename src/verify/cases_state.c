@@ -33,18 +33,21 @@ static kvant_seqs state_seqs(vcase *c, const int *ask, int phase, int pattern, i
                          .slot_out = vcase_ints(c, slots[pattern].out, VCASE_SEQS) };
 }
 
-static void conv(vcase *c, int phase, const int *ask, int pattern, int channels, int k, int linear)
+/* kind: 0 as Qwen has it, 1 linear, 2 with a bias (Mamba2), 3 both (LFM2). */
+static void conv(vcase *c, int phase, const int *ask, int pattern, int channels, int k, int kind)
 {
     const int stride = channels * (k - 1) + 7, op = phase ? KVANT_OP_CONV_CHUNK : KVANT_OP_CONV_STEP;
 
-    if (!vcase_begin(c, op, slots[pattern].shape, linear ? "linear, bias" : ""))
+    static const char *const kinds[] = { "", "linear", "bias", "linear, bias" };
+
+    if (!vcase_begin(c, op, slots[pattern].shape, kinds[kind]))
         return;
     const kvant_seqs seqs = state_seqs(c, ask, phase, pattern, 0);
     const int n = seqs.n_tokens;
-    float *bias = linear ? vcase_normal(c, (size_t)channels, 4) : NULL;
+    float *bias = kind > 1 ? vcase_normal(c, (size_t)channels, 4) : NULL;
     float *x = vcase_normal(c, (size_t)(n * (channels + 2)), 1), *w = vcase_normal(c, (size_t)(channels * k), 2);
     float *y = vcase_out(c, (size_t)(n * channels)), *state = vcase_normal(c, (size_t)(SLOTS * stride), 3);
-    const kvant_conv_args a = { seqs, x, w, state, y, channels, k, stride, channels + 2, bias, linear };
+    const kvant_conv_args a = { seqs, x, w, state, y, channels, k, stride, channels + 2, bias, kind % 2 };
     vcase_result(c, state);
     vcase_about(c, "%d channels, %d taps, %d tokens", channels, k, n);
     vcase_run(c, &a, 1e-7);
@@ -64,10 +67,10 @@ static void conv_empty(vcase *c, int op)
 void cases_conv(vcase *c)
 {
     for (int p = 0; p < PATTERNS; p++) {
-        for (int linear = 0; linear < 2; linear++) {
-            conv(c, 0, one, p, 70, 4, linear);
-            conv(c, 0, few, p, 70, 3, linear);
-            conv(c, 1, many, p, 70, 4, linear);
+        for (int kind = 0; kind < 4; kind++) {
+            conv(c, 0, one, p, 70, 4, kind);
+            conv(c, 0, few, p, 70, 3, kind);
+            conv(c, 1, many, p, 70, 4, kind);
         }
         if (!c->quick)
             conv(c, 1, many, p, 1024, 4, 0);
@@ -197,10 +200,13 @@ static void ssm_empty(vcase *c, int op)
 void cases_ssm(vcase *c)
 {
     const ssm_size big = { 4, 64, 1, 128 }, uneven = { 4, 38, 2, 20 }, small = { 2, 16, 2, 16 };
+    const ssm_size wide = { 2, 24, 2, 256 };
 
     for (int p = 0; p < PATTERNS; p++)
         for (int type = KVANT_STATE_F32; type <= KVANT_STATE_BF16; type++) {
             ssm(c, 0, one, p, big, type);
+            ssm(c, 0, one, p, wide, type);
+            ssm(c, 1, many, p, wide, type);
             ssm(c, 0, few, p, uneven, type);
             ssm(c, 1, many, p, c->quick ? uneven : big, type);
             ssm(c, 1, many, p, small, type);

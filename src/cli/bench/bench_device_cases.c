@@ -170,6 +170,8 @@ void case_attn_d(room *r);
 void case_attn_e(room *r);
 void case_gdn_step(room *r);
 void case_gdn_chunk(room *r);
+void case_ssm_step(room *r);
+void case_ssm_chunk(room *r);
 void case_cache_write(room *r);
 void case_top_k(room *r);
 void case_matmul(room *r);
@@ -275,6 +277,64 @@ void case_gdn_chunk(room *r)
         /* read q, k, v, write o; per chunk of 64 tokens 10 products of 64 x 64 x 128 */
         room_time(r, KVANT_OP_GDN_CHUNK, &a, 16.0 * n * HEADS * STATE, n / 64.0 * HEADS * 10.0 * 2.0 * 64 * 64 * 128,
                   "%d tokens", lengths[i]);
+        while (r->n_mem > mark)
+            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+    }
+}
+
+/* ---- Mamba2 ---- */
+
+enum { SSM_HEADS = 128, SSM_DIM = 64, SSM_STATE = 128 };
+
+/* One group; x, B and C lie in one row, as the convolution leaves them. */
+static kvant_ssm_args ssm_of(room *r, kvant_seqs q, int state_type)
+{
+    const size_t inner = (size_t)SSM_HEADS * SSM_DIM, ld = inner + 2 * SSM_STATE, n = (size_t)q.n_tokens;
+    const size_t values = inner * SSM_STATE;
+    const float *x = room_normal(r, n * ld);
+    float rates[SSM_HEADS];
+    kvant_ssm_args a = { .seqs = q, .x = x, .b = x + inner, .c = x + inner + SSM_STATE, .h = SSM_HEADS, .p = SSM_DIM,
+                         .g = 1, .n = SSM_STATE, .state_type = state_type };
+
+    for (int i = 0; i < SSM_HEADS; i++)
+        rates[i] = -0.1f * (float)(i + 1);
+    a.a = room_copy(r, rates, sizeof rates);
+    a.dt = room_normal(r, n * SSM_HEADS);
+    a.d = a.dt_bias = room_normal(r, SSM_HEADS);
+    a.state = room_normal(r, (size_t)q.n_seqs * values * kvant_state_bytes(state_type) / sizeof(float));
+    a.y = room_copy(r, NULL, n * inner * sizeof(float));
+    a.ldx = a.ldb = (int64_t)ld;
+    a.lddt = SSM_HEADS;
+    a.slot_stride = (int64_t)values;
+    return a;
+}
+
+void case_ssm_step(room *r)
+{
+    static const int counts[] = { 1, 32, 128 };
+
+    for (int i = 0; r->rc == KVANT_OK && i < 6; i++) {
+        const int mark = r->n_mem, n = counts[i % 3], type = i < 3 ? KVANT_STATE_F32 : KVANT_STATE_BF16;
+        const double values = (double)n * SSM_HEADS * SSM_DIM * SSM_STATE;
+        const kvant_ssm_args a = ssm_of(r, room_seqs(r, n, 1, 0, 0), type);
+        room_time(r, KVANT_OP_SSM_STEP, &a, 2.0 * values * (double)kvant_state_bytes(type), 0.0, "%d sequences%s", n,
+                  i < 3 ? "" : ", bf16 states");
+        while (r->n_mem > mark)
+            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+    }
+}
+
+void case_ssm_chunk(room *r)
+{
+    static const int lengths[] = { 512, 8192 };
+
+    for (int i = 0; r->rc == KVANT_OK && i < 2; i++) {
+        const int mark = r->n_mem;
+        const double n = lengths[i], inner = SSM_HEADS * SSM_DIM;
+        const kvant_ssm_args a = ssm_of(r, room_seqs(r, 1, lengths[i], 0, 1), KVANT_STATE_F32);
+        /* read x, B, C, write y; per value of the state and token two products and a sum of each */
+        room_time(r, KVANT_OP_SSM_CHUNK, &a, 8.0 * n * (inner + SSM_STATE), 5.0 * n * inner * SSM_STATE, "%d tokens",
+                  lengths[i]);
         while (r->n_mem > mark)
             r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
     }

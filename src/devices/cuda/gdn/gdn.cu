@@ -1,46 +1,20 @@
 /* gdn.cu: conv_step, conv_chunk, gdn_step, gdn_chunk.
  *
- * All reads of state come before any write: a first launch copies what is read from another slot (or is new) into
- * scratch; a sequence that keeps its slot reads it in place.  gdn_chunk takes gdn_chunk.cu's form where its shapes
+ * All reads of state come before any write (state.cuh).  gdn_chunk takes gdn_chunk.cu's form where its shapes
  * allow, else it runs the same recurrence as gdn_step, token by token.
  * One warp owns one value column of the state and keeps it in registers over all tokens: columns are independent. */
 #include "devices/cuda/gdn/gdn.cuh"
 
-enum { DECODE = 0, PROMPT = 1, THREADS = 256, WARPS = 4, MAX_DK = 256 };
-
-/* ---- state into scratch: [n_seqs][n] of T; in_place: all but new sequences and those that keep their slot ---- */
-
-template <typename T>
-static __global__ void gather_kernel(seqs_dev seqs, const T *state, int64_t stride, int64_t n, int phase, int in_place,
-                                     T *to)
-{
-    pdl_go();
-    pdl_wait();
-    const int s = blockIdx.y, slot = seqs.slot_in[s];
-    if (!takes_part(seqs, s, phase) || (in_place && (slot < 0 || slot == seqs.slot_out[s])))
-        return;
-    for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * THREADS)
-        to[s * n + i] = slot < 0 ? state_rounded<T>(0.0f) : state[slot * stride + i];
-}
-
-template <typename T>
-static void gather(cuda_device *d, const seqs_dev &seqs, const T *state, int64_t stride, int64_t n, int phase,
-                   int in_place)
-{
-    const int64_t blocks = (n + THREADS - 1) / THREADS, most = in_place ? 8 : 256; /* in place: seldom any work */
-    const dim3 grid((unsigned)(blocks < most ? blocks : most), (unsigned)seqs.n_seqs);
-    if (n > 0)
-        cuda_launch(d, gather_kernel<T>, grid, THREADS, 0, seqs, state, stride, n, phase, in_place, (T *)d->scratch);
-}
+enum { THREADS = 256, WARPS = 4, MAX_DK = 256 };
 
 /* ---- conv ---- */
 
 typedef struct conv_job {
     seqs_dev seqs;
-    const float *x, *w, *window; /* window f32[n_seqs][c][k-1], gathered */
+    const float *x, *w, *bias, *window; /* window f32[n_seqs][c][k-1], gathered */
     float *state, *y;
     int64_t slot_stride, ldx;
-    int c, k, phase;
+    int c, k, phase, linear;
 } conv_job;
 
 /* Input of channel ch, `back` tokens before row i of sequence s (back < k). */
@@ -66,8 +40,8 @@ static __global__ void conv_kernel(conv_job p)
     float sum = 0.0f;
     for (int j = 0; j < p.k; j++)
         sum += conv_input(p, s, i, ch, p.k - 1 - j) * p.w[(int64_t)ch * p.k + j];
-    sum += 0.0f; /* -0.0 becomes +0.0, as in the plain op */
-    p.y[(int64_t)i * p.c + ch] = sum / (1.0f + expf(-sum));
+    sum += p.bias ? p.bias[ch] : 0.0f; /* -0.0 becomes +0.0, as in the plain op */
+    p.y[(int64_t)i * p.c + ch] = p.linear ? sum : sum / (1.0f + expf(-sum));
     if (i == p.seqs.q0[s + 1] - 1) {
         float *to = p.state + p.seqs.slot_out[s] * p.slot_stride + (int64_t)ch * (p.k - 1);
         for (int j = 0; j < p.k - 1; j++)
@@ -91,6 +65,8 @@ static int conv_run(cuda_device *d, const kvant_conv_args *a, int phase)
     p.seqs = cuda_seqs(&a->seqs);
     p.x = a->x;
     p.w = a->w;
+    p.bias = a->bias;
+    p.linear = a->linear;
     p.window = (const float *)d->scratch;
     p.state = a->state;
     p.y = a->y;
@@ -111,9 +87,6 @@ static int conv_supports(cuda_device *d, const void *args, kvant_diag *diag)
     if (a->seqs.n_tokens > 65535)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: conv: %d tokens, wanted at most 65535",
                          a->seqs.n_tokens);
-    if (a->bias || a->linear)
-        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: conv: bias %d, linear %d, wanted neither",
-                         a->bias != NULL, a->linear);
     return KVANT_OK;
 }
 
@@ -133,14 +106,6 @@ const cuda_op cuda_op_conv_step = { conv_supports, conv_scratch, conv_step_run }
 const cuda_op cuda_op_conv_chunk = { conv_supports, conv_scratch, conv_chunk_run };
 
 /* ---- gated delta rule; T: as states are stored ---- */
-
-/* bf16 states are rounded after token t: after every one of gdn_step, where a chunk ends in gdn_chunk.  After the last
- * it is the store that rounds. */
-static __device__ __forceinline__ bool rounds_after(const gdn_job &p, int s, int t)
-{
-    return t + 1 < p.seqs.q0[s + 1] &&
-           (p.phase == DECODE || (p.seqs.pos0[s] + t + 1 - p.seqs.q0[s]) % KVANT_PAGE == 0);
-}
 
 /* N: floats of a column per lane. */
 template <int N, typename T> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel(gdn_job p)
@@ -182,7 +147,7 @@ template <int N, typename T> static __global__ void __launch_bounds__(32 * WARPS
         o = warp_sum(o);
         if (lane == 0)
             a.o[((int64_t)t * a.hv + v) * a.dv + col] = p.scale * o;
-        if (sizeof(T) != sizeof(float) && rounds_after(p, s, t))
+        if (sizeof(T) != sizeof(float) && rounds_after(p.seqs, p.phase, s, t))
 #pragma unroll
             for (int i = 0; i < N; i++)
                 c[i] = state_value(state_rounded<T>(c[i]));
@@ -196,52 +161,6 @@ template <int N, typename T> static __global__ void __launch_bounds__(32 * WARPS
 /* dk = 128: a warp owns STEP_COLS columns, four values of each per lane; the sums of all columns go through one tree of
  * shuffles, after which lane 4 c holds column c. */
 enum { STEP_COLS = 8, STEP_WARPS = 4 };
-
-static __device__ __forceinline__ float sum_columns(float *v)
-{
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int n = STEP_COLS / 2, bit = 16; n; n /= 2, bit /= 2)
-#pragma unroll
-        for (int i = 0; i < n; i++) {
-            const bool high = lane & bit;
-            const float mine = high ? v[i + n] : v[i], other = high ? v[i] : v[i + n];
-            v[i] = mine + __shfl_xor_sync(0xffffffffu, other, bit);
-        }
-    float sum = v[0];
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    return sum;
-}
-
-static __device__ __forceinline__ float4 load_four(const float *from)
-{
-    return __ldcs((const float4 *)from);
-}
-
-static __device__ __forceinline__ float4 load_four(const __nv_bfloat16 *from)
-{
-    const uint2 x = __ldcs((const uint2 *)from);
-    return make_float4(__uint_as_float(x.x << 16), __uint_as_float(x.x & 0xffff0000u), __uint_as_float(x.y << 16),
-                       __uint_as_float(x.y & 0xffff0000u));
-}
-
-static __device__ __forceinline__ void store_four(float *to, float4 x)
-{
-    __stcs((float4 *)to, x);
-}
-
-static __device__ __forceinline__ void store_four(__nv_bfloat16 *to, float4 x)
-{
-    const __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
-    __stcs((uint2 *)to, make_uint2(*(const uint32_t *)&low, *(const uint32_t *)&high));
-}
-
-template <typename T> static __device__ __forceinline__ float4 rounded_four(float4 x)
-{
-    return make_float4(state_value(state_rounded<T>(x.x)), state_value(state_rounded<T>(x.y)),
-                       state_value(state_rounded<T>(x.z)), state_value(state_rounded<T>(x.w)));
-}
 
 template <typename T> static __global__ void __launch_bounds__(32 * STEP_WARPS, 8) gdn_step_kernel(gdn_job p)
 {
@@ -275,17 +194,17 @@ template <typename T> static __global__ void __launch_bounds__(32 * STEP_WARPS, 
             c[j] = make_float4(c[j].x * decay, c[j].y * decay, c[j].z * decay, c[j].w * decay);
             part[j] = fmaf(c[j].w, k.w, fmaf(c[j].z, k.z, fmaf(c[j].y, k.y, c[j].x * k.x)));
         }
-        const float u = beta * (value - sum_columns(part));
+        const float u = beta * (value - sum_lanes<STEP_COLS>(part));
 #pragma unroll
         for (int j = 0; j < STEP_COLS; j++) {
             const float w = __shfl_sync(0xffffffffu, u, 4 * j);
             c[j] = make_float4(fmaf(k.x, w, c[j].x), fmaf(k.y, w, c[j].y), fmaf(k.z, w, c[j].z), fmaf(k.w, w, c[j].w));
             part[j] = fmaf(c[j].w, q.w, fmaf(c[j].z, q.z, fmaf(c[j].y, q.y, c[j].x * q.x)));
         }
-        const float o = sum_columns(part);
+        const float o = sum_lanes<STEP_COLS>(part);
         if (lane % 4 == 0)
             a.o[((int64_t)t * a.hv + v) * a.dv + col + mine] = p.scale * o;
-        if (sizeof(T) != sizeof(float) && rounds_after(p, s, t))
+        if (sizeof(T) != sizeof(float) && rounds_after(p.seqs, p.phase, s, t))
 #pragma unroll
             for (int j = 0; j < STEP_COLS; j++)
                 c[j] = rounded_four<T>(c[j]);

@@ -3,7 +3,10 @@
 
 enum { THREADS = 256, MAX_EXPERTS = 4096 };
 
-/* a before b: larger p first, lower id at a tie; NaN (key -0.5) after every number, taken (key -1) last. */
+/* As ops/moe_choose.h has them; a score of NaN ranks behind all others. */
+static __device__ constexpr float LEAST_SUM = 6.103515625e-5f, LEAST_SCORE = -1e38f, NAN_SCORE = -2e38f;
+
+/* a before b: larger key first, lower id at a tie. */
 static __device__ void best_of_warp(float *key, int *id)
 {
     for (int m = 16; m; m >>= 1) {
@@ -16,54 +19,125 @@ static __device__ void best_of_warp(float *key, int *id)
     }
 }
 
-static __global__ void route_kernel(kvant_moe_route_args a)
+/* p = softmax of a row of logits. */
+static __device__ void softmax_row(const float *logits, float *p, int n)
 {
-    extern __shared__ float p[];
-    const float *logits = a.logits + (int64_t)blockIdx.x * a.n_expert;
     const int lane = threadIdx.x;
-    float top = -INFINITY, total = 0.0f;
+    float top = -INFINITY;
     double sum = 0.0;
 
-    for (int e = lane; e < a.n_expert; e += 32)
+    for (int e = lane; e < n; e += 32)
         top = fmaxf(top, logits[e]);
     top = warp_max(top);
     top = isnan(logits[0]) ? logits[0] : top;              /* as the reference: a NaN in front poisons the row */
-    for (int e = lane; e < a.n_expert; e += 32) {
+    for (int e = lane; e < n; e += 32) {
         p[e] = expf(logits[e] - top);
         sum += (double)p[e];
     }
     for (int m = 16; m; m >>= 1)
         sum += __shfl_xor_sync(0xffffffffu, sum, m);
-    for (int e = lane; e < a.n_expert; e += 32)
+    for (int e = lane; e < n; e += 32)
         p[e] = (float)((double)p[e] / sum);
+}
+
+/* p = the gate of a row of logits. */
+static __device__ void gate_row(const kvant_moe_route_args &a, const float *logits, float *p)
+{
+    if (a.gating == KVANT_GATING_SOFTMAX)
+        softmax_row(logits, p, a.n_expert);
+    else
+        for (int e = threadIdx.x; e < a.n_expert; e += 32)
+            p[e] = a.gating == KVANT_GATING_SIGMOID ? sigmoid_dev(logits[e]) : logits[e];
+}
+
+/* All scores of groups that are not among the best become -infinity.  A lane per group and turn. */
+static __device__ void close_groups(const kvant_moe_route_args &a, float *score, float *group)
+{
+    const int each = a.n_expert / a.n_group;
+
+    for (int g = threadIdx.x; g < a.n_group; g += 32) {
+        float first = LEAST_SCORE, second = LEAST_SCORE;
+        for (int e = g * each; e < (g + 1) * each; e++) {
+            const float s = score[e];
+            second = s > first ? first : s > second ? s : second;
+            first = s > first ? s : first;
+        }
+        group[g] = a.group_best == 1 ? first : first + second;
+    }
     __syncwarp();
+    for (int g = threadIdx.x; g < a.n_group; g += 32) {
+        int better = 0;
+        for (int o = 0; o < a.n_group; o++)
+            better += group[o] > group[g] || (group[o] == group[g] && o < g);
+        for (int e = g * each; e < (g + 1) * each && better >= a.top_groups; e++)
+            score[e] = -INFINITY;
+    }
+    __syncwarp();
+}
+
+/* ids and wts[k]: the experts of the largest scores, descending, and their gates.  Returns the sum of those. */
+static __device__ float choose_row(const kvant_moe_route_args &a, const float *p, float *score, int32_t *ids,
+                                   float *wts)
+{
+    float total = 0.0f;
+
     for (int j = 0; j < a.k; j++) {
-        float key = -2.0f;
+        float key = -INFINITY;
         int id = 0x7fffffff;
-        for (int e = lane; e < a.n_expert; e += 32) {
-            const float k = isnan(p[e]) ? -0.5f : p[e];
-            if (k > key) {
-                key = k;
+        for (int e = threadIdx.x; e < a.n_expert; e += 32)
+            if (score[e] > key) {
+                key = score[e];
                 id = e;
             }
-        }
         best_of_warp(&key, &id);
-        const float w = p[id];
-        __syncwarp();
-        if (lane == 0) {
-            a.ids[(int64_t)blockIdx.x * a.k + j] = id;
-            a.wts[(int64_t)blockIdx.x * a.k + j] = w;
-            p[id] = -1.0f;
+        total += p[id];
+        if (threadIdx.x == 0) {
+            ids[j] = id;
+            wts[j] = p[id];
+            score[id] = -INFINITY;
         }
-        total += w;
         __syncwarp();
     }
-    total = a.raw ? 1.0f : total < 6.103515625e-5f ? 6.103515625e-5f : total;
-    if (lane == 0)
-        for (int j = 0; j < a.k; j++) {
-            float *w = a.wts + (int64_t)blockIdx.x * a.k + j;
-            *w = *w / total * a.scale;
-        }
+    return total;
+}
+
+/* wts = softmax of themselves. */
+static __device__ void softmax_chosen(float *wts, int k)
+{
+    float top = -INFINITY, sum = 0.0f;
+
+    for (int j = threadIdx.x; j < k; j += 32)
+        top = fmaxf(top, wts[j]);
+    top = warp_max(top);
+    for (int j = threadIdx.x; j < k; j += 32)
+        sum += wts[j] = expf(wts[j] - top);
+    sum = warp_sum(sum);
+    for (int j = threadIdx.x; j < k; j += 32)
+        wts[j] /= sum;
+}
+
+/* A warp per row. */
+static __global__ void __launch_bounds__(32) route_kernel(kvant_moe_route_args a)
+{
+    extern __shared__ float p[];
+    float *score = p + a.n_expert, *wts = a.wts + (int64_t)blockIdx.x * a.k;
+
+    pdl_go();
+    pdl_wait();
+    gate_row(a, a.logits + (int64_t)blockIdx.x * a.n_expert, p);
+    for (int e = threadIdx.x; e < a.n_expert; e += 32) {
+        const float s = a.bias ? p[e] + a.bias[e] : p[e];
+        score[e] = isnan(s) ? NAN_SCORE : s < LEAST_SCORE ? LEAST_SCORE : s;
+    }
+    __syncwarp();
+    if (a.n_group > 1)
+        close_groups(a, score, score + a.n_expert);
+    float total = choose_row(a, p, score, a.ids + (int64_t)blockIdx.x * a.k, wts);
+    if (a.gating == KVANT_GATING_SOFTMAX_CHOSEN)
+        softmax_chosen(wts, a.k);
+    total = a.raw || a.gating == KVANT_GATING_SOFTMAX_CHOSEN ? 1.0f : total < LEAST_SUM ? LEAST_SUM : total;
+    for (int j = threadIdx.x; j < a.k; j += 32)
+        wts[j] = wts[j] / total * a.scale;
 }
 
 static int route_supports(cuda_device *d, const void *args, kvant_diag *diag)
@@ -73,23 +147,17 @@ static int route_supports(cuda_device *d, const void *args, kvant_diag *diag)
     if (a->n_expert > MAX_EXPERTS)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: moe_route: %d experts, wanted at most %d", a->n_expert,
                          MAX_EXPERTS);
-    if (a->gating != KVANT_GATING_SOFTMAX)
-        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: moe_route: gating %s, wanted softmax",
-                         a->gating == KVANT_GATING_SIGMOID ? "sigmoid" : "softmax of the chosen");
-    if (a->bias)
-        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: moe_route: a bias for the choice, wanted none");
-    if (a->n_group > 1)
-        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: moe_route: %d groups of experts, wanted one",
-                         a->n_group);
     return KVANT_OK;
 }
 
+/* At most 48 KB: gates, scores, and one float per group. */
 static int route_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_moe_route_args *a = (const kvant_moe_route_args *)args;
+    const size_t bytes = (2 * (size_t)a->n_expert + (size_t)a->n_group) * sizeof(float);
     CUDA_TRY(route_supports(d, args, diag));
     if (a->n > 0)
-        route_kernel<<<(unsigned)a->n, 32, (size_t)a->n_expert * sizeof(float), d->stream>>>(*a);
+        cuda_launch(d, route_kernel, dim3((unsigned)a->n), 32, bytes, *a);
     return KVANT_OK;
 }
 
