@@ -70,7 +70,7 @@ static void check_digests(void)
     }
     if (f)
         fclose(f);
-    CHECK(n == 10, "%d lines of digests.txt, 10 wanted", n);
+    CHECK(n == 24, "%d lines of digests.txt, 24 wanted", n);
 }
 
 static int stop_at_3(void *user, int i, int n)
@@ -229,6 +229,23 @@ static void check_folders(void)
     fails("llama", "config.json", "\"num_key_value_heads\": 1", "\"num_key_value_heads\": 5", bad,
           "a multiple of 2 x 5 heads");
     fails("llama", "config.json", "\"factor\": 8.0", "\"factor\": 0", bad, "factor is 0");
+    fails("gpt-oss", "config.json", "mxfp4", "mxfp5", unknown, "quant_method \"mxfp5\"");
+    fails("gpt-oss", "model.safetensors", "layers.0.mlp.experts.down_proj_scales",
+          "layers.0.mlp.experts.down_proj_scalds", bad, "layers.0.mlp.experts.down_proj_scales: is not there");
+    fails("gpt-oss", "model.safetensors", "layers.0.mlp.experts.down_proj_blocks",
+          "layers.0.mlp.experts.side_proj_blocks", unknown, "side_proj_blocks: no MXFP4 tensor");
+    fails("qwen3moe", "config.json", "\"use_cache\"",
+          "\"quantization_config\": {\"quant_method\": \"mxfp4\"}, \"use_cache\"", unknown, "quantized already");
+    fails("deepseek2", "config.json", "\"v_head_dim\": 8", "\"v_head_dim\": 9", bad,
+          "48 rows, 2 heads of qk_nope_head_dim 16 and v_head_dim 9 wanted");
+    fails("deepseek2", "config.json", "\"num_nextn_predict_layers\": 1", "\"num_nextn_predict_layers\": 0", bad,
+          "config.json has 2 layers");
+    fails("qwen3next", "config.json", "\"linear_num_value_heads\": 4", "\"linear_num_value_heads\": 3", bad,
+          "as many heads of v for each of k");
+    fails("qwen3next", "config.json", "\"linear_value_head_dim\": 8", "\"linear_value_head_dim\": 9", bad,
+          "64 rows, 3 and 68 wanted");
+    fails("qwen35", "config.json", "\"linear_key_head_dim\": 8", "\"linear_key_head_dim\": 7", bad, "rows, ");
+    fails("lfm2moe", "config.json", "\"conv\",", "", bad, "layer_types has 1 entries, num_hidden_layers is 2");
     fails("llama", "tokenizer.model", "<unk>", "<unk", bad, "tokenizer.model: ");
 }
 

@@ -137,13 +137,22 @@ static int put_prefix(job *j)
     return KVANT_OK;
 }
 
+/* A file with MXFP4 experts is of that type whatever the rest has. */
+static int file_type(const convert_plan *plan)
+{
+    for (int i = 0; i < plan->n_pieces; i++)
+        if (plan->pieces[i].scales)
+            return kvant_wtype_find("MXFP4")->file_type;
+    return plan->type->file_type;
+}
+
 static int put_keys(job *j)
 {
     const convert_arch *a = j->plan.arch;
 
     j->keys.arch = a->arch;
     KVANT_TRY(put_general(j));
-    KVANT_TRY(convert_put_keys(a, &j->config, j->plan.type->file_type, &j->keys, j->diag));
+    KVANT_TRY(convert_put_keys(a, &j->config, file_type(&j->plan), &j->keys, j->diag));
     gguf_keys_u32(&j->keys, "general.quantization_version", QUANTIZATION_VERSION);
     KVANT_TRY(put_prefix(j));
     KVANT_TRY(hf_vocab_put(&j->v, &j->keys, j->diag));
@@ -182,20 +191,61 @@ static int64_t paired(int64_t r, int64_t head)
     return r - i + (i % 2) * (head / 2) + i / 2;
 }
 
+/* Where value i of a row that is moved comes from: a rotated head's halves become pairs, groups of heads tiles. */
+static int64_t source_of(const convert_item *it, const convert_piece *c, int64_t i)
+{
+    if (c->head < 0)
+        return paired(i, -c->head);
+    const int64_t d = it->ne[0] / ((int64_t)it->tile_groups * it->tile_n), head = i / d;
+    return (head % it->tile_groups * it->tile_n + head / it->tile_groups) * d + i % d;
+}
+
+static void read_row(job *j, const convert_item *it, const convert_piece *c, int64_t r)
+{
+    const kvant_wtype *type = c->src->type;
+    const int64_t n = it->ne[0], from = c->first + (c->head > 0 ? paired(r, c->head) : r);
+    const size_t bytes = (size_t)type->bytes;
+
+    if (c->value_step == 0) {
+        type->dequant(c->src->data + (size_t)(from * n) * bytes, j->row, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        type->dequant(c->src->data + (size_t)(c->first + r * c->row_step + i * c->value_step) * bytes, j->row + i, 1);
+}
+
 /* Row r of a piece in f32. */
 static void load_row(job *j, const convert_item *it, const convert_piece *c, int64_t r)
 {
-    const int64_t n = it->ne[0], from = c->first + (c->head > 0 ? paired(r, c->head) : r);
-    const size_t bytes = (size_t)n * (size_t)c->src->type->bytes;
+    const int64_t n = it->ne[0];
 
-    c->src->type->dequant(c->src->data + (size_t)from * bytes, j->row, n);
-    if (c->head < 0) { /* a vector of rotated heads */
+    read_row(j, it, c, r);
+    if (c->head < 0 || it->tile_n > 1) {
         memcpy(j->moved, j->row, (size_t)n * sizeof *j->row);
         for (int64_t i = 0; i < n; i++)
-            j->row[i] = j->moved[paired(i, -c->head)];
+            j->row[i] = j->moved[source_of(it, c, i)];
     }
     for (int64_t i = 0; it->add != 0.0f && i < n; i++)
         j->row[i] += it->add;
+    for (int64_t i = 0; it->minus_exp && i < n; i++)
+        j->row[i] = (float)-exp((double)j->row[i]);
+}
+
+/* Row r of MXFP4 codes: a checkpoint's byte i has values 2i and 2i + 1, a block's byte values i and i + 16. */
+static void put_codes(job *j, const convert_item *it, const convert_piece *c, int64_t r)
+{
+    const int64_t blocks = it->ne[0] / 32, row = c->first + r * c->row_step;
+    const uint8_t *codes = c->src->data + row * blocks * 16, *scales = c->scales->data + row * blocks;
+
+    for (int64_t b = 0; b < blocks; b++, codes += 16) {
+        uint8_t *to = j->packed + b * 17;
+        to[0] = scales[b];
+        for (int i = 0; i < 16; i++) {
+            const int shift = i % 2 * 4;
+            to[1 + i] = (uint8_t)((codes[i / 2] >> shift & 15) | (codes[8 + i / 2] >> shift & 15) << 4);
+        }
+    }
+    gguf_out_put(&j->out, j->packed, (size_t)blocks * 17);
 }
 
 static void put_row(job *j, const convert_item *it, const float *row)
@@ -213,8 +263,12 @@ static int put_item(job *j, const convert_item *it)
     for (int i = 0; i < it->n_pieces; i++) {
         const convert_piece *c = &j->plan.pieces[it->first_piece + i];
         for (int64_t r = 0; r < c->rows; r++) {
-            load_row(j, it, c, r);
-            put_row(j, it, j->row);
+            if (c->scales) {
+                put_codes(j, it, c, r);
+            } else {
+                load_row(j, it, c, r);
+                put_row(j, it, j->row);
+            }
             if ((r & 1023) == 0)
                 KVANT_TRY(gguf_out_check(&j->out, j->diag));
         }
@@ -264,11 +318,14 @@ static const kvant_wtype *guess_type(const st_files *files)
     return kvant_wtype_find("F16");
 }
 
-static int refuse_quantized(const hf_config *c, kvant_diag *diag)
+static int refuse_quantized(const hf_config *c, unsigned flags, kvant_diag *diag)
 {
     const gjson q = hf_find(c, "quantization_config"), method = gjson_get(q, "quant_method");
+    char name[16] = "";
 
-    return q.p ? kvant_fail(diag, KVANT_EUNSUPPORTED,
+    gjson_text(method, name, sizeof name);
+    const int taken = flags & CONVERT_MXFP4 && strcmp(name, "mxfp4") == 0;
+    return q.p && !taken ? kvant_fail(diag, KVANT_EUNSUPPORTED,
                             "config.json: the weights are quantized already (quantization_config, quant_method %.*s), "
                             "F32, F16 or BF16 wanted",
                             hf_shown(method), method.p ? method.p : "none")
@@ -283,7 +340,7 @@ static int run(job *j, const char *out)
     KVANT_TRY(hf_config_open(j->folder, &j->config, j->diag));
     KVANT_TRY(convert_arch_find(&j->config, &plan->arch, j->diag));
     KVANT_TRY(hf_config_defaults(&j->config, plan->arch->defaults, j->diag));
-    KVANT_TRY(refuse_quantized(&j->config, j->diag));
+    KVANT_TRY(refuse_quantized(&j->config, plan->arch->flags, j->diag));
     KVANT_TRY(hf_u32(&j->config, "vocab_size", 1, &vocab_size, j->diag));
     KVANT_TRY(hf_vocab_open(j->folder, vocab_size, j->p->pre, &j->v, j->diag));
     KVANT_TRY(st_open(j->folder, &j->files, j->diag));

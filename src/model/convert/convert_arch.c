@@ -1,5 +1,5 @@
 /* convert_arch.c: see convert_arch.h.  Owns the table of architectures and the keys that single ones have. */
-#include "model/convert/convert_arch.h"
+#include "model/convert/convert_parts.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 /* ---- keys of single architectures ---- */
 
-static int put_rotated(const hf_config *c, double part, gguf_keys *k, kvant_diag *diag)
+int convert_put_rotated(const hf_config *c, double part, gguf_keys *k, kvant_diag *diag)
 {
     uint32_t dim;
 
@@ -28,6 +28,23 @@ static int put_llama(const hf_config *c, gguf_keys *k, kvant_diag *diag)
     KVANT_TRY(convert_put_u32(c, "vocab_size", ".vocab_size", k, diag));
     KVANT_TRY(convert_head_dim(c, &dim, diag));
     gguf_keys_u32(k, ".rope.dimension_count", dim);
+    return KVANT_OK;
+}
+
+/* Ministral 3 says more than the models of the same architecture before it. */
+static int put_mistral3(const hf_config *c, gguf_keys *k, kvant_diag *diag)
+{
+    static const char *const from[] = { "mscale_all_dim", "llama_4_scaling_beta" };
+    static const char *const keys[] = { ".rope.scaling.yarn_log_multiplier", ".attention.temperature_scale" };
+
+    KVANT_TRY(put_llama(c, k, diag));
+    for (int i = 0; i < 2; i++) {
+        double v = 0.0;
+        if (!hf_rope(c, from[i]).p)
+            continue;
+        KVANT_TRY(hf_rope_number(c, from[i], &v, diag));
+        gguf_keys_f32(k, keys[i], v);
+    }
     return KVANT_OK;
 }
 
@@ -66,7 +83,7 @@ static int put_phi3(const hf_config *c, gguf_keys *k, kvant_diag *diag)
     if (first.p)
         KVANT_TRY(hf_to_u32(first, "original_max_position_embeddings", &original, diag));
     gguf_keys_u32(k, ".rope.scaling.original_context_length", original);
-    KVANT_TRY(put_rotated(c, 1.0, k, diag));
+    KVANT_TRY(convert_put_rotated(c, 1.0, k, diag));
     KVANT_TRY(hf_rope_number(c, "rope_theta", &theta, diag));
     gguf_keys_f32(k, ".rope.freq_base", theta);
     KVANT_TRY(hf_u32(c, "sliding_window", 0, &window, diag));
@@ -133,7 +150,7 @@ static int put_exaone4(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 
 static int put_glm4(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
-    return put_rotated(c, 0.5, k, diag);
+    return convert_put_rotated(c, 0.5, k, diag);
 }
 
 static int put_granite(const hf_config *c, gguf_keys *k, kvant_diag *diag)
@@ -229,6 +246,69 @@ static const convert_arch archs[] = {
       .special = glm4_special,
       .keys = put_glm4,
       .defaults = "{\"head_dim\": 128}" },
+    { .hf = { "Mistral3ForConditionalGeneration", "Ministral3ForCausalLM" },
+      .arch = "mistral3",
+      .flags = LLAMA | CONVERT_HEAD_DIM,
+      .keys = put_mistral3 },
+    { .hf = { "GptOssForCausalLM" },
+      .arch = "gpt-oss",
+      .flags = CONVERT_MXFP4,
+      .names = convert_gpt_oss_names,
+      .keys = convert_put_gpt_oss,
+      .tensor = convert_gpt_oss_tensor,
+      .defaults = "{\"head_dim\": 64, \"rope_theta\": 150000.0, \"sliding_window\": 128}" },
+    { .hf = { "Glm4MoeForCausalLM" },
+      .arch = "glm4moe",
+      .names = convert_post_attention_names,
+      .special = glm4_special,
+      .keys = convert_put_glm4moe },
+    { .hf = { "Dots1ForCausalLM" }, .arch = "dots1", .keys = convert_put_dots1 },
+    { .hf = { "Ernie4_5_MoeForCausalLM" },
+      .arch = "ernie4_5-moe",
+      .flags = CONVERT_SPACE_PREFIX,
+      .keys = convert_put_ernie_moe,
+      .defaults = "{\"rope_theta\": 500000.0}" },
+    { .hf = { "MiniMaxM2ForCausalLM" },
+      .arch = "minimax-m2",
+      .names = convert_minimax_names,
+      .keys = convert_put_minimax },
+    { .hf = { "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM" },
+      .arch = "deepseek2",
+      .flags = CONVERT_KV_ONE | CONVERT_NO_KEY_LENGTH,
+      .names = convert_mla_names,
+      .keys = convert_put_deepseek2,
+      .tensor = convert_mla_tensor,
+      .defaults = "{\"rms_norm_eps\": 1e-6}" },
+    { .hf = { "Lfm2ForCausalLM", "LFM2ForCausalLM" },
+      .arch = "lfm2",
+      .flags = CONVERT_KV_BY_LAYER | CONVERT_FF_ADJUSTED,
+      .names = convert_lfm2_names,
+      .keys = convert_put_lfm2,
+      .tensor = convert_lfm2_tensor },
+    { .hf = { "Lfm2MoeForCausalLM" },
+      .arch = "lfm2moe",
+      .flags = CONVERT_KV_BY_LAYER,
+      .names = convert_lfm2_names,
+      .keys = convert_put_lfm2moe,
+      .tensor = convert_lfm2_tensor },
+    { .hf = { "Qwen3NextForCausalLM" },
+      .arch = "qwen3next",
+      .flags = CONVERT_NORM_PLUS_1,
+      .names = convert_gdn_names,
+      .keys = convert_put_qwen3next,
+      .tensor = convert_qwen3next_tensor },
+    { .hf = { "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration" },
+      .arch = "qwen35",
+      .flags = CONVERT_NORM_PLUS_1 | CONVERT_MROPE,
+      .names = convert_gdn_names,
+      .keys = convert_put_qwen35,
+      .tensor = convert_qwen35_tensor },
+    { .hf = { "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration" },
+      .arch = "qwen35moe",
+      .flags = CONVERT_NORM_PLUS_1 | CONVERT_MROPE,
+      .names = convert_gdn_names,
+      .keys = convert_put_qwen35,
+      .tensor = convert_qwen35_tensor },
 };
 
 const convert_arch *convert_arch_at(int i)
@@ -238,7 +318,7 @@ const convert_arch *convert_arch_at(int i)
 
 int convert_arch_find(const hf_config *c, const convert_arch **out, kvant_diag *diag)
 {
-    char name[64] = "", known[900] = "";
+    char name[64] = "", known[1600] = "";
     size_t n = 0;
 
     gjson_text(gjson_at(c->root, "architectures.0"), name, sizeof name);
@@ -248,7 +328,8 @@ int convert_arch_find(const hf_config *c, const convert_arch **out, kvant_diag *
                 *out = &archs[i];
                 return KVANT_OK;
             }
-            n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? " " : "", archs[i].hf[j]);
+            if (n < sizeof known)
+                n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? " " : "", archs[i].hf[j]);
         }
     return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: architecture \"%.50s\", one of %s wanted", name, known);
 }

@@ -18,7 +18,15 @@ enum convert_flag {
     CONVERT_NO_SPACE_PREFIX = 256, /* a SentencePiece model adds no space before a text */
     CONVERT_FEW_KEYS = 512,        /* no key of the RoPE but what `keys` puts */
     CONVERT_NO_KEY_LENGTH = 1024,  /* key_length and value_length are not said */
+    CONVERT_KV_BY_LAYER = 2048,    /* head_count_kv is a list, 0 where layer_types has no full_attention */
+    CONVERT_KV_ONE = 4096,         /* head_count_kv is 1: latent attention */
+    CONVERT_FF_ADJUSTED = 16384,   /* feed_forward_length from block_ff_dim, as block_auto_adjust_ff_dim says */
+    CONVERT_MROPE = 32768,         /* rope.dimension_sections */
+    CONVERT_MXFP4 = 8192,          /* weights that are quantized to MXFP4 already are taken as they are */
 };
+
+struct convert_plan;
+struct st_tensor;
 
 typedef struct convert_name {
     const char *from, *to; /* what follows "model.layers.N." or "model.", without .weight or .bias */
@@ -33,6 +41,10 @@ typedef struct convert_arch {
     const char *const *special; /* pairs of a kind of token and a token; NULL: none */
     /* Keys of its own, after the common ones. */
     int (*keys)(const hf_config *c, gguf_keys *k, kvant_diag *diag);
+    /* Tensors that become others than renamed ones; *done 1: t is planned.  name: without what stands around the
+     * language model; rest: behind "model.layers.N.".  NULL: none. */
+    int (*tensor)(struct convert_plan *p, const struct st_tensor *t, const char *name, const char *rest, int *done,
+                  kvant_diag *diag);
 } convert_arch;
 
 /* The architecture of a config.json; the error lists all. */
@@ -45,6 +57,10 @@ int convert_put_keys(const convert_arch *a, const hf_config *c, int file_type, g
 /* One key from the first of `names` that config.json has; none: no key. */
 int convert_put_u32(const hf_config *c, const char *names, const char *key, gguf_keys *k, kvant_diag *diag);
 int convert_put_number(const hf_config *c, const char *names, const char *key, gguf_keys *k, kvant_diag *diag);
+/* A true or false of config.json; absent: no key. */
+int convert_put_bool(const hf_config *c, const char *name, const char *key, gguf_keys *k, kvant_diag *diag);
+/* rope.dimension_count: `part` of a head, or partial_rotary_factor of it. */
+int convert_put_rotated(const hf_config *c, double part, gguf_keys *k, kvant_diag *diag);
 /* head_dim, or hidden_size / heads. */
 int convert_head_dim(const hf_config *c, uint32_t *dim, kvant_diag *diag);
 

@@ -2,6 +2,7 @@
  * single architecture adds is in convert_arch.c. */
 #include <string.h>
 #include "model/convert/convert_arch.h"
+#include "model/gguf/gguf.h"
 
 /* config.json's names of a key. */
 typedef struct key_source {
@@ -90,12 +91,35 @@ static int put_rope_scaling(const hf_config *c, gguf_keys *k, kvant_diag *diag)
     return is_word(type, "yarn") ? put_yarn(c, k, diag) : KVANT_OK;
 }
 
-static int put_rope(const hf_config *c, gguf_keys *k, kvant_diag *diag)
+/* Four of them: time, height, width and what is behind them. */
+static int put_mrope(const hf_config *c, gguf_keys *k, kvant_diag *diag)
+{
+    const gjson list = hf_rope(c, "mrope_section");
+    int32_t sections[4] = { 0 };
+    gjson it = { NULL, 0 };
+    double v = 0.0;
+
+    if (!list.p)
+        return KVANT_OK;
+    for (int i = 0; i < 4 && gjson_next(list, &it); i++) {
+        KVANT_TRY(hf_to_number(it, "config.json: a value of \"mrope_section\"", &v, diag));
+        if (!(v >= 0.0 && v <= 65536.0))
+            return kvant_fail(diag, KVANT_EFORMAT, "config.json: mrope_section has %g, 0 to 65536 wanted", v);
+        sections[i] = (int32_t)v;
+    }
+    gguf_keys_array(k, ".rope.dimension_sections", GGUF_I32, 4);
+    gguf_keys_put(k, sections, sizeof sections);
+    return KVANT_OK;
+}
+
+static int put_rope(const convert_arch *a, const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
     double theta = 10000.0, local = 0.0;
     gjson swa = gjson_at(c->rope, "sliding_attention.rope_theta");
 
     KVANT_TRY(put_rope_scaling(c, k, diag));
+    if (a->flags & CONVERT_MROPE)
+        KVANT_TRY(put_mrope(c, k, diag));
     KVANT_TRY(hf_rope_number(c, "rope_theta", &theta, diag));
     gguf_keys_f32(k, ".rope.freq_base", theta);
     if (!swa.p)
@@ -152,14 +176,94 @@ int convert_head_dim(const hf_config *c, uint32_t *dim, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* The last of `sizes`: as it is, 1, or a list with 0 for layers without attention. */
+static int put_kv_heads(const convert_arch *a, const hf_config *c, gguf_keys *k, kvant_diag *diag)
+{
+    const key_source *kv = &sizes[sizeof sizes / sizeof *sizes - 1];
+    const gjson types = hf_find(c, "layer_types");
+    gjson it = { NULL, 0 };
+    uint32_t heads = 1, layers = 0, n = 0;
+
+    if (a->flags & CONVERT_KV_ONE) {
+        gguf_keys_u32(k, kv->key, 1);
+        return KVANT_OK;
+    }
+    if (!(a->flags & CONVERT_KV_BY_LAYER))
+        return put_u32s(c, kv, 1, k, diag);
+    KVANT_TRY(hf_u32(c, kv->names, 1, &heads, diag));
+    KVANT_TRY(hf_u32(c, sizes[0].names, 1, &layers, diag));
+    while (gjson_next(types, &it))
+        n++;
+    if (n != layers)
+        return kvant_fail(diag, KVANT_EFORMAT, "config.json: layer_types has %u entries, num_hidden_layers is %u", n,
+                          layers);
+    gguf_keys_array(k, kv->key, GGUF_I32, n);
+    it = (gjson){ NULL, 0 };
+    while (gjson_next(types, &it)) {
+        const int32_t here = is_word(it, "full_attention") ? (int32_t)heads : 0;
+        gguf_keys_put(k, &here, sizeof here);
+    }
+    return KVANT_OK;
+}
+
+/* LFM2: two thirds of what config.json says, times a factor, rounded up. */
+static int put_adjusted_ff(const hf_config *c, gguf_keys *k, kvant_diag *diag)
+{
+    uint32_t ff = 0, multiple = 256;
+    double factor = 1.0;
+
+    KVANT_TRY(hf_u32(c, "block_ff_dim intermediate_size", 1, &ff, diag));
+    KVANT_TRY(hf_u32(c, "block_multiple_of", 0, &multiple, diag));
+    KVANT_TRY(hf_number(c, "block_ffn_dim_multiplier", 0, &factor, diag));
+    if (ff > 1u << 24 || multiple < 1 || multiple > 1u << 20 || !(factor > 0.0 && factor <= 1000.0))
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "config.json: block_ff_dim %u, block_multiple_of %u, block_ffn_dim_multiplier %g: wanted up to "
+                          "%d, 1 to %d, above 0 up to 1000", ff, multiple, factor, 1 << 24, 1 << 20);
+    if (hf_is_true(c, "block_auto_adjust_ff_dim")) {
+        const double narrow = (double)(uint32_t)(factor * (double)(2 * ff / 3));
+        ff = multiple * (uint32_t)((narrow + multiple - 1) / multiple);
+    }
+    gguf_keys_u32(k, ".feed_forward_length", ff);
+    return KVANT_OK;
+}
+
+int convert_put_bool(const hf_config *c, const char *name, const char *key, gguf_keys *k, kvant_diag *diag)
+{
+    const gjson v = hf_find(c, name);
+
+    if (v.p && *v.p != 't' && *v.p != 'f')
+        return kvant_fail(diag, KVANT_EFORMAT, "config.json: %s is %.*s, true or false wanted", name, hf_shown(v), v.p);
+    if (v.p)
+        gguf_keys_bool(k, key, *v.p == 't');
+    return KVANT_OK;
+}
+
+/* What the cache holds of latent attention: the latent and the rotated part, of which the latent is v. */
+static int put_latent_lengths(const hf_config *c, gguf_keys *k, kvant_diag *diag)
+{
+    uint32_t rank = 512, rope = 0;
+
+    KVANT_TRY(hf_u32(c, "kv_lora_rank", 0, &rank, diag));
+    KVANT_TRY(hf_u32(c, "qk_rope_head_dim", 1, &rope, diag));
+    if (rank > 1u << 20 || rope > 1u << 20)
+        return kvant_fail(diag, KVANT_EFORMAT, "config.json: kv_lora_rank %u, qk_rope_head_dim %u, at most %d wanted",
+                          rank, rope, 1 << 20);
+    gguf_keys_u32(k, ".attention.key_length", rank + rope);
+    gguf_keys_u32(k, ".attention.value_length", rank);
+    return KVANT_OK;
+}
+
 int convert_put_keys(const convert_arch *a, const hf_config *c, int file_type, gguf_keys *k, kvant_diag *diag)
 {
     const int whole = !(a->flags & CONVERT_FEW_KEYS);
     uint32_t dim;
 
-    KVANT_TRY(put_u32s(c, sizes, sizeof sizes / sizeof *sizes, k, diag));
+    KVANT_TRY(put_u32s(c, sizes, 3, k, diag));
+    KVANT_TRY(a->flags & CONVERT_FF_ADJUSTED ? put_adjusted_ff(c, k, diag) : put_u32s(c, &sizes[3], 1, k, diag));
+    KVANT_TRY(put_u32s(c, &sizes[4], 1, k, diag));
+    KVANT_TRY(put_kv_heads(a, c, k, diag));
     if (whole)
-        KVANT_TRY(put_rope(c, k, diag));
+        KVANT_TRY(put_rope(a, c, k, diag));
     KVANT_TRY(convert_put_number(c, "rms_norm_eps norm_eps", ".attention.layer_norm_rms_epsilon", k, diag));
     KVANT_TRY(convert_put_number(c, "layer_norm_eps layer_norm_epsilon", ".attention.layer_norm_epsilon", k, diag));
     KVANT_TRY(put_u32s(c, experts, sizeof experts / sizeof *experts, k, diag));
@@ -169,6 +273,8 @@ int convert_put_keys(const convert_arch *a, const hf_config *c, int file_type, g
         gguf_keys_u32(k, ".attention.key_length", dim);
         gguf_keys_u32(k, ".attention.value_length", dim);
     }
+    if (a->flags & CONVERT_KV_ONE)
+        KVANT_TRY(put_latent_lengths(c, k, diag));
     gguf_keys_u32(k, "general.file_type", (uint32_t)file_type);
     return a->keys ? a->keys(c, k, diag) : KVANT_OK;
 }

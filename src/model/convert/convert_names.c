@@ -9,6 +9,7 @@ static const convert_name outer[] = {
     { "model.embed_tokens", "token_embd" },
     { "model.norm", "output_norm" },
     { "lm_head", "output" },
+    { "model.embedding_norm", "token_embd_norm" },
 };
 
 static const convert_name in_layer[] = {
@@ -35,10 +36,27 @@ static const convert_name in_layer[] = {
     { "mlp.shared_expert.up_proj", "ffn_up_shexp" },
     { "mlp.shared_expert.down_proj", "ffn_down_shexp" },
     { "mlp.shared_expert_gate", "ffn_gate_inp_shexp" },
+    { "mlp.shared_experts.gate_proj", "ffn_gate_shexp" },
+    { "mlp.shared_experts.up_proj", "ffn_up_shexp" },
+    { "mlp.shared_experts.down_proj", "ffn_down_shexp" },
     { "block_sparse_moe.gate", "ffn_gate_inp" },
     { "block_sparse_moe.experts.w1", "ffn_gate_exps" },
     { "block_sparse_moe.experts.w2", "ffn_down_exps" },
     { "block_sparse_moe.experts.w3", "ffn_up_exps" },
+};
+
+/* Names without .weight or .bias behind them, and all of what they become. */
+static const convert_name bare_in_layer[] = {
+    { "mlp.gate.e_score_correction_bias", "exp_probs_b.bias" },
+    { "mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias" },
+    { "block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias" },
+    { "feed_forward.expert_bias", "exp_probs_b.bias" },
+    { "self_attn.sinks", "attn_sinks.weight" },
+    { "linear_attn.A_log", "ssm_a" },
+    { "linear_attn.dt_bias", "ssm_dt.bias" },
+    { "mlp.experts.gate_proj_bias", "ffn_gate_exps.bias" },
+    { "mlp.experts.up_proj_bias", "ffn_up_exps.bias" },
+    { "mlp.experts.down_proj_bias", "ffn_down_exps.bias" },
 };
 
 static const char *find(const convert_name *list, size_t n, const char *name, size_t len)
@@ -49,13 +67,15 @@ static const char *find(const convert_name *list, size_t n, const char *name, si
     return NULL;
 }
 
-/* Buffers of old checkpoints and what is no language model: vision, audio. */
+/* Buffers of old checkpoints, what predicts further tokens, and what is no language model: vision, audio. */
 static int is_left_out(const char *name)
 {
     static const char *const tails[] = { ".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq" };
     static const char *const parts[] = { "visual.", "vision.",    "vision_",     "audio.",
                                          "audio_",  "projector.", "patch_embed", "image_newline" };
 
+    if (strncmp(name, "mtp.", 4) == 0 || strncmp(name, "model.mtp", 9) == 0)
+        return 1;
     for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++)
         if (strlen(name) >= strlen(tails[i]) && strcmp(name + strlen(name) - strlen(tails[i]), tails[i]) == 0)
             return 1;
@@ -91,6 +111,11 @@ int convert_tensor_name(const convert_arch *a, const char *name, char *out, size
     const int inside = convert_layer(name, &layer, &rest);
     const int bare = !dot || dot < rest || (strcmp(dot, ".weight") != 0 && strcmp(dot, ".bias") != 0);
     const size_t n = bare ? strlen(rest) : (size_t)(dot - rest);
+    to = inside && bare ? find(bare_in_layer, sizeof bare_in_layer / sizeof *bare_in_layer, rest, n) : NULL;
+    if (to) {
+        snprintf(out, size, "blk.%d.%s", layer, to);
+        return KVANT_OK;
+    }
     to = a->names && inside ? find(a->names, SIZE_MAX, rest, n) : NULL;
     if (!to)
         to = inside ? find(in_layer, sizeof in_layer / sizeof *in_layer, rest, n)

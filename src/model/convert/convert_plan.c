@@ -34,7 +34,8 @@ static const kvant_wtype *choose_type(const convert_plan *p, const char *name, i
 {
     const kvant_wtype *f32 = kvant_wtype_find("F32");
 
-    if (n_dims < 2 || ends_with(name, "_norm.weight") || !ends_with(name, ".weight") || strstr(name, "ffn_gate_inp"))
+    if (n_dims < 2 || ends_with(name, "_norm.weight") || !ends_with(name, ".weight") || strstr(name, "ffn_gate_inp") ||
+        strstr(name, ".ssm_conv1d.") || strstr(name, ".shortconv.conv."))
         return f32;
     return row % p->type->block == 0 ? p->type : kvant_wtype_find("F16");
 }
@@ -62,15 +63,24 @@ int convert_plan_add(convert_plan *p, const char *name, int n_dims, const int64_
     return KVANT_OK;
 }
 
-static int add_piece(convert_plan *p, convert_item *it, convert_piece piece, kvant_diag *diag)
+int convert_plan_piece(convert_plan *p, convert_item *it, convert_piece piece, kvant_diag *diag)
 {
-    if (!piece.src->type)
+    if (!piece.src->type && !piece.scales)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: type %s, one of F32 F16 BF16 wanted", piece.src->name,
                           piece.src->dtype);
     KVANT_TRY(grow((void **)&p->pieces, p->n_pieces, &p->cap_pieces, sizeof *p->pieces, diag));
     p->pieces[p->n_pieces++] = piece;
     it->n_pieces++;
     return KVANT_OK;
+}
+
+int convert_plan_named(convert_plan *p, const char *name, int n_dims, const int64_t *dim, convert_item **out,
+                       kvant_diag *diag)
+{
+    char to[CONVERT_NAME * 2];
+
+    KVANT_TRY(convert_tensor_name(p->arch, name, to, sizeof to, diag));
+    return convert_plan_add(p, to, n_dims, dim, out, diag);
 }
 
 /* ---- one tensor into one ---- */
@@ -102,15 +112,16 @@ static int add_whole(convert_plan *p, const st_tensor *t, const char *name, kvan
         p->real_rows < dim[0])
         dim[0] = p->real_rows;
     KVANT_TRY(convert_plan_add(p, name, t->n_dims, dim, &it, diag));
-    it->add = flags & CONVERT_NORM_PLUS_1 && ends_with(t->name, "norm.weight") ? 1.0f : 0.0f;
+    const int plus_1 = ends_with(t->name, "norm.weight") && !ends_with(t->name, "linear_attn.norm.weight");
+    it->add = flags & CONVERT_NORM_PLUS_1 && plus_1 ? 1.0f : 0.0f;
     KVANT_TRY(rotated_head(p, t, &head, diag));
     if (head && t->n_dims == 1) { /* a bias: its values are what rows are elsewhere */
         it->ne[0] = t->dim[0];
-        return add_piece(p, it, (convert_piece){ t, 0, 1, -head }, diag);
+        return convert_plan_piece(p, it, (convert_piece){ .src = t, .rows = 1, .head = -head }, diag);
     }
     for (int i = 1; i < ST_DIMS; i++)
         rows *= it->ne[i];
-    return add_piece(p, it, (convert_piece){ t, 0, rows, head }, diag);
+    return convert_plan_piece(p, it, (convert_piece){ .src = t, .rows = rows, .head = head }, diag);
 }
 
 /* ---- several into one, one into several ---- */
@@ -131,7 +142,8 @@ static int add_half(convert_plan *p, const st_tensor *t, int half, const char *n
     dim[at] /= 2;
     KVANT_TRY(convert_plan_add(p, name, t->n_dims, dim, &it, diag));
     for (int64_t i = 0; i < n; i++)
-        KVANT_TRY(add_piece(p, it, (convert_piece){ t, (2 * i + half) * dim[at], dim[at], 0 }, diag));
+        KVANT_TRY(convert_plan_piece(
+            p, it, (convert_piece){ .src = t, .first = (2 * i + half) * dim[at], .rows = dim[at] }, diag));
     return KVANT_OK;
 }
 
@@ -146,13 +158,14 @@ static int add_halves(convert_plan *p, const st_tensor *t, const char *gate, con
 }
 
 /* PREFIX.experts.0.W.weight, .1., ... of one layer -> one tensor of three dimensions. */
-static int stack(convert_plan *p, const st_tensor *like, size_t prefix, int layer, const char *block, const char *w,
+static int stack(convert_plan *p, const st_tensor *like, size_t prefix, int layer, const char *rest, const char *w,
                  kvant_diag *diag)
 {
     char source[2 * ST_NAME], name[2 * ST_NAME], to[CONVERT_NAME * 2];
     convert_item *it = NULL;
 
-    snprintf(name, sizeof name, "model.layers.%d.%s.experts.%s.weight", layer, block, w);
+    snprintf(name, sizeof name, "model.layers.%d.%.*s.experts.%s.weight", layer,
+             (int)(strstr(rest, ".experts.") - rest), rest, w);
     KVANT_TRY(convert_tensor_name(p->arch, name, to, sizeof to, diag));
     for (uint32_t e = 0; e < p->experts; e++) {
         snprintf(source, sizeof source, "%.*s%u.%s.weight", (int)prefix, like->name, e, w);
@@ -165,26 +178,28 @@ static int stack(convert_plan *p, const st_tensor *like, size_t prefix, int laye
         if (t->dim[0] != it->ne[1] || t->dim[1] != it->ne[0])
             return kvant_fail(diag, KVANT_EFORMAT, "%s: %lld x %lld, %lld x %lld wanted as in expert 0", source,
                               (long long)t->dim[0], (long long)t->dim[1], (long long)it->ne[1], (long long)it->ne[0]);
-        KVANT_TRY(add_piece(p, it, (convert_piece){ t, 0, t->dim[0], 0 }, diag));
+        KVANT_TRY(convert_plan_piece(p, it, (convert_piece){ .src = t, .rows = t->dim[0] }, diag));
     }
     return KVANT_OK;
 }
 
 /* A matrix of a single expert: when the last of its layer came, all of them become three tensors.  rest: behind
- * "experts." in t's name. */
+ * "model.layers.N." in t's name. */
 static int add_expert(convert_plan *p, const st_tensor *t, const char *rest, int layer, kvant_diag *diag)
 {
     static const char *const names[2][3] = { { "down_proj", "gate_proj", "up_proj" }, { "w1", "w2", "w3" } };
-    const int sparse = strstr(t->name, "block_sparse_moe.experts.") != NULL;
+    const char *of = strstr(rest, ".experts.") + strlen(".experts.");
+    const int by_number = ends_with(t->name, ".w1.weight") || ends_with(t->name, ".w2.weight") ||
+                          ends_with(t->name, ".w3.weight");
     char *end;
 
-    if (strtoul(rest, &end, 10) >= p->experts || *end != '.')
+    if (strtoul(of, &end, 10) >= p->experts || *end != '.')
         return kvant_fail(diag, KVANT_EFORMAT, "%s: config.json has %u experts", t->name, p->experts);
     if (++p->seen[layer] < 3 * (int)p->experts)
         return KVANT_OK;
     const size_t prefix = (size_t)(strstr(t->name, "experts.") - t->name) + strlen("experts.");
     for (int i = 0; i < 3; i++)
-        KVANT_TRY(stack(p, t, prefix, layer, sparse ? "block_sparse_moe" : "mlp", names[sparse][i], diag));
+        KVANT_TRY(stack(p, t, prefix, layer, rest, names[by_number][i], diag));
     return KVANT_OK;
 }
 
@@ -217,18 +232,26 @@ static int add_tensor(convert_plan *p, const st_tensor *t, kvant_diag *diag)
     static const char *const fused[] = { ".experts.gate_up_proj", ".input_linear.weight" };
     char name[2 * ST_NAME], to[CONVERT_NAME * 2];
     const char *rest;
-    int layer = -1;
+    int layer = -1, done = 0;
 
     plain_name(t->name, name, sizeof name - 8);
     const int inside = convert_layer(name, &layer, &rest);
+    if (inside && (uint32_t)layer >= p->layers && (uint32_t)layer < p->layers + p->layers_more) {
+        p->n_left_out++;
+        return KVANT_OK;
+    }
     if (inside && (uint32_t)layer >= p->layers)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: config.json has %u layers", t->name, p->layers);
+    if (p->arch->tensor)
+        KVANT_TRY(p->arch->tensor(p, t, name, inside ? rest : "", &done, diag));
+    if (done)
+        return KVANT_OK;
     for (int i = 0; inside && i < 2; i++)
         if (ends_with(name, fused[i]))
             return add_fused(p, t, name, i == 0 ? ".gate_up_proj" : fused[i], diag);
     const char *expert = inside ? strstr(rest, ".experts.") : NULL;
     if (expert && expert[9] >= '0' && expert[9] <= '9')
-        return add_expert(p, t, expert + 9, layer, diag);
+        return add_expert(p, t, rest, layer, diag);
     if (inside && ends_with(name, ".experts.down_proj"))
         strcat(name, ".weight");
     KVANT_TRY(convert_tensor_name(p->arch, name, to, sizeof to, diag));
@@ -246,7 +269,8 @@ static int read_sizes(convert_plan *p, kvant_diag *diag)
     KVANT_TRY(hf_u32(c, "num_attention_heads n_head n_heads", 1, &p->heads, diag));
     p->heads_kv = p->heads;
     KVANT_TRY(hf_u32(c, "num_key_value_heads n_kv_heads", 0, &p->heads_kv, diag));
-    KVANT_TRY(hf_u32(c, "num_local_experts num_experts n_routed_experts", 0, &p->experts, diag));
+    KVANT_TRY(hf_u32(c, "num_local_experts num_experts n_routed_experts moe_num_experts", 0, &p->experts, diag));
+    KVANT_TRY(hf_u32(c, "num_nextn_predict_layers", 0, &p->layers_more, diag));
     if (p->layers > MAX_LAYERS || p->experts > MAX_EXPERTS)
         return kvant_fail(diag, KVANT_EFORMAT, "config.json: %u layers and %u experts, at most %d of each wanted",
                           p->layers, p->experts, MAX_LAYERS);
@@ -281,8 +305,12 @@ int convert_plan_make(convert_plan *p, kvant_diag *diag)
 
     KVANT_TRY(read_sizes(p, diag));
     KVANT_TRY(convert_plan_rope(p, diag));
+    for (int i = 0; p->arch->flags & CONVERT_MXFP4 && i < st_count(p->files); i++) /* these first */
+        if (ends_with(st_at(p->files, i)->name, "_blocks"))
+            KVANT_TRY(add_tensor(p, st_at(p->files, i), diag));
     for (int i = 0; i < st_count(p->files); i++)
-        KVANT_TRY(add_tensor(p, st_at(p->files, i), diag));
+        if (!(p->arch->flags & CONVERT_MXFP4) || !ends_with(st_at(p->files, i)->name, "_blocks"))
+            KVANT_TRY(add_tensor(p, st_at(p->files, i), diag));
     for (uint32_t l = 0; l < p->layers; l++)
         if (p->seen[l] % (p->experts ? 3 * (int)p->experts : 1) != 0)
             return kvant_fail(diag, KVANT_EFORMAT, "layer %u: %d matrices of experts, 3 x %u wanted", l, p->seen[l],

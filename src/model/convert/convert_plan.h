@@ -12,6 +12,9 @@ typedef struct convert_piece {
     const st_tensor *src;
     int64_t first, rows;
     int64_t head; /* rows of a head whose halves become pairs; 0: rows stay where they are */
+    /* value_step > 0: value i of row r is number first + r * row_step + i * value_step of src */
+    int64_t row_step, value_step;
+    const st_tensor *scales; /* of MXFP4 codes, a byte for each block, rows as src's; NULL: src has numbers */
 } convert_piece;
 
 typedef struct convert_item {
@@ -22,6 +25,8 @@ typedef struct convert_item {
     int first_piece, n_pieces;
     float *own; /* values that no file has; NULL: of the pieces */
     float add;  /* to every value */
+    int minus_exp;           /* every value x becomes -exp(x) */
+    int tile_groups, tile_n; /* src has the tile_n heads of each group together; here the first of all groups lead */
     uint64_t offset;
     size_t bytes;
 } convert_item;
@@ -32,6 +37,7 @@ typedef struct convert_plan {
     const st_files *files;
     const kvant_wtype *type;
     uint32_t heads, heads_kv, layers, experts;
+    uint32_t layers_more; /* behind the others, for the prediction of further tokens: left out */
     int64_t real_rows; /* of the embedding; 0: all */
     convert_item *items;
     convert_piece *pieces;
@@ -45,6 +51,11 @@ void convert_plan_free(convert_plan *p);
 /* A new item with its name and dims (slowest first, as in the files), type chosen. */
 int convert_plan_add(convert_plan *p, const char *name, int n_dims, const int64_t *dim, convert_item **out,
                      kvant_diag *diag);
+/* A new item of the tensor that config.json's names call `name` ("model.layers.3.mlp.up_proj.weight"). */
+int convert_plan_named(convert_plan *p, const char *name, int n_dims, const int64_t *dim, convert_item **out,
+                       kvant_diag *diag);
+/* `it` is the newest item. */
+int convert_plan_piece(convert_plan *p, convert_item *it, convert_piece piece, kvant_diag *diag);
 /* rope_freqs or rope_factors_*, where the architecture has them. */
 int convert_plan_rope(convert_plan *p, kvant_diag *diag);
 
