@@ -1,9 +1,8 @@
 # Devices of the portable kernels (src/devices/portable): their texts are embedded and compiled by the driver.
 #   KVANT_OPENCL   the OpenCL device (src/devices/opencl); libOpenCL.so.1 is opened at run time, nothing is linked
 option(KVANT_OPENCL "build the OpenCL device" ON)
-#   KVANT_METAL_SHIM   the device metal-shim (src/devices/metal/shim), which runs the Metal kernels on the CPU to check them; it
-#                  calls the C++ compiler at run time
-option(KVANT_METAL_SHIM "build the device metal-shim, which checks the Metal kernels" ${KVANT_TESTS})
+#   KVANT_METAL_SHIM   a second program with the device metal-shim, which checks the Metal kernels: shim.cmake
+option(KVANT_METAL_SHIM "build bin/kvant-metal-shim, which checks the Metal kernels" ${KVANT_TESTS})
 set(KVANT_PORTABLE_SOURCES "")
 
 if(KVANT_OPENCL OR KVANT_METAL_SHIM OR APPLE)
@@ -23,17 +22,6 @@ if(KVANT_OPENCL)
     file(GLOB sources CONFIGURE_DEPENDS src/devices/opencl/*.c)
     list(APPEND KVANT_PORTABLE_SOURCES ${sources})
     set_property(SOURCE src/devices/device.c APPEND PROPERTY COMPILE_DEFINITIONS KVANT_HAVE_OPENCL)
-endif()
-if(KVANT_METAL_SHIM)
-    file(GLOB sources CONFIGURE_DEPENDS src/devices/metal/shim/*.c)
-    list(APPEND KVANT_PORTABLE_SOURCES ${sources})
-    set_property(SOURCE src/devices/device.c APPEND PROPERTY COMPILE_DEFINITIONS KVANT_HAVE_METAL_SHIM)
-    add_custom_command(OUTPUT ${KVANT_PORTABLE_DIR}/metal_stdlib.inc
-        COMMAND ${CMAKE_COMMAND} -DIN=${CMAKE_SOURCE_DIR}/src/devices/metal/shim/metal_stdlib.h
-            -DOUT=${KVANT_PORTABLE_DIR}/metal_stdlib.inc -P ${CMAKE_SOURCE_DIR}/cmake/bytes.cmake
-        DEPENDS src/devices/metal/shim/metal_stdlib.h cmake/bytes.cmake VERBATIM)
-    set_source_files_properties(src/devices/metal/shim/shim_program.c PROPERTIES INCLUDE_DIRECTORIES "${KVANT_PORTABLE_DIR}"
-        OBJECT_DEPENDS ${KVANT_PORTABLE_DIR}/metal_stdlib.inc)
 endif()
 if(APPLE)       # docs/metal.md: nobody has run this branch
     enable_language(OBJC)

@@ -2,8 +2,7 @@
  * say so in one line ("skipped: no device").
  *
  *   check_devices                the CPU on a reduced set (check_variants: each of its kernels), the others on all;
- *                                not vulkan, opencl and metal-shim, often or always software: check_vulkan.py,
- *                                check_opencl.py, check_metal.py
+ *                                not vulkan and opencl, often software: check_vulkan.py, check_opencl.py
  *   check_devices NAME [quick]   that device; quick: the reduced set, for compute-sanitizer
  *
  * The capability report of a device is written by `kvant verify --device NAME --json FILE`. */
@@ -187,8 +186,7 @@ int main(int argc, char **argv)
     check_place();
     for (int i = 0; i < kvant_devices_count(); i++) {
         const char *name = kvant_devices_at(i)->name;
-        const int own_test = strcmp(name, "vulkan") == 0 || strcmp(name, "opencl") == 0 ||
-                             strcmp(name, "metal-shim") == 0;
+        const int own_test = strcmp(name, "vulkan") == 0 || strcmp(name, "opencl") == 0;
         if (argc < 2 ? !own_test : strcmp(argv[1], name) == 0)
             check_device(name, quick);
     }

@@ -3,7 +3,8 @@
 
 It owns: language (tools/check_msl on every kernel, and on kernels with one planted fault each; the syntax and types of the host file
 against what it uses of Apple's headers, tests/metal/apple; skipped without clang), and the op harness and whole tiny models on the
-device "metal-shim", beside which tests/check_metal_shim.c plants the faults that running finds.
+device "metal-shim" of the program kvant-metal-shim, beside which tests/check_metal_shim.c plants the faults that running finds; that the
+program which is installed has no such device (it would start a compiler).
 
     python3 tests/check_metal.py build/release [PART ...]         ctest runs every part as a test, check_metal_<part>"""
 import hashlib
@@ -16,7 +17,8 @@ import tempfile
 
 BUILD = sys.argv[1]
 PARTS = sys.argv[2:] or ["caches", "language", "models", "ops", "weights"]
-KVANT = os.path.join(BUILD, "bin", "kvant")
+SHIPPED = os.path.join(BUILD, "bin", "kvant")
+KVANT = os.path.join(BUILD, "bin", "kvant-metal-shim")
 HEAD = '#include "devices/portable/core/k_dialect.h"\nstruct p_t { int32_t n; };\n'
 BODY = "KERNEL(t)(BUFFER(const float, x, 0) BUFFER(float, y, 1) PARAMS(t, 2))\n{\n    LOCAL_ARRAY(float, part, THREADS)\n    const int t = THREAD;\n%s}\n"
 # (helper functions, the kernel's statements, what check_msl says)
@@ -60,7 +62,7 @@ def verify(what, *args):
     last = re.findall(r"^(\d+) passed, (\d+) failed$", text, re.M)
     check(code == 0 and last and int(last[-1][0]) > 0, f"{what}: exit {code}: {text[-600:]}")
     for line in re.findall(r"^FAILED .*$", text, re.M):
-        print("FAIL", line)
+        print("FAIL", line.replace("rerun: kvant verify", "rerun: kvant-metal-shim verify"))
     if last:
         passed, failed = passed + int(last[-1][0]), failed + int(last[-1][1])
 
@@ -144,10 +146,23 @@ def models():
         check(want[0] == 0 and got == want, f"{model} {k} {v}: {got} is not {want}")
 
 
+def shipped():
+    code, text = program(SHIPPED, "verify", "--device", "metal-shim", "--quick", "--ops", "add")
+    check(code == 5 and "device metal-shim: unknown; this build has: cpu" in text, f"{SHIPPED} --device metal-shim: exit {code}: {text[:300]}")
+    code, text = program(SHIPPED, "--list-devices")
+    check(code == 0 and "metal-shim" not in text, f"{SHIPPED} --list-devices: exit {code}: {text[:300]}")
+
+
+def wanted():
+    """Whether this build was configured to have the shim: a program that is missing then is a failure, not a reason to skip."""
+    with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as f:
+        return re.search(r"^KVANT_METAL_SHIM:BOOL=(ON|1|TRUE|YES|Y)$", f.read(), re.M | re.I) is not None
+
+
 def main():
-    code, text = program(KVANT, "verify", "--device", "metal-shim", "--quick", "--ops", "add")
-    if code == 5 and "unknown; this build has" in text:
-        print("skipped: built without the device metal-shim")
+    shipped()
+    if not wanted():
+        print("skipped: built without kvant-metal-shim (cmake -DKVANT_METAL_SHIM=ON)")
     else:
         for part in PARTS:
             globals()[part]()
