@@ -110,7 +110,7 @@ static void embed(vcase *c, const kvant_wtype *t, int n_in, int n_out, int n)
 
 static void type_weights(vcase *c, const kvant_wtype *t)
 {
-    static const int rows[] = { 1, 70, 0, 3, 8, 9, 150 }, widths[] = { 4096, 1024, 12288 };
+    static const int rows[] = { 1, 70, 0, 3, 8, 9, 30, 150 }, widths[] = { 4096, 1024, 12288 };
     const int some = c->quick || c->unaligned ? 2 : (int)(sizeof rows / sizeof *rows);
 
     for (int compute = 0; compute < 2; compute++) {
@@ -118,6 +118,8 @@ static void type_weights(vcase *c, const kvant_wtype *t)
             matmul(c, t, 512, 130, rows[i], compute);
         for (int i = 0; i < 3 && t->block == 1; i++)       /* odd widths, for one row, few and many */
             matmul(c, t, 77, 33, i == 0 ? 1 : i == 1 ? 3 : 70, compute);
+        if (t->block > 1 && t->block <= 32)                 /* a width that ends within 256 values */
+            matmul(c, t, 288, 35, 5, compute);
         for (int i = 0; i < (t->block == 1 ? 3 : 1); i++)  /* wide ones, which devices treat on their own */
             matmul(c, t, widths[i], 39, 1, compute);
     }

@@ -33,7 +33,7 @@ static int weight_new(cuda_device *d, kvant_weight *w, cuda_weight **out, kvant_
     c->type = type;
     c->row_bytes = (size_t)(w->n_in / w->type->block) * (size_t)w->type->bytes;
     c->bytes = c->row_bytes * (size_t)w->n_out * (size_t)w->n_expert;
-    int rc = cuda_alloc(&d->base, c->bytes, &p, diag);
+    int rc = cuda_alloc(&d->base, c->bytes + 16, &p, diag); /* copies of 16 bytes may end behind the last row */
     if (rc < 0) {
         free(c);
         return rc;

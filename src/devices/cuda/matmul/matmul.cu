@@ -1,8 +1,9 @@
 /* matmul.cu: embed, matmul, matmul_id for every weight type in file layout: which kernel runs, what is fused.
  *
- * Few rows: gemv.cu, gemv_stream.cu.  More, in mode auto: cuBLASLt on bf16 activations (matmul_blas.cu); without that
- * library, for experts, and in mode f32: matmul_tiles.cu.  Nothing is read back. */
-#include "devices/cuda/matmul/mm.cuh"
+ * Mode auto: few rows of 4- to 8-bit weights in integers (int8.cuh), many of any by cuBLASLt on bf16 activations
+ * (matmul_blas.cu).  Else few rows: gemv.cu, gemv_stream.cu; many (without that library, for experts): matmul_tiles.cu.
+ * Nothing is read back. */
+#include "devices/cuda/matmul/int8.cuh"
 #include "devices/cuda/ops/row_norm.cuh"
 
 static mm mm_of(const kvant_weight *w, const float *x, float *y, int64_t ldx, int64_t ldy, int rows, int x_div)
@@ -50,14 +51,36 @@ static int matmul_supports(cuda_device *d, const void *args, kvant_diag *diag)
     return weight_supports(((const kvant_matmul_args *)args)->w, "matmul", diag);
 }
 
+static mm mm_of_args(const kvant_matmul_args *a)
+{
+    return mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
+}
+
+/* Whether the product goes by int8.cuh. */
+static bool in_integers(const cuda_device *d, const kvant_matmul_args *a)
+{
+    return a->compute != KVANT_COMPUTE_F32 && a->w->packed && a->m > 0 &&
+           cuda_int8_takes(d, ((const cuda_weight *)a->w->packed)->type, mm_of_args(a));
+}
+
+static size_t matmul_scratch(const cuda_device *d, const void *args)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)args;
+    return in_integers(d, a) ? cuda_int8_scratch(mm_of_args(a)) : cuda_blas_scratch(d, args);
+}
+
 static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)args;
     CUDA_TRY(loaded(a->w, "matmul", diag));
     if (a->m <= 0)
         return KVANT_OK;
-    const mm p = mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
+    const mm p = mm_of_args(a);
     const int type = ((const cuda_weight *)a->w->packed)->type;
+    if (in_integers(d, a)) {
+        cuda_int8(d, type, p, 0);
+        return KVANT_OK;
+    }
     if (cuda_blas_takes(d, a))
         return cuda_blas_run(d, a, p, diag);
     if (a->m <= GEMV_ROWS)
@@ -79,15 +102,39 @@ static int64_t swiglu_after(const kvant_op *ops, int n)
     return fits ? s->f : 0;
 }
 
+/* Of a product: its job, its type, and whether it goes by integers. */
+struct few {
+    mm p;
+    int type;
+    bool int8;
+};
+
 /* As a product of few rows, if it is one; false else. */
-static bool few_rows(const cuda_device *d, const kvant_op *op, mm *p, int *type)
+static bool few_rows(const cuda_device *d, const kvant_op *op, few *f)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)op->args;
-    if (op->id != KVANT_OP_MATMUL || a->m < 1 || a->m > GEMV_ROWS || !a->w->packed || cuda_blas_takes(d, a))
+    if (op->id != KVANT_OP_MATMUL || a->m < 1 || !a->w->packed)
         return false;
-    *p = mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
-    *type = ((const cuda_weight *)a->w->packed)->type;
+    f->int8 = in_integers(d, a);
+    if (!f->int8 && (a->m > GEMV_ROWS || cuda_blas_takes(d, a)))
+        return false;
+    f->p = mm_of_args(a);
+    f->type = ((const cuda_weight *)a->w->packed)->type;
     return true;
+}
+
+/* Whether its kernel can add to a residual row, and normalise its own. */
+static bool one_row(const few *f)
+{
+    return f->int8 ? f->p.rows == 1 : cuda_gemv_streams(f->type, f->p);
+}
+
+static void run_few(cuda_device *d, const few *f, int64_t pair)
+{
+    if (f->int8)
+        cuda_int8(d, f->type, f->p, pair);
+    else
+        cuda_gemv(d, f->type, f->p, pair);
 }
 
 static bool apart(const float *a, int64_t n, const float *b, int64_t m)
@@ -99,25 +146,28 @@ static bool apart(const float *a, int64_t n, const float *b, int64_t m)
  * residual row, every block of the second normalises that row for itself. */
 static int fuse_norm(cuda_device *d, const kvant_op *ops, int n)
 {
-    mm a, b;
-    int type_a, type_b;
-    if (n < 3 || ops[1].id != KVANT_OP_NORM_ADD_RMS || !few_rows(d, &ops[0], &a, &type_a) ||
-        !few_rows(d, &ops[2], &b, &type_b) || !cuda_gemv_streams(type_a, a) || !cuda_gemv_streams(type_b, b))
+    few a, b;
+    if (n < 3 || ops[1].id != KVANT_OP_NORM_ADD_RMS || !few_rows(d, &ops[0], &a) || !few_rows(d, &ops[2], &b) ||
+        !one_row(&a) || !one_row(&b))
         return 0;
     const kvant_norm_add_rms_args *s = (const kvant_norm_add_rms_args *)ops[1].args;
-    if (s->n != 1 || s->add != a.y || s->d != a.n_out || s->y != b.x || s->d != b.n_in ||
-        !row_fits(s->x, s->y, s->w, 0, 0, s->d) || !apart(s->x, s->d, a.x, a.n_in) || !apart(s->x, s->d, a.y, s->d) ||
-        !apart(s->x, s->d, b.y, b.n_out) || !apart(s->x, s->d, s->y, s->d) || !apart(s->y, s->d, b.y, b.n_out))
+    mm *p = &a.p, *q = &b.p;
+    if (s->n != 1 || s->add != p->y || s->d != p->n_out || s->y != q->x || s->d != q->n_in ||
+        !row_fits(s->x, s->y, s->w, 0, 0, s->d) || !apart(s->x, s->d, p->x, p->n_in) ||
+        !apart(s->x, s->d, p->y, s->d) ||
+        !apart(s->x, s->d, q->y, q->n_out) || !apart(s->x, s->d, s->y, s->d) || !apart(s->y, s->d, q->y, q->n_out))
         return 0;
     const int64_t pair = swiglu_after(ops + 2, n - 2);
-    a.add = s->x;
-    b.x = s->x;
-    b.x_vec = 1;
-    b.norm = s->w;
-    b.normed = s->y;
-    b.eps = s->eps;
-    cuda_gemv_stream(d, type_a, a, 0);
-    cuda_gemv_stream(d, type_b, b, pair);
+    p->add = s->x;
+    q->x = s->x;
+    q->x_vec = 1;
+    q->norm = s->w;
+    q->normed = s->y;
+    q->eps = s->eps;
+    if (b.int8 && !cuda_int8_takes(d, b.type, *q))
+        return 0;
+    run_few(d, &a, 0);
+    run_few(d, &b, pair);
     return pair ? 4 : 3;
 }
 
@@ -127,11 +177,10 @@ static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n)
     if (took)
         return took;
     const int64_t pair = swiglu_after(ops, n);
-    mm p;
-    int type;
-    if (!pair || !few_rows(d, ops, &p, &type))
+    few f;
+    if (!pair || !few_rows(d, ops, &f))
         return 0;
-    cuda_gemv(d, type, p, pair);
+    run_few(d, &f, pair);
     return 2;
 }
 
@@ -170,7 +219,10 @@ static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
     const int type = ((const cuda_weight *)a->w->packed)->type;
     p.ids = a->ids;
     if (!id_sorted(a)) {
-        cuda_gemv(d, type, p, 0);
+        if (a->compute != KVANT_COMPUTE_F32 && cuda_int8_takes(d, type, p))
+            cuda_int8(d, type, p, 0);
+        else
+            cuda_gemv(d, type, p, 0);
         return KVANT_OK;
     }
     cuda_sort_experts(d, &p);
@@ -228,5 +280,5 @@ static int embed_run(cuda_device *d, const void *args, kvant_diag *diag)
 }
 
 const cuda_op cuda_op_embed = { embed_supports, NULL, embed_run };
-const cuda_op cuda_op_matmul = { matmul_supports, cuda_blas_scratch, matmul_run, matmul_fuse };
+const cuda_op cuda_op_matmul = { matmul_supports, matmul_scratch, matmul_run, matmul_fuse };
 const cuda_op cuda_op_matmul_id = { matmul_id_supports, matmul_id_scratch, matmul_id_run };

@@ -54,6 +54,8 @@ typedef struct mm {
     const float *norm;                 /* and x is normalised with these weights (to normed), or NULL */
     float *normed;
     float eps;
+    const int8_t *x8;                  /* int8_few.cu: x in integers, [rows][n_in], and its groups' numbers */
+    const float4 *x8_groups;
     unsigned *draws;                   /* gemv_stream.cu: which groups of rows are taken; 0 between launches */
 } mm;
 

@@ -1,0 +1,233 @@
+/* int8_one.cu: one row, or rows that each have their own expert.  Blocks stay, one to a multiprocessor, and turn the
+ * row into integers for themselves while their first weights are on their way; teams of warps in a block take tiles of
+ * 16 rows of the matrix, their warps units of 256 values. */
+#include "devices/cuda/matmul/int8_unit.cuh"
+
+enum { ONE_THREADS = 768, MOST_TEAMS = 15 }; /* of a block; named barriers */
+
+/* Threads that take part in making a row's integers: with a norm those of row_scale, whose sums these are. */
+static __device__ __forceinline__ int takers(const mm &p)
+{
+    return p.norm ? ROW_THREADS : (int)blockDim.x;
+}
+
+/* Chunks of 8 values of x: `first` + the thread's number, and one for every taker further. */
+static __device__ __forceinline__ void two_chunks(const mm &p, const float *x, int vec, int first, float (*v)[8])
+{
+    const int chunks = (int)(p.n_in / 8), by = takers(p);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int c = first + (int)threadIdx.x + i * by;
+        if ((int)threadIdx.x < by && c < chunks)
+            load8(x + 8 * c, vec, v[i]);
+        else
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                v[i][e] = 0.0f;
+    }
+}
+
+/* The whole row x as integers at `acts`, its groups' numbers at `groups`.  v, gain: the thread's first two chunks of
+ * the row and of the norm's weights. */
+static __device__ __forceinline__ void take_row(const mm &p, const float *x, float (*v)[8], const float (*gain)[8],
+                                                uint32_t acts, uint32_t groups)
+{
+    __shared__ float part[32];
+    const int chunks = (int)(p.n_in / 8), by = takers(p);
+    const float scale = p.norm ? row_scale<ROW_PARTS>(v, (int)p.n_in, p.eps, part) : 1.0f;
+    for (int first = 0; first < chunks; first += 2 * by) {
+        if (first)
+            two_chunks(p, x, p.x_vec, first, v);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int c = first + (int)threadIdx.x + i * by;
+            const bool live = (int)threadIdx.x < by && c < chunks;
+            if (live && p.norm) {
+#pragma unroll
+                for (int e = 0; e < 8; e++)
+                    v[i][e] = v[i][e] * scale * gain[i][e];
+                if (blockIdx.x == 0)
+                    row_store(p.normed + 8 * c, v[i]);
+            }
+            const int8_group g = int8_chunk(v[i], c, live, (int8_t *)int8_room + acts);
+            if (live && c % 4 == 3)
+                *(int8_group *)(int8_room + groups + c / 4 * (int)sizeof g) = g;
+        }
+    }
+}
+
+/* A warp's sums of a tile, to its place in `part`: the lanes of a quad have different groups of the same two rows. */
+static __device__ __forceinline__ void leave(const float *acc, float *part)
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float s = acc[r];
+        s += __shfl_xor_sync(0xffffffffu, s, 1);
+        s += __shfl_xor_sync(0xffffffffu, s, 2);
+        if (threadIdx.x % 4 == 0)
+            part[threadIdx.x % 32 / 4 + 8 * r] = s;
+    }
+}
+
+/* The team's first 16 threads: sums over its warps, in their order; old: what p.add had there. */
+static __device__ __forceinline__ void finish(const mm &p, const float *part, int64_t tile, int64_t pair, float scale,
+                                              int i, int warps, float old)
+{
+    float s = 0.0f;
+    for (int w = 0; w < warps; w++)
+        s += part[w * INT8_TILE + i];
+    s = joined(s * scale, i, pair, 0xffffu);
+    const int64_t to = tile_place(p, tile, i, pair);
+    if (to < 0)
+        return;
+    p.y[(int64_t)blockIdx.y * p.ldy + to] = s;
+    if (p.add)
+        p.add[to] = old + s;
+}
+
+/* A barrier of a team's threads. */
+static __device__ __forceinline__ void team_meet(int team, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory");
+}
+
+/* blockIdx.y: the row, with ids against its own expert.  A team of `warps` warps takes every gridDim.x * teams-th tile;
+ * copies run ahead over the end of one. */
+template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_kernel(mm p, int64_t pair, int warps)
+{
+    constexpr int TURN = turn_bytes<T>();
+    __shared__ float parts[2][ONE_THREADS / 32 * INT8_TILE];
+    const int team = threadIdx.x / (32 * warps), teams = blockDim.x / (32 * warps),
+              member = threadIdx.x - team * 32 * warps;
+    const int warp = threadIdx.x / 32 - team * warps, groups = (int)(p.n_in / 32);
+    const int units = (groups + UNIT_GROUPS - 1) / UNIT_GROUPS, begin = units * warp / warps,
+              end = units * (warp + 1) / warps;
+    const int64_t tiles = int8_tiles(p, pair), own = (int64_t)team * gridDim.x + blockIdx.x,
+                  by = (int64_t)gridDim.x * teams;
+    const uint32_t mine = (uint32_t)(threadIdx.x / 32 * TURNS * TURN),
+                   acts = (uint32_t)(blockDim.x / 32 * TURNS * TURN);
+    const uint32_t numbers = acts + (uint32_t)(p.n_in + 15) / 16 * 16;
+    int e = 0;
+
+    pdl_go();
+    if (p.ids) { /* written by a launch before: nothing can be fetched ahead */
+        pdl_wait();
+        e = p.ids[blockIdx.y];
+    }
+    const uint8_t *matrix = p.w + (int64_t)e * p.n_out * p.row_bytes;
+    const float *x = p.x + (int64_t)(blockIdx.y / p.x_div) * p.ldx;
+    float v[2][8], gain[2][8];
+    int8_cursor<T> next;
+    int64_t ahead = own;
+    next.begin(p, matrix, own, pair, begin);
+    auto fetch = [&](int turn) {
+        if (ahead < tiles) {
+            next.fetch(mine + turn * TURN);
+            if (next.u == end) {
+                ahead += by;
+                next.begin(p, matrix, ahead, pair, begin);
+            }
+        }
+        async_commit();
+    };
+
+    fetch(0);
+    if (p.norm)
+        two_chunks(p, p.norm, 1, 0, gain);
+    pdl_wait();
+    two_chunks(p, x, p.x_vec, 0, v);
+    fetch(1); /* after the activations: they would come behind it */
+    take_row(p, x, v, gain, acts, numbers);
+    __syncthreads();
+    const float scale = scale_of(p, e);
+    int turn = 0, half = 0;
+    for (int64_t tile = own; tile < tiles; tile += by, half ^= 1) {
+        float *part = parts[half] + team * warps * INT8_TILE, acc[2] = { 0.0f, 0.0f }, old = 0.0f;
+        uint32_t low[2];
+        lane_low<T>(p, matrix, tile, pair, low);
+        if (p.add && member < INT8_TILE && tile * INT8_TILE + member < p.n_out) /* long before it is needed */
+            old = p.add[tile * INT8_TILE + member];
+        for (int u = begin; u < end; u++) {
+            uint32_t row[2];
+            async_wait<TURNS - 1>();
+            __syncwarp();
+            lane_rows<T>(mine + turn * TURN, low, u, row);
+            use_unit_one<T>(row, acts + u * UNIT, numbers + u * UNIT_GROUPS * (int)sizeof(int8_group),
+                            groups - u * UNIT_GROUPS, acc);
+            __syncwarp();
+            fetch(turn);
+            turn ^= 1;
+        }
+        leave(acc, part + warp * INT8_TILE);
+        team_meet(team, 32 * warps); /* the other half of parts is free: all have read it before they came here */
+        if (member < INT8_TILE)
+            finish(p, part, tile, pair, scale, member, warps, old);
+    }
+}
+
+/* Warps of a team: no more than there are units. */
+static int warps_of(const mm &p)
+{
+    const int64_t units = (p.n_in + UNIT - 1) / UNIT;
+    return units < INT8_WARPS ? (int)units : INT8_WARPS;
+}
+
+template <int T> static size_t bytes_of(const mm &p, int teams)
+{
+    const size_t row = (size_t)(p.n_in + 15) / 16 * 16 + (size_t)p.n_in / 32 * sizeof(int8_group);
+    return (size_t)(teams * warps_of(p) * TURNS * turn_bytes<T>()) + row + 16;
+}
+
+/* A norm takes ROW_THREADS threads. */
+static int least_teams(const mm &p)
+{
+    return p.norm ? (ROW_THREADS / 32 + warps_of(p) - 1) / warps_of(p) : 1;
+}
+
+template <int T> static int teams_of(const mm &p, size_t most)
+{
+    int teams = ONE_THREADS / 32 / warps_of(p);
+    teams = teams < MOST_TEAMS ? teams : MOST_TEAMS;
+    while (teams > 1 && bytes_of<T>(p, teams) > most)
+        teams--;
+    return bytes_of<T>(p, teams) <= most && teams >= least_teams(p) ? teams : 0;
+}
+
+template <int T> static size_t room(const mm &p, size_t most)
+{
+    const int teams = teams_of<T>(p, most);
+    return teams ? bytes_of<T>(p, teams) : 0;
+}
+
+template <int T> static void run(const cuda_device *d, const mm &p, int64_t pair)
+{
+    const int warps = warps_of(p);
+    const int64_t tiles = int8_tiles(p, pair);
+    int teams = teams_of<T>(p, d->smem_max);
+    while (teams > least_teams(p) && (teams - 1) * (int64_t)d->n_sm >= tiles * p.rows)
+        teams--;
+    const int64_t blocks = (tiles + teams - 1) / teams, most = (d->n_sm + p.rows - 1) / p.rows;
+    const size_t bytes = bytes_of<T>(p, teams);
+    cuda_smem(one_kernel<T>, bytes);
+    cuda_launch(d, one_kernel<T>, dim3((unsigned)(blocks < most ? blocks : most), (unsigned)p.rows), 32 * warps * teams,
+                bytes, p, pair, warps);
+}
+
+template <int T> static const int8_kernels *kernels_of()
+{
+    if constexpr (wshapes[T].integers) {
+        static const int8_kernels k = { room<T>, run<T> };
+        return &k;
+    } else
+        return NULL;
+}
+
+const int8_kernels *cuda_int8_one(int type)
+{
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) kernels_of<WT_##sym>(),
+    static const int8_kernels *const all[] = {
+#include "cards/lists.inc"
+    };
+#undef CARD_WTYPE
+    return all[type];
+}
