@@ -72,23 +72,24 @@ static __device__ __forceinline__ bool rounds_after(const seqs_dev &q, int phase
     return t + 1 < q.q0[s + 1] && (phase == DECODE || (q.pos0[s] + t + 1 - q.q0[s]) % KVANT_PAGE == 0);
 }
 
-/* N values per lane, each summed over the lanes by one tree of shuffles; lane l gets the sum of value l / (32 / N). */
-template <int N> static __device__ __forceinline__ float sum_lanes(float *v)
+/* N values per lane, each summed over the lanes by one tree of shuffles; lane l gets the sum of value l / (32 / N).
+ * Recursive, so that every index is a constant: else the values go through memory. */
+template <int N, int BIT = 16> static __device__ __forceinline__ float sum_lanes(float *v)
 {
-    const int lane = threadIdx.x % 32;
+    if constexpr (BIT == 0) {
+        return v[0];
+    } else if constexpr (N == 1) {
+        v[0] += __shfl_xor_sync(0xffffffffu, v[0], BIT);
+        return sum_lanes<1, BIT / 2>(v);
+    } else {
+        const bool high = threadIdx.x & BIT;
 #pragma unroll
-    for (int n = N / 2, bit = 16; n; n /= 2, bit /= 2)
-#pragma unroll
-        for (int i = 0; i < n; i++) {
-            const bool high = lane & bit;
-            const float mine = high ? v[i + n] : v[i], other = high ? v[i] : v[i + n];
-            v[i] = mine + __shfl_xor_sync(0xffffffffu, other, bit);
+        for (int i = 0; i < N / 2; i++) {
+            const float x = v[i], y = v[i + N / 2];
+            v[i] = (high ? y : x) + __shfl_xor_sync(0xffffffffu, high ? x : y, BIT);
         }
-    float sum = v[0];
-#pragma unroll
-    for (int bit = 16 / N; bit; bit /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, bit);
-    return sum;
+        return sum_lanes<N / 2, BIT / 2>(v);
+    }
 }
 
 /* ---- state into scratch: [n_seqs][n] of T; in_place: all but new sequences and those that keep their slot ---- */
