@@ -1,8 +1,9 @@
 /* check_devices.c: every device of this build: the op harness, and whole tiny models.  A device that is not here must
  * say so in one line ("skipped: no device").
  *
- *   check_devices                the CPU on a reduced set (check_variants: each of its kernels), the others on all;
- *                                not vulkan and opencl, often software: check_vulkan.py, check_opencl.py
+ *   check_devices                the CPU on a reduced set, one format of each class (check_variants: each of its
+ *                                kernels, with all of them), the others on all; not vulkan and opencl, often
+ *                                software: check_vulkan.py, check_opencl.py
  *   check_devices NAME [quick]   that device; quick: the reduced set, for compute-sanitizer
  *
  * The capability report of a device is written by `kvant verify --device NAME --json FILE`. */
@@ -14,9 +15,13 @@
 
 static kvant_diag diag;
 
-static void harness(kvant_device *dev, const char *name, int quick)
+/* One of each class of codes, cache and weights: what is a device's own work (lists, stages, memory) does not ask for
+ * more. */
+static const char some[] = "q8_0,tbq4_0,turbo3,turbo3_tcq,qjl1_256,q4_polar,BF16,Q8_0,Q4_K,IQ4_XS,TQ2_0";
+
+static void harness(kvant_device *dev, const char *name, int quick, const char *formats)
 {
-    const verify_options o = { .quick = quick };
+    const verify_options o = { .quick = quick, .formats = formats };
     static verify_report r;
 
     memset(&r, 0, sizeof r);
@@ -173,7 +178,7 @@ static void check_device(const char *name, int quick)
         absent(name, rc);
         return;
     }
-    harness(dev, name, quick || cpu);
+    harness(dev, name, quick || cpu, cpu ? some : NULL);
     dev->vt->close(dev);
     for (size_t i = 0; i < sizeof archs / sizeof archs[0] && !cpu && !(quick && i); i++)
         check_model(name, archs[i]);        /* on the CPU: check_tiny */

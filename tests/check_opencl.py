@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """check_opencl.py BUILD: the device "opencl" on a software driver (pocl), or on what OCL_ICD_VENDORS names.
 
-It owns: the op harness on reduced sizes (every op, weight type and cache format; attention with every format once as K and once as V,
-beside which the commit id chooses); small allocations by a mask (KVANT_CL_MAX_ALLOC); what is said where there is no device;
+It owns: the op harness on reduced sizes (every op; of products of experts and of sealed pages a third of the types, which the commit
+id chooses; attention with every format as K or as V); small allocations by a mask (KVANT_CL_MAX_ALLOC); what is said where there is no device;
 greedy ids of whole models beside the CPU's and, of the novella models, beside the recorded ones.  Without an OpenCL driver it says so
 and passes.
 
@@ -59,11 +59,17 @@ def formats():
     return re.search(r"^Cache formats: (.*)$", run("verify", "--help")[1], re.M).group(1).split()
 
 
-def chosen_pairs(names):
-    """Every format once as K and once as V, shifted by the commit: over many commits every pair is run."""
+def commit_number():
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    shift = int(hashlib.sha256(git.stdout.strip().encode()).hexdigest(), 16) % len(names)
-    return [f"{k}:{names[(i + shift) % len(names)]}" for i, k in enumerate(names)]
+    return int(hashlib.sha256(git.stdout.strip().encode()).hexdigest(), 16)
+
+
+def chosen_pairs(names):
+    """Every format once, as K or as V, beside its neighbour in the list, which is mostly of its class: each class stands on both sides.  The
+    commit chooses the side: over many commits every format has been on both, as it always is on the device vulkan."""
+    at = commit_number() % len(names)
+    names = names[at:] + names[:at]
+    return [f"{k}:{v}" for k, v in zip(names[::2], names[1::2] + names[:1])]
 
 
 def ops():
@@ -71,12 +77,23 @@ def ops():
     verify("ops", "--ops", ",".join(n for n in ops_of_the_contract() if n not in heavy))
 
 
+def some(names, parts):
+    """One of so many parts of the names, which the commit chooses."""
+    return ",".join(names[commit_number() % parts::parts])
+
+
 def weights():
-    verify("weights", "--ops", "embed,matmul,matmul_id")
+    """Every type's decoder and products; products of experts, which decode with the same code, of some."""
+    with open("src/formats/weights/wtypes.def", encoding="utf-8") as f:
+        names = [n.upper() for n in re.findall(r"^KVANT_WTYPE\((\w+)\)", f.read(), re.M)]
+    verify("weights", "--ops", "embed,matmul")
+    verify("experts", "--ops", "matmul_id", "--formats", some(names, 3))
 
 
 def caches():
-    verify("caches", "--ops", "cache_write,page_seal,cache_read,attn_score")
+    """Every format written, read and scored; sealed pages, which are encoded with the same code, of some."""
+    verify("caches", "--ops", "cache_write,cache_read,attn_score")
+    verify("sealed pages", "--ops", "page_seal", "--formats", some(formats(), 3))
 
 
 def attn():
