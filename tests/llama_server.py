@@ -50,6 +50,7 @@ def served(flags, out):
 def mapped(args):
     """kvant's arguments.  -c counts the tokens of all slots there, of one here."""
     out, flags, i = [], {}, 0
+    args = [x.replace("_", "-") if x.startswith("--") else x for x in args]     # as theirs reads them
     while i < len(args):
         takes = i + 1 < len(args) and (not args[i + 1].startswith("-") or args[i + 1].lstrip("-").isdigit())
         flags[args[i]] = args[i + 1] if takes else True
@@ -80,6 +81,8 @@ def pytest_configure():
     utils.ServerPreset.load_all = staticmethod(lambda: None)
 
     def no_download(url, output_file_path=None):
+        if "shakespeare" in url:                # their adapter
+            return os.environ["KVANT_ADAPTER"]
         raise RuntimeError(f"a download: {url}")
     utils.download_file = no_download
 
@@ -116,6 +119,17 @@ def add_rank_head(model, target):
     edit(model, target, [], [("cls.output.weight", (width, 2), [r.uniform(-1, 1) for _ in range(2 * width)])])
 
 
+def make_adapter(model, target):
+    """Of rank 2, of chance too."""
+    from gguf_edit import F32, STRING, architecture, key, lengths, write
+    r, tensors = random.Random(2), []
+    for name, (n_in, n_out, *_) in ((k, v) for k, v in lengths(model).items() if k.endswith(".ffn_down.weight")):
+        tensors += [(name + ".lora_a", (n_in, 2), [r.uniform(-0.1, 0.1) for _ in range(2 * n_in)]),
+                    (name + ".lora_b", (2, n_out), [r.uniform(-0.1, 0.1) for _ in range(2 * n_out)])]
+    write(target, [key("general.type", STRING, "adapter"), key("adapter.type", STRING, "lora"), key("adapter.lora.alpha", F32, 4.0),
+                   key("general.architecture", STRING, architecture(model))], tensors)
+
+
 def run(source, build, more):
     """[(file, function, message)] of what failed, and how many tests passed and were skipped."""
     with tempfile.TemporaryDirectory() as folder:
@@ -124,10 +138,12 @@ def run(source, build, more):
         env = dict(os.environ, LLAMA_SERVER_BIN_PATH=launcher, KVANT_BIN=os.path.abspath(os.path.join(build, "bin", "kvant")), PYTHONPATH=f"{HERE}:{tests}")
         env["KVANT_MODEL"] = os.environ.get("KVANT_LLAMA_MODEL", MODEL)
         env["KVANT_RANK_MODEL"] = os.path.join(folder, "rank.gguf")
+        env["KVANT_ADAPTER"] = os.path.join(folder, "adapter.gguf")
         env["KVANT_ROUTED"] = os.path.join(folder, "routed.ini")
         with open(env["KVANT_ROUTED"], "w", encoding="utf-8") as f:
             f.write("".join(f"[{name}]\nmodel = {os.path.abspath(env['KVANT_MODEL'])}\n" for name in ROUTED))
         add_rank_head(env["KVANT_MODEL"], env["KVANT_RANK_MODEL"])
+        make_adapter(env["KVANT_MODEL"], env["KVANT_ADAPTER"])
         subprocess.run([sys.executable, "-m", "pytest", "-p", "llama_server", "-n", str(os.cpu_count()), "--dist", "worksteal", "-m", "not slow", "-q",
                         "--timeout", "60", f"--junitxml={out}", *(more or ["unit"])], cwd=tests, env=env, check=False, stdout=subprocess.DEVNULL)
         cases = list(ET.parse(out).getroot().iter("testcase"))

@@ -1,7 +1,7 @@
 """gguf_edit: a copy of a GGUF file with more keys and more f32 tensors: fixtures of what the small models do not have."""
 import struct
 
-U32, BOOL, STRING, ARRAY = 4, 7, 8, 9
+U32, F32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 ALIGN = 32
 
@@ -12,7 +12,7 @@ def text(s):
 
 
 def key(name, kind, value):
-    value = text(value) if kind == STRING else struct.pack("<I" if kind == U32 else "<?", value)
+    value = text(value) if kind == STRING else struct.pack({U32: "<I", F32: "<f", BOOL: "<?"}[kind], value)
     return text(name) + struct.pack("<I", kind) + value
 
 
@@ -73,15 +73,36 @@ def lengths(path):
     return tensors_of(r, n)
 
 
+def architecture(path):
+    with open(path, "rb") as f:
+        r = Reader(f.read())
+    for _ in range(r.take("IIQQ")[3]):
+        name, kind = r.text(), r.take("I")
+        if name == b"general.architecture":
+            return r.text().decode()
+        r.skip(kind)
+    return ""
+
+
 def edit(source, target, keys=(), tensors=()):
     """keys: of key(); tensors: (name, shape with the fastest index first, values)."""
     r, version, ours, n_keys, n_tensors = head_of(source)
     infos_at = r.at
     tensors_of(r, n_tensors)
     infos, data = r.data[infos_at:r.at], padded(r.data[r.at + (-r.at % ALIGN):])
+    put(target, version, (ours, n_keys), keys, (infos, n_tensors, data), tensors)
+
+
+def write(target, keys, tensors):
+    """A file of nothing else."""
+    put(target, 3, (b"", 0), keys, (b"", 0, b""), tensors)
+
+
+def put(target, version, ours, keys, theirs, tensors):
+    infos, n_tensors, data = theirs
     for name, shape, values in tensors:
         infos += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, len(data))
         data += padded(struct.pack(f"<{len(values)}f", *values))
-    head = b"GGUF" + struct.pack("<IQQ", version, n_tensors + len(tensors), n_keys + len(keys)) + ours + b"".join(keys)
+    head = b"GGUF" + struct.pack("<IQQ", version, n_tensors + len(tensors), ours[1] + len(keys)) + ours[0] + b"".join(keys)
     with open(target, "wb") as f:
         f.write(padded(head + infos) + data)
