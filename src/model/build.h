@@ -163,7 +163,7 @@ void build_plain_layer(builder *b, int l);      /* norm, attention, norm, feed-f
 /* Weight requests shared by architectures (blocks/). */
 int request_attention(kvant_model *m, int l, kvant_diag *diag);
 int request_mla(kvant_model *m, int l, kvant_diag *diag);
-/* Hybrids: layer l has attention iff (l + 1) % full_interval == 0, else Gated DeltaNet.  Spec engine 2.2. */
+/* Hybrids: layer l has Gated DeltaNet where hp->no_attn says so, else attention.  Spec engine 2.2. */
 int request_attention_or_gdn(kvant_model *m, int l, kvant_diag *diag);
 /* lfm2's layers: a gated short convolution, y = out_proj(c * conv(b * x)) with b, c, x = in_proj(a), where
  * head_count_kv is 0, else attention; and as request_ffn. */
@@ -177,6 +177,8 @@ int read_ssm_shapes(const gguf *g, hparams *hp, kvant_diag *diag);
 int request_ffn_dense(kvant_model *m, int l, kvant_diag *diag);
 /* Norms of the outputs of the layer's two blocks. */
 int request_norms_after(kvant_model *m, int l, kvant_diag *diag);
+/* flags[n_layer] from an array of bool, i32 or u32 that the file has: 1 where it is not 0. */
+int read_layer_flags(const gguf *g, const char *key, const hparams *hp, unsigned char *flags, kvant_diag *diag);
 /* Keys of sliding windows: the window, and which layers have it: as the file says, else all but every `every`-th. */
 int read_window(const gguf *g, hparams *hp, int every, kvant_diag *diag);
 /* Keys of caps; what hp says before is what a file without them means. */

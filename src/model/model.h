@@ -51,8 +51,8 @@ typedef struct hparams {
     int parallel;                  /* the FFN reads what attention reads */
     int ffn_fused;                 /* ffn_up has the rows of gate, then up */
     float embd_scale, residual_scale, logit_scale;   /* factors; 1: none */
-    int full_interval;             /* 0: every layer has attention */
-    unsigned char no_attn[MODEL_MAX_LAYERS];   /* 1: head_count_kv says 0 */
+    int full_interval;             /* where files list no layers: every so many-th has attention */
+    unsigned char no_attn[MODEL_MAX_LAYERS];   /* 1: head_count_kv says 0; or the layer is recurrent */
     unsigned char no_ffn[MODEL_MAX_LAYERS];    /* 1: feed_forward_length says 0 */
     int one_block;                 /* layers of one block each, behind one norm: what these two say, else recurrent */
     int gdn_hk, gdn_hv, gdn_dk, gdn_dv, conv_k, gdn_interleaved;

@@ -149,8 +149,7 @@ int request_norms_after(kvant_model *m, int l, kvant_diag *diag)
     return weight_layer_vector(m, l, "post_ffw_norm.weight", e, WEIGHT_REQUIRED, &w->ffn_post_norm, diag);
 }
 
-/* One flag for each layer from an array of bool, i32 or u32, nonzero: windowed. */
-static int read_window_list(const gguf *g, const char *key, hparams *hp, kvant_diag *diag)
+int read_layer_flags(const gguf *g, const char *key, const hparams *hp, unsigned char *flags, kvant_diag *diag)
 {
     const gguf_kv *kv = gguf_find(g, key);
     int32_t list[MODEL_MAX_LAYERS];
@@ -166,7 +165,7 @@ static int read_window_list(const gguf *g, const char *key, hparams *hp, kvant_d
     if (n < hp->n_layer || n > MODEL_MAX_LAYERS)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: %d values, wanted one for each of %d layers", key, n, hp->n_layer);
     for (int l = 0; l < hp->n_layer; l++)
-        hp->windowed[l] = list[l] != 0;
+        flags[l] = list[l] != 0;
     return KVANT_OK;
 }
 
@@ -187,7 +186,7 @@ int read_window(const gguf *g, hparams *hp, int every, kvant_diag *diag)
     snprintf(key, sizeof key, "%.*s.attention.sliding_window_pattern", (int)arch.n, arch.s);
     const gguf_kv *kv = gguf_find(g, key);
     if (kv && kv->type == GGUF_ARRAY)
-        return read_window_list(g, key, hp, diag);
+        return read_layer_flags(g, key, hp, hp->windowed, diag);
     KVANT_TRY(gguf_u32(g, key, 0, &n, diag));
     for (uint32_t l = 0; l < (uint32_t)hp->n_layer; l++)
         hp->windowed[l] = n == 0 || (l + 1) % n != 0;

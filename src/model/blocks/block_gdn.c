@@ -22,6 +22,20 @@ static int64_t channels(const hparams *hp)
     return 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + (int64_t)hp->gdn_hv * hp->gdn_dv;
 }
 
+/* Which layers have no attention: as the file lists them, else all but every full_interval-th. */
+static int read_recurrent(const gguf *g, const char *arch, hparams *hp, kvant_diag *diag)
+{
+    char key[96];
+
+    snprintf(key, sizeof key, "%s.attention.recurrent_layers", arch);
+    const gguf_kv *kv = gguf_find(g, key);
+    if (kv && kv->type == GGUF_ARRAY)
+        return read_layer_flags(g, key, hp, hp->no_attn, diag);
+    for (int l = 0; l < hp->n_layer; l++)
+        hp->no_attn[l] = (l + 1) % hp->full_interval != 0;
+    return KVANT_OK;
+}
+
 int read_gdn_shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     gguf_str name;
@@ -49,6 +63,7 @@ int read_gdn_shapes(const gguf *g, hparams *hp, kvant_diag *diag)
                           inner, hp->gdn_hv, hp->gdn_hk, hp->gdn_dk);
     if (hp->full_interval < 1)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.full_attention_interval: 0, wanted at least 1", arch);
+    KVANT_TRY(read_recurrent(g, arch, hp, diag));
     hp->gdn_dv = hp->gdn_dk;
     hp->rec_out = inner;
     hp->conv_channels = (int)channels(hp);
@@ -192,7 +207,7 @@ static void build_gdn(builder *b, int l)
 
 int request_attention_or_gdn(kvant_model *m, int l, kvant_diag *diag)
 {
-    return (l + 1) % m->hp.full_interval == 0 ? request_attention(m, l, diag) : request_gdn(m, l, diag);
+    return m->hp.no_attn[l] ? request_gdn(m, l, diag) : request_attention(m, l, diag);
 }
 
 void build_attention_or_gdn(builder *b, int l)

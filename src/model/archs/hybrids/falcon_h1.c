@@ -1,5 +1,5 @@
-/* archs/falcon_h1.c: Falcon-H1: attention and Mamba2 side by side in every layer, on one norm; SwiGLU.  The converter
- * has multiplied the model's many factors into the weights. */
+/* archs/hybrids/falcon_h1.c: Falcon-H1: attention and Mamba2 side by side in every layer, on one norm; SwiGLU.
+ * The converter has multiplied the model's many factors into the weights. */
 #include "model/build.h"
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)

@@ -1,5 +1,5 @@
-/* archs/lfm2.c: LFM2: layers of gated short convolution, and attention with per-head q and k norms where head_count_kv
- * is not 0; SwiGLU. */
+/* archs/hybrids/lfm2.c: LFM2: layers of gated short convolution, and attention with per-head q and k norms where
+ * head_count_kv is not 0; SwiGLU. */
 #include "model/build.h"
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)

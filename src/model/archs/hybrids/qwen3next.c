@@ -1,5 +1,6 @@
-/* archs/qwen35.c: Qwen3.5/3.6 dense hybrid: gated attention and Gated DeltaNet (tiled head map), SwiGLU.
- * Layer l is full attention iff (l+1) % full_attention_interval == 0, else Gated DeltaNet.  Spec engine 2.2. */
+/* archs/hybrids/qwen3next.c: Qwen3-Next hybrid with routed experts and a shared expert (interleaved head map).
+ * Layer l is full attention iff (l+1) % full_attention_interval == 0, where the file does not list which, else Gated
+ * DeltaNet.  Spec engine 2.2. */
 #include "model/build.h"
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
@@ -8,13 +9,15 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
     hp->rope_neox = 1;             /* interleaved M-RoPE equals NEOX for text */
     hp->attn_gate = 1;
     hp->ffn_norm_name = "post_attention_norm";
-    return read_gdn_shapes(g, hp, diag);
+    hp->gdn_interleaved = 1;
+    KVANT_TRY(read_gdn_shapes(g, hp, diag));
+    return read_moe_shapes(g, hp, 1, diag);
 }
 
 static int layer(kvant_model *m, int l, kvant_diag *diag)
 {
     KVANT_TRY(request_attention_or_gdn(m, l, diag));
-    return request_ffn_dense(m, l, diag);
+    return request_ffn_moe(m, l, diag);
 }
 
 static void build(builder *b, int l)
@@ -24,7 +27,7 @@ static void build(builder *b, int l)
     build_norm(b, w->attn_norm);
     build_attention_or_gdn(b, l);
     build_norm(b, w->ffn_norm);
-    build_ffn_dense(b, l);
+    build_ffn_moe(b, l);
 }
 
-const arch_def arch_qwen35 = { "qwen35", shapes, layer, build };
+const arch_def arch_qwen3next = { "qwen3next", shapes, layer, build };

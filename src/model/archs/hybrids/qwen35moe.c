@@ -1,5 +1,6 @@
-/* archs/qwen3next.c: Qwen3-Next hybrid with routed experts and a shared expert (interleaved head map).
- * Layer l is full attention iff (l+1) % full_attention_interval == 0, else Gated DeltaNet.  Spec engine 2.2. */
+/* archs/hybrids/qwen35moe.c: Qwen3.5/3.6 hybrid with routed experts and a shared expert (tiled head map).
+ * Layer l is full attention iff (l+1) % full_attention_interval == 0, where the file does not list which, else Gated
+ * DeltaNet.  Spec engine 2.2. */
 #include "model/build.h"
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
@@ -8,7 +9,6 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
     hp->rope_neox = 1;             /* interleaved M-RoPE equals NEOX for text */
     hp->attn_gate = 1;
     hp->ffn_norm_name = "post_attention_norm";
-    hp->gdn_interleaved = 1;
     KVANT_TRY(read_gdn_shapes(g, hp, diag));
     return read_moe_shapes(g, hp, 1, diag);
 }
@@ -29,4 +29,4 @@ static void build(builder *b, int l)
     build_ffn_moe(b, l);
 }
 
-const arch_def arch_qwen3next = { "qwen3next", shapes, layer, build };
+const arch_def arch_qwen35moe = { "qwen35moe", shapes, layer, build };

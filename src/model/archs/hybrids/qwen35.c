@@ -1,5 +1,6 @@
-/* archs/qwen35moe.c: Qwen3.5/3.6 hybrid with routed experts and a shared expert (tiled head map).
- * Layer l is full attention iff (l+1) % full_attention_interval == 0, else Gated DeltaNet.  Spec engine 2.2. */
+/* archs/hybrids/qwen35.c: Qwen3.5/3.6 dense hybrid: gated attention and Gated DeltaNet (tiled head map), SwiGLU.
+ * Layer l is full attention iff (l+1) % full_attention_interval == 0, where the file does not list which, else Gated
+ * DeltaNet.  Spec engine 2.2. */
 #include "model/build.h"
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
@@ -8,14 +9,13 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
     hp->rope_neox = 1;             /* interleaved M-RoPE equals NEOX for text */
     hp->attn_gate = 1;
     hp->ffn_norm_name = "post_attention_norm";
-    KVANT_TRY(read_gdn_shapes(g, hp, diag));
-    return read_moe_shapes(g, hp, 1, diag);
+    return read_gdn_shapes(g, hp, diag);
 }
 
 static int layer(kvant_model *m, int l, kvant_diag *diag)
 {
     KVANT_TRY(request_attention_or_gdn(m, l, diag));
-    return request_ffn_moe(m, l, diag);
+    return request_ffn_dense(m, l, diag);
 }
 
 static void build(builder *b, int l)
@@ -25,7 +25,7 @@ static void build(builder *b, int l)
     build_norm(b, w->attn_norm);
     build_attention_or_gdn(b, l);
     build_norm(b, w->ffn_norm);
-    build_ffn_moe(b, l);
+    build_ffn_dense(b, l);
 }
 
-const arch_def arch_qwen35moe = { "qwen35moe", shapes, layer, build };
+const arch_def arch_qwen35 = { "qwen35", shapes, layer, build };

@@ -1,5 +1,5 @@
-/* archs/granitehybrid.c: Granite 4 hybrids: layers of Mamba2, and attention without RoPE where head_count_kv is not 0;
- * dense, or experts with a plain shared expert; factors as granite's. */
+/* archs/hybrids/granitehybrid.c: Granite 4 hybrids: layers of Mamba2, and attention without RoPE where
+ * head_count_kv is not 0; dense, or experts with a plain shared expert; factors as granite's. */
 #include "model/build.h"
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
