@@ -1,6 +1,6 @@
 #version 450
-/* matmul for many rows: a workgroup makes 64 outputs of 32 rows; weights and activations pass through shared memory 32
- * values of the inner dimension at a time; a thread makes four outputs of four rows.  w begins at output out_from. */
+/* matmul for many rows in f32: a workgroup makes 64 outputs of 64 rows; weights and activations pass through shared memory
+ * 16 values of the inner dimension at a time; a thread makes eight outputs of four rows.  w begins at output out_from. */
 #define SLOTS 4
 #define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; uint n_in; uint n_out; uint row_bytes; uint ldx; uint ldy; \
     uint rows; uint has_scale; uint out_from;
@@ -8,58 +8,73 @@
 #include "wt.glsl"
 layout(local_size_x = 128) in;
 layout(constant_id = 0) const uint T = 0u;
-const uint TO = 64u, TR = 32u, STEP = 32u;
-shared float ws[STEP * (TO + 1u)];
-shared float xs[STEP * (TR + 1u)];
+layout(constant_id = 1) const uint X_VEC = 0u;             /* rows of x begin at multiples of 16 bytes */
+const uint TO = 64u, TR = 64u, STEP = 16u, PITCH = 17u;    /* PITCH: vectors of four outputs or rows, and one between */
+shared vec4 ws[STEP * PITCH];
+shared vec4 xs[STEP * PITCH];
 
-void load_weights(uint k0, uint o0)
+/* Values k .. k+7 of output o (from out_from on), zeros outside. */
+void fetch_w(uint o, uint k, out float v[8])
 {
-    for (uint u = gl_LocalInvocationIndex; u < TO * STEP / 8u; u += GROUP) {
-        const uint o = u / (STEP / 8u), c = u % (STEP / 8u), k = k0 + 8u * c;
-        float w[8] = float[8](0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0);
-        uint b;
-        if (o0 + o < args.n_out) {
-            PTR row = at_bytes(P(0, w), o0 + o - args.out_from, args.row_bytes, b);
-            if (k + 8u <= args.n_in)
-                wt8(T, row, b, k / 8u, w);
-            else if (wt_wide(T))
-                for (uint e = 0u; e < 8u && k + e < args.n_in; e++)
-                    w[e] = wt1(T, row, b, k + e);
+    uint b;
+    [[unroll]] for (uint e = 0u; e < 8u; e++)
+        v[e] = 0.0;
+    if (o >= args.n_out)
+        return;
+    const PTR row = at_bytes(P(0, w), o - args.out_from, args.row_bytes, b);
+    if (k + 8u <= args.n_in)
+        wt8(T, row, b, k / 8u, v);
+    else if (wt_wide(T))
+        for (uint e = 0u; e < 8u && k + e < args.n_in; e++)
+            v[e] = wt1(T, row, b, k + e);
+}
+
+void fetch_x(uint r, uint k, out float v[8])
+{
+    const uint from = r * args.ldx + k;
+    if (X_VEC != 0u && k + 8u <= args.n_in && r < args.rows) {
+        const vec4 lo = uintBitsToFloat(ld4(P(2, x), from / 4u)), hi = uintBitsToFloat(ld4(P(2, x), from / 4u + 1u));
+        [[unroll]] for (uint e = 0u; e < 4u; e++) {
+            v[e] = lo[e];
+            v[4u + e] = hi[e];
         }
-        for (uint e = 0u; e < 8u; e++)
-            ws[(8u * c + e) * (TO + 1u) + o] = w[e];
+        return;
     }
+    [[unroll]] for (uint e = 0u; e < 8u; e++)
+        v[e] = r < args.rows && k + e < args.n_in ? ldf(P(2, x), from + e) : 0.0;
 }
 
 void main()
 {
     const uint t = gl_LocalInvocationIndex, o0 = args.out_from + gl_WorkGroupID.x * TO, r0 = gl_WorkGroupID.y * TR,
-               to = t % 16u * 4u, tr = t / 16u * 4u;
-    PTR x = P(2, x), y = P(3, y);
-    float acc[16];
-    [[unroll]] for (uint i = 0u; i < 16u; i++)
-        acc[i] = 0.0;
+               mine = t % 64u, k8 = t / 64u * 8u, to = t % 8u, tr = t / 8u;
+    vec4 acc[8];                           /* outputs 4 to .. and 32 + 4 to .. of rows 4 tr .. */
+    float w[8], x[8];
+    [[unroll]] for (uint i = 0u; i < 8u; i++)
+        acc[i] = vec4(0.0);
+    fetch_w(o0 + mine, k8, w);
+    fetch_x(r0 + mine, k8, x);
     for (uint k0 = 0u; k0 < args.n_in; k0 += STEP) {
         barrier();
-        load_weights(k0, o0);
-        for (uint u = t; u < TR * STEP; u += GROUP) {
-            const uint r = u / STEP, k = u % STEP;
-            xs[k * (TR + 1u) + r] =
-                r0 + r < args.rows && k0 + k < args.n_in ? ldf(x, (r0 + r) * args.ldx + k0 + k) : 0.0;
+        [[unroll]] for (uint e = 0u; e < 8u; e++) {
+            ws[(k8 + e) * PITCH + mine / 4u][mine & 3u] = w[e];
+            xs[(k8 + e) * PITCH + mine / 4u][mine & 3u] = x[e];
         }
         barrier();
-        for (uint k = 0u; k < STEP; k++) {
-            float w[4], v[4];
+        fetch_w(o0 + mine, k0 + STEP + k8, w);             /* on their way meanwhile */
+        fetch_x(r0 + mine, k0 + STEP + k8, x);
+        [[unroll]] for (uint k = 0u; k < STEP; k++) {
+            const vec4 lo = ws[k * PITCH + to], hi = ws[k * PITCH + 8u + to], v = xs[k * PITCH + tr];
             [[unroll]] for (uint i = 0u; i < 4u; i++) {
-                w[i] = ws[k * (TO + 1u) + to + i];
-                v[i] = xs[k * (TR + 1u) + tr + i];
+                acc[i] += lo * v[i];
+                acc[4u + i] += hi * v[i];
             }
-            [[unroll]] for (uint i = 0u; i < 16u; i++)
-                acc[i] += w[i & 3u] * v[i >> 2];
         }
     }
     const float scale = args.has_scale != 0u ? ldf(P(1, scale), 0u) : 1.0;
-    [[unroll]] for (uint i = 0u; i < 16u; i++)
-        if (o0 + to + (i & 3u) < args.n_out && r0 + tr + (i >> 2) < args.rows)
-            stf(y, (r0 + tr + (i >> 2)) * args.ldy + o0 + to + (i & 3u), acc[i] * scale);
+    [[unroll]] for (uint i = 0u; i < 32u; i++) {
+        const uint o = o0 + i / 16u * 32u + 4u * to + (i & 3u), r = r0 + 4u * tr + i / 4u % 4u;
+        if (o < args.n_out && r < args.rows)
+            stf(P(3, y), r * args.ldy + o, acc[i / 4u][i & 3u] * scale);
+    }
 }

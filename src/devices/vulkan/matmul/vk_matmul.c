@@ -2,7 +2,7 @@
  * plain form a weight larger than one storage buffer range is bound in windows of whole rows, a dispatch each. */
 #include "devices/vulkan/core/vk_dev.h"
 
-enum { VEC_ROWS = 8, VEC_OUTS = 4, TILE_OUTS = 64, TILE_ROWS = 32 };
+enum { VEC_ROWS = 8, VEC_OUTS = 4, TILE_OUTS = 64, TILE_ROWS = 64 };
 
 static int weight_supports(vk_device *d, const kvant_weight *w, const char *op, kvant_diag *diag)
 {
@@ -203,6 +203,7 @@ static int run_tile(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t
     vk_uint(&c, v->scale != NULL);
     vk_uint(&c, from);
     vk_spec(&c, (uint32_t)v->type);
+    vk_spec(&c, ((uintptr_t)p->x | (uintptr_t)p->ldx * 4) % 16 == 0);
     return vk_dispatch(d, l, &c, (uint64_t)((n + TILE_OUTS - 1) / TILE_OUTS),
                        ((uint32_t)p->rows + TILE_ROWS - 1) / TILE_ROWS, 1, diag);
 }
