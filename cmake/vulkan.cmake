@@ -18,6 +18,7 @@ if(KVANT_GLSLC AND KVANT_VULKAN_HEADERS AND NOT KVANT_VULKAN STREQUAL "OFF")
     file(MAKE_DIRECTORY ${KVANT_VULKAN_DIR})
     file(GLOB KVANT_SHADERS CONFIGURE_DEPENDS src/devices/vulkan/*/*.comp)
     file(GLOB KVANT_VULKAN_SOURCES CONFIGURE_DEPENDS src/devices/vulkan/*/*.c)
+    set(KVANT_SPIRV_KHR ${CMAKE_SOURCE_DIR}/tools/spirv_khr.py)
     set(KVANT_SHADER_LIST "")
     set(KVANT_SHADER_CODE "")
     set(KVANT_SHADER_FILES "")
@@ -27,10 +28,14 @@ if(KVANT_GLSLC AND KVANT_VULKAN_HEADERS AND NOT KVANT_VULKAN STREQUAL "OFF")
         foreach(form fast plain)
             string(TOUPPER ${form} define)
             set(out ${KVANT_VULKAN_DIR}/${name}_${form}.inc)
+            set(made -mfmt=c ${shader} -o ${out})
+            if(name MATCHES "_khr$" AND form STREQUAL "fast")      # matrices as newer drivers want them
+                set(made ${shader} -o ${out}.spv COMMAND ${Python3_EXECUTABLE} ${KVANT_SPIRV_KHR} ${out}.spv ${out})
+            endif()
             add_custom_command(OUTPUT ${out}
-                COMMAND ${KVANT_GLSLC} --target-env=vulkan1.1 -O -mfmt=c -D${define} -MD -MF ${out}.d
-                    -I ${CMAKE_SOURCE_DIR}/src -I ${KVANT_GENERATED} ${shader} -o ${out}
-                DEPENDS ${shader} DEPFILE ${out}.d COMMENT "SPIR-V ${name} ${form}" VERBATIM)
+                COMMAND ${KVANT_GLSLC} --target-env=vulkan1.1 -O -D${define} -MD -MF ${out}.d -MT ${out}
+                    -I ${CMAKE_SOURCE_DIR}/src -I ${KVANT_GENERATED} ${made}
+                DEPENDS ${shader} ${KVANT_SPIRV_KHR} DEPFILE ${out}.d COMMENT "SPIR-V ${name} ${form}" VERBATIM)
             list(APPEND KVANT_SHADER_FILES ${out})
             string(APPEND KVANT_SHADER_CODE "static const uint32_t ${name}_${form}_code[] =\n#include \"${name}_${form}.inc\"\n;\n")
         endforeach()

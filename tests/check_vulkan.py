@@ -105,6 +105,7 @@ def plain():
     verify("plain caches", "--ops", "cache_write,cache_read,attn_score,attn", "--formats", "tbq4_0,turbo3_tcq,qjl1_256",
            "--pairs", "tbq4_0:tbq4_0,turbo3_tcq:qjl1_256", KVANT_VK_DISABLE="bda")
     verify("plain matrices", "--ops", "attn", "--pairs", "tbq4_0:tbq4_0", KVANT_VK_DISABLE="bda", KVANT_VK_FORCE="matrix")
+    verify("plain matrix products", "--ops", "matmul,matmul_id", "--formats", "F32,Q4_K", KVANT_VK_DISABLE="bda", KVANT_VK_FORCE="matrix")
 
 
 def forms():
@@ -113,7 +114,7 @@ def forms():
     verify("no 16-bit arithmetic, no dot products", "--ops", "attn,matmul", "--formats", "tbq4_0,Q8_0", "--pairs", "tbq4_0:tbq4_0",
            KVANT_VK_DISABLE="half,dot,matrix")
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_DISABLE="magic")
-    check(code == 2 and "wanted bda, subgroup, half, dot, matrix, range:N or device:N" in text, f"unknown mask: exit {code}: {text}")
+    check(code == 2 and "wanted bda, subgroup, half, dot, matrix, coopmat, nvmatrix, range:N or device:N" in text, f"unknown mask: exit {code}: {text}")
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_FORCE="magic")
     check(code == 2 and 'KVANT_VK_FORCE: "magic", wanted matrix' in text, f"unknown form: exit {code}: {text}")
     code, text = run("verify", "--device", "vulkan:77", "--ops", "add")
@@ -169,16 +170,31 @@ def layers():
         check(not found, f"validation layer ({mask or 'all'}): {sorted(set(found))}")
 
 
+def opcodes(words):
+    """Of every instruction; None where lengths do not add up."""
+    found, i = [], 5
+    while i < len(words) and words[i] >> 16:
+        found.append(words[i] & 0xffff)
+        i += words[i] >> 16
+    return found if i == len(words) else None
+
+
 def shaders():
-    """The code as glslc made it for the build: a list of numbers in braces."""
+    """The code as glslc made it for the build: a list of numbers in braces; translated matrices, which validators before 2023.3 do
+    not know: what they were made of is valid, and nothing of the older extension is left."""
     tool, out = shutil.which("spirv-val"), os.path.join(BUILD, "vulkan", "check.spv")
     for path in sorted(glob.glob(f"{BUILD}/vulkan/*_fast.inc") + glob.glob(f"{BUILD}/vulkan/*_plain.inc")) if tool else []:
         with open(path, encoding="utf-8") as f:
             words = [int(w, 16) for w in re.findall(r"0x[0-9a-f]+", f.read())]
         with open(out, "wb") as f:
             f.write(struct.pack(f"<{len(words)}I", *words))
-        code, text = program(tool, "--target-env", "vulkan1.1", out)
+        translated = path.endswith("_khr_fast.inc")
+        code, text = program(tool, "--target-env", "vulkan1.1", f"{path}.spv" if translated else out)
         check(len(words) > 5 and code == 0, f"{path}: {text}")
+        if translated:
+            ops_of = opcodes(words) or []
+            check({4456, 4457, 4458, 4459} <= set(ops_of), f"{path}: no matrices: {sorted(set(ops_of))}")
+            check(not set(range(5358, 5363)) & set(ops_of), f"{path}: matrices of the older extension are left")
 
 
 def main():

@@ -6,7 +6,7 @@
 
 enum { LANES = 32, ELEMENTS = 16 };            /* of a thread: 8 of the 16 x 16, 4 of the 16 x 8, 4 of the sums */
 
-int vk_matrix_sizes(const vk_device *d)
+int vk_matrix_sizes(const vk_device *d, uint32_t n_size)
 {
     VkCooperativeMatrixPropertiesNV *list;
     uint32_t n = 0;
@@ -20,9 +20,31 @@ int vk_matrix_sizes(const vk_device *d)
     if (list && d->api.GetPhysicalDeviceCooperativeMatrixPropertiesNV(d->gpu, &n, list) == VK_SUCCESS)
         for (uint32_t i = 0; i < n && !found; i++) {
             const VkCooperativeMatrixPropertiesNV *m = &list[i];
-            found = m->MSize == 16 && m->NSize == 8 && m->KSize == 16 && m->scope == VK_SCOPE_SUBGROUP_NV &&
+            found = m->MSize == 16 && m->NSize == n_size && m->KSize == 16 && m->scope == VK_SCOPE_SUBGROUP_NV &&
                     m->AType == VK_COMPONENT_TYPE_FLOAT16_NV && m->BType == VK_COMPONENT_TYPE_FLOAT16_NV &&
                     m->CType == VK_COMPONENT_TYPE_FLOAT32_NV && m->DType == VK_COMPONENT_TYPE_FLOAT32_NV;
+        }
+    kvant_free(list);
+    return found;
+}
+
+int vk_matrix_khr(const vk_device *d, uint32_t n_size)
+{
+    VkCooperativeMatrixPropertiesKHR *list;
+    uint32_t n = 0;
+    int found = 0;
+    if (!d->api.GetPhysicalDeviceCooperativeMatrixPropertiesKHR ||
+        d->api.GetPhysicalDeviceCooperativeMatrixPropertiesKHR(d->gpu, &n, NULL) != VK_SUCCESS || n == 0)
+        return 0;
+    list = kvant_calloc(n, sizeof *list);
+    for (uint32_t i = 0; list && i < n; i++)
+        list[i].sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
+    if (list && d->api.GetPhysicalDeviceCooperativeMatrixPropertiesKHR(d->gpu, &n, list) == VK_SUCCESS)
+        for (uint32_t i = 0; i < n && !found; i++) {
+            const VkCooperativeMatrixPropertiesKHR *m = &list[i];
+            found = m->MSize == 16 && m->NSize == n_size && m->KSize == 16 && m->scope == VK_SCOPE_SUBGROUP_KHR &&
+                    m->AType == VK_COMPONENT_TYPE_FLOAT16_KHR && m->BType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
+                    m->CType == VK_COMPONENT_TYPE_FLOAT32_KHR && m->ResultType == VK_COMPONENT_TYPE_FLOAT32_KHR;
         }
     kvant_free(list);
     return found;

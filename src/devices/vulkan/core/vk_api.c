@@ -60,6 +60,9 @@ int vk_api_open(vk_api *api, kvant_diag *diag)
     api->GetPhysicalDeviceCooperativeMatrixPropertiesNV =
         (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesNV)get_proc(
             api->instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesNV");
+    api->GetPhysicalDeviceCooperativeMatrixPropertiesKHR =
+        (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)get_proc(
+            api->instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
     return KVANT_OK;
 }
 

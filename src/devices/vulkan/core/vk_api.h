@@ -25,11 +25,36 @@
     X(CreateQueryPool) X(DestroyQueryPool) X(CmdResetQueryPool) X(CmdWriteTimestamp) X(GetQueryPoolResults)           \
     X(CmdFillBuffer) X(GetFenceStatus)
 
+/* VK_KHR_cooperative_matrix, which headers before 1.3.255 lack. */
+#ifndef VK_KHR_cooperative_matrix
+#define VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR ((VkStructureType)1000506000)
+#define VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR ((VkStructureType)1000506001)
+#define VK_COMPONENT_TYPE_FLOAT16_KHR VK_COMPONENT_TYPE_FLOAT16_NV
+#define VK_COMPONENT_TYPE_FLOAT32_KHR VK_COMPONENT_TYPE_FLOAT32_NV
+#define VK_SCOPE_SUBGROUP_KHR VK_SCOPE_SUBGROUP_NV
+typedef struct VkPhysicalDeviceCooperativeMatrixFeaturesKHR {
+    VkStructureType sType;
+    void *pNext;
+    VkBool32 cooperativeMatrix, cooperativeMatrixRobustBufferAccess;
+} VkPhysicalDeviceCooperativeMatrixFeaturesKHR;
+typedef struct VkCooperativeMatrixPropertiesKHR {
+    VkStructureType sType;
+    void *pNext;
+    uint32_t MSize, NSize, KSize;
+    VkComponentTypeNV AType, BType, CType, ResultType;
+    VkBool32 saturatingAccumulation;
+    VkScopeNV scope;
+} VkCooperativeMatrixPropertiesKHR;
+typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)(VkPhysicalDevice, uint32_t *,
+                                                                                 VkCooperativeMatrixPropertiesKHR *);
+#endif
+
 #define VK_FUNCTION_MEMBER(name) PFN_vk##name name;
 typedef struct vk_api {
     VK_INSTANCE_FUNCTIONS(VK_FUNCTION_MEMBER)
     VK_DEVICE_FUNCTIONS(VK_FUNCTION_MEMBER)
     PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesNV GetPhysicalDeviceCooperativeMatrixPropertiesNV;   /* or NULL */
+    PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR GetPhysicalDeviceCooperativeMatrixPropertiesKHR; /* or NULL */
     PFN_vkGetBufferDeviceAddress GetBufferDeviceAddress;   /* NULL without device addresses */
     VkInstance instance;
     uint32_t version;                                      /* of the instance */

@@ -4,7 +4,9 @@
  *   subgroup   no subgroup operations: the plain form
  *   half       no 16-bit arithmetic
  *   dot        no integer dot products
- *   matrix     no matrix units
+ *   coopmat    no VK_KHR_cooperative_matrix
+ *   nvmatrix   no VK_NV_cooperative_matrix
+ *   matrix     no matrix units: neither
  *   range:N    at most N MiB in one storage buffer range
  *   device:N   the device is reported lost at its N-th submission */
 #include "devices/vulkan/core/vk_dev.h"
@@ -13,7 +15,7 @@
 #include <stdlib.h>
 #include "base/mem.h"
 
-enum { GUESSED_CORES = 64, MATRIX_SHARED = 48 << 10 };     /* attn_matrix's shared memory */
+enum { GUESSED_CORES = 64, MATRIX_SHARED = 48 << 10 };     /* of attn_matrix and matmul_matrix */
 
 static int has_extension(const vk_device *d, const char *name)
 {
@@ -91,8 +93,12 @@ static void read_features(vk_device *d)
     VkPhysicalDeviceCooperativeMatrixFeaturesNV matrix = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_NV, .pNext = &dot
     };
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR khr = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR, .pNext = &matrix
+    };
     VkPhysicalDeviceVulkanMemoryModelFeatures model = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES, .pNext = &matrix
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES,
+        .pNext = has_extension(d, "VK_KHR_cooperative_matrix") ? (void *)&khr : &matrix
     };
     VkPhysicalDeviceFeatures2 f = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &model };
     vk_caps *c = &d->caps;
@@ -108,8 +114,9 @@ static void read_features(vk_device *d)
     c->int_dot = dot.shaderIntegerDotProduct && has_extension(d, "VK_KHR_shader_integer_dot_product");
     c->dot = c->int_dot;
     c->coopmat = has_extension(d, "VK_NV_cooperative_matrix") && matrix.cooperativeMatrix;
-    c->matrix = c->matrix && c->coopmat && model.vulkanMemoryModel && c->api >= VK_API_VERSION_1_2 && c->half &&
-                c->subnormal16 && c->subgroup_size == 32 && c->max_shared >= MATRIX_SHARED && vk_matrix_sizes(d);
+    c->khr = has_extension(d, "VK_KHR_cooperative_matrix") && khr.cooperativeMatrix;
+    c->fits_matrix = model.vulkanMemoryModel && c->api >= VK_API_VERSION_1_2 && c->half && c->subnormal16 &&
+                     c->subgroup_size == 32 && c->max_shared >= MATRIX_SHARED;
 }
 
 /* Value of "name:N" at s, or -1. */
@@ -136,18 +143,24 @@ static int mask_one(vk_device *d, const char *s, size_t len, kvant_diag *diag)
     else if (len == 3 && strncmp(s, "dot", len) == 0)
         c->dot = 0;
     else if (len == 6 && strncmp(s, "matrix", len) == 0)
-        c->matrix = 0;
+        c->coopmat = c->khr = 0;
+    else if (len == 7 && strncmp(s, "coopmat", len) == 0)
+        c->khr = 0;
+    else if (len == 8 && strncmp(s, "nvmatrix", len) == 0)
+        c->coopmat = 0;
     else if (numbered(s, len, "range") > 0)
         c->max_range = (uint64_t)numbered(s, len, "range") << 20;
     else if (numbered(s, len, "device") > 0)
         d->lose_at = (int)numbered(s, len, "device");
     else
-        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_DISABLE: \"%.*s\", wanted bda, subgroup, half, dot, matrix, range:N or device:N",
-                          (int)(len < 40 ? len : 40), s);
+        return kvant_fail(diag, KVANT_EINVAL,
+                          "KVANT_VK_DISABLE: \"%.*s\", wanted bda, subgroup, half, dot, matrix, coopmat, nvmatrix, "
+                          "range:N or device:N", (int)(len < 40 ? len : 40), s);
     return KVANT_OK;
 }
 
-/* KVANT_VK_FORCE=matrix: attn_matrix in its plain form, product by product: slow, for tests of its indices. */
+/* KVANT_VK_FORCE=matrix: attn_matrix and matmul_matrix in their plain form, product by product: slow, for tests of
+ * their indices. */
 static int forced_matrix(int *matrix, kvant_diag *diag)
 {
     const char *force = getenv("KVANT_VK_FORCE");
@@ -155,6 +168,17 @@ static int forced_matrix(int *matrix, kvant_diag *diag)
     if (force && *force && !*matrix)
         return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_FORCE: \"%.40s\", wanted matrix", force);
     return KVANT_OK;
+}
+
+static void choose_matrix(vk_device *d, int plain_matrix)
+{
+    vk_caps *c = &d->caps;
+    const int fits = c->fits_matrix && c->half;            /* which is off in the plain form */
+    c->matrix = c->bda ? c->matrix && fits && c->coopmat && vk_matrix_sizes(d, 8) : plain_matrix;
+    c->products = !c->bda                                        ? (plain_matrix ? VK_PRODUCTS_NV : VK_PRODUCTS_NONE)
+                  : fits && c->khr && vk_matrix_khr(d, 16)       ? VK_PRODUCTS_KHR
+                  : fits && c->coopmat && vk_matrix_sizes(d, 16) ? VK_PRODUCTS_NV
+                                                                 : VK_PRODUCTS_NONE;
 }
 
 int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag)
@@ -173,7 +197,7 @@ int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag)
     d->caps.half = d->caps.half && d->caps.bda;
     d->caps.dot = d->caps.dot && d->caps.bda;
     KVANT_TRY(forced_matrix(&plain_matrix, diag));
-    d->caps.matrix = d->caps.bda ? d->caps.matrix && d->caps.half : plain_matrix;
+    choose_matrix(d, plain_matrix);
     if (d->caps.max_bindings < VK_MAX_PTRS + 1 && !d->caps.bda)
         return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s binds %u storage buffers, wanted %d",
                           d->caps.name, d->caps.max_bindings, VK_MAX_PTRS + 1);

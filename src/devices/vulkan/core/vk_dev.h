@@ -33,6 +33,9 @@ typedef struct vk_code { const uint32_t *words; size_t bytes; } vk_code;
 typedef struct vk_shader { const char *name; vk_code fast, plain; } vk_shader;
 extern const vk_shader vk_shaders[VK_SHADER_COUNT];
 
+/* Which shader makes products of many rows, by matrix units. */
+enum { VK_PRODUCTS_NONE, VK_PRODUCTS_NV, VK_PRODUCTS_KHR };
+
 /* ---- memory ---- */
 
 typedef struct vk_block {          /* one allocation; sorted by address */
@@ -77,10 +80,11 @@ typedef struct vk_pipeline {
 
 typedef struct vk_caps {
     int bda, subgroup, half, dot;          /* used, not only present; half (16-bit arithmetic), dot: fast form only */
-    int matrix;                            /* attn_matrix is used */
+    int matrix, products;                  /* attn_matrix is used; matmul_matrix or matmul_khr, VK_PRODUCTS_* */
+    int fits_matrix;                       /* all that their shaders need but the extensions */
     int software;                          /* runs on the CPU: compiling costs more than running */
     int subnormal16;                       /* subnormal halves keep their values */
-    int int_dot, storage8, storage16, coopmat, float16, int64;     /* present: for the report */
+    int int_dot, storage8, storage16, coopmat, khr, float16, int64;    /* present: for the report */
     uint32_t subgroup_size, api, push_bytes;
     uint64_t max_range, offset_align, max_alloc;
     uint32_t max_groups, max_shared, max_bindings;
@@ -260,8 +264,12 @@ int vk_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us
 int vk_books_make(vk_device *d, kvant_diag *diag);
 int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag);
 
-/* vk_matrix.c: the sizes are offered; caps.matrix off where elements lie elsewhere than expected. */
-int vk_matrix_sizes(const vk_device *d);
+/* vk_matrix.c: 16 x 16 by 16 x n halves are offered, by the one extension or the other; caps.matrix off where elements
+ * lie elsewhere than expected. */
+int vk_matrix_sizes(const vk_device *d, uint32_t n);
+int vk_matrix_khr(const vk_device *d, uint32_t n);
 int vk_matrix_check(vk_device *d, kvant_diag *diag);
+/* vk_halves.c: caps.products off where a small product is not what it should be. */
+int vk_products_check(vk_device *d, kvant_diag *diag);
 
 #endif

@@ -90,8 +90,10 @@ static uint32_t extensions_of(const vk_caps *c, const char **names)
         names[n++] = "VK_KHR_buffer_device_address";
     if (c->half && c->api < VK_API_VERSION_1_2)
         names[n++] = "VK_KHR_shader_float16_int8";
-    if (c->matrix && c->bda)
+    if ((c->matrix || c->products == VK_PRODUCTS_NV) && c->bda)
         names[n++] = "VK_NV_cooperative_matrix";
+    if (c->products == VK_PRODUCTS_KHR && c->bda)
+        names[n++] = "VK_KHR_cooperative_matrix";
     if (c->dot)                    /* core in 1.3; the instance asks for 1.2 */
         names[n++] = "VK_KHR_shader_integer_dot_product";
     return n;
@@ -99,7 +101,7 @@ static uint32_t extensions_of(const vk_caps *c, const char **names)
 
 static int create_device(vk_device *d, kvant_diag *diag)
 {
-    const char *extensions[4];
+    const char *extensions[5];
     const uint32_t n_extensions = extensions_of(&d->caps, extensions);
     const float priority = 1.0f;
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
@@ -110,13 +112,19 @@ static int create_device(vk_device *d, kvant_diag *diag)
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES, .pNext = d->caps.dot ? &dot : NULL,
         .vulkanMemoryModel = VK_TRUE
     };
-    VkPhysicalDeviceCooperativeMatrixFeaturesNV matrix = {
+    VkPhysicalDeviceCooperativeMatrixFeaturesNV nv = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_NV, .pNext = &model,
         .cooperativeMatrix = VK_TRUE
     };
+    const int uses_nv = d->caps.matrix || d->caps.products == VK_PRODUCTS_NV,
+              uses_khr = d->caps.products == VK_PRODUCTS_KHR;
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR khr = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR,
+        .pNext = uses_nv ? (void *)&nv : &model, .cooperativeMatrix = VK_TRUE
+    };
     VkPhysicalDeviceShaderFloat16Int8Features half = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES,
-        .pNext = d->caps.matrix && d->caps.bda ? (void *)&matrix : model.pNext,
+        .pNext = !d->caps.bda ? model.pNext : uses_khr ? &khr : uses_nv ? (void *)&nv : model.pNext,
         .shaderFloat16 = VK_TRUE
     };
     VkPhysicalDeviceBufferDeviceAddressFeatures bda = {
@@ -151,7 +159,8 @@ static int create_rest(vk_device *d, kvant_diag *diag)
     KVANT_TRY(vk_block_make(d, 256, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, 0, &d->dummy, diag));
     vk_cache_read(d);
     KVANT_TRY(vk_books_make(d, diag));
-    return vk_matrix_check(d, diag);
+    KVANT_TRY(vk_matrix_check(d, diag));
+    return vk_products_check(d, diag);
 }
 
 /* ---- open, close ---- */
@@ -217,9 +226,13 @@ static void vulkan_describe(const kvant_device *base, char *buf, int cap)
 {
     const vk_device *d = (const vk_device *)base;
     const vk_caps *c = &d->caps;
-    snprintf(buf, (size_t)cap, "Vulkan (%.100s, driver %.100s, API %u.%u, subgroups of %u, %s)", c->name, c->driver,
+    snprintf(buf, (size_t)cap, "Vulkan (%.100s, driver %.100s, API %u.%u, subgroups of %u, %s%s)", c->name, c->driver,
              VK_API_VERSION_MAJOR(c->api), VK_API_VERSION_MINOR(c->api), c->subgroup_size,
-             c->bda ? "device addresses" : "plain form");
+             c->bda ? "device addresses" : "plain form",
+             !c->bda                          ? ""
+             : c->products == VK_PRODUCTS_KHR ? ", KHR matrices"
+             : c->products == VK_PRODUCTS_NV  ? ", NV matrices"
+                                              : "");
 }
 
 /* ---- lists of ops ---- */

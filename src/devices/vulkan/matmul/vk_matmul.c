@@ -1,8 +1,9 @@
-/* vk_matmul.c: embed, matmul, matmul_id.  Up to VEC_ROWS rows: a workgroup per few outputs; more: tiles.  In the
- * plain form a weight larger than one storage buffer range is bound in windows of whole rows, a dispatch each. */
-#include "devices/vulkan/core/vk_dev.h"
+/* vk_matmul.c: embed, matmul, matmul_id.  Up to VEC_ROWS rows: a workgroup per few outputs; more: matrix units
+ * (vk_halves.c), else tiles in f32.  In the plain form a weight larger than one storage buffer range is bound in
+ * windows of whole rows, a dispatch each. */
+#include "devices/vulkan/matmul/vk_mm.h"
 
-enum { VEC_ROWS = 8, VEC_OUTS = 4, TILE_OUTS = 64, TILE_ROWS = 64 };
+enum { VEC_OUTS = 4, TILE_OUTS = 64, TILE_ROWS = 64 };
 
 static int weight_supports(vk_device *d, const kvant_weight *w, const char *op, kvant_diag *diag)
 {
@@ -13,19 +14,18 @@ static int weight_supports(vk_device *d, const kvant_weight *w, const char *op, 
     return vk_fits(op, w->n_out * w->n_expert, diag);
 }
 
-/* Weight rows that one dispatch may read: all with addresses, else what fits a range. */
-static int64_t window_rows(const vk_device *d, const vk_weight *v, int64_t rows)
+int64_t vk_window_rows(const vk_device *d, const vk_weight *v, int64_t rows)
 {
     const int64_t fit = (int64_t)((d->caps.max_range - 1024) / (v->row_bytes ? v->row_bytes : 1));
     return d->caps.bda || fit > rows ? rows : fit > 0 ? fit : 1;
 }
 
-static void weight_ptr(vk_call *c, const vk_weight *v, int64_t from, int64_t n)
+void vk_weight_ptr(vk_call *c, const vk_weight *v, int64_t from, int64_t n)
 {
     vk_ptr(c, (const char *)v->data + (size_t)from * v->row_bytes, (size_t)n * v->row_bytes, VK_READ);
 }
 
-static void scale_ptr(vk_call *c, const kvant_weight *w, const vk_weight *v)
+void vk_scale_ptr(vk_call *c, const kvant_weight *w, const vk_weight *v)
 {
     vk_ptr(c, v->scale, v->scale ? (size_t)w->n_scale * 4 : 0, VK_READ);
 }
@@ -49,13 +49,13 @@ static int embed_run(vk_device *d, vk_list *l, const void *args, kvant_diag *dia
 {
     const kvant_embed_args *a = args;
     const vk_weight *v = a->w->packed;
-    const int64_t rows = a->w->n_out, per = aligned_rows(v, window_rows(d, v, rows));
+    const int64_t rows = a->w->n_out, per = aligned_rows(v, vk_window_rows(d, v, rows));
     for (int64_t from = 0; from < rows; from += per) {
         const int64_t n = rows - from < per ? rows - from : per;
         vk_call c;
         vk_call_begin(&c, VK_SHADER_embed);
-        weight_ptr(&c, v, from, n);
-        scale_ptr(&c, a->w, v);
+        vk_weight_ptr(&c, v, from, n);
+        vk_scale_ptr(&c, a->w, v);
         vk_ptr(&c, a->ids, (size_t)a->n * 4, VK_READ);
         vk_ptr(&c, a->y, (size_t)a->n * (size_t)a->w->n_in * 4, VK_WRITE);
         vk_uint(&c, a->n);
@@ -72,22 +72,13 @@ static int embed_run(vk_device *d, vk_list *l, const void *args, kvant_diag *dia
 
 /* ---- matmul ---- */
 
-typedef struct mm {
-    const kvant_weight *w;
-    const float *x;
-    const int32_t *ids;            /* NULL: one expert */
-    float *y;
-    int64_t ldx, ldy;
-    int rows, x_div, compute;
-} mm;
-
-static size_t x_bytes(const mm *p)
+size_t vk_x_bytes(const mm *p)
 {
     const int64_t rows = (p->rows + p->x_div - 1) / p->x_div;
     return (size_t)((rows - 1) * p->ldx + p->w->n_in) * 4;
 }
 
-static size_t y_bytes(const mm *p)
+size_t vk_y_bytes(const mm *p)
 {
     return (size_t)((p->rows - 1) * p->ldy + p->w->n_out) * 4;
 }
@@ -100,10 +91,10 @@ static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     const uint32_t m = p->ids ? 1u : (uint32_t)(p->rows < VEC_ROWS ? p->rows : VEC_ROWS);
     vk_call c;
     vk_call_begin(&c, VK_SHADER_matmul_vec);
-    weight_ptr(&c, v, from, n);
-    scale_ptr(&c, p->w, v);
-    vk_ptr(&c, p->x, x_bytes(p), VK_READ);
-    vk_ptr(&c, p->y, y_bytes(p), VK_WRITE);
+    vk_weight_ptr(&c, v, from, n);
+    vk_scale_ptr(&c, p->w, v);
+    vk_ptr(&c, p->x, vk_x_bytes(p), VK_READ);
+    vk_ptr(&c, p->y, vk_y_bytes(p), VK_WRITE);
     vk_ptr(&c, p->ids, p->ids ? (size_t)p->rows * 4 : 0, VK_READ);
     vk_uint(&c, p->w->n_in);
     vk_uint(&c, p->w->n_out);
@@ -160,11 +151,11 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     const size_t norm_bytes = more.norm ? (size_t)more.norm->d * 4 : 0;
     vk_call c;
     vk_call_begin(&c, VK_SHADER_matmul_dot);
-    weight_ptr(&c, v, from, n);
-    scale_ptr(&c, p->w, v);
-    vk_ptr(&c, p->x, x_bytes(p), VK_READ);
-    vk_ptr(&c, p->y, y_bytes(p), VK_WRITE);
-    vk_ptr(&c, more.sum, more.sum ? y_bytes(p) : 0, VK_WRITE);
+    vk_weight_ptr(&c, v, from, n);
+    vk_scale_ptr(&c, p->w, v);
+    vk_ptr(&c, p->x, vk_x_bytes(p), VK_READ);
+    vk_ptr(&c, p->y, vk_y_bytes(p), VK_WRITE);
+    vk_ptr(&c, more.sum, more.sum ? vk_y_bytes(p) : 0, VK_WRITE);
     vk_ptr(&c, more.norm ? more.norm->w : NULL, norm_bytes, VK_READ);
     vk_ptr(&c, more.norm ? more.norm->y : NULL, norm_bytes * (size_t)p->rows, VK_WRITE);
     vk_uint(&c, n);
@@ -190,10 +181,10 @@ static int run_tile(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t
     const vk_weight *v = p->w->packed;
     vk_call c;
     vk_call_begin(&c, VK_SHADER_matmul_tile);
-    weight_ptr(&c, v, from, n);
-    scale_ptr(&c, p->w, v);
-    vk_ptr(&c, p->x, x_bytes(p), VK_READ);
-    vk_ptr(&c, p->y, y_bytes(p), VK_WRITE);
+    vk_weight_ptr(&c, v, from, n);
+    vk_scale_ptr(&c, p->w, v);
+    vk_ptr(&c, p->x, vk_x_bytes(p), VK_READ);
+    vk_ptr(&c, p->y, vk_y_bytes(p), VK_WRITE);
     vk_uint(&c, p->w->n_in);
     vk_uint(&c, from + n);
     vk_uint(&c, (int64_t)v->row_bytes);
@@ -211,9 +202,11 @@ static int run_tile(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t
 static int run_mm(vk_device *d, vk_list *l, const mm *p, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
-    const int64_t rows = p->w->n_out * p->w->n_expert, per = aligned_rows(v, window_rows(d, v, rows));
+    const int64_t rows = p->w->n_out * p->w->n_expert, per = aligned_rows(v, vk_window_rows(d, v, rows));
     if (p->rows <= 0)
         return KVANT_OK;
+    if (vk_halves_take(d, p))
+        return vk_halves_run(d, l, p, diag);
     for (int64_t from = 0; from < rows; from += per) {
         const int64_t n = rows - from < per ? rows - from : per;
         if (dot_rows(d, p) > 0)
@@ -238,6 +231,12 @@ static mm mm_of(const kvant_matmul_args *a)
     return (mm){ a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1, a->compute };
 }
 
+static size_t matmul_scratch(vk_device *d, const void *args)
+{
+    const mm p = mm_of(args);
+    return vk_halves_take(d, &p) ? vk_halves_scratch(d, &p) : 0;
+}
+
 static int matmul_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_matmul_args *a = args;
@@ -249,7 +248,7 @@ static int matmul_run(vk_device *d, vk_list *l, const void *args, kvant_diag *di
 static int one_dot(const vk_device *d, const mm *p)
 {
     const int64_t rows = p->w->n_out * p->w->n_expert;
-    return p->rows > 0 && dot_rows(d, p) > 0 && window_rows(d, p->w->packed, rows) >= rows;
+    return p->rows > 0 && dot_rows(d, p) > 0 && vk_window_rows(d, p->w->packed, rows) >= rows;
 }
 
 static int fuses_swiglu(const vk_device *d, const kvant_matmul_args *a, const kvant_swiglu_args *s)
@@ -282,9 +281,9 @@ static int fuses_norm(const vk_device *d, const kvant_matmul_args *a, const kvan
     const size_t bytes = (size_t)n->n * (size_t)n->d * 4;
     return n->add == a->y && n->n == a->m && n->d == a->w->n_out && a->ldy == n->d && b->x == n->y && b->m == n->n &&
            b->ldx == n->d && b->w->n_in == n->d && (uint32_t)n->d <= 16 * group && one_dot(d, &first) &&
-           one_dot(d, &second) && apart(n->x, bytes, a->y, bytes) && apart(n->x, bytes, a->x, x_bytes(&first)) &&
-           apart(n->x, bytes, n->y, bytes) && apart(n->x, bytes, b->y, y_bytes(&second)) &&
-           apart(n->y, bytes, b->y, y_bytes(&second));
+           one_dot(d, &second) && apart(n->x, bytes, a->y, bytes) && apart(n->x, bytes, a->x, vk_x_bytes(&first)) &&
+           apart(n->x, bytes, n->y, bytes) && apart(n->x, bytes, b->y, vk_y_bytes(&second)) &&
+           apart(n->y, bytes, b->y, vk_y_bytes(&second));
 }
 
 int vk_matmul_norm(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag)
@@ -313,14 +312,24 @@ static int matmul_id_supports(vk_device *d, const void *args, kvant_diag *diag)
     return vk_fits("matmul_id", rows * (a->ldx > a->w->n_out ? a->ldx : a->w->n_out), diag);
 }
 
+static mm mm_id_of(const kvant_matmul_id_args *a)
+{
+    return (mm){ a->w, a->x, a->ids, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div, a->compute };
+}
+
+static size_t matmul_id_scratch(vk_device *d, const void *args)
+{
+    const mm p = mm_id_of(args);
+    return vk_halves_take(d, &p) ? vk_halves_scratch(d, &p) : 0;
+}
+
 static int matmul_id_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
-    const kvant_matmul_id_args *a = args;
-    const mm p = { a->w, a->x, a->ids, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div, a->compute };
+    const mm p = mm_id_of(args);
     KVANT_TRY(matmul_id_supports(d, args, diag));
     return run_mm(d, l, &p, diag);
 }
 
 const vk_op vk_op_embed = { .supports = embed_supports, .run = embed_run };
-const vk_op vk_op_matmul = { .supports = matmul_supports, .run = matmul_run };
-const vk_op vk_op_matmul_id = { .supports = matmul_id_supports, .run = matmul_id_run };
+const vk_op vk_op_matmul = { .supports = matmul_supports, .scratch = matmul_scratch, .run = matmul_run };
+const vk_op vk_op_matmul_id = { .supports = matmul_id_supports, .scratch = matmul_id_scratch, .run = matmul_id_run };
