@@ -191,6 +191,34 @@ static const thinking *thinking_named(const char *name)
     return NULL;
 }
 
+/* A stream in two pieces, wherever it is cut, gives what the whole text gives. */
+static void check_cuts(const written *w, const tool_set *tools)
+{
+    const size_t n = strlen(w->text);
+    rng r = { 1 };
+
+    for (size_t at = 1; at < n; at++) {
+        events e = { .last = -1 };
+        tool_parser p = { .d = dialect_named(w->dialect),
+                          .t = thinking_named(w->thinking),
+                          .tools = tools,
+                          .emit = on_event,
+                          .user = &e };
+        tool_parser whole = { .d = p.d, .t = p.t, .tools = tools };
+        tool_parser_begin(&p, 0);
+        CHECK(tool_parser_feed(&p, w->text, at) == KVANT_OK && tool_parser_feed(&p, w->text + at, n - at) == KVANT_OK &&
+                  tool_parser_end(&p) == KVANT_OK,
+              "feed");
+        tool_parser_free(&p);
+        sbuf_put(&e.flat, "", 0);
+        char *want = parse(&whole, 0, w->text, n, 0, &r);
+        CHECK(strcmp(e.flat.s, want) == 0, "%s, cut at byte %zu: %.60s\n--- got\n%s\n--- want\n%s", w->dialect, at,
+              w->text, e.flat.s, want);
+        kvant_free(want);
+        sbuf_free(&e.flat);
+    }
+}
+
 static void check_texts(void)
 {
     tool_set *tools = tools_of(TOOLS);
@@ -209,6 +237,8 @@ static void check_texts(void)
                   cut, texts[i].text, got, texts[i].events);
             kvant_free(got);
         }
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        check_cuts(&texts[i], tools);
     tool_set_free(tools);
 }
 
