@@ -9,19 +9,22 @@ static __device__ __forceinline__ uint32_t pack4(const int *q)
     return (q[0] & 255) | (q[1] & 255) << 8 | (q[2] & 255) << 16 | (uint32_t)q[3] << 24;
 }
 
-/* The integers of values v[8] of chunk c go to `to` + 32 (c / 4), in the order in which lanes want them: those of
+/* As matmul_drive.h has it on the CPU: a group with a NaN or Inf has the scale NaN and no integers.  The integers of
+ * values v[8] of chunk c go to `to` + 32 (c / 4), in the order in which lanes want them: those of
  * values 4 k .. 4 k + 3 and of 16 + 4 k .. side by side.  All lanes take part; the last of four threads returns the
  * group's numbers to be stored. */
 static __device__ __forceinline__ int8_group int8_chunk(const float *v, int c, bool live, int8_t *to)
 {
-    float top = 0.0f;
+    uint32_t bits = 0; /* of the largest magnitude: those of NaN and Inf are above all others */
     int q[8], sum = 0;
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        top = fmaxf(top, fabsf(v[i]));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    const float up = top > 0.0f ? 127.0f / top : 0.0f;
+        bits = max(bits, __float_as_uint(fabsf(v[i])));
+    bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, 1));
+    bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, 2));
+    const bool finite = bits < 0x7f800000u;
+    const float top = __uint_as_float(bits);
+    const float up = finite && top > 1e-30f ? 127.0f / top : 0.0f; /* below, 127 / top could overflow */
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         q[i] = __float2int_rn(v[i] * up);
@@ -35,7 +38,8 @@ static __device__ __forceinline__ int8_group int8_chunk(const float *v, int c, b
         at[0] = pack4(q);
         at[2] = pack4(q + 4);
     }
-    return make_float4(top / 127.0f, (float)other, (float)sum, (float)(sum + other));
+    const float scale = finite ? top / 127.0f : __uint_as_float(0x7fc00000u);
+    return make_float4(scale, (float)other, (float)sum, (float)(sum + other));
 }
 
 #endif
