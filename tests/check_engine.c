@@ -182,6 +182,42 @@ static void check_mixed(const char *arch, const char *type)
     rig_close(&r);
 }
 
+/* The last logits of a prompt of 60 tokens and 8 decoded ones, `at_once` in a step, to out. */
+static void decode_past_page(const char *arch, const char *type, int at_once, float *out)
+{
+    int32_t t[68];
+    int seq;
+    rig r;
+    kvant_diag d = { "" };
+    make_tokens(t, 68, 7);
+    if (!rig_open(&r, arch, params(type, 2, 1)))
+        return;
+    kvant_seq_new(r.e, &seq, NULL);
+    const kvant_item it = { seq, t, 60, 1, KVANT_LOGITS_LAST };
+    kvant_step(r.e, &it, 1, NULL);
+    for (int i = 60; i < 68; i += at_once) {
+        const kvant_item next = { seq, t + i, at_once, 0, KVANT_LOGITS_LAST };
+        CHECK(kvant_step(r.e, &next, 1, &d) == KVANT_OK, "%s", d.text);
+    }
+    const float *x = kvant_step_logits(r.e, 0, 0);
+    CHECK(x, "%s %s: no logits", arch, type);
+    if (x)
+        memcpy(out, x, (size_t)r.n_vocab * sizeof *out);
+    rig_close(&r);
+}
+
+/* A page is sealed behind the pass, but before rows of the same pass that read it. */
+static void check_page_end(const char *arch, const char *type)
+{
+    decode_past_page(arch, type, 1, reference);
+    for (int n = 2; n <= 8; n *= 2) {
+        memset(other, 0xFF, sizeof other);
+        decode_past_page(arch, type, n, other);
+        CHECK(memcmp(reference, other, VOCAB_LIMIT * sizeof *other) == 0, "%s %s: %d rows past a page: other bits",
+              arch, type, n);
+    }
+}
+
 /* What TOP gave for item i is the head of the sorted logits x. */
 static void expect_top(const rig *r, int i, const float *x)
 {
@@ -439,6 +475,8 @@ int main(void)
         check_mixed(archs[i], types[1]);
         check_top(archs[i], types[1]);
     }
+    check_page_end("llama", "tbq4_0");
+    check_page_end("qwen3moe", "q8_0");
     check_bf16_states("qwen3next");
     check_bf16_states("qwen35");
     check_errors();

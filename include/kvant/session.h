@@ -236,6 +236,7 @@ typedef struct kvant_session_stats {
     uint64_t preempted_share;     /* and those of a tenant with more than its part, for one with less */
     uint64_t preempted_unplanned; /* of them: a promise of pages was wrong; 0 but for a fault in kvant */
     uint64_t failed_steps;        /* refused or failed as a whole; who was in them went on alone */
+    uint64_t replayed_passes;     /* that the device ran as a recorded program (CUDA graphs) */
     uint64_t started, continued;  /* prompts that began, and chunks that went on with one */
     uint64_t deferred_rows;       /* decode rows that stepped aside (prefill_first) */
     uint64_t steps, decode_only_steps, decode_rows, waiting_sum;

@@ -52,6 +52,8 @@ typedef struct kvant_device_vt {
      * that sides name.  What the device makes of it lies in the same allocation and lives as long: until free.  Until
      * then nothing may write there; copy_in refuses (KVANT_EINVAL). */
     int (*param_load)(kvant_device *d, const void *host, size_t bytes, void **addr, kvant_diag *diag);
+    /* Optional (NULL: none are).  How many lists were replayed from a recording so far. */
+    uint64_t (*replayed)(const kvant_device *d);
 } kvant_device_vt;
 
 enum { KVANT_TIME_COPY = 1 << 30 };

@@ -12,6 +12,7 @@
 typedef struct pass {
     int n_seqs, n_tokens, n_out, n_seal, stride, max_pos;
     int any_prompt, any_decode, top, hidden;
+    int seals_read;                /* some row may read a page that this pass seals */
     int lora0, n_lora;             /* token rows with adapters: neighbours */
     int lora_out0, n_lora_out;     /* rows of logits with adapters */
 } pass;
@@ -35,6 +36,7 @@ static void builder_fill(kvant_engine *e, const pass *p)
     b->n_out = p->n_out;
     b->hidden = p->hidden;
     b->n_seal = p->n_seal;
+    b->seal_late = !p->any_prompt && !p->seals_read;
     b->max_pos = p->max_pos;
     b->top = p->top;
     b->lora = (build_lora_rows){ p->lora0, p->n_lora, (const float *)(const void *)e->dev_in.lora };
@@ -45,7 +47,7 @@ static void builder_fill(kvant_engine *e, const pass *p)
 int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
 {
     const int lora = e->m->lora.n > 0;
-    const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt, KVANT_STEP_TOP, 0,
+    const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt, KVANT_STEP_TOP, 0, prompt,
                      0, lora ? n : 0, 0, lora };
     builder_fill(e, &p);
     if (e->b.error)
@@ -116,6 +118,8 @@ static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int off, in
         pass_lora(e, p, it->seq, n, p->n_out - n_out);
     kv_seals seals = { h->seal_src, h->seal_dst, h->seal_window, p->n_seal };
     kv_pass_begin(&e->kv, it->seq, pos0, n, &seals);
+    /* A single page, which ends with the item: its rows are in that page, and read it from the exact tail. */
+    p->seals_read |= seals.n > p->n_seal + ((pos0 + n) % KVANT_PAGE == 0);
     p->n_seal = seals.n;
 }
 
@@ -126,11 +130,22 @@ static void table_row(int32_t *to, const int32_t *from, int n)
         to[j] = from[j] < 0 ? 0 : from[j];
 }
 
-/* Block tables of the pass, as narrow as its longest sequence. */
+/* Entries of a block table for `pages` pages.  Prompts: so many.  Decode: some more, up to 1 in 16, so that a sequence
+ * that grows by a page, or one that is a little longer, finds the recorded program of the step before (pass_key). */
+static int table_width(int pages, int any_prompt, int most)
+{
+    int unit = 1;
+    while (!any_prompt && unit * 32 <= pages)
+        unit *= 2;
+    const int wide = (pages + unit - 1) / unit * unit;
+    return wide < most ? wide : most;
+}
+
+/* Block tables of the pass, hardly wider than its longest sequence. */
 static void pass_tables(kvant_engine *e, pass *p, const int *seq)
 {
     step_inputs *h = &e->host_in;
-    p->stride = p->max_pos / KVANT_PAGE + 1;
+    p->stride = table_width(p->max_pos / KVANT_PAGE + 1, p->any_prompt, e->kv.stride);
     for (int q = 0; q < p->n_seqs; q++) {
         const kv_seq *s = &e->kv.seqs[seq[q]];
         const size_t row = (size_t)q * (size_t)p->stride;
@@ -168,14 +183,16 @@ static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
     return copy_ints(e, d->tail, h->tail, tables, diag);
 }
 
-/* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts or seals differ too much
- * to come again, and so do those where some rows have adapters and some have none.  Ops see the batch only through
- * these six numbers: pass_run rounds max_pos up to its page. */
+/* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts differ too much to come
+ * again, and so do those where some rows have adapters and some have none.  Pages are sealed behind the recorded ops.
+ * Those see the batch only through these six numbers: pass_run rounds max_pos up to the tables' width. */
 static uint64_t pass_key(const pass *p)
 {
     const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, o = (uint64_t)p->n_out, w = (uint64_t)p->stride;
     const int lora = p->n_lora > 0;
-    if (p->any_prompt || p->hidden || p->n_seal || n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 18 ||
+    if (p->any_prompt || p->hidden || p->seals_read)
+        return 0;
+    if (n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 18 ||
         (lora && (p->n_lora != p->n_tokens || p->n_lora_out != p->n_out)))
         return 0;
     return (uint64_t)1 << 63 | (uint64_t)(p->top > 1) << 62 | n << 48 | t << 34 | o << 20 |
@@ -205,13 +222,16 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
         p->max_pos = p->stride * KVANT_PAGE - 1;           /* an upper bound serves, and lasts for a page of steps */
     KVANT_TRY(pass_upload(e, p, diag));
     builder_fill(e, p);
+    const int n = e->b.n_ops;
+    build_late_seals(&e->b);
     if (e->b.error)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
     for (int i = 0; i < e->b.n_ops; i++) /* in every build: an error ends a step, a wrong kernel call the process */
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));
     if (e->tap)
         return submit_tapped(e, diag);
-    return e->dev->vt->submit(e->dev, e->ops, e->b.n_ops, pass_key(p), diag);
+    KVANT_TRY(e->dev->vt->submit(e->dev, e->ops, n, pass_key(p), diag));
+    return e->b.n_ops > n ? e->dev->vt->submit(e->dev, e->ops + n, e->b.n_ops - n, 0, diag) : KVANT_OK;
 }
 
 /* ---- checks before anything runs ---- */

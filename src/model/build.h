@@ -71,6 +71,7 @@ typedef struct builder {
     const int32_t *seal_src, *seal_dst, *seal_window;
     int windows_apart;             /* windowed layers have pages, seals and tables of their own */
     int n_seal;
+    int seal_late;                 /* no row of the pass reads a page that it seals: build_late_seals adds the seals */
     float **conv_state;            /* [n_layer] */
     void **gdn_state;
     int64_t conv_stride, gdn_stride;   /* values per slot */
@@ -143,8 +144,10 @@ void build_norm_after(builder *b, int weight);
 /* In the last layer: from here on only the rows that give logits matter.  Gathers them from rows[n][width] and from the
  * stream; returns the gathered rows (or `rows` itself where nothing is to gather). */
 const float *build_keep_output_rows(builder *b, int l, const float *rows, int width, float *scratch);
-/* Writes rows of K and V, ld apart, into layer l's cache and encodes the pages that are full. */
+/* Writes rows of K and V, ld apart, into layer l's cache and, without seal_late, encodes the pages that are full. */
 void build_cache_rows(builder *b, int l, const float *k_rows, const float *v_rows, int64_t ld);
+/* After build_model: with seal_late, encodes the full pages of all layers. */
+void build_late_seals(builder *b);
 /* Without the output projection and its bias: rows[n][n_head*d_v] in buf.att. */
 void build_attention_rows(builder *b, int l);
 void build_attention(builder *b, int l);        /* in -> delta */

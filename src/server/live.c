@@ -102,6 +102,7 @@ static void put_counters(const kvant_session_stats *st, jsonw *w)
     jsonw_kint(w, "prefix_known", (int64_t)st->prefix_known);
     jsonw_kint(w, "preemptions", (int64_t)(st->preempted_recompute + st->preempted_saved));
     jsonw_kint(w, "steps", (int64_t)st->steps);
+    jsonw_kint(w, "replayed_passes", (int64_t)st->replayed_passes);
     jsonw_kint(w, "rejected", (int64_t)st->rejected);
     jsonw_kbool(w, "draining", st->draining);
 }

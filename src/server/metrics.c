@@ -230,6 +230,8 @@ static void put_own(const writer *w, metrics *m, const kvant_session_stats *st, 
            (double)st->preempted_unplanned);
     single(w, "steps_failed_total", "counter", "Steps that failed as a whole and were run one by one.",
            (double)st->failed_steps);
+    single(w, "passes_replayed_total", "counter", "Passes that the device ran as a recorded program (CUDA graphs).",
+           (double)st->replayed_passes);
     single(w, "steps_total", "counter", "Steps of the engine.", (double)st->steps);
     single(w, "step_seconds_total", "counter", "Time in steps.", (double)st->step_ns * 1e-9);
     single(w, "draining", "gauge", "1: no new requests are taken.", st->draining);

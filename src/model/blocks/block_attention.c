@@ -221,18 +221,31 @@ static const kvant_seqs *layer_seqs(const builder *b, int l)
     return is_apart(b, l) ? &b->window_seqs : &b->seqs;
 }
 
+static void seal_layer(builder *b, int l)
+{
+    const kvant_kv_side *k = &b->k[l], *v = &b->v[l];
+    const int h = b->m->hp.n_head_kv;
+    const int32_t *dst = is_apart(b, l) ? b->seal_window : b->seal_dst;
+    if (k->tail && b->n_seal > 0)
+        BUILD(b, PAGE_SEAL, { *k, b->seal_src, dst, b->n_seal, h, b->m->hp.d_k });
+    if (v->tail && b->n_seal > 0)
+        BUILD(b, PAGE_SEAL, { *v, b->seal_src, dst, b->n_seal, h, b->m->hp.d_v });
+}
+
 /* K's and V's steps are neighbours: a device may run two as one. */
 void build_cache_rows(builder *b, int l, const float *k_rows, const float *v_rows, int64_t ld)
 {
-    const kvant_kv_side *k = &b->k[l], *v = &b->v[l];
-    const int h = b->m->hp.n_head_kv, d_k = b->m->hp.d_k, d_v = b->m->hp.d_v;
-    const int32_t *dst = is_apart(b, l) ? b->seal_window : b->seal_dst;
-    BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), *k, k_rows, ld, h, d_k });
-    BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), *v, v_rows, ld, h, d_v });
-    if (k->tail && b->n_seal > 0)
-        BUILD(b, PAGE_SEAL, { *k, b->seal_src, dst, b->n_seal, h, d_k });
-    if (v->tail && b->n_seal > 0)
-        BUILD(b, PAGE_SEAL, { *v, b->seal_src, dst, b->n_seal, h, d_v });
+    const int h = b->m->hp.n_head_kv;
+    BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), b->k[l], k_rows, ld, h, b->m->hp.d_k });
+    BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), b->v[l], v_rows, ld, h, b->m->hp.d_v });
+    if (!b->seal_late)
+        seal_layer(b, l);
+}
+
+void build_late_seals(builder *b)
+{
+    for (int l = 0; b->seal_late && l < b->m->hp.n_layer; l++)
+        seal_layer(b, l);
 }
 
 void build_attention_rows(builder *b, int l)

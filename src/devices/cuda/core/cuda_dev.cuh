@@ -66,7 +66,7 @@ typedef struct cuda_device {
     size_t pinned_used;            /* since the last wait */
     unsigned *draws;               /* gemv_stream.cu's counter, 0 between launches */
     struct cuda_blas *blas;        /* cuBLASLt, or NULL where its library is missing */
-    uint64_t clock;
+    uint64_t clock, replayed;
     cuda_graph graphs[CUDA_MAX_GRAPHS];
     cuda_param params[CUDA_MAX_PARAMS];
 } cuda_device;

@@ -220,6 +220,7 @@ const kvant_device_vt cuda_vt = {
     cuda_free,     cuda_copy_in, cuda_copy_out, cuda_weight_load, cuda_weight_free,
     cuda_supports, cuda_submit,  cuda_sync,     cuda_weight_make, cuda_time,
     cuda_kv_layout, cuda_page_read, cuda_page_write, cuda_param_load,
+    cuda_replayed,
 };
 
 extern "C" __attribute__((visibility("default"))) const kvant_device_vt *kvant_device_v1(const kvant_cuda_host *host)

@@ -26,6 +26,7 @@ void cuda_weight_free(kvant_device *base, kvant_weight *w);
 
 /* lists.cu */
 int cuda_supports(kvant_device *base, const kvant_op *op, kvant_diag *diag);
+uint64_t cuda_replayed(const kvant_device *base);
 int cuda_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag);
 /* Scratch for the hungriest op of a list; a larger block drops the graphs, which hold the old one's address. */
 int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);

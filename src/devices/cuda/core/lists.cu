@@ -146,5 +146,11 @@ int cuda_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kv
     }
     if (!g->exec)
         CUDA_TRY(cuda_record(d, g, ops, n, diag));
+    d->replayed++;
     return cuda_check(diag, cudaGraphLaunch(g->exec, d->stream), "running a recorded step");
+}
+
+uint64_t cuda_replayed(const kvant_device *base)
+{
+    return ((const cuda_device *)base)->replayed;
 }
