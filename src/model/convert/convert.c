@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "model/convert/convert_fp8.h"
 #include "model/convert/convert_plan.h"
 #include "model/convert/hf_vocab.h"
 #include "model/gguf/gguf_write.h"
@@ -204,8 +205,14 @@ static void read_row(job *j, const convert_item *it, const convert_piece *c, int
 {
     const kvant_wtype *type = c->src->type;
     const int64_t n = it->ne[0], from = c->first + (c->head > 0 ? paired(r, c->head) : r);
-    const size_t bytes = (size_t)type->bytes;
 
+    if (c->fp8) {
+        const int apart = c->value_step != 0;
+        const int64_t at = apart ? c->first + r * c->row_step : from * n;
+        convert_fp8_read(&j->plan, c, at, apart ? c->value_step : 1, n, j->row);
+        return;
+    }
+    const size_t bytes = (size_t)type->bytes;
     if (c->value_step == 0) {
         type->dequant(c->src->data + (size_t)(from * n) * bytes, j->row, n);
         return;
@@ -325,9 +332,10 @@ static int refuse_quantized(const hf_config *c, unsigned flags, kvant_diag *diag
 
     gjson_text(method, name, sizeof name);
     const int taken = flags & CONVERT_MXFP4 && strcmp(name, "mxfp4") == 0;
-    return q.p && !taken ? kvant_fail(diag, KVANT_EUNSUPPORTED,
+    const int fp8 = strcmp(name, "fp8") == 0;
+    return q.p && !taken && !fp8 ? kvant_fail(diag, KVANT_EUNSUPPORTED,
                             "config.json: the weights are quantized already (quantization_config, quant_method %.*s), "
-                            "F32, F16 or BF16 wanted",
+                            "F32, F16, BF16 or fp8 wanted",
                             hf_shown(method), method.p ? method.p : "none")
                : KVANT_OK;
 }

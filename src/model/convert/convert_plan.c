@@ -1,6 +1,8 @@
 /* convert_plan.c: see convert_plan.h.  Owns how tensors are renamed, stacked, split and typed. */
 #include "model/convert/convert_plan.h"
 
+#include "model/convert/convert_fp8.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +67,8 @@ int convert_plan_add(convert_plan *p, const char *name, int n_dims, const int64_
 
 int convert_plan_piece(convert_plan *p, convert_item *it, convert_piece piece, kvant_diag *diag)
 {
-    if (!piece.src->type && !piece.scales)
+    KVANT_TRY(convert_fp8_piece(p, &piece, diag));
+    if (!piece.src->type && !piece.scales && !piece.fp8)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: type %s, one of F32 F16 BF16 wanted", piece.src->name,
                           piece.src->dtype);
     KVANT_TRY(grow((void **)&p->pieces, p->n_pieces, &p->cap_pieces, sizeof *p->pieces, diag));
@@ -227,7 +230,7 @@ static int add_fused(convert_plan *p, const st_tensor *t, const char *name, cons
     return add_halves(p, t, gate, up, diag);
 }
 
-static int add_tensor(convert_plan *p, const st_tensor *t, kvant_diag *diag)
+static int add_weight(convert_plan *p, const st_tensor *t, kvant_diag *diag)
 {
     static const char *const fused[] = { ".experts.gate_up_proj", ".input_linear.weight" };
     char name[2 * ST_NAME], to[CONVERT_NAME * 2];
@@ -259,6 +262,14 @@ static int add_tensor(convert_plan *p, const st_tensor *t, kvant_diag *diag)
         return add_whole(p, t, to, diag);
     p->n_left_out++;
     return KVANT_OK;
+}
+
+static int add_tensor(convert_plan *p, const st_tensor *t, kvant_diag *diag)
+{
+    int skip;
+
+    KVANT_TRY(convert_fp8_skips(p, t, &skip, diag));
+    return skip ? KVANT_OK : add_weight(p, t, diag);
 }
 
 static int read_sizes(convert_plan *p, kvant_diag *diag)
@@ -304,6 +315,7 @@ int convert_plan_make(convert_plan *p, kvant_diag *diag)
     uint64_t at = 0;
 
     KVANT_TRY(read_sizes(p, diag));
+    KVANT_TRY(convert_fp8_open(p, diag));
     KVANT_TRY(convert_plan_rope(p, diag));
     for (int i = 0; p->arch->flags & CONVERT_MXFP4 && i < st_count(p->files); i++) /* these first */
         if (ends_with(st_at(p->files, i)->name, "_blocks"))

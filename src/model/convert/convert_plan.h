@@ -15,6 +15,7 @@ typedef struct convert_piece {
     /* value_step > 0: value i of row r is number first + r * row_step + i * value_step of src */
     int64_t row_step, value_step;
     const st_tensor *scales; /* of MXFP4 codes, a byte for each block, rows as src's; NULL: src has numbers */
+    const st_tensor *fp8;    /* scales of src, which has FP8; NULL: it has not */
 } convert_piece;
 
 typedef struct convert_item {
@@ -38,6 +39,7 @@ typedef struct convert_plan {
     const kvant_wtype *type;
     uint32_t heads, heads_kv, layers, experts;
     uint32_t layers_more; /* behind the others, for the prediction of further tokens: left out */
+    struct { int on; int64_t rows, cols; } fp8; /* FP8 weights; values that share a scale, 0: a whole tensor */
     int64_t real_rows; /* of the embedding; 0: all */
     convert_item *items;
     convert_piece *pieces;

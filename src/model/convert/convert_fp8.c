@@ -1,0 +1,122 @@
+/* convert_fp8.c: see convert_fp8.h. */
+#include "model/convert/convert_fp8.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "kvant/format.h"
+
+enum { MOST_BLOCK = 1 << 20 };
+
+static int read_block(convert_plan *plan, gjson size, kvant_diag *diag)
+{
+    uint32_t block[3] = { 0 };
+    gjson it = { 0 };
+    int n = 0;
+
+    for (; n < 3 && gjson_next(size, &it); n++)
+        KVANT_TRY(hf_to_u32(it, "weight_block_size", &block[n], diag));
+    if (n != 2 || block[0] < 1 || block[1] < 1 || block[0] > MOST_BLOCK || block[1] > MOST_BLOCK)
+        return kvant_fail(diag, KVANT_EFORMAT, "config.json: weight_block_size %.*s, two numbers of 1 to %d wanted",
+                          hf_shown(size), size.p, MOST_BLOCK);
+    plan->fp8.rows = block[0];
+    plan->fp8.cols = block[1];
+    return KVANT_OK;
+}
+
+int convert_fp8_open(convert_plan *plan, kvant_diag *diag)
+{
+    const gjson q = hf_find(plan->config, "quantization_config"), size = gjson_get(q, "weight_block_size");
+    char method[16] = "";
+
+    gjson_text(gjson_get(q, "quant_method"), method, sizeof method);
+    plan->fp8.on = strcmp(method, "fp8") == 0;
+    return plan->fp8.on && size.p && *size.p != 'n' ? read_block(plan, size, diag) : KVANT_OK;
+}
+
+static int is_fp8(const st_tensor *t)
+{
+    return strcmp(t->dtype, "F8_E4M3") == 0;
+}
+
+/* 1 and the name without `end`. */
+static int without(const char *name, const char *end, char *out, size_t size)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    if (n <= k || strcmp(name + n - k, end) != 0)
+        return 0;
+    snprintf(out, size, "%.*s", (int)(n - k), name);
+    return 1;
+}
+
+int convert_fp8_skips(const convert_plan *plan, const st_tensor *t, int *skip, kvant_diag *diag)
+{
+    char name[ST_NAME];
+
+    *skip = 0;
+    if (!plan->fp8.on)
+        return KVANT_OK;
+    *skip = without(t->name, ".activation_scale", name, sizeof name) ||
+            without(t->name, ".input_scale", name, sizeof name);
+    if (!without(t->name, "_scale_inv", name, sizeof name) && !without(t->name, ".weight_scale", name, sizeof name))
+        return KVANT_OK;
+    if (without(t->name, ".weight_scale", name, sizeof name))
+        strcat(name, ".weight");
+    const st_tensor *of = st_find(plan->files, name);
+    *skip = 1;
+    if (of && is_fp8(of))
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EFORMAT, "%s: scales of %s, which is %s, F8_E4M3 wanted", t->name, name,
+                      of ? of->dtype : "not there");
+}
+
+static const st_tensor *scales_of(const convert_plan *plan, const st_tensor *t)
+{
+    char name[ST_NAME + 16];
+
+    snprintf(name, sizeof name, "%s_scale_inv", t->name);
+    const st_tensor *scales = st_find(plan->files, name);
+    snprintf(name, sizeof name, "%s_scale", t->name);
+    return scales ? scales : st_find(plan->files, name);
+}
+
+int convert_fp8_piece(const convert_plan *plan, convert_piece *piece, kvant_diag *diag)
+{
+    const st_tensor *t = piece->src, *s;
+    const int64_t rows = plan->fp8.rows, cols = plan->fp8.cols;
+
+    if (!plan->fp8.on || !is_fp8(t))
+        return KVANT_OK;
+    s = scales_of(plan, t);
+    if (!s)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: FP8 without scales, %s_scale_inv wanted", t->name, t->name);
+    if (!s->type || t->n_dims != 2)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %d dimensions, its scales are %s; 2 and F32, F16 or BF16 wanted",
+                          t->name, t->n_dims, s->dtype);
+    const int64_t down = rows ? (t->dim[0] + rows - 1) / rows : 1;
+    const int64_t across = rows ? (t->dim[1] + cols - 1) / cols : 1;
+    if (s->n_dims > 2 || s->dim[0] != down || s->dim[1] != across)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %lld x %lld scales, %lld x %lld wanted", s->name,
+                          (long long)s->dim[0], (long long)s->dim[1], (long long)down, (long long)across);
+    piece->fp8 = s;
+    return KVANT_OK;
+}
+
+void convert_fp8_read(const convert_plan *plan, const convert_piece *piece, int64_t from, int64_t step, int64_t n,
+                      float *out)
+{
+    const st_tensor *t = piece->src, *s = piece->fp8;
+    const kvant_format *f8 = kvant_format_find("f8_e4m3");
+    const int64_t rows = plan->fp8.rows ? plan->fp8.rows : t->dim[0];
+    const int64_t cols = plan->fp8.cols ? plan->fp8.cols : t->dim[1];
+    int64_t block = -1;
+    float scale = 0.0f;
+
+    for (int64_t i = 0, at = from; i < n; i++, at += step) {
+        const int64_t of = at / t->dim[1] / rows * s->dim[1] + at % t->dim[1] / cols;
+        if (of != block)
+            s->type->dequant(s->data + (size_t)of * (size_t)s->type->bytes, &scale, 1);
+        block = of;
+        f8->ref.decode_acc(NULL, t->data + at, 1, 1, out + i, 1);
+        out[i] *= scale;
+    }
+}

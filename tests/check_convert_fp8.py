@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""check_convert_fp8 BUILD: a folder of tests/convert with its matrices as FP8 and scales becomes the file that the same values in F32
+become, byte for byte, by blocks and by tensors; wrong scales and blocks are refused by name."""
+import json
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+KVANT = os.path.join(sys.argv[1] if len(sys.argv) > 1 else "build/release", "bin", "kvant")
+passed, failed = 0, 0
+
+
+def check(ok, text):
+    global passed, failed
+    passed, failed = passed + bool(ok), failed + (not ok)
+    if not ok:
+        print(f"FAIL check_convert_fp8: {text}")
+
+
+def f32(x):
+    return struct.unpack("<f", struct.pack("<f", x))[0]
+
+
+def e4m3(b):
+    e, m = b >> 3 & 15, b & 7
+    return (-1 if b & 128 else 1) * ((8 + m) * 2.0 ** (e - 10) if e else m * 2.0 ** -9)
+
+
+def load(path):
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + n])
+    head.pop("__metadata__", None)
+    return {k: (t["dtype"], t["shape"], data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]) for k, t in head.items()}
+
+
+def store(path, tensors):
+    head, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(head).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(t[2] for t in tensors.values()))
+
+
+def pack(values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def quantized(tensors, block):
+    """The tensors with FP8 matrices, and the same values as F32."""
+    rng, low, wide = random.Random(1), {}, {}
+    for name, (dtype, shape, data) in tensors.items():
+        low[name] = wide[name] = (dtype, shape, data)
+        if len(shape) != 2 or "_proj" not in name:
+            continue
+        rows, cols = block or shape
+        across = -(-shape[1] // cols)
+        scales = [f32(rng.uniform(.001, .01)) for _ in range(-(-shape[0] // rows) * across)]
+        codes = [rng.choice([c for c in range(256) if c & 127 != 127]) for _ in range(shape[0] * shape[1])]
+        values = [f32(e4m3(c) * scales[i // shape[1] // rows * across + i % shape[1] // cols]) for i, c in enumerate(codes)]
+        low[name] = ("F8_E4M3", shape, bytes(codes))
+        low[name + "_scale_inv"] = ("F32", [len(scales) // across, across] if block else [], pack(scales))
+        wide[name] = ("F32", shape, pack(values))
+    return low, wide
+
+
+def convert(source, tensors, config, folder, out):
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(source, folder)
+    store(os.path.join(folder, "model.safetensors"), tensors)
+    path = os.path.join(folder, "config.json")
+    text = json.load(open(path))
+    text.update({"quantization_config": config} if config else {})
+    json.dump(text, open(path, "w"))
+    done = subprocess.run([KVANT, "convert", folder, out, "--outtype", "f32"], capture_output=True, text=True)
+    return done.returncode, done.stderr
+
+
+def main():
+    source, work = "tests/convert/llama", tempfile.mkdtemp()
+    tensors = load(os.path.join(source, "model.safetensors"))
+    folder, out = os.path.join(work, "model"), os.path.join(work, "out.gguf")
+    name = next(k for k in tensors if k.endswith("down_proj.weight"))
+
+    for block in ([16, 24], [128, 128], None):
+        low, wide = quantized(tensors, block)
+        config = {"quant_method": "fp8", "weight_block_size": block}
+        code, text = convert(source, low, config, folder, out)
+        check(code == 0, f"{block}: exit code {code}: {text}")
+        got = open(out, "rb").read() if code == 0 else b""
+        code, text = convert(source, wide, None, folder, out)
+        check(code == 0 and got == open(out, "rb").read(), f"{block}: other bytes than from F32 ({code}: {text})")
+
+    low, _ = quantized(tensors, [16, 24])
+    scales = low[name + "_scale_inv"]
+    fp8 = {"quant_method": "fp8", "weight_block_size": [16, 24]}
+    bad = [
+        ("without scales", {k: v for k, v in low.items() if k != name + "_scale_inv"}, fp8, f"{name}: FP8 without scales"),
+        ("a row of scales too many", {**low, name + "_scale_inv": ("F32", [scales[1][0] + 1, scales[1][1]],
+                                                                    scales[2] + bytes(4 * scales[1][1]))}, fp8, "scales, "),
+        ("whole numbers as scales", {**low, name + "_scale_inv": ("I32", scales[1], scales[2])}, fp8, "scales are I32"),
+        ("scales of a norm", {**low, "model.norm.weight_scale_inv": ("F32", [1, 1], bytes(4))}, fp8, "F8_E4M3 wanted"),
+        ("a block of 0", low, {**fp8, "weight_block_size": [0, 24]}, "weight_block_size"),
+        ("a block of three", low, {**fp8, "weight_block_size": [1, 2, 3]}, "weight_block_size"),
+        ("a word as block", low, {**fp8, "weight_block_size": "big"}, "weight_block_size"),
+        ("another method", low, {**fp8, "quant_method": "fp9"}, "quant_method"),
+    ]
+    for what, files, config, says in bad:
+        if os.path.exists(out):
+            os.unlink(out)
+        code, text = convert(source, files, config, folder, out)
+        check(code not in (0, 1) and code > 0 and says in text, f"{what}: exit code {code}: {text}, wanted \"{says}\"")
+        check(not os.path.exists(out), f"{what}: a file was left")
+    shutil.rmtree(work)
+    print(f"check_convert_fp8: {passed} passed, {failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
