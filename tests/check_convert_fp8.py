@@ -97,6 +97,13 @@ def main():
         code, text = convert(source, wide, None, folder, out)
         check(code == 0 and got == open(out, "rb").read(), f"{block}: other bytes than from F32 ({code}: {text})")
 
+    low, wide = quantized(tensors, None)
+    low = {k.replace("weight_scale_inv", "weight_scale"): v for k, v in low.items()}
+    low[name.replace("weight", "input_scale")] = ("F32", [], pack([1.0]))
+    code, text = convert(source, low, {"quant_method": "fp8"}, folder, out)
+    got = open(out, "rb").read() if code == 0 else b""
+    check(convert(source, wide, None, folder, out)[0] == 0 and got == open(out, "rb").read(), f"weight_scale: other bytes ({code}: {text})")
+
     low, _ = quantized(tensors, [16, 24])
     scales = low[name + "_scale_inv"]
     fp8 = {"quant_method": "fp8", "weight_block_size": [16, 24]}
@@ -106,6 +113,8 @@ def main():
                                                                     scales[2] + bytes(4 * scales[1][1]))}, fp8, "scales, "),
         ("whole numbers as scales", {**low, name + "_scale_inv": ("I32", scales[1], scales[2])}, fp8, "scales are I32"),
         ("scales of a norm", {**low, "model.norm.weight_scale_inv": ("F32", [1, 1], bytes(4))}, fp8, "F8_E4M3 wanted"),
+        ("scales of nothing", {**low, "model.nothing.weight_scale_inv": ("F32", [1, 1], bytes(4))}, fp8, "not there"),
+        ("scales of blocks for a tensor", low, {"quant_method": "fp8"}, "1 x 1 wanted"),
         ("a block of 0", low, {**fp8, "weight_block_size": [0, 24]}, "weight_block_size"),
         ("a block of three", low, {**fp8, "weight_block_size": [1, 2, 3]}, "weight_block_size"),
         ("a word as block", low, {**fp8, "weight_block_size": "big"}, "weight_block_size"),
