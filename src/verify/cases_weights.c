@@ -118,11 +118,13 @@ static void type_weights(vcase *c, const kvant_wtype *t)
             matmul(c, t, 512, 130, rows[i], compute);
         for (int i = 0; i < 3 && t->block == 1; i++)       /* odd widths, for one row, few and many */
             matmul(c, t, 77, 33, i == 0 ? 1 : i == 1 ? 3 : 70, compute);
-        if (t->block > 1 && t->block <= 32)                 /* a width that ends within 256 values */
-            matmul(c, t, 288, 35, 5, compute);
+        for (int i = 0; i < 2 && t->block > 1 && t->block <= 32; i++) /* a width that ends within 256 values */
+            matmul(c, t, 288, 35, i ? 70 : 5, compute);
         for (int i = 0; i < (t->block == 1 ? 3 : 1); i++)  /* wide ones, which devices treat on their own */
             matmul(c, t, widths[i], 39, 1, compute);
     }
+    for (int i = 0; i < 3 && some > 2; i++)                 /* long rows, for tiles of all sizes */
+        matmul(c, t, 2304, 270, i == 0 ? 20 : i == 1 ? 40 : 129, KVANT_COMPUTE_AUTO);
     embed(c, t, 512, 130, 9);
     embed(c, t, 256, 5, 0);
 }
@@ -135,9 +137,9 @@ void cases_weights(vcase *c)
 }
 
 /* n tokens, k experts each; x_div as in ops.h.  One expert gets most of the rows, the last one few. */
-static void experts(vcase *c, const kvant_wtype *t, int n, int k, int x_div, int compute)
+static void experts(vcase *c, const kvant_wtype *t, int n_in, int n_out, int n, int k, int x_div, int compute)
 {
-    const int n_in = 256, n_out = 70, slots = n * k;
+    const int slots = n * k;
     char shape[16];
     rng r = { 4 };
     pair p;
@@ -152,7 +154,7 @@ static void experts(vcase *c, const kvant_wtype *t, int n, int k, int x_div, int
         for (int j = 0, first = (int)rng_below(&r, EXPERTS); j < k; j++)
             ids[i * k + j] = (first + j) % (EXPERTS - 1) + (first == 0 && j == 0);
     const kvant_matmul_id_args a = { &p.host, x, ids, y, n, k, x_div, n_in, compute };
-    vcase_about(c, "n %d k %d x_div %d", n, k, x_div);
+    vcase_about(c, "%dx%d, n %d k %d x_div %d", n_out, n_in, n, k, x_div);
     vcase_run(c, &a, matmul_limit(compute));
     weight_close(c, &p);
 }
@@ -166,11 +168,13 @@ void cases_experts(vcase *c)
         if (!verify_listed(c->o->formats, t->name))
             continue;
         for (int compute = 0; compute < 2; compute++) {
-            experts(c, t, 0, 2, 2, compute);
-            experts(c, t, 1, 2, 2, compute);
-            experts(c, t, 5, 2, 2, compute);
-            experts(c, t, many, 2, 1, compute);
-            experts(c, t, many + 1, 3, 3, compute);
+            experts(c, t, 256, 70, 0, 2, 2, compute);
+            experts(c, t, 256, 70, 1, 2, 2, compute);
+            experts(c, t, 256, 70, 5, 2, 2, compute);
+            experts(c, t, 256, 70, many, 2, 1, compute);
+            experts(c, t, 256, 70, many + 1, 3, 3, compute);
         }
+        if (many > 20)
+            experts(c, t, 1280, 270, 150, 4, 4, KVANT_COMPUTE_AUTO);
     }
 }

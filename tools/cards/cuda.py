@@ -81,7 +81,7 @@ struct wfield {
 enum wscale { WSCALE_NONE, WSCALE_F16, WSCALE_E8M0 };
 enum wsub { WSUB_NONE, WSUB_PAIRS, WSUB_I8, WSUB_UE4M3, WSUB_FIELDS };
 struct wshape {
-    bool integers;                 /* false: none of this holds it */
+    bool integers;                 /* false: nothing of this but values and bytes holds it */
     int values, bytes, centre;
     bool table;                    /* codes are indices of level */
     wplane low, high;
@@ -119,7 +119,7 @@ def in_integers(w):
 
 def shape(w):
     if not in_integers(w):
-        return "    { .integers = false },\n"
+        return f"    {{ .integers = false, .values = {w.values}, .bytes = {w.bytes}, .group = 32 }},\n"
     sub, least = w.sub or {}, w.minimum or {}
     scale = {"f16": "F16", "e8m0_half": "E8M0"}[w.scale["type"]] if w.scale else "NONE"
     kind = {"six_bit_pairs": "PAIRS", "i8": "I8", "ue4m3_half": "UE4M3", "fields": "FIELDS"}[sub["type"]] if sub else "NONE"

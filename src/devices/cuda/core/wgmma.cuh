@@ -72,20 +72,26 @@ template <int N> static __device__ __forceinline__ void group_close(float (*c)[4
 
 /* c += a b, or c = a b where not ADD, halves or bf16: a in registers, as of mma.m16n8k16; b in shared memory, K-major
  * (MAJOR 0) or MN-major (1). */
+#define GROUP_MMA_REGS_32(type)                                                                                        \
+    asm volatile(GROUP_MMA(32, type, "{%16, %17, %18, %19}, %20", "%21", "%22")                                        \
+                 : SUMS_32(c)                                                                                          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(MAJOR))
 #define GROUP_MMA_REGS_64(type)                                                                                        \
     asm volatile(GROUP_MMA(64, type, "{%32, %33, %34, %35}, %36", "%37", "%38")                                        \
                  : SUMS_64(c)                                                                                          \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD), "n"(MAJOR))
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(MAJOR))
 #define GROUP_MMA_REGS_128(type)                                                                                       \
     asm volatile(GROUP_MMA(128, type, "{%64, %65, %66, %67}, %68", "%69", "%70")                                       \
                  : SUMS_128(c)                                                                                         \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD), "n"(MAJOR))
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(MAJOR))
 
 template <int N, int MAJOR, int ADD = 1, bool BF16 = false>
-static __device__ __forceinline__ void group_mma_regs(float (*c)[4], const uint32_t *a, uint64_t b)
+static __device__ __forceinline__ void group_mma_regs(float (*c)[4], const uint32_t *a, uint64_t b, int add = ADD)
 {
-    static_assert(N == 64 || N == 128);
-    if constexpr (N == 64 && BF16)
+    static_assert(N == 64 || N == 128 || (N == 32 && BF16));
+    if constexpr (N == 32)
+        GROUP_MMA_REGS_32("bf16");
+    else if constexpr (N == 64 && BF16)
         GROUP_MMA_REGS_64("bf16");
     else if constexpr (N == 64)
         GROUP_MMA_REGS_64("f16");
@@ -126,6 +132,7 @@ static __device__ __forceinline__ void group_mma_bf16(float (*c)[4], uint64_t a,
 #undef NAMES_64
 #undef NAMES_128
 #undef GROUP_MMA
+#undef GROUP_MMA_REGS_32
 #undef GROUP_MMA_REGS_64
 #undef GROUP_MMA_REGS_128
 

@@ -170,31 +170,41 @@ static __device__ __forceinline__ int64_t tile_row(const mm &p, int64_t tile, in
     return (row < last ? row : last) + (pair && i >= 8 ? pair : 0);
 }
 
-/* Where a warp's copies are in its tiles' units: of one row, every other 16-byte word. */
+/* Where a warp's copies are in its tiles' units.  Its lanes take the 16-byte words of a row one behind the other, then
+ * those of the next: a copy then touches few lines of the cache. */
 template <int T> struct int8_cursor {
-    const uint8_t *from; /* the unit in the lane's row */
-    int64_t left;        /* bytes from there to the row's end */
-    int u;
+    const uint8_t *from; /* the unit in the tile's first row */
+    int64_t row_bytes, jump; /* jump: from there to the first row of the tile's second half, 0: the rows are one run */
+    int64_t left;        /* bytes from the unit's begin to a row's end */
+    int last, u;         /* the last row that there is of a run */
 
     __device__ __forceinline__ void begin(const mm &p, const uint8_t *matrix, int64_t tile, int64_t pair, int unit)
     {
+        const int64_t first = tile * (pair ? INT8_TILE / 2 : INT8_TILE), rows = (pair ? pair : p.n_out) - 1;
         u = unit;
-        from = matrix + tile_row(p, tile, threadIdx.x % 32 / 2, pair) * p.row_bytes + u * unit_bytes<T>();
-        left = p.row_bytes - (int64_t)u * unit_bytes<T>();
+        row_bytes = p.row_bytes;
+        jump = pair * row_bytes;
+        from = matrix + min(first, rows) * row_bytes + (int64_t)u * unit_bytes<T>();
+        last = (int)min(max(rows - first, (int64_t)0), (int64_t)INT8_TILE);
+        left = row_bytes - (int64_t)u * unit_bytes<T>();
     }
 
     /* The unit to the ring at `to`; the next one is the row's next. */
     __device__ __forceinline__ void fetch(uint32_t to)
     {
-        const int odd = threadIdx.x % 2;
-        const uint32_t head = unit_whole<T>() ? 0 : (uint32_t)(uintptr_t)from & 15;
-        const int bytes = unit_whole<T>() ? 0 : (int)min((int64_t)unit_bytes<T>(), left) + (int)head;
-        const uint8_t *at = from - head + 16 * odd;
-        to = shared_at(int8_room) + to + threadIdx.x % 32 / 2 * ring_row<T>() + 16 * odd;
+        constexpr int WORDS = ring_words<T>(), ALL = INT8_TILE * WORDS;
+        int c = threadIdx.x % 32;
+        asm volatile("" : "+r"(c)); /* offsets are made anew: there are no registers to keep them in */
+        to += shared_at(int8_room);
 #pragma unroll
-        for (int i = 0; i < ring_words<T>(); i += 2)
-            if (unit_whole<T>() ? i + 1 < ring_words<T>() || !odd : 16 * (i + odd) < bytes)
-                async_copy16_all(to + 16 * i, at + 16 * i);
+        for (; c < ALL; c += 32) {
+            const int i = c / WORDS, word = c % WORDS;
+            const uint8_t *row = from + (jump ? min(i % (INT8_TILE / 2), last) : min(i, last)) * row_bytes +
+                                 (i >= INT8_TILE / 2 ? jump : 0);
+            const uint32_t head = unit_whole<T>() ? 0 : (uint32_t)(uintptr_t)row & 15;
+            if (unit_whole<T>() || 16 * word < (int)min((int64_t)unit_bytes<T>(), left) + (int)head)
+                async_copy16_all(to + i * ring_row<T>() + 16 * word, row - head + 16 * word);
+        }
         from += unit_bytes<T>();
         left -= unit_bytes<T>();
         u++;

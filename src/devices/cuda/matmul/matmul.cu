@@ -1,9 +1,9 @@
 /* matmul.cu: embed, matmul, matmul_id for every weight type in file layout: which kernel runs, what is fused.
  *
- * Mode auto: few rows of 4- to 8-bit weights in integers (int8.cuh), many of any by cuBLASLt on bf16 activations
- * (matmul_blas.cu).  Else few rows: gemv.cu, gemv_stream.cu; many (without that library, for experts): matmul_tiles.cu.
- * Nothing is read back. */
-#include "devices/cuda/matmul/int8.cuh"
+ * Mode auto: few rows of 4- to 8-bit weights in integers (int8.cuh); more rows of weights with blocks, and experts', in
+ * bf16 (coded.cuh); many of any by cuBLASLt (matmul_blas.cu).  Else few rows: gemv.cu, gemv_stream.cu; many:
+ * matmul_tiles.cu.  Nothing is read back. */
+#include "devices/cuda/matmul/coded.cuh"
 #include "devices/cuda/ops/row_norm.cuh"
 
 static mm mm_of(const kvant_weight *w, const float *x, float *y, int64_t ldx, int64_t ldy, int rows, int x_div)
@@ -56,17 +56,28 @@ static mm mm_of_args(const kvant_matmul_args *a)
     return mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
 }
 
+/* Whether it goes by coded.cuh: enough rows, and too few for copies of the matrix. */
+static bool in_registers(const cuda_device *d, const kvant_matmul_args *a)
+{
+    if (a->compute == KVANT_COMPUTE_F32 || !a->w->packed || a->m <= CODED_ROWS)
+        return false;
+    const int type = ((const cuda_weight *)a->w->packed)->type;
+    return (a->m <= cuda_coded_most(type) || !d->blas) && cuda_coded_takes(d, type, mm_of_args(a));
+}
+
 /* Whether the product goes by int8.cuh. */
 static bool in_integers(const cuda_device *d, const kvant_matmul_args *a)
 {
-    return a->compute != KVANT_COMPUTE_F32 && a->w->packed && a->m > 0 &&
+    return a->compute != KVANT_COMPUTE_F32 && a->w->packed && a->m > 0 && !in_registers(d, a) &&
            cuda_int8_takes(d, ((const cuda_weight *)a->w->packed)->type, mm_of_args(a));
 }
 
 static size_t matmul_scratch(const cuda_device *d, const void *args)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)args;
-    return in_integers(d, a) ? cuda_int8_scratch(mm_of_args(a)) : cuda_blas_scratch(d, args);
+    return in_integers(d, a)    ? cuda_int8_scratch(mm_of_args(a))
+           : in_registers(d, a) ? cuda_coded_scratch(mm_of_args(a))
+                                : cuda_blas_scratch(d, args);
 }
 
 static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
@@ -77,6 +88,10 @@ static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
         return KVANT_OK;
     const mm p = mm_of_args(a);
     const int type = ((const cuda_weight *)a->w->packed)->type;
+    if (in_registers(d, a)) {
+        cuda_coded(d, type, p);
+        return KVANT_OK;
+    }
     if (in_integers(d, a)) {
         cuda_int8(d, type, p, 0);
         return KVANT_OK;
@@ -200,11 +215,25 @@ static int matmul_id_supports(cuda_device *d, const void *args, kvant_diag *diag
     return weight_supports(a->w, "matmul_id", diag);
 }
 
+static mm mm_of_id_args(const kvant_matmul_id_args *a)
+{
+    mm p = mm_of(a->w, a->x, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div);
+    p.ids = a->ids;
+    return p;
+}
+
+/* Whether sorted rows go by coded.cuh. */
+static bool id_in_registers(const cuda_device *d, const kvant_matmul_id_args *a)
+{
+    return id_sorted(a) && a->compute != KVANT_COMPUTE_F32 && a->w->packed &&
+           cuda_coded_takes(d, ((const cuda_weight *)a->w->packed)->type, mm_of_id_args(a));
+}
+
 static size_t matmul_id_scratch(const cuda_device *d, const void *args)
 {
     const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
-    (void)d;
-    return ((size_t)a->n * (size_t)a->k + MM_EXPERTS + 1) * sizeof(int32_t);
+    return id_in_registers(d, a) ? cuda_coded_scratch(mm_of_id_args(a))
+                                 : ((size_t)a->n * (size_t)a->k + MM_EXPERTS + 1) * sizeof(int32_t);
 }
 
 static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
@@ -212,17 +241,19 @@ static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
     const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
     CUDA_TRY(loaded(a->w, "matmul_id", diag));
     CUDA_TRY(matmul_id_supports(d, args, diag));
-    const int rows = a->n * a->k;
-    if (rows <= 0)
+    if (a->n * a->k <= 0)
         return KVANT_OK;
-    mm p = mm_of(a->w, a->x, a->y, a->ldx, a->w->n_out, rows, a->x_div);
+    mm p = mm_of_id_args(a);
     const int type = ((const cuda_weight *)a->w->packed)->type;
-    p.ids = a->ids;
     if (!id_sorted(a)) {
         if (a->compute != KVANT_COMPUTE_F32 && cuda_int8_takes(d, type, p))
             cuda_int8(d, type, p, 0);
         else
             cuda_gemv(d, type, p, 0);
+        return KVANT_OK;
+    }
+    if (id_in_registers(d, a)) {
+        cuda_coded(d, type, p);
         return KVANT_OK;
     }
     cuda_sort_experts(d, &p);

@@ -1,0 +1,12 @@
+/* coded_32.cu: the kernels of coded.cuh for 32 columns. */
+#include "devices/cuda/matmul/coded_unit.cuh"
+
+const coded_kernels *coded_32(int type)
+{
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) coded_of<WT_##sym, 32>(),
+    static const coded_kernels *const all[] = {
+#include "cards/lists.inc"
+    };
+#undef CARD_WTYPE
+    return all[type];
+}

@@ -1,0 +1,12 @@
+/* coded_64.cu: the kernels of coded.cuh for 64 columns. */
+#include "devices/cuda/matmul/coded_unit.cuh"
+
+const coded_kernels *coded_64(int type)
+{
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) coded_of<WT_##sym, 64>(),
+    static const coded_kernels *const all[] = {
+#include "cards/lists.inc"
+    };
+#undef CARD_WTYPE
+    return all[type];
+}

@@ -1,0 +1,381 @@
+/* coded_unit.cuh: the kernel of coded.cuh: N columns.  A warp decodes 32 values of its 16 rows while the tensor cores
+ * work on the 32 before. */
+#ifndef KVANT_CUDA_CODED_UNIT_CUH
+#define KVANT_CUDA_CODED_UNIT_CUH
+
+#include "devices/cuda/core/step.cuh"
+#include "devices/cuda/matmul/coded.cuh"
+
+enum { PANEL_GROUPS = PANEL / 32, PART_COLUMN = (int)CODED_OUTS + 4 };
+enum { CODED_BLOCKS = 8 }; /* most blocks of a cluster */
+
+/* Panels in shared memory at once. */
+template <int N> static __host__ __device__ constexpr int stages()
+{
+    return N == 128 ? 4 : N == 64 ? 6 : 8;
+}
+
+/* Shared memory: panels, rings, two mbarriers a panel; in the end the sums, [column][PART_COLUMN]. */
+template <int T, int N> struct coded_room {
+    static constexpr int STAGES = stages<N>(), STAGE = N * PANEL_LINE, TURN = turn_bytes<T>();
+    static constexpr int RING = STAGES * STAGE, BARS = RING + (int)CODED_WARPS * (int)TURNS * TURN,
+                         END = BARS + 16 * STAGES, SUMS = N * PART_COLUMN * (int)sizeof(float);
+    static constexpr size_t BYTES = (END > SUMS ? END : SUMS) + 1024; /* panels begin at a multiple of 1024 */
+};
+
+/* Two bf16 in a word. */
+static __device__ __forceinline__ uint32_t two_bf16(float a, float b)
+{
+    const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
+    return *(const uint32_t *)&v;
+}
+
+/* Codes become floats by a byte of their bits, (BASE + code) / ONE: the upper 7 bits of the fraction, or signed bytes,
+ * to which 128 are added, the middle 8.  What BASE and the centre add goes with the minimum. */
+template <int T> struct coded_bits {
+    static constexpr bool WIDE = wshapes[T].table || wshapes[T].low.bits == 8;
+    static constexpr float ONE = WIDE ? 32768.0f : 256.0f, BASE = WIDE ? 32768.0f + 128.0f : 128.0f,
+                           AWAY = BASE + (float)wshapes[T].centre;
+    static constexpr uint32_t FLIP = WIDE ? 0x80808080u : 0, REST = WIDE ? 0x3f800000u : 0x3f000000u,
+                              PICK = WIDE ? 0x7604 : 0x7044, STEP = WIDE ? 4 : 8;
+};
+
+/* The numbers of the groups of a unit that a lane of each quad holds, [row][group][half]: a value is the code's float
+ * * factor + rest. */
+typedef struct coded_numbers {
+    float factor[2][2][2], rest[2][2][2];
+} coded_numbers;
+
+template <int T> static __device__ __forceinline__ void coded_ready(const uint32_t *row, coded_numbers *n)
+{
+    constexpr int HALVES = 32 / wshapes[T].group;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        lane_numbers<T>(row[r], threadIdx.x % 4, n->factor[r], n->rest[r]);
+#pragma unroll
+        for (int g = 0; g < 2; g++)
+#pragma unroll
+            for (int h = 0; h < HALVES; h++) {
+                float *f = &n->factor[r][g][h], *m = &n->rest[r][g][h];
+                *m = fmaf(-coded_bits<T>::AWAY, *f, wshapes[T].least ? *m : 0.0f);
+                *f *= coded_bits<T>::ONE;
+            }
+    }
+}
+
+/* Of a group of a lane's two rows: codes, and the numbers of each half. */
+typedef struct coded_words {
+    uint32_t codes[2][2];
+    float factor[2][2], rest[2][2];
+} coded_words;
+
+template <int T>
+static __device__ __forceinline__ void coded_fetch(const uint32_t *row, int g, const coded_numbers &n, coded_words *w)
+{
+    const int lane = threadIdx.x % 32, from = (lane & ~3) | g / 2;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const bool own = h == 0 || wshapes[T].group == 16;
+            w->codes[r][h] = four_codes<T>(row[r], 32 * g + 16 * h, lane % 4);
+            w->factor[r][h] = own ? __shfl_sync(0xffffffffu, n.factor[r][g % 2][h], from) : w->factor[r][0];
+            w->rest[r][h] = own ? __shfl_sync(0xffffffffu, n.rest[r][g % 2][h], from) : w->rest[r][0];
+        }
+}
+
+/* A group as the tensor cores take it: [step][of a fragment]. */
+template <int T> static __device__ __forceinline__ void coded_values(const coded_words &w, uint32_t (*a)[4])
+{
+    using bits = coded_bits<T>;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const uint32_t codes = w.codes[r][h] ^ bits::FLIP;
+            float v[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = fmaf(__uint_as_float(__byte_perm(codes, bits::REST, bits::PICK + (i << bits::STEP))),
+                            w.factor[r][h], w.rest[r][h]);
+            a[h][r] = two_bf16(v[0], v[1]);
+            a[h][2 + r] = two_bf16(v[2], v[3]);
+        }
+}
+
+/* The same of types that codes do not hold. */
+template <int T> static __device__ __forceinline__ void coded_plain(const uint32_t *row, int g, uint32_t (*a)[4])
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float w[8];
+        chunk8<T>(int8_room + row[r], 4 * g + threadIdx.x % 4, w);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            a[h][r] = two_bf16(w[4 * h], w[4 * h + 1]);
+            a[h][2 + r] = two_bf16(w[4 * h + 2], w[4 * h + 3]);
+        }
+    }
+}
+
+/* The block's panels, one behind the other through the stages. */
+template <int N> struct coded_panels {
+    const uint8_t *from;       /* the first column's line of panel 0 */
+    int64_t lines;
+    uint32_t at, bars;         /* in shared memory */
+    int next, end;             /* panels: the next one to copy; where the block's end */
+    int used, stage, phase;    /* panels before the one in use; its stage and phase */
+
+    __device__ __forceinline__ uint32_t full(int s) const { return bars + 16 * s; }
+    __device__ __forceinline__ uint32_t empty(int s) const { return bars + 16 * s + 8; }
+
+    /* The columns' values of step i of the panel in use. */
+    __device__ __forceinline__ uint64_t steps(int i) const
+    {
+        return swizzled(at, 0) + (uint32_t)((stage * N * PANEL_LINE + 32 * i) / 16);
+    }
+
+    __device__ __forceinline__ void fill(int s)
+    {
+        bar_expect(full(s), N * PANEL_LINE);
+        bulk_start(at + s * N * PANEL_LINE, from + next * lines * PANEL_LINE, N * PANEL_LINE, full(s));
+        next++;
+    }
+
+    __device__ __forceinline__ void start(void)
+    {
+        for (int s = 0; s < stages<N>() && next < end; s++)
+            fill(s);
+    }
+
+    /* A warp reads the panel before the one in use no more.  The first thread fills the stage of the one before that:
+     * all warps are likely to have said so of it. */
+    __device__ __forceinline__ void release(void)
+    {
+        if (used > 0 && threadIdx.x % 32 == 0)
+            bar_arrive(empty((used - 1) % stages<N>()));
+        if (used > 1 && threadIdx.x == 0 && next < end) {
+            const int s = (used - 2) % stages<N>();
+            bar_wait(empty(s), (used - 2) / stages<N>() & 1);
+            fill(s);
+        }
+        __syncwarp();
+    }
+
+    __device__ __forceinline__ void advance(void)
+    {
+        used++;
+        if (++stage == stages<N>()) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+/* A unit times its panels; groups: those that there are from the unit's begin; begins: the sums begin with it. */
+template <int T, int N>
+static __device__ __forceinline__ void coded_products(const uint32_t *row, int groups, bool begins,
+                                                      coded_panels<N> &panels, uint32_t (*a)[2][4], float (*acc)[4])
+{
+    coded_numbers n;
+    coded_words w[2];
+    if constexpr (wshapes[T].integers) {
+        coded_ready<T>(row, &n);
+        coded_fetch<T>(row, 0, n, &w[0]);
+    }
+#pragma unroll
+    for (int g = 0; g < UNIT_GROUPS; g++) {
+        const int at = g % PANEL_GROUPS, now = g % 2;
+        if constexpr (wshapes[T].integers) {
+            if (g + 1 < UNIT_GROUPS) /* ahead of the products */
+                coded_fetch<T>(row, g + 1, n, &w[1 - now]);
+            coded_values<T>(w[now], a[now]);
+        } else
+            coded_plain<T>(row, g, a[now]);
+        if (coded_ends(wshapes[T]) && g >= groups) /* times zeros of the image, for which they must be numbers */
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                a[now][i / 4][i % 4] = 0;
+        if (at == 0)
+            bar_wait(panels.full(panels.stage), panels.phase);
+        group_open<N>(acc);
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            group_mma_regs<N, 0, 1, true>(acc, a[now][h], panels.steps(2 * at + h), !begins || g > 0 || h > 0);
+        group_commit();
+        group_wait<N, 1>(acc); /* for the group before */
+        if (at == 0)
+            panels.release();
+        if (at == PANEL_GROUPS - 1)
+            panels.advance();
+    }
+}
+
+/* Which columns of which expert a block takes; false: the grid is larger than the work. */
+template <int N> static __device__ __forceinline__ bool coded_place(const mm &p, const coded_job &j, coded_tile *t)
+{
+    if (!j.tiles) {
+        t->expert = 0;
+        t->first = (int)blockIdx.y * N;
+        t->n = min(p.rows - t->first, N);
+        return true;
+    }
+    if ((int)blockIdx.y >= *j.n_tiles)
+        return false;
+    *t = j.tiles[blockIdx.y];
+    return true;
+}
+
+/* A warp's sums to their place. */
+template <int N> static __device__ __forceinline__ void coded_leave(float (*acc)[4], float *part)
+{
+    const int lane = threadIdx.x % 32;
+    part += INT8_TILE * (threadIdx.x / 32) + lane / 4 + 2 * (lane % 4) * PART_COLUMN;
+#pragma unroll
+    for (int c = 0; c < N / 8; c++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            part[(8 * c + i % 2) * PART_COLUMN + 8 * (i / 2)] = acc[c][i];
+}
+
+/* Sums over the blocks of the cluster, in their order; each takes its share of the columns. */
+template <int N>
+static __device__ __forceinline__ void coded_finish(const mm &p, const coded_job &j, const coded_tile &t,
+                                                    const float *part, int64_t first)
+{
+    enum { SIDE = (int)CODED_THREADS / (int)CODED_OUTS };
+    const int blocks = (int)cluster_blocks(), out = threadIdx.x % CODED_OUTS;
+    const float scale = scale_of(p, t.expert);
+    if (first + out >= p.n_out)
+        return;
+#pragma unroll 2
+    for (int c = (int)cluster_rank() + blocks * ((int)threadIdx.x / CODED_OUTS); c < t.n; c += blocks * SIDE) {
+        float v[CODED_BLOCKS], s;
+#pragma unroll
+        for (int b = 0; b < CODED_BLOCKS; b++)
+            v[b] = b < blocks ? of_block(part, (uint32_t)b)[c * PART_COLUMN + out] : 0.0f;
+        s = v[0];
+#pragma unroll
+        for (int b = 1; b < CODED_BLOCKS; b++)
+            s += v[b];
+        const int row = j.rows ? j.rows[t.first + c] : t.first + c;
+        if (row >= 0)
+            p.y[(int64_t)row * p.ldy + first + out] = s * scale;
+    }
+}
+
+/* blockIdx.x: the block's number in its cluster; y: the columns; z: the rows of the matrix. */
+template <int T, int N>
+static __global__ void __launch_bounds__(CODED_THREADS, 1) coded_kernel(mm p, coded_job j)
+{
+    if constexpr (arch_has(ARCH_90)) {
+        using room = coded_room<T, N>;
+        const int warp = threadIdx.x / 32, groups = (int)(p.n_in / 32);
+        const int units = (groups + UNIT_GROUPS - 1) / UNIT_GROUPS, blocks = (int)cluster_blocks(),
+                  begin = units * (int)cluster_rank() / blocks, end = units * ((int)cluster_rank() + 1) / blocks;
+        const uint32_t base = -shared_at(int8_room) & 1023, ring = base + room::RING + warp * TURNS * room::TURN;
+        const int64_t tile = (int64_t)blockIdx.z * CODED_WARPS + warp;
+        coded_panels<N> panels;
+        int8_cursor<T> next;
+        coded_tile t;
+        uint32_t low[2], a[2][2][4];
+        float acc[N / 8][4];
+
+        pdl_go();
+        if (j.tiles)
+            pdl_wait(); /* the tiles are the last launch's work */
+        if (!coded_place<N>(p, j, &t))
+            return;
+        const uint8_t *matrix = p.w + (int64_t)t.expert * p.n_out * p.row_bytes;
+        panels = { j.image + (int64_t)t.first * PANEL_LINE, j.lines, shared_at(int8_room) + base,
+                   shared_at(int8_room) + base + (uint32_t)room::BARS, begin * UNIT_PANELS,
+                   end * UNIT_PANELS, 0, 0, 0 };
+        if (threadIdx.x == 0) {
+            for (int s = 0; s < stages<N>(); s++) {
+                bar_init(panels.full(s), 1);
+                bar_init(panels.empty(s), CODED_WARPS);
+            }
+            bar_publish();
+        }
+        next.begin(p, matrix, tile, 0, begin);
+        lane_low<T>(p, matrix, tile, 0, low);
+        for (int turn = 0; turn < TURNS; turn++) {
+            if (next.u < end)
+                next.fetch(ring + turn * room::TURN);
+            async_commit();
+        }
+        __syncthreads();
+        pdl_wait();
+        if (threadIdx.x == 0)
+            panels.start();
+
+        for (int u = begin, turn = 0; u < end; u++, turn ^= 1) {
+            uint32_t row[2];
+            async_wait<TURNS - 1>();
+            __syncwarp();
+            lane_rows<T>(ring + turn * room::TURN, low, u, row);
+            coded_products<T, N>(row, groups - u * UNIT_GROUPS, u == begin, panels, a, acc);
+            __syncwarp();
+            if (next.u < end)
+                next.fetch(ring + turn * room::TURN);
+            async_commit();
+        }
+        group_wait<N, 0>(acc);
+        __syncthreads(); /* panels and rings are read no more */
+        float *part = (float *)(int8_room + base);
+        coded_leave<N>(acc, part);
+        cluster_meet();
+        coded_finish<N>(p, j, t, part, (int64_t)blockIdx.z * CODED_OUTS);
+        cluster_meet();
+    }
+}
+
+/* Blocks of a cluster: the number with which the last ones are done first; a block begins and ends in the time of about
+ * two units. */
+static int coded_split(const cuda_device *d, int64_t tiles, int64_t units)
+{
+    int best = 1;
+    double least = 0;
+    for (int s = 1; s <= CODED_BLOCKS && s <= units; s *= 2) {
+        const double rounds = (double)((tiles * s + d->n_sm - 1) / d->n_sm),
+                     time = rounds * ((double)((units + s - 1) / s) + 2.0);
+        if (s == 1 || time < least) {
+            best = s;
+            least = time;
+        }
+    }
+    return best;
+}
+
+template <int T, int N>
+static void coded_launch(const cuda_device *d, const mm &p, const coded_job &j, int row_tiles)
+{
+    const unsigned outs = cuda_blocks(p.n_out, CODED_OUTS);
+    const int split = coded_split(d, (int64_t)outs * row_tiles, (p.n_in + UNIT - 1) / UNIT);
+    cudaLaunchAttribute attr[2] = {};
+    cudaLaunchConfig_t cfg = {};
+    attr[0].id = cudaLaunchAttributeClusterDimension;
+    attr[0].val.clusterDim.x = (unsigned)split;
+    attr[0].val.clusterDim.y = attr[0].val.clusterDim.z = 1;
+    attr[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr[1].val.programmaticStreamSerializationAllowed = 1;
+    cfg.gridDim = dim3((unsigned)split, (unsigned)row_tiles, outs);
+    cfg.blockDim = dim3(CODED_THREADS);
+    cfg.dynamicSmemBytes = coded_room<T, N>::BYTES;
+    cfg.stream = d->stream;
+    cfg.attrs = attr;
+    cfg.numAttrs = 2;
+    cuda_smem(coded_kernel<T, N>, coded_room<T, N>::BYTES);
+    cudaLaunchKernelEx(&cfg, coded_kernel<T, N>, p, j);
+}
+
+template <int T, int N> static const coded_kernels *coded_of()
+{
+    if constexpr (plain_types[T] == PLAIN_NONE) {
+        static const coded_kernels k = { coded_room<T, N>::BYTES, coded_launch<T, N> };
+        return &k;
+    } else
+        return NULL;
+}
+
+#endif
