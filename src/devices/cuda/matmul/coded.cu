@@ -5,10 +5,18 @@
 enum { LINES_ALIGN = 8 }; /* lines of an expert begin at a multiple: the swizzle's period */
 
 /* Columns of a tile: with experts, about as many as each has rows. */
-static int columns_of(const mm &p)
+static int columns_of(const cuda_device *d, const mm &p)
 {
     const int each = p.ids ? p.rows / (p.rows < p.n_expert ? p.rows : p.n_expert) : p.rows;
-    return each <= (p.ids ? 24 : 32) ? 32 : each <= 64 ? 64 : 128;
+    return each <= (p.ids ? 24 : 32) ? 32 : each <= 64 || d->arch.make != ARCH_90 ? 64 : 128;
+}
+
+static const coded_kernels *kernels_for(const cuda_device *d, int type, const mm &p)
+{
+    const int columns = columns_of(d, p);
+    if (d->arch.make != ARCH_90)
+        return columns == 32 ? coded_80_32(type, d->smem_max) : coded_80_64(type, d->smem_max);
+    return columns == 32 ? coded_32(type) : columns == 64 ? coded_64(type) : coded_128(type);
 }
 
 static int begun(const mm &p)
@@ -17,15 +25,15 @@ static int begun(const mm &p)
 }
 
 /* The most tiles of columns that there can be, and lines of the image. */
-static int tiles_of(const mm &p)
+static int tiles_of(const cuda_device *d, const mm &p)
 {
-    return p.ids ? p.rows / columns_of(p) + begun(p) : (int)cuda_blocks(p.rows, columns_of(p));
+    return p.ids ? p.rows / columns_of(d, p) + begun(p) : (int)cuda_blocks(p.rows, columns_of(d, p));
 }
 
-static int64_t lines_of(const mm &p)
+static int64_t lines_of(const cuda_device *d, const mm &p)
 {
-    const int64_t most = (int64_t)p.rows + (p.ids ? (LINES_ALIGN - 1) * begun(p) : columns_of(p) - 1);
-    return p.ids ? (most + LINES_ALIGN - 1) / LINES_ALIGN * LINES_ALIGN : most / columns_of(p) * columns_of(p);
+    const int64_t most = (int64_t)p.rows + (p.ids ? (LINES_ALIGN - 1) * begun(p) : columns_of(d, p) - 1);
+    return p.ids ? (most + LINES_ALIGN - 1) / LINES_ALIGN * LINES_ALIGN : most / columns_of(d, p) * columns_of(d, p);
 }
 
 static int64_t panels_of(const mm &p)
@@ -34,19 +42,47 @@ static int64_t panels_of(const mm &p)
 }
 
 /* The last tile may copy lines behind its expert's. */
-static size_t image_bytes(const mm &p)
+static size_t image_bytes(const cuda_device *d, const mm &p)
 {
-    return cuda_aligned((size_t)((panels_of(p) * lines_of(p) + columns_of(p)) * PANEL_LINE));
+    return cuda_aligned((size_t)((panels_of(p) * lines_of(d, p) + columns_of(d, p)) * PANEL_LINE));
 }
 
-static size_t rows_bytes(const mm &p)
+static size_t rows_bytes(const cuda_device *d, const mm &p)
 {
-    return cuda_aligned((size_t)lines_of(p) * sizeof(int32_t));
+    return cuda_aligned((size_t)lines_of(d, p) * sizeof(int32_t));
 }
 
-size_t cuda_coded_scratch(const mm &p)
+/* Blocks that share a tile: the number with which the last ones are done first; a block begins and ends in the time of
+ * about two units. */
+static int split_of(const cuda_device *d, int type, const mm &p)
 {
-    return image_bytes(p) + (p.ids ? rows_bytes(p) + (size_t)tiles_of(p) * sizeof(coded_tile) + sizeof(int) : 0);
+    const int64_t units = (p.n_in + UNIT - 1) / UNIT,
+                  tiles = (int64_t)tiles_of(d, p) * cuda_blocks(p.n_out, kernels_for(d, type, p)->outs);
+    int best = 1;
+    double least = 0;
+    for (int s = 1; s <= CODED_SPLIT && s <= units; s *= 2) {
+        const double rounds = (double)((tiles * s + d->n_sm - 1) / d->n_sm),
+                     time = rounds * ((double)((units + s - 1) / s) + 2.0);
+        if (s == 1 || time < least) {
+            best = s;
+            least = time;
+        }
+    }
+    return best;
+}
+
+static size_t part_bytes(const cuda_device *d, int split, const mm &p)
+{
+    return d->arch.make != ARCH_90 && split > 1
+               ? cuda_aligned((size_t)split * (size_t)p.rows * (size_t)p.n_out * sizeof(float))
+               : 0;
+}
+
+/* Scratch: the image, parts of split products, rows by line, tiles, their number. */
+size_t cuda_coded_scratch(const cuda_device *d, int type, const mm &p)
+{
+    return image_bytes(d, p) + part_bytes(d, split_of(d, type, p), p) +
+           (p.ids ? rows_bytes(d, p) + (size_t)tiles_of(d, p) * sizeof(coded_tile) + sizeof(int) : 0);
 }
 
 /* One thread: where experts' lines begin (to count), and the tiles. */
@@ -86,12 +122,12 @@ static __global__ void sort_kernel(const int32_t *ids, int n, int n_expert, int 
 }
 
 /* 16 bytes a thread: eight places of a step of 16 values, which are four pairs (int8_codes.cuh: a lane has four values
- * of each step; in_codes false: eight values of two).  blockIdx.y: the line. */
+ * of each step; in_codes false: eight values of two).  blockIdx.x: the line. */
 static __global__ void __launch_bounds__(256)
     image_kernel(mm p, bool in_codes, const int32_t *rows, int64_t lines, int64_t cells, uint8_t *image)
 {
-    const int64_t cell = blockIdx.x * 256ll + threadIdx.x;
-    const int line = (int)blockIdx.y, step = (int)(cell % 8) / 2, half = (int)(cell % 2);
+    const int64_t cell = blockIdx.y * 256ll + threadIdx.x;
+    const int line = (int)blockIdx.x, step = (int)(cell % 8) / 2, half = (int)(cell % 2);
     pdl_go();
     pdl_wait();
     const int row = rows ? rows[line] : line < p.rows ? line : -1;
@@ -113,40 +149,56 @@ static __global__ void __launch_bounds__(256)
     *(uint4 *)(image + (cell / 8 * lines + line) * PANEL_LINE + ((int)(cell % 8) ^ line % 8) * 16) = to.all;
 }
 
-static const coded_kernels *kernels_for(int type, const mm &p)
-{
-    const int columns = columns_of(p);
-    return columns == 32 ? coded_32(type) : columns == 64 ? coded_64(type) : coded_128(type);
-}
-
-/* As measured there: each 128 rows decode all weights anew. */
-int cuda_coded_most(int type)
+/* Measured: an 8B model of each type on an H100, as it is and masked.  Up to 12 rows integers are as fast; every tile
+ * of columns decodes all weights anew. */
+bool cuda_coded_pays(const cuda_device *d, int type, int rows)
 {
     const wshape &s = wshapes[type];
-    return !s.integers ? 64 : s.table || s.high.bits ? 256 : 512;
+    const int most = !s.integers               ? 64
+                     : d->arch.make != ARCH_90 ? 128
+                     : s.table || s.high.bits  ? 256
+                                               : 512;
+    return rows > 12 && (rows <= most || !d->blas);
 }
 
 bool cuda_coded_takes(const cuda_device *d, int type, const mm &p)
 {
-    if (d->arch.make != ARCH_90 || plain_types[type] != PLAIN_NONE || p.rows < 1)
+    if (plain_types[type] != PLAIN_NONE || p.rows < 1)
         return false;
-    const coded_kernels *k = kernels_for(type, p);
-    return k && p.n_in % (coded_ends(wshapes[type]) ? 32 : UNIT) == 0 && p.n_in <= 1 << 20 && tiles_of(p) <= 65535 &&
-           lines_of(p) <= 65535 && k->room <= d->smem_max;
+    return p.n_in % (coded_ends(wshapes[type]) ? 32 : UNIT) == 0 && p.n_in <= 1 << 20 && tiles_of(d, p) <= 65535 &&
+           kernels_for(d, type, p)->room <= d->smem_max;
+}
+
+/* y = the parts' sum, in their order. */
+static __global__ void __launch_bounds__(256) join_kernel(mm p, const float *part, int split)
+{
+    const int64_t out = blockIdx.x * 256ll + threadIdx.x, row = blockIdx.y;
+    pdl_go();
+    pdl_wait();
+    if (out >= p.n_out)
+        return;
+    float s = 0.0f;
+    for (int i = 0; i < split; i++)
+        s += part[(i * (int64_t)p.rows + row) * p.n_out + out];
+    p.y[row * p.ldy + out] = s;
 }
 
 void cuda_coded(const cuda_device *d, int type, const mm &p)
 {
-    const int64_t lines = lines_of(p), cells = panels_of(p) * (PANEL_LINE / 16);
-    uint8_t *image = d->scratch;
-    int32_t *rows = p.ids ? (int32_t *)(image + image_bytes(p)) : NULL;
-    coded_tile *tiles = p.ids ? (coded_tile *)((uint8_t *)rows + rows_bytes(p)) : NULL;
-    int *n_tiles = p.ids ? (int *)(tiles + tiles_of(p)) : NULL;
+    const int split = split_of(d, type, p);
+    const int64_t lines = lines_of(d, p), cells = panels_of(p) * (PANEL_LINE / 16);
+    uint8_t *image = d->scratch, *part = image + image_bytes(d, p), *lists = part + part_bytes(d, split, p);
+    int32_t *rows = p.ids ? (int32_t *)lists : NULL;
+    coded_tile *tiles = p.ids ? (coded_tile *)(lists + rows_bytes(d, p)) : NULL;
+    int *n_tiles = p.ids ? (int *)(tiles + tiles_of(d, p)) : NULL;
 
     if (p.ids)
-        cuda_launch(d, sort_kernel, dim3(1), 1024, 0, p.ids, p.rows, p.n_expert, columns_of(p), (int)lines, rows, tiles,
-                    n_tiles);
-    cuda_launch(d, image_kernel, dim3(cuda_blocks(cells, 256), (unsigned)lines), 256, 0, p,
+        cuda_launch(d, sort_kernel, dim3(1), 1024, 0, p.ids, p.rows, p.n_expert, columns_of(d, p), (int)lines, rows,
+                    tiles, n_tiles);
+    cuda_launch(d, image_kernel, dim3((unsigned)lines, cuda_blocks(cells, 256)), 256, 0, p,
                 (bool)wshapes[type].integers, rows, lines, cells, image);
-    kernels_for(type, p)->run(d, p, { image, lines, rows, tiles, n_tiles }, tiles_of(p));
+    kernels_for(d, type, p)->run(d, p, { image, lines, rows, tiles, n_tiles, split, (float *)part }, tiles_of(d, p));
+    if (part_bytes(d, split, p))
+        cuda_launch(d, join_kernel, dim3(cuda_blocks(p.n_out, 256), (unsigned)p.rows), 256, 0, p, (const float *)part,
+                    split);
 }

@@ -1,18 +1,19 @@
 /* coded.cuh: products of weights with blocks and many rows, decoded in registers on their way to the tensor cores: the
- * host's side (coded.cu) and the kernels' (coded_unit.cuh, one file of kernels for each number of columns).
+ * host's side (coded.cu) and the kernels' (coded_90.cuh, coded_80.cuh; a file of kernels for each number of columns).
  *
- * A block takes CODED_OUTS rows of the matrix, 16 a warp, times N rows of activations, its columns.  The weights pass
+ * A block takes 128 or 256 rows of the matrix, 16 a warp, times N rows of activations, its columns.  The weights pass
  * through the rings of int8_unit.cuh in the file's layout.  The activations are written once, in bf16, as an image:
  * panels of 64 values, in each a line of 128 bytes for every row, swizzled as the tensor cores read them.  Where the
- * tiles are fewer than the GPU has room for, the blocks of a cluster share the length of the rows. */
+ * tiles are fewer than the GPU has room for, `split` blocks share the length of the rows: as a cluster, or each writes
+ * its part to memory and a second launch adds them. */
 #ifndef KVANT_CUDA_CODED_CUH
 #define KVANT_CUDA_CODED_CUH
 
 #include <cuda_bf16.h>
 #include "devices/cuda/matmul/int8_unit.cuh"
 
-enum { CODED_WARPS = 16, CODED_THREADS = 32 * CODED_WARPS, CODED_OUTS = (int)INT8_TILE * CODED_WARPS };
 enum { PANEL = 64, PANEL_LINE = 2 * PANEL, UNIT_PANELS = (int)UNIT / PANEL };
+enum { CODED_SPLIT = 8 };
 
 /* Whether rows may end within a unit. */
 static __host__ __device__ constexpr bool coded_ends(const wshape &s)
@@ -31,25 +32,28 @@ typedef struct coded_job {
     const int32_t *rows;       /* row of y by line, -1: none; NULL: they are the same */
     const coded_tile *tiles;   /* NULL: all rows are one expert's */
     const int *n_tiles;
+    int split;                 /* blocks that share a tile, at most CODED_SPLIT */
+    float *part;               /* ARCH_80, split > 1: [split][rows of y][n_out] */
 } coded_job;
 
 /* Kernels of a type for one number of columns; room: bytes of shared memory. */
 typedef struct coded_kernels {
     size_t room;
+    int outs;                  /* rows of the matrix of a block */
     void (*run)(const cuda_device *d, const mm &p, const coded_job &j, int row_tiles);
 } coded_kernels;
 const coded_kernels *coded_32(int type); /* NULL: not a type with blocks */
 const coded_kernels *coded_64(int type);
 const coded_kernels *coded_128(int type);
+const coded_kernels *coded_80_32(int type, size_t most); /* most: shared memory that there is */
+const coded_kernels *coded_80_64(int type, size_t most);
 
-enum { CODED_ROWS = 12 }; /* to here integers are as fast (measured: an 8B model of every type on an H100) */
-
-/* Rows up to which a type's products are faster this way than by 16-bit copies and cuBLASLt. */
-int cuda_coded_most(int type);
+/* Whether rows are so many that integers are slower, and so few that 16-bit copies and cuBLASLt are. */
+bool cuda_coded_pays(const cuda_device *d, int type, int rows);
 
 /* Whether a product can go this way, its scratch, and its run; with experts (p.ids) it sorts the rows by them. */
 bool cuda_coded_takes(const cuda_device *d, int type, const mm &p);
-size_t cuda_coded_scratch(const mm &p);
+size_t cuda_coded_scratch(const cuda_device *d, int type, const mm &p);
 void cuda_coded(const cuda_device *d, int type, const mm &p);
 
 #endif

@@ -1,5 +1,5 @@
-/* coded_128.cu: the kernels of coded.cuh for 128 columns. */
-#include "devices/cuda/matmul/coded_unit.cuh"
+/* coded_128.cu: the kernels of coded.cuh for 128 columns, ARCH_90. */
+#include "devices/cuda/matmul/coded_90.cuh"
 
 const coded_kernels *coded_128(int type)
 {

@@ -1,5 +1,5 @@
-/* coded_32.cu: the kernels of coded.cuh for 32 columns. */
-#include "devices/cuda/matmul/coded_unit.cuh"
+/* coded_32.cu: the kernels of coded.cuh for 32 columns, ARCH_90. */
+#include "devices/cuda/matmul/coded_90.cuh"
 
 const coded_kernels *coded_32(int type)
 {

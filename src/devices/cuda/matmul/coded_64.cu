@@ -1,5 +1,5 @@
-/* coded_64.cu: the kernels of coded.cuh for 64 columns. */
-#include "devices/cuda/matmul/coded_unit.cuh"
+/* coded_64.cu: the kernels of coded.cuh for 64 columns, ARCH_90. */
+#include "devices/cuda/matmul/coded_90.cuh"
 
 const coded_kernels *coded_64(int type)
 {

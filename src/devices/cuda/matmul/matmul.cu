@@ -59,10 +59,10 @@ static mm mm_of_args(const kvant_matmul_args *a)
 /* Whether it goes by coded.cuh: enough rows, and too few for copies of the matrix. */
 static bool in_registers(const cuda_device *d, const kvant_matmul_args *a)
 {
-    if (a->compute == KVANT_COMPUTE_F32 || !a->w->packed || a->m <= CODED_ROWS)
+    if (a->compute == KVANT_COMPUTE_F32 || !a->w->packed)
         return false;
     const int type = ((const cuda_weight *)a->w->packed)->type;
-    return (a->m <= cuda_coded_most(type) || !d->blas) && cuda_coded_takes(d, type, mm_of_args(a));
+    return cuda_coded_pays(d, type, a->m) && cuda_coded_takes(d, type, mm_of_args(a));
 }
 
 /* Whether the product goes by int8.cuh. */
@@ -76,7 +76,7 @@ static size_t matmul_scratch(const cuda_device *d, const void *args)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)args;
     return in_integers(d, a)    ? cuda_int8_scratch(mm_of_args(a))
-           : in_registers(d, a) ? cuda_coded_scratch(mm_of_args(a))
+           : in_registers(d, a) ? cuda_coded_scratch(d, ((const cuda_weight *)a->w->packed)->type, mm_of_args(a))
                                 : cuda_blas_scratch(d, args);
 }
 
@@ -232,7 +232,7 @@ static bool id_in_registers(const cuda_device *d, const kvant_matmul_id_args *a)
 static size_t matmul_id_scratch(const cuda_device *d, const void *args)
 {
     const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
-    return id_in_registers(d, a) ? cuda_coded_scratch(mm_of_id_args(a))
+    return id_in_registers(d, a) ? cuda_coded_scratch(d, ((const cuda_weight *)a->w->packed)->type, mm_of_id_args(a))
                                  : ((size_t)a->n * (size_t)a->k + MM_EXPERTS + 1) * sizeof(int32_t);
 }
 

@@ -1,13 +1,12 @@
-/* coded_unit.cuh: the kernel of coded.cuh: N columns.  A warp decodes 32 values of its 16 rows while the tensor cores
- * work on the 32 before. */
-#ifndef KVANT_CUDA_CODED_UNIT_CUH
-#define KVANT_CUDA_CODED_UNIT_CUH
+/* coded_90.cuh: the kernel of coded.cuh for ARCH_90: N columns.  A warp decodes 32 values of its 16 rows while the
+ * tensor cores work on the 32 before. */
+#ifndef KVANT_CUDA_CODED_90_CUH
+#define KVANT_CUDA_CODED_90_CUH
 
-#include "devices/cuda/core/step.cuh"
-#include "devices/cuda/matmul/coded.cuh"
+#include "devices/cuda/matmul/coded_codes.cuh"
 
-enum { PANEL_GROUPS = PANEL / 32, PART_COLUMN = (int)CODED_OUTS + 4 };
-enum { CODED_BLOCKS = 8 }; /* most blocks of a cluster */
+enum { CODED_WARPS = 16, CODED_THREADS = 32 * CODED_WARPS, CODED_OUTS = (int)INT8_TILE * CODED_WARPS };
+enum { PART_COLUMN = CODED_OUTS + 4 };
 
 /* Panels in shared memory at once. */
 template <int N> static __host__ __device__ constexpr int stages()
@@ -22,101 +21,6 @@ template <int T, int N> struct coded_room {
                          END = BARS + 16 * STAGES, SUMS = N * PART_COLUMN * (int)sizeof(float);
     static constexpr size_t BYTES = (END > SUMS ? END : SUMS) + 1024; /* panels begin at a multiple of 1024 */
 };
-
-/* Two bf16 in a word. */
-static __device__ __forceinline__ uint32_t two_bf16(float a, float b)
-{
-    const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
-    return *(const uint32_t *)&v;
-}
-
-/* Codes become floats by a byte of their bits, (BASE + code) / ONE: the upper 7 bits of the fraction, or signed bytes,
- * to which 128 are added, the middle 8.  What BASE and the centre add goes with the minimum. */
-template <int T> struct coded_bits {
-    static constexpr bool WIDE = wshapes[T].table || wshapes[T].low.bits == 8;
-    static constexpr float ONE = WIDE ? 32768.0f : 256.0f, BASE = WIDE ? 32768.0f + 128.0f : 128.0f,
-                           AWAY = BASE + (float)wshapes[T].centre;
-    static constexpr uint32_t FLIP = WIDE ? 0x80808080u : 0, REST = WIDE ? 0x3f800000u : 0x3f000000u,
-                              PICK = WIDE ? 0x7604 : 0x7044, STEP = WIDE ? 4 : 8;
-};
-
-/* The numbers of the groups of a unit that a lane of each quad holds, [row][group][half]: a value is the code's float
- * * factor + rest. */
-typedef struct coded_numbers {
-    float factor[2][2][2], rest[2][2][2];
-} coded_numbers;
-
-template <int T> static __device__ __forceinline__ void coded_ready(const uint32_t *row, coded_numbers *n)
-{
-    constexpr int HALVES = 32 / wshapes[T].group;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        lane_numbers<T>(row[r], threadIdx.x % 4, n->factor[r], n->rest[r]);
-#pragma unroll
-        for (int g = 0; g < 2; g++)
-#pragma unroll
-            for (int h = 0; h < HALVES; h++) {
-                float *f = &n->factor[r][g][h], *m = &n->rest[r][g][h];
-                *m = fmaf(-coded_bits<T>::AWAY, *f, wshapes[T].least ? *m : 0.0f);
-                *f *= coded_bits<T>::ONE;
-            }
-    }
-}
-
-/* Of a group of a lane's two rows: codes, and the numbers of each half. */
-typedef struct coded_words {
-    uint32_t codes[2][2];
-    float factor[2][2], rest[2][2];
-} coded_words;
-
-template <int T>
-static __device__ __forceinline__ void coded_fetch(const uint32_t *row, int g, const coded_numbers &n, coded_words *w)
-{
-    const int lane = threadIdx.x % 32, from = (lane & ~3) | g / 2;
-#pragma unroll
-    for (int r = 0; r < 2; r++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const bool own = h == 0 || wshapes[T].group == 16;
-            w->codes[r][h] = four_codes<T>(row[r], 32 * g + 16 * h, lane % 4);
-            w->factor[r][h] = own ? __shfl_sync(0xffffffffu, n.factor[r][g % 2][h], from) : w->factor[r][0];
-            w->rest[r][h] = own ? __shfl_sync(0xffffffffu, n.rest[r][g % 2][h], from) : w->rest[r][0];
-        }
-}
-
-/* A group as the tensor cores take it: [step][of a fragment]. */
-template <int T> static __device__ __forceinline__ void coded_values(const coded_words &w, uint32_t (*a)[4])
-{
-    using bits = coded_bits<T>;
-#pragma unroll
-    for (int r = 0; r < 2; r++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const uint32_t codes = w.codes[r][h] ^ bits::FLIP;
-            float v[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                v[i] = fmaf(__uint_as_float(__byte_perm(codes, bits::REST, bits::PICK + (i << bits::STEP))),
-                            w.factor[r][h], w.rest[r][h]);
-            a[h][r] = two_bf16(v[0], v[1]);
-            a[h][2 + r] = two_bf16(v[2], v[3]);
-        }
-}
-
-/* The same of types that codes do not hold. */
-template <int T> static __device__ __forceinline__ void coded_plain(const uint32_t *row, int g, uint32_t (*a)[4])
-{
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float w[8];
-        chunk8<T>(int8_room + row[r], 4 * g + threadIdx.x % 4, w);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            a[h][r] = two_bf16(w[4 * h], w[4 * h + 1]);
-            a[h][2 + r] = two_bf16(w[4 * h + 2], w[4 * h + 3]);
-        }
-    }
-}
 
 /* The block's panels, one behind the other through the stages. */
 template <int N> struct coded_panels {
@@ -211,21 +115,6 @@ static __device__ __forceinline__ void coded_products(const uint32_t *row, int g
     }
 }
 
-/* Which columns of which expert a block takes; false: the grid is larger than the work. */
-template <int N> static __device__ __forceinline__ bool coded_place(const mm &p, const coded_job &j, coded_tile *t)
-{
-    if (!j.tiles) {
-        t->expert = 0;
-        t->first = (int)blockIdx.y * N;
-        t->n = min(p.rows - t->first, N);
-        return true;
-    }
-    if ((int)blockIdx.y >= *j.n_tiles)
-        return false;
-    *t = j.tiles[blockIdx.y];
-    return true;
-}
-
 /* A warp's sums to their place. */
 template <int N> static __device__ __forceinline__ void coded_leave(float (*acc)[4], float *part)
 {
@@ -250,13 +139,13 @@ static __device__ __forceinline__ void coded_finish(const mm &p, const coded_job
         return;
 #pragma unroll 2
     for (int c = (int)cluster_rank() + blocks * ((int)threadIdx.x / CODED_OUTS); c < t.n; c += blocks * SIDE) {
-        float v[CODED_BLOCKS], s;
+        float v[CODED_SPLIT], s;
 #pragma unroll
-        for (int b = 0; b < CODED_BLOCKS; b++)
+        for (int b = 0; b < CODED_SPLIT; b++)
             v[b] = b < blocks ? of_block(part, (uint32_t)b)[c * PART_COLUMN + out] : 0.0f;
         s = v[0];
 #pragma unroll
-        for (int b = 1; b < CODED_BLOCKS; b++)
+        for (int b = 1; b < CODED_SPLIT; b++)
             s += v[b];
         const int row = j.rows ? j.rows[t.first + c] : t.first + c;
         if (row >= 0)
@@ -330,36 +219,17 @@ static __global__ void __launch_bounds__(CODED_THREADS, 1) coded_kernel(mm p, co
     }
 }
 
-/* Blocks of a cluster: the number with which the last ones are done first; a block begins and ends in the time of about
- * two units. */
-static int coded_split(const cuda_device *d, int64_t tiles, int64_t units)
-{
-    int best = 1;
-    double least = 0;
-    for (int s = 1; s <= CODED_BLOCKS && s <= units; s *= 2) {
-        const double rounds = (double)((tiles * s + d->n_sm - 1) / d->n_sm),
-                     time = rounds * ((double)((units + s - 1) / s) + 2.0);
-        if (s == 1 || time < least) {
-            best = s;
-            least = time;
-        }
-    }
-    return best;
-}
-
 template <int T, int N>
 static void coded_launch(const cuda_device *d, const mm &p, const coded_job &j, int row_tiles)
 {
-    const unsigned outs = cuda_blocks(p.n_out, CODED_OUTS);
-    const int split = coded_split(d, (int64_t)outs * row_tiles, (p.n_in + UNIT - 1) / UNIT);
     cudaLaunchAttribute attr[2] = {};
     cudaLaunchConfig_t cfg = {};
     attr[0].id = cudaLaunchAttributeClusterDimension;
-    attr[0].val.clusterDim.x = (unsigned)split;
+    attr[0].val.clusterDim.x = (unsigned)j.split;
     attr[0].val.clusterDim.y = attr[0].val.clusterDim.z = 1;
     attr[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attr[1].val.programmaticStreamSerializationAllowed = 1;
-    cfg.gridDim = dim3((unsigned)split, (unsigned)row_tiles, outs);
+    cfg.gridDim = dim3((unsigned)j.split, (unsigned)row_tiles, cuda_blocks(p.n_out, CODED_OUTS));
     cfg.blockDim = dim3(CODED_THREADS);
     cfg.dynamicSmemBytes = coded_room<T, N>::BYTES;
     cfg.stream = d->stream;
@@ -372,7 +242,7 @@ static void coded_launch(const cuda_device *d, const mm &p, const coded_job &j, 
 template <int T, int N> static const coded_kernels *coded_of()
 {
     if constexpr (plain_types[T] == PLAIN_NONE) {
-        static const coded_kernels k = { coded_room<T, N>::BYTES, coded_launch<T, N> };
+        static const coded_kernels k = { coded_room<T, N>::BYTES, CODED_OUTS, coded_launch<T, N> };
         return &k;
     } else
         return NULL;
