@@ -11,12 +11,13 @@ static int columns_of(const cuda_device *d, const mm &p)
     return each <= (p.ids ? 24 : 32) ? 32 : each <= 64 || d->arch.make != ARCH_90 ? 64 : 128;
 }
 
-static const coded_kernels *kernels_for(const cuda_device *d, int type, const mm &p)
+/* warps: of a block, which ARCH_80 has as many of as it has room for. */
+static const coded_kernels *kernels_of(const cuda_device *d, int type, const mm &p, int warps)
 {
     const int columns = columns_of(d, p);
     if (d->arch.make != ARCH_90)
         return columns == 32 ? coded_80_32(type, d->smem_max) : coded_80_64(type, d->smem_max);
-    return columns == 32 ? coded_32(type) : columns == 64 ? coded_64(type) : coded_128(type);
+    return columns == 32 ? coded_32(type, warps) : columns == 64 ? coded_64(type, warps) : coded_128(type, warps);
 }
 
 static int begun(const mm &p)
@@ -52,20 +53,32 @@ static size_t rows_bytes(const cuda_device *d, const mm &p)
     return cuda_aligned((size_t)lines_of(d, p) * sizeof(int32_t));
 }
 
-/* Blocks that share a tile: the number with which the last ones are done first; a block begins and ends in the time of
- * about two units. */
-static int split_of(const cuda_device *d, int type, const mm &p)
+/* How a product is shared out: by which kernels, and how many blocks share a tile. */
+typedef struct share {
+    const coded_kernels *k;
+    int split;
+} share;
+
+/* The one whose last blocks are done first: a block begins and ends in the time of about two units; a unit takes one of
+ * 12 warps 7/9 as long as one of 16. */
+static share share_of(const cuda_device *d, int type, const mm &p)
 {
-    const int64_t units = (p.n_in + UNIT - 1) / UNIT,
-                  tiles = (int64_t)tiles_of(d, p) * cuda_blocks(p.n_out, kernels_for(d, type, p)->outs);
-    int best = 1;
-    double least = 0;
-    for (int s = 1; s <= CODED_SPLIT && s <= units; s *= 2) {
-        const double rounds = (double)((tiles * s + d->n_sm - 1) / d->n_sm),
-                     time = rounds * ((double)((units + s - 1) / s) + 2.0);
-        if (s == 1 || time < least) {
-            best = s;
-            least = time;
+    const int64_t units = (p.n_in + UNIT - 1) / UNIT;
+    share best = { kernels_of(d, type, p, 16), 1 };
+    double least = 1e30;
+    for (int warps = d->arch.make == ARCH_90 ? 12 : 16; warps <= 16; warps += 4) {
+        const coded_kernels *k = kernels_of(d, type, p, warps);
+        const int64_t tiles = (int64_t)tiles_of(d, p) * cuda_blocks(p.n_out, k->outs);
+        for (int s = 1; s <= CODED_SPLIT && s <= units && k->room <= d->smem_max; s++) {
+            const int64_t at_once = k->at_once(d, s);
+            if (at_once < 1)
+                continue;
+            const double rounds = (double)((tiles + at_once - 1) / at_once);
+            const double time = rounds * ((double)((units + s - 1) / s) + 2.0) * (warps + 2);
+            if (time < least) {
+                best = { k, s };
+                least = time;
+            }
         }
     }
     return best;
@@ -81,7 +94,7 @@ static size_t part_bytes(const cuda_device *d, int split, const mm &p)
 /* Scratch: the image, parts of split products, rows by line, tiles, their number. */
 size_t cuda_coded_scratch(const cuda_device *d, int type, const mm &p)
 {
-    return image_bytes(d, p) + part_bytes(d, split_of(d, type, p), p) +
+    return image_bytes(d, p) + part_bytes(d, share_of(d, type, p).split, p) +
            (p.ids ? rows_bytes(d, p) + (size_t)tiles_of(d, p) * sizeof(coded_tile) + sizeof(int) : 0);
 }
 
@@ -149,7 +162,7 @@ static __global__ void __launch_bounds__(256)
     *(uint4 *)(image + (cell / 8 * lines + line) * PANEL_LINE + ((int)(cell % 8) ^ line % 8) * 16) = to.all;
 }
 
-/* Measured: an 8B model of each type on an H100, as it is and masked.  Up to 12 rows integers are as fast; every tile
+/* Measured: an 8B model of each type on an H100, as it is and masked.  Up to 8 rows integers are faster; every tile
  * of columns decodes all weights anew. */
 bool cuda_coded_pays(const cuda_device *d, int type, int rows)
 {
@@ -158,7 +171,7 @@ bool cuda_coded_pays(const cuda_device *d, int type, int rows)
                      : d->arch.make != ARCH_90 ? 128
                      : s.table || s.high.bits  ? 256
                                                : 512;
-    return rows > 12 && (rows <= most || !d->blas);
+    return rows > 8 && (rows <= most || !d->blas);
 }
 
 bool cuda_coded_takes(const cuda_device *d, int type, const mm &p)
@@ -166,7 +179,7 @@ bool cuda_coded_takes(const cuda_device *d, int type, const mm &p)
     if (plain_types[type] != PLAIN_NONE || p.rows < 1)
         return false;
     return p.n_in % (coded_ends(wshapes[type]) ? 32 : UNIT) == 0 && p.n_in <= 1 << 20 && tiles_of(d, p) <= 65535 &&
-           kernels_for(d, type, p)->room <= d->smem_max;
+           kernels_of(d, type, p, 12)->room <= d->smem_max;
 }
 
 /* y = the parts' sum, in their order. */
@@ -183,9 +196,11 @@ static __global__ void __launch_bounds__(256) join_kernel(mm p, const float *par
     p.y[row * p.ldy + out] = s;
 }
 
-void cuda_coded(const cuda_device *d, int type, const mm &p)
+void cuda_coded(const cuda_device *d, int type, const mm &job)
 {
-    const int split = split_of(d, type, p);
+    mm p = job;
+    const share by = share_of(d, type, p);
+    const int split = by.split;
     const int64_t lines = lines_of(d, p), cells = panels_of(p) * (PANEL_LINE / 16);
     uint8_t *image = d->scratch, *part = image + image_bytes(d, p), *lists = part + part_bytes(d, split, p);
     int32_t *rows = p.ids ? (int32_t *)lists : NULL;
@@ -195,9 +210,12 @@ void cuda_coded(const cuda_device *d, int type, const mm &p)
     if (p.ids)
         cuda_launch(d, sort_kernel, dim3(1), 1024, 0, p.ids, p.rows, p.n_expert, columns_of(d, p), (int)lines, rows,
                     tiles, n_tiles);
-    cuda_launch(d, image_kernel, dim3((unsigned)lines, cuda_blocks(cells, 256)), 256, 0, p,
+    if (!(job.beside & BESIDE_LAST))
+        cuda_launch(d, image_kernel, dim3((unsigned)lines, cuda_blocks(cells, 256)), 256, 0, p,
                 (bool)wshapes[type].integers, rows, lines, cells, image);
-    kernels_for(d, type, p)->run(d, p, { image, lines, rows, tiles, n_tiles, split, (float *)part }, tiles_of(d, p));
+    if (d->arch.make != ARCH_90)
+        p.beside = 0; /* parts of split rows lie where the last product's were */
+    by.k->run(d, p, { image, lines, rows, tiles, n_tiles, split, (float *)part }, tiles_of(d, p));
     if (part_bytes(d, split, p))
         cuda_launch(d, join_kernel, dim3(cuda_blocks(p.n_out, 256), (unsigned)p.rows), 256, 0, p, (const float *)part,
                     split);

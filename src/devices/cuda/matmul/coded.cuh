@@ -1,7 +1,7 @@
 /* coded.cuh: products of weights with blocks and many rows, decoded in registers on their way to the tensor cores: the
  * host's side (coded.cu) and the kernels' (coded_90.cuh, coded_80.cuh; a file of kernels for each number of columns).
  *
- * A block takes 128 or 256 rows of the matrix, 16 a warp, times N rows of activations, its columns.  The weights pass
+ * A block takes 128 to 256 rows of the matrix, 16 a warp, times N rows of activations, its columns.  The weights pass
  * through the rings of int8_unit.cuh in the file's layout.  The activations are written once, in bf16, as an image:
  * panels of 64 values, in each a line of 128 bytes for every row, swizzled as the tensor cores read them.  Where the
  * tiles are fewer than the GPU has room for, `split` blocks share the length of the rows: as a cluster, or each writes
@@ -41,10 +41,11 @@ typedef struct coded_kernels {
     size_t room;
     int outs;                  /* rows of the matrix of a block */
     void (*run)(const cuda_device *d, const mm &p, const coded_job &j, int row_tiles);
+    int (*at_once)(const cuda_device *d, int split); /* tiles that so many blocks each work at */
 } coded_kernels;
-const coded_kernels *coded_32(int type); /* NULL: not a type with blocks */
-const coded_kernels *coded_64(int type);
-const coded_kernels *coded_128(int type);
+const coded_kernels *coded_32(int type, int warps); /* warps: 12 or 16; NULL: not a type with blocks */
+const coded_kernels *coded_64(int type, int warps);
+const coded_kernels *coded_128(int type, int warps);
 const coded_kernels *coded_80_32(int type, size_t most); /* most: shared memory that there is */
 const coded_kernels *coded_80_64(int type, size_t most);
 

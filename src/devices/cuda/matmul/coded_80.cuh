@@ -109,7 +109,7 @@ template <int T, int N, int WARPS> static __global__ void __launch_bounds__(32 *
     uint32_t low[2];
     float acc[N / 8][4] = {};
 
-    pdl_go();
+    beside_begin(p);
     if (j.tiles)
         pdl_wait(); /* the tiles are the last launch's work */
     if (!coded_place<N>(p, j, &t))
@@ -120,7 +120,7 @@ template <int T, int N, int WARPS> static __global__ void __launch_bounds__(32 *
     next.begin(p, matrix, tile, 0, begin);
     lane_low<T>(p, matrix, tile, 0, low);
     next.fetch(ring);
-    pdl_wait();
+    beside_wait(p);
     for (int s = 0; s < STAGES_80 - 1; s++) {
         panels.fetch();
         async_commit();
@@ -136,6 +136,7 @@ template <int T, int N, int WARPS> static __global__ void __launch_bounds__(32 *
         });
     }
     leave_80<N>(p, j, t, acc, tile);
+    beside_end(p);
 }
 
 template <int T, int N, int WARPS>
@@ -147,12 +148,17 @@ static void launch_80(const cuda_device *d, const mm &p, const coded_job &j, int
                 room_80<T, N, WARPS>(), p, j);
 }
 
+static int at_once_80(const cuda_device *d, int split)
+{
+    return d->n_sm / split;
+}
+
 /* Sixteen warps where shared memory holds their rings, else eight. */
 template <int T, int N> static const coded_kernels *of_80(size_t most)
 {
     if constexpr (plain_types[T] == PLAIN_NONE) {
-        static const coded_kernels wide = { room_80<T, N, 16>(), INT8_TILE * 16, launch_80<T, N, 16> },
-                                   slim = { room_80<T, N, 8>(), INT8_TILE * 8, launch_80<T, N, 8> };
+        static const coded_kernels wide = { room_80<T, N, 16>(), INT8_TILE * 16, launch_80<T, N, 16>, at_once_80 },
+                                   slim = { room_80<T, N, 8>(), INT8_TILE * 8, launch_80<T, N, 8>, at_once_80 };
         return wide.room <= most ? &wide : &slim;
     } else
         return NULL;

@@ -5,8 +5,7 @@
 
 #include "devices/cuda/matmul/coded_codes.cuh"
 
-enum { CODED_WARPS = 16, CODED_THREADS = 32 * CODED_WARPS, CODED_OUTS = (int)INT8_TILE * CODED_WARPS };
-enum { PART_COLUMN = CODED_OUTS + 4 };
+enum { HALF_ROOM = 116 << 10 }; /* shared memory with which a block has a multiprocessor to itself */
 
 /* Panels in shared memory at once. */
 template <int N> static __host__ __device__ constexpr int stages()
@@ -14,12 +13,14 @@ template <int N> static __host__ __device__ constexpr int stages()
     return N == 128 ? 4 : N == 64 ? 6 : 8;
 }
 
-/* Shared memory: panels, rings, two mbarriers a panel; in the end the sums, [column][PART_COLUMN]. */
-template <int T, int N> struct coded_room {
+/* Shared memory: panels, rings, two mbarriers a panel; in the end the sums, [column][COLUMN]. */
+template <int T, int N, int WARPS> struct coded_room {
+    static constexpr int THREADS = 32 * WARPS, OUTS = INT8_TILE * WARPS, COLUMN = OUTS + 4; /* of the sums */
     static constexpr int STAGES = stages<N>(), STAGE = N * PANEL_LINE, TURN = turn_bytes<T>();
-    static constexpr int RING = STAGES * STAGE, BARS = RING + (int)CODED_WARPS * (int)TURNS * TURN,
-                         END = BARS + 16 * STAGES, SUMS = N * PART_COLUMN * (int)sizeof(float);
-    static constexpr size_t BYTES = (END > SUMS ? END : SUMS) + 1024; /* panels begin at a multiple of 1024 */
+    static constexpr int RING = STAGES * STAGE, BARS = RING + WARPS * (int)TURNS * TURN,
+                         END = BARS + 16 * STAGES, SUMS = N * COLUMN * (int)sizeof(float),
+                         USED = (END > SUMS ? END : SUMS) + 1024; /* panels begin at a multiple of 1024 */
+    static constexpr size_t BYTES = USED > HALF_ROOM ? USED : HALF_ROOM;
 };
 
 /* The block's panels, one behind the other through the stages. */
@@ -116,33 +117,33 @@ static __device__ __forceinline__ void coded_products(const uint32_t *row, int g
 }
 
 /* A warp's sums to their place. */
-template <int N> static __device__ __forceinline__ void coded_leave(float (*acc)[4], float *part)
+template <int N, int COLUMN> static __device__ __forceinline__ void coded_leave(float (*acc)[4], float *part)
 {
     const int lane = threadIdx.x % 32;
-    part += INT8_TILE * (threadIdx.x / 32) + lane / 4 + 2 * (lane % 4) * PART_COLUMN;
+    part += INT8_TILE * (threadIdx.x / 32) + lane / 4 + 2 * (lane % 4) * COLUMN;
 #pragma unroll
     for (int c = 0; c < N / 8; c++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            part[(8 * c + i % 2) * PART_COLUMN + 8 * (i / 2)] = acc[c][i];
+            part[(8 * c + i % 2) * COLUMN + 8 * (i / 2)] = acc[c][i];
 }
 
 /* Sums over the blocks of the cluster, in their order; each takes its share of the columns. */
-template <int N>
+template <int OUTS, int COLUMN>
 static __device__ __forceinline__ void coded_finish(const mm &p, const coded_job &j, const coded_tile &t,
                                                     const float *part, int64_t first)
 {
-    enum { SIDE = (int)CODED_THREADS / (int)CODED_OUTS };
-    const int blocks = (int)cluster_blocks(), out = threadIdx.x % CODED_OUTS;
+    enum { SIDE = 32 / INT8_TILE }; /* columns at once */
+    const int blocks = (int)cluster_blocks(), out = threadIdx.x % OUTS;
     const float scale = scale_of(p, t.expert);
     if (first + out >= p.n_out)
         return;
 #pragma unroll 2
-    for (int c = (int)cluster_rank() + blocks * ((int)threadIdx.x / CODED_OUTS); c < t.n; c += blocks * SIDE) {
+    for (int c = (int)cluster_rank() + blocks * ((int)threadIdx.x / OUTS); c < t.n; c += blocks * SIDE) {
         float v[CODED_SPLIT], s;
 #pragma unroll
         for (int b = 0; b < CODED_SPLIT; b++)
-            v[b] = b < blocks ? of_block(part, (uint32_t)b)[c * PART_COLUMN + out] : 0.0f;
+            v[b] = b < blocks ? of_block(part, (uint32_t)b)[c * COLUMN + out] : 0.0f;
         s = v[0];
 #pragma unroll
         for (int b = 1; b < CODED_SPLIT; b++)
@@ -154,23 +155,23 @@ static __device__ __forceinline__ void coded_finish(const mm &p, const coded_job
 }
 
 /* blockIdx.x: the block's number in its cluster; y: the columns; z: the rows of the matrix. */
-template <int T, int N>
-static __global__ void __launch_bounds__(CODED_THREADS, 1) coded_kernel(mm p, coded_job j)
+template <int T, int N, int WARPS>
+static __global__ void __launch_bounds__(32 * WARPS, 1) coded_kernel(mm p, coded_job j)
 {
     if constexpr (arch_has(ARCH_90)) {
-        using room = coded_room<T, N>;
+        using room = coded_room<T, N, WARPS>;
         const int warp = threadIdx.x / 32, groups = (int)(p.n_in / 32);
         const int units = (groups + UNIT_GROUPS - 1) / UNIT_GROUPS, blocks = (int)cluster_blocks(),
                   begin = units * (int)cluster_rank() / blocks, end = units * ((int)cluster_rank() + 1) / blocks;
         const uint32_t base = -shared_at(int8_room) & 1023, ring = base + room::RING + warp * TURNS * room::TURN;
-        const int64_t tile = (int64_t)blockIdx.z * CODED_WARPS + warp;
+        const int64_t tile = (int64_t)blockIdx.z * WARPS + warp;
         coded_panels<N> panels;
         int8_cursor<T> next;
         coded_tile t;
         uint32_t low[2], a[2][2][4];
         float acc[N / 8][4];
 
-        pdl_go();
+        beside_begin(p);
         if (j.tiles)
             pdl_wait(); /* the tiles are the last launch's work */
         if (!coded_place<N>(p, j, &t))
@@ -182,7 +183,7 @@ static __global__ void __launch_bounds__(CODED_THREADS, 1) coded_kernel(mm p, co
         if (threadIdx.x == 0) {
             for (int s = 0; s < stages<N>(); s++) {
                 bar_init(panels.full(s), 1);
-                bar_init(panels.empty(s), CODED_WARPS);
+                bar_init(panels.empty(s), WARPS);
             }
             bar_publish();
         }
@@ -194,7 +195,7 @@ static __global__ void __launch_bounds__(CODED_THREADS, 1) coded_kernel(mm p, co
             async_commit();
         }
         __syncthreads();
-        pdl_wait();
+        beside_wait(p);
         if (threadIdx.x == 0)
             panels.start();
 
@@ -212,37 +213,65 @@ static __global__ void __launch_bounds__(CODED_THREADS, 1) coded_kernel(mm p, co
         group_wait<N, 0>(acc);
         __syncthreads(); /* panels and rings are read no more */
         float *part = (float *)(int8_room + base);
-        coded_leave<N>(acc, part);
+        coded_leave<N, room::COLUMN>(acc, part);
         cluster_meet();
-        coded_finish<N>(p, j, t, part, (int64_t)blockIdx.z * CODED_OUTS);
+        coded_finish<room::OUTS, room::COLUMN>(p, j, t, part, (int64_t)blockIdx.z * room::OUTS);
         cluster_meet();
+        beside_end(p);
     }
 }
 
-template <int T, int N>
-static void coded_launch(const cuda_device *d, const mm &p, const coded_job &j, int row_tiles)
+/* Calls f with a launch whose blocks are clusters of `split`. */
+template <int T, int N, int WARPS, typename F>
+static void coded_config(const cuda_device *d, int split, dim3 grid, F f)
 {
     cudaLaunchAttribute attr[2] = {};
     cudaLaunchConfig_t cfg = {};
     attr[0].id = cudaLaunchAttributeClusterDimension;
-    attr[0].val.clusterDim.x = (unsigned)j.split;
+    attr[0].val.clusterDim.x = (unsigned)split;
     attr[0].val.clusterDim.y = attr[0].val.clusterDim.z = 1;
     attr[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attr[1].val.programmaticStreamSerializationAllowed = 1;
-    cfg.gridDim = dim3((unsigned)j.split, (unsigned)row_tiles, cuda_blocks(p.n_out, CODED_OUTS));
-    cfg.blockDim = dim3(CODED_THREADS);
-    cfg.dynamicSmemBytes = coded_room<T, N>::BYTES;
+    cfg.gridDim = grid;
+    cfg.blockDim = dim3(32 * WARPS);
+    cfg.dynamicSmemBytes = coded_room<T, N, WARPS>::BYTES;
     cfg.stream = d->stream;
     cfg.attrs = attr;
     cfg.numAttrs = 2;
-    cuda_smem(coded_kernel<T, N>, coded_room<T, N>::BYTES);
-    cudaLaunchKernelEx(&cfg, coded_kernel<T, N>, p, j);
+    cuda_smem(coded_kernel<T, N, WARPS>, coded_room<T, N, WARPS>::BYTES);
+    f(cfg);
 }
 
-template <int T, int N> static const coded_kernels *coded_of()
+/* Clusters that the GPU holds: its multiprocessors come in parts that clusters do not cross.  Asked once. */
+template <int T, int N, int WARPS> static int coded_at_once(const cuda_device *d, int split)
+{
+    static int known[CODED_SPLIT + 1];
+    if (split == 1)
+        return d->n_sm;
+    if (!known[split])
+        coded_config<T, N, WARPS>(d, split, dim3((unsigned)split), [&](const cudaLaunchConfig_t &cfg) {
+            int n = 0;
+            if (cudaOccupancyMaxActiveClusters(&n, coded_kernel<T, N, WARPS>, &cfg) != cudaSuccess)
+                cudaGetLastError(); /* none, then */
+            known[split] = n > 0 ? n : -1;
+        });
+    return known[split];
+}
+
+template <int T, int N, int WARPS>
+static void coded_launch(const cuda_device *d, const mm &p, const coded_job &j, int row_tiles)
+{
+    const dim3 grid((unsigned)j.split, (unsigned)row_tiles, cuda_blocks(p.n_out, INT8_TILE * WARPS));
+    coded_config<T, N, WARPS>(d, j.split, grid, [&](const cudaLaunchConfig_t &cfg) {
+        cudaLaunchKernelEx(&cfg, coded_kernel<T, N, WARPS>, p, j);
+    });
+}
+
+template <int T, int N, int WARPS> static const coded_kernels *coded_of()
 {
     if constexpr (plain_types[T] == PLAIN_NONE) {
-        static const coded_kernels k = { coded_room<T, N>::BYTES, CODED_OUTS, coded_launch<T, N> };
+        static const coded_kernels k = { coded_room<T, N, WARPS>::BYTES, INT8_TILE * WARPS,
+                                         coded_launch<T, N, WARPS>, coded_at_once<T, N, WARPS> };
         return &k;
     } else
         return NULL;

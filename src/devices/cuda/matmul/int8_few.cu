@@ -91,7 +91,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, COLS == 8 ? 3 : 2) few_ker
     int8_cursor<T> next;
     int64_t ahead = own;
 
-    pdl_go();
+    beside_begin(p);
     next.begin(p, p.w, own + warp % wide, pair, begin);
     auto fetch = [&](int turn, bool weights, bool acts) {
         const int u = next.u;
@@ -107,7 +107,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, COLS == 8 ? 3 : 2) few_ker
         }
     };
     fetch(0, true, false);
-    pdl_wait();
+    beside_wait(p);
     if (works && own < tiles)
         fetch_acts<COLS>(p, first, begin, shared, member, threads);
     async_commit();
@@ -134,6 +134,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, COLS == 8 ? 3 : 2) few_ker
         __syncthreads();
         finish<COLS>(p, sums, tile, pair, first, wide);
     }
+    beside_end(p);
 }
 
 template <int T, int COLS> static constexpr size_t bytes_of(int wide)
@@ -180,8 +181,9 @@ template <int T> static void run(const cuda_device *d, const mm &job, int64_t pa
     const int chunks = (int)(p.n_in / 8);
     int8_t *x8 = (int8_t *)d->scratch;
     int8_group *groups = (int8_group *)(x8 + cuda_aligned((size_t)p.rows * (size_t)p.n_in));
-    cuda_launch(d, acts_kernel, dim3(cuda_blocks(chunks, 256), (unsigned)p.rows), 256, 0, p.x, p.ldx, p.x_vec, chunks,
-                x8, groups);
+    if (!(p.beside & BESIDE_LAST))
+        cuda_launch(d, acts_kernel, dim3(cuda_blocks(chunks, 256), (unsigned)p.rows), 256, 0, p.x, p.ldx, p.x_vec,
+                    chunks, x8, groups);
     p.x8 = x8;
     p.x8_groups = groups;
     if (p.rows <= 8)

@@ -109,7 +109,7 @@ template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_ke
     const uint32_t numbers = acts + (uint32_t)(p.n_in + 15) / 16 * 16;
     int e = 0;
 
-    pdl_go();
+    beside_begin(p);
     if (p.ids) { /* written by a launch before: nothing can be fetched ahead */
         pdl_wait();
         e = p.ids[blockIdx.y];
@@ -134,7 +134,7 @@ template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_ke
     fetch(0);
     if (p.norm)
         two_chunks(p, p.norm, 1, 0, gain);
-    pdl_wait();
+    beside_wait(p);
     two_chunks(p, x, p.x_vec, 0, v);
     fetch(1); /* after the activations: they would come behind it */
     take_row(p, x, v, gain, acts, numbers);
@@ -163,6 +163,7 @@ template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_ke
         if (member < INT8_TILE)
             finish(p, part, tile, pair, scale, member, warps, old);
     }
+    beside_end(p);
 }
 
 /* Warps of a team: no more than there are units. */

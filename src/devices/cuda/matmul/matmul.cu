@@ -152,6 +152,8 @@ static void run_few(cuda_device *d, const few *f, int64_t pair)
         cuda_gemv(d, f->type, f->p, pair);
 }
 
+enum { BESIDE_MOST = 4 };
+
 static bool apart(const float *a, int64_t n, const float *b, int64_t m)
 {
     return a + n <= b || b + m <= a;
@@ -186,9 +188,46 @@ static int fuse_norm(cuda_device *d, const kvant_op *ops, int n)
     return pair ? 4 : 3;
 }
 
+/* Whether op is a product of a's x that may run beside it: of the same kind and size, written elsewhere. */
+static bool of_same_x(const cuda_device *d, const kvant_matmul_args *a, const kvant_op *op)
+{
+    const kvant_matmul_args *b = (const kvant_matmul_args *)op->args;
+    if (op->id != KVANT_OP_MATMUL || b->x != a->x || b->m != a->m || b->ldx != a->ldx || b->compute != a->compute ||
+        !b->w->packed || in_registers(d, b) != in_registers(d, a) || in_integers(d, b) != in_integers(d, a))
+        return false;
+    const int64_t in = (b->m - 1) * b->ldx + b->w->n_in, out = (b->m - 1) * b->ldy + b->w->n_out;
+    return wshapes[((const cuda_weight *)b->w->packed)->type].integers ==
+               wshapes[((const cuda_weight *)a->w->packed)->type].integers &&
+           apart(b->x, in, b->y, out) && (a == b || apart(a->y, (a->m - 1) * a->ldy + a->w->n_out, b->y, out));
+}
+
+/* Products of one x (query, key and value): their kernels side by side. */
+static int fuse_beside(cuda_device *d, const kvant_op *ops, int n)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args;
+    int k = 0;
+    if (a->m < 1 || !a->w->packed || (!in_registers(d, a) && !in_integers(d, a)))
+        return 0;
+    while (k < n && k < BESIDE_MOST && of_same_x(d, a, &ops[k]))
+        k++;
+    for (int i = 0; k > 1 && i < k; i++) {
+        const kvant_matmul_args *b = (const kvant_matmul_args *)ops[i].args;
+        const int type = ((const cuda_weight *)b->w->packed)->type;
+        mm p = mm_of_args(b);
+        p.beside = (i > 0 ? BESIDE_LAST : 0) | (i < k - 1 ? BESIDE_NEXT : 0);
+        if (in_registers(d, b))
+            cuda_coded(d, type, p);
+        else
+            cuda_int8(d, type, p, 0);
+    }
+    return k > 1 ? k : 0;
+}
+
 static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n)
 {
-    const int took = fuse_norm(d, ops, n);
+    int took = fuse_norm(d, ops, n);
+    if (!took)
+        took = fuse_beside(d, ops, n);
     if (took)
         return took;
     const int64_t pair = swiglu_after(ops, n);

@@ -57,7 +57,33 @@ typedef struct mm {
     const int8_t *x8;                  /* int8_few.cu: x in integers, [rows][n_in], and its groups' numbers */
     const float4 *x8_groups;
     unsigned *draws;                   /* gemv_stream.cu: which groups of rows are taken; 0 between launches */
+    int beside;                        /* products of the same x (BESIDE_*): int8.cuh, coded.cuh */
 } mm;
+
+/* Products of one x, one behind the other, whose kernels run side by side: the first makes of x what all of them read,
+ * and lets the next begin only when all that came before is done; the others do not wait for it, but end after it. */
+enum { BESIDE_LAST = 1, BESIDE_NEXT = 2 }; /* this one and the product before it; and the one behind it */
+
+static __device__ __forceinline__ void beside_begin(const mm &p)
+{
+    if (p.beside != BESIDE_NEXT)
+        pdl_go();
+}
+
+/* Before anything is read that launches wrote. */
+static __device__ __forceinline__ void beside_wait(const mm &p)
+{
+    if (!(p.beside & BESIDE_LAST))
+        pdl_wait();
+    if (p.beside == BESIDE_NEXT)
+        pdl_go();
+}
+
+static __device__ __forceinline__ void beside_end(const mm &p)
+{
+    if (p.beside & BESIDE_LAST)
+        pdl_wait();
+}
 
 static __device__ __forceinline__ float scale_of(const mm &p, int e)
 {
