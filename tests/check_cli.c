@@ -572,6 +572,12 @@ static void test_quantize_verify(void)
     CHECK(json_num(out, "failed") == 0 && json_num(out, "passed") > 10, "verify: %.300s", out);
     EXPECT_JSON("verify", "--golden", "tests/golden", "--json", "-");
     CHECK(json_num(out, "failed") == 0 && json_num(out, "passed") > 100, "verify: %.300s", out);
+    EXPECT_JSON("verify", "--all", "--quick", "--ops", "add", "--json", "-");
+    CHECK(json_num(out, "failed") == 0 && strstr(out, "\"reports\"") && strstr(out, "\"name\":\"cpu\"") &&
+              strstr(out, "\"op\":\"add\""),
+          "verify --all: %.300s", out);
+    EXPECT(2, "found --all and --device cpu, wanted one of them", "verify", "--all", "--device", "cpu");
+    EXPECT(2, "unknown name \"atn\"", "verify", "--all", "--ops", "atn");
     EXPECT(2, "unknown name \"atn\"", "verify", "--ops", "atn");
     EXPECT(2, "verify: --ops; known: embed norm_rms", "verify", "--ops", "atn"); /* B23 */
     CHECK(strstr(err, "attn_score") && strstr(err, "slot_zero"), "all ops are listed: %s", err);

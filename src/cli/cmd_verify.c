@@ -285,16 +285,18 @@ static int check_rungs(verifier *v, const verify_options *all, kvant_device *dev
     return rc;
 }
 
-static int check_ops(verifier *v, kvant_diag *diag)
+static verify_options options_of(const opts *o)
 {
-    const verify_options o = { opt_str(v->o, OPT_VERIFY_OPS), opt_str(v->o, OPT_VERIFY_FORMATS),
-                               opt_str(v->o, OPT_VERIFY_PAIRS), opt_flag(v->o, OPT_QUICK) };
+    return (verify_options){ opt_str(o, OPT_VERIFY_OPS), opt_str(o, OPT_VERIFY_FORMATS), opt_str(o, OPT_VERIFY_PAIRS),
+                             opt_flag(o, OPT_QUICK) };
+}
+
+static int check_ops(verifier *v, kvant_device *dev, kvant_diag *diag)
+{
+    const verify_options o = options_of(v->o);
     verify_report *r = kvant_calloc(1, sizeof *r);
-    kvant_device *dev = NULL;
     int rc = r ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "verify: out of memory");
 
-    if (rc == KVANT_OK)
-        rc = kvant_device_open(opt_str(v->o, OPT_DEVICE), NULL, &dev, diag);
     if (rc == KVANT_OK) {
         rc = verify_device(dev, &o, r, diag);
         v->passed += r->passed;
@@ -305,7 +307,6 @@ static int check_ops(verifier *v, kvant_diag *diag)
         verify_report_free(r);
         if (rc == KVANT_OK && !o.quick && strcmp(dev->vt->name, "cpu") == 0)
             rc = check_rungs(v, &o, dev, r, diag);
-        dev->vt->close(dev);
     }
     kvant_free(r);
     return rc;
@@ -325,23 +326,72 @@ static const char *golden_dir(const opts *o)
 
 /* --golden alone: golden vectors.  --ops or --pairs: ops of the device.  Another device than the CPU: its ops.
  * --formats: not the golden vectors, unless --golden.  Nothing of these: everything. */
-static int verify_all(verifier *v, kvant_diag *diag)
+static int verify_device_whole(verifier *v, kvant_device *dev, kvant_diag *diag)
 {
     const opts *o = v->o;
     const int golden = opt_given(o, OPT_GOLDEN), ops = opt_given(o, OPT_VERIFY_OPS) || opt_given(o, OPT_VERIFY_PAIRS);
     const int formats = opt_given(o, OPT_VERIFY_FORMATS), device = opt_given(o, OPT_DEVICE);
-    const int other = device && strcmp(opt_str(o, OPT_DEVICE), "cpu") != 0;
-    const char *dir = golden || !(ops || formats || other) ? golden_dir(o) : NULL;
+    const int other = strcmp(dev->vt->name, "cpu") != 0;
+    const int once = golden && !(other && opt_flag(o, OPT_VERIFY_ALL)); /* of all: beside the CPU's checks */
+    const char *dir = once || !(ops || formats || other) ? golden_dir(o) : NULL;
 
     if (dir)
         KVANT_TRY(check_golden(v, dir, diag));
     else if (!(ops || formats || other))
         log_msg(LOG_WARN, "golden vectors: not checked, no folder tests/golden here; --golden DIR names one");
-    if (golden && !(ops || formats || device))
+    if (golden && !(ops || formats || device || opt_flag(o, OPT_VERIFY_ALL)))
         return KVANT_OK;
     if (!ops && !other)
         KVANT_TRY(check_cpu(v, diag));
-    return check_ops(v, diag);
+    return check_ops(v, dev, diag);
+}
+
+/* The device that was named. */
+static int verify_one(verifier *v, kvant_diag *diag)
+{
+    kvant_device *dev;
+    KVANT_TRY(kvant_device_open(opt_str(v->o, OPT_DEVICE), NULL, &dev, diag));
+    const int rc = verify_device_whole(v, dev, diag);
+    dev->vt->close(dev);
+    return rc;
+}
+
+/* One of all: an entry of the report.  What ends a device's checks is a failure, and the next one's turn. */
+static void see_device(void *ctx, const char *name, kvant_device *dev, const char *why)
+{
+    verifier *v = (verifier *)ctx;
+    const int passed = v->passed, failed = v->failed;
+    kvant_diag diag = { "" };
+
+    jsonw_object(&v->w);
+    jsonw_kstr(&v->w, "name", name);
+    if (!v->silent)
+        printf("\n== %s%s%s ==\n", name, dev ? "" : ": not here: ", dev ? "" : why);
+    if (!dev)
+        jsonw_kstr(&v->w, "absent", why);
+    else if (verify_device_whole(v, dev, &diag) != KVANT_OK) {
+        v->failed++;
+        jsonw_kstr(&v->w, "error", diag.text);
+        if (!v->silent)
+            printf("FAILED %s: %s\n", name, diag.text);
+    }
+    jsonw_kint(&v->w, "passed", v->passed - passed);
+    jsonw_kint(&v->w, "failed", v->failed - failed);
+    jsonw_end(&v->w);
+}
+
+static int verify_all(verifier *v, kvant_diag *diag)
+{
+    if (opt_given(v->o, OPT_DEVICE))
+        return kvant_fail(diag, KVANT_EINVAL, "verify: found --all and --device %.40s, wanted one of them",
+                          opt_str(v->o, OPT_DEVICE));
+    const verify_options wanted = options_of(v->o);
+    KVANT_TRY(verify_options_check(&wanted, diag));
+    jsonw_key(&v->w, "reports");
+    jsonw_array(&v->w);
+    each_device(see_device, v);
+    jsonw_end(&v->w);
+    return KVANT_OK;
 }
 
 static int write_report(verifier *v, kvant_diag *diag)
@@ -368,7 +418,7 @@ int cmd_verify(const opts *o, kvant_diag *diag)
     v.silent = opt_given(o, OPT_VERIFY_JSON) && strcmp(opt_str(o, OPT_VERIFY_JSON), "-") == 0;
     jsonw_init(&v.w);
     jsonw_object(&v.w);
-    int code = verify_all(&v, diag);
+    int code = opt_flag(o, OPT_VERIFY_ALL) ? verify_all(&v, diag) : verify_one(&v, diag);
     jsonw_kint(&v.w, "passed", v.passed);
     jsonw_kint(&v.w, "failed", v.failed);
     jsonw_end(&v.w);

@@ -17,29 +17,46 @@ enum { MAX_TEXT = 1 << 30 };
 
 /* ---- devices ---- */
 
-void list_devices(FILE *f)
+/* Number `index` of a kind; 0: there is none. */
+static int see_one(const kvant_device_vt *vt, int index, const char *name, device_see see, void *ctx)
 {
-    kvant_device *d;
-    kvant_diag diag;
-    char text[256], name[64];
+    const kvant_device_config cfg = { 0, index };
+    kvant_device *d = NULL;
+    kvant_diag diag = { "" };
+    const int here = vt->open(&cfg, &d, &diag) == KVANT_OK;
+
+    if (here || index == 0)
+        see(ctx, here ? name : vt->name, d, diag.text);
+    if (here)
+        vt->close(d);
+    return here;
+}
+
+void each_device(device_see see, void *ctx)
+{
+    char name[64];
 
     for (int i = 0; i < kvant_devices_count(); i++)
-        for (int index = 0; index < 64; index++) {
-            kvant_device_config cfg = { 0, index };
+        for (int index = 0; index < (i ? 64 : 1); index++) {
             const kvant_device_vt *vt = kvant_devices_at(i);
-            if (index > 0 && i == 0)
-                break;
-            diag.text[0] = 0;
-            int code = vt->open(&cfg, &d, &diag);
-            if (code != KVANT_OK && index == 0)
-                fprintf(f, "%-10s unavailable: %s\n", vt->name, diag.text);
-            if (code != KVANT_OK)
-                break;
-            vt->describe(d, text, sizeof text);
             snprintf(name, sizeof name, i ? "%s:%d" : "%s", vt->name, index);
-            fprintf(f, "%-10s %s\n", name, text);
-            vt->close(d);
+            if (!see_one(vt, index, name, see, ctx))
+                break;
         }
+}
+
+static void list_one(void *ctx, const char *name, kvant_device *dev, const char *why)
+{
+    char text[256];
+
+    if (dev)
+        dev->vt->describe(dev, text, sizeof text);
+    fprintf((FILE *)ctx, "%-10s %s%s\n", name, dev ? "" : "unavailable: ", dev ? text : why);
+}
+
+void list_devices(FILE *f)
+{
+    each_device(list_one, f);
 }
 
 /* ---- model and parameters ---- */

@@ -10,6 +10,11 @@
 
 void list_devices(FILE *f);
 
+/* Every device of this build and machine: dev is open for the call, or NULL, and then why says what is wrong. */
+struct kvant_device;
+typedef void (*device_see)(void *ctx, const char *name, struct kvant_device *dev, const char *why);
+void each_device(device_see see, void *ctx);
+
 /* -m FILE or the first positional argument; KVANT_EINVAL when there is neither or both. */
 int model_path(const opts *o, const char **path, kvant_diag *diag);
 int open_model(const opts *o, kvant_model **m, kvant_diag *diag);

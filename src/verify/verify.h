@@ -49,6 +49,9 @@ typedef struct verify_options {
     int quick;              /* fewer sizes, for slow tools and slow machines */
 } verify_options;
 
+/* KVANT_EINVAL for an unknown name, as verify_device. */
+int verify_options_check(const verify_options *o, kvant_diag *diag);
+
 /* Runs the cases on an open device.  KVANT_OK also when cases fail (report->failed); KVANT_EINVAL for an unknown name
  * in a list, KVANT_ENOMEM, or the device's error when it can no longer be used.  report must be zeroed; free it either
  * way. */

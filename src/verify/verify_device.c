@@ -107,7 +107,7 @@ static int check_ops(const char *list, kvant_diag *diag)
     return code;
 }
 
-static int check_options(const verify_options *o, kvant_diag *diag)
+int verify_options_check(const verify_options *o, kvant_diag *diag)
 {
     char names[sizeof ((kvant_diag *)0)->text];
 
@@ -183,7 +183,7 @@ int verify_device(kvant_device *dev, const verify_options *o, verify_report *rep
     kvant_diag local = { "" };
     vcase c = { .dev = dev, .o = o, .report = report, .diag = diag ? diag : &local, .quick = o->quick };
 
-    KVANT_TRY(check_options(o, diag));
+    KVANT_TRY(verify_options_check(o, diag));
     dev->vt->describe(dev, report->device, sizeof report->device);
     c.rc = open_case(&c);
     walk(&c);
