@@ -59,6 +59,10 @@ static void spoil_u32(const char *model, const char *key, uint32_t v)
 
 static void check_keys(void)
 {
+    spoil_u32("llama-yarn", "attention.head_count", 0); /* 0 is for models without attention */
+    spoil_u32("mamba2", "mamba2.ssm.group_count", 0);
+    spoil_u32("mamba2", "mamba2.ssm.state_size", 0);
+    spoil_u32("mamba2", "mamba2.ssm.time_step_rank", 0);
     spoil_f32("llama-yarn", "llama.rope.scaling.factor", 0.0f);
     spoil_f32("llama-yarn", "llama.rope.scaling.factor", NAN);
     spoil_f32("llama-yarn", "llama.rope.scaling.yarn_beta_fast", -1.0f);

@@ -207,7 +207,8 @@ static void check_plan(const serve_rig *r, const expect *e)
 {
     kvant_plan plan;
     CHECK(kvant_plan_make(r->m, &r->e->p, &plan, NULL) == KVANT_OK, "%s: plan", e->name);
-    CHECK(plan.kv == (int64_t)kv_page_image_bytes(&r->e->kv) * r->e->kv.pages.n && plan.kv > 0,
+    CHECK(plan.kv == (int64_t)kv_page_image_bytes(&r->e->kv) * r->e->kv.pages.n &&
+              (plan.kv > 0) == (kvant_model_get_info(r->m)->n_attn_layers > 0),
           "%s: the plan has %lld bytes of pages, the engine %lld", e->name, (long long)plan.kv,
           (long long)kv_page_image_bytes(&r->e->kv) * r->e->kv.pages.n);
     CHECK(plan.window == (int64_t)kv_window_image_bytes(&r->e->kv) * r->e->kv.windows.n,

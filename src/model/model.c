@@ -106,10 +106,23 @@ static int read_rope(const key_reader *r, hparams *hp)
     return read_rope_scaling(r->g, r->arch, hp, r->diag);
 }
 
+/* A model without attention: the cache has pages of no bytes, for which a head is as good as another. */
+static int read_no_attention(hparams *hp)
+{
+    memset(hp->no_attn, 1, (size_t)hp->n_layer);
+    hp->attention_free = hp->n_head = hp->n_head_kv = 1;
+    hp->d_k = hp->d_v = hp->n_rot = 64;
+    hp->attn_scale = 1.0f;
+    hp->rope_base = 10000.0f;
+    return KVANT_OK;
+}
+
 static int read_attention(const key_reader *r, hparams *hp)
 {
     char key[96];
-    KVANT_TRY(read_int(r, "attention.head_count", 1, 1, 1 << 16, &hp->n_head));
+    KVANT_TRY(read_int(r, "attention.head_count", 1, 0, 1 << 16, &hp->n_head));
+    if (hp->n_head == 0)
+        return read_no_attention(hp);
     hp->n_head_kv = hp->n_head;
     KVANT_TRY(read_per_layer(r, hp, "attention.head_count_kv", 1, 1 << 16, hp->no_attn, &hp->n_head_kv));
     if (hp->n_head % hp->n_head_kv)
@@ -171,11 +184,14 @@ static int check_widths(const kvant_model *m, kvant_diag *diag)
     if (q > 1 << 24 || c > 1 << 24 || f > 1 << 26)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: a layer is too wide (query %lld, recurrent %lld, experts %lld)",
                           m->arch_name, (long long)q, (long long)c, (long long)f);
-    for (int l = 0; l < hp->n_layer && !hp->one_block; l++)
-        if (hp->no_ffn[l])
+    int without = 0;
+    for (int l = 0; l < hp->n_layer; l++) {
+        without += hp->no_ffn[l];
+        if (hp->no_ffn[l] && !hp->one_block)
             return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s.feed_forward_length: 0 in layer %d, wanted at least 1",
                               m->arch_name, l);
-    if (!hp->n_expert && hp->n_ff < 1)
+    }
+    if (!hp->n_expert && hp->n_ff < 1 && without < hp->n_layer)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.feed_forward_length: %d, wanted at least 1", m->arch_name, hp->n_ff);
     return KVANT_OK;
 }
@@ -319,6 +335,8 @@ static int open_shapes(kvant_model *m, kvant_diag *diag)
     const key_reader r = { m->file, m->arch->name, diag };
     KVANT_TRY(read_common(&r, &m->hp));
     KVANT_TRY(m->arch->shapes(m->file, &m->hp, diag));
+    if (m->hp.attention_free && !m->hp.one_block)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s.attention.head_count: 0, wanted 1 to 65536", m->arch_name);
     KVANT_TRY(check_widths(m, diag));
     KVANT_TRY(request_globals(m, diag));
     KVANT_TRY(rank_open(m->file, m->hp.n_embd, &m->rank, diag));

@@ -54,6 +54,7 @@ typedef struct hparams {
     int full_interval;             /* where files list no layers: every so many-th has attention */
     unsigned char no_attn[MODEL_MAX_LAYERS];   /* 1: head_count_kv says 0; or the layer is recurrent */
     unsigned char no_ffn[MODEL_MAX_LAYERS];    /* 1: feed_forward_length says 0 */
+    int attention_free;            /* head_count says 0 */
     int one_block;                 /* layers of one block each, behind one norm: what these two say, else recurrent */
     int gdn_hk, gdn_hv, gdn_dk, gdn_dv, conv_k, gdn_interleaved;
     /* Recurrent layers: widths of the input projection and of the output; the window's channels and the state's values
