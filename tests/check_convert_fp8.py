@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """check_convert_fp8 BUILD: a folder of tests/convert with its matrices as FP8 and scales becomes the file that the same values in F32
-become, byte for byte, by blocks and by tensors; wrong scales and blocks are refused by name."""
+become, byte for byte, by blocks and by tensors, experts and latent attention too; wrong scales and blocks are refused by name."""
 import json
+import math
 import os
 import random
 import shutil
@@ -27,6 +28,8 @@ def f32(x):
 
 def e4m3(b):
     e, m = b >> 3 & 15, b & 7
+    if b & 127 == 127:
+        return math.copysign(math.nan, -1 if b & 128 else 1)
     return (-1 if b & 128 else 1) * ((8 + m) * 2.0 ** (e - 10) if e else m * 2.0 ** -9)
 
 
@@ -52,8 +55,14 @@ def pack(values):
     return struct.pack(f"<{len(values)}f", *values)
 
 
-def quantized(tensors, block):
-    """The tensors with FP8 matrices, and the same values as F32."""
+def bf16(values):
+    """Rounded towards zero; the bytes, and what they stand for."""
+    data = b"".join(struct.pack("<f", v)[2:] for v in values)
+    return data, [struct.unpack("<f", b"\0\0" + data[i:i + 2])[0] for i in range(0, len(data), 2)]
+
+
+def quantized(tensors, block, nan=False, short=False):
+    """The tensors with FP8 matrices, and the same values as F32.  nan: some codes are NaN; short: the scales are BF16."""
     rng, low, wide = random.Random(1), {}, {}
     for name, (dtype, shape, data) in tensors.items():
         low[name] = wide[name] = (dtype, shape, data)
@@ -62,15 +71,18 @@ def quantized(tensors, block):
         rows, cols = block or shape
         across = -(-shape[1] // cols)
         scales = [f32(rng.uniform(.001, .01)) for _ in range(-(-shape[0] // rows) * across)]
-        codes = [rng.choice([c for c in range(256) if c & 127 != 127]) for _ in range(shape[0] * shape[1])]
+        data = pack(scales)
+        if short:
+            data, scales = bf16(scales)
+        codes = [rng.choice([c for c in range(256) if nan or c & 127 != 127]) for _ in range(shape[0] * shape[1])]
         values = [f32(e4m3(c) * scales[i // shape[1] // rows * across + i % shape[1] // cols]) for i, c in enumerate(codes)]
         low[name] = ("F8_E4M3", shape, bytes(codes))
-        low[name + "_scale_inv"] = ("F32", [len(scales) // across, across] if block else [], pack(scales))
+        low[name + "_scale_inv"] = ("BF16" if short else "F32", [len(scales) // across, across] if block else [], data)
         wide[name] = ("F32", shape, pack(values))
     return low, wide
 
 
-def convert(source, tensors, config, folder, out):
+def convert(source, tensors, config, folder, out, outtype="f32"):
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder)
     store(os.path.join(folder, "model.safetensors"), tensors)
@@ -78,7 +90,7 @@ def convert(source, tensors, config, folder, out):
     text = json.load(open(path))
     text.update({"quantization_config": config} if config else {})
     json.dump(text, open(path, "w"))
-    done = subprocess.run([KVANT, "convert", folder, out, "--outtype", "f32"], capture_output=True, text=True)
+    done = subprocess.run([KVANT, "convert", folder, out, "--outtype", outtype], capture_output=True, text=True)
     return done.returncode, done.stderr
 
 
@@ -88,14 +100,24 @@ def main():
     folder, out = os.path.join(work, "model"), os.path.join(work, "out.gguf")
     name = next(k for k in tensors if k.endswith("down_proj.weight"))
 
-    for block in ([16, 24], [128, 128], None):
-        low, wide = quantized(tensors, block)
-        config = {"quant_method": "fp8", "weight_block_size": block}
-        code, text = convert(source, low, config, folder, out)
-        check(code == 0, f"{block}: exit code {code}: {text}")
-        got = open(out, "rb").read() if code == 0 else b""
-        code, text = convert(source, wide, None, folder, out)
-        check(code == 0 and got == open(out, "rb").read(), f"{block}: other bytes than from F32 ({code}: {text})")
+    for model in ("llama", "deepseek2"):
+        path = os.path.join("tests/convert", model)
+        whole = load(os.path.join(path, "model.safetensors"))
+        for block, nan, short in (([16, 24], False, False), ([128, 128], False, True), ([5, 7], True, False), (None, True, False)):
+            low, wide = quantized(whole, block, nan, short)
+            config = {"quant_method": "fp8", "weight_block_size": block}
+            code, text = convert(path, low, config, folder, out)
+            check(code == 0, f"{model}, {block}: exit code {code}: {text}")
+            got = open(out, "rb").read() if code == 0 else b""
+            code, text = convert(path, wide, None, folder, out)
+            check(code == 0 and got == open(out, "rb").read(), f"{model}, {block}: other bytes than from F32 ({code}: {text})")
+
+    low, _ = quantized(whole, [16, 24], short=True)
+    low = {k: v if v[0] != "BF16" or k.endswith("_scale_inv") else
+           ("F32", v[1], b"".join(b"\0\0" + v[2][i:i + 2] for i in range(0, len(v[2]), 2))) for k, v in low.items()}
+    code, text = convert(path, low, {"quant_method": "fp8", "weight_block_size": [16, 24]}, folder, out, "auto")
+    check(code == 0 and open(out, "rb").read().find(b"general.file_type\x04\0\0\0\x01\0\0\0") > 0,
+          f"auto: not F16, where only scales have 16 bits ({code}: {text})")
 
     low, wide = quantized(tensors, None)
     low = {k.replace("weight_scale_inv", "weight_scale"): v for k, v in low.items()}

@@ -319,7 +319,7 @@ static const kvant_wtype *guess_type(const st_files *files)
 {
     for (int i = 0; i < st_count(files); i++) {
         const st_tensor *t = st_at(files, i);
-        if (t->n_dims >= 2 && t->type && t->type->bytes == 2)
+        if (t->n_dims >= 2 && t->type && t->type->bytes == 2 && !convert_fp8_is_scale(t->name))
             return t->type;
     }
     return kvant_wtype_find("F16");

@@ -28,8 +28,15 @@ int convert_fp8_open(convert_plan *plan, kvant_diag *diag)
     const gjson q = hf_find(plan->config, "quantization_config"), size = gjson_get(q, "weight_block_size");
     char method[16] = "";
 
+    const kvant_format *f8 = kvant_format_find("f8_e4m3");
+
     gjson_text(gjson_get(q, "quant_method"), method, sizeof method);
     plan->fp8.on = strcmp(method, "fp8") == 0;
+    for (int i = 0; i < 256; i++) {
+        const uint8_t code = (uint8_t)i;
+        plan->fp8.values[i] = 0.0f;
+        f8->ref.decode_acc(NULL, &code, 1, 1, &plan->fp8.values[i], 1);
+    }
     return plan->fp8.on && size.p && *size.p != 'n' ? read_block(plan, size, diag) : KVANT_OK;
 }
 
@@ -48,6 +55,12 @@ static int without(const char *name, const char *end, char *out, size_t size)
     return 1;
 }
 
+int convert_fp8_is_scale(const char *name)
+{
+    char of[ST_NAME];
+    return without(name, "_scale_inv", of, sizeof of) || without(name, ".weight_scale", of, sizeof of);
+}
+
 int convert_fp8_skips(const convert_plan *plan, const st_tensor *t, int *skip, kvant_diag *diag)
 {
     char name[ST_NAME];
@@ -57,9 +70,9 @@ int convert_fp8_skips(const convert_plan *plan, const st_tensor *t, int *skip, k
         return KVANT_OK;
     *skip = without(t->name, ".activation_scale", name, sizeof name) ||
             without(t->name, ".input_scale", name, sizeof name);
-    if (!without(t->name, "_scale_inv", name, sizeof name) && !without(t->name, ".weight_scale", name, sizeof name))
+    if (!convert_fp8_is_scale(t->name))
         return KVANT_OK;
-    if (without(t->name, ".weight_scale", name, sizeof name))
+    if (!without(t->name, "_scale_inv", name, sizeof name) && without(t->name, ".weight_scale", name, sizeof name))
         strcat(name, ".weight");
     const st_tensor *of = st_find(plan->files, name);
     *skip = 1;
@@ -105,18 +118,16 @@ void convert_fp8_read(const convert_plan *plan, const convert_piece *piece, int6
                       float *out)
 {
     const st_tensor *t = piece->src, *s = piece->fp8;
-    const kvant_format *f8 = kvant_format_find("f8_e4m3");
-    const int64_t rows = plan->fp8.rows ? plan->fp8.rows : t->dim[0];
-    const int64_t cols = plan->fp8.cols ? plan->fp8.cols : t->dim[1];
-    int64_t block = -1;
-    float scale = 0.0f;
+    const int64_t width = t->dim[1], rows = plan->fp8.rows ? plan->fp8.rows : t->dim[0],
+                  cols = plan->fp8.cols ? plan->fp8.cols : width;
 
-    for (int64_t i = 0, at = from; i < n; i++, at += step) {
-        const int64_t of = at / t->dim[1] / rows * s->dim[1] + at % t->dim[1] / cols;
-        if (of != block)
-            s->type->dequant(s->data + (size_t)of * (size_t)s->type->bytes, &scale, 1);
-        block = of;
-        f8->ref.decode_acc(NULL, t->data + at, 1, 1, out + i, 1);
-        out[i] *= scale;
+    for (int64_t i = 0, run; i < n; i += run) { /* values that share a scale */
+        const int64_t at = from + i * step, col = at % width, of = at / width / rows * s->dim[1] + col / cols;
+        const int64_t left = cols - col % cols < width - col ? cols - col % cols : width - col;
+        float scale;
+        run = step != 1 ? 1 : left < n - i ? left : n - i;
+        s->type->dequant(s->data + (size_t)of * (size_t)s->type->bytes, &scale, 1);
+        for (int64_t k = 0; k < run; k++)
+            out[i + k] = plan->fp8.values[t->data[at + k]] * scale;
     }
 }

@@ -5,6 +5,9 @@
 
 #include "model/convert/convert_plan.h"
 
+/* Whether a tensor of this name has the scales of another. */
+int convert_fp8_is_scale(const char *name);
+
 /* Sets plan->fp8 from config.json. */
 int convert_fp8_open(convert_plan *plan, kvant_diag *diag);
 /* *skip: t is no weight, but a scale of one that is there, or of activations. */

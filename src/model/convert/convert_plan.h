@@ -39,7 +39,8 @@ typedef struct convert_plan {
     const kvant_wtype *type;
     uint32_t heads, heads_kv, layers, experts;
     uint32_t layers_more; /* behind the others, for the prediction of further tokens: left out */
-    struct { int on; int64_t rows, cols; } fp8; /* FP8 weights; values that share a scale, 0: a whole tensor */
+    struct { int on; int64_t rows, cols; float values[256]; } fp8; /* FP8 weights; values that share a scale, 0: a whole
+                                                                    * tensor; what the codes stand for */
     int64_t real_rows; /* of the embedding; 0: all */
     convert_item *items;
     convert_piece *pieces;
