@@ -3,16 +3,19 @@
  * over all tokens; rows are independent.  Sums over a row go through shared memory: no subgroup size is assumed.
  * Sequences that keep their slot read it in place, others from scratch (state_gather). */
 #define BIG_ARGS
-#define SLOTS 14
+#define SLOTS 15
 #define ARGS ARGPTR x; ARGPTR dt; ARGPTR b; ARGPTR c; ARGPTR a; ARGPTR d; ARGPTR bias; ARGPTR state; ARGPTR copy; \
-    ARGPTR y; ARGPTR q0; ARGPTR prompt; ARGPTR slot_in; ARGPTR slot_out; uint h; uint p; uint g; uint ldx; uint lddt; \
+    ARGPTR y; ARGPTR q0; ARGPTR pos0; ARGPTR prompt; ARGPTR slot_in; ARGPTR slot_out; uint h; uint p; uint g; uint ldx; uint lddt; \
     uint ldb; uint slot_stride; uint phase;
 #include "devices/vulkan/core/kv.glsl"
 layout(local_size_x = 128) in;
 layout(constant_id = 0) const uint N = 128u;
 layout(constant_id = 1) const uint LANES = 8u;             /* of one row; a power of two */
-const uint ROWS = GROUP / LANES, PER = (N + LANES - 1u) / LANES;
+layout(constant_id = 2) const bool BF16 = false;           /* the state's type */
+const uint ROWS = GROUP / LANES, PER = 2u * ((N / 2u + N % 2u + LANES - 1u) / LANES);
 shared float s_b[N], s_c[N], s_sum[GROUP];
+
+#include "devices/vulkan/gdn/state.glsl"
 
 float row_sum(float v)
 {
@@ -39,15 +42,15 @@ void main()
                row = gl_WorkGroupID.x * ROWS + t / LANES, lane = t % LANES, group = head / (args.h / args.g);
     PTR q0 = P(10, q0);
     const uint begin = ld(q0, s), end = ld(q0, s + 1u);
-    if ((ld(P(11, prompt), s) != 0u) != (args.phase != 0u) || begin == end)
+    if ((ld(P(12, prompt), s) != 0u) != (args.phase != 0u) || begin == end)
         return;
-    const int from = ldi(P(12, slot_in), s), to = ldi(P(13, slot_out), s);
+    const int from = ldi(P(13, slot_in), s), to = ldi(P(14, slot_out), s);
     const uint own = head * args.p + min(row, args.p - 1u);
-    PTR slot = at_mul(P(7, state), uint(to), args.slot_stride), copy = at_mul(P(8, copy), s, args.h * args.p * N);
+    PTR slot = at_mul(P(7, state), uint(to), args.slot_stride), copy = at_mul(P(8, copy), s, args.h * args.p * N / (BF16 ? 2u : 1u));
     float v[PER];
     [[unroll]] for (uint i = 0u; i < PER; i++) {
-        const uint e = lane + LANES * i;
-        v[i] = e >= N ? 0.0 : from == to ? ldf(slot, own * N + e) : ldf(copy, own * N + e);
+        const uint e = element(i, lane);
+        v[i] = e >= N ? 0.0 : from == to ? state_at(slot, own * N + e) : state_at(copy, own * N + e);
     }
     const float a = ldf(P(4, a), head), d = ldf(P(5, d), head), bias = ldf(P(6, bias), head);
     for (uint i = begin; i < end; i++) {
@@ -61,15 +64,18 @@ void main()
         float y = 0.0;
         barrier();
         [[unroll]] for (uint j = 0u; j < PER; j++) {
-            const uint e = lane + LANES * j;
+            const uint e = element(j, lane);
             v[j] = e < N ? decay * v[j] + dt * x * s_b[e] : 0.0;
             y += e < N ? v[j] * s_c[e] : 0.0;
         }
         y = row_sum(y);
+        if (BF16 && (args.phase == 0u || (ld(P(11, pos0), s) + i - begin + 1u) % PAGE == 0u))
+            [[unroll]] for (uint j = 0u; j < PER; j++)
+                v[j] = bf16_of(to_bf16(v[j]));
         if (lane == 0u && row < args.p)
             stf(P(9, y), i * args.h * args.p + own, y + d * x);
     }
-    [[unroll]] for (uint i = 0u; i < PER; i++)
-        if (lane + LANES * i < N && row < args.p)
-            stf(slot, own * N + lane + LANES * i, v[i]);
+    [[unroll]] for (uint i = 0u; i < PER; i += BF16 ? 2u : 1u)
+        if (element(i, lane) < N && row < args.p)
+            state_put(slot, own * N + element(i, lane), v[i], v[min(i + 1u, PER - 1u)]);
 }

@@ -8,7 +8,7 @@
 enum { DECODE = 0, PROMPT = 1, MAX_DK = 512, GATHER_GROUPS = 64 };
 enum { LANES = 8, VECTORS = VK_GROUP / LANES };    /* threads of a column or row of a state; such vectors in a group */
 
-static int gather(vk_device *d, vk_list *l, const kvant_seqs *q, const float *state, int64_t stride, int64_t n,
+static int gather(vk_device *d, vk_list *l, const kvant_seqs *q, const void *state, int64_t stride, int64_t n,
                   int phase, int in_place, kvant_diag *diag)
 {
     const size_t seqs = (size_t)q->n_seqs * 4;
@@ -95,11 +95,26 @@ const vk_op vk_op_conv_chunk = { .supports = conv_supports, .scratch = conv_scra
 
 /* ---- gated delta rule ---- */
 
+/* Words of n values of a state. */
+static int64_t state_words(int state_type, int64_t n)
+{
+    return n * (int64_t)kvant_state_bytes(state_type) / 4;
+}
+
+/* Values of bf16 go two and two. */
+static int state_supports(const char *op, int state_type, int width, int64_t stride, kvant_diag *diag)
+{
+    if (state_type == KVANT_STATE_BF16 && (width % 2 || stride % 2))
+        return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                          "device vulkan: %s: bf16 states of %d values a row, slots %lld apart: wanted even numbers", op,
+                          width, (long long)stride);
+    return KVANT_OK;
+}
+
 static int gdn_supports(vk_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_gdn_args *a = args;
-    if (a->state_type != KVANT_STATE_F32)
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: gated delta rule: state_type bf16, wanted f32");
+    KVANT_TRY(state_supports("gated delta rule", a->state_type, a->dk, a->slot_stride, diag));
     if (a->dk > MAX_DK)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: gated delta rule: dk %d, wanted at most %d", a->dk,
                           MAX_DK);
@@ -135,7 +150,8 @@ static int gdn_run(vk_device *d, vk_list *l, const kvant_gdn_args *a, int phase,
     if (q->n_tokens <= 0)
         return KVANT_OK;
     KVANT_TRY(gdn_supports(d, a, diag));
-    KVANT_TRY(gather(d, l, q, a->state, a->slot_stride, (int64_t)state_floats(a), phase, 1, diag));
+    KVANT_TRY(gather(d, l, q, a->state, state_words(a->state_type, a->slot_stride),
+                     state_words(a->state_type, (int64_t)state_floats(a)), phase, 1, diag));
     vk_call_begin(&c, VK_SHADER_gdn);
     vk_ptr(&c, a->q, rows_of(q, a->ldq, (int64_t)a->hk * a->dk), VK_READ);
     vk_ptr(&c, a->k, rows_of(q, a->ldk, (int64_t)a->hk * a->dk), VK_READ);
@@ -146,6 +162,7 @@ static int gdn_run(vk_device *d, vk_list *l, const kvant_gdn_args *a, int phase,
     vk_ptr(&c, d->scratch, gdn_scratch(d, a), VK_READ);
     vk_ptr(&c, a->o, heads * (size_t)a->dv, VK_WRITE);
     vk_ptr(&c, q->q0, seqs + 4, VK_READ);
+    vk_ptr(&c, q->pos0, seqs, VK_READ);
     vk_ptr(&c, q->prompt, seqs, VK_READ);
     vk_ptr(&c, q->slot_in, seqs, VK_READ);
     vk_ptr(&c, q->slot_out, seqs, VK_READ);
@@ -156,11 +173,12 @@ static int gdn_run(vk_device *d, vk_list *l, const kvant_gdn_args *a, int phase,
     vk_uint(&c, a->ldq);
     vk_uint(&c, a->ldk);
     vk_uint(&c, a->ldv);
-    vk_uint(&c, a->slot_stride);
+    vk_uint(&c, state_words(a->state_type, a->slot_stride));
     vk_uint(&c, phase);
     vk_float(&c, (float)(1.0 / sqrt((double)a->dk)));
     vk_spec(&c, (uint32_t)a->dk);
     vk_spec(&c, LANES);
+    vk_spec(&c, a->state_type == KVANT_STATE_BF16);
     return vk_dispatch(d, l, &c, (uint64_t)((a->dv + VECTORS - 1) / VECTORS), (uint32_t)a->hv, (uint32_t)q->n_seqs,
                        diag);
 }
@@ -186,8 +204,7 @@ static int ssm_supports(vk_device *d, const void *args, kvant_diag *diag)
     const int most = a->h > a->seqs.n_seqs ? a->h : a->seqs.n_seqs;
     const int64_t ld = a->ldx > a->ldb ? a->ldx : a->ldb;
 
-    if (a->state_type != KVANT_STATE_F32)
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: Mamba2: state_type bf16, wanted f32");
+    KVANT_TRY(state_supports("Mamba2", a->state_type, a->n, a->slot_stride, diag));
     if ((uint32_t)most > d->caps.max_groups)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: Mamba2: %d heads, %d sequences, wanted at most %u",
                           a->h, a->seqs.n_seqs, d->caps.max_groups);
@@ -225,13 +242,15 @@ static int ssm_run(vk_device *d, vk_list *l, const kvant_ssm_args *a, int phase,
     if (q->n_tokens <= 0)
         return KVANT_OK;
     KVANT_TRY(ssm_supports(d, a, diag));
-    KVANT_TRY(gather(d, l, q, a->state, a->slot_stride, (int64_t)a->h * a->p * a->n, phase, 1, diag));
+    KVANT_TRY(gather(d, l, q, a->state, state_words(a->state_type, a->slot_stride),
+                     state_words(a->state_type, (int64_t)a->h * a->p * a->n), phase, 1, diag));
     vk_call_begin(&c, VK_SHADER_ssm);
     ssm_inputs(&c, a);
     vk_ptr(&c, a->state, vk_rest(d, a->state), VK_WRITE);
     vk_ptr(&c, d->scratch, ssm_scratch(d, a), VK_READ);
     vk_ptr(&c, a->y, rows_of(q, (int64_t)a->h * a->p, (int64_t)a->h * a->p), VK_WRITE);
     vk_ptr(&c, q->q0, seqs + 4, VK_READ);
+    vk_ptr(&c, q->pos0, seqs, VK_READ);
     vk_ptr(&c, q->prompt, seqs, VK_READ);
     vk_ptr(&c, q->slot_in, seqs, VK_READ);
     vk_ptr(&c, q->slot_out, seqs, VK_READ);
@@ -241,10 +260,11 @@ static int ssm_run(vk_device *d, vk_list *l, const kvant_ssm_args *a, int phase,
     vk_uint(&c, a->ldx);
     vk_uint(&c, a->lddt);
     vk_uint(&c, a->ldb);
-    vk_uint(&c, a->slot_stride);
+    vk_uint(&c, state_words(a->state_type, a->slot_stride));
     vk_uint(&c, phase);
     vk_spec(&c, (uint32_t)a->n);
     vk_spec(&c, LANES);
+    vk_spec(&c, a->state_type == KVANT_STATE_BF16);
     return vk_dispatch(d, l, &c, (uint64_t)((a->p + VECTORS - 1) / VECTORS), (uint32_t)a->h, (uint32_t)q->n_seqs, diag);
 }
 
