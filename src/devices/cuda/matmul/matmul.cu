@@ -188,17 +188,30 @@ static int fuse_norm(cuda_device *d, const kvant_op *ops, int n)
     return pair ? 4 : 3;
 }
 
-/* Whether op is a product of a's x that may run beside it: of the same kind and size, written elsewhere. */
-static bool of_same_x(const cuda_device *d, const kvant_matmul_args *a, const kvant_op *op)
+static int wtype_of(const kvant_matmul_args *a)
 {
-    const kvant_matmul_args *b = (const kvant_matmul_args *)op->args;
-    if (op->id != KVANT_OP_MATMUL || b->x != a->x || b->m != a->m || b->ldx != a->ldx || b->compute != a->compute ||
-        !b->w->packed || in_registers(d, b) != in_registers(d, a) || in_integers(d, b) != in_integers(d, a))
+    return ((const cuda_weight *)a->w->packed)->type;
+}
+
+static bool outputs_apart(const kvant_matmul_args *a, const kvant_matmul_args *b)
+{
+    return apart(a->y, (a->m - 1) * a->ldy + a->w->n_out, b->y, (b->m - 1) * b->ldy + b->w->n_out);
+}
+
+/* Whether ops[k] is a product of the x of ops[0] that may run beside those before it: of the same kind and size,
+ * written elsewhere. */
+static bool of_same_x(const cuda_device *d, const kvant_op *ops, int k)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args, *b = (const kvant_matmul_args *)ops[k].args;
+    if (ops[k].id != KVANT_OP_MATMUL || b->x != a->x || b->m != a->m || b->ldx != a->ldx ||
+        b->compute != a->compute || b->w->n_in != a->w->n_in || !b->w->packed)
         return false;
-    const int64_t in = (b->m - 1) * b->ldx + b->w->n_in, out = (b->m - 1) * b->ldy + b->w->n_out;
-    return wshapes[((const cuda_weight *)b->w->packed)->type].integers ==
-               wshapes[((const cuda_weight *)a->w->packed)->type].integers &&
-           apart(b->x, in, b->y, out) && (a == b || apart(a->y, (a->m - 1) * a->ldy + a->w->n_out, b->y, out));
+    for (int i = 0; i < k; i++)
+        if (!outputs_apart((const kvant_matmul_args *)ops[i].args, b))
+            return false;
+    return in_registers(d, b) == in_registers(d, a) && in_integers(d, b) == in_integers(d, a) &&
+           wshapes[wtype_of(b)].integers == wshapes[wtype_of(a)].integers &&
+           apart(b->x, (b->m - 1) * b->ldx + b->w->n_in, b->y, (b->m - 1) * b->ldy + b->w->n_out);
 }
 
 /* Products of one x (query, key and value): their kernels side by side. */
@@ -208,17 +221,16 @@ static int fuse_beside(cuda_device *d, const kvant_op *ops, int n)
     int k = 0;
     if (a->m < 1 || !a->w->packed || (!in_registers(d, a) && !in_integers(d, a)))
         return 0;
-    while (k < n && k < BESIDE_MOST && of_same_x(d, a, &ops[k]))
+    while (k < n && k < BESIDE_MOST && of_same_x(d, ops, k))
         k++;
     for (int i = 0; k > 1 && i < k; i++) {
         const kvant_matmul_args *b = (const kvant_matmul_args *)ops[i].args;
-        const int type = ((const cuda_weight *)b->w->packed)->type;
         mm p = mm_of_args(b);
         p.beside = (i > 0 ? BESIDE_LAST : 0) | (i < k - 1 ? BESIDE_NEXT : 0);
         if (in_registers(d, b))
-            cuda_coded(d, type, p);
+            cuda_coded(d, wtype_of(b), p);
         else
-            cuda_int8(d, type, p, 0);
+            cuda_int8(d, wtype_of(b), p, 0);
     }
     return k > 1 ? k : 0;
 }
