@@ -40,31 +40,17 @@ template <int T, int N, int THREADS, typename F>
 static __device__ __forceinline__ void products_80(const uint32_t *row, int groups, panels_80<N, THREADS> &panels,
                                                    float (*acc)[4], F ahead)
 {
-    coded_numbers n;
-    coded_words w[2];
+    coded_lane lane;
 #pragma unroll
     for (int g = 0; g < UNIT_GROUPS; g++) {
-        const int in = g % PANEL_GROUPS, now = g % 2;
+        const int in = g % PANEL_GROUPS;
         uint32_t a[2][4];
         if (in == 0) {
             async_wait<STAGES_80 - 2>();
             __syncthreads(); /* this panel is there, and the one before is read no more */
             ahead(g);
         }
-        if constexpr (wshapes[T].integers) {
-            if (g == 0) {
-                coded_ready<T>(row, &n);
-                coded_fetch<T>(row, 0, n, &w[0]);
-            }
-            if (g + 1 < UNIT_GROUPS)
-                coded_fetch<T>(row, g + 1, n, &w[1 - now]);
-            coded_values<T>(w[now], a);
-        } else
-            coded_plain<T>(row, g, a);
-        if (coded_ends(wshapes[T]) && g >= groups)
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                a[i / 4][i % 4] = 0;
+        coded_group<T>(row, g, groups, lane, a);
 #pragma unroll
         for (int h = 0; h < 2; h++)
             step_regs<ARCH_80, N, 0, 1, true>(acc, a[h], panels.at + panels.stage * N * PANEL_LINE + 64 * in + 32 * h,

@@ -82,25 +82,11 @@ template <int T, int N>
 static __device__ __forceinline__ void coded_products(const uint32_t *row, int groups, bool begins,
                                                       coded_panels<N> &panels, uint32_t (*a)[2][4], float (*acc)[4])
 {
-    coded_numbers n;
-    coded_words w[2];
-    if constexpr (wshapes[T].integers) {
-        coded_ready<T>(row, &n);
-        coded_fetch<T>(row, 0, n, &w[0]);
-    }
+    coded_lane lane;
 #pragma unroll
     for (int g = 0; g < UNIT_GROUPS; g++) {
         const int at = g % PANEL_GROUPS, now = g % 2;
-        if constexpr (wshapes[T].integers) {
-            if (g + 1 < UNIT_GROUPS) /* ahead of the products */
-                coded_fetch<T>(row, g + 1, n, &w[1 - now]);
-            coded_values<T>(w[now], a[now]);
-        } else
-            coded_plain<T>(row, g, a[now]);
-        if (coded_ends(wshapes[T]) && g >= groups) /* times zeros of the image, for which they must be numbers */
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                a[now][i / 4][i % 4] = 0;
+        coded_group<T>(row, g, groups, lane, a[now]);
         if (at == 0)
             bar_wait(panels.full(panels.stage), panels.phase);
         group_open<N>(acc);

@@ -102,6 +102,33 @@ template <int T> static __device__ __forceinline__ void coded_plain(const uint32
     }
 }
 
+/* What a lane keeps of a unit from group to group. */
+typedef struct coded_lane {
+    coded_numbers n;
+    coded_words w[2];
+} coded_lane;
+
+/* Group g of a unit, which has `groups` of them; the next one's bytes are asked for ahead of this one's products. */
+template <int T>
+static __device__ __forceinline__ void coded_group(const uint32_t *row, int g, int groups, coded_lane &lane,
+                                                   uint32_t (*a)[4])
+{
+    if constexpr (wshapes[T].integers) {
+        if (g == 0) {
+            coded_ready<T>(row, &lane.n);
+            coded_fetch<T>(row, 0, lane.n, &lane.w[0]);
+        }
+        if (g + 1 < UNIT_GROUPS)
+            coded_fetch<T>(row, g + 1, lane.n, &lane.w[(g + 1) % 2]);
+        coded_values<T>(lane.w[g % 2], a);
+    } else
+        coded_plain<T>(row, g, a);
+    if (coded_ends(wshapes[T]) && g >= groups) /* times zeros of the image, for which they must be numbers */
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            a[i / 4][i % 4] = 0;
+}
+
 /* Which columns of which expert a block takes; false: the grid is larger than the work. */
 template <int N> static __device__ __forceinline__ bool coded_place(const mm &p, const coded_job &j, coded_tile *t)
 {
