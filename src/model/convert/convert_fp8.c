@@ -32,12 +32,14 @@ int convert_fp8_open(convert_plan *plan, kvant_diag *diag)
 
     gjson_text(gjson_get(q, "quant_method"), method, sizeof method);
     plan->fp8.on = strcmp(method, "fp8") == 0;
+    if (!plan->fp8.on)
+        return KVANT_OK;
     for (int i = 0; i < 256; i++) {
         const uint8_t code = (uint8_t)i;
         plan->fp8.values[i] = 0.0f;
         f8->ref.decode_acc(NULL, &code, 1, 1, &plan->fp8.values[i], 1);
     }
-    return plan->fp8.on && size.p && *size.p != 'n' ? read_block(plan, size, diag) : KVANT_OK;
+    return size.p && *size.p != 'n' ? read_block(plan, size, diag) : KVANT_OK;
 }
 
 static int is_fp8(const st_tensor *t)

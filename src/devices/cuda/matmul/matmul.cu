@@ -45,6 +45,12 @@ static int loaded(const kvant_weight *w, const char *op, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* Of a weight that was loaded. */
+static int wtype_of(const kvant_weight *w)
+{
+    return ((const cuda_weight *)w->packed)->type;
+}
+
 static int matmul_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     (void)d;
@@ -61,22 +67,21 @@ static bool in_registers(const cuda_device *d, const kvant_matmul_args *a)
 {
     if (a->compute == KVANT_COMPUTE_F32 || !a->w->packed)
         return false;
-    const int type = ((const cuda_weight *)a->w->packed)->type;
-    return cuda_coded_pays(d, type, a->m) && cuda_coded_takes(d, type, mm_of_args(a));
+    return cuda_coded_pays(d, wtype_of(a->w), a->m) && cuda_coded_takes(d, wtype_of(a->w), mm_of_args(a));
 }
 
 /* Whether the product goes by int8.cuh. */
 static bool in_integers(const cuda_device *d, const kvant_matmul_args *a)
 {
     return a->compute != KVANT_COMPUTE_F32 && a->w->packed && a->m > 0 && !in_registers(d, a) &&
-           cuda_int8_takes(d, ((const cuda_weight *)a->w->packed)->type, mm_of_args(a));
+           cuda_int8_takes(d, wtype_of(a->w), mm_of_args(a));
 }
 
 static size_t matmul_scratch(const cuda_device *d, const void *args)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)args;
     return in_integers(d, a)    ? cuda_int8_scratch(mm_of_args(a))
-           : in_registers(d, a) ? cuda_coded_scratch(d, ((const cuda_weight *)a->w->packed)->type, mm_of_args(a))
+           : in_registers(d, a) ? cuda_coded_scratch(d, wtype_of(a->w), mm_of_args(a))
                                 : cuda_blas_scratch(d, args);
 }
 
@@ -87,7 +92,7 @@ static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
     if (a->m <= 0)
         return KVANT_OK;
     const mm p = mm_of_args(a);
-    const int type = ((const cuda_weight *)a->w->packed)->type;
+    const int type = wtype_of(a->w);
     if (in_registers(d, a)) {
         cuda_coded(d, type, p);
         return KVANT_OK;
@@ -134,7 +139,7 @@ static bool few_rows(const cuda_device *d, const kvant_op *op, few *f)
     if (!f->int8 && (a->m > GEMV_ROWS || cuda_blas_takes(d, a)))
         return false;
     f->p = mm_of_args(a);
-    f->type = ((const cuda_weight *)a->w->packed)->type;
+    f->type = wtype_of(a->w);
     return true;
 }
 
@@ -188,11 +193,6 @@ static int fuse_norm(cuda_device *d, const kvant_op *ops, int n)
     return pair ? 4 : 3;
 }
 
-static int wtype_of(const kvant_matmul_args *a)
-{
-    return ((const cuda_weight *)a->w->packed)->type;
-}
-
 static bool outputs_apart(const kvant_matmul_args *a, const kvant_matmul_args *b)
 {
     return apart(a->y, (a->m - 1) * a->ldy + a->w->n_out, b->y, (b->m - 1) * b->ldy + b->w->n_out);
@@ -210,7 +210,7 @@ static bool of_same_x(const cuda_device *d, const kvant_op *ops, int k)
         if (!outputs_apart((const kvant_matmul_args *)ops[i].args, b))
             return false;
     return in_registers(d, b) == in_registers(d, a) && in_integers(d, b) == in_integers(d, a) &&
-           wshapes[wtype_of(b)].integers == wshapes[wtype_of(a)].integers &&
+           wshapes[wtype_of(b->w)].integers == wshapes[wtype_of(a->w)].integers &&
            apart(b->x, (b->m - 1) * b->ldx + b->w->n_in, b->y, (b->m - 1) * b->ldy + b->w->n_out);
 }
 
@@ -228,9 +228,9 @@ static int fuse_beside(cuda_device *d, const kvant_op *ops, int n)
         mm p = mm_of_args(b);
         p.beside = (i > 0 ? BESIDE_LAST : 0) | (i < k - 1 ? BESIDE_NEXT : 0);
         if (in_registers(d, b))
-            cuda_coded(d, wtype_of(b), p);
+            cuda_coded(d, wtype_of(b->w), p);
         else
-            cuda_int8(d, wtype_of(b), p, 0);
+            cuda_int8(d, wtype_of(b->w), p, 0);
     }
     return k > 1 ? k : 0;
 }
@@ -277,13 +277,13 @@ static mm mm_of_id_args(const kvant_matmul_id_args *a)
 static bool id_in_registers(const cuda_device *d, const kvant_matmul_id_args *a)
 {
     return id_sorted(a) && a->compute != KVANT_COMPUTE_F32 && a->w->packed &&
-           cuda_coded_takes(d, ((const cuda_weight *)a->w->packed)->type, mm_of_id_args(a));
+           cuda_coded_takes(d, wtype_of(a->w), mm_of_id_args(a));
 }
 
 static size_t matmul_id_scratch(const cuda_device *d, const void *args)
 {
     const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
-    return id_in_registers(d, a) ? cuda_coded_scratch(d, ((const cuda_weight *)a->w->packed)->type, mm_of_id_args(a))
+    return id_in_registers(d, a) ? cuda_coded_scratch(d, wtype_of(a->w), mm_of_id_args(a))
                                  : ((size_t)a->n * (size_t)a->k + MM_EXPERTS + 1) * sizeof(int32_t);
 }
 
@@ -295,7 +295,7 @@ static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
     if (a->n * a->k <= 0)
         return KVANT_OK;
     mm p = mm_of_id_args(a);
-    const int type = ((const cuda_weight *)a->w->packed)->type;
+    const int type = wtype_of(a->w);
     if (!id_sorted(a)) {
         if (a->compute != KVANT_COMPUTE_F32 && cuda_int8_takes(d, type, p))
             cuda_int8(d, type, p, 0);
@@ -357,7 +357,7 @@ static int embed_run(cuda_device *d, const void *args, kvant_diag *diag)
         return KVANT_OK;
     mm p = mm_of(a->w, NULL, a->y, 0, a->w->n_in, a->n, 1);
     p.ids = a->ids;
-    embed_launches[((const cuda_weight *)a->w->packed)->type](p, d->stream);
+    embed_launches[wtype_of(a->w)](p, d->stream);
     return KVANT_OK;
 }
 
