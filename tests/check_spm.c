@@ -1,5 +1,5 @@
-/* check_spm.c: vocabularies of characters (SentencePiece's with scores, Gemma's with merges) against golden ids of the
- * `sentencepiece` package, made vocabularies, hostile files and texts. */
+/* check_spm.c: vocabularies of characters (SentencePiece's with scores, BPE and unigram; Gemma's with merges) against
+ * golden ids of the `sentencepiece` package, made vocabularies, hostile files and texts. */
 #include <math.h>
 #include <time.h>
 #include "base/mem.h"
@@ -16,8 +16,8 @@
 #define GOLDEN "tests/golden/tokenizer/spm.tsv"
 #define SP     "\xe2\x96\x81"
 
-static const char *const names[] = { "prefix", "plain", "unk" };
-enum { N_NAMES = 3 };
+static const char *const names[] = { "prefix", "plain", "unk", "best", "user" };
+enum { N_NAMES = 5 };
 
 static tokenizer *open_golden(const char *name)
 {
@@ -79,7 +79,7 @@ static void test_golden(tokenizer *const *toks)
         }
         free(text);
     }
-    CHECK(cases > 300, "%d golden cases", cases);
+    CHECK(cases > 700, "%d golden cases", cases);
     free(file);
 }
 
@@ -254,6 +254,130 @@ static void test_merges(void)
     tokenizer_close(t);
 }
 
+/* ---- unigram ---- */
+
+/* precompiled_charsmap: "A" is "a", a tab a space, "B" nothing, "AC" two characters; the units that are asked for. */
+enum { UNITS = 1024 };
+
+static void put_map(gguf_make *m, uint32_t units[UNITS], const char *texts, size_t n)
+{
+    const uint32_t array = 4 * UNITS;
+
+    gguf_make_array(m, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, 4 + array + n);
+    gguf_make_bytes(m, &array, 4);
+    gguf_make_bytes(m, units, array);
+    gguf_make_bytes(m, texts, n);
+}
+
+/* A unit for a byte after those that end at `base`, whose value lies at unit at ^ 768.  Returns that. */
+static uint32_t lead(uint32_t units[UNITS], uint32_t base, char byte, uint32_t value)
+{
+    const uint32_t at = base ^ (uint8_t)byte, end = at ^ 768;
+
+    units[at] = (uint8_t)byte | 0x100u | (at ^ end) << 10;
+    units[end] = 0x80000000u | value;
+    return end;
+}
+
+static void put_small_map(gguf_make *m)
+{
+    static const char texts[] = "a\0 \0\0bb";
+    uint32_t units[UNITS] = { 256 << 10 };
+
+    lead(units, 256, '\t', 2);
+    lead(units, 256, 'B', 4);
+    lead(units, lead(units, 256, 'A', 0), 'C', 5);
+    put_map(m, units, texts, sizeof texts);
+}
+
+static const made unigram_pieces[] = {
+    { .text = SP, .kind = 1, .score = -3 },    { .text = "a", .kind = 1, .score = -2 },
+    { .text = "b", .kind = 1, .score = -2 },   { .text = "ab", .kind = 1, .score = -3 },
+    { .text = "abb", .kind = 1, .score = -6 }, { .text = "<c>", .kind = 3, .score = 0 },
+    { .text = "{u}", .kind = 4, .score = 0 },  { .text = SP "a", .kind = 1, .score = -4 },
+    { .text = "bb", .kind = 5, .score = 0 },
+};
+enum { N_PIECES = sizeof unigram_pieces / sizeof unigram_pieces[0] };
+
+static tokenizer *open_unigram(int bytes, int squeeze, int prefix)
+{
+    gguf_make m = { 0 };
+    tokenizer *t = NULL;
+    kvant_diag diag = { "" };
+
+    put_vocab(&m, "t5", unigram_pieces, N_PIECES, bytes);
+    put_small_map(&m);
+    gguf_make_bool(&m, "tokenizer.ggml.remove_extra_whitespaces", squeeze);
+    gguf_make_bool(&m, "tokenizer.ggml.add_space_prefix", prefix);
+    gguf_make_u32(&m, "tokenizer.ggml.bos_token_id", 0);
+    CHECK(open_made(&m, &t, &diag) == 0, "%s", diag.text);
+    return t;
+}
+
+static void test_unigram(void)
+{
+    tokenizer *t = open_unigram(0, 0, 0);
+
+    if (!t)
+        return;
+    expect(t, "abb", KVANT_TOK_BOS, "4 3"); /* -5 beats -6; the unused token is none; no BOS unless asked for */
+    expect(t, "A\taB", 0, "2 8");           /* "a a" */
+    expect(t, "ACA", 0, "3 3 2");           /* the longest text of the map: "bb" */
+    expect(t, "zz a", 0, "0 8");            /* unknown characters: one token for a run */
+    expect(t, "  ", 0, "1 1");
+    expect(t, "a{u}a<c>", 0, "2 7 2 0"); /* "<c>" is no token: four unknown characters... */
+    expect(t, "<c>a", KVANT_TOK_SPECIAL, "6 2");
+    expect(t, "", 0, "");
+    tokenizer_close(t);
+    t = open_unigram(1, 1, 1);
+    if (!t)
+        return;
+    expect(t, "  A \t b ", 0, "264 257 259"); /* " a b" */
+    expect(t, " \t ", 0, "");
+    expect(t, "B", 0, "");
+    expect(t, "a\xff\xc3\xa9", 0, "264 256 196 170"); /* bytes: of none, and of a character without token */
+    tokenizer_close(t);
+}
+
+/* Arrays of chance, and one that leads round in circles. */
+static void test_bad_maps(void)
+{
+    rng r = { 5 };
+    char text[512], *a = malloc(1 << 18);
+    uint32_t units[UNITS] = { 0 };
+    kvant_diag diag = { "" };
+    int n;
+
+    for (int i = 0; i < 400; i++) {
+        gguf_make m = { 0 };
+        tokenizer *t = NULL;
+        for (int k = 0; k < UNITS; k++)
+            units[k] = (uint32_t)rng_u64(&r) & (i % 4 == 0 ? UINT32_MAX : i % 4 == 1 ? 0xFFFFDu : 0x1FFFFu);
+        for (int k = 0; i % 4 == 3 && k < UNITS; k++)
+            units[k] = (uint32_t)(k & 255) | 0x100u | (uint32_t)(rng_u64(&r) & 0x300) << 10;
+        put_vocab(&m, "t5", unigram_pieces, N_PIECES, 1);
+        put_map(&m, units, "a\0\xff b", 6);
+        CHECK(open_made(&m, &t, &diag) == 0, "%s", diag.text);
+        for (int k = 0; t && k < 10; k++)
+            free(encode(t, text, random_text(&r, text, sizeof text, 0), 0, &n));
+        tokenizer_close(t);
+    }
+    gguf_make m = { 0 };
+    tokenizer *t = NULL;
+    memset(units, 0, sizeof units);
+    units['a'] = 'a' | (uint32_t)'a' << 10; /* from 'a' by 'a' to 'a', and no text ends */
+    put_vocab(&m, "t5", unigram_pieces, N_PIECES, 1);
+    put_map(&m, units, "", 1);
+    CHECK(open_made(&m, &t, &diag) == 0, "%s", diag.text);
+    memset(a, 'a', 1 << 18);
+    if (t) {
+        free(encode(t, a, 1 << 18, 0, &n));
+        CHECK(n == 1 << 18, "a circle in the map: %d tokens", n);
+    }
+    tokenizer_close(t);
+    free(a);
+}
+
 /* ---- hostile files and texts ---- */
 
 static void expect_error(gguf_make *m, int code, const char *wants)
@@ -290,6 +414,35 @@ static void test_bad_files(void)
     gguf_make_array(&m, "tokenizer.ggml.scores", GGUF_F32, 1);
     gguf_make_bytes(&m, &one.score, 4);
     expect_error(&m, KVANT_EFORMAT, "scores: 1 entries, want one per token: 2");
+}
+
+static void expect_bad_map(uint32_t array, size_t n, const char *wants)
+{
+    static const char zeros[600] = "";
+    gguf_make m = { 0 };
+
+    put_vocab(&m, "t5", unigram_pieces, N_PIECES, 0);
+    gguf_make_array(&m, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, n);
+    gguf_make_bytes(&m, &array, n < 4 ? n : 4);
+    for (size_t i = 4; i < n; i++)
+        gguf_make_bytes(&m, i + 1 < n || array == 12 ? "x" : zeros, 1);
+    expect_error(&m, KVANT_EFORMAT, wants);
+}
+
+static void test_bad_unigrams(void)
+{
+    made one = { .text = "ab", .kind = 1, .score = INFINITY };
+    gguf_make m = { 0 };
+
+    put_vocab(&m, "t5", &one, 1, 0);
+    expect_error(&m, KVANT_EFORMAT, "scores[1]: not finite");
+    expect_bad_map(4, 3, "precompiled_charsmap: 3 bytes with an array of 0");
+    expect_bad_map(6, 20, "20 bytes with an array of 6");
+    expect_bad_map(0, 20, "20 bytes with an array of 0");
+    expect_bad_map(UINT32_MAX - 3, 20, "20 bytes with an array of 4294967292");
+    expect_bad_map(12, 20, "its texts (4 bytes), want a NUL at the end");
+    expect_bad_map(16, 20, "its texts (0 bytes), want a NUL at the end");
+    expect_bad_map(4, 4 + 4 + 258, "its texts (258 bytes), want a NUL at the end and after at most 256");
 }
 
 static double run_time(const tokenizer *t, const char *text, size_t n)
@@ -343,7 +496,10 @@ int main(void)
     test_scores();
     test_no_cuts();
     test_merges();
+    test_unigram();
+    test_bad_maps();
     test_bad_files();
+    test_bad_unigrams();
     test_long(toks);
     for (int i = 0; i < N_NAMES; i++)
         tokenizer_close(toks[i]);

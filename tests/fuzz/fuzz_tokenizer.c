@@ -3,7 +3,8 @@
  * First byte: bits 0-1 what the rest is, bits 2-3 the pre-tokenizer, bits 4-5 the flags, bit 6 a vocabulary of
  * characters with scores (then bit 2 is the space before a text) or, with bits 2 and 3, with merges.
  *   0, 1   a text for a fixed vocabulary
- *   2      a vocabulary and a text: lines "<kind digit>token", an empty line, lines of merges, an empty line, the text
+ *   2      a vocabulary and a text: lines "<kind digit>token", an empty line, lines of merges, an empty line, the text;
+ *          with bits 6 and 3, not 2, a unigram one: a precompiled_charsmap of 256 bytes instead of the merges
  *   3      a GGUF file; the text is part of it
  * Promises: ids are in range, decode back to the text (exactly where nothing is normalised), no control id comes out of
  * text unless asked for, the count does not depend on the room given, and streamed characters are valid UTF-8. */
@@ -221,6 +222,18 @@ static void put_scores(gguf_make *m, const uint8_t *p, size_t n)
     gguf_make_bytes(m, scores, 4 * count);
 }
 
+/* With the keys that only such a vocabulary has. */
+static size_t put_map(gguf_make *m, const uint8_t *p, size_t n)
+{
+    const size_t size = n < 256 ? n : 256;
+
+    gguf_make_bool(m, "tokenizer.ggml.remove_extra_whitespaces", size && p[0] & 1);
+    gguf_make_bool(m, "tokenizer.ggml.add_space_prefix", size && p[0] & 2);
+    gguf_make_array(m, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, size);
+    gguf_make_bytes(m, p, size);
+    return size;
+}
+
 static void use_vocab(const char *model, const char *pre, int flags, const uint8_t *p, size_t n)
 {
     gguf_make m = { 0 };
@@ -233,7 +246,8 @@ static void use_vocab(const char *model, const char *pre, int flags, const uint8
     put_scores(&m, p, n);
     put_types(&m, p, n);
     size_t at = put_lines(&m, "tokenizer.ggml.tokens", p, n, 1);
-    at += put_lines(&m, "tokenizer.ggml.merges", p + at, n - at, 0);
+    at += strcmp(model, "t5") == 0 ? put_map(&m, p + at, n - at)
+                                   : put_lines(&m, "tokenizer.ggml.merges", p + at, n - at, 0);
     gguf_make_u32(&m, "tokenizer.ggml.bos_token_id", 0);
     gguf_make_finish(&m);
     if (gguf_open_mem(m.data, m.n, &g, &diag) == 0) {
@@ -266,7 +280,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1)
         return 0;
     const int what = data[0] & 3, pre = data[0] >> 2 & 3, flags = data[0] >> 4 & 3, scores = data[0] >> 6 & 1;
-    const char *model = !scores ? "gpt2" : pre == 3 ? "gemma4" : "llama";
+    const char *model = !scores ? "gpt2" : pre == 3 ? "gemma4" : pre == 2 ? "t5" : "llama";
     if (!fixed[pre])
         fixed[pre] = fixed_vocab(pres[pre]);
     if (!scored[pre & 1])

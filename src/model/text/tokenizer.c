@@ -10,6 +10,8 @@
  *      is that token.
  * Vocabularies of characters: 1 and 2 with U+2581 for each space and one before each span where the file asks for it;
  * words of characters, merged by rank or score; what is no token then becomes byte tokens.
+ * Unigram vocabularies: 1; each span is normalised by the file's own map; then 2, and the cut whose scores add up to
+ * most.
  * No recursion; memory: about 24 bytes per byte of the longest piece, plus 4 per code point where NFC has work. */
 #include "model/text/tokenizer.h"
 
@@ -29,6 +31,7 @@ typedef struct encoder {
     int64_t n; /* tokens so far, also beyond cap */
     pretok_scan *scan;
     bpe_work work;
+    unigram_work best;
     pretok_buf nfc;
     char *piece;  /* a piece in the byte alphabet, v.longest + 2 bytes */
     char *spaces; /* a span with U+2581 for its spaces */
@@ -152,6 +155,21 @@ static int put_symbols(encoder *e, const char *s, size_t n_symbols)
     return KVANT_OK;
 }
 
+/* The pieces whose scores add up to most. */
+static int encode_best(encoder *e, const char *s, size_t n)
+{
+    if (unigram_cut(&e->t->u, &e->best, s, n) < 0)
+        return kvant_fail(e->diag, KVANT_ENOMEM, "text: no memory to cut a piece of %zu bytes", n);
+    for (size_t at = 0, end; at < n; at = end) {
+        end = e->best.from[at];
+        if (e->best.id[end] >= 0)
+            put(e, e->best.id[end]);
+        else
+            KVANT_TRY(put_char(e, s + at, end - at));
+    }
+    return KVANT_OK;
+}
+
 /* Characters as symbols, merged. */
 static int encode_word(encoder *e, const char *s, size_t n)
 {
@@ -174,14 +192,20 @@ static int encode_words(encoder *e, const char *s, size_t len)
 {
     for (size_t at = 0, end; at < len; at = end) {
         end = spm_word(&e->t->s, s, len, at);
-        KVANT_TRY(encode_word(e, s + at, end - at));
+        KVANT_TRY((e->t->is_unigram ? encode_best : encode_word)(e, s + at, end - at));
     }
     return KVANT_OK;
 }
 
-/* s[*len] with the vocabulary's spaces; at most 3 bytes for each. */
+/* s[*len] with the vocabulary's spaces, at most 3 bytes for each; unigram: normalised. */
 static int change_spaces(encoder *e, const char **s, size_t *len)
 {
+    if (e->t->is_unigram) {
+        KVANT_TRY(unigram_normalise(&e->t->u, *s, *len, e->t->space_prefix, &e->nfc, e->diag));
+        *len = e->nfc.len;
+        *s = (const char *)e->nfc.data;
+        return KVANT_OK;
+    }
     if (3 * (*len + 1) > e->cap_spaces) {
         kvant_free(e->spaces);
         e->cap_spaces = 3 * (*len + 1);
@@ -253,6 +277,7 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t len, int flags
     int err = encode_text(&e, text, len, flags);
     pretok_scan_close(e.scan);
     bpe_work_free(&e.work);
+    unigram_work_free(&e.best);
     pretok_buf_free(&e.nfc);
     kvant_free(e.piece);
     kvant_free(e.spaces);

@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "model/text/tokenizer_parts.h"
 
-enum { MODEL_BYTES, MODEL_GEMMA4, MODEL_SCORES, N_MODELS };
-static const char *const model_names[N_MODELS] = { "gpt2", "gemma4", "llama" };
+enum { MODEL_BYTES, MODEL_GEMMA4, MODEL_SCORES, MODEL_UNIGRAM, N_MODELS };
+static const char *const model_names[N_MODELS] = { "gpt2", "gemma4", "llama", "t5" };
 
 static int read_model(const gguf *g, int *model, kvant_diag *diag)
 {
@@ -18,8 +18,8 @@ static int read_model(const gguf *g, int *model, kvant_diag *diag)
         if (strlen(model_names[*model]) == name.n && memcmp(model_names[*model], name.s, name.n) == 0)
             return KVANT_OK;
     return kvant_fail(diag, KVANT_EFORMAT,
-                      "tokenizer.ggml.model: '%s', want gpt2 (byte-level BPE), gemma4 (BPE of characters) or llama "
-                      "(SentencePiece BPE)",
+                      "tokenizer.ggml.model: '%s', want gpt2 (byte-level BPE), gemma4 (BPE of characters), llama "
+                      "(SentencePiece BPE) or t5 (SentencePiece unigram)",
                       vocab_show(name.s, name.n, shown, sizeof shown));
 }
 
@@ -27,7 +27,7 @@ static int read_pre(tokenizer *t, const gguf *g, int model, kvant_diag *diag)
 {
     gguf_str pre = { "", 0 };
 
-    if (model == MODEL_SCORES)
+    if (model == MODEL_SCORES || model == MODEL_UNIGRAM)
         return KVANT_OK;
     if (model == MODEL_GEMMA4)
         return pretok_open("gemma4", 6, 0, &t->pre, diag);
@@ -47,7 +47,8 @@ static int read_spaces(tokenizer *t, const gguf *g, int model, kvant_diag *diag)
         return KVANT_OK;
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_space_prefix", 0, &t->space_prefix, diag));
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0, &squeeze, diag));
-    if (squeeze)
+    t->u.squeeze = squeeze;
+    if (squeeze && model != MODEL_UNIGRAM)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "tokenizer.ggml.remove_extra_whitespaces: true, want false");
     return KVANT_OK;
 }
@@ -177,7 +178,7 @@ static int read_ids(tokenizer *t, const gguf *g, kvant_diag *diag)
         if (id >= 0)
             t->v.tokens[id].eog = 1;
     }
-    t->add_bos = (!t->pre || pretok_add_bos(t->pre)) && t->bos >= 0;
+    t->add_bos = (t->pre ? pretok_add_bos(t->pre) : !t->is_unigram) && t->bos >= 0;
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_bos_token", 0, &t->add_bos, diag));
     if (t->add_bos && t->bos < 0)
         return kvant_fail(diag, KVANT_EFORMAT,
@@ -199,8 +200,13 @@ static int read_all(tokenizer *t, const gguf *g, kvant_diag *diag)
     KVANT_TRY(read_spaces(t, g, model, diag));
     if (t->v.raw)
         spm_find_cuts(&t->s, &t->v);
-    KVANT_TRY(model == MODEL_SCORES ? spm_merges(&t->s, &t->b, &t->v, g, diag) : read_merges(t, g, diag));
+    t->is_unigram = model == MODEL_UNIGRAM;
+    KVANT_TRY(t->is_unigram           ? unigram_read(&t->u, &t->v, g, diag)
+              : model == MODEL_SCORES ? spm_merges(&t->s, &t->b, &t->v, g, diag)
+                                      : read_merges(t, g, diag));
     KVANT_TRY(vocab_finish(&t->v, diag));
+    if (t->is_unigram)
+        KVANT_TRY(unigram_finish(&t->u, &t->v, diag));
     return read_ids(t, g, diag);
 }
 
@@ -226,6 +232,7 @@ void tokenizer_close(tokenizer *t)
     vocab_close(&t->v);
     bpe_free(&t->b);
     spm_free(&t->s);
+    unigram_free(&t->u);
     pretok_close(t->pre);
     kvant_free(t);
 }

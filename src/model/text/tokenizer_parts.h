@@ -6,6 +6,7 @@
 #include "model/text/tokenizer.h"
 #include "model/text/tokenizer_bpe.h"
 #include "model/text/tokenizer_spm.h"
+#include "model/text/tokenizer_unigram.h"
 #include "model/text/tokenizer_vocab.h"
 
 struct tokenizer {
@@ -13,6 +14,8 @@ struct tokenizer {
     bpe b;
     pretok *pre; /* NULL: merged by score */
     spm s;       /* v.raw */
+    int is_unigram;
+    unigram u; /* is_unigram: instead of b */
     int32_t bos, eos, unk;
     int add_bos, add_eos, space_prefix;
 };

@@ -147,8 +147,9 @@ static int cut_token(const spm *s, const vocab *v, uint32_t id, float score, can
     return KVANT_OK;
 }
 
-static float read_float(const uint8_t *p)
+float spm_score(const uint8_t *scores, uint32_t id)
 {
+    const uint8_t *p = scores + 4 * (size_t)id;
     const uint32_t bits = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
     float f;
 
@@ -159,7 +160,7 @@ static float read_float(const uint8_t *p)
 static int list_merges(const spm *s, const vocab *v, const uint8_t *scores, candidates *c, kvant_diag *diag)
 {
     for (uint32_t id = 0; id < v->n; id++) {
-        const float score = read_float(scores + 4 * (size_t)id);
+        const float score = spm_score(scores, id);
         if (isnan(score))
             return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.scores[%u]: not a number, want one", id);
         if (!can_merge(v, id))
