@@ -112,22 +112,23 @@ static void normalise(float *x, int n, int64_t ld, int h, int d)
 
 /* decay: lower end of g; the upper end is -1e-4.  beta: 0, 1 or (2) random. */
 static void gdn_inputs(scene *s, int hk, int hv, int dk, int dv, int interleaved, float decay, int beta, int type,
-                       uint64_t seed)
+                       int per_channel, uint64_t seed)
 {
-    const int64_t ldq = hk * dk + 3, ldv = hv * dv + 1, n = s->n_tokens;
+    const int64_t ldq = hk * dk + 3, ldv = hv * dv + 1, n = s->n_tokens, gates = hv * (per_channel ? dk : 1);
 
     s->slot_floats = (int64_t)hv * dv * dk;
     s->width = s->ld = (int64_t)hv * dv;
     s->x[0] = random_floats((size_t)(n * ldq), -1, 1, seed);
     s->x[1] = random_floats((size_t)(n * ldq), -1, 1, seed + 1);
     s->x[2] = random_floats((size_t)(n * ldv), -1, 1, seed + 2);
-    s->x[3] = random_floats((size_t)(n * hv), decay, -1e-4f, seed + 3);
+    s->x[3] = random_floats((size_t)(n * gates), decay, -1e-4f, seed + 3);
     s->x[4] = random_floats((size_t)(n * hv), beta == 1 ? 1 : 0, beta == 0 ? 0 : 1, seed + 4);
     normalise(s->x[0], s->n_tokens, ldq, hk, dk);
     normalise(s->x[1], s->n_tokens, ldq, hk, dk);
     fill_state(s, seed + 5);
     s->gdn = (kvant_gdn_args){ seqs_of(s), s->x[0], s->x[1], s->x[2],     s->x[3], s->x[4], NULL, NULL,     hk,
-                               hv,         dk,      dv,      interleaved, ldq,     ldq,     ldv,  s->stride, type };
+                               hv,         dk,      dv,      interleaved, ldq,     ldq,     ldv,  s->stride, type,
+                               per_channel };
     for (int64_t i = 0; i < s->n_slots * s->stride && type == KVANT_STATE_BF16; i++)
         s->state[i] = bf16_to_f32(f32_to_bf16(s->state[i]));
 }
@@ -311,11 +312,13 @@ static void gdn_case(int n_seqs, const int *tokens, int prompts, int pattern, in
     char what[120];
     scene s;
 
-    for (int type = KVANT_STATE_F32; type <= KVANT_STATE_BF16; type++) {
+    for (int kind = 0; kind < 4; kind++) {
+        const int type = kind % 2 ? KVANT_STATE_BF16 : KVANT_STATE_F32, per_channel = kind / 2;
         scene_open(&s, 0, n_seqs, tokens, prompts, pattern, seed);
-        gdn_inputs(&s, hk, hv, dk, dv, (int)(seed & 1), decay, beta, type, seed);
-        snprintf(what, sizeof what, "gdn %d seqs of %d.. hk %d hv %d dk %d dv %d decay %g beta %d state type %d",
-                 n_seqs, tokens[0], hk, hv, dk, dv, (double)decay, beta, type);
+        gdn_inputs(&s, hk, hv, dk, dv, (int)(seed & 1), decay, beta, type, per_channel, seed);
+        snprintf(what, sizeof what,
+                 "gdn %d seqs of %d.. hk %d hv %d dk %d dv %d decay %g beta %d state type %d per channel %d", n_seqs,
+                 tokens[0], hk, hv, dk, dv, (double)decay, beta, type, per_channel);
         check_scene(&s, KVANT_OP_GDN_STEP, what);
         check_scene(&s, KVANT_OP_GDN_CHUNK, what);
         scene_close(&s);
@@ -375,7 +378,7 @@ static void check_lengths(void)
 }
 
 /* A prompt cut on the 64 grid, piece by piece through one slot, gives the bits of the whole; conv under any cut. */
-static void check_chunking(int id, int pos, int type)
+static void check_chunking(int id, int pos, int type, int per_channel)
 {
     static const int grid[] = { 0, 64, 192, 200 }, off_grid[] = { 0, 24, 152, 200 },
                      conv_cuts[] = { 0, 1, 3, 64, 127, 200 };
@@ -395,7 +398,7 @@ static void check_chunking(int id, int pos, int type)
         if (is_conv)
             conv_inputs(&s, 40, 4, 78);
         else
-            gdn_inputs(&s, 1, 2, 32, 32, 0, -1, 2, type, 78);
+            gdn_inputs(&s, 1, 2, 32, 32, 0, -1, 2, type, per_channel, 78);
         result whole = run(&s, id, kernel, 2);
         for (int i = 0; i < pieces; i++) {
             scene p = s;
@@ -408,7 +411,7 @@ static void check_chunking(int id, int pos, int type)
             p.gdn.q += lo * p.gdn.ldq;
             p.gdn.k += lo * p.gdn.ldk;
             p.gdn.v += lo * p.gdn.ldv;
-            p.gdn.g += lo * p.gdn.hv;
+            p.gdn.g += lo * p.gdn.hv * (per_channel ? p.gdn.dk : 1);
             p.gdn.beta += lo * p.gdn.hv;
             p.conv.x += lo * p.conv.ldx;
             result r = run(&p, id, kernel, 3);
@@ -425,13 +428,13 @@ static void check_chunking(int id, int pos, int type)
 }
 
 /* step and chunk are the same mathematics. */
-static void check_step_is_chunk(void)
+static void check_step_is_chunk(int per_channel)
 {
     const int tokens[1] = { 150 };
     scene s;
 
     scene_open(&s, 0, 1, tokens, 1, MOVED, 5);
-    gdn_inputs(&s, 1, 2, 64, 64, 0, -0.3f, 2, KVANT_STATE_F32, 6);
+    gdn_inputs(&s, 1, 2, 64, 64, 0, -0.3f, 2, KVANT_STATE_F32, per_channel, 6);
     result chunk = run(&s, KVANT_OP_GDN_CHUNK, kvant_op_cpu(KVANT_OP_GDN_CHUNK), 2);
     s.prompt[0] = 0;
     result step = run(&s, KVANT_OP_GDN_STEP, kvant_op_cpu(KVANT_OP_GDN_STEP), 2);
@@ -443,7 +446,7 @@ static void check_step_is_chunk(void)
 }
 
 /* One token, one chunk: the outputs of f32 states to the last bit, and those states rounded to nearest even. */
-static void check_rounding(void)
+static void check_rounding(int per_channel)
 {
     const int tokens[3] = { 1, 1, 1 };
     const kvant_cpu_kernel *kernel;
@@ -457,7 +460,7 @@ static void check_rounding(void)
             if (!usable)
                 continue;
             scene_open(&s, 0, 3, tokens, phase_of(id), MOVED, 21);
-            gdn_inputs(&s, 1, 2, 64, 40, 0, -1, 2, KVANT_STATE_BF16, 22);
+            gdn_inputs(&s, 1, 2, 64, 40, 0, -1, 2, KVANT_STATE_BF16, per_channel, 22);
             result bf16 = run(&s, id, kernel, 2);
             s.gdn.state_type = KVANT_STATE_F32;
             result f32 = run(&s, id, kernel, 2);
@@ -508,7 +511,7 @@ static double planted(kvant_op_fn fn, int pattern)
     wrong.stages = 1;
     wrong.fn[0] = fn;
     scene_open(&s, 0, 4, tokens, 0, pattern, 9);
-    gdn_inputs(&s, 1, 2, 16, 16, 0, -1, 2, KVANT_STATE_F32, 9);
+    gdn_inputs(&s, 1, 2, 16, 16, 0, -1, 2, KVANT_STATE_F32, 0, 9);
     result good = run(&s, KVANT_OP_GDN_STEP, kvant_op_reference(KVANT_OP_GDN_STEP), 1);
     result bad = run(&s, KVANT_OP_GDN_STEP, &wrong, 1);
     const double d = distance(&s, KVANT_OP_GDN_STEP, &bad, &good);
@@ -560,12 +563,16 @@ int main(void)
     check_patterns();
     check_lengths();
     for (int type = KVANT_STATE_F32; type <= KVANT_STATE_BF16; type++) {
-        check_chunking(KVANT_OP_GDN_CHUNK, 64, type);
-        check_chunking(KVANT_OP_GDN_CHUNK, 40, type);
+        for (int per_channel = 0; per_channel < 2; per_channel++) {
+            check_chunking(KVANT_OP_GDN_CHUNK, 64, type, per_channel);
+            check_chunking(KVANT_OP_GDN_CHUNK, 40, type, per_channel);
+        }
     }
-    check_chunking(KVANT_OP_CONV_CHUNK, 40, 0);
-    check_rounding();
-    check_step_is_chunk();
+    check_chunking(KVANT_OP_CONV_CHUNK, 40, 0, 0);
+    check_rounding(0);
+    check_rounding(1);
+    check_step_is_chunk(0);
+    check_step_is_chunk(1);
     check_minus_zero();
     return check_end("check_gdn");
 }

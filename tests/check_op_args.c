@@ -717,6 +717,8 @@ static void gdn_gates(void)
     accept(KVANT_OP_GDN_GATES, &good, "gdn_gates");
     REFUSE(KVANT_OP_GDN_GATES, good, n, -1);
     REFUSE(KVANT_OP_GDN_GATES, good, h, 0);
+    REFUSE(KVANT_OP_GDN_GATES, good, channels, -1);
+    REFUSE(KVANT_OP_GDN_GATES, good, channels, 513);
     REFUSE(KVANT_OP_GDN_GATES, good, alpha, NULL);
     REFUSE(KVANT_OP_GDN_GATES, good, beta, NULL);
     REFUSE(KVANT_OP_GDN_GATES, good, a, NULL);
@@ -763,6 +765,7 @@ static void gdn(int id)
     REFUSE(id, good, dk, 513);
     REFUSE(id, good, dv, 513);
     REFUSE(id, good, interleaved, 2);
+    REFUSE(id, good, per_channel, 2);
     REFUSE(id, good, ldq, 7);
     REFUSE(id, good, ldk, 7);
     REFUSE(id, good, ldv, 7);

@@ -241,11 +241,16 @@ typedef struct kvant_conv_args {
     const float *bias; int linear;
 } kvant_conv_args;
 
-/* g = a * softplus(alpha + dt), beta = sigmoid(beta): f32[n][h]; a, dt f32[h]; in place (alpha -> g). */
-typedef struct kvant_gdn_gates_args { float *alpha; float *beta; const float *a, *dt; int n, h; } kvant_gdn_gates_args;
+/* g = a * softplus(alpha + dt), beta = sigmoid(beta): f32[n][h]; a, dt f32[h]; in place (alpha -> g).
+ * channels > 0: so many gates a head: alpha f32[n][h*channels], dt f32[h*channels]; a and beta as before. */
+typedef struct kvant_gdn_gates_args {
+    float *alpha; float *beta; const float *a, *dt; int n, h, channels;
+} kvant_gdn_gates_args;
 
-/* Gated delta rule with a scalar gate.  Per value head v, key head kh = interleaved ? v/(hv/hk) : v % hk, and state S:
+/* Gated delta rule.  Per value head v, key head kh = interleaved ? v/(hv/hk) : v % hk, and state S:
  *   S <- exp(g) S;  u = beta (v - S^T k);  S <- S + k u^T;  o = dk^-1/2 S^T q.
+ * One gate a head; per_channel 1 (Kimi Delta Attention, arXiv 2510.26692): g f32[n_tokens][hv][dk], a gate for every row
+ * of S: S <- diag(exp(g)) S.  No gate is above 0.
  *   q,k f32[n_tokens][..] head j at j*dk with row stride ldq/ldk, already L2-normalised; v f32 row stride ldv, head j
  *   at j*dv; g, beta f32[n_tokens][hv]; state [slot][hv][dv][dk] (transposed: value column j is dk contiguous values;
  *   slot_stride in values); o f32[n_tokens][hv*dv].
@@ -257,6 +262,7 @@ typedef struct kvant_gdn_gates_args { float *alpha; float *beta; const float *a,
 typedef struct kvant_gdn_args {
     kvant_seqs seqs; const float *q, *k, *v, *g, *beta; void *state; float *o; int hk, hv, dk, dv, interleaved;
     int64_t ldq, ldk, ldv, slot_stride; int state_type; /* enum kvant_state_type */
+    int per_channel;
 } kvant_gdn_args;
 
 /* Mamba2: a state space model with a scalar decay per head (Dao and Gu 2024).  Per head j, of group j / (h/g), state S:

@@ -206,6 +206,8 @@ int check_gdn_gates(const void *args, kvant_diag *diag)
 
     KVANT_TRY(arg_count(id, a->n, diag));
     KVANT_TRY(arg_positive(id, "h", a->h, diag));
+    if (a->channels < 0 || a->channels > KVANT_MAX_HEAD_DIM)
+        BAD("%s: channels = %d, wanted 0 to %d", arg_op(id), a->channels, KVANT_MAX_HEAD_DIM);
     if (a->n > 0)
         NEED(id, "alpha, beta, a, dt", a->alpha, a->beta, a->a, a->dt);
     return KVANT_OK;
@@ -224,6 +226,8 @@ static int check_gdn(int id, const kvant_gdn_args *a, kvant_diag *diag)
         BAD("%s: dk = %d, dv = %d, wanted 1 to %d", arg_op(id), a->dk, a->dv, KVANT_MAX_HEAD_DIM);
     if (a->interleaved != 0 && a->interleaved != 1)
         BAD("%s: interleaved = %d, wanted 0 or 1", arg_op(id), a->interleaved);
+    if (a->per_channel != 0 && a->per_channel != 1)
+        BAD("%s: per_channel = %d, wanted 0 or 1", arg_op(id), a->per_channel);
     if (a->state_type != KVANT_STATE_F32 && a->state_type != KVANT_STATE_BF16)
         BAD("%s: state_type = %d, wanted %d (f32) or %d (bf16)", arg_op(id), a->state_type, KVANT_STATE_F32,
             KVANT_STATE_BF16);

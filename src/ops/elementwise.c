@@ -198,9 +198,11 @@ static void gdn_gates(const void *args, int part, int parts, const kvant_work *w
     part_range(a->n, part, parts, &lo, &hi);
     for (int64_t i = lo; i < hi; i++)
         for (int j = 0; j < a->h; j++) {
-            float *alpha = a->alpha + i * a->h + j, *beta = a->beta + i * a->h + j;
+            const int n = a->channels > 0 ? a->channels : 1;
+            float *alpha = a->alpha + (i * a->h + j) * n, *beta = a->beta + i * a->h + j;
 
-            *alpha = a->a[j] * softplus(*alpha + a->dt[j]);
+            for (int e = 0; e < n; e++)
+                alpha[e] = a->a[j] * softplus(alpha[e] + a->dt[j * n + e]);
             *beta = sigmoid(*beta);
         }
 }

@@ -1,4 +1,4 @@
-/* gdn.c: scalar references of gdn_step and gdn_chunk: the gated delta rule with a scalar gate per head.
+/* gdn.c: scalar references of gdn_step and gdn_chunk: the gated delta rule with a gate per head or per channel.
  *
  * Per (sequence, value head) a state S[dk][dv], kept transposed: value column j is S + j*dk, dk contiguous floats.
  *     S <- exp(g_t) S;  p = S^T k_t;  u = beta_t (v_t - p);  S <- S + k_t u^T;  o_t = dk^-1/2 S^T q_t
@@ -67,16 +67,22 @@ static void gather(const kvant_gdn_args *a, int phase, int part, int parts, cons
 
 /* The inputs of token row i, value head v. */
 typedef struct token {
-    const float *q, *k, *v;
-    float g, beta;
+    const float *q, *k, *v, *g; /* g: gates_of */
+    float beta;
 } token;
+
+/* Gates of a head. */
+static int gates_of(const kvant_gdn_args *a)
+{
+    return a->per_channel ? a->dk : 1;
+}
 
 static token token_at(const kvant_gdn_args *a, int i, int v)
 {
     const int kh = a->interleaved ? v / (a->hv / a->hk) : v % a->hk;
 
     return (token){ a->q + i * a->ldq + (int64_t)kh * a->dk, a->k + i * a->ldk + (int64_t)kh * a->dk,
-                    a->v + i * a->ldv + (int64_t)v * a->dv, a->g[(int64_t)i * a->hv + v],
+                    a->v + i * a->ldv + (int64_t)v * a->dv, a->g + ((int64_t)i * a->hv + v) * gates_of(a),
                     a->beta[(int64_t)i * a->hv + v] };
 }
 
@@ -90,12 +96,12 @@ static double dot(const float *x, const float *y, int n)
 }
 
 /* One token of one value column. */
-static float step_column(const token *t, float *column, int j, int dk, double scale)
+static float step_column(const token *t, float *column, int j, int dk, int per_channel, double scale)
 {
-    const float decay = (float)exp((double)t->g);
+    const float decay = (float)exp((double)t->g[0]);
 
     for (int i = 0; i < dk; i++)
-        column[i] *= decay;
+        column[i] *= per_channel ? (float)exp((double)t->g[i]) : decay;
     const float u = (float)((double)t->beta * ((double)t->v[j] - dot(column, t->k, dk)));
     for (int i = 0; i < dk; i++)
         column[i] += t->k[i] * u;
@@ -112,46 +118,84 @@ static void step_head(const kvant_gdn_args *a, int s, int v, float *state, const
         float *o = a->o + ((int64_t)i * a->hv + v) * a->dv;
 
         for (int j = 0; j < a->dv; j++)
-            o[j] = step_column(&t, state + (size_t)j * (size_t)a->dk, j, a->dk, scale);
+            o[j] = step_column(&t, state + (size_t)j * (size_t)a->dk, j, a->dk, a->per_channel, scale);
         round_state(a, state, (size_t)a->dv * (size_t)a->dk);
     }
 }
 
-/* Scratch of one chunk: cumulative gates c[C]; a[C][C] = beta_t D <k_t,k_j>; p[C][C] = D <q_t,k_j>; one column u[C]. */
+/* Scratch of one chunk, rows of [C]: cumulative gates c[gates]; a[C] = beta_t <k_t, D k_j> and p[C] = <q_t, D k_j> with
+ * D = exp(c_t - c_j); keys and queries with their decay since the chunk began, keys with the decay until it ends: k, q,
+ * left[dk]; one column u. */
 typedef struct chunk {
-    double *c, *a, *p, *u;
+    double *c, *a, *p, *k, *q, *left, *u;
 } chunk;
 
-/* Rows lo..lo+n-1 of one head: the gram matrices with their decays, exp(c_t - c_j) for j <= t only: never overflows. */
-static void chunk_grams(const kvant_gdn_args *a, int v, int lo, int n, const chunk *w)
+static chunk chunk_parts(const kvant_gdn_args *a, double *p)
+{
+    const size_t rows = CHUNK * (size_t)a->dk, square = CHUNK * CHUNK;
+    double *k = p + CHUNK + (size_t)CHUNK * (size_t)gates_of(a) + 2 * square;
+
+    return (chunk){ p + CHUNK + 2 * square, p + CHUNK, p + CHUNK + square, k, k + rows, k + 2 * rows, p };
+}
+
+/* <x, exp(ct - cj) y>, where cj came before: never overflows. */
+static double decayed_dot(const kvant_gdn_args *a, const float *x, const float *y, const double *ct, const double *cj)
 {
     double sum = 0.0;
 
+    if (!a->per_channel)
+        return exp(ct[0] - cj[0]) * dot(x, y, a->dk);
+    for (int i = 0; i < a->dk; i++)
+        sum += (double)x[i] * (double)y[i] * exp(ct[i] - cj[i]);
+    return sum;
+}
+
+/* Rows lo..lo+n-1 of one head: all but u. */
+static void chunk_matrices(const kvant_gdn_args *a, int v, int lo, int n, const chunk *w)
+{
+    const int gates = gates_of(a), dk = a->dk;
+    const double *last = w->c + (n - 1) * gates;
+
     for (int t = 0; t < n; t++)
-        w->c[t] = sum += (double)token_at(a, lo + t, v).g;
+        for (int i = 0; i < gates; i++)
+            w->c[t * gates + i] = (t > 0 ? w->c[(t - 1) * gates + i] : 0.0) + (double)token_at(a, lo + t, v).g[i];
     for (int t = 0; t < n; t++) {
         const token x = token_at(a, lo + t, v);
+        const double *c = w->c + t * gates;
 
         for (int j = 0; j <= t; j++) {
-            const token y = token_at(a, lo + j, v);
-            const double decay = exp(w->c[t] - w->c[j]);
-
-            w->a[t * CHUNK + j] = (double)x.beta * decay * dot(x.k, y.k, a->dk);
-            w->p[t * CHUNK + j] = decay * dot(x.q, y.k, a->dk);
+            const float *key = token_at(a, lo + j, v).k;
+            w->a[t * CHUNK + j] = (double)x.beta * decayed_dot(a, x.k, key, c, w->c + j * gates);
+            w->p[t * CHUNK + j] = decayed_dot(a, x.q, key, c, w->c + j * gates);
+        }
+        for (int i = 0; i < dk; i++) {
+            const int of = a->per_channel ? i : 0;
+            w->k[t * dk + i] = exp(c[of]) * (double)x.k[i];
+            w->q[t * dk + i] = exp(c[of]) * (double)x.q[i];
+            w->left[t * dk + i] = exp(last[of] - c[of]) * (double)x.k[i];
         }
     }
+}
+
+static double dot_f64(const float *x, const double *y, int n)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i] * y[i];
+    return sum;
 }
 
 /* One value column j: U by forward substitution, the outputs, then the state. */
 static void chunk_column(const kvant_gdn_args *a, int v, int lo, int n, int j, float *column, const chunk *w)
 {
-    const double scale = 1.0 / sqrt((double)a->dk);
+    const double scale = 1.0 / sqrt((double)a->dk), *last = w->c + (n - 1) * gates_of(a);
     double *u = w->u;
 
     for (int t = 0; t < n; t++) {
         const token x = token_at(a, lo + t, v);
-        double r = (double)x.beta * ((double)x.v[j] - exp(w->c[t]) * dot(column, x.k, a->dk));
-        double o = exp(w->c[t]) * dot(column, x.q, a->dk);
+        double r = (double)x.beta * ((double)x.v[j] - dot_f64(column, w->k + t * a->dk, a->dk));
+        double o = dot_f64(column, w->q + t * a->dk, a->dk);
 
         for (int m = 0; m < t; m++)
             r -= w->a[t * CHUNK + m] * u[m];
@@ -161,10 +205,10 @@ static void chunk_column(const kvant_gdn_args *a, int v, int lo, int n, int j, f
         a->o[((int64_t)(lo + t) * a->hv + v) * a->dv + j] = (float)(scale * o);
     }
     for (int i = 0; i < a->dk; i++) {
-        double sum = exp(w->c[n - 1]) * (double)column[i];
+        double sum = exp(last[a->per_channel ? i : 0]) * (double)column[i];
 
         for (int t = 0; t < n; t++)
-            sum += exp(w->c[n - 1] - w->c[t]) * (double)token_at(a, lo + t, v).k[i] * u[t];
+            sum += w->left[t * a->dk + i] * u[t];
         column[i] = (float)sum;
     }
 }
@@ -172,15 +216,14 @@ static void chunk_column(const kvant_gdn_args *a, int v, int lo, int n, int j, f
 /* Chunks end where (position + 1) % CHUNK == 0, so the result does not depend on how a prompt was cut on that grid. */
 static void chunk_head(const kvant_gdn_args *a, int s, int v, float *state, const kvant_work *work)
 {
-    double *p = work->local;
-    const chunk w = { p, p + CHUNK, p + CHUNK + CHUNK * CHUNK, p + CHUNK + 2 * CHUNK * CHUNK };
+    const chunk w = chunk_parts(a, work->local);
     const int end = a->seqs.q0[s + 1];
 
     for (int lo = a->seqs.q0[s], n; lo < end; lo += n) {
         n = CHUNK - (a->seqs.pos0[s] + lo - a->seqs.q0[s]) % CHUNK;
         if (n > end - lo)
             n = end - lo;
-        chunk_grams(a, v, lo, n, &w);
+        chunk_matrices(a, v, lo, n, &w);
         for (int j = 0; j < a->dv; j++)
             chunk_column(a, v, lo, n, j, state + (size_t)j * (size_t)a->dk, &w);
         round_state(a, state, (size_t)a->dv * (size_t)a->dk);
@@ -216,8 +259,9 @@ static size_t gdn_shared(const void *args)
 
 static size_t gdn_local(const void *args)
 {
-    (void)args;
-    return (size_t)(2 * CHUNK + 2 * CHUNK * CHUNK) * sizeof(double);
+    const kvant_gdn_args *a = args;
+
+    return CHUNK * (1 + 2 * CHUNK + (size_t)gates_of(a) + 3 * (size_t)a->dk) * sizeof(double);
 }
 
 static void step_gather(const void *args, int part, int parts, const kvant_work *work)

@@ -195,19 +195,26 @@ static void case_gates(vcase *c, int n, int d, const char *shape)
     }
 }
 
-static void case_gdn_gates(vcase *c, int n, int d, const char *shape)
+static void gdn_gates(vcase *c, int n, int d, int channels, const char *shape)
 {
-    if (!vcase_begin(c, KVANT_OP_GDN_GATES, shape, ""))
+    if (!vcase_begin(c, KVANT_OP_GDN_GATES, shape, channels ? "channels" : ""))
         return;
-    float *alpha = vcase_normal(c, cells(n, d), 9), *beta = vcase_normal(c, cells(n, d), 10);
-    float *a = vcase_normal(c, (size_t)d, 11), *dt = vcase_normal(c, (size_t)d, 12);
-    const kvant_gdn_gates_args g = { alpha, beta, a, dt, n, d };
-    for (int i = 0; i < n * d; i += 13)
+    const int all = d * (channels ? channels : 1);
+    float *alpha = vcase_normal(c, cells(n, all), 9), *beta = vcase_normal(c, cells(n, d), 10);
+    float *a = vcase_normal(c, (size_t)d, 11), *dt = vcase_normal(c, (size_t)all, 12);
+    const kvant_gdn_gates_args g = { alpha, beta, a, dt, n, d, channels };
+    for (int i = 0; i < n * all; i += 13)
         alpha[i] *= 25.0f;              /* both ends of softplus */
     vcase_result(c, alpha);
     vcase_result(c, beta);
-    vcase_about(c, "n %d h %d", n, d);
+    vcase_about(c, "n %d h %d, channels %d", n, d, channels);
     vcase_run(c, &g, 1e-7);
+}
+
+static void case_gdn_gates(vcase *c, int n, int d, const char *shape)
+{
+    gdn_gates(c, n, d, 0, shape);
+    gdn_gates(c, n, d, d % 2 ? 1 : 6, shape);
 }
 
 void cases_elementwise(vcase *c)

@@ -113,26 +113,28 @@ static void *states(vcase *c, int stride, int type)
     return state;
 }
 
-static void gdn(vcase *c, int phase, const int *ask, int pattern, gdn_size z, int type)
+static void gdn(vcase *c, int phase, const int *ask, int pattern, gdn_size z, int type, int per_channel)
 {
+    static const char *const kinds[] = { "", "bf16", "channels", "channels, bf16" };
     const int stride = z.hv * z.dv * z.dk + 16, op = phase ? KVANT_OP_GDN_CHUNK : KVANT_OP_GDN_STEP;
+    const int gates = z.hv * (per_channel ? z.dk : 1);
 
-    if (!vcase_begin(c, op, slots[pattern].shape, type == KVANT_STATE_BF16 ? "bf16" : ""))
+    if (!vcase_begin(c, op, slots[pattern].shape, kinds[2 * per_channel + (type == KVANT_STATE_BF16)]))
         return;
     const kvant_seqs seqs = state_seqs(c, ask, phase, pattern, 0);
     const int n = seqs.n_tokens;
     float *q = vcase_normal(c, (size_t)(n * z.hk * z.dk), 1), *k = vcase_normal(c, (size_t)(n * z.hk * z.dk), 2);
-    float *v = vcase_normal(c, (size_t)(n * z.hv * z.dv), 3), *g = vcase_normal(c, (size_t)(n * z.hv), 4);
+    float *v = vcase_normal(c, (size_t)(n * z.hv * z.dv), 3), *g = vcase_normal(c, (size_t)(n * gates), 4);
     float *beta = vcase_normal(c, (size_t)(n * z.hv), 5), *o = vcase_out(c, (size_t)(n * z.hv * z.dv));
     void *state = states(c, stride, type);
     unit_rows(q, n * z.hk, z.dk);
     unit_rows(k, n * z.hk, z.dk);
-    for (int i = 0; i < n * z.hv; i++) {
+    for (int i = 0; i < n * gates; i++)
         g[i] = i % 17 == 3 ? -20.0f : -0.1f * fabsf(g[i]);         /* some forget everything */
+    for (int i = 0; i < n * z.hv; i++)
         beta[i] = i % 13 == 2 ? 0.0f : 1.0f / (1.0f + expf(-beta[i]));
-    }
     const kvant_gdn_args a = { seqs, q, k, v, g, beta, state, o, z.hk, z.hv, z.dk, z.dv, pattern % 2,
-                               z.hk * z.dk, z.hk * z.dk, z.hv * z.dv, stride, type };
+                               z.hk * z.dk, z.hk * z.dk, z.hv * z.dv, stride, type, per_channel };
     vcase_about(c, "heads %d/%d, d %d/%d, %d tokens", z.hk, z.hv, z.dk, z.dv, n);
     vcase_run(c, &a, 1e-7);
 }
@@ -142,7 +144,8 @@ static void gdn_empty(vcase *c, int op)
     if (!vcase_begin(c, op, "empty", ""))
         return;
     float *state = vcase_normal(c, 2 * 1024, 3), *o = vcase_out(c, 32);
-    const kvant_gdn_args a = { { 0 }, o, o, o, o, o, state, o, 1, 1, 32, 32, 0, 32, 32, 32, 1024, KVANT_STATE_F32 };
+    const kvant_gdn_args a = { { 0 }, o, o, o, o, o, state, o, 1, 1, 32, 32, 0, 32, 32, 32, 1024, KVANT_STATE_F32,
+                               0 };
     vcase_run(c, &a, 0.0);
 }
 
@@ -151,12 +154,13 @@ void cases_gdn(vcase *c)
     const gdn_size big = { 2, 4, 128, 128 }, uneven = { 2, 4, 32, 48 }, small = { 2, 2, 16, 32 };
 
     for (int p = 0; p < PATTERNS; p++)
-        for (int type = KVANT_STATE_F32; type <= KVANT_STATE_BF16; type++) {
-            gdn(c, 0, one, p, big, type);
-            gdn(c, 0, few, p, uneven, type);
-            gdn(c, 1, many, p, c->quick ? uneven : big, type);
-            gdn(c, 1, many, p, small, type);
-        }
+        for (int type = KVANT_STATE_F32; type <= KVANT_STATE_BF16; type++)
+            for (int per_channel = 0; per_channel < 2; per_channel++) {
+                gdn(c, 0, one, p, big, type, per_channel);
+                gdn(c, 0, few, p, uneven, type, per_channel);
+                gdn(c, 1, many, p, c->quick ? uneven : big, type, per_channel);
+                gdn(c, 1, many, p, small, type, per_channel);
+            }
     gdn_empty(c, KVANT_OP_GDN_STEP);
     gdn_empty(c, KVANT_OP_GDN_CHUNK);
 }

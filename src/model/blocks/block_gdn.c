@@ -176,14 +176,14 @@ static void recur(builder *b, int l, const layer_weights *w, int ld)
                                    b->conv_stride, ld, NULL, 0 };
     const kvant_gdn_args gdn = { b->seqs, y, y + qk, y + 2 * qk, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o,
                                  hp->gdn_hk, hp->gdn_hv, hp->gdn_dk, hp->gdn_dv, hp->gdn_interleaved, c, c, c,
-                                 b->gdn_stride, b->gdn_type };
+                                 b->gdn_stride, b->gdn_type, 0 };
 
     if (b->any_prompt)
         build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);
     if (b->any_decode)
         build_emit(b, KVANT_OP_CONV_STEP, &conv, sizeof conv);
     BUILD(b, NORM_L2, { y, hp->rms_eps, b->n, 2 * hp->gdn_hk, hp->gdn_dk, c, hp->gdn_dk });
-    BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv });
+    BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv, 0 });
     if (b->any_prompt)
         build_emit(b, KVANT_OP_GDN_CHUNK, &gdn, sizeof gdn);
     if (b->any_decode)

@@ -3,7 +3,8 @@
  * A unit is a block of value columns of one head of ALL sequences: it first copies the columns that another sequence
  * may overwrite (slots read and written by different sequences), then computes in place.  Columns are independent,
  * units share nothing: one stage, and forks, swaps and chains of slots are safe.
- * bf16 states: a token's columns are computed in f32 scratch and rounded into the slot. */
+ * bf16 states: a token's columns are computed in f32 scratch and rounded into the slot.
+ * Gates per channel: a token's decays, and its key with them, are made in scratch first. */
 #include <string.h>
 #include "base/half.h"
 #include "devices/cpu/gdn/slot_moves.h"
@@ -76,10 +77,17 @@ static void narrow(const float *restrict from, uint16_t *restrict to, int n)
 }
 
 typedef struct token {
-    const float *q, *k, *v;
+    const float *q, *k, *v, *g; /* g: gates_of */
     float *o;
-    float g, beta;
+    float beta;
+    const float *fade, *faded; /* gates per channel: exp(g), exp(g) k */
 } token;
+
+/* Gates of a head. */
+static int gates_of(const kvant_gdn_args *a)
+{
+    return a->per_channel ? a->dk : 1;
+}
 
 static token token_at(const kvant_gdn_args *a, int i, int v)
 {
@@ -89,9 +97,11 @@ static token token_at(const kvant_gdn_args *a, int i, int v)
     return (token){ a->q + i * a->ldq + (int64_t)kh * a->dk,
                     a->k + i * a->ldk + (int64_t)kh * a->dk,
                     a->v + i * a->ldv + (int64_t)v * a->dv,
+                    a->g + gate * gates_of(a),
                     a->o + gate * a->dv,
-                    a->g[gate],
-                    a->beta[gate] };
+                    a->beta[gate],
+                    NULL,
+                    NULL };
 }
 
 static float exp_one(float x)
@@ -119,66 +129,66 @@ static float exp_one(float x)
     o##c = vf_fma(s, q, o##c);
 #define OUTPUT(c) t->o[j + c] = scale * vf_sum(o##c);
 
-/* Columns j.. of one token: src -> dst, which may be the same.  p = decay S^T k; S = decay S + k u^T; o = S^T q. */
-#define STEP_DEFINE(name, COLUMNS)                                                                                     \
+/* Columns j.. of one token: src -> dst, which may be the same.  p = decay S^T KEY; S = FADE S + k u^T; o = S^T q. */
+#define STEP_DEFINE(name, COLUMNS, KEY, FADE, FADE_REST)                                                               \
     static void name(const token *t, const float *src, float *dst, int j, int dk, float decay, float scale)            \
     {                                                                                                                  \
-        const vf fade = vf_set(decay);                                                                                 \
         int i = 0;                                                                                                     \
         COLUMNS(ZERO)                                                                                                  \
         for (; i + VF_LANES <= dk; i += VF_LANES) {                                                                    \
-            const vf k = vf_load(t->k + i);                                                                            \
+            const vf k = vf_load(KEY + i);                                                                             \
             COLUMNS(READ)                                                                                              \
         }                                                                                                              \
         if (i < dk) {                                                                                                  \
-            const vf k = vf_load_n(t->k + i, dk - i);                                                                  \
+            const vf k = vf_load_n(KEY + i, dk - i);                                                                   \
             COLUMNS(READ_REST)                                                                                         \
         }                                                                                                              \
         COLUMNS(ERROR)                                                                                                 \
         for (i = 0; i + VF_LANES <= dk; i += VF_LANES) {                                                               \
-            const vf k = vf_load(t->k + i), q = vf_load(t->q + i);                                                     \
+            const vf k = vf_load(t->k + i), q = vf_load(t->q + i), fade = FADE;                                        \
             vf s;                                                                                                      \
             COLUMNS(UPDATE)                                                                                            \
         }                                                                                                              \
         if (i < dk) {                                                                                                  \
-            const vf k = vf_load_n(t->k + i, dk - i), q = vf_load_n(t->q + i, dk - i);                                 \
+            const vf k = vf_load_n(t->k + i, dk - i), q = vf_load_n(t->q + i, dk - i), fade = FADE_REST;               \
             vf s;                                                                                                      \
             COLUMNS(UPDATE_REST)                                                                                       \
         }                                                                                                              \
         COLUMNS(OUTPUT)                                                                                                \
     }
 
-STEP_DEFINE(step_4, COLUMNS4)
-STEP_DEFINE(step_1, COLUMNS1)
+STEP_DEFINE(step_4, COLUMNS4, t->k, vf_set(decay), vf_set(decay))
+STEP_DEFINE(step_1, COLUMNS1, t->k, vf_set(decay), vf_set(decay))
+STEP_DEFINE(channels_4, COLUMNS4, t->faded, vf_load(t->fade + i), vf_load_n(t->fade + i, dk - i))
+STEP_DEFINE(channels_1, COLUMNS1, t->faded, vf_load(t->fade + i), vf_load_n(t->fade + i, dk - i))
 
-/* Token i, columns j0 .. j0+n-1 of head v. */
-static void step_token(const kvant_gdn_args *a, int i, int v, int j0, int n, const float *src, float *dst)
+/* fades: [2][dk]: exp(g), and k times it. */
+static void fade_key(token *t, float *fades, int dk)
 {
-    const float scale = 1.0f / sqrtf((float)a->dk);
-    const token t = token_at(a, i, v);
-    const float decay = exp_one(t.g);
-    int c = 0;
-
-    for (; c + 4 <= n; c += 4)
-        step_4(&t, src + c * a->dk, dst + c * a->dk, j0 + c, a->dk, decay, scale);
-    for (; c < n; c++)
-        step_1(&t, src + c * a->dk, dst + c * a->dk, j0 + c, a->dk, decay, scale);
+    t->fade = fades;
+    t->faded = fades + dk;
+    for (int i = 0; i < dk; i += VF_LANES) {
+        const int n = dk - i < VF_LANES ? dk - i : VF_LANES;
+        const vf f = vf_exp(vf_load_n(t->g + i, n));
+        vf_store_n(fades + i, f, n);
+        vf_store_n(fades + dk + i, vf_mul(f, vf_load_n(t->k + i, n)), n);
+    }
 }
 
-/* All tokens of sequence s; room: f32 scratch of the columns, for bf16 states. */
-static void step_sequence(const kvant_gdn_args *a, int s, int v, int j0, int n, const void *src, float *room)
+/* Token i, columns j0 .. j0+n-1 of head v; fades: scratch of gates per channel. */
+static void step_token(const kvant_gdn_args *a, int i, int v, int j0, int n, const float *src, float *dst, float *fades)
 {
-    void *dst = columns_at(a, a->seqs.slot_out[s], v, j0);
+    const float scale = 1.0f / sqrtf((float)a->dk);
+    token t = token_at(a, i, v);
+    const float decay = a->per_channel ? 1.0f : exp_one(t.g[0]);
+    int c = 0;
 
-    for (int i = a->seqs.q0[s]; i < a->seqs.q0[s + 1]; i++, src = dst) {
-        if (a->state_type == KVANT_STATE_F32) {
-            step_token(a, i, v, j0, n, src, dst);
-            continue;
-        }
-        widen(src, room, n * a->dk);
-        step_token(a, i, v, j0, n, room, room);
-        narrow(room, dst, n * a->dk);
-    }
+    if (a->per_channel)
+        fade_key(&t, fades, a->dk);
+    for (; c + 4 <= n; c += 4)
+        (a->per_channel ? channels_4 : step_4)(&t, src + c * a->dk, dst + c * a->dk, j0 + c, a->dk, decay, scale);
+    for (; c < n; c++)
+        (a->per_channel ? channels_1 : step_1)(&t, src + c * a->dk, dst + c * a->dk, j0 + c, a->dk, decay, scale);
 }
 
 /* Floats of a unit's columns in f32; 0: they are worked on in place. */
@@ -187,11 +197,33 @@ static size_t room_floats(const kvant_gdn_args *a)
     return a->state_type == KVANT_STATE_F32 ? 0 : STEP_COLUMNS * (size_t)a->dk;
 }
 
+static size_t fade_floats(const kvant_gdn_args *a)
+{
+    return a->per_channel ? 2 * (size_t)a->dk : 0;
+}
+
+/* All tokens of sequence s; room: f32 scratch of the columns, for bf16 states, then of the fades. */
+static void step_sequence(const kvant_gdn_args *a, int s, int v, int j0, int n, const void *src, float *room)
+{
+    void *dst = columns_at(a, a->seqs.slot_out[s], v, j0);
+    float *fades = room + room_floats(a);
+
+    for (int i = a->seqs.q0[s]; i < a->seqs.q0[s + 1]; i++, src = dst) {
+        if (a->state_type == KVANT_STATE_F32) {
+            step_token(a, i, v, j0, n, src, dst, fades);
+            continue;
+        }
+        widen(src, room, n * a->dk);
+        step_token(a, i, v, j0, n, room, room, fades);
+        narrow(room, dst, n * a->dk);
+    }
+}
+
 static void gdn_step(const void *args, int part, int parts, const kvant_work *work)
 {
     const kvant_gdn_args *a = args;
     const int blocks = (a->dv + STEP_COLUMNS - 1) / STEP_COLUMNS;
-    char *moved = (char *)((float *)work->local + room_floats(a));
+    char *moved = (char *)((float *)work->local + room_floats(a) + fade_floats(a));
     int64_t lo, hi;
 
     part_range((int64_t)a->hv * blocks, part, parts, &lo, &hi);
@@ -211,7 +243,8 @@ static size_t gdn_step_local(const void *args)
 {
     const kvant_gdn_args *a = args;
 
-    return room_floats(a) * sizeof(float) + count_moved(&a->seqs, DECODE) * columns_bytes(a, STEP_COLUMNS);
+    return (room_floats(a) + fade_floats(a)) * sizeof(float) +
+           count_moved(&a->seqs, DECODE) * columns_bytes(a, STEP_COLUMNS);
 }
 
 const kvant_cpu_kernel VEC_KERNEL(gdn_step) = { .stages = 1, .fn = { gdn_step }, .local_bytes = gdn_step_local };

@@ -7,6 +7,7 @@
  *     O = scale (exp(c) Q W + P U)
  *     W = exp(c_last) W + K^T (exp(c_last - c) U)
  * bf16 states: W is rounded after every chunk.
+ * Gates per channel (gdn_channels_body.h): c and D are vectors; the decays stand in K and Q themselves.
  * Every output is one FMA chain in ascending order, whatever the tile, so columns may be cut among threads freely.
  * Triangular parts stop at the diagonal: later tokens never touch earlier ones, not even when they are NaN. */
 
@@ -18,11 +19,16 @@ typedef struct chunk {
     float *u, *o; /* [CHUNK][ld] */
     float *kt;    /* [dk][CHUNK] keys of the chunk, transposed */
     float *a, *p; /* [CHUNK][CHUNK] */
-    float *decay; /* [CHUNK] exp(c_t) */
-    float *left;  /* [CHUNK] exp(c_last - c_t) */
+    float *decay; /* [CHUNK] exp(c_t); 1 with gates per channel */
+    float *left;  /* [CHUNK] exp(c_last - c_t); 1 with gates per channel */
     float *line;  /* [CHUNK] */
-    double *c;    /* [CHUNK] cumulative log gates */
+    float *last;  /* [dk] exp(c_last) */
+    double *c;    /* [CHUNK][gates_of] cumulative log gates */
+    float *room;  /* of gates per channel: channel_floats */
     int ld;
+    /* Keys and queries that meet the state before the chunk, keys that add to the state after it. */
+    const float *k, *q, *k_left;
+    int64_t ldk, ldq, ld_left;
 } chunk;
 
 /* Rows of a tile, unrolled by the preprocessor: an array of vectors would stay in memory at -O2. */
@@ -120,7 +126,7 @@ static void decays(const chunk *w, double ct, int n, float *line)
 }
 
 /* c, decay, left, A and P of the chunk of n tokens at batch row lo. */
-static void chunk_matrices(const kvant_gdn_args *a, int v, int lo, int n, const chunk *w)
+static void chunk_matrices(const kvant_gdn_args *a, int v, int lo, int n, chunk *w)
 {
     const token first = token_at(a, lo, v);
     double sum = 0.0;
@@ -147,14 +153,22 @@ static void chunk_matrices(const kvant_gdn_args *a, int v, int lo, int n, const 
         w->decay[t] = exp_one((float)w->c[t]);
     }
     decays(w, sum, n, w->left);
+    for (int i = 0; i < a->dk; i++)
+        w->last[i] = w->decay[n - 1];
+    w->k = w->k_left = first.k;
+    w->q = first.q;
+    w->ldk = w->ld_left = a->ldk;
+    w->ldq = a->ldq;
 }
+
+#include "devices/cpu/gdn/gdn_channels_body.h"
 
 /* u = beta (v - exp(c) K W), then the unit lower triangular solve. */
 static void chunk_solve(const kvant_gdn_args *a, int v, int lo, int n, int j0, int columns, const chunk *w)
 {
     const token first = token_at(a, lo, v);
 
-    product(first.k, a->ldk, 1, w->w, w->ld, w->u, w->ld, n, w->ld, a->dk, 0);
+    product(w->k, w->ldk, 1, w->w, w->ld, w->u, w->ld, n, w->ld, a->dk, 0);
     for (int t = 0; t < n; t++) {
         const float *value = first.v + t * a->ldv + j0;
         float *row = w->u + (int64_t)t * w->ld;
@@ -180,7 +194,7 @@ static void chunk_output(const kvant_gdn_args *a, int v, int lo, int n, int j0, 
     const token first = token_at(a, lo, v);
     const vf scale = vf_set(1.0f / sqrtf((float)a->dk));
 
-    product(first.q, a->ldq, 1, w->w, w->ld, w->o, w->ld, n, w->ld, a->dk, 0);
+    product(w->q, w->ldq, 1, w->w, w->ld, w->o, w->ld, n, w->ld, a->dk, 0);
     for (int t = 0; t < n; t++)
         scale_row(w->o + (int64_t)t * w->ld, w->ld, w->decay[t]);
     for (int b = 0; b < n; b += SOLVE) {
@@ -198,15 +212,13 @@ static void chunk_output(const kvant_gdn_args *a, int v, int lo, int n, int j0, 
 }
 
 /* W = exp(c_last) W + K^T (exp(c_last - c) U) */
-static void chunk_state(const kvant_gdn_args *a, int v, int lo, int n, const chunk *w)
+static void chunk_state(const kvant_gdn_args *a, int n, const chunk *w)
 {
-    const token first = token_at(a, lo, v);
-
     for (int t = 0; t < n; t++)
         scale_row(w->u + (int64_t)t * w->ld, w->ld, w->left[t]);
     for (int i = 0; i < a->dk; i++)
-        scale_row(w->w + (int64_t)i * w->ld, w->ld, w->decay[n - 1]);
-    product(first.k, 1, a->ldk, w->u, w->ld, w->w, w->ld, a->dk, w->ld, n, 1);
+        scale_row(w->w + (int64_t)i * w->ld, w->ld, w->last[i]);
+    product(w->k_left, 1, w->ld_left, w->u, w->ld, w->w, w->ld, a->dk, w->ld, n, 1);
 }
 
 /* W[i][j] = columns[j][i], columns behind n zero; and back. */
@@ -248,7 +260,7 @@ static void round_state(int dk, const chunk *w)
         w->w[i] = bf16_to_f32(f32_to_bf16(w->w[i]));
 }
 
-static void chunk_sequence(const kvant_gdn_args *a, int s, int v, int j0, int columns, const void *src, const chunk *w)
+static void chunk_sequence(const kvant_gdn_args *a, int s, int v, int j0, int columns, const void *src, chunk *w)
 {
     const int end = a->seqs.q0[s + 1], is_bf16 = a->state_type == KVANT_STATE_BF16;
     void *dst = columns_at(a, a->seqs.slot_out[s], v, j0);
@@ -261,10 +273,10 @@ static void chunk_sequence(const kvant_gdn_args *a, int s, int v, int j0, int co
         n = CHUNK - (a->seqs.pos0[s] + lo - a->seqs.q0[s]) % CHUNK;
         if (n > end - lo)
             n = end - lo;
-        chunk_matrices(a, v, lo, n, w);
+        (a->per_channel ? channel_matrices : chunk_matrices)(a, v, lo, n, w);
         chunk_solve(a, v, lo, n, j0, columns, w);
         chunk_output(a, v, lo, n, j0, columns, w);
-        chunk_state(a, v, lo, n, w);
+        chunk_state(a, n, w);
         if (is_bf16)
             round_state(a->dk, w);
     }
@@ -292,25 +304,32 @@ static int unit_columns(const kvant_gdn_args *a, int parts)
 /* Floats of scratch; fills *w when base is not NULL.  Sized for whole heads, so that parts do not matter. */
 static size_t chunk_layout(const kvant_gdn_args *a, int columns, float *base, chunk *w)
 {
+    enum { N = 11 };
     const int ld = round_up(columns, TILE);
-    const size_t sizes[9] = { (size_t)a->dk * (size_t)ld,
-                              (size_t)CHUNK * (size_t)ld,
-                              (size_t)CHUNK * (size_t)ld,
-                              (size_t)a->dk * CHUNK,
-                              CHUNK * CHUNK,
-                              CHUNK * CHUNK,
-                              CHUNK,
-                              CHUNK,
-                              CHUNK };
-    float *at[9];
-    size_t total = 2 * CHUNK; /* doubles first: aligned */
+    const size_t dk = (size_t)a->dk, wide = (size_t)ld;
+    const size_t sizes[N] = { dk * wide, CHUNK * wide, CHUNK * wide, dk * CHUNK, CHUNK * CHUNK,    CHUNK * CHUNK,
+                              CHUNK,     CHUNK,        CHUNK,        dk,         channel_floats(a) };
+    float *at[N];
+    size_t total = 2 * CHUNK * (size_t)gates_of(a); /* doubles first: aligned */
 
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < N; i++) {
         at[i] = base != NULL ? base + total : NULL;
         total += sizes[i];
     }
     if (base != NULL)
-        *w = (chunk){ at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[8], (double *)(void *)base, ld };
+        *w = (chunk){ .w = at[0],
+                      .u = at[1],
+                      .o = at[2],
+                      .kt = at[3],
+                      .a = at[4],
+                      .p = at[5],
+                      .decay = at[6],
+                      .left = at[7],
+                      .line = at[8],
+                      .last = at[9],
+                      .c = (double *)(void *)base,
+                      .room = at[10],
+                      .ld = ld };
     return total;
 }
 

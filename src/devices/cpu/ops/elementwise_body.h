@@ -303,10 +303,11 @@ static void gdn_gates(const void *args, int part, int parts, const kvant_work *w
     (void)work;
     part_range(a->n, part, parts, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
-        float *alpha = a->alpha + i * a->h, *beta = a->beta + i * a->h;
+        const int per_head = a->channels > 0 ? a->channels : 1, all = a->h * per_head;
+        float *alpha = a->alpha + i * all, *beta = a->beta + i * a->h;
 
-        for (int j = 0; j < a->h; j++)
-            alpha[j] = a->a[j] * softplus(alpha[j] + a->dt[j]);
+        for (int j = 0; j < all; j++)
+            alpha[j] = a->a[j / per_head] * softplus(alpha[j] + a->dt[j]);
         for (int j = 0; j < a->h; j += VF_LANES) {
             const int n = least(a->h - j, VF_LANES);
             vf_store_n(beta + j, vf_sigmoid(vf_load_n(beta + j, n)), n);

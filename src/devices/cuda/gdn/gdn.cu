@@ -105,10 +105,10 @@ static int conv_chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
 const cuda_op cuda_op_conv_step = { conv_supports, conv_scratch, conv_step_run };
 const cuda_op cuda_op_conv_chunk = { conv_supports, conv_scratch, conv_chunk_run };
 
-/* ---- gated delta rule; T: as states are stored ---- */
+/* ---- gated delta rule; T: as states are stored; CHANNELS: a gate per channel ---- */
 
 /* N: floats of a column per lane. */
-template <int N, typename T> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel(gdn_job p)
+template <int N, typename T, bool CHANNELS> static __global__ void __launch_bounds__(32 * WARPS) gdn_kernel(gdn_job p)
 {
     const kvant_gdn_args &a = p.a;
     const int s = blockIdx.z, v = blockIdx.y, col = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -128,14 +128,15 @@ template <int N, typename T> static __global__ void __launch_bounds__(32 * WARPS
         c[i] = in >= 0 && lane + 32 * i < a.dk ? state_value(from[lane + 32 * i]) : 0.0f;
     for (int t = p.seqs.q0[s]; t < p.seqs.q0[s + 1]; t++) {
         const float *kt = a.k + t * a.ldk + (int64_t)kh * a.dk, *qt = a.q + t * a.ldq + (int64_t)kh * a.dk;
-        const float decay = expf(a.g[(int64_t)t * a.hv + v]), beta = a.beta[(int64_t)t * a.hv + v];
+        const float *gt = a.g + ((int64_t)t * a.hv + v) * (CHANNELS ? a.dk : 1);
+        const float decay = CHANNELS ? 1.0f : expf(gt[0]), beta = a.beta[(int64_t)t * a.hv + v];
         float dot = 0.0f, o = 0.0f;
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const bool in_row = lane + 32 * i < a.dk;
             k[i] = in_row ? kt[lane + 32 * i] : 0.0f;
             q[i] = in_row ? qt[lane + 32 * i] : 0.0f;
-            c[i] *= decay;
+            c[i] *= CHANNELS ? expf(in_row ? gt[lane + 32 * i] : 0.0f) : decay;
             dot = fmaf(c[i], k[i], dot);
         }
         const float u = beta * (a.v[t * a.ldv + (int64_t)v * a.dv + col] - warp_sum(dot));
@@ -162,7 +163,21 @@ template <int N, typename T> static __global__ void __launch_bounds__(32 * WARPS
  * shuffles, after which lane 4 c holds column c. */
 enum { STEP_COLS = 8, STEP_WARPS = 4 };
 
-template <typename T> static __global__ void __launch_bounds__(32 * STEP_WARPS, 8) gdn_step_kernel(gdn_job p)
+/* exp of the gates of a lane's four channels. */
+template <bool CHANNELS>
+static __device__ __forceinline__ float4 fades_of(const kvant_gdn_args &a, int t, int v, int lane)
+{
+    const int64_t head = (int64_t)t * a.hv + v;
+    if (!CHANNELS) {
+        const float decay = expf(a.g[head]);
+        return make_float4(decay, decay, decay, decay);
+    }
+    const float4 g = *(const float4 *)(a.g + head * 128 + 4 * lane);
+    return make_float4(expf(g.x), expf(g.y), expf(g.z), expf(g.w));
+}
+
+template <typename T, bool CHANNELS>
+static __global__ void __launch_bounds__(32 * STEP_WARPS, CHANNELS ? 4 : 8) gdn_step_kernel(gdn_job p)
 {
     const kvant_gdn_args &a = p.a;
     const int s = blockIdx.z, v = blockIdx.y, lane = threadIdx.x % 32, mine = lane / 4;
@@ -188,10 +203,11 @@ template <typename T> static __global__ void __launch_bounds__(32 * STEP_WARPS, 
         const float4 k = *(const float4 *)(a.k + t * a.ldk + (int64_t)kh * 128 + 4 * lane);
         const float4 q = *(const float4 *)(a.q + t * a.ldq + (int64_t)kh * 128 + 4 * lane);
         const float value = a.v[t * a.ldv + (int64_t)v * a.dv + col + mine];
-        const float decay = expf(a.g[(int64_t)t * a.hv + v]), beta = a.beta[(int64_t)t * a.hv + v];
+        const float beta = a.beta[(int64_t)t * a.hv + v];
+        const float4 f = fades_of<CHANNELS>(a, t, v, lane);
 #pragma unroll
         for (int j = 0; j < STEP_COLS; j++) {
-            c[j] = make_float4(c[j].x * decay, c[j].y * decay, c[j].z * decay, c[j].w * decay);
+            c[j] = make_float4(c[j].x * f.x, c[j].y * f.y, c[j].z * f.z, c[j].w * f.w);
             part[j] = fmaf(c[j].w, k.w, fmaf(c[j].z, k.z, fmaf(c[j].y, k.y, c[j].x * k.x)));
         }
         const float u = beta * (value - sum_lanes<STEP_COLS>(part));
@@ -217,7 +233,8 @@ template <typename T> static __global__ void __launch_bounds__(32 * STEP_WARPS, 
 /* The shapes of gdn_step_kernel: whole columns, words of four values. */
 static bool step_fits(const kvant_gdn_args *a)
 {
-    const uintptr_t at = (uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->state;
+    const uintptr_t gates = a->per_channel ? (uintptr_t)a->g : 0;
+    const uintptr_t at = (uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->state | gates;
     return a->dk == 128 && a->dv % STEP_COLS == 0 && (at & 15) == 0 && ((a->ldq | a->ldk | a->slot_stride) & 3) == 0;
 }
 
@@ -249,7 +266,7 @@ static size_t chunk_scratch(const cuda_device *d, const void *args)
     return gathered_bytes(a) + (gdn_chunk_fits(d, a) ? gdn_chunk_scratch(a) : 0);
 }
 
-template <typename T> static void gdn_run_as(cuda_device *d, const kvant_gdn_args *a, int phase)
+template <typename T, bool CHANNELS> static void gdn_run_as(cuda_device *d, const kvant_gdn_args *a, int phase)
 {
     gdn_job p;
     p.a = *a;
@@ -262,24 +279,28 @@ template <typename T> static void gdn_run_as(cuda_device *d, const kvant_gdn_arg
     if (phase == PROMPT && gdn_chunk_fits(d, a))
         gdn_chunk_run(d, &p, d->scratch + gathered_bytes(a));
     else if (step_fits(a))
-        cuda_launch(d, gdn_step_kernel<T>, dim3(cuda_blocks(a->dv, STEP_COLS * STEP_WARPS), grid.y, grid.z),
+        cuda_launch(d, gdn_step_kernel<T, CHANNELS>, dim3(cuda_blocks(a->dv, STEP_COLS * STEP_WARPS), grid.y, grid.z),
                     32 * STEP_WARPS, 0, p);
     else if (a->dk <= 64)
-        cuda_launch(d, gdn_kernel<2, T>, grid, 32 * WARPS, 0, p);
+        cuda_launch(d, gdn_kernel<2, T, CHANNELS>, grid, 32 * WARPS, 0, p);
     else if (a->dk <= 128)
-        cuda_launch(d, gdn_kernel<4, T>, grid, 32 * WARPS, 0, p);
+        cuda_launch(d, gdn_kernel<4, T, CHANNELS>, grid, 32 * WARPS, 0, p);
     else
-        cuda_launch(d, gdn_kernel<MAX_DK / 32, T>, grid, 32 * WARPS, 0, p);
+        cuda_launch(d, gdn_kernel<MAX_DK / 32, T, CHANNELS>, grid, 32 * WARPS, 0, p);
 }
 
 static void gdn_run(cuda_device *d, const kvant_gdn_args *a, int phase)
 {
     if (a->seqs.n_tokens <= 0)
         return;
-    if (a->state_type == KVANT_STATE_BF16)
-        gdn_run_as<__nv_bfloat16>(d, a, phase);
+    if (a->state_type == KVANT_STATE_BF16 && a->per_channel)
+        gdn_run_as<__nv_bfloat16, true>(d, a, phase);
+    else if (a->state_type == KVANT_STATE_BF16)
+        gdn_run_as<__nv_bfloat16, false>(d, a, phase);
+    else if (a->per_channel)
+        gdn_run_as<float, true>(d, a, phase);
     else
-        gdn_run_as<float>(d, a, phase);
+        gdn_run_as<float, false>(d, a, phase);
 }
 
 static int gdn_step_run(cuda_device *d, const void *args, kvant_diag *diag)

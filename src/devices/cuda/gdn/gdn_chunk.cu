@@ -12,14 +12,15 @@
  *
  * Products are bf16 tensor cores on values split in two (hi + lo, 16 bits of mantissa): hi hi + hi lo + lo hi with f32
  * sums, which keeps the class of the op (NMSE 1e-7); sequences that do not begin or end on the 64 grid have rows of
- * zeros there, which change nothing. */
+ * zeros there, which change nothing.
+ * Gates per channel are not taken: their A and P are no products of two matrices. */
 #include "devices/cuda/gdn/gdn_prep.cuh"
 #include "devices/cuda/gdn/gdn_scan.cuh"
 
 bool gdn_chunk_fits(const cuda_device *d, const kvant_gdn_args *a)
 {
     const uintptr_t at = (uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->v | (uintptr_t)a->state | (uintptr_t)a->o;
-    return a->dk == D && a->dv == D && d->smem_max >= scan_room(d->arch.make) &&
+    return !a->per_channel && a->dk == D && a->dv == D && d->smem_max >= scan_room(d->arch.make) &&
            ((at | (uintptr_t)(4 * (a->ldq | a->ldk | a->ldv | a->slot_stride))) & 15) == 0;
 }
 

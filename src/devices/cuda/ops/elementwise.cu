@@ -267,19 +267,21 @@ static __global__ void gdn_gates_kernel(kvant_gdn_gates_args a)
 {
     pdl_go();
     pdl_wait();
-    const int64_t n = (int64_t)a.n * a.h;
+    const int d = a.channels > 0 ? a.channels : 1;
+    const int64_t n = (int64_t)a.n * a.h * d;
     for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS) {
-        const int j = (int)(u % a.h);
+        const int j = (int)(u % (a.h * d));
         const float x = a.alpha[u] + a.dt[j];
-        a.alpha[u] = a.a[j] * (x > 20.0f ? x : log1pf(expf(x)));
-        a.beta[u] = sigmoid_dev(a.beta[u]);
+        a.alpha[u] = a.a[j / d] * (x > 20.0f ? x : log1pf(expf(x)));
+        if (u < (int64_t)a.n * a.h)
+            a.beta[u] = sigmoid_dev(a.beta[u]);
     }
 }
 
 static int gdn_gates_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_gdn_gates_args *a = (const kvant_gdn_gates_args *)args;
-    int64_t n = (int64_t)a->n * a->h;
+    int64_t n = (int64_t)a->n * a->h * (a->channels > 0 ? a->channels : 1);
     (void)diag;
     if (n > 0)
         cuda_launch(d, gdn_gates_kernel, dim3(grid_of(n)), THREADS, 0, *a);

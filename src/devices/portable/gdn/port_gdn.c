@@ -106,10 +106,11 @@ static void gdn_buffers(const port_device *d, port_call *c, const kvant_gdn_args
 {
     const kvant_seqs *q = &a->seqs;
     const size_t seqs = (size_t)q->n_seqs * 4;
+    const int64_t gates = (int64_t)a->hv * (a->per_channel ? a->dk : 1);
     port_read(c, a->q, rows_of(q, a->ldq, (int64_t)a->hk * a->dk));
     port_read(c, a->k, rows_of(q, a->ldk, (int64_t)a->hk * a->dk));
     port_read(c, a->v, rows_of(q, a->ldv, (int64_t)a->hv * a->dv));
-    port_read(c, a->g, rows_of(q, a->hv, a->hv));
+    port_read(c, a->g, rows_of(q, gates, gates));
     port_read(c, a->beta, rows_of(q, a->hv, a->hv));
     port_write(c, a->state, d->rest(d, a->state));
     port_read(c, d->scratch, copy);
@@ -134,6 +135,8 @@ static int gdn_run(port_device *d, const kvant_gdn_args *a, int prompt, kvant_di
     KVANT_TRY(gather(d, &a->seqs, a->state, a->state_type, &g, diag));
     define_state(&c, a->state_type);
     port_define(&c, "DK %d", a->dk);
+    if (a->per_channel)
+        port_define(&c, "CHANNELS");
     gdn_buffers(d, &c, a, gdn_scratch(d, a));
     return port_dispatch(d, &c, (a->dv + PORT_THREADS - 1) / PORT_THREADS, a->hv, a->seqs.n_seqs, diag);
 }
@@ -153,13 +156,13 @@ PORT_OP_SCRATCH(gdn_chunk, gdn_supports, gdn_scratch, gdn_chunk_run)
 static int gdn_gates_run(port_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_gdn_gates_args *a = args;
-    const struct p_gates p = { a->h };
-    const size_t bytes = (size_t)a->n * (size_t)a->h * sizeof(float);
+    const struct p_gates p = { a->h, a->channels > 0 ? a->channels : 1 };
+    const size_t heads = (size_t)a->h * sizeof(float), all = heads * (size_t)p.d;
     port_call c = PORT_CALL(gdn_gates, p);
-    port_write(&c, a->alpha, bytes);
-    port_write(&c, a->beta, bytes);
-    port_read(&c, a->a, (size_t)a->h * sizeof(float));
-    port_read(&c, a->dt, (size_t)a->h * sizeof(float));
+    port_write(&c, a->alpha, (size_t)a->n * all);
+    port_write(&c, a->beta, (size_t)a->n * heads);
+    port_read(&c, a->a, heads);
+    port_read(&c, a->dt, all);
     return port_dispatch(d, &c, a->n, 1, 1, diag);
 }
 PORT_OP(gdn_gates, NULL, gdn_gates_run)

@@ -1,5 +1,5 @@
 #version 450
-/* gdn_step and gdn_chunk: the gated delta rule, token by token.  LANES threads own one value column of the state and
+/* gdn_step and gdn_chunk: the gated delta rule, token by token, a gate per head or per channel.  LANES threads own one value column of the state and
  * keep it in registers over all tokens; columns are independent.  Sums over a column go through shared memory: no
  * subgroup size is assumed.  Sequences that keep their slot read it in place, others from scratch (state_gather). */
 #define BIG_ARGS
@@ -12,8 +12,9 @@ layout(local_size_x = 128) in;
 layout(constant_id = 0) const uint DK = 128u;
 layout(constant_id = 1) const uint LANES = 8u;             /* of one column; a power of two */
 layout(constant_id = 2) const bool BF16 = false;           /* the state's type */
+layout(constant_id = 3) const bool CHANNELS = false;       /* a gate per channel */
 const uint COLS = GROUP / LANES, PER = 2u * ((DK / 2u + DK % 2u + LANES - 1u) / LANES);
-shared float s_k[DK], s_q[DK], s_sum[GROUP];
+shared float s_k[DK], s_q[DK], s_fade[CHANNELS ? DK : 1u], s_sum[GROUP];
 
 #include "devices/vulkan/gdn/state.glsl"
 
@@ -51,13 +52,16 @@ void main()
         for (uint e = t; e < DK; e += GROUP) {
             s_k[e] = ldf(P(1, k), row * args.ldk + kh * DK + e);
             s_q[e] = ldf(P(0, q), row * args.ldq + kh * DK + e);
+            if (CHANNELS)
+                s_fade[e] = exp(ldf(P(3, g), (row * args.hv + head) * DK + e));
         }
-        const float decay = exp(ldf(P(3, g), row * args.hv + head)), beta = ldf(P(4, beta), row * args.hv + head);
+        const float decay = CHANNELS ? 1.0 : exp(ldf(P(3, g), row * args.hv + head)),
+                    beta = ldf(P(4, beta), row * args.hv + head);
         float dot = 0.0, o = 0.0;
         barrier();
         [[unroll]] for (uint i = 0u; i < PER; i++) {
             const uint e = element(i, lane);
-            c[i] *= decay;
+            c[i] *= CHANNELS ? s_fade[min(e, DK - 1u)] : decay;
             dot += e < DK ? c[i] * s_k[e] : 0.0;
         }
         const float u =

@@ -121,6 +121,7 @@ static int gdn_supports(vk_device *d, const void *args, kvant_diag *diag)
     if ((uint32_t)a->seqs.n_seqs > d->caps.max_groups)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: gated delta rule: %d sequences, wanted at most %u",
                           a->seqs.n_seqs, d->caps.max_groups);
+    KVANT_TRY(vk_fits("gated delta rule", (int64_t)a->seqs.n_tokens * a->hv * (a->per_channel ? a->dk : 1), diag));
     return vk_fits("gated delta rule", a->slot_stride, diag);
 }
 
@@ -156,7 +157,7 @@ static int gdn_run(vk_device *d, vk_list *l, const kvant_gdn_args *a, int phase,
     vk_ptr(&c, a->q, rows_of(q, a->ldq, (int64_t)a->hk * a->dk), VK_READ);
     vk_ptr(&c, a->k, rows_of(q, a->ldk, (int64_t)a->hk * a->dk), VK_READ);
     vk_ptr(&c, a->v, rows_of(q, a->ldv, (int64_t)a->hv * a->dv), VK_READ);
-    vk_ptr(&c, a->g, heads, VK_READ);
+    vk_ptr(&c, a->g, heads * (size_t)(a->per_channel ? a->dk : 1), VK_READ);
     vk_ptr(&c, a->beta, heads, VK_READ);
     vk_ptr(&c, a->state, vk_rest(d, a->state), VK_WRITE);
     vk_ptr(&c, d->scratch, gdn_scratch(d, a), VK_READ);
@@ -179,6 +180,7 @@ static int gdn_run(vk_device *d, vk_list *l, const kvant_gdn_args *a, int phase,
     vk_spec(&c, (uint32_t)a->dk);
     vk_spec(&c, LANES);
     vk_spec(&c, a->state_type == KVANT_STATE_BF16);
+    vk_spec(&c, a->per_channel != 0);
     return vk_dispatch(d, l, &c, (uint64_t)((a->dv + VECTORS - 1) / VECTORS), (uint32_t)a->hv, (uint32_t)q->n_seqs,
                        diag);
 }

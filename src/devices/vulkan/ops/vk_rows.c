@@ -36,7 +36,7 @@ VALUES(swiglu, (int64_t)a->n * larger(larger(a->ldg, a->ldu), a->ldy))
 VALUES(glu, (int64_t)a->n * larger(larger(a->ldg, a->ldu), a->ldy))
 VALUES(gate_mul, (int64_t)a->n * larger(a->ldy, a->ldg))
 VALUES(gate_add, (int64_t)a->n * a->d)
-VALUES(gdn_gates, (int64_t)a->n * a->h)
+VALUES(gdn_gates, (int64_t)a->n * a->h * larger(a->channels, 1))
 VALUES(rows_gather, (int64_t)a->n * a->d)
 VALUES(rope, (int64_t)a->n * a->ldx)
 VALUES(norm_rms, (int64_t)a->n * larger(a->ldx, a->ldy))
@@ -224,15 +224,17 @@ static int gate_add_run(vk_device *d, vk_list *l, const void *args, kvant_diag *
 static int gdn_gates_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_gdn_gates_args *a = args;
-    const int64_t n = (int64_t)a->n * a->h;
+    const int d_head = a->channels > 0 ? a->channels : 1;
+    const int64_t n = (int64_t)a->n * a->h * d_head;
     vk_call c;
     vk_call_begin(&c, VK_SHADER_gdn_gates);
     vk_ptr(&c, a->alpha, (size_t)n * 4, VK_WRITE);
-    vk_ptr(&c, a->beta, (size_t)n * 4, VK_WRITE);
+    vk_ptr(&c, a->beta, (size_t)a->n * (size_t)a->h * 4, VK_WRITE);
     vk_ptr(&c, a->a, (size_t)a->h * 4, VK_READ);
-    vk_ptr(&c, a->dt, (size_t)a->h * 4, VK_READ);
+    vk_ptr(&c, a->dt, (size_t)a->h * (size_t)d_head * 4, VK_READ);
     vk_uint(&c, a->n);
     vk_uint(&c, a->h);
+    vk_uint(&c, d_head);
     return vk_dispatch(d, l, &c, groups(n), 1, 1, diag);
 }
 
