@@ -249,8 +249,8 @@ typedef struct kvant_gdn_gates_args {
 
 /* Gated delta rule.  Per value head v, key head kh = interleaved ? v/(hv/hk) : v % hk, and state S:
  *   S <- exp(g) S;  u = beta (v - S^T k);  S <- S + k u^T;  o = dk^-1/2 S^T q.
- * One gate a head; per_channel 1 (Kimi Delta Attention, arXiv 2510.26692): g f32[n_tokens][hv][dk], a gate for every row
- * of S: S <- diag(exp(g)) S.  No gate is above 0.
+ * One gate a head; per_channel 1 (Kimi Delta Attention, arXiv 2510.26692): g f32[n_tokens][hv][dk], a gate for every
+ * row of S: S <- diag(exp(g)) S.  No gate is above 0.
  *   q,k f32[n_tokens][..] head j at j*dk with row stride ldq/ldk, already L2-normalised; v f32 row stride ldv, head j
  *   at j*dv; g, beta f32[n_tokens][hv]; state [slot][hv][dv][dk] (transposed: value column j is dk contiguous values;
  *   slot_stride in values); o f32[n_tokens][hv*dv].

@@ -60,7 +60,7 @@ size_t build_layout(const kvant_model *m, int n, int rows, unsigned char *base, 
     buf->qkv = take(base, &used, t * (size_t)w.qkv, f);
     buf->att = take(base, &used, t * (size_t)w.att, f);
     buf->o = take(base, &used, t * (size_t)w.o, f);
-    buf->alpha = take(base, &used, t * (size_t)hp->gdn_hv, f);
+    buf->alpha = take(base, &used, t * (size_t)hp->gdn_hv * (size_t)(hp->gdn_channels ? hp->gdn_dk : 1), f);
     buf->beta = take(base, &used, t * (size_t)hp->gdn_hv, f);
     buf->ff = take(base, &used, t * (size_t)w.ff, f);
     buf->ff2 = take(base, &used, t * (size_t)w.ff2, f);

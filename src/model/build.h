@@ -19,7 +19,7 @@ typedef struct build_buffers {
     float *qkv;
     float *att;                    /* [n][n_head*d_v]; gdn: conv output [n][channels] */
     float *o;                      /* [n][gdn_hv*gdn_dv] */
-    float *alpha, *beta;           /* [n][gdn_hv] */
+    float *alpha, *beta;           /* [n][gdn_hv], alpha times gdn_dk with gates per channel; [n][gdn_hv] */
     float *ff;                     /* [n or n*k][2*n_ff] gate | up */
     float *ff2;                    /* [n*k][n_embd] expert outputs */
     float *router;                 /* [n][n_expert] */
@@ -195,7 +195,12 @@ int read_granite_factors(const gguf *g, hparams *hp, kvant_diag *diag);
 int read_moe_shapes(const gguf *g, hparams *hp, int shared, kvant_diag *diag);
 /* Keys of the router; what hp says before is what a file without them means. */
 int read_moe_router(const gguf *g, hparams *hp, kvant_diag *diag);
-int read_mla_shapes(const gguf *g, hparams *hp, kvant_diag *diag);
+/* any_d_v: value_length says nothing of the cache. */
+int read_mla_shapes(const gguf *g, const char *arch, int any_d_v, hparams *hp, kvant_diag *diag);
+/* Kimi Delta Attention. */
+int read_kda_shapes(const gguf *g, const char *arch, hparams *hp, kvant_diag *diag);
+int request_kda(kvant_model *m, int l, kvant_diag *diag);
+void build_kda(builder *b, int l);
 /* read_moe_shapes and read_moe_router of mixtures with leading dense layers and a plain shared expert. */
 int read_moe_lead(const gguf *g, hparams *hp, kvant_diag *diag);
 int read_short_conv_shapes(const gguf *g, hparams *hp, kvant_diag *diag);

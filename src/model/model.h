@@ -57,6 +57,7 @@ typedef struct hparams {
     int attention_free;            /* head_count says 0 */
     int one_block;                 /* layers of one block each, behind one norm: what these two say, else recurrent */
     int gdn_hk, gdn_hv, gdn_dk, gdn_dv, conv_k, gdn_interleaved;
+    int gdn_channels;              /* gates per channel: Kimi Delta Attention */
     /* Recurrent layers: widths of the input projection and of the output; the window's channels and the state's values
      * of a sequence. */
     int rec_in, rec_out, conv_channels, state_values;
@@ -103,6 +104,8 @@ typedef struct layer_weights {
     int gdn_beta, gdn_alpha, conv, dt, a, ssm_norm, ssm_out;
     int conv_in, conv_out;                        /* gated short convolution */
     int ssm_in, ssm_d, conv_bias;                 /* Mamba2 */
+    int conv_keys, conv_values;                   /* Kimi Delta Attention: conv is the queries' */
+    int f_a, f_b, g_a, g_b;                       /* its forget gate, its output gate */
     int gate_up, gate, up, down;                  /* dense FFN */
     int gate_bias, up_bias, down_bias;
     int router, router_bias, gate_up_exps, gate_exps, up_exps, down_exps;

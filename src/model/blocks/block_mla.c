@@ -1,7 +1,7 @@
 /* blocks/block_mla.c: latent attention (MLA) in its absorbed form.
  *
- * A token leaves one row in the cache: rank values of a normed latent, then n_rot values of a rotated key that all
- * heads share.  A head's keys and values are products of the latent; instead of making them, its query goes through
+ * A token leaves one row in the cache: rank values of a normed latent, then n_rot values of a key, rotated where the
+ * model has RoPE, that all heads share.  A head's keys and values are products of the latent; instead of making them, its query goes through
  * the same matrix (attn_k_b) and is then compared with the row itself, and the weighted sum of latents goes through
  * attn_v_b.  So this is attention with one KV head, d_k = rank + n_rot and d_v = rank.  The V side holds the latent
  * once more, since the two sides of the cache have their own formats. */
@@ -10,10 +10,12 @@
 
 #include "model/build.h"
 
-static int read_size(const gguf *g, const char *key, int min, int max, int *v, kvant_diag *diag)
+static int read_size(const gguf *g, const char *arch, const char *suffix, int min, int max, int *v, kvant_diag *diag)
 {
+    char key[96];
     uint32_t u = 0;
 
+    snprintf(key, sizeof key, "%s.attention.%s", arch, suffix);
     KVANT_TRY(gguf_u32(g, key, min > 0, &u, diag));
     if (u < (uint32_t)min || u > (uint32_t)max)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: %u, wanted %d to %d", key, u, min, max);
@@ -21,24 +23,35 @@ static int read_size(const gguf *g, const char *key, int min, int max, int *v, k
     return KVANT_OK;
 }
 
-int read_mla_shapes(const gguf *g, hparams *hp, kvant_diag *diag)
+static int check_mla(const char *arch, const hparams *hp, kvant_diag *diag)
 {
-    KVANT_TRY(read_size(g, "deepseek2.attention.kv_lora_rank", 1, MODEL_MAX_HEAD_DIM, &hp->mla_rank, diag));
-    KVANT_TRY(read_size(g, "deepseek2.attention.q_lora_rank", 0, 1 << 20, &hp->mla_q_rank, diag));
-    if (!gguf_find(g, "deepseek2.attention.key_length_mla"))
-        return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                          "deepseek2.attention.key_length_mla: missing; wanted a file with attn_k_b and attn_v_b apart, "
-                          "as converters have written them since 2025");
-    KVANT_TRY(read_size(g, "deepseek2.attention.key_length_mla", 1, 1 << 16, &hp->mla_dk, diag));
-    KVANT_TRY(read_size(g, "deepseek2.attention.value_length_mla", 1, 1 << 16, &hp->mla_dv, diag));
     if (hp->n_head_kv != 1 || hp->d_v != hp->mla_rank || hp->d_k != hp->mla_rank + hp->n_rot)
         return kvant_fail(diag, KVANT_EFORMAT,
-                          "deepseek2: %d KV heads, key_length %d, value_length %d; wanted 1, %d and %d (kv_lora_rank %d, "
-                          "rope.dimension_count %d)", hp->n_head_kv, hp->d_k, hp->d_v, hp->mla_rank + hp->n_rot,
+                          "%s: %d KV heads, key_length %d, value_length %d; wanted 1, %d and %d (kv_lora_rank %d, "
+                          "rope.dimension_count %d)", arch, hp->n_head_kv, hp->d_k, hp->d_v, hp->mla_rank + hp->n_rot,
                           hp->mla_rank, hp->mla_rank, hp->n_rot);
     if (hp->mla_dk <= hp->n_rot)
-        return kvant_fail(diag, KVANT_EFORMAT, "deepseek2.attention.key_length_mla: %d, wanted more than the %d rotated",
+        return kvant_fail(diag, KVANT_EFORMAT, "%s.attention.key_length_mla: %d, wanted more than the %d rotated", arch,
                           hp->mla_dk, hp->n_rot);
+    return KVANT_OK;
+}
+
+int read_mla_shapes(const gguf *g, const char *arch, int any_d_v, hparams *hp, kvant_diag *diag)
+{
+    char key[96];
+
+    snprintf(key, sizeof key, "%s.attention.key_length_mla", arch);
+    KVANT_TRY(read_size(g, arch, "kv_lora_rank", 1, MODEL_MAX_HEAD_DIM, &hp->mla_rank, diag));
+    KVANT_TRY(read_size(g, arch, "q_lora_rank", 0, 1 << 20, &hp->mla_q_rank, diag));
+    if (!gguf_find(g, key))
+        return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                          "%s: missing; wanted a file with attn_k_b and attn_v_b apart, as converters have written them "
+                          "since 2025", key);
+    KVANT_TRY(read_size(g, arch, "key_length_mla", 1, 1 << 16, &hp->mla_dk, diag));
+    KVANT_TRY(read_size(g, arch, "value_length_mla", 1, 1 << 16, &hp->mla_dv, diag));
+    if (any_d_v)
+        hp->d_v = hp->mla_rank;
+    KVANT_TRY(check_mla(arch, hp, diag));
     hp->attn_scale = 1.0f / sqrtf((float)hp->mla_dk);
     return KVANT_OK;
 }
@@ -74,6 +87,11 @@ int request_mla(kvant_model *m, int l, kvant_diag *diag)
                                diag);
 }
 
+static int has_rope(const hparams *hp)
+{
+    return hp->no_rope_step == 0;
+}
+
 /* buf.o = q of all heads, mla_dk each: values without position, then the rotated ones. */
 static void project_query(builder *b, const layer_weights *w)
 {
@@ -89,8 +107,9 @@ static void project_query(builder *b, const layer_weights *w)
         width = r;
     }
     build_matmul(b, w->q, in, width, b->buf.o, ld, b->n);
-    BUILD(b, ROPE, { b->buf.o + d - hp->n_rot, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, hp->n_rot, b->n, h,
-                     ld, d });
+    if (has_rope(hp))
+        BUILD(b, ROPE, { b->buf.o + d - hp->n_rot, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, hp->n_rot, b->n,
+                         h, ld, d });
 }
 
 /* qkv = [query of d_k per head | row of the cache], from buf.o and buf.a. */
@@ -105,7 +124,8 @@ static void absorb(builder *b, const layer_weights *w, float *q, float *k, int64
     BUILD(b, ROWS_COPY, { b->buf.o + hp->mla_dk - n_rot, q + r, b->n, h, n_rot, h * hp->mla_dk, hp->mla_dk, ld, d });
     build_matmul(b, w->k, b->in, hp->n_embd, k, ld, b->n);
     BUILD(b, NORM_RMS, { k, b->vec[w->k_norm], k, hp->rms_eps, b->n, 1, r, ld, r, ld, r });
-    BUILD(b, ROPE, { k + r, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, n_rot, b->n, 1, ld, n_rot });
+    if (has_rope(hp))
+        BUILD(b, ROPE, { k + r, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, n_rot, b->n, 1, ld, n_rot });
 }
 
 void build_mla(builder *b, int l)

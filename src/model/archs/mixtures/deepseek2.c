@@ -22,7 +22,7 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     hp->rope_neox = 0;
     hp->expert_raw = 1;
-    KVANT_TRY(read_mla_shapes(g, hp, diag));
+    KVANT_TRY(read_mla_shapes(g, "deepseek2", 0, hp, diag));
     KVANT_TRY(read_yarn_scale(g, hp, diag));
     return read_moe_lead(g, hp, diag);
 }

@@ -1,0 +1,154 @@
+/* blocks/block_kda.c: Kimi Delta Attention (arXiv 2510.26692): q, k and v, each through a short convolution of its own;
+ * the gated delta rule with a gate per channel; RMSNorm of each head times the sigmoid of an output gate.  Both gates
+ * come out of two narrow matrices, f (forget) and g.  State lives in one permanent slot per sequence: the windows of q,
+ * k and v one after another, and the states of the heads. */
+#include <stdio.h>
+
+#include "model/build.h"
+
+static int read_u32(const gguf *g, const char *arch, const char *suffix, uint32_t least, uint32_t most, int *v,
+                    kvant_diag *diag)
+{
+    char key[96];
+    uint32_t u = 0;
+
+    snprintf(key, sizeof key, "%s.%s", arch, suffix);
+    KVANT_TRY(gguf_u32(g, key, 1, &u, diag));
+    if (u < least || u > most)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %u, wanted %u to %u", key, u, least, most);
+    *v = (int)u;
+    return KVANT_OK;
+}
+
+int read_kda_shapes(const gguf *g, const char *arch, hparams *hp, kvant_diag *diag)
+{
+    int wide;
+
+    KVANT_TRY(read_u32(g, arch, "ssm.conv_kernel", 2, 8, &hp->conv_k, diag));
+    KVANT_TRY(read_u32(g, arch, "kda.head_dim", 1, 256, &hp->gdn_dk, diag));
+    if (hp->n_head > 4096)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s.attention.head_count: %d, wanted at most 4096", arch, hp->n_head);
+    hp->gdn_channels = 1;
+    hp->gdn_dv = hp->gdn_dk;
+    hp->gdn_hk = hp->gdn_hv = hp->n_head;
+    wide = hp->n_head * hp->gdn_dk;
+    hp->rec_out = wide;
+    hp->conv_channels = 3 * wide;
+    hp->rec_in = 4 * wide;
+    hp->state_values = wide * hp->gdn_dk;
+    return KVANT_OK;
+}
+
+static int request_projections(kvant_model *m, int l, kvant_diag *diag)
+{
+    const int64_t e = m->hp.n_embd, wide = m->hp.rec_out;
+    layer_weights *w = &m->layers[l];
+    char name[80];
+
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_q.weight", e, wide, 1, WEIGHT_REQUIRED, &w->q, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_k.weight", e, wide, 1, WEIGHT_REQUIRED, &w->k, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_v.weight", e, wide, 1, WEIGHT_REQUIRED, &w->v, diag));
+    snprintf(name, sizeof name, "blk.%d.attn_q+k+v.weight", l);
+    KVANT_TRY(weight_join(m, name, (int[]){ w->q, w->k, w->v }, 3, &w->qkv, diag));
+    return weight_layer_matrix(m, l, "attn_output.weight", wide, e, 1, WEIGHT_REQUIRED, &w->attn_out, diag);
+}
+
+static int request_gates(kvant_model *m, int l, kvant_diag *diag)
+{
+    const int64_t e = m->hp.n_embd, wide = m->hp.rec_out;
+    const int d = m->hp.gdn_dk, h = m->hp.gdn_hv;
+    layer_weights *w = &m->layers[l];
+
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_beta.weight", e, h, 1, WEIGHT_REQUIRED, &w->gdn_beta, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_f_a.weight", e, d, 1, WEIGHT_REQUIRED, &w->f_a, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_f_b.weight", d, wide, 1, WEIGHT_REQUIRED, &w->f_b, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_g_a.weight", e, d, 1, WEIGHT_REQUIRED, &w->g_a, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_g_b.weight", d, wide, 1, WEIGHT_REQUIRED, &w->g_b, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_a", h, WEIGHT_REQUIRED, &w->a, diag));
+    return weight_layer_vector(m, l, "ssm_dt.bias", wide, WEIGHT_REQUIRED, &w->dt, diag);
+}
+
+int request_kda(kvant_model *m, int l, kvant_diag *diag)
+{
+    const int64_t taps = (int64_t)m->hp.rec_out * m->hp.conv_k;
+    layer_weights *w = &m->layers[l];
+
+    w->is_state = 1;
+    KVANT_TRY(request_projections(m, l, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d_q.weight", taps, WEIGHT_REQUIRED, &w->conv, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d_k.weight", taps, WEIGHT_REQUIRED, &w->conv_keys, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d_v.weight", taps, WEIGHT_REQUIRED, &w->conv_values, diag));
+    KVANT_TRY(request_gates(m, l, diag));
+    return weight_layer_vector(m, l, "ssm_norm.weight", m->hp.gdn_dv, WEIGHT_REQUIRED, &w->ssm_norm, diag);
+}
+
+/* buf.qkv = [q | k | v | output gate], alpha = forget gates, beta; buf.o holds what is between two narrow matrices. */
+static void project(builder *b, const layer_weights *w)
+{
+    const hparams *hp = &b->m->hp;
+    const int e = hp->n_embd, d = hp->gdn_dk, wide = hp->rec_out, ld = hp->rec_in;
+    float *narrow = b->buf.o;
+
+    if (w->qkv >= 0) {
+        build_matmul(b, w->qkv, b->in, e, b->buf.qkv, ld, b->n);
+    } else {
+        build_matmul(b, w->q, b->in, e, b->buf.qkv, ld, b->n);
+        build_matmul(b, w->k, b->in, e, b->buf.qkv + wide, ld, b->n);
+        build_matmul(b, w->v, b->in, e, b->buf.qkv + 2 * (size_t)wide, ld, b->n);
+    }
+    build_matmul(b, w->gdn_beta, b->in, e, b->buf.beta, hp->gdn_hv, b->n);
+    build_matmul(b, w->f_a, b->in, e, narrow, d, b->n);
+    build_matmul(b, w->f_b, narrow, d, b->buf.alpha, wide, b->n);
+    build_matmul(b, w->g_a, b->in, e, narrow, d, b->n);
+    build_matmul(b, w->g_b, narrow, d, b->buf.qkv + 3 * (size_t)wide, ld, b->n);
+    BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv, d });
+}
+
+/* Convolution number i of three: buf.att = [q rows | k rows | v rows]. */
+static void convolve(builder *b, int l, int taps, int i)
+{
+    const hparams *hp = &b->m->hp;
+    const size_t wide = (size_t)hp->rec_out, at = wide * (size_t)i;
+    const kvant_conv_args conv = { b->seqs, b->buf.qkv + at, b->vec[taps],
+                                   b->conv_state[l] + at * (size_t)(hp->conv_k - 1), b->buf.att + at * (size_t)b->n,
+                                   hp->rec_out, hp->conv_k, b->conv_stride, hp->rec_in, NULL, 0 };
+
+    if (b->any_prompt)
+        build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);
+    if (b->any_decode)
+        build_emit(b, KVANT_OP_CONV_STEP, &conv, sizeof conv);
+}
+
+static void recur(builder *b, int l, const layer_weights *w)
+{
+    const hparams *hp = &b->m->hp;
+    const int d = hp->gdn_dk, h = hp->gdn_hv, wide = hp->rec_out;
+    float *q = b->buf.att, *k = q + (size_t)wide * (size_t)b->n, *v = k + (size_t)wide * (size_t)b->n;
+    const kvant_gdn_args gdn = { b->seqs, q, k, v, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o, h, h, d, d, 0,
+                                 wide, wide, wide, b->gdn_stride, b->gdn_type, 1 };
+
+    convolve(b, l, w->conv, 0);
+    convolve(b, l, w->conv_keys, 1);
+    convolve(b, l, w->conv_values, 2);
+    BUILD(b, NORM_L2, { q, hp->rms_eps, 2 * b->n, h, d, wide, d });
+    if (b->any_prompt)
+        build_emit(b, KVANT_OP_GDN_CHUNK, &gdn, sizeof gdn);
+    if (b->any_decode)
+        build_emit(b, KVANT_OP_GDN_STEP, &gdn, sizeof gdn);
+}
+
+void build_kda(builder *b, int l)
+{
+    const hparams *hp = &b->m->hp;
+    const layer_weights *w = &b->m->layers[l];
+    const int d = hp->gdn_dv, h = hp->gdn_hv, wide = hp->rec_out;
+    float *o = b->buf.o;
+
+    project(b, w);
+    recur(b, l, w);
+    BUILD(b, NORM_RMS, { o, b->vec[w->ssm_norm], o, hp->rms_eps, b->n, h, d, wide, d, wide, d });
+    BUILD(b, GATE_MUL, { o, b->buf.qkv + 3 * (size_t)wide, b->n, 1, wide, wide, wide, hp->rec_in, wide });
+    const float *rows = build_keep_output_rows(b, l, o, wide, b->buf.keep);
+    build_matmul(b, w->attn_out, rows, wide, b->buf.delta, hp->n_embd, b->rows);
+    b->have_delta = 1;
+}
