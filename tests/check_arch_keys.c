@@ -63,6 +63,13 @@ static void check_keys(void)
     spoil_u32("mamba2", "mamba2.ssm.group_count", 0);
     spoil_u32("mamba2", "mamba2.ssm.state_size", 0);
     spoil_u32("mamba2", "mamba2.ssm.time_step_rank", 0);
+    spoil_u32("kimi-linear", "kimi-linear.kda.head_dim", 0);
+    spoil_u32("kimi-linear", "kimi-linear.kda.head_dim", 257);
+    spoil_u32("kimi-linear", "kimi-linear.ssm.conv_kernel", 9);
+    spoil_u32("kimi-linear", "kimi-linear.attention.kv_lora_rank", 0);
+    spoil_u32("kimi-linear", "kimi-linear.attention.key_length_mla", 0);
+    spoil_u32("kimi-linear", "kimi-linear.attention.value_length_mla", 1 << 17);
+    spoil("kimi-linear", "kimi-linear.attention.key_length_mla", "_MLA", 4, -4); /* old files: attn_kv_b in one */
     spoil_f32("llama-yarn", "llama.rope.scaling.factor", 0.0f);
     spoil_f32("llama-yarn", "llama.rope.scaling.factor", NAN);
     spoil_f32("llama-yarn", "llama.rope.scaling.yarn_beta_fast", -1.0f);

@@ -295,7 +295,7 @@ static const made unigram_pieces[] = {
     { .text = "b", .kind = 1, .score = -2 },   { .text = "ab", .kind = 1, .score = -3 },
     { .text = "abb", .kind = 1, .score = -6 }, { .text = "<c>", .kind = 3, .score = 0 },
     { .text = "{u}", .kind = 4, .score = 0 },  { .text = SP "a", .kind = 1, .score = -4 },
-    { .text = "bb", .kind = 5, .score = 0 },
+    { .text = "bb", .kind = 5, .score = 0 },   { .text = "ba", .kind = 1, .score = -3 },
 };
 enum { N_PIECES = sizeof unigram_pieces / sizeof unigram_pieces[0] };
 
@@ -322,9 +322,10 @@ static void test_unigram(void)
         return;
     expect(t, "abb", KVANT_TOK_BOS, "4 3"); /* -5 beats -6; the unused token is none; no BOS unless asked for */
     expect(t, "A\taB", 0, "2 8");           /* "a a" */
-    expect(t, "ACA", 0, "3 3 2");           /* the longest text of the map: "bb" */
+    expect(t, "ACA", 0, "3 10");            /* the longest text of the map: "bb" */
     expect(t, "zz a", 0, "0 8");            /* unknown characters: one token for a run */
     expect(t, "  ", 0, "1 1");
+    expect(t, "aba", 0, "2 10");         /* of equals the longer last token */
     expect(t, "a{u}a<c>", 0, "2 7 2 0"); /* "<c>" is no token: four unknown characters... */
     expect(t, "<c>a", KVANT_TOK_SPECIAL, "6 2");
     expect(t, "", 0, "");

@@ -224,11 +224,17 @@ enum { HEADS = 32, STATE = 128 };
 
 /* Keys and queries of length one, small decays, as a model makes them.  bf16 states: f32 bits, read in halves (the time
  * does not depend on values). */
-static kvant_gdn_args gdn_of(room *r, kvant_seqs q, int state_type)
+static kvant_gdn_args gdn_of(room *r, kvant_seqs q, int state_type, int per_channel)
 {
-    const size_t n = (size_t)q.n_tokens, width = HEADS * STATE;
-    float *host = room_host(r, n * HEADS * sizeof *host);
-    kvant_gdn_args a = { .seqs = q, .hk = HEADS, .hv = HEADS, .dk = STATE, .dv = STATE, .state_type = state_type };
+    const size_t n = (size_t)q.n_tokens, width = HEADS * STATE, gates = n * (per_channel ? width : HEADS);
+    float *host = room_host(r, gates * sizeof *host);
+    kvant_gdn_args a = { .seqs = q,
+                         .hk = HEADS,
+                         .hv = HEADS,
+                         .dk = STATE,
+                         .dv = STATE,
+                         .state_type = state_type,
+                         .per_channel = per_channel };
     rng g = { 5 };
 
     a.q = room_normal(r, n * width);
@@ -238,9 +244,9 @@ static kvant_gdn_args gdn_of(room *r, kvant_seqs q, int state_type)
     const kvant_norm_l2_args nk = { (float *)a.k, 1e-6f, q.n_tokens, HEADS, STATE, (int64_t)width, STATE };
     room_run(r, KVANT_OP_NORM_L2, &nq);
     room_run(r, KVANT_OP_NORM_L2, &nk);
-    for (size_t i = 0; host && i < n * HEADS; i++)
+    for (size_t i = 0; host && i < gates; i++)
         host[i] = (float)(-0.1 * rng_unit(&g));
-    a.g = room_copy(r, host, n * HEADS * sizeof *host);
+    a.g = room_copy(r, host, gates * sizeof *host);
     for (size_t i = 0; host && i < n * HEADS; i++)
         host[i] = (float)rng_unit(&g);
     a.beta = room_copy(r, host, n * HEADS * sizeof *host);
@@ -256,11 +262,13 @@ void case_gdn_step(room *r)
 {
     static const int counts[] = { 1, 32, 128, 512 };
 
-    for (int i = 0; r->rc == KVANT_OK && i < 8; i++) {
-        const int mark = r->n_mem, n = counts[i % 4], type = i < 4 ? KVANT_STATE_F32 : KVANT_STATE_BF16;
+    static const char *const kinds[] = { "", ", bf16 states", ", gates per channel" };
+
+    for (int i = 0; r->rc == KVANT_OK && i < 12; i++) {
+        const int mark = r->n_mem, n = counts[i % 4], type = i / 4 == 1 ? KVANT_STATE_BF16 : KVANT_STATE_F32;
         const double bytes = 2.0 * n * HEADS * STATE * STATE * (double)kvant_state_bytes(type); /* read, written */
-        const kvant_gdn_args a = gdn_of(r, room_seqs(r, n, 1, 0, 0), type);
-        room_time(r, KVANT_OP_GDN_STEP, &a, bytes, 0.0, "%d sequences%s", n, i < 4 ? "" : ", bf16 states");
+        const kvant_gdn_args a = gdn_of(r, room_seqs(r, n, 1, 0, 0), type, i / 4 == 2);
+        room_time(r, KVANT_OP_GDN_STEP, &a, bytes, 0.0, "%d sequences%s", n, kinds[i / 4]);
         while (r->n_mem > mark)
             r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
     }
@@ -270,13 +278,14 @@ void case_gdn_chunk(room *r)
 {
     static const int lengths[] = { 2048, 8192, 65536 };
 
-    for (int i = 0; r->rc == KVANT_OK && i < 3; i++) {
-        const int mark = r->n_mem;
-        const double n = lengths[i];
-        const kvant_gdn_args a = gdn_of(r, room_seqs(r, 1, lengths[i], 0, 1), KVANT_STATE_F32);
+    for (int i = 0; r->rc == KVANT_OK && i < 5; i++) {
+        const int mark = r->n_mem, per_channel = i >= 3;
+        const double n = lengths[i % 3];
+        const kvant_gdn_args a = gdn_of(r, room_seqs(r, 1, lengths[i % 3], 0, 1), KVANT_STATE_F32, per_channel);
         /* read q, k, v, write o; per chunk of 64 tokens 10 products of 64 x 64 x 128 */
-        room_time(r, KVANT_OP_GDN_CHUNK, &a, 16.0 * n * HEADS * STATE, n / 64.0 * HEADS * 10.0 * 2.0 * 64 * 64 * 128,
-                  "%d tokens", lengths[i]);
+        room_time(r, KVANT_OP_GDN_CHUNK, &a, (per_channel ? 20.0 : 16.0) * n * HEADS * STATE,
+                  n / 64.0 * HEADS * 10.0 * 2.0 * 64 * 64 * 128, "%d tokens%s", lengths[i % 3],
+                  per_channel ? ", gates per channel" : "");
         while (r->n_mem > mark)
             r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
     }
@@ -293,8 +302,15 @@ static kvant_ssm_args ssm_of(room *r, kvant_seqs q, int state_type)
     const size_t values = inner * SSM_STATE;
     const float *x = room_normal(r, n * ld);
     float rates[SSM_HEADS];
-    kvant_ssm_args a = { .seqs = q, .x = x, .b = x + inner, .c = x + inner + SSM_STATE, .h = SSM_HEADS, .p = SSM_DIM,
-                         .g = 1, .n = SSM_STATE, .state_type = state_type };
+    kvant_ssm_args a = { .seqs = q,
+                         .x = x,
+                         .b = x + inner,
+                         .c = x + inner + SSM_STATE,
+                         .h = SSM_HEADS,
+                         .p = SSM_DIM,
+                         .g = 1,
+                         .n = SSM_STATE,
+                         .state_type = state_type };
 
     for (int i = 0; i < SSM_HEADS; i++)
         rates[i] = -0.1f * (float)(i + 1);

@@ -109,9 +109,17 @@ static void convolve(builder *b, int l, int taps, int i)
 {
     const hparams *hp = &b->m->hp;
     const size_t wide = (size_t)hp->rec_out, at = wide * (size_t)i;
-    const kvant_conv_args conv = { b->seqs, b->buf.qkv + at, b->vec[taps],
-                                   b->conv_state[l] + at * (size_t)(hp->conv_k - 1), b->buf.att + at * (size_t)b->n,
-                                   hp->rec_out, hp->conv_k, b->conv_stride, hp->rec_in, NULL, 0 };
+    const kvant_conv_args conv = { b->seqs,
+                                   b->buf.qkv + at,
+                                   b->vec[taps],
+                                   b->conv_state[l] + at * (size_t)(hp->conv_k - 1),
+                                   b->buf.att + at * (size_t)b->n,
+                                   hp->rec_out,
+                                   hp->conv_k,
+                                   b->conv_stride,
+                                   hp->rec_in,
+                                   NULL,
+                                   0 };
 
     if (b->any_prompt)
         build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);
@@ -124,8 +132,8 @@ static void recur(builder *b, int l, const layer_weights *w)
     const hparams *hp = &b->m->hp;
     const int d = hp->gdn_dk, h = hp->gdn_hv, wide = hp->rec_out;
     float *q = b->buf.att, *k = q + (size_t)wide * (size_t)b->n, *v = k + (size_t)wide * (size_t)b->n;
-    const kvant_gdn_args gdn = { b->seqs, q, k, v, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o, h, h, d, d, 0,
-                                 wide, wide, wide, b->gdn_stride, b->gdn_type, 1 };
+    const kvant_gdn_args gdn = { b->seqs, q, k, v,    b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o,    h, h,
+                                 d,       d, 0, wide, wide,         wide,        b->gdn_stride,   b->gdn_type, 1 };
 
     convolve(b, l, w->conv, 0);
     convolve(b, l, w->conv_keys, 1);

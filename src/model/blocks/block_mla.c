@@ -1,10 +1,10 @@
 /* blocks/block_mla.c: latent attention (MLA) in its absorbed form.
  *
- * A token leaves one row in the cache: rank values of a normed latent, then n_rot values of a key, rotated where the
- * model has RoPE, that all heads share.  A head's keys and values are products of the latent; instead of making them, its query goes through
- * the same matrix (attn_k_b) and is then compared with the row itself, and the weighted sum of latents goes through
- * attn_v_b.  So this is attention with one KV head, d_k = rank + n_rot and d_v = rank.  The V side holds the latent
- * once more, since the two sides of the cache have their own formats. */
+ * A token leaves one row in the cache: rank values of a normed latent, then n_rot values of a key that all heads share,
+ * rotated where the model has RoPE.  A head's keys and values are products of the latent; instead of making them, its
+ * query goes through the same matrix (attn_k_b) and is then compared with the row itself, and the weighted sum of
+ * latents goes through attn_v_b.  So this is attention with one KV head, d_k = rank + n_rot and d_v = rank.  The V side
+ * holds the latent once more, since the two sides of the cache have their own formats. */
 #include <math.h>
 #include <stdio.h>
 

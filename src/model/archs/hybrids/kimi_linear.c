@@ -3,14 +3,12 @@
  * plain shared expert. */
 #include "model/build.h"
 
-#define NAME "kimi-linear"
-
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     hp->no_rope_step = 1;
     hp->expert_gating = KVANT_GATING_SIGMOID;
-    KVANT_TRY(read_mla_shapes(g, NAME, 1, hp, diag)); /* files have the configuration's unused head_dim there */
-    KVANT_TRY(read_kda_shapes(g, NAME, hp, diag));
+    KVANT_TRY(read_mla_shapes(g, "kimi-linear", 1, hp, diag)); /* value_length: a head size that nothing uses */
+    KVANT_TRY(read_kda_shapes(g, "kimi-linear", hp, diag));
     return read_moe_lead(g, hp, diag);
 }
 
@@ -33,4 +31,4 @@ static void build(builder *b, int l)
     build_ffn(b, l);
 }
 
-const arch_def arch_kimi_linear = { NAME, shapes, layer, build };
+const arch_def arch_kimi_linear = { "kimi-linear", shapes, layer, build };
