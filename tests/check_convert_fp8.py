@@ -66,20 +66,36 @@ def quantized(tensors, block, nan=False, short=False):
     rng, low, wide = random.Random(1), {}, {}
     for name, (dtype, shape, data) in tensors.items():
         low[name] = wide[name] = (dtype, shape, data)
-        if len(shape) != 2 or "_proj" not in name:
+        if len(shape) not in (2, 3) or "_proj" not in name:
             continue
-        rows, cols = block or shape
-        across = -(-shape[1] // cols)
-        scales = [f32(rng.uniform(.001, .01)) for _ in range(-(-shape[0] // rows) * across)]
+        height, width = shape[-2:]
+        rows, cols = block or shape[-2:]
+        across, down, experts = -(-width // cols), -(-height // rows), shape[0] if len(shape) == 3 else 1
+        scales = [f32(rng.uniform(.001, .01)) for _ in range(experts * down * across)]
         data = pack(scales)
         if short:
             data, scales = bf16(scales)
-        codes = [rng.choice([c for c in range(256) if nan or c & 127 != 127]) for _ in range(shape[0] * shape[1])]
-        values = [f32(e4m3(c) * scales[i // shape[1] // rows * across + i % shape[1] // cols]) for i, c in enumerate(codes)]
+        codes = [rng.choice([c for c in range(256) if nan or c & 127 != 127]) for _ in range(experts * height * width)]
+        values = [f32(e4m3(c) * scales[(i // (height * width) * down + i // width % height // rows) * across + i % width // cols])
+                  for i, c in enumerate(codes)]
         low[name] = ("F8_E4M3", shape, bytes(codes))
-        low[name + "_scale_inv"] = ("BF16" if short else "F32", [len(scales) // across, across] if block else [], data)
+        low[name + "_scale_inv"] = ("BF16" if short else "F32", ([experts] if len(shape) == 3 else []) +
+                                     ([down, across] if block else [1, 1] if short and len(shape) == 3 else []), data)
         wide[name] = ("F32", shape, pack(values))
     return low, wide
+
+
+def stacked(tensors):
+    """The matrices of single experts as experts.gate_up_proj and experts.down_proj of three dimensions."""
+    out = {k: v for k, v in tensors.items() if ".experts." not in k}
+    for prefix in sorted({k.split(".experts.")[0] for k in tensors if ".experts." in k}):
+        of = lambda e, part: tensors.get(f"{prefix}.experts.{e}.{part}.weight")
+        n = sum(of(e, "down_proj") is not None for e in range(1000))
+        high, wide = of(0, "gate_proj")[1]
+        dtype = of(0, "gate_proj")[0]
+        out[prefix + ".experts.gate_up_proj"] = (dtype, [n, 2 * high, wide], b"".join(of(e, p)[2] for e in range(n) for p in ("gate_proj", "up_proj")))
+        out[prefix + ".experts.down_proj"] = (dtype, [n, *of(0, "down_proj")[1]], b"".join(of(e, "down_proj")[2] for e in range(n)))
+    return out
 
 
 def convert(source, tensors, config, folder, out, outtype="f32"):
@@ -100,10 +116,11 @@ def main():
     folder, out = os.path.join(work, "model"), os.path.join(work, "out.gguf")
     name = next(k for k in tensors if k.endswith("down_proj.weight"))
 
-    for model in ("llama", "deepseek2"):
-        path = os.path.join("tests/convert", model)
+    for model in ("llama", "stacked deepseek2", "deepseek2"):
+        path = os.path.join("tests/convert", model.split()[-1])
         whole = load(os.path.join(path, "model.safetensors"))
-        for block, nan, short in (([16, 24], False, False), ([128, 128], False, True), ([5, 7], True, False), (None, True, False)):
+        whole = stacked(whole) if "stacked" in model else whole
+        for block, nan, short in (([16, 24], False, False), ([128, 128], False, True), ([5, 7], True, False), (None, True, False), (None, False, True)):
             low, wide = quantized(whole, block, nan, short)
             config = {"quant_method": "fp8", "weight_block_size": block}
             code, text = convert(path, low, config, folder, out)
@@ -125,6 +142,17 @@ def main():
     code, text = convert(source, low, {"quant_method": "fp8"}, folder, out)
     got = open(out, "rb").read() if code == 0 else b""
     check(convert(source, wide, None, folder, out)[0] == 0 and got == open(out, "rb").read(), f"weight_scale: other bytes ({code}: {text})")
+
+    low, wide = quantized(stacked(whole), None)
+    low = {k.replace("_scale_inv", "_scale"): v for k, v in low.items()}
+    one = next(k for k in low if k.endswith("gate_up_proj"))
+    low[one + "_activation_scale"] = low[one + "_scale"]
+    code, text = convert(path, low, {"quant_method": "fp8"}, folder, out)
+    got = open(out, "rb").read() if code == 0 else b""
+    check(convert(path, wide, None, folder, out)[0] == 0 and got == open(out, "rb").read(), f"gate_up_proj_scale: other bytes ({code}: {text})")
+    low[one + "_scale"] = ("F32", low[one + "_scale"][1] + [2], low[one + "_scale"][2] * 2)
+    code, text = convert(path, low, {"quant_method": "fp8"}, folder, out)
+    check(code > 1 and "1 x 1 for each expert wanted" in text, f"two scales for an expert: exit code {code}: {text}")
 
     low, _ = quantized(tensors, [16, 24])
     scales = low[name + "_scale_inv"]

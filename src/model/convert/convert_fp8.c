@@ -60,7 +60,8 @@ static int without(const char *name, const char *end, char *out, size_t size)
 int convert_fp8_is_scale(const char *name)
 {
     char of[ST_NAME];
-    return without(name, "_scale_inv", of, sizeof of) || without(name, ".weight_scale", of, sizeof of);
+    return without(name, "_scale_inv", of, sizeof of) || without(name, ".weight_scale", of, sizeof of) ||
+           without(name, "_proj_scale", of, sizeof of);
 }
 
 int convert_fp8_skips(const convert_plan *plan, const st_tensor *t, int *skip, kvant_diag *diag)
@@ -70,12 +71,12 @@ int convert_fp8_skips(const convert_plan *plan, const st_tensor *t, int *skip, k
     *skip = 0;
     if (!plan->fp8.on)
         return KVANT_OK;
-    *skip = without(t->name, ".activation_scale", name, sizeof name) ||
-            without(t->name, ".input_scale", name, sizeof name);
-    if (!convert_fp8_is_scale(t->name))
+    *skip = without(t->name, "activation_scale", name, sizeof name) ||
+            without(t->name, "input_scale", name, sizeof name);
+    if (*skip || !convert_fp8_is_scale(t->name))
         return KVANT_OK;
-    if (!without(t->name, "_scale_inv", name, sizeof name) && without(t->name, ".weight_scale", name, sizeof name))
-        strcat(name, ".weight");
+    if (!without(t->name, "_scale_inv", name, sizeof name))
+        without(t->name, "_scale", name, sizeof name);
     const st_tensor *of = st_find(plan->files, name);
     *skip = 1;
     if (of && is_fp8(of))
@@ -94,24 +95,52 @@ static const st_tensor *scales_of(const convert_plan *plan, const st_tensor *t)
     return scales ? scales : st_find(plan->files, name);
 }
 
+/* Matrices of a tensor, their rows and columns, and how their scales lie. */
+typedef struct blocks {
+    int64_t matrices, rows, cols; /* of src */
+    int64_t down, across;         /* scales of a matrix */
+    int64_t tall, wide;           /* values of a block */
+    int one;                      /* a scale for all matrices */
+} blocks;
+
+static blocks blocks_of(const convert_plan *plan, const st_tensor *t, const st_tensor *s)
+{
+    const int stacked = t->n_dims == 3;
+    blocks b = { .matrices = stacked ? t->dim[0] : 1, .rows = t->dim[stacked], .cols = t->dim[stacked + 1] };
+
+    b.tall = plan->fp8.rows ? plan->fp8.rows : b.rows;
+    b.wide = plan->fp8.cols ? plan->fp8.cols : b.cols;
+    b.down = b.rows ? (b.rows + b.tall - 1) / b.tall : 0;
+    b.across = b.cols ? (b.cols + b.wide - 1) / b.wide : 0;
+    b.one = !plan->fp8.rows && s->dim[0] == 1;
+    return b;
+}
+
+static int scales_fit(const blocks *b, const st_tensor *t, const st_tensor *s)
+{
+    if (t->n_dims == 2)
+        return s->n_dims <= 2 && s->dim[0] == b->down && s->dim[1] == b->across;
+    return s->n_dims <= 3 && s->dim[0] == (b->one ? 1 : b->matrices) && s->dim[1] == b->down && s->dim[2] == b->across;
+}
+
 int convert_fp8_piece(const convert_plan *plan, convert_piece *piece, kvant_diag *diag)
 {
     const st_tensor *t = piece->src, *s;
-    const int64_t rows = plan->fp8.rows, cols = plan->fp8.cols;
 
     if (!plan->fp8.on || !is_fp8(t))
         return KVANT_OK;
     s = scales_of(plan, t);
     if (!s)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: FP8 without scales, %s_scale_inv wanted", t->name, t->name);
-    if (!s->type || t->n_dims != 2)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: %d dimensions, its scales are %s; 2 and F32, F16 or BF16 wanted",
-                          t->name, t->n_dims, s->dtype);
-    const int64_t down = rows ? (t->dim[0] + rows - 1) / rows : 1;
-    const int64_t across = rows ? (t->dim[1] + cols - 1) / cols : 1;
-    if (s->n_dims > 2 || s->dim[0] != down || s->dim[1] != across)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: %lld x %lld scales, %lld x %lld wanted", s->name,
-                          (long long)s->dim[0], (long long)s->dim[1], (long long)down, (long long)across);
+    if (!s->type || t->n_dims < 2 || t->n_dims > 3)
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "%s: %d dimensions, its scales are %s; 2 or 3 and F32, F16 or BF16 wanted", t->name,
+                          t->n_dims, s->dtype);
+    const blocks b = blocks_of(plan, t, s);
+    if (!scales_fit(&b, t, s))
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %lld x %lld x %lld scales, %lld x %lld%s wanted", s->name,
+                          (long long)s->dim[0], (long long)s->dim[1], (long long)s->dim[2], (long long)b.down,
+                          (long long)b.across, t->n_dims == 3 ? " for each expert" : "");
     piece->fp8 = s;
     return KVANT_OK;
 }
@@ -120,12 +149,13 @@ void convert_fp8_read(const convert_plan *plan, const convert_piece *piece, int6
                       float *out)
 {
     const st_tensor *t = piece->src, *s = piece->fp8;
-    const int64_t width = t->dim[1], rows = plan->fp8.rows ? plan->fp8.rows : t->dim[0],
-                  cols = plan->fp8.cols ? plan->fp8.cols : width;
+    const blocks b = blocks_of(plan, t, s);
 
     for (int64_t i = 0, run; i < n; i += run) { /* values that share a scale */
-        const int64_t at = from + i * step, col = at % width, of = at / width / rows * s->dim[1] + col / cols;
-        const int64_t left = cols - col % cols < width - col ? cols - col % cols : width - col;
+        const int64_t at = from + i * step, row = at / b.cols, col = at % b.cols;
+        const int64_t matrix = b.one ? 0 : row / b.rows;
+        const int64_t of = (matrix * b.down + row % b.rows / b.tall) * b.across + col / b.wide;
+        const int64_t left = b.wide - col % b.wide < b.cols - col ? b.wide - col % b.wide : b.cols - col;
         float scale;
         run = step != 1 ? 1 : left < n - i ? left : n - i;
         s->type->dequant(s->data + (size_t)of * (size_t)s->type->bytes, &scale, 1);

@@ -1,5 +1,6 @@
 /* model/convert/convert_fp8.h: checkpoints with FP8 weights (quant_method fp8): a byte E4M3 a value, times a scale for
- * each block of weight_block_size, or one for the tensor, in NAME_scale_inv or NAME_scale.  Internal to convert*.c. */
+ * each block of weight_block_size, or one for the tensor, in NAME_scale_inv or NAME_scale; matrices of experts in one
+ * tensor have blocks of their own each, or a scale each.  Internal to convert*.c. */
 #ifndef KVANT_MODEL_CONVERT_FP8_H
 #define KVANT_MODEL_CONVERT_FP8_H
 
