@@ -247,6 +247,8 @@ static void check_folders(void)
     fails("qwen35", "config.json", "\"linear_key_head_dim\": 8", "\"linear_key_head_dim\": 7", bad, "rows, ");
     fails("lfm2moe", "config.json", "\"conv\",", "", bad, "layer_types has 1 entries, num_hidden_layers is 2");
     fails("llama", "tokenizer.model", "<unk>", "<unk", bad, "tokenizer.model: ");
+    fails("llama", "tokenizer.model", "okenizer\x18\x02", "okenizer\x18\x03", unknown,
+          "model_type 3, 1 (unigram) or 2");
 }
 
 /* A copy of tokenizer.model cut at every length: an error or fewer pieces, never more. */

@@ -2,7 +2,7 @@
 """Compares kvant's SentencePiece vocabularies with the `sentencepiece` package, an implementation that shares no code with it.
 
   tools/check_tokenizer_spm.py check [--program build/release/bin/check_tokenizer] [--cases 20000] [--seed 1]
-  tools/check_tokenizer_spm.py golden      writes tests/golden/tokenizer/spm-*.gguf and spm.tsv
+  tools/check_tokenizer_spm.py golden      writes tests/golden/tokenizer/spm-*.gguf, spm.tsv and unigram/tokenizer.model
 
 Needs the packages sentencepiece, protobuf, tokenizers and gguf; nothing of this is needed to build, to run or to test kvant.  Small vocabularies are trained
 on texts made here: `prefix` as Llama's (a space before the text, bytes for unknown characters), `plain` as Gemma's (no such
@@ -165,6 +165,8 @@ def golden(_):
         for name in [n for n in MODELS if n != "nfkc"]:
             sp = train(name)
             write(sp, name, GOLDEN / f"spm-{name}.gguf")
+            if name == "best":
+                (GOLDEN / "unigram/tokenizer.model").write_bytes(sp.serialized_model_proto())
             doubles = Doubles(sp)
             for data in list(texts(3, 120))[::2]:
                 if valid(data, name) is not None and len(data) < 200 and sp.encode(data.decode()) == doubles.ids(data.decode()):

@@ -132,8 +132,9 @@ static int put_general(job *j)
 static int put_prefix(job *j)
 {
     const gjson prefix = gjson_get(j->v.config, "add_prefix_space");
+    const int said = prefix.p && (*prefix.p == 't' || *prefix.p == 'f');
 
-    if (j->plan.arch->flags & CONVERT_SPACE_PREFIX && prefix.p && (*prefix.p == 't' || *prefix.p == 'f'))
+    if (j->plan.arch->flags & CONVERT_SPACE_PREFIX && !j->v.unigram.on && said)
         gguf_keys_bool(&j->keys, "tokenizer.ggml.add_space_prefix", *prefix.p == 't');
     return KVANT_OK;
 }
@@ -158,7 +159,7 @@ static int put_keys(job *j)
     KVANT_TRY(put_prefix(j));
     KVANT_TRY(hf_vocab_put(&j->v, &j->keys, j->diag));
     KVANT_TRY(hf_vocab_put_special(&j->v, j->config.root, a->special, &j->keys, j->diag));
-    if (a->flags & CONVERT_NO_SPACE_PREFIX && j->v.spm)
+    if (a->flags & CONVERT_NO_SPACE_PREFIX && j->v.spm && !j->v.unigram.on)
         gguf_keys_bool(&j->keys, "tokenizer.ggml.add_space_prefix", 0);
     return j->keys.bytes.error ? kvant_fail(j->diag, KVANT_ENOMEM, "convert: no memory for the keys") : KVANT_OK;
 }
@@ -333,7 +334,8 @@ static int refuse_quantized(const hf_config *c, unsigned flags, kvant_diag *diag
     gjson_text(method, name, sizeof name);
     const int taken = flags & CONVERT_MXFP4 && strcmp(name, "mxfp4") == 0;
     const int fp8 = strcmp(name, "fp8") == 0;
-    return q.p && !taken && !fp8 ? kvant_fail(diag, KVANT_EUNSUPPORTED,
+    return q.p && !taken && !fp8
+               ? kvant_fail(diag, KVANT_EUNSUPPORTED,
                             "config.json: the weights are quantized already (quantization_config, quant_method %.*s), "
                             "F32, F16, BF16 or fp8 wanted",
                             hf_shown(method), method.p ? method.p : "none")

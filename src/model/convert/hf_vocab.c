@@ -164,6 +164,9 @@ static int read_spm(hf_vocab *v, kvant_diag *diag)
     int rc = v->names ? hf_vocab_read_spm(v, (const uint8_t *)data, n, diag)
                       : kvant_fail(diag, KVANT_ENOMEM, "tokenizer.model: no memory for its tokens");
     kvant_free(data);
+    for (uint32_t i = 0; rc == KVANT_OK && i < v->n; i++)
+        if (v->tokens[i].type == TOKEN_USER)
+            with_spaces(&v->tokens[i], v->names + (v->tokens[i].s - v->names));
     return rc == KVANT_OK ? add_decoder(v, diag) : rc;
 }
 
@@ -233,14 +236,27 @@ static void put_tokens(const hf_vocab *v, gguf_keys *k)
     }
 }
 
+/* The keys that only unigram models have. */
+static void put_unigram(const hf_vocab *v, gguf_keys *k)
+{
+    gguf_keys_bool(k, "tokenizer.ggml.add_space_prefix", v->unigram.space_prefix);
+    gguf_keys_bool(k, "tokenizer.ggml.remove_extra_whitespaces", v->unigram.squeeze);
+    if (!v->unigram.n_map)
+        return;
+    gguf_keys_array(k, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, v->unigram.n_map);
+    gguf_keys_put(k, v->unigram.map, v->unigram.n_map);
+}
+
 int hf_vocab_put(const hf_vocab *v, gguf_keys *k, kvant_diag *diag)
 {
-    const char *pre = v->pre ? v->pre : "default";
+    const char *pre = v->pre ? v->pre : "default", *model = v->unigram.on ? "t5" : v->spm ? "llama" : "gpt2";
 
     if (!v->pre && !v->spm)
         KVANT_TRY(hf_vocab_find_pre(v->json, &pre, diag));
-    gguf_keys_str(k, "tokenizer.ggml.model", v->spm ? "llama" : "gpt2", v->spm ? 5 : 4);
+    gguf_keys_str(k, "tokenizer.ggml.model", model, strlen(model));
     gguf_keys_str(k, "tokenizer.ggml.pre", pre, strlen(pre));
     put_tokens(v, k);
+    if (v->unigram.on)
+        put_unigram(v, k);
     return KVANT_OK;
 }

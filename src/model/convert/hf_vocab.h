@@ -30,6 +30,8 @@ typedef struct hf_vocab {
     uint32_t real;   /* entries of tokenizer.json's lists */
     const char *pre; /* asked for; NULL: found by what tokenizer.json does */
     int spm;
+    /* Unigram models: spaces before and in a text, and the map of its characters, among the names. */
+    struct { int on, space_prefix, squeeze; const char *map; size_t n_map; } unigram;
 } hf_vocab;
 
 int hf_vocab_open(const char *folder, uint32_t size, const char *pre, hf_vocab *v, kvant_diag *diag);
@@ -46,7 +48,7 @@ int hf_vocab_put_special(const hf_vocab *v, gjson root, const char *const *names
 int hf_vocab_slot(hf_vocab *v, uint64_t id, hf_vocab_token **t, kvant_diag *diag);
 /* Copies a JSON string into v.names. */
 int hf_vocab_name(hf_vocab *v, gjson s, hf_vocab_token *t, kvant_diag *diag);
-/* tokenizer.model of n bytes. */
+/* tokenizer.model of n bytes; v.names has room for as many. */
 int hf_vocab_read_spm(hf_vocab *v, const uint8_t *p, size_t n, kvant_diag *diag);
 int hf_vocab_looks_special(const char *s, size_t n);
 /* The name of the pre-tokenizer that cuts a text as tokenizer.json does. */

@@ -1,7 +1,9 @@
 /* hf_vocab_spm.c: the pieces of a SentencePiece model (tokenizer.model, protobuf).  Owns the walk over its fields.
  *
- * ModelProto: repeated SentencePiece pieces = 1 { string piece = 1; float score = 2; enum type = 3 }; the rest (how it
- * was trained) is stepped over. */
+ * ModelProto: repeated SentencePiece pieces = 1 { string piece = 1; float score = 2; enum type = 3 };
+ * TrainerSpec trainer_spec = 2 { enum model_type = 3 (absent: unigram); bool treat_whitespace_as_suffix = 24 };
+ * NormalizerSpec normalizer_spec = 3 { bytes precompiled_charsmap = 2; bool add_dummy_prefix = 3,
+ * remove_extra_whitespaces = 4, escape_whitespaces = 5 (absent: true) }; the rest is stepped over. */
 #include <string.h>
 #include "model/convert/hf_vocab.h"
 
@@ -50,11 +52,53 @@ static int take_field(wire *w, field *f)
     return 1;
 }
 
-/* The types count from 1 in the same order as GGUF's but for user-defined (4), unused (5) and byte (6); user-defined
- * pieces become normal ones, as the field's converter has it. */
-static int token_type(uint64_t type)
+enum { MODEL_UNIGRAM = 1, MODEL_BPE };
+
+static int read_trainer(hf_vocab *v, wire w, kvant_diag *diag)
 {
-    return type == TOKEN_USER ? TOKEN_NORMAL : (int)type;
+    uint64_t model = MODEL_UNIGRAM, suffix = 0;
+    field f;
+
+    while (w.p < w.end) {
+        if (!take_field(&w, &f))
+            return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.model: trainer_spec is cut short");
+        if (f.number == 3 && f.kind == 0)
+            model = f.value;
+        if (f.number == 24 && f.kind == 0)
+            suffix = f.value;
+    }
+    if ((model != MODEL_UNIGRAM && model != MODEL_BPE) || suffix)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                          "tokenizer.model: model_type %llu%s, 1 (unigram) or 2 (BPE) wanted%s",
+                          (unsigned long long)model, suffix ? ", treat_whitespace_as_suffix" : "",
+                          suffix ? ", spaces before words" : "");
+    v->unigram.on = model == MODEL_UNIGRAM;
+    return KVANT_OK;
+}
+
+static int read_normalizer(hf_vocab *v, wire w, kvant_diag *diag)
+{
+    int escapes = 1;
+    field f;
+
+    while (w.p < w.end) {
+        if (!take_field(&w, &f))
+            return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.model: normalizer_spec is cut short");
+        if (f.number == 2 && f.kind == 2) {
+            v->unigram.n_map = (size_t)(f.bytes.end - f.bytes.p);
+            v->unigram.map = memcpy(v->names + v->n_names, f.bytes.p, v->unigram.n_map);
+            v->n_names += v->unigram.n_map;
+        }
+        if (f.number == 3 && f.kind == 0)
+            v->unigram.space_prefix = f.value != 0;
+        if (f.number == 4 && f.kind == 0)
+            v->unigram.squeeze = f.value != 0;
+        if (f.number == 5 && f.kind == 0)
+            escapes = f.value != 0;
+    }
+    if (!escapes && v->unigram.on)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "tokenizer.model: escape_whitespaces is false, true wanted");
+    return KVANT_OK;
 }
 
 static int read_piece(hf_vocab *v, wire w, uint32_t i, kvant_diag *diag)
@@ -74,7 +118,7 @@ static int read_piece(hf_vocab *v, wire w, uint32_t i, kvant_diag *diag)
             if (f.value < 1 || f.value > 6)
                 return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.model: piece %u has type %llu, 1 to 6 wanted", i,
                                   (unsigned long long)f.value);
-            t.type = token_type(f.value);
+            t.type = (int)f.value; /* as GGUF counts them */
         }
     }
     if (t.n == 0 || !(t.score - t.score == 0.0f))
@@ -91,15 +135,20 @@ int hf_vocab_read_spm(hf_vocab *v, const uint8_t *p, size_t n, kvant_diag *diag)
     field f;
     uint32_t i = 0;
 
+    v->unigram.space_prefix = v->unigram.squeeze = 1;
     while (w.p < w.end) {
         if (!take_field(&w, &f))
             return kvant_fail(diag, KVANT_EFORMAT,
                               "tokenizer.model: not a SentencePiece model, or cut short (byte %zu)", (size_t)(w.p - p));
-        if (f.number != 1 || f.kind != 2)
-            continue;
-        if (i == v->n)
-            return KVANT_OK; /* ids that the embedding has no row for */
-        KVANT_TRY(read_piece(v, f.bytes, i++, diag));
+        if (f.number == 2 && f.kind == 2)
+            KVANT_TRY(read_trainer(v, f.bytes, diag));
+        if (f.number == 3 && f.kind == 2)
+            KVANT_TRY(read_normalizer(v, f.bytes, diag));
+        if (f.number == 1 && f.kind == 2 && i < v->n) /* the embedding has no row for others */
+            KVANT_TRY(read_piece(v, f.bytes, i++, diag));
     }
+    for (uint32_t k = 0; k < i && !v->unigram.on; k++) /* as the field's converter has it */
+        if (v->tokens[k].type == TOKEN_USER)
+            v->tokens[k].type = TOKEN_NORMAL;
     return i ? KVANT_OK : kvant_fail(diag, KVANT_EFORMAT, "tokenizer.model: no pieces");
 }
