@@ -14,7 +14,7 @@ layout(constant_id = 1) const uint LANES = 8u;             /* of one column; a p
 layout(constant_id = 2) const bool BF16 = false;           /* the state's type */
 layout(constant_id = 3) const bool CHANNELS = false;       /* a gate per channel */
 const uint COLS = GROUP / LANES, PER = 2u * ((DK / 2u + DK % 2u + LANES - 1u) / LANES);
-shared float s_k[DK], s_q[DK], s_fade[CHANNELS ? DK : 1u], s_sum[GROUP];
+shared float s_k[DK], s_q[DK], s_fade[DK], s_sum[GROUP];
 
 #include "devices/vulkan/gdn/state.glsl"
 
