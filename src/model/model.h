@@ -104,8 +104,7 @@ typedef struct layer_weights {
     int gdn_beta, gdn_alpha, conv, dt, a, ssm_norm, ssm_out;
     int conv_in, conv_out;                        /* gated short convolution */
     int ssm_in, ssm_d, conv_bias;                 /* Mamba2 */
-    int conv_keys, conv_values;                   /* Kimi Delta Attention: conv is the queries' */
-    int f_a, f_b, g_a, g_b;                       /* its forget gate, its output gate */
+    int f_a, f_b, g_a, g_b;                       /* Kimi Delta Attention: forget gate, output gate */
     int gate_up, gate, up, down;                  /* dense FFN */
     int gate_bias, up_bias, down_bias;
     int router, router_bias, gate_up_exps, gate_exps, up_exps, down_exps;
@@ -191,6 +190,8 @@ int weight_layer_matrix(kvant_model *m, int l, const char *part, int64_t n_in, i
 int weight_layer_vector(kvant_model *m, int l, const char *part, int64_t n, int optional, int *id, kvant_diag *diag);
 /* A spec from rows of others: *id = -1 (and the parts stay) when their types or widths differ or one has a scale. */
 int weight_join(kvant_model *m, const char *name, const int *ids, int n, int *id, kvant_diag *diag);
+/* Vectors of one length, one behind the other; of one type, else KVANT_EUNSUPPORTED. */
+int weight_join_vectors(kvant_model *m, const char *name, const int *ids, int n, int *id, kvant_diag *diag);
 /* A spec of chosen rows of one spec's tensor. */
 int weight_rows(kvant_model *m, const char *name, int id, const weight_seg *segs, int n_segs, int64_t n_out, int *out,
                 kvant_diag *diag);

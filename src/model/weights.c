@@ -191,6 +191,20 @@ int weight_join(kvant_model *m, const char *name, const int *ids, int n, int *id
     return seg_spec(m, name, &m->specs[ids[0]], segs, n, rows, 1, id, diag);
 }
 
+int weight_join_vectors(kvant_model *m, const char *name, const int *ids, int n, int *id, kvant_diag *diag)
+{
+    KVANT_TRY(weight_join(m, name, ids, n, id, diag));
+    if (*id < 0)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: %s and others; wanted one type", name,
+                          m->specs[ids[0]].type->name);
+    weight_spec *s = &m->specs[*id];
+    s->is_vector = 1;
+    s->bias = -1;
+    s->n_in *= s->n_out;
+    s->n_out = 1;
+    return KVANT_OK;
+}
+
 int weight_rows(kvant_model *m, const char *name, int src, const weight_seg *list, int n_segs, int64_t n_out, int *id,
                 kvant_diag *diag)
 {
@@ -256,10 +270,16 @@ void weight_copy(const kvant_model *m, const weight_spec *s, uint8_t *dst)
 
 void weight_copy_f32(const kvant_model *m, const weight_spec *s, float *dst)
 {
+    const int64_t n = s->n_in * s->n_out * s->n_expert;
+
     if (m->made)
-        synthetic_vector(s->name, dst, s->n_in * s->n_out * s->n_expert);
-    else
-        s->type->dequant(gguf_tensor_at(m->file, s->tensor)->data, dst, s->n_in * s->n_out * s->n_expert);
+        synthetic_vector(s->name, dst, n);
+    else if (!s->segs)
+        s->type->dequant(gguf_tensor_at(m->file, s->tensor)->data, dst, n);
+    else /* vectors of one length, one behind the other */
+        for (int i = 0; i < s->n_segs; i++)
+            s->type->dequant(gguf_tensor_at(m->file, s->segs[i].tensor)->data, dst + i * (n / s->n_segs),
+                             n / s->n_segs);
 }
 
 void weight_specs_free(kvant_model *m)

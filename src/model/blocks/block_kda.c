@@ -1,7 +1,7 @@
 /* blocks/block_kda.c: Kimi Delta Attention (arXiv 2510.26692): q, k and v, each through a short convolution of its own;
  * the gated delta rule with a gate per channel; RMSNorm of each head times the sigmoid of an output gate.  Both gates
- * come out of two narrow matrices, f (forget) and g.  State lives in one permanent slot per sequence: the windows of q,
- * k and v one after another, and the states of the heads. */
+ * come out of two narrow matrices, f (forget) and g.  The three convolutions are one, over three times the channels.
+ * State lives in one permanent slot per sequence. */
 #include <stdio.h>
 
 #include "model/build.h"
@@ -68,16 +68,26 @@ static int request_gates(kvant_model *m, int l, kvant_diag *diag)
     return weight_layer_vector(m, l, "ssm_dt.bias", wide, WEIGHT_REQUIRED, &w->dt, diag);
 }
 
-int request_kda(kvant_model *m, int l, kvant_diag *diag)
+static int request_taps(kvant_model *m, int l, kvant_diag *diag)
 {
     const int64_t taps = (int64_t)m->hp.rec_out * m->hp.conv_k;
+    int q, k, v;
+    char name[80];
+
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d_q.weight", taps, WEIGHT_REQUIRED, &q, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d_k.weight", taps, WEIGHT_REQUIRED, &k, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d_v.weight", taps, WEIGHT_REQUIRED, &v, diag));
+    snprintf(name, sizeof name, "blk.%d.ssm_conv1d_q+k+v.weight", l);
+    return weight_join_vectors(m, name, (int[]){ q, k, v }, 3, &m->layers[l].conv, diag);
+}
+
+int request_kda(kvant_model *m, int l, kvant_diag *diag)
+{
     layer_weights *w = &m->layers[l];
 
     w->is_state = 1;
     KVANT_TRY(request_projections(m, l, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d_q.weight", taps, WEIGHT_REQUIRED, &w->conv, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d_k.weight", taps, WEIGHT_REQUIRED, &w->conv_keys, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d_v.weight", taps, WEIGHT_REQUIRED, &w->conv_values, diag));
+    KVANT_TRY(request_taps(m, l, diag));
     KVANT_TRY(request_gates(m, l, diag));
     return weight_layer_vector(m, l, "ssm_norm.weight", m->hp.gdn_dv, WEIGHT_REQUIRED, &w->ssm_norm, diag);
 }
@@ -104,41 +114,24 @@ static void project(builder *b, const layer_weights *w)
     BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv, d });
 }
 
-/* Convolution number i of three: buf.att = [q rows | k rows | v rows]. */
-static void convolve(builder *b, int l, int taps, int i)
+static void recur(builder *b, int l, const layer_weights *w)
 {
     const hparams *hp = &b->m->hp;
-    const size_t wide = (size_t)hp->rec_out, at = wide * (size_t)i;
-    const kvant_conv_args conv = { b->seqs,
-                                   b->buf.qkv + at,
-                                   b->vec[taps],
-                                   b->conv_state[l] + at * (size_t)(hp->conv_k - 1),
-                                   b->buf.att + at * (size_t)b->n,
-                                   hp->rec_out,
-                                   hp->conv_k,
-                                   b->conv_stride,
-                                   hp->rec_in,
-                                   NULL,
+    const int d = hp->gdn_dk, h = hp->gdn_hv, wide = hp->rec_out, c = hp->conv_channels;
+    float *q = b->buf.att, *k = q + wide, *v = k + wide;
+    const kvant_conv_args conv = { b->seqs, b->buf.qkv, b->vec[w->conv], b->conv_state[l], q,
+                                   c,       hp->conv_k, b->conv_stride,  hp->rec_in,       NULL,
                                    0 };
+    const kvant_gdn_args gdn = {
+        b->seqs,       q,           k, v, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o, h, h, d, d, 0, c, c, c,
+        b->gdn_stride, b->gdn_type, 1
+    };
 
     if (b->any_prompt)
         build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);
     if (b->any_decode)
         build_emit(b, KVANT_OP_CONV_STEP, &conv, sizeof conv);
-}
-
-static void recur(builder *b, int l, const layer_weights *w)
-{
-    const hparams *hp = &b->m->hp;
-    const int d = hp->gdn_dk, h = hp->gdn_hv, wide = hp->rec_out;
-    float *q = b->buf.att, *k = q + (size_t)wide * (size_t)b->n, *v = k + (size_t)wide * (size_t)b->n;
-    const kvant_gdn_args gdn = { b->seqs, q, k, v,    b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o,    h, h,
-                                 d,       d, 0, wide, wide,         wide,        b->gdn_stride,   b->gdn_type, 1 };
-
-    convolve(b, l, w->conv, 0);
-    convolve(b, l, w->conv_keys, 1);
-    convolve(b, l, w->conv_values, 2);
-    BUILD(b, NORM_L2, { q, hp->rms_eps, 2 * b->n, h, d, wide, d });
+    BUILD(b, NORM_L2, { q, hp->rms_eps, b->n, 2 * h, d, c, d });
     if (b->any_prompt)
         build_emit(b, KVANT_OP_GDN_CHUNK, &gdn, sizeof gdn);
     if (b->any_decode)
