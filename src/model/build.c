@@ -32,6 +32,7 @@ static widths build_widths(const hparams *hp)
     w.qkv = imax(q + hp->n_head_kv * (hp->d_k + hp->d_v), hp->rec_in);
     w.att = imax(hp->n_head * hp->d_v, hp->conv_channels);
     w.o = imax(hp->rec_out, hp->n_head * imax(hp->mla_dk, hp->mla_dv));
+    w.o = imax(w.o, hp->gdn_channels ? 2 * hp->gdn_dk : 0);
     w.att = imax(w.att, hp->mla_q_rank);
     w.ff = imax(2 * hp->n_ff, 2 * hp->n_ff_shexp);
     if (hp->n_expert)

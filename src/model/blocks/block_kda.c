@@ -92,12 +92,13 @@ int request_kda(kvant_model *m, int l, kvant_diag *diag)
     return weight_layer_vector(m, l, "ssm_norm.weight", m->hp.gdn_dv, WEIGHT_REQUIRED, &w->ssm_norm, diag);
 }
 
-/* buf.qkv = [q | k | v | output gate], alpha = forget gates, beta; buf.o holds what is between two narrow matrices. */
+/* buf.qkv = [q | k | v | output gate], alpha = forget gates, beta; buf.o holds what is between two narrow matrices.
+ * All that reads the block's input comes first and writes to places of its own: devices may run it side by side. */
 static void project(builder *b, const layer_weights *w)
 {
     const hparams *hp = &b->m->hp;
     const int e = hp->n_embd, d = hp->gdn_dk, wide = hp->rec_out, ld = hp->rec_in;
-    float *narrow = b->buf.o;
+    float *forget = b->buf.o, *gate = forget + (size_t)d * (size_t)b->n;
 
     if (w->qkv >= 0) {
         build_matmul(b, w->qkv, b->in, e, b->buf.qkv, ld, b->n);
@@ -107,10 +108,10 @@ static void project(builder *b, const layer_weights *w)
         build_matmul(b, w->v, b->in, e, b->buf.qkv + 2 * (size_t)wide, ld, b->n);
     }
     build_matmul(b, w->gdn_beta, b->in, e, b->buf.beta, hp->gdn_hv, b->n);
-    build_matmul(b, w->f_a, b->in, e, narrow, d, b->n);
-    build_matmul(b, w->f_b, narrow, d, b->buf.alpha, wide, b->n);
-    build_matmul(b, w->g_a, b->in, e, narrow, d, b->n);
-    build_matmul(b, w->g_b, narrow, d, b->buf.qkv + 3 * (size_t)wide, ld, b->n);
+    build_matmul(b, w->f_a, b->in, e, forget, d, b->n);
+    build_matmul(b, w->g_a, b->in, e, gate, d, b->n);
+    build_matmul(b, w->f_b, forget, d, b->buf.alpha, wide, b->n);
+    build_matmul(b, w->g_b, gate, d, b->buf.qkv + 3 * (size_t)wide, ld, b->n);
     BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv, d });
 }
 
