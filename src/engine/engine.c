@@ -140,6 +140,7 @@ static void bind_builder(kvant_engine *e)
     b->vec = e->weights.vec;
     b->inv_freq = e->weights.inv_freq;
     b->heads = e->weights.heads;
+    b->ones = e->weights.ones;
     b->inv_freq_window = e->weights.inv_freq_window;
     b->args = &e->args;
     b->ops = e->ops;

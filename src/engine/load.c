@@ -120,7 +120,8 @@ static int load_vectors(kvant_engine *e, kvant_diag *diag)
 {
     const kvant_model *m = e->m;
     const size_t table = ((size_t)m->hp.n_rot / 2 + 15) & ~(size_t)15;
-    size_t total = 2 * table + (size_t)m->hp.n_head, used = 0;
+    const size_t heads = ((size_t)m->hp.n_head + 15) & ~(size_t)15, ones = m->hp.v_norm ? MODEL_MAX_HEAD_DIM : 0;
+    size_t total = 2 * table + heads + ones, used = 0;
     float *host;
     int code;
 
@@ -144,6 +145,9 @@ static int load_vectors(kvant_engine *e, kvant_diag *diag)
         for (int32_t h = 0; h < m->hp.n_head; h++)
             memcpy(host + used + 2 * table + h, &h, sizeof h);
         e->weights.heads = e->weights.inv_freq + 2 * table;
+        for (size_t i = 0; i < ones; i++)
+            host[used + 2 * table + heads + i] = 1.0f;
+        e->weights.ones = e->weights.heads + heads;
         e->weights.inv_freq_window = e->weights.inv_freq + table;
         code = e->dev->vt->copy_in(e->dev, e->weights.vec_mem, host, total * sizeof *host, diag);
     }

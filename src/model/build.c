@@ -27,13 +27,17 @@ typedef struct widths {
 static widths build_widths(const hparams *hp)
 {
     widths w = { 0 };
-    int q = hp->n_head * hp->d_k * (hp->attn_gate ? 2 : 1);
 
-    w.qkv = imax(q + hp->n_head_kv * (hp->d_k + hp->d_v), hp->rec_in);
-    w.att = imax(hp->n_head * hp->d_v, hp->conv_channels);
+    w.qkv = hp->rec_in;
+    w.att = imax(hp->conv_channels, hp->ffn_beside ? hp->n_embd : 0);
+    for (int l = 0; l < hp->n_layer; l++) {
+        const layer_shape *s = &hp->layer[l];
+        w.qkv = imax(w.qkv, hp->n_head * s->d_k * (hp->attn_gate ? 2 : 1) + s->h_kv * (s->d_k + s->d_v));
+        w.att = imax(w.att, hp->n_head * s->d_v);
+    }
     w.o = imax(hp->rec_out, hp->n_head * imax(hp->mla_dk, hp->mla_dv));
     w.att = imax(w.att, hp->mla_q_rank);
-    w.ff = imax(2 * hp->n_ff, 2 * hp->n_ff_shexp);
+    w.ff = imax(imax(2 * hp->n_ff, 2 * hp->n_ff_shexp), hp->n_embd_layer);
     if (hp->n_expert)
         w.ff = imax(w.ff, imax(2 * hp->n_ff_exp * hp->n_expert_used, hp->n_latent));
     w.ff2 = hp->n_expert ? hp->n_embd * hp->n_expert_used : 0;
@@ -69,6 +73,9 @@ size_t build_layout(const kvant_model *m, int n, int rows, unsigned char *base, 
     buf->route_wts = take(base, &used, t * k, f);
     buf->sh_gate = take(base, &used, t, f);
     buf->heads = take(base, &used, hp->mla_rank ? t * (size_t)hp->n_head : 0, sizeof(int32_t));
+    const size_t own = t * (size_t)hp->n_layer * (size_t)hp->n_embd_layer;
+    buf->embd = take(base, &used, own, f);
+    buf->embd_proj = take(base, &used, own, f);
     buf->xs = take(base, &used, (size_t)rows * e, f);
     buf->keep = take(base, &used, (size_t)rows * (size_t)w.keep, f);
     buf->logits = take(base, &used, (size_t)rows * (size_t)hp->n_vocab, f);
@@ -83,7 +90,7 @@ size_t build_layout(const kvant_model *m, int n, int rows, unsigned char *base, 
 int build_max_ops(const kvant_model *m)
 {
     /* Mamba2 has a norm per group */
-    return (40 + m->hp.gdn_hk) * m->hp.n_layer + 32 + 4 * m->lora.n_sites;
+    return (48 + m->hp.gdn_hk) * m->hp.n_layer + 32 + 4 * m->lora.n_sites;
 }
 
 size_t build_args_bytes(const kvant_model *m)
@@ -154,7 +161,7 @@ void build_norm(builder *b, int weight)
     b->have_delta = 0;
 }
 
-static void build_scale(builder *b, float *x, float s, int width, int rows)
+void build_scale(builder *b, float *x, float s, int width, int rows)
 {
     if (s != 1.0f && rows > 0)
         BUILD(b, SCALE, { x, s, rows, width });
@@ -193,6 +200,8 @@ void build_model(builder *b)
     b->rows = b->n;
     BUILD(b, EMBED, { &b->w[m->token_embd], b->ids, b->buf.x, b->n });
     build_scale(b, b->buf.x, m->hp.embd_scale, m->hp.n_embd, b->n);
+    if (m->hp.n_embd_layer)
+        build_layer_inputs(b);
     for (int l = 0; l < m->hp.n_layer; l++)
         m->arch->build(b, l);
     build_norm(b, m->output_norm);

@@ -58,13 +58,15 @@ static int read_int(const key_reader *r, const char *suffix, int required, int m
     return KVANT_OK;
 }
 
-/* A value that may be an array with one for each layer: equal ones are accepted, and 0 marks a layer in `without`. */
-static int read_per_layer(const key_reader *r, const hparams *hp, const char *suffix, int min, int max,
-                          unsigned char *without, int *v)
+/* A value that may be an array with one for each layer, at *of_layer and a layer_shape further on each; *v becomes the
+ * largest.  0 marks a layer in `without`.  Whether they may differ is the architecture's matter (check_layers). */
+static int read_per_layer(const key_reader *r, hparams *hp, const char *suffix, int min, int max,
+                          unsigned char *without, int *of_layer, int *v)
 {
     char key[96];
     int32_t per_layer[MODEL_MAX_LAYERS];
     int n = 0, found = 0;
+    const int step = (int)(sizeof(layer_shape) / sizeof(int));
     snprintf(key, sizeof key, "%s.%s", r->arch, suffix);
     const gguf_kv *kv = gguf_find(r->g, key);
 
@@ -76,13 +78,13 @@ static int read_per_layer(const key_reader *r, const hparams *hp, const char *su
                           hp->n_layer);
     for (int i = 0; i < hp->n_layer; i++) {
         without[i] = per_layer[i] == 0;
-        if (per_layer[i] == 0)
-            continue;
-        if (per_layer[i] < 0 || per_layer[i] > max || (found && per_layer[i] != found))
-            return kvant_fail(r->diag, KVANT_EUNSUPPORTED,
-                              "%s: layer %d has %d, others %d; wanted 0 or one value up to %d for all", key, i,
-                              per_layer[i], found, max);
-        found = per_layer[i];
+        if (per_layer[i] < 0 || per_layer[i] > max)
+            return kvant_fail(r->diag, KVANT_EUNSUPPORTED, "%s: layer %d has %d, wanted 0 to %d", key, i, per_layer[i],
+                              max);
+        of_layer[i * step] = per_layer[i];
+        if (found && per_layer[i] && per_layer[i] != found)
+            hp->differs = of_layer == &hp->layer[0].h_kv ? DIFFERS_KV : DIFFERS_FF;
+        found = per_layer[i] > found ? per_layer[i] : found;
     }
     if (!found)
         return kvant_fail(r->diag, KVANT_EFORMAT, "%s: 0 in every layer", key);
@@ -124,10 +126,8 @@ static int read_attention(const key_reader *r, hparams *hp)
     if (hp->n_head == 0)
         return read_no_attention(hp);
     hp->n_head_kv = hp->n_head;
-    KVANT_TRY(read_per_layer(r, hp, "attention.head_count_kv", 1, 1 << 16, hp->no_attn, &hp->n_head_kv));
-    if (hp->n_head % hp->n_head_kv)
-        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: head_count %d is not a multiple of head_count_kv %d", r->arch,
-                          hp->n_head, hp->n_head_kv);
+    KVANT_TRY(read_per_layer(r, hp, "attention.head_count_kv", 1, 1 << 16, hp->no_attn, &hp->layer[0].h_kv,
+                             &hp->n_head_kv));
     hp->d_k = hp->n_embd / hp->n_head;
     KVANT_TRY(read_int(r, "attention.key_length", 0, 1, MODEL_MAX_HEAD_DIM, &hp->d_k));
     hp->d_v = hp->d_k;
@@ -162,7 +162,7 @@ static int read_common(const key_reader *r, hparams *hp)
     KVANT_TRY(read_int(r, "pooling_type", 0, KVANT_POOLING_NONE, KVANT_POOLING_RANK, &hp->pooling));
     snprintf(key, sizeof key, "%s.pooling_type", r->arch);
     hp->pooling = gguf_find(r->g, key) ? hp->pooling : KVANT_POOLING_UNSAID;
-    KVANT_TRY(read_per_layer(r, hp, "feed_forward_length", 0, 1 << 22, hp->no_ffn, &hp->n_ff));
+    KVANT_TRY(read_per_layer(r, hp, "feed_forward_length", 0, 1 << 22, hp->no_ffn, &hp->layer[0].n_ff, &hp->n_ff));
     snprintf(key, sizeof key, "%s.attention.layer_norm_epsilon", r->arch);     /* some files say it only so */
     const int other = gguf_find(r->g, key) != NULL;
     snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", r->arch);
@@ -175,6 +175,30 @@ static int read_common(const key_reader *r, hparams *hp)
 }
 
 /* ---- opening ---- */
+
+/* What no key and no architecture said of a layer is what all have; values that differ are an architecture's that takes
+ * them. */
+static int check_layers(kvant_model *m, kvant_diag *diag)
+{
+    hparams *hp = &m->hp;
+
+    if (hp->differs && !hp->layers_vary)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s.%s: layers with different values, wanted 0 or one value for all",
+                          m->arch_name, hp->differs == DIFFERS_KV ? "attention.head_count_kv" : "feed_forward_length");
+    for (int l = 0; l < hp->n_layer; l++) {
+        layer_shape *s = &hp->layer[l];
+        s->h_kv = hp->layers_vary && s->h_kv ? s->h_kv : hp->n_head_kv;
+        s->d_k = s->d_k ? s->d_k : hp->d_k;
+        s->d_v = s->d_v ? s->d_v : hp->d_v;
+        s->n_rot = s->n_rot ? s->n_rot : hp->n_rot;
+        s->n_ff = hp->layers_vary && s->n_ff ? s->n_ff : hp->n_ff;
+        s->kv_from = hp->layers_vary ? s->kv_from : l;
+        if (hp->n_head % s->h_kv)
+            return kvant_fail(diag, KVANT_EFORMAT, "%s: head_count %d is not a multiple of head_count_kv %d",
+                              m->arch_name, hp->n_head, s->h_kv);
+    }
+    return KVANT_OK;
+}
 
 static int check_widths(const kvant_model *m, kvant_diag *diag)
 {
@@ -227,6 +251,7 @@ static int request_globals(kvant_model *m, kvant_diag *diag)
     if (m->output < 0)
         m->output = m->token_embd;  /* tied embeddings */
     KVANT_TRY(weight_vector(m, "output.bias", hp->n_vocab, WEIGHT_OPTIONAL, &m->output_bias, diag));
+    KVANT_TRY(request_layer_embds(m, diag));
     return request_rope_factors(m, diag);
 }
 
@@ -241,6 +266,7 @@ static int request_layers(kvant_model *m, kvant_diag *diag)
         layer_weights *w = &m->layers[l];
         memset(w, -1, sizeof *w);          /* every id -1: absent */
         w->is_attn = w->is_state = 0;
+        w->out_scale = 1.0f;
         snprintf(name, sizeof name, "blk.%d.attn_norm", l);
         if (!m->hp.no_pre_norm)
             KVANT_TRY(request_norm(m, name, &w->attn_norm, diag));
@@ -337,6 +363,7 @@ static int open_shapes(kvant_model *m, kvant_diag *diag)
     KVANT_TRY(m->arch->shapes(m->file, &m->hp, diag));
     if (m->hp.attention_free && !m->hp.one_block)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.attention.head_count: 0, wanted 1 to 65536", m->arch_name);
+    KVANT_TRY(check_layers(m, diag));
     KVANT_TRY(check_widths(m, diag));
     KVANT_TRY(request_globals(m, diag));
     KVANT_TRY(rank_open(m->file, m->hp.n_embd, &m->rank, diag));
