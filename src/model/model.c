@@ -278,6 +278,26 @@ static int request_layers(kvant_model *m, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* KV heads of the layers without a window and of those with one. */
+static void fill_heads(const hparams *hp, kvant_model_info *o)
+{
+    const layer_shape *full = NULL, *window = NULL;
+
+    for (int l = 0; l < hp->n_layer; l++) {
+        const layer_shape **kind = hp->window > 0 && hp->windowed[l] ? &window : &full;
+        *kind = *kind ? *kind : &hp->layer[l];
+        o->n_shared_layers += hp->layer[l].kv_from != l;
+    }
+    full = full ? full : window;
+    window = window ? window : full;
+    o->n_head_kv = full->h_kv;
+    o->d_k = full->d_k;
+    o->d_v = full->d_v;
+    o->n_head_kv_window = window->h_kv;
+    o->d_k_window = window->d_k;
+    o->d_v_window = window->d_v;
+}
+
 static void fill_info(kvant_model *m)
 {
     const hparams *hp = &m->hp;
@@ -305,9 +325,7 @@ static void fill_info(kvant_model *m)
     o->n_ctx_train = hp->n_ctx_train;
     o->pooling = hp->pooling;
     o->n_head = hp->n_head;
-    o->n_head_kv = hp->n_head_kv;
-    o->d_k = hp->d_k;
-    o->d_v = hp->d_v;
+    fill_heads(hp, o);
     for (int l = 0; l < hp->n_layer; l++)
         o->n_attn_layers += m->layers[l].is_attn;
     for (int l = 0; l < hp->n_layer; l++)
