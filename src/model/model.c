@@ -194,8 +194,8 @@ static int check_layers(kvant_model *m, kvant_diag *diag)
         s->n_ff = hp->layers_vary && s->n_ff ? s->n_ff : hp->n_ff;
         s->kv_from = hp->layers_vary ? s->kv_from : l;
         if (hp->n_head % s->h_kv)
-            return kvant_fail(diag, KVANT_EFORMAT, "%s: head_count %d is not a multiple of head_count_kv %d",
-                              m->arch_name, hp->n_head, s->h_kv);
+            return kvant_fail(diag, KVANT_EFORMAT, "%s.attention.head_count_kv: %d in layer %d, wanted a divisor of %d "
+                              "heads", m->arch_name, s->h_kv, l, hp->n_head);
     }
     return KVANT_OK;
 }
