@@ -141,6 +141,7 @@ static void bind_builder(kvant_engine *e)
     b->inv_freq = e->weights.inv_freq;
     b->heads = e->weights.heads;
     b->ones = e->weights.ones;
+    b->suppress = e->weights.suppress;
     b->inv_freq_window = e->weights.inv_freq_window;
     b->args = &e->args;
     b->ops = e->ops;

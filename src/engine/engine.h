@@ -25,7 +25,7 @@ typedef struct engine_weights {
     float **vec;                               /* [n_specs] device address of vectors */
     void *vec_mem;                             /* one device block behind vec */
     void **host;                               /* [n_specs] joined rows that the device still reads, or NULL */
-    float *inv_freq, *inv_freq_window, *ones;                    /* device */
+    float *inv_freq, *inv_freq_window, *ones, *suppress;         /* device */
     float *heads;                              /* device: 0 .. n_head - 1 as int32 */
     float *scales;                             /* host copy of second-level scales */
 } engine_weights;

@@ -212,6 +212,8 @@ void build_model(builder *b)
     build_scale(b, b->buf.logits, m->hp.logit_scale, m->hp.n_vocab, b->rows);
     if (m->hp.logit_cap > 0.0f && b->rows > 0)
         BUILD(b, SOFTCAP, { b->buf.logits, m->hp.logit_cap, b->rows, m->hp.n_vocab });
+    if (b->suppress && b->rows > 0)
+        BUILD(b, BIAS, { b->buf.logits, b->suppress, b->rows, m->hp.n_vocab, m->hp.n_vocab, NULL, 1 });
     if (b->top == 1 && b->rows > 0)
         BUILD(b, ARGMAX, { b->buf.logits, b->buf.out_ids, b->rows, m->hp.n_vocab });
     if (b->top > 1 && b->rows > 0)

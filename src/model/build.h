@@ -51,6 +51,7 @@ typedef struct builder {
     const float *inv_freq_window;  /* of windowed layers; the same table where they have no base of their own */
     const float *heads;            /* [n_head] the bits of 0, 1, 2 ... as int32 */
     const float *ones;             /* [d_v] of norms without weights */
+    const float *suppress;         /* [n_vocab] what is added to logits; NULL: nothing */
     arena *args;
     kvant_op *ops;
     int n_ops, cap_ops, error;

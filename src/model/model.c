@@ -388,6 +388,43 @@ static int open_shapes(kvant_model *m, kvant_diag *diag)
     return request_layers(m, diag);
 }
 
+/* Tokens that stand for pictures and sounds, for which models trained on them make no text. */
+static int read_suppressed(kvant_model *m, kvant_diag *diag)
+{
+    static const char key[] = "tokenizer.ggml.suppress_tokens";
+    const gguf_kv *kv = gguf_find(m->file, key);
+
+    if (!kv || kv->type != GGUF_ARRAY || kv->count == 0)
+        return KVANT_OK;
+    const int most = kv->count < (uint64_t)m->hp.n_vocab ? (int)kv->count : m->hp.n_vocab;
+    m->suppressed = kvant_calloc((size_t)most, sizeof *m->suppressed);
+    if (!m->suppressed)
+        return kvant_fail(diag, KVANT_ENOMEM, "%s: out of memory", key);
+    KVANT_TRY(gguf_i32s(m->file, key, 1, m->suppressed, most, &m->n_suppressed, diag));
+    if (m->n_suppressed >= m->hp.n_vocab)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %d tokens, wanted fewer than the %d there are", key,
+                          m->n_suppressed, m->hp.n_vocab);
+    for (int i = 0; i < m->n_suppressed; i++)
+        if (m->suppressed[i] < 0 || m->suppressed[i] >= m->hp.n_vocab)
+            return kvant_fail(diag, KVANT_EFORMAT, "%s: %d, wanted 0 to %d", key, m->suppressed[i], m->hp.n_vocab - 1);
+    return KVANT_OK;
+}
+
+/* A language model's file may carry an eye or an ear, which nothing here reads. */
+static void note_unused(const kvant_model *m)
+{
+    static const char *const heads[] = { "v.", "a.", "mm.", "mtp." };
+    int n = 0;
+
+    for (int i = 0; i < gguf_tensor_count(m->file); i++)
+        for (int j = 0; j < 4; j++) {
+            const gguf_str name = gguf_tensor_at(m->file, i)->name;
+            n += name.n > strlen(heads[j]) && memcmp(name.s, heads[j], strlen(heads[j])) == 0;
+        }
+    if (n > 0)
+        log_msg(LOG_INFO, "model: %d tensors of vision (v., mm.), audio (a.) or further tokens (mtp.) are not used", n);
+}
+
 static int open_text(kvant_model *m, const char *template_name, kvant_diag *diag)
 {
     KVANT_TRY(tokenizer_open(m->file, &m->tok, diag));
@@ -417,10 +454,13 @@ int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_
         code = read_freq_dtype(m, params->rope_freq_dtype, diag);
     if (code == KVANT_OK)
         code = open_text(m, params->chat_template, diag);
+    if (code == KVANT_OK)
+        code = read_suppressed(m, diag);
     if (code < 0) {
         kvant_model_close(m);
         return code;
     }
+    note_unused(m);
     fill_info(m);
     *out = m;
     return KVANT_OK;
@@ -436,6 +476,7 @@ void kvant_model_close(kvant_model *m)
     lora_close(&m->lora);
     rank_close(&m->rank);
     kvant_free(m->layers);
+    kvant_free(m->suppressed);
     gguf_close(m->file);
     synthetic_close(m->made);
     kvant_free(m);

@@ -149,6 +149,8 @@ struct kvant_model {
     weight_spec *specs;
     int n_specs, cap_specs;
     int token_embd, output, output_bias, output_norm;
+    int32_t *suppressed;           /* n_suppressed tokens that the model never writes; NULL: none */
+    int n_suppressed;
     int layer_embd, layer_embd_proj, layer_embd_norm;   /* embeddings of every layer of its own */
     layer_weights *layers;
     lora_set lora;
