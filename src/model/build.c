@@ -180,12 +180,18 @@ void build_norm_after(builder *b, int weight)
 
 const float *build_keep_output_rows(builder *b, int l, const float *rows, int width, float *scratch)
 {
-    if (l != b->m->hp.n_layer - 1 || b->rows == b->n_out)
+    const hparams *hp = &b->m->hp;
+    const int all = hp->n_layer * hp->n_embd_layer;
+
+    if (l != hp->n_layer - 1 - (b->early ? hp->n_kv_from : 0) || b->rows == b->n_out)
         return rows;
     if (b->n_out > 0) {
         BUILD(b, ROWS_GATHER, { rows, b->out_rows, scratch, b->n_out, width });
-        BUILD(b, ROWS_GATHER, { b->x, b->out_rows, b->buf.xs, b->n_out, b->m->hp.n_embd });
+        BUILD(b, ROWS_GATHER, { b->x, b->out_rows, b->buf.xs, b->n_out, hp->n_embd });
+        if (all > 0)
+            BUILD(b, ROWS_GATHER, { b->embd, b->out_rows, b->buf.embd_proj, b->n_out, all });
     }
+    b->embd = b->buf.embd_proj;    /* the projection is no longer wanted */
     b->x = b->buf.xs;
     b->rows = b->n_out;
     return scratch;

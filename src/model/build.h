@@ -64,12 +64,17 @@ typedef struct builder {
     const int32_t *ids, *pos;      /* [n] */
     const int32_t *out_rows;       /* [n_out] token rows that give logits */
     int n_out;
+    /* early: the layers that read others' K and V see those rows alone, as sequences of one row each. */
+    int early;
+    kvant_seqs out_seqs, out_window_seqs;
+    const int32_t *out_pos;        /* [n_out] */
     int top;                       /* so many of the likeliest tokens of each of these rows are wanted; 1: no values */
     int hidden;                    /* 1: all rows (n_out = n) end at the output norm, in buf.a; no logits */
     /* the residual stream from here on: buf.x, or buf.xs after the last layer's gather */
     float *x;
     const float *in;               /* the input of the next block: buf.a, or x itself where no norm comes first */
     int rows;                      /* its rows: n, then n_out */
+    const float *embd;             /* what these rows add of the layers' own embeddings */
     kvant_kv_side *k, *v;          /* [n_layer] */
     const int32_t *seal_src, *seal_dst, *seal_window;
     int windows_apart;             /* windowed layers have pages, seals and tables of their own */
@@ -146,8 +151,8 @@ void build_scale(builder *b, float *x, float s, int width, int rows);
 void build_norm(builder *b, int weight);
 /* delta = norm(delta), weight -1: as it is; times the factor that the architecture has for it. */
 void build_norm_after(builder *b, int weight);
-/* In the last layer: from here on only the rows that give logits matter.  Gathers them from rows[n][width] and from the
- * stream; returns the gathered rows (or `rows` itself where nothing is to gather). */
+/* In the last layer, or the last that writes K and V: from here on only the rows that give logits matter.  Gathers them
+ * from rows[n][width] and from the stream; returns the gathered rows (or `rows` itself where nothing is to gather). */
 const float *build_keep_output_rows(builder *b, int l, const float *rows, int width, float *scratch);
 /* Writes rows of K and V, ld apart, into layer l's cache and, without seal_late, encodes the pages that are full. */
 void build_cache_rows(builder *b, int l, const float *k_rows, const float *v_rows, int64_t ld);

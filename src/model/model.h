@@ -42,6 +42,7 @@ typedef struct hparams {
     layer_shape layer[MODEL_MAX_LAYERS];
     int differs;                   /* DIFFERS_*: the file has layers of different KV heads or FFN widths .. */
     int layers_vary;               /* .. and the architecture takes them */
+    int n_kv_from;                 /* so many layers at the end read the K and V of earlier ones */
     float attn_cap, logit_cap;     /* attention's scores, the logits: cap * tanh(x / cap); 0: as they are */
     float rope_base_window;        /* base of windowed layers, without scaling; 0: as the others */
     int act;                       /* enum model_act; ACT_RELU2 (squared) and ACT_GELU_ALONE have no gate */

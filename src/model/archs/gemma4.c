@@ -65,6 +65,7 @@ static int read_sharing(const gguf *g, hparams *hp, kvant_diag *diag)
                               "reads its K and V, %d", from, hp->layer[from].h_kv, l, hp->layer[l].h_kv);
         hp->layer[l].kv_from = from;
     }
+    hp->n_kv_from = shared;
     return KVANT_OK;
 }
 

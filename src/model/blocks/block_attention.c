@@ -100,13 +100,19 @@ typedef struct qkv_view {
     int own;        /* the layer has K and V of its own */
 } qkv_view;
 
+/* The rows that give logits, gathered before the last layers. */
+static const int32_t *row_positions(const builder *b)
+{
+    return b->early && b->x == b->buf.xs ? b->out_pos : b->pos;
+}
+
 /* V of layers without a projection is K's, before K's norm. */
 static void norm_v(builder *b, const layer_weights *w, const qkv_view *p)
 {
     const int h = p->s->h_kv, d = p->s->d_v;
     const float *from = w->k >= 0 && w->v < 0 ? p->k : p->v;
 
-    BUILD(b, NORM_RMS, { from, b->ones, p->v, b->m->hp.rms_eps, b->n, h, d, p->ld, d, p->ld, d });
+    BUILD(b, NORM_RMS, { from, b->ones, p->v, b->m->hp.rms_eps, b->rows, h, d, p->ld, d, p->ld, d });
 }
 
 static qkv_view project(builder *b, int l)
@@ -121,18 +127,18 @@ static qkv_view project(builder *b, int l)
     p.k = p.q + q_width;
     p.v = p.k + (int64_t)s->h_kv * s->d_k;
     if (w->qkv >= 0) {
-        build_matmul(b, w->qkv, b->in, e, p.q, p.ld, b->n);
+        build_matmul(b, w->qkv, b->in, e, p.q, p.ld, b->rows);
     } else {
-        build_matmul(b, w->q, b->in, e, p.q, p.ld, b->n);
+        build_matmul(b, w->q, b->in, e, p.q, p.ld, b->rows);
         if (own)
-            build_matmul(b, w->k, b->in, e, p.k, p.ld, b->n);
+            build_matmul(b, w->k, b->in, e, p.k, p.ld, b->rows);
         if (w->v >= 0)
-            build_matmul(b, w->v, b->in, e, p.v, p.ld, b->n);
+            build_matmul(b, w->v, b->in, e, p.v, p.ld, b->rows);
     }
-    build_bias(b, w->qkv_bias, p.q, (int)p.ld, p.ld, b->n);
-    build_bias(b, w->q_bias, p.q, q_width, p.ld, b->n);
-    build_bias(b, w->k_bias, p.k, s->h_kv * s->d_k, p.ld, b->n);
-    build_bias(b, w->v_bias, p.v, s->h_kv * s->d_v, p.ld, b->n);
+    build_bias(b, w->qkv_bias, p.q, (int)p.ld, p.ld, b->rows);
+    build_bias(b, w->q_bias, p.q, q_width, p.ld, b->rows);
+    build_bias(b, w->k_bias, p.k, s->h_kv * s->d_k, p.ld, b->rows);
+    build_bias(b, w->v_bias, p.v, s->h_kv * s->d_v, p.ld, b->rows);
     if (hp->v_norm && own)
         norm_v(b, w, &p);
     return p;
@@ -145,17 +151,17 @@ static void norm_qk(builder *b, const layer_weights *w, const qkv_view *p)
     int d = p->s->d_k, h_kv = p->s->h_kv, qd = hp->n_head * d, kd = h_kv * d;
 
     if (hp->qk_norm == QK_NORM_ROWS) {
-        BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->n, 1, qd, p->ld, qd, p->ld, qd });
+        BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->rows, 1, qd, p->ld, qd, p->ld, qd });
         if (k)
-            BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->n, 1, kd, p->ld, kd, p->ld, kd });
+            BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->rows, 1, kd, p->ld, kd, p->ld, kd });
     } else if (hp->qk_norm == QK_NORM_LAYER) {
-        BUILD(b, NORM_LAYER, { p->q, q, NULL, p->q, eps, b->n, hp->n_head, d, p->ld, p->gq, p->ld, p->gq, d });
+        BUILD(b, NORM_LAYER, { p->q, q, NULL, p->q, eps, b->rows, hp->n_head, d, p->ld, p->gq, p->ld, p->gq, d });
         if (k)
-            BUILD(b, NORM_LAYER, { p->k, k, NULL, p->k, eps, b->n, h_kv, d, p->ld, d, p->ld, d, d });
+            BUILD(b, NORM_LAYER, { p->k, k, NULL, p->k, eps, b->rows, h_kv, d, p->ld, d, p->ld, d, d });
     } else {
-        BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->n, hp->n_head, d, p->ld, p->gq, p->ld, p->gq });
+        BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->rows, hp->n_head, d, p->ld, p->gq, p->ld, p->gq });
         if (k)
-            BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->n, h_kv, d, p->ld, d, p->ld, d });
+            BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->rows, h_kv, d, p->ld, d, p->ld, d });
     }
 }
 
@@ -172,18 +178,20 @@ static void norm_and_rotate(builder *b, int l, const qkv_view *p)
     const layer_shape *s = p->s;
     const float *freq = hp->windowed[l] ? b->inv_freq_window : b->inv_freq;
     const float mscale = hp->windowed[l] && hp->rope_base_window > 0 ? 1.0f : hp->rope_mscale;
+    const int32_t *pos = row_positions(b);
+    const int n = b->rows, neox = hp->rope_neox;
 
     if (hp->qk_norm && !hp->qk_norm_late)
         norm_qk(b, &b->m->layers[l], p);
     if (has_rope(hp, l)) {
-        BUILD(b, ROPE, { p->q, b->pos, freq, mscale, hp->rope_neox, s->n_rot, b->n, hp->n_head, p->ld, p->gq });
+        BUILD(b, ROPE, { p->q, pos, freq, mscale, neox, s->n_rot, n, hp->n_head, p->ld, p->gq });
         if (p->own)
-            BUILD(b, ROPE, { p->k, b->pos, freq, mscale, hp->rope_neox, s->n_rot, b->n, s->h_kv, p->ld, s->d_k });
+            BUILD(b, ROPE, { p->k, pos, freq, mscale, neox, s->n_rot, n, s->h_kv, p->ld, s->d_k });
     }
     if (hp->qk_norm && hp->qk_norm_late)
         norm_qk(b, &b->m->layers[l], p);
     if (hp->attn_temp > 0)
-        BUILD(b, ATTN_TEMP, { p->q, b->pos, hp->attn_temp, hp->n_ctx_orig, b->n, hp->n_head * s->d_k, p->ld });
+        BUILD(b, ATTN_TEMP, { p->q, pos, hp->attn_temp, hp->n_ctx_orig, n, hp->n_head * s->d_k, p->ld });
 }
 
 int request_norms_after(kvant_model *m, int l, kvant_diag *diag)
@@ -264,6 +272,8 @@ static int is_apart(const builder *b, int l)
 /* The pass with the block tables of layer l. */
 static const kvant_seqs *layer_seqs(const builder *b, int l)
 {
+    if (b->early && b->x == b->buf.xs)
+        return is_apart(b, l) ? &b->out_window_seqs : &b->out_seqs;
     return is_apart(b, l) ? &b->window_seqs : &b->seqs;
 }
 
@@ -299,6 +309,8 @@ void build_attention_rows(builder *b, int l)
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
     const layer_shape *s = &hp->layer[l];
+    if (b->rows == 0)              /* no row of the pass gives logits, and the layer writes no K and V */
+        return;
     const qkv_view p = project(b, l);
     int width = hp->n_head * s->d_v;
 
@@ -310,7 +322,7 @@ void build_attention_rows(builder *b, int l)
             s->h_kv, s->d_k, s->d_v, hp->attn_scale, b->tail_pages, b->compute, b->max_pos,
             hp->windowed[l] ? hp->window : 0, hp->attn_cap, w->sinks >= 0 ? b->vec[w->sinks] : NULL });
     if (hp->attn_gate)
-        BUILD(b, GATE_MUL, { b->buf.att, p.q + s->d_k, b->n, hp->n_head, s->d_v, width, s->d_v, p.ld, p.gq });
+        BUILD(b, GATE_MUL, { b->buf.att, p.q + s->d_k, b->rows, hp->n_head, s->d_v, width, s->d_v, p.ld, p.gq });
 }
 
 void build_attention(builder *b, int l)

@@ -52,6 +52,7 @@ void build_layer_inputs(builder *b)
     const int p = hp->n_embd_layer, all = hp->n_layer * p;
     float *sum = b->buf.embd, *y = b->buf.embd_proj;
 
+    b->embd = sum;
     BUILD(b, EMBED, { &b->w[m->layer_embd], b->ids, sum, b->n });
     build_scale(b, sum, sqrtf((float)p), all, b->n);
     build_matmul(b, m->layer_embd_proj, b->buf.x, hp->n_embd, y, all, b->n);
@@ -74,17 +75,13 @@ void build_layer_embd(builder *b, int l)
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
     const int p = hp->n_embd_layer, all = hp->n_layer * p, e = hp->n_embd;
-    const float *own = b->buf.embd;
 
     add_delta(b);
     if (b->rows == 0)
         return;
-    if (b->x == b->buf.xs) {       /* the last layer's rows that give logits; the projection is no longer wanted */
-        BUILD(b, ROWS_GATHER, { own, b->out_rows, b->buf.embd_proj, b->n_out, all });
-        own = b->buf.embd_proj;
-    }
     build_matmul(b, w->embd_gate, b->x, e, b->buf.ff, p, b->rows);
-    BUILD(b, GLU, { b->buf.ff, own + (int64_t)l * p, b->buf.ff, b->rows, p, p, all, p, KVANT_GLU_GELU, 1.702f, 7.0f });
+    BUILD(b, GLU, { b->buf.ff, b->embd + (int64_t)l * p, b->buf.ff, b->rows, p, p, all, p, KVANT_GLU_GELU, 1.702f,
+                    7.0f });
     build_matmul(b, w->embd_proj, b->buf.ff, p, b->buf.delta, e, b->rows);
     build_norm_after(b, w->embd_post_norm);
     b->have_delta = 1;
