@@ -99,6 +99,7 @@ static void check_layers_that_differ(void)
     spoil_u32("gemma4-e", "gemma4.embedding_length_per_layer_input", UINT32_MAX);
     spoil_nth("gemma4-e", "gemma4.feed_forward_length", 3, 0);
     spoil_nth("gemma4", "gemma4.attention.head_count_kv", 2, 3);
+    spoil_nth("gemma4", "gemma4.attention.head_count_kv", 1, 0);
     spoil_nth("gemma4", "tokenizer.ggml.suppress_tokens", 0, UINT32_MAX);
     spoil("gemma4", "rope_freqs", "X", 1, -1);
     spoil("gemma4", "blk.2.attn_k_norm", "X", 1, -1);

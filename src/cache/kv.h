@@ -40,7 +40,7 @@ enum { KV_LAYER_ATTN = 1, KV_LAYER_STATE = 2, KV_LAYER_WINDOW = 4 };
 typedef struct kv_config {
     int n_layer, h;
     int compute;                   /* enum kvant_compute of the attention ops */
-    const unsigned char *kinds;    /* [n_layer] KV_LAYER_*; both: the layer has K and V and a state; 0: neither */
+    const unsigned char *kinds;    /* [n_layer] KV_LAYER_*; both: K and V, and a state; 0: neither of its own */
     const kv_types *types;         /* [n_layer]; read where a layer has K and V */
     int window;                    /* tokens that a layer with KV_LAYER_WINDOW sees; 0: all, or keep all pages */
     int tail;                      /* tokens, multiple of 64 */

@@ -58,15 +58,14 @@ static int read_int(const key_reader *r, const char *suffix, int required, int m
     return KVANT_OK;
 }
 
-/* A value that may be an array with one for each layer, at *of_layer and a layer_shape further on each; *v becomes the
- * largest.  0 marks a layer in `without`.  Whether they may differ is the architecture's matter (check_layers). */
-static int read_per_layer(const key_reader *r, hparams *hp, const char *suffix, int min, int max,
-                          unsigned char *without, int *of_layer, int *v)
+/* A value that may be an array with one for each layer (which: DIFFERS_*); *v becomes the largest.  0 marks a layer in
+ * `without`.  Whether they may differ is the architecture's matter (check_layers). */
+static int read_per_layer(const key_reader *r, hparams *hp, int which, const char *suffix, int min, int max,
+                          unsigned char *without, int *v)
 {
     char key[96];
     int32_t per_layer[MODEL_MAX_LAYERS];
     int n = 0, found = 0;
-    const int step = (int)(sizeof(layer_shape) / sizeof(int));
     snprintf(key, sizeof key, "%s.%s", r->arch, suffix);
     const gguf_kv *kv = gguf_find(r->g, key);
 
@@ -81,9 +80,9 @@ static int read_per_layer(const key_reader *r, hparams *hp, const char *suffix, 
         if (per_layer[i] < 0 || per_layer[i] > max)
             return kvant_fail(r->diag, KVANT_EUNSUPPORTED, "%s: layer %d has %d, wanted 0 to %d", key, i, per_layer[i],
                               max);
-        of_layer[i * step] = per_layer[i];
+        *(which == DIFFERS_KV ? &hp->layer[i].h_kv : &hp->layer[i].n_ff) = per_layer[i];
         if (found && per_layer[i] && per_layer[i] != found)
-            hp->differs = of_layer == &hp->layer[0].h_kv ? DIFFERS_KV : DIFFERS_FF;
+            hp->differs = which;
         found = per_layer[i] > found ? per_layer[i] : found;
     }
     if (!found)
@@ -126,8 +125,8 @@ static int read_attention(const key_reader *r, hparams *hp)
     if (hp->n_head == 0)
         return read_no_attention(hp);
     hp->n_head_kv = hp->n_head;
-    KVANT_TRY(read_per_layer(r, hp, "attention.head_count_kv", 1, 1 << 16, hp->no_attn, &hp->layer[0].h_kv,
-                             &hp->n_head_kv));
+    KVANT_TRY(
+        read_per_layer(r, hp, DIFFERS_KV, "attention.head_count_kv", 1, 1 << 16, hp->no_attn, &hp->n_head_kv));
     hp->d_k = hp->n_embd / hp->n_head;
     KVANT_TRY(read_int(r, "attention.key_length", 0, 1, MODEL_MAX_HEAD_DIM, &hp->d_k));
     hp->d_v = hp->d_k;
@@ -162,7 +161,7 @@ static int read_common(const key_reader *r, hparams *hp)
     KVANT_TRY(read_int(r, "pooling_type", 0, KVANT_POOLING_NONE, KVANT_POOLING_RANK, &hp->pooling));
     snprintf(key, sizeof key, "%s.pooling_type", r->arch);
     hp->pooling = gguf_find(r->g, key) ? hp->pooling : KVANT_POOLING_UNSAID;
-    KVANT_TRY(read_per_layer(r, hp, "feed_forward_length", 0, 1 << 22, hp->no_ffn, &hp->layer[0].n_ff, &hp->n_ff));
+    KVANT_TRY(read_per_layer(r, hp, DIFFERS_FF, "feed_forward_length", 0, 1 << 22, hp->no_ffn, &hp->n_ff));
     snprintf(key, sizeof key, "%s.attention.layer_norm_epsilon", r->arch);     /* some files say it only so */
     const int other = gguf_find(r->g, key) != NULL;
     snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", r->arch);

@@ -54,6 +54,9 @@ static int read_sharing(const gguf *g, hparams *hp, kvant_diag *diag)
     KVANT_TRY(read_size(g, "gemma4.attention.shared_kv_layers", (uint32_t)hp->n_layer - 1, &shared, diag));
     for (int l = 0; l < hp->n_layer; l++) {
         int from = l;
+        if (hp->no_attn[l])
+            return kvant_fail(diag, KVANT_EUNSUPPORTED, "gemma4.attention.head_count_kv: 0 in layer %d, wanted at "
+                              "least 1", l);
         if (l >= hp->n_layer - shared)
             for (from = hp->n_layer - shared - 1; from >= 0 && hp->windowed[from] != hp->windowed[l];)
                 from--;
