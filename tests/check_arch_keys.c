@@ -87,6 +87,33 @@ static void check_keys(void)
     spoil_u32("exaone4", "exaone4.attention.sliding_window", UINT32_MAX);
 }
 
+/* The n-th of an array of 4-byte values. */
+static void spoil_nth(const char *model, const char *key, int n, uint32_t v)
+{
+    spoil(model, key, &v, sizeof v, 16 + 4 * n);
+}
+
+/* gemma4-e: five layers, windowed but the second and the last; the last three read the first two. */
+static void check_layers_that_differ(void)
+{
+    spoil_u32("gemma4-e", "gemma4.attention.sliding_window", 0);
+    spoil_u32("gemma4-e", "gemma4.attention.key_length_swa", UINT32_MAX);
+    spoil_u32("gemma4-e", "gemma4.attention.value_length_swa", MODEL_MAX_HEAD_DIM + 1);
+    spoil_u32("gemma4-e", "gemma4.rope.dimension_count_swa", 34);
+    spoil_f32("gemma4-e", "gemma4.rope.freq_base_swa", NAN);
+    spoil_u32("gemma4-e", "gemma4.attention.shared_kv_layers", 4);
+    spoil_u32("gemma4-e", "gemma4.attention.shared_kv_layers", 5);
+    spoil_u32("gemma4-e", "gemma4.embedding_length_per_layer_input", UINT32_MAX);
+    spoil_nth("gemma4-e", "gemma4.feed_forward_length", 3, 0);
+    spoil_nth("gemma4", "gemma4.attention.head_count_kv", 2, 3);
+    spoil_nth("gemma4", "gemma4.attention.head_count_kv", 1, 0);
+    spoil_nth("gemma4", "tokenizer.ggml.suppress_tokens", 0, UINT32_MAX);
+    spoil("gemma4", "rope_freqs", "X", 1, -1);
+    spoil("gemma4", "blk.2.attn_k_norm", "X", 1, -1);
+    spoil("gemma4-moe", "blk.1.ffn_gate_inp.scale", "X", 1, -1);
+    spoil_nth("lfm2", "lfm2.attention.head_count_kv", 0, 2); /* no other architecture takes such layers */
+}
+
 /* One of the two sets of factors under another name. */
 static void check_factors(void)
 {
@@ -116,6 +143,7 @@ int main(void)
 {
     snprintf(path, sizeof path, "/tmp/kvant-keys-%ld.gguf", (long)getpid());
     check_keys();
+    check_layers_that_differ();
     check_factors();
     check_long();
     CHECK(remove(path) == 0, "%s", path);

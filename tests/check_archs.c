@@ -18,6 +18,8 @@
 
 enum { MOST_PROMPT = 256, MOST_ROWS = 16, MOST_GREEDY = 64, MOST_VOCAB = 1024, LONG = 100 };
 
+static const float NEVER = -1e29f;     /* logits of tokens that a model never writes are below */
+
 typedef struct expect {
     char name[64], path[300];
     int n_prompt, n_rows, n_greedy, n_vocab;
@@ -108,7 +110,15 @@ static void check_logits(const expect *e, const float *logits, int piece)
 {
     const size_t v = (size_t)e->n_vocab;
     for (int i = 0; i < e->n_rows; i++) {
-        const double nmse = check_nmse(logits + (size_t)e->rows[i] * v, e->logits + i * MOST_VOCAB, v);
+        static float mine[MOST_VOCAB], wanted[MOST_VOCAB];
+        memcpy(mine, logits + (size_t)e->rows[i] * v, v * sizeof *mine);
+        memcpy(wanted, e->logits + i * MOST_VOCAB, v * sizeof *wanted);
+        for (size_t j = 0; j < v; j++)
+            if (wanted[j] <= NEVER) {
+                CHECK(mine[j] <= NEVER, "%s: token %zu of position %d has %g", e->name, j, e->rows[i], (double)mine[j]);
+                mine[j] = wanted[j] = 0.0f;
+            }
+        const double nmse = check_nmse(mine, wanted, v);
         CHECK(nmse <= 1e-6, "%s: logits of position %d, pieces of %d: NMSE %.3g", e->name, e->rows[i], piece, nmse);
         if (i == e->n_rows - 1)
             printf("%s: pieces of %d: NMSE %.3g at position %d\n", e->name, piece, nmse, e->rows[i]);
@@ -140,6 +150,29 @@ static void check_path(kvant_engine *eng, const expect *e, int piece, float *log
     CHECK(kvant_seq_free(eng, seq) == KVANT_OK, "%s", e->name);
 }
 
+/* The prompt in pieces of a page of which only the last gives logits, and those of one token: where a device may leave
+ * out what no logits need. */
+static void check_last(kvant_engine *eng, const expect *e, const float *whole, int same_bits)
+{
+    const size_t v = (size_t)e->n_vocab;
+    kvant_diag diag = { "" };
+    int seq, rc = KVANT_OK;
+
+    CHECK(kvant_seq_new(eng, &seq, &diag) == KVANT_OK, "%s: %s", e->name, diag.text);
+    for (int at = 0; at < e->n_prompt && rc == KVANT_OK; at += KVANT_PAGE) {
+        const int n = KVANT_PAGE < e->n_prompt - at ? KVANT_PAGE : e->n_prompt - at, last = at + n == e->n_prompt;
+        const kvant_item item = { seq, e->prompt + at, n, 1, last ? KVANT_LOGITS_LAST : KVANT_LOGITS_NONE };
+        rc = kvant_step(eng, &item, 1, &diag);
+        CHECK(rc == KVANT_OK, "%s: %s", e->name, diag.text);
+    }
+    const float *last = rc == KVANT_OK ? kvant_step_logits(eng, 0, 0) : NULL;
+    const double nmse = last ? check_nmse(last, whole, v) : 1.0;
+    CHECK(last && nmse <= 1e-6, "%s: logits of the last token alone: NMSE %.3g", e->name, nmse);
+    CHECK(!same_bits || (last && memcmp(last, whole, v * sizeof *last) == 0), "%s: other bits of the last token alone",
+          e->name);
+    CHECK(kvant_seq_free(eng, seq) == KVANT_OK, "%s", e->name);
+}
+
 static kvant_engine_params engine_params(const char *device)
 {
     kvant_engine_params p = kvant_engine_defaults();
@@ -166,6 +199,7 @@ static void check_against(kvant_model *model, const expect *e, const char *devic
     check_path(eng, e, KVANT_PAGE, cut);
     CHECK(strcmp(device, "cpu") != 0 || memcmp(whole, cut, bytes) == 0,
           "%s: a prompt cut at 64 tokens gives other bits than the whole", e->name);
+    check_last(eng, e, whole + (size_t)(e->n_prompt - 1) * (size_t)e->n_vocab, strcmp(device, "cpu") == 0);
     check_path(eng, e, 1, cut);
     free(whole);
     free(cut);

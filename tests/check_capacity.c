@@ -18,11 +18,10 @@ static kv_config config(const char *format, int tail, int seqs, int pages)
     CHECK(kvant_format_parse(format, &f, &d) == KVANT_OK, "%s", d.text);
     for (int l = 0; l < LAYERS; l++) {
         kinds[l] = KV_LAYER_ATTN;
-        types[l] = (kv_types){ f, f };
+        types[l] = (kv_types){ f, f, HEADS, DIM, DIM };
     }
-    return (kv_config){ .n_layer = LAYERS, .h = 8,           .h_kv = HEADS,    .d_k = DIM,       .d_v = DIM,
-                        .kinds = kinds, .types = types,  .tail = tail,     .max_seqs = seqs, .n_ctx = 2 * TOKENS,
-                        .n_ubatch = 64,     .n_pages = pages };
+    return (kv_config){ .n_layer = LAYERS, .h = 8, .kinds = kinds, .types = types, .tail = tail, .max_seqs = seqs,
+                        .n_ctx = 2 * TOKENS, .n_ubatch = 64, .n_pages = pages };
 }
 
 /* Pages that are left of the budget beside the tails of so many sequences; of a prompt pass, which takes tail pages

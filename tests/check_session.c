@@ -152,8 +152,8 @@ static void poison_free(kv_cache *kv)
                 memset(kv->v[l].pages + (size_t)p * kv->v[l].page_bytes, 0xFF, kv->v[l].page_bytes);
             }
         for (int t = 0; t < kv->tails.n && kv_has_attn(&kv->cfg, l); t++) {
-            const size_t k = (size_t)kv->cfg.h_kv * KVANT_PAGE * (size_t)kv->cfg.d_k;
-            const size_t v = (size_t)kv->cfg.h_kv * KVANT_PAGE * (size_t)kv->cfg.d_v;
+            const size_t k = kv_tail_bytes(kv->cfg.types[l].h_kv, kv->cfg.types[l].d_k) / 2;
+            const size_t v = kv_tail_bytes(kv->cfg.types[l].h_kv, kv->cfg.types[l].d_v) / 2;
             if (kv->tails.refs[t] == 0 && kv->k[l].tail)
                 memset(kv->k[l].tail + (size_t)t * k, 0xFF, k * 2);
             if (kv->tails.refs[t] == 0 && kv->v[l].tail)

@@ -385,7 +385,7 @@ int main(int argc, char **argv)
     snprintf(folder, sizeof folder, "/tmp/check_trace_XXXXXX");
     CHECK(mkdtemp(folder) != NULL, "no folder %s", folder);
     snprintf(window_model, sizeof window_model, "%s/window.gguf", folder);
-    CHECK(gguf_copy_u32("tests/archs/gemma3.gguf", window_model, "gemma3.attention.sliding_window", 100), "%s",
+    CHECK(gguf_copy_u32("tests/archs/gemma4-e.gguf", window_model, "gemma4.attention.sliding_window", 100), "%s",
           window_model);
     run_trace(5162, &totals); /* a page that two sequences hold behind different ones */
     while (totals.steps < steps && check_failed == 0)

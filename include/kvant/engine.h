@@ -47,7 +47,7 @@ typedef struct kvant_model_params {
 int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_diag *diag);
 void kvant_model_close(kvant_model *m);
 
-/* Shapes of an opened model. Counts, in values; layers with attention hold KV, recurrent layers hold state. */
+/* Shapes of an opened model. Counts, in values; layers with attention of their own hold KV, recurrent layers state. */
 typedef struct kvant_model_info {
     const char *arch, *name, *desc;          /* "qwen35", general.name, "qwen35 19M BF16" */
     int n_layer, n_embd, n_vocab, n_ctx_train;
@@ -57,6 +57,8 @@ typedef struct kvant_model_info {
     int n_attn_layers, n_gdn_layers;
     int gdn_hk, gdn_hv, gdn_dk, gdn_dv, conv_k;
     int n_window_layers, window;             /* layers whose attention sees only the last `window` tokens */
+    int n_head_kv_window, d_k_window, d_v_window;   /* their heads; n_head_kv, d_k and d_v are the other layers' */
+    int n_shared_layers;                     /* layers with attention over the K and V of an earlier one */
     int n_expert, n_expert_used;
     int64_t n_params, weight_bytes, file_bytes;
     int64_t state_bytes;                     /* recurrent (f32) + conv state of one sequence, all layers */
@@ -86,7 +88,8 @@ int kvant_model_rank(const kvant_model *m, const float *hidden, float *score);
  * file's text alone.  Ids, *n and errors as in kvant_tokenize. */
 int kvant_rank_tokenize(const kvant_model *m, const char *query, const char *document, int32_t *ids, int cap, int *n,
                         kvant_diag *diag);
-int kvant_model_layer_is_attn(const kvant_model *m, int layer);         /* 0: a recurrent layer, or there is none */
+/* 1: the layer holds K and V; 0: it is recurrent, or reads those of another layer, or there is none. */
+int kvant_model_layer_is_attn(const kvant_model *m, int layer);
 
 /* ---- text: any thread ---- */
 

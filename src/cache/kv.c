@@ -30,14 +30,9 @@ static int all_have_tails(const kv_config *cfg)
     return all;
 }
 
-static int64_t side_page_bytes(const kv_config *cfg, const kvant_format *f, int d)
+static int64_t side_page_bytes(const kvant_format *f, int h_kv, int d)
 {
-    return (int64_t)cfg->h_kv * KVANT_PAGE * (int64_t)kvant_format_row_bytes(f, d);
-}
-
-static int64_t tail_page_bytes(const kv_config *cfg, int d)
-{
-    return (int64_t)cfg->h_kv * KVANT_PAGE * d * 2;
+    return (int64_t)h_kv * KVANT_PAGE * (int64_t)kvant_format_row_bytes(f, d);
 }
 
 /* Every sequence keeps at most T pages between passes, a snapshot T - 1; one prompt of a whole pass adds the pages it
@@ -84,23 +79,24 @@ int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
             s.state += (int64_t)(kv_state_bytes(cfg) + kv_conv_bytes(cfg)) * (cfg->max_seqs + cfg->n_snapshots);
         if (!kv_has_attn(cfg, l))
             continue;
-        KVANT_TRY(kvant_format_check(t->k, cfg->d_k, diag));
-        KVANT_TRY(kvant_format_check(t->v, cfg->d_v, diag));
-        int64_t page = side_page_bytes(cfg, t->k, cfg->d_k) + side_page_bytes(cfg, t->v, cfg->d_v);
+        KVANT_TRY(kvant_format_check(t->k, t->d_k, diag));
+        KVANT_TRY(kvant_format_check(t->v, t->d_v, diag));
+        int64_t page = side_page_bytes(t->k, t->h_kv, t->d_k) + side_page_bytes(t->v, t->h_kv, t->d_v);
         if (n_windows > 0 && (cfg->kinds[l] & KV_LAYER_WINDOW)) {
             s.windows += page * n_windows;
         } else {
             s.pages += page * cfg->n_pages;
             s.per_token += page / KVANT_PAGE;
         }
-        s.tail += wants_tail(cfg, t->k) ? tail_page_bytes(cfg, cfg->d_k) * s.n_tail_pages : 0;
-        s.tail += wants_tail(cfg, t->v) ? tail_page_bytes(cfg, cfg->d_v) * s.n_tail_pages : 0;
+        s.tail += wants_tail(cfg, t->k) ? (int64_t)kv_tail_bytes(t->h_kv, t->d_k) * s.n_tail_pages : 0;
+        s.tail += wants_tail(cfg, t->v) ? (int64_t)kv_tail_bytes(t->h_kv, t->d_v) * s.n_tail_pages : 0;
     }
     *out = s;
     return KVANT_OK;
 }
 
-static int side_create(kv_cache *kv, kvant_kv_side *s, const kvant_format *f, int d, int n_pages, kvant_diag *diag)
+static int side_create(kv_cache *kv, kvant_kv_side *s, const kvant_format *f, int h_kv, int d, int n_pages,
+                       kvant_diag *diag)
 {
     const kv_config *cfg = &kv->cfg;
     void *mem;
@@ -109,13 +105,13 @@ static int side_create(kv_cache *kv, kvant_kv_side *s, const kvant_format *f, in
     s->param = f->flags & KVANT_FORMAT_PARAM ? cfg->param : NULL;
     s->row_bytes = kvant_format_row_bytes(f, d);
     s->head_bytes = s->row_bytes * KVANT_PAGE;
-    s->page_bytes = s->head_bytes * (size_t)cfg->h_kv;
+    s->page_bytes = s->head_bytes * (size_t)h_kv;
     s->encoder = cfg->encoder;
     KVANT_TRY(kv->dev->vt->alloc(kv->dev, s->page_bytes * (size_t)n_pages, &mem, diag));
     s->pages = mem;
     if (!wants_tail(cfg, f))
         return KVANT_OK;
-    KVANT_TRY(kv->dev->vt->alloc(kv->dev, (size_t)tail_page_bytes(cfg, d) * (size_t)kv->tails.n, &mem, diag));
+    KVANT_TRY(kv->dev->vt->alloc(kv->dev, kv_tail_bytes(h_kv, d) * (size_t)kv->tails.n, &mem, diag));
     s->tail = mem;
     return KVANT_OK;
 }
@@ -124,8 +120,9 @@ static int side_create(kv_cache *kv, kvant_kv_side *s, const kvant_format *f, in
 static void choose_layout(kv_cache *kv, int l)
 {
     const kv_config *cfg = &kv->cfg;
-    kvant_attn_args a = { .k = kv->k[l],      .v = kv->v[l],      .h = cfg->h,     .h_kv = cfg->h_kv,
-                          .d_k = cfg->d_k,    .d_v = cfg->d_v,    .compute = cfg->compute };
+    const kv_types *t = &cfg->types[l];
+    kvant_attn_args a = { .k = kv->k[l], .v = kv->v[l], .h = cfg->h, .h_kv = t->h_kv, .d_k = t->d_k, .d_v = t->d_v,
+                          .compute = cfg->compute };
 
     if (!kv->dev->vt->kv_layout)
         return;
@@ -146,9 +143,10 @@ static int layers_create(kv_cache *kv, kvant_diag *diag)
     const kv_config *cfg = &kv->cfg;
     for (int l = 0; l < cfg->n_layer; l++) {
         const int n_pages = kv_in_window(kv, l) ? kv->windows.n : kv->pages.n;
+        const kv_types *t = &cfg->types[l];
         if (kv_has_attn(cfg, l)) {
-            KVANT_TRY(side_create(kv, &kv->k[l], cfg->types[l].k, cfg->d_k, n_pages, diag));
-            KVANT_TRY(side_create(kv, &kv->v[l], cfg->types[l].v, cfg->d_v, n_pages, diag));
+            KVANT_TRY(side_create(kv, &kv->k[l], t->k, t->h_kv, t->d_k, n_pages, diag));
+            KVANT_TRY(side_create(kv, &kv->v[l], t->v, t->h_kv, t->d_v, n_pages, diag));
             choose_layout(kv, l);
         }
         if (kv_has_state(cfg, l)) {
@@ -383,8 +381,9 @@ int64_t kv_seq_bytes(const kv_cache *kv, int seq)
             continue;
         bytes += (int64_t)(kv->k[l].page_bytes + kv->v[l].page_bytes) *
                  (kv_in_window(kv, l) ? windows : kv_pages_held(kv, seq));
-        bytes += kv->k[l].tail ? tails * tail_page_bytes(cfg, cfg->d_k) : 0;
-        bytes += kv->v[l].tail ? tails * tail_page_bytes(cfg, cfg->d_v) : 0;
+        const kv_types *t = &cfg->types[l];
+        bytes += kv->k[l].tail ? tails * (int64_t)kv_tail_bytes(t->h_kv, t->d_k) : 0;
+        bytes += kv->v[l].tail ? tails * (int64_t)kv_tail_bytes(t->h_kv, t->d_v) : 0;
     }
     return bytes;
 }

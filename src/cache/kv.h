@@ -1,8 +1,9 @@
 /* cache/kv.h: the paged KV cache and the recurrent state slots of one engine.
  *
- * Memory on the device, taken once: per attention layer and side a pool of pages (row formats may differ per layer)
- * and, for formats under 16 bits, a small f16 tail pool; per recurrent layer one state slot and one conv slot per
- * sequence. One page id and one block table serve all layers.  A live sequence keeps one permanent slot.
+ * Memory on the device, taken once: per attention layer and side a pool of pages (heads, row widths and formats may
+ * differ per layer; a layer that reads another one's K and V has none and is none here) and, for formats under 16 bits,
+ * a small f16 tail pool; per recurrent layer one state slot and one conv slot per sequence. One page id and one block
+ * table serve all layers.  A live sequence keeps one permanent slot.
  *
  * Exact tail: with T = tail/64 pages, query i reads page p exactly iff i/64 - p < T.  A page stays in the tail pool
  * until no later query can read it exactly; it is encoded once, when it is full (docs/decisions/0003-exact-tail.md).
@@ -28,14 +29,18 @@
 #include "devices/device.h"
 #include "kvant/format.h"
 
-typedef struct kv_types { const kvant_format *k, *v; } kv_types;
+/* What the rows of a layer are: formats, KV heads, values of a head's row. */
+typedef struct kv_types {
+    const kvant_format *k, *v;
+    int h_kv, d_k, d_v;
+} kv_types;
 
 enum { KV_LAYER_ATTN = 1, KV_LAYER_STATE = 2, KV_LAYER_WINDOW = 4 };
 
 typedef struct kv_config {
-    int n_layer, h, h_kv, d_k, d_v;
+    int n_layer, h;
     int compute;                   /* enum kvant_compute of the attention ops */
-    const unsigned char *kinds;    /* [n_layer] KV_LAYER_*; both: the layer has K and V and a state; 0: neither */
+    const unsigned char *kinds;    /* [n_layer] KV_LAYER_*; both: K and V, and a state; 0: neither of its own */
     const kv_types *types;         /* [n_layer]; read where a layer has K and V */
     int window;                    /* tokens that a layer with KV_LAYER_WINDOW sees; 0: all, or keep all pages */
     int tail;                      /* tokens, multiple of 64 */
@@ -93,6 +98,12 @@ static inline int kv_has_attn(const kv_config *cfg, int l)
 static inline int kv_has_state(const kv_config *cfg, int l)
 {
     return (cfg->kinds[l] & KV_LAYER_STATE) != 0;
+}
+
+/* Bytes of a tail page of one side of h_kv heads of d values: f16. */
+static inline size_t kv_tail_bytes(int h_kv, int d)
+{
+    return (size_t)h_kv * KVANT_PAGE * (size_t)d * 2;
 }
 
 /* Layer l has pages of its own pool, kv->windows. */

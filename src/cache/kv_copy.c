@@ -110,14 +110,15 @@ static int page_copy(kv_cache *kv, const kv_seq *a, const kv_seq *b, int p, kvan
         const int pair = kv_in_window(kv, l) ? PAIR_WINDOW : PAIR_PAGE;
         if (!kv_has_attn(cfg, l))
             continue;
+        const kv_types *t = &cfg->types[l];
         if (src[pair] >= 0) {
             copy_add(kv, pair, kv->k[l].pages, kv->k[l].page_bytes);
             copy_add(kv, pair, kv->v[l].pages, kv->v[l].page_bytes);
         }
         if (kv->k[l].tail && src[PAIR_TAIL] >= 0)
-            copy_add(kv, PAIR_TAIL, kv->k[l].tail, (size_t)cfg->h_kv * KVANT_PAGE * (size_t)cfg->d_k * 2);
+            copy_add(kv, PAIR_TAIL, kv->k[l].tail, kv_tail_bytes(t->h_kv, t->d_k));
         if (kv->v[l].tail && src[PAIR_TAIL] >= 0)
-            copy_add(kv, PAIR_TAIL, kv->v[l].tail, (size_t)cfg->h_kv * KVANT_PAGE * (size_t)cfg->d_v * 2);
+            copy_add(kv, PAIR_TAIL, kv->v[l].tail, kv_tail_bytes(t->h_kv, t->d_v));
     }
     return copy_run(kv, diag);
 }

@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-static size_t tail_bytes(const kv_cache *kv, int d)
-{
-    return (size_t)kv->cfg.h_kv * KVANT_PAGE * (size_t)d * 2;
-}
-
 /* A page of the layers whose windows are apart, or of the others. */
 static int walk_layers(const kv_cache *kv, int windowed, int page, int rows, int open, kv_range_fn fn, void *ctx,
                        kvant_diag *diag)
@@ -15,10 +10,11 @@ static int walk_layers(const kv_cache *kv, int windowed, int page, int rows, int
     for (int l = 0; l < kv->cfg.n_layer; l++)
         for (int v = 0; v < 2 && kv_has_attn(&kv->cfg, l) && kv_in_window(kv, l) == windowed; v++) {
             const kvant_kv_side *s = v ? &kv->v[l] : &kv->k[l];
+            const kv_types *t = &kv->cfg.types[l];
             const kv_range r = { s->pages + (size_t)(page < 0 ? 0 : page) * s->page_bytes,
                                  s->page_bytes, s->head_bytes, s->row_bytes,
                                  page < 0 || (open && s->tail) ? 0 : rows,
-                                 s->layout ? s : NULL, v ? kv->cfg.d_v : kv->cfg.d_k, page };
+                                 s->layout ? s : NULL, t->h_kv, v ? t->d_v : t->d_k, page };
             KVANT_TRY(fn(ctx, &r, diag));
         }
     return KVANT_OK;
@@ -39,10 +35,11 @@ int kv_walk_tail(const kv_cache *kv, int tail, int rows, kv_range_fn fn, void *c
     for (int l = 0; l < kv->cfg.n_layer; l++)
         for (int v = 0; v < 2 && kv_has_attn(&kv->cfg, l); v++) {
             const kvant_kv_side *s = v ? &kv->v[l] : &kv->k[l];
-            const int d = v ? kv->cfg.d_v : kv->cfg.d_k;
-            const size_t bytes = tail_bytes(kv, d);
+            const kv_types *t = &kv->cfg.types[l];
+            const int d = v ? t->d_v : t->d_k;
+            const size_t bytes = kv_tail_bytes(t->h_kv, d);
             const kv_range r = { (uint8_t *)s->tail + (size_t)tail * bytes, bytes, (size_t)KVANT_PAGE * (size_t)d * 2,
-                                 (size_t)d * 2, rows, NULL, 0, 0 };
+                                 (size_t)d * 2, rows, NULL, 0, 0, 0 };
             if (s->tail)
                 KVANT_TRY(fn(ctx, &r, diag));
         }
@@ -56,8 +53,8 @@ int kv_walk_state(const kv_cache *kv, int slot, kv_range_fn fn, void *ctx, kvant
     for (int l = 0; l < kv->cfg.n_layer; l++) {
         if (!kv_has_state(&kv->cfg, l))
             continue;
-        const kv_range a = { (uint8_t *)kv->state[l] + (size_t)slot * state, state, 0, 0, -1, NULL, 0, 0 };
-        const kv_range b = { (uint8_t *)kv->conv[l] + (size_t)slot * conv, conv, 0, 0, -1, NULL, 0, 0 };
+        const kv_range a = { (uint8_t *)kv->state[l] + (size_t)slot * state, state, 0, 0, -1, NULL, 0, 0, 0 };
+        const kv_range b = { (uint8_t *)kv->conv[l] + (size_t)slot * conv, conv, 0, 0, -1, NULL, 0, 0, 0 };
         if (state)
             KVANT_TRY(fn(ctx, &a, diag));
         if (conv)
@@ -108,7 +105,7 @@ int kv_range_read(const kv_cache *kv, const kv_range *r, uint8_t *buf, kvant_dia
         return KVANT_OK;
     }
     if (r->side)
-        KVANT_TRY(kv->dev->vt->page_read(kv->dev, r->side, kv->cfg.h_kv, r->d, r->page, buf, diag));
+        KVANT_TRY(kv->dev->vt->page_read(kv->dev, r->side, r->h_kv, r->d, r->page, buf, diag));
     else
         KVANT_TRY(kv->dev->vt->copy_out(kv->dev, buf, r->addr, r->bytes, diag));
     KVANT_TRY(kv->dev->vt->sync(kv->dev, diag));
@@ -122,7 +119,7 @@ int kv_range_write(const kv_cache *kv, const kv_range *r, const uint8_t *buf, kv
     if (r->rows == 0)
         return KVANT_OK;           /* nothing reads it before it is written whole */
     if (r->side)
-        return kv->dev->vt->page_write(kv->dev, r->side, kv->cfg.h_kv, r->d, r->page, buf, diag);
+        return kv->dev->vt->page_write(kv->dev, r->side, r->h_kv, r->d, r->page, buf, diag);
     return kv->dev->vt->copy_in(kv->dev, r->addr, buf, r->bytes, diag);
 }
 

@@ -18,8 +18,8 @@ typedef struct kv_range {
     uint8_t *addr; /* on the device */
     size_t bytes, head_bytes, row_bytes;
     int rows; /* -1: not made of rows (state) */
-    const kvant_kv_side *side; /* a page in the device's private layout: its side, width and number; else NULL */
-    int d, page;
+    const kvant_kv_side *side; /* a page in the device's private layout: its side, heads, width and number; else NULL */
+    int h_kv, d, page;
 } kv_range;
 
 typedef int (*kv_range_fn)(void *ctx, const kv_range *r, kvant_diag *diag);

@@ -98,7 +98,7 @@ static int read_contexts(planner *l, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* Without -ctk, -ctv and --pairs: every format on both sides. */
+/* Without -ctk, -ctv and --pairs: every format on both sides that the heads of all layers allow. */
 static int read_pairs(planner *l, kvant_diag *diag)
 {
     if (opt_given(l->o, OPT_PAIRS) || opt_given(l->o, OPT_CTK_LIST) || opt_given(l->o, OPT_CTV_LIST))
@@ -106,7 +106,11 @@ static int read_pairs(planner *l, kvant_diag *diag)
     const kvant_model_info *info = kvant_model_get_info(l->m);
     for (int i = 0; i < kvant_format_count() && l->n_pairs < MAX_PAIRS; i++) {
         const kvant_format *f = kvant_format_at(i);
-        if (kvant_format_check(f, info->d_k, NULL) == KVANT_OK && kvant_format_check(f, info->d_v, NULL) == KVANT_OK)
+        const int d[] = { info->d_k, info->d_v, info->d_k_window, info->d_v_window };
+        int fits = 1;
+        for (int j = 0; j < 4; j++)
+            fits &= kvant_format_check(f, d[j], NULL) == KVANT_OK;
+        if (fits)
             l->pairs[l->n_pairs++] = (kv_pair){ f->name, f->name };
     }
     return KVANT_OK;

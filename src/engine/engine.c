@@ -41,17 +41,21 @@ static int check_memory(const kvant_model *m, const kvant_engine_params *p, kvan
         (double)have / 1048576);
 }
 
-/* rank: columns of scales per row, 0 without adapters. */
-static size_t inputs_layout(const kvant_engine_params *p, int stride, int rank, int32_t *base, step_inputs *in)
+/* rank: columns of scales per row, 0 without adapters.  shared: the model has layers that read others' K and V. */
+static size_t inputs_layout(const kvant_engine_params *p, int stride, int rank, int shared, int32_t *base,
+                            step_inputs *in)
 {
     size_t t = (size_t)p->n_ubatch, s = (size_t)p->max_seqs + 1, seals = t / KVANT_PAGE + s + 1,
-           tables = s * (size_t)stride, out = (size_t)engine_pass_rows(p) * (size_t)rank;
+           tables = s * (size_t)stride, out = (size_t)engine_pass_rows(p) * (size_t)rank, one = shared ? s : 0,
+           ones = shared ? tables : 0;
     int32_t **fields[] = { &in->ids,         &in->pos,     &in->out_rows, &in->q0,       &in->pos0,     &in->prompt,
                            &in->slot_in,     &in->slot_out, &in->seal_src, &in->seal_dst, &in->seal_window,
-                           &in->table,       &in->tail,    &in->window,   &in->lora_row, &in->lora,     &in->lora_out };
+                           &in->table,       &in->tail,    &in->window,   &in->lora_row, &in->lora,     &in->lora_out,
+                           &in->out_q0,      &in->out_pos, &in->out_prompt, &in->out_table, &in->out_tail,
+                           &in->out_window };
     size_t counts[] = { t,     t,     t,      s,      s,      s,      s,            s,
                         seals, seals, seals,  tables, tables, tables, rank ? t : 0, t * (size_t)rank,
-                        out },
+                        out,   one,   one,    one,    ones,   ones,   ones },
            used = 0;
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         *fields[i] = base ? base + used : NULL;
@@ -64,14 +68,15 @@ static int create_inputs(kvant_engine *e, kvant_diag *diag)
 {
     void *mem;
     const int rank = e->m->lora.rank;
-    e->in_count = inputs_layout(&e->p, e->kv.stride, rank, NULL, &e->host_in);
+    const int shared = e->m->hp.n_kv_from > 0;
+    e->in_count = inputs_layout(&e->p, e->kv.stride, rank, shared, NULL, &e->host_in);
     e->in_host = kvant_calloc(e->in_count, sizeof *e->in_host);
     if (!e->in_host)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for step inputs");
     KVANT_TRY(e->dev->vt->alloc(e->dev, e->in_count * sizeof *e->in_dev, &mem, diag));
     e->in_dev = mem;
-    inputs_layout(&e->p, e->kv.stride, rank, e->in_host, &e->host_in);
-    inputs_layout(&e->p, e->kv.stride, rank, e->in_dev, &e->dev_in);
+    inputs_layout(&e->p, e->kv.stride, rank, shared, e->in_host, &e->host_in);
+    inputs_layout(&e->p, e->kv.stride, rank, shared, e->in_dev, &e->dev_in);
     return engine_lora_create(e, diag);
 }
 
@@ -140,6 +145,8 @@ static void bind_builder(kvant_engine *e)
     b->vec = e->weights.vec;
     b->inv_freq = e->weights.inv_freq;
     b->heads = e->weights.heads;
+    b->ones = e->weights.ones;
+    b->suppress = e->weights.suppress;
     b->inv_freq_window = e->weights.inv_freq_window;
     b->args = &e->args;
     b->ops = e->ops;
@@ -151,6 +158,7 @@ static void bind_builder(kvant_engine *e)
     b->lora_row = d->lora_row;
     b->pos = d->pos;
     b->out_rows = d->out_rows;
+    b->out_pos = d->out_pos;
     b->k = e->kv.k;
     b->v = e->kv.v;
     b->seal_src = d->seal_src;

@@ -16,6 +16,9 @@ typedef struct step_inputs {
     int32_t *slot_in, *slot_out;
     int32_t *seal_src, *seal_dst, *seal_window; /* [n_ubatch/64 + max_seqs + 1] */
     int32_t *table, *tail, *window;            /* [max_seqs][stride of the pass] */
+    /* Sequences of one row each, those that give logits: for layers without K and V of their own, [max_seqs + 1] */
+    int32_t *out_q0, *out_pos, *out_prompt;
+    int32_t *out_table, *out_tail, *out_window; /* [max_seqs][stride of the pass] */
     int32_t *lora_row;                         /* [n_ubatch] 0, 1, 2 ...; where the model has adapters */
     int32_t *lora, *lora_out;                  /* [n_ubatch], [pass_rows] f32[rank]: scales of the adapters' columns */
 } step_inputs;
@@ -25,7 +28,7 @@ typedef struct engine_weights {
     float **vec;                               /* [n_specs] device address of vectors */
     void *vec_mem;                             /* one device block behind vec */
     void **host;                               /* [n_specs] joined rows that the device still reads, or NULL */
-    float *inv_freq, *inv_freq_window;                           /* device */
+    float *inv_freq, *inv_freq_window, *ones, *suppress;         /* device */
     float *heads;                              /* device: 0 .. n_head - 1 as int32 */
     float *scales;                             /* host copy of second-level scales */
 } engine_weights;

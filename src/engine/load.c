@@ -116,11 +116,44 @@ static size_t vector_room(const weight_spec *s)
     return s->is_vector ? ((size_t)s->n_in + 15) & ~(size_t)15 : 0;
 }
 
+/* Values of the tables behind the vectors, each to the next 64 bytes. */
+typedef struct table_sizes { size_t rope, heads, ones, suppress; } table_sizes;
+
+static table_sizes sizes_of_tables(const kvant_model *m)
+{
+    const int window = rope_window_rot(&m->hp), n_rot = window > m->hp.n_rot ? window : m->hp.n_rot;
+    const size_t up = 15;
+
+    return (table_sizes){ ((size_t)n_rot / 2 + up) & ~up, ((size_t)m->hp.n_head + up) & ~up,
+                          m->hp.v_norm ? MODEL_MAX_HEAD_DIM : 0, m->suppressed ? (size_t)m->hp.n_vocab : 0 };
+}
+
+/* Fills the tables at host, which will lie at dev.  Suppressed tokens get a finite number: their probability is 0. */
+static void make_tables(kvant_engine *e, const table_sizes *t, float *host, float *dev)
+{
+    const kvant_model *m = e->m;
+    float *heads = host + 2 * t->rope, *ones = heads + t->heads, *suppress = ones + t->ones;
+
+    rope_frequencies(m, e->p.n_ctx, host);
+    rope_window_frequencies(m, host, host + t->rope);
+    for (int32_t h = 0; h < m->hp.n_head; h++)
+        memcpy(heads + h, &h, sizeof h);
+    for (size_t i = 0; i < t->ones; i++)
+        ones[i] = 1.0f;
+    for (int i = 0; i < m->n_suppressed; i++)
+        suppress[m->suppressed[i]] = -1e30f;
+    e->weights.inv_freq = dev;
+    e->weights.inv_freq_window = dev + t->rope;
+    e->weights.heads = dev + (heads - host);
+    e->weights.ones = dev + (ones - host);
+    e->weights.suppress = t->suppress ? dev + (suppress - host) : NULL;
+}
+
 static int load_vectors(kvant_engine *e, kvant_diag *diag)
 {
     const kvant_model *m = e->m;
-    const size_t table = ((size_t)m->hp.n_rot / 2 + 15) & ~(size_t)15;
-    size_t total = 2 * table + (size_t)m->hp.n_head, used = 0;
+    const table_sizes t = sizes_of_tables(m);
+    size_t total = 2 * t.rope + t.heads + t.ones + t.suppress, used = 0;
     float *host;
     int code;
 
@@ -138,13 +171,7 @@ static int load_vectors(kvant_engine *e, kvant_diag *diag)
         used += vector_room(&m->specs[i]);
     }
     if (code == KVANT_OK) {
-        rope_frequencies(m, e->p.n_ctx, host + used);
-        rope_window_frequencies(m, host + used, host + used + table);
-        e->weights.inv_freq = (float *)e->weights.vec_mem + used;
-        for (int32_t h = 0; h < m->hp.n_head; h++)
-            memcpy(host + used + 2 * table + h, &h, sizeof h);
-        e->weights.heads = e->weights.inv_freq + 2 * table;
-        e->weights.inv_freq_window = e->weights.inv_freq + table;
+        make_tables(e, &t, host + used, (float *)e->weights.vec_mem + used);
         code = e->dev->vt->copy_in(e->dev, e->weights.vec_mem, host, total * sizeof *host, diag);
     }
     kvant_free(host);

@@ -111,7 +111,7 @@ static int parse_entry(const char *s, const char *end, int n_layer, kv_types *ty
                           n_layer - 1);
     KVANT_TRY(parse_pair(p + 1, (size_t)(end - p - 1), &t, diag));
     for (long l = first; l <= last; l++)
-        types[l] = t;
+        types[l].k = t.k, types[l].v = t.v;
     return KVANT_OK;
 bad:
     return kvant_fail(diag, KVANT_EINVAL, "cache type layers: \"%.*s\", wanted LAYER[-LAYER]=TYPE[:TYPE]",
@@ -125,8 +125,10 @@ int engine_types(const kvant_model *m, const kvant_engine_params *p, kv_types *t
 
     KVANT_TRY(kvant_format_parse(p->type_k, &t.k, diag));
     KVANT_TRY(kvant_format_parse(p->type_v, &t.v, diag));
-    for (int l = 0; l < n; l++)
-        types[l] = t;
+    for (int l = 0; l < n; l++) {
+        const layer_shape *s = &m->hp.layer[l];
+        types[l] = (kv_types){ t.k, t.v, s->h_kv, s->d_k, s->d_v };
+    }
     for (const char *s = p->type_layers; s && *s;) {
         const char *end = strchr(s, ',');
         end = end ? end : s + strlen(s);
@@ -148,10 +150,7 @@ void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const 
                                    (hp->windowed[l] ? KV_LAYER_WINDOW : 0));
     cfg->n_layer = hp->n_layer;
     cfg->h = hp->n_head;
-    cfg->h_kv = hp->n_head_kv;
     cfg->compute = p->compute;
-    cfg->d_k = hp->d_k;
-    cfg->d_v = hp->d_v;
     cfg->kinds = kinds;
     cfg->types = types;
     cfg->window = p->full_windows ? 0 : hp->window;

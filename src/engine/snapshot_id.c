@@ -130,7 +130,7 @@ static int mix_projection(mix *h, const kvant_engine *e, kvant_diag *diag)
 static int mix_formats(mix *h, const kvant_engine *e, kvant_diag *diag)
 {
     const kv_config *c = &e->kv.cfg;
-    const int shape[] = { c->n_layer, c->h_kv, c->d_k, c->d_v, e->kv.tail_pages, KVANT_PAGE };
+    const int shape[] = { c->n_layer, e->kv.tail_pages, KVANT_PAGE };
 
     mix_bytes(h, shape, sizeof shape);
     if (e->kv.window_pages > 0)    /* their pages are apart */
@@ -138,6 +138,8 @@ static int mix_formats(mix *h, const kvant_engine *e, kvant_diag *diag)
     for (int l = 0; l < c->n_layer; l++) {
         if (!kv_has_attn(c, l))
             continue;
+        const int rows[] = { c->types[l].h_kv, c->types[l].d_k, c->types[l].d_v };
+        mix_bytes(h, rows, sizeof rows);
         mix_text(h, c->types[l].k->name);
         mix_text(h, c->types[l].v->name);
     }

@@ -24,6 +24,20 @@ static kvant_seqs pass_seqs(const kvant_engine *e, const pass *p)
                          d->slot_out };
 }
 
+/* Behind the last layer that writes K and V only the rows that give logits matter: as many as sequences, at most, for
+ * which there is room.  Not while products are watched: they would see too few rows. */
+static int ends_early(const kvant_engine *e, const pass *p)
+{
+    return e->m->hp.n_kv_from > 0 && !p->hidden && !e->tap && p->n_out < p->n_tokens && p->n_out <= p->n_seqs;
+}
+
+static kvant_seqs out_seqs(const kvant_engine *e, const pass *p, const int32_t *table)
+{
+    const step_inputs *d = &e->dev_in;
+    return (kvant_seqs){ p->n_out, p->n_out, d->out_q0, d->out_pos, d->out_prompt, table, d->out_tail, p->stride,
+                         d->slot_in, d->slot_out };
+}
+
 static void builder_fill(kvant_engine *e, const pass *p)
 {
     builder *b = &e->b;
@@ -34,6 +48,9 @@ static void builder_fill(kvant_engine *e, const pass *p)
     b->seqs = b->window_seqs = pass_seqs(e, p);
     b->window_seqs.table = e->dev_in.window;
     b->n_out = p->n_out;
+    b->early = ends_early(e, p);
+    b->out_seqs = out_seqs(e, p, e->dev_in.out_table);
+    b->out_window_seqs = out_seqs(e, p, e->dev_in.out_window);
     b->hidden = p->hidden;
     b->n_seal = p->n_seal;
     b->seal_late = !p->any_prompt && !p->seals_read;
@@ -156,9 +173,43 @@ static void pass_tables(kvant_engine *e, pass *p, const int *seq)
     }
 }
 
+/* The same of the rows that give logits, in their order: a row sees its sequence's pages up to its own position. */
+static void out_tables(kvant_engine *e, const pass *p)
+{
+    step_inputs *h = &e->host_in;
+    const size_t row = (size_t)p->stride * sizeof(int32_t);
+
+    for (int i = 0, q = 0; i < p->n_out; i++) {
+        while (h->q0[q + 1] <= h->out_rows[i])
+            q++;
+        const size_t from = (size_t)q * (size_t)p->stride, to = (size_t)i * (size_t)p->stride;
+        h->out_q0[i] = i;
+        h->out_pos[i] = h->pos[h->out_rows[i]];
+        h->out_prompt[i] = 0;
+        memcpy(h->out_table + to, h->table + from, row);
+        memcpy(h->out_tail + to, h->tail + from, row);
+        if (e->kv.window_pages > 0)
+            memcpy(h->out_window + to, h->window + from, row);
+    }
+    h->out_q0[p->n_out] = p->n_out;
+}
+
 static int copy_ints(kvant_engine *e, int32_t *dst, const int32_t *src, int n, kvant_diag *diag)
 {
     return n > 0 ? e->dev->vt->copy_in(e->dev, dst, src, (size_t)n * sizeof *dst, diag) : KVANT_OK;
+}
+
+static int upload_out(kvant_engine *e, const pass *p, kvant_diag *diag)
+{
+    const step_inputs *d = &e->dev_in, *h = &e->host_in;
+    const int tables = p->n_out * p->stride;
+
+    KVANT_TRY(copy_ints(e, d->out_q0, h->out_q0, p->n_out + 1, diag));
+    KVANT_TRY(copy_ints(e, d->out_pos, h->out_pos, p->n_out, diag));
+    KVANT_TRY(copy_ints(e, d->out_prompt, h->out_prompt, p->n_out, diag));
+    KVANT_TRY(copy_ints(e, d->out_table, h->out_table, tables, diag));
+    KVANT_TRY(copy_ints(e, d->out_window, h->out_window, e->kv.window_pages > 0 ? tables : 0, diag));
+    return copy_ints(e, d->out_tail, h->out_tail, tables, diag);
 }
 
 static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
@@ -221,6 +272,10 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
     if (pass_key(p))
         p->max_pos = p->stride * KVANT_PAGE - 1;           /* an upper bound serves, and lasts for a page of steps */
     KVANT_TRY(pass_upload(e, p, diag));
+    if (ends_early(e, p) && p->n_out > 0) {
+        out_tables(e, p);
+        KVANT_TRY(upload_out(e, p, diag));
+    }
     builder_fill(e, p);
     const int n = e->b.n_ops;
     build_late_seals(&e->b);

@@ -27,14 +27,18 @@ typedef struct widths {
 static widths build_widths(const hparams *hp)
 {
     widths w = { 0 };
-    int q = hp->n_head * hp->d_k * (hp->attn_gate ? 2 : 1);
 
-    w.qkv = imax(q + hp->n_head_kv * (hp->d_k + hp->d_v), hp->rec_in);
-    w.att = imax(hp->n_head * hp->d_v, hp->conv_channels);
+    w.qkv = hp->rec_in;
+    w.att = imax(hp->conv_channels, hp->ffn_beside ? hp->n_embd : 0);
+    for (int l = 0; l < hp->n_layer; l++) {
+        const layer_shape *s = &hp->layer[l];
+        w.qkv = imax(w.qkv, hp->n_head * s->d_k * (hp->attn_gate ? 2 : 1) + s->h_kv * (s->d_k + s->d_v));
+        w.att = imax(w.att, hp->n_head * s->d_v);
+    }
     w.o = imax(hp->rec_out, hp->n_head * imax(hp->mla_dk, hp->mla_dv));
     w.o = imax(w.o, hp->gdn_channels ? 2 * hp->gdn_dk : 0);
     w.att = imax(w.att, hp->mla_q_rank);
-    w.ff = imax(2 * hp->n_ff, 2 * hp->n_ff_shexp);
+    w.ff = imax(imax(2 * hp->n_ff, 2 * hp->n_ff_shexp), hp->n_embd_layer);
     if (hp->n_expert)
         w.ff = imax(w.ff, imax(2 * hp->n_ff_exp * hp->n_expert_used, hp->n_latent));
     w.ff2 = hp->n_expert ? hp->n_embd * hp->n_expert_used : 0;
@@ -70,6 +74,9 @@ size_t build_layout(const kvant_model *m, int n, int rows, unsigned char *base, 
     buf->route_wts = take(base, &used, t * k, f);
     buf->sh_gate = take(base, &used, t, f);
     buf->heads = take(base, &used, hp->mla_rank ? t * (size_t)hp->n_head : 0, sizeof(int32_t));
+    const size_t own = t * (size_t)hp->n_layer * (size_t)hp->n_embd_layer;
+    buf->embd = take(base, &used, own, f);
+    buf->embd_proj = take(base, &used, own, f);
     buf->xs = take(base, &used, (size_t)rows * e, f);
     buf->keep = take(base, &used, (size_t)rows * (size_t)w.keep, f);
     buf->logits = take(base, &used, (size_t)rows * (size_t)hp->n_vocab, f);
@@ -84,7 +91,7 @@ size_t build_layout(const kvant_model *m, int n, int rows, unsigned char *base, 
 int build_max_ops(const kvant_model *m)
 {
     /* Mamba2 has a norm per group */
-    return (40 + m->hp.gdn_hk) * m->hp.n_layer + 32 + 4 * m->lora.n_sites;
+    return (48 + m->hp.gdn_hk) * m->hp.n_layer + 32 + 4 * m->lora.n_sites;
 }
 
 size_t build_args_bytes(const kvant_model *m)
@@ -155,7 +162,7 @@ void build_norm(builder *b, int weight)
     b->have_delta = 0;
 }
 
-static void build_scale(builder *b, float *x, float s, int width, int rows)
+void build_scale(builder *b, float *x, float s, int width, int rows)
 {
     if (s != 1.0f && rows > 0)
         BUILD(b, SCALE, { x, s, rows, width });
@@ -174,12 +181,18 @@ void build_norm_after(builder *b, int weight)
 
 const float *build_keep_output_rows(builder *b, int l, const float *rows, int width, float *scratch)
 {
-    if (l != b->m->hp.n_layer - 1 || b->rows == b->n_out)
+    const hparams *hp = &b->m->hp;
+    const int all = hp->n_layer * hp->n_embd_layer;
+
+    if (l != hp->n_layer - 1 - (b->early ? hp->n_kv_from : 0) || b->rows == b->n_out)
         return rows;
     if (b->n_out > 0) {
         BUILD(b, ROWS_GATHER, { rows, b->out_rows, scratch, b->n_out, width });
-        BUILD(b, ROWS_GATHER, { b->x, b->out_rows, b->buf.xs, b->n_out, b->m->hp.n_embd });
+        BUILD(b, ROWS_GATHER, { b->x, b->out_rows, b->buf.xs, b->n_out, hp->n_embd });
+        if (all > 0)
+            BUILD(b, ROWS_GATHER, { b->embd, b->out_rows, b->buf.embd_proj, b->n_out, all });
     }
+    b->embd = b->buf.embd_proj;    /* the projection is no longer wanted */
     b->x = b->buf.xs;
     b->rows = b->n_out;
     return scratch;
@@ -194,6 +207,8 @@ void build_model(builder *b)
     b->rows = b->n;
     BUILD(b, EMBED, { &b->w[m->token_embd], b->ids, b->buf.x, b->n });
     build_scale(b, b->buf.x, m->hp.embd_scale, m->hp.n_embd, b->n);
+    if (m->hp.n_embd_layer)
+        build_layer_inputs(b);
     for (int l = 0; l < m->hp.n_layer; l++)
         m->arch->build(b, l);
     build_norm(b, m->output_norm);
@@ -204,6 +219,8 @@ void build_model(builder *b)
     build_scale(b, b->buf.logits, m->hp.logit_scale, m->hp.n_vocab, b->rows);
     if (m->hp.logit_cap > 0.0f && b->rows > 0)
         BUILD(b, SOFTCAP, { b->buf.logits, m->hp.logit_cap, b->rows, m->hp.n_vocab });
+    if (b->suppress && b->rows > 0)
+        BUILD(b, BIAS, { b->buf.logits, b->suppress, b->rows, m->hp.n_vocab, m->hp.n_vocab, NULL, 1 });
     if (b->top == 1 && b->rows > 0)
         BUILD(b, ARGMAX, { b->buf.logits, b->buf.out_ids, b->rows, m->hp.n_vocab });
     if (b->top > 1 && b->rows > 0)

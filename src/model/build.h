@@ -27,6 +27,7 @@ typedef struct build_buffers {
     float *route_wts;              /* [n][k] */
     float *sh_gate;                /* [n] */
     int32_t *heads;                /* [n][n_head] 0, 1, 2 ..: latent attention's matrices of single heads */
+    float *embd, *embd_proj;       /* [n][n_layer][n_embd_layer]: what every layer adds of its own embedding */
     float *xs;                     /* [rows][n_embd] stream rows that give logits */
     float *keep;                   /* [rows][widest block output] and their block outputs */
     float *logits;                 /* [rows][n_vocab] */
@@ -49,6 +50,8 @@ typedef struct builder {
     const float *inv_freq;         /* [n_rot/2] */
     const float *inv_freq_window;  /* of windowed layers; the same table where they have no base of their own */
     const float *heads;            /* [n_head] the bits of 0, 1, 2 ... as int32 */
+    const float *ones;             /* [d_v] of norms without weights */
+    const float *suppress;         /* [n_vocab] what is added to logits; NULL: nothing */
     arena *args;
     kvant_op *ops;
     int n_ops, cap_ops, error;
@@ -61,12 +64,17 @@ typedef struct builder {
     const int32_t *ids, *pos;      /* [n] */
     const int32_t *out_rows;       /* [n_out] token rows that give logits */
     int n_out;
+    /* early: the layers that read others' K and V see those rows alone, as sequences of one row each. */
+    int early;
+    kvant_seqs out_seqs, out_window_seqs;
+    const int32_t *out_pos;        /* [n_out] */
     int top;                       /* so many of the likeliest tokens of each of these rows are wanted; 1: no values */
     int hidden;                    /* 1: all rows (n_out = n) end at the output norm, in buf.a; no logits */
     /* the residual stream from here on: buf.x, or buf.xs after the last layer's gather */
     float *x;
     const float *in;               /* the input of the next block: buf.a, or x itself where no norm comes first */
     int rows;                      /* its rows: n, then n_out */
+    const float *embd;             /* what these rows add of the layers' own embeddings */
     kvant_kv_side *k, *v;          /* [n_layer] */
     const int32_t *seal_src, *seal_dst, *seal_window;
     int windows_apart;             /* windowed layers have pages, seals and tables of their own */
@@ -137,12 +145,14 @@ void build_emit(builder *b, int id, const void *args, size_t bytes);
 void build_matmul(builder *b, int weight, const float *x, int64_t ldx, float *y, int64_t ldy, int rows);
 /* y += the vector `bias`, rows of `width`; nothing where the model has none (-1). */
 void build_bias(builder *b, int bias, float *y, int width, int64_t ldy, int rows);
+/* x[rows][width] *= s; nothing where s is 1. */
+void build_scale(builder *b, float *x, float s, int width, int rows);
 /* x += delta if there is one, then a = norm(x); weight -1: no norm, x itself is the next block's input. */
 void build_norm(builder *b, int weight);
 /* delta = norm(delta), weight -1: as it is; times the factor that the architecture has for it. */
 void build_norm_after(builder *b, int weight);
-/* In the last layer: from here on only the rows that give logits matter.  Gathers them from rows[n][width] and from the
- * stream; returns the gathered rows (or `rows` itself where nothing is to gather). */
+/* In the last layer, or the last that writes K and V: from here on only the rows that give logits matter.  Gathers them
+ * from rows[n][width] and from the stream; returns the gathered rows (or `rows` itself where nothing is to gather). */
 const float *build_keep_output_rows(builder *b, int l, const float *rows, int width, float *scratch);
 /* Writes rows of K and V, ld apart, into layer l's cache and, without seal_late, encodes the pages that are full. */
 void build_cache_rows(builder *b, int l, const float *k_rows, const float *v_rows, int64_t ld);
@@ -160,6 +170,11 @@ void build_short_conv_layer(builder *b, int l); /* short convolution or attentio
 void build_attention_or_gdn(builder *b, int l); /* a -> delta; hybrids: what the layer's weights are */
 void build_ffn_dense(builder *b, int l);        /* in -> delta */
 void build_ffn_moe(builder *b, int l);          /* in -> delta */
+void build_experts(builder *b, int l);          /* in and the router's rows in buf.router -> delta */
+void build_ffn_beside(builder *b, int l);       /* in and x -> delta: a dense FFN and experts, with their norms */
+void build_layer_inputs(builder *b);            /* x, scaled -> what every layer adds of its own embedding */
+void build_layer_embd(builder *b, int l);       /* x and delta -> delta: the layer's own embedding, gated */
+void build_layer_scale(builder *b, int l);      /* x and delta -> x */
 void build_ffn(builder *b, int l);              /* in -> delta; dense: no experts, or l < n_dense_lead */
 void build_plain_layer(builder *b, int l);      /* norm, attention, norm, feed-forward; or both blocks on one norm */
 
@@ -187,6 +202,11 @@ int read_window(const gguf *g, hparams *hp, int every, kvant_diag *diag);
 /* Keys of caps; what hp says before is what a file without them means. */
 int read_caps(const gguf *g, hparams *hp, kvant_diag *diag);
 int request_ffn_moe(kvant_model *m, int l, kvant_diag *diag);
+int request_ffn_beside(kvant_model *m, int l, kvant_diag *diag);
+/* Embeddings of every layer of its own: the table and what is made of the token's embedding; a layer's gate. */
+int request_layer_embds(kvant_model *m, kvant_diag *diag);
+int request_layer_embd(kvant_model *m, int l, kvant_diag *diag);
+int request_layer_scale(kvant_model *m, int l, kvant_diag *diag);
 int request_ffn(kvant_model *m, int l, kvant_diag *diag);   /* as build_ffn */
 int request_plain_layer(kvant_model *m, int l, kvant_diag *diag);
 /* Granite's factors of the embedding, of what blocks add and of the logits; and whether there is RoPE. */

@@ -58,8 +58,9 @@ static int read_int(const key_reader *r, const char *suffix, int required, int m
     return KVANT_OK;
 }
 
-/* A value that may be an array with one for each layer: equal ones are accepted, and 0 marks a layer in `without`. */
-static int read_per_layer(const key_reader *r, const hparams *hp, const char *suffix, int min, int max,
+/* A value that may be an array with one for each layer (which: DIFFERS_*); *v becomes the largest.  0 marks a layer in
+ * `without`.  Whether they may differ is the architecture's matter (check_layers). */
+static int read_per_layer(const key_reader *r, hparams *hp, int which, const char *suffix, int min, int max,
                           unsigned char *without, int *v)
 {
     char key[96];
@@ -76,13 +77,13 @@ static int read_per_layer(const key_reader *r, const hparams *hp, const char *su
                           hp->n_layer);
     for (int i = 0; i < hp->n_layer; i++) {
         without[i] = per_layer[i] == 0;
-        if (per_layer[i] == 0)
-            continue;
-        if (per_layer[i] < 0 || per_layer[i] > max || (found && per_layer[i] != found))
-            return kvant_fail(r->diag, KVANT_EUNSUPPORTED,
-                              "%s: layer %d has %d, others %d; wanted 0 or one value up to %d for all", key, i,
-                              per_layer[i], found, max);
-        found = per_layer[i];
+        if (per_layer[i] < 0 || per_layer[i] > max)
+            return kvant_fail(r->diag, KVANT_EUNSUPPORTED, "%s: layer %d has %d, wanted 0 to %d", key, i, per_layer[i],
+                              max);
+        *(which == DIFFERS_KV ? &hp->layer[i].h_kv : &hp->layer[i].n_ff) = per_layer[i];
+        if (found && per_layer[i] && per_layer[i] != found)
+            hp->differs = which;
+        found = per_layer[i] > found ? per_layer[i] : found;
     }
     if (!found)
         return kvant_fail(r->diag, KVANT_EFORMAT, "%s: 0 in every layer", key);
@@ -124,10 +125,8 @@ static int read_attention(const key_reader *r, hparams *hp)
     if (hp->n_head == 0)
         return read_no_attention(hp);
     hp->n_head_kv = hp->n_head;
-    KVANT_TRY(read_per_layer(r, hp, "attention.head_count_kv", 1, 1 << 16, hp->no_attn, &hp->n_head_kv));
-    if (hp->n_head % hp->n_head_kv)
-        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: head_count %d is not a multiple of head_count_kv %d", r->arch,
-                          hp->n_head, hp->n_head_kv);
+    KVANT_TRY(
+        read_per_layer(r, hp, DIFFERS_KV, "attention.head_count_kv", 1, 1 << 16, hp->no_attn, &hp->n_head_kv));
     hp->d_k = hp->n_embd / hp->n_head;
     KVANT_TRY(read_int(r, "attention.key_length", 0, 1, MODEL_MAX_HEAD_DIM, &hp->d_k));
     hp->d_v = hp->d_k;
@@ -162,7 +161,7 @@ static int read_common(const key_reader *r, hparams *hp)
     KVANT_TRY(read_int(r, "pooling_type", 0, KVANT_POOLING_NONE, KVANT_POOLING_RANK, &hp->pooling));
     snprintf(key, sizeof key, "%s.pooling_type", r->arch);
     hp->pooling = gguf_find(r->g, key) ? hp->pooling : KVANT_POOLING_UNSAID;
-    KVANT_TRY(read_per_layer(r, hp, "feed_forward_length", 0, 1 << 22, hp->no_ffn, &hp->n_ff));
+    KVANT_TRY(read_per_layer(r, hp, DIFFERS_FF, "feed_forward_length", 0, 1 << 22, hp->no_ffn, &hp->n_ff));
     snprintf(key, sizeof key, "%s.attention.layer_norm_epsilon", r->arch);     /* some files say it only so */
     const int other = gguf_find(r->g, key) != NULL;
     snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", r->arch);
@@ -175,6 +174,30 @@ static int read_common(const key_reader *r, hparams *hp)
 }
 
 /* ---- opening ---- */
+
+/* What no key and no architecture said of a layer is what all have; values that differ are an architecture's that takes
+ * them. */
+static int check_layers(kvant_model *m, kvant_diag *diag)
+{
+    hparams *hp = &m->hp;
+
+    if (hp->differs && !hp->layers_vary)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s.%s: layers with different values, wanted 0 or one value for all",
+                          m->arch_name, hp->differs == DIFFERS_KV ? "attention.head_count_kv" : "feed_forward_length");
+    for (int l = 0; l < hp->n_layer; l++) {
+        layer_shape *s = &hp->layer[l];
+        s->h_kv = hp->layers_vary && s->h_kv ? s->h_kv : hp->n_head_kv;
+        s->d_k = s->d_k ? s->d_k : hp->d_k;
+        s->d_v = s->d_v ? s->d_v : hp->d_v;
+        s->n_rot = s->n_rot ? s->n_rot : hp->n_rot;
+        s->n_ff = hp->layers_vary && s->n_ff ? s->n_ff : hp->n_ff;
+        s->kv_from = hp->layers_vary ? s->kv_from : l;
+        if (hp->n_head % s->h_kv)
+            return kvant_fail(diag, KVANT_EFORMAT, "%s.attention.head_count_kv: %d in layer %d, wanted a divisor of %d "
+                              "heads", m->arch_name, s->h_kv, l, hp->n_head);
+    }
+    return KVANT_OK;
+}
 
 static int check_widths(const kvant_model *m, kvant_diag *diag)
 {
@@ -227,6 +250,7 @@ static int request_globals(kvant_model *m, kvant_diag *diag)
     if (m->output < 0)
         m->output = m->token_embd;  /* tied embeddings */
     KVANT_TRY(weight_vector(m, "output.bias", hp->n_vocab, WEIGHT_OPTIONAL, &m->output_bias, diag));
+    KVANT_TRY(request_layer_embds(m, diag));
     return request_rope_factors(m, diag);
 }
 
@@ -241,6 +265,7 @@ static int request_layers(kvant_model *m, kvant_diag *diag)
         layer_weights *w = &m->layers[l];
         memset(w, -1, sizeof *w);          /* every id -1: absent */
         w->is_attn = w->is_state = 0;
+        w->out_scale = 1.0f;
         snprintf(name, sizeof name, "blk.%d.attn_norm", l);
         if (!m->hp.no_pre_norm)
             KVANT_TRY(request_norm(m, name, &w->attn_norm, diag));
@@ -250,6 +275,26 @@ static int request_layers(kvant_model *m, kvant_diag *diag)
         KVANT_TRY(m->arch->layer(m, l, diag));
     }
     return KVANT_OK;
+}
+
+/* KV heads of the layers without a window and of those with one. */
+static void fill_heads(const hparams *hp, kvant_model_info *o)
+{
+    const layer_shape *full = NULL, *window = NULL;
+
+    for (int l = 0; l < hp->n_layer; l++) {
+        const layer_shape **kind = hp->window > 0 && hp->windowed[l] ? &window : &full;
+        *kind = *kind ? *kind : &hp->layer[l];
+        o->n_shared_layers += hp->layer[l].kv_from != l;
+    }
+    full = full ? full : window;
+    window = window ? window : full;
+    o->n_head_kv = full->h_kv;
+    o->d_k = full->d_k;
+    o->d_v = full->d_v;
+    o->n_head_kv_window = window->h_kv;
+    o->d_k_window = window->d_k;
+    o->d_v_window = window->d_v;
 }
 
 static void fill_info(kvant_model *m)
@@ -279,9 +324,7 @@ static void fill_info(kvant_model *m)
     o->n_ctx_train = hp->n_ctx_train;
     o->pooling = hp->pooling;
     o->n_head = hp->n_head;
-    o->n_head_kv = hp->n_head_kv;
-    o->d_k = hp->d_k;
-    o->d_v = hp->d_v;
+    fill_heads(hp, o);
     for (int l = 0; l < hp->n_layer; l++)
         o->n_attn_layers += m->layers[l].is_attn;
     for (int l = 0; l < hp->n_layer; l++)
@@ -337,10 +380,48 @@ static int open_shapes(kvant_model *m, kvant_diag *diag)
     KVANT_TRY(m->arch->shapes(m->file, &m->hp, diag));
     if (m->hp.attention_free && !m->hp.one_block)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.attention.head_count: 0, wanted 1 to 65536", m->arch_name);
+    KVANT_TRY(check_layers(m, diag));
     KVANT_TRY(check_widths(m, diag));
     KVANT_TRY(request_globals(m, diag));
     KVANT_TRY(rank_open(m->file, m->hp.n_embd, &m->rank, diag));
     return request_layers(m, diag);
+}
+
+/* Tokens that stand for pictures and sounds, for which models trained on them make no text. */
+static int read_suppressed(kvant_model *m, kvant_diag *diag)
+{
+    static const char key[] = "tokenizer.ggml.suppress_tokens";
+    const gguf_kv *kv = gguf_find(m->file, key);
+
+    if (!kv || kv->type != GGUF_ARRAY || kv->count == 0)
+        return KVANT_OK;
+    const int most = kv->count < (uint64_t)m->hp.n_vocab ? (int)kv->count : m->hp.n_vocab;
+    m->suppressed = kvant_calloc((size_t)most, sizeof *m->suppressed);
+    if (!m->suppressed)
+        return kvant_fail(diag, KVANT_ENOMEM, "%s: out of memory", key);
+    KVANT_TRY(gguf_i32s(m->file, key, 1, m->suppressed, most, &m->n_suppressed, diag));
+    if (m->n_suppressed >= m->hp.n_vocab)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %d tokens, wanted fewer than the %d there are", key,
+                          m->n_suppressed, m->hp.n_vocab);
+    for (int i = 0; i < m->n_suppressed; i++)
+        if (m->suppressed[i] < 0 || m->suppressed[i] >= m->hp.n_vocab)
+            return kvant_fail(diag, KVANT_EFORMAT, "%s: %d, wanted 0 to %d", key, m->suppressed[i], m->hp.n_vocab - 1);
+    return KVANT_OK;
+}
+
+/* A language model's file may carry an eye or an ear, which nothing here reads. */
+static void note_unused(const kvant_model *m)
+{
+    static const char *const heads[] = { "v.", "a.", "mm.", "mtp." };
+    int n = 0;
+
+    for (int i = 0; i < gguf_tensor_count(m->file); i++)
+        for (int j = 0; j < 4; j++) {
+            const gguf_str name = gguf_tensor_at(m->file, i)->name;
+            n += name.n > strlen(heads[j]) && memcmp(name.s, heads[j], strlen(heads[j])) == 0;
+        }
+    if (n > 0)
+        log_msg(LOG_INFO, "model: %d tensors of vision (v., mm.), audio (a.) or further tokens (mtp.) are not used", n);
 }
 
 static int open_text(kvant_model *m, const char *template_name, kvant_diag *diag)
@@ -372,10 +453,13 @@ int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_
         code = read_freq_dtype(m, params->rope_freq_dtype, diag);
     if (code == KVANT_OK)
         code = open_text(m, params->chat_template, diag);
+    if (code == KVANT_OK)
+        code = read_suppressed(m, diag);
     if (code < 0) {
         kvant_model_close(m);
         return code;
     }
+    note_unused(m);
     fill_info(m);
     *out = m;
     return KVANT_OK;
@@ -391,6 +475,7 @@ void kvant_model_close(kvant_model *m)
     lora_close(&m->lora);
     rank_close(&m->rank);
     kvant_free(m->layers);
+    kvant_free(m->suppressed);
     gguf_close(m->file);
     synthetic_close(m->made);
     kvant_free(m);

@@ -20,10 +20,17 @@ enum model_act { ACT_SWIGLU = 0, ACT_GELU, ACT_CLAMPED, ACT_RELU2, ACT_GELU_ALON
 /* Norms of queries and keys: none, of each head, of whole rows; LayerNorm of each head with weights of its own. */
 enum qk_norm { QK_NORM_NONE = 0, QK_NORM_HEADS = 1, QK_NORM_ROWS = 2, QK_NORM_LAYER = 3 };
 
+/* What layers may differ in.  kv_from: the layer whose K and V it reads; its own number where it has its own. */
+typedef struct layer_shape { int h_kv, d_k, d_v, n_rot, n_ff, kv_from; } layer_shape;
+
+enum { DIFFERS_KV = 1, DIFFERS_FF = 2 };
+
 /* Shapes of the trunk.  Checked at load: all positive, products in range. */
 typedef struct hparams {
     int n_layer, n_embd, n_vocab, n_ctx_train, n_ff;
     int pooling; /* KVANT_POOLING_* */
+    /* n_head_kv, d_k, d_v, n_rot and n_ff: of most layers, and the widest of n_ff.  Of each layer: `layer`, which an
+     * architecture fills where it differs (0: as here). */
     int n_head, n_head_kv, d_k, d_v;
     float rms_eps, attn_scale;
     int n_rot, rope_neox;
@@ -32,6 +39,10 @@ typedef struct hparams {
     float rope_linear;             /* linear scaling factor; 1: none */
     int window;                    /* sliding window of some layers' attention; 0: none */
     unsigned char windowed[MODEL_MAX_LAYERS];
+    layer_shape layer[MODEL_MAX_LAYERS];
+    int differs;                   /* DIFFERS_*: the file has layers of different KV heads or FFN widths .. */
+    int layers_vary;               /* .. and the architecture takes them */
+    int n_kv_from;                 /* so many layers at the end read the K and V of earlier ones */
     float attn_cap, logit_cap;     /* attention's scores, the logits: cap * tanh(x / cap); 0: as they are */
     float rope_base_window;        /* base of windowed layers, without scaling; 0: as the others */
     int act;                       /* enum model_act; ACT_RELU2 (squared) and ACT_GELU_ALONE have no gate */
@@ -46,6 +57,7 @@ typedef struct hparams {
     int attn_gate;                 /* W_q carries an output gate per head (qwen3next, qwen35*) */
     int qk_norm;                   /* enum qk_norm */
     int qk_norm_late;              /* after RoPE instead of before it */
+    int v_norm;                    /* rows of V have a norm without weights; no V projection: it is that of K */
     int no_pre_norm, post_norm;    /* norms before and after the blocks */
     int layer_norm;                /* norms of the stream subtract the mean, and may have a bias */
     int parallel;                  /* the FFN reads what attention reads */
@@ -64,6 +76,8 @@ typedef struct hparams {
     int n_expert, n_expert_used, n_ff_exp, n_ff_shexp;
     int n_latent;                  /* routed experts work on so many values, between two projections; 0: on n_embd */
     int n_dense_lead;              /* the first so many layers have a dense FFN */
+    int ffn_beside;                /* a dense FFN beside the experts, each between norms of its own */
+    int n_embd_layer;              /* width of the embeddings that every layer has of its own; 0: none */
     int expert_gating, expert_raw; /* as kvant_moe_route_args */
     int n_expert_group, n_top_group;
     int shexp_plain;               /* the shared expert is added as it is, without a gate */
@@ -97,6 +111,9 @@ typedef struct layer_weights {
     int is_attn, is_state;                        /* has K and V, has a recurrent state */
     int attn_norm, ffn_norm;                      /* vectors */
     int attn_post_norm, ffn_post_norm;            /* norms of what the blocks add */
+    int router_norm, exps_norm, dense_post_norm, exps_post_norm;   /* a dense FFN beside the experts */
+    int embd_gate, embd_proj, embd_post_norm;     /* the layer's own embedding */
+    float out_scale;                              /* the stream behind the layer is times this; 1: as it is */
     int qkv, q, k, v, q_norm, k_norm, attn_out;   /* qkv: one matrix where types allow, else q, k, v */
     int qkv_bias, q_bias, k_bias, v_bias, attn_out_bias;   /* vectors, where the file has them */
     int q_a, k_b, v_b;                            /* latent attention */
@@ -135,6 +152,9 @@ struct kvant_model {
     weight_spec *specs;
     int n_specs, cap_specs;
     int token_embd, output, output_bias, output_norm;
+    int32_t *suppressed;           /* n_suppressed tokens that the model never writes; NULL: none */
+    int n_suppressed;
+    int layer_embd, layer_embd_proj, layer_embd_norm;   /* embeddings of every layer of its own */
     layer_weights *layers;
     lora_set lora;
     rank_head rank;
@@ -173,8 +193,9 @@ int request_rope_factors(kvant_model *m, kvant_diag *diag);
 int rope_is_long(const hparams *hp, int n_ctx);
 /* Angles per position, f32[n_rot/2], of an engine whose sequences have at most n_ctx tokens. */
 void rope_frequencies(const kvant_model *m, int n_ctx, float *inv_freq);
-/* Those of layers with a window: of a base of their own and without scaling, or the others'. */
+/* Those of layers with a window, f32[rope_window_rot/2]: of a base of their own and without scaling, or the others'. */
 void rope_window_frequencies(const kvant_model *m, const float *others, float *inv_freq);
+int rope_window_rot(const hparams *hp);
 
 /* ---- weights.c ---- */
 
@@ -182,6 +203,9 @@ enum { WEIGHT_REQUIRED = 0, WEIGHT_OPTIONAL = 1 };
 /* A matrix [n_expert][n_out][n_in] by tensor name; *id = spec id, or -1 where optional and absent. */
 int weight_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out, int n_expert, int optional, int *id,
                   kvant_diag *diag);
+/* The same without a look for a second-level scale: where "<name>.scale" means something else. */
+int weight_bare_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out, int n_expert, int optional,
+                       int *id, kvant_diag *diag);
 /* An F32 (or F16/BF16, converted) vector of n values. */
 int weight_vector(kvant_model *m, const char *name, int64_t n, int optional, int *id, kvant_diag *diag);
 /* As weight_matrix with the name "blk.<l>.<part>". */

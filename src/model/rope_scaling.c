@@ -141,12 +141,21 @@ void rope_frequencies(const kvant_model *m, int n_ctx, float *inv_freq)
     }
 }
 
+/* Layers with a window have one number of rotated values. */
+int rope_window_rot(const hparams *hp)
+{
+    for (int l = 0; l < hp->n_layer; l++)
+        if (hp->windowed[l])
+            return hp->layer[l].n_rot;
+    return hp->n_rot;
+}
+
 void rope_window_frequencies(const kvant_model *m, const float *others, float *inv_freq)
 {
     const hparams *hp = &m->hp;
+    const int n_rot = rope_window_rot(hp);
 
-    for (int i = 0; i < hp->n_rot / 2; i++)
-        inv_freq[i] = hp->rope_base_window > 0
-                          ? 1.0f / powf(hp->rope_base_window, (float)(2 * i) / (float)hp->n_rot)
-                          : others[i];
+    for (int i = 0; i < n_rot / 2; i++)
+        inv_freq[i] = hp->rope_base_window > 0 ? 1.0f / powf(hp->rope_base_window, (float)(2 * i) / (float)n_rot)
+                                               : others[i];
 }

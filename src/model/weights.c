@@ -57,12 +57,11 @@ static int check_type(const gguf_tensor *t, const char *name, const kvant_wtype 
                       kvant_wtype_names());
 }
 
-int weight_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out, int n_expert, int optional, int *id,
-                  kvant_diag *diag)
+int weight_bare_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out, int n_expert, int optional,
+                       int *id, kvant_diag *diag)
 {
     const kvant_wtype *type;
     weight_spec *s;
-    char scale[96];
     int ti = tensor_index(m, name);
 
     *id = -1;
@@ -80,6 +79,18 @@ int weight_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out,
     s->n_in = n_in;
     s->n_out = n_out;
     s->n_expert = n_expert;
+    return KVANT_OK;
+}
+
+int weight_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out, int n_expert, int optional, int *id,
+                  kvant_diag *diag)
+{
+    char scale[96];
+
+    KVANT_TRY(weight_bare_matrix(m, name, n_in, n_out, n_expert, optional, id, diag));
+    if (*id < 0)
+        return KVANT_OK;
+    weight_spec *s = &m->specs[*id];
     size_t len = strlen(name);
     int stem = len > 7 && strcmp(name + len - 7, ".weight") == 0 ? (int)len - 7 : (int)len;
     snprintf(scale, sizeof scale, "%.*s.scale", stem, name);

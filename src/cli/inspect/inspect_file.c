@@ -29,6 +29,7 @@ static void summary_json(inspect *s, const kvant_model_info *i, const char *fami
     jsonw_kint(&s->w, "gdn_layers", i->n_gdn_layers);
     jsonw_kint(&s->w, "window_layers", i->n_window_layers);
     jsonw_kint(&s->w, "window", i->window);
+    jsonw_kint(&s->w, "shared_layers", i->n_shared_layers);
     jsonw_kint(&s->w, "embedding", i->n_embd);
     jsonw_kint(&s->w, "vocabulary", i->n_vocab);
     jsonw_kint(&s->w, "training_context", i->n_ctx_train);
@@ -36,6 +37,9 @@ static void summary_json(inspect *s, const kvant_model_info *i, const char *fami
     jsonw_kint(&s->w, "kv_heads", i->n_head_kv);
     jsonw_kint(&s->w, "d_k", i->d_k);
     jsonw_kint(&s->w, "d_v", i->d_v);
+    jsonw_kint(&s->w, "kv_heads_window", i->n_head_kv_window);
+    jsonw_kint(&s->w, "d_k_window", i->d_k_window);
+    jsonw_kint(&s->w, "d_v_window", i->d_v_window);
     jsonw_kint(&s->w, "experts", i->n_expert);
     jsonw_kint(&s->w, "experts_used", i->n_expert_used);
     jsonw_kint(&s->w, "state_bytes", i->state_bytes);
@@ -48,10 +52,14 @@ static void summary_text(const kvant_model_info *i, const char *family, int from
 
     printf("model        %s (architecture %s), %s parameters, weights %s\n", i->desc, i->arch,
            human_count(i->n_params, a, sizeof a), human_bytes(i->weight_bytes, b, sizeof b));
-    printf("layers       %d: %d with attention, %d recurrent\n", i->n_layer, i->n_attn_layers, i->n_gdn_layers);
+    printf("layers       %d: %d with attention, %d recurrent", i->n_layer, i->n_attn_layers, i->n_gdn_layers);
+    if (i->n_shared_layers)
+        printf(", %d with attention over an earlier layer's K and V", i->n_shared_layers);
+    putchar('\n');
     printf("attention    %d heads, %d KV heads, head size %d (K) %d (V)\n", i->n_head, i->n_head_kv, i->d_k, i->d_v);
     if (i->n_window_layers)
-        printf("windows      %d layers see the last %d tokens\n", i->n_window_layers, i->window);
+        printf("windows      %d layers see the last %d tokens; %d KV heads, head size %d (K) %d (V)\n", i->n_window_layers,
+               i->window, i->n_head_kv_window, i->d_k_window, i->d_v_window);
     if (i->n_gdn_layers && i->gdn_hv == 0)
         printf("recurrent    conv %d; state %s per sequence\n", i->conv_k, human_bytes(i->state_bytes, c, sizeof c));
     else if (i->n_gdn_layers)

@@ -8,47 +8,73 @@
 static int request_biases(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
+    const layer_shape *s = &hp->layer[l];
     layer_weights *w = &m->layers[l];
-    const int q = hp->n_head * hp->d_k * (hp->attn_gate ? 2 : 1);
+    const int q = hp->n_head * s->d_k * (hp->attn_gate ? 2 : 1);
 
     KVANT_TRY(weight_layer_vector(m, l, "attn_q.bias", q, WEIGHT_OPTIONAL, &w->q_bias, diag));
-    KVANT_TRY(
-        weight_layer_vector(m, l, "attn_k.bias", hp->n_head_kv * hp->d_k, WEIGHT_OPTIONAL, &w->k_bias, diag));
-    return weight_layer_vector(m, l, "attn_v.bias", hp->n_head_kv * hp->d_v, WEIGHT_OPTIONAL, &w->v_bias, diag);
+    if (s->kv_from != l)
+        return KVANT_OK;
+    KVANT_TRY(weight_layer_vector(m, l, "attn_k.bias", s->h_kv * s->d_k, WEIGHT_OPTIONAL, &w->k_bias, diag));
+    return weight_layer_vector(m, l, "attn_v.bias", s->h_kv * s->d_v, WEIGHT_OPTIONAL, &w->v_bias, diag);
 }
 
 static int request_qk_norms(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
+    const layer_shape *s = &hp->layer[l];
     layer_weights *w = &m->layers[l];
     const int rows = hp->qk_norm == QK_NORM_ROWS || hp->qk_norm == QK_NORM_LAYER;
 
     if (hp->qk_norm == QK_NORM_NONE)
         return KVANT_OK;
-    KVANT_TRY(weight_layer_vector(m, l, "attn_q_norm.weight", rows ? hp->n_head * hp->d_k : hp->d_k, WEIGHT_REQUIRED,
+    KVANT_TRY(weight_layer_vector(m, l, "attn_q_norm.weight", rows ? hp->n_head * s->d_k : s->d_k, WEIGHT_REQUIRED,
                                   &w->q_norm, diag));
-    return weight_layer_vector(m, l, "attn_k_norm.weight", rows ? hp->n_head_kv * hp->d_k : hp->d_k, WEIGHT_REQUIRED,
+    if (s->kv_from != l)
+        return KVANT_OK;
+    return weight_layer_vector(m, l, "attn_k_norm.weight", rows ? s->h_kv * s->d_k : s->d_k, WEIGHT_REQUIRED,
                                &w->k_norm, diag);
+}
+
+/* K and V.  Files of models that may go without a V projection say so by not having it. */
+static int request_kv(kvant_model *m, int l, kvant_diag *diag)
+{
+    const hparams *hp = &m->hp;
+    const layer_shape *s = &hp->layer[l];
+    layer_weights *w = &m->layers[l];
+    const int64_t e = hp->n_embd, k = (int64_t)s->h_kv * s->d_k, v = (int64_t)s->h_kv * s->d_v;
+
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_k.weight", e, k, 1, WEIGHT_REQUIRED, &w->k, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_v.weight", e, v, 1, hp->v_norm ? WEIGHT_OPTIONAL : WEIGHT_REQUIRED, &w->v,
+                                  diag));
+    if (w->v < 0 && s->d_v != s->d_k)
+        return kvant_fail(diag, KVANT_EFORMAT, "tensor blk.%d.attn_v.weight: missing, and heads of V have %d values, those "
+                          "of K %d", l, s->d_v, s->d_k);
+    return KVANT_OK;
 }
 
 /* q, k and v as one tensor where the file has it, else three, joined where their types allow. */
 static int request_qkv(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
+    const layer_shape *s = &hp->layer[l];
     layer_weights *w = &m->layers[l];
-    const int64_t e = hp->n_embd, q = (int64_t)hp->n_head * hp->d_k * (hp->attn_gate ? 2 : 1);
-    const int64_t k = (int64_t)hp->n_head_kv * hp->d_k, v = (int64_t)hp->n_head_kv * hp->d_v;
+    const int64_t e = hp->n_embd, q = (int64_t)hp->n_head * s->d_k * (hp->attn_gate ? 2 : 1);
+    const int64_t k = (int64_t)s->h_kv * s->d_k, v = (int64_t)s->h_kv * s->d_v;
     char name[80];
 
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_qkv.weight", e, q + k + v, 1, WEIGHT_OPTIONAL, &w->qkv, diag));
+    if (s->kv_from == l)
+        KVANT_TRY(weight_layer_matrix(m, l, "attn_qkv.weight", e, q + k + v, 1, WEIGHT_OPTIONAL, &w->qkv, diag));
     if (w->qkv >= 0)
         return weight_layer_vector(m, l, "attn_qkv.bias", q + k + v, WEIGHT_OPTIONAL, &w->qkv_bias, diag);
     KVANT_TRY(weight_layer_matrix(m, l, "attn_q.weight", e, q, 1, WEIGHT_REQUIRED, &w->q, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_k.weight", e, k, 1, WEIGHT_REQUIRED, &w->k, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_v.weight", e, v, 1, WEIGHT_REQUIRED, &w->v, diag));
+    if (s->kv_from == l)
+        KVANT_TRY(request_kv(m, l, diag));
     KVANT_TRY(request_biases(m, l, diag));
-    snprintf(name, sizeof name, "blk.%d.attn_q+k+v.weight", l);
-    return weight_join(m, name, (int[]){ w->q, w->k, w->v }, 3, &w->qkv, diag);
+    if (s->kv_from != l)
+        return KVANT_OK;
+    snprintf(name, sizeof name, "blk.%d.attn_q+k%s.weight", l, w->v >= 0 ? "+v" : "");
+    return weight_join(m, name, (int[]){ w->q, w->k, w->v }, w->v >= 0 ? 3 : 2, &w->qkv, diag);
 }
 
 int request_attention(kvant_model *m, int l, kvant_diag *diag)
@@ -56,10 +82,10 @@ int request_attention(kvant_model *m, int l, kvant_diag *diag)
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
 
-    w->is_attn = 1;
+    w->is_attn = hp->layer[l].kv_from == l;
     KVANT_TRY(weight_layer_vector(m, l, "attn_sinks.weight", hp->n_head, WEIGHT_OPTIONAL, &w->sinks, diag));
     KVANT_TRY(request_qkv(m, l, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_output.weight", (int64_t)hp->n_head * hp->d_v, hp->n_embd, 1,
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_output.weight", (int64_t)hp->n_head * hp->layer[l].d_v, hp->n_embd, 1,
                                   WEIGHT_REQUIRED, &w->attn_out, diag));
     KVANT_TRY(
         weight_layer_vector(m, l, "attn_output.bias", hp->n_embd, WEIGHT_OPTIONAL, &w->attn_out_bias, diag));
@@ -70,48 +96,72 @@ int request_attention(kvant_model *m, int l, kvant_diag *diag)
 typedef struct qkv_view {
     float *q, *k, *v;
     int64_t ld, gq; /* row stride; floats between query heads (twice d_k with gates) */
+    const layer_shape *s;
+    int own;        /* the layer has K and V of its own */
 } qkv_view;
 
-static qkv_view project(builder *b, const layer_weights *w)
+/* The rows that give logits, gathered before the last layers. */
+static const int32_t *row_positions(const builder *b)
+{
+    return b->early && b->x == b->buf.xs ? b->out_pos : b->pos;
+}
+
+/* V of layers without a projection is K's, before K's norm. */
+static void norm_v(builder *b, const layer_weights *w, const qkv_view *p)
+{
+    const int h = p->s->h_kv, d = p->s->d_v;
+    const float *from = w->k >= 0 && w->v < 0 ? p->k : p->v;
+
+    BUILD(b, NORM_RMS, { from, b->ones, p->v, b->m->hp.rms_eps, b->rows, h, d, p->ld, d, p->ld, d });
+}
+
+static qkv_view project(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;
-    qkv_view p;
-    int e = hp->n_embd, q_width = hp->n_head * hp->d_k * (hp->attn_gate ? 2 : 1);
+    const layer_weights *w = &b->m->layers[l];
+    const layer_shape *s = &hp->layer[l];
+    const int e = hp->n_embd, q_width = hp->n_head * s->d_k * (hp->attn_gate ? 2 : 1), own = s->kv_from == l;
+    qkv_view p = { .q = b->buf.qkv, .gq = hp->attn_gate ? 2 * s->d_k : s->d_k, .s = s, .own = own };
 
-    p.gq = hp->attn_gate ? 2 * hp->d_k : hp->d_k;
-    p.ld = q_width + (int64_t)hp->n_head_kv * (hp->d_k + hp->d_v);
-    p.q = b->buf.qkv;
+    p.ld = q_width + (own ? (int64_t)s->h_kv * (s->d_k + s->d_v) : 0);
     p.k = p.q + q_width;
-    p.v = p.k + (int64_t)hp->n_head_kv * hp->d_k;
+    p.v = p.k + (int64_t)s->h_kv * s->d_k;
     if (w->qkv >= 0) {
-        build_matmul(b, w->qkv, b->in, e, p.q, p.ld, b->n);
+        build_matmul(b, w->qkv, b->in, e, p.q, p.ld, b->rows);
     } else {
-        build_matmul(b, w->q, b->in, e, p.q, p.ld, b->n);
-        build_matmul(b, w->k, b->in, e, p.k, p.ld, b->n);
-        build_matmul(b, w->v, b->in, e, p.v, p.ld, b->n);
+        build_matmul(b, w->q, b->in, e, p.q, p.ld, b->rows);
+        if (own)
+            build_matmul(b, w->k, b->in, e, p.k, p.ld, b->rows);
+        if (w->v >= 0)
+            build_matmul(b, w->v, b->in, e, p.v, p.ld, b->rows);
     }
-    build_bias(b, w->qkv_bias, p.q, (int)p.ld, p.ld, b->n);
-    build_bias(b, w->q_bias, p.q, q_width, p.ld, b->n);
-    build_bias(b, w->k_bias, p.k, hp->n_head_kv * hp->d_k, p.ld, b->n);
-    build_bias(b, w->v_bias, p.v, hp->n_head_kv * hp->d_v, p.ld, b->n);
+    build_bias(b, w->qkv_bias, p.q, (int)p.ld, p.ld, b->rows);
+    build_bias(b, w->q_bias, p.q, q_width, p.ld, b->rows);
+    build_bias(b, w->k_bias, p.k, s->h_kv * s->d_k, p.ld, b->rows);
+    build_bias(b, w->v_bias, p.v, s->h_kv * s->d_v, p.ld, b->rows);
+    if (hp->v_norm && own)
+        norm_v(b, w, &p);
     return p;
 }
 
 static void norm_qk(builder *b, const layer_weights *w, const qkv_view *p)
 {
     const hparams *hp = &b->m->hp;
-    const float *q = b->vec[w->q_norm], *k = b->vec[w->k_norm], eps = hp->rms_eps;
-    int d = hp->d_k, qd = hp->n_head * d, kd = hp->n_head_kv * d;
+    const float *q = b->vec[w->q_norm], *k = p->own ? b->vec[w->k_norm] : NULL, eps = hp->rms_eps;
+    int d = p->s->d_k, h_kv = p->s->h_kv, qd = hp->n_head * d, kd = h_kv * d;
 
     if (hp->qk_norm == QK_NORM_ROWS) {
-        BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->n, 1, qd, p->ld, qd, p->ld, qd });
-        BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->n, 1, kd, p->ld, kd, p->ld, kd });
+        BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->rows, 1, qd, p->ld, qd, p->ld, qd });
+        if (k)
+            BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->rows, 1, kd, p->ld, kd, p->ld, kd });
     } else if (hp->qk_norm == QK_NORM_LAYER) {
-        BUILD(b, NORM_LAYER, { p->q, q, NULL, p->q, eps, b->n, hp->n_head, d, p->ld, p->gq, p->ld, p->gq, d });
-        BUILD(b, NORM_LAYER, { p->k, k, NULL, p->k, eps, b->n, hp->n_head_kv, d, p->ld, d, p->ld, d, d });
+        BUILD(b, NORM_LAYER, { p->q, q, NULL, p->q, eps, b->rows, hp->n_head, d, p->ld, p->gq, p->ld, p->gq, d });
+        if (k)
+            BUILD(b, NORM_LAYER, { p->k, k, NULL, p->k, eps, b->rows, h_kv, d, p->ld, d, p->ld, d, d });
     } else {
-        BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->n, hp->n_head, d, p->ld, p->gq, p->ld, p->gq });
-        BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->n, hp->n_head_kv, d, p->ld, d, p->ld, d });
+        BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->rows, hp->n_head, d, p->ld, p->gq, p->ld, p->gq });
+        if (k)
+            BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->rows, h_kv, d, p->ld, d, p->ld, d });
     }
 }
 
@@ -125,19 +175,23 @@ static int has_rope(const hparams *hp, int l)
 static void norm_and_rotate(builder *b, int l, const qkv_view *p)
 {
     const hparams *hp = &b->m->hp;
+    const layer_shape *s = p->s;
     const float *freq = hp->windowed[l] ? b->inv_freq_window : b->inv_freq;
     const float mscale = hp->windowed[l] && hp->rope_base_window > 0 ? 1.0f : hp->rope_mscale;
+    const int32_t *pos = row_positions(b);
+    const int n = b->rows, neox = hp->rope_neox;
 
     if (hp->qk_norm && !hp->qk_norm_late)
         norm_qk(b, &b->m->layers[l], p);
     if (has_rope(hp, l)) {
-        BUILD(b, ROPE, { p->q, b->pos, freq, mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head, p->ld, p->gq });
-        BUILD(b, ROPE, { p->k, b->pos, freq, mscale, hp->rope_neox, hp->n_rot, b->n, hp->n_head_kv, p->ld, hp->d_k });
+        BUILD(b, ROPE, { p->q, pos, freq, mscale, neox, s->n_rot, n, hp->n_head, p->ld, p->gq });
+        if (p->own)
+            BUILD(b, ROPE, { p->k, pos, freq, mscale, neox, s->n_rot, n, s->h_kv, p->ld, s->d_k });
     }
     if (hp->qk_norm && hp->qk_norm_late)
         norm_qk(b, &b->m->layers[l], p);
     if (hp->attn_temp > 0)
-        BUILD(b, ATTN_TEMP, { p->q, b->pos, hp->attn_temp, hp->n_ctx_orig, b->n, hp->n_head * hp->d_k, p->ld });
+        BUILD(b, ATTN_TEMP, { p->q, pos, hp->attn_temp, hp->n_ctx_orig, n, hp->n_head * s->d_k, p->ld });
 }
 
 int request_norms_after(kvant_model *m, int l, kvant_diag *diag)
@@ -218,26 +272,28 @@ static int is_apart(const builder *b, int l)
 /* The pass with the block tables of layer l. */
 static const kvant_seqs *layer_seqs(const builder *b, int l)
 {
+    if (b->early && b->x == b->buf.xs)
+        return is_apart(b, l) ? &b->out_window_seqs : &b->out_seqs;
     return is_apart(b, l) ? &b->window_seqs : &b->seqs;
 }
 
 static void seal_layer(builder *b, int l)
 {
     const kvant_kv_side *k = &b->k[l], *v = &b->v[l];
-    const int h = b->m->hp.n_head_kv;
+    const layer_shape *s = &b->m->hp.layer[l];
     const int32_t *dst = is_apart(b, l) ? b->seal_window : b->seal_dst;
     if (k->tail && b->n_seal > 0)
-        BUILD(b, PAGE_SEAL, { *k, b->seal_src, dst, b->n_seal, h, b->m->hp.d_k });
+        BUILD(b, PAGE_SEAL, { *k, b->seal_src, dst, b->n_seal, s->h_kv, s->d_k });
     if (v->tail && b->n_seal > 0)
-        BUILD(b, PAGE_SEAL, { *v, b->seal_src, dst, b->n_seal, h, b->m->hp.d_v });
+        BUILD(b, PAGE_SEAL, { *v, b->seal_src, dst, b->n_seal, s->h_kv, s->d_v });
 }
 
 /* K's and V's steps are neighbours: a device may run two as one. */
 void build_cache_rows(builder *b, int l, const float *k_rows, const float *v_rows, int64_t ld)
 {
-    const int h = b->m->hp.n_head_kv;
-    BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), b->k[l], k_rows, ld, h, b->m->hp.d_k });
-    BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), b->v[l], v_rows, ld, h, b->m->hp.d_v });
+    const layer_shape *s = &b->m->hp.layer[l];
+    BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), b->k[l], k_rows, ld, s->h_kv, s->d_k });
+    BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), b->v[l], v_rows, ld, s->h_kv, s->d_v });
     if (!b->seal_late)
         seal_layer(b, l);
 }
@@ -252,24 +308,28 @@ void build_attention_rows(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
-    const qkv_view p = project(b, w);
-    int width = hp->n_head * hp->d_v;
+    const layer_shape *s = &hp->layer[l];
+    if (b->rows == 0)              /* no row of the pass gives logits, and the layer writes no K and V */
+        return;
+    const qkv_view p = project(b, l);
+    int width = hp->n_head * s->d_v;
 
     norm_and_rotate(b, l, &p);
-    build_cache_rows(b, l, p.k, p.v, p.ld);
+    if (p.own)
+        build_cache_rows(b, l, p.k, p.v, p.ld);
     BUILD(b, ATTN,
-          { *layer_seqs(b, l), b->k[l], b->v[l], p.q, b->buf.att, p.ld, p.gq, width, hp->n_head, hp->n_head_kv, hp->d_k,
-            hp->d_v, hp->attn_scale, b->tail_pages, b->compute, b->max_pos, hp->windowed[l] ? hp->window : 0,
-            hp->attn_cap, w->sinks >= 0 ? b->vec[w->sinks] : NULL });
+          { *layer_seqs(b, l), b->k[s->kv_from], b->v[s->kv_from], p.q, b->buf.att, p.ld, p.gq, width, hp->n_head,
+            s->h_kv, s->d_k, s->d_v, hp->attn_scale, b->tail_pages, b->compute, b->max_pos,
+            hp->windowed[l] ? hp->window : 0, hp->attn_cap, w->sinks >= 0 ? b->vec[w->sinks] : NULL });
     if (hp->attn_gate)
-        BUILD(b, GATE_MUL, { b->buf.att, p.q + hp->d_k, b->n, hp->n_head, hp->d_v, width, hp->d_v, p.ld, p.gq });
+        BUILD(b, GATE_MUL, { b->buf.att, p.q + s->d_k, b->rows, hp->n_head, s->d_v, width, s->d_v, p.ld, p.gq });
 }
 
 void build_attention(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
-    const int width = hp->n_head * hp->d_v;
+    const int width = hp->n_head * hp->layer[l].d_v;
 
     build_attention_rows(b, l);
     const float *att = build_keep_output_rows(b, l, b->buf.att, width, b->buf.keep);

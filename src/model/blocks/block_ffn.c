@@ -23,18 +23,19 @@ int request_ffn_dense(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
+    const int f = hp->layer[l].n_ff;
     char name[80];
 
     if (hp->ffn_fused)
         return request_ffn_fused(m, l, diag);
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_up.weight", hp->n_embd, hp->n_ff, 1, WEIGHT_REQUIRED, &w->up, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_down.weight", hp->n_ff, hp->n_embd, 1, WEIGHT_REQUIRED, &w->down, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "ffn_up.bias", hp->n_ff, WEIGHT_OPTIONAL, &w->up_bias, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_up.weight", hp->n_embd, f, 1, WEIGHT_REQUIRED, &w->up, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_down.weight", f, hp->n_embd, 1, WEIGHT_REQUIRED, &w->down, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ffn_up.bias", f, WEIGHT_OPTIONAL, &w->up_bias, diag));
     KVANT_TRY(weight_layer_vector(m, l, "ffn_down.bias", hp->n_embd, WEIGHT_OPTIONAL, &w->down_bias, diag));
     if (!has_gate(hp))
         return KVANT_OK;
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate.weight", hp->n_embd, hp->n_ff, 1, WEIGHT_REQUIRED, &w->gate, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "ffn_gate.bias", hp->n_ff, WEIGHT_OPTIONAL, &w->gate_bias, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate.weight", hp->n_embd, f, 1, WEIGHT_REQUIRED, &w->gate, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ffn_gate.bias", f, WEIGHT_OPTIONAL, &w->gate_bias, diag));
     snprintf(name, sizeof name, "blk.%d.ffn_gate+up.weight", l);
     return weight_join(m, name, (int[]){ w->gate, w->up }, 2, &w->gate_up, diag);
 }
@@ -71,7 +72,9 @@ static int request_experts(kvant_model *m, int l, kvant_diag *diag)
     KVANT_TRY(request_expert_biases(m, l, diag));
     if (hp->n_latent)
         KVANT_TRY(request_latent(m, l, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_inp.weight", hp->n_embd, n, 1, WEIGHT_REQUIRED, &w->router, diag));
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", l);
+    KVANT_TRY((hp->ffn_beside ? weight_bare_matrix : weight_matrix)(m, name, hp->n_embd, n, 1, WEIGHT_REQUIRED,
+                                                                    &w->router, diag));
     KVANT_TRY(weight_layer_matrix(m, l, "ffn_down_exps.weight", f, e, n, WEIGHT_REQUIRED, &w->down_exps, diag));
     if (!has_gate(hp))
         return weight_layer_matrix(m, l, "ffn_up_exps.weight", e, f, n, WEIGHT_REQUIRED, &w->up_exps, diag);
@@ -185,7 +188,7 @@ static void gated_down(builder *b, int down, int f, float *y)
 void build_ffn_dense(builder *b, int l)
 {
     const layer_weights *w = &b->m->layers[l];
-    const int e = b->m->hp.n_embd, f = b->m->hp.n_ff;
+    const int e = b->m->hp.n_embd, f = b->m->hp.layer[l].n_ff;
     if (b->rows == 0)
         return;
     gate_and_up(b, w->gate_up, w->gate, w->up, f);
@@ -266,14 +269,11 @@ static void shared_expert(builder *b, const layer_weights *w)
         BUILD(b, GATE_ADD, { b->buf.delta, b->buf.ff2, b->buf.sh_gate, b->rows, hp->n_embd });
 }
 
-void build_ffn_moe(builder *b, int l)
+void build_experts(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
 
-    if (b->rows == 0)
-        return;
-    build_matmul(b, w->router, b->in, hp->n_embd, b->buf.router, hp->n_expert, b->rows);
     build_bias(b, w->router_add, b->buf.router, hp->n_expert, hp->n_expert, b->rows);
     BUILD(b, MOE_ROUTE, { b->buf.router, b->buf.route_ids, b->buf.route_wts, b->rows, hp->n_expert, hp->n_expert_used,
                           hp->expert_scale, hp->expert_gating, hp->expert_raw,
@@ -283,6 +283,16 @@ void build_ffn_moe(builder *b, int l)
     if (hp->n_ff_shexp)
         shared_expert(b, w);
     b->have_delta = 1;
+}
+
+void build_ffn_moe(builder *b, int l)
+{
+    const hparams *hp = &b->m->hp;
+
+    if (b->rows == 0)
+        return;
+    build_matmul(b, b->m->layers[l].router, b->in, hp->n_embd, b->buf.router, hp->n_expert, b->rows);
+    build_experts(b, l);
 }
 
 void build_ffn(builder *b, int l)

@@ -9,6 +9,7 @@
 #include "model/convert/convert_fp8.h"
 #include "model/convert/convert_plan.h"
 #include "model/convert/hf_vocab.h"
+#include "model/gguf/gguf.h"
 #include "model/gguf/gguf_write.h"
 
 enum { ALIGNMENT = 32, QUANTIZATION_VERSION = 2 };
@@ -129,6 +130,28 @@ static int put_general(job *j)
     return KVANT_OK;
 }
 
+/* Tokens that a model of text, pictures and sounds is kept from writing. */
+static int put_suppressed(job *j)
+{
+    char *text = NULL;
+    gjson g, it = { NULL, 0 };
+    uint32_t n = 0, id = 0;
+
+    KVANT_TRY(hf_read(j->folder, "generation_config.json", &text, &g, j->diag));
+    const gjson list = gjson_get(g, "suppress_tokens");
+    int rc = KVANT_OK;
+    while (gjson_next(list, &it))
+        n++;
+    if (n > 0)
+        gguf_keys_array(&j->keys, "tokenizer.ggml.suppress_tokens", GGUF_I32, n);
+    for (it = (gjson){ NULL, 0 }; rc == KVANT_OK && gjson_next(list, &it);) {
+        rc = hf_to_u32(it, "generation_config.json: an id of \"suppress_tokens\"", &id, j->diag);
+        gguf_keys_put(&j->keys, &id, sizeof id);
+    }
+    kvant_free(text);
+    return rc;
+}
+
 static int put_prefix(job *j)
 {
     const gjson prefix = gjson_get(j->v.config, "add_prefix_space");
@@ -155,11 +178,13 @@ static int put_keys(job *j)
     j->keys.arch = a->arch;
     KVANT_TRY(put_general(j));
     KVANT_TRY(convert_put_keys(a, &j->config, file_type(&j->plan), &j->keys, j->diag));
+    if (a->flags & CONVERT_CHARACTERS)
+        KVANT_TRY(put_suppressed(j));
     gguf_keys_u32(&j->keys, "general.quantization_version", QUANTIZATION_VERSION);
     KVANT_TRY(put_prefix(j));
     KVANT_TRY(hf_vocab_put(&j->v, &j->keys, j->diag));
     KVANT_TRY(hf_vocab_put_special(&j->v, j->config.root, a->special, &j->keys, j->diag));
-    if (a->flags & CONVERT_NO_SPACE_PREFIX && j->v.spm && !j->v.unigram.on)
+    if ((a->flags & CONVERT_NO_SPACE_PREFIX && j->v.spm && !j->v.unigram.on) || a->flags & CONVERT_CHARACTERS)
         gguf_keys_bool(&j->keys, "tokenizer.ggml.add_space_prefix", 0);
     return j->keys.bytes.error ? kvant_fail(j->diag, KVANT_ENOMEM, "convert: no memory for the keys") : KVANT_OK;
 }
@@ -352,7 +377,8 @@ static int run(job *j, const char *out)
     KVANT_TRY(hf_config_defaults(&j->config, plan->arch->defaults, j->diag));
     KVANT_TRY(refuse_quantized(&j->config, plan->arch->flags, j->diag));
     KVANT_TRY(hf_u32(&j->config, "vocab_size", 1, &vocab_size, j->diag));
-    KVANT_TRY(hf_vocab_open(j->folder, vocab_size, j->p->pre, &j->v, j->diag));
+    KVANT_TRY(hf_vocab_open(j->folder, vocab_size, j->p->pre, (plan->arch->flags & CONVERT_CHARACTERS) != 0, &j->v,
+                            j->diag));
     KVANT_TRY(st_open(j->folder, &j->files, j->diag));
     plan->config = &j->config;
     plan->files = j->files;

@@ -228,6 +228,13 @@ static const convert_arch archs[] = {
           "{\"max_position_embeddings\": 131072, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "
           "\"head_dim\": 256, \"rms_norm_eps\": 1e-6, \"rope_theta\": 1000000.0, \"rope_local_base_freq\": 10000.0, "
           "\"sliding_window\": 4096, \"vocab_size\": 262208}" },
+    { .hf = { "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration" },
+      .arch = "gemma4",
+      .names = convert_gemma4_names,
+      .keys = convert_put_gemma4,
+      .tensor = convert_gemma4_tensor,
+      .flags = CONVERT_NO_OUTPUT | CONVERT_REAL_ROWS | CONVERT_ROPE_FACTORS | CONVERT_CHARACTERS | CONVERT_BY_WINDOW,
+      .defaults = "{\"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-6, \"head_dim\": 256, \"sliding_window\": 512}" },
     { .hf = { "Phi3ForCausalLM" }, .arch = "phi3", .flags = CONVERT_LONG_ROPE | CONVERT_FEW_KEYS, .keys = put_phi3 },
     { .hf = { "Olmo2ForCausalLM", "Olmo3ForCausalLM" }, .arch = "olmo2", .names = norms_after, .keys = put_olmo },
     { .hf = { "SeedOssForCausalLM" }, .arch = "seed_oss", .names = norms_after, .defaults = "{\"head_dim\": 128}" },

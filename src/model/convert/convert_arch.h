@@ -12,7 +12,7 @@ enum convert_flag {
     CONVERT_NO_OUTPUT = 4,         /* lm_head is the embedding; a copy in the file is left out */
     CONVERT_REAL_ROWS = 8,         /* the embedding's rows above the tokens are left out */
     CONVERT_HEAD_DIM = 16,         /* head_dim is hidden_size / heads where config.json does not say */
-    CONVERT_ROPE_FACTORS = 32,     /* rope_freqs from rope_type llama3 */
+    CONVERT_ROPE_FACTORS = 32,     /* rope_freqs from rope_type llama3 or proportional */
     CONVERT_LONG_ROPE = 64,        /* rope_factors_long and _short */
     CONVERT_SPACE_PREFIX = 128,    /* add_space_prefix as tokenizer_config.json says */
     CONVERT_NO_SPACE_PREFIX = 256, /* a SentencePiece model adds no space before a text */
@@ -22,6 +22,8 @@ enum convert_flag {
     CONVERT_KV_ONE = 4096,         /* head_count_kv is 1: latent attention */
     CONVERT_FF_ADJUSTED = 16384,   /* feed_forward_length from block_ff_dim, as block_auto_adjust_ff_dim says */
     CONVERT_MROPE = 32768,         /* rope.dimension_sections */
+    CONVERT_CHARACTERS = 65536,    /* a tokenizer of characters and bytes, not byte-level */
+    CONVERT_BY_WINDOW = 131072,    /* heads and widths differ by kind of layer: convert_gemma4.c */
     CONVERT_MXFP4 = 8192,          /* weights that are quantized to MXFP4 already are taken as they are */
 };
 
@@ -63,6 +65,11 @@ int convert_put_bool(const hf_config *c, const char *name, const char *key, gguf
 int convert_put_rotated(const hf_config *c, double part, gguf_keys *k, kvant_diag *diag);
 /* head_dim, or hidden_size / heads. */
 int convert_head_dim(const hf_config *c, uint32_t *dim, kvant_diag *diag);
+/* convert_gemma4.c: heads of the layers with full attention; head_count_kv and feed_forward_length, lists where layers
+ * differ. */
+int convert_full_head_dim(const hf_config *c, uint32_t *dim, kvant_diag *diag);
+int convert_put_kv_by_window(const hf_config *c, gguf_keys *k, kvant_diag *diag);
+int convert_put_ff_by_layer(const hf_config *c, gguf_keys *k, kvant_diag *diag);
 
 /* name -> "blk.3.attn_q.weight"; KVANT_OK with an empty text: left out (buffers, parts that are no language model). */
 int convert_tensor_name(const convert_arch *a, const char *name, char *out, size_t size, kvant_diag *diag);

@@ -188,6 +188,8 @@ static int put_kv_heads(const convert_arch *a, const hf_config *c, gguf_keys *k,
         gguf_keys_u32(k, kv->key, 1);
         return KVANT_OK;
     }
+    if (a->flags & CONVERT_BY_WINDOW)
+        return convert_put_kv_by_window(c, k, diag);
     if (!(a->flags & CONVERT_KV_BY_LAYER))
         return put_u32s(c, kv, 1, k, diag);
     KVANT_TRY(hf_u32(c, kv->names, 1, &heads, diag));
@@ -253,13 +255,20 @@ static int put_latent_lengths(const hf_config *c, gguf_keys *k, kvant_diag *diag
     return KVANT_OK;
 }
 
+static int put_ff(const convert_arch *a, const hf_config *c, gguf_keys *k, kvant_diag *diag)
+{
+    if (a->flags & CONVERT_BY_WINDOW)
+        return convert_put_ff_by_layer(c, k, diag);
+    return a->flags & CONVERT_FF_ADJUSTED ? put_adjusted_ff(c, k, diag) : put_u32s(c, &sizes[3], 1, k, diag);
+}
+
 int convert_put_keys(const convert_arch *a, const hf_config *c, int file_type, gguf_keys *k, kvant_diag *diag)
 {
     const int whole = !(a->flags & CONVERT_FEW_KEYS);
     uint32_t dim;
 
     KVANT_TRY(put_u32s(c, sizes, 3, k, diag));
-    KVANT_TRY(a->flags & CONVERT_FF_ADJUSTED ? put_adjusted_ff(c, k, diag) : put_u32s(c, &sizes[3], 1, k, diag));
+    KVANT_TRY(put_ff(a, c, k, diag));
     KVANT_TRY(put_u32s(c, &sizes[4], 1, k, diag));
     KVANT_TRY(put_kv_heads(a, c, k, diag));
     if (whole)
@@ -268,7 +277,7 @@ int convert_put_keys(const convert_arch *a, const hf_config *c, int file_type, g
     KVANT_TRY(convert_put_number(c, "layer_norm_eps layer_norm_epsilon", ".attention.layer_norm_epsilon", k, diag));
     KVANT_TRY(put_u32s(c, experts, sizeof experts / sizeof *experts, k, diag));
     KVANT_TRY(put_gating(c, k, diag));
-    KVANT_TRY(convert_head_dim(c, &dim, diag));
+    KVANT_TRY((a->flags & CONVERT_BY_WINDOW ? convert_full_head_dim : convert_head_dim)(c, &dim, diag));
     if (!(a->flags & CONVERT_NO_KEY_LENGTH) && (hf_find(c, "head_dim").p || a->flags & CONVERT_HEAD_DIM)) {
         gguf_keys_u32(k, ".attention.key_length", dim);
         gguf_keys_u32(k, ".attention.value_length", dim);

@@ -1,5 +1,5 @@
-/* model/convert/convert_parts.h: names, keys and tensors of the architectures of convert_mixture.c and
- * convert_hybrid.c, for the table of convert_arch.c. */
+/* model/convert/convert_parts.h: names, keys and tensors of the architectures of convert_mixture.c, convert_gemma4.c
+ * and convert_hybrid.c, for the table of convert_arch.c. */
 #ifndef KVANT_MODEL_CONVERT_PARTS_H
 #define KVANT_MODEL_CONVERT_PARTS_H
 
@@ -20,6 +20,12 @@ int convert_gpt_oss_tensor(convert_plan *p, const st_tensor *t, const char *name
 /* kv_b_proj of latent attention: k's part transposed, v's as it is. */
 int convert_mla_tensor(convert_plan *p, const st_tensor *t, const char *name, const char *rest, int *done,
                        kvant_diag *diag);
+
+/* convert_gemma4.c */
+extern const convert_name convert_gemma4_names[];
+int convert_put_gemma4(const hf_config *c, gguf_keys *k, kvant_diag *diag);
+int convert_gemma4_tensor(convert_plan *p, const st_tensor *t, const char *name, const char *rest, int *done,
+                          kvant_diag *diag);
 
 /* convert_hybrid.c */
 extern const convert_name convert_gdn_names[], convert_lfm2_names[];

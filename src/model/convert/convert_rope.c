@@ -51,6 +51,23 @@ static int add_llama3(convert_plan *p, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* The first pairs turn as those of a whole head; the frequencies of the others are divided until they do not. */
+static int add_proportional(convert_plan *p, kvant_diag *diag)
+{
+    double part = 1.0;
+    uint32_t dim;
+    float *own;
+
+    KVANT_TRY(convert_full_head_dim(p->config, &dim, diag));
+    KVANT_TRY(hf_rope_number(p->config, "partial_rotary_factor", &part, diag));
+    if (!(part > 0.0 && part <= 1.0))
+        return kvant_fail(diag, KVANT_EFORMAT, "config.json: partial_rotary_factor is %g, above 0 up to 1 wanted", part);
+    KVANT_TRY(add_own(p, "rope_freqs.weight", dim / 2, &own, diag));
+    for (uint32_t i = 0; i < dim / 2; i++)
+        own[i] = i < (uint32_t)(part * dim / 2) ? 1.0f : 1e30f;
+    return KVANT_OK;
+}
+
 static int add_list(convert_plan *p, const char *from, const char *name, uint32_t want, kvant_diag *diag)
 {
     const gjson list = hf_rope(p->config, from);
@@ -87,6 +104,8 @@ int convert_plan_rope(convert_plan *p, kvant_diag *diag)
 
     if (p->arch->flags & CONVERT_ROPE_FACTORS && type.n == 8 && memcmp(type.p, "\"llama3\"", 8) == 0)
         return add_llama3(p, diag);
+    if (p->arch->flags & CONVERT_ROPE_FACTORS && type.n == 14 && memcmp(type.p, "\"proportional\"", 14) == 0)
+        return add_proportional(p, diag);
     if (p->arch->flags & CONVERT_LONG_ROPE && hf_rope(p->config, "long_factor").p)
         return add_long(p, diag);
     return KVANT_OK;

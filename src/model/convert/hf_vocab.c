@@ -142,12 +142,14 @@ static int read_bpe(hf_vocab *v, kvant_diag *diag)
 
     if (!v->json.p)
         return kvant_fail(diag, KVANT_ENOENT, "%.120s: neither tokenizer.model nor tokenizer.json", v->folder);
-    if (type.n != 5 || memcmp(type.p, "\"BPE\"", 5) != 0 || is_true(gjson_at(v->json, "model.byte_fallback")))
+    if (type.n != 5 || memcmp(type.p, "\"BPE\"", 5) != 0 ||
+        is_true(gjson_at(v->json, "model.byte_fallback")) != v->characters)
         return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                          "tokenizer.json: model %.*s%s, byte-level BPE wanted (or tokenizer.model beside it)",
-                          hf_shown(type), type.p ? type.p : "", type.p ? " with byte_fallback" : "");
+                          "tokenizer.json: model %.*s%s, %s wanted", hf_shown(type), type.p ? type.p : "",
+                          type.p && !v->characters ? " with byte_fallback" : "",
+                          v->characters ? "BPE with byte_fallback" : "byte-level BPE (or tokenizer.model beside it)");
     KVANT_TRY(add_vocabulary(v, diag));
-    return add_listed(v, diag);
+    return v->characters ? hf_vocab_read_characters(v, diag) : add_listed(v, diag);
 }
 
 static int read_spm(hf_vocab *v, kvant_diag *diag)
@@ -190,15 +192,15 @@ static int read_all(hf_vocab *v, kvant_diag *diag)
         return kvant_fail(diag, KVANT_ENOMEM, "tokenizer: no memory for %u tokens", v->n);
     for (uint32_t i = 0; i < v->n; i++)
         v->tokens[i] = (hf_vocab_token){ .score = -10000.0f, .type = TOKEN_UNUSED };
-    if (has_spm(v->folder))
+    if (!v->characters && has_spm(v->folder))
         return read_spm(v, diag);
     v->names = kvant_alloc(v->cap_names + 1);
     return v->names ? read_bpe(v, diag) : kvant_fail(diag, KVANT_ENOMEM, "tokenizer.json: no memory for its tokens");
 }
 
-int hf_vocab_open(const char *folder, uint32_t size, const char *pre, hf_vocab *v, kvant_diag *diag)
+int hf_vocab_open(const char *folder, uint32_t size, const char *pre, int characters, hf_vocab *v, kvant_diag *diag)
 {
-    *v = (hf_vocab){ .folder = folder, .n = size, .pre = pre };
+    *v = (hf_vocab){ .folder = folder, .n = size, .pre = pre, .characters = characters };
     if (size < 1 || size > MAX_TOKENS)
         return kvant_fail(diag, KVANT_EFORMAT, "vocab_size: is %u, 1 to %d wanted", size, MAX_TOKENS);
     return read_all(v, diag);
@@ -225,9 +227,10 @@ static void put_tokens(const hf_vocab *v, gguf_keys *k)
         else
             gguf_keys_array_str(k, pad, (size_t)snprintf(pad, sizeof pad, "[PAD%u]", i));
     }
-    if (v->spm)
+    const int scores = v->spm || v->characters;
+    if (scores)
         gguf_keys_array(k, "tokenizer.ggml.scores", GGUF_F32, v->n);
-    for (uint32_t i = 0; v->spm && i < v->n; i++)
+    for (uint32_t i = 0; scores && i < v->n; i++)
         gguf_keys_put(k, &v->tokens[i].score, sizeof(float));
     gguf_keys_array(k, "tokenizer.ggml.token_type", GGUF_I32, v->n);
     for (uint32_t i = 0; i < v->n; i++) {
@@ -251,6 +254,11 @@ int hf_vocab_put(const hf_vocab *v, gguf_keys *k, kvant_diag *diag)
 {
     const char *pre = v->pre ? v->pre : "default", *model = v->unigram.on ? "t5" : v->spm ? "llama" : "gpt2";
 
+    if (v->characters) {
+        gguf_keys_str(k, "tokenizer.ggml.model", "gemma4", 6);
+        put_tokens(v, k);
+        return KVANT_OK;
+    }
     if (!v->pre && !v->spm)
         KVANT_TRY(hf_vocab_find_pre(v->json, &pre, diag));
     gguf_keys_str(k, "tokenizer.ggml.model", model, strlen(model));

@@ -32,9 +32,10 @@ typedef struct hf_vocab {
     int spm;
     /* Unigram models: spaces before and in a text, and the map of its characters, among the names. */
     struct { int on, space_prefix, squeeze; const char *map; size_t n_map; } unigram;
+    int characters; /* tokens of characters, with bytes to fall back on, merged by rank: "gemma4" */
 } hf_vocab;
 
-int hf_vocab_open(const char *folder, uint32_t size, const char *pre, hf_vocab *v, kvant_diag *diag);
+int hf_vocab_open(const char *folder, uint32_t size, const char *pre, int characters, hf_vocab *v, kvant_diag *diag);
 void hf_vocab_close(hf_vocab *v);
 /* model, pre, tokens, scores, token_type. */
 int hf_vocab_put(const hf_vocab *v, gguf_keys *k, kvant_diag *diag);
@@ -48,6 +49,8 @@ int hf_vocab_put_special(const hf_vocab *v, gjson root, const char *const *names
 int hf_vocab_slot(hf_vocab *v, uint64_t id, hf_vocab_token **t, kvant_diag *diag);
 /* Copies a JSON string into v.names. */
 int hf_vocab_name(hf_vocab *v, gjson s, hf_vocab_token *t, kvant_diag *diag);
+/* The vocabulary of characters of tokenizer.json (hf_vocab_characters.c). */
+int hf_vocab_read_characters(hf_vocab *v, kvant_diag *diag);
 /* tokenizer.model of n bytes; v.names has room for as many. */
 int hf_vocab_read_spm(hf_vocab *v, const uint8_t *p, size_t n, kvant_diag *diag);
 int hf_vocab_looks_special(const char *s, size_t n);

@@ -109,6 +109,24 @@ static void read_template(special *s, gjson single)
     }
 }
 
+/* "pair": whether a separator stands between the two texts, behind what begins and before what ends them. */
+static void read_pair(special *s, gjson pair, gjson first, gjson last)
+{
+    gjson it = { NULL, 0 };
+    int n = 0, between = 0, sep = 0, closed = 0;
+
+    for (; gjson_next(pair, &it); n++) {
+        const gjson id = gjson_at(it, "SpecialToken.id");
+        closed |= between > 0 && !is_text(id);
+        if (closed || (n == 0 && same(id, first)))
+            continue;
+        between += is_text(id);
+        sep |= is_text(id) && (same(id, s->text[SEP]) || same(id, s->text[EOS])) && (between > 1 || !is_text(last));
+    }
+    if (between > 0 && closed)
+        set_add(s, SEP, sep);
+}
+
 static void read_processor(special *s, gjson p)
 {
     const gjson type = gjson_get(p, "type");
@@ -119,7 +137,12 @@ static void read_processor(special *s, gjson p)
         if (s->add[EOS] < 0)
             set_add(s, EOS, 0);
     } else if (type.n == 20 && memcmp(type.p, "\"TemplateProcessing\"", 20) == 0) {
-        read_template(s, gjson_get(p, "single"));
+        const gjson single = gjson_get(p, "single"), none = { NULL, 0 };
+        const int two = count(single) >= 2;
+        read_template(s, single);
+        if (s->v->characters)
+            read_pair(s, gjson_get(p, "pair"), two ? gjson_at(element(single, 0), "SpecialToken.id") : none,
+                      two ? gjson_at(element(single, 1), "SpecialToken.id") : none);
     }
 }
 
@@ -338,6 +361,8 @@ int hf_vocab_put_special(const hf_vocab *v, gjson root, const char *const *names
     read_config(&s);
     read_ids(&s, root);
     read_names(&s, names);
+    if (v->characters)
+        set_add(&s, BOS, 1);       /* whatever the files say */
     if (!v->spm)
         KVANT_TRY(put_merges(v, k, diag));
     for (int i = 0; i < s.n_ids; i++)
