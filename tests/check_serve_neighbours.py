@@ -23,6 +23,11 @@ KEYS = ["key-a-of-the-neighbours", "key-b-of-the-neighbours", "key-of-the-bystan
 REQUESTS, AT_ONCE = 60, 2
 FLOOR_S = 0.1           # starved it waited 4 to 52 s
 MODEL = os.path.join(ROOT, "tests", "golden", "tiny", "qwen35.gguf")
+# ChatML with tools as Hermes calls them; a prompt says no more of them than their names, so that it stays short.
+TEMPLATE = ("{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}"
+            "{% if m.tool_calls %}{% for t in m.tool_calls %}{{ '<tool_call>\\n{\"name\": \"' + t.function.name + '\", \"arguments\": ' + "
+            "t.function.arguments | tojson + '}\\n</tool_call>' }}{% endfor %}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
+            "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 # docs/server.md, "Limits": bodies in flight, buffers of connections, queued and running requests; and 32 MiB for all else that grows.
 MEMORY_KB = (64 + 32 + 32) << 10
 
@@ -83,10 +88,12 @@ def main():
         print("SKIP check_serve_neighbours: built without the server")
         print("check_serve_neighbours: 0 passed, 0 failed")
         return 0
-    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f, tempfile.NamedTemporaryFile("w", suffix=".jinja") as t:
         f.write("\n".join(KEYS) + "\n")
         f.flush()
-        args = ("--api-key-file", f.name, "--kv-pool-size", "600000", "-np", "8", "-c", "2048", "--max-queue", "64", "--target-itl", "10")
+        t.write(TEMPLATE)
+        t.flush()
+        args = ("--api-key-file", f.name, "--chat-template-file", t.name, "--kv-pool-size", "600000", "-np", "8", "-c", "2048", "--max-queue", "64", "--target-itl", "10")
         with Server(BUILD, *args, model=MODEL) as s:
             run_all(s)          # warm: the prefixes are in the index in both runs
             alone, before = run_all(s), s.memory_kb()
@@ -103,6 +110,8 @@ def main():
     C.ok(most - before <= MEMORY_KB, f"resident memory grew from {before} to {most} KiB, budget {MEMORY_KB} KiB")
     shared = neighbours["counts"].get("shared", {})
     C.ok(set(shared) <= {"ok", "refused"} and shared.get("ok", 0) > 0, f"valid requests of key A: {shared} {neighbours['errors']}")
+    tools = neighbours["counts"].get("tools", {})
+    C.ok(set(tools) <= {"ok", "refused", "failed", "400"} and sum(tools.values()) > 0, f"calls of tools: {tools} {neighbours['errors']}")
     print(f"check_serve_neighbours: {seen}, memory +{(most - before) / 1024:.0f} MiB, {neighbours['counts']}")
     return C.end()
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """neighbours.py PORT KEY_A KEY_B: clients that take all they can get, in a process of their own, until SIGTERM.
 
-Key A: 16 clients whose prompts share beginnings, 8 that read their streams slowly, one with a grammar that explodes.  Key B: 80 clients
+Key A: 16 clients whose prompts share beginnings, 8 that read their streams slowly, one with a grammar that explodes, 4 with tools whose
+schemas do, or are as deep, as wide or as many as they can be.  Key B: 80 clients
 that ask again at once, each time with another cache_salt, and 10 whose bodies never end.  No key: 30 whose bodies never end.
 They run at the lowest priority: elsewhere they would have CPUs of their own, and it is the server that is to be fair, not this machine.
 Prints one JSON object of counts: {"shared": {"ok": 12, "refused": 3, ...}, ...}."""
@@ -23,7 +24,7 @@ BOMB = "root ::= " + " ".join("([a-z]{0,40} | [a-z]{0,40} [a-z]{0,40})" for _ in
 class Client:
     """One connection at a time; reconnects after each answer."""
 
-    kind, key, slow, pause = "", None, False, 0.1
+    kind, key, slow, pause, path = "", None, False, 0.1, "/v1/completions"
 
     def __init__(self, load, seed):
         self.load, self.random, self.sock = load, random.Random(seed), None
@@ -35,7 +36,7 @@ class Client:
     def request(self):
         data = json.dumps(self.body()).encode()
         key = f"Authorization: Bearer {self.key}\r\n" if self.key else ""
-        return (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{key}Content-Type: application/json\r\n"
+        return (f"POST {self.path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{key}Content-Type: application/json\r\n"
                 f"Content-Length: {len(data)}\r\n\r\n").encode() + data
 
     def start(self):
@@ -113,6 +114,31 @@ class Bomb(Client):
         return {"prompt": "a", "max_tokens": 200, "grammar": BOMB}
 
 
+def deep(n):
+    return {"type": "object", "properties": {"a": deep(n - 1), "b": {"type": "array", "items": {"type": "integer"}}}} if n else {"type": "string"}
+
+
+# What the arguments of a tool that must be called are to be.
+SCHEMAS = [
+    {"type": "string", "pattern": "^" + "([a-z]{0,40}|[a-z]{0,40}[a-z]{0,40})" * 40 + "$"},
+    deep(20), deep(200),
+    {"enum": [f"word {i} of many that begin alike" for i in range(20000)]},
+    {"anyOf": [{"type": "object", "properties": {f"p{i}{j}": {"type": "number"} for j in range(20)}} for i in range(200)]},
+    {"type": "array", "items": {"$ref": "#"}, "minItems": 100000},
+    {"allOf": [{"type": "integer", "multipleOf": 3 + i} for i in range(50)]},
+]
+
+
+class Tools(Client):
+    kind, path = "tools", "/v1/chat/completions"
+
+    def body(self):
+        schema = self.random.choice(SCHEMAS)
+        one = {"type": "object", "required": ["x"], "properties": {"x": schema}}
+        tools = [{"type": "function", "function": {"name": f"f{i}", "parameters": one}} for i in range(min(64, 200000 // len(str(schema)) + 1))]
+        return {"messages": [{"role": "user", "content": "call"}], "tools": tools, "tool_choice": "required", "max_tokens": 200}
+
+
 class Slow(Client):
     kind, slow = "slow", True
 
@@ -138,7 +164,7 @@ class Load:
         self.port, self.counts, self.errors, self.stop = port, collections.defaultdict(collections.Counter), {}, False
         self.selector = selectors.DefaultSelector()
         self.clients = []
-        for cls, n, key in ((Shared, 16, key_a), (Greedy, 80, key_b), (Bomb, 1, key_a), (Slow, 8, key_a), (Unfinished, 10, key_b),
+        for cls, n, key in ((Shared, 16, key_a), (Greedy, 80, key_b), (Bomb, 1, key_a), (Tools, 4, key_a), (Slow, 8, key_a), (Unfinished, 10, key_b),
                             (Unfinished, 30, None)):
             for _ in range(n):
                 c = cls(self, len(self.clients))
