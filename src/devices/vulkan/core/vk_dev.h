@@ -110,7 +110,7 @@ typedef struct vk_device {
     int n_blocks, cap_blocks;
     uint64_t next_addr;                    /* plain form: the next number */
     vk_block stage_in, stage_out, dummy;
-    void *books;                           /* tables of the formats: vk_books.c */
+    void *books, *grids;                   /* tables of the formats, of weight types: vk_books.c */
     uint64_t stage_used;
 
     VkCommandPool pool;
