@@ -2,19 +2,22 @@
 """check_opencl.py BUILD: the device "opencl" on a software driver (pocl), or on what OCL_ICD_VENDORS names.
 
 It owns: the op harness on reduced sizes (every op; of products of experts and of sealed pages a third of the types, which the commit
-id chooses; attention with every format as K or as V); small allocations by a mask (KVANT_CL_MAX_ALLOC); what is said where there is no device;
+id chooses; attention with every format as K or as V); small allocations by a mask (KVANT_CL_MAX_ALLOC); no word of an extension
+in the kernels; what is said where there is no device; the loss by a compressed cache beside the CPU's;
 greedy ids of whole models beside the CPU's and, of the novella models, beside the recorded ones.  Without an OpenCL driver it says so
 and passes.
 
     python3 tests/check_opencl.py build/release [PART ...]         ctest runs every part as a test, check_opencl_<part>"""
+import glob
 import hashlib
+import json
 import os
 import re
 import subprocess
 import sys
 
 BUILD = sys.argv[1]
-PARTS = sys.argv[2:] or ["attn", "caches", "golden", "limits", "models", "ops", "weights"]
+PARTS = sys.argv[2:] or ["attn", "caches", "golden", "kl", "limits", "models", "ops", "weights"]
 KVANT = os.path.join(BUILD, "bin", "kvant")
 TINY = "tests/golden/tiny"
 DEMO = "models/novella-hybrid-q8_0.gguf"
@@ -112,8 +115,20 @@ def models():
         check(want[0] == 0 and got == want, f"{model} {k} {v}: {got} is not {want}")
 
 
+# Of what devices may lack: no kernel speaks of it.
+LACKING = r"\b(half\d*|double\d*|sub_group\w*|intel_\w+|cl_khr_\w+|atom(ic)?_\w+|image[123]d\w*|printf)\b"
+
+
+def plain_words():
+    for path in glob.glob("src/devices/portable/*/*.k") + glob.glob("src/devices/portable/core/*.h"):
+        with open(path, encoding="utf-8") as f:
+            found = re.search(LACKING, re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S))
+        check(not found or path.endswith("port_dev.h"), f"{path}: {found}")
+
+
 def limits():
     """Weights lie in parts of the largest allocation, those of experts too; what cannot be cut is refused in one line."""
+    plain_words()
     for model, kib in ((DEMO, "4096"), ("qwen3moe", "512")):
         args = (model, "-ub", "64", "-c", "256")
         want, got = generate("cpu", *args), generate("opencl", *args, KVANT_CL_MAX_ALLOC=kib)
@@ -124,6 +139,20 @@ def limits():
                                     (5, "no OpenCL device on this machine", "opencl", {"OCL_ICD_VENDORS": "/nowhere"})):
         rc, text = generate(where, DEMO, "-ub", "64", "-c", "4096", **env)
         check(rc == code and words in text and text.count("\n") == 1, f"{where} {env}: exit {rc}: {text}")
+
+
+def loss(device):
+    """Mean divergence of each pair from a cache of f16 on the same device, with its standard error."""
+    code, text = run("eval", "kl", "-m", DEMO, "-f", "models/demo-filler.txt", "-c", "64", "--chunks", "2", "--device", device, "--pairs",
+                     "tbq4_0:tbq4_0,q8_0:turbo3", "--path", "prefill", "--kv-tail", "0", "--compute", "f32", "-lv", "0", "--json")
+    check(code == 0, f"kl on {device}: exit {code}: {text[-300:]}")
+    return [(r["type_k"], r["mean"], r["mean_err"]) for r in json.loads(text)["results"]] if code == 0 else []
+
+
+def kl():
+    """The same tokens: what differs is how sums are rounded, and a code at a boundary now and then."""
+    for (name, got, _), (_, want, err) in zip(loss("opencl"), loss("cpu")):
+        check(abs(got - want) <= err, f"kl {name}: {got} beside the CPU's {want} +- {err}")
 
 
 def golden():

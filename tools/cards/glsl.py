@@ -5,6 +5,7 @@ from cards import glsl_weights
 from cards.c import HEAD
 from cards.card import NORMS, fail
 from cards.dialect import GLSL
+from cards.grid import used
 from cards.glsl_text import places, scale_of, values_of
 
 # Tables that no card names as levels: the rotations'.
@@ -57,7 +58,16 @@ def numbers(tables, cache, weights):
         at += sum(len(t) for t in parts)
         macros += [t.macro for t in parts]
     out += f"#define VK_BOOK_FLOATS {at}\n\n/* Their values, of tables.inc. */\n#define VK_BOOKS \\\n    " + ", \\\n    ".join(macros) + "\n"
-    return out + "#endif\n"
+    return out + grid_numbers(weights) + "#endif\n"
+
+
+def grid_numbers(weights):
+    """Where each grid begins in the device's buffer of grids, in words of two entries; their values, of grids.h."""
+    out, at = "\n", 0
+    for name, grid in used(weights).items():
+        out += f"#define VK_GRID_{name} {at}\n"
+        at += len(grid.words) // 2
+    return out + f"#define VK_GRID_WORDS {at}\n#define VK_GRIDS {', '.join(f'GRID_{name}' for name in used(weights))}\n"
 
 
 def splits(weight):
@@ -67,7 +77,7 @@ def splits(weight):
 
 def lists(cache, weights):
     """VULKAN_FORMAT(name, space, book, values of it that the decoder uses, and the encoder, class of the encoder, values and bytes of a
-    unit, whether its parameter is a factor, whether attn_matrix knows its records, what stands for zero), VULKAN_WTYPE(symbol, name, split)."""
+    unit, whether its parameter is a factor, whether attn_matrix knows its records, what stands for zero), VULKAN_WTYPE(symbol, name, split, grid)."""
     out = HEAD + "#ifdef VULKAN_FORMAT\n"
     for c in cache:
         book = f"VK_BOOK_{c.levels.name}" if c.levels else "0"
@@ -75,7 +85,7 @@ def lists(cache, weights):
         out += f"VULKAN_FORMAT({c.symbol}, {c.space.upper()}, {book}, {decode}, {encode}, {encode_class(c)}, "
         out += f"{unit(c)}, {unit_bytes(c)}, {int(has_factor(c))}, {int(has_nibbles(c))}, {c.centre})\n"
     out += "#endif\n#ifdef VULKAN_WTYPE\n"
-    return out + "".join(f'VULKAN_WTYPE({w.symbol}, "{w.name}", {int(splits(w))})\n' for w in weights) + "#endif\n"
+    return out + "".join(f'VULKAN_WTYPE({w.symbol}, "{w.name}", {int(splits(w))}, {int(w.grid is not None)})\n' for w in weights) + "#endif\n"
 
 
 # ---- decoders ----

@@ -6,14 +6,6 @@ from cards.glsl_text import places, scale_of, u, values_of
 from cards.weight import fields_of
 
 
-GRID_MOST = 1024
-
-
-def takes(weight):
-    """Whether shaders decode it: every invocation has its own copy of a grid's words, which would be most of the time for a larger one."""
-    return not weight.grid or len(weight.grid.words) <= GRID_MOST
-
-
 def levels(weights):
     """wt_<table>(n): level n of 16, four to a word.  Once, however many SRC there are."""
     out = "#ifndef WT_LEVELS\n#define WT_LEVELS\n"
@@ -25,14 +17,10 @@ def levels(weights):
 
 
 def grids(weights):
-    """wt_grid_<table>(n): entry n, two to a word.  The words are no constants: those are copied at every use, these once."""
-    out = ""
-    for name, grid in used(weights).items():
-        pairs = [f"0x{b << 16 | a:08x}u" for a, b in zip(grid.words[::2], grid.words[1::2])]
-        rows = [", ".join(pairs[i:i + 10]) for i in range(0, len(pairs), 10)]
-        out += f"uint wt_pairs_{name}[{len(pairs)}] = uint[](\n    " + ",\n    ".join(rows) + ");\n"
-        out += f"uint wt_grid_{name}(uint n)\n{{\n    return wt_pairs_{name}[n >> 1] >> 16u * (n & 1u) & 0xffffu;\n}}\n\n"
-    return out
+    """wt_grid_<table>(n): entry n, two to a word, in the device's buffer of grids, WT_GRID: as an array of a shader every invocation
+    would have its own copy."""
+    return "".join(f"uint wt_grid_{name}(uint n)\n{{\n    return ld(WT_GRID, VK_GRID_{name} + (n >> 1)) >> 16u * (n & 1u) & 0xffffu;\n}}\n\n"
+                   for name in used(weights))
 
 
 def grid_values(grid):

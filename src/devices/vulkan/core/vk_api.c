@@ -5,6 +5,16 @@
 #include <string.h>
 #include "base/error.h"
 
+#ifdef __APPLE__
+#define LOADER "libvulkan.1.dylib"
+#else
+#define LOADER "libvulkan.so.1"
+#endif
+
+/* VK_KHR_portability_enumeration and its flag, which older headers lack. */
+#define PORTABILITY "VK_KHR_portability_enumeration"
+enum { ENUMERATE_PORTABILITY = 1 };
+
 /* Opened once and kept: drivers behind the loader may own threads.  One owner thread opens devices. */
 static PFN_vkGetInstanceProcAddr get_proc;
 
@@ -13,7 +23,7 @@ static int loader_open(kvant_diag *diag)
     void *lib, *symbol;
     if (get_proc)
         return KVANT_OK;
-    lib = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
+    lib = dlopen(LOADER, RTLD_NOW | RTLD_LOCAL);
     if (!lib)
         return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: no Vulkan loader on this machine (%.120s)", dlerror());
     symbol = dlsym(lib, "vkGetInstanceProcAddr");
@@ -21,12 +31,27 @@ static int loader_open(kvant_diag *diag)
     if (get_proc)
         return KVANT_OK;
     dlclose(lib);
-    return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: libvulkan.so.1 has no vkGetInstanceProcAddr");
+    return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: " LOADER " has no vkGetInstanceProcAddr");
 }
 
 static int missing(const char *name, kvant_diag *diag)
 {
     return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: the driver has no vk%s", name);
+}
+
+/* Loaders since 2022 hide drivers of part of Vulkan (MoltenVK) from who does not ask for them. */
+static int shows_portability(void)
+{
+    enum { MOST = 128 };
+    VkExtensionProperties list[MOST];
+    uint32_t n = MOST;
+    const PFN_vkEnumerateInstanceExtensionProperties all =
+        (PFN_vkEnumerateInstanceExtensionProperties)get_proc(NULL, "vkEnumerateInstanceExtensionProperties");
+    const VkResult r = all ? all(NULL, &n, list) : VK_ERROR_INITIALIZATION_FAILED;
+    for (uint32_t i = 0; (r == VK_SUCCESS || r == VK_INCOMPLETE) && i < n; i++)
+        if (strcmp(list[i].extensionName, PORTABILITY) == 0)
+            return 1;
+    return 0;
 }
 
 int vk_api_open(vk_api *api, kvant_diag *diag)
@@ -47,7 +72,12 @@ int vk_api_open(vk_api *api, kvant_diag *diag)
     const VkApplicationInfo app = { .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO, .pApplicationName = "kvant",
                                     .apiVersion = api->version < VK_API_VERSION_1_2 ? VK_API_VERSION_1_1
                                                                                     : VK_API_VERSION_1_2 };
-    const VkInstanceCreateInfo info = { .sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &app };
+    static const char *const more[] = { PORTABILITY };
+    const int portability = shows_portability();
+    const VkInstanceCreateInfo info = { .sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &app,
+                                        .flags = portability ? ENUMERATE_PORTABILITY : 0,
+                                        .enabledExtensionCount = portability ? 1 : 0,
+                                        .ppEnabledExtensionNames = more };
     r = create(&info, NULL, &api->instance);
     if (r != VK_SUCCESS)
         return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: no Vulkan driver on this machine (code %d)", (int)r);

@@ -1,21 +1,12 @@
-/* vk_caps.c: what the device offers, and what of it is used.  KVANT_VK_DISABLE masks capabilities, so that the paths
- * for lesser devices are tested on greater ones: a comma-separated list of
- *   bda        no device addresses: descriptors, the plain form of every shader
- *   subgroup   no subgroup operations: the plain form
- *   half       no 16-bit arithmetic
- *   dot        no integer dot products
- *   coopmat    no VK_KHR_cooperative_matrix
- *   nvmatrix   no VK_NV_cooperative_matrix
- *   matrix     no matrix units: neither
- *   range:N    at most N MiB in one storage buffer range
- *   device:N   the device is reported lost at its N-th submission */
+/* vk_caps.c: what the device offers, and what of it is used; what is lacking is said in one line.  vk_mask.c takes away. */
 #include "devices/vulkan/core/vk_dev.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/mem.h"
 
-enum { GUESSED_CORES = 64, MATRIX_SHARED = 48 << 10 };     /* of attn_matrix and matmul_matrix */
+/* MATRIX_SHARED: of attn_matrix and matmul_matrix; LEAST_SHARED: of shaders that do not choose by what there is. */
+enum { GUESSED_CORES = 64, MATRIX_SHARED = 48 << 10, LEAST_SHARED = 16 << 10 };
 
 static int has_extension(const vk_device *d, const char *name)
 {
@@ -66,13 +57,14 @@ static void read_limits(vk_device *d)
     c->max_range = l->maxStorageBufferRange;
     c->offset_align = l->minStorageBufferOffsetAlignment < 16 ? 16 : l->minStorageBufferOffsetAlignment;
     c->max_alloc = m3.maxMemoryAllocationSize;
+    c->most_alloc = UINT64_MAX;
     c->max_groups = 65535;
     c->max_shared = l->maxComputeSharedMemorySize;
-    if (l->maxComputeWorkGroupInvocations < VK_WIDE_GROUP)
-        c->subgroup = 0;           /* the fast form has workgroups of that size */
+    c->max_invocations = l->maxComputeWorkGroupInvocations;
     c->max_bindings = l->maxPerStageDescriptorStorageBuffers;
     c->push_bytes = l->maxPushConstantsSize;
     c->tick_ns = l->timestampPeriod;
+    c->portability = has_extension(d, "VK_KHR_portability_subset");
 }
 
 static void read_features(vk_device *d)
@@ -105,6 +97,7 @@ static void read_features(vk_device *d)
 
     d->api.GetPhysicalDeviceFeatures2(d->gpu, &f);
     c->int64 = f.features.shaderInt64 != 0;
+    c->indexing = f.features.shaderStorageBufferArrayDynamicIndexing != 0;
     c->bda = bda.bufferDeviceAddress && c->int64 &&
              (c->api >= VK_API_VERSION_1_2 || has_extension(d, "VK_KHR_buffer_device_address"));
     c->storage8 = s8.storageBuffer8BitAccess != 0;
@@ -115,48 +108,8 @@ static void read_features(vk_device *d)
     c->dot = c->int_dot;
     c->coopmat = has_extension(d, "VK_NV_cooperative_matrix") && matrix.cooperativeMatrix;
     c->khr = has_extension(d, "VK_KHR_cooperative_matrix") && khr.cooperativeMatrix;
-    c->fits_matrix = model.vulkanMemoryModel && c->api >= VK_API_VERSION_1_2 && c->half && c->subnormal16 &&
-                     c->subgroup_size == 32 && c->max_shared >= MATRIX_SHARED;
-}
-
-/* Value of "name:N" at s, or -1. */
-static long long numbered(const char *s, size_t len, const char *name)
-{
-    const size_t n = strlen(name);
-    char *end;
-    long long v;
-    if (len <= n + 1 || strncmp(s, name, n) != 0 || s[n] != ':')
-        return -1;
-    v = strtoll(s + n + 1, &end, 10);
-    return end == s + len && v > 0 && v < 1 << 20 ? v : -1;
-}
-
-static int mask_one(vk_device *d, const char *s, size_t len, kvant_diag *diag)
-{
-    vk_caps *c = &d->caps;
-    if ((len == 3 && strncmp(s, "bda", len) == 0))
-        c->bda = 0;
-    else if (len == 8 && strncmp(s, "subgroup", len) == 0)
-        c->subgroup = 0;
-    else if (len == 4 && strncmp(s, "half", len) == 0)
-        c->half = 0;
-    else if (len == 3 && strncmp(s, "dot", len) == 0)
-        c->dot = 0;
-    else if (len == 6 && strncmp(s, "matrix", len) == 0)
-        c->coopmat = c->khr = 0;
-    else if (len == 7 && strncmp(s, "coopmat", len) == 0)
-        c->khr = 0;
-    else if (len == 8 && strncmp(s, "nvmatrix", len) == 0)
-        c->coopmat = 0;
-    else if (numbered(s, len, "range") > 0)
-        c->max_range = (uint64_t)numbered(s, len, "range") << 20;
-    else if (numbered(s, len, "device") > 0)
-        d->lose_at = (int)numbered(s, len, "device");
-    else
-        return kvant_fail(diag, KVANT_EINVAL,
-                          "KVANT_VK_DISABLE: \"%.*s\", wanted bda, subgroup, half, dot, matrix, coopmat, nvmatrix, "
-                          "range:N or device:N", (int)(len < 40 ? len : 40), s);
-    return KVANT_OK;
+    c->fits_matrix = model.vulkanMemoryModel && c->api >= VK_API_VERSION_1_2 && c->half &&
+                     c->subgroup_size == 32;
 }
 
 /* KVANT_VK_FORCE=matrix: attn_matrix and matmul_matrix in their plain form, product by product: slow, for tests of
@@ -173,7 +126,7 @@ static int forced_matrix(int *matrix, kvant_diag *diag)
 static void choose_matrix(vk_device *d, int plain_matrix)
 {
     vk_caps *c = &d->caps;
-    const int fits = c->fits_matrix && c->half;            /* which is off in the plain form */
+    const int fits = c->fits_matrix && c->half && c->subnormal16 && c->max_shared >= MATRIX_SHARED;   /* half: not in the plain form */
     c->matrix = c->bda ? c->matrix && fits && c->coopmat && vk_matrix_sizes(d, 8) : plain_matrix;
     c->products = !c->bda                                        ? (plain_matrix ? VK_PRODUCTS_NV : VK_PRODUCTS_NONE)
                   : fits && c->khr && vk_matrix_khr(d, 16)       ? VK_PRODUCTS_KHR
@@ -181,28 +134,42 @@ static void choose_matrix(vk_device *d, int plain_matrix)
                                                                  : VK_PRODUCTS_NONE;
 }
 
+/* What no form of the shaders does without. */
+static int refuse(const vk_caps *c, kvant_diag *diag)
+{
+    if (c->api < VK_API_VERSION_1_1)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s offers Vulkan %u.%u, wanted 1.1", c->name,
+                          VK_API_VERSION_MAJOR(c->api), VK_API_VERSION_MINOR(c->api));
+    if (c->push_bytes < VK_PUSH_BYTES)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s has %u bytes of push constants, wanted %d", c->name,
+                          c->push_bytes, VK_PUSH_BYTES);
+    if (c->max_shared < LEAST_SHARED || c->max_invocations < VK_GROUP)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s has workgroups of %u threads with %u bytes of shared "
+                          "memory, wanted %d and %d", c->name, c->max_invocations, c->max_shared, VK_GROUP, LEAST_SHARED);
+    if (c->bda)
+        return KVANT_OK;
+    if (c->max_bindings < VK_MAX_PTRS + 1)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s binds %u storage buffers, wanted %d", c->name,
+                          c->max_bindings, VK_MAX_PTRS + 1);
+    if (!c->indexing)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s lacks shaderStorageBufferArrayDynamicIndexing", c->name);
+    return KVANT_OK;
+}
+
 int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag)
 {
+    vk_caps *c = &d->caps;
     int plain_matrix = 0;
 
     read_limits(d);
     read_features(d);
-    while (mask && *mask) {
-        const size_t len = strcspn(mask, ",");
-        KVANT_TRY(mask_one(d, mask, len, diag));
-        mask += len + (mask[len] == ',');
-    }
-    if (!d->caps.subgroup)
-        d->caps.bda = 0;           /* the fast form uses both; lacking one gives the plain form */
-    d->caps.half = d->caps.half && d->caps.bda;
-    d->caps.dot = d->caps.dot && d->caps.bda;
+    KVANT_TRY(vk_mask(d, mask, diag));
+    if (c->max_invocations < VK_WIDE_GROUP)
+        c->subgroup = 0;           /* the fast form has workgroups of that size */
+    c->bda = c->bda && c->subgroup;                        /* it uses both; lacking one gives the plain form */
+    c->half = c->half && c->bda;
+    c->dot = c->dot && c->bda;
     KVANT_TRY(forced_matrix(&plain_matrix, diag));
     choose_matrix(d, plain_matrix);
-    if (d->caps.max_bindings < VK_MAX_PTRS + 1 && !d->caps.bda)
-        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s binds %u storage buffers, wanted %d",
-                          d->caps.name, d->caps.max_bindings, VK_MAX_PTRS + 1);
-    if (d->caps.api < VK_API_VERSION_1_1 || d->caps.push_bytes < VK_PUSH_BYTES)
-        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s offers Vulkan %u.%u, wanted 1.1", d->caps.name,
-                          VK_API_VERSION_MAJOR(d->caps.api), VK_API_VERSION_MINOR(d->caps.api));
-    return KVANT_OK;
+    return refuse(c, diag);
 }

@@ -82,12 +82,14 @@ typedef struct vk_caps {
     int bda, subgroup, half, dot;          /* used, not only present; half (16-bit arithmetic), dot: fast form only */
     int matrix, products;                  /* attn_matrix is used; matmul_matrix or matmul_khr, VK_PRODUCTS_* */
     int fits_matrix;                       /* all that their shaders need but the extensions */
+    int portability;                       /* not all of Vulkan: what is missing there is not used here */
     int software;                          /* runs on the CPU: compiling costs more than running */
     int subnormal16;                       /* subnormal halves keep their values */
     int int_dot, storage8, storage16, coopmat, khr, float16, int64;    /* present: for the report */
     uint32_t subgroup_size, api, push_bytes;
-    uint64_t max_range, offset_align, max_alloc;
-    uint32_t max_groups, max_shared, max_bindings;
+    uint64_t max_range, offset_align, max_alloc, most_alloc;           /* of an allocation: as reported; as masked */
+    uint32_t max_groups, max_shared, max_bindings, max_invocations;
+    int indexing;                          /* dynamic, of arrays of storage buffers: the plain form */
     uint32_t cores;                        /* multiprocessors, as far as the device says; else a guess */
     float tick_ns;                         /* of a timestamp; 0: none on the queue */
     char name[256], driver[256];
@@ -110,7 +112,7 @@ typedef struct vk_device {
     int n_blocks, cap_blocks;
     uint64_t next_addr;                    /* plain form: the next number */
     vk_block stage_in, stage_out, dummy;
-    void *books;                           /* tables of the formats: vk_books.c */
+    void *books, *grids;                   /* tables of the formats, of weight types: vk_books.c */
     uint64_t stage_used;
 
     VkCommandPool pool;
@@ -263,6 +265,7 @@ int vk_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us
 
 int vk_books_make(vk_device *d, kvant_diag *diag);
 int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag);
+int vk_mask(vk_device *d, const char *mask, kvant_diag *diag);           /* vk_mask.c: takes from d->caps */
 
 /* vk_matrix.c: 16 x 16 by 16 x n halves are offered, by the one extension or the other; caps.matrix off where elements
  * lie elsewhere than expected. */

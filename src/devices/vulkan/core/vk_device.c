@@ -96,12 +96,14 @@ static uint32_t extensions_of(const vk_caps *c, const char **names)
         names[n++] = "VK_KHR_cooperative_matrix";
     if (c->dot)                    /* core in 1.3; the instance asks for 1.2 */
         names[n++] = "VK_KHR_shader_integer_dot_product";
+    if (c->portability)            /* must be asked for where it is offered */
+        names[n++] = "VK_KHR_portability_subset";
     return n;
 }
 
 static int create_device(vk_device *d, kvant_diag *diag)
 {
-    const char *extensions[5];
+    const char *extensions[6];
     const uint32_t n_extensions = extensions_of(&d->caps, extensions);
     const float priority = 1.0f;
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
@@ -133,7 +135,8 @@ static int create_device(vk_device *d, kvant_diag *diag)
     };
     const VkPhysicalDeviceFeatures2 f = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = d->caps.bda ? &bda : NULL,
-        .features = { .shaderInt64 = d->caps.bda != 0, .shaderStorageBufferArrayDynamicIndexing = VK_TRUE }
+        .features = { .shaderInt64 = d->caps.bda != 0, 
+                      .shaderStorageBufferArrayDynamicIndexing = d->caps.indexing != 0 }
     };
     const VkDeviceQueueCreateInfo q = { .sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                         .queueFamilyIndex = d->family, .queueCount = 1, .pQueuePriorities = &priority };

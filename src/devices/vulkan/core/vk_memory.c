@@ -32,6 +32,9 @@ static int bind_memory(vk_device *d, VkMemoryPropertyFlags want, VkMemoryPropert
     int type;
 
     d->api.GetBufferMemoryRequirements(d->dev, b->buffer, &need);
+    if (need.size > d->caps.most_alloc)
+        return kvant_fail(diag, KVANT_ENOMEM, "device vulkan: %.1f MiB wanted in one piece, %.60s allocates at most %.1f MiB",
+                          (double)need.size / 1048576, d->caps.name, (double)d->caps.most_alloc / 1048576);
     type = memory_type(d, need.memoryTypeBits, want | like);
     type = type < 0 ? memory_type(d, need.memoryTypeBits, want) : type;
     type = type < 0 ? memory_type(d, need.memoryTypeBits, 0) : type;
@@ -40,8 +43,9 @@ static int bind_memory(vk_device *d, VkMemoryPropertyFlags want, VkMemoryPropert
                                         .memoryTypeIndex = (uint32_t)type };
     r = d->api.AllocateMemory(d->dev, &info, NULL, &b->memory);
     if (r == VK_ERROR_OUT_OF_DEVICE_MEMORY || r == VK_ERROR_OUT_OF_HOST_MEMORY || r == VK_ERROR_TOO_MANY_OBJECTS)
-        return kvant_fail(diag, KVANT_ENOMEM, "device vulkan: %.1f MiB wanted, the driver has no room (code %d)",
-                          (double)need.size / 1048576, (int)r);
+        return kvant_fail(diag, KVANT_ENOMEM, "device vulkan: %.1f MiB wanted, the driver has no room (code %d); it reports "
+                          "allocations of up to %.1f MiB", (double)need.size / 1048576, (int)r,
+                          (double)d->caps.max_alloc / 1048576);
     VK_TRY_R(d, r, "allocating memory", diag);
     VK_TRY_R(d, d->api.BindBufferMemory(d->dev, b->buffer, b->memory, 0), "binding memory", diag);
     if ((want | like) & d->mem.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT)

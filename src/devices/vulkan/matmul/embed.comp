@@ -1,8 +1,9 @@
 #version 450
 /* embed: y[i] = row ids[i] of W, dequantised; one workgroup per row.  Rows outside row_from .. row_to-1 are another
  * window's (w begins at row row_from). */
-#define SLOTS 4
-#define ARGS ARGPTR w; ARGPTR scale; ARGPTR ids; ARGPTR y; uint n; uint n_in; uint row_bytes; uint row_from; \
+#define SLOTS 5
+#define WT_GRID P(4, grid)
+#define ARGS ARGPTR w; ARGPTR scale; ARGPTR ids; ARGPTR y; ARGPTR grid; uint n; uint n_in; uint row_bytes; uint row_from; \
     uint row_to; uint has_scale;
 #include "devices/vulkan/core/kv.glsl"
 #include "wt.glsl"

@@ -1,8 +1,9 @@
 #version 450
 /* matmul for many rows in f32: a workgroup makes 64 outputs of 64 rows; weights and activations pass through shared memory
  * 16 values of the inner dimension at a time; a thread makes eight outputs of four rows.  w begins at output out_from. */
-#define SLOTS 4
-#define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; uint n_in; uint n_out; uint row_bytes; uint ldx; uint ldy; \
+#define SLOTS 5
+#define WT_GRID P(4, grid)
+#define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; ARGPTR grid; uint n_in; uint n_out; uint row_bytes; uint ldx; uint ldy; \
     uint rows; uint has_scale; uint out_from;
 #include "devices/vulkan/core/kv.glsl"
 #include "wt.glsl"

@@ -3,8 +3,9 @@
  * values, eight at a time.  With ids (ROWS = 1) output row r uses expert ids[r] and activation row r / x_div.
  * w begins at weight row row_from (of n_out * n_expert); outputs of rows outside row_from .. row_to-1 are another
  * window's. */
-#define SLOTS 5
-#define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; ARGPTR ids; uint n_in; uint n_out; uint row_bytes; uint ldx; \
+#define SLOTS 6
+#define WT_GRID P(5, grid)
+#define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; ARGPTR ids; ARGPTR grid; uint n_in; uint n_out; uint row_bytes; uint ldx; \
     uint ldy; uint rows; uint x_div; uint n_scale; uint row_from; uint row_to; uint out_from;
 #include "devices/vulkan/core/kv.glsl"
 #include "wt.glsl"

@@ -3,8 +3,9 @@
  * the power of two that brings its largest value to 2^14 .. 2^15, so that no range of the model's values is lost; `scale`
  * gets the inverse.  Rows of halves have `chunks` times eight values, zeros behind n_in.
  * KEEP chunks of a thread stay in registers between finding the largest value and writing; others are decoded twice. */
-#define SLOTS 3
-#define ARGS ARGPTR from; ARGPTR to; ARGPTR scale; uint n_in; uint row_bytes; uint chunks; uint n;
+#define SLOTS 4
+#define WT_GRID P(3, grid)
+#define ARGS ARGPTR from; ARGPTR to; ARGPTR scale; ARGPTR grid; uint n_in; uint row_bytes; uint chunks; uint n;
 #include "devices/vulkan/core/kv.glsl"
 #include "wt.glsl"
 #include "devices/vulkan/core/reduce.glsl"

@@ -108,6 +108,7 @@ static int run_rows(vk_device *d, vk_list *l, vk_call *c, const mm *p, const hal
     const size_t chunks = h->row_bytes / 16, kept = (chunks + VK_GROUP - 1) / VK_GROUP;
     vk_ptr(c, scratch_at(d, to), (size_t)n * h->row_bytes, VK_WRITE);
     vk_ptr(c, scratch_at(d, scale), (size_t)n * 4, VK_WRITE);
+    vk_grid_ptr(d, c, type);
     vk_uint(c, p->w->n_in);
     vk_uint(c, row_bytes);
     vk_uint(c, (int64_t)chunks);

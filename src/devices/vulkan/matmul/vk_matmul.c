@@ -58,6 +58,7 @@ static int embed_run(vk_device *d, vk_list *l, const void *args, kvant_diag *dia
         vk_scale_ptr(&c, a->w, v);
         vk_ptr(&c, a->ids, (size_t)a->n * 4, VK_READ);
         vk_ptr(&c, a->y, (size_t)a->n * (size_t)a->w->n_in * 4, VK_WRITE);
+        vk_grid_ptr(d, &c, v->type);
         vk_uint(&c, a->n);
         vk_uint(&c, a->w->n_in);
         vk_uint(&c, (int64_t)v->row_bytes);
@@ -96,6 +97,7 @@ static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     vk_ptr(&c, p->x, vk_x_bytes(p), VK_READ);
     vk_ptr(&c, p->y, vk_y_bytes(p), VK_WRITE);
     vk_ptr(&c, p->ids, p->ids ? (size_t)p->rows * 4 : 0, VK_READ);
+    vk_grid_ptr(d, &c, v->type);
     vk_uint(&c, p->w->n_in);
     vk_uint(&c, p->w->n_out);
     vk_uint(&c, (int64_t)v->row_bytes);
@@ -185,6 +187,7 @@ static int run_tile(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t
     vk_scale_ptr(&c, p->w, v);
     vk_ptr(&c, p->x, vk_x_bytes(p), VK_READ);
     vk_ptr(&c, p->y, vk_y_bytes(p), VK_WRITE);
+    vk_grid_ptr(d, &c, v->type);
     vk_uint(&c, p->w->n_in);
     vk_uint(&c, from + n);
     vk_uint(&c, (int64_t)v->row_bytes);

@@ -20,6 +20,8 @@ size_t vk_y_bytes(const mm *p);
 /* Weight rows that one dispatch may read: all with addresses, else what fits a range. */
 int64_t vk_window_rows(const vk_device *d, const vk_weight *v, int64_t rows);
 void vk_weight_ptr(vk_call *c, const vk_weight *v, int64_t from, int64_t n);
+/* The grids of weight types, where the type has one: WT_GRID of wt.glsl. */
+void vk_grid_ptr(const vk_device *d, vk_call *c, int type);
 void vk_scale_ptr(vk_call *c, const kvant_weight *w, const vk_weight *v);
 
 /* Many rows on matrix units: whether, what of scratch, the whole product. */

@@ -1,12 +1,12 @@
 /* vk_weight.c: weights on the device: rows in file layout, but for signed bytes in blocks of 32 with a scale, whose
  * rows are all codes, then all scales. */
-#include "devices/vulkan/core/vk_dev.h"
+#include "devices/vulkan/matmul/vk_mm.h"
 
 #include "base/mem.h"
 #include "base/pick.h"
 
-#define VULKAN_WTYPE(sym, name, split) [VK_WT_##sym] = { name, split },
-static const struct { const char *name; int split; } wtypes[VK_WT_COUNT] = {
+#define VULKAN_WTYPE(sym, name, split, grid) [VK_WT_##sym] = { name, split, grid },
+static const struct { const char *name; int split, grid; } wtypes[VK_WT_COUNT] = {
 #include "cards/vulkan_lists.inc"
 };
 #undef VULKAN_WTYPE
@@ -17,6 +17,12 @@ int vk_wtype_find(const kvant_wtype *t)
         if (strcmp(wtypes[i].name, t->name) == 0)
             return i;
     return -1;
+}
+
+void vk_grid_ptr(const vk_device *d, vk_call *c, int type)
+{
+    const int used = type != VK_WEIGHT_SPLIT && wtypes[type].grid;
+    vk_ptr(c, used ? d->grids : NULL, used ? VK_GRID_WORDS * 4 : 0, VK_READ);
 }
 
 enum { SPLIT_BYTES = 4 << 20 };    /* rows rearranged at a time */

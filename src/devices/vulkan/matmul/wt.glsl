@@ -1,6 +1,7 @@
 /* wt.glsl: the decoders of the weight types, eight values at a time: wt8(T, p, b, c, w) gives values 8c .. 8c+7 of the
  * row at byte b of p, with the roundings of the reference.  Eight values never cross a sub-block.  wt_wide: a type without
- * blocks, of which wt1 reads one value.  T is a specialisation constant (cards/vulkan.h). */
+ * blocks, of which wt1 reads one value.  T is a specialisation constant (cards/vulkan.h).  WT_GRID: the pointer of
+ * vk_grid_ptr. */
 #include "cards/vulkan.h"
 
 #define CARDS_WEIGHTS
