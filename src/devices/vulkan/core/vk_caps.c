@@ -1,4 +1,5 @@
-/* vk_caps.c: what the device offers, and what of it is used; what is lacking is said in one line.  vk_mask.c takes away. */
+/* vk_caps.c: what the device offers, and what of it is used; what is lacking is said in one line.  vk_mask.c takes
+ * away. */
 #include "devices/vulkan/core/vk_dev.h"
 
 #include <stdio.h>
@@ -126,7 +127,8 @@ static int forced_matrix(int *matrix, kvant_diag *diag)
 static void choose_matrix(vk_device *d, int plain_matrix)
 {
     vk_caps *c = &d->caps;
-    const int fits = c->fits_matrix && c->half && c->subnormal16 && c->max_shared >= MATRIX_SHARED;   /* half: not in the plain form */
+    /* half: not in the plain form */
+    const int fits = c->fits_matrix && c->half && c->subnormal16 && c->max_shared >= MATRIX_SHARED;
     c->matrix = c->bda ? c->matrix && fits && c->coopmat && vk_matrix_sizes(d, 8) : plain_matrix;
     c->products = !c->bda                                        ? (plain_matrix ? VK_PRODUCTS_NV : VK_PRODUCTS_NONE)
                   : fits && c->khr && vk_matrix_khr(d, 16)       ? VK_PRODUCTS_KHR
@@ -144,8 +146,9 @@ static int refuse(const vk_caps *c, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s has %u bytes of push constants, wanted %d", c->name,
                           c->push_bytes, VK_PUSH_BYTES);
     if (c->max_shared < LEAST_SHARED || c->max_invocations < VK_GROUP)
-        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s has workgroups of %u threads with %u bytes of shared "
-                          "memory, wanted %d and %d", c->name, c->max_invocations, c->max_shared, VK_GROUP, LEAST_SHARED);
+        return kvant_fail(diag, KVANT_EDEVICE,
+                          "device vulkan: %.60s has workgroups of %u threads with %u bytes of shared memory, wanted %d "
+                          "and %d", c->name, c->max_invocations, c->max_shared, VK_GROUP, LEAST_SHARED);
     if (c->bda)
         return KVANT_OK;
     if (c->max_bindings < VK_MAX_PTRS + 1)
