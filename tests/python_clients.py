@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""python_clients: the packages that agents are written with, unchanged, against kvant serve (./dev clients): openai, anthropic, litellm,
+langchain-openai and instructor, and a loop of twenty steps with three tools.  The demo's model says nothing sensible; that calls of tools
+and objects come back whole, and valid, is the server's work.  A package that is missing is a SKIP."""
+import importlib.util
+import json
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")      # it would fetch prices
+from check_serve_tools import C, NOW, TOOLS, start    # noqa: E402
+
+C.name = "python_clients"
+USER = [{"role": "user", "content": "What will the weather be?"}]
+CITIES = ("Paris", "Rome")
+
+
+def weather(args):
+    """Whether these are arguments of get_weather."""
+    args = json.loads(args) if isinstance(args, str) else args
+    return set(args) == {"city", "days"} and args["city"] in CITIES and 1 <= args["days"] <= 9
+
+
+def check_openai(url):
+    import openai
+    client = openai.OpenAI(base_url=url + "/v1", api_key="k", max_retries=0)
+    r = client.chat.completions.create(model="m", messages=USER, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "get_weather"}})
+    C.ok(weather(r.choices[0].message.tool_calls[0].function.arguments) and r.choices[0].finish_reason == "tool_calls", r)
+    with client.chat.completions.stream(model="m", messages=USER, tools=TOOLS[:1], tool_choice="required", max_tokens=400,
+                                        parallel_tool_calls=False) as stream:
+        for _ in stream:
+            pass
+        C.ok(stream.get_final_completion().choices[0].message.tool_calls, "a streamed call")
+    r = client.responses.create(model="m", input="Tell me about the sea.", max_output_tokens=8)
+    C.ok(r.output_text and r.usage.output_tokens == 8, r)
+    check_agent(client)
+
+
+def check_agent(client):
+    """Twenty steps, three tools: each step's call is answered, and the next step sees all of it."""
+    tools = TOOLS + [{"type": "function", "function": {"name": "add", "parameters": {
+        "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"], "additionalProperties": False}}}]
+    do = {"get_weather": lambda a: "rain" if weather(a) else 1 / 0, "now": lambda a: "noon", "add": lambda a: str(a["a"] + a["b"])}
+    messages, called, cached = list(USER), set(), 0
+    for step in range(20):
+        r = client.chat.completions.create(model="m", messages=messages, tools=tools, tool_choice="required", seed=step, temperature=1.5,
+                                           parallel_tool_calls=False, max_tokens=400)
+        m = r.choices[0].message
+        messages.append(m.model_dump(exclude_none=True))
+        cached += r.usage.prompt_tokens_details.cached_tokens
+        for call in m.tool_calls:
+            called.add(call.function.name)
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": do[call.function.name](json.loads(call.function.arguments))})
+    C.ok(len(called) == 3 and cached > 0, f"twenty steps: called {called}, {cached} tokens from the cache")
+
+
+def check_anthropic(url):
+    import anthropic
+    client = anthropic.Anthropic(base_url=url, api_key="k", max_retries=0)
+    tools = [{"name": t["function"]["name"], "input_schema": t["function"].get("parameters", {"type": "object"})} for t in TOOLS]
+    r = client.messages.create(model="m", messages=USER, max_tokens=16)
+    C.ok(r.content[0].type == "text" and r.stop_reason == "max_tokens" and r.usage.output_tokens == 16, r)
+    r = client.messages.create(model="m", messages=USER, max_tokens=200, tools=tools, tool_choice={"type": "tool", "name": "get_weather"})
+    C.ok(r.stop_reason == "tool_use" and weather([b for b in r.content if b.type == "tool_use"][0].input), r)
+    with client.messages.stream(model="m", messages=USER, max_tokens=200, tools=tools, tool_choice={"type": "any"}) as stream:
+        C.ok([b for b in stream.get_final_message().content if b.type == "tool_use"], "a streamed call")
+    C.ok(client.messages.count_tokens(model="m", messages=USER).input_tokens > 0, "count_tokens")
+
+
+def check_litellm(url):
+    import litellm
+    litellm.suppress_debug_info = True
+    common = {"model": "openai/m", "api_base": url + "/v1", "api_key": "k", "messages": USER}
+    C.ok(litellm.completion(max_tokens=8, **common).usage.completion_tokens == 8, "a completion")
+    text = "".join(p.choices[0].delta.content or "" for p in litellm.completion(max_tokens=8, stream=True, **common))
+    C.ok(text, "a stream")
+    r = litellm.completion(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "get_weather"}}, **common)
+    C.ok(weather(r.choices[0].message.tool_calls[0].function.arguments), r)
+
+
+def check_langchain_openai(url):
+    from langchain_openai import ChatOpenAI
+    llm = ChatOpenAI(base_url=url + "/v1", api_key="k", model="m", max_retries=0, max_tokens=200)
+    C.ok(llm.bind(max_tokens=8).invoke("Tell me about the sea.").content, "a message")
+    r = llm.bind_tools(TOOLS, tool_choice="get_weather").invoke("The weather?")
+    C.ok(weather(r.tool_calls[0]["args"]), r)
+    whole = None
+    for part in llm.bind_tools([NOW], tool_choice="any").stream("The time?"):
+        whole = part if whole is None else whole + part
+    C.ok(whole.tool_calls[0]["name"] == "now", whole)
+
+
+def check_instructor(url):
+    import instructor
+    import openai
+    import pydantic
+
+    class Weather(pydantic.BaseModel, extra="forbid"):      # a model without sense would add for ever
+        city: str = pydantic.Field(pattern="^[A-Z][a-z]{1,8}$")
+        days: int = pydantic.Field(ge=1, le=9)
+        rain: list[bool] = pydantic.Field(min_length=1, max_length=3)
+
+    client = instructor.from_openai(openai.OpenAI(base_url=url + "/v1", api_key="k"), mode=instructor.Mode.TOOLS)
+    got = client.chat.completions.create(model="m", messages=USER, response_model=Weather, max_retries=0, max_tokens=400)
+    C.ok(isinstance(got, Weather), got)
+
+
+def main():
+    with start("hermes") as s:
+        for package, check in (("openai", check_openai), ("anthropic", check_anthropic), ("litellm", check_litellm),
+                               ("langchain_openai", check_langchain_openai), ("instructor", check_instructor)):
+            if importlib.util.find_spec(package) is None:
+                print(f"SKIP python_clients: no package {package}")
+                continue
+            try:
+                check(f"http://127.0.0.1:{s.port}")
+            except Exception as e:      # noqa: BLE001: whatever a client raises is this test's failure
+                C.ok(False, f"{package}: {type(e).__name__}: {e}")
+    return C.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
