@@ -51,7 +51,7 @@ static tokenizer *open_converted(void)
     const uint64_t tensors = 0;
     sbuf file = { 0 };
 
-    CHECK(hf_vocab_open("tests/golden/tokenizer/unigram", 620, NULL, &v, &d) == KVANT_OK &&
+    CHECK(hf_vocab_open("tests/golden/tokenizer/unigram", 620, NULL, 0, &v, &d) == KVANT_OK &&
               hf_vocab_put(&v, &keys, &d) == KVANT_OK,
           "%s", d.text);
     sbuf_put(&file, "GGUF", 4);
