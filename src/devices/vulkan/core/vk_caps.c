@@ -1,4 +1,5 @@
-/* vk_caps.c: what the device offers, and what of it is used; what is lacking is said in one line.  vk_mask.c takes away. */
+/* vk_caps.c: what the device offers, and what of it is used; what is lacking is said in one line.  vk_mask.c takes
+ * away. */
 #include "devices/vulkan/core/vk_dev.h"
 
 #include <stdio.h>
@@ -112,8 +113,8 @@ static void read_features(vk_device *d)
                      c->subgroup_size == 32;
 }
 
-/* KVANT_VK_FORCE, for tests: matrix: attn_matrix and matmul_matrix in their plain form, product by product: slow, for their
- * indices.  gpu: a software driver is given a GPU's sizes of work. */
+/* KVANT_VK_FORCE, for tests: matrix: attn_matrix and matmul_matrix in their plain form, product by product: slow, for
+ * their indices.  gpu: a software driver is given a GPU's sizes of work. */
 static int forced(vk_caps *c, int *matrix, kvant_diag *diag)
 {
     const char *force = getenv("KVANT_VK_FORCE");
@@ -128,7 +129,8 @@ static int forced(vk_caps *c, int *matrix, kvant_diag *diag)
 static void choose_matrix(vk_device *d, int plain_matrix)
 {
     vk_caps *c = &d->caps;
-    const int fits = c->fits_matrix && c->half && c->subnormal16 && c->max_shared >= MATRIX_SHARED;   /* half: not in the plain form */
+    /* half is off in the plain form */
+    const int fits = c->fits_matrix && c->half && c->subnormal16 && c->max_shared >= MATRIX_SHARED;
     c->matrix = c->bda ? c->matrix && fits && c->coopmat && vk_matrix_sizes(d, 8) : plain_matrix;
     c->products = !c->bda                                        ? (plain_matrix ? VK_PRODUCTS_NV : VK_PRODUCTS_NONE)
                   : fits && c->khr && vk_matrix_khr(d, 16)       ? VK_PRODUCTS_KHR
@@ -154,7 +156,8 @@ static int refuse(const vk_caps *c, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s binds %u storage buffers, wanted %d", c->name,
                           c->max_bindings, VK_MAX_PTRS + 1);
     if (!c->indexing)
-        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s lacks shaderStorageBufferArrayDynamicIndexing", c->name);
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s lacks shaderStorageBufferArrayDynamicIndexing",
+                          c->name);
     return KVANT_OK;
 }
 

@@ -135,7 +135,7 @@ static int create_device(vk_device *d, kvant_diag *diag)
     };
     const VkPhysicalDeviceFeatures2 f = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = d->caps.bda ? &bda : NULL,
-        .features = { .shaderInt64 = d->caps.bda != 0, 
+        .features = { .shaderInt64 = d->caps.bda != 0,
                       .shaderStorageBufferArrayDynamicIndexing = d->caps.indexing != 0 }
     };
     const VkDeviceQueueCreateInfo q = { .sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,

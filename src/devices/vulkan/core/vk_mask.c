@@ -1,6 +1,6 @@
-/* vk_mask.c: KVANT_VK_DISABLE takes capabilities away, so that the paths for lesser devices are tested on greater ones: a
- * comma-separated list of what `flags`, `limits` and `profiles` below name.  Nothing is ever added: on a device that has
- * less than a profile says, less stays. */
+/* vk_mask.c: KVANT_VK_DISABLE takes capabilities away, so that the paths for lesser devices are tested on greater ones:
+ * a comma-separated list of what `flags`, `limits` and `profiles` below name.  Nothing is ever added: on a device that
+ * has less than a profile says, less stays. */
 #include "devices/vulkan/core/vk_dev.h"
 
 #include <stddef.h>
@@ -36,7 +36,8 @@ static const struct { const char *name; size_t at; int wide; uint64_t unit; } li
  *   adreno     Adreno 6xx, Qualcomm's driver: ranges of 128 MiB, 24 buffers, 32 KiB, no device addresses, no matrices
  *   mali       Mali G7x: workgroups of 384, 35 buffers, ranges of 128 MiB, 32 KiB
  *   intel      ANV before Xe: device addresses, halves, dot products; 64 buffers, 64 KiB; no matrices
- *   radv       GCN and RDNA 1, 2: subgroups of 64 or 32, device addresses, halves; no dot products before RDNA 2, no matrices */
+ *   radv       GCN and RDNA 1, 2: subgroups of 64 or 32, device addresses, halves; no dot products before RDNA 2, no
+ *              matrices */
 static const struct { const char *name, *mask; } profiles[] = {
     { "minimum", "bda,subgroup,half,subnormal,dot,matrix,range:128,alloc:1024,shared:16,group:128,bindings:17,push:128" },
     { "moltenvk", "bda,subnormal,dot,matrix,shared:32,group:1024,bindings:31" },
@@ -87,7 +88,8 @@ static int mask_one(vk_device *d, const char *s, size_t len)
         }
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
         if (numbered(s, len, limits[i].name) > 0) {
-            at_most(&d->caps, limits[i].at, limits[i].wide, (uint64_t)numbered(s, len, limits[i].name) * limits[i].unit);
+            at_most(&d->caps, limits[i].at, limits[i].wide,
+                    (uint64_t)numbered(s, len, limits[i].name) * limits[i].unit);
             return 1;
         }
     if (numbered(s, len, "device") > 0) {                  /* the device is reported lost at its N-th submission */

@@ -12,9 +12,9 @@ enum {
 };
 static const size_t MOST_SLOT_BYTES = 256 << 20;
 
-/* gdn_scan's columns of a workgroup; rows and quads of columns of a thread, so many that CHUNK / rows * columns / (4 quads)
- * threads have one each; rows and threads of gdn_prep.  On a GPU many threads (not tuned); where threads are turns of a
- * loop, few with larger pieces (the fastest of ten on lavapipe). */
+/* gdn_scan's columns of a workgroup; rows and quads of columns of a thread, so many that CHUNK / rows * columns /
+ * (4 quads) threads have one each; rows and threads of gdn_prep.  On a GPU many threads (not tuned); where threads are
+ * turns of a loop, few with larger pieces (the fastest of ten on lavapipe). */
 typedef struct shape { uint32_t cols, rows, quads, prep_rows, prep_threads; } shape;
 static const shape shapes[] = { { 32, 2, 1, 2, VK_GROUP }, { 16, 1, 1, 2, VK_GROUP } },
                    software[] = { { 32, 4, 2, 4, CHUNK }, { 16, 4, 2, 4, CHUNK } };
@@ -51,7 +51,8 @@ static size_t slot_bytes(const kvant_gdn_args *a)
 
 int vk_chunks_take(const vk_device *d, const kvant_gdn_args *a)
 {
-    const size_t most = d->caps.bda || d->caps.max_range > MOST_SLOT_BYTES ? MOST_SLOT_BYTES : (size_t)d->caps.max_range / 2;
+    const size_t bound = (size_t)d->caps.max_range / 2,
+                 most = d->caps.bda || bound > MOST_SLOT_BYTES ? MOST_SLOT_BYTES : bound;
     return !a->per_channel && a->dk % 8 == 0 && a->dk <= MOST_DK && a->dv % 4 == 0 &&
            a->seqs.n_tokens >= LEAST_TOKENS * a->seqs.n_seqs && slot_bytes(a) <= most && shape_of(d, a) != NULL &&
            (uint32_t)a->hv <= d->caps.max_groups;
@@ -70,7 +71,8 @@ size_t vk_chunks_scratch(const kvant_gdn_args *a, size_t states)
 /* Rows of q and k, and those of v, begin at multiples of 16 bytes. */
 static int in_vectors(const kvant_gdn_args *a)
 {
-    return (((uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->v | (uintptr_t)(4 * (a->ldq | a->ldk | a->ldv))) & 15) == 0;
+    const uintptr_t at = (uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->v;
+    return ((at | (uintptr_t)(4 * (a->ldq | a->ldk | a->ldv))) & 15) == 0;
 }
 
 static int run_prep(vk_device *d, vk_list *l, const kvant_gdn_args *a, const void *slots, kvant_diag *diag)
@@ -103,7 +105,8 @@ static int run_prep(vk_device *d, vk_list *l, const kvant_gdn_args *a, const voi
     return vk_dispatch(d, l, &c, slots_of(a) * (size_t)a->hv, 1, 1, diag);
 }
 
-static int run_scan(vk_device *d, vk_list *l, const kvant_gdn_args *a, const void *slots, size_t states, kvant_diag *diag)
+static int run_scan(vk_device *d, vk_list *l, const kvant_gdn_args *a, const void *slots, size_t states,
+                    kvant_diag *diag)
 {
     const kvant_seqs *q = &a->seqs;
     const size_t seqs = (size_t)q->n_seqs * 4;
