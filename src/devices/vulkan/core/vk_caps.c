@@ -148,8 +148,9 @@ static int refuse(const vk_caps *c, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s has %u bytes of push constants, wanted %d", c->name,
                           c->push_bytes, VK_PUSH_BYTES);
     if (c->max_shared < LEAST_SHARED || c->max_invocations < VK_GROUP)
-        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s has workgroups of %u threads with %u bytes of shared "
-                          "memory, wanted %d and %d", c->name, c->max_invocations, c->max_shared, VK_GROUP, LEAST_SHARED);
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s has workgroups of %u threads with %u bytes of "
+                          "shared memory, wanted %d and %d", c->name, c->max_invocations, c->max_shared, VK_GROUP,
+                          LEAST_SHARED);
     if (c->bda)
         return KVANT_OK;
     if (c->max_bindings < VK_MAX_PTRS + 1)
