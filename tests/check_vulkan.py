@@ -111,12 +111,13 @@ def plain():
 def forms():
     verify("no subgroups", "--ops", "norm_rms,moe_route,matmul,embed", "--formats", "Q8_0,Q6_K",
            KVANT_VK_DISABLE="subgroup")
+    verify("sizes of a GPU", "--ops", "gdn_chunk", KVANT_VK_FORCE="gpu")
     verify("no 16-bit arithmetic, no dot products", "--ops", "attn,matmul", "--formats", "tbq4_0,Q8_0", "--pairs", "tbq4_0:tbq4_0",
            KVANT_VK_DISABLE="half,dot,matrix")
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_DISABLE="magic")
     check(code == 2 and '"magic", wanted bda, subgroup, half, ' in text and "radv, matrix or device:N" in text, f"unknown mask: exit {code}: {text}")
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_FORCE="magic")
-    check(code == 2 and 'KVANT_VK_FORCE: "magic", wanted matrix' in text, f"unknown form: exit {code}: {text}")
+    check(code == 2 and 'KVANT_VK_FORCE: "magic", wanted matrix or gpu' in text, f"unknown form: exit {code}: {text}")
     code, text = run("verify", "--device", "vulkan:77", "--ops", "add")
     check(code == 5 and "numbered from 0" in text, f"device 77: exit {code}: {text}")
     code, text = generate("vulkan", DEMO, "-ub", "64", "-c", "256", KVANT_VK_DISABLE="bda,range:1")

@@ -121,7 +121,7 @@ static void gdn(vcase *c, int phase, const int *ask, int pattern, gdn_size z, in
 
     if (!vcase_begin(c, op, slots[pattern].shape, kinds[2 * per_channel + (type == KVANT_STATE_BF16)]))
         return;
-    const kvant_seqs seqs = state_seqs(c, ask, phase, pattern, 0);
+    const kvant_seqs seqs = state_seqs(c, ask, phase, pattern, pattern % 2 ? 22 : 0);
     const int n = seqs.n_tokens;
     float *q = vcase_normal(c, (size_t)(n * z.hk * z.dk), 1), *k = vcase_normal(c, (size_t)(n * z.hk * z.dk), 2);
     float *v = vcase_normal(c, (size_t)(n * z.hv * z.dv), 3), *g = vcase_normal(c, (size_t)(n * gates), 4);

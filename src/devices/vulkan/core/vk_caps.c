@@ -113,14 +113,16 @@ static void read_features(vk_device *d)
                      c->subgroup_size == 32;
 }
 
-/* KVANT_VK_FORCE=matrix: attn_matrix and matmul_matrix in their plain form, product by product: slow, for tests of
- * their indices. */
-static int forced_matrix(int *matrix, kvant_diag *diag)
+/* KVANT_VK_FORCE, for tests: matrix: attn_matrix and matmul_matrix in their plain form, product by product: slow, for
+ * their indices.  gpu: a software driver is given a GPU's sizes of work. */
+static int forced(vk_caps *c, int *matrix, kvant_diag *diag)
 {
     const char *force = getenv("KVANT_VK_FORCE");
+    const int gpu = force && strcmp(force, "gpu") == 0;
     *matrix = force && strcmp(force, "matrix") == 0;
-    if (force && *force && !*matrix)
-        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_FORCE: \"%.40s\", wanted matrix", force);
+    c->software = c->software && !gpu;
+    if (force && *force && !*matrix && !gpu)
+        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_FORCE: \"%.40s\", wanted matrix or gpu", force);
     return KVANT_OK;
 }
 
@@ -155,7 +157,8 @@ static int refuse(const vk_caps *c, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s binds %u storage buffers, wanted %d", c->name,
                           c->max_bindings, VK_MAX_PTRS + 1);
     if (!c->indexing)
-        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s lacks shaderStorageBufferArrayDynamicIndexing", c->name);
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: %.60s lacks shaderStorageBufferArrayDynamicIndexing",
+                          c->name);
     return KVANT_OK;
 }
 
@@ -172,7 +175,7 @@ int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag)
     c->bda = c->bda && c->subgroup;                        /* it uses both; lacking one gives the plain form */
     c->half = c->half && c->bda;
     c->dot = c->dot && c->bda;
-    KVANT_TRY(forced_matrix(&plain_matrix, diag));
+    KVANT_TRY(forced(c, &plain_matrix, diag));
     choose_matrix(d, plain_matrix);
     return refuse(c, diag);
 }

@@ -1,7 +1,8 @@
 /* vk_gdn.c: conv_step, conv_chunk, gdn_step, gdn_chunk, ssm_step, ssm_chunk.  All reads of state come before any write:
  * a first dispatch copies what is read into scratch; a sequence that keeps its slot is read in place by the delta rule
- * and by Mamba2.  Their chunk ops run the same recurrence as the step ops, token by token. */
-#include "devices/vulkan/core/vk_dev.h"
+ * and by Mamba2.  Their chunk ops run the same recurrence as the step ops, token by token, where vk_chunks.c does not
+ * take the op. */
+#include "devices/vulkan/gdn/vk_gdn.h"
 
 #include <math.h>
 
@@ -137,7 +138,13 @@ static size_t gdn_scratch(vk_device *d, const void *args)
     return (size_t)a->seqs.n_seqs * state_floats(a) * sizeof(float);
 }
 
-static size_t rows_of(const kvant_seqs *q, int64_t ld, int64_t width)
+static size_t gdn_chunk_scratch(vk_device *d, const void *args)
+{
+    const size_t states = gdn_scratch(d, args);
+    return vk_chunks_take(d, args) ? vk_chunks_scratch(args, states) : states;
+}
+
+size_t vk_gdn_rows(const kvant_seqs *q, int64_t ld, int64_t width)
 {
     return (size_t)((q->n_tokens - 1) * ld + width) * 4;
 }
@@ -153,10 +160,12 @@ static int gdn_run(vk_device *d, vk_list *l, const kvant_gdn_args *a, int phase,
     KVANT_TRY(gdn_supports(d, a, diag));
     KVANT_TRY(gather(d, l, q, a->state, state_words(a->state_type, a->slot_stride),
                      state_words(a->state_type, (int64_t)state_floats(a)), phase, 1, diag));
+    if (phase == PROMPT && vk_chunks_take(d, a))
+        return vk_chunks_run(d, l, a, gdn_scratch(d, a), diag);
     vk_call_begin(&c, VK_SHADER_gdn);
-    vk_ptr(&c, a->q, rows_of(q, a->ldq, (int64_t)a->hk * a->dk), VK_READ);
-    vk_ptr(&c, a->k, rows_of(q, a->ldk, (int64_t)a->hk * a->dk), VK_READ);
-    vk_ptr(&c, a->v, rows_of(q, a->ldv, (int64_t)a->hv * a->dv), VK_READ);
+    vk_ptr(&c, a->q, vk_gdn_rows(q, a->ldq, (int64_t)a->hk * a->dk), VK_READ);
+    vk_ptr(&c, a->k, vk_gdn_rows(q, a->ldk, (int64_t)a->hk * a->dk), VK_READ);
+    vk_ptr(&c, a->v, vk_gdn_rows(q, a->ldv, (int64_t)a->hv * a->dv), VK_READ);
     vk_ptr(&c, a->g, heads * (size_t)(a->per_channel ? a->dk : 1), VK_READ);
     vk_ptr(&c, a->beta, heads, VK_READ);
     vk_ptr(&c, a->state, vk_rest(d, a->state), VK_WRITE);
@@ -196,7 +205,7 @@ static int gdn_chunk_run(vk_device *d, vk_list *l, const void *args, kvant_diag 
 }
 
 const vk_op vk_op_gdn_step = { .supports = gdn_supports, .scratch = gdn_scratch, .run = gdn_step_run };
-const vk_op vk_op_gdn_chunk = { .supports = gdn_supports, .scratch = gdn_scratch, .run = gdn_chunk_run };
+const vk_op vk_op_gdn_chunk = { .supports = gdn_supports, .scratch = gdn_chunk_scratch, .run = gdn_chunk_run };
 
 /* ---- Mamba2 ---- */
 
@@ -226,10 +235,10 @@ static void ssm_inputs(vk_call *c, const kvant_ssm_args *a)
     const int64_t bc = (int64_t)a->g * a->n;
     const size_t head = (size_t)a->h * 4;
 
-    vk_ptr(c, a->x, rows_of(&a->seqs, a->ldx, (int64_t)a->h * a->p), VK_READ);
-    vk_ptr(c, a->dt, rows_of(&a->seqs, a->lddt, a->h), VK_READ);
-    vk_ptr(c, a->b, rows_of(&a->seqs, a->ldb, bc), VK_READ);
-    vk_ptr(c, a->c, rows_of(&a->seqs, a->ldb, bc), VK_READ);
+    vk_ptr(c, a->x, vk_gdn_rows(&a->seqs, a->ldx, (int64_t)a->h * a->p), VK_READ);
+    vk_ptr(c, a->dt, vk_gdn_rows(&a->seqs, a->lddt, a->h), VK_READ);
+    vk_ptr(c, a->b, vk_gdn_rows(&a->seqs, a->ldb, bc), VK_READ);
+    vk_ptr(c, a->c, vk_gdn_rows(&a->seqs, a->ldb, bc), VK_READ);
     vk_ptr(c, a->a, head, VK_READ);
     vk_ptr(c, a->d, head, VK_READ);
     vk_ptr(c, a->dt_bias, head, VK_READ);
@@ -250,7 +259,7 @@ static int ssm_run(vk_device *d, vk_list *l, const kvant_ssm_args *a, int phase,
     ssm_inputs(&c, a);
     vk_ptr(&c, a->state, vk_rest(d, a->state), VK_WRITE);
     vk_ptr(&c, d->scratch, ssm_scratch(d, a), VK_READ);
-    vk_ptr(&c, a->y, rows_of(q, (int64_t)a->h * a->p, (int64_t)a->h * a->p), VK_WRITE);
+    vk_ptr(&c, a->y, vk_gdn_rows(q, (int64_t)a->h * a->p, (int64_t)a->h * a->p), VK_WRITE);
     vk_ptr(&c, q->q0, seqs + 4, VK_READ);
     vk_ptr(&c, q->pos0, seqs, VK_READ);
     vk_ptr(&c, q->prompt, seqs, VK_READ);
