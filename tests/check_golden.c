@@ -16,11 +16,6 @@
 #include "support/check.h"
 
 enum { MAX_IDS = 2048, GREEDY = 48 };
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static const int sanitized = 1;
-#else
-static const int sanitized = 0;
-#endif
 static const char *device;             /* NULL: the CPU */
 static int only_first;
 
@@ -227,7 +222,7 @@ static int check_model(const char *name, int must, nll_limits usual_limits)
     const run_case cases[] = { { "f32", "bf16", KVANT_COMPUTE_F32, 1 }, { "f32", NULL, KVANT_COMPUTE_F32, 1 },
                                { "f16", NULL, KVANT_COMPUTE_F32, 0 }, { "f16", NULL, KVANT_COMPUTE_AUTO, 0 } };
     const nll_limits recorded = { 1e-4, 1e-2 };
-    const int from = only_first ? 2 : 0, end = only_first ? 3 : 4, step = sanitized ? 3 : 1;
+    const int from = only_first ? 2 : 0, end = only_first ? 3 : 4, step = check_sanitized ? 3 : 1;
     int got[4] = { 0 };
     must = only_first ? 1 : must;
     for (int i = from; i < end; i += step)

@@ -56,7 +56,7 @@ static void check_format(const kvant_format *f)
     check_masks(f);
     for (int i = 0; kvant_format_variant(f, i, &isa, &usable); i++) {
         const verify_kernel_filter filter = { want[2] && strcmp(want[2], "-") != 0 ? want[2] : NULL, number(3),
-                                              number(4), number(5), i == 0 };
+                                              number(4), number(5), i == 0, check_sanitized };
         kvant_diag diag = { "" };
         verify_kernel k;
 

@@ -3,9 +3,9 @@
 
 It owns: the op harness on reduced sizes (every op and format; attention with every format once as K and once as V, beside
 each other as the commit id chooses, and the pairs that shaders take by name); the plain form of every shader by masked capabilities
-(KVANT_VK_DISABLE); a lost device; the models of tests/archs; greedy ids of whole models beside the CPU's and, of the novella models, beside the
-recorded ones; the validation layer, core and
-synchronisation, on both forms; spirv-val on every shader of the build.  Without a Vulkan driver it says so and passes.
+(KVANT_VK_DISABLE); a lost device; models of tests/archs, some of them as the commit id chooses (all with KVANT_LONG=1); greedy ids of
+whole models beside the CPU's and, of the novella models, beside the recorded ones; the validation layer, core and synchronisation,
+on both forms; spirv-val on every shader of the build.  Without a Vulkan driver it says so and passes.
 
     python3 tests/check_vulkan.py build/release [PART ...]         ctest runs every part as a test, check_vulkan_<part>"""
 import glob
@@ -28,6 +28,8 @@ LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation",
 SMALL = "mul,add,bias,rows_copy,scale,softcap,attn_temp,swiglu,glu,gate_mul,gate_add,gdn_gates,rows_gather,rope,argmax,top_k,norm_rms," \
         "norm_layer,norm_add_rms,norm_l2,norm_gated,moe_route,moe_combine,slot_copy,slot_zero,conv_step,conv_chunk,gdn_step,gdn_chunk," \
         "ssm_step,ssm_chunk"
+OWN = ["deepseek2", "falcon-h1", "gemma4-e", "gemma4-moe", "gpt-oss", "kimi-linear", "lfm2", "mamba2", "minimax-m2", "nemotron_h_moe", "phi3",
+       "qwen35moe"]
 passed = failed = 0
 
 
@@ -68,11 +70,25 @@ def formats():
     return re.search(r"^Cache formats: (.*)$", run("verify", "--help")[1], re.M).group(1).split()
 
 
-def chosen_pairs(names):
-    """Every format once as K and once as V, shifted by the commit: over many commits every pair is run."""
+def commit_number(below):
+    """A number that the commit decides: what it chooses from is all run over many commits."""
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    shift = int(hashlib.sha256(git.stdout.strip().encode()).hexdigest(), 16) % len(names)
+    return int(hashlib.sha256(git.stdout.strip().encode()).hexdigest(), 16) % below
+
+
+def chosen_pairs(names):
+    """Every format once as K and once as V, shifted by the commit."""
+    shift = commit_number(len(names))
     return [f"{k}:{names[(i + shift) % len(names)]}" for i, k in enumerate(names)]
+
+
+def chosen_archs():
+    """The models with ops or layers that no other has, and a third of the rest: each takes seconds of a software driver."""
+    names = sorted(os.path.basename(p)[:-5] for p in glob.glob("tests/archs/*.json"))
+    if os.environ.get("KVANT_LONG"):
+        return names
+    rest = [name for name in names if name not in OWN]
+    return OWN + rest[commit_number(3)::3]
 
 
 def ops():
@@ -81,10 +97,10 @@ def ops():
 
 
 def archs():
-    """Logits and greedy ids of every model of tests/archs; pages of windows that come and go; adapters."""
+    """Logits and greedy ids of models of tests/archs; pages of windows that come and go; adapters."""
     global passed
-    for name in ("check_archs", "check_windows", "check_lora"):
-        code, text = program(os.path.join(BUILD, "bin", name), "vulkan")
+    for name, models in (("check_archs", chosen_archs()), ("check_windows", []), ("check_lora", [])):
+        code, text = program(os.path.join(BUILD, "bin", name), "vulkan", *models)
         last = re.findall(rf"^{name}: (\d+) passed, 0 failed$", text, re.M)
         check(code == 0 and last and int(last[0]) > 0, f"{name}: exit {code}: {text[-900:]}")
         passed += int(last[0]) if last else 0

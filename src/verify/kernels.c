@@ -185,7 +185,8 @@ static void run_shapes(kcase *c, const verify_kernel_filter *f)
         for (size_t b = 0; b < sizeof ns / sizeof *ns; b++) {
             if ((rs[a] == 64 || c->d > 256) && ns[b] != 3 && ns[b] != 64)
                 continue;
-            if (f->quick && ((rs[a] != 1 && rs[a] != 5 && rs[a] != 8) || (ns[b] && ns[b] != 31 && ns[b] != 64)))
+            if ((f->quick || f->few_shapes) &&
+                ((rs[a] != 1 && rs[a] != 5 && rs[a] != 8) || (ns[b] && ns[b] != 31 && ns[b] != 64)))
                 continue;
             if (picked(f->r, rs[a]) && picked(f->n, ns[b]) && kcase_ready(c))
                 run(c, rs[a], ns[b]);

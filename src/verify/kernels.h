@@ -53,6 +53,7 @@ typedef struct verify_kernel_filter {
     const char *op;             /* NULL: all */
     int d, r, n;                /* 0: all */
     int quick;                  /* fewer head sizes, rows and queries */
+    int few_shapes;             /* every head size, fewer rows and queries */
 } verify_kernel_filter;
 
 /* Checks variant i of f (0: the reference against itself); 0 past the last variant, 1, or KVANT_ENOMEM.  Failures as

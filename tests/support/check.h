@@ -10,6 +10,13 @@
 #include <string.h>
 #include "kvant/error.h"
 
+/* Whether an instrumented build runs: five to ten times as slow, so loops there take some of their cases. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { check_sanitized = 1 };
+#else
+enum { check_sanitized = 0 };
+#endif
+
 extern _Atomic int check_passed, check_failed; /* a callback of another thread checks too */
 
 #define CHECK(cond, ...)                                                     \
