@@ -147,6 +147,7 @@ int kvant_chat_tokenize(const kvant_model *m, const kvant_chat_msg *msgs, int n,
 /* "jinja" (a template's text), "chatml", ... (built in), "unknown" (the file's cannot be used); *from_file: 0 when the
  * file has no template and ChatML was assumed. */
 const char *kvant_chat_family(const kvant_model *m, int *from_file);
+const char *kvant_chat_source(const kvant_model *m);      /* the template's text, as long as the model */
 void kvant_text_free(char *text);
 
 /* ---- engine ---- */

@@ -125,6 +125,25 @@ void live_json(served *m, jsonw *w)
     jsonw_end(w);
 }
 
+static void put_token(const kvant_model *m, const char *key, int32_t id, jsonw *w)
+{
+    char text[256];
+    const int n = id < 0 ? -1 : kvant_token_bytes(m, id, 1, text, sizeof text);
+
+    jsonw_key(w, key);
+    if (n >= 0 && n <= (int)sizeof text)
+        jsonw_strn(w, text, (size_t)n);
+    else
+        jsonw_null(w);
+}
+
+void live_tokenizer(const served *m, jsonw *w)
+{
+    jsonw_kstr(w, "chat_template", kvant_chat_source(m->model));
+    put_token(m->model, "bos_token", kvant_token_bos(m->model), w);
+    put_token(m->model, "eos_token", kvant_token_eos(m->model), w);
+}
+
 void live_props(served *m, jsonw *w)
 {
     const server *s = m->s;
@@ -153,6 +172,7 @@ void live_props(served *m, jsonw *w)
     jsonw_kint(w, "n_ctx", p->n_ctx);
     jsonw_kint(w, "max_body_bytes", s->p.max_body);
     jsonw_kstr(w, "chat_template_family", kvant_chat_family(m->model, &from_file));
+    live_tokenizer(m, w);
     if (m->chat_problem[0])
         jsonw_kstr(w, "chat_template_problem", m->chat_problem);
     jsonw_kstr(w, "tool_dialect", m->traits->d && m->traits->renders_tools ? m->traits->d->name : "");

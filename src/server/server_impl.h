@@ -438,6 +438,7 @@ void embed_whole(job *j, jsonw *w); /* the response of JOB_EMBED and JOB_RERANK;
 /* ---- live.c ---- */
 void live_json(served *m, jsonw *w); /* stats, slots: what the page shows */
 void live_props(served *m, jsonw *w);
+void live_tokenizer(const served *m, jsonw *w); /* members: the chat template and the texts of BOS and EOS */
 void live_lora(served *m, jsonw *w);
 void live_slots(served *m, int all, jsonw *w); /* all: free ones too */
 int live_trace(served *m, sbuf *out);          /* Chrome trace of the last steps */

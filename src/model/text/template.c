@@ -13,6 +13,7 @@
 struct chat_template {
     jinja *t; /* NULL: problem says why */
     const char *name;
+    char *source;
     kvant_diag problem;
 };
 
@@ -59,6 +60,10 @@ static const struct {
 static int parse(chat_template *c, const char *name, const char *source, size_t n, kvant_diag *diag)
 {
     c->name = name;
+    c->source = kvant_calloc(n + 1, 1);
+    if (!c->source)
+        return kvant_fail(diag, KVANT_ENOMEM, "chat template: out of memory");
+    memcpy(c->source, source, n);
     return jinja_parse(source, n, &c->t, diag);
 }
 
@@ -106,12 +111,18 @@ void chat_template_close(chat_template *c)
     if (!c)
         return;
     jinja_free(c->t);
+    kvant_free(c->source);
     kvant_free(c);
 }
 
 const char *chat_template_name(const chat_template *c)
 {
     return c->name;
+}
+
+const char *chat_template_source(const chat_template *c)
+{
+    return c->source;
 }
 
 const char *chat_template_problem(const chat_template *c)

@@ -17,6 +17,7 @@ int chat_template_open(const gguf *g, const char *choice, chat_template **out, i
 void chat_template_close(chat_template *c);
 /* "jinja" (a text), "chatml", ... (built in), "unknown" (it cannot be used) */
 const char *chat_template_name(const chat_template *c);
+const char *chat_template_source(const chat_template *c);
 /* Why it cannot be used, or what of it is not supported and will be refused when come to; NULL: nothing. */
 const char *chat_template_problem(const chat_template *c);
 

@@ -91,6 +91,11 @@ const char *kvant_chat_family(const kvant_model *m, int *from_file)
     return chat_template_name(m->chat);
 }
 
+const char *kvant_chat_source(const kvant_model *m)
+{
+    return chat_template_source(m->chat);
+}
+
 void kvant_text_free(char *text)
 {
     kvant_free(text);

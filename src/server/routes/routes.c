@@ -40,6 +40,7 @@ static const route routes[] = {
     LOOP("GET", "/v1/models/", get_model, ROUTE_MODEL | ROUTE_NAMED),
     LOOP("GET", "/models/", get_model, ROUTE_MODEL | ROUTE_NAMED),
     LOOP("GET", "/props", get_props, ROUTE_MODEL | ROUTE_ANY),
+    LOOP("GET", "/tokenizer_info", get_tokenizer, ROUTE_MODEL | ROUTE_ONE),
     LOOP("GET", "/slots", get_slots, ROUTE_MODEL | ROUTE_ONE | ROUTE_ADMIN),
     LOOP("GET", "/debug/trace", get_trace, ROUTE_MODEL | ROUTE_ONE | ROUTE_ADMIN),
     LOOP("GET", "/debug/events", get_events, ROUTE_MODEL | ROUTE_ANY | ROUTE_ADMIN),

@@ -48,6 +48,7 @@ enum MHD_Result get_ready(call *c, struct MHD_Connection *conn); /* health, and 
 enum MHD_Result get_version(call *c, struct MHD_Connection *conn);
 enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn);
 enum MHD_Result get_props(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_tokenizer(call *c, struct MHD_Connection *conn); /* vLLM's /tokenizer_info */
 enum MHD_Result get_slots(call *c, struct MHD_Connection *conn);
 enum MHD_Result get_trace(call *c, struct MHD_Connection *conn);
 enum MHD_Result get_events(call *c, struct MHD_Connection *conn);

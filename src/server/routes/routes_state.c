@@ -109,6 +109,20 @@ enum MHD_Result get_props(call *c, struct MHD_Connection *conn)
     return respond_json(c, conn, 200, &w);
 }
 
+enum MHD_Result get_tokenizer(call *c, struct MHD_Connection *conn)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_kstr(&w, "tokenizer_class", "kvant");
+    live_tokenizer(c->m, &w);
+    jsonw_kbool(&w, "add_bos_token", kvant_token_add_bos(c->m->model));
+    jsonw_kint(&w, "model_max_length", c->m->env.n_ctx);
+    jsonw_end(&w);
+    return respond_json(c, conn, 200, &w);
+}
+
 enum MHD_Result get_slots(call *c, struct MHD_Connection *conn)
 {
     kvant_session_stats st;

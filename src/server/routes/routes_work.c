@@ -108,6 +108,8 @@ int make_detokenize(work *w, api_error *e)
     jsonw_object(reply);
     jsonw_key(reply, "content");
     jsonw_strn(reply, sbuf_text(&text), text.n);
+    jsonw_key(reply, "prompt"); /* as vLLM names it */
+    jsonw_strn(reply, sbuf_text(&text), text.n);
     jsonw_end(reply);
     reply->error |= text.error;
     textout_free(&out);
