@@ -105,6 +105,12 @@ def check_other_routes(s):
     C.ok(r["data"][0]["id"] == "novella-hybrid-q8_0" and r["data"][0]["object"] == "model", r)
     t = s.post("/tokenize", {"content": "Hello wörld 🙂"})[1]["tokens"]
     C.ok(s.post("/detokenize", {"tokens": t})[1]["content"] == "Hello wörld 🙂", t)
+    C.ok(s.post("/detokenize", {"tokens": t})[1]["prompt"] == "Hello wörld 🙂", "vLLM's name of the text")
+    info = s.get("/tokenizer_info")[1]
+    C.ok(info["eos_token"].startswith("<|") and "{%" in info["chat_template"] and "bos_token" in info and info["model_max_length"] > 0, info)
+    props = s.get("/props")[1]
+    C.ok(all(props[k] == info[k] for k in ("bos_token", "eos_token", "chat_template")), "/props has the same")
+    C.ok(s.post("/tokenize", {"prompt": "Hello wörld 🙂", "add_special_tokens": False})[1]["tokens"] == t, "vLLM's name of a text")
     C.ok(s.post("/tokenize", {"content": "a b", "with_pieces": True})[1]["tokens"][0]["piece"] == "a", "pieces")
     C.ok("sea" in s.post("/apply-template", {"messages": CHAT})[1]["prompt"], "template")
     r = s.post("/v1/embeddings", {"input": ["a cat", "a dog"]})[1]

@@ -169,6 +169,47 @@ static const written texts[] = {
       "T:I look.\nC:now\nA:{}\nE" },
     { "olmo3", NULL, "<function_calls>\nweather(city=\"Pa)ris\", days=3)\nnow()\n</function_calls>",
       "C:weather\nA:{\"city\": \"Pa)ris\", \"days\": 3}\nE\nC:now\nA:{}\nE" },
+    { "deepseek_r1", "think",
+      "<think>Hm</think>\nI look."
+      "<\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "calls\xE2\x96\x81"
+      "begin\xEF\xBD\x9C><\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "call\xE2\x96\x81"
+      "begin\xEF\xBD\x9C>function<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>weather\n```json\n{\"city\": \"Paris\"}\n```<\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "call\xE2\x96\x81"
+      "end\xEF\xBD\x9C>\n<\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "call\xE2\x96\x81"
+      "begin\xEF\xBD\x9C>function<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>now\n```json\n{}\n```<\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "call\xE2\x96\x81"
+      "end\xEF\xBD\x9C><\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "calls\xE2\x96\x81"
+      "end\xEF\xBD\x9C>",
+      "R:Hm\nT:I look.\nC:weather\nA:{\"city\": \"Paris\"}\nE\nC:now\nA:{}\nE" },
+    { "deepseek_r1", NULL,
+      "<\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "calls\xE2\x96\x81"
+      "begin\xEF\xBD\x9C><\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "call\xE2\x96\x81"
+      "begin\xEF\xBD\x9C>other",
+      "T:<\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "calls\xE2\x96\x81"
+      "begin\xEF\xBD\x9C><\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "call\xE2\x96\x81"
+      "begin\xEF\xBD\x9C>other" },
+    { "step3", NULL,
+      "<\xEF\xBD\x9Ctool_calls_begin\xEF\xBD\x9C>\n<\xEF\xBD\x9Ctool_call_begin\xEF\xBD\x9C>function<\xEF\xBD\x9Ctool_sep\xEF\xBD\x9C><steptml:invoke name=\"weather\">\n<steptml:parameter name=\"city\">Pa<r>is</steptml:parameter>\n<steptml:parameter name=\"days\">3</steptml:parameter>\n</steptml:invoke><\xEF\xBD\x9Ctool_call_end\xEF\xBD\x9C>\n<\xEF\xBD\x9Ctool_calls_end\xEF\xBD\x9C>",
+      "C:weather\nA:{\"city\": \"Pa<r>is\", \"days\": 3}\nE" },
+    { "firefunction", NULL,
+      "So: functools[{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}, {\"name\": \"now\", \"arguments\": {}}]",
+      "T:So:\nC:weather\nA:{\"city\": \"Paris\"}\nE\nC:now\nA:{}\nE" },
+    { "firefunction", NULL, "from functools import x; functools[3]", "T:from functools import x; functools[3]" },
+    { "internlm", NULL,
+      "I look.<|action_start|><|plugin|>\n{\"name\": \"weather\", \"parameters\": {\"city\": \"Paris\"}}<|action_end|>\n",
+      "T:I look.\nC:weather\nA:{\"city\": \"Paris\"}\nE" },
+    { "granite_function", NULL,
+      "<function_call> {\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}} <function_call> {\"name\": \"now\", \"arguments\": {}}",
+      "C:weather\nA:{\"city\": \"Paris\"}\nE\nC:now\nA:{}\nE" },
+    { "granite", NULL, "<|tool_call|>[{\"name\": \"now\", \"arguments\": {}}]<|/tool_call|>", "C:now\nA:{}\nE" },
     { "granite", NULL, "<|tool_call|>[{\"name\": \"now\", \"arguments\": {}}]", "C:now\nA:{}\nE" },
     { "deepseek", NULL,
       "<\xEF\xBD\x9Ctool\xE2\x96\x81"

@@ -11,7 +11,8 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, ".."))
 sys.path.insert(0, os.path.join(HERE, "support"))
-from serve import Checks, Server    # noqa: E402
+from gguf_edit import Reader    # noqa: E402
+from serve import DEMO, Checks, Server    # noqa: E402
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("python_evals")
@@ -117,10 +118,91 @@ def check_lm_eval(s, folder):
             C.ok(score == 1 if name != ROLL else 0 < score < 10, f"{args} {name}: {r['results'][name]}")
 
 
+# ---- guidellm ----
+
+def strings_of(path, name):
+    """An array of texts of a GGUF file."""
+    with open(path, "rb") as f:
+        r = Reader(f.read())
+    _, _, _, n = r.take("IIQQ")
+    for _ in range(n):
+        key, kind = r.text().decode(), r.take("I")
+        if key == name:
+            return [r.text().decode() for _ in range(r.take("IQ")[1])]
+        r.skip(kind)
+    raise KeyError(name)
+
+
+def write_tokenizer(folder):
+    """The model's tokenizer as guidellm reads one: it makes prompts of a wanted length with it."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+    vocab = {text: i for i, text in enumerate(strings_of(DEMO, "tokenizer.ggml.tokens"))}
+    t = Tokenizer(models.BPE(vocab=vocab, merges=[tuple(m.split(" ")) for m in strings_of(DEMO, "tokenizer.ggml.merges")]))
+    words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(words), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)])
+    t.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<|endoftext|>").save_pretrained(folder)
+
+
+def bench(s, folder, data, profile, request="/v1/completions", requests=8):
+    """The benchmarks of guidellm's report."""
+    path = os.path.join(folder, "report.json")
+    r = subprocess.run(
+        [sys.executable, "-m", "guidellm", "run", "--disable-console", "--output", f"kind=json,path={path}", "--profile", profile, "--data", data,
+         "--backend", f"kind=openai_http,target=http://127.0.0.1:{s.port},request_format={request}", "--constraint", f"kind=max_requests,count={requests}",
+         "--tokenizer", f"kind=huggingface_auto,model={folder}"], capture_output=True, text=True, timeout=300, check=False)
+    if not C.ok(r.returncode == 0, f"guidellm {profile} {request}: {r.stderr[-1000:]}"):
+        return []
+    with open(path, encoding="utf-8") as f:
+        return json.load(f)["benchmarks"]
+
+
+def prompt_tokens(s, body):
+    if "messages" in body:
+        return s.post("/v1/chat/completions/input_tokens", {"messages": body["messages"]})[1]["input_tokens"]
+    if "input" in body:
+        return s.post("/v1/responses/input_tokens", {"input": body["input"]})[1]["input_tokens"]
+    return len(tokens(s, body["prompt"]))
+
+
+def check_requests(s, b, requests, name):
+    """All were answered; guidellm's counts are the server's own, and what was asked for came."""
+    done = b["requests"]["successful"]
+    C.ok(len(done) == requests and not b["requests"]["errored"] and not b["requests"]["incomplete"],
+         f"{name}: {len(done)} of {requests}, {len(b['requests']['errored'])} errors, {len(b['requests']['incomplete'])} unfinished")
+    for r in done:
+        body = json.loads(r["request_args"])["body"]
+        most = [body[k] for k in ("max_tokens", "max_completion_tokens", "max_output_tokens") if k in body]
+        got = r["input_metrics"]["text_tokens"], r["output_metrics"]["text_tokens"]
+        C.ok(got == (prompt_tokens(s, body), most[0]), f"{name}: counted {got}, want {prompt_tokens(s, body)} and {most[0]}")
+    return [r["input_metrics"]["text_tokens"] for r in done]
+
+
+def check_guidellm(s, folder):
+    write_tokenizer(folder)
+    path = os.path.join(folder, "load.jsonl")
+    with open(path, "w", encoding="utf-8") as f:
+        for i in range(8):
+            f.write(json.dumps({"prompt": f"{STORIES[i % 3]} number {i} " + "small boat and " * i, "output_tokens_count": 5 + i}) + "\n")
+    loaded = f"kind=json_file,path={path}"
+    for request in ("/v1/completions", "/v1/chat/completions", "/v1/responses"):
+        for b in bench(s, folder, loaded, "kind=concurrent,streams=3", request):
+            check_requests(s, b, 8, "concurrent " + request)
+    for b in bench(s, folder, loaded, "kind=constant,rate=20"):
+        check_requests(s, b, 8, "constant")
+    made = "kind=synthetic_text,prompt_tokens=96,output_tokens=12"
+    sweep = bench(s, folder, made, "kind=sweep,sweep_size=4", requests=6)
+    C.ok(len(sweep) == 4, f"sweep: {len(sweep)} benchmarks")
+    for b in sweep:
+        lengths = check_requests(s, b, 6, "sweep") or [0]
+        C.ok(92 <= min(lengths) and max(lengths) <= 104, f"sweep: prompts of {lengths} tokens, want about 96")
+
+
 def main():
     with Server(BUILD, "-np", "4", "-c", "4096") as s, tempfile.TemporaryDirectory() as folder:
         os.environ["HF_HOME"] = folder      # before datasets is imported
-        for package, check in (("lm_eval", check_lm_eval),):
+        for package, check in (("lm_eval", check_lm_eval), ("guidellm", check_guidellm)):
             if importlib.util.find_spec(package) is None:
                 print(f"SKIP python_evals: no package {package}")
                 continue

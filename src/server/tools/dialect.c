@@ -14,6 +14,7 @@ static const dialect_args qwen_coder_args = { " <parameter=", ">\n", "\n</parame
 static const dialect_args seed_args = { " <parameter=", ">", "</parameter>", "", NULL, 1 };
 static const dialect_args glm_args = { " <arg_key>", "</arg_key> <arg_value>", "</arg_value>", "", NULL, 1 };
 static const dialect_args minimax_args = { " <parameter name=\"", "\">", "</parameter>", "", NULL, 1 };
+static const dialect_args step3_args = { " <steptml:parameter name=\"", "\">", "</steptml:parameter>", "", NULL, 1 };
 static const dialect_args gemma4_args = { "", ":", "", " , ", "<|\"|>", 0 };
 static const dialect_args gemma_args = { "", ":", "", " , ", "<escape>", 0 };
 static const dialect_args python_args = { "", "=", "", " , ", NULL, 0 };
@@ -93,6 +94,20 @@ static const dialect dialects[] = {
       .middle = "<" BAR "tool" LOW "sep" BAR ">",
       .after = "<" BAR "tool" LOW "call" LOW "end" BAR ">",
       .close = "<" BAR "tool" LOW "calls" LOW "end" BAR ">" },
+    { .name = "deepseek_r1",
+      .open = "<" BAR "tool" LOW "calls" LOW "begin" BAR ">^",
+      .before = "<" BAR "tool" LOW "call" LOW "begin" BAR ">function<" BAR "tool" LOW "sep" BAR ">",
+      .middle = "\n```json ",
+      .after = " ```<" BAR "tool" LOW "call" LOW "end" BAR ">",
+      .between = " ",
+      .close = " <" BAR "tool" LOW "calls" LOW "end" BAR ">" },
+    { .name = "step3",
+      .open = "<" BAR "tool_calls_begin" BAR ">^",
+      .before = " <" BAR "tool_call_begin" BAR ">function<" BAR "tool_sep" BAR "><steptml:invoke name=\"",
+      .middle = "\">",
+      .args = &step3_args,
+      .after = " </steptml:invoke><" BAR "tool_call_end" BAR ">",
+      .close = " <" BAR "tool_calls_end" BAR ">" },
     { .name = "kimi",
       .open = "<|tool_calls_section_begin|>^",
       .before = "<|tool_call_begin|>functions.",
@@ -120,7 +135,25 @@ static const dialect dialects[] = {
       .after = " }",
       .between = " ,",
       .close = " ]",
+      .drop = "<|/tool_call|>", /* Phi-4-mini ends its calls with it */
       .hint = "<|tool_call|> followed by" },
+    { .name = "granite_function",
+      .before = "<function_call>^" JSON_NAME,
+      .middle = JSON_ARGUMENTS,
+      .after = " }",
+      .between = " " },
+    { .name = "internlm",
+      .before = "<|action_start|><|plugin|>^" JSON_NAME,
+      .middle = "\" , \"parameters\" : ",
+      .after = " }<|action_end|>",
+      .single = 1 },
+    { .name = "firefunction",
+      .open = " functools[^",
+      .before = JSON_NAME,
+      .middle = JSON_ARGUMENTS,
+      .after = " }",
+      .between = " ,",
+      .close = " ]" },
     { .name = "tool_calls",
       .open = "<tool_calls>^ [",
       .before = JSON_NAME,
