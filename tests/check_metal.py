@@ -39,6 +39,9 @@ PLANTED = (
     ("", "    if (t > 3)\n        goto end;\nend:\n    y[t] = 0.0f;\n", "MSL has no goto"),
     ("FN int f(int n)\n{\n    return n;\n}\n", "    int (*g)(int) = f;\n    y[t] = (float)g(t);\n", "MSL has no pointers to functions here"),
     ("KERNEL(many)(BUFFER(float, z, 31) PARAMS(t, 2))\n{\n    z[0] = 1.0f;\n}\n", "    y[t] = 0.0f;\n", "buffer 31: the highest is 30"),
+    ("", "    simdgroup_float8x8 m;\n    simdgroup_load(m, part);\n    simdgroup_store(m, y);\n", None),
+    ("", "    simdgroup_half8x8 m;\n    simdgroup_load(m, x);\n    y[t] = 0.0f;\n", "no matching function for call to 'simdgroup_load'"),
+    ("", "    simdgroup_matrix<float, 4, 4> m;\n    y[t] = 0.0f;\n", "simdgroup matrices are 8 x 8"),
 )
 passed = failed = 0
 
@@ -143,6 +146,9 @@ def generate(device, model, *args):
 
 
 def models():
+    """With --compute auto a prompt's products go through matrices, and its ids stay those of f32."""
+    want, got = (generate("metal-shim", "qwen3moe", "-p", "Once upon a time there was a little girl", "--compute", c) for c in ("f32", "auto"))
+    check(want[0] == 0 and got == want, f"qwen3moe auto: {got} is not {want}")
     for model, k, v in (("qwen3moe", "tbq4_0", "tbq3_0"), ("qwen35", "turbo4", "q8_0")):
         want, got = (generate(d, model, "-ctk", k, "-ctv", v) for d in ("cpu", "metal-shim"))
         check(want[0] == 0 and got == want, f"{model} {k} {v}: {got} is not {want}")

@@ -76,6 +76,11 @@ static void faults(void)
         { "reads another thread's device memory", "no barrier for device memory between" },
         { "an odd address", "not at a multiple of 2" },
         { "barriers in a loop of different lengths", "waits at" },
+        { "a matrix product of half a simdgroup", "which not every thread of its simdgroup calls" },
+        { "simdgroups of 16 threads", "not the same, or not with the same arguments" },
+        { "a matrix past the end of a threadgroup array", "outside of its arrays" },
+        { "reads what a simdgroup stored", "no barrier between" },
+        { "a matrix past the end of a buffer", "outside of the buffers" },
     };
 
     for (int f = 0; f < (int)(sizeof list / sizeof *list); f++) {
@@ -91,7 +96,7 @@ static void compiler(void)
 {
     shim_program p;
 
-    CHECK(shim_program_load(&p, "broken", "#include <metal_stdlib>\nkernel void k_broken(uint3 a, uint3 b) { metal::erf(1.0f); }\n", &diag) < 0,
+    CHECK(shim_program_load(&p, "broken", "#include <metal_stdlib>\nkernel void k_broken(uint3 a, uint3 b, uint c) { metal::erf(1.0f); }\n", &diag) < 0,
           "a broken kernel is compiled");
     CHECK(strstr(diag.text, "broken") && strstr(diag.text, "error"), "%s", diag.text);
     setenv("CXX", "/no/such/compiler", 1);

@@ -168,6 +168,9 @@ static int compile(metal_device *d, const port_kernel *k, const char *text, meta
         if (out->pipeline.maxTotalThreadsPerThreadgroup < PORT_THREADS)
             return kvant_fail(diag, KVANT_EUNSUPPORTED, "device metal: %s: %zu threads a group, wanted %d", k->name,
                               (size_t)out->pipeline.maxTotalThreadsPerThreadgroup, PORT_THREADS);
+        if (d->port.matrices && out->pipeline.threadExecutionWidth != 32)
+            return kvant_fail(diag, KVANT_EUNSUPPORTED, "device metal: %s: simdgroups of %zu threads, wanted 32", k->name,
+                              (size_t)out->pipeline.threadExecutionWidth);
     }
     return KVANT_OK;
 }
@@ -263,6 +266,7 @@ static int open_gpu(metal_device *d, int index, kvant_diag *diag)
         if (![d->gpu supportsFamily:MTLGPUFamilyMetal3])
             return kvant_fail(diag, KVANT_EDEVICE, "device metal: %.60s has no Metal 3", d->gpu.name.UTF8String);
         d->queue = [d->gpu newCommandQueue];
+        d->port.matrices = [d->gpu supportsFamily:MTLGPUFamilyApple7];         /* an M1 or newer */
         d->port.max_alloc = d->gpu.maxBufferLength;
     }
     return d->queue ? KVANT_OK : kvant_fail(diag, KVANT_EDEVICE, "device metal: no command queue");

@@ -14,6 +14,14 @@ typedef __INT64_TYPE__ int64_t;
 typedef __UINT64_TYPE__ uint64_t;
 typedef unsigned int uint;
 struct uint3 { uint x, y, z; };
+#if defined(__clang__) || defined(__aarch64__)
+typedef __fp16 half;
+#else
+typedef _Float16 half;
+#endif
+#if defined(__clang__) && defined(__x86_64__) && !defined(KVANT_SHIM_CHECK) /* else a library is called */
+#pragma clang attribute push(__attribute__((target("f16c"))), apply_to = function)
+#endif
 
 #ifdef KVANT_SHIM_CHECK
 #define device __attribute__((address_space(1)))
@@ -60,12 +68,16 @@ inline uint32_t clz(uint32_t v) { return v ? (uint32_t)__builtin_clz(v) : 32u; }
 #ifdef KVANT_SHIM_CHECK
 __UINTPTR_TYPE__ shim_array(__SIZE_TYPE__ bytes);
 void shim_barrier(int device_memory, int line);
+void shim_matrix(int kind, int line, float **parts, const void *p, uint64_t stride, int bytes);
+#define SHIM_ADDRESS(p) nullptr
 #else
+#define SHIM_ADDRESS(p) (p)
 /* shim.h: struct shim_hooks */
 struct shim_hooks {
     void (*access)(const void *p, int bytes, int write);
     void *(*local)(__SIZE_TYPE__ bytes);
     void (*barrier)(int device_memory, int line);
+    void (*matrix)(int kind, int line, float **parts, const void *p, uint64_t stride, int bytes);
 };
 extern "C" {
 __attribute__((visibility("default"))) const shim_hooks *kvant_shim_hooks;
@@ -81,6 +93,11 @@ SHIM_QUIET void *shim_array(__SIZE_TYPE__ bytes)
 SHIM_QUIET void shim_barrier(int device_memory, int line)
 {
     kvant_shim_hooks->barrier(device_memory, line);
+}
+
+SHIM_QUIET void shim_matrix(int kind, int line, float **parts, const void *p, uint64_t stride, int bytes)
+{
+    kvant_shim_hooks->matrix(kind, line, parts, p, stride, bytes);
 }
 
 /* ---- what the compiler calls at each access ---- */
@@ -111,6 +128,7 @@ SHIM_CALL __tsan_func_exit() {}
 template <class T> struct shim_as { static T of(void *p) { return (T)p; } };
 template <class T> struct shim_as<T &> { static T &of(void *p) { return *(T *)p; } };
 template <> struct shim_as<uint3> { static uint3 of(void *p) { return *(uint3 *)p; } };
+template <> struct shim_as<uint> { static uint of(void *p) { return *(uint *)p; } };
 template <class... A> struct shim_call {
     shim_call(void (*f)(A...), A... a) { f(a...); }
 };
@@ -120,7 +138,7 @@ template <class... A> void shim_start(void (*f)(A...), void **v)
 }
 template <class... A> constexpr int shim_args(void (*)(A...))
 {
-    return (int)sizeof...(A) - 2;
+    return (int)sizeof...(A) - 3;
 }
 #define SHIM_ENTRY(name)                                                                                               \
     extern "C" {                                                                                                       \
@@ -128,4 +146,55 @@ template <class... A> constexpr int shim_args(void (*)(A...))
     __attribute__((visibility("default"))) extern const int kvant_shim_args = shim_args(k_##name);                     \
     }
 #endif
+
+/* ---- matrices of 8 x 8, made by the 32 threads of a simdgroup together (shim_matrix.c) ----
+ * A thread has two elements; which, no kernel may know.  What is stored or added to is float. */
+
+namespace metal {
+enum { SHIM_LOAD, SHIM_STORE, SHIM_MULTIPLY };         /* shim.h has them too */
+template <class T, int columns, int rows> struct simdgroup_matrix {
+    static_assert(columns == 8 && rows == 8, "simdgroup matrices are 8 x 8");
+    float shim_part[2];
+    simdgroup_matrix() : shim_part{ __builtin_nanf(""), __builtin_nanf("") } {}
+};
+typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
+typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
+
+template <class T, int columns, int rows>
+inline simdgroup_matrix<T, columns, rows> make_filled_simdgroup_matrix(float v)
+{
+    simdgroup_matrix<T, columns, rows> m;
+    m.shim_part[0] = m.shim_part[1] = v;
+    return m;
+}
+
+template <class A, class B>
+inline void simdgroup_multiply_accumulate(simdgroup_float8x8 &d, simdgroup_matrix<A, 8, 8> &a,
+                                          simdgroup_matrix<B, 8, 8> &b, simdgroup_float8x8 &c,
+                                          int line = __builtin_LINE())
+{
+    float *parts[4] = { d.shim_part, a.shim_part, b.shim_part, c.shim_part };
+    shim_matrix(SHIM_MULTIPLY, line, parts, nullptr, 0, 0);
+}
+
+#define SHIM_MOVES(space)                                                                                              \
+    template <class T>                                                                                                 \
+    inline void simdgroup_load(simdgroup_matrix<T, 8, 8> &d, const space T *p, uint64_t elements_per_row = 8,          \
+                               int line = __builtin_LINE())                                                            \
+    {                                                                                                                  \
+        float *parts[4] = { d.shim_part, d.shim_part, d.shim_part, d.shim_part };                                      \
+        shim_matrix(SHIM_LOAD, line, parts, SHIM_ADDRESS(p), elements_per_row, sizeof(T));                             \
+    }                                                                                                                  \
+    inline void simdgroup_store(simdgroup_float8x8 &a, space float *p, uint64_t elements_per_row = 8,                  \
+                                int line = __builtin_LINE())                                                           \
+    {                                                                                                                  \
+        float *parts[4] = { a.shim_part, a.shim_part, a.shim_part, a.shim_part };                                      \
+        shim_matrix(SHIM_STORE, line, parts, SHIM_ADDRESS(p), elements_per_row, 4);                                    \
+    }
+SHIM_MOVES(threadgroup)
+#ifdef KVANT_SHIM_CHECK                                /* else the same function: spaces are empty */
+SHIM_MOVES(device)
+#endif
+#undef SHIM_MOVES
+}
 #endif

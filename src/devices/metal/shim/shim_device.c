@@ -191,7 +191,7 @@ static void describe(const kvant_device *d, char *buf, int cap)
 static int try_compiler(kvant_diag *diag)
 {
     shim_program p;
-    const int code = shim_program_load(&p, "probe", "#include <metal_stdlib>\nkernel void k_probe(uint3 a, uint3 b) {}\n", diag);
+    const int code = shim_program_load(&p, "probe", "#include <metal_stdlib>\nkernel void k_probe(uint3 a, uint3 b, uint c) {}\n", diag);
 
     if (code == KVANT_OK)
         shim_program_free(&p);
@@ -207,7 +207,7 @@ static int open_device(const kvant_device_config *cfg, kvant_device **out, kvant
     if (!d)
         return kvant_fail(diag, KVANT_ENOMEM, "metal-shim: out of memory");
     d->port = (port_device){ .base.vt = &kvant_device_metal_shim, .dispatch = dispatch, .rest = rest,
-                             .max_alloc = (size_t)1 << 40 };
+                             .matrices = 1, .max_alloc = (size_t)1 << 40 };
     *out = &d->port.base;
     return KVANT_OK;
 }

@@ -39,21 +39,34 @@ static int array_of(const shim_group *g, size_t at, int bytes, int write)
     shim_found("%s %d bytes of threadgroup memory outside of its arrays", verb(write), bytes);
 }
 
-/* The first access of single bytes to an array: until then a word's first stamp stood for all of it. */
-static void to_bytes(shim_group *g, int array)
+/* The first access of so few bytes to an array: until then a word's first stamp stood for all of it. */
+static void to_unit(shim_group *g, int array, int bytes)
 {
     shim_stamp *s = g->local_stamps + g->array_at[array];
 
     for (size_t i = 0; i < g->array_bytes[array]; i++)
-        s[i] = s[i & ~(size_t)3];
-    g->array_unit[array] = 1;
+        s[i] = s[i & ~(size_t)(g->array_unit[array] - 1)];
+    g->array_unit[array] = bytes;
+}
+
+/* Another's, or a simdgroup's. */
+static int conflicts(const shim_group *g, int thread)
+{
+    return thread != g->thread || thread < 0;
+}
+
+static _Noreturn void written(const shim_stamp *s, int write)
+{
+    if (s->writer < 0)
+        shim_found("%s threadgroup memory that simdgroup %d wrote; no barrier between", verb(write), -2 - s->writer);
+    shim_found("%s threadgroup memory that thread %d wrote; no barrier between", verb(write), s->writer);
 }
 
 static void local_write(shim_group *g, shim_stamp *s)
 {
-    if (s->wrote == g->moment && s->writer != g->thread)
-        shim_found("writes threadgroup memory that thread %d wrote; no barrier between", s->writer);
-    if (s->read == g->moment && s->reader != g->thread)
+    if (s->wrote == g->moment && conflicts(g, s->writer))
+        written(s, 1);
+    if (s->read == g->moment && conflicts(g, s->reader))
         shim_found("writes threadgroup memory that %s read; no barrier between",
                    s->reader == SEVERAL ? "several threads" : "another thread");
     s->wrote = g->moment;
@@ -64,8 +77,8 @@ static void local_read(shim_group *g, shim_stamp *s)
 {
     if (s->wrote < g->first_moment)
         shim_found("reads threadgroup memory that no thread of the group wrote");
-    if (s->wrote == g->moment && s->writer != g->thread)
-        shim_found("reads threadgroup memory that thread %d wrote; no barrier between", s->writer);
+    if (s->wrote == g->moment && conflicts(g, s->writer))
+        written(s, 0);
     s->reader = s->read == g->moment && s->reader != g->thread ? SEVERAL : g->thread;
     s->read = g->moment;
 }
@@ -74,8 +87,8 @@ static void access_local(shim_group *g, size_t at, int bytes, int write)
 {
     const int array = array_of(g, at, bytes, write);
 
-    if (bytes < 4 && g->array_unit[array] == 4)
-        to_bytes(g, array);
+    if (bytes < g->array_unit[array])
+        to_unit(g, array, bytes);
     for (int i = 0; i < bytes; i += g->array_unit[array])
         (write ? local_write : local_read)(g, &g->local_stamps[at + (size_t)i]);
 }
@@ -92,7 +105,7 @@ static void conflict(const shim_group *g, uint64_t moment, int thread, int write
 {
     if (of_another_group(g, moment))
         shim_found("%s device memory that another group of this launch %s", verb(write), did);
-    if (moment == g->device_moment && thread != g->thread)
+    if (moment == g->device_moment && conflicts(g, thread))
         shim_found("%s device memory that another thread %s; no barrier for device memory between", verb(write), did);
 }
 

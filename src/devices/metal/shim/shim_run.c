@@ -9,7 +9,6 @@
 #include <ucontext.h>
 #include "base/mem.h"
 
-enum { FRESH, WAITS, ENDED };
 enum { TO_SCHEDULER = 1 };
 
 _Thread_local shim_group *shim_now;
@@ -25,8 +24,9 @@ void shim_found(const char *format, ...)
 {
     shim_group *g = shim_now;
     va_list args;
-    int n = snprintf(g->found, sizeof g->found, "%s: thread %d of group %u,%u,%u ", g->launch->kernel, g->thread,
-                     g->at[0], g->at[1], g->at[2]);
+    const int team = g->thread < 0;
+    int n = snprintf(g->found, sizeof g->found, "%s: %s %d of group %u,%u,%u ", g->launch->kernel,
+                     team ? "simdgroup" : "thread", team ? -2 - g->thread : g->thread, g->at[0], g->at[1], g->at[2]);
 
     va_start(args, format);
     vsnprintf(g->found + n, sizeof g->found - (size_t)n, format, args);
@@ -34,43 +34,48 @@ void shim_found(const char *format, ...)
     leave();
 }
 
-static void barrier(int device, int line)
+void shim_pause(int state)
 {
     shim_fiber *f = &shim_now->fibers[shim_now->thread];
 
-    f->state = WAITS;
-    f->device = device;
-    f->line = line;
+    f->state = state;
     if (_setjmp(f->at) == 0)
         leave();
 }
 
-static const shim_hooks hooks = { shim_access, shim_local, barrier };
+static void barrier(int device, int line)
+{
+    shim_fiber *f = &shim_now->fibers[shim_now->thread];
+
+    f->device = device;
+    f->line = line;
+    shim_pause(SHIM_WAITS);
+}
+
+static const shim_hooks hooks = { shim_access, shim_local, barrier, shim_matrix };
 
 static void run_kernel(void)
 {
     shim_group *g = shim_now;
     const shim_launch *l = g->launch;
-    uint32_t group[3] = { g->at[0], g->at[1], g->at[2] }, thread[3] = { (uint32_t)g->thread, 0, 0 };
-    void *args[SHIM_BUFFERS + 2];
+    uint32_t group[3] = { g->at[0], g->at[1], g->at[2] }, thread[3] = { (uint32_t)g->thread, 0, 0 },
+             team = thread[0] / SHIM_TEAM;
+    void *args[SHIM_BUFFERS + 3];
 
     for (int i = 0; i < l->n_buffers; i++)
         args[i] = l->buffers[i].addr;
     args[l->n_buffers] = group;
     args[l->n_buffers + 1] = thread;
+    args[l->n_buffers + 2] = &team;
     l->program->entry(args);
 }
 
 /* One run of the kernel after the other, a group's each. */
 static void fiber_main(void)
 {
-    shim_fiber *f = &shim_now->fibers[shim_now->thread];
-
     for (;;) {
         run_kernel();
-        f->state = ENDED;
-        if (_setjmp(f->at) == 0)
-            leave();
+        shim_pause(SHIM_ENDED);
     }
 }
 
@@ -94,7 +99,7 @@ static void resume(shim_group *g, int thread)
     g->thread = thread;
     if (_setjmp(g->scheduler) != 0)
         return;
-    if (g->fibers[thread].state == FRESH)
+    if (g->fibers[thread].state == SHIM_FRESH)
         start(g, thread);
     else
         _longjmp(g->fibers[thread].at, 1);
@@ -107,9 +112,10 @@ static int together(shim_group *g)
 
     for (int t = 1; t < g->launch->threads; t++) {
         const shim_fiber *f = &g->fibers[t];
-        if (f->state == first->state && (f->state == ENDED || (f->line == first->line && f->device == first->device)))
+        if (f->state == first->state &&
+            (f->state == SHIM_ENDED || (f->line == first->line && f->device == first->device)))
             continue;
-        const int ends = f->state == ENDED ? t : 0;
+        const int ends = f->state == SHIM_ENDED ? t : 0;
         const size_t n = sizeof g->found;
         const char *kernel = g->launch->kernel;
         if (f->state != first->state)
@@ -120,7 +126,7 @@ static int together(shim_group *g)
                      first->line, t, f->line);
         return 0;
     }
-    return first->state == WAITS;
+    return first->state == SHIM_WAITS;
 }
 
 static void next_moment(shim_group *g)
@@ -132,10 +138,35 @@ static void next_moment(shim_group *g)
         g->device_moment = g->moment;
 }
 
+/* A simdgroup up to the next barrier: its matrix operations make threads that waited at them ready again. */
+static void run_team(shim_group *g, int first, int n, int back)
+{
+    int stuck = -1;
+
+    for (int t = 0; t < n; t++)
+        g->fibers[first + t].ready = 1;
+    for (int moved = 1; moved;) {
+        moved = 0;
+        for (int i = 0; i < n && !g->found[0]; i++) {
+            const int t = first + (back ? n - 1 - i : i);
+            if (!g->fibers[t].ready)
+                continue;
+            g->fibers[t].ready = 0;
+            resume(g, t);
+            moved = 1;
+        }
+    }
+    for (int t = first; t < first + n; t++)
+        stuck = g->fibers[t].state == SHIM_MATRIX ? t : stuck;
+    if (stuck >= 0 && !g->found[0])
+        snprintf(g->found, sizeof g->found, "%s: thread %d waits at the matrix operation of line %d, which not every "
+                 "thread of its simdgroup calls", g->launch->kernel, stuck, g->fibers[stuck].op.line);
+}
+
 /* Every other stretch the last thread goes first: what depends on the order has a second way to be seen. */
 static void run_group(shim_group *g)
 {
-    const int n = g->launch->threads;
+    const int n = g->launch->threads, teams = (n + SHIM_TEAM - 1) / SHIM_TEAM;
 
     g->n_arrays = 0;
     g->local_used = 0;
@@ -143,8 +174,10 @@ static void run_group(shim_group *g)
     for (int t = 0; t < n; t++)
         g->fibers[t].arrays = 0;
     for (int back = 0;; back ^= 1) {
-        for (int t = 0; t < n && !g->found[0]; t++)
-            resume(g, back ? n - 1 - t : t);
+        for (int i = 0; i < teams && !g->found[0]; i++) {
+            const int first = (back ? teams - 1 - i : i) * SHIM_TEAM;
+            run_team(g, first, n - first < SHIM_TEAM ? n - first : SHIM_TEAM, back);
+        }
         if (g->found[0] || !together(g))
             return;
         next_moment(g);

@@ -19,7 +19,7 @@ using namespace metal;
 #define BUFFER(type, name, index) device type *name [[buffer(index)]],
 #define PARAMS(name, index)                                                                                            \
     constant p_##name &p [[buffer(index)]], uint3 group_at [[threadgroup_position_in_grid]],                           \
-    uint3 thread_at [[thread_position_in_threadgroup]]
+    uint3 thread_at [[thread_position_in_threadgroup]], uint team_at [[simdgroup_index_in_threadgroup]]
 #define OPEN(type, name)
 #ifndef KVANT_SHIM
 #define LOCAL_ARRAY(type, name, n) threadgroup type name[n];
@@ -31,6 +31,7 @@ using namespace metal;
 #define GROUP_Y ((int)group_at.y)
 #define GROUP_Z ((int)group_at.z)
 #define THREAD ((int)thread_at.x)
+#define TEAM ((int)team_at)                /* of 32 threads, where the host says that there are matrices */
 
 FN float port_bits(uint32_t u)
 {

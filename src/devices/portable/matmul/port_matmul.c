@@ -2,7 +2,8 @@
 #include "devices/portable/core/port_dev.h"
 #include "devices/portable/matmul/matmul_params.h"
 
-enum { MOST_ROWS = 8 };                    /* activation rows that a group takes at once */
+enum { MOST_ROWS = 8 };                    /* activation rows that a group takes at once; more: matrices */
+enum { ROWS_PER_EXPERT = 4, TILE = 32 };   /* rows from which an expert's are worth finding; TILE: matmul_matrix.k */
 
 /* The generated decoder of the type; types without blocks have one of single values too. */
 static void define_type(port_call *c, const kvant_weight *w)
@@ -25,9 +26,24 @@ typedef struct product {
     const float *x;
     const int32_t *ids;
     float *y;
-    int rows, x_rows, x_div;
+    int rows, x_rows, x_div, compute;
     int64_t ldx, ldy;
 } product;
+
+/* --compute f32 keeps the sums of few rows: there a row's bits do not depend on how many the pass has. */
+static int takes_matrices(const port_device *d, const product *m)
+{
+    const int64_t least = m->ids ? ROWS_PER_EXPERT * m->w->n_expert : MOST_ROWS + 1;
+    return d->matrices && m->compute == KVANT_COMPUTE_AUTO && m->rows >= least;
+}
+
+/* What tiles of these weights hold; half where its range and 11 bits are enough: bf16, f32 and scales of 8 exponent
+ * bits have more range. */
+static const char *tile_of(const kvant_weight *w)
+{
+    const char *name = w->type->name;
+    return strcmp(name, "F32") == 0 || strcmp(name, "BF16") == 0 || strcmp(name, "MXFP4") == 0 ? "float" : "half";
+}
 
 static int rows_at_once(const product *m)
 {
@@ -37,7 +53,7 @@ static int rows_at_once(const product *m)
 static int product_part(port_device *d, const product *m, int i, kvant_diag *diag)
 {
     const port_weight *v = m->w->packed;
-    const int at_once = rows_at_once(m);
+    const int matrices = takes_matrices(d, m), at_once = matrices ? TILE : rows_at_once(m);
     struct p_matmul p = { .row_bytes = (int64_t)v->row_bytes, .ldx = m->ldx, .ldy = m->ldy, .n_in = (int32_t)m->w->n_in,
                           .n_out = (int32_t)m->w->n_out, .rows = m->rows, .x_div = m->x_div,
                           .n_scale = v->scale ? m->w->n_scale : 0, .has_ids = m->ids != NULL };
@@ -49,13 +65,21 @@ static int product_part(port_device *d, const product *m, int i, kvant_diag *dia
         groups = p.row_to - p.row_from;
     }
     define_type(&c, m->w);
-    port_define(&c, "ROWS %d", at_once);
+    if (matrices) {
+        c.kernel = PORT_KERNEL_matmul_matrix;
+        port_define(&c, "TILE %s", tile_of(m->w));
+    } else {
+        port_define(&c, "ROWS %d", at_once);
+    }
     port_read(&c, v->part[i], (size_t)(p.row_to - p.row_from) * v->row_bytes);
     port_read(&c, v->scale, v->scale ? (size_t)m->w->n_scale * sizeof(float) : 0);
     port_read(&c, m->x, (size_t)((m->x_rows - 1) * m->ldx + m->w->n_in) * sizeof(float));
     port_write(&c, m->y, (size_t)((m->rows - 1) * m->ldy + m->w->n_out) * sizeof(float));
     port_read(&c, m->ids, m->ids ? (size_t)m->rows * sizeof(int32_t) : 0);
-    return port_dispatch(d, &c, groups, (m->rows + at_once - 1) / at_once, 1, diag);
+    if (matrices)
+        groups = (groups + TILE - 1) / TILE;
+    const int64_t tiles = matrices && m->ids ? m->w->n_expert : (m->rows + at_once - 1) / at_once;
+    return port_dispatch(d, &c, groups, tiles, 1, diag);
 }
 
 static int product_run(port_device *d, const product *m, kvant_diag *diag)
@@ -69,8 +93,8 @@ static int product_run(port_device *d, const product *m, kvant_diag *diag)
 static int matmul_run(port_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_matmul_args *a = args;
-    const product m = { .w = a->w, .x = a->x, .y = a->y, .rows = a->m, .x_rows = a->m, .x_div = 1, .ldx = a->ldx,
-                        .ldy = a->ldy };
+    const product m = { .w = a->w, .x = a->x, .y = a->y, .rows = a->m, .x_rows = a->m, .x_div = 1,
+                        .compute = a->compute, .ldx = a->ldx, .ldy = a->ldy };
     return product_run(d, &m, diag);
 }
 PORT_OP(matmul, NULL, matmul_run)
@@ -79,7 +103,8 @@ static int matmul_id_run(port_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_matmul_id_args *a = args;
     const product m = { .w = a->w, .x = a->x, .ids = a->ids, .y = a->y, .rows = a->n * a->k,
-                        .x_rows = a->n * a->k / a->x_div, .x_div = a->x_div, .ldx = a->ldx, .ldy = a->w->n_out };
+                        .x_rows = a->n * a->k / a->x_div, .x_div = a->x_div, .compute = a->compute,
+                        .ldx = a->ldx, .ldy = a->w->n_out };
     return product_run(d, &m, diag);
 }
 PORT_OP(matmul_id, NULL, matmul_id_run)

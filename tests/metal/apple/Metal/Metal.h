@@ -3,7 +3,7 @@
 typedef enum { MTLResourceStorageModeShared = 0 } MTLResourceOptions;
 typedef enum { MTLCommandBufferStatusCompleted = 4, MTLCommandBufferStatusError = 5 } MTLCommandBufferStatus;
 typedef enum { MTLLanguageVersion3_0 = 3 << 16 } MTLLanguageVersion;
-typedef enum { MTLGPUFamilyMetal3 = 5001 } MTLGPUFamily;
+typedef enum { MTLGPUFamilyApple7 = 1007, MTLGPUFamilyMetal3 = 5001 } MTLGPUFamily;
 typedef struct { NSUInteger width, height, depth; } MTLSize;
 static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height, NSUInteger depth)
 {
@@ -19,7 +19,7 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height, NSUIntege
 @protocol MTLFunction
 @end
 @protocol MTLComputePipelineState
-@property(readonly) NSUInteger maxTotalThreadsPerThreadgroup;
+@property(readonly) NSUInteger maxTotalThreadsPerThreadgroup, threadExecutionWidth;
 @end
 @protocol MTLLibrary
 - (id<MTLFunction>)newFunctionWithName:(NSString *)name;
