@@ -53,6 +53,8 @@ foreach(name check_golden check_add_format check_vulkan_attn check_vulkan_caches
 endforeach()
 
 # A test that compares times with each other needs the machine for itself.
-if(TEST check_serve_neighbours)
-    set_tests_properties(check_serve_neighbours PROPERTIES RUN_SERIAL TRUE)
-endif()
+foreach(name check_serve_neighbours check_serve_grammar)
+    if(TEST ${name})
+        set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+    endif()
+endforeach()

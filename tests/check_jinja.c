@@ -343,11 +343,7 @@ static void *test_depth(void *unused)
 
 static void test_small_stack(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    const size_t stack = 1024 * 1024; /* instrumented frames are larger */
-#else
-    const size_t stack = 64 * 1024;
-#endif
+    const size_t stack = check_sanitized ? 1024 * 1024 : 64 * 1024; /* instrumented frames are larger */
     pthread_attr_t attr;
     pthread_t thread;
 

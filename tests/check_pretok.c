@@ -184,11 +184,7 @@ static void *small_stack(void *arg)
 
 static void test_stack(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    const size_t stack = 512 * 1024; /* instrumented frames are larger */
-#else
-    const size_t stack = 64 * 1024;
-#endif
+    const size_t stack = check_sanitized ? 512 * 1024 : 64 * 1024; /* instrumented frames are larger */
     pthread_attr_t attr;
     pthread_t th;
 

@@ -54,25 +54,16 @@ def send_bombs(s, n, results):
 
 
 def check_bombs(s):
-    """Before: a bystander's request took 7 s beside one bomb, all of them as long as it ran.  Other programs of the machine may
-    slow one attempt; a server that lets bombs delay others fails each of three."""
+    """Before: a bystander's request took 7 s beside one bomb, all of them as long as it ran."""
     times(s, 5)
     _, alone, texts = times(s, 20)
-    for _ in range(3):
-        results = []
-        threads = send_bombs(s, 3, results)
-        p95, most, beside = times(s, 20)
-        for t in threads:
-            t.join()
-        check_bombed(s, results, texts, beside)
-        # A quarter of a second is left for the other processes of the machine: each bomb took 7 s of every request before.
-        if p95 <= max(3 * alone, 0.25 * SLOW):
-            break
+    results = []
+    threads = send_bombs(s, 3, results)
+    p95, most, beside = times(s, 20)
+    for t in threads:
+        t.join()
+    # A quarter of a second is left for the other processes of the machine: each bomb took 7 s of every request before.
     C.ok(p95 <= max(3 * alone, 0.25 * SLOW), f"A4: 1 in 20 took more than {p95 * 1e3:.0f} ms, alone at most {alone * 1e3:.0f}; the worst {most * 1e3:.0f}")
-
-
-def check_bombed(s, results, texts, beside):
-    """Bystanders got their text, and each bomb an error of its own."""
     C.ok(beside == texts and len(texts) == 1, f"A4: the bystander's text: {beside}, alone {texts}")
     C.ok(len(results) == 3, f"A4: {len(results)} answers")
     for status, r in results:

@@ -798,11 +798,7 @@ int main(void)
                          .default_max_tokens = -1,
                          .sampler = kvant_sampler_defaults() };
     pthread_attr_init(&attr);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    pthread_attr_setstacksize(&attr, 512 << 10); /* instrumented frames are larger */
-#else
-    pthread_attr_setstacksize(&attr, 64 << 10);
-#endif
+    pthread_attr_setstacksize(&attr, check_sanitized ? 512 << 10 : 64 << 10); /* instrumented frames are larger */
     if (pthread_create(&thread, &attr, all, NULL) == 0)
         pthread_join(thread, NULL);
     else

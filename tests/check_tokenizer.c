@@ -299,11 +299,7 @@ static void test_long(tokenizer *const *toks, size_t max)
     long_case c = { toks, max };
     pthread_attr_t attr;
     pthread_t th;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    const size_t stack = 512 * 1024; /* instrumented frames are larger */
-#else
-    const size_t stack = 64 * 1024;
-#endif
+    const size_t stack = check_sanitized ? 512 * 1024 : 64 * 1024; /* instrumented frames are larger */
 
     pthread_attr_init(&attr);
     CHECK(pthread_attr_setstacksize(&attr, stack) == 0, "stack size");

@@ -44,12 +44,13 @@ static int is_first(int id, int i, const char *name)
  * of all its variants of its own: check_attn, check_matmul, check_kernels. */
 static const char *usual_ops(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     static const int apart[] = { KVANT_OP_ATTN, KVANT_OP_MATMUL, KVANT_OP_MATMUL_ID, KVANT_OP_CACHE_WRITE,
                                  KVANT_OP_PAGE_SEAL, KVANT_OP_CACHE_READ };
     static char list[1024];
     size_t n = 0;
 
+    if (!check_sanitized)
+        return NULL;
     for (int id = 0; id < KVANT_OP_COUNT; id++) {
         int skip = 0;
         for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
@@ -58,9 +59,6 @@ static const char *usual_ops(void)
             n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? "," : "", kvant_op_get(id)->name);
     }
     return list;
-#else
-    return NULL;
-#endif
 }
 
 int main(int argc, char **argv)

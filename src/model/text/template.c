@@ -60,10 +60,9 @@ static const struct {
 static int parse(chat_template *c, const char *name, const char *source, size_t n, kvant_diag *diag)
 {
     c->name = name;
-    c->source = kvant_calloc(n + 1, 1);
+    c->source = kvant_strndup(source, n);
     if (!c->source)
         return kvant_fail(diag, KVANT_ENOMEM, "chat template: out of memory");
-    memcpy(c->source, source, n);
     return jinja_parse(source, n, &c->t, diag);
 }
 

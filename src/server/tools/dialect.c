@@ -21,6 +21,8 @@ static const dialect_args python_args = { "", "=", "", " , ", NULL, 0 };
 
 #define JSON_NAME      " { \"name\" : \""
 #define JSON_ARGUMENTS "\" , \"arguments\" : "
+/* Calls of a list: {"name": NAME, "arguments": {...}}, ... */
+#define JSON_CALLS     .before = JSON_NAME, .middle = JSON_ARGUMENTS, .after = " }", .between = " ,"
 
 static const dialect dialects[] = {
     { .name = "hermes",
@@ -123,17 +125,11 @@ static const dialect dialects[] = {
       .close = " ]<|END_ACTION|>" },
     { .name = "nemotron",
       .open = "<TOOLCALL>^ [",
-      .before = JSON_NAME,
-      .middle = JSON_ARGUMENTS,
-      .after = " }",
-      .between = " ,",
+      JSON_CALLS,
       .close = " ]</TOOLCALL>" },
     { .name = "granite",
       .open = "<|tool_call|>^ [",
-      .before = JSON_NAME,
-      .middle = JSON_ARGUMENTS,
-      .after = " }",
-      .between = " ,",
+      JSON_CALLS,
       .close = " ]",
       .drop = "<|/tool_call|>", /* Phi-4-mini ends its calls with it */
       .hint = "<|tool_call|> followed by" },
@@ -149,17 +145,11 @@ static const dialect dialects[] = {
       .single = 1 },
     { .name = "firefunction",
       .open = " functools[^",
-      .before = JSON_NAME,
-      .middle = JSON_ARGUMENTS,
-      .after = " }",
-      .between = " ,",
+      JSON_CALLS,
       .close = " ]" },
     { .name = "tool_calls",
       .open = "<tool_calls>^ [",
-      .before = JSON_NAME,
-      .middle = JSON_ARGUMENTS,
-      .after = " }",
-      .between = " ,",
+      JSON_CALLS,
       .close = " ]</tool_calls>" },
     { .name = "apertus",
       .open = "<|tools_prefix|>^ [",
