@@ -111,6 +111,7 @@ def check_other_routes(s):
     props = s.get("/props")[1]
     C.ok(all(props[k] == info[k] for k in ("bos_token", "eos_token", "chat_template")), "/props has the same")
     C.ok(s.post("/tokenize", {"prompt": "Hello wörld 🙂", "add_special_tokens": False})[1]["tokens"] == t, "vLLM's name of a text")
+    C.ok(s.post("/tokenize", {"prompt": 3})[1]["error"]["param"] == "prompt" and s.post("/tokenize", {})[1]["error"]["param"] == "content", "its name in an error")
     C.ok(s.post("/tokenize", {"content": "a b", "with_pieces": True})[1]["tokens"][0]["piece"] == "a", "pieces")
     C.ok("sea" in s.post("/apply-template", {"messages": CHAT})[1]["prompt"], "template")
     r = s.post("/v1/embeddings", {"input": ["a cat", "a dog"]})[1]

@@ -104,11 +104,13 @@ void embed_request_dispose(embed_request *r)
 
 static int read_tokenize(const request_env *env, const json_t *o, prompt *out, int *with_pieces, api_error *e)
 {
-    const json_t *content = body_field(o, "content"), *v = content ? content : body_field(o, "prompt");
-    int special = 1, bos = !content; /* a prompt: vLLM's field, with vLLM's default */
+    const json_t *text = body_field(o, "content") ? NULL : body_field(o, "prompt");
+    const char *key = text ? "prompt" : "content";
+    const json_t *v = body_field(o, key);
+    int special = 1, bos = text != NULL; /* vLLM's field, with vLLM's default */
 
     if (!json_is_string(v))
-        return api_fail(e, BAD, "content", "content: wanted a string");
+        return api_fail(e, BAD, key, "%s: wanted a string", key);
     API_TRY(body_bool(o, "add_special", &bos, e));
     API_TRY(body_bool(o, "add_special_tokens", &bos, e));
     API_TRY(body_bool(o, "parse_special", &special, e));
