@@ -313,8 +313,9 @@ def check_overload(s):
 
 
 def check_ping(s):
-    """Comment lines while a request waits behind others."""
-    hold = [s.open("/v1/completions", {"prompt": "x", "max_tokens": 1400, "stream": True, "ignore_eos": True}) for _ in range(4)]
+    """Comment lines while a request waits behind others: two for each slot, since a fast machine writes 1,400 tokens in two seconds, and
+    a comment comes after one or two."""
+    hold = [s.open("/v1/completions", {"prompt": "x", "max_tokens": 1400, "stream": True, "ignore_eos": True}) for _ in range(8)]
     time.sleep(0.3)
     with s.open("/v1/completions", {"prompt": "x", "max_tokens": 1, "stream": True}) as k:
         k.settimeout(15 * SLOW)
