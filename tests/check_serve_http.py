@@ -438,8 +438,8 @@ def check_keys():
 
 
 def check_drain():
-    s = Server(BUILD, "-c", "2048", "-np", "2", "--drain-seconds", "300")
-    k = s.open("/v1/completions", {"prompt": "The sea", "max_tokens": 1000, "stream": True, "ignore_eos": True})
+    s = Server(BUILD, "-c", "16384", "-np", "2", "--drain-seconds", "300")     # 3,000 tokens take a second and more
+    k = s.open("/v1/completions", {"prompt": "The sea", "max_tokens": 3000, "stream": True, "ignore_eos": True})
     k.recv(10)
     s.process.send_signal(signal.SIGTERM)
     time.sleep(0.3)
