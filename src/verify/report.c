@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "base/mem.h"
 #include "kvant/kvant.h"
 #include "verify/vcase.h"
@@ -110,10 +111,22 @@ static void entry_json(const verify_entry *e, jsonw *w)
     jsonw_end(w);
 }
 
+/* The day in UTC: a report is evidence of what was true then. */
+static void day_json(jsonw *w)
+{
+    const time_t now = time(NULL);
+    struct tm utc;
+    char text[16];
+
+    if (gmtime_r(&now, &utc) && strftime(text, sizeof text, "%Y-%m-%d", &utc) > 0)
+        jsonw_kstr(w, "date", text);
+}
+
 void verify_report_json(const verify_report *r, jsonw *w)
 {
     jsonw_kstr(w, "device", r->device);
     jsonw_kstr(w, "library", kvant_version());
+    day_json(w);
     jsonw_key(w, "ops");
     jsonw_array(w);
     for (int i = 0; i < r->n; i++)
