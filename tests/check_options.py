@@ -49,7 +49,7 @@ POPULAR = [
     ("R", "--draft-max 8", "not supported yet"), ("R", "--control-vector x", "not supported"), ("A", "--lora-init-without-apply"), ("R", "--rope-scaling yarn", "as the file says"),
     ("R", "--override-kv a=int:1", "rewrite the file"), ("R", "--rerank", "no rank head"), ("R", "--rerank --pooling mean", "wanted one of them"), ("R", "--path x", "part of the program"),
     ("R", "--rpc x", "one device"), ("N", "--sleep-idle-seconds 60"), ("N", "-sps 0.5"), ("A", "--api-prefix /x"), ("N", "-e"),
-    ("N", "--no-agent"), ("N", "--no-prefill-assistant"), ("N", "--no-log-jsonl"), ("R", "--agent", "tool_calls"), ("R", "-l 5+1", "logit_bias"),
+    ("N", "--no-agent"), ("N", "--prefill-assistant"), ("N", "--no-log-jsonl"), ("R", "--agent", "tool_calls"), ("R", "-l 5+1", "logit_bias"),
     ("R", "--spec-draft-n-max 4", "not supported yet"), ("R", "-cmoed", "not supported yet"), ("R", "--fim-qwen-1.5b-default", "fetch the GGUF file"),
     ("R", "--skip-chat-parsing", "reasoning_format"), ("R", "--webui-config x", "in the browser"),
     ("R", "--ssl-key-file x", "proxy"), ("R", "--models-dir x", "wanted one of them"), ("A", "--models-max 2"), ("R", "--models-preset x", "wanted one of them"),

@@ -17,7 +17,7 @@ CHAT = [{"role": "user", "content": "Tell me about the sea."}]
 
 def events(s, path, body):
     data = s.request("POST", path, {**body, "stream": True})[2]
-    return [json.loads(x[6:]) for x in data.strip().split(b"\n\n") if x.startswith(b"data: {")]
+    return [json.loads(x[6:]) for x in data.split(b"\n") if x.startswith(b"data: {")]
 
 
 def check_prompts(s):
@@ -85,6 +85,75 @@ def check_progress(s):
     C.ok(not [x for x in events(s, "/completion", {**body, "return_progress": False}) if "prompt_progress" in x], "not asked for")
 
 
+def check_prefill(s):
+    """An assistant's last message goes on: the answer is what follows, and nothing of what was given."""
+    said = CHAT + [{"role": "assistant", "content": "The sea was "}]
+    ask = {"max_tokens": 8, "temperature": 0}
+    text = s.post("/apply-template", {"messages": said})[1]["prompt"]
+    C.ok(text.endswith("The sea was "), text)
+    want = s.post("/completion", {**ask, "prompt": text})[1]["content"]
+    explicit = {"messages": said, "continue_final_message": True, "add_generation_prompt": False}
+    for body in ({"messages": said}, explicit, {"messages": CHAT + [{"role": "assistant", "content": [{"type": "text", "text": "The sea "},
+                                                                                                 {"type": "text", "text": "was "}]}]}):
+        status, r = s.post("/v1/chat/completions", {**ask, **body})
+        C.ok(status == 200 and r["choices"][0]["message"]["content"] == want, (body, r, want))
+        parts = [x["choices"][0]["delta"].get("content") or "" for x in events(s, "/v1/chat/completions", {**ask, **body})]
+        C.ok("".join(parts) == want, (body, parts, want))
+    r = s.post("/v1/messages", {**ask, "messages": said})[1]
+    C.ok(r["content"] == [{"type": "text", "text": want}], (r, want))
+    r = s.post("/v1/responses", {"input": said, "max_output_tokens": 8, "temperature": 0})[1]
+    C.ok(r["output"][0]["content"][0]["text"] == want, (r, want))
+    for off in ({"continue_final_message": False}, {"add_generation_prompt": False}):
+        C.ok(not s.post("/apply-template", {"messages": said, **off})[1]["prompt"].endswith("The sea was "), off)
+    empty = s.post("/apply-template", {"messages": CHAT + [{"role": "assistant", "content": ""}]})
+    C.ok(empty[0] == 200 and empty[1]["prompt"].count("assistant") == 2, empty)
+    status, r = s.post("/v1/chat/completions", {"messages": said + said[1:], "max_tokens": 1})
+    C.ok(status == 400 and "the last 2 are the assistant's" in r["error"]["message"], r)
+    called = {"role": "assistant", "content": "I look.", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
+    status, r = s.post("/v1/chat/completions", {**explicit, "messages": CHAT + [called]})
+    C.ok(status == 400 and r["error"]["param"] == "continue_final_message" and "tool_calls" in r["error"]["message"], r)
+    C.ok(s.post("/v1/chat/completions", {"messages": CHAT + [called], "max_tokens": 1})[0] == 200, "calls, then a turn")
+
+
+def check_timings(s):
+    """timings_per_token: in every part of a stream, and only when asked for; the last part always tells."""
+    ask = {"max_tokens": 5, "temperature": 0, "ignore_eos": True, "timings_per_token": True}
+    for path, body in (("/completion", {"prompt": "The sea"}), ("/v1/completions", {"prompt": "The sea"}), ("/v1/chat/completions", {"messages": CHAT})):
+        told = [x["timings"] for x in events(s, path, {**ask, **body}) if "timings" in x]
+        n = [t["predicted_n"] for t in told]
+        C.ok(len(n) >= 3 and n == sorted(n) and n[-1] == 5 and n[0] < 5, (path, told))
+        ms = [t["predicted_ms"] for t in told]
+        C.ok(all(t["prompt_ms"] == told[-1]["prompt_ms"] > 0 for t in told) and ms == sorted(ms) and ms[-1] > 0, (path, told))
+        parts = events(s, path, {**ask, **body, "timings_per_token": False})
+        C.ok(["timings" in x for x in parts] == [False] * (len(parts) - 1) + [True], (path, parts))
+        parts = [] if path == "/completion" else events(s, path, {**ask, **body, "timings_per_token": False, "stream_options": {"include_usage": True}})
+        C.ok(all(("timings" in x) == bool(x["usage"]) for x in parts), (path, parts))
+        status, r = s.post(path, {**body, "timings_per_token": 1})
+        C.ok(status == 400 and r["error"]["param"] == "timings_per_token", r)
+    for field in ("timings_per_token", "return_progress"):
+        status, r = s.post("/v1/messages", {"messages": CHAT, "max_tokens": 1, field: True})
+        C.ok(status == 400 and r["error"]["param"] == field and "/v1/messages" in r["error"]["message"], r)
+
+
+def check_responses(s):
+    """/v1/responses tells the same: progress as response.in_progress, timings beside the deltas and the end."""
+    body = {"input": "one two three four five " * 30, "max_output_tokens": 5, "temperature": 0, "timings_per_token": True, "return_progress": True}
+    told = events(s, "/v1/responses", body)
+    C.ok([x["sequence_number"] for x in told] == list(range(len(told))) and [x["type"] for x in told[:2]] == ["response.created", "response.in_progress"], told)
+    p = [x["prompt_progress"] for x in told if "prompt_progress" in x]
+    C.ok(len(p) >= 2 and p[0]["processed"] == p[0]["cache"] and p[-1]["processed"] == p[-1]["total"], p)
+    C.ok(all(x["type"] == "response.in_progress" and x["response"]["status"] == "in_progress" for x in told if "prompt_progress" in x), told)
+    deltas = [x for x in told if x["type"] == "response.output_text.delta"]
+    C.ok(deltas and all(x["timings"]["prompt_n"] > 0 for x in deltas), deltas)
+    usage = told[-1]["response"]["usage"]
+    C.ok(told[-1]["timings"]["predicted_n"] == usage["output_tokens"] and told[-1]["timings"]["prompt_n"] == p[0]["total"] - p[0]["cache"], told[-1])
+    plain = events(s, "/v1/responses", {**body, "timings_per_token": False, "return_progress": False})
+    C.ok(["timings" in x for x in plain] == [False] * (len(plain) - 1) + [True] and not any("prompt_progress" in x for x in plain), plain)
+    whole = s.post("/v1/responses", {"input": "Hi", "max_output_tokens": 3})[1]
+    C.ok("timings" not in whole and whole["usage"]["input_tokens_details"] == {"cached_tokens": 0} and
+         whole["usage"]["output_tokens_details"] == {"reasoning_tokens": 0}, whole)
+
+
 def check_metrics(s):
     status, headers, data = s.request("GET", "/metrics")
     lines = dict(x.rsplit(" ", 1) for x in data.decode().splitlines() if x.startswith("llamacpp:"))
@@ -132,7 +201,7 @@ def main():
         print("SKIP check_serve_llama: this build has no server")
         return C.end()
     with Server(BUILD, "-np", "2", "-c", "256", "--metrics-compat", "llamacpp,vllm", "--cors-origins", "http://a.example,localhost") as s:
-        for check in (check_prompts, check_fields, check_chat, check_progress, check_metrics, check_origins):
+        for check in (check_prompts, check_fields, check_chat, check_progress, check_prefill, check_timings, check_responses, check_metrics, check_origins):
             check(s)
         props = s.request("GET", "/props")[2]
         C.ok(json.loads(props)["model_path"].endswith(".gguf"), props)

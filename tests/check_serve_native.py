@@ -111,19 +111,15 @@ def check_post_probs(s):
 
 
 def check_off():
-    """What the operator switched off; an assistant's last message that goes on by default."""
-    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well, th"}]
-    with Server(BUILD, "-np", "1", "-c", "256", "--no-metrics", "--no-slots", "--prefill-assistant") as s:
+    """What the operator switched off."""
+    with Server(BUILD, "-np", "1", "-c", "256", "--no-metrics", "--no-slots", "--no-prefill-assistant") as s:
         for path in ("/metrics", "/slots"):
             status, r = s.get(path)
             C.ok(status == 501 and r["error"]["type"] == "not_supported_error" and "switched off" in r["error"]["message"], r)
-        text = s.post("/apply-template", {"messages": chat})[1]["prompt"]
-        C.ok(text.endswith("Well, th"), text)
-        C.ok(s.post("/apply-template", {"messages": chat, "continue_final_message": True, "add_generation_prompt": False})[1]["prompt"] == text, text)
-        for off in ({"continue_final_message": False}, {"add_generation_prompt": False}):
-            C.ok(not s.post("/apply-template", {"messages": chat, **off})[1]["prompt"].endswith("Well, th"), off)
+        chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well, th"}]
+        C.ok(not s.post("/apply-template", {"messages": chat})[1]["prompt"].endswith("Well, th"), "--no-prefill-assistant")
         status, r = s.post("/v1/chat/completions", {"messages": chat + chat[1:], "max_tokens": 1})
-        C.ok(status == 400 and "the last 2 are the assistant's" in r["error"]["message"], r)
+        C.ok(status == 200, r)
 
 
 def check_bad(s):

@@ -65,8 +65,6 @@ def mapped(args):
         out += ["--no-metrics"]                 # their default, as what follows
     if "--cors-origins" not in flags:
         out += ["--cors-origins", "*"]
-    if "--no-prefill-assistant" not in flags:
-        out += ["--prefill-assistant"]
     if not flags.keys() & {"--chat-template", "--chat-template-file"}:
         out += ["--chat-template-file", TEMPLATE]
     return served(flags, out)

@@ -130,7 +130,7 @@ typedef struct kvant_event {
     int32_t stop_token; /* the end-of-generation or stop id that ended it, or -1 */
     int code;           /* KVANT_E* with FINISH_ERROR, else KVANT_OK */
     const char *text;   /* its sentence; "" */
-    const kvant_timings *timings;
+    const kvant_timings *timings; /* TOKEN too: until now */
     /* KVANT_REQUEST_EMBED_*: f32[n_rows][n_embd], not normalised; else NULL.  n_rows 1, of EMBED_EACH n_prompt */
     const float *embedding;
     int n_embd, n_rows;

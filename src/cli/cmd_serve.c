@@ -285,7 +285,7 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     p->metrics_llamacpp = compat && strstr(compat, "llamacpp");
     p->slots = !opt_flag(o, OPT_NO_SLOTS);
     p->metrics = !opt_flag(o, OPT_NO_METRICS);
-    p->prefill = opt_flag(o, OPT_SERVE_PREFILL);
+    p->prefill = !opt_flag(o, OPT_SERVE_NO_PREFILL);
     p->page = !opt_flag(o, OPT_NO_UI);
     p->ignore_eos = opt_flag(o, OPT_IGNORE_EOS);
     p->seed = opt_int(o, OPT_SEED);

@@ -217,6 +217,7 @@ int request_can_yield(const kvant_session *s, const request *q);
 /* After a step: snapshots, index, events, the next token; ends it where due (then 1 is returned). */
 int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_diag *diag);
 /* END event; frees everything.  The caller has taken it out of waiting or running. */
+void request_times(request *q); /* as if it ended now */
 void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, int code, const char *text);
 
 /* ---- session_tenant.c ---- */

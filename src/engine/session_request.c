@@ -223,7 +223,7 @@ int request_send(kvant_session *s, request *q, kvant_event *ev)
     return q->r.event(q->r.user, ev);
 }
 
-static void finish_times(request *q)
+void request_times(request *q)
 {
     q->t.ended_ns = clock_ns();
     q->t.n_generated = q->n_generated;
@@ -272,7 +272,7 @@ void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, i
         s->e->hidden_sinks[q->seq] = (hidden_sink){ NULL, 0 };
     if (q->saved)
         s->saved_bytes -= (int64_t)q->saved_bytes;
-    finish_times(q);
+    request_times(q);
     s->st.finished[finish]++;
     q->tenant->live--;
     live_remove(s, q);

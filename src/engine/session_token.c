@@ -148,9 +148,12 @@ int request_next_token(kvant_session *s, request *q, int item, int32_t *token, k
     const kvant_item *it = &s->items[item];
     const float *logits = kvant_step_logits(s->e, item, it->logits == KVANT_LOGITS_ALL ? it->n - 1 : 0);
     kvant_token_prob top[MAX_LOGPROBS];
-    kvant_event ev = {
-        .kind = KVANT_EVENT_TOKEN, .prompt_done = q->r.n_prompt, .index = q->n_generated, .logprob = NAN, .top = top
-    };
+    kvant_event ev = { .kind = KVANT_EVENT_TOKEN,
+                       .prompt_done = q->r.n_prompt,
+                       .index = q->n_generated,
+                       .logprob = NAN,
+                       .top = top,
+                       .timings = &q->t };
 
     if (logits)
         KVANT_TRY(pick(s, q, logits, token, diag));
@@ -164,5 +167,6 @@ int request_next_token(kvant_session *s, request *q, int item, int32_t *token, k
     }
     ev.token = *token;
     count_token(s, q, *token);
+    request_times(q);
     return finish_of(s, q, request_send(s, q, &ev), *token);
 }

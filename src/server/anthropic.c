@@ -241,5 +241,6 @@ static void anthropic_whole(job *j, jsonw *w)
     jsonw_end(w);
 }
 
+/* Nothing asks it for progress: the request is refused. */
 const answer_shape anthropic_shape = { anthropic_chunk, anthropic_end_stream, anthropic_error_frame,
-                                       anthropic_whole };
+                                       anthropic_whole, NULL };

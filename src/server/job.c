@@ -277,7 +277,8 @@ static void take_shape(job *j, request *r)
     r->fields = NULL;
     r->n_fields = 0;
     j->verbose = r->verbose;
-    j->progress = r->progress && r->stream && (j->shape == &openai_shape || j->shape == &native_shape);
+    j->progress = r->progress && r->stream;
+    j->timings_each = r->timings_each;
     j->top_logprobs = r->top_logprobs;
     j->post_probs = r->post_probs;
     j->max_tokens = r->max_tokens;

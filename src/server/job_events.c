@@ -32,6 +32,7 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
         metrics_observe(&j->m->metrics, METRIC_ITL, now - c->last_token_ns);
     c->last_token_ns = now;
     c->n_generated = ev->index + 1;
+    c->timings = *ev->timings;
     if (c->echo) {
         sbuf_puts(&c->text, c->echo);
         c->echo = NULL;
@@ -173,7 +174,7 @@ int job_event(void *user, const kvant_event *ev)
     if (ev->kind == KVANT_EVENT_PROMPT && !j->gone)
         answer = on_prompt_token(j, c, ev);
     if (ev->kind == KVANT_EVENT_PROGRESS && j->progress && !j->gone)
-        openai_progress(j, c, ev);
+        j->shape->progress(j, c, ev);
     if (ev->kind == KVANT_EVENT_END)
         on_end(j, c, ev);
     if (j->gone || (j->error.kind && ev->kind != KVANT_EVENT_END))

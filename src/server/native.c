@@ -71,6 +71,7 @@ static void put_settings(const job *j, jsonw *w)
     put_bias(j, w);
     jsonw_kbool(w, "ignore_eos", j->ignore_eos);
     jsonw_kbool(w, "stream", j->stream);
+    jsonw_kbool(w, "timings_per_token", j->timings_each);
     jsonw_kint(w, "n_probs", j->logprobs ? j->top_logprobs : 0);
     jsonw_key(w, "stop");
     jsonw_array(w);
@@ -200,6 +201,8 @@ static void native_chunk(job *j, choice *c, int ends)
     put_head(j, c, ends, &w);
     if (ends)
         put_end(j, c, &w);
+    else if (j->timings_each)
+        openai_timings(&c->timings, &w);
     jsonw_end(&w);
     if (ends && j->n_fields)
         pick_fields(j, &w);
@@ -244,4 +247,5 @@ static void native_whole(job *j, jsonw *w)
         jsonw_end(w);
 }
 
-const answer_shape native_shape = { native_chunk, native_end_stream, openai_error_frame, native_whole };
+const answer_shape native_shape = { native_chunk, native_end_stream, openai_error_frame, native_whole,
+                                    openai_progress };

@@ -346,6 +346,8 @@ static void openai_chunk(job *j, choice *c, int ends)
     jsonw_end(&w);
     jsonw_end(&w);
     put_null_usage(j, &w);
+    if (ends ? !j->include_usage : j->timings_each) /* with usage they stand beside it */
+        openai_timings(&c->timings, &w);
     jsonw_end(&w);
     openai_frame(j, &w);
     c->n_probs = c->n_prompt_probs = 0;
@@ -353,9 +355,22 @@ static void openai_chunk(job *j, choice *c, int ends)
     sbuf_drop(&c->text, c->text.n);
 }
 
-static void put_progress(job *j, const choice *c, const kvant_event *ev, int done, int64_t ns)
+void openai_put_progress(const kvant_event *ev, int done, int64_t ns, jsonw *w)
 {
     const kvant_timings t = { .n_prompt = done, .n_cached = ev->n_cached, .prompt_ns = ns };
+
+    jsonw_key(w, "prompt_progress");
+    jsonw_object(w);
+    jsonw_kint(w, "total", ev->n_prompt);
+    jsonw_kint(w, "cache", ev->n_cached);
+    jsonw_kint(w, "processed", done);
+    jsonw_knum(w, "time_ms", (double)ns * 1e-6);
+    jsonw_end(w);
+    openai_timings(&t, w);
+}
+
+static void put_progress(job *j, const choice *c, const kvant_event *ev, int done, int64_t ns)
+{
     jsonw w;
 
     jsonw_init(&w);
@@ -369,14 +384,7 @@ static void put_progress(job *j, const choice *c, const kvant_event *ev, int don
         jsonw_key(&w, "choices");
         jsonw_raw(&w, "[]");
     }
-    jsonw_key(&w, "prompt_progress");
-    jsonw_object(&w);
-    jsonw_kint(&w, "total", ev->n_prompt);
-    jsonw_kint(&w, "cache", ev->n_cached);
-    jsonw_kint(&w, "processed", done);
-    jsonw_knum(&w, "time_ms", (double)ns * 1e-6);
-    jsonw_end(&w);
-    openai_timings(&t, &w);
+    openai_put_progress(ev, done, ns, &w);
     jsonw_end(&w);
     openai_frame(j, &w);
 }
@@ -494,4 +502,5 @@ static void openai_whole(job *j, jsonw *w)
     jsonw_end(w);
 }
 
-const answer_shape openai_shape = { openai_chunk, openai_end_stream, openai_error_frame, openai_whole };
+const answer_shape openai_shape = { openai_chunk, openai_end_stream, openai_error_frame, openai_whole,
+                                    openai_progress };

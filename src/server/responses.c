@@ -2,6 +2,7 @@
  * field names, the order of events, and the items of an answer; decides nothing. */
 #include <stdio.h>
 #include <string.h>
+#include "base/clock.h"
 #include "base/mem.h"
 #include "server/request/response_store.h"
 #include "server/server_impl.h"
@@ -289,13 +290,16 @@ static void begin_event(job *j, const char *name, jsonw *w)
     jsonw_kint(w, "sequence_number", j->n_events++);
 }
 
-static void response_event(job *j, const char *name, const char *status)
+/* t: the timings that stand beside the response, or NULL. */
+static void response_event(job *j, const char *name, const char *status, const kvant_timings *t)
 {
     jsonw w;
 
     begin_event(j, name, &w);
     jsonw_key(&w, "response");
     put_response(j, status, &w);
+    if (t)
+        openai_timings(t, &w);
     jsonw_end(&w);
     event_frame(j, name, &w);
 }
@@ -360,6 +364,8 @@ static void text_event(job *j, const sbuf *text, int done)
         jsonw_array(&w);
         jsonw_end(&w);
     }
+    if (!done && j->timings_each)
+        openai_timings(&j->choices[0].timings, &w);
     jsonw_end(&w);
     event_frame(j, names[it->part][done], &w);
 }
@@ -388,15 +394,42 @@ static void open_item(job *j, choice *c)
     c->call_sent = 1;
 }
 
+static void begin_stream(job *j, choice *c)
+{
+    if (c->role_sent)
+        return;
+    response_event(j, "response.created", "in_progress", NULL);
+    response_event(j, "response.in_progress", "in_progress", NULL);
+    c->role_sent = 1;
+}
+
+static void progress_event(job *j, const kvant_event *ev, int done, int64_t ns)
+{
+    jsonw w;
+
+    begin_event(j, "response.in_progress", &w);
+    jsonw_key(&w, "response");
+    put_response(j, "in_progress", &w);
+    openai_put_progress(ev, done, ns, &w);
+    jsonw_end(&w);
+    event_frame(j, "response.in_progress", &w);
+}
+
+static void responses_progress(job *j, choice *c, const kvant_event *ev)
+{
+    begin_stream(j, c);
+    if (!c->progress_ns) {
+        c->progress_ns = j->submitted_ns;
+        progress_event(j, ev, ev->n_cached, 0);
+    }
+    progress_event(j, ev, ev->prompt_done, clock_ns() - c->progress_ns);
+}
+
 static void responses_chunk(job *j, choice *c, int ends)
 {
     const int head = c->part == TOOL_ARGS && !c->call_sent; /* of a call */
 
-    if (!c->role_sent) {
-        response_event(j, "response.created", "in_progress");
-        response_event(j, "response.in_progress", "in_progress");
-        c->role_sent = 1;
-    }
+    begin_stream(j, c);
     if (head || (c->text.n && (!j->item_open || j->items[j->n_items - 1].part != c->part)) || (ends && !j->n_items))
         open_item(j, c);
     if (c->text.n && j->item_open) {
@@ -416,12 +449,13 @@ static void responses_end_stream(job *j)
     const char *status = status_of(&j->choices[0]);
 
     keep(j);
-    response_event(j, strcmp(status, "incomplete") == 0 ? "response.incomplete" : "response.completed", status);
+    response_event(j, strcmp(status, "incomplete") == 0 ? "response.incomplete" : "response.completed", status,
+                   &j->choices[0].timings);
 }
 
 static void responses_error_frame(job *j)
 {
-    response_event(j, "response.failed", "failed");
+    response_event(j, "response.failed", "failed", NULL);
 }
 
 /* ---- whole answers ---- */
@@ -450,4 +484,5 @@ static void responses_whole(job *j, jsonw *w)
     w->error |= j->out.error;
 }
 
-const answer_shape responses_shape = { responses_chunk, responses_end_stream, responses_error_frame, responses_whole };
+const answer_shape responses_shape = { responses_chunk, responses_end_stream, responses_error_frame, responses_whole,
+                                       responses_progress };

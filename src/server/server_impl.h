@@ -168,7 +168,7 @@ struct job {
     int32_t *bias_ids;
     float *bias;
     char **fields; /* response_fields */
-    int n_bias, n_fields, verbose, progress;
+    int n_bias, n_fields, verbose, progress, timings_each;
     int64_t submitted_ns;
     int parses;      /* texts are read for calls and thoughts */
     int thoughts_apart, in_thought, thought_budget, n_thought_end;
@@ -420,11 +420,13 @@ typedef struct answer_shape {
     void (*end_stream)(job *j);
     void (*error_frame)(job *j);
     void (*whole)(job *j, jsonw *w); /* the response of a generation that is done */
+    void (*progress)(job *j, choice *c, const kvant_event *ev); /* to a stream: so much of the prompt is read */
 } answer_shape;
 extern const answer_shape openai_shape, anthropic_shape, native_shape, responses_shape;
 void event_frame(job *j, const char *name, jsonw *w); /* a named event; frees w */
 void responses_free_items(job *j);
-void openai_progress(job *j, choice *c, const kvant_event *ev); /* to a stream: so much of the prompt is read */
+void openai_progress(job *j, choice *c, const kvant_event *ev);
+void openai_put_progress(const kvant_event *ev, int done, int64_t ns, jsonw *w); /* its members of an event */
 void native_put(const job *j, choice *c, jsonw *w); /* a choice that is done, as /completion tells of it */
 void openai_error_frame(job *j);
 void openai_frame(job *j, jsonw *w); /* one event; frees w */

@@ -60,6 +60,10 @@ static int read_stream(const json_t *o, request *r, api_error *e)
 
     API_TRY(body_bool(o, "stream", &r->stream, e));
     API_TRY(body_bool(o, "return_progress", &r->progress, e));
+    API_TRY(body_bool(o, "timings_per_token", &r->timings_each, e));
+    if (r->shape == BODY_MESSAGES && (r->progress || r->timings_each))
+        return api_fail(e, API_UNSUPPORTED, r->progress ? "return_progress" : "timings_per_token",
+                        "%s: not supported on /v1/messages", r->progress ? "return_progress" : "timings_per_token");
     if (!options)
         return API_OK;
     if (!json_is_object(options))

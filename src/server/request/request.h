@@ -83,6 +83,7 @@ typedef struct request {
     int shape; /* BODY_* */
     int chat, stream, include_usage, echo;
     int progress; /* return_progress: a stream tells how much of the prompt is evaluated */
+    int timings_each; /* timings_per_token: each part of a stream has the timings until then */
     int return_tokens; /* of /completion */
     char **fields;     /* response_fields of /completion: paths into the answer; or NULL */
     int n_fields;

@@ -381,6 +381,16 @@ int messages_read(const json_t *o, messages *m, api_error *e)
     return kind;
 }
 
+/* Whether the chat ends with words of the assistant.  Some clients send an empty message there: a turn like others. */
+static int ends_with_words(const json_t *list)
+{
+    const json_t *last = json_array_get(list, json_array_size(list) - 1), *content = body_field(last, "content");
+    const char *role = json_string_value(json_object_get(last, "role"));
+
+    return role && strcmp(role, "assistant") == 0 && !json_array_size(body_field(last, "tool_calls")) &&
+           (json_is_string(content) ? json_string_length(content) > 0 : json_array_size(content) > 0);
+}
+
 /* How many messages of the assistant the chat ends with. */
 static int assistants(const json_t *list)
 {
@@ -405,12 +415,15 @@ int chat_end_read(const request_env *env, const json_t *o, int *end, api_error *
     if (go_on && open && body_field(o, "add_generation_prompt"))
         return api_fail(e, BAD, "continue_final_message",
                         "continue_final_message and add_generation_prompt: both true, want one of them");
-    if (env->prefill && !body_field(o, "continue_final_message") && open && assistants(list)) {
+    if (env->prefill && !body_field(o, "continue_final_message") && open && ends_with_words(list)) {
         if (assistants(list) > 1)
             return api_fail(e, BAD, "messages", "messages: the last %d are the assistant's, wanted at most one that goes "
-                            "on (--prefill-assistant)", assistants(list));
+                            "on (--no-prefill-assistant: none does)", assistants(list));
         go_on = 1;
     }
+    if (go_on && json_array_size(body_field(json_array_get(list, json_array_size(list) - 1), "tool_calls")))
+        return api_fail(e, BAD, "continue_final_message",
+                        "continue_final_message: the last message has tool_calls: it cannot be continued");
     *end = go_on ? KVANT_CHAT_CONTINUE : open ? KVANT_CHAT_OPEN : KVANT_CHAT_CLOSED;
     return API_OK;
 }
