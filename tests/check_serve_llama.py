@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """check_serve_llama: what clients of llama-server find beyond the shapes of check_serve_native: fields, routes, headers and options that its own
 tests ask for (docs/evidence/llama-server-tests.md has those tests themselves)."""
+import concurrent.futures
 import datetime
+import http.client
 import json
 import os
+import socket
+import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
-from serve import ROOT, Checks, Server, built           # noqa: E402
+from serve import DEMO, ROOT, SLOW, Checks, Server, built           # noqa: E402
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("check_serve_llama")
@@ -196,6 +200,69 @@ def check_reasoning():
                 C.ok(text.startswith("[think 7]then|now|[\n  {") and '"name": "f"' in text, text)
 
 
+def ask(host, port, path, body=None, headers=None):
+    """A request by way of one of the server's addresses: status and body."""
+    conn = http.client.HTTPConnection(host, port, timeout=60 * SLOW)
+    try:
+        conn.request("POST" if body else "GET", path, json.dumps(body) if body else None, {"Content-Type": "application/json", **(headers or {})})
+        r = conn.getresponse()
+        return r.status, r.read()
+    finally:
+        conn.close()
+
+
+def addresses():
+    """Of this machine alone; the last one where it has IPv6."""
+    try:
+        with socket.socket(socket.AF_INET6) as k:
+            k.bind(("::1", 0))
+        return ["127.0.0.1", "127.0.0.2", "::1"]
+    except OSError:
+        return ["127.0.0.1", "127.0.0.2"]
+
+
+def check_address(s, host):
+    """Whole answers, streams, many connections at once, a name that is not ours, and room when all places are taken."""
+    body = {"prompt": "The sea", "max_tokens": 4, "temperature": 0}
+    status, data = ask(host, s.port, "/v1/completions", body)
+    C.ok(status == 200 and json.loads(data)["choices"][0]["text"] == s.post("/v1/completions", body)[1]["choices"][0]["text"], (host, data))
+    status, data = ask(host, s.port, "/v1/completions", {**body, "stream": True})
+    C.ok(status == 200 and data.endswith(b"data: [DONE]\n\n"), (host, data))
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        got = list(pool.map(lambda _: ask(host, s.port, "/health")[0], range(100)))
+    C.ok(got == [200] * 100, (host, got))
+    C.ok(ask(host, s.port, "/version", headers={"Host": "evil.example"})[0] == 400, f"{host}: a name that was pointed here")
+    C.ok(ask(host, s.port, "/version", headers={"Host": "127.0.0.2"})[0] == 200, f"{host}: a name that --host lists")
+    many = [socket.create_connection((host, s.port)) for _ in range(60)]       # the server has room for 24 + 16
+    C.ok(ask(host, s.port, "/health")[0] == 200, f"{host}: health when all places are taken")
+    for k in many:
+        k.close()
+
+
+def check_listening():
+    """--host with several addresses, --tags."""
+    hosts = addresses()
+    with Server(BUILD, "-np", "2", "-c", "256", "--host", ",".join(hosts), "--tags", " chat,,fim, small one ,", "--max-connections", "24") as s:
+        for host in hosts:
+            check_address(s, host)
+        C.ok(s.get("/v1/models")[1]["data"][0]["tags"] == ["chat", "fim", "small one"], "tags")
+        with socket.create_connection((hosts[-1], s.port)) as k:
+            body = json.dumps({"prompt": "a", "max_tokens": 100, "ignore_eos": True, "stream": True}).encode()
+            k.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            data = k.recv(100)
+            s.process.terminate()
+            while more := k.recv(65536):
+                data += more
+        C.ok(b"[DONE]" in data and s.wait() == 0, "a stream of the last address ends before the server does")
+    with Server(BUILD, "-np", "1", "-c", "256") as s:
+        C.ok(s.get("/v1/models")[1]["data"][0]["tags"] == [], "no tags")
+    for given, want in (("127.0.0.1,", "want 1 to 8 addresses"), (",".join(f"127.0.0.{i}" for i in range(1, 10)), "want 1 to 8 addresses"), ("127.0.0.1,a.sock", "stands alone"),
+                        ("127.0.0.1,0.0.0.0", "--host 0.0.0.0: an address that others can reach"), ("127.0.0.1,no such name", "--host no such name")):
+        r = subprocess.run([os.path.join(BUILD, "bin", "kvant"), "serve", "-m", DEMO, "--port", "0", "--host", given], capture_output=True, text=True,
+                           timeout=60 * SLOW, check=False)
+        C.ok(r.returncode == 2 and want in r.stderr, (given, r.returncode, r.stderr))
+
+
 def main():
     if not built(BUILD):
         print("SKIP check_serve_llama: this build has no server")
@@ -206,6 +273,7 @@ def main():
         props = s.request("GET", "/props")[2]
         C.ok(json.loads(props)["model_path"].endswith(".gguf"), props)
     check_reasoning()
+    check_listening()
     return C.end()
 
 

@@ -270,6 +270,7 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     *p = server_defaults();
     p->host = opt_str(o, OPT_HOST);
     p->port = (int)opt_int(o, OPT_PORT);
+    p->tags = opt_str(o, OPT_TAGS);
     p->keys = keys;
     p->api_prefix = opt_str(o, OPT_API_PREFIX) ? opt_str(o, OPT_API_PREFIX) : "";
     p->cors_origins = opt_str(o, OPT_CORS);
@@ -341,7 +342,7 @@ static int router_option(const opts *o)
 static int check_router(const opts *o, kvant_diag *diag)
 {
     const char *origin = opt_origin(o, router_option(o));
-    static const int alone[] = { OPT_MODEL, OPT_ALIAS, OPT_STRICT_MODEL };
+    static const int alone[] = { OPT_MODEL, OPT_ALIAS, OPT_TAGS, OPT_STRICT_MODEL };
 
     if (opt_given(o, OPT_MODELS_PRESET) && opt_given(o, OPT_MODELS_DIR))
         return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them", origin, opt_origin(o, OPT_MODELS_DIR));

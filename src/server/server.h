@@ -50,7 +50,8 @@ typedef struct server_params {
     int64_t models_memory; /* bytes of their plans together; 0: any */
     int autoload;          /* 0: only administrators load */
     int keep_caches;       /* 1: sessions have a folder; the cache of a model is kept there while it is not loaded */
-    const char *host;         /* address or name, or the path of a socket (ends in .sock) */
+    const char *host;         /* addresses or names with commas, or the path of a socket (ends in .sock) */
+    const char *tags;         /* of the only model, with commas, or NULL: /v1/models tells them */
     int port;                 /* 0: any free one */
     const auth *keys;         /* NULL or empty: no key is asked for */
     const char *api_prefix;   /* in front of every route, "" for none */
@@ -84,7 +85,7 @@ typedef struct server_params {
 server_params server_defaults(void);
 /* KVANT_EINVAL (a parameter), KVANT_EBUSY (address in use), KVANT_EIO.  Strings and keys must outlive the server. */
 int server_open(const server_params *p, server **out, kvant_diag *diag);
-/* "http://127.0.0.1:8686" or "unix:/run/kvant.sock" */
+/* "http://127.0.0.1:8686" (of several addresses the first) or "unix:/run/kvant.sock" */
 const char *server_url(const server *s);
 int server_port(const server *s);
 /* wake and wake_user for kvant_session_params. */

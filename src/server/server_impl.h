@@ -27,6 +27,7 @@ enum {
     KEEP_ALIVE_S = 60,      /* headers of the next request after a response */
     MODEL_NAME = 256,
     MODELS_MOST = 1024,
+    LISTEN_MOST = 8, /* addresses */
 };
 
 typedef struct job job;
@@ -296,7 +297,8 @@ typedef struct models {
 struct server {
     server_params p;
     struct MHD_Daemon *daemon;
-    int listen_fd, epoll, event_fd, timer_fd, signal_fd, mhd_fd;
+    int listen_fds[LISTEN_MOST], n_listen, listens; /* listens: those but the first are watched */
+    int epoll, event_fd, timer_fd, signal_fd, mhd_fd;
     char url[160], socket_path[108];
     uint64_t socket_inode; /* of what we made under socket_path */
     int port;
@@ -365,6 +367,15 @@ enum MHD_Result work_begin(call *c, struct MHD_Connection *conn);
 int work_submitted(work *w, int kind); /* without its job, where that was not taken */
 void work_drop_body(work *w);
 void work_free(work *w);
+
+/* ---- listen.c ---- */
+int listen_open(server *s, kvant_diag *diag);
+void listen_close(server *s);
+/* As the library does with the first one: while all places are taken connections wait in the system. */
+void listen_watch(server *s);
+/* fd: the address of one of the server's fields.  1: it listens, and its connections were taken. */
+int listen_accept(server *s, const void *fd);
+int listen_is_host(const server *s, const char *name, size_t n); /* one of those that --host lists */
 
 /* ---- call.c: callbacks of libmicrohttpd ---- */
 enum MHD_Result call_access(void *cls, struct MHD_Connection *conn, const char *url, const char *method,

@@ -57,7 +57,7 @@ static int host_allowed(const head *h)
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
         if (n >= 0 && strlen(local[i]) == (size_t)n && strncasecmp(host, local[i], (size_t)n) == 0)
             return 1;
-    return n >= 0 && strlen(s->p.host) == (size_t)n && strncasecmp(host, s->p.host, (size_t)n) == 0;
+    return n >= 0 && listen_is_host(s, host, (size_t)n);
 }
 
 /* "http://HOST" of this very request: its own page asks. */

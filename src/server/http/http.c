@@ -1,7 +1,6 @@
 /* http.c: a server's life: listening, its descriptors, what other threads may say to it, closing.  Loop: loop.c;
  * requests: call.c; responses: respond.c; what a route does: routes.c. */
 #include <errno.h>
-#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,9 +10,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/timerfd.h>
-#include <sys/un.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
@@ -24,7 +21,6 @@
 
 enum {
     CONNECTION_BYTES = 24 << 10, /* the library's buffer of one connection; headers must fit.  Touched as used. */
-    SEND_BUFFER = 64 << 10,      /* the kernel's part of what waits for a client; it takes twice that */
     OTHER_FDS = 64,              /* files, devices, the loop's own */
     LEAST_CONNECTIONS = 16,      /* fewer are no server; the system must allow at least so many */
 };
@@ -73,103 +69,6 @@ void server_fail(server *s, int code, const kvant_diag *diag)
 }
 
 /* ---- opening ---- */
-
-/* Whether somebody takes connections at the socket: it refuses them when its server is dead. */
-static int socket_answers(const struct sockaddr_un *a)
-{
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    const int dead = fd < 0 || (connect(fd, (const struct sockaddr *)a, sizeof *a) != 0 && errno == ECONNREFUSED);
-
-    if (fd >= 0)
-        close(fd);
-    return !dead;
-}
-
-/* What stands under the name goes only when it is a socket that a dead server left. */
-static int clear_socket_path(const struct sockaddr_un *a, kvant_diag *diag)
-{
-    struct stat st;
-
-    if (lstat(a->sun_path, &st) != 0)
-        return errno == ENOENT ? KVANT_OK : kvant_fail(diag, KVANT_EIO, "--host %s: %s", a->sun_path, strerror(errno));
-    if (!S_ISSOCK(st.st_mode))
-        return kvant_fail(diag, KVANT_EINVAL, "--host %s: is there and is not a socket; wanted a free name",
-                          a->sun_path);
-    if (socket_answers(a))
-        return kvant_fail(diag, KVANT_EBUSY, "--host %s: another server answers there", a->sun_path);
-    if (unlink(a->sun_path) != 0)
-        return kvant_fail(diag, KVANT_EIO, "--host %s: the socket of a dead server cannot be removed: %s", a->sun_path,
-                          strerror(errno));
-    return KVANT_OK;
-}
-
-static int listen_unix(server *s, kvant_diag *diag)
-{
-    struct sockaddr_un a = { .sun_family = AF_UNIX };
-    struct stat st;
-
-    if (strlen(s->p.host) >= sizeof a.sun_path)
-        return kvant_fail(diag, KVANT_EINVAL, "--host: socket path of %zu bytes, want fewer than %zu",
-                          strlen(s->p.host), sizeof a.sun_path);
-    strcpy(a.sun_path, s->p.host);
-    s->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    KVANT_TRY(clear_socket_path(&a, diag));
-    if (s->listen_fd < 0 || bind(s->listen_fd, (struct sockaddr *)&a, sizeof a) != 0 || listen(s->listen_fd, 1024) != 0)
-        return kvant_fail(diag, KVANT_EIO, "%s: %s", s->p.host, strerror(errno));
-    if (lstat(a.sun_path, &st) == 0)
-        s->socket_inode = st.st_ino;
-    snprintf(s->socket_path, sizeof s->socket_path, "%s", a.sun_path);
-    snprintf(s->url, sizeof s->url, "unix:%s", a.sun_path);
-    return KVANT_OK;
-}
-
-static int is_loopback(const struct sockaddr *a)
-{
-    static const unsigned char v6[16] = { [15] = 1 };
-
-    if (a->sa_family == AF_INET)
-        return ((const unsigned char *)&((const struct sockaddr_in *)(const void *)a)->sin_addr)[0] == 127;
-    return memcmp(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, v6, 16) == 0;
-}
-
-static int bind_address(server *s, const struct addrinfo *a, kvant_diag *diag)
-{
-    struct sockaddr_storage own = { 0 };
-    socklen_t size = sizeof own;
-    int on = 1, send_buffer = SEND_BUFFER;
-
-    if (!is_loopback(a->ai_addr) && !server_has_keys(s))
-        return kvant_fail(diag, KVANT_EINVAL,
-                          "--host %s: an address that others can reach needs --api-key or --api-key-file", s->p.host);
-    s->listen_fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s->listen_fd < 0)
-        return kvant_fail(diag, KVANT_EIO, "socket: %s", strerror(errno));
-    setsockopt(s->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    setsockopt(s->listen_fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer); /* connections inherit it */
-    if (bind(s->listen_fd, a->ai_addr, a->ai_addrlen) != 0 || listen(s->listen_fd, 1024) != 0)
-        return kvant_fail(diag, errno == EADDRINUSE ? KVANT_EBUSY : KVANT_EIO, "--host %s --port %d: %s", s->p.host,
-                          s->p.port, strerror(errno));
-    getsockname(s->listen_fd, (struct sockaddr *)&own, &size);
-    s->port = ntohs(own.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&own)->sin_port
-                                             : ((struct sockaddr_in6 *)(void *)&own)->sin6_port);
-    snprintf(s->url, sizeof s->url, strchr(s->p.host, ':') ? "http://[%.100s]:%d" : "http://%.100s:%d", s->p.host,
-             s->port);
-    return KVANT_OK;
-}
-
-static int listen_tcp(server *s, kvant_diag *diag)
-{
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE }, *list;
-    char port[16];
-
-    snprintf(port, sizeof port, "%d", s->p.port);
-    int code = getaddrinfo(s->p.host, port, &hints, &list);
-    if (code != 0)
-        return kvant_fail(diag, KVANT_EINVAL, "--host %s: %s", s->p.host, gai_strerror(code));
-    code = bind_address(s, list, diag);
-    freeaddrinfo(list);
-    return code;
-}
 
 /* Its events carry the address of the field. */
 static int add_fd(server *s, int *fd, kvant_diag *diag)
@@ -232,14 +131,17 @@ static int open_daemon(server *s, kvant_diag *diag)
     unsigned connections = (unsigned)(s->p.max_connections + SPARE_CONNECTIONS);
 
     s->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, call_access, s, MHD_OPTION_LISTEN_SOCKET, s->listen_fd,
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, call_access, s, MHD_OPTION_LISTEN_SOCKET, s->listen_fds[0],
         MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(KEEP_ALIVE_S + 5), MHD_OPTION_NOTIFY_COMPLETED, call_completed, s,
         MHD_OPTION_NOTIFY_CONNECTION, call_connection, s, MHD_OPTION_UNESCAPE_CALLBACK, call_keep_escapes, s,
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (!s->daemon)
         return kvant_fail(diag, KVANT_EIO, "libmicrohttpd: the daemon did not start");
-    s->listen_fd = -1; /* the daemon's now */
+    s->listen_fds[0] = -1; /* the daemon's now */
+    for (int i = 1; i < s->n_listen; i++)
+        KVANT_TRY(add_fd(s, &s->listen_fds[i], diag));
+    s->listens = 1;
     info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     if (!info)
         return kvant_fail(diag, KVANT_EIO, "libmicrohttpd: no epoll descriptor");
@@ -250,12 +152,13 @@ static int open_daemon(server *s, kvant_diag *diag)
 int server_open(const server_params *p, server **out, kvant_diag *diag)
 {
     server *s = kvant_calloc(1, sizeof *s);
-    size_t n = strlen(p->host);
 
     if (!s)
         return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
     s->p = *p;
-    s->listen_fd = s->epoll = s->event_fd = s->timer_fd = s->signal_fd = -1;
+    for (int i = 0; i < LISTEN_MOST; i++)
+        s->listen_fds[i] = -1;
+    s->epoll = s->event_fd = s->timer_fd = s->signal_fd = -1;
     s->started_ns = clock_ns();
     s->wall_s = clock_wall_s();
     if (getrandom(&s->nonce, sizeof s->nonce, 0) != (ssize_t)sizeof s->nonce)
@@ -266,7 +169,7 @@ int server_open(const server_params *p, server **out, kvant_diag *diag)
     if (code == KVANT_OK)
         code = budget_open(s, diag);
     if (code == KVANT_OK)
-        code = n > 5 && strcmp(p->host + n - 5, ".sock") == 0 ? listen_unix(s, diag) : listen_tcp(s, diag);
+        code = listen_open(s, diag);
     if (code == KVANT_OK)
         code = open_fds(s, diag);
     if (code == KVANT_OK)
@@ -303,15 +206,6 @@ static void close_fd(int fd)
         close(fd);
 }
 
-/* Ours, and not what somebody has put in its place since. */
-static void remove_socket(const server *s)
-{
-    struct stat st;
-
-    if (s->socket_path[0] && lstat(s->socket_path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_ino == s->socket_inode)
-        unlink(s->socket_path);
-}
-
 void server_close(server *s)
 {
     if (!s)
@@ -330,12 +224,11 @@ void server_close(server *s)
         s->dirty = j->dirty_next;
         job_release(j);
     }
-    close_fd(s->listen_fd);
+    listen_close(s);
     close_fd(s->epoll);
     close_fd(s->event_fd);
     close_fd(s->timer_fd);
     close_fd(s->signal_fd);
-    remove_socket(s);
     models_close(s);
     response_store_free(s->responses);
     pthread_mutex_destroy(&s->dirty_lock);

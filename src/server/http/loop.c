@@ -215,6 +215,7 @@ int server_run(server *s, kvant_diag *diag)
     KVANT_TRY(models_start(s, diag)); /* before: a thread inherits the priority of the one that makes it */
     prefer_loop();
     while (!s->stop) {
+        listen_watch(s);
         int limit = MHD_get_timeout(s->daemon, &wait) == MHD_YES && wait < 1000 ? (int)wait : 1000;
         int n = epoll_wait(s->epoll, ev, EVENTS, s->draining && limit > 20 ? 20 : limit);
         for (int i = 0; i < n; i++) {
@@ -225,7 +226,7 @@ int server_run(server *s, kvant_diag *diag)
                 take_timer(s);
             else if (p == &s->signal_fd)
                 take_signals(s);
-            else if (p != &s->mhd_fd)
+            else if (p != &s->mhd_fd && !listen_accept(s, p))
                 client_left(p);
         }
         run_daemon(s);

@@ -64,6 +64,25 @@ static void put_meta(const served *m, jsonw *w)
     jsonw_end(w);
 }
 
+/* A comma list, without the blanks around its words. */
+static void put_tags(const char *list, jsonw *w)
+{
+    jsonw_key(w, "tags");
+    jsonw_array(w);
+    for (const char *p = list ? list : ""; *p;) {
+        const size_t n = strcspn(p, ",");
+        size_t from = 0, to = n;
+        while (from < to && p[from] == ' ')
+            from++;
+        while (to > from && p[to - 1] == ' ')
+            to--;
+        if (to > from)
+            jsonw_strn(w, p + from, to - from);
+        p += n + (p[n] == ',');
+    }
+    jsonw_end(w);
+}
+
 static void put_model(served *m, jsonw *w)
 {
     jsonw_object(w);
@@ -71,6 +90,7 @@ static void put_model(served *m, jsonw *w)
     jsonw_kstr(w, "object", "model");
     jsonw_kint(w, "created", m->s->wall_s);
     jsonw_kstr(w, "owned_by", "kvant");
+    put_tags(m->s->p.tags, w);
     put_status(m, w);
     if (served_hold(m)) {
         put_meta(m, w);
