@@ -131,11 +131,11 @@ static int open_daemon(server *s, kvant_diag *diag)
     unsigned connections = (unsigned)(s->p.max_connections + SPARE_CONNECTIONS);
 
     s->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, call_access, s, MHD_OPTION_LISTEN_SOCKET, s->listen_fds[0],
-        MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(KEEP_ALIVE_S + 5), MHD_OPTION_NOTIFY_COMPLETED, call_completed, s,
-        MHD_OPTION_NOTIFY_CONNECTION, call_connection, s, MHD_OPTION_UNESCAPE_CALLBACK, call_keep_escapes, s,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, call_access, s, MHD_OPTION_LISTEN_SOCKET,
+        s->listen_fds[0], MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(KEEP_ALIVE_S + 5),
+        MHD_OPTION_NOTIFY_COMPLETED, call_completed, s, MHD_OPTION_NOTIFY_CONNECTION, call_connection, s,
+        MHD_OPTION_UNESCAPE_CALLBACK, call_keep_escapes, s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (!s->daemon)
         return kvant_fail(diag, KVANT_EIO, "libmicrohttpd: the daemon did not start");
     s->listen_fds[0] = -1; /* the daemon's now */

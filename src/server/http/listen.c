@@ -147,8 +147,8 @@ int listen_open(server *s, kvant_diag *diag)
     for (const char *p = s->p.host;; p += n + 1) {
         n = strcspn(p, ",");
         if (n == 0 || n >= sizeof name || s->n_listen == LISTEN_MOST)
-            return kvant_fail(diag, KVANT_EINVAL, "--host: found \"%.100s\", want 1 to %d addresses, with commas", s->p.host,
-                              LISTEN_MOST);
+            return kvant_fail(diag, KVANT_EINVAL, "--host: found \"%.100s\", want 1 to %d addresses, with commas",
+                              s->p.host, LISTEN_MOST);
         snprintf(name, sizeof name, "%.*s", (int)n, p);
         if (is_socket_path(name)) /* requests of a socket are trusted, whatever their Host */
             return kvant_fail(diag, KVANT_EINVAL, "--host %s: a socket stands alone", name);
