@@ -25,6 +25,9 @@ CALLS = {    # what a template writes for one call, by dialect
     "qwen3_coder": "'<tool_call>\\n<function=' + f.name + '>\\n' }}"
                    "{% for k, v in f.arguments | items %}{{ '<parameter=' + k + '>\\n' }}{{ v if v is string else v | tojson }}"
                    "{{ '\\n</parameter>\\n' }}{% endfor %}{{ '</function>\\n</tool_call>'",
+    "pythonic": "'[' + f.name + '(' }}{% for k, v in f.arguments | items %}{{ k + '=' + (v | tojson) }}{% if not loop.last %}{{ ', ' }}{% endif %}"
+                "{% endfor %}{{ ')]'",
+    "xlam": "'[{\"name\": \"' + f.name + '\", \"arguments\": ' + f.arguments | tojson + '}]'",
     "llama3": "'{\"name\": \"' + f.name + '\", \"parameters\": ' + f.arguments | tojson + '}'",
 }
 
@@ -108,8 +111,8 @@ def check_calls(s, dialect):
 
 
 def say(s, text, step):
-    """Fields that make the model begin with text: its tokens are wanted the more the earlier they come, and each only once."""
-    ids = s.post("/tokenize", {"content": text})[1]["tokens"]
+    """Fields that make the model begin with text (or a list of pieces): its tokens are wanted the more the earlier they come, each once."""
+    ids = sum((s.post("/tokenize", {"content": t})[1]["tokens"] for t in ([text] if isinstance(text, str) else text)), [])
     return {"logit_bias": {str(t): 100 - step * i for i, t in enumerate(ids)}, "temperature": 0, "repeat_penalty": 100, "repeat_last_n": 16}
 
 
@@ -129,6 +132,49 @@ def check_lazy(s):
     status, r = chat(s, tools=TOOLS, max_tokens=40, **say(s, "<tool_calm", 12))
     m = r["choices"][0]["message"]
     C.ok(status == 200 and "tool_calls" not in m and "<tool_cal" in m["content"], m)
+
+
+def check_begun(s, text, tools, arguments):
+    """auto: an answer that begins with this text, or these pieces of it, is a call, and its arguments are right."""
+    for step in (10, 11):
+        body = {"messages": [USER], "tools": tools, "max_tokens": 100, **say(s, text, step)}
+        status, r = s.post("/v1/chat/completions", body)
+        c = r["choices"][0]
+        m = c["message"]
+        if not C.ok(status == 200 and m["content"] is None and m["tool_calls"], (text, step, r)):
+            continue
+        whole = m["tool_calls"][:-1] if c["finish_reason"] == "length" else m["tool_calls"]
+        C.ok(all(arguments(t) for t in whole), r)
+        got, _ = joined(stream(s, body))
+        C.ok(not got["content"] and [t["function"] for t in got["tool_calls"]] == [t["function"] for t in m["tool_calls"]], (got, m))
+
+
+def check_not_begun(s, text, tools=TOOLS, step=6):
+    """auto: an answer that begins with this text stays text, and is the one that comes without tools' grammar."""
+    body = {"messages": [USER], "max_tokens": 24, "tools": tools, **say(s, text, step)}
+    status, r = s.post("/v1/chat/completions", body)
+    m = r["choices"][0]["message"]
+    C.ok(status == 200 and "tool_calls" not in m and m["content"].startswith("["), (text, r))
+    got, _ = joined(stream(s, body))
+    C.ok(got["content"] == m["content"] and not got["tool_calls"], (text, got, m))
+    prompt = s.post("/apply-template", {"messages": [USER], "tools": tools})[1]["prompt"]
+    plain = s.post("/completion", {"prompt": prompt, "max_tokens": 24, **say(s, text, step)})[1]["content"]
+    C.ok(plain.strip() == m["content"], (plain, m))
+
+
+def check_lists(s, dialect):
+    """Where calls are a list without a marker, a bracket begins one when a tool's name follows."""
+    if dialect == "pythonic":
+        for name in ("get_weather", "now"):
+            check_begun(s, f"[{name}(", TOOLS, arguments_ok)
+    else:       # a name whose quotes are in tokens of their own: each token comes once
+        odd = {"type": "function", "function": {**WEATHER["function"], "name": "Now--"}}
+        check_begun(s, ["[", "{", ' "', "n", "ame", '"', ":", '"Now', '--"'], [odd],
+                    lambda t: arguments_ok({"function": {**t["function"], "name": "get_weather"}}))
+        odd = {"type": "function", "function": {**WEATHER["function"], "name": "Now"}}      # the name, but the token goes on differently
+        check_not_begun(s, ["[", "{", ' "', "n", "ame", '"', ":", '"Now', '"\''], [odd], 10)
+    for text in ("[1, 2", "[", "[now and th", "[nobody(", "[{x"):
+        check_not_begun(s, text)
 
 
 def check_history(s):
@@ -271,6 +317,8 @@ def main():
         try:
             C.ok(any(f"tool calls {dialect}," in line for line in s.lines), s.lines)
             check_calls(s, dialect)
+            if dialect in ("pythonic", "xlam"):
+                check_lists(s, dialect)
             if dialect == "hermes":
                 check_lazy(s)
                 check_history(s)

@@ -136,6 +136,25 @@ static const written texts[] = {
     { "llama3", NULL, "<|python_tag|>{\"name\": \"now\", \"parameters\": {}}", "C:now\nA:{}\nE" },
     { "llama3", NULL, "So: {\"name\": \"now\", \"parameters\": {}}", "T:So: {\"name\": \"now\", \"parameters\": {}}" },
     { "llama3", NULL, "{\"name\": \"Bob\"}", "T:{\"name\": \"Bob\"}" },
+    { "pythonic", NULL, "[weather(city=\"Pa)r]is\", days=3), now()]", "C:weather\nA:{\"city\": \"Pa)r]is\", \"days\": 3}\nE\nC:now\nA:{}\nE" },
+    { "pythonic", NULL, " [\nnow( )\n]", "C:now\nA:{}\nE" },
+    { "pythonic", "think", "<think>[now()]</think>\n\n<|python_start|>[now()]<|python_end|>", "R:[now()]\nC:now\nA:{}\nE" },
+    { "pythonic", "mistral", "\n[THINK]Hm[/THINK] [now()]", "R:Hm\nC:now\nA:{}\nE" },
+    { "pythonic", "mistral", "[T] is a letter", "T:[T] is a letter" },
+    { "pythonic", NULL, "[1] is a list, [now()] is a call", "T:[1] is a list, [now()] is a call" },
+    { "pythonic", NULL, "[now] or never", "T:[now] or never" },
+    { "pythonic", NULL, "[nowhere(x=1)]", "T:[nowhere(x=1)]" },
+    { "pythonic", NULL, "So: [now()]", "T:So: [now()]" },
+    { "pythonic", NULL, "[weather", "T:[weather" },
+    { "pythonic", NULL, "[weather ", "T:[weather" },
+    { "pythonic", NULL, "[", "T:[" },
+    { "xlam", NULL, "[{\"name\": \"weather\", \"arguments\": {\"city\": \"]\"}}, {\"name\": \"now\", \"arguments\": {}}]",
+      "C:weather\nA:{\"city\": \"]\"}\nE\nC:now\nA:{}\nE" },
+    { "xlam", NULL, "[\n  {\n    \"name\": \"now\",\n    \"arguments\": {}\n  }\n]", "C:now\nA:{}\nE" },
+    { "xlam", NULL, "[{\"name\": \"Bob\", \"age\": 3}]", "T:[{\"name\": \"Bob\", \"age\": 3}]" },
+    { "xlam", NULL, "[{\"name\": \"now\", \"age\": 3}]", "T:[{\"name\": \"now\", \"age\": 3}]" },
+    { "xlam", NULL, "[]", "T:[]" },
+    { "xlam", NULL, "[{\"na", "T:[{\"na" },
     { "kimi", NULL,
       "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
       "<|tool_calls_section_end|>",
@@ -258,6 +277,31 @@ static void check_cuts(const written *w, const tool_set *tools)
         kvant_free(want);
         sbuf_free(&e.flat);
     }
+}
+
+/* What looked like a call and is refused is text, and so is what follows; a call whose name has come stays one. */
+static void check_no_calls(void)
+{
+    static const char *const cut[][3] = { { "[wea", "ther(city=\"x\")]", "T:[weather(city=\"x\")]" },
+                                          { "[weather", "(city=\"x\")] [now()]", "T:[weather(city=\"x\")] [now()]" },
+                                          { "", "[now()]", "T:[now()]" },
+                                          { "[now(", ")] a", "C:now\x1E\x41:{}\x1E\x45\x1ET:a" } };
+    tool_set *tools = tools_of(TOOLS);
+
+    for (size_t i = 0; i < sizeof cut / sizeof cut[0]; i++) {
+        events e = { .last = -1 };
+        tool_parser p = { .d = dialect_named("pythonic"), .tools = tools, .emit = on_event, .user = &e };
+        tool_parser_begin(&p, 0);
+        CHECK(tool_parser_feed(&p, cut[i][0], strlen(cut[i][0])) == KVANT_OK, "feed");
+        tool_parser_no_calls(&p);
+        CHECK(tool_parser_feed(&p, cut[i][1], strlen(cut[i][1])) == KVANT_OK && tool_parser_end(&p) == KVANT_OK,
+              "feed");
+        tool_parser_free(&p);
+        sbuf_put(&e.flat, "", 0);
+        CHECK(strcmp(e.flat.s, cut[i][2]) == 0, "%s|%s: %s", cut[i][0], cut[i][1], e.flat.s);
+        sbuf_free(&e.flat);
+    }
+    tool_set_free(tools);
 }
 
 static void check_texts(void)
@@ -630,6 +674,7 @@ int main(int argc, char **argv)
     const int n = argc > 1 ? atoi(argv[1]) : 60; /* 1000 as the issue has it: check_server_tools 1000 */
 
     check_texts();
+    check_no_calls();
     check_refused();
     check_strict();
     check_noise(20 * n);

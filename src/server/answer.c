@@ -90,8 +90,8 @@ void answer_begin(job *j, choice *c)
 
 static int parse_piece(choice *c)
 {
-    if (c->no_calls && c->parser.state <= PARSE_TEXT)
-        c->parser.d = NULL;
+    if (c->no_calls)
+        tool_parser_no_calls(&c->parser);
     const int code = tool_parser_feed(&c->parser, sbuf_text(&c->piece), c->piece.n);
     sbuf_drop(&c->piece, c->piece.n);
     return code == KVANT_OK && !c->piece.error && !c->text.error ? KVANT_OK : KVANT_ENOMEM;
@@ -141,6 +141,7 @@ void answer_free(choice *c)
     sbuf_free(&c->thought);
     tool_parser_free(&c->parser);
     tool_parser_free(&c->gate.parser);
+    sbuf_free(&c->gate.since);
     for (int i = 0; i < c->n_calls; i++)
         sbuf_free(&c->calls[i].args);
     kvant_free(c->calls);

@@ -90,9 +90,40 @@ static int is_blank(char c)
 /* Whether the gate's parser has come to where the grammar begins. */
 static int has_come(const choice *c)
 {
-    const int state = (int)c->gate.parser.state;
+    const tool_parser *p = &c->gate.parser;
 
-    return c->job->grammar_begins == GRAMMAR_AT_CALL ? state >= PARSE_OPEN : state == PARSE_TEXT;
+    if (c->job->grammar_begins != GRAMMAR_AT_CALL)
+        return p->state == PARSE_TEXT;
+    return p->state >= (p->d->by_name ? PARSE_MIDDLE : PARSE_OPEN);
+}
+
+static int gate_read(gate *g, char c)
+{
+    const int triggered = g->parser.state >= PARSE_OPEN;
+
+    if (triggered)
+        sbuf_put(&g->since, &c, 1);
+    else
+        g->since.n = 0;
+    return g->since.error ? KVANT_ENOMEM : tool_parser_feed(&g->parser, &c, 1);
+}
+
+/* A name has made a call of what began as a bracket: the grammar reads all that came since, at once (a name, and the
+ * rest of a token), so that the answer's parser, whose turn is next, knows whether it is one. */
+static int begin_by_name(choice *c, const char *text, size_t n)
+{
+    kvant_diag diag = { "" };
+    gate *g = &c->gate;
+    int complete;
+
+    sbuf_put(&g->since, text, n);
+    if (g->since.error)
+        return KVANT_ENOMEM;
+    g->run = GATE_OPEN;
+    const int code = grammar_run_bytes(c->run, sbuf_text(&g->since), g->since.n, &complete, &diag);
+    if (code == KVANT_EINVAL)
+        not_a_call(c);
+    return code == KVANT_EINVAL ? KVANT_OK : code;
 }
 
 /* The bytes of one token; once the grammar begins, it gets those behind that place. */
@@ -104,14 +135,16 @@ static int gate_take(choice *c, int32_t token)
     if (c->gate.run != GATE_CLOSED && c->job->grammar_begins != GRAMMAR_AT_START)
         return KVANT_OK;
     while (i < n && !(c->gate.run == GATE_CLOSED && has_come(c)))
-        if (tool_parser_feed(&c->gate.parser, text + i++, 1) != KVANT_OK)
+        if (gate_read(&c->gate, text[i++]) != KVANT_OK)
             return KVANT_ENOMEM;
     if (c->gate.run != GATE_CLOSED || !has_come(c))
         return KVANT_OK;
     while (c->job->grammar_begins == GRAMMAR_AFTER_THOUGHT && i < n && is_blank(text[i]))
         i++;
-    c->gate.run = GATE_JUST_OPEN;
     c->gate.forcing = 0; /* the thought is over; the rest of what ends it would not fit the grammar */
+    if (c->job->grammar_begins == GRAMMAR_AT_CALL && c->gate.parser.d->by_name)
+        return begin_by_name(c, text + i, n - i);
+    c->gate.run = GATE_JUST_OPEN;
     grammar_run_begin(c->run, text + i, n - i);
     return KVANT_OK;
 }

@@ -56,6 +56,7 @@ enum { GATE_CLOSED, GATE_JUST_OPEN, GATE_OPEN, GATE_SHUT };
 typedef struct gate {
     int run;
     tool_parser parser;
+    sbuf since; /* the trigger: what the grammar has to see where a name makes the call */
     int thought, forcing, force_at; /* tokens of it; the next of job.thought_end is due */
 } gate;
 

@@ -89,7 +89,8 @@ int grammar_run_work(grammar_run *r, kvant_diag *diag);
 int grammar_run_apply(const grammar_run *r, float *logits, int n_vocab, int *left, int *complete, kvant_diag *diag);
 /* The token that was picked under the mask; the next one has to be made.  KVANT_EINVAL when it was not allowed. */
 int grammar_run_take(grammar_run *r, int32_t token, kvant_diag *diag);
-/* Bytes in place of a token (tests): KVANT_EINVAL at the first byte that cannot come.  *complete: it may end here. */
+/* Bytes in place of a token, without a mask and in one go (few of them): KVANT_EINVAL at the first byte that cannot
+ * come.  *complete: it may end here. */
 int grammar_run_bytes(grammar_run *r, const char *text, size_t n, int *complete, kvant_diag *diag);
 
 #endif

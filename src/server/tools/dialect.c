@@ -183,7 +183,7 @@ static const dialect dialects[] = {
       .after = " )",
       .between = "\n",
       .close = " </function_calls>" },
-    /* last: its trigger is plain JSON, which an answer of the others may hold */
+    /* last: their triggers are plain JSON, or a bracket, which an answer of the others may hold */
     { .name = "llama3",
       .before = " { \"name\"^ : \"",
       .middle = "\" , \"parameters\" : ",
@@ -191,6 +191,24 @@ static const dialect dialects[] = {
       .drop = "<|python_tag|>",
       .at_start = 1,
       .single = 1 },
+    { .name = "pythonic",
+      .open = "[^",
+      .middle = " (",
+      .args = &python_args,
+      .after = " )",
+      .between = " , ",
+      .close = " ]",
+      .drop = "<|python_start|>\v<|python_end|>",
+      .hint = "[func_name1(",
+      .at_start = 1,
+      .by_name = 1 },
+    { .name = "xlam",
+      .open = "[^",
+      JSON_CALLS,
+      .close = " ]",
+      .hint = "calls in a single JSON array",
+      .at_start = 1,
+      .by_name = 1 },
 };
 
 #define HARMONY_DROP                                                                                                   \

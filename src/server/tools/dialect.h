@@ -33,6 +33,7 @@ typedef struct dialect {
     const char *drop;         /* texts that belong to the format and not to the answer */
     const char *hint;         /* what templates that write no calls tell of it */
     int at_start;             /* only an answer that begins with the trigger is a call */
+    int by_name;              /* nor is the trigger enough: a call begins with a tool's name behind it */
     int single;               /* one call an answer */
     int short_ids;            /* its templates want ids of 9 letters and digits */
 } dialect;

@@ -132,15 +132,16 @@ static int in_text(tool_parser *p)
     size_t used = 0;
     int wait = 0;
 
-    if (begins_call(p, &wait))
-        return 1;
     const int m = p->t ? parser_try(p, p->t->begin, PATTERN_ALL, &used) : MATCH_NO;
     if (m == MATCH_FULL) {
         p->at += used;
         to_state(p, PARSE_THINK);
         return 1;
     }
-    wait |= m == MATCH_PART;
+    if (m == MATCH_PART) /* before calls: "[THINK]" begins like a list of them */
+        wait = 1;
+    else if (begins_call(p, &wait))
+        return 1;
     if (drops(p, p->t ? p->t->drop : NULL, &wait) || drops(p, p->d ? p->d->drop : NULL, &wait))
         return 1;
     if (wait)
@@ -305,6 +306,14 @@ int tool_parser_feed(tool_parser *p, const char *s, size_t n)
     sbuf_drop(&p->held, p->at);
     p->at = 0;
     return p->raw.error || p->blanks.error ? KVANT_ENOMEM : KVANT_OK;
+}
+
+void tool_parser_no_calls(tool_parser *p)
+{
+    if (p->state >= PARSE_OPEN && p->state <= PARSE_MIDDLE)
+        not_a_call(p);
+    if (p->state <= PARSE_TEXT)
+        p->d = NULL;
 }
 
 int tool_parser_end(tool_parser *p)

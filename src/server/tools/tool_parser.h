@@ -63,5 +63,7 @@ void tool_parser_free(tool_parser *p);
 /* KVANT_OK or KVANT_ENOMEM. */
 int tool_parser_feed(tool_parser *p, const char *s, size_t n);
 int tool_parser_end(tool_parser *p); /* nothing more comes: what was held is text */
+/* From here on no call begins; one whose name has not come is text. */
+void tool_parser_no_calls(tool_parser *p);
 
 #endif
