@@ -105,7 +105,7 @@ template <int T, int N, int WARPS> static __global__ void __launch_bounds__(32 *
                                         shared_at(int8_room) + base, (end - begin) * UNIT_PANELS, 0, 0 };
     next.begin(p, matrix, tile, 0, begin);
     lane_low<T>(p, matrix, tile, 0, low);
-    next.fetch(ring);
+    next.fetch(p, ring);
     beside_wait(p);
     for (int s = 0; s < STAGES_80 - 1; s++) {
         panels.fetch();
@@ -116,7 +116,7 @@ template <int T, int N, int WARPS> static __global__ void __launch_bounds__(32 *
         lane_rows<T>(ring + turn * TURN, low, u, row);
         products_80<T>(row, groups - u * UNIT_GROUPS, panels, acc, [&](int g) {
             if (g == 0 && next.u < end) /* all lanes have read the unit before */
-                next.fetch(ring + (turn ^ 1) * TURN);
+                next.fetch(p, ring + (turn ^ 1) * TURN);
             panels.fetch();
             async_commit();
         });

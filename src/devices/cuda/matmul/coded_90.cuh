@@ -177,7 +177,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 1) coded_kernel(mm p, coded
         lane_low<T>(p, matrix, tile, 0, low);
         for (int turn = 0; turn < TURNS; turn++) {
             if (next.u < end)
-                next.fetch(ring + turn * room::TURN);
+                next.fetch(p, ring + turn * room::TURN);
             async_commit();
         }
         __syncthreads();
@@ -193,7 +193,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 1) coded_kernel(mm p, coded
             coded_products<T, N>(row, groups - u * UNIT_GROUPS, u == begin, panels, a, acc);
             __syncwarp();
             if (next.u < end)
-                next.fetch(ring + turn * room::TURN);
+                next.fetch(p, ring + turn * room::TURN);
             async_commit();
         }
         group_wait<N, 0>(acc);

@@ -30,7 +30,7 @@ extern __shared__ __align__(128) uint8_t int8_room[];
 /* Four bytes at at + off; steady: `at` is a multiple of 4 and `off` a constant. */
 static __device__ __forceinline__ uint32_t word_at(uint32_t at, int off, bool steady)
 {
-    const uint32_t by = steady ? (uint32_t)off & 3 : (at + (uint32_t)off) & 3;
+    const uint32_t by = steady ? (uint32_t)off & 3 : off % 4 == 0 ? at & 3 : (at + (uint32_t)off) & 3;
     const uint32_t *from = (const uint32_t *)(int8_room + (at + (uint32_t)off - by));
     if (steady && by == 0)
         return from[0];

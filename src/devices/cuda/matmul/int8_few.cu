@@ -74,42 +74,6 @@ static __device__ __forceinline__ void part_meet(int part, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(part + 1), "r"(threads) : "memory");
 }
 
-/* As int8_cursor, but four lanes share a row and take its words by turns: all addresses of a unit are one of two
- * registers and a constant.  4 % of a step of 2 to 8 rows; with coded.cuh's kernels prompts of 64 tokens lost 3 %. */
-template <int T> struct few_cursor {
-    const uint8_t *from[2]; /* the unit in the lane's rows, of the tile's first 8 and last 8 */
-    int left, u;            /* bytes from the unit's begin to a row's end */
-
-    __device__ __forceinline__ void begin(const mm &p, int64_t tile, int64_t pair, int unit)
-    {
-        u = unit;
-        left = (int)p.row_bytes - u * unit_bytes<T>();
-#pragma unroll
-        for (int r = 0; r < 2; r++)
-            from[r] = p.w + tile_row(p, tile, threadIdx.x % 32 / 4 + 8 * r, pair) * p.row_bytes + u * unit_bytes<T>();
-    }
-
-    /* The unit to the ring at `to`; the next one is the row's next. */
-    __device__ __forceinline__ void fetch(uint32_t to)
-    {
-        const int first = 16 * (threadIdx.x % 4);
-        to += shared_at(int8_room) + threadIdx.x % 32 / 4 * ring_row<T>() + first;
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int head = unit_whole<T>() ? 0 : (int)(uintptr_t)from[r] & 15;
-            const int end = (unit_whole<T>() ? unit_bytes<T>() : min(unit_bytes<T>(), left) + head) - first;
-            const uint8_t *word = from[r] - head + first;
-#pragma unroll
-            for (int at = 0; at < 16 * ring_words<T>(); at += 64)
-                if (at < end)
-                    async_copy16_all(to + 8 * r * ring_row<T>() + at, word + at);
-            from[r] += unit_bytes<T>();
-        }
-        left -= unit_bytes<T>();
-        u++;
-    }
-};
-
 /* blockIdx.y: which COLS rows.  A block takes every gridDim.x-th `wide` tiles. */
 template <int T, int COLS>
 static __global__ void __launch_bounds__(FEW_THREADS, COLS == 8 ? 3 : 2) few_kernel(mm p, int64_t pair, int wide)
@@ -124,21 +88,21 @@ static __global__ void __launch_bounds__(FEW_THREADS, COLS == 8 ? 3 : 2) few_ker
     const uint32_t mine = (uint32_t)(warp * TURNS * TURN),
                    shared = (uint32_t)(INT8_WARPS * TURNS * TURN + part * TURNS * ACTS);
     const bool works = begin < end;
-    few_cursor<T> next;
+    int8_cursor<T> next;
     int64_t ahead = own;
 
     beside_begin(p);
-    next.begin(p, own + warp % wide, pair, begin);
+    next.begin(p, p.w, own + warp % wide, pair, begin);
     auto fetch = [&](int turn, bool weights, bool acts) {
         const int u = next.u;
         if (works && ahead < tiles) {
             if (acts)
                 fetch_acts<COLS>(p, first, u, shared + turn * ACTS, member, threads);
             if (weights)
-                next.fetch(mine + turn * TURN);
+                next.fetch(p, mine + turn * TURN);
             if (weights && next.u == end) {
                 ahead += by;
-                next.begin(p, ahead + warp % wide, pair, begin);
+                next.begin(p, p.w, ahead + warp % wide, pair, begin);
             }
         }
     };

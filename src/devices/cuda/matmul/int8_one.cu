@@ -1,9 +1,9 @@
 /* int8_one.cu: one row, or rows that each have their own expert.  Blocks stay, one to a multiprocessor, and turn the
  * row into integers for themselves while their first weights are on their way; teams of warps in a block take tiles of
  * 16 rows of the matrix, their warps units of 256 values. */
-#include "devices/cuda/matmul/int8_unit.cuh"
+#include "devices/cuda/matmul/int8_row.cuh"
 
-enum { ONE_THREADS = 768, MOST_TEAMS = 15 }; /* of a block; named barriers */
+enum { ONE_THREADS = 512, MOST_TEAMS = 15 }; /* of a block; named barriers */
 
 /* Threads that take part in making a row's integers: with a norm those of row_scale, whose sums these are. */
 static __device__ __forceinline__ int takers(const mm &p)
@@ -27,10 +27,11 @@ static __device__ __forceinline__ void two_chunks(const mm &p, const float *x, i
     }
 }
 
-/* The whole row x as integers at `acts`, its groups' numbers at `groups`.  v, gain: the thread's first two chunks of
+/* The whole row x as integers at `acts`, its units' numbers at `numbers`.  v, gain: the thread's first two chunks of
  * the row and of the norm's weights. */
+template <int T>
 static __device__ __forceinline__ void take_row(const mm &p, const float *x, float (*v)[8], const float (*gain)[8],
-                                                uint32_t acts, uint32_t groups)
+                                                uint32_t acts, uint32_t numbers)
 {
     __shared__ float part[32];
     const int chunks = (int)(p.n_in / 8), by = takers(p);
@@ -51,7 +52,7 @@ static __device__ __forceinline__ void take_row(const mm &p, const float *x, flo
             }
             const int8_group g = int8_chunk(v[i], c, live, (int8_t *)int8_room + acts);
             if (live && c % 4 == 3)
-                *(int8_group *)(int8_room + groups + c / 4 * (int)sizeof g) = g;
+                keep_numbers<T>(numbers + c / 32 * ROW_NUMBERS, c / 4 % UNIT_GROUPS, g);
         }
     }
 }
@@ -100,8 +101,7 @@ template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_ke
     const int team = threadIdx.x / (32 * warps), teams = blockDim.x / (32 * warps),
               member = threadIdx.x - team * 32 * warps;
     const int warp = threadIdx.x / 32 - team * warps, groups = (int)(p.n_in / 32);
-    const int units = (groups + UNIT_GROUPS - 1) / UNIT_GROUPS, begin = units * warp / warps,
-              end = units * (warp + 1) / warps;
+    const int units = (groups + UNIT_GROUPS - 1) / UNIT_GROUPS, begin = warp;
     const int64_t tiles = int8_tiles(p, pair), own = (int64_t)team * gridDim.x + blockIdx.x,
                   by = (int64_t)gridDim.x * teams;
     const uint32_t mine = (uint32_t)(threadIdx.x / 32 * TURNS * TURN),
@@ -122,8 +122,8 @@ template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_ke
     next.begin(p, matrix, own, pair, begin);
     auto fetch = [&](int turn) {
         if (ahead < tiles) {
-            next.fetch(mine + turn * TURN);
-            if (next.u == end) {
+            next.fetch(p, mine + turn * TURN, warps);
+            if (next.u >= units) {
                 ahead += by;
                 next.begin(p, matrix, ahead, pair, begin);
             }
@@ -137,7 +137,7 @@ template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_ke
     beside_wait(p);
     two_chunks(p, x, p.x_vec, 0, v);
     fetch(1); /* after the activations: they would come behind it */
-    take_row(p, x, v, gain, acts, numbers);
+    take_row<T>(p, x, v, gain, acts, numbers);
     __syncthreads();
     const float scale = scale_of(p, e);
     int turn = 0, half = 0;
@@ -147,12 +147,12 @@ template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_ke
         lane_low<T>(p, matrix, tile, pair, low);
         if (p.add && member < INT8_TILE && tile * INT8_TILE + member < p.n_out) /* long before it is needed */
             old = p.add[tile * INT8_TILE + member];
-        for (int u = begin; u < end; u++) {
+        for (int u = begin; u < units; u += warps) {
             uint32_t row[2];
             async_wait<TURNS - 1>();
             __syncwarp();
             lane_rows<T>(mine + turn * TURN, low, u, row);
-            use_unit_one<T>(row, acts + u * UNIT, numbers + u * UNIT_GROUPS * (int)sizeof(int8_group),
+            use_unit_one<T>(row, acts + u * UNIT, numbers + u * ROW_NUMBERS,
                             groups - u * UNIT_GROUPS, acc);
             __syncwarp();
             fetch(turn);
@@ -175,7 +175,7 @@ static int warps_of(const mm &p)
 
 template <int T> static size_t bytes_of(const mm &p, int teams)
 {
-    const size_t row = (size_t)(p.n_in + 15) / 16 * 16 + (size_t)p.n_in / 32 * sizeof(int8_group);
+    const size_t row = (size_t)(p.n_in + 15) / 16 * 16 + (size_t)(p.n_in + UNIT - 1) / UNIT * ROW_NUMBERS;
     return (size_t)(teams * warps_of(p) * TURNS * turn_bytes<T>()) + row + 16;
 }
 

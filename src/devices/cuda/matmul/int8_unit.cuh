@@ -14,7 +14,7 @@ enum { MAGIC = 0x4b400000 }; /* the float 1.5 * 2^23: integers up to 2^22 are ad
  * rows lie in different banks. */
 template <int T> static __host__ __device__ constexpr int ring_words()
 {
-    return unit_whole<T>() ? unit_bytes<T>() / 16 : (unit_bytes<T>() + 30) / 16;
+    return unit_whole<T>() ? unit_bytes<T>() / 16 : (unit_bytes<T>() + 30 - (wshapes[T].bytes + 1) % 2) / 16;
 }
 
 template <int T> static __host__ __device__ constexpr int ring_row()
@@ -81,41 +81,6 @@ template <int T> static __device__ __forceinline__ float group_sum(const int8_gr
     return wshapes[T].group == 32 ? g.w : h ? g.z : g.y;
 }
 
-/* A unit times one row: group g is column g, so that every lane ends with two groups of two rows.  row: where the
- * lane's rows begin; acts, groups: where the unit's activations do; left: groups that there are. */
-template <int T>
-static __device__ __forceinline__ void use_unit_one(const uint32_t *row, uint32_t acts, uint32_t groups, int left,
-                                                    float *acc)
-{
-    constexpr int HALVES = 32 / wshapes[T].group;
-    const int lane = threadIdx.x % 32, quarter = lane % 4, own = lane / 4;
-    uint2 b = make_uint2(0, 0);
-    int c[2][4] = { { MAGIC, MAGIC, MAGIC, MAGIC }, { MAGIC, MAGIC, MAGIC, MAGIC } };
-    if (own < left)
-        b = *(const uint2 *)(int8_room + acts + 8 * lane);
-#pragma unroll
-    for (int g = 0; g < UNIT_GROUPS; g++) {
-        uint32_t a[2][2];
-        group_codes<T>(row, g, a);
-        dot_group<T>(c, a, make_uint2(own == g ? b.x : 0, own == g ? b.y : 0));
-    }
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float factor[2][2], least[2][2];
-        lane_numbers<T>(row[r], quarter, factor, least);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int k = 2 * quarter + i;
-            if (!unit_whole<T>() && k >= left)
-                break;
-            const int8_group x = *(const int8_group *)(int8_room + groups + k * (int)sizeof x);
-#pragma unroll
-            for (int h = 0; h < HALVES; h++)
-                acc[r] = add_group<T>(acc[r], c[h][i + 2 * r], factor[i][h], least[i][h], x.x, group_sum<T>(x, h));
-        }
-    }
-}
-
 /* A unit times COLS rows.  A lane makes the numbers of two groups of its rows; the others of its quad ask it. */
 template <int T, int COLS>
 static __device__ __forceinline__ void use_unit_few(const uint32_t *row, uint32_t acts, int left, float (*acc)[4])
@@ -170,44 +135,46 @@ static __device__ __forceinline__ int64_t tile_row(const mm &p, int64_t tile, in
     return (row < last ? row : last) + (pair && i >= 8 ? pair : 0);
 }
 
-/* Where a warp's copies are in its tiles' units.  Its lanes take the 16-byte words of a row one behind the other, then
- * those of the next: a copy then touches few lines of the cache. */
+/* Where a warp's copies are in its tiles' units.  A copy takes the 16-byte words of a row side by side, and as many
+ * rows as it has lanes for: few lines of the cache, and addresses that are the one before and a constant.  Rows that
+ * the matrix does not have are left out: what they give goes nowhere. */
 template <int T> struct int8_cursor {
-    const uint8_t *from; /* the unit in the tile's first row */
-    int64_t row_bytes, jump; /* jump: from there to the first row of the tile's second half, 0: the rows are one run */
-    int64_t left;        /* bytes from the unit's begin to a row's end */
-    int last, u;         /* the last row that there is of a run */
+    static constexpr int WORDS = ring_words<T>(), ROWS = 32 / WORDS, COPIES = (8 + ROWS - 1) / ROWS;
+    static constexpr bool CUT = wshapes[T].bytes % 2; /* a row may end within a unit */
+    const uint8_t *from[2]; /* the lane's word of its first row of the tile's halves */
+    int live[2], left, u;   /* rows from there on; left: bytes from the unit's begin to a row's end */
 
     __device__ __forceinline__ void begin(const mm &p, const uint8_t *matrix, int64_t tile, int64_t pair, int unit)
     {
-        const int64_t first = tile * (pair ? INT8_TILE / 2 : INT8_TILE), rows = (pair ? pair : p.n_out) - 1;
+        const int lane = threadIdx.x % 32, row = lane / WORDS, half = INT8_TILE / 2;
+        const int64_t first = tile * (pair ? half : INT8_TILE), rows = (pair ? pair : p.n_out) - first;
         u = unit;
-        row_bytes = p.row_bytes;
-        jump = pair * row_bytes;
-        from = matrix + min(first, rows) * row_bytes + (int64_t)u * unit_bytes<T>();
-        last = (int)min(max(rows - first, (int64_t)0), (int64_t)INT8_TILE);
-        left = row_bytes - (int64_t)u * unit_bytes<T>();
+        left = (int)p.row_bytes - u * unit_bytes<T>();
+        from[0] = matrix + (first + row) * p.row_bytes + u * unit_bytes<T>() + 16 * (lane % WORDS);
+        from[1] = from[0] + (pair ? pair : half) * p.row_bytes;
+        live[0] = row < ROWS ? (int)min(max(rows, (int64_t)0), (int64_t)half) - row : 0;
+        live[1] = pair || row >= ROWS ? live[0] : (int)min(max(rows - half, (int64_t)0), (int64_t)half) - row;
     }
 
-    /* The unit to the ring at `to`; the next one is the row's next. */
-    __device__ __forceinline__ void fetch(uint32_t to)
+    /* The unit to the ring at `to`; the next one is the row's `step`-th from there. */
+    __device__ __forceinline__ void fetch(const mm &p, uint32_t to, int step = 1)
     {
-        constexpr int WORDS = ring_words<T>(), ALL = INT8_TILE * WORDS;
-        int c = threadIdx.x % 32;
-        asm volatile("" : "+r"(c)); /* offsets are made anew: there are no registers to keep them in */
-        to += shared_at(int8_room);
+        const int lane = threadIdx.x % 32;
+        to += shared_at(int8_room) + lane / WORDS * ring_row<T>() + lane % WORDS * 16;
 #pragma unroll
-        for (; c < ALL; c += 32) {
-            const int i = c / WORDS, word = c % WORDS;
-            const uint8_t *row = from + (jump ? min(i % (INT8_TILE / 2), last) : min(i, last)) * row_bytes +
-                                 (i >= INT8_TILE / 2 ? jump : 0);
-            const uint32_t head = unit_whole<T>() ? 0 : (uint32_t)(uintptr_t)row & 15;
-            if (unit_whole<T>() || 16 * word < (int)min((int64_t)unit_bytes<T>(), left) + (int)head)
-                async_copy16_all(to + i * ring_row<T>() + 16 * word, row - head + 16 * word);
+        for (int h = 0; h < 2; h++) {
+            const uint8_t *at = from[h];
+#pragma unroll
+            for (int k = 0; k < COPIES; k++) {
+                const int head = unit_whole<T>() ? 0 : (int)(uintptr_t)at & 15;
+                if (k * ROWS < live[h] && (!CUT || 16 * (lane % WORDS) < min(unit_bytes<T>(), left) + head))
+                    async_copy16_all(to + (INT8_TILE / 2 * h + k * ROWS) * ring_row<T>(), at - head);
+                at += ROWS * p.row_bytes;
+            }
+            from[h] += step * unit_bytes<T>();
         }
-        from += unit_bytes<T>();
-        left -= unit_bytes<T>();
-        u++;
+        left -= step * unit_bytes<T>();
+        u += step;
     }
 };
 
