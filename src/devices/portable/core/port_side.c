@@ -3,8 +3,8 @@
 
 #include "kvant/qjl.h"
 
-#define PORTABLE_FORMAT(name, encoder, unit, unit_bytes, factor) \
-    { #name, PORT_ENCODER_##encoder, unit, unit_bytes, factor },
+#define PORTABLE_FORMAT(name, encoder, unit, unit_bytes, factor, halves) \
+    { #name, PORT_ENCODER_##encoder, unit, unit_bytes, factor, halves },
 static const port_card cards[] = {
 #include "cards/portable.inc"
 };
