@@ -105,13 +105,6 @@ static void matrix_shape(const kvant_attn_args *a, int rows, int *heads, int *to
         *tokens *= 2;
 }
 
-/* Tiles of attn_matrix.k at most: each sequence may begin and end inside of one. */
-static int64_t most_tiles(const kvant_seqs *q, int tokens)
-{
-    const int64_t tiles = q->n_tokens / tokens + 2 * (int64_t)q->n_seqs;
-    return tiles < q->n_tokens ? tiles : q->n_tokens;
-}
-
 static int attn_run(port_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_attn_args *a = args;
@@ -143,7 +136,7 @@ static int attn_run(port_device *d, const void *args, kvant_diag *diag)
         port_define(&c, "TOKENS %d", tokens);
         port_define(&c, "TILE %s", k.card->halves && v.card->halves ? "half" : "float");
     }
-    return port_dispatch(d, &c, rows ? most_tiles(q, tokens) : q->n_tokens, (int64_t)a->h_kv * p.tiles, 1, diag);
+    return port_dispatch(d, &c, rows ? port_spans(q, tokens) : q->n_tokens, (int64_t)a->h_kv * p.tiles, 1, diag);
 }
 
 static int score_supports(port_device *d, const void *args, kvant_diag *diag)

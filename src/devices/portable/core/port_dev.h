@@ -63,6 +63,8 @@ void port_read(port_call *c, const void *addr, size_t bytes);
 void port_write(port_call *c, const void *addr, size_t bytes);
 /* A line of the program: port_define(&c, "WT wt_%s", name). */
 __attribute__((format(printf, 2, 3))) void port_define(port_call *c, const char *fmt, ...);
+/* Spans of find_span (seqs.h) at most: each sequence may begin and end inside of one. */
+int64_t port_spans(const kvant_seqs *q, int n);
 /* No groups: nothing is queued. */
 int port_dispatch(port_device *d, const port_call *c, int64_t x, int64_t y, int64_t z, kvant_diag *diag);
 

@@ -98,6 +98,12 @@ void port_side_param(port_call *c, const port_side *s)
     port_read(c, s->param, s->param ? s->param_bytes : 0);
 }
 
+int64_t port_spans(const kvant_seqs *q, int n)
+{
+    const int64_t spans = q->n_tokens / n + 2 * (int64_t)q->n_seqs;
+    return spans < q->n_tokens ? spans : q->n_tokens;
+}
+
 void port_seqs(port_call *c, const kvant_seqs *q, int tail)
 {
     const size_t table = (size_t)q->n_seqs * (size_t)q->table_stride * 4;
