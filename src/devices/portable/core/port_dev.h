@@ -51,7 +51,7 @@ struct port_device {
     int (*dispatch)(port_device *d, const port_call *c, int64_t x, int64_t y, int64_t z, kvant_diag *diag);
     /* Bytes from addr to the end of its allocation, 0: not an address of this device. */
     size_t (*rest)(const port_device *d, const void *addr);
-    int matrices;                          /* simdgroups of 32 threads have matrices (Metal's words): matmul_matrix.k */
+    int matrices;                          /* simdgroups of 32 threads have matrices (Metal's words): *_matrix.k */
     size_t max_alloc;                      /* the largest allocation; a larger weight lies in parts */
     void *scratch;                         /* of the op that runs; grown before a list, never inside */
     size_t scratch_bytes;
