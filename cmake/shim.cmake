@@ -1,7 +1,7 @@
 # The device metal-shim (src/devices/metal/shim), which runs the Metal kernels on the CPU to check them.  It starts the C++
 # compiler, and what is installed starts no program: it is no part of the libraries nor of bin/kvant.  It is linked into
 #   bin/kvant-metal-shim   the same program with this device added to its list; not installed
-#   bin/check_metal_shim   the test of the shim itself
+#   bin/check_metal_shim*  the test of the shim itself, and of what only its device can show
 #   KVANT_METAL_SHIM   whether they are built (declared in portable.cmake)
 if(NOT KVANT_METAL_SHIM)
     return()

@@ -128,7 +128,7 @@ static void gdn_inputs(scene *s, int hk, int hv, int dk, int dv, int interleaved
     fill_state(s, seed + 5);
     s->gdn = (kvant_gdn_args){ seqs_of(s), s->x[0], s->x[1], s->x[2],     s->x[3], s->x[4], NULL, NULL,     hk,
                                hv,         dk,      dv,      interleaved, ldq,     ldq,     ldv,  s->stride, type,
-                               per_channel };
+                               per_channel, KVANT_COMPUTE_AUTO };
     for (int64_t i = 0; i < s->n_slots * s->stride && type == KVANT_STATE_BF16; i++)
         s->state[i] = bf16_to_f32(f32_to_bf16(s->state[i]));
 }

@@ -31,6 +31,8 @@ PLANTED = (
      "MSL has no recursion: f -> g -> f"),
     ("FN float f(LOCAL float *a)\n{\n    return a[0];\n}\n", "    y[t] = f(y);\n", "no matching function for call to 'f'"),
     ("FN float f(float *a)\n{\n    return a[0];\n}\n", "    y[t] = 1.0f;\n", "a pointer or reference without an address space"),
+    ("FN void f(simdgroup_float8x8 *a)\n{\n    *a = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);\n}\n", "    y[t] = 1.0f;\n",
+     "a pointer or reference without an address space"),
     ("", "    LOCAL float *a = y;\n    y[t] = a[0];\n", "cannot initialize a variable of type"),
     ("", "    OWN float *a = (OWN float *)part;\n    y[t] = a[0];\n", "a cast to a pointer of another address space"),
     ("", "    y[t] = *(new float);\n", "MSL has no dynamic allocation"),
@@ -146,9 +148,10 @@ def generate(device, model, *args):
 
 
 def models():
-    """With --compute auto a prompt's products go through matrices, and its ids stay those of f32."""
-    want, got = (generate("metal-shim", "qwen3moe", "-p", "Once upon a time there was a little girl", "--compute", c) for c in ("f32", "auto"))
-    check(want[0] == 0 and got == want, f"qwen3moe auto: {got} is not {want}")
+    """With --compute auto a prompt's products, attention and gated delta rule go through matrices, and its ids stay those of f32."""
+    for model in ("qwen3moe", "qwen35"):
+        want, got = (generate("metal-shim", model, "-p", "Once upon a time there was a little girl", "--compute", c) for c in ("f32", "auto"))
+        check(want[0] == 0 and got == want, f"{model} auto: {got} is not {want}")
     for model, k, v in (("qwen3moe", "tbq4_0", "tbq3_0"), ("qwen35", "turbo4", "q8_0")):
         want, got = (generate(d, model, "-ctk", k, "-ctv", v) for d in ("cpu", "metal-shim"))
         check(want[0] == 0 and got == want, f"{model} {k} {v}: {got} is not {want}")

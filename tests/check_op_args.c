@@ -766,6 +766,7 @@ static void gdn(int id)
     REFUSE(id, good, dv, 513);
     REFUSE(id, good, interleaved, 2);
     REFUSE(id, good, per_channel, 2);
+    REFUSE(id, good, compute, 2);
     REFUSE(id, good, ldq, 7);
     REFUSE(id, good, ldk, 7);
     REFUSE(id, good, ldv, 7);

@@ -258,11 +258,12 @@ typedef struct kvant_gdn_gates_args {
  * gdn_step: token by token, decode sequences only.  gdn_chunk: chunks of KVANT_PAGE on the absolute 64 grid, prompt
  * sequences only.
  * state_type bf16: all arithmetic is f32, and the state is rounded to bf16 (to nearest, ties to even) after every token
- * of gdn_step and after every chunk of gdn_chunk, so that it does not matter where a prompt was cut on the grid. */
+ * of gdn_step and after every chunk of gdn_chunk, so that it does not matter where a prompt was cut on the grid.
+ * compute auto: a device may sum a long prompt's terms in another order than a short one's. */
 typedef struct kvant_gdn_args {
     kvant_seqs seqs; const float *q, *k, *v, *g, *beta; void *state; float *o; int hk, hv, dk, dv, interleaved;
     int64_t ldq, ldk, ldv, slot_stride; int state_type; /* enum kvant_state_type */
-    int per_channel;
+    int per_channel, compute;
 } kvant_gdn_args;
 
 /* Mamba2: a state space model with a scalar decay per head (Dao and Gu 2024).  Per head j, of group j / (h/g), state S:

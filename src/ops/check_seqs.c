@@ -228,6 +228,7 @@ static int check_gdn(int id, const kvant_gdn_args *a, kvant_diag *diag)
         BAD("%s: interleaved = %d, wanted 0 or 1", arg_op(id), a->interleaved);
     if (a->per_channel != 0 && a->per_channel != 1)
         BAD("%s: per_channel = %d, wanted 0 or 1", arg_op(id), a->per_channel);
+    KVANT_TRY(arg_compute(id, a->compute, diag));
     if (a->state_type != KVANT_STATE_F32 && a->state_type != KVANT_STATE_BF16)
         BAD("%s: state_type = %d, wanted %d (f32) or %d (bf16)", arg_op(id), a->state_type, KVANT_STATE_F32,
             KVANT_STATE_BF16);

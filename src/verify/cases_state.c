@@ -113,7 +113,7 @@ static void *states(vcase *c, int stride, int type)
     return state;
 }
 
-static void gdn(vcase *c, int phase, const int *ask, int pattern, gdn_size z, int type, int per_channel)
+static void gdn(vcase *c, int phase, const int *ask, int pattern, gdn_size z, int type, int per_channel, int compute)
 {
     static const char *const kinds[] = { "", "bf16", "channels", "channels, bf16" };
     const int stride = z.hv * z.dv * z.dk + 16, op = phase ? KVANT_OP_GDN_CHUNK : KVANT_OP_GDN_STEP;
@@ -134,8 +134,8 @@ static void gdn(vcase *c, int phase, const int *ask, int pattern, gdn_size z, in
     for (int i = 0; i < n * z.hv; i++)
         beta[i] = i % 13 == 2 ? 0.0f : 1.0f / (1.0f + expf(-beta[i]));
     const kvant_gdn_args a = { seqs, q, k, v, g, beta, state, o, z.hk, z.hv, z.dk, z.dv, pattern % 2,
-                               z.hk * z.dk, z.hk * z.dk, z.hv * z.dv, stride, type, per_channel };
-    vcase_about(c, "heads %d/%d, d %d/%d, %d tokens", z.hk, z.hv, z.dk, z.dv, n);
+                               z.hk * z.dk, z.hk * z.dk, z.hv * z.dv, stride, type, per_channel, compute };
+    vcase_about(c, "heads %d/%d, d %d/%d, %d tokens, %s", z.hk, z.hv, z.dk, z.dv, n, compute ? "f32" : "auto");
     vcase_run(c, &a, 1e-7);
 }
 
@@ -145,7 +145,7 @@ static void gdn_empty(vcase *c, int op)
         return;
     float *state = vcase_normal(c, 2 * 1024, 3), *o = vcase_out(c, 32);
     const kvant_gdn_args a = { { 0 }, o, o, o, o, o, state, o, 1, 1, 32, 32, 0, 32, 32, 32, 1024, KVANT_STATE_F32,
-                               0 };
+                               0, KVANT_COMPUTE_AUTO };
     vcase_run(c, &a, 0.0);
 }
 
@@ -156,10 +156,12 @@ void cases_gdn(vcase *c)
     for (int p = 0; p < PATTERNS; p++)
         for (int type = KVANT_STATE_F32; type <= KVANT_STATE_BF16; type++)
             for (int per_channel = 0; per_channel < 2; per_channel++) {
-                gdn(c, 0, one, p, big, type, per_channel);
-                gdn(c, 0, few, p, uneven, type, per_channel);
-                gdn(c, 1, many, p, c->quick ? uneven : big, type, per_channel);
-                gdn(c, 1, many, p, small, type, per_channel);
+                gdn(c, 0, one, p, big, type, per_channel, KVANT_COMPUTE_AUTO);
+                gdn(c, 0, few, p, uneven, type, per_channel, KVANT_COMPUTE_AUTO);
+                for (int compute = 0; compute < 2; compute++) {
+                    gdn(c, 1, many, p, c->quick ? uneven : big, type, per_channel, compute);
+                    gdn(c, 1, many, p, small, type, per_channel, compute);
+                }
             }
     gdn_empty(c, KVANT_OP_GDN_STEP);
     gdn_empty(c, KVANT_OP_GDN_CHUNK);

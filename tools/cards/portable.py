@@ -1,7 +1,7 @@
 """portable.py: what the portable kernels (src/devices/portable) know of a cache format besides its decoder: its space, the class of its
 encoder, its tables, its rule and where codes and scale go.  A program is made for one format or pair: a kernel asks by JOIN(space_, FMT)
 and the like.  Rules are those of the Vulkan dialect, written in C."""
-from cards import glsl
+from cards import bound, glsl
 from cards.c import HEAD
 from cards.card import NORMS, SPACES
 
@@ -66,9 +66,12 @@ def header(tables, cache):
     return out + "".join(float_code(c) for c in kinds["FLOAT"]) + "\n" + "".join(pack(c) for c in kinds["GROUP"]) + "#endif\n\n#endif\n"
 
 
-def lists(cache):
-    """PORTABLE_FORMAT(name, ENCODER, values and bytes of a unit, whether its parameter is a factor)."""
-    out = HEAD
+def lists(cache, weights):
+    """PORTABLE_FORMAT(name, ENCODER, values and bytes of a unit, whether its parameter is a factor, whether every value fits a half),
+    PORTABLE_WTYPE(symbol, name, whether every value fits a half)."""
+    out = HEAD + "#ifdef PORTABLE_FORMAT\n"
     for c in cache:
-        out += f"PORTABLE_FORMAT({c.symbol}, {glsl.encode_class(c)}, {glsl.unit(c)}, {glsl.unit_bytes(c)}, {int(glsl.has_factor(c))})\n"
-    return out
+        out += (f"PORTABLE_FORMAT({c.symbol}, {glsl.encode_class(c)}, {glsl.unit(c)}, {glsl.unit_bytes(c)}, {int(glsl.has_factor(c))}, "
+                f"{int(bound.fits_half(c))})\n")
+    out += "#endif\n#ifdef PORTABLE_WTYPE\n"
+    return out + "".join(f'PORTABLE_WTYPE({w.symbol}, "{w.name}", {int(bound.fits_half(w))})\n' for w in weights) + "#endif\n"

@@ -176,7 +176,7 @@ static void recur(builder *b, int l, const layer_weights *w, int ld)
                                    b->conv_stride, ld, NULL, 0 };
     const kvant_gdn_args gdn = { b->seqs, y, y + qk, y + 2 * qk, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o,
                                  hp->gdn_hk, hp->gdn_hv, hp->gdn_dk, hp->gdn_dv, hp->gdn_interleaved, c, c, c,
-                                 b->gdn_stride, b->gdn_type, 0 };
+                                 b->gdn_stride, b->gdn_type, 0, b->compute };
 
     if (b->any_prompt)
         build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);

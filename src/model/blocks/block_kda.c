@@ -125,7 +125,7 @@ static void recur(builder *b, int l, const layer_weights *w)
                                    0 };
     const kvant_gdn_args gdn = {
         b->seqs,       q,           k, v, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o, h, h, d, d, 0, c, c, c,
-        b->gdn_stride, b->gdn_type, 1
+        b->gdn_stride, b->gdn_type, 1, b->compute
     };
 
     if (b->any_prompt)

@@ -4,6 +4,9 @@
 #include "devices/portable/attn/attn_params.h"
 
 enum { LOCAL_BYTES = 16384, MOST_HEADS = 8 };
+/* attn_matrix.k: rows of a tile (fewer where it does not fit), its DEEP, sums that a thread may hold in registers, and
+ * from how many tokens more than sequences on a pass takes it. */
+enum { MATRIX_BYTES = 32768, MATRIX_ROWS = 16, LEAST_ROWS = 8, DEEP = 32, MOST_SUMS = 64, LEAST_MORE = 8 };
 
 static struct p_side side_params(const port_side *s, const kvant_seqs *q)
 {
@@ -48,6 +51,32 @@ static int heads_of(const kvant_attn_args *a, const port_side *k, const port_sid
     return heads;
 }
 
+static int largest(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* Bytes of threadgroup memory that attn_matrix.k wants for tiles of so many rows. */
+static int matrix_bytes(const port_side *k, const port_side *v, int rows)
+{
+    const int width = (k->sdim + 7) / 8 * 8, value = k->card->halves && v->card->halves ? 2 : 4;
+    return 4 * (largest(rows * width, v->sdim) + largest(rows * KVANT_PAGE, largest(k->dp, v->dp)) + rows * DEEP +
+                PORT_THREADS + rows) + value * KVANT_PAGE * DEEP;
+}
+
+/* Rows of a tile on matrices, or 0: attn.k is taken.  --compute f32 keeps it: there a row's bits do not depend on how
+ * many the pass has. */
+static int matrix_rows(const port_device *d, const kvant_attn_args *a, const port_side *k, const port_side *v)
+{
+    if (!d->matrices || a->compute != KVANT_COMPUTE_AUTO || a->seqs.n_tokens - a->seqs.n_seqs < LEAST_MORE)
+        return 0;
+    for (int rows = MATRIX_ROWS; rows >= LEAST_ROWS; rows /= 2)
+        if (matrix_bytes(k, v, rows) <= MATRIX_BYTES &&
+            rows * ((v->sdim + DEEP - 1) / DEEP * DEEP) <= MOST_SUMS * PORT_THREADS)
+            return rows;
+    return 0;
+}
+
 static int attn_supports(port_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_attn_args *a = args;
@@ -66,6 +95,16 @@ static struct p_attn attn_params(const kvant_attn_args *a, const port_side *k, c
     };
 }
 
+/* Query heads and tokens of a tile of so many rows; tokens: a power of two. */
+static void matrix_shape(const kvant_attn_args *a, int rows, int *heads, int *tokens)
+{
+    const int group = a->h / a->h_kv, tiles = (group + rows - 1) / rows;
+    *heads = (group + tiles - 1) / tiles;
+    *tokens = 1;
+    while (2 * *tokens * *heads <= rows)
+        *tokens *= 2;
+}
+
 static int attn_run(port_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_attn_args *a = args;
@@ -76,7 +115,10 @@ static int attn_run(port_device *d, const void *args, kvant_diag *diag)
         return KVANT_OK;
     KVANT_TRY(port_side_of(d, &a->k, a->d_k, &k, diag));
     KVANT_TRY(port_side_of(d, &a->v, a->d_v, &v, diag));
-    const int heads = heads_of(a, &k, &v);
+    const int rows = matrix_rows(d, a, &k, &v);
+    int heads = heads_of(a, &k, &v), tokens = 1;
+    if (rows)
+        matrix_shape(a, rows, &heads, &tokens);
     const struct p_attn p = attn_params(a, &k, &v, heads);
     port_call c = PORT_CALL(attn, p);
     port_read(&c, a->q, query_bytes(q, a->ldq, a->gq, a->h, a->d_k));
@@ -88,7 +130,13 @@ static int attn_run(port_device *d, const void *args, kvant_diag *diag)
     side_defines(&c, 'K', &k);
     side_defines(&c, 'V', &v);
     port_define(&c, "HEADS %d", heads);
-    return port_dispatch(d, &c, q->n_tokens, (int64_t)a->h_kv * p.tiles, 1, diag);
+    if (rows) {
+        c.kernel = PORT_KERNEL_attn_matrix;
+        port_define(&c, "ROWS %d", rows);
+        port_define(&c, "TOKENS %d", tokens);
+        port_define(&c, "TILE %s", k.card->halves && v.card->halves ? "half" : "float");
+    }
+    return port_dispatch(d, &c, rows ? port_spans(q, tokens) : q->n_tokens, (int64_t)a->h_kv * p.tiles, 1, diag);
 }
 
 static int score_supports(port_device *d, const void *args, kvant_diag *diag)

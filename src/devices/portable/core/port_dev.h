@@ -51,7 +51,7 @@ struct port_device {
     int (*dispatch)(port_device *d, const port_call *c, int64_t x, int64_t y, int64_t z, kvant_diag *diag);
     /* Bytes from addr to the end of its allocation, 0: not an address of this device. */
     size_t (*rest)(const port_device *d, const void *addr);
-    int matrices;                          /* simdgroups of 32 threads have matrices (Metal's words): matmul_matrix.k */
+    int matrices;                          /* simdgroups of 32 threads have matrices (Metal's words): *_matrix.k */
     size_t max_alloc;                      /* the largest allocation; a larger weight lies in parts */
     void *scratch;                         /* of the op that runs; grown before a list, never inside */
     size_t scratch_bytes;
@@ -63,6 +63,8 @@ void port_read(port_call *c, const void *addr, size_t bytes);
 void port_write(port_call *c, const void *addr, size_t bytes);
 /* A line of the program: port_define(&c, "WT wt_%s", name). */
 __attribute__((format(printf, 2, 3))) void port_define(port_call *c, const char *fmt, ...);
+/* Spans of find_span (seqs.h) at most: each sequence may begin and end inside of one. */
+int64_t port_spans(const kvant_seqs *q, int n);
 /* No groups: nothing is queued. */
 int port_dispatch(port_device *d, const port_call *c, int64_t x, int64_t y, int64_t z, kvant_diag *diag);
 
@@ -93,6 +95,7 @@ void port_close(port_device *d);           /* what the shared side allocated */
 /* What w->packed points to: rows in file layout, of all experts, rows_per of them in each part. */
 typedef struct port_weight {
     const char *type;                      /* wt_<type> of cards/decode.h */
+    int halves;                            /* whatever its bytes are, finite values fit a half */
     void **part;
     int n_parts;
     int64_t rows, rows_per;

@@ -3,8 +3,8 @@
 
 #include "kvant/qjl.h"
 
-#define PORTABLE_FORMAT(name, encoder, unit, unit_bytes, factor) \
-    { #name, PORT_ENCODER_##encoder, unit, unit_bytes, factor },
+#define PORTABLE_FORMAT(name, encoder, unit, unit_bytes, factor, halves) \
+    { #name, PORT_ENCODER_##encoder, unit, unit_bytes, factor, halves },
 static const port_card cards[] = {
 #include "cards/portable.inc"
 };
@@ -96,6 +96,12 @@ void port_side_tail(const port_device *d, port_call *c, const port_side *s, int 
 void port_side_param(port_call *c, const port_side *s)
 {
     port_read(c, s->param, s->param ? s->param_bytes : 0);
+}
+
+int64_t port_spans(const kvant_seqs *q, int n)
+{
+    const int64_t spans = q->n_tokens / n + 2 * (int64_t)q->n_seqs;
+    return spans < q->n_tokens ? spans : q->n_tokens;
 }
 
 void port_seqs(port_call *c, const kvant_seqs *q, int tail)

@@ -12,6 +12,7 @@ typedef struct port_card {
     int encoder;                           /* enum port_encoder */
     int unit, unit_bytes;                  /* values that are encoded together */
     int factor;                            /* values are multiplied by the parameter */
+    int halves;                            /* whatever a row's bytes are, its finite values fit a half */
 } port_card;
 
 typedef struct port_side {

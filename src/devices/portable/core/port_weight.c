@@ -5,18 +5,19 @@
 #include "base/mem.h"
 #include "base/pick.h"
 
-/* The type's name in the generated decoders. */
-static const char *symbol_of(const kvant_wtype *t)
+/* What the type's card says of it; *type stays as it was where there is no such card. */
+static void read_card(const kvant_wtype *t, const char **type, int *halves)
 {
-#define CARD_WTYPE(symbol, name, gguf, values, bytes, file_type) { #symbol, name },
-    static const struct { const char *symbol, *name; } types[] = {
-#include "cards/lists.inc"
+#define PORTABLE_WTYPE(symbol, name, halves) { #symbol, name, halves },
+    static const struct { const char *symbol, *name; int halves; } types[] = {
+#include "cards/portable.inc"
     };
-#undef CARD_WTYPE
+#undef PORTABLE_WTYPE
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(types[i].name, t->name) == 0)
-            return types[i].symbol;
-    return NULL;
+        if (strcmp(types[i].name, t->name) == 0) {
+            *type = types[i].symbol;
+            *halves = types[i].halves;
+        }
 }
 
 static const char *name_of(const kvant_weight *w)
@@ -53,7 +54,7 @@ static int weight_fill(kvant_device *base, const kvant_weight *w, port_weight *v
 /* Where rows of this weight lie. */
 static int weight_plan(const port_device *d, const kvant_weight *w, port_weight *v, kvant_diag *diag)
 {
-    v->type = symbol_of(w->type);
+    read_card(w->type, &v->type, &v->halves);
     if (!v->type)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s: %.64s: weight type %s has no kernels here",
                           d->base.vt->name, name_of(w), w->type->name);

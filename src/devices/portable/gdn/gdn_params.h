@@ -10,7 +10,7 @@ struct p_gather { int64_t n, slot_stride; int32_t prompt, in_place; };
 struct p_conv { int64_t ldx, slot_stride; int32_t c, k, prompt, linear, has_bias; };
 struct p_gdn {
     int64_t ldq, ldk, ldv, slot_stride;
-    int32_t hk, hv, dv, interleaved, prompt;
+    int32_t hk, hv, dv, interleaved, prompt, n_seqs;
     float scale;
 };
 /* rows: of a head's state (p). */

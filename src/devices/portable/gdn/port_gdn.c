@@ -7,6 +7,9 @@
 #include <math.h>
 
 enum { DECODE = 0, PROMPT = 1, MAX_DK = 512 };
+/* gdn_matrix.k: its threadgroup memory, CHUNK, DEEP, COLUMNS and MIX; and from how many tokens more than sequences on a
+ * pass of prompts takes it. */
+enum { MATRIX_BYTES = 32768, CHUNK = 64, DEEP = 32, COLUMNS = 16, MIX = 2 * CHUNK + 2, LEAST_MORE = 8 };
 
 static int64_t spans(int64_t n)
 {
@@ -95,14 +98,40 @@ static int gdn_supports(port_device *d, const void *args, kvant_diag *diag)
                       d->base.vt->name, a->dk, MAX_DK);
 }
 
-static size_t gdn_scratch(port_device *d, const void *args)
+/* Bytes of copied states. */
+static size_t copy_bytes(const kvant_gdn_args *a)
 {
-    const kvant_gdn_args *a = args;
-    (void)d;
     return (size_t)a->seqs.n_seqs * (size_t)a->hv * (size_t)a->dv * (size_t)a->dk * sizeof(float);
 }
 
-static void gdn_buffers(const port_device *d, port_call *c, const kvant_gdn_args *a, size_t copy)
+/* Bytes of what gdn_chunks.k leaves. */
+static size_t mix_bytes(const kvant_gdn_args *a)
+{
+    return (size_t)a->seqs.n_tokens * (size_t)a->hv * MIX * sizeof(float);
+}
+
+/* Gates of channels have no chunks here; --compute f32 keeps the sums of single tokens. */
+static int takes_matrices(const port_device *d, const kvant_gdn_args *a, int prompt)
+{
+    const int width = (a->dk + DEEP - 1) / DEEP * DEEP;
+    return prompt && d->matrices && a->compute == KVANT_COMPUTE_AUTO && !a->per_channel &&
+           4 * (COLUMNS * width + COLUMNS * CHUNK + DEEP * CHUNK) <= MATRIX_BYTES &&
+           a->seqs.n_tokens - a->seqs.n_seqs >= LEAST_MORE;
+}
+
+static size_t step_scratch(port_device *d, const void *args)
+{
+    (void)d;
+    return copy_bytes(args);
+}
+
+static size_t chunk_scratch(port_device *d, const void *args)
+{
+    return copy_bytes(args) + (takes_matrices(d, args, PROMPT) ? mix_bytes(args) : 0);
+}
+
+/* mix: gates, or what gdn_chunks.k made of them. */
+static void gdn_buffers(const port_device *d, port_call *c, const kvant_gdn_args *a, const void *mix)
 {
     const kvant_seqs *q = &a->seqs;
     const size_t seqs = (size_t)q->n_seqs * 4;
@@ -110,10 +139,10 @@ static void gdn_buffers(const port_device *d, port_call *c, const kvant_gdn_args
     port_read(c, a->q, rows_of(q, a->ldq, (int64_t)a->hk * a->dk));
     port_read(c, a->k, rows_of(q, a->ldk, (int64_t)a->hk * a->dk));
     port_read(c, a->v, rows_of(q, a->ldv, (int64_t)a->hv * a->dv));
-    port_read(c, a->g, rows_of(q, gates, gates));
+    port_read(c, mix ? mix : a->g, mix ? mix_bytes(a) : rows_of(q, gates, gates));
     port_read(c, a->beta, rows_of(q, a->hv, a->hv));
     port_write(c, a->state, d->rest(d, a->state));
-    port_read(c, d->scratch, copy);
+    port_read(c, d->scratch, copy_bytes(a));
     port_write(c, a->o, rows_of(q, (int64_t)a->hv * a->dv, (int64_t)a->hv * a->dv));
     port_read(c, q->q0, seqs + 4);
     port_read(c, q->pos0, seqs);
@@ -122,36 +151,60 @@ static void gdn_buffers(const port_device *d, port_call *c, const kvant_gdn_args
     port_read(c, q->slot_out, seqs);
 }
 
+/* gdn_chunks.k over all chunks. */
+static int run_chunks(port_device *d, const kvant_gdn_args *a, const struct p_gdn *p, void *mix, kvant_diag *diag)
+{
+    const kvant_seqs *q = &a->seqs;
+    const size_t seqs = (size_t)q->n_seqs * 4;
+    port_call c = PORT_CALL(gdn_chunks, *p);
+    port_define(&c, "DK %d", a->dk);
+    port_read(&c, a->q, rows_of(q, a->ldq, (int64_t)a->hk * a->dk));
+    port_read(&c, a->k, rows_of(q, a->ldk, (int64_t)a->hk * a->dk));
+    port_read(&c, a->g, rows_of(q, a->hv, a->hv));
+    port_read(&c, a->beta, rows_of(q, a->hv, a->hv));
+    port_write(&c, mix, mix_bytes(a));
+    port_read(&c, q->q0, seqs + 4);
+    port_read(&c, q->pos0, seqs);
+    port_read(&c, q->prompt, seqs);
+    return port_dispatch(d, &c, port_spans(q, CHUNK), a->hv, 1, diag);
+}
+
 static int gdn_run(port_device *d, const kvant_gdn_args *a, int prompt, kvant_diag *diag)
 {
     const struct p_gather g = { .n = (int64_t)a->hv * a->dv * a->dk, .slot_stride = a->slot_stride, .prompt = prompt,
                                 .in_place = 1 };
     const struct p_gdn p = { .ldq = a->ldq, .ldk = a->ldk, .ldv = a->ldv, .slot_stride = a->slot_stride, .hk = a->hk,
                              .hv = a->hv, .dv = a->dv, .interleaved = a->interleaved, .prompt = prompt,
-                             .scale = (float)(1.0 / sqrt((double)a->dk)) };
+                             .n_seqs = a->seqs.n_seqs, .scale = (float)(1.0 / sqrt((double)a->dk)) };
+    void *mix = takes_matrices(d, a, prompt) ? (char *)d->scratch + copy_bytes(a) : NULL;
+    const int columns = mix ? COLUMNS : PORT_THREADS;
     port_call c = PORT_CALL(gdn, p);
     if (a->seqs.n_tokens <= 0)
         return KVANT_OK;
     KVANT_TRY(gather(d, &a->seqs, a->state, a->state_type, &g, diag));
+    if (mix) {
+        KVANT_TRY(run_chunks(d, a, &p, mix, diag));
+        c.kernel = PORT_KERNEL_gdn_matrix;
+    }
     define_state(&c, a->state_type);
     port_define(&c, "DK %d", a->dk);
     if (a->per_channel)
         port_define(&c, "CHANNELS");
-    gdn_buffers(d, &c, a, gdn_scratch(d, a));
-    return port_dispatch(d, &c, (a->dv + PORT_THREADS - 1) / PORT_THREADS, a->hv, a->seqs.n_seqs, diag);
+    gdn_buffers(d, &c, a, mix);
+    return port_dispatch(d, &c, (a->dv + columns - 1) / columns, a->hv, a->seqs.n_seqs, diag);
 }
 
 static int gdn_step_run(port_device *d, const void *args, kvant_diag *diag)
 {
     return gdn_run(d, args, DECODE, diag);
 }
-PORT_OP_SCRATCH(gdn_step, gdn_supports, gdn_scratch, gdn_step_run)
+PORT_OP_SCRATCH(gdn_step, gdn_supports, step_scratch, gdn_step_run)
 
 static int gdn_chunk_run(port_device *d, const void *args, kvant_diag *diag)
 {
     return gdn_run(d, args, PROMPT, diag);
 }
-PORT_OP_SCRATCH(gdn_chunk, gdn_supports, gdn_scratch, gdn_chunk_run)
+PORT_OP_SCRATCH(gdn_chunk, gdn_supports, chunk_scratch, gdn_chunk_run)
 
 static int gdn_gates_run(port_device *d, const void *args, kvant_diag *diag)
 {

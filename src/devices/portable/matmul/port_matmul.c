@@ -37,14 +37,6 @@ static int takes_matrices(const port_device *d, const product *m)
     return d->matrices && m->compute == KVANT_COMPUTE_AUTO && m->rows >= least;
 }
 
-/* What tiles of these weights hold; half where its range and 11 bits are enough: bf16, f32 and scales of 8 exponent
- * bits have more range. */
-static const char *tile_of(const kvant_weight *w)
-{
-    const char *name = w->type->name;
-    return strcmp(name, "F32") == 0 || strcmp(name, "BF16") == 0 || strcmp(name, "MXFP4") == 0 ? "float" : "half";
-}
-
 static int rows_at_once(const product *m)
 {
     return m->ids || m->rows == 1 ? 1 : MOST_ROWS;         /* two programs a type: compiling is not free */
@@ -67,7 +59,7 @@ static int product_part(port_device *d, const product *m, int i, kvant_diag *dia
     define_type(&c, m->w);
     if (matrices) {
         c.kernel = PORT_KERNEL_matmul_matrix;
-        port_define(&c, "TILE %s", tile_of(m->w));
+        port_define(&c, "TILE %s", v->halves ? "half" : "float");
     } else {
         port_define(&c, "ROWS %d", at_once);
     }
