@@ -32,8 +32,8 @@ static int run(int fault, data *d)
 {
     shim_program program;
     char *text = text_of(fault);
-    shim_launch l = { "planted", &program, { { d->x, sizeof d->x, 0, 0 }, { d->y, sizeof d->y, 1, 0 },
-                      { d->sums, sizeof d->sums, 1, 0 }, { &d->n, sizeof d->n, 0, 0 } }, 4, THREADS, { GROUPS, 1, 1 } };
+    shim_launch l = { "planted", &program, { { d->x, sizeof d->x, 0 }, { d->y, sizeof d->y, 1 },
+                      { d->sums, sizeof d->sums, 1 }, { &d->n, sizeof d->n, 0 } }, 4, THREADS, { GROUPS, 1, 1 } };
 
     int code = shim_program_load(&program, "planted", text, &diag);
     CHECK(code == KVANT_OK, "%s", diag.text);

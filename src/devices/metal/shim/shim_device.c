@@ -152,9 +152,9 @@ static int dispatch(port_device *base, const port_call *c, int64_t x, int64_t y,
         if (b->addr && rest(base, b->addr) < b->bytes)
             return kvant_fail(diag, KVANT_EINVAL, "metal-shim: %s: buffer %d: %zu bytes, of which its allocation has %zu",
                               l.kernel, i, b->bytes, rest(base, b->addr));
-        l.buffers[i] = (shim_buffer){ (void *)b->addr, b->addr ? b->bytes : 0, b->write, 0 };
+        l.buffers[i] = (shim_buffer){ (void *)b->addr, b->addr ? b->bytes : 0, b->write };
     }
-    l.buffers[c->n_buffers] = (shim_buffer){ (void *)c->params, c->params_bytes, 0, 0 };
+    l.buffers[c->n_buffers] = (shim_buffer){ (void *)c->params, c->params_bytes, 0 };
     KVANT_TRY(program_of((shim_device *)base, c, &l.program, diag));
     return shim_run(&l, diag);
 }
