@@ -27,13 +27,12 @@ typedef struct shim_hooks {
     void (*barrier)(int device, int line);         /* device: device memory too */
     void (*matrix)(int kind, int line, float **parts, const void *p, uint64_t stride, int bytes);
 } shim_hooks;
+extern const shim_hooks shim_hooks_here;
 
 /* ---- a program: shim_program.c ---- */
 
 typedef struct shim_program {
-    uint64_t key;                                  /* of the text */
     void *library;
-    const shim_hooks **hooks;                      /* its variable */
     void (*entry)(void **args);                    /* buffers and params, two uint3, the simdgroup */
     int n_args;                                    /* buffers and params of the kernel */
     uintptr_t begin, end;                          /* its image: constants are read there */
@@ -43,13 +42,18 @@ typedef struct shim_program {
 int shim_program_load(shim_program *p, const char *kernel, const char *text, kvant_diag *diag);
 void shim_program_free(shim_program *p);
 
+/* The same for the devices of several threads: one text is compiled once and kept until as many have dropped it as have
+ * got it: shim_share.c.  kernel must outlive it. */
+int shim_program_get(const shim_program **out, const char *kernel, const char *text, kvant_diag *diag);
+void shim_program_drop(const shim_program *p);
+
 /* ---- a launch ---- */
 
 typedef struct shim_buffer { void *addr; size_t bytes; int write; } shim_buffer;
 
 typedef struct shim_launch {
     const char *kernel;
-    shim_program *program;
+    const shim_program *program;
     shim_buffer buffers[SHIM_BUFFERS];             /* params too, the last */
     int n_buffers, threads;
     uint32_t groups[3];
