@@ -73,13 +73,17 @@ typedef struct shim_stamp { uint32_t wrote, read; int32_t writer, reader; } shim
 typedef struct shim_record { uintptr_t begin; shim_stamp *stamps; size_t first, end; int shift; } shim_record;
 
 /* What a kernel's own code looks at before it calls shim_access; metal_stdlib.h has it too.  open: bytes that every
- * thread may read; the entry of an address is that of its page.  calm: the moment
- * in which a word of threadgroup memory has been read by several threads: another reader changes nothing. */
+ * thread may read; the entry of an address is that of its page.  calm: of a word of threadgroup memory, the moment and,
+ * in the lower half, whose accesses change nothing any more: those of a thread that has read and written it, or, CALM_ALL,
+ * everyone's reads. */
 enum { SHIM_OPEN = 64, SHIM_PAGE = 4096 };
+#define SHIM_CALM_ALL UINT32_MAX
 typedef struct shim_view {
     uintptr_t stacks, stacks_bytes, local;
     struct { uintptr_t from, bytes; } open[SHIM_OPEN];
-    uint32_t moment, calm[2 * SHIM_LOCAL / 4];
+    int32_t thread;                                /* the one that runs, or as in a stamp */
+    uint32_t moment;                               /* now, for threadgroup memory */
+    uint64_t calm[2 * SHIM_LOCAL / 4];
 } shim_view;
 
 enum { SHIM_FRESH, SHIM_WAITS, SHIM_ENDED, SHIM_MATRIX };
@@ -113,10 +117,9 @@ typedef struct shim_fiber {
 typedef struct shim_group {
     shim_view view;                                /* first: a kernel finds it by the address of its stack */
     const shim_launch *launch;
-    int thread;                                    /* the one that runs, or as in a stamp */
     int team, team_threads, step;                  /* the simdgroup that runs: its first thread; 1 or -1 */
     uint32_t at[3];
-    uint32_t device_moment;                        /* now, for device memory; view.moment: for threadgroup memory */
+    uint32_t device_moment;                        /* now, for device memory */
     uint32_t first_moment, launch_moment;          /* of this group, of this launch */
     shim_record arrays[SHIM_ARRAYS];
     size_t array_end[SHIM_ARRAYS];                 /* from local on */

@@ -45,18 +45,18 @@ static shim_stamp *stamps_of(shim_record *r, uintptr_t a, int bytes, int *n)
 /* Another's, or a simdgroup's. */
 static int conflicts(const shim_group *g, int thread)
 {
-    return thread != g->thread || thread < 0;
+    return thread != g->view.thread || thread < 0;
 }
 
 static void mark_write(const shim_group *g, shim_stamp *s, uint32_t moment)
 {
     s->wrote = moment;
-    s->writer = g->thread;
+    s->writer = g->view.thread;
 }
 
 static void mark_read(const shim_group *g, shim_stamp *s, uint32_t moment)
 {
-    s->reader = s->read == moment && s->reader != g->thread ? SEVERAL : g->thread;
+    s->reader = s->read == moment && s->reader != g->view.thread ? SEVERAL : g->view.thread;
     s->read = moment;
 }
 
@@ -78,7 +78,7 @@ static void add_array(shim_group *g, size_t bytes)
 void *shim_local(size_t bytes)
 {
     shim_group *g = shim_now;
-    const int i = g->fibers[g->thread].arrays++;
+    const int i = g->fibers[g->view.thread].arrays++;
 
     if (i == g->n_arrays)
         add_array(g, bytes);
@@ -111,6 +111,16 @@ static void local_read(shim_group *g, shim_stamp *s)
     mark_read(g, s, g->view.moment);
 }
 
+/* After an access: what a kernel need not ask any more.  word: it was one, with a stamp of its own. */
+static void calm_down(const shim_group *g, uint64_t *calm, const shim_stamp *s, int word)
+{
+    const uint32_t now = g->view.moment;
+    const int own = s->wrote == now && s->read == now && s->writer == s->reader && s->reader >= 0;
+
+    if (word && s->read == now && (own || s->reader == SEVERAL))
+        *calm = (uint64_t)now << 32 | (own ? (uint32_t)s->reader : SHIM_CALM_ALL);
+}
+
 static void access_local(shim_group *g, uintptr_t a, int bytes, int write)
 {
     const size_t at = a - g->view.local;
@@ -125,8 +135,7 @@ static void access_local(shim_group *g, uintptr_t a, int bytes, int write)
             local_write(g, &s[i]);
         else
             local_read(g, &s[i]);
-    if (bytes == 4 && n == 1 && s->reader == SEVERAL && s->read == g->view.moment)
-        g->view.calm[at / 4] = g->view.moment;
+    calm_down(g, &g->view.calm[at / 4], s, bytes == 4 && n == 1);
 }
 
 /* ---- buffers that this launch writes ---- */
