@@ -75,6 +75,7 @@ void shim_matrix(int kind, int line, float **parts, const void *p, uint64_t stri
 /* shim.h: struct shim_hooks */
 struct shim_hooks {
     void (*access)(const void *p, int bytes, int write);
+    void (*word)(const void *p, int write);
     void *(*local)(__SIZE_TYPE__ bytes);
     void (*barrier)(int device_memory, int line);
     void (*matrix)(int kind, int line, float **parts, const void *p, uint64_t stride, int bytes);
@@ -120,6 +121,11 @@ struct shim_view {
         return;
 /* Whose accesses change nothing; more than 32 bits: of another moment. */
 #define SHIM_CALM(at, view) (view->calm[(at - view->local) / 4] - ((uint64_t)view->moment << 32))
+#define SHIM_ASK(n, write)                                                                                             \
+    if (n == 4)                                                                                                        \
+        kvant_shim_hooks->word(p, write);                                                                              \
+    else                                                                                                               \
+        kvant_shim_hooks->access(p, n, write);
 #define SHIM_READ(name, n, wants)                                                                                      \
     SHIM_CALL name(void *p)                                                                                            \
     {                                                                                                                  \
@@ -133,7 +139,7 @@ struct shim_view {
             if (at - open.from < open.bytes && at - open.from + n <= open.bytes)                                       \
                 return;                                                                                                \
         }                                                                                                              \
-        kvant_shim_hooks->access(p, n, 0);                                                                             \
+        SHIM_ASK(n, 0)                                                                                                 \
     }
 #define SHIM_WRITE(name, n)                                                                                            \
     SHIM_CALL name(void *p)                                                                                            \
@@ -141,7 +147,7 @@ struct shim_view {
         SHIM_STACK_RETURNS                                                                                             \
         if (n == 4 && at - view->local < SHIM_LOCAL && at % 4 == 0 && SHIM_CALM(at, view) == (uint32_t)view->runs)   \
             return;                                                                                                    \
-        kvant_shim_hooks->access(p, n, 1);                                                                             \
+        SHIM_ASK(n, 1)                                                                                                 \
     }
 #define SHIM_ACCESS(n, wants)                                                                                          \
     SHIM_READ(__tsan_read##n, n, wants)                                                                                \

@@ -23,6 +23,7 @@ enum { SHIM_THREADS = 1024, SHIM_STACK = (64 << 10) + 320, SHIM_LOCAL = 32 << 10
 /* What the compiled text calls. */
 typedef struct shim_hooks {
     void (*access)(const void *p, int bytes, int write);
+    void (*word)(const void *p, int write);        /* the same of four bytes that may be threadgroup memory */
     void *(*local)(size_t bytes);                  /* the next threadgroup array of the kernel */
     void (*barrier)(int device, int line);         /* device: device memory too */
     void (*matrix)(int kind, int line, float **parts, const void *p, uint64_t stride, int bytes);
@@ -143,6 +144,7 @@ _Noreturn void shim_found(const char *format, ...) __attribute__((format(printf,
 void shim_pause(int state);
 void shim_matrix(int kind, int line, float **parts, const void *p, uint64_t stride, int bytes);
 void shim_access(const void *p, int bytes, int write);
+void shim_word(const void *p, int write);
 void *shim_local(size_t bytes);
 
 #endif

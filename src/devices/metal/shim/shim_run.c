@@ -68,7 +68,7 @@ static void barrier(int device, int line)
     shim_pause(SHIM_WAITS);
 }
 
-const shim_hooks shim_hooks_here = { shim_access, shim_local, barrier, shim_matrix };
+const shim_hooks shim_hooks_here = { shim_access, shim_word, shim_local, barrier, shim_matrix };
 
 static void run_kernel(void)
 {
