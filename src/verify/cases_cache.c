@@ -7,7 +7,7 @@
 #include "ops/op_util.h"
 #include "verify/cases.h"
 
-enum { HEADS = 2, BULK = 160, SEARCHED = 32 };
+enum { HEADS = 2, BULK = 160, SEARCHED = 32, SEARCHED_QUICK = 4 };
 static const int len[VCASE_SEQS] = { 70, 1, 150 };
 
 static void about(vcase *c, int d, int encoder)
@@ -171,7 +171,7 @@ static void format_cases(vcase *c, const kvant_format *f)
             const int heads = e == KVANT_ENCODER_BEST ? SEARCHED : HEADS;
             write_heads(c, f, heads, dims[i], e, 0, one, 3, "decode");
             if (dims[i] <= 128)
-                write_heads(c, f, heads, dims[i], e, 0, prompt, 3, "prompt");
+                write_heads(c, f, c->quick && heads > HEADS ? SEARCHED_QUICK : heads, dims[i], e, 0, prompt, 3, "prompt");
             if (dims[i] % 128 == 0 && dims[i] <= 256)
                 write(c, f, dims[i], e, 0, len, 0, "many");     /* rows that wide loads may read */
         }
