@@ -40,7 +40,7 @@ static int is_type(const char *subject)
     return strchr(subject, ':') || kvant_format_find(subject) || kvant_wtype_find(subject);
 }
 
-/* Of several jobs, each numbers all cases alike and takes the next number that is free when it is through with its own. */
+/* Of several jobs, each numbers all cases alike, and takes the next free number when it is through with its own. */
 static int is_mine(vcase *c)
 {
     if (!c->next)
@@ -219,8 +219,9 @@ static int submit(vcase *c, uint64_t key, unsigned char *out)
     return vt->copy_out(c->dev, out, c->device, c->used, c->diag);
 }
 
-/* Once plain; then under a key: the first pass, the recording, a replay.  All give the same bits.  Where there is neither
- * a recording nor a second thread one more pass says the same, and of reduced sizes the next case does. */
+/* Once plain; then under a key: the first pass, the recording, a replay.  All give the same bits.  Where there is no
+ * recording and no second thread, one more pass says as much, and of reduced sizes none: the next case follows on the
+ * same memory. */
 static int execute(vcase *c, int *same)
 {
     const int keyed = c->dev->vt->on_caller ? !c->quick : 3;

@@ -63,7 +63,7 @@ typedef struct vcase {
     int op, entry;
     char what[96];                      /* more about the case, for failures */
     struct vcase_banks *banks;          /* encoded rows: vscene.c */
-    atomic_int *next;                   /* of several jobs: the first case that none has taken; NULL: all are this one's */
+    atomic_int *next;                   /* of several jobs: the first case that none has taken; NULL: one job */
     int seen, taken;                    /* cases so far; the one that this job has taken */
     const void *swap_from, *swap_to;    /* a word of the arguments to replace: a weight by its loaded copy */
     unsigned char args[1024];           /* the translated arguments */

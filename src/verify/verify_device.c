@@ -180,7 +180,8 @@ static void close_case(vcase *c)
 }
 
 /* Unaligned buffers come last: a device that does not refuse what it cannot read may be lost by them. */
-static int walk_device(kvant_device *dev, const verify_options *o, verify_report *report, atomic_int *next, kvant_diag *diag)
+static int walk_device(kvant_device *dev, const verify_options *o, verify_report *report, atomic_int *next,
+                       kvant_diag *diag)
 {
     kvant_diag local = { "" };
     vcase c = { .dev = dev, .o = o, .report = report, .diag = diag ? diag : &local, .quick = o->quick, .next = next,
@@ -247,11 +248,11 @@ int verify_jobs(kvant_device *dev, const char *name, int jobs, const verify_opti
     job *list = kvant_calloc((size_t)jobs, sizeof *list);
     if (!list)
         return kvant_fail(diag, KVANT_ENOMEM, "verify: out of memory for %d jobs", jobs);
-    for (int i = 1; i < jobs; i++) {
+    for (int i = 1; i < jobs; i++) {               /* a job that does not start leaves its cases to the others */
         list[i].name = name;
         list[i].o = o;
         list[i].next = &next;
-        list[i].runs = pthread_create(&list[i].thread, NULL, run_job, &list[i]) == 0;  /* else the others take its cases */
+        list[i].runs = pthread_create(&list[i].thread, NULL, run_job, &list[i]) == 0;
     }
     int code = walk_device(dev, o, report, jobs > 1 ? &next : NULL, diag);
     for (int i = 1; i < jobs; i++)

@@ -65,9 +65,9 @@ int shim_run(const shim_launch *l, kvant_diag *diag);
 
 /* ---- the group that runs: shim_run.c and shim_memory.c ---- */
 
-/* Who touched a few bytes of threadgroup memory or of a buffer that is written.  Moments only grow: one for each stretch
- * of a group between barriers.  A thread of -1: several; below: a simdgroup, -2 the
- * first, whose own next access wants a barrier too. */
+/* Who touched a few bytes of threadgroup memory or of a buffer that is written.  Moments only grow: one for each
+ * stretch of a group between barriers.  A thread of -1: several; below: a simdgroup, -2 the first, whose own next
+ * access wants a barrier too. */
 typedef struct shim_stamp { uint32_t wrote, read; int32_t writer, reader; } shim_stamp;
 
 /* A stamp for every 1 << shift bytes from begin on, which is a multiple of 4; those touched so far: first to end. */
@@ -75,8 +75,8 @@ typedef struct shim_record { uintptr_t begin; shim_stamp *stamps; size_t first, 
 
 /* What a kernel's own code looks at before it calls shim_access; metal_stdlib.h has it too.  open: bytes that every
  * thread may read; the entry of an address is that of its page.  calm: of a word of threadgroup memory, the moment and,
- * in the lower half, whose accesses change nothing any more: those of a thread that has read and written it, or, CALM_ALL,
- * everyone's reads. */
+ * in the lower half, whose accesses change nothing any more: those of a thread that has read and written it, or, with
+ * SHIM_CALM_ALL, everyone's reads. */
 enum { SHIM_OPEN = 64, SHIM_PAGE = 4096 };
 #define SHIM_CALM_ALL UINT32_MAX
 typedef struct shim_view {

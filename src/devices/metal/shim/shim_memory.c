@@ -28,7 +28,7 @@ static void to_unit(shim_record *r, int shift)
     r->shift = shift;
 }
 
-/* The first stamp of an access, and the number of them.  An access of fewer bytes than a stamp's makes units smaller. */
+/* The first stamp of an access, and how many.  An access of fewer bytes than a stamp's makes units smaller. */
 static shim_stamp *stamps_of(shim_record *r, uintptr_t a, int bytes, int *n)
 {
     const size_t at = a - r->begin, units = at | (unsigned)bytes;

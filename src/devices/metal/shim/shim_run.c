@@ -28,9 +28,9 @@ void shim_found(const char *format, ...)
 {
     shim_group *g = shim_now;
     va_list args;
-    const int team = g->view.thread < 0;
+    const int thread = g->view.thread, team = thread < 0;
     int n = snprintf(g->found, sizeof g->found, "%s: %s %d of group %u,%u,%u ", g->launch->kernel,
-                     team ? "simdgroup" : "thread", team ? -2 - g->view.thread : g->view.thread, g->at[0], g->at[1], g->at[2]);
+                     team ? "simdgroup" : "thread", team ? -2 - thread : thread, g->at[0], g->at[1], g->at[2]);
 
     va_start(args, format);
     vsnprintf(g->found + n, sizeof g->found - (size_t)n, format, args);
@@ -257,8 +257,10 @@ static int open_group(shim_group **out, const shim_launch *l, kvant_diag *diag)
         return kvant_fail(diag, KVANT_ENOMEM, "metal-shim: %s: out of memory for the record of %zu written bytes",
                           l->kernel, n);
     g->launch = l;
-    for (int i = 0; i < l->n_buffers; i++)
-        g->buffers[i] = (shim_record){ (uintptr_t)l->buffers[i].addr & ~(uintptr_t)3, g->stamps + at[i], SIZE_MAX, 0, 2 };
+    for (int i = 0; i < l->n_buffers; i++) {
+        const uintptr_t begin = (uintptr_t)l->buffers[i].addr & ~(uintptr_t)3;
+        g->buffers[i] = (shim_record){ begin, g->stamps + at[i], SIZE_MAX, 0, 2 };
+    }
     return KVANT_OK;
 }
 

@@ -1,4 +1,4 @@
-/* shim_share.c: the programs of this process: whoever asks for a text that another thread has compiled, or is compiling,
+/* shim_share.c: the programs of this process: whoever asks for a text that another thread has compiled, or is about to,
  * gets that one.  Owns the list. */
 #include "devices/metal/shim/shim.h"
 
