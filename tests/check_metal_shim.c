@@ -81,6 +81,9 @@ static void faults(void)
         { "a matrix past the end of a threadgroup array", "outside of its arrays" },
         { "reads what a simdgroup stored", "no barrier between" },
         { "a matrix past the end of a buffer", "outside of the buffers" },
+        { "writes what the others read, twice each", "writes threadgroup memory that several threads read" },
+        { "reads what another thread wrote, read and wrote again", "reads threadgroup memory that thread" },
+        { "a group writes a byte of another's word", "another group of this launch wrote" },
     };
 
     for (int f = 0; f < (int)(sizeof list / sizeof *list); f++) {

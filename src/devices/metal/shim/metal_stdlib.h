@@ -21,6 +21,9 @@ typedef _Float16 half;
 #endif
 #if defined(__clang__) && defined(__x86_64__) && !defined(KVANT_SHIM_CHECK) /* else a library is called */
 #pragma clang attribute push(__attribute__((target("f16c"))), apply_to = function)
+#define SHIM_END _Pragma("clang attribute pop")
+#else
+#define SHIM_END
 #endif
 
 #ifdef KVANT_SHIM_CHECK
@@ -190,7 +193,8 @@ template <class... A> constexpr int shim_args(void (*)(A...))
     extern "C" {                                                                                                       \
     __attribute__((visibility("default"))) void kvant_shim_entry(void **v) { shim_start(k_##name, v); }                \
     __attribute__((visibility("default"))) extern const int kvant_shim_args = shim_args(k_##name);                     \
-    }
+    }                                                                                                                  \
+    SHIM_END
 #endif
 
 /* ---- matrices of 8 x 8, made by the 32 threads of a simdgroup together (shim_matrix.c) ----
