@@ -45,7 +45,7 @@ kvant_label(slow)       # left out by the sanitizer runs
 kvant_label(cpu)        # ./dev masked runs them again on a lower rung of the CPU
 
 # These begin first, so that a clone that has never run does not wait for one of them with the other cores idle.
-foreach(name check_golden check_add_format check_vulkan_attn check_vulkan_caches check_vulkan_plain check_vulkan_ops check_serve_http
+foreach(name check_golden check_add_format check_metal_attn check_vulkan_attn check_vulkan_caches check_vulkan_plain check_vulkan_ops check_serve_http
         check_engine check_serve_load check_make_golden check_serve_page)
     if(TEST ${name})
         set_tests_properties(${name} PROPERTIES COST 100)

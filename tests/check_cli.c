@@ -552,6 +552,18 @@ static void test_inspect_plan(void)
     EXPECT_OK("plan", HYBRID);
 }
 
+/* The report of several jobs is that of one. */
+static void test_verify_jobs(void)
+{
+    EXPECT_JSON("verify", "--quick", "--ops", "add,rope,cache_write,attn", "--pairs", "f16:f16", "-j", "1", "--json", "-");
+    CHECK(json_num(out, "passed") > 50, "verify -j 1: %.300s", out);
+    char *one = strdup(out);
+    EXPECT_JSON("verify", "--quick", "--ops", "add,rope,cache_write,attn", "--pairs", "f16:f16", "--jobs", "3", "--json", "-");
+    CHECK(strcmp(one, out) == 0, "verify --jobs 3: %.300s", out);
+    free(one);
+    EXPECT(2, "64", "verify", "--ops", "add", "-j", "65");
+}
+
 static void test_quantize_verify(void)
 {
     const char *q8 = in_work("q8.gguf");
@@ -633,6 +645,7 @@ int main(int argc, char **argv)
     test_eval();
     test_inspect_plan();
     test_quantize_verify();
+    test_verify_jobs();
     char cmd[128];
     snprintf(cmd, sizeof cmd, "rm -rf '%s'", work);
     if (system(cmd) != 0)

@@ -2,12 +2,13 @@
 """check_metal.py BUILD: the Metal kernels without a Mac.
 
 It owns: language (tools/check_msl on every kernel, and on kernels with one planted fault each; the syntax and types of the host file
-against what it uses of Apple's headers, tests/metal/apple; skipped without clang), and the op harness and whole tiny models on the
+against what it uses of Apple's headers, tests/metal/apple; skipped without clang), and the op harness on reduced sizes (every op with every cache format, weight
+type and pair: together the parts attn, caches, ops and weights run what `verify --quick --pairs all` runs) and whole tiny models on the
 device "metal-shim" of the program kvant-metal-shim, beside which tests/check_metal_shim.c plants the faults that running finds; that the
 program which is installed has no such device (it would start a compiler).
 
     python3 tests/check_metal.py build/release [PART ...]         ctest runs every part as a test, check_metal_<part>"""
-import hashlib
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ import sys
 import tempfile
 
 BUILD = sys.argv[1]
-PARTS = sys.argv[2:] or ["caches", "language", "models", "ops", "weights"]
+PARTS = sys.argv[2:] or ["attn", "caches", "language", "models", "ops", "weights"]
 SHIPPED = os.path.join(BUILD, "bin", "kvant")
 KVANT = os.path.join(BUILD, "bin", "kvant-metal-shim")
 HEAD = '#include "devices/portable/core/k_dialect.h"\nstruct p_t { int32_t n; };\n'
@@ -60,16 +61,25 @@ def program(*args):
     return r.returncode, r.stdout + r.stderr
 
 
-def verify(what, *args):
-    """Runs kvant verify; its cases count as ours."""
+def verify(wanted, *args):
+    """Runs kvant verify; its cases count as ours.  wanted: what it must have run, and no others: ops, or pairs (op, subject)."""
     global passed, failed
-    code, text = program(KVANT, "verify", "--device", "metal-shim", "--quick", *args)
-    last = re.findall(r"^(\d+) passed, (\d+) failed$", text, re.M)
-    check(code == 0 and last and int(last[-1][0]) > 0, f"{what}: exit {code}: {text[-600:]}")
-    for line in re.findall(r"^FAILED .*$", text, re.M):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "report.json")
+        code, text = program(KVANT, "verify", "--device", "metal-shim", "--jobs", "1", "--quick", *args, "--json", path)
+        check(code == 0, f"verify {' '.join(args)}: exit {code}: {text[-600:]}")
+        if not os.path.exists(path):
+            return
+        with open(path, encoding="utf-8") as f:
+            report = json.load(f)
+    for line in report["failures"]:
         print("FAIL", line.replace("rerun: kvant verify", "rerun: kvant-metal-shim verify"))
-    if last:
-        passed, failed = passed + int(last[-1][0]), failed + int(last[-1][1])
+    passed, failed = passed + report["passed"], failed + report["failed"]
+    ran = {(e["op"], e.get("subject", "")) for e in report["ops"] if e["state"] == "verified"}
+    ran = ran if all(isinstance(w, tuple) for w in wanted) else {op for op, _ in ran}
+    check(ran == set(wanted), f"verify {' '.join(args)}: missing {sorted(set(wanted) - ran)[:4]}, more {sorted(ran - set(wanted))[:4]}")
+    rest = {(e["op"], e.get("subject", ""), e.get("reason", "")) for e in report["ops"] if e["state"] != "verified"}
+    check(not rest, f"verify {' '.join(args)}: not verified: {sorted(rest)[:4]}")
 
 
 def known(option):
@@ -81,15 +91,9 @@ def cache_formats():
     return re.search(r"^Cache formats: (.*)$", program(KVANT, "verify", "--help")[1], re.M).group(1).split()
 
 
-def commit_number():
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return int(hashlib.sha256(git.stdout.strip().encode()).hexdigest(), 16)
-
-
-def some(names, n):
-    """n of the names, which the commit chooses: over many commits all of them are run."""
-    at = commit_number() % len(names)
-    return [names[(at + i * (len(names) // n or 1)) % len(names)] for i in range(n)]
+def weight_types():
+    with open("src/formats/weights/wtypes.def", encoding="utf-8") as f:
+        return [n.upper() for n in re.findall(r"^KVANT_WTYPE\((\w+)\)", f.read(), re.M)]
 
 
 # ---- language ----
@@ -122,24 +126,28 @@ def language():
 
 # ---- on the shim ----
 
+WEIGHTS = ["embed", "matmul", "matmul_id"]
+CACHES = ["cache_write", "page_seal", "cache_read", "attn_score"]
+
+
 def ops():
-    heavy = {"embed", "matmul", "matmul_id", "cache_write", "page_seal", "cache_read", "attn_score", "attn", "gdn_step", "gdn_chunk"}
-    verify("ops", "--ops", ",".join(n for n in known("ops") if n not in heavy))
+    """Those without formats."""
+    names = [n for n in known("ops") if n not in WEIGHTS + CACHES + ["attn"]]
+    check(len(names) > 20, f"ops: {names}")
+    verify(names, "--ops", ",".join(names))
 
 
 def weights():
-    """Every decoder, and the products of one type."""
-    verify("embed", "--ops", "embed")
-    with open("src/formats/weights/wtypes.def", encoding="utf-8") as f:
-        names = [n.upper() for n in re.findall(r"^KVANT_WTYPE\((\w+)\)", f.read(), re.M)]
-    verify("products", "--ops", "matmul_id", "--formats", some(names, 1)[0])
+    verify({(op, t) for op in WEIGHTS for t in weight_types()}, "--ops", ",".join(WEIGHTS))
 
 
 def caches():
+    verify({(op, f) for op in CACHES for f in cache_formats()}, "--ops", ",".join(CACHES))
+
+
+def attn():
     formats = cache_formats()
-    k, v, other = some(formats, 3)
-    verify("caches", "--ops", "cache_write,page_seal,cache_read,attn_score", "--formats", f"{k},{other}")
-    verify("attention", "--ops", "attn", "--pairs", f"{k}:{v}")
+    verify({("attn", f"{k}:{v}") for k in formats for v in formats}, "--ops", "attn", "--pairs", "all")
 
 
 def generate(device, model, *args):

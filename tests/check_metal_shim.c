@@ -32,8 +32,8 @@ static int run(int fault, data *d)
 {
     shim_program program;
     char *text = text_of(fault);
-    shim_launch l = { "planted", &program, { { d->x, sizeof d->x, 0, 0 }, { d->y, sizeof d->y, 1, 0 },
-                      { d->sums, sizeof d->sums, 1, 0 }, { &d->n, sizeof d->n, 0, 0 } }, 4, THREADS, { GROUPS, 1, 1 } };
+    shim_launch l = { "planted", &program, { { d->x, sizeof d->x, 0 }, { d->y, sizeof d->y, 1 },
+                      { d->sums, sizeof d->sums, 1 }, { &d->n, sizeof d->n, 0 } }, 4, THREADS, { GROUPS, 1, 1 } };
 
     int code = shim_program_load(&program, "planted", text, &diag);
     CHECK(code == KVANT_OK, "%s", diag.text);
@@ -81,6 +81,9 @@ static void faults(void)
         { "a matrix past the end of a threadgroup array", "outside of its arrays" },
         { "reads what a simdgroup stored", "no barrier between" },
         { "a matrix past the end of a buffer", "outside of the buffers" },
+        { "writes what the others read, twice each", "writes threadgroup memory that several threads read" },
+        { "reads what another thread wrote, read and wrote again", "reads threadgroup memory that thread" },
+        { "a group writes a byte of another's word", "another group of this launch wrote" },
     };
 
     for (int f = 0; f < (int)(sizeof list / sizeof *list); f++) {

@@ -291,14 +291,23 @@ static verify_options options_of(const opts *o)
                              opt_flag(o, OPT_QUICK) };
 }
 
-static int check_ops(verifier *v, kvant_device *dev, kvant_diag *diag)
+/* --jobs, else as many as CPUs for a device that computes on one thread. */
+static int jobs_of(const opts *o, const kvant_device *dev)
+{
+    const int jobs = (int)opt_int(o, OPT_VERIFY_JOBS);
+
+    return jobs ? jobs : dev->vt->on_caller ? cpu_count() : 1;
+}
+
+/* name: as the device was opened by. */
+static int check_ops(verifier *v, const char *name, kvant_device *dev, kvant_diag *diag)
 {
     const verify_options o = options_of(v->o);
     verify_report *r = kvant_calloc(1, sizeof *r);
     int rc = r ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "verify: out of memory");
 
     if (rc == KVANT_OK) {
-        rc = verify_device(dev, &o, r, diag);
+        rc = verify_jobs(dev, name, jobs_of(v->o, dev), &o, r, diag);
         v->passed += r->passed;
         v->failed += r->failed;
         verify_report_json(r, &v->w);
@@ -326,7 +335,7 @@ static const char *golden_dir(const opts *o)
 
 /* --golden alone: golden vectors.  --ops or --pairs: ops of the device.  Another device than the CPU: its ops.
  * --formats: not the golden vectors, unless --golden.  Nothing of these: everything. */
-static int verify_device_whole(verifier *v, kvant_device *dev, kvant_diag *diag)
+static int verify_device_whole(verifier *v, const char *name, kvant_device *dev, kvant_diag *diag)
 {
     const opts *o = v->o;
     const int golden = opt_given(o, OPT_GOLDEN), ops = opt_given(o, OPT_VERIFY_OPS) || opt_given(o, OPT_VERIFY_PAIRS);
@@ -343,7 +352,7 @@ static int verify_device_whole(verifier *v, kvant_device *dev, kvant_diag *diag)
         return KVANT_OK;
     if (!ops && !other)
         KVANT_TRY(check_cpu(v, diag));
-    return check_ops(v, dev, diag);
+    return check_ops(v, name, dev, diag);
 }
 
 /* The device that was named. */
@@ -351,7 +360,7 @@ static int verify_one(verifier *v, kvant_diag *diag)
 {
     kvant_device *dev;
     KVANT_TRY(kvant_device_open(opt_str(v->o, OPT_DEVICE), NULL, &dev, diag));
-    const int rc = verify_device_whole(v, dev, diag);
+    const int rc = verify_device_whole(v, opt_str(v->o, OPT_DEVICE), dev, diag);
     dev->vt->close(dev);
     return rc;
 }
@@ -369,7 +378,7 @@ static void see_device(void *ctx, const char *name, kvant_device *dev, const cha
         printf("\n== %s%s%s ==\n", name, dev ? "" : ": not here: ", dev ? "" : why);
     if (!dev)
         jsonw_kstr(&v->w, "absent", why);
-    else if (verify_device_whole(v, dev, &diag) != KVANT_OK) {
+    else if (verify_device_whole(v, name, dev, &diag) != KVANT_OK) {
         v->failed++;
         jsonw_kstr(&v->w, "error", diag.text);
         if (!v->silent)

@@ -54,6 +54,8 @@ typedef struct kvant_device_vt {
     int (*param_load)(kvant_device *d, const void *host, size_t bytes, void **addr, kvant_diag *diag);
     /* Optional (NULL: none are).  How many lists were replayed from a recording so far. */
     uint64_t (*replayed)(const kvant_device *d);
+    /* submit computes on the thread that calls it, one step after another, and records nothing. */
+    int on_caller;
 } kvant_device_vt;
 
 enum { KVANT_TIME_COPY = 1 << 30 };

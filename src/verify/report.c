@@ -60,6 +60,32 @@ static void add_entry(verify_entry *sum, const verify_entry *e)
     sum->limit = e->limit > sum->limit ? e->limit : sum->limit;
 }
 
+static int add_index(verify_report *sum, const verify_entry *e)
+{
+    int index;
+    verify_entry *to = report_entry(sum, e->op, e->shape, e->subject, &index);
+
+    if (!to)
+        return 0;
+    add_entry(to, e);
+    if (e->reason[0])
+        memcpy(to->reason, e->reason, sizeof to->reason);
+    return 1;
+}
+
+int report_add(verify_report *sum, const verify_report *part)
+{
+    int ok = 1;
+
+    for (int i = 0; i < part->n; i++)
+        ok &= add_index(sum, &part->entries[i]);
+    for (int i = 0; i < part->n_failures; i++)
+        report_failure(sum, part->failures[i]);
+    sum->passed += part->passed;
+    sum->failed += part->failed;
+    return ok;
+}
+
 int verify_summary(const verify_report *r, verify_entry **out)
 {
     verify_entry *sum = kvant_calloc((size_t)r->n + 1, sizeof *sum);

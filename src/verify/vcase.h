@@ -16,6 +16,7 @@
 #ifndef KVANT_VERIFY_VCASE_H
 #define KVANT_VERIFY_VCASE_H
 
+#include <stdatomic.h>
 #include "verify/verify.h"
 
 enum { VCASE_IMAGE = 96 << 20, VCASE_SMALL = 128 << 20, VCASE_GUARD = 256 };
@@ -61,6 +62,9 @@ typedef struct vcase {
     int n_bufs;
     int op, entry;
     char what[96];                      /* more about the case, for failures */
+    struct vcase_banks *banks;          /* encoded rows: vscene.c */
+    atomic_int *next;                   /* of several jobs: the first case that none has taken; NULL: one job */
+    int seen, taken;                    /* cases so far; the one that this job has taken */
     const void *swap_from, *swap_to;    /* a word of the arguments to replace: a weight by its loaded copy */
     unsigned char args[1024];           /* the translated arguments */
 } vcase;
@@ -107,7 +111,7 @@ typedef struct vscene {
     vcase_rows rows[2];
 } vscene;
 
-/* The parameter of a format (projection), or NULL.  Constant. */
+/* The parameter of a format (projection), or NULL.  Constant; of any thread. */
 const void *vcase_param(const kvant_format *f);
 /* VCASE_SEQS sequences of the given lengths with ask[] queries at their ends; the pages are shuffled over the pool. */
 void vscene_seqs(vcase *c, vscene *s, const int *len, const int *ask);
@@ -117,9 +121,13 @@ void vscene_side(vcase *c, vscene *s, int which, const kvant_format *f, int h, i
 void vscene_fill(vcase *c, vscene *s, int which, int h, int d);
 /* Frees what the scene holds outside the case. */
 void vscene_close(vscene *s);
+/* Frees what all scenes of c share. */
+void vscene_end(vcase *c);
 
 /* ---- entries of the report ---- */
 verify_entry *report_entry(verify_report *r, int op, const char *shape, const char *subject, int *index);
+/* Adds another job's report of the same cases; 0: no memory. */
+int report_add(verify_report *sum, const verify_report *part);
 void report_failure(verify_report *r, const char *text);
 
 #endif

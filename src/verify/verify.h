@@ -4,10 +4,11 @@
  * read back.  An op finds its cases through cases.def; a new op needs one line there, a new device or kernel none.
  * What a case holds to (spec architecture 5): outputs within the op's tolerance class, every other byte of every buffer
  * as the reference left it (inputs unchanged, NaN guards around all buffers and in all gaps), n = 0 writes nothing, and
- * the same bits when the same list is submitted again, recorded and replayed under a key.
+ * the same bits when the same list is submitted again, recorded and replayed under a key (a device that computes on the
+ * calling thread has one more submit, and with quick none).
  *
  * The report is the capability report of a device (architecture 6): one entry per op, shape class and subject.
- * Owner thread of the device only.  No printing: report_text and report_json are in report.c. */
+ * Owner thread of the device.  No printing: report_text and report_json are in report.c. */
 #ifndef KVANT_VERIFY_VERIFY_H
 #define KVANT_VERIFY_VERIFY_H
 
@@ -56,6 +57,10 @@ int verify_options_check(const verify_options *o, kvant_diag *diag);
  * in a list, KVANT_ENOMEM, or the device's error when it can no longer be used.  report must be zeroed; free it either
  * way. */
 int verify_device(kvant_device *dev, const verify_options *o, verify_report *report, kvant_diag *diag);
+/* The same with more devices of this name beside dev, jobs in all, each opened and used by a thread of its own.  Cases
+ * are handed out one by one; the report is that of one device. */
+int verify_jobs(kvant_device *dev, const char *name, int jobs, const verify_options *o, verify_report *report,
+                kvant_diag *diag);
 void verify_report_free(verify_report *r);
 
 const char *verify_state_name(int state);

@@ -1,4 +1,5 @@
 /* verify_device.c: walks the generators of cases.def over one device. */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
@@ -134,20 +135,20 @@ static void walk(vcase *c)
 }
 
 /* Nothing may be claimed for an op that has no cases. */
-static void uncovered(vcase *c)
+static void uncovered(const verify_options *o, verify_report *report)
 {
     for (int id = 0; id < KVANT_OP_COUNT; id++) {
         int found = 0, index;
 
         for (int i = 0; i < GENERATORS; i++)
             found |= table[i].op == id;
-        if (found || !verify_listed(c->o->ops, kvant_op_get(id)->name))
+        if (found || !verify_listed(o->ops, kvant_op_get(id)->name))
             continue;
-        verify_entry *e = report_entry(c->report, id, "none", "", &index);
+        verify_entry *e = report_entry(report, id, "none", "", &index);
         char text[VERIFY_TEXT];
         snprintf(text, sizeof text, "%s: no line in src/verify/cases.def", kvant_op_get(id)->name);
-        report_failure(c->report, text);
-        c->report->failed++;
+        report_failure(report, text);
+        report->failed++;
         if (e)
             e->state = VERIFY_FAILED;
     }
@@ -173,24 +174,91 @@ static void close_case(vcase *c)
     kvant_free(c->block);
     kvant_free(c->got);
     kvant_free(c->again);
+    vscene_end(c);
     if (c->device)
         c->dev->vt->free(c->dev, c->device);
 }
 
 /* Unaligned buffers come last: a device that does not refuse what it cannot read may be lost by them. */
-int verify_device(kvant_device *dev, const verify_options *o, verify_report *report, kvant_diag *diag)
+static int walk_device(kvant_device *dev, const verify_options *o, verify_report *report, atomic_int *next,
+                       kvant_diag *diag)
 {
     kvant_diag local = { "" };
-    vcase c = { .dev = dev, .o = o, .report = report, .diag = diag ? diag : &local, .quick = o->quick };
+    vcase c = { .dev = dev, .o = o, .report = report, .diag = diag ? diag : &local, .quick = o->quick, .next = next,
+                .taken = -1 };
 
-    KVANT_TRY(verify_options_check(o, diag));
-    dev->vt->describe(dev, report->device, sizeof report->device);
     c.rc = open_case(&c);
     walk(&c);
     c.unaligned = 1;
     walk(&c);
-    if (c.rc == KVANT_OK)
-        uncovered(&c);
     close_case(&c);
     return c.rc;
+}
+
+int verify_device(kvant_device *dev, const verify_options *o, verify_report *report, kvant_diag *diag)
+{
+    return verify_jobs(dev, NULL, 1, o, report, diag);
+}
+
+/* ---- jobs ---- */
+
+typedef struct job {
+    pthread_t thread;
+    const char *name;
+    const verify_options *o;
+    atomic_int *next;
+    verify_report report;
+    kvant_diag diag;
+    int code, runs;
+} job;
+
+static void *run_job(void *arg)
+{
+    job *j = arg;
+    kvant_device *dev;
+
+    j->code = kvant_device_open(j->name, NULL, &dev, &j->diag);
+    if (j->code != KVANT_OK)
+        return NULL;
+    j->code = walk_device(dev, j->o, &j->report, j->next, &j->diag);
+    dev->vt->close(dev);
+    return NULL;
+}
+
+/* Waits for a job and adds what it found; code: so far. */
+static int join(job *j, verify_report *report, int code, kvant_diag *diag)
+{
+    if (j->runs)
+        pthread_join(j->thread, NULL);
+    if (!report_add(report, &j->report) && code == KVANT_OK)
+        code = kvant_fail(diag, KVANT_ENOMEM, "verify: out of memory for the report");
+    if (code == KVANT_OK && j->code != KVANT_OK)
+        code = kvant_fail(diag, j->code, "%s", j->diag.text);
+    verify_report_free(&j->report);
+    return code;
+}
+
+int verify_jobs(kvant_device *dev, const char *name, int jobs, const verify_options *o, verify_report *report,
+                kvant_diag *diag)
+{
+    atomic_int next = 0;
+
+    KVANT_TRY(verify_options_check(o, diag));
+    dev->vt->describe(dev, report->device, sizeof report->device);
+    job *list = kvant_calloc((size_t)jobs, sizeof *list);
+    if (!list)
+        return kvant_fail(diag, KVANT_ENOMEM, "verify: out of memory for %d jobs", jobs);
+    for (int i = 1; i < jobs; i++) {               /* a job that does not start leaves its cases to the others */
+        list[i].name = name;
+        list[i].o = o;
+        list[i].next = &next;
+        list[i].runs = pthread_create(&list[i].thread, NULL, run_job, &list[i]) == 0;
+    }
+    int code = walk_device(dev, o, report, jobs > 1 ? &next : NULL, diag);
+    for (int i = 1; i < jobs; i++)
+        code = join(&list[i], report, code, diag);
+    kvant_free(list);
+    if (code == KVANT_OK)
+        uncovered(o, report);
+    return code;
 }

@@ -3,6 +3,7 @@
  * Encoding every row of every case by the references would take most of the time, so rows come from a bank: ROWS rows
  * per (format, head_dim), encoded once.  ROWS is prime and does not divide a page, so that no two neighbouring tokens,
  * heads or pages hold the same row, and a kernel that confuses them is seen. */
+#include <pthread.h>
 #include <string.h>
 #include "base/half.h"
 #include "base/mem.h"
@@ -11,14 +12,20 @@
 #include "ops/op_util.h"
 #include "verify/vcase.h"
 
-enum { ROWS = 97 };
+enum { ROWS = 97, KEPT = 48 };
+
+static float projection[KVANT_QJL_VALUES];          /* constant after build_projection */
+
+static void build_projection(void)
+{
+    kvant_qjl_projection_build(KVANT_QJL_SEED, projection);
+}
 
 const void *vcase_param(const kvant_format *f)
 {
-    static float projection[KVANT_QJL_VALUES];      /* constant after the first call; one owner thread (verify.h) */
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    if (projection[0] == 0.0f)
-        kvant_qjl_projection_build(KVANT_QJL_SEED, projection);
+    pthread_once(&once, build_projection);
     return f->flags & KVANT_FORMAT_PARAM ? projection : NULL;
 }
 
@@ -96,24 +103,40 @@ typedef struct bank {
     float *values;              /* as f16 holds them, so that encoded and exact rows have the same origin */
 } bank;
 
-/* ROWS rows of f; the last few (format, d) are kept.  One owner thread (verify.h). */
-static const bank *bank_of(const kvant_format *f, int d)
+/* The last few (format, d). */
+struct vcase_banks { bank list[KEPT]; int next; };
+
+static void bank_drop(bank *b)
 {
-    enum { KEPT = 48 };
-    static bank banks[KEPT];
-    static int next;
+    kvant_free(b->encoded);
+    kvant_free(b->values);
+    *b = (bank){ .f = NULL };
+}
+
+void vscene_end(vcase *c)
+{
+    for (int i = 0; c->banks && i < KEPT; i++)
+        bank_drop(&c->banks->list[i]);
+    kvant_free(c->banks);
+    c->banks = NULL;
+}
+
+/* ROWS rows of f. */
+static const bank *bank_of(vcase *c, const kvant_format *f, int d)
+{
     const size_t row_bytes = kvant_format_row_bytes(f, d);
     float pad[KVANT_MAX_PLAIN_HEAD_DIM];
 
+    if (!c->banks && !(c->banks = kvant_calloc(1, sizeof *c->banks)))
+        return NULL;
     for (int i = 0; i < KEPT; i++)
-        if (banks[i].f == f && banks[i].d == d)
-            return &banks[i];
-    bank *b = &banks[next++ % KEPT];
-    kvant_free(b->encoded);
-    kvant_free(b->values);
+        if (c->banks->list[i].f == f && c->banks->list[i].d == d)
+            return &c->banks->list[i];
+    bank *b = &c->banks->list[c->banks->next++ % KEPT];
+    bank_drop(b);
     *b = (bank){ f, d, kvant_alloc(ROWS * row_bytes), kvant_alloc(ROWS * (size_t)d * sizeof(float)) };
     if (!b->encoded || !b->values) {
-        b->f = NULL;
+        bank_drop(b);
         return NULL;
     }
     vcase_fill(b->values, ROWS * (size_t)d, 30);
@@ -144,7 +167,7 @@ static void put_row(const vscene *s, int which, const bank *b, int seq, int pos,
 
 void vscene_fill(vcase *c, vscene *s, int which, int h, int d)
 {
-    const bank *b = c->ask ? NULL : bank_of(s->side[which].fmt, d);
+    const bank *b = c->ask ? NULL : bank_of(c, s->side[which].fmt, d);
 
     if (!b) {
         c->rc = c->ask ? c->rc : KVANT_ENOMEM;

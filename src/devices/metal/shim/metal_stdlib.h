@@ -21,6 +21,9 @@ typedef _Float16 half;
 #endif
 #if defined(__clang__) && defined(__x86_64__) && !defined(KVANT_SHIM_CHECK) /* else a library is called */
 #pragma clang attribute push(__attribute__((target("f16c"))), apply_to = function)
+#define SHIM_END _Pragma("clang attribute pop")
+#else
+#define SHIM_END
 #endif
 
 #ifdef KVANT_SHIM_CHECK
@@ -75,6 +78,7 @@ void shim_matrix(int kind, int line, float **parts, const void *p, uint64_t stri
 /* shim.h: struct shim_hooks */
 struct shim_hooks {
     void (*access)(const void *p, int bytes, int write);
+    void (*word)(const void *p, int write);
     void *(*local)(__SIZE_TYPE__ bytes);
     void (*barrier)(int device_memory, int line);
     void (*matrix)(int kind, int line, float **parts, const void *p, uint64_t stride, int bytes);
@@ -102,15 +106,60 @@ SHIM_QUIET void shim_matrix(int kind, int line, float **parts, const void *p, ui
 
 /* ---- what the compiler calls at each access ---- */
 
+/* shim.h: struct shim_view, and why.  It lies at a multiple of SHIM_REGION, and the stacks of threads behind it. */
+enum { SHIM_REGION = 128 << 20, SHIM_LOCAL = 64 << 10, SHIM_OPEN = 64, SHIM_PAGE = 4096 };
+struct shim_view {
+    __UINTPTR_TYPE__ stacks, stacks_bytes, local;
+    struct { __UINTPTR_TYPE__ from, bytes; } open[SHIM_OPEN];
+    int32_t runs;
+    uint32_t moment;
+    uint64_t calm[SHIM_LOCAL / 4];
+};
 #define SHIM_CALL SHIM_QUIET void
-#define SHIM_ACCESS(n)                                                                                                 \
-    SHIM_CALL __tsan_read##n(void *p) { kvant_shim_hooks->access(p, n, 0); }                                           \
-    SHIM_CALL __tsan_write##n(void *p) { kvant_shim_hooks->access(p, n, 1); }
-#define SHIM_UNALIGNED(n)                                                                                              \
-    SHIM_CALL __tsan_unaligned_read##n(void *p) { kvant_shim_hooks->access(p, n, 0); }                                 \
-    SHIM_CALL __tsan_unaligned_write##n(void *p) { kvant_shim_hooks->access(p, n, 1); }
-SHIM_ACCESS(1) SHIM_ACCESS(2) SHIM_ACCESS(4) SHIM_ACCESS(8) SHIM_ACCESS(16)
-SHIM_UNALIGNED(2) SHIM_UNALIGNED(4) SHIM_UNALIGNED(8) SHIM_UNALIGNED(16)
+#define SHIM_STACK_RETURNS                                                                                             \
+    char here;                                                                                                         \
+    const __UINTPTR_TYPE__ at = (__UINTPTR_TYPE__)p;                                                                   \
+    const shim_view *view = (const shim_view *)((__UINTPTR_TYPE__)&here / SHIM_REGION * SHIM_REGION);                  \
+    if (at - view->stacks < view->stacks_bytes)                                                                        \
+        return;
+/* Whose accesses change nothing; more than 32 bits: of another moment. */
+#define SHIM_CALM(at, view) (view->calm[(at - view->local) / 4] - ((uint64_t)view->moment << 32))
+#define SHIM_ASK(n, write)                                                                                             \
+    if (n == 4)                                                                                                        \
+        kvant_shim_hooks->word(p, write);                                                                              \
+    else                                                                                                               \
+        kvant_shim_hooks->access(p, n, write);
+#define SHIM_READ(name, n, wants)                                                                                      \
+    SHIM_CALL name(void *p)                                                                                            \
+    {                                                                                                                  \
+        SHIM_STACK_RETURNS                                                                                             \
+        if (n == 4 && at - view->local < SHIM_LOCAL) {                                                                 \
+            const uint64_t whose = SHIM_CALM(at, view);                                                                \
+            if (at % wants == 0 && (whose == (uint32_t)view->runs || whose == 0xffffffffu))                           \
+                return;                                                                                                \
+        } else if (at % wants == 0) {                                                                                  \
+            const auto &open = view->open[at / SHIM_PAGE % SHIM_OPEN];                                                 \
+            if (at - open.from < open.bytes && at - open.from + n <= open.bytes)                                       \
+                return;                                                                                                \
+        }                                                                                                              \
+        SHIM_ASK(n, 0)                                                                                                 \
+    }
+#define SHIM_WRITE(name, n)                                                                                            \
+    SHIM_CALL name(void *p)                                                                                            \
+    {                                                                                                                  \
+        SHIM_STACK_RETURNS                                                                                             \
+        if (n == 4 && at - view->local < SHIM_LOCAL && at % 4 == 0 && SHIM_CALM(at, view) == (uint32_t)view->runs)   \
+            return;                                                                                                    \
+        SHIM_ASK(n, 1)                                                                                                 \
+    }
+#define SHIM_ACCESS(n, wants)                                                                                          \
+    SHIM_READ(__tsan_read##n, n, wants)                                                                                \
+    SHIM_WRITE(__tsan_write##n, n)
+#define SHIM_UNALIGNED(n, wants)                                                                                       \
+    SHIM_READ(__tsan_unaligned_read##n, n, wants)                                                                      \
+    SHIM_WRITE(__tsan_unaligned_write##n, n)
+SHIM_ACCESS(1, 1) SHIM_ACCESS(2, 2) SHIM_ACCESS(4, 4) SHIM_ACCESS(8, 8) SHIM_ACCESS(16, 1)
+SHIM_UNALIGNED(2, 2) SHIM_UNALIGNED(4, 4) SHIM_UNALIGNED(8, 8) SHIM_UNALIGNED(16, 1)
 SHIM_CALL __tsan_read_range(void *p, long n) { kvant_shim_hooks->access(p, (int)n, 0); }
 SHIM_CALL __tsan_write_range(void *p, long n) { kvant_shim_hooks->access(p, (int)n, 1); }
 SHIM_CALL __tsan_memcpy(void *to, const void *from, long n)
@@ -144,7 +193,8 @@ template <class... A> constexpr int shim_args(void (*)(A...))
     extern "C" {                                                                                                       \
     __attribute__((visibility("default"))) void kvant_shim_entry(void **v) { shim_start(k_##name, v); }                \
     __attribute__((visibility("default"))) extern const int kvant_shim_args = shim_args(k_##name);                     \
-    }
+    }                                                                                                                  \
+    SHIM_END
 #endif
 
 /* ---- matrices of 8 x 8, made by the 32 threads of a simdgroup together (shim_matrix.c) ----

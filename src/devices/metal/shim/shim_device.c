@@ -17,7 +17,7 @@ typedef struct shim_block { unsigned char *addr; size_t bytes; } shim_block;
 typedef struct shim_loaded {
     int kernel;
     char *defines;
-    shim_program program;
+    const shim_program *program;
 } shim_loaded;
 
 typedef struct shim_device {
@@ -106,11 +106,12 @@ static int copy_out(kvant_device *base, void *dst, const void *src, size_t bytes
 
 static void unload(shim_loaded *l)
 {
-    shim_program_free(&l->program);
+    if (l->program)
+        shim_program_drop(l->program);
     kvant_free(l->defines);
 }
 
-static int load(shim_device *d, const port_call *c, shim_program **out, kvant_diag *diag)
+static int load(shim_device *d, const port_call *c, const shim_program **out, kvant_diag *diag)
 {
     const port_kernel *k = &port_kernels[c->kernel];
     shim_loaded new = { .kernel = c->kernel, .defines = kvant_strdup(c->defines) };
@@ -121,22 +122,22 @@ static int load(shim_device *d, const port_call *c, shim_program **out, kvant_di
     if (code == KVANT_OK)
         code = port_source(k->file, c->defines, &text, diag);
     if (code == KVANT_OK)
-        code = shim_program_load(&new.program, k->name, text, diag);
+        code = shim_program_get(&new.program, k->name, text, diag);
     kvant_free(text);
     if (code != KVANT_OK) {
         unload(&new);
         return code;
     }
     d->loaded[d->n_loaded] = new;
-    *out = &d->loaded[d->n_loaded++].program;
+    *out = d->loaded[d->n_loaded++].program;
     return KVANT_OK;
 }
 
-static int program_of(shim_device *d, const port_call *c, shim_program **out, kvant_diag *diag)
+static int program_of(shim_device *d, const port_call *c, const shim_program **out, kvant_diag *diag)
 {
     for (int i = 0; i < d->n_loaded; i++)
         if (d->loaded[i].kernel == c->kernel && strcmp(d->loaded[i].defines, c->defines) == 0) {
-            *out = &d->loaded[i].program;
+            *out = d->loaded[i].program;
             return KVANT_OK;
         }
     return load(d, c, out, diag);
@@ -152,9 +153,9 @@ static int dispatch(port_device *base, const port_call *c, int64_t x, int64_t y,
         if (b->addr && rest(base, b->addr) < b->bytes)
             return kvant_fail(diag, KVANT_EINVAL, "metal-shim: %s: buffer %d: %zu bytes, of which its allocation has %zu",
                               l.kernel, i, b->bytes, rest(base, b->addr));
-        l.buffers[i] = (shim_buffer){ (void *)b->addr, b->addr ? b->bytes : 0, b->write, 0 };
+        l.buffers[i] = (shim_buffer){ (void *)b->addr, b->addr ? b->bytes : 0, b->write };
     }
-    l.buffers[c->n_buffers] = (shim_buffer){ (void *)c->params, c->params_bytes, 0, 0 };
+    l.buffers[c->n_buffers] = (shim_buffer){ (void *)c->params, c->params_bytes, 0 };
     KVANT_TRY(program_of((shim_device *)base, c, &l.program, diag));
     return shim_run(&l, diag);
 }
@@ -216,5 +217,5 @@ const kvant_device_vt kvant_device_metal_shim = {
     .name = "metal-shim", .open = open_device, .close = close_device, .describe = describe, .alloc = alloc_block,
     .free = free_block, .copy_in = copy_in, .copy_out = copy_out, .weight_load = port_weight_load,
     .weight_make = port_weight_make, .weight_free = port_weight_free, .supports = port_supports, .submit = port_submit,
-    .sync = sync_device,
+    .sync = sync_device, .on_caller = 1,
 };

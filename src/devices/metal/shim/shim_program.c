@@ -106,10 +106,11 @@ static int load(shim_program *p, const folder *f, const char *kernel, kvant_diag
         return kvant_fail(diag, KVANT_EDEVICE, "metal-shim: %s: %s", kernel, dlerror());
     const int *n = dlsym(p->library, "kvant_shim_args");
     const uintptr_t *image = dlsym(p->library, "kvant_shim_image");
-    p->hooks = dlsym(p->library, "kvant_shim_hooks");
+    const shim_hooks **hooks = dlsym(p->library, "kvant_shim_hooks");
     *(void **)&p->entry = dlsym(p->library, "kvant_shim_entry");
-    if (!n || !image || !p->hooks || !p->entry)
+    if (!n || !image || !hooks || !p->entry)
         return kvant_fail(diag, KVANT_EDEVICE, "metal-shim: %s: the compiled library lacks its entry", kernel);
+    *hooks = &shim_hooks_here;
     p->n_args = *n;
     p->begin = image[0];
     p->end = image[1];

@@ -1,5 +1,5 @@
 /* shim_run.c: the groups of a launch, one after the other; the threads of a group as fibers from barrier to barrier.  A
- * fiber is made by makecontext and switched by setjmp and longjmp, which cost no system call. */
+ * fiber is made by makecontext and switched by SHIM_MARK and SHIM_JUMP, which cost no system call. */
 #include "devices/metal/shim/shim.h"
 
 #include <stdarg.h>
@@ -7,58 +7,74 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
-#include "base/mem.h"
-
-enum { TO_SCHEDULER = 1 };
 
 _Thread_local shim_group *shim_now;
 
 /* ---- what fibers call ---- */
 
-static _Noreturn void leave(void)
+/* Functions of their own: a mark and a jump may not stand in one. */
+static __attribute__((noinline)) _Noreturn void jump(shim_mark *to)
 {
-    _longjmp(shim_now->scheduler, TO_SCHEDULER);
+    SHIM_JUMP(*to);
+}
+
+static __attribute__((noinline)) void change(shim_mark *from, shim_mark *to)
+{
+    if (SHIM_MARK(*from) == 0)
+        jump(to);
 }
 
 void shim_found(const char *format, ...)
 {
     shim_group *g = shim_now;
     va_list args;
-    const int team = g->thread < 0;
+    const int thread = g->view.thread, team = thread < 0;
     int n = snprintf(g->found, sizeof g->found, "%s: %s %d of group %u,%u,%u ", g->launch->kernel,
-                     team ? "simdgroup" : "thread", team ? -2 - g->thread : g->thread, g->at[0], g->at[1], g->at[2]);
+                     team ? "simdgroup" : "thread", team ? -2 - thread : thread, g->at[0], g->at[1], g->at[2]);
 
     va_start(args, format);
     vsnprintf(g->found + n, sizeof g->found - (size_t)n, format, args);
     va_end(args);
-    leave();
+    jump(&g->scheduler);
+}
+
+/* Where to go when this thread pauses: the next of its simdgroup, as run_team would have it, else the scheduler. */
+static shim_mark *successor(shim_group *g)
+{
+    const int next = g->view.thread + g->step;
+
+    if (next < g->team || next >= g->team + g->team_threads || !g->fibers[next].ready ||
+        g->fibers[next].state == SHIM_FRESH)
+        return &g->scheduler;
+    g->fibers[next].ready = 0;
+    g->view.thread = next;
+    return &g->fibers[next].at;
 }
 
 void shim_pause(int state)
 {
-    shim_fiber *f = &shim_now->fibers[shim_now->thread];
+    shim_fiber *f = &shim_now->fibers[shim_now->view.thread];
 
     f->state = state;
-    if (_setjmp(f->at) == 0)
-        leave();
+    change(&f->at, successor(shim_now));
 }
 
 static void barrier(int device, int line)
 {
-    shim_fiber *f = &shim_now->fibers[shim_now->thread];
+    shim_fiber *f = &shim_now->fibers[shim_now->view.thread];
 
     f->device = device;
     f->line = line;
     shim_pause(SHIM_WAITS);
 }
 
-static const shim_hooks hooks = { shim_access, shim_local, barrier, shim_matrix };
+const shim_hooks shim_hooks_here = { shim_access, shim_word, shim_local, barrier, shim_matrix };
 
 static void run_kernel(void)
 {
     shim_group *g = shim_now;
     const shim_launch *l = g->launch;
-    uint32_t group[3] = { g->at[0], g->at[1], g->at[2] }, thread[3] = { (uint32_t)g->thread, 0, 0 },
+    uint32_t group[3] = { g->at[0], g->at[1], g->at[2] }, thread[3] = { (uint32_t)g->view.thread, 0, 0 },
              team = thread[0] / SHIM_TEAM;
     void *args[SHIM_BUFFERS + 3];
 
@@ -86,23 +102,22 @@ static void start(shim_group *g, int thread)
     ucontext_t context;
 
     getcontext(&context);
-    context.uc_stack.ss_sp = g->stacks + (size_t)thread * SHIM_STACK;
+    context.uc_stack.ss_sp = (unsigned char *)g->view.stacks + (size_t)thread * SHIM_STACK;
     context.uc_stack.ss_size = SHIM_STACK;
     context.uc_link = NULL;
     makecontext(&context, fiber_main, 0);
     setcontext(&context);
 }
 
-/* Runs a thread until it waits, ends, or something is found. */
-static void resume(shim_group *g, int thread)
+/* Runs a thread, and those that follow it, until one waits that has no successor, or something is found. */
+static __attribute__((noinline)) void resume(shim_group *g, int thread)
 {
-    g->thread = thread;
-    if (_setjmp(g->scheduler) != 0)
-        return;
-    if (g->fibers[thread].state == SHIM_FRESH)
+    g->view.thread = thread;
+    g->fibers[thread].ready = 0;
+    if (g->fibers[thread].state != SHIM_FRESH)
+        change(&g->scheduler, &g->fibers[thread].at);
+    else if (SHIM_MARK(g->scheduler) == 0)
         start(g, thread);
-    else
-        _longjmp(g->fibers[thread].at, 1);
 }
 
 /* All threads wait at one barrier, or all have ended: 1 to go on. */
@@ -133,9 +148,10 @@ static void next_moment(shim_group *g)
 {
     const int device = g->fibers[0].device;
 
-    g->moment++;
+    if (++g->view.moment == UINT32_MAX)
+        snprintf(g->found, sizeof g->found, "%s: more than 2^32 stretches between barriers", g->launch->kernel);
     if (device)
-        g->device_moment = g->moment;
+        g->device_moment = g->view.moment;
 }
 
 /* A simdgroup up to the next barrier: its matrix operations make threads that waited at them ready again. */
@@ -143,6 +159,9 @@ static void run_team(shim_group *g, int first, int n, int back)
 {
     int stuck = -1;
 
+    g->team = first;
+    g->team_threads = n;
+    g->step = back ? -1 : 1;
     for (int t = 0; t < n; t++)
         g->fibers[first + t].ready = 1;
     for (int moved = 1; moved;) {
@@ -151,7 +170,6 @@ static void run_team(shim_group *g, int first, int n, int back)
             const int t = first + (back ? n - 1 - i : i);
             if (!g->fibers[t].ready)
                 continue;
-            g->fibers[t].ready = 0;
             resume(g, t);
             moved = 1;
         }
@@ -168,9 +186,10 @@ static void run_group(shim_group *g)
 {
     const int n = g->launch->threads, teams = (n + SHIM_TEAM - 1) / SHIM_TEAM;
 
+    memset(g->array_at, 0, sizeof g->array_at);
     g->n_arrays = 0;
     g->local_used = 0;
-    g->first_moment = g->device_moment = ++g->moment;
+    g->first_moment = g->device_moment = ++g->view.moment;
     for (int t = 0; t < n; t++)
         g->fibers[t].arrays = 0;
     for (int back = 0;; back ^= 1) {
@@ -188,7 +207,7 @@ static void run_groups(shim_group *g)
 {
     const shim_launch *l = g->launch;
 
-    g->launch_moment = ++g->moment;
+    g->launch_moment = ++g->view.moment;
     for (uint32_t z = 0; z < l->groups[2]; z++)
         for (uint32_t y = 0; y < l->groups[1]; y++)
             for (uint32_t x = 0; x < l->groups[0] && !g->found[0]; x++) {
@@ -199,61 +218,50 @@ static void run_groups(shim_group *g)
 
 /* ---- memory of a launch ---- */
 
-static void *reserve(size_t bytes)
+static size_t whole_pages(size_t bytes)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-    return p == MAP_FAILED ? NULL : p;
+    return (bytes + 4095) & ~(size_t)4095;
 }
 
-static void give_back(void *p, size_t bytes)
+/* The group, at a multiple of SHIM_REGION; then stacks, threadgroup memory, stamps.  Pages that nobody touches cost
+ * nothing. */
+static shim_group *reserve(int threads, size_t n_stamps)
 {
-    if (p)
-        munmap(p, bytes);
+    const size_t stacks = whole_pages(sizeof(shim_group)), local = stacks + whole_pages((size_t)threads * SHIM_STACK),
+                 stamps = local + 2 * SHIM_LOCAL, all = SHIM_REGION + stamps + n_stamps * sizeof(shim_stamp);
+    void *block = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (block == MAP_FAILED)
+        return NULL;
+    const uintptr_t at = ((uintptr_t)block + SHIM_REGION - 1) & ~(uintptr_t)(SHIM_REGION - 1);
+    shim_group *g = (shim_group *)at;
+    g->block = block;
+    g->block_bytes = all;
+    g->view.stacks = at + stacks;
+    g->view.stacks_bytes = (size_t)threads * SHIM_STACK;
+    g->view.local = at + local;
+    g->stamps = (shim_stamp *)(at + stamps);
+    return g;
 }
 
-/* Whether a buffer that is read overlaps one that is written. */
-static int shared(const shim_launch *l, int i)
+static int open_group(shim_group **out, const shim_launch *l, kvant_diag *diag)
 {
-    const uintptr_t begin = (uintptr_t)l->buffers[i].addr, end = begin + l->buffers[i].bytes;
+    size_t n = 2 * SHIM_LOCAL, at[SHIM_BUFFERS];
 
-    for (int j = 0; j < l->n_buffers; j++) {
-        const uintptr_t from = (uintptr_t)l->buffers[j].addr, to = from + l->buffers[j].bytes;
-        if (l->buffers[j].write && begin < to && from < end)
-            return 1;
-    }
-    return 0;
-}
-
-static int open_group(shim_group *g, shim_launch *l, kvant_diag *diag)
-{
-    size_t n = 0;
-
-    g->launch = l;
-    g->plain = l->n_buffers - 1;
     for (int i = 0; i < l->n_buffers; i++) {
-        l->buffers[i].shared = shared(l, i);
-        g->stamp_at[i] = n;
-        n += l->buffers[i].write ? l->buffers[i].bytes : 0;
+        at[i] = n;
+        n += l->buffers[i].write ? l->buffers[i].bytes + 8 : 0;
     }
-    g->n_stamps = n;
-    g->stamps = n ? reserve(n * sizeof *g->stamps) : NULL;
-    g->stacks = reserve((size_t)l->threads * SHIM_STACK);
-    g->local = reserve(2 * SHIM_LOCAL);
-    g->local_stamps = reserve(2 * SHIM_LOCAL * sizeof *g->local_stamps);
-    if ((n && !g->stamps) || !g->stacks || !g->local || !g->local_stamps)
+    shim_group *g = *out = reserve(l->threads, n);
+    if (!g)
         return kvant_fail(diag, KVANT_ENOMEM, "metal-shim: %s: out of memory for the record of %zu written bytes",
                           l->kernel, n);
+    g->launch = l;
+    for (int i = 0; i < l->n_buffers; i++) {
+        const uintptr_t begin = (uintptr_t)l->buffers[i].addr & ~(uintptr_t)3;
+        g->buffers[i] = (shim_record){ begin, g->stamps + at[i], SIZE_MAX, 0, 2 };
+    }
     return KVANT_OK;
-}
-
-static void close_group(shim_group *g)
-{
-    give_back(g->stamps, g->n_stamps * sizeof *g->stamps);
-    give_back(g->stacks, (size_t)g->launch->threads * SHIM_STACK);
-    give_back(g->local, 2 * SHIM_LOCAL);
-    give_back(g->local_stamps, 2 * SHIM_LOCAL * sizeof *g->local_stamps);
-    kvant_free(g);
 }
 
 static int check_launch(const shim_launch *l, kvant_diag *diag)
@@ -267,22 +275,16 @@ static int check_launch(const shim_launch *l, kvant_diag *diag)
     return KVANT_OK;
 }
 
-int shim_run(shim_launch *l, kvant_diag *diag)
+int shim_run(const shim_launch *l, kvant_diag *diag)
 {
-    KVANT_TRY(check_launch(l, diag));
-    shim_group *g = kvant_calloc(1, sizeof *g);
-    if (!g)
-        return kvant_fail(diag, KVANT_ENOMEM, "metal-shim: out of memory");
-    int code = open_group(g, l, diag);
-    if (code == KVANT_OK) {
-        const shim_hooks **to = l->program->hooks;
+    shim_group *g;
 
-        *to = &hooks;
-        shim_now = g;
-        run_groups(g);
-        shim_now = NULL;
-        code = g->found[0] ? kvant_fail(diag, KVANT_EINVAL, "metal-shim: %s", g->found) : KVANT_OK;
-    }
-    close_group(g);
+    KVANT_TRY(check_launch(l, diag));
+    KVANT_TRY(open_group(&g, l, diag));
+    shim_now = g;
+    run_groups(g);
+    shim_now = NULL;
+    const int code = g->found[0] ? kvant_fail(diag, KVANT_EINVAL, "metal-shim: %s", g->found) : KVANT_OK;
+    munmap(g->block, g->block_bytes);
     return code;
 }
