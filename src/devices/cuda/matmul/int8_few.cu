@@ -1,42 +1,42 @@
 /* int8_few.cu: up to INT8_ROWS rows, COLS of them at a time.  Their integers are made first, for all blocks.  The 8
  * warps of a block are `wide` tiles of 16 rows of the matrix times 8 / wide parts of their length; the warps of a part
  * share the activations, so that many rows of these ask for many tiles of a block. */
-#include "devices/cuda/matmul/int8_unit.cuh"
+#include "devices/cuda/matmul/int8_eight.cuh"
 
 enum { FEW_THREADS = 32 * INT8_WARPS, MULTI_ROOM = 227 << 10 }; /* shared memory of a multiprocessor, as most have it */
 
-/* 8 values a thread; blockIdx.y: the row. */
+/* Columns of all blocks together: what those past the last row hold goes nowhere. */
+template <int COLS> static __host__ __device__ __forceinline__ int columns_of(int rows)
+{
+    return (rows + COLS - 1) / COLS * COLS;
+}
+
+/* Integers of all rows: of a unit those of every column side by side, ACTS_BYTES each.  8 values a thread; blockIdx.y:
+ * the row. */
 static __global__ void __launch_bounds__(256)
-    acts_kernel(const float *x, int64_t ldx, int x_vec, int chunks, int8_t *to, int8_group *groups)
+    acts_kernel(const float *x, int64_t ldx, int x_vec, int chunks, uint8_t *to, int columns)
 {
     const int c = (int)(blockIdx.x * 256 + threadIdx.x);
     const bool live = c < chunks;
+    uint8_t *block = to + ((int64_t)(c / 32) * columns + blockIdx.y) * ACTS_BYTES;
     float v[8] = {};
     pdl_go();
     pdl_wait();
     if (live)
         load8(x + blockIdx.y * ldx + 8 * c, x_vec, v);
-    const int8_group g = int8_chunk(v, c, live, to + (int64_t)blockIdx.y * 8 * chunks);
+    const int8_group g = int8_chunk(v, c % 32, live, (int8_t *)block);
     if (live && c % 4 == 3)
-        groups[(int64_t)blockIdx.y * (chunks / 4) + c / 4] = g;
+        ((int8_group *)(block + ACTS_STRIDE))[c / 4 % UNIT_GROUPS] = g;
 }
 
 /* Activations of unit u of COLS rows to `to`, by the `threads` threads of a part of which this is number i. */
 template <int COLS>
 static __device__ __forceinline__ void fetch_acts(const mm &p, int first, int u, uint32_t to, int i, int threads)
 {
-    const int groups = (int)(p.n_in / 32);
+    const uint8_t *from = p.x8 + ((int64_t)u * columns_of<COLS>(p.rows) + first) * ACTS_BYTES;
     to += shared_at(int8_room);
-    for (; i < COLS * (ACTS_BYTES / 16); i += threads) {
-        const int column = i / (ACTS_BYTES / 16), at = i % (ACTS_BYTES / 16) * 16, row = first + column;
-        const int group = u * UNIT_GROUPS + (at - ACTS_STRIDE) / 16;
-        if (row >= p.rows) /* what such a column holds goes nowhere */
-            break;
-        if (at < UNIT && (int64_t)u * UNIT + at < p.n_in)
-            async_copy16_all(to + column * ACTS_BYTES + at, p.x8 + row * p.n_in + (int64_t)u * UNIT + at);
-        else if (at >= ACTS_STRIDE && group < groups)
-            async_copy16_all(to + column * ACTS_BYTES + at, p.x8_groups + (int64_t)row * groups + group);
-    }
+    for (i *= 16; i < COLS * ACTS_BYTES; i += 16 * threads)
+        async_copy16_all(to + i, from + i);
 }
 
 /* A warp's sums of its tile, to its place in `part`. */
@@ -76,7 +76,7 @@ static __device__ __forceinline__ void part_meet(int part, int threads)
 
 /* blockIdx.y: which COLS rows.  A block takes every gridDim.x-th `wide` tiles. */
 template <int T, int COLS>
-static __global__ void __launch_bounds__(FEW_THREADS, COLS == 8 ? 3 : 2) few_kernel(mm p, int64_t pair, int wide)
+static __global__ void __launch_bounds__(FEW_THREADS, 2) few_kernel(mm p, int64_t pair, int wide)
 {
     constexpr int TURN = turn_bytes<T>(), ACTS = COLS * ACTS_BYTES;
     __shared__ float sums[INT8_WARPS * COLS * INT8_TILE];
@@ -123,7 +123,10 @@ static __global__ void __launch_bounds__(FEW_THREADS, COLS == 8 ? 3 : 2) few_ker
             async_wait<TURNS - 1>();
             part_meet(part, threads);
             lane_rows<T>(mine + turn * TURN, low, u, row);
-            use_unit_few<T, COLS>(row, shared + turn * ACTS, groups - u * UNIT_GROUPS, acc);
+            if constexpr (COLS == 8 && has_eight<T>())
+                use_unit_eight<T>(row, shared + turn * ACTS, acc[0]);
+            else
+                use_unit_few<T, COLS>(row, shared + turn * ACTS, groups - u * UNIT_GROUPS, acc);
             part_meet(part, threads);
             fetch(turn, true, true);
             async_commit();
@@ -162,7 +165,7 @@ template <int T, int COLS> static void run_cols(const cuda_device *d, const mm &
     const size_t bytes = bytes_of<T, COLS>(wide);
     const int64_t stay = MULTI_ROOM / (bytes + sizeof(float) * INT8_WARPS * COLS * INT8_TILE + 1024),
                   blocks = (tiles + wide - 1) / wide;
-    const int64_t most = (d->n_sm * (stay < 1 ? 1 : stay > 3 ? 3 : stay) + parts - 1) / parts;
+    const int64_t most = (d->n_sm * (stay < 1 ? 1 : stay > 2 ? 2 : stay) + parts - 1) / parts;
     cuda_smem(few_kernel<T, COLS>, bytes);
     cuda_launch(d, few_kernel<T, COLS>, dim3((unsigned)(blocks < most ? blocks : most), (unsigned)parts), FEW_THREADS,
                 bytes, p, pair, wide);
@@ -175,23 +178,25 @@ template <int T> static size_t room(const mm &p, size_t most)
                                    : wide_of<T, 32>(most, 0, 1));
 }
 
-template <int T> static void run(const cuda_device *d, const mm &job, int64_t pair)
+template <int T, int COLS> static void run_acts(const cuda_device *d, const mm &job, int64_t pair)
 {
     mm p = job;
     const int chunks = (int)(p.n_in / 8);
-    int8_t *x8 = (int8_t *)d->scratch;
-    int8_group *groups = (int8_group *)(x8 + cuda_aligned((size_t)p.rows * (size_t)p.n_in));
+    p.x8 = d->scratch;
     if (!(p.beside & BESIDE_LAST))
         cuda_launch(d, acts_kernel, dim3(cuda_blocks(chunks, 256), (unsigned)p.rows), 256, 0, p.x, p.ldx, p.x_vec,
-                    chunks, x8, groups);
-    p.x8 = x8;
-    p.x8_groups = groups;
+                    chunks, d->scratch, columns_of<COLS>(p.rows));
+    run_cols<T, COLS>(d, p, pair);
+}
+
+template <int T> static void run(const cuda_device *d, const mm &p, int64_t pair)
+{
     if (p.rows <= 8)
-        run_cols<T, 8>(d, p, pair);
+        run_acts<T, 8>(d, p, pair);
     else if (p.rows <= 16)
-        run_cols<T, 16>(d, p, pair);
+        run_acts<T, 16>(d, p, pair);
     else
-        run_cols<T, 32>(d, p, pair);
+        run_acts<T, 32>(d, p, pair);
 }
 
 template <int T> static const int8_kernels *kernels_of()
@@ -215,8 +220,8 @@ const int8_kernels *cuda_int8_few(int type)
 
 size_t cuda_int8_scratch(const mm &p)
 {
-    const size_t values = (size_t)p.rows * (size_t)p.n_in;
-    return p.rows > 1 && !p.ids ? cuda_aligned(values) + values / 32 * sizeof(int8_group) : 0;
+    const size_t columns = (size_t)(p.rows <= 8 ? columns_of<8>(p.rows) : p.rows <= 16 ? 16 : columns_of<32>(p.rows));
+    return p.rows > 1 && !p.ids ? columns * (size_t)((p.n_in + UNIT - 1) / UNIT) * ACTS_BYTES : 0;
 }
 
 static const int8_kernels *kernels(int type, const mm &p)

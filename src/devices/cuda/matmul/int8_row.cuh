@@ -78,7 +78,8 @@ template <int T> static __device__ __forceinline__ uint2 lane_column(uint32_t ac
 {
     const int lane = threadIdx.x % 32, own = lane / 4;
     if (in_halves<T>()) {
-        const uint32_t w = *(const uint32_t *)(int8_room + acts + set * 128 + own / 2 * 32 + own % 2 * 4 + lane % 4 * 8);
+        const uint32_t at = acts + set * 128 + own / 2 * 32 + own % 2 * 4 + lane % 4 * 8;
+        const uint32_t w = *(const uint32_t *)(int8_room + at);
         return own % 2 ? make_uint2(0, w) : make_uint2(w, 0);
     }
     return own < left ? *(const uint2 *)(int8_room + acts + 8 * lane) : make_uint2(0, 0);

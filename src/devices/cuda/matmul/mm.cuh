@@ -54,8 +54,7 @@ typedef struct mm {
     const float *norm;                 /* and x is normalised with these weights (to normed), or NULL */
     float *normed;
     float eps;
-    const int8_t *x8;                  /* int8_few.cu: x in integers, [rows][n_in], and its groups' numbers */
-    const float4 *x8_groups;
+    const uint8_t *x8;                 /* int8_few.cu: x in integers */
     unsigned *draws;                   /* gemv_stream.cu: which groups of rows are taken; 0 between launches */
     int beside;                        /* products of the same x (BESIDE_*): int8.cuh, coded.cuh */
 } mm;
