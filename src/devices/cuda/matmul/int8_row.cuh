@@ -1,7 +1,7 @@
 /* int8_row.cuh: one row of activations in integers, and a unit of 16 rows of the matrix times it.
  *
- * A row has one column of the tensor cores' eight: so its groups become columns.  Group g's activations stand in
- * column g, zeros in the others, and every lane ends with sums of its own groups: of 32 values, groups 2 quarter and
+ * A row has one column of the tensor cores' eight: so its groups become columns, and group g of the matrix times all
+ * of them gives one sum that is wanted.  A lane keeps those of its groups: of 32 values, groups 2 quarter and
  * 2 quarter + 1; of 16 values, the halves of groups quarter and quarter + 4. */
 #ifndef KVANT_CUDA_INT8_ROW_CUH
 #define KVANT_CUDA_INT8_ROW_CUH

@@ -143,7 +143,7 @@ typedef struct vk_device {
 typedef struct vk_weight {
     void *data, *scale;
     size_t row_bytes, bytes;
-    int type;                              /* VK_WT_* */
+    int type, dot;                         /* VK_WT_*, VK_DOT_* */
 } vk_weight;
 
 /* ---- one dispatch ---- */

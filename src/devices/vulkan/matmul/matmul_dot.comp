@@ -1,9 +1,9 @@
 #version 450
-/* matmul for few rows of activations times q8_split weights, where the caller leaves the arithmetic to the device:
- * activations become 8-bit codes, one scale for 16 of them, once per workgroup.
+/* matmul for few rows of activations times weights of signed bytes or K-quants (DOT: VK_DOT_*), where the caller leaves
+ * the arithmetic to the device: activations become 8-bit codes, one scale for 16 of them, once per workgroup.
  *
  * FAST: a subgroup makes one output of ROWS activation rows at a time (else: the workgroup): its lanes share the weight
- * row, 16 codes a load, DEEP loads ahead; then it takes the output one grid further, so a workgroup reads the
+ * row, 16 or 32 codes a load, DEEP loads ahead; then it takes the output one grid further, so a workgroup reads the
  * activations once for many outputs.  w begins at weight row row_from, and has n of them.
  * PARTS = 2: rows o and n/2 + o are gate and up of one output; y gets silu(gate) * up in gate's place, and up.
  * ADD: y is added to sum too, rows of ldy.  NORM: the activations are norm_rms(x) * norm, which `normed` gets. */
@@ -13,6 +13,7 @@
 #define GROUP_SIZE WIDE_GROUP
 #include "devices/vulkan/core/kv.glsl"
 #include "devices/vulkan/core/reduce.glsl"
+#include "cards/vulkan.h"
 #ifdef FAST
 #extension GL_EXT_spirv_intrinsics : require
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018], id = 4450)
@@ -35,8 +36,17 @@ layout(constant_id = 3) const uint DEEP = 2u;
 layout(constant_id = 4) const uint PARTS = 1u;
 layout(constant_id = 5) const uint ADD = 0u;
 layout(constant_id = 6) const uint NORM = 0u;              /* CHUNKS is at most GROUP then */
+layout(constant_id = 7) const uint DOT = VK_DOT_BYTES;
+const uint LOADS = DOT == VK_DOT_BYTES ? CHUNKS : CHUNKS / 2u;      /* of 16 bytes of codes */
+const uint BLOCKS = CHUNKS / 16u;                                   /* of 256 values */
 shared uvec4 s_code[ROWS * CHUNKS];
 shared float s_step[ROWS * CHUNKS];
+shared float s_sum[DOT == VK_DOT_BYTES ? 1u : ROWS * CHUNKS];       /* of a chunk's codes, times its step */
+
+int dot16(uvec4 a, uvec4 b)
+{
+    return dot4(a.x, b.x) + dot4(a.y, b.y) + dot4(a.z, b.z) + dot4(a.w, b.w);
+}
 
 /* 16 values from `from` on; whole: 16 bytes at a time. */
 void chunk_load(PTR p, uint from, bool whole, out vec4 v[4])
@@ -65,6 +75,8 @@ void quantise(uint u, vec4 v[4])
     }
     s_code[u] = code;
     s_step[u] = top / 127.0;
+    if (DOT != VK_DOT_BYTES)
+        s_sum[u] = top / 127.0 * float(dot16(uvec4(0x01010101u), code));
 }
 
 /* Row m of the workgroup's, normalised; by all threads, a chunk each. */
@@ -91,40 +103,87 @@ void norm_row(uint m, uint row)
     }
 }
 
-/* DEEP loads of this lane from weight row o on, and the scales of their blocks. */
-void fetch(uint o, uint base, uint lanes, out uvec4 q[DEEP], out uint d[DEEP])
+/* A load: codes q; PAIRS: h the block's numbers; SIX: h high bits, d two factors and a scale; BYTES: d the scale. */
+struct part {
+    uvec4 q, h;
+    uint d;
+};
+
+part part_at(PTR row, uint c)
 {
-    const PTR row = at_mul(P(0, w), min(o, args.n - 1u), args.row_bytes / 4u);
-    [[unroll]] for (uint i = 0u; i < DEEP; i++) {
-        const uint c = min(base + lanes * i, CHUNKS - 1u);
-        q[i] = ld4(row, c);
-        d[i] = ld(row, (16u * CHUNKS + c / 2u * 2u) / 4u) >> (c / 2u & 1u) * 16u;
+    part p;
+    p.h = uvec4(0u);
+    p.d = 0u;
+    if (DOT == VK_DOT_BYTES) {
+        p.q = ld4(row, c);
+        p.d = ld(row, (16u * CHUNKS + c / 2u * 2u) / 4u) >> (c / 2u & 1u) * 16u & 0xffffu;
+    } else if (DOT == VK_DOT_PAIRS) {
+        p.q = ld4(row, 9u * (c / 8u) + 1u + c % 8u);
+        p.h = ld4(row, 9u * (c / 8u));
+    } else {
+        const uint block = c / 8u, k = c % 8u, factors = 48u * BLOCKS + 4u * block + 2u * (k / 4u), at = 8u * (k % 4u);
+        p.q = ld4(row, c);
+        p.h = ld4(row, 8u * BLOCKS + 4u * block + 2u * (k / 4u) + k % 2u);
+        p.d = (ld(row, factors) >> at & 255u) | (ld(row, factors + 1u) >> at & 255u) << 8 |
+              ld(row, 52u * BLOCKS + block / 2u) >> 16u * (block % 2u) << 16;
     }
+    return p;
 }
 
-/* Sums over weight row o for rows r0 .. of the activations; q, d: the first loads of it, then of row `next`. */
-void row_sums(uint o, uint next, uint lane, uint lanes, inout uvec4 q[DEEP], inout uint d[DEEP], out float acc[ROWS])
+/* Load c times the codes that begin at chunk x0. */
+float bytes_part(part p, uint c, uint x0)
+{
+    return float(dot16(p.q, s_code[x0 + c])) * (s_step[x0 + c] * half_of(p.d));
+}
+
+/* Lower halves: values of group 2 j of the block, upper halves of the group behind it. */
+float pairs_part(part p, uint c, uint x0)
+{
+    const uint k = c % 8u, j = k / 2u, at = x0 + c / 8u * 16u + 4u * j + k % 2u, by = 16u * (j & 1u);
+    const uint a = p.h.y >> by & 0xffffu, b = p.h.z >> by & 0xffffu, w = p.h.w >> by & 0xffffu;
+    const uint f = j < 2u ? a & 0x3f3fu : (w & 0x0f0fu) | (a >> 2 & 0x3030u);
+    const uint l = j < 2u ? b & 0x3f3fu : (w >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u);
+    const float low = float(dot16(p.q & 0x0f0f0f0fu, s_code[at])) * s_step[at],
+                high = float(dot16(p.q >> 4 & 0x0f0f0f0fu, s_code[at + 2u])) * s_step[at + 2u];
+    return half_of(p.h.x & 0xffffu) * (float(f & 63u) * low + float(f >> 8) * high) -
+           half_of(p.h.x >> 16) * (float(l & 63u) * s_sum[at] + float(l >> 8) * s_sum[at + 2u]);
+}
+
+float six_part(part p, uint c, uint x0)
+{
+    const uint k = c % 8u, at = x0 + c / 8u * 16u + 8u * (k / 4u) + k % 4u;
+    const uvec4 h = p.h >> 2u * (k % 4u / 2u);
+    const uvec4 low = (p.q & 0x0f0f0f0fu) | (h << 4 & 0x30303030u), high = (p.q >> 4 & 0x0f0f0f0fu) | (h & 0x30303030u);
+    const float a = float(dot16(low, s_code[at])) * s_step[at] - 32.0 * s_sum[at],
+                b = float(dot16(high, s_code[at + 4u])) * s_step[at + 4u] - 32.0 * s_sum[at + 4u];
+    return half_of(p.d >> 16) * (float(bitfieldExtract(int(p.d), 0, 8)) * a + float(bitfieldExtract(int(p.d), 8, 8)) * b);
+}
+
+/* DEEP loads of this lane from weight row o on. */
+void fetch(uint o, uint base, uint lanes, out part p[DEEP])
+{
+    const PTR row = at_mul(P(0, w), min(o, args.n - 1u), args.row_bytes / 4u);
+    [[unroll]] for (uint i = 0u; i < DEEP; i++)
+        p[i] = part_at(row, min(base + lanes * i, LOADS - 1u));
+}
+
+/* Sums over weight row o for rows r0 .. of the activations; p: the first loads of it, then of row `next`. */
+void row_sums(uint o, uint next, uint lane, uint lanes, inout part p[DEEP], out float acc[ROWS])
 {
     [[unroll]] for (uint m = 0u; m < ROWS; m++)
         acc[m] = 0.0;
-    for (uint base = lane; base - lane < CHUNKS; base += lanes * DEEP) {
-        uvec4 now[DEEP];
-        uint half_now[DEEP];
-        [[unroll]] for (uint i = 0u; i < DEEP; i++) {
-            now[i] = q[i];
-            half_now[i] = d[i];
-        }
-        const bool last = base - lane + lanes * DEEP >= CHUNKS;
-        fetch(last ? next : o, last ? lane : base + lanes * DEEP, lanes, q, d);
-        [[unroll]] for (uint i = 0u; i < DEEP; i++) {
-            const uint c = min(base + lanes * i, CHUNKS - 1u);
-            const float step = base + lanes * i < CHUNKS ? half_of(half_now[i] & 0xffffu) : 0.0;
-            [[unroll]] for (uint m = 0u; m < ROWS; m++) {
-                const uvec4 x = s_code[m * CHUNKS + c];
-                const int dot = dot4(now[i].x, x.x) + dot4(now[i].y, x.y) + dot4(now[i].z, x.z) + dot4(now[i].w, x.w);
-                acc[m] += float(dot) * (s_step[m * CHUNKS + c] * step);
-            }
-        }
+    for (uint base = lane; base - lane < LOADS; base += lanes * DEEP) {
+        part now[DEEP];
+        [[unroll]] for (uint i = 0u; i < DEEP; i++)
+            now[i] = p[i];
+        const bool last = base - lane + lanes * DEEP >= LOADS;
+        fetch(last ? next : o, last ? lane : base + lanes * DEEP, lanes, p);
+        [[unroll]] for (uint i = 0u; i < DEEP; i++)
+            if (base + lanes * i < LOADS)
+                [[unroll]] for (uint m = 0u; m < ROWS; m++)
+                    acc[m] += DOT == VK_DOT_BYTES   ? bytes_part(now[i], base + lanes * i, m * CHUNKS)
+                              : DOT == VK_DOT_PAIRS ? pairs_part(now[i], base + lanes * i, m * CHUNKS)
+                                                    : six_part(now[i], base + lanes * i, m * CHUNKS);
     }
     [[unroll]] for (uint m = 0u; m < ROWS; m++)
 #ifdef FAST
@@ -157,9 +216,8 @@ void main()
 #else
     const uint lane = gl_LocalInvocationIndex, lanes = GROUP, teams = 1u, team = 0u;
 #endif
-    uvec4 q[DEEP];
-    uint d[DEEP];
-    fetch(gl_WorkGroupID.x * teams + team, lane, lanes, q, d);     /* on its way while the activations become codes */
+    part p[DEEP];
+    fetch(gl_WorkGroupID.x * teams + team, lane, lanes, p);     /* on its way while the activations become codes */
     if (NORM != 0u)
         [[unroll]] for (uint m = 0u; m < ROWS; m++)
             norm_row(m, min(r0 + m, args.rows - 1u));
@@ -176,9 +234,9 @@ void main()
         [[unroll]] for (uint m = 0u; m < ROWS; m++)        /* on its way meanwhile */
             before[m] = ADD != 0u && lane == 0u && r0 + m < args.rows
                             ? ldf(P(4, sum), (r0 + m) * args.ldy + args.row_from + o) : 0.0;
-        row_sums(o, PARTS == 2u ? outs + o : o + stride, lane, lanes, q, d, a);
+        row_sums(o, PARTS == 2u ? outs + o : o + stride, lane, lanes, p, a);
         if (PARTS == 2u)
-            row_sums(outs + o, o + stride, lane, lanes, q, d, b);
+            row_sums(outs + o, o + stride, lane, lanes, p, b);
         [[unroll]] for (uint m = 0u; m < ROWS; m++)
             if (lane == 0u && r0 + m < args.rows)
                 store(o, r0 + m, a[m], PARTS == 2u ? b[m] : 0.0, before[m]);

@@ -118,22 +118,39 @@ static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
                        diag);
 }
 
-/* ---- matmul_dot: q8_split weights, 8-bit activations, up to VEC_ROWS rows ---- */
+/* ---- matmul_dot: signed bytes and K-quants, 8-bit activations, up to VEC_ROWS rows ---- */
 
-/* Loads ahead, workgroups per multiprocessor: of one row, of more. */
-enum { ROW_DEEP = 4, ROW_FILL = 4, DOT_DEEP = 2, DOT_FILL = 3 };
+/* Loads ahead, workgroups per multiprocessor: of one row of bytes, of one of K-quants (whose loads are longer), of more
+ * rows.  Shared memory of 16 activations, and for the rest. */
+enum { ROW_DEEP = 4, ROW_FILL = 4, QUANT_DEEP = 2, QUANT_FILL = 6, DOT_DEEP = 2, DOT_FILL = 3 };
+enum { CHUNK_BYTES = 24, DOT_REST = 2048 };
+
+static int row_deep(const vk_weight *v)
+{
+    return v->dot == VK_DOT_BYTES ? ROW_DEEP : QUANT_DEEP;
+}
+
+static int row_fill(const vk_weight *v)
+{
+    return v->dot == VK_DOT_BYTES ? ROW_FILL : QUANT_FILL;
+}
+
+static int dot_fits(const vk_device *d, const mm *p, int rows)
+{
+    return (size_t)rows * (size_t)(p->w->n_in / 16) * CHUNK_BYTES + DOT_REST <= d->caps.max_shared;
+}
 
 /* Activation rows that one workgroup keeps; 0: not taken. */
 static int dot_rows(const vk_device *d, const mm *p)
 {
     const vk_weight *v = p->w->packed;
     int rows = 1;
-    if (v->type != VK_WEIGHT_SPLIT || p->compute != KVANT_COMPUTE_AUTO || p->ids || p->rows > VEC_ROWS ||
+    if (v->dot == VK_DOT_NONE || p->compute != KVANT_COMPUTE_AUTO || p->ids || p->rows > VEC_ROWS ||
         (d->caps.bda && !d->caps.dot))
         return 0;
-    while (rows < p->rows && (size_t)rows * 2 * (size_t)(p->w->n_in / 16) * 20 + 2048 <= d->caps.max_shared)
+    while (rows < p->rows && dot_fits(d, p, rows * 2))
         rows *= 2;
-    return (size_t)rows * (size_t)(p->w->n_in / 16) * 20 + 2048 <= d->caps.max_shared ? rows : 0;
+    return dot_fits(d, p, rows) ? rows : 0;
 }
 
 /* What a product does besides. */
@@ -149,7 +166,7 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     const int rows = dot_rows(d, p);
     const uint32_t per = d->caps.bda ? VK_WIDE_GROUP / d->caps.subgroup_size : 1;
     const uint64_t most = ((uint64_t)n / (uint64_t)more.parts + per - 1) / per,
-                   fill = (uint64_t)d->caps.cores * (rows == 1 ? ROW_FILL : DOT_FILL);
+                   fill = (uint64_t)d->caps.cores * (uint64_t)(rows == 1 ? row_fill(v) : DOT_FILL);
     const size_t norm_bytes = more.norm ? (size_t)more.norm->d * 4 : 0;
     vk_call c;
     vk_call_begin(&c, VK_SHADER_matmul_dot);
@@ -171,10 +188,11 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     vk_spec(&c, (uint32_t)rows);
     vk_spec(&c, (uint32_t)(p->w->n_in / 16));
     vk_spec(&c, ((uintptr_t)p->x | (uintptr_t)p->ldx * 4 | (uintptr_t)(more.norm ? more.norm->w : NULL)) % 16 == 0);
-    vk_spec(&c, rows == 1 ? ROW_DEEP : DOT_DEEP);
+    vk_spec(&c, (uint32_t)(rows == 1 ? row_deep(v) : DOT_DEEP));
     vk_spec(&c, (uint32_t)more.parts);
     vk_spec(&c, more.sum != NULL);
     vk_spec(&c, more.norm != NULL);
+    vk_spec(&c, (uint32_t)v->dot);
     return vk_dispatch(d, l, &c, most < fill ? most : fill, (uint32_t)((p->rows + rows - 1) / rows), 1, diag);
 }
 

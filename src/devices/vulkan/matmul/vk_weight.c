@@ -1,12 +1,12 @@
-/* vk_weight.c: weights on the device: rows in file layout, but for signed bytes in blocks of 32 with a scale, whose
- * rows are all codes, then all scales. */
+/* vk_weight.c: weights on the device: rows in file layout, but for two types whose blocks are no multiples of 16 bytes:
+ * their rows have each part of all blocks side by side, so that shaders load 16 bytes at once. */
 #include "devices/vulkan/matmul/vk_mm.h"
 
 #include "base/mem.h"
 #include "base/pick.h"
 
-#define VULKAN_WTYPE(sym, name, split, grid) [VK_WT_##sym] = { name, split, grid },
-static const struct { const char *name; int split, grid; } wtypes[VK_WT_COUNT] = {
+#define VULKAN_WTYPE(sym, name, dot, grid) [VK_WT_##sym] = { name, dot, grid },
+static const struct { const char *name; int dot, grid; } wtypes[VK_WT_COUNT] = {
 #include "cards/vulkan_lists.inc"
 };
 #undef VULKAN_WTYPE
@@ -21,7 +21,7 @@ int vk_wtype_find(const kvant_wtype *t)
 
 void vk_grid_ptr(const vk_device *d, vk_call *c, int type)
 {
-    const int used = type != VK_WEIGHT_SPLIT && wtypes[type].grid;
+    const int used = type < VK_WT_COUNT && wtypes[type].grid;
     vk_ptr(c, used ? d->grids : NULL, used ? VK_GRID_WORDS * 4 : 0, VK_READ);
 }
 
@@ -34,26 +34,33 @@ static void weight_drop(kvant_device *base, vk_weight *v)
     kvant_free(v);
 }
 
-/* q8_0 rows, 34 bytes per block, as all codes and then all scales: shaders load 16 codes at once. */
-static void split_rows(const unsigned char *from, unsigned char *to, int64_t rows, int64_t n_in, size_t row_bytes)
+/* The parts of a block: bytes, and where they are in the file's. */
+typedef struct part {
+    size_t bytes, at;
+} part;
+enum { MAX_PARTS = 4 };
+static const part parts_of_bytes[MAX_PARTS] = { { 32, 2 }, { 2, 0 } },
+                  parts_of_six[MAX_PARTS] = { { 128, 0 }, { 64, 128 }, { 16, 192 }, { 2, 208 } };
+
+static void split_row(const unsigned char *from, unsigned char *to, const part *parts, size_t blocks, size_t each)
 {
-    const size_t blocks = (size_t)n_in / 32;
-    for (int64_t r = 0; r < rows; r++, to += row_bytes)
-        for (size_t i = 0; i < blocks; i++, from += 34) {
-            memcpy(to + 32 * i, from + 2, 32);
-            memcpy(to + n_in + 2 * i, from, 2);
-        }
+    for (int p = 0; p < MAX_PARTS; p++)
+        for (size_t i = 0; i < blocks; i++, to += parts[p].bytes)
+            memcpy(to, from + i * each + parts[p].at, parts[p].bytes);
 }
 
 static int split_fill(kvant_device *base, const kvant_weight *w, vk_weight *v, kvant_diag *diag)
 {
     const int64_t rows = w->n_out * w->n_expert, fit = (int64_t)(SPLIT_BYTES / v->row_bytes), per = fit > 0 ? fit : 1;
-    const size_t file_row = (size_t)w->n_in / 32 * 34;
+    const part *parts = v->dot == VK_DOT_SIX ? parts_of_six : parts_of_bytes;
+    const size_t each = (size_t)w->type->bytes, blocks = (size_t)(w->n_in / w->type->block);
     unsigned char *some = kvant_calloc((size_t)per, v->row_bytes);
     int rc = some ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", w->name ? w->name : "weight");
     for (int64_t r = 0; rc == KVANT_OK && r < rows; r += per) {
         const int64_t n = rows - r < per ? rows - r : per;
-        split_rows((const unsigned char *)w->data + (size_t)r * file_row, some, n, w->n_in, v->row_bytes);
+        for (int64_t i = 0; i < n; i++)
+            split_row((const unsigned char *)w->data + (size_t)(r + i) * blocks * each, some + (size_t)i * v->row_bytes,
+                      parts, blocks, each);
         rc = vk_copy_in(base, (char *)v->data + (size_t)r * v->row_bytes, some, (size_t)n * v->row_bytes, diag);
     }
     kvant_free(some);
@@ -63,7 +70,7 @@ static int split_fill(kvant_device *base, const kvant_weight *w, vk_weight *v, k
 static int weight_fill(kvant_device *base, const kvant_weight *w, vk_weight *v, kvant_diag *diag)
 {
     KVANT_TRY(vk_alloc(base, v->bytes, &v->data, diag));
-    if (v->type == VK_WEIGHT_SPLIT)
+    if (v->type >= VK_WT_COUNT)
         KVANT_TRY(split_fill(base, w, v, diag));
     else
         KVANT_TRY(vk_copy_in(base, v->data, w->data, v->bytes, diag));
@@ -88,9 +95,10 @@ int vk_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag 
         return kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", w->name ? w->name : "weight");
     v->type = type;
     v->row_bytes = (size_t)(w->n_in / w->type->block) * (size_t)w->type->bytes;
-    if (wtypes[type].split) {
-        v->type = VK_WEIGHT_SPLIT;
-        v->row_bytes = ((size_t)w->n_in + (size_t)w->n_in / 16 + 15) & ~(size_t)15;
+    v->dot = wtypes[type].dot;
+    if (v->dot == VK_DOT_BYTES || v->dot == VK_DOT_SIX) {
+        v->type = v->dot == VK_DOT_SIX ? VK_WEIGHT_SPLIT_SIX : VK_WEIGHT_SPLIT;
+        v->row_bytes = (v->row_bytes + 15) & ~(size_t)15;
     }
     v->bytes = v->row_bytes * (size_t)w->n_out * (size_t)w->n_expert;
     rc = weight_fill(base, w, v, diag);
