@@ -159,7 +159,7 @@ template <int T> struct int8_cursor {
     /* The unit to the ring at `to`; the next one is the row's `step`-th from there. */
     __device__ __forceinline__ void fetch(const mm &p, uint32_t to, int step = 1)
     {
-        const int lane = threadIdx.x % 32;
+        const int lane = threadIdx.x % 32, bytes = CUT ? min(unit_bytes<T>(), left) : unit_bytes<T>();
         to += shared_at(int8_room) + lane / WORDS * ring_row<T>() + lane % WORDS * 16;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -167,7 +167,7 @@ template <int T> struct int8_cursor {
 #pragma unroll
             for (int k = 0; k < COPIES; k++) {
                 const int head = unit_whole<T>() ? 0 : (int)(uintptr_t)at & 15;
-                if (k * ROWS < live[h] && (!CUT || 16 * (lane % WORDS) < min(unit_bytes<T>(), left) + head))
+                if (k * ROWS < live[h] && (unit_whole<T>() || 16 * (lane % WORDS) < bytes + head))
                     async_copy16_all(to + (INT8_TILE / 2 * h + k * ROWS) * ring_row<T>(), at - head);
                 at += ROWS * p.row_bytes;
             }
