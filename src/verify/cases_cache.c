@@ -7,7 +7,7 @@
 #include "ops/op_util.h"
 #include "verify/cases.h"
 
-enum { HEADS = 2, BULK = 160, SEARCHED = 32, SEARCHED_QUICK = 4 };
+enum { HEADS = 2, BULK = 160, SEARCHED = 32 };
 static const int len[VCASE_SEQS] = { 70, 1, 150 };
 
 static void about(vcase *c, int d, int encoder)
@@ -168,10 +168,10 @@ static void format_cases(vcase *c, const kvant_format *f)
         read_rows(c, f, dims[i], 5);
         for (int e = 0; e < 2; e++) {
             /* a search that settles elsewhere: as below in page_seal */
-            const int best = e == KVANT_ENCODER_BEST, searched = c->quick ? SEARCHED_QUICK : SEARCHED;
-            write_heads(c, f, best ? SEARCHED : HEADS, dims[i], e, 0, one, 3, "decode");
+            const int heads = e == KVANT_ENCODER_BEST ? SEARCHED : HEADS;
+            write_heads(c, f, heads, dims[i], e, 0, one, 3, "decode");
             if (dims[i] <= 128)
-                write_heads(c, f, best ? searched : HEADS, dims[i], e, 0, prompt, 3, "prompt");
+                write_heads(c, f, heads, dims[i], e, 0, prompt, 3, "prompt");
             if (dims[i] % 128 == 0 && dims[i] <= 256)
                 write(c, f, dims[i], e, 0, len, 0, "many");     /* rows that wide loads may read */
         }

@@ -5,7 +5,7 @@
  * What a case holds to (spec architecture 5): outputs within the op's tolerance class, every other byte of every buffer
  * as the reference left it (inputs unchanged, NaN guards around all buffers and in all gaps), n = 0 writes nothing, and
  * the same bits when the same list is submitted again, recorded and replayed under a key (a device that computes on the
- * calling thread has one more submit, and with quick none).
+ * calling thread, and so records nothing: submitted twice in all).
  *
  * The report is the capability report of a device (architecture 6): one entry per op, shape class and subject.
  * Owner thread of the device.  No printing: report_text and report_json are in report.c. */
