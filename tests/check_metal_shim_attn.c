@@ -3,8 +3,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/half.h"
-#include "devices/device.h"
-#include "support/check.h"
+#include "support/shim_here.h"
 
 enum { TOKENS = 20, HEADS = 2, D = 64, BAD = 13, COLUMN = 35 };      /* 20: from nine on matrices are used */
 
@@ -13,10 +12,6 @@ typedef struct data {
     uint16_t k[KVANT_PAGE * D], v[KVANT_PAGE * D];
     int32_t q0[2], pos0[1], prompt[1], table[1];
 } data;
-
-extern const kvant_device_vt kvant_device_metal_shim;
-static kvant_device *dev;
-static kvant_diag diag;
 
 static void fill(data *d)
 {
@@ -68,21 +63,13 @@ static void isolation(data *d, uint16_t bad)
             CHECK(d->out[i] == sound[i], "column %d of token %d is changed by token %d", i % D, i / (HEADS * D), BAD);
 }
 
+static void tests(void *d)
+{
+    isolation(d, 0x7c00);                       /* infinity */
+    isolation(d, 0x7e01);                       /* NaN */
+}
+
 int main(void)
 {
-    const kvant_device_config cfg = { 0 };
-    void *d = NULL;
-    int code = kvant_device_metal_shim.open(&cfg, &dev, &diag);
-
-    if (code == KVANT_OK)
-        code = dev->vt->alloc(dev, sizeof(data), &d, &diag);
-    CHECK(code == KVANT_OK, "%s", diag.text);
-    if (code == KVANT_OK) {
-        isolation(d, 0x7c00);                      /* infinity */
-        isolation(d, 0x7e01);                      /* NaN */
-        dev->vt->free(dev, d);
-    }
-    if (dev)
-        dev->vt->close(dev);
-    return check_end("check_metal_shim_attn");
+    return shim_here("check_metal_shim_attn", sizeof(data), tests);
 }

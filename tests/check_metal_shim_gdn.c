@@ -4,8 +4,7 @@
  * kernel that goes token by token (--compute f32). */
 #include <string.h>
 #include "base/error.h"
-#include "devices/device.h"
-#include "support/check.h"
+#include "support/shim_here.h"
 
 enum { TOKENS = 90, HK = 1, HV = 2, DK = 20, DV = 21, STATE = HV * DV * DK, OUT = TOKENS * HV * DV };
 
@@ -13,10 +12,6 @@ typedef struct data {
     float q[TOKENS * HK * DK], k[TOKENS * HK * DK], v[OUT], g[TOKENS * HV], beta[TOKENS * HV], state[STATE], o[OUT];
     int32_t q0[2], pos0[1], prompt[1], slot[1];
 } data;
-
-extern const kvant_device_vt kvant_device_metal_shim;
-static kvant_device *dev;
-static kvant_diag diag;
 
 static void normalise(float *x, int rows)
 {
@@ -64,13 +59,9 @@ static int run(data *d, int compute)
 /* The op's class: squared differences within 1e-7 of the squares. */
 static void compare(const float *got, const float *want, int n, const char *what, int great)
 {
-    double error = 0, all = 0;
+    const double error = check_nmse(got, want, (size_t)n);
 
-    for (int i = 0; i < n; i++) {
-        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
-        all += (double)want[i] * (double)want[i];
-    }
-    CHECK(error <= 1e-7 * all, "%s, %s gates: relative error %g", what, great ? "great" : "small", error / all);
+    CHECK(error <= 1e-7, "%s, %s gates: relative error %g", what, great ? "great" : "small", error);
     CHECK(memcmp(got, want, (size_t)n * sizeof *got) != 0, "%s: equal bits: no matrices were used", what);
 }
 
@@ -87,21 +78,13 @@ static void modes(data *d, int great)
     compare(d->state, f32.state, STATE, "state", great);
 }
 
+static void tests(void *d)
+{
+    modes(d, 0);
+    modes(d, 1);
+}
+
 int main(void)
 {
-    const kvant_device_config cfg = { 0 };
-    void *d = NULL;
-    int code = kvant_device_metal_shim.open(&cfg, &dev, &diag);
-
-    if (code == KVANT_OK)
-        code = dev->vt->alloc(dev, sizeof(data), &d, &diag);
-    CHECK(code == KVANT_OK, "%s", diag.text);
-    if (code == KVANT_OK) {
-        modes(d, 0);
-        modes(d, 1);
-        dev->vt->free(dev, d);
-    }
-    if (dev)
-        dev->vt->close(dev);
-    return check_end("check_metal_shim_gdn");
+    return shim_here("check_metal_shim_gdn", sizeof(data), tests);
 }
