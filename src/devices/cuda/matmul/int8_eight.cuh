@@ -30,15 +30,10 @@ static __device__ __forceinline__ void mma_two_parts(float *c, const float *a, f
     mma_tf32(c, a, b0 - h0, b1 - h1);
 }
 
-/* The numbers of group g of the lane's column: 0..7. */
-static __device__ __forceinline__ int8_group column_group(uint32_t acts, int column, int g)
+/* The numbers of group g, 0..7, of a column. */
+static __device__ __forceinline__ const int8_group &column_group(uint32_t acts, int column, int g)
 {
     return *(const int8_group *)(int8_room + acts + column * ACTS_BYTES + ACTS_STRIDE + g * (int)sizeof(int8_group));
-}
-
-static __device__ __forceinline__ float column_scale(uint32_t acts, int column, int g)
-{
-    return *(const float *)(int8_room + acts + column * ACTS_BYTES + ACTS_STRIDE + g * (int)sizeof(int8_group));
 }
 
 static __device__ __forceinline__ uint2 column_words(uint32_t acts, int g)
@@ -92,16 +87,12 @@ template <int T> static __device__ __forceinline__ void eight_pairs(const uint32
     add_least(n, acts, least);
 #pragma unroll
     for (int g = 0; g < UNIT_GROUPS; g++) {
-        const float scale[2] = { column_scale(acts, two, g), column_scale(acts, two + 1, g) };
+        const float scale[2] = { column_group(acts, two, g).x, column_group(acts, two + 1, g).x };
         const float factor[2] = { byte_float(n[0].factor[g / 4], g % 4, 0.0f),
                                   byte_float(n[1].factor[g / 4], g % 4, 0.0f) };
         uint32_t a[2][2];
         int d[4];
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-#pragma unroll
-            for (int r = 0; r < 2; r++)
-                a[h][r] = row_codes<T>(row[r], g, h);
+        row_codes<T>(row, g, a);
         mma_codes<T>(d, a, column_words(acts, g), begin);
         add_scaled(s[stays_high<T>(g)], d, factor, scale);
     }
@@ -144,7 +135,7 @@ template <int T> static __device__ __forceinline__ void eight_bytes(const uint32
     add_centre(f, acts, centre);
 #pragma unroll
     for (int g = 0; g < UNIT_GROUPS; g++) {
-        const float scale[2] = { column_scale(acts, two, g), column_scale(acts, two + 1, g) };
+        const float scale[2] = { column_group(acts, two, g).x, column_group(acts, two + 1, g).x };
         const uint2 b = column_words(acts, g);
         uint32_t a[2][2];
         int d[2][4] = { { MAGIC, MAGIC, MAGIC, MAGIC }, { MAGIC, MAGIC, MAGIC, MAGIC } };

@@ -166,11 +166,14 @@ template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_ke
     beside_end(p);
 }
 
-/* Warps of a team: no more than there are units. */
+/* Warps of a team: no more than there are units; those of a norm's threads are whole teams. */
 static int warps_of(const mm &p)
 {
     const int64_t units = (p.n_in + UNIT - 1) / UNIT;
-    return units < INT8_WARPS ? (int)units : INT8_WARPS;
+    int warps = units < INT8_WARPS ? (int)units : INT8_WARPS;
+    while (p.norm && ROW_WARPS % warps)
+        warps--;
+    return warps;
 }
 
 template <int T> static size_t bytes_of(const mm &p, int teams)

@@ -49,13 +49,19 @@ template <int T> static __device__ __forceinline__ void keep_numbers(uint32_t to
         n->begin[slot] = MAGIC - CENTRE * (int)x.w;
 }
 
-/* Codes of four values with the upper halves of bytes left where they are. */
-template <int T> static __device__ __forceinline__ uint32_t row_codes(uint32_t at, int g, int h)
+/* As group_codes, with the upper halves of bytes left where they are. */
+template <int T> static __device__ __forceinline__ void row_codes(const uint32_t *row, int g, uint32_t (*a)[2])
 {
-    if (!stays_high<T>(g))
-        return four_codes<T>(at, 32 * g + 16 * h, threadIdx.x % 4);
-    return word_at(at + 4 * (threadIdx.x % 4), wshapes[T].low.at + g / 2 * 32 + 16 * h, unit_steady<T>()) &
-           0xf0f0f0f0u;
+    if (!stays_high<T>(g)) {
+        group_codes<T>(row, g, a);
+        return;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            a[h][r] = word_at(row[r] + 4 * (threadIdx.x % 4), wshapes[T].low.at + g / 2 * 32 + 16 * h,
+                              unit_steady<T>()) & 0xf0f0f0f0u;
 }
 
 /* d = begin + a b, for columns' sums that begin at begin[0], begin[1]. */
@@ -101,11 +107,7 @@ static __device__ __forceinline__ void row_dots(const uint32_t *row, uint32_t ac
         const int set = in_halves<T>() ? g / 4 : 0, of = in_halves<T>() ? g % 4 : g / 2;
         uint32_t a[2][2];
         int d[4];
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-#pragma unroll
-            for (int r = 0; r < 2; r++)
-                a[h][r] = row_codes<T>(row[r], g, h);
+        row_codes<T>(row, g, a);
         mma_codes<T>(d, a, b[set], begin + 2 * set);
 #pragma unroll
         for (int i = 0; i < 4; i++)
