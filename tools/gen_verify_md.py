@@ -155,8 +155,12 @@ def other_tables(report):
 
 def show(path, ops):
     """Every number of a report; with ops, those of these ops alone."""
-    with open(path, encoding="utf-8") as file:
-        found = list(parts(os.path.basename(path), json.load(file)))
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = list(parts(os.path.basename(path), json.load(file)))
+    except (OSError, ValueError) as e:
+        print(f"{path}: {e}", file=sys.stderr)
+        return 1
     lines = []
     for title, report in found:
         some = {**report, "ops": [e for e in report["ops"] if not ops or e["op"] in ops]}
