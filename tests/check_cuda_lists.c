@@ -1,6 +1,6 @@
 /* check_cuda_lists.c: launches that do several ops of a list give the bits of the ops one by one: product, residual
  * sum, norm, product and SwiGLU of one row, at widths that the tiny models do not have; pages of K and V that are
- * sealed; rows of K and V that are written, then attended to.  Pages sealed in the private layout hold what is sealed
+ * sealed; rows of K and V that are normed, rotated, written, then attended to; experts' products and their sum.  Pages sealed in the private layout hold what is sealed
  * as rows, and that follows the projection, wherever it lies and whatever lay there before.  Prints "skipped: no
  * device" without a GPU. */
 #include <stdint.h>
@@ -161,48 +161,97 @@ static void check_seal(const kvant_format *fk, const kvant_format *fv, int d, in
     dev->vt->free(dev, at);
 }
 
-/* New rows of two sequences to their tails, and attention over them and over sealed pages: one list, and three.  two:
- * the first sequence has two new rows, the second none. */
-static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, int two)
+/* How queries and new keys are made ready: as they are; norm and rotation of halves; rotation of neighbours, of a part. */
+enum ready { AS_THEY_ARE, NORM_HALVES, PART_PAIRS, READY_COUNT };
+
+/* The ops of one attention: two seals, what makes ready, two writes, attn. */
+typedef struct attend_ops {
+    kvant_page_seal_args seal[2];
+    kvant_norm_rms_args norm[2];
+    kvant_rope_args rope[2];
+    kvant_cache_write_args write[2];
+    kvant_attn_args attn;
+    kvant_op ops[9];
+    int n;
+} attend_ops;
+
+static void add_ops(attend_ops *o, int id, const void *args, size_t each, int n)
 {
-    enum { GROUP = 4, STRIDE = 3, ROWS = 2 };
-    const int32_t ids[] = { 0, 1, 2, 3, 0, two ? 2 : 1, 2, 2 * KVANT_PAGE + 5, 9,        /* seals, q0, pos0 */
-                            2, 3, 1, 0, 0, 0, -1, -1, 0, 1, -1, -1 };                    /* pages, tails */
+    for (int i = 0; i < n; i++)
+        o->ops[o->n++] = (kvant_op){ id, (const char *)args + (size_t)i * each };
+}
+
+/* Queries x[.][h][d], keys and values of HEADS heads behind them; weights: d of a norm, d/2 frequencies. */
+static void make_ready(attend_ops *o, enum ready how, float *x, int ld, int h, int d, const int32_t *pos,
+                       const float *weights)
+{
+    const int n_rot = how == PART_PAIRS ? d / 2 : d, neox = how == NORM_HALVES;
+    for (int k = 0; k < 2; k++) {
+        float *at = x + (k ? h * d : 0);
+        const int heads = k ? HEADS : h;
+        o->norm[k] = (kvant_norm_rms_args){ at, weights, at, 1e-6f, 2, heads, d, ld, d, ld, d };
+        o->rope[k] = (kvant_rope_args){ at, pos, weights + d, 1.25f, neox, n_rot, 2, heads, ld, d };
+    }
+    if (how == NORM_HALVES)
+        add_ops(o, KVANT_OP_NORM_RMS, o->norm, sizeof o->norm[0], 2);
+    if (how != AS_THEY_ARE)
+        add_ops(o, KVANT_OP_ROPE, o->rope, sizeof o->rope[0], 2);
+}
+
+/* All supported, and submitted: the seals and then op by op, or the rest in one list. */
+static int submit_attend(const attend_ops *o, int at_once)
+{
+    for (int k = 0; k < o->n; k++)
+        if (dev->vt->supports(dev, &o->ops[k], &diag) < 0)
+            return 0;
+    for (int k = 0, n; k < o->n; k += n) {
+        n = at_once && k == 2 ? o->n - k : 1;
+        CHECK(dev->vt->submit(dev, o->ops + k, n, 0, &diag) == KVANT_OK, "%s", diag.text);
+    }
+    return 1;
+}
+
+/* New rows of two sequences to their tails, and attention over them and over sealed pages: one list, and op by op.  two:
+ * the first sequence has two new rows, the second none. */
+static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, int two, enum ready how)
+{
+    enum { GROUP = 4, STRIDE = 3, ROWS = 2, FIRST = 2 * KVANT_PAGE + 5 };
+    const int32_t ids[] = { 0, 1, 2, 3, 0, two ? 2 : 1, 2, FIRST, 9,                     /* seals, q0, pos0 */
+                            2, 3, 1, 0, 0, 0, -1, -1, 0, 1, -1, -1,                      /* pages, tails */
+                            FIRST, two ? FIRST + 1 : 9 };                                /* positions */
     const int h = HEADS * GROUP, ld = (h + 2 * HEADS) * d;
     const size_t n_out = (size_t)(ROWS * h * d), tails = (size_t)TAILS * HEADS * KVANT_PAGE * (size_t)d / 2;
     int32_t *at = (int32_t *)room(sizeof ids / 4);
-    float *x = room((size_t)(ROWS * ld)), *out[2];
+    float *x = room((size_t)(ROWS * ld)), *weights = room((size_t)(2 * d)), *out[2];
     kvant_kv_side side[2][2];
     size_t bytes = 0;
     int ran = 0;
     char what[96];
     CHECK(dev->vt->copy_in(dev, at, ids, sizeof ids, &diag) == KVANT_OK, "%s", diag.text);
-    fill(x, (size_t)(ROWS * ld));
     const kvant_seqs seqs = { .n_seqs = 2, .n_tokens = 2, .q0 = at + 4, .pos0 = at + 7, .prompt = at + 4,
                               .table = at + 9, .tail_table = at + 15, .table_stride = STRIDE };
     for (int i = 0; i < 2; i++) {
+        attend_ops o = { .n = 0 };
         out[i] = room(n_out);
         state = 5;
+        fill(x, (size_t)(ROWS * ld));
+        fill(weights, (size_t)(2 * d));
         fill(out[i], n_out);
         side[i][0] = side_of(fk, d, 0, KVANT_LAYOUT_PRIVATE_K, &bytes);
         side[i][1] = side_of(fv, d, 0, KVANT_LAYOUT_PRIVATE_V, &bytes);
-        const kvant_page_seal_args s[2] = { { side[i][0], at, at + 2, 2, HEADS, d },
-                                            { side[i][1], at, at + 2, 2, HEADS, d } };
-        const kvant_cache_write_args w[2] = { { seqs, side[i][0], x + h * d, ld, HEADS, d },
-                                              { seqs, side[i][1], x + (h + HEADS) * d, ld, HEADS, d } };
-        const kvant_attn_args a = { seqs, side[i][0], side[i][1], x, out[i], ld, d, h * d, h, HEADS, d, d, 0.1f, 1,
+        for (int k = 0; k < 2; k++) {
+            o.seal[k] = (kvant_page_seal_args){ side[i][k], at, at + 2, 2, HEADS, d };
+            o.write[k] = (kvant_cache_write_args){ seqs, side[i][k], x + (h + k * HEADS) * d, ld, HEADS, d };
+        }
+        o.attn = (kvant_attn_args){ seqs, side[i][0], side[i][1], x, out[i], ld, d, h * d, h, HEADS, d, d, 0.1f, 1,
                                     KVANT_COMPUTE_AUTO, STRIDE * KVANT_PAGE - 1, 0, 0.0f, NULL };
-        const kvant_op ops[5] = { { KVANT_OP_PAGE_SEAL, &s[0] }, { KVANT_OP_PAGE_SEAL, &s[1] },
-                                  { KVANT_OP_CACHE_WRITE, &w[0] }, { KVANT_OP_CACHE_WRITE, &w[1] },
-                                  { KVANT_OP_ATTN, &a } };
-        int all = 1;
-        for (int k = 0; k < 5; k++)
-            all &= dev->vt->supports(dev, &ops[k], &diag) == KVANT_OK;
-        for (int k = 0; k < 5 && all; k += i && k == 2 ? 3 : 1)
-            CHECK(dev->vt->submit(dev, ops + k, i && k == 2 ? 3 : 1, 0, &diag) == KVANT_OK, "%s", diag.text);
-        ran += all;
+        add_ops(&o, KVANT_OP_PAGE_SEAL, o.seal, sizeof o.seal[0], 2);
+        make_ready(&o, how, x, ld, h, d, at + 21, weights);
+        add_ops(&o, KVANT_OP_CACHE_WRITE, o.write, sizeof o.write[0], 2);
+        add_ops(&o, KVANT_OP_ATTN, &o.attn, sizeof o.attn, 1);
+        ran += submit_attend(&o, i);
     }
-    snprintf(what, sizeof what, "attend %s %s d %d%s", fk->name, fv->name, d, two ? ", two rows" : "");
+    snprintf(what, sizeof what, "attend %s %s d %d ready %d%s", fk->name, fv->name, d, how, two ? ", two rows" : "");
     expect_equal(out[0], out[1], n_out, what);
     for (int i = 0; i < 2; i++)
         expect_equal((float *)side[0][i].tail, (float *)side[1][i].tail, tails, what);
@@ -211,8 +260,74 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, i
         for (int j = 0; j < 2; j++)
             dev->vt->free(dev, side[i][j].pages), dev->vt->free(dev, side[i][j].tail);
     }
-    dev->vt->free(dev, at), dev->vt->free(dev, x);
+    dev->vt->free(dev, at), dev->vt->free(dev, x), dev->vt->free(dev, weights);
     return ran == 2;
+}
+
+/* ---- experts ---- */
+
+/* What experts give, summed, with a shared one's (0: none, 1: as it is, 2: by its gate), and the norm behind it. */
+static void check_combine(int n, int k, int d, int shared)
+{
+    const size_t rows = (size_t)n * (size_t)d;
+    float *x = room(rows * (size_t)k), *wts = room((size_t)(n * k)), *more = room(rows), *gate = room((size_t)n),
+          *w = room((size_t)d), *y[2], *stream[2], *out[2];
+    char what[96];
+    fill(x, rows * (size_t)k), fill(wts, (size_t)(n * k)), fill(more, rows), fill(gate, (size_t)n), fill(w, (size_t)d);
+    for (int i = 0; i < 2; i++) {
+        y[i] = room(rows), stream[i] = room(rows), out[i] = room(rows);
+        state = 29;
+        fill(y[i], rows), fill(stream[i], rows), fill(out[i], rows);
+        const kvant_moe_combine_args c = { x, wts, y[i], n, k, d };
+        const kvant_add_args a = { y[i], more, n, d };
+        const kvant_gate_add_args g = { y[i], more, gate, n, d };
+        const kvant_norm_add_rms_args s = { stream[i], y[i], w, out[i], 1e-6f, n, d };
+        kvant_op ops[3] = { { KVANT_OP_MOE_COMBINE, &c } };
+        int count = 1;
+        if (shared)
+            ops[count++] = (kvant_op){ shared == 1 ? KVANT_OP_ADD : KVANT_OP_GATE_ADD,
+                                       shared == 1 ? (const void *)&a : (const void *)&g };
+        ops[count++] = (kvant_op){ KVANT_OP_NORM_ADD_RMS, &s };
+        for (int at = 0; at < count; at += i ? count : 1)
+            CHECK(dev->vt->submit(dev, ops + at, i ? count : 1, 0, &diag) == KVANT_OK, "%s", diag.text);
+    }
+    snprintf(what, sizeof what, "combine %d rows of %d, %d experts, shared %d", n, d, k, shared);
+    expect_equal(y[0], y[1], rows, what), expect_equal(stream[0], stream[1], rows, what);
+    expect_equal(out[0], out[1], rows, what);
+    for (int i = 0; i < 2; i++)
+        dev->vt->free(dev, y[i]), dev->vt->free(dev, stream[i]), dev->vt->free(dev, out[i]);
+    dev->vt->free(dev, x), dev->vt->free(dev, wts), dev->vt->free(dev, more), dev->vt->free(dev, gate);
+    dev->vt->free(dev, w);
+}
+
+/* Rows against experts of their own, and the swiglu of their gate and up. */
+static void check_expert_glu(const char *type, int n, int k, int d, int f)
+{
+    kvant_weight m = matrix(type, d, 8 * f); /* four experts' */
+    m.n_out = 2 * f, m.n_expert = 4;
+    int32_t ids[64], *at = (int32_t *)room(64);
+    float *x = room((size_t)(n * d)), *y[2];
+    const size_t all = (size_t)(n * k) * 2 * (size_t)f;
+    char what[96];
+    for (int i = 0; i < n * k; i++)
+        ids[i] = i * 7 % 4;
+    CHECK(dev->vt->copy_in(dev, at, ids, sizeof ids, &diag) == KVANT_OK, "%s", diag.text);
+    fill(x, (size_t)(n * d));
+    for (int i = 0; i < 2; i++) {
+        y[i] = room(all);
+        state = 31;
+        fill(y[i], all);
+        const kvant_matmul_id_args a = { &m, x, at, y[i], n, k, k, d, KVANT_COMPUTE_AUTO };
+        const kvant_swiglu_args g = { y[i], y[i] + f, y[i], n * k, f, 2 * f, 2 * f, 2 * f };
+        const kvant_op ops[2] = { { KVANT_OP_MATMUL_ID, &a }, { KVANT_OP_SWIGLU, &g } };
+        for (int s = 0; s < 2; s += i ? 2 : 1)
+            CHECK(dev->vt->submit(dev, ops + s, i ? 2 : 1, 0, &diag) == KVANT_OK, "%s", diag.text);
+    }
+    snprintf(what, sizeof what, "experts %s %d rows, %d each, %d -> 2 x %d swiglu", type, n, k, d, f);
+    expect_equal(y[0], y[1], all, what);
+    dev->vt->free(dev, y[0]), dev->vt->free(dev, y[1]), dev->vt->free(dev, x), dev->vt->free(dev, at);
+    m.n_out = 8 * f, m.n_expert = 1;
+    dev->vt->weight_free(dev, &m);
 }
 
 /* Pages sealed in the private layout hold, as rows, what is sealed as rows. */
@@ -343,8 +458,13 @@ int main(void)
             if (kvant_format_check(fk, d, NULL) < 0 || kvant_format_check(fv, d, NULL) < 0)
                 continue;
             check_seal(fk, fv, d, k % 2, 1), check_seal(fv, fk, d, k % 2, 0);
-            attended += check_attend(fk, fv, d, k % 2);
+            for (int how = 0; how < READY_COUNT; how++)
+                attended += check_attend(fk, fv, d, k % 2, (enum ready)how);
         }
+    for (int k = 0; k < 12; k++)
+        check_combine(k < 6 ? 1 : 70, k % 2 ? 8 : 5, k % 4 < 2 ? 2048 : 5120, k % 3);
+    for (int n = 1; n < 9; n += 3)
+        check_expert_glu("BF16", n, 4, 512, 96), check_expert_glu("Q4_K", n, 4, 512, 96);
     check_projection(KVANT_LAYOUT_ROWS);
     check_projection(KVANT_LAYOUT_PRIVATE_K);
     printf("%d lists of attention\n", attended);

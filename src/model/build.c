@@ -28,7 +28,7 @@ static widths build_widths(const hparams *hp)
 {
     widths w = { 0 };
 
-    w.qkv = hp->rec_in;
+    w.qkv = imax(hp->rec_in, hp->n_ff_shexp ? hp->n_embd : 0);
     w.att = imax(hp->conv_channels, hp->ffn_beside ? hp->n_embd : 0);
     for (int l = 0; l < hp->n_layer; l++) {
         const layer_shape *s = &hp->layer[l];

@@ -15,7 +15,8 @@ typedef struct build_buffers {
     float *x;                      /* [n][n_embd] residual stream */
     float *a;                      /* [n][n_embd] normed input of a block */
     float *delta;                  /* [n][n_embd] output of a block, added at the next norm */
-    /* [n][q | k | v] (q with gates where the architecture has them); gdn: [n][mixed | z] */
+    /* [n][q | k | v] (q with gates where the architecture has them); gdn: [n][mixed | z]; later
+     * [n][n_embd], what a shared expert gives */
     float *qkv;
     float *att;                    /* [n][n_head*d_v]; gdn: conv output [n][channels] */
     float *o;                      /* [n][gdn_hv*gdn_dv] */

@@ -225,8 +225,8 @@ static float *expert_inputs(builder *b, const layer_weights *w, const float *x, 
     return up;
 }
 
-/* x[rows][e] through the chosen experts, weighed, into y. */
-static void experts(builder *b, const layer_weights *w, const float *x, int e, float *y)
+/* x[rows][e] through the chosen experts, of each what it gives. */
+static void experts(builder *b, const layer_weights *w, const float *x, int e)
 {
     const hparams *hp = &b->m->hp;
     int f = hp->n_ff_exp, k = hp->n_expert_used, r = b->rows, slots = r * k;
@@ -238,23 +238,15 @@ static void experts(builder *b, const layer_weights *w, const float *x, int e, f
     gated_unit(b, ff, up, slots, f, ld);
     BUILD(b, MATMUL_ID, { &b->w[w->down_exps], ff, b->buf.route_ids, b->buf.ff2, r, k, 1, ld, b->compute });
     expert_bias(b, w->down_exps_bias, b->buf.ff2, e, e);
-    BUILD(b, MOE_COMBINE, { b->buf.ff2, b->buf.route_wts, y, r, k, e });
 }
 
-/* in -> delta, where there is a latent through its two projections. */
-static void routed_experts(builder *b, const layer_weights *w)
+/* Those of a row, weighed. */
+static void combine(builder *b, int e, float *y)
 {
-    const int e = b->m->hp.n_embd, z = b->m->hp.n_latent;
-
-    if (z == 0) {
-        experts(b, w, b->in, e, b->buf.delta);
-        return;
-    }
-    build_matmul(b, w->latent_down, b->in, e, b->buf.delta, z, b->rows);
-    experts(b, w, b->buf.delta, z, b->buf.ff);
-    build_matmul(b, w->latent_up, b->buf.ff, z, b->buf.delta, e, b->rows);
+    BUILD(b, MOE_COMBINE, { b->buf.ff2, b->buf.route_wts, y, b->rows, b->m->hp.n_expert_used, e });
 }
 
+/* What the expert of all rows gives, in the room of queries, keys and values. */
 static void shared_expert(builder *b, const layer_weights *w)
 {
     const hparams *hp = &b->m->hp;
@@ -262,11 +254,36 @@ static void shared_expert(builder *b, const layer_weights *w)
     if (!hp->shexp_plain)
         build_matmul(b, w->shexp_router, b->in, hp->n_embd, b->buf.sh_gate, 1, b->rows);
     gate_and_up(b, w->shexp_gate_up, w->shexp_gate, w->shexp_up, hp->n_ff_shexp);
-    gated_down(b, w->shexp_down, hp->n_ff_shexp, b->buf.ff2);
+    gated_down(b, w->shexp_down, hp->n_ff_shexp, b->buf.qkv);
+}
+
+static void add_shared(builder *b)
+{
+    const hparams *hp = &b->m->hp;
+
     if (hp->shexp_plain)
-        BUILD(b, ADD, { b->buf.delta, b->buf.ff2, b->rows, hp->n_embd });
+        BUILD(b, ADD, { b->buf.delta, b->buf.qkv, b->rows, hp->n_embd });
     else
-        BUILD(b, GATE_ADD, { b->buf.delta, b->buf.ff2, b->buf.sh_gate, b->rows, hp->n_embd });
+        BUILD(b, GATE_ADD, { b->buf.delta, b->buf.qkv, b->buf.sh_gate, b->rows, hp->n_embd });
+}
+
+/* in -> delta, where there is a latent through its two projections.  What sums the experts comes last: a device may do
+ * it together with the norm behind it. */
+static void all_experts(builder *b, const layer_weights *w)
+{
+    const hparams *hp = &b->m->hp;
+    const int e = hp->n_embd, z = hp->n_latent;
+
+    if (z)
+        build_matmul(b, w->latent_down, b->in, e, b->buf.delta, z, b->rows);
+    experts(b, w, z ? b->buf.delta : b->in, z ? z : e);
+    if (hp->n_ff_shexp)
+        shared_expert(b, w);
+    combine(b, z ? z : e, z ? b->buf.ff : b->buf.delta);
+    if (z)
+        build_matmul(b, w->latent_up, b->buf.ff, z, b->buf.delta, e, b->rows);
+    if (hp->n_ff_shexp)
+        add_shared(b);
 }
 
 void build_experts(builder *b, int l)
@@ -279,9 +296,7 @@ void build_experts(builder *b, int l)
                           hp->expert_scale, hp->expert_gating, hp->expert_raw,
                           w->router_bias >= 0 ? b->vec[w->router_bias] : NULL, hp->n_expert_group, hp->n_top_group,
                           hp->expert_gating == KVANT_GATING_SIGMOID ? 2 : 1 });
-    routed_experts(b, w);
-    if (hp->n_ff_shexp)
-        shared_expert(b, w);
+    all_experts(b, w);
     b->have_delta = 1;
 }
 

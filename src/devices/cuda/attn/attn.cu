@@ -196,14 +196,17 @@ static bool same_batch(const kvant_seqs &a, const kvant_seqs &b)
 
 /* Sides in a private layout, whose rows go to the exact tail: a unit of attn_whole.cu stores its own. */
 bool cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
-                     const kvant_attn_args *a)
+                     const kvant_attn_args *a, const head_ahead *ahead)
 {
     fast_job fast;
     if (!same_side(k->side, a->k) || !same_side(v->side, a->v) || !same_batch(k->seqs, a->seqs) ||
         !same_batch(v->seqs, a->seqs) || !a->k.layout || !a->v.layout || a->tail_pages < 1 || a->seqs.n_tokens < 1 ||
         k->h != a->h_kv || v->h != a->h_kv || k->d != a->d_k || v->d != a->d_v || k->ldx != v->ldx ||
-        !fast_shape(d, a, &fast) || fast.prefill || !fast.one.whole)
+        !fast_shape(d, a, &fast) || fast.prefill || !fast.one.whole ||
+        (ahead && !decode_whole_ahead(fast.one, *ahead)))
         return false;
+    if (ahead)
+        fast.one.ahead = *ahead;
     fast.one.k_rows = k->x;
     fast.one.v_rows = v->x;
     fast.one.ld_rows = k->ldx;

@@ -50,8 +50,18 @@ static __device__ __forceinline__ void store_split(uint16_t *first, uint16_t *re
     }
 }
 
-/* One head: raw = q * by, and turned = its rotation * by_k, 32*V halves each; or in two PARTS: raw and turned are those
- * of q * by (split_rest). */
+/* One head x: raw = x * by, and turned = its rotation * by_k, 32*V halves each; or in two PARTS: raw and turned are those
+ * of x * by (split_rest). */
+template <int V, int PARTS>
+static __device__ __forceinline__ void warp_operands(int space, float *x, float by, float by_k, uint16_t *raw,
+                                                     uint16_t *turned, int lane)
+{
+    if (PARTS == 2)
+        store_split<V>(raw + lane * V, turned + lane * V, x, by);
+    else
+        warp_turn<V>(space, x, by, by_k, raw, turned, lane);
+}
+
 template <int V, int PARTS>
 static __device__ __forceinline__ void warp_prep(int space, const float *q, float by, float by_k, uint16_t *raw,
                                                  uint16_t *turned, int lane)
@@ -60,10 +70,7 @@ static __device__ __forceinline__ void warp_prep(int space, const float *q, floa
 #pragma unroll
     for (int i = 0; i < V; i++)
         x[i] = q[lane * V + i];
-    if (PARTS == 2)
-        store_split<V>(raw + lane * V, turned + lane * V, x, by);
-    else
-        warp_turn<V>(space, x, by, by_k, raw, turned, lane);
+    warp_operands<V, PARTS>(space, x, by, by_k, raw, turned, lane);
 }
 
 /* ---- all heads of a pass, before attention reads them ---- */

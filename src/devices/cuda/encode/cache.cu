@@ -74,7 +74,7 @@ static int write_fuse(cuda_device *d, const kvant_op *ops, int n)
         return 0;
     const kvant_cache_write_args *k = (const kvant_cache_write_args *)ops[0].args, *v = k;
     v = (const kvant_cache_write_args *)ops[1].args;
-    if (n > 2 && ops[2].id == KVANT_OP_ATTN && cuda_attn_write(d, k, v, (const kvant_attn_args *)ops[2].args))
+    if (n > 2 && ops[2].id == KVANT_OP_ATTN && cuda_attn_write(d, k, v, (const kvant_attn_args *)ops[2].args, NULL))
         return 3;
     const bool one = k->side.fmt == v->side.fmt && k->side.encoder == v->side.encoder;
     if (k->seqs.n_tokens < 1 || k->seqs.n_tokens != v->seqs.n_tokens || k->h != v->h || k->d != v->d ||

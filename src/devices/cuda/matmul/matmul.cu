@@ -287,6 +287,31 @@ static size_t matmul_id_scratch(const cuda_device *d, const void *args)
                                  : ((size_t)a->n * (size_t)a->k + MM_EXPERTS + 1) * sizeof(int32_t);
 }
 
+/* Rows that are not sorted; pair as cuda_gemv has it. */
+static void run_unsorted(cuda_device *d, const kvant_matmul_id_args *a, int64_t pair)
+{
+    const mm p = mm_of_id_args(a);
+    const int type = wtype_of(a->w);
+    if (a->compute != KVANT_COMPUTE_F32 && cuda_int8_takes(d, type, p))
+        cuda_int8(d, type, p, pair);
+    else
+        cuda_gemv(d, type, p, pair);
+}
+
+/* Few rows and the swiglu of their gate and up. */
+static int matmul_id_fuse(cuda_device *d, const kvant_op *ops, int n)
+{
+    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)ops[0].args;
+    if (n < 2 || ops[1].id != KVANT_OP_SWIGLU || id_sorted(a) || a->n * a->k < 1 || !a->w->packed)
+        return 0;
+    const kvant_swiglu_args *s = (const kvant_swiglu_args *)ops[1].args;
+    if (s->gate != a->y || s->y != a->y || s->up != a->y + s->f || s->ldg != a->w->n_out || s->ldu != s->ldg ||
+        s->ldy != s->ldg || s->n != a->n * a->k || a->w->n_out != 2 * (int64_t)s->f)
+        return 0;
+    run_unsorted(d, a, s->f);
+    return 2;
+}
+
 static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
@@ -294,15 +319,12 @@ static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
     CUDA_TRY(matmul_id_supports(d, args, diag));
     if (a->n * a->k <= 0)
         return KVANT_OK;
-    mm p = mm_of_id_args(a);
-    const int type = wtype_of(a->w);
     if (!id_sorted(a)) {
-        if (a->compute != KVANT_COMPUTE_F32 && cuda_int8_takes(d, type, p))
-            cuda_int8(d, type, p, 0);
-        else
-            cuda_gemv(d, type, p, 0);
+        run_unsorted(d, a, 0);
         return KVANT_OK;
     }
+    mm p = mm_of_id_args(a);
+    const int type = wtype_of(a->w);
     if (id_in_registers(d, a)) {
         cuda_coded(d, type, p);
         return KVANT_OK;
@@ -363,4 +385,4 @@ static int embed_run(cuda_device *d, const void *args, kvant_diag *diag)
 
 const cuda_op cuda_op_embed = { embed_supports, NULL, embed_run };
 const cuda_op cuda_op_matmul = { matmul_supports, matmul_scratch, matmul_run, matmul_fuse };
-const cuda_op cuda_op_matmul_id = { matmul_id_supports, matmul_id_scratch, matmul_id_run };
+const cuda_op cuda_op_matmul_id = { matmul_id_supports, matmul_id_scratch, matmul_id_run, matmul_id_fuse };

@@ -1,4 +1,5 @@
 /* elementwise.cu: mul, add, bias, rows_copy, scale, attn_temp, swiglu, gates, gdn, rows_gather, rope, argmax, slots. */
+#include "devices/cuda/ops/qk.cuh"
 #include "devices/cuda/ops/rope.cuh"
 
 enum { THREADS = 256 };
@@ -468,7 +469,7 @@ const cuda_op cuda_op_gate_mul = { NULL, NULL, gate_mul_run };
 const cuda_op cuda_op_gate_add = { NULL, NULL, gate_add_run };
 const cuda_op cuda_op_gdn_gates = { NULL, NULL, gdn_gates_run };
 const cuda_op cuda_op_rows_gather = { NULL, NULL, rows_gather_run };
-const cuda_op cuda_op_rope = { NULL, NULL, rope_run };
+const cuda_op cuda_op_rope = { NULL, NULL, rope_run, cuda_qk_fuse };
 const cuda_op cuda_op_argmax = { NULL, NULL, argmax_run };
 const cuda_op cuda_op_slot_copy = { NULL, slot_copy_scratch, slot_copy_run };
 const cuda_op cuda_op_slot_zero = { NULL, NULL, slot_zero_run };

@@ -1,23 +1,11 @@
-/* moe.cu: moe_route (one warp per row) and moe_combine. */
-#include "devices/cuda/core/cuda_dev.cuh"
+/* moe.cu: moe_route (one warp per row) and moe_combine, alone or with the sum of a shared expert and the norm behind
+ * it. */
+#include "devices/cuda/ops/row_norm.cuh"
 
 enum { THREADS = 256, MAX_EXPERTS = 4096 };
 
 /* As ops/moe_choose.h has them; a score of NaN ranks behind all others. */
 static __device__ constexpr float LEAST_SUM = 6.103515625e-5f, LEAST_SCORE = -1e38f, NAN_SCORE = -2e38f;
-
-/* a before b: larger key first, lower id at a tie. */
-static __device__ void best_of_warp(float *key, int *id)
-{
-    for (int m = 16; m; m >>= 1) {
-        const float k = __shfl_xor_sync(0xffffffffu, *key, m);
-        const int i = __shfl_xor_sync(0xffffffffu, *id, m);
-        if (k > *key || (k == *key && i < *id)) {
-            *key = k;
-            *id = i;
-        }
-    }
-}
 
 /* p = softmax of a row of logits. */
 static __device__ void softmax_row(const float *logits, float *p, int n)
@@ -75,29 +63,46 @@ static __device__ void close_groups(const kvant_moe_route_args &a, float *score,
     __syncwarp();
 }
 
+/* A lane's best among its scores, every 32nd one: larger ones have larger keys; at a tie the lowest id. */
+typedef struct best {
+    uint32_t key, id;
+} best;
+
+static __device__ __forceinline__ best best_of_lane(const float *score, int n)
+{
+    float top = -INFINITY;
+    best o = { 0, 0x7fffffff };
+    for (int e = threadIdx.x; e < n; e += 32)
+        if (score[e] > top) {
+            top = score[e];
+            o.id = (uint32_t)e;
+        }
+    const uint32_t u = __float_as_uint(top + 0.0f); /* -0 is 0 */
+    o.key = u >> 31 ? ~u : u | 0x80000000u;
+    return o;
+}
+
 /* ids and wts[k]: the experts of the largest scores, descending, and their gates.  Returns the sum of those. */
 static __device__ float choose_row(const kvant_moe_route_args &a, const float *p, float *score, int32_t *ids,
                                    float *wts)
 {
     float total = 0.0f;
+    best mine = best_of_lane(score, a.n_expert);
 
     for (int j = 0; j < a.k; j++) {
-        float key = -INFINITY;
-        int id = 0x7fffffff;
-        for (int e = threadIdx.x; e < a.n_expert; e += 32)
-            if (score[e] > key) {
-                key = score[e];
-                id = e;
-            }
-        best_of_warp(&key, &id);
+        const uint32_t top = __reduce_max_sync(0xffffffffu, mine.key);
+        const uint32_t id = __reduce_min_sync(0xffffffffu, mine.key == top ? mine.id : 0x7fffffffu);
         total += p[id];
         if (threadIdx.x == 0) {
-            ids[j] = id;
+            ids[j] = (int32_t)id;
             wts[j] = p[id];
-            score[id] = -INFINITY;
         }
-        __syncwarp();
+        if (id % 32 == threadIdx.x) {
+            score[id] = -INFINITY;
+            mine = best_of_lane(score, a.n_expert);
+        }
     }
+    __syncwarp();
     return total;
 }
 
@@ -164,6 +169,8 @@ static int route_run(cuda_device *d, const void *args, kvant_diag *diag)
 static __global__ void combine_kernel(kvant_moe_combine_args a)
 {
     const int64_t n = (int64_t)a.n * a.d;
+    pdl_go();
+    pdl_wait();
     for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS) {
         const int64_t i = u / a.d, e = u % a.d;
         float sum = 0.0f;
@@ -179,9 +186,114 @@ static int combine_run(cuda_device *d, const void *args, kvant_diag *diag)
     int64_t blocks = ((int64_t)a->n * a->d + THREADS - 1) / THREADS;
     (void)diag;
     if (a->n > 0)
-        combine_kernel<<<(unsigned)(blocks < 65535 ? blocks : 65535), THREADS, 0, d->stream>>>(*a);
+        cuda_launch(d, combine_kernel, dim3((unsigned)(blocks < 65535 ? blocks : 65535)), THREADS, 0, *a);
     return KVANT_OK;
 }
 
+/* moe_combine, add or gate_add of a shared expert, norm_add_rms: a block per row. */
+typedef struct combine_job {
+    kvant_moe_combine_args c;
+    const float *shared, *gate;        /* NULL: none; NULL: added as it is */
+    kvant_norm_add_rms_args norm;
+} combine_job;
+
+/* Eight values of the row at `at`: its experts' sum, with the shared one. */
+static __device__ __forceinline__ void combine_eight(const combine_job &p, int64_t row, int at, float *v)
+{
+    const int k = p.c.k;
+    const float *x = p.c.x + row * k * p.c.d + at, *wts = p.c.wts + row * k;
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        v[e] = 0.0f;
+#pragma unroll 4
+    for (int j = 0; j < k; j++) {
+        float m[8];
+        row_load(x + (int64_t)j * p.c.d, m);
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            v[e] += wts[j] * m[e];
+    }
+    if (!p.shared)
+        return;
+    const float by = p.gate ? sigmoid_dev(p.gate[row]) : 1.0f;
+    float m[8];
+    row_load(p.shared + row * p.c.d + at, m);
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        v[e] += m[e] * by;
+}
+
+template <int P> static __global__ void __launch_bounds__(ROW_THREADS) combine_norm_kernel(combine_job p)
+{
+    __shared__ float part[ROW_WARPS];
+    const int64_t row = blockIdx.x, from = row * p.c.d;
+    float v[P][8];
+
+    pdl_go();
+    pdl_wait();
+#pragma unroll
+    for (int i = 0; i < P; i++) {
+        const int at = 8 * (threadIdx.x + i * ROW_THREADS);
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            v[i][e] = 0.0f;
+        if (at >= p.c.d)
+            continue;
+        float old[8];
+        row_load(p.norm.x + from + at, old);
+        combine_eight(p, row, at, v[i]);
+        row_store(p.c.y + from + at, v[i]);
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            v[i][e] = old[e] + v[i][e];
+        row_store(p.norm.x + from + at, v[i]);
+    }
+    const float r = row_scale<P>(v, p.c.d, p.norm.eps, part);
+#pragma unroll
+    for (int i = 0; i < P; i++) {
+        const int at = 8 * (threadIdx.x + i * ROW_THREADS);
+        if (at >= p.c.d)
+            continue;
+        row_times(v[i], r, p.norm.w + at);
+        row_store(p.norm.y + from + at, v[i]);
+    }
+}
+
+/* The shared expert's sum at ops[0], if it is one of y; how many ops. */
+static int shared_after(const kvant_op *op, combine_job *p)
+{
+    const kvant_moe_combine_args *c = &p->c;
+    if (op->id == KVANT_OP_GATE_ADD) {
+        const kvant_gate_add_args *a = (const kvant_gate_add_args *)op->args;
+        p->shared = a->x;
+        p->gate = a->gate;
+        return a->y == c->y && a->n == c->n && a->d == c->d;
+    }
+    if (op->id == KVANT_OP_ADD) {
+        const kvant_add_args *a = (const kvant_add_args *)op->args;
+        p->shared = a->y;
+        return a->x == c->y && a->n == c->n && a->d == c->d;
+    }
+    return 0;
+}
+
+static int combine_fuse(cuda_device *d, const kvant_op *ops, int n)
+{
+    combine_job p = { *(const kvant_moe_combine_args *)ops[0].args };
+    const int more = n > 2 ? shared_after(ops + 1, &p) : 0, width = p.c.d;
+    if (!more)
+        p.shared = p.gate = NULL;
+    if (n < more + 2 || ops[more + 1].id != KVANT_OP_NORM_ADD_RMS || p.c.n < 1)
+        return 0;
+    p.norm = *(const kvant_norm_add_rms_args *)ops[more + 1].args;
+    if (p.norm.add != p.c.y || p.norm.n != p.c.n || p.norm.d != width || p.norm.y == p.norm.x || width <= 256 ||
+        !row_fits(p.norm.x, p.norm.y, p.norm.w, width, width, width) ||
+        (((uintptr_t)p.c.x | (uintptr_t)p.c.y | (uintptr_t)p.shared) & 15))
+        return 0;
+    cuda_launch(d, width <= 8 * ROW_THREADS ? combine_norm_kernel<1> : combine_norm_kernel<ROW_PARTS>,
+                dim3((unsigned)p.c.n), ROW_THREADS, 0, p);
+    return more + 2;
+}
+
 const cuda_op cuda_op_moe_route = { route_supports, NULL, route_run };
-const cuda_op cuda_op_moe_combine = { NULL, NULL, combine_run };
+const cuda_op cuda_op_moe_combine = { NULL, NULL, combine_run, combine_fuse };

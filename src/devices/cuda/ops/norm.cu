@@ -1,63 +1,12 @@
-/* norm.cu: norm_rms, norm_layer, norm_add_rms, norm_l2, norm_gated, and one launch for the norms and rotations of q and
- * k.
+/* norm.cu: norm_rms, norm_layer, norm_add_rms, norm_l2, norm_gated.
  *
- * Groups of up to HEAD values: a warp each, value lane + 32 k in register k; the sum runs over k, then over the lanes
- * by shuffles.  Longer rows: a block each, values in registers where they fit (row_norm.cuh), sums over a fixed tree
- * (thread, shuffles, warps in order). */
-#include "devices/cuda/ops/rope.cuh"
+ * Groups of up to HEAD values: a warp each (head_norm.cuh).  Longer rows: a block each, values in registers where they
+ * fit (row_norm.cuh), sums over a fixed tree (thread, shuffles, warps in order). */
+#include "devices/cuda/ops/head_norm.cuh"
+#include "devices/cuda/ops/qk.cuh"
 #include "devices/cuda/ops/row_norm.cuh"
 
-enum { THREADS = 256, WARPS = THREADS / 32, HEAD = 256, SLOTS = HEAD / 32 };
-
 /* ---- a warp per group of d <= HEAD values ---- */
-
-typedef struct head {
-    float v[SLOTS];
-} head;
-
-static __device__ __forceinline__ head head_load(const float *x, int d)
-{
-    head h;
-#pragma unroll
-    for (int k = 0; k < SLOTS; k++)
-        h.v[k] = (int)threadIdx.x % 32 + 32 * k < d ? x[threadIdx.x % 32 + 32 * k] : 0.0f;
-    return h;
-}
-
-static __device__ __forceinline__ void head_store(float *y, const head &h, int d)
-{
-#pragma unroll
-    for (int k = 0; k < SLOTS; k++)
-        if ((int)threadIdx.x % 32 + 32 * k < d)
-            y[threadIdx.x % 32 + 32 * k] = h.v[k];
-}
-
-static __device__ __forceinline__ float head_squares(const head &h)
-{
-    float s = 0.0f;
-#pragma unroll
-    for (int k = 0; k < SLOTS; k++)
-        s = fmaf(h.v[k], h.v[k], s);
-    return warp_sum(s);
-}
-
-static __device__ __forceinline__ void head_rms(head *h, const float *w, int d, float eps)
-{
-    const float scale = 1.0f / sqrtf(head_squares(*h) / (float)d + eps);
-#pragma unroll
-    for (int k = 0; k < SLOTS; k++)
-        if ((int)threadIdx.x % 32 + 32 * k < d)
-            h->v[k] = h->v[k] * scale * w[threadIdx.x % 32 + 32 * k];
-}
-
-/* Group of this warp: row and head; false past the end. */
-static __device__ __forceinline__ bool group_at(int n, int h, int64_t *i, int *j)
-{
-    const int64_t g = blockIdx.x * (int64_t)WARPS + threadIdx.x / 32;
-    *i = g / h;
-    *j = (int)(g % h);
-    return g < n * (int64_t)h;
-}
 
 static __global__ void __launch_bounds__(THREADS) head_rms_kernel(kvant_norm_rms_args a)
 {
@@ -315,67 +264,7 @@ static int norm_gated_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* ---- q and k in one launch: norm_rms(q), norm_rms(k), rope(q), rope(k) ---- */
-
-typedef struct qk_side {
-    kvant_norm_rms_args norm;
-    kvant_rope_args rope;
-} qk_side;
-
-/* Pairs (e, e + n_rot/2) lie in one lane: n_rot = 64 HALF. */
-template <int HALF> static __device__ __forceinline__ void qk_turn(head *h, const kvant_rope_args &r, int64_t i)
-{
-#pragma unroll
-    for (int k = 0; k < HALF; k++) {
-        const float angle = (float)r.pos[i] * r.inv_freq[threadIdx.x % 32 + 32 * k];
-        rope_pair(&h->v[k], &h->v[k + HALF], angle, r.mscale);
-    }
-}
-
-static __global__ void __launch_bounds__(THREADS) qk_kernel(qk_side q, qk_side k)
-{
-    int64_t i;
-    int j;
-    pdl_go();
-    if (!group_at(q.norm.n, q.norm.h + k.norm.h, &i, &j))
-        return;
-    pdl_wait();
-    const bool key = j >= q.norm.h;
-    const kvant_norm_rms_args a = key ? k.norm : q.norm;
-    j -= key ? q.norm.h : 0;
-    head h = head_load(a.x + i * a.ldx + j * a.gx, a.d);
-    head_rms(&h, a.w, a.d, a.eps);
-    if (q.rope.n_rot == 64)
-        qk_turn<1>(&h, q.rope, i);
-    else if (q.rope.n_rot == 128)
-        qk_turn<2>(&h, q.rope, i);
-    else
-        qk_turn<4>(&h, q.rope, i);
-    head_store(a.y + i * a.ldy + j * a.gy, h, a.d);
-}
-
-static bool same_side(const kvant_norm_rms_args *a, const kvant_rope_args *r)
-{
-    return a->x == a->y && a->y == r->x && a->n == r->n && a->h == r->h && a->ldx == a->ldy && a->ldy == r->ldx &&
-           a->gx == a->gy && a->gy == r->gx;
-}
-
-static int norm_rms_fuse(cuda_device *d, const kvant_op *ops, int n)
-{
-    if (n < 4 || ops[1].id != KVANT_OP_NORM_RMS || ops[2].id != KVANT_OP_ROPE || ops[3].id != KVANT_OP_ROPE)
-        return 0;
-    const qk_side q = { *(const kvant_norm_rms_args *)ops[0].args, *(const kvant_rope_args *)ops[2].args };
-    const qk_side k = { *(const kvant_norm_rms_args *)ops[1].args, *(const kvant_rope_args *)ops[3].args };
-    const kvant_rope_args *a = &q.rope, *b = &k.rope;
-    if (!same_side(&q.norm, a) || !same_side(&k.norm, b) || q.norm.d != k.norm.d || q.norm.n != k.norm.n ||
-        a->pos != b->pos || a->inv_freq != b->inv_freq || a->n_rot != b->n_rot || a->mscale != b->mscale || !a->neox ||
-        !b->neox || (a->n_rot != 64 && a->n_rot != 128 && a->n_rot != 256) || q.norm.d > HEAD || q.norm.n < 1)
-        return 0;
-    cuda_launch(d, qk_kernel, dim3(cuda_blocks(q.norm.n * (int64_t)(q.norm.h + k.norm.h), WARPS)), THREADS, 0, q, k);
-    return 4;
-}
-
-const cuda_op cuda_op_norm_rms = { NULL, NULL, norm_rms_run, norm_rms_fuse };
+const cuda_op cuda_op_norm_rms = { NULL, NULL, norm_rms_run, cuda_qk_fuse };
 const cuda_op cuda_op_norm_layer = { NULL, NULL, norm_layer_run, NULL };
 const cuda_op cuda_op_norm_add_rms = { NULL, NULL, norm_add_rms_run, NULL };
 const cuda_op cuda_op_norm_l2 = { NULL, NULL, norm_l2_run, NULL };

@@ -9,6 +9,7 @@
 
 #include "devices/cuda/core/cuda_dev.cuh"
 #include "devices/cuda/attn/pack.cuh"
+#include "devices/cuda/ops/qk.cuh"
 
 enum { DECODE_HEADS = 8, DECODE_ROWS = 256 }; /* rows of a launch */
 
@@ -56,6 +57,7 @@ struct decode_job : attn_call {
     uint32_t *sketch;       /* [n_tokens][h][SKETCH_WORDS], instead of turned */
     const float *k_rows, *v_rows; /* rows that the launch stores to the tails first, [n_tokens][ld_rows], or NULL */
     int64_t ld_rows;
+    head_ahead ahead;    /* of those rows and of the queries; pos NULL: nothing */
     float *pieces;       /* sums that warps leave behind (decode_merge.cuh) */
     int group, heads, head_tiles, d;
     int row0, n_rows, by_seq; /* rows: token rows, or (by_seq) sequences, of which those with one token */
@@ -97,10 +99,13 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
 size_t decode_scratch(decode_job p);
 void decode_run(cuda_device *d, decode_job p);
 
-/* attn.cu: cache_write of K and V and attn of the same batch in one launch; false: not these. */
+/* attn.cu: cache_write of K and V and attn of the same batch in one launch, which first does to queries and keys what
+ * `ahead` says, if it is not NULL; false: not these. */
 bool cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
-                     const kvant_attn_args *a);
+                     const kvant_attn_args *a, const head_ahead *ahead);
 
+/* attn_whole.cu: whether its launch can do that first */
+bool decode_whole_ahead(const decode_job &p, const head_ahead &a);
 /* attn_whole.cu, of what decode_shape filled: `whole` for positions up to max_pos; the launch. */
 int decode_whole_blocks(const decode_job &p, int max_pos);
 void decode_whole_run(cuda_device *d, const decode_job &p);

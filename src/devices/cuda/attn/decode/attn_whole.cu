@@ -5,9 +5,11 @@
  * multiprocessors that have no unit.  A warp has one part of the unit, blocks of encoded pages or exact keys; the first
  * warps of the cluster have the encoded ones.  While the launches before it end it brings what it will read to the L2;
  * then pages and exact rows are asked for before the queries are made.  Where nothing but the exact tail keeps a row,
- * the launch takes cache_write's place too: who reads a new row stores it first. */
+ * the launch takes cache_write's place too: who reads a new row stores it first.  Then it may also norm and rotate
+ * queries and new keys (whole_ahead.cuh). */
 #include "devices/cuda/attn/decode/decode_sketch.cuh"
 #include "devices/cuda/encode/encode_math.cuh"
+#include "devices/cuda/attn/decode/whole_ahead.cuh"
 #include "devices/cuda/attn/decode/whole_join.cuh"
 
 /* Blocks of PACK_BLOCK encoded keys of a warp, at most. */
@@ -194,26 +196,35 @@ static __device__ __forceinline__ void whole_warm(const decode_job &p, const row
     warm_signs<D / 32>(p.v.s.space, lane);
 }
 
-/* New rows among the keys of the warp's exact steps: it stores them, for itself and for those who come later. */
+template <int V> static __device__ __forceinline__ void store_row(uint16_t *to, const float *x)
+{
+#pragma unroll
+    for (int i = 0; i < V; i += 2)
+        *(uint32_t *)(to + i) = enc_half(x[i]) | (uint32_t)enc_half(x[i + 1]) << 16;
+}
+
+/* New rows among the keys of the warp's exact steps: it stores them, for itself and for those who come later.  t: of the
+ * row's own position. */
 template <int D>
 static __device__ __forceinline__ void whole_store(const decode_job &p, const row_span &row, int kv, const share &mine,
-                                                   int lane)
+                                                   turn<D / 32> t, int lane)
 {
     constexpr int V = D / 32;
     const int to = min(exact_key(row, mine.to), row.pos + 1);
 #pragma unroll 1
     for (int key = max(exact_key(row, mine.at), row.fresh); key < to; key++) {
-        const int64_t from = (row.token - row.pos + key) * p.ld_rows + kv * D + lane * V;
+        const int token = row.token - row.pos + key;
+        const int64_t from = token * p.ld_rows + kv * D;
         const size_t at = (size_t)(key % KVANT_PAGE * D + lane * V);
-        uint16_t *k = (uint16_t *)exact_rows(p, p.k, row.seq, key / KVANT_PAGE, kv) + at;
-        uint16_t *v = (uint16_t *)exact_rows(p, p.v, row.seq, key / KVANT_PAGE, kv) + at;
-#pragma unroll
-        for (int i = 0; i < V; i += 2) {
-            const float x = p.k_rows[from + i], y = p.k_rows[from + i + 1];
-            const float z = p.v_rows[from + i], w = p.v_rows[from + i + 1];
-            *(uint32_t *)(k + i) = enc_half(x) | (uint32_t)enc_half(y) << 16;
-            *(uint32_t *)(v + i) = enc_half(z) | (uint32_t)enc_half(w) << 16;
-        }
+        float k[V];
+        if (p.ahead.pos)
+            head_ready<V>(p.ahead, key == row.pos ? t : turn_at<V>(p.ahead, token, lane), p.ahead.k_norm,
+                          p.ahead.k_eps, p.k_rows + from, k, lane);
+        else
+            head_load<V>(p.k_rows + from, k, lane);
+        store_row<V>((uint16_t *)exact_rows(p, p.k, row.seq, key / KVANT_PAGE, kv) + at, k);
+        head_load<V>(p.v_rows + from, k, lane);
+        store_row<V>((uint16_t *)exact_rows(p, p.v, row.seq, key / KVANT_PAGE, kv) + at, k);
     }
     __syncwarp();
 }
@@ -232,13 +243,21 @@ static __device__ __forceinline__ void ask_first(const decode_side &s, const pag
  * want them, where there are any. */
 template <int D, int PARTS>
 static __device__ __forceinline__ void whole_queries(const decode_job &p, const row_span &row, int first, int live,
-                                                     uint16_t *raw, uint16_t *turned, int warp, int lane)
+                                                     const turn<D / 32> &t, uint16_t *raw, uint16_t *turned, int warp,
+                                                     int lane)
 {
+    constexpr int V = D / 32;
     const float by = p.scale * PREP_LOG2E;
-    for (int i = warp; i < live; i += p.warps)
-        warp_prep<D / 32, PARTS>(blocks_of(p, row) > 0 ? p.k.s.space : (int)SPACE_REAL,
-                          p.q + row.token * p.ldq + (first + i) * p.gq, by, by * side_scale(p.k.s), raw + i * D,
-                          turned + i * D, lane);
+    for (int i = warp; i < live; i += p.warps) {
+        const float *from = p.q + row.token * p.ldq + (first + i) * p.gq;
+        float x[V];
+        if (p.ahead.pos)
+            head_ready<V>(p.ahead, t, p.ahead.q_norm, p.ahead.q_eps, from, x, lane);
+        else
+            head_load<V>(from, x, lane);
+        warp_operands<V, PARTS>(blocks_of(p, row) > 0 ? p.k.s.space : (int)SPACE_REAL, x, by, by * side_scale(p.k.s),
+                                raw + i * D, turned + i * D, lane);
+    }
 }
 
 /* The warp's blocks of encoded pages, the first of which are under way. */
@@ -294,6 +313,9 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
         desk_begin(p, desk, live);
     if (!help)
         room_tables(p, smem, base, KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
+    turn<D / 32> t = {};
+    if (p.ahead.pos && row.steps > 0 && (warp < live || mine.exact))
+        t = turn_at<D / 32>(p.ahead, row.token, lane);
     __syncthreads();
     pdl_wait();
     if (row.steps == 0)
@@ -304,11 +326,11 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     state_clear(a);
     ask_first<D>(p.k, pages, pages.k_at, mine, r.k_at, r.bar_k);
     if (p.k_rows && mine.exact)
-        whole_store<D>(p, row, kv, mine, lane);
+        whole_store<D>(p, row, kv, mine, t, lane);
     if (mine.exact && mine.at < mine.to)
         exact_ask<D>(p, row, kv, mine.at, x, lane);
     if (!SIGN)
-        whole_queries<D, parts_of(KIND_K)>(p, row, first, live, raw, turned, warp, lane);
+        whole_queries<D, parts_of(KIND_K)>(p, row, first, live, t, raw, turned, warp, lane);
     else if (p.desk)
         desk_queries(p, desk, row.token, first, live, raw, warp, lane);
     if (sketches)
@@ -337,6 +359,11 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     float *out = p.out + row.token * p.ldo + (int64_t)first * D;
     whole_join<D>(p, smem, base, first, live, mine.coded, out, blocks, rank, warp, lane);
 #endif
+}
+
+bool decode_whole_ahead(const decode_job &p, const head_ahead &a)
+{
+    return !is_sign(p.k.kind) && ahead_fits(a, p.d);
 }
 
 int decode_whole_blocks(const decode_job &p, int max_pos)

@@ -1,0 +1,107 @@
+/* qk.cu: norms and rotations of queries and keys: of both sides in one launch, or in that of the attention behind them
+ * (whole_ahead.cuh), which then is the only one that has them: the rows of q and k stay as the products left them. */
+#include "devices/cuda/ops/qk.cuh"
+#include "devices/cuda/attn/decode/attn_decode.cuh"
+#include "devices/cuda/ops/head_norm.cuh"
+#include "devices/cuda/ops/rope.cuh"
+
+typedef struct qk_side {
+    kvant_norm_rms_args norm;
+    kvant_rope_args rope;
+} qk_side;
+
+/* Pairs (e, e + n_rot/2) lie in one lane: n_rot = 64 HALF. */
+template <int HALF> static __device__ __forceinline__ void qk_turn(head *h, const kvant_rope_args &r, int64_t i)
+{
+#pragma unroll
+    for (int k = 0; k < HALF; k++) {
+        const float angle = (float)r.pos[i] * r.inv_freq[threadIdx.x % 32 + 32 * k];
+        rope_pair(&h->v[k], &h->v[k + HALF], angle, r.mscale);
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS) qk_kernel(qk_side q, qk_side k)
+{
+    int64_t i;
+    int j;
+    pdl_go();
+    if (!group_at(q.norm.n, q.norm.h + k.norm.h, &i, &j))
+        return;
+    pdl_wait();
+    const bool key = j >= q.norm.h;
+    const kvant_norm_rms_args a = key ? k.norm : q.norm;
+    j -= key ? q.norm.h : 0;
+    head h = head_load(a.x + i * a.ldx + j * a.gx, a.d);
+    head_rms(&h, a.w, a.d, a.eps);
+    if (q.rope.n_rot == 64)
+        qk_turn<1>(&h, q.rope, i);
+    else if (q.rope.n_rot == 128)
+        qk_turn<2>(&h, q.rope, i);
+    else
+        qk_turn<4>(&h, q.rope, i);
+    head_store(a.y + i * a.ldy + j * a.gy, h, a.d);
+}
+
+/* The ops of both sides at the list's begin; norms: 2 or 0. */
+typedef struct qk_ops {
+    const kvant_norm_rms_args *q_norm, *k_norm;
+    const kvant_rope_args *q, *k;
+    int norms;
+} qk_ops;
+
+static bool norm_of(const kvant_norm_rms_args *a, const kvant_rope_args *r)
+{
+    return !a || (a->x == a->y && a->y == r->x && a->n == r->n && a->h == r->h && a->ldx == a->ldy &&
+                  a->ldy == r->ldx && a->gx == a->gy && a->gy == r->gx);
+}
+
+static bool qk_match(const kvant_op *ops, int n, qk_ops *o)
+{
+    memset(o, 0, sizeof *o);
+    if (n >= 4 && ops[0].id == KVANT_OP_NORM_RMS && ops[1].id == KVANT_OP_NORM_RMS) {
+        o->q_norm = (const kvant_norm_rms_args *)ops[0].args;
+        o->k_norm = (const kvant_norm_rms_args *)ops[1].args;
+        o->norms = 2;
+    }
+    if (n < o->norms + 2 || ops[o->norms].id != KVANT_OP_ROPE || ops[o->norms + 1].id != KVANT_OP_ROPE)
+        return false;
+    const kvant_rope_args *q = (const kvant_rope_args *)ops[o->norms].args;
+    const kvant_rope_args *k = (const kvant_rope_args *)ops[o->norms + 1].args;
+    o->q = q;
+    o->k = k;
+    return norm_of(o->q_norm, q) && norm_of(o->k_norm, k) && q->n == k->n && q->pos == k->pos && q->n_rot == k->n_rot &&
+           q->inv_freq == k->inv_freq && q->mscale == k->mscale && q->neox == k->neox && q->n > 0 &&
+           (!o->norms || o->q_norm->d == o->k_norm->d);
+}
+
+/* cache_write of K and V and attn of these rows, in one launch with what comes before them. */
+static bool fuse_attn(cuda_device *d, const qk_ops &o, const kvant_op *ops)
+{
+    const head_ahead ahead = { o.norms ? o.q_norm->w : NULL,   o.norms ? o.k_norm->w : NULL, o.q->pos, o.q->inv_freq,
+                               o.norms ? o.q_norm->eps : 0.0f, o.norms ? o.k_norm->eps : 0.0f, o.q->mscale, o.q->n_rot,
+                               o.q->neox };
+    if (ops[0].id != KVANT_OP_CACHE_WRITE || ops[1].id != KVANT_OP_CACHE_WRITE || ops[2].id != KVANT_OP_ATTN)
+        return false;
+    const kvant_cache_write_args *k = (const kvant_cache_write_args *)ops[0].args;
+    const kvant_attn_args *a = (const kvant_attn_args *)ops[2].args;
+    if (o.q->x != a->q || o.k->x != k->x || o.q->ldx != a->ldq || o.k->ldx != k->ldx || o.q->gx != a->gq ||
+        o.k->gx != k->d || o.q->h != a->h || o.k->h != k->h || o.q->n != a->seqs.n_tokens ||
+        (o.norms && o.q_norm->d != k->d))
+        return false;
+    return cuda_attn_write(d, k, (const kvant_cache_write_args *)ops[1].args, a, &ahead);
+}
+
+int cuda_qk_fuse(cuda_device *d, const kvant_op *ops, int n)
+{
+    qk_ops o;
+    if (!qk_match(ops, n, &o))
+        return 0;
+    const int here = o.norms + 2;
+    if (n >= here + 3 && fuse_attn(d, o, ops + here))
+        return here + 3;
+    if (!o.norms || !o.q->neox || (o.q->n_rot != 64 && o.q->n_rot != 128 && o.q->n_rot != 256) || o.q_norm->d > HEAD)
+        return 0;
+    const qk_side q = { *o.q_norm, *o.q }, k = { *o.k_norm, *o.k };
+    cuda_launch(d, qk_kernel, dim3(cuda_blocks(q.norm.n * (int64_t)(q.norm.h + k.norm.h), WARPS)), THREADS, 0, q, k);
+    return here;
+}
