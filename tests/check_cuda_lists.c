@@ -1,73 +1,12 @@
 /* check_cuda_lists.c: launches that do several ops of a list give the bits of the ops one by one: product, residual
  * sum, norm, product and SwiGLU of one row, at widths that the tiny models do not have; pages of K and V that are
- * sealed; rows of K and V that are normed, rotated, written, then attended to; experts' products and their sum.  Pages sealed in the private layout hold what is sealed
- * as rows, and that follows the projection, wherever it lies and whatever lay there before.  Prints "skipped: no
- * device" without a GPU. */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+ * sealed; rows of K and V that are normed, rotated, written, then attended to.  Pages sealed in the private layout hold
+ * what is sealed as rows, and that follows the projection, wherever it lies and whatever lay there before.  Prints
+ * "skipped: no device" without a GPU. */
 #include "base/half.h"
-#include "devices/device.h"
 #include "kvant/format.h"
 #include "kvant/qjl.h"
-#include "support/check.h"
-
-static kvant_diag diag;
-static kvant_device *dev;
-
-static float *room(size_t n)
-{
-    void *p = NULL;
-    CHECK(dev->vt->alloc(dev, n * sizeof(float), &p, &diag) == KVANT_OK, "%s", diag.text);
-    return p;
-}
-
-static uint32_t state = 1;
-
-static float uniform(void)
-{
-    state = state * 1664525u + 1013904223u;
-    return (float)(int32_t)state * 0x1p-31f;
-}
-
-static void fill(float *to, size_t n)
-{
-    float *host = malloc(n * sizeof(float));
-    for (size_t i = 0; i < n; i++)
-        host[i] = uniform();
-    CHECK(dev->vt->copy_in(dev, to, host, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
-    CHECK(dev->vt->sync(dev, &diag) == KVANT_OK, "%s", diag.text);
-    free(host);
-}
-
-/* 16-bit values between -1/16 and 1/16, of bf16 or f16. */
-static kvant_weight matrix(const char *type, int n_in, int n_out)
-{
-    kvant_weight w = { .type = kvant_wtype_find(type), .n_in = n_in, .n_out = n_out, .n_expert = 1, .name = type };
-    const size_t n = (size_t)n_in * (size_t)n_out;
-    uint16_t *host = malloc(n * sizeof *host);
-    for (size_t i = 0; i < n; i++) {
-        state = state * 1664525u + 1013904223u;
-        host[i] = (uint16_t)((strcmp(type, "F16") == 0 ? 0x2800u : 0x3d00u) | (state >> 24 & 0x7fu) |
-                             (state >> 8 & 0x8000u));
-    }
-    w.data = host;
-    CHECK(dev->vt->weight_load(dev, &w, KVANT_COMPUTE_AUTO, &diag) == KVANT_OK, "%s", diag.text);
-    free(host);
-    return w;
-}
-
-static void expect_equal(const float *a, const float *b, size_t n, const char *what)
-{
-    float *x = malloc(2 * n * sizeof(float)), *y = x + n;
-    size_t differ = 0;
-    CHECK(dev->vt->copy_out(dev, x, a, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
-    CHECK(dev->vt->copy_out(dev, y, b, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
-    for (size_t i = 0; i < n; i++)
-        differ += memcmp(&x[i], &y[i], sizeof x[i]) != 0;
-    CHECK(differ == 0, "%s: %zu of %zu values differ", what, differ, n);
-    free(x);
-}
+#include "support/device_lists.h"
 
 /* k -> d, residual sum and norm, d -> 2 f, SwiGLU where it is asked for. */
 static void check_chain(const char *type, int k, int d, int f, int swiglu)
@@ -88,9 +27,7 @@ static void check_chain(const char *type, int k, int d, int f, int swiglu)
         const kvant_op ops[] = {
             { KVANT_OP_MATMUL, &m }, { KVANT_OP_NORM_ADD_RMS, &s }, { KVANT_OP_MATMUL, &n }, { KVANT_OP_SWIGLU, &g }
         };
-        const int count = swiglu ? 4 : 3;
-        for (int at = 0; at < count; at += i ? count : 1)
-            CHECK(dev->vt->submit(dev, ops + at, i ? count : 1, 0, &diag) == KVANT_OK, "%s", diag.text);
+        submit_list(ops, swiglu ? 4 : 3, i);
     }
     snprintf(what, sizeof what, "%s %d -> %d -> 2 x %d%s", type, k, d, f, swiglu ? " swiglu" : "");
     expect_equal(delta[0], delta[1], (size_t)d, what);
@@ -264,72 +201,6 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, i
     return ran == 2;
 }
 
-/* ---- experts ---- */
-
-/* What experts give, summed, with a shared one's (0: none, 1: as it is, 2: by its gate), and the norm behind it. */
-static void check_combine(int n, int k, int d, int shared)
-{
-    const size_t rows = (size_t)n * (size_t)d;
-    float *x = room(rows * (size_t)k), *wts = room((size_t)(n * k)), *more = room(rows), *gate = room((size_t)n),
-          *w = room((size_t)d), *y[2], *stream[2], *out[2];
-    char what[96];
-    fill(x, rows * (size_t)k), fill(wts, (size_t)(n * k)), fill(more, rows), fill(gate, (size_t)n), fill(w, (size_t)d);
-    for (int i = 0; i < 2; i++) {
-        y[i] = room(rows), stream[i] = room(rows), out[i] = room(rows);
-        state = 29;
-        fill(y[i], rows), fill(stream[i], rows), fill(out[i], rows);
-        const kvant_moe_combine_args c = { x, wts, y[i], n, k, d };
-        const kvant_add_args a = { y[i], more, n, d };
-        const kvant_gate_add_args g = { y[i], more, gate, n, d };
-        const kvant_norm_add_rms_args s = { stream[i], y[i], w, out[i], 1e-6f, n, d };
-        kvant_op ops[3] = { { KVANT_OP_MOE_COMBINE, &c } };
-        int count = 1;
-        if (shared)
-            ops[count++] = (kvant_op){ shared == 1 ? KVANT_OP_ADD : KVANT_OP_GATE_ADD,
-                                       shared == 1 ? (const void *)&a : (const void *)&g };
-        ops[count++] = (kvant_op){ KVANT_OP_NORM_ADD_RMS, &s };
-        for (int at = 0; at < count; at += i ? count : 1)
-            CHECK(dev->vt->submit(dev, ops + at, i ? count : 1, 0, &diag) == KVANT_OK, "%s", diag.text);
-    }
-    snprintf(what, sizeof what, "combine %d rows of %d, %d experts, shared %d", n, d, k, shared);
-    expect_equal(y[0], y[1], rows, what), expect_equal(stream[0], stream[1], rows, what);
-    expect_equal(out[0], out[1], rows, what);
-    for (int i = 0; i < 2; i++)
-        dev->vt->free(dev, y[i]), dev->vt->free(dev, stream[i]), dev->vt->free(dev, out[i]);
-    dev->vt->free(dev, x), dev->vt->free(dev, wts), dev->vt->free(dev, more), dev->vt->free(dev, gate);
-    dev->vt->free(dev, w);
-}
-
-/* Rows against experts of their own, and the swiglu of their gate and up. */
-static void check_expert_glu(const char *type, int n, int k, int d, int f)
-{
-    kvant_weight m = matrix(type, d, 8 * f); /* four experts' */
-    m.n_out = 2 * f, m.n_expert = 4;
-    int32_t ids[64], *at = (int32_t *)room(64);
-    float *x = room((size_t)(n * d)), *y[2];
-    const size_t all = (size_t)(n * k) * 2 * (size_t)f;
-    char what[96];
-    for (int i = 0; i < n * k; i++)
-        ids[i] = i * 7 % 4;
-    CHECK(dev->vt->copy_in(dev, at, ids, sizeof ids, &diag) == KVANT_OK, "%s", diag.text);
-    fill(x, (size_t)(n * d));
-    for (int i = 0; i < 2; i++) {
-        y[i] = room(all);
-        state = 31;
-        fill(y[i], all);
-        const kvant_matmul_id_args a = { &m, x, at, y[i], n, k, k, d, KVANT_COMPUTE_AUTO };
-        const kvant_swiglu_args g = { y[i], y[i] + f, y[i], n * k, f, 2 * f, 2 * f, 2 * f };
-        const kvant_op ops[2] = { { KVANT_OP_MATMUL_ID, &a }, { KVANT_OP_SWIGLU, &g } };
-        for (int s = 0; s < 2; s += i ? 2 : 1)
-            CHECK(dev->vt->submit(dev, ops + s, i ? 2 : 1, 0, &diag) == KVANT_OK, "%s", diag.text);
-    }
-    snprintf(what, sizeof what, "experts %s %d rows, %d each, %d -> 2 x %d swiglu", type, n, k, d, f);
-    expect_equal(y[0], y[1], all, what);
-    dev->vt->free(dev, y[0]), dev->vt->free(dev, y[1]), dev->vt->free(dev, x), dev->vt->free(dev, at);
-    m.n_out = 8 * f, m.n_expert = 1;
-    dev->vt->weight_free(dev, &m);
-}
-
 /* Pages sealed in the private layout hold, as rows, what is sealed as rows. */
 static void check_layout(const kvant_format *f, int d, int encoder, int role)
 {
@@ -461,10 +332,6 @@ int main(void)
             for (int how = 0; how < READY_COUNT; how++)
                 attended += check_attend(fk, fv, d, k % 2, (enum ready)how);
         }
-    for (int k = 0; k < 12; k++)
-        check_combine(k < 6 ? 1 : 70, k % 2 ? 8 : 5, k % 4 < 2 ? 2048 : 5120, k % 3);
-    for (int n = 1; n < 9; n += 3)
-        check_expert_glu("BF16", n, 4, 512, 96), check_expert_glu("Q4_K", n, 4, 512, 96);
     check_projection(KVANT_LAYOUT_ROWS);
     check_projection(KVANT_LAYOUT_PRIVATE_K);
     printf("%d lists of attention\n", attended);

@@ -38,9 +38,9 @@ static widths build_widths(const hparams *hp)
     w.o = imax(hp->rec_out, hp->n_head * imax(hp->mla_dk, hp->mla_dv));
     w.o = imax(w.o, hp->gdn_channels ? 2 * hp->gdn_dk : 0);
     w.att = imax(w.att, hp->mla_q_rank);
-    w.ff = imax(imax(2 * hp->n_ff, 2 * hp->n_ff_shexp), hp->n_embd_layer);
+    w.ff = imax(2 * hp->n_ff, hp->n_embd_layer);
     if (hp->n_expert)
-        w.ff = imax(w.ff, imax(2 * hp->n_ff_exp * hp->n_expert_used, hp->n_latent));
+        w.ff = imax(w.ff, imax(2 * (hp->n_ff_exp * hp->n_expert_used + hp->n_ff_shexp), hp->n_latent));
     w.ff2 = hp->n_expert ? hp->n_embd * hp->n_expert_used : 0;
     w.keep = imax(imax(w.att, 2 * hp->rec_out), hp->n_embd);
     return w;

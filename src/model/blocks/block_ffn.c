@@ -151,10 +151,9 @@ int request_ffn(kvant_model *m, int l, kvant_diag *diag)
 }
 
 /* gate_up (joined), or gate and up apart, or up alone -> ff[rows][2f]. */
-static void gate_and_up(builder *b, int joined, int gate, int up, int f)
+static void gate_and_up(builder *b, int joined, int gate, int up, int f, float *ff)
 {
     int e = b->m->hp.n_embd, r = b->rows;
-    float *ff = b->buf.ff;
 
     if (joined >= 0 || gate < 0) {
         build_matmul(b, joined >= 0 ? joined : up, b->in, e, ff, 2 * f, r);
@@ -178,9 +177,8 @@ static void gated_unit(builder *b, float *gate, const float *up, int rows, int f
 }
 
 /* The unit of ff[rows][2f] in place, down -> y. */
-static void gated_down(builder *b, int down, int f, float *y)
+static void gated_down(builder *b, int down, int f, float *ff, float *y)
 {
-    float *ff = b->buf.ff;
     gated_unit(b, ff, ff + f, b->rows, f, 2 * f);
     build_matmul(b, down, ff, 2 * f, y, b->m->hp.n_embd, b->rows);
 }
@@ -191,10 +189,10 @@ void build_ffn_dense(builder *b, int l)
     const int e = b->m->hp.n_embd, f = b->m->hp.layer[l].n_ff;
     if (b->rows == 0)
         return;
-    gate_and_up(b, w->gate_up, w->gate, w->up, f);
+    gate_and_up(b, w->gate_up, w->gate, w->up, f, b->buf.ff);
     build_bias(b, w->gate_bias, b->buf.ff, f, 2 * f, b->rows);
     build_bias(b, w->up_bias, b->buf.ff + (w->gate < 0 && w->gate_up < 0 ? 0 : f), f, 2 * f, b->rows);
-    gated_down(b, w->down, f, b->buf.delta);
+    gated_down(b, w->down, f, b->buf.ff, b->buf.delta);
     build_bias(b, w->down_bias, b->buf.delta, e, e, b->rows);
     b->have_delta = 1;
 }
@@ -246,15 +244,14 @@ static void combine(builder *b, int e, float *y)
     BUILD(b, MOE_COMBINE, { b->buf.ff2, b->buf.route_wts, y, b->rows, b->m->hp.n_expert_used, e });
 }
 
-/* What the expert of all rows gives, in the room of queries, keys and values. */
+/* What the expert of all rows gives, in the room of queries, keys and values; its gate and up behind the others'. */
 static void shared_expert(builder *b, const layer_weights *w)
 {
     const hparams *hp = &b->m->hp;
+    float *ff = b->buf.ff + (int64_t)b->rows * hp->n_expert_used * 2 * hp->n_ff_exp;
 
-    if (!hp->shexp_plain)
-        build_matmul(b, w->shexp_router, b->in, hp->n_embd, b->buf.sh_gate, 1, b->rows);
-    gate_and_up(b, w->shexp_gate_up, w->shexp_gate, w->shexp_up, hp->n_ff_shexp);
-    gated_down(b, w->shexp_down, hp->n_ff_shexp, b->buf.qkv);
+    gate_and_up(b, w->shexp_gate_up, w->shexp_gate, w->shexp_up, hp->n_ff_shexp, ff);
+    gated_down(b, w->shexp_down, hp->n_ff_shexp, ff, b->buf.qkv);
 }
 
 static void add_shared(builder *b)
@@ -292,6 +289,8 @@ void build_experts(builder *b, int l)
     const layer_weights *w = &b->m->layers[l];
 
     build_bias(b, w->router_add, b->buf.router, hp->n_expert, hp->n_expert, b->rows);
+    if (hp->n_ff_shexp && !hp->shexp_plain)
+        build_matmul(b, w->shexp_router, b->in, hp->n_embd, b->buf.sh_gate, 1, b->rows);
     BUILD(b, MOE_ROUTE, { b->buf.router, b->buf.route_ids, b->buf.route_wts, b->rows, hp->n_expert, hp->n_expert_used,
                           hp->expert_scale, hp->expert_gating, hp->expert_raw,
                           w->router_bias >= 0 ? b->vec[w->router_bias] : NULL, hp->n_expert_group, hp->n_top_group,

@@ -184,10 +184,10 @@ static void recur(builder *b, int l, const layer_weights *w, int ld)
         build_emit(b, KVANT_OP_CONV_STEP, &conv, sizeof conv);
     BUILD(b, NORM_L2, { y, hp->rms_eps, b->n, 2 * hp->gdn_hk, hp->gdn_dk, c, hp->gdn_dk });
     BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv, 0 });
-    if (b->any_prompt)
-        build_emit(b, KVANT_OP_GDN_CHUNK, &gdn, sizeof gdn);
     if (b->any_decode)
         build_emit(b, KVANT_OP_GDN_STEP, &gdn, sizeof gdn);
+    if (b->any_prompt) /* last, so that gdn_step stands before the norm only where it made all of its rows */
+        build_emit(b, KVANT_OP_GDN_CHUNK, &gdn, sizeof gdn);
 }
 
 static void build_gdn(builder *b, int l)

@@ -176,6 +176,9 @@ void cuda_blas_close(cuda_device *d);
 /* y f32[m][ldy] = x bf16[m][k] w bf16[n][k] transposed; work: CUDA_BLAS_WORK bytes. */
 int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, float *y, int m, int64_t n, int64_t k, int64_t ldy,
                      void *work, kvant_diag *diag);
+/* The same of x f32[m][ldx] and w f32[n][k], in TF32: 10 bits of mantissa. */
+int cuda_blas_matmul_f32(cuda_device *d, const float *w, const float *x, float *y, int m, int64_t n, int64_t k,
+                         int64_t ldx, int64_t ldy, void *work, kvant_diag *diag);
 
 /* Launches a kernel that begins with pdl_wait(): where the GPU can (9.0 and later), its blocks start while the launch
  * before it ends.  The compiler checks the arguments against the kernel's. */

@@ -3,7 +3,8 @@
  * All reads of state come before any write (state.cuh).  gdn_chunk takes gdn_chunk.cu's form where its shapes
  * allow, else it runs the same recurrence as gdn_step, token by token.
  * One warp owns one value column of the state and keeps it in registers over all tokens: columns are independent. */
-#include "devices/cuda/gdn/gdn.cuh"
+#include "cards/decode.h"
+#include "devices/cuda/gdn/gdn_front.cuh"
 
 enum { THREADS = 256, WARPS = 4, MAX_DK = 256 };
 
@@ -102,9 +103,6 @@ static int conv_chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
     return conv_run(d, (const kvant_conv_args *)args, PROMPT);
 }
 
-const cuda_op cuda_op_conv_step = { conv_supports, conv_scratch, conv_step_run };
-const cuda_op cuda_op_conv_chunk = { conv_supports, conv_scratch, conv_chunk_run };
-
 /* ---- gated delta rule; T: as states are stored; CHANNELS: a gate per channel ---- */
 
 /* N: floats of a column per lane. */
@@ -159,83 +157,23 @@ template <int N, typename T, bool CHANNELS> static __global__ void __launch_boun
             to[lane + 32 * i] = state_rounded<T>(c[i]);
 }
 
-/* dk = 128: a warp owns STEP_COLS columns, four values of each per lane; the sums of all columns go through one tree of
- * shuffles, after which lane 4 c holds column c. */
-enum { STEP_COLS = 8, STEP_WARPS = 4 };
-
-/* exp of the gates of a lane's four channels. */
-template <bool CHANNELS>
-static __device__ __forceinline__ float4 fades_of(const kvant_gdn_args &a, int t, int v, int lane)
-{
-    const int64_t head = (int64_t)t * a.hv + v;
-    if (!CHANNELS) {
-        const float decay = expf(a.g[head]);
-        return make_float4(decay, decay, decay, decay);
-    }
-    const float4 g = *(const float4 *)(a.g + head * 128 + 4 * lane);
-    return make_float4(expf(g.x), expf(g.y), expf(g.z), expf(g.w));
-}
-
+/* dk = 128: gdn_step.cuh's columns. */
 template <typename T, bool CHANNELS>
 static __global__ void __launch_bounds__(32 * STEP_WARPS, CHANNELS ? 4 : 8) gdn_step_kernel(gdn_job p)
 {
-    const kvant_gdn_args &a = p.a;
-    const int s = blockIdx.z, v = blockIdx.y, lane = threadIdx.x % 32, mine = lane / 4;
-    const int col = (blockIdx.x * STEP_WARPS + threadIdx.x / 32) * STEP_COLS;
-    const int kh = a.interleaved ? v / (a.hv / a.hk) : v % a.hk;
-    float4 c[STEP_COLS];
-    float part[STEP_COLS];
+    const int s = blockIdx.z, v = blockIdx.y;
+    gdn_columns<T> c;
 
     pdl_go();
     pdl_wait();
-    /* all that says where the state is, at once: one round trip before the state itself */
-    const int prompt = p.seqs.prompt[s] != 0, first = p.seqs.q0[s], end = p.seqs.q0[s + 1];
-    const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
-    if (col >= a.dv || prompt != p.phase || end <= first)
+    if (!c.begin(p, s, v, (int)(blockIdx.x * STEP_WARPS + threadIdx.x / 32) * STEP_COLS))
         return;
-    const int64_t at = ((int64_t)v * a.dv + col) * 128 + 4 * lane, n = (int64_t)a.hv * a.dv * 128;
-    T *to = (T *)a.state + out * a.slot_stride + at;
-    const T *from = in == out ? to : (const T *)p.gathered + s * n + at;
-#pragma unroll
-    for (int j = 0; j < STEP_COLS; j++)
-        c[j] = in < 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : load_four(from + 128 * j);
-    for (int t = first; t < end; t++) {
-        const float4 k = *(const float4 *)(a.k + t * a.ldk + (int64_t)kh * 128 + 4 * lane);
-        const float4 q = *(const float4 *)(a.q + t * a.ldq + (int64_t)kh * 128 + 4 * lane);
-        const float value = a.v[t * a.ldv + (int64_t)v * a.dv + col + mine];
-        const float beta = a.beta[(int64_t)t * a.hv + v];
-        const float4 f = fades_of<CHANNELS>(a, t, v, lane);
-#pragma unroll
-        for (int j = 0; j < STEP_COLS; j++) {
-            c[j] = make_float4(c[j].x * f.x, c[j].y * f.y, c[j].z * f.z, c[j].w * f.w);
-            part[j] = fmaf(c[j].w, k.w, fmaf(c[j].z, k.z, fmaf(c[j].y, k.y, c[j].x * k.x)));
-        }
-        const float u = beta * (value - sum_lanes<STEP_COLS>(part));
-#pragma unroll
-        for (int j = 0; j < STEP_COLS; j++) {
-            const float w = __shfl_sync(0xffffffffu, u, 4 * j);
-            c[j] = make_float4(fmaf(k.x, w, c[j].x), fmaf(k.y, w, c[j].y), fmaf(k.z, w, c[j].z), fmaf(k.w, w, c[j].w));
-            part[j] = fmaf(c[j].w, q.w, fmaf(c[j].z, q.z, fmaf(c[j].y, q.y, c[j].x * q.x)));
-        }
-        const float o = sum_lanes<STEP_COLS>(part);
-        if (lane % 4 == 0)
-            a.o[((int64_t)t * a.hv + v) * a.dv + col + mine] = p.scale * o;
-        if (sizeof(T) != sizeof(float) && rounds_after(p.seqs, p.phase, s, t))
-#pragma unroll
-            for (int j = 0; j < STEP_COLS; j++)
-                c[j] = rounded_four<T>(c[j]);
+    for (int t = c.first; t < c.end; t++) {
+        const float o = c.template step<CHANNELS>(p, s, t);
+        if (threadIdx.x % 4 == 0)
+            p.a.o[((int64_t)t * p.a.hv + v) * p.a.dv + c.col + c.mine] = o;
     }
-#pragma unroll
-    for (int j = 0; j < STEP_COLS; j++)
-        store_four(to + 128 * j, c[j]);
-}
-
-/* The shapes of gdn_step_kernel: whole columns, words of four values. */
-static bool step_fits(const kvant_gdn_args *a)
-{
-    const uintptr_t gates = a->per_channel ? (uintptr_t)a->g : 0;
-    const uintptr_t at = (uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->state | gates;
-    return a->dk == 128 && a->dv % STEP_COLS == 0 && (at & 15) == 0 && ((a->ldq | a->ldk | a->slot_stride) & 3) == 0;
+    c.end_state();
 }
 
 static int gdn_supports(cuda_device *d, const void *args, kvant_diag *diag)
@@ -266,7 +204,7 @@ static size_t chunk_scratch(const cuda_device *d, const void *args)
     return gathered_bytes(a) + (gdn_chunk_fits(d, a) ? gdn_chunk_scratch(a) : 0);
 }
 
-template <typename T, bool CHANNELS> static void gdn_run_as(cuda_device *d, const kvant_gdn_args *a, int phase)
+static gdn_job job_of(const cuda_device *d, const kvant_gdn_args *a, int phase)
 {
     gdn_job p;
     p.a = *a;
@@ -274,11 +212,17 @@ template <typename T, bool CHANNELS> static void gdn_run_as(cuda_device *d, cons
     p.gathered = d->scratch;
     p.phase = phase;
     p.scale = (float)(1.0 / sqrt((double)a->dk));
+    return p;
+}
+
+template <typename T, bool CHANNELS> static void gdn_run_as(cuda_device *d, const kvant_gdn_args *a, int phase)
+{
+    const gdn_job p = job_of(d, a, phase);
     gather(d, p.seqs, (const T *)a->state, a->slot_stride, (int64_t)a->hv * a->dv * a->dk, phase, 1);
     const dim3 grid(cuda_blocks(a->dv, WARPS), (unsigned)a->hv, (unsigned)a->seqs.n_seqs);
     if (phase == PROMPT && gdn_chunk_fits(d, a))
         gdn_chunk_run(d, &p, d->scratch + gathered_bytes(a));
-    else if (step_fits(a))
+    else if (gdn_step_fits(a))
         cuda_launch(d, gdn_step_kernel<T, CHANNELS>, dim3(cuda_blocks(a->dv, STEP_COLS * STEP_WARPS), grid.y, grid.z),
                     32 * STEP_WARPS, 0, p);
     else if (a->dk <= 64)
@@ -310,6 +254,73 @@ static int gdn_step_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static void gather_states(cuda_device *d, const gdn_job &p)
+{
+    const int64_t n = (int64_t)p.a.hv * p.a.dv * p.a.dk;
+    if (p.a.state_type == KVANT_STATE_BF16)
+        gather(d, p.seqs, (const __nv_bfloat16 *)p.a.state, p.a.slot_stride, n, DECODE, 1);
+    else
+        gather(d, p.seqs, (const float *)p.a.state, p.a.slot_stride, n, DECODE, 1);
+}
+
+/* gdn_step, norm_gated. */
+static int step_fuse(cuda_device *d, const kvant_op *ops, int n)
+{
+    const kvant_gdn_args *g = (const kvant_gdn_args *)ops[0].args;
+    if (n < 2 || ops[1].id != KVANT_OP_NORM_GATED || !gdn_out_fits(g, (const kvant_norm_gated_args *)ops[1].args))
+        return 0;
+    const gdn_job p = job_of(d, g, DECODE);
+    gather_states(d, p);
+    gdn_out_run(d, p, (const kvant_norm_gated_args *)ops[1].args);
+    return 2;
+}
+
+/* conv_step, norm_l2, gdn_gates, gdn_step, norm_gated; products: those of the gates, if they are this launch's. */
+static int conv_fuse_with(cuda_device *d, const kvant_op *ops, int n, const front_gates &products)
+{
+    if (n < 5 || ops[0].id != KVANT_OP_CONV_STEP || ops[1].id != KVANT_OP_NORM_L2 || ops[2].id != KVANT_OP_GDN_GATES ||
+        ops[3].id != KVANT_OP_GDN_STEP || ops[4].id != KVANT_OP_NORM_GATED)
+        return 0;
+    const kvant_conv_args *c = (const kvant_conv_args *)ops[0].args;
+    const kvant_norm_l2_args *l = (const kvant_norm_l2_args *)ops[1].args;
+    const kvant_gdn_gates_args *s = (const kvant_gdn_gates_args *)ops[2].args;
+    const kvant_gdn_args *g = (const kvant_gdn_args *)ops[3].args;
+    const kvant_norm_gated_args *o = (const kvant_norm_gated_args *)ops[4].args;
+    if (!gdn_front_fits(c, l, s, g) || !gdn_out_fits(g, o))
+        return 0;
+    const gdn_job p = job_of(d, g, DECODE);
+    gdn_front_run(d, c, l, s, products, p);
+    gdn_out_run(d, p, o);
+    return 5;
+}
+
+static int conv_fuse(cuda_device *d, const kvant_op *ops, int n)
+{
+    return conv_fuse_with(d, ops, n, front_gates());
+}
+
+/* The rows of a product in f32 that gives every token's gates to y; NULL: not one. */
+static const float *gate_rows(const kvant_matmul_args *a, const float *y, const kvant_gdn_gates_args *s)
+{
+    const cuda_weight *w = (const cuda_weight *)a->w->packed;
+    return w && w->type == WT_f32 && !w->scale && w->row_bytes == (size_t)a->w->n_in * sizeof(float) && a->y == y &&
+                   a->m == s->n && a->ldy == s->h && a->w->n_out == s->h && a->w->n_in % 8 == 0 &&
+                   (((uintptr_t)a->x | (uintptr_t)(4 * a->ldx)) & 15) == 0 ? (const float *)w->data : NULL;
+}
+
+int cuda_gdn_fuse(cuda_device *d, const kvant_op *ops, int n)
+{
+    if (n < 7 || ops[0].id != KVANT_OP_MATMUL || ops[1].id != KVANT_OP_MATMUL || ops[4].id != KVANT_OP_GDN_GATES)
+        return 0;
+    const kvant_gdn_gates_args *s = (const kvant_gdn_gates_args *)ops[4].args;
+    const kvant_matmul_args *b = (const kvant_matmul_args *)ops[0].args, *a = (const kvant_matmul_args *)ops[1].args;
+    const front_gates m = { gate_rows(a, s->alpha, s), gate_rows(b, s->beta, s), a->x, a->ldx, (int)a->w->n_in };
+    if (!m.alpha || !m.beta || b->x != a->x || b->ldx != a->ldx || b->w->n_in != a->w->n_in)
+        return 0;
+    const int took = conv_fuse_with(d, ops + 2, n - 2, m);
+    return took ? took + 2 : 0;
+}
+
 static int chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     CUDA_TRY(gdn_supports(d, args, diag));
@@ -317,5 +328,7 @@ static int chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-const cuda_op cuda_op_gdn_step = { gdn_supports, gdn_scratch, gdn_step_run };
+const cuda_op cuda_op_gdn_step = { gdn_supports, gdn_scratch, gdn_step_run, step_fuse };
 const cuda_op cuda_op_gdn_chunk = { gdn_supports, chunk_scratch, chunk_run };
+const cuda_op cuda_op_conv_step = { conv_supports, conv_scratch, conv_step_run, conv_fuse };
+const cuda_op cuda_op_conv_chunk = { conv_supports, conv_scratch, conv_chunk_run };

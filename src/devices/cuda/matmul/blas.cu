@@ -1,4 +1,4 @@
-/* blas.cu: bf16 matrix products by cuBLASLt, for batches where it is best.  The library is found at run time by its
+/* blas.cu: matrix products in bf16 and TF32 by cuBLASLt, for batches where it is best.  The library is found at run time by its
  * name, as the driver is: a machine without it uses the kernels of matmul_tiles.cu.  Where the toolkit that builds this
  * has no header of it, it is left out.
  *
@@ -14,7 +14,8 @@ enum { PLANS = 128 };
 
 typedef struct plan {
     int m;
-    int64_t n, k, ldy;
+    bool f32;                      /* matrix and activations in f32, products in TF32; else bf16 */
+    int64_t n, k, ldx, ldy;
     uint64_t used;                 /* 0: free */
     cublasLtMatrixLayout_t w, x, y;
     cublasLtMatmulAlgo_t algo;
@@ -23,7 +24,7 @@ typedef struct plan {
 struct cuda_blas {
     void *lib;
     cublasLtHandle_t handle;
-    cublasLtMatmulDesc_t desc;
+    cublasLtMatmulDesc_t desc, desc_f32;
     cublasLtMatmulPreference_t pref;
     uint64_t clock;
     plan plans[PLANS];
@@ -70,6 +71,8 @@ static bool prepare(cuda_blas *b)
     return b->create(&b->handle) == CUBLAS_STATUS_SUCCESS &&
            b->desc_create(&b->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
            b->desc_set(b->desc, CUBLASLT_MATMUL_DESC_TRANSA, &t, sizeof t) == CUBLAS_STATUS_SUCCESS &&
+           b->desc_create(&b->desc_f32, CUBLAS_COMPUTE_32F_FAST_TF32, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+           b->desc_set(b->desc_f32, CUBLASLT_MATMUL_DESC_TRANSA, &t, sizeof t) == CUBLAS_STATUS_SUCCESS &&
            b->pref_create(&b->pref) == CUBLAS_STATUS_SUCCESS &&
            b->pref_set(b->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &work, sizeof work) == CUBLAS_STATUS_SUCCESS;
 }
@@ -111,9 +114,16 @@ void cuda_blas_close(cuda_device *d)
         b->pref_destroy(b->pref);
     if (b->desc)
         b->desc_destroy(b->desc);
+    if (b->desc_f32)
+        b->desc_destroy(b->desc_f32);
     if (b->handle)
         b->destroy(b->handle);
     free(b);
+}
+
+static cublasLtMatmulDesc_t desc_of(const cuda_blas *b, const plan *p)
+{
+    return p->f32 ? b->desc_f32 : b->desc;
 }
 
 /* Column-major views: y[n x m] = w[k x n] transposed times x[k x m]. */
@@ -121,25 +131,27 @@ static cublasStatus_t make_plan(cuda_blas *b, plan *p)
 {
     cublasLtMatmulHeuristicResult_t found;
     int count = 0;
-    cublasStatus_t rc = b->layout_create(&p->w, CUDA_R_16BF, (uint64_t)p->k, (uint64_t)p->n, p->k);
+    const cudaDataType_t type = p->f32 ? CUDA_R_32F : CUDA_R_16BF;
+    cublasStatus_t rc = b->layout_create(&p->w, type, (uint64_t)p->k, (uint64_t)p->n, p->k);
     if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = b->layout_create(&p->x, CUDA_R_16BF, (uint64_t)p->k, (uint64_t)p->m, p->k);
+        rc = b->layout_create(&p->x, type, (uint64_t)p->k, (uint64_t)p->m, p->ldx);
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = b->layout_create(&p->y, CUDA_R_32F, (uint64_t)p->n, (uint64_t)p->m, p->ldy);
     if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = b->heuristic(b->handle, b->desc, p->w, p->x, p->y, p->y, b->pref, 1, &found, &count);
+        rc = b->heuristic(b->handle, desc_of(b, p), p->w, p->x, p->y, p->y, b->pref, 1, &found, &count);
     if (rc != CUBLAS_STATUS_SUCCESS || count < 1)
         return rc != CUBLAS_STATUS_SUCCESS ? rc : CUBLAS_STATUS_NOT_SUPPORTED;
     p->algo = found.algo;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t find_plan(cuda_blas *b, int m, int64_t n, int64_t k, int64_t ldy, plan **out)
+static cublasStatus_t find_plan(cuda_blas *b, const plan &want, plan **out)
 {
     plan *old = &b->plans[0];
     for (int i = 0; i < PLANS; i++) {
         plan *p = &b->plans[i];
-        if (p->used && p->m == m && p->n == n && p->k == k && p->ldy == ldy) {
+        if (p->used && p->m == want.m && p->n == want.n && p->k == want.k && p->ldx == want.ldx && p->ldy == want.ldy &&
+            p->f32 == want.f32) {
             *out = p;
             p->used = ++b->clock;
             return CUBLAS_STATUS_SUCCESS;
@@ -147,10 +159,7 @@ static cublasStatus_t find_plan(cuda_blas *b, int m, int64_t n, int64_t k, int64
         old = p->used < old->used ? p : old;
     }
     drop_plan(b, old);
-    old->m = m;
-    old->n = n;
-    old->k = k;
-    old->ldy = ldy;
+    *old = want;
     *out = old;
     const cublasStatus_t rc = make_plan(b, old);
     if (rc == CUBLAS_STATUS_SUCCESS)
@@ -160,20 +169,35 @@ static cublasStatus_t find_plan(cuda_blas *b, int m, int64_t n, int64_t k, int64
     return rc;
 }
 
-int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, float *y, int m, int64_t n, int64_t k, int64_t ldy,
-                     void *work, kvant_diag *diag)
+static int run(cuda_device *d, const plan &want, const void *w, const void *x, float *y, void *work, kvant_diag *diag)
 {
     const float one = 1.0f, zero = 0.0f;
     cuda_blas *b = d->blas;
     plan *p = NULL;
-    cublasStatus_t rc = find_plan(b, m, n, k, ldy, &p);
+    cublasStatus_t rc = find_plan(b, want, &p);
     if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = b->matmul(b->handle, b->desc, &one, w, p->w, x, p->x, &zero, y, p->y, y, p->y, &p->algo, work,
+        rc = b->matmul(b->handle, desc_of(b, p), &one, w, p->w, x, p->x, &zero, y, p->y, y, p->y, &p->algo, work,
                        CUDA_BLAS_WORK, d->stream);
     if (rc != CUBLAS_STATUS_SUCCESS)
-        return cuda_fail(diag, KVANT_EDEVICE, "device cuda: cuBLASLt: status %d for %d x %lld x %lld", (int)rc, m,
-                         (long long)n, (long long)k);
+        return cuda_fail(diag, KVANT_EDEVICE, "device cuda: cuBLASLt: status %d for %d x %lld x %lld", (int)rc, want.m,
+                         (long long)want.n, (long long)want.k);
     return KVANT_OK;
+}
+
+int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, float *y, int m, int64_t n, int64_t k, int64_t ldy,
+                     void *work, kvant_diag *diag)
+{
+    plan want = {};
+    want.m = m, want.n = n, want.k = k, want.ldx = k, want.ldy = ldy;
+    return run(d, want, w, x, y, work, diag);
+}
+
+int cuda_blas_matmul_f32(cuda_device *d, const float *w, const float *x, float *y, int m, int64_t n, int64_t k,
+                         int64_t ldx, int64_t ldy, void *work, kvant_diag *diag)
+{
+    plan want = {};
+    want.m = m, want.n = n, want.k = k, want.ldx = ldx, want.ldy = ldy, want.f32 = true;
+    return run(d, want, w, x, y, work, diag);
 }
 #else
 void cuda_blas_open(cuda_device *d)
@@ -191,5 +215,12 @@ int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, float *y, int
 {
     (void)d, (void)w, (void)x, (void)y, (void)m, (void)n, (void)k, (void)ldy, (void)work;
     return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: built without cuBLASLt");
+}
+
+int cuda_blas_matmul_f32(cuda_device *d, const float *w, const float *x, float *y, int m, int64_t n, int64_t k,
+                         int64_t ldx, int64_t ldy, void *work, kvant_diag *diag)
+{
+    (void)ldx;
+    return cuda_blas_matmul(d, w, x, y, m, n, k, ldy, work, diag);
 }
 #endif

@@ -3,6 +3,8 @@
 #include "devices/cuda/matmul/coded.cuh"
 
 enum { LINES_ALIGN = 8 }; /* lines of an expert begin at a multiple: the swizzle's period */
+enum { SORT_THREADS = 1024 };
+static_assert((int)SORT_THREADS >= (int)MM_EXPERTS, "a thread has one expert");
 
 /* Columns of a tile: with experts, about as many as each has rows. */
 static int columns_of(const cuda_device *d, const mm &p)
@@ -91,29 +93,59 @@ static size_t part_bytes(const cuda_device *d, int split, const mm &p)
                : 0;
 }
 
-/* Scratch: the image, parts of split products, rows by line, tiles, their number. */
-size_t cuda_coded_scratch(const cuda_device *d, int type, const mm &p)
+/* Of rows by line, tiles, their number. */
+static size_t list_bytes(const cuda_device *d, const mm &p)
 {
-    return image_bytes(d, p) + part_bytes(d, share_of(d, type, p).split, p) +
-           (p.ids ? rows_bytes(d, p) + (size_t)tiles_of(d, p) * sizeof(coded_tile) + sizeof(int) : 0);
+    return p.ids ? cuda_aligned(rows_bytes(d, p) + (size_t)tiles_of(d, p) * sizeof(coded_tile) + sizeof(int)) : 0;
 }
 
-/* One thread: where experts' lines begin (to count), and the tiles. */
+/* Scratch: the lists, at the same place for all products of the same ids; the image, parts of split products. */
+size_t cuda_coded_scratch(const cuda_device *d, int type, const mm &p)
+{
+    return list_bytes(d, p) + image_bytes(d, p) + part_bytes(d, share_of(d, type, p).split, p);
+}
+
+/* The sum of the values of the block's threads before this one, and (all) of all; SORT_THREADS threads. */
+static __device__ __forceinline__ int sum_before(int v, int *all)
+{
+    __shared__ int warps[SORT_THREADS / 32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int sum = v;
+    for (int m = 1; m < 32; m *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, sum, m);
+        sum += lane >= m ? other : 0;
+    }
+    if (lane == 31)
+        warps[warp] = sum;
+    __syncthreads();
+    int before = 0;
+    *all = 0;
+    for (int w = 0; w < SORT_THREADS / 32; w++) {
+        before += w < warp ? warps[w] : 0;
+        *all += warps[w];
+    }
+    __syncthreads();
+    return before + sum - v;
+}
+
+/* An expert to a thread: where its lines begin (to count), and its tiles. */
 static __device__ void lay_out(int *count, int n_expert, int columns, coded_tile *tiles, int *n_tiles)
 {
-    int line = 0, t = 0;
-    for (int e = 0; e < n_expert; e++) {
-        const int n = count[e];
+    const int e = threadIdx.x, n = e < n_expert ? count[e] : 0;
+    int all;
+    const int line = sum_before((n + LINES_ALIGN - 1) / LINES_ALIGN * LINES_ALIGN, &all);
+    int t = sum_before((n + columns - 1) / columns, &all);
+    if (e < n_expert)
         count[e] = line;
-        for (int i = 0; i < n; i += columns)
-            tiles[t++] = { e, line + i, min(n - i, columns) };
-        line += (n + LINES_ALIGN - 1) / LINES_ALIGN * LINES_ALIGN;
-    }
-    *n_tiles = t;
+    for (int i = 0; i < n; i += columns)
+        tiles[t++] = { e, line + i, min(n - i, columns) };
+    if (e == 0)
+        *n_tiles = all;
 }
 
 /* One block.  The order inside an expert is not fixed and does not matter: an output is computed from its row alone. */
-static __global__ void sort_kernel(const int32_t *ids, int n, int n_expert, int columns, int lines, int32_t *rows,
+static __global__ void __launch_bounds__(SORT_THREADS)
+    sort_kernel(const int32_t *ids, int n, int n_expert, int columns, int lines, int32_t *rows,
                                    coded_tile *tiles, int *n_tiles)
 {
     __shared__ int count[MM_EXPERTS];
@@ -127,8 +159,7 @@ static __global__ void sort_kernel(const int32_t *ids, int n, int n_expert, int 
     for (int i = threadIdx.x; i < n; i += blockDim.x)
         atomicAdd(&count[ids[i]], 1);
     __syncthreads();
-    if (threadIdx.x == 0)
-        lay_out(count, n_expert, columns, tiles, n_tiles);
+    lay_out(count, n_expert, columns, tiles, n_tiles);
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += blockDim.x)
         rows[atomicAdd(&count[ids[i]], 1)] = i;
@@ -202,13 +233,13 @@ void cuda_coded(const cuda_device *d, int type, const mm &job)
     const share by = share_of(d, type, p);
     const int split = by.split;
     const int64_t lines = lines_of(d, p), cells = panels_of(p) * (PANEL_LINE / 16);
-    uint8_t *image = d->scratch, *part = image + image_bytes(d, p), *lists = part + part_bytes(d, split, p);
+    uint8_t *lists = d->scratch, *image = lists + list_bytes(d, p), *part = image + image_bytes(d, p);
     int32_t *rows = p.ids ? (int32_t *)lists : NULL;
     coded_tile *tiles = p.ids ? (coded_tile *)(lists + rows_bytes(d, p)) : NULL;
     int *n_tiles = p.ids ? (int *)(tiles + tiles_of(d, p)) : NULL;
 
-    if (p.ids)
-        cuda_launch(d, sort_kernel, dim3(1), 1024, 0, p.ids, p.rows, p.n_expert, columns_of(d, p), (int)lines, rows,
+    if (p.ids && !p.sorted)
+        cuda_launch(d, sort_kernel, dim3(1), SORT_THREADS, 0, p.ids, p.rows, p.n_expert, columns_of(d, p), (int)lines, rows,
                     tiles, n_tiles);
     if (!(job.beside & BESIDE_LAST))
         cuda_launch(d, image_kernel, dim3((unsigned)lines, cuda_blocks(cells, 256)), 256, 0, p,

@@ -8,6 +8,7 @@
 #include "devices/cuda/matmul/mm.cuh"
 
 enum { WARPS = 4, ROWS = 2 };
+enum { SMALL_VALUES = 1 << 15, SMALL_BYTES = 8 << 20 }; /* of a result, and of the matrix of it */
 
 /* acc[m][r] += the eight weights w[r] times values 8c .. of x row m. */
 template <int M>
@@ -89,7 +90,7 @@ static __device__ __forceinline__ void by_pieces(const mm &p, const uint8_t *con
     }
 }
 
-/* blockIdx.y: the batch (M rows), or with ids the row. */
+/* blockIdx.y: the batch (M rows), or with ids the row; blockIdx.z: the matrix. */
 template <int T, int M>
 static __global__ void __launch_bounds__(32 * WARPS, M == 1 ? 6 : 5) gemv_kernel(mm p, int64_t pair)
 {
@@ -98,7 +99,7 @@ static __global__ void __launch_bounds__(32 * WARPS, M == 1 ? 6 : 5) gemv_kernel
     const int64_t out[ROWS] = { pair ? unit : unit * ROWS, pair ? unit + pair : unit * ROWS + 1 };
     const int64_t chunks = wide<T>() && !p.w_vec ? 0 : p.n_in / 8;
     const int r0 = (int)blockIdx.y * M, left = p.rows - r0;
-    const uint8_t *row[ROWS];
+    const uint8_t *row[ROWS], *matrix = blockIdx.z ? p.w2 : p.w;
     float acc[M][ROWS] = {};
     constexpr int UNROLL = M == 1 ? 4 : 2;
     uint4 next[UNROLL][ROWS];
@@ -114,7 +115,7 @@ static __global__ void __launch_bounds__(32 * WARPS, M == 1 ? 6 : 5) gemv_kernel
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         const int64_t o = out[r] < p.n_out ? out[r] : p.n_out - 1;
-        row[r] = p.w + ((int64_t)e * p.n_out + o) * p.row_bytes;
+        row[r] = matrix + ((int64_t)e * p.n_out + o) * p.row_bytes;
     }
     const float *x = p.x + (int64_t)(r0 / p.x_div) * p.ldx;
     if constexpr (half_wide<T>()) {
@@ -169,7 +170,7 @@ static __global__ void __launch_bounds__(32 * WARPS, M == 1 ? 6 : 5) gemv_kernel
             sum[r] = warp_sum(acc[m][r]) * scale;
         if (lane != 0 || m >= left)
             continue;
-        float *y = p.y + (int64_t)(r0 + m) * p.ldy;
+        float *y = (blockIdx.z ? p.y2 : p.y) + (int64_t)(r0 + m) * (blockIdx.z ? p.ldy2 : p.ldy);
         if (pair)
             sum[0] = sum[0] / (1.0f + expf(-sum[0])) * sum[1]; /* as swiglu */
         y[out[0]] = sum[0];
@@ -178,16 +179,22 @@ static __global__ void __launch_bounds__(32 * WARPS, M == 1 ? 6 : 5) gemv_kernel
     }
 }
 
+/* Each row has blocks of its own; the matrix comes from the L2 then. */
+bool cuda_gemv_small(int rows, int64_t n_out, int64_t row_bytes)
+{
+    return rows * n_out <= SMALL_VALUES && rows <= 65535 && n_out * row_bytes <= SMALL_BYTES;
+}
+
 template <int T> static void launch(const cuda_device *d, const mm &p, int64_t pair)
 {
     const int64_t units = pair ? pair : (p.n_out + ROWS - 1) / ROWS;
-    const unsigned blocks = cuda_blocks(units, WARPS);
-    if (p.ids || p.rows == 1)
-        cuda_launch(d, gemv_kernel<T, 1>, dim3(blocks, (unsigned)p.rows), 32 * WARPS, 0, p, pair);
+    const unsigned blocks = cuda_blocks(units, WARPS), matrices = p.rows2 ? 2 : 1;
+    if (p.ids || p.rows == 1 || cuda_gemv_small(p.rows, p.n_out, p.row_bytes))
+        cuda_launch(d, gemv_kernel<T, 1>, dim3(blocks, (unsigned)p.rows, matrices), 32 * WARPS, 0, p, pair);
     else if (p.rows <= 4)
-        cuda_launch(d, gemv_kernel<T, 4>, dim3(blocks), 32 * WARPS, 0, p, pair);
+        cuda_launch(d, gemv_kernel<T, 4>, dim3(blocks, 1, matrices), 32 * WARPS, 0, p, pair);
     else
-        cuda_launch(d, gemv_kernel<T, GEMV_ROWS>, dim3(blocks), 32 * WARPS, 0, p, pair);
+        cuda_launch(d, gemv_kernel<T, GEMV_ROWS>, dim3(blocks, 1, matrices), 32 * WARPS, 0, p, pair);
 }
 
 #define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) launch<WT_##sym>,

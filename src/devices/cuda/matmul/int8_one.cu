@@ -57,22 +57,9 @@ static __device__ __forceinline__ void take_row(const mm &p, const float *x, flo
     }
 }
 
-/* A warp's sums of a tile, to its place in `part`: the lanes of a quad have different groups of the same two rows. */
-static __device__ __forceinline__ void leave(const float *acc, float *part)
-{
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float s = acc[r];
-        s += __shfl_xor_sync(0xffffffffu, s, 1);
-        s += __shfl_xor_sync(0xffffffffu, s, 2);
-        if (threadIdx.x % 4 == 0)
-            part[threadIdx.x % 32 / 4 + 8 * r] = s;
-    }
-}
-
 /* The team's first 16 threads: sums over its warps, in their order; old: what p.add had there. */
-static __device__ __forceinline__ void finish(const mm &p, const float *part, int64_t tile, int64_t pair, float scale,
-                                              int i, int warps, float old)
+static __device__ __forceinline__ void finish(const mm &p, float *y, const float *part, int64_t tile, int64_t pair,
+                                              float scale, int i, int warps, float old)
 {
     float s = 0.0f;
     for (int w = 0; w < warps; w++)
@@ -81,7 +68,7 @@ static __device__ __forceinline__ void finish(const mm &p, const float *part, in
     const int64_t to = tile_place(p, tile, i, pair);
     if (to < 0)
         return;
-    p.y[(int64_t)blockIdx.y * p.ldy + to] = s;
+    y[to] = s;
     if (p.add)
         p.add[to] = old + s;
 }
@@ -92,7 +79,7 @@ static __device__ __forceinline__ void team_meet(int team, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory");
 }
 
-/* blockIdx.y: the row, with ids against its own expert.  A team of `warps` warps takes every gridDim.x * teams-th tile;
+/* blockIdx.y: the row, with ids against its own expert, or of the second matrix.  A team of `warps` warps takes every gridDim.x * teams-th tile;
  * copies run ahead over the end of one. */
 template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_kernel(mm p, int64_t pair, int warps)
 {
@@ -107,15 +94,18 @@ template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_ke
     const uint32_t mine = (uint32_t)(threadIdx.x / 32 * TURNS * TURN),
                    acts = (uint32_t)(blockDim.x / 32 * TURNS * TURN);
     const uint32_t numbers = acts + (uint32_t)(p.n_in + 15) / 16 * 16;
+    const int row = (int)blockIdx.y, second = row - p.rows; /* of the second matrix, if it is not negative */
     int e = 0;
 
-    beside_begin(p);
-    if (p.ids) { /* written by a launch before: nothing can be fetched ahead */
+    if (p.ids && second < 0) { /* written by a launch before: nothing can be fetched ahead */
         pdl_wait();
-        e = p.ids[blockIdx.y];
-    }
-    const uint8_t *matrix = p.w + (int64_t)e * p.n_out * p.row_bytes;
-    const float *x = p.x + (int64_t)(blockIdx.y / p.x_div) * p.ldx;
+        pdl_go(); /* the launch behind it may read the ids at once (int8_sum.cu) */
+        e = p.ids[row];
+    } else
+        beside_begin(p);
+    const uint8_t *matrix = second < 0 ? p.w + (int64_t)e * p.n_out * p.row_bytes : p.w2;
+    const float *x = p.x + (int64_t)(second < 0 ? row / p.x_div : second) * p.ldx;
+    float *y = second < 0 ? p.y + row * p.ldy : p.y2 + second * p.ldy2;
     float v[2][8], gain[2][8];
     int8_cursor<T> next;
     int64_t ahead = own;
@@ -161,7 +151,7 @@ template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_ke
         leave(acc, part + warp * INT8_TILE);
         team_meet(team, 32 * warps); /* the other half of parts is free: all have read it before they came here */
         if (member < INT8_TILE)
-            finish(p, part, tile, pair, scale, member, warps, old);
+            finish(p, y, part, tile, pair, scale, member, warps, old);
     }
     beside_end(p);
 }
@@ -203,18 +193,34 @@ template <int T> static size_t room(const mm &p, size_t most)
     return teams ? bytes_of<T>(p, teams) : 0;
 }
 
+/* Blocks of a row, one of them on a multiprocessor: those whose last one is done first, where the begin and the end of a
+ * block take as long as two tiles of a team. */
+static unsigned blocks_of(int n_sm, int64_t tiles, int teams, int rows)
+{
+    const int64_t most = (tiles + teams - 1) / teams;
+    int64_t best = 1, least = INT64_MAX;
+    for (int64_t b = 1; b <= most && b <= n_sm; b++) {
+        const int64_t waves = (b * rows + n_sm - 1) / n_sm, turns = (tiles + b * teams - 1) / (b * teams);
+        if (waves * (turns + 2) < least) {
+            least = waves * (turns + 2);
+            best = b;
+        }
+    }
+    return (unsigned)best;
+}
+
 template <int T> static void run(const cuda_device *d, const mm &p, int64_t pair)
 {
     const int warps = warps_of(p);
     const int64_t tiles = int8_tiles(p, pair);
     int teams = teams_of<T>(p, d->smem_max);
-    while (teams > least_teams(p) && (teams - 1) * (int64_t)d->n_sm >= tiles * p.rows)
+    const int rows = p.rows + p.rows2;
+    while (teams > least_teams(p) && (teams - 1) * (int64_t)d->n_sm >= tiles * rows)
         teams--;
-    const int64_t blocks = (tiles + teams - 1) / teams, most = (d->n_sm + p.rows - 1) / p.rows;
     const size_t bytes = bytes_of<T>(p, teams);
     cuda_smem(one_kernel<T>, bytes);
-    cuda_launch(d, one_kernel<T>, dim3((unsigned)(blocks < most ? blocks : most), (unsigned)p.rows), 32 * warps * teams,
-                bytes, p, pair, warps);
+    cuda_launch(d, one_kernel<T>, dim3(blocks_of(d->n_sm, tiles, teams, rows), (unsigned)rows), 32 * warps * teams, bytes,
+                p, pair, warps);
 }
 
 template <int T> static const int8_kernels *kernels_of()

@@ -205,4 +205,17 @@ static __device__ __forceinline__ void use_unit_one(const uint32_t *row, uint32_
     }
 }
 
+/* A warp's sums of a tile, to its place in `part`: the lanes of a quad have different groups of the same two rows. */
+static __device__ __forceinline__ void leave(const float *acc, float *part)
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float s = acc[r];
+        s += __shfl_xor_sync(0xffffffffu, s, 1);
+        s += __shfl_xor_sync(0xffffffffu, s, 2);
+        if (threadIdx.x % 4 == 0)
+            part[threadIdx.x % 32 / 4 + 8 * r] = s;
+    }
+}
+
 #endif

@@ -1,12 +1,14 @@
-/* matmul.cu: embed, matmul, matmul_id for every weight type in file layout: which kernel runs, what is fused.
+/* matmul.cu: embed and matmul for every weight type in file layout: which kernel runs, what is fused (few.cuh).
  *
  * Mode auto: few rows of 4- to 8-bit weights in integers (int8.cuh); more rows of weights with blocks, and experts', in
  * bf16 (coded.cuh); many of any by cuBLASLt (matmul_blas.cu).  Else few rows: gemv.cu, gemv_stream.cu; many:
  * matmul_tiles.cu.  Nothing is read back. */
 #include "devices/cuda/matmul/coded.cuh"
+#include "devices/cuda/matmul/few.cuh"
+#include "devices/cuda/gdn/gdn_front.cuh"
 #include "devices/cuda/ops/row_norm.cuh"
 
-static mm mm_of(const kvant_weight *w, const float *x, float *y, int64_t ldx, int64_t ldy, int rows, int x_div)
+mm cuda_mm_of(const kvant_weight *w, const float *x, float *y, int64_t ldx, int64_t ldy, int rows, int x_div)
 {
     const cuda_weight *c = (const cuda_weight *)w->packed;
     mm p;
@@ -29,7 +31,7 @@ static mm mm_of(const kvant_weight *w, const float *x, float *y, int64_t ldx, in
     return p;
 }
 
-static int weight_supports(const kvant_weight *w, const char *op, kvant_diag *diag)
+int cuda_weight_supports(const kvant_weight *w, const char *op, kvant_diag *diag)
 {
     if (cuda_wtype_find(w->type) < 0)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %s: weight type %s has no kernels here", op,
@@ -37,7 +39,7 @@ static int weight_supports(const kvant_weight *w, const char *op, kvant_diag *di
     return KVANT_OK;
 }
 
-static int loaded(const kvant_weight *w, const char *op, kvant_diag *diag)
+int cuda_weight_loaded(const kvant_weight *w, const char *op, kvant_diag *diag)
 {
     if (!w->packed)
         return cuda_fail(diag, KVANT_EINVAL, "device cuda: %s: weight %.64s was not loaded", op,
@@ -45,8 +47,7 @@ static int loaded(const kvant_weight *w, const char *op, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* Of a weight that was loaded. */
-static int wtype_of(const kvant_weight *w)
+int cuda_wtype_of(const kvant_weight *w)
 {
     return ((const cuda_weight *)w->packed)->type;
 }
@@ -54,12 +55,12 @@ static int wtype_of(const kvant_weight *w)
 static int matmul_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     (void)d;
-    return weight_supports(((const kvant_matmul_args *)args)->w, "matmul", diag);
+    return cuda_weight_supports(((const kvant_matmul_args *)args)->w, "matmul", diag);
 }
 
 static mm mm_of_args(const kvant_matmul_args *a)
 {
-    return mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
+    return cuda_mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
 }
 
 /* Whether it goes by coded.cuh: enough rows, and too few for copies of the matrix. */
@@ -67,32 +68,38 @@ static bool in_registers(const cuda_device *d, const kvant_matmul_args *a)
 {
     if (a->compute == KVANT_COMPUTE_F32 || !a->w->packed)
         return false;
-    return cuda_coded_pays(d, wtype_of(a->w), a->m) && cuda_coded_takes(d, wtype_of(a->w), mm_of_args(a));
+    return cuda_coded_pays(d, cuda_wtype_of(a->w), a->m) && cuda_coded_takes(d, cuda_wtype_of(a->w), mm_of_args(a));
 }
 
 /* Whether the product goes by int8.cuh. */
 static bool in_integers(const cuda_device *d, const kvant_matmul_args *a)
 {
     return a->compute != KVANT_COMPUTE_F32 && a->w->packed && a->m > 0 && !in_registers(d, a) &&
-           cuda_int8_takes(d, wtype_of(a->w), mm_of_args(a));
+           cuda_int8_takes(d, cuda_wtype_of(a->w), mm_of_args(a));
 }
 
 static size_t matmul_scratch(const cuda_device *d, const void *args)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)args;
     return in_integers(d, a)    ? cuda_int8_scratch(mm_of_args(a))
-           : in_registers(d, a) ? cuda_coded_scratch(d, wtype_of(a->w), mm_of_args(a))
+           : in_registers(d, a) ? cuda_coded_scratch(d, cuda_wtype_of(a->w), mm_of_args(a))
                                 : cuda_blas_scratch(d, args);
+}
+
+/* Whether gemv.cu takes what is neither in_registers nor in_integers nor cuBLAS's. */
+static bool by_gemv(const kvant_matmul_args *a)
+{
+    return a->m <= GEMV_ROWS || cuda_gemv_small(a->m, a->w->n_out, mm_of_args(a).row_bytes);
 }
 
 static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)args;
-    CUDA_TRY(loaded(a->w, "matmul", diag));
+    CUDA_TRY(cuda_weight_loaded(a->w, "matmul", diag));
     if (a->m <= 0)
         return KVANT_OK;
     const mm p = mm_of_args(a);
-    const int type = wtype_of(a->w);
+    const int type = cuda_wtype_of(a->w);
     if (in_registers(d, a)) {
         cuda_coded(d, type, p);
         return KVANT_OK;
@@ -103,15 +110,14 @@ static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
     }
     if (cuda_blas_takes(d, a))
         return cuda_blas_run(d, a, p, diag);
-    if (a->m <= GEMV_ROWS)
+    if (by_gemv(a))
         cuda_gemv(d, type, p, 0);
     else
         cuda_tiles(d, type, p, a->compute == KVANT_COMPUTE_F32);
     return KVANT_OK;
 }
 
-/* Values of gate and up where the op after a matmul is their swiglu, in place over the gate half; else 0. */
-static int64_t swiglu_after(const kvant_op *ops, int n)
+int64_t cuda_swiglu_after(const kvant_op *ops, int n)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args;
     if (n < 2 || ops[1].id != KVANT_OP_SWIGLU)
@@ -122,13 +128,6 @@ static int64_t swiglu_after(const kvant_op *ops, int n)
     return fits ? s->f : 0;
 }
 
-/* Of a product: its job, its type, and whether it goes by integers. */
-struct few {
-    mm p;
-    int type;
-    bool int8;
-};
-
 /* As a product of few rows, if it is one; false else. */
 static bool few_rows(const cuda_device *d, const kvant_op *op, few *f)
 {
@@ -136,10 +135,10 @@ static bool few_rows(const cuda_device *d, const kvant_op *op, few *f)
     if (op->id != KVANT_OP_MATMUL || a->m < 1 || !a->w->packed)
         return false;
     f->int8 = in_integers(d, a);
-    if (!f->int8 && (a->m > GEMV_ROWS || cuda_blas_takes(d, a)))
+    if (!f->int8 && (!by_gemv(a) || in_registers(d, a) || cuda_blas_takes(d, a)))
         return false;
     f->p = mm_of_args(a);
-    f->type = wtype_of(a->w);
+    f->type = cuda_wtype_of(a->w);
     return true;
 }
 
@@ -159,38 +158,68 @@ static void run_few(cuda_device *d, const few *f, int64_t pair)
 
 enum { BESIDE_MOST = 4 };
 
-static bool apart(const float *a, int64_t n, const float *b, int64_t m)
+/* The product at ops[1] of the row that the norm at ops[0] gives (and its swiglu). */
+static int product_next(const cuda_device *d, const kvant_op *ops, int n, norm_next *o)
 {
-    return a + n <= b || b + m <= a;
-}
-
-/* matmul, norm_add_rms of its result, matmul of the norm (and swiglu) for one row: two launches.  The first adds to the
- * residual row, every block of the second normalises that row for itself. */
-static int fuse_norm(cuda_device *d, const kvant_op *ops, int n)
-{
-    few a, b;
-    if (n < 3 || ops[1].id != KVANT_OP_NORM_ADD_RMS || !few_rows(d, &ops[0], &a) || !few_rows(d, &ops[2], &b) ||
-        !one_row(&a) || !one_row(&b))
+    const kvant_norm_add_rms_args *s = (const kvant_norm_add_rms_args *)ops[0].args;
+    few *b = &o->b;
+    if (!few_rows(d, &ops[1], b) || !one_row(b))
         return 0;
-    const kvant_norm_add_rms_args *s = (const kvant_norm_add_rms_args *)ops[1].args;
-    mm *p = &a.p, *q = &b.p;
-    if (s->n != 1 || s->add != p->y || s->d != p->n_out || s->y != q->x || s->d != q->n_in ||
-        !row_fits(s->x, s->y, s->w, 0, 0, s->d) || !apart(s->x, s->d, p->x, p->n_in) ||
-        !apart(s->x, s->d, p->y, s->d) ||
-        !apart(s->x, s->d, q->y, q->n_out) || !apart(s->x, s->d, s->y, s->d) || !apart(s->y, s->d, q->y, q->n_out))
+    mm *q = &b->p;
+    if (s->y != q->x || s->d != q->n_in || !apart(s->x, s->d, q->y, q->n_out) || !apart(s->y, s->d, q->y, q->n_out))
         return 0;
-    const int64_t pair = swiglu_after(ops + 2, n - 2);
-    p->add = s->x;
     q->x = s->x;
     q->x_vec = 1;
     q->norm = s->w;
     q->normed = s->y;
     q->eps = s->eps;
-    if (b.int8 && !cuda_int8_takes(d, b.type, *q))
+    if (b->int8 && !cuda_int8_takes(d, b->type, *q))
         return 0;
+    o->pair = cuda_swiglu_after(ops + 1, n - 1);
+    return o->pair ? 3 : 2;
+}
+
+bool cuda_norm_next(const cuda_device *d, const kvant_op *ops, int n, const float *add, norm_next *o)
+{
+    memset(o, 0, sizeof *o);
+    if (n < 2 || ops[0].id != KVANT_OP_NORM_ADD_RMS)
+        return false;
+    const kvant_norm_add_rms_args *s = (const kvant_norm_add_rms_args *)ops[0].args;
+    if (s->n != 1 || s->add != add || !row_fits(s->x, s->y, s->w, 0, 0, s->d) || !apart(s->x, s->d, add, s->d) ||
+        !apart(s->x, s->d, s->y, s->d))
+        return false;
+    o->x = s->x;
+    o->d = s->d;
+    o->ops = ops;
+    o->took = cuda_router_takes(d, ops, n);
+    o->route = o->took > 0;
+    if (!o->route)
+        o->took = product_next(d, ops, n, o);
+    return o->took > 0;
+}
+
+void cuda_norm_next_run(cuda_device *d, const norm_next *o)
+{
+    if (o->route)
+        cuda_router(d, o->ops, o->took);
+    else
+        run_few(d, &o->b, o->pair);
+}
+
+/* matmul, norm_add_rms of its result, and what takes the norm's row: two launches.  The first adds to the residual row,
+ * every block of the second normalises that row for itself. */
+static int fuse_norm(cuda_device *d, const kvant_op *ops, int n)
+{
+    const kvant_matmul_args *m = (const kvant_matmul_args *)ops[0].args;
+    few a;
+    norm_next next;
+    if (n < 3 || !few_rows(d, &ops[0], &a) || !one_row(&a) || !cuda_norm_next(d, ops + 1, n - 1, m->y, &next) ||
+        next.d != a.p.n_out || !apart(next.x, next.d, a.p.x, a.p.n_in))
+        return 0;
+    a.p.add = next.x;
     run_few(d, &a, 0);
-    run_few(d, &b, pair);
-    return pair ? 4 : 3;
+    cuda_norm_next_run(d, &next);
+    return 1 + next.took;
 }
 
 static bool outputs_apart(const kvant_matmul_args *a, const kvant_matmul_args *b)
@@ -210,7 +239,7 @@ static bool of_same_x(const cuda_device *d, const kvant_op *ops, int k)
         if (!outputs_apart((const kvant_matmul_args *)ops[i].args, b))
             return false;
     return in_registers(d, b) == in_registers(d, a) && in_integers(d, b) == in_integers(d, a) &&
-           wshapes[wtype_of(b->w)].integers == wshapes[wtype_of(a->w)].integers &&
+           wshapes[cuda_wtype_of(b->w)].integers == wshapes[cuda_wtype_of(a->w)].integers &&
            apart(b->x, (b->m - 1) * b->ldx + b->w->n_in, b->y, (b->m - 1) * b->ldy + b->w->n_out);
 }
 
@@ -228,110 +257,50 @@ static int fuse_beside(cuda_device *d, const kvant_op *ops, int n)
         mm p = mm_of_args(b);
         p.beside = (i > 0 ? BESIDE_LAST : 0) | (i < k - 1 ? BESIDE_NEXT : 0);
         if (in_registers(d, b))
-            cuda_coded(d, wtype_of(b->w), p);
+            cuda_coded(d, cuda_wtype_of(b->w), p);
         else
-            cuda_int8(d, wtype_of(b->w), p, 0);
+            cuda_int8(d, cuda_wtype_of(b->w), p, 0);
     }
     return k > 1 ? k : 0;
+}
+
+/* Two products of one x, of one type and shape, by gemv.cu: one launch. */
+static int fuse_twins(cuda_device *d, const kvant_op *ops, int n)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args;
+    few f, g;
+    if (n < 2 || !few_rows(d, &ops[0], &f) || !few_rows(d, &ops[1], &g) || f.int8 || g.int8 || f.type != g.type ||
+        cuda_gemv_streams(f.type, f.p) || f.p.scale || g.p.scale)
+        return 0;
+    const kvant_matmul_args *b = (const kvant_matmul_args *)ops[1].args;
+    if (b->x != a->x || b->ldx != a->ldx || b->m != a->m || b->w->n_in != a->w->n_in || b->w->n_out != a->w->n_out ||
+        f.p.w_vec != g.p.w_vec || !outputs_apart(a, b))
+        return 0;
+    f.p.w2 = g.p.w;
+    f.p.y2 = g.p.y;
+    f.p.ldy2 = g.p.ldy;
+    f.p.rows2 = g.p.rows;
+    cuda_gemv(d, f.type, f.p, 0);
+    return 2;
 }
 
 static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n)
 {
     int took = fuse_norm(d, ops, n);
     if (!took)
+        took = cuda_gdn_fuse(d, ops, n);
+    if (!took)
         took = fuse_beside(d, ops, n);
+    if (!took)
+        took = fuse_twins(d, ops, n);
     if (took)
         return took;
-    const int64_t pair = swiglu_after(ops, n);
+    const int64_t pair = cuda_swiglu_after(ops, n);
     few f;
     if (!pair || !few_rows(d, ops, &f))
         return 0;
     run_few(d, &f, pair);
     return 2;
-}
-
-/* Few tokens: every (row, slot) reads its own expert once; the sort would cost more than it saves. */
-static int id_sorted(const kvant_matmul_id_args *a)
-{
-    return a->n > GEMV_ROWS;
-}
-
-static int matmul_id_supports(cuda_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
-    (void)d;
-    if (a->w->n_expert > MM_EXPERTS)
-        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: matmul_id: %d experts, wanted at most %d",
-                         a->w->n_expert, MM_EXPERTS);
-    return weight_supports(a->w, "matmul_id", diag);
-}
-
-static mm mm_of_id_args(const kvant_matmul_id_args *a)
-{
-    mm p = mm_of(a->w, a->x, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div);
-    p.ids = a->ids;
-    return p;
-}
-
-/* Whether sorted rows go by coded.cuh. */
-static bool id_in_registers(const cuda_device *d, const kvant_matmul_id_args *a)
-{
-    return id_sorted(a) && a->compute != KVANT_COMPUTE_F32 && a->w->packed &&
-           cuda_coded_takes(d, wtype_of(a->w), mm_of_id_args(a));
-}
-
-static size_t matmul_id_scratch(const cuda_device *d, const void *args)
-{
-    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
-    return id_in_registers(d, a) ? cuda_coded_scratch(d, wtype_of(a->w), mm_of_id_args(a))
-                                 : ((size_t)a->n * (size_t)a->k + MM_EXPERTS + 1) * sizeof(int32_t);
-}
-
-/* Rows that are not sorted; pair as cuda_gemv has it. */
-static void run_unsorted(cuda_device *d, const kvant_matmul_id_args *a, int64_t pair)
-{
-    const mm p = mm_of_id_args(a);
-    const int type = wtype_of(a->w);
-    if (a->compute != KVANT_COMPUTE_F32 && cuda_int8_takes(d, type, p))
-        cuda_int8(d, type, p, pair);
-    else
-        cuda_gemv(d, type, p, pair);
-}
-
-/* Few rows and the swiglu of their gate and up. */
-static int matmul_id_fuse(cuda_device *d, const kvant_op *ops, int n)
-{
-    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)ops[0].args;
-    if (n < 2 || ops[1].id != KVANT_OP_SWIGLU || id_sorted(a) || a->n * a->k < 1 || !a->w->packed)
-        return 0;
-    const kvant_swiglu_args *s = (const kvant_swiglu_args *)ops[1].args;
-    if (s->gate != a->y || s->y != a->y || s->up != a->y + s->f || s->ldg != a->w->n_out || s->ldu != s->ldg ||
-        s->ldy != s->ldg || s->n != a->n * a->k || a->w->n_out != 2 * (int64_t)s->f)
-        return 0;
-    run_unsorted(d, a, s->f);
-    return 2;
-}
-
-static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)args;
-    CUDA_TRY(loaded(a->w, "matmul_id", diag));
-    CUDA_TRY(matmul_id_supports(d, args, diag));
-    if (a->n * a->k <= 0)
-        return KVANT_OK;
-    if (!id_sorted(a)) {
-        run_unsorted(d, a, 0);
-        return KVANT_OK;
-    }
-    mm p = mm_of_id_args(a);
-    const int type = wtype_of(a->w);
-    if (id_in_registers(d, a)) {
-        cuda_coded(d, type, p);
-        return KVANT_OK;
-    }
-    cuda_sort_experts(d, &p);
-    cuda_tiles(d, type, p, a->compute == KVANT_COMPUTE_F32);
-    return KVANT_OK;
 }
 
 /* ---- embed ---- */
@@ -368,21 +337,20 @@ static void (*const embed_launches[])(const mm &p, cudaStream_t s) = {
 static int embed_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     (void)d;
-    return weight_supports(((const kvant_embed_args *)args)->w, "embed", diag);
+    return cuda_weight_supports(((const kvant_embed_args *)args)->w, "embed", diag);
 }
 
 static int embed_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_embed_args *a = (const kvant_embed_args *)args;
-    CUDA_TRY(loaded(a->w, "embed", diag));
+    CUDA_TRY(cuda_weight_loaded(a->w, "embed", diag));
     if (a->n <= 0)
         return KVANT_OK;
-    mm p = mm_of(a->w, NULL, a->y, 0, a->w->n_in, a->n, 1);
+    mm p = cuda_mm_of(a->w, NULL, a->y, 0, a->w->n_in, a->n, 1);
     p.ids = a->ids;
-    embed_launches[wtype_of(a->w)](p, d->stream);
+    embed_launches[cuda_wtype_of(a->w)](p, d->stream);
     return KVANT_OK;
 }
 
 const cuda_op cuda_op_embed = { embed_supports, NULL, embed_run };
 const cuda_op cuda_op_matmul = { matmul_supports, matmul_scratch, matmul_run, matmul_fuse };
-const cuda_op cuda_op_matmul_id = { matmul_id_supports, matmul_id_scratch, matmul_id_run, matmul_id_fuse };

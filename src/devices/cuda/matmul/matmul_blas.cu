@@ -75,6 +75,14 @@ static bool as_it_is(const kvant_weight *w)
     return plain_of(w) == PLAIN_BF16 && !w->scale;
 }
 
+/* A matrix in f32 goes as it is, with more rows than gemv.cu takes. */
+static bool takes_f32(const kvant_matmul_args *a)
+{
+    const cuda_weight *c = (const cuda_weight *)a->w->packed;
+    return c && !c->scale && c->row_bytes == (size_t)a->w->n_in * sizeof(float) && a->m > GEMV_ROWS &&
+           !cuda_gemv_small(a->m, a->w->n_out, c->row_bytes) && (((uintptr_t)a->x | (uintptr_t)(4 * a->ldx)) & 15) == 0;
+}
+
 /* 16-bit products allowed, enough rows (measured: 12288 x 4096 on an H200), and shapes that the library takes (16-byte
  * aligned rows). */
 bool cuda_blas_takes(const cuda_device *d, const kvant_matmul_args *a)
@@ -82,7 +90,7 @@ bool cuda_blas_takes(const cuda_device *d, const kvant_matmul_args *a)
     const kvant_weight *w = a->w;
     return d->blas && a->compute != KVANT_COMPUTE_F32 && a->m >= (as_it_is(w) ? BLAS_ROWS : BLAS_OTHER_ROWS) &&
            w->n_in % 8 == 0 && w->n_in >= 64 && w->n_out >= 32 && a->ldy % 4 == 0 && ((uintptr_t)a->y & 15) == 0 &&
-           plain_of(w) != PLAIN_F32;
+           (plain_of(w) != PLAIN_F32 || takes_f32(a));
 }
 
 static size_t narrow_bytes(const kvant_matmul_args *a)
@@ -103,12 +111,17 @@ size_t cuda_blas_scratch(const cuda_device *d, const void *args)
     const kvant_matmul_args *a = (const kvant_matmul_args *)args;
     if (!cuda_blas_takes(d, a))
         return 0;
+    if (plain_of(a->w) == PLAIN_F32)
+        return CUDA_BLAS_WORK;
     return CUDA_BLAS_WORK + narrow_bytes(a) + (as_it_is(a->w) ? 0 : (size_t)(piece_rows(a->w) * a->w->n_in * 2));
 }
 
 int cuda_blas_run(cuda_device *d, const kvant_matmul_args *a, const mm &p, kvant_diag *diag)
 {
     const cuda_weight *c = (const cuda_weight *)a->w->packed;
+    if (plain_of(a->w) == PLAIN_F32)
+        return cuda_blas_matmul_f32(d, (const float *)c->data, p.x, p.y, a->m, p.n_out, p.n_in, p.ldx, p.ldy, d->scratch,
+                                    diag);
     unsigned char *x = d->scratch + CUDA_BLAS_WORK, *wide = x + narrow_bytes(a);
     const int64_t chunks = p.n_in / 8, piece = as_it_is(a->w) ? p.n_out : piece_rows(a->w);
 

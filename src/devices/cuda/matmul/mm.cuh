@@ -57,6 +57,13 @@ typedef struct mm {
     const uint8_t *x8;                 /* int8_few.cu: x in integers */
     unsigned *draws;                   /* gemv_stream.cu: which groups of rows are taken; 0 between launches */
     int beside;                        /* products of the same x (BESIDE_*): int8.cuh, coded.cuh */
+    /* a second matrix of the same shape: int8_one.cu multiplies rows p.rows .. p.rows + rows2 - 1, which are x rows 0 ..,
+     * by it, where the others have experts; gemv.cu all rows, where rows2 is not 0.  To y2; no scales. */
+    const uint8_t *w2;
+    float *y2;
+    int64_t ldy2;
+    int rows2;
+    bool sorted;                       /* coded.cu: the product before had these ids, and its lists are in the scratch */
 } mm;
 
 /* Products of one x, one behind the other, whose kernels run side by side: the first makes of x what all of them read,
@@ -120,6 +127,9 @@ template <int T> static __device__ __forceinline__ void unpack8(const uint4 &u, 
 /* y = W x for up to GEMV_ROWS rows; with ids: any number of rows, each against its own expert.  pair f > 0: rows j and
  * j + f of W give y[j] = silu(W_j x) * (W_j+f x) and y[j + f] = W_j+f x. */
 void cuda_gemv(cuda_device *d, int type, const mm &p, int64_t pair);
+
+/* Whether a matrix (a router's, a gate's) has so few outputs that cuda_gemv takes this number of rows too. */
+bool cuda_gemv_small(int rows, int64_t n_out, int64_t row_bytes);
 
 /* The same for one row and 16-bit weights (gemv_stream.cu), where it takes the shape. */
 bool cuda_gemv_streams(int type, const mm &p);

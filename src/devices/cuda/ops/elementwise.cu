@@ -1,4 +1,5 @@
 /* elementwise.cu: mul, add, bias, rows_copy, scale, attn_temp, swiglu, gates, gdn, rows_gather, rope, argmax, slots. */
+#include "devices/cuda/ops/gates.cuh"
 #include "devices/cuda/ops/qk.cuh"
 #include "devices/cuda/ops/rope.cuh"
 
@@ -263,20 +264,13 @@ static int gate_add_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* softplus(x) = x above 20; log1p keeps small arguments exact where f32 log(1 + e) would not. */
 static __global__ void gdn_gates_kernel(kvant_gdn_gates_args a)
 {
     pdl_go();
     pdl_wait();
-    const int d = a.channels > 0 ? a.channels : 1;
-    const int64_t n = (int64_t)a.n * a.h * d;
-    for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS) {
-        const int j = (int)(u % (a.h * d));
-        const float x = a.alpha[u] + a.dt[j];
-        a.alpha[u] = a.a[j / d] * (x > 20.0f ? x : log1pf(expf(x)));
-        if (u < (int64_t)a.n * a.h)
-            a.beta[u] = sigmoid_dev(a.beta[u]);
-    }
+    const int64_t n = (int64_t)a.n * a.h * (a.channels > 0 ? a.channels : 1);
+    for (int64_t u = blockIdx.x * (int64_t)THREADS + threadIdx.x; u < n; u += (int64_t)gridDim.x * THREADS)
+        gate_values(a, u);
 }
 
 static int gdn_gates_run(cuda_device *d, const void *args, kvant_diag *diag)

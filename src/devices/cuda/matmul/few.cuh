@@ -1,0 +1,43 @@
+/* few.cuh: products of few rows, as matmul.cu and matmul_id.cu put them together with the ops behind them. */
+#ifndef KVANT_CUDA_FEW_CUH
+#define KVANT_CUDA_FEW_CUH
+
+#include "devices/cuda/matmul/int8.cuh"
+#include "devices/cuda/ops/router.cuh"
+
+mm cuda_mm_of(const kvant_weight *w, const float *x, float *y, int64_t ldx, int64_t ldy, int rows, int x_div);
+int cuda_weight_supports(const kvant_weight *w, const char *op, kvant_diag *diag);
+int cuda_weight_loaded(const kvant_weight *w, const char *op, kvant_diag *diag);
+int cuda_wtype_of(const kvant_weight *w); /* of one that was loaded */
+
+static inline bool apart(const float *a, int64_t n, const float *b, int64_t m)
+{
+    return a + n <= b || b + m <= a;
+}
+
+/* Values of gate and up where the op after a matmul is their swiglu, in place over the gate half; else 0. */
+int64_t cuda_swiglu_after(const kvant_op *ops, int n);
+
+/* Of a product: its job, its type, and whether it goes by integers. */
+struct few {
+    mm p;
+    int type;
+    bool int8;
+};
+
+/* What comes behind a launch that adds its row to the residual row: norm_add_rms of that, and the product of the normed
+ * row (and its swiglu), or the choice of experts (router.cuh): took ops.  x[d]: the residual row. */
+typedef struct norm_next {
+    int took;
+    float *x;
+    int64_t d, pair;
+    few b;
+    bool route;
+    const kvant_op *ops;
+} norm_next;
+
+/* Whether ops begin with one; add: what its norm adds. */
+bool cuda_norm_next(const cuda_device *d, const kvant_op *ops, int n, const float *add, norm_next *o);
+void cuda_norm_next_run(cuda_device *d, const norm_next *o);
+
+#endif
