@@ -1,7 +1,7 @@
 """glsl.py: the Vulkan dialect: numbers that C and GLSL share, the device's buffer of tables ("books"), decoders of eight values, and
 what the encoders have to know of a format: its rule, and where codes and scale go.
 What does not depend on a card is in devices/vulkan/core/eight.glsl."""
-from cards import glsl_weights
+from cards import glsl_dot, glsl_weights
 from cards.c import HEAD
 from cards.card import NORMS, fail
 from cards.dialect import GLSL
@@ -12,7 +12,6 @@ from cards.glsl_text import places, scale_of, values_of
 ROTATIONS = ("wht_signs1", "wht_signs2", "tbq_signs32")
 # Who encodes: a thread some values of a format without groups, or a group; a workgroup a path through a trellis, or a sketch.
 CLASSES = ("FLOAT", "GROUP", "TRELLIS", "SKETCH")
-DOTS = ("NONE", "BYTES", "SIX", "PAIRS")
 MOST_BYTES = 128                                # of a unit: packed[] of encode/encode.glsl
 
 
@@ -49,7 +48,7 @@ def numbers(tables, cache, weights):
         out += f"#define VK_NORM_{s.upper()} {i}\n"
     out += "\n" + "".join(f"#define VK_WT_{w.symbol} {i}\n" for i, w in enumerate(weights)) + f"#define VK_WT_COUNT {len(weights)}\n"
     out += "/* Not file types: vk_weight.c. */\n#define VK_WEIGHT_SPLIT VK_WT_COUNT\n#define VK_WEIGHT_SPLIT_SIX (VK_WT_COUNT + 1)\n"
-    out += "".join(f"#define VK_DOT_{s} {i}\n" for i, s in enumerate(DOTS)) + "\n"
+    out += glsl_dot.numbers()
     at, macros = 0, []
     for name in ROTATIONS:
         out += f"#define VK_BOOK_{name} {at}\n"
@@ -72,17 +71,6 @@ def grid_numbers(weights):
     return out + f"#define VK_GRID_WORDS {at}\n#define VK_GRIDS {', '.join(f'GRID_{name}' for name in used(weights))}\n"
 
 
-def dot_of(weight):
-    """How matmul_dot reads a type.  BYTES: blocks of an f16 and 32 signed bytes; SIX: 128 bytes of low halves, 64 of high pairs of bits, 16 signed
-    factors, an f16: the device keeps the parts of a row each by themselves; PAIRS: two f16, six-bit pairs, 128 bytes of halves, as in the file."""
-    sub = weight.sub["type"] if weight.sub else None
-    if weight.values == 32 and weight.bytes == 34 and weight.codes and weight.codes.signed and weight.scale == {"at": 0, "type": "f16"}:
-        return "BYTES"
-    if sub == "i8" and weight.values == 256 and weight.bytes == 210 and weight.scale == {"at": 208, "type": "f16"}:
-        return "SIX"
-    return "PAIRS" if sub == "six_bit_pairs" and weight.values == 256 and weight.bytes == 144 else "NONE"
-
-
 def lists(cache, weights):
     """VULKAN_FORMAT(name, space, book, values of it that the decoder uses, and the encoder, class of the encoder, values and bytes of a
     unit, whether its parameter is a factor, whether attn_matrix knows its records, what stands for zero), VULKAN_WTYPE(symbol, name, dot, grid)."""
@@ -93,7 +81,7 @@ def lists(cache, weights):
         out += f"VULKAN_FORMAT({c.symbol}, {c.space.upper()}, {book}, {decode}, {encode}, {encode_class(c)}, "
         out += f"{unit(c)}, {unit_bytes(c)}, {int(has_factor(c))}, {int(has_nibbles(c))}, {c.centre})\n"
     out += "#endif\n#ifdef VULKAN_WTYPE\n"
-    return out + "".join(f'VULKAN_WTYPE({w.symbol}, "{w.name}", VK_DOT_{dot_of(w)}, {int(w.grid is not None)})\n' for w in weights) + "#endif\n"
+    return out + "".join(f'VULKAN_WTYPE({w.symbol}, "{w.name}", VK_DOT_{glsl_dot.form(w)}, {int(w.grid is not None)})\n' for w in weights) + "#endif\n"
 
 
 # ---- decoders ----

@@ -36,12 +36,20 @@ layout(constant_id = 3) const uint DEEP = 2u;
 layout(constant_id = 4) const uint PARTS = 1u;
 layout(constant_id = 5) const uint ADD = 0u;
 layout(constant_id = 6) const uint NORM = 0u;              /* CHUNKS is at most GROUP then */
-layout(constant_id = 7) const uint DOT = VK_DOT_BYTES;
+layout(constant_id = 7) const uint DOT = VK_DOT_BYTES;     /* the form of T's loads */
+layout(constant_id = 8) const uint T = 0u;
 const uint LOADS = DOT == VK_DOT_BYTES ? CHUNKS : CHUNKS / 2u;      /* of 16 bytes of codes */
 const uint BLOCKS = CHUNKS / 16u;                                   /* of 256 values */
 shared uvec4 s_code[ROWS * CHUNKS];
 shared float s_step[ROWS * CHUNKS];
 shared float s_sum[DOT == VK_DOT_BYTES ? 1u : ROWS * CHUNKS];       /* of a chunk's codes, times its step */
+
+/* What a type is beside its form: whether there are high bits apart from the codes, what stands for zero. */
+struct dot_rule {
+    bool high;
+    uint centre;
+};
+#include "cards/dot.glsl"
 
 int dot16(uvec4 a, uvec4 b)
 {
@@ -103,29 +111,31 @@ void norm_row(uint m, uint row)
     }
 }
 
-/* A load: codes q; PAIRS: h the block's numbers; SIX: h high bits, d two factors and a scale; BYTES: d the scale. */
+/* A load: codes q, high bits h, numbers n: PAIRS: the block's; SIX: two factors and a scale in x; BYTES: the scale in x. */
 struct part {
-    uvec4 q, h;
-    uint d;
+    uvec4 q, h, n;
 };
 
 part part_at(PTR row, uint c)
 {
+    const bool high = dot_rule_of(T).high;
     part p;
-    p.h = uvec4(0u);
-    p.d = 0u;
+    p.h = p.n = uvec4(0u);
     if (DOT == VK_DOT_BYTES) {
         p.q = ld4(row, c);
-        p.d = ld(row, (16u * CHUNKS + c / 2u * 2u) / 4u) >> (c / 2u & 1u) * 16u & 0xffffu;
+        p.n.x = ld(row, (16u * CHUNKS + c / 2u * 2u) / 4u) >> (c / 2u & 1u) * 16u & 0xffffu;
     } else if (DOT == VK_DOT_PAIRS) {
-        p.q = ld4(row, 9u * (c / 8u) + 1u + c % 8u);
-        p.h = ld4(row, 9u * (c / 8u));
+        const uint at = (high ? 11u : 9u) * (c / 8u), codes = at + (high ? 3u : 1u);
+        p.q = ld4(row, codes + c % 8u);
+        p.n = ld4(row, at);
+        if (high)
+            p.h = ld4(row, at + 1u + c % 2u);
     } else {
         const uint block = c / 8u, k = c % 8u, factors = 48u * BLOCKS + 4u * block + 2u * (k / 4u), at = 8u * (k % 4u);
         p.q = ld4(row, c);
         p.h = ld4(row, 8u * BLOCKS + 4u * block + 2u * (k / 4u) + k % 2u);
-        p.d = (ld(row, factors) >> at & 255u) | (ld(row, factors + 1u) >> at & 255u) << 8 |
-              ld(row, 52u * BLOCKS + block / 2u) >> 16u * (block % 2u) << 16;
+        p.n.x = (ld(row, factors) >> at & 255u) | (ld(row, factors + 1u) >> at & 255u) << 8 |
+                ld(row, 52u * BLOCKS + block / 2u) >> 16u * (block % 2u) << 16;
     }
     return p;
 }
@@ -133,30 +143,35 @@ part part_at(PTR row, uint c)
 /* Load c times the codes that begin at chunk x0. */
 float bytes_part(part p, uint c, uint x0)
 {
-    return float(dot16(p.q, s_code[x0 + c])) * (s_step[x0 + c] * half_of(p.d));
+    return float(dot16(p.q, s_code[x0 + c])) * (s_step[x0 + c] * half_of(p.n.x));
 }
 
-/* Lower halves: values of group 2 j of the block, upper halves of the group behind it. */
+/* Lower halves: values of group 2 j of the block, upper halves of the group behind it; fifth bits: bits 2 j, 2 j + 1. */
 float pairs_part(part p, uint c, uint x0)
 {
     const uint k = c % 8u, j = k / 2u, at = x0 + c / 8u * 16u + 4u * j + k % 2u, by = 16u * (j & 1u);
-    const uint a = p.h.y >> by & 0xffffu, b = p.h.z >> by & 0xffffu, w = p.h.w >> by & 0xffffu;
+    const uint a = p.n.y >> by & 0xffffu, b = p.n.z >> by & 0xffffu, w = p.n.w >> by & 0xffffu;
     const uint f = j < 2u ? a & 0x3f3fu : (w & 0x0f0fu) | (a >> 2 & 0x3030u);
     const uint l = j < 2u ? b & 0x3f3fu : (w >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u);
-    const float low = float(dot16(p.q & 0x0f0f0f0fu, s_code[at])) * s_step[at],
-                high = float(dot16(p.q >> 4 & 0x0f0f0f0fu, s_code[at + 2u])) * s_step[at + 2u];
-    return half_of(p.h.x & 0xffffu) * (float(f & 63u) * low + float(f >> 8) * high) -
-           half_of(p.h.x >> 16) * (float(l & 63u) * s_sum[at] + float(l >> 8) * s_sum[at + 2u]);
+    const uvec4 h = p.h >> 2u * j;
+    const uvec4 q = (p.q & 0x0f0f0f0fu) | (h << 4 & 0x10101010u);
+    const uvec4 r = (p.q >> 4 & 0x0f0f0f0fu) | (h << 3 & 0x10101010u);
+    const float low = float(dot16(q, s_code[at])) * s_step[at],
+                high = float(dot16(r, s_code[at + 2u])) * s_step[at + 2u];
+    return half_of(p.n.x & 0xffffu) * (float(f & 63u) * low + float(f >> 8) * high) -
+           half_of(p.n.x >> 16) * (float(l & 63u) * s_sum[at] + float(l >> 8) * s_sum[at + 2u]);
 }
 
 float six_part(part p, uint c, uint x0)
 {
     const uint k = c % 8u, at = x0 + c / 8u * 16u + 8u * (k / 4u) + k % 4u;
+    const float centre = float(dot_rule_of(T).centre);
     const uvec4 h = p.h >> 2u * (k % 4u / 2u);
     const uvec4 low = (p.q & 0x0f0f0f0fu) | (h << 4 & 0x30303030u), high = (p.q >> 4 & 0x0f0f0f0fu) | (h & 0x30303030u);
-    const float a = float(dot16(low, s_code[at])) * s_step[at] - 32.0 * s_sum[at],
-                b = float(dot16(high, s_code[at + 4u])) * s_step[at + 4u] - 32.0 * s_sum[at + 4u];
-    return half_of(p.d >> 16) * (float(bitfieldExtract(int(p.d), 0, 8)) * a + float(bitfieldExtract(int(p.d), 8, 8)) * b);
+    const float a = float(dot16(low, s_code[at])) * s_step[at] - centre * s_sum[at],
+                b = float(dot16(high, s_code[at + 4u])) * s_step[at + 4u] - centre * s_sum[at + 4u];
+    const float fa = float(bitfieldExtract(int(p.n.x), 0, 8)), fb = float(bitfieldExtract(int(p.n.x), 8, 8));
+    return half_of(p.n.x >> 16) * (fa * a + fb * b);
 }
 
 /* DEEP loads of this lane from weight row o on. */
