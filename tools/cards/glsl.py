@@ -47,7 +47,6 @@ def numbers(tables, cache, weights):
     for i, s in enumerate(NORMS):
         out += f"#define VK_NORM_{s.upper()} {i}\n"
     out += "\n" + "".join(f"#define VK_WT_{w.symbol} {i}\n" for i, w in enumerate(weights)) + f"#define VK_WT_COUNT {len(weights)}\n"
-    out += "/* Not file types: vk_weight.c. */\n#define VK_WEIGHT_SPLIT VK_WT_COUNT\n#define VK_WEIGHT_SPLIT_SIX (VK_WT_COUNT + 1)\n"
     out += glsl_dot.numbers()
     at, macros = 0, []
     for name in ROTATIONS:
@@ -73,7 +72,7 @@ def grid_numbers(weights):
 
 def lists(cache, weights):
     """VULKAN_FORMAT(name, space, book, values of it that the decoder uses, and the encoder, class of the encoder, values and bytes of a
-    unit, whether its parameter is a factor, whether attn_matrix knows its records, what stands for zero), VULKAN_WTYPE(symbol, name, dot, grid)."""
+    unit, whether its parameter is a factor, whether attn_matrix knows its records, what stands for zero), and glsl_dot.lists."""
     out = HEAD + "#ifdef VULKAN_FORMAT\n"
     for c in cache:
         book = f"VK_BOOK_{c.levels.name}" if c.levels else "0"
@@ -81,7 +80,7 @@ def lists(cache, weights):
         out += f"VULKAN_FORMAT({c.symbol}, {c.space.upper()}, {book}, {decode}, {encode}, {encode_class(c)}, "
         out += f"{unit(c)}, {unit_bytes(c)}, {int(has_factor(c))}, {int(has_nibbles(c))}, {c.centre})\n"
     out += "#endif\n#ifdef VULKAN_WTYPE\n"
-    return out + "".join(f'VULKAN_WTYPE({w.symbol}, "{w.name}", VK_DOT_{glsl_dot.form(w)}, {int(w.grid is not None)})\n' for w in weights) + "#endif\n"
+    return out + glsl_dot.lists(weights) + "#endif\n"
 
 
 # ---- decoders ----
@@ -104,7 +103,7 @@ def decoders(cache, weights):
     wide = [w for w in weights if w.float]
     out += "bool wt_wide(uint T)\n{\n    return " + " || ".join(f"T == VK_WT_{w.symbol}" for w in wide) + ";\n}\n\n"
     out += "float wt1(uint T, SRC p, uint b, uint k)\n{\n" + chain(wide, ("T", "VK_WT"), "return one_{}(p, b, k);")
-    out += "    return 0.0;\n}\n\nvoid wt8_of_file(uint T, SRC p, uint b, uint c, out float w[8])\n{\n"
+    out += "    return 0.0;\n}\n\n" + glsl_dot.asks(weights) + "void wt8(uint T, SRC p, uint b, uint c, out float w[8])\n{\n"
     out += chain(weights[:-1], ("T", "VK_WT"), "{{ wt8_{}(p, b, c, w); return; }}")
     return out + f"    wt8_{weights[-1].symbol}(p, b, c, w);\n}}\n#endif\n"
 

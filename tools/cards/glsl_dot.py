@@ -1,5 +1,7 @@
-"""glsl_dot.py: which weight types matmul_dot takes (devices/vulkan/matmul/matmul_dot.comp): its form of load, by what the card says, and
-the rule of a type within it."""
+"""glsl_dot.py: which weight types matmul_dot takes (devices/vulkan/matmul/matmul_dot.comp): its form of load, by what the card says, the
+rule of a type within it, and the parts in which the device keeps its rows, so that a load of 16 bytes has codes alone."""
+from cards.card import fail, is_weight
+from cards.dialect import GLSL
 
 # NONE: not taken.  A load of 16 bytes has
 #   BYTES   signed bytes, in blocks of 32 with an f16 scale
@@ -35,8 +37,53 @@ def form(w):
     return "BYTES" if is_bytes(w) else "SIX" if is_six(w) else "PAIRS" if is_pairs(w) else "NONE"
 
 
+def parts(card):
+    """[(bytes of a block, where they are in it)]: a row has the first part of all blocks, then the second, ...; []: rows are as in the file.
+    The codes, their high bits, signed factors, and last what is left: the numbers."""
+    if not is_weight(card.path) or form(card) in ("NONE", "PAIRS"):
+        return []
+    out = [(card.values * c.bits // 8, c.at) for c in (card.codes, card.high) if c]
+    if card.sub and card.sub["type"] == "i8":
+        out.append((card.values // card.sub["values"], card.sub["at"]))
+    left = sorted(set(range(card.bytes)) - {b for n, at in out for b in range(at, at + n)})
+    if left != list(range(left[0], left[-1] + 1)):
+        fail(card.path, "the Vulkan device wants a block's numbers side by side")
+    return out + [(len(left), left[0])]
+
+
+def record(card, at):
+    """The variable to which byte `at` of a record is added: r; of rows in parts one for each part, of the numbers r."""
+    found = [i for i, (n, first) in enumerate(parts(card)) if first <= at < first + n]
+    return f"r{found[0]}" if found and found[0] < len(parts(card)) - 1 else "r"
+
+
+def records(card):
+    """Declarations of those variables, and of k, for values 8c .. 8c + 7 of the row at byte b."""
+    n, k = GLSL.div("c", card.values // 8), GLSL.mod("c", card.values // 8)
+    out, before = [f"    const uint n = {n}, k = {k}, blocks = args.n_in / {card.values}u;"], 0
+    for size, at in parts(card):
+        start = f"b + {GLSL.times(before, 'blocks')} + " if before else "b + "
+        less = f" - {at}u" if at else ""
+        out.append(f"    const uint {record(card, at)} = {start}{GLSL.times(size, 'n')}{less};")
+        before += size
+    return out
+
+
 def numbers():
     return "".join(f"#define VK_DOT_{s} {i}\n" for i, s in enumerate(FORMS)) + "\n"
+
+
+def lists(weights):
+    """VULKAN_WTYPE(symbol, name, dot, grid, parts)."""
+    def braces(w):
+        return ", ".join(f"{{ {n}, {at} }}" for n, at in parts(w) or [(0, 0)])
+    return "".join(f'VULKAN_WTYPE({w.symbol}, "{w.name}", VK_DOT_{form(w)}, {int(w.grid is not None)}, {braces(w)})\n' for w in weights)
+
+
+def asks(weights):
+    """wt_bytes(T): whether a row is signed bytes, then scales."""
+    named = " || ".join(f"T == VK_WT_{w.symbol}" for w in weights if form(w) == "BYTES")
+    return f"bool wt_bytes(uint T)\n{{\n    return {named or 'false'};\n}}\n\n"
 
 
 def rules(weights):

@@ -111,7 +111,7 @@ void norm_row(uint m, uint row)
     }
 }
 
-/* A load: codes q, high bits h, numbers n: PAIRS: the block's; SIX: two factors and a scale in x; BYTES: the scale in x. */
+/* A load: codes q, high bits h; numbers n: PAIRS: the block's; SIX: two factors and a scale in x; BYTES: the scale. */
 struct part {
     uvec4 q, h, n;
 };

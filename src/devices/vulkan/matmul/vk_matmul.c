@@ -193,7 +193,7 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     vk_spec(&c, more.sum != NULL);
     vk_spec(&c, more.norm != NULL);
     vk_spec(&c, (uint32_t)v->dot);
-    vk_spec(&c, (uint32_t)vk_wtype_find(p->w->type));
+    vk_spec(&c, (uint32_t)v->type);
     return vk_dispatch(d, l, &c, most < fill ? most : fill, (uint32_t)((p->rows + rows - 1) / rows), 1, diag);
 }
 
