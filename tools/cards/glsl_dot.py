@@ -2,12 +2,17 @@
 rule of a type within it, and the parts in which the device keeps its rows, so that a load of 16 bytes has codes alone."""
 from cards.card import fail, is_weight
 from cards.dialect import GLSL
+from cards.weight import fields_of
 
 # NONE: not taken.  A load of 16 bytes has
 #   BYTES   signed bytes, in blocks of 32 with an f16 scale
 #   SIX     low halves of codes of six bits, beside it a load of high pairs; a signed factor for 16 values
 #   PAIRS   halves of codes of 64 values; factors and minima of six bits for 32 values; beside it, maybe, a load of fifth bits
-FORMS = ("NONE", "BYTES", "SIX", "PAIRS")
+#   NIBBLES halves of codes of 32 values, lower ones first; beside it, maybe, a word of fifth bits; numbers as NUMBERS says
+#   LEVELS  the same, of codes that stand for levels of signed bytes
+FORMS = ("NONE", "BYTES", "SIX", "PAIRS", "NIBBLES", "LEVELS")
+# Of the last two: an f16; an f16 and another that is added; an e8m0; of 256 values an f16 and fields of factors.  Their bytes.
+NUMBERS = {"F16": 2, "F16_ADD": 4, "E8M0": 1, "FIELDS": 8}
 F16_FIRST = {"at": 0, "type": "f16"}
 
 
@@ -31,10 +36,34 @@ def is_pairs(w):
             (not w.high or lies(w.high, 16, 1, "halves", 256)))
 
 
+def in_a_word(field):
+    """Eight numbers of a field whose bits lie in one word of the first two."""
+    return not field.per and field.bit // 32 == (field.last(7) - 1) // 32 < 2
+
+
+def numbers_of(w):
+    """One of NUMBERS, or None."""
+    if w.sub is None and not w.minimum:
+        return "F16" if w.scale == F16_FIRST else "E8M0" if w.scale == {"at": 0, "type": "e8m0_half"} else None
+    if w.sub is None:
+        return "F16_ADD" if w.scale == F16_FIRST and w.minimum == {"at": 2, "type": "f16", "add": True} else None
+    plain = w.sub["type"] == "fields" and w.sub["values"] == 32 and w.values == 256 and not set(w.sub) & {"odd", "times"}
+    return "FIELDS" if plain and not w.minimum and w.scale == F16_FIRST and all(map(in_a_word, fields_of(w, w.sub, 8))) else None
+
+
+def is_nibbles(w):
+    if not lies(w.codes, w.codes.at, 4, "halves", 32) or w.high and (w.high.bits, w.high.order, w.integers) != (1, "stream", None):
+        return False
+    kind = numbers_of(w)
+    return kind is not None and w.bytes == w.values // 2 + (w.values // 8 if w.high else 0) + NUMBERS[kind]
+
+
 def form(w):
-    if w.codes is None or w.integers:
+    if w.codes is None:
         return "NONE"
-    return "BYTES" if is_bytes(w) else "SIX" if is_six(w) else "PAIRS" if is_pairs(w) else "NONE"
+    if w.integers:
+        return "LEVELS" if is_nibbles(w) else "NONE"
+    return "BYTES" if is_bytes(w) else "SIX" if is_six(w) else "PAIRS" if is_pairs(w) else "NIBBLES" if is_nibbles(w) else "NONE"
 
 
 def parts(card):
@@ -70,7 +99,8 @@ def records(card):
 
 
 def numbers():
-    return "".join(f"#define VK_DOT_{s} {i}\n" for i, s in enumerate(FORMS)) + "\n"
+    out = "".join(f"#define VK_DOT_{s} {i}\n" for i, s in enumerate(FORMS))
+    return out + "".join(f"#define VK_NUMBERS_{s} {i}\n" for i, s in enumerate(NUMBERS)) + "\n"
 
 
 def lists(weights):
@@ -86,10 +116,29 @@ def asks(weights):
     return f"bool wt_bytes(uint T)\n{{\n    return {named or 'false'};\n}}\n\n"
 
 
+def rule(w):
+    """A dot_rule of matmul_dot.comp; levels four to a word."""
+    four = [sum((v & 255) << 8 * i for i, v in enumerate((w.integers or [0] * 16)[at:at + 4])) for at in range(0, 16, 4)]
+    kind = numbers_of(w) if form(w) in ("NIBBLES", "LEVELS") else "F16"
+    return (f"dot_rule({'true' if w.high else 'false'}, {w.centre}u, VK_NUMBERS_{kind}, "
+            f"uvec4({', '.join(f'0x{v:08x}u' for v in four)}))")
+
+
+def factor(w):
+    """Factor k of a block whose first two words are `words`."""
+    parts_of_it, shift = [], 0
+    for f in fields_of(w, w.sub, 8):
+        at = f"{f.bit % 32}u + {GLSL.times(f.step, 'k')}" if f.bit % 32 else GLSL.times(f.step, "k")
+        parts_of_it.append(f"(words.{'xy'[f.bit // 32]} >> {at} & {(1 << f.bits) - 1}u)" + (f" << {shift}" if shift else ""))
+        shift += f.bits
+    return f"float(int({' | '.join(parts_of_it)}) - {w.sub.get('centre', 0)})"
+
+
 def rules(weights):
-    """dot_rule_of(T)."""
+    """dot_rule_of(T), and dot_factor(T, words, k) of the types with fields."""
+    taken = [w for w in weights if form(w) != "NONE"]
     out = "dot_rule dot_rule_of(uint T)\n{\n"
-    for w in weights:
-        if form(w) != "NONE":
-            out += f"    if (T == VK_WT_{w.symbol})\n        return dot_rule({'true' if w.high else 'false'}, {w.centre}u);\n"
-    return out + "    return dot_rule(false, 0u);\n}\n"
+    out += "".join(f"    if (T == VK_WT_{w.symbol})\n        return {rule(w)};\n" for w in taken[:-1])
+    out += f"    return {rule(taken[-1])};\n}}\n\nfloat dot_factor(uint T, uvec2 words, uint k)\n{{\n"
+    out += "".join(f"    if (T == VK_WT_{w.symbol})\n        return {factor(w)};\n" for w in taken if numbers_of(w) == "FIELDS")
+    return out + "    return 1.0;\n}\n"

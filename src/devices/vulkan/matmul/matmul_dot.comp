@@ -1,6 +1,7 @@
 #version 450
-/* matmul for few rows of activations times weights of signed bytes or K-quants (DOT: VK_DOT_*), where the caller leaves
- * the arithmetic to the device: activations become 8-bit codes, one scale for 16 of them, once per workgroup.
+/* matmul for few rows of activations times weights of 4 to 8 bits (DOT: VK_DOT_*, tools/cards/glsl_dot.py), where the
+ * caller leaves the arithmetic to the device: activations become 8-bit codes, one scale for 16 of them, once per
+ * workgroup.
  *
  * FAST: a subgroup makes one output of ROWS activation rows at a time (else: the workgroup): its lanes share the weight
  * row, 16 or 32 codes a load, DEEP loads ahead; then it takes the output one grid further, so a workgroup reads the
@@ -44,10 +45,14 @@ shared uvec4 s_code[ROWS * CHUNKS];
 shared float s_step[ROWS * CHUNKS];
 shared float s_sum[DOT == VK_DOT_BYTES ? 1u : ROWS * CHUNKS];       /* of a chunk's codes, times its step */
 
-/* What a type is beside its form: whether there are high bits apart from the codes, what stands for zero. */
+shared uint s_levels[DOT == VK_DOT_LEVELS ? 256u : 1u];             /* of two codes */
+
+/* What a type is beside its form: whether there are high bits apart from the codes, what stands for zero; NIBBLES and
+ * LEVELS: their numbers, VK_NUMBERS_*; LEVELS: the levels, four to a word. */
 struct dot_rule {
     bool high;
-    uint centre;
+    uint centre, numbers;
+    uvec4 levels;
 };
 #include "cards/dot.glsl"
 
@@ -87,6 +92,14 @@ void quantise(uint u, vec4 v[4])
         s_sum[u] = top / 127.0 * float(dot16(uvec4(0x01010101u), code));
 }
 
+/* Entry 16 j + i of s_levels: levels i and j. */
+void make_levels()
+{
+    const uvec4 four = dot_rule_of(T).levels;
+    for (uint u = gl_LocalInvocationIndex; u < 256u; u += GROUP)
+        s_levels[u] = (four[u >> 2 & 3u] >> 8u * (u & 3u) & 255u) | (four[u >> 6] >> 8u * (u >> 4 & 3u) & 255u) << 8;
+}
+
 /* Row m of the workgroup's, normalised; by all threads, a chunk each. */
 void norm_row(uint m, uint row)
 {
@@ -111,10 +124,23 @@ void norm_row(uint m, uint row)
     }
 }
 
-/* A load: codes q, high bits h; numbers n: PAIRS: the block's; SIX: two factors and a scale in x; BYTES: the scale. */
+/* A load: codes q, high bits h, numbers n: SIX: two factors and a scale in x; else the block's, or their words. */
 struct part {
     uvec4 q, h, n;
 };
+
+/* The numbers of load c, which begin at word `from` of the row. */
+uvec4 numbers_at(PTR row, uint from, uint c)
+{
+    const uint kind = dot_rule_of(T).numbers;
+    if (kind == VK_NUMBERS_FIELDS)
+        return uvec4(ld(row, from + c / 8u * 2u), ld(row, from + c / 8u * 2u + 1u), 0u, 0u);
+    if (kind == VK_NUMBERS_F16_ADD)
+        return uvec4(ld(row, from + c), 0u, 0u, 0u);
+    if (kind == VK_NUMBERS_E8M0)
+        return uvec4(ld(row, from + c / 4u) >> 8u * (c & 3u) & 255u, 0u, 0u, 0u);
+    return uvec4(ld(row, from + c / 2u) >> 16u * (c & 1u) & 0xffffu, 0u, 0u, 0u);
+}
 
 part part_at(PTR row, uint c)
 {
@@ -130,6 +156,11 @@ part part_at(PTR row, uint c)
         p.n = ld4(row, at);
         if (high)
             p.h = ld4(row, at + 1u + c % 2u);
+    } else if (DOT == VK_DOT_NIBBLES || DOT == VK_DOT_LEVELS) {
+        p.q = ld4(row, c);
+        p.n = numbers_at(row, high ? 5u * LOADS : 4u * LOADS, c);
+        if (high)
+            p.h.x = ld(row, 4u * LOADS + c);
     } else {
         const uint block = c / 8u, k = c % 8u, factors = 48u * BLOCKS + 4u * block + 2u * (k / 4u), at = 8u * (k % 4u);
         p.q = ld4(row, c);
@@ -146,7 +177,7 @@ float bytes_part(part p, uint c, uint x0)
     return float(dot16(p.q, s_code[x0 + c])) * (s_step[x0 + c] * half_of(p.n.x));
 }
 
-/* Lower halves: values of group 2 j of the block, upper halves of the group behind it; fifth bits: bits 2 j, 2 j + 1. */
+/* Lower halves: values of group 2 j of the block, upper ones of the group behind it; fifth bits: bits 2 j, 2 j + 1. */
 float pairs_part(part p, uint c, uint x0)
 {
     const uint k = c % 8u, j = k / 2u, at = x0 + c / 8u * 16u + 4u * j + k % 2u, by = 16u * (j & 1u);
@@ -174,6 +205,49 @@ float six_part(part p, uint c, uint x0)
     return half_of(p.n.x >> 16) * (fa * a + fb * b);
 }
 
+/* Bit 4 i + e of bits as bit 4 of byte e of word i. */
+uvec4 fifth_bits(uint bits)
+{
+    return (uvec4(bits, bits >> 4, bits >> 8, bits >> 12) & 15u) * 0x02040810u & 0x10101010u;
+}
+
+/* The levels of four codes, a byte each. */
+uint levels_of(uint codes)
+{
+    const uint two = codes | codes >> 4;
+    return s_levels[two & 255u] | s_levels[two >> 16 & 255u] << 16;
+}
+
+uvec4 nibbles_of(uvec4 codes, uint high)
+{
+    codes &= 0x0f0f0f0fu;
+    if (DOT == VK_DOT_LEVELS)
+        return uvec4(levels_of(codes.x), levels_of(codes.y), levels_of(codes.z), levels_of(codes.w));
+    return dot_rule_of(T).high ? codes | fifth_bits(high) : codes;
+}
+
+float nibbles_part(part p, uint c, uint x0)
+{
+    const dot_rule rule = dot_rule_of(T);
+    const uint at = x0 + 2u * c;
+    const float a = float(dot16(nibbles_of(p.q, p.h.x), s_code[at])) * s_step[at],
+                b = float(dot16(nibbles_of(p.q >> 4, p.h.x >> 16), s_code[at + 1u])) * s_step[at + 1u];
+    const float sum = s_sum[at] + s_sum[at + 1u], scaled = rule.centre != 0u ? a + b - float(rule.centre) * sum : a + b;
+    if (rule.numbers == VK_NUMBERS_E8M0)
+        return e8m0_half(p.n.x) * scaled;
+    if (rule.numbers == VK_NUMBERS_F16_ADD)
+        return half_of(p.n.x & 0xffffu) * scaled + half_of(p.n.x >> 16) * sum;
+    return half_of(p.n.x & 0xffffu) * dot_factor(T, p.n.xy, c % 8u) * scaled;
+}
+
+float any_part(part p, uint c, uint x0)
+{
+    return DOT == VK_DOT_BYTES   ? bytes_part(p, c, x0)
+           : DOT == VK_DOT_PAIRS ? pairs_part(p, c, x0)
+           : DOT == VK_DOT_SIX   ? six_part(p, c, x0)
+                                 : nibbles_part(p, c, x0);
+}
+
 /* DEEP loads of this lane from weight row o on. */
 void fetch(uint o, uint base, uint lanes, out part p[DEEP])
 {
@@ -196,9 +270,7 @@ void row_sums(uint o, uint next, uint lane, uint lanes, inout part p[DEEP], out 
         [[unroll]] for (uint i = 0u; i < DEEP; i++)
             if (base + lanes * i < LOADS)
                 [[unroll]] for (uint m = 0u; m < ROWS; m++)
-                    acc[m] += DOT == VK_DOT_BYTES   ? bytes_part(now[i], base + lanes * i, m * CHUNKS)
-                              : DOT == VK_DOT_PAIRS ? pairs_part(now[i], base + lanes * i, m * CHUNKS)
-                                                    : six_part(now[i], base + lanes * i, m * CHUNKS);
+                    acc[m] += any_part(now[i], base + lanes * i, m * CHUNKS);
     }
     [[unroll]] for (uint m = 0u; m < ROWS; m++)
 #ifdef FAST
@@ -233,6 +305,8 @@ void main()
 #endif
     part p[DEEP];
     fetch(gl_WorkGroupID.x * teams + team, lane, lanes, p);     /* on its way while the activations become codes */
+    if (DOT == VK_DOT_LEVELS)
+        make_levels();
     if (NORM != 0u)
         [[unroll]] for (uint m = 0u; m < ROWS; m++)
             norm_row(m, min(r0 + m, args.rows - 1u));

@@ -118,12 +118,12 @@ static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
                        diag);
 }
 
-/* ---- matmul_dot: signed bytes and K-quants, 8-bit activations, up to VEC_ROWS rows ---- */
+/* ---- matmul_dot: weights of 4 to 8 bits, 8-bit activations, up to VEC_ROWS rows ---- */
 
-/* Loads ahead, workgroups per multiprocessor: of one row of bytes, of one of K-quants (whose loads are longer), of more
- * rows.  Shared memory of 16 activations, and for the rest. */
+/* Loads ahead, workgroups per multiprocessor: of one row of bytes, of one of fewer bits (whose loads are longer), of more
+ * rows.  Shared memory of 16 activations, of pairs of levels, and for the rest. */
 enum { ROW_DEEP = 4, ROW_FILL = 4, QUANT_DEEP = 2, QUANT_FILL = 6, DOT_DEEP = 2, DOT_FILL = 3 };
-enum { CHUNK_BYTES = 24, DOT_REST = 2048 };
+enum { CHUNK_BYTES = 24, LEVELS_BYTES = 1024, DOT_REST = 2048 };
 
 static int row_deep(const vk_weight *v)
 {
@@ -137,7 +137,9 @@ static int row_fill(const vk_weight *v)
 
 static int dot_fits(const vk_device *d, const mm *p, int rows)
 {
-    return (size_t)rows * (size_t)(p->w->n_in / 16) * CHUNK_BYTES + DOT_REST <= d->caps.max_shared;
+    const vk_weight *v = p->w->packed;
+    const size_t rest = DOT_REST + (v->dot == VK_DOT_LEVELS ? LEVELS_BYTES : 0);
+    return (size_t)rows * (size_t)(p->w->n_in / 16) * CHUNK_BYTES + rest <= d->caps.max_shared;
 }
 
 /* Activation rows that one workgroup keeps; 0: not taken. */
