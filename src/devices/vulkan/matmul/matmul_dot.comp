@@ -7,10 +7,11 @@
  * row, 16 or 32 codes a load, DEEP loads ahead; then it takes the output one grid further, so a workgroup reads the
  * activations once for many outputs.  w begins at weight row row_from, and has n of them.
  * PARTS = 2: rows o and n/2 + o are gate and up of one output; y gets silu(gate) * up in gate's place, and up.
- * ADD: y is added to sum too, rows of ldy.  NORM: the activations are norm_rms(x) * norm, which `normed` gets. */
-#define SLOTS 7
-#define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; ARGPTR sum; ARGPTR norm; ARGPTR normed; uint n; uint row_from; \
-    uint row_bytes; uint ldx; uint ldy; uint rows; uint has_scale; float eps;
+ * ADD: y is added to sum too, rows of ldy.  NORM: the activations are norm_rms(x) * norm, which `normed` gets.
+ * IDS: matmul_id, ROWS = 1: row r of y is of expert ids[r], n rows of w each, and of row r / x_div of x. */
+#define SLOTS 8
+#define ARGS ARGPTR w; ARGPTR scale; ARGPTR x; ARGPTR y; ARGPTR sum; ARGPTR norm; ARGPTR normed; ARGPTR ids; uint n; \
+    uint row_from; uint row_bytes; uint ldx; uint ldy; uint rows; uint x_div; uint n_scale; float eps;
 #define GROUP_SIZE WIDE_GROUP
 #include "devices/vulkan/core/kv.glsl"
 #include "devices/vulkan/core/reduce.glsl"
@@ -39,8 +40,10 @@ layout(constant_id = 5) const uint ADD = 0u;
 layout(constant_id = 6) const uint NORM = 0u;              /* CHUNKS is at most GROUP then */
 layout(constant_id = 7) const uint DOT = VK_DOT_BYTES;     /* the form of T's loads */
 layout(constant_id = 8) const uint T = 0u;
+layout(constant_id = 9) const uint IDS = 0u;
 const uint LOADS = DOT == VK_DOT_BYTES ? CHUNKS : CHUNKS / 2u;      /* of 16 bytes of codes */
 const uint BLOCKS = CHUNKS / 16u;                                   /* of 256 values */
+uint expert = 0u;                          /* this workgroup's */
 shared uvec4 s_code[ROWS * CHUNKS];
 shared float s_step[ROWS * CHUNKS];
 shared float s_sum[DOT == VK_DOT_BYTES ? 1u : ROWS * CHUNKS];       /* of a chunk's codes, times its step */
@@ -251,7 +254,7 @@ float any_part(part p, uint c, uint x0)
 /* DEEP loads of this lane from weight row o on. */
 void fetch(uint o, uint base, uint lanes, out part p[DEEP])
 {
-    const PTR row = at_mul(P(0, w), min(o, args.n - 1u), args.row_bytes / 4u);
+    const PTR row = at_mul(P(0, w), expert * args.n + min(o, args.n - 1u), args.row_bytes / 4u);
     [[unroll]] for (uint i = 0u; i < DEEP; i++)
         p[i] = part_at(row, min(base + lanes * i, LOADS - 1u));
 }
@@ -282,7 +285,7 @@ void row_sums(uint o, uint next, uint lane, uint lanes, inout part p[DEEP], out 
 
 void store(uint o, uint row, float a, float b, float before)
 {
-    const float scale = args.has_scale != 0u ? ldf(P(1, scale), 0u) : 1.0;
+    const float scale = args.n_scale == 0u ? 1.0 : ldf(P(1, scale), args.n_scale > 1u ? expert : 0u);
     const uint to = row * args.ldy + args.row_from + o;
     a *= scale;
     b *= scale;
@@ -304,6 +307,8 @@ void main()
     const uint lane = gl_LocalInvocationIndex, lanes = GROUP, teams = 1u, team = 0u;
 #endif
     part p[DEEP];
+    if (IDS != 0u)
+        expert = ld(P(7, ids), r0);
     fetch(gl_WorkGroupID.x * teams + team, lane, lanes, p);     /* on its way while the activations become codes */
     if (DOT == VK_DOT_LEVELS)
         make_levels();
@@ -313,7 +318,8 @@ void main()
     else
         for (uint u = gl_LocalInvocationIndex; u < ROWS * CHUNKS; u += GROUP) {
             vec4 v[4];
-            chunk_load(P(2, x), min(r0 + u / CHUNKS, args.rows - 1u) * args.ldx + u % CHUNKS * 16u, X_VEC != 0u, v);
+            const uint row = min(r0 + u / CHUNKS, args.rows - 1u) / args.x_div;
+            chunk_load(P(2, x), row * args.ldx + u % CHUNKS * 16u, X_VEC != 0u, v);
             quantise(u, v);
         }
     barrier();

@@ -120,8 +120,8 @@ static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
 
 /* ---- matmul_dot: weights of 4 to 8 bits, 8-bit activations, up to VEC_ROWS rows ---- */
 
-/* Loads ahead, workgroups per multiprocessor: of one row of bytes, of one of fewer bits (whose loads are longer), of more
- * rows.  Shared memory of 16 activations, of pairs of levels, and for the rest. */
+/* Loads ahead, workgroups per multiprocessor: of one row of bytes, of one of fewer bits (whose loads are longer), of
+ * more rows.  Shared memory of 16 activations, of pairs of levels, and for the rest. */
 enum { ROW_DEEP = 4, ROW_FILL = 4, QUANT_DEEP = 2, QUANT_FILL = 6, DOT_DEEP = 2, DOT_FILL = 3 };
 enum { CHUNK_BYTES = 24, LEVELS_BYTES = 1024, DOT_REST = 2048 };
 
@@ -142,15 +142,22 @@ static int dot_fits(const vk_device *d, const mm *p, int rows)
     return (size_t)rows * (size_t)(p->w->n_in / 16) * CHUNK_BYTES + rest <= d->caps.max_shared;
 }
 
+/* Whether rows are few enough: of experts, each of which is multiplied by itself, any that fit one window. */
+static int dot_takes_rows(const vk_device *d, const mm *p)
+{
+    const int64_t rows = p->w->n_out * p->w->n_expert;
+    return p->ids ? vk_window_rows(d, p->w->packed, rows) >= rows : p->rows <= VEC_ROWS;
+}
+
 /* Activation rows that one workgroup keeps; 0: not taken. */
 static int dot_rows(const vk_device *d, const mm *p)
 {
     const vk_weight *v = p->w->packed;
     int rows = 1;
-    if (v->dot == VK_DOT_NONE || p->compute != KVANT_COMPUTE_AUTO || p->ids || p->rows > VEC_ROWS ||
-        (d->caps.bda && !d->caps.dot))
+    if (v->dot == VK_DOT_NONE || p->compute != KVANT_COMPUTE_AUTO || (d->caps.bda && !d->caps.dot) ||
+        !dot_takes_rows(d, p))
         return 0;
-    while (rows < p->rows && dot_fits(d, p, rows * 2))
+    while (!p->ids && rows < p->rows && dot_fits(d, p, rows * 2))
         rows *= 2;
     return dot_fits(d, p, rows) ? rows : 0;
 }
@@ -162,13 +169,23 @@ typedef struct dot_more {
     const kvant_norm_add_rms_args *norm;   /* x is its x, before the norm; or NULL */
 } dot_more;
 
+/* Workgroups that share the outputs of one set of `rows` activation rows. */
+static uint64_t dot_groups(const vk_device *d, const mm *p, int rows, int64_t outs)
+{
+    const vk_weight *v = p->w->packed;
+    const uint64_t per = d->caps.bda ? VK_WIDE_GROUP / d->caps.subgroup_size : 1, sets = p->ids ? (uint64_t)p->rows : 1,
+                   most = ((uint64_t)outs + per - 1) / per,
+                   fill = (uint64_t)d->caps.cores * (uint64_t)(rows == 1 ? row_fill(v) : DOT_FILL),
+                   each = (fill + sets - 1) / sets;
+    return most < each ? most : each;
+}
+
+/* Weight rows from .. from+n-1; with ids, those of all experts. */
 static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, dot_more more, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
     const int rows = dot_rows(d, p);
-    const uint32_t per = d->caps.bda ? VK_WIDE_GROUP / d->caps.subgroup_size : 1;
-    const uint64_t most = ((uint64_t)n / (uint64_t)more.parts + per - 1) / per,
-                   fill = (uint64_t)d->caps.cores * (uint64_t)(rows == 1 ? row_fill(v) : DOT_FILL);
+    const int64_t outs = p->ids ? p->w->n_out : n;
     const size_t norm_bytes = more.norm ? (size_t)more.norm->d * 4 : 0;
     vk_call c;
     vk_call_begin(&c, VK_SHADER_matmul_dot);
@@ -179,13 +196,15 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     vk_ptr(&c, more.sum, more.sum ? vk_y_bytes(p) : 0, VK_WRITE);
     vk_ptr(&c, more.norm ? more.norm->w : NULL, norm_bytes, VK_READ);
     vk_ptr(&c, more.norm ? more.norm->y : NULL, norm_bytes * (size_t)p->rows, VK_WRITE);
-    vk_uint(&c, n);
+    vk_ptr(&c, p->ids, p->ids ? (size_t)p->rows * 4 : 0, VK_READ);
+    vk_uint(&c, outs);
     vk_uint(&c, from);
     vk_uint(&c, (int64_t)v->row_bytes);
     vk_uint(&c, p->ldx);
     vk_uint(&c, p->ldy);
     vk_uint(&c, p->rows);
-    vk_uint(&c, v->scale != NULL);
+    vk_uint(&c, p->x_div);
+    vk_uint(&c, v->scale ? p->w->n_scale : 0);
     vk_float(&c, more.norm ? more.norm->eps : 0.0f);
     vk_spec(&c, (uint32_t)rows);
     vk_spec(&c, (uint32_t)(p->w->n_in / 16));
@@ -196,7 +215,9 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     vk_spec(&c, more.norm != NULL);
     vk_spec(&c, (uint32_t)v->dot);
     vk_spec(&c, (uint32_t)v->type);
-    return vk_dispatch(d, l, &c, most < fill ? most : fill, (uint32_t)((p->rows + rows - 1) / rows), 1, diag);
+    vk_spec(&c, p->ids != NULL);
+    return vk_dispatch(d, l, &c, dot_groups(d, p, rows, outs / more.parts), (uint32_t)((p->rows + rows - 1) / rows), 1,
+                       diag);
 }
 
 static int run_tile(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, kvant_diag *diag)
