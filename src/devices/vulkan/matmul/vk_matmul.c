@@ -142,11 +142,15 @@ static int dot_fits(const vk_device *d, const mm *p, int rows)
     return (size_t)rows * (size_t)(p->w->n_in / 16) * CHUNK_BYTES + rest <= d->caps.max_shared;
 }
 
-/* Whether rows are few enough: of experts, each of which is multiplied by itself, any that fit one window. */
+/* Whether rows are few enough; those of experts, each of which is multiplied by itself, are not too many for
+ * vk_halves.c, and all experts fit one window. */
 static int dot_takes_rows(const vk_device *d, const mm *p)
 {
     const int64_t rows = p->w->n_out * p->w->n_expert;
-    return p->ids ? vk_window_rows(d, p->w->packed, rows) >= rows : p->rows <= VEC_ROWS;
+    if (!p->ids)
+        return p->rows <= VEC_ROWS;
+    return vk_window_rows(d, p->w->packed, rows) >= rows && (uint32_t)p->rows <= d->caps.max_groups &&
+           !vk_halves_take(d, p);
 }
 
 /* Activation rows that one workgroup keeps; 0: not taken. */
@@ -276,6 +280,11 @@ static mm mm_of(const kvant_matmul_args *a)
     return (mm){ a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1, a->compute };
 }
 
+static mm mm_id_of(const kvant_matmul_id_args *a)
+{
+    return (mm){ a->w, a->x, a->ids, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div, a->compute };
+}
+
 static size_t matmul_scratch(vk_device *d, const void *args)
 {
     const mm p = mm_of(args);
@@ -296,19 +305,17 @@ static int one_dot(const vk_device *d, const mm *p)
     return p->rows > 0 && dot_rows(d, p) > 0 && vk_window_rows(d, p->w->packed, rows) >= rows;
 }
 
-static int fuses_swiglu(const vk_device *d, const kvant_matmul_args *a, const kvant_swiglu_args *s)
+static int fuses_swiglu(const vk_device *d, const mm *p, const kvant_swiglu_args *s)
 {
-    const mm p = mm_of(a);
-    return s->gate == a->y && s->up == a->y + s->f && s->y == a->y && s->ldg == a->ldy && s->ldu == a->ldy &&
-           s->ldy == a->ldy && s->n == a->m && 2 * (int64_t)s->f == a->w->n_out && one_dot(d, &p);
+    return s->gate == p->y && s->up == p->y + s->f && s->y == p->y && s->ldg == p->ldy && s->ldu == p->ldy &&
+           s->ldy == p->ldy && s->n == p->rows && 2 * (int64_t)s->f == p->w->n_out && one_dot(d, p);
 }
 
-int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_matmul_args *a, const kvant_swiglu_args *s, int *took,
-                     kvant_diag *diag)
+int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_op *ops, int *took, kvant_diag *diag)
 {
-    const mm p = mm_of(a);
-    *took = fuses_swiglu(d, a, s);
-    return *took ? run_dot(d, l, &p, 0, a->w->n_out, (dot_more){ 2, NULL, NULL }, diag) : KVANT_OK;
+    const mm p = ops[0].id == KVANT_OP_MATMUL_ID ? mm_id_of(ops[0].args) : mm_of(ops[0].args);
+    *took = fuses_swiglu(d, &p, ops[1].args) ? 2 : 0;
+    return *took ? run_dot(d, l, &p, 0, p.w->n_out * p.w->n_expert, (dot_more){ 2, NULL, NULL }, diag) : KVANT_OK;
 }
 
 static int apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
@@ -336,7 +343,7 @@ int vk_matmul_norm(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *to
     const kvant_matmul_args *a = ops[0].args, *b = ops[2].args;
     const kvant_norm_add_rms_args *norm = ops[1].args;
     mm first = mm_of(a), second = mm_of(b);
-    const int gate = n > 3 && ops[3].id == KVANT_OP_SWIGLU && fuses_swiglu(d, b, ops[3].args);
+    const int gate = n > 3 && ops[3].id == KVANT_OP_SWIGLU && fuses_swiglu(d, &second, ops[3].args);
 
     *took = fuses_norm(d, a, norm, b) ? 3 + gate : 0;
     if (!*took)
@@ -355,11 +362,6 @@ static int matmul_id_supports(vk_device *d, const void *args, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: matmul_id: %lld rows, wanted at most %u",
                           (long long)rows, d->caps.max_groups);
     return vk_fits("matmul_id", rows * (a->ldx > a->w->n_out ? a->ldx : a->w->n_out), diag);
-}
-
-static mm mm_id_of(const kvant_matmul_id_args *a)
-{
-    return (mm){ a->w, a->x, a->ids, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div, a->compute };
 }
 
 static size_t matmul_id_scratch(vk_device *d, const void *args)
