@@ -44,7 +44,9 @@ layout(constant_id = 9) const uint IDS = 0u;
 const uint LOADS = DOT == VK_DOT_BYTES ? CHUNKS : CHUNKS / 2u;      /* of 16 bytes of codes */
 const uint BLOCKS = CHUNKS / 16u;                                   /* of 256 values */
 uint expert = 0u;                          /* this workgroup's */
-shared uvec4 s_code[ROWS * CHUNKS];
+/* Chunks whose numbers differ in this bit meet the two halves of one load of halves. */
+const uint HALF_BIT = DOT == VK_DOT_PAIRS ? 1u : DOT == VK_DOT_SIX ? 2u : 0u;
+shared uvec4 s_code[ROWS * CHUNKS];                                 /* of a row, chunk u at place_of(u) */
 shared float s_step[ROWS * CHUNKS];
 shared float s_sum[DOT == VK_DOT_BYTES ? 1u : ROWS * CHUNKS];       /* of a chunk's codes, times its step */
 
@@ -75,9 +77,17 @@ void chunk_load(PTR p, uint from, bool whole, out vec4 v[4])
                         ldf(p, from + 4u * i + 3u));
 }
 
-/* Chunk u of the workgroup's rows as codes and the step between them. */
-void quantise(uint u, vec4 v[4])
+/* What meets load c of halves is at c and at LOADS + c: lanes next to each other read places next to each other. */
+uint place_of(uint u)
 {
+    const uint below = (1u << HALF_BIT) - 1u;
+    return DOT == VK_DOT_BYTES ? u : (u >> HALF_BIT & 1u) * LOADS + ((u >> 1 & ~below) | (u & below));
+}
+
+/* Chunk u of row m of the workgroup's as codes and the step between them. */
+void quantise(uint m, uint u, vec4 v[4])
+{
+    const uint to = m * CHUNKS + place_of(u);
     float top = 0.0;
     [[unroll]] for (uint i = 0u; i < 4u; i++) {
         const vec4 a = abs(v[i]);
@@ -89,10 +99,10 @@ void quantise(uint u, vec4 v[4])
         const ivec4 c = ivec4(round(v[i] * inv));
         code[i] = uint(c.x & 255) | uint(c.y & 255) << 8 | uint(c.z & 255) << 16 | uint(c.w) << 24;
     }
-    s_code[u] = code;
-    s_step[u] = top / 127.0;
+    s_code[to] = code;
+    s_step[to] = top / 127.0;
     if (DOT != VK_DOT_BYTES)
-        s_sum[u] = top / 127.0 * float(dot16(uvec4(0x01010101u), code));
+        s_sum[to] = top / 127.0 * float(dot16(uvec4(0x01010101u), code));
 }
 
 /* Entry 16 j + i of s_levels: levels i and j. */
@@ -123,7 +133,7 @@ void norm_row(uint m, uint row)
                 [[unroll]] for (uint e = 0u; e < 4u; e++)
                     stf(P(6, normed), from + 4u * i + e, v[i][e]);
         }
-        quantise(m * CHUNKS + u, v);
+        quantise(m, u, v);
     }
 }
 
@@ -174,7 +184,7 @@ part part_at(PTR row, uint c)
     return p;
 }
 
-/* Load c times the codes that begin at chunk x0. */
+/* Load c times the codes of the row that begins at x0. */
 float bytes_part(part p, uint c, uint x0)
 {
     return float(dot16(p.q, s_code[x0 + c])) * (s_step[x0 + c] * half_of(p.n.x));
@@ -183,7 +193,7 @@ float bytes_part(part p, uint c, uint x0)
 /* Lower halves: values of group 2 j of the block, upper ones of the group behind it; fifth bits: bits 2 j, 2 j + 1. */
 float pairs_part(part p, uint c, uint x0)
 {
-    const uint k = c % 8u, j = k / 2u, at = x0 + c / 8u * 16u + 4u * j + k % 2u, by = 16u * (j & 1u);
+    const uint j = c % 8u / 2u, at = x0 + c, by = 16u * (j & 1u);
     const uint a = p.n.y >> by & 0xffffu, b = p.n.z >> by & 0xffffu, w = p.n.w >> by & 0xffffu;
     const uint f = j < 2u ? a & 0x3f3fu : (w & 0x0f0fu) | (a >> 2 & 0x3030u);
     const uint l = j < 2u ? b & 0x3f3fu : (w >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u);
@@ -191,19 +201,19 @@ float pairs_part(part p, uint c, uint x0)
     const uvec4 q = (p.q & 0x0f0f0f0fu) | (h << 4 & 0x10101010u);
     const uvec4 r = (p.q >> 4 & 0x0f0f0f0fu) | (h << 3 & 0x10101010u);
     const float low = float(dot16(q, s_code[at])) * s_step[at],
-                high = float(dot16(r, s_code[at + 2u])) * s_step[at + 2u];
+                high = float(dot16(r, s_code[at + LOADS])) * s_step[at + LOADS];
     return half_of(p.n.x & 0xffffu) * (float(f & 63u) * low + float(f >> 8) * high) -
-           half_of(p.n.x >> 16) * (float(l & 63u) * s_sum[at] + float(l >> 8) * s_sum[at + 2u]);
+           half_of(p.n.x >> 16) * (float(l & 63u) * s_sum[at] + float(l >> 8) * s_sum[at + LOADS]);
 }
 
 float six_part(part p, uint c, uint x0)
 {
-    const uint k = c % 8u, at = x0 + c / 8u * 16u + 8u * (k / 4u) + k % 4u;
+    const uint at = x0 + c;
     const float centre = float(dot_rule_of(T).centre);
-    const uvec4 h = p.h >> 2u * (k % 4u / 2u);
+    const uvec4 h = p.h >> 2u * (c % 4u / 2u);
     const uvec4 low = (p.q & 0x0f0f0f0fu) | (h << 4 & 0x30303030u), high = (p.q >> 4 & 0x0f0f0f0fu) | (h & 0x30303030u);
     const float a = float(dot16(low, s_code[at])) * s_step[at] - centre * s_sum[at],
-                b = float(dot16(high, s_code[at + 4u])) * s_step[at + 4u] - centre * s_sum[at + 4u];
+                b = float(dot16(high, s_code[at + LOADS])) * s_step[at + LOADS] - centre * s_sum[at + LOADS];
     const float fa = float(bitfieldExtract(int(p.n.x), 0, 8)), fb = float(bitfieldExtract(int(p.n.x), 8, 8));
     return half_of(p.n.x >> 16) * (fa * a + fb * b);
 }
@@ -232,10 +242,11 @@ uvec4 nibbles_of(uvec4 codes, uint high)
 float nibbles_part(part p, uint c, uint x0)
 {
     const dot_rule rule = dot_rule_of(T);
-    const uint at = x0 + 2u * c;
+    const uint at = x0 + c;
     const float a = float(dot16(nibbles_of(p.q, p.h.x), s_code[at])) * s_step[at],
-                b = float(dot16(nibbles_of(p.q >> 4, p.h.x >> 16), s_code[at + 1u])) * s_step[at + 1u];
-    const float sum = s_sum[at] + s_sum[at + 1u], scaled = rule.centre != 0u ? a + b - float(rule.centre) * sum : a + b;
+                b = float(dot16(nibbles_of(p.q >> 4, p.h.x >> 16), s_code[at + LOADS])) * s_step[at + LOADS];
+    const float sum = s_sum[at] + s_sum[at + LOADS],
+                scaled = rule.centre != 0u ? a + b - float(rule.centre) * sum : a + b;
     if (rule.numbers == VK_NUMBERS_E8M0)
         return e8m0_half(p.n.x) * scaled;
     if (rule.numbers == VK_NUMBERS_F16_ADD)
@@ -320,7 +331,7 @@ void main()
             vec4 v[4];
             const uint row = min(r0 + u / CHUNKS, args.rows - 1u) / args.x_div;
             chunk_load(P(2, x), row * args.ldx + u % CHUNKS * 16u, X_VEC != 0u, v);
-            quantise(u, v);
+            quantise(u / CHUNKS, u % CHUNKS, v);
         }
     barrier();
     const uint outs = args.n / PARTS, stride = gl_NumWorkGroups.x * teams;
