@@ -125,10 +125,10 @@ def plain():
 
 
 def forms():
-    verify("no subgroups", "--ops", "norm_rms,moe_route,matmul,embed", "--formats", "Q8_0,Q6_K",
+    verify("no subgroups", "--ops", "norm_rms,moe_route,matmul,matmul_id,embed", "--formats", "Q8_0,Q6_K,Q5_K,Q5_1,IQ4_XS,MXFP4",
            KVANT_VK_DISABLE="subgroup")
     verify("sizes of a GPU", "--ops", "gdn_chunk", KVANT_VK_FORCE="gpu")
-    verify("no 16-bit arithmetic, no dot products", "--ops", "attn,matmul", "--formats", "tbq4_0,Q8_0", "--pairs", "tbq4_0:tbq4_0",
+    verify("no 16-bit arithmetic, no dot products", "--ops", "attn,matmul", "--formats", "tbq4_0,Q8_0,Q5_0,IQ4_NL", "--pairs", "tbq4_0:tbq4_0",
            KVANT_VK_DISABLE="half,dot,matrix")
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_DISABLE="magic")
     check(code == 2 and '"magic", wanted bda, subgroup, half, ' in text and "radv, matrix or device:N" in text, f"unknown mask: exit {code}: {text}")

@@ -8,7 +8,7 @@
 #include "formats/format.h"
 #include "support/check.h"
 
-enum { MOST = 4096, N_IN = 96, F = 70 };       /* F: not a multiple of a workgroup's outputs */
+enum { MOST = 4096, N_IN = 96, F = 70, EXPERTS = 3 };     /* F: not a multiple of a workgroup's outputs */
 
 static kvant_device *dev;
 static kvant_diag diag;
@@ -116,52 +116,48 @@ static void norms_ropes_writes(int n, int d, const char *format)
     CHECK(memcmp(whole + rows + page / 2, start + rows + page / 2, 2 * page) != 0, "no value was written");
 }
 
-static void gate_and_up(int m)
+static void load(kvant_weight *w, const char *type, int64_t n_in, int64_t n_out, int n_expert, uint64_t seed)
 {
-    const kvant_wtype *t = kvant_wtype_find("Q8_0");
-    float rows[2 * F * N_IN], start[MOST], x[8 * N_IN];
-    unsigned char packed[2 * F * N_IN / 32 * 34];
-    kvant_weight w = { .type = t, .data = packed, .n_in = N_IN, .n_out = 2 * F, .n_expert = 1, .name = "gate and up",
-                       .use = KVANT_WEIGHT_MATMUL };
-
-    check_fill_normal(rows, 2 * F * N_IN, 4);
-    check_fill_normal(x, 8 * N_IN, 5);
-    check_fill_normal(start, (size_t)(m * 2 * F), 6);
-    t->quant(rows, packed, 2 * F * N_IN);
-    CHECK(dev->vt->weight_load(dev, &w, KVANT_COMPUTE_AUTO, &diag) == KVANT_OK, "%s", diag.text);
-    float *y = room(start, (size_t)(m * 2 * F));
-    const kvant_matmul_args a = { &w, room(x, 8 * N_IN), y, m, N_IN, 2 * F, KVANT_COMPUTE_AUTO };
-    const kvant_swiglu_args s = { y, y + F, y, m, F, 2 * F, 2 * F, 2 * F };
-    const kvant_op ops[] = { { KVANT_OP_MATMUL, &a }, { KVANT_OP_SWIGLU, &s } };
-    same(ops, 2, y, start, (size_t)(m * 2 * F), "matmul and swiglu");
-    dev->vt->weight_free(dev, &w);
+    static float rows[EXPERTS * 2 * F * N_IN];
+    static unsigned char packed[EXPERTS * 2 * F * N_IN / 32 * 34];
+    *w = (kvant_weight){ .type = kvant_wtype_find(type), .data = packed, .n_in = n_in, .n_out = n_out,
+                         .n_expert = n_expert, .name = "a weight", .use = KVANT_WEIGHT_MATMUL };
+    check_fill_normal(rows, (size_t)(n_in * n_out * n_expert), seed);
+    w->type->quant(rows, packed, n_in * n_out * n_expert);
+    CHECK(dev->vt->weight_load(dev, w, KVANT_COMPUTE_AUTO, &diag) == KVANT_OK, "%s", diag.text);
 }
 
-static void load_q8(kvant_weight *w, unsigned char *packed, int64_t n_in, int64_t n_out, uint64_t seed)
+/* k > 0: of experts, k to a row. */
+static void gate_and_up(int m, int k, const char *type)
 {
-    float rows[2 * F * N_IN];
-    w->type = kvant_wtype_find("Q8_0");
-    w->data = packed;
-    w->n_in = n_in;
-    w->n_out = n_out;
-    w->n_expert = 1;
-    w->name = "a weight";
-    w->use = KVANT_WEIGHT_MATMUL;
-    check_fill_normal(rows, (size_t)(n_in * n_out), seed);
-    w->type->quant(rows, packed, n_in * n_out);
-    CHECK(dev->vt->weight_load(dev, w, KVANT_COMPUTE_AUTO, &diag) == KVANT_OK, "%s", diag.text);
+    const int slots = k ? m * k : m;
+    const size_t values = (size_t)(slots * 2 * F);
+    const int32_t chosen[8] = { 2, 0, 1, 1, 2, 0, 0, 1 };
+    float start[MOST], x[8 * N_IN];
+    kvant_weight w;
+
+    load(&w, type, N_IN, 2 * F, k ? EXPERTS : 1, 4);
+    check_fill_normal(x, 8 * N_IN, 5);
+    check_fill_normal(start, values, 6);
+    float *y = room(start, values), *in = room(x, 8 * N_IN);
+    const kvant_matmul_args a = { &w, in, y, m, N_IN, 2 * F, KVANT_COMPUTE_AUTO };
+    const kvant_matmul_id_args e = { &w, in, ints(chosen, 8), y, m, k, k, N_IN, KVANT_COMPUTE_AUTO };
+    const kvant_swiglu_args s = { y, y + F, y, slots, F, 2 * F, 2 * F, 2 * F };
+    const kvant_op ops[] = { { k ? KVANT_OP_MATMUL_ID : KVANT_OP_MATMUL, k ? (const void *)&e : (const void *)&a },
+                             { KVANT_OP_SWIGLU, &s } };
+    same(ops, 2, y, start, values, k ? "matmul_id and swiglu" : "matmul and swiglu");
+    dev->vt->weight_free(dev, &w);
 }
 
 /* The residual stream, what is added, the normed rows and the second product's rows follow each other in one buffer. */
 static void product_norm_product(int m, int gate)
 {
-    static unsigned char one[2 * F * N_IN / 32 * 34], two[2 * F * N_IN / 32 * 34];
     const int64_t row = (int64_t)m * N_IN;
     float start[MOST], in[8 * N_IN], w[N_IN];
     kvant_weight first = { 0 }, second = { 0 };
 
-    load_q8(&first, one, N_IN, N_IN, 7);
-    load_q8(&second, two, N_IN, 2 * F, 8);
+    load(&first, "Q8_0", N_IN, N_IN, 1, 7);
+    load(&second, "IQ4_NL", N_IN, 2 * F, 1, 8);
     check_fill_normal(start, MOST, 9);
     check_fill_normal(in, 8 * N_IN, 10);
     check_fill(w, N_IN, 0.5f, 1.5f, 11);
@@ -215,7 +211,9 @@ int main(void)
         norms_ropes_writes(n, 32, "bf16");
     }
     for (int m = 1; m <= 8; m = m < 3 ? m + 1 : m + 5)
-        gate_and_up(m);
+        gate_and_up(m, 0, m == 2 ? "Q5_1" : "Q8_0");
+    gate_and_up(1, 2, "Q8_0");
+    gate_and_up(4, 2, "MXFP4");
     for (int m = 1; m <= 8; m = m < 3 ? m + 1 : m + 5)
         for (int gate = 0; gate < 2; gate++)
             product_norm_product(m, gate);

@@ -1,7 +1,7 @@
 """glsl.py: the Vulkan dialect: numbers that C and GLSL share, the device's buffer of tables ("books"), decoders of eight values, and
 what the encoders have to know of a format: its rule, and where codes and scale go.
 What does not depend on a card is in devices/vulkan/core/eight.glsl."""
-from cards import glsl_weights
+from cards import glsl_dot, glsl_weights
 from cards.c import HEAD
 from cards.card import NORMS, fail
 from cards.dialect import GLSL
@@ -12,7 +12,6 @@ from cards.glsl_text import places, scale_of, values_of
 ROTATIONS = ("wht_signs1", "wht_signs2", "tbq_signs32")
 # Who encodes: a thread some values of a format without groups, or a group; a workgroup a path through a trellis, or a sketch.
 CLASSES = ("FLOAT", "GROUP", "TRELLIS", "SKETCH")
-DOTS = ("NONE", "BYTES", "SIX", "PAIRS")
 MOST_BYTES = 128                                # of a unit: packed[] of encode/encode.glsl
 
 
@@ -48,8 +47,7 @@ def numbers(tables, cache, weights):
     for i, s in enumerate(NORMS):
         out += f"#define VK_NORM_{s.upper()} {i}\n"
     out += "\n" + "".join(f"#define VK_WT_{w.symbol} {i}\n" for i, w in enumerate(weights)) + f"#define VK_WT_COUNT {len(weights)}\n"
-    out += "/* Not file types: vk_weight.c. */\n#define VK_WEIGHT_SPLIT VK_WT_COUNT\n#define VK_WEIGHT_SPLIT_SIX (VK_WT_COUNT + 1)\n"
-    out += "".join(f"#define VK_DOT_{s} {i}\n" for i, s in enumerate(DOTS)) + "\n"
+    out += glsl_dot.numbers()
     at, macros = 0, []
     for name in ROTATIONS:
         out += f"#define VK_BOOK_{name} {at}\n"
@@ -72,20 +70,9 @@ def grid_numbers(weights):
     return out + f"#define VK_GRID_WORDS {at}\n#define VK_GRIDS {', '.join(f'GRID_{name}' for name in used(weights))}\n"
 
 
-def dot_of(weight):
-    """How matmul_dot reads a type.  BYTES: blocks of an f16 and 32 signed bytes; SIX: 128 bytes of low halves, 64 of high pairs of bits, 16 signed
-    factors, an f16: the device keeps the parts of a row each by themselves; PAIRS: two f16, six-bit pairs, 128 bytes of halves, as in the file."""
-    sub = weight.sub["type"] if weight.sub else None
-    if weight.values == 32 and weight.bytes == 34 and weight.codes and weight.codes.signed and weight.scale == {"at": 0, "type": "f16"}:
-        return "BYTES"
-    if sub == "i8" and weight.values == 256 and weight.bytes == 210 and weight.scale == {"at": 208, "type": "f16"}:
-        return "SIX"
-    return "PAIRS" if sub == "six_bit_pairs" and weight.values == 256 and weight.bytes == 144 else "NONE"
-
-
 def lists(cache, weights):
     """VULKAN_FORMAT(name, space, book, values of it that the decoder uses, and the encoder, class of the encoder, values and bytes of a
-    unit, whether its parameter is a factor, whether attn_matrix knows its records, what stands for zero), VULKAN_WTYPE(symbol, name, dot, grid)."""
+    unit, whether its parameter is a factor, whether attn_matrix knows its records, what stands for zero), and glsl_dot.lists."""
     out = HEAD + "#ifdef VULKAN_FORMAT\n"
     for c in cache:
         book = f"VK_BOOK_{c.levels.name}" if c.levels else "0"
@@ -93,7 +80,7 @@ def lists(cache, weights):
         out += f"VULKAN_FORMAT({c.symbol}, {c.space.upper()}, {book}, {decode}, {encode}, {encode_class(c)}, "
         out += f"{unit(c)}, {unit_bytes(c)}, {int(has_factor(c))}, {int(has_nibbles(c))}, {c.centre})\n"
     out += "#endif\n#ifdef VULKAN_WTYPE\n"
-    return out + "".join(f'VULKAN_WTYPE({w.symbol}, "{w.name}", VK_DOT_{dot_of(w)}, {int(w.grid is not None)})\n' for w in weights) + "#endif\n"
+    return out + glsl_dot.lists(weights) + "#endif\n"
 
 
 # ---- decoders ----
@@ -116,7 +103,7 @@ def decoders(cache, weights):
     wide = [w for w in weights if w.float]
     out += "bool wt_wide(uint T)\n{\n    return " + " || ".join(f"T == VK_WT_{w.symbol}" for w in wide) + ";\n}\n\n"
     out += "float wt1(uint T, SRC p, uint b, uint k)\n{\n" + chain(wide, ("T", "VK_WT"), "return one_{}(p, b, k);")
-    out += "    return 0.0;\n}\n\nvoid wt8_of_file(uint T, SRC p, uint b, uint c, out float w[8])\n{\n"
+    out += "    return 0.0;\n}\n\n" + glsl_dot.asks(weights) + "void wt8(uint T, SRC p, uint b, uint c, out float w[8])\n{\n"
     out += chain(weights[:-1], ("T", "VK_WT"), "{{ wt8_{}(p, b, c, w); return; }}")
     return out + f"    wt8_{weights[-1].symbol}(p, b, c, w);\n}}\n#endif\n"
 

@@ -1,6 +1,7 @@
 """glsl_text.py: GLSL expressions and statements that decoders of cache formats and of weight types share."""
 from cards.card import INTEGERS
 from cards.dialect import GLSL
+from cards.glsl_dot import parts, record, records
 
 u = GLSL.number
 
@@ -10,24 +11,26 @@ def level_name(card):
     return "wt_" + next(n for n, v in INTEGERS.items() if v is card.integers)
 
 
-def codes(part, values, name):
+def codes(card, part, name):
     """Statements that fill uint name[8] with the codes of chunk k of the record at byte r."""
+    values, r = card.values, record(card, part.at)
     v = "8u * k" if values > 8 else "0u"
     if part.order == "trellis":
-        return [f"    codes_trellis(p, r + {u(part.at)} + {GLSL.times(part.step, 'k')}, {u(part.step)}, {u(part.mask)}, {name});"]
+        return [f"    codes_trellis(p, {r} + {u(part.at)} + {GLSL.times(part.step, 'k')}, {u(part.step)}, {u(part.mask)}, {name});"]
     if part.order == "trits":
-        return [f"    codes_trits(p, r + {u(part.at)}, {v}, {name});"]
+        return [f"    codes_trits(p, {r} + {u(part.at)}, {v}, {name});"]
     if part.order == "stream":
-        return [f"    codes_stream(p, r + {u(part.at)} + {GLSL.times(part.bits, 'k')}, {u(part.bits)}, {name});"]
+        return [f"    codes_stream(p, {r} + {u(part.at)} + {GLSL.times(part.bits, 'k')}, {u(part.bits)}, {name});"]
     span = "" if part.span == values else f" + {GLSL.times(part.row, GLSL.div(f'({v})', part.span))}"
     inner = f"({v})" if part.span == values else GLSL.mod(f"({v})", part.span)
-    return [f"    codes_halves(p, r + {u(part.at)}{span} + {GLSL.mod(inner, part.row)}, {GLSL.times(part.bits, GLSL.div(inner, part.row))}, {u(part.mask)}, {name});"]
+    whole = "words" if parts(card) else "codes"
+    return [f"    {whole}_halves(p, {r} + {u(part.at)}{span} + {GLSL.mod(inner, part.row)}, {GLSL.times(part.bits, GLSL.div(inner, part.row))}, {u(part.mask)}, {name});"]
 
 
 def all_codes(card):
-    lines = ["    uint code[8];"] + codes(card.codes, card.values, "code")
+    lines = ["    uint code[8];"] + codes(card, card.codes, "code")
     if card.high:
-        lines += ["    uint high[8];"] + codes(card.high, card.values, "high")
+        lines += ["    uint high[8];"] + codes(card, card.high, "high")
         lines += ["    [[unroll]] for (uint i = 0u; i < 8u; i++)", f"        code[i] |= high[i] << {card.codes.bits};"]
     return lines
 
@@ -50,6 +53,8 @@ def scale_of(card):
 def places(card):
     if card.values == 1:
         return [f"    const uint r = b + {GLSL.times(8 * card.bytes, 'c')};"]
+    if parts(card):
+        return records(card)
     return [f"    const uint r = b + {GLSL.times(card.bytes, GLSL.div('c', card.values // 8))}, k = {GLSL.mod('c', card.values // 8)};"]
 
 
@@ -58,7 +63,8 @@ def values_of(card, out):
     if card.float:
         return [f"    eight_{card.float}(p, r, {out});"]
     if card.codes.signed:
-        return [f"    eight_i8(p, r + {u(card.codes.at)} + 8u * k, {out});"]
+        whole = "words" if parts(card) else "eight"
+        return [f"    {whole}_i8(p, {record(card, card.codes.at)} + {u(card.codes.at)} + 8u * k, {out});"]
     value = "float(code[i])" if not card.centre else f"float(int(code[i]) - {card.centre})"
     if card.signs:
         value = "code[i] != 0u ? 1.0 : -1.0"

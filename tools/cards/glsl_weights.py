@@ -2,6 +2,7 @@
 from cards.card import INTEGERS
 from cards.dialect import GLSL
 from cards.grid import used
+from cards.glsl_dot import record
 from cards.glsl_text import places, scale_of, u, values_of
 from cards.weight import fields_of
 
@@ -46,7 +47,7 @@ def factor_of(card, k):
     """Declarations, and the expression of the factor of sub-block k as a float."""
     sub = card.sub
     if sub["type"] == "i8":
-        return [], f"float(bitfieldExtract(int(ld_u8(p, r + {u(sub['at'])} + {k})), 0, 8))"
+        return [], f"float(bitfieldExtract(int(ld_u8(p, {record(card, sub['at'])} + {u(sub['at'])} + {k})), 0, 8))"
     if sub["type"] == "six_bit_pairs":
         return [f"    const uint s = six_bit_pairs(p, r + {u(sub['at'])}, {k});"], "float(s & 63u)"
     lines = [f"    const uint s = {GLSL.number_of(fields_of(card, sub, 1), k)};"]

@@ -44,12 +44,6 @@ float ue4m3_half(uint b)
     return b == 0x7fu || b == 0u ? 0.0 : 0.5 * e4m3_magnitude(b);
 }
 
-/* Half of 2^(e - 127). */
-float e8m0_half(uint e)
-{
-    return uintBitsToFloat(e < 2u ? 0x00200000u << e : e - 1u << 23);
-}
-
 #endif
 
 /* `bits` bits (up to 9) from bit `at` of the record at byte r on; no byte is read that holds none of them. */

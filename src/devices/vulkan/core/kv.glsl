@@ -208,6 +208,12 @@ float bf16_of(uint b)
     return uintBitsToFloat(b << 16);
 }
 
+/* Half of 2^(e - 127). */
+float e8m0_half(uint e)
+{
+    return uintBitsToFloat(e < 2u ? 0x00200000u << e : e - 1u << 23);
+}
+
 /* To f16, nearest even, by integers: what a driver does with subnormals is its own affair. */
 uint to_half(float f)
 {

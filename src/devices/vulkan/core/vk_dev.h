@@ -185,9 +185,8 @@ typedef struct vk_op {
 int vk_fuse(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag);
 int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const kvant_rope_args *r,
                  const kvant_cache_write_args *to, kvant_diag *diag);  /* to: NULL, or then into its pages */
-int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_matmul_args *a, const kvant_swiglu_args *s, int *took,
-                     kvant_diag *diag);
-
+/* matmul or matmul_id, and swiglu: *took of them, 0: none. */
+int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_op *ops, int *took, kvant_diag *diag);
 /* matmul, norm_add_rms, matmul and perhaps swiglu: *took of them, 0: none. */
 int vk_matmul_norm(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag);
 

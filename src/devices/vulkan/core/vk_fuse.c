@@ -2,7 +2,7 @@
  * (sums of squares in another order):
  *   norm_rms, norm_rms, rope, rope    of queries and keys, in place: a dispatch each, nothing to wait for in between
  *   and cache_write, cache_write      of them: keys of f16 pages by the same dispatch, values beside it
- *   matmul, swiglu                    of the halves of its rows, in gate's place: where matmul_dot takes the product
+ *   matmul or matmul_id, swiglu       of the halves of its rows, in gate's place: where matmul_dot takes the product
  *   matmul, norm_add_rms, matmul      where it takes both: the first adds to the residual stream, the second norms it
  * In a step of one token the barriers saved cost more than the arithmetic. */
 #include "devices/vulkan/core/vk_dev.h"
@@ -42,13 +42,9 @@ static int norms_and_ropes(vk_device *d, vk_list *l, const kvant_op *ops, int n,
 int vk_fuse(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag)
 {
     KVANT_TRY(norms_and_ropes(d, l, ops, n, took, diag));
-    if (*took || n < 2 || ops[0].id != KVANT_OP_MATMUL)
+    if (*took || n < 2 || (ops[0].id != KVANT_OP_MATMUL && ops[0].id != KVANT_OP_MATMUL_ID))
         return KVANT_OK;
-    if (n > 2 && ops[1].id == KVANT_OP_NORM_ADD_RMS && ops[2].id == KVANT_OP_MATMUL)
+    if (n > 2 && ops[0].id == KVANT_OP_MATMUL && ops[1].id == KVANT_OP_NORM_ADD_RMS && ops[2].id == KVANT_OP_MATMUL)
         return vk_matmul_norm(d, l, ops, n, took, diag);
-    if (ops[1].id != KVANT_OP_SWIGLU)
-        return KVANT_OK;
-    KVANT_TRY(vk_matmul_swiglu(d, l, ops[0].args, ops[1].args, took, diag));
-    *took *= 2;
-    return KVANT_OK;
+    return ops[1].id == KVANT_OP_SWIGLU ? vk_matmul_swiglu(d, l, ops, took, diag) : KVANT_OK;
 }

@@ -44,7 +44,7 @@ void store(uint o, uint m, float sum, uint expert, uint r0, uint from)
         stf(P(3, y), (r0 + m) * args.ldy + out_at, sum * scale);
 }
 
-/* One row times q8_split weights, 16 codes a load: rows begin at multiples of 16 bytes. */
+/* One row times weights of signed bytes, 16 codes a load: rows begin at multiples of 16 bytes. */
 void split_row(PTR x, uint x_at, PTR row[OUTS], inout float acc[SUMS])
 {
     for (uint c = gl_LocalInvocationIndex; c < args.n_in / 16u; c += GROUP) {
@@ -82,9 +82,9 @@ void main()
         [[unroll]] for (uint m = 0u; m < ROWS; m++)
             acc[o * ROWS + m] = 0.0;
     }
-    if (T == VK_WEIGHT_SPLIT && ROWS == 1u)
+    if (wt_bytes(T) && ROWS == 1u)
         split_row(x, r0 / args.x_div * args.ldx, row, acc);
-    for (uint c = t; c < args.n_in / 8u && !(T == VK_WEIGHT_SPLIT && ROWS == 1u); c += GROUP) {
+    for (uint c = t; c < args.n_in / 8u && !(wt_bytes(T) && ROWS == 1u); c += GROUP) {
         float xs[ROWS * 8u];
         [[unroll]] for (uint m = 0u; m < ROWS; m++) {
             load8(x, (min(r0 + m, args.rows - 1u) / args.x_div) * args.ldx + 8u * c, v);

@@ -118,12 +118,12 @@ static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
                        diag);
 }
 
-/* ---- matmul_dot: signed bytes and K-quants, 8-bit activations, up to VEC_ROWS rows ---- */
+/* ---- matmul_dot: weights of 4 to 8 bits, 8-bit activations, up to VEC_ROWS rows ---- */
 
-/* Loads ahead, workgroups per multiprocessor: of one row of bytes, of one of K-quants (whose loads are longer), of more
- * rows.  Shared memory of 16 activations, and for the rest. */
+/* Loads ahead, workgroups per multiprocessor: of one row of bytes, of one of fewer bits (whose loads are longer), of
+ * more rows.  Shared memory of 16 activations, of pairs of levels, and for the rest. */
 enum { ROW_DEEP = 4, ROW_FILL = 4, QUANT_DEEP = 2, QUANT_FILL = 6, DOT_DEEP = 2, DOT_FILL = 3 };
-enum { CHUNK_BYTES = 24, DOT_REST = 2048 };
+enum { CHUNK_BYTES = 24, LEVELS_BYTES = 1024, DOT_REST = 2048 };
 
 static int row_deep(const vk_weight *v)
 {
@@ -137,7 +137,20 @@ static int row_fill(const vk_weight *v)
 
 static int dot_fits(const vk_device *d, const mm *p, int rows)
 {
-    return (size_t)rows * (size_t)(p->w->n_in / 16) * CHUNK_BYTES + DOT_REST <= d->caps.max_shared;
+    const vk_weight *v = p->w->packed;
+    const size_t rest = DOT_REST + (v->dot == VK_DOT_LEVELS ? LEVELS_BYTES : 0);
+    return (size_t)rows * (size_t)(p->w->n_in / 16) * CHUNK_BYTES + rest <= d->caps.max_shared;
+}
+
+/* Whether rows are few enough; those of experts, each of which is multiplied by itself, are not too many for
+ * vk_halves.c, and all experts fit one window. */
+static int dot_takes_rows(const vk_device *d, const mm *p)
+{
+    const int64_t rows = p->w->n_out * p->w->n_expert;
+    if (!p->ids)
+        return p->rows <= VEC_ROWS;
+    return vk_window_rows(d, p->w->packed, rows) >= rows && (uint32_t)p->rows <= d->caps.max_groups &&
+           !vk_halves_take(d, p);
 }
 
 /* Activation rows that one workgroup keeps; 0: not taken. */
@@ -145,10 +158,10 @@ static int dot_rows(const vk_device *d, const mm *p)
 {
     const vk_weight *v = p->w->packed;
     int rows = 1;
-    if (v->dot == VK_DOT_NONE || p->compute != KVANT_COMPUTE_AUTO || p->ids || p->rows > VEC_ROWS ||
-        (d->caps.bda && !d->caps.dot))
+    if (v->dot == VK_DOT_NONE || p->compute != KVANT_COMPUTE_AUTO || (d->caps.bda && !d->caps.dot) ||
+        !dot_takes_rows(d, p))
         return 0;
-    while (rows < p->rows && dot_fits(d, p, rows * 2))
+    while (!p->ids && rows < p->rows && dot_fits(d, p, rows * 2))
         rows *= 2;
     return dot_fits(d, p, rows) ? rows : 0;
 }
@@ -160,13 +173,23 @@ typedef struct dot_more {
     const kvant_norm_add_rms_args *norm;   /* x is its x, before the norm; or NULL */
 } dot_more;
 
+/* Workgroups that share the outputs of one set of `rows` activation rows. */
+static uint64_t dot_groups(const vk_device *d, const mm *p, int rows, int64_t outs)
+{
+    const vk_weight *v = p->w->packed;
+    const uint64_t per = d->caps.bda ? VK_WIDE_GROUP / d->caps.subgroup_size : 1, sets = p->ids ? (uint64_t)p->rows : 1,
+                   most = ((uint64_t)outs + per - 1) / per,
+                   fill = (uint64_t)d->caps.cores * (uint64_t)(rows == 1 ? row_fill(v) : DOT_FILL),
+                   each = (fill + sets - 1) / sets;
+    return most < each ? most : each;
+}
+
+/* Weight rows from .. from+n-1; with ids, those of all experts. */
 static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, dot_more more, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
     const int rows = dot_rows(d, p);
-    const uint32_t per = d->caps.bda ? VK_WIDE_GROUP / d->caps.subgroup_size : 1;
-    const uint64_t most = ((uint64_t)n / (uint64_t)more.parts + per - 1) / per,
-                   fill = (uint64_t)d->caps.cores * (uint64_t)(rows == 1 ? row_fill(v) : DOT_FILL);
+    const int64_t outs = p->ids ? p->w->n_out : n;
     const size_t norm_bytes = more.norm ? (size_t)more.norm->d * 4 : 0;
     vk_call c;
     vk_call_begin(&c, VK_SHADER_matmul_dot);
@@ -177,13 +200,15 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     vk_ptr(&c, more.sum, more.sum ? vk_y_bytes(p) : 0, VK_WRITE);
     vk_ptr(&c, more.norm ? more.norm->w : NULL, norm_bytes, VK_READ);
     vk_ptr(&c, more.norm ? more.norm->y : NULL, norm_bytes * (size_t)p->rows, VK_WRITE);
-    vk_uint(&c, n);
+    vk_ptr(&c, p->ids, p->ids ? (size_t)p->rows * 4 : 0, VK_READ);
+    vk_uint(&c, outs);
     vk_uint(&c, from);
     vk_uint(&c, (int64_t)v->row_bytes);
     vk_uint(&c, p->ldx);
     vk_uint(&c, p->ldy);
     vk_uint(&c, p->rows);
-    vk_uint(&c, v->scale != NULL);
+    vk_uint(&c, p->x_div);
+    vk_uint(&c, v->scale ? p->w->n_scale : 0);
     vk_float(&c, more.norm ? more.norm->eps : 0.0f);
     vk_spec(&c, (uint32_t)rows);
     vk_spec(&c, (uint32_t)(p->w->n_in / 16));
@@ -193,7 +218,10 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
     vk_spec(&c, more.sum != NULL);
     vk_spec(&c, more.norm != NULL);
     vk_spec(&c, (uint32_t)v->dot);
-    return vk_dispatch(d, l, &c, most < fill ? most : fill, (uint32_t)((p->rows + rows - 1) / rows), 1, diag);
+    vk_spec(&c, (uint32_t)v->type);
+    vk_spec(&c, p->ids != NULL);
+    return vk_dispatch(d, l, &c, dot_groups(d, p, rows, outs / more.parts), (uint32_t)((p->rows + rows - 1) / rows), 1,
+                       diag);
 }
 
 static int run_tile(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, kvant_diag *diag)
@@ -252,6 +280,11 @@ static mm mm_of(const kvant_matmul_args *a)
     return (mm){ a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1, a->compute };
 }
 
+static mm mm_id_of(const kvant_matmul_id_args *a)
+{
+    return (mm){ a->w, a->x, a->ids, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div, a->compute };
+}
+
 static size_t matmul_scratch(vk_device *d, const void *args)
 {
     const mm p = mm_of(args);
@@ -272,19 +305,17 @@ static int one_dot(const vk_device *d, const mm *p)
     return p->rows > 0 && dot_rows(d, p) > 0 && vk_window_rows(d, p->w->packed, rows) >= rows;
 }
 
-static int fuses_swiglu(const vk_device *d, const kvant_matmul_args *a, const kvant_swiglu_args *s)
+static int fuses_swiglu(const vk_device *d, const mm *p, const kvant_swiglu_args *s)
 {
-    const mm p = mm_of(a);
-    return s->gate == a->y && s->up == a->y + s->f && s->y == a->y && s->ldg == a->ldy && s->ldu == a->ldy &&
-           s->ldy == a->ldy && s->n == a->m && 2 * (int64_t)s->f == a->w->n_out && one_dot(d, &p);
+    return s->gate == p->y && s->up == p->y + s->f && s->y == p->y && s->ldg == p->ldy && s->ldu == p->ldy &&
+           s->ldy == p->ldy && s->n == p->rows && 2 * (int64_t)s->f == p->w->n_out && one_dot(d, p);
 }
 
-int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_matmul_args *a, const kvant_swiglu_args *s, int *took,
-                     kvant_diag *diag)
+int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_op *ops, int *took, kvant_diag *diag)
 {
-    const mm p = mm_of(a);
-    *took = fuses_swiglu(d, a, s);
-    return *took ? run_dot(d, l, &p, 0, a->w->n_out, (dot_more){ 2, NULL, NULL }, diag) : KVANT_OK;
+    const mm p = ops[0].id == KVANT_OP_MATMUL_ID ? mm_id_of(ops[0].args) : mm_of(ops[0].args);
+    *took = fuses_swiglu(d, &p, ops[1].args) ? 2 : 0;
+    return *took ? run_dot(d, l, &p, 0, p.w->n_out * p.w->n_expert, (dot_more){ 2, NULL, NULL }, diag) : KVANT_OK;
 }
 
 static int apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
@@ -312,7 +343,7 @@ int vk_matmul_norm(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *to
     const kvant_matmul_args *a = ops[0].args, *b = ops[2].args;
     const kvant_norm_add_rms_args *norm = ops[1].args;
     mm first = mm_of(a), second = mm_of(b);
-    const int gate = n > 3 && ops[3].id == KVANT_OP_SWIGLU && fuses_swiglu(d, b, ops[3].args);
+    const int gate = n > 3 && ops[3].id == KVANT_OP_SWIGLU && fuses_swiglu(d, &second, ops[3].args);
 
     *took = fuses_norm(d, a, norm, b) ? 3 + gate : 0;
     if (!*took)
@@ -331,11 +362,6 @@ static int matmul_id_supports(vk_device *d, const void *args, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: matmul_id: %lld rows, wanted at most %u",
                           (long long)rows, d->caps.max_groups);
     return vk_fits("matmul_id", rows * (a->ldx > a->w->n_out ? a->ldx : a->w->n_out), diag);
-}
-
-static mm mm_id_of(const kvant_matmul_id_args *a)
-{
-    return (mm){ a->w, a->x, a->ids, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div, a->compute };
 }
 
 static size_t matmul_id_scratch(vk_device *d, const void *args)

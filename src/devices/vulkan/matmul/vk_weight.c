@@ -1,12 +1,16 @@
-/* vk_weight.c: weights on the device: rows in file layout, but for two types whose blocks are no multiples of 16 bytes:
- * their rows have each part of all blocks side by side, so that shaders load 16 bytes at once. */
+/* vk_weight.c: weights on the device: rows in file layout, but for types of matmul_dot whose blocks are no multiples of
+ * 16 bytes: their rows have each part of all blocks side by side, so that shaders load 16 bytes at once. */
 #include "devices/vulkan/matmul/vk_mm.h"
 
 #include "base/mem.h"
 #include "base/pick.h"
 
-#define VULKAN_WTYPE(sym, name, dot, grid) [VK_WT_##sym] = { name, dot, grid },
-static const struct { const char *name; int dot, grid; } wtypes[VK_WT_COUNT] = {
+/* A part of a block: bytes, and where they are in the file's; a row has the first part of all blocks, then the next. */
+typedef struct part { size_t bytes, at; } part;
+enum { MAX_PARTS = 4 };
+
+#define VULKAN_WTYPE(sym, name, dot, grid, ...) [VK_WT_##sym] = { name, dot, grid, { __VA_ARGS__ } },
+static const struct { const char *name; int dot, grid; part parts[MAX_PARTS]; } wtypes[VK_WT_COUNT] = {
 #include "cards/vulkan_lists.inc"
 };
 #undef VULKAN_WTYPE
@@ -21,7 +25,7 @@ int vk_wtype_find(const kvant_wtype *t)
 
 void vk_grid_ptr(const vk_device *d, vk_call *c, int type)
 {
-    const int used = type < VK_WT_COUNT && wtypes[type].grid;
+    const int used = wtypes[type].grid;
     vk_ptr(c, used ? d->grids : NULL, used ? VK_GRID_WORDS * 4 : 0, VK_READ);
 }
 
@@ -34,13 +38,10 @@ static void weight_drop(kvant_device *base, vk_weight *v)
     kvant_free(v);
 }
 
-/* The parts of a block: bytes, and where they are in the file's. */
-typedef struct part {
-    size_t bytes, at;
-} part;
-enum { MAX_PARTS = 4 };
-static const part parts_of_bytes[MAX_PARTS] = { { 32, 2 }, { 2, 0 } },
-                  parts_of_six[MAX_PARTS] = { { 128, 0 }, { 64, 128 }, { 16, 192 }, { 2, 208 } };
+static int is_split(int type)
+{
+    return wtypes[type].parts[0].bytes > 0;
+}
 
 static void split_row(const unsigned char *from, unsigned char *to, const part *parts, size_t blocks, size_t each)
 {
@@ -52,7 +53,7 @@ static void split_row(const unsigned char *from, unsigned char *to, const part *
 static int split_fill(kvant_device *base, const kvant_weight *w, vk_weight *v, kvant_diag *diag)
 {
     const int64_t rows = w->n_out * w->n_expert, fit = (int64_t)(SPLIT_BYTES / v->row_bytes), per = fit > 0 ? fit : 1;
-    const part *parts = v->dot == VK_DOT_SIX ? parts_of_six : parts_of_bytes;
+    const part *parts = wtypes[v->type].parts;
     const size_t each = (size_t)w->type->bytes, blocks = (size_t)(w->n_in / w->type->block);
     unsigned char *some = kvant_calloc((size_t)per, v->row_bytes);
     int rc = some ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", w->name ? w->name : "weight");
@@ -70,7 +71,7 @@ static int split_fill(kvant_device *base, const kvant_weight *w, vk_weight *v, k
 static int weight_fill(kvant_device *base, const kvant_weight *w, vk_weight *v, kvant_diag *diag)
 {
     KVANT_TRY(vk_alloc(base, v->bytes, &v->data, diag));
-    if (v->type >= VK_WT_COUNT)
+    if (is_split(v->type))
         KVANT_TRY(split_fill(base, w, v, diag));
     else
         KVANT_TRY(vk_copy_in(base, v->data, w->data, v->bytes, diag));
@@ -96,10 +97,8 @@ int vk_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag 
     v->type = type;
     v->row_bytes = (size_t)(w->n_in / w->type->block) * (size_t)w->type->bytes;
     v->dot = wtypes[type].dot;
-    if (v->dot == VK_DOT_BYTES || v->dot == VK_DOT_SIX) {
-        v->type = v->dot == VK_DOT_SIX ? VK_WEIGHT_SPLIT_SIX : VK_WEIGHT_SPLIT;
+    if (is_split(type))
         v->row_bytes = (v->row_bytes + 15) & ~(size_t)15;
-    }
     v->bytes = v->row_bytes * (size_t)w->n_out * (size_t)w->n_expert;
     rc = weight_fill(base, w, v, diag);
     if (rc < 0) {
