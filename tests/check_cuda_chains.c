@@ -297,7 +297,7 @@ int main(void)
     check_experts("Q4_K", "Q6_K", 3 * 4, 1024, 512, 0);
     for (int k = 0; k < 9; k++) {
         check_experts("Q4_K", "Q6_K", 1 + k / 3, 2048, 512, k % 3), check_experts("Q4_K", "Q4_K", 1 + k / 3, 1024, 768, k % 3);
-        check_experts("MXFP4", "MXFP4", 1 + k / 3, 512, 2560, k % 3), check_experts("Q8_0", "Q5_K", 1 + k / 3, 768, 256, k % 3);
+        check_experts("MXFP4", "MXFP4", 1 + k / 3, 512, 2560, k % 3), check_experts("Q8_0", "Q5_K", 1 + k / 3, 2048, 256, k % 3);
     }
     for (size_t k = 0; k < sizeof batches / sizeof batches[0]; k++)
         for (int kind = 0; kind < 2; kind++)

@@ -156,7 +156,8 @@ template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_ke
     beside_end(p);
 }
 
-/* Warps of a team: no more than there are units; those of a norm's threads are whole teams. */
+/* Warps of a team: no more than there are units; those of a norm's threads are whole teams, so that with 3, 5, 6 or 7
+ * units a product that normalises its row sums in another order than one that does not. */
 static int warps_of(const mm &p)
 {
     const int64_t units = (p.n_in + UNIT - 1) / UNIT;
