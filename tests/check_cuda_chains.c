@@ -1,7 +1,7 @@
-/* check_cuda_chains.c: launches that do several ops of a layer give the bits of the ops one by one: the choice of experts,
- * their products and their sum with a shared expert, residual and norm; convolution, gates, gated delta rule and its
- * norm of decode sequences, with states that move between slots and with prompts in the batch.  Prints "skipped: no
- * device" without a GPU. */
+/* check_cuda_chains.c: launches that do several ops of a layer give the bits of the ops one by one: the choice of
+ * experts, their products and their sum with a shared expert, residual and norm; convolution, gates, gated delta rule
+ * and its norm of decode sequences, with states that move between slots and with prompts in the batch.  Prints
+ * "skipped: no device" without a GPU. */
 #include "support/device_lists.h"
 
 static float *filled(size_t n)
@@ -87,7 +87,6 @@ static void check_expert_glu(const char *type, int n, int k, int d, int f)
     dev->vt->weight_free(dev, &m);
 }
 
-
 /* A product to the residual row, its norm, the router, a shared expert's gate if there is one, the choice. */
 static void check_router(const char *type, int k_in, int d, int experts, int used, int gating, int gate)
 {
@@ -105,15 +104,18 @@ static void check_router(const char *type, int k_in, int d, int experts, int use
         const kvant_matmul_args a = { &o, x, t[0], 1, k_in, d, KVANT_COMPUTE_AUTO };
         const kvant_norm_add_rms_args n = { t[1], t[0], w, t[2], 1e-6f, 1, d };
         const kvant_matmul_args m = { &r, t[2], t[3], 1, d, experts, KVANT_COMPUTE_AUTO };
-        const kvant_moe_route_args c = { t[3], (int32_t *)t[4], t[5], 1, experts, used, 1.5f, gating, 0, NULL, 1, 1, 1 };
-        kvant_op ops[5] = { { KVANT_OP_MATMUL, &a }, { KVANT_OP_NORM_ADD_RMS, &n }, { KVANT_OP_MATMUL, &m },
-                            { KVANT_OP_MATMUL, &g } };
+        const kvant_moe_route_args c = {
+            t[3], (int32_t *)t[4], t[5], 1, experts, used, 1.5f, gating, 0, NULL, 1, 1, 1
+        };
+        kvant_op ops[5] = {
+            { KVANT_OP_MATMUL, &a }, { KVANT_OP_NORM_ADD_RMS, &n }, { KVANT_OP_MATMUL, &m }, { KVANT_OP_MATMUL, &g }
+        };
         ops[3 + gate] = (kvant_op){ KVANT_OP_MOE_ROUTE, &c };
         for (int again = 0; again < 2; again++) /* the second time the residual row is another */
             submit_list(ops, 4 + gate, i);
     }
-    snprintf(what, sizeof what, "router %s %d -> %d, %d of %d experts, gating %d, gate %d", type, k_in, d, used, experts,
-             gating, gate);
+    snprintf(what, sizeof what, "router %s %d -> %d, %d of %d experts, gating %d, gate %d", type, k_in, d, used,
+             experts, gating, gate);
     for (int j = 0; j < ROOMS; j++)
         expect_equal(to[0][j], to[1][j], sizes[j], what);
     release(to[0], ROOMS), release(to[1], ROOMS), release((float *[]){ x, w }, 2);
@@ -138,9 +140,10 @@ static void check_experts(const char *up, const char *down, int n, int d, int f,
     int32_t *ids = ints(chosen, sizeof chosen / sizeof *chosen);
     const size_t rows = (size_t)(n * d), all = (size_t)(n * K);
     float *x = filled(rows), *wts = filled(all), *w = filled((size_t)d), *to[2][ROOMS];
-    /* gate and up, the shared one's, what experts give, what the shared one gives; its gate, sum, residual, norm, next */
-    const size_t sizes[ROOMS] = { all * 2 * (size_t)f, (size_t)(n * 2 * f), all * (size_t)d, rows, (size_t)n, rows, rows,
-                                  rows, (size_t)n * 256 };
+    /* gate and up, the shared one's, what experts give, and the shared one; its gate, sum, residual, norm, next */
+    const size_t sizes[ROOMS] = {
+        all * 2 * (size_t)f, (size_t)(n * 2 * f), all * (size_t)d, rows, (size_t)n, rows, rows, rows, (size_t)n * 256
+    };
     char what[128];
     for (int i = 0; i < 2; i++) {
         state = 43;
@@ -172,7 +175,8 @@ static void check_experts(const char *up, const char *down, int n, int d, int f,
         ops[k++] = (kvant_op){ KVANT_OP_MATMUL, &m };
         submit_list(ops, k, i);
     }
-    snprintf(what, sizeof what, "experts %s %s, %d tokens, %d -> 2 x %d -> %d, shared %d", up, down, n, d, f, d, shared);
+    snprintf(what, sizeof what, "experts %s %s, %d tokens, %d -> 2 x %d -> %d, shared %d", up, down, n, d, f, d,
+             shared);
     for (int j = 4; j < ROOMS; j++) /* what is between the products is not written in one launch */
         expect_equal(to[0][j], to[1][j], sizes[j], what);
     release(to[0], ROOMS), release(to[1], ROOMS), release((float *[]){ x, wts, w, (float *)ids }, 4);
@@ -211,8 +215,13 @@ static void check_delta(const batch *b, int hk, int hv, int state_type)
     }
     v[b->n] = q;
     int32_t *at = ints(v, sizeof v / sizeof *v);
-    const kvant_seqs seqs = { .n_seqs = b->n, .n_tokens = q, .q0 = at, .pos0 = at + 11, .prompt = at + 21,
-                              .slot_in = at + 31, .slot_out = at + 41 };
+    const kvant_seqs seqs = { .n_seqs = b->n,
+                              .n_tokens = q,
+                              .q0 = at,
+                              .pos0 = at + 11,
+                              .prompt = at + 21,
+                              .slot_in = at + 31,
+                              .slot_out = at + 41 };
     const size_t rows = (size_t)q, states = (size_t)SLOTS * (size_t)(hv * D * D);
     const size_t sizes[ROOMS] = { rows * (size_t)c, rows * (size_t)hv, rows * (size_t)hv, rows * (size_t)(hv * D),
                                   (size_t)SLOTS * (size_t)c * 3 };
@@ -231,18 +240,37 @@ static void check_delta(const batch *b, int hk, int hv, int state_type)
         const kvant_conv_args cv = { seqs, x, w, t[4], t[0], c, 4, (int64_t)c * 3, ld, NULL, 0 };
         const kvant_norm_l2_args l = { t[0], 1e-6f, q, 2 * hk, D, c, D };
         const kvant_gdn_gates_args g = { t[1], t[2], a, dt, q, hv, 0 };
-        const kvant_gdn_args gd = { seqs, t[0], t[0] + hk * D, t[0] + 2 * hk * D, t[1], t[2], st[i], t[3], hk, hv, D, D, 0,
-                                    c, c, c, (int64_t)hv * D * D, state_type, 0, KVANT_COMPUTE_AUTO };
+        const kvant_gdn_args gd = { seqs,
+                                    t[0],
+                                    t[0] + hk * D,
+                                    t[0] + 2 * hk * D,
+                                    t[1],
+                                    t[2],
+                                    st[i],
+                                    t[3],
+                                    hk,
+                                    hv,
+                                    D,
+                                    D,
+                                    0,
+                                    c,
+                                    c,
+                                    c,
+                                    (int64_t)hv * D * D,
+                                    state_type,
+                                    0,
+                                    KVANT_COMPUTE_AUTO };
         const kvant_norm_gated_args o = { t[3], x + c, norm, t[3], 1e-6f, q, hv, D, ld };
         const kvant_matmul_args mb = { &beta, in, t[2], q, WIDE, hv, KVANT_COMPUTE_AUTO };
         const kvant_matmul_args ma = { &alpha, in, t[1], q, WIDE, hv, KVANT_COMPUTE_AUTO };
-        const kvant_op ops[7] = { { KVANT_OP_MATMUL, &mb }, { KVANT_OP_MATMUL, &ma }, { KVANT_OP_CONV_STEP, &cv },
-                                  { KVANT_OP_NORM_L2, &l }, { KVANT_OP_GDN_GATES, &g }, { KVANT_OP_GDN_STEP, &gd },
+        const kvant_op ops[7] = { { KVANT_OP_MATMUL, &mb },   { KVANT_OP_MATMUL, &ma },   { KVANT_OP_CONV_STEP, &cv },
+                                  { KVANT_OP_NORM_L2, &l },   { KVANT_OP_GDN_GATES, &g }, { KVANT_OP_GDN_STEP, &gd },
                                   { KVANT_OP_NORM_GATED, &o } };
         const int skip = hk == 2 ? 2 : 0; /* without the products */
         submit_list(ops + skip, 7 - skip, i);
     }
-    snprintf(what, sizeof what, "delta rule, %d sequences, %d tokens, heads %d, %d, states %d", b->n, q, hk, hv, state_type);
+    snprintf(what, sizeof what, "delta rule, %d sequences, %d tokens, heads %d, %d, states %d", b->n, q, hk, hv,
+             state_type);
     for (int j = 0; j < ROOMS; j++)
         expect_equal(to[0][j], to[1][j], sizes[j], what);
     expect_equal(st[0], st[1], states, what);
@@ -277,7 +305,7 @@ int main(void)
     static const batch batches[] = {
         { 1, { 1 }, { 0 }, { 3 }, { 3 } },
         { 1, { 4 }, { 0 }, { -1 }, { 0 } },
-        { 3, { 1, 2, 1 }, { 0, 0, 0 }, { 1, 2, 0 }, { 2, 1, 0 } },          /* two change slots */
+        { 3, { 1, 2, 1 }, { 0, 0, 0 }, { 1, 2, 0 }, { 2, 1, 0 } },              /* two change slots */
         { 4, { 1, 5, 1, 0 }, { 0, 1, 0, 0 }, { 4, -1, 6, 7 }, { 5, 9, 6, 7 } }, /* a prompt, and one without tokens */
         { 9, { 1, 1, 1, 1, 1, 1, 1, 1, 1 }, { 0 }, { 0, 1, 2, 3, 4, 5, 6, 7, 8 }, { 1, 0, 2, 3, 4, 5, 6, 7, 8 } },
     };
@@ -296,8 +324,10 @@ int main(void)
     }
     check_experts("Q4_K", "Q6_K", 3 * 4, 1024, 512, 0);
     for (int k = 0; k < 9; k++) {
-        check_experts("Q4_K", "Q6_K", 1 + k / 3, 2048, 512, k % 3), check_experts("Q4_K", "Q4_K", 1 + k / 3, 1024, 768, k % 3);
-        check_experts("MXFP4", "MXFP4", 1 + k / 3, 512, 2560, k % 3), check_experts("Q8_0", "Q5_K", 1 + k / 3, 2048, 256, k % 3);
+        check_experts("Q4_K", "Q6_K", 1 + k / 3, 2048, 512, k % 3),
+            check_experts("Q4_K", "Q4_K", 1 + k / 3, 1024, 768, k % 3);
+        check_experts("MXFP4", "MXFP4", 1 + k / 3, 512, 2560, k % 3),
+            check_experts("Q8_0", "Q5_K", 1 + k / 3, 2048, 256, k % 3);
     }
     for (size_t k = 0; k < sizeof batches / sizeof batches[0]; k++)
         for (int kind = 0; kind < 2; kind++)

@@ -98,7 +98,7 @@ static void check_seal(const kvant_format *fk, const kvant_format *fv, int d, in
     dev->vt->free(dev, at);
 }
 
-/* How queries and new keys are made ready: as they are; norm and rotation of halves; rotation of neighbours, of a part. */
+/* How queries and new keys are made ready: as they are; norm and rotation of halves; rotation of a part, pairwise. */
 enum ready { AS_THEY_ARE, NORM_HALVES, PART_PAIRS, READY_COUNT };
 
 /* The ops of one attention: two seals, what makes ready, two writes, attn. */
@@ -148,14 +148,23 @@ static int submit_attend(const attend_ops *o, int at_once)
     return 1;
 }
 
-/* New rows of two sequences to their tails, and attention over them and over sealed pages: one list, and op by op.  two:
- * the first sequence has two new rows, the second none. */
+/* New rows of two sequences to their tails, and attention over them and over sealed pages: one list, and op by op.
+ * two: the first sequence has two new rows, the second none. */
 static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, int two, enum ready how)
 {
     enum { GROUP = 4, STRIDE = 3, ROWS = 2, FIRST = 2 * KVANT_PAGE + 5 };
-    const int32_t ids[] = { 0, 1, 2, 3, 0, two ? 2 : 1, 2, FIRST, 9,                     /* seals, q0, pos0 */
-                            2, 3, 1, 0, 0, 0, -1, -1, 0, 1, -1, -1,                      /* pages, tails */
-                            FIRST, two ? FIRST + 1 : 9 };                                /* positions */
+    const int32_t ids[] = { 0,     1,
+                            2,     3,
+                            0,     two ? 2 : 1,
+                            2,     FIRST,
+                            9, /* seals, q0, pos0 */
+                            2,     3,
+                            1,     0,
+                            0,     0,
+                            -1,    -1,
+                            0,     1,
+                            -1,    -1,                    /* pages, tails */
+                            FIRST, two ? FIRST + 1 : 9 }; /* positions */
     const int h = HEADS * GROUP, ld = (h + 2 * HEADS) * d;
     const size_t n_out = (size_t)(ROWS * h * d), tails = (size_t)TAILS * HEADS * KVANT_PAGE * (size_t)d / 2;
     int32_t *at = (int32_t *)room(sizeof ids / 4);
@@ -165,8 +174,14 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, i
     int ran = 0;
     char what[96];
     CHECK(dev->vt->copy_in(dev, at, ids, sizeof ids, &diag) == KVANT_OK, "%s", diag.text);
-    const kvant_seqs seqs = { .n_seqs = 2, .n_tokens = 2, .q0 = at + 4, .pos0 = at + 7, .prompt = at + 4,
-                              .table = at + 9, .tail_table = at + 15, .table_stride = STRIDE };
+    const kvant_seqs seqs = { .n_seqs = 2,
+                              .n_tokens = 2,
+                              .q0 = at + 4,
+                              .pos0 = at + 7,
+                              .prompt = at + 4,
+                              .table = at + 9,
+                              .tail_table = at + 15,
+                              .table_stride = STRIDE };
     for (int i = 0; i < 2; i++) {
         attend_ops o = { .n = 0 };
         out[i] = room(n_out);
@@ -180,8 +195,25 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, i
             o.seal[k] = (kvant_page_seal_args){ side[i][k], at, at + 2, 2, HEADS, d };
             o.write[k] = (kvant_cache_write_args){ seqs, side[i][k], x + (h + k * HEADS) * d, ld, HEADS, d };
         }
-        o.attn = (kvant_attn_args){ seqs, side[i][0], side[i][1], x, out[i], ld, d, h * d, h, HEADS, d, d, 0.1f, 1,
-                                    KVANT_COMPUTE_AUTO, STRIDE * KVANT_PAGE - 1, 0, 0.0f, NULL };
+        o.attn = (kvant_attn_args){ seqs,
+                                    side[i][0],
+                                    side[i][1],
+                                    x,
+                                    out[i],
+                                    ld,
+                                    d,
+                                    h * d,
+                                    h,
+                                    HEADS,
+                                    d,
+                                    d,
+                                    0.1f,
+                                    1,
+                                    KVANT_COMPUTE_AUTO,
+                                    STRIDE * KVANT_PAGE - 1,
+                                    0,
+                                    0.0f,
+                                    NULL };
         add_ops(&o, KVANT_OP_PAGE_SEAL, o.seal, sizeof o.seal[0], 2);
         make_ready(&o, how, x, ld, h, d, at + 21, weights);
         add_ops(&o, KVANT_OP_CACHE_WRITE, o.write, sizeof o.write[0], 2);
@@ -221,7 +253,8 @@ static void check_layout(const kvant_format *f, int d, int encoder, int role)
     uint8_t *rows = calloc(side[0].page_bytes, 1), *packed = calloc(side[0].page_bytes, 1);
     for (int k = 2; k < 4 && sealed == 2; k++) {
         CHECK(dev->vt->copy_out(dev, rows, side[0].pages + (size_t)ids[k] * side[0].page_bytes, side[0].page_bytes,
-                                &diag) == KVANT_OK, "%s", diag.text);
+                                &diag) == KVANT_OK,
+              "%s", diag.text);
         CHECK(dev->vt->page_read(dev, &side[1], HEADS, d, ids[k], packed, &diag) == KVANT_OK, "%s", diag.text);
         CHECK(memcmp(rows, packed, side[0].page_bytes) == 0, "seal %s d %d encoder %d layout %d page %d: not the rows",
               f->name, d, encoder, role, (int)ids[k]);
@@ -295,9 +328,9 @@ static void check_projection(int layout)
 
 int main(void)
 {
-    static const char *const pairs[][2] = { { "tbq4_0", "tbq4_0" },         { "q8_0", "q8_0" },
-                                            { "turbo3", "turbo4_66" },      { "turbo3_tcq", "turbo3_tcq" },
-                                            { "qjl1_256", "tbq3_0" },       { "qjl1_256", "turbo3_tcq" },
+    static const char *const pairs[][2] = { { "tbq4_0", "tbq4_0" },        { "q8_0", "q8_0" },
+                                            { "turbo3", "turbo4_66" },     { "turbo3_tcq", "turbo3_tcq" },
+                                            { "qjl1_256", "tbq3_0" },      { "qjl1_256", "turbo3_tcq" },
                                             { "q4_polar_r", "q4_polar_r" } };
     int attended = 0;
     static const int shapes[][3] = {

@@ -1,4 +1,4 @@
-/* device_lists.h: for tests that compare a list of ops with the ops one by one: memory, matrices and values of a device. */
+/* device_lists.h: for tests that compare a list of ops with the ops one by one: a device's memory, matrices, values. */
 #ifndef KVANT_TESTS_DEVICE_LISTS_H
 #define KVANT_TESTS_DEVICE_LISTS_H
 

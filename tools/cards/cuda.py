@@ -1,6 +1,6 @@
 """cuda.py: the cards as CUDA C++ constants.  Cache formats, for the encoders of the CUDA device (src/devices/cuda/encode): sizes, places,
 levels with the boundaries between them, the rule of the scale, what the encoder `best` tries.  Weight types, for its products in
-integers (src/devices/cuda/matmul/int8_codes.cuh): where codes, scales and minima lie."""
+integers (src/devices/cuda/matmul/int8/int8_codes.cuh): where codes, scales and minima lie."""
 import struct
 
 from cards.c import HEAD, literal, wrap

@@ -50,8 +50,8 @@ static __device__ __forceinline__ void store_split(uint16_t *first, uint16_t *re
     }
 }
 
-/* One head x: raw = x * by, and turned = its rotation * by_k, 32*V halves each; or in two PARTS: raw and turned are those
- * of x * by (split_rest). */
+/* One head x: raw = x * by, and turned = its rotation * by_k, 32*V halves each; or in two PARTS: raw and turned are
+ * those of x * by (split_rest). */
 template <int V, int PARTS>
 static __device__ __forceinline__ void warp_operands(int space, float *x, float by, float by_k, uint16_t *raw,
                                                      uint16_t *turned, int lane)

@@ -86,8 +86,9 @@ typedef struct cuda_weight {
 } cuda_weight;
 
 /* One op.  supports, scratch and fuse may be NULL: always, none, never.  fuse looks at the list from its op on: where
- * one launch does the first few of these ops, it launches that and returns their number, else 0.  What the last of them
- * give has the same bits (but for a norm in int8_one.cu's products); what is only handed on between them may be missing. */
+ * one launch does the first few of these ops, it launches that and returns their number, else 0.  What the last of
+ * them give has the same bits (but for a norm in int8_one.cu's products); what only other ops of these read may be
+ * missing. */
 typedef struct cuda_op {
     int (*supports)(cuda_device *d, const void *args, kvant_diag *diag);
     size_t (*scratch)(const cuda_device *d, const void *args);

@@ -3,8 +3,8 @@
  * All reads of state come before any write (state.cuh).  gdn_chunk takes gdn_chunk.cu's form where its shapes
  * allow, else it runs the same recurrence as gdn_step, token by token.
  * One warp owns one value column of the state and keeps it in registers over all tokens: columns are independent. */
-#include "cards/decode.h"
 #include "devices/cuda/gdn/gdn_front.cuh"
+#include "devices/cuda/matmul/mm.cuh"
 
 enum { THREADS = 256, WARPS = 4, MAX_DK = 256 };
 
@@ -302,10 +302,9 @@ static int conv_fuse(cuda_device *d, const kvant_op *ops, int n)
 /* The rows of a product in f32 that gives every token's gates to y; NULL: not one. */
 static const float *gate_rows(const kvant_matmul_args *a, const float *y, const kvant_gdn_gates_args *s)
 {
-    const cuda_weight *w = (const cuda_weight *)a->w->packed;
-    return w && w->type == WT_f32 && !w->scale && w->row_bytes == (size_t)a->w->n_in * sizeof(float) && a->y == y &&
-                   a->m == s->n && a->ldy == s->h && a->w->n_out == s->h && a->w->n_in % 8 == 0 &&
-                   (((uintptr_t)a->x | (uintptr_t)(4 * a->ldx)) & 15) == 0 ? (const float *)w->data : NULL;
+    const bool fits = a->y == y && a->m == s->n && a->ldy == s->h && a->w->n_out == s->h && a->w->n_in % 8 == 0 &&
+                      (((uintptr_t)a->x | (uintptr_t)(4 * a->ldx)) & 15) == 0;
+    return fits ? cuda_f32_rows(a->w) : NULL;
 }
 
 int cuda_gdn_fuse(cuda_device *d, const kvant_op *ops, int n)

@@ -1,5 +1,5 @@
-/* gdn_step.cuh: a token of the gated delta rule where dk = 128: a warp owns STEP_COLS columns of the state, four values of
- * each per lane; the sums of all columns go through one tree of shuffles, after which lane 4 c holds column c. */
+/* gdn_step.cuh: a token of the gated delta rule where dk = 128: a warp owns STEP_COLS columns of the state, four values
+ * of each per lane; the sums of all columns go through one tree of shuffles, after which lane 4 c holds column c. */
 #ifndef KVANT_CUDA_GDN_STEP_CUH
 #define KVANT_CUDA_GDN_STEP_CUH
 

@@ -145,8 +145,8 @@ static __device__ void lay_out(int *count, int n_expert, int columns, coded_tile
 
 /* One block.  The order inside an expert is not fixed and does not matter: an output is computed from its row alone. */
 static __global__ void __launch_bounds__(SORT_THREADS)
-    sort_kernel(const int32_t *ids, int n, int n_expert, int columns, int lines, int32_t *rows,
-                                   coded_tile *tiles, int *n_tiles)
+    sort_kernel(const int32_t *ids, int n, int n_expert, int columns, int lines, int32_t *rows, coded_tile *tiles,
+                int *n_tiles)
 {
     __shared__ int count[MM_EXPERTS];
     pdl_go();
@@ -239,8 +239,8 @@ void cuda_coded(const cuda_device *d, int type, const mm &job)
     int *n_tiles = p.ids ? (int *)(tiles + tiles_of(d, p)) : NULL;
 
     if (p.ids && !p.sorted)
-        cuda_launch(d, sort_kernel, dim3(1), SORT_THREADS, 0, p.ids, p.rows, p.n_expert, columns_of(d, p), (int)lines, rows,
-                    tiles, n_tiles);
+        cuda_launch(d, sort_kernel, dim3(1), SORT_THREADS, 0, p.ids, p.rows, p.n_expert, columns_of(d, p), (int)lines,
+                    rows, tiles, n_tiles);
     if (!(job.beside & BESIDE_LAST))
         cuda_launch(d, image_kernel, dim3((unsigned)lines, cuda_blocks(cells, 256)), 256, 0, p,
                 (bool)wshapes[type].integers, rows, lines, cells, image);

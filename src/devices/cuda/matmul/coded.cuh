@@ -10,7 +10,7 @@
 #define KVANT_CUDA_CODED_CUH
 
 #include <cuda_bf16.h>
-#include "devices/cuda/matmul/int8_unit.cuh"
+#include "devices/cuda/matmul/int8/int8_unit.cuh"
 
 enum { PANEL = 64, PANEL_LINE = 2 * PANEL, UNIT_PANELS = (int)UNIT / PANEL };
 enum { CODED_SPLIT = 8 };

@@ -2,7 +2,7 @@
 #ifndef KVANT_CUDA_FEW_CUH
 #define KVANT_CUDA_FEW_CUH
 
-#include "devices/cuda/matmul/int8.cuh"
+#include "devices/cuda/matmul/int8/int8.cuh"
 #include "devices/cuda/ops/router.cuh"
 
 mm cuda_mm_of(const kvant_weight *w, const float *x, float *y, int64_t ldx, int64_t ldy, int rows, int x_div);

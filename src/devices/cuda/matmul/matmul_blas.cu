@@ -78,9 +78,9 @@ static bool as_it_is(const kvant_weight *w)
 /* A matrix in f32 goes as it is, with more rows than gemv.cu takes. */
 static bool takes_f32(const kvant_matmul_args *a)
 {
-    const cuda_weight *c = (const cuda_weight *)a->w->packed;
-    return c && !c->scale && c->row_bytes == (size_t)a->w->n_in * sizeof(float) && a->m > GEMV_ROWS &&
-           !cuda_gemv_small(a->m, a->w->n_out, c->row_bytes) && (((uintptr_t)a->x | (uintptr_t)(4 * a->ldx)) & 15) == 0;
+    return cuda_f32_rows(a->w) && a->m > GEMV_ROWS &&
+           !cuda_gemv_small(a->m, a->w->n_out, a->w->n_in * (int64_t)sizeof(float)) &&
+           (((uintptr_t)a->x | (uintptr_t)(4 * a->ldx)) & 15) == 0;
 }
 
 /* 16-bit products allowed, enough rows (measured: 12288 x 4096 on an H200), and shapes that the library takes (16-byte
@@ -120,8 +120,8 @@ int cuda_blas_run(cuda_device *d, const kvant_matmul_args *a, const mm &p, kvant
 {
     const cuda_weight *c = (const cuda_weight *)a->w->packed;
     if (plain_of(a->w) == PLAIN_F32)
-        return cuda_blas_matmul_f32(d, (const float *)c->data, p.x, p.y, a->m, p.n_out, p.n_in, p.ldx, p.ldy, d->scratch,
-                                    diag);
+        return cuda_blas_matmul_f32(d, (const float *)c->data, p.x, p.y, a->m, p.n_out, p.n_in, p.ldx, p.ldy,
+                                    d->scratch, diag);
     unsigned char *x = d->scratch + CUDA_BLAS_WORK, *wide = x + narrow_bytes(a);
     const int64_t chunks = p.n_in / 8, piece = as_it_is(a->w) ? p.n_out : piece_rows(a->w);
 

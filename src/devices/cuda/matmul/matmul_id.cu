@@ -1,7 +1,7 @@
 /* matmul_id.cu: matmul_id: which kernel runs, and the ops of a token's experts together. */
 #include "devices/cuda/matmul/coded.cuh"
 #include "devices/cuda/matmul/few.cuh"
-#include "devices/cuda/matmul/int8_sum.cuh"
+#include "devices/cuda/matmul/int8/int8_sum.cuh"
 
 /* Few tokens: every (row, slot) reads its own expert once; the sort would cost more than it saves. */
 static int id_sorted(const kvant_matmul_id_args *a)
@@ -62,7 +62,8 @@ static bool glu_after(const kvant_matmul_id_args *a, const kvant_op *op)
 
 /* ---- a token's experts in two launches: gate and up with swiglu, down with the sum ---- */
 
-/* The ops of one token's (of more, the launches one by one are faster), and where the list goes on.  shared, down2 NULL: no shared expert; gate NULL: it has none. */
+/* The ops of one token's (of more, the launches one by one are faster), and where the list goes on.  shared, down2
+ * NULL: no shared expert; gate NULL: it has none. */
 typedef struct expert_ops {
     const kvant_matmul_id_args *gate_up, *down;
     const kvant_matmul_args *shared, *down2;
@@ -73,8 +74,8 @@ typedef struct expert_ops {
 
 static bool of_like(const kvant_weight *a, const kvant_weight *b)
 {
-    return a->packed && b->packed && cuda_wtype_of(a) == cuda_wtype_of(b) && a->n_in == b->n_in && a->n_out == b->n_out &&
-           !((const cuda_weight *)a->packed)->scale && !((const cuda_weight *)b->packed)->scale;
+    return a->packed && b->packed && cuda_wtype_of(a) == cuda_wtype_of(b) && a->n_in == b->n_in &&
+           a->n_out == b->n_out && !((const cuda_weight *)a->packed)->scale && !((const cuda_weight *)b->packed)->scale;
 }
 
 /* A shared expert at ops[0], of the shape and types of the others; returns its ops, 0: none. */

@@ -18,6 +18,15 @@ template <int T> static __device__ __forceinline__ void chunk8(const uint8_t *ro
 
 static constexpr card_plain plain_types[] = { CARD_PLAIN };
 
+/* The rows of a loaded matrix of f32 values, one behind the other and without a scale; NULL: it is another. */
+static inline const float *cuda_f32_rows(const kvant_weight *w)
+{
+    const cuda_weight *c = (const cuda_weight *)w->packed;
+    return c && plain_types[c->type] == PLAIN_F32 && !c->scale && c->row_bytes == (size_t)w->n_in * sizeof(float)
+               ? (const float *)c->data
+               : NULL;
+}
+
 /* What the values of weight type T are, PLAIN_NONE where it has blocks. */
 template <int T> static __host__ __device__ __forceinline__ constexpr card_plain plain()
 {
@@ -57,13 +66,13 @@ typedef struct mm {
     const uint8_t *x8;                 /* int8_few.cu: x in integers */
     unsigned *draws;                   /* gemv_stream.cu: which groups of rows are taken; 0 between launches */
     int beside;                        /* products of the same x (BESIDE_*): int8.cuh, coded.cuh */
-    /* a second matrix of the same shape: int8_one.cu multiplies rows p.rows .. p.rows + rows2 - 1, which are x rows 0 ..,
-     * by it, where the others have experts; gemv.cu all rows, where rows2 is not 0.  To y2; no scales. */
+    /* a second matrix of the same shape, without scales, to y2: int8_one.cu multiplies rows2 rows behind p.rows by it,
+     * which are x rows 0 .., where the others have experts; gemv.cu all rows, where rows2 is not 0 */
     const uint8_t *w2;
     float *y2;
     int64_t ldy2;
     int rows2;
-    bool sorted;                       /* coded.cu: the product before had these ids, and its lists are in the scratch */
+    bool sorted;                       /* coded.cu: the product before had these ids; its lists are in the scratch */
 } mm;
 
 /* Products of one x, one behind the other, whose kernels run side by side: the first makes of x what all of them read,

@@ -108,12 +108,10 @@ static size_t room_of(const router_job &p)
     return row > route ? row : route;
 }
 
-/* A weight in f32 that is a router's or a gate's rows of d values; NULL: not. */
+/* A router's or a gate's rows in f32 that are multiplied by what the norm gives; NULL: not. */
 static const float *plain_rows(const kvant_matmul_args *a, const kvant_norm_add_rms_args *s)
 {
-    const cuda_weight *w = (const cuda_weight *)a->w->packed;
-    return w && w->type == WT_f32 && !w->scale && w->row_bytes == (size_t)a->w->n_in * sizeof(float) && a->m == 1 &&
-                   s->y == a->x && s->d == a->w->n_in ? (const float *)w->data : NULL;
+    return a->m == 1 && s->y == a->x && s->d == a->w->n_in ? cuda_f32_rows(a->w) : NULL;
 }
 
 /* The job of the ops, which is one where `took` is not 0. */

@@ -203,8 +203,8 @@ template <int V> static __device__ __forceinline__ void store_row(uint16_t *to, 
         *(uint32_t *)(to + i) = enc_half(x[i]) | (uint32_t)enc_half(x[i + 1]) << 16;
 }
 
-/* New rows among the keys of the warp's exact steps: it stores them, for itself and for those who come later.  t: of the
- * row's own position. */
+/* New rows among the keys of the warp's exact steps: it stores them, for itself and for those who come later.
+ * t: of the row's own position. */
 template <int D>
 static __device__ __forceinline__ void whole_store(const decode_job &p, const row_span &row, int kv, const share &mine,
                                                    turn<D / 32> t, int lane)

@@ -1,7 +1,7 @@
 /* int8_few.cu: up to INT8_ROWS rows, COLS of them at a time.  Their integers are made first, for all blocks.  The 8
  * warps of a block are `wide` tiles of 16 rows of the matrix times 8 / wide parts of their length; the warps of a part
  * share the activations, so that many rows of these ask for many tiles of a block. */
-#include "devices/cuda/matmul/int8_eight.cuh"
+#include "devices/cuda/matmul/int8/int8_eight.cuh"
 
 enum { FEW_THREADS = 32 * INT8_WARPS, MULTI_ROOM = 227 << 10 }; /* shared memory of a multiprocessor, as most have it */
 

@@ -4,7 +4,7 @@
 #ifndef KVANT_CUDA_INT8_EIGHT_CUH
 #define KVANT_CUDA_INT8_EIGHT_CUH
 
-#include "devices/cuda/matmul/int8_row.cuh"
+#include "devices/cuda/matmul/int8/int8_row.cuh"
 
 /* Whether this file has the type. */
 template <int T> static __host__ __device__ constexpr bool has_eight()

@@ -2,8 +2,8 @@
 #ifndef KVANT_CUDA_INT8_UNIT_CUH
 #define KVANT_CUDA_INT8_UNIT_CUH
 
-#include "devices/cuda/matmul/int8_acts.cuh"
-#include "devices/cuda/matmul/int8_codes.cuh"
+#include "devices/cuda/matmul/int8/int8_acts.cuh"
+#include "devices/cuda/matmul/int8/int8_codes.cuh"
 #include "devices/cuda/ops/row_norm.cuh"
 
 enum { ACTS_STRIDE = UNIT + 32, ACTS_BYTES = ACTS_STRIDE + UNIT_GROUPS * (int)sizeof(int8_group) };

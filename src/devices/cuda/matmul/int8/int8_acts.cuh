@@ -2,7 +2,7 @@
 #ifndef KVANT_CUDA_INT8_ACTS_CUH
 #define KVANT_CUDA_INT8_ACTS_CUH
 
-#include "devices/cuda/matmul/int8.cuh"
+#include "devices/cuda/matmul/int8/int8.cuh"
 
 static __device__ __forceinline__ uint32_t pack4(const int *q)
 {

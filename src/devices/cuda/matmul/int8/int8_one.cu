@@ -1,7 +1,7 @@
 /* int8_one.cu: one row, or rows that each have their own expert.  Blocks stay, one to a multiprocessor, and turn the
  * row into integers for themselves while their first weights are on their way; teams of warps in a block take tiles of
  * 16 rows of the matrix, their warps units of 256 values. */
-#include "devices/cuda/matmul/int8_row.cuh"
+#include "devices/cuda/matmul/int8/int8_row.cuh"
 
 enum { ONE_THREADS = 512, MOST_TEAMS = 15 }; /* of a block; named barriers */
 
@@ -79,7 +79,8 @@ static __device__ __forceinline__ void team_meet(int team, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory");
 }
 
-/* blockIdx.y: the row, with ids against its own expert, or of the second matrix.  A team of `warps` warps takes every gridDim.x * teams-th tile;
+/* blockIdx.y: the row, with ids against its own expert, or of the second matrix.  A team of `warps` warps takes every
+ * gridDim.x * teams-th tile;
  * copies run ahead over the end of one. */
 template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_kernel(mm p, int64_t pair, int warps)
 {
@@ -194,8 +195,8 @@ template <int T> static size_t room(const mm &p, size_t most)
     return teams ? bytes_of<T>(p, teams) : 0;
 }
 
-/* Blocks of a row, one of them on a multiprocessor: those whose last one is done first, where the begin and the end of a
- * block take as long as two tiles of a team. */
+/* Blocks of a row, one of them on a multiprocessor: those whose last one is done first, where the begin and the end of
+ * a block take as long as two tiles of a team. */
 static unsigned blocks_of(int n_sm, int64_t tiles, int teams, int rows)
 {
     const int64_t most = (tiles + teams - 1) / teams;
@@ -220,8 +221,8 @@ template <int T> static void run(const cuda_device *d, const mm &p, int64_t pair
         teams--;
     const size_t bytes = bytes_of<T>(p, teams);
     cuda_smem(one_kernel<T>, bytes);
-    cuda_launch(d, one_kernel<T>, dim3(blocks_of(d->n_sm, tiles, teams, rows), (unsigned)rows), 32 * warps * teams, bytes,
-                p, pair, warps);
+    const dim3 grid(blocks_of(d->n_sm, tiles, teams, rows), (unsigned)rows);
+    cuda_launch(d, one_kernel<T>, grid, 32 * warps * teams, bytes, p, pair, warps);
 }
 
 template <int T> static const int8_kernels *kernels_of()

@@ -5,8 +5,8 @@
  * row, the sums of the warps meet in shared memory, and 16 threads add them up in the order of the ops: bits as of the
  * ops one by one.  The ids are there before the launch before this one ends (int8_one.cu), so the weights are under way
  * before the activations are. */
-#include "devices/cuda/matmul/int8_sum.cuh"
-#include "devices/cuda/matmul/int8_row.cuh"
+#include "devices/cuda/matmul/int8/int8_sum.cuh"
+#include "devices/cuda/matmul/int8/int8_row.cuh"
 
 enum { SUM_THREADS = 512, SUM_WARPS = SUM_THREADS / 32, SUM_SOURCES = 65 };
 

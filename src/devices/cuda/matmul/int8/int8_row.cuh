@@ -6,7 +6,7 @@
 #ifndef KVANT_CUDA_INT8_ROW_CUH
 #define KVANT_CUDA_INT8_ROW_CUH
 
-#include "devices/cuda/matmul/int8_unit.cuh"
+#include "devices/cuda/matmul/int8/int8_unit.cuh"
 
 /* What a quarter's lanes want to know of a unit's activations: of their two groups the scales and scale * sum; where
  * the sums begin (MAGIC - centre * sum), or, for types with minima of 16 values, scale * sum of the four halves. */

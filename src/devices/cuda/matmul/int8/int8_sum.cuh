@@ -2,7 +2,7 @@
 #ifndef KVANT_CUDA_INT8_SUM_CUH
 #define KVANT_CUDA_INT8_SUM_CUH
 
-#include "devices/cuda/matmul/int8.cuh"
+#include "devices/cuda/matmul/int8/int8.cuh"
 
 /* y[token] = sum over j of wts[j] * W[ids[j]] x[token*k + j], then + (W2 x2[token]) * sigmoid(gate[token]), where p.w2
  * is not NULL (gate NULL: as it is); and p.add, of y's rows, is added to. */
