@@ -280,7 +280,8 @@ int main(int argc, char **argv)
     snprintf(path, sizeof path, "/tmp/kvant-windows-%ld.gguf", (long)getpid());
     serve_tokens(prompt, ROOM, 5);
     check_mixed(150, "tbq4_0", 192);
-    check_window(150, "tbq4_0", 192);
+    if (strcmp(device, "vulkan") != 0 || getenv("KVANT_LONG"))
+        check_window(150, "tbq4_0", 192);
     if (strcmp(device, "cpu") == 0) { /* software drivers take their time: one is all that they need to show */
         check_mixed(1, "q8_0", 0);
         check_mixed(65, "tbq4_0", 64);
