@@ -2,8 +2,9 @@
 """check_metal.py BUILD: the Metal kernels without a Mac.
 
 It owns: language (tools/check_msl on every kernel, and on kernels with one planted fault each; the syntax and types of the host file
-against what it uses of Apple's headers, tests/metal/apple; skipped without clang), and the op harness on reduced sizes (every op with every cache format, weight
-type, and the pairs of `--pairs ci`: together the parts attn, caches, ops and weights run what `verify --quick` runs; with KVANT_LONG=1 every pair) and whole tiny models on the
+against what it uses of Apple's headers, tests/metal/apple; skipped without clang), and the op harness on reduced sizes (every op; every cache
+format, sealed pages of some; every weight type's decoder and one of its products; every format as K and V, some beside f16: the commit id
+chooses, with KVANT_LONG=1 every pair and all that `verify --quick` runs) and whole tiny models on the
 device "metal-shim" of the program kvant-metal-shim, beside which tests/check_metal_shim.c plants the faults that running finds; that the
 program which is installed has no such device (it would start a compiler).
 
