@@ -3,9 +3,8 @@
 
 It owns: language (tools/check_msl on every kernel, and on kernels with one planted fault each; the syntax and types of the host file
 against what it uses of Apple's headers, tests/metal/apple; skipped without clang), and the op harness on reduced sizes (every op; every cache
-format, sealed pages of some; every weight type's decoder and one of its products; every format as K and V, some beside f16: the commit id
-chooses, with KVANT_LONG=1 every pair and all that `verify --quick` runs) and whole tiny models on the
-device "metal-shim" of the program kvant-metal-shim, beside which tests/check_metal_shim.c plants the faults that running finds; that the
+format, sealed pages of some; every weight type's decoder and one of its products; every format as K or V: the commit id chooses, with
+KVANT_LONG=1 every pair and all that `verify --quick` runs) and whole tiny models on the device "metal-shim" of the program kvant-metal-shim, beside which tests/check_metal_shim.c plants the faults that running finds; that the
 program which is installed has no such device (it would start a compiler).
 
     python3 tests/check_metal.py build/release [PART ...]         ctest runs every part as a test, check_metal_<part>"""
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-from support.chosen import long, some
+from support.chosen import chosen_pairs, long, some
 
 BUILD = sys.argv[1]
 PARTS = sys.argv[2:] or ["attn", "caches", "language", "models", "ops", "weights"]
@@ -133,7 +132,6 @@ def language():
 # ---- on the shim ----
 
 WEIGHTS = ["embed", "matmul", "matmul_id"]
-FUSED = [("qjl1_256", "tbq3_0"), ("qjl1_256", "q4_polar")]
 CACHES = ["cache_write", "page_seal", "cache_read", "attn_score"]
 
 
@@ -158,14 +156,14 @@ def caches():
 
 
 def attn():
-    """A pair is a program to compile: every format with itself, some beside f16, and where a fused kernel serves it; with KVANT_LONG=1 all."""
+    """A pair is a program to compile: those of fused kernels, f16 and some others with themselves, and every format as K or V, the other
+    way round than in check_opencl, whose kernels these are; with KVANT_LONG=1 all pairs."""
     formats = cache_formats()
     if long():
         verify({("attn", f"{k}:{v}") for k in formats for v in formats}, "--ops", "attn", "--pairs", "all")
         return
-    beside = [(k, v) for k in formats for v in formats if k != v and "f16" in (k, v)]
-    pairs = sorted({f"{k}:{v}" for k, v in [(f, f) for f in formats] + some(beside, 3) + FUSED})
-    check(len(pairs) > len(formats) + len(FUSED), f"pairs: {pairs}")
+    pairs = sorted({"f16:f16", "qjl1_256:tbq3_0", "qjl1_256:q4_polar", *chosen_pairs(formats, 1), *(f"{f}:{f}" for f in some(formats, 3))})
+    check({f for p in pairs for f in p.split(":")} == set(formats), f"pairs: {pairs}")
     verify({("attn", p) for p in pairs}, "--ops", "attn", "--pairs", ",".join(pairs))
 
 
