@@ -104,11 +104,11 @@ class Copy:
         return {n: t for n, t in found.items() if any(f"generated/{c}\n" in t for c in self.changed) or "weights/wtypes.def" in t}
 
     def here(self, command, output, to):
-        """The build's command, which reads this copy first and writes elsewhere."""
+        """The build's command, which reads this copy first, writes elsewhere and optimises little: it need not be fast."""
         command = re.sub(r"^cd [^&]*&& ", "", command).split(" && ")[0]
         command = re.sub(r"-MD.*?(?= -I| -o )|-MF \S+", "", command).replace(" -MT " + output, "")
         command = command.replace(" -I", f" -I{self.to}/src -I{self.out} -I{self.out}/vulkan -I", 1)
-        return re.sub(r" -o \S+", f" -o {to}", command)
+        return re.sub(r" -O\d?(?= )", " -O0" if "glslc" in command else " -O1", re.sub(r" -o \S+", f" -o {to}", command))
 
     def decodes_weights(self, shader):
         with open(os.path.join(self.build, shader + ".d"), encoding="utf-8") as f:

@@ -9,12 +9,13 @@ and passes.
 
     python3 tests/check_opencl.py build/release [PART ...]         ctest runs every part as a test, check_opencl_<part>"""
 import glob
-import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+
+from support.chosen import chosen_pairs, some
 
 BUILD = sys.argv[1]
 PARTS = sys.argv[2:] or ["attn", "caches", "golden", "kl", "limits", "models", "ops", "weights"]
@@ -62,27 +63,9 @@ def formats():
     return re.search(r"^Cache formats: (.*)$", run("verify", "--help")[1], re.M).group(1).split()
 
 
-def commit_number():
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return int(hashlib.sha256(git.stdout.strip().encode()).hexdigest(), 16)
-
-
-def chosen_pairs(names):
-    """Every format once, as K or as V, beside its neighbour in the list, which is mostly of its class: each class stands on both sides.  The
-    commit chooses the side: over many commits every format has been on both, as it always is on the device vulkan."""
-    at = commit_number() % len(names)
-    names = names[at:] + names[:at]
-    return [f"{k}:{v}" for k, v in zip(names[::2], names[1::2] + names[:1])]
-
-
 def ops():
     heavy = {"embed", "matmul", "matmul_id", "cache_write", "page_seal", "cache_read", "attn_score", "attn"}
     verify("ops", "--ops", ",".join(n for n in ops_of_the_contract() if n not in heavy))
-
-
-def some(names, parts):
-    """One of so many parts of the names, which the commit chooses."""
-    return ",".join(names[commit_number() % parts::parts])
 
 
 def weights():
@@ -90,13 +73,13 @@ def weights():
     with open("src/formats/weights/wtypes.def", encoding="utf-8") as f:
         names = [n.upper() for n in re.findall(r"^KVANT_WTYPE\((\w+)\)", f.read(), re.M)]
     verify("weights", "--ops", "embed,matmul")
-    verify("experts", "--ops", "matmul_id", "--formats", some(names, 3))
+    verify("experts", "--ops", "matmul_id", "--formats", ",".join(some(names, 3)))
 
 
 def caches():
     """Every format written, read and scored; sealed pages, which are encoded with the same code, of some."""
     verify("caches", "--ops", "cache_write,cache_read,attn_score")
-    verify("sealed pages", "--ops", "page_seal", "--formats", some(formats(), 3))
+    verify("sealed pages", "--ops", "page_seal", "--formats", ",".join(some(formats(), 3)))
 
 
 def attn():

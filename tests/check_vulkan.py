@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 """check_vulkan.py BUILD: the device "vulkan" on a software driver (lavapipe), or on what VK_DRIVER_FILES names.
 
-It owns: the op harness on reduced sizes (every op and format; attention with every format once as K and once as V, beside
-each other as the commit id chooses, and the pairs that shaders take by name); the plain form of every shader by masked capabilities
-(KVANT_VK_DISABLE); a lost device; models of tests/archs, some of them as the commit id chooses (all with KVANT_LONG=1); greedy ids of
+It owns: the op harness on reduced sizes (every op; every weight type's decoder and one of its products, sealed pages of a third of the
+formats, attention with every format as K or as V, as the commit id chooses, and the pairs that shaders take by name); the plain form of every shader by masked capabilities
+(KVANT_VK_DISABLE); a lost device; models of tests/archs, some of them as the commit id chooses (KVANT_LONG=1: all cases); greedy ids of
 whole models beside the CPU's and, of the novella models, beside the recorded ones; the validation layer, core and synchronisation,
 on both forms; spirv-val on every shader of the build.  Without a Vulkan driver it says so and passes.
 
     python3 tests/check_vulkan.py build/release [PART ...]         ctest runs every part as a test, check_vulkan_<part>"""
 import glob
-import hashlib
 import os
 import re
 import shutil
 import struct
 import subprocess
 import sys
+
+from support.chosen import chosen_pairs, commit_number, long, some
 
 BUILD = sys.argv[1]
 PARTS = sys.argv[2:] or ["archs", "attn", "caches", "forms", "golden", "layers", "models", "ops", "plain", "profiles", "shaders"]
@@ -66,34 +67,25 @@ def verify(what, *args, **env):
     return text
 
 
+def weight_types():
+    with open("src/formats/weights/wtypes.def", encoding="utf-8") as f:
+        return [n.upper() for n in re.findall(r"^KVANT_WTYPE\((\w+)\)", f.read(), re.M)]
+
+
 def formats():
     return re.search(r"^Cache formats: (.*)$", run("verify", "--help")[1], re.M).group(1).split()
-
-
-def commit_number(below):
-    """A number that the commit decides: what it chooses from is all run over many commits."""
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return int(hashlib.sha256(git.stdout.strip().encode()).hexdigest(), 16) % below
-
-
-def chosen_pairs(names):
-    """Every format once as K and once as V, shifted by the commit."""
-    shift = commit_number(len(names))
-    return [f"{k}:{names[(i + shift) % len(names)]}" for i, k in enumerate(names)]
 
 
 def chosen_archs():
     """The models with ops or layers that no other has, and a third of the rest: each takes seconds of a software driver."""
     names = sorted(os.path.basename(p)[:-5] for p in glob.glob("tests/archs/*.json"))
-    if os.environ.get("KVANT_LONG"):
-        return names
-    rest = [name for name in names if name not in OWN]
-    return OWN + rest[commit_number(3)::3]
+    return names if long() else OWN + some([name for name in names if name not in OWN], 3)
 
 
 def ops():
     verify("ops", "--ops", SMALL)
-    verify("weights", "--ops", "embed,matmul,matmul_id")
+    for i, op in enumerate(("embed", "matmul", "matmul_id")):      # a type's products by one of the two, which decode with the same code
+        verify(op, "--ops", op, "--formats", ",".join(some(weight_types(), 2, i) if i else weight_types()))
 
 
 def archs():
@@ -107,19 +99,23 @@ def archs():
 
 
 def caches():
-    verify("caches", "--ops", "cache_write,page_seal,cache_read,attn_score")
+    """Every format written, read and scored; sealed pages, which are encoded with the same code, of some."""
+    verify("caches", "--ops", "cache_write,cache_read,attn_score")
+    verify("sealed pages", "--ops", "page_seal", "--formats", ",".join(some(formats(), 3, 2)))
 
 
 def attn():
+    """Formats that check_opencl has as K are V here."""
     pairs = ["f16:f16", "tbq4_0:tbq4_0", "qjl1_256:tbq3_0", "qjl1_256:q4_polar"]
-    pairs += [p for p in chosen_pairs(formats()) if p not in pairs]
+    pairs += [p for p in chosen_pairs(formats(), 1) if p not in pairs]
     verify("attention", "--ops", "attn", "--pairs", ",".join(pairs))
 
 
 def plain():
     verify("plain form", "--ops", SMALL, KVANT_VK_DISABLE="bda")
-    verify("plain caches", "--ops", "cache_write,cache_read,attn_score,attn", "--formats", "tbq4_0,turbo3_tcq,qjl1_256",
-           "--pairs", "tbq4_0:tbq4_0,turbo3_tcq:qjl1_256", KVANT_VK_DISABLE="bda")
+    verify("plain caches", "--ops", "cache_write,cache_read,attn_score", "--formats", ",".join(some(["tbq4_0", "turbo3_tcq", "qjl1_256"], 3)),
+           KVANT_VK_DISABLE="bda")
+    verify("plain attention", "--ops", "attn", "--pairs", "tbq4_0:tbq4_0,turbo3_tcq:qjl1_256", KVANT_VK_DISABLE="bda")
     verify("plain matrices", "--ops", "attn", "--pairs", "tbq4_0:tbq4_0", KVANT_VK_DISABLE="bda", KVANT_VK_FORCE="matrix")
     verify("plain matrix products", "--ops", "matmul,matmul_id", "--formats", "F32,Q4_K", KVANT_VK_DISABLE="bda", KVANT_VK_FORCE="matrix")
 
