@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """check_vulkan.py BUILD: the device "vulkan" on a software driver (lavapipe), or on what VK_DRIVER_FILES names.
 
-It owns: the op harness on reduced sizes (every op; every weight type's decoder and one of its products, sealed pages of a third of the
-formats, attention with every format as K or as V, as the commit id chooses, and the pairs that shaders take by name); the plain form of every shader by masked capabilities
+It owns: the op harness on reduced sizes (every op and weight type; sealed pages of a third of the formats, attention with every format as K
+or as V, as the commit id chooses, and the pairs that shaders take by name); the plain form of every shader by masked capabilities
 (KVANT_VK_DISABLE); a lost device; models of tests/archs, some of them as the commit id chooses (KVANT_LONG=1: all cases); greedy ids of
 whole models beside the CPU's and, of the novella models, beside the recorded ones; the validation layer, core and synchronisation,
 on both forms; spirv-val on every shader of the build.  Without a Vulkan driver it says so and passes.
@@ -67,11 +67,6 @@ def verify(what, *args, **env):
     return text
 
 
-def weight_types():
-    with open("src/formats/weights/wtypes.def", encoding="utf-8") as f:
-        return [n.upper() for n in re.findall(r"^KVANT_WTYPE\((\w+)\)", f.read(), re.M)]
-
-
 def formats():
     return re.search(r"^Cache formats: (.*)$", run("verify", "--help")[1], re.M).group(1).split()
 
@@ -84,8 +79,7 @@ def chosen_archs():
 
 def ops():
     verify("ops", "--ops", SMALL)
-    for i, op in enumerate(("embed", "matmul", "matmul_id")):      # a type's products by one of the two, which decode with the same code
-        verify(op, "--ops", op, "--formats", ",".join(some(weight_types(), 2, i) if i else weight_types()))
+    verify("weights", "--ops", "embed,matmul,matmul_id")
 
 
 def archs():
