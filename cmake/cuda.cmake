@@ -30,6 +30,8 @@ if(KVANT_NVCC AND NOT KVANT_CUDA STREQUAL "OFF" AND NOT KVANT_SANITIZE AND NOT K
         execute_process(COMMAND ${KVANT_NVCC} --help OUTPUT_VARIABLE KVANT_NVCC_HELP)
         if(KVANT_NVCC_HELP MATCHES "--Ofast-compile")
             list(APPEND KVANT_CUDA_FLAGS -Ofc max)
+        else()
+            message(STATUS "KVANT_CUDA_CHECK: this nvcc has no --Ofast-compile, wanted CUDA 12.9 or later; compiled as always")
         endif()
     endif()
     file(GLOB_RECURSE KVANT_CUDA_SOURCES CONFIGURE_DEPENDS src/devices/cuda/*.cu)

@@ -1,7 +1,7 @@
 /* check_variants.c: every variant of every op of the CPU through the op harness: against the reference, within the op's
  * class, nothing else written, and the same bits for any number of parts.  check_variants OPS: those ops alone.
  *
- * Of the references, which are compared with themselves here, formats of each kind stand for all.
+ * Of the references, which are compared with themselves here, formats of each kind stand for all (KVANT_LONG=1: all).
  *
  * What is not an op's contract is checked elsewhere: bits that do not depend on the batch (check_attn, check_gdn,
  * check_matmul), fused ops against their parts and known answers (check_ops). */
@@ -16,7 +16,8 @@ static const char few_formats[] = "f16,q8_0,tbq4_0,turbo3_tcq,qjl1_256,q4_polar_
 static void check_variant(const char *name, const char *ops)
 {
     static verify_report r;
-    const verify_options o = { .ops = ops, .quick = 1, .formats = strcmp(name, "ref") == 0 ? few_formats : NULL };
+    const int few = strcmp(name, "ref") == 0 && !getenv("KVANT_LONG");
+    const verify_options o = { .ops = ops, .quick = 1, .formats = few ? few_formats : NULL };
     kvant_diag diag = { "" };
     int ran = 0;
 

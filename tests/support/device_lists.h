@@ -9,7 +9,7 @@
 #include "support/check.h"
 
 static kvant_diag diag;
-static kvant_device *dev; /* open_device */
+static kvant_device *dev; /* each test opens it */
 
 static inline float *room(size_t n)
 {

@@ -29,6 +29,14 @@ template <int V> static __device__ __forceinline__ void store_halves(uint16_t *t
     }
 }
 
+/* A lane's values of the head at `from`. */
+template <int V> static __device__ __forceinline__ void head_load(const float *from, float *x, int lane)
+{
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        x[i] = from[lane * V + i];
+}
+
 /* One head x: raw = x * by, and turned = its rotation * by_k, 32*V halves each. */
 template <int V>
 static __device__ __forceinline__ void warp_turn(int space, float *x, float by, float by_k, uint16_t *raw,
@@ -67,9 +75,7 @@ static __device__ __forceinline__ void warp_prep(int space, const float *q, floa
                                                  uint16_t *turned, int lane)
 {
     float x[V];
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        x[i] = q[lane * V + i];
+    head_load<V>(q, x, lane);
     warp_operands<V, PARTS>(space, x, by, by_k, raw, turned, lane);
 }
 

@@ -236,6 +236,16 @@ static __device__ __forceinline__ float warp_sum(float v)
     return v;
 }
 
+/* The sum of squares of 32 N values, in the order in which norms of heads have it (head_norm.cuh). */
+template <int N> static __device__ __forceinline__ float warp_squares(const float *v)
+{
+    float s = 0.0f;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        s = fmaf(v[threadIdx.x % 32 + 32 * k], v[threadIdx.x % 32 + 32 * k], s);
+    return warp_sum(s);
+}
+
 static __device__ __forceinline__ float warp_max(float v)
 {
 #pragma unroll

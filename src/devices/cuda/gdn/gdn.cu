@@ -215,10 +215,16 @@ static gdn_job job_of(const cuda_device *d, const kvant_gdn_args *a, int phase)
     return p;
 }
 
+/* The states that a job reads from another slot, to its scratch. */
+template <typename T> static void gather_states(cuda_device *d, const gdn_job &p)
+{
+    gather(d, p.seqs, (const T *)p.a.state, p.a.slot_stride, (int64_t)p.a.hv * p.a.dv * p.a.dk, p.phase, 1);
+}
+
 template <typename T, bool CHANNELS> static void gdn_run_as(cuda_device *d, const kvant_gdn_args *a, int phase)
 {
     const gdn_job p = job_of(d, a, phase);
-    gather(d, p.seqs, (const T *)a->state, a->slot_stride, (int64_t)a->hv * a->dv * a->dk, phase, 1);
+    gather_states<T>(d, p);
     const dim3 grid(cuda_blocks(a->dv, WARPS), (unsigned)a->hv, (unsigned)a->seqs.n_seqs);
     if (phase == PROMPT && gdn_chunk_fits(d, a))
         gdn_chunk_run(d, &p, d->scratch + gathered_bytes(a));
@@ -254,15 +260,6 @@ static int gdn_step_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static void gather_states(cuda_device *d, const gdn_job &p)
-{
-    const int64_t n = (int64_t)p.a.hv * p.a.dv * p.a.dk;
-    if (p.a.state_type == KVANT_STATE_BF16)
-        gather(d, p.seqs, (const __nv_bfloat16 *)p.a.state, p.a.slot_stride, n, DECODE, 1);
-    else
-        gather(d, p.seqs, (const float *)p.a.state, p.a.slot_stride, n, DECODE, 1);
-}
-
 /* gdn_step, norm_gated. */
 static int step_fuse(cuda_device *d, const kvant_op *ops, int n)
 {
@@ -270,7 +267,10 @@ static int step_fuse(cuda_device *d, const kvant_op *ops, int n)
     if (n < 2 || ops[1].id != KVANT_OP_NORM_GATED || !gdn_out_fits(g, (const kvant_norm_gated_args *)ops[1].args))
         return 0;
     const gdn_job p = job_of(d, g, DECODE);
-    gather_states(d, p);
+    if (g->state_type == KVANT_STATE_BF16)
+        gather_states<__nv_bfloat16>(d, p);
+    else
+        gather_states<float>(d, p);
     gdn_out_run(d, p, (const kvant_norm_gated_args *)ops[1].args);
     return 2;
 }

@@ -34,14 +34,10 @@ static __device__ __forceinline__ float front_tap(const float *window, const flo
 /* 1 / length of a head, whose values the block's threads have; summed by every warp as head_l2_kernel does. */
 static __device__ __forceinline__ float head_length(float *v, float mine, float eps)
 {
-    float s = 0.0f;
     __syncthreads();
     v[threadIdx.x] = mine;
     __syncthreads();
-#pragma unroll
-    for (int k = 0; k < HEAD / 32; k++)
-        s = fmaf(v[threadIdx.x % 32 + 32 * k], v[threadIdx.x % 32 + 32 * k], s);
-    const float length = sqrtf(warp_sum(s));
+    const float length = sqrtf(warp_squares<HEAD / 32>(v));
     return 1.0f / (length < eps ? eps : length);
 }
 
@@ -102,22 +98,6 @@ template <typename T> static __device__ __forceinline__ void front_copy(const fr
     }
 }
 
-/* One row in f32 times x by a warp, summed as gemv.cu does. */
-static __device__ __forceinline__ float front_dot(const float *w, const float *x, int d)
-{
-    float acc = 0.0f;
-#pragma unroll 4
-    for (int c = threadIdx.x % 32; c < d / 8; c += 32) {
-        float a[8], b[8];
-        row_load(w + 8 * c, a);
-        row_load(x + 8 * c, b);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            acc = fmaf(a[i], b[i], acc);
-    }
-    return warp_sum(acc);
-}
-
 /* Values of gates that a block makes: one to a warp, with its products, or one to a thread. */
 static __host__ __device__ __forceinline__ int gates_each(const front_job &p)
 {
@@ -134,7 +114,7 @@ static __device__ __forceinline__ void front_values(const front_job &p, int part
     if (m.x) {
         const float *x = m.x + u / p.gates.h * m.ldx;
         const int64_t row = (int64_t)(u % p.gates.h) * m.d;
-        const float alpha = front_dot(m.alpha + row, x, m.d), beta = front_dot(m.beta + row, x, m.d);
+        const float alpha = row_dot<4>(m.alpha + row, x, m.d), beta = row_dot<4>(m.beta + row, x, m.d);
         if (threadIdx.x % 32)
             return;
         p.gates.alpha[u] = alpha;
@@ -174,13 +154,9 @@ static __device__ __forceinline__ void gate_head(const kvant_norm_gated_args &a,
                                                  float z)
 {
     const int e = threadIdx.x;
-    float s = 0.0f;
     if (e >= HEAD)
         return;
-#pragma unroll
-    for (int k = 0; k < HEAD / 32; k++)
-        s = fmaf(o[e % 32 + 32 * k], o[e % 32 + 32 * k], s);
-    const float scale = 1.0f / sqrtf(warp_sum(s) / (float)HEAD + a.eps);
+    const float scale = 1.0f / sqrtf(warp_squares<HEAD / 32>(o) / (float)HEAD + a.eps);
     a.y[(t * a.h + v) * HEAD + e] = o[e] * scale * a.w[e] * (z / (1.0f + expf(-z)));
 }
 

@@ -15,7 +15,10 @@ static inline bool apart(const float *a, int64_t n, const float *b, int64_t m)
     return a + n <= b || b + m <= a;
 }
 
-/* Values of gate and up where the op after a matmul is their swiglu, in place over the gate half; else 0. */
+/* Values of gate and up where the op is their swiglu, in place over the gate half of y[rows][n_out]; else 0. */
+int64_t cuda_glu_of(const kvant_op *op, const float *y, int64_t ldy, int rows, int64_t n_out);
+
+/* The same of the op after a matmul. */
 int64_t cuda_swiglu_after(const kvant_op *ops, int n);
 
 /* Of a product: its job, its type, and whether it goes by integers. */

@@ -117,15 +117,18 @@ static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
+int64_t cuda_glu_of(const kvant_op *op, const float *y, int64_t ldy, int rows, int64_t n_out)
+{
+    const kvant_swiglu_args *s = (const kvant_swiglu_args *)op->args;
+    const bool fits = op->id == KVANT_OP_SWIGLU && s->gate == y && s->y == y && s->up == y + s->f && s->ldg == ldy &&
+                      s->ldu == ldy && s->ldy == ldy && s->n == rows && n_out == 2 * (int64_t)s->f;
+    return fits ? s->f : 0;
+}
+
 int64_t cuda_swiglu_after(const kvant_op *ops, int n)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args;
-    if (n < 2 || ops[1].id != KVANT_OP_SWIGLU)
-        return 0;
-    const kvant_swiglu_args *s = (const kvant_swiglu_args *)ops[1].args;
-    const bool fits = s->gate == a->y && s->y == a->y && s->up == a->y + s->f && s->ldg == a->ldy && s->ldu == a->ldy &&
-                      s->ldy == a->ldy && s->n == a->m && a->w->n_out == 2 * (int64_t)s->f;
-    return fits ? s->f : 0;
+    return n < 2 ? 0 : cuda_glu_of(&ops[1], a->y, a->ldy, a->m, a->w->n_out);
 }
 
 /* As a product of few rows, if it is one; false else. */

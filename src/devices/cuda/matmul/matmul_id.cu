@@ -54,10 +54,7 @@ static void run_unsorted(cuda_device *d, const kvant_matmul_id_args *a, int64_t 
 /* Whether the op behind a product of experts is the swiglu of their gate and up, in place. */
 static bool glu_after(const kvant_matmul_id_args *a, const kvant_op *op)
 {
-    const kvant_swiglu_args *s = (const kvant_swiglu_args *)op->args;
-    const int64_t ld = a->w->n_out;
-    return op->id == KVANT_OP_SWIGLU && s->gate == a->y && s->y == a->y && s->up == a->y + s->f && s->ldg == ld &&
-           s->ldu == ld && s->ldy == ld && s->n == a->n * a->k && ld == 2 * (int64_t)s->f;
+    return cuda_glu_of(op, a->y, a->w->n_out, a->n * a->k, a->w->n_out) > 0;
 }
 
 /* ---- a token's experts in two launches: gate and up with swiglu, down with the sum ---- */
@@ -193,7 +190,7 @@ static int fuse_sorted(cuda_device *d, const kvant_op *ops, int n)
         return 0;
     cuda_coded(d, cuda_wtype_of(a->w), mm_of_id_args(a));
     if (cuda_op_swiglu.run(d, ops[1].args, NULL) < 0)
-        return 1;
+        return 1; /* the list runs it again, for its message */
     mm p = mm_of_id_args(b);
     p.sorted = true;
     cuda_coded(d, cuda_wtype_of(b->w), p);

@@ -120,15 +120,7 @@ template <int P> static __global__ void __launch_bounds__(ROW_THREADS) combine_n
             v[i][e] = old[e] + v[i][e];
         row_store(p.norm.x + from + at, v[i]);
     }
-    const float r = row_scale<P>(v, p.c.d, p.norm.eps, part);
-#pragma unroll
-    for (int i = 0; i < P; i++) {
-        const int at = 8 * (threadIdx.x + i * ROW_THREADS);
-        if (at >= p.c.d)
-            continue;
-        row_times(v[i], r, p.norm.w + at);
-        row_store(p.norm.y + from + at, v[i]);
-    }
+    row_finish<P>(v, p.c.d, p.norm.eps, part, p.norm.w, p.norm.y + from);
 }
 
 /* The shared expert's sum at ops[0], if it is one of y; how many ops. */

@@ -161,15 +161,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
             row_store(to, v[i]);
         }
     }
-    const float r = row_scale<P>(v, d, eps, part);
-#pragma unroll
-    for (int i = 0; i < P; i++) {
-        const int at = 8 * (threadIdx.x + i * ROW_THREADS);
-        if (at >= d)
-            continue;
-        row_times(v[i], r, w + at);
-        row_store(y + blockIdx.x * ldy + at, v[i]);
-    }
+    row_finish<P>(v, d, eps, part, w, y + blockIdx.x * ldy);
 }
 
 static void norm_rows(cuda_device *d, float *x, const float *add, const float *w, float *y, int64_t ldx, int64_t ldy,

@@ -52,22 +52,6 @@ static __device__ __forceinline__ void norm_to(const router_job &p, const float 
     }
 }
 
-/* A row of the router times v, by one warp, summed as gemv.cu does. */
-static __device__ __forceinline__ float router_row(const router_job &p, const float *w, const float *v)
-{
-    float acc = 0.0f;
-#pragma unroll 8
-    for (int c = threadIdx.x % 32; c < p.d / 8; c += 32) {
-        float a[8], b[8];
-        row_load(w + 8 * c, a);
-        row_load(v + 8 * c, b);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            acc = fmaf(a[i], b[i], acc);
-    }
-    return warp_sum(acc);
-}
-
 static __global__ void __launch_bounds__(ROW_THREADS) router_kernel(router_job p)
 {
     extern __shared__ __align__(16) float room[];
@@ -87,7 +71,7 @@ static __global__ void __launch_bounds__(ROW_THREADS) router_kernel(router_job p
     norm_to(p, weight, room);
     __syncthreads();
     if (mine) {
-        const float sum = router_row(p, w, room);
+        const float sum = row_dot<8>(w, room, p.d);
         if (threadIdx.x % 32 == 0)
             *(gate ? p.gate : p.logits + row) = sum;
         __threadfence();

@@ -39,6 +39,22 @@ static __device__ __forceinline__ void row_store(float *x, const float *v)
     ((float4 *)x)[1] = make_float4(v[4], v[5], v[6], v[7]);
 }
 
+/* A row of d values in f32 times x by a warp, summed as gemv.cu does; UNROLL: chunks of a lane on their way. */
+template <int UNROLL> static __device__ __forceinline__ float row_dot(const float *w, const float *x, int d)
+{
+    float acc = 0.0f;
+#pragma unroll UNROLL
+    for (int c = threadIdx.x % 32; c < d / 8; c += 32) {
+        float a[8], b[8];
+        row_load(w + 8 * c, a);
+        row_load(x + 8 * c, b);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            acc = fmaf(a[i], b[i], acc);
+    }
+    return warp_sum(acc);
+}
+
 /* v = v * scale * w, the weights read now. */
 static __device__ __forceinline__ void row_times(float *v, float scale, const float *w)
 {
@@ -47,6 +63,22 @@ static __device__ __forceinline__ void row_times(float *v, float scale, const fl
 #pragma unroll
     for (int e = 0; e < 8; e++)
         v[e] = v[e] * scale * g[e];
+}
+
+/* y = the row v times 1 / rms and the weights w: what norms end with. */
+template <int P>
+static __device__ __forceinline__ void row_finish(float (*v)[8], int d, float eps, float *part, const float *w,
+                                                  float *y)
+{
+    const float r = row_scale<P>(v, d, eps, part);
+#pragma unroll
+    for (int i = 0; i < P; i++) {
+        const int at = 8 * (threadIdx.x + i * ROW_THREADS);
+        if (at >= d)
+            continue;
+        row_times(v[i], r, w + at);
+        row_store(y + at, v[i]);
+    }
 }
 
 /* Rows that fit, 16-byte aligned. */

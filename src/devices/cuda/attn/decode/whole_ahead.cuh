@@ -3,6 +3,7 @@
 #ifndef KVANT_CUDA_WHOLE_AHEAD_CUH
 #define KVANT_CUDA_WHOLE_AHEAD_CUH
 
+#include "devices/cuda/attn/prep.cuh"
 #include "devices/cuda/ops/qk.cuh"
 
 /* Lanes of which the rotation's halves are made, where it takes value j with value j + n_rot/2. */
@@ -59,32 +60,14 @@ static __device__ __forceinline__ void head_turn(const head_ahead &a, const turn
         x[i] = turn_one(x[i], other[i], t.c[i], t.s[i], a.neox ? lane < lanes : i % 2 == 0);
 }
 
-/* 1 / rms, summed in the order of head_squares. */
-template <int V> static __device__ __forceinline__ float head_scale(const float *from, float eps, int lane)
-{
-    float s = 0.0f;
-#pragma unroll
-    for (int k = 0; k < V; k++)
-        s = fmaf(from[lane + 32 * k], from[lane + 32 * k], s);
-    return 1.0f / sqrtf(warp_sum(s) / (float)(32 * V) + eps);
-}
-
-/* A lane's values of the head at `from`. */
-template <int V> static __device__ __forceinline__ void head_load(const float *from, float *x, int lane)
-{
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        x[i] = from[lane * V + i];
-}
-
-/* The same after norm (NULL: not) and rotation. */
+/* A lane's values of the head at `from` after norm (NULL: not) and rotation. */
 template <int V>
 static __device__ __forceinline__ void head_ready(const head_ahead &a, const turn<V> &t, const float *norm, float eps,
                                                   const float *from, float *x, int lane)
 {
     head_load<V>(from, x, lane);
     if (norm) {
-        const float scale = head_scale<V>(from, eps, lane);
+        const float scale = 1.0f / sqrtf(warp_squares<V>(from) / (float)(32 * V) + eps);
 #pragma unroll
         for (int i = 0; i < V; i++)
             x[i] = x[i] * scale * norm[lane * V + i];

@@ -199,23 +199,13 @@ template <int T> static void run(const cuda_device *d, const mm &p, int64_t pair
         run_acts<T, 32>(d, p, pair);
 }
 
-template <int T> static const int8_kernels *kernels_of()
-{
-    if constexpr (wshapes[T].integers) {
-        static const int8_kernels k = { room<T>, run<T> };
-        return &k;
-    } else
-        return NULL;
-}
+template <int T> struct few_entry {
+    static constexpr int8_kernels entry = { room<T>, run<T> };
+};
 
 const int8_kernels *cuda_int8_few(int type)
 {
-#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) kernels_of<WT_##sym>(),
-    static const int8_kernels *const all[] = {
-#include "cards/lists.inc"
-    };
-#undef CARD_WTYPE
-    return all[type];
+    return int8_entry_of<int8_kernels, few_entry>(type);
 }
 
 size_t cuda_int8_scratch(const mm &p)

@@ -161,8 +161,7 @@ template <int T> static __global__ void __launch_bounds__(ONE_THREADS, 1) one_ke
  * units a product that normalises its row sums in another order than one that does not. */
 static int warps_of(const mm &p)
 {
-    const int64_t units = (p.n_in + UNIT - 1) / UNIT;
-    int warps = units < INT8_WARPS ? (int)units : INT8_WARPS;
+    int warps = row_warps(p);
     while (p.norm && ROW_WARPS % warps)
         warps--;
     return warps;
@@ -225,21 +224,11 @@ template <int T> static void run(const cuda_device *d, const mm &p, int64_t pair
     cuda_launch(d, one_kernel<T>, grid, 32 * warps * teams, bytes, p, pair, warps);
 }
 
-template <int T> static const int8_kernels *kernels_of()
-{
-    if constexpr (wshapes[T].integers) {
-        static const int8_kernels k = { room<T>, run<T> };
-        return &k;
-    } else
-        return NULL;
-}
+template <int T> struct one_entry {
+    static constexpr int8_kernels entry = { room<T>, run<T> };
+};
 
 const int8_kernels *cuda_int8_one(int type)
 {
-#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) kernels_of<WT_##sym>(),
-    static const int8_kernels *const all[] = {
-#include "cards/lists.inc"
-    };
-#undef CARD_WTYPE
-    return all[type];
+    return int8_entry_of<int8_kernels, one_entry>(type);
 }

@@ -205,6 +205,13 @@ static __device__ __forceinline__ void use_unit_one(const uint32_t *row, uint32_
     }
 }
 
+/* Warps that share a row's units, no more than there are: with the same number, sums have the same order. */
+static inline int row_warps(const mm &p)
+{
+    const int64_t units = (p.n_in + UNIT - 1) / UNIT;
+    return units < INT8_WARPS ? (int)units : INT8_WARPS;
+}
+
 /* A warp's sums of a tile, to its place in `part`: the lanes of a quad have different groups of the same two rows. */
 static __device__ __forceinline__ void leave(const float *acc, float *part)
 {

@@ -176,16 +176,9 @@ template <int T> static __global__ void __launch_bounds__(SUM_THREADS, 1) sum_ke
         finish(s, token, parts, by, warps, (int)threadIdx.x, old);
 }
 
-/* As int8_one.cu's teams, so that sums have the same order. */
-static int warps_of(const mm &p)
-{
-    const int64_t units = (p.n_in + UNIT - 1) / UNIT;
-    return units < INT8_WARPS ? (int)units : INT8_WARPS;
-}
-
 template <int T> static size_t room(const int8_sum &s)
 {
-    return room_of<T>(s.p.n_in, sources_of(s), warps_of(s.p)).bytes;
+    return room_of<T>(s.p.n_in, sources_of(s), row_warps(s.p)).bytes;
 }
 
 template <int T> static void run(const cuda_device *d, const int8_sum &s, int n)
@@ -193,7 +186,7 @@ template <int T> static void run(const cuda_device *d, const int8_sum &s, int n)
     const size_t bytes = room<T>(s);
     cuda_smem(sum_kernel<T>, bytes);
     cuda_launch(d, sum_kernel<T>, dim3((unsigned)int8_tiles(s.p, 0), (unsigned)n), SUM_THREADS, bytes, s,
-                warps_of(s.p));
+                row_warps(s.p));
 }
 
 typedef struct sum_kernels {
@@ -201,23 +194,13 @@ typedef struct sum_kernels {
     void (*run)(const cuda_device *d, const int8_sum &s, int n);
 } sum_kernels;
 
-template <int T> static const sum_kernels *kernels_of()
-{
-    if constexpr (wshapes[T].integers) {
-        static const sum_kernels k = { room<T>, run<T> };
-        return &k;
-    } else
-        return NULL;
-}
+template <int T> struct sum_entry {
+    static constexpr sum_kernels entry = { room<T>, run<T> };
+};
 
 static const sum_kernels *kernels(int type)
 {
-#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) kernels_of<WT_##sym>(),
-    static const sum_kernels *const all[] = {
-#include "cards/lists.inc"
-    };
-#undef CARD_WTYPE
-    return all[type];
+    return int8_entry_of<sum_kernels, sum_entry>(type);
 }
 
 bool cuda_int8_sums(const cuda_device *d, int type, const int8_sum &s)

@@ -219,4 +219,23 @@ static __host__ __device__ __forceinline__ int64_t int8_tiles(const mm &p, int64
     return pair ? (pair + 7) / 8 : (p.n_out + INT8_TILE - 1) / INT8_TILE;
 }
 
+/* The entry OF<T>::entry of a type, NULL where no integers hold it. */
+template <typename E, template <int> typename OF, int T> static const E *int8_entry()
+{
+    if constexpr (wshapes[T].integers)
+        return &OF<T>::entry;
+    else
+        return NULL;
+}
+
+template <typename E, template <int> typename OF> static const E *int8_entry_of(int type)
+{
+#define CARD_WTYPE(sym, name, gguf, values, bytes, file_type) int8_entry<E, OF, WT_##sym>(),
+    static const E *const all[] = {
+#include "cards/lists.inc"
+    };
+#undef CARD_WTYPE
+    return all[type];
+}
+
 #endif
