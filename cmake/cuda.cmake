@@ -2,7 +2,8 @@
 # the CPU build knows no CUDA at all.  One file per op family and object; one library for all architectures.
 #   KVANT_CUDA        AUTO (built where nvcc is found), ON (an error without it), OFF
 #   KVANT_CUDA_ARCHS  machine code to include; the last one also as PTX for later GPUs
-#   KVANT_CUDA_CHECK  ON: compile quickly, into slow kernels; for machines that only check that everything compiles
+#   KVANT_CUDA_CHECK  ON: compile quickly, into slow kernels, as the device then says; for machines that only check that
+#                     everything compiles
 set(KVANT_CUDA AUTO CACHE STRING "build libkvant-cuda.so: AUTO, ON or OFF")
 set(KVANT_CUDA_ARCHS 80 90a 100 120 CACHE STRING "compute capabilities of libkvant-cuda.so")
 set(KVANT_CUDA_CHECK OFF CACHE BOOL "compile libkvant-cuda.so quickly, into slow kernels")
@@ -29,7 +30,7 @@ if(KVANT_NVCC AND NOT KVANT_CUDA STREQUAL "OFF" AND NOT KVANT_SANITIZE AND NOT K
     if(KVANT_CUDA_CHECK)            # a third to a sixth of the time; from CUDA 12.9 on
         execute_process(COMMAND ${KVANT_NVCC} --help OUTPUT_VARIABLE KVANT_NVCC_HELP)
         if(KVANT_NVCC_HELP MATCHES "--Ofast-compile")
-            list(APPEND KVANT_CUDA_FLAGS -Ofc max)
+            list(APPEND KVANT_CUDA_FLAGS -Ofc max -DKVANT_CUDA_CHECK)
         else()
             message(STATUS "KVANT_CUDA_CHECK: this nvcc has no --Ofast-compile, wanted CUDA 12.9 or later; compiled as always")
         endif()

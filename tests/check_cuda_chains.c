@@ -1,7 +1,8 @@
 /* check_cuda_chains.c: launches that do several ops of a layer give the bits of the ops one by one: the choice of
  * experts, their products and their sum with a shared expert, residual and norm; convolution, gates, gated delta rule
- * and its norm of decode sequences, with states that move between slots and with prompts in the batch.  Prints
- * "skipped: no device" without a GPU. */
+ * and its norm of decode sequences, with states that move between slots and with prompts in the batch; norms and
+ * SwiGLU of rows that go to cuBLASLt, where gate and up are rounded to bf16, so that what comes after them is only
+ * near.  Prints "skipped: no device" without a GPU. */
 #include "support/device_lists.h"
 
 static float *filled(size_t n)
@@ -300,6 +301,62 @@ static void check_twins(const char *type, int m, int n_in, int n_out)
     dev->vt->weight_free(dev, &w[0]), dev->vt->weight_free(dev, &w[1]);
 }
 
+/* Rows whose values passed through bf16: not the same bits. */
+static void expect_near(const float *a, const float *b, size_t n, double most, const char *what)
+{
+    float *x = malloc(2 * n * sizeof(float)), *y = x + n;
+    double error = 0, all = 0;
+    CHECK(dev->vt->copy_out(dev, x, a, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(dev->vt->copy_out(dev, y, b, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
+    for (size_t i = 0; i < n; i++) {
+        error += ((double)y[i] - x[i]) * ((double)y[i] - x[i]);
+        all += (double)x[i] * x[i];
+    }
+    CHECK(all > 0 && error <= most * all, "%s: NMSE %.3g, wanted at most %.3g", what, error / all, most);
+    free(x);
+}
+
+/* Two layers' norm, query and key, gate and up, SwiGLU, down; what the second reads of the first is near, its query of
+ * the first norm the same. */
+static void check_rows(const char *type, int n, int d, int f)
+{
+    enum { STREAM, ROWS, Q, K, FF, DELTA, ROOMS };
+    kvant_weight q = matrix(type, d, 160), k = matrix(type, d, 64);
+    kvant_weight up = matrix(type, d, 2 * f), down = matrix(type, f, d);
+    float *w = filled((size_t)d), *to[2][ROOMS];
+    const size_t sizes[ROOMS] = { (size_t)(n * d), (size_t)(n * d), (size_t)(n * 160),
+                                  (size_t)(n * 64), (size_t)(n * 2 * f), (size_t)(n * d) };
+    char what[96];
+    for (int i = 0; i < 2; i++) {
+        float **t = to[i];
+        state = 41;
+        for (int j = 0; j < ROOMS; j++)
+            t[j] = filled(sizes[j]);
+        const kvant_norm_add_rms_args norm = { t[STREAM], t[DELTA], w, t[ROWS], 1e-6f, n, d };
+        const kvant_matmul_args mq = { &q, t[ROWS], t[Q], n, d, 160, KVANT_COMPUTE_AUTO };
+        const kvant_matmul_args mk = { &k, t[ROWS], t[K], n, d, 64, KVANT_COMPUTE_AUTO };
+        const kvant_matmul_args mu = { &up, t[ROWS], t[FF], n, d, 2 * f, KVANT_COMPUTE_AUTO };
+        const kvant_swiglu_args glu = { t[FF], t[FF] + f, t[FF], n, f, 2 * f, 2 * f, 2 * f };
+        const kvant_matmul_args md = { &down, t[FF], t[DELTA], n, 2 * f, d, KVANT_COMPUTE_AUTO };
+        const kvant_op ops[10] = {
+            { KVANT_OP_NORM_ADD_RMS, &norm }, { KVANT_OP_MATMUL, &mq }, { KVANT_OP_MATMUL, &mk },
+            { KVANT_OP_MATMUL, &mu },         { KVANT_OP_SWIGLU, &glu }, { KVANT_OP_MATMUL, &md },
+            { KVANT_OP_NORM_ADD_RMS, &norm }, { KVANT_OP_MATMUL, &mu }, { KVANT_OP_SWIGLU, &glu },
+            { KVANT_OP_MATMUL, &md },
+        };
+        submit_list(ops, 10, i);
+    }
+    snprintf(what, sizeof what, "%s rows %d of %d, %d", type, n, d, f);
+    expect_equal(to[0][Q], to[1][Q], sizes[Q], what), expect_equal(to[0][K], to[1][K], sizes[K], what);
+    expect_near(to[0][STREAM], to[1][STREAM], sizes[STREAM], 2e-5, what);
+    expect_near(to[0][ROWS], to[1][ROWS], sizes[ROWS], 2e-5, what);
+    expect_near(to[0][FF], to[1][FF], sizes[FF], 1e-4, what);
+    expect_near(to[0][DELTA], to[1][DELTA], sizes[DELTA], 1e-4, what);
+    release(to[0], ROOMS), release(to[1], ROOMS), dev->vt->free(dev, w);
+    dev->vt->weight_free(dev, &q), dev->vt->weight_free(dev, &k);
+    dev->vt->weight_free(dev, &up), dev->vt->weight_free(dev, &down);
+}
+
 int main(void)
 {
     static const batch batches[] = {
@@ -334,6 +391,10 @@ int main(void)
             check_delta(&batches[k], 2, 4, kind), check_delta(&batches[k], 16, 32, kind);
     for (int m = 1; m < 40; m += 4)
         check_twins("F32", m, 2048, 32), check_twins("BF16", m, 512, 48), check_twins("Q4_K", m, 1024, 31);
+    for (int n = 2; n < 700; n = 7 * n - 5) { /* 2, 9, 58, 401 */
+        check_rows("BF16", n, 1024, 704), check_rows("BF16", n, 5120, 96);
+        check_rows("Q8_0", n, 512, 512), check_rows("Q4_K", n + 400, 1024, 512);
+    }
     dev->vt->close(dev);
     return check_end("check_cuda_chains");
 }

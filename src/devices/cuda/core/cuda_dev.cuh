@@ -86,14 +86,14 @@ typedef struct cuda_weight {
 } cuda_weight;
 
 /* One op.  supports, scratch and fuse may be NULL: always, none, never.  fuse looks at the list from its op on: where
- * one launch does the first few of these ops, it launches that and returns their number, else 0.  What the last of
- * them give has the same bits (but for a norm in int8_one.cu's products); what only other ops of these read may be
- * missing. */
+ * fewer launches do the first few of these ops, it launches them and returns how many ops they are, else 0, or an
+ * error.  What the last of them give has the same bits (but for a norm in int8_one.cu's products, and gate and up in
+ * blas_chain.cu's); what only other ops of these read may be missing. */
 typedef struct cuda_op {
     int (*supports)(cuda_device *d, const void *args, kvant_diag *diag);
     size_t (*scratch)(const cuda_device *d, const void *args);
     int (*run)(cuda_device *d, const void *args, kvant_diag *diag);
-    int (*fuse)(cuda_device *d, const kvant_op *ops, int n);
+    int (*fuse)(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
 } cuda_op;
 
 #define CUDA_OP(ID, name) extern const cuda_op cuda_op_##name;
@@ -101,6 +101,9 @@ typedef struct cuda_op {
 #undef CUDA_OP
 
 enum cuda_space { SPACE_REAL, SPACE_P32, SPACE_R128, SPACE_H128, SPACE_SKETCH };
+
+/* Whether what is at at[floats] is lost: one of these ops writes all of it anew before any reads it (lists.cu). */
+bool cuda_unread(const kvant_op *ops, int n, const float *at, int64_t floats);
 
 /* Errors: the code, with a text in diag. */
 int cuda_fail(kvant_diag *diag, int code, const char *text, ...);
@@ -175,9 +178,9 @@ static inline attn_call cuda_attn_call(const kvant_attn_args *a)
 enum { CUDA_BLAS_WORK = 32 << 20 };    /* bytes of workspace */
 void cuda_blas_open(cuda_device *d);   /* leaves d->blas NULL without the library */
 void cuda_blas_close(cuda_device *d);
-/* y f32[m][ldy] = x bf16[m][k] w bf16[n][k] transposed; work: CUDA_BLAS_WORK bytes. */
-int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, float *y, int m, int64_t n, int64_t k, int64_t ldy,
-                     void *work, kvant_diag *diag);
+/* y[m][ldy] = x bf16[m][k] w bf16[n][k] transposed, in f32 or (halves) rounded to bf16; work: CUDA_BLAS_WORK bytes. */
+int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, void *y, bool halves, int m, int64_t n, int64_t k,
+                     int64_t ldy, void *work, kvant_diag *diag);
 /* The same of x f32[m][ldx] and w f32[n][k], in TF32: 10 bits of mantissa. */
 int cuda_blas_matmul_f32(cuda_device *d, const float *w, const float *x, float *y, int m, int64_t n, int64_t k,
                          int64_t ldx, int64_t ldy, void *work, kvant_diag *diag);

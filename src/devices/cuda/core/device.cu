@@ -128,6 +128,11 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
 
 static void cuda_describe(const kvant_device *base, char *buf, int cap)
 {
+#ifdef KVANT_CUDA_CHECK
+    const char *quick = ", kernels slow: built with KVANT_CUDA_CHECK";
+#else
+    const char *quick = "";
+#endif
     const cuda_device *d = (const cuda_device *)base;
     size_t avail = 0, total = 0;
     int driver = 0;
@@ -135,9 +140,9 @@ static void cuda_describe(const kvant_device *base, char *buf, int cap)
     cudaMemGetInfo(&avail, &total);
     cudaDriverGetVersion(&driver);
     snprintf(buf, (size_t)cap,
-             "CUDA (%s, %d multiprocessors, compute capability %d.%d%s, %.0f GiB, driver for CUDA %d.%d)", d->name,
+             "CUDA (%s, %d multiprocessors, compute capability %d.%d%s, %.0f GiB, driver for CUDA %d.%d%s)", d->name,
              d->n_sm, d->arch.major, d->arch.minor, getenv("KVANT_CUDA_MASK") ? " by KVANT_CUDA_MASK" : "",
-             (double)total / 1073741824.0, driver / 1000, driver % 1000 / 10);
+             (double)total / 1073741824.0, driver / 1000, driver % 1000 / 10, quick);
 }
 
 /* ---- memory ---- */

@@ -80,11 +80,57 @@ int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag 
     return scratch_grow(d, scratch_wanted(d, ops, n), diag);
 }
 
+/* Addresses in the op's arguments that lie in at[floats]: all memory that ops work on is named there. */
+static int mentions(const kvant_op *op, const float *at, int64_t floats)
+{
+#define KVANT_OP(ID, name, args, tol, fused, text) sizeof(args),
+    static const size_t bytes[] = {
+#include "kvant/ops.def"
+    };
+#undef KVANT_OP
+    int n = 0;
+    for (size_t i = 0; i + sizeof(uintptr_t) <= bytes[op->id]; i += sizeof(uintptr_t)) {
+        uintptr_t word;
+        memcpy(&word, (const char *)op->args + i, sizeof word);
+        n += word >= (uintptr_t)at && word < (uintptr_t)(at + floats);
+    }
+    return n;
+}
+
+/* How many values from its y on an op writes, where it is one of those whose rows lie close. */
+static int64_t rows_written(const kvant_op *op, const float *y)
+{
+    if (op->id == KVANT_OP_NORM_ADD_RMS) {
+        const kvant_norm_add_rms_args *a = (const kvant_norm_add_rms_args *)op->args;
+        return a->y == y ? a->n * (int64_t)a->d : 0;
+    }
+    if (op->id == KVANT_OP_NORM_RMS) {
+        const kvant_norm_rms_args *a = (const kvant_norm_rms_args *)op->args;
+        return a->y == y && a->h == 1 && a->ldy == a->d ? a->n * (int64_t)a->d : 0;
+    }
+    if (op->id != KVANT_OP_MATMUL)
+        return 0;
+    const kvant_matmul_args *a = (const kvant_matmul_args *)op->args;
+    return a->y == y && a->ldy == a->w->n_out ? a->m * a->ldy : 0;
+}
+
+bool cuda_unread(const kvant_op *ops, int n, const float *at, int64_t floats)
+{
+    for (int i = 0; i < n; i++) {
+        const int named = mentions(&ops[i], at, floats);
+        if (named > 0)
+            return named == 1 && rows_written(&ops[i], at) >= floats;
+    }
+    return false;
+}
+
 int cuda_launch_list(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
 {
     for (int i = 0, took; i < n; i += took) {
         const op_line *line = find_op(ops[i].id);
-        took = line->op->fuse ? line->op->fuse(d, ops + i, n - i) : 0;
+        took = line->op->fuse ? line->op->fuse(d, ops + i, n - i, diag) : 0;
+        if (took < 0)
+            return took;
         if (took == 0) {
             CUDA_TRY(line->op->run(d, ops[i].args, diag));
             took = 1;

@@ -67,7 +67,7 @@ static int write_run(cuda_device *d, const void *args, kvant_diag *diag)
 }
 
 /* K and V of one layer: the same tokens, one format or only the exact tail; or with the attention behind them. */
-static int write_fuse(cuda_device *d, const kvant_op *ops, int n)
+static int write_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
 {
     jobs p;
     if (n < 2 || ops[1].id != KVANT_OP_CACHE_WRITE)
@@ -158,7 +158,7 @@ static void seal_beside(cuda_device *d, const jobs &p, const pack_side *to)
 }
 
 /* K and V of one layer: the same pages. */
-static int seal_fuse(cuda_device *d, const kvant_op *ops, int n)
+static int seal_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
 {
     jobs p;
     pack_side to[2];

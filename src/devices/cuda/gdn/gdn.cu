@@ -261,7 +261,7 @@ static int gdn_step_run(cuda_device *d, const void *args, kvant_diag *diag)
 }
 
 /* gdn_step, norm_gated. */
-static int step_fuse(cuda_device *d, const kvant_op *ops, int n)
+static int step_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
 {
     const kvant_gdn_args *g = (const kvant_gdn_args *)ops[0].args;
     if (n < 2 || ops[1].id != KVANT_OP_NORM_GATED || !gdn_out_fits(g, (const kvant_norm_gated_args *)ops[1].args))
@@ -294,7 +294,7 @@ static int conv_fuse_with(cuda_device *d, const kvant_op *ops, int n, const fron
     return 5;
 }
 
-static int conv_fuse(cuda_device *d, const kvant_op *ops, int n)
+static int conv_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
 {
     return conv_fuse_with(d, ops, n, front_gates());
 }

@@ -15,6 +15,7 @@ enum { PLANS = 128 };
 typedef struct plan {
     int m;
     bool f32;                      /* matrix and activations in f32, products in TF32; else bf16 */
+    bool halves;                   /* results in bf16; else f32 */
     int64_t n, k, ldx, ldy;
     uint64_t used;                 /* 0: free */
     cublasLtMatrixLayout_t w, x, y;
@@ -136,7 +137,7 @@ static cublasStatus_t make_plan(cuda_blas *b, plan *p)
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = b->layout_create(&p->x, type, (uint64_t)p->k, (uint64_t)p->m, p->ldx);
     if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = b->layout_create(&p->y, CUDA_R_32F, (uint64_t)p->n, (uint64_t)p->m, p->ldy);
+        rc = b->layout_create(&p->y, p->halves ? CUDA_R_16BF : CUDA_R_32F, (uint64_t)p->n, (uint64_t)p->m, p->ldy);
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = b->heuristic(b->handle, desc_of(b, p), p->w, p->x, p->y, p->y, b->pref, 1, &found, &count);
     if (rc != CUBLAS_STATUS_SUCCESS || count < 1)
@@ -151,7 +152,7 @@ static cublasStatus_t find_plan(cuda_blas *b, const plan &want, plan **out)
     for (int i = 0; i < PLANS; i++) {
         plan *p = &b->plans[i];
         if (p->used && p->m == want.m && p->n == want.n && p->k == want.k && p->ldx == want.ldx && p->ldy == want.ldy &&
-            p->f32 == want.f32) {
+            p->f32 == want.f32 && p->halves == want.halves) {
             *out = p;
             p->used = ++b->clock;
             return CUBLAS_STATUS_SUCCESS;
@@ -169,7 +170,7 @@ static cublasStatus_t find_plan(cuda_blas *b, const plan &want, plan **out)
     return rc;
 }
 
-static int run(cuda_device *d, const plan &want, const void *w, const void *x, float *y, void *work, kvant_diag *diag)
+static int run(cuda_device *d, const plan &want, const void *w, const void *x, void *y, void *work, kvant_diag *diag)
 {
     const float one = 1.0f, zero = 0.0f;
     cuda_blas *b = d->blas;
@@ -184,11 +185,11 @@ static int run(cuda_device *d, const plan &want, const void *w, const void *x, f
     return KVANT_OK;
 }
 
-int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, float *y, int m, int64_t n, int64_t k, int64_t ldy,
-                     void *work, kvant_diag *diag)
+int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, void *y, bool halves, int m, int64_t n, int64_t k,
+                     int64_t ldy, void *work, kvant_diag *diag)
 {
     plan want = {};
-    want.m = m, want.n = n, want.k = k, want.ldx = k, want.ldy = ldy;
+    want.m = m, want.n = n, want.k = k, want.ldx = k, want.ldy = ldy, want.halves = halves;
     return run(d, want, w, x, y, work, diag);
 }
 
@@ -210,10 +211,10 @@ void cuda_blas_close(cuda_device *d)
     (void)d;
 }
 
-int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, float *y, int m, int64_t n, int64_t k, int64_t ldy,
-                     void *work, kvant_diag *diag)
+int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, void *y, bool halves, int m, int64_t n, int64_t k,
+                     int64_t ldy, void *work, kvant_diag *diag)
 {
-    (void)d, (void)w, (void)x, (void)y, (void)m, (void)n, (void)k, (void)ldy, (void)work;
+    (void)d, (void)w, (void)x, (void)y, (void)halves, (void)m, (void)n, (void)k, (void)ldy, (void)work;
     return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: built without cuBLASLt");
 }
 
@@ -221,6 +222,6 @@ int cuda_blas_matmul_f32(cuda_device *d, const float *w, const float *x, float *
                          int64_t ldx, int64_t ldy, void *work, kvant_diag *diag)
 {
     (void)ldx;
-    return cuda_blas_matmul(d, w, x, y, m, n, k, ldy, work, diag);
+    return cuda_blas_matmul(d, w, x, y, false, m, n, k, ldy, work, diag);
 }
 #endif

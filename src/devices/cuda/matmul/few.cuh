@@ -10,6 +10,9 @@ int cuda_weight_supports(const kvant_weight *w, const char *op, kvant_diag *diag
 int cuda_weight_loaded(const kvant_weight *w, const char *op, kvant_diag *diag);
 int cuda_wtype_of(const kvant_weight *w); /* of one that was loaded */
 
+/* Whether an op is a product that cuBLASLt runs in bf16. */
+bool cuda_by_blas(const cuda_device *d, const kvant_op *op);
+
 static inline bool apart(const float *a, int64_t n, const float *b, int64_t m)
 {
     return a + n <= b || b + m <= a;

@@ -3,6 +3,7 @@
  * Mode auto: few rows of 4- to 8-bit weights in integers (int8.cuh); more rows of weights with blocks, and experts', in
  * bf16 (coded.cuh); many of any by cuBLASLt (matmul_blas.cu).  Else few rows: gemv.cu, gemv_stream.cu; many:
  * matmul_tiles.cu.  Nothing is read back. */
+#include "devices/cuda/matmul/blas_chain.cuh"
 #include "devices/cuda/matmul/coded.cuh"
 #include "devices/cuda/matmul/few.cuh"
 #include "devices/cuda/gdn/gdn_front.cuh"
@@ -86,6 +87,13 @@ static size_t matmul_scratch(const cuda_device *d, const void *args)
                                 : cuda_blas_scratch(d, args);
 }
 
+bool cuda_by_blas(const cuda_device *d, const kvant_op *op)
+{
+    const kvant_matmul_args *a = (const kvant_matmul_args *)op->args;
+    return op->id == KVANT_OP_MATMUL && a->m > 0 && a->w->packed && !in_registers(d, a) && !in_integers(d, a) &&
+           cuda_blas_bf16(d, a);
+}
+
 /* Whether gemv.cu takes what is neither in_registers nor in_integers nor cuBLAS's. */
 static bool by_gemv(const kvant_matmul_args *a)
 {
@@ -109,7 +117,7 @@ static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
         return KVANT_OK;
     }
     if (cuda_blas_takes(d, a))
-        return cuda_blas_run(d, a, p, diag);
+        return cuda_blas_run(d, a, NULL, NULL, diag);
     if (by_gemv(a))
         cuda_gemv(d, type, p, 0);
     else
@@ -287,7 +295,7 @@ static int fuse_twins(cuda_device *d, const kvant_op *ops, int n)
     return 2;
 }
 
-static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n)
+static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
 {
     int took = fuse_norm(d, ops, n);
     if (!took)
@@ -296,6 +304,8 @@ static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n)
         took = fuse_beside(d, ops, n);
     if (!took)
         took = fuse_twins(d, ops, n);
+    if (!took)
+        took = cuda_blas_side_by_side(d, ops, n, diag);
     if (took)
         return took;
     const int64_t pair = cuda_swiglu_after(ops, n);

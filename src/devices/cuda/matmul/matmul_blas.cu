@@ -1,21 +1,9 @@
 /* matmul_blas.cu: products that go to cuBLASLt (blas.cu): which ones, and the 16-bit copies that it wants of the
  * activations and, piece by piece, of matrices that are not bf16. */
-#include <cuda_bf16.h>
-#include "devices/cuda/matmul/mm.cuh"
+#include "devices/cuda/matmul/few.cuh"
+#include "devices/cuda/ops/row_norm.cuh"
 
 enum { BLAS_ROWS = 2, BLAS_OTHER_ROWS = 5, EXPAND_BYTES = 128 << 20 };
-
-static __device__ __forceinline__ uint4 pack8(const float *v)
-{
-    union {
-        __nv_bfloat162 h[4];
-        uint4 u;
-    } o;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        o.h[i] = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
-    return o.u;
-}
 
 /* to[m][k] = x[m][ldx]; k a multiple of 8. */
 static __global__ void __launch_bounds__(256)
@@ -26,7 +14,7 @@ static __global__ void __launch_bounds__(256)
     for (int64_t u = blockIdx.x * 256ll + threadIdx.x; u < total; u += gridDim.x * 256ll) {
         float v[8];
         load8(x + u / chunks * ldx + u % chunks * 8, x_vec, v);
-        to[u] = pack8(v);
+        to[u] = row_bf16(v);
     }
 }
 
@@ -43,7 +31,7 @@ template <int T> static __global__ void __launch_bounds__(256) expand_kernel(mm 
 #pragma unroll
         for (int i = 0; i < 8; i++)
             w[i] *= scale;
-        to[u] = pack8(w);
+        to[u] = row_bf16(w);
     }
 }
 
@@ -93,6 +81,11 @@ bool cuda_blas_takes(const cuda_device *d, const kvant_matmul_args *a)
            (plain_of(w) != PLAIN_F32 || takes_f32(a));
 }
 
+bool cuda_blas_bf16(const cuda_device *d, const kvant_matmul_args *a)
+{
+    return plain_of(a->w) != PLAIN_F32 && cuda_blas_takes(d, a);
+}
+
 static size_t narrow_bytes(const kvant_matmul_args *a)
 {
     return cuda_aligned((size_t)a->m * (size_t)a->w->n_in * 2);
@@ -116,25 +109,42 @@ size_t cuda_blas_scratch(const cuda_device *d, const void *args)
     return CUDA_BLAS_WORK + narrow_bytes(a) + (as_it_is(a->w) ? 0 : (size_t)(piece_rows(a->w) * a->w->n_in * 2));
 }
 
-int cuda_blas_run(cuda_device *d, const kvant_matmul_args *a, const mm &p, kvant_diag *diag)
+uint16_t *cuda_blas_rows(const cuda_device *d)
+{
+    return (uint16_t *)(d->scratch + CUDA_BLAS_WORK);
+}
+
+const uint16_t *cuda_blas_narrow(const cuda_device *d, const kvant_matmul_args *a)
+{
+    const mm p = cuda_mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
+    const int64_t chunks = p.n_in / 8;
+    cuda_launch(d, narrow_kernel, dim3(stride_grid(d, a->m * chunks)), 256, 0, p.x, p.ldx, p.x_vec, chunks,
+                a->m * chunks, (uint4 *)cuda_blas_rows(d));
+    return cuda_blas_rows(d);
+}
+
+int cuda_blas_run(cuda_device *d, const kvant_matmul_args *a, const uint16_t *rows, uint16_t *halves,
+                  kvant_diag *diag)
 {
     const cuda_weight *c = (const cuda_weight *)a->w->packed;
+    const mm p = cuda_mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
     if (plain_of(a->w) == PLAIN_F32)
         return cuda_blas_matmul_f32(d, (const float *)c->data, p.x, p.y, a->m, p.n_out, p.n_in, p.ldx, p.ldy,
                                     d->scratch, diag);
-    unsigned char *x = d->scratch + CUDA_BLAS_WORK, *wide = x + narrow_bytes(a);
-    const int64_t chunks = p.n_in / 8, piece = as_it_is(a->w) ? p.n_out : piece_rows(a->w);
+    unsigned char *wide = (unsigned char *)cuda_blas_rows(d) + narrow_bytes(a);
+    const int64_t piece = as_it_is(a->w) ? p.n_out : piece_rows(a->w);
 
-    cuda_launch(d, narrow_kernel, dim3(stride_grid(d, a->m * chunks)), 256, 0, p.x, p.ldx, p.x_vec, chunks,
-                a->m * chunks, (uint4 *)x);
+    if (!rows)
+        rows = cuda_blas_narrow(d, a);
     for (int64_t row = 0; row < p.n_out; row += piece) {
         mm q = p;
         q.w += row * p.row_bytes;
         q.n_out = p.n_out - row < piece ? p.n_out - row : piece;
         if (!as_it_is(a->w))
             expanders[c->type](d, q, wide);
-        CUDA_TRY(cuda_blas_matmul(d, as_it_is(a->w) ? q.w : wide, x, a->y + row, a->m, q.n_out, p.n_in, a->ldy,
-                                  d->scratch, diag));
+        const void *w = as_it_is(a->w) ? q.w : wide;
+        void *y = halves ? (void *)(halves + row) : (void *)(a->y + row);
+        CUDA_TRY(cuda_blas_matmul(d, w, rows, y, halves != NULL, a->m, q.n_out, p.n_in, a->ldy, d->scratch, diag));
     }
     return KVANT_OK;
 }

@@ -198,7 +198,7 @@ static int fuse_sorted(cuda_device *d, const kvant_op *ops, int n)
 }
 
 /* A token's experts, or their first product with its swiglu. */
-static int matmul_id_fuse(cuda_device *d, const kvant_op *ops, int n)
+static int matmul_id_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
 {
     const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)ops[0].args;
     int took = fuse_experts(d, ops, n);

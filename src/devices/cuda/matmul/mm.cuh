@@ -149,9 +149,18 @@ void cuda_gemv_stream(const cuda_device *d, int type, const mm &p, int64_t pair)
 void cuda_tiles(const cuda_device *d, int type, const mm &p, bool f32);
 void cuda_sort_experts(cuda_device *d, mm *p);
 
-/* By cuBLASLt (matmul_blas.cu): whether it takes these arguments, its scratch (0 where it does not), the run. */
+/* By cuBLASLt (matmul_blas.cu): whether it takes these arguments, whether as bf16 (else TF32), its scratch (0 where it
+ * does not take them), the run.  rows: x as bf16, [m][n_in]; NULL: they are made of x.  halves: takes y as bf16,
+ * [m][ldy], where ldy is a multiple of 8; NULL: y. */
 bool cuda_blas_takes(const cuda_device *d, const kvant_matmul_args *a);
+bool cuda_blas_bf16(const cuda_device *d, const kvant_matmul_args *a);
 size_t cuda_blas_scratch(const cuda_device *d, const void *args);
-int cuda_blas_run(cuda_device *d, const kvant_matmul_args *a, const mm &p, kvant_diag *diag);
+int cuda_blas_run(cuda_device *d, const kvant_matmul_args *a, const uint16_t *rows, uint16_t *halves,
+                  kvant_diag *diag);
+
+/* Room in the scratch block for the rows of a product in bf16, which products of as many values leave alone; the rows
+ * of x in it. */
+uint16_t *cuda_blas_rows(const cuda_device *d);
+const uint16_t *cuda_blas_narrow(const cuda_device *d, const kvant_matmul_args *a);
 
 #endif

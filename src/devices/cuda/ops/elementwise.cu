@@ -2,6 +2,7 @@
 #include "devices/cuda/ops/gates.cuh"
 #include "devices/cuda/ops/qk.cuh"
 #include "devices/cuda/ops/rope.cuh"
+#include "devices/cuda/ops/swiglu.cuh"
 
 enum { THREADS = 256 };
 
@@ -145,11 +146,6 @@ static int mul_run(cuda_device *d, const void *args, kvant_diag *diag)
     if (n > 0)
         cuda_launch(d, mul_kernel, dim3(grid_of(n)), THREADS, 0, *a);
     return KVANT_OK;
-}
-
-static __device__ __forceinline__ float swiglu_one(float g, float u)
-{
-    return g / (1.0f + expf(-g)) * u;
 }
 
 static __global__ void swiglu_kernel(kvant_swiglu_args a)

@@ -120,7 +120,7 @@ template <int P> static __global__ void __launch_bounds__(ROW_THREADS) combine_n
             v[i][e] = old[e] + v[i][e];
         row_store(p.norm.x + from + at, v[i]);
     }
-    row_finish<P>(v, p.c.d, p.norm.eps, part, p.norm.w, p.norm.y + from);
+    row_finish<P>(v, p.c.d, p.norm.eps, part, p.norm.w, p.norm.y + from, NULL);
 }
 
 /* The shared expert's sum at ops[0], if it is one of y; how many ops. */
@@ -141,7 +141,7 @@ static int shared_after(const kvant_op *op, combine_job *p)
     return 0;
 }
 
-static int combine_fuse(cuda_device *d, const kvant_op *ops, int n)
+static int combine_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
 {
     combine_job p = { *(const kvant_moe_combine_args *)ops[0].args };
     const int more = n > 2 ? shared_after(ops + 1, &p) : 0, width = p.c.d;

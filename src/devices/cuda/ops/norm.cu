@@ -2,6 +2,7 @@
  *
  * Groups of up to HEAD values: a warp each (head_norm.cuh).  Longer rows: a block each, values in registers where they
  * fit (row_norm.cuh), sums over a fixed tree (thread, shuffles, warps in order). */
+#include "devices/cuda/matmul/blas_chain.cuh"
 #include "devices/cuda/ops/head_norm.cuh"
 #include "devices/cuda/ops/qk.cuh"
 #include "devices/cuda/ops/row_norm.cuh"
@@ -132,11 +133,11 @@ static __global__ void __launch_bounds__(THREADS) norm_gated_kernel(kvant_norm_g
         y[e] = o[e] * scale * a.w[e] * (z[e] / (1.0f + expf(-z[e])));
 }
 
-/* Rows that row_fits: read once.  add NULL: x stays. */
+/* Rows that row_fits: read once. */
 template <int P>
-static __global__ void __launch_bounds__(ROW_THREADS)
-    norm_row_kernel(float *x, const float *add, const float *w, float *y, int64_t ldx, int64_t ldy, int d, float eps)
+static __global__ void __launch_bounds__(ROW_THREADS) norm_row_kernel(row_norm p, uint16_t *rows)
 {
+    const int64_t row = blockIdx.x;
     __shared__ float part[ROW_WARPS];
     float v[P][8];
 
@@ -145,33 +146,47 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 #pragma unroll
     for (int i = 0; i < P; i++) {
         const int at = 8 * (threadIdx.x + i * ROW_THREADS);
-        float *to = x + blockIdx.x * ldx + at;
+        float *to = p.x + row * p.ldx + at;
 #pragma unroll
         for (int e = 0; e < 8; e++)
             v[i][e] = 0.0f;
-        if (at >= d)
+        if (at >= p.d)
             continue;
         row_load(to, v[i]);
-        if (add) {
+        if (p.add || p.halves) {
             float m[8];
-            row_load(add + blockIdx.x * ldx + at, m);
+            if (p.halves)
+                row_load(p.halves + row * p.d + at, m);
+            else
+                row_load(p.add + row * p.ldx + at, m);
 #pragma unroll
             for (int e = 0; e < 8; e++)
                 v[i][e] += m[e];
             row_store(to, v[i]);
         }
     }
-    row_finish<P>(v, d, eps, part, w, y + blockIdx.x * ldy);
+    row_finish<P>(v, p.d, p.eps, part, p.w, p.y ? p.y + row * p.ldy : NULL, rows ? rows + row * p.d : NULL);
 }
 
-static void norm_rows(cuda_device *d, float *x, const float *add, const float *w, float *y, int64_t ldx, int64_t ldy,
-                      int n, int width, float eps)
+bool cuda_row_norm(const kvant_op *op, row_norm *o)
 {
-    if (width <= 8 * ROW_THREADS)
-        cuda_launch(d, norm_row_kernel<1>, dim3((unsigned)n), ROW_THREADS, 0, x, add, w, y, ldx, ldy, width, eps);
-    else
-        cuda_launch(d, norm_row_kernel<ROW_PARTS>, dim3((unsigned)n), ROW_THREADS, 0, x, add, w, y, ldx, ldy, width,
-                    eps);
+    if (op->id == KVANT_OP_NORM_RMS) {
+        const kvant_norm_rms_args *a = (const kvant_norm_rms_args *)op->args;
+        *o = { (float *)a->x, NULL, a->w, NULL, a->y, a->ldx, a->ldy, a->n, a->d, a->eps };
+        return a->n > 0 && a->h == 1 && a->d > HEAD && row_fits(a->x, a->y, a->w, a->ldx, a->ldy, a->d);
+    }
+    if (op->id != KVANT_OP_NORM_ADD_RMS)
+        return false;
+    const kvant_norm_add_rms_args *a = (const kvant_norm_add_rms_args *)op->args;
+    *o = { a->x, a->add, a->w, NULL, a->y, a->d, a->d, a->n, a->d, a->eps };
+    return a->n > 0 && a->d > HEAD && row_fits(a->x, a->y, a->w, a->d, a->d, a->d) && ((uintptr_t)a->add & 15) == 0;
+}
+
+void cuda_row_norm_run(const cuda_device *d, const row_norm &o, uint16_t *rows)
+{
+    void (*const kernel)(row_norm, uint16_t *) =
+        o.d <= 8 * ROW_THREADS ? norm_row_kernel<1> : norm_row_kernel<ROW_PARTS>;
+    cuda_launch(d, kernel, dim3((unsigned)o.n), ROW_THREADS, 0, o, rows);
 }
 
 /* Rows that do not fit the registers: x is stored and read again by the same thread. */
@@ -196,14 +211,16 @@ static __global__ void __launch_bounds__(THREADS) norm_add_rms_kernel(kvant_norm
 static int norm_rms_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_norm_rms_args *a = (const kvant_norm_rms_args *)args;
+    const kvant_op op = { KVANT_OP_NORM_RMS, args };
     const int64_t groups = a->n * (int64_t)a->h;
+    row_norm rows;
     (void)diag;
     if (groups <= 0)
         return KVANT_OK;
     if (a->d <= HEAD)
         cuda_launch(d, head_rms_kernel, dim3(cuda_blocks(groups, WARPS)), THREADS, 0, *a);
-    else if (a->h == 1 && row_fits(a->x, a->y, a->w, a->ldx, a->ldy, a->d))
-        norm_rows(d, (float *)a->x, NULL, a->w, a->y, a->ldx, a->ldy, a->n, a->d, a->eps);
+    else if (cuda_row_norm(&op, &rows))
+        cuda_row_norm_run(d, rows, NULL);
     else
         cuda_launch(d, norm_rms_kernel, dim3((unsigned)groups), THREADS, 0, *a);
     return KVANT_OK;
@@ -222,12 +239,12 @@ static int norm_layer_run(cuda_device *d, const void *args, kvant_diag *diag)
 static int norm_add_rms_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_norm_add_rms_args *a = (const kvant_norm_add_rms_args *)args;
+    const kvant_op op = { KVANT_OP_NORM_ADD_RMS, args };
+    row_norm rows;
     (void)diag;
-    if (a->n <= 0)
-        return KVANT_OK;
-    if (a->d > HEAD && row_fits(a->x, a->y, a->w, a->d, a->d, a->d) && ((uintptr_t)a->add & 15) == 0)
-        norm_rows(d, a->x, a->add, a->w, a->y, a->d, a->d, a->n, a->d, a->eps);
-    else
+    if (cuda_row_norm(&op, &rows))
+        cuda_row_norm_run(d, rows, NULL);
+    else if (a->n > 0)
         cuda_launch(d, norm_add_rms_kernel, dim3((unsigned)a->n), THREADS, 0, *a);
     return KVANT_OK;
 }
@@ -256,8 +273,14 @@ static int norm_gated_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-const cuda_op cuda_op_norm_rms = { NULL, NULL, norm_rms_run, cuda_qk_fuse };
+static int norm_rms_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
+{
+    const int took = cuda_qk_fuse(d, ops, n, diag);
+    return took ? took : cuda_blas_after_norm(d, ops, n, diag);
+}
+
+const cuda_op cuda_op_norm_rms = { NULL, NULL, norm_rms_run, norm_rms_fuse };
 const cuda_op cuda_op_norm_layer = { NULL, NULL, norm_layer_run, NULL };
-const cuda_op cuda_op_norm_add_rms = { NULL, NULL, norm_add_rms_run, NULL };
+const cuda_op cuda_op_norm_add_rms = { NULL, NULL, norm_add_rms_run, cuda_blas_after_norm };
 const cuda_op cuda_op_norm_l2 = { NULL, NULL, norm_l2_run, NULL };
 const cuda_op cuda_op_norm_gated = { NULL, NULL, norm_gated_run, NULL };

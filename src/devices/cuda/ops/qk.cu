@@ -10,36 +10,48 @@ typedef struct qk_side {
     kvant_rope_args rope;
 } qk_side;
 
-/* Pairs (e, e + n_rot/2) lie in one lane: n_rot = 64 HALF. */
-template <int HALF> static __device__ __forceinline__ void qk_turn(head *h, const kvant_rope_args &r, int64_t i)
+/* A warp has `each` heads of a token, so that angles are made once for them.  Pairs (e, e + n_rot/2) lie in one lane:
+ * n_rot = 64 HALF. */
+template <int HALF> static __global__ void __launch_bounds__(THREADS) qk_kernel(qk_side q, qk_side k, int each)
 {
+    const int heads = q.norm.h + k.norm.h;
+    float c[HALF], s[HALF];
+    int64_t i;
+    int u;
+    pdl_go();
+    if (!group_at(q.norm.n, (heads + each - 1) / each, &i, &u))
+        return;
+    pdl_wait();
 #pragma unroll
-    for (int k = 0; k < HALF; k++) {
-        const float angle = (float)r.pos[i] * r.inv_freq[threadIdx.x % 32 + 32 * k];
-        rope_pair(&h->v[k], &h->v[k + HALF], angle, r.mscale);
+    for (int e = 0; e < HALF; e++) {
+        const float angle = (float)q.rope.pos[i] * q.rope.inv_freq[threadIdx.x % 32 + 32 * e];
+        c[e] = cosf(angle) * q.rope.mscale;
+        s[e] = sinf(angle) * q.rope.mscale;
+    }
+    for (int at = u * each; at < min(heads, (u + 1) * each); at++) {
+        const bool key = at >= q.norm.h;
+        const kvant_norm_rms_args a = key ? k.norm : q.norm;
+        const int j = at - (key ? q.norm.h : 0);
+        head h = head_load(a.x + i * a.ldx + j * a.gx, a.d);
+        head_rms(&h, a.w, a.d, a.eps);
+#pragma unroll
+        for (int e = 0; e < HALF; e++)
+            rope_turn(&h.v[e], &h.v[e + HALF], c[e], s[e]);
+        head_store(a.y + i * a.ldy + j * a.gy, h, a.d);
     }
 }
 
-static __global__ void __launch_bounds__(THREADS) qk_kernel(qk_side q, qk_side k)
+static void qk_run(const cuda_device *d, const qk_side &q, const qk_side &k)
 {
-    int64_t i;
-    int j;
-    pdl_go();
-    if (!group_at(q.norm.n, q.norm.h + k.norm.h, &i, &j))
-        return;
-    pdl_wait();
-    const bool key = j >= q.norm.h;
-    const kvant_norm_rms_args a = key ? k.norm : q.norm;
-    j -= key ? q.norm.h : 0;
-    head h = head_load(a.x + i * a.ldx + j * a.gx, a.d);
-    head_rms(&h, a.w, a.d, a.eps);
-    if (q.rope.n_rot == 64)
-        qk_turn<1>(&h, q.rope, i);
-    else if (q.rope.n_rot == 128)
-        qk_turn<2>(&h, q.rope, i);
-    else
-        qk_turn<4>(&h, q.rope, i);
-    head_store(a.y + i * a.ldy + j * a.gy, h, a.d);
+    void (*const kernel)(qk_side, qk_side, int) = q.rope.n_rot == 64    ? qk_kernel<1>
+                                                  : q.rope.n_rot == 128 ? qk_kernel<2>
+                                                                        : qk_kernel<4>;
+    const int heads = q.norm.h + k.norm.h;
+    const int64_t full = 64ll * d->n_sm; /* warps that the GPU holds at once */
+    const int64_t all = q.norm.n * (int64_t)heads;
+    const int each = all >= 16 * full ? 8 : all >= 8 * full ? 4 : 1;
+    const unsigned blocks = cuda_blocks(q.norm.n * (int64_t)((heads + each - 1) / each), WARPS);
+    cuda_launch(d, kernel, dim3(blocks), THREADS, 0, q, k, each);
 }
 
 /* The ops of both sides at the list's begin; norms: 2 or 0. */
@@ -91,7 +103,7 @@ static bool fuse_attn(cuda_device *d, const qk_ops &o, const kvant_op *ops)
     return cuda_attn_write(d, k, (const kvant_cache_write_args *)ops[1].args, a, &ahead);
 }
 
-int cuda_qk_fuse(cuda_device *d, const kvant_op *ops, int n)
+int cuda_qk_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
 {
     qk_ops o;
     if (!qk_match(ops, n, &o))
@@ -102,6 +114,6 @@ int cuda_qk_fuse(cuda_device *d, const kvant_op *ops, int n)
     if (!o.norms || !o.q->neox || (o.q->n_rot != 64 && o.q->n_rot != 128 && o.q->n_rot != 256) || o.q_norm->d > HEAD)
         return 0;
     const qk_side q = { *o.q_norm, *o.q }, k = { *o.k_norm, *o.k };
-    cuda_launch(d, qk_kernel, dim3(cuda_blocks(q.norm.n * (int64_t)(q.norm.h + k.norm.h), WARPS)), THREADS, 0, q, k);
+    qk_run(d, q, k);
     return here;
 }

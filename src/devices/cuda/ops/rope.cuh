@@ -4,11 +4,16 @@
 
 #include "devices/cuda/core/cuda_dev.cuh"
 
-static __device__ __forceinline__ void rope_pair(float *x0, float *x1, float angle, float mscale)
+static __device__ __forceinline__ void rope_turn(float *x0, float *x1, float c, float s)
 {
-    const float c = cosf(angle) * mscale, s = sinf(angle) * mscale, v0 = *x0, v1 = *x1;
+    const float v0 = *x0, v1 = *x1;
     *x0 = v0 * c - v1 * s;
     *x1 = v0 * s + v1 * c;
+}
+
+static __device__ __forceinline__ void rope_pair(float *x0, float *x1, float angle, float mscale)
+{
+    rope_turn(x0, x1, cosf(angle) * mscale, sinf(angle) * mscale);
 }
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef KVANT_CUDA_ROW_NORM_CUH
 #define KVANT_CUDA_ROW_NORM_CUH
 
+#include <cuda_bf16.h>
 #include "devices/cuda/core/cuda_dev.cuh"
 
 enum { ROW_THREADS = 512, ROW_WARPS = ROW_THREADS / 32, ROW_PARTS = 2 };   /* rows of up to 8192 values */
@@ -33,10 +34,34 @@ static __device__ __forceinline__ void row_load(const float *x, float *v)
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
 
+static __device__ __forceinline__ void row_load(const uint16_t *x, float *v)
+{
+    const uint4 w = *(const uint4 *)x;
+    const uint32_t q[4] = { w.x, w.y, w.z, w.w };
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        v[2 * i] = __uint_as_float(q[i] << 16);
+        v[2 * i + 1] = __uint_as_float(q[i] & 0xffff0000u);
+    }
+}
+
 static __device__ __forceinline__ void row_store(float *x, const float *v)
 {
     ((float4 *)x)[0] = make_float4(v[0], v[1], v[2], v[3]);
     ((float4 *)x)[1] = make_float4(v[4], v[5], v[6], v[7]);
+}
+
+/* As bf16. */
+static __device__ __forceinline__ uint4 row_bf16(const float *v)
+{
+    union {
+        __nv_bfloat162 pair[4];
+        uint4 word;
+    } o;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        o.pair[i] = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
+    return o.word;
 }
 
 /* A row of d values in f32 times x by a warp, summed as gemv.cu does; UNROLL: chunks of a lane on their way. */
@@ -65,10 +90,10 @@ static __device__ __forceinline__ void row_times(float *v, float scale, const fl
         v[e] = v[e] * scale * g[e];
 }
 
-/* y = the row v times 1 / rms and the weights w: what norms end with. */
+/* y = the row v times 1 / rms and the weights w: what norms end with; halves: the same as bf16.  Each may be NULL. */
 template <int P>
 static __device__ __forceinline__ void row_finish(float (*v)[8], int d, float eps, float *part, const float *w,
-                                                  float *y)
+                                                  float *y, uint16_t *halves)
 {
     const float r = row_scale<P>(v, d, eps, part);
 #pragma unroll
@@ -77,7 +102,10 @@ static __device__ __forceinline__ void row_finish(float (*v)[8], int d, float ep
         if (at >= d)
             continue;
         row_times(v[i], r, w + at);
-        row_store(y + at, v[i]);
+        if (y)
+            row_store(y + at, v[i]);
+        if (halves)
+            *(uint4 *)(halves + at) = row_bf16(v[i]);
     }
 }
 
@@ -87,5 +115,20 @@ static inline bool row_fits(const void *x, const void *y, const void *w, int64_t
     return d % 8 == 0 && d <= ROW_PARTS * 8 * ROW_THREADS &&
            (((uintptr_t)x | (uintptr_t)y | (uintptr_t)w | (uintptr_t)(4 * (ldx | ldy))) & 15) == 0;
 }
+
+/* norm_rms or norm_add_rms of whole rows that fit. */
+typedef struct row_norm {
+    float *x;                      /* changed where something is added */
+    const float *add, *w;          /* add: NULL for nothing, else dense rows as x's */
+    const uint16_t *halves;        /* what is added, as bf16, in place of add; or NULL */
+    float *y;
+    int64_t ldx, ldy;
+    int n, d;
+    float eps;
+} row_norm;
+bool cuda_row_norm(const kvant_op *op, row_norm *o);
+
+/* o.y may be NULL; rows[n][d]: y as bf16, or NULL. */
+void cuda_row_norm_run(const cuda_device *d, const row_norm &o, uint16_t *rows);
 
 #endif

@@ -9,6 +9,7 @@
 #define KVANT_CUDA_INT8_CUH
 
 #include "devices/cuda/matmul/mm.cuh"
+#include "cards/cuda_weights.cuh"
 
 enum { INT8_ROWS = 32, INT8_WARPS = 8, INT8_TILE = 16 };
 
@@ -24,6 +25,12 @@ size_t cuda_int8_scratch(const mm &p);
 /* y = W x as cuda_gemv, with its `pair`; p.add and p.norm as in gemv_stream.cu for one row (then
  * the job that cuda_int8_takes is asked about has them too). */
 void cuda_int8(const cuda_device *d, int type, const mm &p, int64_t pair);
+
+/* Types whose factors are small integers with one scale for 256 values (int8_eight.cuh). */
+static __host__ __device__ constexpr bool int8_has_eight(const wshape &s)
+{
+    return s.values == 256 && (s.sub == WSUB_PAIRS || s.sub == WSUB_I8);
+}
 
 /* Kernels of a type; room: whether `most` bytes of shared memory are enough for a product (0: they are not). */
 typedef struct int8_kernels {

@@ -1,6 +1,6 @@
-/* int8_eight.cuh: a unit of 16 rows of the matrix times eight rows of activations, for the types whose factors are
- * small integers with one scale for the unit: sums are kept without that scale, and what a minimum or a centre takes
- * away is a product of its own, of those integers and the groups' sums (tensor cores, TF32 in two parts). */
+/* int8_eight.cuh: a unit of 16 rows of the matrix times COLS rows of activations, for the types whose factors are small
+ * integers with one scale for the unit: sums are kept without that scale, and what a minimum or a centre takes away is
+ * a product of its own, of those integers and the groups' sums (tensor cores, TF32 in two parts). */
 #ifndef KVANT_CUDA_INT8_EIGHT_CUH
 #define KVANT_CUDA_INT8_EIGHT_CUH
 
@@ -9,7 +9,7 @@
 /* Whether this file has the type. */
 template <int T> static __host__ __device__ constexpr bool has_eight()
 {
-    return wshapes[T].values == UNIT && (wshapes[T].sub == WSUB_PAIRS || wshapes[T].sub == WSUB_I8);
+    return int8_has_eight(wshapes[T]);
 }
 
 /* c += a b: 16 rows, 8 columns, 8 deep. */
@@ -79,28 +79,46 @@ static __device__ __forceinline__ void add_least(const pair_words *n, uint32_t a
     mma_two_parts(c, a, x.x * x.w, y.x * y.w);
 }
 
-template <int T> static __device__ __forceinline__ void eight_pairs(const uint32_t *row, uint32_t acts, float *acc)
+template <int T, int COLS>
+static __device__ __forceinline__ void eight_pairs(const uint32_t *row, uint32_t acts, float (*acc)[4])
 {
+    constexpr int TILES = COLS / 8;
+    /* sums that are 16 times as large have a place of their own; else their factors are divided */
+    constexpr bool APART = stays_high<T>(1) && TILES == 1;
     const int two = threadIdx.x % 4 * 2, begin[2] = { MAGIC, MAGIC };
     const pair_words n[2] = { pair_words_at(row[0]), pair_words_at(row[1]) };
-    float s[2][4] = {}, least[4] = {}; /* s[1]: of groups whose sums are 16 times as large */
-    add_least(n, acts, least);
+    float s[TILES][1 + APART][4] = {};
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+        float least[4] = {};
+        add_least(n, acts + 8 * t * ACTS_BYTES, least);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            acc[t][i] = fmaf(-n[i / 2].least_scale, least[i], acc[t][i]);
+    }
 #pragma unroll
     for (int g = 0; g < UNIT_GROUPS; g++) {
-        const float scale[2] = { column_group(acts, two, g).x, column_group(acts, two + 1, g).x };
-        const float factor[2] = { byte_float(n[0].factor[g / 4], g % 4, 0.0f),
-                                  byte_float(n[1].factor[g / 4], g % 4, 0.0f) };
+        const float by = stays_high<T>(g) && !APART ? 0.0625f : 1.0f;
+        const float factor[2] = { by * byte_float(n[0].factor[g / 4], g % 4, 0.0f),
+                                  by * byte_float(n[1].factor[g / 4], g % 4, 0.0f) };
         uint32_t a[2][2];
-        int d[4];
         row_codes<T>(row, g, a);
-        mma_codes<T>(d, a, column_words(acts, g), begin);
-        add_scaled(s[stays_high<T>(g)], d, factor, scale);
+#pragma unroll
+        for (int t = 0; t < TILES; t++) {
+            const uint32_t column = acts + 8 * t * ACTS_BYTES;
+            const float scale[2] = { column_group(column, two, g).x, column_group(column, two + 1, g).x };
+            int d[4];
+            mma_codes<T>(d, a, column_words(column, g), begin);
+            add_scaled(s[t][APART && stays_high<T>(g)], d, factor, scale);
+        }
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float all = stays_high<T>(1) ? fmaf(s[1][i], 0.0625f, s[0][i]) : s[0][i];
-        acc[i] = fmaf(-n[i / 2].least_scale, least[i], fmaf(n[i / 2].scale, all, acc[i]));
-    }
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float all = APART ? fmaf(s[t][APART][i], 0.0625f, s[t][0][i]) : s[t][0][i];
+            acc[t][i] = fmaf(n[i / 2].scale, all, acc[t][i]);
+        }
 }
 
 /* The signed bytes of a row's 16 factors with their signs turned, four in a word. */
@@ -125,42 +143,58 @@ static __device__ __forceinline__ void add_centre(uint32_t (*f)[4], uint32_t act
     }
 }
 
-template <int T> static __device__ __forceinline__ void eight_bytes(const uint32_t *row, uint32_t acts, float *acc)
+template <int T, int COLS>
+static __device__ __forceinline__ void eight_bytes(const uint32_t *row, uint32_t acts, float (*acc)[4])
 {
+    constexpr int TILES = COLS / 8;
     const int two = threadIdx.x % 4 * 2;
     uint32_t f[2][4];
-    float s[4] = {}, centre[4] = {};
+    float s[TILES][4] = {};
     byte_words<T>(row[0], f[0]);
     byte_words<T>(row[1], f[1]);
-    add_centre(f, acts, centre);
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+        float centre[4] = {};
+        add_centre(f, acts + 8 * t * ACTS_BYTES, centre);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            s[t][i] = (float)-wshapes[T].centre * centre[i];
+    }
 #pragma unroll
     for (int g = 0; g < UNIT_GROUPS; g++) {
-        const float scale[2] = { column_group(acts, two, g).x, column_group(acts, two + 1, g).x };
-        const uint2 b = column_words(acts, g);
         uint32_t a[2][2];
-        int d[2][4] = { { MAGIC, MAGIC, MAGIC, MAGIC }, { MAGIC, MAGIC, MAGIC, MAGIC } };
+        float factor[2][2]; /* [half][row] */
         group_codes<T>(row, g, a);
-        dot_group<T>(d, a, b);
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int k = 2 * g + h;
-            const float factor[2] = { byte_float(f[0][k / 4], k % 4, 128.0f), byte_float(f[1][k / 4], k % 4, 128.0f) };
-            add_scaled(s, d[h], factor, scale);
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                factor[h][r] = byte_float(f[r][g / 2], 2 * (g % 2) + h, 128.0f);
+#pragma unroll
+        for (int t = 0; t < TILES; t++) {
+            const uint32_t column = acts + 8 * t * ACTS_BYTES;
+            const float scale[2] = { column_group(column, two, g).x, column_group(column, two + 1, g).x };
+            int d[2][4] = { { MAGIC, MAGIC, MAGIC, MAGIC }, { MAGIC, MAGIC, MAGIC, MAGIC } };
+            dot_group<T>(d, a, column_words(column, g));
+            add_scaled(s[t], d[0], factor[0], scale);
+            add_scaled(s[t], d[1], factor[1], scale);
         }
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        acc[i] = fmaf(half_at(row[i / 2], wshapes[T].scale_at), fmaf((float)-wshapes[T].centre, centre[i], s[i]),
-                      acc[i]);
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            acc[t][i] = fmaf(half_at(row[i / 2], wshapes[T].scale_at), s[t][i], acc[t][i]);
 }
 
 /* row: where the lane's two rows of the matrix begin; acts: where the unit's activations do. */
-template <int T> static __device__ __forceinline__ void use_unit_eight(const uint32_t *row, uint32_t acts, float *acc)
+template <int T, int COLS>
+static __device__ __forceinline__ void use_unit_eight(const uint32_t *row, uint32_t acts, float (*acc)[4])
 {
     if constexpr (wshapes[T].sub == WSUB_PAIRS)
-        eight_pairs<T>(row, acts, acc);
+        eight_pairs<T, COLS>(row, acts, acc);
     else
-        eight_bytes<T>(row, acts, acc);
+        eight_bytes<T, COLS>(row, acts, acc);
 }
 
 #endif

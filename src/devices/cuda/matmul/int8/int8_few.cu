@@ -123,8 +123,8 @@ static __global__ void __launch_bounds__(FEW_THREADS, 2) few_kernel(mm p, int64_
             async_wait<TURNS - 1>();
             part_meet(part, threads);
             lane_rows<T>(mine + turn * TURN, low, u, row);
-            if constexpr (COLS == 8 && has_eight<T>())
-                use_unit_eight<T>(row, shared + turn * ACTS, acc[0]);
+            if constexpr (has_eight<T>())
+                use_unit_eight<T, COLS>(row, shared + turn * ACTS, acc);
             else
                 use_unit_few<T, COLS>(row, shared + turn * ACTS, groups - u * UNIT_GROUPS, acc);
             part_meet(part, threads);

@@ -1,0 +1,11 @@
+/* blas_chain.cuh: products by cuBLASLt joined with the ops that make or take their rows (blas_chain.cu). */
+#ifndef KVANT_CUDA_BLAS_CHAIN_CUH
+#define KVANT_CUDA_BLAS_CHAIN_CUH
+
+#include "devices/cuda/core/cuda_dev.cuh"
+
+/* The fuses of a norm and of a product: the ops that they took, 0 or an error. */
+int cuda_blas_after_norm(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
+int cuda_blas_side_by_side(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
+
+#endif
