@@ -552,6 +552,21 @@ static void test_inspect_plan(void)
     EXPECT_OK("plan", HYBRID);
 }
 
+static double plan_scratch(const char *device, const char *sequences, const char *ubatch)
+{
+    EXPECT_JSON("plan", DENSE, "--device", device, "-np", sequences, "-ub", ubatch, "-c", "64", "--json");
+    return json_num(out, "rows.0.scratch");
+}
+
+/* Tokens of a pass where -ub is not given, or 0: 512, and 2048 on CUDA for many sequences. */
+static void test_pass_tokens(void)
+{
+    CHECK(plan_scratch("cpu", "16", "0") == plan_scratch("cpu", "16", "512"), "cpu, 16 sequences");
+    CHECK(plan_scratch("cuda:1", "15", "0") == plan_scratch("cuda", "15", "512"), "cuda, 15 sequences");
+    CHECK(plan_scratch("cuda:1", "16", "0") == plan_scratch("cuda", "16", "2048"), "cuda, 16 sequences");
+    CHECK(plan_scratch("cuda", "16", "2048") > plan_scratch("cuda", "16", "512"), "more tokens, no more scratch");
+}
+
 /* The report of several jobs is that of one. */
 static void test_verify_jobs(void)
 {
@@ -644,6 +659,7 @@ int main(int argc, char **argv)
     test_bench();
     test_eval();
     test_inspect_plan();
+    test_pass_tokens();
     test_quantize_verify();
     test_verify_jobs();
     char cmd[128];

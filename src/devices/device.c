@@ -25,6 +25,16 @@ const kvant_device_vt *kvant_devices_at(int i)
     return i >= 0 && i < kvant_devices_count() ? device_list[i] : NULL;
 }
 
+const kvant_device_vt *kvant_device_find(const char *name)
+{
+    const size_t len = strcspn(name, ":");
+
+    for (int i = 0; i < kvant_devices_count(); i++)
+        if (strlen(device_list[i]->name) == len && strncmp(device_list[i]->name, name, len) == 0)
+            return device_list[i];
+    return NULL;
+}
+
 static void known_names(char *buf, size_t cap)
 {
     buf[0] = 0;
@@ -37,8 +47,8 @@ static void known_names(char *buf, size_t cap)
 int kvant_device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag)
 {
     kvant_device_config c = cfg ? *cfg : (kvant_device_config){ 0 };
+    const kvant_device_vt *vt = kvant_device_find(name);
     const char *colon = strchr(name, ':');
-    size_t len = colon ? (size_t)(colon - name) : strlen(name);
     char known[128], *end = NULL;
 
     if (colon) {
@@ -47,9 +57,8 @@ int kvant_device_open(const char *name, const kvant_device_config *cfg, kvant_de
             return kvant_fail(diag, KVANT_EDEVICE, "device %.40s: index must be 0 to 255", name);
         c.index = (int)v;
     }
-    for (int i = 0; i < kvant_devices_count(); i++)
-        if (strlen(device_list[i]->name) == len && strncmp(device_list[i]->name, name, len) == 0)
-            return device_list[i]->open(&c, out, diag);
+    if (vt)
+        return vt->open(&c, out, diag);
     known_names(known, sizeof known);
     return kvant_fail(diag, KVANT_EDEVICE, "device %.40s: unknown; this build has: %s", name, known);
 }

@@ -56,7 +56,12 @@ typedef struct kvant_device_vt {
     uint64_t (*replayed)(const kvant_device *d);
     /* submit computes on the thread that calls it, one step after another, and records nothing. */
     int on_caller;
+    /* Tokens of a pass, where nobody asks for a number and the engine has KVANT_MANY_SEQS sequences or more; 0: as with
+     * few, KVANT_PASS_TOKENS. */
+    int pass_many;
 } kvant_device_vt;
+
+enum { KVANT_PASS_TOKENS = 512, KVANT_MANY_SEQS = 16 };
 
 enum { KVANT_TIME_COPY = 1 << 30 };
 
@@ -64,7 +69,9 @@ struct kvant_device { const kvant_device_vt *vt; };
 
 int kvant_devices_count(void);
 const kvant_device_vt *kvant_devices_at(int i);
-/* "cpu", later "cuda:1": opens by name; KVANT_EDEVICE with the reason and the known names. */
+/* The device of a name, whatever its index; NULL: unknown. */
+const kvant_device_vt *kvant_device_find(const char *name);
+/* "cpu", "cuda:1": opens by name; KVANT_EDEVICE with the reason and the known names. */
 int kvant_device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag);
 
 #endif

@@ -6,7 +6,8 @@
 
 enum { LEAST_TOKENS = KVANT_PAGE };
 
-static const double KEEP = 0.75; /* of what was measured before, per step */
+static const double KEEP = 0.75;   /* of what was measured before, per step */
+static const double MARGIN = 0.92; /* steps of one size differ by about as much as is left out here */
 
 void pace_count(kvant_session *s, int64_t ns)
 {
@@ -40,7 +41,7 @@ int pace_tokens(const kvant_session *s)
     if (s->p.target_itl_ms < 0)
         return 0;
     if (m->prompt_tokens > 0) {
-        const double ns = s->p.target_itl_ms * 1e6 - (s->n_running > 0 ? m->decode_ns : 0);
+        const double ns = MARGIN * s->p.target_itl_ms * 1e6 - (s->n_running > 0 ? m->decode_ns : 0);
         tokens = ns * m->prompt_tokens / m->prompt_ns;
     }
     if (is_alone(s) && tokens < pass)

@@ -174,4 +174,5 @@ const kvant_device_vt kvant_device_cuda = {
     .supports = cuda_supports,
     .submit = cuda_submit,
     .sync = cuda_sync,
+    .pass_many = 2048, /* matrices that are expanded for a pass pay from there on */
 };
