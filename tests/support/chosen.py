@@ -3,6 +3,7 @@ as its id says; over many commits all are run, and with KVANT_LONG=1 (./dev long
 import hashlib
 import os
 import subprocess
+import sys
 
 
 def long():
@@ -26,3 +27,7 @@ def chosen_pairs(names, turn=0):
     names = names[at:] + names[:at]
     pairs = list(zip(names[::2], names[1::2] + names[:1]))
     return [f"{k}:{v}" for k, v in pairs + ([(v, k) for k, v in pairs] if long() else [])]
+
+
+if __name__ == "__main__":  # chosen.py PARTS < names: those of this commit
+    print("\n".join(some(sys.stdin.read().split(), int(sys.argv[1]))))
