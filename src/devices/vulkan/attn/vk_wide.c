@@ -45,6 +45,12 @@ static int fits_halves(const vk_side *s, int head_dim)
     return narrow && strcmp(f->name, "bf16") != 0 && ((uintptr_t)s->s->tail & 15) == 0 && s->sdim % 8 == 0;
 }
 
+/* Queries are read four values at a time. */
+static int aligned_queries(const kvant_attn_args *a)
+{
+    return ((uintptr_t)a->q & 15) == 0 && a->ldq % 4 == 0 && a->gq % 4 == 0;
+}
+
 static void choose_tiles(wide *w)
 {
     const kvant_attn_args *a = w->a;
@@ -84,7 +90,7 @@ static int wide_of(vk_device *d, const kvant_attn_args *a, wide *w)
     if (!d->caps.products || !d->caps.wide || a->compute != KVANT_COMPUTE_AUTO || a->d_k != a->d_v ||
         (a->d_k != 64 && a->d_k != 128 && a->d_k != 256) || a->seqs.n_tokens < LEAST_TOKENS * a->seqs.n_seqs ||
         vk_side_of(d, &a->k, a->d_k, &w->side[0], &diag) < 0 || vk_side_of(d, &a->v, a->d_v, &w->side[1], &diag) < 0 ||
-        !fits_halves(&w->side[0], a->d_k) || !fits_halves(&w->side[1], a->d_v))
+        !aligned_queries(a) || !fits_halves(&w->side[0], a->d_k) || !fits_halves(&w->side[1], a->d_v))
         return 0;
     choose_tiles(w);
     return choose_block(d, w) && choose_part(d, w);

@@ -48,7 +48,7 @@ LEFT queries[PARTS];
 SUMS sums[PARTS + 1u];             /* the last: of weights */
 
 /* This thread's row, with the one next to it. */
-struct mine { uint at, lo, hi, head; float scale, top; };  /* sees keys lo .. hi-1; top: what weights refer to */
+struct mine { uint at, lo, hi, head; float scale, cap, top; };  /* sees keys lo .. hi-1; top: what weights refer to */
 
 uint two_halves(float a, float b)
 {
@@ -73,7 +73,7 @@ mine row_begin(tile o, uint kv_tile)
 {
     const uint r = TEAM * 16u + LANE / 2u;
     const row_id id = row_of(o, kv_tile, r);
-    mine a = mine(TEAM * TEAM_SUMS + LANE / 2u * SUM_PITCH, 0u, 0u, id.head, 0.0, NEG_INF);
+    mine a = mine(TEAM * TEAM_SUMS + LANE / 2u * SUM_PITCH, 0u, 0u, id.head, 0.0, args.softcap, NEG_INF);
     if (id.token >= 0) {
         a.lo = args.window > 0u && id.pos >= args.window ? id.pos - args.window + 1u : 0u;
         a.hi = id.pos + 1u;
@@ -87,15 +87,18 @@ void load_queries(tile o, uint kv_tile, inout mine a)
 {
     const uint half_row = LANE & 1u, round = KEYS / 8u;
     const row_id id = row_of(o, kv_tile, TEAM * 16u + LANE / 2u);
-    const uint from = uint(max(id.token, 0)) * args.ldq + id.head * args.gq + half_row * 8u;
+    const uint from = (uint(max(id.token, 0)) * args.ldq + id.head * args.gq) / 4u + half_row * 2u;
     float x[D / 2u], top = 0.0;
-    [[unroll]] for (uint i = 0u; i < D / 2u; i++) {
-        x[i] = id.token >= 0 ? ldf(P(0, q), from + i / 8u * 16u + i % 8u) : 0.0;
-        top = abs(x[i]) > top ? abs(x[i]) : top;
+    [[unroll]] for (uint i = 0u; i < D / 2u; i += 4u) {
+        const vec4 four = uintBitsToFloat(id.token >= 0 ? ld4(P(0, q), from + i / 8u * 4u + i / 4u % 2u) : uvec4(0u));
+        [[unroll]] for (uint e = 0u; e < 4u; e++) {
+            x[i + e] = four[e];
+            top = abs(four[e]) > top ? abs(four[e]) : top;
+        }
     }
     const uint e = clamp(floatBitsToUint(of_both(a.at, top)) >> 23, 1u, 253u);
     const float by = uintBitsToFloat(254u - e << 23);
-    a.scale = uintBitsToFloat(e << 23) * args.scale * (args.softcap > 0.0 ? 1.0 : LOG2E);
+    a.scale = uintBitsToFloat(e << 23) * args.scale * (a.cap > 0.0 ? 1.0 : LOG2E);
     UNROLL for (uint k = 0u; k < PARTS; k += round) {
         [[unroll]] for (uint i = 0u; i < round; i++) {
             uvec4 w;
@@ -112,25 +115,43 @@ void load_queries(tile o, uint kv_tile, inout mine a)
 
 /* ---- keys and values to shared memory ---- */
 
-/* Where the rows from key `base` on are: exact ones in their tail page, others where attn_expand put them. */
-PTR rows_at(PTR made, PTR tail, int exact, tile o, uint head, uint base)
+/* What all turns of a tile need, out of memory once.  k, v: this thread's first eight values, of the part's first key;
+ * all rows see the keys all_from .. all_to-1. */
+struct plan { PTR k, v; uint from, tail_pages, all_from, all_to; };
+
+plan plan_of(tile o, uint head)
 {
-    if (exact >= 0)
-        return at(at_mul(tail, uint(exact) * args.h_kv + head, PAGE * D / 2u), base % PAGE * D / 2u);
-    return at(at_mul(made, o.seq * args.h_kv + head, args.keys * D / 2u), (base - args.from) * D / 2u);
+    const uint unit = o.seq * args.h_kv + head, last = o.pos + o.count - 1u, mine_at = gl_LocalInvocationIndex * 4u;
+    plan w;
+    w.k = at(at_mul(P(3, k), unit, args.keys * D / 2u), mine_at);
+    w.v = at(at_mul(P(4, v), unit, args.keys * D / 2u), mine_at);
+    w.from = args.from;
+    w.tail_pages = args.tail_pages;
+    w.all_from = args.window > 0u && last >= args.window ? last - args.window + 1u : 0u;
+    w.all_to = o.pos + 1u;
+    return w;
 }
 
-void fetch(tile o, uint head, uint base, out uvec4 k[LOADS], out uvec4 v[LOADS])
+/* Where exact rows are instead, if the page has some. */
+void exact_rows(tile o, uint head, uint base, inout PTR k, inout PTR v)
 {
-    int exact = -1;
-    if (o.pos / PAGE - base / PAGE < args.tail_pages)
-        exact = ldi(P(9, tails), o.seq * args.stride + base / PAGE);
-    const PTR kfrom = rows_at(P(3, k), P(5, ktail), args.has_ktail != 0u ? exact : -1, o, head, base),
-              vfrom = rows_at(P(4, v), P(6, vtail), args.has_vtail != 0u ? exact : -1, o, head, base);
+    const int page = ldi(P(9, tails), o.seq * args.stride + base / PAGE);
+    const uint row = base % PAGE * D / 2u + gl_LocalInvocationIndex * 4u;
+    if (page >= 0 && args.has_ktail != 0u)
+        k = at(at_mul(P(5, ktail), uint(page) * args.h_kv + head, PAGE * D / 2u), row);
+    if (page >= 0 && args.has_vtail != 0u)
+        v = at(at_mul(P(6, vtail), uint(page) * args.h_kv + head, PAGE * D / 2u), row);
+}
+
+void fetch(tile o, plan w, uint head, uint base, out uvec4 k[LOADS], out uvec4 v[LOADS])
+{
+    PTR kfrom = at(w.k, (base - w.from) * D / 2u), vfrom = at(w.v, (base - w.from) * D / 2u);
+    if (o.pos / PAGE - base / PAGE < w.tail_pages)
+        exact_rows(o, head, base, kfrom, vfrom);
     [[unroll]] for (uint i = 0u; i < LOADS; i++)
-        k[i] = ld4(kfrom, gl_LocalInvocationIndex + i * GROUP);
+        k[i] = ld4(kfrom, i * GROUP);
     [[unroll]] for (uint i = 0u; i < LOADS; i++)
-        v[i] = ld4(vfrom, gl_LocalInvocationIndex + i * GROUP);
+        v[i] = ld4(vfrom, i * GROUP);
 }
 
 bool in_sight(uint key, uint pos)
@@ -139,10 +160,9 @@ bool in_sight(uint key, uint pos)
 }
 
 /* Some row does not see some of the keys from `base` on. */
-bool is_partial(tile o, uint base)
+bool is_partial(plan w, uint base)
 {
-    const uint last = o.pos + o.count - 1u;
-    return base + KEYS > o.pos + 1u || args.window > 0u && base + args.window <= last;
+    return base < w.all_from || base + KEYS > w.all_to;
 }
 
 void mark_none(tile o, uint key, uint column)
@@ -152,11 +172,20 @@ void mark_none(tile o, uint key, uint column)
             atomicOr(s_none[column * (ROWS / 32u) + r / 32u], 1u << r % 32u);
 }
 
+/* Whether a half of these has all bits of an exponent. */
+bool some_none(uvec4 v)
+{
+    const uvec4 w = (v & 0x7c007c00u) + 0x04000400u;
+    return ((w.x | w.y | w.z | w.w) & 0x80008000u) != 0u;
+}
+
 /* Eight values of a key that some rows do not see, or none. */
 uvec4 only_numbers(tile o, uint key, uint c, uvec4 v)
 {
     if (key < window_begin(o) || key >= o.pos + o.count)
         return uvec4(0u);
+    if (!some_none(v))
+        return v;
     for (uint i = 0u; i < 8u; i++) {
         const uint bits = 0x7c00u << 16u * (i & 1u);
         if ((v[i / 2u] & bits) == bits) {
@@ -167,9 +196,9 @@ uvec4 only_numbers(tile o, uint key, uint c, uvec4 v)
     return v;
 }
 
-void put(tile o, uint area, uint base, uvec4 k[LOADS], uvec4 v[LOADS])
+void put(tile o, plan w, uint area, uint base, uvec4 k[LOADS], uvec4 v[LOADS])
 {
-    const bool partial = is_partial(o, base);
+    const bool partial = is_partial(w, base);
     [[unroll]] for (uint i = 0u; i < LOADS; i++) {
         const uint u = gl_LocalInvocationIndex + i * GROUP, r = u / QUADS, c = u % QUADS;
         s_tile[area + r * PITCH + c] = k[i];
@@ -195,9 +224,9 @@ void scores(uint area)
     team_wait();
 }
 
-float capped(float x)
+float capped(float x, float cap)
 {
-    const float y = args.softcap * LOG2E * tanh(clamp(x / args.softcap, -15.0, 15.0));    /* tanh(15) is 1 */
+    const float y = cap * LOG2E * tanh(clamp(x / cap, -15.0, 15.0));    /* tanh(15) is 1 */
     return is_nan(x) ? x : y;
 }
 
@@ -219,7 +248,7 @@ bool weigh(inout mine a, uint base, bool partial)
         const uint key = base + i / 8u * 16u + half_row * 8u + i % 8u;
         const vec4 four = uintBitsToFloat(s_sum[a.at + (key - base) / 4u]) * a.scale;
         [[unroll]] for (uint e = 0u; e < 4u; e++) {
-            x[i + e] = args.softcap > 0.0 ? capped(four[e]) : four[e];
+            x[i + e] = a.cap > 0.0 ? capped(four[e], a.cap) : four[e];
             if (partial)
                 x[i + e] = key + e >= a.lo && key + e < a.hi ? x[i + e] : NEG_INF;
             top = x[i + e] > top ? x[i + e] : top;
@@ -343,25 +372,26 @@ void main()
     if (begin >= end)
         return;
     uvec4 k[LOADS], v[LOADS];
-    fetch(o, head, begin, k, v);
+    const plan w = plan_of(o, head);
+    fetch(o, w, head, begin, k, v);
     mine a = row_begin(o, kv_tile);
     load_queries(o, kv_tile, a);
     sums_begin(group, window_begin(o) < args.from, a);
-    put(o, 0u, begin, k, v);
+    put(o, w, 0u, begin, k, v);
     uint area = 0u;
-    for (uint base = begin; base < end; base += KEYS) {
+    [[dont_unroll]] for (uint base = begin; base < end; base += KEYS) {
         barrier();                 /* the area is filled, the other one and the team's weights are used up */
         const uint next = base + KEYS < end ? base + KEYS : base;
-        fetch(o, head, next, k, v);
+        fetch(o, w, head, next, k, v);
         scores(area);
-        const bool grown = weigh(a, base, is_partial(o, base));
+        const bool grown = weigh(a, base, is_partial(w, base));
         if (any_of(grown))
             shrink();
         add_values(area);
         if (AREAS == 1u)
             barrier();
         area = AREAS == 1u ? 0u : AREA - area;
-        put(o, area, next, k, v);
+        put(o, w, area, next, k, v);
     }
     barrier();
     finish(group, last == end, a);
