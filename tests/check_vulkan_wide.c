@@ -10,7 +10,7 @@
 #include "kvant/qjl.h"
 #include "support/check.h"
 
-enum { SEQS = 2, STRIDE = 24, PAGES = SEQS * STRIDE, AT = 150 };
+enum { SEQS = 2, STRIDE = 24, PAGES = SEQS * STRIDE, AT = 150, CUT = 11 };
 
 /* of: positions of a sequence; ask: how many of them, the last ones, are queries.  at: a value that is no number. */
 typedef struct scene {
@@ -152,6 +152,22 @@ static int leave_out(float *got, float *want, size_t n)
     return count;
 }
 
+/* A prompt that was cut has the same bits behind the cut: `whole` is of all its queries. */
+static void cut(const scene *s, kvant_attn_args a, const float *whole, size_t n)
+{
+    const size_t before = (size_t)(CUT * a.ldo);
+    float *got = malloc(n * sizeof *got);
+    scene less = *s;
+    int top;
+    less.ask[0] -= CUT;
+    a.seqs = seqs_of(&less, &top);
+    a.q += CUT * a.ldq;
+    attend(a, KVANT_COMPUTE_AUTO, got, n - before);
+    CHECK(memcmp(got, whole + before, (n - before) * sizeof *got) == 0, "%s:%s: %d queries and %d of them differ", s->k,
+          s->v, s->ask[0], less.ask[0]);
+    free(got);
+}
+
 static void compare(const scene *s, int same)
 {
     int top;
@@ -182,6 +198,8 @@ static void compare(const scene *s, int same)
                                 .sinks = s->sinks ? room(sinks, sizeof sinks) : NULL };
     attend(a, KVANT_COMPUTE_F32, want, n);
     attend(a, KVANT_COMPUTE_AUTO, got, n);
+    if (!s->ask[1] && s->ask[0] >= 16 * SEQS + CUT && !s->bad && !same) /* fewer: attn_tile */
+        cut(s, a, got, n);
     CHECK((leave_out(got, want, n) > 0) == (s->bad != 0), "values that are no numbers, wanted %d", s->bad != 0);
     const double error = check_nmse(got, want, n);
     CHECK(error <= 1e-6, "%s:%s, %d/%d heads of %d, %d of %d: error %g, wanted 1e-6", s->k, s->v, s->h, s->h_kv, s->d,
