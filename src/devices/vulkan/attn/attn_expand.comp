@@ -50,6 +50,11 @@ void decode(int page, uint head, uint row)
     }
 }
 
+float real_at(uint i)
+{
+    return SPACE == VK_SPACE_SKETCH ? sp_real[i % (SP_MAX / 2u)] : sp[i];
+}
+
 void main()
 {
     const uint runs = args.keys / ROWS, u = group_at(), unit = u / runs, first = u % runs * ROWS, seq = unit / args.h,
@@ -62,12 +67,16 @@ void main()
     fmt_fill(P(6, books), BOOK, BOOK_N, 0u);
     barrier();
     decode(page, head, j % PAGE);
-    space_finish(P(6, books), P(7, param), SPACE, ROWS * DP);
+    if (SPACE == VK_SPACE_SKETCH)
+        space_finish(P(6, books), P(7, param), SPACE, ROWS * DP);
+    else                           /* in place: sp has room for more rows than sp_real */
+        space_rotate(P(6, books), SPACE, true, ROWS * DP);
+    barrier();
     for (uint i = gl_LocalInvocationIndex; i < ROWS * (D / 8u); i += GROUP) {
         const uint r = i / (D / 8u), c = i % (D / 8u), at = r * DP + 8u * c;
         uvec4 w;
         [[unroll]] for (uint e = 0u; e < 4u; e++)
-            w[e] = two_halves(sp_real[at + 2u * e], sp_real[at + 2u * e + 1u]);
+            w[e] = two_halves(real_at(at + 2u * e), real_at(at + 2u * e + 1u));
         st4(P(1, to), (unit * args.keys + first + r) * (D / 8u) + c, w);
     }
 }

@@ -126,9 +126,9 @@ static void tails_ptr(vk_call *c, const kvant_seqs *q, int some)
 /* Keys of a workgroup: what space.glsl has room for. */
 static int run_of(const vk_side *s)
 {
-    enum { MOST_REAL = 512, MOST_VALUES = 1024 };
-    int run = 8;
-    while (run > 1 && (run * s->dp > MOST_REAL || run * s->sdim > MOST_VALUES))
+    enum { MOST = 16, MOST_VALUES = 1024 };
+    int run = MOST;
+    while (run > 1 && run * s->sdim > MOST_VALUES)
         run /= 2;
     return run;
 }
