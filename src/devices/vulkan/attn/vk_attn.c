@@ -2,7 +2,7 @@
  *
  * attn is three dispatches: prep_q once per query row and head; partial sums per (tile of query rows, KV head, part of
  * the context); the merge of the parts in ascending order with finish_out once per head.  The parts are the splits of
- * KVANT_SPLIT keys, and one more for the pages that are read exactly. */
+ * KVANT_SPLIT keys, and one more for the pages that are read exactly.  Prompts on matrix units: vk_wide.c. */
 #include "devices/vulkan/attn/vk_attn.h"
 
 enum { LEAST_SPLIT = 256, MAX_ROWS = 8, SOFTWARE_ROWS = 2 };     /* software: less to compile */
@@ -108,6 +108,8 @@ static size_t attn_scratch(vk_device *d, const void *args)
     attn_job p;
     if (a->seqs.n_tokens <= 0 || attn_shape(d, a, &p, NULL) < 0)
         return 0;
+    if (vk_wide_takes(d, a))
+        return vk_wide_scratch(d, a);
     return prep_bytes(&p) + (size_t)tiles_per_dispatch(d, &p) * vk_tile_bytes(&p);
 }
 
@@ -191,6 +193,8 @@ static int attn_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag
     if (a->seqs.n_tokens <= 0)
         return KVANT_OK;
     KVANT_TRY(attn_shape(d, a, &p, diag));
+    if (vk_wide_takes(d, a))
+        return vk_wide_run(d, l, a, diag);
     const int all = most_tiles(&p), per = tiles_per_dispatch(d, &p);
     const int raw = raw_queries(&p);
     p.qp = raw ? a->q : d->scratch;

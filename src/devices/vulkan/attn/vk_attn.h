@@ -31,4 +31,9 @@ int vk_fast_parts(const vk_device *d, const attn_job *p);
 /* All parts: the splits by the fastest kernel that takes them, the exact pages by attn_tile. */
 int vk_parts(vk_device *d, vk_list *l, attn_job *p, kvant_diag *diag);
 
+/* vk_wide.c: prompts on matrix units: whether, what of scratch, the whole op. */
+int vk_wide_takes(vk_device *d, const kvant_attn_args *a);
+size_t vk_wide_scratch(vk_device *d, const kvant_attn_args *a);
+int vk_wide_run(vk_device *d, vk_list *l, const kvant_attn_args *a, kvant_diag *diag);
+
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include "base/mem.h"
 
-/* MATRIX_SHARED: of attn_matrix and matmul_matrix; LEAST_SHARED: of shaders that do not choose by what there is. */
+/* MATRIX_SHARED: of the shaders on matrix units; LEAST_SHARED: of those that do not choose by what there is. */
 enum { GUESSED_CORES = 64, MATRIX_SHARED = 48 << 10, LEAST_SHARED = 16 << 10 };
 
 static int has_extension(const vk_device *d, const char *name)
@@ -108,13 +108,14 @@ static void read_features(vk_device *d)
     c->int_dot = dot.shaderIntegerDotProduct && has_extension(d, "VK_KHR_shader_integer_dot_product");
     c->dot = c->int_dot;
     c->coopmat = has_extension(d, "VK_NV_cooperative_matrix") && matrix.cooperativeMatrix;
+    c->wide = 1;
     c->khr = has_extension(d, "VK_KHR_cooperative_matrix") && khr.cooperativeMatrix;
     c->fits_matrix = model.vulkanMemoryModel && c->api >= VK_API_VERSION_1_2 && c->half &&
                      c->subgroup_size == 32;
 }
 
-/* KVANT_VK_FORCE, for tests: matrix: attn_matrix and matmul_matrix in their plain form, product by product: slow, for
- * their indices.  gpu: a software driver is given a GPU's sizes of work. */
+/* KVANT_VK_FORCE, for tests: matrix: attn_matrix, attn_wide and matmul_matrix in their plain form, product by product:
+ * slow, for their indices.  gpu: a software driver is given a GPU's sizes of work. */
 static int forced(vk_caps *c, int *matrix, kvant_diag *diag)
 {
     const char *force = getenv("KVANT_VK_FORCE");

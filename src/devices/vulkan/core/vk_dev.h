@@ -81,6 +81,7 @@ typedef struct vk_pipeline {
 typedef struct vk_caps {
     int bda, subgroup, half, dot;          /* used, not only present; half (16-bit arithmetic), dot: fast form only */
     int matrix, products;                  /* attn_matrix is used; matmul_matrix or matmul_khr, VK_PRODUCTS_* */
+    int wide;                              /* attn_wide is used where there are products */
     int fits_matrix;                       /* all that their shaders need but the extensions */
     int portability;                       /* not all of Vulkan: what is missing there is not used here */
     int software;                          /* runs on the CPU: compiling costs more than running */

@@ -15,6 +15,7 @@ static const struct { const char *name; size_t at; } flags[] = {
     { "dot", offsetof(vk_caps, dot) },                     /* no integer dot products */
     { "coopmat", offsetof(vk_caps, khr) },                 /* no VK_KHR_cooperative_matrix */
     { "nvmatrix", offsetof(vk_caps, coopmat) },            /* no VK_NV_cooperative_matrix */
+    { "wide", offsetof(vk_caps, wide) },                   /* prompts are attended by attn_tile */
     { "indexing", offsetof(vk_caps, indexing) },           /* no dynamic indices into arrays of storage buffers */
 };
 
