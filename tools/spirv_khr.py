@@ -9,7 +9,6 @@ import struct
 import sys
 
 CAPABILITY, EXTENSION, TYPE_INT, TYPE_FLOAT, TRUE, FALSE, CONSTANT, SPEC_CONSTANT = 17, 10, 21, 22, 41, 42, 43, 50
-SPEC_OP = 52
 NV = {"capability": 5357, "type": 5358, "load": 5359, "store": 5360, "product": 5361, "length": 5362}
 KHR = {"capability": 6022, "type": 4456, "load": 4457, "store": 4458, "product": 4459, "length": 4460}
 LEFT, RIGHT, SUMS = 0, 1, 2
@@ -78,8 +77,6 @@ class Module:
             self.out.append((KHR["product"], a))
         elif op == NV["length"]:
             self.out.append((KHR["length"], a))
-        elif op == SPEC_OP and a[2] == NV["length"]:
-            self.out.append((op, a[:2] + [KHR["length"]] + a[3:]))
         else:
             self.out.append((op, a))
 

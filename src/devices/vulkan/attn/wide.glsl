@@ -275,7 +275,7 @@ void shrink()
     left_load(a, TEAM * TEAM_SUMS + SHRINK);
     SUMS by = mat_product(a, RIGHT_ONES, SUMS_ZERO);       /* not const: that would be made again for each element */
     [[unroll]] for (uint j = 0u; j <= PARTS; j++)
-        [[unroll]] for (uint i = 0u; i < by.length(); i++)
+        [[unroll]] for (uint i = 0u; i < 8u; i++)      /* elements of a thread of 32 */
             sums[j][i] *= by[i];
 }
 
