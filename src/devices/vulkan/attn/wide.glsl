@@ -36,16 +36,14 @@ layout(constant_id = 2) const uint AREAS = 2u;             /* one is read while 
 const uint ROWS = GROUP / 2u, QUADS = D / 8u, PITCH = QUADS + 1u;      /* QUADS: of a row, eight halves each */
 const uint AREA = 2u * KEYS * PITCH, LOADS = KEYS * QUADS / GROUP;     /* keys, then values; of a thread, each */
 const uint SUM_PITCH = KEYS / 4u + 1u, TEAM_SUMS = 16u * SUM_PITCH;    /* the last quad: the two threads' maxima */
-const uint PARTS = D / 16u, SHRINK = KEYS / 8u;            /* SHRINK: where the factors are, behind the weights */
+const uint PARTS = D / 16u, ALL_SUMS = PARTS + 1u;         /* of values; and, the last, of weights */
+const uint SHRINK = KEYS / 8u;             /* where the factors are, behind the weights */
 const float LOG2E = 1.44269504;
 shared uvec4 s_tile[AREAS * AREA], s_sum[GROUP / 32u * TEAM_SUMS];
 shared uint s_none[D * ROWS / 32u];        /* of a column, a bit for each row whose result is no number */
 shared uint s_to[ROWS];                    /* where a row's result begins; all ones: no row */
 shared float s_by[ROWS];                   /* one over its sum of weights */
 #include "units.glsl"
-
-LEFT queries[PARTS];
-SUMS sums[PARTS + 1u];             /* the last: of weights */
 
 /* This thread's row, with the one next to it. */
 struct mine { uint at, lo, hi, head; float scale, cap, top; };  /* sees keys lo .. hi-1; top: what weights refer to */
@@ -83,7 +81,7 @@ mine row_begin(tile o, uint kv_tile)
 }
 
 /* A row's power of two brings its largest value to 1 .. 2. */
-void load_queries(tile o, uint kv_tile, inout mine a)
+void load_queries(tile o, uint kv_tile, inout mine a, out LEFT queries[PARTS])
 {
     const uint half_row = LANE & 1u, round = KEYS / 8u;
     const row_id id = row_of(o, kv_tile, TEAM * 16u + LANE / 2u);
@@ -208,7 +206,7 @@ void put(tile o, plan w, uint area, uint base, uvec4 k[LOADS], uvec4 v[LOADS])
 
 /* ---- a team's turn ---- */
 
-void scores(uint area)
+void scores(uint area, LEFT queries[PARTS])
 {
     SUMS s[KEYS / 16u];
     UNROLL for (uint n = 0u; n < KEYS / 16u; n++)
@@ -269,17 +267,17 @@ bool weigh(inout mine a, uint base, bool partial)
     return by != 1.0;
 }
 
-void shrink()
+void shrink(inout SUMS sums[ALL_SUMS])
 {
     LEFT a;
     left_load(a, TEAM * TEAM_SUMS + SHRINK);
     SUMS by = mat_product(a, RIGHT_ONES, SUMS_ZERO);       /* not const: that would be made again for each element */
-    [[unroll]] for (uint j = 0u; j <= PARTS; j++)
+    [[unroll]] for (uint j = 0u; j < ALL_SUMS; j++)
         [[unroll]] for (uint i = 0u; i < 8u; i++)      /* elements of a thread of 32 */
             sums[j][i] *= by[i];
 }
 
-void add_values(uint area)
+void add_values(uint area, inout SUMS sums[ALL_SUMS])
 {
     UNROLL for (uint k = 0u; k < KEYS / 16u; k++) {
         LEFT p;
@@ -301,12 +299,12 @@ uint state_at(uint u, uint r)
     return (u * ROWS + r) * args.width;
 }
 
-void sums_begin(uint u, bool carried, inout mine a)
+void sums_begin(uint u, bool carried, inout mine a, out SUMS sums[ALL_SUMS])
 {
     const uint mine_at = TEAM * TEAM_SUMS;
     if (carried)
         a.top = ldf(P(2, state), state_at(u, TEAM * 16u + LANE / 2u) + D + 1u);
-    UNROLL for (uint j = 0u; j <= PARTS; j++) {
+    UNROLL for (uint j = 0u; j < ALL_SUMS; j++) {
         sums[j] = SUMS_ZERO;
         if (!carried)
             continue;
@@ -333,7 +331,7 @@ void write_out(uint u, uint j, bool done)
     }
 }
 
-void finish(uint u, bool done, mine a)
+void finish(uint u, bool done, mine a, SUMS sums[ALL_SUMS])
 {
     const uint r = TEAM * 16u + LANE / 2u;
     sums_store(sums[PARTS], TEAM * TEAM_SUMS);
@@ -375,24 +373,26 @@ void main()
     const plan w = plan_of(o, head);
     fetch(o, w, head, begin, k, v);
     mine a = row_begin(o, kv_tile);
-    load_queries(o, kv_tile, a);
-    sums_begin(group, window_begin(o) < args.from, a);
+    LEFT queries[PARTS];
+    SUMS sums[ALL_SUMS];
+    load_queries(o, kv_tile, a, queries);
+    sums_begin(group, window_begin(o) < args.from, a, sums);
     put(o, w, 0u, begin, k, v);
     uint area = 0u;
     [[dont_unroll]] for (uint base = begin; base < end; base += KEYS) {
         barrier();                 /* the area is filled, the other one and the team's weights are used up */
         const uint next = base + KEYS < end ? base + KEYS : base;
         fetch(o, w, head, next, k, v);
-        scores(area);
+        scores(area, queries);
         const bool grown = weigh(a, base, is_partial(w, base));
         if (any_of(grown))
-            shrink();
-        add_values(area);
+            shrink(sums);
+        add_values(area, sums);
         if (AREAS == 1u)
             barrier();
         area = AREAS == 1u ? 0u : AREA - area;
         put(o, w, area, next, k, v);
     }
     barrier();
-    finish(group, last == end, a);
+    finish(group, last == end, a, sums);
 }
