@@ -1,8 +1,8 @@
-/* check_vulkan_wide.c [fast]: attention of prompts on matrix units (vk_wide.c) beside attn_tile, which --compute f32 leaves
- * alone: prompts that end inside a tile, that go on where another ended, several at once, in parts of the context;
- * exact pages, which hold other values here than the encoded ones; what no query sees is no number.  In the plain form,
- * where every driver makes the products one by one; fast: on a GPU's matrix units.  Without a Vulkan driver it says so
- * and passes. */
+/* check_vulkan_wide.c [fast]: attention of prompts on matrix units (vk_wide.c) beside attn_tile, which --compute f32
+ * leaves alone: prompts that end inside a tile, that go on where another ended, several at once, in parts of the
+ * context; exact pages, which hold other values here than the encoded ones; what no query sees is no number.  In the
+ * plain form, where every driver makes the products one by one; fast: on a GPU's matrix units.  Without a Vulkan driver
+ * it says so and passes. */
 #include <math.h>
 #include <stdlib.h>
 
