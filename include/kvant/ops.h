@@ -2,6 +2,8 @@
  *
  * Shapes are written [slowest][..][fastest]; strides (ld*) count elements, *_bytes count bytes.  All pointers are
  * DEVICE addresses (on the CPU: plain pointers).  Outputs may not overlap inputs unless said.  n = 0 does nothing.
+ * Rows that ops hand each other are named in the arguments themselves, never behind another pointer: a device may look
+ * there for who reads a buffer next.
  * Every op is checked once by kvant_op_check before it is queued; kernels then trust their arguments.
  * Results never depend on the number of parts, threads, or on other rows of the batch.
  *
