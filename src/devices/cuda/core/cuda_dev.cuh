@@ -239,6 +239,17 @@ static __device__ __forceinline__ float warp_sum(float v)
     return v;
 }
 
+/* Eight bf16 in one word as floats. */
+static __device__ __forceinline__ void bf16_eight(const uint4 &u, float *v)
+{
+    const uint32_t q[4] = { u.x, u.y, u.z, u.w };
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        v[2 * i] = __uint_as_float(q[i] << 16);
+        v[2 * i + 1] = __uint_as_float(q[i] & 0xffff0000u);
+    }
+}
+
 /* The sum of squares of 32 N values, in the order in which norms of heads have it (head_norm.cuh). */
 template <int N> static __device__ __forceinline__ float warp_squares(const float *v)
 {

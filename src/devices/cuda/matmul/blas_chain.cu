@@ -53,8 +53,7 @@ static chain chain_of(const cuda_device *d, const kvant_op *ops, int n)
     chain c = { 0, 0 };
     for (bool more = true; more && c.took < n && cuda_by_blas(d, ops + c.took);) {
         const kvant_matmul_args *b = matmul_of(ops + c.took);
-        if (b->x != a->x || b->ldx != a->ldx || b->m != a->m || b->w->n_in != a->w->n_in ||
-            !apart(a->x, (a->m - 1) * a->ldx + a->w->n_in, b->y, (b->m - 1) * b->ldy + b->w->n_out))
+        if (!same_rows(a, b) || !rows_stay(b))
             break;
         more = !glu_chain(d, ops + c.took, n - c.took);
         c.took += more ? 1 : 3;

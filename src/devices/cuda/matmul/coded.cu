@@ -202,7 +202,7 @@ bool cuda_coded_pays(const cuda_device *d, int type, int rows)
                      : d->arch.make != ARCH_90 ? 128
                      : s.table || s.high.bits  ? 256
                                                : 512;
-    return rows > (int8_has_eight(s) ? 16 : 8) && (rows <= most || !d->blas);
+    return rows > int8_best_rows(s) && (rows <= most || !d->blas);
 }
 
 bool cuda_coded_takes(const cuda_device *d, int type, const mm &p)

@@ -18,6 +18,18 @@ static inline bool apart(const float *a, int64_t n, const float *b, int64_t m)
     return a + n <= b || b + m <= a;
 }
 
+/* Whether two products take the same rows. */
+static inline bool same_rows(const kvant_matmul_args *a, const kvant_matmul_args *b)
+{
+    return b->x == a->x && b->ldx == a->ldx && b->m == a->m && b->w->n_in == a->w->n_in;
+}
+
+/* Whether a product leaves its rows alone, so that others may take them behind it. */
+static inline bool rows_stay(const kvant_matmul_args *a)
+{
+    return apart(a->x, (a->m - 1) * a->ldx + a->w->n_in, a->y, (a->m - 1) * a->ldy + a->w->n_out);
+}
+
 /* Values of gate and up where the op is their swiglu, in place over the gate half of y[rows][n_out]; else 0. */
 int64_t cuda_glu_of(const kvant_op *op, const float *y, int64_t ldy, int rows, int64_t n_out);
 

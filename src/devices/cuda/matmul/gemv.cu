@@ -172,7 +172,7 @@ static __global__ void __launch_bounds__(32 * WARPS, M == 1 ? 6 : 5) gemv_kernel
             continue;
         float *y = (blockIdx.z ? p.y2 : p.y) + (int64_t)(r0 + m) * (blockIdx.z ? p.ldy2 : p.ldy);
         if (pair)
-            sum[0] = sum[0] / (1.0f + expf(-sum[0])) * sum[1]; /* as swiglu */
+            sum[0] = swiglu_one(sum[0], sum[1]);
         y[out[0]] = sum[0];
         if (out[1] < p.n_out)
             y[out[1]] = sum[1];

@@ -127,7 +127,7 @@ static __global__ void __launch_bounds__(THREADS, B) stream_kernel(mm p, int64_t
             s *= scale_of(p, 0);
             if (pair) {
                 const float up = __shfl_down_sync((1u << R) - 1u, s, R / 2);
-                s = lane < R / 2 ? s / (1.0f + expf(-s)) * up : s; /* as swiglu */
+                s = lane < R / 2 ? swiglu_one(s, up) : s;
             }
             if (row < p.n_out && (!pair || g * (R / 2) + lane % (R / 2) < pair)) {
                 p.y[row] = s;

@@ -243,15 +243,13 @@ static bool outputs_apart(const kvant_matmul_args *a, const kvant_matmul_args *b
 static bool of_same_x(const cuda_device *d, const kvant_op *ops, int k)
 {
     const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args, *b = (const kvant_matmul_args *)ops[k].args;
-    if (ops[k].id != KVANT_OP_MATMUL || b->x != a->x || b->m != a->m || b->ldx != a->ldx ||
-        b->compute != a->compute || b->w->n_in != a->w->n_in || !b->w->packed)
+    if (ops[k].id != KVANT_OP_MATMUL || !same_rows(a, b) || b->compute != a->compute || !b->w->packed)
         return false;
     for (int i = 0; i < k; i++)
         if (!outputs_apart((const kvant_matmul_args *)ops[i].args, b))
             return false;
     return in_registers(d, b) == in_registers(d, a) && in_integers(d, b) == in_integers(d, a) &&
-           wshapes[cuda_wtype_of(b->w)].integers == wshapes[cuda_wtype_of(a->w)].integers &&
-           apart(b->x, (b->m - 1) * b->ldx + b->w->n_in, b->y, (b->m - 1) * b->ldy + b->w->n_out);
+           wshapes[cuda_wtype_of(b->w)].integers == wshapes[cuda_wtype_of(a->w)].integers && rows_stay(b);
 }
 
 /* Products of one x (query, key and value): their kernels side by side. */
@@ -284,8 +282,7 @@ static int fuse_twins(cuda_device *d, const kvant_op *ops, int n)
         cuda_gemv_streams(f.type, f.p) || f.p.scale || g.p.scale)
         return 0;
     const kvant_matmul_args *b = (const kvant_matmul_args *)ops[1].args;
-    if (b->x != a->x || b->ldx != a->ldx || b->m != a->m || b->w->n_in != a->w->n_in || b->w->n_out != a->w->n_out ||
-        f.p.w_vec != g.p.w_vec || !outputs_apart(a, b))
+    if (!same_rows(a, b) || b->w->n_out != a->w->n_out || f.p.w_vec != g.p.w_vec || !outputs_apart(a, b))
         return 0;
     f.p.w2 = g.p.w;
     f.p.y2 = g.p.y;

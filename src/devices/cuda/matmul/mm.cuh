@@ -3,6 +3,7 @@
 #define KVANT_CUDA_MM_CUH
 
 #include "devices/cuda/core/cuda_dev.cuh"
+#include "devices/cuda/ops/swiglu.cuh"
 #include "cards/decode.h"
 
 enum { GEMV_ROWS = 8, MM_EXPERTS = 1024 };    /* most rows of a batch that gemv.cu takes; most experts */
@@ -120,13 +121,12 @@ static __device__ __forceinline__ void load8(const float *x, int vec, float *v)
 /* Eight 16-bit weights in one word. */
 template <int T> static __device__ __forceinline__ void unpack8(const uint4 &u, float *w)
 {
-    const uint32_t q[4] = { u.x, u.y, u.z, u.w };
+    if constexpr (plain<T>() == PLAIN_BF16) {
+        bf16_eight(u, w);
+    } else {
+        const uint32_t q[4] = { u.x, u.y, u.z, u.w };
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        if (plain<T>() == PLAIN_BF16) {
-            w[2 * i] = __uint_as_float(q[i] << 16);
-            w[2 * i + 1] = __uint_as_float(q[i] & 0xffff0000u);
-        } else {
+        for (int i = 0; i < 4; i++) {
             w[2 * i] = __half2float(__ushort_as_half((unsigned short)q[i]));
             w[2 * i + 1] = __half2float(__ushort_as_half((unsigned short)(q[i] >> 16)));
         }

@@ -36,13 +36,7 @@ static __device__ __forceinline__ void row_load(const float *x, float *v)
 
 static __device__ __forceinline__ void row_load(const uint16_t *x, float *v)
 {
-    const uint4 w = *(const uint4 *)x;
-    const uint32_t q[4] = { w.x, w.y, w.z, w.w };
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        v[2 * i] = __uint_as_float(q[i] << 16);
-        v[2 * i + 1] = __uint_as_float(q[i] & 0xffff0000u);
-    }
+    bf16_eight(*(const uint4 *)x, v);
 }
 
 static __device__ __forceinline__ void row_store(float *x, const float *v)

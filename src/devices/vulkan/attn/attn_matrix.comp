@@ -30,12 +30,10 @@ layout(local_size_x_id = 10) in;
 #define GROUP_SIZE THREADS
 #endif
 #include "devices/vulkan/core/kv.glsl"
+#include "devices/vulkan/core/team.glsl"
 #ifdef FAST
-#extension GL_NV_cooperative_matrix : require
-#extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_KHR_shader_subgroup_vote : require
-#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #define HALF float16_t
 #define HALF2 f16vec2
 #define halves_of(w) unpackFloat2x16(w)
@@ -117,17 +115,10 @@ bool any_of(bool v)
     return s_big[0] != 0u;
 }
 
-void team_wait() { barrier(); }
-#define LANE (gl_LocalInvocationIndex & 31u)
-#define TEAM (gl_LocalInvocationIndex >> 5)
 #else
 #define product(a, b, c) coopMatMulAddNV(a, b, c)
 #define shuffled(v, from) subgroupShuffle(v, from)
 #define any_of(v) subgroupAny(v)
-#define team_wait() \
-    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease)
-#define LANE gl_SubgroupInvocationID
-#define TEAM gl_SubgroupID
 #endif
 #define put_pair(m, i, v) { const HALF2 pair = v; m[2u * i] = pair.x; m[2u * i + 1u] = pair.y; }
 

@@ -3,10 +3,8 @@
  * s_tile: turned for keys (a row of the tile is a column), straight for values.
  * Without FAST a thread has eight elements of a row and the products are made one by one, so that any driver can check
  * the indices. */
+#include "devices/vulkan/core/team.glsl"
 #ifdef FAST
-#extension GL_NV_cooperative_matrix : require
-#extension GL_KHR_memory_scope_semantics : require
-#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #ifdef KHR
 layout(constant_id = 4) const uint RIGHT_COLUMNS = 16u;
 #else
@@ -22,12 +20,7 @@ layout(constant_id = 4) const uint RIGHT_COLUMNS = 16u;
 #define sums_load(m, at) coopMatLoadNV(m, s_sum, at, SUM_PITCH, false)
 #define sums_store(m, at) coopMatStoreNV(m, s_sum, at, SUM_PITCH, false)
 #define mat_product(a, b, c) coopMatMulAddNV(a, b, c)
-#define team_wait() \
-    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease)
 #define any_of(x) (subgroupMax(x ? 1u : 0u) != 0u)
-#define LANE gl_SubgroupInvocationID
-#define LANES gl_SubgroupSize
-#define TEAM gl_SubgroupID
 #define UNROLL [[unroll]]
 #else
 #define LEFT uvec4
@@ -37,11 +30,7 @@ layout(constant_id = 4) const uint RIGHT_COLUMNS = 16u;
 #define RIGHT_ONES uvec2(0u, 2u)
 #define left_load(m, at) m = s_sum[(at) + LANE / 2u * SUM_PITCH + (LANE & 1u)]
 #define right_load(m, at, turned) m = uvec2(at, turned ? 1u : 0u)
-#define team_wait() barrier()
 #define any_of(x) true             /* the products have barriers: all threads make them */
-#define LANE (gl_LocalInvocationIndex & 31u)
-#define LANES 32u
-#define TEAM (gl_LocalInvocationIndex >> 5)
 #define UNROLL
 shared uvec4 s_left[128];
 

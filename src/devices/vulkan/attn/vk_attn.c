@@ -108,19 +108,15 @@ static size_t attn_scratch(vk_device *d, const void *args)
     attn_job p;
     if (a->seqs.n_tokens <= 0 || attn_shape(d, a, &p, NULL) < 0)
         return 0;
-    if (vk_wide_takes(d, a))
-        return vk_wide_scratch(d, a);
+    const size_t wide = vk_wide_scratch(d, a);
+    if (wide)
+        return wide;
     return prep_bytes(&p) + (size_t)tiles_per_dispatch(d, &p) * vk_tile_bytes(&p);
 }
 
 size_t vk_q_bytes(const kvant_seqs *s, int64_t ldq, int64_t gq, int h, int d)
 {
     return (size_t)((s->n_tokens - 1) * ldq + (h - 1) * gq + d) * 4;
-}
-
-size_t vk_table_bytes(const kvant_seqs *s)
-{
-    return (size_t)s->n_seqs * (size_t)s->table_stride * 4;
 }
 
 size_t vk_out_bytes(const kvant_attn_args *a)
@@ -190,11 +186,13 @@ static int attn_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag
 {
     const kvant_attn_args *a = args;
     attn_job p;
+    int took = 0;
     if (a->seqs.n_tokens <= 0)
         return KVANT_OK;
     KVANT_TRY(attn_shape(d, a, &p, diag));
-    if (vk_wide_takes(d, a))
-        return vk_wide_run(d, l, a, diag);
+    KVANT_TRY(vk_wide_run(d, l, a, &took, diag));
+    if (took)
+        return KVANT_OK;
     const int all = most_tiles(&p), per = tiles_per_dispatch(d, &p);
     const int raw = raw_queries(&p);
     p.qp = raw ? a->q : d->scratch;
@@ -243,10 +241,7 @@ static int score_run(vk_device *d, vk_list *l, const void *args, kvant_diag *dia
     vk_side_tail(d, &c, &k, VK_READ);
     vk_side_param(&c, &k);
     vk_books_ptr(d, &c);
-    vk_ptr(&c, q->q0, (size_t)(q->n_seqs + 1) * 4, VK_READ);
-    vk_ptr(&c, q->pos0, (size_t)q->n_seqs * 4, VK_READ);
-    vk_ptr(&c, q->table, vk_table_bytes(q), VK_READ);
-    vk_ptr(&c, tail ? q->tail_table : NULL, tail ? vk_table_bytes(q) : 0, VK_READ);
+    vk_seqs_ptr(&c, q, tail);
     vk_uint(&c, q->n_tokens);
     vk_uint(&c, q->n_seqs);
     vk_uint(&c, q->table_stride);

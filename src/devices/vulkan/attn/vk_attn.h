@@ -20,20 +20,18 @@ typedef struct attn_job {
     void *part;
 } attn_job;
 
-/* Partial sums of a tile; extents of queries, of results, of a page table. */
+/* Partial sums of a tile; extents of queries, of results. */
 size_t vk_tile_bytes(const attn_job *p);
 size_t vk_q_bytes(const kvant_seqs *s, int64_t ldq, int64_t gq, int h, int d);
 size_t vk_out_bytes(const kvant_attn_args *a);
-size_t vk_table_bytes(const kvant_seqs *s);
 
 /* A kernel that is faster than attn_tile takes the encoded parts. */
 int vk_fast_parts(const vk_device *d, const attn_job *p);
 /* All parts: the splits by the fastest kernel that takes them, the exact pages by attn_tile. */
 int vk_parts(vk_device *d, vk_list *l, attn_job *p, kvant_diag *diag);
 
-/* vk_wide.c: prompts on matrix units: whether, what of scratch, the whole op. */
-int vk_wide_takes(vk_device *d, const kvant_attn_args *a);
+/* vk_wide.c, prompts on matrix units: its scratch, 0 where it does not take the op; the whole op, where it takes it. */
 size_t vk_wide_scratch(vk_device *d, const kvant_attn_args *a);
-int vk_wide_run(vk_device *d, vk_list *l, const kvant_attn_args *a, kvant_diag *diag);
+int vk_wide_run(vk_device *d, vk_list *l, const kvant_attn_args *a, int *took, kvant_diag *diag);
 
 #endif

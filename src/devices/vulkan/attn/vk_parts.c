@@ -7,7 +7,6 @@ static void tile_ptrs(const vk_device *d, vk_call *c, const attn_job *p)
 {
     const kvant_attn_args *a = p->a;
     const kvant_seqs *q = &a->seqs;
-    const int tail = p->n_part > p->n_split;
     vk_ptr(c, a->q, vk_q_bytes(q, a->ldq, a->gq, a->h, a->d_k), VK_READ);
     vk_ptr(c, p->qp, vk_q_bytes(q, p->ldp, p->gp, a->h, p->k.sdim), VK_READ);
     if (p->direct)
@@ -21,10 +20,7 @@ static void tile_ptrs(const vk_device *d, vk_call *c, const attn_job *p)
     vk_side_param(c, &p->k);
     vk_side_param(c, &p->v);
     vk_books_ptr(d, c);
-    vk_ptr(c, q->q0, (size_t)(q->n_seqs + 1) * 4, VK_READ);
-    vk_ptr(c, q->pos0, (size_t)q->n_seqs * 4, VK_READ);
-    vk_ptr(c, q->table, vk_table_bytes(q), VK_READ);
-    vk_ptr(c, tail ? q->tail_table : NULL, tail ? vk_table_bytes(q) : 0, VK_READ);
+    vk_seqs_ptr(c, q, p->n_part > p->n_split);
 }
 
 /* Arguments that attn_tile and attn_decode share. */

@@ -96,12 +96,6 @@ static int wide_of(vk_device *d, const kvant_attn_args *a, wide *w)
     return choose_block(d, w) && choose_part(d, w);
 }
 
-int vk_wide_takes(vk_device *d, const kvant_attn_args *a)
-{
-    wide w;
-    return wide_of(d, a, &w);
-}
-
 size_t vk_wide_scratch(vk_device *d, const kvant_attn_args *a)
 {
     wide w;
@@ -116,11 +110,6 @@ static int has_tail(const wide *w, int v)
 static void *rows_of(const vk_device *d, const wide *w, int v)
 {
     return (char *)d->scratch + (size_t)v * w->side_bytes;
-}
-
-static void tails_ptr(vk_call *c, const kvant_seqs *q, int some)
-{
-    vk_ptr(c, some ? q->tail_table : NULL, some ? vk_table_bytes(q) : 0, VK_READ);
 }
 
 /* Keys of a workgroup: what space.glsl has room for. */
@@ -144,10 +133,7 @@ static int expand(vk_device *d, vk_list *l, const wide *w, int v, int64_t from, 
     vk_call_begin(&c, VK_SHADER_attn_expand);
     vk_side_pages(d, &c, s, VK_READ);
     vk_ptr(&c, rows_of(d, w, v), w->side_bytes, VK_WRITE);
-    vk_ptr(&c, q->q0, (size_t)(q->n_seqs + 1) * 4, VK_READ);
-    vk_ptr(&c, q->pos0, (size_t)q->n_seqs * 4, VK_READ);
-    vk_ptr(&c, q->table, vk_table_bytes(q), VK_READ);
-    tails_ptr(&c, q, has_tail(w, v));
+    vk_seqs_ptr(&c, q, has_tail(w, v));
     vk_books_ptr(d, &c);
     vk_side_param(&c, s);
     vk_uint(&c, q->n_seqs);
@@ -183,7 +169,7 @@ static void attend_ptrs(const vk_device *d, vk_call *c, const wide *w)
     vk_side_tail(d, c, &w->side[1], VK_READ);
     vk_ptr(c, q->q0, (size_t)(q->n_seqs + 1) * 4, VK_READ);
     vk_ptr(c, q->pos0, (size_t)q->n_seqs * 4, VK_READ);
-    tails_ptr(c, q, has_tail(w, 0) || has_tail(w, 1));
+    vk_tails_ptr(c, q, has_tail(w, 0) || has_tail(w, 1));
     vk_ptr(c, a->sinks, a->sinks ? (size_t)a->h * 4 : 0, VK_READ);
 }
 
@@ -229,12 +215,11 @@ static int attend(vk_device *d, vk_list *l, const wide *w, int64_t from, kvant_d
     return vk_dispatch(d, l, &c, (uint64_t)w->n_tiles * (uint64_t)(w->a->h_kv * w->head_tiles), 1, 1, diag);
 }
 
-int vk_wide_run(vk_device *d, vk_list *l, const kvant_attn_args *a, kvant_diag *diag)
+int vk_wide_run(vk_device *d, vk_list *l, const kvant_attn_args *a, int *took, kvant_diag *diag)
 {
     wide w;
-    if (!wide_of(d, a, &w))
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: attn: not for matrix units");
-    for (int64_t from = 0; from <= a->max_pos; from += w.keys) {
+    *took = wide_of(d, a, &w);
+    for (int64_t from = 0; *took && from <= a->max_pos; from += w.keys) {
         KVANT_TRY(expand(d, l, &w, 0, from, diag));
         KVANT_TRY(expand(d, l, &w, 1, from, diag));
         KVANT_TRY(attend(d, l, &w, from, diag));

@@ -115,7 +115,7 @@ static void read_features(vk_device *d)
 }
 
 /* KVANT_VK_FORCE, for tests: matrix: attn_matrix, attn_wide and matmul_matrix in their plain form, product by product:
- * slow, for their indices.  wide: attn_wide on matrix units, which the one GPU where it was tried did not survive.
+ * slow, for their indices.  wide: attn_wide on matrix units; its fast form ended kvant on the one GPU where it ran.
  * gpu: a software driver is given a GPU's sizes of work. */
 static int forced(vk_caps *c, int *matrix, kvant_diag *diag)
 {

@@ -213,6 +213,9 @@ int vk_side_of(vk_device *d, const kvant_kv_side *s, int head_dim, vk_side *out,
 /* Pointers to a side's pages and tail, with their extents as the allocations say. */
 void vk_side_pages(const vk_device *d, vk_call *c, const vk_side *s, int write);
 void vk_side_tail(const vk_device *d, vk_call *c, const vk_side *s, int write);
+/* Of a batch: q0, pos0, the page table, and the table of exact pages, where it is wanted; the last one alone. */
+void vk_seqs_ptr(vk_call *c, const kvant_seqs *q, int tails);
+void vk_tails_ptr(vk_call *c, const kvant_seqs *q, int tails);
 void vk_side_param(vk_call *c, const vk_side *s);
 void vk_side_strides(vk_call *c, const vk_side *s);        /* page_words, head_bytes, row_bytes */
 void vk_books_ptr(const vk_device *d, vk_call *c);

@@ -105,3 +105,21 @@ int vk_fits(const char *op, int64_t count, kvant_diag *diag)
     return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: %s: %lld values in one array, wanted fewer than 2^31", op,
                       (long long)count);
 }
+
+static size_t table_bytes(const kvant_seqs *q)
+{
+    return (size_t)q->n_seqs * (size_t)q->table_stride * 4;
+}
+
+void vk_tails_ptr(vk_call *c, const kvant_seqs *q, int tails)
+{
+    vk_ptr(c, tails ? q->tail_table : NULL, tails ? table_bytes(q) : 0, VK_READ);
+}
+
+void vk_seqs_ptr(vk_call *c, const kvant_seqs *q, int tails)
+{
+    vk_ptr(c, q->q0, (size_t)(q->n_seqs + 1) * 4, VK_READ);
+    vk_ptr(c, q->pos0, (size_t)q->n_seqs * 4, VK_READ);
+    vk_ptr(c, q->table, table_bytes(q), VK_READ);
+    vk_tails_ptr(c, q, tails);
+}

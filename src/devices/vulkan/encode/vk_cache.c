@@ -44,7 +44,6 @@ static int write_run(vk_device *d, vk_list *l, const void *args, kvant_diag *dia
 {
     const kvant_cache_write_args *a = args;
     const kvant_seqs *q = &a->seqs;
-    const size_t table = (size_t)q->n_seqs * (size_t)q->table_stride * 4;
     const int tail = a->side.tail && q->tail_table;
     vk_side s;
     vk_call c;
@@ -59,10 +58,7 @@ static int write_run(vk_device *d, vk_list *l, const void *args, kvant_diag *dia
     vk_side_tail(d, &c, &s, VK_WRITE);
     vk_books_ptr(d, &c);
     vk_side_param(&c, &s);
-    vk_ptr(&c, q->q0, (size_t)(q->n_seqs + 1) * 4, VK_READ);
-    vk_ptr(&c, q->pos0, (size_t)q->n_seqs * 4, VK_READ);
-    vk_ptr(&c, q->table, table, VK_READ);
-    vk_ptr(&c, tail ? q->tail_table : NULL, tail ? table : 0, VK_READ);
+    vk_seqs_ptr(&c, q, tail);
     vk_uint(&c, q->n_tokens);
     vk_uint(&c, q->n_seqs);
     vk_uint(&c, q->table_stride);

@@ -13,10 +13,8 @@ layout(local_size_x_id = 5) in;
 #define GROUP_SIZE THREADS
 #endif
 #include "devices/vulkan/core/kv.glsl"
+#include "devices/vulkan/core/team.glsl"
 #ifdef FAST
-#extension GL_NV_cooperative_matrix : require
-#extension GL_KHR_memory_scope_semantics : require
-#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #define MAT_W fcoopmatNV<16, gl_ScopeSubgroup, 16, 16>
 #ifdef KHR
 layout(constant_id = 6) const uint RIGHT_COLUMNS = 16u;
@@ -29,11 +27,6 @@ layout(constant_id = 6) const uint RIGHT_COLUMNS = 16u;
 #define mat_load(m, at, turned) coopMatLoadNV(m, s_tile, at, PITCH, turned)
 #define mat_product(a, b, c) coopMatMulAddNV(a, b, c)
 #define mat_store(m, at) coopMatStoreNV(m, s_tile, at, PITCH, true)
-#define team_wait() \
-    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease)
-#define LANE gl_SubgroupInvocationID
-#define LANES gl_SubgroupSize
-#define TEAM gl_SubgroupID
 #else
 layout(local_size_x = 128) in;
 #define MAT_W uint
@@ -41,10 +34,6 @@ layout(local_size_x = 128) in;
 #define MAT_Y float[8]
 #define MAT_Y_ZERO float[8](0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 #define mat_load(m, at, turned) m = at
-#define team_wait() barrier()
-#define LANE (gl_LocalInvocationIndex & 31u)
-#define LANES 32u
-#define TEAM (gl_LocalInvocationIndex >> 5)
 #endif
 layout(constant_id = 0) const uint TO = 64u;
 layout(constant_id = 1) const uint TR = 64u;

@@ -32,6 +32,13 @@ static __host__ __device__ constexpr bool int8_has_eight(const wshape &s)
     return s.values == 256 && (s.sub == WSUB_PAIRS || s.sub == WSUB_I8);
 }
 
+/* Up to how many rows integers are faster than coded.cuh: measured with Q4_K_M on an H200
+ * (bench/results/cuda-h200-serving.md). */
+static inline int int8_best_rows(const wshape &s)
+{
+    return int8_has_eight(s) ? 16 : 8;
+}
+
 /* Kernels of a type; room: whether `most` bytes of shared memory are enough for a product (0: they are not). */
 typedef struct int8_kernels {
     size_t (*room)(const mm &p, size_t most);

@@ -6,12 +6,6 @@
 
 #include "devices/cuda/matmul/int8/int8_row.cuh"
 
-/* Whether this file has the type. */
-template <int T> static __host__ __device__ constexpr bool has_eight()
-{
-    return int8_has_eight(wshapes[T]);
-}
-
 /* c += a b: 16 rows, 8 columns, 8 deep. */
 static __device__ __forceinline__ void mma_tf32(float *c, const float *a, float b0, float b1)
 {

@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, 2) few_kernel(mm p, int64_
             async_wait<TURNS - 1>();
             part_meet(part, threads);
             lane_rows<T>(mine + turn * TURN, low, u, row);
-            if constexpr (has_eight<T>())
+            if constexpr (int8_has_eight(wshapes[T]))
                 use_unit_eight<T, COLS>(row, shared + turn * ACTS, acc);
             else
                 use_unit_few<T, COLS>(row, shared + turn * ACTS, groups - u * UNIT_GROUPS, acc);

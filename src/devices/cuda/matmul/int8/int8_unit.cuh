@@ -204,7 +204,7 @@ static __device__ __forceinline__ void lane_low(const mm &p, const uint8_t *matr
 static __device__ __forceinline__ float joined(float s, int i, int64_t pair, unsigned mask)
 {
     const float up = __shfl_down_sync(mask, s, 8);
-    return pair && i < 8 ? s / (1.0f + expf(-s)) * up : s; /* as swiglu */
+    return pair && i < 8 ? swiglu_one(s, up) : s;
 }
 
 /* Where row i of a tile goes in y, -1: nowhere. */
