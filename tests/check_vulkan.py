@@ -123,7 +123,7 @@ def forms():
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_DISABLE="magic")
     check(code == 2 and '"magic", wanted bda, subgroup, half, ' in text and "radv, matrix or device:N" in text, f"unknown mask: exit {code}: {text}")
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_FORCE="magic")
-    check(code == 2 and 'KVANT_VK_FORCE: "magic", wanted matrix, wide or gpu' in text, f"unknown form: exit {code}: {text}")
+    check(code == 2 and 'KVANT_VK_FORCE: "magic", wanted matrix or gpu' in text, f"unknown form: exit {code}: {text}")
     code, text = run("verify", "--device", "vulkan:77", "--ops", "add")
     check(code == 5 and "numbered from 0" in text, f"device 77: exit {code}: {text}")
     code, text = generate("vulkan", DEMO, "-ub", "64", "-c", "256", KVANT_VK_DISABLE="bda,range:1")

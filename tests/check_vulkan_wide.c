@@ -221,7 +221,7 @@ static int open_with(const char *mask, int fast)
         unsetenv("KVANT_VK_DISABLE");
     else
         setenv("KVANT_VK_DISABLE", fast ? mask : all, 1);
-    setenv("KVANT_VK_FORCE", fast ? "wide" : "matrix", 1);
+    setenv("KVANT_VK_FORCE", fast ? "" : "matrix", 1);
     return kvant_device_open("vulkan", &config, &dev, &diag);
 }
 

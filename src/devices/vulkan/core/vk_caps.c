@@ -115,17 +115,15 @@ static void read_features(vk_device *d)
 }
 
 /* KVANT_VK_FORCE, for tests: matrix: attn_matrix, attn_wide and matmul_matrix in their plain form, product by product:
- * slow, for their indices.  wide: attn_wide on matrix units; its fast form ended kvant on the one GPU where it ran.
- * gpu: a software driver is given a GPU's sizes of work. */
+ * slow, for their indices.  gpu: a software driver is given a GPU's sizes of work. */
 static int forced(vk_caps *c, int *matrix, kvant_diag *diag)
 {
     const char *force = getenv("KVANT_VK_FORCE");
-    const int gpu = force && strcmp(force, "gpu") == 0, wide = force && strcmp(force, "wide") == 0;
+    const int gpu = force && strcmp(force, "gpu") == 0;
     *matrix = force && strcmp(force, "matrix") == 0;
     c->software = c->software && !gpu;
-    c->wide = c->wide && (*matrix || wide);
-    if (force && *force && !*matrix && !gpu && !wide)
-        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_FORCE: \"%.40s\", wanted matrix, wide or gpu", force);
+    if (force && *force && !*matrix && !gpu)
+        return kvant_fail(diag, KVANT_EINVAL, "KVANT_VK_FORCE: \"%.40s\", wanted matrix or gpu", force);
     return KVANT_OK;
 }
 

@@ -143,6 +143,7 @@ typedef struct vk_device {
 /* What w->packed points to: the weight's rows on the device. */
 typedef struct vk_weight {
     void *data, *scale;
+    float *row_scale;                      /* of rows_half; NULL: no matrix units */
     size_t row_bytes, bytes;
     int type, dot;                         /* VK_WT_*, VK_DOT_* */
 } vk_weight;

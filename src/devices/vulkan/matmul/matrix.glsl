@@ -41,7 +41,7 @@ layout(constant_id = 2) const uint TEAM_O = 32u;
 layout(constant_id = 3) const uint TEAM_R = 32u;
 layout(constant_id = 4) const uint AREAS = 2u;             /* one is read while the other is filled; or 1 */
 layout(constant_id = 7) const uint HAS_IDS = 0u;
-const uint QUADS = 4u, PITCH = 5u;         /* of a row in a tile: eight halves each, and one more against bank conflicts */
+const uint QUADS = 8u, PITCH = 9u;         /* of a row in a tile: eight halves each, and one more against bank conflicts */
 const uint AREA = (TO + TR) * PITCH, LOADS_W = TO * QUADS / GROUP, LOADS_X = TR * QUADS / GROUP;
 const uint PARTS_O = TEAM_O / 16u, PARTS_R = TEAM_R / 16u;
 shared uvec4 s_tile[AREAS * AREA];         /* weights, then activations; at the end, of each team, 16 x 16 sums */

@@ -2,7 +2,8 @@
 /* Rows of weights, or of activations (type f32), as halves for matmul_matrix: a workgroup per row, which is multiplied by
  * the power of two that brings its largest value to 2^14 .. 2^15, so that no range of the model's values is lost; `scale`
  * gets the inverse.  Rows of halves have `chunks` times eight values, zeros behind n_in.
- * KEEP chunks of a thread stay in registers between finding the largest value and writing; others are decoded twice. */
+ * KEEP chunks of a thread stay in registers between finding the largest value and writing; others are decoded twice.
+ * SCALES: that of a row of weights never changes; it is found once, and known from then on. */
 #define SLOTS 4
 #define WT_GRID P(3, grid)
 #define ARGS ARGPTR from; ARGPTR to; ARGPTR scale; ARGPTR grid; uint n_in; uint row_bytes; uint chunks; uint n;
@@ -12,6 +13,8 @@
 layout(local_size_x = 128) in;
 layout(constant_id = 0) const uint T = 0u;
 layout(constant_id = 1) const uint KEEP = 4u;
+layout(constant_id = 2) const uint SCALES = 0u;
+const uint FIND_ONLY = 1u, KNOWN = 2u;     /* 0: found and used */
 
 void load8(PTR row, uint b, uint c, out float v[8])
 {
@@ -53,6 +56,14 @@ void main()
     if (r >= args.n)
         return;
     const PTR row = at_bytes(P(0, from), r, args.row_bytes, b);
+    if (SCALES == KNOWN) {
+        const float by = uintBitsToFloat(254u - (ld(P(2, scale), r) >> 23) << 23);
+        for (uint c = t; c < args.chunks; c += GROUP) {
+            load8(row, b, c, v);
+            store8(r, c, v, by);
+        }
+        return;
+    }
     [[unroll]] for (uint i = 0u; i < KEEP; i++) {
         load8(row, b, t + i * GROUP, v);
         top = max(top, largest(v));
@@ -68,6 +79,8 @@ void main()
     const float by = uintBitsToFloat(268u - exponent << 23);
     if (t == 0u)
         stf(P(2, scale), r, uintBitsToFloat(exponent - 14u << 23));
+    if (SCALES == FIND_ONLY)
+        return;
     [[unroll]] for (uint i = 0u; i < KEEP; i++) {
         [[unroll]] for (uint e = 0u; e < 8u; e++)
             v[e] = kept[8u * i + e];

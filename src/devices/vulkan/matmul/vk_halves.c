@@ -4,19 +4,24 @@
 #include "devices/vulkan/matmul/vk_mm.h"
 
 /* Bytes of weights as halves at a time; chunks of eight values that a thread of rows_half keeps. */
-enum { MOST_BYTES = 128 << 20, MOST_KEPT = 16, STEP = 32, ALIGN = 256 };
+enum { MOST_BYTES = 128 << 20, MOST_KEPT = 16, STEP = 64, ALIGN = 256 };
 /* Of matmul_id: rows per expert from which decoding all experts once costs less than reading one for every row
  * (estimated by bytes, not measured); experts that experts_sort can count. */
 enum { ROWS_PER_EXPERT = 4, MOST_EXPERTS = 1024 };
 
+/* rows_half: scales are found and used; found only; known. */
+enum { FIND, FIND_ONLY, KNOWN };
+
 /* Outputs and rows of a workgroup, of a team; areas of shared memory; teams. */
 typedef struct tile { uint32_t o, r, team_o, team_r, areas, teams; } tile;
 
-/* ALL: the fastest of eight in a whole model (bench/results/vulkan-h200.md).  EXPERTS: not tuned. */
-enum { TILE_ALL, TILE_EXPERTS };
+/* ALL: among the fastest in a whole model (bench/results/vulkan-h200.md).  PLAIN: its shaders have 128 threads.  EXPERTS:
+ * not tuned. */
+enum { TILE_ALL, TILE_PLAIN, TILE_EXPERTS };
 static const tile tiles[] = {
-    [TILE_ALL] = { 64, 128, 32, 64, 2, 4 },
-    [TILE_EXPERTS] = { 128, 32, 32, 32, 2, 4 },
+    [TILE_ALL] = { 128, 128, 64, 32, 1, 8 },
+    [TILE_PLAIN] = { 64, 128, 32, 64, 1, 4 },
+    [TILE_EXPERTS] = { 128, 32, 32, 32, 1, 4 },
 };
 
 /* Where things lie in scratch memory. */
@@ -24,7 +29,7 @@ typedef struct halves {
     size_t row_bytes;              /* of halves */
     int64_t window;                /* weight rows at a time */
     int64_t x_rows;
-    size_t x, w_scale, w, order, tiles, end;   /* the scales of x are at 0 */
+    size_t x, w, order, tiles, end;            /* the scales of x are at 0 */
     tile tile;
     uint32_t n_tiles;              /* of rows, at most */
 } halves;
@@ -32,6 +37,11 @@ typedef struct halves {
 static size_t up(size_t n)
 {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static tile tile_of(const vk_device *d, int ids)
+{
+    return tiles[ids ? TILE_EXPERTS : d->caps.bda ? TILE_ALL : TILE_PLAIN];
 }
 
 /* The most that one buffer should have. */
@@ -62,20 +72,19 @@ static int64_t window_of(const vk_device *d, const mm *p, size_t row_bytes)
     return ((all + n - 1) / n + 127) / 128 * 128;
 }
 
-static size_t row_halves(const mm *p)
+static size_t row_halves(int64_t n_in)
 {
-    return (size_t)(p->w->n_in + STEP - 1) / STEP * STEP * 2;
+    return (size_t)(n_in + STEP - 1) / STEP * STEP * 2;
 }
 
 static halves halves_of(const vk_device *d, const mm *p)
 {
-    halves h = { .row_bytes = row_halves(p), .tile = tiles[p->ids ? TILE_EXPERTS : TILE_ALL] };
+    halves h = { .row_bytes = row_halves(p->w->n_in), .tile = tile_of(d, p->ids != NULL) };
     h.x_rows = (p->rows + p->x_div - 1) / p->x_div;
     h.window = p->ids ? experts_of(d, p, h.row_bytes) * p->w->n_out : window_of(d, p, h.row_bytes);
     h.n_tiles = ((uint32_t)p->rows + h.tile.r - 1) / h.tile.r + (p->ids ? (uint32_t)p->w->n_expert : 0);
     h.x = up((size_t)h.x_rows * 4);
-    h.w_scale = h.x + up((size_t)h.x_rows * h.row_bytes);
-    h.w = h.w_scale + up((size_t)h.window * 4);
+    h.w = h.x + up((size_t)h.x_rows * h.row_bytes);
     h.order = h.w + up((size_t)h.window * h.row_bytes);
     h.tiles = h.order + (p->ids ? up((size_t)p->rows * 4) : 0);
     h.end = h.tiles + (p->ids ? up((size_t)h.n_tiles * 12 + 4) : 0);
@@ -87,7 +96,7 @@ int vk_halves_take(const vk_device *d, const mm *p)
     if (!d->caps.products || p->compute != KVANT_COMPUTE_AUTO || p->rows <= VEC_ROWS)
         return 0;
     return !p->ids || (p->rows >= ROWS_PER_EXPERT * p->w->n_expert && p->w->n_expert <= MOST_EXPERTS &&
-                       experts_of(d, p, row_halves(p)) > 0);
+                       experts_of(d, p, row_halves(p->w->n_in)) > 0);
 }
 
 size_t vk_halves_scratch(const vk_device *d, const mm *p)
@@ -100,39 +109,68 @@ static void *scratch_at(const vk_device *d, size_t at)
     return (char *)d->scratch + at;
 }
 
-/* What rows_half is told behind its first pointer. */
-static int run_rows(vk_device *d, vk_list *l, vk_call *c, const mm *p, const halves *h, size_t to, size_t scale,
-                    int64_t row_bytes, int64_t n, int type, kvant_diag *diag)
+/* Rows as halves: what rows_half is told behind its first pointer. */
+typedef struct rows {
+    void *to;                      /* NULL: scales only */
+    float *scale;
+    int64_t n_in, n, row_bytes;    /* bytes: of what is read */
+    int type, scales;
+} rows;
+
+static int run_rows(vk_device *d, vk_list *l, vk_call *c, const rows *r, kvant_diag *diag)
 {
-    const size_t chunks = h->row_bytes / 16, kept = (chunks + VK_GROUP - 1) / VK_GROUP;
-    vk_ptr(c, scratch_at(d, to), (size_t)n * h->row_bytes, VK_WRITE);
-    vk_ptr(c, scratch_at(d, scale), (size_t)n * 4, VK_WRITE);
-    vk_grid_ptr(d, c, type);
-    vk_uint(c, p->w->n_in);
-    vk_uint(c, row_bytes);
+    const size_t bytes = row_halves(r->n_in), chunks = bytes / 16, kept = (chunks + VK_GROUP - 1) / VK_GROUP;
+    vk_ptr(c, r->to, r->to ? (size_t)r->n * bytes : 0, VK_WRITE);
+    vk_ptr(c, r->scale, (size_t)r->n * 4, r->scales == KNOWN ? VK_READ : VK_WRITE);
+    vk_grid_ptr(d, c, r->type);
+    vk_uint(c, r->n_in);
+    vk_uint(c, r->row_bytes);
     vk_uint(c, (int64_t)chunks);
-    vk_uint(c, n);
-    vk_spec(c, (uint32_t)type);
+    vk_uint(c, r->n);
+    vk_spec(c, (uint32_t)r->type);
     vk_spec(c, (uint32_t)(kept < MOST_KEPT ? kept : MOST_KEPT));
-    return vk_dispatch(d, l, c, (uint64_t)n, 1, 1, diag);
+    vk_spec(c, (uint32_t)r->scales);
+    return vk_dispatch(d, l, c, (uint64_t)r->n, 1, 1, diag);
 }
 
 static int run_x(vk_device *d, vk_list *l, const mm *p, const halves *h, kvant_diag *diag)
 {
     vk_call c;
     vk_call_begin(&c, VK_SHADER_rows_half);
+    const rows r = { .to = scratch_at(d, h->x), .scale = d->scratch, .n_in = p->w->n_in, .n = h->x_rows,
+                     .row_bytes = p->ldx * 4, .type = vk_wtype_find(kvant_wtype_find("F32")), .scales = FIND };
     vk_ptr(&c, p->x, vk_x_bytes(p), VK_READ);
-    return run_rows(d, l, &c, p, h, h->x, 0, p->ldx * 4, h->x_rows,
-                    vk_wtype_find(kvant_wtype_find("F32")), diag);
+    return run_rows(d, l, &c, &r, diag);
 }
 
 static int run_w(vk_device *d, vk_list *l, const mm *p, const halves *h, int64_t from, int64_t n, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
+    const rows r = { .to = scratch_at(d, h->w), .scale = v->row_scale + from, .n_in = p->w->n_in, .n = n,
+                     .row_bytes = (int64_t)v->row_bytes, .type = v->type, .scales = KNOWN };
     vk_call c;
     vk_call_begin(&c, VK_SHADER_rows_half);
     vk_weight_ptr(&c, v, from, n);
-    return run_rows(d, l, &c, p, h, h->w, h->w_scale, (int64_t)v->row_bytes, n, v->type, diag);
+    return run_rows(d, l, &c, &r, diag);
+}
+
+int vk_halves_scales(vk_device *d, vk_weight *v, int64_t n_in, int64_t all, kvant_diag *diag)
+{
+    const int64_t window = vk_window_rows(d, v, all);
+    vk_list *l;
+    if (!d->caps.products)
+        return KVANT_OK;
+    KVANT_TRY(vk_alloc(&d->base, (size_t)all * sizeof *v->row_scale, (void **)&v->row_scale, diag));
+    KVANT_TRY(vk_list_open(d, &l, diag));
+    for (int64_t from = 0; from < all; from += window) {
+        const rows r = { .scale = v->row_scale + from, .n_in = n_in, .n = all - from < window ? all - from : window,
+                         .row_bytes = (int64_t)v->row_bytes, .type = v->type, .scales = FIND_ONLY };
+        vk_call c;
+        vk_call_begin(&c, VK_SHADER_rows_half);
+        vk_weight_ptr(&c, v, from, r.n);
+        KVANT_TRY(run_rows(d, l, &c, &r, diag));
+    }
+    return KVANT_OK;
 }
 
 static int run_sort(vk_device *d, vk_list *l, const mm *p, const halves *h, kvant_diag *diag)
@@ -175,7 +213,7 @@ static int run_product(vk_device *d, vk_list *l, const mm *p, const halves *h, i
     vk_call c;
     vk_call_begin(&c, product_shader(d));
     vk_ptr(&c, scratch_at(d, h->w), (size_t)n * h->row_bytes, VK_READ);
-    vk_ptr(&c, scratch_at(d, h->w_scale), (size_t)n * 4, VK_READ);
+    vk_ptr(&c, v->row_scale + from, (size_t)n * 4, VK_READ);
     vk_ptr(&c, scratch_at(d, h->x), (size_t)h->x_rows * h->row_bytes, VK_READ);
     vk_ptr(&c, d->scratch, (size_t)h->x_rows * 4, VK_READ);
     vk_scale_ptr(&c, p->w, v);
@@ -238,7 +276,7 @@ static void seen_fill(uint32_t *to)
 
 static int seen_run(vk_device *d, const uint32_t *in, float *y, kvant_diag *diag)
 {
-    const tile t = tiles[TILE_ALL];
+    const tile t = tile_of(d, 0);
     const uint32_t *x = in + SEEN_W, *ones = x + SEEN_X;
     const uint32_t scalars[] = { SEEN_O, SEEN_R, SEEN_K / STEP, SEEN_O, 0, 0, 1, 0, 1 };
     vk_list *l;

@@ -28,5 +28,7 @@ void vk_scale_ptr(vk_call *c, const kvant_weight *w, const vk_weight *v);
 int vk_halves_take(const vk_device *d, const mm *p);
 size_t vk_halves_scratch(const vk_device *d, const mm *p);
 int vk_halves_run(vk_device *d, vk_list *l, const mm *p, kvant_diag *diag);
+/* When weights are loaded: finds the scales of their rows. */
+int vk_halves_scales(vk_device *d, vk_weight *v, int64_t n_in, int64_t rows, kvant_diag *diag);
 
 #endif

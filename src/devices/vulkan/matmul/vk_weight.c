@@ -35,6 +35,7 @@ static void weight_drop(kvant_device *base, vk_weight *v)
 {
     vk_free(base, v->data);
     vk_free(base, v->scale);
+    vk_free(base, v->row_scale);
     kvant_free(v);
 }
 
@@ -75,6 +76,7 @@ static int weight_fill(kvant_device *base, const kvant_weight *w, vk_weight *v, 
         KVANT_TRY(split_fill(base, w, v, diag));
     else
         KVANT_TRY(vk_copy_in(base, v->data, w->data, v->bytes, diag));
+    KVANT_TRY(vk_halves_scales((vk_device *)base, v, w->n_in, w->n_out * w->n_expert, diag));
     if (!w->scale)
         return KVANT_OK;
     KVANT_TRY(vk_alloc(base, (size_t)w->n_scale * sizeof(float), &v->scale, diag));
