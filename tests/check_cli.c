@@ -611,6 +611,7 @@ static void test_quantize_verify(void)
     EXPECT(2, "unknown name \"tbq5_0\"; known: f32 f16", "verify", "--formats", "tbq4_0,tbq5_0", "--ops", "attn");
     EXPECT(2, "unknown name \"f16:x\"; known: all, ci, and K:V of f32 f16", "verify", "--pairs", "f16:x");
     EXPECT(5, "unknown; this build has", "verify", "--device", "abacus");
+    EXPECT(5, "unknown; this build has", "plan", "-m", DENSE, "--device", "abacus");
     EXPECT(3, "no/such", "verify", "--golden", "/no/such");
     EXPECT(3, "want 131072", "run", "-m", DENSE, "-p", "x", "-n", "1", "-ctk", "qjl1_256", "--qjl-projection", q8);
     EXPECT(3, "no/such", "run", "-m", DENSE, "-p", "x", "-n", "1", "-ctk", "qjl1_256", "--qjl-projection", "/no/such");

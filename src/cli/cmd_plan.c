@@ -140,46 +140,50 @@ static void head(planner *l)
            l->memory < 0 ? "unknown" : human_bytes(l->memory, size, sizeof size));
 }
 
-/* Work buffers differ by pair and context: the least and the most of the rows to come. */
-static int scratch_range(planner *l, kvant_plan *last, int64_t *low, int64_t *high, kvant_diag *diag)
+/* Of the rows to come: one, and the least and the most of work buffers, which differ by pair and context. */
+typedef struct range {
+    kvant_plan plan;
+    int64_t low, high;
+} range;
+
+/* What cannot be planned is refused here, before anything is printed. */
+static int range_of(const planner *l, range *r, kvant_diag *diag)
 {
     kvant_engine_params p = l->p;
 
-    *low = INT64_MAX;
-    *high = 0;
+    *r = (range){ .low = INT64_MAX };
     for (int i = 0; i < l->n_pairs; i++)
         for (int j = 0; j < l->n_ctx; j++) {
             p.type_k = l->pairs[i].k;
             p.type_v = l->pairs[i].v;
             p.n_ctx = (int)l->ctx[j];
-            KVANT_TRY(kvant_plan_make(l->m, &p, last, diag));
-            *low = last->scratch < *low ? last->scratch : *low;
-            *high = last->scratch > *high ? last->scratch : *high;
+            KVANT_TRY(kvant_plan_make(l->m, &p, &r->plan, diag));
+            r->low = r->plan.scratch < r->low ? r->plan.scratch : r->low;
+            r->high = r->plan.scratch > r->high ? r->plan.scratch : r->high;
         }
     return KVANT_OK;
 }
 
 /* What every total has beside the cache. */
-static int head_rest(planner *l, kvant_diag *diag)
+static void head_rest(planner *l, const range *r)
 {
-    int64_t low, high;
-    kvant_plan plan;
+    const int one = r->low == r->high;
     char a[32], b[32], c[32], d[32], name[64];
 
-    KVANT_TRY(scratch_range(l, &plan, &low, &high, diag));
-    printf("each total has weights %s, state %s, buffers %s%s%s\n\n", human_bytes(plan.weights, a, sizeof a),
-           human_bytes(plan.state, b, sizeof b), human_bytes(low, c, sizeof c), low == high ? "" : " to ",
-           low == high ? "" : human_bytes(high, d, sizeof d));
+    printf("each total has weights %s, state %s, buffers %s%s%s\n\n", human_bytes(r->plan.weights, a, sizeof a),
+           human_bytes(r->plan.state, b, sizeof b), human_bytes(r->low, c, sizeof c), one ? "" : " to ",
+           one ? "" : human_bytes(r->high, d, sizeof d));
     l->name_width = (int)strlen("cache K:V");
     for (int i = 0; i < l->n_pairs; i++) {
         const int n = (int)strlen(pair_name(&l->pairs[i], name, sizeof name));
         l->name_width = n > l->name_width ? n : l->name_width;
     }
-    return KVANT_OK;
 }
 
 static int plan_all(planner *l, kvant_diag *diag)
 {
+    range r;
+
     KVANT_TRY(params_from_opts(l->o, &l->p, diag));
     l->p.max_seqs = (int)opt_int(l->o, OPT_PARALLEL);
     l->memory = opt_given(l->o, OPT_MEMORY) ? opt_int(l->o, OPT_MEMORY) : memory_available();
@@ -189,9 +193,10 @@ static int plan_all(planner *l, kvant_diag *diag)
     if (!l->pairs)
         return kvant_fail(diag, KVANT_ENOMEM, "plan: out of memory");
     KVANT_TRY(read_pairs(l, diag));
+    KVANT_TRY(range_of(l, &r, diag));
     head(l);
     if (!l->json && l->n_pairs && l->n_ctx)
-        KVANT_TRY(head_rest(l, diag));
+        head_rest(l, &r);
     for (int i = 0; i < l->n_pairs; i++)
         KVANT_TRY(show_pair(l, &l->pairs[i], diag));
     if (!l->json)

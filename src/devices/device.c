@@ -25,16 +25,6 @@ const kvant_device_vt *kvant_devices_at(int i)
     return i >= 0 && i < kvant_devices_count() ? device_list[i] : NULL;
 }
 
-const kvant_device_vt *kvant_device_find(const char *name)
-{
-    const size_t len = strcspn(name, ":");
-
-    for (int i = 0; i < kvant_devices_count(); i++)
-        if (strlen(device_list[i]->name) == len && strncmp(device_list[i]->name, name, len) == 0)
-            return device_list[i];
-    return NULL;
-}
-
 static void known_names(char *buf, size_t cap)
 {
     buf[0] = 0;
@@ -44,21 +34,39 @@ static void known_names(char *buf, size_t cap)
     }
 }
 
+static const kvant_device_vt *named(const char *name)
+{
+    const size_t len = strcspn(name, ":");
+
+    for (int i = 0; i < kvant_devices_count(); i++)
+        if (strlen(device_list[i]->name) == len && strncmp(device_list[i]->name, name, len) == 0)
+            return device_list[i];
+    return NULL;
+}
+
+int kvant_device_find(const char *name, const kvant_device_vt **vt, int *index, kvant_diag *diag)
+{
+    const char *colon = strchr(name, ':');
+    char known[128], *end = NULL;
+    const long v = colon ? strtol(colon + 1, &end, 10) : 0;
+
+    if (colon && (end == colon + 1 || *end || v < 0 || v > 255))
+        return kvant_fail(diag, KVANT_EDEVICE, "device %.40s: index must be 0 to 255", name);
+    *index = (int)v;
+    *vt = named(name);
+    if (*vt)
+        return KVANT_OK;
+    known_names(known, sizeof known);
+    return kvant_fail(diag, KVANT_EDEVICE, "device %.40s: unknown; this build has: %s", name, known);
+}
+
 int kvant_device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag)
 {
     kvant_device_config c = cfg ? *cfg : (kvant_device_config){ 0 };
-    const kvant_device_vt *vt = kvant_device_find(name);
-    const char *colon = strchr(name, ':');
-    char known[128], *end = NULL;
+    const kvant_device_vt *vt;
+    int index;
 
-    if (colon) {
-        long v = strtol(colon + 1, &end, 10);
-        if (end == colon + 1 || *end || v < 0 || v > 255)
-            return kvant_fail(diag, KVANT_EDEVICE, "device %.40s: index must be 0 to 255", name);
-        c.index = (int)v;
-    }
-    if (vt)
-        return vt->open(&c, out, diag);
-    known_names(known, sizeof known);
-    return kvant_fail(diag, KVANT_EDEVICE, "device %.40s: unknown; this build has: %s", name, known);
+    KVANT_TRY(kvant_device_find(name, &vt, &index, diag));
+    c.index = strchr(name, ':') ? index : c.index;
+    return vt->open(&c, out, diag);
 }

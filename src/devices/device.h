@@ -59,6 +59,8 @@ typedef struct kvant_device_vt {
     /* Tokens of a pass, where nobody asks for a number and the engine has KVANT_MANY_SEQS sequences or more; 0: as with
      * few, KVANT_PASS_TOKENS. */
     int pass_many;
+    /* A pass costs as much as one of the next multiple of this many tokens; 0: nobody measured. */
+    int pass_grain;
 } kvant_device_vt;
 
 enum { KVANT_PASS_TOKENS = 512, KVANT_MANY_SEQS = 16 };
@@ -69,9 +71,9 @@ struct kvant_device { const kvant_device_vt *vt; };
 
 int kvant_devices_count(void);
 const kvant_device_vt *kvant_devices_at(int i);
-/* The device of a name, whatever its index; NULL: unknown. */
-const kvant_device_vt *kvant_device_find(const char *name);
-/* "cpu", "cuda:1": opens by name; KVANT_EDEVICE with the reason and the known names. */
+/* The device of a name such as "cpu" or "cuda:1", and its index; KVANT_EDEVICE with the reason and the known names. */
+int kvant_device_find(const char *name, const kvant_device_vt **vt, int *index, kvant_diag *diag);
+/* Opens by name; errors as above, and the device's own. */
 int kvant_device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag);
 
 #endif

@@ -15,6 +15,15 @@ static int max_int(int a, int b)
     return a > b ? a : b;
 }
 
+/* Prompt tokens of a step by its time, beside d rows that decode: what is beyond a multiple of the grain would cost as
+ * much as one more grain.  A step of few grains would lose too much. */
+static int tokens_by_time(const sched_config *c, int d)
+{
+    enum { GRAINS = 4 };
+    const int all = c->step_tokens + d, even = c->grain > 0 ? all / c->grain * c->grain - d : 0;
+    return c->grain > 0 && all >= GRAINS * c->grain && even >= KVANT_PAGE ? even : c->step_tokens;
+}
+
 void sched_budget(const sched_config *c, int d, int *budget, int *cap)
 {
     *budget = *cap = 0;
@@ -30,7 +39,7 @@ void sched_budget(const sched_config *c, int d, int *budget, int *cap)
         *budget = min_int(c->batch_tokens, c->prefill_budget);
     }
     if (c->step_tokens > 0)
-        *budget = min_int(*budget > 0 ? *budget : c->batch_tokens, c->step_tokens);
+        *budget = min_int(*budget > 0 ? *budget : c->batch_tokens, tokens_by_time(c, d));
 }
 
 typedef struct state {

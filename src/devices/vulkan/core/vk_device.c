@@ -412,4 +412,5 @@ const kvant_device_vt kvant_device_vulkan = {
     .sync = vulkan_sync,
     .weight_make = vk_weight_make,
     .time = vk_time,
+    .pass_grain = 128, /* rows of a tile of products; by that, not measured */
 };
