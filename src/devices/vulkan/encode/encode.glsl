@@ -145,6 +145,7 @@ uint encode_best(encode_rule e, float guess, uint scale, inout bool bit)
     book b = book(e.levels, float(e.lo), float(e.hi), 0.0);
     int first[128];
     vec2 err = vec2(0.0);
+    edges_find(b);
     for (uint j = 0u; j < e.group && residual; j++)
         first[j] = code[j];
     [[dont_unroll]] for (uint round = 0u; round < (both || residual ? 2u : 1u); round++) {

@@ -1,7 +1,8 @@
 /* search.glsl: scale search and least-squares refit of the encoders: formats/search.c, term by term.  One thread works
  * on y[count]; codes are in code[], a table of n levels in fmt_lut[], or integers lo .. hi (n == 0). */
 
-float y[128];
+const uint MOST_EDGES = 15u;
+float y[128], edge[MOST_EDGES];    /* edge: half way between levels that follow each other */
 int code[128], found[128];
 
 struct book { uint n; float lo, hi, offset; };     /* offset: times the signs behind the levels; 0: none */
@@ -19,6 +20,16 @@ uint search_storable(float s)
     return (h & 0x7c00u) == 0x7c00u ? (h & 0x8000u) | 0x7bffu : h;
 }
 
+/* Once for a search: nearest() is its innermost step. */
+void edges_find(book b)
+{
+    [[unroll]] for (uint m = 0u; m < MOST_EDGES; m++)
+        if (m + 1u < b.n) {
+            precise float half_way = 0.5 * (fmt_lut[m] + fmt_lut[m + 1u]);
+            edge[m] = half_way;
+        }
+}
+
 int nearest(book b, float t)
 {
     int k = 0;
@@ -28,10 +39,8 @@ int nearest(book b, float t)
         r = r > b.lo ? r : b.lo;                           /* NaN too */
         return int(r > b.hi ? b.hi : r);
     }
-    for (uint m = 0u; m + 1u < b.n; m++) {
-        precise float edge = 0.5 * (fmt_lut[m] + fmt_lut[m + 1u]);
-        k += t >= edge ? 1 : 0;
-    }
+    [[unroll]] for (uint m = 0u; m < MOST_EDGES; m++)
+        k += m + 1u < b.n && t >= edge[m] ? 1 : 0;
     return k;
 }
 
