@@ -14,9 +14,15 @@ include(cmake/vulkan.cmake)
 include(cmake/portable.cmake)
 list(APPEND KVANT_SOURCES ${KVANT_VULKAN_SOURCES} ${KVANT_PORTABLE_SOURCES})
 
-# The commit in `kvant --version`, as it was when cmake ran; absent in a source archive.
+# The commit in `kvant --version`, which reports quote: cmake runs again when another one is checked out.  Absent in a source
+# archive.
 execute_process(COMMAND git -C ${CMAKE_SOURCE_DIR} rev-parse --short HEAD OUTPUT_VARIABLE KVANT_COMMIT
     OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+execute_process(COMMAND git rev-parse --path-format=absolute --git-path logs/HEAD WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+    OUTPUT_VARIABLE KVANT_HEAD_LOG OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(EXISTS "${KVANT_HEAD_LOG}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${KVANT_HEAD_LOG})
+endif()
 if(KVANT_COMMIT)
     set_source_files_properties(src/base/version.c PROPERTIES COMPILE_DEFINITIONS KVANT_COMMIT_TEXT="${KVANT_COMMIT}")
 endif()
