@@ -4,7 +4,6 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/rng.h"
-#include "formats/weights/wtype_sample.h"
 #include "verify/cases.h"
 
 enum { EXPERTS = 6 };
@@ -21,21 +20,15 @@ typedef struct pair {
 static int weight_make(pair *p, const kvant_wtype *t, int64_t n_in, int64_t n_out, int n_expert, int scaled)
 {
     const size_t n = (size_t)(n_in * n_out * n_expert), bytes = n / (size_t)t->block * (size_t)t->bytes;
-    float *x = kvant_alloc(n * sizeof *x);
 
     p->rows = kvant_alloc(bytes);
-    if (x && p->rows) {
-        vcase_fill(x, n, 17);
-        kvant_wtype_sample(t, x, p->rows, (int64_t)n);
-    }
     for (int e = 0; e < EXPERTS; e++)
         p->scale[e] = 0.5f + 0.25f * (float)e;
     p->host = (kvant_weight){ .type = t, .data = p->rows, .n_in = n_in, .n_out = n_out, .n_expert = n_expert,
                               .scale = scaled ? p->scale : NULL, .n_scale = scaled ? n_expert : 0, .name = "test",
                               .use = KVANT_WEIGHT_MATMUL | KVANT_WEIGHT_EMBED };
     p->on = p->host;
-    kvant_free(x);
-    return x && p->rows;
+    return p->rows && vcase_weights(p->rows, t, n);
 }
 
 /* Makes the weight and loads it; 0: no memory, or the device refuses it (which the case then records). */

@@ -1,4 +1,5 @@
-/* vcase.c: the buffers of a case, its run on the device and through the reference.  Comparison is vcase_compare.c. */
+/* vcase.c: the buffers of a case, its run on the device and through the reference.  Comparison is vcase_compare.c,
+ * values are made by vbank.c. */
 #include "verify/vcase.h"
 
 #include <assert.h>
@@ -7,7 +8,6 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "verify/vcase_compare.h"
 
 int verify_listed(const char *list, const char *name)
@@ -22,14 +22,6 @@ int verify_listed(const char *list, const char *name)
             return 1;
     }
     return 0;
-}
-
-void vcase_fill(float *x, size_t n, uint64_t seed)
-{
-    rng r = { seed };
-
-    for (size_t i = 0; i < n; i++)
-        x[i] = rng_normal(&r);
 }
 
 /* ---- building ---- */

@@ -100,6 +100,8 @@ void vcase_refused(vcase *c, int rc, const char *why);
 
 /* Fills x with n normal values. */
 void vcase_fill(float *x, size_t n, uint64_t seed);
+/* Rows of t that hold n normal values, the same ones for every type; 0: no memory. */
+int vcase_weights(void *to, const kvant_wtype *t, size_t n);
 
 /* ---- scenes: paged caches ---- */
 
