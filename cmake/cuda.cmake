@@ -30,6 +30,7 @@ if(KVANT_NVCC AND NOT KVANT_CUDA STREQUAL "OFF" AND NOT KVANT_SANITIZE AND NOT K
     if(KVANT_CUDA_CHECK)            # a third to a sixth of the time; from CUDA 12.9 on
         execute_process(COMMAND ${KVANT_NVCC} --help OUTPUT_VARIABLE KVANT_NVCC_HELP)
         if(KVANT_NVCC_HELP MATCHES "--Ofast-compile")
+            list(REMOVE_ITEM KVANT_CUDA_FLAGS -O3)          # the host's part, which no test runs either
             list(APPEND KVANT_CUDA_FLAGS -Ofc max -DKVANT_CUDA_CHECK)
         else()
             message(STATUS "KVANT_CUDA_CHECK: this nvcc has no --Ofast-compile, wanted CUDA 12.9 or later; compiled as always")
