@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """check_vulkan.py BUILD: the device "vulkan" on a software driver (lavapipe), or on what VK_DRIVER_FILES names.
 
-It owns: the op harness on reduced sizes (every op and weight type; sealed pages of a third of the formats, attention with every format as K
-or as V, as the commit id chooses, and the pairs that shaders take by name); the plain form of every shader by masked capabilities
+It owns: the op harness on reduced sizes (every op; products of the weight types that most files have and of half of the others, sealed pages of
+a third of the formats, attention with every format as K or as V, as the commit id chooses, and the pairs that shaders take by name); the plain form of every shader by masked capabilities
 (KVANT_VK_DISABLE); a lost device; models of tests/archs, some of them as the commit id chooses (KVANT_LONG=1: all cases); greedy ids of
 whole models beside the CPU's and, of the novella models, beside the recorded ones; the validation layer, core and synchronisation,
 on both forms; spirv-val on every shader of the build.  Without a Vulkan driver it says so and passes.
@@ -31,6 +31,7 @@ SMALL = "mul,add,bias,rows_copy,scale,softcap,attn_temp,swiglu,glu,gate_mul,gate
         "ssm_step,ssm_chunk"
 OWN = ["deepseek2", "falcon-h1", "gemma4-e", "gemma4-moe", "gpt-oss", "kimi-linear", "lfm2", "mamba2", "minimax-m2", "nemotron_h_moe", "phi3",
        "qwen35moe"]
+COMMON = ["F32", "BF16", "Q8_0", "Q6_K", "Q4_K", "MXFP4"]
 passed = failed = 0
 
 
@@ -72,14 +73,23 @@ def formats():
 
 
 def chosen_archs():
-    """The models with ops or layers that no other has, and a third of the rest: each takes seconds of a software driver."""
+    """Half of the models with ops or layers that no other has, and a third of the rest: each takes seconds of a software driver."""
     names = sorted(os.path.basename(p)[:-5] for p in glob.glob("tests/archs/*.json"))
-    return names if long() else OWN + some([name for name in names if name not in OWN], 3)
+    return names if long() else some(OWN, 2) + some([name for name in names if name not in OWN], 3)
+
+
+def chosen_types():
+    """A software driver compiles some twelve programs for each."""
+    with open("src/formats/weights/wtypes.def", encoding="utf-8") as f:
+        names = [n.upper() for n in re.findall(r"^KVANT_WTYPE\((\w+)\)", f.read(), re.M)]
+    check(set(COMMON) < set(names), f"weight types: {COMMON} are not all among {names}")
+    return COMMON + some([n for n in names if n not in COMMON], 2, 1)
 
 
 def ops():
     verify("ops", "--ops", SMALL)
-    verify("weights", "--ops", "embed,matmul,matmul_id")
+    verify("embed", "--ops", "embed")
+    verify("weights", "--ops", "matmul,matmul_id", "--formats", ",".join(chosen_types()))
 
 
 def archs():
