@@ -52,6 +52,7 @@ a 16-byte boundary. Kernels of the formats read rows at odd addresses.
 | DOT | (d/4 + 16) 2^-24 sum of the terms' magnitudes | roundings of a sum of d terms in 4 lanes or more |
 | QDOT | DOT and half a step of the quantised operand per term; for the integer kernels 1.5 to 2.5 % of the format's own squared error | 8-bit queries, 7-bit centroids, 16-bit weights |
 | NMSE(x) | x = squared error over squared size | sums of many terms in f32; 1e-5 for 16-bit tiles; attn by 8-bit queries: two roundings of step^2/12, twice, because few keys are averaged |
+| GAIN | with NMSE of 1e-5 or more: all values together 0.1 % too large or too small, or four deviations of what so many roundings add up to | roundings have no common sign: a wrong factor of 1 % is found where 8-bit values are allowed; in no report before 2026-11-28 |
 | STAT | bias within 4 standard errors, variance within 4 sqrt(2/n) of the theory | estimators (qjl1_256), over keys and over projections: tests/check_qjl.c |
 
 Not in the reports: many keys (2^20 QJL keys against 32 heads, every variant: tests/check_qjl.c), [planted faults](evidence/mutants.md) that

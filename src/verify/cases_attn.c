@@ -129,6 +129,7 @@ static void attn(vcase *c, const setup *t, const phase *p, int ask)
                                 .sinks = variants[t->variant].sinks ? vcase_normal(c, (size_t)t->h, 9) : NULL };
     vcase_about(c, "h %d/%d d %d/%d tail %d %s extreme %d", t->h, t->h_kv, t->d_k, t->d_v, t->tail,
                 t->compute ? "f32" : "auto", t->extreme);
+    c->alike = t->d_v;                  /* by a query's rounding all values of its head move together */
     vcase_run(c, &a, attn_limit(t));
     vscene_close(&s);
 }

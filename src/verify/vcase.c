@@ -59,6 +59,7 @@ int vcase_begin(vcase *c, int op, const char *shape, const char *subject)
     c->n_bufs = 0;
     c->op = op;
     c->ask = 0;
+    c->alike = 1;
     c->what[0] = 0;
     c->swap_from = c->swap_to = NULL;
     return 1;

@@ -60,7 +60,7 @@ typedef struct vcase {
     uint64_t key;
     vcase_buf bufs[VCASE_BUFFERS];
     int n_bufs;
-    int op, entry;
+    int op, entry, alike;               /* alike: values whose roundings come together; 1 */
     char what[96];                      /* more about the case, for failures */
     struct vcase_banks *banks;          /* encoded rows: vscene.c */
     atomic_int *next;                   /* of several jobs: the first case that none has taken; NULL: one job */

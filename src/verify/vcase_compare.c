@@ -1,5 +1,7 @@
 /* vcase_compare.c: see vcase_compare.h.  Limits and their reasons:
  *   NMSE   sum of squared differences over the reference's sum of squares; the class's number (ops.def)
+ *   GAIN   how much larger all values are than the reference's: where the NMSE leaves room for it, because values may be
+ *          rounded to few bits, at most .1 %, or four deviations of what as many such roundings add up to
  *   BF16   NMSE at most 1e-6: a sum in another order moves few values over a boundary of the rounding, by 2^-8 each
  *          (1e-10 measured on CPUs); values cut instead of rounded are 5e-6 away
  *   BOUND  a bound of rounding errors for every value, made by the generator; the error is given as a part of it
@@ -64,20 +66,36 @@ static int stray(const vcase_buf *b, const unsigned char *got)
     return count;
 }
 
-static void compare_nmse(const vcase_buf *b, const unsigned char *got, double limit, int i, vcase_verdict *v)
+/* dot: differences times the reference, of n values that the reference's squares, `sum`, are of. */
+static void compare_gain(double dot, double sum, double n, double limit, int i, vcase_verdict *v)
 {
-    double err = 0, sum = 0;
+    static const double FEW_BITS = 1e-5, LEAST = 1e-3, DEVIATIONS = 4;
+    const double gain = dot / sum, most = fmax(LEAST, DEVIATIONS * sqrt(limit / n));
+
+    if (limit >= FEW_BITS && sum > 0 && !(fabs(gain) <= most))
+        snprintf(v->text, sizeof v->text, "values of buffer %d are %.2g %% too %s, allowed %.2g %%", i, 100 * fabs(gain),
+                 gain > 0 ? "large" : "small", 100 * most);
+}
+
+static void compare_nmse(const vcase *c, const vcase_buf *b, const unsigned char *got, double limit, int i,
+                         vcase_verdict *v)
+{
+    double err = 0, sum = 0, dot = 0;
+    size_t n = 0;
 
     for (size_t k = 0; k < b->bytes / width(b); k++) {
         const double w = (double)value(b, b->at, k), g = (double)value(b, got, k);
 
+        n += !isnan(w);
         if (isnan(w) || w == g)             /* equal infinities too */
             sum += isnan(w) || isinf(w) ? 0 : w * w;
         else {
             err += (g - w) * (g - w);
             sum += w * w;
+            dot += (g - w) * w;
         }
     }
+    compare_gain(dot, sum, fmax(1.0, (double)n / c->alike), limit, i, v);
     const double nmse = sum > 0 ? err / sum : err;
     note(v, nmse, limit);
     if (!(nmse <= limit))
@@ -101,12 +119,13 @@ static void compare_bound(const vcase_buf *b, const unsigned char *got, int i, v
         snprintf(v->text, sizeof v->text, "error of %.3g times its bound in buffer %d", worst, i);
 }
 
-static void compare_floats(const vcase_buf *b, const unsigned char *got, double limit, int i, vcase_verdict *v)
+static void compare_floats(const vcase *c, const vcase_buf *b, const unsigned char *got, double limit, int i,
+                           vcase_verdict *v)
 {
     if (b->kind == VCASE_BOUND)
         compare_bound(b, got, i, v);
     else
-        compare_nmse(b, got, b->kind == VCASE_BF16 ? 1e-6 : limit, i, v);
+        compare_nmse(c, b, got, b->kind == VCASE_BF16 ? 1e-6 : limit, i, v);
     const int n = stray(b, got);
     if (n)
         snprintf(v->text, sizeof v->text, "%d values of buffer %d written that the reference leaves", n, i);
@@ -203,7 +222,7 @@ void vcase_compare(const vcase *c, double limit, vcase_verdict *v)
         if (b->kind == VCASE_ROWS)
             compare_rows(c, b, i, v);
         else if (b->kind != VCASE_INPUT)
-            compare_floats(b, got, limit, i, v);
+            compare_floats(c, b, got, limit, i, v);
         else if (differing(got, b->at, b->bytes))
             snprintf(v->text, sizeof v->text, "%zu of %zu bytes of buffer %d differ", differing(got, b->at, b->bytes),
                      b->bytes, i);
