@@ -59,6 +59,12 @@ static int64_t experts_of(const vk_device *d, const mm *p, size_t row_bytes)
     return n > 0 ? (p->w->n_expert + n - 1) / n : 0;
 }
 
+/* Rows of weights that begin at a word. */
+static int64_t whole_words(int64_t rows)
+{
+    return rows < 4 ? 4 : rows / 4 * 4;
+}
+
 /* Weight rows at a time: all, or windows of about the same size, of whole tiles, within what may be bound. */
 static int64_t window_of(const vk_device *d, const mm *p, size_t row_bytes)
 {
@@ -67,7 +73,7 @@ static int64_t window_of(const vk_device *d, const mm *p, size_t row_bytes)
     if (per >= all)
         return all;
     if (per < 128)
-        return per < 4 ? 4 : per / 4 * 4;                  /* whole words of weights */
+        return whole_words(per);
     const int64_t n = (all + per / 128 * 128 - 1) / (per / 128 * 128);
     return ((all + n - 1) / n + 127) / 128 * 128;
 }
@@ -156,7 +162,7 @@ static int run_w(vk_device *d, vk_list *l, const mm *p, const halves *h, int64_t
 
 int vk_halves_scales(vk_device *d, vk_weight *v, int64_t n_in, int64_t all, kvant_diag *diag)
 {
-    const int64_t window = vk_window_rows(d, v, all);
+    const int64_t fit = vk_window_rows(d, v, all), window = fit < all ? whole_words(fit) : all;
     vk_list *l;
     if (!d->caps.products)
         return KVANT_OK;
