@@ -60,15 +60,18 @@ static void multiply(const char *type, int n_in, int n_out)
             want[r * n_out + o] = sum_of(x + r * n_in, w + (size_t)o * (size_t)n_in, n_in);
 }
 
-/* 1.5 MB of halves where 0.5 MB are to be bound at once: three windows. */
-static void windows(void)
+/* 1.5 MB of halves where 0.5 MB are to be bound at once: three windows.  Of rows of 1022 bytes a window that takes all
+ * that fit would end within a word, and the scale of the next row would be that of other values: not of its last one. */
+static void windows(const char *type, int n_in)
 {
     check_fill_normal(w, MOST_OUT * MOST_IN, 1);
     check_fill_normal(x, ROWS * MOST_IN, 2);
-    multiply("Q8_0", MOST_IN, MOST_OUT);
+    for (int o = 1; o < MOST_OUT; o += 2)
+        w[o * n_in + n_in - 1] = 1000.0f;
+    multiply(type, n_in, MOST_OUT);
     const double error = check_nmse(got, want, ROWS * MOST_OUT);
-    CHECK(error <= 1e-6, "windows: error %g, wanted 1e-6", error);
-    CHECK(error > 1e-12, "windows: error %g: halves were not used", error);
+    CHECK(error <= 1e-6, "windows of %s: error %g, wanted 1e-6", type, error);
+    CHECK(error > 1e-12, "windows of %s: error %g: halves were not used", type, error);
 }
 
 /* Two of six experts at once; one without rows, one with more than a tile has. */
@@ -137,7 +140,8 @@ int main(void)
         printf("skipped: %s\n", diag.text);
         return check_end("check_vulkan_halves");
     }
-    windows();
+    windows("Q8_0", MOST_IN);
+    windows("F16", MOST_IN - 1);
     experts();
     ranges();
     dev->vt->close(dev);

@@ -1,7 +1,7 @@
 /* vcase_compare.c: see vcase_compare.h.  Limits and their reasons:
  *   NMSE   sum of squared differences over the reference's sum of squares; the class's number (ops.def)
- *   GAIN   how much larger all values are than the reference's: where the NMSE leaves room for it, because values may be
- *          rounded to few bits, at most .1 %, or four deviations of what as many such roundings add up to
+ *   GAIN   how much larger all values are than the reference's: where the NMSE leaves room for it, because values may
+ *          be rounded to few bits, at most .1 %, or four deviations of what as many such roundings add up to
  *   BF16   NMSE at most 1e-6: a sum in another order moves few values over a boundary of the rounding, by 2^-8 each
  *          (1e-10 measured on CPUs); values cut instead of rounded are 5e-6 away
  *   BOUND  a bound of rounding errors for every value, made by the generator; the error is given as a part of it
@@ -73,8 +73,8 @@ static void compare_gain(double dot, double sum, double n, double limit, int i, 
     const double gain = dot / sum, most = fmax(LEAST, DEVIATIONS * sqrt(limit / n));
 
     if (limit >= FEW_BITS && sum > 0 && !(fabs(gain) <= most))
-        snprintf(v->text, sizeof v->text, "values of buffer %d are %.2g %% too %s, allowed %.2g %%", i, 100 * fabs(gain),
-                 gain > 0 ? "large" : "small", 100 * most);
+        snprintf(v->text, sizeof v->text, "values of buffer %d are %.2g %% too %s, allowed %.2g %%", i,
+                 100 * fabs(gain), gain > 0 ? "large" : "small", 100 * most);
 }
 
 static void compare_nmse(const vcase *c, const vcase_buf *b, const unsigned char *got, double limit, int i,
