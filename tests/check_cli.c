@@ -177,6 +177,23 @@ static void test_option_errors(void)
     EXPECT(2, "takes no further words", "verify", "x");
 }
 
+/* As on a machine without a GPU, whatever this one has. */
+static void test_no_gpu(void)
+{
+    static const char *const hide[] = { "CUDA_VISIBLE_DEVICES", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "OCL_ICD_VENDORS" };
+
+    for (int i = 0; i < 4; i++)
+        setenv(hide[i], i ? "/no/such" : "", 1);
+    EXPECT(5, "-ngl 99: no GPU that this build can use", "run", "-m", DENSE, "-p", "x", "-ngl", "99");
+    EXPECT(5, "no GPU device is chosen", "run", "-m", DENSE, "-p", "x", "-ngl", "99", "--device", "cpu");
+    EXPECT_OK("run", "-m", DENSE, "-p", "x", "-n", "1", "--device", "auto");
+    CHECK(strstr(err, "device auto: not cuda: ") && strstr(err, "device auto: cpu\n"), "notes: %s", err);
+    EXPECT_OK("run", "-m", DENSE, "-p", "x", "-n", "1", "--device", "auto", "-ngl", "0");
+    CHECK(!strstr(err, "not cuda"), "-ngl 0 looks for no GPU: %s", err);
+    for (int i = 0; i < 4; i++)
+        unsetenv(hide[i]);
+}
+
 static void test_refused(void)
 {
     EXPECT(2, "fetch the GGUF file yourself", "run", "-hf", "org/model", "-p", "x");
@@ -189,7 +206,7 @@ static void test_refused(void)
     EXPECT(2, "wanted one of them", "run", "-m", DENSE, "--chat-template", "chatml", "--chat-template-file", "x");
     EXPECT(2, "not a Jinja template", "run", "-m", DENSE, "--chat-template-file", "LICENSE", "-p", "x");
     EXPECT(2, "wanted none", "run", "-m", DENSE, "--reasoning-format", "deepseek", "-p", "x");
-    EXPECT(5, "no GPU device is chosen", "run", "-m", DENSE, "-p", "x", "-ngl", "99");
+    test_no_gpu();
     EXPECT(5, "unknown; this build has", "run", "-m", DENSE, "-p", "x", "--device", "tpu");
     EXPECT_OK("run", "-m", DENSE, "-p", "x", "-ngl", "0", "-fa", "on", "-n", "1");
 }

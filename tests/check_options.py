@@ -40,7 +40,7 @@ POPULAR = [
     ("A", "--xtc-probability 0.1"), ("R", "--samplers top_k", "the field samplers"), ("A", "--reasoning-format none"),
     ("A", "--reasoning-format deepseek"), ("A", "--reasoning-budget 0"), ("A", "--tool-dialect hermes"),
     ("A", "-c 256"), ("A", "--ctx-size 256"), ("A", "-n 8"), ("A", "--n-predict 8"), ("A", "-np 2"), ("A", "--parallel 2"), ("A", "-ngl 0"),
-    ("A", "--n-gpu-layers auto"), ("R", "-ngl 99", "--device cuda"), ("A", "-dev cpu"), ("A", "-ctk q8_0"), ("A", "--cache-type-v q8_0"),
+    ("A", "--n-gpu-layers auto"), ("R", "-ngl 99 --device cpu", "--device cuda"), ("A", "-dev cpu"), ("A", "-ctk q8_0"), ("A", "--cache-type-v q8_0"),
     ("A", "--host 127.0.0.1"), ("A", "--port 0"), ("A", "-a name"), ("A", "--alias name"), ("A", "--api-key k"),
     ("A", "--slot-save-path DIR"), ("A", "--temp 0.5"), ("A", "--top-k 20"), ("A", "--top-p 0.9"), ("A", "--min-p 0.1"),
     ("A", "--repeat-penalty 1.1"), ("A", "--presence-penalty 0.5"), ("A", "--chat-template chatml"),

@@ -138,6 +138,11 @@ def forms():
     check(code == 5 and "numbered from 0" in text, f"device 77: exit {code}: {text}")
     code, text = generate("vulkan", DEMO, "-ub", "64", "-c", "256", KVANT_VK_DISABLE="bda,range:1")
     check(code == 2 and "this device binds at most 1.0 MiB" in text, f"range of 1 MiB: exit {code}: {text[-300:]}")
+    want, got = generate("cpu", "qwen3"), generate("auto", "qwen3", KVANT_VK_FORCE="gpu", CUDA_VISIBLE_DEVICES="")
+    check(want[0] == 0 and got == want, f"device auto, a software driver taken for a GPU: {got} is not {want}")
+    for env, name in (({"KVANT_VK_FORCE": "gpu"}, "vulkan"), ({"OCL_ICD_VENDORS": "/no/such"}, "cpu")):
+        code, text = run("run", "--device", "auto", "-m", f"{TINY}/qwen3.gguf", "-n", "1", "-p", "Once", CUDA_VISIBLE_DEVICES="", **env)
+        check(code == 0 and f"device auto: {name}\n" in text, f"device auto, {env}: exit {code}: {text[-600:]}")
     code, text = generate("vulkan", "qwen3", KVANT_VK_DISABLE="device:4")
     check(code == 5 and "the device was lost" in text, f"lost device: exit {code}: {text[-300:]}")
 

@@ -15,6 +15,9 @@ struct kvant_device;
 typedef void (*device_see)(void *ctx, const char *name, struct kvant_device *dev, const char *why);
 void each_device(device_see see, void *ctx);
 
+/* Puts a device's name in place of --device auto; the same for -ngl without --device, which wants a GPU. */
+int choose_device(opts *o, kvant_diag *diag);
+
 /* -m FILE or the first positional argument; KVANT_EINVAL when there is neither or both. */
 int model_path(const opts *o, const char **path, kvant_diag *diag);
 int open_model(const opts *o, kvant_model **m, kvant_diag *diag);

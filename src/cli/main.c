@@ -89,7 +89,8 @@ static int run_command(int cmd, int argc, char **argv, kvant_diag *diag)
         list_devices(stdout);
         goto done;
     }
-    if (opt_str(&o, OPT_TRACE))
+    code = choose_device(&o, diag);
+    if (code == KVANT_OK && opt_str(&o, OPT_TRACE))
         code = trace_open(opt_str(&o, OPT_TRACE), diag);
     if (code == KVANT_OK)
         code = command_at(cmd)->run(&o, diag);

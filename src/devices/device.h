@@ -61,6 +61,8 @@ typedef struct kvant_device_vt {
     int pass_many;
     /* A pass costs as much as one of the next multiple of this many tokens; 0: nobody measured. */
     int pass_grain;
+    /* Optional (NULL: no).  Whether this is the CPU: a software driver. */
+    int (*is_software)(const kvant_device *d);
 } kvant_device_vt;
 
 enum { KVANT_PASS_TOKENS = 512, KVANT_MANY_SEQS = 16 };

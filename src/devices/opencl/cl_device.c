@@ -47,6 +47,12 @@ static int rank_of(const cl_device *d, cl_device_id id)
     return type & CL_TYPE_GPU ? 0 : type & CL_TYPE_CPU ? 2 : 1;
 }
 
+static int opencl_is_software(const kvant_device *base)
+{
+    const cl_device *d = (const cl_device *)base;
+    return (number_of(d, d->id, CL_DEVICE_TYPE) & CL_TYPE_CPU) != 0;
+}
+
 static int list_devices(const cl_device *d, cl_device_id *out)
 {
     cl_platform platforms[MAX_PLATFORMS];
@@ -166,6 +172,7 @@ const kvant_device_vt kvant_device_opencl = {
     .open = opencl_open,
     .close = opencl_close,
     .describe = opencl_describe,
+    .is_software = opencl_is_software,
     .alloc = cl_alloc,
     .free = cl_free,
     .copy_in = cl_copy_in,

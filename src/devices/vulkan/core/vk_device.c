@@ -10,6 +10,11 @@ enum { MAX_GPUS = 64 };
 
 extern const kvant_device_vt kvant_device_vulkan;          /* at the end; named in devices.def */
 
+static int vulkan_is_software(const kvant_device *base)
+{
+    return ((const vk_device *)base)->caps.software;
+}
+
 int vk_check(vk_device *d, VkResult r, const char *what, kvant_diag *diag)
 {
     if (r == VK_SUCCESS)
@@ -412,5 +417,6 @@ const kvant_device_vt kvant_device_vulkan = {
     .sync = vulkan_sync,
     .weight_make = vk_weight_make,
     .time = vk_time,
+    .is_software = vulkan_is_software,
     .pass_grain = 128, /* rows of a tile of products; by that, not measured */
 };
