@@ -61,7 +61,7 @@ static void multiply(const char *type, int n_in, int n_out)
 }
 
 /* 1.5 MB of halves where 0.5 MB are to be bound at once: three windows.  Of rows of 1022 bytes a window that takes all
- * that fit would end within a word, and the scale of the next row would be that of other values: not of its last one. */
+ * that fit would end within a word, and the scale of the next row would be that of other values: not of its last. */
 static void windows(const char *type, int n_in)
 {
     check_fill_normal(w, MOST_OUT * MOST_IN, 1);
