@@ -43,7 +43,7 @@ States of an op, for one shape class and one format, pair or weight type: `verif
 reference within the class; `supported`: the device says that it would execute it, and it was not tried; `unsupported`: the device
 refuses it. A case also holds to: NaN around every buffer and in every gap stays (nothing written outside), inputs unchanged, n = 0
 writes nothing, the same bits again, recorded under a key, and replayed. Shape class `unaligned`: all buffers start 4 bytes behind
-a 16-byte boundary. Kernels of the formats read rows at odd addresses.
+a 16-byte boundary; a software driver runs these once. Kernels of the formats read rows at odd addresses.
 
 | class | the largest error allowed | reason |
 |---|---|---|
