@@ -54,33 +54,50 @@ static int shows_portability(void)
     return 0;
 }
 
-int vk_api_open(vk_api *api, kvant_diag *diag)
-{
-    PFN_vkEnumerateInstanceVersion version_of;
-    PFN_vkCreateInstance create;
-    VkResult r;
+/* Kept like the loader: with the last instance drivers are unloaded, and may not give everything back.  On an H200
+ * check_archs, which opens a device many times, found no driver any more from some time on (code -9). */
+static VkInstance instance;
+static uint32_t version = VK_API_VERSION_1_0;              /* of the loader */
 
-    memset(api, 0, sizeof *api);
-    KVANT_TRY(loader_open(diag));
-    version_of = (PFN_vkEnumerateInstanceVersion)get_proc(NULL, "vkEnumerateInstanceVersion");
-    create = (PFN_vkCreateInstance)get_proc(NULL, "vkCreateInstance");
-    api->version = VK_API_VERSION_1_0;
-    if (version_of)
-        version_of(&api->version);
-    if (!create || api->version < VK_API_VERSION_1_1)
-        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: loader of version 1.0, wanted 1.1 or more");
-    const VkApplicationInfo app = { .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO, .pApplicationName = "kvant",
-                                    .apiVersion = api->version < VK_API_VERSION_1_2 ? VK_API_VERSION_1_1
-                                                                                    : VK_API_VERSION_1_2 };
+static int make_instance(PFN_vkCreateInstance create, kvant_diag *diag)
+{
     static const char *const more[] = { PORTABILITY };
+    const VkApplicationInfo app = { .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO, .pApplicationName = "kvant",
+                                    .apiVersion = version < VK_API_VERSION_1_2 ? VK_API_VERSION_1_1
+                                                                               : VK_API_VERSION_1_2 };
     const int portability = shows_portability();
     const VkInstanceCreateInfo info = { .sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &app,
                                         .flags = portability ? ENUMERATE_PORTABILITY : 0,
                                         .enabledExtensionCount = portability ? 1 : 0,
                                         .ppEnabledExtensionNames = more };
-    r = create(&info, NULL, &api->instance);
-    if (r != VK_SUCCESS)
-        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: no Vulkan driver on this machine (code %d)", (int)r);
+    const VkResult r = create(&info, NULL, &instance);
+    if (r == VK_SUCCESS)
+        return KVANT_OK;
+    instance = VK_NULL_HANDLE;
+    return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: no Vulkan driver on this machine (code %d)", (int)r);
+}
+
+static int instance_open(kvant_diag *diag)
+{
+    if (instance)
+        return KVANT_OK;
+    const PFN_vkEnumerateInstanceVersion version_of =
+        (PFN_vkEnumerateInstanceVersion)get_proc(NULL, "vkEnumerateInstanceVersion");
+    const PFN_vkCreateInstance create = (PFN_vkCreateInstance)get_proc(NULL, "vkCreateInstance");
+    if (version_of)
+        version_of(&version);
+    if (!create || version < VK_API_VERSION_1_1)
+        return kvant_fail(diag, KVANT_EDEVICE, "device vulkan: loader of version 1.0, wanted 1.1 or more");
+    return make_instance(create, diag);
+}
+
+int vk_api_open(vk_api *api, kvant_diag *diag)
+{
+    memset(api, 0, sizeof *api);
+    KVANT_TRY(loader_open(diag));
+    KVANT_TRY(instance_open(diag));
+    api->instance = instance;
+    api->version = version;
 #define VK_FUNCTION_LOAD(name)                                                                                        \
     api->name = (PFN_vk##name)get_proc(api->instance, "vk" #name);                                                    \
     if (!api->name)                                                                                                   \
@@ -112,11 +129,4 @@ int vk_api_device(vk_api *api, VkDevice device, int addresses, kvant_diag *diag)
         api->GetBufferDeviceAddress =
             (PFN_vkGetBufferDeviceAddress)api->GetDeviceProcAddr(device, "vkGetBufferDeviceAddressKHR");
     return api->GetBufferDeviceAddress ? KVANT_OK : missing("GetBufferDeviceAddress", diag);
-}
-
-void vk_api_close(vk_api *api)
-{
-    if (api->instance && api->DestroyInstance)
-        api->DestroyInstance(api->instance, NULL);
-    memset(api, 0, sizeof *api);
 }

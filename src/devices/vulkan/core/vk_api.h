@@ -8,7 +8,7 @@
 #include "kvant/error.h"
 
 #define VK_INSTANCE_FUNCTIONS(X)                                                                                      \
-    X(DestroyInstance) X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2)      \
+    X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2)                         \
     X(GetPhysicalDeviceMemoryProperties) X(GetPhysicalDeviceQueueFamilyProperties)                                    \
     X(EnumerateDeviceExtensionProperties) X(CreateDevice) X(GetDeviceProcAddr)
 
@@ -61,10 +61,9 @@ typedef struct vk_api {
 } vk_api;
 #undef VK_FUNCTION_MEMBER
 
-/* Opens the loader and makes an instance; KVANT_EDEVICE with one line where there is none. */
+/* Opens the loader and makes an instance, once for a process; KVANT_EDEVICE with one line where there is none. */
 int vk_api_open(vk_api *api, kvant_diag *diag);
 /* Fills the functions of a device; addresses: also GetBufferDeviceAddress. */
 int vk_api_device(vk_api *api, VkDevice device, int addresses, kvant_diag *diag);
-void vk_api_close(vk_api *api);
 
 #endif

@@ -199,7 +199,6 @@ static void vulkan_close(kvant_device *base)
             d->api.DestroyFence(d->dev, d->fence, NULL);
         d->api.DestroyDevice(d->dev, NULL);
     }
-    vk_api_close(&d->api);
     kvant_free(d->blocks);
     kvant_free(d);
 }
