@@ -14,9 +14,10 @@
 
 enum { MAX_ARGS = 64, OUT_CAP = 1 << 20 };
 
-#define DENSE  "tests/golden/tiny/llama.gguf"
-#define QWEN3  "tests/golden/tiny/qwen3.gguf"
-#define HYBRID "tests/golden/tiny/qwen35.gguf"
+#define DENSE   "tests/golden/tiny/llama.gguf"
+#define EXPERTS "tests/golden/tiny/qwen3moe.gguf"
+#define QWEN3   "tests/golden/tiny/qwen3.gguf"
+#define HYBRID  "tests/golden/tiny/qwen35.gguf"
 
 static char program[512], work[64], file_out[128], file_err[128];
 static char *out, *err; /* what the last run printed, NUL-terminated */
@@ -569,19 +570,26 @@ static void test_inspect_plan(void)
     EXPECT_OK("plan", HYBRID);
 }
 
-static double plan_scratch(const char *device, const char *sequences, const char *ubatch)
+static double plan_scratch(const char *model, const char *device, const char *sequences, const char *ubatch)
 {
-    EXPECT_JSON("plan", DENSE, "--device", device, "-np", sequences, "-ub", ubatch, "-c", "64", "--json");
+    EXPECT_JSON("plan", model, "--device", device, "-np", sequences, "-ub", ubatch, "-c", "64", "--json");
     return json_num(out, "rows.0.scratch");
 }
 
-/* Tokens of a pass where -ub is not given, or 0: 512, and 2048 on CUDA for many sequences. */
+/* Tokens of a pass where -ub is not given, or 0: 512, and 2048 on CUDA for many sequences or experts. */
 static void test_pass_tokens(void)
 {
-    CHECK(plan_scratch("cpu", "16", "0") == plan_scratch("cpu", "16", "512"), "cpu, 16 sequences");
-    CHECK(plan_scratch("cuda:1", "15", "0") == plan_scratch("cuda", "15", "512"), "cuda, 15 sequences");
-    CHECK(plan_scratch("cuda:1", "16", "0") == plan_scratch("cuda", "16", "2048"), "cuda, 16 sequences");
-    CHECK(plan_scratch("cuda", "16", "2048") > plan_scratch("cuda", "16", "512"), "more tokens, no more scratch");
+    static const struct { const char *model, *device, *sequences, *like; } list[] = {
+        { DENSE, "cpu", "16", "512" },    { DENSE, "cuda:1", "15", "512" }, { DENSE, "cuda:1", "16", "2048" },
+        { EXPERTS, "cuda", "1", "2048" }, { EXPERTS, "cpu", "1", "512" },
+    };
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+        CHECK(plan_scratch(list[i].model, list[i].device, list[i].sequences, "0") ==
+                  plan_scratch(list[i].model, list[i].device, list[i].sequences, list[i].like),
+              "%s, %s, %s sequences: not as with %s tokens", list[i].model, list[i].device, list[i].sequences,
+              list[i].like);
+    CHECK(plan_scratch(DENSE, "cuda", "16", "2048") > plan_scratch(DENSE, "cuda", "16", "512"),
+          "more tokens, no more scratch");
 }
 
 /* The report of several jobs is that of one. */

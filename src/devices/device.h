@@ -56,8 +56,8 @@ typedef struct kvant_device_vt {
     uint64_t (*replayed)(const kvant_device *d);
     /* submit computes on the thread that calls it, one step after another, and records nothing. */
     int on_caller;
-    /* Tokens of a pass, where nobody asks for a number and the engine has KVANT_MANY_SEQS sequences or more; 0: as with
-     * few, KVANT_PASS_TOKENS. */
+    /* Tokens of a pass, where nobody asks for a number and the engine has KVANT_MANY_SEQS sequences or more, or the
+     * model experts, whose weights each pass reads for few tokens each; 0: KVANT_PASS_TOKENS, as elsewhere. */
     int pass_many;
     /* A pass costs as much as one of the next multiple of this many tokens; 0: nobody measured. */
     int pass_grain;

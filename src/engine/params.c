@@ -39,9 +39,11 @@ static int state_type_of(const char *name)
 }
 
 /* Tokens of a pass where nobody asks for a number. */
-static int pass_tokens(const kvant_engine_params *p, const kvant_device_vt *vt)
+static int pass_tokens(const kvant_model *m, const kvant_engine_params *p, const kvant_device_vt *vt)
 {
-    return vt->pass_many && p->max_seqs >= KVANT_MANY_SEQS ? vt->pass_many : KVANT_PASS_TOKENS;
+    const int many = p->max_seqs >= KVANT_MANY_SEQS || m->hp.n_expert > 0;
+
+    return vt->pass_many && many ? vt->pass_many : KVANT_PASS_TOKENS;
 }
 
 int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_engine_params *out, kvant_diag *diag)
@@ -58,7 +60,7 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
     p.n_ctx = p.n_ctx ? p.n_ctx : m->hp.n_ctx_train;
     p.max_seqs = p.max_seqs ? p.max_seqs : 1;
     KVANT_TRY(kvant_device_find(p.device, &vt, &index, diag));
-    p.n_ubatch = p.n_ubatch ? p.n_ubatch : pass_tokens(&p, vt);
+    p.n_ubatch = p.n_ubatch ? p.n_ubatch : pass_tokens(m, &p, vt);
     p.kv_tail = p.kv_tail < 0 ? KVANT_PAGE : p.kv_tail;
     KVANT_TRY(engine_in_range("threads", p.threads, 0, 256, diag));
     KVANT_TRY(engine_in_range("context size", p.n_ctx, 1, big, diag));
