@@ -46,8 +46,8 @@ kvant_label(cpu)        # ./dev masked runs them again on a lower rung of the CP
 
 # The longest begin first, in this order, so that a clone that has never run does not wait for one of them with the other
 # cores idle.  Seconds on two cores, with no cache of a driver filled; of the others, ctest remembers what it measured.
-set(KVANT_LONGEST check_vulkan_archs 100 check_vulkan_ops 90 check_metal_attn 100 check_metal_weights 100 check_vulkan_forms 95
-    check_vulkan_plain 90 check_vulkan_caches 85 check_vulkan_attn 75 check_vulkan_profiles 70 check_metal_caches 60
+set(KVANT_LONGEST check_vulkan_archs 100 check_metal_attn 100 check_metal_weights 100 check_vulkan_forms 95
+    check_vulkan_ops 90 check_vulkan_plain 90 check_vulkan_caches 85 check_vulkan_attn 75 check_vulkan_profiles 70 check_metal_caches 60
     check_add_format 60 check_engine 52 check_variants 48 check_vulkan_golden 35 check_serve_http 34 check_serve_load 34
     check_metal_models 28 check_add_weight 28 check_metal_ops 24 check_howto 21 check_archs 19 check_make_golden 18
     check_opencl_caches 17 check_vulkan_layers 15 check_kernels 15 check_opencl_weights 14 check_vulkan_models 14

@@ -14,7 +14,7 @@ static double spread(rng *r)
 }
 
 /* A session of which nothing but the measurement is looked at. */
-static void open(kvant_session *s, kvant_engine *e)
+static void begin(kvant_session *s, kvant_engine *e)
 {
     memset(s, 0, sizeof *s);
     memset(e, 0, sizeof *e);
@@ -42,7 +42,7 @@ static void check_under_target(void)
     double sum = 0.0;
     int over = 0, n = 0;
 
-    open(&s, &e);
+    begin(&s, &e);
     for (int i = 0; i < STEPS; i++) {
         const double ms = step(&s, &r, SEQS, i % 3 == 0 ? pace_tokens(&s) : 0);
         if (i % 3 != 0 || i < LEARNED)
@@ -61,7 +61,7 @@ static void check_limits(void)
     static kvant_engine e;
     rng r = { 9 };
 
-    open(&s, &e);
+    begin(&s, &e);
     CHECK(pace_tokens(&s) == 512, "nothing measured: %d, wanted a pass", pace_tokens(&s));
     for (int i = 0; i < LEARNED; i++)
         step(&s, &r, 0, 1024);

@@ -159,7 +159,7 @@ typedef struct kvant_engine_params {
     int n_ctx;                     /* most tokens of one sequence; 0: the model's training context */
     int max_seqs;                  /* sequences that may live at once; 0: 1 */
     int n_ubatch;                  /* tokens per device pass, rounded up to a multiple of 64; 0: 512, on CUDA
-                                    * 2048 for 16 sequences or more, or experts */
+                                    * 2048 for 16 sequences or more and for mixtures of experts */
     int64_t pool_tokens;           /* KV pool in tokens; 0: max_seqs * n_ctx */
     const char *type_k, *type_v;   /* formats; NULL: "f16" */
     const char *type_layers;       /* "0-1=f16,6=turbo3,7=q8_0:tbq4_0" (K:V) or NULL */

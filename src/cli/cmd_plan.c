@@ -184,7 +184,7 @@ static int plan_all(planner *l, kvant_diag *diag)
 {
     range r;
 
-    KVANT_TRY(params_from_opts(l->o, &l->p, diag));
+    params_from_opts(l->o, &l->p);
     l->p.max_seqs = (int)opt_int(l->o, OPT_PARALLEL);
     l->memory = opt_given(l->o, OPT_MEMORY) ? opt_int(l->o, OPT_MEMORY) : memory_available();
     KVANT_TRY(open_model(l->o, &l->m, diag));

@@ -111,7 +111,7 @@ static int open_part(void *user, const char *path, server_parts *parts, kvant_di
     kvant_engine_params *p = &parts->params;
 
     KVANT_TRY(open_model_at(o, path, &parts->model, diag));
-    KVANT_TRY(params_from_opts(o, p, diag));
+    params_from_opts(o, p);
     p->max_seqs = parallel_of(o);
     p->logits_rows = p->max_seqs + 64; /* a page of them for the prompts of echo with logprobs */
     p->snapshots = opt_flag(o, OPT_NO_PREFIX_CACHE) ? 0 : (int)opt_int(o, OPT_SNAPSHOTS);

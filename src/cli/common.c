@@ -17,8 +17,7 @@ enum { MAX_TEXT = 1 << 30 };
 
 /* ---- devices ---- */
 
-/* Number `index` of a kind; 0: there is none. */
-static int see_one(const kvant_device_vt *vt, int index, const char *name, device_see see, void *ctx)
+int one_device(const kvant_device_vt *vt, int index, const char *name, device_see see, void *ctx)
 {
     const kvant_device_config cfg = { 0, index };
     kvant_device *d = NULL;
@@ -40,7 +39,7 @@ void each_device(device_see see, void *ctx)
         for (int index = 0; index < (i ? 64 : 1); index++) {
             const kvant_device_vt *vt = kvant_devices_at(i);
             snprintf(name, sizeof name, i ? "%s:%d" : "%s", vt->name, index);
-            if (!see_one(vt, index, name, see, ctx))
+            if (!one_device(vt, index, name, see, ctx))
                 break;
         }
 }
@@ -145,20 +144,9 @@ static int has(const opts *o, int id)
     return opt_takes(opt_at(id), o->cmd);
 }
 
-static int check_offload(const opts *o, kvant_diag *diag)
-{
-    const char *ngl = opt_str(o, OPT_NGL);
-
-    if (strcmp(ngl, "0") != 0 && strcmp(ngl, "auto") != 0 && strcmp(opt_str(o, OPT_DEVICE), "cpu") == 0)
-        return kvant_fail(diag, KVANT_EDEVICE, "%s %.20s: no GPU device is chosen; wanted 0 or auto, or --device cuda",
-                          opt_origin(o, OPT_NGL), ngl);
-    return KVANT_OK;
-}
-
-int params_from_opts(const opts *o, kvant_engine_params *p, kvant_diag *diag)
+void params_from_opts(const opts *o, kvant_engine_params *p)
 {
     *p = kvant_engine_defaults();
-    KVANT_TRY(check_offload(o, diag));
     p->device = opt_str(o, OPT_DEVICE);
     p->compute = opt_is(o, OPT_COMPUTE, "f32") ? KVANT_COMPUTE_F32 : KVANT_COMPUTE_AUTO;
     p->type_layers = opt_str(o, OPT_CTL);
@@ -180,7 +168,6 @@ int params_from_opts(const opts *o, kvant_engine_params *p, kvant_diag *diag)
         p->kv_tail = (int)opt_int(o, OPT_TAIL);
         p->encoder = encoder_of(opt_str(o, OPT_ENCODER));
     }
-    return KVANT_OK;
 }
 
 /* ---- memory ---- */

@@ -12,10 +12,14 @@ void list_devices(FILE *f);
 
 /* Every device of this build and machine: dev is open for the call, or NULL, and then why says what is wrong. */
 struct kvant_device;
+struct kvant_device_vt;
 typedef void (*device_see)(void *ctx, const char *name, struct kvant_device *dev, const char *why);
 void each_device(device_see see, void *ctx);
+/* Number `index` of a kind, called `name`; 0: there is none, which is shown of number 0 only. */
+int one_device(const struct kvant_device_vt *vt, int index, const char *name, device_see see, void *ctx);
 
-/* Puts a device's name in place of --device auto; the same for -ngl without --device, which wants a GPU. */
+/* Puts a device's name in place of --device auto, and where -ngl wants a GPU and no device is named.  Once, before the
+ * command: -ngl is looked at nowhere else.  KVANT_EDEVICE: no GPU, or -ngl with --device cpu. */
 int choose_device(opts *o, kvant_diag *diag);
 
 /* -m FILE or the first positional argument; KVANT_EINVAL when there is neither or both. */
@@ -25,7 +29,7 @@ int open_model_at(const opts *o, const char *path, kvant_model **m, kvant_diag *
 
 /* Engine parameters from the options of o->cmd (those that the command has).  Cache formats only where the
  * command takes a single pair. */
-int params_from_opts(const opts *o, kvant_engine_params *p, kvant_diag *diag);
+void params_from_opts(const opts *o, kvant_engine_params *p);
 /* Threads that 0 and -1 stand for. */
 int threads_of(int64_t given);
 

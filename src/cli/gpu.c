@@ -6,32 +6,34 @@
 #include "cli/common.h"
 #include "devices/device.h"
 
-/* The first device of a kind, unless it is the CPU again; the loaders put software drivers last. */
-static int is_gpu(const kvant_device_vt *vt)
+/* Notes why a device is no GPU; ctx: whether it is one. */
+static void look(void *ctx, const char *name, kvant_device *d, const char *why)
 {
-    const kvant_device_config cfg = { 0, 0 };
-    kvant_device *d = NULL;
-    kvant_diag diag = { "" };
+    const int software = d && d->vt->is_software && d->vt->is_software(d);
     char about[256];
 
-    if (vt->open(&cfg, &d, &diag) != KVANT_OK) {
-        log_msg(LOG_INFO, "device auto: not %s: %s", vt->name, diag.text);
-        return 0;
-    }
-    const int gpu = !vt->is_software || !vt->is_software(d);
-    vt->describe(d, about, sizeof about);
-    vt->close(d);
-    if (!gpu)
-        log_msg(LOG_INFO, "device auto: not %s: %s is no GPU", vt->name, about);
-    return gpu;
+    *(int *)ctx = d && !software;
+    if (!d)
+        log_msg(LOG_INFO, "device auto: not %s: %s", name, why);
+    if (!software)
+        return;
+    d->vt->describe(d, about, sizeof about);
+    log_msg(LOG_INFO, "device auto: not %s: %s is no GPU", name, about);
 }
 
-/* In the order of devices.def: what is fastest where several reach one GPU comes first.  NULL: none. */
+/* Of each kind the first, because loaders put software drivers last; kinds in the order of devices.def: what is fastest
+ * where several reach one GPU comes first.  NULL: none. */
 static const char *find_gpu(void)
 {
-    for (int i = 0; i < kvant_devices_count(); i++)
-        if (strcmp(kvant_devices_at(i)->name, "cpu") != 0 && is_gpu(kvant_devices_at(i)))
-            return kvant_devices_at(i)->name;
+    int gpu = 0;
+
+    for (int i = 0; i < kvant_devices_count(); i++) {
+        const kvant_device_vt *vt = kvant_devices_at(i);
+        if (strcmp(vt->name, "cpu") != 0)
+            one_device(vt, 0, vt->name, look, &gpu);
+        if (gpu)
+            return vt->name;
+    }
     return NULL;
 }
 
@@ -54,11 +56,16 @@ static int wanted(const opts *o)
 
 int choose_device(opts *o, kvant_diag *diag)
 {
-    const int takes = opt_takes(opt_at(OPT_DEVICE), o->cmd), named = opt_given(o, OPT_DEVICE), want = wanted(o);
+    const int named = opt_given(o, OPT_DEVICE), want = wanted(o);
 
-    if (takes && !named && want == ANY)
+    if (!opt_takes(opt_at(OPT_DEVICE), o->cmd))
+        return KVANT_OK;
+    if (named && want == A_GPU && opt_is(o, OPT_DEVICE, "cpu"))
+        return kvant_fail(diag, KVANT_EDEVICE, "%s %.20s: no GPU device is chosen; wanted 0 or auto, or --device cuda",
+                          opt_origin(o, OPT_NGL), opt_str(o, OPT_NGL));
+    if (!named && want == ANY)
         hint();
-    if (!takes || (named ? !opt_is(o, OPT_DEVICE, "auto") : want != A_GPU))
+    if (named ? !opt_is(o, OPT_DEVICE, "auto") : want != A_GPU)
         return KVANT_OK;
     const char *gpu = want == NO_GPU ? NULL : find_gpu();
     if (!gpu && want == A_GPU)

@@ -52,7 +52,7 @@ int kvant_device_find(const char *name, const kvant_device_vt **vt, int *index, 
 
     if (colon && (end == colon + 1 || *end || v < 0 || v > 255))
         return kvant_fail(diag, KVANT_EDEVICE, "device %.40s: index must be 0 to 255", name);
-    *index = (int)v;
+    *index = colon ? (int)v : *index;
     *vt = named(name);
     if (*vt)
         return KVANT_OK;
@@ -64,9 +64,7 @@ int kvant_device_open(const char *name, const kvant_device_config *cfg, kvant_de
 {
     kvant_device_config c = cfg ? *cfg : (kvant_device_config){ 0 };
     const kvant_device_vt *vt;
-    int index;
 
-    KVANT_TRY(kvant_device_find(name, &vt, &index, diag));
-    c.index = strchr(name, ':') ? index : c.index;
+    KVANT_TRY(kvant_device_find(name, &vt, &c.index, diag));
     return vt->open(&c, out, diag);
 }

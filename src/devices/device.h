@@ -57,9 +57,9 @@ typedef struct kvant_device_vt {
     /* submit computes on the thread that calls it, one step after another, and records nothing. */
     int on_caller;
     /* Tokens of a pass, where nobody asks for a number and the engine has KVANT_MANY_SEQS sequences or more, or the
-     * model experts, whose weights each pass reads for few tokens each; 0: KVANT_PASS_TOKENS, as elsewhere. */
+     * model has experts, whose weights every pass reads again; 0: KVANT_PASS_TOKENS, as elsewhere. */
     int pass_many;
-    /* A pass costs as much as one of the next multiple of this many tokens; 0: nobody measured. */
+    /* A pass costs as much as one of the next multiple of this many tokens; 0: no such number is known. */
     int pass_grain;
     /* Optional (NULL: no).  Whether this is the CPU: a software driver. */
     int (*is_software)(const kvant_device *d);
@@ -73,7 +73,8 @@ struct kvant_device { const kvant_device_vt *vt; };
 
 int kvant_devices_count(void);
 const kvant_device_vt *kvant_devices_at(int i);
-/* The device of a name such as "cpu" or "cuda:1", and its index; KVANT_EDEVICE with the reason and the known names. */
+/* The device of a name such as "cpu" or "cuda:1", and its index, which stays as it is where the name has none.
+ * KVANT_EDEVICE with the reason and the known names. */
 int kvant_device_find(const char *name, const kvant_device_vt **vt, int *index, kvant_diag *diag);
 /* Opens by name; errors as above, and the device's own. */
 int kvant_device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag);

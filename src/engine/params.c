@@ -51,7 +51,7 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
     kvant_engine_params p = *in;
     const int big = 1 << 24;
     const kvant_device_vt *vt;
-    int index;
+    int index = 0;
 
     p.device = p.device ? p.device : "cpu";
     p.type_k = p.type_k ? p.type_k : "f16";

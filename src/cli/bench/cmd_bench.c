@@ -249,7 +249,7 @@ static int run_sweep(bench *b, sweep *s, kvant_diag *diag)
     progress pr;
     int64_t done = 0, engines = (int64_t)s->n_pairs * s->threads.n * s->ubatch.n * s->batch.n;
 
-    KVANT_TRY(params_from_opts(b->o, &p, diag));
+    params_from_opts(b->o, &p);
     p.n_ctx = b->n_ctx;
     p.max_seqs = b->parallel;
     progress_start(&pr, "bench", engines * b->n_tests * opt_int(b->o, OPT_REPS));

@@ -158,7 +158,7 @@ static int run_config(kl_run *r, const kl_config *c, kl_result *s, kvant_diag *d
     kvant_engine_params p;
     char bar[96];
 
-    KVANT_TRY(params_from_opts(r->o, &p, diag));
+    params_from_opts(r->o, &p);
     p.type_k = c->pair.k;
     p.type_v = c->pair.v;
     p.kv_tail = c->tail;
@@ -240,7 +240,7 @@ static int run_base(kl_run *r, eval_stored *stored, kvant_diag *diag)
     kvant_engine_params p;
     int path = opt_is(r->o, OPT_KL_BASE_PATH, "decode") ? PATH_DECODE : PATH_PREFILL;
 
-    KVANT_TRY(params_from_opts(r->o, &p, diag));
+    params_from_opts(r->o, &p);
     p.type_layers = NULL; /* the base is the same format in every layer, */
     p.state_type = "f32"; /* with exact recurrent states */
     p.type_k = p.type_v = kvant_format_find(opt_str(r->o, OPT_KL_BASE))->name;

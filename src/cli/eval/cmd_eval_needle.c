@@ -237,7 +237,7 @@ static int run_pair(needle *n, const kv_pair *pair, kvant_diag *diag)
     kvant_engine_params p;
     int code;
 
-    KVANT_TRY(params_from_opts(n->o, &p, diag));
+    params_from_opts(n->o, &p);
     p.type_k = pair->k;
     p.type_v = pair->v;
     p.n_ctx = n->max_length + n->max_length / 32 + 2 * ANSWER_TOKENS;

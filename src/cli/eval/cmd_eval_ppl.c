@@ -66,7 +66,7 @@ static int ppl_paths(const opts *o, kvant_model *m, const eval_text *t, ppl_run 
     int paths[2], n = eval_paths(o, paths), json = opt_flag(o, OPT_JSON);
     jsonw w;
 
-    KVANT_TRY(params_from_opts(o, &p, diag));
+    params_from_opts(o, &p);
     jsonw_init(&w);
     jsonw_object(&w);
     jsonw_kstr(&w, "model", kvant_model_get_info(m)->desc);

@@ -83,8 +83,7 @@ int cmd_imatrix(const opts *o, kvant_diag *diag)
     KVANT_TRY(open_model(o, &m, diag));
     term_catch_interrupt();
     int rc = eval_text_open(o, m, &t, diag);
-    if (rc == KVANT_OK)
-        rc = params_from_opts(o, &p, diag);
+    params_from_opts(o, &p);
     if (rc == KVANT_OK) {
         p.n_ctx = t.n_ctx;
         p.max_seqs = 1;

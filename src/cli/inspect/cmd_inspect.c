@@ -120,7 +120,7 @@ static int show_program(inspect *s, kvant_diag *diag)
     char *text = NULL;
     int code;
 
-    KVANT_TRY(params_from_opts(s->o, &p, diag));
+    params_from_opts(s->o, &p);
     KVANT_TRY(open_model(s->o, &m, diag));
     if (p.n_ctx == 0) /* the program does not depend on the context: a small one loads at once */
         p.n_ctx = kvant_model_get_info(m)->n_ctx_train < 512 ? kvant_model_get_info(m)->n_ctx_train : 512;

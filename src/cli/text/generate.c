@@ -59,7 +59,7 @@ static int open_parts(generator *g, kvant_diag *diag)
 {
     kvant_engine_params p;
 
-    KVANT_TRY(params_from_opts(g->o, &p, diag));
+    params_from_opts(g->o, &p);
     KVANT_TRY(open_model(g->o, &g->m, diag));
     KVANT_TRY(sampling_open(g->o, g->m, &g->how, diag));
     g->seed = (int64_t)g->how.p.seed;
