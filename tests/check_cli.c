@@ -186,6 +186,9 @@ static void test_no_gpu(void)
     for (int i = 0; i < 4; i++)
         setenv(hide[i], i ? "/no/such" : "", 1);
     EXPECT(5, "-ngl 99: no GPU that this build can use", "run", "-m", DENSE, "-p", "x", "-ngl", "99");
+    EXPECT(2, "-ngl: found \"many\", wanted a number, auto or all", "run", "-m", DENSE, "-p", "x", "-ngl", "many");
+    EXPECT(2, "-ngl: found \"9x\", wanted a number, auto or all", "bench", "-m", DENSE, "--device", "auto", "-ngl", "9x");
+    EXPECT(5, "device auto:1: unknown", "run", "-m", DENSE, "-p", "x", "--device", "auto:1");
     EXPECT(5, "no GPU device is chosen", "run", "-m", DENSE, "-p", "x", "-ngl", "99", "--device", "cpu");
     EXPECT_OK("run", "-m", DENSE, "-p", "x", "-n", "1", "--device", "auto");
     CHECK(strstr(err, "device auto: not cuda: ") && strstr(err, "device auto: cpu\n"), "notes: %s", err);

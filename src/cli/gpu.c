@@ -54,12 +54,24 @@ static int wanted(const opts *o)
     return opt_is(o, OPT_NGL, "0") ? NO_GPU : A_GPU;
 }
 
+static int check_layers(const opts *o, kvant_diag *diag)
+{
+    const char *ngl = opt_str(o, OPT_NGL);
+    const size_t sign = ngl[0] == '-', digits = strspn(ngl + sign, "0123456789");
+
+    if ((digits > 0 && !ngl[sign + digits]) || strcmp(ngl, "auto") == 0 || strcmp(ngl, "all") == 0)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.20s\", wanted a number, auto or all", opt_origin(o, OPT_NGL),
+                      ngl);
+}
+
 int choose_device(opts *o, kvant_diag *diag)
 {
     const int named = opt_given(o, OPT_DEVICE), want = wanted(o);
 
     if (!opt_takes(opt_at(OPT_DEVICE), o->cmd))
         return KVANT_OK;
+    KVANT_TRY(check_layers(o, diag));
     if (named && want == A_GPU && opt_is(o, OPT_DEVICE, "cpu"))
         return kvant_fail(diag, KVANT_EDEVICE, "%s %.20s: no GPU device is chosen; wanted 0 or auto, or --device cuda",
                           opt_origin(o, OPT_NGL), opt_str(o, OPT_NGL));
