@@ -51,6 +51,7 @@ static kvant_weight weight(int n_expert)
 #define REFUSE_PAGES(id, good)                                                                                         \
     do {                                                                                                               \
         REFUSE(id, good, seqs.n_seqs, -1);                                                                             \
+        REFUSE(id, good, seqs.n_ones, 2);                                                                              \
         REFUSE(id, good, seqs.n_seqs, 0);                                                                              \
         REFUSE(id, good, seqs.n_tokens, -1);                                                                           \
         REFUSE(id, good, seqs.q0, NULL);                                                                               \

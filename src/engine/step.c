@@ -15,12 +15,14 @@ typedef struct pass {
     int seals_read;                /* some row may read a page that this pass seals */
     int lora0, n_lora;             /* token rows with adapters: neighbours */
     int lora_out0, n_lora_out;     /* rows of logits with adapters */
+    int n_ones;                    /* the first sequences, of one row each */
 } pass;
 
+/* Without prompts, passes with one pass_key have their rows in different places. */
 static kvant_seqs pass_seqs(const kvant_engine *e, const pass *p)
 {
     const step_inputs *d = &e->dev_in;
-    return (kvant_seqs){ p->n_seqs, p->n_tokens, d->q0, d->pos0, d->prompt, d->table, d->tail, p->stride, d->slot_in,
+    return (kvant_seqs){ p->n_seqs, p->n_tokens, p->any_prompt ? p->n_ones : 0, d->q0, d->pos0, d->prompt, d->table, d->tail, p->stride, d->slot_in,
                          d->slot_out };
 }
 
@@ -34,7 +36,7 @@ static int ends_early(const kvant_engine *e, const pass *p)
 static kvant_seqs out_seqs(const kvant_engine *e, const pass *p, const int32_t *table)
 {
     const step_inputs *d = &e->dev_in;
-    return (kvant_seqs){ p->n_out, p->n_out, d->out_q0, d->out_pos, d->out_prompt, table, d->out_tail, p->stride,
+    return (kvant_seqs){ p->n_out, p->n_out, p->n_out, d->out_q0, d->out_pos, d->out_prompt, table, d->out_tail, p->stride,
                          d->slot_in, d->slot_out };
 }
 
@@ -65,7 +67,7 @@ int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
 {
     const int lora = e->m->lora.n > 0;
     const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt, KVANT_STEP_TOP, 0, prompt,
-                     0, lora ? n : 0, 0, lora };
+                     0, lora ? n : 0, 0, lora, 0 };
     builder_fill(e, &p);
     if (e->b.error)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
@@ -127,6 +129,7 @@ static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int off, in
     p->n_tokens += n;
     h->q0[q + 1] = p->n_tokens;
     p->n_seqs++;
+    p->n_ones += n == 1 && q == p->n_ones;
     p->any_prompt |= it->prompt;
     p->any_decode |= !it->prompt;
     p->max_pos = pos0 + n - 1 > p->max_pos ? pos0 + n - 1 : p->max_pos;

@@ -9,6 +9,9 @@ static int seqs(int id, const kvant_seqs *s, kvant_diag *diag)
         BAD("%s: n_seqs = %d, wanted at most %d", arg_op(id), s->n_seqs, MAX_SEQS);
     if (s->n_seqs < 0 || s->n_tokens < 0)
         BAD("%s: n_seqs = %d, n_tokens = %d, wanted at least 0", arg_op(id), s->n_seqs, s->n_tokens);
+    if (s->n_ones < 0 || s->n_ones > s->n_seqs || s->n_ones > s->n_tokens)
+        BAD("%s: n_ones = %d, wanted 0 to n_seqs = %d and n_tokens = %d", arg_op(id), s->n_ones, s->n_seqs,
+            s->n_tokens);
     if (s->n_tokens > 0 && s->n_seqs == 0)
         BAD("%s: %d tokens but no sequence", arg_op(id), s->n_tokens);
     if (s->n_tokens > 0)

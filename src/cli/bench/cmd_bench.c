@@ -130,10 +130,12 @@ static int repeat(bench *b, const bench_test *t, int n_batch, int64_t *ns, int64
     return code;
 }
 
-/* Touches weights, cache pages and buffers once, so that the first sample is like the others. */
+/* Touches weights, cache pages and buffers once, and runs a pass of full size, whose kernels a GPU loads then: so the
+ * first sample is like the others. */
 static int warm_up(bench *b, const bench_test *t, int n_batch, kvant_diag *diag)
 {
-    bench_test w = { t->n_prompt < 512 ? t->n_prompt : 512, t->n_gen > 0, 0 };
+    const int pass = kvant_engine_get_params(b->e)->n_ubatch;
+    bench_test w = { t->n_prompt < pass ? t->n_prompt : pass, t->n_gen > 0, 0 };
     int64_t ns, bytes;
 
     return opt_flag(b->o, OPT_NO_WARMUP) ? KVANT_OK : repeat(b, &w, n_batch, &ns, &bytes, diag);

@@ -72,25 +72,41 @@ static int attn_shape(cuda_device *d, const kvant_attn_args *a, attn_job *p, kva
                      a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v, d->smem_max);
 }
 
-/* What the kernels of decode/ and prefill/ do of these arguments: rows of sequences with one token by the former, the
- * others by the latter; all, or nothing and the general kernel runs. */
+/* What the kernels of decode/ and prefill/ do of these arguments: the first sequences, of one row each, by the former,
+ * the others by the latter; all, or nothing and the general kernel runs. */
 typedef struct fast_job {
     bool decode, prefill;
     decode_job one;
     prefill_job many;
 } fast_job;
 
+/* The sequences behind the first n, which have a row each; rows keep their numbers. */
+static kvant_seqs seqs_from(kvant_seqs s, int n)
+{
+    const size_t tables = (size_t)n * (size_t)s.table_stride;
+    s.n_seqs -= n;
+    s.n_ones = n;
+    s.q0 += n;
+    s.pos0 += n;
+    s.table += tables;
+    s.tail_table = s.tail_table ? s.tail_table + tables : NULL;
+    return s;
+}
+
 static bool fast_shape(cuda_device *d, const kvant_attn_args *a, fast_job *o)
 {
     side_dev k, v;
     if (!d->fast_attn || cuda_side(d, &a->k, a->d_k, &k, NULL) < 0 || cuda_side(d, &a->v, a->d_v, &v, NULL) < 0)
         return false;
-    const bool all_one = a->seqs.n_tokens <= a->seqs.n_seqs;
-    o->decode = decode_shape(d, a, k, v, &o->one);
-    o->prefill = !all_one && prefill_shape(d, a, k, v, &o->many);
-    if (all_one)
-        return o->decode;
-    o->many.many = o->decode;
+    if (a->seqs.n_tokens <= a->seqs.n_seqs) {
+        o->prefill = false;
+        return o->decode = decode_shape(d, a, k, v, &o->one);
+    }
+    kvant_attn_args one = *a, many = *a;
+    one.seqs.n_seqs = one.seqs.n_tokens = a->seqs.n_ones;
+    o->decode = a->seqs.n_ones > 0 && decode_shape(d, &one, k, v, &o->one);
+    many.seqs = seqs_from(a->seqs, o->decode ? a->seqs.n_ones : 0);
+    o->prefill = prefill_shape(d, &many, k, v, &o->many);
     return o->prefill;
 }
 
@@ -104,8 +120,9 @@ void cuda_kv_layout(kvant_device *base, kvant_attn_args *a)
     pack_shape shape;
 
     a->max_pos = 0;
-    a->seqs.n_seqs = 1;
-    a->seqs.n_tokens = 2;
+    a->seqs.n_seqs = 2;
+    a->seqs.n_tokens = 3;
+    a->seqs.n_ones = 1;
     if (a->k.tail && cuda_side(d, &a->k, a->d_k, &side, NULL) == KVANT_OK && cuda_pack_shape(&side, PACK_K, &shape))
         a->k.layout = KVANT_LAYOUT_PRIVATE_K;
     if (a->v.tail && cuda_side(d, &a->v, a->d_v, &side, NULL) == KVANT_OK && cuda_pack_shape(&side, PACK_V, &shape))
@@ -122,10 +139,9 @@ static size_t fast_scratch(const cuda_device *d, const fast_job &o)
     return (o.decode ? decode_scratch(o.one) : 0) + (o.prefill ? prefill_scratch(d, o.many) : 0);
 }
 
-/* One sequence of many tokens has no rows for the decode kernel. */
 static void fast_run(cuda_device *d, const fast_job &o)
 {
-    if (o.decode && (!o.prefill || o.many.seqs.n_seqs > 1))
+    if (o.decode)
         decode_run(d, o.one);
     if (o.prefill)
         prefill_run(d, o.many, d->scratch + (o.decode ? decode_scratch(o.one) : 0));

@@ -87,21 +87,11 @@ enum { PREP_ALONE = 32 };
 typedef struct prep_job {
     const float *q;
     uint16_t *raw, *turned;
-    const int32_t *q0; /* rows are sequences, of which those with one token; NULL: rows are tokens */
     int64_t ldq, gq;
-    int n, h;          /* n: rows times heads */
+    int n, h; /* n: rows times heads */
     float by;
     side_dev k; /* whose scale the turned ones take */
 } prep_job;
-
-/* The token of row i / h; -1: none. */
-static __device__ __forceinline__ int prep_token(const prep_job &p, int i)
-{
-    const int row = i / p.h;
-    if (!p.q0)
-        return row;
-    return p.q0[row + 1] - p.q0[row] == 1 ? p.q0[row] : -1;
-}
 
 /* A warp per head.  Once it runs, all before it has ended: the kernel behind it may read that before pdl_wait. */
 template <int V, int PARTS> static __global__ void __launch_bounds__(32 * PREP_ALONE) prep_heads(prep_job p)
@@ -109,11 +99,10 @@ template <int V, int PARTS> static __global__ void __launch_bounds__(32 * PREP_A
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     pdl_wait();
     pdl_go();
-    const int token = i < p.n ? prep_token(p, i) : -1;
-    if (token < 0)
+    if (i >= p.n)
         return;
-    const size_t at = ((size_t)token * p.h + i % p.h) * 32 * V;
-    warp_prep<V, PARTS>(p.k.space, p.q + token * p.ldq + i % p.h * p.gq, p.by, p.by * side_scale(p.k), p.raw + at,
+    const size_t at = (size_t)i * 32 * V;
+    warp_prep<V, PARTS>(p.k.space, p.q + i / p.h * p.ldq + i % p.h * p.gq, p.by, p.by * side_scale(p.k), p.raw + at,
                         p.turned + at, lane);
 }
 

@@ -19,9 +19,7 @@ static __global__ void __launch_bounds__(SKETCH_VALUES) decode_sketch(decode_job
         asm volatile("prefetch.global.L2 [%0];" ::"l"(p.k.s.param + 32 * i) : "memory");
     pdl_wait();
     pdl_go();
-    if (p.by_seq && p.seqs.q0[row + 1] - p.seqs.q0[row] != 1)
-        return;
-    const int first = (p.by_seq ? p.seqs.q0[row] : row) * p.h + (int)blockIdx.y * SKETCH_HEADS;
+    const int first = row * p.h + (int)blockIdx.y * SKETCH_HEADS;
     for (int i = threadIdx.x; i < SKETCH_HEADS * SKETCH_DIM; i += SKETCH_VALUES) {
         const int k = i / SKETCH_DIM, j = i % SKETCH_DIM, head = first + k;
         const float v = k < n ? p.q[head / p.h * p.ldq + head % p.h * p.gq + j] : 0.0f;
@@ -136,8 +134,7 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     p->head_tiles = (p->group + p->heads - 1) / p->heads;
     if (p->k.kind == KIND_SIGN && p->heads > 4)
         p->k.kind = KIND_SIGN8;
-    p->by_seq = a->seqs.n_tokens > a->seqs.n_seqs;
-    p->n_rows = p->by_seq ? a->seqs.n_seqs : a->seqs.n_tokens;
+    p->n_rows = a->seqs.n_tokens;
     p->blocks = d->n_sm;
     fill_book(&p->k);
     fill_book(&p->v);
@@ -192,8 +189,7 @@ void decode_run(cuda_device *d, decode_job p)
         const dim3 blocks((unsigned)rows, cuda_blocks(p.h, SKETCH_HEADS));
         cuda_launch(d, decode_sketch, blocks, SKETCH_VALUES, 0, p);
     } else if (!p.whole) {
-        const prep_job prep = { p.q,   p.raw,    p.turned, p.by_seq ? p.seqs.q0 : NULL, p.ldq, p.gq, rows * p.h,
-                                p.h, p.scale * PREP_LOG2E, p.k.s };
+        const prep_job prep = { p.q, p.raw, p.turned, p.ldq, p.gq, rows * p.h, p.h, p.scale * PREP_LOG2E, p.k.s };
         prep_run(d, p.d, parts_of(p.k.kind), prep);
     }
     if (p.whole) {

@@ -60,7 +60,7 @@ struct decode_job : attn_call {
     head_ahead ahead;    /* of those rows and of the queries; pos NULL: nothing */
     float *pieces;       /* sums that warps leave behind (decode_merge.cuh) */
     int group, heads, head_tiles, d;
-    int row0, n_rows, by_seq; /* rows: token rows, or (by_seq) sequences, of which those with one token */
+    int row0, n_rows;
     int warps, blocks;
     uint32_t slot_bytes, slots_high; /* of a warp's slots; warps whose slots lie behind the tables */
     int make;            /* of the kernels; then ARCH_80's: */

@@ -44,11 +44,9 @@ template <int D, int MAKE = ARCH_90> static __device__ __forceinline__ row_span 
     const bool own = row < p.seqs.n_seqs; /* most often row i is sequence i's: three loads at once */
     const int from = own ? p.seqs.q0[row] : -1, to = own ? p.seqs.q0[row + 1] : -1;
     int pos0 = own ? p.seqs.pos0[row] : 0;
-    if (p.by_seq && to - from != 1) /* only sequences with one token */
-        return o;
-    o.token = p.by_seq ? from : row;
+    o.token = row;
     int q0 = from;
-    if (!p.by_seq && (from != row || to <= from)) {
+    if (from != row || to <= from) {
         o.seq = seq_of(p.seqs, row);
         q0 = p.seqs.q0[o.seq];
         pos0 = p.seqs.pos0[o.seq];

@@ -141,8 +141,6 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
     /* the last tiles of a sequence see most keys: they start first */
     if (!tile_at(p.seqs, p.tokens, p.n_tiles - 1 - ti, &t))
         return;
-    if (p.many && p.seqs.q0[t.seq + 1] - p.seqs.q0[t.seq] == 1)
-        return;
     fill_prefill_books(p, b);
     __syncthreads();
     const plan w = plan_of(p, t);
@@ -171,8 +169,7 @@ template <int PAGES> static __global__ void __launch_bounds__(AHEAD_THREADS) pre
     const int n = p.seqs.q0[seq + 1] - p.seqs.q0[seq];
     const tile last = { seq, p.seqs.q0[seq], n, p.seqs.pos0[seq] + n - 1 };
     const plan w = plan_of(p, last);
-    const bool some =
-        j < p.seqs.stride && n > 0 && !(p.many && n == 1) && page_wanted(p, seq, w, pages_ahead(w), j);
+    const bool some = j < p.seqs.stride && n > 0 && page_wanted(p, seq, w, pages_ahead(w), j);
     const int page = some ? p.seqs.table[(size_t)seq * p.seqs.stride + j] : 0;
     if (some)
         fill_prefill_books(p, b);
@@ -202,7 +199,7 @@ static __global__ void __launch_bounds__(AHEAD_THREADS / 2) prefill_ahead_bf16(p
     const int n = p.seqs.q0[seq + 1] - p.seqs.q0[seq];
     const tile last = { seq, p.seqs.q0[seq], n, p.seqs.pos0[seq] + n - 1 };
     const plan w = plan_of(p, last);
-    const bool some = n > 0 && !(p.many && n == 1) && page_wanted(p, seq, w, w.encoded, j);
+    const bool some = n > 0 && page_wanted(p, seq, w, w.encoded, j);
     if (some)
         fill_prefill_books(p, b);
     __syncthreads();
@@ -254,13 +251,13 @@ static bool tiled(const prefill_side &s)
 }
 
 /* Bytes of tiles made ahead, and of the matrix, 0: each block makes its own.  Of coded and f16 sides, or bf16 keys
- * beside any values. */
+ * beside any values; where a sequence has a tile of queries or more: fewer blocks than the GPU holds would decode. */
 static size_t ahead_bytes(const cuda_device *d, const prefill_job &p)
 {
     const size_t tiles = (size_t)p.seqs.n_seqs * p.seqs.stride * p.h_kv;
     const bool bf16 = p.k.cls == PACK_BF16;
     const size_t each = pair_bytes(p.k.width, p.d) + (bf16 ? SCALE_BYTES : 0);
-    const bool many = !d->scarce && p.seqs.n_tokens >= (int64_t)AHEAD * p.tokens * p.seqs.n_seqs;
+    const bool many = !d->scarce && p.seqs.n_tokens - p.first >= (int64_t)p.tokens * p.seqs.n_seqs;
     return many && (bf16 || (tiled(p.k) && tiled(p.v))) && tiles <= AHEAD_MOST / each ? (tiles + 1) * each : 0;
 }
 
@@ -300,7 +297,8 @@ bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_de
     p->tokens = KVANT_PAGE;
     while (p->tokens * p->heads > p->rows && p->tokens > 1)
         p->tokens /= 2;
-    const int64_t n = a->seqs.n_tokens, most = n / p->tokens + 2 * (int64_t)a->seqs.n_seqs;
+    p->first = a->seqs.n_ones;
+    const int64_t n = a->seqs.n_tokens - p->first, most = n / p->tokens + 2 * (int64_t)a->seqs.n_seqs;
     p->n_tiles = (int)(n < most ? n : most);
     return p->make == ARCH_90 ? room_90(d, p) : p->rows > 0;
 }

@@ -21,7 +21,7 @@ struct prefill_job : attn_call {
     int make, rows; /* of the kernels; rows of a block */
     int n_raw; /* pages copied ahead */
     uint8_t *tiles; /* encoded pages as tiles of halves, [n_seqs][stride][h_kv]; NULL: each block makes its own */
-    int many;  /* rows of sequences with one token are left out */
+    int first; /* rows before the first sequence's */
 };
 
 bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v,

@@ -151,8 +151,6 @@ template <int D, int W, int PAGES> static __global__ void __launch_bounds__(256,
     /* the last tiles of a sequence see most keys: they start first */
     if (!tile_at(p.seqs, p.tokens, p.n_tiles - 1 - ti, &t))
         return;
-    if (p.many && p.seqs.q0[t.seq + 1] - p.seqs.q0[t.seq] == 1)
-        return;
     fill_prefill_books(p, *r.b);
     __syncthreads();
     const plan w = plan_of(p, t);

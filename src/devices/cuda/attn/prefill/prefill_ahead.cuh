@@ -6,8 +6,7 @@
 #include "devices/cuda/attn/prefill/prefill_make.cuh"
 
 enum { SCALE_BYTES = KEYS * 4 }; /* what bf16 keys of a tile are multiplied by */
-/* Tiles made ahead: least tiles of queries to a sequence; bytes. */
-enum { AHEAD = 4, AHEAD_MOST = 256 << 20, AHEAD_THREADS = 512 };
+enum { AHEAD_MOST = 256 << 20, AHEAD_THREADS = 512 }; /* bytes of tiles made ahead */
 
 /* Of a tile of K and V. */
 static __host__ __device__ inline size_t pair_bytes(int width, int d)
