@@ -302,20 +302,6 @@ static void check_twins(const char *type, int m, int n_in, int n_out)
     dev->vt->weight_free(dev, &w[0]), dev->vt->weight_free(dev, &w[1]);
 }
 
-/* Rows whose values passed through bf16: not the same bits. */
-static void expect_near(const float *a, const float *b, size_t n, double most, const char *what)
-{
-    float *x = malloc(2 * n * sizeof(float)), *y = x + n;
-    CHECK(dev->vt->copy_out(dev, x, a, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
-    CHECK(dev->vt->copy_out(dev, y, b, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
-    float size = 0;
-    for (size_t i = 0; i < n; i++)
-        size += fabsf(x[i]);
-    const double error = check_nmse(y, x, n);
-    CHECK(size > 0 && error <= most, "%s: NMSE %.3g, wanted at most %.3g", what, error, most);
-    free(x);
-}
-
 /* Two layers' norm, query and key, gate and up, SwiGLU, down; what the second reads of the first is near, its query of
  * the first norm the same. */
 static void check_rows(const char *type, int n, int d, int f)

@@ -1,6 +1,7 @@
 /* check_cuda_lists.c: launches that do several ops of a list give the bits of the ops one by one: product, residual
  * sum, norm, product and SwiGLU of one row, at widths that the tiny models do not have; pages of K and V that are
- * sealed; rows of K and V that are normed, rotated, written, then attended to.  Pages sealed in the private layout hold
+ * sealed; rows of K and V that are normed, rotated, written,
+ * perhaps sealed, then attended to.  Pages sealed in the private layout hold
  * what is sealed as rows, and that follows the projection, wherever it lies and whatever lay there before.  Prints
  * "skipped: no device" without a GPU. */
 #include "base/half.h"
@@ -119,15 +120,15 @@ static void add_ops(attend_ops *o, int id, const void *args, size_t each, int n)
 }
 
 /* Queries x[.][h][d], keys and values of HEADS heads behind them; weights: d of a norm, d/2 frequencies. */
-static void make_ready(attend_ops *o, enum ready how, float *x, int ld, int h, int d, const int32_t *pos,
+static void make_ready(attend_ops *o, enum ready how, float *x, int rows, int ld, int h, int d, const int32_t *pos,
                        const float *weights)
 {
     const int n_rot = how == PART_PAIRS ? d / 2 : d, neox = how == NORM_HALVES;
     for (int k = 0; k < 2; k++) {
         float *at = x + (k ? h * d : 0);
         const int heads = k ? HEADS : h;
-        o->norm[k] = (kvant_norm_rms_args){ at, weights, at, 1e-6f, 2, heads, d, ld, d, ld, d };
-        o->rope[k] = (kvant_rope_args){ at, pos, weights + d, 1.25f, neox, n_rot, 2, heads, ld, d };
+        o->norm[k] = (kvant_norm_rms_args){ at, weights, at, 1e-6f, rows, heads, d, ld, d, ld, d };
+        o->rope[k] = (kvant_rope_args){ at, pos, weights + d, 1.25f, neox, n_rot, rows, heads, ld, d };
     }
     if (how == NORM_HALVES)
         add_ops(o, KVANT_OP_NORM_RMS, o->norm, sizeof o->norm[0], 2);
@@ -135,47 +136,54 @@ static void make_ready(attend_ops *o, enum ready how, float *x, int ld, int h, i
         add_ops(o, KVANT_OP_ROPE, o->rope, sizeof o->rope[0], 2);
 }
 
-/* All supported, and submitted: the seals and then op by op, or the rest in one list. */
-static int submit_attend(const attend_ops *o, int at_once)
+/* All supported, and submitted: op by op, or all from op `first` on in one list. */
+static int submit_attend(const attend_ops *o, int first, int at_once)
 {
     for (int k = 0; k < o->n; k++)
         if (dev->vt->supports(dev, &o->ops[k], &diag) < 0)
             return 0;
     for (int k = 0, n; k < o->n; k += n) {
-        n = at_once && k == 2 ? o->n - k : 1;
+        n = at_once && k == first ? o->n - k : 1;
         CHECK(dev->vt->submit(dev, o->ops + k, n, 0, &diag) == KVANT_OK, "%s", diag.text);
     }
     return 1;
 }
 
+/* New rows of the two sequences: one each, where attn is one launch with all before it; two and none; one each, where
+ * it has launches of its own because a context may be long; one and a prompt's, with seals before attn. */
+enum rows_of { ONE_EACH, TWO, FAR, WITH_PROMPT, ROWS_COUNT };
+
 /* New rows of two sequences to their tails, and attention over them and over sealed pages: one list, and op by op.
- * two: the first sequence has two new rows, the second none. */
-static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, int two, enum ready how)
+ * Queries of a prompt are rotated in another order then. */
+static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, enum rows_of of, enum ready how)
 {
-    enum { GROUP = 4, STRIDE = 3, ROWS = 2, FIRST = 2 * KVANT_PAGE + 5 };
-    const int32_t ids[] = { 0,     1,
-                            2,     3,
-                            0,     two ? 2 : 1,
-                            2,     FIRST,
-                            9, /* seals, q0, pos0 */
-                            2,     3,
-                            1,     0,
-                            0,     0,
-                            -1,    -1,
-                            0,     1,
-                            -1,    -1,                    /* pages, tails */
-                            FIRST, two ? FIRST + 1 : 9 }; /* positions */
+    enum { GROUP = 4, STRIDE = 3, MORE = 30, FIRST = 2 * KVANT_PAGE + 5, SECOND = 9, LONG = 1 << 17 };
+    const int rows = of == WITH_PROMPT ? 1 + MORE : 2;
+    int32_t ids[21 + 1 + MORE] = { 0,  1,
+                                   2,  3,
+                                   0,  of == TWO ? 2 : 1,
+                                   rows, FIRST,
+                                   SECOND, /* seals, q0, pos0 */
+                                   2,  3,
+                                   1,  0,
+                                   0,  0,
+                                   -1, -1,
+                                   0,  1,
+                                   -1, -1 }; /* pages, tails */
+    for (int i = 0; i < rows; i++)
+        ids[21 + i] = i < ids[5] ? FIRST + i : SECOND + i - ids[5]; /* positions */
     const int h = HEADS * GROUP, ld = (h + 2 * HEADS) * d;
-    const size_t n_out = (size_t)(ROWS * h * d), tails = (size_t)TAILS * HEADS * KVANT_PAGE * (size_t)d / 2;
+    const size_t n_out = (size_t)(rows * h * d), tails = (size_t)TAILS * HEADS * KVANT_PAGE * (size_t)d / 2;
     int32_t *at = (int32_t *)room(sizeof ids / 4);
-    float *x = room((size_t)(ROWS * ld)), *weights = room((size_t)(2 * d)), *out[2];
+    float *x = room((size_t)(rows * ld)), *weights = room((size_t)(2 * d)), *out[2];
     kvant_kv_side side[2][2];
     size_t bytes = 0;
     int ran = 0;
     char what[96];
     CHECK(dev->vt->copy_in(dev, at, ids, sizeof ids, &diag) == KVANT_OK, "%s", diag.text);
     const kvant_seqs seqs = { .n_seqs = 2,
-                              .n_tokens = 2,
+                              .n_tokens = rows,
+                              .n_ones = of == WITH_PROMPT,
                               .q0 = at + 4,
                               .pos0 = at + 7,
                               .prompt = at + 4,
@@ -186,7 +194,7 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, i
         attend_ops o = { .n = 0 };
         out[i] = room(n_out);
         state = 5;
-        fill(x, (size_t)(ROWS * ld));
+        fill(x, (size_t)(rows * ld));
         fill(weights, (size_t)(2 * d));
         fill(out[i], n_out);
         side[i][0] = side_of(fk, d, 0, KVANT_LAYOUT_PRIVATE_K, &bytes);
@@ -210,20 +218,28 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, i
                                     0.1f,
                                     1,
                                     KVANT_COMPUTE_AUTO,
-                                    STRIDE * KVANT_PAGE - 1,
+                                    of == FAR ? LONG : STRIDE * KVANT_PAGE - 1,
                                     0,
                                     0.0f,
                                     NULL };
-        add_ops(&o, KVANT_OP_PAGE_SEAL, o.seal, sizeof o.seal[0], 2);
-        make_ready(&o, how, x, ld, h, d, at + 21, weights);
+        if (of != WITH_PROMPT)
+            add_ops(&o, KVANT_OP_PAGE_SEAL, o.seal, sizeof o.seal[0], 2);
+        make_ready(&o, how, x, rows, ld, h, d, at + 21, weights);
         add_ops(&o, KVANT_OP_CACHE_WRITE, o.write, sizeof o.write[0], 2);
+        if (of == WITH_PROMPT)
+            add_ops(&o, KVANT_OP_PAGE_SEAL, o.seal, sizeof o.seal[0], 2);
         add_ops(&o, KVANT_OP_ATTN, &o.attn, sizeof o.attn, 1);
-        ran += submit_attend(&o, i);
+        ran += submit_attend(&o, of == WITH_PROMPT ? 0 : 2, i);
     }
-    snprintf(what, sizeof what, "attend %s %s d %d ready %d%s", fk->name, fv->name, d, how, two ? ", two rows" : "");
-    expect_equal(out[0], out[1], n_out, what);
-    for (int i = 0; i < 2; i++)
+    snprintf(what, sizeof what, "attend %s %s d %d ready %d rows %d", fk->name, fv->name, d, how, of);
+    if (of == WITH_PROMPT)
+        expect_near(out[0], out[1], n_out, 1e-6, what);
+    else
+        expect_equal(out[0], out[1], n_out, what);
+    for (int i = 0; i < 2; i++) {
         expect_equal((float *)side[0][i].tail, (float *)side[1][i].tail, tails, what);
+        expect_equal((float *)side[0][i].pages, (float *)side[1][i].pages, side[0][i].page_bytes, what); /* all four */
+    }
     for (int i = 0; i < 2; i++) {
         dev->vt->free(dev, out[i]);
         for (int j = 0; j < 2; j++)
@@ -363,7 +379,8 @@ int main(void)
                 continue;
             check_seal(fk, fv, d, k % 2, 1), check_seal(fv, fk, d, k % 2, 0);
             for (int how = 0; how < READY_COUNT; how++)
-                attended += check_attend(fk, fv, d, k % 2, (enum ready)how);
+                for (int of = k % 2; of < ROWS_COUNT; of += 2)
+                    attended += check_attend(fk, fv, d, (enum rows_of)of, (enum ready)how);
         }
     check_projection(KVANT_LAYOUT_ROWS);
     check_projection(KVANT_LAYOUT_PRIVATE_K);

@@ -60,7 +60,6 @@ static void setup(sim *s, unsigned long long seed)
     s->c.first_defer = roll(s, 0, 1) * roll(s, 1, 5);
     s->c.late_pages = roll(s, 0, 1);
     s->c.step_tokens = roll(s, 0, 2) ? 0 : 64 * roll(s, 1, 8);
-    s->c.grain = 64 * roll(s, 0, 2);
     s->c.n_tenants = roll(s, 1, 4);
     s->pool = s->free = roll(s, 1, 3) == 1 ? roll(s, 1, 3) : roll(s, 4, 60); /* S-08: pools of 1, 2, 3 pages */
     s->n_req = roll(s, 1, MAX_REQ);
@@ -330,23 +329,20 @@ static void check_budgets(void)
     CHECK(budget == 2048 && cap == 2048, "whole batch: %d %d", budget, cap);
 }
 
-/* By time, the rows of a step are a multiple of the grain, or just below one; not where a step has few grains, or
- * nothing would be left for prompts. */
-static void check_grain(void)
+/* By time, a step has no pass of less than half its rows, unless nothing would be left for prompts. */
+static void check_full_passes(void)
 {
     static const struct { int tokens, decode, want; } list[] = {
-        { 1500, 50, 1486 }, { 1536, 0, 1536 }, { 1535, 0, 1280 }, { 1100, 50, 974 }, { 960, 50, 960 }, { 64, 1000, 64 },
+        { 2048, 63, 1985 }, { 2048, 0, 2048 }, { 3071, 0, 2048 }, { 3072, 0, 3072 }, { 4096, 20, 4076 },
+        { 1985, 63, 1985 }, { 960, 50, 960 },  { 64, 2000, 64 },  { 64, 2040, 64 },  { 112, 2000, 112 },
     };
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
-        sched_config c = { .batch_tokens = 4096, .n_ubatch = 512, .n_ctx = 4096, .max_seqs = 1024, .grain = 256 };
+        sched_config c = { .batch_tokens = 8192, .n_ubatch = 2048, .n_ctx = 4096, .max_seqs = 4096 };
         int budget, cap;
         c.step_tokens = list[i].tokens;
         sched_budget(&c, list[i].decode, &budget, &cap);
         CHECK(budget == list[i].want, "%d tokens by time beside %d rows: %d, wanted %d", list[i].tokens, list[i].decode,
               budget, list[i].want);
-        c.grain = 0;
-        sched_budget(&c, list[i].decode, &budget, &cap);
-        CHECK(budget == list[i].tokens, "no grain: %d, wanted %d", budget, list[i].tokens);
     }
 }
 
@@ -409,7 +405,7 @@ static void check_shares(void)
 int main(void)
 {
     check_budgets();
-    check_grain();
+    check_full_passes();
     check_prefill_first();
     check_shares();
     check_traces(4000);

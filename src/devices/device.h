@@ -59,8 +59,6 @@ typedef struct kvant_device_vt {
     /* Tokens of a pass, where nobody asks for a number and the engine has KVANT_MANY_SEQS sequences or more, or the
      * model has experts, whose weights every pass reads again; 0: KVANT_PASS_TOKENS, as elsewhere. */
     int pass_many;
-    /* A pass costs as much as one of the next multiple of this many tokens; 0: no such number is known. */
-    int pass_grain;
     /* Optional (NULL: no).  Whether this is the CPU: a software driver. */
     int (*is_software)(const kvant_device *d);
 } kvant_device_vt;

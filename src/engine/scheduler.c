@@ -15,13 +15,12 @@ static int max_int(int a, int b)
     return a > b ? a : b;
 }
 
-/* Prompt tokens of a step by its time, beside d rows that decode: what is beyond a multiple of the grain would cost as
- * much as one more grain.  A step of few grains would lose too much. */
+/* Prompt tokens of a step by its time, beside d rows that decode.  A pass more for few rows would read all weights for
+ * them: there are none of less than half a pass. */
 static int tokens_by_time(const sched_config *c, int d)
 {
-    enum { GRAINS = 4 };
-    const int all = c->step_tokens + d, even = c->grain > 0 ? all / c->grain * c->grain - d : 0;
-    return c->grain > 0 && all >= GRAINS * c->grain && even >= KVANT_PAGE ? even : c->step_tokens;
+    const int all = c->step_tokens + d, over = all % c->n_ubatch, full = all - over - d;
+    return all > c->n_ubatch && over < c->n_ubatch / 2 && full >= KVANT_PAGE ? full : c->step_tokens;
 }
 
 void sched_budget(const sched_config *c, int d, int *budget, int *cap)

@@ -23,7 +23,6 @@ typedef struct sched_config {
     int prefill_first, first_waiting, first_defer;
     int late_pages; /* 1: a page is taken by its last row, not its first (cache/kv.h) */
     int step_tokens; /* prompt tokens that take as long as a step may; 0: any */
-    int grain;       /* with step_tokens: all rows of a step are at most a multiple of this; 0: any number */
     int n_tenants;   /* at least 1 */
 } sched_config;
 

@@ -233,7 +233,7 @@ int session_plan(kvant_session *s)
     const sched_config c = { p->batch_tokens,          s->e->p.n_ubatch,       s->n_ctx,       s->max_seqs,
                              p->prefill_budget,        p->max_batch_tokens,    p->prefill_cap, p->prefill_first,
                              p->prefill_first_waiting, p->prefill_first_defer, s->e->kv.late,  pace_tokens(s),
-                             s->e->dev->vt->pass_grain, tenants };
+                             tenants };
 
     make_room(s, heads);
     sched_make(&c, s->run_in, s->n_running, s->wait_in, heads, page_pool_room(&s->e->kv.pages), s->deferred, &s->plan);

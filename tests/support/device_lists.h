@@ -2,6 +2,7 @@
 #ifndef KVANT_TESTS_DEVICE_LISTS_H
 #define KVANT_TESTS_DEVICE_LISTS_H
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,20 @@ static inline void expect_equal(const float *a, const float *b, size_t n, const 
     for (size_t i = 0; i < n; i++)
         differ += memcmp(&x[i], &y[i], sizeof x[i]) != 0;
     CHECK(differ == 0, "%s: %zu of %zu values differ", what, differ, n);
+    free(x);
+}
+
+/* Values that were rounded to 16 bits on another way: not the same bits. */
+static inline void expect_near(const float *a, const float *b, size_t n, double most, const char *what)
+{
+    float *x = malloc(2 * n * sizeof(float)), *y = x + n;
+    CHECK(dev->vt->copy_out(dev, x, a, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(dev->vt->copy_out(dev, y, b, n * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
+    float size = 0;
+    for (size_t i = 0; i < n; i++)
+        size += fabsf(x[i]);
+    const double error = check_nmse(y, x, n);
+    CHECK(size > 0 && error <= most, "%s: NMSE %.3g, wanted at most %.3g", what, error, most);
     free(x);
 }
 

@@ -1,7 +1,8 @@
 /* attn.cu: attn over pages of any pair of formats: which kernels take it, and what they need. */
 #include "devices/cuda/attn/attn_any.cuh"
-#include "devices/cuda/attn/decode/attn_decode.cuh"
+#include "devices/cuda/attn/attn_front.cuh"
 #include "devices/cuda/attn/prefill/attn_prefill.cuh"
+#include "devices/cuda/matmul/blas_chain.cuh"
 
 static size_t smem_bytes(const attn_job &p)
 {
@@ -139,12 +140,24 @@ static size_t fast_scratch(const cuda_device *d, const fast_job &o)
     return (o.decode ? decode_scratch(o.one) : 0) + (o.prefill ? prefill_scratch(d, o.many) : 0);
 }
 
-static void fast_run(cuda_device *d, const fast_job &o)
+static unsigned char *prefill_room(const cuda_device *d, const fast_job &o)
 {
+    return d->scratch + (o.decode ? decode_scratch(o.one) : 0);
+}
+
+/* Of all rows: those of decode/ come first. */
+static query_operands operands_of(const cuda_device *d, const fast_job &o)
+{
+    return o.prefill ? prefill_operands(o.many, prefill_room(d, o)) : decode_operands(o.one, d->scratch);
+}
+
+static void fast_run(cuda_device *d, const fast_job &o, bool made)
+{
+    const query_operands at = operands_of(d, o);
     if (o.decode)
-        decode_run(d, o.one);
+        decode_run(d, o.one, made ? &at : NULL);
     if (o.prefill)
-        prefill_run(d, o.many, d->scratch + (o.decode ? decode_scratch(o.one) : 0));
+        prefill_run(d, o.many, prefill_room(d, o), made);
 }
 
 static int attn_supports(cuda_device *d, const void *args, kvant_diag *diag)
@@ -182,7 +195,7 @@ static int attn_run(cuda_device *d, const void *args, kvant_diag *diag)
     if (a->seqs.n_tokens <= 0)
         return KVANT_OK;
     if (fast_shape(d, a, &fast)) {
-        fast_run(d, fast);
+        fast_run(d, fast, false);
         return KVANT_OK;
     }
     CUDA_TRY(attn_shape(d, a, &p, diag));
@@ -210,15 +223,20 @@ static bool same_batch(const kvant_seqs &a, const kvant_seqs &b)
            a.tail_table == b.tail_table && a.table_stride == b.table_stride;
 }
 
-/* Sides in a private layout, whose rows go to the exact tail: a unit of attn_whole.cu stores its own. */
+/* Rows of one batch, which go to the exact tail: their sides have a private layout. */
+static bool one_batch(const kvant_cache_write_args *k, const kvant_cache_write_args *v, const kvant_attn_args *a)
+{
+    return same_side(k->side, a->k) && same_side(v->side, a->v) && same_batch(k->seqs, a->seqs) &&
+           same_batch(v->seqs, a->seqs) && a->k.layout && a->v.layout && a->tail_pages > 0 && a->seqs.n_tokens > 0 &&
+           k->h == a->h_kv && v->h == a->h_kv && k->d == a->d_k && v->d == a->d_v && k->ldx == v->ldx;
+}
+
+/* A unit of attn_whole.cu stores its own rows. */
 bool cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
                      const kvant_attn_args *a, const head_ahead *ahead)
 {
     fast_job fast;
-    if (!same_side(k->side, a->k) || !same_side(v->side, a->v) || !same_batch(k->seqs, a->seqs) ||
-        !same_batch(v->seqs, a->seqs) || !a->k.layout || !a->v.layout || a->tail_pages < 1 || a->seqs.n_tokens < 1 ||
-        k->h != a->h_kv || v->h != a->h_kv || k->d != a->d_k || v->d != a->d_v || k->ldx != v->ldx ||
-        !fast_shape(d, a, &fast) || fast.prefill || !fast.one.whole ||
+    if (!one_batch(k, v, a) || !fast_shape(d, a, &fast) || fast.prefill || !fast.one.whole ||
         (ahead && !decode_whole_ahead(fast.one, *ahead)))
         return false;
     if (ahead)
@@ -226,9 +244,65 @@ bool cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvan
     fast.one.k_rows = k->x;
     fast.one.v_rows = v->x;
     fast.one.ld_rows = k->ldx;
-    fast_run(d, fast);
+    fast_run(d, fast, false);
     return true;
 }
 
-const cuda_op cuda_op_attn = { attn_supports, attn_scratch, attn_run };
+bool cuda_attn_front(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                     const kvant_attn_args *a, const head_ahead &ahead)
+{
+    fast_job fast;
+    front_job p = {};
+    if (!one_batch(k, v, a) || a->d_k != a->d_v || !fast_shape(d, a, &fast))
+        return false;
+    const query_operands at = operands_of(d, fast);
+    static_cast<attn_call &>(p) = cuda_attn_call(a);
+    p.k = fast.prefill ? fast.many.k.s : fast.one.k.s;
+    p.v = fast.prefill ? fast.many.v.s : fast.one.v.s;
+    p.k_rows = k->x;
+    p.v_rows = v->x;
+    p.ld_rows = k->ldx;
+    p.ahead = ahead;
+    p.raw = at.raw;
+    p.turned = at.turned;
+    p.d = a->d_k;
+    if (!front_fits(p))
+        return false;
+    front_run(d, p);
+    return true;
+}
+
+/* attn and, where its rows may be bf16, what takes them; returns the ops taken. */
+static int run_before(cuda_device *d, fast_job fast, const kvant_op *ops, int n, bool made, kvant_diag *diag)
+{
+    const kvant_attn_args *a = (const kvant_attn_args *)ops[0].args;
+    uint16_t *rows = cuda_blas_takes_halves(d, ops + 1, n - 1, a->out, a->ldo, a->seqs.n_tokens) ? (uint16_t *)a->out
+                                                                                                  : NULL;
+    fast.one.halves = fast.many.halves = rows;
+    fast_run(d, fast, made);
+    const int took = rows ? cuda_blas_of_halves(d, ops + 1, n - 1, rows, diag) : 0;
+    return took < 0 ? took : 1 + took;
+}
+
+int cuda_attn_behind(cuda_device *d, const kvant_op *ops, int n, bool sealed, kvant_diag *diag)
+{
+    fast_job fast;
+    if (!fast_shape(d, (const kvant_attn_args *)ops[0].args, &fast))
+        return cuda_fail(diag, KVANT_EINTERNAL, "device cuda: attn: another shape than before");
+    fast.one.sealing = sealed;
+    return run_before(d, fast, ops, n, true, diag);
+}
+
+/* Rows of a launch that takes whole units stay f32: few rows have products that want them so. */
+static int attn_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
+{
+    const kvant_attn_args *a = (const kvant_attn_args *)ops[0].args;
+    fast_job fast;
+    if (a->seqs.n_tokens <= 0 || n < 2 || ops[1].id != KVANT_OP_MATMUL || !fast_shape(d, a, &fast) ||
+        (fast.decode && fast.one.whole))
+        return 0;
+    return run_before(d, fast, ops, n, false, diag);
+}
+
+const cuda_op cuda_op_attn = { attn_supports, attn_scratch, attn_run, attn_fuse };
 

@@ -32,9 +32,20 @@ template <int V> static __device__ __forceinline__ void store_halves(uint16_t *t
 /* A lane's values of the head at `from`. */
 template <int V> static __device__ __forceinline__ void head_load(const float *from, float *x, int lane)
 {
+    constexpr int N = V < 4 ? V : 4;
+    struct __align__(4 * N) vec {
+        float at[N];
+    };
+    const bool whole = (uintptr_t)from % sizeof(vec) == 0;
 #pragma unroll
-    for (int i = 0; i < V; i++)
-        x[i] = from[lane * V + i];
+    for (int i = 0; i < V; i += N) {
+        vec v;
+        if (whole)
+            v = *(const vec *)(from + lane * V + i);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            x[i + j] = whole ? v.at[j] : from[lane * V + i + j];
+    }
 }
 
 /* One head x: raw = x * by, and turned = its rotation * by_k, 32*V halves each. */

@@ -164,13 +164,14 @@ struct attn_call {
     int window;                    /* keys that a query sees, its own among them; ATTN_ALL: all */
     float cap, cap_rate;           /* of scores, 0: none; 2 / cap */
     const float *sinks;            /* [h], or NULL */
+    uint16_t *halves;              /* instead of out: bf16, [n_tokens][ldo]; NULL: out */
 };
 enum { ATTN_ALL = 1 << 30 };       /* more than there are positions */
 static inline attn_call cuda_attn_call(const kvant_attn_args *a)
 {
     return { cuda_seqs(&a->seqs), a->q, a->out, a->ldq, a->gq, a->ldo, a->h, a->h_kv, a->tail_pages, a->scale,
              a->window > 0 && a->window < ATTN_ALL ? a->window : (int)ATTN_ALL, a->softcap,
-             a->softcap > 0.0f ? 2.0f / a->softcap : 0.0f, a->sinks };
+             a->softcap > 0.0f ? 2.0f / a->softcap : 0.0f, a->sinks, NULL };
 }
 
 /* ---- blas.cu: cuBLASLt, found at run time ---- */

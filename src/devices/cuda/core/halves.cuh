@@ -2,8 +2,16 @@
 #ifndef KVANT_CUDA_HALVES_CUH
 #define KVANT_CUDA_HALVES_CUH
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include "devices/cuda/core/arch.cuh"
+
+/* Two values as bf16. */
+static __device__ __forceinline__ uint32_t pair_bf16(float a, float b)
+{
+    const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
+    return *(const uint32_t *)&v;
+}
 
 static __device__ __forceinline__ float exp2_fast(float x)
 {

@@ -108,6 +108,10 @@ static int64_t rows_written(const kvant_op *op, const float *y)
         const kvant_norm_rms_args *a = (const kvant_norm_rms_args *)op->args;
         return a->y == y && a->h == 1 && a->ldy == a->d ? a->n * (int64_t)a->d : 0;
     }
+    if (op->id == KVANT_OP_ATTN) {
+        const kvant_attn_args *a = (const kvant_attn_args *)op->args;
+        return a->out == y && a->ldo == a->h * (int64_t)a->d_v ? a->seqs.n_tokens * a->ldo : 0;
+    }
     if (op->id != KVANT_OP_MATMUL)
         return 0;
     const kvant_matmul_args *a = (const kvant_matmul_args *)op->args;

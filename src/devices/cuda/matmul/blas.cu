@@ -2,7 +2,9 @@
  * time by its name, as the driver is: a machine without it uses the kernels of matmul_tiles.cu.  Where the toolkit that
  * builds this has no header of it, it is left out.
  *
- * The choice of an algorithm (a heuristic of the library, the same for the same shape) is kept per shape. */
+ * The choice of an algorithm (a heuristic of the library, the same for the same shape) is kept per shape.  Passes with
+ * prompts have other rows each time, and a choice takes as long as a small product, or loads a kernel: products of
+ * about as many rows share one (rows_about). */
 #include <stdlib.h>
 #include "devices/cuda/core/cuda_dev.cuh"
 
@@ -10,10 +12,11 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
-enum { PLANS = 128 };
+enum { SETS = 64, WAYS = 8, PLANS = SETS * WAYS }; /* a shape's plan is in its set */
+enum { ODD_OUTPUTS = 8192 };
 
 typedef struct plan {
-    int m;
+    int m, rows;                   /* chosen for m rows; those that the layouts have now */
     bool f32;                      /* matrix and activations in f32, products in TF32; else bf16 */
     bool halves;                   /* results in bf16; else f32 */
     int64_t n, k, ldx, ldy;
@@ -37,6 +40,7 @@ struct cuda_blas {
     decltype(&cublasLtMatmulDescSetAttribute) desc_set;
     decltype(&cublasLtMatrixLayoutCreate) layout_create;
     decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+    decltype(&cublasLtMatrixLayoutSetAttribute) layout_set;
     decltype(&cublasLtMatmulPreferenceCreate) pref_create;
     decltype(&cublasLtMatmulPreferenceDestroy) pref_destroy;
     decltype(&cublasLtMatmulPreferenceSetAttribute) pref_set;
@@ -59,6 +63,7 @@ static bool load(cuda_blas *b)
            symbol(b->lib, "cublasLtMatmulDescSetAttribute", &b->desc_set) &&
            symbol(b->lib, "cublasLtMatrixLayoutCreate", &b->layout_create) &&
            symbol(b->lib, "cublasLtMatrixLayoutDestroy", &b->layout_destroy) &&
+           symbol(b->lib, "cublasLtMatrixLayoutSetAttribute", &b->layout_set) &&
            symbol(b->lib, "cublasLtMatmulPreferenceCreate", &b->pref_create) &&
            symbol(b->lib, "cublasLtMatmulPreferenceDestroy", &b->pref_destroy) &&
            symbol(b->lib, "cublasLtMatmulPreferenceSetAttribute", &b->pref_set) &&
@@ -143,14 +148,21 @@ static cublasStatus_t make_plan(cuda_blas *b, plan *p)
     if (rc != CUBLAS_STATUS_SUCCESS || count < 1)
         return rc != CUBLAS_STATUS_SUCCESS ? rc : CUBLAS_STATUS_NOT_SUPPORTED;
     p->algo = found.algo;
+    p->rows = p->m;
     return CUBLAS_STATUS_SUCCESS;
+}
+
+static unsigned set_of(const plan &p)
+{
+    const uint64_t n = (uint64_t)p.m * 31 + (uint64_t)p.n * 7 + (uint64_t)p.k + (p.f32 ? 5 : 0) + (p.halves ? 3 : 0);
+    return (unsigned)(n * 0x9e3779b97f4a7c15ull >> 58) % SETS;
 }
 
 static cublasStatus_t find_plan(cuda_blas *b, const plan &want, plan **out)
 {
-    plan *old = &b->plans[0];
-    for (int i = 0; i < PLANS; i++) {
-        plan *p = &b->plans[i];
+    plan *set = &b->plans[set_of(want) * WAYS], *old = set;
+    for (int i = 0; i < WAYS; i++) {
+        plan *p = &set[i];
         if (p->used && p->m == want.m && p->n == want.n && p->k == want.k && p->ldx == want.ldx && p->ldy == want.ldy &&
             p->f32 == want.f32 && p->halves == want.halves) {
             *out = p;
@@ -170,15 +182,51 @@ static cublasStatus_t find_plan(cuda_blas *b, const plan &want, plan **out)
     return rc;
 }
 
-static int run(cuda_device *d, const plan &want, const void *w, const void *x, void *y, void *work, kvant_diag *diag)
+/* Rows of which a choice is made for m: up to 3 % more.  Those of decode stay what they are.  On an H200 the choice for
+ * an odd number is up to a tenth better where a matrix has few outputs, and worse where it has many (12 shapes measured,
+ * bench/results/cuda-h200-serving.md). */
+static int rows_about(int m, int64_t n)
+{
+    int step = 8;
+    while (step * 32 < m)
+        step *= 2;
+    return m <= 64 ? m : (m + step - 1) / step * step - (n <= ODD_OUTPUTS);
+}
+
+static cublasStatus_t set_rows(const cuda_blas *b, plan *p, int rows)
+{
+    const uint64_t columns = (uint64_t)rows;
+    if (p->rows == rows)
+        return CUBLAS_STATUS_SUCCESS;
+    p->rows = rows;
+    const cublasStatus_t rc = b->layout_set(p->x, CUBLASLT_MATRIX_LAYOUT_COLS, &columns, sizeof columns);
+    return rc != CUBLAS_STATUS_SUCCESS ? rc
+                                       : b->layout_set(p->y, CUBLASLT_MATRIX_LAYOUT_COLS, &columns, sizeof columns);
+}
+
+/* By the choice for `about` rows. */
+static cublasStatus_t run_about(cuda_device *d, plan want, int about, const void *w, const void *x, void *y, void *work)
 {
     const float one = 1.0f, zero = 0.0f;
+    const int rows = want.m;
     cuda_blas *b = d->blas;
     plan *p = NULL;
+    want.m = about;
     cublasStatus_t rc = find_plan(b, want, &p);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = set_rows(b, p, rows);
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = b->matmul(b->handle, desc_of(b, p), &one, w, p->w, x, p->x, &zero, y, p->y, y, p->y, &p->algo, work,
                        CUDA_BLAS_WORK, d->stream);
+    return rc;
+}
+
+static int run(cuda_device *d, const plan &want, const void *w, const void *x, void *y, void *work, kvant_diag *diag)
+{
+    const int about = rows_about(want.m, want.n);
+    cublasStatus_t rc = run_about(d, want, about, w, x, y, work);
+    if (rc != CUBLAS_STATUS_SUCCESS && about != want.m)
+        rc = run_about(d, want, want.m, w, x, y, work); /* a choice that this many rows cannot have */
     if (rc != CUBLAS_STATUS_SUCCESS)
         return cuda_fail(diag, KVANT_EDEVICE, "device cuda: cuBLASLt: status %d for %d x %lld x %lld", (int)rc, want.m,
                          (long long)want.n, (long long)want.k);

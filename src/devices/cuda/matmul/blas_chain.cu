@@ -150,3 +150,17 @@ int cuda_blas_side_by_side(cuda_device *d, const kvant_op *ops, int n, kvant_dia
         return 0;
     return chain_run(d, ops, n, c, cuda_blas_narrow(d, matmul_of(ops)), diag);
 }
+
+bool cuda_blas_takes_halves(const cuda_device *d, const kvant_op *ops, int n, const float *x, int64_t ldx, int m)
+{
+    if (n < 1 || !cuda_by_blas(d, ops))
+        return false;
+    const kvant_matmul_args *a = matmul_of(ops);
+    return a->x == x && a->ldx == ldx && a->m == m && a->w->n_in == ldx &&
+           apart(x, m * ldx, a->y, (a->m - 1) * a->ldy + a->w->n_out) && cuda_unread(ops + 1, n - 1, x, m * ldx);
+}
+
+int cuda_blas_of_halves(cuda_device *d, const kvant_op *ops, int n, const uint16_t *rows, kvant_diag *diag)
+{
+    return run_last(d, ops, n, rows, diag);
+}

@@ -1,7 +1,9 @@
-/* qk.cu: norms and rotations of queries and keys: of both sides in one launch, or in that of the attention behind them
- * (whole_ahead.cuh), which then is the only one that has them: the rows of q and k stay as the products left them. */
+/* qk.cu: norms and rotations of queries and keys: of both sides in one launch, or with the attention behind them: in
+ * its launch (whole_ahead.cuh) or in the one that makes all it reads (attn_front.cu).  Then nobody else has them: the
+ * rows of q and k stay as the products left them. */
 #include "devices/cuda/ops/qk.cuh"
 #include "devices/cuda/attn/decode/attn_decode.cuh"
+#include "devices/cuda/core/device.cuh"
 #include "devices/cuda/ops/head_norm.cuh"
 #include "devices/cuda/ops/rope.cuh"
 
@@ -86,31 +88,48 @@ static bool qk_match(const kvant_op *ops, int n, qk_ops *o)
            (!o->norms || o->q_norm->d == o->k_norm->d);
 }
 
-/* cache_write of K and V and attn of these rows, in one launch with what comes before them. */
-static bool fuse_attn(cuda_device *d, const qk_ops &o, const kvant_op *ops)
+static head_ahead ahead_of(const qk_ops &o)
 {
-    const head_ahead ahead = { o.norms ? o.q_norm->w : NULL,   o.norms ? o.k_norm->w : NULL, o.q->pos, o.q->inv_freq,
-                               o.norms ? o.q_norm->eps : 0.0f, o.norms ? o.k_norm->eps : 0.0f, o.q->mscale, o.q->n_rot,
-                               o.q->neox };
-    if (ops[0].id != KVANT_OP_CACHE_WRITE || ops[1].id != KVANT_OP_CACHE_WRITE || ops[2].id != KVANT_OP_ATTN)
-        return false;
+    return { o.norms ? o.q_norm->w : NULL,   o.norms ? o.k_norm->w : NULL, o.q->pos, o.q->inv_freq,
+             o.norms ? o.q_norm->eps : 0.0f, o.norms ? o.k_norm->eps : 0.0f, o.q->mscale, o.q->n_rot, o.q->neox };
+}
+
+/* cache_write of K and V and attn of these rows, between which pages may be sealed, with what comes before
+ * and a product behind them.  Returns the ops taken, 0: not these. */
+static int fuse_attn(cuda_device *d, const qk_ops &o, const kvant_op *ops, int n, kvant_diag *diag)
+{
+    int seals = 0;
+    while (seals < 2 && 3 + seals < n && ops[2 + seals].id == KVANT_OP_PAGE_SEAL)
+        seals++;
+    if (n < 3 + seals || ops[0].id != KVANT_OP_CACHE_WRITE || ops[1].id != KVANT_OP_CACHE_WRITE ||
+        ops[2 + seals].id != KVANT_OP_ATTN)
+        return 0;
+    const head_ahead ahead = ahead_of(o);
     const kvant_cache_write_args *k = (const kvant_cache_write_args *)ops[0].args;
-    const kvant_attn_args *a = (const kvant_attn_args *)ops[2].args;
+    const kvant_cache_write_args *v = (const kvant_cache_write_args *)ops[1].args;
+    const kvant_attn_args *a = (const kvant_attn_args *)ops[2 + seals].args;
     if (o.q->x != a->q || o.k->x != k->x || o.q->ldx != a->ldq || o.k->ldx != k->ldx || o.q->gx != a->gq ||
         o.k->gx != k->d || o.q->h != a->h || o.k->h != k->h || o.q->n != a->seqs.n_tokens ||
         (o.norms && o.q_norm->d != k->d))
-        return false;
-    return cuda_attn_write(d, k, (const kvant_cache_write_args *)ops[1].args, a, &ahead);
+        return 0;
+    if (seals == 0 && cuda_attn_write(d, k, v, a, &ahead))
+        return 3;
+    if (!cuda_attn_front(d, k, v, a, ahead))
+        return 0;
+    CUDA_TRY(cuda_launch_list(d, ops + 2, seals, diag));
+    const int took = cuda_attn_behind(d, ops + 2 + seals, n - 2 - seals, seals > 0, diag);
+    return took < 0 ? took : 2 + seals + took;
 }
 
-int cuda_qk_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
+int cuda_qk_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
 {
     qk_ops o;
     if (!qk_match(ops, n, &o))
         return 0;
     const int here = o.norms + 2;
-    if (n >= here + 3 && fuse_attn(d, o, ops + here))
-        return here + 3;
+    const int took = fuse_attn(d, o, ops + here, n - here, diag);
+    if (took)
+        return took < 0 ? took : here + took;
     if (!o.norms || !o.q->neox || (o.q->n_rot != 64 && o.q->n_rot != 128 && o.q->n_rot != 256) || o.q_norm->d > HEAD)
         return 0;
     const qk_side q = { *o.q_norm, *o.q }, k = { *o.k_norm, *o.k };

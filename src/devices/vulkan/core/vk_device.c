@@ -417,5 +417,4 @@ const kvant_device_vt kvant_device_vulkan = {
     .weight_make = vk_weight_make,
     .time = vk_time,
     .is_software = vulkan_is_software,
-    .pass_grain = 128, /* rows of a tile of products; by that, not measured */
 };

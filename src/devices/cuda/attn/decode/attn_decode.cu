@@ -181,11 +181,21 @@ static void choose(cuda_device *d, const decode_job &p)
     KINDS_ALL();
 }
 
-void decode_run(cuda_device *d, decode_job p)
+query_operands decode_operands(decode_job p, unsigned char *scratch)
+{
+    place(&p, scratch);
+    return { p.raw, p.turned };
+}
+
+void decode_run(cuda_device *d, decode_job p, const query_operands *made)
 {
     const int rows = p.n_rows;
     place(&p, d->scratch);
-    if (is_sign(p.k.kind) && !p.desk) {
+    if (made) {
+        p.raw = made->raw;
+        p.turned = made->turned;
+        p.whole = 0; /* that launch makes them itself */
+    } else if (is_sign(p.k.kind) && !p.desk) {
         const dim3 blocks((unsigned)rows, cuda_blocks(p.h, SKETCH_HEADS));
         cuda_launch(d, decode_sketch, blocks, SKETCH_VALUES, 0, p);
     } else if (!p.whole) {

@@ -42,6 +42,11 @@ static __host__ __device__ constexpr int parts_of(int kind)
     return kind == KIND_BF16 ? 2 : 1;
 }
 
+/* f16 [n_tokens][h][d]: queries times scale * log2(e), as they are and rotated (prep.cuh). */
+typedef struct query_operands {
+    uint16_t *raw, *turned;
+} query_operands;
+
 typedef struct decode_side {
     side_dev s;
     int kind;
@@ -61,6 +66,7 @@ struct decode_job : attn_call {
     float *pieces;       /* sums that warps leave behind (decode_merge.cuh) */
     int group, heads, head_tiles, d;
     int row0, n_rows;
+    bool sealing;        /* the launch before may be one that seals pages: none is read ahead of its end */
     int warps, blocks;
     uint32_t slot_bytes, slots_high; /* of a warp's slots; warps whose slots lie behind the tables */
     int make;            /* of the kernels; then ARCH_80's: */
@@ -97,12 +103,20 @@ void decode_choose_80(cuda_device *d, const decode_job &p);
 /* Fills p from the arguments; false: not a shape of this kernel. */
 bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v, decode_job *p);
 size_t decode_scratch(decode_job p);
-void decode_run(cuda_device *d, decode_job p);
+/* Where a launch in scratch memory wants its queries' operands; made: somebody has made them, there. */
+query_operands decode_operands(decode_job p, unsigned char *scratch);
+void decode_run(cuda_device *d, decode_job p, const query_operands *made);
 
 /* attn.cu: cache_write of K and V and attn of the same batch in one launch, which first does to queries and keys what
  * `ahead` says, if it is not NULL; false: not these. */
 bool cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
                      const kvant_attn_args *a, const head_ahead *ahead);
+/* The same of longer contexts and of prompts, in two steps, between which pages may be sealed: all that comes before
+ * attn (attn_front.cu), false: not these; and attn, ops[0], with a product behind it that takes its rows as bf16, which
+ * returns the ops taken. */
+bool cuda_attn_front(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                     const kvant_attn_args *a, const head_ahead &ahead);
+int cuda_attn_behind(cuda_device *d, const kvant_op *ops, int n, bool sealed, kvant_diag *diag);
 
 /* attn_whole.cu: whether its launch can do that first */
 bool decode_whole_ahead(const decode_job &p, const head_ahead &a);

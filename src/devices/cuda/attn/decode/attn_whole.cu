@@ -8,7 +8,6 @@
  * the launch takes cache_write's place too: who reads a new row stores it first.  Then it may also norm and rotate
  * queries and new keys (whole_ahead.cuh). */
 #include "devices/cuda/attn/decode/decode_sketch.cuh"
-#include "devices/cuda/encode/encode_math.cuh"
 #include "devices/cuda/attn/decode/whole_ahead.cuh"
 #include "devices/cuda/attn/decode/whole_join.cuh"
 
@@ -194,13 +193,6 @@ static __device__ __forceinline__ void whole_warm(const decode_job &p, const row
     }
     warm_signs<D / 32>(p.k.s.space, lane);
     warm_signs<D / 32>(p.v.s.space, lane);
-}
-
-template <int V> static __device__ __forceinline__ void store_row(uint16_t *to, const float *x)
-{
-#pragma unroll
-    for (int i = 0; i < V; i += 2)
-        *(uint32_t *)(to + i) = enc_half(x[i]) | (uint32_t)enc_half(x[i + 1]) << 16;
 }
 
 /* New rows among the keys of the warp's exact steps: it stores them, for itself and for those who come later.

@@ -30,6 +30,8 @@ static __device__ __forceinline__ void decode_all(const decode_job &p)
     state<D> a;
     spot s;
     feed f;
+    if (p.sealing)
+        pdl_wait();
     f.at = at;
     f.hi = hi;
     feed_seek<D, MAKE>(p, t, f, lane);

@@ -214,10 +214,11 @@ static __device__ __forceinline__ merge_sum merge_some(const decode_job &p, cons
     return a;
 }
 
-/* One warp: joins the groups' sums, [groups][2 parts][D], and its sink to the head's values. */
+/* One warp: joins the groups' sums, [groups][2 parts][D], and its sink to the head's values, which
+ * lie from `at` on. */
 template <int D>
 static __device__ __forceinline__ void merge_finish(const decode_job &p, const float2 *ml, const float *sums,
-                                                    int groups, float sink, float *out)
+                                                    int groups, float sink, int64_t at)
 {
     constexpr int V = D / 32;
     const int lane = threadIdx.x % 32;
@@ -244,7 +245,13 @@ static __device__ __forceinline__ void merge_finish(const decode_job &p, const f
     warp_rotate_back<V>(p.v.s.space, x, lane);
 #pragma unroll
     for (int e = 0; e < V; e++)
-        out[lane * V + e] = fmaf(y[e], inv, x[e]);
+        x[e] = fmaf(y[e], inv, x[e]);
+#pragma unroll
+    for (int e = 0; e < V; e += 2)
+        if (p.halves)
+            *(uint32_t *)(p.halves + at + lane * V + e) = pair_bf16(x[e], x[e + 1]);
+        else
+            *(float2 *)(p.out + at + lane * V + e) = make_float2(x[e], x[e + 1]);
 }
 
 /* Block (head of the unit, unit of the row, row). */
@@ -273,9 +280,8 @@ template <int D, int MAKE> static __device__ __forceinline__ void merge_all(cons
     if (threadIdx.x % LANES == 0)
         ml[rank] = make_float2(a.m, a.l);
     __syncthreads();
-    float *out = p.out + (int64_t)m.row.token * p.ldo + (int64_t)(kv * p.group + head) * D;
     if (threadIdx.x < 32)
-        merge_finish<D>(p, ml, sums, groups, sink, out);
+        merge_finish<D>(p, ml, sums, groups, sink, (int64_t)m.row.token * p.ldo + (int64_t)(kv * p.group + head) * D);
 }
 
 template <int D, int MAKE> static __global__ void __launch_bounds__(1024, 1) decode_merge(decode_job p)

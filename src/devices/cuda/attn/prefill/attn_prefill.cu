@@ -7,7 +7,6 @@
  * query; then the sums are un-rotated by one more product with the rotation's matrix of signs; then the exact pages
  * with the query as it is, into the same sums.  No row depends on another. */
 #include "devices/cuda/attn/prefill/attn_prefill.cuh"
-#include "devices/cuda/attn/decode/attn_decode.cuh"
 #include "devices/cuda/attn/prefill/prefill_ahead.cuh"
 #include "devices/cuda/attn/prefill/prefill_sketch.cuh"
 #include "devices/cuda/attn/prefill/prefill_use.cuh"
@@ -372,21 +371,29 @@ static void ahead_run(cuda_device *d, const prefill_job &p, int pages)
         cuda_launch(d, pages & RESIDUALS ? prefill_ahead<RESIDUALS> : prefill_ahead<0>, sides, ahead_threads(p), 0, p);
 }
 
-/* Queries are made while tiles are, and the kernel begins while both end. */
-void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch)
+query_operands prefill_operands(const prefill_job &p, unsigned char *scratch)
 {
+    const size_t heads = (size_t)p.seqs.n_tokens * p.h;
+    return { (uint16_t *)(scratch + cuda_aligned(heads * p.k.width * 2)), (uint16_t *)scratch };
+}
+
+/* Queries are made while tiles are, and the kernel begins while both end. */
+void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch, bool made)
+{
+    const query_operands to = prefill_operands(p, scratch);
     const unsigned heads = (unsigned)(p.seqs.n_tokens * (int64_t)p.h),
                    blocks = (unsigned)(p.n_tiles * p.h_kv * p.head_tiles);
     const bool one = p.make == ARCH_90;
     const size_t bytes = one ? shared_bytes(p.k.width, p.d) + (size_t)p.n_raw * raw_bytes(p)
                              : prefill_room_80(p, p.rows);
     const prefill_fn kernel = kernel_of(p);
-    p.qp = (uint16_t *)scratch;
-    p.qraw = (uint16_t *)(scratch + cuda_aligned((size_t)heads * p.k.width * 2));
+    p.qp = to.turned;
+    p.qraw = to.raw;
     p.tiles = ahead_bytes(d, p) ? scratch + query_bytes(p) : NULL;
     cuda_smem(kernel, bytes);
     if (p.tiles)
         ahead_run(d, p, pages_of(p));
-    queries_run(d, p, heads);
+    if (!made)
+        queries_run(d, p, heads);
     cuda_launch(d, kernel, dim3(blocks), one ? makers_of(p.d) + USERS : 2 * p.rows, bytes, p);
 }

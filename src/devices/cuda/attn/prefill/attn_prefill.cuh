@@ -3,7 +3,7 @@
 #define KVANT_CUDA_ATTN_PREFILL_CUH
 
 #include "devices/cuda/core/cuda_dev.cuh"
-#include "devices/cuda/attn/pack.cuh"
+#include "devices/cuda/attn/decode/attn_decode.cuh"
 
 /* How a tile of keys becomes halves: from packed pages by class, from f16 or bf16 rows (V's stay bf16), or value by
  * value from rows. */
@@ -27,7 +27,9 @@ struct prefill_job : attn_call {
 bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v,
                    prefill_job *p);
 size_t prefill_scratch(const cuda_device *d, const prefill_job &p);
-void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch);
+/* As decode_operands, decode_run. */
+query_operands prefill_operands(const prefill_job &p, unsigned char *scratch);
+void prefill_run(cuda_device *d, prefill_job p, unsigned char *scratch, bool made);
 
 /* attn_prefill_80.cu: rows of a block in `most` bytes of shared memory (0: none fit), what they take; the kernel for a
  * job's `pages` (prefill_make.cuh), two threads to a row. */

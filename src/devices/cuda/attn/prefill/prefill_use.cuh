@@ -267,10 +267,13 @@ static __device__ __forceinline__ void rows_write(const prefill_job &p, const ti
         int token, head;
         if (!row_of(p, t, kv_tile, first + 8 * half + lane / 4, &token, &head))
             continue;
-        float *to = p.out + (int64_t)token * p.ldo + (int64_t)head * D + lane % 4 * 2;
+        const int64_t at = (int64_t)token * p.ldo + (int64_t)head * D + lane % 4 * 2;
 #pragma unroll
         for (int j = 0; j < D / 8; j++)
-            *(float2 *)(to + 8 * j) = make_float2(a.o[j][2 * half], a.o[j][2 * half + 1]);
+            if (p.halves)
+                *(uint32_t *)(p.halves + at + 8 * j) = pair_bf16(a.o[j][2 * half], a.o[j][2 * half + 1]);
+            else
+                *(float2 *)(p.out + at + 8 * j) = make_float2(a.o[j][2 * half], a.o[j][2 * half + 1]);
     }
 }
 
