@@ -456,6 +456,19 @@ def check_hangup():
     C.ok(code == 0, f"A12 SIGHUP: exit code {code}")
 
 
+def check_memory():
+    """Nobody asks for a context: a machine with little memory gets a shorter one, then fewer snapshots, and a server."""
+    found = []
+    for mib in (60, 90, 400):
+        with Server(BUILD, "-np", "1", env={"KVANT_MEMORY": f"{mib}M"}) as s:
+            m = re.search(r"at most (\d+) tokens, pool of (\d+) tokens, (\d+) snapshots", "\n".join(s.lines))
+            found.append(tuple(map(int, m.groups())) if m else (0, 0, 0))
+            C.ok(s.request("POST", "/v1/completions", {"prompt": "The sea", "max_tokens": 2})[0] == 200, f"{mib} MiB: no answer")
+    C.ok(1024 <= found[0][0] < 8192 and found[0][1] == found[0][0] // 64 * 64, f"60 MiB: {found[0]}")
+    C.ok(found[1][0] == 8192 and found[1][2] > 0, f"90 MiB: {found[1]}, wanted 8192 tokens beside snapshots")
+    C.ok(found[2][:2] == (32768, 32768) and found[2][2] == 33, f"400 MiB: {found[2]}, wanted the training context")
+
+
 def main():
     if not built(BUILD):
         print("SKIP check_serve_limits: this build has no server")
@@ -471,6 +484,7 @@ def main():
         check_long_bodies()
         check_origins()
         check_descriptors()
+        check_memory()
         check_silent_log()
         check_hangup()
         rate.join()

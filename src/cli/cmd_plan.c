@@ -73,7 +73,7 @@ static int show_pair(planner *l, const kv_pair *pair, kvant_diag *diag)
 
     p.type_k = pair->k;
     p.type_v = pair->v;
-    largest = l->memory < 0 ? -1 : largest_context(l->m, &p, most, l->memory);
+    largest = l->memory < 0 ? -1 : largest_context(l->m, &p, most, p.max_seqs, l->memory);
     for (int i = 0; i < l->n_ctx; i++) {
         kvant_plan plan;
         p.n_ctx = (int)l->ctx[i];
@@ -186,7 +186,7 @@ static int plan_all(planner *l, kvant_diag *diag)
 
     params_from_opts(l->o, &l->p);
     l->p.max_seqs = (int)opt_int(l->o, OPT_PARALLEL);
-    l->memory = opt_given(l->o, OPT_MEMORY) ? opt_int(l->o, OPT_MEMORY) : memory_available();
+    l->memory = opt_given(l->o, OPT_MEMORY) ? opt_int(l->o, OPT_MEMORY) : device_memory(l->p.device);
     KVANT_TRY(open_model(l->o, &l->m, diag));
     KVANT_TRY(read_contexts(l, diag));
     l->pairs = kvant_calloc(MAX_PAIRS, sizeof *l->pairs);

@@ -10,11 +10,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/sampling.h"
+#include "cli/serve_room.h"
 #include "server/server.h"
 
 static const int64_t SLOT_HOLD_NS = 60000000000; /* arbitrary, not tuned; docs/server.md */
 
-enum { AUTO_PARALLEL = 16, AUTO_SNAPSHOTS = 32, AUTO_WINDOW_SNAPSHOTS = 4, AUTO_MODELS = 4 };
+enum { AUTO_PARALLEL = 16 };
 
 typedef struct loader {
     const opts *o;
@@ -29,13 +30,6 @@ static int parallel_of(const opts *o)
     int n = (int)opt_int(o, OPT_SERVE_PARALLEL);
 
     return n < 1 ? AUTO_PARALLEL : n;
-}
-
-static int fits(const kvant_model *m, const kvant_engine_params *p, int64_t memory)
-{
-    kvant_plan plan;
-
-    return memory < 0 || (kvant_plan_make(m, p, &plan, NULL) == KVANT_OK && plan.total <= memory);
 }
 
 static int check_parallel(const opts *o, kvant_diag *diag)
@@ -55,55 +49,6 @@ static int check_deterministic(const opts *o, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* What one model and its cache may take, where the pool can be made smaller: half of the free memory; of a router's
- * memory the part of one of --models-max. */
-static int64_t share_of(const loader *l)
-{
-    const int64_t most = opt_int(l->o, OPT_MODELS_MAX), memory = memory_available();
-
-    if (l->memory > 0)
-        return l->memory / (most ? most : AUTO_MODELS);
-    return memory < 0 ? -1 : memory / 2;
-}
-
-/* Pages for every sequence at full length, or what `most` bytes hold; at least one sequence. */
-static void choose_pool(const kvant_model *m, kvant_engine_params *p, int64_t most)
-{
-    int n_ctx = p->n_ctx ? p->n_ctx : kvant_model_get_info(m)->n_ctx_train;
-
-    p->pool_tokens = (int64_t)p->max_seqs * n_ctx;
-    while (p->pool_tokens > n_ctx && !fits(m, p, most))
-        p->pool_tokens = p->pool_tokens / 2 > n_ctx ? p->pool_tokens / 2 / 64 * 64 : n_ctx;
-}
-
-/* The exact tail and the windows of the sequences are part of the bytes that were given. */
-static int pool_of_bytes(const opts *o, const kvant_model *m, kvant_engine_params *p, kvant_diag *diag)
-{
-    const int64_t bytes = opt_int(o, OPT_POOL);
-    kvant_plan plan;
-    kvant_engine_params one = *p;
-
-    one.pool_tokens = 64;
-    KVANT_TRY(kvant_plan_make(m, &one, &plan, diag));
-    const int64_t fixed = plan.tail + plan.window;
-    p->pool_tokens = (bytes - fixed) / (plan.kv_bytes_per_token ? plan.kv_bytes_per_token : 1) / 64 * 64;
-    if (p->pool_tokens >= 64)
-        return KVANT_OK;
-    return kvant_fail(diag, KVANT_EINVAL,
-                      "%s: %lld bytes, want at least %lld: the exact tail and windows (%lld, for -np %d) and a page of "
-                      "64 tokens",
-                      opt_origin(o, OPT_POOL), (long long)bytes, (long long)(fixed + plan.kv_bytes_per_token * 64),
-                      (long long)fixed, p->max_seqs);
-}
-
-/* A snapshot of windows takes their pages: fewer of them, or what the windows save would go into snapshots. */
-static int auto_snapshots(const kvant_model_info *m, const kvant_engine_params *p)
-{
-    if (m->n_gdn_layers || p->kv_tail > 64)
-        return AUTO_SNAPSHOTS + p->max_seqs;
-    return m->n_window_layers && !p->full_windows ? AUTO_WINDOW_SNAPSHOTS + 2 * p->max_seqs : 0;
-}
-
 static int open_part(void *user, const char *path, server_parts *parts, kvant_diag *diag)
 {
     const loader *l = user;
@@ -114,14 +59,7 @@ static int open_part(void *user, const char *path, server_parts *parts, kvant_di
     params_from_opts(o, p);
     p->max_seqs = parallel_of(o);
     p->logits_rows = p->max_seqs + 64; /* a page of them for the prompts of echo with logprobs */
-    p->snapshots = opt_flag(o, OPT_NO_PREFIX_CACHE) ? 0 : (int)opt_int(o, OPT_SNAPSHOTS);
-    if (p->snapshots < 0)
-        p->snapshots = auto_snapshots(kvant_model_get_info(parts->model), p);
-    if (opt_given(o, OPT_POOL))
-        KVANT_TRY(pool_of_bytes(o, parts->model, p, diag));
-    else
-        choose_pool(parts->model, p, share_of(l));
-    return fit_engine(parts->model, p, l->memory, &parts->bytes, diag);
+    return serve_room(o, parts->model, p, l->memory, &parts->bytes, diag);
 }
 
 /* A step takes a token of every sequence and a page of a prompt, at least. */

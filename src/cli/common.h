@@ -35,15 +35,21 @@ int threads_of(int64_t given);
 
 /* Bytes this process may still take: available memory and cgroup limit, whichever is less; -1: unknown. */
 int64_t memory_available(void);
+/* The same of the device that computes: what is free there, less what it wants for itself; opens it for that. */
+int64_t device_memory(const char *device);
 /* Makes an engine after comparing its plan with the memory of this machine.  p->n_ctx 0: the training context, or the
  * largest that fits (a note says so).  KVANT_ENOSPC names both sizes. */
 int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_diag *diag);
-/* The first half of it: p->n_ctx, and the bytes of the plan.  most: instead of this machine's memory; 0: that. */
-int fit_engine(kvant_model *m, kvant_engine_params *p, int64_t most, int64_t *bytes, kvant_diag *diag);
+/* The first half of it: p->n_ctx, and the bytes of the plan, which are at most `memory`; -1: any. */
+int fit_engine(const kvant_model *m, kvant_engine_params *p, int64_t memory, int64_t *bytes, kvant_diag *diag);
+/* p->n_ctx: the training context, or less: at most max, and what fits beside room for `whole` such sequences. */
+int choose_context(const kvant_model *m, kvant_engine_params *p, int max, int whole, int64_t memory,
+                   kvant_diag *diag);
 /* --mlock, once the engine is there; a warning when the system refuses. */
 void keep_in_memory(const opts *o, const kvant_model *m);
-/* Largest multiple of 64 (at most max) whose plan fits in `memory`; 0: none does. */
-int largest_context(const kvant_model *m, const kvant_engine_params *p, int max, int64_t memory);
+/* Largest multiple of 64 (at most max) whose plan, with room for `whole` sequences of that length, fits in `memory`;
+ * 0: none does. */
+int largest_context(const kvant_model *m, const kvant_engine_params *p, int max, int whole, int64_t memory);
 
 /* A file (regular, or "-": standard input) as text[size], NUL-terminated; kvant_free.  KVANT_EINVAL: empty, or
  * not UTF-8. */

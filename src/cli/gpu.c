@@ -1,5 +1,5 @@
-/* gpu.c: --device auto, and -ngl where no device is named: which device of this machine that is.  What was found, and
- * why another was not taken, is said in notes: nobody runs on a slower device without knowing. */
+/* gpu.c: --device auto, -ngl where no device is named, and neither: which device of this machine that is.  What was
+ * found, and why another was not taken, is said in notes: nobody runs on a slower device without knowing. */
 #include <string.h>
 #include <unistd.h>
 #include "base/log.h"
@@ -21,27 +21,55 @@ static void look(void *ctx, const char *name, kvant_device *d, const char *why)
     log_msg(LOG_INFO, "device auto: not %s: %s is no GPU", name, about);
 }
 
+static int is_gpu(const kvant_device_vt *vt)
+{
+    int gpu = 0;
+
+    if (strcmp(vt->name, "cpu") != 0)
+        one_device(vt, 0, vt->name, look, &gpu);
+    return gpu;
+}
+
 /* Of each kind the first, because loaders put software drivers last; kinds in the order of devices.def: what is fastest
  * where several reach one GPU comes first.  NULL: none. */
 static const char *find_gpu(void)
 {
-    int gpu = 0;
-
-    for (int i = 0; i < kvant_devices_count(); i++) {
-        const kvant_device_vt *vt = kvant_devices_at(i);
-        if (strcmp(vt->name, "cpu") != 0)
-            one_device(vt, 0, vt->name, look, &gpu);
-        if (gpu)
-            return vt->name;
-    }
+    for (int i = 0; i < kvant_devices_count(); i++)
+        if (is_gpu(kvant_devices_at(i)))
+            return kvant_devices_at(i)->name;
     return NULL;
 }
 
-/* What a Linux kernel shows of GPUs; opening one would take a second. */
-static void hint(void)
+/* Where nobody asks: an NVIDIA GPU, by CUDA, whose kernels were run on one.  What a Linux kernel shows is looked at
+ * first: to open a driver takes time. */
+static const char *find_default(void)
 {
-    if (access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dri/renderD128", F_OK) == 0)
-        log_msg(LOG_INFO, "device cpu, although this machine has a GPU: --device auto takes it (--device cpu: no note)");
+    const int nvidia = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
+    const kvant_device_vt *vt;
+    int index = 0;
+
+    if (nvidia && kvant_device_find("cuda", &vt, &index, NULL) == KVANT_OK && is_gpu(vt))
+        return vt->name;
+    if (nvidia || access("/dev/dri/renderD128", F_OK) == 0)
+        log_msg(LOG_INFO, "device cpu, although this machine has a GPU: --device auto tries others (--device cpu: no note)");
+    return NULL;
+}
+
+/* On the CPU alone answers do not depend on what else runs. */
+static int wants_cpu(const opts *o)
+{
+    return o->cmd == CMD_INSPECT || !opt_takes(opt_at(OPT_NGL), o->cmd) ||
+           (opt_takes(opt_at(OPT_DETERMINISTIC), o->cmd) && opt_flag(o, OPT_DETERMINISTIC));
+}
+
+static void take_default(opts *o)
+{
+    const char *gpu = wants_cpu(o) ? NULL : find_default();
+
+    if (!gpu)
+        return;
+    log_msg(LOG_INFO, "device %s, because this machine has a GPU (--device cpu: the CPU)", gpu);
+    o->v[OPT_DEVICE].text = gpu;
 }
 
 /* What -ngl wants: no GPU, whatever there is, or a GPU. */
@@ -76,7 +104,7 @@ int choose_device(opts *o, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EDEVICE, "%s %.20s: no GPU device is chosen; wanted 0 or auto, or --device cuda",
                           opt_origin(o, OPT_NGL), opt_str(o, OPT_NGL));
     if (!named && want == ANY)
-        hint();
+        take_default(o);
     if (named ? !opt_is(o, OPT_DEVICE, "auto") : want != A_GPU)
         return KVANT_OK;
     const char *gpu = want == NO_GPU ? NULL : find_gpu();

@@ -59,6 +59,8 @@ typedef struct kvant_device_vt {
     /* Tokens of a pass, where nobody asks for a number and the engine has KVANT_MANY_SEQS sequences or more, or the
      * model has experts, whose weights every pass reads again; 0: KVANT_PASS_TOKENS, as elsewhere. */
     int pass_many;
+    /* Optional (NULL: not known).  Bytes that are free on the device, or -1. */
+    int64_t (*memory)(const kvant_device *d);
     /* Optional (NULL: no).  Whether this is the CPU: a software driver. */
     int (*is_software)(const kvant_device *d);
 } kvant_device_vt;

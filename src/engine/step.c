@@ -22,8 +22,8 @@ typedef struct pass {
 static kvant_seqs pass_seqs(const kvant_engine *e, const pass *p)
 {
     const step_inputs *d = &e->dev_in;
-    return (kvant_seqs){ p->n_seqs, p->n_tokens, p->any_prompt ? p->n_ones : 0, d->q0, d->pos0, d->prompt, d->table, d->tail, p->stride, d->slot_in,
-                         d->slot_out };
+    return (kvant_seqs){ p->n_seqs, p->n_tokens, p->any_prompt ? p->n_ones : 0, d->q0, d->pos0, d->prompt,
+                         d->table,  d->tail,     p->stride,                     d->slot_in, d->slot_out };
 }
 
 /* Behind the last layer that writes K and V only the rows that give logits matter: as many as sequences, at most, for
@@ -36,8 +36,8 @@ static int ends_early(const kvant_engine *e, const pass *p)
 static kvant_seqs out_seqs(const kvant_engine *e, const pass *p, const int32_t *table)
 {
     const step_inputs *d = &e->dev_in;
-    return (kvant_seqs){ p->n_out, p->n_out, p->n_out, d->out_q0, d->out_pos, d->out_prompt, table, d->out_tail, p->stride,
-                         d->slot_in, d->slot_out };
+    return (kvant_seqs){ p->n_out, p->n_out,    p->n_out,  d->out_q0,  d->out_pos, d->out_prompt,
+                         table,    d->out_tail, p->stride, d->slot_in, d->slot_out };
 }
 
 static void builder_fill(kvant_engine *e, const pass *p)

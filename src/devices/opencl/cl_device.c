@@ -167,11 +167,20 @@ static void opencl_describe(const kvant_device *base, char *buf, int cap)
     snprintf(buf, (size_t)cap, "OpenCL (%.100s, driver %.40s, %.60s)", d->name, d->driver, d->version);
 }
 
+/* All that the device has: OpenCL does not say what is free. */
+static int64_t opencl_memory(const kvant_device *base)
+{
+    const cl_device *d = (const cl_device *)base;
+    const int64_t bytes = (int64_t)number_of(d, d->id, CL_DEVICE_GLOBAL_MEM_SIZE);
+    return bytes > 0 ? bytes : -1;
+}
+
 const kvant_device_vt kvant_device_opencl = {
     .name = "opencl",
     .open = opencl_open,
     .close = opencl_close,
     .describe = opencl_describe,
+    .memory = opencl_memory,
     .is_software = opencl_is_software,
     .alloc = cl_alloc,
     .free = cl_free,

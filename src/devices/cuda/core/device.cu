@@ -145,6 +145,15 @@ static void cuda_describe(const kvant_device *base, char *buf, int cap)
              (double)total / 1073741824.0, driver / 1000, driver % 1000 / 10, quick);
 }
 
+static int64_t cuda_memory(const kvant_device *base)
+{
+    size_t avail = 0, total = 0;
+    cudaSetDevice(((const cuda_device *)base)->index);
+    const cudaError_t e = cudaMemGetInfo(&avail, &total);
+    cudaGetLastError();
+    return e == cudaSuccess ? (int64_t)avail : -1;
+}
+
 /* ---- memory ---- */
 
 int cuda_alloc(kvant_device *base, size_t bytes, void **addr, kvant_diag *diag)
@@ -226,6 +235,9 @@ const kvant_device_vt cuda_vt = {
     cuda_supports, cuda_submit,  cuda_sync,     cuda_weight_make, cuda_time,
     cuda_kv_layout, cuda_page_read, cuda_page_write, cuda_param_load,
     cuda_replayed,
+    0, /* on_caller */
+    0, /* pass_many: kvant_device_cuda's */
+    cuda_memory,
 };
 
 extern "C" __attribute__((visibility("default"))) const kvant_device_vt *kvant_device_v1(const kvant_cuda_host *host)

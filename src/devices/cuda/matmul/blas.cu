@@ -183,8 +183,8 @@ static cublasStatus_t find_plan(cuda_blas *b, const plan &want, plan **out)
 }
 
 /* Rows of which a choice is made for m: up to 3 % more.  Those of decode stay what they are.  On an H200 the choice for
- * an odd number is up to a tenth better where a matrix has few outputs, and worse where it has many (12 shapes measured,
- * bench/results/cuda-h200-serving.md). */
+ * an odd number is up to a tenth better where a matrix has few outputs, and worse where it has many
+ * (bench/results/cuda-h200-serving.md). */
 static int rows_about(int m, int64_t n)
 {
     int step = 8;

@@ -400,6 +400,17 @@ static int vulkan_sync(kvant_device *base, kvant_diag *diag)
     return vk_wait(d, diag);
 }
 
+/* Of the largest heap of the GPU's own; what others have of it is not known. */
+static int64_t vulkan_memory(const kvant_device *base)
+{
+    const vk_device *d = (const vk_device *)base;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < d->mem.memoryHeapCount; i++)
+        if (d->mem.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT && d->mem.memoryHeaps[i].size > most)
+            most = d->mem.memoryHeaps[i].size;
+    return most ? (int64_t)most : -1;
+}
+
 const kvant_device_vt kvant_device_vulkan = {
     .name = "vulkan",
     .open = vulkan_open,
@@ -416,5 +427,6 @@ const kvant_device_vt kvant_device_vulkan = {
     .sync = vulkan_sync,
     .weight_make = vk_weight_make,
     .time = vk_time,
+    .memory = vulkan_memory,
     .is_software = vulkan_is_software,
 };
