@@ -18,7 +18,7 @@ typedef struct pass {
     int n_ones;                    /* the first sequences, of one row each */
 } pass;
 
-/* Without prompts, passes with one pass_key have their rows in different places. */
+/* n_ones: 0 without prompts, where passes with one pass_key, which knows nothing of it, may differ in it. */
 static kvant_seqs pass_seqs(const kvant_engine *e, const pass *p)
 {
     const step_inputs *d = &e->dev_in;
