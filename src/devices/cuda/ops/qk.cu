@@ -94,8 +94,8 @@ static head_ahead ahead_of(const qk_ops &o)
              o.norms ? o.q_norm->eps : 0.0f, o.norms ? o.k_norm->eps : 0.0f, o.q->mscale, o.q->n_rot, o.q->neox };
 }
 
-/* cache_write of K and V and attn of these rows, between which pages may be sealed, with what comes before and a product
- * behind them.  Returns the ops taken, 0: not these. */
+/* cache_write of K and V and attn of these rows, between which pages may be sealed, what comes before them and, where
+ * it can, a product behind.  Returns the ops taken, 0: not these. */
 static int fuse_attn(cuda_device *d, const qk_ops &o, const kvant_op *ops, int n, kvant_diag *diag)
 {
     int seals = 0;
