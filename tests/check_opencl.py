@@ -117,11 +117,16 @@ def limits():
         want, got = generate("cpu", *args), generate("opencl", *args, KVANT_CL_MAX_ALLOC=kib)
         check(want[0] == 0 and got == want, f"{model} in parts of {kib} KiB: {got} is not {want}")
     for code, words, where, env in ((4, "allocates at most 1.0 MiB", "opencl", {"KVANT_CL_MAX_ALLOC": "1024"}),
+                                    (4, "30 MiB are free on device opencl", "opencl", {"KVANT_MEMORY": "30M"}),
                                     (2, "wanted KiB, 1 to", "opencl", {"KVANT_CL_MAX_ALLOC": "much"}),
                                     (5, "numbered from 0", "opencl:77", {}),
                                     (5, "no OpenCL device on this machine", "opencl", {"OCL_ICD_VENDORS": "/nowhere"})):
         rc, text = generate(where, DEMO, "-ub", "64", "-c", "4096", **env)
         check(rc == code and words in text and text.count("\n") == 1, f"{where} {env}: exit {rc}: {text}")
+
+
+    rc, text = run("run", "--device", "opencl", "-m", DEMO, "-p", "x", "-n", "1", KVANT_MEMORY="60M")
+    check(rc == 0 and "tokens, what fits in memory (training context 32768)" in text, f"a context that fits: exit {rc}: {text}")
 
 
 def loss(device):

@@ -100,20 +100,30 @@ int largest_context(const kvant_model *m, const kvant_engine_params *p, int max,
     return lo * 64 < max ? lo * 64 : max;
 }
 
+/* Whose memory it is, as an end of "N MiB are". */
+static const char *place(const kvant_engine_params *p, char *buf, size_t cap)
+{
+    if (!p->device || strcmp(p->device, "cpu") == 0)
+        return "available";
+    snprintf(buf, cap, "free on device %.40s (--device cpu: this machine's memory)", p->device);
+    return buf;
+}
+
 int choose_context(const kvant_model *m, kvant_engine_params *p, int max, int whole, int64_t memory,
                    kvant_diag *diag)
 {
     const int train = kvant_model_get_info(m)->n_ctx_train, most = max < train ? max : train;
     kvant_engine_params least = *p;
     kvant_plan plan;
+    char buf[128];
 
     least.n_ctx = train < KVANT_PAGE ? train : KVANT_PAGE;
     KVANT_TRY(kvant_plan_make(m, &least, &plan, diag)); /* what is wrong for other reasons than memory */
     const int fits = memory < 0 ? most : largest_context(m, p, most, whole, memory - memory / 16);
     if (fits < 64 && fits < most)
         return kvant_fail(diag, KVANT_ENOSPC,
-                          "model: does not fit in the %lld MiB that are available, with any context",
-                          (long long)(memory >> 20));
+                          "model: does not fit in the %lld MiB that are %s, with any context",
+                          (long long)(memory >> 20), place(p, buf, sizeof buf));
     if (fits < train)
         log_msg(LOG_INFO, "context: %d tokens, what fits in memory (training context %d)", fits, train);
     p->n_ctx = fits;
@@ -123,6 +133,7 @@ int choose_context(const kvant_model *m, kvant_engine_params *p, int max, int wh
 int fit_engine(const kvant_model *m, kvant_engine_params *p, int64_t memory, int64_t *bytes, kvant_diag *diag)
 {
     kvant_plan plan;
+    char buf[128];
 
     if (p->n_ctx == 0)
         KVANT_TRY(choose_context(m, p, INT_MAX, p->max_seqs, memory, diag));
@@ -132,9 +143,10 @@ int fit_engine(const kvant_model *m, kvant_engine_params *p, int64_t memory, int
     KVANT_TRY(kvant_plan_make(m, p, &plan, diag));
     if (memory >= 0 && plan.total > memory)
         return kvant_fail(diag, KVANT_ENOSPC,
-                          "context of %d tokens (%s/%s): needs %lld MiB, %lld MiB are available; "
+                          "context of %d tokens (%s/%s): needs %lld MiB, %lld MiB are %s; "
                           "kvant plan shows what fits",
-                          p->n_ctx, p->type_k, p->type_v, (long long)(plan.total >> 20), (long long)(memory >> 20));
+                          p->n_ctx, p->type_k, p->type_v, (long long)(plan.total >> 20), (long long)(memory >> 20),
+                          place(p, buf, sizeof buf));
     *bytes = plan.total;
     return KVANT_OK;
 }
