@@ -123,8 +123,6 @@ def limits():
                                     (5, "no OpenCL device on this machine", "opencl", {"OCL_ICD_VENDORS": "/nowhere"})):
         rc, text = generate(where, DEMO, "-ub", "64", "-c", "4096", **env)
         check(rc == code and words in text and text.count("\n") == 1, f"{where} {env}: exit {rc}: {text}")
-
-
     rc, text = run("run", "--device", "opencl", "-m", DEMO, "-p", "x", "-n", "1", KVANT_MEMORY="60M")
     check(rc == 0 and "tokens, what fits in memory (training context 32768)" in text, f"a context that fits: exit {rc}: {text}")
 

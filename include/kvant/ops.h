@@ -55,7 +55,7 @@ static inline size_t kvant_state_bytes(int state_type)
 /* A ragged batch: sequence s owns token rows q0[s] .. q0[s+1]-1, at positions pos0[s] .. */
 typedef struct kvant_seqs {
     int n_seqs, n_tokens;
-    int n_ones;                    /* the first n_ones sequences have one row each; 0 is always true, and slower */
+    int n_ones;                    /* the first n_ones sequences have one row each; 0: not known, which is slower */
     const int32_t *q0;             /* [n_seqs + 1] */
     const int32_t *pos0;           /* [n_seqs] */
     const int32_t *prompt;         /* [n_seqs] 1: prompt rows (chunk forms), 0: decode rows (step forms) */

@@ -43,7 +43,7 @@ static int check_parallel(const opts *o, kvant_diag *diag)
 /* An answer on another device may depend, in its last bits, on what shares its steps. */
 static int check_deterministic(const opts *o, kvant_diag *diag)
 {
-    if (opt_flag(o, OPT_DETERMINISTIC) && strcmp(opt_str(o, OPT_DEVICE), "cpu") != 0)
+    if (opt_flag(o, OPT_DETERMINISTIC) && !is_cpu(opt_str(o, OPT_DEVICE)))
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: found --device %.40s, wanted cpu",
                           opt_origin(o, OPT_DETERMINISTIC), opt_str(o, OPT_DEVICE));
     return KVANT_OK;
@@ -326,7 +326,7 @@ static int64_t memory_of(const opts *o)
 {
     const int64_t given = opt_int(o, OPT_MODELS_MEMORY), free_bytes = memory_available();
 
-    if (router_option(o) < 0 || given > 0 || strcmp(opt_str(o, OPT_DEVICE), "cpu") != 0 || free_bytes < 0)
+    if (router_option(o) < 0 || given > 0 || !is_cpu(opt_str(o, OPT_DEVICE)) || free_bytes < 0)
         return given;
     return free_bytes;
 }

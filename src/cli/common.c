@@ -17,6 +17,11 @@ enum { MAX_TEXT = 1 << 30 };
 
 /* ---- devices ---- */
 
+int is_cpu(const char *device)
+{
+    return !device || strcmp(device, "cpu") == 0;
+}
+
 int one_device(const kvant_device_vt *vt, int index, const char *name, device_see see, void *ctx)
 {
     const kvant_device_config cfg = { 0, index };

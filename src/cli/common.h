@@ -33,6 +33,9 @@ void params_from_opts(const opts *o, kvant_engine_params *p);
 /* Threads that 0 and -1 stand for. */
 int threads_of(int64_t given);
 
+/* Whether this names the CPU; NULL: it does. */
+int is_cpu(const char *device);
+
 /* Bytes this process may still take: available memory and cgroup limit, whichever is less; -1: unknown. */
 int64_t memory_available(void);
 /* The same of the device that computes: what is free there, less what it wants for itself; opens it for that. */

@@ -72,7 +72,7 @@ int64_t device_memory(const char *device)
     int index = 0;
     int64_t bytes = -1;
 
-    if (!device || strcmp(device, "cpu") == 0)
+    if (is_cpu(device))
         return memory_available();
     if (kvant_device_find(device, &vt, &index, NULL) < 0)
         return -1;                 /* the engine says why */
@@ -103,7 +103,7 @@ int largest_context(const kvant_model *m, const kvant_engine_params *p, int max,
 /* Whose memory it is, as an end of "N MiB are". */
 static const char *place(const kvant_engine_params *p, char *buf, size_t cap)
 {
-    if (!p->device || strcmp(p->device, "cpu") == 0)
+    if (is_cpu(p->device))
         return "available";
     snprintf(buf, cap, "free on device %.40s (--device cpu: this machine's memory)", p->device);
     return buf;

@@ -22,8 +22,9 @@ static room room_of(const opts *o, const kvant_engine_params *p, int64_t router)
     if (router > 0)
         return (room){ router, router / (models ? models : AUTO_MODELS) };
     const int64_t free_bytes = device_memory(p->device);
-    const int cpu = !p->device || strcmp(p->device, "cpu") == 0;
-    return (room){ free_bytes, free_bytes < 0 ? -1 : cpu ? free_bytes / 2 : free_bytes - free_bytes / 16 };
+    return (room){ free_bytes, free_bytes < 0         ? -1
+                               : is_cpu(p->device) ? free_bytes / 2
+                                                   : free_bytes - free_bytes / 16 };
 }
 
 static int fits(const kvant_model *m, const kvant_engine_params *p, int64_t memory)
@@ -31,6 +32,11 @@ static int fits(const kvant_model *m, const kvant_engine_params *p, int64_t memo
     kvant_plan plan;
 
     return memory < 0 || (kvant_plan_make(m, p, &plan, NULL) == KVANT_OK && plan.total <= memory);
+}
+
+static int64_t whole_pages(int tokens)
+{
+    return ((int64_t)tokens + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE;
 }
 
 /* A snapshot of windows takes their pages: fewer of them, or what the windows save would go into snapshots. */
@@ -47,14 +53,14 @@ static void choose_snapshots(const opts *o, const kvant_model *m, kvant_engine_p
     const kvant_model_info *info = kvant_model_get_info(m);
     const int given = opt_flag(o, OPT_NO_PREFIX_CACHE) ? 0 : (int)opt_int(o, OPT_SNAPSHOTS);
 
-    p->snapshots = given < 0 ? auto_snapshots(info, p) : given;
-    for (kvant_engine_params q = *p; given < 0 && p->snapshots > 0; q.snapshots = p->snapshots) {
-        q.n_ctx = p->n_ctx ? p->n_ctx : info->n_ctx_train < CONTEXT ? info->n_ctx_train : CONTEXT;
-        q.pool_tokens = (q.n_ctx + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE;
-        if (fits(m, &q, p->snapshots > FEW_SNAPSHOTS ? r->share : r->most))
-            return;
-        p->snapshots /= 2;
-    }
+    kvant_engine_params one = *p;
+
+    one.snapshots = given < 0 ? auto_snapshots(info, p) : given;
+    one.n_ctx = p->n_ctx ? p->n_ctx : info->n_ctx_train < CONTEXT ? info->n_ctx_train : CONTEXT;
+    one.pool_tokens = whole_pages(one.n_ctx);
+    while (given < 0 && one.snapshots > 0 && !fits(m, &one, one.snapshots > FEW_SNAPSHOTS ? r->share : r->most))
+        one.snapshots /= 2;
+    p->snapshots = one.snapshots;
 }
 
 /* The exact tail and the windows of the sequences are part of the bytes that were given. */
@@ -90,7 +96,7 @@ static int one_sequence(const kvant_model *m, kvant_engine_params *p, const room
 /* Pages for every sequence at full length, or what the share holds; at least one sequence. */
 static void choose_pool(const kvant_model *m, kvant_engine_params *p, int64_t share)
 {
-    const int64_t one = ((int64_t)p->n_ctx + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE;
+    const int64_t one = whole_pages(p->n_ctx);
 
     p->pool_tokens = p->max_seqs * one;
     while (p->pool_tokens > one && !fits(m, p, share))

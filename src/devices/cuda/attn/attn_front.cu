@@ -15,7 +15,7 @@ typedef struct exact_at {
 
 static __device__ __forceinline__ exact_at exact_of(const front_job &p, int token)
 {
-    const int seq = seq_of(p.seqs, token), pos = p.seqs.pos0[seq] + token - p.seqs.q0[seq], page = pos / KVANT_PAGE;
+    const int seq = seq_of(p.seqs, token), pos = pos_of(p.seqs, seq, token), page = pos / KVANT_PAGE;
     return { side_tail_page(p.k, p.seqs, seq, page, page, 1), pos % KVANT_PAGE };
 }
 
@@ -68,7 +68,7 @@ template <int V> static __global__ void __launch_bounds__(THREADS) front_kernel(
     pdl_go();
     if (token >= p.seqs.n_tokens)
         return;
-    head_ask<V>(front_from(p, token, first, 32 * V), next, lane);
+    warp_ask<V>(front_from(p, token, first, 32 * V), next, lane);
     if (first < p.h + p.h_kv)
         t = turn_at<V>(p.ahead, token, lane);
     if (end > p.h)
@@ -80,7 +80,7 @@ template <int V> static __global__ void __launch_bounds__(THREADS) front_kernel(
         for (int k = 0; k < V; k++)
             ahead[k] = next[k];
         if (at + 1 < end)
-            head_ask<V>(front_from(p, token, at + 1, 32 * V), next, lane);
+            warp_ask<V>(front_from(p, token, at + 1, 32 * V), next, lane);
         if (at < p.h)
             front_query<V>(p, t, token, at, from, ahead, lane);
         else if (to.page >= 0)

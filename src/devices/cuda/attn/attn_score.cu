@@ -15,7 +15,7 @@ static __global__ void __launch_bounds__(256) score_kernel(score_job p)
 {
     __shared__ float raw[KVANT_MAX_PLAIN_HEAD_DIM], qp[2 * KVANT_MAX_HEAD_DIM];
     const int i = blockIdx.x / p.h, head = blockIdx.x % p.h, kv = head / (p.h / p.h_kv), lane = threadIdx.x % 32;
-    const int seq = seq_of(p.seqs, i), pos = p.seqs.pos0[seq] + i - p.seqs.q0[seq];
+    const int seq = seq_of(p.seqs, i), pos = pos_of(p.seqs, seq, i);
     const float *q = p.q + (int64_t)i * p.ldq + (int64_t)head * p.gq, scale = side_scale(p.k);
 
     for (int j = threadIdx.x; j < p.k.dp; j += blockDim.x)

@@ -232,6 +232,12 @@ static __device__ __forceinline__ int seq_of(const seqs_dev &s, int i)
     return lo;
 }
 
+/* Its position, of sequence seq. */
+static __device__ __forceinline__ int pos_of(const seqs_dev &s, int seq, int i)
+{
+    return s.pos0[seq] + i - s.q0[seq];
+}
+
 static __device__ __forceinline__ float warp_sum(float v)
 {
 #pragma unroll
@@ -251,14 +257,29 @@ static __device__ __forceinline__ void bf16_eight(const uint4 &u, float *v)
     }
 }
 
-/* The sum of squares of 32 N values, in the order in which norms of heads have it (head_norm.cuh). */
-template <int N> static __device__ __forceinline__ float warp_squares(const float *v)
+/* The sum of squares of 32 N values, in the order in which norms of heads have it (head_norm.cuh): of those that a warp
+ * asked for before, or of v. */
+template <int N, typename T> static __device__ __forceinline__ void warp_ask(const float *v, float *x, T lane)
+{
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        x[k] = v[lane + 32 * k];
+}
+
+template <int N> static __device__ __forceinline__ float warp_squares_of(const float *x)
 {
     float s = 0.0f;
 #pragma unroll
     for (int k = 0; k < N; k++)
-        s = fmaf(v[threadIdx.x % 32 + 32 * k], v[threadIdx.x % 32 + 32 * k], s);
+        s = fmaf(x[k], x[k], s);
     return warp_sum(s);
+}
+
+template <int N> static __device__ __forceinline__ float warp_squares(const float *v)
+{
+    float x[N];
+    warp_ask<N>(v, x, threadIdx.x % 32);
+    return warp_squares_of<N>(x);
 }
 
 static __device__ __forceinline__ float warp_max(float v)

@@ -79,7 +79,7 @@ static __device__ __forceinline__ void unit_to(const job &p, unit *o)
         o->row = side_row(s, p.dst[o->at / KVANT_PAGE], o->h, o->at % KVANT_PAGE);
         return;
     }
-    const int q = seq_of(p.seqs, o->at), pos = p.seqs.pos0[q] + o->at - p.seqs.q0[q], j = pos / KVANT_PAGE;
+    const int q = seq_of(p.seqs, o->at), pos = pos_of(p.seqs, q, o->at), j = pos / KVANT_PAGE;
     const int t = side_tail_page(s, p.seqs, q, j, j, 1);
     if (t >= 0)
         o->tail = side_tail_row(s, t, p.h, o->h, pos % KVANT_PAGE) + o->g;

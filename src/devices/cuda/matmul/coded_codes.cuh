@@ -2,17 +2,11 @@
 #ifndef KVANT_CUDA_CODED_CODES_CUH
 #define KVANT_CUDA_CODED_CODES_CUH
 
+#include "devices/cuda/core/halves.cuh"
 #include "devices/cuda/core/step.cuh"
 #include "devices/cuda/matmul/coded.cuh"
 
 enum { PANEL_GROUPS = PANEL / 32 };
-
-/* Two bf16 in a word. */
-static __device__ __forceinline__ uint32_t two_bf16(float a, float b)
-{
-    const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
-    return *(const uint32_t *)&v;
-}
 
 /* Codes become floats by a byte of their bits, (BASE + code) / ONE: the upper 7 bits of the fraction, or signed bytes,
  * to which 128 are added, the middle 8.  What BASE and the centre add goes with the minimum. */
@@ -82,8 +76,8 @@ template <int T> static __device__ __forceinline__ void coded_values(const coded
             for (int i = 0; i < 4; i++)
                 v[i] = fmaf(__uint_as_float(__byte_perm(codes, bits::REST, bits::PICK + (i << bits::STEP))),
                             w.factor[r][h], w.rest[r][h]);
-            a[h][r] = two_bf16(v[0], v[1]);
-            a[h][2 + r] = two_bf16(v[2], v[3]);
+            a[h][r] = pair_bf16(v[0], v[1]);
+            a[h][2 + r] = pair_bf16(v[2], v[3]);
         }
 }
 
@@ -96,8 +90,8 @@ template <int T> static __device__ __forceinline__ void coded_plain(const uint32
         chunk8<T>(int8_room + row[r], 4 * g + threadIdx.x % 4, w);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            a[h][r] = two_bf16(w[4 * h], w[4 * h + 1]);
-            a[h][2 + r] = two_bf16(w[4 * h + 2], w[4 * h + 3]);
+            a[h][r] = pair_bf16(w[4 * h], w[4 * h + 1]);
+            a[h][2 + r] = pair_bf16(w[4 * h + 2], w[4 * h + 3]);
         }
     }
 }

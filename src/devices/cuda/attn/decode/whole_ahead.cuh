@@ -72,26 +72,15 @@ static __device__ __forceinline__ void head_turn(const head_ahead &a, const turn
         x[i] = turn_one(x[i], other[i], t.c[i], t.s[i], a.neox ? lane < lanes : i % 2 == 0);
 }
 
-/* Values lane + 32 k of the head at `from`: the order of warp_squares. */
-template <int V> static __device__ __forceinline__ void head_ask(const float *from, float *x, int lane)
-{
-#pragma unroll
-    for (int k = 0; k < V; k++)
-        x[k] = from[lane + 32 * k];
-}
-
-/* A lane's values of the head at `from` after norm (NULL: not) and rotation; ahead: values lane + 32 k of the head. */
+/* A lane's values of the head at `from` after norm (NULL: not) and rotation; ahead: what
+ * warp_ask has of it. */
 template <int V>
 static __device__ __forceinline__ void head_ready(const head_ahead &a, const turn<V> &t, const float *norm, float eps,
                                                   const float *from, const float *ahead, float *x, int lane)
 {
     head_load<V>(from, x, lane);
     if (norm) {
-        float s = 0.0f;
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            s = fmaf(ahead[i], ahead[i], s);
-        const float scale = 1.0f / sqrtf(warp_sum(s) / (float)(32 * V) + eps);
+        const float scale = 1.0f / sqrtf(warp_squares_of<V>(ahead) / (float)(32 * V) + eps);
 #pragma unroll
         for (int i = 0; i < V; i++)
             x[i] = x[i] * scale * norm[lane * V + i];
@@ -105,7 +94,7 @@ static __device__ __forceinline__ void head_ready(const head_ahead &a, const tur
 {
     float ahead[V] = {};
     if (norm)
-        head_ask<V>(from, ahead, lane);
+        warp_ask<V>(from, ahead, lane);
     head_ready<V>(a, t, norm, eps, from, ahead, x, lane);
 }
 
