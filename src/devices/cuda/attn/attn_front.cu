@@ -19,73 +19,86 @@ static __device__ __forceinline__ exact_at exact_of(const front_job &p, int toke
     return { side_tail_page(p.k, p.seqs, seq, page, page, 1), pos % KVANT_PAGE };
 }
 
-/* Head `at` of a token: as the products left it. */
-static __device__ __forceinline__ const float *front_from(const front_job &p, int token, int at, int d)
+/* Heads that lie `step` values apart, one after the other: of(number, the lane's values, what warp_ask has).  A head is
+ * asked for while the one before it is at work. */
+template <int V, typename F>
+static __device__ __forceinline__ void front_heads(const float *from, int64_t step, int n, bool norm, int lane, F of)
 {
-    if (at < p.h)
-        return p.q + token * p.ldq + at * p.gq;
-    const int key = at - p.h;
-    return token * p.ld_rows + (key < p.h_kv ? p.k_rows + key * d : p.v_rows + (key - p.h_kv) * d);
+    float next[V], next_asked[V] = {};
+    auto ask = [&] {
+        lane_take<V>(from + lane * V, next);
+        if (norm)
+            warp_ask<V>(from, next_asked, lane);
+        from += step;
+    };
+    if (n > 0)
+        ask();
+#pragma unroll 1
+    for (int i = 0; i < n; i++) {
+        float x[V], asked[V];
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            x[k] = next[k], asked[k] = next_asked[k];
+        if (i + 1 < n)
+            ask();
+        of(i, x, asked);
+    }
 }
 
+/* Queries first .. end - 1 of a token. */
 template <int V>
-static __device__ __forceinline__ void front_query(const front_job &p, const turn<V> &t, int token, int head,
-                                                   const float *from, const float *ahead, int lane)
+static __device__ __forceinline__ void front_queries(const front_job &p, const turn<V> &t, int token, int first,
+                                                     int end, int lane)
 {
-    const float by = p.scale * PREP_LOG2E;
-    const size_t to = ((size_t)token * p.h + head) * 32 * V;
-    float x[V];
-    head_ready<V>(p.ahead, t, p.ahead.q_norm, p.ahead.q_eps, from, ahead, x, lane);
-    warp_turn<V>(p.k.space, x, by, by * side_scale(p.k), p.raw + to, p.turned + to, lane);
+    const lane_norm<V> norm = lane_norm_of<V>(p.ahead.q_norm, p.ahead.q_eps, lane);
+    const warp_space<V> space = warp_space_of<V>(p.k.space, lane);
+    const float by = p.scale * PREP_LOG2E, by_k = by * side_scale(p.k);
+    const size_t to = ((size_t)token * p.h + first) * 32 * V;
+    front_heads<V>(p.q + token * p.ldq + first * p.gq, p.gq, end - first, norm.some, lane,
+                   [&](int i, float *x, const float *asked) {
+                       head_ready<V>(p.ahead, t, norm, asked, x, lane);
+                       store_halves<V>(p.raw + to + (i * 32 + lane) * V, x, by);
+                       warp_rotate<V>(space, x, lane);
+                       store_halves<V>(p.turned + to + (i * 32 + lane) * V, x, by_k);
+                   });
 }
 
-/* key: its number among the rows of K, then V. */
+/* Rows first .. end - 1 of a token's keys or values, to the tail of their side. */
 template <int V>
-static __device__ __forceinline__ void front_row(const front_job &p, const turn<V> &t, const exact_at &at, int key,
-                                                 const float *from, const float *ahead, int lane)
+static __device__ __forceinline__ void front_rows(const front_job &p, const turn<V> &t, const exact_at &at, bool value,
+                                                  int token, int first, int end, int lane)
 {
-    const bool value = key >= p.h_kv;
-    uint16_t *to = side_tail_row(value ? p.v : p.k, at.page, p.h_kv, value ? key - p.h_kv : key, at.row);
-    float x[V];
-    if (value)
-        head_load<V>(from, x, lane);
-    else
-        head_ready<V>(p.ahead, t, p.ahead.k_norm, p.ahead.k_eps, from, ahead, x, lane);
-    store_row<V>(to + lane * V, x);
+    const lane_norm<V> norm = lane_norm_of<V>(value ? NULL : p.ahead.k_norm, p.ahead.k_eps, lane);
+    const side_dev &side = value ? p.v : p.k;
+    uint16_t *to = side_tail_row(side, at.page, p.h_kv, first, at.row) + lane * V;
+    front_heads<V>((value ? p.v_rows : p.k_rows) + token * p.ld_rows + first * 32 * V, 32 * V, end - first, norm.some,
+                   lane, [&](int i, float *x, const float *asked) {
+                       if (!value)
+                           head_ready<V>(p.ahead, t, norm, asked, x, lane);
+                       store_row<V>(to + i * KVANT_PAGE * side.d, x);
+                   });
 }
 
-/* Once it runs, all before it has ended: decode_kernel.cuh reads pages before its own pdl_wait.  A head is asked for
- * while the one before it is at work. */
+/* Once it runs, all before it has ended: decode_kernel.cuh reads pages before its own pdl_wait. */
 template <int V> static __global__ void __launch_bounds__(THREADS) front_kernel(front_job p)
 {
-    const int all = p.h + 2 * p.h_kv, groups = (all + p.each - 1) / p.each, lane = (int)threadIdx.x % 32;
-    const int i = (int)(blockIdx.x * WARPS + threadIdx.x / 32), token = i / groups, first = i % groups * p.each;
-    const int end = min(all, first + p.each);
-    float ahead[V], next[V];
-    turn<V> t = {};
-    exact_at to = { -1, 0 };
+    const int keys = p.h + p.h_kv, all = keys + p.h_kv, groups = (all + p.each - 1) / p.each;
+    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0); /* so the compiler knows that a warp has one */
+    const int lane = (int)threadIdx.x % 32, i = (int)blockIdx.x * WARPS + warp, token = i / groups;
+    const int first = i % groups * p.each, end = min(all, first + p.each);
     pdl_wait();
     pdl_go();
     if (token >= p.seqs.n_tokens)
         return;
-    warp_ask<V>(front_from(p, token, first, 32 * V), next, lane);
-    if (first < p.h + p.h_kv)
-        t = turn_at<V>(p.ahead, token, lane);
-    if (end > p.h)
-        to = exact_of(p, token);
-#pragma unroll 1
-    for (int at = first; at < end; at++) {
-        const float *from = front_from(p, token, at, 32 * V);
-#pragma unroll
-        for (int k = 0; k < V; k++)
-            ahead[k] = next[k];
-        if (at + 1 < end)
-            warp_ask<V>(front_from(p, token, at + 1, 32 * V), next, lane);
-        if (at < p.h)
-            front_query<V>(p, t, token, at, from, ahead, lane);
-        else if (to.page >= 0)
-            front_row<V>(p, t, to, at - p.h, from, ahead, lane);
-    }
+    const turn<V> t = first < keys ? turn_at<V>(p.ahead, token, lane) : turn<V>();
+    front_queries<V>(p, t, token, first, min(end, p.h), lane);
+    if (end <= p.h)
+        return;
+    const exact_at at = exact_of(p, token);
+    if (at.page < 0)
+        return;
+    front_rows<V>(p, t, at, false, token, max(first - p.h, 0), min(end - p.h, p.h_kv), lane);
+    front_rows<V>(p, t, at, true, token, max(first - keys, 0), end - keys, lane);
 }
 
 static bool aligned(const void *at, int64_t stride, int bytes)

@@ -14,12 +14,20 @@ static __device__ __forceinline__ uint16_t query_half(float x)
     return __half_as_ushort(__float2half_rn(x));
 }
 
+/* Two values as halves, each as query_half has it. */
+static __device__ __forceinline__ uint32_t query_pair(float x, float y)
+{
+    uint32_t w;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x));
+    return w;
+}
+
 template <int V> static __device__ __forceinline__ void store_halves(uint16_t *to, const float *x, float by)
 {
     uint32_t w[V / 2];
 #pragma unroll
     for (int i = 0; i < V; i += 2)
-        w[i / 2] = query_half(x[i] * by) | (uint32_t)query_half(x[i + 1] * by) << 16;
+        w[i / 2] = query_pair(x[i] * by, x[i + 1] * by);
     if constexpr (V == 2) {
         *(uint32_t *)to = w[0];
     } else {
@@ -29,23 +37,15 @@ template <int V> static __device__ __forceinline__ void store_halves(uint16_t *t
     }
 }
 
-/* A lane's values of the head at `from`. */
+/* A lane's values of the head at `from`, at any alignment. */
 template <int V> static __device__ __forceinline__ void head_load(const float *from, float *x, int lane)
 {
-    constexpr int N = V < 4 ? V : 4;
-    struct __align__(4 * N) vec {
-        float at[N];
-    };
-    const bool whole = (uintptr_t)from % sizeof(vec) == 0;
+    if ((uintptr_t)from % sizeof(lane_vec<V>) == 0)
+        lane_take<V>(from + lane * V, x);
+    else
 #pragma unroll
-    for (int i = 0; i < V; i += N) {
-        vec v;
-        if (whole)
-            v = *(const vec *)(from + lane * V + i);
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            x[i + j] = whole ? v.at[j] : from[lane * V + i + j];
-    }
+        for (int i = 0; i < V; i++)
+            x[i] = from[lane * V + i];
 }
 
 /* One head x: raw = x * by, and turned = its rotation * by_k, 32*V halves each. */

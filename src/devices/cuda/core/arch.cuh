@@ -141,6 +141,12 @@ template <int N> static __device__ __forceinline__ void async_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+/* An arrival at the mbarrier when this thread's copies so far are there. */
+static __device__ __forceinline__ void bar_behind_copies(uint32_t bar)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
+}
+
 /* This thread's stores to shared memory are seen by the copy engine and by wgmma. */
 static __device__ __forceinline__ void proxy_fence(void)
 {

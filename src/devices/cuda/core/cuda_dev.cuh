@@ -189,7 +189,7 @@ int cuda_blas_matmul_f32(cuda_device *d, const float *w, const float *x, float *
 /* Launches a kernel that begins with pdl_wait(): where the GPU can (9.0 and later), its blocks start while the launch
  * before it ends.  The compiler checks the arguments against the kernel's. */
 template <typename... P, typename... A>
-static inline void cuda_launch(const cuda_device *d, void (*kernel)(P...), dim3 grid, unsigned block, size_t smem,
+static inline void cuda_launch(const cuda_device *d, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
                                A... args)
 {
     cudaLaunchAttribute attr = {};
@@ -197,7 +197,7 @@ static inline void cuda_launch(const cuda_device *d, void (*kernel)(P...), dim3 
     attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attr.val.programmaticStreamSerializationAllowed = 1;
     cfg.gridDim = grid;
-    cfg.blockDim = dim3(block);
+    cfg.blockDim = block;
     cfg.dynamicSmemBytes = smem;
     cfg.stream = d->stream;
     cfg.attrs = &attr;

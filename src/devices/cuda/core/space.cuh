@@ -90,47 +90,78 @@ template <int N> static __device__ __forceinline__ void lane_steps(float *v)
             }
 }
 
-/* Forwards, by a warp: lane l has values V*l .. V*l + V - 1. */
+/* Forwards, by a warp: lane l has values V*l .. V*l + V - 1; blocks of `size` values, 32 or 128. */
 template <int V> static __device__ __forceinline__ void warp_butterfly(float *x, int size, int lane)
 {
     lane_steps<V>(x);
-    for (int h = V; h < size; h *= 2)
 #pragma unroll
-        for (int i = 0; i < V; i++) {
-            const float other = __shfl_xor_sync(0xffffffffu, x[i], h / V);
-            x[i] = lane & (h / V) ? other - x[i] : x[i] + other;
-        }
-}
-
-template <int V> static __device__ __forceinline__ void warp_times(float *x, const float *by)
-{
-    if constexpr (V % 4 == 0) {
-#pragma unroll
-        for (int i = 0; i < V; i += 4) {
-            const float4 b = *(const float4 *)(by + i);
-            x[i] *= b.x, x[i + 1] *= b.y, x[i + 2] *= b.z, x[i + 3] *= b.w;
-        }
-    } else {
+    for (int h = V; h < 128; h *= 2) {
+        if (h >= size)
+            break;
+        const float sign = lane & (h / V) ? -1.0f : 1.0f;
 #pragma unroll
         for (int i = 0; i < V; i++)
-            x[i] *= by[i];
+            x[i] = fmaf(x[i], sign, __shfl_xor_sync(0xffffffffu, x[i], h / V));
     }
+}
+
+template <int V> struct __align__(V < 4 ? 4 * V : 16) lane_vec {
+    float at[V < 4 ? V : 4];
+};
+
+/* The V values at `from`, which is aligned as lane_vec is. */
+template <int V> static __device__ __forceinline__ void lane_take(const float *from, float *x)
+{
+    constexpr int N = V < 4 ? V : 4;
+#pragma unroll
+    for (int i = 0; i < V; i += N) {
+        const lane_vec<V> v = *(const lane_vec<V> *)(from + i);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            x[i + j] = v.at[j];
+    }
+}
+
+/* What a warp's rotation multiplies a lane's values by, before and behind the butterfly: its signs and its scale. */
+template <int V> struct warp_space {
+    int size; /* 0: no rotation */
+    float before[V], behind[V];
+};
+
+template <int V> static __device__ __forceinline__ warp_space<V> warp_space_of(int space, int lane)
+{
+    const int at = lane * V % (space == SPACE_P32 ? 32 : 128);
+    const float k = port_bits(space == SPACE_P32 ? 0x3e3504f3u : space == SPACE_R128 ? 0x3db504f3u : 0x3c000000u);
+    warp_space<V> o = { space == SPACE_REAL ? 0 : space == SPACE_P32 ? 32 : 128 };
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        o.before[i] = o.behind[i] = 1.0f;
+    if (space == SPACE_P32 || space == SPACE_R128)
+        lane_take<V>((space == SPACE_P32 ? space_signs32 : space_signs1) + at, o.before);
+    if (space == SPACE_R128)
+        lane_take<V>(space_signs2 + at, o.behind);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        o.behind[i] *= k;
+    return o;
+}
+
+template <int V> static __device__ __forceinline__ void warp_rotate(const warp_space<V> &o, float *x, int lane)
+{
+    if (o.size == 0)
+        return;
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        x[i] *= o.before[i];
+    warp_butterfly<V>(x, o.size, lane);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        x[i] *= o.behind[i];
 }
 
 template <int V> static __device__ __forceinline__ void warp_rotate(int space, float *x, int lane)
 {
-    const int size = space == SPACE_P32 ? 32 : 128, at = lane * V % size;
-    const float k = port_bits(space == SPACE_P32 ? 0x3e3504f3u : space == SPACE_R128 ? 0x3db504f3u : 0x3c000000u);
-    if (space == SPACE_REAL)
-        return;
-    if (space != SPACE_H128)
-        warp_times<V>(x, (space == SPACE_P32 ? space_signs32 : space_signs1) + at);
-    warp_butterfly<V>(x, size, lane);
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        x[i] *= k;
-    if (space == SPACE_R128)
-        warp_times<V>(x, space_signs2 + at);
+    warp_rotate<V>(warp_space_of<V>(space, lane), x, lane);
 }
 
 /* qp[sdim] from q[dp], both in shared memory; qp may be q except in the sketch space. */

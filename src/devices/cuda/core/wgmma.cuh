@@ -108,6 +108,16 @@ template <int N> static __device__ __forceinline__ void group_mma_placed(float (
     asm volatile(GROUP_MMA(64, "f16", "%32, %33", "1", "0, 0") : SUMS_64(c) : "l"(a), "l"(b));
 }
 
+/* c = a b, or c += a b where `add`, in bf16, both in shared memory and K-major. */
+template <int N> static __device__ __forceinline__ void group_mma_rows(float (*c)[4], uint64_t a, uint64_t b, int add)
+{
+    static_assert(N == 32 || N == 64);
+    if constexpr (N == 32)
+        asm volatile(GROUP_MMA(32, "bf16", "%16, %17", "%18", "0, 0") : SUMS_32(c) : "l"(a), "l"(b), "r"(add));
+    else
+        asm volatile(GROUP_MMA(64, "bf16", "%32, %33", "%34", "0, 0") : SUMS_64(c) : "l"(a), "l"(b), "r"(add));
+}
+
 /* c = a b, or c += a b where ADD, in bf16, both in shared memory; a's major as MAJOR, b MN-major. */
 template <int N, int MAJOR, int ADD>
 static __device__ __forceinline__ void group_mma_bf16(float (*c)[4], uint64_t a, uint64_t b)

@@ -1,5 +1,6 @@
 /* matmul_blas.cu: products that go to cuBLASLt (blas.cu): which ones, and the 16-bit copies that it wants of the
  * activations and, piece by piece, of matrices that are not bf16. */
+#include "devices/cuda/matmul/bf16_few.cuh"
 #include "devices/cuda/matmul/few.cuh"
 #include "devices/cuda/ops/row_norm.cuh"
 
@@ -144,7 +145,11 @@ int cuda_blas_run(cuda_device *d, const kvant_matmul_args *a, const uint16_t *ro
             expanders[c->type](d, q, wide);
         const void *w = as_it_is(a->w) ? q.w : wide;
         void *y = halves ? (void *)(halves + row) : (void *)(a->y + row);
-        CUDA_TRY(cuda_blas_matmul(d, w, rows, y, halves != NULL, a->m, q.n_out, p.n_in, a->ldy, d->scratch, diag));
+        const bf16_few few = { w, rows, y, halves != NULL, a->m, p.n_in, q.n_out, a->ldy };
+        if (as_it_is(a->w) && cuda_bf16_few_takes(d, few))
+            cuda_bf16_few(d, few);
+        else
+            CUDA_TRY(cuda_blas_matmul(d, w, rows, y, halves != NULL, a->m, q.n_out, p.n_in, a->ldy, d->scratch, diag));
     }
     return KVANT_OK;
 }

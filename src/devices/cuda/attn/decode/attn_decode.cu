@@ -161,8 +161,10 @@ static size_t place(decode_job *p, unsigned char *at)
     p->raw = (uint16_t *)at;
     p->turned = (uint16_t *)(at + raw);
     p->sketch = (uint32_t *)(at + raw);
+    const size_t sums = cuda_aligned(pieces * piece_size(p->d, p->heads) * sizeof(float));
     p->pieces = (float *)(at + raw + made);
-    return raw + made + cuda_aligned(pieces * piece_size(p->d, p->heads) * sizeof(float));
+    p->rows = (merge_row *)(at + raw + made + sums);
+    return raw + made + sums + cuda_aligned((rows + 1) * sizeof(merge_row));
 }
 
 size_t decode_scratch(decode_job p)

@@ -55,6 +55,12 @@ typedef struct decode_side {
     uint32_t mirror[4];
 } decode_side;
 
+/* A row of the decode kernel's plan: the steps of each of its units, of which `coded` are of encoded pages; steps of all
+ * rows before it. */
+typedef struct __align__(16) merge_row {
+    int token, coded, steps, before;
+} merge_row;
+
 struct decode_job : attn_call {
     decode_side k, v;
     /* queries times scale * log2(e): f16 [n_tokens][h][d], as they are and rotated; for bf16 keys their two parts */
@@ -64,6 +70,7 @@ struct decode_job : attn_call {
     int64_t ld_rows;
     head_ahead ahead;    /* of those rows and of the queries; pos NULL: nothing */
     float *pieces;       /* sums that warps leave behind (decode_merge.cuh) */
+    merge_row *rows;     /* [n_rows + 1], and the plan that they are of; `before` of the last one: all steps */
     int group, heads, head_tiles, d;
     int row0, n_rows;
     bool sealing;        /* the launch before may be one that seals pages: none is read ahead of its end */

@@ -41,6 +41,8 @@ static __device__ __forceinline__ void decode_all(const decode_job &p)
     room_tables<MAKE>(p, smem, base, MAKE == ARCH_90 && KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
     __syncthreads();
     pdl_wait(); /* the queries; everything else was there when the kernel that makes them began */
+    if (blockIdx.x == 0)
+        leave_plan(p, t);
     while (at < hi) {
         s = spot_of(p, t, at, lane);
         const row_span row = spans[s.row];
@@ -84,25 +86,35 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_kernel(de
 
 /* ---- the host's side ---- */
 
-/* Threads of a merging block: 7 pieces for each group of them, at least 4 groups. */
-static inline int merge_threads(const decode_job &p)
+/* Groups of threads that read a head's pieces, about 7 each. */
+static inline int merge_groups(const decode_job &p)
 {
     const int units = p.n_rows * units_per_row(p), joined = p.blocks / units + 2 * p.warps; /* not those at the ends */
     const int pieces = (p.join ? joined : p.blocks * p.warps / units) + 2, groups = (pieces + 6) / 7;
-    const int most = 1024 / MERGE_LANES(p.d) < 32 ? 1024 / MERGE_LANES(p.d) : 32; /* a lane of merge_finish for each */
-    return MERGE_LANES(p.d) * (groups <= 4 ? 4 : groups < most ? (groups + 3) / 4 * 4 : most);
+    const int lanes = MERGE_LANES(p.d), least = lanes < 32 ? 32 / lanes : 1;
+    const int most = 1024 / lanes < 32 ? 1024 / lanes : 32; /* a lane of merge_finish for each */
+    if (groups <= 2)
+        return groups < least ? least : groups;
+    return groups < most ? (groups + 3) / 4 * 4 : most;
+}
+
+/* A block's heads: all of a unit where there are as many units as multiprocessors. */
+static inline int merge_heads(const decode_job &p, int groups)
+{
+    const bool many = p.n_rows * units_per_row(p) >= p.blocks;
+    return many && p.heads * groups * MERGE_LANES(p.d) <= 1024 ? p.heads : 1;
 }
 
 template <int D, int KIND_K, int KIND_V, int MAKE> static void launch_make(cuda_device *d, const decode_job &p)
 {
-    const int threads = merge_threads(p);
+    const int groups = merge_groups(p), heads = merge_heads(p, groups);
     const size_t room = MAKE == ARCH_90 ? SMEM : p.slots_from + (size_t)p.warps * p.slot_bytes;
-    const size_t bytes = merge_bytes(D, threads);
-    const dim3 merges((unsigned)p.heads, (unsigned)units_per_row(p), (unsigned)p.n_rows);
+    const size_t bytes = (size_t)heads * merge_bytes(D, groups);
+    const dim3 merges((unsigned)(p.heads / heads), (unsigned)units_per_row(p), (unsigned)p.n_rows);
     cuda_smem(decode_kernel<D, KIND_K, KIND_V, MAKE>, room);
     cuda_launch(d, decode_kernel<D, KIND_K, KIND_V, MAKE>, dim3((unsigned)p.blocks), (unsigned)p.warps * 32, room, p);
     cuda_smem(decode_merge<D, MAKE>, bytes);
-    cuda_launch(d, decode_merge<D, MAKE>, merges, (unsigned)threads, bytes, p);
+    cuda_launch(d, decode_merge<D, MAKE>, merges, dim3(MERGE_LANES(D) * groups, heads), bytes, p);
 }
 
 #endif

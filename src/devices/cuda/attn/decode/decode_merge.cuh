@@ -3,9 +3,9 @@
  * A piece is what a warp has of one part of a unit: part 0 its encoded pages, in acc space, part 1 its exact keys.  It
  * is floats: m and l of the unit's heads, then the sums [heads][D].  A warp leaves each part that it has finished at
  * (number of its stretch + 2 * unit + part), which no two pieces share; a block whose warps all have stretches of one
- * unit's encoded pages leaves one piece instead, in the place of its first warp's (stretches.joined).  decode_merge,
- * one block per head of a unit, joins the pieces in the order of the line; its launch overlaps the end of the decode
- * kernel. */
+ * unit's encoded pages leaves one piece instead, in the place of its first warp's (stretches.joined).  decode_merge
+ * joins the pieces in the order of the line, a block those of one head of a unit or of all of them; block 0 of the
+ * decode kernel leaves what it needs of the plan (merge_row). */
 #ifndef KVANT_CUDA_DECODE_MERGE_CUH
 #define KVANT_CUDA_DECODE_MERGE_CUH
 
@@ -18,12 +18,12 @@ static __host__ __device__ inline int piece_size(int d, int heads)
     return 2 * DECODE_HEADS + d * heads;
 }
 
-/* Threads that read a piece together in decode_merge; its shared memory with `threads` threads. */
+/* Threads that read a piece together in decode_merge; a head's shared memory with so many groups of them. */
 #define MERGE_LANES(d) ((d) / 4)
 
-static __host__ __device__ inline size_t merge_bytes(int d, int threads)
+static __host__ __device__ inline size_t merge_bytes(int d, int groups)
 {
-    return (size_t)(threads / MERGE_LANES(d)) * (2 * (size_t)d * 4 + 8);
+    return (size_t)groups * 8 * (size_t)d + ((size_t)groups * 8 + 15) / 16 * 16;
 }
 
 /* mixed: in the trellis' order of values. */
@@ -92,39 +92,24 @@ static __device__ __forceinline__ void block_join(const decode_job &p, const uin
     }
 }
 
-/* What a merging block needs of the plan. */
-typedef struct merge_plan {
-    row_span row;
-    int before, total; /* steps of the rows before it, of all */
-} merge_plan;
-
-template <int D, int MAKE>
-static __device__ __forceinline__ merge_plan merge_plan_of(const decode_job &p, int row)
+/* One block: the rows of its plan, and behind them the number of all steps, for the launch that merges. */
+static __device__ __forceinline__ void leave_plan(const decode_job &p, const plan &t)
 {
-    __shared__ row_span own;
-    __shared__ int2 part[32];
-    int2 sum = make_int2(0, 0);
 #pragma unroll 1
-    for (int i = threadIdx.x; i < p.n_rows; i += blockDim.x) {
-        const row_span s = span_of<D, MAKE>(p, p.row0 + i);
-        const int steps = s.steps * units_per_row(p);
-        sum.x += i < row ? steps : 0;
-        sum.y += steps;
-        if (i == row)
-            own = s;
-    }
-    sum.x = __reduce_add_sync(0xffffffffu, sum.x);
-    sum.y = __reduce_add_sync(0xffffffffu, sum.y);
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = sum;
-    __syncthreads();
-    merge_plan o = { own, 0, 0 };
+    for (int i = threadIdx.x; i <= p.n_rows; i += blockDim.x) {
+        merge_row o = { 0, 0, 0, 0 };
 #pragma unroll 1
-    for (int i = 0; 32 * i < min(p.n_rows, (int)blockDim.x); i++) {
-        o.before += part[i].x;
-        o.total += part[i].y;
+        for (int c = 0; 32 * c < min(i / 32 * 32, p.n_rows); c++)
+            o.before += t.sums[c];
+        if (i < p.n_rows) {
+            o.token = t.spans[i].token;
+            o.coded = t.spans[i].coded;
+            o.steps = t.spans[i].steps;
+            o.before += t.spans[i].first;
+        } else
+            o.before = plan_total(p, t);
+        p.rows[i] = o;
     }
-    return o;
 }
 
 /* Pieces of a unit in the order of the line: those of encoded pages, then the others.  Piece i lies at float
@@ -136,11 +121,12 @@ typedef struct piece_list {
 
 /* Whole warp. */
 template <int D>
-static __device__ __forceinline__ piece_list pieces_of(const decode_job &p, const merge_plan &m, int unit, int in)
+static __device__ __forceinline__ piece_list pieces_of(const decode_job &p, const merge_row &row, int total, int unit,
+                                                       int in)
 {
-    const int lane = threadIdx.x % 32, first = m.before + in * m.row.steps, exact = first + m.row.coded;
-    const int end = first + m.row.steps, at = lane == 0 ? first : lane == 1 ? exact - 1 : lane == 2 ? exact : end - 1;
-    const stretches cuts = stretches_of(p, m.total);
+    const int lane = threadIdx.x % 32, first = row.before + in * row.steps, exact = first + row.coded;
+    const int end = first + row.steps, at = lane == 0 ? first : lane == 1 ? exact - 1 : lane == 2 ? exact : end - 1;
+    const stretches cuts = stretches_of(p, total);
     const int owner = lane < 4 ? cut_owner(cuts, max(min(at, end - 1), 0)) : 0;
     const int coded_at = __shfl_sync(0xffffffffu, owner, 0), coded_to = __shfl_sync(0xffffffffu, owner, 1) + 1;
     const int exact_at = __shfl_sync(0xffffffffu, owner, 2), exact_to = __shfl_sync(0xffffffffu, owner, 3) + 1;
@@ -254,25 +240,24 @@ static __device__ __forceinline__ void merge_finish(const decode_job &p, const f
             *(float2 *)(p.out + at + lane * V + e) = make_float2(x[e], x[e + 1]);
 }
 
-/* Block (head of the unit, unit of the row, row). */
+/* Block (of a unit's heads, unit of the row, row); a block has blockDim.y heads, blockDim.x threads each. */
 template <int D, int MAKE> static __device__ __forceinline__ void merge_all(const decode_job &p)
 {
     constexpr int LANES = MERGE_LANES(D);
-    extern __shared__ __align__(16) float sums[];
-    const int i = blockIdx.x, in = blockIdx.y, row = blockIdx.z, lane = threadIdx.x % 32;
+    extern __shared__ __align__(16) float room[];
+    const int i = blockIdx.x * blockDim.y + threadIdx.y, in = blockIdx.y, row = blockIdx.z, lane = threadIdx.x % 32;
     const int rank = threadIdx.x / LANES, groups = blockDim.x / LANES, kv = kv_of(p, in);
     const int head = (in - kv * p.head_tiles) * p.heads + i; /* of the KV head's */
+    float *sums = room + threadIdx.y * (merge_bytes(D, groups) / sizeof(float));
     float2 *ml = (float2 *)(sums + groups * 2 * D);
     pdl_go();
-    const merge_plan m = merge_plan_of<D, MAKE>(p, row);
-    if (m.row.steps == 0 || head >= p.group) { /* nothing to write; but this launch ends after those before it */
-        pdl_wait();
-        return;
-    }
-    const piece_list c = pieces_of<D>(p, m, row * units_per_row(p) + in, in);
-    const float sink = attn_sink(p, kv * p.group + head);
+    const float sink = head < p.group ? attn_sink(p, kv * p.group + head) : 0.0f;
     warm_signs<D / 32>(p.v.s.space, lane);
     pdl_wait();
+    const merge_row m = p.rows[row];
+    if (m.steps == 0) /* nothing to write */
+        return;
+    const piece_list c = pieces_of<D>(p, m, p.rows[p.n_rows].before, row * units_per_row(p) + in, in);
     const merge_sum a = merge_some<D>(p, c, i, rank, groups);
     float4 *to = (float4 *)sums + rank * (D / 2) + threadIdx.x % LANES;
     to[0] = a.coded;
@@ -280,8 +265,8 @@ template <int D, int MAKE> static __device__ __forceinline__ void merge_all(cons
     if (threadIdx.x % LANES == 0)
         ml[rank] = make_float2(a.m, a.l);
     __syncthreads();
-    if (threadIdx.x < 32)
-        merge_finish<D>(p, ml, sums, groups, sink, (int64_t)m.row.token * p.ldo + (int64_t)(kv * p.group + head) * D);
+    if (threadIdx.x < 32 && head < p.group)
+        merge_finish<D>(p, ml, sums, groups, sink, (int64_t)m.token * p.ldo + (int64_t)(kv * p.group + head) * D);
 }
 
 template <int D, int MAKE> static __global__ void __launch_bounds__(1024, 1) decode_merge(decode_job p)

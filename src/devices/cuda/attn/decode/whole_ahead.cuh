@@ -20,9 +20,11 @@ static inline bool ahead_fits(const head_ahead &a, int d)
     return a.n_rot <= d && a.n_rot % (2 * v) == 0 && (!a.neox || (lanes & (lanes - 1)) == 0);
 }
 
-/* The cosine and sine for each of a lane's values; by: of its part that comes from the other value of the pair. */
+/* The cosine and sine for each of a lane's values; s: of its part that comes from the other value of the pair, with
+ * the sign that this part has. */
 template <int V> struct turn {
     float c[V], s[V];
+    int lanes; /* turn_lanes */
 };
 
 /* Both values of a pair have one angle: each of two lanes makes half of theirs, or a lane those of its pairs. */
@@ -44,58 +46,73 @@ template <int V> static __device__ __forceinline__ turn<V> turn_at(const head_ah
     }
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        const bool mine = i / N == upper;
+        const bool mine = i / N == upper, second = a.neox ? lane >= lanes : i % 2;
         t.c[i] = !a.neox ? c[0][i / 2] : mine ? c[0][i % N] : c[1][i % N];
         t.s[i] = !a.neox ? s[0][i / 2] : mine ? s[0][i % N] : s[1][i % N];
+        t.s[i] = second ? t.s[i] : -t.s[i];
     }
+    t.lanes = lanes;
     return t;
 }
 
-/* x * c - y * s of a pair's first value, y * s + x * c of its second one. */
-static __device__ __forceinline__ float turn_one(float x, float other, float c, float s, bool first)
-{
-    return first ? x * c - other * s : other * s + x * c;
-}
-
+/* x * c - y * s of a pair's first value, x * c + y * s of its second one. */
 template <int V>
 static __device__ __forceinline__ void head_turn(const head_ahead &a, const turn<V> &t, float *x, int lane)
 {
-    const int lanes = turn_lanes<V>(a);
     float other[V];
+    if (a.neox)
 #pragma unroll
-    for (int i = 0; i < V; i++)
-        other[i] = a.neox ? __shfl_xor_sync(0xffffffffu, x[i], lanes) : x[i ^ 1];
-    if (lane >= 2 * lanes)
+        for (int i = 0; i < V; i++)
+            other[i] = __shfl_xor_sync(0xffffffffu, x[i], t.lanes);
+    else
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            other[i] = x[i ^ 1];
+    if (lane >= 2 * t.lanes)
         return;
 #pragma unroll
     for (int i = 0; i < V; i++)
-        x[i] = turn_one(x[i], other[i], t.c[i], t.s[i], a.neox ? lane < lanes : i % 2 == 0);
+        x[i] = x[i] * t.c[i] + other[i] * t.s[i];
 }
 
-/* A lane's values of the head at `from` after norm (NULL: not) and rotation; ahead: what
- * warp_ask has of it. */
-template <int V>
-static __device__ __forceinline__ void head_ready(const head_ahead &a, const turn<V> &t, const float *norm, float eps,
-                                                  const float *from, const float *ahead, float *x, int lane)
+/* A norm's weights for a lane's values; there may be no norm. */
+template <int V> struct lane_norm {
+    bool some;
+    float eps, gain[V];
+};
+
+template <int V> static __device__ __forceinline__ lane_norm<V> lane_norm_of(const float *weights, float eps, int lane)
 {
-    head_load<V>(from, x, lane);
-    if (norm) {
-        const float scale = 1.0f / sqrtf(warp_squares_of<V>(ahead) / (float)(32 * V) + eps);
+    lane_norm<V> o = { weights != NULL, eps };
+    if (o.some)
+        head_load<V>(weights, o.gain, lane);
+    return o;
+}
+
+/* A lane's values x of a head after norm and rotation; asked: what warp_ask has of the head, of a norm. */
+template <int V>
+static __device__ __forceinline__ void head_ready(const head_ahead &a, const turn<V> &t, const lane_norm<V> &norm,
+                                                  const float *asked, float *x, int lane)
+{
+    if (norm.some) {
+        const float scale = 1.0f / sqrtf(warp_squares_of<V>(asked) / (float)(32 * V) + norm.eps);
 #pragma unroll
         for (int i = 0; i < V; i++)
-            x[i] = x[i] * scale * norm[lane * V + i];
+            x[i] = x[i] * scale * norm.gain[i];
     }
     head_turn<V>(a, t, x, lane);
 }
 
+/* The same of the head at `from`. */
 template <int V>
 static __device__ __forceinline__ void head_ready(const head_ahead &a, const turn<V> &t, const float *norm, float eps,
                                                   const float *from, float *x, int lane)
 {
-    float ahead[V] = {};
+    float asked[V] = {};
+    head_load<V>(from, x, lane);
     if (norm)
-        warp_ask<V>(from, ahead, lane);
-    head_ready<V>(a, t, norm, eps, from, ahead, x, lane);
+        warp_ask<V>(from, asked, lane);
+    head_ready<V>(a, t, lane_norm_of<V>(norm, eps, lane), asked, x, lane);
 }
 
 /* A lane's values of a row, as the exact tail has them. */

@@ -8,14 +8,6 @@
 
 enum { QUERY_VALUES = 16, QUERY_THREADS = 128 }; /* of a lane */
 
-/* Two values as halves: as query_half has them. */
-static __device__ __forceinline__ uint32_t query_pair(float x, float y)
-{
-    const __half2 most = __float2half2_rn(65504.0f), v = __floats2half2_rn(x, y);
-    const __half2 o = __hmax2_nan(__hmin2_nan(v, most), __hneg2(most));
-    return *(const uint32_t *)&o;
-}
-
 /* Halves of 16 values times `by`. */
 static __device__ __forceinline__ void query_store(uint16_t *to, const float *x, float by)
 {

@@ -30,11 +30,12 @@ extern __shared__ __align__(128) uint8_t int8_room[];
 /* Four bytes at at + off; steady: `at` is a multiple of 4 and `off` a constant. */
 static __device__ __forceinline__ uint32_t word_at(uint32_t at, int off, bool steady)
 {
-    const uint32_t by = steady ? (uint32_t)off & 3 : off % 4 == 0 ? at & 3 : (at + (uint32_t)off) & 3;
-    const uint32_t *from = (const uint32_t *)(int8_room + (at + (uint32_t)off - by));
+    const uint32_t low = (uint32_t)off & 3, from = at + low; /* what words of other records share, is made once */
+    const uint32_t by = steady ? low : from & 3, first = steady ? at : from - by;
+    const uint32_t *words = (const uint32_t *)(int8_room + first + ((uint32_t)off - low));
     if (steady && by == 0)
-        return from[0];
-    return __funnelshift_r(from[0], from[1], 8 * by);
+        return words[0];
+    return __funnelshift_r(words[0], words[1], 8 * by);
 }
 
 static __device__ __forceinline__ float half_at(uint32_t at, int off)
@@ -54,6 +55,24 @@ static __device__ __forceinline__ uint32_t look_up(uint32_t l0, uint32_t l1, uin
     const uint32_t pairs = c | c >> 4, at = __byte_perm(pairs, 0, 0x4420) & 0xffff;
     const uint32_t low = __byte_perm(l0, l1, at & 0x7777), high = __byte_perm(l2, l3, at & 0x7777);
     return __byte_perm(low, high, 0x3210 | (at & 0x8888) >> 1);
+}
+
+/* As __byte_perm, but the compiler does not see which bits of `by` count: it would clear the others. */
+static __device__ __forceinline__ uint32_t permuted(uint32_t a, uint32_t b, uint32_t by)
+{
+    uint32_t d;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(by));
+    return d;
+}
+
+/* The same for the eight indices in w: of bytes 0 and 1, lower and upper half by turns, and of bytes 2 and 3. */
+static __device__ __forceinline__ uint2 look_up_eight(const uint32_t *l, uint32_t w)
+{
+    const uint32_t at = w & 0x77777777u;
+    uint32_t half;
+    asm("lop3.b32 %0, %1, 0x44444444, %2, 0xea;" : "=r"(half) : "r"(w >> 1), "r"(0x32103210u));
+    return make_uint2(permuted(permuted(l[0], l[1], at), permuted(l[2], l[3], at), half),
+                      permuted(permuted(l[0], l[1], at >> 16), permuted(l[2], l[3], at >> 16), half >> 16));
 }
 
 template <int T, bool HIGH> static __device__ __forceinline__ uint32_t plane_codes(uint32_t at, int value, int quarter)
@@ -87,6 +106,26 @@ template <int T> static __device__ __forceinline__ uint32_t four_codes(uint32_t 
     if (s.high.bits)
         c |= plane_codes<T, true>(at, value, quarter) << s.low.bits;
     return s.table ? look_up(s.level[0], s.level[1], s.level[2], s.level[3], c) : c;
+}
+
+/* Whether codes are indices of levels in the halves of bytes, so that a group of 32 values takes one look_up_eight. */
+template <int T> static __host__ __device__ constexpr bool levels_by_turns()
+{
+    constexpr wshape s = wshapes[T];
+    return s.table && s.low.bits == 4 && s.low.row * 2 == s.low.span && s.low.span <= 32 && !s.high.bits;
+}
+
+/* Values 4 quarter .. + 3 of group g and those 16 behind, by turns. */
+template <int T> static __device__ __forceinline__ uint2 codes_by_turns(uint32_t at, int g, int quarter)
+{
+    constexpr wshape s = wshapes[T];
+    const int first = 32 * g / s.values * s.bytes + s.low.at + 32 * g % s.values / 2;
+    if (s.low.span == 32)
+        return look_up_eight(s.level, word_at(at + 4 * quarter, first, unit_steady<T>()));
+    const uint32_t from = at + 4 * (quarter & 1), shift = 4 * (quarter >> 1); /* 16 values in 8 bytes */
+    const uint32_t a = word_at(from, first, unit_steady<T>()) >> shift,
+                   b = word_at(from, first + 8, unit_steady<T>()) >> shift;
+    return look_up_eight(s.level, (a & 0x0f0f0f0fu) | (b << 4 & 0xf0f0f0f0u));
 }
 
 static __device__ __forceinline__ int number_at(uint32_t at, const wfield &f, int n)

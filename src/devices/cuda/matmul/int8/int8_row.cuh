@@ -49,9 +49,18 @@ template <int T> static __device__ __forceinline__ void keep_numbers(uint32_t to
         n->begin[slot] = MAGIC - CENTRE * (int)x.w;
 }
 
-/* As group_codes, with the upper halves of bytes left where they are. */
+/* As group_codes, with the upper halves of bytes left where they are, and values by turns. */
 template <int T> static __device__ __forceinline__ void row_codes(const uint32_t *row, int g, uint32_t (*a)[2])
 {
+    if constexpr (levels_by_turns<T>()) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const uint2 both = codes_by_turns<T>(row[r], g, threadIdx.x % 4);
+            a[0][r] = both.x;
+            a[1][r] = both.y;
+        }
+        return;
+    }
     if (!stays_high<T>(g)) {
         group_codes<T>(row, g, a);
         return;
@@ -83,12 +92,14 @@ static __device__ __forceinline__ void mma_codes(int *d, const uint32_t (*a)[2],
 template <int T> static __device__ __forceinline__ uint2 lane_column(uint32_t acts, int set, int left)
 {
     const int lane = threadIdx.x % 32, own = lane / 4;
+    uint2 b = make_uint2(0, 0);
     if (in_halves<T>()) {
         const uint32_t at = acts + set * 128 + own / 2 * 32 + own % 2 * 4 + lane % 4 * 8;
         const uint32_t w = *(const uint32_t *)(int8_room + at);
-        return own % 2 ? make_uint2(0, w) : make_uint2(w, 0);
-    }
-    return own < left ? *(const uint2 *)(int8_room + acts + 8 * lane) : make_uint2(0, 0);
+        b = own % 2 ? make_uint2(0, w) : make_uint2(w, 0);
+    } else if (own < left)
+        b = *(const uint2 *)(int8_room + acts + 8 * lane);
+    return levels_by_turns<T>() ? make_uint2(__byte_perm(b.x, b.y, 0x5140), __byte_perm(b.x, b.y, 0x7362)) : b;
 }
 
 /* Dots of the unit's groups with every column's: c has those that the lane wants, which begin at `begin`. */

@@ -55,13 +55,19 @@ template <int T> static __device__ __forceinline__ void dot_group(int (*c)[4], c
     }
 }
 
+/* The codes of group g of the lane's two rows: [half of the group][row]. */
 template <int T> static __device__ __forceinline__ void group_codes(const uint32_t *row, int g, uint32_t (*a)[2])
 {
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (int r = 0; r < 2; r++)
+        if constexpr (levels_by_turns<T>()) {
+            const uint2 both = codes_by_turns<T>(row[r], g, threadIdx.x % 4);
+            a[0][r] = __byte_perm(both.x, both.y, 0x6420);
+            a[1][r] = __byte_perm(both.x, both.y, 0x7531);
+        } else
 #pragma unroll
-        for (int r = 0; r < 2; r++)
-            a[h][r] = four_codes<T>(row[r], 32 * g + 16 * h, threadIdx.x % 4);
+            for (int h = 0; h < 2; h++)
+                a[h][r] = four_codes<T>(row[r], 32 * g + 16 * h, threadIdx.x % 4);
 }
 
 /* acc += factor * scale * (dot - centre * sum) + least * scale * sum; sum: of the group's integers. */
