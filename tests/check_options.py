@@ -19,7 +19,7 @@ COMMANDS = ["run", "serve", "bench", "bench-serve", "bench-kernels", "eval ppl",
             "verify"]
 # N: no effect, one note.  A: acts (read by code).  R: refused, with these words.
 POPULAR = [
-    ("N", "--jinja"), ("N", "--no-jinja"), ("A", "--mlock"), ("N", "--no-mmap"), ("N", "--mmap"), ("N", "--no-warmup"), ("N", "--warmup"),
+    ("N", "--jinja"), ("N", "--no-jinja"), ("A", "--mlock"), ("N", "--no-mmap"), ("N", "--mmap"), ("A", "--no-warmup"), ("N", "--warmup"),
     ("A", "--seed 42"), ("A", "-s 42"), ("A", "--ignore-eos"), ("N", "--no-context-shift"), ("R", "--context-shift", "larger -c"),
     ("N", "--embeddings"), ("N", "--embedding"), ("A", "--pooling mean"), ("A", "--pooling last"), ("A", "--pooling cls"), ("R", "--pooling most", "wanted one of none|mean|cls|last|rank"), ("A", "--no-webui"),
     ("A", "--no-ui"), ("N", "--webui"), ("N", "--cache-prompt"), ("A", "--no-cache-prompt"), ("N", "--cache-reuse 256"),

@@ -131,6 +131,7 @@ static int start_part(void *user, server *s, server_parts *parts, kvant_diag *di
 
     KVANT_TRY(kvant_engine_create(parts->model, &parts->params, &parts->engine, diag));
     keep_in_memory(l->o, parts->model);
+    KVANT_TRY(serve_warm(l->o, parts->model, parts->engine, diag));
     kvant_session_params p = session_params(l, s, parts->engine);
     KVANT_TRY(kvant_session_create(parts->engine, &p, &parts->session, diag));
     banner(parts);

@@ -1,4 +1,5 @@
-/* serve_room.h: how much of the memory a model of `kvant serve` takes: its context, pool and snapshots. */
+/* serve_room.h: what a model of `kvant serve` needs before its first request: memory for its context, pool and
+ * snapshots (serve_room.c); on a GPU, passes that load kernels (serve_warm.c). */
 #ifndef KVANT_CLI_SERVE_ROOM_H
 #define KVANT_CLI_SERVE_ROOM_H
 
@@ -8,5 +9,8 @@
  * router: bytes of all models of a router together; 0: there is none. */
 int serve_room(const opts *o, const kvant_model *m, kvant_engine_params *p, int64_t router, int64_t *bytes,
                kvant_diag *diag);
+
+/* --no-warmup, or the CPU: nothing is run. */
+int serve_warm(const opts *o, const kvant_model *m, kvant_engine *e, kvant_diag *diag);
 
 #endif

@@ -56,9 +56,9 @@ typedef struct kvant_device_vt {
     uint64_t (*replayed)(const kvant_device *d);
     /* submit computes on the thread that calls it, one step after another, and records nothing. */
     int on_caller;
-    /* Tokens of a pass, where nobody asks for a number and the engine has KVANT_MANY_SEQS sequences or more, or the
-     * model has experts, whose weights every pass reads again; 0: KVANT_PASS_TOKENS, as elsewhere. */
-    int pass_many;
+    /* Tokens of a pass where nobody asks for a number: if the engine has KVANT_MANY_SEQS sequences or more, and if the
+     * model has experts, of which a few tokens each are asked; 0: KVANT_PASS_TOKENS, as elsewhere. */
+    int pass_many, pass_experts;
     /* Optional (NULL: not known).  Bytes that are free on the device, or -1. */
     int64_t (*memory)(const kvant_device *d);
     /* Optional (NULL: no).  Whether this is the CPU: a software driver. */

@@ -41,9 +41,10 @@ static int state_type_of(const char *name)
 /* Tokens of a pass where nobody asks for a number. */
 static int pass_tokens(const kvant_model *m, const kvant_engine_params *p, const kvant_device_vt *vt)
 {
-    const int many = p->max_seqs >= KVANT_MANY_SEQS || m->hp.n_expert > 0;
+    const int many = p->max_seqs >= KVANT_MANY_SEQS ? vt->pass_many : 0, experts = m->hp.n_expert ? vt->pass_experts : 0,
+              most = many > experts ? many : experts;
 
-    return vt->pass_many && many ? vt->pass_many : KVANT_PASS_TOKENS;
+    return most ? most : KVANT_PASS_TOKENS;
 }
 
 int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_engine_params *out, kvant_diag *diag)

@@ -175,4 +175,5 @@ const kvant_device_vt kvant_device_cuda = {
     .submit = cuda_submit,
     .sync = cuda_sync,
     .pass_many = 2048, /* matrices that are expanded for a pass pay from there on */
+    .pass_experts = 2048,
 };

@@ -236,7 +236,7 @@ const kvant_device_vt cuda_vt = {
     cuda_kv_layout, cuda_page_read, cuda_page_write, cuda_param_load,
     cuda_replayed,
     0, /* on_caller */
-    0, /* pass_many: kvant_device_cuda's */
+    0, 0, /* pass_many, pass_experts: kvant_device_cuda's */
     cuda_memory,
 };
 

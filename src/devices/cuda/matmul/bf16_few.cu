@@ -219,21 +219,30 @@ template <int N, int GROUPS> static int few_at_once(const cuda_device *d, int sp
     return known[split];
 }
 
-/* Groups of a block, blocks of a cluster: those whose last block is done first.  A block begins and ends in the time of
- * about six panels. */
+/* Groups of a block, blocks of a cluster. */
 typedef struct few_share {
     int groups, split;
     double time;
 } few_share;
 
+/* Microseconds, by what was measured on an H200: a multiprocessor takes 60 bytes a nanosecond, or a panel in .26 us, all
+ * of them 4000 bytes of the matrix; a block begins and ends in 2 us, a cluster in 4. */
+template <int N, int GROUPS> static double few_time(const cuda_device *d, const bf16_few &p, int split)
+{
+    using room = few_room<N, GROUPS>;
+    const int64_t tiles = cuda_blocks(p.n_out, room::OUTS), at_once = few_at_once<N, GROUPS>(d, split);
+    if (at_once < 1)
+        return 1e30;
+    const double blocks = (double)((tiles < at_once ? tiles : at_once) * split);
+    const double own = room::STAGE / 60e3, all = room::OUTS * LINE * blocks / 4000e3, most = own > all ? own : all;
+    const int64_t panels = (p.n_in / PANEL + split - 1) / split, rounds = (tiles + at_once - 1) / at_once;
+    return (double)(rounds * panels) * (most > 0.26 ? most : 0.26) + (split > 1 ? 4.0 : 2.0);
+}
+
 template <int N, int GROUPS> static void few_try(const cuda_device *d, const bf16_few &p, few_share *best)
 {
-    const int64_t tiles = cuda_blocks(p.n_out, few_room<N, GROUPS>::OUTS), panels = p.n_in / PANEL;
-    for (int s = 1; s <= MOST_SPLIT && s <= panels; s++) {
-        const int64_t at_once = few_at_once<N, GROUPS>(d, s);
-        if (at_once < 1)
-            continue;
-        const double time = (double)((tiles + at_once - 1) / at_once) * ((double)((panels + s - 1) / s) + 6.0) * GROUPS;
+    for (int s = 1; s <= MOST_SPLIT && s <= p.n_in / PANEL; s++) {
+        const double time = few_time<N, GROUPS>(d, p, s);
         if (time < best->time)
             *best = { GROUPS, s, time };
     }
@@ -248,20 +257,21 @@ template <int N, int GROUPS> static void few_launch(const cuda_device *d, const 
 
 template <int N> static void few_run(const cuda_device *d, const bf16_few &p)
 {
-    few_share best = { 0, 0, 1e30 };
+    static void (*const launch[])(const cuda_device *d, const bf16_few &p, int split) = {
+        NULL, few_launch<N, 1>, few_launch<N, 2>, few_launch<N, 3>
+    };
+    few_share best = { 0, 0, 1e29 };
+    few_try<N, 1>(d, p, &best);
     few_try<N, 2>(d, p, &best);
     few_try<N, 3>(d, p, &best);
-    if (best.groups == 2)
-        few_launch<N, 2>(d, p, best.split);
-    else
-        few_launch<N, 3>(d, p, best.split);
+    launch[best.groups](d, p, best.split);
 }
 
 bool cuda_bf16_few_takes(const cuda_device *d, const bf16_few &p)
 {
     const uintptr_t at = (uintptr_t)p.w | (uintptr_t)p.x | (uintptr_t)p.y;
     return d->arch.make == ARCH_90 && p.rows <= 64 && p.n_in % PANEL == 0 && p.n_out % 2 == 0 && p.ldy % 2 == 0 &&
-           at % 16 == 0 && few_room<64, 3>::BYTES <= d->smem_max && cuda_blocks(p.n_out, 2 * GROUP_ROWS) <= 65535;
+           at % 16 == 0 && few_room<64, 3>::BYTES <= d->smem_max && cuda_blocks(p.n_out, GROUP_ROWS) <= 65535;
 }
 
 void cuda_bf16_few(const cuda_device *d, const bf16_few &p)

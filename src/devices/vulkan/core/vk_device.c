@@ -427,6 +427,7 @@ const kvant_device_vt kvant_device_vulkan = {
     .sync = vulkan_sync,
     .weight_make = vk_weight_make,
     .time = vk_time,
+    .pass_experts = 2048, /* 2.2 times as fast as passes of 512 (35B-A3B on an H200) */
     .memory = vulkan_memory,
     .is_software = vulkan_is_software,
 };
