@@ -118,6 +118,8 @@ static void type_weights(vcase *c, const kvant_wtype *t)
     }
     for (int i = 0; i < 3 && some > 2; i++)                 /* long rows, for tiles of all sizes */
         matmul(c, t, 2304, 270, i == 0 ? 20 : i == 1 ? 40 : 129, KVANT_COMPUTE_AUTO);
+    for (int i = 0; i < 2 && some > 2 && t->block == 1; i++) /* longer ones, for rings of panels that turn */
+        matmul(c, t, 8192, 130, i ? 20 : 40, KVANT_COMPUTE_AUTO);
     embed(c, t, 512, 130, 9);
     embed(c, t, 256, 5, 0);
 }
