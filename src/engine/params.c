@@ -41,8 +41,8 @@ static int state_type_of(const char *name)
 /* Tokens of a pass where nobody asks for a number. */
 static int pass_tokens(const kvant_model *m, const kvant_engine_params *p, const kvant_device_vt *vt)
 {
-    const int many = p->max_seqs >= KVANT_MANY_SEQS ? vt->pass_many : 0, experts = m->hp.n_expert ? vt->pass_experts : 0,
-              most = many > experts ? many : experts;
+    const int many = p->max_seqs >= KVANT_MANY_SEQS ? vt->pass_many : 0;
+    const int experts = m->hp.n_expert ? vt->pass_experts : 0, most = many > experts ? many : experts;
 
     return most ? most : KVANT_PASS_TOKENS;
 }

@@ -1,9 +1,9 @@
 /* bf16_few.cu: products of up to 64 rows with bf16 weights, ARCH_90: bound by the weights' bytes.
  *
  * A block takes 64 rows of the matrix for each of its groups of four warps, times all rows of x, panel by panel of 64
- * values of their length.  A ring of stages holds a panel of both: each group copies its own rows of the matrix, which
- * it asks for before what comes before the launch has ended; one warp more copies those of x.  Where the tiles are fewer
- * than the multiprocessors, a cluster of blocks shares the length of a tile's rows. */
+ * values of their length.  A ring of stages holds a panel of both: each group copies its own rows of the matrix, the
+ * first of them while the launches before still run; one warp more copies those of x.  Where the tiles are fewer than
+ * the multiprocessors, a cluster of blocks shares the length of a tile's rows. */
 #include "devices/cuda/core/halves.cuh"
 #include "devices/cuda/core/wgmma.cuh"
 #include "devices/cuda/matmul/bf16_few.cuh"
@@ -146,7 +146,7 @@ template <int N, int GROUPS> static __device__ __forceinline__ void few_finish(c
 
 /* blockIdx.x: the block's number in its cluster; y: the tile. */
 template <int N, int GROUPS>
-static __global__ void __launch_bounds__(GROUP * GROUPS + 32, 1) few_kernel(bf16_few p)
+static __global__ void __launch_bounds__(GROUP * GROUPS + 32, 1) bf16_few_kernel(bf16_few p)
 {
     if constexpr (arch_has(ARCH_90)) {
         using room = few_room<N, GROUPS>;
@@ -199,7 +199,7 @@ static void few_config(const cuda_device *d, int split, int64_t n_out, F f)
     cfg.stream = d->stream;
     cfg.attrs = attr;
     cfg.numAttrs = 2;
-    cuda_smem(few_kernel<N, GROUPS>, room::BYTES);
+    cuda_smem(bf16_few_kernel<N, GROUPS>, room::BYTES);
     f(cfg);
 }
 
@@ -212,7 +212,7 @@ template <int N, int GROUPS> static int few_at_once(const cuda_device *d, int sp
     if (!known[split])
         few_config<N, GROUPS>(d, split, 1, [&](const cudaLaunchConfig_t &cfg) {
             int n = 0;
-            if (cudaOccupancyMaxActiveClusters(&n, few_kernel<N, GROUPS>, &cfg) != cudaSuccess)
+            if (cudaOccupancyMaxActiveClusters(&n, bf16_few_kernel<N, GROUPS>, &cfg) != cudaSuccess)
                 cudaGetLastError(); /* none, then */
             known[split] = n > 0 ? n : -1;
         });
@@ -225,8 +225,8 @@ typedef struct few_share {
     double time;
 } few_share;
 
-/* Microseconds, by what was measured on an H200: a multiprocessor takes 60 bytes a nanosecond, or a panel in .26 us, all
- * of them 4000 bytes of the matrix; a block begins and ends in 2 us, a cluster in 4. */
+/* Microseconds, by what was measured on an H200: a multiprocessor takes 60 bytes a nanosecond, or a panel in .26 us;
+ * all of them 4000 bytes of the matrix; a block begins and ends in 2 us, a cluster in 4. */
 template <int N, int GROUPS> static double few_time(const cuda_device *d, const bf16_few &p, int split)
 {
     using room = few_room<N, GROUPS>;
@@ -251,7 +251,7 @@ template <int N, int GROUPS> static void few_try(const cuda_device *d, const bf1
 template <int N, int GROUPS> static void few_launch(const cuda_device *d, const bf16_few &p, int split)
 {
     few_config<N, GROUPS>(d, split, p.n_out, [&](const cudaLaunchConfig_t &cfg) {
-        cudaLaunchKernelEx(&cfg, few_kernel<N, GROUPS>, p);
+        cudaLaunchKernelEx(&cfg, bf16_few_kernel<N, GROUPS>, p);
     });
 }
 

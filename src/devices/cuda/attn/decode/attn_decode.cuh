@@ -55,8 +55,8 @@ typedef struct decode_side {
     uint32_t mirror[4];
 } decode_side;
 
-/* A row of the decode kernel's plan: the steps of each of its units, of which `coded` are of encoded pages; steps of all
- * rows before it. */
+/* A row of the decode kernel's plan: the steps of each of its units, of which `coded` are of encoded pages; steps of
+ * all rows before it. */
 typedef struct __align__(16) merge_row {
     int token, coded, steps, before;
 } merge_row;
