@@ -16,6 +16,7 @@ import subprocess
 import sys
 
 from support.chosen import chosen_pairs, some
+from support.serve import ROOT, Server, built
 
 BUILD = sys.argv[1]
 PARTS = sys.argv[2:] or ["attn", "caches", "golden", "kl", "limits", "models", "ops", "weights"]
@@ -125,6 +126,20 @@ def limits():
         check(rc == code and words in text and text.count("\n") == 1, f"{where} {env}: exit {rc}: {text}")
     rc, text = run("run", "--device", "opencl", "-m", DEMO, "-p", "x", "-n", "1", KVANT_MEMORY="60M")
     check(rc == 0 and "tokens, what fits in memory (training context 32768)" in text, f"a context that fits: exit {rc}: {text}")
+    if built(BUILD):
+        warm_up()
+
+
+def warm_up():
+    """A server's first passes are before its first request, and none where nobody wants them or on the CPU."""
+    model = os.path.join(ROOT, TINY, "llama.gguf")
+    for passes, args in ((True, ("opencl",)), (False, ("opencl", "--no-warmup")), (False, ("cpu",))):
+        s = Server(BUILD, "-np", "1", "-ub", "128", "--device", *args, model=model)
+        lines = [line for line in s.lines if "warm-up: " in line]
+        code, answer = s.post("/v1/completions", {"prompt": "x", "max_tokens": 2})
+        s.stop()
+        check(bool(lines) == passes and (not passes or " of up to 128 tokens" in lines[0]), f"{args}: {lines}")
+        check(code == 200 and answer["usage"]["completion_tokens"] == 2, f"{args}: {code} {answer}")
 
 
 def loss(device):

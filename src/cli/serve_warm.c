@@ -1,6 +1,7 @@
 /* serve_warm.c: passes before the first request.  A GPU's libraries load their kernels when they are first asked for,
  * one for each class of sizes: 10 to 20 ms, in a step that somebody waits for. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cli/serve_room.h"
 
@@ -21,13 +22,15 @@ static int pass(kvant_engine *e, const int32_t *tokens, int n, int logits, kvant
 static int passes(kvant_engine *e, const int32_t *tokens, int most, int logits, kvant_diag *diag)
 {
     const int64_t begin = clock_ns();
-    int code = KVANT_OK;
+    int done = 0;
 
-    for (int n = LEAST_PASS, last = 0; code == KVANT_OK && !last && clock_ns() - begin < MOST_NS; n += n / 3) {
+    for (int n = LEAST_PASS, last = 0; !last && clock_ns() - begin < MOST_NS; n += n / 3, done++) {
         last = n >= most;
-        code = pass(e, tokens, last ? most : n, logits, diag);
+        KVANT_TRY(pass(e, tokens, last ? most : n, logits, diag));
     }
-    return code;
+    const double seconds = (double)(clock_ns() - begin) * 1e-9;
+    log_msg(LOG_INFO, "warm-up: %d passes of up to %d tokens in %.2f s", done, most, seconds);
+    return KVANT_OK;
 }
 
 int serve_warm(const opts *o, const kvant_model *m, kvant_engine *e, kvant_diag *diag)
