@@ -206,6 +206,13 @@ def check_readme(c, build):
     c.ok(len(said) >= 2 and min(said) * 0.98 <= mean <= max(said) * 1.02, f"README: {row}; here {mean}; {r.stderr[-200:]}")
 
 
+def check_memory(c, build):
+    """KVANT_MEMORY that is no size ends the program before anything is planned with all memory."""
+    for value in ("junk", "0", "-3", "6Q"):
+        r = run(build, "plan", "-m", TINY, env=dict(os.environ, KVANT_MEMORY=value))
+        c.ok(r.returncode == 2 and f'KVANT_MEMORY: found "{value}", wanted a size such as 6G' in r.stderr, f"{value}: {r.returncode} {r.stderr}")
+
+
 def check_plan(c, build):
     """B18: no line of a plan is wrapped by a terminal of 80 columns, and every row has every column."""
     for args in ([], ["--memory", "64M"], ["-np", "64", "-c", "16777216", "--memory", "512G"], ["--pairs", "f16:tbq4_0,q8_0:f16"]):
@@ -224,6 +231,7 @@ def main():
         check_hints(c, build)
         check_numbers(c, build)
         check_versions(c, build)
+        check_memory(c, build)
         check_plan(c, build)
         check_log(c, build, folder)
         if not sanitized(build):        # minutes, and the kernels are checked elsewhere

@@ -38,6 +38,7 @@ int is_cpu(const char *device);
 
 /* Bytes this process may still take: available memory and cgroup limit, whichever is less; -1: unknown. */
 int64_t memory_available(void);
+int memory_limit_check(kvant_diag *diag); /* KVANT_EINVAL: KVANT_MEMORY is no size */
 /* The same of the device that computes: what is free there, less what it wants for itself; opens it for that. */
 int64_t device_memory(const char *device);
 /* Makes an engine after comparing its plan with the memory of this machine.  p->n_ctx 0: the training context, or the

@@ -34,6 +34,15 @@ static int64_t memory_limit(void)
     return s && *s && opt_parse_size(s, &v) && v > 0 ? v : -1;
 }
 
+int memory_limit_check(kvant_diag *diag)
+{
+    const char *s = getenv("KVANT_MEMORY");
+
+    if (!s || !*s || memory_limit() > 0)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EINVAL, "KVANT_MEMORY: found \"%.40s\", wanted a size such as 6G", s);
+}
+
 int64_t memory_available(void)
 {
     int64_t kb = read_number("/proc/meminfo", "MemAvailable:"), limit = memory_limit(), anon;
