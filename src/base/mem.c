@@ -1,7 +1,9 @@
-/* mem.c: the allocation hook, checked sizes, the arena.  Owns the fault-test counter and nothing else. */
+/* mem.c: the allocation hook, checked sizes, the arena, what memory the machine has left.  Owns the fault-test counter
+ * and nothing else. */
 #include "base/mem.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,4 +115,32 @@ void arena_free(arena *a)
 {
     kvant_free(a->base);
     memset(a, 0, sizeof *a);
+}
+
+/* ---- what the machine has ---- */
+
+static int64_t read_number(const char *path, const char *key)
+{
+    char line[256];
+    long long v = -1;
+    FILE *f = fopen(path, "r");
+
+    if (!f)
+        return -1;
+    while (v < 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%lld", &v) != 1)
+            v = -1;
+    fclose(f);
+    return v;
+}
+
+int64_t mem_available(void)
+{
+    const int64_t kb = read_number("/proc/meminfo", "MemAvailable:");
+    const int64_t limit = read_number("/sys/fs/cgroup/memory.max", "");
+    /* memory.current would count the page cache too, which is given back when needed: only anonymous memory weighs. */
+    const int64_t anon = read_number("/sys/fs/cgroup/memory.stat", "anon ");
+    const int64_t have = kb < 0 ? -1 : kb * 1024, left = limit > anon ? limit - anon : 0;
+
+    return limit > 0 && anon >= 0 && (have < 0 || left < have) ? left : have;
 }

@@ -1,4 +1,4 @@
-/* base/mem.h: the one allocation hook and the step arena.
+/* base/mem.h: the one allocation hook, the step arena, what memory is left.
  *
  * All heap memory of kvant comes from kvant_alloc: 64-byte aligned, and counted down by the fault tests
  * (mem_fail_after).  Sizes are built with base/size.h. */
@@ -17,6 +17,9 @@ void *kvant_realloc(void *p, size_t old_bytes, size_t new_bytes);
 void kvant_free(void *p);
 char *kvant_strdup(const char *s);
 char *kvant_strndup(const char *s, size_t n);
+
+/* Bytes this process may still take: available memory and cgroup limit, whichever is less; -1: unknown. */
+int64_t mem_available(void);
 
 /* Fault tests: the n-th allocation from now fails (once, or from then on); n < 0 switches off. Test use only. */
 void mem_fail_after(long n, int sticky);

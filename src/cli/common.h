@@ -36,7 +36,7 @@ int threads_of(int64_t given);
 /* Whether this names the CPU; NULL: it does. */
 int is_cpu(const char *device);
 
-/* Bytes this process may still take: available memory and cgroup limit, whichever is less; -1: unknown. */
+/* mem_available, but at most KVANT_MEMORY. */
 int64_t memory_available(void);
 int memory_limit_check(kvant_diag *diag); /* KVANT_EINVAL: KVANT_MEMORY is no size */
 /* The same of the device that computes: what is free there, less what it wants for itself; opens it for that. */

@@ -5,25 +5,11 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "cli/common.h"
 #include "devices/device.h"
 
 /* ---- what is free ---- */
-
-static int64_t read_number(const char *path, const char *key)
-{
-    char line[256];
-    long long v = -1;
-    FILE *f = fopen(path, "r");
-
-    if (!f)
-        return -1;
-    while (v < 0 && fgets(line, sizeof line, f))
-        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%lld", &v) != 1)
-            v = -1;
-    fclose(f);
-    return v;
-}
 
 /* KVANT_MEMORY=4G: a user's limit (and the tests' way to a small machine). */
 static int64_t memory_limit(void)
@@ -45,18 +31,9 @@ int memory_limit_check(kvant_diag *diag)
 
 int64_t memory_available(void)
 {
-    int64_t kb = read_number("/proc/meminfo", "MemAvailable:"), limit = memory_limit(), anon;
-    int64_t avail = kb < 0 ? -1 : kb * 1024;
+    const int64_t have = mem_available(), limit = memory_limit();
 
-    if (limit > 0 && (avail < 0 || limit < avail))
-        avail = limit;
-
-    limit = read_number("/sys/fs/cgroup/memory.max", "");
-    /* memory.current would count the page cache too, which is given back when needed: only anonymous memory weighs. */
-    anon = read_number("/sys/fs/cgroup/memory.stat", "anon ");
-    if (limit > 0 && anon >= 0 && (avail < 0 || limit - anon < avail))
-        avail = limit > anon ? limit - anon : 0;
-    return avail;
+    return limit > 0 && (have < 0 || limit < have) ? limit : have;
 }
 
 /* What a driver's library, its scratch blocks and other programs may still want of a GPU. */

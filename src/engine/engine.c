@@ -11,26 +11,12 @@
 
 /* ---- memory ---- */
 
-static int64_t host_memory_available(void)
-{
-    char line[128];
-    long long kb = -1;
-    FILE *f = fopen("/proc/meminfo", "r");
-    if (!f)
-        return -1;
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %lld kB", &kb) == 1)
-            break;
-    fclose(f);
-    return kb < 0 ? -1 : (int64_t)kb * 1024;
-}
-
 /* The mapped file is not counted: its pages can be dropped and read again. */
 static int check_memory(const kvant_model *m, const kvant_engine_params *p, kvant_diag *diag)
 {
     kvant_plan plan;
     KVANT_TRY(kvant_plan_make(m, p, &plan, diag));
-    int64_t have = host_memory_available(), want = plan.total;
+    const int64_t have = mem_available(), want = plan.total;
     if (strncmp(p->device, "cpu", 3) != 0 || have < 0 || want <= have)
         return KVANT_OK;
     return kvant_fail(
