@@ -14,8 +14,10 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 from support.chosen import chosen_pairs, some
+from support.gguf_edit import fill
 from support.serve import ROOT, Server, built
 
 BUILD = sys.argv[1]
@@ -140,6 +142,13 @@ def warm_up():
         s.stop()
         check(bool(lines) == passes and (not passes or " of up to 128 tokens" in lines[0]), f"{args}: {lines}")
         check(code == 200 and answer["usage"]["completion_tokens"] == 2, f"{args}: {code} {answer}")
+    with tempfile.TemporaryDirectory() as folder:       # a model without finite logits: its requests fail, not the start
+        nan = os.path.join(folder, "nan.gguf")
+        fill(model, nan, "output_norm.weight", float("nan"))
+        s = Server(BUILD, "-np", "1", "-ub", "128", "--device", "opencl", model=nan)
+        code, answer = s.post("/v1/completions", {"prompt": "x", "max_tokens": 2})
+        s.stop()
+        check(any("warm-up: " in line for line in s.lines) and code == 500 and "finite" in str(answer), f"NaN: {code} {answer}")
 
 
 def loss(device):

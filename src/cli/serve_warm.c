@@ -1,5 +1,5 @@
-/* serve_warm.c: passes before the first request.  A GPU's libraries load their kernels when they are first asked for,
- * one for each class of sizes: 10 to 20 ms, in a step that somebody waits for. */
+/* serve_warm.c: passes before the first request.  A GPU's libraries load a kernel at its first use, and use another one
+ * for each range of sizes.  Loading takes 10 to 20 ms, and the request that is first would wait for it. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -7,7 +7,8 @@
 
 enum { LEAST_PASS = 64, MOST_NS = 1000000000 };
 
-/* One pass of n tokens of a prompt, in a sequence of its own. */
+/* One pass of n tokens of a prompt, in a sequence of its own.  These tokens mean nothing: if a model has no finite
+ * logits for them, that says nothing of the requests to come. */
 static int pass(kvant_engine *e, const int32_t *tokens, int n, int logits, kvant_diag *diag)
 {
     kvant_item item = { 0, tokens, n, 1, logits };
@@ -15,21 +16,20 @@ static int pass(kvant_engine *e, const int32_t *tokens, int n, int logits, kvant
     KVANT_TRY(kvant_seq_new(e, &item.seq, diag));
     const int code = kvant_step(e, &item, 1, diag);
     kvant_seq_free(e, item.seq);
-    return code;
+    return code == KVANT_ENUMERIC ? KVANT_OK : code;
 }
 
 /* From few tokens to a full pass, about a third more each time; a slow GPU is left alone after a second. */
 static int passes(kvant_engine *e, const int32_t *tokens, int most, int logits, kvant_diag *diag)
 {
     const int64_t begin = clock_ns();
-    int done = 0;
 
-    for (int n = LEAST_PASS, last = 0; !last && clock_ns() - begin < MOST_NS; n += n / 3, done++) {
+    for (int n = LEAST_PASS, last = 0; !last && clock_ns() - begin < MOST_NS; n += n / 3) {
         last = n >= most;
         KVANT_TRY(pass(e, tokens, last ? most : n, logits, diag));
     }
     const double seconds = (double)(clock_ns() - begin) * 1e-9;
-    log_msg(LOG_INFO, "warm-up: %d passes of up to %d tokens in %.2f s", done, most, seconds);
+    log_msg(LOG_INFO, "warm-up: passes of up to %d tokens in %.2f s", most, seconds);
     return KVANT_OK;
 }
 

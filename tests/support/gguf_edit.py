@@ -106,3 +106,21 @@ def put(target, version, ours, keys, theirs, tensors):
     head = b"GGUF" + struct.pack("<IQQ", version, n_tensors + len(tensors), ours[1] + len(keys)) + ours[0] + b"".join(keys)
     with open(target, "wb") as f:
         f.write(padded(head + infos) + data)
+
+
+def fill(source, target, name, value):
+    """A copy whose f32 tensor `name` has this value everywhere."""
+    r, _, _, _, n_tensors = head_of(source)
+    spots = {}
+    for _ in range(n_tensors):
+        tensor = r.text().decode()
+        count = 1
+        for _ in range(r.take("I")):
+            count *= r.take("Q")
+        kind, offset = r.take("IQ")
+        spots[tensor] = kind, offset, count
+    kind, offset, count = spots[name]
+    assert kind == 0, f"{name}: type {kind}, wanted f32"
+    at = r.at + (-r.at % ALIGN) + offset
+    with open(target, "wb") as f:
+        f.write(r.data[:at] + struct.pack("<f", value) * count + r.data[at + 4 * count:])

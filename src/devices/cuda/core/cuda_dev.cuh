@@ -212,6 +212,56 @@ template <typename K> static inline void cuda_smem(K kernel, size_t bytes)
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
+/* As cuda_launch, of blocks that are clusters of `cluster` along x; attr: room for two, as long as cfg is used. */
+template <typename K>
+static inline cudaLaunchConfig_t cuda_cluster_config(const cuda_device *d, K kernel, int cluster, dim3 grid, dim3 block,
+                                                     size_t smem, cudaLaunchAttribute *attr)
+{
+    cudaLaunchConfig_t cfg = {};
+    attr[0].id = cudaLaunchAttributeClusterDimension;
+    attr[0].val.clusterDim.x = (unsigned)cluster;
+    attr[0].val.clusterDim.y = attr[0].val.clusterDim.z = 1;
+    attr[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr[1].val.programmaticStreamSerializationAllowed = 1;
+    cfg.gridDim = grid;
+    cfg.blockDim = block;
+    cfg.dynamicSmemBytes = smem;
+    cfg.stream = d->stream;
+    cfg.attrs = attr;
+    cfg.numAttrs = 2;
+    cuda_smem(kernel, smem);
+    return cfg;
+}
+
+template <typename... P, typename... A>
+static inline void cuda_launch_clusters(const cuda_device *d, void (*kernel)(P...), int cluster, dim3 grid, dim3 block,
+                                        size_t smem, A... args)
+{
+    cudaLaunchAttribute attr[2] = {};
+    const cudaLaunchConfig_t cfg = cuda_cluster_config(d, kernel, cluster, grid, block, smem, attr);
+    cudaLaunchKernelEx(&cfg, kernel, static_cast<P>(args)...);
+}
+
+/* Clusters that the GPU holds at once, less than 1: none; its multiprocessors come in parts that clusters do not
+ * cross.  known: the answer, 0 before it was asked for. */
+template <typename K>
+static inline int cuda_clusters_at_once(const cuda_device *d, K kernel, int cluster, dim3 block, size_t smem,
+                                        int *known)
+{
+    const dim3 one((unsigned)cluster);
+    cudaLaunchAttribute attr[2] = {};
+    int n = 0;
+    if (cluster == 1)
+        return d->n_sm;
+    if (!*known) {
+        const cudaLaunchConfig_t cfg = cuda_cluster_config(d, kernel, cluster, one, block, smem, attr);
+        if (cudaOccupancyMaxActiveClusters(&n, kernel, &cfg) != cudaSuccess)
+            cudaGetLastError(); /* none, then */
+        *known = n > 0 ? n : -1;
+    }
+    return *known;
+}
+
 static inline unsigned cuda_blocks(int64_t n, int per)
 {
     return (unsigned)((n + per - 1) / per);

@@ -55,6 +55,18 @@ template <int N> static __device__ __forceinline__ void group_close(float (*c)[4
     group_pin<N>(c);
 }
 
+/* A warp's sums to memory, [column][COLUMN]; part: of row 0 of the first warp. */
+template <int N, int COLUMN> static __device__ __forceinline__ void group_leave(float (*c)[4], float *part)
+{
+    const int lane = threadIdx.x % 32;
+    part += 16 * (threadIdx.x / 32) + lane / 4 + 2 * (lane % 4) * COLUMN;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            part[(8 * j + i % 2) * COLUMN + 8 * (i / 2)] = c[j][i];
+}
+
 #define SUMS_4(c, j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
 #define SUMS_16(c, j) SUMS_4(c, j), SUMS_4(c, j + 1), SUMS_4(c, j + 2), SUMS_4(c, j + 3)
 #define SUMS_32(c) SUMS_16(c, 0)

@@ -106,18 +106,6 @@ static __device__ __forceinline__ void few_sums(const bf16_few &p, uint32_t at, 
     group_wait<N, 0>(acc);
 }
 
-/* A warp's sums to their place in part[column][COLUMN]. */
-template <int N, int COLUMN> static __device__ __forceinline__ void few_leave(float (*acc)[4], float *part)
-{
-    const int lane = threadIdx.x % 32;
-    part += 16 * ((int)threadIdx.x / 32) + lane / 4 + 2 * (lane % 4) * COLUMN;
-#pragma unroll
-    for (int c = 0; c < N / 8; c++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            part[(8 * c + i % 2) * COLUMN + 8 * (i / 2)] = acc[c][i];
-}
-
 /* Sums over the blocks of the cluster, in their order; each takes its share of the columns, a thread two outputs. */
 template <int N, int GROUPS> static __device__ __forceinline__ void few_finish(const bf16_few &p, const float *part)
 {
@@ -172,7 +160,7 @@ static __global__ void __launch_bounds__(GROUP * GROUPS + 32, 1) bf16_few_kernel
         __syncthreads(); /* stages are read no more */
         float *part = (float *)(few_shared + (at - shared_at(few_shared)));
         if (threadIdx.x < GROUP * GROUPS)
-            few_leave<N, room::COLUMN>(acc, part);
+            group_leave<N, room::COLUMN>(acc, part);
         cluster_meet();
         few_finish<N, GROUPS>(p, part);
         cluster_meet();
@@ -181,42 +169,11 @@ static __global__ void __launch_bounds__(GROUP * GROUPS + 32, 1) bf16_few_kernel
 
 /* ---- the host's side ---- */
 
-/* Calls f with a launch whose blocks are clusters of `split`. */
-template <int N, int GROUPS, typename F>
-static void few_config(const cuda_device *d, int split, int64_t n_out, F f)
-{
-    using room = few_room<N, GROUPS>;
-    cudaLaunchAttribute attr[2] = {};
-    cudaLaunchConfig_t cfg = {};
-    attr[0].id = cudaLaunchAttributeClusterDimension;
-    attr[0].val.clusterDim.x = (unsigned)split;
-    attr[0].val.clusterDim.y = attr[0].val.clusterDim.z = 1;
-    attr[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr[1].val.programmaticStreamSerializationAllowed = 1;
-    cfg.gridDim = dim3((unsigned)split, cuda_blocks(n_out, room::OUTS));
-    cfg.blockDim = dim3(room::THREADS);
-    cfg.dynamicSmemBytes = room::BYTES;
-    cfg.stream = d->stream;
-    cfg.attrs = attr;
-    cfg.numAttrs = 2;
-    cuda_smem(bf16_few_kernel<N, GROUPS>, room::BYTES);
-    f(cfg);
-}
-
-/* Clusters that the GPU holds at once.  Asked once. */
 template <int N, int GROUPS> static int few_at_once(const cuda_device *d, int split)
 {
+    using room = few_room<N, GROUPS>;
     static int known[MOST_SPLIT + 1];
-    if (split == 1)
-        return d->n_sm;
-    if (!known[split])
-        few_config<N, GROUPS>(d, split, 1, [&](const cudaLaunchConfig_t &cfg) {
-            int n = 0;
-            if (cudaOccupancyMaxActiveClusters(&n, bf16_few_kernel<N, GROUPS>, &cfg) != cudaSuccess)
-                cudaGetLastError(); /* none, then */
-            known[split] = n > 0 ? n : -1;
-        });
-    return known[split];
+    return cuda_clusters_at_once(d, bf16_few_kernel<N, GROUPS>, split, dim3(room::THREADS), room::BYTES, &known[split]);
 }
 
 /* Groups of a block, blocks of a cluster. */
@@ -250,9 +207,9 @@ template <int N, int GROUPS> static void few_try(const cuda_device *d, const bf1
 
 template <int N, int GROUPS> static void few_launch(const cuda_device *d, const bf16_few &p, int split)
 {
-    few_config<N, GROUPS>(d, split, p.n_out, [&](const cudaLaunchConfig_t &cfg) {
-        cudaLaunchKernelEx(&cfg, bf16_few_kernel<N, GROUPS>, p);
-    });
+    using room = few_room<N, GROUPS>;
+    const dim3 grid((unsigned)split, cuda_blocks(p.n_out, room::OUTS));
+    cuda_launch_clusters(d, bf16_few_kernel<N, GROUPS>, split, grid, dim3(room::THREADS), room::BYTES, p);
 }
 
 template <int N> static void few_run(const cuda_device *d, const bf16_few &p)

@@ -1,4 +1,4 @@
-/* bf16_few.cuh: products of up to 64 rows with bf16 weights (bf16_few.cu), where cuBLASLt is asked else. */
+/* bf16_few.cuh: products of up to 64 rows with bf16 weights (bf16_few.cu); cuBLASLt has those that it does not take. */
 #ifndef KVANT_CUDA_BF16_FEW_CUH
 #define KVANT_CUDA_BF16_FEW_CUH
 

@@ -102,18 +102,6 @@ static __device__ __forceinline__ void coded_products(const uint32_t *row, int g
     }
 }
 
-/* A warp's sums to their place. */
-template <int N, int COLUMN> static __device__ __forceinline__ void coded_leave(float (*acc)[4], float *part)
-{
-    const int lane = threadIdx.x % 32;
-    part += INT8_TILE * (threadIdx.x / 32) + lane / 4 + 2 * (lane % 4) * COLUMN;
-#pragma unroll
-    for (int c = 0; c < N / 8; c++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            part[(8 * c + i % 2) * COLUMN + 8 * (i / 2)] = acc[c][i];
-}
-
 /* Sums over the blocks of the cluster, in their order; each takes its share of the columns. */
 template <int OUTS, int COLUMN>
 static __device__ __forceinline__ void coded_finish(const mm &p, const coded_job &j, const coded_tile &t,
@@ -199,7 +187,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 1) coded_kernel(mm p, coded
         group_wait<N, 0>(acc);
         __syncthreads(); /* panels and rings are read no more */
         float *part = (float *)(int8_room + base);
-        coded_leave<N, room::COLUMN>(acc, part);
+        group_leave<N, room::COLUMN>(acc, part);
         cluster_meet();
         coded_finish<room::OUTS, room::COLUMN>(p, j, t, part, (int64_t)blockIdx.z * room::OUTS);
         cluster_meet();
@@ -207,50 +195,19 @@ static __global__ void __launch_bounds__(32 * WARPS, 1) coded_kernel(mm p, coded
     }
 }
 
-/* Calls f with a launch whose blocks are clusters of `split`. */
-template <int T, int N, int WARPS, typename F>
-static void coded_config(const cuda_device *d, int split, dim3 grid, F f)
-{
-    cudaLaunchAttribute attr[2] = {};
-    cudaLaunchConfig_t cfg = {};
-    attr[0].id = cudaLaunchAttributeClusterDimension;
-    attr[0].val.clusterDim.x = (unsigned)split;
-    attr[0].val.clusterDim.y = attr[0].val.clusterDim.z = 1;
-    attr[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr[1].val.programmaticStreamSerializationAllowed = 1;
-    cfg.gridDim = grid;
-    cfg.blockDim = dim3(32 * WARPS);
-    cfg.dynamicSmemBytes = coded_room<T, N, WARPS>::BYTES;
-    cfg.stream = d->stream;
-    cfg.attrs = attr;
-    cfg.numAttrs = 2;
-    cuda_smem(coded_kernel<T, N, WARPS>, coded_room<T, N, WARPS>::BYTES);
-    f(cfg);
-}
-
-/* Clusters that the GPU holds: its multiprocessors come in parts that clusters do not cross.  Asked once. */
 template <int T, int N, int WARPS> static int coded_at_once(const cuda_device *d, int split)
 {
     static int known[CODED_SPLIT + 1];
-    if (split == 1)
-        return d->n_sm;
-    if (!known[split])
-        coded_config<T, N, WARPS>(d, split, dim3((unsigned)split), [&](const cudaLaunchConfig_t &cfg) {
-            int n = 0;
-            if (cudaOccupancyMaxActiveClusters(&n, coded_kernel<T, N, WARPS>, &cfg) != cudaSuccess)
-                cudaGetLastError(); /* none, then */
-            known[split] = n > 0 ? n : -1;
-        });
-    return known[split];
+    return cuda_clusters_at_once(d, coded_kernel<T, N, WARPS>, split, dim3(32 * WARPS), coded_room<T, N, WARPS>::BYTES,
+                                 &known[split]);
 }
 
 template <int T, int N, int WARPS>
 static void coded_launch(const cuda_device *d, const mm &p, const coded_job &j, int row_tiles)
 {
     const dim3 grid((unsigned)j.split, (unsigned)row_tiles, cuda_blocks(p.n_out, INT8_TILE * WARPS));
-    coded_config<T, N, WARPS>(d, j.split, grid, [&](const cudaLaunchConfig_t &cfg) {
-        cudaLaunchKernelEx(&cfg, coded_kernel<T, N, WARPS>, p, j);
-    });
+    cuda_launch_clusters(d, coded_kernel<T, N, WARPS>, j.split, grid, dim3(32 * WARPS),
+                         coded_room<T, N, WARPS>::BYTES, p, j);
 }
 
 template <int T, int N, int WARPS> static const coded_kernels *coded_of()

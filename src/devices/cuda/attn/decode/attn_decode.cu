@@ -158,10 +158,10 @@ static size_t place(decode_job *p, unsigned char *at)
     const size_t pieces = (size_t)p->blocks * p->warps + 2 * rows * p->h_kv * p->head_tiles;
     const size_t heads = (size_t)p->seqs.n_tokens * p->h, raw = cuda_aligned(heads * p->d * 2);
     const size_t made = is_sign(p->k.kind) ? cuda_aligned(heads * SKETCH_WORDS * 4) : raw;
+    const size_t sums = cuda_aligned(pieces * piece_size(p->d, p->heads) * sizeof(float));
     p->raw = (uint16_t *)at;
     p->turned = (uint16_t *)(at + raw);
     p->sketch = (uint32_t *)(at + raw);
-    const size_t sums = cuda_aligned(pieces * piece_size(p->d, p->heads) * sizeof(float));
     p->pieces = (float *)(at + raw + made);
     p->rows = (merge_row *)(at + raw + made + sums);
     return raw + made + sums + cuda_aligned((rows + 1) * sizeof(merge_row));

@@ -30,7 +30,7 @@ extern __shared__ __align__(128) uint8_t int8_room[];
 /* Four bytes at at + off; steady: `at` is a multiple of 4 and `off` a constant. */
 static __device__ __forceinline__ uint32_t word_at(uint32_t at, int off, bool steady)
 {
-    const uint32_t low = (uint32_t)off & 3, from = at + low; /* what words of other records share, is made once */
+    const uint32_t low = (uint32_t)off & 3, from = at + low; /* the same for many words: computed once */
     const uint32_t by = steady ? low : from & 3, first = steady ? at : from - by;
     const uint32_t *words = (const uint32_t *)(int8_room + first + ((uint32_t)off - low));
     if (steady && by == 0)
@@ -57,7 +57,7 @@ static __device__ __forceinline__ uint32_t look_up(uint32_t l0, uint32_t l1, uin
     return __byte_perm(low, high, 0x3210 | (at & 0x8888) >> 1);
 }
 
-/* As __byte_perm, but the compiler does not see which bits of `by` count: it would clear the others. */
+/* __byte_perm by inline assembly: for the built-in one the compiler first masks the selector's unused bits. */
 static __device__ __forceinline__ uint32_t permuted(uint32_t a, uint32_t b, uint32_t by)
 {
     uint32_t d;
@@ -65,7 +65,8 @@ static __device__ __forceinline__ uint32_t permuted(uint32_t a, uint32_t b, uint
     return d;
 }
 
-/* The same for the eight indices in w: of bytes 0 and 1, lower and upper half by turns, and of bytes 2 and 3. */
+/* Looks up the eight 4-bit indices in w.  Lower and upper halves of its bytes are interleaved: x has those of bytes 0
+ * and 1, y those of bytes 2 and 3. */
 static __device__ __forceinline__ uint2 look_up_eight(const uint32_t *l, uint32_t w)
 {
     const uint32_t at = w & 0x77777777u;
@@ -108,15 +109,15 @@ template <int T> static __device__ __forceinline__ uint32_t four_codes(uint32_t 
     return s.table ? look_up(s.level[0], s.level[1], s.level[2], s.level[3], c) : c;
 }
 
-/* Whether codes are indices of levels in the halves of bytes, so that a group of 32 values takes one look_up_eight. */
-template <int T> static __host__ __device__ constexpr bool levels_by_turns()
+/* Whether codes are indices of levels, two in a byte, so that a lane's part of a group takes one look_up_eight. */
+template <int T> static __host__ __device__ constexpr bool levels_interleaved()
 {
     constexpr wshape s = wshapes[T];
     return s.table && s.low.bits == 4 && s.low.row * 2 == s.low.span && s.low.span <= 32 && !s.high.bits;
 }
 
-/* Values 4 quarter .. + 3 of group g and those 16 behind, by turns. */
-template <int T> static __device__ __forceinline__ uint2 codes_by_turns(uint32_t at, int g, int quarter)
+/* Values 4 quarter .. + 3 of group g, interleaved with the values 16 places behind them. */
+template <int T> static __device__ __forceinline__ uint2 codes_interleaved(uint32_t at, int g, int quarter)
 {
     constexpr wshape s = wshapes[T];
     const int first = 32 * g / s.values * s.bytes + s.low.at + 32 * g % s.values / 2;

@@ -49,13 +49,13 @@ template <int T> static __device__ __forceinline__ void keep_numbers(uint32_t to
         n->begin[slot] = MAGIC - CENTRE * (int)x.w;
 }
 
-/* As group_codes, with the upper halves of bytes left where they are, and values by turns. */
+/* As group_codes, but codes in upper halves of bytes stay there, and looked-up values stay interleaved. */
 template <int T> static __device__ __forceinline__ void row_codes(const uint32_t *row, int g, uint32_t (*a)[2])
 {
-    if constexpr (levels_by_turns<T>()) {
+    if constexpr (levels_interleaved<T>()) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const uint2 both = codes_by_turns<T>(row[r], g, threadIdx.x % 4);
+            const uint2 both = codes_interleaved<T>(row[r], g, threadIdx.x % 4);
             a[0][r] = both.x;
             a[1][r] = both.y;
         }
@@ -99,7 +99,7 @@ template <int T> static __device__ __forceinline__ uint2 lane_column(uint32_t ac
         b = own % 2 ? make_uint2(0, w) : make_uint2(w, 0);
     } else if (own < left)
         b = *(const uint2 *)(int8_room + acts + 8 * lane);
-    return levels_by_turns<T>() ? make_uint2(__byte_perm(b.x, b.y, 0x5140), __byte_perm(b.x, b.y, 0x7362)) : b;
+    return levels_interleaved<T>() ? make_uint2(__byte_perm(b.x, b.y, 0x5140), __byte_perm(b.x, b.y, 0x7362)) : b;
 }
 
 /* Dots of the unit's groups with every column's: c has those that the lane wants, which begin at `begin`. */

@@ -60,8 +60,8 @@ template <int T> static __device__ __forceinline__ void group_codes(const uint32
 {
 #pragma unroll
     for (int r = 0; r < 2; r++)
-        if constexpr (levels_by_turns<T>()) {
-            const uint2 both = codes_by_turns<T>(row[r], g, threadIdx.x % 4);
+        if constexpr (levels_interleaved<T>()) {
+            const uint2 both = codes_interleaved<T>(row[r], g, threadIdx.x % 4);
             a[0][r] = __byte_perm(both.x, both.y, 0x6420);
             a[1][r] = __byte_perm(both.x, both.y, 0x7531);
         } else
