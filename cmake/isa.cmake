@@ -28,10 +28,9 @@ function(kvant_isa_sources var)
             if(isa MATCHES "avx512" AND source MATCHES "/formats/" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
                 list(APPEND flags -finline-limit=4000)
             endif()
-            # What fuzzing makes up reaches no kernel of these, and they are most of what there is to instrument; their
-            # own tests run instrumented: ./dev asan.
+            # What fuzzing makes up reaches no kernel of these, and they are most of what there is to instrument.
             if(KVANT_FUZZ AND source MATCHES "/devices/cpu/(attn|gdn|matmul|ops)/")
-                list(APPEND flags -fno-sanitize=all)
+                list(APPEND flags -fno-sanitize=fuzzer-no-link)
             endif()
             set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${flags}")
         endif()

@@ -94,10 +94,10 @@ enum { FAULTS = sizeof faults / sizeof faults[0] };
 static int this_build(void)
 {
     int build = 0;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(KVANT_SANITIZE_ADDRESS)
     build |= ADDRESS;
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(KVANT_SANITIZE_THREAD)
     build |= THREAD;
 #endif
 #if defined(KVANT_SANITIZE_UNDEFINED)
@@ -107,7 +107,7 @@ static int this_build(void)
 }
 
 /* Exit status of this program with the fault; what it wrote to stderr is in `report`. */
-static int run_fault(const char *self, const char *name)
+static int run_fault(char *self, const char *name)
 {
     int ends[2], status = -1;
     size_t n = 0;
@@ -122,7 +122,7 @@ static int run_fault(const char *self, const char *name)
         unsetenv("TSAN_OPTIONS");
         unsetenv("UBSAN_OPTIONS");
         close(ends[0]);
-        execl(self, self, name, (char *)NULL);
+        execl("/proc/self/exe", self, name, (char *)NULL);
         _exit(126);
     }
     close(ends[1]);
@@ -148,7 +148,7 @@ int main(int argc, char **argv)
         const struct planted *f = &faults[i];
         if (f->builds && !(f->builds & build))
             continue;
-        const int status = run_fault("/proc/self/exe", f->name);
+        const int status = run_fault(argv[0], f->name);
         CHECK((status != 0) == (f->builds != 0), "%s: exit %d: %.2000s", f->name, status, report);
         CHECK(!f->wanted || strstr(report, f->wanted), "%s: no \"%s\" in: %.2000s", f->name, f->wanted, report);
     }

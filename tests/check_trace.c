@@ -27,7 +27,7 @@ enum {
     SNAPSHOTS = 12,
     ROOM = 512,
     STEPS_PER_TRACE = 250,
-#if defined(__SANITIZE_THREAD__)
+#if defined(KVANT_SANITIZE_THREAD)
     STEPS_IN_CI = 3000 /* 20 times as long each */
 #else
     STEPS_IN_CI = 12000

@@ -39,7 +39,7 @@ const char *verify_kernel_class(int op)
 
 /* ---- what cases share ---- */
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(KVANT_SANITIZE_ADDRESS)
 static const size_t guard_bytes = 0;            /* over-reads are seen only outside of the heap block */
 #else
 static const size_t guard_bytes = 256;

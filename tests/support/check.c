@@ -45,7 +45,7 @@ typedef struct guard_head {
 } guard_head;
 static guard_head guards[256];
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(KVANT_SANITIZE_ADDRESS)
 static const size_t GUARD_BYTES = 0;       /* AddressSanitizer sees over-reads only outside of the heap block */
 #else
 static const size_t GUARD_BYTES = GUARD;

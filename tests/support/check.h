@@ -11,7 +11,7 @@
 #include "kvant/error.h"
 
 /* Whether an instrumented build runs: five to ten times as slow, so loops there take some of their cases. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(KVANT_SANITIZE_ADDRESS) || defined(KVANT_SANITIZE_THREAD)
 enum { check_sanitized = 1 };
 #else
 enum { check_sanitized = 0 };
