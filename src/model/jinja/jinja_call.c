@@ -97,13 +97,85 @@ int jargs_int(jinja_run *r, const jargs *a, int i, const char *name, int64_t non
     return KVANT_OK;
 }
 
+/* The arguments of a call: n values, then n_kw names and values. */
+typedef struct given {
+    const jval *v;
+    int n, n_kw;
+} given;
+
+static int put_dict(jinja_run *r, jval from, jlist *to, given *g)
+{
+    if (from.type != J_DICT)
+        return j_fail(r, "** of %s, want a dict", j_type_name(from));
+    KVANT_TRY(j_charge(r, from.u.d->n));
+    for (size_t i = 0; i < from.u.d->n; i++, g->n_kw++) {
+        if (from.u.d->keys[i].type != J_STR)
+            return j_fail(r, "** of a dict with a key of type %s, want names", j_type_name(from.u.d->keys[i]));
+        if (!jlist_add(&r->mem, to, from.u.d->keys[i]) || !jlist_add(&r->mem, to, from.u.d->vals[i]))
+            return j_nomem(r);
+    }
+    return KVANT_OK;
+}
+
+static int put_all(jinja_run *r, const jval *v, size_t n, jlist *to)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!jlist_add(&r->mem, to, v[i]))
+            return j_nomem(r);
+    return KVANT_OK;
+}
+
+/* What * and ** bring, in its place among the arguments at `at`. */
+static int spread(jinja_run *r, const jins *in, const jval *at, given *g)
+{
+    const int before = in->a >> JSPREAD_BEFORE, block = (in->a & JSPREAD_BLOCK) != 0;
+    const int pairs = in->kw - before - block; /* behind the list */
+    const jlist *items = NULL;
+    jval all;
+
+    if (!j_list(&r->mem, 0, &all))
+        return j_nomem(r);
+    KVANT_TRY(put_all(r, at, in->n, all.u.l));
+    g->n = in->n;
+    at += in->n;
+    const jval *named = at;
+    at += 2 * before;
+    if (in->a & JSPREAD_LIST) {
+        KVANT_TRY(j_iterate(r, *at++, &items));
+        KVANT_TRY(j_charge(r, items->n));
+        KVANT_TRY(put_all(r, items->v, items->n, all.u.l));
+        if (items->n > 255 - (size_t)g->n)
+            return j_fail(r, "* of %zu values, want at most %d", items->n, 255 - g->n);
+        g->n += (int)items->n;
+    }
+    KVANT_TRY(put_all(r, named, 2 * (size_t)before, all.u.l));
+    KVANT_TRY(put_all(r, at, 2 * (size_t)pairs, all.u.l));
+    at += 2 * pairs;
+    g->n_kw = in->kw;
+    KVANT_TRY(put_all(r, at + ((in->a & JSPREAD_DICT) != 0), 2 * (size_t)block, all.u.l));
+    if (in->a & JSPREAD_DICT)
+        KVANT_TRY(put_dict(r, *at, all.u.l, g));
+    g->v = all.u.l->v;
+    return KVANT_OK;
+}
+
+/* Takes the arguments from the stack, and what stands before them stays its top. */
+static int take_arguments(jinja_run *r, const jins *in, given *g)
+{
+    r->sp -= in->n + 2 * in->kw + ((in->a & JSPREAD_LIST) != 0) + ((in->a & JSPREAD_DICT) != 0);
+    *g = (given){ r->stack + r->sp, in->n, in->kw };
+    return in->a ? spread(r, in, r->stack + r->sp, g) : KVANT_OK;
+}
+
 int jop_filter(jinja_run *r, const jins *in) /* value, arguments, filter -- result */
 {
     const jbuiltin *f = jpop(r).u.fn;
+    given g;
     jval out;
 
-    r->sp -= in->n + 2 * in->kw + 1;
-    KVANT_TRY(jbuiltin_call(r, f, r->stack[r->sp], r->stack + r->sp + 1, in->n, in->kw, &out));
+    KVANT_TRY(take_arguments(r, in, &g));
+    r->sp--;
+    KVANT_TRY(jbuiltin_call(r, f, r->stack[r->sp], g.v, g.n, g.n_kw, &out));
     return jpush(r, out);
 }
 
@@ -220,26 +292,26 @@ int jop_return(jinja_run *r, const jins *in) /* -- text */
     return KVANT_OK;
 }
 
-static int call_macro(jinja_run *r, const jmacro *m, const jval *args, const jins *in)
+static int call_macro(jinja_run *r, const jmacro *m, const given *g)
 {
     KVANT_TRY(enter(r, m));
-    KVANT_TRY(bind_positional(r, m->def, args, in->n));
-    return bind_named(r, m->def, args + in->n, in->kw);
+    KVANT_TRY(bind_positional(r, m->def, g->v, g->n));
+    return bind_named(r, m->def, g->v + g->n, g->n_kw);
 }
 
 int jop_call(jinja_run *r, const jins *in) /* callee, arguments -- result (of a macro: when it returns) */
 {
-    const jval *args = r->stack + r->sp - in->n - 2 * in->kw;
-    const jval f = args[-1];
+    given g;
     jval out;
 
-    r->sp -= in->n + 2 * in->kw + 1;
+    KVANT_TRY(take_arguments(r, in, &g));
+    const jval f = r->stack[--r->sp];
     if (f.type == J_MACRO)
-        return call_macro(r, f.u.macro, args, in);
+        return call_macro(r, f.u.macro, &g);
     if (f.type == J_FUNCTION)
-        KVANT_TRY(jbuiltin_call(r, f.u.fn, J_NONE_VALUE, args, in->n, in->kw, &out));
+        KVANT_TRY(jbuiltin_call(r, f.u.fn, J_NONE_VALUE, g.v, g.n, g.n_kw, &out));
     else if (f.type == J_BOUND)
-        KVANT_TRY(jbuiltin_call(r, f.u.bound->fn, f.u.bound->self, args, in->n, in->kw, &out));
+        KVANT_TRY(jbuiltin_call(r, f.u.bound->fn, f.u.bound->self, g.v, g.n, g.n_kw, &out));
     else if (f.type == J_UNDEF && f.u.s)
         return j_fail(r, "'%.*s' is no function", f.u.s->n < 60 ? (int)f.u.s->n : 60, f.u.s->s);
     else

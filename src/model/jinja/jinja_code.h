@@ -28,6 +28,10 @@ typedef struct jins {
     uint32_t pos; /* byte of the source */
 } jins;
 
+/* CALL, FILTER and TEST: a says what else is on the stack.  n values, names and values of which the first
+ * a >> JSPREAD_BEFORE stand before the list of `*`, then the others, then the dict of `**`, then {% call %}'s block. */
+enum { JSPREAD_LIST = 1, JSPREAD_DICT = 2, JSPREAD_BLOCK = 4, JSPREAD_BEFORE = 3 };
+
 /* A name of the source, once.  What it means as a method or function is looked up when it is first seen. */
 typedef struct jname {
     jval text; /* J_STR */

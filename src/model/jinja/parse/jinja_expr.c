@@ -16,31 +16,43 @@ static int is_keyword(const jparser *p)
     return ahead.kind == JT_OP && ahead.op == '=';
 }
 
-/* The arguments up to the closing bracket, which is taken too. */
-static int arguments(jparser *p, int *n, int *kw)
+/* One argument; *spread as jinja_code.h has it. */
+static int argument(jparser *p, int *n, int *kw, int *spread)
 {
+    const size_t pos = p->lex.from;
     int id;
 
-    *n = *kw = 0;
+    if (*spread & JSPREAD_DICT)
+        return jparse_unexpected(p, "')' (behind **)");
+    if (jskip_op(p, '*' << 8 | '*')) {
+        *spread |= JSPREAD_DICT;
+    } else if (jskip_op(p, '*')) {
+        if (*spread & JSPREAD_LIST)
+            return jparse_unexpected(p, "one list of arguments (*)");
+        *spread |= JSPREAD_LIST | *kw << JSPREAD_BEFORE;
+    } else if (is_keyword(p)) {
+        KVANT_TRY(jtake_name(p, &id));
+        jlex_next(&p->lex);
+        KVANT_TRY(jemit_const(p, p->t->names[id].text, pos));
+        ++*kw;
+    } else if (*kw || *spread) {
+        return jparse_unexpected(p, "name=value (as the arguments before)");
+    } else {
+        ++*n;
+    }
+    return jparse_expr(p);
+}
+
+/* The arguments up to the closing bracket, which is taken too. */
+static int arguments(jparser *p, int *n, int *kw, int *spread)
+{
+    *n = *kw = *spread = 0;
     while (!jis_op(p, ')')) {
-        size_t pos = p->lex.from;
-        if (*n + *kw > 0)
+        if (*n + *kw + *spread > 0)
             KVANT_TRY(jexpect_op(p, ',', "',' or ')'"));
         if (jis_op(p, ')'))
             break;
-        if (jis_op(p, '*') || jis_op(p, '*' << 8 | '*'))
-            return jparse_unexpected(p, "an argument (* and ** are not supported)");
-        if (is_keyword(p)) {
-            KVANT_TRY(jtake_name(p, &id));
-            jlex_next(&p->lex);
-            KVANT_TRY(jemit_const(p, p->t->names[id].text, pos));
-            ++*kw;
-        } else if (*kw) {
-            return jparse_unexpected(p, "name=value (as the arguments before)");
-        } else {
-            ++*n;
-        }
-        KVANT_TRY(jparse_expr(p));
+        KVANT_TRY(argument(p, n, kw, spread));
     }
     return jexpect_op(p, ')', "')'");
 }
@@ -187,10 +199,10 @@ static int subscript(jparser *p, size_t pos)
 
 static int call(jparser *p, size_t pos)
 {
-    int n, kw;
+    int n, kw, spread;
 
-    KVANT_TRY(arguments(p, &n, &kw));
-    return jemit(p, JOP_CALL, n, kw, 0, pos);
+    KVANT_TRY(arguments(p, &n, &kw, &spread));
+    return jemit(p, JOP_CALL, n, kw, spread, pos);
 }
 
 static int attribute(jparser *p)
@@ -246,27 +258,27 @@ int jparse_filters(jparser *p)
 {
     do {
         size_t from, n;
-        int args = 0, kw = 0;
+        int args = 0, kw = 0, spread = 0;
         KVANT_TRY(dotted(p, &from, &n));
         const jbuiltin *f = jfilter_find(p->lex.s + from, n);
         if (!f)
             KVANT_TRY(jemit_unknown(p, from, "filter", p->lex.s + from, n));
         if (jskip_op(p, '('))
-            KVANT_TRY(arguments(p, &args, &kw));
+            KVANT_TRY(arguments(p, &args, &kw, &spread));
         if (f)
             KVANT_TRY(jemit_const(p, (jval){ .type = J_FUNCTION, .u.fn = f }, from));
         if (f)
-            KVANT_TRY(jemit(p, JOP_FILTER, args, kw, 0, from));
+            KVANT_TRY(jemit(p, JOP_FILTER, args, kw, spread, from));
     } while (jskip_op(p, '|'));
     return KVANT_OK;
 }
 
 /* Behind `is`: the one argument that needs no brackets. */
-static int test_argument(jparser *p, int *args, int *kw)
+static int test_argument(jparser *p, int *args, int *kw, int *spread)
 {
-    *args = *kw = 0;
+    *args = *kw = *spread = 0;
     if (jskip_op(p, '('))
-        return arguments(p, args, kw);
+        return arguments(p, args, kw, spread);
     int starts = p->lex.kind == JT_STRING || p->lex.kind == JT_INT || p->lex.kind == JT_FLOAT || jis_op(p, '[') ||
                  jis_op(p, '{') ||
                  (p->lex.kind == JT_NAME && !jis_name(p, "else") && !jis_name(p, "or") && !jis_name(p, "and") &&
@@ -284,17 +296,17 @@ static int test(jparser *p)
 {
     const int negated = jskip_name(p, "not");
     size_t from, n;
-    int args, kw;
+    int args, kw, spread;
 
     KVANT_TRY(dotted(p, &from, &n));
     const jbuiltin *f = jbuiltin_find(jinja_tests, p->lex.s + from, n);
     if (!f)
         KVANT_TRY(jemit_unknown(p, from, "test", p->lex.s + from, n));
-    KVANT_TRY(test_argument(p, &args, &kw));
+    KVANT_TRY(test_argument(p, &args, &kw, &spread));
     if (!f)
         return KVANT_OK;
     KVANT_TRY(jemit_const(p, (jval){ .type = J_FUNCTION, .u.fn = f }, from));
-    KVANT_TRY(jemit(p, JOP_TEST, args, kw, 0, from));
+    KVANT_TRY(jemit(p, JOP_TEST, args, kw, spread, from));
     return negated ? jemit(p, JOP_NOT, 0, 0, 0, from) : KVANT_OK;
 }
 

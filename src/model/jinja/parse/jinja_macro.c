@@ -120,6 +120,6 @@ int jparse_call(jparser *p, size_t pos)
         code = macro_code(p, macro, &head, ends, pos);
     kvant_free(head.code);
     KVANT_TRY(code);
-    KVANT_TRY(jemit(p, JOP_CALL, last.n, last.kw + 1, 0, last.pos));
+    KVANT_TRY(jemit(p, JOP_CALL, last.n, last.kw + 1, last.a ? last.a | JSPREAD_BLOCK : 0, last.pos));
     return jemit(p, JOP_PRINT, 0, 0, 0, pos);
 }
