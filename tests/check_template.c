@@ -424,6 +424,110 @@ static void test_out_of_memory(const tokenizer *t)
     chat_template_close(f);
 }
 
+/* ---- lists of parts, and the template for tools ---- */
+
+/* How templates read a message, and what of {user: "Hi <b>"} they write when they are given what they want. */
+#define EACH "{% for m in messages %}"
+#define END "{% endfor %}"
+static const struct {
+    const char *source, *want;
+} readers[] = {
+    { EACH "{{ m.role }}:{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}|" END,
+      "user:Hi <b>|assistant:Yo|" },
+    { EACH "{% for p in m['content'] %}{{ p['text'] }}{% endfor %};" END, "Hi <b>;Yo;" },
+    { EACH "{{ m.content[0]['text'] }};" END, "Hi <b>;Yo;" },
+    { EACH "{% if m.content[0].type == 'image' %}I{% else %}{{ m.content[0].text }}{% endif %};" END, "Hi <b>;Yo;" },
+    { EACH "{{ m.content | map(attribute='text') | join('+') }};" END, "Hi <b>;Yo;" },
+    { EACH "{% for p in m.content | selectattr('type', 'equalto', 'text') %}{{ p.text }}{% endfor %};" END,
+      "Hi <b>;Yo;" },
+    { EACH "{% if m.content is string %}S{{ m.content }}{% else %}L{{ m.content[0].text }}{% endif %};" END,
+      "SHi <b>;SYo;" },
+    { EACH "{% if m.role == 'user' %}{% for p in m.content %}{{ p.text }}{% endfor %}{% else %}{{ m.content + '!' }}"
+           "{% endif %};" END,
+      "Hi <b>;Yo!;" },
+    { EACH "{% if m.role == 'user' %}{{ m.content + '!' }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}"
+           "{% endif %};" END,
+      "Hi <b>!;Yo;" },
+    { EACH "{{ m.content }};" END, "Hi <b>;Yo;" },
+    { EACH "{{ m.text | default(m.content) }};" END, "Hi <b>;Yo;" },
+    { EACH "{{ 'text' }};" END, "text;text;" },
+    { EACH "{% if m.content is string %}{{ raise_exception('want a list') }}{% endif %}{{ m.content[0].text }};" END,
+      "Hi <b>;Yo;" },
+};
+
+static void test_lists(void)
+{
+    const kvant_chat_msg m[] = { { "user", "Hi <b>" }, { "assistant", "Yo" } };
+
+    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
+        chat_template *c = open_template(readers[i].source, NULL);
+        kvant_diag diag = { "" };
+        char *text = NULL;
+        CHECK(format(c, m, 2, KVANT_CHAT_CLOSED, &text, &diag) == KVANT_OK && strcmp(text, readers[i].want) == 0,
+              "A7 %s\n%s, want %s: %s", readers[i].source, text ? text : "", readers[i].want, diag.text);
+        kvant_free(text);
+        chat_template_close(c);
+    }
+    chat_template *c = open_template(readers[0].source, NULL);
+    char *text = NULL;
+    CHECK(format(c, m, 2, KVANT_CHAT_CONTINUE, &text, NULL) == KVANT_OK &&
+              strcmp(text, "user:Hi <b>|assistant:Yo") == 0,
+          "A7 to be continued: %s", text ? text : "");
+    kvant_free(text);
+    chat_template_close(c);
+}
+
+/* The template of a chat with tools is the file's tool_use, where it has one that is a program. */
+static void test_tool_use(void)
+{
+    static const char *const names[] = { "default", "tool_use", "rag", NULL };
+    static const struct {
+        const char *plain, *named, *tool_use, *choice, *with, *without;
+    } cases[] = {
+        { "P", NULL, "T{{ tools | length }}", NULL, "T1", "P" },
+        { "P{{ 1 if tools }}", NULL, NULL, NULL, "P1", "P" },
+        { "P{{ 1 if tools }}", NULL, "T{{ 1 + }}", NULL, "P1", "P" },
+        { "P{{ 1 if tools }}", NULL, "T", "{{ 'chosen' }}", "chosen", "chosen" },
+        { NULL, "D", "T", NULL, "T", "D" },
+        { "P", "D", NULL, NULL, "P", "P" },
+        { "P", NULL, "", NULL, "P", "P" },
+        { "P", NULL, "T{{ messages[0].content }}", NULL, "Tx", "P" },
+        { "P", NULL, "{% for t in tools %}{{ t.function.name }}{% endfor %}", NULL, "f", "P" },
+        { "P{{ 1 + }}", NULL, "T", NULL, NULL, NULL },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int tools = 0; tools < 2; tools++) {
+            const char *want = tools ? cases[i].with : cases[i].without;
+            const kvant_chat_input in = { .messages = "[{\"role\":\"user\",\"content\":\"x\"}]",
+                                          .tools = tools ? "[{\"function\":{\"name\":\"f\"}}]" : NULL };
+            gguf_make m = { 0 };
+            gguf *g = NULL;
+            chat_template *c = NULL;
+            kvant_diag diag = { "" };
+            char *text = NULL;
+            int from_file;
+            if (cases[i].plain)
+                gguf_make_str(&m, "tokenizer.chat_template", cases[i].plain);
+            if (cases[i].named)
+                gguf_make_str(&m, "tokenizer.chat_template.default", cases[i].named);
+            if (cases[i].tool_use)
+                gguf_make_str(&m, "tokenizer.chat_template.tool_use", cases[i].tool_use);
+            gguf_make_strs(&m, "tokenizer.chat_templates", names);
+            gguf_make_finish(&m);
+            CHECK(gguf_open_mem(m.data, m.n, &g, &diag) == 0 &&
+                      chat_template_open(g, cases[i].choice, &c, &from_file, &diag) == 0,
+                  "A4 %s", diag.text);
+            const int code = chat_template_format(c, NULL, &in, &text, &diag);
+            CHECK(want ? code == KVANT_OK && strcmp(text, want) == 0 : code == KVANT_EUNSUPPORTED,
+                  "A4 case %zu: %s %s", i, text ? text : "", diag.text);
+            kvant_free(text);
+            chat_template_close(c);
+            gguf_close(g);
+            gguf_make_free(&m);
+        }
+}
+
 int main(void)
 {
     gguf *g = NULL;
@@ -436,6 +540,8 @@ int main(void)
     test_input();
     test_bad_messages();
     test_continue(t);
+    test_lists();
+    test_tool_use();
     if (t) {
         test_ids_as_text(t);
         test_injection(t);

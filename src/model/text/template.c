@@ -3,19 +3,14 @@
  *
  * Roles that are known count as the template's text: templates make markers of them ('<|' + role + '|>').  All other
  * strings of a request are data.  Arguments of tool calls come as text in OpenAI's API; templates want objects: a text
- * that is a JSON object is read, and where the template then refuses, the texts are tried as they came. */
-#include "model/text/template.h"
-
+ * that is a JSON object is read, and where the template then refuses, the texts are tried as they came.
+ *
+ * A file may have a second template for chats with tools (tokenizer.chat_template.tool_use), which those are run with.
+ * Templates that read a message's content as a list of parts only get lists (template_lists.c finds out). */
 #include <string.h>
+#include "base/log.h"
 #include "base/mem.h"
-#include "model/jinja/jinja_run.h"
-
-struct chat_template {
-    jinja *t; /* NULL: problem says why */
-    const char *name;
-    char *source;
-    kvant_diag problem;
-};
+#include "model/text/template/template_impl.h"
 
 /* ---- built-in templates ---- */
 
@@ -87,15 +82,66 @@ static int parse_file(chat_template *c, gguf_str text, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* The file's template for chats with tools; one that is no program is not taken. */
+static int open_tool_use(chat_template *c, const gguf *g, kvant_diag *diag)
+{
+    static const char key[] = "tokenizer.chat_template.tool_use";
+    gguf_str text = { NULL, 0 };
+    kvant_diag why = { "" };
+
+    KVANT_TRY(gguf_string(g, key, 0, &text, diag));
+    if (!text.n)
+        return KVANT_OK;
+    const int code = jinja_parse(text.s, text.n, &c->tool_use, &why);
+    if (code == KVANT_EFORMAT)
+        log_msg(LOG_WARN, "%s: %s; chats with tools take tokenizer.chat_template", key, why.text);
+    else if (code == KVANT_OK && jinja_unknown(c->tool_use))
+        log_msg(LOG_WARN, "%s: %s; prompts that need it will be refused", key, jinja_unknown(c->tool_use));
+    return code == KVANT_EFORMAT ? KVANT_OK : code;
+}
+
+static int is_name(gguf_str s, const char *name)
+{
+    return s.n == strlen(name) && memcmp(s.s, name, s.n) == 0;
+}
+
+/* Names of tokenizer.chat_templates that nothing takes. */
+static void tell_others(const gguf *g)
+{
+    gguf_iter it;
+    gguf_str name;
+    int n = 0;
+
+    if (gguf_strings(g, "tokenizer.chat_templates", 0, &it, &n, NULL) != KVANT_OK)
+        return;
+    for (int i = 0; i < n && i < 16 && gguf_next(&it, &name); i++)
+        if (!is_name(name, "tool_use") && !is_name(name, "default") && !is_name(name, "rerank"))
+            log_msg(LOG_INFO, "chat template '%.*s' is not taken by itself (--chat-template-file takes any)",
+                    name.n < 40 ? (int)name.n : 40, name.s);
+}
+
+/* tokenizer.chat_template, or the one that is named default. */
+static int find_text(const gguf *g, gguf_str *text, kvant_diag *diag)
+{
+    KVANT_TRY(gguf_string(g, "tokenizer.chat_template", 0, text, diag));
+    return text->n ? KVANT_OK : gguf_string(g, "tokenizer.chat_template.default", 0, text, diag);
+}
+
 int chat_template_open(const gguf *g, const char *choice, chat_template **out, int *from_file, kvant_diag *diag)
 {
     gguf_str text = { NULL, 0 };
 
-    KVANT_TRY(gguf_string(g, "tokenizer.chat_template", 0, &text, diag));
+    KVANT_TRY(find_text(g, &text, diag));
     chat_template *c = kvant_calloc(1, sizeof *c);
     if (!c)
         return kvant_fail(diag, KVANT_ENOMEM, "chat template: out of memory");
     int code = choice || !text.n ? parse_choice(c, choice ? choice : "chatml", diag) : parse_file(c, text, diag);
+    if (code == KVANT_OK && !choice && c->t) {
+        tell_others(g);
+        code = open_tool_use(c, g, diag);
+    }
+    if (code == KVANT_OK && c->t)
+        template_find_lists(c);
     if (code != KVANT_OK) {
         chat_template_close(c);
         return code;
@@ -110,6 +156,7 @@ void chat_template_close(chat_template *c)
     if (!c)
         return;
     jinja_free(c->t);
+    jinja_free(c->tool_use);
     kvant_free(c->source);
     kvant_free(c);
 }
@@ -285,13 +332,15 @@ static int set_own(jinja_run *r, const char *json)
     return KVANT_OK;
 }
 
-static int set_all(jinja_run *r, const tokenizer *t, const kvant_chat_input *in, int objects, int *texts)
+static int set_all(jinja_run *r, const chat_template *c, const tokenizer *t, const kvant_chat_input *in, int objects,
+                   int *texts)
 {
     jval messages = J_NONE_VALUE;
 
     KVANT_TRY(message_list(r, in, objects, texts, &messages));
     if (in->end == KVANT_CHAT_CONTINUE)
         KVANT_TRY(mark_last(r, messages));
+    KVANT_TRY(template_put_lists(r, c->lists, messages));
     KVANT_TRY(jinja_set(r, "messages", messages, r->diag));
     KVANT_TRY(jinja_set_bool(r, "add_generation_prompt", in->end == KVANT_CHAT_OPEN, r->diag));
     KVANT_TRY(set_token(r, "bos_token", t, t ? tokenizer_bos(t) : -1));
@@ -308,9 +357,11 @@ static int render(const chat_template *c, const tokenizer *t, const kvant_chat_i
 {
     jinja_run *r = NULL;
 
-    KVANT_TRY(jinja_run_open(c->t, &r, diag));
+    KVANT_TRY(jinja_run_open(in->tools && c->tool_use ? c->tool_use : c->t, &r, diag));
     r->diag = diag;
-    int code = set_all(r, t, in, objects, texts);
+    if (c->steps)
+        r->steps = c->steps;
+    int code = set_all(r, c, t, in, objects, texts);
     if (code == KVANT_OK)
         code = jinja_render(r, out, diag);
     if (code == KVANT_OK && in->end == KVANT_CHAT_CONTINUE)
