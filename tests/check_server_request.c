@@ -260,7 +260,7 @@ static void check_limits(void)
         { 0, "{\"prompt\":\"a\",\"n\":17}", API_INVALID, "n" },
         { 0, "{\"prompt\":\"a\",\"n\":16}", API_OK, "" },
         { 0, "{\"prompt\":\"a\",\"max_tokens\":0}", API_OK, "" },
-        { 0, "{\"prompt\":\"a\",\"max_tokens\":-1}", API_INVALID, "max_tokens" },
+        { 0, "{\"prompt\":\"a\",\"max_tokens\":-2}", API_INVALID, "max_tokens" },
         { 0, "{\"prompt\":\"a\",\"max_tokens\":0,\"min_tokens\":1}", API_INVALID, "min_tokens" },
         { 0, "{\"prompt\":\"a\",\"max_tokens\":null}", API_OK, "" },
         { 0, "{\"prompt\":\"a\",\"temperature\":2.1}", API_INVALID, "temperature" },
@@ -754,7 +754,7 @@ static void check_error_body(void)
 
     jsonw_init(&w);
     api_fail(&e, API_OVERLOAD, "n", "a \"quoted\" text");
-    api_error_json(&e, &w);
+    api_error_json(&e, ERROR_PLAIN, &w);
     CHECK(
         strcmp(
             w.buf,

@@ -154,7 +154,7 @@ typedef struct kvant_request {
     int kind; /* KVANT_REQUEST_* */
     const int32_t *prompt;
     int n_prompt;            /* 1 .. n_ctx */
-    int max_tokens;          /* generated tokens; 0: none (END after the prompt); -1: to the end of the context */
+    int max_tokens;          /* generated tokens; 0: none (END after the prompt); -1: until context or pool end */
     const int32_t *stop_ids; /* these end the request; they come as a TOKEN event too */
     int n_stop_ids;
     int ignore_eos;                      /* 1: end-of-generation tokens do not end it */

@@ -1,6 +1,9 @@
 /* main.c: the program `kvant`: finds the command, parses its options, runs it and turns errors into exit codes. */
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/trace.h"
 #include "cli/common.h"
 #include "cli/options/options.h"
@@ -130,10 +133,22 @@ static int dispatch(int argc, char **argv, kvant_diag *diag)
     return unknown_command(argv[1], argc > 2 && strcmp(argv[1], "eval") == 0 ? argv[2] : NULL, diag);
 }
 
+/* A descriptor that was closed at the start would be the first file that is opened: messages would go into it. */
+static int open_standard(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) /* the lowest free one */
+            return 0;
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     kvant_diag diag = { "" };
 
+    if (!open_standard())
+        return kvant_error_exit(KVANT_EIO);
+    signal(SIGXFSZ, SIG_IGN); /* a file that grows beyond RLIMIT_FSIZE is an error of that write (EFBIG) */
     (void)term_setup(NULL, &diag); /* without options nothing can fail */
     int code = dispatch(argc, argv, &diag);
     if (code == KVANT_OK)

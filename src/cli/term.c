@@ -245,7 +245,13 @@ void term_sanitize(char *text)
 
 int term_flush(kvant_diag *diag)
 {
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return kvant_fail(diag, KVANT_EIO, "standard output: %s", strerror(errno));
-    return KVANT_OK;
+    const int had = ferror(stdout);
+
+    errno = 0;
+    if (fflush(stdout) == 0 && !had)
+        return KVANT_OK;
+    /* stdio forgot why an earlier write failed, and errno is of some later call: a write more fails likewise */
+    if (!errno && write(STDOUT_FILENO, "\n", 1) == 1)
+        errno = 0;
+    return kvant_fail(diag, KVANT_EIO, "standard output: %s", errno ? strerror(errno) : "a part of it was lost");
 }

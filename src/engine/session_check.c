@@ -67,9 +67,6 @@ static int check_room(const kvant_session *s, const kvant_request *r, int *most,
     if (kv_pages_for(r->n_prompt) > pool)
         return kvant_fail(diag, KVANT_ENOSPC, "prompt: %d tokens, the whole pool holds %d", r->n_prompt,
                           pool * KVANT_PAGE);
-    if (r->max_tokens > 0 && want > room && room <= s->n_ctx)
-        return kvant_fail(diag, KVANT_ENOSPC, "prompt and max_tokens: %lld tokens, the whole pool holds %d",
-                          (long long)want, pool * KVANT_PAGE);
     *most = (int)(r->max_tokens >= 0 && want < room ? want : room);
     return KVANT_OK;
 }

@@ -189,7 +189,7 @@ static void anthropic_error_frame(job *j)
     begin_event(&w, "error");
     jsonw_key(&w, "error");
     jsonw_object(&w);
-    jsonw_kstr(&w, "type", "api_error");
+    jsonw_kstr(&w, "type", api_anthropic_type(j->error.kind));
     jsonw_kstr(&w, "message", j->error.message);
     jsonw_end(&w);
     jsonw_end(&w);

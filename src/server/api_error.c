@@ -51,23 +51,55 @@ const char *api_type(int kind)
     return kinds[kind].type;
 }
 
-void api_error_json(const api_error *e, jsonw *w)
+const char *api_error_code(int kind)
 {
-    jsonw_object(w);
-    jsonw_key(w, "error");
-    jsonw_object(w);
-    jsonw_kint(w, "code", api_status(e->kind));
-    jsonw_kstr(w, "message", e->message);
-    jsonw_kstr(w, "type", api_type(e->kind));
-    jsonw_key(w, "param");
-    if (e->param[0])
-        jsonw_str(w, e->param);
+    static const char *const words[] = {
+        [API_CONTEXT] = "context_length_exceeded", [API_AUTH] = "invalid_api_key", [API_NOT_FOUND] = "not_found",
+        [API_OVERLOAD] = "rate_limit_exceeded",    [API_SERVER] = "server_error",  [API_UNAVAILABLE] = "server_error"
+    };
+
+    return kind < (int)(sizeof words / sizeof *words) ? words[kind] : NULL;
+}
+
+const char *api_anthropic_type(int kind)
+{
+    static const char *const words[] = {
+        [API_CONTEXT] = "invalid_request_error", [API_TOO_LARGE] = "request_too_large", [API_SERVER] = "api_error",
+        [API_OFF] = "api_error",                 [API_UNAVAILABLE] = "overloaded_error"
+    };
+
+    return kind < (int)(sizeof words / sizeof *words) && words[kind] ? words[kind] : api_type(kind);
+}
+
+static void put_or_null(const char *key, const char *text, jsonw *w)
+{
+    jsonw_key(w, key);
+    if (text && text[0])
+        jsonw_str(w, text);
     else
         jsonw_null(w);
+}
+
+void api_error_json(const api_error *e, int shape, jsonw *w)
+{
+    jsonw_object(w);
+    if (shape == ERROR_ANTHROPIC)
+        jsonw_kstr(w, "type", "error");
+    jsonw_key(w, "error");
+    jsonw_object(w);
+    if (shape == ERROR_PLAIN)
+        jsonw_kint(w, "code", api_status(e->kind));
+    if (shape == ERROR_RESPONSES)
+        put_or_null("code", api_error_code(e->kind), w);
+    jsonw_kstr(w, "message", e->message);
+    jsonw_kstr(w, "type", shape == ERROR_ANTHROPIC ? api_anthropic_type(e->kind) : api_type(e->kind));
+    put_or_null("param", e->param, w);
     if (e->n_prompt) { /* llama.cpp's names; clients shorten their prompt by them */
         jsonw_kint(w, "n_prompt_tokens", e->n_prompt);
         jsonw_kint(w, "n_ctx", e->n_ctx);
     }
     jsonw_end(w);
+    if (shape == ERROR_ANTHROPIC)
+        put_or_null("request_id", NULL, w);
     jsonw_end(w);
 }

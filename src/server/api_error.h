@@ -46,7 +46,11 @@ int api_fail(api_error *e, int kind, const char *param, const char *fmt, ...);
 int api_kind_of(int code);
 int api_status(int kind);
 const char *api_type(int kind);
-/* {"error":{...}} */
-void api_error_json(const api_error *e, jsonw *w);
+/* The APIs have error objects of their own: {"error":{...}}, with the status as its code where llama.cpp's clients look
+ * for it; with a word as its code in OpenAI's /v1/responses; {"type":"error","error":{...}} in Anthropic's. */
+enum { ERROR_PLAIN, ERROR_RESPONSES, ERROR_ANTHROPIC };
+void api_error_json(const api_error *e, int shape, jsonw *w);
+const char *api_error_code(int kind);      /* OpenAI's word, or NULL */
+const char *api_anthropic_type(int kind);  /* Anthropic's */
 
 #endif

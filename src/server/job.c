@@ -306,7 +306,10 @@ static uint64_t take_request(job *j, request *r)
     j->grammar = r->grammar ? grammar_ref(r->grammar) : NULL;
     take_tools(j, r);
     take_shape(j, r);
-    snprintf(j->id, sizeof j->id, "%s%016llx%08llx", j->responses ? "resp_" : r->chat ? "chatcmpl-" : "cmpl-",
+    static const char *const ids[] = { [BODY_TEXT] = "cmpl-",      [BODY_CHAT] = "chatcmpl-", [BODY_MESSAGES] = "msg_",
+                                       [BODY_NATIVE] = "cmpl-",    [BODY_INFILL] = "cmpl-",
+                                       [BODY_RESPONSES] = "resp_" };
+    snprintf(j->id, sizeof j->id, "%s%016llx%08llx", ids[r->shape],
              (unsigned long long)s->nonce, (unsigned long long)number);
     return number;
 }

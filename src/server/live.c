@@ -144,6 +144,38 @@ void live_tokenizer(const served *m, jsonw *w)
     put_token(m->model, "eos_token", kvant_token_eos(m->model), w);
 }
 
+/* The last word of "qwen35 18.9 M Q8_0". */
+const char *live_ftype(const kvant_model *m)
+{
+    const char *desc = kvant_model_get_info(m)->desc, *blank = strrchr(desc, ' ');
+
+    return blank ? blank + 1 : desc;
+}
+
+/* llama-server's names; texts are all that models see here. */
+static void put_abilities(const served *m, jsonw *w)
+{
+    const int tools = m->traits->renders_tools, calls = tools && m->traits->d != NULL;
+
+    jsonw_key(w, "modalities");
+    jsonw_object(w);
+    jsonw_kbool(w, "vision", 0);
+    jsonw_kbool(w, "audio", 0);
+    jsonw_end(w);
+    jsonw_key(w, "chat_template_caps");
+    jsonw_object(w);
+    jsonw_kbool(w, "supports_tools", tools);
+    jsonw_kbool(w, "supports_tool_calls", calls);
+    jsonw_kbool(w, "supports_parallel_tool_calls", calls);
+    jsonw_kbool(w, "supports_string_content", 1);
+    jsonw_end(w);
+    jsonw_kbool(w, "endpoint_slots", m->s->p.slots);
+    jsonw_kbool(w, "endpoint_metrics", m->s->p.metrics);
+    jsonw_kbool(w, "endpoint_props", 0);
+    jsonw_kbool(w, "webui", m->s->p.page);
+    jsonw_kbool(w, "is_sleeping", 0);
+}
+
 void live_props(served *m, jsonw *w)
 {
     const server *s = m->s;
@@ -157,8 +189,10 @@ void live_props(served *m, jsonw *w)
     kvant_plan_make(m->model, p, &plan, NULL);
     jsonw_object(w);
     jsonw_kstr(w, "model_alias", m->name);
-    jsonw_kstr(w, "model_path", s->p.router && strrchr(m->path, '/') ? strrchr(m->path, '/') + 1 : m->path);
+    jsonw_kstr(w, "model_path", strrchr(m->path, '/') ? strrchr(m->path, '/') + 1 : m->path);
     jsonw_kstr(w, "model_desc", i->desc);
+    jsonw_kstr(w, "model_ftype", live_ftype(m->model));
+    put_abilities(m, w);
     jsonw_kstr(w, "build_info", "build-kvant-" KVANT_VERSION_TEXT);
     jsonw_kstr(w, "device", device);
     jsonw_kstr(w, "type_k", p->type_k);

@@ -232,14 +232,6 @@ void openai_frame(job *j, jsonw *w)
     jsonw_free(w);
 }
 
-static void put_null_usage(const job *j, jsonw *w)
-{
-    if (!j->include_usage)
-        return;
-    jsonw_key(w, "usage");
-    jsonw_null(w);
-}
-
 static void put_finish(jsonw *w, const char *finish)
 {
     jsonw_key(w, "finish_reason");
@@ -313,7 +305,6 @@ static void role_chunk(job *j, const choice *c)
     put_finish(&w, NULL);
     jsonw_end(&w);
     jsonw_end(&w);
-    put_null_usage(j, &w);
     jsonw_end(&w);
     openai_frame(j, &w);
 }
@@ -345,7 +336,6 @@ static void openai_chunk(job *j, choice *c, int ends)
     put_finish(&w, finish);
     jsonw_end(&w);
     jsonw_end(&w);
-    put_null_usage(j, &w);
     if (ends ? !j->include_usage : j->timings_each) /* with usage they stand beside it */
         openai_timings(&c->timings, &w);
     jsonw_end(&w);
@@ -424,7 +414,7 @@ void openai_error_frame(job *j)
     jsonw w;
 
     jsonw_init(&w);
-    api_error_json(&j->error, &w);
+    api_error_json(&j->error, ERROR_PLAIN, &w);
     openai_frame(j, &w);
 }
 

@@ -96,6 +96,8 @@ static enum MHD_Result queue(call *c, struct MHD_Connection *conn, int status, s
         MHD_add_response_header(r, "X-Kvant-Ignored-Fields", c->ignored);
         log_msg(LOG_DEBUG, "%.90s: fields that nothing reads: %s", c->path, c->ignored);
     }
+    if (status == 405 || (strcmp(c->method, "OPTIONS") == 0 && c->allow[0]))
+        MHD_add_response_header(r, "Allow", c->allow);
     if (status == 401)
         MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
     if (status == 429 || status == 503)
@@ -138,7 +140,7 @@ enum MHD_Result respond_error(call *c, struct MHD_Connection *conn, const api_er
     jsonw w;
 
     jsonw_init(&w);
-    api_error_json(e, &w);
+    api_error_json(e, c->api, &w);
     return respond_json(c, conn, api_status(e->kind), &w);
 }
 
@@ -156,7 +158,7 @@ void respond_cut(call *c, const api_error *e)
     jsonw w;
 
     jsonw_init(&w);
-    api_error_json(e, &w);
+    api_error_json(e, c->api, &w);
     int n = snprintf(head, sizeof head,
                      "HTTP/1.1 %d Refused\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
                      "Connection: close\r\n%s\r\n",

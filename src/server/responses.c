@@ -129,6 +129,7 @@ static void put_usage(const choice *c, jsonw *w)
     jsonw_key(w, "input_tokens_details");
     jsonw_object(w);
     jsonw_kint(w, "cached_tokens", c->n_cached);
+    jsonw_kint(w, "cache_write_tokens", 0); /* nothing is written that a client would pay for */
     jsonw_end(w);
     jsonw_kint(w, "output_tokens", c->n_generated);
     jsonw_key(w, "output_tokens_details");
@@ -147,7 +148,7 @@ static void put_error(const job *j, jsonw *w)
         return;
     }
     jsonw_object(w);
-    jsonw_kstr(w, "code", "server_error");
+    jsonw_kstr(w, "code", api_error_code(j->error.kind) ? api_error_code(j->error.kind) : "invalid_prompt");
     jsonw_kstr(w, "message", j->error.message);
     jsonw_end(w);
 }

@@ -226,6 +226,8 @@ struct call {
     served *m; /* with ROUTE_ONE: held; NULL: a router's request that names none */
     const char *method;
     char path[320]; /* as it came, cut */
+    int api; /* whose errors it gets: ERROR_* */
+    char allow[40]; /* methods that the path exists with */
     sbuf body;
     int64_t body_reserved; /* of the budgets of all bodies and of its key's */
     int key;               /* index of its API key, -1: none; its tenant is key + 1 */
@@ -387,8 +389,8 @@ void call_connection(void *cls, struct MHD_Connection *conn, void **socket_conte
 size_t call_keep_escapes(void *cls, struct MHD_Connection *conn, char *s);
 
 /* ---- framing.c ---- */
-/* What is wrong with the head of a request, or NULL. */
-const char *framing_error(struct MHD_Connection *conn, const char *version);
+/* What is wrong with the head of a request, or NULL.  method: as the library handed it over, where the head begins. */
+const char *framing_error(struct MHD_Connection *conn, const char *method, const char *version);
 
 /* ---- job.c, job_events.c ---- */
 int job_event(void *user, const kvant_event *ev); /* of a request; user: its choice */
@@ -451,6 +453,7 @@ void embed_whole(job *j, jsonw *w); /* the response of JOB_EMBED and JOB_RERANK;
 
 /* ---- live.c ---- */
 void live_json(served *m, jsonw *w); /* stats, slots: what the page shows */
+const char *live_ftype(const kvant_model *m); /* of most of its weights */
 void live_props(served *m, jsonw *w);
 void live_tokenizer(const served *m, jsonw *w); /* members: the chat template and the texts of BOS and EOS */
 void live_lora(served *m, jsonw *w);

@@ -17,7 +17,6 @@ static enum MHD_Result begin_call(call *c, struct MHD_Connection *conn, const ch
     c->client->call_ns = c->t0_ns;
     c->client->body_bytes = 0;
     c->client->body_done = 0;
-    snprintf(c->path, sizeof c->path, "%s", url);
     int answer = head_check(c, conn, url, version);
     return answer < 0 ? MHD_YES : (enum MHD_Result)answer;
 }

@@ -1,6 +1,7 @@
 /* head.c: everything that can be said about a request before its body: who asks, from where, for what, how much.  Each
  * check answers and ends the request, or lets it go on; the order is the order of trust: nothing is said about a route
  * that wants a key before the key was right, and no byte of a body is kept before all of it passed. */
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,8 @@ enum { SHORT_BODY = 4096 }; /* of routes that take a name */
 typedef struct head {
     call *c;
     struct MHD_Connection *conn;
-    int other; /* the path exists with another method */
+    int star; /* OPTIONS *: about the server, not one path */
+    char authority[256]; /* of a request in absolute form, or "" */
 } head;
 
 static const char *field(const head *h, const char *name)
@@ -44,20 +46,54 @@ static int host_name_bytes(const char *host)
     return (int)n;
 }
 
+/* An address: a browser that shows a page of it has reached this very machine by it.  No name points elsewhere then. */
+static int is_address(const char *host, size_t n)
+{
+    unsigned char bytes[16];
+    char text[64];
+
+    if (host[0] == '[' && n > 2) {
+        host++;
+        n -= 2;
+    }
+    if (n >= sizeof text)
+        return 0;
+    snprintf(text, sizeof text, "%.*s", (int)n, host);
+    return inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1;
+}
+
+/* Names that nobody else's name server can point here: RFC 6761 keeps .localhost, and container runtimes answer for
+ * theirs themselves (.internal is nobody's). */
+static int is_local_name(const char *host, size_t n)
+{
+    static const char *const names[] = { "localhost", "localhost.", "host.docker.internal", "gateway.docker.internal",
+                                         "host.containers.internal", "host.lima.internal", "host.orb.internal",
+                                         "host.minikube.internal", "kubernetes.docker.internal" };
+    const size_t tail = strlen(".localhost");
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == n && strncasecmp(host, names[i], n) == 0)
+            return 1;
+    return n > tail && strncasecmp(host + n - tail, ".localhost", tail) == 0;
+}
+
 /* Without a key, a page of another site must not reach us through a name that it pointed here. */
+static int is_our_host(const server *s, const char *host)
+{
+    const int n = host_name_bytes(host);
+
+    return n > 0 && (is_local_name(host, (size_t)n) || is_address(host, (size_t)n) ||
+                     listen_is_host(s, host, (size_t)n));
+}
+
 static int host_allowed(const head *h)
 {
-    static const char *const local[] = { "localhost", "127.0.0.1", "[::1]" };
     const server *s = h->c->s;
     const char *host = field(h, "Host");
 
-    if (server_has_keys(s) || s->socket_path[0] || !host)
+    if (server_has_keys(s) || s->socket_path[0])
         return 1;
-    int n = host_name_bytes(host);
-    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
-        if (n >= 0 && strlen(local[i]) == (size_t)n && strncasecmp(host, local[i], (size_t)n) == 0)
-            return 1;
-    return n >= 0 && listen_is_host(s, host, (size_t)n);
+    return (!host || is_our_host(s, host)) && (!h->authority[0] || is_our_host(s, h->authority));
 }
 
 /* "http://HOST" of this very request: its own page asks. */
@@ -98,8 +134,8 @@ static int find_key(const head *h)
 {
     const char *given = field(h, "Authorization");
 
-    if (given && strncasecmp(given, "Bearer ", 7) == 0)
-        given += 7;
+    if (given && strncasecmp(given, "Bearer", 6) == 0 && (given[6] == ' ' || given[6] == '\t'))
+        given += 6 + strspn(given + 6, " \t");
     else
         given = field(h, "X-Api-Key");
     return given ? auth_find(h->c->s->p.keys, given, strlen(given)) : -1;
@@ -133,9 +169,17 @@ static int check_key(const head *h)
 
 static int check_route(const head *h)
 {
-    if (h->c->route)
+    call *c = h->c;
+    const int other = c->allow[0] != 0;
+
+    if (c->route)
         return -1;
-    return refuse(h, h->other ? API_METHOD : API_NOT_FOUND, h->other ? "method not allowed here" : "no such route");
+    if (strcmp(c->method, "OPTIONS") == 0 && (other || h->star)) {
+        if (h->star)
+            snprintf(c->allow, sizeof c->allow, "GET, HEAD, POST, DELETE, OPTIONS");
+        return (int)respond(c, h->conn, 200, "text/plain", "", 0);
+    }
+    return refuse(h, other ? API_METHOD : API_NOT_FOUND, other ? "method not allowed here" : "no such route");
 }
 
 static int check_state(const head *h)
@@ -195,9 +239,9 @@ static int is_json(const char *type)
 
 static int check_type(const head *h)
 {
-    const char *type = field(h, "Content-Type");
+    const char *type = field(h, "Content-Type"), *encoding = field(h, "Content-Encoding");
 
-    if (field(h, "Content-Encoding"))
+    if (encoding && strcasecmp(encoding, "identity") != 0)
         return refuse(h, API_MEDIA, "Content-Encoding: not supported");
     /* Without a type a browser sends a body to any site without asking that site first; check_source has seen to what
      * it sends without a body. */
@@ -229,6 +273,20 @@ static int check_share(const head *h)
     return (int)respond_error(h->c, h->conn, &e);
 }
 
+/* RFC 9112 3.2.2: "GET http://HOST/path", as to a proxy, is a request for /path.  HOST has to be ours, as the Host
+ * field has. */
+static const char *strip_authority(const char *url, char *host, size_t cap)
+{
+    const char *name = url + (strncasecmp(url, "http://", 7) == 0 ? 7 : strncasecmp(url, "https://", 8) == 0 ? 8 : 0);
+    const size_t n = strcspn(name, "/?#");
+
+    host[0] = 0;
+    if (name == url)
+        return url;
+    snprintf(host, cap, "%.*s", n && n < cap ? (int)n : 1, n && n < cap ? name : "?"); /* no name: not ours */
+    return name[n] == '/' ? name + n : "/";
+}
+
 static const char *strip_prefix(const server *s, const char *url)
 {
     size_t n = strlen(s->p.api_prefix);
@@ -236,16 +294,33 @@ static const char *strip_prefix(const server *s, const char *url)
     return strncmp(url, s->p.api_prefix, n) == 0 ? url + n : url;
 }
 
+static int begins(const char *s, const char *with)
+{
+    return strncmp(s, with, strlen(with)) == 0;
+}
+
+/* Whose clients ask: their errors have that API's shape. */
+static int api_of(const head *h, const char *path)
+{
+    if (begins(path, "/v1/messages") || (begins(path, "/v1/models") && field(h, "anthropic-version")))
+        return ERROR_ANTHROPIC;
+    return begins(path, "/v1/responses") || begins(path, "/responses") ? ERROR_RESPONSES : ERROR_PLAIN;
+}
+
 int head_check(call *c, struct MHD_Connection *conn, const char *url, const char *version)
 {
     static int (*const checks[])(const head *) = { check_source, check_key,   check_route, check_state,
                                                    check_type,   check_share, check_body,  check_model };
-    head h = { c, conn, 0 };
-    const char *bad = framing_error(conn, version);
+    head h = { .c = c, .conn = conn, .star = strcmp(url, "*") == 0 };
+    const char *bad = framing_error(conn, c->method, version);
 
+    url = strip_authority(url, h.authority, sizeof h.authority);
+    snprintf(c->path, sizeof c->path, "%s", url);
+    url = strip_prefix(c->s, url);
+    c->api = api_of(&h, url);
     if (bad)
         return refuse(&h, API_INVALID, bad);
-    c->route = route_find(c->method, strip_prefix(c->s, url), &h.other);
+    c->route = route_find(c->method, url, c->allow);
     if (strcmp(c->method, "OPTIONS") == 0 && c->s->p.cors_origins)
         return (int)respond(c, conn, 200, "text/plain", "", 0);
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {

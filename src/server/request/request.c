@@ -79,8 +79,8 @@ static int read_lengths(const json_t *o, request *r, api_error *e)
     int most = 1 << 30;
 
     API_TRY(body_count(o, "n_predict", -1, most, &r->max_tokens, e));
-    API_TRY(body_count(o, "max_tokens", 0, most, &r->max_tokens, e));
-    API_TRY(body_count(o, "max_completion_tokens", 0, most, &r->max_tokens, e));
+    API_TRY(body_count(o, "max_tokens", -1, most, &r->max_tokens, e));
+    API_TRY(body_count(o, "max_completion_tokens", -1, most, &r->max_tokens, e));
     API_TRY(body_count(o, "min_tokens", 0, most, &r->min_tokens, e));
     API_TRY(body_bool(o, "ignore_eos", &r->ignore_eos, e));
     API_TRY(body_count(o, "n", 1, REQUEST_MAX_N, &r->n, e));

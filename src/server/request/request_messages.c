@@ -61,7 +61,7 @@ static int put_result(const json_t *b, json_t *list, api_error *e)
 
     if (!id)
         return bad(e, "messages", "tool_result: tool_use_id: missing");
-    const int kind = join(json_object_get(b, "content"), "messages", &text, e);
+    const int kind = join(body_field(b, "content"), "messages", &text, e);
     if (kind == API_OK)
         json_array_append_new(list, json_pack("{s:s,s:s,s:O}", "role", "tool", "tool_call_id", id, "content", text));
     json_decref(text);
@@ -121,7 +121,7 @@ static int put_messages(const json_t *o, json_t *out, api_error *e)
 
     if (kind == API_OK && system) {
         kind = join(system, "system", &text, e);
-        if (kind == API_OK)
+        if (kind == API_OK && json_string_length(text)) /* an empty one is none */
             json_array_append_new(list, json_pack("{s:s,s:O}", "role", "system", "content", text));
         json_decref(text);
     }

@@ -259,7 +259,7 @@ static int put_messages(const request_env *env, const json_t *o, json_t *out, re
     if (kind == API_OK) {
         b->history = json_dumps(list, JSON_COMPACT);
         all = json_array();
-        if (instructions)
+        if (json_string_length(instructions)) /* an empty one is none */
             json_array_append_new(all, json_pack("{s:s,s:O}", "role", "system", "content", instructions));
         if (!b->history || json_array_extend(all, list) != 0 || json_object_set(out, "messages", all) != 0)
             kind = api_no_memory(e);

@@ -119,7 +119,6 @@ static int start(served *m, kvant_diag *diag)
     KVANT_TRY(served_open(m, diag));
     if (s->p.router)
         served_find_cache(m);
-    log_msg(LOG_INFO, s->p.router ? "loaded: %s" : "ready: %s", s->p.router ? m->name : server_url(s));
     return KVANT_OK;
 }
 
@@ -210,6 +209,8 @@ static int work_on(served *m)
             pthread_mutex_lock(&a->lock);
             m->bytes = m->parts.bytes;
             end_wish(m, SERVED_READY, API_OK, "");
+            /* only now: who waits for this line may ask at once */
+            log_msg(LOG_INFO, s->p.router ? "loaded: %s" : "ready: %s", s->p.router ? m->name : server_url(s));
             return 1;
         }
     } else if (least_used(s, 1)) {

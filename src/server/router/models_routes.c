@@ -2,6 +2,7 @@
  * llama-server's. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "kvant/kvant.h"
 #include "server/routes/routes.h"
 
@@ -83,10 +84,26 @@ static void put_tags(const char *list, jsonw *w)
     jsonw_end(w);
 }
 
+/* Names that a request may have for it: its alias, and the one in its file. */
+static void put_aliases(served *m, jsonw *w)
+{
+    jsonw_key(w, "aliases");
+    jsonw_array(w);
+    jsonw_str(w, m->name);
+    if (!m->s->p.router && served_hold(m)) {
+        const char *name = kvant_model_get_info(m->model)->name;
+        if (name && name[0] && strcmp(name, m->name) != 0)
+            jsonw_str(w, name);
+        served_release(m);
+    }
+    jsonw_end(w);
+}
+
 static void put_model(served *m, jsonw *w)
 {
     jsonw_object(w);
     jsonw_kstr(w, "id", m->name);
+    put_aliases(m, w);
     jsonw_kstr(w, "object", "model");
     jsonw_kint(w, "created", m->s->wall_s);
     jsonw_kstr(w, "owned_by", "kvant");
@@ -97,6 +114,96 @@ static void put_model(served *m, jsonw *w)
         served_release(m);
     }
     jsonw_end(w);
+}
+
+/* As Ollama's clients want it, which llama-server answers beside OpenAI's list. */
+static void put_ollama(served *m, jsonw *w)
+{
+    static const char *const empty[] = { "modified_at", "size", "digest", "description", "parameters" };
+    const int held = served_hold(m);
+    const int embeds = held && m->env.pooling != KVANT_POOLING_UNSAID && m->env.pooling != KVANT_POOLING_RANK;
+
+    jsonw_object(w);
+    jsonw_kstr(w, "name", m->name);
+    jsonw_kstr(w, "model", m->name);
+    jsonw_kstr(w, "type", "model");
+    for (size_t i = 0; i < sizeof empty / sizeof *empty; i++)
+        jsonw_kstr(w, empty[i], "");
+    put_tags(m->s->p.tags, w);
+    jsonw_key(w, "capabilities");
+    jsonw_array(w);
+    jsonw_str(w, "completion");
+    if (embeds)
+        jsonw_str(w, "embedding");
+    if (held && m->traits->d && m->traits->renders_tools)
+        jsonw_str(w, "tools");
+    if (held && m->traits->t)
+        jsonw_str(w, "thinking");
+    jsonw_end(w);
+    jsonw_key(w, "details");
+    jsonw_object(w);
+    jsonw_kstr(w, "parent_model", "");
+    jsonw_kstr(w, "format", "gguf");
+    jsonw_kstr(w, "family", held ? kvant_model_get_info(m->model)->arch : "");
+    jsonw_key(w, "families");
+    jsonw_array(w);
+    jsonw_str(w, held ? kvant_model_get_info(m->model)->arch : "");
+    jsonw_end(w);
+    jsonw_kstr(w, "parameter_size", "");
+    jsonw_kstr(w, "quantization_level", held ? live_ftype(m->model) : "");
+    jsonw_end(w);
+    jsonw_end(w);
+    if (held)
+        served_release(m);
+}
+
+/* Anthropic's, for clients that send its header. */
+static void put_anthropic(served *m, jsonw *w)
+{
+    const time_t when = (time_t)m->s->wall_s;
+    char text[40];
+    struct tm tm;
+
+    gmtime_r(&when, &tm);
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    jsonw_object(w);
+    jsonw_kstr(w, "type", "model");
+    jsonw_kstr(w, "id", m->name);
+    jsonw_kstr(w, "display_name", m->name);
+    jsonw_kstr(w, "created_at", text);
+    jsonw_kstr(w, "lifecycle", "active");
+    if (served_hold(m)) {
+        jsonw_kint(w, "max_input_tokens", m->env.n_ctx);
+        jsonw_kint(w, "max_tokens", m->env.n_ctx);
+        served_release(m);
+    }
+    jsonw_end(w);
+}
+
+static void put_list(server *s, const char *key, void (*put)(served *m, jsonw *w), jsonw *w)
+{
+    jsonw_key(w, key);
+    jsonw_array(w);
+    for (int i = 0; i < s->models.n; i++)
+        if (!s->models.list[i].unlisted)
+            put(&s->models.list[i], w);
+    jsonw_end(w);
+}
+
+/* The ids that a list begins and ends with; all of it is one page. */
+static void put_page(const server *s, jsonw *w)
+{
+    const served *first = NULL, *last = NULL;
+
+    for (int i = 0; i < s->models.n; i++) {
+        if (s->models.list[i].unlisted)
+            continue;
+        first = first ? first : &s->models.list[i];
+        last = &s->models.list[i];
+    }
+    jsonw_kstr(w, "first_id", first ? first->name : NULL);
+    jsonw_kstr(w, "last_id", last ? last->name : NULL);
+    jsonw_kbool(w, "has_more", 0);
 }
 
 /* ---- routes ---- */
@@ -129,13 +236,14 @@ enum MHD_Result get_models(call *c, struct MHD_Connection *conn)
         return respond_error(c, conn, &e);
     jsonw_init(&w);
     jsonw_object(&w);
-    jsonw_kstr(&w, "object", "list");
-    jsonw_key(&w, "data");
-    jsonw_array(&w);
-    for (int i = 0; i < c->s->models.n; i++)
-        if (!c->s->models.list[i].unlisted)
-            put_model(&c->s->models.list[i], &w);
-    jsonw_end(&w);
+    if (c->api == ERROR_ANTHROPIC) {
+        put_list(c->s, "data", put_anthropic, &w);
+        put_page(c->s, &w);
+    } else {
+        put_list(c->s, "models", put_ollama, &w);
+        jsonw_kstr(&w, "object", "list");
+        put_list(c->s, "data", put_model, &w);
+    }
     jsonw_end(&w);
     return respond_json(c, conn, 200, &w);
 }
@@ -160,7 +268,10 @@ enum MHD_Result get_model(call *c, struct MHD_Connection *conn)
     if (models_named(c->s, name, &m, &e) != API_OK || is_other_name(m, name, &e) != API_OK)
         return respond_error(c, conn, &e);
     jsonw_init(&w);
-    put_model(m, &w);
+    if (c->api == ERROR_ANTHROPIC)
+        put_anthropic(m, &w);
+    else
+        put_model(m, &w);
     return respond_json(c, conn, 200, &w);
 }
 

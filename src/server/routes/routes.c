@@ -2,6 +2,7 @@
  * worker (routes_work.c) what takes a text or a JSON of any length, the rest by the loop. */
 #include "server/routes/routes.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum MHD_Result route_fail(call *c, struct MHD_Connection *conn, int kind, const char *param, const char *text)
@@ -92,18 +93,37 @@ static int path_is(const route *r, const char *path)
            strspn(path + n, "0123456789") == strlen(path + n);
 }
 
-const route *route_find(const char *method, const char *path, int *other)
+static int takes_head(const route *r)
 {
-    *other = 0;
+    return r->method[0] == 'G' && r->handler != get_events;
+}
+
+static void add_method(const char *method, char *allow)
+{
+    const size_t n = strlen(allow);
+
+    if (!strstr(allow, method))
+        snprintf(allow + n, ROUTE_METHODS - n, "%s%s", n ? ", " : "", method);
+}
+
+const route *route_find(const char *method, const char *path, char *allow)
+{
+    const route *found = NULL;
+
+    allow[0] = 0;
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (!path_is(&routes[i], path))
+        const route *r = &routes[i];
+        if (!path_is(r, path))
             continue;
-        if (strcmp(routes[i].method, method) == 0 ||
-            (strcmp(method, "HEAD") == 0 && routes[i].method[0] == 'G' && routes[i].handler != get_events))
-            return &routes[i];
-        *other = 1;
+        add_method(r->method, allow);
+        if (takes_head(r))
+            add_method("HEAD", allow);
+        if (!found && (strcmp(r->method, method) == 0 || (strcmp(method, "HEAD") == 0 && takes_head(r))))
+            found = r;
     }
-    return NULL;
+    if (allow[0])
+        add_method("OPTIONS", allow);
+    return found;
 }
 
 int route_count(void)

@@ -24,8 +24,9 @@ struct route {
     work_fn make; /* work_begin: what a worker runs, */
     int shape;    /* for a body of this shape */
 };
-/* *other: the path exists with another method. */
-const route *route_find(const char *method, const char *path, int *other);
+enum { ROUTE_METHODS = 40 };
+/* allow[ROUTE_METHODS]: the methods that the path exists with, "GET, HEAD"; "" for none. */
+const route *route_find(const char *method, const char *path, char *allow);
 void route_slot_result(job *j, jsonw *w); /* the response of a slot or cache action; under job->lock */
 int route_count(void);
 const route *route_at(int i);
