@@ -18,7 +18,7 @@ enum { PRETOK_NO_JIT = 1 }; /* tests: take the interpreter where the JIT would b
 int pretok_open(const char *name, size_t len, int flags, pretok **out, kvant_diag *diag);
 void pretok_close(pretok *p);
 const char *pretok_name(const pretok *p);  /* canonical name: "qwen2", ... */
-int pretok_nfc(const pretok *p);           /* text is normalised to NFC first */
+int pretok_nfc(const pretok *p);           /* text is normalised to NFC first, unless the file says otherwise */
 int pretok_ignore_merges(const pretok *p); /* a piece that is a token needs no merging */
 int pretok_add_bos(const pretok *p);       /* default of tokenizer.ggml.add_bos_token */
 int pretok_raw(const pretok *p);           /* characters as they are, U+2581 for the space; else the byte alphabet */
@@ -45,8 +45,13 @@ typedef struct pretok_buf {
 } pretok_buf;
 void pretok_buf_free(pretok_buf *b);
 
+/* The four normalisation forms of Unicode. */
+enum pretok_form { PRETOK_NFC, PRETOK_NFD, PRETOK_NFKC, PRETOK_NFKD };
+
 /* text[len] in NFC.  *out points into text when it already is NFC by a quick check, else into b (until its next use).
  * Time O(n log n) at worst, whatever the combining marks.  KVANT_ENOMEM. */
+int pretok_to_form(enum pretok_form form, pretok_buf *b, const char *text, size_t len, const char **out,
+                   size_t *out_len, kvant_diag *diag);
 int pretok_to_nfc(pretok_buf *b, const char *text, size_t len, const char **out, size_t *out_len, kvant_diag *diag);
 
 #endif

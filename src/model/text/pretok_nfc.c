@@ -1,5 +1,5 @@
-/* pretok_nfc.c: Unicode normalisation form C of valid UTF-8.  Owns the segmentation and the canonical ordering; the
- * decompositions and compositions are utf8proc's tables.
+/* pretok_nfc.c: Unicode's normalisation forms (C above all) of valid UTF-8.  Owns the segmentation and the canonical
+ * ordering; the decompositions and compositions are utf8proc's tables.
  *
  * Why not utf8proc_NFC: it allocates outside of kvant's hook, and its ordering step is quadratic in a run of combining
  * marks (a megabyte of alternating marks would take minutes).  Here a run is sorted stably by combining class. */
@@ -18,6 +18,12 @@ static int is_boundary(uint32_t c)
     return c < 0x300 || (c >= 0x400 && c <= 0x482) || (c >= 0x48A && c < 0x530) || (c >= 0x2010 && c <= 0x2027) ||
            (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A1 && c <= 0x30FA) || (c >= 0x3400 && c <= 0x4DBF) ||
            (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0x1F300 && c <= 0x1F64F);
+}
+
+/* The other forms also change what NFC leaves alone. */
+static int is_boundary_of(enum pretok_form form, uint32_t c)
+{
+    return form == PRETOK_NFC ? is_boundary(c) : c < 0x80 || (c >= 0x4E00 && c <= 0x9FFF);
 }
 
 void pretok_buf_free(pretok_buf *b)
@@ -63,7 +69,7 @@ static int combining_class(int32_t cp)
     return utf8proc_get_property(cp)->combining_class;
 }
 
-static int decompose(pretok_buf *b, const uint8_t *s, size_t n)
+static int decompose(pretok_buf *b, int options, const uint8_t *s, size_t n)
 {
     enum { MOST = 18 }; /* longest decomposition in Unicode, compatibility ones included */
 
@@ -72,8 +78,7 @@ static int decompose(pretok_buf *b, const uint8_t *s, size_t n)
         uint32_t cp = 0;
         int ignored = 0, k = utf8_decode(s + i, n - i, &cp);
         KVANT_TRY(grow((void **)&b->cps, &b->cap_cps, b->n_cps, MOST, sizeof *b->cps));
-        utf8proc_ssize_t m = utf8proc_decompose_char((int32_t)cp, b->cps + b->n_cps, MOST,
-                                                     UTF8PROC_STABLE | UTF8PROC_COMPOSE, &ignored);
+        utf8proc_ssize_t m = utf8proc_decompose_char((int32_t)cp, b->cps + b->n_cps, MOST, options, &ignored);
         if (k <= 0 || m < 0 || m > MOST)
             return KVANT_EINTERNAL;
         b->n_cps += (size_t)m;
@@ -126,12 +131,17 @@ static int order(int32_t *cps, size_t n)
     return KVANT_OK;
 }
 
-static int put_segment(pretok_buf *b, const uint8_t *s, size_t n)
+static int put_segment(enum pretok_form form, pretok_buf *b, const uint8_t *s, size_t n)
 {
-    KVANT_TRY(decompose(b, s, n));
+    const int composes = form == PRETOK_NFC || form == PRETOK_NFKC;
+    const int options = UTF8PROC_STABLE | (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+                        (form == PRETOK_NFKC || form == PRETOK_NFKD ? UTF8PROC_COMPAT : 0);
+
+    KVANT_TRY(decompose(b, options, s, n));
     KVANT_TRY(order(b->cps, b->n_cps));
-    utf8proc_ssize_t m = utf8proc_normalize_utf32(b->cps, (utf8proc_ssize_t)b->n_cps,
-                                                  UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    utf8proc_ssize_t m = (utf8proc_ssize_t)b->n_cps;
+    if (composes)
+        m = utf8proc_normalize_utf32(b->cps, m, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (m < 0)
         return KVANT_EINTERNAL;
     for (utf8proc_ssize_t i = 0; i < m; i++) {
@@ -142,7 +152,7 @@ static int put_segment(pretok_buf *b, const uint8_t *s, size_t n)
 }
 
 /* Segments begin at the boundary character before a character that is none, and end at the next boundary. */
-static int to_nfc(pretok_buf *b, const uint8_t *s, size_t len)
+static int to_form(enum pretok_form form, pretok_buf *b, const uint8_t *s, size_t len)
 {
     size_t done = 0, before = 0, i = 0; /* before: start of the character before i */
     uint32_t cp = 0;
@@ -151,25 +161,26 @@ static int to_nfc(pretok_buf *b, const uint8_t *s, size_t len)
     while (i < len) {
         size_t at = i;
         i += (size_t)utf8_decode(s + i, len - i, &cp);
-        if (is_boundary(cp)) {
+        if (is_boundary_of(form, cp)) {
             before = at;
             continue;
         }
         size_t end = i;
         while (end < len) {
             int k = utf8_decode(s + end, len - end, &cp);
-            if (is_boundary(cp))
+            if (is_boundary_of(form, cp))
                 break;
             end += (size_t)k;
         }
         KVANT_TRY(put_bytes(b, s + done, before - done));
-        KVANT_TRY(put_segment(b, s + before, end - before));
+        KVANT_TRY(put_segment(form, b, s + before, end - before));
         done = before = i = end;
     }
     return put_bytes(b, s + done, len - done);
 }
 
-int pretok_to_nfc(pretok_buf *b, const char *text, size_t len, const char **out, size_t *out_len, kvant_diag *diag)
+int pretok_to_form(enum pretok_form form, pretok_buf *b, const char *text, size_t len, const char **out,
+                   size_t *out_len, kvant_diag *diag)
 {
     const uint8_t *s = (const uint8_t *)text;
     size_t i = 0;
@@ -177,7 +188,7 @@ int pretok_to_nfc(pretok_buf *b, const char *text, size_t len, const char **out,
 
     while (i < len) {
         int k = utf8_decode(s + i, len - i, &cp);
-        if (!is_boundary(cp))
+        if (!is_boundary_of(form, cp))
             break;
         i += (size_t)k;
     }
@@ -186,10 +197,15 @@ int pretok_to_nfc(pretok_buf *b, const char *text, size_t len, const char **out,
         *out_len = len;
         return KVANT_OK;
     }
-    int err = to_nfc(b, s, len);
+    int err = to_form(form, b, s, len);
     if (err < 0)
-        return kvant_fail(diag, err, "NFC normalisation of %zu bytes: %s", len, kvant_error_text(err));
+        return kvant_fail(diag, err, "Unicode normalisation of %zu bytes: %s", len, kvant_error_text(err));
     *out = (const char *)b->data;
     *out_len = b->len;
     return KVANT_OK;
+}
+
+int pretok_to_nfc(pretok_buf *b, const char *text, size_t len, const char **out, size_t *out_len, kvant_diag *diag)
+{
+    return pretok_to_form(PRETOK_NFC, b, text, len, out, out_len, diag);
 }

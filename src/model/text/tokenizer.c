@@ -1,10 +1,11 @@
 /* tokenizer.c: text -> ids.  Owns the order of the steps; each step has its own file.
  *
  * Byte-level vocabularies:
- *   1. special tokens are cut out of the raw text: user-defined ones always, control and unknown ones with
- *      KVANT_TOK_SPECIAL; the leftmost first, at one place the longest (as the tokenizers that made the vocabularies).
- *   2. between them, bytes that are not UTF-8 become their byte tokens, one each, and pieces end there: every valid run
- *      is tokenised as a text of its own.
+ *   1. special tokens are cut out of the raw text (added/added.h): user-defined ones always; control and unknown ones,
+ *      and the marks of the chat's format, with KVANT_TOK_SPECIAL or from a template's own text.
+ *   2. between them the text is changed as the file says (normal/normal.h), and cut at the tokens that are looked for
+ *      there; between these, bytes that are not UTF-8 become their byte tokens, one each, and pieces end there: every
+ *      valid run is tokenised as a text of its own.
  *   3. a valid run is normalised to NFC where its pre-tokenizer asks for it, then cut into pieces (pretok.c).
  *   4. a piece becomes byte tokens, merged by rank (tokenizer_bpe.c); with ignore_merges a piece that is a normal token
  *      is that token.
@@ -34,7 +35,8 @@ typedef struct encoder {
     unigram_work best;
     pretok_buf nfc;
     char *piece;  /* a piece in the byte alphabet, v.longest + 2 bytes */
-    char *spaces; /* a span with U+2581 for its spaces */
+    char *spaces; /* a span with U+2581 for its spaces, or one more before it */
+    normal_work changed;
     size_t cap_spaces;
     int64_t unk_at; /* n after an unknown character: a run of them is one token */
     kvant_diag *diag;
@@ -89,7 +91,7 @@ static int encode_piece(encoder *e, const uint8_t *s, size_t n)
 
     if (n == 1)
         return put_byte(e, s[0]);
-    if (pretok_ignore_merges(e->t->pre)) {
+    if (e->t->ignore_merges) {
         int32_t id = whole_piece(e, s, n);
         if (id >= 0) {
             put(e, id);
@@ -128,7 +130,7 @@ static int put_char(encoder *e, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (e->t->v.byte_id[(uint8_t)s[i]] < 0 && e->t->unk >= 0) {
-            if (e->unk_at != e->n)
+            if (e->unk_at != e->n || !e->t->fuse_unk)
                 put(e, e->t->unk);
             e->unk_at = e->n;
             return KVANT_OK;
@@ -192,16 +194,33 @@ static int encode_words(encoder *e, const char *s, size_t len)
 {
     for (size_t at = 0, end; at < len; at = end) {
         end = spm_word(&e->t->s, s, len, at);
+        if (e->t->s.cut_each)
+            e->unk_at = -1; /* a run ends with its word */
         KVANT_TRY((e->t->is_unigram ? encode_best : encode_word)(e, s + at, end - at));
     }
     return KVANT_OK;
 }
 
-/* s[*len] with the vocabulary's spaces, at most 3 bytes for each; unigram: normalised. */
-static int change_spaces(encoder *e, const char **s, size_t *len)
+/* Does one more space come before the span?  begins: it is the first of the text. */
+static int wants_space(const encoder *e, const char *s, size_t len, int begins)
 {
+    const int has = len > 0 && (s[0] == ' ' || (e->t->v.raw && len >= 3 && memcmp(s, SPM_SPACE, 3) == 0));
+
+    switch (e->t->spaces) {
+    case SPACES_PREPEND: return 1;
+    case SPACES_ALWAYS: return !has;
+    case SPACES_FIRST: return begins && !has;
+    default: return 0;
+    }
+}
+
+/* s[*len] with the vocabulary's spaces, at most 3 bytes for each; unigram: normalised. */
+static int change_spaces(encoder *e, const char **s, size_t *len, int begins)
+{
+    const int prefix = wants_space(e, *s, *len, begins);
+
     if (e->t->is_unigram) {
-        KVANT_TRY(unigram_normalise(&e->t->u, *s, *len, e->t->space_prefix, &e->nfc, e->diag));
+        KVANT_TRY(unigram_normalise(&e->t->u, *s, *len, prefix, &e->nfc, e->diag));
         *len = e->nfc.len;
         *s = (const char *)e->nfc.data;
         return KVANT_OK;
@@ -213,7 +232,13 @@ static int change_spaces(encoder *e, const char **s, size_t *len)
         if (!e->spaces)
             return kvant_fail(e->diag, KVANT_ENOMEM, "text: out of memory");
     }
-    *len = spm_spaces(*s, *len, e->t->space_prefix, e->spaces);
+    if (e->t->v.raw) {
+        *len = spm_spaces(*s, *len, prefix, e->spaces);
+    } else {
+        e->spaces[0] = ' ';
+        memcpy(e->spaces + prefix, *s, *len);
+        *len += (size_t)prefix;
+    }
     *s = e->spaces;
     return KVANT_OK;
 }
@@ -223,7 +248,7 @@ static int encode_valid(encoder *e, const char *s, size_t len)
     if (e->t->v.raw)
         return encode_words(e, s, len);
     KVANT_TRY(scan_open(e));
-    if (pretok_nfc(e->t->pre))
+    if (e->t->nfc)
         KVANT_TRY(pretok_to_nfc(&e->nfc, s, len, &s, &len, e->diag));
     pretok_scan_limits(e->scan, len);
     for (size_t at = 0, end; at < len; at = end) {
@@ -233,12 +258,16 @@ static int encode_valid(encoder *e, const char *s, size_t len)
     return KVANT_OK;
 }
 
-static int encode_span(encoder *e, const char *s, size_t len)
+/* A span without tokens that are looked for.  begins: the text begins with it. */
+static int encode_span(encoder *e, const char *s, size_t len, int begins)
 {
     size_t at = 0;
 
-    if (e->t->v.raw)
-        KVANT_TRY(change_spaces(e, &s, &len));
+    e->unk_at = -1;
+    if (len == 0)
+        return KVANT_OK;
+    if (e->t->v.raw || e->t->spaces != SPACES_REPLACE)
+        KVANT_TRY(change_spaces(e, &s, &len, begins));
     while (at < len) {
         size_t n = utf8_valid_prefix((const uint8_t *)s + at, len - at);
         if (n)
@@ -250,35 +279,65 @@ static int encode_span(encoder *e, const char *s, size_t len)
     return KVANT_OK;
 }
 
-static int encode_text(encoder *e, const char *text, size_t len, int flags)
+/* What is between two tokens of the raw text: changed, then cut at the tokens that are looked for there. */
+static int encode_part(encoder *e, added_text part, int begins)
 {
-    size_t at = 0, from = 0, to = 0;
-    int32_t id;
+    const added_trie *trie = &e->t->v.special[ADDED_AFTER];
+    added_scan scan = { 0 };
+    size_t at = 0;
 
-    if ((flags & KVANT_TOK_BOS) && e->t->add_bos)
-        put(e, e->t->bos);
-    while ((id = vocab_next_special(&e->t->v, text, len, at, flags & KVANT_TOK_SPECIAL, &from, &to)) >= 0) {
-        KVANT_TRY(encode_span(e, text + at, from - at));
-        put(e, id);
-        at = to;
+    if (part.n == 0)
+        return KVANT_OK;
+    if (e->t->change.n) {
+        KVANT_TRY(normal_apply(&e->t->change, &e->changed, &part.s, &part.n, e->diag));
+        part.control = part.control && !part.origin;
+        part.origin = NULL; /* of the raw text: its marks were found there */
     }
-    return encode_span(e, text + at, len - at);
+    while (trie->n && added_next(trie, &e->t->v, &part, &scan)) {
+        if (at < scan.from)
+            KVANT_TRY(encode_span(e, part.s + at, scan.from - at, begins && at == 0));
+        put(e, scan.id);
+        at = scan.to;
+    }
+    return encode_span(e, part.s + at, part.n - at, begins && at == 0);
 }
 
-int tokenizer_encode(const tokenizer *t, const char *text, size_t len, int flags, int32_t *ids, int cap, int *n,
-                     kvant_diag *diag)
+static added_text part_of(const added_text *t, size_t from, size_t to)
+{
+    return (added_text){ t->s + from, to - from, t->origin ? t->origin + from : NULL, t->control };
+}
+
+static int encode_text(encoder *e, const added_text *text)
+{
+    const added_trie *trie = &e->t->v.special[text->origin ? ADDED_MARKED : ADDED_RAW];
+    added_scan scan = { 0 };
+    size_t at = 0;
+
+    while (added_next(trie, &e->t->v, text, &scan)) {
+        if (at < scan.from)
+            KVANT_TRY(encode_part(e, part_of(text, at, scan.from), at == 0));
+        put(e, scan.id);
+        at = scan.to;
+    }
+    return encode_part(e, part_of(text, at, text->n), at == 0);
+}
+
+static int encode(const tokenizer *t, const added_text *text, int bos, int32_t *ids, int cap, int *n, kvant_diag *diag)
 {
     encoder e = { .t = t, .ids = ids, .cap = cap, .unk_at = -1, .diag = diag };
 
-    if (cap < 0 || (cap > 0 && !ids) || (len > 0 && !text))
+    if (cap < 0 || (cap > 0 && !ids) || (text->n > 0 && !text->s))
         return kvant_fail(diag, KVANT_EINVAL, "kvant_tokenize: no buffer");
-    if (len > INT_MAX / 2) /* ids are counted in int; NFC may lengthen the text */
-        return kvant_fail(diag, KVANT_EINVAL, "text: %zu bytes, want at most %d", len, INT_MAX / 2);
-    int err = encode_text(&e, text, len, flags);
+    if (text->n > INT_MAX / 2) /* ids are counted in int; NFC may lengthen the text */
+        return kvant_fail(diag, KVANT_EINVAL, "text: %zu bytes, want at most %d", text->n, INT_MAX / 2);
+    if (bos)
+        put(&e, t->bos);
+    int err = encode_text(&e, text);
     pretok_scan_close(e.scan);
     bpe_work_free(&e.work);
     unigram_work_free(&e.best);
     pretok_buf_free(&e.nfc);
+    normal_work_free(&e.changed);
     kvant_free(e.piece);
     kvant_free(e.spaces);
     if (err < 0)
@@ -289,6 +348,32 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t len, int flags
     if (e.n > cap)
         return kvant_fail(diag, KVANT_ENOSPC, "text: %d tokens, room for %d", *n, cap);
     return KVANT_OK;
+}
+
+int tokenizer_encode(const tokenizer *t, const char *text, size_t len, int flags, int32_t *ids, int cap, int *n,
+                     kvant_diag *diag)
+{
+    const added_text all = { text, len, NULL, (flags & KVANT_TOK_SPECIAL) != 0 };
+
+    return encode(t, &all, (flags & KVANT_TOK_BOS) && t->add_bos, ids, cap, n, diag);
+}
+
+size_t tokenizer_leading_bos(const tokenizer *t, const char *text, size_t len, const uint8_t *origin)
+{
+    const added_text all = { text, len, origin, 0 };
+    added_scan scan = { 0 };
+    const int found = added_next(&t->v.special[ADDED_MARKED], &t->v, &all, &scan);
+
+    return found && scan.id == t->bos && scan.from == 0 ? scan.to : 0;
+}
+
+int tokenizer_encode_marked(const tokenizer *t, const char *text, size_t len, const uint8_t *origin, int32_t *ids,
+                            int cap, int *n, kvant_diag *diag)
+{
+    const added_text all = { text, len, origin, 0 };
+    const int bos = t->add_bos && !tokenizer_leading_bos(t, text, len, origin);
+
+    return encode(t, &all, bos, ids, cap, n, diag);
 }
 
 /* ---- the vocabulary ---- */
@@ -328,16 +413,6 @@ int tokenizer_add_bos(const tokenizer *t)
 int tokenizer_add_eos(const tokenizer *t)
 {
     return t->add_eos;
-}
-
-int32_t tokenizer_next_control(const tokenizer *t, const char *text, size_t len, size_t *from, size_t *to)
-{
-    int32_t id;
-
-    for (*to = 0; (id = vocab_next_special(&t->v, text, len, *to, 1, from, to)) >= 0;)
-        if (vocab_is_control(&t->v, id))
-            return id;
-    return -1;
 }
 
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t len)

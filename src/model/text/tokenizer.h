@@ -27,8 +27,13 @@ int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
 int tokenizer_add_bos(const tokenizer *t);
 int tokenizer_add_eos(const tokenizer *t);
-/* First control token in text[len], the longest at its place -> *from, *to; -1: none. */
-int32_t tokenizer_next_control(const tokenizer *t, const char *text, size_t len, size_t *from, size_t *to);
+/* A text of which origin[i] says where byte i comes from (enum jinja_origin): control tokens and the marks of the
+ * chat's format are made from the template's own text alone.  BOS where the file asks for it, unless the text begins
+ * with it. */
+int tokenizer_encode_marked(const tokenizer *t, const char *text, size_t len, const uint8_t *origin, int32_t *ids,
+                            int cap, int *n, kvant_diag *diag);
+/* Bytes of the BOS that such a text begins with; 0: it does not. */
+size_t tokenizer_leading_bos(const tokenizer *t, const char *text, size_t len, const uint8_t *origin);
 /* id of a token text, control tokens included; -1 if none. */
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t len);
 

@@ -37,15 +37,43 @@ static int read_pre(tokenizer *t, const gguf *g, int model, kvant_diag *diag)
     return pretok_open(pre.s, pre.n, 0, &t->pre, diag);
 }
 
+/* Tokenizers of Mistral's third version put the space before the text alone (legacy = false), which
+ * tokenizer.ggml.add_space_prefix cannot say: known by where their control tokens are. */
+static int is_mistral3(const vocab *v)
+{
+    return vocab_find(v, "[INST]", 6) == 3 && vocab_find(v, "[/INST]", 7) == 4 &&
+           vocab_find(v, "[TOOL_CALLS]", 12) == 5;
+}
+
+static int read_mode(tokenizer *t, const gguf *g, kvant_diag *diag)
+{
+    static const char *const names[] = { "replace", "prepend", "always", "first" };
+    gguf_str mode = { "", 0 };
+    char shown[32];
+
+    if (!gguf_find(g, "kvant.tokenizer.spaces"))
+        return KVANT_OK;
+    KVANT_TRY(gguf_string(g, "kvant.tokenizer.spaces", 1, &mode, diag));
+    for (int i = 0; i < 4; i++)
+        if (strlen(names[i]) == mode.n && memcmp(names[i], mode.s, mode.n) == 0) {
+            t->spaces = (enum spaces_mode)i;
+            return KVANT_OK;
+        }
+    return kvant_fail(diag, KVANT_EFORMAT, "kvant.tokenizer.spaces: '%s', want replace, prepend, always or first",
+                      vocab_show(mode.s, mode.n, shown, sizeof shown));
+}
+
 /* The key of the space before a text; only vocabularies with scores have one unless it says no. */
 static int read_spaces(tokenizer *t, const gguf *g, int model, kvant_diag *diag)
 {
-    int squeeze = 0;
+    int squeeze = 0, prefix = model == MODEL_SCORES;
 
-    t->space_prefix = model == MODEL_SCORES;
     if (!t->v.raw)
-        return KVANT_OK;
-    KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_space_prefix", 0, &t->space_prefix, diag));
+        return read_mode(t, g, diag);
+    KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_space_prefix", 0, &prefix, diag));
+    t->spaces = !prefix ? SPACES_REPLACE : is_mistral3(&t->v) ? SPACES_FIRST : SPACES_PREPEND;
+    KVANT_TRY(read_mode(t, g, diag));
+    KVANT_TRY(gguf_bool(g, "kvant.tokenizer.split_spaces", 0, &t->s.cut_each, diag));
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0, &squeeze, diag));
     t->u.squeeze = squeeze;
     if (squeeze && model != MODEL_UNIGRAM)
@@ -96,8 +124,8 @@ static int add_merge(tokenizer *t, uint32_t i, gguf_str line, char *joined, int 
         return KVANT_OK;
     }
     for (int j = 0; j < 3; j++)
-        if (vocab_is_control(&t->v, (int32_t)ids[j]))
-            return KVANT_OK; /* left out: control tokens never come out of text */
+        if (vocab_is_format(&t->v, (int32_t)ids[j]))
+            return KVANT_OK; /* left out: these never come out of text */
     t->v.tokens[ids[2]].made = 1;
     if (bpe_add(&t->b, ids[0], ids[1], ids[2], &rank) < 0)
         return kvant_fail(diag, KVANT_EFORMAT, "%s[%u]: '%s' %s", key, i,
@@ -190,21 +218,56 @@ static int read_ids(tokenizer *t, const gguf *g, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* What the keys of kvant's own converter say beyond the field's. */
+static int read_rules(tokenizer *t, const gguf *g, kvant_diag *diag)
+{
+    int said = 0;
+
+    KVANT_TRY(normal_read(&t->change, g, &said, diag));
+    t->nfc = t->pre && pretok_nfc(t->pre) && !said;
+    t->ignore_merges = t->pre && pretok_ignore_merges(t->pre);
+    t->fuse_unk = 1;
+    KVANT_TRY(gguf_bool(g, "kvant.tokenizer.ignore_merges", 0, &t->ignore_merges, diag));
+    KVANT_TRY(gguf_bool(g, "kvant.tokenizer.fuse_unk", 0, &t->fuse_unk, diag));
+    KVANT_TRY(added_read(&t->v, g, diag));
+    added_mark(&t->v, g);
+    return KVANT_OK;
+}
+
+/* Where tokens are looked for in the normalised text, the spaces are a part of what is done to it first. */
+static int settle_spaces(tokenizer *t, kvant_diag *diag)
+{
+    int any = 0;
+
+    for (uint32_t i = 0; i < t->v.n; i++)
+        any |= t->v.tokens[i].flags & ADDED_NORMALIZED;
+    if (!any || !t->v.raw || t->is_unigram || (t->spaces != SPACES_PREPEND && t->spaces != SPACES_REPLACE))
+        return KVANT_OK;
+    if ((t->spaces == SPACES_PREPEND && normal_add(&t->change, NORMAL_PREPEND, SPM_SPACE, 3, "", 0) < 0) ||
+        normal_add(&t->change, NORMAL_REPLACE, " ", 1, SPM_SPACE, 3) < 0)
+        return kvant_fail(diag, KVANT_EFORMAT, "kvant.tokenizer.normalizers: more than %d steps", NORMAL_MOST - 2);
+    t->spaces = SPACES_REPLACE;
+    return KVANT_OK;
+}
+
 static int read_all(tokenizer *t, const gguf *g, kvant_diag *diag)
 {
-    int model;
+    int model, by_rank = 0;
 
     KVANT_TRY(read_model(g, &model, diag));
     KVANT_TRY(read_pre(t, g, model, diag));
     KVANT_TRY(vocab_open(&t->v, g, !t->pre || pretok_raw(t->pre), diag));
     KVANT_TRY(read_spaces(t, g, model, diag));
+    KVANT_TRY(read_rules(t, g, diag));
+    KVANT_TRY(gguf_bool(g, "kvant.tokenizer.by_rank", 0, &by_rank, diag));
     if (t->v.raw)
         spm_find_cuts(&t->s, &t->v);
     t->is_unigram = model == MODEL_UNIGRAM;
-    KVANT_TRY(t->is_unigram           ? unigram_read(&t->u, &t->v, g, diag)
-              : model == MODEL_SCORES ? spm_merges(&t->s, &t->b, &t->v, g, diag)
-                                      : read_merges(t, g, diag));
-    KVANT_TRY(vocab_finish(&t->v, diag));
+    KVANT_TRY(t->is_unigram                       ? unigram_read(&t->u, &t->v, g, diag)
+              : model == MODEL_SCORES && !by_rank ? spm_merges(&t->s, &t->b, &t->v, g, diag)
+                                                  : read_merges(t, g, diag));
+    KVANT_TRY(settle_spaces(t, diag));
+    KVANT_TRY(vocab_finish(&t->v, &t->change, diag));
     if (t->is_unigram)
         KVANT_TRY(unigram_finish(&t->u, &t->v, diag));
     return read_ids(t, g, diag);

@@ -9,6 +9,14 @@
 #include "model/text/tokenizer_unigram.h"
 #include "model/text/tokenizer_vocab.h"
 
+/* How spaces become U+2581, and which span gets one more before it. */
+enum spaces_mode {
+    SPACES_REPLACE, /* none more */
+    SPACES_PREPEND, /* every span */
+    SPACES_ALWAYS,  /* every span that begins with none */
+    SPACES_FIRST,   /* the span that begins the text, if it begins with none */
+};
+
 struct tokenizer {
     vocab v;
     bpe b;
@@ -17,7 +25,11 @@ struct tokenizer {
     int is_unigram;
     unigram u; /* is_unigram: instead of b */
     int32_t bos, eos, unk;
-    int add_bos, add_eos, space_prefix;
+    int add_bos, add_eos;
+    normal change; /* what is done to a span first */
+    enum spaces_mode spaces;
+    int nfc, ignore_merges;       /* the pre-tokenizer's, unless the file says otherwise */
+    int fuse_unk;                 /* a run of unknown characters is one token */
 };
 
 #endif

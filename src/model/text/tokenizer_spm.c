@@ -270,7 +270,7 @@ size_t spm_word(const spm *s, const char *text, size_t len, size_t at)
 {
     size_t i = at + 1;
 
-    while (i < len && !(s->cut_lines && line_changes(text, i)) &&
+    while (i < len && !(s->cut_lines && line_changes(text, i)) && !(s->cut_each && is_space(text + i, len - i)) &&
            !(s->cut_spaces && space_begins(text + at, len - at, i - at)))
         i++;
     return i;

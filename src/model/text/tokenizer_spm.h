@@ -15,6 +15,7 @@
 typedef struct spm {
     uint32_t *chars; /* code points, ascending */
     uint32_t n_chars;
+    int cut_each;              /* every space begins a word, whatever the tokens are */
     int cut_spaces, cut_lines; /* no token has a space (a line end) after (next to) anything else */
 } spm;
 

@@ -178,7 +178,7 @@ static int read_texts(vocab *v, const gguf *g, kvant_diag *diag)
         if (s.n > total - used)
             return kvant_fail(diag, KVANT_EIO, "%s: the file changed while it was read", key);
         memcpy(v->text + used, s.s, s.n);
-        v->tokens[v->n++] = (vocab_token){ used, (uint32_t)s.n, VOCAB_NORMAL, 0, 0 };
+        v->tokens[v->n++] = (vocab_token){ used, (uint32_t)s.n, VOCAB_NORMAL, 0, 0, 0 };
         used += (uint32_t)s.n;
         if (s.n > v->longest)
             v->longest = (uint32_t)s.n;
@@ -303,93 +303,44 @@ static int fill_bytes(vocab *v, kvant_diag *diag)
 
 /* ---- special tokens ---- */
 
-static uint32_t node_add(vocab *v, uint8_t byte)
+/* A token's text as it stands in a normalised text. */
+static int add_normalised(vocab *v, uint32_t id, const normal *change, normal_work *w, kvant_diag *diag)
 {
-    if (v->n_nodes == v->cap_nodes) {
-        uint32_t cap = v->cap_nodes ? 2 * v->cap_nodes : 256;
-        vocab_node *p = kvant_realloc(v->nodes, v->n_nodes * sizeof *p, (size_t)cap * sizeof *p);
-        if (!p)
-            return 0;
-        v->nodes = p;
-        v->cap_nodes = cap;
-    }
-    if (v->n_nodes == 0)
-        v->n_nodes = 1; /* node 0 means "none" */
-    v->nodes[v->n_nodes] = (vocab_node){ 0, 0, -1, -1, byte };
-    return v->n_nodes++;
+    const char *s = v->text + v->tokens[id].at;
+    size_t n = v->tokens[id].len;
+
+    KVANT_TRY(normal_apply(change, w, &s, &n, diag));
+    if (n > 0 && added_insert(&v->special[ADDED_AFTER], v, id, s, n) < 0)
+        return kvant_fail(diag, KVANT_ENOMEM, "tokenizer.ggml.tokens: out of memory for the special tokens");
+    return KVANT_OK;
 }
 
-static uint32_t node_child(const vocab *v, uint32_t node, uint8_t byte)
-{
-    uint32_t c = v->nodes[node].child;
-    while (c && v->nodes[c].byte != byte)
-        c = v->nodes[c].sibling;
-    return c;
-}
-
-static int trie_add(vocab *v, uint32_t id)
+static int add_special(vocab *v, uint32_t id, const normal *change, normal_work *w, kvant_diag *diag)
 {
     const vocab_token *t = &v->tokens[id];
-    const uint8_t *s = (const uint8_t *)v->text + t->at;
-    uint32_t node = v->root[s[0]];
+    const char *s = v->text + t->at;
+    const int after = t->flags & ADDED_NORMALIZED;
 
-    if (!node && !(node = v->root[s[0]] = node_add(v, s[0])))
-        return KVANT_ENOMEM;
-    for (uint32_t i = 1; i < t->len; i++) {
-        uint32_t c = node_child(v, node, s[i]);
-        if (!c) {
-            c = node_add(v, s[i]);
-            if (!c)
-                return KVANT_ENOMEM;
-            v->nodes[c].sibling = v->nodes[node].child;
-            v->nodes[node].child = c;
-        }
-        node = c;
-    }
-    v->nodes[node].any = (int32_t)id;
-    if (t->kind == VOCAB_USER)
-        v->nodes[node].user = (int32_t)id;
-    return KVANT_OK;
+    if (t->len > MAX_SPECIAL)
+        return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u]: special token of %u bytes, want at most %d",
+                          id, t->len, MAX_SPECIAL);
+    if ((!after && added_insert(&v->special[ADDED_RAW], v, id, s, t->len) < 0) ||
+        ((!after || vocab_is_format(v, (int32_t)id)) &&
+         added_insert(&v->special[ADDED_MARKED], v, id, s, t->len) < 0))
+        return kvant_fail(diag, KVANT_ENOMEM, "tokenizer.ggml.tokens: out of memory for the special tokens");
+    return after ? add_normalised(v, id, change, w, diag) : KVANT_OK;
 }
 
-static int fill_trie(vocab *v, kvant_diag *diag)
+static int fill_tries(vocab *v, const normal *change, kvant_diag *diag)
 {
-    for (uint32_t i = 0; i < v->n; i++) {
-        const vocab_token *t = &v->tokens[i];
-        if (t->kind != VOCAB_USER && !vocab_is_control(v, (int32_t)i))
-            continue;
-        if (t->len > MAX_SPECIAL)
-            return kvant_fail(diag, KVANT_EFORMAT,
-                              "tokenizer.ggml.tokens[%u]: special token of %u bytes, want at most %d", i, t->len,
-                              MAX_SPECIAL);
-        if (trie_add(v, i) < 0)
-            return kvant_fail(diag, KVANT_ENOMEM, "tokenizer.ggml.tokens: out of memory for the special tokens");
-    }
-    return KVANT_OK;
-}
+    normal_work w = { 0 };
+    int rc = KVANT_OK;
 
-int32_t vocab_next_special(const vocab *v, const char *text, size_t len, size_t at, int control, size_t *from,
-                           size_t *to)
-{
-    for (; at < len; at++) {
-        uint32_t node = v->root[(uint8_t)text[at]];
-        int32_t best = -1;
-        for (size_t i = at; node; node = node_child(v, node, (uint8_t)text[i])) {
-            int32_t id = control ? v->nodes[node].any : v->nodes[node].user;
-            i++;
-            if (id >= 0) {
-                best = id;
-                *to = i;
-            }
-            if (i == len)
-                break;
-        }
-        if (best >= 0) {
-            *from = at;
-            return best;
-        }
-    }
-    return -1;
+    for (uint32_t i = 0; rc == KVANT_OK && i < v->n; i++)
+        if (v->tokens[i].kind == VOCAB_USER || vocab_is_control(v, (int32_t)i))
+            rc = add_special(v, i, change, &w, diag);
+    normal_work_free(&w);
+    return rc;
 }
 
 int vocab_open(vocab *v, const gguf *g, int raw, kvant_diag *diag)
@@ -408,10 +359,10 @@ int vocab_open(vocab *v, const gguf *g, int raw, kvant_diag *diag)
     return err;
 }
 
-int vocab_finish(vocab *v, kvant_diag *diag)
+int vocab_finish(vocab *v, const normal *change, kvant_diag *diag)
 {
     mark_known(v);
-    return fill_trie(v, diag);
+    return fill_tries(v, change, diag);
 }
 
 int vocab_is_control(const vocab *v, int32_t id)
@@ -419,12 +370,18 @@ int vocab_is_control(const vocab *v, int32_t id)
     return v->tokens[id].kind == VOCAB_CONTROL || v->tokens[id].kind == VOCAB_UNKNOWN;
 }
 
+int vocab_is_format(const vocab *v, int32_t id)
+{
+    return vocab_is_control(v, id) || (v->tokens[id].kind == VOCAB_USER && (v->tokens[id].flags & ADDED_MARKER));
+}
+
 void vocab_close(vocab *v)
 {
+    for (int i = 0; i < ADDED_SETS; i++)
+        kvant_free(v->special[i].nodes);
     kvant_free(v->tokens);
     kvant_free(v->text);
     kvant_free(v->slots);
-    kvant_free(v->nodes);
     memset(v, 0, sizeof *v);
 }
 

@@ -7,21 +7,17 @@
 #include <stdint.h>
 #include "base/error.h"
 #include "model/gguf/gguf.h"
+#include "model/text/added/added.h"
+#include "model/text/normal/normal.h"
 
 enum vocab_kind { VOCAB_NORMAL = 1, VOCAB_UNKNOWN, VOCAB_CONTROL, VOCAB_USER, VOCAB_UNUSED, VOCAB_BYTE };
 
 typedef struct vocab_token {
     uint32_t at, len; /* raw text as stored: byte alphabet for normal tokens, plain for the others */
     uint8_t kind, eog;
-    uint8_t made; /* a merge makes it: set while the merges are read */
+    uint8_t made;  /* a merge makes it: set while the merges are read */
+    uint8_t flags; /* ADDED_* */
 } vocab_token;
-
-/* A trie over the special tokens; node 0 is unused, children are chained by `sibling`. */
-typedef struct vocab_node {
-    uint32_t child, sibling;
-    int32_t user, any; /* token that ends here: user-defined; user-defined, control or unknown; -1 none */
-    uint8_t byte;
-} vocab_node;
 
 typedef struct vocab {
     vocab_token *tokens;
@@ -32,28 +28,25 @@ typedef struct vocab {
     int raw;              /* texts are as they are, U+2581 for the space; else in the byte alphabet */
     uint32_t longest;     /* bytes of the longest raw text */
     int32_t byte_id[256]; /* token of a single byte, -1 none */
-    vocab_node *nodes;
-    uint32_t n_nodes, cap_nodes;
-    uint32_t root[256];
+    added_trie special[ADDED_SETS];
 } vocab;
 
 /* Reads tokens and token_type; raw: as the field.  KVANT_EFORMAT: empty, duplicate or too long texts, unknown types,
  * counts that differ. */
 int vocab_open(vocab *v, const gguf *g, int raw, kvant_diag *diag);
-/* After the merges are known: settles which tokens are special and builds the trie. */
-int vocab_finish(vocab *v, kvant_diag *diag);
+/* After the merges are known: settles which tokens are special and builds the tries; change: what is done to a text
+ * before those are looked for that are ADDED_NORMALIZED. */
+int vocab_finish(vocab *v, const normal *change, kvant_diag *diag);
 /* Control and unknown tokens: never made from text. */
 int vocab_is_control(const vocab *v, int32_t id);
+/* These, and user-defined tokens that are a part of the chat's format. */
+int vocab_is_format(const vocab *v, int32_t id);
 void vocab_close(vocab *v);
 int32_t vocab_find(const vocab *v, const char *text, size_t len); /* -1: none */
 /* The byte alphabet of GPT-2: every byte as one or two bytes of UTF-8.  Returns the number written to out[2]. */
 int vocab_alphabet(uint8_t byte, char *out);
 /* Bytes that token id stands for -> buf[cap], as tokenizer_bytes; returns their number. */
 int vocab_bytes(const vocab *v, int32_t id, int special, char *buf, int cap);
-/* First special token at or after text[at]: user-defined ones, with `control` all; the longest at the first place.
- * Returns its id and sets *from, *to, or -1. */
-int32_t vocab_next_special(const vocab *v, const char *text, size_t len, size_t at, int control, size_t *from,
-                           size_t *to);
 /* A text from a file, made safe to print. */
 const char *vocab_show(const char *s, size_t n, char *buf, size_t cap);
 

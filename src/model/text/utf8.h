@@ -90,4 +90,38 @@ static inline size_t utf8_valid_prefix(const uint8_t *s, size_t n)
     return i;
 }
 
+/* White_Space. */
+static inline int utf8_is_blank(uint32_t c)
+{
+    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
+           c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+/* The character that ends at s[n): its length, 0 if none that is valid does. */
+static inline size_t utf8_before(const char *s, size_t n, uint32_t *c)
+{
+    size_t k = 1;
+
+    while (k < 4 && k < n && ((uint8_t)s[n - k] & 0xC0) == 0x80)
+        k++;
+    return n && utf8_decode((const uint8_t *)s + n - k, k, c) == (int)k ? k : 0;
+}
+
+/* Bytes of the blank that s[n] begins (ends) with; 0: none. */
+static inline size_t utf8_blank_at(const char *s, size_t n)
+{
+    uint32_t c = 0;
+    const int k = n ? utf8_decode((const uint8_t *)s, n, &c) : 0;
+
+    return k > 0 && utf8_is_blank(c) ? (size_t)k : 0;
+}
+
+static inline size_t utf8_blank_before(const char *s, size_t n)
+{
+    uint32_t c = 0;
+    const size_t k = utf8_before(s, n, &c);
+
+    return k && utf8_is_blank(c) ? k : 0;
+}
+
 #endif
