@@ -16,3 +16,15 @@ int64_t clock_wall_s(void)
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec;
 }
+
+int clock_join(pthread_t thread, int64_t until_ns)
+{
+    const int64_t left = until_ns - clock_ns();
+    struct timespec end;
+
+    clock_gettime(CLOCK_REALTIME, &end);
+    const int64_t at = (int64_t)end.tv_nsec + (left > 0 ? left : 0);
+    end.tv_sec += at / 1000000000;
+    end.tv_nsec = at % 1000000000;
+    return pthread_timedjoin_np(thread, NULL, &end) == 0;
+}

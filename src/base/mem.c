@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/thread/guard.h"
 
+static _Thread_local uint64_t failures;
 static _Atomic long fail_left = -1;
 static _Atomic int fail_sticky = 0;
 
@@ -32,14 +34,32 @@ static int fail_now(void)
     return 0;
 }
 
+static void *fail(void)
+{
+    failures++;
+    return NULL;
+}
+
+uint64_t mem_failures(void)
+{
+    return failures;
+}
+
 void *kvant_alloc(size_t bytes)
 {
     void *p = NULL;
-    if (fail_now() || bytes > SIZE_MAX - 64)
-        return NULL;
+    if (fail_now() || guard_over() || bytes > SIZE_MAX - 64)
+        return fail();
     if (posix_memalign(&p, 64, bytes ? bytes : 64) != 0)
-        return NULL;
+        return fail();
     return p;
+}
+
+void *mem_library_alloc(size_t bytes)
+{
+    void *p = fail_now() || guard_over() ? NULL : malloc(bytes ? bytes : 1);
+
+    return p ? p : fail();
 }
 
 void *kvant_calloc(size_t count, size_t bytes)

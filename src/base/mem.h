@@ -1,7 +1,9 @@
 /* base/mem.h: the one allocation hook, the step arena, what memory is left.
  *
  * All heap memory of kvant comes from kvant_alloc: 64-byte aligned, and counted down by the fault tests
- * (mem_fail_after).  Sizes are built with base/size.h. */
+ * (mem_fail_after).  Sizes are built with base/size.h.  A thread whose work is over (base/thread/guard.h) gets none.
+ * A library that allocates is given mem_library_alloc where it takes a function; jansson goes on with a shorter text
+ * when a buffer of its lexer cannot grow, so whoever called one compares mem_failures before and after. */
 #ifndef KVANT_BASE_MEM_H
 #define KVANT_BASE_MEM_H
 
@@ -15,6 +17,10 @@ void *kvant_alloc(size_t bytes);
 void *kvant_calloc(size_t count, size_t bytes);   /* cleared; NULL on overflow too */
 void *kvant_realloc(void *p, size_t old_bytes, size_t new_bytes);
 void kvant_free(void *p);
+/* As malloc, for free. */
+void *mem_library_alloc(size_t bytes);
+/* How many allocations of this thread failed so far. */
+uint64_t mem_failures(void);
 char *kvant_strdup(const char *s);
 char *kvant_strndup(const char *s, size_t n);
 

@@ -252,6 +252,8 @@ static int serve(const server_params *p, kvant_diag *diag)
     const int code = server_run(s, diag);
     if (server_killed_by(s)) /* the second signal: nothing is waited for */
         _exit(128 + server_killed_by(s));
+    if (server_stuck(s))
+        _exit(code == KVANT_OK ? 0 : 1);
     server_close(s);
     return code;
 }

@@ -117,6 +117,8 @@ void job_gone(job *j)
     int was = j->gone || j->done;
     j->gone = 1;
     pthread_mutex_unlock(&j->lock);
+    if (j->work)
+        atomic_store(&j->work->left, 1);
     if (was || !j->m)
         return;
     if (j->kind <= JOB_RERANK) {

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
+#include "server/request/json_scan.h"
 #include "server/server_impl.h"
 
 static void put_samplers(const kvant_sampler_params *s, jsonw *w)
@@ -168,17 +170,21 @@ static json_t *find_path(json_t *o, const char *path)
 /* response_fields: of an answer only those, under the paths that they were asked for by. */
 static void pick_fields(const job *j, jsonw *w)
 {
-    json_t *whole = jsonw_error(w) ? NULL : json_loadb(w->buf, w->len, 0, NULL), *few = json_object();
+    const uint64_t failures = mem_failures();
+    json_t *whole = NULL, *few = json_object();
 
+    if (!jsonw_error(w))
+        json_read_any(w->buf, w->len, w->len, &whole, NULL);
     for (int i = 0; i < j->n_fields; i++) {
         json_t *v = find_path(whole, j->fields[i]);
         if (v)
             json_object_set(few, j->fields[i], v);
     }
     char *text = whole && few ? json_dumps(few, JSON_COMPACT) : NULL;
+    const int failed = mem_failures() != failures;
     jsonw_free(w);
     jsonw_init(w);
-    if (text)
+    if (text && !failed)
         jsonw_raw(w, text);
     else
         w->error = 1;

@@ -96,6 +96,8 @@ void server_stop(server *s, int drain);
 int server_run(server *s, kvant_diag *diag);
 /* The signal that ended server_run although requests were running; 0: none. */
 int server_killed_by(const server *s);
+/* After server_run: a thread does not end, and uses what server_close would free: the caller ends the process. */
+int server_stuck(const server *s);
 void server_close(server *s); /* and all models */
 
 #endif

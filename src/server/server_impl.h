@@ -22,7 +22,7 @@ enum {
     STREAM_LOW = 32 << 10,        /* and goes on below this */
     MAX_HEADERS = 100,
     HEADER_BYTES = 16 << 10,
-    WORKERS = 2,            /* threads that read bodies (worker.c) */
+    WORKERS = 4,            /* threads that read bodies (worker.c) */
     SPARE_CONNECTIONS = 16, /* beyond --max-connections: room for those that are being shut, and for /health */
     KEEP_ALIVE_S = 60,      /* headers of the next request after a response */
     MODEL_NAME = 256,
@@ -117,7 +117,8 @@ struct work {
     int shape;        /* of its route */
     served *m;        /* the model, held; NULL: not known yet */
     api_error refused; /* why there is none */
-    int key, autoload;
+    int key, autoload, large;
+    _Atomic int left; /* its client */
     sbuf body;
     int64_t reserved; /* of the budget of bodies */
     char ignored[REQUEST_IGNORED];
@@ -128,13 +129,15 @@ struct work {
 
 typedef struct work_list {
     work *first, *last;
+    int running; /* of it, at workers */
 } work_list;
 
 typedef struct workers {
     pthread_mutex_t lock; /* guards all but thread, n and open, which are the loop's */
     pthread_cond_t news;
     work_list *lists; /* of tenant t: small ones at 2 t, large ones at 2 t + 1 */
-    int waiting[2], turn[2], stop;
+    int waiting[2], turn[2];
+    _Atomic int stop;
     pthread_t thread[WORKERS];
     int n, open;
 } workers;
@@ -315,6 +318,7 @@ struct server {
     budget budget;
     workers workers;
     int draining, stop, signals, killed_by;
+    int stuck; /* a thread does not end */
     int64_t stop_ns;
     pthread_mutex_t dirty_lock; /* guards dirty, and what other threads tell the loop below */
     job *dirty;
@@ -363,7 +367,8 @@ void budget_make_room(server *s);
 
 /* ---- worker.c ---- */
 int workers_start(server *s, kvant_diag *diag);
-void workers_stop(server *s); /* before the sessions go */
+/* Before the sessions go.  0: one does not end, so that nothing it uses may go. */
+int workers_stop(server *s);
 void work_enqueue(work *w);   /* any thread: a worker shall go on with it */
 /* The call's body goes to a worker, its connection waits. */
 enum MHD_Result work_begin(call *c, struct MHD_Connection *conn);
@@ -492,7 +497,7 @@ int models_reload(server *s, kvant_diag *diag); /* loop thread; on error the lis
 
 /* ---- router/loader.c ---- */
 int models_start(server *s, kvant_diag *diag);
-void models_stop(server *s); /* the thread; models that are loaded stay */
+int models_stop(server *s); /* the thread, 0: it does not end; models that are loaded stay */
 void models_refuse(work *parked, int kind, const char *text); /* those that waited */
 
 /* ---- router/served.c ---- */

@@ -1,15 +1,25 @@
 /* worker.c: bodies are read beside the loop: JSON, templates, tokens, schemas.  What takes long for one request must
- * not keep the loop from the others, nor one long body keep short ones waiting: of two threads the first takes only
- * small bodies, the other takes large ones first.  Keys take turns.
+ * not keep the loop from the others, nor one long body keep short ones waiting: the first thread takes only small
+ * bodies, the others take large ones first.  Keys take turns, and where there are several each has one small and one
+ * large body under work at most.  A body that takes more than its fuel is refused; one whose client left, or that the
+ * server's end finds under work, ends at its next allocation or step (base/thread/guard.h).
  *
  * A call's connection waits for a job of kind JOB_WORK; the worker leaves there an answer, an error, or the job of a
  * request that it submitted, and the loop goes on with that (respond.c).  A client that left is passed over. */
 #include <string.h>
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/thread/guard.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "server/routes/routes.h"
 
-enum { SMALL_BODY = 64 << 10 };
+enum {
+    SMALL_BODY = 64 << 10,
+    FUEL_S = 10, /* of processor for one body: 8 MiB of text take a tenth of it */
+    DEADLINE_S = 60,
+    END_MS = 600, /* for all workers at the server's end */
+};
 
 static work *pop_list(work_list *l)
 {
@@ -35,7 +45,8 @@ static int n_tenants(const server *s)
     return (s->p.keys ? s->p.keys->n : 0) + 1;
 }
 
-/* The next one of a size; the tenant behind the one that was served last comes first.  Under lock. */
+/* The next one of a size; the tenant behind the one that was served last comes first, and one that has such a body
+ * under work waits for its end.  Under lock. */
 static work *next_of(server *s, int large)
 {
     workers *k = &s->workers;
@@ -43,11 +54,13 @@ static work *next_of(server *s, int large)
 
     for (int i = 1; i <= n && k->waiting[large]; i++) {
         const int t = (k->turn[large] + i) % n;
-        work *w = pop_list(&k->lists[2 * t + large]);
+        work_list *l = &k->lists[2 * t + large];
+        work *w = n > 2 && l->running && !k->stop ? NULL : pop_list(l);
         if (!w)
             continue;
         k->turn[large] = t;
         k->waiting[large]--;
+        l->running++;
         return w;
     }
     return NULL;
@@ -69,6 +82,17 @@ static work *take(server *s, int only_small)
     return w;
 }
 
+/* The list that a work was taken from has one less under work. */
+static void leave_list(server *s, int list)
+{
+    workers *k = &s->workers;
+
+    pthread_mutex_lock(&k->lock);
+    k->lists[list].running--;
+    pthread_cond_broadcast(&k->news);
+    pthread_mutex_unlock(&k->lock);
+}
+
 static int is_gone(job *j)
 {
     pthread_mutex_lock(&j->lock);
@@ -77,7 +101,34 @@ static int is_gone(job *j)
     return gone;
 }
 
-static void run(work *w)
+/* Why the work ended before it was done. */
+static int tell_why(enum guard_why why, api_error *e)
+{
+    if (why == GUARD_CANCELLED)
+        return api_fail(e, API_UNAVAILABLE, "", "the server is shutting down");
+    if (why == GUARD_LATE)
+        return api_fail(e, API_UNAVAILABLE, "", "the body was not read within %d s: the machine is busy", DEADLINE_S);
+    return api_fail(e, API_INVALID, "", "the body takes more than %d s of work to read", FUEL_S);
+}
+
+static void make(work *w, api_error *e)
+{
+    guard g;
+
+    guard_begin(&g, FUEL_S * (int64_t)1000000000, DEADLINE_S * (int64_t)1000000000, &w->left, &w->s->workers.stop);
+    const uint64_t failures = mem_failures();
+    const int kind = w->fn(w, e), failed = mem_failures() != failures;
+    const enum guard_why why = guard_end();
+    if (why != GUARD_GOES_ON && !w->result)
+        tell_why(why, e);
+    else if (failed && !w->result) /* whatever it says: something may be missing */
+        api_fail(e, API_UNAVAILABLE, "", "out of memory");
+    else if (kind != API_OK && !e->kind)
+        api_fail(e, API_SERVER, "", "the request could not be read");
+}
+
+/* 0: it waits for its model and comes back. */
+static int run(work *w)
 {
     job *j = w->job;
     api_error e = { 0 };
@@ -85,11 +136,11 @@ static void run(work *w)
     if (is_gone(j))
         atomic_fetch_add(&j->s->gone, 1);
     else if (!w->m && !w->refused.kind && !models_pick(w))
-        return; /* it comes back when its model is there */
+        return 0;
     else if (w->refused.kind)
         e = w->refused;
-    else if (w->fn(w, &e) != API_OK && !e.kind)
-        api_fail(&e, API_SERVER, "", "the request could not be read");
+    else
+        make(w, &e);
     work_drop_body(w);
     pthread_mutex_lock(&j->lock);
     j->error = e;
@@ -98,24 +149,29 @@ static void run(work *w)
     job_dirty(j);
     server_wake(j->s);
     job_release(j); /* w may be gone */
+    return 1;
+}
+
+static void *serve(server *s, int only_small)
+{
+    work *w;
+
+    while ((w = take(s, only_small)) != NULL) {
+        const int list = 2 * (w->key + 1) + w->large;
+        run(w);
+        leave_list(s, list);
+    }
+    return NULL;
 }
 
 static void *worker_small(void *user)
 {
-    work *w;
-
-    while ((w = take(user, 1)) != NULL)
-        run(w);
-    return NULL;
+    return serve(user, 1);
 }
 
 static void *worker_any(void *user)
 {
-    work *w;
-
-    while ((w = take(user, 0)) != NULL)
-        run(w);
-    return NULL;
+    return serve(user, 0);
 }
 
 int workers_start(server *s, kvant_diag *diag)
@@ -135,19 +191,23 @@ int workers_start(server *s, kvant_diag *diag)
 }
 
 /* What they are at ends; what waits is given up. */
-void workers_stop(server *s)
+int workers_stop(server *s)
 {
     workers *k = &s->workers;
     work *w;
+    const int64_t until = clock_ns() + END_MS * (int64_t)1000000;
 
     if (!k->open)
-        return;
+        return 1;
     pthread_mutex_lock(&k->lock);
     k->stop = 1;
     pthread_cond_broadcast(&k->news);
     pthread_mutex_unlock(&k->lock);
-    while (k->n > 0)
-        pthread_join(k->thread[--k->n], NULL);
+    for (; k->n > 0; k->n--)
+        if (!clock_join(k->thread[k->n - 1], until)) {
+            log_msg(LOG_WARN, "a body under work does not end: the program ends without it");
+            return 0;
+        }
     for (int large = 0; large < 2 && k->lists; large++)
         while ((w = next_of(s, large)) != NULL)
             job_release(w->job);
@@ -155,6 +215,7 @@ void workers_stop(server *s)
     pthread_mutex_destroy(&k->lock);
     pthread_cond_destroy(&k->news);
     *k = (workers){ 0 };
+    return 1;
 }
 
 /* ---- one body ---- */
@@ -183,11 +244,10 @@ void work_free(work *w)
 void work_enqueue(work *w)
 {
     workers *k = &w->s->workers;
-    const int large = w->body.n > SMALL_BODY;
 
     pthread_mutex_lock(&k->lock);
-    push_list(&k->lists[2 * (w->key + 1) + large], w);
-    k->waiting[large]++;
+    push_list(&k->lists[2 * (w->key + 1) + w->large], w);
+    k->waiting[w->large]++;
     pthread_cond_broadcast(&k->news);
     pthread_mutex_unlock(&k->lock);
 }
@@ -208,6 +268,7 @@ enum MHD_Result work_begin(call *c, struct MHD_Connection *conn)
                  .fn = c->route->make,
                  .shape = c->route->shape,
                  .key = c->key,
+                 .large = c->body.n > SMALL_BODY,
                  .body = c->body,
                  .reserved = c->body_reserved };
     w->autoload = autoload ? strcmp(autoload, "true") == 0 || strcmp(autoload, "1") == 0 : c->s->p.autoload;

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/thread/guard.h"
 
 /* ---- errors and limits ---- */
 
@@ -31,7 +32,7 @@ int j_charge(jinja_run *r, size_t steps)
 {
     if (steps > INT32_MAX || (r->steps -= (int64_t)steps) < 0)
         return j_fail(r, "more than %d steps", JINJA_MAX_STEPS);
-    return KVANT_OK;
+    return guard_over() ? kvant_fail(r->diag, KVANT_ENOMEM, "chat template: given up") : KVANT_OK;
 }
 
 /* ---- the stack ---- */

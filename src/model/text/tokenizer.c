@@ -18,6 +18,7 @@
 
 #include <limits.h>
 #include <string.h>
+#include "base/thread/guard.h"
 #include "base/mem.h"
 #include "kvant/engine.h"
 #include "model/text/tokenizer_parts.h"
@@ -190,9 +191,16 @@ static int encode_word(encoder *e, const char *s, size_t n)
     return put_symbols(e, s, left);
 }
 
+/* The thread's work is over: nobody wants the rest. */
+static int check_over(const encoder *e)
+{
+    return guard_over() ? kvant_fail(e->diag, KVANT_ENOMEM, "text: given up") : KVANT_OK;
+}
+
 static int encode_words(encoder *e, const char *s, size_t len)
 {
     for (size_t at = 0, end; at < len; at = end) {
+        KVANT_TRY(check_over(e));
         end = spm_word(&e->t->s, s, len, at);
         if (e->t->s.cut_each)
             e->unk_at = -1; /* a run ends with its word */
@@ -252,6 +260,7 @@ static int encode_valid(encoder *e, const char *s, size_t len)
         KVANT_TRY(pretok_to_nfc(&e->nfc, s, len, &s, &len, e->diag));
     pretok_scan_limits(e->scan, len);
     for (size_t at = 0, end; at < len; at = end) {
+        KVANT_TRY(check_over(e));
         KVANT_TRY(pretok_next(e->scan, s, len, at, &end, e->diag));
         KVANT_TRY(encode_piece(e, (const uint8_t *)s + at, end - at));
     }

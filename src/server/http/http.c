@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/request/json_scan.h"
 #include "server/request/response_store.h"
 #include "server/server_impl.h"
 
@@ -164,6 +165,7 @@ int server_open(const server_params *p, server **out, kvant_diag *diag)
     if (getrandom(&s->nonce, sizeof s->nonce, 0) != (ssize_t)sizeof s->nonce)
         s->nonce = (uint64_t)s->started_ns;
     pthread_mutex_init(&s->dirty_lock, NULL);
+    json_memory();
     signal(SIGPIPE, SIG_IGN);
     int code = limit_connections(s, diag);
     if (code == KVANT_OK)
@@ -193,6 +195,11 @@ const char *server_url(const server *s)
 int server_killed_by(const server *s)
 {
     return s->killed_by;
+}
+
+int server_stuck(const server *s)
+{
+    return s->stuck;
 }
 
 int server_port(const server *s)

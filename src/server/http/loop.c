@@ -22,6 +22,7 @@ enum {
     BODY_RATE = 1024, /* then at least so many bytes per second */
     EVENTS = 128,
     LOOP_NICER = 10,
+    LAST_BYTES_MS = 700, /* after --drain-seconds: error events, what is read slowly */
 };
 
 static void take_dirty(server *s)
@@ -179,10 +180,12 @@ static int drained(server *s)
 {
     if (!s->draining)
         return 0;
-    if (models_busy(s) > 0 && clock_ns() - s->stop_ns < ((int64_t)s->p.drain_ms + 1000) * 1000000)
+    if (clock_ns() - s->stop_ns > ((int64_t)s->p.drain_ms + LAST_BYTES_MS) * 1000000)
+        return 1;
+    if (models_busy(s) > 0)
         return 0;
     for (const job *j = s->jobs; j; j = j->next)
-        if (j->kind != JOB_LIVE && clock_ns() - s->stop_ns < ((int64_t)s->p.drain_ms + 1000) * 1000000)
+        if (j->kind != JOB_LIVE)
             return 0; /* its last bytes are on their way */
     return 1;
 }
@@ -235,10 +238,8 @@ int server_run(server *s, kvant_diag *diag)
         if (drained(s))
             break;
     }
-    if (!s->killed_by) {
-        models_stop(s);
-        workers_stop(s);
-    }
+    if (!s->killed_by)
+        s->stuck = !models_stop(s) || !workers_stop(s);
     pthread_mutex_lock(&s->dirty_lock);
     int code = s->fail_code;
     if (code != KVANT_OK && diag)

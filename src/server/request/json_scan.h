@@ -13,7 +13,12 @@ enum { JSON_MAX_DEPTH = 64, JSON_MAX_NODES = 1000000 };
 /* Depth and node count of text[len], without recursion.  KVANT_EINVAL names what was passed.  Does not check syntax
  * beyond what it needs: the parser does. */
 int json_scan(const char *text, size_t len, kvant_diag *diag);
-/* Scan, then parse: no duplicate keys, valid UTF-8, no \u0000, nothing behind the value.  *out: json_decref. */
+/* jansson's memory is kvant's (base/mem.h) from the first call on.  Before threads use it. */
+void json_memory(void);
+/* Scan, then parse: no duplicate keys, valid UTF-8, no \u0000, nothing behind the value.  *out: json_decref.
+ * KVANT_ENOMEM also where jansson would have left out characters. */
 int json_read(const char *text, size_t len, struct json_t **out, kvant_diag *diag);
+/* Without the limits: a text of our own, none of whose tokens is longer than `longest` bytes. */
+int json_read_any(const char *text, size_t len, size_t longest, struct json_t **out, kvant_diag *diag);
 
 #endif

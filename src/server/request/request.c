@@ -247,10 +247,13 @@ int request_parse(const request_env *env, int shape, const char *body, size_t le
     r->sampler = env->sampler;
     r->ignore_eos = env->ignore_eos;
     r->verbose = env->verbose;
+    const uint64_t failures = mem_failures();
     int kind = read_body(env, body, len, r, &o, e);
     if (kind == API_OK)
         kind = read_request(env, o, r, e);
     json_decref(o);
+    if (mem_failures() != failures) /* something may be missing, whatever the readers say */
+        kind = api_no_memory(e);
     if (kind == API_OK)
         *out = r;
     else

@@ -75,7 +75,7 @@ enum { CALLS_NONE, CALLS_FREE, CALLS_WANTED };
 
 typedef struct prompt {
     int32_t *ids;
-    int n;
+    int n, cap; /* cap: of one that grew (prompt_append), else 0 */
     char *text; /* completions with echo, and /completion: the prompt's text, else NULL */
 } prompt;
 

@@ -82,8 +82,9 @@ int body_read(const char *body, size_t len, json_t **out, api_error *e)
 
     if (len == 0)
         return api_fail(e, BAD, "", "body: empty, wanted a JSON object");
-    if (json_read(body, len, out, &diag) != KVANT_OK)
-        return api_fail(e, BAD, "", "body: %s", diag.text);
+    const int code = json_read(body, len, out, &diag);
+    if (code != KVANT_OK)
+        return code == KVANT_ENOMEM ? api_no_memory(e) : api_fail(e, BAD, "", "body: %s", diag.text);
     if (json_is_object(*out))
         return API_OK;
     json_decref(*out);

@@ -47,18 +47,11 @@ static int append(const request_env *env, int32_t control, const char *s, size_t
 {
     prompt more = { 0 };
     int kind = prompt_of_text(env, s, n, flags, &more, e);
-    const size_t have = (size_t)p->n, add = (size_t)more.n + (control >= 0);
-    int32_t *ids = kind == API_OK ? kvant_realloc(p->ids, have * sizeof *ids, (have + add + 1) * sizeof *ids) : NULL;
 
-    if (kind == API_OK && !ids)
-        kind = api_no_memory(e);
-    if (kind == API_OK) {
-        p->ids = ids;
-        if (control >= 0)
-            p->ids[p->n++] = control;
-        memcpy(p->ids + p->n, more.ids, (size_t)more.n * sizeof *ids);
-        p->n += more.n;
-    }
+    if (kind == API_OK && control >= 0)
+        kind = prompt_append(p, &(prompt){ .ids = &control, .n = 1 }, e);
+    if (kind == API_OK)
+        kind = prompt_append(p, &more, e);
     prompt_free(&more);
     return kind;
 }

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/text/sbuf.h"
 
 static int bad(api_error *e, const char *key, const char *what)
 {
@@ -15,25 +16,37 @@ static const char *text_of(const json_t *o, const char *key)
     return json_string_value(json_object_get(o, key));
 }
 
-/* Blocks of text, or a text, as one text appended to *out (a string of jansson's). */
-static int join(const json_t *content, const char *key, json_t **out, api_error *e)
+/* Blocks of text as one text. */
+static int join_blocks(const json_t *content, const char *key, sbuf *text, api_error *e)
 {
     size_t i;
     json_t *b;
 
-    *out = json_is_string(content) ? json_incref((json_t *)content) : json_string("");
-    if (content && !json_is_string(content) && !json_is_array(content))
-        return bad(e, key, "wanted a text or an array of blocks");
-    json_array_foreach(json_is_array(content) ? (json_t *)content : NULL, i, b)
+    json_array_foreach((json_t *)content, i, b)
     {
-        const char *type = text_of(b, "type"), *text = text_of(b, "text");
-        if (!type || strcmp(type, "text") != 0 || !text)
+        const char *type = text_of(b, "type"), *more = text_of(b, "text");
+        if (!type || strcmp(type, "text") != 0 || !more)
             return bad(e, key, "only blocks of type text are supported here");
-        json_t *more = json_sprintf("%s%s", json_string_value(*out), text);
-        json_decref(*out);
-        *out = more;
+        sbuf_puts(text, more);
     }
-    return *out ? API_OK : api_no_memory(e);
+    return text->error ? api_no_memory(e) : API_OK;
+}
+
+/* Blocks of text, or a text, or nothing, as one text in *out (a string of jansson's). */
+static int join(const json_t *content, const char *key, json_t **out, api_error *e)
+{
+    sbuf text = { 0 };
+
+    *out = json_is_string(content) ? json_incref((json_t *)content) : NULL;
+    if (*out)
+        return API_OK;
+    if (content && !json_is_array(content))
+        return bad(e, key, "wanted a text or an array of blocks");
+    int kind = join_blocks(content, key, &text, e);
+    if (kind == API_OK && !(*out = json_stringn(sbuf_text(&text), text.n)))
+        kind = api_no_memory(e);
+    sbuf_free(&text);
+    return kind;
 }
 
 /* ---- messages ---- */

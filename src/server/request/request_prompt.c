@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/mem.h"
+#include "base/text/sbuf.h"
 #include "server/textout.h"
 
 void prompt_free(prompt *p)
@@ -49,21 +50,25 @@ int prompt_of_text(const request_env *env, const char *s, size_t n, int flags, p
     return code == KVANT_OK ? API_OK : api_fail(e, api_kind_of(code), "prompt", "prompt: %s", diag.text);
 }
 
-int prompt_of_ids(const request_env *env, const json_t *a, const char *key, prompt *p, api_error *e)
+static int read_id(const request_env *env, const json_t *x, size_t i, const char *key, int32_t *id, api_error *e)
 {
     const int width = kvant_model_get_info(env->model)->n_vocab;
+
+    if (!json_is_integer(x) || json_integer_value(x) < 0 || json_integer_value(x) >= width)
+        return api_fail(e, BAD, key, "%s: item %zu: wanted a token id from 0 to %d", key, i, width - 1);
+    *id = (int32_t)json_integer_value(x);
+    return API_OK;
+}
+
+int prompt_of_ids(const request_env *env, const json_t *a, const char *key, prompt *p, api_error *e)
+{
     size_t i, n = json_array_size(a);
     json_t *x;
 
     p->ids = kvant_alloc((n + 1) * sizeof *p->ids);
     if (!p->ids)
         return api_no_memory(e);
-    json_array_foreach((json_t *)a, i, x)
-    {
-        if (!json_is_integer(x) || json_integer_value(x) < 0 || json_integer_value(x) >= width)
-            return api_fail(e, BAD, key, "%s: item %zu: wanted a token id from 0 to %d", key, i, width - 1);
-        p->ids[i] = (int32_t)json_integer_value(x);
-    }
+    json_array_foreach((json_t *)a, i, x) API_TRY(read_id(env, x, i, key, &p->ids[i], e));
     p->n = (int)n;
     return API_OK;
 }
@@ -81,9 +86,16 @@ static int too_long(const request_env *env, int64_t tokens, const char *at_least
     return API_CONTEXT;
 }
 
+static int check_count(const request_env *env, size_t tokens, const char *key, api_error *e)
+{
+    const int64_t most = env->n_ctx < env->pool_tokens ? env->n_ctx : env->pool_tokens;
+
+    return (int64_t)tokens < most ? API_OK : too_long(env, (int64_t)tokens, "at least ", key, e);
+}
+
 int prompt_check_length(const request_env *env, const prompt *p, const char *key, api_error *e)
 {
-    int64_t most = env->n_ctx < env->pool_tokens ? env->n_ctx : env->pool_tokens;
+    const int64_t most = env->n_ctx < env->pool_tokens ? env->n_ctx : env->pool_tokens;
 
     if (p->n == 0)
         return api_fail(e, BAD, key, "%s: no tokens", key);
@@ -111,39 +123,56 @@ static int text_prompt(const request_env *env, const char *s, size_t n, const ch
 
 int prompt_append(prompt *p, const prompt *more, api_error *e)
 {
-    const size_t bytes = (size_t)p->n * sizeof *p->ids, room = ((size_t)more->n + 1) * sizeof *p->ids;
-    int32_t *ids = kvant_realloc(p->ids, bytes, bytes + room);
+    const size_t need = (size_t)p->n + (size_t)more->n + 1, have = (size_t)(p->cap ? p->cap : p->n);
 
-    if (!ids)
+    if (need > INT32_MAX / 2)
         return api_no_memory(e);
+    if (need > have) {
+        int32_t *ids = kvant_realloc(p->ids, (size_t)p->n * sizeof *ids, 2 * need * sizeof *ids);
+        if (!ids)
+            return api_no_memory(e);
+        p->ids = ids;
+        p->cap = (int)(2 * need);
+    }
     if (more->n)
-        memcpy(ids + p->n, more->ids, (size_t)more->n * sizeof *ids);
-    p->ids = ids;
+        memcpy(p->ids + p->n, more->ids, (size_t)more->n * sizeof *p->ids);
     p->n += more->n;
     return API_OK;
 }
 
-/* Token ids with texts between them: llama.cpp's way to write a prompt whose control tokens the client chooses. */
+/* One item of a mixed prompt: an id, or a text. */
+static int append_item(const request_env *env, const json_t *x, size_t i, const char *key, prompt *p, api_error *e)
+{
+    prompt more = { 0 };
+    int32_t id;
+
+    if (!json_is_string(x)) {
+        API_TRY(read_id(env, x, i, key, &id, e));
+        return prompt_append(p, &(prompt){ .ids = &id, .n = 1 }, e);
+    }
+    int kind = prompt_of_text(env, json_string_value(x), json_string_length(x),
+                              KVANT_TOK_SPECIAL | (i ? 0 : KVANT_TOK_BOS), &more, e);
+    if (kind == API_OK)
+        kind = prompt_append(p, &more, e);
+    prompt_free(&more);
+    return kind;
+}
+
+/* Token ids with texts between them: llama.cpp's way to write a prompt whose control tokens the client chooses.  What
+ * is too long is refused before a text is made into tokens: an id, and a text that is not empty, is one at least. */
 static int mixed_prompt(const request_env *env, const json_t *a, const char *key, prompt *p, api_error *e)
 {
-    size_t i, bytes = 0;
+    size_t i, bytes = 0, tokens = 0;
     json_t *x;
 
-    json_array_foreach((json_t *)a, i, x) bytes += json_string_length(x);
-    API_TRY(prompt_check_bytes(env, bytes, key, e));
     json_array_foreach((json_t *)a, i, x)
     {
-        prompt more = { 0 };
-        json_t *one = json_pack("[O]", x);
-        int kind = json_is_string(x) ? prompt_of_text(env, json_string_value(x), json_string_length(x),
-                                                      KVANT_TOK_SPECIAL | (i ? 0 : KVANT_TOK_BOS), &more, e)
-                                     : prompt_of_ids(env, one, key, &more, e);
-        if (kind == API_OK)
-            kind = prompt_append(p, &more, e);
-        json_decref(one);
-        prompt_free(&more);
-        API_TRY(kind);
+        bytes += json_string_length(x);
+        tokens += !json_is_string(x) || json_string_length(x) > 0;
     }
+    API_TRY(check_count(env, tokens, key, e));
+    API_TRY(prompt_check_bytes(env, bytes, key, e));
+    json_array_foreach((json_t *)a, i, x) API_TRY(append_item(env, x, i, key, p, e));
     return API_OK;
 }
 
@@ -218,8 +247,8 @@ int prompts_read(const request_env *env, const json_t *v, const char *key, int k
 
 /* ---- messages ---- */
 
-/* Appends a part of a message's content, which must be text; *out (kvant_free) is NULL before the first one. */
-static int add_part(const json_t *part, const char *key, int i, size_t k, char **out, size_t *total, api_error *e)
+/* Appends a part of a message's content, which must be text. */
+static int add_part(const json_t *part, const char *key, int i, size_t k, sbuf *out, api_error *e)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
     const json_t *s = json_object_get(part, "text");
@@ -229,21 +258,18 @@ static int add_part(const json_t *part, const char *key, int i, size_t k, char *
                         "%s: item %d: only parts of type text are supported", key, i);
     if (!json_is_string(s))
         return api_fail(e, BAD, key, "%s: item %d: part %zu: wanted text", key, i, k);
-    char *more = kvant_realloc(*out, *total, *total + json_string_length(s) + 1);
-    if (!more)
-        return api_no_memory(e);
-    memcpy(more + *total, json_string_value(s), json_string_length(s) + 1);
-    *out = more;
-    *total += json_string_length(s);
-    return API_OK;
+    sbuf_put(out, json_string_value(s), json_string_length(s));
+    return out->error ? api_no_memory(e) : API_OK;
 }
 
 /* Text of a message's content: a string, or parts of type text joined.  *owned is set when it must be freed, on error
  * too. */
 static int content_text(const json_t *content, const char *key, int i, const char **text, char **owned, api_error *e)
 {
-    size_t k, total = 0;
+    sbuf all = { 0 };
+    int kind = API_OK;
     json_t *part;
+    size_t k;
 
     *owned = NULL;
     *text = "";
@@ -253,10 +279,11 @@ static int content_text(const json_t *content, const char *key, int i, const cha
     }
     if (!json_is_array(content))
         return api_fail(e, BAD, key, "%s: item %d: content: wanted a string or an array of parts", key, i);
-    json_array_foreach((json_t *)content, k, part) API_TRY(add_part(part, key, i, k, owned, &total, e));
-    if (*owned)
-        *text = *owned;
-    return API_OK;
+    json_array_foreach((json_t *)content, k, part) if (kind == API_OK) kind = add_part(part, key, i, k, &all, e);
+    *owned = all.s;
+    if (all.s)
+        *text = all.s;
+    return kind;
 }
 
 static int put_text_field(json_t *to, const char *as, const json_t *m, int i, const char *key, api_error *e)

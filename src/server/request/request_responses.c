@@ -73,22 +73,22 @@ static json_t *open_assistant(json_t *list, const char *missing, const char *mis
 static int put_thought(const json_t *item, json_t *list, api_error *e)
 {
     const json_t *parts = json_object_get(item, "content");
-    json_t *to, *p, *text = json_string("");
+    sbuf text = { 0 };
+    json_t *to, *p;
     size_t i;
 
     json_array_foreach((json_t *)parts, i, p)
     {
         const char *more = json_string_value(json_object_get(p, "text"));
-        json_t *both = json_sprintf("%s%s", json_string_value(text), more ? more : "");
-        json_decref(text);
-        text = both;
+        sbuf_puts(&text, more ? more : "");
     }
-    if (json_string_length(text) == 0) { /* only a summary: the model never wrote it */
-        json_decref(text);
-        return API_OK;
+    int kind = text.error ? api_no_memory(e) : API_OK;
+    if (kind == API_OK && text.n) { /* only a summary: the model never wrote it */
+        to = json_pack("{s:s,s:s}", "role", "assistant", "reasoning_content", text.s);
+        kind = json_array_append_new(list, to) == 0 ? API_OK : api_no_memory(e);
     }
-    to = json_pack("{s:s,s:o}", "role", "assistant", "reasoning_content", text);
-    return json_array_append_new(list, to) == 0 ? API_OK : api_no_memory(e);
+    sbuf_free(&text);
+    return kind;
 }
 
 static int put_call(const json_t *item, json_t *list, api_error *e)

@@ -77,6 +77,7 @@ static int read_embed(const request_env *env, const json_t *o, embed_request *r,
 int request_parse_embed(const request_env *env, int native, const char *body, size_t len, embed_request **out,
                         api_error *e)
 {
+    const uint64_t failures = mem_failures();
     json_t *o = NULL;
     int kind = body_read(body, len, &o, e);
     embed_request *r = kind == API_OK ? kvant_calloc(1, sizeof *r) : NULL;
@@ -86,6 +87,8 @@ int request_parse_embed(const request_env *env, int native, const char *body, si
     if (kind == API_OK)
         kind = r ? read_embed(env, o, r, e) : api_no_memory(e);
     json_decref(o);
+    if (mem_failures() != failures)
+        kind = api_no_memory(e);
     if (kind == API_OK)
         *out = r;
     else

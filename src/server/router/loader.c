@@ -12,7 +12,10 @@
 #include "base/log.h"
 #include "server/server_impl.h"
 
-enum { PATIENCE_S = 10 };
+enum {
+    PATIENCE_S = 10,
+    END_MS = 600, /* for a load at the server's end */
+};
 
 /* Errors that name a file tell clients nothing of its folder. */
 static void without_folder(const char *path, char *text)
@@ -277,16 +280,20 @@ int models_start(server *s, kvant_diag *diag)
     return KVANT_OK;
 }
 
-void models_stop(server *s)
+int models_stop(server *s)
 {
     models *a = &s->models;
 
     if (!a->running)
-        return;
+        return 1;
     pthread_mutex_lock(&a->lock);
     a->stop = 1;
     pthread_cond_signal(&a->news);
     pthread_mutex_unlock(&a->lock);
-    pthread_join(a->thread, NULL);
+    if (!clock_join(a->thread, clock_ns() + END_MS * (int64_t)1000000)) {
+        log_msg(LOG_WARN, "a model that is being loaded does not end: the program ends without it");
+        return 0;
+    }
     a->running = 0;
+    return 1;
 }

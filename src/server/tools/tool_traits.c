@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/mem.h"
+#include "server/request/json_scan.h"
 #include "server/tools/tool_parser.h"
 
 #define USER "{\"role\":\"user\",\"content\":\"probe question\"}"
@@ -127,10 +128,11 @@ static const dialect *find_dialect(const kvant_model *m, const char *tools_text)
     char *open = render(m, "[" USER "]", TOOLS, KVANT_CHAT_OPEN);
     char *call = render(m, "[" USER "," CALL "]", TOOLS, KVANT_CHAT_CLOSED);
     const dialect *found = NULL;
-    json_t *list = json_loads(TOOLS, 0, NULL);
+    json_t *list = NULL;
     tool_set *tools = NULL;
 
-    if (list && tool_set_read(list, &tools, NULL) == KVANT_OK && call)
+    if (call && json_read(TOOLS, strlen(TOOLS), &list, NULL) == KVANT_OK &&
+        tool_set_read(list, &tools, NULL) == KVANT_OK)
         for (int i = 0; i < dialect_count() && !found; i++)
             if (finds_call(dialect_at(i), tools, written_call(open, call)))
                 found = dialect_at(i);
