@@ -359,6 +359,19 @@ static int read_freq_dtype(kvant_model *m, const char *wanted, kvant_diag *diag)
                       (int)(v.n < 40 ? v.n : 40), v.s);
 }
 
+/* An architecture without windows of its own has them where the file says which layers (kvant convert writes it so of
+ * Mistral 7B v0.1, and of Qwen with use_sliding_window). */
+static int read_own_window(const key_reader *r, hparams *hp)
+{
+    char key[96];
+
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", r->arch);
+    const gguf_kv *kv = gguf_find(r->g, key);
+    if (hp->window > 0 || !kv || kv->type != GGUF_ARRAY)
+        return KVANT_OK;
+    return read_window(r->g, hp, 0, r->diag);
+}
+
 static int open_shapes(kvant_model *m, kvant_diag *diag)
 {
     gguf_str arch_name, name = { "", 0 };
@@ -378,6 +391,7 @@ static int open_shapes(kvant_model *m, kvant_diag *diag)
     const key_reader r = { m->file, m->arch->name, diag };
     KVANT_TRY(read_common(&r, &m->hp));
     KVANT_TRY(m->arch->shapes(m->file, &m->hp, diag));
+    KVANT_TRY(read_own_window(&r, &m->hp));
     if (m->hp.attention_free && !m->hp.one_block)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.attention.head_count: 0, wanted 1 to 65536", m->arch_name);
     KVANT_TRY(check_layers(m, diag));

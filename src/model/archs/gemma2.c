@@ -12,7 +12,7 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
     hp->embd_scale = sqrtf((float)hp->n_embd);
     hp->attn_cap = 50.0f;
     hp->logit_cap = 30.0f;
-    if (hp->n_layer == 46)         /* 27B: files have no key for it */
+    if (hp->n_layer == 46 && !gguf_find(g, "gemma2.attention.scale"))  /* 27B: files have no key for it */
         hp->attn_scale = 1.0f / sqrtf((float)(hp->n_embd / hp->n_head));
     KVANT_TRY(read_caps(g, hp, diag));
     return read_window(g, hp, 2, diag);

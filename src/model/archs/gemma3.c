@@ -13,7 +13,7 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
     hp->act = ACT_GELU;
     hp->embd_scale = sqrtf((float)hp->n_embd);
     hp->rope_base_window = 10000.0f;
-    if (hp->n_layer == 62)         /* 27B: files have no key for it */
+    if (hp->n_layer == 62 && !gguf_find(g, "gemma3.attention.scale"))  /* 27B: files have no key for it */
         hp->attn_scale = 1.0f / sqrtf((float)(hp->n_embd / hp->n_head));
     KVANT_TRY(gguf_f32(g, "gemma3.rope.freq_base_swa", 0, &hp->rope_base_window, diag));
     if (!(hp->rope_base_window >= 1.0f && hp->rope_base_window <= 1e12f))

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "model/convert/convert_fp8.h"
 #include "model/convert/convert_plan.h"
+#include "model/convert/fields/hf_fields.h"
 #include "model/convert/hf_vocab.h"
 #include "model/gguf/gguf.h"
 #include "model/gguf/gguf_write.h"
@@ -119,7 +120,8 @@ static int put_general(job *j)
     gguf_keys_str(&j->keys, "general.architecture", j->plan.arch->arch, strlen(j->plan.arch->arch));
     gguf_keys_str(&j->keys, "general.type", "model", 5);
     KVANT_TRY(hf_read(j->folder, "generation_config.json", &text, &g, j->diag));
-    const int rc = put_sampling(j, g);
+    int rc = hf_fields_check_object(g, "GenerationConfig", "generation_config.json", j->diag);
+    rc = rc == KVANT_OK ? put_sampling(j, g) : rc;
     kvant_free(text);
     KVANT_TRY(rc);
     title(j->folder, name, sizeof name);
@@ -130,7 +132,7 @@ static int put_general(job *j)
     return KVANT_OK;
 }
 
-/* Tokens that a model of text, pictures and sounds is kept from writing. */
+/* Tokens that a model is kept from writing, such as those of pictures and sounds. */
 static int put_suppressed(job *j)
 {
     char *text = NULL;
@@ -178,8 +180,7 @@ static int put_keys(job *j)
     j->keys.arch = a->arch;
     KVANT_TRY(put_general(j));
     KVANT_TRY(convert_put_keys(a, &j->config, file_type(&j->plan), &j->keys, j->diag));
-    if (a->flags & CONVERT_CHARACTERS)
-        KVANT_TRY(put_suppressed(j));
+    KVANT_TRY(put_suppressed(j));
     gguf_keys_u32(&j->keys, "general.quantization_version", QUANTIZATION_VERSION);
     KVANT_TRY(put_prefix(j));
     KVANT_TRY(hf_vocab_put(&j->v, &j->keys, j->diag));
@@ -373,8 +374,8 @@ static int run(job *j, const char *out)
     uint32_t vocab_size = 0;
 
     KVANT_TRY(hf_config_open(j->folder, &j->config, j->diag));
-    KVANT_TRY(convert_arch_find(&j->config, &plan->arch, j->diag));
-    KVANT_TRY(hf_config_defaults(&j->config, plan->arch->defaults, j->diag));
+    KVANT_TRY(convert_arch_find(&j->config, &plan->arch, &plan->name, j->diag));
+    KVANT_TRY(hf_config_class(&j->config, plan->name, j->diag));
     KVANT_TRY(refuse_quantized(&j->config, plan->arch->flags, j->diag));
     KVANT_TRY(hf_u32(&j->config, "vocab_size", 1, &vocab_size, j->diag));
     KVANT_TRY(hf_vocab_open(j->folder, vocab_size, j->p->pre, (plan->arch->flags & CONVERT_CHARACTERS) != 0, &j->v,
@@ -383,8 +384,9 @@ static int run(job *j, const char *out)
     plan->config = &j->config;
     plan->files = j->files;
     plan->type = j->p->type ? j->p->type : guess_type(j->files);
-    plan->real_rows = j->v.spm ? j->v.n : j->v.real;
+    plan->n_tokens = j->v.n;
     KVANT_TRY(convert_plan_make(plan, j->diag));
+    KVANT_TRY(convert_check_tensors(plan, j->diag));
     KVANT_TRY(put_keys(j));
     return put_all(j, out);
 }

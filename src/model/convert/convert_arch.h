@@ -10,13 +10,10 @@ enum convert_flag {
     CONVERT_ROPE_PAIRS = 1,        /* rows of q and k: the halves of a head become pairs */
     CONVERT_NORM_PLUS_1 = 2,       /* norm weights are stored less one */
     CONVERT_NO_OUTPUT = 4,         /* lm_head is the embedding; a copy in the file is left out */
-    CONVERT_REAL_ROWS = 8,         /* the embedding's rows above the tokens are left out */
     CONVERT_HEAD_DIM = 16,         /* head_dim is hidden_size / heads where config.json does not say */
-    CONVERT_ROPE_FACTORS = 32,     /* rope_freqs from rope_type llama3 or proportional */
-    CONVERT_LONG_ROPE = 64,        /* rope_factors_long and _short */
     CONVERT_SPACE_PREFIX = 128,    /* add_space_prefix as tokenizer_config.json says */
     CONVERT_NO_SPACE_PREFIX = 256, /* a SentencePiece model adds no space before a text */
-    CONVERT_FEW_KEYS = 512,        /* no key of the RoPE but what `keys` puts */
+    CONVERT_PARTIAL = 512,         /* partial_rotary_factor counts */
     CONVERT_NO_KEY_LENGTH = 1024,  /* key_length and value_length are not said */
     CONVERT_KV_BY_LAYER = 2048,    /* head_count_kv is a list, 0 where layer_types has no full_attention */
     CONVERT_KV_ONE = 4096,         /* head_count_kv is 1: latent attention */
@@ -39,7 +36,6 @@ typedef struct convert_arch {
     const char *arch;  /* general.architecture */
     unsigned flags;
     const convert_name *names;  /* before the common ones; NULL: none */
-    const char *defaults;       /* JSON: what Transformers takes when config.json does not say */
     const char *const *special; /* pairs of a kind of token and a token; NULL: none */
     /* Keys of its own, after the common ones. */
     int (*keys)(const hf_config *c, gguf_keys *k, kvant_diag *diag);
@@ -50,7 +46,7 @@ typedef struct convert_arch {
 } convert_arch;
 
 /* The architecture of a config.json; the error lists all. */
-int convert_arch_find(const hf_config *c, const convert_arch **out, kvant_diag *diag);
+int convert_arch_find(const hf_config *c, const convert_arch **out, const char **its_name, kvant_diag *diag);
 /* NULL at the end. */
 const convert_arch *convert_arch_at(int i);
 
@@ -61,8 +57,12 @@ int convert_put_u32(const hf_config *c, const char *names, const char *key, gguf
 int convert_put_number(const hf_config *c, const char *names, const char *key, gguf_keys *k, kvant_diag *diag);
 /* A true or false of config.json; absent: no key. */
 int convert_put_bool(const hf_config *c, const char *name, const char *key, gguf_keys *k, kvant_diag *diag);
-/* rope.dimension_count: `part` of a head, or partial_rotary_factor of it. */
-int convert_put_rotated(const hf_config *c, double part, gguf_keys *k, kvant_diag *diag);
+/* rope.dimension_count: partial_rotary_factor of a head. */
+int convert_put_rotated(const hf_config *c, gguf_keys *k, kvant_diag *diag);
+/* convert_rope.c: how many values of a head turn; partial: partial_rotary_factor may say a part. */
+int convert_rotated(const hf_config *c, int partial, uint32_t *dim, kvant_diag *diag);
+/* rope.freq_base, rope.freq_base_swa, rope.scaling.*, rope.dimension_sections. */
+int convert_put_rope(const convert_arch *a, const hf_config *c, gguf_keys *k, kvant_diag *diag);
 /* head_dim, or hidden_size / heads. */
 int convert_head_dim(const hf_config *c, uint32_t *dim, kvant_diag *diag);
 /* convert_gemma4.c: heads of the layers with full attention; head_count_kv and feed_forward_length, lists where layers
@@ -70,6 +70,9 @@ int convert_head_dim(const hf_config *c, uint32_t *dim, kvant_diag *diag);
 int convert_full_head_dim(const hf_config *c, uint32_t *dim, kvant_diag *diag);
 int convert_put_kv_by_window(const hf_config *c, gguf_keys *k, kvant_diag *diag);
 int convert_put_ff_by_layer(const hf_config *c, gguf_keys *k, kvant_diag *diag);
+
+/* convert_window.c: the window and the layers that have it; no key where none has. */
+int convert_put_window(const hf_config *c, gguf_keys *k, kvant_diag *diag);
 
 /* name -> "blk.3.attn_q.weight"; KVANT_OK with an empty text: left out (buffers, parts that are no language model). */
 int convert_tensor_name(const convert_arch *a, const char *name, char *out, size_t size, kvant_diag *diag);

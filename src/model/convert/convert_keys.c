@@ -38,99 +38,6 @@ static int put_u32s(const hf_config *c, const key_source *list, size_t n, gguf_k
     return KVANT_OK;
 }
 
-static int is_word(gjson v, const char *word)
-{
-    const size_t n = strlen(word);
-    return v.n == n + 2 && memcmp(v.p + 1, word, n) == 0;
-}
-
-static int put_rope_number(const hf_config *c, const char *from, const char *key, gguf_keys *k, kvant_diag *diag)
-{
-    double v = 0.0;
-
-    if (!hf_rope(c, from).p)
-        return KVANT_OK;
-    KVANT_TRY(hf_rope_number(c, from, &v, diag));
-    gguf_keys_f32(k, key, v);
-    return KVANT_OK;
-}
-
-static int put_yarn(const hf_config *c, gguf_keys *k, kvant_diag *diag)
-{
-    const gjson original = hf_rope(c, "original_max_position_embeddings");
-    uint32_t n = 0;
-
-    KVANT_TRY(original.p ? hf_to_u32(original, "original_max_position_embeddings", &n, diag)
-                         : hf_u32(c, "max_position_embeddings", 1, &n, diag));
-    gguf_keys_u32(k, ".rope.scaling.original_context_length", n);
-    KVANT_TRY(put_rope_number(c, "extrapolation_factor", ".rope.scaling.yarn_ext_factor", k, diag));
-    KVANT_TRY(put_rope_number(c, hf_rope(c, "attention_factor").p ? "attention_factor" : "attn_factor",
-                              ".rope.scaling.yarn_attn_factor", k, diag));
-    KVANT_TRY(put_rope_number(c, "beta_fast", ".rope.scaling.yarn_beta_fast", k, diag));
-    return put_rope_number(c, "beta_slow", ".rope.scaling.yarn_beta_slow", k, diag);
-}
-
-static int put_rope_scaling(const hf_config *c, gguf_keys *k, kvant_diag *diag)
-{
-    const gjson type = hf_rope(c, "rope_type"), factor = hf_rope(c, "factor");
-    double f = 0.0;
-
-    if (!type.p || is_word(type, "default") || is_word(type, "llama3") || is_word(type, "proportional"))
-        return KVANT_OK;
-    if (is_word(type, "longrope") || is_word(type, "su")) {
-        gguf_keys_str(k, ".rope.scaling.type", "longrope", 8);
-        return KVANT_OK;
-    }
-    if (!is_word(type, "linear") && !is_word(type, "yarn"))
-        return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                          "config.json: rope_type %.*s, one of default linear yarn longrope llama3 wanted",
-                          hf_shown(type), type.p);
-    KVANT_TRY(hf_to_number(factor, "config.json: \"factor\" of rope_parameters", &f, diag));
-    gguf_keys_str(k, ".rope.scaling.type", is_word(type, "yarn") ? "yarn" : "linear", is_word(type, "yarn") ? 4 : 6);
-    gguf_keys_f32(k, ".rope.scaling.factor", f);
-    return is_word(type, "yarn") ? put_yarn(c, k, diag) : KVANT_OK;
-}
-
-/* Four of them: time, height, width and what is behind them. */
-static int put_mrope(const hf_config *c, gguf_keys *k, kvant_diag *diag)
-{
-    const gjson list = hf_rope(c, "mrope_section");
-    int32_t sections[4] = { 0 };
-    gjson it = { NULL, 0 };
-    double v = 0.0;
-
-    if (!list.p)
-        return KVANT_OK;
-    for (int i = 0; i < 4 && gjson_next(list, &it); i++) {
-        KVANT_TRY(hf_to_number(it, "config.json: a value of \"mrope_section\"", &v, diag));
-        if (!(v >= 0.0 && v <= 65536.0))
-            return kvant_fail(diag, KVANT_EFORMAT, "config.json: mrope_section has %g, 0 to 65536 wanted", v);
-        sections[i] = (int32_t)v;
-    }
-    gguf_keys_array(k, ".rope.dimension_sections", GGUF_I32, 4);
-    gguf_keys_put(k, sections, sizeof sections);
-    return KVANT_OK;
-}
-
-static int put_rope(const convert_arch *a, const hf_config *c, gguf_keys *k, kvant_diag *diag)
-{
-    double theta = 10000.0, local = 0.0;
-    gjson swa = gjson_at(c->rope, "sliding_attention.rope_theta");
-
-    KVANT_TRY(put_rope_scaling(c, k, diag));
-    if (a->flags & CONVERT_MROPE)
-        KVANT_TRY(put_mrope(c, k, diag));
-    KVANT_TRY(hf_rope_number(c, "rope_theta", &theta, diag));
-    gguf_keys_f32(k, ".rope.freq_base", theta);
-    if (!swa.p)
-        swa = hf_find(c, "local_rope_theta rope_local_base_freq swa_rope_theta");
-    if (!swa.p)
-        return KVANT_OK;
-    KVANT_TRY(hf_to_number(swa, "config.json: rope_theta of sliding_attention", &local, diag));
-    gguf_keys_f32(k, ".rope.freq_base_swa", local);
-    return KVANT_OK;
-}
-
 int convert_put_number(const hf_config *c, const char *names, const char *key, gguf_keys *k, kvant_diag *diag)
 {
     double v = 0.0;
@@ -154,10 +61,10 @@ static int put_gating(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 
     if (!f.p)
         return KVANT_OK;
-    if (!is_word(f, "sigmoid") && !is_word(f, "softmax"))
+    if (!hf_is_word(f, "sigmoid") && !hf_is_word(f, "softmax"))
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: scoring_func %.*s, sigmoid or softmax wanted",
                           hf_shown(f), f.p);
-    gguf_keys_u32(k, ".expert_gating_func", is_word(f, "sigmoid") ? 2 : 1);
+    gguf_keys_u32(k, ".expert_gating_func", hf_is_word(f, "sigmoid") ? 2 : 1);
     return KVANT_OK;
 }
 
@@ -174,6 +81,18 @@ int convert_head_dim(const hf_config *c, uint32_t *dim, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EFORMAT, "config.json: hidden_size %u is no multiple of %u heads", hidden, heads);
     *dim = hidden / heads;
     return KVANT_OK;
+}
+
+/* LFM2 without layer_types: the layers with attention are listed, or all are. */
+static int is_listed(const hf_config *c, uint32_t l)
+{
+    const gjson list = hf_find(c, "full_attn_idxs");
+    gjson it = { NULL, 0 };
+
+    while (gjson_next(list, &it))
+        if (gjson_number(it) == l)
+            return 1;
+    return !list.p;
 }
 
 /* The last of `sizes`: as it is, 1, or a list with 0 for layers without attention. */
@@ -196,13 +115,17 @@ static int put_kv_heads(const convert_arch *a, const hf_config *c, gguf_keys *k,
     KVANT_TRY(hf_u32(c, sizes[0].names, 1, &layers, diag));
     while (gjson_next(types, &it))
         n++;
-    if (n != layers)
+    if (types.p ? n != layers : layers > 4096)
         return kvant_fail(diag, KVANT_EFORMAT, "config.json: layer_types has %u entries, num_hidden_layers is %u", n,
                           layers);
-    gguf_keys_array(k, kv->key, GGUF_I32, n);
+    gguf_keys_array(k, kv->key, GGUF_I32, layers);
     it = (gjson){ NULL, 0 };
-    while (gjson_next(types, &it)) {
-        const int32_t here = is_word(it, "full_attention") ? (int32_t)heads : 0;
+    for (uint32_t l = 0; l < layers; l++) {
+        const int full = gjson_next(types, &it) ? hf_is_word(it, "full_attention") : is_listed(c, l);
+        if (it.p && !full && !hf_is_word(it, "conv"))
+            return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: layer_types has %.*s, conv or full_attention wanted",
+                              hf_shown(it), it.p);
+        const int32_t here = full ? (int32_t)heads : 0;
         gguf_keys_put(k, &here, sizeof here);
     }
     return KVANT_OK;
@@ -262,23 +185,33 @@ static int put_ff(const convert_arch *a, const hf_config *c, gguf_keys *k, kvant
     return a->flags & CONVERT_FF_ADJUSTED ? put_adjusted_ff(c, k, diag) : put_u32s(c, &sizes[3], 1, k, diag);
 }
 
+/* Readers take hidden_size / heads where a file does not say. */
+static int says_head_dim(const convert_arch *a, const hf_config *c, uint32_t dim)
+{
+    uint32_t hidden = 0, heads = 0;
+
+    if (!(a->flags & CONVERT_NO_KEY_LENGTH))
+        return hf_find(c, "head_dim").p || a->flags & CONVERT_HEAD_DIM;
+    hf_u32(c, sizes[2].names, 1, &hidden, NULL);
+    hf_u32(c, sizes[4].names, 1, &heads, NULL);
+    return !(a->flags & CONVERT_KV_ONE) && (uint64_t)dim * heads != hidden;
+}
+
 int convert_put_keys(const convert_arch *a, const hf_config *c, int file_type, gguf_keys *k, kvant_diag *diag)
 {
-    const int whole = !(a->flags & CONVERT_FEW_KEYS);
     uint32_t dim;
 
     KVANT_TRY(put_u32s(c, sizes, 3, k, diag));
     KVANT_TRY(put_ff(a, c, k, diag));
     KVANT_TRY(put_u32s(c, &sizes[4], 1, k, diag));
     KVANT_TRY(put_kv_heads(a, c, k, diag));
-    if (whole)
-        KVANT_TRY(put_rope(a, c, k, diag));
+    KVANT_TRY(convert_put_rope(a, c, k, diag));
     KVANT_TRY(convert_put_number(c, "rms_norm_eps norm_eps", ".attention.layer_norm_rms_epsilon", k, diag));
     KVANT_TRY(convert_put_number(c, "layer_norm_eps layer_norm_epsilon", ".attention.layer_norm_epsilon", k, diag));
     KVANT_TRY(put_u32s(c, experts, sizeof experts / sizeof *experts, k, diag));
     KVANT_TRY(put_gating(c, k, diag));
     KVANT_TRY((a->flags & CONVERT_BY_WINDOW ? convert_full_head_dim : convert_head_dim)(c, &dim, diag));
-    if (!(a->flags & CONVERT_NO_KEY_LENGTH) && (hf_find(c, "head_dim").p || a->flags & CONVERT_HEAD_DIM)) {
+    if (says_head_dim(a, c, dim)) {
         gguf_keys_u32(k, ".attention.key_length", dim);
         gguf_keys_u32(k, ".attention.value_length", dim);
     }

@@ -111,9 +111,9 @@ static int add_whole(convert_plan *p, const st_tensor *t, const char *name, kvan
     const unsigned flags = p->arch->flags;
 
     memcpy(dim, t->dim, sizeof dim);
-    if (flags & CONVERT_REAL_ROWS && strcmp(name, "token_embd.weight") == 0 && p->real_rows > 0 &&
-        p->real_rows < dim[0])
-        dim[0] = p->real_rows;
+    if (strcmp(name, "token_embd.weight") == 0 && dim[0] != p->n_tokens)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %lld rows, vocab_size is %lld", t->name, (long long)dim[0],
+                          (long long)p->n_tokens);
     KVANT_TRY(convert_plan_add(p, name, t->n_dims, dim, &it, diag));
     const int plus_1 = ends_with(t->name, "norm.weight") && !ends_with(t->name, "linear_attn.norm.weight");
     it->add = flags & CONVERT_NORM_PLUS_1 && plus_1 ? 1.0f : 0.0f;
@@ -281,7 +281,7 @@ static int read_sizes(convert_plan *p, kvant_diag *diag)
     p->heads_kv = p->heads;
     KVANT_TRY(hf_u32(c, "num_key_value_heads n_kv_heads", 0, &p->heads_kv, diag));
     KVANT_TRY(hf_u32(c, "num_local_experts num_experts n_routed_experts moe_num_experts", 0, &p->experts, diag));
-    KVANT_TRY(hf_u32(c, "num_nextn_predict_layers", 0, &p->layers_more, diag));
+    KVANT_TRY(hf_u32(c, "num_nextn_predict_layers num_mtp_layers", 0, &p->layers_more, diag));
     if (p->layers > MAX_LAYERS || p->experts > MAX_EXPERTS)
         return kvant_fail(diag, KVANT_EFORMAT, "config.json: %u layers and %u experts, at most %d of each wanted",
                           p->layers, p->experts, MAX_LAYERS);

@@ -34,6 +34,7 @@ typedef struct convert_item {
 
 typedef struct convert_plan {
     const convert_arch *arch;
+    const char *name; /* in config.json's "architectures" */
     const hf_config *config;
     const st_files *files;
     const kvant_wtype *type;
@@ -41,14 +42,14 @@ typedef struct convert_plan {
     uint32_t layers_more; /* behind the others, for the prediction of further tokens: left out */
     struct { int on; int64_t rows, cols; float values[256]; } fp8; /* FP8 weights; values that share a scale, 0: a whole
                                                                     * tensor; what the codes stand for */
-    int64_t real_rows; /* of the embedding; 0: all */
+    int64_t n_tokens; /* rows that the embedding has to have */
     convert_item *items;
     convert_piece *pieces;
     int *seen; /* per layer: tensors of single experts that came */
     int n, cap, n_pieces, cap_pieces, n_left_out;
 } convert_plan;
 
-/* arch, config, files, type and real_rows are set. */
+/* arch, config, files, type and n_tokens are set. */
 int convert_plan_make(convert_plan *p, kvant_diag *diag);
 void convert_plan_free(convert_plan *p);
 /* A new item with its name and dims (slowest first, as in the files), type chosen. */
@@ -59,6 +60,8 @@ int convert_plan_named(convert_plan *p, const char *name, int n_dims, const int6
                        kvant_diag *diag);
 /* `it` is the newest item. */
 int convert_plan_piece(convert_plan *p, convert_item *it, convert_piece piece, kvant_diag *diag);
+/* convert_check.c: the tensors are those that config.json says there are. */
+int convert_check_tensors(const convert_plan *p, kvant_diag *diag);
 /* rope_freqs or rope_factors_*, where the architecture has them. */
 int convert_plan_rope(convert_plan *p, kvant_diag *diag);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/file/file.h"
 #include "base/mem.h"
+#include "model/convert/fields/hf_fields.h"
 
 enum { MAX_JSON = 256 << 20, MAX_KEY = 64 }; /* the largest tokenizer.json in use has 35 MB */
 
@@ -58,38 +59,50 @@ static int is_null(gjson v)
     return !v.p || (v.n == 4 && memcmp(v.p, "null", 4) == 0);
 }
 
-static gjson find_one(const hf_config *c, const char *key)
+static int is_of_whole(const char *key)
 {
-    const gjson places[] = { c->inner, c->root, c->defaults };
+    static const char *const names[] = { "tie_word_embeddings", "quantization_config", "vocab_size" };
 
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        const gjson v = gjson_get(places[i], key);
-        if (!is_null(v))
-            return v;
-    }
-    return (gjson){ NULL, 0 };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(key, names[i]) == 0)
+            return 1;
+    return 0;
 }
 
-gjson hf_find(const hf_config *c, const char *keys)
+/* `said`: 1 once a place has the key, if only as null. */
+static gjson find_in(gjson place, const char *keys, int whole_only, int *said)
 {
     while (*keys) {
         char key[MAX_KEY];
         const size_t n = strcspn(keys, " ");
         snprintf(key, sizeof key, "%.*s", (int)n, keys);
-        const gjson v = find_one(c, key);
-        if (v.p)
+        const gjson v = !whole_only || is_of_whole(key) ? gjson_get(place, key) : (gjson){ NULL, 0 };
+        *said |= v.p != NULL;
+        if (!is_null(v))
             return v;
         keys += n + (keys[n] == ' ');
     }
     return (gjson){ NULL, 0 };
 }
 
-int hf_config_defaults(hf_config *c, const char *defaults, kvant_diag *diag)
+gjson hf_find(const hf_config *c, const char *keys)
 {
-    if (defaults)
-        KVANT_TRY(gjson_parse(defaults, strlen(defaults), &c->defaults, diag));
-    c->rope = hf_find(c, "rope_parameters rope_scaling");
-    return KVANT_OK;
+    int said = 0;
+    gjson v = find_in(c->inner.p ? c->inner : c->root, keys, 0, &said);
+
+    if (!v.p && c->inner.p)
+        v = find_in(c->root, keys, 1, &said);
+    return v.p || said ? v : find_in(c->defaults, keys, 0, &said);
+}
+
+int hf_config_class(hf_config *c, const char *architecture, kvant_diag *diag)
+{
+    KVANT_TRY(hf_fields_classes(c, architecture, diag));
+    KVANT_TRY(gjson_parse(c->text_cls->fields, strlen(c->text_cls->fields), &c->defaults, diag));
+    c->rope = hf_find(c, "rope_scaling");
+    if (!c->rope.p || *c->rope.p != '{' || c->rope.n < 4)
+        c->rope = hf_find(c, "rope_parameters");
+    return hf_fields_check(c, diag);
 }
 
 int hf_to_number(gjson v, const char *what, double *out, kvant_diag *diag)
@@ -145,15 +158,24 @@ int hf_is_true(const hf_config *c, const char *key)
 /* Old files have rope_theta and the like beside rope_scaling, and "type" for "rope_type". */
 gjson hf_rope(const hf_config *c, const char *key)
 {
-    static const char beside[] = "rope_theta partial_rotary_factor original_max_position_embeddings";
+    static const char beside[] = "rope_theta partial_rotary_factor", original[] = "original_max_position_embeddings";
     const gjson full = gjson_get(c->rope, "full_attention");
-    gjson v = gjson_get(full.p ? full : c->rope, key);
+    gjson v = strcmp(key, original) == 0 ? hf_find(c, key) : (gjson){ NULL, 0 }; /* the one that counts before */
+
+    if (is_null(v))
+        v = gjson_get(full.p ? full : c->rope, key);
 
     if (is_null(v) && strcmp(key, "rope_type") == 0)
-        v = gjson_get(c->rope, "type");
+        v = gjson_get(full.p ? full : c->rope, "type");
     if (is_null(v) && strstr(beside, key))
         v = hf_find(c, key);
     return is_null(v) ? (gjson){ NULL, 0 } : v;
+}
+
+int hf_is_word(gjson v, const char *word)
+{
+    const size_t n = strlen(word);
+    return v.n == n + 2 && *v.p == '"' && memcmp(v.p + 1, word, n) == 0;
 }
 
 int hf_rope_number(const hf_config *c, const char *key, double *v, kvant_diag *diag)

@@ -1,8 +1,9 @@
 /* model/convert/hf_config.h: config.json of a model's folder, as the architectures ask it.
  *
- * A value is looked for in "text_config", then at the root, then in the defaults of the architecture (what Transformers
- * takes when the file does not say); null counts as absent.  `keys` are names with a space between: the first that is
- * there counts. */
+ * A value is looked for in "text_config" (a file without one: at the root), then, for what belongs to the whole model,
+ * at the root, then in the defaults of the configuration's class (what Transformers takes when the file does not say).
+ * null counts as absent, and no default stands for it.  `keys` are names with a space between: the first that is there
+ * counts. */
 #ifndef KVANT_MODEL_HF_CONFIG_H
 #define KVANT_MODEL_HF_CONFIG_H
 
@@ -10,15 +11,19 @@
 #include "base/error.h"
 #include "base/text/json.h"
 
+struct hf_class;
+
 typedef struct hf_config {
     char *text;
     gjson root, inner, defaults;
-    gjson rope; /* rope_parameters, or rope_scaling */
+    gjson rope; /* rope_scaling, or rope_parameters */
+    /* Of the root; of text_config, or of the root again. */
+    const struct hf_class *cls, *text_cls;
 } hf_config;
 
 int hf_config_open(const char *folder, hf_config *c, kvant_diag *diag);
-/* defaults: a JSON object, or NULL. */
-int hf_config_defaults(hf_config *c, const char *defaults, kvant_diag *diag);
+/* The class of the architecture, its defaults, and every field of the file read, known or named (hf_fields.h). */
+int hf_config_class(hf_config *c, const char *architecture, kvant_diag *diag);
 void hf_config_close(hf_config *c);
 
 gjson hf_find(const hf_config *c, const char *keys);
@@ -26,6 +31,8 @@ gjson hf_find(const hf_config *c, const char *keys);
 int hf_u32(const hf_config *c, const char *keys, int required, uint32_t *v, kvant_diag *diag);
 int hf_number(const hf_config *c, const char *keys, int required, double *v, kvant_diag *diag);
 int hf_is_true(const hf_config *c, const char *key);
+/* 1: v is the text `word`. */
+int hf_is_word(gjson v, const char *word);
 /* A value of the RoPE of full attention, where layers differ. */
 gjson hf_rope(const hf_config *c, const char *key);
 int hf_rope_number(const hf_config *c, const char *key, double *v, kvant_diag *diag); /* absent: *v untouched */

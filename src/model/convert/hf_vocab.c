@@ -98,7 +98,7 @@ static int add_listed(hf_vocab *v, kvant_diag *diag)
     const gjson list = gjson_get(v->json, "added_tokens");
     gjson it = { NULL, 0 };
 
-    for (; gjson_next(list, &it); v->real++)
+    while (gjson_next(list, &it))
         KVANT_TRY(add_token(v, gjson_get(it, "id"), gjson_get(it, "content"), is_true(gjson_get(it, "special")), diag));
     return KVANT_OK;
 }
@@ -123,7 +123,7 @@ static int add_vocabulary(hf_vocab *v, kvant_diag *diag)
 
     if (!map.p || *map.p != '{')
         return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.json: no object \"model\".\"vocab\"");
-    for (; gjson_member(map, &key, &it); v->real++) {
+    while (gjson_member(map, &key, &it)) {
         uint32_t id = 0;
         hf_vocab_token *t = NULL;
         KVANT_TRY(hf_to_u32(it, "tokenizer.json: an id of \"vocab\"", &id, diag));

@@ -27,7 +27,6 @@ typedef struct hf_vocab {
     size_t n_names, cap_names;
     hf_vocab_token *tokens;
     uint32_t n;      /* what config.json says (vocab_size); ids without a token are [PADid] */
-    uint32_t real;   /* entries of tokenizer.json's lists */
     const char *pre; /* asked for; NULL: found by what tokenizer.json does */
     int spm;
     /* Unigram models: spaces before and in a text, and the map of its characters, among the names. */
@@ -54,6 +53,8 @@ int hf_vocab_read_characters(hf_vocab *v, kvant_diag *diag);
 /* tokenizer.model of n bytes; v.names has room for as many. */
 int hf_vocab_read_spm(hf_vocab *v, const uint8_t *p, size_t n, kvant_diag *diag);
 int hf_vocab_looks_special(const char *s, size_t n);
+/* tokenizer.chat_template, and .NAME of the others (hf_vocab_template.c). */
+int hf_vocab_put_template(const hf_vocab *v, gguf_keys *k, kvant_diag *diag);
 /* The name of the pre-tokenizer that cuts a text as tokenizer.json does. */
 int hf_vocab_find_pre(gjson json, const char **name, kvant_diag *diag);
 

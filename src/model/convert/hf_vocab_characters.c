@@ -72,7 +72,6 @@ static int add_behind(hf_vocab *v, gjson token, kvant_diag *diag)
     hf_vocab_token *t = NULL;
     uint32_t id = 0;
 
-    v->real++;
     KVANT_TRY(hf_to_u32(gjson_get(token, "id"), "tokenizer: \"id\" of an added token", &id, diag));
     KVANT_TRY(hf_vocab_slot(v, id, &t, diag));
     if (t->s)

@@ -1,14 +1,15 @@
-/* hf_vocab_special.c: the special tokens, what a tokenizer adds to a text, the merges and the chat template.  Owns the
- * rules by which tokenizer.json's post-processor, tokenizer_config.json and config.json say so. */
-#include <ctype.h>
+/* hf_vocab_special.c: the special tokens, what a tokenizer adds to a text, and the merges.  Owns the rules by which
+ * tokenizer.json's post-processor, tokenizer_config.json, config.json and generation_config.json say so. */
 #include <stdio.h>
 #include <string.h>
-#include "base/file/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "model/convert/hf_config.h"
 #include "model/convert/hf_vocab.h"
 #include "model/gguf/gguf.h"
+#include "model/text/tokenizer_vocab.h"
 
+enum { MAX_ENDS = 256 }; /* arbitrary, above any model */
 enum { BOS, EOS, UNK, SEP, PAD, CLS, MASK, EOT, EOM, KINDS };
 
 /* In the order in which they are looked for; cls has no key in GGUF. */
@@ -210,17 +211,67 @@ static void read_ids(special *s, gjson root)
     }
 }
 
-/* What the architecture has a kind be: pairs of its name and a token of the list. */
+/* What the architecture has a kind be: pairs of its name and a token of the list; '!' before the name: whatever the
+ * files say. */
 static void read_names(special *s, const char *const *names)
 {
     char text[64];
 
     for (; names && names[0]; names += 2)
         for (int i = 0; i < KINDS; i++) {
+            const int always = names[0][0] == '!';
+            if (strcmp(kinds[i].name, names[0] + always) != 0)
+                continue;
             snprintf(text, sizeof text, "\"%s\"", names[1]);
-            if (strcmp(kinds[i].name, names[0]) == 0)
-                set_id(s, i, listed_id(s->v, (gjson){ text, strlen(text) }));
+            const int64_t id = listed_id(s->v, (gjson){ text, strlen(text) });
+            if (always && id >= 0 && s->id[i] >= 0)
+                s->id[i] = id;
+            set_id(s, i, id);
         }
+}
+
+/* ---- the ends of an answer ---- */
+
+static int is_an_end(const special *s, uint32_t id)
+{
+    const hf_vocab_token *t = &s->v->tokens[id];
+
+    return s->id[EOS] == id || s->id[EOT] == id || s->id[EOM] == id || (t->s && vocab_is_known_end(t->s, t->n));
+}
+
+/* eos_token_id of generation_config.json (else config.json) may be a list.  Where neither a key of a single token nor
+ * its text says that one of them ends an answer, all are in an array. */
+static int put_ends(const special *s, gjson root, gguf_keys *k, kvant_diag *diag)
+{
+    gjson g, it = { NULL, 0 };
+    uint32_t ids[MAX_ENDS], n = 0, more = 0;
+    char *text = NULL;
+
+    KVANT_TRY(hf_read(s->v->folder, "generation_config.json", &text, &g, diag));
+    gjson list = gjson_get(g, "eos_token_id");
+    list = list.p && *list.p != 'n' ? list : gjson_get(root, "eos_token_id");
+    list = list.p ? list : gjson_at(root, "text_config.eos_token_id");
+    int rc = KVANT_OK;
+    while (rc == KVANT_OK && gjson_next(list, &it)) {
+        if (n == MAX_ENDS)
+            rc = kvant_fail(diag, KVANT_EFORMAT, "eos_token_id: a list of more than %d ids", MAX_ENDS);
+        else
+            rc = hf_to_u32(it, "an id of the list eos_token_id", &ids[n], diag);
+        if (rc == KVANT_OK && ids[n] >= s->v->n) {
+            log_msg(LOG_WARN, "convert: eos_token_id has %u, and vocab_size is %u: left out", ids[n], s->v->n);
+            continue;
+        }
+        more += rc == KVANT_OK && !is_an_end(s, ids[n]);
+        n += rc == KVANT_OK;
+    }
+    kvant_free(text);
+    if (rc == KVANT_OK && n > 0 && s->id[EOS] < 0)
+        gguf_keys_u32(k, kinds[EOS].key, ids[0]);
+    if (rc == KVANT_OK && more > 0) {
+        gguf_keys_array(k, "tokenizer.ggml.eos_token_ids", GGUF_I32, n);
+        gguf_keys_put(k, ids, n * sizeof *ids);
+    }
+    return rc;
 }
 
 /* ---- merges ---- */
@@ -280,73 +331,6 @@ static int put_merges(const hf_vocab *v, gguf_keys *k, kvant_diag *diag)
     return rc;
 }
 
-/* ---- the chat template ---- */
-
-static int put_template(gguf_keys *k, const char *key, gjson v, kvant_diag *diag)
-{
-    char *text = kvant_alloc(v.n);
-
-    if (!text)
-        return kvant_fail(diag, KVANT_ENOMEM, "chat template: no memory for %zu bytes", v.n);
-    gguf_keys_str(k, key, text, gjson_unescape(v, text));
-    kvant_free(text);
-    return KVANT_OK;
-}
-
-/* [{"name": "default", "template": ...}, ...]: the default one, and the others by their names. */
-static int put_templates(gguf_keys *k, gjson list, kvant_diag *diag)
-{
-    gjson it = { NULL, 0 }, chosen = { NULL, 0 };
-
-    while (gjson_next(list, &it)) {
-        const gjson text = gjson_get(it, "template");
-        char name[64] = "", key[128];
-        gjson_text(gjson_get(it, "name"), name, sizeof name);
-        for (char *c = name; *c; c++)
-            *c = isalnum((unsigned char)*c) ? *c : '_';
-        if (!is_text(text) || !*name)
-            continue;
-        snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
-        if (strcmp(name, "default") == 0)
-            chosen = text;
-        else
-            KVANT_TRY(put_template(k, key, text, diag));
-    }
-    return chosen.p ? put_template(k, "tokenizer.chat_template", chosen, diag) : KVANT_OK;
-}
-
-/* The file chat_template.jinja, when tokenizer_config.json has none. */
-static int put_file_template(const hf_vocab *v, gguf_keys *k, kvant_diag *diag)
-{
-    char path[4096];
-    char *text = NULL;
-    size_t n;
-    kvant_diag none = { "" };
-
-    snprintf(path, sizeof path, "%s/chat_template.jinja", v->folder);
-    const int rc = file_read(path, 16 << 20, &text, &n, &none);
-    if (rc == KVANT_ENOENT)
-        return KVANT_OK;
-    if (rc < 0)
-        return kvant_fail(diag, rc, "%.220s", none.text);
-    gguf_keys_str(k, "tokenizer.chat_template", text, n);
-    kvant_free(text);
-    return KVANT_OK;
-}
-
-static int put_chat_template(const hf_vocab *v, gguf_keys *k, kvant_diag *diag)
-{
-    const gjson t = gjson_get(v->config, "chat_template");
-
-    if (!v->config.p)
-        return KVANT_OK;
-    if (is_text(t))
-        return put_template(k, "tokenizer.chat_template", t, diag);
-    if (t.p && *t.p == '[')
-        return put_templates(k, t, diag);
-    return put_file_template(v, k, diag);
-}
-
 int hf_vocab_put_special(const hf_vocab *v, gjson root, const char *const *names, gguf_keys *k, kvant_diag *diag)
 {
     special s = { .v = v };
@@ -371,5 +355,6 @@ int hf_vocab_put_special(const hf_vocab *v, gjson root, const char *const *names
     for (int i = 0; i < s.n_adds; i++)
         if (kinds[s.add_order[i]].add)
             gguf_keys_bool(k, kinds[s.add_order[i]].add, s.add[s.add_order[i]]);
-    return put_chat_template(v, k, diag);
+    KVANT_TRY(put_ends(&s, root, k, diag));
+    return hf_vocab_put_template(v, k, diag);
 }

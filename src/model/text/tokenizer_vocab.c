@@ -58,6 +58,14 @@ static const struct {
     { "[/SYSTEM_PROMPT]", 0 },
 };
 
+int vocab_is_known_end(const char *s, size_t n)
+{
+    for (size_t i = 0; i < sizeof known_control / sizeof *known_control; i++)
+        if (known_control[i].eog && strlen(known_control[i].text) == n && memcmp(known_control[i].text, s, n) == 0)
+            return 1;
+    return 0;
+}
+
 const char *vocab_show(const char *s, size_t n, char *buf, size_t cap)
 {
     size_t i = 0;

@@ -47,6 +47,8 @@ int32_t vocab_find(const vocab *v, const char *text, size_t len); /* -1: none */
 int vocab_alphabet(uint8_t byte, char *out);
 /* Bytes that token id stands for -> buf[cap], as tokenizer_bytes; returns their number. */
 int vocab_bytes(const vocab *v, int32_t id, int special, char *buf, int cap);
+/* 1: a token of this text ends an answer whatever the file says. */
+int vocab_is_known_end(const char *s, size_t n);
 /* A text from a file, made safe to print. */
 const char *vocab_show(const char *s, size_t n, char *buf, size_t cap);
 

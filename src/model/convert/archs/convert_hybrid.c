@@ -60,12 +60,6 @@ static int read_gdn(const hf_config *c, gdn_sizes *s, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int is_word(gjson v, const char *word)
-{
-    const size_t n = strlen(word);
-    return v.n == n + 2 && memcmp(v.p + 1, word, n) == 0;
-}
-
 /* A flag for each layer: whether it is recurrent. */
 static int put_recurrent(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
@@ -84,7 +78,10 @@ static int put_recurrent(const hf_config *c, gguf_keys *k, kvant_diag *diag)
     gguf_keys_array(k, ".attention.recurrent_layers", GGUF_BOOL, n);
     it = (gjson){ NULL, 0 };
     while (gjson_next(types, &it)) {
-        const uint8_t yes = (uint8_t)is_word(it, "linear_attention");
+        const uint8_t yes = (uint8_t)hf_is_word(it, "linear_attention");
+        if (!yes && !hf_is_word(it, "full_attention"))
+            return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: layer_types has %.*s, linear_attention or "
+                              "full_attention wanted", hf_shown(it), it.p);
         gguf_keys_put(k, &yes, 1);
     }
     return KVANT_OK;
@@ -106,7 +103,7 @@ int convert_put_qwen3next(const hf_config *c, gguf_keys *k, kvant_diag *diag)
     KVANT_TRY(put_recurrent(c, k, diag));
     KVANT_TRY(hf_u32(c, "full_attention_interval", 0, &every, diag));
     gguf_keys_u32(k, ".full_attention_interval", every);
-    return convert_put_rotated(c, 0.25, k, diag);
+    return convert_put_rotated(c, k, diag);
 }
 
 int convert_put_qwen35(const hf_config *c, gguf_keys *k, kvant_diag *diag)

@@ -49,7 +49,7 @@ int convert_put_dots1(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 
 int convert_put_glm4moe(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
-    KVANT_TRY(convert_put_rotated(c, 0.5, k, diag));
+    KVANT_TRY(convert_put_rotated(c, k, diag));
     KVANT_TRY(convert_put_u32(c, "moe_intermediate_size", ".expert_feed_forward_length", k, diag));
     KVANT_TRY(convert_put_u32(c, "n_shared_experts", ".expert_shared_count", k, diag));
     KVANT_TRY(convert_put_u32(c, "first_k_dense_replace", ".leading_dense_block_count", k, diag));
@@ -61,7 +61,8 @@ int convert_put_glm4moe(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 
 int convert_put_ernie_moe(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
-    uint32_t shared = 0, width = 0, heads = 0;
+    uint32_t shared = 0, width = 0, layers = 0;
+    double end = -1.0;
 
     KVANT_TRY(convert_put_u32(c, "moe_num_experts", ".expert_count", k, diag));
     KVANT_TRY(convert_put_u32(c, "moe_k", ".expert_used_count", k, diag));
@@ -71,7 +72,11 @@ int convert_put_ernie_moe(const hf_config *c, gguf_keys *k, kvant_diag *diag)
     KVANT_TRY(convert_put_u32(c, "moe_num_shared_experts", ".expert_shared_count", k, diag));
     KVANT_TRY(hf_u32(c, "moe_num_shared_experts", 0, &shared, diag));
     KVANT_TRY(hf_u32(c, "moe_intermediate_size", shared > 0, &width, diag));
-    KVANT_TRY(hf_u32(c, "num_key_value_heads", 0, &heads, diag));
+    KVANT_TRY(hf_u32(c, "num_hidden_layers", 1, &layers, diag));
+    KVANT_TRY(hf_number(c, "moe_layer_end_index", 0, &end, diag));
+    if (end != -1.0 && end != layers - 1.0)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: moe_layer_end_index is %g, -1 or %g wanted", end,
+                          layers - 1.0);
     if (shared > 0 && width > (1u << 24) / shared)
         return kvant_fail(diag, KVANT_EFORMAT, "config.json: %u shared experts of width %u, at most %d wanted", shared,
                           width, 1 << 24);
@@ -84,13 +89,13 @@ int convert_put_minimax(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
     KVANT_TRY(convert_put_u32(c, "intermediate_size", ".expert_feed_forward_length", k, diag));
     if (!hf_find(c, "rotary_dim").p)
-        return convert_put_rotated(c, 1.0, k, diag);
+        return convert_put_rotated(c, k, diag);
     return convert_put_u32(c, "rotary_dim", ".rope.dimension_count", k, diag);
 }
 
 int convert_put_gpt_oss(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
-    KVANT_TRY(convert_put_u32(c, "sliding_window", ".attention.sliding_window", k, diag));
+    KVANT_TRY(convert_put_window(c, k, diag));
     return convert_put_u32(c, "intermediate_size", ".expert_feed_forward_length", k, diag);
 }
 

@@ -127,13 +127,16 @@ static int put_pattern(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 
 static int refuse_variants(const hf_config *c, kvant_diag *diag)
 {
-    const gjson two = hf_find(c, "use_bidirectional_attention");
+    uint32_t own = 0, vocab = 0, rows = 0;
 
-    if (hf_find(c, "attn_logit_softcapping").p)
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: attn_logit_softcapping in gemma4, none wanted");
-    if (two.n == 5 && memcmp(two.p, "\"all\"", 5) == 0)
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: use_bidirectional_attention is \"all\", none or \"vision\" "
-                          "wanted");
+    if (hf_find(c, "num_experts").p && !hf_is_true(c, "enable_moe_block"))
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: num_experts without enable_moe_block, both or none wanted");
+    KVANT_TRY(hf_u32(c, "hidden_size_per_layer_input", 0, &own, diag));
+    KVANT_TRY(hf_u32(c, "vocab_size", 1, &vocab, diag));
+    KVANT_TRY(hf_u32(c, "vocab_size_per_layer_input", 0, &rows, diag));
+    if (own > 0 && rows != vocab)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: vocab_size_per_layer_input is %u, vocab_size %u, equal ones "
+                          "wanted", rows, vocab);
     return KVANT_OK;
 }
 

@@ -1,0 +1,230 @@
+/* check_convert_fields.c: every field of config.json is read, known to change nothing, or named.  The inventory of
+ * Transformers' classes has a decision for each field; what one says of a field holds: READ is read by code, ONLY
+ * refuses other values, an unknown field is named in a warning. */
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/file/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/convert/convert_arch.h"
+#include "model/convert/fields/hf_fields.h"
+#include "support/check.h"
+
+static char folder[256], warned[4096];
+static kvant_diag diag;
+
+static void keep_warning(void *user, int level, const char *text)
+{
+    (void)user;
+    if (level == LOG_WARN)
+        snprintf(warned + strlen(warned), sizeof warned - strlen(warned), "%s\n", text);
+}
+
+/* ---- the tables ---- */
+
+static void check_inventory(void)
+{
+    char names[2048];
+    int n = 0;
+
+    for (; hf_class_at(n); n++)
+        CHECK(hf_class_undecided(hf_class_at(n), names, sizeof names) == 0,
+              "%s: no decision in hf_decisions.def for: %s", hf_class_at(n)->name, names);
+    CHECK(n > 40, "%d classes", n);
+    const hf_class planted = { .name = "LlamaConfig", .fields = "{\"vocab_size\": 1, \"attention_twist\": 0.5}",
+                               .more = "[\"head_dim\", \"helix\"]", .renamed = "{}" };
+    CHECK(hf_class_undecided(&planted, names, sizeof names) == 2 && strcmp(names, "attention_twist helix") == 0,
+          "planted: \"%s\"", names);
+    for (int i = 0; convert_arch_at(i); i++)
+        for (int j = 0; j < 4 && convert_arch_at(i)->hf[j]; j++) {
+            hf_config c = { 0 };
+            CHECK(hf_fields_classes(&c, convert_arch_at(i)->hf[j], &diag) == KVANT_OK,
+                  "%s: run tools/gen_hf_fields.py: %s", convert_arch_at(i)->hf[j], diag.text);
+        }
+}
+
+/* The text of all of convert's code, one after another. */
+static char *sources(void)
+{
+    static const char *const dirs[] = { "src/model/convert", "src/model/convert/fields", "src/model/convert/archs" };
+    char path[512], *all = calloc(1, 1 << 20), *data = NULL;
+    size_t n = 0, at = 0;
+
+    for (int i = 0; i < 3; i++) {
+        DIR *d = opendir(dirs[i]);
+        for (struct dirent *e; d && (e = readdir(d));) {
+            snprintf(path, sizeof path, "%s/%s", dirs[i], e->d_name);
+            if (strstr(e->d_name, ".c") && file_read(path, 1 << 20, &data, &n, &diag) == KVANT_OK && at + n < 1 << 20) {
+                memcpy(all + at, data, n);
+                at += n;
+                kvant_free(data);
+            }
+        }
+        if (d)
+            closedir(d);
+    }
+    return all;
+}
+
+static int is_part(char c)
+{
+    return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/* 1: the word stands in a text of the code, as a name that is looked for. */
+static int is_read(const char *code, const char *word)
+{
+    const size_t n = strlen(word);
+
+    for (const char *at = code; (at = strstr(at, word)); at += n)
+        if (at > code && (at[-1] == '"' || at[-1] == ' ' || at[-1] == '.') && !is_part(at[n]) && at[n] != ':')
+            return 1;
+    return 0;
+}
+
+static void check_readers(void)
+{
+    char word[64], *code = sources();
+    int n = 0, named;
+
+    for (int i = 0; hf_class_at(i); i++) {
+        gjson all = { NULL, 0 }, key = { NULL, 0 }, it = { NULL, 0 };
+        CHECK(gjson_parse(hf_class_at(i)->fields, strlen(hf_class_at(i)->fields), &all, &diag) == KVANT_OK, "%s",
+              diag.text);
+        while (gjson_member(all, &key, &it)) {
+            gjson_text(key, word, sizeof word);
+            const hf_decision *d = hf_decision_of(hf_class_at(i)->name, word, &named);
+            if (!d || d->kind != HF_READ)
+                continue;
+            const size_t tail = strlen(word) > 9 ? strlen(word) - 9 : 0; /* bos_token_id is put together from "bos" */
+            CHECK(strcmp(word + tail, "_token_id") == 0 || is_read(code, word),
+                  "%s.%s: READ in hf_decisions.def, and no code of convert reads it", hf_class_at(i)->name, word);
+            n++;
+        }
+    }
+    CHECK(n > 500, "%d fields are read", n);
+    CHECK(!is_read(code, "attention_twist"), "a name that no code has");
+    free(code);
+}
+
+/* ---- files ---- */
+
+static int open_config(const char *architecture, const char *json)
+{
+    char path[300];
+    hf_config c;
+
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return KVANT_EIO;
+    fputs(json, f);
+    fclose(f);
+    warned[0] = diag.text[0] = 0;
+    int rc = hf_config_open(folder, &c, &diag);
+    rc = rc == KVANT_OK ? hf_config_class(&c, architecture, &diag) : rc;
+    hf_config_close(&c);
+    return rc;
+}
+
+static void refused(const char *architecture, const char *json, const char *says)
+{
+    const int rc = open_config(architecture, json);
+
+    CHECK(rc == KVANT_EUNSUPPORTED && strstr(diag.text, says), "%s %s: %s \"%s\", wanted \"%s\"", architecture, json,
+          kvant_error_name(rc), diag.text, says);
+}
+
+/* says NULL: no warning. */
+static void taken(const char *architecture, const char *json, const char *says)
+{
+    const int rc = open_config(architecture, json);
+
+    CHECK(rc == KVANT_OK && (says ? strstr(warned, says) != NULL : !*warned),
+          "%s %s: %s \"%s\", warnings \"%s\", wanted \"%s\"", architecture, json, kvant_error_name(rc), diag.text,
+          warned, says ? says : "none");
+}
+
+static void check_refused(void)
+{
+    refused("LlamaForCausalLM", "{\"hidden_act\": \"relu\"}", "config.json: hidden_act is \"relu\"");
+    refused("LlamaForCausalLM", "{\"hidden_act\": \"gelu_pytorch_tanh\"}", "one of silu swish wanted (LlamaConfig)");
+    refused("Qwen2ForCausalLM", "{\"hidden_act\": \"gelu\"}", "hidden_act is \"gelu\"");
+    refused("Gemma2ForCausalLM", "{\"hidden_activation\": \"gelu\"}", "hidden_activation is \"gelu\"");
+    refused("Gemma3ForCausalLM", "{\"use_bidirectional_attention\": true}", "use_bidirectional_attention is true");
+    refused("GptOssForCausalLM", "{\"swiglu_limit\": 8.0}", "swiglu_limit is 8.0, 7.0 wanted");
+    refused("DeepseekV3ForCausalLM", "{\"rope_interleave\": false}", "rope_interleave is false");
+    refused("DeepseekV3ForCausalLM", "{\"scoring_func\": \"softmax\"}", "scoring_func is \"softmax\"");
+    refused("DeepseekV2ForCausalLM", "{\"topk_method\": \"noaux_tc\"}", "topk_method is \"noaux_tc\"");
+    refused("Qwen3MoeForCausalLM", "{\"decoder_sparse_step\": 2}", "decoder_sparse_step is 2");
+    refused("Qwen2MoeForCausalLM", "{\"mlp_only_layers\": [0]}", "mlp_only_layers is [0]");
+    refused("Ernie4_5_MoeForCausalLM", "{\"moe_layer_interval\": 2}", "moe_layer_interval is 2");
+    refused("Lfm2ForCausalLM", "{\"conv_bias\": true}", "conv_bias is true");
+    refused("Qwen3_5ForConditionalGeneration", "{\"text_config\": {\"hidden_act\": \"relu\"}}", "text_config: hidden_act");
+    refused("Mistral3ForConditionalGeneration", "{\"text_config\": {\"model_type\": \"mamba\"}}", "\"mamba\"");
+    refused("LlamaForCausalLM", "{\"model_type\": \"mistral\"}", "model_type is \"mistral\", \"llama\" wanted");
+    refused("LlamaForCausalLM", "{\"is_encoder_decoder\": true}", "is_encoder_decoder is true");
+    refused("LlamaForCausalLM", "{\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}}", "fmt is \"e5m2\"");
+}
+
+static void check_taken(void)
+{
+    taken("LlamaForCausalLM", "{\"hidden_act\": \"silu\", \"attention_dropout\": 0.5, \"use_cache\": false}", NULL);
+    taken("LlamaForCausalLM", "{\"_name_or_path\": \"x\", \"torch_dtype\": \"float32\", \"auto_map\": {}}", NULL);
+    taken("MixtralForCausalLM", "{\"num_experts\": 4, \"rope_theta\": 1e6}", NULL);
+    taken("LlamaForCausalLM", "{\"attention_twist\": 0.5}", "attention_twist (0.5) is not read: LlamaConfig has no such field");
+    taken("LlamaForCausalLM", "{\"attention_twist\": null, \"helix\": false, \"n\": 0, \"l\": []}", NULL);
+    taken("LlamaForCausalLM", "{\"sliding_window\": 64}", "sliding_window (64) is not read");
+    taken("Qwen3ForCausalLM", "{\"attn_logit_softcapping\": 30.0}", "attn_logit_softcapping (30.0) is not read");
+    taken("LlamaForCausalLM", "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"helix\": 3}}",
+          "rope_parameters: helix (3) is not read");
+    taken("Gemma3ForConditionalGeneration", "{\"text_config\": {\"twist\": \"x\"}, \"vision_config\": {\"any\": 1}}",
+          "text_config: twist (\"x\")");
+    taken("Gemma2ForCausalLM", "{\"hidden_act\": \"gelu_pytorch_tanh\", \"cache_implementation\": \"hybrid\"}", NULL);
+    taken("DeepseekV3ForCausalLM", "{\"model_type\": \"kimi_k2\"}", "model_type is \"kimi_k2\", which is read as");
+    taken("GptOssForCausalLM", "{\"swiglu_limit\": 7, \"swiglu_alpha\": 1.7020}", NULL);
+}
+
+/* null is no default: DeepSeek's q_lora_rank; a default: Mixtral's base of RoPE; names in order of the places. */
+static void check_values(void)
+{
+    char path[300];
+    hf_config c;
+    uint32_t n = 0;
+    double theta = 0.0;
+
+    CHECK(open_config("DeepseekV3ForCausalLM", "{\"q_lora_rank\": null, \"num_local_experts\": 6}") == KVANT_OK, "%s", diag.text);
+    CHECK(hf_config_open(folder, &c, &diag) == KVANT_OK &&
+              hf_config_class(&c, "DeepseekV3ForCausalLM", &diag) == KVANT_OK,
+          "%s", diag.text);
+    CHECK(!hf_find(&c, "q_lora_rank").p, "null takes no default");
+    CHECK(hf_u32(&c, "kv_lora_rank", 1, &n, &diag) == KVANT_OK && n == 512, "the class's default: %u", n);
+    CHECK(hf_u32(&c, "n_routed_experts num_local_experts", 1, &n, &diag) == KVANT_OK && n == 6,
+          "the file's name before the default of another: %u", n);
+    hf_config_close(&c);
+    CHECK(open_config("MixtralForCausalLM", "{}") == KVANT_OK, "%s", diag.text);
+    CHECK(hf_config_open(folder, &c, &diag) == KVANT_OK && hf_config_class(&c, "MixtralForCausalLM", &diag) == KVANT_OK,
+          "%s", diag.text);
+    CHECK(hf_rope_number(&c, "rope_theta", &theta, &diag) == KVANT_OK && theta == 1e6, "rope_theta %g", theta);
+    hf_config_close(&c);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    unlink(path);
+}
+
+int main(void)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    snprintf(folder, sizeof folder, "%.200s/kvant-fields-XXXXXX", tmp ? tmp : "/tmp");
+    if (!mkdtemp(folder))
+        return 1;
+    log_set_sink(keep_warning, NULL, LOG_WARN);
+    check_inventory();
+    check_readers();
+    check_refused();
+    check_taken();
+    check_values();
+    rmdir(folder);
+    return check_end("check_convert_fields");
+}
