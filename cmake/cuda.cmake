@@ -26,7 +26,8 @@ if(KVANT_NVCC AND NOT KVANT_CUDA STREQUAL "OFF" AND NOT KVANT_SANITIZE AND NOT K
     # -fmad=false: the references' roundings; sums that may fuse call fmaf.  The suppressed remarks are about the
     # references of the encoders, which encode_math.cuh reads as device code.
     set(KVANT_CUDA_FLAGS -std=c++20 -O3 -fmad=false -diag-suppress 20037,20014,20091,20039
-        -Xcompiler -fPIC,-fvisibility=hidden,-Wall -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include -I${KVANT_GENERATED})
+        -Xcompiler -fPIC,-fvisibility=hidden,-Wall -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include -I${KVANT_GENERATED}
+        -I${KVANT_GENERATED}/include)
     if(KVANT_CUDA_CHECK)            # a third to a sixth of the time; from CUDA 12.9 on
         execute_process(COMMAND ${KVANT_NVCC} --help OUTPUT_VARIABLE KVANT_NVCC_HELP)
         if(KVANT_NVCC_HELP MATCHES "--Ofast-compile")

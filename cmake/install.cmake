@@ -21,7 +21,7 @@ if(TARGET kvant)
     install(FILES ${KVANT_DOC_DIR}/_kvant DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
     install(FILES ${KVANT_DOC_DIR}/kvant.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
-install(DIRECTORY include/kvant DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def")
+install(DIRECTORY include/kvant ${KVANT_GENERATED}/include/kvant DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def")
 
 foreach(library kvant_formats kvant)
     string(REPLACE _ - file ${library})

@@ -181,7 +181,7 @@ def check_cuda(tree, folder):
     source = os.path.join(tree, "made5_device.cu")
     with open(source, "w", encoding="utf-8") as f:
         f.write(CUDA)
-    code, text = run(nvcc, "-std=c++20", "-arch=sm_80", "-ptx", f"-I{folder}/generated", f"-I{tree}/src", f"-I{tree}/include", source, "-o", source + ".ptx")
+    code, text = run(nvcc, "-std=c++20", "-arch=sm_80", "-ptx", f"-I{folder}/generated", f"-I{folder}/generated/include", f"-I{tree}/src", f"-I{tree}/include", source, "-o", source + ".ptx")
     checks.ok(code == 0, f"nvcc: {text[-600:]}")
 
 

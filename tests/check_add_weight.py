@@ -157,12 +157,12 @@ def verify(program, device):
     checks.ok(rc == 0 and count and int(count[1]) >= 10, f"kvant verify --device {device}: status {rc}, {last}")
 
 
-def cuda(copy):
+def cuda(copy, build):
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     if not os.path.exists(nvcc):
         print("SKIP check_add_weight: no nvcc")
         return
-    rc, text = run([nvcc, "-std=c++20", "-ptx", "-O0", "-fmad=false", "-arch=sm_90a", "-w", f"-I{copy.to}/src", f"-I{copy.out}", f"-I{ROOT}/src",
+    rc, text = run([nvcc, "-std=c++20", "-ptx", "-O0", "-fmad=false", "-arch=sm_90a", "-w", f"-I{copy.to}/src", f"-I{copy.out}", f"-I{ROOT}/src", f"-I{build}/generated/include",
                     f"-I{ROOT}/include", os.path.join(ROOT, "src", "devices", "cuda", "matmul", "matmul.cu"), "-o", f"{copy.out}/matmul.ptx"])
     checks.ok(rc == 0, f"nvcc: {text[-800:]}")
 
@@ -176,7 +176,7 @@ def main():
             verify(program, "cpu")
             if "vulkan:0" in run([program, "--list-devices"])[1]:
                 verify(program, "vulkan:0")
-            cuda(copy)
+            cuda(copy, build)
     return checks.end()
 
 

@@ -11,7 +11,7 @@
 #include "devices/device.h"
 #include "kvant/engine.h"
 #include "support/check.h"
-#include "verify/vcase.h"
+#include "verify/verify.h"
 
 static kvant_diag diag;
 
@@ -136,23 +136,6 @@ static void check_model(const char *device, const char *arch)
     free(e.logits);
 }
 
-/* ---- where the harness puts its image ---- */
-
-/* An int of the arguments with anything behind it must not look like an address of the image. */
-static void check_place(void)
-{
-    const uint64_t wrap = (uint64_t)1 << 32, base = 0x7f63 * wrap, step = 16 << 20;
-
-    for (uint64_t block = base - wrap / 2; block < base + wrap / 2; block += step) {
-        const uint64_t from = vcase_place(block), to = from + VCASE_IMAGE, low = from & (wrap - 1);
-
-        CHECK(from >= block && to <= block + VCASE_IMAGE + 3 * (uint64_t)VCASE_SMALL && from % 64 == block % 64,
-              "block 0x%llx: image at 0x%llx", (unsigned long long)block, (unsigned long long)from);
-        CHECK(low >= VCASE_SMALL && low + VCASE_IMAGE <= wrap - VCASE_SMALL, "block 0x%llx: image at 0x%llx",
-              (unsigned long long)block, (unsigned long long)from);
-    }
-}
-
 /* ---- main ---- */
 
 /* A device that is not here: the code for it and one line, and the same again with an index. */
@@ -188,7 +171,6 @@ int main(int argc, char **argv)
 {
     const int quick = argc > 2 && strcmp(argv[2], "quick") == 0;
 
-    check_place();
     for (int i = 0; i < kvant_devices_count(); i++) {
         const char *name = kvant_devices_at(i)->name;
         const int own_test = strcmp(name, "vulkan") == 0 || strcmp(name, "opencl") == 0;

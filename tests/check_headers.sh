@@ -2,6 +2,7 @@
 # check_headers: every public header compiles alone, twice over, as C11 and as C++, without any other include and without
 # warnings; and a header that did not would be noticed (a broken one is tried first).
 set -u
+build=${1:-build/release}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0
@@ -20,9 +21,9 @@ result() {      # ok text
 compile() {     # language header; included twice: the guard is tested as well
     printf '#include "%s"\n#include "%s"\nint main(void) { return 0; }\n' "$2" "$2" >"$work/one.$1"
     if [ "$1" = c ]; then
-        ${CC:-cc} -std=c11 -Wall -Wextra -Wpedantic -Werror -Wstrict-prototypes -Iinclude -I"$work" -fsyntax-only "$work/one.c"
+        ${CC:-cc} -std=c11 -Wall -Wextra -Wpedantic -Werror -Wstrict-prototypes -Iinclude -I"$build/generated/include" -I"$work" -fsyntax-only "$work/one.c"
     else
-        ${CXX:-c++} -std=c++17 -Wall -Wextra -Werror -Iinclude -I"$work" -fsyntax-only "$work/one.cc"
+        ${CXX:-c++} -std=c++17 -Wall -Wextra -Werror -Iinclude -I"$build/generated/include" -I"$work" -fsyntax-only "$work/one.cc"
     fi >"$work/log" 2>&1
 }
 

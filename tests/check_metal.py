@@ -116,7 +116,7 @@ def planted():
 
 def host():
     code, text = program("clang", "-x", "objective-c", "-std=gnu11", "-fobjc-arc", "-fobjc-runtime=macosx-13", "-fsyntax-only", "-Wall", "-Wextra",
-                         "-Werror", "-Itests/metal/apple", "-Isrc", "-Iinclude", f"-I{BUILD}/generated", "src/devices/metal/metal_device.m")
+                         "-Werror", "-Itests/metal/apple", "-Isrc", "-Iinclude", f"-I{BUILD}/generated", f"-I{BUILD}/generated/include", "src/devices/metal/metal_device.m")
     check(code == 0, f"metal_device.m: {text[:600]}")
 
 

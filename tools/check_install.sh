@@ -31,7 +31,7 @@ exports_every_public_function() {       # library header...
     nm -D --defined-only "$1" | awk '{ print $3 }' | sort >"$work/exported"
     shift
     for header in "$@"; do      # without what it includes: that may be the other library's
-        sed '/^# *include "kvant\/.*\.h"/d' "include/kvant/$header" | ${CC:-cc} -E -P -Iinclude -xc - 2>/dev/null |
+        sed '/^# *include "kvant\/.*\.h"/d' "include/kvant/$header" | ${CC:-cc} -E -P -Iinclude -I"$build/generated/include" -xc - 2>/dev/null |
             tr '\n' ' ' | tr ';' '\n' | grep -v typedef | sed -n 's/.*[ *]\(kvant_[a-z0-9_]*\)(.*)[ ]*$/\1/p'
     done | sort -u >"$work/declared"
     missing=$(comm -23 "$work/declared" "$work/exported")

@@ -1,7 +1,6 @@
-/* op_registry.c: which ops exist (ops.def), and which kernels implement each: the reference (references.def) and the
- * ladder of faster versions (devices/cpu/variants.def).  Constant tables only; the choice is made from
- * kvant_cpu_features() at every call, so that tests can lower the CPU mask at any time.  Adding an op or a variant is
- * one line in a list. */
+/* op_registry.c: which ops exist (kvant/ops.def, made of the cards), and which kernels implement each: the reference,
+ * kvant_<op>_ref, and the ladder of faster versions (devices/cpu/variants.def).  Constant tables only; the choice is
+ * made from kvant_cpu_features() at every call, so that tests can lower the CPU mask at any time. */
 #include "kvant/ops.h"
 
 #include "base/cpu.h"
@@ -12,15 +11,15 @@ static const kvant_op_info infos[] = {
 };
 #undef KVANT_OP
 
-#define KVANT_OP_REFERENCE(ID, symbol) extern const kvant_cpu_kernel symbol;
-#include "ops/references.def"
-#undef KVANT_OP_REFERENCE
+#define KVANT_OP(ID, name, args, tol, fused, text) extern const kvant_cpu_kernel kvant_##name##_ref;
+#include "kvant/ops.def"
+#undef KVANT_OP
 
-#define KVANT_OP_REFERENCE(ID, symbol) [KVANT_OP_##ID] = &symbol,
+#define KVANT_OP(ID, name, args, tol, fused, text) [KVANT_OP_##ID] = &kvant_##name##_ref,
 static const kvant_cpu_kernel *const references[KVANT_OP_COUNT] = {
-#include "ops/references.def"
+#include "kvant/ops.def"
 };
-#undef KVANT_OP_REFERENCE
+#undef KVANT_OP
 
 #define KVANT_OP_VARIANT(op, isa, mask) extern const kvant_cpu_kernel kvant_##op##_##isa;
 #include "devices/cpu/variants.def"

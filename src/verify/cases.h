@@ -1,4 +1,4 @@
-/* verify/cases.h: the generators of cases.def.  Each makes its ops' cases, one after another. */
+/* verify/cases.h: the generators that op cards name (cases).  Each makes its ops' cases, one after another. */
 #ifndef KVANT_VERIFY_CASES_H
 #define KVANT_VERIFY_CASES_H
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/mem.h"
+#include "ops/operands.h"
 #include "verify/vcase_compare.h"
 
 int verify_listed(const char *list, const char *name)
@@ -151,33 +152,22 @@ void vcase_encoded(vcase *c, const void *p, const vcase_rows *rows)
 
 /* ---- running ---- */
 
-uintptr_t vcase_place(uintptr_t block)
-{
-    const uint64_t wrap = (uint64_t)1 << 32, low = block & (wrap - 1);
-
-    if (low < VCASE_SMALL)
-        return block + (VCASE_SMALL - low);
-    if (low + VCASE_IMAGE > wrap - VCASE_SMALL)
-        return block + (wrap - low) + VCASE_SMALL;
-    return block;
-}
-
-/* The arguments with addresses of the device: see vcase.h.  Pointers lie at multiples of 8 in argument structs. */
+/* The arguments with addresses of the device: see vcase.h. */
 static void translate(vcase *c, const void *args)
 {
     const size_t bytes = kvant_op_get(c->op)->args_bytes;
+    const op_operands o = op_operands_of(c->op, args);
 
     assert(bytes <= sizeof c->args);
     memcpy(c->args, args, bytes);
-    for (size_t i = 0; i + sizeof(uintptr_t) <= bytes; i += sizeof(uintptr_t)) {
-        uintptr_t word;
+    for (int i = 0; i < o.n; i++) {
+        const void *at = o.list[i].at;
 
-        memcpy(&word, c->args + i, sizeof word);
-        if (word >= (uintptr_t)c->image && word < (uintptr_t)c->image + VCASE_IMAGE)
-            word = (uintptr_t)c->device + (word - (uintptr_t)c->image);
-        else if (c->swap_from && word == (uintptr_t)c->swap_from)
-            word = (uintptr_t)c->swap_to;
-        memcpy(c->args + i, &word, sizeof word);
+        if ((uintptr_t)at >= (uintptr_t)c->image && (uintptr_t)at < (uintptr_t)c->image + VCASE_IMAGE)
+            at = c->device + ((uintptr_t)at - (uintptr_t)c->image);
+        else if (c->swap_from && at == c->swap_from)
+            at = c->swap_to;
+        memcpy(c->args + o.list[i].offset, &at, sizeof at);
     }
 }
 

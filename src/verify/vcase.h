@@ -9,17 +9,15 @@
  *     vcase_run(c, &a, 0.0);                                      0.0: limit of the class
  *
  * All buffers lie in one image with NaN (0xFF) between them; the device has a copy of it.  vcase_run translates the
- * arguments: every pointer-sized word that points into the image becomes the address of the copy, so a case is
- * written once.  Everything else (formats, projections) stays as it is.  An int at the end of a struct is half of such
- * a word, and the padding behind it may hold the upper half of any address: so the image lies where no address of it
- * has a number near zero as its lower half (vcase_place). */
+ * arguments: every operand (ops/operands.h) that points into the image becomes the address of the copy, so a case is
+ * written once.  Everything else (formats, projections) stays as it is. */
 #ifndef KVANT_VERIFY_VCASE_H
 #define KVANT_VERIFY_VCASE_H
 
 #include <stdatomic.h>
 #include "verify/verify.h"
 
-enum { VCASE_IMAGE = 96 << 20, VCASE_SMALL = 128 << 20, VCASE_GUARD = 256 };
+enum { VCASE_IMAGE = 96 << 20, VCASE_GUARD = 256 };
 enum { VCASE_BUFFERS = 40, VCASE_SEQS = 3, VCASE_TABLE = 40 };
 
 enum vcase_kind {
@@ -53,7 +51,6 @@ typedef struct vcase {
     int rc;                             /* sticky: the device or memory failed, nothing more can run */
     int quick, unaligned;               /* reduced sizes; buffers start 4 bytes after a 16-byte boundary */
     int ask;                            /* this case is not executed: the device is only asked */
-    unsigned char *block;               /* holds the image, and room to place it */
     unsigned char *image, *got, *again; /* host copies */
     unsigned char *device;              /* the device's copy */
     size_t used;
@@ -68,10 +65,6 @@ typedef struct vcase {
     const void *swap_from, *swap_to;    /* a word of the arguments to replace: a weight by its loaded copy */
     unsigned char args[1024];           /* the translated arguments */
 } vcase;
-
-/* Where the image begins in a block of VCASE_IMAGE + 3 * VCASE_SMALL bytes: the lower 32 bits of its addresses are
- * never a number from -VCASE_SMALL to VCASE_SMALL. */
-uintptr_t vcase_place(uintptr_t block);
 
 /* ---- for generators ---- */
 

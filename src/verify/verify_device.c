@@ -1,4 +1,4 @@
-/* verify_device.c: walks the generators of cases.def over one device. */
+/* verify_device.c: walks the generators that the cards name over one device. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static const struct {
     generator fn;
 } table[] = {
 #define VERIFY_CASES(op, fn) { KVANT_OP_##op, fn },
-#include "verify/cases.def"
+#include "ops/cases.def"
 #undef VERIFY_CASES
 };
 enum { GENERATORS = sizeof table / sizeof *table };
@@ -146,7 +146,7 @@ static void uncovered(const verify_options *o, verify_report *report)
             continue;
         verify_entry *e = report_entry(report, id, "none", "", &index);
         char text[VERIFY_TEXT];
-        snprintf(text, sizeof text, "%s: no line in src/verify/cases.def", kvant_op_get(id)->name);
+        snprintf(text, sizeof text, "%s: its card names no generator", kvant_op_get(id)->name);
         report_failure(report, text);
         report->failed++;
         if (e)
@@ -158,12 +158,11 @@ static int open_case(vcase *c)
 {
     void *device = NULL;
 
-    c->block = kvant_alloc(VCASE_IMAGE + 3 * (size_t)VCASE_SMALL); /* touched where it is used */
+    c->image = kvant_alloc(VCASE_IMAGE); /* touched where it is used */
     c->got = kvant_alloc(VCASE_IMAGE);
     c->again = kvant_alloc(VCASE_IMAGE);
-    if (!c->block || !c->got || !c->again)
+    if (!c->image || !c->got || !c->again)
         return kvant_fail(c->diag, KVANT_ENOMEM, "verify: out of memory for 3 x %d MiB", VCASE_IMAGE >> 20);
-    c->image = c->block + (vcase_place((uintptr_t)c->block) - (uintptr_t)c->block);
     KVANT_TRY(c->dev->vt->alloc(c->dev, VCASE_IMAGE, &device, c->diag));
     c->device = device;
     return KVANT_OK;
@@ -171,7 +170,7 @@ static int open_case(vcase *c)
 
 static void close_case(vcase *c)
 {
-    kvant_free(c->block);
+    kvant_free(c->image);
     kvant_free(c->got);
     kvant_free(c->again);
     vscene_end(c);

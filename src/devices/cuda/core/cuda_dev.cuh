@@ -96,9 +96,9 @@ typedef struct cuda_op {
     int (*fuse)(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
 } cuda_op;
 
-#define CUDA_OP(ID, name) extern const cuda_op cuda_op_##name;
-#include "devices/cuda/core/cuda_ops.def"
-#undef CUDA_OP
+#define KVANT_OP(ID, name, args, tol, fused, text) extern const cuda_op cuda_op_##name;
+#include "kvant/ops.def"
+#undef KVANT_OP
 
 enum cuda_space { SPACE_REAL, SPACE_P32, SPACE_R128, SPACE_H128, SPACE_SKETCH };
 

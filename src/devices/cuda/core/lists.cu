@@ -1,17 +1,18 @@
 /* lists.cu: lists of ops: what is supported, the scratch block they need, running them one by one or as a recorded
  * graph.  A list that comes back under its key is one launch. */
 #include "devices/cuda/core/device.cuh"
+#include "ops/operands.h"
 
 struct op_line {
     int id;
     const char *name;
     const cuda_op *op;
 };
-#define CUDA_OP(ID, name) { KVANT_OP_##ID, #name, &cuda_op_##name },
+#define KVANT_OP(ID, name, args, tol, fused, text) { KVANT_OP_##ID, #name, &cuda_op_##name },
 static const op_line op_lines[] = {
-#include "devices/cuda/core/cuda_ops.def"
+#include "kvant/ops.def"
 };
-#undef CUDA_OP
+#undef KVANT_OP
 
 static const op_line *find_op(int id)
 {
@@ -80,50 +81,30 @@ int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag 
     return scratch_grow(d, scratch_wanted(d, ops, n), diag);
 }
 
-/* Addresses in the op's arguments that lie in at[floats]: all memory that ops work on is named there. */
-static int mentions(const kvant_op *op, const float *at, int64_t floats)
-{
-#define KVANT_OP(ID, name, args, tol, fused, text) sizeof(args),
-    static const size_t bytes[] = {
-#include "kvant/ops.def"
-    };
-#undef KVANT_OP
-    int n = 0;
-    for (size_t i = 0; i + sizeof(uintptr_t) <= bytes[op->id]; i += sizeof(uintptr_t)) {
-        uintptr_t word;
-        memcpy(&word, (const char *)op->args + i, sizeof word);
-        n += word >= (uintptr_t)at && word < (uintptr_t)(at + floats);
-    }
-    return n;
-}
+/* What an operand does to at[floats]. */
+enum use { UNTOUCHED, OVERWRITTEN, USED };
 
-/* How many values from its y on an op writes, where it is one of those whose rows lie close. */
-static int64_t rows_written(const kvant_op *op, const float *y)
+static enum use use_of(const op_operand &o, const float *at, int64_t floats)
 {
-    if (op->id == KVANT_OP_NORM_ADD_RMS) {
-        const kvant_norm_add_rms_args *a = (const kvant_norm_add_rms_args *)op->args;
-        return a->y == y ? a->n * (int64_t)a->d : 0;
-    }
-    if (op->id == KVANT_OP_NORM_RMS) {
-        const kvant_norm_rms_args *a = (const kvant_norm_rms_args *)op->args;
-        return a->y == y && a->h == 1 && a->ldy == a->d ? a->n * (int64_t)a->d : 0;
-    }
-    if (op->id == KVANT_OP_ATTN) {
-        const kvant_attn_args *a = (const kvant_attn_args *)op->args;
-        return a->out == y && a->ldo == a->h * (int64_t)a->d_v ? a->seqs.n_tokens * a->ldo : 0;
-    }
-    if (op->id != KVANT_OP_MATMUL)
-        return 0;
-    const kvant_matmul_args *a = (const kvant_matmul_args *)op->args;
-    return a->y == y && a->ldy == a->w->n_out ? a->m * a->ldy : 0;
+    const uintptr_t from = (uintptr_t)at, to = (uintptr_t)(at + floats), mine = (uintptr_t)o.at;
+    if (o.access == OPERAND_WEIGHT || mine >= to || mine + (o.bytes ? o.bytes : 1) <= from)
+        return UNTOUCHED;
+    return o.access == OPERAND_WRITE && o.dense && mine <= from && mine + o.bytes >= to ? OVERWRITTEN : USED;
 }
 
 bool cuda_unread(const kvant_op *ops, int n, const float *at, int64_t floats)
 {
     for (int i = 0; i < n; i++) {
-        const int named = mentions(&ops[i], at, floats);
-        if (named > 0)
-            return named == 1 && rows_written(&ops[i], at) >= floats;
+        const op_operands list = op_operands_of(ops[i].id, ops[i].args);
+        bool gone = false;
+        for (int j = 0; j < list.n; j++) {
+            const enum use u = use_of(list.list[j], at, floats);
+            if (u == USED)
+                return false;
+            gone |= u == OVERWRITTEN;
+        }
+        if (gone)
+            return true;
     }
     return false;
 }

@@ -82,9 +82,9 @@ typedef struct port_op {
     const port_op port_op_##op = { .name = #op, .supports = supports_, .scratch = scratch_, .run = run_ };
 #define PORT_OP(op, supports_, run_) PORT_OP_SCRATCH(op, supports_, NULL, run_)
 
-#define PORT_ENTRY(ID, name) extern const port_op port_op_##name;
-#include "devices/portable/core/port_ops.def"
-#undef PORT_ENTRY
+#define KVANT_OP(ID, name, args, tol, fused, text) extern const port_op port_op_##name;
+#include "kvant/ops.def"
+#undef KVANT_OP
 
 int port_supports(kvant_device *base, const kvant_op *op, kvant_diag *diag);
 int port_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag);

@@ -49,11 +49,11 @@ int port_dispatch(port_device *d, const port_call *c, int64_t x, int64_t y, int6
 
 /* ---- ops ---- */
 
-#define PORT_ENTRY(ID, name) [KVANT_OP_##ID] = &port_op_##name,
+#define KVANT_OP(ID, name, args, tol, fused, text) [KVANT_OP_##ID] = &port_op_##name,
 static const port_op *const port_ops[KVANT_OP_COUNT] = {
-#include "devices/portable/core/port_ops.def"
+#include "kvant/ops.def"
 };
-#undef PORT_ENTRY
+#undef KVANT_OP
 
 static int find_op(const port_device *d, int id, const port_op **out, kvant_diag *diag)
 {

@@ -179,9 +179,9 @@ typedef struct vk_op {
     int (*run)(vk_device *d, vk_list *l, const void *args, kvant_diag *diag);
 } vk_op;
 
-#define VULKAN_OP(ID, name) extern const vk_op vk_op_##name;
-#include "devices/vulkan/core/vk_ops.def"
-#undef VULKAN_OP
+#define KVANT_OP(ID, name, args, tol, fused, text) extern const vk_op vk_op_##name;
+#include "kvant/ops.def"
+#undef KVANT_OP
 
 /* Ops from ops[0] on in fewer dispatches: how many were taken, 0: none.  Parts: vk_rows.c, vk_matmul.c. */
 int vk_fuse(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag);

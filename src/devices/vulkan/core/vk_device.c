@@ -248,11 +248,11 @@ struct op_line {
     int id;
     const vk_op *op;
 };
-#define VULKAN_OP(ID, name) { KVANT_OP_##ID, &vk_op_##name },
+#define KVANT_OP(ID, name, args, tol, fused, text) { KVANT_OP_##ID, &vk_op_##name },
 static const struct op_line op_lines[] = {
-#include "devices/vulkan/core/vk_ops.def"
+#include "kvant/ops.def"
 };
-#undef VULKAN_OP
+#undef KVANT_OP
 
 static const vk_op *find_op(int id)
 {
