@@ -242,13 +242,42 @@ static void check_folders(void)
           "config.json has 2 layers");
     fails("qwen3next", "config.json", "\"linear_num_value_heads\": 4", "\"linear_num_value_heads\": 3", bad,
           "as many heads of v for each of k");
-    fails("qwen3next", "config.json", "\"linear_value_head_dim\": 8", "\"linear_value_head_dim\": 9", bad,
-          "64 rows, 3 and 68 wanted");
-    fails("qwen35", "config.json", "\"linear_key_head_dim\": 8", "\"linear_key_head_dim\": 7", bad, "rows, ");
+    fails("qwen3next", "config.json", "\"linear_value_head_dim\": 8", "\"linear_value_head_dim\": 9", unknown,
+          "linear_value_head_dim 9, equal ones wanted");
+    fails("qwen35", "config.json", "\"linear_key_head_dim\": 8", "\"linear_key_head_dim\": 7", unknown,
+          "linear_key_head_dim is 7");
     fails("lfm2moe", "config.json", "\"conv\",", "", bad, "layer_types has 1 entries, num_hidden_layers is 2");
     fails("llama", "tokenizer.model", "<unk>", "<unk", bad, "tokenizer.model: ");
     fails("llama", "tokenizer.model", "okenizer\x18\x02", "okenizer\x18\x03", unknown,
           "model_type 3, 1 (unigram) or 2");
+}
+
+/* Fields that mean what convert cannot say, or that say another thing than the tensors. */
+static void check_fields(void)
+{
+    const int bad = KVANT_EFORMAT, unknown = KVANT_EUNSUPPORTED;
+
+    fails("llama", "config.json", "\"attention_bias\": true", "\"attention_bias\": false", unknown, "attention_bias is not true");
+    fails("llama", "config.json", "\"mlp_bias\": false", "\"mlp_bias\": true", bad, "mlp_bias is true, and no layer has mlp.gate_proj");
+    fails("qwen3moe", "config.json", "\"attention_bias\": false", "\"attention_bias\": true", bad, "no layer has self_attn.q_proj.bias");
+    fails("qwen3moe", "config.json", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false", bad, "there is no lm_head.weight");
+    fails("lfm2moe", "config.json", "\"use_expert_bias\": true", "\"use_expert_bias\": false", unknown, "use_expert_bias is not true");
+    fails("llama", "config.json", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", unknown, "hidden_act is \"gelu\"");
+    fails("llama", "config.json", "\"rope_type\": \"llama3\"", "\"rope_type\": \"dynamic\"", unknown, "rope_type \"dynamic\"");
+    fails("llama", "config.json", "\"rope_type\": \"llama3\"", "\"partial_rotary_factor\": 0.5", unknown, "partial_rotary_factor is 0.5");
+    fails("llama", "config.json", "\"rope_type\": \"llama3\"", "\"full_attention\": {}", unknown, "one for all layers wanted");
+    fails("gpt-oss", "config.json", "\"truncate\": false", "\"truncate\": true", unknown, "truncate of rope_parameters is true");
+    fails("gpt-oss", "config.json", "\"full_attention\"", "\"chunked_attention\"", unknown, "layer_types has \"chunked_attention\"");
+    fails("gpt-oss", "config.json", "\"sliding_window\": 32", "\"sliding_window\": 0", bad, "sliding_window is 0");
+    fails("deepseek2", "config.json", "\"mscale\": 1.0", "\"mscale\": 0.5", unknown, "mscale 0.5, mscale_all_dim 1");
+    fails("deepseek2", "config.json", "\"scoring_func\": \"sigmoid\"", "\"scoring_func\": \"softmax\"", unknown, "scoring_func");
+    fails("gemma3", "config.json", "\"full_attention\"", "\"other_attention\"", unknown, "full_attention and sliding_attention wanted");
+    fails("gemma3", "config.json", "\"attn_logit_softcapping\": null", "\"attn_logit_softcapping\": 50.0", unknown, "attn_logit_softcapping");
+    fails("gemma3", "config.json", "\"layer_types\": [", "\"layer_types\": [\"full_attention\", ", bad,
+          "layer_types has 2 entries");
+    fails("qwen35", "config.json", "\"linear_attention\"", "\"sliding_attention\"", unknown, "layer_types has \"sliding_attention\"");
+    fails("qwen35", "config.json", "\"model_type\": \"qwen3_5_text\"", "\"model_type\": \"llama\"", unknown, "model_type is \"llama\"");
+    fails("gemma3", "config.json", "\"vocab_size\": 272", "\"vocab_size\": 280", bad, "272 rows, vocab_size is 280");
 }
 
 /* A copy of tokenizer.model cut at every length: an error or fewer pieces, never more. */
@@ -304,6 +333,7 @@ int main(void)
     check_choices();
     check_headers();
     check_folders();
+    check_fields();
     check_pieces();
     check_memory_faults();
     snprintf(command, sizeof command, "rm -rf '%s'", temp_dir);

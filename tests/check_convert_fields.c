@@ -164,6 +164,9 @@ static void check_refused(void)
     refused("Qwen3_5ForConditionalGeneration", "{\"text_config\": {\"hidden_act\": \"relu\"}}", "text_config: hidden_act");
     refused("Mistral3ForConditionalGeneration", "{\"text_config\": {\"model_type\": \"mamba\"}}", "\"mamba\"");
     refused("LlamaForCausalLM", "{\"model_type\": \"mistral\"}", "model_type is \"mistral\", \"llama\" wanted");
+    refused("Ernie4_5_MoeForCausalLM", "{\"use_bias\": true}", "use_bias is true");
+    refused("DeepseekV2ForCausalLM", "{\"norm_topk_prob\": true}", "norm_topk_prob is true");
+    refused("Gemma3ForCausalLM", "{\"attn_logit_softcapping\": 50.0}", "attn_logit_softcapping is 50.0, null wanted");
     refused("LlamaForCausalLM", "{\"is_encoder_decoder\": true}", "is_encoder_decoder is true");
     refused("LlamaForCausalLM", "{\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}}", "fmt is \"e5m2\"");
 }

@@ -46,10 +46,11 @@ def alphabet():
 
 def write_tokenizer(folder, characters):
     tokens = {f"<0x{b:02X}>": b for b in range(256)} if characters else {t: b for b, t in enumerate(alphabet())}
-    merges = []
-    if not characters:
-        tokens["\u0120t"] = 256
-        merges = [["\u0120", "t"]]
+    pair = ("a", "b") if characters else ("\u0120", "t")
+    if characters:
+        tokens.update(a=260, b=261)
+    tokens["".join(pair)] = 262 if characters else 256
+    merges = [list(pair)]
     special = [{"id": 257 + i, "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
                for i, t in enumerate(("<|a|>", "<|b|>", "<|c|>"))]
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
@@ -83,9 +84,6 @@ def fill(model, model_type, seed):
 
 def make(folder, config, seed=0):
     """Writes the folder; Transformers' log-probabilities of ids[1:]."""
-    os.makedirs(folder)
-    with open(f"{folder}/config.json", "w", encoding="utf-8") as file:
-        json.dump(config, file, indent=1)
     parsed = AutoConfig.from_pretrained(folder)
     model = getattr(transformers, config["architectures"][0])._from_config(parsed, attn_implementation="eager").float().eval()
     fill(model, parsed.model_type, seed)
@@ -139,10 +137,16 @@ def check(kvant, config, fields=()):
     root = tempfile.mkdtemp(prefix="kvant-hf-")
     folder, out = f"{root}/m", f"{root}/m.gguf"
     try:
+        os.makedirs(folder)
+        with open(f"{folder}/config.json", "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        run = subprocess.run([kvant, "convert", folder, out], capture_output=True, text=True, timeout=120)
+        if "architecture " in run.stderr:
+            return "refused", run.stderr.strip().splitlines()[-1][:100], None
         try:
             ids, want = make(folder, config)
         except Exception as error:  # whatever a class raises
-            return "hf", f"{type(error).__name__}: {str(error)[:200]}", want_none()
+            return "hf", f"{type(error).__name__}: {str(error)[:200]}", None
         if any(x != x for x in want):
             return "hf", "NaN", want
         run = subprocess.run([kvant, "convert", folder, out, "--outtype", "f32"], capture_output=True, text=True, timeout=120)
@@ -157,10 +161,6 @@ def check(kvant, config, fields=()):
         return ("same" if off <= LIMIT else "other"), off, want
     finally:
         shutil.rmtree(root, ignore_errors=True)
-
-
-def want_none():
-    return None
 
 
 # ---- every field ----
@@ -186,7 +186,7 @@ OWN = {
     "Lfm2MoeConfig": {**MOE, "layer_types": ["conv", "full_attention"] * 2, "num_dense_layers": 1, "head_dim": None},
     "Qwen3NextConfig": {**GDN, **MOE, "shared_expert_intermediate_size": 48}, "Qwen3_5TextConfig": GDN,
     "Qwen3_5MoeTextConfig": {**GDN, **MOE, "shared_expert_intermediate_size": 48},
-    "Gemma2Config": {"sliding_window": 32, "tie_word_embeddings": True}, "Gemma3TextConfig": {"sliding_window": 32, "tie_word_embeddings": True},
+    "Gemma2Config": {"sliding_window": 32, "tie_word_embeddings": True}, "Gemma3TextConfig": {"sliding_window": 32, "tie_word_embeddings": True, "layer_types": ["sliding_attention", "full_attention"] * 2},
     "Olmo3Config": {"sliding_window": 32}, "Exaone4Config": {"sliding_window": 32}, "Phi3Config": {"head_dim": None}, "MistralConfig": {"sliding_window": 32},
     "Olmo2Config": {"head_dim": None}, "Qwen2Config": {"head_dim": None}, "GraniteConfig": {"head_dim": None, "attention_multiplier": 0.25},
     "Gemma4TextConfig": {"sliding_window": 32, "hidden_size_per_layer_input": 0, "tie_word_embeddings": True, "global_head_dim": 32,
@@ -194,7 +194,10 @@ OWN = {
                          "layer_types": ["sliding_attention", "full_attention"] * 2},
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 10000.0}
-ROPES = [{"rope_type": "linear", "factor": 2.5, "rope_theta": 20000.0}, YARN, {**YARN, "attention_factor": 0.7}, {**YARN, "beta_fast": 16.0, "beta_slow": 2.0},
+NESTED = {"sliding_attention": {"rope_type": "default", "rope_theta": 300.0}, "full_attention": {**YARN, "rope_theta": 20000.0}}
+ROPES = [NESTED, {**NESTED, "full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 5000.0}},
+         {"full_attention": {"rope_type": "default", "rope_theta": 700.0}},
+         {"rope_type": "linear", "factor": 2.5, "rope_theta": 20000.0}, YARN, {**YARN, "attention_factor": 0.7}, {**YARN, "beta_fast": 16.0, "beta_slow": 2.0},
          {**YARN, "mscale": 0.7, "mscale_all_dim": 0.9}, {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}, {**YARN, "truncate": False},
          {**YARN, "mscale_all_dim": 1.0}, {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
          {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 10000.0},
@@ -221,6 +224,9 @@ VALUES = {
 }
 TWO = [("use_sliding_window", "sliding_window"), ("use_sliding_window", "max_window_layers", "sliding_window"),
        ("use_sliding_window", "layer_types", "sliding_window")]
+ABSENT = ["num_key_value_heads", "head_dim", "tie_word_embeddings", "sliding_window", "layer_types", "num_experts_per_tok", "n_group", "topk_group",
+          "rotary_dim", "first_k_dense_replace", "q_lora_rank", "shared_intermediate_size", "attention_multiplier", "num_dense_layers", "moe_k",
+          "n_shared_experts", "moe_num_shared_experts", "num_attention_heads", "max_position_embeddings", "topk_method", "vocab_size_per_layer_input"]
 LEAVE = {"architectures", "transformers_version", "id2label", "label2id", "problem_type", "vocab_size", "num_hidden_layers", "text_config", "vision_config",
          "audio_config", "dtype", "torch_dtype", "return_dict", "output_hidden_states", "output_attentions", "is_encoder_decoder", "pad_token_id", "bos_token_id",
          "max_position_embeddings", "name_or_path", "num_labels", "chunk_size_feed_forward"}
@@ -258,13 +264,18 @@ def variants(fields, more, base):
                 value = dict(rope)
                 if value.pop("half", False):
                     value.update(long_factor=[1 + .5 * i for i in range(half // 2)], short_factor=[1 + .1 * i for i in range(half // 2)])
-                yield (name, *(v for v in (rope["rope_type"], *rope) if isinstance(v, str))), {name: value}
+                yield (name, "rope_type", "rope_theta", *rope), {name: value}
             continue
         if name == "rope_scaling":
             yield (name, "factor", "type"), {name: {"type": "linear", "factor": 3.0}}
+            yield (name, "factor", "rope_type"), {name: {"rope_type": "linear", "factor": 3.0}}
+            yield (name, "rope_type", "factor"), {name: {k: v for k, v in YARN.items() if k != "rope_theta"}, "rope_theta": 5000.0}
             continue
         for value in other_values(name, fields.get(name)):
             yield (name,), {name: value}
+    for name in ABSENT:
+        if base.get(name) is not None and (name in fields or name in more):
+            yield (name,), {name: "(absent)"}
     for names in TWO:
         if all(n in fields for n in names):
             change = {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 1 if len(names) == 3 else 9,
@@ -284,7 +295,7 @@ def sweep(kvant, wanted, results):
         print(f"{cls}: base {state} {value}", flush=True)
         bad += state != "same"
         for names, change in variants(fields, more, base):
-            config = {**base, **change}
+            config = {k: v for k, v in {**base, **change}.items() if v != "(absent)"}
             state, value, want = check(kvant, config, names)
             moved = want is not None and plain is not None and any(abs(a - b) > 1e-6 for a, b in zip(want, plain))
             results.append([cls, change, state, value if state != "same" else round(value, 8), bool(moved)])

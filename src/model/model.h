@@ -33,6 +33,7 @@ typedef struct hparams {
      * architecture fills where it differs (0: as here). */
     int n_head, n_head_kv, d_k, d_v;
     float rms_eps, attn_scale;
+    float latent_eps;              /* of the norms of latents; 0: rms_eps */
     int n_rot, rope_neox;
     float rope_base, rope_mscale;
     int rope_freqs;                /* tensor id of rope_freqs.weight or -1 */

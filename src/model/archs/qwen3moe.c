@@ -5,7 +5,8 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     hp->qk_norm = 1;
     hp->rope_neox = 1;
-    return read_moe_shapes(g, hp, 0, diag);
+    KVANT_TRY(read_moe_shapes(g, hp, 0, diag));
+    return read_moe_router(g, hp, diag);
 }
 
 static int layer(kvant_model *m, int l, kvant_diag *diag)

@@ -92,6 +92,11 @@ static int has_rope(const hparams *hp)
     return hp->no_rope_step == 0;
 }
 
+static float latent_eps(const hparams *hp)
+{
+    return hp->latent_eps > 0.0f ? hp->latent_eps : hp->rms_eps;
+}
+
 /* buf.o = q of all heads, mla_dk each: values without position, then the rotated ones. */
 static void project_query(builder *b, const layer_weights *w)
 {
@@ -102,7 +107,7 @@ static void project_query(builder *b, const layer_weights *w)
 
     if (r > 0) {
         build_matmul(b, w->q_a, b->in, e, b->buf.att, r, b->n);
-        BUILD(b, NORM_RMS, { b->buf.att, b->vec[w->q_norm], b->buf.att, hp->rms_eps, b->n, 1, r, r, r, r, r });
+        BUILD(b, NORM_RMS, { b->buf.att, b->vec[w->q_norm], b->buf.att, latent_eps(hp), b->n, 1, r, r, r, r, r });
         in = b->buf.att;
         width = r;
     }
@@ -123,7 +128,7 @@ static void absorb(builder *b, const layer_weights *w, float *q, float *k, int64
     BUILD(b, ROWS_COPY, { b->buf.att, q, b->n, h, r, h * r, r, ld, d });
     BUILD(b, ROWS_COPY, { b->buf.o + hp->mla_dk - n_rot, q + r, b->n, h, n_rot, h * hp->mla_dk, hp->mla_dk, ld, d });
     build_matmul(b, w->k, b->in, hp->n_embd, k, ld, b->n);
-    BUILD(b, NORM_RMS, { k, b->vec[w->k_norm], k, hp->rms_eps, b->n, 1, r, ld, r, ld, r });
+    BUILD(b, NORM_RMS, { k, b->vec[w->k_norm], k, latent_eps(hp), b->n, 1, r, ld, r, ld, r });
     if (has_rope(hp))
         BUILD(b, ROPE, { k + r, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, n_rot, b->n, 1, ld, n_rot });
 }

@@ -31,8 +31,18 @@ static int put_mistral3(const hf_config *c, gguf_keys *k, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* Whether the weights of the chosen experts sum to one, where readers take the other thing. */
+int convert_put_norm(const hf_config *c, int by_reader, gguf_keys *k, kvant_diag *diag)
+{
+    const gjson v = hf_find(c, "norm_topk_prob");
+
+    return v.p && (*v.p == 't') != by_reader ? convert_put_bool(c, "norm_topk_prob", ".expert_weights_norm", k, diag)
+                                             : KVANT_OK;
+}
+
 static int put_qwen_moe(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
+    KVANT_TRY(convert_put_norm(c, strcmp(c->text_cls->name, "Qwen3MoeConfig") == 0, k, diag));
     KVANT_TRY(convert_put_window(c, k, diag));
     KVANT_TRY(convert_put_u32(c, "moe_intermediate_size", ".expert_feed_forward_length", k, diag));
     return convert_put_u32(c, "shared_expert_intermediate_size", ".expert_shared_feed_forward_length", k, diag);
@@ -79,7 +89,6 @@ static int put_gemma2(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 
 static int put_gemma3(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
-    KVANT_TRY(put_cap(c, "attn_logit_softcapping", ".attn_logit_softcapping", 0, k, diag));
     KVANT_TRY(put_cap(c, "final_logit_softcapping", ".final_logit_softcapping", 0, k, diag));
     KVANT_TRY(put_query_scale(c, 62, k, diag));
     return convert_put_window(c, k, diag);

@@ -9,7 +9,7 @@
 enum convert_flag {
     CONVERT_ROPE_PAIRS = 1,        /* rows of q and k: the halves of a head become pairs */
     CONVERT_NORM_PLUS_1 = 2,       /* norm weights are stored less one */
-    CONVERT_NO_OUTPUT = 4,         /* lm_head is the embedding; a copy in the file is left out */
+    CONVERT_NO_OUTPUT = 4,         /* lm_head is the embedding; an equal copy in the file is left out */
     CONVERT_HEAD_DIM = 16,         /* head_dim is hidden_size / heads where config.json does not say */
     CONVERT_SPACE_PREFIX = 128,    /* add_space_prefix as tokenizer_config.json says */
     CONVERT_NO_SPACE_PREFIX = 256, /* a SentencePiece model adds no space before a text */
@@ -57,6 +57,8 @@ int convert_put_u32(const hf_config *c, const char *names, const char *key, gguf
 int convert_put_number(const hf_config *c, const char *names, const char *key, gguf_keys *k, kvant_diag *diag);
 /* A true or false of config.json; absent: no key. */
 int convert_put_bool(const hf_config *c, const char *name, const char *key, gguf_keys *k, kvant_diag *diag);
+/* expert_weights_norm, where it is not what readers take without it. */
+int convert_put_norm(const hf_config *c, int by_reader, gguf_keys *k, kvant_diag *diag);
 /* rope.dimension_count: partial_rotary_factor of a head. */
 int convert_put_rotated(const hf_config *c, gguf_keys *k, kvant_diag *diag);
 /* convert_rope.c: how many values of a head turn; partial: partial_rotary_factor may say a part. */
@@ -76,6 +78,8 @@ int convert_put_window(const hf_config *c, gguf_keys *k, kvant_diag *diag);
 
 /* name -> "blk.3.attn_q.weight"; KVANT_OK with an empty text: left out (buffers, parts that are no language model). */
 int convert_tensor_name(const convert_arch *a, const char *name, char *out, size_t size, kvant_diag *diag);
+/* Why a tensor of this name is left out; NULL: it is not. */
+const char *convert_left_out(const char *name);
 /* 1: `name` belongs to layer *layer and has `rest` behind it. */
 int convert_layer(const char *name, int *layer, const char **rest);
 

@@ -2,6 +2,7 @@
  * single architecture adds is in convert_arch.c. */
 #include <string.h>
 #include "model/convert/convert_arch.h"
+#include "model/convert/fields/hf_fields.h"
 #include "model/gguf/gguf.h"
 
 /* config.json's names of a key. */
@@ -55,16 +56,18 @@ int convert_put_u32(const hf_config *c, const char *names, const char *key, gguf
     return put_u32s(c, &one, 1, k, diag);
 }
 
+/* Classes whose code has one function, whatever the file says (it says nothing else: hf_decisions.def). */
 static int put_gating(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
     const gjson f = hf_find(c, "score_function scoring_func score_func");
+    const int sigmoid = strcmp(c->text_cls->name, "DeepseekV3Config") == 0 || hf_is_word(f, "noaux_tc");
 
-    if (!f.p)
+    if (!f.p && !sigmoid)
         return KVANT_OK;
-    if (!hf_is_word(f, "sigmoid") && !hf_is_word(f, "softmax"))
+    if (!sigmoid && !hf_is_word(f, "sigmoid") && !hf_is_word(f, "softmax"))
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: scoring_func %.*s, sigmoid or softmax wanted",
                           hf_shown(f), f.p);
-    gguf_keys_u32(k, ".expert_gating_func", hf_is_word(f, "sigmoid") ? 2 : 1);
+    gguf_keys_u32(k, ".expert_gating_func", sigmoid || hf_is_word(f, "sigmoid") ? 2 : 1);
     return KVANT_OK;
 }
 

@@ -67,22 +67,40 @@ static const char *find(const convert_name *list, size_t n, const char *name, si
     return NULL;
 }
 
-/* Buffers of old checkpoints, what predicts further tokens, and what is no language model: vision, audio. */
-static int is_left_out(const char *name)
-{
-    static const char *const tails[] = { ".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq" };
-    static const char *const parts[] = { "visual.", "vision.",    "vision_",     "audio.",
-                                         "audio_",  "projector.", "patch_embed", "image_newline" };
+/* Tensors that are left out, and why; any other without a name here is an error. */
+static const struct {
+    const char *part;
+    enum { HEAD, TAIL, INSIDE } where;
+    const char *reason;
+} left_out[] = {
+    { "mtp.", HEAD, "predicts further tokens" },
+    { "model.mtp", HEAD, "predicts further tokens" },
+    { ".rotary_emb.inv_freq", TAIL, "follows from rope_theta" },
+    { ".attention.masked_bias", TAIL, "a constant of old checkpoints" },
+    { ".attention.bias", TAIL, "the causal mask of old checkpoints" },
+    { "visual.", INSIDE, "of an eye" },
+    { "vision.", INSIDE, "of an eye" },
+    { "vision_", INSIDE, "of an eye" },
+    { "patch_embed", INSIDE, "of an eye" },
+    { "image_newline", INSIDE, "of an eye" },
+    { "projector.", INSIDE, "between an eye or ear and the language model" },
+    { "audio.", INSIDE, "of an ear" },
+    { "audio_", INSIDE, "of an ear" },
+};
 
-    if (strncmp(name, "mtp.", 4) == 0 || strncmp(name, "model.mtp", 9) == 0)
-        return 1;
-    for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++)
-        if (strlen(name) >= strlen(tails[i]) && strcmp(name + strlen(name) - strlen(tails[i]), tails[i]) == 0)
-            return 1;
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (strstr(name, parts[i]))
-            return 1;
-    return 0;
+const char *convert_left_out(const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
+        const char *part = left_out[i].part;
+        const size_t m = strlen(part);
+        if (left_out[i].where == HEAD   ? strncmp(name, part, m) == 0
+            : left_out[i].where == TAIL ? n >= m && strcmp(name + n - m, part) == 0
+                                        : strstr(name, part) != NULL)
+            return left_out[i].reason;
+    }
+    return NULL;
 }
 
 int convert_layer(const char *name, int *layer, const char **rest)
@@ -106,7 +124,7 @@ int convert_tensor_name(const convert_arch *a, const char *name, char *out, size
     int layer = -1;
 
     out[0] = 0;
-    if (is_left_out(name) || (a->flags & CONVERT_NO_OUTPUT && strncmp(name, "lm_head.", 8) == 0))
+    if (convert_left_out(name))
         return KVANT_OK;
     const int inside = convert_layer(name, &layer, &rest);
     const int bare = !dot || dot < rest || (strcmp(dot, ".weight") != 0 && strcmp(dot, ".bias") != 0);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/log.h"
 #include "base/mem.h"
 
 enum { MAX_LAYERS = 4096, MAX_EXPERTS = 4096 }; /* arbitrary, above any model */
@@ -230,6 +231,22 @@ static int add_fused(convert_plan *p, const st_tensor *t, const char *name, cons
     return add_halves(p, t, gate, up, diag);
 }
 
+/* An output that Transformers ties to the embedding although the file has it: it does so only where both are equal. */
+static int is_copy_of_embedding(const convert_plan *p, const st_tensor *t, const char *name)
+{
+    if (strcmp(name, "lm_head.weight") != 0)
+        return 0;
+    for (int i = 0; i < st_count(p->files); i++) {
+        const st_tensor *e = st_at(p->files, i);
+        if (ends_with(e->name, "embed_tokens.weight") && e->bytes == t->bytes && strcmp(e->dtype, t->dtype) == 0 &&
+            memcmp(e->data, t->data, t->bytes) == 0)
+            return 1;
+    }
+    if (hf_is_true(p->config, "tie_word_embeddings"))
+        log_msg(LOG_WARN, "convert: tie_word_embeddings is true, but lm_head.weight is not the embedding: it is kept");
+    return 0;
+}
+
 static int add_weight(convert_plan *p, const st_tensor *t, kvant_diag *diag)
 {
     static const char *const fused[] = { ".experts.gate_up_proj", ".input_linear.weight" };
@@ -239,7 +256,8 @@ static int add_weight(convert_plan *p, const st_tensor *t, kvant_diag *diag)
 
     plain_name(t->name, name, sizeof name - 8);
     const int inside = convert_layer(name, &layer, &rest);
-    if (inside && (uint32_t)layer >= p->layers && (uint32_t)layer < p->layers + p->layers_more) {
+    const int more = inside && (uint32_t)layer >= p->layers && (uint32_t)layer < p->layers + p->layers_more;
+    if (more || (is_copy_of_embedding(p, t, name) && p->arch->flags & CONVERT_NO_OUTPUT)) {
         p->n_left_out++;
         return KVANT_OK;
     }

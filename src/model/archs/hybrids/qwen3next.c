@@ -11,7 +11,8 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
     hp->ffn_norm_name = "post_attention_norm";
     hp->gdn_interleaved = 1;
     KVANT_TRY(read_gdn_shapes(g, hp, diag));
-    return read_moe_shapes(g, hp, 1, diag);
+    KVANT_TRY(read_moe_shapes(g, hp, 1, diag));
+    return read_moe_router(g, hp, diag);
 }
 
 static int layer(kvant_model *m, int l, kvant_diag *diag)

@@ -22,6 +22,7 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     hp->rope_neox = 0;
     hp->expert_raw = 1;
+    hp->latent_eps = 1e-6f; /* whatever rms_norm_eps says (Moonlight: 1e-5), in Transformers and the authors' code */
     KVANT_TRY(read_mla_shapes(g, "deepseek2", 0, hp, diag));
     KVANT_TRY(read_yarn_scale(g, hp, diag));
     return read_moe_lead(g, hp, diag);

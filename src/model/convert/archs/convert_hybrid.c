@@ -57,6 +57,9 @@ static int read_gdn(const hf_config *c, gdn_sizes *s, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EFORMAT,
                           "config.json: linear_num_key_heads %u of %u, linear_num_value_heads %u of %u: wanted up to 4096 "
                           "of each, and as many heads of v for each of k", s->k_heads, s->dk, s->v_heads, s->dv);
+    if (s->dk != s->dv)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: linear_key_head_dim is %u, linear_value_head_dim %u, equal "
+                          "ones wanted", s->dk, s->dv);
     return KVANT_OK;
 }
 
@@ -93,6 +96,7 @@ int convert_put_qwen3next(const hf_config *c, gguf_keys *k, kvant_diag *diag)
     uint32_t every = 4;
 
     KVANT_TRY(read_gdn(c, &s, diag));
+    KVANT_TRY(convert_put_norm(c, 1, k, diag));
     KVANT_TRY(convert_put_u32(c, "moe_intermediate_size", ".expert_feed_forward_length", k, diag));
     KVANT_TRY(convert_put_u32(c, "shared_expert_intermediate_size", ".expert_shared_feed_forward_length", k, diag));
     KVANT_TRY(convert_put_u32(c, "linear_conv_kernel_dim", ".ssm.conv_kernel", k, diag));
@@ -126,9 +130,15 @@ int convert_put_lfm2(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 
 int convert_put_lfm2moe(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
+    double scale = 1.0;
+
     KVANT_TRY(convert_put_u32(c, "moe_intermediate_size", ".expert_feed_forward_length", k, diag));
     KVANT_TRY(convert_put_u32(c, "num_dense_layers", ".leading_dense_block_count", k, diag));
     gguf_keys_u32(k, ".expert_gating_func", 2);
+    KVANT_TRY(convert_put_norm(c, 1, k, diag));
+    KVANT_TRY(hf_number(c, "routed_scaling_factor", 0, &scale, diag));
+    if (scale != 1.0)
+        gguf_keys_f32(k, ".expert_weights_scale", scale);
     return convert_put_lfm2(c, k, diag);
 }
 

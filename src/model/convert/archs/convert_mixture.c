@@ -88,9 +88,7 @@ int convert_put_ernie_moe(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 int convert_put_minimax(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
     KVANT_TRY(convert_put_u32(c, "intermediate_size", ".expert_feed_forward_length", k, diag));
-    if (!hf_find(c, "rotary_dim").p)
-        return convert_put_rotated(c, k, diag);
-    return convert_put_u32(c, "rotary_dim", ".rope.dimension_count", k, diag);
+    return convert_put_rotated(c, k, diag);
 }
 
 int convert_put_gpt_oss(const hf_config *c, gguf_keys *k, kvant_diag *diag)

@@ -91,9 +91,9 @@ static int check_output(const convert_plan *p, kvant_diag *diag)
     for (int i = 0; i < p->n; i++)
         if (strcmp(p->items[i].name, "output.weight") == 0)
             return KVANT_OK;
-    gjson tied = gjson_get(c->root, "tie_word_embeddings"), def = { NULL, 0 };
+    gjson tied = hf_find(c, "tie_embedding"), def = { NULL, 0 };
+    tied = tied.p ? tied : gjson_get(c->root, "tie_word_embeddings");
     tied = tied.p ? tied : gjson_get(c->inner, "tie_word_embeddings");
-    tied = tied.p ? tied : hf_find(c, "tie_embedding");
     if (!tied.p && gjson_parse(c->cls->fields, strlen(c->cls->fields), &def, NULL) == KVANT_OK)
         tied = gjson_get(def, "tie_word_embeddings");
     if (tied.p && *tied.p != 'f')

@@ -11,6 +11,31 @@ enum rope_type { NONE, LINEAR, YARN, LONG, LLAMA3, PROPORTIONAL };
 
 /* ---- the values ---- */
 
+/* Classes whose RoPE differs by kind of layer take nothing from rope_parameters without full_attention, and nothing
+ * from "type" of rope_scaling; the others nothing from one with it.  A file that has them so means something else than
+ * it gets. */
+static int check_kinds(const hf_config *c, kvant_diag *diag)
+{
+    const char *name = c->text_cls->name;
+    const int kinds = strcmp(name, "Gemma3TextConfig") == 0 || strcmp(name, "Olmo3Config") == 0;
+    const int nested = gjson_get(c->rope, "full_attention").p || gjson_get(c->rope, "sliding_attention").p;
+    const int scaling = c->rope.p && hf_find(c, "rope_scaling").p == c->rope.p;
+
+    if (!c->rope.p || strncmp(name, "Gemma4", 6) == 0)
+        return KVANT_OK;
+    if (kinds ? scaling ? gjson_get(c->rope, "rope_type").p && !nested
+                        : gjson_get(c->rope, "full_attention").p && !gjson_get(c->rope, "rope_type").p
+              : !nested)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                      "config.json: %s: %s wanted (%s); Transformers does not read it as it is",
+                      scaling ? "rope_scaling" : "rope_parameters",
+                      !kinds    ? "one for all layers"
+                      : scaling ? "rope_type"
+                                : "full_attention and sliding_attention",
+                      name);
+}
+
 static int read_type(const hf_config *c, enum rope_type *type, kvant_diag *diag)
 {
     static const struct {
@@ -25,6 +50,7 @@ static int read_type(const hf_config *c, enum rope_type *type, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: rope_type of sliding_attention is %.*s, default wanted",
                           hf_shown(swa), swa.p);
     *type = NONE;
+    KVANT_TRY(check_kinds(c, diag));
     if (!v.p)
         return KVANT_OK;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -88,10 +114,15 @@ int convert_put_rotated(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 int convert_rotated(const hf_config *c, int partial, uint32_t *dim, kvant_diag *diag)
 {
     double part = 1.0;
+    uint32_t rotary = 0;
 
     if (hf_find(c, "qk_rope_head_dim").p)
         return hf_u32(c, "qk_rope_head_dim", 1, dim, diag);
     KVANT_TRY(convert_head_dim(c, dim, diag));
+    if (partial && hf_find(c, "rotary_dim").p) {
+        KVANT_TRY(hf_u32(c, "rotary_dim", 1, &rotary, diag));
+        part = *dim ? (double)rotary / *dim : 0.0;
+    }
     KVANT_TRY(hf_rope_number(c, "partial_rotary_factor", &part, diag));
     if (!(part > 0.0 && part <= 1.0))
         return kvant_fail(diag, KVANT_EFORMAT, "config.json: partial_rotary_factor is %g, above 0 up to 1 wanted", part);
@@ -230,9 +261,13 @@ int convert_put_rope(const convert_arch *a, const hf_config *c, gguf_keys *k, kv
     gguf_keys_f32(k, ".rope.freq_base", theta);
     if (!swa.p)
         swa = hf_find(c, "rope_local_base_freq");
+    if (!swa.p && strcmp(c->text_cls->name, "Olmo3Config") == 0)
+        swa = gjson_get(c->defaults, "rope_theta"); /* the file's is that of full attention alone */
     if (!swa.p)
         return KVANT_OK;
     KVANT_TRY(hf_to_number(swa, "config.json: rope_theta of sliding_attention", &local, diag));
+    if (local == theta && strcmp(c->text_cls->name, "Olmo3Config") == 0)
+        return KVANT_OK;
     gguf_keys_f32(k, ".rope.freq_base_swa", local);
     return KVANT_OK;
 }
