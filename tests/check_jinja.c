@@ -462,11 +462,33 @@ static void test_origins_of_templates(void)
 
 /* ---- the rest ---- */
 
+/* Integers have no end, as in Python: printed as they came. */
+static void test_wide_numbers(void)
+{
+    static const char *const same[] = { "18446744073709551615", "-9223372036854775809", "123456789012345678901234567890",
+                                        "9223372036854775807", "1e400", "-1e999" };
+    jinja *t = parse("{{ x }} {{ {'a': [x]} | tojson }}", NULL);
+
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        kvant_diag diag = { "" };
+        jinja_run *r = NULL;
+        jinja_text out = { 0 };
+        char want[128];
+        jinja_run_open(t, &r, NULL);
+        CHECK(jinja_set_json(r, "x", same[i], strlen(same[i]), &diag) == KVANT_OK, "%s: %s", same[i], diag.text);
+        CHECK(jinja_render(r, &out, &diag) == KVANT_OK, "%s: %s", same[i], diag.text);
+        snprintf(want, sizeof want, "%s {\"a\": [%s]}", same[i], same[i]);
+        CHECK(out.n == strlen(want) && memcmp(out.text, want, out.n) == 0, "%.*s, want %s", (int)out.n, out.text, want);
+        jinja_run_close(r);
+    }
+    jinja_free(t);
+}
+
 static void test_bad_json(void)
 {
     static const char *const bad[] = {
         "",      "{",     "[1,]", "{\"a\"}",   "{\"a\":1,}",           "\"a", "\"\\x\"",          "nul", "1 2",
-        "[1 2]", "{1:2}", "-",    "\"\\u12\"", "99999999999999999999", "[",   "{\"a\":1 \"b\":2}"
+        "[1 2]", "{1:2}", "-",    "\"\\u12\"", "[99999999999999999999", "[",   "{\"a\":1 \"b\":2}"
     };
     jinja *t = parse("{{ x }}", NULL);
 
@@ -608,6 +630,7 @@ int main(int argc, char **argv)
     test_origins();
     test_origins_of_templates();
     test_bad_json();
+    test_wide_numbers();
     test_out_of_memory();
     test_random();
     bench();

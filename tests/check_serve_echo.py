@@ -36,7 +36,7 @@ def check_shape(s):
     C.ok(choice["text"] == STORY and choice["finish_reason"] == "length" and r["usage"]["completion_tokens"] == 0, choice)
     C.ok(r["usage"]["prompt_tokens"] == len(ids) == len(p["tokens"]) == len(p["token_logprobs"]) == len(p["top_logprobs"]) == len(p["text_offset"]), p)
     C.ok(p["token_logprobs"][0] is None and p["top_logprobs"][0] is None, p)
-    C.ok(all(v < 0 for v in p["token_logprobs"][1:]) and all(1 <= len(t) <= 2 for t in p["top_logprobs"][1:]), p)
+    C.ok(all(v < 0 for v in p["token_logprobs"][1:]) and all(2 <= len(t) <= 3 and k in t for k, t in zip(p["tokens"][1:], p["top_logprobs"][1:])), p)
     C.ok(all(max(t.values()) >= v for v, t in zip(p["token_logprobs"][1:], p["top_logprobs"][1:])), "the best is at least as good")
     C.ok(all(STORY[o:].startswith(t.lstrip(" ") if o == 0 else t) for o, t in list(zip(p["text_offset"], p["tokens"]))[-20:]), (p["text_offset"], p["tokens"]))
     again = ask(s, ids)["choices"][0]

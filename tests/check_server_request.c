@@ -33,6 +33,43 @@ static int parse(int chat, const char *body, api_error *e)
 
 /* ---- H-09 ---- */
 
+/* What is valid and no value of the parser's: read, and written again as it came (or with U+FFFD for half a pair). */
+static void test_json_mended(void)
+{
+    static const char *const same[] = { "[18446744073709551615]", "[9223372036854775808]", "[-9223372036854775809]",
+                                        "[1e400]", "[-1E+999]", "[123456789012345678901234567890]",
+                                        "{\"a\":{\"b\":[99999999999999999999,1]}}", "[\"\\\\u0000\"]",
+                                        "[\"18446744073709551615\"]", "[9223372036854775807,-9223372036854775808]",
+                                        "[12345678901234567890.5e300,0]", "[\"\\\"\\\\u00001\"]" };
+    static const char *const other[][2] = { { "[\"a\\u0000b\"]", "[\"a\xEF\xBF\xBD" "b\"]" },
+                                            { "[\"\\u00001\"]", "[\"\xEF\xBF\xBD" "1\"]" },
+                                            { "[\"\\uD800\"]", "[\"\xEF\xBF\xBD\"]" },
+                                            { "[\"\\udc00x\"]", "[\"\xEF\xBF\xBDx\"]" },
+                                            { "[\"\\uD83D\\u0041\"]", "[\"\xEF\xBF\xBD" "A\"]" },
+                                            { "[\"\\uD83D\\uD83D\\uDE00\"]", "[\"\xEF\xBF\xBD\xF0\x9F\x98\x80\"]" },
+                                            { "\xEF\xBB\xBF[1]", "[1]" } };
+    kvant_diag diag = { "" };
+
+    for (size_t i = 0; i < sizeof same / sizeof *same + sizeof other / sizeof *other; i++) {
+        const size_t k = i - sizeof same / sizeof *same;
+        const char *in = i < sizeof same / sizeof *same ? same[i] : other[k][0];
+        json_t *v = NULL;
+        CHECK(json_read(in, strlen(in), &v, &diag) == KVANT_OK, "%s: %s", in, diag.text);
+        if (!v)
+            continue;
+        char *text = json_text(v, JSON_COMPACT);
+        if (i == 10)
+            CHECK(strstr(text, "0]") != NULL, "%s: %s", in, text);
+        else
+            CHECK(strcmp(text, i < sizeof same / sizeof *same ? in : other[k][1]) == 0, "%s: %s", in, text);
+        free(text);
+        json_decref(v);
+    }
+    CHECK(json_read("[01]", 4, &(json_t *){ NULL }, &diag) < 0 && json_read("[-]", 3, &(json_t *){ NULL }, &diag) < 0 &&
+          json_read("[99999999999999999999.]", 23, &(json_t *){ NULL }, &diag) < 0 &&
+          json_read("{99999999999999999999:1}", 24, &(json_t *){ NULL }, &diag) < 0, "no JSON");
+}
+
 static int json_ok(const char *s, size_t n)
 {
     json_t *v = NULL;
@@ -61,7 +98,6 @@ static void check_h09(void)
                                       "[.5]",
                                       "[+1]",
                                       "[1e]",
-                                      "[1e999]",
                                       "[NaN]",
                                       "[Infinity]",
                                       "[-]",
@@ -69,17 +105,12 @@ static void check_h09(void)
                                       "[0x1]",
                                       "[\"\\q\"]",
                                       "[\"\\u12\"]",
-                                      "[\"\\uD800\"]",
-                                      "[\"\\uD800\\u0041\"]",
-                                      "[\"\\uDC00\"]",
                                       "[\"\xff\"]",
                                       "[\"\xc0\xaf\"]",
                                       "[\"\xed\xa0\x80\"]",
-                                      "[\"\\u0000\"]",
                                       "{\"a\":1,\"a\":2}",
                                       "[1]x",
                                       "[1][2]",
-                                      "\xEF\xBB\xBF[1]",
                                       "[\"a\nb\"]",
                                       "[\"a\tb\"]",
                                       "[true,",
@@ -767,6 +798,7 @@ static void check_error_body(void)
 static void *all(void *unused)
 {
     check_h09();
+    test_json_mended();
     check_h10();
     check_limits();
     check_b7();

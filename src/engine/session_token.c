@@ -23,7 +23,9 @@ static int pick(kvant_session *s, request *q, const float *logits, int32_t *toke
         return *token >= 0 ? KVANT_OK
                            : kvant_fail(diag, KVANT_ENUMERIC, "logits: none is finite; the grammar bans every token");
     }
-    KVANT_TRY(kvant_sampler_pick(q->sampler, x, token, diag));
+    const int code = kvant_sampler_pick(q->sampler, x, token, diag);
+    if (code != KVANT_OK && (code != KVANT_ENUMERIC || (*token = sampler_argmax(x, s->n_vocab)) < 0))
+        return code; /* else a bias or an n-gram bans all that a grammar leaves: the ban yields */
     kvant_sampler_accept(q->sampler, *token);
     return KVANT_OK;
 }

@@ -5,12 +5,75 @@
 #include "base/mem.h"
 #include "server/server_impl.h"
 
+static const text_stops no_stops;
+
+/* A call whose arguments a stop string may still cut is not told before it is complete: half of one may be run. */
+static int withheld(const job *j, const choice *c)
+{
+    return c->part == TOOL_ARGS && j->n_stops && c->n_calls && !c->calls[c->n_calls - 1].complete;
+}
+
+/* ---- log-probabilities: of the visible text ---- */
+
+int64_t answer_characters(const char *s, size_t n)
+{
+    int64_t count = 0;
+
+    for (size_t i = 0; i < n; i++)
+        count += ((unsigned char)s[i] & 0xC0) != 0x80;
+    return count;
+}
+
+int64_t answer_at(const choice *c)
+{
+    return c->chars + answer_characters(sbuf_text(&c->out.held), c->out.held.n);
+}
+
+/* Those that may be told: their text begins in what is given out. */
+static int ready_probs(const job *j, const choice *c)
+{
+    int n = 0;
+
+    if (j->parses && c->part != TOOL_TEXT)
+        return 0;
+    if (!j->parses && !c->out.held.n && !(c->out.stopped && j->logprobs))
+        return c->n_probs;
+    while (n < c->n_probs && (n < c->n_prompt_probs || c->probs[n].at < c->chars))
+        n++;
+    return n;
+}
+
+/* Tokens of a thought or a call, and blanks before the text, are none of it. */
+void answer_settle(job *j, choice *c, int ended)
+{
+    const tool_parser *p = &c->parser;
+    const int64_t at = answer_at(c);
+    const int elsewhere = j->parses && (p->state == PARSE_THINK || p->state >= PARSE_JSON ||
+                                        (p->state == PARSE_TEXT && !p->said && !p->held.n));
+
+    if (!j->logprobs || !(elsewhere || (ended && (j->parses || c->out.stopped))))
+        return;
+    while (c->n_probs > c->n_prompt_probs && c->probs[c->n_probs - 1].at >= at)
+        c->n_probs--;
+}
+
+static void send_chunk(job *j, choice *c, int ends)
+{
+    const int all = c->n_probs, n = ends ? all : ready_probs(j, c);
+
+    c->n_probs = n;
+    j->shape->chunk(j, c, ends);
+    c->n_probs = all - n;
+    if (all > n)
+        memmove(c->probs, c->probs + n, (size_t)(all - n) * sizeof *c->probs);
+}
+
 void answer_flush(job *j, choice *c)
 {
     const int head = c->part == TOOL_ARGS && !c->call_sent; /* of a call */
 
-    if (j->stream && (c->text.n || c->n_probs || !c->role_sent || head))
-        j->shape->chunk(j, c, 0);
+    if (j->stream && !withheld(j, c) && (c->text.n || ready_probs(j, c) || !c->role_sent || head))
+        send_chunk(j, c, 0);
 }
 
 /* Room for a call more; 0: no memory. */
@@ -55,6 +118,56 @@ static void begin_call(job *j, choice *c, const char *name, size_t n)
     c->call_sent = 0;
 }
 
+/* Before min_tokens of the visible answer nothing ends it. */
+int answer_is_early(const choice *c)
+{
+    return c->n_generated - c->n_thought < c->job->min_tokens;
+}
+
+static sbuf *place_of(choice *c, int part)
+{
+    if (c->job->stream || part == TOOL_TEXT)
+        return &c->text;
+    return part == TOOL_THINK ? &c->thought : &c->calls[c->n_calls - 1].args;
+}
+
+/* What could have been the beginning of a stop string is none. */
+static void let_go(choice *c)
+{
+    const size_t n = c->out.held.n;
+
+    if (!n || c->out.stopped)
+        return;
+    sbuf_put(place_of(c, c->part), c->out.held.s, n);
+    c->chars += c->part == TOOL_TEXT ? answer_characters(c->out.held.s, n) : 0;
+    sbuf_drop(&c->out.held, n);
+}
+
+/* A stop string within a call's arguments: there is no call. */
+static void drop_call(choice *c)
+{
+    c->cut_call = 1;
+    sbuf_free(&c->calls[--c->n_calls].args);
+    if (c->job->stream)
+        sbuf_drop(&c->text, c->text.n);
+    c->call_sent = 1;
+    c->part = TOOL_TEXT;
+}
+
+/* More of the visible answer: a stop string ends it. */
+static void put_visible(job *j, choice *c, const char *s, size_t n)
+{
+    sbuf *to = place_of(c, c->part);
+    const size_t from = to->n;
+
+    const int stop = textout_text(&c->out, s, n, answer_is_early(c) ? &no_stops : &j->stops, to);
+    if (c->part == TOOL_TEXT)
+        c->chars += answer_characters(sbuf_text(to) + from, to->n - from);
+    c->text.error |= stop < 0;
+    if (stop == 1 && c->part == TOOL_ARGS)
+        drop_call(c);
+}
+
 /* A part of the answer: of a stream into c->text (what is there of another part goes out first), else where it is
  * kept. */
 static void on_part(void *user, int event, const char *s, size_t n)
@@ -63,17 +176,21 @@ static void on_part(void *user, int event, const char *s, size_t n)
     job *j = c->job;
     const int part = event == TOOL_CALL || event == TOOL_END ? TOOL_ARGS : event;
 
+    if (c->out.stopped)
+        return;
+    if (part != c->part || event == TOOL_CALL || event == TOOL_END)
+        let_go(c);
     if (j->stream && (part != c->part || event == TOOL_CALL) && (c->text.n || (c->part == TOOL_ARGS && !c->call_sent)))
-        j->shape->chunk(j, c, 0);
+        send_chunk(j, c, 0);
     c->part = part;
     if (event == TOOL_CALL)
         begin_call(j, c, s, n);
     else if (event == TOOL_END)
         c->calls[c->n_calls - 1].complete = 1;
-    else if (j->stream || event == TOOL_TEXT)
-        sbuf_put(&c->text, s, n);
+    else if (event == TOOL_THINK)
+        sbuf_put(place_of(c, part), s, n);
     else
-        sbuf_put(event == TOOL_THINK ? &c->thought : &c->calls[c->n_calls - 1].args, s, n);
+        put_visible(j, c, s, n);
 }
 
 void answer_begin(job *j, choice *c)
@@ -103,34 +220,60 @@ static int shown_token(job *j, choice *c, int32_t token)
     char text[80];
     int n = kvant_detok_flush(&c->out.detok, text, sizeof text);
 
-    if (n > 0 && textout_text(&c->out, text, (size_t)n, &j->stops, &c->piece) < 0)
-        return KVANT_ENOMEM;
+    if (n > 0)
+        sbuf_put(&c->piece, text, (size_t)n);
     n = kvant_token_bytes(j->m->model, token, 1, text, sizeof text);
-    return textout_text(&c->out, text, n > 0 && n <= (int)sizeof text ? (size_t)n : 0, &j->stops, &c->piece);
+    if (n > 0 && n <= (int)sizeof text)
+        sbuf_put(&c->piece, text, (size_t)n);
+    return c->piece.error ? KVANT_ENOMEM : KVANT_OK;
+}
+
+/* Without a parser all of the text is visible. */
+static int plain_token(job *j, choice *c, int32_t token)
+{
+    const size_t from = c->text.n;
+    const int stop = textout_token(&c->out, j->m->model, token, answer_is_early(c) ? &no_stops : &j->stops, &c->text);
+
+    c->chars += answer_characters(sbuf_text(&c->text) + from, c->text.n - from);
+    return stop;
 }
 
 int answer_token(job *j, choice *c, int32_t token)
 {
-    int stop;
+    int code;
 
     if (!j->parses)
-        return textout_token(&c->out, j->m->model, token, &j->stops, &c->text);
+        return plain_token(j, c, token);
     c->n_thought += c->parser.state == PARSE_THINK;
     if (j->traits->shown && j->traits->shown[token])
-        stop = shown_token(j, c, token);
+        code = shown_token(j, c, token);
     else
-        stop = textout_token(&c->out, j->m->model, token, &j->stops, &c->piece);
-    return parse_piece(c) == KVANT_OK ? stop : KVANT_ENOMEM;
+        code = textout_detok(&c->out, j->m->model, token, &c->piece);
+    return code < 0 || parse_piece(c) != KVANT_OK ? KVANT_ENOMEM : c->out.stopped != 0;
 }
 
 void answer_end(job *j, choice *c)
 {
-    textout_end(&c->out, j->parses ? &c->piece : &c->text);
-    if (j->parses) {
+    if (!j->parses) {
+        const size_t from = c->text.n;
+        textout_end(&c->out, &c->text);
+        c->chars += answer_characters(sbuf_text(&c->text) + from, c->text.n - from);
+    } else if (!c->out.stopped) {
+        char last[16];
+        const int n = kvant_detok_flush(&c->out.detok, last, sizeof last);
+        c->thought_cut = c->parser.state == PARSE_THINK;
+        sbuf_put(&c->piece, last, n > 0 ? (size_t)n : 0);
         parse_piece(c);
         tool_parser_end(&c->parser);
+        let_go(c);
     }
+    answer_settle(j, c, 1);
     answer_flush(j, c);
+}
+
+void answer_last(job *j, choice *c)
+{
+    send_chunk(j, c, 1);
 }
 
 void answer_free(choice *c)

@@ -6,7 +6,7 @@ static const char *stop_reason(const choice *c)
 {
     if (c->finish == KVANT_FINISH_LENGTH)
         return "max_tokens";
-    return c->n_calls ? "tool_use" : c->out.stopped ? "stop_sequence" : "end_turn";
+    return c->out.stopped ? "stop_sequence" : c->n_calls ? "tool_use" : "end_turn";
 }
 
 /* The head of a message, its content left open for the caller. */
@@ -31,15 +31,21 @@ static void put_usage(const choice *c, jsonw *w)
     jsonw_end(w);
 }
 
-static void put_reason(const char *reason, jsonw *w)
+/* c: of a message that has ended, or NULL. */
+static void put_reason(const job *j, const choice *c, jsonw *w)
 {
+    const int which = c ? c->out.stopped : 0;
+
     jsonw_key(w, "stop_reason");
-    if (reason)
-        jsonw_str(w, reason);
+    if (c)
+        jsonw_str(w, stop_reason(c));
     else
         jsonw_null(w);
     jsonw_key(w, "stop_sequence");
-    jsonw_null(w);
+    if (which)
+        jsonw_strn(w, j->stop_text[which - 1], (size_t)j->stop_len[which - 1]);
+    else
+        jsonw_null(w);
 }
 
 /* ---- streams ---- */
@@ -72,7 +78,7 @@ static void message_start(job *j, choice *c)
     jsonw_object(&w);
     put_head(j, &w);
     jsonw_end(&w);
-    put_reason(NULL, &w);
+    put_reason(j, NULL, &w);
     put_usage(c, &w);
     jsonw_end(&w);
     jsonw_end(&w);
@@ -150,7 +156,7 @@ static void message_delta(job *j, choice *c)
     begin_event(&w, "message_delta");
     jsonw_key(&w, "delta");
     jsonw_object(&w);
-    put_reason(stop_reason(c), &w);
+    put_reason(j, c, &w);
     jsonw_end(&w);
     put_usage(c, &w);
     jsonw_end(&w);
@@ -216,10 +222,7 @@ static void put_call(const call_out *out, jsonw *w)
     jsonw_kstr(w, "id", out->id);
     jsonw_kstr(w, "name", out->name);
     jsonw_key(w, "input");
-    if (out->complete)
-        jsonw_raw(w, out->args.s);
-    else /* cut by max_tokens: no JSON */
-        jsonw_raw(w, "{}");
+    jsonw_raw(w, out->args.s);
     jsonw_end(w);
 }
 
@@ -234,9 +237,10 @@ static void anthropic_whole(job *j, jsonw *w)
     if (c->text.n)
         put_block("text", "text", &c->text, w);
     for (int i = 0; i < c->n_calls; i++)
-        put_call(&c->calls[i], w);
+        if (c->calls[i].complete) /* one that max_tokens cut has no input, and must not run with an empty one */
+            put_call(&c->calls[i], w);
     jsonw_end(w);
-    put_reason(stop_reason(c), w);
+    put_reason(j, c, w);
     put_usage(c, w);
     jsonw_end(w);
 }

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "server/server_impl.h"
 
-static int keep_prob(choice *c, const kvant_event *ev)
+static int keep_prob(choice *c, const kvant_event *ev, int64_t at)
 {
     if (c->n_probs == c->cap_probs) {
         int cap = c->cap_probs ? c->cap_probs * 2 : 4;
@@ -16,11 +16,20 @@ static int keep_prob(choice *c, const kvant_event *ev)
         c->cap_probs = cap;
     }
     token_prob *p = &c->probs[c->n_probs++];
-    *p = (token_prob){ .token = ev->token, .logprob = ev->logprob };
+    *p = (token_prob){ .token = ev->token, .logprob = ev->logprob, .at = at };
     p->n_top = ev->n_top < REQUEST_MAX_LOGPROBS ? ev->n_top : REQUEST_MAX_LOGPROBS;
     if (p->n_top)
         memcpy(p->top, ev->top, (size_t)p->n_top * sizeof *p->top);
     return KVANT_OK;
+}
+
+static void put_echo(choice *c)
+{
+    if (!c->echo)
+        return;
+    sbuf_puts(&c->text, c->echo);
+    c->chars += answer_characters(c->echo, strlen(c->echo));
+    c->echo = NULL;
 }
 
 static int on_token(job *j, choice *c, const kvant_event *ev)
@@ -33,14 +42,16 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
     c->last_token_ns = now;
     c->n_generated = ev->index + 1;
     c->timings = *ev->timings;
-    if (c->echo) {
-        sbuf_puts(&c->text, c->echo);
-        c->echo = NULL;
-    }
+    c->n_prompt = ev->timings->n_prompt;
+    c->n_cached = ev->timings->n_cached;
+    put_echo(c);
     if (!ends) {
-        stop = answer_token(j, c, ev->token);
-        if ((j->logprobs || j->keep_tokens) && keep_prob(c, ev) != KVANT_OK)
+        const int64_t at = answer_at(c);
+        if ((j->logprobs || j->keep_tokens) && keep_prob(c, ev, at) != KVANT_OK)
             stop = KVANT_ENOMEM;
+        else
+            stop = answer_token(j, c, ev->token);
+        answer_settle(j, c, 0);
     }
     answer_flush(j, c);
     if ((j->out.n > MAX_STREAM_BYTES && ev->index > 0) || j->out.error || stop < 0) {
@@ -58,10 +69,23 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
     return c->held ? KVANT_EVENT_PAUSE : KVANT_EVENT_GO;
 }
 
+/* Where the next token of the prompt begins: behind the text of the last one; a BOS that the text does not show takes
+ * no room. */
+static int64_t prompt_at(const choice *c)
+{
+    const token_prob *last = c->n_probs ? &c->probs[c->n_probs - 1] : NULL;
+    char text[4096];
+
+    if (!last || (c->n_probs == 1 && last->token == kvant_token_bos(c->job->m->model)))
+        return 0;
+    const int n = kvant_token_bytes(c->job->m->model, last->token, 1, text, sizeof text);
+    return last->at + (n > 0 && n <= (int)sizeof text ? answer_characters(text, (size_t)n) : 0);
+}
+
 /* A token of the prompt: of it an answer with echo tells too. */
 static int on_prompt_token(job *j, choice *c, const kvant_event *ev)
 {
-    if (keep_prob(c, ev) == KVANT_OK) {
+    if (keep_prob(c, ev, prompt_at(c)) == KVANT_OK) {
         c->n_prompt_probs = c->n_probs;
         return KVANT_EVENT_GO;
     }
@@ -114,11 +138,10 @@ static void end_error(job *j, const kvant_event *ev)
 /* What is left of the text, and the chunk that says why it ended. */
 static void end_text(job *j, choice *c)
 {
-    if (c->echo)
-        sbuf_puts(&c->text, c->echo);
+    put_echo(c);
     answer_end(j, c);
     if (j->stream && c->finish != KVANT_FINISH_CANCEL)
-        j->shape->chunk(j, c, 1);
+        answer_last(j, c);
 }
 
 /* Of each prompt the longest of its choices. */

@@ -180,9 +180,14 @@ static int open_gate(choice *c)
 
 /* ---- callbacks of the session: owner thread ---- */
 
+/* Unless nothing else may come. */
 static void mask_ends(const job *j, float *logits, int n_vocab)
 {
-    for (int i = 0; i < n_vocab; i++)
+    int left = 0;
+
+    for (int i = 0; i < n_vocab && !left; i++)
+        left = logits[i] > -INFINITY && !kvant_token_is_eog(j->m->model, i);
+    for (int i = 0; i < n_vocab && left; i++)
         if (kvant_token_is_eog(j->m->model, i))
             logits[i] = -INFINITY;
 }
@@ -201,7 +206,7 @@ int masks_logits(void *user, float *logits, int n_vocab)
 
     if (c->gate.forcing)
         force(logits, n_vocab, c->job->thought_end[c->gate.force_at]);
-    else if (c->n_generated < c->job->min_tokens && !masks_constrain(c))
+    else if (answer_is_early(c) && !masks_constrain(c))
         mask_ends(c->job, logits, n_vocab);
     if (!masks_constrain(c) || c->gate.forcing)
         return KVANT_OK;
@@ -212,6 +217,8 @@ int masks_logits(void *user, float *logits, int n_vocab)
     }
     if (code < 0)
         mask_failed(c, code, diag.text);
+    else if (answer_is_early(c))
+        mask_ends(c->job, logits, n_vocab);
     return code;
 }
 

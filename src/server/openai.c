@@ -1,16 +1,15 @@
 /* openai.c: the JSON shapes of OpenAI's API.  Owns field names and their order; decides nothing. */
-#include <math.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kvant/kvant.h"
 #include "server/server_impl.h"
 
-enum { TOKEN_TEXT = 4096 };
-
 static const char *finish_reason(const choice *c)
 {
-    return c->finish == KVANT_FINISH_LENGTH ? "length" : c->n_calls ? "tool_calls" : "stop";
+    if (c->finish == KVANT_FINISH_LENGTH)
+        return "length";
+    return c->n_calls && !c->out.stopped ? "tool_calls" : "stop";
 }
 
 static void put_head(job *j, jsonw *w, const char *object)
@@ -66,156 +65,6 @@ void openai_timings(const kvant_timings *t, jsonw *w)
     jsonw_knum(w, "predicted_per_second", decode_ms > 0 && steps > 0 ? steps * 1e3 / decode_ms : 0);
     jsonw_knum(w, "queue_ms", (double)(t->started_ns ? t->started_ns - t->submitted_ns : 0) * 1e-6);
     jsonw_end(w);
-}
-
-/* ---- probabilities ---- */
-
-static void put_token_text(const job *j, int32_t token, jsonw *w, int bytes)
-{
-    char text[TOKEN_TEXT];
-    int n = kvant_token_bytes(j->m->model, token, 1, text, sizeof text);
-
-    n = n < 0 || n > (int)sizeof text ? 0 : n;
-    if (!bytes) {
-        jsonw_strn(w, text, (size_t)n);
-        return;
-    }
-    jsonw_array(w);
-    for (int i = 0; i < n; i++)
-        jsonw_int(w, (unsigned char)text[i]);
-    jsonw_end(w);
-}
-
-static double finite_logprob(float v)
-{
-    return isfinite(v) ? (double)v : -9999.0; /* what OpenAI's API gives for "never" */
-}
-
-/* Of the prompt's first token there is none. */
-static void put_logprob(float v, jsonw *w)
-{
-    if (isnan(v))
-        jsonw_null(w);
-    else
-        jsonw_num(w, finite_logprob(v));
-}
-
-void openai_token(const job *j, int32_t token, float logprob, jsonw *w)
-{
-    jsonw_key(w, "token");
-    put_token_text(j, token, w, 0);
-    if (!isnan(logprob))
-        jsonw_knum(w, "logprob", finite_logprob(logprob));
-    jsonw_key(w, "bytes");
-    put_token_text(j, token, w, 1);
-}
-
-static void put_chat_probs(const job *j, const choice *c, jsonw *w)
-{
-    jsonw_object(w);
-    jsonw_key(w, "content");
-    jsonw_array(w);
-    for (int i = 0; i < c->n_probs; i++) {
-        const token_prob *p = &c->probs[i];
-        jsonw_object(w);
-        openai_token(j, p->token, p->logprob, w);
-        jsonw_key(w, "top_logprobs");
-        jsonw_array(w);
-        for (int k = 0; k < p->n_top; k++) {
-            jsonw_object(w);
-            openai_token(j, p->top[k].token, p->top[k].logprob, w);
-            jsonw_end(w);
-        }
-        jsonw_end(w);
-        jsonw_end(w);
-    }
-    jsonw_end(w);
-    jsonw_key(w, "refusal");
-    jsonw_null(w);
-    jsonw_end(w);
-}
-
-static void put_top_map(const job *j, const token_prob *p, jsonw *w)
-{
-    char text[TOKEN_TEXT + 1];
-
-    if (isnan(p->logprob)) {
-        jsonw_null(w);
-        return;
-    }
-    jsonw_object(w);
-    for (int k = 0; k < p->n_top; k++) {
-        int n = kvant_token_bytes(j->m->model, p->top[k].token, 1, text, TOKEN_TEXT);
-        text[n < 0 || n > TOKEN_TEXT ? 0 : n] = 0;
-        jsonw_key(w, text);
-        jsonw_num(w, finite_logprob(p->top[k].logprob));
-    }
-    jsonw_end(w);
-}
-
-static size_t characters(const char *s, size_t n)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < n; i++)
-        count += ((unsigned char)s[i] & 0xC0) != 0x80;
-    return count;
-}
-
-/* Where the text of each token begins, in characters.  The answer's tokens begin where the prompt's text ends; a BOS
- * that the text does not show takes no room. */
-static void put_offsets(const job *j, const choice *c, jsonw *w)
-{
-    const char *echoed = j->prompt_texts[c->index / (j->n_choices / j->n_prompt_texts)];
-    size_t offset = c->text_sent;
-
-    jsonw_key(w, "text_offset");
-    jsonw_array(w);
-    for (int i = 0; i < c->n_probs; i++) {
-        const int32_t token = c->probs[i].token;
-        char text[TOKEN_TEXT];
-        int n = kvant_token_bytes(j->m->model, token, 1, text, sizeof text);
-        if (i > 0 && i == c->n_prompt_probs)
-            offset = characters(echoed, strlen(echoed));
-        jsonw_int(w, (int64_t)offset);
-        if (i == 0 && c->n_prompt_probs && token == kvant_token_bos(j->m->model))
-            n = 0;
-        offset += n > 0 && n <= TOKEN_TEXT ? characters(text, (size_t)n) : 0;
-    }
-    jsonw_end(w);
-}
-
-static void put_completion_probs(const job *j, const choice *c, jsonw *w)
-{
-    jsonw_object(w);
-    jsonw_key(w, "tokens");
-    jsonw_array(w);
-    for (int i = 0; i < c->n_probs; i++)
-        put_token_text(j, c->probs[i].token, w, 0);
-    jsonw_end(w);
-    jsonw_key(w, "token_logprobs");
-    jsonw_array(w);
-    for (int i = 0; i < c->n_probs; i++)
-        put_logprob(c->probs[i].logprob, w);
-    jsonw_end(w);
-    jsonw_key(w, "top_logprobs");
-    jsonw_array(w);
-    for (int i = 0; i < c->n_probs; i++)
-        put_top_map(j, &c->probs[i], w);
-    jsonw_end(w);
-    put_offsets(j, c, w);
-    jsonw_end(w);
-}
-
-static void put_probs(const job *j, const choice *c, jsonw *w)
-{
-    jsonw_key(w, "logprobs");
-    if (!j->logprobs || (j->stream && c->n_probs == 0))
-        jsonw_null(w);
-    else if (j->chat)
-        put_chat_probs(j, c, w);
-    else
-        put_completion_probs(j, c, w);
 }
 
 /* ---- streams ---- */
@@ -332,7 +181,7 @@ static void openai_chunk(job *j, choice *c, int ends)
         jsonw_key(&w, "text");
         jsonw_strn(&w, text, c->text.n);
     }
-    put_probs(j, c, &w);
+    openai_probs(j, c, &w);
     put_finish(&w, finish);
     jsonw_end(&w);
     jsonw_end(&w);
@@ -341,7 +190,6 @@ static void openai_chunk(job *j, choice *c, int ends)
     jsonw_end(&w);
     openai_frame(j, &w);
     c->n_probs = c->n_prompt_probs = 0;
-    c->text_sent += characters(text, c->text.n);
     sbuf_drop(&c->text, c->text.n);
 }
 
@@ -470,7 +318,7 @@ static void put_choice(const job *j, const choice *c, jsonw *w)
         jsonw_key(w, "text");
         jsonw_strn(w, sbuf_text(&c->text), c->text.n);
     }
-    put_probs(j, c, w);
+    openai_probs(j, c, w);
     put_finish(w, finish_reason(c));
     jsonw_end(w);
 }

@@ -9,7 +9,7 @@
 
 static const char *status_of(const choice *c)
 {
-    return c->finish == KVANT_FINISH_LENGTH ? "incomplete" : "completed";
+    return c->finish == KVANT_FINISH_LENGTH || c->cut_call ? "incomplete" : "completed";
 }
 
 /* ---- items ---- */
@@ -113,10 +113,15 @@ static void put_item(const job *j, int i, int begins, const char *status, jsonw 
     jsonw_end(w);
 }
 
-/* The last one may have been cut. */
+/* The last one may have been cut; a thought is whole once its end has come, and where a stop string ended the answer
+ * the text before it is. */
 static const char *item_status(const job *j, int i)
 {
-    return i == j->n_items - 1 ? status_of(&j->choices[0]) : "completed";
+    const choice *c = &j->choices[0];
+
+    if (i < j->n_items - 1 || (j->items[i].part == TOOL_THINK && !c->thought_cut) || c->cut_call)
+        return "completed";
+    return status_of(c);
 }
 
 /* ---- the response ---- */
@@ -153,7 +158,7 @@ static void put_error(const job *j, jsonw *w)
     jsonw_end(w);
 }
 
-static void put_incomplete(const char *status, jsonw *w)
+static void put_incomplete(const choice *c, const char *status, jsonw *w)
 {
     jsonw_key(w, "incomplete_details");
     if (strcmp(status, "incomplete") != 0) {
@@ -161,7 +166,7 @@ static void put_incomplete(const char *status, jsonw *w)
         return;
     }
     jsonw_object(w);
-    jsonw_kstr(w, "reason", "max_output_tokens");
+    jsonw_kstr(w, "reason", c->cut_call ? "stop_sequence" : "max_output_tokens");
     jsonw_end(w);
 }
 
@@ -176,7 +181,7 @@ static void put_head(const job *j, const char *status, jsonw *w)
     jsonw_kbool(w, "store", j->responses->store);
     jsonw_kstr(w, "service_tier", "default");
     put_error(j, w);
-    put_incomplete(status, w);
+    put_incomplete(&j->choices[0], status, w);
     for (int i = 0; i < RESPONSES_TOLD; i++) {
         jsonw_key(w, responses_told[i]);
         jsonw_raw(w, j->responses->told[i]);
@@ -476,7 +481,7 @@ static void responses_whole(job *j, jsonw *w)
 
     if (c->thought.n)
         take_text(j, TOOL_THINK, 0, &c->thought);
-    if (c->text.n || !c->n_calls)
+    if (c->text.n || (!c->n_calls && !c->thought.n))
         take_text(j, TOOL_TEXT, 0, &c->text);
     for (int i = 0; i < c->n_calls; i++)
         take_text(j, TOOL_ARGS, i, &c->calls[i].args);

@@ -40,6 +40,7 @@ typedef struct token_prob {
     int32_t token;
     float logprob;
     int n_top;
+    int64_t at; /* characters of the visible text before it */
     kvant_token_prob top[REQUEST_MAX_LOGPROBS];
 } token_prob;
 
@@ -79,7 +80,9 @@ typedef struct choice {
     int no_calls;                      /* what looks like one from here on is text */
     token_prob *probs;
     int n_probs, cap_probs, n_prompt_probs; /* the first n_prompt_probs are of the prompt's tokens */
-    size_t text_sent; /* characters before `text` (text_offset of completions) */
+    int64_t chars; /* of the visible text so far: echo and answer, without what is held back */
+    int thought_cut; /* it ended within a thought */
+    int cut_call;  /* a stop string came within a call's arguments: it is no call */
     int role_sent, ended, finish, n_generated, n_prompt, n_cached;
     int n_thought; /* tokens of thoughts */
     int waits; /* WAIT_*: why no further token may be chosen */
@@ -430,6 +433,12 @@ void answer_begin(job *j, choice *c);
 int answer_token(job *j, choice *c, int32_t token);
 void answer_flush(job *j, choice *c); /* what there is of a stream goes out; with probabilities even when it is empty */
 void answer_end(job *j, choice *c);
+void answer_last(job *j, choice *c); /* of a stream: what is left, and why it ended */
+int answer_is_early(const choice *c); /* fewer visible tokens than min_tokens */
+int64_t answer_characters(const char *s, size_t n);
+int64_t answer_at(const choice *c); /* where in the visible text the next token begins, in characters */
+/* After each token and at the end: log-probabilities of what is not visible go. */
+void answer_settle(job *j, choice *c, int ended);
 void answer_free(choice *c);
 
 /* ---- openai.c, anthropic.c, native.c, responses.c: how an API writes an answer ---- */
@@ -450,6 +459,8 @@ void native_put(const job *j, choice *c, jsonw *w); /* a choice that is done, as
 void openai_error_frame(job *j);
 void openai_frame(job *j, jsonw *w); /* one event; frees w */
 void openai_timings(const kvant_timings *t, jsonw *w);
+/* The field logprobs of a choice: null without them. */
+void openai_probs(const job *j, const choice *c, jsonw *w);
 /* The fields token, logprob (but of NaN), bytes. */
 void openai_token(const job *j, int32_t token, float logprob, jsonw *w);
 

@@ -82,6 +82,16 @@ int textout_token(textout *t, const kvant_model *m, int32_t token, const text_st
     return result;
 }
 
+int textout_detok(textout *t, const kvant_model *m, int32_t token, sbuf *out)
+{
+    static const text_stops none;
+    textout plain = { .detok = t->detok };
+    const int code = textout_token(&plain, m, token, &none, out);
+
+    t->detok = plain.detok;
+    return code;
+}
+
 int textout_end(textout *t, sbuf *out)
 {
     char last[16];

@@ -2,6 +2,7 @@
 #include "model/jinja/jinja_vm.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
@@ -111,25 +112,46 @@ static int string(reader *j, jval *out)
     return KVANT_OK;
 }
 
+/* Python's integers have no end: a number that no 64 bits hold is printed as it came. */
+static int wide_number(reader *j, const char *text, double f, jval *out)
+{
+    jinja_run *r = j->r;
+
+    if ((r->n_wide & (r->n_wide + 1)) == 0) { /* full at 0, 1, 3, 7, ... */
+        const char **more = jarena_alloc(&r->mem, (2 * (size_t)r->n_wide + 1) * sizeof *more);
+        if (!more)
+            return no_memory(j);
+        if (r->n_wide)
+            memcpy(more, r->wide, r->n_wide * sizeof *more);
+        r->wide = more;
+    }
+    r->wide[r->n_wide++] = text;
+    *out = j_float(f);
+    out->wide = r->n_wide;
+    return KVANT_OK;
+}
+
 static int number(reader *j, jval *out)
 {
-    char text[64], *end;
+    const char *s = j->s + j->at;
+    char *end, *text;
     size_t n = 0;
     int whole = 1;
 
-    while (j->at + n < j->n && n + 1 < sizeof text && strchr("+-.eE0123456789", j->s[j->at + n]) && j->s[j->at + n]) {
-        text[n] = j->s[j->at + n];
-        whole &= strchr(".eE", text[n++]) == NULL;
-    }
+    for (; j->at + n < j->n && s[n] && strchr("+-.eE0123456789", s[n]); n++)
+        whole &= strchr(".eE", s[n]) == NULL;
+    if (!(text = jarena_alloc(&j->r->mem, n + 1)))
+        return no_memory(j);
+    memcpy(text, s, n);
     text[n] = 0;
     errno = 0;
     *out = whole ? j_int(strtoll(text, &end, 10)) : j_float(strtod(text, &end));
     if (n == 0 || *end || end == text)
         return fail(j, "not a value");
-    if (whole && errno)
-        return fail(j, "an integer beyond 64 bits");
     j->at += n;
-    return KVANT_OK;
+    if (!(whole && errno) && (whole || isfinite(out->u.f)))
+        return KVANT_OK;
+    return wide_number(j, text, strtod(text, NULL), out);
 }
 
 static int value(reader *j, int depth, jval *out);

@@ -50,6 +50,8 @@ static int put_number(jinja_run *r, jbuf *b, jval v)
 {
     char text[64];
 
+    if (v.wide)
+        return jbuf_text(r, b, r->wide[v.wide - 1], strlen(r->wide[v.wide - 1]));
     if (v.type == J_FLOAT)
         j_float_text(v.u.f, text);
     else
@@ -267,6 +269,8 @@ static int json_number(json *j, jval v)
 
     if (v.type == J_BOOL)
         return put(j, v.u.b ? "true" : "false", v.u.b ? 4 : 5);
+    if (v.wide)
+        return put(j, j->r->wide[v.wide - 1], strlen(j->r->wide[v.wide - 1]));
     if (v.type == J_INT)
         snprintf(text, sizeof text, "%lld", (long long)v.u.i);
     else if (isfinite(v.u.f))

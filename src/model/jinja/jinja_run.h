@@ -66,6 +66,8 @@ struct jinja_run {
     jcapture base, *out;
     time_t now;
     int has_now, nesting;
+    const char **wide; /* texts of numbers of the variables that are printed as they came */
+    uint32_t n_wide;
 };
 
 /* ---- errors and limits ---- */

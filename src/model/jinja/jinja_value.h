@@ -36,6 +36,7 @@ typedef struct jstr {
 
 typedef struct jval {
     enum jtype type;
+    uint32_t wide; /* J_FLOAT of a number that no 64 bits hold: its text is run.wide[wide - 1]; 0: none */
     union {
         int b;
         int64_t i;

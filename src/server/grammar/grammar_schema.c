@@ -121,7 +121,7 @@ void schema_put_text(sbuf *b, const char *s, size_t n)
 /* A JSON value, as its text without blanks. */
 int schema_put_json(schema_maker *m, const json_t *v)
 {
-    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = json_text(v, JSON_COMPACT | JSON_ENCODE_ANY);
 
     if (!text)
         return kvant_fail(m->diag, KVANT_ENOMEM, "schema: out of memory");

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/text/sbuf.h"
 
 enum { RESERVE_LEAST = 16 << 10, LEXER_LEAST = 32 };
 
@@ -131,7 +132,7 @@ int json_read_any(const char *text, size_t len, size_t longest, json_t **out, kv
     if (!open_reserve(longest))
         return kvant_fail(diag, KVANT_ENOMEM, "out of memory");
     const uint64_t before = mem_failures();
-    json_t *v = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+    json_t *v = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     const int failed = mem_failures() != before;
     if (failed)
         json_decref(v);
@@ -147,7 +148,18 @@ int json_read_any(const char *text, size_t len, size_t longest, json_t **out, kv
 int json_read(const char *text, size_t len, json_t **out, kvant_diag *diag)
 {
     size_t longest;
+    sbuf mended;
 
+    if (len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) { /* editors put a byte order mark there */
+        text += 3;
+        len -= 3;
+    }
     KVANT_TRY(scan(text, len, &longest, diag));
-    return json_read_any(text, len, longest, out, diag);
+    if (!json_mend(text, len, &mended))
+        return json_read_any(text, len, longest, out, diag);
+    int code = mended.error ? kvant_fail(diag, KVANT_ENOMEM, "out of memory") : KVANT_OK;
+    if (code == KVANT_OK)
+        code = json_read_any(mended.s, mended.n, longest + 8, out, diag);
+    sbuf_free(&mended);
+    return code;
 }

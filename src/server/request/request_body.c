@@ -69,7 +69,7 @@ int body_string(const json_t *o, const char *key, size_t max, const char **v, si
     *v = NULL;
     if (!x)
         return API_OK;
-    if (!json_is_string(x) || json_string_length(x) > max)
+    if (!json_is_string(x) || json_is_wide(x) || json_string_length(x) > max)
         return api_fail(e, BAD, key, "%s: wanted a string of at most %zu bytes", key, max);
     *v = json_string_value(x);
     *n = json_string_length(x);

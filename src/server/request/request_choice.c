@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "server/request/json_scan.h"
 
 static int read_sampler(const request_env *env, const json_t *o, request *r, api_error *e)
 {
@@ -184,7 +185,7 @@ int request_compile(const request_env *env, const grammar_vocab *vocab, const ch
 static int compile_schema(const request_env *env, const json_t *schema, const char *key, request *r, api_error *e)
 {
     kvant_diag diag = { "" };
-    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY), *gbnf = NULL;
+    char *text = json_text(schema, JSON_COMPACT | JSON_ENCODE_ANY), *gbnf = NULL;
 
     if (!text)
         return api_no_memory(e);

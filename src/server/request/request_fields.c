@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "server/request/json_scan.h"
 
 enum {
     CHAT = REQUEST_CHAT,
@@ -268,7 +269,7 @@ static int is_neutral(const refused_field *f, const json_t *v)
 
 static int refuse(const refused_field *f, const json_t *v, api_error *e)
 {
-    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+    char *text = json_text(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
     int long_one = text && strlen(text) > 40;
 
     api_fail(e, BAD, f->name, "%s: %.40s%s is not supported here and would change the answer; %s", f->name,

@@ -6,6 +6,7 @@
 #include <time.h>
 #include "base/mem.h"
 #include "base/text/sbuf.h"
+#include "server/request/json_scan.h"
 #include "server/textout.h"
 
 void prompt_free(prompt *p)
@@ -256,7 +257,7 @@ static int add_part(const json_t *part, const char *key, int i, size_t k, sbuf *
     if (!type || strcmp(type, "text") != 0)
         return api_fail(e, type ? API_UNSUPPORTED : BAD, key,
                         "%s: item %d: only parts of type text are supported", key, i);
-    if (!json_is_string(s))
+    if (!json_is_string(s) || json_is_wide(s))
         return api_fail(e, BAD, key, "%s: item %d: part %zu: wanted text", key, i, k);
     sbuf_put(out, json_string_value(s), json_string_length(s));
     return out->error ? api_no_memory(e) : API_OK;
@@ -273,7 +274,7 @@ static int content_text(const json_t *content, const char *key, int i, const cha
 
     *owned = NULL;
     *text = "";
-    if (!content || json_is_string(content)) {
+    if (!content || (json_is_string(content) && !json_is_wide(content))) {
         *text = content ? json_string_value(content) : "";
         return API_OK;
     }
@@ -391,7 +392,7 @@ static int read_list(const json_t *v, json_t *list, messages *m, api_error *e)
     if (!list)
         return api_no_memory(e);
     json_array_foreach((json_t *)v, i, x) API_TRY(one_message(x, (int)i, list, m, e));
-    m->json = json_dumps(list, JSON_COMPACT);
+    m->json = json_text(list, JSON_COMPACT);
     return m->json ? API_OK : api_no_memory(e);
 }
 
@@ -470,7 +471,7 @@ static int put_kwarg(json_t *kwargs, const json_t *o, const char *key, api_error
 static int put_defaults(const request_env *env, const json_t *o, json_t *kwargs, api_error *e)
 {
     const json_t *tools = body_field(o, "tools");
-    char day[32], date[32], *functions = json_array_size(tools) ? json_dumps(tools, JSON_INDENT(2)) : NULL;
+    char day[32], date[32], *functions = json_array_size(tools) ? json_text(tools, JSON_INDENT(2)) : NULL;
     const time_t now = time(NULL);
     struct tm tm;
 
@@ -502,7 +503,7 @@ static int merge_kwargs(const request_env *env, const json_t *o, json_t *kwargs,
     if (effort && strcmp(json_string_value(effort), "none") == 0 && !json_object_get(kwargs, "enable_thinking"))
         json_object_set_new(kwargs, "enable_thinking", json_false());
     API_TRY(put_defaults(env, o, kwargs, e));
-    *text = json_dumps(kwargs, JSON_COMPACT);
+    *text = json_text(kwargs, JSON_COMPACT);
     return *text ? API_OK : api_no_memory(e);
 }
 
@@ -560,7 +561,7 @@ int prompt_of_chat(const request_env *env, const json_t *o, request *r, api_erro
         kind = messages_read(o, &m, e);
     if (kind == API_OK)
         kind = prompt_check_bytes(env, m.bytes, "messages", e);
-    if (kind == API_OK && r->tools && !(tools = json_dumps(r->tools->list, JSON_COMPACT)))
+    if (kind == API_OK && r->tools && !(tools = json_text(r->tools->list, JSON_COMPACT)))
         kind = api_no_memory(e);
     const kvant_chat_input in = { .messages = m.json, .tools = tools, .kwargs = kwargs, .end = end };
     if (kind == API_OK)

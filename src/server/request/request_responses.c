@@ -199,7 +199,7 @@ static int keep_item(const json_t *given, size_t i, sbuf *lines)
     if (!plain_name(id))
         json_object_set_new(item, "id", json_string(own));
     spell_out(item);
-    char *text = item ? json_dumps(item, JSON_COMPACT) : NULL;
+    char *text = item ? json_text(item, JSON_COMPACT) : NULL;
     sbuf_printf(lines, "%s\t", plain_name(id) ? id : own);
     sbuf_puts(lines, text ? text : "");
     sbuf_puts(lines, "\n");
@@ -257,7 +257,7 @@ static int put_messages(const request_env *env, const json_t *o, json_t *out, re
     if (kind == API_OK && instructions && !json_is_string(instructions))
         kind = bad(e, "instructions", "wanted a text");
     if (kind == API_OK) {
-        b->history = json_dumps(list, JSON_COMPACT);
+        b->history = json_text(list, JSON_COMPACT);
         all = json_array();
         if (json_string_length(instructions)) /* an empty one is none */
             json_array_append_new(all, json_pack("{s:s,s:O}", "role", "system", "content", instructions));
@@ -371,7 +371,7 @@ static int tell(const request_env *env, const json_t *o, responses_body *b, api_
     for (int i = 0; i < RESPONSES_TOLD; i++) {
         const json_t *v = body_field(o, responses_told[i]);
         const float own = i == 6 ? env->sampler.temp : env->sampler.top_p; /* the two without a text */
-        char *text = v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+        char *text = v ? json_text(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
         snprintf(number, sizeof number, "%.6g", (double)own);
         b->told[i] = kvant_strdup(v ? (text ? text : "null") : otherwise[i] ? otherwise[i] : number);
         free(text); /* jansson's */

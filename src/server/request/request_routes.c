@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "server/request/json_scan.h"
 
 /* What the session does for each kind of pooling; rank has no vector. */
 static int read_pooling(const request_env *env, embed_request *r, api_error *e)
@@ -165,7 +166,7 @@ static int render_template(const request_env *env, const json_t *o, messages *m,
     API_TRY(chat_end_read(env, o, &end, e));
     API_TRY(tools_list(o, tools, e));
     API_TRY(messages_read(o, m, e));
-    if (*tools && !(list = json_dumps((*tools)->list, JSON_COMPACT)))
+    if (*tools && !(list = json_text((*tools)->list, JSON_COMPACT)))
         return api_no_memory(e);
     const kvant_chat_input in = { .messages = m->json, .tools = list, .kwargs = *kwargs, .end = end };
     const int code = kvant_chat_render(env->model, &in, text, &diag);
