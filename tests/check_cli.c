@@ -335,7 +335,8 @@ static void test_bad_files(void)
     EXPECT_JSON("inspect", arch, "--json");
     CHECK(strstr(out, "\"runs\":false") && strstr(out, "qwenX"), "inspect shows why: %.300s", out);
     const char *pre = patched("pre.gguf", "tokenizer.ggml.pre", "qwen2", "qwenX");
-    CHECK(run("run", "-m", pre, "-p", "x", NULL) != 0 && strstr(err, "qwenX"), "unknown pre-tokenizer: %s", err);
+    CHECK(run("run", "-m", pre, "-p", "x", "-n", "1", NULL) == 0 && strstr(err, "qwenX"), "unknown pre-tokenizer: %s",
+          err);
     EXPECT(3, "no/such/text", "run", "-m", DENSE, "-f", "/no/such/text");
     EXPECT(2, "wanted text", "run", "-m", DENSE, "-f", write_file("empty.txt", "", 0));
     EXPECT(2, "found byte 0xff at offset 2", "run", "-m", DENSE, "-f", write_file("bad.txt", "ab\xff", 3));

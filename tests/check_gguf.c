@@ -132,7 +132,8 @@ static void check_values(void)
     gb_free(&b);
 }
 
-/* Every getter on every scalar type and every array type: converted exactly or refused. */
+/* Every getter on every scalar type and every array type: the value 1 (or what its first byte makes of a float),
+ * converted exactly or refused.  An array of one value is that value. */
 static void check_type_matrix(void)
 {
     static const size_t size[13] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
@@ -162,16 +163,71 @@ static void check_type_matrix(void)
         gguf *g = accepted(&b, "one key");
         if (!g)
             continue;
-        CHECK((gguf_u32(g, "k", 1, &u, NULL) == 0) == (!array && ok_u32[elem]), "u32 of type %u", type);
-        CHECK((gguf_f32(g, "k", 1, &f, NULL) == 0) == (!array && (elem == 6 || elem == 12)), "f32 of type %u", type);
-        CHECK((gguf_bool(g, "k", 1, &i, NULL) == 0) == (!array && elem == 7), "bool of type %u", type);
+        CHECK((gguf_u32(g, "k", 1, &u, NULL) == 0) == ok_u32[elem], "u32 of type %u", type);
+        CHECK((gguf_f32(g, "k", 1, &f, NULL) == 0) == (elem != 7 && elem != 8), "f32 of type %u", type);
+        CHECK((gguf_bool(g, "k", 1, &i, NULL) == 0) == (ok_u32[elem] || elem == 7), "bool of type %u", type);
         CHECK((gguf_string(g, "k", 1, &s, NULL) == 0) == (!array && elem == 8), "string of type %u", type);
-        CHECK((gguf_i32s(g, "k", 1, v, 4, &n, NULL) == 0) == (array && (elem == 4 || elem == 5)), "i32s of type %u",
-              type);
+        CHECK((gguf_i32s(g, "k", 1, v, 4, &n, NULL) == 0) == ok_u32[elem], "i32s of type %u", type);
         CHECK((gguf_strings(g, "k", 1, &it, &n, NULL) == 0) == (array && elem == 8), "strings of type %u", type);
         for (int want = 0; want < 13; want++)
             CHECK((gguf_raw_array(g, "k", 1, want, &raw, &n, NULL) == 0) == (array && elem == (uint32_t)want),
                   "raw array of type %u as %d", type, want);
+        gguf_close(g);
+    }
+    gb_free(&b);
+}
+
+/* Numbers that writers give in other types, and arrays for one value. */
+static void check_other_types(void)
+{
+    static const double whole = 4096, half = 0.5, large = 1e300;
+    static const float base = 500000;
+    static const uint64_t wide = 32, bits = UINT32_MAX;
+    static const int16_t same[] = { 8, 8, 8 }, mixed[] = { 8, 8, 4 }, minus[] = { -1 };
+    static const uint8_t yes = 1, two = 2;
+    const struct {
+        const char *what;
+        uint32_t type, elem, count;
+        const void *p;
+        size_t n;
+        double u32, f32;
+        int is;
+    } cases[] = {
+        { "f64 for a count", 12, 0, 1, &whole, 8, 4096, 4096, -1 },
+        { "f64 .5", 12, 0, 1, &half, 8, -1, .5, -1 },
+        { "f64 too large", 12, 0, 1, &large, 8, -1, -1, -1 },
+        { "f32 for a count", 6, 0, 1, &base, 4, 5e5, 5e5, -1 },
+        { "u64 for a factor", 10, 0, 1, &wide, 8, 32, 32, -1 },
+        { "u64 of 32 bits", 10, 0, 1, &bits, 8, 4294967295.0, 4294967295.0, -1 },
+        { "i16 array of one value", 9, 3, 3, same, 6, 8, 8, -1 },
+        { "i16 array of two values", 9, 3, 3, mixed, 6, -1, -1, -1 },
+        { "i16 array of -1", 9, 3, 1, minus, 2, -1, -1e9, -1 },
+        { "u8 for a bool", 0, 0, 1, &yes, 1, 1, 1, 1 },
+        { "u8 2 for a bool", 0, 0, 1, &two, 1, 2, 2, -1 },
+        { "empty array", 9, 4, 0, mixed, 0, -1, -1, -1 },
+        { "bool array", 9, 7, 1, &yes, 1, -1, -1, 1 },
+        { "f64 array", 9, 12, 1, &whole, 8, 4096, 4096, -1 },
+    };
+    gb b = { 0 };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint32_t u = 0;
+        float f = 0;
+        int is = 0;
+        gb_begin(&b, 3, 0, 1);
+        if (cases[i].type == 9)
+            gb_kv_array(&b, "k", cases[i].elem, cases[i].count, cases[i].p, cases[i].n);
+        else
+            gb_kv(&b, "k", cases[i].type, cases[i].p, cases[i].n);
+        gguf *g = accepted(&b, cases[i].what);
+        const double got = gguf_u32(g, "k", 1, &u, &diag) == 0 ? (double)u : -1;
+        CHECK(got == cases[i].u32, "%s as u32: %g, %s", cases[i].what, got, diag.text);
+        const int ok = gguf_f32(g, "k", 1, &f, &diag) == 0;
+        CHECK(cases[i].f32 == -1e9 ? ok && f == -1
+              : ok                 ? (double)f == (double)(float)cases[i].f32
+                                   : cases[i].f32 == -1,
+              "%s as f32: %g", cases[i].what, (double)f);
+        CHECK((gguf_bool(g, "k", 1, &is, &diag) == 0 ? is : -1) == cases[i].is, "%s as bool: %d", cases[i].what, is);
         gguf_close(g);
     }
     gb_free(&b);
@@ -382,7 +438,10 @@ static void check_alignment(void)
     }
     gb_begin(&b, 3, 0, 1);
     gb_kv(&b, "general.alignment", 10, "\x20\0\0\0\0\0\0\0", 8);
-    refused(&b, "general.alignment: type u64", "alignment as u64");
+    gguf_close(accepted(&b, "alignment as u64"));
+    gb_begin(&b, 3, 0, 1);
+    gb_kv_str(&b, "general.alignment", "32");
+    refused(&b, "general.alignment: type string", "alignment as a text");
     gb_begin(&b, 3, 0, 1);
     gb_kv_str(&b, "general.alignment", "32");
     refused(&b, "general.alignment: type string", "alignment as string");
@@ -428,7 +487,9 @@ static void check_shapes(void)
         one_tensor(&b, 4, shapes[i], 0, 0, 4096);
         refused(&b, "the.tensor", "shape");
     }
-    static const uint32_t dims[] = { 0, 5, 8, 1u << 31, UINT32_MAX };
+    one_tensor(&b, 0, NULL, 0, 0, 4096); /* a single value */
+    gguf_close(accepted(&b, "no dimensions"));
+    static const uint32_t dims[] = { 5, 8, 1u << 31, UINT32_MAX };
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
         const int64_t ne[8] = { 1, 1, 1, 1, 1, 1, 1, 1 };
         one_tensor(&b, dims[i], ne, 0, 0, 4096);
@@ -619,6 +680,7 @@ int main(void)
     check_good();
     check_values();
     check_type_matrix();
+    check_other_types();
     check_ranges();
     check_header();
     check_hostile_counts();

@@ -159,13 +159,25 @@ static double bound(const char *type)
     return 0;
 }
 
+/* The field's types for rows that blocks of 256 do not divide. */
+static const char *narrow(const char *wide)
+{
+    static const char *const pairs[][2] = { { "Q4_K", "Q5_0" },   { "Q5_K", "Q5_1" },   { "Q6_K", "Q8_0" },
+                                            { "Q2_K", "IQ4_NL" }, { "Q3_K", "IQ4_NL" }, { "IQ4_XS", "IQ4_NL" },
+                                            { "TQ1_0", "Q4_0" },  { "TQ2_0", "Q4_0" } };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        if (strcmp(pairs[i][0], wide) == 0)
+            return pairs[i][1];
+    return "Q8_0";
+}
+
 /* The type that source s has after going to `to`. */
 static const char *expected(const source *s, const kvant_wtype *to)
 {
     if (!s->expect)
         return s->type ? "BF16" : "F32";
     if (s->ne[0] % to->block)
-        return s->ne[0] % 32 ? "F16" : "Q8_0";
+        return s->ne[0] % 32 ? "F16" : narrow(to->name);
     return strcmp(to->name, "NVFP4") == 0 && strcmp(s->name, "token_embd.weight") == 0 ? "Q8_0" : to->name;
 }
 

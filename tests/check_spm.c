@@ -11,6 +11,7 @@
 #include "model/text/utf8.h"
 #include "support/check.h"
 #include "support/gguf_make.h"
+#include "support/log_seen.h"
 #include "support/random_text.h"
 #include "support/text_file.h"
 
@@ -438,14 +439,35 @@ static void test_bad_files(void)
     put_vocab(&m, "llama", &one, 1, 0);
     gguf_make_bool(&m, "tokenizer.ggml.remove_extra_whitespaces", 1);
     expect_error(&m, KVANT_EUNSUPPORTED, "remove_extra_whitespaces: true");
-    gguf_make_str(&m, "tokenizer.ggml.model", "llama");
-    gguf_make_strs(&m, "tokenizer.ggml.tokens", (const char *const[]){ "a", "b", NULL });
-    expect_error(&m, KVANT_EFORMAT, "tokenizer.ggml.scores");
-    gguf_make_str(&m, "tokenizer.ggml.model", "llama");
-    gguf_make_strs(&m, "tokenizer.ggml.tokens", (const char *const[]){ "a", "b", NULL });
-    gguf_make_array(&m, "tokenizer.ggml.scores", GGUF_F32, 1);
-    gguf_make_bytes(&m, &one.score, 4);
-    expect_error(&m, KVANT_EFORMAT, "scores: 1 entries, want one per token: 2");
+}
+
+/* Scores that are missing, too few, too many or of another type: the longest merge first, and a warning. */
+static void test_odd_scores(void)
+{
+    static const char *const tokens[] = { "<unk>", "a", "b", "ab", "abb", "c", NULL };
+    static const double d[] = { 0, -1, -1, -1, -2, -3, -4 };
+
+    for (int i = 0; i < 4; i++) {
+        gguf_make m = { 0 };
+        tokenizer *t = NULL;
+        kvant_diag diag = { "" };
+        int n = 0;
+        log_seen_begin();
+        gguf_make_str(&m, "tokenizer.ggml.model", "llama");
+        gguf_make_strs(&m, "tokenizer.ggml.tokens", tokens);
+        gguf_make_i32s(&m, "tokenizer.ggml.token_type", (int32_t[]){ 2, 1, 1, 1, 1, 1 }, 6);
+        gguf_make_bool(&m, "tokenizer.ggml.add_space_prefix", 0);
+        if (i > 0)
+            gguf_make_array(&m, "tokenizer.ggml.scores", GGUF_F64, i == 1 ? 6 : i == 2 ? 4 : 7);
+        if (i > 0)
+            gguf_make_bytes(&m, d, (i == 1 ? 6 : i == 2 ? 4 : 7) * sizeof *d);
+        CHECK(open_made(&m, &t, &diag) == 0 && log_seen("tokenizer.ggml.scores") == (i != 1), "%d: %s %s", i, diag.text,
+              log_seen_all());
+        int32_t *ids = t ? encode(t, "abbc", 4, 0, &n) : NULL;
+        CHECK(n == 2 && ids[0] == 4 && ids[1] == 5, "%d: %d ids", i, n);
+        free(ids);
+        tokenizer_close(t);
+    }
 }
 
 static void expect_bad_map(uint32_t array, size_t n, const char *wants)
@@ -532,6 +554,7 @@ int main(void)
     test_unigram();
     test_bad_maps();
     test_bad_files();
+    test_odd_scores();
     test_bad_unigrams();
     test_long(toks);
     for (int i = 0; i < N_NAMES; i++)

@@ -40,6 +40,10 @@ typedef struct kvant_model_params {
     const char *synthetic;
     const kvant_lora *lora;        /* n_lora adapters; copied */
     int n_lora;
+    /* Values that stand in place of the file's or beside them: n_overrides texts "KEY=TYPE:VALUE" with a type of int,
+     * float, bool or str ("tokenizer.ggml.add_bos_token=bool:false"), the tokenizer's too; copied */
+    const char *const *overrides;
+    int n_overrides;
 } kvant_model_params;
 
 /* Maps and checks the file (all shards), reads shapes and tokenizer; KVANT_ENOENT, KVANT_EFORMAT, KVANT_EUNSUPPORTED.

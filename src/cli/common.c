@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/cpu.h"
 #include "cli/adapters.h"
+#include "cli/overrides.h"
 #include "base/file/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -112,6 +113,7 @@ int open_model_at(const opts *o, const char *path, kvant_model **m, kvant_diag *
                              .chat_template = opt_str(o, OPT_CHAT_TEMPLATE),
                              .rope_freq_dtype = opt_str(o, OPT_ROPE_DTYPE) };
     adapters found = { 0 };
+    overrides keys = { 0 };
     char *text;
 
     KVANT_TRY(template_text(o, &text, diag));
@@ -120,8 +122,13 @@ int open_model_at(const opts *o, const char *path, kvant_model **m, kvant_diag *
     p.lora = found.list;
     p.n_lora = found.n;
     if (code == KVANT_OK)
+        code = overrides_from_opts(o, &keys, diag);
+    p.overrides = (const char *const *)keys.list;
+    p.n_overrides = keys.n;
+    if (code == KVANT_OK)
         code = kvant_model_open(&p, m, diag);
     adapters_free(&found);
+    overrides_free(&keys);
     kvant_free(text);
     return code;
 }

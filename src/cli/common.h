@@ -21,6 +21,8 @@ int one_device(const struct kvant_device_vt *vt, int index, const char *name, de
 /* Puts a device's name in place of --device auto, and where -ngl wants a GPU and no device is named.  Once, before the
  * command: -ngl is looked at nowhere else.  KVANT_EDEVICE: no GPU, or -ngl with --device cpu. */
 int choose_device(opts *o, kvant_diag *diag);
+/* Options that lay a model out over devices: a note where nothing is missed, else an error.  After choose_device. */
+int placement_check(const opts *o, kvant_diag *diag);
 
 /* -m FILE or the first positional argument; KVANT_EINVAL when there is neither or both. */
 int model_path(const opts *o, const char **path, kvant_diag *diag);

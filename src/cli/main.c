@@ -95,6 +95,8 @@ static int run_command(int cmd, int argc, char **argv, kvant_diag *diag)
     code = memory_limit_check(diag);
     if (code == KVANT_OK)
         code = choose_device(&o, diag);
+    if (code == KVANT_OK)
+        code = placement_check(&o, diag);
     if (code == KVANT_OK && opt_str(&o, OPT_TRACE))
         code = trace_open(opt_str(&o, OPT_TRACE), diag);
     if (code == KVANT_OK)

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "model/build.h"
 #include "model/model.h"
+#include "model/unread/unread.h"
 
 #define KVANT_ARCH(symbol) extern const arch_def arch_##symbol;
 #include "model/archs.def"
@@ -76,7 +77,7 @@ static int read_per_layer(const key_reader *r, hparams *hp, int which, const cha
         return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %d values, wanted one for each of %d layers", key, n,
                           hp->n_layer);
     for (int i = 0; i < hp->n_layer; i++) {
-        without[i] = per_layer[i] == 0;
+        without[i] |= per_layer[i] == 0;
         if (per_layer[i] < 0 || per_layer[i] > max)
             return kvant_fail(r->diag, KVANT_EUNSUPPORTED, "%s: layer %d has %d, wanted 0 to %d", key, i, per_layer[i],
                               max);
@@ -96,7 +97,12 @@ static int read_rope(const key_reader *r, hparams *hp)
     char key[96];
     hp->n_rot = hp->d_k;
     hp->rope_base = 10000.0f;
-    KVANT_TRY(read_int(r, "rope.dimension_count", 0, 2, hp->d_k, &hp->n_rot));
+    KVANT_TRY(read_int(r, "rope.dimension_count", 0, 0, hp->d_k, &hp->n_rot));
+    if (hp->n_rot == 0) {
+        log_msg(LOG_WARN, "%s.rope.dimension_count: 0; the whole head of %d is taken, as where the key is absent",
+                r->arch, hp->d_k);
+        hp->n_rot = hp->d_k;
+    }
     if (hp->n_rot % 2)
         return kvant_fail(r->diag, KVANT_EFORMAT, "%s.rope.dimension_count: %d, wanted an even number", r->arch,
                           hp->n_rot);
@@ -118,10 +124,37 @@ static int read_no_attention(hparams *hp)
     return KVANT_OK;
 }
 
+/* One number, or one for each layer: 0 where it has no attention, else the same for all. */
+static int read_heads(const key_reader *r, hparams *hp)
+{
+    char key[96];
+    int32_t heads[MODEL_MAX_LAYERS];
+    int n = 0;
+
+    snprintf(key, sizeof key, "%s.attention.head_count", r->arch);
+    const gguf_kv *kv = gguf_find(r->g, key);
+    if (!kv || kv->type != GGUF_ARRAY)
+        return read_int(r, "attention.head_count", 1, 0, 1 << 16, &hp->n_head);
+    KVANT_TRY(gguf_i32s(r->g, key, 1, heads, MODEL_MAX_LAYERS, &n, r->diag));
+    if (n < hp->n_layer)
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %d values, wanted one for each of %d layers", key, n,
+                          hp->n_layer);
+    for (int i = 0; i < hp->n_layer; i++) {
+        hp->no_attn[i] = heads[i] == 0;
+        if (heads[i] < 0 || heads[i] > 1 << 16 || (heads[i] && hp->n_head && heads[i] != hp->n_head))
+            return kvant_fail(r->diag, KVANT_EUNSUPPORTED,
+                              "%s: %d in layer %d, %d before it; wanted 0 or one value for "
+                              "all layers",
+                              key, heads[i], i, hp->n_head);
+        hp->n_head = heads[i] ? heads[i] : hp->n_head;
+    }
+    return KVANT_OK;
+}
+
 static int read_attention(const key_reader *r, hparams *hp)
 {
     char key[96];
-    KVANT_TRY(read_int(r, "attention.head_count", 1, 0, 1 << 16, &hp->n_head));
+    KVANT_TRY(read_heads(r, hp));
     if (hp->n_head == 0)
         return read_no_attention(hp);
     hp->n_head_kv = hp->n_head;
@@ -142,22 +175,33 @@ static int read_attention(const key_reader *r, hparams *hp)
     return read_rope(r, hp);
 }
 
-static int read_common(const key_reader *r, hparams *hp)
+/* Some files say nothing, or 0: the context of Llama 1 then, which -c may exceed. */
+static int read_context(const key_reader *r, hparams *hp)
+{
+    int n = 0;
+
+    KVANT_TRY(read_int(r, "context_length", 0, 0, 1 << 28, &n));
+    hp->n_ctx_train = n ? n : 2048;
+    if (!n)
+        log_msg(LOG_WARN,
+                "%s.context_length: absent or 0; 2048 tokens are assumed, -c or --override-kv "
+                "%s.context_length=int:N says another number",
+                r->arch, r->arch);
+    return KVANT_OK;
+}
+
+static int read_common(const key_reader *r, hparams *hp, int *n_nextn)
 {
     char key[96], name[96];
-    int nextn = 0;
     hp->n_ctx_train = 2048;
     hp->ffn_norm_name = "ffn_norm";
     hp->embd_scale = hp->residual_scale = hp->logit_scale = 1.0f;
     hp->output_norm_name = "output_norm";
     KVANT_TRY(read_int(r, "block_count", 1, 1, MODEL_MAX_LAYERS, &hp->n_layer));
-    KVANT_TRY(read_int(r, "nextn_predict_layers", 0, 0, hp->n_layer - 1, &nextn));
-    hp->n_layer -= nextn;          /* multi-token-prediction blocks come last and are not part of the trunk */
-    if (nextn > 0)
-        log_msg(LOG_INFO, "model: the last %d of %d blocks predict further tokens (MTP); they are not used", nextn,
-                hp->n_layer + nextn);
+    KVANT_TRY(read_int(r, "nextn_predict_layers", 0, 0, hp->n_layer - 1, n_nextn));
+    hp->n_layer -= *n_nextn; /* multi-token-prediction blocks come last and are not part of the trunk */
     KVANT_TRY(read_int(r, "embedding_length", 1, 1, 1 << 20, &hp->n_embd));
-    KVANT_TRY(read_int(r, "context_length", 0, 1, 1 << 28, &hp->n_ctx_train));
+    KVANT_TRY(read_context(r, hp));
     KVANT_TRY(read_int(r, "pooling_type", 0, KVANT_POOLING_NONE, KVANT_POOLING_RANK, &hp->pooling));
     snprintf(key, sizeof key, "%s.pooling_type", r->arch);
     hp->pooling = gguf_find(r->g, key) ? hp->pooling : KVANT_POOLING_UNSAID;
@@ -389,7 +433,7 @@ static int open_shapes(kvant_model *m, kvant_diag *diag)
     KVANT_TRY(gguf_string(m->file, "general.name", 0, &name, diag));
     snprintf(m->name, sizeof m->name, "%.*s", (int)(name.n < 90 ? name.n : 90), name.s);
     const key_reader r = { m->file, m->arch->name, diag };
-    KVANT_TRY(read_common(&r, &m->hp));
+    KVANT_TRY(read_common(&r, &m->hp, &m->n_nextn));
     KVANT_TRY(m->arch->shapes(m->file, &m->hp, diag));
     KVANT_TRY(read_own_window(&r, &m->hp));
     if (m->hp.attention_free && !m->hp.one_block)
@@ -423,27 +467,9 @@ static int read_suppressed(kvant_model *m, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* A language model's file may carry an eye or an ear, which nothing here reads. */
-static void note_unused(const kvant_model *m)
-{
-    static const char *const heads[] = { "v.", "a.", "mm.", "mtp." };
-    int n = 0;
-
-    for (int i = 0; i < gguf_tensor_count(m->file); i++)
-        for (int j = 0; j < 4; j++) {
-            const gguf_str name = gguf_tensor_at(m->file, i)->name;
-            n += name.n > strlen(heads[j]) && memcmp(name.s, heads[j], strlen(heads[j])) == 0;
-        }
-    if (n > 0)
-        log_msg(LOG_INFO, "model: %d tensors of vision (v., mm.), audio (a.) or further tokens (mtp.) are not used", n);
-}
-
 static int open_text(kvant_model *m, const char *template_name, kvant_diag *diag)
 {
-    KVANT_TRY(tokenizer_open(m->file, &m->tok, diag));
-    if (tokenizer_count(m->tok) > m->hp.n_vocab)
-        return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens: %d tokens, token_embd.weight has %d rows",
-                          tokenizer_count(m->tok), m->hp.n_vocab);
+    KVANT_TRY(tokenizer_open_rows(m->file, m->hp.n_vocab, &m->tok, diag));
     KVANT_TRY(chat_template_open(m->file, template_name, &m->chat, &m->chat_from_file, diag));
     if (chat_template_problem(m->chat) && strcmp(chat_template_name(m->chat), "unknown") != 0)
         log_msg(LOG_WARN, "chat template: %s; prompts that need it will be refused", chat_template_problem(m->chat));
@@ -460,6 +486,8 @@ int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_
     code = params->synthetic ? synthetic_open(params->synthetic, &m->made, &m->file, diag)
                              : gguf_open(params->path, &m->file, diag);
     if (code == KVANT_OK)
+        code = gguf_override(m->file, params->overrides, params->n_overrides, diag);
+    if (code == KVANT_OK)
         code = open_shapes(m, diag);
     if (code == KVANT_OK)
         code = lora_open(m, params->lora, params->n_lora, diag);
@@ -469,11 +497,13 @@ int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_
         code = open_text(m, params->chat_template, diag);
     if (code == KVANT_OK)
         code = read_suppressed(m, diag);
+    if (code == KVANT_OK)
+        code = unread_judge(m, diag);
     if (code < 0) {
         kvant_model_close(m);
         return code;
     }
-    note_unused(m);
+    gguf_seen_end(m->file);
     fill_info(m);
     *out = m;
     return KVANT_OK;

@@ -155,6 +155,7 @@ struct kvant_model {
     int token_embd, output, output_bias, output_norm;
     int32_t *suppressed;           /* n_suppressed tokens that the model never writes; NULL: none */
     int n_suppressed;
+    int n_nextn; /* blocks behind the trunk that predict further tokens; not used */
     int layer_embd, layer_embd_proj, layer_embd_norm;   /* embeddings of every layer of its own */
     layer_weights *layers;
     lora_set lora;

@@ -30,7 +30,7 @@ typedef struct job {
     const quantize_params *p;
     gguf *g;
     item *items;
-    int n_items, n_layer;
+    int n_items, n_layer, has_output;
     uint64_t alignment;
     gguf_out out;
     imatrix *im;     /* NULL: none */
@@ -73,26 +73,49 @@ static int has_scale(const job *j, const char *name)
     return gguf_tensor_find(j->g, scale) != NULL;
 }
 
-/* The type that tensor t gets, and the reason when it is not the wanted one. */
+/* The type for rows that blocks of 256 do not divide: the field's. */
+static const kvant_wtype *narrow_type(const kvant_wtype *to, int64_t row)
+{
+    static const struct {
+        const char *wide, *narrow;
+    } pairs[] = {
+        { "Q2_K", "IQ4_NL" }, { "Q3_K", "IQ4_NL" }, { "Q4_K", "Q5_0" },  { "Q5_K", "Q5_1" },
+        { "Q6_K", "Q8_0" },   { "TQ1_0", "Q4_0" },  { "TQ2_0", "Q4_0" },
+    };
+    const char *name = strncmp(to->name, "IQ", 2) == 0 ? "IQ4_NL" : "Q8_0";
+
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        if (strcmp(to->name, pairs[i].wide) == 0)
+            name = pairs[i].narrow;
+    const kvant_wtype *narrow = kvant_wtype_find(name);
+    if (!narrow || !narrow->quant)
+        narrow = kvant_wtype_find("Q8_0");
+    return row % narrow->block == 0 ? narrow : kvant_wtype_find("F16");
+}
+
+/* The type that tensor t gets, and the reason when it is not the wanted one.  Tied embeddings are the output's matrix
+ * too, and get its type. */
 static const kvant_wtype *choose_type(const job *j, const gguf_tensor *t, const char *name, const char **note)
 {
-    const int embd = strcmp(name, "token_embd.weight") == 0, output = strcmp(name, "output.weight") == 0;
-    const kvant_wtype *to = j->p->mix ? quantize_mix_type(j->p->mix, name, j->n_layer) : j->p->type;
-    const kvant_wtype *q8 = kvant_wtype_find("Q8_0");
+    const int embd = strcmp(name, "token_embd.weight") == 0;
+    const int output = strcmp(name, embd && !j->has_output ? name : "output.weight") == 0;
+    const kvant_wtype *to = j->p->type;
 
-    if (embd && j->p->embd_type)
-        to = j->p->embd_type;
+    if (j->p->mix)
+        to = quantize_mix_type(j->p->mix, output ? "output.weight" : name, j->n_layer);
     if (output && j->p->output_type)
         to = j->p->output_type;
+    if (embd && j->p->embd_type)
+        to = j->p->embd_type;
     *note = "";
     if (to == kvant_wtype_find("NVFP4") && t->type != to->ggml_id && (embd || has_scale(j, name))) {
         *note = embd ? "NVFP4 needs a second-level scale, which an embedding table cannot have"
                      : "the tensor has a second-level scale already";
-        to = q8;
+        to = kvant_wtype_find("Q8_0");
     }
     if (t->ne[0] % to->block != 0) {
         *note = "its row is no multiple of the block";
-        to = t->ne[0] % q8->block == 0 ? q8 : kvant_wtype_find("F16");
+        to = narrow_type(to, t->ne[0]);
     }
     return to;
 }
@@ -167,6 +190,7 @@ static int plan_all(job *j)
     uint64_t at = 0;
 
     j->n_layer = layers_of(j->g);
+    j->has_output = gguf_tensor_find(j->g, "output.weight") != NULL;
     KVANT_TRY(gguf_u32(j->g, "general.alignment", 0, &alignment, j->diag));
     j->alignment = alignment;
     j->items = kvant_calloc(2 * (size_t)n + 1, sizeof *j->items);

@@ -60,11 +60,23 @@ static int read_original_context(const gguf *g, const char *arch, hparams *hp, k
     return KVANT_OK;
 }
 
+/* The factor counts where no type is said too: files of 2023 have it alone.  0: none. */
+static int read_factor(const gguf *g, const char *arch, int yarn, hparams *hp, kvant_diag *diag)
+{
+    float factor = 0.0f;
+
+    KVANT_TRY(read_number(g, arch, "rope.scaling.factor", 0.0f, 1e6f, &factor, diag));
+    hp->rope_linear = factor > 0.0f ? factor : 1.0f;
+    if (hp->rope_linear < 1e-3f || (yarn && !(factor > 0.0f)))
+        return kvant_fail(diag, KVANT_EFORMAT, "%s.rope.scaling.factor: %g, wanted 0.001 to 1e6", arch, (double)factor);
+    return KVANT_OK;
+}
+
 /* LongRoPE has no numbers here: its factors are tensors. */
 int read_rope_scaling(const gguf *g, const char *arch, hparams *hp, kvant_diag *diag)
 {
     char key[96];
-    gguf_str type = { "none", 4 };
+    gguf_str type = { "linear", 6 };
 
     hp->rope_linear = 1.0f;
     hp->rope_mscale = 1.0f;
@@ -72,16 +84,16 @@ int read_rope_scaling(const gguf *g, const char *arch, hparams *hp, kvant_diag *
     KVANT_TRY(read_number(g, arch, "rope.scaling.attn_factor", 1e-3f, 1e3f, &hp->rope_mscale, diag));
     snprintf(key, sizeof key, "%s.rope.scaling.type", arch);
     KVANT_TRY(gguf_string(g, key, 0, &type, diag));
-    const int linear = is_text(type, "linear"), yarn = is_text(type, "yarn");
-    if (is_text(type, "none") || is_text(type, "longrope"))
+    const int linear = is_text(type, "linear"), yarn = is_text(type, "yarn"), none = is_text(type, "none");
+    if (is_text(type, "longrope"))
         return KVANT_OK;
-    if (!linear && !yarn)
+    if (!linear && !yarn && !none)
         return kvant_fail(diag, KVANT_EUNSUPPORTED,
                           "%s: \"%.*s\" is not supported; wanted none, linear, yarn or longrope", key,
                           (int)(type.n < 40 ? type.n : 40), type.s);
-    snprintf(key, sizeof key, "%s.rope.scaling.factor", arch);
-    KVANT_TRY(gguf_f32(g, key, 1, &hp->rope_linear, diag));
-    KVANT_TRY(read_number(g, arch, "rope.scaling.factor", 1e-3f, 1e6f, &hp->rope_linear, diag));
+    KVANT_TRY(read_factor(g, arch, yarn, hp, diag));
+    if (none)
+        hp->rope_linear = 1.0f;
     return yarn ? read_yarn(g, arch, hp, diag) : KVANT_OK;
 }
 

@@ -294,6 +294,9 @@ static int open_bench_model(bench *b, kvant_diag *diag)
         const kvant_model_params p = { .synthetic = made };
         if (b->o->n_pos || opt_given(b->o, OPT_MODEL))
             return kvant_fail(diag, KVANT_EINVAL, "model: found both a file and --synthetic, wanted one");
+        if (opt_given(b->o, OPT_OVERRIDE_KV))
+            return kvant_fail(diag, KVANT_EINVAL, "%s: --synthetic has no file whose keys it could replace",
+                              opt_origin(b->o, OPT_OVERRIDE_KV));
         b->path = made;
         return kvant_model_open(&p, &b->m, diag);
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/cpu.h"
 #include "cli/inspect/inspect.h"
+#include "cli/overrides.h"
 #include "cli/term.h"
 #include "devices/device.h"
 #include "kvant/kvant.h"
@@ -142,6 +143,18 @@ static int show_program(inspect *s, kvant_diag *diag)
 
 /* ---- the command ---- */
 
+/* The keys are shown as a model is made of them. */
+static int override_keys(inspect *s, kvant_diag *diag)
+{
+    overrides keys = { 0 };
+    int code = overrides_from_opts(s->o, &keys, diag);
+
+    if (code == KVANT_OK)
+        code = gguf_override(s->g, (const char *const *)keys.list, keys.n, diag);
+    overrides_free(&keys);
+    return code;
+}
+
 static int show_all(inspect *s, kvant_diag *diag)
 {
     const opts *o = s->o;
@@ -151,6 +164,7 @@ static int show_all(inspect *s, kvant_diag *diag)
     if (file || !other || o->n_pos || opt_given(o, OPT_MODEL)) {
         KVANT_TRY(model_path(o, &s->path, diag));
         KVANT_TRY(gguf_open(s->path, &s->g, diag));
+        KVANT_TRY(override_keys(s, diag));
     }
     if (s->json)
         jsonw_object(&s->w);

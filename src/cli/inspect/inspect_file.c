@@ -75,14 +75,13 @@ static void summary_text(const kvant_model_info *i, const char *family, int from
 /* A file whose architecture kvant does not know can still be looked into: the reason is printed instead. */
 void inspect_summary(inspect *s)
 {
-    kvant_model_params p = { .path = s->path };
     kvant_model *m = NULL;
     kvant_diag why = { "" };
     char size[32];
     int from_file = 0;
     const char *family = NULL;
 
-    int code = kvant_model_open(&p, &m, &why);
+    int code = open_model(s->o, &m, &why);
     if (code == KVANT_OK)
         family = kvant_chat_family(m, &from_file);
     if (family && strcmp(family, "unknown") == 0)

@@ -141,8 +141,8 @@ static int check_part(const gguf_shard *first, const gguf_shard *part, uint32_t 
     uint32_t no, count, tensors;
 
     KVANT_TRY(gguf_shard_u32(part, "split.no", UINT32_MAX, &no, diag));
-    KVANT_TRY(gguf_shard_u32(part, "split.count", UINT32_MAX, &count, diag));
-    KVANT_TRY(gguf_shard_u32(part, "split.tensors.count", UINT32_MAX, &tensors, diag));
+    KVANT_TRY(gguf_shard_u32(part, "split.count", n, &count, diag)); /* some writers say it in the first part only */
+    KVANT_TRY(gguf_shard_u32(part, "split.tensors.count", total, &tensors, diag));
     if (no != i || count != n || tensors != total)
         return kvant_fail(diag, KVANT_EFORMAT,
                           "%s: split.no %u, split.count %u, split.tensors.count %u found, %u, %u, %u wanted",
@@ -256,7 +256,8 @@ static int open_any(const char *path, const uint8_t *data, size_t size, gguf *g,
         KVANT_TRY(gguf_parse(&g->shards[0], diag));
     }
     KVANT_TRY(open_split(g, path, diag));
-    return merge_tensors(g, diag);
+    KVANT_TRY(merge_tensors(g, diag));
+    return gguf_seen_begin(g, diag);
 }
 
 static int open_new(const char *path, const uint8_t *data, size_t size, gguf **out, kvant_diag *diag)
@@ -297,6 +298,10 @@ void gguf_close(gguf *g)
     kvant_free(g->shards);
     kvant_free(g->tensors);
     kvant_free(g->tensor_order);
+    kvant_free(g->seen);
+    for (int i = 0; i < g->n_given; i++)
+        kvant_free(g->given[i]);
+    kvant_free(g->given);
     kvant_free(g);
 }
 
@@ -348,7 +353,38 @@ const gguf_kv *gguf_kv_at(const gguf *g, int i)
 
 const gguf_kv *gguf_find(const gguf *g, const char *key)
 {
-    return gguf_shard_find(&g->shards[0], key);
+    char other[128];
+    const gguf_shard *s = &g->shards[0];
+    const gguf_kv *kv = gguf_shard_find(s, key);
+
+    for (int i = 0; !kv && gguf_alias(key, i, other, sizeof other); i++)
+        kv = gguf_shard_find(s, other);
+    if (kv && g->seen)
+        g->seen[kv - s->kv] = 1;
+    return kv;
+}
+
+int gguf_seen_begin(gguf *g, kvant_diag *diag)
+{
+    kvant_free(g->seen);
+    g->seen = kvant_calloc((size_t)g->shards[0].n_kv + (size_t)g->n_tensors + 1, 1);
+    return g->seen ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "%s: no memory for the file's keys", g->shards[0].name);
+}
+
+int gguf_kv_seen(const gguf *g, int i)
+{
+    return g->seen && g->seen[i];
+}
+
+int gguf_tensor_seen(const gguf *g, int i)
+{
+    return g->seen && g->seen[g->shards[0].n_kv + i];
+}
+
+void gguf_seen_end(gguf *g)
+{
+    kvant_free(g->seen);
+    g->seen = NULL;
 }
 
 int gguf_tensor_count(const gguf *g)
@@ -370,8 +406,11 @@ const gguf_tensor *gguf_tensor_find(const gguf *g, const char *name)
         const int mid = lo + (hi - lo) / 2;
         const gguf_tensor *t = &g->tensors[g->tensor_order[mid]];
         const int c = gguf_str_cmp(want, t->name);
-        if (c == 0)
+        if (c == 0) {
+            if (g->seen)
+                g->seen[g->shards[0].n_kv + (int)(t - g->tensors)] = 1;
             return t;
+        }
         if (c < 0)
             hi = mid;
         else

@@ -48,6 +48,7 @@ typedef struct gguf_kv {
     uint64_t count;       /* array elements */
     const uint8_t *value; /* raw little-endian; strings: see gguf_kv_string */
     size_t bytes;
+    int given; /* 1: by gguf_override */
 } gguf_kv;
 
 int gguf_open(const char *path, gguf **out, kvant_diag *diag);
@@ -63,19 +64,29 @@ int gguf_is_part(const gguf *g, const char *path);
 
 int gguf_kv_count(const gguf *g);
 const gguf_kv *gguf_kv_at(const gguf *g, int i);
-const gguf_kv *gguf_find(const gguf *g, const char *key); /* NULL: absent */
+/* NULL: absent, also under the other names that writers have for the key (gguf_alias.c). */
+const gguf_kv *gguf_find(const gguf *g, const char *key);
 int gguf_tensor_count(const gguf *g);
 const gguf_tensor *gguf_tensor_at(const gguf *g, int i);
 const gguf_tensor *gguf_tensor_find(const gguf *g, const char *name);
 
+/* Puts "KEY=TYPE:VALUE" (int, float, bool, str) in the place of the file's value, or beside its keys.  KVANT_EINVAL:
+ * bad syntax, or a type that the file's value does not have.  Before anything is read. */
+int gguf_override(gguf *g, const char *const *list, int n, kvant_diag *diag);
+/* What was asked for: keys by gguf_find and the getters, tensors by gguf_tensor_find, in the thread that opened the
+ * file and until gguf_seen_end. */
+int gguf_kv_seen(const gguf *g, int i);
+int gguf_tensor_seen(const gguf *g, int i);
+void gguf_seen_end(gguf *g);
+
 /* Typed getters.  Absent: *v untouched, returns 0 when `required` is 0, else KVANT_EFORMAT naming the key.
- * Wrong type or out of range: KVANT_EFORMAT.  u32 accepts any integer type whose value fits; f32 accepts f32 and f64,
- * finite ones only. */
+ * Wrong type or out of range: KVANT_EFORMAT.  A number of any type is taken where its value fits exactly (f32: rounded,
+ * finite ones only; bool: 0 or 1), and an array whose elements are all one value for that value. */
 int gguf_u32(const gguf *g, const char *key, int required, uint32_t *v, kvant_diag *diag);
 int gguf_f32(const gguf *g, const char *key, int required, float *v, kvant_diag *diag);
 int gguf_bool(const gguf *g, const char *key, int required, int *v, kvant_diag *diag);
 int gguf_string(const gguf *g, const char *key, int required, gguf_str *v, kvant_diag *diag);
-/* Arrays of 32-bit integers (i32 or u32) with exactly/at most `cap` elements -> v, *n. */
+/* An array of integers of any type that fit into 32 bits, at most `cap` of them, or one integer -> v, *n. */
 int gguf_i32s(const gguf *g, const char *key, int required, int32_t *v, int cap, int *n, kvant_diag *diag);
 /* String arrays: *n elements, then the i-th in order through an iterator. */
 typedef struct gguf_iter {
@@ -84,6 +95,9 @@ typedef struct gguf_iter {
 } gguf_iter;
 int gguf_strings(const gguf *g, const char *key, int required, gguf_iter *it, int *n, kvant_diag *diag);
 int gguf_next(gguf_iter *it, gguf_str *v); /* 0 at the end */
+/* Element i (0 of a value that is no array), exactly; returns 0: there is none, or it is no (integral) number. */
+int gguf_integer_at(const gguf_kv *kv, uint64_t i, int64_t *v);
+int gguf_real_at(const gguf_kv *kv, uint64_t i, double *v);
 /* Raw array access: element type must be `elem`; *data points to count little-endian elements (maybe unaligned). */
 int gguf_raw_array(const gguf *g, const char *key, int required, int elem, const uint8_t **data, int *n,
                    kvant_diag *diag);

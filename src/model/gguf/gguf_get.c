@@ -46,21 +46,97 @@ static int lookup(const gguf *g, const char *key, int required, const gguf_kv **
     return required ? kvant_fail(diag, KVANT_EFORMAT, "key %.120s: absent, required", key) : 0;
 }
 
-int gguf_integer(const gguf_kv *kv, int64_t *v, kvant_diag *diag)
+static int number_type(const gguf_kv *kv)
 {
-    const size_t size = gguf_type_size(kv->type);
+    return kv->type == GGUF_ARRAY ? kv->elem : kv->type;
+}
+
+/* Element i of integers as int64; 0: above INT64_MAX. */
+static int integer_at(const gguf_kv *kv, uint64_t i, int64_t *v)
+{
+    const int type = number_type(kv);
+    const size_t size = gguf_type_size(type);
     uint64_t u = 0;
 
-    if (size == 0 || !value_types[kv->type].integer)
-        return wrong_type(kv, "an integer", diag);
-    memcpy(&u, kv->value, size); /* little-endian: the low bytes */
-    if (value_types[kv->type].integer == 2 && size < 8 && (u >> (8 * size - 1)) & 1)
+    memcpy(&u, kv->value + i * size, size); /* little-endian: the low bytes */
+    if (value_types[type].integer == 2 && size < 8 && (u >> (8 * size - 1)) & 1)
         u |= UINT64_MAX << (8 * size); /* sign */
-    if (kv->type == GGUF_U64 && u > (uint64_t)INT64_MAX)
-        return kvant_fail(diag, KVANT_EFORMAT, "key %s: %llu found, less than 2^63 wanted", gguf_printable(kv->key).s,
-                          (unsigned long long)u);
     memcpy(v, &u, sizeof *v);
+    return type != GGUF_U64 || u <= (uint64_t)INT64_MAX;
+}
+
+static double float_at(const gguf_kv *kv, uint64_t i)
+{
+    float f;
+    double d;
+
+    if (number_type(kv) == GGUF_F32) {
+        memcpy(&f, kv->value + i * sizeof f, sizeof f);
+        return f;
+    }
+    memcpy(&d, kv->value + i * sizeof d, sizeof d);
+    return d;
+}
+
+int gguf_integer_at(const gguf_kv *kv, uint64_t i, int64_t *v)
+{
+    const int type = number_type(kv);
+
+    if (i >= kv->count)
+        return 0;
+    if (type != GGUF_F32 && type != GGUF_F64)
+        return gguf_type_size(type) > 0 && value_types[type].integer && integer_at(kv, i, v);
+    const double d = float_at(kv, i);
+    if (!(fabs(d) < 9007199254740992.0) || d != floor(d))
+        return 0;
+    *v = (int64_t)d;
+    return 1;
+}
+
+int gguf_real_at(const gguf_kv *kv, uint64_t i, double *v)
+{
+    const int type = number_type(kv);
+    int64_t n;
+
+    if (i < kv->count && (type == GGUF_F32 || type == GGUF_F64)) {
+        *v = float_at(kv, i);
+        return 1;
+    }
+    if (!gguf_integer_at(kv, i, &n))
+        return 0;
+    *v = (double)n;
+    return 1;
+}
+
+/* One value stands for an array whose elements are all that value: writers differ in which they give. */
+static int check_one_value(const gguf_kv *kv, const char *wanted, kvant_diag *diag)
+{
+    const size_t size = gguf_type_size(number_type(kv));
+
+    if (kv->type != GGUF_ARRAY)
+        return KVANT_OK;
+    if (size == 0 || kv->count == 0)
+        return wrong_type(kv, wanted, diag);
+    for (uint64_t i = 1; i < kv->count; i++)
+        if (memcmp(kv->value + i * size, kv->value, size) != 0)
+            return kvant_fail(diag, KVANT_EFORMAT, "key %s: an array with different values (element %llu), %s wanted",
+                              gguf_printable(kv->key).s, (unsigned long long)i, wanted);
     return KVANT_OK;
+}
+
+int gguf_integer(const gguf_kv *kv, int64_t *v, kvant_diag *diag)
+{
+    const int type = number_type(kv);
+
+    KVANT_TRY(check_one_value(kv, "an integer", diag));
+    if (gguf_integer_at(kv, 0, v))
+        return KVANT_OK;
+    if (type == GGUF_U64)
+        return kvant_fail(diag, KVANT_EFORMAT, "key %s: above 2^63 found, less wanted", gguf_printable(kv->key).s);
+    if (type == GGUF_F32 || type == GGUF_F64)
+        return kvant_fail(diag, KVANT_EFORMAT, "key %s: %g (%s) found, an integer wanted", gguf_printable(kv->key).s,
+                          float_at(kv, 0), gguf_type_name(type));
+    return wrong_type(kv, "an integer", diag);
 }
 
 static int as_u32(const gguf_kv *kv, uint32_t *v, kvant_diag *diag)
@@ -102,15 +178,9 @@ int gguf_f32(const gguf *g, const char *key, int required, float *v, kvant_diag 
 
     if (found != 1)
         return found;
-    if (kv->type == GGUF_F32) {
-        float f;
-        memcpy(&f, kv->value, sizeof f);
-        x = f;
-    } else if (kv->type == GGUF_F64) {
-        memcpy(&x, kv->value, sizeof x);
-    } else {
-        return wrong_type(kv, "f32 or f64", diag);
-    }
+    KVANT_TRY(check_one_value(kv, "a number", diag));
+    if (!gguf_real_at(kv, 0, &x))
+        return wrong_type(kv, "a number", diag);
     if (!(fabs(x) <= (double)FLT_MAX))
         return kvant_fail(diag, KVANT_EFORMAT, "key %s: %g found, a finite f32 wanted", gguf_printable(kv->key).s, x);
     *v = (float)x;
@@ -121,15 +191,19 @@ int gguf_bool(const gguf *g, const char *key, int required, int *v, kvant_diag *
 {
     const gguf_kv *kv;
     const int found = lookup(g, key, required, &kv, diag);
+    int64_t x = 0;
 
     if (found != 1)
         return found;
-    if (kv->type != GGUF_BOOL)
+    KVANT_TRY(check_one_value(kv, "bool", diag));
+    if (number_type(kv) == GGUF_BOOL)
+        x = kv->value[0];
+    else if (!gguf_integer_at(kv, 0, &x))
         return wrong_type(kv, "bool", diag);
-    if (kv->value[0] > 1)
-        return kvant_fail(diag, KVANT_EFORMAT, "key %s: bool byte %u found, 0 or 1 wanted", gguf_printable(kv->key).s,
-                          kv->value[0]);
-    *v = kv->value[0];
+    if (x < 0 || x > 1)
+        return kvant_fail(diag, KVANT_EFORMAT, "key %s: %lld found, a bool (0 or 1) wanted", gguf_printable(kv->key).s,
+                          (long long)x);
+    *v = (int)x;
     return KVANT_OK;
 }
 
@@ -153,16 +227,18 @@ int gguf_i32s(const gguf *g, const char *key, int required, int32_t *v, int cap,
 
     if (found != 1)
         return found;
-    if (kv->type != GGUF_ARRAY || (kv->elem != GGUF_I32 && kv->elem != GGUF_U32))
-        return wrong_type(kv, "an array of i32 or u32", diag);
+    if (!gguf_type_size(number_type(kv)) || number_type(kv) == GGUF_BOOL)
+        return wrong_type(kv, "an array of integers", diag);
     if (kv->count > (uint64_t)(cap > 0 ? cap : 0))
         return kvant_fail(diag, KVANT_EFORMAT, "key %s: %llu elements found, at most %d wanted",
                           gguf_printable(kv->key).s, (unsigned long long)kv->count, cap);
-    for (int i = 0; kv->elem == GGUF_U32 && i < (int)kv->count; i++)
-        if (kv->value[4 * i + 3] > 0x7f)
-            return kvant_fail(diag, KVANT_EFORMAT, "key %s: element %d is above 2^31-1", gguf_printable(kv->key).s, i);
-    if (kv->count)
-        memcpy(v, kv->value, (size_t)kv->count * sizeof *v);
+    for (int i = 0; i < (int)kv->count; i++) {
+        int64_t x = 0;
+        if (!gguf_integer_at(kv, (uint64_t)i, &x) || x < INT32_MIN || x > INT32_MAX)
+            return kvant_fail(diag, KVANT_EFORMAT, "key %s: element %d is no integer of 32 bits (below 2^31)",
+                              gguf_printable(kv->key).s, i);
+        v[i] = (int32_t)x;
+    }
     *n = (int)kv->count;
     return KVANT_OK;
 }

@@ -39,7 +39,16 @@ struct gguf {
     gguf_tensor *tensors;
     int n_tensors;
     uint32_t *tensor_order; /* tensors sorted by name */
+    uint8_t *seen;          /* of the keys, then of the tensors; NULL: nothing is noted any more */
+    uint8_t **given;        /* values of overrides, n_given */
+    int n_given;
 };
+
+/* Makes `seen` anew: all unseen. */
+int gguf_seen_begin(gguf *g, kvant_diag *diag);
+int gguf_kv_sort(gguf_shard *s, kvant_diag *diag); /* kv_order; KVANT_EFORMAT: a key twice */
+/* Other names of a key, the i-th -> buf; 0: there is none. */
+int gguf_alias(const char *key, int i, char *buf, size_t cap);
 
 /* Parses and checks the file in s->data (s->name set).  On failure s holds what gguf_shard_clear must free. */
 int gguf_parse(gguf_shard *s, kvant_diag *diag);

@@ -77,7 +77,7 @@ static int bad_count(const reader *r, const char *what, uint64_t n, uint64_t max
 /* Magic, version, counts.  A count is believed only if that many smallest records fit into the file. */
 static int parse_header(reader *r, gguf_shard *s)
 {
-    const size_t min_kv = 8 + 1 + 4 + 1, min_tensor = 8 + 1 + 4 + 8 + 4 + 8;
+    const size_t min_kv = 8 + 1 + 4 + 1, min_tensor = 8 + 1 + 4 + 4 + 8;
     char magic[4] = { 0 };
     uint32_t version = 0;
     uint64_t n_tensors = 0, n_kv = 0;
@@ -175,24 +175,29 @@ static int kv_less(const void *ctx, uint32_t a, uint32_t b)
     return gguf_str_cmp(kv[a].key, kv[b].key) < 0;
 }
 
+int gguf_kv_sort(gguf_shard *s, kvant_diag *diag)
+{
+    for (int i = 0; i < s->n_kv; i++)
+        s->kv_order[i] = (uint32_t)i;
+    gguf_sort(s->kv_order, s->n_kv, kv_less, s->kv);
+    for (int i = 1; i < s->n_kv; i++) {
+        const gguf_str a = s->kv[s->kv_order[i - 1]].key;
+        if (gguf_str_cmp(a, s->kv[s->kv_order[i]].key) == 0)
+            return kvant_fail(diag, KVANT_EFORMAT, "%s: key %s: found twice, once wanted", s->name,
+                              gguf_printable(a).s);
+    }
+    return KVANT_OK;
+}
+
 static int parse_kvs(reader *r, gguf_shard *s)
 {
     s->kv = kvant_calloc((size_t)s->n_kv + 1, sizeof *s->kv);
     s->kv_order = kvant_calloc((size_t)s->n_kv + 1, sizeof *s->kv_order);
     if (!s->kv || !s->kv_order)
         return kvant_fail(r->diag, KVANT_ENOMEM, "%s: no memory for %d keys", r->file, s->n_kv);
-    for (int i = 0; i < s->n_kv; i++) {
+    for (int i = 0; i < s->n_kv; i++)
         KVANT_TRY(parse_kv(r, &s->kv[i]));
-        s->kv_order[i] = (uint32_t)i;
-    }
-    gguf_sort(s->kv_order, s->n_kv, kv_less, s->kv);
-    for (int i = 1; i < s->n_kv; i++) {
-        const gguf_str a = s->kv[s->kv_order[i - 1]].key;
-        if (gguf_str_cmp(a, s->kv[s->kv_order[i]].key) == 0)
-            return kvant_fail(r->diag, KVANT_EFORMAT, "%s: key %s: found twice, once wanted", r->file,
-                              gguf_printable(a).s);
-    }
-    return KVANT_OK;
+    return gguf_kv_sort(s, r->diag);
 }
 
 static int parse_alignment(gguf_shard *s, kvant_diag *diag)
@@ -202,11 +207,8 @@ static int parse_alignment(gguf_shard *s, kvant_diag *diag)
     s->alignment = 32;
     if (!kv)
         return KVANT_OK;
-    if (kv->type != GGUF_U32)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: key general.alignment: type %s found, u32 wanted", s->name,
-                          gguf_type_name(kv->type));
-    uint32_t a;
-    memcpy(&a, kv->value, sizeof a);
+    uint32_t a = 0;
+    KVANT_TRY(gguf_shard_u32(s, "general.alignment", 32, &a, diag));
     if (a < GGUF_MIN_ALIGN || a > GGUF_MAX_ALIGN || (a & (a - 1)) != 0)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: key general.alignment: %u found, a power of two in %d..%d wanted",
                           s->name, a, GGUF_MIN_ALIGN, GGUF_MAX_ALIGN);
@@ -249,8 +251,8 @@ static int parse_tensor(reader *r, gguf_tensor *t, uint64_t *offset)
     memset(t, 0, sizeof *t);
     KVANT_TRY(take_name(r, &t->name, GGUF_MAX_NAME, "tensor name"));
     KVANT_TRY(take(r, &n_dims, sizeof n_dims, "tensor record"));
-    if (n_dims < 1 || n_dims > 4)
-        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: tensor %s: %u dimensions found, 1..4 wanted", r->file,
+    if (n_dims > 4) /* none: a single value */
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: tensor %s: %u dimensions found, 0..4 wanted", r->file,
                           gguf_printable(t->name).s, n_dims);
     t->n_dims = (int)n_dims;
     for (int i = 0; i < 4; i++) {

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/text/pretok_table.h"
 #include "model/text/tokenizer_parts.h"
 
 enum { MODEL_BYTES, MODEL_GEMMA4, MODEL_SCORES, MODEL_UNIGRAM, N_MODELS };
@@ -25,16 +26,26 @@ static int read_model(const gguf *g, int *model, kvant_diag *diag)
 
 static int read_pre(tokenizer *t, const gguf *g, int model, kvant_diag *diag)
 {
-    gguf_str pre = { "", 0 };
+    static const char key[] = "tokenizer.ggml.pre";
+    static const char advice[] =
+        "texts are cut by llama.cpp's default rule, which may give other tokens than the model was "
+        "trained on; --override-kv tokenizer.ggml.pre=str:NAME names the right one";
+    gguf_str pre = { "default", 7 };
+    char shown[48];
 
     if (model == MODEL_SCORES || model == MODEL_UNIGRAM)
         return KVANT_OK;
+    const int said = gguf_find(g, key) != NULL;
+    KVANT_TRY(gguf_string(g, key, 0, &pre, diag));
     if (model == MODEL_GEMMA4)
         return pretok_open("gemma4", 6, 0, &t->pre, diag);
-    if (!gguf_find(g, "tokenizer.ggml.pre"))
-        return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.pre: absent, want the name of a pre-tokenizer");
-    KVANT_TRY(gguf_string(g, "tokenizer.ggml.pre", 1, &pre, diag));
-    return pretok_open(pre.s, pre.n, 0, &t->pre, diag);
+    const int known = pretok_row_find(pre.s, pre.n) != NULL;
+    if (!said)
+        log_msg(LOG_WARN, "%s: absent; %s", key, advice);
+    else if (!known || (pre.n == 7 && memcmp(pre.s, "default", 7) == 0))
+        log_msg(LOG_WARN, "%s: '%s'%s; %s", key, vocab_show(pre.s, pre.n, shown, sizeof shown),
+                known ? "" : " is not a known pre-tokenizer", advice);
+    return pretok_open(known ? pre.s : "default", known ? pre.n : 7, 0, &t->pre, diag);
 }
 
 /* Tokenizers of Mistral's third version put the space before the text alone (legacy = false), which
@@ -81,18 +92,15 @@ static int read_spaces(tokenizer *t, const gguf *g, int model, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* What a line of the merges may be. */
-enum { MERGE_OK, MERGE_MALFORMED, MERGE_NO_TOKEN };
-
-/* Ids of "left right" and of both joined. */
+/* Ids of "left right" and of both joined; 0: the line is no merge of tokens. */
 static int merge_ids(const tokenizer *t, gguf_str line, char *joined, uint32_t ids[3])
 {
     const char *space = line.n > 1 ? memchr(line.s + 1, ' ', line.n - 1) : NULL;
 
     if (!space || space + 1 == line.s + line.n || memchr(space + 1, ' ', line.n - 1 - (size_t)(space - line.s)))
-        return MERGE_MALFORMED;
+        return 0;
     if (line.n - 1 > t->v.longest)
-        return MERGE_NO_TOKEN;
+        return 0;
     size_t left = (size_t)(space - line.s), right = line.n - left - 1;
     memcpy(joined, line.s, left);
     memcpy(joined + left, space + 1, right);
@@ -100,26 +108,23 @@ static int merge_ids(const tokenizer *t, gguf_str line, char *joined, uint32_t i
                          vocab_find(&t->v, joined, left + right) };
     for (int i = 0; i < 3; i++) {
         if (found[i] < 0)
-            return MERGE_NO_TOKEN;
+            return 0;
         ids[i] = (uint32_t)found[i];
     }
-    return MERGE_OK;
+    return 1;
 }
 
-/* A merge of what is no token is left out and counted in *left_out: such a symbol could never come out as one. */
+/* A merge of what is no token, or one that was there before, is left out and counted in *left_out: such a symbol could
+ * never come out as one. */
 static int add_merge(tokenizer *t, uint32_t i, gguf_str line, char *joined, int *left_out, kvant_diag *diag)
 {
     const char *key = "tokenizer.ggml.merges";
     char shown[80];
     uint32_t ids[3], rank;
 
-    const int kind = merge_ids(t, line, joined, ids);
-    if (kind == MERGE_MALFORMED)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s[%u]: '%s', want two tokens and one space between", key, i,
-                          vocab_show(line.s, line.n, shown, sizeof shown));
-    if (kind == MERGE_NO_TOKEN) {
+    if (!merge_ids(t, line, joined, ids)) {
         if ((*left_out)++ == 0)
-            log_msg(LOG_DEBUG, "%s[%u]: '%s', left out: not both sides and their joint text are tokens", key, i,
+            log_msg(LOG_DEBUG, "%s[%u]: '%s', left out: not two tokens, a space between, and their joint text", key, i,
                     vocab_show(line.s, line.n, shown, sizeof shown));
         return KVANT_OK;
     }
@@ -127,10 +132,12 @@ static int add_merge(tokenizer *t, uint32_t i, gguf_str line, char *joined, int 
         if (vocab_is_format(&t->v, (int32_t)ids[j]))
             return KVANT_OK; /* left out: these never come out of text */
     t->v.tokens[ids[2]].made = 1;
-    if (bpe_add(&t->b, ids[0], ids[1], ids[2], &rank) < 0)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s[%u]: '%s' %s", key, i,
-                          vocab_show(line.s, line.n, shown, sizeof shown),
-                          rank == UINT32_MAX ? "collides with others beyond chance" : "is there twice");
+    if (bpe_add(&t->b, ids[0], ids[1], ids[2], &rank) == KVANT_OK)
+        return KVANT_OK;
+    if (rank == UINT32_MAX)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s[%u]: '%s' collides with others beyond chance", key, i,
+                          vocab_show(line.s, line.n, shown, sizeof shown));
+    ++*left_out; /* there twice: the first one counts */
     return KVANT_OK;
 }
 
@@ -139,12 +146,16 @@ static int add_merge(tokenizer *t, uint32_t i, gguf_str line, char *joined, int 
 static int judge_left_out(int left_out, int n, kvant_diag *diag)
 {
     if (left_out > n / 2)
-        return kvant_fail(diag, KVANT_EFORMAT,
-                          "tokenizer.ggml.merges: %d of %d name texts that are no tokens, want at most half", left_out,
-                          n);
+        return kvant_fail(
+            diag, KVANT_EFORMAT,
+            "tokenizer.ggml.merges: %d of %d name texts that are no tokens or repeat others, want at most "
+            "half",
+            left_out, n);
     if (left_out)
-        log_msg(LOG_INFO, "tokenizer.ggml.merges: %d of %d name texts that are no tokens, and are left out", left_out,
-                n);
+        log_msg(LOG_WARN,
+                "tokenizer.ggml.merges: %d of %d name texts that are no tokens or repeat others, and are left "
+                "out",
+                left_out, n);
     return KVANT_OK;
 }
 
@@ -171,50 +182,97 @@ static int read_merges(tokenizer *t, const gguf *g, kvant_diag *diag)
     return err < 0 ? err : bpe_finish(&t->b, t->v.n, diag);
 }
 
-static int read_id(const tokenizer *t, const gguf *g, const char *key, int32_t *id, kvant_diag *diag)
+/* The i-th id of a key, -1 where it is no token's: writers say so with -1, its bits, or the size of the vocabulary. */
+static int read_id(const tokenizer *t, const gguf_kv *kv, const char *key, uint64_t i, int32_t *id, kvant_diag *diag)
 {
-    uint32_t v = 0;
+    int64_t v = 0;
 
     *id = -1;
-    if (!gguf_find(g, key))
+    if (!kv || i >= kv->count)
         return KVANT_OK;
-    KVANT_TRY(gguf_u32(g, key, 1, &v, diag));
-    if (v >= t->v.n)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: %u, want below %u tokens", key, v, t->v.n);
-    *id = (int32_t)v;
+    if (kv->type == GGUF_STRING || !gguf_integer_at(kv, i, &v))
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: no integer, want the id of a token below %u", key, t->v.n);
+    if (v < 0 || v >= (int64_t)t->v.n)
+        log_msg(LOG_WARN, "%s: %lld is ignored, the vocabulary has %u tokens", key, (long long)v, t->v.n);
+    else
+        *id = (int32_t)v;
+    return KVANT_OK;
+}
+
+/* One id or several: each ends an answer.  *first: the first that is a token. */
+static int read_ends(tokenizer *t, const gguf *g, const char *key, int32_t *first, kvant_diag *diag)
+{
+    const gguf_kv *kv = gguf_find(g, key);
+    int32_t id;
+
+    if (kv && kv->count > t->v.n)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %llu ids, want at most one for each of %u tokens", key,
+                          (unsigned long long)kv->count, t->v.n);
+    for (uint64_t i = 0; kv && i < kv->count; i++) {
+        KVANT_TRY(read_id(t, kv, key, i, &id, diag));
+        if (id >= 0)
+            t->v.tokens[id].eog = 1;
+        *first = *first < 0 ? id : *first;
+    }
+    return KVANT_OK;
+}
+
+static int read_one(const tokenizer *t, const gguf *g, const char *key, int32_t *id, kvant_diag *diag)
+{
+    return read_id(t, gguf_find(g, key), key, 0, id, diag);
+}
+
+/* SentencePiece's own numbers, where a file does not say (or says what no token is) and the token is a special one. */
+static int32_t usual_id(const tokenizer *t, int32_t id, int32_t usual)
+{
+    if (id >= 0 || t->pre || t->is_unigram || usual >= (int32_t)t->v.n || !vocab_is_control(&t->v, usual))
+        return id;
+    return usual;
+}
+
+static int read_named_ids(tokenizer *t, const gguf *g, kvant_diag *diag)
+{
+    /* Where text is filled in, padding and the mark of the next file end what was asked for. */
+    static const char *const ends[] = { "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
+                                        "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
+                                        "tokenizer.ggml.fim_sep_token_id" };
+    static const char *const others[] = { "tokenizer.ggml.padding_token_id",   "tokenizer.ggml.fim_pre_token_id",
+                                          "tokenizer.ggml.fim_suf_token_id",   "tokenizer.ggml.fim_mid_token_id",
+                                          "tokenizer.ggml.seperator_token_id", "tokenizer.ggml.mask_token_id",
+                                          "tokenizer.ggml.cls_token_id" };
+    int32_t id = -1;
+
+    t->eos = -1;
+    KVANT_TRY(read_one(t, g, "tokenizer.ggml.bos_token_id", &t->bos, diag));
+    KVANT_TRY(read_one(t, g, "tokenizer.ggml.unknown_token_id", &t->unk, diag));
+    KVANT_TRY(read_ends(t, g, "tokenizer.ggml.eos_token_id", &t->eos, diag));
+    KVANT_TRY(read_ends(t, g, "tokenizer.ggml.eos_token_ids", &t->eos, diag));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        KVANT_TRY(read_one(t, g, others[i], &id, diag));
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        KVANT_TRY(read_ends(t, g, ends[i], &id, diag));
+    t->bos = usual_id(t, t->bos, 1);
+    t->unk = usual_id(t, t->unk, 0);
+    t->eos = usual_id(t, t->eos, 2);
+    if (t->eos >= 0)
+        t->v.tokens[t->eos].eog = 1;
     return KVANT_OK;
 }
 
 static int read_ids(tokenizer *t, const gguf *g, kvant_diag *diag)
 {
-    /* Where text is filled in, padding and the mark of the next file end what was asked for. */
-    static const char *const ends[] = { "tokenizer.ggml.eos_token_id",     "tokenizer.ggml.eot_token_id",
-                                        "tokenizer.ggml.eom_token_id",     "tokenizer.ggml.fim_pad_token_id",
-                                        "tokenizer.ggml.fim_rep_token_id", "tokenizer.ggml.fim_sep_token_id" };
-    static const char *const others[] = { "tokenizer.ggml.padding_token_id", "tokenizer.ggml.fim_pre_token_id",
-                                          "tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.fim_mid_token_id" };
-    int32_t id;
-
-    KVANT_TRY(read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, diag));
-    KVANT_TRY(read_id(t, g, "tokenizer.ggml.unknown_token_id", &t->unk, diag));
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        KVANT_TRY(read_id(t, g, others[i], &id, diag));
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        KVANT_TRY(read_id(t, g, ends[i], &id, diag));
-        if (i == 0)
-            t->eos = id;
-        if (id >= 0)
-            t->v.tokens[id].eog = 1;
-    }
+    KVANT_TRY(read_named_ids(t, g, diag));
     t->add_bos = (t->pre ? pretok_add_bos(t->pre) : !t->is_unigram) && t->bos >= 0;
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_bos_token", 0, &t->add_bos, diag));
     if (t->add_bos && t->bos < 0)
         return kvant_fail(diag, KVANT_EFORMAT,
-                          "tokenizer.ggml.add_bos_token: true, but tokenizer.ggml.bos_token_id is absent");
+                          "tokenizer.ggml.add_bos_token: true, but tokenizer.ggml.bos_token_id is "
+                          "absent or no token's");
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_eos_token", 0, &t->add_eos, diag));
     if (t->add_eos && t->eos < 0)
         return kvant_fail(diag, KVANT_EFORMAT,
-                          "tokenizer.ggml.add_eos_token: true, but tokenizer.ggml.eos_token_id is absent");
+                          "tokenizer.ggml.add_eos_token: true, but tokenizer.ggml.eos_token_id is "
+                          "absent or no token's");
     return KVANT_OK;
 }
 
@@ -250,13 +308,13 @@ static int settle_spaces(tokenizer *t, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int read_all(tokenizer *t, const gguf *g, kvant_diag *diag)
+static int read_all(tokenizer *t, const gguf *g, int rows, kvant_diag *diag)
 {
     int model, by_rank = 0;
 
     KVANT_TRY(read_model(g, &model, diag));
     KVANT_TRY(read_pre(t, g, model, diag));
-    KVANT_TRY(vocab_open(&t->v, g, !t->pre || pretok_raw(t->pre), diag));
+    KVANT_TRY(vocab_open(&t->v, g, !t->pre || pretok_raw(t->pre), rows, diag));
     KVANT_TRY(read_spaces(t, g, model, diag));
     KVANT_TRY(read_rules(t, g, diag));
     KVANT_TRY(gguf_bool(g, "kvant.tokenizer.by_rank", 0, &by_rank, diag));
@@ -275,11 +333,16 @@ static int read_all(tokenizer *t, const gguf *g, kvant_diag *diag)
 
 int tokenizer_open(const gguf *g, tokenizer **out, kvant_diag *diag)
 {
+    return tokenizer_open_rows(g, 0, out, diag);
+}
+
+int tokenizer_open_rows(const gguf *g, int rows, tokenizer **out, kvant_diag *diag)
+{
     tokenizer *t = kvant_calloc(1, sizeof *t);
 
     if (!t)
         return kvant_fail(diag, KVANT_ENOMEM, "tokenizer: out of memory");
-    const int err = read_all(t, g, diag);
+    const int err = read_all(t, g, rows, diag);
     if (err < 0) {
         tokenizer_close(t);
         return err;

@@ -4,10 +4,10 @@
  * merging with one merge for every way to cut a token into two symbols: so one implementation serves both. */
 #include "model/text/tokenizer_spm.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "model/text/scores/token_scores.h"
 #include "model/text/utf8.h"
 
 enum {
@@ -61,7 +61,7 @@ static int can_merge(const vocab *v, uint32_t id)
 {
     const vocab_token *t = &v->tokens[id];
 
-    return t->kind == VOCAB_NORMAL && utf8_valid_prefix((const uint8_t *)v->text + t->at, t->len) == t->len;
+    return t->kind == VOCAB_NORMAL && !t->twin && utf8_valid_prefix((const uint8_t *)v->text + t->at, t->len) == t->len;
 }
 
 static int char_len(const char *s, size_t n)
@@ -147,28 +147,15 @@ static int cut_token(const spm *s, const vocab *v, uint32_t id, float score, can
     return KVANT_OK;
 }
 
-float spm_score(const uint8_t *scores, uint32_t id)
-{
-    const uint8_t *p = scores + 4 * (size_t)id;
-    const uint32_t bits = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-    float f;
-
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static int list_merges(const spm *s, const vocab *v, const uint8_t *scores, candidates *c, kvant_diag *diag)
+static int list_merges(const spm *s, const vocab *v, const float *scores, candidates *c, kvant_diag *diag)
 {
     for (uint32_t id = 0; id < v->n; id++) {
-        const float score = spm_score(scores, id);
-        if (isnan(score))
-            return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.scores[%u]: not a number, want one", id);
         if (!can_merge(v, id))
             continue;
         if (v->tokens[id].len > MAX_SPM_TEXT)
             return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u]: %u bytes, want at most %d with scores",
                               id, v->tokens[id].len, MAX_SPM_TEXT);
-        if (cut_token(s, v, id, score, c) < 0)
+        if (cut_token(s, v, id, scores[id], c) < 0)
             return kvant_fail(diag, KVANT_ENOMEM, "tokenizer.ggml.scores: out of memory");
         if (c->n > MAX_SPM_MERGES)
             return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens: more than %d ways to merge two tokens",
@@ -211,20 +198,19 @@ static int take_merges(bpe *b, vocab *v, const candidates *c, kvant_diag *diag)
 
 int spm_merges(spm *s, bpe *b, vocab *v, const gguf *g, kvant_diag *diag)
 {
-    const uint8_t *scores = NULL;
+    float *scores = NULL;
     candidates c = { 0 };
-    int n = 0;
 
-    KVANT_TRY(gguf_raw_array(g, "tokenizer.ggml.scores", 1, GGUF_F32, &scores, &n, diag));
-    if ((uint32_t)n != v->n)
-        return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.scores: %d entries, want one per token: %u", n, v->n);
-    KVANT_TRY(list_chars(s, v, diag));
-    int err = list_merges(s, v, scores, &c, diag);
+    KVANT_TRY(scores_read(g, v->n, 0, &scores, diag));
+    int err = list_chars(s, v, diag);
+    if (err == 0)
+        err = list_merges(s, v, scores, &c, diag);
     if (err == 0 && c.n)
         qsort(c.at, c.n, sizeof *c.at, best_first);
     if (err == 0)
         err = take_merges(b, v, &c, diag);
     kvant_free(c.at);
+    kvant_free(scores);
     return err < 0 ? err : bpe_finish(b, v->n + s->n_chars + 1, diag);
 }
 

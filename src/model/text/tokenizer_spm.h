@@ -26,8 +26,6 @@ int spm_merges(spm *s, bpe *b, vocab *v, const gguf *g, kvant_diag *diag);
 /* Where texts may be cut: after vocab_open. */
 void spm_find_cuts(spm *s, const vocab *v);
 void spm_free(spm *s);
-/* Element id of tokenizer.ggml.scores as it lies in the file. */
-float spm_score(const uint8_t *scores, uint32_t id);
 /* The symbol of one character c[len]. */
 uint32_t spm_symbol(const spm *s, const vocab *v, const char *c, size_t len);
 /* The word that begins at text[at], at < len: where it ends.  No merge reaches over that place. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "model/text/scores/token_scores.h"
 #include "model/text/tokenizer_spm.h"
 #include "model/text/utf8.h"
 
@@ -24,20 +25,10 @@ enum {
 
 int unigram_read(unigram *u, const vocab *v, const gguf *g, kvant_diag *diag)
 {
-    const uint8_t *p = NULL;
-    int n = 0;
-
-    KVANT_TRY(gguf_raw_array(g, "tokenizer.ggml.scores", 1, GGUF_F32, &p, &n, diag));
-    if ((uint32_t)n != v->n)
-        return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.scores: %d entries, want one per token: %u", n, v->n);
-    u->scores = kvant_alloc((size_t)n * sizeof *u->scores);
-    if (!u->scores)
-        return kvant_fail(diag, KVANT_ENOMEM, "tokenizer.ggml.scores: out of memory");
-    for (int i = 0; i < n; i++) {
-        u->scores[i] = spm_score(p, (uint32_t)i);
+    KVANT_TRY(scores_read(g, v->n, 1, &u->scores, diag));
+    for (uint32_t i = 0; i < v->n; i++)
         if (!isfinite(u->scores[i]))
-            return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.scores[%d]: not finite, want a number", i);
-    }
+            return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.scores[%u]: not finite, want a number", i);
     return charsmap_read(&u->map, g, diag);
 }
 
@@ -107,7 +98,7 @@ int unigram_finish(unigram *u, const vocab *v, kvant_diag *diag)
 
     for (uint32_t id = 0; p && id < v->n; id++) {
         const vocab_token *t = &v->tokens[id];
-        if (t->kind != VOCAB_NORMAL)
+        if (t->kind != VOCAB_NORMAL || t->twin)
             continue;
         if (t->len > MAX_PIECE && err == KVANT_OK)
             err = kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u]: %u bytes, want at most %d with scores",

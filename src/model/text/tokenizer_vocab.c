@@ -2,6 +2,7 @@
 #include "model/text/tokenizer_vocab.h"
 
 #include <string.h>
+#include "base/log.h"
 #include "base/mem.h"
 #include "model/text/tokenizer.h"
 #include "model/text/utf8.h"
@@ -168,13 +169,13 @@ static int read_texts(vocab *v, const gguf *g, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: %d tokens, want 1 to %d", key, n, MAX_TOKENS);
     again = it;
     for (int i = 0; gguf_next(&it, &s); i++) {
-        if (s.n == 0 || s.n > MAX_TEXT)
+        if (s.n > MAX_TEXT)
             return kvant_fail(diag, KVANT_EFORMAT, "%s[%d]: %zu bytes, want 1 to %d", key, i, s.n, MAX_TEXT);
         if (!size_add(total, s.n, &total) || total > UINT32_MAX)
             return kvant_fail(diag, KVANT_EFORMAT, "%s: more than 4 GiB of text", key);
     }
     v->tokens = kvant_calloc((size_t)n, sizeof *v->tokens);
-    v->text = kvant_alloc(total);
+    v->text = kvant_alloc(total + 1);
     v->mask = 63;
     while (v->mask < 2 * (uint32_t)n)
         v->mask = 2 * v->mask + 1;
@@ -186,7 +187,7 @@ static int read_texts(vocab *v, const gguf *g, kvant_diag *diag)
         if (s.n > total - used)
             return kvant_fail(diag, KVANT_EIO, "%s: the file changed while it was read", key);
         memcpy(v->text + used, s.s, s.n);
-        v->tokens[v->n++] = (vocab_token){ used, (uint32_t)s.n, VOCAB_NORMAL, 0, 0, 0 };
+        v->tokens[v->n++] = (vocab_token){ used, (uint32_t)s.n, VOCAB_NORMAL, 0, 0, 0, 0 };
         used += (uint32_t)s.n;
         if (s.n > v->longest)
             v->longest = (uint32_t)s.n;
@@ -196,44 +197,106 @@ static int read_texts(vocab *v, const gguf *g, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* Types as the file has them; a token without one is normal.  Nothing is made of an empty text. */
+static void take_kinds(vocab *v, const gguf_kv *kv, uint32_t *unknown)
+{
+    for (uint32_t i = 0; i < v->n; i++) {
+        int64_t kind = VOCAB_NORMAL;
+        if (kv && i < kv->count && (!gguf_integer_at(kv, i, &kind) || kind < 0 || kind > VOCAB_BYTE)) {
+            kind = VOCAB_NORMAL;
+            ++*unknown;
+        }
+        v->tokens[i].kind = (uint8_t)(kind == 0 || v->tokens[i].len == 0 ? VOCAB_UNUSED : kind);
+    }
+}
+
 static int read_kinds(vocab *v, const gguf *g, kvant_diag *diag)
 {
     const char *key = "tokenizer.ggml.token_type";
-    const uint8_t *data = NULL;
-    int n = 0, elem = GGUF_I32;
     const gguf_kv *kv = gguf_find(g, key);
+    uint32_t unknown = 0;
 
+    if (kv && (kv->type != GGUF_ARRAY || kv->elem == GGUF_STRING || kv->elem == GGUF_BOOL))
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: no array of integers, want one with a type for each token", key);
+    take_kinds(v, kv, &unknown);
     if (!kv)
-        return KVANT_OK; /* as llama.cpp: all normal */
-    if (kv->type == GGUF_ARRAY && kv->elem == GGUF_U32)
-        elem = GGUF_U32;
-    KVANT_TRY(gguf_raw_array(g, key, 1, elem, &data, &n, diag));
-    if ((uint32_t)n != v->n)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: %d entries, want one per token: %u", key, n, v->n);
-    for (uint32_t i = 0; i < v->n; i++) {
-        const uint8_t *p = data + 4 * (size_t)i;
-        uint32_t kind = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-        if (kind > VOCAB_BYTE)
-            return kvant_fail(diag, KVANT_EFORMAT, "%s[%u]: %d, want 0 to 6", key, i, (int32_t)kind);
-        v->tokens[i].kind = (uint8_t)(kind == 0 ? VOCAB_UNUSED : kind);
-    }
+        log_msg(LOG_WARN, "%s: absent; all %u tokens are taken as normal ones, special tokens by their texts", key,
+                v->n);
+    else if (kv->count != v->n)
+        log_msg(LOG_WARN, "%s: %llu entries, wanted one per token: %u; tokens without one are taken as normal", key,
+                (unsigned long long)kv->count, v->n);
+    if (unknown)
+        log_msg(LOG_WARN, "%s: %u tokens have a type that is not 0 to 6; they are taken as normal", key, unknown);
     return KVANT_OK;
+}
+
+/* Ids at the end that no row of the embedding has: added tokens that the model was not made wider for. */
+static int drop_rowless(vocab *v, int rows, kvant_diag *diag)
+{
+    const uint32_t n = v->n;
+
+    if (rows <= 0 || n <= (uint32_t)rows)
+        return KVANT_OK;
+    for (uint32_t i = (uint32_t)rows; i < n; i++)
+        if (v->tokens[i].kind == VOCAB_NORMAL || v->tokens[i].kind == VOCAB_BYTE)
+            return kvant_fail(diag, KVANT_EFORMAT,
+                              "tokenizer.ggml.tokens: %u tokens, token_embd.weight has %d rows (token "
+                              "%u without a row is no added one)",
+                              n, rows, i);
+    v->n = (uint32_t)rows;
+    log_msg(LOG_WARN,
+            "tokenizer.ggml.tokens: %u tokens, token_embd.weight has %d rows; the last %u, added tokens, are "
+            "left out",
+            n, rows, n - v->n);
+    return KVANT_OK;
+}
+
+/* Which of two ids with one text stands for it: a special one, else a normal one, else the first. */
+static int worth(const vocab_token *t)
+{
+    return t->kind == VOCAB_UNUSED ? 0 : t->kind == VOCAB_NORMAL ? 1 : 2;
+}
+
+static void settle_twins(vocab *v, uint32_t id, uint32_t first)
+{
+    vocab_token *t = &v->tokens[id], *f = &v->tokens[first];
+    uint32_t at = text_hash(v->text + t->at, t->len) & v->mask;
+
+    t->twin = 1;
+    if (worth(t) <= worth(f))
+        return;
+    while (v->slots[at] != first + 1)
+        at = (at + 1) & v->mask;
+    v->slots[at] = id + 1;
+    t->twin = 0;
+    f->twin = 1;
 }
 
 static int fill_table(vocab *v, kvant_diag *diag)
 {
+    char shown[64] = "";
+    uint32_t twins = 0, empty = 0, last = 0;
+
     for (uint32_t i = 0; i < v->n; i++) {
-        char shown[64];
-        int64_t r = insert(v, i);
+        const int64_t r = v->tokens[i].len ? insert(v, i) : -1;
+        empty += v->tokens[i].len == 0;
         if (r == -1)
             continue;
         vocab_show(v->text + v->tokens[i].at, v->tokens[i].len, shown, sizeof shown);
         if (r < 0)
             return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u] '%s': the texts collide beyond chance", i,
                               shown);
-        return kvant_fail(diag, KVANT_EFORMAT,
-                          "tokenizer.ggml.tokens[%u]: '%s' is token %d already, want distinct texts", i, shown, (int)r);
+        settle_twins(v, i, (uint32_t)r);
+        twins++;
+        last = i;
     }
+    if (twins)
+        log_msg(LOG_WARN,
+                "tokenizer.ggml.tokens: %u texts are there twice, for example '%s' (%u); one id stands for each in "
+                "prompts",
+                twins, shown, last);
+    if (empty)
+        log_msg(LOG_WARN, "tokenizer.ggml.tokens: %u tokens have an empty text; they write nothing", empty);
     return KVANT_OK;
 }
 
@@ -345,19 +408,21 @@ static int fill_tries(vocab *v, const normal *change, kvant_diag *diag)
     int rc = KVANT_OK;
 
     for (uint32_t i = 0; rc == KVANT_OK && i < v->n; i++)
-        if (v->tokens[i].kind == VOCAB_USER || vocab_is_control(v, (int32_t)i))
+        if (!v->tokens[i].twin && (v->tokens[i].kind == VOCAB_USER || vocab_is_control(v, (int32_t)i)))
             rc = add_special(v, i, change, &w, diag);
     normal_work_free(&w);
     return rc;
 }
 
-int vocab_open(vocab *v, const gguf *g, int raw, kvant_diag *diag)
+int vocab_open(vocab *v, const gguf *g, int raw, int rows, kvant_diag *diag)
 {
     memset(v, 0, sizeof *v);
     v->raw = raw;
     int err = read_texts(v, g, diag);
     if (err == 0)
         err = read_kinds(v, g, diag);
+    if (err == 0)
+        err = drop_rowless(v, rows, diag);
     if (err == 0)
         err = fill_table(v, diag);
     if (err == 0)

@@ -17,6 +17,7 @@ typedef struct vocab_token {
     uint8_t kind, eog;
     uint8_t made;  /* a merge makes it: set while the merges are read */
     uint8_t flags; /* ADDED_* */
+    uint8_t twin;  /* its text is another id's too, which stands for it: never made from text, but written */
 } vocab_token;
 
 typedef struct vocab {
@@ -31,9 +32,10 @@ typedef struct vocab {
     added_trie special[ADDED_SETS];
 } vocab;
 
-/* Reads tokens and token_type; raw: as the field.  KVANT_EFORMAT: empty, duplicate or too long texts, unknown types,
- * counts that differ. */
-int vocab_open(vocab *v, const gguf *g, int raw, kvant_diag *diag);
+/* Reads tokens and token_type; raw: as the field; rows: the model has so many, 0: any number.  Empty and duplicate
+ * texts, unknown types, a list of types of another length, added tokens beyond the rows: a warning.  KVANT_EFORMAT:
+ * texts that are too long, other tokens beyond the rows. */
+int vocab_open(vocab *v, const gguf *g, int raw, int rows, kvant_diag *diag);
 /* After the merges are known: settles which tokens are special and builds the tries; change: what is done to a text
  * before those are looked for that are ADDED_NORMALIZED. */
 int vocab_finish(vocab *v, const normal *change, kvant_diag *diag);

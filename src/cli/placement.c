@@ -1,0 +1,84 @@
+/* placement.c: llama.cpp's options that lay a model out over devices.  kvant runs a model whole on one: what that
+ * already gives is a note, what a user would miss is an error that says what to do. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "cli/common.h"
+
+static int missed(const opts *o, int id, const char *wanted, kvant_diag *diag)
+{
+    return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s %.80s: a model runs whole on one device; wanted %s",
+                      opt_origin(o, id), opt_str(o, id) ? opt_str(o, id) : "", wanted);
+}
+
+/* Shares with commas or slashes between; at most one that is not 0. */
+static int check_shares(const opts *o, kvant_diag *diag)
+{
+    const char *s = opt_str(o, OPT_TENSOR_SPLIT);
+    int devices = 0;
+
+    for (char *end = NULL;; s = end + 1) {
+        const double share = strtod(s, &end);
+        if (end == s || !(share >= 0) || !strchr(",/", *end))
+            return kvant_fail(diag, KVANT_EINVAL, "%s: \"%.60s\", wanted shares such as 3,1",
+                              opt_origin(o, OPT_TENSOR_SPLIT), opt_str(o, OPT_TENSOR_SPLIT));
+        devices += share > 0;
+        if (!*end)
+            break;
+    }
+    return devices < 2 ? KVANT_OK : missed(o, OPT_TENSOR_SPLIT, "one share (--device chooses whose)", diag);
+}
+
+/* "PATTERN=DEVICE,...": the CPU is where tensors are anyway when it computes. */
+static int check_tensors(const opts *o, int cpu, kvant_diag *diag)
+{
+    char item[256];
+
+    for (int i = 0; opt_item(o, OPT_OVERRIDE_TENSOR, i, item, sizeof item); i++) {
+        const char *eq = strrchr(item, '=');
+        if (!eq || eq == item || !eq[1])
+            return kvant_fail(diag, KVANT_EINVAL, "%s: \"%.60s\", wanted PATTERN=DEVICE",
+                              opt_origin(o, OPT_OVERRIDE_TENSOR), item);
+        if (!cpu || strcmp(eq + 1, "CPU") != 0)
+            return missed(o, OPT_OVERRIDE_TENSOR, "no such option, or --device cpu with DEVICE CPU", diag);
+    }
+    return KVANT_OK;
+}
+
+static int is_harmless(const opts *o, int id, int cpu, kvant_diag *diag)
+{
+    switch (id) {
+    case OPT_SPLIT_MODE:
+        return opt_is(o, id, "none") || opt_is(o, id, "layer") ? KVANT_OK : missed(o, id, "none", diag);
+    case OPT_TENSOR_SPLIT: return check_shares(o, diag);
+    case OPT_MAIN_GPU:
+        return opt_int(o, id) == 0 ? KVANT_OK : missed(o, id, "--device with that number (cuda:1)", diag);
+    case OPT_OVERRIDE_TENSOR: return check_tensors(o, cpu, diag);
+    case OPT_CPU_MOE_LAYERS:
+        return cpu || opt_int(o, id) == 0 ? KVANT_OK : missed(o, id, "0, --device cpu, or a model that fits", diag);
+    default: return cpu ? KVANT_OK : missed(o, id, "--device cpu, or a model that fits", diag);
+    }
+}
+
+int placement_check(const opts *o, kvant_diag *diag)
+{
+    const struct {
+        int id, given;
+    } rows[] = {
+        { OPT_SPLIT_MODE, opt_given(o, OPT_SPLIT_MODE) },
+        { OPT_TENSOR_SPLIT, opt_given(o, OPT_TENSOR_SPLIT) },
+        { OPT_MAIN_GPU, opt_given(o, OPT_MAIN_GPU) },
+        { OPT_OVERRIDE_TENSOR, opt_given(o, OPT_OVERRIDE_TENSOR) },
+        { OPT_CPU_MOE_LAYERS, opt_given(o, OPT_CPU_MOE_LAYERS) },
+        { OPT_CPU_MOE, opt_given(o, OPT_CPU_MOE) },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!rows[i].given)
+            continue;
+        KVANT_TRY(is_harmless(o, rows[i].id, is_cpu(opt_str(o, OPT_DEVICE)), diag));
+        log_msg(LOG_INFO, "%s: no effect: a model runs whole on one device, here %s", opt_origin(o, rows[i].id),
+                opt_str(o, OPT_DEVICE) ? opt_str(o, OPT_DEVICE) : "cpu");
+    }
+    return KVANT_OK;
+}
