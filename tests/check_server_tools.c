@@ -279,31 +279,6 @@ static void check_cuts(const written *w, const tool_set *tools)
     }
 }
 
-/* What looked like a call and is refused is text, and so is what follows; a call whose name has come stays one. */
-static void check_no_calls(void)
-{
-    static const char *const cut[][3] = { { "[wea", "ther(city=\"x\")]", "T:[weather(city=\"x\")]" },
-                                          { "[weather", "(city=\"x\")] [now()]", "T:[weather(city=\"x\")] [now()]" },
-                                          { "", "[now()]", "T:[now()]" },
-                                          { "[now(", ")] a", "C:now\x1E\x41:{}\x1E\x45\x1ET:a" } };
-    tool_set *tools = tools_of(TOOLS);
-
-    for (size_t i = 0; i < sizeof cut / sizeof cut[0]; i++) {
-        events e = { .last = -1 };
-        tool_parser p = { .d = dialect_named("pythonic"), .tools = tools, .emit = on_event, .user = &e };
-        tool_parser_begin(&p, 0);
-        CHECK(tool_parser_feed(&p, cut[i][0], strlen(cut[i][0])) == KVANT_OK, "feed");
-        tool_parser_no_calls(&p);
-        CHECK(tool_parser_feed(&p, cut[i][1], strlen(cut[i][1])) == KVANT_OK && tool_parser_end(&p) == KVANT_OK,
-              "feed");
-        tool_parser_free(&p);
-        sbuf_put(&e.flat, "", 0);
-        CHECK(strcmp(e.flat.s, cut[i][2]) == 0, "%s|%s: %s", cut[i][0], cut[i][1], e.flat.s);
-        sbuf_free(&e.flat);
-    }
-    tool_set_free(tools);
-}
-
 static void check_texts(void)
 {
     tool_set *tools = tools_of(TOOLS);
@@ -382,6 +357,8 @@ static int object_follows(const json_t *v, const json_t *schema)
     return 1;
 }
 
+static int lengths_hold; /* dialects that write texts without quotes do not hold their lengths and patterns */
+
 static int string_follows(const json_t *v, const json_t *schema)
 {
     const char *s = json_string_value(v);
@@ -395,7 +372,7 @@ static int string_follows(const json_t *v, const json_t *schema)
     for (const char *c = s; *c; c++)
         characters += ((unsigned char)*c & 0xC0) != 0x80;
     json_array_foreach((json_t *)list, i, x) listed |= json_equal(x, v);
-    return listed && (!most || (characters >= 1 && characters <= json_integer_value(most)));
+    return listed && (!most || !lengths_hold || (characters >= 1 && characters <= json_integer_value(most)));
 }
 
 static int follows(const json_t *v, const json_t *schema)
@@ -548,6 +525,7 @@ static int check_walk(const dialect *d, const thinking *t, const grammar_vocab *
     sbuf text = { 0 };
     int calls = 0;
 
+    lengths_hold = !d->args || (!d->args->bare && !d->args->quote);
     CHECK(tool_grammar(&rules, &gbnf, &diag) == KVANT_OK, "%s: %s", d->name, diag.text);
     for (const char *c = trigger; !start && *c && *c != '^'; c++)
         if (*c != ' ' || d->name[0] == 'h')
@@ -662,7 +640,10 @@ static void check_strict(void)
             snprintf(json, sizeof json, one, strict ? "true" : "false");
             tool_set *s = tools_of(json);
             const int code = tool_grammar(&(tool_rules){ dialect_at(i), s, -1, 1, 1, NULL }, &gbnf, &diag);
-            CHECK(strict ? code == KVANT_EINVAL && strstr(diag.text, "f:#/properties/u/format") : code == KVANT_OK,
+            const dialect_args *a = dialect_at(i)->args;
+            const int plain = a && (a->bare || a->quote); /* a plain text's format is not held */
+            CHECK(strict && !plain ? code == KVANT_EINVAL && strstr(diag.text, "f:#/properties/u/format")
+                                   : code == KVANT_OK,
                   "%s: %s", dialect_at(i)->name, diag.text);
             kvant_free(gbnf);
             tool_set_free(s);
@@ -674,7 +655,6 @@ int main(int argc, char **argv)
     const int n = argc > 1 ? atoi(argv[1]) : 60; /* 1000 as the issue has it: check_server_tools 1000 */
 
     check_texts();
-    check_no_calls();
     check_refused();
     check_strict();
     check_noise(20 * n);

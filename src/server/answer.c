@@ -200,6 +200,8 @@ void answer_begin(job *j, choice *c)
     c->parser = (tool_parser){ .d = j->tools ? j->traits->d : NULL,
                                .t = j->thoughts_apart ? j->traits->t : NULL,
                                .tools = j->tools,
+                               .guarded = j->tools && j->grammar,
+                               .wanted = j->tools && j->grammar && j->grammar_begins != GRAMMAR_AT_CALL,
                                .emit = on_part,
                                .user = c };
     tool_parser_begin(&c->parser, j->in_thought);
@@ -207,8 +209,8 @@ void answer_begin(job *j, choice *c)
 
 static int parse_piece(choice *c)
 {
-    if (c->no_calls)
-        tool_parser_no_calls(&c->parser);
+    if (c->unguarded)
+        c->parser.guarded = 0;
     const int code = tool_parser_feed(&c->parser, sbuf_text(&c->piece), c->piece.n);
     sbuf_drop(&c->piece, c->piece.n);
     return code == KVANT_OK && !c->piece.error && !c->text.error ? KVANT_OK : KVANT_ENOMEM;
@@ -261,9 +263,10 @@ void answer_end(job *j, choice *c)
     } else if (!c->out.stopped) {
         char last[16];
         const int n = kvant_detok_flush(&c->out.detok, last, sizeof last);
-        c->thought_cut = c->parser.state == PARSE_THINK;
+        c->thought_cut = c->parser.state == PARSE_THINK || c->parser.state == PARSE_THOUGHT;
         sbuf_put(&c->piece, last, n > 0 ? (size_t)n : 0);
         parse_piece(c);
+        c->parser.cut = c->finish != KVANT_FINISH_STOP || c->out.stopped;
         tool_parser_end(&c->parser);
         let_go(c);
     }

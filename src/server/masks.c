@@ -5,10 +5,15 @@
  *
  * A grammar may begin later than the answer: behind a thought, or with a tool call.  Until then a parser of the
  * choice's own (the gate) reads the tokens' bytes; the token that lets the grammar begin gives it the bytes behind that
- * place. */
+ * place.
+ *
+ * A model that is sure of another form of a call than its dialect's (the token it prefers has more than half of the
+ * probability, and the parser reads that form) is let go its way: no grammar holds that answer any more, and its calls
+ * are told when they are whole. */
 #include <math.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/mem.h"
 #include "server/server_impl.h"
 
 int job_stop_waiting(choice *c, int why)
@@ -31,13 +36,13 @@ static void mask_failed(choice *c, int code, const char *text)
     pthread_mutex_unlock(&j->lock);
 }
 
-/* What looked like the beginning of a call is none (the grammar refuses the rest of the very token): it stays text, and
- * so does all that follows. */
-static void not_a_call(choice *c)
+/* The call is written in another form, or is none (the grammar refuses the rest of the very token): the answer's parser
+ * finds out, without a grammar. */
+static void let_go(choice *c)
 {
     c->gate.run = GATE_SHUT;
     pthread_mutex_lock(&c->job->lock);
-    c->no_calls = 1;
+    c->unguarded = 1;
     pthread_mutex_unlock(&c->job->lock);
 }
 
@@ -48,7 +53,7 @@ static void mask_ready(void *user, int code, const char *text)
     job *j = c->job;
 
     if (code == KVANT_EINVAL && c->gate.run == GATE_JUST_OPEN)
-        not_a_call(c);
+        let_go(c);
     else if (code == KVANT_ECANCELED)
         mask_failed(c, KVANT_EDEVICE, "the server is shutting down");
     else if (code < 0)
@@ -94,14 +99,12 @@ static int has_come(const choice *c)
 
     if (c->job->grammar_begins != GRAMMAR_AT_CALL)
         return p->state == PARSE_TEXT;
-    return p->state >= (p->d->by_name ? PARSE_MIDDLE : PARSE_OPEN);
+    return p->d->by_name ? p->state >= PARSE_MIDDLE && p->state < PARSE_LOOSE && !p->other : tool_parser_framed(p);
 }
 
 static int gate_read(gate *g, char c)
 {
-    const int triggered = g->parser.state >= PARSE_OPEN;
-
-    if (triggered)
+    if (g->parser.state >= PARSE_OPEN)
         sbuf_put(&g->since, &c, 1);
     else
         g->since.n = 0;
@@ -122,8 +125,18 @@ static int begin_by_name(choice *c, const char *text, size_t n)
     g->run = GATE_OPEN;
     const int code = grammar_run_bytes(c->run, sbuf_text(&g->since), g->since.n, &complete, &diag);
     if (code == KVANT_EINVAL)
-        not_a_call(c);
+        let_go(c);
     return code == KVANT_EINVAL ? KVANT_OK : code;
+}
+
+/* The grammar holds: up to a call's name the gate goes on reading, for prefers_another. */
+static int follow_frame(choice *c, const char *text, size_t n)
+{
+    gate *g = &c->gate;
+
+    if (c->job->grammar_begins != GRAMMAR_AT_CALL || !tool_parser_framed(&g->parser))
+        return KVANT_OK;
+    return tool_parser_feed(&g->parser, text, n);
 }
 
 /* The bytes of one token; once the grammar begins, it gets those behind that place. */
@@ -133,7 +146,7 @@ static int gate_take(choice *c, int32_t token)
     const char *text = grammar_vocab_text(c->job->gate_vocab, token, &n);
 
     if (c->gate.run != GATE_CLOSED && c->job->grammar_begins != GRAMMAR_AT_START)
-        return KVANT_OK;
+        return follow_frame(c, text, n);
     while (i < n && !(c->gate.run == GATE_CLOSED && has_come(c)))
         if (gate_read(&c->gate, text[i++]) != KVANT_OK)
             return KVANT_ENOMEM;
@@ -146,7 +159,7 @@ static int gate_take(choice *c, int32_t token)
         return begin_by_name(c, text + i, n - i);
     c->gate.run = GATE_JUST_OPEN;
     grammar_run_begin(c->run, text + i, n - i);
-    return KVANT_OK;
+    return follow_frame(c, text + i, n - i);
 }
 
 /* Counts a thought's tokens; the last that it may have is followed by what ends it. */
@@ -198,6 +211,53 @@ static void force(float *logits, int n_vocab, int32_t token)
         logits[i] = i == token ? 0 : -INFINITY;
 }
 
+/* The token that the model would choose, where it is sure of it; -1. */
+static int preferred(const float *logits, int n_vocab)
+{
+    double sum = 0;
+    int best = 0;
+
+    for (int i = 1; i < n_vocab; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    for (int i = 0; i < n_vocab; i++)
+        sum += exp((double)logits[i] - (double)logits[best]);
+    return sum < 2 ? best : -1;
+}
+
+/* Within the frame of a call: whether the model is sure of a token that the grammar refuses and that goes on in a form
+ * that the parser reads.  logits: under the mask; before: the preferred one. */
+static int prefers_another(const choice *c, const float *logits, int before)
+{
+    size_t n;
+    const char *text;
+
+    if (before < 0 || isfinite(logits[before]))
+        return 0;
+    text = grammar_vocab_text(c->job->gate_vocab, before, &n);
+    while (n > 0 && is_blank(text[n - 1]))
+        n--; /* blanks alone are no form of their own */
+    return n > 0 && tool_parser_goes_on(&c->gate.parser, text, n);
+}
+
+/* The mask of the call's frame, or none. */
+static int mask_frame(choice *c, float *logits, int n_vocab, int *left, int *complete, kvant_diag *diag)
+{
+    const int before = preferred(logits, n_vocab);
+    float *kept = before < 0 ? NULL : kvant_alloc((size_t)n_vocab * sizeof *kept);
+
+    if (kept)
+        memcpy(kept, logits, (size_t)n_vocab * sizeof *kept);
+    int code = grammar_run_apply(c->run, logits, n_vocab, left, complete, diag);
+    if (kept && code == KVANT_OK && prefers_another(c, logits, before)) {
+        memcpy(logits, kept, (size_t)n_vocab * sizeof *kept);
+        *left = 1;
+        let_go(c);
+    }
+    kvant_free(kept);
+    return code;
+}
+
 int masks_logits(void *user, float *logits, int n_vocab)
 {
     choice *c = user;
@@ -210,7 +270,9 @@ int masks_logits(void *user, float *logits, int n_vocab)
         mask_ends(c->job, logits, n_vocab);
     if (!masks_constrain(c) || c->gate.forcing)
         return KVANT_OK;
-    const int code = grammar_run_apply(c->run, logits, n_vocab, &left, &complete, &diag);
+    const int framed = c->job->grammar_begins == GRAMMAR_AT_CALL && tool_parser_framed(&c->gate.parser);
+    const int code = framed ? mask_frame(c, logits, n_vocab, &left, &complete, &diag)
+                            : grammar_run_apply(c->run, logits, n_vocab, &left, &complete, &diag);
     if (code == KVANT_OK && complete && left == 0) { /* no end token to pick: the end is here */
         c->grammar_done = 1;
         return KVANT_ECANCELED;
@@ -242,7 +304,7 @@ void masks_accepted(void *user, int32_t token)
     if (code == KVANT_EBUSY)
         wait_for_mask(c);
     else if (code == KVANT_EINVAL && c->gate.run == GATE_JUST_OPEN)
-        not_a_call(c);
+        let_go(c);
     else if (code < 0)
         mask_failed(c, code, diag.text);
 }

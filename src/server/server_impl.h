@@ -77,7 +77,7 @@ typedef struct choice {
     int n_blocks, block_open, block_part; /* of a stream of /v1/messages */
     int new_line;                         /* of /completion: its text has one */
     int64_t progress_ns;                  /* its prompt began, for return_progress; 0: not yet */
-    int no_calls;                      /* what looks like one from here on is text */
+    int unguarded;                     /* no grammar holds its calls (any more) */
     token_prob *probs;
     int n_probs, cap_probs, n_prompt_probs; /* the first n_prompt_probs are of the prompt's tokens */
     int64_t chars; /* of the visible text so far: echo and answer, without what is held back */

@@ -10,14 +10,18 @@ enum { MOST_BLANKS = 32, MOST_ID = DIALECT_MOST_ID };
 #define BAR "\xEF\xBD\x9C"
 #define LOW "\xE2\x96\x81"
 
-static const dialect_args qwen_coder_args = { " <parameter=", ">\n", "\n</parameter>", "", NULL, 1 };
-static const dialect_args seed_args = { " <parameter=", ">", "</parameter>", "", NULL, 1 };
-static const dialect_args glm_args = { " <arg_key>", "</arg_key> <arg_value>", "</arg_value>", "", NULL, 1 };
-static const dialect_args minimax_args = { " <parameter name=\"", "\">", "</parameter>", "", NULL, 1 };
-static const dialect_args step3_args = { " <steptml:parameter name=\"", "\">", "</steptml:parameter>", "", NULL, 1 };
-static const dialect_args gemma4_args = { "", ":", "", " , ", "<|\"|>", 0 };
-static const dialect_args gemma_args = { "", ":", "", " , ", "<escape>", 0 };
-static const dialect_args python_args = { "", "=", "", " , ", NULL, 0 };
+static const dialect_args qwen_coder_args = {
+    " <parameter=", ">", "</parameter>", "", NULL, 1, "\n</parameter>\v</parameter>"
+};
+static const dialect_args seed_args = { " <parameter=", ">", "</parameter>", "", NULL, 1, NULL };
+static const dialect_args glm_args = { " <arg_key>", "</arg_key> <arg_value>", "</arg_value>", "", NULL, 1, NULL };
+static const dialect_args minimax_args = { " <parameter name=\"", "\">", "</parameter>", "", NULL, 1, NULL };
+static const dialect_args step3_args = {
+    " <steptml:parameter name=\"", "\">", "</steptml:parameter>", "", NULL, 1, NULL
+};
+static const dialect_args gemma4_args = { "", ":", "", " , ", "<|\"|>", 0, NULL };
+static const dialect_args gemma_args = { "", ":", "", " , ", "<escape>", 0, NULL };
+static const dialect_args python_args = { "", "=", "", " , ", NULL, 0, NULL };
 
 #define JSON_NAME      " { \"name\" : \""
 #define JSON_ARGUMENTS "\" , \"arguments\" : "
@@ -34,13 +38,15 @@ static const dialect dialects[] = {
       .before = "<tool_call>^ <function=",
       .middle = ">",
       .args = &qwen_coder_args,
-      .after = " </function> </tool_call>",
+      .after = " </function> </tool_call>\v </function>",
+      .also = "<function=",
       .between = " " },
     { .name = "seed",
       .before = "<seed:tool_call>^ <function=",
       .middle = ">",
       .args = &seed_args,
-      .after = " </function> </seed:tool_call>",
+      .after = " </function> </seed:tool_call>\v </function>",
+      .also = "<function=",
       .between = " " },
     { .name = "glm",
       .before = "<tool_call>^ ",
@@ -53,6 +59,7 @@ static const dialect dialects[] = {
       .before = " <invoke name=\"",
       .middle = "\">",
       .args = &minimax_args,
+      .also = "<invoke name=\"",
       .after = " </invoke>",
       .close = " </minimax:tool_call>" },
     { .name = "mistral",
@@ -91,12 +98,14 @@ static const dialect dialects[] = {
       .hint = "<|tool_list_start|>\vList of tools: [" },
     { .name = "functionary", .before = "<function=^", .middle = ">", .after = "</function>", .between = " " },
     { .name = "deepseek",
+      .also = "<" BAR "tool" LOW "call" LOW "begin" BAR ">",
       .open = "<" BAR "tool" LOW "calls" LOW "begin" BAR ">^",
       .before = "<" BAR "tool" LOW "call" LOW "begin" BAR ">",
       .middle = "<" BAR "tool" LOW "sep" BAR ">",
       .after = "<" BAR "tool" LOW "call" LOW "end" BAR ">",
       .close = "<" BAR "tool" LOW "calls" LOW "end" BAR ">" },
     { .name = "deepseek_r1",
+      .also = "<" BAR "tool" LOW "call" LOW "begin" BAR ">function<" BAR "tool" LOW "sep" BAR ">",
       .open = "<" BAR "tool" LOW "calls" LOW "begin" BAR ">^",
       .before = "<" BAR "tool" LOW "call" LOW "begin" BAR ">function<" BAR "tool" LOW "sep" BAR ">",
       .middle = "\n```json ",
@@ -108,11 +117,13 @@ static const dialect dialects[] = {
       .before = " <" BAR "tool_call_begin" BAR ">function<" BAR "tool_sep" BAR "><steptml:invoke name=\"",
       .middle = "\">",
       .args = &step3_args,
-      .after = " </steptml:invoke><" BAR "tool_call_end" BAR ">",
+      .also = "<steptml:invoke name=\"",
+      .after = " </steptml:invoke><" BAR "tool_call_end" BAR ">\v </steptml:invoke>",
       .close = " <" BAR "tool_calls_end" BAR ">" },
     { .name = "kimi",
       .open = "<|tool_calls_section_begin|>^",
       .before = "<|tool_call_begin|>functions.",
+      .also = "<|tool_call_begin|>functions.",
       .middle = ":%<|tool_call_argument_begin|>",
       .after = "<|tool_call_end|>",
       .close = "<|tool_calls_section_end|>" },
@@ -306,8 +317,8 @@ static int match_one(const char *p, size_t len, const char *s, size_t n, size_t 
 int pattern_match(const char *pattern, int part, const char *s, size_t n, size_t *used)
 {
     const char *mark = strchr(pattern ? pattern : "", '^');
-    int best = MATCH_NO;
-    size_t most = 0, k;
+    int best = MATCH_NO, parts = 0;
+    size_t k;
 
     *used = 0;
     if (!pattern)
@@ -320,15 +331,13 @@ int pattern_match(const char *pattern, int part, const char *s, size_t n, size_t
         size_t u = 0;
         k = strcspn(p, "\v");
         const int m = match_one(p, k, s, n, &u);
-        if (m == MATCH_PART)
-            return MATCH_PART; /* it may become a longer one */
-        if (m == MATCH_FULL && (best != MATCH_FULL || u > most)) {
+        parts |= m == MATCH_PART; /* it may become a longer one */
+        if (m == MATCH_FULL && (best != MATCH_FULL || u > *used)) {
             best = MATCH_FULL;
-            most = u;
+            *used = u;
         }
         if (!p[k])
             break;
     }
-    *used = most;
-    return best;
+    return parts ? MATCH_PART : best;
 }

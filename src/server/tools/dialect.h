@@ -7,7 +7,7 @@
  *   '\n'  for one line break,
  *   '^'   ends the trigger: text that, once written, is a call (in `open`, else in `before`),
  *   '%'   for 1 to DIALECT_MOST_ID letters and digits (an id that nobody needs),
- *   '\v'  separates alternatives (`middle`, `drop` and `hint` only).
+ *   '\v'  separates alternatives (`middle`, `after`, `also`, `drop` and `hint` only); a grammar has the first.
  *
  * A text that is NULL is empty.  Constant data; any thread. */
 #ifndef KVANT_SERVER_TOOLS_DIALECT_H
@@ -18,17 +18,19 @@
 enum { DIALECT_MOST_ID = 10 };
 
 /* Arguments that are not one JSON object:  key NAME value VALUE end (between key ...)*.  A VALUE is JSON; a plain text
- * stands bare, up to `end` (bare 1), or between two `quote`s. */
+ * stands bare, up to `end` (bare 1: tool_schema.h says when), or between two `quote`s. */
 typedef struct dialect_args {
     const char *key, *value, *end, *between;
     const char *quote; /* NULL: texts are JSON strings */
     int bare;
+    const char *lines; /* values stand on lines of their own: the end, also with a line break before it; NULL: not */
 } dialect_args;
 
 typedef struct dialect {
     const char *name;
     const char *open, *before, *middle, *after, *between, *close;
     const dialect_args *args; /* NULL: a JSON object */
+    const char *also;         /* other text up to the name, of which a part of the frame is forgotten */
     const char *lead;         /* written before a call that the request demands */
     const char *drop;         /* texts that belong to the format and not to the answer */
     const char *hint;         /* what templates that write no calls tell of it */
@@ -53,7 +55,8 @@ const thinking *thinking_at(int i);
 
 enum { MATCH_NO = -1, MATCH_PART = 0, MATCH_FULL = 1 };
 /* Whether s[n] begins with the pattern (its alternatives: the longest that is complete), could still become it, or
- * cannot.  *used: bytes of it when it does.  only_trigger: up to '^'; skip_trigger: from there on. */
+ * cannot.  *used: bytes of it when it does; with MATCH_PART those of an alternative that is complete, or 0.
+ * only_trigger: up to '^'; skip_trigger: from there on. */
 enum { PATTERN_ALL, PATTERN_TRIGGER, PATTERN_REST };
 int pattern_match(const char *pattern, int part, const char *s, size_t n, size_t *used);
 /* Whether c may stand in the name of a tool or of a parameter. */

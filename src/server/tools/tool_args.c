@@ -2,35 +2,44 @@
  * keys and values. */
 #include <stdio.h>
 #include <string.h>
+#include "server/tools/tool_json.h"
 #include "server/tools/tool_parser_impl.h"
 
-enum { JSON_NONE, JSON_GROUP, JSON_TEXT, JSON_WORD };
+enum { MOST_MARKS = 16 }; /* end markers within one value that is JSON */
+
+/* More of the arguments: passed on, or kept until they are sure. */
+static void put_n(tool_parser *p, const char *s, size_t n)
+{
+    if (parser_buffers(p))
+        sbuf_put(&p->args, s, n);
+    else
+        parser_emit(p, TOOL_ARGS, s, n);
+}
 
 static void put(tool_parser *p, const char *s)
 {
-    parser_emit(p, TOOL_ARGS, s, strlen(s));
+    put_n(p, s, strlen(s));
 }
 
 void parser_begin_arguments(tool_parser *p)
 {
     memset(&p->json, 0, sizeof p->json);
     p->n_params = 0;
+    p->args.n = p->value.n = 0;
     if (p->d->args)
         put(p, "{");
 }
 
+/* What has come is none: all of the call is text, unless some of it is out. */
 static int give_up(tool_parser *p)
 {
-    parser_give_up(p);
+    if (parser_buffers(p))
+        return parser_not_a_call(p, PLAIN_NOT);
+    parser_to(p, PARSE_TEXT);
     return 1;
 }
 
 /* ---- JSON ---- */
-
-static int is_word(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'E';
-}
 
 /* Takes one byte of a value that has begun; 1: it is its last. */
 static int json_byte(tool_parser *p, char c)
@@ -40,54 +49,40 @@ static int json_byte(tool_parser *p, char c)
             p->json.escaped = 0;
         else if (c == '\\')
             p->json.escaped = 1;
-        else if (c == '"')
+        else if (c == p->json.in_string)
             p->json.in_string = 0;
-        return !p->json.in_string && p->json.kind == JSON_TEXT;
+    } else {
+        p->json.in_string = c == '"' || (c == '\'' && parser_buffers(p)) ? c : 0;
+        p->json.depth += (c == '{' || c == '[') - (c == '}' || c == ']');
     }
-    p->json.in_string = c == '"';
-    p->json.depth += (c == '{' || c == '[') - (c == '}' || c == ']');
     return p->json.depth == 0 && !p->json.in_string;
 }
 
-static void json_end(tool_parser *p)
+static int json_end(tool_parser *p)
 {
     memset(&p->json, 0, sizeof p->json);
-    if (p->d->args) {
-        p->state = PARSE_VALUE_END;
-        return;
-    }
-    parser_emit(p, TOOL_END, "", 0);
     p->state = PARSE_AFTER;
+    return parser_call_done(p) ? 1 : parser_not_a_call(p, PLAIN_NOT);
 }
 
-static int json_begin(tool_parser *p)
-{
-    const char c = p->held.s[p->at];
-
-    p->json.kind = c == '{' || c == '[' ? JSON_GROUP : c == '"' ? JSON_TEXT : JSON_WORD;
-    return p->d->args ? c == '{' || c == '[' || c == '"' || is_word(c) : c == '{';
-}
-
+/* Where no grammar holds, arguments may be JSON within a text. */
 static int in_json(tool_parser *p)
 {
-    const size_t from = p->at;
+    const char *from = p->held.s + p->at;
+    const size_t left = p->held.n - p->at;
+    size_t n = 0;
     int ends = 0;
 
-    if (p->json.kind == JSON_NONE && parser_skip_blanks(p))
+    if (!p->json.kind && parser_skip_blanks(p))
         return 1;
-    if (p->json.kind == JSON_NONE && !json_begin(p))
+    if (!p->json.kind && *from != '{' && !(*from == '"' && parser_buffers(p)))
         return give_up(p);
-    if (p->json.kind == JSON_WORD) {
-        while (p->at < p->held.n && is_word(p->held.s[p->at]))
-            p->at++;
-        ends = p->at < p->held.n;
-    }
-    while (p->json.kind != JSON_WORD && p->at < p->held.n && !ends)
-        ends = json_byte(p, p->held.s[p->at++]);
-    parser_emit(p, TOOL_ARGS, p->held.s + from, p->at - from);
-    if (ends)
-        json_end(p);
-    return p->at < p->held.n || ends;
+    p->json.kind = 1;
+    while (n < left && !ends)
+        ends = json_byte(p, from[n++]);
+    put_n(p, from, n);
+    parser_take(p, n);
+    return ends ? json_end(p) : 0;
 }
 
 /* ---- keys and values ---- */
@@ -98,44 +93,85 @@ static int in_key(tool_parser *p)
     const int end = parser_try(p, p->d->after, PATTERN_ALL, &last);
     const int more = parser_try_both(p, p->n_params ? p->d->args->between : NULL, p->d->args->key, &used);
 
-    if (end == MATCH_FULL) {
-        p->at += last;
-        put(p, "}");
-        parser_emit(p, TOOL_END, "", 0);
-        p->state = PARSE_NEXT;
-        return 1;
-    }
     if (end == MATCH_PART || more == MATCH_PART)
         return 0;
+    if (end == MATCH_FULL) {
+        parser_take(p, last);
+        put(p, "}");
+        p->state = PARSE_NEXT;
+        return parser_call_done(p) ? 1 : parser_not_a_call(p, PLAIN_NOT);
+    }
     if (more == MATCH_NO)
         return give_up(p);
-    p->at += used;
+    parser_take(p, used);
     p->state = PARSE_KEY_NAME;
     return 1;
 }
 
+/* Bytes of a parameter's name: up to what separates it from its value. */
+static int read_key(const tool_parser *p, size_t *n)
+{
+    const char *s = p->held.s + p->at, *value = p->d->args->value;
+    const size_t left = p->held.n - p->at;
+
+    for (*n = 0; *n < left; ++*n) {
+        if (s[*n] == *value || strchr(p->d->args->bare ? "<>\"" : "<>\"{}()[],", s[*n]))
+            return *n ? MATCH_FULL : MATCH_NO;
+        if ((unsigned char)s[*n] < 0x20 || *n == PARAM_NAME_MOST)
+            return MATCH_NO;
+    }
+    return p->final ? MATCH_NO : MATCH_PART;
+}
+
+static void put_escaped(tool_parser *p, unsigned char c)
+{
+    static const char letters[] = "\"\\\b\f\n\r\t", as[] = "\"\\bfnrt";
+    const char *at = c ? strchr(letters, c) : NULL;
+    char text[8] = { (char)c, 0 };
+
+    if (at)
+        snprintf(text, sizeof text, "\\%c", as[at - letters]);
+    else if (c < 0x20)
+        snprintf(text, sizeof text, "\\u%04x", c);
+    put(p, text);
+}
+
 static int in_key_name(tool_parser *p)
 {
-    char text[TOOL_NAME_MOST + 8];
     size_t n;
 
     if (parser_skip_blanks(p))
         return 1;
-    const int m = parser_read_name(p, &n);
+    const int m = read_key(p, &n);
     if (m == MATCH_PART)
         return 0;
     if (m == MATCH_NO)
         return give_up(p);
     memcpy(p->name, p->held.s + p->at, n);
     p->name[n] = 0;
-    p->at += n;
-    snprintf(text, sizeof text, "%s\"%s\": ", p->n_params ? ", " : "", p->name); /* of letters that need no escape */
-    put(p, text);
+    for (size_t k = n; k && p->name[k - 1] == ' '; k--)
+        p->name[k - 1] = 0;
+    parser_take(p, n);
+    put(p, p->n_params ? ", \"" : "\"");
+    for (const char *c = p->name; *c; c++)
+        put_escaped(p, (unsigned char)*c);
+    put(p, "\": ");
     p->state = PARSE_VALUE;
     return 1;
 }
 
-/* Text or JSON: by the quote, or by what the parameter's schema says. */
+/* How the value is read: text as it comes, text or JSON once it is whole, or JSON (tool_schema.h). */
+static enum tool_state value_state(tool_parser *p)
+{
+    const dialect_args *a = p->d->args;
+
+    if (p->quoted)
+        return PARSE_RAW;
+    if (!a->bare)
+        return PARSE_PYTHON;
+    return tool_param_is_text(&p->tools->tools[p->tool], p->name, strlen(p->name)) ? PARSE_RAW : PARSE_COLLECT;
+}
+
 static int in_value(tool_parser *p)
 {
     const dialect_args *a = p->d->args;
@@ -149,44 +185,117 @@ static int in_value(tool_parser *p)
     if (m == MATCH_NO && parser_try(p, a->value, PATTERN_ALL, &used) != MATCH_FULL)
         return give_up(p);
     p->quoted = a->quote && m == MATCH_FULL;
-    p->at += p->quoted ? quote : used;
-    p->state = p->quoted || (a->bare && tool_param_is_text(&p->tools->tools[p->tool], p->name, strlen(p->name)))
-                   ? PARSE_RAW
-                   : PARSE_JSON;
+    parser_take(p, p->quoted ? quote : used);
+    p->state = value_state(p);
+    p->value.n = 0;
+    p->marks = 0;
     if (p->state == PARSE_RAW)
         put(p, "\"");
     return 1;
 }
 
-static void put_escaped(tool_parser *p, unsigned char c)
-{
-    static const char letters[] = "\"\\\b\f\n\r\t", as[] = "\"\\bfnrt";
-    const char *at = c ? strchr(letters, c) : NULL;
-    char text[8] = { (char)c, 0 };
-
-    if (at)
-        snprintf(text, sizeof text, "\\%c", as[at - letters]);
-    else if (c < 0x20)
-        snprintf(text, sizeof text, "\\u%04x", c);
-    parser_emit(p, TOOL_ARGS, text, strlen(text));
-}
-
 static int in_raw(tool_parser *p)
 {
+    const dialect_args *a = p->d->args;
+    const char *end = p->quoted ? a->quote : a->lines ? a->lines : a->end;
     size_t used;
-    const int m = parser_try(p, p->quoted ? p->d->args->quote : p->d->args->end, PATTERN_ALL, &used);
 
+    if (a->lines && p->marks++ == 0 && p->held.s[p->at] == '\n') {
+        parser_take(p, 1);
+        return 1;
+    }
+    const int m = parser_try(p, end, PATTERN_ALL, &used);
     if (m == MATCH_PART)
         return 0;
     if (m == MATCH_NO) {
-        put_escaped(p, (unsigned char)p->held.s[p->at++]);
+        put_escaped(p, (unsigned char)p->held.s[p->at]);
+        parser_take(p, 1);
         return 1;
     }
-    p->at += used;
+    parser_take(p, used);
     put(p, "\"");
     p->n_params += !p->quoted;
     p->state = p->quoted ? PARSE_VALUE_END : PARSE_KEY;
     return 1;
+}
+
+/* The whole value is there: without the line breaks that the format puts around it. */
+static int value_done(tool_parser *p)
+{
+    const char *s = sbuf_text(&p->value);
+    size_t n = p->value.n;
+    sbuf out = { 0 };
+
+    if (p->d->args->lines && n && s[0] == '\n') {
+        s++;
+        n--;
+    }
+    if (p->d->args->lines && n && s[n - 1] == '\n')
+        n--;
+    const int ok = tool_param_value(&p->tools->tools[p->tool], p->name, strlen(p->name), s, n, &out);
+    if (ok)
+        put_n(p, sbuf_text(&out), out.n);
+    sbuf_free(&out);
+    return ok;
+}
+
+static int in_collect(tool_parser *p)
+{
+    size_t used;
+    const int m = parser_try(p, p->d->args->end, PATTERN_ALL, &used);
+
+    if (m == MATCH_PART)
+        return 0;
+    if (m == MATCH_FULL && value_done(p)) {
+        parser_take(p, used);
+        p->n_params++;
+        p->state = PARSE_KEY;
+        return 1;
+    }
+    if (m == MATCH_FULL && ++p->marks > MOST_MARKS)
+        return give_up(p);
+    sbuf_put(&p->value, p->held.s + p->at, 1); /* a marker in a text of a JSON value goes on with it */
+    parser_take(p, 1);
+    return 1;
+}
+
+/* Takes one byte of a value in Python's or Gemma's spelling; 1: it is not of it, but what comes behind. */
+static int python_byte(tool_parser *p, char c)
+{
+    if (p->json.in_string) {
+        if (p->json.escaped)
+            p->json.escaped = 0;
+        else if (c == '\\')
+            p->json.escaped = 1;
+        else if (c == p->json.in_string)
+            p->json.in_string = 0;
+        return 0;
+    }
+    if (p->json.depth == 0 && strchr(",)}]", c))
+        return 1;
+    if (c == '"' || (c == '\'' && !p->d->args->quote))
+        p->json.in_string = c;
+    p->json.depth += (c == '{' || c == '[' || c == '(') - (c == '}' || c == ']' || c == ')');
+    return 0;
+}
+
+static int in_python(tool_parser *p)
+{
+    const char c = p->held.s[p->at];
+    sbuf out = { 0 };
+
+    if (!python_byte(p, c)) {
+        sbuf_put(&p->value, &c, 1);
+        parser_take(p, 1);
+        return 1;
+    }
+    memset(&p->json, 0, sizeof p->json);
+    const int ok = tool_json_normal(sbuf_text(&p->value), p->value.n, &out);
+    if (ok)
+        put_n(p, sbuf_text(&out), out.n);
+    sbuf_free(&out);
+    p->state = PARSE_VALUE_END;
+    return ok ? 1 : give_up(p);
 }
 
 static int in_value_end(tool_parser *p)
@@ -198,7 +307,7 @@ static int in_value_end(tool_parser *p)
         return 0;
     if (m == MATCH_NO)
         return give_up(p);
-    p->at += used;
+    parser_take(p, used);
     p->n_params++;
     p->state = PARSE_KEY;
     return 1;
@@ -212,6 +321,8 @@ int parser_in_arguments(tool_parser *p)
     case PARSE_KEY_NAME: return in_key_name(p);
     case PARSE_VALUE: return in_value(p);
     case PARSE_RAW: return in_raw(p);
+    case PARSE_COLLECT: return in_collect(p);
+    case PARSE_PYTHON: return in_python(p);
     default: return in_value_end(p);
     }
 }

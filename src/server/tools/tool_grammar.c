@@ -3,9 +3,12 @@
 #include "server/tools/tool_grammar.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "server/grammar/grammar_schema.h"
+#include "server/tools/tool_json.h"
+#include "server/tools/tool_schema.h"
 
 typedef struct maker {
     const tool_rules *r;
@@ -37,18 +40,20 @@ static void put_one(sbuf *b, const char *p, size_t n)
     sbuf_puts(b, " ");
 }
 
-/* The pattern, or what of it stands behind the trigger. */
+/* The pattern's first alternative, or what of it stands behind the trigger. */
 static void put_pattern(sbuf *b, const char *p, int rest)
 {
     const char *mark = p && rest ? strchr(p, '^') : NULL;
 
+    p = mark ? mark + 1 : p;
+    if (p && *p)
+        put_one(b, p, strcspn(p, "\v"));
+}
+
+static void put_alternatives(sbuf *b, const char *p)
+{
     if (!p || !*p)
         return;
-    p = mark ? mark + 1 : p;
-    if (!strchr(p, '\v')) {
-        put_one(b, p, strlen(p));
-        return;
-    }
     sbuf_puts(b, "(");
     for (size_t k = strcspn(p, "\v");; k = strcspn(p, "\v")) {
         put_one(b, p, k);
@@ -91,56 +96,173 @@ static void put_until(sbuf *b, const char *name, const char *end)
 
 /* ---- arguments as keys and values ---- */
 
-static int put_text_value(maker *k, const json_t *schema)
+/* What stands before a value's end marker, where values have lines of their own. */
+static void put_line(maker *k)
+{
+    if (k->r->d->args->lines)
+        sbuf_puts(&k->rules, "\"\\n\"? ");
+}
+
+/* Whether a text can stand before the marker that ends it. */
+static int fits(const dialect_args *a, const json_t *v, const sbuf *text)
+{
+    const char *end = a->quote ? a->quote : a->end;
+
+    return !json_is_string(v) || (strlen(sbuf_text(text)) == text->n && !strstr(sbuf_text(text), end));
+}
+
+/* One of the listed values, as tool_param_value reads it; 0: none of them can be written. */
+static int put_listed(maker *k, const json_t *list)
 {
     const dialect_args *a = k->r->d->args;
-    const json_t *values = tool_param_values(schema);
+    size_t i, n = 0;
+    json_t *v;
+
+    json_array_foreach((json_t *)list, i, v)
+    {
+        sbuf text = { 0 };
+        if (json_is_string(v))
+            sbuf_put(&text, json_string_value(v), json_string_length(v));
+        else
+            tool_json_put(v, &text);
+        if (fits(a, v, &text)) {
+            const int quotes = a->quote && json_is_string(v);
+            sbuf_puts(&k->rules, n++ ? " | " : "(");
+            if (quotes)
+                schema_put_text(&k->rules, a->quote, strlen(a->quote));
+            schema_put_text(&k->rules, sbuf_text(&text), text.n);
+            if (quotes)
+                schema_put_text(&k->rules, a->quote, strlen(a->quote));
+        }
+        sbuf_free(&text);
+    }
+    if (n)
+        sbuf_puts(&k->rules, ") ");
+    return n > 0;
+}
+
+static int put_json_value(maker *k, const char *name, const json_t *schema)
+{
+    const tool *t = &k->r->tools->tools[k->tool];
+    char path[MAX_PATH];
+    int rule;
+
+    snprintf(path, sizeof path, "%.64s:#/properties/%.64s", t->name, name);
+    KVANT_TRY(schema_add_root(&k->m, schema, t->parameters, path, t->strict ? SCHEMA_STRICT : SCHEMA_LOOSE, &rule));
+    sbuf_printf(&k->rules, "s%d ", rule);
+    return KVANT_OK;
+}
+
+/* Between quotes, or JSON: the same types as tool_args.c reads. */
+static int put_quoted(maker *k, const char *name, const json_t *schema, unsigned types)
+{
+    const char *quote = k->r->d->args->quote;
+
+    if (!(types & ACCEPTS_TEXT))
+        return put_json_value(k, name, schema);
+    sbuf_puts(&k->rules, "(");
+    schema_put_text(&k->rules, quote, strlen(quote));
+    sbuf_puts(&k->rules, " until0 ");
+    if (types != ACCEPTS_TEXT) {
+        sbuf_puts(&k->rules, "| ");
+        KVANT_TRY(put_json_value(k, name, schema));
+    }
+    sbuf_puts(&k->rules, ") ");
+    return KVANT_OK;
+}
+
+/* Whether a schema, or one in it, says what a text has to look like. */
+static int constrains_texts(const json_t *schema)
+{
+    static const char *const words[] = { "\"minLength\"", "\"maxLength\"", "\"pattern\"", "\"format\"", "\"$ref\"" };
+    char *s = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    int found = !s;
+
+    for (size_t i = 0; !found && i < sizeof words / sizeof words[0]; i++)
+        found = strstr(s, words[i]) != NULL;
+    free(s); /* jansson's */
+    return found;
+}
+
+/* Texts in single quotes: any, or the listed ones. */
+static void put_single_quotes(maker *k, const json_t *list)
+{
     size_t i;
     json_t *v;
 
-    if (a->quote)
-        schema_put_text(&k->rules, a->quote, strlen(a->quote));
-    if (!values) {
-        sbuf_puts(&k->rules, " until0 ");
-    } else {
-        sbuf_puts(&k->rules, " (");
-        json_array_foreach((json_t *)values, i, v)
-        {
-            sbuf_puts(&k->rules, i ? " | " : "");
-            schema_put_text(&k->rules, json_string_value(v), json_string_length(v));
-        }
-        sbuf_puts(&k->rules, ") ");
-        put_pattern(&k->rules, a->quote ? a->quote : a->end, 0);
+    if (!json_array_size(list))
+        sbuf_puts(&k->rules, "| \"'\" [^'\\\\\\x00-\\x1F\\x7F]* \"'\" ");
+    json_array_foreach((json_t *)list, i, v)
+    {
+        const char *s = json_string_value(v);
+        if (!s || strpbrk(s, "'\\") || strlen(s) != json_string_length(v))
+            continue;
+        sbuf_puts(&k->rules, "| \"'\" ");
+        schema_put_text(&k->rules, s, strlen(s));
+        sbuf_puts(&k->rules, " \"'\" ");
     }
-    if (a->quote)
-        put_pattern(&k->rules, a->end, 0);
-    return KVANT_OK;
+}
+
+/* Python has quotes and words of its own. */
+static int put_python(maker *k, const char *name, const json_t *schema, unsigned types)
+{
+    json_t *list = json_array();
+    const int listed = schema_lists(schema, k->r->tools->tools[k->tool].parameters, list);
+    int code;
+
+    sbuf_puts(&k->rules, "(");
+    code = put_json_value(k, name, schema);
+    if (types & ACCEPTS_TEXT && (listed || !constrains_texts(schema)))
+        put_single_quotes(k, listed ? list : NULL);
+    if (types & ACCEPTS_BOOL && !listed)
+        sbuf_puts(&k->rules, "| \"True\" | \"False\" ");
+    if (types & ACCEPTS_NULL)
+        sbuf_puts(&k->rules, "| \"None\" ");
+    sbuf_puts(&k->rules, ") ");
+    json_decref(list);
+    return code;
 }
 
 static int put_value(maker *k, const char *name, const json_t *schema)
 {
     const dialect_args *a = k->r->d->args;
-    const tool *t = &k->r->tools->tools[k->tool];
-    char path[MAX_PATH];
-    int rule;
+    const json_t *root = k->r->tools->tools[k->tool].parameters;
+    const unsigned types = schema_accepts(schema, root);
+    json_t *list = json_array();
+    const int listed = (a->bare ? types & ACCEPTS_TEXT : a->quote && types == ACCEPTS_TEXT) &&
+                       schema_lists(schema, root, list);
+    int code = KVANT_OK;
 
-    if ((a->quote || a->bare) && tool_schema_is_text(schema))
-        return put_text_value(k, schema);
-    snprintf(path, sizeof path, "%.64s:#/properties/%.64s", t->name, name);
-    KVANT_TRY(schema_add_root(&k->m, schema, t->parameters, path, t->strict ? SCHEMA_STRICT : SCHEMA_LOOSE, &rule));
-    sbuf_printf(&k->rules, "s%d ", rule);
-    put_pattern(&k->rules, a->end, 0);
-    return KVANT_OK;
+    put_line(k);
+    if (listed && put_listed(k, list)) {
+        put_line(k);
+        put_pattern(&k->rules, a->end, 0);
+    } else if (a->bare && types & ACCEPTS_TEXT) {
+        sbuf_puts(&k->rules, "until0 ");
+    } else {
+        code = a->bare    ? put_json_value(k, name, schema)
+               : a->quote ? put_quoted(k, name, schema, types)
+                          : put_python(k, name, schema, types);
+        put_line(k);
+        put_pattern(&k->rules, a->end, 0);
+    }
+    json_decref(list);
+    return code;
 }
 
-static int is_required(const json_t *schema, const char *name)
+static int is_required(const tool *t, const char *name)
 {
-    const json_t *list = json_object_get(schema, "required");
     size_t i;
     json_t *v;
 
-    json_array_foreach((json_t *)list, i, v) if (json_is_string(v) && strcmp(json_string_value(v), name) == 0) return 1;
+    json_array_foreach(t->required, i, v) if (json_is_string(v) && strcmp(json_string_value(v), name) == 0) return 1;
     return 0;
+}
+
+/* What ends a parameter's name, or would look like it (tool_args.c, read_key). */
+static const char *name_ends(const dialect_args *a)
+{
+    return a->bare ? "<>\"" : a->value[0] == '=' ? "<>\"{}()[],=" : "<>\"{}()[],:";
 }
 
 /* Parameter i: rule t<tool>-k<i>. */
@@ -149,10 +271,10 @@ static int put_param(maker *k, int i, const char *name, const json_t *schema)
     const dialect_args *a = k->r->d->args;
     size_t n = 0;
 
-    while (dialect_name_char(name[n]))
+    while ((unsigned char)name[n] >= ' ' && !strchr(name_ends(a), name[n]))
         n++;
-    if (name[n] || !n || n > TOOL_NAME_MOST)
-        return wrong(k, "this model's dialect wants names of 1 to 64 letters, digits, _ - . or /");
+    if (name[n] || !n || n > PARAM_NAME_MOST || name[0] == ' ' || name[n - 1] == ' ')
+        return wrong(k, "a parameter's name has characters that this model's dialect cannot write, or over 128");
     sbuf_printf(&k->rules, "t%d-k%d ::= ", k->tool, i);
     put_pattern(&k->rules, a->key, 0);
     schema_put_text(&k->rules, name, n);
@@ -162,18 +284,42 @@ static int put_param(maker *k, int i, const char *name, const json_t *schema)
     return KVANT_OK;
 }
 
+/* Any parameters behind those that have names of their own: rules a<i> and b<i>. */
+static int put_others(maker *k, int i)
+{
+    const dialect_args *a = k->r->d->args;
+    const json_t *schema = schema_others(k->r->tools->tools[k->tool].parameters);
+    const int t = k->tool;
+
+    sbuf_printf(&k->rules, schema ? "t%d-a%d ::= (t%d-k%d t%d-b%d)?\n" : "t%d-a%d ::= \"\"\n", t, i, t, i, t, i);
+    sbuf_printf(&k->rules, "t%d-b%d ::= ", t, i);
+    if (!schema) {
+        sbuf_puts(&k->rules, "\"\"\n");
+        return KVANT_OK;
+    }
+    sbuf_puts(&k->rules, "(");
+    put_pattern(&k->rules, a->between, 0);
+    sbuf_printf(&k->rules, "t%d-k%d)*\nt%d-k%d ::= ", t, i, t, i);
+    put_pattern(&k->rules, a->key, 0);
+    sbuf_puts(&k->rules, "[a-zA-Z_] [a-zA-Z0-9_.-]{0,63} ");
+    put_pattern(&k->rules, a->value, 0);
+    KVANT_TRY(put_value(k, "*", schema));
+    sbuf_puts(&k->rules, "\n");
+    return KVANT_OK;
+}
+
 /* Rules a<i> (nothing written yet) and b<i> choose what of the parameters from i on comes, in the schema's order. */
 static int put_params(maker *k)
 {
     const dialect_args *a = k->r->d->args;
-    const json_t *schema = k->r->tools->tools[k->tool].parameters;
+    const tool *which = &k->r->tools->tools[k->tool];
     const char *name;
     json_t *v;
     int i = 0, t = k->tool;
 
-    json_object_foreach(json_object_get(schema, "properties"), name, v)
+    json_object_foreach(which->properties, name, v)
     {
-        const int needed = is_required(schema, name);
+        const int needed = is_required(which, name);
         sbuf_printf(&k->rules, "t%d-a%d ::= t%d-k%d t%d-b%d", t, i, t, i, t, i + 1);
         if (!needed)
             sbuf_printf(&k->rules, " | t%d-a%d", t, i + 1);
@@ -185,28 +331,26 @@ static int put_params(maker *k)
         sbuf_puts(&k->rules, "\n");
         KVANT_TRY(put_param(k, i++, name, v));
     }
-    sbuf_printf(&k->rules, "t%d-a%d ::= \"\"\nt%d-b%d ::= \"\"\n", t, i, t, i);
-    return KVANT_OK;
+    return put_others(k, i);
 }
 
 /* What of a schema a list of parameters cannot say. */
 static int check_params(maker *k)
 {
-    static const char *const words[] = { "$ref", "anyOf", "oneOf", "allOf", "not", "patternProperties", "if" };
+    static const char *const words[] = { "not", "patternProperties", "if" };
     const tool *t = &k->r->tools->tools[k->tool];
-    const json_t *p = json_object_get(t->parameters, "properties"), *list = json_object_get(t->parameters, "required");
+    const json_t *p = json_object_get(t->parameters, "properties");
     size_t i;
     json_t *v;
 
     if (p && !json_is_object(p))
         return wrong(k, "properties: want an object");
-    if (json_object_size(p) > 1024)
+    if (json_object_size(t->properties) > 1024)
         return wrong(k, "properties: more than 1024");
-    json_array_foreach(
-        (json_t *)list, i,
-        v) if (!json_is_string(v) ||
-               !json_object_get(
-                   p, json_string_value(v))) return wrong(k, "required: names a parameter that properties lacks");
+    json_array_foreach(t->required, i, v)
+        if (!json_is_string(v) ||
+            (!json_object_get(t->properties, json_string_value(v)) && !schema_others(t->parameters)))
+            return wrong(k, "required: names a parameter that properties lacks");
     for (i = 0; t->strict && i < sizeof words / sizeof words[0]; i++)
         if (json_object_get(t->parameters, words[i]))
             return wrong(k, "strict: this model's dialect writes parameters one by one: want properties only");
@@ -226,7 +370,7 @@ static int put_call(maker *k)
     sbuf_printf(&k->rules, "t%d ::= ", k->tool);
     schema_put_text(&k->rules, t->name, strlen(t->name));
     sbuf_puts(&k->rules, " ");
-    put_pattern(&k->rules, d->middle, 0);
+    put_alternatives(&k->rules, d->middle);
     if (d->args) {
         sbuf_printf(&k->rules, "t%d-a0 ", k->tool);
         put_pattern(&k->rules, d->after, 0);

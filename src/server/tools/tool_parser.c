@@ -1,5 +1,5 @@
 /* tool_parser.c: see tool_parser.h.  What comes is appended to `held`; each state takes from its front what it can
- * decide, or waits.  Arguments are in tool_args.c. */
+ * decide, or waits. */
 #include <string.h>
 #include "base/error.h"
 #include "server/tools/tool_parser_impl.h"
@@ -14,7 +14,7 @@ int parser_try(const tool_parser *p, const char *pattern, int part, size_t *used
 {
     const int m = pattern_match(pattern, part, p->held.s + p->at, p->held.n - p->at, used);
 
-    return m == MATCH_PART && p->final ? MATCH_NO : m;
+    return m == MATCH_PART && p->final ? (*used ? MATCH_FULL : MATCH_NO) : m;
 }
 
 /* a, then b, as one pattern. */
@@ -23,7 +23,7 @@ int parser_try_both(const tool_parser *p, const char *a, const char *b, size_t *
     char both[160];
     const size_t n = a ? strlen(a) : 0, k = b ? strlen(b) : 0;
 
-    memcpy(both, a ? a : "", n); /* rows of a table: the longest two have 80 bytes */
+    memcpy(both, a ? a : "", n); /* rows of a table: the longest two have 100 bytes */
     memcpy(both + n, b ? b : "", k);
     both[n + k] = 0;
     return parser_try(p, both, PATTERN_ALL, used);
@@ -34,30 +34,34 @@ static int is_blank(char c)
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-int parser_skip_blanks(tool_parser *p)
+void parser_take(tool_parser *p, size_t n)
 {
-    const size_t from = p->at;
-
-    while (p->at < p->held.n && is_blank(p->held.s[p->at]))
-        p->at++;
-    return p->at > from;
+    if (parser_buffers(p) || p->state <= PARSE_MIDDLE)
+        sbuf_put(&p->raw, p->held.s + p->at, n);
+    p->at += n;
 }
 
-static void to_state(tool_parser *p, enum tool_state state)
+int parser_skip_blanks(tool_parser *p)
+{
+    size_t n = 0;
+
+    while (p->at + n < p->held.n && is_blank(p->held.s[p->at + n]))
+        n++;
+    if (n)
+        parser_take(p, n);
+    return n > 0;
+}
+
+void parser_to(tool_parser *p, enum tool_state state)
 {
     p->state = state;
     p->said = 0;
     p->blanks.n = 0;
 }
 
-void parser_give_up(tool_parser *p)
-{
-    to_state(p, PARSE_TEXT);
-}
-
 /* ---- texts and thoughts ---- */
 
-static void put_text(tool_parser *p, int event, const char *s, size_t n)
+void parser_text(tool_parser *p, int event, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (is_blank(s[i])) {
@@ -73,9 +77,44 @@ static void put_text(tool_parser *p, int event, const char *s, size_t n)
     }
 }
 
+int parser_line_starts(const tool_parser *p)
+{
+    return !p->said || (p->blanks.n && memchr(p->blanks.s, '\n', p->blanks.n));
+}
+
+/* raw is held again; tool_loose.c or the text after it have their turn. */
+static void unread(tool_parser *p)
+{
+    sbuf all = { 0 };
+
+    sbuf_put(&all, sbuf_text(&p->raw), p->raw.n);
+    sbuf_put(&all, sbuf_text(&p->held) + p->at, p->held.n - p->at);
+    p->raw.error |= all.error;
+    p->reread += p->raw.n;
+    p->raw.n = p->at = 0;
+    sbuf_free(&p->held);
+    p->held = all;
+}
+
+int parser_not_a_call(tool_parser *p, int plain)
+{
+    p->state = PARSE_TEXT;
+    p->other = 0;
+    p->args.n = 0;
+    p->plain = plain;
+    if (plain) {
+        unread(p);
+        return 1;
+    }
+    parser_text(p, TOOL_TEXT, sbuf_text(&p->raw), p->raw.n);
+    p->raw.n = 0;
+    return 1;
+}
+
 static int in_thought(tool_parser *p)
 {
     size_t used;
+    int wait = 0;
     const int m = parser_try(p, p->t->end, PATTERN_ALL, &used);
 
     if (m == MATCH_PART)
@@ -83,35 +122,16 @@ static int in_thought(tool_parser *p)
     if (m == MATCH_FULL) {
         p->at += used;
         p->wrote = 0; /* an answer begins behind its thoughts */
-        to_state(p, PARSE_TEXT);
+        p->plain = PLAIN_NOT;
+        parser_to(p, PARSE_TEXT);
         return 1;
     }
-    put_text(p, TOOL_THINK, p->held.s + p->at++, 1);
-    return 1;
-}
-
-static const char *trigger(const dialect *d)
-{
-    return d->open ? d->open : d->before;
-}
-
-/* 1: the front of `held` is a trigger, and the parser in a call; 0: it is none; MATCH_PART is told in *wait. */
-static int begins_call(tool_parser *p, int *wait)
-{
-    size_t used;
-    int m;
-
-    if (!p->d || (p->d->at_start && p->wrote))
+    if (p->plain == PLAIN_NOT && parser_begins_in_thought(p, &wait))
+        return 1;
+    if (wait)
         return 0;
-    m = parser_try(p, trigger(p->d), PATTERN_TRIGGER, &used);
-    *wait |= m == MATCH_PART;
-    if (m != MATCH_FULL)
-        return 0;
-    p->raw.n = 0;
-    sbuf_put(&p->raw, p->held.s + p->at, used);
-    p->at += used;
-    p->rest = 1;
-    p->state = p->d->open ? PARSE_OPEN : PARSE_BEFORE;
+    p->plain = PLAIN_NOT;
+    parser_text(p, TOOL_THINK, p->held.s + p->at++, 1);
     return 1;
 }
 
@@ -135,132 +155,21 @@ static int in_text(tool_parser *p)
     const int m = p->t ? parser_try(p, p->t->begin, PATTERN_ALL, &used) : MATCH_NO;
     if (m == MATCH_FULL) {
         p->at += used;
-        to_state(p, PARSE_THINK);
+        parser_to(p, PARSE_THINK);
         return 1;
     }
     if (m == MATCH_PART) /* before calls: "[THINK]" begins like a list of them */
         wait = 1;
-    else if (begins_call(p, &wait))
+    else if (p->plain == PLAIN_NOT && parser_begins(p, &wait))
         return 1;
     if (drops(p, p->t ? p->t->drop : NULL, &wait) || drops(p, p->d ? p->d->drop : NULL, &wait))
         return 1;
+    if (!wait && p->plain != PLAIN_ALL && parser_begins_loose(p, &wait))
+        return 1;
     if (wait)
         return 0;
-    put_text(p, TOOL_TEXT, p->held.s + p->at++, 1);
-    return 1;
-}
-
-/* ---- the frame of a call ---- */
-
-/* What came since the trigger was no call: it is text. */
-static int not_a_call(tool_parser *p)
-{
-    p->state = PARSE_TEXT;
-    put_text(p, TOOL_TEXT, p->raw.s, p->raw.n);
-    p->raw.n = 0;
-    return 1;
-}
-
-static int in_frame(tool_parser *p, const char *pattern, int part, enum tool_state next)
-{
-    size_t used;
-    const int m = parser_try(p, pattern, part, &used);
-
-    if (m == MATCH_PART)
-        return 0;
-    if (m == MATCH_NO)
-        return not_a_call(p);
-    sbuf_put(&p->raw, p->held.s + p->at, used);
-    p->at += used;
-    p->rest = 0;
-    p->state = next;
-    return 1;
-}
-
-int parser_read_name(tool_parser *p, size_t *n)
-{
-    const char *s = p->held.s + p->at;
-    const size_t left = p->held.n - p->at;
-
-    for (*n = 0; *n < left && dialect_name_char(s[*n]);)
-        if (++*n > TOOL_NAME_MOST)
-            return MATCH_NO;
-    if (*n == left)
-        return p->final ? MATCH_NO : MATCH_PART;
-    return *n ? MATCH_FULL : MATCH_NO;
-}
-
-static int in_name(tool_parser *p)
-{
-    size_t n;
-
-    if (p->held.s && is_blank(p->held.s[p->at])) {
-        sbuf_put(&p->raw, p->held.s + p->at++, 1);
-        return 1;
-    }
-    const int m = parser_read_name(p, &n);
-    if (m == MATCH_PART)
-        return 0;
-    p->tool = m == MATCH_FULL ? tool_set_find(p->tools, p->held.s + p->at, n) : -1;
-    if (p->tool < 0)
-        return not_a_call(p);
-    sbuf_put(&p->raw, p->held.s + p->at, n);
-    p->at += n;
-    p->state = PARSE_MIDDLE;
-    return 1;
-}
-
-static int in_middle(tool_parser *p)
-{
-    const char *name = p->tools->tools[p->tool].name;
-
-    if (!in_frame(p, p->d->middle, PATTERN_ALL, p->d->args ? PARSE_KEY : PARSE_JSON))
-        return 0;
-    if (p->state == PARSE_TEXT)
-        return 1;
-    p->raw.n = 0;
-    p->wrote = 1;
-    p->n_calls++;
-    parser_emit(p, TOOL_CALL, name, strlen(name));
-    parser_begin_arguments(p);
-    return 1;
-}
-
-static int in_after(tool_parser *p)
-{
-    size_t used;
-    const int m = parser_try(p, p->d->after, PATTERN_ALL, &used);
-
-    if (m == MATCH_PART)
-        return 0;
-    if (m == MATCH_NO) {
-        parser_give_up(p);
-        return 1;
-    }
-    p->at += used;
-    p->state = PARSE_NEXT;
-    return 1;
-}
-
-/* Behind a call: the next one, or the end of them. */
-static int in_next(tool_parser *p)
-{
-    size_t used = 0, last = 0;
-    const int more = p->d->single ? MATCH_NO : parser_try_both(p, p->d->between, p->d->before, &used);
-    const int end = p->d->close ? parser_try(p, p->d->close, PATTERN_ALL, &last) : MATCH_NO;
-
-    if (end == MATCH_FULL) {
-        p->at += last;
-        to_state(p, PARSE_TEXT);
-    } else if (more == MATCH_PART || end == MATCH_PART) {
-        return 0;
-    } else if (more == MATCH_FULL) {
-        sbuf_put(&p->raw, p->held.s + p->at, used);
-        p->at += used;
-        p->state = PARSE_NAME;
-    } else {
-        to_state(p, PARSE_TEXT);
-    }
+    p->plain = PLAIN_NOT;
+    parser_text(p, TOOL_TEXT, p->held.s + p->at++, 1);
     return 1;
 }
 
@@ -274,12 +183,14 @@ static int progress(tool_parser *p)
     switch (p->state) {
     case PARSE_THINK: return in_thought(p);
     case PARSE_TEXT: return in_text(p);
-    case PARSE_OPEN: return in_frame(p, p->d->open, PATTERN_REST, PARSE_BEFORE);
-    case PARSE_BEFORE: return in_frame(p, p->d->before, p->rest ? PATTERN_REST : PATTERN_ALL, PARSE_NAME);
-    case PARSE_NAME: return in_name(p);
-    case PARSE_MIDDLE: return in_middle(p);
-    case PARSE_AFTER: return in_after(p);
-    case PARSE_NEXT: return in_next(p);
+    case PARSE_LOOSE: return parser_in_loose(p);
+    case PARSE_THOUGHT: return parser_in_thought_call(p);
+    case PARSE_OPEN:
+    case PARSE_BEFORE:
+    case PARSE_NAME:
+    case PARSE_MIDDLE:
+    case PARSE_AFTER:
+    case PARSE_NEXT: return parser_in_frame(p);
     default: return parser_in_arguments(p);
     }
 }
@@ -293,7 +204,12 @@ void tool_parser_free(tool_parser *p)
 {
     sbuf_free(&p->held);
     sbuf_free(&p->raw);
+    sbuf_free(&p->args);
     sbuf_free(&p->blanks);
+    sbuf_free(&p->value);
+    json_decref(p->loose.calls);
+    p->loose.calls = NULL;
+    parser_thought_free(p);
 }
 
 int tool_parser_feed(tool_parser *p, const char *s, size_t n)
@@ -305,29 +221,58 @@ int tool_parser_feed(tool_parser *p, const char *s, size_t n)
         ;
     sbuf_drop(&p->held, p->at);
     p->at = 0;
-    return p->raw.error || p->blanks.error ? KVANT_ENOMEM : KVANT_OK;
-}
-
-void tool_parser_no_calls(tool_parser *p)
-{
-    if (p->state >= PARSE_OPEN && p->state <= PARSE_MIDDLE)
-        not_a_call(p);
-    if (p->state <= PARSE_TEXT)
-        p->d = NULL;
+    return p->held.error || p->raw.error || p->args.error || p->blanks.error || p->value.error ? KVANT_ENOMEM
+                                                                                                 : KVANT_OK;
 }
 
 int tool_parser_end(tool_parser *p)
 {
-    const int broken_off = p->state > PARSE_TEXT && p->state <= PARSE_MIDDLE && p->n_calls > 0;
+    int code = KVANT_OK;
 
-    /* What of the frame of a call has come is no text, but where nothing says yet that there is a call. */
-    if ((p->state > PARSE_MIDDLE && p->state != PARSE_RAW) || broken_off)
-        p->held.n = p->raw.n = 0;
+    parser_before_end(p);
     p->final = 1;
-    int code = tool_parser_feed(p, "", 0);
-    if (p->state >= PARSE_OPEN && p->state <= PARSE_MIDDLE && p->raw.n) {
-        not_a_call(p); /* it broke off before its name */
+    /* Each turn ends one call or what looked like one: the rest of it may begin another. */
+    for (size_t turns = p->held.n + p->raw.n + 2; turns > 0; turns--) {
         code = tool_parser_feed(p, "", 0);
+        if (code != KVANT_OK || p->state <= PARSE_TEXT)
+            break;
+        if (p->state == PARSE_LOOSE)
+            parser_end_loose(p);
+        else if (p->state == PARSE_THOUGHT)
+            parser_end_thought_call(p);
+        else
+            parser_end_call(p);
     }
     return code;
+}
+
+int tool_parser_framed(const tool_parser *p)
+{
+    return p->state >= PARSE_OPEN && p->state <= PARSE_MIDDLE && !p->other;
+}
+
+typedef struct lively {
+    int text;
+} lively;
+
+static void on_lively(void *user, int event, const char *s, size_t n)
+{
+    (void)s;
+    (void)n;
+    ((lively *)user)->text |= event == TOOL_TEXT;
+}
+
+int tool_parser_goes_on(const tool_parser *p, const char *s, size_t n)
+{
+    lively seen = { 0 };
+    tool_parser q = { .d = p->d, .tools = p->tools, .emit = on_lively, .user = &seen, .wrote = p->wrote };
+    int ok;
+
+    tool_parser_begin(&q, 0);
+    if (p->d->at_start)
+        q.wrote = 0;
+    ok = tool_parser_feed(&q, sbuf_text(&p->raw), p->raw.n) == KVANT_OK && tool_parser_feed(&q, s, n) == KVANT_OK;
+    ok = ok && !seen.text && q.state > PARSE_TEXT;
+    tool_parser_free(&q);
+    return ok;
 }

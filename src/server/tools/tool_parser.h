@@ -1,7 +1,14 @@
 /* server/tools/tool_parser.h: a model's output, in any pieces, to text, thoughts and tool calls.
  *
- * Whatever is not a call from its trigger to its name is text, as it came.  Blanks around texts and thoughts are left
- * out.  Joined, the events of one output do not depend on how it was cut.  One thread at a time. */
+ * A call is told as soon as it is sure: where a grammar holds the model to the dialect (`guarded`), from its name on,
+ * in pieces; else when its arguments are whole and JSON.  What turns out to be no call is text, as it came: never half
+ * of one.  Blanks around texts and thoughts are left out.  Joined, the events of one output do not depend on how it was
+ * cut.  One thread at a time.
+ *
+ * Read are, beside the dialect's own text (tool_frame.c):
+ *   - other markers, other orders of keys, fences, lists, Python's spelling (tool_loose.c);
+ *   - calls without a marker, at the beginning of a line, when nothing but calls follows;
+ *   - calls in a thought that was not ended, when nothing but calls follows (tool_thought.c). */
 #ifndef KVANT_SERVER_TOOLS_TOOL_PARSER_H
 #define KVANT_SERVER_TOOLS_TOOL_PARSER_H
 
@@ -29,9 +36,13 @@ enum tool_state {
     PARSE_KEY_NAME,
     PARSE_VALUE,
     PARSE_RAW,
+    PARSE_COLLECT,
+    PARSE_PYTHON,
     PARSE_VALUE_END,
     PARSE_AFTER,
     PARSE_NEXT,
+    PARSE_LOOSE,   /* it looks like a call, in another form than the dialect's */
+    PARSE_THOUGHT, /* the same within a thought */
 };
 
 typedef struct tool_parser {
@@ -40,21 +51,37 @@ typedef struct tool_parser {
     const tool_set *tools;
     void (*emit)(void *user, int event, const char *s, size_t n); /* NULL: only the state is of interest */
     void *user;
+    int guarded; /* a grammar holds from the dialect's trigger on */
+    int wanted;  /* the output is nothing but thoughts and calls: what is cut of them is not shown */
+    int strict;  /* only the dialect's own form is read */
+    int cut;     /* set before the end: the output was cut, and did not end by itself */
     /* own */
     enum tool_state state;
     sbuf held;   /* what came and is not decided */
-    sbuf raw;    /* of a call whose name has not come: text, if it is none */
+    sbuf raw;    /* of a call that is not sure yet: text, if it is none */
+    sbuf args;   /* of such a call */
     sbuf blanks; /* of a text: they count only when more of it comes */
-    char name[TOOL_NAME_MOST + 1];
+    sbuf value;  /* of a parameter that may be JSON */
+    char name[PARAM_NAME_MOST + 1];
     size_t at; /* of held: decided up to here */
     int said;  /* the text, or the thought, has more than blanks */
     int wrote; /* any text or call came */
     int rest;  /* the trigger has come: its pattern is matched from there on */
+    int other; /* the call began in another form: no grammar holds it */
+    int plain; /* what is held begins with a trigger that began no call of the dialect, or none at all (PLAIN_*) */
     int final; /* nothing more comes */
-    int n_calls, tool, n_params, quoted;
+    size_t reread; /* bytes that were looked at again */
+    int n_calls, tool, n_params, quoted, marks;
     struct {
         int depth, in_string, escaped, kind;
     } json;
+    struct {
+        int phase, depth, quote, escaped, openers, weak, at_end, tool, n;
+        size_t from;
+        json_t *calls;
+    } loose;
+    struct tool_parser *sub; /* of PARSE_THOUGHT */
+    struct thought_calls *found;
 } tool_parser;
 
 /* After d, t, tools, emit and user are set, all else 0.  thinks: the prompt has begun a thought. */
@@ -63,7 +90,9 @@ void tool_parser_free(tool_parser *p);
 /* KVANT_OK or KVANT_ENOMEM. */
 int tool_parser_feed(tool_parser *p, const char *s, size_t n);
 int tool_parser_end(tool_parser *p); /* nothing more comes: what was held is text */
-/* From here on no call begins; one whose name has not come is text. */
-void tool_parser_no_calls(tool_parser *p);
+/* In the frame of a call (its trigger has come, its arguments have not), in the dialect's own form. */
+int tool_parser_framed(const tool_parser *p);
+/* Whether s[n] behind what has come could go on as a call, in any form that is read. */
+int tool_parser_goes_on(const tool_parser *p, const char *s, size_t n);
 
 #endif

@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "server/tools/dialect.h"
+#include "server/tools/tool_json.h"
+#include "server/tools/tool_schema.h"
 
 static int name_ok(const char *s)
 {
@@ -35,6 +37,11 @@ static int read_one(const json_t *v, size_t i, tool *t, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EINVAL, "item %zu: function.parameters: want an object (a JSON schema)", i);
     if (strict && !json_is_boolean(strict) && !json_is_null(strict))
         return kvant_fail(diag, KVANT_EINVAL, "item %zu: function.strict: want true or false", i);
+    t->properties = json_object();
+    t->required = json_array();
+    if (!t->properties || !t->required)
+        return kvant_fail(diag, KVANT_ENOMEM, "out of memory");
+    schema_properties(t->parameters, t->properties, t->required);
     return KVANT_OK;
 }
 
@@ -54,6 +61,7 @@ int tool_set_read(const json_t *list, tool_set **out, kvant_diag *diag)
         if (code == KVANT_OK && tool_set_find(s, s->tools[i].name, strlen(s->tools[i].name)) >= 0)
             code = kvant_fail(diag, KVANT_EINVAL, "item %zu: function.name: %.80s is there twice", i, s->tools[i].name);
         if (code != KVANT_OK) {
+            s->n++;
             tool_set_free(s);
             return code;
         }
@@ -65,6 +73,10 @@ int tool_set_read(const json_t *list, tool_set **out, kvant_diag *diag)
 
 void tool_set_free(tool_set *s)
 {
+    for (int i = 0; s && i < s->n; i++) {
+        json_decref(s->tools[i].properties);
+        json_decref(s->tools[i].required);
+    }
     if (s)
         json_decref(s->list);
     kvant_free(s);
@@ -78,41 +90,44 @@ int tool_set_find(const tool_set *s, const char *name, size_t n)
     return -1;
 }
 
-const json_t *tool_param_values(const json_t *schema)
+const json_t *tool_param(const tool *t, const char *name, size_t n)
 {
-    return json_object_get(schema, "enum");
-}
+    char key[PARAM_NAME_MOST + 1];
 
-int tool_schema_is_text(const json_t *schema)
-{
-    static const char *const words[] = { "const", "pattern", "format", "minLength", "maxLength", "$ref",
-                                         "anyOf", "oneOf",   "allOf",  "not",       "if" };
-    const char *type = json_string_value(json_object_get(schema, "type"));
-    const json_t *values = tool_param_values(schema);
-    size_t i;
-    json_t *v;
-
-    if (!type || strcmp(type, "string") != 0 || (values && json_array_size(values) == 0))
-        return 0;
-    for (i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (json_object_get(schema, words[i]))
-            return 0;
-    json_array_foreach((json_t *)values, i, v)
-    {
-        const char *s = json_string_value(v);
-        if (!s || strpbrk(s, "<>|\n\r\t"))
-            return 0;
-    }
-    return 1;
+    if (n > PARAM_NAME_MOST)
+        return NULL;
+    memcpy(key, name, n);
+    key[n] = 0;
+    const json_t *schema = json_object_get(t->properties, key);
+    return schema ? schema : schema_others(t->parameters);
 }
 
 int tool_param_is_text(const tool *t, const char *name, size_t n)
 {
-    char key[TOOL_NAME_MOST + 1];
+    const json_t *schema = tool_param(t, name, n);
 
-    if (n > TOOL_NAME_MOST)
-        return 0;
-    memcpy(key, name, n);
-    key[n] = 0;
-    return tool_schema_is_text(json_object_get(json_object_get(t->parameters, "properties"), key));
+    return schema && schema_accepts(schema, t->parameters) == ACCEPTS_TEXT;
+}
+
+int tool_param_value(const tool *t, const char *name, size_t name_n, const char *s, size_t n, sbuf *out)
+{
+    const json_t *schema = tool_param(t, name, name_n);
+    const unsigned types = schema ? schema_accepts(schema, t->parameters) : ACCEPTS_ANY;
+    json_t *v = NULL;
+
+    if (!(types & ACCEPTS_TEXT))
+        return tool_json_normal(s, n, out);
+    if (types != ACCEPTS_TEXT)
+        v = json_loadb(s, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    if (!v || json_is_string(v) || (schema && !schema_takes(schema, t->parameters, v))) {
+        json_decref(v);
+        v = json_stringn(s, n);
+        if (v)
+            tool_json_put(v, out);
+    } else {
+        tool_json_normal(s, n, out);
+    }
+    const int ok = v != NULL;
+    json_decref(v);
+    return ok;
 }

@@ -3,13 +3,16 @@
 #define KVANT_SERVER_TOOLS_TOOL_SET_H
 
 #include <jansson.h>
+#include "base/text/sbuf.h"
 #include "kvant/error.h"
 
-enum { TOOLS_MOST = 512, TOOL_NAME_MOST = 64 };
+enum { TOOLS_MOST = 512, TOOL_NAME_MOST = 64, PARAM_NAME_MOST = 128 };
 
 typedef struct tool {
     const char *name;
     const json_t *parameters; /* the schema; NULL: an empty object */
+    json_t *properties;       /* of it, and of the schemas that it refers to and combines */
+    json_t *required;         /* names */
     int strict;
 } tool;
 
@@ -24,11 +27,12 @@ typedef struct tool_set {
 int tool_set_read(const json_t *list, tool_set **out, kvant_diag *diag);
 void tool_set_free(tool_set *s);
 int tool_set_find(const tool_set *s, const char *name, size_t n); /* -1: there is none */
-/* Whether a parameter is written as plain text where the dialect has a way to: a string without other constraints than
- * a list of values. */
+/* The schema of a parameter; NULL: any value. */
+const json_t *tool_param(const tool *t, const char *name, size_t n);
+/* A value of a parameter as it stands between the markers of a dialect of keys and values (tool_schema.h), as JSON
+ * appended to *out; 0: it is none that the parameter accepts. */
+int tool_param_value(const tool *t, const char *name, size_t name_n, const char *s, size_t n, sbuf *out);
+/* Only texts are accepted: what stands there is one, whatever it looks like. */
 int tool_param_is_text(const tool *t, const char *name, size_t n);
-/* The values that such a text may have; NULL: any. */
-const json_t *tool_param_values(const json_t *schema);
-int tool_schema_is_text(const json_t *schema);
 
 #endif

@@ -46,7 +46,7 @@ static void on_probe(void *user, int event, const char *s, size_t n)
 static int finds_call(const dialect *d, const tool_set *tools, const char *text)
 {
     probe seen = { 0 };
-    tool_parser p = { .d = d, .tools = tools, .emit = on_probe, .user = &seen };
+    tool_parser p = { .d = d, .tools = tools, .emit = on_probe, .user = &seen, .strict = 1 };
 
     tool_parser_begin(&p, 0);
     int ok = tool_parser_feed(&p, text, strlen(text)) == KVANT_OK && seen.calls == 1 && seen.args.n;
