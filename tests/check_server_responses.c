@@ -95,8 +95,23 @@ static void check_refusals(void)
 static int put(response_store *s, int tenant, const char *id, const char *messages)
 {
     const char *const parts[STORED_PARTS] = { messages, "{}", "i\t{}\n" };
+    const store_owner o = { .tenant = tenant };
 
-    return response_store_put(s, tenant, id, parts);
+    return response_store_put(s, &o, id, parts);
+}
+
+static stored_text *get(response_store *s, int tenant, const char *id, int part)
+{
+    const store_owner o = { .tenant = tenant };
+
+    return response_store_get(s, &o, id, part);
+}
+
+static int drop(response_store *s, int tenant, const char *id)
+{
+    const store_owner o = { .tenant = tenant };
+
+    return response_store_drop(s, &o, id);
 }
 
 static void check_store(void)
@@ -112,22 +127,46 @@ static void check_store(void)
     CHECK(put(s, 0, "a", text) && put(s, 0, "b", text) && put(s, 1, "other", "[]") && put(s, 0, "c", text), "kept");
     for (int i = 0; i < 4; i++) {
         static const char *const ids[] = { "a", "b", "c", "other" };
-        char *got = response_store_get(s, 0, ids[i], STORED_MESSAGES);
-        CHECK((got != NULL) == (i == 1 || i == 2) && (!got || strlen(got) == HALF), "%s", ids[i]);
-        kvant_free(got);
+        stored_text *got = get(s, 0, ids[i], STORED_MESSAGES);
+        CHECK((got != NULL) == (i == 1 || i == 2) && (!got || got->n == HALF), "%s", ids[i]);
+        stored_text_release(got);
     }
-    char *got = response_store_get(s, 1, "other", STORED_INPUT);
-    CHECK(got && strcmp(got, "i\t{}\n") == 0, "another tenant's");
-    kvant_free(got);
-    CHECK(response_store_drop(s, 0, "c") && !response_store_drop(s, 0, "c") && !response_store_drop(s, 0, "other"),
-          "dropped, once, and by its own tenant alone");
-    CHECK(put(s, 0, "d", text) && response_store_drop(s, 0, "b") && response_store_drop(s, 0, "d"), "the last again");
-    CHECK(put(s, 0, "e", "[]") && (got = response_store_get(s, 0, "e", STORED_RESPONSE)), "after all were dropped");
-    CHECK(got && strcmp(got, "{}") == 0, "%s", got ? got : "");
-    kvant_free(got);
+    stored_text *got = get(s, 1, "other", STORED_INPUT);
+    CHECK(got && strcmp(got->s, "i\t{}\n") == 0, "another tenant's");
+    CHECK(drop(s, 1, "other") && got && strcmp(got->s, "i\t{}\n") == 0, "who holds a text has it after it was dropped");
+    stored_text_release(got);
+    CHECK(drop(s, 0, "c") && !drop(s, 0, "c") && !drop(s, 0, "other"), "dropped, once, and by its own tenant alone");
+    CHECK(put(s, 0, "d", text) && drop(s, 0, "b") && drop(s, 0, "d"), "the last again");
+    CHECK(put(s, 0, "e", "[]") && (got = get(s, 0, "e", STORED_RESPONSE)), "after all were dropped");
+    CHECK(got && strcmp(got->s, "{}") == 0, "%s", got ? got->s : "");
+    stored_text_release(got);
     kvant_free(text);
     response_store_free(s);
     response_store_free(NULL);
+}
+
+/* A response of a conversation with a cache_salt is for those who know the salt. */
+static void check_salts(void)
+{
+    static const char *const salts[] = { NULL, "", "a", "b", "aa", "A", "a ", "0", "with more than sixteen bytes" };
+    enum { SALTS = sizeof salts / sizeof salts[0] };
+    const char *const parts[STORED_PARTS] = { "[]", "{}", "" };
+    response_store *s = response_store_new(1);
+
+    for (int i = 0; i < SALTS; i++) {
+        const store_owner o = store_owner_of(0, salts[i], salts[i] ? strlen(salts[i]) : 0);
+        CHECK(response_store_put(s, &o, "id", parts), "salt %d", i);
+        for (int k = 0; k < SALTS; k++) {
+            const store_owner other = store_owner_of(0, salts[k], salts[k] ? strlen(salts[k]) : 0);
+            stored_text *t = response_store_get(s, &other, "id", STORED_MESSAGES);
+            const int same = i == k || (i < 2 && k < 2);
+            CHECK((t != NULL) == same, "of salt %d, asked for with %d", i, k);
+            stored_text_release(t);
+            CHECK(same || !response_store_drop(s, &other, "id"), "of salt %d, dropped with %d", i, k);
+        }
+        CHECK(response_store_drop(s, &o, "id"), "salt %d", i);
+    }
+    response_store_free(s);
 }
 
 int main(void)
@@ -151,6 +190,7 @@ int main(void)
         check_refusals();
     }
     check_store();
+    check_salts();
     response_store_free(env.responses);
     kvant_model_close(model);
     return check_end("check_server_responses");

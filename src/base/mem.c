@@ -2,6 +2,9 @@
  * and nothing else. */
 #include "base/mem.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +90,19 @@ void *kvant_realloc(void *p, size_t old_bytes, size_t new_bytes)
 void kvant_free(void *p)
 {
     free(p);
+}
+
+/* glibc keeps what was freed: large blocks too, once one of their size was freed (it raises its threshold), and what
+ * lies between small ones that live. */
+void mem_give_back(int first)
+{
+#if defined(__GLIBC__)
+    if (first)
+        mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    malloc_trim(1 << 20);
+#else
+    (void)first;
+#endif
 }
 
 char *kvant_strndup(const char *s, size_t n)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/sha256.h"
 #include "server/server_impl.h"
 
 job *job_new(server *s, served *m, int kind, int n)
@@ -56,6 +57,7 @@ void job_release(job *j)
     responses_body_free(j->responses);
     responses_free_items(j);
     sbuf_free(&j->out);
+    answers_count_stream(j);
     work_free(j->work);
     pthread_mutex_destroy(&j->lock);
     served_release(j->m);
@@ -100,7 +102,8 @@ void job_go_on(job *j)
     int n = 0;
 
     pthread_mutex_lock(&j->lock);
-    for (int i = 0; i < j->n_choices && j->out.n < STREAM_LOW; i++)
+    const size_t low = answers_tight(j) ? STREAM_TIGHT_LOW : STREAM_LOW;
+    for (int i = 0; i < j->n_choices && j->out.n < low; i++)
         if (j->choices[i].waits & WAIT_CLIENT) {
             j->n_paused--;
             if (job_stop_waiting(&j->choices[i], WAIT_CLIENT))
@@ -294,6 +297,23 @@ static void take_shape(job *j, request *r)
     j->sampler.n_bias = j->sampler.n_dry_breakers = 0;
 }
 
+/* Who has one id cannot tell another one. */
+static void make_id(job *j, int shape, uint64_t number)
+{
+    static const char *const ids[] = { [BODY_TEXT] = "cmpl-",      [BODY_CHAT] = "chatcmpl-", [BODY_MESSAGES] = "msg_",
+                                       [BODY_NATIVE] = "cmpl-",    [BODY_INFILL] = "cmpl-",
+                                       [BODY_RESPONSES] = "resp_" };
+    unsigned char text[sizeof j->s->secret + sizeof number], hash[32];
+    size_t n;
+
+    memcpy(text, j->s->secret, sizeof j->s->secret);
+    memcpy(text + sizeof j->s->secret, &number, sizeof number);
+    sha256(text, sizeof text, hash);
+    n = (size_t)snprintf(j->id, sizeof j->id, "%s", ids[shape]);
+    for (int i = 0; i < 12; i++)
+        n += (size_t)snprintf(j->id + n, sizeof j->id - n, "%02x", hash[i]);
+}
+
 /* Returns the request's number. */
 static uint64_t take_request(job *j, request *r)
 {
@@ -308,11 +328,7 @@ static uint64_t take_request(job *j, request *r)
     j->grammar = r->grammar ? grammar_ref(r->grammar) : NULL;
     take_tools(j, r);
     take_shape(j, r);
-    static const char *const ids[] = { [BODY_TEXT] = "cmpl-",      [BODY_CHAT] = "chatcmpl-", [BODY_MESSAGES] = "msg_",
-                                       [BODY_NATIVE] = "cmpl-",    [BODY_INFILL] = "cmpl-",
-                                       [BODY_RESPONSES] = "resp_" };
-    snprintf(j->id, sizeof j->id, "%s%016llx%08llx", ids[r->shape],
-             (unsigned long long)s->nonce, (unsigned long long)number);
+    make_id(j, r->shape, number);
     return number;
 }
 

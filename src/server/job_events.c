@@ -61,7 +61,7 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
     }
     if (stop || (ends && masks_constrain(c)))
         return KVANT_EVENT_STOP;
-    if (j->stream && j->out.n > STREAM_HIGH) {
+    if (j->stream && j->out.n > (answers_tight(j) ? STREAM_TIGHT_HIGH : STREAM_HIGH)) {
         c->waits |= WAIT_CLIENT;
         j->n_paused++;
     }
@@ -202,6 +202,7 @@ int job_event(void *user, const kvant_event *ev)
         on_end(j, c, ev);
     if (j->gone || (j->error.kind && ev->kind != KVANT_EVENT_END))
         answer = KVANT_EVENT_CANCEL; /* one choice failed: the others are of no use */
+    answers_count_stream(j);
     pthread_mutex_unlock(&j->lock);
     if (ev->kind == KVANT_EVENT_END) {
         metrics_finish(&j->m->metrics, ev);

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
+#include "server/request/response_store.h"
 #include "server/routes/routes.h"
 
 enum { STREAM_BLOCK = 1024 }; /* bytes handed to the library at once */
@@ -114,10 +116,9 @@ static enum MHD_Result queue(call *c, struct MHD_Connection *conn, int status, s
 static const char page_policy[] = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
                                   "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
-enum MHD_Result respond(call *c, struct MHD_Connection *conn, int status, const char *type, const char *body, size_t n)
+static enum MHD_Result queue_typed(call *c, struct MHD_Connection *conn, int status, const char *type,
+                                   struct MHD_Response *r)
 {
-    struct MHD_Response *r = MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
-
     if (r)
         MHD_add_response_header(r, "Content-Type", type);
     if (r && strncmp(type, "text/html", 9) == 0)
@@ -125,14 +126,65 @@ enum MHD_Result respond(call *c, struct MHD_Connection *conn, int status, const 
     return queue(c, conn, status, r);
 }
 
+enum MHD_Result respond_fixed(call *c, struct MHD_Connection *conn, int status, const char *type, const char *body,
+                              size_t n)
+{
+    return queue_typed(c, conn, status, type,
+                       MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, MHD_RESPMEM_PERSISTENT));
+}
+
+/* A text that waits to be read within the budgets. */
+static enum MHD_Result respond_counted(call *c, struct MHD_Connection *conn, int status, const char *type,
+                                       stored_text *t)
+{
+    struct MHD_Response *r = answers_begin(c, t);
+
+    return r ? queue_typed(c, conn, status, type, r)
+             : respond_fail(c, conn, API_OVERLOAD,
+                            "answers of this key that wait to be read: too many bytes (--max-body-memory); try later");
+}
+
+enum MHD_Result respond_stored(call *c, struct MHD_Connection *conn, stored_text *text)
+{
+    return respond_counted(c, conn, 200, "application/json", text);
+}
+
+static enum MHD_Result respond_buffer(call *c, struct MHD_Connection *conn, int status, const char *type, char *body,
+                                      size_t n, size_t bytes)
+{
+    if (n <= SMALL_ANSWER) {
+        struct MHD_Response *r = MHD_create_response_from_buffer(n, body, MHD_RESPMEM_MUST_COPY);
+        kvant_free(body);
+        return queue_typed(c, conn, status, type, r);
+    }
+    stored_text *t = stored_text_new(body, n, bytes);
+    if (!t) {
+        kvant_free(body);
+        return respond_fail(c, conn, API_UNAVAILABLE, "out of memory");
+    }
+    const enum MHD_Result ok = respond_counted(c, conn, status, type, t);
+    stored_text_release(t);
+    return ok;
+}
+
+enum MHD_Result respond_text(call *c, struct MHD_Connection *conn, int status, const char *type, char *body, size_t n)
+{
+    return respond_buffer(c, conn, status, type, body, n, n);
+}
+
 enum MHD_Result respond_json(call *c, struct MHD_Connection *conn, int status, jsonw *w)
 {
-    enum MHD_Result ok = MHD_NO;
+    jsonw all = *w;
 
-    if (!jsonw_error(w) && w->buf)
-        ok = respond(c, conn, status, "application/json", w->buf, w->len);
-    jsonw_free(w);
-    return ok;
+    jsonw_init(w);
+    if (!jsonw_error(&all) && all.buf)
+        return respond_buffer(c, conn, status, "application/json", all.buf, all.len, all.cap);
+    const int full = jsonw_error(&all) & JSONW_FULL;
+    jsonw_free(&all);
+    if (!full && status >= 400) /* no memory even for the error */
+        return MHD_NO;
+    return full ? respond_fail(c, conn, API_INVALID, "the answer: larger than this server keeps (--max-body-memory)")
+                : respond_fail(c, conn, API_UNAVAILABLE, "out of memory");
 }
 
 enum MHD_Result respond_error(call *c, struct MHD_Connection *conn, const api_error *e)
@@ -193,6 +245,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
         sbuf_drop(&j->out, (size_t)n);
         if (j->out.n == 0 && j->out.cap > 1024)
             sbuf_free(&j->out);
+        answers_count_stream(j);
         j->last_out_ns = j->last_taken_ns = clock_ns();
     } else if (j->done) {
         n = MHD_CONTENT_READER_END_OF_STREAM;
@@ -202,7 +255,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
         j->suspended = 1;
         MHD_suspend_connection(j->conn);
     }
-    int go_on = j->n_paused > 0 && j->out.n < STREAM_LOW;
+    int go_on = j->n_paused > 0 && j->out.n < (answers_tight(j) ? STREAM_TIGHT_LOW : STREAM_LOW);
     pthread_mutex_unlock(&j->lock);
     if (go_on)
         job_go_on(j);
@@ -320,6 +373,7 @@ enum MHD_Result respond_done(call *c, struct MHD_Connection *conn)
     if (j->kind == JOB_WORK)
         return respond_work(c, conn);
     jsonw_init(&w);
+    w.max = (size_t)answers_most(c->s);
     pthread_mutex_lock(&j->lock);
     api_error e = j->error;
     int gone = j->gone;

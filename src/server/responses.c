@@ -279,8 +279,10 @@ static void keep(job *j)
         sbuf_put(&all, w.buf, w.len);
     sbuf_puts(&all, "]");
     const char *const parts[] = { all.s, told.buf, sbuf_text(&b->items) };
+    store_owner own = { .tenant = (int)j->lane };
+    memcpy(own.salt, b->salt, sizeof own.salt);
     b->store = !jsonw_error(&w) && !jsonw_error(&told) && !all.error &&
-               response_store_put(j->s->responses, (int)j->lane, j->id, parts);
+               response_store_put(j->s->responses, &own, j->id, parts);
     jsonw_free(&told);
     jsonw_free(&w);
     sbuf_free(&all);

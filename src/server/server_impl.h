@@ -19,7 +19,10 @@
 enum {
     MAX_STREAM_BYTES = 256 << 10, /* unsent bytes of one stream; beyond it the client is cut */
     STREAM_HIGH = 128 << 10,      /* from here on its request is paused, */
-    STREAM_LOW = 32 << 10,        /* and goes on below this */
+    STREAM_LOW = 32 << 10,        /* and goes on below this; */
+    STREAM_TIGHT_HIGH = 8 << 10,  /* where streams hold their share already */
+    STREAM_TIGHT_LOW = 2 << 10,
+    SMALL_ANSWER = 4 << 10,       /* one that the library copies, uncounted */
     MAX_HEADERS = 100,
     HEADER_BYTES = 16 << 10,
     WORKERS = 4,            /* threads that read bodies (worker.c) */
@@ -34,6 +37,7 @@ typedef struct job job;
 typedef struct client client;
 typedef struct call call;
 typedef struct served served;
+typedef struct sent_text sent_text; /* answers.c */
 
 /* One token's probabilities, kept until they are sent. */
 typedef struct token_prob {
@@ -185,6 +189,7 @@ struct job {
     pthread_mutex_t lock;
     /* under lock */
     sbuf out; /* stream: bytes to send */
+    int64_t counted; /* of them, in the budget */
     int n_ended, done, gone, n_paused; /* n_paused: choices with WAIT_CLIENT */
     int held_s; /* seconds that it was paused while others waited */
     api_error error;
@@ -247,14 +252,16 @@ struct call {
 
 /* What is taken of what there is (budget.c). */
 typedef struct tenant_use {
-    _Atomic int64_t body_bytes;
+    _Atomic int64_t body_bytes, stream_bytes;
+    int64_t answer_bytes;
     int calls; /* requests between head and end of the answer */
 } tenant_use;
 
 typedef struct budget {
-    int64_t body_all, body_key; /* bytes of bodies at once: of all, of one key */
+    int64_t body_all, body_key; /* bytes of bodies at once: of all, of one key; so many of whole answers too */
     int calls_key;              /* busy connections of one key */
-    _Atomic int64_t body_bytes;
+    _Atomic int64_t body_bytes, stream_bytes;
+    int64_t answer_bytes;
     int calls;
     tenant_use *tenants; /* by key index + 1 */
 } budget;
@@ -314,8 +321,9 @@ struct server {
     _Atomic uint64_t gone, http[6]; /* clients that left before their body was read; responses by status / 100 */
     int64_t started_ns, wall_s;
     _Atomic uint64_t next_id;
-    uint64_t nonce;
+    unsigned char secret[32]; /* ids of requests are made of it */
     client *clients;
+    sent_text *answers;
     job *jobs;
     int n_clients, n_streams, n_cut;
     budget budget;
@@ -332,9 +340,22 @@ struct server {
     struct response_store *responses;
 };
 
+/* ---- answers.c ---- */
+struct stored_text;
+/* A response that sends the text, which it holds; NULL: it has no room (its key's share, or all), or no memory. */
+struct MHD_Response *answers_begin(call *c, struct stored_text *text);
+int64_t answers_most(const server *s);         /* bytes of the greatest answer */
+void answers_tick(server *s, int64_t now);     /* once a second: who reads too slowly is cut */
+void answers_count_stream(job *j);             /* its unsent bytes.  Any thread, under j->lock */
+int answers_tight(const job *j);               /* 1: streams hold their share: it pauses early */
+
 /* ---- respond.c ---- */
-/* Queues a whole response. */
-enum MHD_Result respond(call *c, struct MHD_Connection *conn, int status, const char *type, const char *body, size_t n);
+/* Queues a whole response; fixed: the body is there as long as the program. */
+enum MHD_Result respond_fixed(call *c, struct MHD_Connection *conn, int status, const char *type, const char *body,
+                              size_t n);
+/* The body is kvant_alloc's, and taken over. */
+enum MHD_Result respond_text(call *c, struct MHD_Connection *conn, int status, const char *type, char *body, size_t n);
+enum MHD_Result respond_stored(call *c, struct MHD_Connection *conn, struct stored_text *text); /* JSON; holds it */
 enum MHD_Result respond_json(call *c, struct MHD_Connection *conn, int status, jsonw *w); /* frees w */
 enum MHD_Result respond_error(call *c, struct MHD_Connection *conn, const api_error *e);
 enum MHD_Result respond_fail(call *c, struct MHD_Connection *conn, int kind, const char *text); /* an api_error of it */

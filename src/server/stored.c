@@ -117,26 +117,35 @@ static enum MHD_Result put_items(call *c, struct MHD_Connection *conn, const cha
     return respond_json(c, conn, 200, &w);
 }
 
+/* Whose it is: the key's, and of a conversation with a cache_salt that of the query. */
+static store_owner owner_of(const call *c, struct MHD_Connection *conn)
+{
+    const char *salt = query_value(conn, "cache_salt");
+
+    return store_owner_of(c->key + 1, salt, salt ? strlen(salt) : 0);
+}
+
 enum MHD_Result get_response(call *c, struct MHD_Connection *conn)
 {
     char id[RESPONSE_ID];
     const int items = read_path(c, id);
-    char *text = response_store_get(c->s->responses, c->key + 1, id, items ? STORED_INPUT : STORED_RESPONSE);
+    const store_owner o = owner_of(c, conn);
+    stored_text *text = response_store_get(c->s->responses, &o, id, items ? STORED_INPUT : STORED_RESPONSE);
 
     if (!text)
         return not_kept(c, conn, id);
-    const enum MHD_Result r = items ? put_items(c, conn, text)
-                                    : respond(c, conn, 200, "application/json", text, strlen(text));
-    kvant_free(text);
+    const enum MHD_Result r = items ? put_items(c, conn, text->s) : respond_stored(c, conn, text);
+    stored_text_release(text);
     return r;
 }
 
 enum MHD_Result delete_response(call *c, struct MHD_Connection *conn)
 {
     char id[RESPONSE_ID];
+    const store_owner o = owner_of(c, conn);
     jsonw w;
 
-    if (read_path(c, id) || !response_store_drop(c->s->responses, c->key + 1, id))
+    if (read_path(c, id) || !response_store_drop(c->s->responses, &o, id))
         return not_kept(c, conn, id);
     jsonw_init(&w);
     jsonw_object(&w);

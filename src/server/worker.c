@@ -159,6 +159,8 @@ static void *serve(server *s, int only_small)
     while ((w = take(s, only_small)) != NULL) {
         const int list = 2 * (w->key + 1) + w->large;
         run(w);
+        if (list & 1) /* it took many small blocks */
+            mem_give_back(0);
         leave_list(s, list);
     }
     return NULL;
@@ -275,6 +277,7 @@ enum MHD_Result work_begin(call *c, struct MHD_Connection *conn)
     c->body = (sbuf){ 0 };
     c->body_reserved = 0;
     jsonw_init(&w->reply);
+    w->reply.max = (size_t)answers_most(c->s);
     j->work = w;
     atomic_fetch_add(&j->refs, 1); /* the worker's */
     enum MHD_Result ok = respond_job(c, conn, j);

@@ -28,19 +28,23 @@ static int reserve(jsonw *w, size_t more)
     if (w->error)
         return 0;
     if (!size_add(w->len, more, &need) || !size_add(need, 1, &need)) {
-        w->error = 1;
+        w->error |= 1;
         return 0;
     }
     if (need <= w->cap)
         return 1;
+    if (w->max && need > w->max) {
+        w->error = JSONW_FULL;
+        return 0;
+    }
     while (cap < need)
         if (!size_mul(cap, 2, &cap)) {
-            w->error = 1;
+            w->error |= 1;
             return 0;
         }
     char *p = kvant_realloc(w->buf, w->cap, cap);
     if (!p) {
-        w->error = 1;
+        w->error |= 1;
         return 0;
     }
     w->buf = p;
@@ -77,7 +81,7 @@ static void separate(jsonw *w)
 static int value_allowed(jsonw *w)
 {
     if (w->depth && (w->first[w->depth - 1] & IN_OBJECT) && !w->after_key)
-        w->error = 1;
+        w->error |= 1;
     return !w->error;
 }
 
@@ -86,7 +90,7 @@ static void open_container(jsonw *w, const char *brace, unsigned char kind)
     if (!value_allowed(w))
         return;
     if (w->depth >= MAX_DEPTH) {
-        w->error = 1;
+        w->error |= 1;
         return;
     }
     separate(w);
@@ -107,7 +111,7 @@ void jsonw_array(jsonw *w)
 void jsonw_end(jsonw *w)
 {
     if (w->depth == 0 || w->after_key) {
-        w->error = 1;
+        w->error |= 1;
         return;
     }
     w->depth--;
@@ -189,7 +193,7 @@ static void put_string(jsonw *w, const char *s, size_t n)
 void jsonw_key(jsonw *w, const char *key)
 {
     if (w->depth == 0 || !(w->first[w->depth - 1] & IN_OBJECT) || w->after_key) {
-        w->error = 1;
+        w->error |= 1;
         return;
     }
     separate(w);

@@ -8,9 +8,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+enum { JSONW_FULL = 2 }; /* the error of a text beyond max */
 typedef struct jsonw {
     char *buf;             /* NUL-terminated text so far */
-    size_t len, cap;
+    size_t len, cap, max; /* max: more is an error (JSONW_FULL); 0: none */
     int depth, error;
     unsigned char first[64];
     unsigned char after_key;

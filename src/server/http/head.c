@@ -177,7 +177,7 @@ static int check_route(const head *h)
     if (strcmp(c->method, "OPTIONS") == 0 && (other || h->star)) {
         if (h->star)
             snprintf(c->allow, sizeof c->allow, "GET, HEAD, POST, DELETE, OPTIONS");
-        return (int)respond(c, h->conn, 200, "text/plain", "", 0);
+        return (int)respond_fixed(c, h->conn, 200, "text/plain", "", 0);
     }
     return refuse(h, other ? API_METHOD : API_NOT_FOUND, other ? "method not allowed here" : "no such route");
 }
@@ -322,7 +322,7 @@ int head_check(call *c, struct MHD_Connection *conn, const char *url, const char
         return refuse(&h, API_INVALID, bad);
     c->route = route_find(c->method, url, c->allow);
     if (strcmp(c->method, "OPTIONS") == 0 && c->s->p.cors_origins)
-        return (int)respond(c, conn, 200, "text/plain", "", 0);
+        return (int)respond_fixed(c, conn, 200, "text/plain", "", 0);
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         int answer = checks[i](&h);
         if (answer >= 0)

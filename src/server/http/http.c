@@ -162,10 +162,11 @@ int server_open(const server_params *p, server **out, kvant_diag *diag)
     s->epoll = s->event_fd = s->timer_fd = s->signal_fd = -1;
     s->started_ns = clock_ns();
     s->wall_s = clock_wall_s();
-    if (getrandom(&s->nonce, sizeof s->nonce, 0) != (ssize_t)sizeof s->nonce)
-        s->nonce = (uint64_t)s->started_ns;
+    if (getrandom(s->secret, sizeof s->secret, 0) != (ssize_t)sizeof s->secret)
+        memcpy(s->secret, &s->started_ns, sizeof s->started_ns);
     pthread_mutex_init(&s->dirty_lock, NULL);
     json_memory();
+    mem_give_back(1);
     signal(SIGPIPE, SIG_IGN);
     int code = limit_connections(s, diag);
     if (code == KVANT_OK)

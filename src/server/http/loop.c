@@ -156,6 +156,7 @@ static void take_timer(server *s)
         n = 0;
     check_engine(s);
     live_tick(s, now);
+    answers_tick(s, now);
     for (job *j = s->jobs; j; j = j->next) {
         int cut;
         pthread_mutex_lock(&j->lock);

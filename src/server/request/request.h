@@ -66,6 +66,7 @@ typedef struct responses_body {
     char *history;
     sbuf items; /* of the input, as the store keeps them */
     int store;
+    unsigned char salt[32]; /* of cache_salt, whose the response is beside the key */
 } responses_body;
 void responses_body_free(responses_body *b); /* NULL is accepted */
 

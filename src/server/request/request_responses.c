@@ -224,24 +224,27 @@ static int keep_input(const json_t *o, responses_body *b, api_error *e)
 
 /* ---- messages: what was said before, then the input ---- */
 
-static int earlier_messages(const request_env *env, const json_t *o, json_t **list, api_error *e)
+static int earlier_messages(const request_env *env, const json_t *o, responses_body *b, json_t **list, api_error *e)
 {
+    const json_t *salt = body_field(o, "cache_salt");
+    const store_owner own = store_owner_of(env->tenant, json_string_value(salt), json_string_length(salt));
     const char *id;
     size_t n = 0;
 
+    memcpy(b->salt, own.salt, sizeof b->salt);
     API_TRY(body_string(o, "previous_response_id", RESPONSE_ID - 1, &id, &n, e));
     *list = NULL;
     if (!id) {
         *list = json_array();
         return *list ? API_OK : api_no_memory(e);
     }
-    char *text = env->responses ? response_store_get(env->responses, env->tenant, id, STORED_MESSAGES) : NULL;
+    stored_text *text = env->responses ? response_store_get(env->responses, &own, id, STORED_MESSAGES) : NULL;
     if (!text)
         return api_fail(e, BAD, "previous_response_id",
                         "previous_response_id: no response %.47s is kept here (any more): send the whole conversation",
                         id);
-    const int code = json_read(text, strlen(text), list, NULL);
-    kvant_free(text);
+    const int code = json_read(text->s, text->n, list, NULL);
+    stored_text_release(text);
     return code == KVANT_OK ? API_OK : api_no_memory(e);
 }
 
@@ -250,7 +253,7 @@ static int put_messages(const request_env *env, const json_t *o, json_t *out, re
 {
     json_t *list = NULL, *all = NULL;
     const json_t *instructions = body_field(o, "instructions");
-    int kind = earlier_messages(env, o, &list, e);
+    int kind = earlier_messages(env, o, b, &list, e);
 
     if (kind == API_OK)
         kind = put_input(o, list, e);

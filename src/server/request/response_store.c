@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/sha256.h"
 
 typedef struct kept {
     struct kept *next; /* the one that came after it */
     char id[RESPONSE_ID];
+    unsigned char salt[32];
     size_t bytes;
-    char *parts[STORED_PARTS];
+    stored_text *parts[STORED_PARTS];
 } kept;
 
 typedef struct shelf {
@@ -24,6 +26,46 @@ struct response_store {
     int n;
     shelf shelves[];
 };
+
+/* ---- texts ---- */
+
+stored_text *stored_text_new(char *s, size_t n, size_t bytes)
+{
+    stored_text *t = kvant_alloc(sizeof *t);
+
+    if (t)
+        *t = (stored_text){ .s = s, .n = n, .bytes = bytes, .refs = 1 };
+    return t;
+}
+
+void stored_text_hold(stored_text *t)
+{
+    atomic_fetch_add(&t->refs, 1);
+}
+
+void stored_text_release(stored_text *t)
+{
+    if (!t || atomic_fetch_sub(&t->refs, 1) > 1)
+        return;
+    kvant_free(t->s);
+    kvant_free(t);
+}
+
+/* ---- the store ---- */
+
+store_owner store_owner_of(int tenant, const char *salt, size_t n)
+{
+    store_owner o = { .tenant = tenant };
+
+    if (salt && n)
+        sha256(salt, n, o.salt);
+    return o;
+}
+
+static int is_own(const kept *k, const store_owner *o, const char *id)
+{
+    return strcmp(k->id, id) == 0 && memcmp(k->salt, o->salt, sizeof k->salt) == 0;
+}
 
 response_store *response_store_new(int n_tenants)
 {
@@ -39,7 +81,7 @@ response_store *response_store_new(int n_tenants)
 static void free_kept(kept *k)
 {
     for (int i = 0; k && i < STORED_PARTS; i++)
-        kvant_free(k->parts[i]);
+        stored_text_release(k->parts[i]);
     kvant_free(k);
 }
 
@@ -67,27 +109,27 @@ void response_store_free(response_store *s)
     kvant_free(s);
 }
 
-char *response_store_get(response_store *s, int tenant, const char *id, int part)
+stored_text *response_store_get(response_store *s, const store_owner *o, const char *id, int part)
 {
-    char *copy = NULL;
+    stored_text *t = NULL;
 
     pthread_mutex_lock(&s->lock);
-    for (kept *k = s->shelves[tenant].first; k && !copy; k = k->next)
-        if (strcmp(k->id, id) == 0)
-            copy = kvant_strdup(k->parts[part]);
+    for (kept *k = s->shelves[o->tenant].first; k && !t; k = k->next)
+        if (is_own(k, o, id))
+            stored_text_hold(t = k->parts[part]);
     pthread_mutex_unlock(&s->lock);
-    return copy;
+    return t;
 }
 
-int response_store_drop(response_store *s, int tenant, const char *id)
+int response_store_drop(response_store *s, const store_owner *o, const char *id)
 {
-    shelf *f = &s->shelves[tenant];
+    shelf *f = &s->shelves[o->tenant];
     kept *before = NULL;
     int found = 0;
 
     pthread_mutex_lock(&s->lock);
     for (kept **at = &f->first; *at && !found; before = *at, at = &(*at)->next)
-        if (strcmp((*at)->id, id) == 0) {
+        if (is_own(*at, o, id)) {
             drop(f, at, before);
             found = 1;
             break;
@@ -96,22 +138,33 @@ int response_store_drop(response_store *s, int tenant, const char *id)
     return found;
 }
 
+static stored_text *copy_part(const char *part)
+{
+    const size_t n = strlen(part);
+    char *s = kvant_strndup(part, n);
+    stored_text *t = s ? stored_text_new(s, n, n + 1) : NULL;
+
+    if (!t)
+        kvant_free(s);
+    return t;
+}
+
 static kept *copy_parts(const char *const parts[STORED_PARTS])
 {
     kept *k = kvant_calloc(1, sizeof *k);
 
     for (int i = 0; k && i < STORED_PARTS; i++)
-        if (!(k->parts[i] = kvant_strdup(parts[i]))) {
+        if (!(k->parts[i] = copy_part(parts[i]))) {
             free_kept(k);
             k = NULL;
         }
     return k;
 }
 
-int response_store_put(response_store *s, int tenant, const char *id, const char *const parts[STORED_PARTS])
+int response_store_put(response_store *s, const store_owner *o, const char *id, const char *const parts[STORED_PARTS])
 {
     size_t bytes = sizeof(kept);
-    shelf *f = &s->shelves[tenant];
+    shelf *f = &s->shelves[o->tenant];
 
     for (int i = 0; i < STORED_PARTS; i++)
         bytes += strlen(parts[i]) + 1;
@@ -119,6 +172,7 @@ int response_store_put(response_store *s, int tenant, const char *id, const char
     if (!k)
         return 0;
     snprintf(k->id, sizeof k->id, "%s", id);
+    memcpy(k->salt, o->salt, sizeof k->salt);
     k->bytes = bytes;
     pthread_mutex_lock(&s->lock);
     while (f->first && (f->n >= RESPONSE_STORE_COUNT || f->bytes + bytes > RESPONSE_STORE_BYTES))

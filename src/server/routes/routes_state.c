@@ -91,10 +91,10 @@ enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn)
         grammar_cache_get_stats(m->env.grammars, &v.grammars);
     }
     metrics_text(m ? &m->metrics : NULL, m ? &st : NULL, &v, &text);
-    enum MHD_Result ok = text.error ? MHD_NO
-                                    : respond(c, conn, 200, "text/plain; version=0.0.4; charset=utf-8", text.s, text.n);
+    if (!text.error)
+        return respond_text(c, conn, 200, "text/plain; version=0.0.4; charset=utf-8", text.s, text.n);
     sbuf_free(&text);
-    return ok;
+    return route_fail(c, conn, API_UNAVAILABLE, "", "out of memory");
 }
 
 enum MHD_Result get_props(call *c, struct MHD_Connection *conn)
@@ -142,12 +142,11 @@ enum MHD_Result get_slots(call *c, struct MHD_Connection *conn)
 enum MHD_Result get_trace(call *c, struct MHD_Connection *conn)
 {
     sbuf text = { 0 };
-    enum MHD_Result ok = MHD_NO;
 
     if (live_trace(c->m, &text) == KVANT_OK)
-        ok = respond(c, conn, 200, "application/json", text.s, text.n);
+        return respond_text(c, conn, 200, "application/json", text.s, text.n);
     sbuf_free(&text);
-    return ok;
+    return route_fail(c, conn, API_UNAVAILABLE, "", "out of memory");
 }
 
 /* A stream of the server's numbers; ?interval=SECONDS (1 to 86400). */
@@ -178,5 +177,5 @@ enum MHD_Result get_page(call *c, struct MHD_Connection *conn)
 
     if (!f || !c->s->p.page)
         return route_fail(c, conn, API_NOT_FOUND, "", f ? "the page is switched off" : "no such file");
-    return respond(c, conn, 200, ui_type(f->name), (const char *)f->bytes, f->n);
+    return respond_fixed(c, conn, 200, ui_type(f->name), (const char *)f->bytes, f->n);
 }

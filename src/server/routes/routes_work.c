@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include "base/text/sbuf.h"
+#include "base/thread/guard.h"
 
 int work_submitted(work *w, int kind)
 {
@@ -73,7 +74,7 @@ int make_tokenize(work *w, api_error *e)
     jsonw_object(out);
     jsonw_key(out, "tokens");
     jsonw_array(out);
-    for (int i = 0; i < p.n; i++) {
+    for (int i = 0; i < p.n && !jsonw_error(out); i++) {
         if (pieces) {
             jsonw_object(out);
             jsonw_kint(out, "id", p.ids[i]);
@@ -102,7 +103,7 @@ int make_detokenize(work *w, api_error *e)
 
     if (request_parse_detokenize(&w->m->env, sbuf_text(&w->body), w->body.n, &p, e) != API_OK)
         return e->kind;
-    for (int i = 0; i < p.n; i++)
+    for (int i = 0; i < p.n && !guard_over(); i++)
         textout_token(&out, w->m->model, p.ids[i], &none, &text);
     textout_end(&out, &text);
     jsonw_object(reply);
