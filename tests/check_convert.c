@@ -130,7 +130,8 @@ static void check_headers(void)
     check_header("{" A("[2,3]", "0", "10") "}", 10, "10 bytes of data, its shape wants 6 values of F16");
     check_header("{" A("[2,-3]", "0", "12") "}", 12, "dimension 1 is -3");
     check_header("{" A("[2,3.5]", "0", "12") "}", 12, "dimension 1 is 3.5");
-    check_header("{" A("[1,1,1,1,6]", "0", "12") "}", 12, "more than 4 dimensions");
+    check_header("{" A("[1,2,1,1,1,3]", "0", "12") B("12", "20") "}", 20, NULL);
+    check_header("{" A("[1,1,1,1,1,1,1,1,6]", "0", "12") "}", 12, "more than 8 dimensions");
     check_header("{" A("[2147483647,2147483647,2147483647]", "0", "12") "}", 12, "dimension 2");
     check_header("{" A("[6]", "12", "0") "}", 12, "\"data_offsets\" are 12 to 0");
     check_header("{" A("[6]", "0", "1e300") "}", 12, "\"data_offsets\" are 0 to -1");

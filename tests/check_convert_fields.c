@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/file/crc32c.h"
 #include "base/file/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -110,13 +111,19 @@ static void check_readers(void)
 
 /* ---- files ---- */
 
-static int open_config(const char *architecture, const char *json)
+static const char *temp_config(void)
 {
-    char path[300];
-    hf_config c;
+    static char path[300];
 
     snprintf(path, sizeof path, "%s/config.json", folder);
-    FILE *f = fopen(path, "w");
+    return path;
+}
+
+static int open_config(const char *architecture, const char *json)
+{
+    hf_config c;
+    FILE *f = fopen(temp_config(), "w");
+
     if (!f)
         return KVANT_EIO;
     fputs(json, f);
@@ -192,7 +199,6 @@ static void check_taken(void)
 /* null is no default: DeepSeek's q_lora_rank; a default: Mixtral's base of RoPE; names in order of the places. */
 static void check_values(void)
 {
-    char path[300];
     hf_config c;
     uint32_t n = 0;
     double theta = 0.0;
@@ -211,20 +217,94 @@ static void check_values(void)
           "%s", diag.text);
     CHECK(hf_rope_number(&c, "rope_theta", &theta, &diag) == KVANT_OK && theta == 1e6, "rope_theta %g", theta);
     hf_config_close(&c);
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    unlink(path);
+    CHECK(open_config("Qwen3MoeForCausalLM", "{\"scoring_func\": \"sigmoid\", \"n_group\": 4, \"num_experts\": 4}") == KVANT_OK,
+          "%s", diag.text);
+    CHECK(hf_config_open(folder, &c, &diag) == KVANT_OK &&
+              hf_config_class(&c, "Qwen3MoeForCausalLM", &diag) == KVANT_OK,
+          "%s", diag.text);
+    CHECK(!hf_find(&c, "scoring_func").p && !hf_find(&c, "n_group").p && hf_find(&c, "num_experts").p,
+          "fields that the class does not have are not there");
+    hf_config_close(&c);
+    unlink(temp_config());
 }
 
-int main(void)
+/* ---- published configurations ---- */
+
+/* Which keys a configuration becomes, as a CRC; or the error. */
+static void outcome_of(gjson config, char *out, size_t size)
 {
+    const convert_arch *a = NULL;
+    const char *name = "";
+    char architecture[64] = "", *text = malloc(config.n + 1);
+    gguf_keys keys = { 0 };
+    hf_config c = { 0 };
+
+    memcpy(text, config.p, config.n);
+    text[config.n] = 0;
+    gjson_text(gjson_at(config, "architectures.0"), architecture, sizeof architecture);
+    open_config(architecture, text);
+    int rc = hf_config_open(folder, &c, &diag);
+    rc = rc == KVANT_OK ? convert_arch_find(&c, &a, &name, &diag) : rc;
+    rc = rc == KVANT_OK ? hf_config_class(&c, architecture, &diag) : rc;
+    keys.arch = a ? a->arch : "";
+    rc = rc == KVANT_OK ? convert_put_keys(a, &c, 0, &keys, &diag) : rc;
+    if (rc == KVANT_OK)
+        snprintf(out, size, "%s %d %08x", keys.arch, (int)keys.n, crc32c(0, keys.bytes.s, keys.bytes.n));
+    else
+        snprintf(out, size, "%s: %.60s", kvant_error_name(rc), diag.text);
+    gguf_keys_free(&keys);
+    hf_config_close(&c);
+    free(text);
+}
+
+/* tests/convert/published.txt has what tools/hf_configs.json became when Transformers' log-probabilities were equal
+ * (tools/check_hf_configs.py published): a line each, in order.  --record prints them. */
+static void check_published(int record)
+{
+    char *text = NULL, line[256], got[160], name[80], want[256];
+    size_t n = 0;
+    gjson all = { NULL, 0 }, key = { NULL, 0 }, it = { NULL, 0 };
+    FILE *f = fopen("tests/convert/published.txt", "r");
+    int count = 0;
+
+    CHECK(file_read("tools/hf_configs.json", 1 << 22, &text, &n, &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(text && gjson_parse(text, n, &all, &diag) == KVANT_OK, "%s", diag.text);
+    for (; gjson_member(all, &key, &it); count++) {
+        gjson_text(key, name, sizeof name);
+        outcome_of(it, got, sizeof got);
+        snprintf(line, sizeof line, "%s | %s", name, got);
+        if (record) {
+            puts(line);
+            continue;
+        }
+        if (!f || !fgets(want, sizeof want, f))
+            want[0] = 0;
+        want[strcspn(want, "\n")] = 0;
+        CHECK(strcmp(line, want) == 0, "published.txt: \"%s\", wanted \"%s\"", line, want);
+    }
+    CHECK(record || count > 100, "%d configurations", count);
+    if (f)
+        fclose(f);
+    kvant_free(text);
+}
+
+int main(int argc, char **argv)
+{
+    const int record = argc > 1 && strcmp(argv[1], "--record") == 0;
     const char *tmp = getenv("TMPDIR");
 
     snprintf(folder, sizeof folder, "%.200s/kvant-fields-XXXXXX", tmp ? tmp : "/tmp");
     if (!mkdtemp(folder))
         return 1;
     log_set_sink(keep_warning, NULL, LOG_WARN);
+    if (record) {
+        check_published(1);
+        unlink(temp_config());
+        return rmdir(folder) != 0;
+    }
     check_inventory();
     check_readers();
+    check_published(0);
     check_refused();
     check_taken();
     check_values();

@@ -224,6 +224,14 @@ VALUES = {
 }
 TWO = [("use_sliding_window", "sliding_window"), ("use_sliding_window", "max_window_layers", "sliding_window"),
        ("use_sliding_window", "layer_types", "sliding_window")]
+# Fields that a class may not have: then Transformers reads none of them.
+FOREIGN = {"scoring_func": "sigmoid", "n_group": 2, "topk_group": 1, "routed_scaling_factor": 2.0, "qk_rope_head_dim": 8, "rotary_dim": 8, "sliding_window": 32,
+           "attn_logit_softcapping": 5.0, "final_logit_softcapping": 5.0, "attention_multiplier": 0.3, "embedding_multiplier": 3.0, "logits_scaling": 4.0,
+           "residual_multiplier": 0.5, "query_pre_attn_scalar": 7, "norm_topk_prob": True, "use_sliding_window": True, "clip_qkv": 0.5, "alibi": True,
+           "parallel_residual": True, "use_parallel_residual": True, "hidden_activation": "relu", "attention_bias": True, "mlp_bias": True, "use_qk_norm": True,
+           "num_nextn_predict_layers": 1, "tie_embedding": True, "rope_local_base_freq": 50.0, "no_rope_layers": [0, 0, 0, 0], "qk_layernorm": True,
+           "layer_norm_eps": 0.1, "norm_eps": 0.1, "activation_function": "relu", "n_head": 2, "attention_sinks": True, "num_experts": 3,
+           "shared_intermediate_size": 8, "global_head_dim": 8, "max_window_layers": 1, "kv_lora_rank": 8, "logit_scale": 3.0, "use_mrope": True}
 ABSENT = ["num_key_value_heads", "head_dim", "tie_word_embeddings", "sliding_window", "layer_types", "num_experts_per_tok", "n_group", "topk_group",
           "rotary_dim", "first_k_dense_replace", "q_lora_rank", "shared_intermediate_size", "attention_multiplier", "num_dense_layers", "moe_k",
           "n_shared_experts", "moe_num_shared_experts", "num_attention_heads", "max_position_embeddings", "topk_method", "vocab_size_per_layer_input"]
@@ -272,6 +280,9 @@ def variants(fields, more, base):
             yield (name, "rope_type", "factor"), {name: {k: v for k, v in YARN.items() if k != "rope_theta"}, "rope_theta": 5000.0}
             continue
         for value in other_values(name, fields.get(name)):
+            yield (name,), {name: value}
+    for name, value in FOREIGN.items():
+        if name not in fields and name not in more:
             yield (name,), {name: value}
     for name in ABSENT:
         if base.get(name) is not None and (name in fields or name in more):

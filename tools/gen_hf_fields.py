@@ -162,7 +162,7 @@ def make():
                 order.append(c)
         of.setdefault(cls, []).append(arch)
         models.append(cls)
-        if inner is not None:
+        if inner is not None and inner.__name__ != "AutoConfig":
             text_of[cls] = inner.__name__
     base = transformers.PreTrainedConfig
     common = fields_of(base)
@@ -173,10 +173,10 @@ def make():
     parts.append(entry("PreTrainedConfig", "", [], "", common, {"torch_dtype", "name_or_path", "num_labels", "output_attentions"}, {}))
     for cls in order:
         fields = {k: v for k, v in fields_of(cls).items() if k not in common or v != common[k]}
-        renamed = {k: v for k, v in getattr(cls, "attribute_map", {}).items() if k not in fields}
+        renamed = dict(getattr(cls, "attribute_map", {}))
         asked = set() if cls in text_of or cls.__name__ == "Mistral3Config" else asked_by_code(cls)
         fields.update(other_defaults(cls))
-        more = (from_kwargs(cls) | asked) - set(fields) - set(common) - set(renamed)
+        more = (from_kwargs(cls) | asked) - set(fields) - set(common) - set(renamed) - set(renamed.values())
         parts.append(entry(cls.__name__, cls.model_type, of.get(cls, []), text_of.get(cls, ""), fields, more, renamed))
     parts.append(entry("RopeParameters", "", [], "", dict.fromkeys(sorted(rope_names(order))), [], {}))
     for cls in (quantization_config.FineGrainedFP8Config, quantization_config.Mxfp4Config):

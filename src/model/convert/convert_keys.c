@@ -17,7 +17,7 @@ static const key_source sizes[] = {
     { ".embedding_length", "hidden_size n_embd dim", 1 },
     { ".feed_forward_length", "intermediate_size n_inner hidden_dim", 0 },
     { ".attention.head_count", "num_attention_heads n_head n_heads", 1 },
-    { ".attention.head_count_kv", "num_key_value_heads n_kv_heads num_attention_heads n_head n_heads", 1 },
+    { ".attention.head_count_kv", "num_key_value_heads n_kv_heads", 0 },
 };
 
 static const key_source experts[] = {
@@ -112,9 +112,12 @@ static int put_kv_heads(const convert_arch *a, const hf_config *c, gguf_keys *k,
     }
     if (a->flags & CONVERT_BY_WINDOW)
         return convert_put_kv_by_window(c, k, diag);
-    if (!(a->flags & CONVERT_KV_BY_LAYER))
-        return put_u32s(c, kv, 1, k, diag);
-    KVANT_TRY(hf_u32(c, kv->names, 1, &heads, diag));
+    KVANT_TRY(hf_u32(c, sizes[4].names, 1, &heads, diag)); /* as many where neither file nor class says */
+    KVANT_TRY(hf_u32(c, kv->names, 0, &heads, diag));
+    if (!(a->flags & CONVERT_KV_BY_LAYER)) {
+        gguf_keys_u32(k, kv->key, heads);
+        return KVANT_OK;
+    }
     KVANT_TRY(hf_u32(c, sizes[0].names, 1, &layers, diag));
     while (gjson_next(types, &it))
         n++;

@@ -286,6 +286,12 @@ static int add_tensor(convert_plan *p, const st_tensor *t, kvant_diag *diag)
 {
     int skip;
 
+    if (t->n_dims > ST_DIMS) { /* no weight of a language model */
+        p->n_left_out++;
+        return convert_left_out(t->name) ? KVANT_OK
+                                         : kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: %d dimensions, up to %d wanted",
+                                                      t->name, t->n_dims, ST_DIMS);
+    }
     KVANT_TRY(convert_fp8_skips(p, t, &skip, diag));
     return skip ? KVANT_OK : add_weight(p, t, diag);
 }

@@ -69,14 +69,17 @@ static int is_of_whole(const char *key)
     return 0;
 }
 
-/* `said`: 1 once a place has the key, if only as null. */
-static gjson find_in(gjson place, const char *keys, int whole_only, int *said)
+/* `said`: 1 once a place has the key, if only as null.  What cls does not have is not there: Transformers does not read
+ * it either (NULL: no matter). */
+static gjson find_in(gjson place, const char *keys, const hf_class *cls, int whole_only, int *said)
 {
     while (*keys) {
         char key[MAX_KEY];
         const size_t n = strcspn(keys, " ");
         snprintf(key, sizeof key, "%.*s", (int)n, keys);
-        const gjson v = !whole_only || is_of_whole(key) ? gjson_get(place, key) : (gjson){ NULL, 0 };
+        gjson v = gjson_get(place, key);
+        if ((whole_only && !is_of_whole(key)) || (v.p && cls && !is_of_whole(key) && !hf_class_has(cls, key)))
+            v = (gjson){ NULL, 0 };
         *said |= v.p != NULL;
         if (!is_null(v))
             return v;
@@ -88,11 +91,11 @@ static gjson find_in(gjson place, const char *keys, int whole_only, int *said)
 gjson hf_find(const hf_config *c, const char *keys)
 {
     int said = 0;
-    gjson v = find_in(c->inner.p ? c->inner : c->root, keys, 0, &said);
+    gjson v = find_in(c->inner.p ? c->inner : c->root, keys, c->text_cls, 0, &said);
 
     if (!v.p && c->inner.p)
-        v = find_in(c->root, keys, 1, &said);
-    return v.p || said ? v : find_in(c->defaults, keys, 0, &said);
+        v = find_in(c->root, keys, NULL, 1, &said);
+    return v.p || said ? v : find_in(c->defaults, keys, NULL, 0, &said);
 }
 
 int hf_config_class(hf_config *c, const char *architecture, kvant_diag *diag)

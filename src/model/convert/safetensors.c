@@ -105,12 +105,13 @@ static int read_shape(gjson shape, st_tensor *t, size_t *values, kvant_diag *dia
         t->dim[i] = 1;
     while (gjson_next(shape, &it)) {
         const int64_t d = whole(it);
-        if (t->n_dims == ST_DIMS)
-            return kvant_fail(diag, KVANT_EFORMAT, "%s: more than %d dimensions", t->name, ST_DIMS);
+        if (t->n_dims == ST_MOST_DIMS)
+            return kvant_fail(diag, KVANT_EFORMAT, "%s: more than %d dimensions", t->name, ST_MOST_DIMS);
         if (d < 1 || d > INT32_MAX || !size_mul(*values, (size_t)d, values))
             return kvant_fail(diag, KVANT_EFORMAT, "%s: dimension %d is %.*s, 1 to 2^31 - 1 wanted", t->name, t->n_dims,
                               shown(it), it.p);
-        t->dim[t->n_dims++] = d;
+        t->dim[t->n_dims < ST_DIMS ? t->n_dims : ST_DIMS - 1] *= d;
+        t->n_dims++;
     }
     return KVANT_OK;
 }

@@ -10,14 +10,14 @@
 #include "base/error.h"
 #include "kvant/wtype.h"
 
-enum { ST_DIMS = 4, ST_NAME = 128 };
+enum { ST_DIMS = 4, ST_MOST_DIMS = 8, ST_NAME = 128 };
 
 typedef struct st_tensor {
     char name[ST_NAME];
     const char *dtype;       /* as the file spells it */
     const kvant_wtype *type; /* NULL: a type that no weight of kvant has (I64, F8_E4M3, ...) */
-    int n_dims;              /* 0: a single value */
-    int64_t dim[ST_DIMS];    /* as in the file: dim[0] slowest; unused ones 1 */
+    int n_dims;              /* 0: a single value; up to ST_MOST_DIMS (convolutions of eyes that see films) */
+    int64_t dim[ST_DIMS];    /* as in the file: dim[0] slowest; unused ones 1; the last: times all behind it */
     const uint8_t *data;
     size_t bytes;
     int file;

@@ -61,7 +61,7 @@ static int read_layers(const hf_config *c, uint32_t *layers, kvant_diag *diag)
 static int is_sliding(gjson type)
 {
     static const char text[] = "\"sliding_attention\"";
-    return type.n == sizeof text - 1 && memcmp(type.p, text, type.n) == 0;
+    return type.p && type.n == sizeof text - 1 && memcmp(type.p, text, type.n) == 0;
 }
 
 /* One number where both kinds have the same, or config.json has one only. */
@@ -128,7 +128,13 @@ static int put_pattern(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 static int refuse_variants(const hf_config *c, kvant_diag *diag)
 {
     uint32_t own = 0, vocab = 0, rows = 0;
+    gjson it = { NULL, 0 }, last = { NULL, 0 };
 
+    while (gjson_next(hf_find(c, "layer_types"), &it))
+        last = it;
+    if (is_sliding(last))
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: layer_types ends with sliding_attention, full_attention "
+                          "wanted: Transformers makes it so");
     if (hf_find(c, "num_experts").p && !hf_is_true(c, "enable_moe_block"))
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: num_experts without enable_moe_block, both or none wanted");
     KVANT_TRY(hf_u32(c, "hidden_size_per_layer_input", 0, &own, diag));

@@ -91,12 +91,11 @@ static int check_output(const convert_plan *p, kvant_diag *diag)
     for (int i = 0; i < p->n; i++)
         if (strcmp(p->items[i].name, "output.weight") == 0)
             return KVANT_OK;
-    gjson tied = hf_find(c, "tie_embedding"), def = { NULL, 0 };
-    tied = tied.p ? tied : gjson_get(c->root, "tie_word_embeddings");
-    tied = tied.p ? tied : gjson_get(c->inner, "tie_word_embeddings");
-    if (!tied.p && gjson_parse(c->cls->fields, strlen(c->cls->fields), &def, NULL) == KVANT_OK)
-        tied = gjson_get(def, "tie_word_embeddings");
-    if (tied.p && *tied.p != 'f')
+    const gjson said = hf_find(c, "tie_embedding"), root = gjson_get(c->root, "tie_word_embeddings");
+    gjson def = { NULL, 0 };
+    KVANT_TRY(gjson_parse(c->cls->fields, strlen(c->cls->fields), &def, diag));
+    const gjson tied = said.p ? said : root.p ? root : gjson_get(def, "tie_word_embeddings");
+    if ((tied.p && *tied.p == 't') || hf_is_true(c, "tie_word_embeddings"))
         return KVANT_OK;
     return kvant_fail(diag, KVANT_EFORMAT, "config.json: tie_word_embeddings is false%s, and there is no lm_head.weight",
                       gjson_get(c->root, "tie_word_embeddings").p ? "" : " where the file does not say");

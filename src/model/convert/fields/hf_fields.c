@@ -45,16 +45,6 @@ static gjson parsed(const char *json)
     return gjson_parse(json, strlen(json), &v, &none) == KVANT_OK ? v : (gjson){ NULL, 0 };
 }
 
-static int in_list(gjson list, const char *name)
-{
-    gjson it = { NULL, 0 };
-
-    while (gjson_next(list, &it))
-        if (hf_is_word(it, name))
-            return 1;
-    return 0;
-}
-
 /* ---- the tables ---- */
 
 const hf_class *hf_class_at(int i)
@@ -82,6 +72,20 @@ const hf_decision *hf_decision_of(const char *cls, const char *field, int *named
                     return &decisions[i];
         }
     return NULL;
+}
+
+int hf_class_has(const hf_class *cls, const char *field)
+{
+    const hf_class *common = hf_class_named("PreTrainedConfig");
+    const char *const places[] = { cls->fields, cls->more, cls->renamed, common->fields, common->more };
+    char quoted[MAX_FIELD + 2];
+    int named;
+
+    snprintf(quoted, sizeof quoted, "\"%.*s\"", MAX_FIELD - 1, field);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (strstr(places[i], quoted))
+            return 1;
+    return hf_decision_of(cls->name, field, &named) && named;
 }
 
 int hf_class_undecided(const hf_class *cls, char *buf, size_t cap)
@@ -180,7 +184,7 @@ static int is_one_of(gjson v, const char *words)
 typedef struct place {
     const char *file;
     const hf_class *cls;
-    gjson fields, more, renamed, common, common_more;
+    gjson fields, renamed;
     kvant_diag *diag;
 } place;
 
@@ -206,8 +210,7 @@ static int check_field(const place *p, gjson key, gjson v)
         return KVANT_OK;
     if (!gjson_text(gjson_get(p->renamed, name), target, sizeof target))
         snprintf(target, sizeof target, "%s", name);
-    const int has = gjson_get(p->fields, target).p || in_list(p->more, target) || gjson_get(p->common, target).p ||
-                    in_list(p->common_more, target);
+    const int has = hf_class_has(p->cls, target);
     const hf_decision *d = hf_decision_of(p->cls->name, target, &named);
     if (!d || (!has && !named && d->kind == HF_ONLY) || (!has && !named && d->kind == HF_READ)) {
         if (!is_neutral(v))
@@ -256,9 +259,7 @@ static int check_defaults(const place *p, gjson object)
 
 static int check_object(gjson object, const hf_class *cls, const char *file, int defaults, kvant_diag *diag)
 {
-    const hf_class *common = hf_class_named("PreTrainedConfig");
-    const place p = { file, cls, parsed(cls->fields), parsed(cls->more), parsed(cls->renamed), parsed(common->fields),
-                      parsed(common->more), diag };
+    const place p = { file, cls, parsed(cls->fields), parsed(cls->renamed), diag };
     gjson key = { NULL, 0 }, it = { NULL, 0 };
 
     while (gjson_member(object, &key, &it))

@@ -24,6 +24,9 @@ const hf_class *hf_class_at(int i); /* NULL at the end */
 const hf_class *hf_class_named(const char *name);
 /* named: 1, the row names the class; 0, it is one of "*". */
 const hf_decision *hf_decision_of(const char *cls, const char *field, int *named);
+/* 1: a field of the class or of all, another name of one, a name that its code looks for, or one of a row for the
+ * class. */
+int hf_class_has(const hf_class *cls, const char *field);
 /* Fields and names of a class without a decision, as words in buf; their number. */
 int hf_class_undecided(const hf_class *cls, char *buf, size_t cap);
 
