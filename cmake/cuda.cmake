@@ -4,9 +4,11 @@
 #   KVANT_CUDA_ARCHS  machine code to include; the last one also as PTX for later GPUs
 #   KVANT_CUDA_CHECK  ON: compile quickly, into slow kernels, as the device then says; for machines that only check that
 #                     everything compiles
+#   KVANT_CUDA_SOME   names of files (attn.cu) to compile and no library: what the CI does while no file changed
 set(KVANT_CUDA AUTO CACHE STRING "build libkvant-cuda.so: AUTO, ON or OFF")
 set(KVANT_CUDA_ARCHS 80 90a 100 120 CACHE STRING "compute capabilities of libkvant-cuda.so")
 set(KVANT_CUDA_CHECK OFF CACHE BOOL "compile libkvant-cuda.so quickly, into slow kernels")
+set(KVANT_CUDA_SOME "" CACHE STRING "CUDA files to compile instead of libkvant-cuda.so")
 set_property(CACHE KVANT_CUDA PROPERTY STRINGS AUTO ON OFF)
 
 if(NOT KVANT_CUDA STREQUAL "OFF" AND NOT KVANT_SANITIZE AND NOT KVANT_FUZZ)
@@ -44,10 +46,15 @@ if(KVANT_NVCC AND NOT KVANT_CUDA STREQUAL "OFF" AND NOT KVANT_SANITIZE AND NOT K
         get_filename_component(name ${source} NAME_WE)
         set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
         add_custom_command(OUTPUT ${object}
-            COMMAND ${KVANT_NVCC} ${KVANT_CUDA_FLAGS} ${KVANT_CUDA_GENCODE} -MD -MF ${object}.d -c ${source} -o ${object}
+            COMMAND ${CMAKE_C_COMPILER_LAUNCHER} ${KVANT_NVCC} ${KVANT_CUDA_FLAGS} ${KVANT_CUDA_GENCODE} -MD -MF ${object}.d -c ${source} -o ${object}
             DEPENDS ${source} DEPFILE ${object}.d COMMENT "CUDA ${name}" VERBATIM COMMAND_EXPAND_LISTS)
         list(APPEND KVANT_CUDA_OBJECTS ${object})
     endforeach()
+    if(KVANT_CUDA_SOME)
+        list(TRANSFORM KVANT_CUDA_SOME REPLACE "^(.*)\\.cu$" "${CMAKE_BINARY_DIR}/cuda/\\1.o" OUTPUT_VARIABLE KVANT_CUDA_SOME_OBJECTS)
+        add_custom_target(kvant_cuda ALL DEPENDS ${KVANT_CUDA_SOME_OBJECTS})
+        return()
+    endif()
     set(KVANT_CUDA_LIBRARY ${CMAKE_BINARY_DIR}/lib/libkvant-cuda.so)
     add_custom_command(OUTPUT ${KVANT_CUDA_LIBRARY}
         COMMAND ${KVANT_NVCC} --shared -cudart static ${KVANT_CUDA_GENCODE} ${KVANT_CUDA_OBJECTS} -o ${KVANT_CUDA_LIBRARY}

@@ -1,7 +1,11 @@
 # tests/check_NAME.c: all tests in C are one program, bin/kvant-tests, linked once; bin/check_NAME is a link to it that runs that test
 # (tests/main).  The target check_NAME builds it.  A test that replaces a function of the C library is a program of its own.
 set(KVANT_TESTS_ALONE check_store_identity)         # fsync and renameat
+set(KVANT_TESTS_ONLY "" CACHE STRING "a regular expression: names of the tests in C to build instead of all")
 file(GLOB KVANT_TEST_SOURCES CONFIGURE_DEPENDS tests/check_*.c)
+if(KVANT_TESTS_ONLY)
+    list(FILTER KVANT_TEST_SOURCES INCLUDE REGEX "/(${KVANT_TESTS_ONLY})\\.c$")
+endif()
 if(NOT KVANT_SERVER_LIBRARY)
     list(FILTER KVANT_TEST_SOURCES EXCLUDE REGEX "/check_(server|http)_")
 endif()

@@ -36,7 +36,7 @@ function(kvant_label label)
             set_property(TEST ${KVANT_PARTS_${name}} APPEND PROPERTY LABELS ${label})
         elseif(TEST ${name})
             set_property(TEST ${name} APPEND PROPERTY LABELS ${label})
-        elseif(NOT name MATCHES "^check_(serve|server|vulkan|metal_shim)")          # those that this build may lack
+        elseif(NOT name MATCHES "^check_(serve|server|vulkan|metal_shim)" AND NOT KVANT_TESTS_ONLY)     # those that this build may lack
             message(FATAL_ERROR "${list}: no test ${name}")
         endif()
     endforeach()
@@ -44,20 +44,17 @@ endfunction()
 kvant_label(slow)       # left out by the sanitizer runs
 kvant_label(cpu)        # ./dev masked runs them again on a lower rung of the CPU
 
-# The longest begin first, in this order, so that a clone that has never run does not wait for one of them with the other
-# cores idle.  Seconds on two cores, with no cache of a driver filled; of the others, ctest remembers what it measured.
-set(KVANT_LONGEST check_vulkan_archs 100 check_metal_attn 100 check_metal_weights 100 check_vulkan_forms 95
-    check_vulkan_ops 90 check_vulkan_plain 90 check_vulkan_caches 85 check_vulkan_attn 75 check_vulkan_profiles 70 check_metal_caches 60
-    check_add_format 60 check_engine 52 check_variants 48 check_vulkan_golden 35 check_serve_http 34 check_serve_load 34
-    check_metal_models 28 check_add_weight 28 check_metal_ops 24 check_howto 21 check_archs 19 check_make_golden 18
-    check_opencl_caches 17 check_vulkan_layers 15 check_kernels 15 check_opencl_weights 14 check_vulkan_models 14
-    check_serve_limits 13 check_serve_page 13 check_golden 12)
-while(KVANT_LONGEST)
-    list(POP_FRONT KVANT_LONGEST name seconds)
+# The longest begin first, so that a clone that has never run does not wait for one of them with the other cores idle; of those
+# that tests/seconds.txt does not have, ctest remembers what it measured.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tests/seconds.txt)
+file(STRINGS tests/seconds.txt KVANT_LONGEST REGEX "^check_")
+foreach(line ${KVANT_LONGEST})
+    string(REPLACE " " ";" line ${line})
+    list(POP_FRONT line name seconds)
     if(TEST ${name})
         set_tests_properties(${name} PROPERTIES COST ${seconds})
     endif()
-endwhile()
+endforeach()
 
 # Tests of the program know what a CPU gives; on a machine with an NVIDIA GPU it would take that.
 get_property(tests DIRECTORY PROPERTY TESTS)

@@ -1,6 +1,7 @@
 # The Vulkan device (src/devices/vulkan): SPIR-V from its folders' *.comp by glslc in two forms (fast: device addresses and
 # subgroups; plain: descriptors), embedded as C arrays.  The loader is opened at run time; nothing is linked.
 #   KVANT_VULKAN   AUTO (built where glslc and the Vulkan headers are found), ON (an error without them), OFF
+#   KVANT_SPIRV    the folder vulkan of another build of this tree, whose SPIR-V is taken (./dev ci: the sanitizers' build)
 set(KVANT_VULKAN AUTO CACHE STRING "build the Vulkan device: AUTO, ON or OFF")
 set_property(CACHE KVANT_VULKAN PROPERTY STRINGS AUTO ON OFF)
 set(KVANT_VULKAN_SOURCES "")
@@ -28,6 +29,13 @@ if(KVANT_GLSLC AND KVANT_VULKAN_HEADERS AND NOT KVANT_VULKAN STREQUAL "OFF")
         foreach(form fast plain)
             string(TOUPPER ${form} define)
             set(out ${KVANT_VULKAN_DIR}/${name}_${form}.inc)
+            list(APPEND KVANT_SHADER_FILES ${out})
+            string(APPEND KVANT_SHADER_CODE "static const uint32_t ${name}_${form}_code[] =\n#include \"${name}_${form}.inc\"\n;\n")
+            if(KVANT_SPIRV)
+                set(made ${KVANT_SPIRV}/${name}_${form}.inc)
+                add_custom_command(OUTPUT ${out} COMMAND ${CMAKE_COMMAND} -E copy ${made} ${out} DEPENDS ${made} VERBATIM)
+                continue()
+            endif()
             set(made -mfmt=c ${shader} -o ${out})
             if(name MATCHES "_khr$" AND form STREQUAL "fast")      # matrices as newer drivers want them
                 set(made ${shader} -o ${out}.spv COMMAND ${Python3_EXECUTABLE} ${KVANT_SPIRV_KHR} ${out}.spv ${out})
@@ -36,8 +44,6 @@ if(KVANT_GLSLC AND KVANT_VULKAN_HEADERS AND NOT KVANT_VULKAN STREQUAL "OFF")
                 COMMAND ${KVANT_GLSLC} --target-env=vulkan1.1 -O -D${define} -MD -MF ${out}.d -MT ${out}
                     -I ${CMAKE_SOURCE_DIR}/src -I ${KVANT_GENERATED} ${made}
                 DEPENDS ${shader} ${KVANT_SPIRV_KHR} DEPFILE ${out}.d COMMENT "SPIR-V ${name} ${form}" VERBATIM)
-            list(APPEND KVANT_SHADER_FILES ${out})
-            string(APPEND KVANT_SHADER_CODE "static const uint32_t ${name}_${form}_code[] =\n#include \"${name}_${form}.inc\"\n;\n")
         endforeach()
     endforeach()
     file(CONFIGURE OUTPUT ${KVANT_VULKAN_DIR}/vk_shader_list.inc CONTENT "${KVANT_SHADER_LIST}" @ONLY)

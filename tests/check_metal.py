@@ -3,8 +3,8 @@
 
 It owns: language (tools/check_msl on every kernel, and on kernels with one planted fault each; the syntax and types of the host file
 against what it uses of Apple's headers, tests/metal/apple; skipped without clang), and the op harness on reduced sizes (every op with every
-cache format and weight type; attention with every format as K and V at once, with some beside f16, which the commit id chooses, and the
-fused pairs; with KVANT_LONG=1 every pair) and whole tiny models on the device "metal-shim" of the program kvant-metal-shim, beside which
+cache format and weight type; attention with every format as K and V at once and beside f16, and the fused pairs; with KVANT_LONG=1
+every pair; chosen by support/chosen.py: all where the kernels changed) and whole tiny models on the device "metal-shim" of the program kvant-metal-shim, beside which
 tests/check_metal_shim.c plants the faults that running finds; that the
 program which is installed has no such device (it would start a compiler).
 
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from support.chosen import long, some
+from support.chosen import cases, long, run_cases
 
 BUILD = sys.argv[1]
 PARTS = sys.argv[2:] or ["attn", "caches", "language", "models", "ops", "weights"]
@@ -140,26 +140,28 @@ def ops():
     """Those without formats."""
     names = [n for n in known("ops") if n not in WEIGHTS + CACHES + ["attn"]]
     check(len(names) > 20, f"ops: {names}")
+    names = cases("metal", names, 4)
     verify(names, "--ops", ",".join(names))
 
 
 def weights():
-    verify({(op, t) for op in WEIGHTS for t in weight_types()}, "--ops", ",".join(WEIGHTS))
+    types = cases("metal", ["Q8_0", "Q4_K", *(t for t in weight_types() if t not in ("Q8_0", "Q4_K"))], 2)
+    verify({(op, t) for op in WEIGHTS for t in types}, "--ops", ",".join(WEIGHTS), "--formats", ",".join(types))
 
 
 def caches():
-    verify({(op, f) for op in CACHES for f in cache_formats()}, "--ops", ",".join(CACHES))
+    formats = cases("metal", cache_formats(), 2)
+    verify({(op, f) for op in CACHES for f in formats}, "--ops", ",".join(CACHES), "--formats", ",".join(formats))
 
 
 def attn():
-    """A pair is a program to compile: every format with itself, some beside f16, those of fused kernels; with KVANT_LONG=1 all pairs."""
+    """A pair is a program to compile: every format with itself and beside f16, those of fused kernels; with KVANT_LONG=1 all pairs."""
     formats = cache_formats()
     if long():
         verify({("attn", f"{k}:{v}") for k in formats for v in formats}, "--ops", "attn", "--pairs", "all")
         return
     beside = [f"{k}:{v}" for k in formats for v in formats if k != v and "f16" in (k, v)]
-    pairs = sorted({"qjl1_256:tbq3_0", "qjl1_256:q4_polar", *(f"{f}:{f}" for f in formats), *some(beside, 6)})
-    check(len(pairs) > len(formats) + 3, f"pairs: {pairs}")
+    pairs = cases("metal", ["tbq4_0:tbq4_0", "qjl1_256:tbq3_0", "qjl1_256:q4_polar", *(f"{f}:{f}" for f in formats if f != "tbq4_0"), *beside])
     verify({("attn", p) for p in pairs}, "--ops", "attn", "--pairs", ",".join(pairs))
 
 
@@ -168,14 +170,20 @@ def generate(device, model, *args):
                    "--compute", "f32", "-lv", "0", *args)
 
 
-def models():
+def matrices(model):
     """With --compute auto a prompt's products, attention and gated delta rule go through matrices, and its ids stay those of f32."""
-    for model in ("qwen3moe", "qwen35"):
-        want, got = (generate("metal-shim", model, "-p", "Once upon a time there was a little girl", "--compute", c) for c in ("f32", "auto"))
-        check(want[0] == 0 and got == want, f"{model} auto: {got} is not {want}")
-    for model, k, v in (("qwen3moe", "tbq4_0", "tbq3_0"), ("qwen35", "turbo4", "q8_0")):
-        want, got = (generate(d, model, "-ctk", k, "-ctv", v) for d in ("cpu", "metal-shim"))
-        check(want[0] == 0 and got == want, f"{model} {k} {v}: {got} is not {want}")
+    want, got = (generate("metal-shim", model, "-p", "Once upon a time there was a little girl", "--compute", c) for c in ("f32", "auto"))
+    check(want[0] == 0 and got == want, f"{model} auto: {got} is not {want}")
+
+
+def same_ids(model, k, v):
+    want, got = (generate(d, model, "-ctk", k, "-ctv", v) for d in ("cpu", "metal-shim"))
+    check(want[0] == 0 and got == want, f"{model} {k} {v}: {got} is not {want}")
+
+
+def models():
+    run_cases("metal-models", [lambda: same_ids("qwen3moe", "tbq4_0", "tbq3_0"), lambda: same_ids("qwen35", "turbo4", "q8_0"),
+                               lambda: matrices("qwen3moe"), lambda: matrices("qwen35")])
 
 
 def shipped():

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """check_opencl.py BUILD: the device "opencl" on a software driver (pocl), or on what OCL_ICD_VENDORS names.
 
-It owns: the op harness on reduced sizes (every op; of products of experts and of sealed pages a third of the types, which the commit
-id chooses; attention with every format as K or as V); small allocations by a mask (KVANT_CL_MAX_ALLOC); no word of an extension
+It owns: the op harness on reduced sizes (every op, format and weight type; attention with every format as K and as V; chosen by
+support/chosen.py: all where the device changed); small allocations by a mask (KVANT_CL_MAX_ALLOC); no word of an extension
 in the kernels; what is said where there is no device; the loss by a compressed cache beside the CPU's;
 greedy ids of whole models beside the CPU's and, of the novella models, beside the recorded ones.  Without an OpenCL driver it says so
 and passes.
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-from support.chosen import chosen_pairs, some
+from support.chosen import cases, each_side, run_cases
 from support.gguf_edit import fill
 from support.serve import ROOT, Server, built
 
@@ -68,25 +68,24 @@ def formats():
 
 def ops():
     heavy = {"embed", "matmul", "matmul_id", "cache_write", "page_seal", "cache_read", "attn_score", "attn"}
-    verify("ops", "--ops", ",".join(n for n in ops_of_the_contract() if n not in heavy))
+    verify("ops", "--ops", ",".join(cases("opencl", (n for n in ops_of_the_contract() if n not in heavy), 4)))
 
 
 def weights():
-    """Every type's decoder and products; products of experts, which decode with the same code, of some."""
     with open("src/formats/weights/wtypes.def", encoding="utf-8") as f:
         names = [n.upper() for n in re.findall(r"^KVANT_WTYPE\((\w+)\)", f.read(), re.M)]
-    verify("weights", "--ops", "embed,matmul")
-    verify("experts", "--ops", "matmul_id", "--formats", ",".join(some(names, 3)))
+    verify("weights", "--ops", "embed,matmul,matmul_id", "--formats", ",".join(cases("opencl", names, 2)))
 
 
 def caches():
-    """Every format written, read and scored; sealed pages, which are encoded with the same code, of some."""
-    verify("caches", "--ops", "cache_write,cache_read,attn_score")
-    verify("sealed pages", "--ops", "page_seal", "--formats", ",".join(some(formats(), 3)))
+    """Every format written, read, scored and sealed."""
+    verify("caches", "--ops", "cache_write,cache_read,attn_score,page_seal", "--formats", ",".join(cases("opencl", formats(), 2)))
 
 
 def attn():
-    verify("attention", "--ops", "attn", "--pairs", ",".join(["f16:f16", "qjl1_256:q4_polar"] + chosen_pairs(formats())))
+    pairs = ["f16:f16", "qjl1_256:q4_polar"]
+    pairs += [p for p in each_side(formats()) if p not in pairs]
+    verify("attention", "--ops", "attn", "--pairs", ",".join(cases("opencl", pairs)))
 
 
 def generate(device, model, *args, **env):
@@ -95,10 +94,14 @@ def generate(device, model, *args, **env):
                "-lv", "0", *args, **env)
 
 
+def same_ids(model, k, v):
+    want, got = (generate(d, model, "-ctk", k, "-ctv", v) for d in ("cpu", "opencl"))
+    check(want[0] == 0 and got == want, f"{model} {k} {v}: {got} is not {want}")
+
+
 def models():
-    for model, k, v in (("qwen3", "f32", "f32"), ("qwen3moe", "tbq4_0", "tbq3_0"), ("qwen35", "turbo4", "q8_0"), ("qwen35moe", "f16", "f16")):
-        want, got = (generate(d, model, "-ctk", k, "-ctv", v) for d in ("cpu", "opencl"))
-        check(want[0] == 0 and got == want, f"{model} {k} {v}: {got} is not {want}")
+    run_cases("opencl-models", [lambda m=m: same_ids(*m) for m in (
+        ("qwen3", "f32", "f32"), ("qwen3moe", "tbq4_0", "tbq3_0"), ("qwen35", "turbo4", "q8_0"), ("qwen35moe", "f16", "f16"))])
 
 
 # Of what devices may lack: no kernel speaks of it.
@@ -165,7 +168,7 @@ def kl():
         check(abs(got - want) <= err, f"kl {name}: {got} beside the CPU's {want} +- {err}")
 
 
-def golden():
+def recorded():
     """One recorded prompt of each novella model, 48 greedy ids; models that are not there are skipped."""
     global passed
     code, text = program(os.path.join(BUILD, "bin", "check_golden"), "opencl", "first")
@@ -174,6 +177,10 @@ def golden():
     for line in re.findall(r"^.*(?:greedy ids equal|SKIP|skipped).*$", text, re.M):
         print(line)
     passed += int(last[0]) if last else 0
+
+
+def golden():
+    run_cases("opencl-models", [recorded], 0)
 
 
 def main():

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """check_vulkan.py BUILD: the device "vulkan" on a software driver (lavapipe), or on what VK_DRIVER_FILES names.
 
-It owns: the op harness on reduced sizes (every op; products of the weight types that most files have and of half of the others, sealed pages of
-a third of the formats, attention with every format as K or as V, as the commit id chooses, and the pairs that shaders take by name); the plain form of every shader by masked capabilities
-(KVANT_VK_DISABLE); a lost device; models of tests/archs, some of them as the commit id chooses (KVANT_LONG=1: all cases); greedy ids of
-whole models beside the CPU's and, of the novella models, beside the recorded ones; the validation layer, core and synchronisation,
-on both forms; spirv-val on every shader of the build.  Without a Vulkan driver it says so and passes.
+It owns: the op harness on reduced sizes (every op; products of every weight type; every format read, written and sealed, in attention as K
+and as V, and the pairs that shaders take by name); the plain form of every shader by masked capabilities (KVANT_VK_DISABLE); a lost
+device; models of tests/archs; greedy ids of whole models beside the CPU's and, of the novella models, beside the recorded ones; the validation layer, core and synchronisation,
+on both forms; spirv-val on every shader of the build.  Cases are
+chosen by support/chosen.py: all of them where the device changed.  Without a Vulkan driver it says so and passes.
 
     python3 tests/check_vulkan.py build/release [PART ...]         ctest runs every part as a test, check_vulkan_<part>"""
 import glob
@@ -16,7 +16,7 @@ import struct
 import subprocess
 import sys
 
-from support.chosen import chosen_pairs, commit_number, long, some
+from support.chosen import cases, each_side, run_cases
 
 BUILD = sys.argv[1]
 PARTS = sys.argv[2:] or ["archs", "attn", "caches", "forms", "golden", "layers", "models", "ops", "plain", "profiles", "shaders"]
@@ -29,9 +29,9 @@ LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation",
 SMALL = "mul,add,bias,rows_copy,scale,softcap,attn_temp,swiglu,glu,gate_mul,gate_add,gdn_gates,rows_gather,rope,argmax,top_k,norm_rms," \
         "norm_layer,norm_add_rms,norm_l2,norm_gated,moe_route,moe_combine,slot_copy,slot_zero,conv_step,conv_chunk,gdn_step,gdn_chunk," \
         "ssm_step,ssm_chunk"
-OWN = ["deepseek2", "falcon-h1", "gemma4-e", "gemma4-moe", "gpt-oss", "kimi-linear", "lfm2", "mamba2", "minimax-m2", "nemotron_h_moe", "phi3",
-       "qwen35moe"]
+FIRST = "qwen35moe"
 COMMON = ["F32", "BF16", "Q8_0", "Q6_K", "Q4_K", "MXFP4"]
+OPS, MODELS = "vulkan", "vulkan-models"         # suites
 passed = failed = 0
 
 
@@ -72,30 +72,27 @@ def formats():
     return re.search(r"^Cache formats: (.*)$", run("verify", "--help")[1], re.M).group(1).split()
 
 
-def chosen_archs():
-    """Half of the models with ops or layers that no other has, and a third of the rest: each takes seconds of a software driver."""
-    names = sorted(os.path.basename(p)[:-5] for p in glob.glob("tests/archs/*.json"))
-    return names if long() else some(OWN, 2) + some([name for name in names if name not in OWN], 3)
-
-
-def chosen_types():
-    """A software driver compiles some twelve programs for each."""
+def weight_types():
     with open("src/formats/weights/wtypes.def", encoding="utf-8") as f:
         names = [n.upper() for n in re.findall(r"^KVANT_WTYPE\((\w+)\)", f.read(), re.M)]
     check(set(COMMON) < set(names), f"weight types: {COMMON} are not all among {names}")
-    return COMMON + some([n for n in names if n not in COMMON], 2, 1)
+    return COMMON + [n for n in names if n not in COMMON]
 
 
 def ops():
-    verify("ops", "--ops", SMALL)
-    verify("embed", "--ops", "embed")
-    verify("weights", "--ops", "matmul,matmul_id", "--formats", ",".join(chosen_types()))
+    verify("ops", "--ops", ",".join(cases(OPS, SMALL.split(","), 4)))
+    types = ",".join(cases(OPS, weight_types(), 2))
+    verify("embed", "--ops", "embed", "--formats", types)
+    verify("weights", "--ops", "matmul,matmul_id", "--formats", types)
 
 
 def archs():
     """Logits and greedy ids of models of tests/archs; pages of windows that come and go; adapters."""
     global passed
-    for name, models in (("check_archs", chosen_archs()), ("check_windows", []), ("check_lora", [])):
+    names = sorted(os.path.basename(p)[:-5] for p in glob.glob("tests/archs/*.json"))
+    chosen = cases(MODELS, [FIRST] + ["check_windows", "check_lora"] + [n for n in names if n != FIRST])
+    programs = [name for name in ("check_windows", "check_lora") if name in chosen]
+    for name, models in [("check_archs", [n for n in chosen if n not in programs])] + [(p, []) for p in programs]:
         code, text = program(os.path.join(BUILD, "bin", name), "vulkan", *models)
         last = re.findall(rf"^{name}: (\d+) passed, 0 failed$", text, re.M)
         check(code == 0 and last and int(last[0]) > 0, f"{name}: exit {code}: {text[-900:]}")
@@ -103,33 +100,31 @@ def archs():
 
 
 def caches():
-    """Every format written, read and scored; sealed pages, which are encoded with the same code, of some."""
-    verify("caches", "--ops", "cache_write,cache_read,attn_score")
-    verify("sealed pages", "--ops", "page_seal", "--formats", ",".join(some(formats(), 3, 2)))
+    """Every format written, read, scored and sealed."""
+    verify("caches", "--ops", "cache_write,cache_read,attn_score,page_seal", "--formats", ",".join(cases(OPS, formats(), 2)))
 
 
 def attn():
-    """Formats that check_opencl has as K are V here."""
-    pairs = ["f16:f16", "tbq4_0:tbq4_0", "qjl1_256:tbq3_0", "qjl1_256:q4_polar"]
-    pairs += [p for p in chosen_pairs(formats(), 1) if p not in pairs]
-    verify("attention", "--ops", "attn", "--pairs", ",".join(pairs))
+    pairs = ["tbq4_0:tbq4_0", "f16:f16", "qjl1_256:tbq3_0", "qjl1_256:q4_polar"]
+    pairs += [p for p in each_side(formats()) if p not in pairs]
+    verify("attention", "--ops", "attn", "--pairs", ",".join(cases(OPS, pairs, 1)))
 
 
 def plain():
-    verify("plain form", "--ops", SMALL, KVANT_VK_DISABLE="bda")
-    verify("plain caches", "--ops", "cache_write,cache_read,attn_score", "--formats", ",".join(some(["tbq4_0", "turbo3_tcq", "qjl1_256"], 3)),
-           KVANT_VK_DISABLE="bda")
-    verify("plain attention", "--ops", "attn", "--pairs", "tbq4_0:tbq4_0,turbo3_tcq:qjl1_256", KVANT_VK_DISABLE="bda")
-    verify("plain matrices", "--ops", "attn", "--pairs", "tbq4_0:tbq4_0", KVANT_VK_DISABLE="bda", KVANT_VK_FORCE="matrix")
-    verify("plain matrix products", "--ops", "matmul,matmul_id", "--formats", "F32,Q4_K", KVANT_VK_DISABLE="bda", KVANT_VK_FORCE="matrix")
+    run_cases(OPS, [lambda: verify("plain form", "--ops", ",".join(cases(OPS, SMALL.split(","))), KVANT_VK_DISABLE="bda")] + [
+        lambda a=a: verify(f"plain {a[1]}", *a[0], KVANT_VK_DISABLE="bda", **a[2]) for a in (
+            (("--ops", "cache_write,cache_read,attn_score", "--formats", "tbq4_0"), "cache tbq4_0", {}),
+            (("--ops", "cache_write,cache_read,attn_score", "--formats", "turbo3_tcq"), "cache turbo3_tcq", {}),
+            (("--ops", "cache_write,cache_read,attn_score", "--formats", "qjl1_256"), "cache qjl1_256", {}),
+            (("--ops", "attn", "--pairs", "tbq4_0:tbq4_0"), "attention", {}),
+            (("--ops", "attn", "--pairs", "turbo3_tcq:qjl1_256"), "attention", {}),
+            (("--ops", "attn", "--pairs", "tbq4_0:tbq4_0"), "matrices", {"KVANT_VK_FORCE": "matrix"}),
+            (("--ops", "matmul,matmul_id", "--formats", "F32"), "matrix products", {"KVANT_VK_FORCE": "matrix"}),
+            (("--ops", "matmul,matmul_id", "--formats", "Q4_K"), "matrix products", {"KVANT_VK_FORCE": "matrix"}))])
 
 
-def forms():
-    verify("no subgroups", "--ops", "norm_rms,moe_route,matmul,matmul_id,embed", "--formats", "Q8_0,Q6_K,Q5_K,Q5_1,IQ4_XS,MXFP4",
-           KVANT_VK_DISABLE="subgroup")
-    verify("sizes of a GPU", "--ops", "gdn_chunk", KVANT_VK_FORCE="gpu")
-    verify("no 16-bit arithmetic, no dot products", "--ops", "attn,matmul", "--formats", "tbq4_0,Q8_0,Q5_0,IQ4_NL", "--pairs", "tbq4_0:tbq4_0",
-           KVANT_VK_DISABLE="half,dot,matrix")
+def masks():
+    """Arguments and masks that are refused, in a second or two."""
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_DISABLE="magic")
     check(code == 2 and '"magic", wanted bda, subgroup, half, ' in text and "radv, matrix or device:N" in text, f"unknown mask: exit {code}: {text}")
     code, text = run("verify", "--device", "vulkan", "--quick", "--ops", "add", KVANT_VK_FORCE="magic")
@@ -138,30 +133,53 @@ def forms():
     check(code == 5 and "numbered from 0" in text, f"device 77: exit {code}: {text}")
     code, text = generate("vulkan", DEMO, "-ub", "64", "-c", "256", KVANT_VK_DISABLE="bda,range:1")
     check(code == 2 and "this device binds at most 1.0 MiB" in text, f"range of 1 MiB: exit {code}: {text[-300:]}")
-    want, got = generate("cpu", "qwen3"), generate("auto", "qwen3", KVANT_VK_FORCE="gpu", CUDA_VISIBLE_DEVICES="")
-    check(want[0] == 0 and got == want, f"device auto, a software driver taken for a GPU: {got} is not {want}")
-    for env, name in (({"KVANT_VK_FORCE": "gpu"}, "vulkan"), ({"OCL_ICD_VENDORS": "/no/such"}, "cpu")):
-        code, text = run("run", "--device", "auto", "-m", f"{TINY}/qwen3.gguf", "-n", "1", "-p", "Once", CUDA_VISIBLE_DEVICES="", **env)
-        check(code == 0 and f"device auto: {name}\n" in text, f"device auto, {env}: exit {code}: {text[-600:]}")
     code, text = generate("vulkan", "qwen3", KVANT_VK_DISABLE="device:4")
     check(code == 5 and "the device was lost" in text, f"lost device: exit {code}: {text[-300:]}")
 
 
-def profiles():
-    """What drivers of other devices have: the least that Vulkan promises in more ops, the others, of which a software driver shows only what
-    they lack, in a whole model; what cannot work is refused in one line."""
-    verify("the least device", "--ops", "matmul,attn,gdn_chunk,conv_chunk,norm_rms,moe_route,top_k,cache_write", "--formats",
-           "Q8_0,IQ1_S,tbq4_0", "--pairs", "tbq4_0:tbq4_0", KVANT_VK_DISABLE="minimum")
+def automatic(env, name):
+    code, text = run("run", "--device", "auto", "-m", f"{TINY}/qwen3.gguf", "-n", "1", "-p", "Once", CUDA_VISIBLE_DEVICES="", **env)
+    check(code == 0 and f"device auto: {name}\n" in text, f"device auto, {env}: exit {code}: {text[-600:]}")
+
+
+def as_gpu():
+    want, got = generate("cpu", "qwen3"), generate("auto", "qwen3", KVANT_VK_FORCE="gpu", CUDA_VISIBLE_DEVICES="")
+    check(want[0] == 0 and got == want, f"device auto, a software driver taken for a GPU: {got} is not {want}")
+
+
+def forms():
+    decoders = [lambda t=t: verify(f"no subgroups, {t}", "--ops", "matmul,matmul_id,embed", "--formats", t, KVANT_VK_DISABLE="subgroup")
+                for t in ("Q8_0", "Q6_K", "Q5_K", "Q5_1", "IQ4_XS", "MXFP4")]
+    masked = [lambda a=a: verify("no 16-bit arithmetic, no dot products", *a, KVANT_VK_DISABLE="half,dot,matrix") for a in (
+        ("--ops", "attn", "--pairs", "tbq4_0:tbq4_0"), *(("--ops", "matmul", "--formats", t) for t in ("Q8_0", "Q5_0", "IQ4_NL")))]
+    run_cases(OPS, [
+        masks, lambda: automatic({"OCL_ICD_VENDORS": "/no/such"}, "cpu"), lambda: automatic({"KVANT_VK_FORCE": "gpu"}, "vulkan"), as_gpu,
+        lambda: verify("no subgroups", "--ops", "norm_rms,moe_route", KVANT_VK_DISABLE="subgroup"),
+        lambda: verify("sizes of a GPU", "--ops", "gdn_chunk", KVANT_VK_FORCE="gpu"), *decoders, *masked], 2)
+
+
+def profile_runs(profile):
     demo = (DEMO, "-ub", "64", "-c", "256")
-    want = generate("cpu", *demo)
-    for profile in ("minimum", "moltenvk", "adreno", "mali", "intel", "radv"):
-        got = generate("vulkan", *demo, KVANT_VK_DISABLE=profile)
-        check(want[0] == 0 and got == want, f"demo model on {profile}: {got} is not {want}")
+    want, got = generate("cpu", *demo), generate("vulkan", *demo, KVANT_VK_DISABLE=profile)
+    check(want[0] == 0 and got == want, f"demo model on {profile}: {got} is not {want}")
+
+
+def refused():
+    demo = (DEMO, "-ub", "64", "-c", "256")
     for mask, code, words in (("bda,bindings:16", 5, "binds 16 storage buffers, wanted 17"), ("push:64", 5, "64 bytes of push constants, wanted 128"),
                               ("bda,indexing", 5, "lacks shaderStorageBufferArrayDynamicIndexing"),
                               ("shared:8", 5, "8192 bytes of shared memory, wanted 128 and 16384"), ("minimum,alloc:1", 4, "allocates at most 1.0 MiB")):
         rc, text = generate("vulkan", *demo, KVANT_VK_DISABLE=mask)
         check(rc == code and words in text and text.count("\n") == 1, f"{mask}: exit {rc}: {text[-300:]}")
+
+
+def profiles():
+    """What drivers of other devices have: the least that Vulkan promises in more ops, the others, of which a software driver shows only what
+    they lack, in a whole model; what cannot work is refused in one line."""
+    least = [lambda a=a: verify("the least device", *a, KVANT_VK_DISABLE="minimum") for a in (
+        ("--ops", "matmul", "--formats", "Q8_0"), ("--ops", "matmul", "--formats", "IQ1_S"), ("--ops", "attn", "--pairs", "tbq4_0:tbq4_0"),
+        ("--ops", "gdn_chunk,conv_chunk"), ("--ops", "norm_rms,moe_route,top_k"), ("--ops", "cache_write", "--formats", "tbq4_0"))]
+    run_cases(MODELS, [refused, *least, *(lambda p=p: profile_runs(p) for p in ("minimum", "moltenvk", "adreno", "mali", "intel", "radv"))])
 
 
 def generate(device, model, *args, **env):
@@ -170,23 +188,19 @@ def generate(device, model, *args, **env):
                "f32", "-lv", "0", *args, **env)
 
 
+def same_ids(model, mask, *args):
+    want, got = generate("cpu", model, *args), generate("vulkan", model, *args, KVANT_VK_DISABLE=mask)
+    check(want[0] == 0 and got == want, f"{model} {args[:2]} ({mask or 'all'}): {got} is not {want}")
+
+
 def models():
-    for model in ("qwen3", "qwen3moe", "qwen35", "qwen35moe"):
-        cache = ("-ctk", "f32", "-ctv", "f32") if model != "qwen35" else ("-ctk", "tbq4_0", "-ctv", "tbq3_0")
-        want = generate("cpu", model, *cache)
-        for mask in ("", "bda"):
-            got = generate("vulkan", model, *cache, KVANT_VK_DISABLE=mask)
-            check(want[0] == 0 and got == want, f"{model} {cache[1]} ({mask or 'all'}): {got} is not {want}")
-            if model != "qwen3":
-                break
-    demo = (DEMO, "-ub", "64", "-c", "256")
-    want = generate("cpu", *demo)
-    for mask in ("", "bda,range:4"):                       # its embedding is read through windows of 4 MiB
-        got = generate("vulkan", *demo, KVANT_VK_DISABLE=mask)
-        check(want[0] == 0 and got == want, f"demo model ({mask or 'all'}): {got} is not {want}")
+    f32, demo = ("-ctk", "f32", "-ctv", "f32"), ("-ub", "64", "-c", "256")
+    run_cases(MODELS, [lambda r=r: same_ids(*r) for r in (
+        ("qwen3", "", *f32), ("qwen3", "bda", *f32), ("qwen3moe", "", *f32), ("qwen35", "", "-ctk", "tbq4_0", "-ctv", "tbq3_0"),
+        ("qwen35moe", "", *f32), (DEMO, "", *demo), (DEMO, "bda,range:4", *demo))])     # its embedding, through windows of 4 MiB
 
 
-def golden():
+def recorded():
     """One recorded prompt of each novella model, 48 greedy ids; models that are not there are skipped."""
     global passed
     code, text = program(os.path.join(BUILD, "bin", "check_golden"), "vulkan", "first")
@@ -197,16 +211,24 @@ def golden():
     passed += int(last[0]) if last else 0
 
 
+def golden():
+    run_cases(MODELS, [recorded], 0)
+
+
+def validated(mask, *args):
+    """An op of the harness, or a whole model, under the validation layer."""
+    text = verify("layer", *args, KVANT_VK_DISABLE=mask, **LAYER) if args else generate("vulkan", "qwen35moe", "-ctk", "tbq4_0", KVANT_VK_DISABLE=mask, **LAYER)[1]
+    found = re.findall(r"(?:VUID|SYNC-HAZARD|UNASSIGNED)[\w-]*", text)
+    check(not found, f"validation layer ({mask or 'all'}): {sorted(set(found))}")
+
+
 def layers():
     if not glob.glob("/usr/share/vulkan/explicit_layer.d/*khronos_validation*"):
         print("skipped: the validation layer is not installed")
         return
-    for mask in ("", "bda"):
-        text = verify("layer", "--ops", "add,matmul,slot_copy,moe_route,gdn_step,cache_write,attn", "--formats",
-                      "tbq3_0,Q8_0", "--pairs", "tbq3_0:f16", KVANT_VK_DISABLE=mask, **LAYER)
-        text += generate("vulkan", "qwen35moe", "-ctk", "tbq4_0", KVANT_VK_DISABLE=mask, **LAYER)[1]
-        found = re.findall(r"(?:VUID|SYNC-HAZARD|UNASSIGNED)[\w-]*", text)
-        check(not found, f"validation layer ({mask or 'all'}): {sorted(set(found))}")
+    run_cases(OPS, [lambda m=m, a=a: validated(m, *a) for a in (
+        ("--ops", "add,slot_copy,moe_route,gdn_step"), ("--ops", "matmul", "--formats", "Q8_0"), ("--ops", "cache_write", "--formats", "tbq3_0"),
+        ("--ops", "attn", "--pairs", "tbq3_0:f16"), ()) for m in ("", "bda")])
 
 
 def opcodes(words):
