@@ -35,11 +35,13 @@ static void check_error(int kind, const api_error *e)
         return;
     if (api_status(kind) < 400 || api_status(kind) == 500 || !e->message[0])
         abort(); /* a body never makes the server fail, and every refusal says why */
-    jsonw_init(&w);
-    api_error_json(e, &w);
-    if (jsonw_error(&w))
-        abort();
-    jsonw_free(&w);
+    for (int shape = ERROR_PLAIN; shape <= ERROR_ANTHROPIC; shape++) {
+        jsonw_init(&w);
+        api_error_json(e, shape, &w);
+        if (jsonw_error(&w))
+            abort();
+        jsonw_free(&w);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
