@@ -58,7 +58,7 @@ def verify(what, *args, **env):
 
 
 def ops_of_the_contract():
-    with open("include/kvant/ops.def", encoding="utf-8") as f:
+    with open(os.path.join(BUILD, "generated", "include", "kvant", "ops.def"), encoding="utf-8") as f:
         return re.findall(r"^KVANT_OP\(\w+,\s+(\w+)", f.read(), re.M)
 
 

@@ -38,10 +38,11 @@ int kv_walk_tail(const kv_cache *kv, int tail, int rows, kv_range_fn fn, void *c
             const kv_types *t = &kv->cfg.types[l];
             const int d = v ? t->d_v : t->d_k;
             const size_t bytes = kv_tail_bytes(t->h_kv, d);
+            if (!s->tail)
+                continue;
             const kv_range r = { (uint8_t *)s->tail + (size_t)tail * bytes, bytes, (size_t)KVANT_PAGE * (size_t)d * 2,
                                  (size_t)d * 2, rows, NULL, 0, 0, 0 };
-            if (s->tail)
-                KVANT_TRY(fn(ctx, &r, diag));
+            KVANT_TRY(fn(ctx, &r, diag));
         }
     return KVANT_OK;
 }
