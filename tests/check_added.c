@@ -423,7 +423,7 @@ static tokenizer *make_model(uint32_t n, const placed *list, int raw, const char
 
     gguf_make_str(&m, "tokenizer.ggml.model", raw ? "llama" : "gpt2");
     if (!raw)
-        gguf_make_str(&m, "tokenizer.ggml.pre", "gpt-2");
+        gguf_make_str(&m, "tokenizer.ggml.pre", name && !strchr(name, ' ') ? name : "gpt-2");
     if (name)
         gguf_make_str(&m, "general.name", name);
     if (rules)
@@ -509,7 +509,9 @@ static void test_models(void)
         { 100352, phi4, 0, NULL, 0, { { "a <|im_start|> b", 3 }, { "a <|im_sep|>\n", 2 } } },
         { 100352, phi4, 0, NULL, 1, { { "a <|im_start|> b", 5 } } },
         { 200064, mini, 0, NULL, 0, { { " <|user|> b", 3 }, { "<|tool|> ", 2 }, { "<|endoftext|> ", 2 } } },
-        { 400, mask, 0, NULL, 0, { { "a <mask> b", 4 }, { "a [MASK] b", 4 } } },
+        { 400, mask, 0, "jina-v2-de", 0, { { "a <mask> b", 4 }, { "a [MASK] b", 5 } } },
+        { 400, mask, 0, "modern-bert", 0, { { "a <mask> b", 5 }, { "a [MASK] b", 4 } } },
+        { 400, mask, 0, NULL, 0, { { "a <mask> b", 5 }, { "a [MASK] b", 5 } } },
         { 400, v3, 1, NULL, 0, { { "a", 4 }, { " a", 4 }, { "[INST]a", 2 }, { "a[INST] a[/INST]b", 11 } } },
         { 400, v3, 1, NULL, 1, { { "[INST]a", 2 } } },
     };
@@ -527,7 +529,7 @@ static void test_models(void)
 /* A token that is a blank and takes blanks, in a run of them: the run is walked once. */
 static void test_fuel(void)
 {
-    static const extra_token x[] = { { " ", 4, ADDED_RSTRIP }, { "\n", 4, ADDED_LSTRIP | ADDED_RSTRIP } };
+    static const extra_token x[] = { { " ", 4, ADDED_RSTRIP }, { "\n", 4, ADDED_RSTRIP } };
     enum { N = 4 << 20 };
     gguf_make m = { 0 };
     kvant_diag diag = { "" };

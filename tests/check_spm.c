@@ -53,7 +53,7 @@ static tokenizer *open_converted(void)
     sbuf file = { 0 };
 
     CHECK(hf_vocab_open("tests/golden/tokenizer/unigram", 620, NULL, 0, &v, &d) == KVANT_OK &&
-              hf_vocab_put(&v, &keys, &d) == KVANT_OK,
+              hf_vocab_put(&v, &keys) == KVANT_OK,
           "%s", d.text);
     sbuf_put(&file, "GGUF", 4);
     sbuf_put(&file, (const char *)&version, 4);
@@ -435,10 +435,6 @@ static void test_bad_files(void)
     one = (made){ .text = text, .kind = 1, .score = 0 };
     put_vocab(&m, "llama", &one, 1, 0);
     expect_error(&m, KVANT_EFORMAT, "tokens[1]: 257 bytes, want at most 256");
-    one = (made){ .text = "a", .kind = 1, .score = 0 };
-    put_vocab(&m, "llama", &one, 1, 0);
-    gguf_make_bool(&m, "tokenizer.ggml.remove_extra_whitespaces", 1);
-    expect_error(&m, KVANT_EUNSUPPORTED, "remove_extra_whitespaces: true");
 }
 
 /* Scores that are missing, too few, too many or of another type: the longest merge first, and a warning. */

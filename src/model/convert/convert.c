@@ -159,7 +159,7 @@ static int put_prefix(job *j)
     const gjson prefix = gjson_get(j->v.config, "add_prefix_space");
     const int said = prefix.p && (*prefix.p == 't' || *prefix.p == 'f');
 
-    if (j->plan.arch->flags & CONVERT_SPACE_PREFIX && !j->v.unigram.on && said)
+    if (j->plan.arch->flags & CONVERT_SPACE_PREFIX && !j->v.unigram.on && said && !j->v.rules.by_rank)
         gguf_keys_bool(&j->keys, "tokenizer.ggml.add_space_prefix", *prefix.p == 't');
     return KVANT_OK;
 }
@@ -183,7 +183,7 @@ static int put_keys(job *j)
     KVANT_TRY(put_suppressed(j));
     gguf_keys_u32(&j->keys, "general.quantization_version", QUANTIZATION_VERSION);
     KVANT_TRY(put_prefix(j));
-    KVANT_TRY(hf_vocab_put(&j->v, &j->keys, j->diag));
+    KVANT_TRY(hf_vocab_put(&j->v, &j->keys));
     KVANT_TRY(hf_vocab_put_special(&j->v, j->config.root, a->special, &j->keys, j->diag));
     if ((a->flags & CONVERT_NO_SPACE_PREFIX && j->v.spm && !j->v.unigram.on) || a->flags & CONVERT_CHARACTERS)
         gguf_keys_bool(&j->keys, "tokenizer.ggml.add_space_prefix", 0);

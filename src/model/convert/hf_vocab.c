@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "model/convert/hf_config.h"
 #include "model/gguf/gguf.h"
+#include "model/text/added/added.h"
 
 enum { MAX_TOKENS = 1 << 24, MAX_SPM = 64 << 20 }; /* arbitrary, far above any model */
 
@@ -58,11 +59,6 @@ int hf_vocab_looks_special(const char *s, size_t n)
            is_between(s, n, "<unused", ">");
 }
 
-static int is_true(gjson v)
-{
-    return v.n == 4 && memcmp(v.p, "true", 4) == 0;
-}
-
 /* U+2581 stands for a space in the files; a token that users write has the space itself. */
 static void with_spaces(hf_vocab_token *t, char *s)
 {
@@ -89,6 +85,7 @@ static int add_token(hf_vocab *v, gjson id, gjson content, int special, kvant_di
     t.type = special || hf_vocab_looks_special(t.s, t.n) ? TOKEN_CONTROL : TOKEN_USER;
     if (t.type == TOKEN_USER)
         with_spaces(&t, v->names + (t.s - v->names));
+    t.flags = v->rules.by_rank && slot->s && t.type == TOKEN_USER ? ADDED_SYMBOL : 0;
     *slot = t;
     return KVANT_OK;
 }
@@ -99,7 +96,7 @@ static int add_listed(hf_vocab *v, kvant_diag *diag)
     gjson it = { NULL, 0 };
 
     while (gjson_next(list, &it))
-        KVANT_TRY(add_token(v, gjson_get(it, "id"), gjson_get(it, "content"), is_true(gjson_get(it, "special")), diag));
+        KVANT_TRY(add_token(v, gjson_get(it, "id"), gjson_get(it, "content"), hf_true(gjson_get(it, "special")), diag));
     return KVANT_OK;
 }
 
@@ -111,7 +108,7 @@ static int add_decoder(hf_vocab *v, kvant_diag *diag)
 
     while (gjson_member(map, &key, &it)) {
         const gjson id = { key.p + 1, key.n - 2 };
-        KVANT_TRY(add_token(v, id, gjson_get(it, "content"), is_true(gjson_get(it, "special")), diag));
+        KVANT_TRY(add_token(v, id, gjson_get(it, "content"), hf_true(gjson_get(it, "special")), diag));
     }
     return KVANT_OK;
 }
@@ -136,20 +133,85 @@ static int add_vocabulary(hf_vocab *v, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* What an added token does with the text around it: an entry of added_tokens or added_tokens_decoder. */
+static int mark_added(hf_vocab *v, gjson id, gjson token, kvant_diag *diag)
+{
+    static const struct {
+        const char *name;
+        uint8_t flag;
+    } names[] = { { "lstrip", ADDED_LSTRIP },
+                  { "rstrip", ADDED_RSTRIP },
+                  { "single_word", ADDED_WORD },
+                  { "normalized", ADDED_NORMALIZED } };
+    uint32_t i = 0;
+
+    KVANT_TRY(hf_to_u32(id, "tokenizer: \"id\" of an added token", &i, diag));
+    if (i >= v->n || !v->tokens[i].s)
+        return KVANT_OK;
+    v->tokens[i].is_added = 1;
+    for (int k = 0; k < 4; k++)
+        if (hf_true(gjson_get(token, names[k].name)))
+            v->tokens[i].flags |= names[k].flag;
+    return KVANT_OK;
+}
+
+static int mark_all_added(hf_vocab *v, kvant_diag *diag)
+{
+    gjson key = { NULL, 0 }, it = { NULL, 0 };
+
+    while (!v->spm && gjson_next(gjson_get(v->json, "added_tokens"), &it))
+        KVANT_TRY(mark_added(v, gjson_get(it, "id"), it, diag));
+    while (v->spm && gjson_member(gjson_get(v->config, "added_tokens_decoder"), &key, &it))
+        KVANT_TRY(mark_added(v, (gjson){ key.p + 1, key.n - 2 }, it, diag));
+    return KVANT_OK;
+}
+
+static int is_byte(const hf_vocab_token *t)
+{
+    unsigned byte;
+    char text[7] = "";
+
+    if (!t->s || t->n != 6)
+        return 0;
+    memcpy(text, t->s, 6);
+    return sscanf(text, "<0x%2X>", &byte) == 1 && text[5] == '>';
+}
+
+/* Characters merged by rank, written as a vocabulary with scores: the ids of such vocabularies are in the order of
+ * their merges, which is what a reader without the key by_rank has. */
+static void mark_characters(hf_vocab *v)
+{
+    const int bytes = hf_true(gjson_at(v->json, "model.byte_fallback"));
+
+    for (uint32_t i = 0; i < v->n; i++) {
+        hf_vocab_token *t = &v->tokens[i];
+        t->score = -(float)i;
+        if (bytes && t->type == TOKEN_NORMAL && is_byte(t))
+            t->type = TOKEN_BYTE;
+    }
+}
+
 static int read_bpe(hf_vocab *v, kvant_diag *diag)
 {
     const gjson type = gjson_at(v->json, "model.type");
 
     if (!v->json.p)
         return kvant_fail(diag, KVANT_ENOENT, "%.120s: neither tokenizer.model nor tokenizer.json", v->folder);
-    if (type.n != 5 || memcmp(type.p, "\"BPE\"", 5) != 0 ||
-        is_true(gjson_at(v->json, "model.byte_fallback")) != v->characters)
+    if (!hf_is(type, "BPE"))
         return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                          "tokenizer.json: model %.*s%s, %s wanted", hf_shown(type), type.p ? type.p : "",
-                          type.p && !v->characters ? " with byte_fallback" : "",
-                          v->characters ? "BPE with byte_fallback" : "byte-level BPE (or tokenizer.model beside it)");
+                          "tokenizer.json: model %.*s, byte-level BPE or BPE of characters wanted (or tokenizer.model "
+                          "beside it)",
+                          hf_shown(type), type.p ? type.p : "");
+    if (v->characters && !hf_true(gjson_at(v->json, "model.byte_fallback")))
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "tokenizer.json: model BPE, BPE with byte_fallback wanted");
+    v->rules.byte_level = !v->characters && hf_has_byte_level(v->json);
+    v->rules.by_rank = !v->characters && !v->rules.byte_level;
+    KVANT_TRY(hf_rules_read(v, diag));
     KVANT_TRY(add_vocabulary(v, diag));
-    return v->characters ? hf_vocab_read_characters(v, diag) : add_listed(v, diag);
+    KVANT_TRY(v->characters ? hf_vocab_read_characters(v, diag) : add_listed(v, diag));
+    if (v->rules.by_rank)
+        mark_characters(v);
+    return KVANT_OK;
 }
 
 static int read_spm(hf_vocab *v, kvant_diag *diag)
@@ -169,6 +231,7 @@ static int read_spm(hf_vocab *v, kvant_diag *diag)
     for (uint32_t i = 0; rc == KVANT_OK && i < v->n; i++)
         if (v->tokens[i].type == TOKEN_USER)
             with_spaces(&v->tokens[i], v->names + (v->tokens[i].s - v->names));
+    hf_rules_read_spm(v);
     return rc == KVANT_OK ? add_decoder(v, diag) : rc;
 }
 
@@ -201,9 +264,12 @@ static int read_all(hf_vocab *v, kvant_diag *diag)
 int hf_vocab_open(const char *folder, uint32_t size, const char *pre, int characters, hf_vocab *v, kvant_diag *diag)
 {
     *v = (hf_vocab){ .folder = folder, .n = size, .pre = pre, .characters = characters };
+    v->rules.spaces = HF_SPACES_UNSAID;
     if (size < 1 || size > MAX_TOKENS)
         return kvant_fail(diag, KVANT_EFORMAT, "vocab_size: is %u, 1 to %d wanted", size, MAX_TOKENS);
-    return read_all(v, diag);
+    KVANT_TRY(read_all(v, diag));
+    KVANT_TRY(mark_all_added(v, diag));
+    return v->rules.byte_level ? hf_vocab_find_pre(v, diag) : KVANT_OK;
 }
 
 void hf_vocab_close(hf_vocab *v)
@@ -227,7 +293,7 @@ static void put_tokens(const hf_vocab *v, gguf_keys *k)
         else
             gguf_keys_array_str(k, pad, (size_t)snprintf(pad, sizeof pad, "[PAD%u]", i));
     }
-    const int scores = v->spm || v->characters;
+    const int scores = v->spm || v->characters || v->rules.by_rank;
     if (scores)
         gguf_keys_array(k, "tokenizer.ggml.scores", GGUF_F32, v->n);
     for (uint32_t i = 0; scores && i < v->n; i++)
@@ -239,32 +305,45 @@ static void put_tokens(const hf_vocab *v, gguf_keys *k)
     }
 }
 
-/* The keys that only unigram models have. */
-static void put_unigram(const hf_vocab *v, gguf_keys *k)
+/* What tokenizer.model does to a text beyond the spaces before it. */
+static void put_normalised(const hf_vocab *v, gguf_keys *k)
 {
-    gguf_keys_bool(k, "tokenizer.ggml.add_space_prefix", v->unigram.space_prefix);
-    gguf_keys_bool(k, "tokenizer.ggml.remove_extra_whitespaces", v->unigram.squeeze);
+    if (v->unigram.squeeze || v->unigram.on)
+        gguf_keys_bool(k, "tokenizer.ggml.remove_extra_whitespaces", v->unigram.squeeze);
     if (!v->unigram.n_map)
         return;
     gguf_keys_array(k, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, v->unigram.n_map);
     gguf_keys_put(k, v->unigram.map, v->unigram.n_map);
 }
 
-int hf_vocab_put(const hf_vocab *v, gguf_keys *k, kvant_diag *diag)
+/* The keys that only unigram models have. */
+static void put_unigram(const hf_vocab *v, gguf_keys *k)
 {
-    const char *pre = v->pre ? v->pre : "default", *model = v->unigram.on ? "t5" : v->spm ? "llama" : "gpt2";
+    gguf_keys_bool(k, "tokenizer.ggml.add_space_prefix", v->unigram.space_prefix);
+    put_normalised(v, k);
+}
+
+int hf_vocab_put(const hf_vocab *v, gguf_keys *k)
+{
+    const char *pre = v->pre ? v->pre : "default";
+    const char *model = v->unigram.on ? "t5" : v->spm || v->rules.by_rank ? "llama" : "gpt2";
 
     if (v->characters) {
         gguf_keys_str(k, "tokenizer.ggml.model", "gemma4", 6);
         put_tokens(v, k);
+        hf_rules_put(v, k);
         return KVANT_OK;
     }
-    if (!v->pre && !v->spm)
-        KVANT_TRY(hf_vocab_find_pre(v->json, &pre, diag));
     gguf_keys_str(k, "tokenizer.ggml.model", model, strlen(model));
     gguf_keys_str(k, "tokenizer.ggml.pre", pre, strlen(pre));
     put_tokens(v, k);
     if (v->unigram.on)
         put_unigram(v, k);
+    else if (v->spm)
+        put_normalised(v, k);
+    if (v->rules.by_rank)
+        gguf_keys_bool(k, "tokenizer.ggml.add_space_prefix",
+                       v->rules.spaces != HF_SPACES_REPLACE && v->rules.spaces != HF_SPACES_NEVER);
+    hf_rules_put(v, k);
     return KVANT_OK;
 }

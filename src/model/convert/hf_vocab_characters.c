@@ -4,7 +4,7 @@
 #include "model/convert/hf_config.h"
 #include "model/convert/hf_vocab.h"
 
-enum { MOST_TEXT = 256 };          /* of a special token; longer ones are none */
+enum { MOST_TEXT = 256 }; /* of a special token; longer ones are none */
 
 static void mark(hf_vocab *v, const char *text, int type)
 {

@@ -10,7 +10,7 @@
 #include "model/convert/hf_vocab.h"
 #include "model/text/pretok.h"
 
-enum { MAX_PATTERN = 8192, MAX_CUTS = 1024 };
+enum { MAX_PATTERN = 8192, MAX_CUTS = 8192 };
 
 /* Every difference that the known patterns make: digits in runs, spaces of all kinds, contractions in both cases,
  * letters where the case changes, marks, signs, paths, scripts. */
@@ -25,13 +25,19 @@ static const char sample[] =
     "\xEA\xB0\x80\xEB\x82\x98 \xE3\x81\x8B\xE3\x81\xAA\xE3\x82\xAB a_b $5+6=<11> \xC2\xA0\xE3\x80\x80x /n//\n/ .text "
     "\xE2\x80\x9Cquoted\xE2\x80\x9D\xE2\x80\xA6 \xD9\xA3\xD9\xA4  end  ";
 
-/* Where the pieces end, in order. */
+/* Where the pieces of a text end, in order. */
 typedef struct cuts {
+    const char *s;
+    size_t len;
     size_t end[MAX_CUTS];
     int n;
 } cuts;
 
 static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+/* What becomes of a match: a piece of its own; one with the matches that touch it; a part of the piece before it or
+ * behind it, where that is no match. */
+enum behavior { ISOLATED, CONTIGUOUS, MERGED_WITH_PREVIOUS, MERGED_WITH_NEXT, COVERING };
 
 static int add_cut(cuts *c, size_t end, kvant_diag *diag)
 {
@@ -44,12 +50,34 @@ static int add_cut(cuts *c, size_t end, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* The matches of code in text[from..to), and what is between them. */
-static int cut_part(pcre2_code *code, pcre2_match_context *context, pcre2_match_data *data, size_t from, size_t to,
-                    cuts *out, kvant_diag *diag)
+/* The cuts at a match [from, to); before: where the last one ended, 0 none. */
+static int cut_match(enum behavior b, size_t before, size_t from, size_t to, cuts *out, kvant_diag *diag)
 {
+    const int touches = before && before == from;
+
+    if (b == CONTIGUOUS && before && !touches)
+        KVANT_TRY(add_cut(out, before, diag));
+    if (b == MERGED_WITH_PREVIOUS ? touches : b == CONTIGUOUS ? !touches : 1)
+        KVANT_TRY(add_cut(out, from, diag));
+    return b == CONTIGUOUS || b == MERGED_WITH_NEXT ? KVANT_OK : add_cut(out, to, diag);
+}
+
+static int not_covered(kvant_diag *diag)
+{
+    return kvant_fail(
+        diag, KVANT_EUNSUPPORTED,
+        "tokenizer.json: pre_tokenizer Split with behavior Removed takes parts of the text away, Isolated "
+        "wanted");
+}
+
+/* The matches of code in [from, to), and what is between them. */
+static int cut_part(pcre2_code *code, pcre2_match_context *context, pcre2_match_data *data, enum behavior b,
+                    const cuts *in, size_t from, size_t to, cuts *out, kvant_diag *diag)
+{
+    size_t before = 0;
+
     for (size_t at = from; at < to;) {
-        const int r = pcre2_match(code, (PCRE2_SPTR)sample + from, to - from, at - from, 0, data, context);
+        const int r = pcre2_match(code, (PCRE2_SPTR)in->s + from, to - from, at - from, 0, data, context);
         if (r == PCRE2_ERROR_NOMATCH)
             break;
         if (r < 0)
@@ -58,19 +86,24 @@ static int cut_part(pcre2_code *code, pcre2_match_context *context, pcre2_match_
         const PCRE2_SIZE *found = pcre2_get_ovector_pointer(data);
         if (found[1] <= found[0])
             return kvant_fail(diag, KVANT_EUNSUPPORTED, "tokenizer.json: a pattern of pre_tokenizer matches nothing");
-        KVANT_TRY(add_cut(out, from + found[0], diag));
-        KVANT_TRY(add_cut(out, from + found[1], diag));
-        at = from + found[1];
+        if (b == COVERING && found[0] + from != at)
+            return not_covered(diag);
+        KVANT_TRY(cut_match(b, before, from + found[0], from + found[1], out, diag));
+        before = at = from + found[1];
     }
+    if (b == COVERING && before != to)
+        return not_covered(diag);
+    if (b == CONTIGUOUS && before)
+        KVANT_TRY(add_cut(out, before, diag));
     return add_cut(out, to, diag);
 }
 
 /* Cuts every piece of c by one pattern. */
-static int cut_by(const char *pattern, cuts *c, kvant_diag *diag)
+static int cut_by(const char *pattern, enum behavior b, cuts *c, kvant_diag *diag)
 {
-    int error, rc = KVANT_ENOMEM;
+    int error, rc;
     PCRE2_SIZE at;
-    cuts next = { .n = 0 };
+    cuts *next = kvant_alloc(sizeof *next);
     pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
                                      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, NULL);
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
@@ -79,7 +112,7 @@ static int cut_by(const char *pattern, cuts *c, kvant_diag *diag)
     if (!code)
         rc = kvant_fail(diag, KVANT_EUNSUPPORTED, "tokenizer.json: a pattern of pre_tokenizer is not understood at %zu",
                         (size_t)at);
-    else if (!data || !context)
+    else if (!data || !context || !next)
         rc = kvant_fail(diag, KVANT_ENOMEM, "tokenizer.json: no memory for a pattern");
     else
         rc = KVANT_OK;
@@ -87,26 +120,45 @@ static int cut_by(const char *pattern, cuts *c, kvant_diag *diag)
         pcre2_set_match_limit(context, 1000000);
         pcre2_set_depth_limit(context, 1000);
         pcre2_set_heap_limit(context, 16 * 1024);
+        next->s = c->s;
+        next->len = c->len;
+        next->n = 0;
     }
     for (int i = 0; rc == KVANT_OK && i < c->n; i++)
-        rc = cut_part(code, context, data, i ? c->end[i - 1] : 0, c->end[i], &next, diag);
+        rc = cut_part(code, context, data, b, c, i ? c->end[i - 1] : 0, c->end[i], next, diag);
     pcre2_match_context_free(context);
     pcre2_match_data_free(data);
     pcre2_code_free(code);
     if (rc == KVANT_OK)
-        *c = next;
+        *c = *next;
+    kvant_free(next);
     return rc;
-}
-
-static int is_word(gjson v, const char *word)
-{
-    const size_t n = strlen(word);
-    return v.n == n + 2 && v.p[0] == '"' && memcmp(v.p + 1, word, n) == 0;
 }
 
 static int is_false(gjson v)
 {
     return v.p && *v.p == 'f';
+}
+
+/* absent: Isolated, as Punctuation has it. */
+static int read_behavior(gjson step, enum behavior *b, kvant_diag *diag)
+{
+    static const char *const names[] = { "Isolated", "Contiguous", "MergedWithPrevious", "MergedWithNext" };
+    const gjson found = gjson_get(step, "behavior");
+    const int inverts = hf_true(gjson_get(step, "invert"));
+
+    *b = hf_is(found, "Removed") && inverts ? COVERING : ISOLATED;
+    if (*b == COVERING || !found.p || hf_is(found, "Isolated"))
+        return KVANT_OK; /* turned around, the pieces are the others, and the cuts those */
+    for (int i = 1; i < 4; i++)
+        if (hf_is(found, names[i]) && !inverts) {
+            *b = (enum behavior)i;
+            return KVANT_OK;
+        }
+    return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                      "tokenizer.json: pre_tokenizer Split with behavior %.*s%s, Isolated, Contiguous or MergedWith... "
+                      "wanted",
+                      hf_shown(found), found.p, inverts ? " and invert" : "");
 }
 
 /* A Split by a pattern, or by a text: which is quoted. */
@@ -116,59 +168,76 @@ static int cut_split(gjson step, cuts *c, kvant_diag *diag)
     const gjson regex = gjson_at(step, "pattern.Regex"), text = gjson_at(step, "pattern.String");
     const gjson p = regex.p ? regex : text;
 
-    if (!is_word(gjson_get(step, "behavior"), "Isolated") && !is_word(gjson_get(step, "behavior"), "Removed"))
-        return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                          "tokenizer.json: pre_tokenizer Split with a behavior that is not "
-                          "Isolated");
+    enum behavior b;
+
+    KVANT_TRY(read_behavior(step, &b, diag));
     if (p.n > MAX_PATTERN || !p.p || *p.p != '"')
         return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.json: a pattern of %zu bytes, 1 to %d wanted", p.n,
                           MAX_PATTERN);
     memcpy(pattern, "\\Q", regex.p ? 0 : 2);
     pattern[(regex.p ? 0 : 2) + gjson_unescape(p, pattern + (regex.p ? 0 : 2))] = 0;
-    return cut_by(pattern, c, diag);
+    return cut_by(pattern, b, c, diag);
 }
 
 static int cut_step(gjson step, cuts *c, kvant_diag *diag)
 {
     const gjson type = gjson_get(step, "type");
+    enum behavior b;
 
-    if (is_word(type, "Split"))
+    if (hf_is(type, "Split"))
         return cut_split(step, c, diag);
-    if (is_word(type, "ByteLevel"))
-        return is_false(gjson_get(step, "use_regex")) ? KVANT_OK : cut_by(gpt2, c, diag);
-    if (is_word(type, "Digits"))
-        return cut_by(is_false(gjson_get(step, "individual_digits")) ? "\\p{N}+" : "\\p{N}", c, diag);
-    if (is_word(type, "Punctuation"))
-        return cut_by("[\\p{P}!-/:-@\\[-`{-~]", c, diag);
+    if (hf_is(type, "ByteLevel"))
+        return is_false(gjson_get(step, "use_regex")) ? KVANT_OK : cut_by(gpt2, ISOLATED, c, diag);
+    if (hf_is(type, "Digits"))
+        return cut_by("\\p{N}", hf_true(gjson_get(step, "individual_digits")) ? ISOLATED : CONTIGUOUS, c, diag);
+    KVANT_TRY(read_behavior(step, &b, diag));
+    if (hf_is(type, "Punctuation"))
+        return cut_by("[\\p{P}!-/:-@\\[-`{-~]", b, c, diag);
     return kvant_fail(diag, KVANT_EUNSUPPORTED,
                       "tokenizer.json: pre_tokenizer %.*s, Split, Digits, Punctuation and ByteLevel are known",
                       hf_shown(type), type.p ? type.p : "(none)");
 }
 
-static int cut_by_file(gjson pre, cuts *c, kvant_diag *diag)
+/* ByteLevel's space before a text: before every piece that it gets, so nothing may cut before it. */
+static int read_prefix(hf_vocab *v, gjson step, int first, kvant_diag *diag)
 {
-    const gjson list = gjson_get(pre, "pretokenizers");
-    gjson it = { NULL, 0 };
-
-    c->n = 0;
-    KVANT_TRY(add_cut(c, sizeof sample - 1, diag));
-    if (!list.p)
-        return cut_step(pre, c, diag);
-    while (gjson_next(list, &it))
-        KVANT_TRY(cut_step(it, c, diag));
+    if (!hf_is(gjson_get(step, "type"), "ByteLevel") || !hf_true(gjson_get(step, "add_prefix_space")))
+        return KVANT_OK;
+    if (!first)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                          "tokenizer.json: pre_tokenizer ByteLevel with add_prefix_space behind another, false wanted");
+    v->rules.spaces = HF_SPACES_ALWAYS;
     return KVANT_OK;
 }
 
-/* 1: p cuts the sample as c. */
+static int cut_by_file(hf_vocab *v, cuts *c, kvant_diag *diag)
+{
+    const gjson pre = gjson_get(v->json, "pre_tokenizer"), list = gjson_get(pre, "pretokenizers");
+    gjson it = { NULL, 0 };
+
+    c->n = 0;
+    KVANT_TRY(add_cut(c, c->len, diag));
+    if (!list.p) {
+        KVANT_TRY(read_prefix(v, pre, 1, diag));
+        return cut_step(pre, c, diag);
+    }
+    for (int i = 0; gjson_next(list, &it); i++) {
+        KVANT_TRY(read_prefix(v, it, i == 0, diag));
+        KVANT_TRY(cut_step(it, c, diag));
+    }
+    return KVANT_OK;
+}
+
+/* 1: p cuts the text as c. */
 static int cuts_alike(const pretok *p, const cuts *c, kvant_diag *diag)
 {
     pretok_scan *s = NULL;
     int i = 0, rc;
 
     KVANT_TRY(pretok_scan_open(p, &s, diag));
-    pretok_scan_limits(s, sizeof sample - 1);
-    for (size_t at = 0, end = 0; at < sizeof sample - 1; at = end, i++) {
-        rc = pretok_next(s, sample, sizeof sample - 1, at, &end, diag);
+    pretok_scan_limits(s, c->len);
+    for (size_t at = 0, end = 0; at < c->len; at = end, i++) {
+        rc = pretok_next(s, c->s, c->len, at, &end, diag);
         if (rc < 0 || i >= c->n || end != c->end[i]) {
             pretok_scan_close(s);
             return rc < 0 ? rc : 0;
@@ -178,44 +247,92 @@ static int cuts_alike(const pretok *p, const cuts *c, kvant_diag *diag)
     return i == c->n;
 }
 
-static int has_nfc(gjson normalizer)
-{
-    gjson it = { NULL, 0 };
+/* Drawn behind the sample. */
+/* clang-format off */
+static const char *const parts[] = {
+    "a", "b", "s", "t", "e", "Z", "B", "L", "\xC3\xA9", "\xC3\x89", "\xC3\x9F", "\xD1\x8F", "\xD0\xAF",
+    "\xE4\xB8\xAD", "\xE3\x81\x8B", "\xE3\x82\xAB", "\xED\x95\x9C", "\xD8\xA7", "\xE0\xB8\x81", "\xCC\x81", "0",
+    "1", "7", "9", "\xD9\xA3", "\xC2\xB2", "\xE2\x85\xA7", " ", " ", " ", "\t", "\n", "\n", "\r\n", "\xC2\xA0",
+    "\xE3\x80\x80", ".", ",", "!", "?", "'", "\"", "-", "_", "/", "\\", "(", ")", "[", "]", "{", "}", "<", ">",
+    "@", "#", "$", "%", "^", "&", "*", "+", "=", "~", "`", "|", ";", ":", "\xE2\x80\xA6", "\xE2\x80\x9C",
+    "\xEF\xBC\x8C", "\xE3\x80\x82", "\xF0\x9F\x9A\x80", "'s", "'ll", "'re", "'d", "'t", "'m", "'ve", "'T", "'VE",
+    "'S", "'M", "'LL", "'Re", "'D",
+};
+/* clang-format on */
 
-    if (is_word(gjson_get(normalizer, "type"), "NFC"))
-        return 1;
-    while (gjson_next(gjson_get(normalizer, "normalizers"), &it))
-        if (is_word(gjson_get(it, "type"), "NFC"))
-            return 1;
-    return 0;
+/* The sample, and characters at random behind it: neighbours that nobody thought of.  Malloc'd. */
+static char *make_sample(size_t *n)
+{
+    enum { PARTS = sizeof parts / sizeof *parts, DRAWN = 3000 };
+    char *s = kvant_alloc(sizeof sample + 4 * DRAWN);
+    uint64_t x = 1;
+
+    if (!s)
+        return NULL;
+    memcpy(s, sample, *n = sizeof sample - 1);
+    for (int i = 0; i < DRAWN; i++) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        const char *p = parts[(x >> 33) % PARTS];
+        memcpy(s + *n, p, strlen(p));
+        *n += strlen(p);
+    }
+    return s;
 }
 
-int hf_vocab_find_pre(gjson json, const char **name, kvant_diag *diag)
+/* The row that cuts as c and says most of the rest. */
+static int choose(hf_vocab *v, int nfc, const cuts *c, kvant_diag *diag)
 {
-    const int nfc = has_nfc(gjson_get(json, "normalizer"));
-    const gjson ignores = gjson_at(json, "model.ignore_merges");
-    const int ignore = ignores.p && *ignores.p == 't';
-    cuts *c = kvant_alloc(sizeof *c);
-    int rc = c ? cut_by_file(gjson_get(json, "pre_tokenizer"), c, diag)
-               : kvant_fail(diag, KVANT_ENOMEM, "tokenizer.json: out of memory");
+    int best = 4, rc = KVANT_OK;
 
-    *name = NULL;
-    for (int i = 0; rc == KVANT_OK && !*name && pretok_known(i); i++) {
+    for (int i = 0; rc == KVANT_OK && best > 0 && pretok_known(i); i++) {
         pretok *p = NULL;
         rc = pretok_open(pretok_known(i), strlen(pretok_known(i)), PRETOK_NO_JIT, &p, diag);
-        if (rc == KVANT_OK && !pretok_raw(p) && pretok_nfc(p) == nfc && pretok_ignore_merges(p) == ignore)
-            rc = cuts_alike(p, c, diag);
+        if (rc < 0)
+            return rc;
+        const int off = 2 * (pretok_nfc(p) != nfc) + (pretok_ignore_merges(p) != v->rules.ignore_merges);
+        rc = !pretok_raw(p) && off < best ? cuts_alike(p, c, diag) : 0;
         if (rc == 1) {
-            *name = pretok_name(p);
+            v->pre = pretok_name(p);
+            best = off;
             rc = KVANT_OK;
         }
         pretok_close(p);
     }
-    kvant_free(c);
-    if (rc == KVANT_OK && !*name)
-        return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                          "tokenizer.json: its pre_tokenizer (%s NFC, %s ignore_merges) cuts as none of kvant's does; "
-                          "--pre-tokenizer names one",
-                          nfc ? "with" : "without", ignore ? "with" : "without");
     return rc;
+}
+
+static int find_pre(hf_vocab *v, int nfc, kvant_diag *diag)
+{
+    cuts *c = kvant_alloc(sizeof *c);
+    char *s = NULL;
+    int rc = KVANT_ENOMEM;
+
+    if (c && (s = make_sample(&c->len))) {
+        c->s = s;
+        rc = cut_by_file(v, c, diag);
+    }
+    if (rc == KVANT_OK && !v->pre)
+        rc = choose(v, nfc, c, diag);
+    kvant_free(s);
+    kvant_free(c);
+    if (rc == KVANT_ENOMEM)
+        return kvant_fail(diag, rc, "tokenizer.json: out of memory");
+    if (rc == KVANT_OK && !v->pre)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                          "tokenizer.json: its pre_tokenizer cuts as none of kvant's does; --pre-tokenizer names one");
+    return rc;
+}
+
+int hf_vocab_find_pre(hf_vocab *v, kvant_diag *diag)
+{
+    const normal *steps = &v->rules.steps;
+    const int nfc = steps->n == 1 && steps->steps[0].kind == NORMAL_NFC;
+    pretok *p = NULL;
+
+    KVANT_TRY(find_pre(v, nfc, diag));
+    KVANT_TRY(pretok_open(v->pre, strlen(v->pre), PRETOK_NO_JIT, &p, diag));
+    v->rules.other_nfc = pretok_nfc(p) ? !nfc : steps->n > 0;
+    v->rules.other_ignore = pretok_ignore_merges(p) != v->rules.ignore_merges;
+    pretok_close(p);
+    return KVANT_OK;
 }

@@ -169,7 +169,7 @@ static gjson entry_of(gjson config, const char *name)
     return is_text(v) ? v : gjson_get(v, "content");
 }
 
-static int64_t listed_id(const hf_vocab *v, gjson text)
+int64_t hf_vocab_listed_id(const hf_vocab *v, gjson text)
 {
     const gjson list = gjson_get(v->json, "added_tokens");
     gjson it = { NULL, 0 };
@@ -192,7 +192,7 @@ static void read_config(special *s)
         const gjson add = gjson_get(s->v->config, key);
         if (add.p && (*add.p == 't' || *add.p == 'f') && s->add[i] < 0)
             set_add(s, i, *add.p == 't');
-        set_id(s, i, s->text[i].p ? listed_id(s->v, s->text[i]) : -1);
+        set_id(s, i, s->text[i].p ? hf_vocab_listed_id(s->v, s->text[i]) : -1);
     }
 }
 
@@ -211,6 +211,24 @@ static void read_ids(special *s, gjson root)
     }
 }
 
+/* The token of what BPE does not know: the model's own, wherever it is in the vocabulary. */
+static void read_unknown(special *s)
+{
+    const gjson text = gjson_at(s->v->json, "model.unk_token");
+    char *unk = is_text(text) && !s->v->spm ? kvant_alloc(text.n) : NULL;
+    const size_t n = unk ? gjson_unescape(text, unk) : 0;
+
+    if (s->v->rules.by_rank && s->id[UNK] >= 0 && !unk)
+        s->id[UNK] = -1; /* what tokenizer_config.json calls so is nothing to BPE */
+    for (uint32_t i = 0; unk && i < s->v->n; i++) {
+        if (!s->v->tokens[i].s || s->v->tokens[i].n != n || memcmp(s->v->tokens[i].s, unk, n) != 0)
+            continue;
+        set_id(s, UNK, i);
+        s->id[UNK] = i;
+    }
+    kvant_free(unk);
+}
+
 /* What the architecture has a kind be: pairs of its name and a token of the list; '!' before the name: whatever the
  * files say. */
 static void read_names(special *s, const char *const *names)
@@ -223,7 +241,7 @@ static void read_names(special *s, const char *const *names)
             if (strcmp(kinds[i].name, names[0] + always) != 0)
                 continue;
             snprintf(text, sizeof text, "\"%s\"", names[1]);
-            const int64_t id = listed_id(s->v, (gjson){ text, strlen(text) });
+            const int64_t id = hf_vocab_listed_id(s->v, (gjson){ text, strlen(text) });
             if (always && id >= 0 && s->id[i] >= 0)
                 s->id[i] = id;
             set_id(s, i, id);
@@ -322,7 +340,7 @@ static int put_merges(const hf_vocab *v, gguf_keys *k, kvant_diag *diag)
 
     while (gjson_next(list, &it))
         n++;
-    if (n == 0)
+    if (n == 0 && !list.p)
         return KVANT_OK;
     gguf_keys_array(k, "tokenizer.ggml.merges", GGUF_STRING, n);
     for (it = (gjson){ NULL, 0 }; rc == KVANT_OK && gjson_next(list, &it);)
@@ -345,12 +363,16 @@ int hf_vocab_put_special(const hf_vocab *v, gjson root, const char *const *names
     read_config(&s);
     read_ids(&s, root);
     read_names(&s, names);
+    read_unknown(&s);
+    for (int i = BOS; i <= EOS; i++) /* added to texts though no file but tokenizer.json names them */
+        if (s.add[i] == 1 && s.id[i] < 0 && s.text[i].p)
+            set_id(&s, i, hf_vocab_listed_id(v, s.text[i]));
     if (v->characters)
-        set_add(&s, BOS, 1);       /* whatever the files say */
+        set_add(&s, BOS, 1); /* whatever the files say */
     if (!v->spm)
         KVANT_TRY(put_merges(v, k, diag));
     for (int i = 0; i < s.n_ids; i++)
-        if (kinds[s.id_order[i]].key)
+        if (kinds[s.id_order[i]].key && s.id[s.id_order[i]] >= 0)
             gguf_keys_u32(k, kinds[s.id_order[i]].key, (uint32_t)s.id[s.id_order[i]]);
     for (int i = 0; i < s.n_adds; i++)
         if (kinds[s.add_order[i]].add)

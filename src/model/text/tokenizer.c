@@ -202,8 +202,8 @@ static int encode_words(encoder *e, const char *s, size_t len)
     for (size_t at = 0, end; at < len; at = end) {
         KVANT_TRY(check_over(e));
         end = spm_word(&e->t->s, s, len, at);
-        if (e->t->s.cut_each)
-            e->unk_at = -1; /* a run ends with its word */
+        if (e->t->s.cut_each && len - at >= 3 && memcmp(s + at, SPM_SPACE, 3) == 0)
+            e->unk_at = -1; /* a run of unknown characters ends with its word */
         KVANT_TRY((e->t->is_unigram ? encode_best : encode_word)(e, s + at, end - at));
     }
     return KVANT_OK;
@@ -227,7 +227,7 @@ static int change_spaces(encoder *e, const char **s, size_t *len, int begins)
 {
     const int prefix = wants_space(e, *s, *len, begins);
 
-    if (e->t->is_unigram) {
+    if (e->t->is_unigram || e->t->u.map.n_units || e->t->u.squeeze) {
         KVANT_TRY(unigram_normalise(&e->t->u, *s, *len, prefix, &e->nfc, e->diag));
         *len = e->nfc.len;
         *s = (const char *)e->nfc.data;
@@ -300,6 +300,7 @@ static int encode_part(encoder *e, added_text part, int begins)
     if (e->t->change.n) {
         KVANT_TRY(normal_apply(&e->t->change, &e->changed, &part.s, &part.n, e->diag));
         part.control = part.control && !part.origin;
+        begins = begins && !e->changed.cut;
         part.origin = NULL; /* of the raw text: its marks were found there */
     }
     while (trie->n && added_next(trie, &e->t->v, &part, &scan)) {
@@ -339,7 +340,9 @@ static int encode(const tokenizer *t, const added_text *text, int bos, int32_t *
         return kvant_fail(diag, KVANT_EINVAL, "kvant_tokenize: no buffer");
     if (text->n > INT_MAX / 2) /* ids are counted in int; NFC may lengthen the text */
         return kvant_fail(diag, KVANT_EINVAL, "text: %zu bytes, want at most %d", text->n, INT_MAX / 2);
-    if (bos)
+    for (int i = 0; bos && i < t->n_prefix; i++)
+        put(&e, t->prefix[i]);
+    if (bos && !t->n_prefix)
         put(&e, t->bos);
     int err = encode_text(&e, text);
     pretok_scan_close(e.scan);

@@ -58,19 +58,20 @@ static int is_mistral3(const vocab *v)
 
 static int read_mode(tokenizer *t, const gguf *g, kvant_diag *diag)
 {
-    static const char *const names[] = { "replace", "prepend", "always", "first" };
+    static const char *const names[] = { "replace", "prepend", "always", "first", "never" };
     gguf_str mode = { "", 0 };
     char shown[32];
 
     if (!gguf_find(g, "kvant.tokenizer.spaces"))
         return KVANT_OK;
     KVANT_TRY(gguf_string(g, "kvant.tokenizer.spaces", 1, &mode, diag));
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         if (strlen(names[i]) == mode.n && memcmp(names[i], mode.s, mode.n) == 0) {
             t->spaces = (enum spaces_mode)i;
             return KVANT_OK;
         }
-    return kvant_fail(diag, KVANT_EFORMAT, "kvant.tokenizer.spaces: '%s', want replace, prepend, always or first",
+    return kvant_fail(diag, KVANT_EFORMAT,
+                      "kvant.tokenizer.spaces: '%s', want replace, prepend, always, first or never",
                       vocab_show(mode.s, mode.n, shown, sizeof shown));
 }
 
@@ -87,9 +88,7 @@ static int read_spaces(tokenizer *t, const gguf *g, int model, kvant_diag *diag)
     KVANT_TRY(gguf_bool(g, "kvant.tokenizer.split_spaces", 0, &t->s.cut_each, diag));
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0, &squeeze, diag));
     t->u.squeeze = squeeze;
-    if (squeeze && model != MODEL_UNIGRAM)
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "tokenizer.ggml.remove_extra_whitespaces: true, want false");
-    return KVANT_OK;
+    return model == MODEL_SCORES ? charsmap_read(&t->u.map, g, diag) : KVANT_OK;
 }
 
 /* Ids of "left right" and of both joined; 0: the line is no merge of tokens. */
@@ -259,6 +258,19 @@ static int read_named_ids(tokenizer *t, const gguf *g, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* Models whose texts begin with several tokens (GLM: [gMASK]<sop>). */
+static int read_prefix(tokenizer *t, const gguf *g, kvant_diag *diag)
+{
+    enum { MOST = sizeof t->prefix / sizeof t->prefix[0] };
+
+    KVANT_TRY(gguf_i32s(g, "kvant.tokenizer.prefix", 0, t->prefix, MOST, &t->n_prefix, diag));
+    for (int i = 0; i < t->n_prefix; i++)
+        if (t->prefix[i] < 0 || (uint32_t)t->prefix[i] >= t->v.n)
+            return kvant_fail(diag, KVANT_EFORMAT, "kvant.tokenizer.prefix[%d]: %d, want below %u tokens", i,
+                              t->prefix[i], t->v.n);
+    return KVANT_OK;
+}
+
 static int read_ids(tokenizer *t, const gguf *g, kvant_diag *diag)
 {
     KVANT_TRY(read_named_ids(t, g, diag));
@@ -268,6 +280,7 @@ static int read_ids(tokenizer *t, const gguf *g, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EFORMAT,
                           "tokenizer.ggml.add_bos_token: true, but tokenizer.ggml.bos_token_id is "
                           "absent or no token's");
+    KVANT_TRY(read_prefix(t, g, diag));
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_eos_token", 0, &t->add_eos, diag));
     if (t->add_eos && t->eos < 0)
         return kvant_fail(diag, KVANT_EFORMAT,
@@ -292,13 +305,15 @@ static int read_rules(tokenizer *t, const gguf *g, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* Where tokens are looked for in the normalised text, the spaces are a part of what is done to it first. */
-static int settle_spaces(tokenizer *t, kvant_diag *diag)
+/* Where tokens are looked for in the normalised text, NFC and the spaces are a part of what is done to it first. */
+static int settle_changes(tokenizer *t, kvant_diag *diag)
 {
     int any = 0;
 
     for (uint32_t i = 0; i < t->v.n; i++)
         any |= t->v.tokens[i].flags & ADDED_NORMALIZED;
+    if (any && t->nfc && normal_add(&t->change, NORMAL_NFC, "", 0, "", 0) == KVANT_OK)
+        t->nfc = 0;
     if (!any || !t->v.raw || t->is_unigram || (t->spaces != SPACES_PREPEND && t->spaces != SPACES_REPLACE))
         return KVANT_OK;
     if ((t->spaces == SPACES_PREPEND && normal_add(&t->change, NORMAL_PREPEND, SPM_SPACE, 3, "", 0) < 0) ||
@@ -324,7 +339,7 @@ static int read_all(tokenizer *t, const gguf *g, int rows, kvant_diag *diag)
     KVANT_TRY(t->is_unigram                       ? unigram_read(&t->u, &t->v, g, diag)
               : model == MODEL_SCORES && !by_rank ? spm_merges(&t->s, &t->b, &t->v, g, diag)
                                                   : read_merges(t, g, diag));
-    KVANT_TRY(settle_spaces(t, diag));
+    KVANT_TRY(settle_changes(t, diag));
     KVANT_TRY(vocab_finish(&t->v, &t->change, diag));
     if (t->is_unigram)
         KVANT_TRY(unigram_finish(&t->u, &t->v, diag));

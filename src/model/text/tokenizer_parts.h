@@ -15,6 +15,7 @@ enum spaces_mode {
     SPACES_PREPEND, /* every span */
     SPACES_ALWAYS,  /* every span that begins with none */
     SPACES_FIRST,   /* the span that begins the text, if it begins with none */
+    SPACES_NEVER,   /* none more; tokens of the normalised text are looked for before spaces become U+2581 */
 };
 
 struct tokenizer {
@@ -26,10 +27,12 @@ struct tokenizer {
     unigram u; /* is_unigram: instead of b */
     int32_t bos, eos, unk;
     int add_bos, add_eos;
+    int32_t prefix[8];
+    int n_prefix;  /* what comes before a text where BOS is asked for; 0: BOS alone */
     normal change; /* what is done to a span first */
     enum spaces_mode spaces;
-    int nfc, ignore_merges;       /* the pre-tokenizer's, unless the file says otherwise */
-    int fuse_unk;                 /* a run of unknown characters is one token */
+    int nfc, ignore_merges; /* the pre-tokenizer's, unless the file says otherwise */
+    int fuse_unk;           /* a run of unknown characters is one token */
 };
 
 #endif

@@ -47,9 +47,10 @@ static int by_code(const void *a, const void *b)
 uint32_t spm_symbol(const spm *s, const vocab *v, const char *c, size_t len)
 {
     uint32_t code = 0;
-    const int32_t id = normal_token(v, c, len);
+    const int32_t id = vocab_find(v, c, len);
 
-    if (id >= 0)
+    if (id >= 0 &&
+        (v->tokens[id].kind == VOCAB_NORMAL || (v->tokens[id].flags & ADDED_SYMBOL && !vocab_is_format(v, id))))
         return (uint32_t)id;
     utf8_decode((const uint8_t *)c, len, &code);
     const uint32_t *found = s->n_chars ? bsearch(&code, s->chars, s->n_chars, sizeof *s->chars, by_code) : NULL;

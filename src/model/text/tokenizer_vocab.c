@@ -356,7 +356,8 @@ static int fill_bytes(vocab *v, kvant_diag *diag)
     for (int b = 0; b < 256; b++) {
         char text[2];
         int32_t id = v->raw ? -1 : vocab_find(v, text, (size_t)vocab_alphabet((uint8_t)b, text));
-        v->byte_id[b] = id >= 0 && v->tokens[id].kind == VOCAB_NORMAL ? id : -1;
+        /* an added token may be a letter of the alphabet, too */
+        v->byte_id[b] = id >= 0 && (v->tokens[id].kind == VOCAB_NORMAL || v->tokens[id].kind == VOCAB_USER) ? id : -1;
     }
     for (uint32_t i = 0; i < v->n; i++) {
         if (v->tokens[i].kind != VOCAB_BYTE)
@@ -396,8 +397,7 @@ static int add_special(vocab *v, uint32_t id, const normal *change, normal_work 
         return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u]: special token of %u bytes, want at most %d",
                           id, t->len, MAX_SPECIAL);
     if ((!after && added_insert(&v->special[ADDED_RAW], v, id, s, t->len) < 0) ||
-        ((!after || vocab_is_format(v, (int32_t)id)) &&
-         added_insert(&v->special[ADDED_MARKED], v, id, s, t->len) < 0))
+        ((!after || vocab_is_format(v, (int32_t)id)) && added_insert(&v->special[ADDED_MARKED], v, id, s, t->len) < 0))
         return kvant_fail(diag, KVANT_ENOMEM, "tokenizer.ggml.tokens: out of memory for the special tokens");
     return after ? add_normalised(v, id, change, w, diag) : KVANT_OK;
 }

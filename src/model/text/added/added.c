@@ -153,15 +153,18 @@ int added_next(const added_trie *t, const vocab *v, const added_text *text, adde
             continue;
         const int flags = v->tokens[id].flags;
         if ((flags & ADDED_WORD) && is_touched(text, at, end))
-            continue; /* and nothing else that begins inside of it */
-        scan->id = id;
-        scan->from = flags & ADDED_LSTRIP ? blanks_before(text, scan->done < at ? scan->done : at, at) : at;
+            continue;     /* and nothing else that begins inside of it */
+        scan->next = end; /* a token may begin among the blanks that another took: `tokenizers` finds it, too, */
+        const int taken = (flags & ADDED_LSTRIP) && at < scan->done; /* unless this one would take them as well */
+        scan->from = flags & ADDED_LSTRIP && !taken ? blanks_before(text, scan->done, at) : at;
         scan->to = end;
         if (flags & ADDED_RSTRIP) {
             scan->to = blanks_behind(text, end, scan->blanks_end);
             scan->blanks_end = scan->to;
         }
-        scan->next = end; /* a token may begin among the blanks: `tokenizers` finds it, too */
+        if (taken && scan->to <= scan->done)
+            continue;
+        scan->id = id;
         scan->done = scan->to;
         return 1;
     }
@@ -194,6 +197,7 @@ int added_read(vocab *v, const gguf *g, kvant_diag *diag)
     KVANT_TRY(read_flag(v, g, "kvant.tokenizer.rstrip", ADDED_RSTRIP, diag));
     KVANT_TRY(read_flag(v, g, "kvant.tokenizer.single_word", ADDED_WORD, diag));
     KVANT_TRY(read_flag(v, g, "kvant.tokenizer.normalized", ADDED_NORMALIZED, diag));
+    KVANT_TRY(read_flag(v, g, "kvant.tokenizer.symbols", ADDED_SYMBOL, diag));
     if (!gguf_find(g, "kvant.tokenizer.rules"))
         added_known_model(v, g);
     return KVANT_OK;

@@ -17,7 +17,8 @@ enum added_flag {
     ADDED_RSTRIP = 2,     /* takes the blanks behind it */
     ADDED_WORD = 4,       /* no letter, mark or digit beside it */
     ADDED_NORMALIZED = 8, /* looked for in the normalised text, as its own normalised text */
-    ADDED_MARKER = 16,    /* user-defined, but a part of the chat's format: never made from a user's text */
+    ADDED_SYMBOL = 32, /* the model has it in its vocabulary, too: a character may become it where the search did not */
+    ADDED_MARKER = 16, /* user-defined, but a part of the chat's format: never made from a user's text */
 };
 
 enum added_set {

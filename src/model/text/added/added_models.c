@@ -64,12 +64,12 @@ static void set_flags(vocab *v, uint32_t first, uint32_t last, int flags)
             v->tokens[id].flags |= (uint8_t)flags;
 }
 
-/* general.name has one of the words, in any case? */
-static int is_named(const gguf *g, const char *const *words)
+/* A text of the file has one of the words, in any case? */
+static int has_word(const gguf *g, const char *key, const char *const *words)
 {
     gguf_str name = { "", 0 };
 
-    if (gguf_string(g, "general.name", 0, &name, NULL) < 0)
+    if (gguf_string(g, key, 0, &name, NULL) < 0)
         return 0;
     for (; *words; words++)
         for (size_t i = 0, n = strlen(*words); i + n <= name.n; i++) {
@@ -96,7 +96,7 @@ static void known_by_name(vocab *v, const gguf *g)
     static const char *const phi3[] = { "phi-3", "phi3", NULL };
     static const char *const without[] = { "<unk>", "<s>", "<|endoftext|>" };
 
-    if (!is_named(g, phi3) || !v->raw)
+    if (!has_word(g, "general.name", phi3) || !v->raw)
         return;
     set_flags(v, 0, v->n - 1, ADDED_RSTRIP);
     set_one(v, "</s>", ADDED_RSTRIP);
@@ -104,22 +104,27 @@ static void known_by_name(vocab *v, const gguf *g)
         set_one(v, without[i], 0);
 }
 
-/* The mask takes the blank before it wherever there is one: RoBERTa, XLM-R, ModernBERT, Jina. */
-static void known_masks(vocab *v)
+/* The mask of these models takes the blank before it. */
+static void known_masks(vocab *v, const gguf *g)
 {
-    static const char *const masks[] = { "<mask>", "[MASK]" };
+    static const char *const jina[] = { "jina-v2", NULL }, *const bert[] = { "modern-bert", NULL };
+    gguf_str model = { "", 0 };
+    const char *mask = has_word(g, "tokenizer.ggml.pre", jina)   ? "<mask>"
+                       : has_word(g, "tokenizer.ggml.pre", bert) ? "[MASK]"
+                                                                 : NULL;
 
-    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
-        const int32_t id = vocab_find(v, masks[i], strlen(masks[i]));
-        if (id >= 0 && can_be_added(v, (uint32_t)id))
-            v->tokens[id].flags |= ADDED_LSTRIP;
-    }
+    if (!mask && gguf_string(g, "tokenizer.ggml.model", 0, &model, NULL) == KVANT_OK && model.n == 2 &&
+        memcmp(model.s, "t5", 2) == 0)
+        mask = "<mask>"; /* XLM-R's */
+    const int32_t id = mask ? vocab_find(v, mask, strlen(mask)) : -1;
+    if (id >= 0 && can_be_added(v, (uint32_t)id))
+        v->tokens[id].flags |= ADDED_LSTRIP;
 }
 
 void added_known_model(vocab *v, const gguf *g)
 {
     known_by_name(v, g);
-    known_masks(v);
+    known_masks(v, g);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         for (int k = 0; k < MOST_RANGES && models[i].ids[k].last && is_model(v, models[i].tell); k++)
             set_flags(v, models[i].ids[k].first, models[i].ids[k].last, models[i].flags);

@@ -212,11 +212,25 @@ static int apply_step(const normal_step *step, const char *s, size_t n, normal_w
     }
 }
 
+/* Does the step leave out the first character of s[n], n >= 1? */
+static int takes_first(const normal_step *step, const char *s, size_t n)
+{
+    uint32_t c = 0;
+
+    if (step->kind == NORMAL_REPLACE)
+        return step->n_to == 0 && n >= step->n_from && memcmp(s, step->from, step->n_from) == 0;
+    return step->kind == NORMAL_STRIP_ACCENTS && utf8_decode((const uint8_t *)s, n, &c) > 0 && is_mark(c);
+}
+
 int normal_apply(const normal *c, normal_work *w, const char **s, size_t *len, kvant_diag *diag)
 {
+    w->cut = 0;
     for (int i = 0; i < c->n && *len; i++) {
+        w->cut |= takes_first(&c->steps[i], *s, *len);
         if (c->steps[i].kind == NORMAL_STRIP_LEFT || c->steps[i].kind == NORMAL_STRIP_RIGHT) {
+            const char *before = *s;
             strip(c->steps[i].kind, s, len);
+            w->cut |= *s != before;
             continue;
         }
         const int err = apply_step(&c->steps[i], *s, *len, w, &w->a, diag);

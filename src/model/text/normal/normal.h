@@ -42,6 +42,7 @@ typedef struct normal {
 /* Buffers of one call: zero-initialise. */
 typedef struct normal_work {
     pretok_buf a, b, form;
+    int cut; /* a step took the first character away: the text begins elsewhere */
 } normal_work;
 
 /* Absent: no steps.  *said: the key is there.  KVANT_EFORMAT: unknown steps, arguments that are missing. */
