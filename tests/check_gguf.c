@@ -424,13 +424,25 @@ static void alignment_model(gb *b, uint32_t alignment, size_t really)
 
 static void check_alignment(void)
 {
-    static const uint32_t bad[] = { 0, 1, 2, 3, 4, 13, 24, 33, 1u << 21, 1u << 31, UINT32_MAX };
+    static const uint32_t bad[] = { 0, 3, 5, 13, 24, 33, 1u << 21, 1u << 31, UINT32_MAX };
     gb b = { 0 };
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         alignment_model(&b, bad[i], 32);
         refused(&b, "general.alignment", "alignment");
     }
+    for (uint32_t a = 1; a < 8; a *= 2) /* the data happens to lie right, or not */
+        for (int right = 0; right < 2; right++) {
+            gb_begin(&b, 3, 1, 1);
+            gb_kv_u32(&b, "general.alignment", a);
+            gb_tensor(&b, right ? "tensor7" : "te", 1, shape_c, 0, 0);
+            gb_pad(&b, a);
+            gb_fill(&b, 28, 1);
+            if (right)
+                gguf_close(accepted(&b, "small alignment"));
+            else
+                refused(&b, "tensor te: data at byte", "small alignment");
+        }
     for (uint32_t a = 8; a <= 1u << 20; a *= 2) {
         alignment_model(&b, a, a);
         gguf *g = accepted(&b, "alignment");

@@ -218,25 +218,29 @@ static void check_sparse_and_replaced(void)
 /* ---- shards (G-11) ------------------------------------------------------------ */
 
 typedef struct part {
-    int no, count, tensors;
+    int no, count, tensors; /* count 0: neither is said */
     const char *arch; /* NULL: left out, as converters do in later parts */
-    const char *tensor;
+    const char *tensor; /* NULL: none */
 } part;
 
 static void write_part(const char *name, part p)
 {
     gb b = { 0 };
 
-    gb_begin(&b, 3, 1, p.arch ? 4 : 3);
+    gb_begin(&b, 3, p.tensor != NULL, 1 + (p.arch != NULL) + 2 * (p.count > 0));
     gb_kv_u16(&b, "split.no", (uint16_t)p.no);
-    gb_kv_u16(&b, "split.count", (uint16_t)p.count);
     const int32_t total = p.tensors;
-    gb_kv(&b, "split.tensors.count", 5, &total, 4);
+    if (p.count > 0) {
+        gb_kv_u16(&b, "split.count", (uint16_t)p.count);
+        gb_kv(&b, "split.tensors.count", 5, &total, 4);
+    }
     if (p.arch)
         gb_kv_str(&b, "general.architecture", p.arch);
-    gb_tensor(&b, p.tensor, 2, shape_a, 0, 0);
-    gb_pad(&b, 32);
-    gb_fill(&b, 1024, (uint64_t)p.no + 10);
+    if (p.tensor) {
+        gb_tensor(&b, p.tensor, 2, shape_a, 0, 0);
+        gb_pad(&b, 32);
+        gb_fill(&b, 1024, (uint64_t)p.no + 10);
+    }
     CHECK(gb_write(&b, temp_path(name)) == 0, "write %s", name);
     gb_free(&b);
 }
@@ -246,6 +250,23 @@ static void write_good_parts(void)
     write_part("m-00001-of-00003.gguf", (part){ 0, 3, 3, "qwen3", "one" });
     write_part("m-00002-of-00003.gguf", (part){ 1, 3, 3, NULL, "two" });
     write_part("m-00003-of-00003.gguf", (part){ 2, 3, 3, "qwen3", "three" });
+}
+
+/* Parts that say their number alone, and parts without tensors, first, last or between. */
+static void check_odd_shards(void)
+{
+    for (int without = 0; without < 3; without++) {
+        gguf *g = NULL;
+        char name[40];
+        for (int i = 0; i < 3; i++) {
+            static const char *const tensors[] = { "one", "two", "three" };
+            snprintf(name, sizeof name, "odd-0000%d-of-00003.gguf", i + 1);
+            write_part(name, (part){ i, i ? 0 : 3, 2, i ? NULL : "qwen3", i == without ? NULL : tensors[i] });
+        }
+        CHECK(gguf_open(temp_path("odd-00001-of-00003.gguf"), &g, &diag) == 0 && gguf_tensor_count(g) == 2,
+              "no tensors in part %d: %s", without + 1, diag.text);
+        gguf_close(g);
+    }
 }
 
 static void check_shards(void)
@@ -352,6 +373,7 @@ int main(void)
     check_foreign_fault();
     check_sparse_and_replaced();
     check_shards();
+    check_odd_shards();
     check_real("novella-dense-bf16.gguf");
     check_real("novella-hybrid-bf16.gguf");
     check_real("novella-moe-bf16.gguf");

@@ -13,6 +13,7 @@
 #include "model/quantize.h"
 #include "support/check.h"
 #include "support/gguf_build.h"
+#include "support/gguf_change.h"
 
 static char temp_dir[256];
 static kvant_diag diag;
@@ -426,6 +427,31 @@ static void check_mix_file(void)
     gguf_close(g);
 }
 
+/* Without output.weight the embedding is the output's matrix, and gets its type; an option for either comes first. */
+static void check_tied(void)
+{
+    static const char *const mixes[] = { "Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M" };
+    const kvant_wtype *q8 = kvant_wtype_find("Q8_0"), *q5 = kvant_wtype_find("Q5_K");
+    const gguf_change c = { .without = "output.weight" };
+    gguf *in = NULL;
+
+    CHECK(gguf_open(temp_path("in.gguf"), &in, &diag) == 0 && gguf_change_write(in, &c, temp_path("tied.gguf")) == 0,
+          "%s", diag.text);
+    gguf_close(in);
+    for (int i = 0; i < 12; i++) {
+        quantize_params p = { .mix = quantize_mix_find(mixes[i % 4]) };
+        gguf *g = NULL;
+        p.output_type = i >= 4 ? q8 : NULL;
+        p.embd_type = i >= 8 ? q5 : NULL;
+        CHECK(model_quantize(temp_path("tied.gguf"), temp_path("t.gguf"), &p, NULL, NULL, NULL, &diag) == 0 &&
+                  gguf_open(temp_path("t.gguf"), &g, &diag) == 0,
+              "%s", diag.text);
+        const gguf_tensor *t = g ? gguf_tensor_find(g, "token_embd.weight") : NULL;
+        CHECK(t && t->type == (i < 4 ? 14 : i < 8 ? 8 : 13), "%s %d: type %d", mixes[i % 4], i, t ? t->type : -1);
+        gguf_close(g);
+    }
+}
+
 static void check_memory_faults(void)
 {
     const quantize_params p = { .type = kvant_wtype_find("NVFP4") };
@@ -462,6 +488,7 @@ int main(void)
     check_options();
     check_mix();
     check_mix_file();
+    check_tied();
     check_memory_faults();
     gb_free(&b);
     snprintf(command, sizeof command, "rm -rf '%s'", temp_dir);

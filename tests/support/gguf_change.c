@@ -38,7 +38,9 @@ static void put_change(gb *b, const gguf_change *c)
 static void put_tensors(gb *b, const gguf *g, const gguf_change *c)
 {
     uint64_t at = 0;
+    uint32_t align = 32;
 
+    (void)gguf_u32(g, "general.alignment", 0, &align, NULL);
     for (int i = 0; i < gguf_tensor_count(g); i++) {
         const gguf_tensor *t = gguf_tensor_at(g, i);
         char name[64];
@@ -47,21 +49,21 @@ static void put_tensors(gb *b, const gguf *g, const gguf_change *c)
         memcpy(name, t->name.s, t->name.n);
         name[t->name.n] = 0;
         gb_tensor(b, name, (uint32_t)t->n_dims, t->ne, (uint32_t)t->type, at);
-        at += (t->bytes + 31) / 32 * 32;
+        at += (t->bytes + align - 1) / align * align;
     }
     if (c->tensor)
         gb_tensor(b, c->tensor, 1, &c->n, 0, at);
-    gb_pad(b, 32);
+    gb_pad(b, align);
     for (int i = 0; i < gguf_tensor_count(g); i++) {
         const gguf_tensor *t = gguf_tensor_at(g, i);
         if (is(t->name, c->without))
             continue;
         gb_bytes(b, t->data, t->bytes);
-        gb_pad(b, 32);
+        gb_pad(b, align);
     }
     for (int64_t i = 0; c->tensor && i < c->n; i++)
         gb_u32(b, 0x3e800000u);
-    gb_pad(b, 32);
+    gb_pad(b, align);
 }
 
 int gguf_change_write(const gguf *g, const gguf_change *c, const char *to)

@@ -14,7 +14,7 @@ enum {
     GGUF_MAX_KEY = 65535,       /* bytes; the limit of the GGUF specification */
     GGUF_MAX_NAME = 63,         /* tensor name; the reference's buffer is 64 with the NUL */
     GGUF_MAX_ALIGN = 1 << 20,
-    GGUF_MIN_ALIGN = 8, /* kernels read f32 and f16 in place */
+    GGUF_DATA_ALIGN = 8, /* kernels read f32 and f16 in place */
     GGUF_MAX_SHARDS = 1024,
 };
 #define GGUF_MAX_LENGTH ((uint64_t)1 << 30) /* string bytes or array elements, as the reference has it */

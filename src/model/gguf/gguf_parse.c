@@ -209,9 +209,9 @@ static int parse_alignment(gguf_shard *s, kvant_diag *diag)
         return KVANT_OK;
     uint32_t a = 0;
     KVANT_TRY(gguf_shard_u32(s, "general.alignment", 32, &a, diag));
-    if (a < GGUF_MIN_ALIGN || a > GGUF_MAX_ALIGN || (a & (a - 1)) != 0)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: key general.alignment: %u found, a power of two in %d..%d wanted",
-                          s->name, a, GGUF_MIN_ALIGN, GGUF_MAX_ALIGN);
+    if (a < 1 || a > GGUF_MAX_ALIGN || (a & (a - 1)) != 0)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: key general.alignment: %u found, a power of two in 1..%d wanted",
+                          s->name, a, GGUF_MAX_ALIGN);
     s->alignment = a;
     return KVANT_OK;
 }
@@ -299,6 +299,9 @@ static int place_tensors(const reader *r, gguf_shard *s, const uint64_t *offsets
                               "%s: tensor %s: %zu bytes at offset %llu, the data section has %llu (truncated file?)",
                               r->file, gguf_printable(t->name).s, t->bytes, (unsigned long long)offsets[i],
                               (unsigned long long)room);
+        if ((s->data_start + (size_t)offsets[i]) % GGUF_DATA_ALIGN != 0) /* only with an alignment below that */
+            return kvant_fail(r->diag, KVANT_EFORMAT, "%s: tensor %s: data at byte %zu, a multiple of %d wanted",
+                              r->file, gguf_printable(t->name).s, s->data_start + (size_t)offsets[i], GGUF_DATA_ALIGN);
         t->data = s->data + s->data_start + (size_t)offsets[i];
     }
     return KVANT_OK;

@@ -1,6 +1,7 @@
 /* unread.c: see unread.h.  Owns the walk over keys and tensors, and the messages. */
 #include "model/unread/unread.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
@@ -42,11 +43,12 @@ const unread_row *unread_key_find(const char *key, size_t n)
     return NULL;
 }
 
-/* Names for one message: as many as fit, and how many there were. */
+/* Names for one message: the first ones, and how many there were. */
+enum { MOST_NAMES = 8 };
 typedef struct names {
     char text[LIST];
     size_t n;
-    int count;
+    int count, shown;
     const char *why;
 } names;
 
@@ -54,11 +56,22 @@ static void add_name(names *l, gguf_str name, const char *value)
 {
     char shown[96];
 
-    vocab_show(name.s, name.n, shown, sizeof shown);
-    if (l->n + strlen(shown) + strlen(value) + 8 < sizeof l->text)
-        l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s%s%s", l->count ? ", " : "", shown,
-                                 *value ? " = " : "", value);
     l->count++;
+    vocab_show(name.s, name.n, shown, sizeof shown);
+    if (l->shown == MOST_NAMES || l->n + strlen(shown) + strlen(value) + 8 >= sizeof l->text)
+        return;
+    l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s%s%s", l->shown ? ", " : "", shown,
+                             *value ? " = " : "", value);
+    l->shown++;
+}
+
+/* " and 3 others" */
+static const char *others(const names *l, char *buf, size_t cap)
+{
+    buf[0] = 0;
+    if (l->count > l->shown)
+        snprintf(buf, cap, " and %d others", l->count - l->shown);
+    return buf;
 }
 
 /* One list for each reason: reasons are few, and the rows that share one share its text. */
@@ -139,9 +152,20 @@ static const unread_row *tensor_row(const kvant_model *m, gguf_str name)
     return NULL;
 }
 
+static int refuse_tensors(const kvant_model *m, const names *l, kvant_diag *diag)
+{
+    char more[32];
+
+    return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                      "tensor%s %s%s: not read for %s: %s; wanted a file whose architecture "
+                      "has %s",
+                      l->count > 1 ? "s" : "", l->text, others(l, more, sizeof more), m->arch_name, l->why,
+                      l->count > 1 ? "them" : "it");
+}
+
 static int judge_tensors(const kvant_model *m, lists *l, kvant_diag *diag)
 {
-    names refused = { .why = "kvant's code does not read them, and without them another model is computed" };
+    names refused = { .why = "without it another model is computed" };
 
     for (int i = 0; i < gguf_tensor_count(m->file); i++) {
         const gguf_str name = gguf_tensor_at(m->file, i)->name;
@@ -152,32 +176,50 @@ static int judge_tensors(const kvant_model *m, lists *l, kvant_diag *diag)
             add_name(list_for(l, row->why), name, "");
             continue;
         }
-        if (refused.n < 160)
+        if (refused.shown < 2)
             add_name(&refused, name, "");
         else
             refused.count++;
         refused.why = row ? row->why : refused.why;
     }
-    if (refused.count == 0)
-        return KVANT_OK;
-    return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                      "%d tensors that %s does not have: %s%s: %s; wanted a file whose "
-                      "architecture has them",
-                      refused.count, m->arch_name, refused.text,
-                      strlen(refused.text) < refused.n || refused.count > 1 ? " .." : "", refused.why);
+    return refused.count ? refuse_tensors(m, &refused, diag) : KVANT_OK;
+}
+
+/* Keys that are read and then lose against the architecture. */
+static int judge_overwritten(const kvant_model *m, kvant_diag *diag)
+{
+    float scale = m->hp.attn_scale;
+    char key[64];
+
+    snprintf(key, sizeof key, "%s.attention.scale", m->arch_name);
+    KVANT_TRY(gguf_f32(m->file, key, 0, &scale, diag));
+    if (fabsf(scale - m->hp.attn_scale) > 1e-4f * m->hp.attn_scale && !m->hp.attention_free)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                          "%s: %g, and %s has a scale of its own: %g; wanted that, or no such "
+                          "key",
+                          key, (double)scale, m->arch_name, (double)m->hp.attn_scale);
+    for (int l = 0; l < m->hp.n_layer; l++)
+        if (m->hp.no_attn[l] && m->layers[l].is_attn)
+            return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                              "%s.attention.head_count_kv: 0 in layer %d, and all layers of %s "
+                              "have attention; wanted at least 1",
+                              m->arch_name, l, m->arch_name);
+    return KVANT_OK;
 }
 
 int unread_judge(const kvant_model *m, kvant_diag *diag)
 {
     lists l = { .n = 0 };
+    char more[32];
 
     if (m->made)
         return KVANT_OK;
     KVANT_TRY(judge_tensors(m, &l, diag));
+    KVANT_TRY(judge_overwritten(m, diag));
     for (int i = 0; i < gguf_kv_count(m->file); i++)
         if (!gguf_kv_seen(m->file, i))
             KVANT_TRY(judge_key(m, gguf_kv_at(m->file, i), &l, diag));
     for (int i = 0; i < l.n; i++)
-        log_msg(LOG_WARN, "model: %s: %s%s", l.of[i].why, l.of[i].text, l.of[i].count > 4 ? " and others" : "");
+        log_msg(LOG_WARN, "model: %s: %s%s", l.of[i].why, l.of[i].text, others(&l.of[i], more, sizeof more));
     return KVANT_OK;
 }
