@@ -190,7 +190,7 @@ def check_bad(s):
     image = {"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}
     for body, word in [({}, "input"), ({"input": 7}, "input"), ({"input": [image]}, "input"), ({"input": [{"type": "item_reference", "id": "x"}]}, "item_reference"),
                        ({"input": [{"type": "function_call", "name": "f"}]}, "call_id"), ({"input": "a", "background": True}, "background"),
-                       ({"input": "a", "tools": [{"type": "web_search"}]}, "web_search"), ({"input": "a", "conversation": "c"}, "conversation"),
+                       ({"input": "a", "conversation": "c"}, "conversation"),
                        ({"input": "a", "tool_choice": {"type": "allowed_tools"}}, "tool_choice"), ({"input": "a", "top_logprobs": 2}, "top_logprobs"),
                        ({"input": "a", "text": 7}, "text"), ({"input": "a", "reasoning": 7}, "reasoning"), ({"input": "a", "instructions": 7}, "instructions"),
                        ({"input": "a", "max_output_tokens": "x"}, "max_tokens"), ({"input": "a", "store": 1}, "store"), ({"messages": []}, "messages"),

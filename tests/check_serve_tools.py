@@ -302,7 +302,7 @@ def check_messages(s):
     C.ok(n == usage["input_tokens"] + usage["cache_read_input_tokens"] > s.post("/v1/messages/count_tokens", body)[1]["input_tokens"], (n, usage))
     content, reason = blocks(s, {**body, "messages": history, "max_tokens": 6})
     C.ok(content[0]["text"] == r["content"][0]["text"] and reason == "max_tokens", (content, r))
-    for change, param in (({"messages": "x"}, "messages"), ({"tools": [{**tool, "type": "bash_20250124"}]}, "tools"), ({"tool_choice": {"type": "x"}}, "tool_choice"),
+    for change, param in (({"messages": "x"}, "messages"), ({"tools": [{**tool, "type": "function"}]}, "tools"), ({"tool_choice": {"type": "x"}}, "tool_choice"),
                           ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages"), ({"thinking": {"type": "x"}}, "thinking")):
         status, r = s.post("/v1/messages", {**body, **change})
         C.ok(status == 400 and r["error"]["param"] == param, (status, r))

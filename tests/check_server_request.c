@@ -390,7 +390,6 @@ static void check_b7(void)
         "\"stop_token_ids\":[3]",
         "\"bad_words\":[\"x\"]",
         "\"allowed_token_ids\":[3]",
-        "\"max_new_tokens\":3",
         "\"n_probs\":3",
         "\"t_max_predict_ms\":100",
         "\"chat_template\":\"x\"",
@@ -468,14 +467,14 @@ static void check_b9(void)
                              *const closed = "{" CHAT ",\"add_generation_prompt\":false}",
                              *const both = "{" CHAT ",\"continue_final_message\":true,\"add_generation_prompt\":true}";
 #undef CHAT
-    char *open = NULL, *whole = NULL;
+    char *open = NULL, *whole = NULL, ignored[REQUEST_IGNORED];
     request *r = NULL;
     api_error e = { 0 };
     int32_t ids[256];
     int n = 0;
 
-    CHECK(request_parse_template(&env, go_on, strlen(go_on), &open, &e) == API_OK, "B9 %s", e.message);
-    CHECK(request_parse_template(&env, closed, strlen(closed), &whole, &e) == API_OK, "B9 %s", e.message);
+    CHECK(request_parse_template(&env, go_on, strlen(go_on), &open, ignored, &e) == API_OK, "B9 %s", e.message);
+    CHECK(request_parse_template(&env, closed, strlen(closed), &whole, ignored, &e) == API_OK, "B9 %s", e.message);
     size_t at = strlen(open);
     CHECK(at > 7 && strcmp(open + at - 7, "Well, I") == 0 && strncmp(open, whole, at) == 0 && whole[at], "B9 '%s'",
           open);
@@ -488,7 +487,7 @@ static void check_b9(void)
     kvant_text_free(whole);
     CHECK(parse(1, both, &e) == API_INVALID && strcmp(e.param, "continue_final_message") == 0, "B9 both: %s",
           e.message);
-    CHECK(request_parse_template(&env, both, strlen(both), &open, &e) == API_INVALID, "B9 both, template");
+    CHECK(request_parse_template(&env, both, strlen(both), &open, ignored, &e) == API_INVALID, "B9 both, template");
     CHECK(parse(1, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"continue_final_message\":true}", &e) ==
               API_INVALID,
           "B9 a question is not continued");
@@ -500,15 +499,15 @@ static void check_b7_template(void)
     static const char *const bad[] = { "\"chat_template_kwargs\":{\"messages\":[]}", "\"chat_template_kwargs\":7",
                                        "\"tools\":[{\"type\":\"function\"}]", "\"chat_template\":\"x\"",
                                        "\"add_generation_promt\":false" };
+    char ignored[REQUEST_IGNORED];
     api_error e = { 0 };
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char body[256], *text = NULL;
         snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],%s}", bad[i]);
-        CHECK(api_status(request_parse_template(&env, body, strlen(body), &text, &e)) == 400, "B7 %s", body);
+        CHECK(api_status(request_parse_template(&env, body, strlen(body), &text, ignored, &e)) == 400, "B7 %s", body);
         kvant_text_free(text);
     }
-    char ignored[REQUEST_IGNORED];
     CHECK(parse_with(1, "\"chat_template_kwargs\":{\"enable_thinking\":false}", ignored, &e) == API_OK && !ignored[0],
           "variables of the template: %s; ignored %s", e.message, ignored);
 }

@@ -176,7 +176,7 @@ static void on_part(void *user, int event, const char *s, size_t n)
     job *j = c->job;
     const int part = event == TOOL_CALL || event == TOOL_END ? TOOL_ARGS : event;
 
-    if (c->out.stopped)
+    if (c->out.stopped || (part == TOOL_THINK && j->thoughts_hidden))
         return;
     if (part != c->part || event == TOOL_CALL || event == TOOL_END)
         let_go(c);

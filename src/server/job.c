@@ -256,6 +256,7 @@ static void take_tools(job *j, request *r)
     j->gate_vocab = t && t->vocab ? t->vocab : j->m->vocab;
     j->vocab = r->calls != CALLS_NONE ? j->gate_vocab : j->m->vocab;
     j->thoughts_apart = r->thoughts_apart;
+    j->thoughts_hidden = r->thoughts_hidden;
     j->in_thought = r->in_thought;
     j->thought_budget = t && t->t ? r->thought_budget : -1;
     j->thought_end = t ? t->end_ids : NULL;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/request/json_scan.h"
 #include "server/request/response_store.h"
 #include "server/server_impl.h"
 
@@ -39,11 +40,23 @@ static response_item *add_item(job *j, int part, int which)
     return &j->items[j->n_items++];
 }
 
+/* How the client knows the tool of a call: {"name", "namespace", "custom"}; NULL: as the model does. */
+static const json_t *told_name(const job *j, const response_item *it)
+{
+    return it->part == TOOL_ARGS ? json_object_get(j->responses->names, j->choices[0].calls[it->which].name) : NULL;
+}
+
+static int is_custom(const job *j, const response_item *it)
+{
+    return json_is_true(json_object_get(told_name(j, it), "custom"));
+}
+
 static void item_id(const job *j, int i, char id[RESPONSE_ID])
 {
     static const char *const kinds[] = { [TOOL_TEXT] = "msg", [TOOL_THINK] = "rs", [TOOL_ARGS] = "fc" };
+    const char *kind = is_custom(j, &j->items[i]) ? "ctc" : kinds[j->items[i].part];
 
-    snprintf(id, RESPONSE_ID, "%s_%s%02x", kinds[j->items[i].part], strchr(j->id, '_') + 1, (unsigned)i);
+    snprintf(id, RESPONSE_ID, "%s_%s%02x", kind, strchr(j->id, '_') + 1, (unsigned)i);
 }
 
 static void put_text(const char *key, const sbuf *text, jsonw *w)
@@ -69,14 +82,33 @@ static void put_part(const response_item *it, const sbuf *text, jsonw *w)
     jsonw_end(w);
 }
 
+/* The text that a custom tool gets: of arguments that were cut there is none. */
+static void put_custom_input(const char *key, const sbuf *args, jsonw *w)
+{
+    json_t *v = NULL;
+    const char *text = NULL;
+
+    if (args->n && json_read(args->s, args->n, &v, NULL) == KVANT_OK)
+        text = json_string_value(json_object_get(v, "input"));
+    jsonw_kstr(w, key, text ? text : "");
+    json_decref(v);
+}
+
 static void put_call(const job *j, const response_item *it, int begins, jsonw *w)
 {
     static const sbuf nothing = { 0 };
     const call_out *out = &j->choices[0].calls[it->which];
+    const json_t *told = told_name(j, it);
+    const char *space = json_string_value(json_object_get(told, "namespace"));
 
     jsonw_kstr(w, "call_id", out->id);
-    jsonw_kstr(w, "name", out->name);
-    put_text("arguments", begins ? &nothing : &it->text, w);
+    jsonw_kstr(w, "name", told ? json_string_value(json_object_get(told, "name")) : out->name);
+    if (space)
+        jsonw_kstr(w, "namespace", space);
+    if (is_custom(j, it))
+        put_custom_input("input", begins ? &nothing : &it->text, w);
+    else
+        put_text("arguments", begins ? &nothing : &it->text, w);
 }
 
 /* begins: without what it holds. */
@@ -90,7 +122,7 @@ static void put_item(const job *j, int i, int begins, const char *status, jsonw 
 
     item_id(j, i, id);
     jsonw_object(w);
-    jsonw_kstr(w, "type", types[it->part]);
+    jsonw_kstr(w, "type", is_custom(j, it) ? "custom_tool_call" : types[it->part]);
     jsonw_kstr(w, "id", id);
     jsonw_kstr(w, "status", begins ? "in_progress" : status);
     if (it->part == TOOL_ARGS) {
@@ -353,6 +385,21 @@ static void part_event(job *j, const char *name, const sbuf *text)
     event_frame(j, name, &w);
 }
 
+/* The input of a custom tool is known when its call is whole: one delta, and the end. */
+static void custom_event(job *j)
+{
+    static const char *const names[] = { "response.custom_tool_call_input.delta",
+                                         "response.custom_tool_call_input.done" };
+    jsonw w;
+
+    for (int done = 0; done < 2; done++) {
+        begin_item_event(j, names[done], OF_TEXT, &w);
+        put_custom_input(done ? "input" : "delta", &j->items[j->n_items - 1].text, &w);
+        jsonw_end(&w);
+        event_frame(j, names[done], &w);
+    }
+}
+
 static void text_event(job *j, const sbuf *text, int done)
 {
     static const char *const names[][2] = {
@@ -363,6 +410,11 @@ static void text_event(job *j, const sbuf *text, int done)
     const response_item *it = &j->items[j->n_items - 1];
     jsonw w;
 
+    if (is_custom(j, it)) {
+        if (done)
+            custom_event(j);
+        return;
+    }
     begin_item_event(j, names[it->part][done], OF_TEXT, &w);
     if (it->part == TOOL_ARGS && done)
         jsonw_kstr(&w, "name", j->choices[0].calls[it->which].name);

@@ -183,7 +183,7 @@ struct job {
     int n_bias, n_fields, verbose, progress, timings_each;
     int64_t submitted_ns;
     int parses;      /* texts are read for calls and thoughts */
-    int thoughts_apart, in_thought, thought_budget, n_thought_end;
+    int thoughts_hidden, thoughts_apart, in_thought, thought_budget, n_thought_end;
     const int32_t *thought_end;
     unsigned lane;    /* whose: masks are made in turns over these */
     pthread_mutex_t lock;

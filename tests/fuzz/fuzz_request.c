@@ -57,6 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                       { BODY_MESSAGES, BODY_MESSAGES },
                                       { BODY_RESPONSES, BODY_RESPONSES } };
 
+    char ignored[REQUEST_IGNORED];
+
     if (!env.model)
         open_model();
     if (!size)
@@ -68,9 +70,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         kind = data[0] & 8 ? request_parse_rerank(&env, body, size, &em, &e)
                            : request_parse_embed(&env, data[0] >> 4 & 1, body, size, &em, &e);
         break;
-    case 1: kind = request_parse_tokenize(&env, body, size, &p, &pieces, &e); break;
-    case 2: kind = request_parse_detokenize(&env, body, size, &p, &e); break;
-    case 3: kind = request_parse_template(&env, body, size, &text, &e); break;
+    case 1: kind = request_parse_tokenize(&env, body, size, &p, &pieces, ignored, &e); break;
+    case 2: kind = request_parse_detokenize(&env, body, size, &p, ignored, &e); break;
+    case 3: kind = request_parse_template(&env, body, size, &text, ignored, &e); break;
     case 4: kind = request_parse_filename(body, size, name, &e); break;
     default: kind = request_parse(&env, shapes[data[0] >> 6 & 3][data[0] & 1], body, size, &r, &e); break;
     }

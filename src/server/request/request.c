@@ -79,8 +79,11 @@ static int read_lengths(const json_t *o, request *r, api_error *e)
     int most = 1 << 30;
 
     API_TRY(body_count(o, "n_predict", -1, most, &r->max_tokens, e));
+    API_TRY(body_count(o, "num_predict", -1, most, &r->max_tokens, e));
+    API_TRY(body_count(o, "max_new_tokens", -1, most, &r->max_tokens, e));
     API_TRY(body_count(o, "max_tokens", -1, most, &r->max_tokens, e));
     API_TRY(body_count(o, "max_completion_tokens", -1, most, &r->max_tokens, e));
+    API_TRY(body_count(o, "min_new_tokens", 0, most, &r->min_tokens, e));
     API_TRY(body_count(o, "min_tokens", 0, most, &r->min_tokens, e));
     API_TRY(body_bool(o, "ignore_eos", &r->ignore_eos, e));
     API_TRY(body_count(o, "n", 1, REQUEST_MAX_N, &r->n, e));
@@ -101,9 +104,21 @@ static int read_slot(const request_env *env, const json_t *o, request *r, api_er
     return API_OK;
 }
 
+int request_read_specials(const json_t *o, request_env *env, api_error *e)
+{
+    int specials = 1;
+
+    API_TRY(body_bool(o, "add_special_tokens", &specials, e));
+    env->no_bos = !specials;
+    return API_OK;
+}
+
 static int read_texts(const request_env *env, const json_t *o, request *r, api_error *e)
 {
-    API_TRY(prompts_read(env, body_field(o, "prompt"), "prompt", r->echo || r->shape == BODY_NATIVE,
+    request_env own = *env;
+
+    API_TRY(request_read_specials(o, &own, e));
+    API_TRY(prompts_read(&own, body_field(o, "prompt"), "prompt", r->echo || r->shape == BODY_NATIVE,
                          REQUEST_MAX_PROMPTS, r->prompts, &r->n_prompts, e));
     for (int i = 0; r->echo && i < r->n_prompts; i++)
         if (!r->prompts[i].text)
@@ -150,10 +165,12 @@ static int read_fields(const json_t *o, request *r, api_error *e)
     size_t i;
     json_t *x;
 
+    if (r->chat || r->shape == BODY_TEXT)
+        return API_OK;
     if (v && (!json_is_array(v) || n > REQUEST_MAX_FIELDS))
         return api_fail(e, BAD, "response_fields", "response_fields: wanted an array of at most %d paths",
                         REQUEST_MAX_FIELDS);
-    if (!n || r->chat || r->shape == BODY_TEXT)
+    if (!n)
         return API_OK;
     r->fields = kvant_calloc(n, sizeof *r->fields);
     if (!r->fields)
@@ -178,8 +195,8 @@ static int fields_of(int shape)
                                   [BODY_NATIVE] = REQUEST_NATIVE,
                                   [BODY_INFILL] = REQUEST_NATIVE | REQUEST_INFILL,
                                   [BODY_CHAT] = REQUEST_CHAT,
-                                  [BODY_MESSAGES] = REQUEST_CHAT,
-                                  [BODY_RESPONSES] = REQUEST_CHAT };
+                                  [BODY_MESSAGES] = REQUEST_MESSAGES,
+                                  [BODY_RESPONSES] = REQUEST_RESPONSES };
 
     return routes[shape];
 }
@@ -188,7 +205,6 @@ static int read_request(const request_env *env, const json_t *o, request *r, api
 {
     API_TRY(request_check_model(env, o, e));
     API_TRY(request_check_unsupported(o, r->chat, e));
-    API_TRY(request_check_fields(env, o, fields_of(r->shape), r->ignored, e));
     API_TRY(read_stream(o, r, e));
     API_TRY(read_lengths(o, r, e));
     API_TRY(request_read_sampling(env, o, r, e));
@@ -197,8 +213,10 @@ static int read_request(const request_env *env, const json_t *o, request *r, api
     API_TRY(body_bool(o, "echo", &r->echo, e));
     if (r->chat && r->echo)
         return api_fail(e, API_UNSUPPORTED, "echo", "echo: true is for /v1/completions only");
-    API_TRY(body_bool(o, "return_tokens", &r->return_tokens, e));
-    API_TRY(body_bool(o, "verbose", &r->verbose, e));
+    if (r->shape == BODY_NATIVE || r->shape == BODY_INFILL)
+        API_TRY(body_bool(o, "return_tokens", &r->return_tokens, e));
+    if (r->shape == BODY_CHAT || r->shape == BODY_TEXT)
+        API_TRY(body_bool(o, "verbose", &r->verbose, e));
     API_TRY(read_fields(o, r, e));
     if (r->echo && r->logprobs && r->shape != BODY_TEXT)
         return api_fail(e, API_UNSUPPORTED, "echo", "echo: with n_probs not supported; /v1/completions has logprobs");
@@ -219,6 +237,9 @@ static int read_body(const request_env *env, const char *body, size_t len, reque
 
     API_TRY(body_read(body, len, &o, e));
     *out = o;
+    API_TRY(request_check_fields(env, o, fields_of(r->shape), r->ignored, e));
+    if (r->shape == BODY_CHAT)
+        return thoughts_spell_out(o, e);
     if (r->shape != BODY_MESSAGES && r->shape != BODY_RESPONSES)
         return API_OK;
     *out = json_object();

@@ -55,6 +55,7 @@ typedef struct request_env {
     int thought_budget;        /* default: tokens; -1: any */
     struct response_store *responses; /* NULL: none are kept */
     int tenant;                       /* whose this request is */
+    int no_bos;                       /* of one request: texts become their own tokens alone */
 } request_env;
 
 /* What an answer of /v1/responses tells of its request again, each value as JSON, and the conversation that it goes on
@@ -65,6 +66,7 @@ typedef struct responses_body {
     char *told[RESPONSES_TOLD];
     char *history;
     sbuf items; /* of the input, as the store keeps them */
+    json_t *names; /* of tools as the model sees them -> {"name", "namespace", "custom"}, where they differ */
     int store;
     unsigned char salt[32]; /* of cache_salt, whose the response is beside the key */
 } responses_body;
@@ -113,6 +115,7 @@ typedef struct request {
     /* chats */
     tool_set *tools;          /* or NULL */
     int calls, only, several; /* CALLS_*; index of the one tool that may be called, -1: any; more calls than one */
+    int thoughts_hidden;            /* no part of the answer */
     int thoughts_apart, in_thought; /* told apart from the text; the prompt ends within one */
     int thought_budget;             /* tokens; -1: any */
     responses_body *responses;      /* of BODY_RESPONSES */
@@ -141,12 +144,14 @@ int request_parse_rerank(const request_env *env, const char *body, size_t len, e
 void embed_request_dispose(embed_request *r);
 /* {"content"} -> ids; {"tokens"} -> ids; {"messages"} -> the prompt's text (kvant_text_free). */
 int request_parse_tokenize(const request_env *env, const char *body, size_t len, prompt *out, int *with_pieces,
-                           api_error *e);
+                           char ignored[REQUEST_IGNORED], api_error *e);
 /* [{"id", "scale"}] of /lora-adapters: a scale of each adapter of the model, 0 for those that are not in the list. */
 int request_parse_lora(const request_env *env, const char *body, size_t len, float scales[KVANT_LORA_FILES],
                        api_error *e);
-int request_parse_detokenize(const request_env *env, const char *body, size_t len, prompt *out, api_error *e);
-int request_parse_template(const request_env *env, const char *body, size_t len, char **text, api_error *e);
+int request_parse_detokenize(const request_env *env, const char *body, size_t len, prompt *out,
+                             char ignored[REQUEST_IGNORED], api_error *e);
+int request_parse_template(const request_env *env, const char *body, size_t len, char **text,
+                           char ignored[REQUEST_IGNORED], api_error *e);
 /* {"model"}, "" where it is missing.  cap: its longest and the end. */
 int request_parse_model(const char *body, size_t len, char *name, size_t cap, api_error *e);
 /* {"filename"} of /slots: letters, digits, _ . and -, 1 to 64 of them, not a dot first. */

@@ -148,6 +148,8 @@ static int read_logprobs(const json_t *o, request *r, api_error *e)
     const char *key = r->shape == BODY_TEXT ? "logprobs" : "n_probs";
     const json_t *v = body_field(o, key);
 
+    if (r->shape == BODY_MESSAGES || r->shape == BODY_RESPONSES) /* their answers have no place for them */
+        return API_OK;
     if (r->chat) {
         API_TRY(body_bool(o, "logprobs", &r->logprobs, e));
         API_TRY(body_count(o, "top_logprobs", 0, REQUEST_MAX_LOGPROBS, &r->top_logprobs, e));

@@ -1,9 +1,13 @@
-/* request_fields.c: what a body holds beside what its reader reads.  A field that changes the text in a server of this
- * field (OpenAI's, llama.cpp's, vLLM's, SGLang's) and is not there is refused, unless its value is the one that changes
- * nothing; so is a field that looks like a misspelt one of ours.  All others are ignored, and the answer says so. */
-#include "server/request/request_impl.h"
+/* request_fields.c: a body's fields, one by one, against the table of decisions (fields.def): a field that changes the
+ * text in a server of this field and is not there is refused, unless its value is the one that changes nothing; so is a
+ * field that looks like a misspelt one of ours.  All others that nothing reads are ignored, and the answer says so.
+ *
+ * Each route has its own list of the table's lines, sorted by path, so that the fields of one object stand side by
+ * side; the lists are made once.  Nothing here allocates. */
+#include "server/request/request_fields.h"
 
 #include <ctype.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,249 +19,242 @@ enum {
     TEMPLATE = REQUEST_TEMPLATE,
     EMBED = REQUEST_EMBED,
     NATIVE = REQUEST_NATIVE,
+    INFILL = REQUEST_INFILL,
     RERANK = REQUEST_RERANK,
-    BOTH = CHAT | TEXT | NATIVE,
+    MESSAGES = REQUEST_MESSAGES,
+    RESPONSES = REQUEST_RESPONSES,
+    TOKENIZE = REQUEST_TOKENIZE,
+    DETOKENIZE = REQUEST_DETOKENIZE,
 };
-
-typedef struct known_field {
-    const char *name;
-    int routes; /* that read it */
-} known_field;
-
-static const known_field known[] = { { "model", BOTH | EMBED | RERANK },
-                                     { "prompt", TEXT | NATIVE },
-                                     { "input_prefix", REQUEST_INFILL },
-                                     { "input_suffix", REQUEST_INFILL },
-                                     { "n_probs", NATIVE },
-                                     { "post_sampling_probs", NATIVE },
-                                     { "return_tokens", NATIVE },
-                                     { "response_fields", NATIVE },
-                                     { "verbose", CHAT },
-                                     { "return_progress", BOTH },
-                                     { "timings_per_token", BOTH },
-                                     { "input", EMBED },
-                                     { "content", EMBED },
-                                     { "query", RERANK },
-                                     { "documents", RERANK },
-                                     { "texts", RERANK },
-                                     { "top_n", RERANK },
-                                     { "return_text", RERANK },
-                                     { "return_documents", RERANK },
-                                     { "encoding_format", EMBED },
-                                     { "dimensions", EMBED },
-                                     { "embd_normalize", EMBED },
-                                     { "messages", CHAT | TEMPLATE },
-                                     { "add_generation_prompt", CHAT | TEMPLATE },
-                                     { "continue_final_message", CHAT | TEMPLATE },
-                                     { "chat_template_kwargs", CHAT | TEMPLATE },
-                                     { "stream", BOTH },
-                                     { "stream_options", BOTH },
-                                     { "n", BOTH },
-                                     { "best_of", BOTH },
-                                     { "max_tokens", BOTH },
-                                     { "max_completion_tokens", BOTH },
-                                     { "n_predict", BOTH },
-                                     { "min_tokens", BOTH },
-                                     { "ignore_eos", BOTH },
-                                     { "temperature", BOTH },
-                                     { "top_p", BOTH },
-                                     { "top_k", BOTH },
-                                     { "min_p", BOTH },
-                                     { "seed", BOTH },
-                                     { "repeat_penalty", BOTH },
-                                     { "repetition_penalty", BOTH },
-                                     { "presence_penalty", BOTH },
-                                     { "frequency_penalty", BOTH },
-                                     { "repeat_last_n", BOTH },
-                                     { "typical_p", BOTH },
-                                     { "typ_p", BOTH },
-                                     { "top_n_sigma", BOTH },
-                                     { "xtc_probability", BOTH },
-                                     { "xtc_threshold", BOTH },
-                                     { "dynatemp_range", BOTH },
-                                     { "dynatemp_exponent", BOTH },
-                                     { "mirostat", BOTH },
-                                     { "mirostat_tau", BOTH },
-                                     { "mirostat_eta", BOTH },
-                                     { "dry_multiplier", BOTH },
-                                     { "dry_base", BOTH },
-                                     { "dry_allowed_length", BOTH },
-                                     { "dry_penalty_last_n", BOTH },
-                                     { "dry_sequence_breakers", BOTH },
-                                     { "no_repeat_ngram_size", BOTH },
-                                     { "samplers", BOTH },
-                                     { "stop", BOTH },
-                                     { "logit_bias", BOTH },
-                                     { "logprobs", CHAT | TEXT },
-                                     { "top_logprobs", CHAT },
-                                     { "echo", BOTH },
-                                     { "suffix", BOTH },
-                                     { "response_format", BOTH },
-                                     { "grammar", BOTH },
-                                     { "json_schema", BOTH },
-                                     { "enable_thinking", CHAT | TEMPLATE },
-                                     { "reasoning_effort", CHAT | TEMPLATE },
-                                     { "reasoning_format", CHAT },
-                                     { "thinking_budget_tokens", CHAT },
-                                     { "thinking_token_budget", CHAT },
-                                     { "reasoning_budget", CHAT },
-                                     { "tools", BOTH | TEMPLATE },
-                                     { "tool_choice", BOTH | TEMPLATE },
-                                     { "parallel_tool_calls", BOTH | TEMPLATE },
-                                     { "functions", BOTH | TEMPLATE },
-                                     { "lora", BOTH },
-                                     { "images", BOTH },
-                                     { "cache_salt", BOTH | EMBED | RERANK },
-                                     { "id_slot", BOTH } };
-
-/* Never change the text: names for the operator, hints about the cache, the shape of extras, or parts of a sampler
- * that stay off without the field that turns it on (that one is in `refused`). */
-static const char *const harmless[] = { "user",
-                                        "models",
-                                        "metadata",
-                                        "store",
-                                        "service_tier",
-                                        "safety_identifier",
-                                        "prompt_cache_key",
-                                        "prompt_cache_retention",
-                                        "prediction",
-                                        "request_id",
-                                        "priority",
-                                        "cache_prompt",
-                                        "response_fields",
-                                        "n_keep",
-                                        "n_discard",
-                                        "n_cache_reuse",
-                                        "reasoning_in_content",
-                                        "include_reasoning",
-                                        "smoothing_curve" };
 
 /* Values that change nothing; null never does. */
 enum { ZERO = 1, ONE = 2, MINUS = 4 /* -1 */, OFF = 8 /* false */, ON = 16 /* true */, EMPTY = 32 };
 
-typedef struct refused_field {
-    const char *name;
-    int neutral;
-    const char *words;   /* strings that change nothing, "|a|b|", or NULL */
-    const char *instead; /* what to use, or NULL */
-} refused_field;
-
-#define GRAMMARS "response_format, json_schema and grammar constrain an answer"
-
-static const refused_field refused[] = {
-    /* constraints */
-    { "structured_outputs", EMPTY, NULL, GRAMMARS },
-    { "guided_json", EMPTY, NULL, GRAMMARS },
-    { "guided_regex", EMPTY, NULL, GRAMMARS },
-    { "guided_choice", EMPTY, NULL, GRAMMARS },
-    { "guided_grammar", EMPTY, NULL, GRAMMARS },
-    { "guided_json_object", OFF, NULL, GRAMMARS },
-    { "guided_whitespace_pattern", EMPTY, NULL, GRAMMARS },
-    { "structural_tag", EMPTY, NULL, GRAMMARS },
-    { "regex", EMPTY, NULL, GRAMMARS },
-    { "ebnf", EMPTY, NULL, GRAMMARS },
-    { "grammar_lazy", OFF, NULL, NULL },
-    { "grammar_triggers", EMPTY, NULL, NULL },
-    { "preserved_tokens", EMPTY, NULL, NULL },
-    /* samplers */
-    { "tfs_z", ONE, NULL, NULL },
-    { "top_a", ZERO, NULL, NULL },
-    { "min_keep", ZERO | ONE, NULL, NULL },
-    { "mirostat_mode", ZERO, NULL, NULL },
-    { "dynamic_temperature", OFF, NULL, NULL },
-    { "smoothing_factor", ZERO, NULL, NULL },
-    { "epsilon_cutoff", ZERO, NULL, NULL },
-    { "eta_cutoff", ZERO, NULL, NULL },
-    { "adaptive_target", MINUS, NULL, NULL },
-    { "penalty_alpha", ZERO, NULL, NULL },
-    { "encoder_repetition_penalty", ONE, NULL, NULL },
-    { "guidance_scale", ONE, NULL, NULL },
-    { "cfg_scale", ONE, NULL, NULL },
-    { "negative_prompt", EMPTY, NULL, NULL },
-    { "sampler_priority", EMPTY, NULL, NULL },
-    { "sampler_order", EMPTY, NULL, NULL },
-    { "do_sample", ON, NULL, "temperature 0 is greedy" },
-    { "use_beam_search", OFF, NULL, NULL },
-    { "num_beams", ONE, NULL, NULL },
-    { "length_penalty", ONE, NULL, NULL },
-    { "early_stopping", OFF, NULL, NULL },
-    { "allowed_token_ids", EMPTY, NULL, "logit_bias of -100 bans a token" },
-    { "bad_words", EMPTY, NULL, "logit_bias of -100 bans a token" },
-    { "banned_tokens", EMPTY, NULL, "logit_bias of -100 bans a token" },
-    { "banned_strings", EMPTY, NULL, NULL },
-    { "custom_token_bans", EMPTY, NULL, "logit_bias of -100 bans a token" },
-    { "ban_eos_token", OFF, NULL, "ignore_eos does this" },
-    { "penalize_nl", OFF, NULL, NULL },
-    { "logits_processors", EMPTY, NULL, NULL },
-    { "custom_logit_processor", EMPTY, NULL, NULL },
-    { "vllm_xargs", EMPTY, NULL, NULL },
-    /* the end of the text */
-    { "stop_token_ids", EMPTY, NULL, "stop takes strings" },
-    { "stop_regex", EMPTY, NULL, "stop takes strings" },
-    { "stop_sequences", EMPTY, NULL, "stop takes them" },
-    { "stopping_strings", EMPTY, NULL, "stop takes them" },
-    { "include_stop_str_in_output", OFF, NULL, NULL },
-    { "no_stop_trim", OFF, NULL, NULL },
-    { "max_new_tokens", 0, NULL, "max_tokens is the limit" },
-    { "max_output_tokens", 0, NULL, "max_tokens is the limit" },
-    { "max_length", 0, NULL, "max_tokens is the limit" },
-    { "num_predict", 0, NULL, "max_tokens is the limit" },
-    { "n_cmpl", ONE, NULL, "n counts the choices" },
-    { "n_indent", ZERO, NULL, NULL },
-    { "t_max_predict_ms", ZERO | MINUS, NULL, NULL },
-    { "t_max_prompt_ms", ZERO | MINUS, NULL, NULL },
-    { "thinking_token_budget", MINUS, NULL, NULL },
-    { "thinking_budget_tokens", MINUS, NULL, NULL },
-    { "reasoning_budget", MINUS, NULL, NULL },
-    /* the prompt */
-    { "chat_template", EMPTY, NULL, NULL },
-    { "enable_thinking", 0, NULL, "chat_template_kwargs takes it" },
-    { "thinking", EMPTY, NULL, NULL },
-    { "reasoning", EMPTY, NULL, NULL },
-    { "reasoning_effort", 0, NULL, NULL },
-    { "reasoning_format", EMPTY, "|none|auto|", NULL },
-    { "thinking_forced_open", OFF, NULL, NULL },
-    { "verbosity", EMPTY, "|medium|", NULL },
-    { "documents", EMPTY, NULL, NULL },
-    { "system", EMPTY, NULL, "messages take a system message" },
-    { "system_prompt", EMPTY, NULL, "messages take a system message" },
-    { "instructions", EMPTY, NULL, "messages take a system message" },
-    { "input_extra", EMPTY, NULL, NULL },
-    { "image_data", EMPTY, NULL, NULL },
-    { "multimodal_data", EMPTY, NULL, NULL },
-    { "mm_processor_kwargs", EMPTY, NULL, NULL },
-    { "audio", EMPTY, NULL, NULL },
-    { "modalities", EMPTY, "|text|", NULL },
-    { "web_search_options", 0, NULL, NULL },
-    { "function_call", EMPTY, "|none|auto|", NULL },
-    { "prompt_embeds", EMPTY, NULL, NULL },
-    { "truncate_prompt_tokens", 0, NULL, NULL },
-    { "lora_request", EMPTY, NULL, NULL },
-    { "lora_path", EMPTY, NULL, NULL },
-    { "adapter", EMPTY, NULL, NULL },
-    { "adapter_id", EMPTY, NULL, NULL },
-    { "options", EMPTY, NULL, "sampling parameters stand beside the prompt, not in options" },
-    /* what comes back */
-    { "n_probs", ZERO, NULL, "logprobs gives probabilities" },
-    { "post_sampling_probs", OFF, NULL, "/completion takes it" },
-    { "prompt_logprobs", OFF, NULL, NULL },
-    { "skip_special_tokens", ON, NULL, NULL },
-    { "return_tokens_as_token_ids", OFF, NULL, NULL },
-    { "return_token_ids", OFF, NULL, NULL },
-    { "return_tokens", OFF, NULL, NULL },
+#define READ(path, routes) { path, routes, FIELD_READ, 0, NULL, NULL },
+#define HARMLESS(path, routes, why) { path, routes, FIELD_HARMLESS, 0, NULL, why },
+#define WARN(path, routes, neutral, words, why) { path, routes, FIELD_WARN, neutral, words, why },
+#define REFUSE(path, routes, neutral, words, instead) { path, routes, FIELD_REFUSE, neutral, words, instead },
+static const request_field fields[] = {
+#include "server/request/fields.def"
 };
+#undef READ
+#undef HARMLESS
+#undef WARN
+#undef REFUSE
 
-#undef GRAMMARS
+enum { FIELDS = sizeof fields / sizeof *fields, NAME_MOST = 64, ROUTES = 11 };
 
-static int is_neutral(const refused_field *f, const json_t *v)
+/* The lines of one route, sorted. */
+typedef struct route_list {
+    int route, n;
+    const request_field *rows[FIELDS];
+} route_list;
+
+static route_list lists[ROUTES];
+static pthread_once_t lists_once = PTHREAD_ONCE_INIT;
+
+int request_field_count(void)
+{
+    return FIELDS;
+}
+
+const request_field *request_field_at(int i)
+{
+    return &fields[i];
+}
+
+static int by_path(const void *a, const void *b)
+{
+    const request_field *x = *(const request_field *const *)a, *y = *(const request_field *const *)b;
+    const int order = strcmp(x->path, y->path);
+
+    return order ? order : x < y ? -1 : 1; /* of equal paths the first line counts */
+}
+
+static void make_list(route_list *l, int route)
+{
+    int n = 0;
+
+    l->route = route;
+    for (int i = 0; i < FIELDS; i++)
+        if (fields[i].routes & route)
+            l->rows[n++] = &fields[i];
+    qsort(l->rows, (size_t)n, sizeof *l->rows, by_path);
+    for (int i = 0; i < n; i++)
+        if (!l->n || strcmp(l->rows[l->n - 1]->path, l->rows[i]->path) != 0)
+            l->rows[l->n++] = l->rows[i];
+}
+
+static void make_lists(void)
+{
+    static const int routes[ROUTES] = { CHAT,   TEXT,     TEMPLATE,  EMBED,    NATIVE,    NATIVE | INFILL,
+                                        RERANK, MESSAGES, RESPONSES, TOKENIZE, DETOKENIZE };
+
+    for (int i = 0; i < ROUTES; i++)
+        make_list(&lists[i], routes[i]);
+}
+
+static const route_list *list_of(int route)
+{
+    int i = 0;
+
+    pthread_once(&lists_once, make_lists);
+    while (i < ROUTES - 1 && lists[i].route != route)
+        i++;
+    return &lists[i];
+}
+
+/* ---- looking up ---- */
+
+/* First line whose path is not below the n bytes at s. */
+static int lower(const route_list *l, const char *s, size_t n)
+{
+    int lo = 0, hi = l->n;
+
+    while (lo < hi) {
+        const int mid = (lo + hi) / 2;
+        const int order = strncmp(l->rows[mid]->path, s, n);
+        if (order < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* An object of a body: its path, and the lines about its fields. */
+typedef struct scope {
+    char path[FIELD_PATH];
+    size_t n; /* bytes of "PATH.", which its fields' paths begin with */
+    int lo, hi;
+} scope;
+
+static void open_scope(const route_list *l, const char *path, scope *s)
+{
+    char end[FIELD_PATH + 2];
+
+    snprintf(s->path, sizeof s->path, "%s", path);
+    const int n = snprintf(end, sizeof end, path[0] ? "%s." : "%s", s->path);
+    s->n = (size_t)n;
+    s->lo = lower(l, end, s->n);
+    if (!n) {
+        s->hi = l->n;
+        return;
+    }
+    end[n - 1] = '.' + 1;
+    s->hi = lower(l, end, s->n);
+}
+
+static const request_field *find_in(const route_list *l, const scope *s, const char *name)
+{
+    int lo = s->lo, hi = s->hi;
+
+    while (lo < hi) {
+        const int mid = (lo + hi) / 2, order = strcmp(l->rows[mid]->path + s->n, name);
+        if (order == 0)
+            return l->rows[mid];
+        if (order < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+static const request_field *find_path(const route_list *l, const char *path)
+{
+    const scope all = { .lo = 0, .hi = l->n };
+
+    return find_in(l, &all, path);
+}
+
+/* The line about a field of the scope: its own, that of its name anywhere, or that of any field of the scope. */
+static const request_field *find_field(const route_list *l, const scope *s, const char *name)
+{
+    char any[NAME_MOST + 4];
+    const request_field *f = find_in(l, s, name);
+
+    if (f || !s->n || strlen(name) > NAME_MOST)
+        return f;
+    snprintf(any, sizeof any, "*.%s", name);
+    f = find_path(l, any);
+    return f ? f : find_in(l, s, "*");
+}
+
+/* The scope of a list's item, or of an object with a type, at `path`: "path[type]", else "path[*]", else "path[]" or
+ * "path".  *whole: a line that decides about all of it, or NULL. */
+static void choose_scope(const route_list *l, const char *path, const char *type, int listed, scope *s,
+                         const request_field **whole)
+{
+    char at[FIELD_PATH];
+
+    *whole = NULL;
+    if (type && strlen(type) <= NAME_MOST && !strpbrk(type, "[]*")) {
+        snprintf(at, sizeof at, "%.120s[%s]", path, type);
+        open_scope(l, at, s);
+        *whole = find_path(l, at);
+        if (*whole || s->lo < s->hi)
+            return;
+    }
+    if (type) {
+        snprintf(at, sizeof at, "%.120s[*]", path);
+        *whole = find_path(l, at);
+    }
+    snprintf(at, sizeof at, "%.120s%s", path, listed ? "[]" : "");
+    open_scope(l, at, s);
+}
+
+/* The line that decides about what stands in brackets behind a field, or NULL: *s is the scope to go on in. */
+static const request_field *find_member(const route_list *l, const char *path, const char *type, scope *s)
+{
+    const request_field *whole;
+
+    choose_scope(l, path, type[0] ? type : NULL, 1, s, &whole);
+    return whole && (whole->what != FIELD_READ || s->lo == s->hi || strstr(whole->path, "[*]")) ? whole : NULL;
+}
+
+const request_field *request_field_find(int route, const char *path)
+{
+    const route_list *l = list_of(route);
+    char name[NAME_MOST + 1], type[NAME_MOST + 1], at[FIELD_PATH];
+    const request_field *f = NULL, *whole;
+    scope s;
+
+    if ((f = find_path(l, path)) != NULL) /* some servers have dots in their names */
+        return f;
+    open_scope(l, "", &s);
+    while (*path && (!f || s.lo < s.hi)) { /* without lines below it, all that a field holds is its reader's */
+        const size_t n = strcspn(path, ".[");
+        snprintf(name, sizeof name, "%.*s", (int)n, path);
+        f = find_field(l, &s, name);
+        if (!f || f->what != FIELD_READ)
+            return f;
+        snprintf(at, sizeof at, "%.120s%s%s", s.path, s.n ? "." : "", name);
+        open_scope(l, at, &s);
+        path += n;
+        if (*path == '[') {
+            const size_t k = strcspn(path, "]");
+            snprintf(type, sizeof type, "%.*s", (int)k - 1, path + 1);
+            if ((whole = find_member(l, at, type, &s)))
+                return whole;
+            path += k + (path[k] == ']');
+        }
+        path += *path == '.';
+    }
+    return f;
+}
+
+/* ---- values ---- */
+
+static int is_neutral(const request_field *f, const json_t *v)
 {
     const char *s = json_is_array(v) && json_array_size(v) == 1 ? json_string_value(json_array_get(v, 0))
                                                                 : json_string_value(v);
     char word[40];
     double d = json_number_value(v);
 
-    if (json_is_null(v))
-        return 1;
+    if (json_is_null(v) || json_is_wide(v))
+        return json_is_null(v);
     if (json_is_number(v))
         return (f->neutral & ZERO && d == 0) || (f->neutral & ONE && d == 1) || (f->neutral & MINUS && d == -1);
     if (json_is_boolean(v))
@@ -267,39 +264,16 @@ static int is_neutral(const refused_field *f, const json_t *v)
     return f->neutral & EMPTY && (s || json_array_size(v) + json_object_size(v) == 0);
 }
 
-static int refuse(const refused_field *f, const json_t *v, api_error *e)
+static int refuse(const request_field *f, const char *path, const json_t *v, api_error *e)
 {
-    char *text = json_text(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+    char *text = json_text(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII), param[NAME_MOST];
     int long_one = text && strlen(text) > 40;
 
-    api_fail(e, BAD, f->name, "%s: %.40s%s is not supported here and would change the answer; %s", f->name,
-             text ? text : "this value", long_one ? "..." : "", f->instead ? f->instead : "leave the field out");
+    snprintf(param, sizeof param, "%.*s", (int)strcspn(path, ".["), path); /* as the client may look it up */
+    api_fail(e, BAD, param, "%.80s: %.40s%s is not supported here and would change the answer; %s", path,
+             text ? text : "this value", long_one ? "..." : "", f->text ? f->text : "leave the field out");
     free(text);
     return BAD;
-}
-
-static const known_field *find_known(const char *name, int route)
-{
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i].routes & route && strcmp(known[i].name, name) == 0)
-            return &known[i];
-    return NULL;
-}
-
-static const refused_field *find_refused(const char *name)
-{
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (strcmp(refused[i].name, name) == 0)
-            return &refused[i];
-    return NULL;
-}
-
-static int is_harmless(const char *name)
-{
-    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
-        if (strcmp(harmless[i], name) == 0)
-            return 1;
-    return 0;
 }
 
 /* ---- misspellings ---- */
@@ -337,28 +311,41 @@ static int one_off(const char *a, const char *b)
 }
 
 /* Our field that the name was meant to be, or NULL.  Short names must match but for case and underscores. */
-static const char *meant(const char *name, int route)
+static const char *meant(const char *name, const route_list *l)
 {
     char given[FOLDED], ours[FOLDED];
     int n = fold(name, given);
 
-    for (size_t i = 0; n && i < sizeof known / sizeof *known; i++)
-        if (known[i].routes & route && fold(known[i].name, ours) && strcmp(given, ours) == 0)
-            return known[i].name;
-    for (size_t i = 0; n >= 4 && i < sizeof known / sizeof *known; i++)
-        if (known[i].routes & route && fold(known[i].name, ours) >= 5 && one_off(given, ours))
-            return known[i].name;
+    for (int close = 0; n && close < 2; close++)
+        for (int i = 0; i < l->n; i++) {
+            const char *path = l->rows[i]->path;
+            if (l->rows[i]->what != FIELD_READ || strpbrk(path, ".[*"))
+                continue;
+            const int m = fold(path, ours);
+            if (m && (close ? n >= 4 && m >= 5 && one_off(given, ours) : strcmp(given, ours) == 0))
+                return path;
+        }
     return NULL;
 }
 
 /* ---- the check ---- */
+
+static int is_noted(const char *name, const char *list)
+{
+    const size_t n = strlen(name);
+
+    for (const char *p = list; (p = strstr(p, name)) != NULL; p += n)
+        if ((p == list || p[-1] == ' ') && (!p[n] || p[n] == ','))
+            return 1;
+    return 0;
+}
 
 /* Appends a name to a comma list that may stand in a response header; what does not fit is "...". */
 static void note_ignored(const char *name, char ignored[REQUEST_IGNORED])
 {
     size_t at = strlen(ignored), n = strlen(name);
 
-    if (at >= 3 && strcmp(ignored + at - 3, "...") == 0)
+    if ((at >= 3 && strcmp(ignored + at - 3, "...") == 0) || is_noted(name, ignored))
         return;
     if (n > 64 || at + n + 8 > REQUEST_IGNORED) {
         snprintf(ignored + at, REQUEST_IGNORED - at, "%s...", at ? ", " : "");
@@ -366,29 +353,99 @@ static void note_ignored(const char *name, char ignored[REQUEST_IGNORED])
     }
     at += (size_t)snprintf(ignored + at, REQUEST_IGNORED - at, "%s", at ? ", " : "");
     for (; *name; name++)
-        ignored[at++] = isalnum((unsigned char)*name) || strchr("_-.", *name) ? *name : '?';
+        ignored[at++] = isalnum((unsigned char)*name) || strchr("_-.[]*", *name) ? *name : '?';
     ignored[at] = 0;
+}
+
+typedef struct check {
+    const request_env *env;
+    const route_list *l;
+    char *ignored;
+    api_error *e;
+} check;
+
+static int check_object(const check *c, const json_t *o, const scope *s);
+
+static int unknown(const check *c, const char *path, int top)
+{
+    const char *ours = top ? meant(path, c->l) : NULL;
+
+    if (ours)
+        return api_fail(c->e, BAD, ours, "%.64s: not a field of this route; did you mean %s?", path, ours);
+    if (c->env->refuse_unknown)
+        return api_fail(c->e, BAD, "", "%.64s: not a field of this route", path);
+    note_ignored(path, c->ignored);
+    return API_OK;
+}
+
+/* What a line says of the value that came for it. */
+static int decide(const check *c, const request_field *f, const char *path, const json_t *v)
+{
+    if (f->what == FIELD_REFUSE && !is_neutral(f, v))
+        return refuse(f, path, v, c->e);
+    if (f->what == FIELD_WARN && !is_neutral(f, v) && c->env->refuse_unknown)
+        return refuse(f, path, v, c->e);
+    if (f->what == FIELD_WARN && !is_neutral(f, v))
+        note_ignored(path, c->ignored);
+    return API_OK;
+}
+
+/* One object at `path`, of a list or by itself. */
+static int check_one(const check *c, const json_t *v, const char *path, int listed)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+    const request_field *whole;
+    char at[FIELD_PATH];
+    scope s;
+
+    choose_scope(c->l, path, type, listed, &s, &whole);
+    snprintf(at, sizeof at, "%.120s[%.64s]", path, type ? type : "");
+    if (whole && whole->what != FIELD_READ)
+        return decide(c, whole, at, v);
+    return s.lo < s.hi && !(whole && strstr(whole->path, "[*]")) ? check_object(c, v, &s) : API_OK;
+}
+
+/* What a field that is read holds. */
+static int check_value(const check *c, const json_t *v, const char *path)
+{
+    size_t i;
+    json_t *x;
+
+    if (json_is_object(v))
+        return check_one(c, v, path, 0);
+    json_array_foreach((json_t *)v, i, x) if (json_is_object(x)) API_TRY(check_one(c, x, path, 1));
+    return API_OK;
+}
+
+static int check_object(const check *c, const json_t *o, const scope *s)
+{
+    const char *name;
+    json_t *v;
+
+    json_object_foreach((json_t *)o, name, v)
+    {
+        char path[FIELD_PATH];
+        const request_field *f = find_field(c->l, s, name);
+        snprintf(path, sizeof path, "%.120s%s%.64s", s->path, s->n ? "." : "", name);
+        if (json_is_null(v) && (f || s->n))
+            continue; /* as good as missing */
+        if (!f)
+            API_TRY(unknown(c, path, s->n == 0));
+        else if (f->what != FIELD_READ)
+            API_TRY(decide(c, f, path, v));
+        else
+            API_TRY(check_value(c, v, path));
+    }
+    return API_OK;
 }
 
 int request_check_fields(const request_env *env, const json_t *o, int route, char ignored[REQUEST_IGNORED],
                          api_error *e)
 {
-    const char *name, *ours;
-    json_t *v;
+    const check c = { env, list_of(route), ignored, e };
+    scope top;
 
     ignored[0] = 0;
-    json_object_foreach((json_t *)o, name, v)
-    {
-        const refused_field *f = find_refused(name);
-        if (find_known(name, route) || is_harmless(name) || (f && is_neutral(f, v)))
-            continue;
-        if (f)
-            return refuse(f, v, e);
-        if ((ours = meant(name, route)))
-            return api_fail(e, BAD, ours, "%.64s: not a field of this route; did you mean %s?", name, ours);
-        if (env->refuse_unknown)
-            return api_fail(e, BAD, "", "%.64s: not a field of this route", name);
-        note_ignored(name, ignored);
-    }
-    return API_OK;
+    open_scope(c.l, "", &top);
+    return check_object(&c, o, &top);
 }

@@ -64,10 +64,19 @@ int messages_to_chat(const json_t *o, json_t *out, api_error *e); /* out: an emp
 /* out: an empty object; *body: to be freed, on error too. */
 int responses_to_chat(const request_env *env, const json_t *o, json_t *out, responses_body **body, api_error *e);
 
+/* ---- request_agents.c ---- */
+/* tools, tool_choice of /v1/responses -> those of a chat; names: what the names that the model sees stand for. */
+int agents_tools(const json_t *o, json_t *out, json_t *names, api_error *e);
+int agents_choice(const json_t *o, json_t *out, api_error *e);
+json_t *agents_flat_name(const json_t *item); /* of an item's name and namespace; a new reference, or NULL */
+
+/* ---- request_thoughts.c ---- */
+int thoughts_spell_out(json_t *o, api_error *e); /* think, thinking, reasoning of a chat -> the fields that are read */
+int thoughts_read(const request_env *env, const json_t *o, request *r, api_error *e);
+
 /* ---- request_tools.c ---- */
 int tools_list(const json_t *o, tool_set **out, api_error *e); /* NULL: none are to be used */
 int tools_read(const request_env *env, const json_t *o, request *r, api_error *e);     /* what may be called */
-int thoughts_read(const request_env *env, const json_t *o, request *r, api_error *e);
 int tools_grammar(const request_env *env, request *r, api_error *e);
 
 /* ---- request_choice.c ---- */
@@ -91,8 +100,12 @@ enum {
     REQUEST_TEMPLATE = 4,
     REQUEST_EMBED = 8,
     REQUEST_NATIVE = 16,
-    REQUEST_INFILL = 32,
-    REQUEST_RERANK = 64
+    REQUEST_INFILL = 32, /* with REQUEST_NATIVE */
+    REQUEST_RERANK = 64,
+    REQUEST_MESSAGES = 128,
+    REQUEST_RESPONSES = 256,
+    REQUEST_TOKENIZE = 512,
+    REQUEST_DETOKENIZE = 1024
 };
 /* Every field of o that the route does not read: refused, or named in `ignored`. */
 int request_check_fields(const request_env *env, const json_t *o, int route, char ignored[REQUEST_IGNORED],
@@ -102,6 +115,7 @@ int request_check_fields(const request_env *env, const json_t *o, int route, cha
 int request_read_salt(const json_t *o, char **salt, api_error *e); /* cache_salt; NULL: none, or empty */
 int request_check_unsupported(const json_t *o, int chat,
                               api_error *e); /* images and what else is refused by its shape */
+int request_read_specials(const json_t *o, request_env *env, api_error *e); /* add_special_tokens -> no_bos */
 int request_check_model(const request_env *env, const json_t *o, api_error *e); /* the name, where there is one */
 
 #endif

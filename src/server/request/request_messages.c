@@ -160,6 +160,8 @@ static int put_tools(const json_t *o, json_t *out, api_error *e)
     json_array_foreach((json_t *)tools, i, t)
     {
         const char *type = text_of(t, "type");
+        if (type && strcmp(type, "custom") != 0 && strcmp(type, "function") != 0)
+            continue; /* its provider runs it, and the answer's header names it (fields.def) */
         json_t *schema = json_object_get(t, "input_schema"), *f = json_object();
         json_object_set(f, "name", json_object_get(t, "name"));
         json_object_set(f, "description", json_object_get(t, "description"));
@@ -208,6 +210,17 @@ static int put_thinking(const json_t *o, json_t *out, api_error *e)
     return API_OK;
 }
 
+static int put_effort(const json_t *o, json_t *out, api_error *e)
+{
+    const json_t *config = body_field(o, "output_config"), *effort = body_field(config, "effort");
+
+    if (config && !json_is_object(config))
+        return bad(e, "output_config", "wanted an object");
+    if (effort && !body_field(o, "reasoning_effort") && json_object_set(out, "reasoning_effort", (json_t *)effort) != 0)
+        return api_no_memory(e);
+    return API_OK;
+}
+
 int messages_to_chat(const json_t *o, json_t *out, api_error *e)
 {
     static const char *const own[] = {
@@ -229,5 +242,6 @@ int messages_to_chat(const json_t *o, json_t *out, api_error *e)
     API_TRY(put_messages(o, out, e));
     API_TRY(put_tools(o, out, e));
     API_TRY(put_choice(o, out, e));
+    API_TRY(put_effort(o, out, e));
     return put_thinking(o, out, e);
 }

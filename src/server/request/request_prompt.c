@@ -118,7 +118,7 @@ static int text_prompt(const request_env *env, const char *s, size_t n, const ch
                        api_error *e)
 {
     API_TRY(prompt_check_bytes(env, n, key, e));
-    API_TRY(prompt_of_text(env, s, n, KVANT_TOK_SPECIAL | KVANT_TOK_BOS, p, e));
+    API_TRY(prompt_of_text(env, s, n, KVANT_TOK_SPECIAL | (env->no_bos ? 0 : KVANT_TOK_BOS), p, e));
     return keep ? keep_text(p, s, n, e) : API_OK;
 }
 
@@ -152,7 +152,7 @@ static int append_item(const request_env *env, const json_t *x, size_t i, const 
         return prompt_append(p, &(prompt){ .ids = &id, .n = 1 }, e);
     }
     int kind = prompt_of_text(env, json_string_value(x), json_string_length(x),
-                              KVANT_TOK_SPECIAL | (i ? 0 : KVANT_TOK_BOS), &more, e);
+                              KVANT_TOK_SPECIAL | (i || env->no_bos ? 0 : KVANT_TOK_BOS), &more, e);
     if (kind == API_OK)
         kind = prompt_append(p, &more, e);
     prompt_free(&more);

@@ -93,18 +93,21 @@ static int put_thought(const json_t *item, json_t *list, api_error *e)
 
 static int put_call(const json_t *item, json_t *list, api_error *e)
 {
+    const int custom = is(item, "type", "custom_tool_call");
     json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name"), *to, *calls;
-    json_t *arguments = json_object_get(item, "arguments");
+    json_t *arguments = json_object_get(item, custom ? "input" : "arguments");
 
     if (!json_is_string(id) || !json_is_string(name) || !json_is_string(arguments))
-        return bad(e, "input", "function_call: wanted call_id, name and arguments, three strings");
+        return bad(e, "input", custom ? "custom_tool_call: wanted call_id, name and input, three strings"
+                                      : "function_call: wanted call_id, name and arguments, three strings");
     if (!(to = open_assistant(list, "", "")))
         return api_no_memory(e);
     calls = json_object_get(to, "tool_calls");
     if (!calls && json_object_set_new(to, "tool_calls", calls = json_array()) != 0)
         return api_no_memory(e);
-    return json_array_append_new(calls, json_pack("{s:O,s:s,s:{s:O,s:O}}", "id", id, "type", "function", "function",
-                                                  "name", name, "arguments", arguments)) == 0
+    json_t *args = custom ? json_pack("{s:O}", "input", arguments) : json_incref(arguments);
+    return json_array_append_new(calls, json_pack("{s:O,s:s,s:{s:o,s:o}}", "id", id, "type", "function", "function",
+                                                  "name", agents_flat_name(item), "arguments", args)) == 0
                ? API_OK
                : api_no_memory(e);
 }
@@ -140,9 +143,9 @@ static int put_item(const json_t *item, json_t *list, api_error *e)
 
     if (is(item, "type", "message") || (!type && json_object_get(item, "role")))
         return put_message(item, list, e);
-    if (is(item, "type", "function_call"))
+    if (is(item, "type", "function_call") || is(item, "type", "custom_tool_call"))
         return put_call(item, list, e);
-    if (is(item, "type", "function_call_output"))
+    if (is(item, "type", "function_call_output") || is(item, "type", "custom_tool_call_output"))
         return put_result(item, list, e);
     if (is(item, "type", "reasoning"))
         return put_thought(item, list, e);
@@ -274,47 +277,6 @@ static int put_messages(const request_env *env, const json_t *o, json_t *out, re
 
 /* ---- tools and the rest ---- */
 
-static int put_tools(const json_t *o, json_t *out, api_error *e)
-{
-    const json_t *tools = body_field(o, "tools");
-    json_t *list, *t;
-    size_t i;
-
-    if (tools && !json_is_array(tools))
-        return bad(e, "tools", "wanted an array");
-    if (!json_array_size(tools))
-        return API_OK;
-    if (json_object_set_new(out, "tools", list = json_array()) != 0)
-        return api_no_memory(e);
-    json_array_foreach((json_t *)tools, i, t)
-    {
-        const char *type = json_string_value(json_object_get(t, "type"));
-        if (!type || strcmp(type, "function") != 0)
-            return api_fail(e, API_UNSUPPORTED, "tools", "tools: item %zu: type %.40s is not supported, want function",
-                            i, type ? type : "(none)");
-        json_t *f = json_copy(t);
-        json_object_del(f, "type");
-        if (json_array_append_new(list, json_pack("{s:s,s:o}", "type", "function", "function", f)) != 0)
-            return api_no_memory(e);
-    }
-    return API_OK;
-}
-
-static int put_choice(const json_t *o, json_t *out, api_error *e)
-{
-    json_t *choice = (json_t *)body_field(o, "tool_choice");
-
-    if (!json_is_object(choice))
-        return !choice || json_object_set(out, "tool_choice", choice) == 0 ? API_OK : api_no_memory(e);
-    if (!is(choice, "type", "function"))
-        return bad(e, "tool_choice", "wanted none, auto, required, or an object of type function with a name");
-    return json_object_set_new(out, "tool_choice",
-                               json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name",
-                                         json_object_get(choice, "name"))) == 0
-               ? API_OK
-               : bad(e, "tool_choice", "name: missing");
-}
-
 /* text.format -> response_format, whose schema is one level deeper. */
 static int put_format(const json_t *o, json_t *out, api_error *e)
 {
@@ -322,8 +284,6 @@ static int put_format(const json_t *o, json_t *out, api_error *e)
 
     if (text && !json_is_object(text))
         return bad(e, "text", "wanted an object");
-    if (body_field(text, "verbosity"))
-        json_object_set(out, "verbosity", (json_t *)body_field(text, "verbosity"));
     if (!format)
         return API_OK;
     if (!is(format, "type", "json_schema"))
@@ -392,6 +352,8 @@ void responses_body_free(responses_body *b)
     if (b)
         free(b->history); /* jansson's */
     if (b)
+        json_decref(b->names);
+    if (b)
         sbuf_free(&b->items);
     kvant_free(b);
 }
@@ -405,7 +367,7 @@ int responses_to_chat(const request_env *env, const json_t *o, json_t *out, resp
     const char *key;
     json_t *v;
 
-    if (!b)
+    if (!b || !(b->names = json_object()))
         return api_no_memory(e);
     API_TRY(check_unsupported(o, e));
     json_object_foreach((json_t *)o, key, v)
@@ -417,8 +379,8 @@ int responses_to_chat(const request_env *env, const json_t *o, json_t *out, resp
             return api_no_memory(e);
     }
     API_TRY(put_messages(env, o, out, b, e));
-    API_TRY(put_tools(o, out, e));
-    API_TRY(put_choice(o, out, e));
+    API_TRY(agents_tools(o, out, b->names, e));
+    API_TRY(agents_choice(o, out, e));
     API_TRY(put_format(o, out, e));
     API_TRY(put_settings(o, out, e));
     API_TRY(tell(env, o, b, e));

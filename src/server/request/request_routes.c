@@ -43,18 +43,21 @@ static int end_text(const request_env *env, prompt *p, api_error *e)
     const int32_t eos = kvant_token_eos(env->model);
     const prompt end = { .ids = (int32_t[]){ eos }, .n = 1 };
 
-    if (!p->text || !kvant_token_add_eos(env->model) || p->ids[p->n - 1] == eos)
+    if (env->no_bos || !p->text || !kvant_token_add_eos(env->model) || p->ids[p->n - 1] == eos)
         return API_OK;
     API_TRY(prompt_append(p, &end, e));
     return prompt_check_length(env, p, "input", e);
 }
 
-static int read_embed(const request_env *env, const json_t *o, embed_request *r, api_error *e)
+static int read_embed(const request_env *base, const json_t *o, embed_request *r, api_error *e)
 {
+    request_env own = *base;
+    const request_env *env = &own;
     const char *key = r->native && !body_field(o, "input") ? "content" : "input";
     const json_t *format = body_field(o, "encoding_format"), *dims = body_field(o, "dimensions");
     const char *text = json_string_value(format);
 
+    API_TRY(request_read_specials(o, &own, e));
     API_TRY(request_check_model(env, o, e));
     API_TRY(read_pooling(env, r, e));
     API_TRY(request_read_salt(o, &r->salt, e));
@@ -124,12 +127,14 @@ static int read_tokenize(const request_env *env, const json_t *o, prompt *out, i
 }
 
 int request_parse_tokenize(const request_env *env, const char *body, size_t len, prompt *out, int *with_pieces,
-                           api_error *e)
+                           char ignored[REQUEST_IGNORED], api_error *e)
 {
     json_t *o = NULL;
     int kind = body_read(body, len, &o, e);
 
     *with_pieces = 0;
+    if (kind == API_OK)
+        kind = request_check_fields(env, o, REQUEST_TOKENIZE, ignored, e);
     if (kind == API_OK)
         kind = read_tokenize(env, o, out, with_pieces, e);
     json_decref(o);
@@ -138,10 +143,14 @@ int request_parse_tokenize(const request_env *env, const char *body, size_t len,
     return kind;
 }
 
-int request_parse_detokenize(const request_env *env, const char *body, size_t len, prompt *out, api_error *e)
+int request_parse_detokenize(const request_env *env, const char *body, size_t len, prompt *out,
+                             char ignored[REQUEST_IGNORED], api_error *e)
 {
     json_t *o = NULL;
     int kind = body_read(body, len, &o, e);
+
+    if (kind == API_OK)
+        kind = request_check_fields(env, o, REQUEST_DETOKENIZE, ignored, e);
     const json_t *v = kind == API_OK ? body_field(o, "tokens") : NULL;
 
     if (kind == API_OK)
@@ -153,16 +162,16 @@ int request_parse_detokenize(const request_env *env, const char *body, size_t le
     return kind;
 }
 
-static int render_template(const request_env *env, const json_t *o, messages *m, char **kwargs, tool_set **tools,
-                           char **text, api_error *e)
+static int render_template(const request_env *env, json_t *o, messages *m, char **kwargs, tool_set **tools, char **text,
+                           api_error *e)
 {
-    char ignored[REQUEST_IGNORED], *list = NULL;
+    char *list = NULL;
     kvant_diag diag = { "" };
     int end;
 
     API_TRY(request_check_unsupported(o, 1, e));
+    API_TRY(thoughts_spell_out(o, e));
     API_TRY(chat_kwargs_read(env, o, kwargs, e));
-    API_TRY(request_check_fields(env, o, REQUEST_TEMPLATE, ignored, e));
     API_TRY(chat_end_read(env, o, &end, e));
     API_TRY(tools_list(o, tools, e));
     API_TRY(messages_read(o, m, e));
@@ -174,7 +183,8 @@ static int render_template(const request_env *env, const json_t *o, messages *m,
     return code == KVANT_OK ? API_OK : api_fail(e, api_kind_of(code), "messages", "messages: %s", diag.text);
 }
 
-int request_parse_template(const request_env *env, const char *body, size_t len, char **text, api_error *e)
+int request_parse_template(const request_env *env, const char *body, size_t len, char **text,
+                           char ignored[REQUEST_IGNORED], api_error *e)
 {
     json_t *o = NULL;
     messages m = { 0 };
@@ -182,6 +192,8 @@ int request_parse_template(const request_env *env, const char *body, size_t len,
     char *kwargs = NULL;
     int kind = body_read(body, len, &o, e);
 
+    if (kind == API_OK)
+        kind = request_check_fields(env, o, REQUEST_TEMPLATE, ignored, e);
     if (kind == API_OK)
         kind = render_template(env, o, &m, &kwargs, &tools, text, e);
     free(kwargs); /* jansson's */

@@ -1,10 +1,19 @@
-/* request_tools.c: the tools that a chat brings, which of them may be called, and what becomes of thoughts. */
+/* request_tools.c: the tools that a chat brings, and which of them may be called. */
 #include "server/request/request_impl.h"
 
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
 #include "server/tools/tool_grammar.h"
+
+/* {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}, or NULL. */
+static const json_t *allowed_tools(const json_t *o)
+{
+    const json_t *v = body_field(o, "tool_choice");
+    const char *type = json_string_value(json_object_get(v, "type"));
+
+    return type && strcmp(type, "allowed_tools") == 0 ? json_object_get(v, "allowed_tools") : NULL;
+}
 
 /* The tool that the request names: {"type": "function", "function": {"name": ...}}. */
 static int read_named(const json_t *v, request *r, api_error *e)
@@ -27,14 +36,20 @@ static int read_named(const json_t *v, request *r, api_error *e)
 static int read_choice(const json_t *o, request *r, api_error *e)
 {
     static const char *const words[] = { "none", "auto", "required" }; /* in the order of CALLS_* */
-    const json_t *v = body_field(o, "tool_choice");
+    const json_t *v = body_field(o, "tool_choice"), *allowed = allowed_tools(o);
     const char *word = json_string_value(v);
 
+    if (allowed) {
+        v = json_object_get(allowed, "mode");
+        word = v ? json_string_value(v) : "auto";
+        if (!word || strcmp(word, "none") == 0)
+            return api_fail(e, BAD, "tool_choice", "tool_choice: allowed_tools: mode: wanted auto or required");
+    }
     r->only = -1;
     r->calls = CALLS_FREE;
     if (!v)
         return API_OK;
-    if (json_is_object(v))
+    if (!allowed && json_is_object(v))
         return read_named(v, r, e);
     for (int i = 0; i < 3 && word; i++)
         if (strcmp(word, words[i]) == 0) {
@@ -59,18 +74,58 @@ static int check_model_calls(const request_env *env, api_error *e)
     return API_OK;
 }
 
+static const char *function_name(const json_t *t)
+{
+    return json_string_value(json_object_get(json_object_get(t, "function"), "name"));
+}
+
+/* Of the tools those that are allowed; the model is told about no others.  *out: a new reference. */
+static int keep_allowed(const json_t *tools, const json_t *allowed, json_t **out, api_error *e)
+{
+    const json_t *names = json_object_get(allowed, "tools");
+    json_t *t, *a;
+    size_t i, k;
+
+    if (!json_is_array(names))
+        return api_fail(e, BAD, "tool_choice", "tool_choice: allowed_tools: wanted mode and a list of tools");
+    if (!(*out = json_array()))
+        return api_no_memory(e);
+    json_array_foreach((json_t *)tools, i, t) json_array_foreach((json_t *)names, k, a)
+    {
+        const char *name = function_name(t), *want = function_name(a);
+        if (name && want && strcmp(name, want) == 0 && json_array_append(*out, t) != 0)
+            return api_no_memory(e);
+        if (name && want && strcmp(name, want) == 0)
+            break;
+    }
+    return json_array_size(*out) ? API_OK
+                                 : api_fail(e, BAD, "tool_choice", "tool_choice: allowed_tools: none of the tools");
+}
+
 int tools_list(const json_t *o, tool_set **out, api_error *e)
 {
     const char *choice = json_string_value(body_field(o, "tool_choice"));
-    const json_t *list = body_field(o, "tools");
+    const json_t *list = body_field(o, "tools"), *allowed = allowed_tools(o);
+    json_t *few = NULL;
     kvant_diag diag = { "" };
 
     *out = NULL;
+    if (allowed && !json_array_size(list))
+        return api_fail(e, BAD, "tool_choice", "tool_choice: allowed_tools, but there are no tools");
     if (json_array_size(list) == 0) /* request_check_unsupported has looked at tool_choice */
         return API_OK;
     if (choice && strcmp(choice, "none") == 0) /* as if there were none: the model is not told about them either */
         return API_OK;
+    if (allowed) {
+        const int kind = keep_allowed(list, allowed, &few, e);
+        list = few;
+        if (kind != API_OK) {
+            json_decref(few);
+            return kind;
+        }
+    }
     const int code = tool_set_read(list, out, &diag);
+    json_decref(few);
     return code == KVANT_OK ? API_OK : api_fail(e, api_kind_of(code), "tools", "tools: %s", diag.text);
 }
 
@@ -83,25 +138,6 @@ int tools_read(const request_env *env, const json_t *o, request *r, api_error *e
         return API_OK;
     API_TRY(check_model_calls(env, e));
     return read_choice(o, r, e);
-}
-
-int thoughts_read(const request_env *env, const json_t *o, request *r, api_error *e)
-{
-    static const char *const budgets[] = { "thinking_budget_tokens", "thinking_token_budget", "reasoning_budget" };
-    const char *format;
-    size_t n = 0;
-
-    r->thought_budget = env->thought_budget;
-    r->thoughts_apart = env->thoughts_apart && env->traits && env->traits->t;
-    for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++)
-        API_TRY(body_count(o, budgets[i], -1, 1 << 30, &r->thought_budget, e));
-    API_TRY(body_string(o, "reasoning_format", 40, &format, &n, e));
-    if (!format || strcmp(format, "auto") == 0)
-        return API_OK;
-    if (strcmp(format, "none") != 0 && strcmp(format, "deepseek") != 0)
-        return api_fail(e, BAD, "reasoning_format", "reasoning_format: %.40s, want none, auto or deepseek", format);
-    r->thoughts_apart = format[0] == 'd' && env->traits && env->traits->t;
-    return API_OK;
 }
 
 int tools_grammar(const request_env *env, request *r, api_error *e)

@@ -44,6 +44,7 @@ int make_count(work *w, api_error *e)
     env.tenant = w->key + 1;
     if (request_parse(&env, w->shape, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
         return e->kind;
+    snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
     jsonw_object(&w->reply);
     if (w->shape == BODY_RESPONSES)
         jsonw_kstr(&w->reply, "object", "response.input_tokens");
@@ -69,7 +70,7 @@ int make_tokenize(work *w, api_error *e)
     int pieces;
     jsonw *out = &w->reply;
 
-    if (request_parse_tokenize(&w->m->env, sbuf_text(&w->body), w->body.n, &p, &pieces, e) != API_OK)
+    if (request_parse_tokenize(&w->m->env, sbuf_text(&w->body), w->body.n, &p, &pieces, w->ignored, e) != API_OK)
         return e->kind;
     jsonw_object(out);
     jsonw_key(out, "tokens");
@@ -101,7 +102,7 @@ int make_detokenize(work *w, api_error *e)
     text_stops none = { 0 };
     jsonw *reply = &w->reply;
 
-    if (request_parse_detokenize(&w->m->env, sbuf_text(&w->body), w->body.n, &p, e) != API_OK)
+    if (request_parse_detokenize(&w->m->env, sbuf_text(&w->body), w->body.n, &p, w->ignored, e) != API_OK)
         return e->kind;
     for (int i = 0; i < p.n && !guard_over(); i++)
         textout_token(&out, w->m->model, p.ids[i], &none, &text);
@@ -124,7 +125,7 @@ int make_template(work *w, api_error *e)
     char *text;
     jsonw *out = &w->reply;
 
-    if (request_parse_template(&w->m->env, sbuf_text(&w->body), w->body.n, &text, e) != API_OK)
+    if (request_parse_template(&w->m->env, sbuf_text(&w->body), w->body.n, &text, w->ignored, e) != API_OK)
         return e->kind;
     jsonw_object(out);
     jsonw_kstr(out, "prompt", text);
