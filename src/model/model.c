@@ -430,7 +430,7 @@ static int open_shapes(kvant_model *m, kvant_diag *diag)
                           (int)(arch_name.n < 40 ? arch_name.n : 40), arch_name.s, known);
     }
     snprintf(m->arch_name, sizeof m->arch_name, "%s", m->arch->name);
-    KVANT_TRY(gguf_string(m->file, "general.name", 0, &name, diag));
+    (void)gguf_string(m->file, "general.name", 0, &name, NULL); /* it describes the file: a list, or nothing, will do */
     snprintf(m->name, sizeof m->name, "%.*s", (int)(name.n < 90 ? name.n : 90), name.s);
     const key_reader r = { m->file, m->arch->name, diag };
     KVANT_TRY(read_common(&r, &m->hp, &m->n_nextn));
@@ -453,17 +453,25 @@ static int read_suppressed(kvant_model *m, kvant_diag *diag)
 
     if (!kv || kv->type != GGUF_ARRAY || kv->count == 0)
         return KVANT_OK;
-    const int most = kv->count < (uint64_t)m->hp.n_vocab ? (int)kv->count : m->hp.n_vocab;
-    m->suppressed = kvant_calloc((size_t)most, sizeof *m->suppressed);
+    if (kv->count > 1u << 22)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %llu tokens, wanted at most %d", key, (unsigned long long)kv->count,
+                          1 << 22);
+    m->suppressed = kvant_calloc((size_t)kv->count, sizeof *m->suppressed);
     if (!m->suppressed)
         return kvant_fail(diag, KVANT_ENOMEM, "%s: out of memory", key);
-    KVANT_TRY(gguf_i32s(m->file, key, 1, m->suppressed, most, &m->n_suppressed, diag));
+    uint64_t ignored = 0;
+    for (uint64_t i = 0; i < kv->count; i++) {
+        int64_t id = -1;
+        if (!gguf_integer_at(kv, i, &id))
+            return kvant_fail(diag, KVANT_EFORMAT, "%s: element %llu is no integer", key, (unsigned long long)i);
+        if (id >= 0 && id < m->hp.n_vocab)
+            m->suppressed[m->n_suppressed++] = (int32_t)id;
+        else if (ignored++ == 0) /* one warning, however long a hostile list is */
+            log_msg(LOG_WARN, "%s: %lld is ignored, the model has %d tokens", key, (long long)id, m->hp.n_vocab);
+    }
     if (m->n_suppressed >= m->hp.n_vocab)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: %d tokens, wanted fewer than the %d there are", key,
                           m->n_suppressed, m->hp.n_vocab);
-    for (int i = 0; i < m->n_suppressed; i++)
-        if (m->suppressed[i] < 0 || m->suppressed[i] >= m->hp.n_vocab)
-            return kvant_fail(diag, KVANT_EFORMAT, "%s: %d, wanted 0 to %d", key, m->suppressed[i], m->hp.n_vocab - 1);
     return KVANT_OK;
 }
 

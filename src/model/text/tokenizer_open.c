@@ -189,7 +189,9 @@ static int read_id(const tokenizer *t, const gguf_kv *kv, const char *key, uint6
     *id = -1;
     if (!kv || i >= kv->count)
         return KVANT_OK;
-    if (kv->type == GGUF_STRING || !gguf_integer_at(kv, i, &v))
+    if ((kv->type == GGUF_ARRAY ? kv->elem : kv->type) == GGUF_U64 && !gguf_integer_at(kv, i, &v))
+        v = -1; /* as its bits */
+    else if (kv->type == GGUF_STRING || !gguf_integer_at(kv, i, &v))
         return kvant_fail(diag, KVANT_EFORMAT, "%s: no integer, want the id of a token below %u", key, t->v.n);
     if (v < 0 || v >= (int64_t)t->v.n)
         log_msg(LOG_WARN, "%s: %lld is ignored, the vocabulary has %u tokens", key, (long long)v, t->v.n);
@@ -201,12 +203,13 @@ static int read_id(const tokenizer *t, const gguf_kv *kv, const char *key, uint6
 /* One id or several: each ends an answer.  *first: the first that is a token. */
 static int read_ends(tokenizer *t, const gguf *g, const char *key, int32_t *first, kvant_diag *diag)
 {
+    enum { MOST_ENDS = 1024 };
     const gguf_kv *kv = gguf_find(g, key);
     int32_t id;
 
-    if (kv && kv->count > t->v.n)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: %llu ids, want at most one for each of %u tokens", key,
-                          (unsigned long long)kv->count, t->v.n);
+    if (kv && kv->count > MOST_ENDS)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %llu ids, want at most %d", key, (unsigned long long)kv->count,
+                          MOST_ENDS);
     for (uint64_t i = 0; kv && i < kv->count; i++) {
         KVANT_TRY(read_id(t, kv, key, i, &id, diag));
         if (id >= 0)

@@ -119,14 +119,14 @@ static int judge_key(const kvant_model *m, const gguf_kv *kv, lists *l, kvant_di
     const unread_row *row = unread_key_find(kv->key.s + skip, kv->key.n - (size_t)skip);
     char value[96];
 
+    if (row && row->action == UNREAD_REFUSED && !unread_is_neutral(m, kv, row->if_so))
+        return refuse_key(m, kv, row, diag);
     if (kv->given)
         add_name(list_for(l, "nothing reads these keys of --override-kv"), kv->key, "");
-    if (!row || row->action == UNREAD_READ)
+    else if (!row || row->action == UNREAD_READ)
         add_name(list_for(l, unknown), kv->key, "");
     else if (row->action == UNREAD_LOST && !unread_is_neutral(m, kv, row->if_so))
         add_name(list_for(l, row->why), kv->key, kv->count == 1 ? unread_show(kv, value, sizeof value) : "");
-    else if (row->action == UNREAD_REFUSED && !unread_is_neutral(m, kv, row->if_so))
-        return refuse_key(m, kv, row, diag);
     return KVANT_OK;
 }
 
