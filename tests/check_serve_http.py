@@ -224,6 +224,11 @@ def check_heads(s):
     C.ok(s.request("GET", "/health")[0] == 200, "H-03 alive")
     C.ok(status_of(s.raw(b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", 2)) == 400, "A-04 another site's name")
     C.ok(status_of(s.raw(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n", 2)) == 200, "A-04 own address")
+    for host, want in ((b"localhost", 200), (b"LOCALHOST:80", 200), (b"a.localhost", 200), (b"localhosx", 400), (b"locaevil.", 400), (b"locaxxxxx", 400),
+                       (b"xxxxlhost", 400), (b"localhost.evil", 400), (b"evil-localhost", 400), (b"host.docker.internax", 400),
+                       (b"host.dockerxevil.com", 400), (b"a.locaevil", 400), (b"127.0.0.1.evil.com", 400), (b"127.0.0", 400)):
+        got = status_of(s.raw(b"GET /health HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n", 2))
+        C.ok(got == want, f"A-04 {host}: {got}")
 
 
 def check_bodies(s):

@@ -144,6 +144,7 @@ typedef struct workers {
     pthread_cond_t news;
     work_list *lists; /* of tenant t: small ones at 2 t, large ones at 2 t + 1 */
     int waiting[2], turn[2];
+    int64_t moved_ns; /* a body was taken, or the first one came */
     _Atomic int stop;
     pthread_t thread[WORKERS];
     int n, open;
@@ -393,6 +394,7 @@ void budget_make_room(server *s);
 int workers_start(server *s, kvant_diag *diag);
 /* Before the sessions go.  0: one does not end, so that nothing it uses may go. */
 int workers_stop(server *s);
+int workers_stuck(server *s, int64_t ns); /* bodies wait, and none was taken for so long */
 void work_enqueue(work *w);   /* any thread: a worker shall go on with it */
 /* The call's body goes to a worker, its connection waits. */
 enum MHD_Result work_begin(call *c, struct MHD_Connection *conn);

@@ -61,6 +61,7 @@ static work *next_of(server *s, int large)
         k->turn[large] = t;
         k->waiting[large]--;
         l->running++;
+        k->moved_ns = clock_ns();
         return w;
     }
     return NULL;
@@ -192,6 +193,16 @@ int workers_start(server *s, kvant_diag *diag)
     return KVANT_OK;
 }
 
+int workers_stuck(server *s, int64_t ns)
+{
+    workers *k = &s->workers;
+
+    pthread_mutex_lock(&k->lock);
+    const int stuck = k->waiting[0] + k->waiting[1] > 0 && clock_ns() - k->moved_ns > ns;
+    pthread_mutex_unlock(&k->lock);
+    return stuck;
+}
+
 /* What they are at ends; what waits is given up. */
 int workers_stop(server *s)
 {
@@ -248,6 +259,8 @@ void work_enqueue(work *w)
     workers *k = &w->s->workers;
 
     pthread_mutex_lock(&k->lock);
+    if (k->waiting[0] + k->waiting[1] == 0)
+        k->moved_ns = clock_ns();
     push_list(&k->lists[2 * (w->key + 1) + w->large], w);
     k->waiting[w->large]++;
     pthread_cond_broadcast(&k->news);

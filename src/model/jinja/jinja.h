@@ -13,7 +13,8 @@
 #include <time.h>
 #include "base/error.h"
 
-/* What a template may cost.  A step is an instruction, an item that a filter looks at, or 64 bytes of text. */
+/* What a template may cost.  A step takes some 20 ns: an instruction, an item or a
+ * key that is looked at, 64 bytes that are made or copied (the arena counts them), 16 that are read as characters. */
 enum {
     JINJA_MAX_SOURCE = 1 << 20,  /* bytes of a template; the longest in use has 30,000 */
     JINJA_MAX_NESTING = 100,     /* of expressions; blocks count twice: the parser recurses, on 64 KiB of stack */

@@ -244,7 +244,7 @@ static int bind_name(jinja_run *r, const jmacro_def *def, jval key, jval v, jdic
         return jscope_set(r, r->scope, def->caller, v);
     if (!others)
         return j_fail(r, "%s: no argument '%.40s'", macro_name(r, def), key.u.s->s);
-    return jdict_put(&r->mem, others, key, v, &r->steps) ? KVANT_OK : j_nomem(r);
+    return jdict_put(&r->mem, others, key, v, &r->mem.steps) ? KVANT_OK : j_nomem(r);
 }
 
 static int bind_named(jinja_run *r, const jmacro_def *def, const jval *kw, int n)

@@ -99,6 +99,8 @@ typedef struct jparser {
     int depth;
     jblock open[JINJA_MAX_NESTING];
     int n_open;
+    jval known;    /* a dict: name -> its id */
+    int64_t steps; /* for it */
     int *breaks; /* jumps kept: 2 * place + kind */
     int n_breaks, cap_breaks;
 } jparser;

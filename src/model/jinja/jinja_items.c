@@ -81,7 +81,7 @@ int j_attr(jinja_run *r, jval of, const jname *name, jval *out)
     if (of.type == J_LOOP && loop_value(of.u.loop, s, out))
         return KVANT_OK;
     if (of.type == J_DICT || of.type == J_SPACE)
-        v = jdict_get(of.u.d, name->text, &r->steps);
+        v = jdict_get(of.u.d, name->text, &r->mem.steps);
     if (!v)
         return j_undefined(r, s, out);
     *out = *v;
@@ -102,7 +102,7 @@ static int char_at(jinja_run *r, const jstr *s, jval key, jval *out)
 {
     int len;
 
-    KVANT_TRY(j_charge_bytes(r, s->n));
+    KVANT_TRY(j_charge_chars(r, s->n));
     int64_t i = place(key, jstr_length(s));
     if (i < 0)
         return j_undefined(r, NULL, out);
@@ -119,6 +119,7 @@ static int item_or_method(jinja_run *r, jval of, const jstr *key, jval *out)
                            : of.type == J_DICT ? jinja_dict_methods
                            : of.type == J_LOOP ? jinja_loop_methods
                                                : NULL;
+    r->mem.steps -= 4;
     const jbuiltin *f = list ? jbuiltin_find(list, key->s, key->n) : NULL;
 
     if (f)
@@ -137,7 +138,7 @@ int j_item(jinja_run *r, jval of, jval key, jval *out)
     if (of.type == J_DICT || (of.type == J_SPACE && key.type == J_STR)) {
         const jval *v = NULL;
         if (key.type == J_STR || key.type == J_NONE || j_is_number(key) || key.type == J_TUPLE)
-            v = jdict_get(of.u.d, key, &r->steps);
+            v = jdict_get(of.u.d, key, &r->mem.steps);
         if (v) {
             *out = *v;
             return KVANT_OK;
@@ -218,17 +219,18 @@ static int slice_text(jinja_run *r, const jstr *s, const jval bounds[3], jval *o
     span at;
     int len;
 
-    KVANT_TRY(j_charge_bytes(r, s->n));
+    KVANT_TRY(j_charge_chars(r, 2 * (size_t)s->n));
     KVANT_TRY(indices(r, bounds, (int64_t)jstr_length(s), &at));
     if (at.step == 1) {
         size_t from = jstr_byte(s, (size_t)at.from);
         return j_slice(r, s, from, at.to > at.from ? jstr_byte(s, (size_t)at.to) : from, out);
     }
-    if (jstr_length(s) != s->n && s->n > 1 << 16)
+    const int plain = jstr_length(s) == s->n;
+    if (!plain && s->n > 1 << 16)
         return j_fail(r, "a slice with a step of a text of %u bytes", s->n);
     for (int64_t i = at.from; at.step > 0 ? i < at.to : i > at.to; i += at.step) {
-        size_t from = jstr_length(s) == s->n ? (size_t)i : jstr_byte(s, (size_t)i);
-        KVANT_TRY(j_charge_bytes(r, s->n));
+        size_t from = plain ? (size_t)i : jstr_byte(s, (size_t)i);
+        KVANT_TRY(j_charge_chars(r, plain ? 1 : s->n));
         jstr_char(s, from, &len);
         KVANT_TRY(jbuf_str(r, &b, s, from, (size_t)len));
     }

@@ -21,6 +21,8 @@ static int fail(const reader *j, const char *what)
 
 static int no_memory(const reader *j)
 {
+    if (j->r->mem.steps < 0)
+        return kvant_fail(j->r->diag, KVANT_EINVAL, "%s: more than %d steps", j->name, JINJA_MAX_STEPS);
     if (j->r->mem.full)
         return kvant_fail(j->r->diag, KVANT_EINVAL, "%s: more than %d MiB of values", j->name, JINJA_MAX_MEMORY >> 20);
     return kvant_fail(j->r->diag, KVANT_ENOMEM, "%s: out of memory", j->name);
@@ -198,8 +200,9 @@ static int dict(reader *j, int depth, jval *out)
             return fail(j, "no ':'");
         j->at++;
         KVANT_TRY(value(j, depth, &v));
-        if (!jdict_put(&j->r->mem, out->u.d, key, v, &j->r->steps))
+        if (!jdict_put(&j->r->mem, out->u.d, key, v, &j->r->mem.steps))
             return no_memory(j);
+        KVANT_TRY(j_charge(j->r, 1));
     }
     j->at++;
     return KVANT_OK;
@@ -243,6 +246,7 @@ int jinja_json(jinja_run *r, const char *name, const char *json, size_t n, jval 
 int jinja_set(jinja_run *r, const char *name, jval v, kvant_diag *diag)
 {
     r->diag = diag;
+    KVANT_TRY(j_charge(r, (size_t)r->t->n_names / 4));
     for (int i = 0; i < r->t->n_names; i++)
         if (jstr_is(r->t->names[i].text.u.s, name))
             return jscope_set(r, &r->globals, i, v);

@@ -51,7 +51,7 @@ static int equal_dicts(jinja_run *r, const jdict *a, const jdict *b, int depth, 
 {
     *out = a->n == b->n;
     for (size_t i = 0; *out && i < a->n; i++) {
-        const jval *v = jdict_get(b, a->keys[i], &r->steps);
+        const jval *v = jdict_get(b, a->keys[i], &r->mem.steps);
         *out = v != NULL;
         if (v)
             KVANT_TRY(equal_at(r, a->vals[i], *v, depth, out));
@@ -130,13 +130,12 @@ int j_contains(jinja_run *r, jval in, jval what, int *out)
         if (what.type != J_STR)
             return what.type == J_UNDEF ? j_undefined_error(r, what)
                                         : j_fail(r, "'in' a text: want a text, not %s", j_type_name(what));
-        KVANT_TRY(j_charge_bytes(r, in.u.s->n));
-        *out = jstr_find(in.u.s, what.u.s, 0, in.u.s->n, 0) != SIZE_MAX;
-        return KVANT_OK;
+        *out = j_seek(r, in.u.s, what.u.s, 0, in.u.s->n, 0) != SIZE_MAX;
+        return j_charge(r, 1);
     }
     if (in.type == J_DICT) {
         KVANT_TRY(j_hashable(r, what));
-        *out = jdict_get(in.u.d, what, &r->steps) != NULL;
+        *out = jdict_get(in.u.d, what, &r->mem.steps) != NULL;
         return KVANT_OK;
     }
     KVANT_TRY(j_iterate(r, in, &l));

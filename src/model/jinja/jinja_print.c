@@ -52,6 +52,7 @@ static int put_number(jinja_run *r, jbuf *b, jval v)
 
     if (v.wide)
         return jbuf_text(r, b, r->wide[v.wide - 1], strlen(r->wide[v.wide - 1]));
+    KVANT_TRY(j_charge(r, v.type == J_FLOAT ? 256 : 8)); /* up to 17 times to text and back */
     if (v.type == J_FLOAT)
         j_float_text(v.u.f, text);
     else

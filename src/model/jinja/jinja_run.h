@@ -55,8 +55,7 @@ typedef struct jcapture {
 struct jinja_run {
     const jinja *t;
     kvant_diag *diag;
-    jarena mem;
-    int64_t steps;
+    jarena mem; /* and the steps that are left */
     jval *stack;
     int sp, pc, calls, loops, done;
     uint32_t pos; /* of the instruction that runs */
@@ -78,6 +77,10 @@ int j_charge(jinja_run *r, size_t steps);
 static inline int j_charge_bytes(jinja_run *r, size_t n)
 {
     return j_charge(r, n / 64 + 1);
+}
+static inline int j_charge_chars(jinja_run *r, size_t n) /* bytes that are read as characters */
+{
+    return j_charge(r, n / 16 + 1);
 }
 
 /* ---- text: jinja_string.c ---- */
@@ -101,8 +104,10 @@ size_t jstr_back(const jstr *s, size_t end); /* where the character that ends be
 /* First place of `what` in s[from..to), last with `last`; SIZE_MAX: none. */
 size_t jstr_find(const jstr *s, const jstr *what, size_t from, size_t to, int last);
 int j_is_space(uint32_t c);
-/* strip: chars NULL: white space. */
-void jstr_strip(const jstr *s, const jstr *chars, int left, int right, size_t *from, size_t *to);
+/* As jstr_find, for its steps; SIZE_MAX also when they are spent: the caller charges. */
+size_t j_seek(jinja_run *r, const jstr *s, const jstr *what, size_t from, size_t to, int last);
+/* strip, for its steps: chars NULL: white space. */
+int j_strip(jinja_run *r, const jstr *s, const jstr *chars, int left, int right, size_t *from, size_t *to);
 
 /* ---- values as text: jinja_print.c ---- */
 

@@ -25,12 +25,14 @@ int j_nomem(jinja_run *r)
 {
     if (r->mem.full)
         return j_fail(r, "more than %d MiB of values", JINJA_MAX_MEMORY >> 20);
+    if (r->mem.steps < 0)
+        return j_fail(r, "more than %d steps", JINJA_MAX_STEPS);
     return kvant_fail(r->diag, KVANT_ENOMEM, "chat template: out of memory");
 }
 
 int j_charge(jinja_run *r, size_t steps)
 {
-    if (steps > INT32_MAX || (r->steps -= (int64_t)steps) < 0)
+    if (steps > INT32_MAX || (r->mem.steps -= (int64_t)steps) < 0)
         return j_fail(r, "more than %d steps", JINJA_MAX_STEPS);
     return guard_over() ? kvant_fail(r->diag, KVANT_ENOMEM, "chat template: given up") : KVANT_OK;
 }
@@ -65,6 +67,7 @@ int jscope_push(jinja_run *r, jscope *parent)
 
 int jscope_set(jinja_run *r, jscope *s, int name, jval v)
 {
+    r->mem.steps -= s->n / 8;
     for (int i = 0; i < s->n; i++)
         if (s->vars[i].name == name) {
             s->vars[i].v = v;

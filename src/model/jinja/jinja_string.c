@@ -167,6 +167,29 @@ size_t jstr_find(const jstr *s, const jstr *what, size_t from, size_t to, int la
     }
 }
 
+size_t j_seek(jinja_run *r, const jstr *s, const jstr *what, size_t from, size_t to, int last)
+{
+    int64_t *steps = &r->mem.steps;
+
+    if (from > to || what->n > to - from)
+        return SIZE_MAX;
+    if (!last || !what->n) {
+        const size_t at = jstr_find(s, what, from, to, last);
+        *steps -= 4 + (int64_t)((at == SIZE_MAX ? to : at) - from + what->n) / 16;
+        return at;
+    }
+    *steps -= 1;
+    for (size_t end = to - what->n + 1; end > from && *steps >= 0;) { /* from place to place of the first byte */
+        const char *hit = memrchr(s->s + from, what->s[0], end - from);
+        const size_t at = hit ? (size_t)(hit - s->s) : from;
+        *steps -= (int64_t)((end - at) / 64 + what->n / 64) + 1;
+        if (!hit || memcmp(hit, what->s, what->n) == 0)
+            return hit ? at : SIZE_MAX;
+        end = at;
+    }
+    return SIZE_MAX;
+}
+
 /* str.isspace() */
 int j_is_space(uint32_t c)
 {
@@ -186,18 +209,23 @@ static int stripped(uint32_t c, const jstr *chars)
     return 0;
 }
 
-void jstr_strip(const jstr *s, const jstr *chars, int left, int right, size_t *from, size_t *to)
+int j_strip(jinja_run *r, const jstr *s, const jstr *chars, int left, int right, size_t *from, size_t *to)
 {
+    const size_t one = chars ? chars->n / 8 : 0; /* steps to look for one character */
     int k;
 
     *from = 0;
     *to = s->n;
-    while (left && *from < *to && stripped(jstr_char(s, *from, &k), chars))
+    while (left && *from < *to && stripped(jstr_char(s, *from, &k), chars)) {
+        KVANT_TRY(j_charge(r, one + (*from % 16 == 0)));
         *from += (size_t)k;
+    }
     while (right && *to > *from) {
         size_t at = jstr_back(s, *to);
+        KVANT_TRY(j_charge(r, one + (*to % 8 == 0)));
         if (!stripped(jstr_char(s, at, &k), chars))
             break;
         *to = at;
     }
+    return j_charge(r, one + 1);
 }

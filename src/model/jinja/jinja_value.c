@@ -41,6 +41,9 @@ void *jarena_alloc(jarena *a, size_t bytes)
         return NULL;
     }
     bytes = bytes ? (bytes + 15) & ~(size_t)15 : 16;
+    a->steps -= (int64_t)(bytes / 64);
+    if (a->metered && a->steps < 0)
+        return NULL;
     if ((size_t)(a->end - a->at) < bytes && !add_chunk(a, bytes))
         return NULL;
     void *p = a->at;
@@ -54,7 +57,7 @@ void jarena_free(jarena *a)
         next = c->next;
         kvant_free(c);
     }
-    *a = (jarena){ .most = a->most };
+    *a = (jarena){ .most = a->most, .metered = a->metered };
 }
 
 /* ---- strings and lists ---- */
@@ -154,12 +157,26 @@ static size_t hash_of(jval k)
     return (size_t)(h ^ h >> 32);
 }
 
+/* Steps to compare a key, or to hash it, which goes by the byte. */
+static int64_t weight(jval k)
+{
+    int64_t sum = 0;
+
+    if (k.type == J_STR)
+        return k.u.s->n / 64;
+    for (size_t i = 0; k.type == J_TUPLE && i < k.u.l->n; i++)
+        sum += 1 + (k.u.l->v[i].type == J_STR ? k.u.l->v[i].u.s->n / 64 : 0);
+    return sum;
+}
+
 /* The place in the index that holds the key, or the free one where it belongs. */
 static size_t probe(const jdict *d, jval key, int64_t *steps)
 {
+    const int64_t one = weight(key) + 1;
     size_t at = hash_of(key) & (d->n_index - 1);
 
-    for (; d->index[at]; at = (at + 1) & (d->n_index - 1), --*steps)
+    *steps -= 4 * one;
+    for (; d->index[at] && *steps >= 0; at = (at + 1) & (d->n_index - 1), *steps -= one)
         if (jkey_equal(d->keys[d->index[at] - 1], key))
             break;
     return at;
@@ -185,7 +202,8 @@ jval *jdict_get(const jdict *d, jval key, int64_t *steps)
         uint32_t i = d->index[probe(d, key, steps)];
         return i ? &d->vals[i - 1] : NULL;
     }
-    for (size_t i = 0; i < d->n; i++)
+    *steps -= (int64_t)d->n * weight(key);
+    for (size_t i = 0; i < d->n && *steps >= 0; i++)
         if (jkey_equal(d->keys[i], key))
             return &d->vals[i];
     return NULL;
@@ -194,7 +212,7 @@ jval *jdict_get(const jdict *d, jval key, int64_t *steps)
 jval *jdict_text(const jdict *d, const char *key)
 {
     jstr s = { key, NULL, (uint32_t)strlen(key), 0, 0 };
-    int64_t steps = 0;
+    int64_t steps = INT32_MAX;
 
     return jdict_get(d, (jval){ .type = J_STR, .u.s = &s }, &steps);
 }

@@ -11,10 +11,12 @@ typedef struct jarena {
     struct jchunk *chunks;
     char *at, *end;
     size_t total, most;
-    int full; /* `most` was reached */
+    int full;      /* `most` was reached */
+    int metered;   /* of a run: nothing more when its steps are spent */
+    int64_t steps; /* that are left */
 } jarena;
 
-/* NULL: out of memory, or above `most`. 16-byte aligned. */
+/* NULL: out of memory, above `most`, or no steps left.  16-byte aligned; every 64 bytes are a step. */
 void *jarena_alloc(jarena *a, size_t bytes);
 void jarena_free(jarena *a);
 
@@ -112,7 +114,8 @@ int j_dict(jarena *a, size_t cap, jval *out);                            /* empt
 int jlist_add(jarena *a, jlist *l, jval v);
 
 /* Keys are strings, numbers, bools, None and tuples; jdict_put replaces the value of an equal key.
- * *steps goes down by the places looked at. */
+ * *steps goes down by the bytes and places looked at.  Where none are left what comes out is wrong: the caller has to
+ * look, or to charge, before it goes on. */
 int jdict_put(jarena *a, jdict *d, jval key, jval v, int64_t *steps);
 jval *jdict_get(const jdict *d, jval key, int64_t *steps);
 jval *jdict_text(const jdict *d, const char *key);

@@ -22,10 +22,12 @@ static int op_unscope(jinja_run *r, const jins *in) /* -- */
 
 static int op_load(jinja_run *r, const jins *in) /* -- value */
 {
-    for (const jscope *s = r->scope; s; s = s->parent)
+    for (const jscope *s = r->scope; s; s = s->parent) {
+        KVANT_TRY(j_charge(r, (size_t)s->n / 8));
         for (int i = 0; i < s->n; i++)
             if (s->vars[i].name == in->a)
                 return jpush(r, s->vars[i].v);
+    }
     const jname *name = &r->t->names[in->a];
     if (name->function)
         return jpush(r, (jval){ .type = J_FUNCTION, .u.fn = name->function });
@@ -43,7 +45,7 @@ static int op_setattr(jinja_run *r, const jins *in) /* value, namespace -- */
 
     if (space.type != J_SPACE)
         return j_fail(r, "set of an attribute of %s, want a namespace", j_type_name(space));
-    return jdict_put(&r->mem, space.u.d, r->t->names[in->a].text, v, &r->steps) ? KVANT_OK : j_nomem(r);
+    return jdict_put(&r->mem, space.u.d, r->t->names[in->a].text, v, &r->mem.steps) ? KVANT_OK : j_nomem(r);
 }
 
 static int op_unpack(jinja_run *r, const jins *in) /* list -- its items, the first on top */
@@ -149,7 +151,7 @@ static int op_dict(jinja_run *r, const jins *in) /* a keys and values -- dict */
     r->sp -= 2 * in->a;
     for (int i = 0; i < in->a; i++) {
         KVANT_TRY(j_hashable(r, r->stack[r->sp + 2 * i]));
-        if (!jdict_put(&r->mem, v.u.d, r->stack[r->sp + 2 * i], r->stack[r->sp + 2 * i + 1], &r->steps))
+        if (!jdict_put(&r->mem, v.u.d, r->stack[r->sp + 2 * i], r->stack[r->sp + 2 * i + 1], &r->mem.steps))
             return j_nomem(r);
     }
     return jpush(r, v);
@@ -393,7 +395,8 @@ int jinja_run_open(const jinja *t, jinja_run **out, kvant_diag *diag)
     jinja_run *r = kvant_calloc(1, sizeof *r);
 
     if (r) {
-        *r = (jinja_run){ .t = t, .mem = { .most = JINJA_MAX_MEMORY }, .steps = JINJA_MAX_STEPS, .out = &r->base };
+        *r = (jinja_run){ .t = t, .out = &r->base };
+        r->mem = (jarena){ .most = JINJA_MAX_MEMORY, .metered = 1, .steps = JINJA_MAX_STEPS };
         r->stack = jarena_alloc(&r->mem, JINJA_MAX_STACK * sizeof *r->stack);
     }
     if (!r || !r->stack) {

@@ -185,7 +185,7 @@ static int put(jinja_run *r, jval dict, const char *key, jval v)
 {
     jval k;
 
-    if (!j_string(&r->mem, key, strlen(key), JINJA_TEMPLATE, &k) || !jdict_put(&r->mem, dict.u.d, k, v, &r->steps))
+    if (!j_string(&r->mem, key, strlen(key), JINJA_TEMPLATE, &k) || !jdict_put(&r->mem, dict.u.d, k, v, &r->mem.steps))
         return j_nomem(r);
     return KVANT_OK;
 }
@@ -360,7 +360,7 @@ static int render(const chat_template *c, const tokenizer *t, const kvant_chat_i
     KVANT_TRY(jinja_run_open(in->tools && c->tool_use ? c->tool_use : c->t, &r, diag));
     r->diag = diag;
     if (c->steps)
-        r->steps = c->steps;
+        r->mem.steps = c->steps;
     int code = set_all(r, c, t, in, objects, texts);
     if (code == KVANT_OK)
         code = jinja_render(r, out, diag);

@@ -4,8 +4,12 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/sha256.h"
+#include "base/thread/guard.h"
 #include "server/server_impl.h"
+
+enum { TEMPLATE_S = 10 }; /* of processor, for some 30 texts of it */
 
 /* A model whose template cannot be used answers completions but no chat: better said now than to every client. */
 static void check_chat(served *m)
@@ -82,13 +86,32 @@ static request_env env_of(const served *m)
                           .responses = s->responses };
 }
 
+/* How the template writes tools and thoughts, and whether it writes a chat at all.  It is the file's: it has fuel. */
+static int look_at_template(served *m, kvant_diag *diag)
+{
+    const int64_t second = 1000000000;
+    const uint64_t failures = mem_failures();
+    guard g;
+
+    guard_begin(&g, TEMPLATE_S * second, 6 * TEMPLATE_S * second, &m->s->workers.stop, NULL);
+    const int code = tool_traits_open(m->model, m->s->p.tool_dialect, &m->traits, diag);
+    if (code == KVANT_OK)
+        check_chat(m);
+    if (guard_end() != GUARD_GOES_ON)
+        return kvant_fail(diag, KVANT_EFORMAT, "chat template: it takes more than %d s to look at (--chat-template "
+                          "chooses another)", TEMPLATE_S);
+    if (mem_failures() != failures)
+        return kvant_fail(diag, KVANT_ENOMEM, "chat template: out of memory");
+    return code;
+}
+
 int served_open(served *m, kvant_diag *diag)
 {
     m->model = m->parts.model;
     m->engine = m->parts.engine;
     m->session = m->parts.session;
     KVANT_TRY(grammar_vocab_create(m->model, NULL, &m->vocab, diag));
-    KVANT_TRY(tool_traits_open(m->model, m->s->p.tool_dialect, &m->traits, diag));
+    KVANT_TRY(look_at_template(m, diag));
     m->env = env_of(m);
     if (m->s->p.pooling == KVANT_POOLING_RANK && !kvant_model_rank_classes(m->model))
         return kvant_fail(diag, KVANT_EINVAL, "--pooling rank, --rerank: the file has no rank head, wanted one with "
@@ -96,7 +119,6 @@ int served_open(served *m, kvant_diag *diag)
     if (!m->env.grammars)
         return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
     KVANT_TRY(grammar_work_create(&m->masks, diag));
-    check_chat(m);
     tell_traits(m->traits);
     return KVANT_OK;
 }

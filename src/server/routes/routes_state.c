@@ -29,6 +29,8 @@ static const char *illness(server *s)
         ill = st.failed ? "the engine failed" : stuck(s, &st) ? "the engine makes no progress" : NULL;
         served_release(m);
     }
+    if (!ill && s->p.watchdog_s && workers_stuck(s, (int64_t)s->p.watchdog_s * 1000000000))
+        ill = "bodies wait and none is read";
     return ill;
 }
 

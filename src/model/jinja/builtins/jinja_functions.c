@@ -44,11 +44,11 @@ static int g_dict(jinja_run *r, jval self, const jargs *a, jval *out)
     const jdict *from = a->n_rest ? a->rest[0].u.d : NULL;
     for (size_t i = 0; from && i < from->n; i++) {
         KVANT_TRY(j_charge(r, 1));
-        if (!jdict_put(&r->mem, out->u.d, from->keys[i], from->vals[i], &r->steps))
+        if (!jdict_put(&r->mem, out->u.d, from->keys[i], from->vals[i], &r->mem.steps))
             return j_nomem(r);
     }
     for (int i = 0; i < a->n_kw; i++)
-        if (!jdict_put(&r->mem, out->u.d, a->kw[2 * i], a->kw[2 * i + 1], &r->steps))
+        if (!jdict_put(&r->mem, out->u.d, a->kw[2 * i], a->kw[2 * i + 1], &r->mem.steps))
             return j_nomem(r);
     return KVANT_OK;
 }
@@ -83,6 +83,7 @@ static int g_strftime_now(jinja_run *r, jval self, const jargs *a, jval *out)
         return j_fail(r, "strftime_now: want a format of at most %zu bytes", sizeof format - 1);
     memcpy(format, a->v[0].u.s->s, a->v[0].u.s->n);
     format[a->v[0].u.s->n] = 0;
+    KVANT_TRY(j_charge(r, 256)); /* a zone, 128 bytes of format */
     localtime_r(&now, &tm);
     text[0] = 0;
     size_t n = strftime(text, sizeof text, format, &tm);

@@ -11,7 +11,7 @@ static int f_length(jinja_run *r, jval self, const jargs *a, jval *out)
     switch (self.type) {
     case J_UNDEF: *out = j_int(0); return KVANT_OK;
     case J_STR:
-        KVANT_TRY(j_charge_bytes(r, self.u.s->n));
+        KVANT_TRY(j_charge_chars(r, self.u.s->n));
         *out = j_int((int64_t)jstr_length(self.u.s));
         return KVANT_OK;
     case J_LIST:
@@ -200,9 +200,9 @@ static int f_unique(jinja_run *r, jval self, const jargs *a, jval *out)
         KVANT_TRY(key_of(r, v, j_true(a->v[0]), &key));
         KVANT_TRY(j_hashable(r, key));
         KVANT_TRY(j_charge(r, 1));
-        if (jdict_get(seen.u.d, key, &r->steps))
+        if (jdict_get(seen.u.d, key, &r->mem.steps))
             continue;
-        if (!jdict_put(&r->mem, seen.u.d, key, key, &r->steps) || !jlist_add(&r->mem, out->u.l, l->v[i]))
+        if (!jdict_put(&r->mem, seen.u.d, key, key, &r->mem.steps) || !jlist_add(&r->mem, out->u.l, l->v[i]))
             return j_nomem(r);
     }
     return KVANT_OK;

@@ -72,7 +72,7 @@ static int m_list_copy(jinja_run *r, jval self, const jargs *a, jval *out)
 static int m_get(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     KVANT_TRY(j_hashable(r, a->v[0]));
-    const jval *v = jdict_get(self.u.d, a->v[0], &r->steps);
+    const jval *v = jdict_get(self.u.d, a->v[0], &r->mem.steps);
     *out = v ? *v : a->given & 2 ? a->v[1] : J_NONE_VALUE;
     return KVANT_OK;
 }
@@ -127,7 +127,7 @@ static int m_dict_copy(jinja_run *r, jval self, const jargs *a, jval *out)
     if (!j_dict(&r->mem, self.u.d->n, out))
         return j_nomem(r);
     for (size_t i = 0; i < self.u.d->n; i++)
-        if (!jdict_put(&r->mem, out->u.d, self.u.d->keys[i], self.u.d->vals[i], &r->steps))
+        if (!jdict_put(&r->mem, out->u.d, self.u.d->keys[i], self.u.d->vals[i], &r->mem.steps))
             return j_nomem(r);
     return KVANT_OK;
 }

@@ -12,8 +12,7 @@ static int strip(jinja_run *r, jval self, const jargs *a, int left, int right, j
     size_t from, to;
 
     KVANT_TRY(jargs_str(r, a, 0, "strip", &chars));
-    KVANT_TRY(j_charge(r, self.u.s->n / 16 * (chars ? chars->n / 16 + 1 : 1)));
-    jstr_strip(self.u.s, chars, left, right, &from, &to);
+    KVANT_TRY(j_strip(r, self.u.s, chars, left, right, &from, &to));
     return j_slice(r, self.u.s, from, to, out);
 }
 
@@ -122,9 +121,9 @@ static int split_at(jinja_run *r, const jstr *s, const jstr *sep, int64_t most, 
     if (sep->n == 0)
         return j_fail(r, "split: the separator is empty");
     for (; most != 0; most -= most > 0) {
-        size_t at = jstr_find(s, sep, from, to, right);
+        size_t at = j_seek(r, s, sep, from, to, right);
         if (at == SIZE_MAX)
-            break;
+            break; /* add_piece charges */
         KVANT_TRY(right ? add_piece(r, list, s, at + sep->n, to) : add_piece(r, list, s, from, at));
         if (right)
             to = at;
@@ -141,7 +140,7 @@ static int split(jinja_run *r, jval self, const jargs *a, int right, jval *out)
 
     KVANT_TRY(jargs_str(r, a, 0, "split", &sep));
     KVANT_TRY(jargs_int(r, a, 1, "split", -1, &most));
-    KVANT_TRY(j_charge(r, self.u.s->n / 16));
+    KVANT_TRY(j_charge(r, sep ? 1 : self.u.s->n / 8));
     if (!j_list(&r->mem, 0, out))
         return j_nomem(r);
     KVANT_TRY(sep     ? split_at(r, self.u.s, sep, most, right, *out)
@@ -237,6 +236,7 @@ static int at_end(jinja_run *r, jval self, const jargs *a, int end, jval *out)
         if (v[i].type != J_STR)
             return j_fail(r, "startswith and endswith: %s, want a text", j_type_name(v[i]));
         const jstr *w = v[i].u.s;
+        KVANT_TRY(j_charge(r, w->n <= s->n ? w->n / 64 + 1 : 1));
         found |= w->n <= s->n && (!w->n || memcmp(s->s + (end ? s->n - w->n : 0), w->s, w->n) == 0);
     }
     *out = j_bool(found);
@@ -260,9 +260,9 @@ static int find(jinja_run *r, jval self, const jargs *a, int last, jval *out)
     KVANT_TRY(jargs_str(r, a, 0, "find", &what));
     if (!what)
         return j_fail(r, "find: None, want a text");
-    KVANT_TRY(j_charge(r, self.u.s->n / 16));
-    size_t at = jstr_find(self.u.s, what, 0, self.u.s->n, last);
+    size_t at = j_seek(r, self.u.s, what, 0, self.u.s->n, last);
     jstr before = { self.u.s->s, NULL, (uint32_t)at, 0, 0 };
+    KVANT_TRY(j_charge_chars(r, at == SIZE_MAX ? 0 : at));
     *out = j_int(at == SIZE_MAX ? -1 : (int64_t)jstr_length(&before));
     return KVANT_OK;
 }
@@ -291,13 +291,14 @@ static int m_str_count(jinja_run *r, jval self, const jargs *a, jval *out)
     KVANT_TRY(jargs_str(r, a, 0, "count", &what));
     if (!what)
         return j_fail(r, "count: None, want a text");
-    KVANT_TRY(j_charge(r, self.u.s->n / 16));
-    if (what->n == 0)
+    if (what->n == 0) {
+        KVANT_TRY(j_charge_chars(r, self.u.s->n));
         n = (int64_t)jstr_length(self.u.s) + 1;
-    for (size_t at = 0; what->n && (at = jstr_find(self.u.s, what, at, self.u.s->n, 0)) != SIZE_MAX; at += what->n)
+    }
+    for (size_t at = 0; what->n && (at = j_seek(r, self.u.s, what, at, self.u.s->n, 0)) != SIZE_MAX; at += what->n)
         n++;
     *out = j_int(n);
-    return KVANT_OK;
+    return j_charge(r, 1);
 }
 
 /* partition: what is before, the separator, what is behind. */
@@ -308,7 +309,7 @@ static int m_partition(jinja_run *r, jval self, const jargs *a, jval *out)
     KVANT_TRY(jargs_str(r, a, 0, "partition", &sep));
     if (!sep || !sep->n)
         return j_fail(r, "partition: the separator is empty");
-    size_t at = jstr_find(s, sep, 0, s->n, 0), end = at == SIZE_MAX ? s->n : at + sep->n;
+    size_t at = j_seek(r, s, sep, 0, s->n, 0), end = at == SIZE_MAX ? s->n : at + sep->n;
     if (at == SIZE_MAX)
         at = s->n;
     if (!j_list(&r->mem, 3, out))
@@ -450,6 +451,7 @@ static int m_format(jinja_run *r, jval self, const jargs *a, jval *out)
         if ((c == '{' || c == '}') && i + 1 < s->n && s->s[i + 1] == c) {
             KVANT_TRY(jbuf_str(r, &b, s, i++, 1));
         } else if (c == '{' && close) {
+            KVANT_TRY(j_charge(r, (size_t)a->n_kw / 4 + 1));
             const jval *v = format_field(a, s, i + 1, (size_t)(close - s->s), &next);
             if (!v)
                 return j_fail(r, "format: nothing for '%.*s' (plain fields only)", (int)(close - s->s - (int64_t)i + 1),

@@ -24,6 +24,7 @@ static const jval *keyword(const jargs *a, const char *name)
 static const jbuiltin *named(jinja_run *r, const jargs *a, int i, int filter)
 {
     const jstr *s = a->rest[i].type == J_STR ? a->rest[i].u.s : NULL;
+    r->mem.steps -= 8; /* some 60 names are compared */
     const jbuiltin *f = !s ? NULL : filter ? jfilter_find(s->s, s->n) : jbuiltin_find(jinja_tests, s->s, s->n);
 
     if (!f)

@@ -98,8 +98,7 @@ int jstr_replace(jinja_run *r, const jstr *s, const jstr *old, const jstr *by, i
     size_t at = 0, hit;
     int len;
 
-    KVANT_TRY(j_charge(r, s->n / 16));
-    while (most != 0 && (hit = jstr_find(s, old, at, s->n, 0)) != SIZE_MAX) {
+    while (most != 0 && (hit = j_seek(r, s, old, at, s->n, 0)) != SIZE_MAX) {
         KVANT_TRY(jbuf_str(r, &b, s, at, hit - at));
         KVANT_TRY(jbuf_str(r, &b, by, 0, by->n));
         KVANT_TRY(j_charge(r, 1));
@@ -115,6 +114,7 @@ int jstr_replace(jinja_run *r, const jstr *s, const jstr *old, const jstr *by, i
         KVANT_TRY(jbuf_str(r, &b, s, at, (size_t)len));
         at += (size_t)len;
     }
+    KVANT_TRY(j_charge(r, 1)); /* what was not found for want of steps */
     KVANT_TRY(jbuf_str(r, &b, s, at, s->n - at));
     return jbuf_done(r, &b, out);
 }

@@ -24,8 +24,7 @@ static int f_trim(jinja_run *r, jval self, const jargs *a, jval *out)
 
     KVANT_TRY(as_text(r, self, &s));
     KVANT_TRY(jargs_str(r, a, 0, "trim", &chars));
-    KVANT_TRY(j_charge(r, s->n / 16 * (chars ? chars->n / 16 + 1 : 1)));
-    jstr_strip(s, chars, 1, 1, &from, &to);
+    KVANT_TRY(j_strip(r, s, chars, 1, 1, &from, &to));
     return j_slice(r, s, from, to, out);
 }
 
@@ -155,6 +154,7 @@ static int formatted(jinja_run *r, const directive *d, jval v, jbuf *b)
         return j_repr(r, b, v, 0);
     if (!j_is_number(v) || !strchr("difx", d->kind))
         return j_fail(r, "format: %%%c of %s", d->kind, j_type_name(v));
+    KVANT_TRY(j_charge(r, 32));
     const int64_t whole = v.type == J_FLOAT ? (fabs(v.u.f) < 9e18 ? (int64_t)v.u.f : 0) : j_integer(v);
     const char *spec = d->left ? "%-*" : d->zero ? "%0*" : "%*";
     char format[16];
@@ -194,12 +194,13 @@ static int f_format(jinja_run *r, jval self, const jargs *a, jval *out)
 /* ---- numbers ---- */
 
 /* A number at the whole of s; 0: it is none. */
-static int read_number(const jstr *s, int base, jval *out)
+static int read_number(jinja_run *r, const jstr *s, int base, jval *out)
 {
     char text[64], *end;
     size_t from, to, n = 0;
 
-    jstr_strip(s, NULL, 1, 1, &from, &to);
+    if (j_strip(r, s, NULL, 1, 1, &from, &to) != KVANT_OK || j_charge(r, 8) != KVANT_OK)
+        return 0; /* the next charge fails again */
     if (to - from >= sizeof text || to == from)
         return 0;
     for (size_t i = from; i < to; i++)
@@ -226,7 +227,7 @@ static int f_int(jinja_run *r, jval self, const jargs *a, jval *out)
     if (base < 2 || base > 36)
         return j_fail(r, "int: base %lld", (long long)base);
     *out = j_int(none);
-    if (self.type == J_STR && !read_number(self.u.s, (int)base, &v))
+    if (self.type == J_STR && !read_number(r, self.u.s, (int)base, &v))
         return KVANT_OK;
     if (v.type == J_INT || v.type == J_BOOL)
         *out = j_int(j_integer(v));
@@ -239,9 +240,8 @@ static int f_float(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     jval v = self;
 
-    (void)r;
     *out = a->given ? a->v[0] : j_float(0);
-    if (self.type == J_STR && !read_number(self.u.s, 10, &v))
+    if (self.type == J_STR && !read_number(r, self.u.s, 10, &v))
         return KVANT_OK;
     if (j_is_number(v))
         *out = j_float(j_number(v));
@@ -269,6 +269,7 @@ static int f_round(jinja_run *r, jval self, const jargs *a, jval *out)
     KVANT_TRY(jargs_str(r, a, 1, "round", &method));
     if (!j_is_number(self) || places < 0 || places > 15)
         return j_fail(r, "round of %s to %lld places", j_type_name(self), (long long)places);
+    KVANT_TRY(j_charge(r, 64));
     const double f = j_number(self), scale = pow(10, (double)places);
     if (method && jstr_is(method, "ceil"))
         *out = j_float(ceil(f * scale) / scale);
@@ -330,6 +331,7 @@ static int f_wordcount(jinja_run *r, jval self, const jargs *a, jval *out)
 
     (void)a;
     KVANT_TRY(as_text(r, self, &s));
+    KVANT_TRY(j_charge_chars(r, s->n));
     for (size_t at = 0; at < s->n; at += (size_t)len) {
         int space = j_is_space(jstr_char(s, at, &len));
         n += !space && !inside;

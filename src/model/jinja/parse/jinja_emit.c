@@ -155,14 +155,29 @@ void jrotate(jparser *p, int from, int middle)
     reverse(v, p->t->n_code - from);
 }
 
+/* -1: it is new.  Names may be made so that they hash alike: their number of steps has an end. */
+static int find_name(jparser *p, const char *s, size_t n, int *id)
+{
+    const jstr name = { s, NULL, (uint32_t)n, 0, 0 };
+
+    if (!p->known.u.d && !j_dict(&p->t->mem, 0, &p->known))
+        return jparse_nomem(p);
+    const jval *known = jdict_get(p->known.u.d, (jval){ .type = J_STR, .u.s = &name }, &p->steps);
+    if (p->steps < 0)
+        return jparse_fail(p, p->lex.from, "too many names that are alike");
+    *id = known ? (int)known->u.i : -1;
+    return KVANT_OK;
+}
+
 int jname_id(jparser *p, const char *s, size_t n, int *id)
 {
     jinja *t = p->t;
     void *v = t->names;
 
-    for (*id = 0; *id < t->n_names; ++*id)
-        if (t->names[*id].text.u.s->n == n && memcmp(t->names[*id].text.u.s->s, s, n) == 0)
-            return KVANT_OK;
+    KVANT_TRY(find_name(p, s, n, id));
+    if (*id >= 0)
+        return KVANT_OK;
+    *id = t->n_names;
     int code = room(p, &v, t->n_names, &t->cap_names, sizeof *t->names);
     t->names = v;
     if (code != KVANT_OK)
@@ -174,6 +189,8 @@ int jname_id(jparser *p, const char *s, size_t n, int *id)
                      .of_loop = jbuiltin_find(jinja_loop_methods, s, n),
                      .function = jbuiltin_find(jinja_functions, s, n) };
     if (!j_string(&t->mem, s, n, JINJA_TEMPLATE, &name->text))
+        return jparse_nomem(p);
+    if (!jdict_put(&t->mem, p->known.u.d, name->text, j_int(t->n_names), &p->steps))
         return jparse_nomem(p);
     if (jstr_is(name->text.u.s, "loop"))
         t->loop_name = t->n_names;

@@ -3,6 +3,8 @@
 
 #include "base/mem.h"
 
+enum { PARSE_STEPS = 20000000 }; /* places looked at for names: a template of 1 MiB has 100,000 at most */
+
 /* Newlines as \n; one at the end is not part of the template. */
 static int copy_source(jinja *t, const char *s, size_t n)
 {
@@ -32,6 +34,7 @@ int jinja_parse(const char *source, size_t n, jinja **out, kvant_diag *diag)
         t->mem.most = JINJA_MAX_MEMORY;
         t->loop_name = -1;
         *p = (jparser){ .t = t, .diag = diag, .lex = { .s = t->source, .n = t->n, .line_start = 1 } };
+        p->steps = PARSE_STEPS;
         jlex_next(&p->lex);
         code = jparse_statements(p, NULL, 0);
         if (code == KVANT_OK)

@@ -68,7 +68,7 @@ static int put(jinja_run *r, jval dict, const char *key, jval v)
 {
     jval k;
 
-    if (!j_string(&r->mem, key, strlen(key), JINJA_TEMPLATE, &k) || !jdict_put(&r->mem, dict.u.d, k, v, &r->steps))
+    if (!j_string(&r->mem, key, strlen(key), JINJA_TEMPLATE, &k) || !jdict_put(&r->mem, dict.u.d, k, v, &r->mem.steps))
         return j_nomem(r);
     return KVANT_OK;
 }
