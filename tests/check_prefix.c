@@ -274,6 +274,42 @@ static void check_eviction(void)
     serve_close(&r);
 }
 
+/* One tenant's flood of prompts takes its own pages and snapshots, not those of tenants that hold less than their
+ * part. */
+static void check_shares(const char *path, int snapshots)
+{
+    static int32_t t[4][4 * KVANT_PAGE], flood[4 * KVANT_PAGE];
+    const int every = snapshots ? 4 : 0;
+    prefix_index ix;
+    serve_rig r;
+
+    if (!serve_open(&r, path, engine_params("f16", 64, snapshots), kvant_session_defaults()))
+        return;
+    kvant_session_free(r.s);
+    r.s = NULL;
+    CHECK(prefix_create(&ix, &r.e->kv, NULL) == KVANT_OK, "create");
+    for (int i = 0; i < 4; i++) {
+        serve_tokens(t[i], 4 * KVANT_PAGE, 90 + (uint64_t)i);
+        ix.owner = (uint32_t)i + 1;
+        insert(r.e, &ix, t[i], 4, every);
+    }
+    ix.owner = 7;
+    for (int i = 0; i < 200; i++) {
+        serve_tokens(flood, 4 * KVANT_PAGE, 1000 + (uint64_t)i);
+        insert(r.e, &ix, flood, 4, every);
+        CHECK(cached_pages(&ix, flood, 512) > 0, "%s: prompt %d of the flood", path, i);
+    }
+    for (int i = 0; i < 4; i++)
+        CHECK(cached_pages(&ix, t[i], 512) == 4, "%s: tenant %d: %d pages left", path, i + 1,
+              cached_pages(&ix, t[i], 512));
+    CHECK(ix.n_owners == 5, "%d owners", ix.n_owners);
+    prefix_clear(&ix);
+    CHECK(ix.n_owners == 0 && ix.n_nodes == 0 && ix.n_snaps == 0, "%d owners, %d snapshots", ix.n_owners, ix.n_snaps);
+    CHECK(r.e->kv.pages.n_free == r.e->kv.pages.n, "all free again");
+    prefix_destroy(&ix);
+    serve_close(&r);
+}
+
 /* A sequence of n blocks with pages of its own, as a request has that found no place to resume. */
 static int own_sequence(kvant_engine *e, int n)
 {
@@ -416,6 +452,8 @@ int main(void)
     check_collisions(dense);
     check_collisions(hybrid);
     check_eviction();
+    check_shares(dense, 0);
+    check_shares(hybrid, 6);
     check_adoption();
     check_salts();
     check_snapshot_eviction();

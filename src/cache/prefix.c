@@ -156,12 +156,44 @@ int prefix_resume(prefix_index *ix, const prefix_hit *hit, int seq, kvant_diag *
     return kv_pages_suffice(ix->kv) ? KVANT_OK : kv_snapshot_load(ix->kv, hit->snap, seq, diag);
 }
 
+/* ---- shares ---- */
+
+static prefix_share *share_of(prefix_index *ix, int i)
+{
+    return &ix->shares[ix->nodes[i].owner % PREFIX_OWNERS];
+}
+
+static void count_node(prefix_index *ix, int i, int more)
+{
+    prefix_share *s = share_of(ix, i);
+
+    ix->n_owners -= s->nodes > 0;
+    s->nodes += more;
+    ix->n_owners += s->nodes > 0;
+    ix->n_nodes += more;
+}
+
+static void count_snap(prefix_index *ix, int i, int more)
+{
+    share_of(ix, i)->snaps += more;
+    ix->n_snaps += more;
+}
+
+/* Its owner holds more than its part of the nodes, or of the snapshots. */
+static int is_over(prefix_index *ix, int i, int snaps)
+{
+    const prefix_share *s = share_of(ix, i);
+
+    return (snaps ? s->snaps : s->nodes) * ix->n_owners > (snaps ? ix->n_snaps : ix->n_nodes);
+}
+
 /* ---- leaving ---- */
 
 static void drop_snap(prefix_index *ix, int i)
 {
     if (ix->nodes[i].snap < 0)
         return;
+    count_snap(ix, i, -1);
     kv_snapshot_free(ix->kv, ix->nodes[i].snap);
     ix->nodes[i].snap = -1;
     ix->evicted_snaps++;
@@ -185,7 +217,7 @@ static void remove_leaf(prefix_index *ix, int i)
         ix->nodes[n->parent].children--;
     n->next = ix->unused;
     ix->unused = i;
-    ix->n_nodes--;
+    count_node(ix, i, -1);
     ix->evicted_pages++;
     ix->changes++;
 }
@@ -200,13 +232,13 @@ static void prune(prefix_index *ix, int i)
     }
 }
 
-int prefix_evict(prefix_index *ix, int n)
+/* over: only of those who hold more than their part. */
+static void evict_some(prefix_index *ix, int n, int before, int over)
 {
-    const int before = ix->kv->pages.n_free;
-
     for (int i = ix->oldest; i >= 0 && ix->kv->pages.n_free - before < n;) {
         const int older = ix->nodes[i].older, newer = ix->nodes[i].newer, parent = ix->nodes[i].parent;
-        if (!page_pool_is_idle(&ix->kv->pages, ix->nodes[i].page) || ix->nodes[i].children > 0) {
+        if (!page_pool_is_idle(&ix->kv->pages, ix->nodes[i].page) || ix->nodes[i].children > 0 ||
+            (over && !is_over(ix, i, 0))) {
             i = newer;
             continue;
         }
@@ -214,18 +246,37 @@ int prefix_evict(prefix_index *ix, int n)
         prune(ix, parent); /* takes ancestors, all newer: `older` stays */
         i = older >= 0 ? ix->nodes[older].newer : ix->oldest;
     }
+}
+
+int prefix_evict(prefix_index *ix, int n)
+{
+    const int before = ix->kv->pages.n_free;
+
+    evict_some(ix, n, before, 1);
+    evict_some(ix, n, before, 0);
     return ix->kv->pages.n_free - before;
+}
+
+/* The snapshot that saves least, of equals the least recently used one; -1: none. */
+static int worst_snap(prefix_index *ix, int over)
+{
+    int worst = -1;
+
+    for (int i = ix->oldest; i >= 0; i = ix->nodes[i].newer)
+        if (ix->nodes[i].snap >= 0 && (!over || is_over(ix, i, 1)) &&
+            (worst < 0 || ix->nodes[i].value < ix->nodes[worst].value))
+            worst = i;
+    return worst;
 }
 
 int prefix_take_snap(prefix_index *ix)
 {
-    int worst = -1, id = page_pool_take(&ix->kv->snaps);
+    int worst, id = page_pool_take(&ix->kv->snaps);
 
     if (id >= 0)
         return id;
-    for (int i = ix->oldest; i >= 0; i = ix->nodes[i].newer) /* of equals the least recently used */
-        if (ix->nodes[i].snap >= 0 && (worst < 0 || ix->nodes[i].value < ix->nodes[worst].value))
-            worst = i;
+    if ((worst = worst_snap(ix, 1)) < 0)
+        worst = worst_snap(ix, 0);
     if (worst < 0)
         return -1;
     ix->age = ix->nodes[worst].value;
@@ -261,6 +312,7 @@ static int add_node(prefix_index *ix, int parent, const unsigned char *salt, con
     n->page = page;
     n->snap = -1;
     n->hash = hash;
+    n->owner = ix->owner;
     n->next = *bucket;
     *bucket = i;
     memcpy(n->salt, salt, PREFIX_SALT);
@@ -269,7 +321,7 @@ static int add_node(prefix_index *ix, int parent, const unsigned char *salt, con
         ix->nodes[parent].children++;
     page_pool_ref(&ix->kv->pages, page);
     page_pool_mark(&ix->kv->pages, page, 1);
-    ix->n_nodes++;
+    count_node(ix, i, 1);
     ix->changes++;
     return i;
 }
@@ -282,6 +334,7 @@ static void attach_snap(prefix_index *ix, int i, const prefix_snap *snaps, int n
             continue;
         if (ix->nodes[i].snap < 0) {
             ix->nodes[i].snap = snaps[k].id;
+            count_snap(ix, i, 1);
             ix->nodes[i].value = ix->age + saved_tokens(ix, i);
         } else if (ix->nodes[i].snap != snaps[k].id) {
             kv_snapshot_free(ix->kv, snaps[k].id);
@@ -392,6 +445,7 @@ int prefix_append(prefix_index *ix, int parent, const unsigned char *salt, const
 
 void prefix_give_snap(prefix_index *ix, int node, int snap)
 {
+    count_snap(ix, node, (snap >= 0) - (ix->nodes[node].snap >= 0));
     ix->nodes[node].snap = snap;
     if (snap >= 0)
         ix->nodes[node].value = ix->age + saved_tokens(ix, node);

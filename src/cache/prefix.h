@@ -10,6 +10,8 @@
  * A sequence that holds the page of a node holds the pages of all its ancestors: it resumed there, or it entered the
  * node and adopted the pages of the blocks that were known.  Hence no idle page has a descendant in use, and every
  * idle page can be had.
+ * A tenant that holds more than its part (all nodes, or snapshots, by those who hold any) loses its own first, so that
+ * nobody's flood of prompts evicts another one's prefix.
  * Snapshots go by GreedyDual: the one that saves the fewest tokens over its nearest ancestor, aged by use, so that
  * useful ancestors outlive a dense row of neighbours.  Full pages and snapshots are never written again: sharing needs
  * no copy on write.  Memory is taken once: one node per page of the pool.  Owner thread only. */
@@ -18,14 +20,19 @@
 
 #include "cache/kv.h"
 
-enum { PREFIX_SALT = 16 };
+enum { PREFIX_SALT = 16, PREFIX_OWNERS = 256 };
+
+/* What the tenants hold whose number leaves this rest by PREFIX_OWNERS (more of them share a place). */
+typedef struct prefix_share {
+    int nodes, snaps;
+} prefix_share;
 
 typedef struct prefix_node {
     int32_t parent, next; /* -1: root, end of the bucket */
     int32_t newer, older; /* use list */
     int32_t page, snap;   /* snap -1: none */
     int32_t depth, children;
-    uint32_t hash;
+    uint32_t hash, owner;
     double value; /* of the snapshot */
     unsigned char salt[PREFIX_SALT];
     int32_t tokens[KVANT_PAGE];
@@ -38,6 +45,9 @@ typedef struct prefix_index {
     int n_buckets, n_nodes, unused, oldest, newest;
     uint32_t hash_mask; /* tests: fewer bits */
     double age;         /* GreedyDual: value of the last snapshot that went */
+    uint32_t owner;     /* whose the next nodes are: the tenant */
+    prefix_share shares[PREFIX_OWNERS];
+    int n_owners, n_snaps; /* who hold nodes; snapshots of nodes */
     uint64_t evicted_pages, evicted_snaps;
     uint64_t changes; /* counts what makes an earlier hit out of date */
 } prefix_index;

@@ -298,6 +298,7 @@ static void take_snapshot(kvant_session *s, request *q, int pos)
 static void enter_prompt(kvant_session *s, request *q)
 {
     if (!s->p.no_prefix_cache && !(q->r.cache & KVANT_CACHE_NO_WRITE) && !q->own_rows_only) {
+        s->prefix.owner = q->r.tenant;
         prefix_insert(&s->prefix, q->share, q->tokens, q->seq, q->r.n_prompt / KVANT_PAGE, q->snaps, q->n_snaps);
         q->n_snaps = 0;
     }
@@ -323,6 +324,7 @@ static void enter_all(kvant_session *s, request *q)
 
     if (!s->p.prefix_reuse_decode || s->p.no_prefix_cache || (q->r.cache & KVANT_CACHE_NO_WRITE))
         return;
+    s->prefix.owner = q->r.tenant;
     prefix_insert(&s->prefix, q->share, q->tokens, q->seq, pages, &snap, q->rolling >= 0);
     q->rolling = -1;
 }
