@@ -1,7 +1,7 @@
 /* check_cuda_lists.c: launches that do several ops of a list give the bits of the ops one by one: product, residual
  * sum, norm, product and SwiGLU of one row, at widths that the tiny models do not have; pages of K and V that are
  * sealed; rows of K and V that are normed, rotated, written,
- * perhaps sealed, then attended to.  Pages sealed in the private layout hold
+ * perhaps sealed, then attended to; rows of 16 bits go to their pages.  Pages sealed in the private layout hold
  * what is sealed as rows, and that follows the projection, wherever it lies and whatever lay there before.  Prints
  * "skipped: no device" without a GPU. */
 #include "base/half.h"
@@ -66,6 +66,26 @@ static kvant_kv_side side_of(const kvant_format *f, int d, int encoder, int layo
     CHECK(dev->vt->sync(dev, &diag) == KVANT_OK, "%s", diag.text);
     free(host);
     return s;
+}
+
+/* Pages of random rows of 16 bits, without a tail. */
+static kvant_kv_side wide_side_of(const kvant_format *f, int d, size_t *bytes)
+{
+    kvant_kv_side s = side_of(f, d, 0, KVANT_LAYOUT_ROWS, bytes);
+    uint16_t *host = malloc(*bytes);
+    for (size_t i = 0; i < *bytes / 2; i++)
+        host[i] = f32_to_half(uniform());
+    CHECK(dev->vt->copy_in(dev, s.pages, host, *bytes, &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(dev->vt->sync(dev, &diag) == KVANT_OK, "%s", diag.text);
+    free(host);
+    dev->vt->free(dev, s.tail);
+    s.tail = NULL;
+    return s;
+}
+
+static kvant_kv_side attend_side(const kvant_format *f, int d, int layout, size_t *bytes)
+{
+    return f->flags & KVANT_FORMAT_WIDE ? wide_side_of(f, d, bytes) : side_of(f, d, 0, layout, bytes);
 }
 
 /* K and V: two pages sealed by one list of two ops, and by two lists. */
@@ -153,16 +173,18 @@ static int submit_attend(const attend_ops *o, int first, int at_once)
  * it has launches of its own because a context may be long; one and a prompt's, with seals before attn. */
 enum rows_of { ONE_EACH, TWO, FAR, WITH_PROMPT, ROWS_COUNT };
 
-/* New rows of two sequences to their tails, and attention over them and over sealed pages: one list, and op by op.
- * Queries of a prompt are rotated in another order then. */
+/* New rows of two sequences to their tails or pages, and attention over them and over sealed pages: one list, and op by
+ * op.  Queries of a prompt are rotated in another order then; rows in a page are summed in another order. */
 static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, enum rows_of of, enum ready how)
 {
-    enum { GROUP = 4, STRIDE = 3, MORE = 30, FIRST = 2 * KVANT_PAGE + 5, SECOND = 9, LONG = 1 << 17 };
+    enum { GROUP = 4, STRIDE = 3, MORE = 30, SECOND = 9, LONG = 1 << 17 };
     const int rows = of == WITH_PROMPT ? 1 + MORE : 2;
+    const int wide = fk->flags & fv->flags & KVANT_FORMAT_WIDE; /* then two rows lie in two pages */
+    const int first = wide && of == TWO ? 2 * KVANT_PAGE - 1 : 2 * KVANT_PAGE + 5;
     int32_t ids[21 + 1 + MORE] = { 0,  1,
                                    2,  3,
                                    0,  of == TWO ? 2 : 1,
-                                   rows, FIRST,
+                                   rows, first,
                                    SECOND, /* seals, q0, pos0 */
                                    2,  3,
                                    1,  0,
@@ -171,7 +193,7 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, e
                                    0,  1,
                                    -1, -1 }; /* pages, tails */
     for (int i = 0; i < rows; i++)
-        ids[21 + i] = i < ids[5] ? FIRST + i : SECOND + i - ids[5]; /* positions */
+        ids[21 + i] = i < ids[5] ? first + i : SECOND + i - ids[5]; /* positions */
     const int h = HEADS * GROUP, ld = (h + 2 * HEADS) * d;
     const size_t n_out = (size_t)(rows * h * d), tails = (size_t)TAILS * HEADS * KVANT_PAGE * (size_t)d / 2;
     int32_t *at = (int32_t *)room(sizeof ids / 4);
@@ -197,10 +219,12 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, e
         fill(x, (size_t)(rows * ld));
         fill(weights, (size_t)(2 * d));
         fill(out[i], n_out);
-        side[i][0] = side_of(fk, d, 0, KVANT_LAYOUT_PRIVATE_K, &bytes);
-        side[i][1] = side_of(fv, d, 0, KVANT_LAYOUT_PRIVATE_V, &bytes);
+        side[i][0] = attend_side(fk, d, KVANT_LAYOUT_PRIVATE_K, &bytes);
+        side[i][1] = attend_side(fv, d, KVANT_LAYOUT_PRIVATE_V, &bytes);
+        int seals = 0;
         for (int k = 0; k < 2; k++) {
-            o.seal[k] = (kvant_page_seal_args){ side[i][k], at, at + 2, 2, HEADS, d };
+            if (side[i][k].tail)
+                o.seal[seals++] = (kvant_page_seal_args){ side[i][k], at, at + 2, 2, HEADS, d };
             o.write[k] = (kvant_cache_write_args){ seqs, side[i][k], x + (h + k * HEADS) * d, ld, HEADS, d };
         }
         o.attn = (kvant_attn_args){ seqs,
@@ -223,21 +247,22 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, e
                                     0.0f,
                                     NULL };
         if (of != WITH_PROMPT)
-            add_ops(&o, KVANT_OP_PAGE_SEAL, o.seal, sizeof o.seal[0], 2);
+            add_ops(&o, KVANT_OP_PAGE_SEAL, o.seal, sizeof o.seal[0], seals);
         make_ready(&o, how, x, rows, ld, h, d, at + 21, weights);
         add_ops(&o, KVANT_OP_CACHE_WRITE, o.write, sizeof o.write[0], 2);
         if (of == WITH_PROMPT)
-            add_ops(&o, KVANT_OP_PAGE_SEAL, o.seal, sizeof o.seal[0], 2);
+            add_ops(&o, KVANT_OP_PAGE_SEAL, o.seal, sizeof o.seal[0], seals);
         add_ops(&o, KVANT_OP_ATTN, &o.attn, sizeof o.attn, 1);
-        ran += submit_attend(&o, of == WITH_PROMPT ? 0 : 2, i);
+        ran += submit_attend(&o, of == WITH_PROMPT ? 0 : seals, i);
     }
     snprintf(what, sizeof what, "attend %s %s d %d ready %d rows %d", fk->name, fv->name, d, how, of);
-    if (of == WITH_PROMPT)
+    if (of == WITH_PROMPT || wide)
         expect_near(out[0], out[1], n_out, 1e-6, what);
     else
         expect_equal(out[0], out[1], n_out, what);
     for (int i = 0; i < 2; i++) {
-        expect_equal((float *)side[0][i].tail, (float *)side[1][i].tail, tails, what);
+        if (side[0][i].tail)
+            expect_equal((float *)side[0][i].tail, (float *)side[1][i].tail, tails, what);
         expect_equal((float *)side[0][i].pages, (float *)side[1][i].pages, side[0][i].page_bytes, what); /* all four */
     }
     for (int i = 0; i < 2; i++) {
@@ -347,7 +372,9 @@ int main(void)
     static const char *const pairs[][2] = { { "tbq4_0", "tbq4_0" },        { "q8_0", "q8_0" },
                                             { "turbo3", "turbo4_66" },     { "turbo3_tcq", "turbo3_tcq" },
                                             { "qjl1_256", "tbq3_0" },      { "qjl1_256", "turbo3_tcq" },
-                                            { "q4_polar_r", "q4_polar_r" } };
+                                            { "q4_polar_r", "q4_polar_r" },{ "f16", "f16" },
+                                            { "bf16", "bf16" },            { "f16", "tbq4_0" },
+                                            { "tbq4_0", "bf16" },          { "bf16", "f16" } };
     int attended = 0;
     static const int shapes[][3] = {
         { 1024, 1024, 512 }, { 4096, 4096, 3072 }, { 12288, 4096, 1000 }, { 6144, 5120, 768 }, { 2048, 2560, 100 }
@@ -377,7 +404,8 @@ int main(void)
             const int d = 64 << k / 2;
             if (kvant_format_check(fk, d, NULL) < 0 || kvant_format_check(fv, d, NULL) < 0)
                 continue;
-            check_seal(fk, fv, d, k % 2, 1), check_seal(fv, fk, d, k % 2, 0);
+            if (!((fk->flags | fv->flags) & KVANT_FORMAT_WIDE))
+                check_seal(fk, fv, d, k % 2, 1), check_seal(fv, fk, d, k % 2, 0);
             for (int how = 0; how < READY_COUNT; how++)
                 for (int of = k % 2; of < ROWS_COUNT; of += 2)
                     attended += check_attend(fk, fv, d, (enum rows_of)of, (enum ready)how);

@@ -223,11 +223,24 @@ static bool same_batch(const kvant_seqs &a, const kvant_seqs &b)
            a.tail_table == b.tail_table && a.table_stride == b.table_stride;
 }
 
-/* Rows of one batch, which go to the exact tail: their sides have a private layout. */
+static int row_class(const kvant_kv_side &s)
+{
+    return cuda_pack_class(cuda_format_find(s.fmt));
+}
+
+/* Rows of a side are stored as they are: in the exact tail, or in pages of 16-bit rows. */
+static bool stores_rows(const kvant_kv_side &s, int tail_pages)
+{
+    const int cls = row_class(s);
+    return s.layout ? s.tail && tail_pages > 0 : !s.tail && (cls == PACK_HALF || cls == PACK_BF16);
+}
+
+/* Rows of one batch, which are stored as they are. */
 static bool one_batch(const kvant_cache_write_args *k, const kvant_cache_write_args *v, const kvant_attn_args *a)
 {
     return same_side(k->side, a->k) && same_side(v->side, a->v) && same_batch(k->seqs, a->seqs) &&
-           same_batch(v->seqs, a->seqs) && a->k.layout && a->v.layout && a->tail_pages > 0 && a->seqs.n_tokens > 0 &&
+           same_batch(v->seqs, a->seqs) && stores_rows(a->k, a->tail_pages) && stores_rows(a->v, a->tail_pages) &&
+           a->seqs.n_tokens > 0 &&
            k->h == a->h_kv && v->h == a->h_kv && k->d == a->d_k && v->d == a->d_v && k->ldx == v->ldx;
 }
 
@@ -241,6 +254,7 @@ bool cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvan
         return false;
     if (ahead)
         fast.one.ahead = *ahead;
+    fast.one.in_place = !a->k.tail && !a->v.tail;
     fast.one.k_rows = k->x;
     fast.one.v_rows = v->x;
     fast.one.ld_rows = k->ldx;
@@ -255,6 +269,10 @@ bool cuda_attn_front(cuda_device *d, const kvant_cache_write_args *k, const kvan
     front_job p = {};
     if (!one_batch(k, v, a) || a->d_k != a->d_v || !fast_shape(d, a, &fast))
         return false;
+    p.k_bf16 = row_class(a->k) == PACK_BF16;
+    p.v_bf16 = row_class(a->v) == PACK_BF16;
+    if (p.k_bf16 && fast.prefill)
+        return false; /* beside bf16 keys a prompt's queries are halves, a decode row's two parts */
     const query_operands at = operands_of(d, fast);
     static_cast<attn_call &>(p) = cuda_attn_call(a);
     p.k = fast.prefill ? fast.many.k.s : fast.one.k.s;
@@ -286,10 +304,11 @@ static int run_before(cuda_device *d, fast_job fast, const kvant_op *ops, int n,
 
 int cuda_attn_behind(cuda_device *d, const kvant_op *ops, int n, bool sealed, kvant_diag *diag)
 {
+    const kvant_attn_args *a = (const kvant_attn_args *)ops[0].args;
     fast_job fast;
-    if (!fast_shape(d, (const kvant_attn_args *)ops[0].args, &fast))
+    if (!fast_shape(d, a, &fast))
         return cuda_fail(diag, KVANT_EINTERNAL, "device cuda: attn: another shape than before");
-    fast.one.sealing = sealed;
+    fast.one.sealing = sealed || !a->k.tail || !a->v.tail;
     return run_before(d, fast, ops, n, true, diag);
 }
 

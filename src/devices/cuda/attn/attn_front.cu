@@ -1,5 +1,6 @@
 /* attn_front.cu: norms and rotations of queries and keys; queries to the operands of attention's kernels; rows of K and
- * V to the exact tail.  Each row is read once, as the products left it, and only what attention reads is written.
+ * V to the exact tail or to pages of 16-bit rows.  Each row is read once, as the products left it, and only what
+ * attention reads is written.
  *
  * A warp has `each` neighbours among a token's heads, those of the queries first, then K's and V's, so that angles are
  * made once for them. */
@@ -8,15 +9,26 @@
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
-/* Where a token's rows lie in the tails of K and V, which have one table; page -1: nowhere. */
-typedef struct exact_at {
-    int page, row;
-} exact_at;
+/* A token's place: its page's numbers in the pages and in the tails (-1: none), and the row. */
+typedef struct token_at {
+    int page, tail, row;
+} token_at;
 
-static __device__ __forceinline__ exact_at exact_of(const front_job &p, int token)
+static __device__ __forceinline__ token_at place_of(const front_job &p, int token)
 {
     const int seq = seq_of(p.seqs, token), pos = pos_of(p.seqs, seq, token), page = pos / KVANT_PAGE;
-    return { side_tail_page(p.k, p.seqs, seq, page, page, 1), pos % KVANT_PAGE };
+    const size_t at = (size_t)seq * p.seqs.stride + page;
+    return { p.seqs.table[at], p.seqs.tail_table ? p.seqs.tail_table[at] : -1, pos % KVANT_PAGE };
+}
+
+/* A head's row of a side and the values between two heads' rows; NULL: a side with a tail has none for this token. */
+static __device__ __forceinline__ uint16_t *row_of(const front_job &p, const side_dev &s, const token_at &at, int head,
+                                                   int *step)
+{
+    *step = s.tail ? KVANT_PAGE * s.d : (int)(s.head_bytes / 2);
+    if (!s.tail)
+        return (uint16_t *)side_row(s, at.page, head, at.row);
+    return at.tail < 0 ? NULL : side_tail_row(s, at.tail, p.h_kv, head, at.row);
 }
 
 /* Heads that lie `step` values apart, one after the other: of(number, the lane's values, what warp_ask has).  A head is
@@ -57,25 +69,34 @@ static __device__ __forceinline__ void front_queries(const front_job &p, const t
     front_heads<V>(p.q + token * p.ldq + first * p.gq, p.gq, end - first, norm.some, lane,
                    [&](int i, float *x, const float *asked) {
                        head_ready<V>(p.ahead, t, norm, asked, x, lane);
-                       store_halves<V>(p.raw + to + (i * 32 + lane) * V, x, by);
+                       const size_t at = to + (size_t)(i * 32 + lane) * V;
+                       if (p.k_bf16) {
+                           store_split<V>(p.raw + at, p.turned + at, x, by);
+                           return;
+                       }
+                       store_halves<V>(p.raw + at, x, by);
                        warp_rotate<V>(space, x, lane);
-                       store_halves<V>(p.turned + to + (i * 32 + lane) * V, x, by_k);
+                       store_halves<V>(p.turned + at, x, by_k);
                    });
 }
 
-/* Rows first .. end - 1 of a token's keys or values, to the tail of their side. */
+/* Rows first .. end - 1 of a token's keys or values, to their side. */
 template <int V>
-static __device__ __forceinline__ void front_rows(const front_job &p, const turn<V> &t, const exact_at &at, bool value,
+static __device__ __forceinline__ void front_rows(const front_job &p, const turn<V> &t, const token_at &at, bool value,
                                                   int token, int first, int end, int lane)
 {
     const lane_norm<V> norm = lane_norm_of<V>(value ? NULL : p.ahead.k_norm, p.ahead.k_eps, lane);
     const side_dev &side = value ? p.v : p.k;
-    uint16_t *to = side_tail_row(side, at.page, p.h_kv, first, at.row) + lane * V;
+    const bool bf16 = value ? p.v_bf16 : p.k_bf16;
+    int step;
+    uint16_t *const to = row_of(p, side, at, first, &step);
+    if (!to)
+        return;
     front_heads<V>((value ? p.v_rows : p.k_rows) + token * p.ld_rows + first * 32 * V, 32 * V, end - first, norm.some,
                    lane, [&](int i, float *x, const float *asked) {
                        if (!value)
                            head_ready<V>(p.ahead, t, norm, asked, x, lane);
-                       store_row<V>(to + i * KVANT_PAGE * side.d, x);
+                       store_row<V>(to + i * step + lane * V, x, bf16);
                    });
 }
 
@@ -94,9 +115,7 @@ template <int V> static __global__ void __launch_bounds__(THREADS) front_kernel(
     front_queries<V>(p, t, token, first, min(end, p.h), lane);
     if (end <= p.h)
         return;
-    const exact_at at = exact_of(p, token);
-    if (at.page < 0)
-        return;
+    const token_at at = place_of(p, token);
     front_rows<V>(p, t, at, false, token, max(first - p.h, 0), min(end - p.h, p.h_kv), lane);
     front_rows<V>(p, t, at, true, token, max(first - keys, 0), end - keys, lane);
 }

@@ -7,11 +7,12 @@
 #include "devices/cuda/ops/qk.cuh"
 
 struct front_job : attn_call {
-    side_dev k, v;                /* whose exact tails get the rows; K's also says how queries turn */
+    side_dev k, v;                /* they get the rows, in tails or pages of 16 bits; queries turn as K does */
     const float *k_rows, *v_rows; /* [n_tokens][ld_rows] */
     int64_t ld_rows;
     head_ahead ahead;
     uint16_t *raw, *turned;       /* operands of the queries (prep.cuh), [n_tokens][h][d] */
+    bool k_bf16, v_bf16;          /* pages of bf16; then queries are in two parts (prep.cuh) */
     int d, each;                  /* heads of a token that a warp has */
 };
 

@@ -66,14 +66,15 @@ struct decode_job : attn_call {
     /* queries times scale * log2(e): f16 [n_tokens][h][d], as they are and rotated; for bf16 keys their two parts */
     uint16_t *raw, *turned;
     uint32_t *sketch;       /* [n_tokens][h][SKETCH_WORDS], instead of turned */
-    const float *k_rows, *v_rows; /* rows that the launch stores to the tails first, [n_tokens][ld_rows], or NULL */
+    const float *k_rows, *v_rows; /* rows that the launch stores first (one_batch), [n_tokens][ld_rows], or NULL */
     int64_t ld_rows;
     head_ahead ahead;    /* of those rows and of the queries; pos NULL: nothing */
     float *pieces;       /* sums that warps leave behind (decode_merge.cuh) */
     merge_row *rows;     /* [n_rows + 1], and the plan that they are of; `before` of the last one: all steps */
     int group, heads, head_tiles, d;
     int row0, n_rows;
-    bool sealing;        /* the launch before may be one that seals pages: none is read ahead of its end */
+    bool sealing;        /* the launch before writes pages: none is read ahead of its end */
+    bool in_place;       /* no side has a tail: pages that the launch stores rows in are read exactly */
     int warps, blocks;
     uint32_t slot_bytes, slots_high; /* of a warp's slots; warps whose slots lie behind the tables */
     int make;            /* of the kernels; then ARCH_80's: */

@@ -4,9 +4,9 @@
  * and joins.  It lets the launch behind it begin at once, so that the weights of the next product are under way on the
  * multiprocessors that have no unit.  A warp has one part of the unit, blocks of encoded pages or exact keys; the first
  * warps of the cluster have the encoded ones.  While the launches before it end it brings what it will read to the L2;
- * then pages and exact rows are asked for before the queries are made.  Where nothing but the exact tail keeps a row,
- * the launch takes cache_write's place too: who reads a new row stores it first.  Then it may also norm and rotate
- * queries and new keys (whole_ahead.cuh). */
+ * then pages and exact rows are asked for before the queries are made.  Where a new row is stored as it is, in the
+ * exact tail or in a page of 16-bit rows, the launch takes cache_write's place too: the warp that reads a new row
+ * stores it first.  Then it may also norm and rotate queries and new keys (whole_ahead.cuh). */
 #include "devices/cuda/attn/decode/decode_sketch.cuh"
 #include "devices/cuda/attn/decode/whole_ahead.cuh"
 #include "devices/cuda/attn/decode/whole_join.cuh"
@@ -197,7 +197,7 @@ static __device__ __forceinline__ void whole_warm(const decode_job &p, const row
 
 /* New rows among the keys of the warp's exact steps: it stores them, for itself and for those who come later.
  * t: of the row's own position. */
-template <int D>
+template <int D, int KIND_K, int KIND_V>
 static __device__ __forceinline__ void whole_store(const decode_job &p, const row_span &row, int kv, const share &mine,
                                                    turn<D / 32> t, int lane)
 {
@@ -214,9 +214,9 @@ static __device__ __forceinline__ void whole_store(const decode_job &p, const ro
                           p.ahead.k_eps, p.k_rows + from, k, lane);
         else
             head_load<V>(p.k_rows + from, k, lane);
-        store_row<V>((uint16_t *)exact_rows(p, p.k, row.seq, key / KVANT_PAGE, kv) + at, k);
+        store_row<V>((uint16_t *)exact_rows(p, p.k, row.seq, key / KVANT_PAGE, kv) + at, k, KIND_K == KIND_BF16);
         head_load<V>(p.v_rows + from, k, lane);
-        store_row<V>((uint16_t *)exact_rows(p, p.v, row.seq, key / KVANT_PAGE, kv) + at, k);
+        store_row<V>((uint16_t *)exact_rows(p, p.v, row.seq, key / KVANT_PAGE, kv) + at, k, KIND_V == KIND_BF16);
     }
     __syncwarp();
 }
@@ -318,7 +318,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     state_clear(a);
     ask_first<D>(p.k, pages, pages.k_at, mine, r.k_at, r.bar_k);
     if (p.k_rows && mine.exact)
-        whole_store<D>(p, row, kv, mine, t, lane);
+        whole_store<D, KIND_K, KIND_V>(p, row, kv, mine, t, lane);
     if (mine.exact && mine.at < mine.to)
         exact_ask<D>(p, row, kv, mine.at, x, lane);
     if (!SIGN)

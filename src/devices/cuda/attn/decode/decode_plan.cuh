@@ -56,6 +56,8 @@ template <int D, int MAKE = ARCH_90> static __device__ __forceinline__ row_span 
     const int now = o.pos / KVANT_PAGE;
     o.encoded = now + 1;
     const bool tail = p.k.s.tail || p.v.s.tail;
+    if (p.in_place)
+        o.encoded = o.fresh / KVANT_PAGE;
 #pragma unroll 1
     while (tail && o.encoded > 0 && now - o.encoded + 1 < p.tail_pages &&
            p.seqs.tail_table[(size_t)o.seq * p.seqs.stride + o.encoded - 1] >= 0)

@@ -115,13 +115,19 @@ static __device__ __forceinline__ void head_ready(const head_ahead &a, const tur
     head_ready<V>(a, t, lane_norm_of<V>(norm, eps, lane), asked, x, lane);
 }
 
-/* A lane's values of a row, as the exact tail has them. */
-template <int V> static __device__ __forceinline__ void store_row(uint16_t *to, const float *x)
+/* A value of a row of 16 bits: of pages of bf16, else of the exact tail or of pages of f16. */
+static __device__ __forceinline__ uint32_t row_value(float x, bool bf16)
+{
+    return bf16 ? f32_to_bf16(x) : enc_half(x);
+}
+
+/* A lane's values of a row. */
+template <int V> static __device__ __forceinline__ void store_row(uint16_t *to, const float *x, bool bf16)
 {
     uint32_t w[V / 2];
 #pragma unroll
     for (int i = 0; i < V; i += 2)
-        w[i / 2] = enc_half(x[i]) | (uint32_t)enc_half(x[i + 1]) << 16;
+        w[i / 2] = row_value(x[i], bf16) | row_value(x[i + 1], bf16) << 16;
     if constexpr (V == 2) {
         *(uint32_t *)to = w[0];
     } else {
