@@ -518,7 +518,8 @@ static void top_same(kvant_sampler_params p, int n_vocab, int64_t seed)
 
     p.seed = (uint64_t)seed;
     kvant_sampler *a = make(p, n_vocab), *b = make(p, n_vocab);
-    CHECK(kvant_sampler_wants(b) == (p.temp > 0 ? KVANT_LOGITS_TOP : KVANT_LOGITS_GREEDY), "wants");
+    const int plain = p.n_bias == 0 && p.penalty_last_n == 0;
+    CHECK(kvant_sampler_wants(b) == (p.temp > 0 || !plain ? KVANT_LOGITS_TOP : KVANT_LOGITS_GREEDY), "wants");
     for (int draw = 0; draw < 30; draw++) {
         for (int i = 0; i < n_vocab; i++) {
             logits[i] = roundf(rng_normal(&r) * 64.0f) / 16.0f;    /* with ties */
@@ -534,6 +535,8 @@ static void top_same(kvant_sampler_params p, int n_vocab, int64_t seed)
         const int32_t want = pick(a, logits);
         CHECK(token == want, "top_k %d top_p %g min_p %g, draw %d: %d from the largest, %d from all", p.top_k, (double)p.top_p,
               (double)p.min_p, draw, token, want);
+        kvant_sampler_accept(a, want);
+        kvant_sampler_accept(b, want);
     }
     kvant_sampler_free(a);
     kvant_sampler_free(b);
@@ -553,6 +556,48 @@ static void test_top(void)
     }
 }
 
+/* With biases that ban or lower, and with penalties: those of the likeliest tokens, which come up again and again. */
+static void test_top_lowered(void)
+{
+    static const float bias[] = { -INFINITY, -2, -0.25f, -100, 0, -1, -3, -INFINITY };
+    static const int32_t ids[] = { 3, 17, 17, 40, 41, 55, 3, 89 };
+    kvant_sampler_params p = off();
+
+    for (int i = 0; i < 64; i++) {
+        p.top_k = i & 1 ? 40 : 3;
+        p.temp = i & 2 ? 0.7f : 0.0f;
+        p.n_bias = i & 4 || !(i & 24) ? 8 : 0;
+        p.bias = bias, p.bias_ids = ids;
+        p.penalty_last_n = i & 24 ? 16 : 0;
+        p.repeat_penalty = i & 8 ? 1.5f : 1.0f;
+        p.presence_penalty = i & 16 ? 0.75f : 0.0f;
+        p.frequency_penalty = i & 16 ? 0.5f : 0.0f;
+        top_same(p, i & 32 ? 4000 : 90, 100 + i);
+    }
+}
+
+/* Every token is banned; more logits may be lowered than come. */
+static void test_top_all_banned(void)
+{
+    float bias[6], logits[6] = { 6, 5, 4, 3, 2, 1 };
+    int32_t ids[6], token = 0;
+    kvant_sampler_params p = off();
+    kvant_diag diag = { "" };
+
+    for (int i = 0; i < 6; i++)
+        bias[i] = -INFINITY, ids[i] = i;
+    p.n_bias = 6, p.bias = bias, p.bias_ids = ids, p.top_k = 4;
+    kvant_sampler *s = make(p, 6);
+    CHECK(kvant_sampler_pick_top(s, logits, ids, 6, &token, &diag) == KVANT_ENUMERIC && strstr(diag.text, "bans"), "%s",
+          diag.text);
+    CHECK(kvant_sampler_pick_top(s, logits, ids, 5, &token, &diag) == KVANT_EINVAL, "too few: %s", diag.text);
+    kvant_sampler_free(s);
+    p.n_bias = 0, p.penalty_last_n = KVANT_STEP_TOP, p.repeat_penalty = 1.1f;
+    s = make(p, 6);
+    CHECK(kvant_sampler_wants(s) == KVANT_LOGITS_LAST, "a window of %d tokens", KVANT_STEP_TOP);
+    kvant_sampler_free(s);
+}
+
 /* What needs all logits says so, and is refused when it does not get them. */
 static void test_top_refused(void)
 {
@@ -564,7 +609,7 @@ static void test_top_refused(void)
     for (int i = 0; i < 6; i++) {
         kvant_sampler_params p = kvant_sampler_defaults();
         p.top_k = i == 0 ? 0 : i == 1 ? KVANT_STEP_TOP + 1 : 40;
-        p.repeat_penalty = i == 2 ? 1.1f : 1.0f;
+        p.repeat_penalty = i == 2 ? 0.9f : 1.0f;
         p.n_bias = i == 3;
         p.bias = &bias;
         p.bias_ids = &zero;
@@ -592,6 +637,8 @@ int main(void)
     test_window();
     test_seeds();
     test_top();
+    test_top_lowered();
+    test_top_all_banned();
     test_top_refused();
     test_defaults();
     test_bad_params();

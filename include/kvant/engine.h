@@ -295,8 +295,9 @@ void kvant_sampler_free(kvant_sampler *s);                        /* NULL is acc
 void kvant_sampler_accept(kvant_sampler *s, int32_t token);       /* feeds penalties: prompt and generated tokens */
 /* logits f32[n_vocab] (unchanged) -> *token.  KVANT_ENUMERIC when no logit is finite. */
 int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kvant_diag *diag);
-/* How the next pick can ask for logits: KVANT_LOGITS_GREEDY, _TOP (then kvant_sampler_pick_top) or _LAST.  Penalties, a
- * bias, top_k 0 or above KVANT_STEP_TOP, and what is off by default need them all. */
+/* How the next pick can ask for logits: KVANT_LOGITS_GREEDY, _TOP (then kvant_sampler_pick_top) or _LAST.  Needed are
+ * all where a bias or penalty raises logits or may lower more than KVANT_STEP_TOP - top_k of them, where top_k is 0 or
+ * above KVANT_STEP_TOP, and by what is off by default. */
 int kvant_sampler_wants(const kvant_sampler *s);
 /* The same token as kvant_sampler_pick, with the same state after it, from what kvant_step_top gave: the n largest of
  * finite logits, in order.  KVANT_EINVAL when the sampler needs more of them (kvant_sampler_wants). */

@@ -135,6 +135,9 @@ int kvant_sampler_create(const kvant_sampler_params *p, int n_vocab, kvant_sampl
         kvant_sampler_free(s);
         return kvant_fail(diag, KVANT_ENOMEM, "sampler: no memory for %d tokens", n_vocab);
     }
+    s->raises = p->repeat_penalty < 1 || p->presence_penalty < 0 || p->frequency_penalty < 0;
+    for (int i = 0; i < p->n_bias; i++)
+        s->raises |= p->bias[i] > 0;
     for (int i = 0; i < p->n_bias; i++)
         s->bias[p->bias_ids[i]] = bias_sum(s->bias[p->bias_ids[i]], p->bias[i]);
     s->p.bias = NULL; /* the caller's arrays are not kept */
@@ -195,17 +198,22 @@ void kvant_sampler_accept(kvant_sampler *s, int32_t token)
     count_add(s, token);
 }
 
+/* A logit of a token in the window. */
+static float penalised(const kvant_sampler *s, int32_t token, float logit)
+{
+    double x = logit;
+
+    if (!isfinite(x))
+        return logit;
+    x = x > 0 ? x / (double)s->p.repeat_penalty : x * (double)s->p.repeat_penalty;
+    x -= (double)s->count[token] * (double)s->p.frequency_penalty + (double)s->p.presence_penalty;
+    return sampler_bounded(x);
+}
+
 static void penalise(kvant_sampler *s)
 {
-    for (int i = 0; i < s->n_seen; i++) {
-        const int32_t token = s->seen[i];
-        double x = s->logits[token];
-        if (!isfinite(x))
-            continue;
-        x = x > 0 ? x / (double)s->p.repeat_penalty : x * (double)s->p.repeat_penalty;
-        x -= (double)s->count[token] * (double)s->p.frequency_penalty + (double)s->p.presence_penalty;
-        s->logits[token] = sampler_bounded(x);
-    }
+    for (int i = 0; i < s->n_seen; i++)
+        s->logits[s->seen[i]] = penalised(s, s->seen[i], s->logits[s->seen[i]]);
 }
 
 static const float *adjust(kvant_sampler *s, const float *logits)
@@ -400,27 +408,71 @@ static int few(const kvant_sampler *s)
     return s->p.top_k > 0 && s->p.top_k <= KVANT_STEP_TOP;
 }
 
+/* The most tokens whose logits a bias or penalties lower; -1: they may raise some, or lower any number. */
+static int most_lowered(const kvant_sampler *s)
+{
+    if (s->raises || (s->count && !s->window))
+        return -1;
+    return (s->bias ? s->p.n_bias : 0) + (s->count ? s->p.penalty_last_n : 0);
+}
+
+/* Where at most m logits are lowered, the k largest of all are among the k + m that were the largest before. */
 int kvant_sampler_wants(const kvant_sampler *s)
 {
-    if (s->bias || s->count || s->past || chain_is_on(&s->p))
+    const int lowered = most_lowered(s), greedy = s->p.temp <= 0, k = greedy ? 1 : s->p.top_k;
+
+    if (s->past || chain_is_on(&s->p) || lowered < 0 || lowered > KVANT_STEP_TOP - k || (!greedy && !few(s)))
         return KVANT_LOGITS_LAST;
-    return s->p.temp <= 0 ? KVANT_LOGITS_GREEDY : few(s) ? KVANT_LOGITS_TOP : KVANT_LOGITS_LAST;
+    return greedy && lowered == 0 ? KVANT_LOGITS_GREEDY : KVANT_LOGITS_TOP;
+}
+
+/* n logits with bias and penalties -> s->cands, in order, without those that are not finite; returns their number. */
+static int lower(kvant_sampler *s, const float *logits, const int32_t *ids, int n)
+{
+    int kept = 0;
+
+    for (int i = 0; i < n; i++) {
+        float x = logits[i];
+        if (s->bias && isfinite(x))
+            x = bias_sum(x, s->bias[ids[i]]);
+        if (s->count && s->count[ids[i]] > 0)
+            x = penalised(s, ids[i], x);
+        s->cands[kept] = (cand){ x, ids[i] };
+        kept += isfinite(x) != 0;
+    }
+    sampler_sort(s->cands, kept);
+    return kept;
+}
+
+static int none_finite(const kvant_sampler *s, int logits_were, kvant_diag *diag)
+{
+    return kvant_fail(diag, KVANT_ENUMERIC, "logits: none of %d is finite%s", s->n_vocab,
+                      logits_were ? " after the logit bias or no_repeat_ngram, which bans every token" : "");
 }
 
 int kvant_sampler_pick_top(kvant_sampler *s, const float *logits, const int32_t *ids, int n, int32_t *token,
                            kvant_diag *diag)
 {
-    const int most = s->p.temp <= 0 ? 1 : s->p.top_k < s->n_vocab ? s->p.top_k : s->n_vocab;
+    const int k = s->p.temp <= 0 ? 1 : s->p.top_k, lowered = most_lowered(s);
+    int most = k < s->n_vocab ? k : s->n_vocab;
 
     if (kvant_sampler_wants(s) == KVANT_LOGITS_LAST)
         return kvant_fail(diag, KVANT_EINVAL, "sampler: penalties, a bias, or top_k %d: all logits are wanted",
                           s->p.top_k);
+    const int need = most + lowered < s->n_vocab ? most + lowered : s->n_vocab;
     s->n_drawn = 0;
-    if (n < most)
-        return kvant_fail(diag, KVANT_EINVAL, "sampler: %d logits, wanted the %d largest", n, most);
-    for (int i = 0; i < most; i++)
-        s->cands[i] = (cand){ logits[i], ids[i] };
-    *token = s->p.temp <= 0 ? ids[0] : choose(s, most);
+    if (n < need)
+        return kvant_fail(diag, KVANT_EINVAL, "sampler: %d logits, wanted the %d largest", n, need);
+    if (lowered > 0) {
+        const int kept = lower(s, logits, ids, need);
+        if (kept == 0)
+            return none_finite(s, 1, diag);
+        most = kept < most ? kept : most;
+    } else {
+        for (int i = 0; i < most; i++)
+            s->cands[i] = (cand){ logits[i], ids[i] };
+    }
+    *token = s->p.temp <= 0 ? s->cands[0].id : choose(s, most);
     return KVANT_OK;
 }
 
@@ -449,10 +501,7 @@ int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kv
     *token = choose(s, n);
     return KVANT_OK;
 none:
-    return kvant_fail(diag, KVANT_ENUMERIC, "logits: none of %d is finite%s", s->n_vocab,
-                      sampler_argmax(logits, s->n_vocab) < 0
-                          ? ""
-                          : " after the logit bias or no_repeat_ngram, which bans every token");
+    return none_finite(s, sampler_argmax(logits, s->n_vocab) >= 0, diag);
 }
 
 int kvant_step_sample(const kvant_engine *e, int item, kvant_sampler *s, int32_t *token, kvant_diag *diag)

@@ -16,6 +16,7 @@ struct kvant_sampler {
     kvant_sampler_params p;
     rng random;
     int n_vocab;
+    int raises;              /* a bias or penalty may make a logit larger */
     float *bias;             /* by token; NULL: none */
     int32_t *count;          /* by token, in the window; NULL: no penalties */
     int32_t *seen, *seen_at; /* tokens with a count, and where each is in `seen` */
