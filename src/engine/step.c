@@ -150,12 +150,13 @@ static void table_row(int32_t *to, const int32_t *from, int n)
         to[j] = from[j] < 0 ? 0 : from[j];
 }
 
-/* Entries of a block table for `pages` pages.  Prompts: so many.  Decode: some more, up to 1 in 16, so that a sequence
- * that grows by a page, or one that is a little longer, finds the recorded program of the step before (pass_key). */
+/* Entries of a block table for `pages` pages.  Prompts: so many.  Decode: a multiple of 4, or of 1/8 to 1/4 of them, so
+ * that a sequence that grows, or one that is a little longer, finds the recorded program of the step before (pass_key).
+ * To record one takes as long as some 20 steps. */
 static int table_width(int pages, int any_prompt, int most)
 {
-    int unit = 1;
-    while (!any_prompt && unit * 32 <= pages)
+    int unit = any_prompt ? 1 : 4;
+    while (!any_prompt && unit * 8 <= pages)
         unit *= 2;
     const int wide = (pages + unit - 1) / unit * unit;
     return wide < most ? wide : most;
