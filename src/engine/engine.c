@@ -27,42 +27,35 @@ static int check_memory(const kvant_model *m, const kvant_engine_params *p, kvan
         (double)have / 1048576);
 }
 
-/* rank: columns of scales per row, 0 without adapters.  shared: the model has layers that read others' K and V. */
-static size_t inputs_layout(const kvant_engine_params *p, int stride, int rank, int shared, int32_t *base,
-                            step_inputs *in)
+/* Lays the inputs out from `base` on with room for the most of each; returns how many values that are. */
+static size_t inputs_layout(const kvant_engine *e, int32_t *base, step_inputs *in)
 {
-    size_t t = (size_t)p->n_ubatch, s = (size_t)p->max_seqs + 1, seals = t / KVANT_PAGE + s + 1,
-           tables = s * (size_t)stride, out = (size_t)engine_pass_rows(p) * (size_t)rank, one = shared ? s : 0,
-           ones = shared ? tables : 0;
-    int32_t **fields[] = { &in->ids,         &in->pos,     &in->out_rows, &in->q0,       &in->pos0,     &in->prompt,
-                           &in->slot_in,     &in->slot_out, &in->seal_src, &in->seal_dst, &in->seal_window,
-                           &in->table,       &in->tail,    &in->window,   &in->lora_row, &in->lora,     &in->lora_out,
-                           &in->out_q0,      &in->out_pos, &in->out_prompt, &in->out_table, &in->out_tail,
-                           &in->out_window };
-    size_t counts[] = { t,     t,     t,      s,      s,      s,      s,            s,
-                        seals, seals, seals,  tables, tables, tables, rank ? t : 0, t * (size_t)rank,
-                        out,   one,   one,    one,    ones,   ones,   ones },
-           used = 0;
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        *fields[i] = base ? base + used : NULL;
-        used += (counts[i] + 15) & ~(size_t)15;
-    }
+    const size_t tokens = (size_t)e->p.n_ubatch, seqs = (size_t)e->p.max_seqs + 1, rank = (size_t)e->m->lora.rank,
+                 seals = tokens / KVANT_PAGE + seqs + 1, tables = seqs * (size_t)e->kv.stride,
+                 out_rows = (size_t)engine_pass_rows(&e->p), shared = e->m->hp.n_kv_from > 0;
+    size_t used = 0;
+
+#define STEP_INPUT(name, most, now)                                                                                    \
+    in->name = base ? base + used : NULL;                                                                              \
+    used += STEP_INPUT_ROOM(most);
+#include "engine/step_inputs.def"
+#undef STEP_INPUT
     return used;
 }
 
 static int create_inputs(kvant_engine *e, kvant_diag *diag)
 {
     void *mem;
-    const int rank = e->m->lora.rank;
-    const int shared = e->m->hp.n_kv_from > 0;
-    e->in_count = inputs_layout(&e->p, e->kv.stride, rank, shared, NULL, &e->host_in);
-    e->in_host = kvant_calloc(e->in_count, sizeof *e->in_host);
-    if (!e->in_host)
+    const size_t n = inputs_layout(e, NULL, &e->host_in);
+
+    e->in_host = kvant_calloc(n, sizeof *e->in_host);
+    e->in_sent = kvant_calloc(n, sizeof *e->in_sent);
+    if (!e->in_host || !e->in_sent)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for step inputs");
-    KVANT_TRY(e->dev->vt->alloc(e->dev, e->in_count * sizeof *e->in_dev, &mem, diag));
+    KVANT_TRY(e->dev->vt->alloc(e->dev, n * sizeof *e->in_dev, &mem, diag));
     e->in_dev = mem;
-    inputs_layout(&e->p, e->kv.stride, rank, shared, e->in_host, &e->host_in);
-    inputs_layout(&e->p, e->kv.stride, rank, shared, e->in_dev, &e->dev_in);
+    inputs_layout(e, e->in_host, &e->host_in);
+    inputs_layout(e, e->in_dev, &e->dev_in);
     return engine_lora_create(e, diag);
 }
 
@@ -125,7 +118,6 @@ static int create_program(kvant_engine *e, kvant_diag *diag)
 static void bind_builder(kvant_engine *e)
 {
     builder *b = &e->b;
-    const step_inputs *d = &e->dev_in;
     b->m = e->m;
     b->w = e->weights.w;
     b->vec = e->weights.vec;
@@ -140,16 +132,9 @@ static void bind_builder(kvant_engine *e)
     b->fused = e->fused;
     b->compute = e->p.compute;
     b->tail_pages = e->kv.tail_pages;
-    b->ids = d->ids;
-    b->lora_row = d->lora_row;
-    b->pos = d->pos;
-    b->out_rows = d->out_rows;
-    b->out_pos = d->out_pos;
+    b->lora_row = e->lora_rows;
     b->k = e->kv.k;
     b->v = e->kv.v;
-    b->seal_src = d->seal_src;
-    b->seal_dst = d->seal_dst;
-    b->seal_window = d->seal_window;
     b->windows_apart = e->kv.window_pages > 0;
     b->conv_state = e->kv.conv;
     b->gdn_state = e->kv.state;
@@ -319,11 +304,14 @@ void kvant_engine_free(kvant_engine *e)
             e->dev->vt->free(e->dev, e->scratch);
         if (e->in_dev)
             e->dev->vt->free(e->dev, e->in_dev);
+        if (e->lora_rows)
+            e->dev->vt->free(e->dev, e->lora_rows);
         e->dev->vt->close(e->dev);
     }
     arena_free(&e->args);
     kvant_free(e->ops);
     kvant_free(e->in_host);
+    kvant_free(e->in_sent);
     kvant_free(e->logits);
     kvant_free(e->item_row);
     kvant_free(e->item_rows);

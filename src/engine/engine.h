@@ -9,18 +9,15 @@
 #include "kvant/engine.h"
 #include "model/build.h"
 
-/* Small integer inputs of a pass: one block on the device, one staging block on the host with the same layout. */
+/* Values that an input takes: whole cache lines. */
+#define STEP_INPUT_ROOM(n) (((size_t)(n) + 15) & ~(size_t)15)
+
+/* Small integer inputs of a pass (step_inputs.def).  On the host each has room for the most; on the device they lie one
+ * behind the other, as many values as the pass has, and come by one upload. */
 typedef struct step_inputs {
-    int32_t *ids, *pos, *out_rows;             /* [n_ubatch] */
-    int32_t *q0, *pos0, *prompt;               /* [max_seqs + 1] */
-    int32_t *slot_in, *slot_out;
-    int32_t *seal_src, *seal_dst, *seal_window; /* [n_ubatch/64 + max_seqs + 1] */
-    int32_t *table, *tail, *window;            /* [max_seqs][stride of the pass] */
-    /* Sequences of one row each, those that give logits: for layers without K and V of their own, [max_seqs + 1] */
-    int32_t *out_q0, *out_pos, *out_prompt;
-    int32_t *out_table, *out_tail, *out_window; /* [max_seqs][stride of the pass] */
-    int32_t *lora_row;                         /* [n_ubatch] 0, 1, 2 ...; where the model has adapters */
-    int32_t *lora, *lora_out;                  /* [n_ubatch], [pass_rows] f32[rank]: scales of the adapters' columns */
+#define STEP_INPUT(name, most, now) int32_t *name;
+#include "engine/step_inputs.def"
+#undef STEP_INPUT
 } step_inputs;
 
 typedef struct engine_weights {
@@ -56,9 +53,9 @@ struct kvant_engine {
     arena args;
     kvant_op *ops;
     int max_ops;
-    int32_t *in_dev, *in_host;
-    size_t in_count;
+    int32_t *in_dev, *in_host, *in_sent;       /* step inputs: on the device, filled, in the order of the upload */
     step_inputs dev_in, host_in;
+    int32_t *lora_rows;                        /* device: [n_ubatch] 0, 1, 2 ...; NULL: the model has no adapters */
     /* logits of the last step */
     float *logits;                             /* host [logits_rows][n_vocab] */
     int *item_row, *item_rows;                 /* [max_seqs] first row and rows of each item of the last step */

@@ -4,6 +4,19 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 
+/* The numbers of token rows, on the device: which rows an adapter's product gathers. */
+static int create_rows(kvant_engine *e, kvant_diag *diag)
+{
+    const size_t bytes = (size_t)e->p.n_ubatch * sizeof *e->lora_rows;
+    void *mem;
+
+    KVANT_TRY(e->dev->vt->alloc(e->dev, bytes, &mem, diag));
+    e->lora_rows = mem;
+    for (int i = 0; i < e->p.n_ubatch; i++)
+        e->in_sent[i] = i; /* the inputs have at least as much room for token ids */
+    return e->dev->vt->copy_in(e->dev, e->lora_rows, e->in_sent, bytes, diag);
+}
+
 int engine_lora_create(kvant_engine *e, kvant_diag *diag)
 {
     const size_t n = (size_t)e->m->lora.n;
@@ -13,10 +26,7 @@ int engine_lora_create(kvant_engine *e, kvant_diag *diag)
     e->lora_scales = kvant_calloc((size_t)e->p.max_seqs * n, sizeof *e->lora_scales);
     if (!e->lora_scales)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for the scales of %zu adapters", n);
-    for (int i = 0; i < e->p.n_ubatch; i++)
-        e->host_in.lora_row[i] = i;
-    return e->dev->vt->copy_in(e->dev, e->dev_in.lora_row, e->host_in.lora_row,
-                               (size_t)e->p.n_ubatch * sizeof(int32_t), diag);
+    return create_rows(e, diag);
 }
 
 void engine_lora_set(kvant_engine *e, int seq, const float *scales)

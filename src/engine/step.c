@@ -47,6 +47,13 @@ static void builder_fill(kvant_engine *e, const pass *p)
     b->n = p->n_tokens;
     b->any_prompt = p->any_prompt;
     b->any_decode = p->any_decode;
+    b->ids = e->dev_in.ids;
+    b->pos = e->dev_in.pos;
+    b->out_rows = e->dev_in.out_rows;
+    b->out_pos = e->dev_in.out_pos;
+    b->seal_src = e->dev_in.seal_src;
+    b->seal_dst = e->dev_in.seal_dst;
+    b->seal_window = e->dev_in.seal_window;
     b->seqs = b->window_seqs = pass_seqs(e, p);
     b->window_seqs.table = e->dev_in.window;
     b->n_out = p->n_out;
@@ -198,44 +205,28 @@ static void out_tables(kvant_engine *e, const pass *p)
     h->out_q0[p->n_out] = p->n_out;
 }
 
-static int copy_ints(kvant_engine *e, int32_t *dst, const int32_t *src, int n, kvant_diag *diag)
+/* Puts an input behind those before it; `at` counts values. */
+static void place_input(kvant_engine *e, int32_t **dev, const int32_t *from, size_t n, size_t *at)
 {
-    return n > 0 ? e->dev->vt->copy_in(e->dev, dst, src, (size_t)n * sizeof *dst, diag) : KVANT_OK;
+    *dev = e->in_dev + *at;
+    memcpy(e->in_sent + *at, from, n * sizeof *from);
+    *at += STEP_INPUT_ROOM(n);
 }
 
-static int upload_out(kvant_engine *e, const pass *p, kvant_diag *diag)
-{
-    const step_inputs *d = &e->dev_in, *h = &e->host_in;
-    const int tables = p->n_out * p->stride;
-
-    KVANT_TRY(copy_ints(e, d->out_q0, h->out_q0, p->n_out + 1, diag));
-    KVANT_TRY(copy_ints(e, d->out_pos, h->out_pos, p->n_out, diag));
-    KVANT_TRY(copy_ints(e, d->out_prompt, h->out_prompt, p->n_out, diag));
-    KVANT_TRY(copy_ints(e, d->out_table, h->out_table, tables, diag));
-    KVANT_TRY(copy_ints(e, d->out_window, h->out_window, e->kv.window_pages > 0 ? tables : 0, diag));
-    return copy_ints(e, d->out_tail, h->out_tail, tables, diag);
-}
-
+/* One upload.  Where an input lies follows from the numbers that pass_key has and from what all passes of the engine
+ * have in common: a recorded program reads it there again. */
 static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 {
-    const step_inputs *d = &e->dev_in, *h = &e->host_in;
-    int tables = p->n_seqs * p->stride, rank = e->m->lora.rank;
-    KVANT_TRY(copy_ints(e, d->lora, h->lora, p->n_lora * rank, diag));
-    KVANT_TRY(copy_ints(e, d->lora_out, h->lora_out, p->n_lora_out * rank, diag));
-    KVANT_TRY(copy_ints(e, d->ids, h->ids, p->n_tokens, diag));
-    KVANT_TRY(copy_ints(e, d->pos, h->pos, p->n_tokens, diag));
-    KVANT_TRY(copy_ints(e, d->out_rows, h->out_rows, p->n_out, diag));
-    KVANT_TRY(copy_ints(e, d->q0, h->q0, p->n_seqs + 1, diag));
-    KVANT_TRY(copy_ints(e, d->pos0, h->pos0, p->n_seqs, diag));
-    KVANT_TRY(copy_ints(e, d->prompt, h->prompt, p->n_seqs, diag));
-    KVANT_TRY(copy_ints(e, d->slot_in, h->slot_in, p->n_seqs, diag));
-    KVANT_TRY(copy_ints(e, d->slot_out, h->slot_out, p->n_seqs, diag));
-    KVANT_TRY(copy_ints(e, d->seal_src, h->seal_src, p->n_seal, diag));
-    KVANT_TRY(copy_ints(e, d->seal_dst, h->seal_dst, p->n_seal, diag));
-    KVANT_TRY(copy_ints(e, d->seal_window, h->seal_window, e->kv.window_pages > 0 ? p->n_seal : 0, diag));
-    KVANT_TRY(copy_ints(e, d->table, h->table, tables, diag));
-    KVANT_TRY(copy_ints(e, d->window, h->window, e->kv.window_pages > 0 ? tables : 0, diag));
-    return copy_ints(e, d->tail, h->tail, tables, diag);
+    const int tables = p->n_seqs * p->stride, rank = e->m->lora.rank, windows = e->kv.window_pages > 0,
+              early = ends_early(e, p) && p->n_out > 0;
+    size_t at = 0;
+
+    if (early)
+        out_tables(e, p);
+#define STEP_INPUT(name, most, now) place_input(e, &e->dev_in.name, e->host_in.name, (size_t)(now), &at);
+#include "engine/step_inputs.def"
+#undef STEP_INPUT
+    return e->dev->vt->copy_in(e->dev, e->in_dev, e->in_sent, at * sizeof *e->in_dev, diag);
 }
 
 /* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts differ too much to come
@@ -276,10 +267,6 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
     if (pass_key(p))
         p->max_pos = p->stride * KVANT_PAGE - 1;           /* an upper bound serves, and lasts for a page of steps */
     KVANT_TRY(pass_upload(e, p, diag));
-    if (ends_early(e, p) && p->n_out > 0) {
-        out_tables(e, p);
-        KVANT_TRY(upload_out(e, p, diag));
-    }
     builder_fill(e, p);
     const int n = e->b.n_ops;
     build_late_seals(&e->b);
