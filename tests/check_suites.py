@@ -16,6 +16,7 @@ from support.serve import ROOT
 passed = failed = 0
 ALL = set(suites.SUITES)
 ADDED = {"additions"}
+CPU = {"cpu"}
 VULKAN, METAL, OPENCL = ({name, f"{name}-models"} for name in ("vulkan", "metal", "opencl"))
 # path, suites that must run whole.
 CHANGES = [
@@ -24,13 +25,14 @@ CHANGES = [
     ("src/devices/vulkan/core/vk_dev.h", VULKAN | ADDED),
     ("src/devices/portable/attn/attn.k", METAL | OPENCL | ADDED),
     ("src/devices/portable/core/k_dialect.h", METAL | OPENCL | ADDED),
-    ("src/devices/portable.h", METAL | OPENCL | {"cuda", "arm64"} | ADDED),
+    ("src/devices/portable.h", METAL | OPENCL | {"cuda", "arm64"} | ADDED | CPU),
     ("src/devices/metal/shim/metal_stdlib.h", METAL | ADDED),
     ("src/devices/opencl/cl_queue.c", OPENCL | ADDED),
     ("src/devices/cuda/attn/attn.cu", {"cuda"} | ADDED),
     ("src/devices/cuda/core/halves.cuh", {"cuda"} | ADDED),
-    ("src/devices/cpu/matmul/matmul_neon.c", {"arm64"} | ADDED),
-    ("src/devices/cpu/vec_avx512.h", {"arm64"} | ADDED),
+    ("src/devices/cpu/matmul/matmul_neon.c", {"arm64"} | ADDED | CPU),
+    ("src/devices/cpu/matmul/matmul_avx2.c", {"arm64"} | ADDED | CPU),
+    ("src/devices/cpu/vec_avx512.h", {"arm64"} | ADDED | CPU),
     ("src/formats/tbq/tbq4_0.toml", ALL),
     ("tools/cards/glsl.py", ALL),
     ("tools/gen_tables", ALL),
@@ -182,6 +184,10 @@ def plans():
     names = [name for name, _, _ in tests]
     sources = [n for n in os.listdir(os.path.join(ROOT, "tests", "fuzz")) if n.endswith(".c")]
     check(len([n for n in names if n.startswith("fuzz.")]) == len(sources) >= 12 and {"neon.x86", "neon.max", "lint"} <= set(names), f"{names}")
+    again = [(f"san.{n}", [], {}) for n in (*suites.CPU_AGAIN, "check_cli")]
+    check(plan.again(again, True) == again, "the CPU's kernels changed: all of their tests run again")
+    some = [name for name, _, _ in plan.again(again, False)]
+    check({"san.check_attn", "san.check_ops", "san.check_cli"} < set(some) and len(some) < 7, f"nothing of the CPU changed: {some}")
     text = plan.lines_of("san.check_kernels", ["a b", "c"], {"ENVIRONMENT": ["A=1", "B=2"]}, {"check_kernels": 7})
     check("COST [==[21]==]" in text and "[==[a b]==] [==[c]==]" in text and "[==[A=1;B=2]==]" in text, text)
 

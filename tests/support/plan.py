@@ -4,6 +4,8 @@
         plain           every test of build/release
         masked=RUNG     those that depend on the CPU, on a lower rung of it (tests/cpu_tests.txt)
         san             those of build/san but the slow ones (tests/slow_tests.txt)
+                        of both, the kernels' own tests by suite cpu of suites.py: all, or two and an eighth of the others
+        cpu=RUNG        just those, for the ledger; cpu= without a lower rung
         fuzz=SECONDS    every target of build/san
         neon=PART,...   parts of tools/check_neon.sh
         install, lint   tools/check_install.sh, ./dev lint
@@ -14,6 +16,9 @@ import json
 import os
 import subprocess
 import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from suites import CPU_AGAIN, part, whole   # noqa: E402
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 KEPT = ("RUN_SERIAL", "WORKING_DIRECTORY")
@@ -40,17 +45,27 @@ def of_builds(group, build, environment, *chosen):
         yield f"{group}.{name}" if group else name, command, kept
 
 
+def again(tests, suite_is_whole):
+    """Without the kernels' own tests that are left out."""
+    tests = list(tests)
+    some = set(CPU_AGAIN if suite_is_whole else part(CPU_AGAIN, 2))
+    return [t for t in tests if t[0].split(".")[-1] in some or t[0].split(".")[-1] not in CPU_AGAIN]
+
+
 def fuzz_targets():
     return sorted(name[5:-2] for name in os.listdir(os.path.join(ROOT, "tests", "fuzz")) if name.startswith("fuzz_") and name.endswith(".c"))
 
 
-def group_tests(group, value):
+def group_tests(group, value=""):
     if group == "plain":
         yield from of_builds("", "release", [])
     elif group == "masked":
-        yield from of_builds("masked", "release", [f"KVANT_CPU={value}"], "-L", "cpu")
+        yield from again(of_builds("masked", "release", [f"KVANT_CPU={value}"], "-L", "cpu"), whole("cpu"))
     elif group == "san":
-        yield from of_builds("san", "san", SANITIZERS, "-LE", "slow")
+        yield from again(of_builds("san", "san", SANITIZERS, "-LE", "slow"), whole("cpu"))
+    elif group == "cpu":
+        for other in ("san", *([f"masked={value}"] if value else [])):
+            yield from (t for t in group_tests(*other.split("=")) if t[0].split(".")[-1] in CPU_AGAIN)
     elif group == "fuzz":
         yield from ((f"fuzz.{name}", ["./dev", "fuzz_one", name, value], {}) for name in fuzz_targets())
     elif group == "neon":

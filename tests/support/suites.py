@@ -1,5 +1,6 @@
 """suites.py: which suites must run whole.  A suite is what checks a device that the CPU plays (Vulkan by lavapipe, Metal's shim, OpenCL
-by pocl), a build for another machine (CUDA, arm64) or of another tree (additions: a made-up format and weight type): minutes that tell nothing new while its inputs are those of a run of all its
+by pocl), a build for another machine (CUDA, arm64) or of another tree (additions: a made-up format and weight type), or the CPU's kernels
+once more (cpu: sanitized, and on a lower rung): minutes that tell nothing new while its inputs are those of a run of all its
 cases.  The inputs are hashed; a hash that tests/whole_runs.txt (the ledger) has is `known`, and then a smoke case and an eighth of the
 cases run, in turn by the commit.  Any other hash: all cases.
 
@@ -30,11 +31,15 @@ GRAPH = ["src/model/archs/*", "src/model/archs.def", "src/model/blocks/*", "src/
          "src/model/rope_scaling.c", "src/engine/step.c", "src/engine/session_step.c", "src/engine/load.c", "src/engine/engine_lora.c",
          "src/cache/kv*", "src/cache/page_pool.*", "tests/golden/tiny/*", "tests/archs/*", "tests/lora/*"]
 PORTABLE = ["src/devices/portable/*", "src/devices/portable.h", "tools/embed_kernels", "cmake/portable.cmake"]
+# Tests of the CPU's kernels that run again, sanitized and on a lower rung; their plain runs always have all cases.
+CPU_AGAIN = ["check_attn", "check_ops", "check_kernels", "check_variants", "check_matmul", "check_formats", "check_gdn", "check_quantize",
+             "check_weights", "check_mse", "check_qjl"]
 DEVICES = {                 # sources of the devices; check_suites holds them against the tree
     "vulkan": ["src/devices/vulkan/*", "cmake/vulkan.cmake", "tools/spirv_khr.py"],
     "metal": [*PORTABLE, "src/devices/metal/*", "cmake/shim.cmake", "cmake/bytes.cmake", "tools/check_msl"],
     "opencl": [*PORTABLE, "src/devices/opencl/*"],
     "cuda": ["src/devices/cuda/*", "cmake/cuda.cmake"],
+    "cpu": ["src/devices/cpu/*"],
     "arm64": ["src/devices/cpu/*", "cmake/arm64.cmake", "cmake/isa.cmake", "tools/check_neon.sh", "tools/arm64_sysroot.sh", "tools/check_isa.py"],
 }
 SUITES = {
@@ -46,6 +51,8 @@ SUITES = {
     "opencl": [*DEVICES["opencl"], *REFERENCES, *HOW, "tests/check_opencl.py"],
     "opencl-models": [*DEVICES["opencl"], *REFERENCES, *HOW, *GRAPH, "tests/check_opencl.py", "tests/check_golden.c"],
     "cuda": [*DEVICES["cuda"], *GENERATED, *HOW],
+    "cpu": [*DEVICES["cpu"], *REFERENCES, *HOW, "src/base/cpu.*", "cmake/isa.cmake", "CMakeLists.txt", "CMakePresets.json", "tests/support/plan.py",
+            "tests/cpu_tests.txt", *(f"tests/{name}.c" for name in CPU_AGAIN)],
     "additions": ["src/devices/*", *REFERENCES, *HOW, "cmake/*", "CMakeLists.txt", "tests/check_add_*.py"],
     "arm64": [*DEVICES["arm64"], *REFERENCES, *HOW, "src/base/cpu.*", "tests/check_kernels.c"],
 }
