@@ -512,7 +512,7 @@ static void test_models(void)
         { 400, mask, 0, "jina-v2-de", 0, { { "a <mask> b", 4 }, { "a [MASK] b", 5 } } },
         { 400, mask, 0, "modern-bert", 0, { { "a <mask> b", 5 }, { "a [MASK] b", 4 } } },
         { 400, mask, 0, NULL, 0, { { "a <mask> b", 5 }, { "a [MASK] b", 5 } } },
-        { 400, v3, 1, NULL, 0, { { "a", 4 }, { " a", 4 }, { "[INST]a", 2 }, { "a[INST] a[/INST]b", 11 } } },
+        { 400, v3, 1, NULL, 0, { { "a", 4 }, { " a", 7 }, { "[INST]a", 2 }, { "a[INST] a[/INST]b", 11 } } },
         { 400, v3, 1, NULL, 1, { { "[INST]a", 2 } } },
     };
 

@@ -281,6 +281,41 @@ def refusals():
     ]
 
 
+def chat(rng, k, tokenizer):
+    """A chat by mistral_common (version 3) and its text in one pass: where they differ, else None."""
+    from mistral_common.protocol.instruct.messages import AssistantMessage, UserMessage
+    from mistral_common.protocol.instruct.request import ChatCompletionRequest
+    said = ["x" + text(rng, []).strip() + "y" for _ in range(rng.choice([1, 3, 5]))]
+    messages = [(AssistantMessage if i % 2 else UserMessage)(content=s) for i, s in enumerate(said)]
+    want = tokenizer.encode_chat_completion(ChatCompletionRequest(messages=messages)).tokens
+    got = k.ids("<s>" + "".join(f" {s}</s>" if i % 2 else f"[INST] {s}[/INST]" for i, s in enumerate(said)), SPECIAL)
+    return None if got == want else (said, got, want)
+
+
+def mistral(args):
+    """mistral_common's SentencePiece files, as tokenizer.model with legacy = false, against sentencepiece itself; chats of version 3."""
+    import mistral_common
+    import sentencepiece
+    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+    rng, k, wrong, total = random.Random(args.seed), Kvant(args.program), 0, 0
+    for path in sorted((Path(mistral_common.__file__).parent / "data").glob("*.model*")):
+        sp = sentencepiece.SentencePieceProcessor(str(path))
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "tokenizer.model").write_bytes(path.read_bytes())
+            (Path(folder) / "tokenizer_config.json").write_text('{"legacy": false}')
+            if k.open(folder, sp.vocab_size()) != "ok":
+                sys.exit(f"{path.name} is refused")
+            for _ in range(args.texts):
+                s = text(rng, [])
+                bad = [(s, k.ids(s, 0), sp.encode(s))]
+                bad = bad[0] if bad[0][1] != bad[0][2] else chat(rng, k, MistralTokenizer.v3()) if path.name.endswith(".v3") else None
+                total, wrong = total + 1, wrong + (bad is not None)
+                if bad and wrong <= args.show:
+                    print(path.name, *bad)
+    print(json.dumps({"texts": total, "different": wrong, "package": "mistral_common " + mistral_common.__version__}))
+    return wrong > 0
+
+
 def golden(args):
     lines, rng, left = [], random.Random(5), 18
     k = Kvant(args.program)
@@ -325,7 +360,7 @@ def main():
     a.add_argument("--show", type=int, default=5)
     a.add_argument("--out")
     args = a.parse_args()
-    sys.exit({"check": check, "golden": golden}[args.what](args))
+    sys.exit({"check": check, "golden": golden, "mistral": mistral}[args.what](args))
 
 
 if __name__ == "__main__":

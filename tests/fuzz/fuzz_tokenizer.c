@@ -234,6 +234,30 @@ static size_t put_map(gguf_make *m, const uint8_t *p, size_t n)
     return size;
 }
 
+/* The keys of kvant's own converter, by the bits of two bytes: flags of the first tokens, steps, spaces. */
+static void put_rules(gguf_make *m, unsigned bits)
+{
+    static const char *const keys[] = { "kvant.tokenizer.lstrip", "kvant.tokenizer.rstrip",
+                                        "kvant.tokenizer.single_word", "kvant.tokenizer.normalized",
+                                        "kvant.tokenizer.symbols" };
+    static const char *const modes[] = { "replace", "prepend", "always", "first", "never", "begin" };
+    static const char *const steps[][5] = { { "nfc" },
+                                            { "nfkd", "strip_accents" },
+                                            { "lowercase", "strip_left", "strip_right" },
+                                            { "replace", "a", "bb", "nfkc" } };
+
+    for (unsigned i = 0; i < 5; i++)
+        if (bits >> i & 1)
+            gguf_make_i32s(m, keys[i], (const int32_t[]){ 0, 1, 2 }, 1 + i % 3);
+    if (bits >> 5 & 1)
+        gguf_make_strs(m, "kvant.tokenizer.normalizers", steps[bits >> 6 & 3]);
+    if (bits >> 8 & 1)
+        gguf_make_str(m, "kvant.tokenizer.spaces", modes[(bits >> 9) % 6]);
+    gguf_make_bool(m, "kvant.tokenizer.by_rank", bits >> 12 & 1);
+    gguf_make_bool(m, "kvant.tokenizer.split_spaces", bits >> 13 & 1);
+    gguf_make_bool(m, "kvant.tokenizer.fuse_unk", bits >> 14 & 1);
+}
+
 static void use_vocab(const char *model, const char *pre, int flags, const uint8_t *p, size_t n)
 {
     gguf_make m = { 0 };
@@ -249,6 +273,8 @@ static void use_vocab(const char *model, const char *pre, int flags, const uint8
     at += strcmp(model, "t5") == 0 ? put_map(&m, p + at, n - at)
                                    : put_lines(&m, "tokenizer.ggml.merges", p + at, n - at, 0);
     gguf_make_u32(&m, "tokenizer.ggml.bos_token_id", 0);
+    if (n >= 2)
+        put_rules(&m, p[n - 1] + 256u * p[n - 2]);
     gguf_make_finish(&m);
     if (gguf_open_mem(m.data, m.n, &g, &diag) == 0) {
         if (tokenizer_open(g, &t, &diag) == 0)

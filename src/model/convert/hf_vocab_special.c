@@ -377,6 +377,7 @@ int hf_vocab_put_special(const hf_vocab *v, gjson root, const char *const *names
     for (int i = 0; i < s.n_adds; i++)
         if (kinds[s.add_order[i]].add)
             gguf_keys_bool(k, kinds[s.add_order[i]].add, s.add[s.add_order[i]]);
+    hf_rules_put_prefix(v, s.add[BOS] == 1 && v->rules.n_prefix > 0 && same(v->rules.prefix[0], s.text[BOS]), k);
     KVANT_TRY(put_ends(&s, root, k, diag));
     return hf_vocab_put_template(v, k, diag);
 }

@@ -218,6 +218,7 @@ static int wants_space(const encoder *e, const char *s, size_t len, int begins)
     case SPACES_PREPEND: return 1;
     case SPACES_ALWAYS: return !has;
     case SPACES_FIRST: return begins && !has;
+    case SPACES_BEGIN: return begins;
     default: return 0;
     }
 }
@@ -367,7 +368,7 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t len, int flags
 {
     const added_text all = { text, len, NULL, (flags & KVANT_TOK_SPECIAL) != 0 };
 
-    return encode(t, &all, (flags & KVANT_TOK_BOS) && t->add_bos, ids, cap, n, diag);
+    return encode(t, &all, (flags & KVANT_TOK_BOS) && (t->add_bos || t->n_prefix), ids, cap, n, diag);
 }
 
 size_t tokenizer_leading_bos(const tokenizer *t, const char *text, size_t len, const uint8_t *origin)

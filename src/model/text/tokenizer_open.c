@@ -58,20 +58,20 @@ static int is_mistral3(const vocab *v)
 
 static int read_mode(tokenizer *t, const gguf *g, kvant_diag *diag)
 {
-    static const char *const names[] = { "replace", "prepend", "always", "first", "never" };
+    static const char *const names[] = { "replace", "prepend", "always", "first", "never", "begin" };
     gguf_str mode = { "", 0 };
     char shown[32];
 
     if (!gguf_find(g, "kvant.tokenizer.spaces"))
         return KVANT_OK;
     KVANT_TRY(gguf_string(g, "kvant.tokenizer.spaces", 1, &mode, diag));
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         if (strlen(names[i]) == mode.n && memcmp(names[i], mode.s, mode.n) == 0) {
             t->spaces = (enum spaces_mode)i;
             return KVANT_OK;
         }
     return kvant_fail(diag, KVANT_EFORMAT,
-                      "kvant.tokenizer.spaces: '%s', want replace, prepend, always, first or never",
+                      "kvant.tokenizer.spaces: '%s', want replace, prepend, always, first, never or begin",
                       vocab_show(mode.s, mode.n, shown, sizeof shown));
 }
 
@@ -83,7 +83,7 @@ static int read_spaces(tokenizer *t, const gguf *g, int model, kvant_diag *diag)
     if (!t->v.raw)
         return read_mode(t, g, diag);
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_space_prefix", 0, &prefix, diag));
-    t->spaces = !prefix ? SPACES_REPLACE : is_mistral3(&t->v) ? SPACES_FIRST : SPACES_PREPEND;
+    t->spaces = !prefix ? SPACES_REPLACE : is_mistral3(&t->v) ? SPACES_BEGIN : SPACES_PREPEND;
     KVANT_TRY(read_mode(t, g, diag));
     KVANT_TRY(gguf_bool(g, "kvant.tokenizer.split_spaces", 0, &t->s.cut_each, diag));
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0, &squeeze, diag));

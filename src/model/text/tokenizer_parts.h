@@ -16,6 +16,7 @@ enum spaces_mode {
     SPACES_ALWAYS,  /* every span that begins with none */
     SPACES_FIRST,   /* the span that begins the text, if it begins with none */
     SPACES_NEVER,   /* none more; tokens of the normalised text are looked for before spaces become U+2581 */
+    SPACES_BEGIN,   /* the span that begins the text, whatever it begins with: SentencePiece with legacy = false */
 };
 
 struct tokenizer {

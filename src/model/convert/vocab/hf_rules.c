@@ -245,7 +245,7 @@ static int check_decoder(hf_vocab *v, gjson part, kvant_diag *diag)
 /* "single" of a TemplateProcessing: tokens, the text, at most one token. */
 static int read_single(hf_vocab *v, gjson single, kvant_diag *diag)
 {
-    gjson it = { NULL, 0 }, before[HF_MOST_PREFIX];
+    gjson it = { NULL, 0 }, before[HF_MOST_PREFIX] = { { NULL, 0 } };
     int n = 0, texts = 0, behind = 0;
 
     while (gjson_next(single, &it)) {
@@ -262,9 +262,8 @@ static int read_single(hf_vocab *v, gjson single, kvant_diag *diag)
     if (texts != 1 || behind > 1)
         return refuse(diag, "post_processor TemplateProcessing's single", single,
                       "tokens, the text once, and at most one token");
-    for (int i = 0; i < n && n > 1; i++)
-        v->rules.prefix[i] = before[i];
-    v->rules.n_prefix = n > 1 ? n : 0;
+    memcpy(v->rules.prefix, before, (size_t)n * sizeof *before);
+    v->rules.n_prefix = n;
     return KVANT_OK;
 }
 
@@ -274,8 +273,13 @@ static int check_processor(hf_vocab *v, gjson part, kvant_diag *diag)
 
     if (hf_is(type, "TemplateProcessing"))
         return read_single(v, gjson_get(part, "single"), diag);
-    if (hf_is(type, "ByteLevel") || hf_is(type, "RobertaProcessing") || hf_is(type, "BertProcessing"))
-        return KVANT_OK; /* offsets; what begins and ends a text: hf_vocab_special.c */
+    if (hf_is(type, "RobertaProcessing") || hf_is(type, "BertProcessing")) {
+        v->rules.prefix[0] = gjson_at(part, "cls.0");
+        v->rules.n_prefix = v->rules.prefix[0].p != NULL;
+        return KVANT_OK; /* what ends a text is not added to prompts */
+    }
+    if (hf_is(type, "ByteLevel"))
+        return KVANT_OK; /* offsets */
     return refuse(diag, "post_processor", type, "TemplateProcessing, ByteLevel, RobertaProcessing or BertProcessing");
 }
 
@@ -309,17 +313,34 @@ int hf_rules_read(hf_vocab *v, kvant_diag *diag)
     return for_each(v, gjson_get(v->json, "post_processor"), "processors", check_processor, diag);
 }
 
+static int prepends(gjson normalizer)
+{
+    gjson it = { NULL, 0 };
+
+    if (hf_is(gjson_get(normalizer, "type"), "Prepend"))
+        return 1;
+    while (gjson_next(gjson_get(normalizer, "normalizers"), &it))
+        if (hf_is(gjson_get(it, "type"), "Prepend"))
+            return 1;
+    return 0;
+}
+
 void hf_rules_read_spm(hf_vocab *v)
 {
     const gjson legacy = gjson_get(v->config, "legacy"), pre = gjson_get(v->json, "pre_tokenizer");
-    const gjson scheme = gjson_get(pre, "prepend_scheme");
+    const gjson scheme = gjson_get(pre, "prepend_scheme"), prefix = gjson_get(v->config, "add_prefix_space");
+    const int metaspace = hf_is(gjson_get(pre, "type"), "Metaspace");
 
-    if (hf_is(gjson_get(pre, "type"), "Metaspace") && hf_is(scheme, "first"))
+    if (metaspace && hf_is(scheme, "first"))
         v->rules.spaces = HF_SPACES_FIRST;
-    else if (hf_is(gjson_get(pre, "type"), "Metaspace") && hf_is(scheme, "always") && !v->unigram.on)
+    else if (metaspace && hf_is(scheme, "always") && !v->unigram.on)
         v->rules.spaces = HF_SPACES_ALWAYS;
-    else if (!v->json.p && legacy.p && *legacy.p == 'f')
-        v->rules.spaces = HF_SPACES_FIRST;
+    else if (metaspace && hf_is(scheme, "never") && !v->unigram.on)
+        v->rules.spaces = HF_SPACES_NEVER;
+    else if (!v->unigram.on && prepends(gjson_get(v->json, "normalizer")))
+        v->rules.spaces = HF_SPACES_PREPEND;
+    else if (!v->json.p && legacy.p && *legacy.p == 'f' && v->unigram.space_prefix && !(prefix.p && *prefix.p == 'f'))
+        v->rules.spaces = HF_SPACES_BEGIN;
 }
 
 /* ---- keys ---- */
@@ -370,35 +391,41 @@ static int put_steps(const normal *c, gguf_keys *k)
     return 1;
 }
 
-static int put_prefix(const hf_vocab *v, gguf_keys *k)
+void hf_rules_put_prefix(const hf_vocab *v, int is_bos, gguf_keys *k)
 {
     const hf_rules *r = &v->rules;
+    uint32_t ids[HF_MOST_PREFIX];
+    int n = 0;
 
-    if (!r->n_prefix)
-        return 0;
-    gguf_keys_array(k, "kvant.tokenizer.prefix", GGUF_U32, (uint64_t)r->n_prefix);
     for (int i = 0; i < r->n_prefix; i++) {
-        const uint32_t id = (uint32_t)hf_vocab_listed_id(v, r->prefix[i]);
-        gguf_keys_put(k, &id, sizeof id);
+        const int64_t id = hf_vocab_listed_id(v, r->prefix[i]);
+        if (id >= 0 && id < v->n)
+            ids[n++] = (uint32_t)id;
     }
-    return 1;
+    if (n == 0 || (n == 1 && is_bos))
+        return;
+    gguf_keys_array(k, "kvant.tokenizer.prefix", GGUF_U32, (uint64_t)n);
+    gguf_keys_put(k, ids, (size_t)n * sizeof *ids);
+}
+
+static int token_is(const hf_vocab *v, uint32_t id, const char *text)
+{
+    return id < v->n && v->tokens[id].s && v->tokens[id].n == strlen(text) &&
+           memcmp(v->tokens[id].s, text, v->tokens[id].n) == 0;
 }
 
 /* Tokens by which a reader knows a model, and takes what the file does not say from that: added_models.c. */
 static int looks_known(const hf_vocab *v)
 {
-    static const char *const tell[] = { "<|im_sep|>", "<|user|>" };
-
     for (uint32_t i = 0; i < v->n; i++)
-        for (int k = 0; k < 2 && v->tokens[i].s; k++)
-            if (v->tokens[i].n == strlen(tell[k]) && memcmp(v->tokens[i].s, tell[k], v->tokens[i].n) == 0)
-                return 1;
+        if (token_is(v, i, "<|im_sep|>") || token_is(v, i, "<|user|>"))
+            return 1;
     return 0;
 }
 
 void hf_rules_put(const hf_vocab *v, gguf_keys *k)
 {
-    static const char *const spaces[] = { "replace", "prepend", "always", "first", "never" };
+    static const char *const spaces[] = { "replace", "prepend", "always", "first", "never", "begin" };
     const hf_rules *r = &v->rules;
     int said = put_flag(v, k, "kvant.tokenizer.lstrip", ADDED_LSTRIP);
 
@@ -409,9 +436,8 @@ void hf_rules_put(const hf_vocab *v, gguf_keys *k)
         said |= put_flag(v, k, "kvant.tokenizer.normalized", ADDED_NORMALIZED);
     if (r->other_nfc || (r->steps.n && !r->byte_level))
         said |= put_steps(&r->steps, k);
-    said |= put_prefix(v, k);
-    if (r->spaces == HF_SPACES_ALWAYS || r->spaces == HF_SPACES_FIRST || r->spaces == HF_SPACES_NEVER ||
-        (r->by_rank && r->spaces < HF_SPACES_UNSAID)) {
+    const int named = r->spaces == HF_SPACES_PREPEND && token_is(v, 3, "[INST]"); /* read as Mistral's third else */
+    if (r->spaces >= HF_SPACES_ALWAYS ? r->spaces < HF_SPACES_UNSAID : r->by_rank || named) {
         gguf_keys_str(k, "kvant.tokenizer.spaces", spaces[r->spaces], strlen(spaces[r->spaces]));
         said = 1;
     }

@@ -12,7 +12,15 @@
 #include "model/text/normal/normal.h"
 
 /* In the order of tokenizer_parts.h's enum spaces_mode. */
-enum { HF_SPACES_REPLACE, HF_SPACES_PREPEND, HF_SPACES_ALWAYS, HF_SPACES_FIRST, HF_SPACES_NEVER, HF_SPACES_UNSAID };
+enum {
+    HF_SPACES_REPLACE,
+    HF_SPACES_PREPEND,
+    HF_SPACES_ALWAYS,
+    HF_SPACES_FIRST,
+    HF_SPACES_NEVER,
+    HF_SPACES_BEGIN,
+    HF_SPACES_UNSAID,
+};
 
 enum { HF_MOST_PREFIX = 8 };
 
@@ -23,7 +31,7 @@ typedef struct hf_rules {
     int other_nfc, other_ignore;  /* the name says otherwise: a key is wanted */
     int byte_level;               /* else characters */
     int by_rank;                  /* characters, merged by rank, written as a vocabulary with scores */
-    gjson prefix[HF_MOST_PREFIX]; /* tokens before every text, where they are more than one */
+    gjson prefix[HF_MOST_PREFIX]; /* tokens before every text */
     int n_prefix;
 } hf_rules;
 
@@ -35,6 +43,8 @@ int hf_has_byte_level(gjson json);
 int hf_rules_read(struct hf_vocab *v, kvant_diag *diag);
 /* Of a folder with tokenizer.model, whose rules those of tokenizer.json are but for the spaces. */
 void hf_rules_read_spm(struct hf_vocab *v);
+/* The tokens before every text, where BOS alone (is_bos: it is what stands there) does not say it. */
+void hf_rules_put_prefix(const struct hf_vocab *v, int is_bos, gguf_keys *k);
 /* The keys that say what the field's own do not. */
 void hf_rules_put(const struct hf_vocab *v, gguf_keys *k);
 
