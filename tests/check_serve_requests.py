@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_serve_requests: HTTP as clients of this field speak it: forms of targets, names of hosts, methods, blanks, NUL; each API's own error
 object; lists of models; and what a process is started with: closed descriptors, a limit on files, a full disk."""
+import concurrent.futures
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
 from serve import DEMO, ROOT, SLOW, Checks, Server, built, events    # noqa: E402
@@ -166,6 +168,29 @@ def check_small_things(s):
     C.ok(r["usage"]["input_tokens_details"]["cache_write_tokens"] == 0, r["usage"])
 
 
+def check_texts():
+    """As many texts as OpenAI's clients send at once, through a queue that holds few."""
+    with Server(BUILD, "-c", "256", "-np", "4", "--max-queue", "5", model=TINY) as s:
+        words = [f"w{i} x" for i in range(2049)]
+        st, r = s.post("/v1/embeddings", {"input": words[:2048]})
+        C.ok(st == 200 and [d["index"] for d in r["data"]] == list(range(2048)), (st, r.get("error")))
+        for i in (0, 1, 63, 64, 65, 1023, 2047):
+            one = s.post("/v1/embeddings", {"input": words[i]})[1]["data"][0]["embedding"]
+            C.ok(max(abs(a - b) for a, b in zip(one, r["data"][i]["embedding"])) < 1e-5, f"text {i} as alone")
+        st, r = s.post("/v1/embeddings", {"input": words})
+        C.ok(st == 400 and r["error"]["param"] == "input" and "2048" in r["error"]["message"], r)
+        st, r = s.post("/v1/embeddings", {"input": [[5, 6]] * 300, "encoding_format": "base64"})
+        C.ok(st == 200 and len({d["embedding"] for d in r["data"]}) == 1 and r["usage"]["prompt_tokens"] == 600, r.get("error"))
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:      # beside each other; one place of the queue is enough for each
+            got = list(pool.map(lambda i: s.post("/v1/embeddings", {"input": words[i:i + 200]})[0], range(4)))
+        C.ok(200 in got and set(got) <= {200, 429}, got)
+        k = s.open("/v1/embeddings", {"input": words[:2048]})       # a client that leaves
+        time.sleep(0.05)
+        k.close()
+        C.ok(s.idle(20), "nothing of it runs on")
+        C.ok(s.post("/v1/embeddings", {"input": "a"})[0] == 200, "and the next one is answered")
+
+
 def check_pool():
     """max_tokens is a bound: of a pool smaller than the context too."""
     with Server(BUILD, "-c", "1024", "-np", "2", "--kv-pool-size", "700000", model=TINY) as s:
@@ -240,6 +265,7 @@ def main():
             check(s)
     check_keys()
     check_pool()
+    check_texts()
     check_ready()
     with tempfile.TemporaryDirectory() as folder:
         check_descriptors(folder)

@@ -85,7 +85,7 @@ def check_shapes(s, r):
 def check_refused(s):
     for body, param in (({"documents": []}, "documents"), ({"documents": None}, "documents"), ({"documents": 123}, "documents"),
                         ({"documents": [1, 2]}, "documents"), ({"query": 1}, "query"), ({"texts": DOCS}, "texts"), ({"top_n": 0}, "top_n"),
-                        ({"documents": ["a"] * 257}, "documents"), ({"documentz": 1}, "documents")):
+                        ({"documents": ["a"] * 2049}, "documents"), ({"documentz": 1}, "documents")):
         status, r = s.post("/v1/rerank", {"query": QUERY, "documents": DOCS, **body})
         C.ok(status == 400 and r["error"]["param"] == param, (body, r))
     status, r = s.post("/v1/rerank", {"query": QUERY, "documents": ["the " * 500]})

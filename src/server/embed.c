@@ -14,10 +14,11 @@ static int begin(work *w, embed_request *r, int kind, api_error *e)
     snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
     auth_salt(w->s->p.keys, w->key, r->salt, salt);
     w->result = job_new(w->s, w->m, kind, r->n);
-    const int code = w->result ? job_submit_embed(w->result, r, w->key, salt, e)
-                               : api_fail(e, API_UNAVAILABLE, "", "out of memory");
-    embed_request_dispose(r);
-    return work_submitted(w, code);
+    if (!w->result) {
+        embed_request_dispose(r);
+        return api_fail(e, API_UNAVAILABLE, "", "out of memory");
+    }
+    return work_submitted(w, job_submit_embed(w->result, r, w->key, salt, e));
 }
 
 int make_embeddings(work *w, api_error *e)
@@ -163,7 +164,7 @@ static void put_rank(const job *j, const choice *c, jsonw *w)
 
 static void put_ranks(const job *j, jsonw *w)
 {
-    const choice *list[REQUEST_MAX_CHOICES];
+    const choice *list[REQUEST_MAX_TEXTS];
     const int n = j->n_choices < j->top_n ? j->n_choices : j->top_n;
 
     for (int i = 0; i < j->n_choices; i++)

@@ -50,6 +50,9 @@ void job_release(job *j)
     for (int i = 0; i < j->n_fields; i++)
         kvant_free(j->fields[i]);
     kvant_free(j->fields);
+    if (j->texts)
+        atomic_fetch_sub(&j->s->budget.tenants[j->lane].texts, j->n_choices);
+    embed_request_dispose(j->texts);
     kvant_free(j->bias_ids);
     kvant_free(j->bias);
     grammar_release(j->grammar);
@@ -373,28 +376,118 @@ int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_er
     return API_OK;
 }
 
-int job_submit_embed(job *j, const embed_request *r, int key, const unsigned char salt[16], api_error *e)
+/* ---- texts to embed or to rank ---- */
+
+enum { TEXTS_AT_ONCE = 64, TEXTS_OF_KEY = 4 * REQUEST_MAX_TEXTS };
+
+static int submit_text(job *j, int i, api_error *e)
 {
     kvant_request q = kvant_request_defaults();
 
+    q.kind = j->texts->kind;
+    q.max_tokens = 0;
+    q.cache = KVANT_CACHE_NO_WRITE; /* texts to embed are documents, not conversations: nobody continues them */
+    q.tenant = (uint32_t)j->lane;
+    memcpy(q.salt, j->salt, sizeof q.salt);
+    q.prompt = j->texts->prompts[i].ids;
+    q.n_prompt = j->texts->prompts[i].n;
+    return submit_one(j, i, &q, e);
+}
+
+/* The texts that were not sent will never be: one of the others failed.  Under the lock. */
+static void drop_texts(job *j)
+{
+    j->n_ended += j->n_choices - j->n_sent;
+    j->n_sent = j->n_choices;
+    j->done |= j->n_ended == j->n_choices;
+}
+
+/* Whether the next text may be sent; its index in *i.  Else this thread has nothing more to do. */
+static int take_text(job *j, int *i)
+{
+    pthread_mutex_lock(&j->lock);
+    const int go = !j->gone && !j->error.kind && j->n_sent < j->n_choices && j->n_sent - j->n_ended < TEXTS_AT_ONCE;
+    *i = j->n_sent;
+    j->n_sent += go;
+    if (!go)
+        j->filling = 0;
+    pthread_mutex_unlock(&j->lock);
+    return go;
+}
+
+/* A text that the session did not take: a full queue is waited for, while others of the job are in it. */
+static int give_text_back(job *j, int kind)
+{
+    pthread_mutex_lock(&j->lock);
+    const int failed = j->error.kind != 0, waits = kind == API_OVERLOAD && j->n_sent - 1 > j->n_ended;
+    if (failed) { /* the others were dropped, but for this one */
+        j->n_ended++;
+        j->done |= j->n_ended == j->n_choices;
+    } else {
+        j->n_sent--;
+    }
+    if (failed || waits)
+        j->filling = 0;
+    pthread_mutex_unlock(&j->lock);
+    return failed || waits ? API_OK : kind;
+}
+
+/* By the thread that set j->filling, which it ends but on an error. */
+static int send_texts(job *j, api_error *e)
+{
+    for (int i; take_text(j, &i);) {
+        const int kind = submit_text(j, i, e);
+        if (kind != API_OK)
+            return give_text_back(j, kind);
+    }
+    return API_OK;
+}
+
+void job_next_texts(job *j)
+{
+    api_error e = { 0 };
+
+    pthread_mutex_lock(&j->lock);
+    if (j->error.kind && !j->done)
+        drop_texts(j);
+    const int go = !j->filling && !j->gone && !j->done && j->n_sent < j->n_choices;
+    j->filling |= go;
+    pthread_mutex_unlock(&j->lock);
+    if (!go || send_texts(j, &e) == API_OK)
+        return;
+    pthread_mutex_lock(&j->lock);
+    j->error = e;
+    drop_texts(j);
+    pthread_mutex_unlock(&j->lock);
+}
+
+/* What waits here takes memory, but no place in the queue: of one key so many. */
+static int count_texts(job *j, api_error *e)
+{
+    _Atomic int *const texts = &j->s->budget.tenants[j->lane].texts;
+
+    if (atomic_fetch_add(texts, j->n_choices) + j->n_choices <= TEXTS_OF_KEY)
+        return API_OK;
+    return api_fail(e, API_OVERLOAD, "", "texts of this key: more than %d at once; try later", TEXTS_OF_KEY);
+}
+
+int job_submit_embed(job *j, embed_request *r, int key, const unsigned char salt[16], api_error *e)
+{
+    j->texts = r;
+    j->lane = (unsigned)(key + 1);
     j->base64 = r->base64;
     j->norm = r->kind == KVANT_REQUEST_EMBED_EACH ? -1 : r->norm; /* what is not pooled stays as it is */
     j->native = j->kind == JOB_RERANK ? r->texts : r->native;
     j->top_n = r->top_n;
-    if (j->kind == JOB_RERANK && take_prompts(j, r->prompts, r->n, e) != API_OK)
+    j->filling = 1;
+    memcpy(j->salt, salt, sizeof j->salt);
+    if (count_texts(j, e) != API_OK || (j->kind == JOB_RERANK && take_prompts(j, r->prompts, r->n, e) != API_OK))
         return e->kind;
-    q.kind = r->kind;
-    q.max_tokens = 0;
-    q.cache = KVANT_CACHE_NO_WRITE; /* texts to embed are documents, not conversations: nobody continues them */
-    q.tenant = (uint32_t)(key + 1);
-    memcpy(q.salt, salt, sizeof q.salt);
-    for (int i = 0; i < j->n_choices; i++) {
-        q.prompt = r->prompts[i].ids;
-        q.n_prompt = r->prompts[i].n;
-        if (submit_one(j, i, &q, e) != API_OK) {
-            give_up(j, i);
-            return e->kind;
-        }
-    }
-    return API_OK;
+    if (send_texts(j, e) == API_OK)
+        return API_OK;
+    pthread_mutex_lock(&j->lock);
+    const int sent = j->n_sent;
+    pthread_mutex_unlock(&j->lock);
+    give_up(j, sent);
+    return e->kind;
 }

@@ -209,6 +209,8 @@ int job_event(void *user, const kvant_event *ev)
         if (c->run)
             grammar_work_discard(j->m->masks, c->run);
         c->run = NULL;
+        if (j->texts)
+            job_next_texts(j);
     }
     if (ev->kind == KVANT_EVENT_TOKEN || ev->kind == KVANT_EVENT_END || j->progress)
         job_dirty(j);

@@ -158,6 +158,8 @@ struct job {
     int chat, stream, include_usage, logprobs, base64, norm, min_tokens, echo;
     int native, top_n; /* of embeddings and ranks: in llama.cpp's, or TEI's, shape; most results */
     int n_choices;
+    embed_request *texts; /* to embed or to rank; some run or wait, the others follow as those end */
+    unsigned char salt[16];
     char id[40];
     int64_t created;
     char *stop_text[REQUEST_MAX_STOPS];
@@ -191,6 +193,7 @@ struct job {
     /* under lock */
     sbuf out; /* stream: bytes to send */
     int64_t counted; /* of them, in the budget */
+    int n_sent, filling; /* of texts: how many the session has got; a thread is at it */
     int n_ended, done, gone, n_paused; /* n_paused: choices with WAIT_CLIENT */
     int held_s; /* seconds that it was paused while others waited */
     api_error error;
@@ -253,6 +256,7 @@ struct call {
 
 /* What is taken of what there is (budget.c). */
 typedef struct tenant_use {
+    _Atomic int texts; /* to embed or to rank, of requests that have not ended */
     _Atomic int64_t body_bytes, stream_bytes;
     int64_t answer_bytes;
     int calls; /* requests between head and end of the answer */
@@ -431,7 +435,8 @@ void job_release(job *j);
 /* Submits every choice of a parsed request, of which it takes the tools; on error nothing runs on and *e says why.
  * key: its index, -1: none. */
 int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_error *e);
-int job_submit_embed(job *j, const embed_request *r, int key, const unsigned char salt[16], api_error *e);
+int job_submit_embed(job *j, embed_request *r, int key, const unsigned char salt[16], api_error *e); /* takes r */
+void job_next_texts(job *j); /* one of its texts has ended: more of them.  Owner thread, without j->lock */
 /* Its client has read: choices that were paused go on where too little is left to send.  Without j->lock. */
 void job_go_on(job *j);
 /* The client left: cancels what runs. */

@@ -19,6 +19,8 @@ enum {
     REQUEST_MAX_N = 16, /* choices per prompt */
     REQUEST_MAX_PROMPTS = 64,
     REQUEST_MAX_CHOICES = 256, /* prompts times n */
+    REQUEST_MAX_TEXTS = 2048,  /* to embed or to rank: what OpenAI's clients send at once */
+    REQUEST_MAX_VALUES = 1 << 23, /* of their vectors */
     REQUEST_MAX_STOPS = 16,
     REQUEST_MAX_STOP_BYTES = 256,
     REQUEST_MAX_BIAS = 1024,
@@ -129,7 +131,7 @@ void request_dispose(request *r);
 
 /* The same reader for bodies of other routes.  All: API_OK or the error's kind. */
 typedef struct embed_request {
-    prompt prompts[REQUEST_MAX_CHOICES];
+    prompt prompts[REQUEST_MAX_TEXTS];
     int n, base64, kind; /* KVANT_REQUEST_EMBED_* */
     int native;          /* llama.cpp's shape: a list of vectors for each text */
     int texts, top_n;    /* ranks: Text Embeddings Inference's shape; most results */

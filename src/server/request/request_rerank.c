@@ -50,10 +50,10 @@ static int read_documents(const request_env *env, const json_t *o, const char *k
 
     API_TRY(check_text(query, "query", e));
     if (!json_is_array(list) || json_array_size(list) == 0)
-        return api_fail(e, BAD, key, "%s: wanted a list of 1 to %d strings", key, REQUEST_MAX_CHOICES);
-    if (json_array_size(list) > REQUEST_MAX_CHOICES)
+        return api_fail(e, BAD, key, "%s: wanted a list of 1 to %d strings", key, REQUEST_MAX_TEXTS);
+    if (json_array_size(list) > REQUEST_MAX_TEXTS)
         return api_fail(e, BAD, key, "%s: %zu items, wanted at most %d", key, json_array_size(list),
-                        REQUEST_MAX_CHOICES);
+                        REQUEST_MAX_TEXTS);
     json_array_foreach((json_t *)list, i, doc)
     {
         r->n = (int)i + 1;
@@ -73,7 +73,7 @@ static int read_rerank(const request_env *env, const json_t *o, embed_request *r
     r->texts = body_field(o, "texts") != NULL;
     if (r->texts && body_field(o, "documents"))
         return api_fail(e, BAD, "texts", "texts and documents: wanted one of them");
-    r->top_n = REQUEST_MAX_CHOICES;
+    r->top_n = REQUEST_MAX_TEXTS;
     API_TRY(body_count(o, "top_n", 1, 1 << 30, &r->top_n, e));
     API_TRY(body_bool(o, "return_text", &text, e));
     API_TRY(body_bool(o, "return_documents", &documents, e));

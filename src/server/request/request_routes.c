@@ -31,6 +31,9 @@ static int check_rows(const request_env *env, const embed_request *r, api_error 
 
     for (int i = 0; i < r->n; i++)
         n += r->prompts[i].n;
+    if (r->kind != KVANT_REQUEST_EMBED_EACH && r->n * d > REQUEST_MAX_VALUES)
+        return api_fail(e, BAD, "input", "input: %d vectors of %lld values, wanted at most %d values", r->n,
+                        (long long)d, REQUEST_MAX_VALUES);
     if (r->kind != KVANT_REQUEST_EMBED_EACH || n * d <= REQUEST_MAX_ROWS)
         return API_OK;
     return api_fail(e, BAD, "input", "input: %lld tokens of %lld values without pooling, wanted at most %d values",
@@ -72,7 +75,7 @@ static int read_embed(const request_env *base, const json_t *o, embed_request *r
                         kvant_model_get_info(env->model)->n_embd);
     r->norm = 2;
     API_TRY(body_count(o, "embd_normalize", -1, 16, &r->norm, e));
-    API_TRY(prompts_read(env, body_field(o, key), key, 1, REQUEST_MAX_CHOICES, r->prompts, &r->n, e));
+    API_TRY(prompts_read(env, body_field(o, key), key, 1, REQUEST_MAX_TEXTS, r->prompts, &r->n, e));
     for (int i = 0; i < r->n; i++)
         API_TRY(end_text(env, &r->prompts[i], e));
     return check_rows(env, r, e);
