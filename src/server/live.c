@@ -209,7 +209,7 @@ void live_props(served *m, jsonw *w)
     live_tokenizer(m, w);
     if (m->chat_problem[0])
         jsonw_kstr(w, "chat_template_problem", m->chat_problem);
-    jsonw_kstr(w, "tool_dialect", m->traits->d && m->traits->renders_tools ? m->traits->d->name : "");
+    jsonw_kstr(w, "tool_dialect", m->traits->d->name);
     jsonw_kstr(w, "thoughts", m->traits->t ? m->traits->t->name : "");
     jsonw_key(w, "default_generation_settings");
     jsonw_object(w);

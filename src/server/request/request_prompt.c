@@ -8,6 +8,7 @@
 #include "base/text/sbuf.h"
 #include "server/request/json_scan.h"
 #include "server/textout.h"
+#include "server/tools/tool_generic.h"
 
 void prompt_free(prompt *p)
 {
@@ -561,6 +562,8 @@ int prompt_of_chat(const request_env *env, const json_t *o, request *r, api_erro
         kind = messages_read(o, &m, e);
     if (kind == API_OK)
         kind = prompt_check_bytes(env, m.bytes, "messages", e);
+    if (kind == API_OK && tool_generic(env->traits, r->tools, &m.json) != KVANT_OK)
+        kind = api_no_memory(e);
     if (kind == API_OK && r->tools && !(tools = json_text(r->tools->list, JSON_COMPACT)))
         kind = api_no_memory(e);
     const kvant_chat_input in = { .messages = m.json, .tools = tools, .kwargs = kwargs, .end = end };

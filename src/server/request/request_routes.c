@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "server/request/json_scan.h"
+#include "server/tools/tool_generic.h"
 
 /* What the session does for each kind of pooling; rank has no vector. */
 static int read_pooling(const request_env *env, embed_request *r, api_error *e)
@@ -178,6 +179,8 @@ static int render_template(const request_env *env, json_t *o, messages *m, char 
     API_TRY(chat_end_read(env, o, &end, e));
     API_TRY(tools_list(o, tools, e));
     API_TRY(messages_read(o, m, e));
+    if (tool_generic(env->traits, *tools, &m->json) != KVANT_OK)
+        return api_no_memory(e);
     if (*tools && !(list = json_text((*tools)->list, JSON_COMPACT)))
         return api_no_memory(e);
     const kvant_chat_input in = { .messages = m->json, .tools = list, .kwargs = *kwargs, .end = end };

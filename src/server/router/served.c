@@ -27,12 +27,11 @@ static void check_chat(served *m)
 
 static void tell_traits(const tool_traits *t)
 {
-    const char *tools = t->d               ? t->d->name
-                        : t->renders_tools ? "not read (--tool-dialect names how calls look)"
-                                           : "none";
-
-    log_msg(LOG_INFO, "chats: tool calls %s%s, thoughts %s", tools,
-            t->d && !t->renders_tools ? " (not in the template)" : "", t->t ? t->t->begin : "none");
+    log_msg(LOG_INFO, "chats: tool calls %s%s, thoughts %s", t->d->name,
+            !t->renders_tools ? " (the template has no tools: they are told in the system's message)"
+            : t->guessed      ? " (the template does not tell how calls look: --tool-dialect names another way)"
+                              : "",
+            t->t ? t->t->begin : "none");
 }
 
 static int pooling_of(const server *s, const kvant_model *m)

@@ -19,6 +19,16 @@ static const dialect_args minimax_args = { " <parameter name=\"", "\">", "</para
 static const dialect_args step3_args = {
     " <steptml:parameter name=\"", "\">", "</steptml:parameter>", "", NULL, 1, NULL
 };
+#define DSML "\xEF\xBD\x9C" "DSML" "\xEF\xBD\x9C"
+static const dialect_args dsml_args = {
+    " <" DSML "parameter name=\"", "\" string=\"true\">\v\" string=\"false\">", "</" DSML "parameter>", "", NULL, 1, NULL
+};
+static const dialect_args kimi3_args = {
+    " <|open|>argument key=\"",
+    "\" type=\"string\"<|sep|>\v\" type=\"number\"<|sep|>\v\" type=\"boolean\"<|sep|>\v\" type=\"null\"<|sep|>\v"
+    "\" type=\"object\"<|sep|>\v\" type=\"array\"<|sep|>",
+    "<|close|>argument<|sep|>", "", NULL, 1, NULL
+};
 static const dialect_args gemma4_args = { "", ":", "", " , ", "<|\"|>", 0, NULL };
 static const dialect_args gemma_args = { "", ":", "", " , ", "<escape>", 0, NULL };
 static const dialect_args python_args = { "", "=", "", " , ", NULL, 0, NULL };
@@ -127,6 +137,39 @@ static const dialect dialects[] = {
       .middle = ":%<|tool_call_argument_begin|>",
       .after = "<|tool_call_end|>",
       .close = "<|tool_calls_section_end|>" },
+    { .name = "kimi3",
+      .open = "<|open|>tools<|sep|>^",
+      .before = " <|open|>call tool=\"",
+      .middle = "\" index=\"%\"<|sep|>",
+      .args = &kimi3_args,
+      .also = "<|open|>call tool=\"",
+      .after = " <|close|>call<|sep|>",
+      .close = " <|close|>tools<|sep|>",
+      .drop = "<|close|>message<|sep|>\v<|end_of_msg|>" },
+    { .name = "deepseek_v32",
+      .open = "<" DSML "function_calls>^",
+      .before = " <" DSML "invoke name=\"",
+      .middle = "\">",
+      .args = &dsml_args,
+      .also = "<" DSML "invoke name=\"",
+      .after = " </" DSML "invoke>",
+      .close = " </" DSML "function_calls>" },
+    { .name = "deepseek_v4",
+      .open = "<" DSML "tool_calls>^",
+      .before = " <" DSML "invoke name=\"",
+      .middle = "\">",
+      .args = &dsml_args,
+      .also = "<" DSML "invoke name=\"",
+      .after = " </" DSML "invoke>",
+      .close = " </" DSML "tool_calls>" },
+    { .name = "command_r",
+      .open = "Action: ```json^ [",
+      .before = " { \"tool_name\" : \"",
+      .middle = "\" , \"parameters\" : ",
+      .after = " }",
+      .between = " ,",
+      .close = " ] ```",
+      .hint = "Write 'Action:' followed by" },
     { .name = "command",
       .open = "<|START_ACTION|>^ [",
       .before = " { \"tool_call_id\" : \"%\" , \"tool_name\" : \"",
@@ -162,6 +205,13 @@ static const dialect dialects[] = {
       .open = "<tool_calls>^ [",
       JSON_CALLS,
       .close = " ]</tool_calls>" },
+    { .name = "minimax_m1",
+      .open = "<tool_calls>^",
+      .before = JSON_NAME,
+      .middle = JSON_ARGUMENTS,
+      .after = " }",
+      .between = "\n",
+      .close = " </tool_calls>" },
     { .name = "apertus",
       .open = "<|tools_prefix|>^ [",
       .before = " { \"",
@@ -236,6 +286,8 @@ static const thinking thinkings[] = {
     { "command", "<|START_THINKING|>", "<|END_THINKING|>", NULL, "<|START_RESPONSE|>\v<|END_RESPONSE|>" },
     { "seed", "<seed:think>", "</seed:think>", NULL, NULL },
     { "apertus", "<|inner_prefix|>", "<|inner_suffix|>", NULL, NULL },
+    { "kimi3", "<|open|>think<|sep|>", "<|close|>think<|sep|>", NULL,
+      "<|open|>response<|sep|>\v<|close|>response<|sep|>\v<|close|>message<|sep|>\v<|end_of_msg|>" },
     { "apriel", "Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]", NULL, "[END FINAL RESPONSE]" },
     { "solar", "<|think|>", "<|end|>", "<|begin|>assistant", SOLAR_DROP },
 };

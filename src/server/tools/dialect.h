@@ -21,6 +21,7 @@ enum { DIALECT_MOST_ID = 10 };
  * stands bare, up to `end` (bare 1: tool_schema.h says when), or between two `quote`s. */
 typedef struct dialect_args {
     const char *key, *value, *end, *between;
+    /* value: with alternatives, the first stands before plain text and the others before JSON */
     const char *quote; /* NULL: texts are JSON strings */
     int bare;
     const char *lines; /* values stand on lines of their own: the end, also with a line break before it; NULL: not */

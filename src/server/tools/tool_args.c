@@ -33,8 +33,8 @@ void parser_begin_arguments(tool_parser *p)
 /* What has come is none: all of the call is text, unless some of it is out. */
 static int give_up(tool_parser *p)
 {
-    if (parser_buffers(p))
-        return parser_not_a_call(p, PLAIN_NOT);
+    if (parser_buffers(p)) /* no parameter yet: what follows the name may be JSON */
+        return parser_not_a_call(p, p->n_params || p->raw.n > 200 ? PLAIN_NOT : PLAIN_TRIGGER);
     parser_to(p, PARSE_TEXT);
     return 1;
 }
@@ -165,11 +165,25 @@ static enum tool_state value_state(tool_parser *p)
 {
     const dialect_args *a = p->d->args;
 
+    if (strchr(a->value, '\v'))
+        return p->typed_text ? PARSE_RAW : PARSE_COLLECT;
     if (p->quoted)
         return PARSE_RAW;
     if (!a->bare)
         return PARSE_PYTHON;
     return tool_param_is_text(&p->tools->tools[p->tool], p->name, strlen(p->name)) ? PARSE_RAW : PARSE_COLLECT;
+}
+
+/* The first of the alternatives. */
+static int parser_try_first(const tool_parser *p, const char *pattern)
+{
+    char first[80];
+    const size_t n = strcspn(pattern, "\v");
+    size_t used;
+
+    memcpy(first, pattern, n); /* rows of a table: at most 40 bytes */
+    first[n] = 0;
+    return parser_try(p, first, PATTERN_ALL, &used);
 }
 
 static int in_value(tool_parser *p)
@@ -185,6 +199,7 @@ static int in_value(tool_parser *p)
     if (m == MATCH_NO && parser_try(p, a->value, PATTERN_ALL, &used) != MATCH_FULL)
         return give_up(p);
     p->quoted = a->quote && m == MATCH_FULL;
+    p->typed_text = strchr(a->value, '\v') && parser_try_first(p, a->value) == MATCH_FULL;
     parser_take(p, p->quoted ? quote : used);
     p->state = value_state(p);
     p->value.n = 0;
@@ -232,7 +247,9 @@ static int value_done(tool_parser *p)
     }
     if (p->d->args->lines && n && s[n - 1] == '\n')
         n--;
-    const int ok = tool_param_value(&p->tools->tools[p->tool], p->name, strlen(p->name), s, n, &out);
+    const int typed = strchr(p->d->args->value, '\v') != NULL; /* as JSON, whatever the schema says */
+    const int ok = typed ? tool_json_normal(s, n, &out)
+                         : tool_param_value(&p->tools->tools[p->tool], p->name, strlen(p->name), s, n, &out);
     if (ok)
         put_n(p, sbuf_text(&out), out.n);
     sbuf_free(&out);

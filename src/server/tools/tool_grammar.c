@@ -65,31 +65,67 @@ static void put_alternatives(sbuf *b, const char *p)
     sbuf_puts(b, ") ");
 }
 
+/* A marker by its characters. */
+typedef struct marker {
+    const char *s;
+    int at[65], n; /* where each begins, and the end */
+} marker;
+
+static void marker_of(marker *m, const char *end)
+{
+    *m = (marker){ .s = end };
+    for (int i = 0; end[i] && m->n < 64;) {
+        m->at[m->n++] = i++;
+        while (((unsigned char)end[i] & 0xC0) == 0x80)
+            i++;
+        m->at[m->n] = i;
+    }
+}
+
+/* Whether n of its characters from a on are those from b on. */
+static int same(const marker *m, int a, int b, int n)
+{
+    const int bytes = m->at[a + n] - m->at[a];
+
+    return bytes == m->at[b + n] - m->at[b] && memcmp(m->s + m->at[a], m->s + m->at[b], (size_t)bytes) == 0;
+}
+
+static int comes_before(const marker *m, int c)
+{
+    for (int i = 0; i < c; i++)
+        if (same(m, i, c, 1))
+            return 1;
+    return 0;
+}
+
 /* Any text up to `end` and end itself, as rules <name>0.. (one for each part of `end` that has come, as in the
  * search of Knuth, Morris and Pratt): what stands in between never holds `end`. */
 static void put_until(sbuf *b, const char *name, const char *end)
 {
-    const int n = (int)strlen(end);
+    marker m;
 
-    for (int i = 0; i < n; i++) {
+    marker_of(&m, end);
+    for (int i = 0; i < m.n; i++) {
         sbuf_printf(b, "%s%d ::= ", name, i);
-        for (int c = 0; c < n; c++) {
+        for (int c = 0; c < m.n; c++) {
             int next = i + 1;
-            if (memchr(end, end[c], (size_t)c))
+            if (comes_before(&m, c))
                 continue; /* each character once */
-            while (next > 0 && !(end[next - 1] == end[c] && memcmp(end, end + i - next + 1, (size_t)next - 1) == 0))
+            while (next > 0 && !(same(&m, next - 1, c, 1) && same(&m, 0, i - next + 1, next - 1)))
                 next--;
-            schema_put_text(b, end + c, 1);
-            if (next < n)
+            schema_put_text(b, end + m.at[c], (size_t)(m.at[c + 1] - m.at[c]));
+            if (next < m.n)
                 sbuf_printf(b, " %s%d", name, next);
             sbuf_puts(b, " | ");
         }
         sbuf_puts(b, "[^\\x00-\\x08\\x0B-\\x1F\\x7F"); /* what no text of a model has a use for */
-        for (int c = 0; c < n; c++)
-            if (end[c] != '\n')
-                sbuf_printf(b, "\\x%02X", (unsigned char)end[c]);
-            else
+        for (int c = 0; c < m.n; c++)
+            if (end[m.at[c]] == '\n')
                 sbuf_puts(b, "\\n");
+            else if (m.at[c + 1] - m.at[c] > 1)
+                sbuf_put(b, end + m.at[c], (size_t)(m.at[c + 1] - m.at[c]));
+            else
+                sbuf_printf(b, "\\x%02X", (unsigned char)end[m.at[c]]);
         sbuf_printf(b, "] %s0\n", name);
     }
 }
@@ -223,6 +259,33 @@ static int put_python(maker *k, const char *name, const json_t *schema, unsigned
     return code;
 }
 
+/* Where a value's type stands before it: plain text, or JSON. */
+static int put_typed(maker *k, const char *name, const json_t *schema, unsigned types)
+{
+    const dialect_args *a = k->r->d->args;
+    int code = KVANT_OK;
+
+    sbuf_puts(&k->rules, "(");
+    if (types & ACCEPTS_TEXT) {
+        json_t *list = json_array();
+        put_pattern(&k->rules, a->value, 0);
+        if (types == ACCEPTS_TEXT && schema_lists(schema, k->r->tools->tools[k->tool].parameters, list) &&
+            put_listed(k, list))
+            put_pattern(&k->rules, a->end, 0);
+        else
+            sbuf_puts(&k->rules, "until0 ");
+        json_decref(list);
+    }
+    if (types != ACCEPTS_TEXT) {
+        sbuf_puts(&k->rules, types & ACCEPTS_TEXT ? "| " : "");
+        put_alternatives(&k->rules, a->value + strcspn(a->value, "\v") + 1);
+        code = put_json_value(k, name, schema);
+        put_pattern(&k->rules, a->end, 0);
+    }
+    sbuf_puts(&k->rules, ") ");
+    return code;
+}
+
 static int put_value(maker *k, const char *name, const json_t *schema)
 {
     const dialect_args *a = k->r->d->args;
@@ -233,6 +296,11 @@ static int put_value(maker *k, const char *name, const json_t *schema)
                        schema_lists(schema, root, list);
     int code = KVANT_OK;
 
+    if (strchr(a->value, '\v')) {
+        json_decref(list);
+        return put_typed(k, name, schema, types);
+    }
+    put_pattern(&k->rules, a->value, 0);
     put_line(k);
     if (listed && put_listed(k, list)) {
         put_line(k);
@@ -278,7 +346,6 @@ static int put_param(maker *k, int i, const char *name, const json_t *schema)
     sbuf_printf(&k->rules, "t%d-k%d ::= ", k->tool, i);
     put_pattern(&k->rules, a->key, 0);
     schema_put_text(&k->rules, name, n);
-    put_pattern(&k->rules, a->value, 0);
     KVANT_TRY(put_value(k, name, schema));
     sbuf_puts(&k->rules, "\n");
     return KVANT_OK;
@@ -302,7 +369,6 @@ static int put_others(maker *k, int i)
     sbuf_printf(&k->rules, "t%d-k%d)*\nt%d-k%d ::= ", t, i, t, i);
     put_pattern(&k->rules, a->key, 0);
     sbuf_puts(&k->rules, "[a-zA-Z_] [a-zA-Z0-9_.-]{0,63} ");
-    put_pattern(&k->rules, a->value, 0);
     KVANT_TRY(put_value(k, "*", schema));
     sbuf_puts(&k->rules, "\n");
     return KVANT_OK;

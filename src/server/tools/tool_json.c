@@ -294,25 +294,34 @@ void tool_json_put(const json_t *v, sbuf *out)
     free(s);
 }
 
+/* An object in the spelling of s[n] -> *out; integers of any length are as good as others. */
+static int put_object(const char *s, size_t n, sbuf *out)
+{
+    sbuf normal = { 0 };
+    json_t *v = NULL;
+
+    if (tool_json_normal(s, n, &normal))
+        v = json_loadb(normal.s, normal.n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+    const int ok = json_is_object(v);
+    if (ok)
+        sbuf_put(out, normal.s, normal.n);
+    json_decref(v);
+    sbuf_free(&normal);
+    return ok;
+}
+
 int tool_json_arguments(const char *s, size_t n, sbuf *out)
 {
     json_t *v = json_loadb(s, n, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
-    sbuf normal = { 0 };
-    int ok = 0;
+    int ok = json_is_object(v);
 
-    if (json_is_string(v)) {
-        ok = tool_json_normal(json_string_value(v), json_string_length(v), &normal) && normal.s[0] == '{';
-        if (ok)
-            sbuf_put(out, normal.s, normal.n);
-    } else if (json_is_object(v)) { /* as it came */
+    if (ok) /* as it came */
         sbuf_put(out, s, n);
-        ok = 1;
-    } else if (!v && tool_json_normal(s, n, &normal) && normal.s[0] == '{') {
-        sbuf_put(out, normal.s, normal.n);
-        ok = 1;
-    }
+    else if (json_is_string(v))
+        ok = put_object(json_string_value(v), json_string_length(v), out);
+    else if (!v)
+        ok = put_object(s, n, out);
     json_decref(v);
-    sbuf_free(&normal);
     return ok;
 }
 

@@ -71,7 +71,7 @@ typedef struct tool_parser {
     int plain; /* what is held begins with a trigger that began no call of the dialect, or none at all (PLAIN_*) */
     int final; /* nothing more comes */
     size_t reread; /* bytes that were looked at again */
-    int n_calls, tool, n_params, quoted, marks;
+    int n_calls, tool, n_params, quoted, typed_text, marks;
     struct {
         int depth, in_string, escaped, kind;
     } json;

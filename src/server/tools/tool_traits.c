@@ -2,6 +2,7 @@
 #include "server/tools/tool_traits.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/mem.h"
@@ -21,10 +22,26 @@
 /* The text of a probe, to be freed with kvant_text_free; NULL: the template refuses it. */
 static char *render(const kvant_model *m, const char *messages, const char *tools, int end)
 {
-    const kvant_chat_input in = { .messages = messages, .tools = tools, .end = end };
+    kvant_chat_input in = { .messages = messages, .tools = tools, .end = end };
     char *text = NULL;
+    json_t *more = json_pack("{s:s,s:s}", "functions", tools ? tools : "", "datetime", "now"); /* Firefunction's */
+    char *kwargs = more ? json_dumps(more, JSON_COMPACT) : NULL;
 
-    return kvant_chat_render(m, &in, &text, NULL) == KVANT_OK ? text : NULL;
+    in.kwargs = kwargs;
+    const int code = kvant_chat_render(m, &in, &text, NULL);
+    json_decref(more);
+    free(kwargs); /* jansson's */
+    return code == KVANT_OK ? text : NULL;
+}
+
+/* Whether the chat's prompt has the words. */
+static int shows(const kvant_model *m, const char *messages, const char *tools, const char *words)
+{
+    char *text = render(m, messages, tools, KVANT_CHAT_CLOSED);
+    const int found = text && strstr(text, words);
+
+    kvant_text_free(text);
+    return found;
 }
 
 /* ---- the dialect ---- */
@@ -152,6 +169,12 @@ static void probe_tools(const kvant_model *m, tool_traits *t)
     t->renders_tools = text && strstr(text, "probe_tool");
     if (t->renders_tools)
         t->d = find_dialect(m, text);
+    t->guessed = !t->d;
+    if (t->guessed) /* Falcon-H1 tells of calls in words; the parser reads other forms too */
+        t->d = dialect_named("hermes");
+    t->shows_calls = shows(m, "[" USER "," CALL "]", TOOLS, "probe value");
+    t->shows_results = shows(m, "[" USER "," CALL "]", TOOLS, "probe result");
+    t->takes_system = shows(m, "[{\"role\":\"system\",\"content\":\"probe system\"}," USER "]", NULL, "probe system");
     kvant_text_free(text);
 }
 
@@ -235,7 +258,8 @@ static int find_shown(const kvant_model *m, tool_traits *t, kvant_diag *diag)
     const thinking *k = t->t;
     const char *const texts[] = {
         d ? d->open : NULL,  d ? d->before : NULL, d ? d->middle : NULL, d ? d->after : NULL,
-        d ? d->close : NULL, d ? d->lead : NULL,   d ? d->drop : NULL,   d && d->args ? d->args->quote : NULL,
+        d ? d->close : NULL, d ? d->lead : NULL,   d ? d->drop : NULL,   d ? d->also : NULL,
+        d && d->args ? d->args->quote : NULL,
         k ? k->begin : NULL, k ? k->end : NULL,    k ? k->then : NULL,   k ? k->drop : NULL
     };
     const int n = kvant_model_get_info(m)->n_vocab;
@@ -267,6 +291,7 @@ static int find_shown(const kvant_model *m, tool_traits *t, kvant_diag *diag)
 static int open_traits(const kvant_model *m, const char *chosen, tool_traits *t, kvant_diag *diag)
 {
     probe_tools(m, t);
+    t->guessed &= !chosen;
     if (chosen && !(t->d = dialect_named(chosen)))
         return kvant_fail(diag, KVANT_EINVAL, "--tool-dialect: %.40s is none that is known", chosen);
     probe_thoughts(m, t);

@@ -11,8 +11,11 @@
 enum { THOUGHT_END_IDS = 32 };
 
 typedef struct tool_traits {
-    const dialect *d;                 /* NULL: calls cannot be read */
+    const dialect *d;                 /* how calls are read */
     int renders_tools;                /* the template tells the model about them */
+    int guessed;                      /* d is none that the template writes or tells of */
+    int shows_calls, shows_results;   /* the template writes those of earlier turns */
+    int takes_system;                 /* ... and a system's message */
     const thinking *t;                /* NULL: the model has no thoughts of its own */
     unsigned char *shown;             /* [n_vocab] control tokens that d or t are written with; NULL: none */
     grammar_vocab *vocab;             /* those with their texts; NULL: there are none */
