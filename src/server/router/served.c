@@ -14,13 +14,18 @@ enum { TEMPLATE_S = 10 }; /* of processor, for some 30 texts of it */
 /* A model whose template cannot be used answers completions but no chat: better said now than to every client. */
 static void check_chat(served *m)
 {
-    const kvant_chat_msg probe = { "user", "x" };
+    kvant_chat_input probe = { .messages = "[{\"role\":\"user\",\"content\":\"x\"}]",
+                               .kwargs = "{\"functions\":\"\",\"datetime\":\"\",\"date_string\":\"\"}", /* as chats */
+                               .end = KVANT_CHAT_OPEN };
     kvant_diag diag = { "" };
     char *text = NULL;
 
-    if (kvant_chat_format(m->model, &probe, 1, KVANT_CHAT_OPEN, &text, &diag) != KVANT_OK) {
+    if (kvant_chat_render(m->model, &probe, &text, &diag) != KVANT_OK) {
+        probe.tools = "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"\",\"parameters\":"
+                      "{\"type\":\"object\",\"properties\":{}}}}]";
+        const int with_tools = kvant_chat_render(m->model, &probe, &text, NULL) == KVANT_OK;
         snprintf(m->chat_problem, sizeof m->chat_problem, "%s", diag.text);
-        log_msg(LOG_WARN, "every chat will be refused (400): %s", diag.text);
+        log_msg(LOG_WARN, "every chat %swill be refused (400): %s", with_tools ? "without tools " : "", diag.text);
     }
     kvant_text_free(text);
 }

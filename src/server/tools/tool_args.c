@@ -75,8 +75,16 @@ static int in_json(tool_parser *p)
 
     if (!p->json.kind && parser_skip_blanks(p))
         return 1;
-    if (!p->json.kind && *from != '{' && !(*from == '"' && parser_buffers(p)))
+    if (!p->json.kind && *from == '"' && parser_buffers(p)) {
+        if (left < 2 && !p->final)
+            return 0;
+        if (left < 2 || !strchr("{ \\", from[1]))
+            return give_up(p);
+    } else if (!p->json.kind && *from != '{') {
         return give_up(p);
+    }
+    if (!p->json.kind && !parser_buffers(p))
+        parser_tell_call(p); /* not before: a model that is let go may write its arguments otherwise */
     p->json.kind = 1;
     while (n < left && !ends)
         ends = json_byte(p, from[n++]);

@@ -85,20 +85,24 @@ static int in_name(tool_parser *p)
     return 1;
 }
 
-static int in_middle(tool_parser *p)
+void parser_tell_call(tool_parser *p)
 {
     const char *name = p->tools->tools[p->tool].name;
 
+    p->raw.n = 0;
+    p->wrote = 1;
+    p->n_calls++;
+    parser_emit(p, TOOL_CALL, name, strlen(name));
+}
+
+static int in_middle(tool_parser *p)
+{
     if (!in_pattern(p, p->d->middle, PATTERN_ALL, p->d->args ? PARSE_KEY : PARSE_JSON))
         return 0;
     if (p->state == PARSE_TEXT)
         return 1;
-    if (!parser_buffers(p)) {
-        p->raw.n = 0;
-        p->wrote = 1;
-        p->n_calls++;
-        parser_emit(p, TOOL_CALL, name, strlen(name));
-    }
+    if (!parser_buffers(p) && p->d->args)
+        parser_tell_call(p);
     parser_begin_arguments(p);
     return 1;
 }

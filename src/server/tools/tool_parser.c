@@ -248,7 +248,9 @@ int tool_parser_end(tool_parser *p)
 
 int tool_parser_framed(const tool_parser *p)
 {
-    return p->state >= PARSE_OPEN && p->state <= PARSE_MIDDLE && !p->other;
+    const int args = p->state == PARSE_JSON && !p->json.kind; /* they have not begun */
+
+    return !p->other && (args || (p->state >= PARSE_OPEN && p->state <= PARSE_MIDDLE));
 }
 
 typedef struct lively {
@@ -271,7 +273,8 @@ int tool_parser_goes_on(const tool_parser *p, const char *s, size_t n)
     tool_parser_begin(&q, 0);
     if (p->d->at_start)
         q.wrote = 0;
-    ok = tool_parser_feed(&q, sbuf_text(&p->raw), p->raw.n) == KVANT_OK && tool_parser_feed(&q, s, n) == KVANT_OK;
+    ok = tool_parser_feed(&q, sbuf_text(&p->raw), p->raw.n) == KVANT_OK &&
+         tool_parser_feed(&q, sbuf_text(&p->held), p->held.n) == KVANT_OK && tool_parser_feed(&q, s, n) == KVANT_OK;
     ok = ok && !seen.text && q.state > PARSE_TEXT;
     tool_parser_free(&q);
     return ok;

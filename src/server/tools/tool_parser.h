@@ -90,7 +90,7 @@ void tool_parser_free(tool_parser *p);
 /* KVANT_OK or KVANT_ENOMEM. */
 int tool_parser_feed(tool_parser *p, const char *s, size_t n);
 int tool_parser_end(tool_parser *p); /* nothing more comes: what was held is text */
-/* In the frame of a call (its trigger has come, its arguments have not), in the dialect's own form. */
+/* In the frame of a call, in the dialect's own form: its trigger has come, and no byte of its arguments. */
 int tool_parser_framed(const tool_parser *p);
 /* Whether s[n] behind what has come could go on as a call, in any form that is read. */
 int tool_parser_goes_on(const tool_parser *p, const char *s, size_t n);

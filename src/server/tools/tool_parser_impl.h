@@ -29,6 +29,7 @@ int parser_in_frame(tool_parser *p);
 /* MATCH_FULL: a name of n bytes, and what follows is none of it. */
 int parser_read_name(tool_parser *p, size_t *n);
 int parser_buffers(const tool_parser *p);
+void parser_tell_call(tool_parser *p); /* where a grammar holds: before its arguments */
 /* The arguments are complete; 0: they are no JSON. */
 int parser_call_done(tool_parser *p);
 /* The output is about to end, has ended within a call. */
