@@ -62,7 +62,7 @@ list(FILTER tests EXCLUDE REGEX "^check_(cuda|archs|devices|golden)")
 set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT "CUDA_VISIBLE_DEVICES=")
 
 # A test that compares times with each other needs the machine for itself.
-foreach(name check_serve_neighbours check_serve_grammar)
+foreach(name check_serve_neighbours check_serve_hostile check_serve_grammar)
     if(TEST ${name})
         set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
     endif()

@@ -1,5 +1,5 @@
 /* worker.c: bodies are read beside the loop: JSON, templates, tokens, schemas.  What takes long for one request must
- * not keep the loop from the others, nor one long body keep short ones waiting: the first thread takes only small
+ * not keep the loop from the others, nor one long body keep short ones waiting: half of the threads take only small
  * bodies, the others take large ones first.  Keys take turns, and where there are several each has one small and one
  * large body under work at most.  A body that takes more than its fuel is refused; one whose client left, or that the
  * server's end finds under work, ends at its next allocation or step (base/thread/guard.h).
@@ -7,6 +7,7 @@
  * A call's connection waits for a job of kind JOB_WORK; the worker leaves there an answer, an error, or the job of a
  * request that it submitted, and the loop goes on with that (respond.c).  A client that left is passed over. */
 #include <string.h>
+#include <sys/resource.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread/guard.h"
@@ -19,6 +20,8 @@ enum {
     FUEL_S = 10, /* of processor for one body: 8 MiB of text take a tenth of it */
     DEADLINE_S = 60,
     END_MS = 600, /* for all workers at the server's end */
+    SMALL_WORKERS = 2,
+    LARGE_NICER = 5,
 };
 
 static work *pop_list(work_list *l)
@@ -172,8 +175,11 @@ static void *worker_small(void *user)
     return serve(user, 1);
 }
 
+/* Large bodies wait behind the steps of the engine, which many others wait for.  Linux: only this thread. */
 static void *worker_any(void *user)
 {
+    if (setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + LARGE_NICER) != 0)
+        log_msg(LOG_DEBUG, "large bodies are read at the priority of all else");
     return serve(user, 0);
 }
 
@@ -188,7 +194,7 @@ int workers_start(server *s, kvant_diag *diag)
     if (!k->lists)
         return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
     for (; k->n < WORKERS; k->n++)
-        if (pthread_create(&k->thread[k->n], NULL, k->n == 0 ? worker_small : worker_any, s) != 0)
+        if (pthread_create(&k->thread[k->n], NULL, k->n < SMALL_WORKERS ? worker_small : worker_any, s) != 0)
             return kvant_fail(diag, KVANT_ENOMEM, "server: no thread to read requests");
     return KVANT_OK;
 }
