@@ -410,12 +410,15 @@ static void check_chunking(int id, int pos, int type, int per_channel)
             p.pos0[0] = pos + lo;
             p.in[0] = lo > 0 ? 1 : -1;
             p.gdn.seqs = p.conv.seqs = seqs_of(&p);
-            p.gdn.q += lo * p.gdn.ldq;
-            p.gdn.k += lo * p.gdn.ldk;
-            p.gdn.v += lo * p.gdn.ldv;
-            p.gdn.g += lo * p.gdn.hv * (per_channel ? p.gdn.dk : 1);
-            p.gdn.beta += lo * p.gdn.hv;
-            p.conv.x += lo * p.conv.ldx;
+            if (is_conv) {      /* the rows of the other op are not there */
+                p.conv.x += lo * p.conv.ldx;
+            } else {
+                p.gdn.q += lo * p.gdn.ldq;
+                p.gdn.k += lo * p.gdn.ldk;
+                p.gdn.v += lo * p.gdn.ldv;
+                p.gdn.g += lo * p.gdn.hv * (per_channel ? p.gdn.dk : 1);
+                p.gdn.beta += lo * p.gdn.hv;
+            }
             result r = run(&p, id, kernel, 3);
             CHECK(memcmp(r.y, whole.y + lo * s.ld, (size_t)(n * s.ld) * sizeof(float)) == 0,
                   "op %d %s: rows %d.. differ from the whole prompt", id, name, lo);
