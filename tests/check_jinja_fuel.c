@@ -197,8 +197,8 @@ static void check_innocent(void)
 {
     static const char *const well[] = {
         "{% for x in m %}<|im_start|>{{ x.role }}\n{{ x.content | trim }}<|im_end|>\n{% endfor %}",
-        "{% for x in m %}{% if x['role'] == 'user' and 'many' in x.content %}{{ x.content.split(' ')[1] }}{% endif %}"
-        "{% endfor %}",
+        ("{% for x in m %}{% if x['role'] == 'user' and 'many' in x.content %}{{ x.content.split(' ')[1] }}{% endif %}"
+         "{% endfor %}"),
         "{{ a }}{{ e }}{{ w }}{{ a | trim }}{{ a.strip('\\n') }}{{ e | length }}",
         "{{ a.split('</think>')[-1].lstrip('\\n') }}{{ w.replace('a', 'b') | length }}",
         "{% for x in m | reverse %}{{ loop.index0 }}{{ x | tojson }}{% endfor %}",
