@@ -631,7 +631,7 @@ static void check_strict(void)
 {
     static const char one[] =
         "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":%s,\"parameters\":{\"type\":\"object\","
-        "\"properties\":{\"u\":{\"type\":\"string\",\"format\":\"uri\"},\"n\":{\"type\":\"integer\"}}}}}]";
+        "\"properties\":{\"u\":{\"type\":\"string\",\"format\":\"nonsense\"},\"n\":{\"type\":\"integer\"}}}}}]";
 
     for (int strict = 0; strict < 2; strict++)
         for (int i = 0; i < dialect_count(); i++) {

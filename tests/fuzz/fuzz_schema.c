@@ -21,7 +21,9 @@ static void pattern(const uint8_t *data, size_t size)
         text[i] = (char)(data[i] & 0x7F ? data[i] & 0x7F : '.'); /* what a JSON parser lets through is UTF-8 */
     text[size] = 0;
     sbuf_puts(&out, "root ::= ");
-    if (grammar_from_pattern(text, &out, &diag) == KVANT_OK && !out.error) {
+    if (grammar_from_pattern(text, &(pattern_lengths){ .cap = (int)(size % 4) - 1, .more = (int)(size % 3) }, &out,
+                             &diag) == KVANT_OK &&
+        !out.error) {
         sbuf_puts(&out, "\nchar ::= [a-z]\n");
         if (grammar_compile(out.s, out.n, &g, &diag) != KVANT_OK && !strstr(diag.text, "begin with itself") &&
             !strstr(diag.text, "more than") && !strstr(diag.text, "too") && !strstr(diag.text, "m <= n"))

@@ -6,7 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_SPANS = 512, LAST = 0x10FFFF };
+enum { MAX_SPANS = 512, LAST = 0x10FFFF, FAR = 1 << 20, MAX_DEPTH = 64 };
+
+/* Lengths of texts: what has come of this alternative, of the others of its group, of its last item; -1: none yet. */
+typedef struct level {
+    int least, most, other_least, other_most;
+} level;
 
 typedef struct spans {
     uint32_t lo[MAX_SPANS], hi[MAX_SPANS];
@@ -19,11 +24,46 @@ typedef struct reader {
     sbuf *out;
     kvant_diag *diag;
     spans set;
+    int more, cap;   /* of repetitions without end */
+    int least, most; /* of the item before */
+    level levels[MAX_DEPTH + 1];
 } reader;
 
 static int bad(reader *r, const char *what)
 {
     return kvant_fail(r->diag, KVANT_EINVAL, "pattern: %s", what);
+}
+
+static int sum(int a, int b)
+{
+    return a + b < FAR ? a + b : FAR;
+}
+
+/* The item before is part of its alternative now. */
+static void close_item(reader *r)
+{
+    level *l = &r->levels[r->depth];
+
+    l->least = sum(l->least, r->least);
+    l->most = sum(l->most, r->most);
+    r->least = r->most = 0;
+}
+
+static void close_alternative(reader *r)
+{
+    level *l = &r->levels[r->depth];
+
+    close_item(r);
+    l->other_least = l->other_least < 0 || l->least < l->other_least ? l->least : l->other_least;
+    l->other_most = l->most > l->other_most ? l->most : l->other_most;
+    l->least = l->most = 0;
+}
+
+static void one_character(reader *r)
+{
+    close_item(r);
+    r->least = r->most = 1;
+    r->item = 1;
 }
 
 static int add(spans *s, uint32_t lo, uint32_t hi)
@@ -82,7 +122,7 @@ static int put_set(reader *r)
     for (int i = 0; i < r->set.n; i++)
         sbuf_printf(r->out, "\\U%08X-\\U%08X", r->set.lo[i], r->set.hi[i]);
     sbuf_puts(r->out, "] ");
-    r->item = 1;
+    one_character(r);
     return KVANT_OK;
 }
 
@@ -156,7 +196,7 @@ static int escaped_char(reader *r, uint32_t *v)
 
 static int put_char(reader *r, uint32_t v)
 {
-    r->item = 1;
+    one_character(r);
     if (v == '"' || v == '\\')
         sbuf_printf(r->out, "\"\\\\\\%c\" ", (int)v);
     else if (v < 0x20 || v == 0x7F)
@@ -226,25 +266,48 @@ static int put_escape(reader *r)
     return put_char(r, v);
 }
 
+static int times(int n, int count)
+{
+    return n && count > FAR / n ? FAR : n * count;
+}
+
+/* {least,most} of the item before; most -1: without end, or as often as the lengths allow. */
+static void put_times(reader *r, int least, int most)
+{
+    if (most < 0) {
+        least = sum(least, r->more);
+        most = r->cap < 0 ? -1 : sum(least, r->cap);
+    }
+    r->least = times(r->least, least);
+    r->most = most < 0 ? (r->most ? FAR : 0) : times(r->most, most);
+    if (most < 0 && least < 2)
+        sbuf_puts(r->out, least ? "+ " : "* ");
+    else if (most == 1 && least == 0)
+        sbuf_puts(r->out, "? ");
+    else if (most < 0)
+        sbuf_printf(r->out, "{%d,} ", least);
+    else
+        sbuf_printf(r->out, "{%d,%d} ", least, most);
+}
+
 static int put_repeat(reader *r, char c)
 {
+    int least = c == '+', most = c == '?' ? 1 : -1, used = 0;
+
     if (!r->item)
         return bad(r, "repetition of nothing");
     r->item = 0;
-    if (c != '{') {
-        sbuf_printf(r->out, "%c ", c);
-    } else {
-        int least = 0, most = 0, used = 0;
-        if ((sscanf(r->s, "%4d,%4d}%n", &least, &most, &used) == 2 && used) ||
-            (sscanf(r->s, "%4d,}%n", &least, &used) == 1 && used) ||
-            (sscanf(r->s, "%4d}%n", &least, &used) == 1 && used))
-            sbuf_printf(r->out, "{%.*s ", used, r->s);
-        else
+    if (c == '{') {
+        if (sscanf(r->s, "%4d}%n", &least, &used) == 1 && used)
+            most = least;
+        else if (!(sscanf(r->s, "%4d,%4d}%n", &least, &most, &used) == 2 && used) &&
+                 !(most = -1, sscanf(r->s, "%4d,}%n", &least, &used) == 1 && used))
             return bad(r, "repetition: wanted {m}, {m,} or {m,n}, at most 4096");
         if (memchr(r->s, '-', (size_t)used) || memchr(r->s, '+', (size_t)used) || memchr(r->s, ' ', (size_t)used))
             return bad(r, "repetition: wanted counts");
         r->s += used;
     }
+    put_times(r, least, most);
     if (*r->s == '?' || *r->s == '+')
         return bad(r, "lazy and possessive repetitions are not supported");
     return KVANT_OK;
@@ -257,8 +320,11 @@ static int put_group(reader *r)
             return bad(r, "groups that look around or have names are not supported");
         r->s += 2;
     }
+    if (r->depth == MAX_DEPTH)
+        return bad(r, "groups nest too deeply");
+    close_item(r);
     sbuf_puts(r->out, "(");
-    r->depth++;
+    r->levels[++r->depth] = (level){ 0, 0, -1, -1 };
     r->item = 0;
     return KVANT_OK;
 }
@@ -275,13 +341,17 @@ static int put_next(reader *r)
     case '[': return put_class(r);
     case '(': return put_group(r);
     case ')':
-        if (!r->depth--)
+        if (!r->depth)
             return bad(r, "closing parenthesis without an opening one");
+        close_alternative(r);
+        r->least = r->levels[r->depth].other_least;
+        r->most = r->levels[r->depth--].other_most;
         sbuf_puts(r->out, ") ");
         r->item = 1;
         return KVANT_OK;
     case '|':
         r->bar |= r->depth == 0;
+        close_alternative(r);
         r->item = 0;
         sbuf_puts(r->out, "| ");
         return KVANT_OK;
@@ -304,13 +374,14 @@ static int put_next(reader *r)
     }
 }
 
-int grammar_from_pattern(const char *pattern, sbuf *out, kvant_diag *diag)
+int grammar_from_pattern(const char *pattern, pattern_lengths *n, sbuf *out, kvant_diag *diag)
 {
-    reader r = { .s = pattern, .out = out, .diag = diag };
+    reader r = { .s = pattern, .out = out, .diag = diag, .more = n->more, .cap = n->cap };
     int begin = pattern[0] == '^';
 
+    r.levels[0] = (level){ 0, 0, -1, -1 };
     r.s += begin;
-    sbuf_puts(out, begin ? "\"\\\"\" (" : "\"\\\"\" char* (");
+    sbuf_puts(out, begin || n->whole ? "\"\\\"\" (" : "\"\\\"\" char* (");
     while (*r.s && !out->error) /* full: the caller says so, and nothing more is worth its work */
         KVANT_TRY(put_next(&r));
     if (out->error)
@@ -319,6 +390,9 @@ int grammar_from_pattern(const char *pattern, sbuf *out, kvant_diag *diag)
         return bad(&r, "group is not closed");
     if (r.bar && (begin || r.end))
         return bad(&r, "^ or $ beside | needs parentheses");
-    sbuf_puts(out, r.end ? ") \"\\\"\"" : ") char* \"\\\"\"");
+    sbuf_puts(out, r.end || n->whole ? ") \"\\\"\"" : ") char* \"\\\"\"");
+    close_alternative(&r);
+    n->least = r.levels[0].other_least;
+    n->most = r.levels[0].other_most >= FAR || ((!begin || !r.end) && !n->whole) ? -1 : r.levels[0].other_most;
     return KVANT_OK;
 }

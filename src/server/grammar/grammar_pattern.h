@@ -7,6 +7,11 @@
 
 /* Literals, classes, \d \w \s, ., groups, |, * + ? {m,n}, and ^ $ at the ends.  KVANT_EINVAL says what else was found.
  * Characters that JSON escapes come out only where the pattern names them. */
-int grammar_from_pattern(const char *pattern, sbuf *out, kvant_diag *diag);
+typedef struct pattern_lengths {
+    int more, cap; /* in: repetitions without end come so often more at least, and cap times more than that; -1 */
+    int whole;     /* in: nothing comes before or behind what the pattern matches, anchors or not */
+    int least, most; /* out: lengths of the texts; -1: any */
+} pattern_lengths;
+int grammar_from_pattern(const char *pattern, pattern_lengths *n, sbuf *out, kvant_diag *diag);
 
 #endif

@@ -18,22 +18,15 @@ static const char common_rules[] =
     "char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" ([0-9a-cA-CeEfF] hex | [dD] [0-7]) hex hex)\n"
     "hex ::= [0-9a-fA-F]\n"
     "string ::= \"\\\"\" char* \"\\\"\"\n"
-    "natural ::= \"0\" | [1-9] [0-9]{0,14}\n"
-    "integer ::= \"-\"? natural\n"
+    "natural ::= \"0\" | [1-9] [0-9]{0,17}\n"
     "fraction ::= (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?\n"
-    "number ::= integer fraction\n"
+    "number ::= \"-\"? natural fraction\n"
     "boolean ::= \"true\" | \"false\"\n"
     "null ::= \"null\"\n"
     "member ::= string ws \":\" ws value\n"
     "object ::= \"{\" ws (member ws (\",\" ws member ws)*)? \"}\"\n"
     "array ::= \"[\" ws (value ws (\",\" ws value ws)*)? \"]\"\n"
-    "value ::= object | array | string | number | boolean | null\n"
-    "date ::= [0-9]{4} \"-\" (\"0\" [1-9] | \"1\" [0-2]) \"-\" (\"0\" [1-9] | [12] [0-9] | \"3\" [01])\n"
-    "time ::= ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9] \":\" [0-5] [0-9] (\".\" [0-9]{1,9})? "
-    "(\"Z\" | [-+] ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9])\n"
-    "uuid ::= hex{8} \"-\" hex{4} \"-\" hex{4} \"-\" hex{4} \"-\" hex{12}\n"
-    "octet ::= [0-9] | [1-9] [0-9] | \"1\" [0-9]{2} | \"2\" [0-4] [0-9] | \"25\" [0-5]\n"
-    "ipv4 ::= octet (\".\" octet){3}\n";
+    "value ::= object | array | string | number | boolean | null\n";
 
 const char *grammar_json_object(void)
 {
@@ -42,7 +35,7 @@ const char *grammar_json_object(void)
            "char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" ([0-9a-cA-CeEfF] hex | [dD] [0-7]) hex hex)\n"
            "hex ::= [0-9a-fA-F]\n"
            "string ::= \"\\\"\" char* \"\\\"\"\n"
-           "number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,14}) (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?\n"
+           "number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,17}) (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?\n"
            "member ::= string ws \":\" ws value\n"
            "object ::= \"{\" ws (member ws (\",\" ws member ws)*)? \"}\"\n"
            "array ::= \"[\" ws (value ws (\",\" ws value ws)*)? \"]\"\n"
@@ -60,7 +53,7 @@ int schema_fail(const schema_maker *m, int at, const char *key, const char *what
 int schema_rule(schema_maker *m, const json_t *schema, int from, const char *key, int *rule)
 {
     for (int i = 0; i < m->n && from >= 0 && !key; i++) /* only references can meet a schema twice */
-        if (m->jobs[i].schema == schema) {
+        if (m->jobs[i].origin == schema) {
             *rule = i;
             return KVANT_OK;
         }
@@ -74,7 +67,7 @@ int schema_rule(schema_maker *m, const json_t *schema, int from, const char *key
         m->jobs = p;
         m->cap = cap;
     }
-    schema_job j = { .schema = schema };
+    schema_job j = { .schema = schema, .origin = schema };
     if (from >= 0) {
         j.root = m->jobs[from].root;
         j.loose = m->jobs[from].loose ? SCHEMA_LOOSE : SCHEMA_STRICT;
@@ -130,19 +123,57 @@ int schema_put_json(schema_maker *m, const json_t *v)
     return KVANT_OK;
 }
 
+int schema_made(schema_maker *m, json_t *v)
+{
+    if (!m->made)
+        m->made = json_array();
+    return v && json_array_append_new(m->made, v) == 0 ? KVANT_OK
+                                                       : kvant_fail(m->diag, KVANT_ENOMEM, "schema: out of memory");
+}
+
 /* ---- keywords ---- */
 
-/* Keywords that say nothing about valid values. */
-static const char *const annotations[] = { "title", "description", "default",    "examples", "$schema",
-                                           "$id",   "$comment",    "deprecated", "readOnly", "writeOnly",
-                                           "$defs", "definitions", NULL };
-static const char *const object_words[] = { "properties", "required", "additionalProperties", NULL };
-static const char *const array_words[] = { "items", "prefixItems", "minItems", "maxItems", "uniqueItems", NULL };
-static const char *const string_words[] = { "minLength", "maxLength", "pattern", "format", NULL };
-const char *const schema_number_words[] = { "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", NULL };
-static const char *const choice_words[] = { "$ref", "const", "enum", "anyOf", "oneOf", "allOf", NULL };
-static const char *const *const families[] = { object_words, array_words, string_words, schema_number_words };
-static const char *const family_type[] = { "object", "array", "string", "number" };
+/* The inventory: ANNOTATION says nothing about valid values, REFUSED is an error. */
+enum { ANNOTATION, OBJECT, ARRAY, STRING, NUMBER, CHOICE, REFUSED };
+static const struct {
+    const char *name;
+    int what;
+} words[] = {
+#define WORD(name, what, why) { name, what },
+#include "server/grammar/schema_words.def"
+#undef WORD
+};
+
+/* What is not in the inventory: -1, but for names that tools make up for themselves (x-...). */
+static int find_word(const char *key)
+{
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i].name, key) == 0)
+            return words[i].what;
+    return strncmp(key, "x-", 2) == 0 ? ANNOTATION : -1;
+}
+
+int schema_constrains(const char *key)
+{
+    return find_word(key) > ANNOTATION && strcmp(key, "$ref") != 0 && strcmp(key, "allOf") != 0 &&
+           strcmp(key, "nullable") != 0;
+}
+
+int schema_known_words(const schema_maker *m, int at, const json_t *schema)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)schema, key, v)
+    {
+        const int what = find_word(key);
+        const int neutral = (strcmp(key, "not") == 0 && json_is_false(v)) ||
+                            (strcmp(key, "patternProperties") == 0 && json_is_object(v) && !json_object_size(v));
+        if (what < 0 || (what == REFUSED && !neutral))
+            return schema_fail(m, at, key, "keyword not supported");
+    }
+    return KVANT_OK;
+}
 
 int schema_listed(const char *word, const char *const *list)
 {
@@ -150,47 +181,6 @@ int schema_listed(const char *word, const char *const *list)
         if (strcmp(word, *list) == 0)
             return 1;
     return 0;
-}
-
-const char *schema_first_of(const json_t *schema, const char *const *list)
-{
-    for (; *list; list++)
-        if (json_object_get(schema, *list))
-            return *list;
-    return NULL;
-}
-
-/* Nothing but annotations, `a` and `b` may be there. */
-static int only(const schema_maker *m, int at, const char *const *a, const char *const *b)
-{
-    const char *key;
-    json_t *value;
-
-    json_object_foreach((json_t *)m->jobs[at].schema, key, value)
-    {
-        (void)value;
-        if (!schema_listed(key, annotations) && strcmp(key, "type") != 0 && !(a && schema_listed(key, a)) &&
-            !(b && schema_listed(key, b)))
-            return schema_fail(m, at, key, "keyword not supported here");
-    }
-    return KVANT_OK;
-}
-
-static int known_words(const schema_maker *m, int at)
-{
-    const char *key;
-    json_t *value;
-
-    json_object_foreach((json_t *)m->jobs[at].schema, key, value)
-    {
-        int known = strcmp(key, "type") == 0 || schema_listed(key, annotations) || schema_listed(key, choice_words);
-        (void)value;
-        for (int i = 0; i < 4; i++)
-            known |= schema_listed(key, families[i]);
-        if (!known)
-            return schema_fail(m, at, key, "keyword not supported");
-    }
-    return KVANT_OK;
 }
 
 /* A non-negative count of at most GRAMMAR_MAX_REPEAT; missing: `none`. */
@@ -214,7 +204,7 @@ static int put_type(schema_maker *m, int at, const char *type, sbuf *later)
     if (strcmp(type, "object") == 0)
         return schema_put_object(m, at, later);
     if (strcmp(type, "array") == 0)
-        return schema_put_array(m, at);
+        return schema_put_array(m, at, later);
     if (strcmp(type, "string") == 0)
         return schema_put_string(m, at);
     if (strcmp(type, "integer") == 0)
@@ -228,69 +218,34 @@ static int put_type(schema_maker *m, int at, const char *type, sbuf *later)
     return schema_fail(m, at, "type", "wanted object, array, string, number, integer, boolean or null");
 }
 
+/* A list of types, of which number has integer within it. */
 static int put_types(schema_maker *m, int at, const json_t *types, sbuf *later)
 {
-    size_t i;
+    size_t i, k;
     json_t *type;
-    int objects = 0;
+    int n = 0;
 
-    if (json_array_size(types) < 1 || json_array_size(types) > 7)
-        return schema_fail(m, at, "type", "wanted 1 to 7 types");
     json_array_foreach((json_t *)types, i, type)
     {
-        if (!json_is_string(type))
+        const char *name = json_string_value(type);
+        int again = 0;
+        if (!name)
             return schema_fail(m, at, "type", "wanted names");
-        objects += strcmp(json_string_value(type), "object") == 0;
-        if (objects > 1)
-            return schema_fail(m, at, "type", "object twice");
-        sbuf_puts(&m->out, i ? " | " : "");
-        KVANT_TRY(put_type(m, at, json_string_value(type), later));
-    }
-    return KVANT_OK;
-}
-
-/* "#/$defs/Name" -> the schema it points to. */
-static int resolve(const schema_maker *m, int at, const char *ref, const json_t **schema)
-{
-    const json_t *v = m->jobs[at].root;
-    char key[256];
-
-    if (ref[0] != '#' || (ref[1] && ref[1] != '/'))
-        return schema_fail(m, at, "$ref", "only references inside the schema (#/...) are supported");
-    for (const char *s = ref + 1; *s == '/' && v;) {
-        size_t n = 0;
-        for (s++; *s && *s != '/' && n + 1 < sizeof key; s++) {
-            int escaped = *s == '~' && (s[1] == '0' || s[1] == '1');
-            key[n++] = escaped ? (s[1] == '0' ? '~' : '/') : *s;
-            s += escaped;
+        for (k = 0; k < json_array_size(types); k++) {
+            const char *other = json_string_value(json_array_get(types, k));
+            again |= other && ((k < i && strcmp(name, other) == 0) ||
+                               (strcmp(name, "integer") == 0 && strcmp(other, "number") == 0));
         }
-        key[n] = 0;
-        int index = 0, used = 0;
-        if (json_is_array(v))
-            v = sscanf(key, "%9d%n", &index, &used) == 1 && used == (int)n ? json_array_get(v, (size_t)index) : NULL;
-        else
-            v = json_object_get(v, key);
+        if (again)
+            continue;
+        sbuf_puts(&m->out, n++ ? " | " : "");
+        KVANT_TRY(put_type(m, at, name, later));
     }
-    if (!json_is_object(v) && !json_is_boolean(v))
-        return schema_fail(m, at, "$ref", "points to no schema");
-    *schema = v;
-    return KVANT_OK;
-}
-
-/* The JSON type name that a value has, as `type` spells it. */
-static int has_type(const json_t *v, const char *type)
-{
-    static const char *const names[] = {
-        "object", "array", "string", "integer", "number", "boolean", "boolean", "null"
-    };
-    const char *own = names[json_typeof(v)];
-
-    return strcmp(own, type) == 0 || (strcmp(own, "integer") == 0 && strcmp(type, "number") == 0);
+    return n ? KVANT_OK : schema_fail(m, at, "type", "wanted 1 to 7 types, of which one is left");
 }
 
 static int put_enum(schema_maker *m, int at, const json_t *values)
 {
-    const json_t *type = json_object_get(m->jobs[at].schema, "type");
     size_t i, n = 0;
     json_t *v;
 
@@ -298,7 +253,10 @@ static int put_enum(schema_maker *m, int at, const json_t *values)
     {
         if (m->out.error)
             return KVANT_OK; /* too large: make() says so */
-        if (json_is_string(type) && !has_type(v, json_string_value(type)))
+        const int ok = schema_accepts(m, at, m->jobs[at].schema, v);
+        if (ok < 0)
+            return ok;
+        if (!ok)
             continue;
         sbuf_puts(&m->out, n++ ? " | " : "");
         KVANT_TRY(schema_put_json(m, v));
@@ -306,67 +264,88 @@ static int put_enum(schema_maker *m, int at, const json_t *values)
     return n ? KVANT_OK : schema_fail(m, at, "enum", "no value is allowed");
 }
 
-static int put_choices(schema_maker *m, int at, const char *word, const json_t *list)
+static int is_empty(const json_t *flat)
 {
-    size_t i;
-    json_t *v;
+    const json_t *types = json_object_get(flat, "type"), *values = json_object_get(flat, "enum");
 
-    if (json_array_size(list) < 1)
-        return schema_fail(m, at, word, "wanted an array of schemas");
-    if (strcmp(word, "allOf") == 0 && json_array_size(list) != 1)
-        return schema_fail(m, at, word, "only one schema is supported");
+    return (types && !json_array_size(types)) || (values && !json_array_size(values));
+}
+
+/* anyOf, each with what stands beside it; one that can hold nothing then is left out. */
+static int put_choices(schema_maker *m, int at)
+{
+    json_t *rest = json_copy((json_t *)m->jobs[at].schema), *v, *flat, *one;
+    const json_t *list = json_object_get(m->jobs[at].schema, "anyOf");
+    size_t i, n = 0;
+
+    KVANT_TRY(schema_made(m, rest));
+    json_object_del(rest, "anyOf");
     json_array_foreach((json_t *)list, i, v)
     {
         char key[48];
         if (m->out.error)
             return KVANT_OK;
-        snprintf(key, sizeof key, "%s/%zu", word, i);
-        sbuf_puts(&m->out, i ? " | " : "");
-        KVANT_TRY(schema_put_child(m, at, v, key));
+        if (json_is_false(v))
+            continue;
+        snprintf(key, sizeof key, "anyOf/%zu", i);
+        one = v;
+        if (json_object_size(rest)) {
+            one = json_pack("{s:[O,O]}", "allOf", rest, v);
+            KVANT_TRY(schema_made(m, one));
+            KVANT_TRY(schema_flatten(m, at, one, &flat));
+            if (is_empty(flat))
+                continue;
+        }
+        sbuf_puts(&m->out, n++ ? " | " : "");
+        KVANT_TRY(schema_put_child(m, at, one, key));
     }
-    return KVANT_OK;
+    return n ? KVANT_OK : schema_fail(m, at, "anyOf", "no schema of it can hold");
 }
 
-static int put_choice(schema_maker *m, int at, const char *word)
-{
-    const json_t *v = json_object_get(m->jobs[at].schema, word), *target = NULL;
-    const char *const alone[] = { word, NULL };
-
-    KVANT_TRY(only(m, at, alone, NULL));
-    if (strcmp(word, "$ref") == 0) {
-        if (!json_is_string(v))
-            return schema_fail(m, at, word, "wanted a string");
-        KVANT_TRY(resolve(m, at, json_string_value(v), &target));
-        return schema_put_child(m, at, target, NULL);
-    }
-    if (strcmp(word, "const") == 0)
-        return schema_put_json(m, v);
-    if (strcmp(word, "enum") == 0)
-        return put_enum(m, at, v);
-    return put_choices(m, at, word, v);
-}
-
-/* The type that a schema's keywords speak of when it has no `type`. */
+/* Without a type: those that the keywords speak of. */
 static int put_untyped(schema_maker *m, int at, sbuf *later)
 {
-    int family = -1;
+    static const char *const names[] = {
+        [OBJECT] = "object", [ARRAY] = "array", [STRING] = "string", [NUMBER] = "number"
+    };
+    int seen[REFUSED + 1] = { 0 }, n = 0;
+    const char *key;
+    json_t *v;
 
-    for (int i = 0; i < 4; i++)
-        if (schema_first_of(m->jobs[at].schema, families[i])) {
-            if (family >= 0)
-                return schema_fail(m, at, "type", "missing, and the keywords speak of several types");
-            family = i;
+    json_object_foreach((json_t *)m->jobs[at].schema, key, v)
+    {
+        (void)v;
+        seen[find_word(key)] = 1;
+    }
+    for (int i = OBJECT; i <= NUMBER; i++)
+        if (seen[i]) {
+            sbuf_puts(&m->out, n++ ? " | " : "");
+            KVANT_TRY(put_type(m, at, names[i], later));
         }
-    if (family >= 0)
-        return put_type(m, at, family_type[family], later);
-    sbuf_puts(&m->out, "value");
+    if (!n)
+        sbuf_puts(&m->out, "value");
     return KVANT_OK;
+}
+
+/* A reference, beside which nothing stands that constrains: the rule of what it points to, which may be this one. */
+static int only_refers(const json_t *schema)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)schema, key, v)
+    {
+        (void)v;
+        if (strcmp(key, "$ref") != 0 && find_word(key) != ANNOTATION)
+            return 0;
+    }
+    return json_object_get(schema, "$ref") != NULL;
 }
 
 static int put_schema(schema_maker *m, int at, sbuf *later)
 {
-    const json_t *schema = m->jobs[at].schema, *type;
-    const char *choice;
+    const json_t *schema = m->jobs[at].schema, *target, *types;
+    json_t *flat;
 
     if (json_is_true(schema)) {
         sbuf_puts(&m->out, "value");
@@ -374,26 +353,22 @@ static int put_schema(schema_maker *m, int at, sbuf *later)
     }
     if (!json_is_object(schema))
         return schema_fail(m, at, "", json_is_false(schema) ? "false allows nothing" : "wanted a schema");
-    KVANT_TRY(known_words(m, at));
-    choice = schema_first_of(schema, choice_words);
-    if (choice)
-        return put_choice(m, at, choice);
-    type = json_object_get(schema, "type");
-    if (!type)
-        return put_untyped(m, at, later);
-    if (json_is_array(type))
-        return put_types(m, at, type, later);
-    if (!json_is_string(type))
-        return schema_fail(m, at, "type", "wanted a name or an array of names");
-    const char *name = json_string_value(type);
-    for (int i = 0; i < 4; i++) {
-        const char *other = strcmp(name, family_type[i]) != 0 && !(i == 3 && strcmp(name, "integer") == 0)
-                                ? schema_first_of(schema, families[i])
-                                : NULL;
-        if (other)
-            return schema_fail(m, at, other, "does not apply to this type");
+    if (only_refers(schema)) {
+        KVANT_TRY(schema_reference(m, at, json_object_get(schema, "$ref"), &target));
+        return schema_put_child(m, at, target, NULL);
     }
-    return put_type(m, at, name, later);
+    if (!m->made && !(m->made = json_array()))
+        return kvant_fail(m->diag, KVANT_ENOMEM, "schema: out of memory");
+    KVANT_TRY(schema_flatten(m, at, schema, &flat));
+    m->jobs[at].schema = flat;
+    types = json_object_get(flat, "type");
+    if (types && !json_is_array(types))
+        return schema_fail(m, at, "type", "wanted a name or an array of names");
+    if (json_object_get(flat, "anyOf"))
+        return put_choices(m, at);
+    if (json_object_get(flat, "enum"))
+        return put_enum(m, at, json_object_get(flat, "enum"));
+    return types ? put_types(m, at, types, later) : put_untyped(m, at, later);
 }
 
 /* One rule, and behind it those of its members. */
@@ -426,13 +401,20 @@ int schema_finish(schema_maker *m)
         if (m->out.error)
             return kvant_fail(m->diag, KVANT_EINVAL, "schema: its grammar is larger than %d bytes", GRAMMAR_MAX_SCHEMA);
     }
+    if (m->shared.n)
+        sbuf_put(&m->out, m->shared.s, m->shared.n);
+    m->out.error |= m->shared.error;
     sbuf_puts(&m->out, common_rules);
+    sbuf_puts(&m->out, schema_format_rules);
+    schema_put_int64(&m->out);
     return m->out.error ? kvant_fail(m->diag, KVANT_EINVAL, "schema: too large") : KVANT_OK;
 }
 
 void schema_free(schema_maker *m)
 {
     sbuf_free(&m->out);
+    sbuf_free(&m->shared);
+    json_decref(m->made);
     kvant_free(m->jobs);
 }
 
