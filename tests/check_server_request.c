@@ -370,12 +370,6 @@ static int parse_with(int chat, const char *fields, char ignored[REQUEST_IGNORED
 static void check_b7(void)
 {
     static const char *const refused[] = {
-        "\"structured_outputs\":{\"json\":{}}",
-        "\"guided_json\":{\"type\":\"object\"}",
-        "\"guided_regex\":\"a+\"",
-        "\"guided_choice\":[\"a\"]",
-        "\"guided_grammar\":\"root ::= x\"",
-        "\"regex\":\"a\"",
         "\"tfs_z\":0.9",
         "\"samplers\":[\"top_k\",\"penalties\"]",
         "\"samplers\":[\"top_k\",\"top_k\"]",

@@ -516,7 +516,7 @@ static int check_walk(const dialect *d, const thinking *t, const grammar_vocab *
 {
     tool_set *tools = random_tools(r);
     const int start = (int)rng_below(r, 2), only = rng_below(r, 3) ? -1 : 0;
-    const tool_rules rules = { d, tools, only, rng_below(r, 2) != 0, start, t };
+    const tool_rules rules = { d, tools, only, rng_below(r, 2) != 0, start, t, NULL };
     const char *trigger = d->open ? d->open : d->before;
     const char *const end = d->args ? d->args->quote ? d->args->quote : d->args->end : "\"";
     const char *const out[2] = { end && *end ? end : "\"", t ? t->end : "\"" };
@@ -639,7 +639,7 @@ static void check_strict(void)
             kvant_diag diag = { "" };
             snprintf(json, sizeof json, one, strict ? "true" : "false");
             tool_set *s = tools_of(json);
-            const int code = tool_grammar(&(tool_rules){ dialect_at(i), s, -1, 1, 1, NULL }, &gbnf, &diag);
+            const int code = tool_grammar(&(tool_rules){ dialect_at(i), s, -1, 1, 1, NULL, NULL }, &gbnf, &diag);
             const dialect_args *a = dialect_at(i)->args;
             const int plain = a && (a->bare || a->quote); /* a plain text's format is not held */
             CHECK(strict && !plain ? code == KVANT_EINVAL && strstr(diag.text, "f:#/properties/u/format")

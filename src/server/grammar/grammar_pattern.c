@@ -24,6 +24,7 @@ typedef struct reader {
     sbuf *out;
     kvant_diag *diag;
     spans set;
+    int raw;
     int more, cap;   /* of repetitions without end */
     int least, most; /* of the item before */
     level levels[MAX_DEPTH + 1];
@@ -106,15 +107,17 @@ static int complement(spans *s)
 }
 
 /* The set without controls, " and \: what may stand in a JSON string as it is. */
-static int plain_only(spans *s)
+static int plain_only(spans *s, int raw)
 {
+    if (raw)
+        return complement(s) && add(s, 0, 8) && add(s, 0xD800, 0xDFFF) && complement(s);
     return complement(s) && add(s, 0, 0x1F) && add(s, 0x22, 0x22) && add(s, 0x5C, 0x5C) && add(s, 0x7F, 0x7F) &&
            add(s, 0xD800, 0xDFFF) && complement(s);
 }
 
 static int put_set(reader *r)
 {
-    if (!plain_only(&r->set))
+    if (!plain_only(&r->set, r->raw))
         return bad(r, "class with too many ranges");
     if (!r->set.n)
         return bad(r, "class of characters that JSON escapes");
@@ -142,6 +145,7 @@ static int named_class(spans *s, char c)
     } else if (low == 's') {
         add(&t, ' ', ' ');
         add(&t, 0xA0, 0xA0);
+        add(&t, 9, 13);
     } else {
         return 0;
     }
@@ -197,7 +201,9 @@ static int escaped_char(reader *r, uint32_t *v)
 static int put_char(reader *r, uint32_t v)
 {
     one_character(r);
-    if (v == '"' || v == '\\')
+    if (r->raw && (v < 0xD800 || v > 0xDFFF))
+        sbuf_printf(r->out, "[\\U%08X] ", v);
+    else if (v == '"' || v == '\\')
         sbuf_printf(r->out, "\"\\\\\\%c\" ", (int)v);
     else if (v < 0x20 || v == 0x7F)
         sbuf_printf(r->out, "\"\\\\u%04x\" ", v);
@@ -357,7 +363,9 @@ static int put_next(reader *r)
         return KVANT_OK;
     case '.':
         r->set.n = 0;
-        add(&r->set, 0, LAST);
+        add(&r->set, 0, 9);
+        add(&r->set, 11, 12);
+        add(&r->set, 14, LAST);
         return put_set(r);
     case '*':
     case '+':
@@ -376,12 +384,13 @@ static int put_next(reader *r)
 
 int grammar_from_pattern(const char *pattern, pattern_lengths *n, sbuf *out, kvant_diag *diag)
 {
-    reader r = { .s = pattern, .out = out, .diag = diag, .more = n->more, .cap = n->cap };
+    reader r = { .s = pattern, .out = out, .diag = diag, .more = n->more, .cap = n->cap, .raw = n->raw };
     int begin = pattern[0] == '^';
 
     r.levels[0] = (level){ 0, 0, -1, -1 };
     r.s += begin;
-    sbuf_puts(out, begin || n->whole ? "\"\\\"\" (" : "\"\\\"\" char* (");
+    const char *quote = n->raw ? "" : "\"\\\"\" ", *any = begin || n->whole ? "" : "char* ";
+    sbuf_printf(out, "%s%s(", quote, any);
     while (*r.s && !out->error) /* full: the caller says so, and nothing more is worth its work */
         KVANT_TRY(put_next(&r));
     if (out->error)
@@ -390,7 +399,7 @@ int grammar_from_pattern(const char *pattern, pattern_lengths *n, sbuf *out, kva
         return bad(&r, "group is not closed");
     if (r.bar && (begin || r.end))
         return bad(&r, "^ or $ beside | needs parentheses");
-    sbuf_puts(out, r.end || n->whole ? ") \"\\\"\"" : ") char* \"\\\"\"");
+    sbuf_printf(out, ") %s%s", r.end || n->whole ? "" : "char* ", quote);
     close_alternative(&r);
     n->least = r.levels[0].other_least;
     n->most = r.levels[0].other_most >= FAR || ((!begin || !r.end) && !n->whole) ? -1 : r.levels[0].other_most;

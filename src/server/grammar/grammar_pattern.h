@@ -10,6 +10,7 @@
 typedef struct pattern_lengths {
     int more, cap; /* in: repetitions without end come so often more at least, and cap times more than that; -1 */
     int whole;     /* in: nothing comes before or behind what the pattern matches, anchors or not */
+    int raw;         /* in: the text as it is, not as a JSON string */
     int least, most; /* out: lengths of the texts; -1: any */
 } pattern_lengths;
 int grammar_from_pattern(const char *pattern, pattern_lengths *n, sbuf *out, kvant_diag *diag);

@@ -253,7 +253,7 @@ static int put_enum(schema_maker *m, int at, const json_t *values)
     {
         if (m->out.error)
             return KVANT_OK; /* too large: make() says so */
-        const int ok = schema_accepts(m, at, m->jobs[at].schema, v);
+        const int ok = schema_allows(m, at, m->jobs[at].schema, v);
         if (ok < 0)
             return ok;
         if (!ok)

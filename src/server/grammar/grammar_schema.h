@@ -60,7 +60,7 @@ int schema_reference(const schema_maker *m, int at, const json_t *ref, const jso
 /* ---- schema_accept.c ---- */
 int schema_same(const json_t *a, const json_t *b); /* equal as JSON schema has it: 1 and 1.0 are */
 /* 1: v is valid against a flat schema; 0: it is not; KVANT_EINVAL: a keyword that cannot be looked at here. */
-int schema_accepts(const schema_maker *m, int at, const json_t *flat, const json_t *v);
+int schema_allows(const schema_maker *m, int at, const json_t *flat, const json_t *v);
 /* KVANT_OK: what comes out for one of the schemas is valid against none of the others. */
 int schema_check_apart(schema_maker *m, int at, const json_t *list);
 /* All values of a flat schema, where they are few; else NULL. */

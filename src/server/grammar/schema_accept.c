@@ -87,7 +87,7 @@ static int unseen(const schema_maker *m, int at, const json_t *flat, const char 
     return 1;
 }
 
-int schema_accepts(const schema_maker *m, int at, const json_t *flat, const json_t *v)
+int schema_allows(const schema_maker *m, int at, const json_t *flat, const json_t *v)
 {
     static const char *const texts[] = { "pattern", NULL };
     static const char *const groups[] = { "items",         "prefixItems",       "contains",    "properties",
@@ -137,7 +137,7 @@ json_t *schema_values(schema_maker *m, int at, const json_t *flat)
     size_t i;
     int few = !json_object_get(flat, "anyOf") && (list || json_array_size(types));
 
-    json_array_foreach((json_t *)list, i, v) if (few && schema_accepts(m, at, flat, v) == 1)
+    json_array_foreach((json_t *)list, i, v) if (few && schema_allows(m, at, flat, v) == 1)
     {
         size_t k = 0;
         while (k < json_array_size(all) && !schema_same(v, json_array_get(all, k)))

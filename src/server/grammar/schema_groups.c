@@ -224,7 +224,7 @@ static int drop_forbidden(schema_maker *m, int at, member *list, int *n)
             for (size_t k = ok = 0; k < json_array_size(json_object_get(flat, "enum")); k++)
                 ok |= schema_same(json_array_get(json_object_get(flat, "enum"), k), name);
         else if (ok && flat)
-            ok = schema_accepts(m, at, flat, name);
+            ok = schema_allows(m, at, flat, name);
         json_decref(name);
         if (ok < 0)
             return ok;

@@ -77,14 +77,17 @@ int thoughts_read(const request_env *env, const json_t *o, request *r, api_error
 /* ---- request_tools.c ---- */
 int tools_list(const json_t *o, tool_set **out, api_error *e); /* NULL: none are to be used */
 int tools_read(const request_env *env, const json_t *o, request *r, api_error *e);     /* what may be called */
-int tools_grammar(const request_env *env, request *r, api_error *e);
+/* format: a schema that the answer has where it is no call; or NULL. */
+int tools_grammar(const request_env *env, request *r, const json_t *format, api_error *e);
 
-/* ---- request_choice.c ---- */
+/* ---- request_grammar.c ---- */
 /* GBNF that runs over `vocab` (NULL: the model's) -> r->grammar. */
 int request_compile(const request_env *env, const grammar_vocab *vocab, const char *text, size_t n, const char *key,
                     request *r, api_error *e);
-int request_read_sampling(const request_env *env, const json_t *o, request *r, api_error *e);
 int request_read_grammar(const request_env *env, const json_t *o, request *r, api_error *e);
+
+/* ---- request_choice.c ---- */
+int request_read_sampling(const request_env *env, const json_t *o, request *r, api_error *e);
 
 /* ---- request_lora.c ---- */
 /* The field lora -> r->lora; an empty list is as good as none. */

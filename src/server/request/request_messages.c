@@ -210,21 +210,30 @@ static int put_thinking(const json_t *o, json_t *out, api_error *e)
     return API_OK;
 }
 
-static int put_effort(const json_t *o, json_t *out, api_error *e)
+/* Structured outputs: output_config.format, before that output_format. */
+static int put_output(const json_t *o, json_t *out, api_error *e)
 {
-    const json_t *config = body_field(o, "output_config"), *effort = body_field(config, "effort");
+    const json_t *config = body_field(o, "output_config"), *format = body_field(config, "format");
 
     if (config && !json_is_object(config))
         return bad(e, "output_config", "wanted an object");
-    if (effort && !body_field(o, "reasoning_effort") && json_object_set(out, "reasoning_effort", (json_t *)effort) != 0)
-        return api_no_memory(e);
-    return API_OK;
+    if (body_field(config, "effort") && !body_field(o, "reasoning_effort"))
+        json_object_set(out, "reasoning_effort", json_object_get(config, "effort"));
+    format = format ? format : body_field(o, "output_format");
+    if (!format)
+        return API_OK;
+    const char *type = text_of(format, "type");
+    if (!type || strcmp(type, "json_schema") != 0 || !body_field(format, "schema"))
+        return bad(e, body_field(config, "format") ? "output_config" : "output_format",
+                   "format: wanted an object of type json_schema with a schema");
+    return json_object_set(out, "response_format", (json_t *)format) == 0 ? API_OK : api_no_memory(e);
 }
 
 int messages_to_chat(const json_t *o, json_t *out, api_error *e)
 {
     static const char *const own[] = {
-        "messages", "system", "tools", "tool_choice", "thinking", "stop_sequences", "n"
+        "messages", "system", "tools", "tool_choice", "thinking", "stop_sequences", "n",
+        "output_config", "output_format"
     };
     const char *key;
     json_t *v;
@@ -242,6 +251,6 @@ int messages_to_chat(const json_t *o, json_t *out, api_error *e)
     API_TRY(put_messages(o, out, e));
     API_TRY(put_tools(o, out, e));
     API_TRY(put_choice(o, out, e));
-    API_TRY(put_effort(o, out, e));
+    API_TRY(put_output(o, out, e));
     return put_thinking(o, out, e);
 }

@@ -133,11 +133,12 @@ int tools_read(const request_env *env, const json_t *o, request *r, api_error *e
     return read_choice(o, r, e);
 }
 
-int tools_grammar(const request_env *env, request *r, api_error *e)
+int tools_grammar(const request_env *env, request *r, const json_t *format, api_error *e)
 {
     const tool_traits *t = env->traits;
-    const int start = r->calls == CALLS_WANTED;
-    const tool_rules rules = { t->d, r->tools, r->only, r->several, start, r->in_thought ? NULL : t->t };
+    const int start = r->calls == CALLS_WANTED || format;
+    const tool_rules rules = { t->d, r->tools, r->only, r->several, start, r->in_thought ? NULL : t->t,
+                               r->calls == CALLS_WANTED ? NULL : format };
     kvant_diag diag = { "" };
     char *gbnf = NULL;
     int code = tool_grammar(&rules, &gbnf, &diag);

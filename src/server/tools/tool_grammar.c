@@ -14,7 +14,7 @@ typedef struct maker {
     const tool_rules *r;
     schema_maker m;
     sbuf rules; /* behind the root */
-    int tool;
+    int tool, format; /* format: the rule of what may come instead */
 } maker;
 
 static int wrong(maker *k, const char *what)
@@ -487,6 +487,7 @@ static void put_root(maker *k)
         sbuf_puts(&k->rules, "[ \\t\\r\\n]{0,8}\n");
         put_until(&k->rules, "thinks", r->t->end);
     }
+    sbuf_puts(b, r->format ? "(" : "");
     if (r->from_start) {
         sbuf_puts(b, "ws ");
         put_pattern(b, d->lead, 0);
@@ -501,6 +502,8 @@ static void put_root(maker *k)
         sbuf_puts(b, "call)* ");
     }
     put_pattern(b, d->close, 0);
+    if (r->format)
+        sbuf_printf(b, " | ws s%d)", k->format);
     sbuf_puts(b, "\n");
 }
 
@@ -508,6 +511,8 @@ static int make(maker *k)
 {
     const dialect_args *a = k->r->d->args;
 
+    if (k->r->format)
+        KVANT_TRY(schema_add_root(&k->m, k->r->format, k->r->format, "response_format:#", SCHEMA_STRICT, &k->format));
     put_root(k);
     put_calls(k);
     for (k->tool = 0; k->tool < k->r->tools->n; k->tool++)

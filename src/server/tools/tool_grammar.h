@@ -12,6 +12,7 @@ typedef struct tool_rules {
     int several;       /* more than one call may come */
     int from_start;    /* 0: the grammar begins behind the trigger; 1: with the answer */
     const thinking *t; /* from_start: a thought may come before the call; NULL: none */
+    const struct json_t *format; /* from_start: a schema of JSON that may come instead of calls; NULL: none */
 } tool_rules;
 
 /* *gbnf: kvant_free.  KVANT_EINVAL names the tool and what of it cannot be said. */
