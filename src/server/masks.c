@@ -236,7 +236,13 @@ static int prefers_another(const choice *c, const float *logits, int before)
         return 0;
     text = grammar_vocab_text(c->job->gate_vocab, before, &n);
     while (n > 0 && is_blank(text[n - 1]))
-        n--; /* blanks alone are no form of their own */
+        n--; /* blanks alone are no form of their own, nor is a quote */
+    while (n > 0 && is_blank(*text)) {
+        text++;
+        n--;
+    }
+    if (n == 1 && *text == '"')
+        return 0;
     return n > 0 && tool_parser_goes_on(&c->gate.parser, text, n);
 }
 

@@ -475,6 +475,18 @@ static int quoted(reader *r, const char **s, size_t *n)
     return 1;
 }
 
+/* Behind the key of arguments, or a tool's name as a key: an object, or a text that holds one. */
+static int may_arguments(reader *r)
+{
+    if (!at(r, ':'))
+        return r->s == r->end;
+    r->s++;
+    skip(r);
+    if (r->s == r->end || *r->s == '{' || *r->s == 'n')
+        return 1;
+    return (*r->s == '"' || *r->s == '\'') && (r->s + 1 == r->end || strchr("{ \\", r->s[1]) || r->s[1] == *r->s);
+}
+
 /* Behind '{': 1 it may be a call, 0 it cannot. */
 static int may_object(reader *r, const tool_set *tools)
 {
@@ -493,7 +505,7 @@ static int may_object(reader *r, const tool_set *tools)
             return 0;
         const int kind = key_kind(s, n);
         if (kind == KEY_ARGUMENTS || kind == KEY_OTHER)
-            return 1;
+            return may_arguments(r);
         if (!at(r, ':'))
             return r->s == r->end;
         r->s++;

@@ -172,8 +172,8 @@ static void probe_tools(const kvant_model *m, tool_traits *t)
     t->guessed = !t->d;
     if (t->guessed) /* Falcon-H1 tells of calls in words; the parser reads other forms too */
         t->d = dialect_named("hermes");
-    t->shows_calls = shows(m, "[" USER "," CALL "]", TOOLS, "probe value");
-    t->shows_results = shows(m, "[" USER "," CALL "]", TOOLS, "probe result");
+    t->shows_calls = t->renders_tools && shows(m, "[" USER "," CALL "]", TOOLS, "probe value");
+    t->shows_results = t->renders_tools && shows(m, "[" USER "," CALL "]", TOOLS, "probe result");
     t->takes_system = shows(m, "[{\"role\":\"system\",\"content\":\"probe system\"}," USER "]", NULL, "probe system");
     kvant_text_free(text);
 }
