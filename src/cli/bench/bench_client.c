@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/text/sbuf.h"
 
-enum { HEAD_MAX = 16384, LINE_MAX_BYTES = 4 << 20, EVENTS = 64 };
+enum { HEAD_MAX = 16384, LINE_MAX_BYTES = 4 << 20, TEXT_MAX_BYTES = 16 << 20, EVENTS = 64 };
 enum { IN_HEAD, IN_CHUNK_SIZE, IN_CHUNK, IN_CHUNK_END, IN_BODY, AT_END };
 
 typedef struct conn {
@@ -143,8 +143,8 @@ static void take_data(conn *c, const char *json, const runner *x)
         x->o->gap(x->o->user, now - c->last_ns);
     c->last_ns = now;
     sbuf_put(&c->text, text, n);
-    if (c->text.error)
-        fail(c, "out of memory");
+    if (c->text.error || c->text.n > TEXT_MAX_BYTES) /* a stream without end */
+        fail(c, c->text.error ? "out of memory" : "answer too large");
 }
 
 /* Payload bytes: lines of an event stream, or a whole reply. */
