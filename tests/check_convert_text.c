@@ -95,7 +95,6 @@ static int templates_of(const char *const *files)
     gguf_keys_free(&keys);
     keys = (gguf_keys){ 0 };
     warned[0] = diag.text[0] = 0;
-    v.folder = root;
     char folder[300];
     snprintf(folder, sizeof folder, "%s/m", root);
     v.folder = folder;
@@ -212,7 +211,8 @@ static void ends(const char *config, const char *generation, const uint32_t *ids
     size_t at = head_of("tokenizer.ggml.eos_token_ids", GGUF_ARRAY, b);
     memcpy(b + at, &elem, 4);
     memcpy(b + at + 4, &count, 8);
-    memcpy(b + at + 12, ids, n * sizeof *ids);
+    if (n)
+        memcpy(b + at + 12, ids, n * sizeof *ids);
     CHECK(n ? has(b, at + 12 + n * sizeof *ids) : !has("eos_token_ids", 13), "%s %s: %u ends", config, generation, n);
 }
 

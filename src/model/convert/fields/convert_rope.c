@@ -51,6 +51,9 @@ static int read_type(const hf_config *c, enum rope_type *type, kvant_diag *diag)
                           hf_shown(swa), swa.p);
     *type = NONE;
     KVANT_TRY(check_kinds(c, diag));
+    if (gemma4 && !hf_is_word(v, "proportional"))
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "config.json: rope_type of full_attention is %.*s, proportional wanted",
+                          v.p ? hf_shown(v) : 4, v.p ? v.p : "none");
     if (!v.p)
         return KVANT_OK;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
