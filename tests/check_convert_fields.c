@@ -171,6 +171,7 @@ static void check_refused(void)
     refused("Qwen3_5ForConditionalGeneration", "{\"text_config\": {\"hidden_act\": \"relu\"}}", "text_config: hidden_act");
     refused("Mistral3ForConditionalGeneration", "{\"text_config\": {\"model_type\": \"mamba\"}}", "\"mamba\"");
     refused("LlamaForCausalLM", "{\"model_type\": \"mistral\"}", "model_type is \"mistral\", \"llama\" wanted");
+    refused("MixtralForCausalLM", "{\"num_experts\": 3, \"num_local_experts\": 4}", "num_experts is 3, and num_local_experts");
     refused("Ernie4_5_MoeForCausalLM", "{\"use_bias\": true}", "use_bias is true");
     refused("DeepseekV2ForCausalLM", "{\"norm_topk_prob\": true}", "norm_topk_prob is true");
     refused("Gemma3ForCausalLM", "{\"attn_logit_softcapping\": 50.0}", "attn_logit_softcapping is 50.0, null wanted");
@@ -182,6 +183,7 @@ static void check_taken(void)
 {
     taken("LlamaForCausalLM", "{\"hidden_act\": \"silu\", \"attention_dropout\": 0.5, \"use_cache\": false}", NULL);
     taken("LlamaForCausalLM", "{\"_name_or_path\": \"x\", \"torch_dtype\": \"float32\", \"auto_map\": {}}", NULL);
+    taken("Glm4MoeForCausalLM", "{\"num_local_experts\": 8, \"n_routed_experts\": 8.0}", NULL);
     taken("MixtralForCausalLM", "{\"num_experts\": 4, \"rope_theta\": 1e6}", NULL);
     taken("LlamaForCausalLM", "{\"attention_twist\": 0.5}", "attention_twist (0.5) is not read: LlamaConfig has no such field");
     taken("LlamaForCausalLM", "{\"attention_twist\": null, \"helix\": false, \"n\": 0, \"l\": []}", NULL);

@@ -277,7 +277,7 @@ def variants(fields, more, base):
         if name == "rope_scaling":
             yield (name, "factor", "type"), {name: {"type": "linear", "factor": 3.0}}
             yield (name, "factor", "rope_type"), {name: {"rope_type": "linear", "factor": 3.0}}
-            yield (name, "rope_type", "factor"), {name: {k: v for k, v in YARN.items() if k != "rope_theta"}, "rope_theta": 5000.0}
+            yield (name, "rope_type", "factor", "truncate"), {name: {k: v for k, v in YARN.items() if k != "rope_theta"}, "rope_theta": 5000.0}
             continue
         for value in other_values(name, fields.get(name)):
             yield (name,), {name: value}

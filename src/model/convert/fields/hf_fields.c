@@ -241,6 +241,25 @@ static int says(const place *p, gjson object, const char *field)
     return 0;
 }
 
+/* Two names of one field: the one that counts is the last in the file, so they have to agree. */
+static int check_names(const place *p, gjson object)
+{
+    gjson key = { NULL, 0 }, it = { NULL, 0 };
+    char name[MAX_FIELD], field[MAX_FIELD], other[MAX_FIELD];
+
+    while (gjson_member(p->renamed, &key, &it)) {
+        gjson_text(key, name, sizeof name);
+        gjson_text(it, field, sizeof field);
+        const gjson a = gjson_get(object, name), b = gjson_get(object, field);
+        snprintf(other, sizeof other, "%.*s", b.p && b.n < MAX_FIELD ? (int)b.n : 0, b.p ? b.p : "");
+        if (a.p && b.p && !is_one_of(a, other) && !(a.n == b.n && memcmp(a.p, b.p, a.n) == 0))
+            return kvant_fail(p->diag, KVANT_EUNSUPPORTED,
+                              "%s: %s is %.*s, and %s, another name of it, %.*s: equal ones wanted", p->file, name,
+                              hf_shown(a), a.p, field, hf_shown(b), b.p);
+    }
+    return KVANT_OK;
+}
+
 /* What Transformers takes where the object says nothing has to be a value that kvant computes, too. */
 static int check_defaults(const place *p, gjson object)
 {
@@ -264,6 +283,7 @@ static int check_object(gjson object, const hf_class *cls, const char *file, int
 
     while (gjson_member(object, &key, &it))
         KVANT_TRY(check_field(&p, key, it));
+    KVANT_TRY(check_names(&p, object));
     return defaults ? check_defaults(&p, object) : KVANT_OK;
 }
 
