@@ -57,7 +57,8 @@ def write_tokenizer(folder, characters):
     split = {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False}
     model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": "",
              "fuse_unk": False, "byte_fallback": characters, "ignore_merges": False, "vocab": tokens, "merges": merges}
-    whole = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None,
+    whole = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": special,
+             "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"} if characters else None,
              "pre_tokenizer": None if characters else {"type": "Sequence", "pretokenizers": [split, level]},
              "post_processor": None, "decoder": None if characters else level, "model": model}
     with open(f"{folder}/tokenizer.json", "w", encoding="utf-8") as file:
