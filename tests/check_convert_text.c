@@ -177,7 +177,8 @@ static void check_broken_templates(void)
 /* ---- special tokens ---- */
 
 #define TOKENIZER                                                                                                      \
-    "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}}, \"added_tokens\": ["                                     \
+    "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": true}, "  \
+    "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}}, \"added_tokens\": ["                                     \
     "{\"id\": 1, \"content\": \"[gMASK]\", \"special\": true}, {\"id\": 2, \"content\": \"<|user|>\", \"special\": true},"    \
     "{\"id\": 3, \"content\": \"<|observation|>\", \"special\": true}, {\"id\": 4, \"content\": \"<|im_end|>\"}]}"
 
