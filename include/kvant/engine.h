@@ -128,8 +128,8 @@ enum kvant_chat_end {
     KVANT_CHAT_OPEN,     /* an answer is begun */
     KVANT_CHAT_CONTINUE, /* the last message, an assistant's, is left open: what is generated goes on with its text */
 };
-/* What a chat template is run with: messages as they are in C or as JSON (an array as in OpenAI's API, with tool calls,
- * parts, reasoning); tools and documents as JSON arrays; kwargs, a JSON object of more variables.  NULL: none. */
+/* A chat template gets these: messages in C or as JSON (an array as in OpenAI's API, with tool calls, parts,
+ * reasoning); tools and documents as JSON arrays; kwargs, a JSON object of more variables.  NULL: none. */
 typedef struct kvant_chat_input {
     const kvant_chat_msg *msgs;
     int n;
@@ -242,8 +242,8 @@ typedef struct kvant_item {
  * KVANT_EDEVICE.  A sequence keeps the tokens of the passes that were completed (kvant_seq_length); one whose pass
  * failed can only be freed. */
 int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag);
-/* What became of an item of the last step: KVANT_OK: all its tokens are in, its logits are valid.  KVANT_ECANCELED:
- * some are, and the sequence can go on.  Else its pass failed.  KVANT_EINVAL: the step was refused, or no such item. */
+/* The result of an item of the last step.  KVANT_OK: all its tokens are in, its logits are valid.  KVANT_ECANCELED:
+ * some are, the sequence can go on.  Else its pass failed.  KVANT_EINVAL: the step was refused, or no such item. */
 int kvant_step_code(const kvant_engine *e, int item);
 /* Logits f32[n_vocab] of a row of an item of the last step (row 0 for LAST); NULL if not asked for.  Valid until the
  * next step. */
@@ -299,8 +299,8 @@ int kvant_sampler_pick(kvant_sampler *s, const float *logits, int32_t *token, kv
  * all where a bias or penalty raises logits or may lower more than KVANT_STEP_TOP - top_k of them, where top_k is 0 or
  * above KVANT_STEP_TOP, and by what is off by default. */
 int kvant_sampler_wants(const kvant_sampler *s);
-/* The same token as kvant_sampler_pick, with the same state after it, from what kvant_step_top gave: the n largest of
- * finite logits, in order.  KVANT_EINVAL when the sampler needs more of them (kvant_sampler_wants). */
+/* Picks as kvant_sampler_pick does, with equal token and state, from the output of kvant_step_top: the n largest finite
+ * logits, in order.  KVANT_EINVAL when the sampler needs more of them (kvant_sampler_wants). */
 int kvant_sampler_pick_top(kvant_sampler *s, const float *logits, const int32_t *ids, int n, int32_t *token,
                            kvant_diag *diag);
 /* The token after an item of the last step, from what it asked for (LAST, TOP or GREEDY; for GREEDY s may be NULL).

@@ -25,8 +25,8 @@ extern "C" {
 
 typedef struct kvant_session kvant_session;
 
-/* What happens to a running sequence whose pages are needed: dropped and computed again (RECOMPUTE: prompt in chunks,
- * generated tokens one by one), or copied to host memory and back (SAVE, within save_bytes; beyond it: recompute). */
+/* A running sequence whose pages are needed is dropped and computed again (RECOMPUTE: prompt in chunks, generated
+ * tokens one by one), or copied to host memory and back (SAVE, within save_bytes; beyond it: recompute). */
 enum { KVANT_PREEMPT_RECOMPUTE = 0, KVANT_PREEMPT_SAVE = 1 };
 
 /* 0 or NULL everywhere means the default in brackets. */
@@ -91,7 +91,7 @@ enum {
     KVANT_FINISH_COUNT
 };
 
-/* What a callback returns. */
+/* A callback returns one of these. */
 enum {
     KVANT_EVENT_GO = 0,
     KVANT_EVENT_STOP = 1,   /* a stop string is complete: END with KVANT_FINISH_STOP follows */
@@ -162,8 +162,8 @@ typedef struct kvant_request {
     int n_logprobs;                      /* -1: none; 0: of the chosen token; up to 20: and the most likely ones */
     /* 1: those of TOKEN events are of what the sampler chose among, with all its parts and its temperature */
     int post_probs;
-    /* The same for each token of the prompt (PROMPT events): it is evaluated whole, 64 tokens a step, and only one such
-     * prompt at a time.  Wants an engine with logits_rows of at least max_seqs + 64; not with a slot, nor EMBED */
+    /* As n_logprobs, for each prompt token (PROMPT events): the prompt is evaluated whole, 64 tokens a step, only one
+     * such at a time.  Wants an engine with logits_rows of at least max_seqs + 64; not with a slot, nor EMBED */
     int n_prompt_logprobs;
     int priority;                        /* higher runs earlier [0] */
     uint32_t tenant;                     /* whose it is: tenants are served alike [0: nobody's in particular] */

@@ -21,7 +21,7 @@ void kvant_free(void *p);
 void *mem_library_alloc(size_t bytes);
 /* How many allocations of this thread failed so far. */
 uint64_t mem_failures(void);
-/* What was freed goes back to the system, where the C library keeps it; first: once, before threads. */
+/* Gives freed memory that the C library keeps back to the system; first: once, before threads. */
 void mem_give_back(int first);
 char *kvant_strdup(const char *s);
 char *kvant_strndup(const char *s, size_t n);

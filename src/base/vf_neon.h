@@ -87,7 +87,7 @@ static inline vf vf_round(vf a)
     return VF_EACH1(vrndnq_f32, a);
 }
 
-/* Where an operand is NaN the result is b, as on x86: fmax would give NaN. */
+/* The result is b if an operand is NaN, as on x86: fmax would give NaN. */
 static inline float32x4_t neon_max(float32x4_t a, float32x4_t b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);

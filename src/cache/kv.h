@@ -29,7 +29,7 @@
 #include "devices/device.h"
 #include "kvant/format.h"
 
-/* What the rows of a layer are: formats, KV heads, values of a head's row. */
+/* The rows of a layer: formats, KV heads, values of a head's row. */
 typedef struct kv_types {
     const kvant_format *k, *v;
     int h_kv, d_k, d_v;
@@ -144,7 +144,7 @@ int kv_create(kvant_device *dev, const kv_config *cfg, kv_cache *kv, kvant_diag 
 void kv_destroy(kv_cache *kv);
 
 int kv_seq_new(kv_cache *kv, int *seq, kvant_diag *diag);
-/* The same with a given id that is not in use. */
+/* As kv_seq_new, with a given id that is not in use. */
 void kv_seq_take(kv_cache *kv, int seq);
 int kv_seq_valid(const kv_cache *kv, int seq);
 void kv_seq_free(kv_cache *kv, int seq);

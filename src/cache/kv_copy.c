@@ -160,7 +160,7 @@ static int32_t *snapshot_tails(kv_cache *kv, int snap)
     return kv->snap_tail + (size_t)snap * (size_t)(kv->tail_pages + 1);
 }
 
-/* The same of windows: m-1 down to the first that the token at 64 m sees; full as well. */
+/* As snapshot_tails, for windows: m-1 down to the first that the token at 64 m sees; full as well. */
 static int32_t *snapshot_windows(kv_cache *kv, int snap)
 {
     return kv->snap_window + (size_t)snap * (size_t)kv_snap_windows(kv);

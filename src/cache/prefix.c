@@ -179,7 +179,7 @@ static void count_snap(prefix_index *ix, int i, int more)
     ix->n_snaps += more;
 }
 
-/* Its owner holds more than its part of the nodes, or of the snapshots. */
+/* Returns 1 if the owner of node i holds more than its part of the nodes, or of the snapshots. */
 static int is_over(prefix_index *ix, int i, int snaps)
 {
     const prefix_share *s = share_of(ix, i);
@@ -342,7 +342,7 @@ static void attach_snap(prefix_index *ix, int i, const prefix_snap *snaps, int n
     }
 }
 
-/* Where pages do not suffice: the last position that has a snapshot. */
+/* Returns n_pages if pages suffice, else the last position that has a snapshot. */
 static int useful_pages(const prefix_index *ix, int n_pages, const prefix_snap *snaps, int n)
 {
     int last = 0;

@@ -22,7 +22,7 @@
 
 enum { PREFIX_SALT = 16, PREFIX_OWNERS = 256 };
 
-/* What the tenants hold whose number leaves this rest by PREFIX_OWNERS (more of them share a place). */
+/* Holdings of all tenants whose number leaves this rest by PREFIX_OWNERS (more of them share a place). */
 typedef struct prefix_share {
     int nodes, snaps;
 } prefix_share;

@@ -19,7 +19,7 @@ enum { STORE_VERSION = 2, STORE_FINGERPRINT = 32, STORE_SEQUENCE = 1, STORE_PREF
 /* The fingerprint: parts of 8 bytes, each a hash of one thing that the numbers depend on. */
 enum { STORE_WEIGHTS, STORE_HPARAMS, STORE_FORMATS, STORE_COMPUTE, STORE_PARTS };
 
-/* What a file must match.  vocab: token ids are below it. */
+/* A file must match this key.  vocab: token ids are below it. */
 typedef struct store_key {
     unsigned char fingerprint[STORE_FINGERPRINT], salt[PREFIX_SALT];
     int vocab;
@@ -48,7 +48,7 @@ int64_t store_prefix_bytes(const prefix_index *ix);
  * says which). */
 int store_open(const kv_cache *kv, const store_key *key, int kind, int dir, const char *name, store_file *f,
                kvant_diag *diag);
-/* The same for bytes in memory, which must stay until store_close. */
+/* As store_open, for bytes in memory, which must stay until store_close. */
 int store_open_bytes(const kv_cache *kv, const store_key *key, int kind, const void *data, size_t size, store_file *f,
                      kvant_diag *diag);
 void store_close(store_file *f);

@@ -140,13 +140,13 @@ static void head(planner *l)
            l->memory < 0 ? "unknown" : human_bytes(l->memory, size, sizeof size));
 }
 
-/* Of the rows to come: one, and the least and the most of work buffers, which differ by pair and context. */
+/* The rows to come: one plan, and the least and the most work buffers, which differ by pair and context. */
 typedef struct range {
     kvant_plan plan;
     int64_t low, high;
 } range;
 
-/* What cannot be planned is refused here, before anything is printed. */
+/* Refuses a row that cannot be planned, before anything is printed. */
 static int range_of(const planner *l, range *r, kvant_diag *diag)
 {
     kvant_engine_params p = l->p;
@@ -164,7 +164,7 @@ static int range_of(const planner *l, range *r, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* What every total has beside the cache. */
+/* Prints the terms that every total has beside the cache. */
 static void head_rest(planner *l, const range *r)
 {
     const int one = r->low == r->high;

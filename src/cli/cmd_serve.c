@@ -324,7 +324,7 @@ static int serve_folder(const opts *o, server_params *p, kvant_diag *diag)
     return code;
 }
 
-/* What a router's models may take together.  Another device's memory is not this machine's: there what was given. */
+/* Bytes that a router's models may take together; on another device, with memory of its own, the given number. */
 static int64_t memory_of(const opts *o)
 {
     const int64_t given = opt_int(o, OPT_MODELS_MEMORY), free_bytes = memory_available();

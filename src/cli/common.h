@@ -35,13 +35,13 @@ void params_from_opts(const opts *o, kvant_engine_params *p);
 /* Threads that 0 and -1 stand for. */
 int threads_of(int64_t given);
 
-/* Whether this names the CPU; NULL: it does. */
+/* Returns 1 if this names the CPU, as NULL does. */
 int is_cpu(const char *device);
 
 /* mem_available, but at most KVANT_MEMORY. */
 int64_t memory_available(void);
 int memory_limit_check(kvant_diag *diag); /* KVANT_EINVAL: KVANT_MEMORY is no size */
-/* The same of the device that computes: what is free there, less what it wants for itself; opens it for that. */
+/* As memory_available, for the computing device: free bytes less those it wants for itself; opens it for that. */
 int64_t device_memory(const char *device);
 /* Makes an engine after comparing its plan with the memory of this machine.  p->n_ctx 0: the training context, or the
  * largest that fits (a note says so).  KVANT_ENOSPC names both sizes. */

@@ -30,8 +30,8 @@ static int is_gpu(const kvant_device_vt *vt)
     return gpu;
 }
 
-/* Of each kind the first, because loaders put software drivers last; kinds in the order of devices.def: what is fastest
- * where several reach one GPU comes first.  NULL: none. */
+/* Finds the first GPU by the order of devices.def, which puts the fastest of several devices for one GPU first; of each
+ * kind the first counts, because loaders put software drivers last.  NULL: none. */
 static const char *find_gpu(void)
 {
     for (int i = 0; i < kvant_devices_count(); i++)
@@ -40,8 +40,8 @@ static const char *find_gpu(void)
     return NULL;
 }
 
-/* Where nobody asks: an NVIDIA GPU, by CUDA, whose kernels were run on one.  What a Linux kernel shows is looked at
- * first: to open a driver takes time. */
+/* The default is an NVIDIA GPU by CUDA, whose kernels were run on one.  Device files of the Linux kernel are checked
+ * first: opening a driver takes time. */
 static const char *find_default(void)
 {
     const int nvidia = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
@@ -72,7 +72,7 @@ static void take_default(opts *o)
     o->v[OPT_DEVICE].text = gpu;
 }
 
-/* What -ngl wants: no GPU, whatever there is, or a GPU. */
+/* -ngl wants one of these: no GPU, whatever there is, or a GPU. */
 enum { NO_GPU, ANY, A_GPU };
 
 static int wanted(const opts *o)

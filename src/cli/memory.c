@@ -36,7 +36,7 @@ int64_t memory_available(void)
     return limit > 0 && (have < 0 || limit < have) ? limit : have;
 }
 
-/* What a driver's library, its scratch blocks and other programs may still want of a GPU. */
+/* Bytes that a driver's library, its scratch blocks and other programs may still want of a GPU. */
 static const int64_t DEVICE_SPARE = 1 << 30;
 
 static void ask(void *ctx, const char *name, kvant_device *d, const char *why)

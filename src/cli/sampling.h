@@ -7,7 +7,7 @@
 /* The numbers: what `run` and `serve` share. */
 void sampling_numbers(const opts *o, kvant_sampler_params *p);
 
-/* What `run` samples with; p points into the arrays.  sampling_free also after an error. */
+/* The sampler of `run`; p points into the arrays.  sampling_free also after an error. */
 typedef struct sampling {
     kvant_sampler_params p;
     int32_t *bias_ids, *breakers;

@@ -13,8 +13,8 @@ typedef struct room {
     int64_t most, share;
 } room;
 
-/* Of this machine's memory half is left to others; a GPU's is there for the model; of a router's memory each model has
- * the part of one of --models-max. */
+/* Half of this machine's memory is left to others; a GPU's is there for the model; a model of a router has one of
+ * --models-max parts of the router's memory. */
 static room room_of(const opts *o, const kvant_engine_params *p, int64_t router)
 {
     const int64_t models = opt_int(o, OPT_MODELS_MAX);

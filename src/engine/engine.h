@@ -30,7 +30,7 @@ typedef struct engine_weights {
     float *scales;                             /* host copy of second-level scales */
 } engine_weights;
 
-/* Where the hidden states of a sequence's first n tokens go, f32[n][n_embd], beside their sum; its owner's. */
+/* The sink of the hidden states of a sequence's first n tokens, f32[n][n_embd], beside their sum; its owner's. */
 typedef struct hidden_sink {
     float *rows;
     int n;

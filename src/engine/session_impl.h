@@ -85,7 +85,7 @@ typedef struct request {
     kvant_timings t;
 } request;
 
-/* What steps have taken until now, the latest most. */
+/* The time that steps have taken until now; the latest weigh most. */
 typedef struct step_pace {
     double prompt_ns, prompt_tokens; /* steps with prompts, without the part of their decode rows */
     double decode_ns;                /* of a step of decode rows alone */
@@ -210,8 +210,8 @@ int request_share_point(const kvant_session *s, const request *q, int pos);
 void request_take_sequence(kvant_session *s, request *q);
 /* The request starts, or goes on after a preemption, in its sequence. */
 int request_start(kvant_session *s, request *q, kvant_diag *diag);
-/* Its sequence goes, saved or not.  Computed anew, a request that goes on in a slot gets other bits: it yields only
- * where it can be saved. */
+/* Takes the sequence of a request away, saved or not.  Computed anew, a request that goes on in a slot gets other bits:
+ * it yields only where it can be saved. */
 void request_preempt(kvant_session *s, request *q);
 int request_can_yield(const kvant_session *s, const request *q);
 /* After a step: snapshots, index, events, the next token; ends it where due (then 1 is returned). */
@@ -246,14 +246,14 @@ int tenant_is_short(const kvant_session *s, const request *q);
 int tenant_victim(const kvant_session *s, int for_pages);
 
 /* ---- snapshot_id.c ---- */
-/* What the files of a session with this engine must match (cache/store.h). */
+/* The files of a session with this engine must match this identity (cache/store.h). */
 int snapshot_identity(const kvant_engine *e, unsigned char out[STORE_FINGERPRINT], kvant_diag *diag);
 
 /* ---- session_lora.c ---- */
 int session_lora_create(kvant_session *s, kvant_diag *diag);
 /* With the lock held: a request that brings no scales gets the session's; how it shares is known then. */
 void session_lora_join(kvant_session *s, request *q, int without);
-/* What the slots of this salt are shared by, with the session's scales. */
+/* Makes the salt of the slots of this salt, with the session's scales mixed in. */
 void session_lora_share(kvant_session *s, const unsigned char *salt, unsigned char *out);
 
 /* ---- session_slots.c ---- */

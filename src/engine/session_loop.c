@@ -209,7 +209,7 @@ static int count_paused(request *const *list, int n, int64_t now)
     return paused;
 }
 
-/* Of the requests that wait, one could start now but for a place or pages. */
+/* Returns 1 if a waiting request could start now if it had a place or pages. */
 static int somebody_lacks_room(const kvant_session *s, int n_heads)
 {
     int ready = 0;
@@ -248,7 +248,7 @@ static int yield_one(kvant_session *s, int any, int64_t now)
     return 0;
 }
 
-/* Who has more than an equal part of the places or pages gives one request's back to a tenant that has less: how long
+/* A tenant with more than an equal part of the places or pages gives one request's back to a tenant with less: how long
  * one tenant's requests run must not decide when another's begin.  0: nobody does. */
 static int share_one(kvant_session *s)
 {

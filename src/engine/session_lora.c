@@ -6,7 +6,7 @@
 #include "base/sha256.h"
 #include "engine/session_impl.h"
 
-/* Of all that an adapter's products depend on: alpha, names, shapes, types and values. */
+/* Hashes everything that an adapter's products depend on: alpha, names, shapes, types and values. */
 static void digest(const lora_file *f, unsigned char out[32])
 {
     struct {

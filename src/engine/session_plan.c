@@ -6,8 +6,8 @@
 
 /* ---- the queue's order ---- */
 
-/* Who is not paused; higher priority; whose tenant has less than its part; what was preempted; the tenant that has been
- * served least; the older one. */
+/* The first difference decides: not paused; higher priority; a tenant with less than its part; preempted before; the
+ * tenant that has been served least; the older one. */
 static int goes_before(const kvant_session *s, const request *a, const request *b)
 {
     const double sa = a->tenant->served, sb = b->tenant->served;
@@ -62,7 +62,7 @@ static int common_tokens(const request *a, const request *b)
     return n;
 }
 
-/* What `by` is about to enter in the index serves q more than what is there now. */
+/* Returns 1 if the pages that `by` is about to enter in the index serve q more than those there now. */
 static int waits_for(const kvant_session *s, const request *q, const request *by)
 {
     if (by->prompt_done || by->own_rows_only || (by->r.cache & KVANT_CACHE_NO_WRITE) ||
@@ -108,8 +108,8 @@ static int idle_pages(const kvant_session *s, const prefix_hit *h)
     return idle;
 }
 
-/* What admitting q takes.  One that continues a parked sequence gets everything promised: computed anew it would not
- * have the bits that its decode steps gave it. */
+/* The places and pages that admitting q takes.  One that continues a parked sequence gets everything promised: computed
+ * anew it would not have the bits that its decode steps gave it. */
 static sched_wait wait_entry(kvant_session *s, request *q)
 {
     const kv_cache *kv = &s->e->kv;

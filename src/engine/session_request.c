@@ -116,7 +116,7 @@ static int load_saved(kvant_session *s, request *q, kvant_diag *diag)
     return code;
 }
 
-/* Of its prompt, found or not; the last token is always evaluated. */
+/* Tokens of its prompt that need no evaluation, found or not yet looked for; the last token is always evaluated. */
 static int known_tokens(const request *q)
 {
     const int most = (q->r.n_prompt - 1) / KVANT_PAGE * KVANT_PAGE;

@@ -111,7 +111,7 @@ static store_key key_of(const kvant_session *s, const action *a)
     return k;
 }
 
-/* Of one sequence: its adapters change its weights.  share: the salt with them. */
+/* The key of one sequence: its adapters change its weights.  share: the salt with them. */
 static store_key key_of_sequence(const kvant_session *s, const action *a, const unsigned char *share)
 {
     store_key k = key_of(s, a);
@@ -126,8 +126,8 @@ static store_key key_of_sequence(const kvant_session *s, const action *a, const 
 
 enum { NAME_BYTES = 96 };
 
-/* What the names of a tenant's sequences begin with: a piece of its salt, which is a hash of its key, and a sign that
- * names of clients cannot have.  Caches hold everybody's prefixes and belong to nobody; so does all without keys. */
+/* Makes the prefix of a tenant's sequence names: a piece of its salt, which is a hash of its key, and a sign that
+ * clients' names cannot have.  Caches hold everybody's prefixes and belong to nobody; so does all without keys. */
 static void tenant_prefix(const action *a, char out[NAME_BYTES])
 {
     static const unsigned char none[PREFIX_SALT];
@@ -147,7 +147,7 @@ static const char *file_name(const action *a, char out[NAME_BYTES])
     return out;
 }
 
-/* What the others have is not told. */
+/* The message does not tell how much the other tenants have. */
 static int check_total(const kvant_session *s, const char *file, int64_t more, kvant_diag *diag)
 {
     const int64_t most = s->p.snapshot_bytes;
@@ -228,7 +228,7 @@ static int room_for(kvant_session *s, int pages, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* What lies in a slot, kept in host memory while a file is loaded over it. */
+/* The contents of a slot, kept in host memory while a file is loaded over it. */
 typedef struct backup {
     parked was; /* tokens NULL: nothing */
     uint8_t *image;

@@ -44,7 +44,7 @@ static void isolate_suspect(kvant_session *s)
     s->plan.prompt_tokens = s->plan.n_decode ? 0 : alone->rows;
 }
 
-/* Where the logits of every prompt token are wanted there are rows for one page, of one request.  Within a page nothing
+/* A step has logits rows for one page of one request that wants those of every prompt token.  Within a page nothing
  * cuts the piece: all its rows come, or none. */
 static void trim_told(kvant_session *s)
 {

@@ -139,7 +139,7 @@ int tenant_is_short(const kvant_session *s, const request *q)
            t->pages + kv_pages_at(&s->e->kv, q->n_tokens + 1) <= part_of_pages(s);
 }
 
-/* What a tenant has beyond its part; its last request stays. */
+/* Returns how much a tenant has beyond its part; its last request stays. */
 static int beyond(const kvant_session *s, const tenant *t, int for_pages)
 {
     if (t->running < 2)

@@ -62,7 +62,7 @@ static float logprobs(const float *logits, int v, int32_t token, kvant_token_pro
     return (float)((double)logits[token] - max - log(sum));
 }
 
-/* The same of the tokens that the sampler left; greedy choices are certain. */
+/* As logprobs, among the tokens that the sampler left; greedy choices are certain. */
 static int left(const request *q, int32_t token, float *logprob, kvant_token_prob *top, int n)
 {
     cand list[MAX_LOGPROBS] = { { 0, token } };
@@ -99,7 +99,7 @@ static int tell(kvant_session *s, request *q, int index, const float *logits)
     return request_send(s, q, &ev);
 }
 
-/* What was told before a preemption is not told again. */
+/* Tokens told before a preemption are not told again. */
 int request_tell_prompt(kvant_session *s, request *q, int item, int rows)
 {
     const int first = request_len(s, q) - rows;
@@ -133,7 +133,7 @@ static void count_token(kvant_session *s, request *q, int32_t token)
         q->r.accepted(q->r.mask_user, token);
 }
 
-/* What the owner's answer to a token makes of the request: KVANT_FINISH_*, or NONE. */
+/* Returns how the owner's answer to a token ends the request: KVANT_FINISH_*, or NONE. */
 static int finish_of(const kvant_session *s, request *q, int said, int32_t token)
 {
     if (said == KVANT_EVENT_CANCEL)

@@ -85,8 +85,8 @@ static void mix_keys(mix *h, const kvant_model *model)
     mix_bytes(h, &sum, sizeof sum);
 }
 
-/* What came of the keys, the options and the defaults: all numbers of hparams, which stand in one run of 4-byte fields.
- * A field added behind expert_scale changes the size, and then belongs in the range here. */
+/* Mixes in the results of the keys, the options and the defaults: all numbers of hparams, which stand in one run of
+ * 4-byte fields.  A field added behind expert_scale changes the size, and then belongs in the range here. */
 static void mix_hparams(mix *h, const hparams *hp, int n_ctx)
 {
     const int long_rope = rope_is_long(hp, n_ctx);

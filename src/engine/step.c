@@ -184,7 +184,7 @@ static void pass_tables(kvant_engine *e, pass *p, const int *seq)
     }
 }
 
-/* The same of the rows that give logits, in their order: a row sees its sequence's pages up to its own position. */
+/* Fills the tables of the rows that give logits, in order: a row sees its sequence's pages up to its own position. */
 static void out_tables(kvant_engine *e, const pass *p)
 {
     step_inputs *h = &e->host_in;

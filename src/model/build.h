@@ -164,7 +164,7 @@ void build_attention_rows(builder *b, int l);
 void build_attention(builder *b, int l);        /* in -> delta */
 void build_mla(builder *b, int l);              /* in -> delta */
 void build_ssm(builder *b, int l);              /* in -> delta */
-/* The same without the output projection: y[n][rec_out] in buf.o. */
+/* As build_ssm, without the output projection: y[n][rec_out] in buf.o. */
 void build_ssm_rows(builder *b, int l);
 void build_one_block(builder *b, int l);        /* a norm, then Mamba2, attention or the FFN */
 void build_short_conv_layer(builder *b, int l); /* short convolution or attention, then its FFN */

@@ -22,7 +22,7 @@ typedef struct lora_file {
     int64_t n_params;
 } lora_file;
 
-/* What adapters add to the rows [row0, row0 + n_out) of a matrix: they come from one tensor of the model. */
+/* Adapters add these to the rows [row0, row0 + n_out) of a matrix: they come from one tensor of the model. */
 typedef struct lora_site {
     int spec, tensor;
     int row0, n_in, n_out;

@@ -219,8 +219,8 @@ static int read_common(const key_reader *r, hparams *hp, int *n_nextn)
 
 /* ---- opening ---- */
 
-/* What no key and no architecture said of a layer is what all have; values that differ are an architecture's that takes
- * them. */
+/* A layer of which no key and no architecture says a value has the one of all layers; only an architecture that takes
+ * different values may have them. */
 static int check_layers(kvant_model *m, kvant_diag *diag)
 {
     hparams *hp = &m->hp;

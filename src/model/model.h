@@ -20,7 +20,7 @@ enum model_act { ACT_SWIGLU = 0, ACT_GELU, ACT_CLAMPED, ACT_RELU2, ACT_GELU_ALON
 /* Norms of queries and keys: none, of each head, of whole rows; LayerNorm of each head with weights of its own. */
 enum qk_norm { QK_NORM_NONE = 0, QK_NORM_HEADS = 1, QK_NORM_ROWS = 2, QK_NORM_LAYER = 3 };
 
-/* What layers may differ in.  kv_from: the layer whose K and V it reads; its own number where it has its own. */
+/* A layer's own shape.  kv_from: the layer whose K and V it reads; its own number where it has its own. */
 typedef struct layer_shape { int h_kv, d_k, d_v, n_rot, n_ff, kv_from; } layer_shape;
 
 enum { DIFFERS_KV = 1, DIFFERS_FF = 2 };
@@ -205,7 +205,7 @@ enum { WEIGHT_REQUIRED = 0, WEIGHT_OPTIONAL = 1 };
 /* A matrix [n_expert][n_out][n_in] by tensor name; *id = spec id, or -1 where optional and absent. */
 int weight_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out, int n_expert, int optional, int *id,
                   kvant_diag *diag);
-/* The same without a look for a second-level scale: where "<name>.scale" means something else. */
+/* As weight_matrix, without a look for a second-level scale: "<name>.scale" means something else there. */
 int weight_bare_matrix(kvant_model *m, const char *name, int64_t n_in, int64_t n_out, int n_expert, int optional,
                        int *id, kvant_diag *diag);
 /* An F32 (or F16/BF16, converted) vector of n values. */

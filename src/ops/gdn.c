@@ -39,7 +39,7 @@ static void store_state(const kvant_gdn_args *a, const float *from, void *to, si
         ((uint16_t *)to)[i] = f32_to_bf16(from[i]);
 }
 
-/* What a stored state would read as. */
+/* Rounds a state as storing and reading it would. */
 static void round_state(const kvant_gdn_args *a, float *state, size_t n)
 {
     for (size_t i = 0; i < n && a->state_type == KVANT_STATE_BF16; i++)

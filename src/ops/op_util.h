@@ -11,7 +11,7 @@ static inline void part_range(int64_t n, int part, int parts, int64_t *lo, int64
     *hi = n * (part + 1) / parts;
 }
 
-/* Whether an op of decode (0) or prompt (1) sequences has rows of sequence s. */
+/* Returns 1 if an op of decode (0) or prompt (1) sequences has rows of sequence s. */
 static inline int takes_part(const kvant_seqs *seqs, int s, int phase)
 {
     return (seqs->prompt[s] != 0) == phase && seqs->q0[s + 1] > seqs->q0[s];

@@ -131,7 +131,7 @@ static sbuf *place_of(choice *c, int part)
     return part == TOOL_THINK ? &c->thought : &c->calls[c->n_calls - 1].args;
 }
 
-/* What could have been the beginning of a stop string is none. */
+/* The held text, which could have been the beginning of a stop string, is none and goes out. */
 static void let_go(choice *c)
 {
     const size_t n = c->out.held.n;

@@ -301,7 +301,7 @@ static void take_shape(job *j, request *r)
     j->sampler.n_bias = j->sampler.n_dry_breakers = 0;
 }
 
-/* Who has one id cannot tell another one. */
+/* A client that has one id cannot tell another one. */
 static void make_id(job *j, int shape, uint64_t number)
 {
     static const char *const ids[] = { [BODY_TEXT] = "cmpl-",      [BODY_CHAT] = "chatcmpl-", [BODY_MESSAGES] = "msg_",
@@ -402,7 +402,7 @@ static void drop_texts(job *j)
     j->done |= j->n_ended == j->n_choices;
 }
 
-/* Whether the next text may be sent; its index in *i.  Else this thread has nothing more to do. */
+/* Takes the next text if it may be sent; its index in *i.  Else this thread has nothing more to do. */
 static int take_text(job *j, int *i)
 {
     pthread_mutex_lock(&j->lock);
@@ -461,7 +461,7 @@ void job_next_texts(job *j)
     pthread_mutex_unlock(&j->lock);
 }
 
-/* What waits here takes memory, but no place in the queue: of one key so many. */
+/* Texts that wait here take memory, but no place in the queue: a key may have so many. */
 static int count_texts(job *j, api_error *e)
 {
     _Atomic int *const texts = &j->s->budget.tenants[j->lane].texts;

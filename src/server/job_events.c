@@ -69,7 +69,7 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
     return c->held ? KVANT_EVENT_PAUSE : KVANT_EVENT_GO;
 }
 
-/* Where the next token of the prompt begins: behind the text of the last one; a BOS that the text does not show takes
+/* Returns the offset of the next prompt token: behind the text of the last one; a BOS that the text does not show takes
  * no room. */
 static int64_t prompt_at(const choice *c)
 {
@@ -135,7 +135,7 @@ static void end_error(job *j, const kvant_event *ev)
         api_fail(&j->error, kind, "", "%s", ev->text && ev->text[0] ? ev->text : kvant_error_text(ev->code));
 }
 
-/* What is left of the text, and the chunk that says why it ended. */
+/* Sends the rest of the text, and the chunk that says why it ended. */
 static void end_text(job *j, choice *c)
 {
     put_echo(c);
@@ -144,7 +144,7 @@ static void end_text(job *j, choice *c)
         answer_last(j, c);
 }
 
-/* Of each prompt the longest of its choices. */
+/* Observes of each prompt the longest of its choices. */
 static void observe_longest(job *j)
 {
     int n = j->n_choices / j->n_prompt_texts;

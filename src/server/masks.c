@@ -92,7 +92,7 @@ static int is_blank(char c)
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-/* Whether the gate's parser has come to where the grammar begins. */
+/* Returns 1 if the gate's parser has come to the place where the grammar begins. */
 static int has_come(const choice *c)
 {
     const tool_parser *p = &c->gate.parser;
@@ -176,7 +176,7 @@ static void count_thought(choice *c)
     }
 }
 
-/* Whether the session has to ask before each token. */
+/* Returns 1 if the session has to ask before each token. */
 static int open_gate(choice *c)
 {
     const job *j = c->job;

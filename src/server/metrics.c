@@ -137,7 +137,7 @@ static double used_part(const kvant_session_stats *st)
     return st->pages ? (double)(st->pages - st->pages_free - st->pages_cached) / st->pages : 0;
 }
 
-/* What both name sets have. */
+/* Metrics that both name sets have. */
 static void put_common(const writer *w, metrics *m, const kvant_session_stats *st)
 {
     static const char *const reasons[KVANT_FINISH_COUNT] = { NULL, "stop", "length", "abort", "error" };
@@ -167,7 +167,7 @@ static void put_common(const writer *w, metrics *m, const kvant_session_stats *s
                 edges_step, KVANT_STEP_EDGES, (double)st->step_tokens);
 }
 
-/* What only vLLM has a name for; the last two are names of its earlier versions, which dashboards still ask for. */
+/* Only vLLM has names for these; the last two are names of its earlier versions, which dashboards still ask for. */
 static void put_vllm(const writer *w, metrics *m, const kvant_session_stats *st)
 {
     char more[80];

@@ -36,7 +36,7 @@ static void put_one_bias(int32_t token, float bias, jsonw *w)
     jsonw_end(w);
 }
 
-/* What ignore_eos does is told as the bans that it means. */
+/* ignore_eos is told as the bans that it means. */
 static void put_bias(const job *j, jsonw *w)
 {
     const int n_vocab = kvant_model_get_info(j->m->model)->n_vocab;
@@ -111,7 +111,7 @@ static void put_probs(const job *j, const choice *c, jsonw *w)
     jsonw_end(w);
 }
 
-/* What a part of a stream and a whole answer have in common; the object is left open. */
+/* Puts the fields that a part of a stream and a whole answer share; the object is left open. */
 static void put_head(const job *j, const choice *c, int stop, jsonw *w)
 {
     jsonw_object(w);
@@ -131,7 +131,7 @@ static void put_head(const job *j, const choice *c, int stop, jsonw *w)
         put_probs(j, c, w);
 }
 
-/* Its tokens ran out, not what was asked for. */
+/* Returns 1 if the context was full before max_tokens was reached. */
 static int context_full(const job *j, const choice *c)
 {
     return c->finish == KVANT_FINISH_LENGTH && (j->max_tokens < 0 || c->n_generated < j->max_tokens);
@@ -218,7 +218,7 @@ static void native_chunk(job *j, choice *c, int ends)
     sbuf_drop(&c->text, c->text.n);
 }
 
-/* Its clients know the end by "stop". */
+/* Clients of this API know the end by "stop". */
 static void native_end_stream(job *j)
 {
     (void)j;

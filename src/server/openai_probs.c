@@ -28,7 +28,7 @@ static double finite_logprob(float v)
     return isfinite(v) ? (double)v : -9999.0; /* what OpenAI's API gives for "never" */
 }
 
-/* Of the prompt's first token there is none. */
+/* The prompt's first token has no logprob. */
 static void put_logprob(float v, jsonw *w)
 {
     if (isnan(v))
@@ -157,7 +157,7 @@ static void put_top_map(const job *j, const token_prob *p, jsonw *w)
     jsonw_end(w);
 }
 
-/* Where the text of each token begins, in characters: of the visible text. */
+/* Puts the offset of each token's text, in characters of the visible text. */
 static void put_offsets(const choice *c, jsonw *w)
 {
     jsonw_key(w, "text_offset");

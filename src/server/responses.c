@@ -22,7 +22,7 @@ void responses_free_items(job *j)
     kvant_free(j->items);
 }
 
-/* Of a call: the newest, but for whole answers.  NULL: no memory. */
+/* Adds an item; which: a call's number, that of the newest but for whole answers.  NULL: no memory. */
 static response_item *add_item(job *j, int part, int which)
 {
     const int cap = j->cap_items ? j->cap_items * 2 : 4;

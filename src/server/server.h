@@ -12,7 +12,7 @@
 
 typedef struct server server;
 
-/* What a model consists of while it is loaded. */
+/* The parts of a loaded model. */
 typedef struct server_parts {
     kvant_model *model;
     kvant_engine_params params;

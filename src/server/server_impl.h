@@ -254,7 +254,7 @@ struct call {
     job *job;
 };
 
-/* What is taken of what there is (budget.c). */
+/* The part of each limit that a tenant uses (budget.c). */
 typedef struct tenant_use {
     _Atomic int texts; /* to embed or to rank, of requests that have not ended */
     _Atomic int64_t body_bytes, stream_bytes;
@@ -424,7 +424,7 @@ void call_connection(void *cls, struct MHD_Connection *conn, void **socket_conte
 size_t call_keep_escapes(void *cls, struct MHD_Connection *conn, char *s);
 
 /* ---- framing.c ---- */
-/* What is wrong with the head of a request, or NULL.  method: as the library handed it over, where the head begins. */
+/* Returns the fault of a request's head, or NULL.  method: as the library handed it over, where the head begins. */
 const char *framing_error(struct MHD_Connection *conn, const char *method, const char *version);
 
 /* ---- job.c, job_events.c ---- */
@@ -437,7 +437,7 @@ void job_release(job *j);
 int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_error *e);
 int job_submit_embed(job *j, embed_request *r, int key, const unsigned char salt[16], api_error *e); /* takes r */
 void job_next_texts(job *j); /* one of its texts has ended: more of them.  Owner thread, without j->lock */
-/* Its client has read: choices that were paused go on where too little is left to send.  Without j->lock. */
+/* The job's client has read: choices that were paused go on where too little is left to send.  Without j->lock. */
 void job_go_on(job *j);
 /* The client left: cancels what runs. */
 void job_gone(job *j);
@@ -540,11 +540,11 @@ int models_stop(server *s); /* the thread, 0: it does not end; models that are l
 void models_refuse(work *parked, int kind, const char *text); /* those that waited */
 
 /* ---- router/served.c ---- */
-/* What requests need of a model whose parts are there. */
+/* Opens what requests need of a model whose parts are there. */
 int served_open(served *m, kvant_diag *diag);
 void served_stop(served *m);  /* masks; then the session may go */
 void served_close(served *m); /* with its session, engine and model */
-/* Its prefix cache to and from the folder of slots, where there is one. */
+/* Save and restore the model's prefix cache in the folder of slots, if there is one. */
 void served_keep_cache(served *m);
 void served_find_cache(served *m);
 

@@ -24,7 +24,7 @@ void textout_free(textout *t);
 int textout_token(textout *t, const kvant_model *m, int32_t token, const text_stops *stops, sbuf *out);
 /* A token's whole characters, whatever stop strings there are.  KVANT_OK or KVANT_E*. */
 int textout_detok(textout *t, const kvant_model *m, int32_t token, sbuf *out);
-/* The same for text that is already whole characters (tests, fuzzing). */
+/* As textout_token, for text that is already whole characters (tests, fuzzing). */
 int textout_text(textout *t, const char *s, size_t n, const text_stops *stops, sbuf *out);
 /* End of the generation: what was held back goes out. */
 int textout_end(textout *t, sbuf *out);

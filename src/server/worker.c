@@ -209,7 +209,7 @@ int workers_stuck(server *s, int64_t ns)
     return stuck;
 }
 
-/* What they are at ends; what waits is given up. */
+/* Running work ends; waiting work is given up. */
 int workers_stop(server *s)
 {
     workers *k = &s->workers;

@@ -8,7 +8,7 @@
 #include "ops/op_util.h"
 #include "verify/cases.h"
 
-/* What bf16 rows may hold that halves cannot: keys of great numbers; great or small values; values that are none. */
+/* bf16 rows may hold these, but halves cannot: keys of great numbers; great or small values; values that are none. */
 enum extreme { ORDINARY, GREAT_KEYS, GREAT_VALUES, SMALL_VALUES, NO_KEYS, NO_VALUES, EXTREMES };
 
 /* Which of window, cap and sinks a case has. */
@@ -22,7 +22,7 @@ static const struct {
     [SINKS] = { " sinks", 0, 1, 0.0f }, [ALL] = { " all", 1100, 1, 2.0f },
 };
 
-/* What a case varies.  tail: pages read exactly. */
+/* The properties that cases vary.  tail: pages read exactly. */
 typedef struct setup {
     const kvant_format *k, *v;
     int h, h_kv, d_k, d_v, tail, compute, extreme, variant;
@@ -66,7 +66,7 @@ static void scale_row(uint8_t *row, int d, float by)
         store_u16(row + 2 * e, f32_to_bf16(bf16_to_f32(load_u16(row + 2 * e)) * by));
 }
 
-/* Whether the rows of a side are changed by `extreme`. */
+/* Returns 1 if the rows of a side are changed by `extreme`. */
 static int is_extreme(const kvant_format *f, int which, int extreme)
 {
     return extreme && f == kvant_format_find("bf16") && (extreme == GREAT_KEYS || extreme == NO_KEYS) == (which == 0);

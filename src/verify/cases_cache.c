@@ -20,7 +20,7 @@ static void shape_name(char *shape, size_t cap, const char *phase, int encoder)
     snprintf(shape, cap, "%s%s", phase, encoder == KVANT_ENCODER_BEST ? " best" : "");
 }
 
-/* Where the row of every query token will be encoded. */
+/* Notes the row of x that the page row of every query token will encode. */
 static void set_origins(const vscene *s, const float *x, int64_t ldx, int heads, int d)
 {
     for (int i = 0; i < VCASE_SEQS; i++)

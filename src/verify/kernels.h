@@ -48,7 +48,7 @@ typedef struct verify_kernel {
     verify_tally op[VERIFY_KERNEL_OPS];
 } verify_kernel;
 
-/* What to run; a zeroed struct is everything. */
+/* Selects the kernels to run; a zeroed struct is everything. */
 typedef struct verify_kernel_filter {
     const char *op;             /* NULL: all */
     int d, r, n;                /* 0: all */

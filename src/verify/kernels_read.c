@@ -143,7 +143,7 @@ static void compare_axpy(kcase *c, const float *w, size_t ldw, const float *rows
         }
 }
 
-/* The same sum again: one row of w at a time, and the rows of the page in two calls. */
+/* Computes this sum again: one row of w at a time, and the rows of the page in two calls. */
 static void axpy_split(kcase *c, const float *w, size_t ldw, const uint8_t *rows, float *acc, size_t lda)
 {
     const int cut = c->n / 3;

@@ -33,7 +33,7 @@ static int is_type(const char *subject)
     return strchr(subject, ':') || kvant_format_find(subject) || kvant_wtype_find(subject);
 }
 
-/* Of several jobs, each numbers all cases alike, and takes the next free number when it is through with its own. */
+/* Each of several jobs numbers all cases alike, and takes the next free number when it is through with its own. */
 static int is_mine(vcase *c)
 {
     if (!c->next)

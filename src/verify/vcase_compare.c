@@ -133,7 +133,7 @@ static void compare_floats(const vcase *c, const vcase_buf *b, const unsigned ch
 
 /* ---- encoded rows ---- */
 
-/* Of all that is encoded: the zeros behind the row too, which share its codes' search. */
+/* The squared error of all encoded values: the zeros behind the row too, which share its codes' search. */
 static double row_error(const vcase_rows *r, const unsigned char *row, const float *x)
 {
     const int padded = kvant_format_padded(r->side->fmt, r->d);

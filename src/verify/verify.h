@@ -43,7 +43,7 @@ typedef struct verify_report {
     char failures[VERIFY_MAX_FAILURES][VERIFY_TEXT];
 } verify_report;
 
-/* What to run.  Lists are names separated by commas; NULL or "": everything. */
+/* Selects the cases to run.  Lists are names separated by commas; NULL or "": everything. */
 typedef struct verify_options {
     const char *ops;        /* of ops.def */
     const char *formats;    /* cache formats and weight types; of pairs: either side */
@@ -58,8 +58,8 @@ int verify_options_check(const verify_options *o, kvant_diag *diag);
  * in a list, KVANT_ENOMEM, or the device's error when it can no longer be used.  report must be zeroed; free it either
  * way. */
 int verify_device(kvant_device *dev, const verify_options *o, verify_report *report, kvant_diag *diag);
-/* The same with more devices of this name beside dev, jobs in all, each opened and used by a thread of its own.  Cases
- * are handed out one by one; the report is that of one device. */
+/* As verify_device, with more devices of this name beside dev, jobs in all, each opened and used by a thread of its
+ * own.  Cases are handed out one by one; the report is that of one device. */
 int verify_jobs(kvant_device *dev, const char *name, int jobs, const verify_options *o, verify_report *report,
                 kvant_diag *diag);
 void verify_report_free(verify_report *r);
@@ -68,7 +68,7 @@ const char *verify_state_name(int state);
 /* Entries of one op and shape as one line: cases and failures added, the worst error, `subject` the number of subjects.
  * *out is kvant_free'd by the caller; returns how many, 0 without memory. */
 int verify_summary(const verify_report *r, verify_entry **out);
-/* Whether a comma list (NULL or "": all) has the name. */
+/* Returns 1 if a comma list (NULL or "": all) has the name. */
 int verify_listed(const char *list, const char *name);
 /* The entries and the device as members of the JSON object that is open in w. */
 void verify_report_json(const verify_report *r, jsonw *w);

@@ -19,8 +19,8 @@ typedef struct mapped_file {
 
 /* Maps a regular file read-only.  KVANT_ENOENT, KVANT_EFORMAT (directory, FIFO, device, empty), KVANT_EIO. */
 int file_map(const char *path, mapped_file *out, kvant_diag *diag);
-/* The same for a file of a directory (base/file/folder.h); a name with '/' is refused, a symbolic link not followed.
- * Errors show the name alone. */
+/* As file_map, for a file of a directory (base/file/folder.h); a name with '/' is refused, a symbolic link not
+ * followed.  Errors show the name alone. */
 int file_map_in(int dir, const char *name, mapped_file *out, kvant_diag *diag);
 void file_unmap(mapped_file *f);
 /* 1 when a page of f vanished under us (the file was truncated or its device failed). */

@@ -33,7 +33,7 @@ static int hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* What follows a backslash. */
+/* Reads an escape behind its backslash. */
 static int take_escape(scan *s)
 {
     if (s->p == s->end || !*s->p || !strchr("\"\\/bfnrtu", *s->p))

@@ -54,7 +54,7 @@ static void write_pages(room *r, const kvant_kv_side *s, const float *x, int fro
     room_run(r, KVANT_OP_CACHE_WRITE, &a);
 }
 
-/* The same from the side's tail pages, as an engine fills pages whose order of bytes is the device's own. */
+/* Encodes pages from the side's tail pages, as an engine fills pages whose order of bytes is the device's own. */
 static void seal_pages(room *r, const kvant_kv_side *s, int from, int n, int h, int d)
 {
     int32_t src[AT_ONCE], dst[AT_ONCE];

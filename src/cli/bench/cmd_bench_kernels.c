@@ -162,7 +162,7 @@ static int measure(kernel_cases *k, const opts *o, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* What is derived from a measurement; 0 where there is nothing to compare with. */
+/* Numbers derived from a measurement; 0 if there is nothing to compare with. */
 typedef struct shares {
     double gbs, read, peak, x_ref, x_f16;
 } shares;

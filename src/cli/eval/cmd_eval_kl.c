@@ -32,7 +32,7 @@ typedef struct kl_config {
     int path, tail, encoder;
 } kl_config;
 
-/* What the tables and the JSON show of one configuration. */
+/* One configuration's results, for the tables and the JSON. */
 typedef struct kl_result {
     kl_config c;
     eval_stored stored;

@@ -123,7 +123,7 @@ int opt_flag(const opts *o, int id);
 int64_t opt_int(const opts *o, int id);
 double opt_num(const opts *o, int id);
 const char *opt_str(const opts *o, int id); /* NULL when it has neither value nor default */
-/* Whether a CHOICE has this value. */
+/* Returns 1 if a CHOICE has this value. */
 int opt_is(const opts *o, int id, const char *choice);
 /* How to name the option in a message: as the user wrote it, else its first long spelling. */
 const char *opt_origin(const opts *o, int id);

@@ -70,7 +70,7 @@ static void set_characters(void)
         setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-/* Of one character: libedit's own reading waits in read(), and a Ctrl-C that comes just before it would be lost. */
+/* Reads one character: libedit's own reading waits in read(), and a Ctrl-C that comes just before it would be lost. */
 static int read_char(EditLine *el, wchar_t *to)
 {
     mbstate_t state = { 0 };
@@ -96,7 +96,7 @@ static int read_char(EditLine *el, wchar_t *to)
     return -1;
 }
 
-/* What cannot be had is done without: the lines come as they are. */
+/* Opens libedit; if that fails, lines come without an editor. */
 static void open_editor(line_reader *r)
 {
     set_characters();

@@ -75,8 +75,8 @@ static int feed_all(chat *c, kvant_diag *diag)
     return code;
 }
 
-/* What follows the last answer: msgs = [.., assistant, user]; ids[from..n) are the tokens to append. *from 0:
- * the template does not keep the earlier text as it was. */
+/* Makes the tokens behind the last answer: msgs = [.., assistant, user]; ids[from..n) are to be appended.  *from 0: the
+ * template does not keep the earlier text as it was. */
 static int next_turn(chat *c, int32_t **ids, int *from, int *n, kvant_diag *diag)
 {
     int32_t *before;

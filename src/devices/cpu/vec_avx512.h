@@ -42,7 +42,7 @@ static inline vf vf_div(vf a, vf b)
 {
     return _mm512_div_ps(a, b);
 }
-/* Where an operand is NaN the result is b. */
+/* The result is b if an operand is NaN. */
 static inline vf vf_max(vf a, vf b)
 {
     return _mm512_max_ps(a, b);

@@ -416,7 +416,7 @@ static int most_lowered(const kvant_sampler *s)
     return (s->bias ? s->p.n_bias : 0) + (s->count ? s->p.penalty_last_n : 0);
 }
 
-/* Where at most m logits are lowered, the k largest of all are among the k + m that were the largest before. */
+/* If at most m logits are lowered, the k largest of all are among the k + m that were the largest before. */
 int kvant_sampler_wants(const kvant_sampler *s)
 {
     const int lowered = most_lowered(s), greedy = s->p.temp <= 0, k = greedy ? 1 : s->p.top_k;

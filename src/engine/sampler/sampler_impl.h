@@ -25,7 +25,7 @@ struct kvant_sampler {
     int window_len, window_at;
     float *logits; /* with bias and penalties */
     cand *cands;
-    /* What the last draw was among, in `cands`; n_drawn 0: nothing was drawn, the first was taken. */
+    /* The last draw chose among these, in `cands`; n_drawn 0: nothing was drawn, the first was taken. */
     const cand *drawn;
     int n_drawn;
     float drawn_max;
@@ -47,8 +47,8 @@ void sampler_sort(cand *c, int n);
 int sampler_collect(kvant_sampler *s, const float *logits, int k);
 /* One of c[n] with probability exp((logit - max) / temp); its place.  The order of c is the order of the draw. */
 int sampler_draw(kvant_sampler *s, const cand *c, int n, float max, double temp);
-/* Of the last choice, which was `token`: its log-probability among those that the samplers left, and the likeliest of
- * these (not those of probability 0).  top has room for n; returns how many there are. */
+/* For the last choice, `token`: its log-probability among the tokens that the samplers left, and the likeliest of these
+ * (not those of probability 0).  top has room for n; returns how many there are. */
 int sampler_left(const kvant_sampler *s, int32_t token, float *logprob, cand *top, int n);
 int sampler_range(const char *name, float v, double lo, double hi, kvant_diag *diag);
 

@@ -52,7 +52,7 @@ INLINE float storable(float s)
     return _cvtsh_ss((uint16_t)(sign | (size == 0 ? 1 : size > 0x7bff ? 0x7bff : size)));
 }
 
-/* What is known of one group that shares a scale. */
+/* The state of one group that shares a scale. */
 typedef struct group {
     float yy, guess;                       /* sum of squares; the scale to search around */
     float start[2], sum[2];                /* sums y v and v v for guess, and for s */

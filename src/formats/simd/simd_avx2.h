@@ -76,7 +76,7 @@ static inline vf vf_abs(vf a)
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
 }
 
-/* Where an operand is NaN the result is b. */
+/* The result is b if an operand is NaN. */
 static inline vf vf_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);
@@ -145,7 +145,7 @@ static inline void vf_store_bf16(uint8_t *p, vf v)
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_castsi256_si128(r));
 }
 
-/* What vhaddps computes; two shuffles and an add run twice as fast on Zen 3 (measured). */
+/* Computes the result of vhaddps; two shuffles and an add run twice as fast on Zen 3 (measured). */
 static inline vf vf_hadd(vf a, vf b)
 {
     return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
@@ -220,7 +220,7 @@ static inline __m256i codes4_halves(const uint8_t *qs)
     return _mm256_and_si256(x, _mm256_set1_epi8(15));
 }
 
-/* The same codes in natural order: low nibbles in lane 0, high ones in lane 1. */
+/* Puts these codes in natural order: low nibbles in lane 0, high ones in lane 1. */
 static inline __m256i natural4_halves(const uint8_t *qs)
 {
     return _mm256_and_si256(_mm256_srlv_epi64(bytes_twice(qs), _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
@@ -258,7 +258,7 @@ static inline void lookup16_plain(const uint8_t plane[4][16], __m256i codes, vf 
     v[3] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(hi01, hi23));
 }
 
-/* The same, each times scale. */
+/* As lookup16_plain, each value times scale. */
 static inline void lookup16(const uint8_t plane[4][16], __m256i codes, vf scale, vf *v)
 {
     lookup16_plain(plane, codes, v);

@@ -73,7 +73,7 @@ static void int_prep_q8(const void *param, const float *qp, void *q8, int d)
     memcpy(head + 64, correction, sizeof correction);
 }
 
-/* What a page of keys needs beside its rows; row i of group g at g*64 + i. */
+/* A page of keys needs these numbers beside its rows; row i of group g at g*64 + i. */
 typedef struct int_page {
     uint16_t half[INT_GROUPS * INT_ROWS];
     float value[INT_GROUPS * INT_ROWS];    /* the scale; for 8-bit queries an integer, relative to factor[i] */

@@ -36,7 +36,7 @@ static inline __m512i int_larger(__m512i top, __m512 v)
     return _mm512_max_epi32(top, _mm512_castps_si512(_mm512_abs_ps(v)));
 }
 
-/* Of all lanes; NaN if a value was not finite. */
+/* Returns the largest of all lanes; NaN if a value was not finite. */
 static inline float int_largest(__m512i top)
 {
     int32_t bits = _mm512_reduce_max_epi32(top);

@@ -40,7 +40,7 @@ static inline void keys_sixteen(const uint8_t *p, size_t stride, __m512i *x)
               keys_four(p + 3 * stride, 4 * stride), x);
 }
 
-/* The same, each row's bytes first rearranged as vpshufb does. */
+/* As keys_sixteen, with each row's bytes first rearranged as vpshufb does. */
 static inline void keys_sixteen_spread(const uint8_t *p, size_t stride, __m512i spread, __m512i *x)
 {
     keys_turn(_mm512_shuffle_epi8(keys_four(p, 4 * stride), spread),

@@ -209,7 +209,7 @@ static inline void lookup16_plain(const uint8_t plane[4][16], vb codes, vf *v)
     neon_lookup(plane, codes.hi, v + 2);
 }
 
-/* The same, each times scale. */
+/* As lookup16_plain, each value times scale. */
 static inline void lookup16(const uint8_t plane[4][16], vb codes, vf scale, vf *v)
 {
     lookup16_plain(plane, codes, v);

@@ -110,9 +110,8 @@ static uint16_t path_unbiased(const float *y, float norm, const uint16_t *state,
     return search_unbiased_scale(norm * yy, yv, scale);
 }
 
-/* Of the upstream path and the second one (the values 1/0.94 larger): refits both norms, takes what errs less.  On
- * Gaussian rows: upstream .02170, refit .02154, second walk .02116 (a third one .0207: not worth half as much time
- * again). */
+/* Takes the upstream path or the second one (values 1/0.94 larger), norms refitted, whichever errs less.  On Gaussian
+ * rows: upstream .02170, refit .02154, second walk .02116 (a third one .0207: not worth half as much time again). */
 static const tcq_path *tcq_choose(const tcq_path *path, const float *y, float norm, uint16_t *scale)
 {
     const tcq_path *best = &path[0];

@@ -52,7 +52,7 @@ static double weight_of(const float *x, const float *w, int i)
     return w ? (double)w[i] : (double)x[i] * x[i];
 }
 
-/* What the largest value becomes, in steps of the scale, in try t. */
+/* Returns the code, in steps of the scale, that try t gives the largest value. */
 static float try_of(const wtype_signed *p, int t)
 {
     return p->levels ? (float)p->lo * (0.85f + 0.015f * (float)t) : -((float)(-p->lo - 1) + 0.1f * (float)t);

@@ -4,7 +4,7 @@
 
 #include "model/build.h"
 
-/* Whether there are biases is a matter of the file, not of the architecture's name. */
+/* The file, not the architecture's name, says whether there are biases. */
 static int request_biases(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
@@ -92,7 +92,7 @@ int request_attention(kvant_model *m, int l, kvant_diag *diag)
     return request_qk_norms(m, l, diag);
 }
 
-/* Where q, k and v of a token row lie in buf.qkv. */
+/* The layout of q, k and v of a token row in buf.qkv. */
 typedef struct qkv_view {
     float *q, *k, *v;
     int64_t ld, gq; /* row stride; floats between query heads (twice d_k with gates) */

@@ -205,7 +205,7 @@ static void expert_bias(builder *b, int bias, float *y, int width, int64_t ldy)
                          b->m->hp.n_expert });
 }
 
-/* What the chosen experts' gate and up give, in buf.ff: gate and up of a slot side by side, or one matrix after the
+/* Computes gate and up of the chosen experts in buf.ff: gate and up of a slot side by side, or one matrix after the
  * other, or up alone.  Returns where up begins and sets the distance of rows. */
 static float *expert_inputs(builder *b, const layer_weights *w, const float *x, int e, int64_t *ld)
 {
@@ -244,7 +244,7 @@ static void combine(builder *b, int e, float *y)
     BUILD(b, MOE_COMBINE, { b->buf.ff2, b->buf.route_wts, y, b->rows, b->m->hp.n_expert_used, e });
 }
 
-/* What the expert of all rows gives, in the room of queries, keys and values; its gate and up behind the others'. */
+/* Computes the expert of all rows, in the room of queries, keys and values; its gate and up behind the others'. */
 static void shared_expert(builder *b, const layer_weights *w)
 {
     const hparams *hp = &b->m->hp;

@@ -219,7 +219,7 @@ static int64_t paired(int64_t r, int64_t head)
     return r - i + (i % 2) * (head / 2) + i / 2;
 }
 
-/* Where value i of a row that is moved comes from: a rotated head's halves become pairs, groups of heads tiles. */
+/* Returns the source of value i of a moved row: a rotated head's halves become pairs, groups of heads tiles. */
 static int64_t source_of(const convert_item *it, const convert_piece *c, int64_t i)
 {
     if (c->head < 0)

@@ -31,7 +31,7 @@ static int put_mistral3(const hf_config *c, gguf_keys *k, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* Whether the weights of the chosen experts sum to one, where readers take the other thing. */
+/* Writes whether the weights of the chosen experts sum to one, if readers would take the other answer. */
 int convert_put_norm(const hf_config *c, int by_reader, gguf_keys *k, kvant_diag *diag)
 {
     const gjson v = hf_find(c, "norm_topk_prob");

@@ -6,7 +6,7 @@
 
 #include "model/convert/convert_plan.h"
 
-/* Whether a tensor of this name has the scales of another. */
+/* Returns 1 if a tensor of this name has the scales of another. */
 int convert_fp8_is_scale(const char *name);
 
 /* Sets plan->fp8 from config.json. */

@@ -169,7 +169,7 @@ int convert_put_bool(const hf_config *c, const char *name, const char *key, gguf
     return KVANT_OK;
 }
 
-/* What the cache holds of latent attention: the latent and the rotated part, of which the latent is v. */
+/* The cache of latent attention holds the latent, which is v, and the rotated part. */
 static int put_latent_lengths(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
     uint32_t rank = 512, rope = 0;

@@ -17,7 +17,7 @@ typedef struct hf_config {
     char *text;
     gjson root, inner, defaults;
     gjson rope; /* rope_scaling, or rope_parameters */
-    /* Of the root; of text_config, or of the root again. */
+    /* Classes of the root, and of text_config or the root again. */
     const struct hf_class *cls, *text_cls;
 } hf_config;
 

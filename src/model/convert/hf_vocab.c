@@ -133,7 +133,7 @@ static int add_vocabulary(hf_vocab *v, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* What an added token does with the text around it: an entry of added_tokens or added_tokens_decoder. */
+/* Reads how an added token treats the text around it: an entry of added_tokens or added_tokens_decoder. */
 static int mark_added(hf_vocab *v, gjson id, gjson token, kvant_diag *diag)
 {
     static const struct {
@@ -305,7 +305,7 @@ static void put_tokens(const hf_vocab *v, gguf_keys *k)
     }
 }
 
-/* What tokenizer.model does to a text beyond the spaces before it. */
+/* Writes how tokenizer.model changes a text beyond the spaces before it. */
 static void put_normalised(const hf_vocab *v, gguf_keys *k)
 {
     if (v->unigram.squeeze || v->unigram.on)

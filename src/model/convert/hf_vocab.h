@@ -20,7 +20,7 @@ typedef struct hf_vocab_token {
     uint8_t flags, is_added; /* ADDED_* */
 } hf_vocab_token;
 
-/* What the files of a folder say. */
+/* The contents of a folder's files. */
 typedef struct hf_vocab {
     const char *folder;
     char *text, *config_text; /* of tokenizer.json, tokenizer_config.json */

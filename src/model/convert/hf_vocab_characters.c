@@ -40,7 +40,7 @@ static void mark_all(hf_vocab *v, gjson list)
             mark_control(v, it);
 }
 
-/* What tokenizer_config.json calls a token of some kind, and its lists. */
+/* Marks the tokens that tokenizer_config.json names for a use ("eos_token") or in its lists. */
 static void mark_named(hf_vocab *v)
 {
     static const char *const lists[] = { "additional_special_tokens", "extra_special_tokens",

@@ -25,7 +25,7 @@ static const char sample[] =
     "\xEA\xB0\x80\xEB\x82\x98 \xE3\x81\x8B\xE3\x81\xAA\xE3\x82\xAB a_b $5+6=<11> \xC2\xA0\xE3\x80\x80x /n//\n/ .text "
     "\xE2\x80\x9Cquoted\xE2\x80\x9D\xE2\x80\xA6 \xD9\xA3\xD9\xA4  end  ";
 
-/* Where the pieces of a text end, in order. */
+/* The ends of the pieces of a text, in order. */
 typedef struct cuts {
     const char *s;
     size_t len;
@@ -35,8 +35,8 @@ typedef struct cuts {
 
 static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-/* What becomes of a match: a piece of its own; one with the matches that touch it; a part of the piece before it or
- * behind it, where that is no match. */
+/* A match becomes one of these: a piece of its own; one with the matches that touch it; a part of the piece before it
+ * or behind it, where that is no match. */
 enum behavior { ISOLATED, CONTIGUOUS, MERGED_WITH_PREVIOUS, MERGED_WITH_NEXT, COVERING };
 
 static int add_cut(cuts *c, size_t end, kvant_diag *diag)

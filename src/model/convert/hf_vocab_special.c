@@ -229,8 +229,8 @@ static void read_unknown(special *s)
     kvant_free(unk);
 }
 
-/* What the architecture has a kind be: pairs of its name and a token of the list; '!' before the name: whatever the
- * files say. */
+/* Sets the kinds that the architecture fixes: pairs of a kind's name and a token of the list; '!' before the name:
+ * whatever the files say. */
 static void read_names(special *s, const char *const *names)
 {
     char text[64];

@@ -73,7 +73,7 @@ const gguf_tensor *gguf_tensor_find(const gguf *g, const char *name);
 /* Puts "KEY=TYPE:VALUE" (int, float, bool, str) in the place of the file's value, or beside its keys.  KVANT_EINVAL:
  * bad syntax, or a type that the file's value does not have.  Before anything is read. */
 int gguf_override(gguf *g, const char *const *list, int n, kvant_diag *diag);
-/* What was asked for: keys by gguf_find and the getters, tensors by gguf_tensor_find, in the thread that opened the
+/* Tells if a key was asked for by gguf_find or a getter, or a tensor by gguf_tensor_find, in the thread that opened the
  * file and until gguf_seen_end. */
 int gguf_kv_seen(const gguf *g, int i);
 int gguf_tensor_seen(const gguf *g, int i);

@@ -53,7 +53,7 @@ static int value_bytes(const char *text, const char *v, uint8_t *out, int *type,
     return KVANT_OK;
 }
 
-/* What a value is: an integer, a float, a bool, a text. */
+/* Returns the class of a value's type: an integer, a float, a bool, a text. */
 static int class_of(int type)
 {
     return type == GGUF_F32 || type == GGUF_F64 ? GGUF_F64 : type == GGUF_STRING || type == GGUF_BOOL ? type : GGUF_I64;

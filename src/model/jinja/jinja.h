@@ -13,8 +13,8 @@
 #include <time.h>
 #include "base/error.h"
 
-/* What a template may cost.  A step takes some 20 ns: an instruction, an item or a
- * key that is looked at, 64 bytes that are made or copied (the arena counts them), 16 that are read as characters. */
+/* Limits of a template's cost.  A step takes some 20 ns: an instruction, an item or a key that is looked at, 64 bytes
+ * that are made or copied (the arena counts them), 16 that are read as characters. */
 enum {
     JINJA_MAX_SOURCE = 1 << 20,  /* bytes of a template; the longest in use has 30,000 */
     JINJA_MAX_NESTING = 100,     /* of expressions; blocks count twice: the parser recurses, on 64 KiB of stack */
@@ -38,7 +38,7 @@ int jinja_parse(const char *source, size_t n, jinja **out, kvant_diag *diag);
 void jinja_free(jinja *t);
 /* The first construct that is not known, with line and column; NULL: none.  A run that comes to it ends there. */
 const char *jinja_unknown(const jinja *t);
-/* Whether the template reads this name anywhere. */
+/* Returns 1 if the template reads this name anywhere. */
 int jinja_uses(const jinja *t, const char *name);
 
 int jinja_run_open(const jinja *t, jinja_run **out, kvant_diag *diag);

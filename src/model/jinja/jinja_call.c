@@ -125,7 +125,7 @@ static int put_all(jinja_run *r, const jval *v, size_t n, jlist *to)
     return KVANT_OK;
 }
 
-/* What * and ** bring, in its place among the arguments at `at`. */
+/* Puts the values of * and ** in their places among the arguments at `at`. */
 static int spread(jinja_run *r, const jins *in, const jval *at, given *g)
 {
     const int before = in->a >> JSPREAD_BEFORE, block = (in->a & JSPREAD_BLOCK) != 0;

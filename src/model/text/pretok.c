@@ -265,7 +265,7 @@ static size_t skip_chars(const char *text, size_t at, size_t end, size_t n)
     return at;
 }
 
-/* Where the part of text[at..len) that begins at `at` ends for stage k: a match, or what is before the next one. */
+/* Finds the end of the part of text[at..len) that begins at `at`, in stage k: a match, or the text before the next. */
 static int find_part(pretok_scan *s, int k, const char *text, size_t len, size_t at, size_t *part_end, kvant_diag *diag)
 {
     const int in_threes = k == 0 && s->p->row->groups;

@@ -30,7 +30,7 @@ int chat_template_format(const chat_template *c, const tokenizer *t, const kvant
 /* Control tokens are parsed in what the template wrote, never in data. */
 int chat_template_tokenize(const chat_template *c, const tokenizer *t, const kvant_chat_input *in, int32_t *ids,
                            int cap, int *n_ids, kvant_diag *diag);
-/* The same of any text with origins.  KVANT_ENOSPC: *n_ids are wanted. */
+/* As chat_template_tokenize, for any text with origins.  KVANT_ENOSPC: *n_ids are wanted. */
 int template_text_ids(const tokenizer *t, const jinja_text *text, int32_t *ids, int cap, int *n_ids, kvant_diag *diag);
 
 #endif

@@ -289,7 +289,7 @@ static int encode_span(encoder *e, const char *s, size_t len, int begins)
     return KVANT_OK;
 }
 
-/* What is between two tokens of the raw text: changed, then cut at the tokens that are looked for there. */
+/* Encodes the raw text between two tokens: changed, then cut at the tokens that are looked for there. */
 static int encode_part(encoder *e, added_text part, int begins)
 {
     const added_trie *trie = &e->t->v.special[ADDED_AFTER];

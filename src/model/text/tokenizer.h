@@ -16,7 +16,7 @@ typedef struct tokenizer tokenizer;
 enum { TOKENIZER_MAX_TEXT = 4096 };
 
 int tokenizer_open(const gguf *g, tokenizer **out, kvant_diag *diag);
-/* The same for a model whose embedding has so many rows: added tokens beyond them are left out. */
+/* As tokenizer_open, for a model whose embedding has so many rows: added tokens beyond them are left out. */
 int tokenizer_open_rows(const gguf *g, int rows, tokenizer **out, kvant_diag *diag);
 void tokenizer_close(tokenizer *t);
 int tokenizer_count(const tokenizer *t); /* tokens in the vocabulary */

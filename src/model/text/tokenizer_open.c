@@ -234,7 +234,7 @@ static int32_t usual_id(const tokenizer *t, int32_t id, int32_t usual)
 
 static int read_named_ids(tokenizer *t, const gguf *g, kvant_diag *diag)
 {
-    /* Where text is filled in, padding and the mark of the next file end what was asked for. */
+    /* In a text that is filled in, padding and the mark of the next file end the answer. */
     static const char *const ends[] = { "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
                                         "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
                                         "tokenizer.ggml.fim_sep_token_id" };
@@ -292,7 +292,7 @@ static int read_ids(tokenizer *t, const gguf *g, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* What the keys of kvant's own converter say beyond the field's. */
+/* Reads the keys of kvant's own converter, which say more than the field's. */
 static int read_rules(tokenizer *t, const gguf *g, kvant_diag *diag)
 {
     int said = 0;
@@ -308,7 +308,7 @@ static int read_rules(tokenizer *t, const gguf *g, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* Where tokens are looked for in the normalised text, NFC and the spaces are a part of what is done to it first. */
+/* If tokens are looked for in the normalised text, NFC and the spaces belong to the first changes of a text. */
 static int settle_changes(tokenizer *t, kvant_diag *diag)
 {
     int any = 0;

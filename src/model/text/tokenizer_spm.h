@@ -23,7 +23,7 @@ typedef struct spm {
 
 /* The scores' merges: two symbols whose joint text is a token, the best score first, the leftmost among equals. */
 int spm_merges(spm *s, bpe *b, vocab *v, const gguf *g, kvant_diag *diag);
-/* Where texts may be cut: after vocab_open. */
+/* Finds the places where texts may be cut: after vocab_open. */
 void spm_find_cuts(spm *s, const vocab *v);
 void spm_free(spm *s);
 /* The symbol of one character c[len]. */

@@ -46,7 +46,7 @@ static int add_node(unigram *u, unigram_node node)
     return KVANT_OK;
 }
 
-/* What is sorted: a token's text and its id. */
+/* A piece for sorting: a token's text and its id. */
 typedef struct piece {
     const char *s;
     uint32_t len, id;

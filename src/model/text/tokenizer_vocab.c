@@ -311,7 +311,7 @@ static int is_word(const vocab *v, const char *text)
     return (strcmp(text, "<s>") == 0 || strcmp(text, "</s>") == 0) && has_text(v, "<bos>") && has_text(v, "<eos>");
 }
 
-/* Where answers have parts, <|end|> ends one of them (a thought) and not the answer. */
+/* In a vocabulary whose answers have parts, <|end|> ends one of them (a thought) and not the answer. */
 static int end_is_of_part(const vocab *v)
 {
     return (has_text(v, "<|channel|>") && has_text(v, "<|return|>")) ||
@@ -460,7 +460,7 @@ void vocab_close(vocab *v)
 
 /* ---- texts of tokens ---- */
 
-/* Where U+2581 stands for the space. */
+/* U+2581 stands for the space. */
 enum { SPACE_CODE = 0x2581 };
 
 static void put(char *buf, int cap, int *n, uint8_t byte)

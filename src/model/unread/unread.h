@@ -27,7 +27,7 @@ int unread_judge(const kvant_model *m, kvant_diag *diag);
 
 /* Is the value one that the model has without the key?  neutral: as in keys.def. */
 int unread_is_neutral(const kvant_model *m, const gguf_kv *kv, const char *neutral);
-/* What neutral stands for, for a message: "0 or 1, or no such key". */
+/* Names the values that neutral stands for, for a message: "0 or 1, or no such key". */
 const char *unread_wanted(const char *neutral, char *buf, size_t cap);
 /* A value as text: numbers as they are, of an array the first ones. */
 const char *unread_show(const gguf_kv *kv, char *buf, size_t cap);

@@ -67,7 +67,7 @@ const char *grammar_json_object(void);
 /* The tokens of a model by their bytes, sorted: what masks are made over.  Control tokens have none, but those that
  * shown[id] (or NULL) counts as their text.  Immutable, any thread. */
 int grammar_vocab_create(const kvant_model *m, const unsigned char *shown, grammar_vocab **out, kvant_diag *diag);
-/* The same from a list: bytes of token i at text[i], len[i]; eog[i] != 0 marks an end token. */
+/* As grammar_vocab_create, from a list: bytes of token i at text[i], len[i]; eog[i] != 0 marks an end token. */
 int grammar_vocab_from_list(const char *const *text, const int *len, const unsigned char *eog, int n,
                             grammar_vocab **out, kvant_diag *diag);
 void grammar_vocab_free(grammar_vocab *v);
@@ -81,7 +81,7 @@ void grammar_run_begin(grammar_run *r, const char *text, size_t n);
 /* Makes the mask of the next token.  KVANT_OK: it is there.  KVANT_EBUSY: call grammar_run_work.  KVANT_EINVAL: a limit
  * is reached, or the text has left the grammar: the generation must end with that error. */
 int grammar_run_try(grammar_run *r, kvant_diag *diag);
-/* The same, a slice of work (GRAMMAR_FUEL_SLICE) at a time, by a thread that may wait for the grammar. */
+/* As grammar_run_try, a slice of work (GRAMMAR_FUEL_SLICE) at a time, by a thread that may wait for the grammar. */
 int grammar_run_work(grammar_run *r, kvant_diag *diag);
 /* Sets logits[i] = -INFINITY for every token that may not come next.  *left: tokens that may.  0 left with
  * *complete: the text is complete and nothing may follow.  KVANT_EINVAL when no token can continue an incomplete

@@ -39,7 +39,7 @@ size_t grammar_bytes(grammar *g)
 
 /* ---- work, with the lock ---- */
 
-/* What one call may do: up to `end`; strict: not a step beyond it, and nothing that cannot be stopped. */
+/* One call may work up to `end`; strict: not a step beyond it, and nothing that cannot be stopped. */
 typedef struct budget {
     int64_t end;
     int strict;
@@ -197,7 +197,7 @@ static int get_mask(grammar_run *r, const budget *b, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* What was done is charged to the run. */
+/* Charges the work to the run. */
 static int charge(grammar_run *r, int64_t units, int code, kvant_diag *diag)
 {
     r->spent += units;

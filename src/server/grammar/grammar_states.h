@@ -67,7 +67,7 @@ int gram_start(grammar *g, int *state, kvant_diag *diag);
 int gram_step(grammar *g, int from, int byte, int *to, kvant_diag *diag);
 int gram_known(const grammar *g, int from, int byte); /* that step was taken before */
 void gram_drop(grammar *g);                           /* all states, stacks and masks */
-/* Where they take too much: starts the automaton anew with the states that runs stand in.  No mask is in work. */
+/* must: the states take too much.  shrink: begins anew with the states that runs stand in.  No mask is in work. */
 int gram_must_shrink(const grammar *g);
 int gram_shrink(grammar *g, kvant_diag *diag);
 

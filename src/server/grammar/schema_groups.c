@@ -27,7 +27,7 @@ static int put_prefix(schema_maker *m, int at, const json_t *prefix, int *n)
     return KVANT_OK;
 }
 
-/* What follows n items: more of `items`, so that least..most come out in all. */
+/* Puts more of `items` behind the first n, so that least..most come out in all. */
 static int put_more(schema_maker *m, int at, const json_t *items, int n, int least, int most)
 {
     int rule = -1, low = least > n ? least - n : 0, high = most < 0 ? -1 : most - n;

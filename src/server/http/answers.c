@@ -74,7 +74,7 @@ static int64_t rate(const sent_text *a, int64_t now)
     return (int64_t)a->sent * 1000 / (age_ms(a, now) + 1);
 }
 
-/* Of a tenant's answers the one that is read most slowly; spare: but not one that is young or read fast. */
+/* Finds the answer of a tenant that is read most slowly; spare: but not one that is young or read fast. */
 static sent_text *slowest(const server *s, int tenant, int spare, int64_t now)
 {
     sent_text *found = NULL;

@@ -136,7 +136,7 @@ void budget_call_end(call *c)
     c->counted = 0;
 }
 
-/* Of two connections that wait for a request: the one that never showed a key goes first, then the older. */
+/* One of two connections that wait for a request goes first: that which never showed a key, else the older. */
 static int goes_before(const client *a, const client *b)
 {
     return !b || a->known < b->known || (a->known == b->known && a->since_ns < b->since_ns);

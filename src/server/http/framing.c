@@ -77,7 +77,7 @@ static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const 
     return MHD_YES;
 }
 
-/* What could be read in two ways is refused, and the connection closed (the body is never read). */
+/* Refuses a head that could be read in two ways; the connection is closed (the body is never read). */
 const char *framing_error(struct MHD_Connection *conn, const char *method, const char *version)
 {
     header_facts f = { 0 };

@@ -71,7 +71,7 @@ void server_fail(server *s, int code, const kvant_diag *diag)
 
 /* ---- opening ---- */
 
-/* Its events carry the address of the field. */
+/* Events of the descriptor carry the address of the field. */
 static int add_fd(server *s, int *fd, kvant_diag *diag)
 {
     struct epoll_event ev = { .events = EPOLLIN, .data.ptr = fd };

@@ -16,7 +16,7 @@
 
 enum { SEND_BUFFER = 64 << 10 }; /* the kernel's part of what waits for a client; it takes twice that */
 
-/* Whether somebody takes connections at the socket: it refuses them when its server is dead. */
+/* Returns 1 if a server takes connections at the socket: it refuses them when its server is dead. */
 static int socket_answers(const struct sockaddr_un *a)
 {
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -27,7 +27,7 @@ static int socket_answers(const struct sockaddr_un *a)
     return !dead;
 }
 
-/* What stands under the name goes only when it is a socket that a dead server left. */
+/* Removes a file of that name only when it is a socket that a dead server left. */
 static int clear_socket_path(const struct sockaddr_un *a, kvant_diag *diag)
 {
     struct stat st;

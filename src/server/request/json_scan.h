@@ -24,8 +24,8 @@ int json_read(const char *text, size_t len, struct json_t **out, kvant_diag *dia
 int json_read_any(const char *text, size_t len, size_t longest, struct json_t **out, kvant_diag *diag);
 
 /* ---- json_mend.c ---- */
-/* What jansson would refuse, in a form that it takes.  0: text may stay as it is; out is empty.  Else sbuf_free, and
- * out->error says whether there was memory. */
+/* Rewrites JSON that jansson would refuse into a form that it takes.  0: text may stay as it is; out is empty.  Else
+ * sbuf_free, and out->error says whether there was memory. */
 int json_mend(const char *text, size_t len, struct sbuf *out);
 /* A number that no 64 bits hold: json_read keeps it as a string of NUL and its text, which is no string of a client. */
 int json_is_wide(const struct json_t *v);

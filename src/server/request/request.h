@@ -32,7 +32,7 @@ enum {
     REQUEST_IGNORED = 256, /* bytes of the list of ignored fields */
 };
 
-/* What a request is read against: the model and the defaults that the server was started with. */
+/* A request is read against this: the model and the defaults that the server was started with. */
 typedef struct request_env {
     const kvant_model *model;
     const char *alias; /* the name that clients use */
@@ -60,8 +60,8 @@ typedef struct request_env {
     int no_bos;                       /* of one request: texts become their own tokens alone */
 } request_env;
 
-/* What an answer of /v1/responses tells of its request again, each value as JSON, and the conversation that it goes on
- * with (messages of a chat, without the instructions). */
+/* An answer of /v1/responses repeats these fields of its request, each value as JSON, and the conversation that it goes
+ * on with (messages of a chat, without the instructions). */
 enum { RESPONSES_TOLD = 13 };
 extern const char *const responses_told[RESPONSES_TOLD]; /* names */
 typedef struct responses_body {
@@ -129,7 +129,7 @@ enum { BODY_TEXT, BODY_CHAT, BODY_MESSAGES, BODY_NATIVE, BODY_INFILL, BODY_RESPO
 int request_parse(const request_env *env, int shape, const char *body, size_t len, request **out, api_error *e);
 void request_dispose(request *r);
 
-/* The same reader for bodies of other routes.  All: API_OK or the error's kind. */
+/* A request of another route, from the same reader.  All: API_OK or the error's kind. */
 typedef struct embed_request {
     prompt prompts[REQUEST_MAX_TEXTS];
     int n, base64, kind; /* KVANT_REQUEST_EMBED_* */

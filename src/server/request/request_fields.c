@@ -296,7 +296,7 @@ static int fold(const char *name, char out[FOLDED])
     return n;
 }
 
-/* Whether one letter inserted, removed, replaced or swapped with its neighbour (or nothing) makes b of a. */
+/* Returns 1 if one letter inserted, removed, replaced or swapped with its neighbour (or nothing) makes b of a. */
 static int one_off(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b), i = 0;
@@ -378,7 +378,7 @@ static int unknown(const check *c, const char *path, int top)
     return API_OK;
 }
 
-/* What a line says of the value that came for it. */
+/* Does what a line of the table says of the value that came for it. */
 static int decide(const check *c, const request_field *f, const char *path, const json_t *v)
 {
     if (f->what == FIELD_REFUSE && !is_neutral(f, v))
@@ -405,7 +405,7 @@ static int check_one(const check *c, const json_t *v, const char *path, int list
     return s.lo < s.hi && !(whole && strstr(whole->path, "[*]")) ? check_object(c, v, &s) : API_OK;
 }
 
-/* What a field that is read holds. */
+/* Checks the value of a field that is read. */
 static int check_value(const check *c, const json_t *v, const char *path)
 {
     size_t i;

@@ -37,7 +37,7 @@ int prompt_of_ids(const request_env *env, const json_t *a, const char *key, prom
 int prompts_read(const request_env *env, const json_t *v, const char *key, int keep, int most, prompt *list, int *n,
                  api_error *e);
 int prompt_make_text(const request_env *env, prompt *p, api_error *e); /* of its tokens */
-/* Whether it fits: before it is made into tokens, and after. */
+/* API_OK if the prompt fits: before it is made into tokens, and after. */
 int prompt_check_bytes(const request_env *env, size_t bytes, const char *key, api_error *e);
 int prompt_check_length(const request_env *env, const prompt *p, const char *key, api_error *e);
 int prompt_of_chat(const request_env *env, const json_t *o, request *r, api_error *e); /* r->prompts[0] */

@@ -410,7 +410,7 @@ int messages_read(const json_t *o, messages *m, api_error *e)
     return kind;
 }
 
-/* Whether the chat ends with words of the assistant.  Some clients send an empty message there: a turn like others. */
+/* Returns 1 if the chat ends with the assistant's words; an empty message, as some clients send, is a usual turn. */
 static int ends_with_words(const json_t *list)
 {
     const json_t *last = json_array_get(list, json_array_size(list) - 1), *content = body_field(last, "content");
@@ -467,7 +467,7 @@ static int put_kwarg(json_t *kwargs, const json_t *o, const char *key, api_error
     return API_OK;
 }
 
-/* What the server's options and the day say, where the client says nothing; the names are those of published
+/* Adds the values of the server's options and the day, if the client sends none; the names are those of published
  * templates (date_string: Llama 3; datetime, functions: Firefunction). */
 static int put_defaults(const request_env *env, const json_t *o, json_t *kwargs, api_error *e)
 {
@@ -536,7 +536,7 @@ static int chat_ids(const request_env *env, const kvant_chat_input *in, prompt *
                             : api_fail(e, api_kind_of(code), "messages", "messages: %s", diag.text);
 }
 
-/* What was made into tokens, for an answer that tells it. */
+/* Keeps the text that was made into tokens, for an answer that tells it. */
 static int chat_text(const request_env *env, const kvant_chat_input *in, prompt *p, api_error *e)
 {
     kvant_diag diag = { "" };

@@ -308,7 +308,7 @@ static int put_settings(const json_t *o, json_t *out, api_error *e)
     return API_OK;
 }
 
-/* What would change the answer, or the time when it comes. */
+/* Refuses fields that would change the answer, or the time when it comes. */
 static int check_unsupported(const json_t *o, api_error *e)
 {
     static const char *const refused[] = { "conversation", "prompt", "max_tool_calls", "messages", "max_tokens" };

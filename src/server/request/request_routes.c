@@ -8,7 +8,7 @@
 #include "server/request/json_scan.h"
 #include "server/tools/tool_generic.h"
 
-/* What the session does for each kind of pooling; rank has no vector. */
+/* Reads the kind of request for each kind of pooling; rank has no vector. */
 static int read_pooling(const request_env *env, embed_request *r, api_error *e)
 {
     static const int kinds[] = { KVANT_REQUEST_EMBED_EACH, KVANT_REQUEST_EMBED_MEAN, KVANT_REQUEST_EMBED_FIRST,

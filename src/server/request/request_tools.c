@@ -72,7 +72,7 @@ static const char *function_name(const json_t *t)
     return json_string_value(json_object_get(json_object_get(t, "function"), "name"));
 }
 
-/* Of the tools those that are allowed; the model is told about no others.  *out: a new reference. */
+/* Keeps the allowed tools; the model is told about no others.  *out: a new reference. */
 static int keep_allowed(const json_t *tools, const json_t *allowed, json_t **out, api_error *e)
 {
     const json_t *names = json_object_get(allowed, "tools");

@@ -193,7 +193,7 @@ static void park(served *m, work *w)
     wish(m);
 }
 
-/* What a client may try instead, as much as the message holds. */
+/* Refuses a model's name and lists those that a client may ask for instead, as many as the message holds. */
 static int not_served(server *s, const char *name, api_error *e)
 {
     char list[160] = "";

@@ -15,7 +15,7 @@ static int stuck(const server *s, const kvant_session_stats *st)
            clock_ns() - since > (int64_t)s->p.watchdog_s * 1000000000;
 }
 
-/* What is wrong with any model that is loaded, or NULL. */
+/* Returns the fault of any loaded model, or NULL. */
 static const char *illness(server *s)
 {
     const char *ill = models_ready(s) ? NULL : "Loading model";

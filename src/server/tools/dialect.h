@@ -55,12 +55,12 @@ int thinking_count(void);
 const thinking *thinking_at(int i);
 
 enum { MATCH_NO = -1, MATCH_PART = 0, MATCH_FULL = 1 };
-/* Whether s[n] begins with the pattern (its alternatives: the longest that is complete), could still become it, or
+/* Says if s[n] begins with the pattern (its alternatives: the longest that is complete), could still become it, or
  * cannot.  *used: bytes of it when it does; with MATCH_PART those of an alternative that is complete, or 0.
  * only_trigger: up to '^'; skip_trigger: from there on. */
 enum { PATTERN_ALL, PATTERN_TRIGGER, PATTERN_REST };
 int pattern_match(const char *pattern, int part, const char *s, size_t n, size_t *used);
-/* Whether c may stand in the name of a tool or of a parameter. */
+/* Returns 1 if c may stand in the name of a tool or of a parameter. */
 int dialect_name_char(char c);
 
 #endif

@@ -30,7 +30,7 @@ void parser_begin_arguments(tool_parser *p)
         put(p, "{");
 }
 
-/* What has come is none: all of the call is text, unless some of it is out. */
+/* The text so far is no call: all of it is text, unless some of it is out. */
 static int give_up(tool_parser *p)
 {
     if (parser_buffers(p)) /* no parameter yet: what follows the name may be JSON */
@@ -65,7 +65,7 @@ static int json_end(tool_parser *p)
     return parser_call_done(p) ? 1 : parser_not_a_call(p, PLAIN_NOT);
 }
 
-/* Where no grammar holds, arguments may be JSON within a text. */
+/* Reads an argument without a grammar, which may be JSON within a text. */
 static int in_json(tool_parser *p)
 {
     const char *from = p->held.s + p->at;

@@ -187,7 +187,7 @@ int parser_in_frame(tool_parser *p)
     }
 }
 
-/* Whether the beginning of a call that was cut is more than a bracket, which text may have too. */
+/* Returns 1 if the begun call that was cut is more than a bracket, which text may have too. */
 static int cut_frame(const tool_parser *p)
 {
     return p->cut && p->state >= PARSE_OPEN && p->state <= PARSE_MIDDLE &&

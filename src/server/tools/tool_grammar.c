@@ -82,7 +82,7 @@ static void marker_of(marker *m, const char *end)
     }
 }
 
-/* Whether n of its characters from a on are those from b on. */
+/* Returns 1 if n of the marker's characters from a on are those from b on. */
 static int same(const marker *m, int a, int b, int n)
 {
     const int bytes = m->at[a + n] - m->at[a];
@@ -132,14 +132,14 @@ static void put_until(sbuf *b, const char *name, const char *end)
 
 /* ---- arguments as keys and values ---- */
 
-/* What stands before a value's end marker, where values have lines of their own. */
+/* A line's end may stand before a value's end marker, in dialects whose values have lines of their own. */
 static void put_line(maker *k)
 {
     if (k->r->d->args->lines)
         sbuf_puts(&k->rules, "\"\\n\"? ");
 }
 
-/* Whether a text can stand before the marker that ends it. */
+/* Returns 1 if a text can stand before the marker that ends it. */
 static int fits(const dialect_args *a, const json_t *v, const sbuf *text)
 {
     const char *end = a->quote ? a->quote : a->end;
@@ -207,7 +207,7 @@ static int put_quoted(maker *k, const char *name, const json_t *schema, unsigned
     return KVANT_OK;
 }
 
-/* Whether a schema, or one in it, says what a text has to look like. */
+/* Returns 1 if a schema, or one in it, limits the form of a text. */
 static int constrains_texts(const json_t *schema)
 {
     static const char *const words[] = { "\"minLength\"", "\"maxLength\"", "\"pattern\"", "\"format\"", "\"$ref\"" };
@@ -259,7 +259,7 @@ static int put_python(maker *k, const char *name, const json_t *schema, unsigned
     return code;
 }
 
-/* Where a value's type stands before it: plain text, or JSON. */
+/* Puts a value with its type before it: plain text, or JSON. */
 static int put_typed(maker *k, const char *name, const json_t *schema, unsigned types)
 {
     const dialect_args *a = k->r->d->args;
@@ -327,7 +327,7 @@ static int is_required(const tool *t, const char *name)
     return 0;
 }
 
-/* What ends a parameter's name, or would look like it (tool_args.c, read_key). */
+/* These characters end a parameter's name, or would look like its end (tool_args.c, read_key). */
 static const char *name_ends(const dialect_args *a)
 {
     return a->bare ? "<>\"" : a->value[0] == '=' ? "<>\"{}()[],=" : "<>\"{}()[],:";
@@ -400,7 +400,7 @@ static int put_params(maker *k)
     return put_others(k, i);
 }
 
-/* What of a schema a list of parameters cannot say. */
+/* Refuses the parts of a schema that a list of parameters cannot say. */
 static int check_params(maker *k)
 {
     static const char *const words[] = { "not", "patternProperties", "if" };

@@ -439,7 +439,7 @@ int tool_json_calls(const json_t *v, const tool_set *tools, json_t *calls)
 
 /* ---- the beginning of calls ---- */
 
-/* Whether s[n] is a tool's name (whole), or the beginning of one. */
+/* Returns 1 if s[n] is a tool's name (whole), or the beginning of one. */
 static int may_name(const char *s, size_t n, int whole, const tool_set *tools)
 {
     if (n > 10 && memcmp(s, "functions.", 10) == 0)

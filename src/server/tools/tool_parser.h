@@ -92,7 +92,7 @@ int tool_parser_feed(tool_parser *p, const char *s, size_t n);
 int tool_parser_end(tool_parser *p); /* nothing more comes: what was held is text */
 /* In the frame of a call, in the dialect's own form: its trigger has come, and no byte of its arguments. */
 int tool_parser_framed(const tool_parser *p);
-/* Whether s[n] behind what has come could go on as a call, in any form that is read. */
+/* Returns 1 if s[n] behind the text so far could go on as a call, in any form that is read. */
 int tool_parser_goes_on(const tool_parser *p, const char *s, size_t n);
 
 #endif

@@ -6,7 +6,7 @@
 #include "server/tools/tool_parser.h"
 
 enum { PARSER_MOST_REREAD = 1 << 20 }; /* bytes of what was no call: then other forms are looked for no more */
-/* What is known of the front of `held`: it begins no call of the dialect, or none in any form. */
+/* The front of `held` is known to begin no call of the dialect, or none in any form. */
 enum { PLAIN_NOT, PLAIN_TRIGGER, PLAIN_ALL };
 
 /* ---- tool_parser.c ---- */
@@ -19,7 +19,7 @@ int parser_try_both(const tool_parser *p, const char *a, const char *b, size_t *
 void parser_take(tool_parser *p, size_t n);
 int parser_skip_blanks(tool_parser *p); /* 1: there were some */
 void parser_to(tool_parser *p, enum tool_state state);
-/* What came since the trigger is no call: text; with PLAIN_TRIGGER or PLAIN_ALL it is read once more. */
+/* The text since the trigger is no call: text; with PLAIN_TRIGGER or PLAIN_ALL it is read once more. */
 int parser_not_a_call(tool_parser *p, int plain);
 int parser_line_starts(const tool_parser *p);
 

@@ -23,7 +23,7 @@ enum {
 
 /* Types (ACCEPTS_*) of the values that the schema may accept; root: what its $refs point into. */
 unsigned schema_accepts(const json_t *schema, const json_t *root);
-/* Whether it may accept v: types, enum, const and what combines schemas; other keywords are not looked at. */
+/* Returns 1 if it may accept v, by types, enum, const and keywords that combine schemas; others are not looked at. */
 int schema_takes(const json_t *schema, const json_t *root, const json_t *v);
 /* All values that it accepts, appended to `list`, where they can be told (enum, const, true, false and null). */
 int schema_lists(const json_t *schema, const json_t *root, json_t *list);

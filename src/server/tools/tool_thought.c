@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "server/tools/tool_parser_impl.h"
 
-/* What the parser has found, each event with its text: E n bytes. */
+/* The parser's events, each with its text: E n bytes. */
 typedef struct thought_calls {
     sbuf flat;
     size_t sure; /* bytes of raw up to the end of the last call */

@@ -34,7 +34,7 @@ static char *render(const kvant_model *m, const char *messages, const char *tool
     return code == KVANT_OK ? text : NULL;
 }
 
-/* Whether the chat's prompt has the words. */
+/* Returns 1 if the chat's prompt has the words. */
 static int shows(const kvant_model *m, const char *messages, const char *tools, const char *words)
 {
     char *text = render(m, messages, tools, KVANT_CHAT_CLOSED);
@@ -73,8 +73,8 @@ static int finds_call(const dialect *d, const tool_set *tools, const char *text)
     return ok;
 }
 
-/* What the template writes for a call, behind what it writes before an answer: from the end of a marker or a blank, as
- * both may begin with the same letters. */
+/* Returns the template's text for a call, without that which it writes before an answer: from the end of a marker or a
+ * blank, as both may begin with the same letters. */
 static const char *written_call(const char *open, const char *call)
 {
     size_t n = 0;
@@ -180,7 +180,7 @@ static void probe_tools(const kvant_model *m, tool_traits *t)
 
 /* ---- thoughts ---- */
 
-/* Whether the vocabulary has the marker that s begins with ("<think>", "[THINK]") as one token. */
+/* Returns 1 if the vocabulary has the marker that s begins with ("<think>", "[THINK]") as one token. */
 static int is_token(const kvant_model *m, const char *s)
 {
     const size_t n = strcspn(s, ">]") + 1;

@@ -26,7 +26,7 @@ typedef struct tool_traits {
 /* chosen: a dialect's name in place of what the template tells; NULL. */
 int tool_traits_open(const kvant_model *m, const char *chosen, tool_traits **out, kvant_diag *diag);
 void tool_traits_free(tool_traits *t);
-/* Whether a prompt ends within a thought: its template has begun one. */
+/* Returns 1 if a prompt ends within a thought: its template has begun one. */
 int tool_traits_opened(const tool_traits *t, const kvant_model *m, const int32_t *ids, int n);
 
 #endif

@@ -261,7 +261,7 @@ async function about() {
   } catch { /* the status line says it */ }
 }
 
-// Of several models those that are not there yet are loaded by the first message.
+// If there are several models, the first message loads its model.
 function modelState(status) {
   if (!status || status.value === "loaded") return "";
   return " · " + (status.failed ? "failed" : status.value === "loading" ? "loading" : "not loaded");

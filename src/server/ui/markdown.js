@@ -149,7 +149,7 @@ function link(url) {
 
 const WORD = /[\p{L}\p{N}]/u;
 
-// Where `mark` closes what opens before `from`, or -1.
+// Returns the index of the `mark` that closes one that opened before `from`, or -1.
 function closing(text, mark, from) {
   for (let at = text.indexOf(mark, from); at >= 0; at = text.indexOf(mark, at + 1)) {
     const before = text[at - 1], after = text[at + mark.length] || " ";

@@ -23,7 +23,7 @@ export async function openStore() {
   } catch { db = null; }
 }
 
-// What other tabs wrote meanwhile.
+// Reads the heads that other tabs wrote meanwhile.
 export async function refresh() {
   if (!db) return;
   const now = await asked(db.transaction("heads").objectStore("heads").getAll());

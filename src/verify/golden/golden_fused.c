@@ -60,7 +60,7 @@ static void check_outputs(fused_case *c, gjson from, int polar)
     }
 }
 
-/* Where the case also gives raw rows: encode and sketch them and expect the case's own blocks. */
+/* If the case also gives raw rows: encodes and sketches them and expects the case's own blocks. */
 static void check_raw(fused_case *c, const kvant_format *f, const char *rows_field, const uint8_t *blocks)
 {
     size_t n;

@@ -22,7 +22,7 @@ void golden_check(golden_run *r, int ok, const char *fmt, ...);
 
 /* The bytes of a hex field in the arena, *n their count; NULL if absent, not hex, or the arena is full. */
 void *golden_bytes(golden_run *r, gjson v, size_t *n);
-/* The same for f32 fields; *n counts floats. */
+/* As golden_bytes, for f32 fields; *n counts floats. */
 float *golden_floats(golden_run *r, gjson v, size_t *n);
 
 /* Largest excess of |a - b| over tol; a NaN or Inf in b wants a non-finite a.  Returns the index, or -1 if all hold. */

@@ -50,7 +50,7 @@ static void take_row(state *x, const state *y, int i, int ld_enc, int ld_tail)
         memset(x->tail + tail, 0, (size_t)ld_tail * sizeof(float));
 }
 
-/* What the weighted sum of a row's values (maximum m, sum of weights l) is multiplied by; the head's sink, where there
+/* Returns the factor of the weighted sum of a row's values (maximum m, sum of weights l); the head's sink, where there
  * are sinks, takes part in the sum of weights. */
 static float row_share(const call *c, int head, float m, float l)
 {
@@ -115,7 +115,7 @@ static void whole_block(const kvant_attn_args *a, const call *c, const block *bl
                    out_row(a, c, bl, h, row));
 }
 
-/* Whether sequence s is cut along its context. */
+/* Returns 1 if sequence s is cut along its context. */
 static int is_split(const call *c, int s)
 {
     return c->seqs->q0[s + 1] - c->seqs->q0[s] <= FEW_TOKENS && (int64_t)c->seqs->n_seqs * c->h_kv <= FEW_UNITS;

@@ -113,7 +113,7 @@ static void conv_token(const float *const *rows, const conv_scratch *w, int k, f
     }
 }
 
-/* The same for four taps and whole vectors, which is what models have. */
+/* As conv_token, for four taps and whole vectors, which models have. */
 static void conv_token_4(const float *const *rows, const conv_scratch *w, float *y, int n)
 {
     const float *r0 = rows[0], *r1 = rows[1], *r2 = rows[2], *r3 = rows[3];

@@ -52,7 +52,7 @@ static void round_rows(const kvant_ssm_args *a, float *state, int rows)
         state[i] = bf16_to_f32(f32_to_bf16(state[i]));
 }
 
-/* Where the next rows of a sequence that reads another's slot were gathered to, in sequence order. */
+/* Gathers the next rows of sequences that read another's slot, in sequence order. */
 static void gather_rows(const kvant_ssm_args *a, int phase, int j, int r0, int rows, float *gathered)
 {
     for (int s = 0; s < a->seqs.n_seqs; s++)

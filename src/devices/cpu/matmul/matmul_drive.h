@@ -103,7 +103,7 @@ typedef struct matmul_cut {
 matmul_cut matmul_split(int64_t m, int64_t panels, int tile, int part, int parts);
 /* Computes a cut in f32; scratch: EXPAND_BYTES, 64-byte aligned. */
 void matmul_f32(const matmul_isa *isa, const matmul_job *j, matmul_cut c, void *scratch);
-/* The same in the integer form, from rows quantised before. */
+/* Computes a cut in the integer form, from rows quantised before. */
 void matmul_int(const matmul_isa *isa, const matmul_job *j, const matmul_xq *q, matmul_cut c, void *scratch);
 /* Bytes for m quantised rows of k, and the pointers into such a block. */
 size_t matmul_xq_bytes(int64_t m, int64_t k);
@@ -114,7 +114,7 @@ size_t matmul_local_bytes(const void *args);
 int matmul_first_stage(const void *args);
 void matmul_quantise(const matmul_isa *isa, const kvant_matmul_args *a, int part, int parts, const kvant_work *work);
 void matmul_run(const matmul_isa *isa, const kvant_matmul_args *a, int part, int parts, const kvant_work *work);
-/* The same for matmul_id (matmul_id.c). */
+/* These do so for matmul_id (matmul_id.c). */
 size_t matmul_id_shared_bytes(const void *args);
 size_t matmul_id_local_bytes(const void *args);
 int matmul_id_first_stage(const void *args);

@@ -20,7 +20,7 @@ static const struct {
     [STORE_two] = { 2, 0 },  [STORE_three] = { 2, 1 },  [STORE_five] = { 4, 1 },  [STORE_six] = { 4, 2 },
 };
 
-/* Of one group of a row: f16 (bf16 for SCALES_bf16) bits, and the small integers that multiply them. */
+/* The scales of a row's group: f16 (bf16 for SCALES_bf16) bits, and the small integers that multiply them. */
 typedef struct matmul_scales {
     uint16_t top, least_top;
     uint8_t factor, least;

@@ -20,7 +20,7 @@ enum { SHIM_THREADS = 1024, SHIM_STACK = (64 << 10) + 320, SHIM_LOCAL = 32 << 10
        SHIM_TEAM = 32,                             /* threads of a simdgroup */
        SHIM_REGION = 128 << 20 };                  /* metal_stdlib.h has it too */
 
-/* What the compiled text calls. */
+/* The compiled text calls these. */
 typedef struct shim_hooks {
     void (*access)(const void *p, int bytes, int write);
     void (*word)(const void *p, int write);        /* the same of four bytes that may be threadgroup memory */
@@ -43,8 +43,8 @@ typedef struct shim_program {
 int shim_program_load(shim_program *p, const char *kernel, const char *text, kvant_diag *diag);
 void shim_program_free(shim_program *p);
 
-/* The same for the devices of several threads: one text is compiled once and kept until as many have dropped it as have
- * got it: shim_share.c.  kernel must outlive it. */
+/* As shim_program_load, for the devices of several threads: one text is compiled once and kept until as many have
+ * dropped it as have got it: shim_share.c.  kernel must outlive it. */
 int shim_program_get(const shim_program **out, const char *kernel, const char *text, kvant_diag *diag);
 void shim_program_drop(const shim_program *p);
 
@@ -65,15 +65,15 @@ int shim_run(const shim_launch *l, kvant_diag *diag);
 
 /* ---- the group that runs: shim_run.c and shim_memory.c ---- */
 
-/* Who touched a few bytes of threadgroup memory or of a buffer that is written.  Moments only grow: one for each
- * stretch of a group between barriers.  A thread of -1: several; below: a simdgroup, -2 the first, whose own next
- * access wants a barrier too. */
+/* A stamp names the threads that touched a few bytes of threadgroup memory or of a buffer that is written.  Moments
+ * only grow: one for each stretch of a group between barriers.  A thread of -1: several; below: a simdgroup, -2 the
+ * first, whose own next access wants a barrier too. */
 typedef struct shim_stamp { uint32_t wrote, read; int32_t writer, reader; } shim_stamp;
 
 /* A stamp for every 1 << shift bytes from begin on, which is a multiple of 4; those touched so far: first to end. */
 typedef struct shim_record { uintptr_t begin; shim_stamp *stamps; size_t first, end; int shift; } shim_record;
 
-/* What a kernel's own code looks at before it calls shim_access; metal_stdlib.h has it too.  open: bytes that every
+/* A kernel's own code looks at this before it calls shim_access; metal_stdlib.h has it too.  open: bytes that every
  * thread may read; the entry of an address is that of its page.  calm: of a word of threadgroup memory, the moment and,
  * in the lower half, whose accesses change nothing any more: those of a thread that has read and written it, or, with
  * SHIM_CALM_ALL, everyone's reads. */
@@ -93,8 +93,8 @@ enum { SHIM_LOAD, SHIM_STORE, SHIM_MULTIPLY };     /* metal_stdlib.h has them to
 /* part: two elements of a thread of d, a, b, c, or of the matrix that is moved. */
 typedef struct shim_op { int kind, line, bytes; float *part[4]; const void *p; uint64_t stride; } shim_op;
 
-/* Where a fiber goes on.  Switches are most of what a kernel with many barriers costs: the compiler's own pair is a few
- * instructions, that of the C library a call that also looks for handlers of cancellation. */
+/* A fiber goes on at its mark.  Switches are most of what a kernel with many barriers costs: the compiler's own pair is
+ * a few instructions, that of the C library a call that also looks for handlers of cancellation. */
 #if defined(__clang__) && !defined(__x86_64__)     /* has no such pair there */
 #include <setjmp.h>
 typedef jmp_buf shim_mark;

@@ -16,7 +16,7 @@ static int all_here(const shim_fiber *team)
     return 1;
 }
 
-/* Whether two threads mean the same: the same memory, and the same matrices of each. */
+/* Returns 1 if the matrix operations of two threads agree: in memory, and in the matrices of each. */
 static int same(const shim_group *g, int a, int b)
 {
     const shim_op *x = &g->fibers[a].op, *y = &g->fibers[b].op;

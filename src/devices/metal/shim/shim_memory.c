@@ -273,7 +273,7 @@ void shim_access(const void *p, int bytes, int write)
         access_device(g, a, bytes, write);
 }
 
-/* What is neither found nor of another size is settled here, without a call: half of all accesses are of this kind. */
+/* Settles here, without a call, an access that is neither a fault nor of another size: half of all are of this kind. */
 void shim_word(const void *p, int write)
 {
     shim_group *g = shim_now;

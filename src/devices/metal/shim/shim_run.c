@@ -38,7 +38,7 @@ void shim_found(const char *format, ...)
     jump(&g->scheduler);
 }
 
-/* Where to go when this thread pauses: the next of its simdgroup, as run_team would have it, else the scheduler. */
+/* Returns the mark to go on at when this thread pauses: its simdgroup's next, as in run_team, else the scheduler. */
 static shim_mark *successor(shim_group *g)
 {
     const int next = g->view.thread + g->step;

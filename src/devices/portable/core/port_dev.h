@@ -92,7 +92,7 @@ void port_close(port_device *d);           /* what the shared side allocated */
 
 /* ---- weights ---- */
 
-/* What w->packed points to: rows in file layout, of all experts, rows_per of them in each part. */
+/* w->packed points to this: rows in file layout, of all experts, rows_per of them in each part. */
 typedef struct port_weight {
     const char *type;                      /* wt_<type> of cards/decode.h */
     int halves;                            /* whatever its bytes are, finite values fit a half */

@@ -6,7 +6,7 @@
 
 enum port_encoder { PORT_ENCODER_FLOAT, PORT_ENCODER_GROUP, PORT_ENCODER_TRELLIS, PORT_ENCODER_SKETCH };
 
-/* What a format's card says. */
+/* The contents of a format's card. */
 typedef struct port_card {
     const char *name;
     int encoder;                           /* enum port_encoder */

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/pick.h"
 
-/* What the type's card says of it; *type stays as it was where there is no such card. */
+/* Reads the type's card; *type stays as it was if there is none. */
 static void read_card(const kvant_wtype *t, const char **type, int *halves)
 {
 #define PORTABLE_WTYPE(symbol, name, halves) { #symbol, name, halves },
@@ -51,7 +51,7 @@ static int weight_fill(kvant_device *base, const kvant_weight *w, port_weight *v
     return base->vt->copy_in(base, v->scale, w->scale, (size_t)w->n_scale * sizeof(float), diag);
 }
 
-/* Where rows of this weight lie. */
+/* Plans the parts in which the rows of this weight lie. */
 static int weight_plan(const port_device *d, const kvant_weight *w, port_weight *v, kvant_diag *diag)
 {
     read_card(w->type, &v->type, &v->halves);

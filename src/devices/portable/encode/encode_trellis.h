@@ -102,7 +102,7 @@ FN uint32_t trellis_upstream(LOCAL const int32_t *path, float norm)
     return port_to_half(rn > 1e-10f ? encode_div(norm, rn) : norm);
 }
 
-/* Of two paths, the upstream one at its scale or refitted, and the wider one, the one of least error; *scale: its. */
+/* Chooses the path of least error: the upstream one at its scale or refitted, or the wider one; *scale: its. */
 FN int trellis_better(OWN const struct group *g, float norm, OWN uint32_t *scale)
 {
     const struct sums one = trellis_sums(g->y, g->code), two = trellis_sums(g->y, g->found);

@@ -61,7 +61,7 @@ FN int dd_less(struct dd a, struct dd b)
     return a.hi < b.hi || (a.hi == b.hi && a.lo < b.lo);
 }
 
-/* Where a correction of a quotient or a root neither overflows nor loses bits. */
+/* Returns 1 if the correction of a quotient or a root neither overflows nor loses bits. */
 FN int is_tame(float v)
 {
     return fabs(v) < 1e30f && fabs(v) > 1e-30f;

@@ -14,7 +14,7 @@
 #define SIDE 8                             /* of a matrix */
 #define DEEP 32                            /* values of keys that pass through threadgroup memory at once */
 
-/* What gdn_chunks.k leaves of token j and a head: column j of T, column j of P, exp(c_j), exp(c_n - c_j). */
+/* gdn_chunks.k leaves this of token j and a head: column j of T, column j of P, exp(c_j), exp(c_n - c_j). */
 #define MIX (2 * CHUNK + 2)
 
 FN int64_t mix_at(int i, int hv, int head)
@@ -34,7 +34,7 @@ FN void put_rows(GLOBAL const float *x, int64_t ld, int n, int rows, int e, LOCA
         to[i] = i / DEEP < n && e + i % DEEP < DK ? x[i / DEEP * ld + e + i % DEEP] : 0.0f;
 }
 
-/* The same of CHUNK rows, as columns. */
+/* As put_rows, for CHUNK rows, which it puts as columns. */
 FN void put_columns(GLOBAL const float *x, int64_t ld, int n, int e, LOCAL float *to, int t)
 {
     for (int i = 0; i < DEEP; i++)

@@ -26,7 +26,7 @@ FN void state_store(GLOBAL STATE *s, float v)
 #endif
 }
 
-/* What a stored value would read as. */
+/* Rounds a value as storing and reading it would. */
 FN float state_round(float v)
 {
 #ifdef STATE_BF16

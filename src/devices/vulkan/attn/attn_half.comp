@@ -278,8 +278,8 @@ HALF2 scaled(HALF2 v, uint w, uint upper)
     return v * halves_of(h | h << 16);
 }
 
-/* The same of records: four bytes of a row, columns 4 quarter .. + 3 of the low and of the high nibbles.  The sums of
- * one page are 16-bit: weights are at most 1, values what a page of f16 would hold. */
+/* Weighs records: four bytes of a row, columns 4 quarter .. + 3 of the low and of the high nibbles.  The sums of one
+ * page are 16-bit: weights are at most 1, values at most those that a page of f16 would hold. */
 void weigh(uint n, uint which, inout float acc[SUMS])
 {
     const uint t = gl_LocalInvocationIndex, record = t % CG / 4u, quarter = t % 4u, parity = record & 1u,

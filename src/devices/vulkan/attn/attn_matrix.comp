@@ -136,7 +136,7 @@ void table_fill()
     }
 }
 
-/* What byte i of a word stands for. */
+/* Returns the values that byte i of a word stands for. */
 HALF2 pair_of(uint w, uint i, uint lane)
 {
     return halves_of(s_table[bitfieldExtract(w, int(8u * i), 8)][lane]);
@@ -234,7 +234,7 @@ vec2 scores(uint from, uint g, uint t, uint lane, MAT_B q[8])
     return sum;
 }
 
-/* Of one key: the eight bytes of this thread's values, and their scale. */
+/* Reads of one key the eight bytes of this thread's values, and their scale. */
 void value_codes(uint row, uint g, out uint w[2], out uint d)
 {
     const uint record = g >> 1, byte = 18u * record + 2u + 8u * (g & 1u), upper = record & 1u;

@@ -1,6 +1,6 @@
 #version 450
-/* Where this device keeps the elements of matrices, by thread: row * columns + column of each.  The specification leaves
- * it open; attn_matrix needs the order that vk_matrix.c expects.  Without FAST: that order. */
+/* Finds the order of matrix elements on this device, by thread: row * columns + column of each.  The specification
+ * leaves it open; attn_matrix needs the order that vk_matrix.c expects.  Without FAST: that order. */
 #define SLOTS 1
 #define ARGS ARGPTR y;
 #include "devices/vulkan/core/kv.glsl"

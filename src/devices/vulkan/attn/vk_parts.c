@@ -205,7 +205,7 @@ static int matrix_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *d
     return parts_dispatch(d, l, p, &c, diag);
 }
 
-/* Who takes the parts of encoded pages. */
+/* One of these kernels takes the parts of encoded pages. */
 typedef enum attn_kernel { ATTN_ANY, ATTN_DECODE, ATTN_HALF, ATTN_MATRIX } attn_kernel;
 
 static attn_kernel kernel_of(const vk_device *d, const attn_job *p)

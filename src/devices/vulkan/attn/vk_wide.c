@@ -21,7 +21,7 @@ static size_t up(size_t n)
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* What wide.glsl has in shared memory, and a little for tiles.glsl. */
+/* Returns the bytes that wide.glsl has in shared memory, and a little for tiles.glsl. */
 static size_t shared_bytes(const vk_device *d, size_t dim, size_t block, size_t areas)
 {
     const size_t rows = TEAMS * TEAM_ROWS, tiles = areas * 2 * block * (dim / 8 + 1), sums = rows * (block / 4 + 1);

@@ -113,8 +113,8 @@ void load_queries(tile o, uint kv_tile, inout mine a, out LEFT queries[PARTS])
 
 /* ---- keys and values to shared memory ---- */
 
-/* What all turns of a tile need, out of memory once.  k, v: this thread's first eight values, of the part's first key;
- * all rows see the keys all_from .. all_to-1. */
+/* All turns of a tile need these, read from memory once.  k, v: this thread's first eight values, of the part's first
+ * key; all rows see the keys all_from .. all_to-1. */
 struct plan { PTR k, v; uint from, tail_pages, all_from, all_to; };
 
 plan plan_of(tile o, uint head)
@@ -130,7 +130,7 @@ plan plan_of(tile o, uint head)
     return w;
 }
 
-/* Where exact rows are instead, if the page has some. */
+/* Moves k and v to the exact rows, if the page has some. */
 void exact_rows(tile o, uint head, uint base, inout PTR k, inout PTR v)
 {
     const int page = ldi(P(9, tails), o.seq * args.stride + base / PAGE);
@@ -170,7 +170,7 @@ void mark_none(tile o, uint key, uint column)
             atomicOr(s_none[column * (ROWS / 32u) + r / 32u], 1u << r % 32u);
 }
 
-/* Whether a half of these has all bits of an exponent. */
+/* Returns true if a half of these has all bits of an exponent. */
 bool some_none(uvec4 v)
 {
     const uvec4 w = (v & 0x7c007c00u) + 0x04000400u;

@@ -187,7 +187,7 @@ void st_bytes(PTR p, uint b, uint v, uint n)
         st_part(p, (b >> 2) + 1u, v >> (32u - s), mask >> (32u - s));
 }
 
-/* Whether the device keeps subnormal halves, so that its own conversion is exact; set for every shader. */
+/* 1 if the device keeps subnormal halves, so that its own conversion is exact; set for every shader. */
 layout(constant_id = 31) const uint HALVES = 0u;
 
 /* Exact; by integers without branches or subnormal floats. */

@@ -139,7 +139,7 @@ static void choose_matrix(vk_device *d, int plain_matrix)
                                                                  : VK_PRODUCTS_NONE;
 }
 
-/* What no form of the shaders does without. */
+/* Refuses a device that lacks something that every form of the shaders needs. */
 static int refuse(const vk_caps *c, kvant_diag *diag)
 {
     if (c->api < VK_API_VERSION_1_1)

@@ -140,7 +140,7 @@ typedef struct vk_device {
     struct { const void *host; void *dev; } params[VK_MAX_PARAMS];     /* format parameters given as host memory */
 } vk_device;
 
-/* What w->packed points to: the weight's rows on the device. */
+/* w->packed points to this: the weight's rows on the device. */
 typedef struct vk_weight {
     void *data, *scale;
     float *row_scale;                      /* of rows_half; NULL: no matrix units */
@@ -192,7 +192,7 @@ int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_op *ops, int *took, k
 /* matmul, norm_add_rms, matmul and perhaps swiglu: *took of them, 0: none. */
 int vk_matmul_norm(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag);
 
-/* What a format's card says to this device. */
+/* The contents of a format's card that this device reads. */
 typedef struct vk_card {
     int space, encoder;                    /* VK_SPACE_*, VK_ENCODE_* */
     int unit, unit_bytes, factor;          /* what is encoded together; whether the parameter is a factor */
@@ -214,7 +214,7 @@ int vk_side_of(vk_device *d, const kvant_kv_side *s, int head_dim, vk_side *out,
 /* Pointers to a side's pages and tail, with their extents as the allocations say. */
 void vk_side_pages(const vk_device *d, vk_call *c, const vk_side *s, int write);
 void vk_side_tail(const vk_device *d, vk_call *c, const vk_side *s, int write);
-/* Of a batch: q0, pos0, the page table, and the table of exact pages, where it is wanted; the last one alone. */
+/* Pointers to a batch's q0, pos0, page table and, if wanted, table of exact pages; to the last one alone. */
 void vk_seqs_ptr(vk_call *c, const kvant_seqs *q, int tails);
 void vk_tails_ptr(vk_call *c, const kvant_seqs *q, int tails);
 void vk_side_param(vk_call *c, const vk_side *s);

@@ -400,7 +400,7 @@ static int vulkan_sync(kvant_device *base, kvant_diag *diag)
     return vk_wait(d, diag);
 }
 
-/* Of the largest heap of the GPU's own; what others have of it is not known. */
+/* Returns the bytes of the largest heap of the GPU's own; how much of it others hold is not known. */
 static int64_t vulkan_memory(const kvant_device *base)
 {
     const vk_device *d = (const vk_device *)base;

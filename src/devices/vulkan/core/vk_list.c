@@ -178,7 +178,7 @@ static int set_take(vk_device *d, vk_list *l, VkDescriptorSetLayout layout, VkDe
     return KVANT_OK;
 }
 
-/* What the plain form binds for a pointer: from an offset that may be bound, whole words and one vector more. */
+/* The plain form binds this range for a pointer: from an offset that may be bound, whole words and one vector more. */
 static void bound_range(const vk_device *d, const vk_call *c, int i, const vk_block *b, uint64_t *base, uint64_t *bytes)
 {
     const uint64_t at = c->ptr[i].addr ? c->ptr[i].addr - b->addr : 0;

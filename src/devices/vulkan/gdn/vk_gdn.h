@@ -6,7 +6,7 @@
 
 /* Bytes of rows of `width` values, ld apart. */
 size_t vk_gdn_rows(const kvant_seqs *q, int64_t ld, int64_t width);
-/* Whether; bytes of scratch memory, whose first `states` the gathered states have; both passes. */
+/* takes: 1 if it can run.  scratch: bytes, of which the gathered states have the first `states`.  run: both passes. */
 int vk_chunks_take(const vk_device *d, const kvant_gdn_args *a);
 size_t vk_chunks_scratch(const kvant_gdn_args *a, size_t states);
 int vk_chunks_run(vk_device *d, vk_list *l, const kvant_gdn_args *a, size_t states, kvant_diag *diag);

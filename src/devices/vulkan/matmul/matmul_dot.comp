@@ -52,8 +52,8 @@ shared float s_sum[DOT == VK_DOT_BYTES ? 1u : ROWS * CHUNKS];       /* of a chun
 
 shared uint s_levels[DOT == VK_DOT_LEVELS ? 256u : 1u];             /* of two codes */
 
-/* What a type is beside its form: whether there are high bits apart from the codes, what stands for zero; NIBBLES and
- * LEVELS: their numbers, VK_NUMBERS_*; LEVELS: the levels, four to a word. */
+/* Properties of a type beside its form: whether there are high bits apart from the codes, the code that stands for
+ * zero; NIBBLES and LEVELS: their numbers, VK_NUMBERS_*; LEVELS: the levels, four to a word. */
 struct dot_rule {
     bool high;
     uint centre, numbers;
@@ -77,7 +77,7 @@ void chunk_load(PTR p, uint from, bool whole, out vec4 v[4])
                         ldf(p, from + 4u * i + 3u));
 }
 
-/* What meets load c of halves is at c and at LOADS + c: lanes next to each other read places next to each other. */
+/* Activations of load c of halves lie at c and LOADS + c: lanes next to each other read places next to each other. */
 uint place_of(uint u)
 {
     const uint below = (1u << HALF_BIT) - 1u;

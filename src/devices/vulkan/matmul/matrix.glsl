@@ -70,7 +70,7 @@ void mat_store(float y[8], uint to)
 }
 #endif
 
-/* What a workgroup makes: rows lo .. hi-1 (in `order`, if that is given) of an expert, outputs from o0 on. */
+/* A workgroup makes this: rows lo .. hi-1 (in `order`, if that is given) of an expert, outputs from o0 on. */
 struct job { uint expert, lo, hi, o0; };
 
 uint row_at(uint place)
@@ -78,7 +78,7 @@ uint row_at(uint place)
     return HAS_IDS != 0u ? ld(P(6, order), place) : place;
 }
 
-/* Where this thread's parts of both tiles begin; behind the last row, that row again. */
+/* Finds the begins of this thread's parts of both tiles; a row behind the last is the last again. */
 void find_rows(job j, out uint w_at[LOADS_W], out uint x_at[LOADS_X])
 {
     [[unroll]] for (uint i = 0u; i < LOADS_W; i++) {

@@ -5,7 +5,7 @@
 
 /* Bytes of weights as halves at a time; chunks of eight values that a thread of rows_half keeps. */
 enum { MOST_BYTES = 128 << 20, MOST_KEPT = 16, STEP = 64, ALIGN = 256 };
-/* Of matmul_id: rows per expert from which decoding all experts once costs less than reading one for every row
+/* Limits of matmul_id: rows per expert from which decoding all experts once costs less than reading one for every row
  * (estimated by bytes, not measured); experts that experts_sort can count. */
 enum { ROWS_PER_EXPERT = 4, MOST_EXPERTS = 1024 };
 
@@ -24,7 +24,7 @@ static const tile tiles[] = {
     [TILE_EXPERTS] = { 128, 32, 32, 32, 1, 4 },
 };
 
-/* Where things lie in scratch memory. */
+/* The layout of scratch memory. */
 typedef struct halves {
     size_t row_bytes;              /* of halves */
     int64_t window;                /* weight rows at a time */

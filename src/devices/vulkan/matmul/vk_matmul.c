@@ -142,8 +142,8 @@ static int dot_fits(const vk_device *d, const mm *p, int rows)
     return (size_t)rows * (size_t)(p->w->n_in / 16) * CHUNK_BYTES + rest <= d->caps.max_shared;
 }
 
-/* Whether rows are few enough; those of experts, each of which is multiplied by itself, are not too many for
- * vk_halves.c, and all experts fit one window. */
+/* Returns 1 if rows are few enough; those of experts, each of which is multiplied by itself, must not be too many for
+ * vk_halves.c, and all experts must fit one window. */
 static int dot_takes_rows(const vk_device *d, const mm *p)
 {
     const int64_t rows = p->w->n_out * p->w->n_expert;
@@ -166,7 +166,7 @@ static int dot_rows(const vk_device *d, const mm *p)
     return dot_fits(d, p, rows) ? rows : 0;
 }
 
-/* What a product does besides. */
+/* The further work of a product's kernel. */
 typedef struct dot_more {
     int parts;                             /* 2: swiglu of the halves of a row of y; else 1 */
     float *sum;                            /* rows of y are added to it; or NULL */

@@ -21,7 +21,7 @@ static int layer(kvant_model *m, int l, kvant_diag *diag)
     return request_ffn_dense(m, l, diag);
 }
 
-/* What both blocks add.  The rows that give logits are chosen after the sum: each block has its own scratch. */
+/* Adds both blocks.  The rows that give logits are chosen after the sum: each block has its own scratch. */
 static void build_both(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;

@@ -113,7 +113,7 @@ int convert_put_rotated(const hf_config *c, gguf_keys *k, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* What turns of a head. */
+/* Reads how many values of a head are rotated. */
 int convert_rotated(const hf_config *c, int partial, uint32_t *dim, kvant_diag *diag)
 {
     double part = 1.0;

@@ -17,7 +17,7 @@ enum rule {
     NO_ROPE,   /* every fourth, which has no RoPE */
 };
 
-/* What the file's reader takes when there is no pattern. */
+/* The file's reader assumes one of these windows when there is no pattern. */
 enum { SAY_NONE, SAY_ALWAYS, SAY_DIFFERENT };
 
 typedef struct window_rule {

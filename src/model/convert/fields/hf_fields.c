@@ -260,7 +260,7 @@ static int check_names(const place *p, gjson object)
     return KVANT_OK;
 }
 
-/* What Transformers takes where the object says nothing has to be a value that kvant computes, too. */
+/* A default that Transformers takes where the object says nothing has to be a value that kvant computes, too. */
 static int check_defaults(const place *p, gjson object)
 {
     gjson key = { NULL, 0 }, it = { NULL, 0 };

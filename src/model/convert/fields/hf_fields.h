@@ -7,7 +7,7 @@
 
 #include "model/convert/hf_config.h"
 
-/* Of Transformers' configuration classes; lists are JSON. */
+/* A class of Transformers' configurations; lists are JSON. */
 typedef struct hf_class {
     const char *name, *model_type, *architectures, *text;
     const char *fields;  /* {"name": default} */

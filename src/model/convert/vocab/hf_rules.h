@@ -41,7 +41,7 @@ int hf_true(gjson v);
 int hf_has_byte_level(gjson json);
 /* All of tokenizer.json but the vocabulary.  KVANT_EUNSUPPORTED names what is not understood. */
 int hf_rules_read(struct hf_vocab *v, kvant_diag *diag);
-/* Of a folder with tokenizer.model, whose rules those of tokenizer.json are but for the spaces. */
+/* For a folder with tokenizer.model: its rules are those of tokenizer.json but for the spaces. */
 void hf_rules_read_spm(struct hf_vocab *v);
 /* The tokens before every text, where BOS alone (is_bos: it is what stands there) does not say it. */
 void hf_rules_put_prefix(const struct hf_vocab *v, int is_bos, gguf_keys *k);

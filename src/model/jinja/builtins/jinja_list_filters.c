@@ -143,7 +143,7 @@ static int sort(const order *o)
     return KVANT_OK;
 }
 
-/* What two texts are compared by: lower case unless case matters. */
+/* Makes the key by which two texts are compared: lower case unless case matters. */
 static int key_of(jinja_run *r, jval v, int case_sensitive, jval *out)
 {
     *out = v;

@@ -79,7 +79,7 @@ int jstr_escape(jinja_run *r, const jstr *s, jval *out)
     return jstr_mark(r, out->u.s, out);
 }
 
-/* The same text, as markup. */
+/* Marks this text as markup. */
 int jstr_mark(jinja_run *r, const jstr *s, jval *out)
 {
     jstr *t = jarena_alloc(&r->mem, sizeof *t);

@@ -71,8 +71,8 @@ static size_t text_end(const jlexer *l, size_t from, size_t to, char sign, int b
     return begins ? line : to;
 }
 
-/* Whether s[at..] goes on, after white space, with a word and then with an end of a block; *end is behind it, *sign
- * the sign of that end. */
+/* Returns 1 if s[at..] goes on, after white space, with a word and then with an end of a block; *end is behind it,
+ * *sign the sign of that end. */
 static int tag_is(const jlexer *l, size_t at, const char *name, size_t *end, char *sign)
 {
     size_t n = strlen(name);

@@ -92,7 +92,7 @@ static int string(jparser *p)
     size_t n = 0, cap = 0;
     jval v;
 
-    /* Its text is at most the source up to the end of the last of the strings. */
+    /* The text is at most the source up to the end of the last of the strings. */
     jlexer ahead = p->lex;
     while (ahead.kind == JT_STRING) {
         cap += ahead.to - ahead.from;

@@ -64,7 +64,7 @@ int added_insert(added_trie *t, const vocab *v, uint32_t id, const char *text, s
 
 /* ---- characters ---- */
 
-/* What \w is to `tokenizers`: Alphabetic, marks, digits, connectors and the joiners. */
+/* Returns 1 for \w of `tokenizers`: Alphabetic, marks, digits, connectors and the joiners. */
 static int is_word(uint32_t c)
 {
     if (c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
