@@ -144,7 +144,7 @@ static const struct {
 #undef WORD
 };
 
-/* What is not in the inventory: -1, but for names that tools make up for themselves (x-...). */
+/* A name outside the inventory is -1, but for those that tools make up for themselves (x-...). */
 static int find_word(const char *key)
 {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)

@@ -46,13 +46,13 @@ int schema_listed(const char *word, const char *const *list);
 const char *schema_first_of(const json_t *schema, const char *const *list);
 /* A non-negative count of at most GRAMMAR_MAX_REPEAT; missing: `none`. */
 int schema_count(const schema_maker *m, int at, const char *key, int none, int *v);
-/* Whether a keyword says what is valid; whether all of a schema's are known: an error names the first that is not. */
+/* constrains: a keyword says what is valid; known: all of a schema's are, or an error names the first that is not. */
 int schema_constrains(const char *key);
 int schema_known_words(const schema_maker *m, int at, const json_t *schema);
 int schema_made(schema_maker *m, json_t *v); /* keeps v, whose reference it takes; NULL: no memory */
 
 /* ---- schema_merge.c ---- */
-/* What a schema says with all that it refers to and allOf, as one object: const as enum, types as lists, oneOf as
+/* Joins a schema with all that it refers to and allOf into one object: const as enum, types as lists, oneOf as
  * anyOf.  *flat lives as long as m. */
 int schema_flatten(schema_maker *m, int at, const json_t *schema, json_t **flat);
 int schema_reference(const schema_maker *m, int at, const json_t *ref, const json_t **schema);

@@ -239,7 +239,7 @@ static int members_apart(schema_maker *m, int at, const json_t *a, const json_t 
     return 0;
 }
 
-/* What is written for a, whose names are all declared, is not valid against b. */
+/* Returns 1 if no text written for a, whose names are all declared, is valid against b. */
 static int excludes(schema_maker *m, int at, const json_t *a, const json_t *b)
 {
     const json_t *own = json_object_get(a, "properties"), *needed = json_object_get(b, "required");

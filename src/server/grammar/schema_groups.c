@@ -51,7 +51,7 @@ static int put_more(schema_maker *m, int at, const json_t *items, int n, int lea
     return KVANT_OK;
 }
 
-/* Of few values each at most once, in the schema's order: rule u<i>-<n> stands before value i when n have come. */
+/* Puts few values each at most once, in the schema's order: rule u<i>-<n> stands before value i when n have come. */
 static int put_set(schema_maker *m, int at, const json_t *values, int least, int most, sbuf *later)
 {
     const int n = (int)json_array_size(values);

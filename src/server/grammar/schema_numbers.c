@@ -271,7 +271,7 @@ static void make_whole(bound *b, int up)
     b->open = 0;
 }
 
-/* Where nothing is said: 64 bits, or as many digits as the other bound and one more. */
+/* A bound that is not given is that of 64 bits, or of as many digits as the other bound and one more. */
 static void make_far(bound *b, const bound *other, int neg)
 {
     if (b->given)
@@ -505,7 +505,7 @@ static void put_scaled(sbuf *b, int64_t v, int k)
     sbuf_puts(b, "\"");
 }
 
-/* Whether k more digits can make a multiple of step of what has the remainder r. */
+/* Returns 1 if k more digits can make a multiple of step from a number with the remainder r. */
 static int reaches(int r, int k, int step)
 {
     int64_t unit = 1;

@@ -11,7 +11,7 @@
 #include "server/grammar/grammar_schema.h"
 #include "server/request/json_scan.h"
 
-/* What was found: at most one of the values; key names it in errors. */
+/* The request has at most one of these values; key names it in errors. */
 typedef struct constraint {
     const char *key;
     int n;
