@@ -635,7 +635,7 @@ static void test_quantize_verify(void)
     EXPECT(2, "found --all and --device cpu, wanted one of them", "verify", "--all", "--device", "cpu");
     EXPECT(2, "unknown name \"atn\"", "verify", "--all", "--ops", "atn");
     EXPECT(2, "unknown name \"atn\"", "verify", "--ops", "atn");
-    EXPECT(2, "verify: --ops; known: embed norm_rms", "verify", "--ops", "atn"); /* B23 */
+    EXPECT(2, "verify: --ops; known: add argmax", "verify", "--ops", "atn"); /* B23 */
     CHECK(strstr(err, "attn_score") && strstr(err, "slot_zero"), "all ops are listed: %s", err);
     EXPECT(2, "unknown name \"tbq5_0\"; known: f32 f16", "verify", "--formats", "tbq4_0,tbq5_0", "--ops", "attn");
     EXPECT(2, "unknown name \"f16:x\"; known: all, ci, and K:V of f32 f16", "verify", "--pairs", "f16:x");
