@@ -73,8 +73,8 @@ static int attn_shape(cuda_device *d, const kvant_attn_args *a, attn_job *p, kva
                      a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v, d->smem_max);
 }
 
-/* What the kernels of decode/ and prefill/ do of these arguments: the first sequences, of one row each, by the former,
- * the others by the latter; all, or nothing and the general kernel runs. */
+/* The kernels of decode/ take the first sequences, of one row each, those of prefill/ the others; together they take
+ * all of these arguments, or none and the general kernel runs. */
 typedef struct fast_job {
     bool decode, prefill;
     decode_job one;
@@ -145,7 +145,7 @@ static unsigned char *prefill_room(const cuda_device *d, const fast_job &o)
     return d->scratch + (o.decode ? decode_scratch(o.one) : 0);
 }
 
-/* Of all rows: those of decode/ come first. */
+/* Returns the operands of all rows: those of decode/ come first. */
 static query_operands operands_of(const cuda_device *d, const fast_job &o)
 {
     return o.prefill ? prefill_operands(o.many, prefill_room(d, o)) : decode_operands(o.one, d->scratch);

@@ -156,13 +156,13 @@ static __device__ void shrink(float *acc, int width, float by)
         acc[e] *= by;
 }
 
-/* What a block works on: a tile of query rows, the KV head of its heads, a split of the keys. */
+/* A block works on this: a tile of query rows, the KV head of its heads, a split of the keys. */
 typedef struct any_place {
     tile t;
     int kv_tile, head, split;
 } any_place;
 
-/* What a warp keeps of its R rows: the greatest score, the sum of the weights. */
+/* A warp keeps this of its R rows: the greatest score, the sum of the weights. */
 template <int R> struct any_rows {
     row_id id[R];
     float m[R], l[R];

@@ -16,7 +16,7 @@ struct front_job : attn_call {
     int d, each;                  /* heads of a token that a warp has */
 };
 
-/* Whether the launch can do this: rows where vectors may read and write them, rotations that a warp can do. */
+/* Returns true if the launch can do this: rows where vectors may read and write them, rotations that a warp can do. */
 bool front_fits(const front_job &p);
 void front_run(const cuda_device *d, front_job p);
 

@@ -258,7 +258,7 @@ PACK_FN int pack_unit(const pack_shape *s, const uint32_t *quad, int w, int b)
     return (int)((s->cls == PACK_SYM4 && w == 3 ? pack_mirror4_back(quad[3]) : quad[w]) >> (8 * b) & 255);
 }
 
-/* Where (row of the block, value) lies: the inverse of pack_lut and pack_byte. */
+/* The place of (row of the block, value): the inverse of pack_lut and pack_byte. */
 typedef struct pack_seat {
     int quad, lane, word, byte, x;
 } pack_seat;

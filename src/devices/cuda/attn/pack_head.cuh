@@ -48,7 +48,7 @@ PACK_FN uint32_t head_four(int codes, const uint8_t *rec, int j)
     }
 }
 
-/* The same of (row, value) of a head of rows. */
+/* As head_four, for (row, value) of a head of rows. */
 PACK_FN uint32_t head_row_four(const pack_shape *s, const uint8_t *rows, int row, int value)
 {
     const int rec = s->rec ? value / s->rec : 0;
@@ -123,7 +123,7 @@ PACK_FN void head_quad(const pack_shape *s, const uint8_t *rows, int block, int 
         head_mirror3(to[3], to);
 }
 
-/* What follows the codes of all rows: a record's scale, and word n of the bytes that no kernel reads, whole words.
+/* The codes of all rows precede these: a record's scale, and word n of the bytes that no kernel reads, whole words.
  * SIGNED: as pack_exchange has them. */
 PACK_FN uint32_t head_scale(const pack_shape *s, const uint8_t *rec)
 {
@@ -166,7 +166,7 @@ static __device__ __forceinline__ void head_codes(const pack_shape &p, uint8_t *
         ((uint32_t *)(at + 2 * p.block_bytes))[i] = head_rest(&p, head + i / words * p.rec_bytes, i % words);
 }
 
-/* The same shape, with what the compiler then knows. */
+/* Returns this shape, with constants that the compiler then knows. */
 template <int CLS, int CODES, int REC> static __device__ __forceinline__ pack_shape head_shape(const pack_shape &p)
 {
     pack_shape o = p;

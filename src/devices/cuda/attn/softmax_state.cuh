@@ -27,7 +27,7 @@ static __device__ __forceinline__ float score_capped(const attn_call &c, float s
     return top - __fdividef(2.0f * top, 1.0f + exp2_fast(s * c.cap_rate));
 }
 
-/* What a sink adds to a sum of weights that are relative to the maximum m. */
+/* Returns the weight that a sink adds to a sum of weights relative to the maximum m. */
 static __device__ __forceinline__ float sink_weight(float sink, float m)
 {
     return exp2_fast(sink * PREP_LOG2E - m);

@@ -11,7 +11,7 @@
 
 enum arch_make { ARCH_80, ARCH_90 };
 
-/* What the code that is being compiled may use; 0 on the host's pass. */
+/* The code that is being compiled may use these; 0 on the host's pass. */
 #if defined(__CUDA_ARCH__)
 #define ARCH_GROUPS (__CUDA_ARCH__ == 900) /* wgmma, and clusters that kernels are written for */
 #define ARCH_BULK (__CUDA_ARCH__ >= 900)   /* bulk copies, launches that begin before the last one's end */
@@ -22,7 +22,7 @@ enum arch_make { ARCH_80, ARCH_90 };
 #define ARCH_E4M3 0
 #endif
 
-/* Whether kernels of a make have a body in this pass. */
+/* Returns true if kernels of a make have a body in this pass. */
 static __host__ __device__ constexpr bool arch_has(int make)
 {
 #if defined(__CUDA_ARCH__)
@@ -185,7 +185,7 @@ static __device__ __forceinline__ void cluster_meet(void)
     cluster_wait();
 }
 
-/* The same place in the shared memory of block `rank` of the cluster. */
+/* Returns this place in the shared memory of block `rank` of the cluster. */
 static __device__ __forceinline__ const float *of_block(const float *p, uint32_t rank)
 {
     uint64_t to;

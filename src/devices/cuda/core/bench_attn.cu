@@ -23,7 +23,7 @@ static __device__ __forceinline__ float normal(uint64_t i)
     return sqrtf(-2.0f * logf(u / 16777216.0f)) * cospif(2.0f * v / 16777216.0f);
 }
 
-/* What a format's scales must be for values of about one. */
+/* Returns the scale that a format needs for values of about one. */
 static float unit_scale(const cuda_format *f)
 {
     if (f->space == SPACE_REAL)

@@ -7,7 +7,7 @@
 
 enum { KVANT_CUDA_VERSION = 2 };
 
-/* What the loading library is: its contract number and the sizes of the structs that both sides read. */
+/* The loading library describes itself: its contract number and the sizes of the structs that both sides read. */
 typedef struct kvant_cuda_host {
     int version;
     int op_count;

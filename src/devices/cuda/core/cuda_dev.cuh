@@ -42,7 +42,7 @@ typedef struct cuda_param {
     const struct sketch_image *sketch; /* of a projection, behind it in its allocation; or NULL */
 } cuda_param;
 
-/* What a GPU has, or what KVANT_CUDA_MASK leaves of it (arch.cu). */
+/* A GPU has these features, or KVANT_CUDA_MASK leaves them (arch.cu). */
 typedef struct cuda_arch {
     int make;                      /* of its kernels (enum arch_make) */
     int major, minor;              /* compute capability */
@@ -77,7 +77,7 @@ static inline size_t cuda_aligned(size_t bytes)
     return (bytes + 255) & ~(size_t)255;
 }
 
-/* What w->packed points to: the weight in file layout on the device. */
+/* w->packed points to this: the weight in file layout on the device. */
 typedef struct cuda_weight {
     uint8_t *data;
     float *scale;
@@ -102,7 +102,7 @@ typedef struct cuda_op {
 
 enum cuda_space { SPACE_REAL, SPACE_P32, SPACE_R128, SPACE_H128, SPACE_SKETCH };
 
-/* Whether what is at at[floats] is lost: one of these ops writes all of it anew before any reads it (lists.cu). */
+/* Returns true if at[floats] is lost: one of these ops writes all of it anew before any reads it (lists.cu). */
 bool cuda_unread(const kvant_op *ops, int n, const float *at, int64_t floats);
 
 /* Errors: the code, with a text in diag. */
@@ -153,7 +153,7 @@ static inline seqs_dev cuda_seqs(const kvant_seqs *s)
     return r;
 }
 
-/* What every attention kernel takes of its arguments; the jobs of the kernels begin with it. */
+/* Every attention kernel takes these arguments; the jobs of the kernels begin with them. */
 struct attn_call {
     seqs_dev seqs;
     const float *q;
@@ -182,7 +182,7 @@ void cuda_blas_close(cuda_device *d);
 /* y[m][ldy] = x bf16[m][k] w bf16[n][k] transposed, in f32 or (halves) rounded to bf16; work: CUDA_BLAS_WORK bytes. */
 int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, void *y, bool halves, int m, int64_t n, int64_t k,
                      int64_t ldy, void *work, kvant_diag *diag);
-/* The same of x f32[m][ldx] and w f32[n][k], in TF32: 10 bits of mantissa. */
+/* As cuda_blas_matmul, of x f32[m][ldx] and w f32[n][k], in TF32: 10 bits of mantissa. */
 int cuda_blas_matmul_f32(cuda_device *d, const float *w, const float *x, float *y, int m, int64_t n, int64_t k,
                          int64_t ldx, int64_t ldy, void *work, kvant_diag *diag);
 
@@ -282,7 +282,7 @@ static __device__ __forceinline__ int seq_of(const seqs_dev &s, int i)
     return lo;
 }
 
-/* Its position, of sequence seq. */
+/* Returns the position of token row i, of sequence seq. */
 static __device__ __forceinline__ int pos_of(const seqs_dev &s, int seq, int i)
 {
     return s.pos0[seq] + i - s.q0[seq];

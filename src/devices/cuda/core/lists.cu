@@ -81,7 +81,7 @@ int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag 
     return scratch_grow(d, scratch_wanted(d, ops, n), diag);
 }
 
-/* What an operand does to at[floats]. */
+/* An operand uses at[floats] in one of these ways. */
 enum use { UNTOUCHED, OVERWRITTEN, USED };
 
 static enum use use_of(const op_operand &o, const float *at, int64_t floats)

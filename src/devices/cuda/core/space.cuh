@@ -122,7 +122,7 @@ template <int V> static __device__ __forceinline__ void lane_take(const float *f
     }
 }
 
-/* What a warp's rotation multiplies a lane's values by, before and behind the butterfly: its signs and its scale. */
+/* A warp's rotation multiplies a lane's values by these, before and behind the butterfly: its signs and its scale. */
 template <int V> struct warp_space {
     int size; /* 0: no rotation */
     float before[V], behind[V];

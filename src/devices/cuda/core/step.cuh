@@ -66,7 +66,7 @@ static __device__ __forceinline__ void step_regs(float (*c)[4], const uint32_t *
         warp_step<N, MAJOR, ADD, BF16>(c, a, at, lead);
 }
 
-/* The same with 64 rows of four warps in shared memory too, both K-major. */
+/* As step_regs, with 64 rows of four warps in shared memory too, both K-major. */
 template <int MAKE, int N> static __device__ __forceinline__ void step_placed(float (*c)[4], uint32_t rows, uint32_t at)
 {
     if constexpr (MAKE == ARCH_90)

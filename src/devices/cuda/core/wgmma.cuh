@@ -113,7 +113,7 @@ static __device__ __forceinline__ void group_mma_regs(float (*c)[4], const uint3
         GROUP_MMA_REGS_128("f16");
 }
 
-/* The same with a in shared memory too, both K-major. */
+/* As group_mma_regs, with a in shared memory too, both K-major. */
 template <int N> static __device__ __forceinline__ void group_mma_placed(float (*c)[4], uint64_t a, uint64_t b)
 {
     static_assert(N == 64);

@@ -202,7 +202,7 @@ typedef struct enc_unit {
     float norm, by, yy;
 } enc_unit;
 
-/* What is found: the complements of codes, the scale as it is stored, whether the residual is added. */
+/* The encoder's result: the complements of codes, the scale as it is stored, whether the residual is added. */
 typedef struct enc_found {
     uint32_t word[4];
     uint32_t scale;

@@ -8,8 +8,8 @@
 #include "devices/cuda/encode/encode_best.cuh"
 #include "devices/cuda/encode/encode_upstream.cuh"
 
-/* What a kernel does once: copies the tables into `room` (load asks for them, store waits), has a lane's books; and for
- * each tile.  `bytes` of shared memory, at a multiple of 128. */
+/* A kernel's encoder.  Once: copies the tables into `room` (load asks for them, store waits), makes a lane's books;
+ * then encodes each tile.  `bytes` of shared memory, at a multiple of 128. */
 template <int F, bool BEST, bool BOOK> struct enc_rules;
 
 template <int F> struct enc_rules<F, false, true> {

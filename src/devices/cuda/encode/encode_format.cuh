@@ -23,7 +23,7 @@ template <int F> struct enc_format {
                                   : of::space == SPACE_R128 ? of::norm == CARD_CORRECTED
                                   : of::space == SPACE_H128 ? of::norm == CARD_LENGTH
                                                             : of::norm == CARD_LARGEST && of::level[0] == -8.0f;
-    /* Whether this core encodes it, whether it has another encoder `best`. */
+    /* known: this core encodes it; searches: it has another encoder `best`. */
     static constexpr bool known = plain || bytes || (ruled && (of::n_levels == 8 || of::n_levels == 16));
     static constexpr bool searches = bytes || of::searched;
     static constexpr bool signs = of::space == SPACE_R128, residual = of::residual_at > 0;
@@ -103,7 +103,7 @@ template <typename LINES, int THREADS> struct enc_copy {
     }
 };
 
-/* Of this lane's own line n. */
+/* Returns this lane's own line n. */
 static __device__ __forceinline__ uint4 enc_own(const uint8_t *room, int n)
 {
     return *(const uint4 *)(room + ENC_LINE * n + threadIdx.x % 4 * 16);

@@ -8,7 +8,7 @@
  * behind the first. */
 enum job_beside { JOB_ALONE, JOB_FIRST, JOB_SECOND };
 
-/* Where rows come from and go to; seal: src/dst pages, else rows of the batch. */
+/* The source and target of rows; seal: src/dst pages, else rows of the batch. */
 typedef struct job {
     side_dev side;
     seqs_dev seqs;
@@ -50,7 +50,7 @@ static __device__ __forceinline__ spot spot_at(const job &p, unsigned n)
     return o;
 }
 
-/* Where a unit's values come from; false past the end. */
+/* Finds the source of a unit's values; false past the end. */
 static __device__ __forceinline__ bool unit_from(const job &p, const spot &u, unit *o)
 {
     const side_dev &s = p.side;
@@ -71,7 +71,7 @@ static __device__ __forceinline__ bool unit_from(const job &p, const spot &u, un
     return true;
 }
 
-/* Where they go: reads that wait for one another. */
+/* Finds the target of a unit's values: reads that wait for one another. */
 static __device__ __forceinline__ void unit_to(const job &p, unit *o)
 {
     const side_dev &s = p.side;
@@ -151,7 +151,7 @@ static __device__ __forceinline__ void job_begin(const job &p)
         pdl_go();
 }
 
-/* What the job reads is there; then a second launch may begin. */
+/* Waits for the data that the job reads; then a second launch may begin. */
 static __device__ __forceinline__ void job_wait(const job &p)
 {
     if (p.beside != JOB_SECOND)

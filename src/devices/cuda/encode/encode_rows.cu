@@ -6,7 +6,7 @@
 
 enum { THREADS = 512, WARPS = THREADS / 32 };
 
-/* What a warp keeps in shared memory; plain values go straight to their rows. */
+/* A warp keeps this in shared memory; plain values go straight to their rows. */
 template <int F> struct __align__(128) rows_desk {
     uint8_t stage[TILE_STAGE];
     uint8_t out[enc_format<F>::plain ? 16 : (TILE_UNITS * enc_format<F>::unit_bytes + 15) / 16 * 16];

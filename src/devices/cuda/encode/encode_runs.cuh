@@ -10,8 +10,7 @@ enum { RUN_TILES = 4, TILE_LINE = 128, TILE_UNIT = 4 * TILE_LINE, TILE_STAGE = T
 
 /* ---- tiles ---- */
 
-/* What is encoded: a head's units, in runs of `per` tiles, the first `longer` of them of one more; `step` runs apart
- * for a warp. */
+/* A head's units, in runs of `per` tiles, the first `longer` of them of one more; `step` runs apart for a warp. */
 typedef struct run_work {
     unsigned units, step, per, longer;
 } run_work;
@@ -63,8 +62,8 @@ static inline unsigned run_count(unsigned tiles, unsigned h, unsigned warps)
 
 /* ---- values, in a warp's shared memory ---- */
 
-/* Where chunk c of 16 bytes of a line of 32 values of unit r is: lanes that read lines of their own, or a line
- * together, meet no bank twice. */
+/* Returns the place of chunk c of 16 bytes of a line of 32 values of unit r: lanes that read lines of their own, or a
+ * line together, meet no bank twice. */
 static __device__ __forceinline__ uint32_t tile_chunk(uint32_t stage, int r, int line, int c)
 {
     return stage + TILE_UNIT * r + TILE_LINE * line + 16 * (c ^ (2 * line + r % 2));
@@ -195,7 +194,7 @@ static __device__ __forceinline__ run_slot run_slot_of(const job &p, const run_u
     return o;
 }
 
-/* The same of a run as addresses: this lane's row and, by bits, the units that have one, and those whose rows follow
+/* The slots of a run as addresses: this lane's row and, by bits, the units that have one, and those whose rows follow
  * the row before. */
 typedef struct run_to {
     uint8_t *row;

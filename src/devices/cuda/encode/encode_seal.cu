@@ -12,7 +12,7 @@ enum {
     STAGE = (int)TILE_UNITS * (int)GROUP_MAX * 2 /* bytes of a tile's halves */
 };
 
-/* What a launch is told: the jobs, their layouts, and where in shared memory rows and tiles lie. */
+/* The arguments of a launch: the jobs, their layouts, and the places of rows and tiles in shared memory. */
 typedef struct seal_jobs {
     jobs of;
     pack_shape shape[2];
@@ -31,7 +31,7 @@ static constexpr seal_kind seal_kinds[] = {
 
 /* ---- values ---- */
 
-/* Where chunk c of 8 halves of unit r is: lanes that read together meet no bank twice. */
+/* Returns the place of chunk c of 8 halves of unit r: lanes that read together meet no bank twice. */
 static __device__ __forceinline__ uint32_t seal_chunk(uint32_t stage, int r, int c)
 {
     return stage + (uint32_t)(r * GROUP_MAX * 2 + ((c ^ c >> 3 ^ r % 2 * 6) << 4));

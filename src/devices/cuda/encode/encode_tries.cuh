@@ -54,7 +54,7 @@ static __device__ __forceinline__ uint32_t enc_fma2(uint32_t a, uint32_t b, uint
     return y;
 }
 
-/* The same from 0 to 1. */
+/* As enc_fma2, limited to 0 .. 1. */
 static __device__ __forceinline__ uint32_t enc_part2(uint32_t a, uint32_t b, uint32_t c)
 {
     uint32_t y;
@@ -76,7 +76,7 @@ static __device__ __forceinline__ uint32_t enc_pair(float x)
     return *(const uint32_t *)&h;
 }
 
-/* Of what has an ordinary one: no choice, as division has. */
+/* Inverts a value that has an ordinary inverse: no choice, as division has. */
 static __device__ __forceinline__ float enc_inverse(float x)
 {
     float y;
@@ -84,7 +84,7 @@ static __device__ __forceinline__ float enc_inverse(float x)
     return y;
 }
 
-/* What the first bits of two bins (less than 512, and ENC_HALF_MAGIC) are added to for the addresses of their lines. */
+/* The first bits of two bins (less than 512, and ENC_HALF_MAGIC) are added to these to address their lines. */
 typedef struct enc_at {
     uint32_t low, high;
 } enc_at;
@@ -139,8 +139,8 @@ template <int F> static constexpr void enc_tries_lines(enc_word4 *line)
     }
 }
 
-/* Of the scales whose sums lane q of a unit has: what a sum, times 512, is added to; 256 where the residual is taken
- * away. */
+/* Returns the name of the j-th scale whose sum lane q of a unit has, to which the sum, times 512, is added; 256 more
+ * where the residual is taken away. */
 template <int F> static constexpr uint32_t enc_name(int q, int j)
 {
     typedef enc_best<F> has;
@@ -148,8 +148,8 @@ template <int F> static constexpr uint32_t enc_name(int q, int j)
     return (uint32_t)card<F>::tries[s % has::scales] + (s < has::scales ? 0u : 256u);
 }
 
-/* What a lane keeps for all tiles.  at: where its copies are; pick: what picks bytes (in two products where each lane
- * has a record of its own). */
+/* A lane keeps this for all tiles.  at: the place of its copies; pick: the factor that picks bytes (in two products
+ * where each lane has a record of its own). */
 typedef struct enc_tries {
     enc_at at;
     uint32_t pick[2][2];
@@ -232,7 +232,7 @@ template <int F> static __device__ __forceinline__ uint32_t enc_least_sum(const 
     return least & 511u;
 }
 
-/* Of one unit the sums are of two halves of its values; of four records, lanes 0 and 1 have those of records 0 and 2,
+/* A unit's sums are of two halves of its values; with four records, lanes 0 and 1 have the sums of records 0 and 2,
  * lanes 2 and 3 of 1 and 3. */
 template <int F> static __device__ __forceinline__ uint32_t enc_least_of(const uint4 &names, const int (*c)[4])
 {

@@ -37,8 +37,8 @@ template <int F> static constexpr float enc_boundary(int n)
     return enc_least(card<F>::boundary[card<F>::n_levels - 2 - n], enc_format<F>::signs ? 0x1.6a09e6p-4f : 1.0f);
 }
 
-/* Whether the n-th boundary is in bin n, a fiftieth of a bin or more from its ends, with (bins - 1) by bins to 1: the
- * roundings are far less. */
+/* Returns true if the n-th boundary is in bin n, a fiftieth of a bin or more from its ends, with (bins - 1) by bins to
+ * 1: the roundings are far less. */
 template <int F> static constexpr bool enc_bins_fit(float by)
 {
     constexpr int last = card<F>::n_levels - 2;
@@ -112,7 +112,7 @@ template <int F> static constexpr auto enc_upstream_lines(void)
 template <int F>
 static __device__ const typename enc_upstream_table<F>::lines enc_upstream_data = enc_upstream_lines<F>();
 
-/* What a lane keeps for all tiles: own lines; what to add to a bin's bits, times a line; the steps between lanes. */
+/* A lane keeps this for all tiles: own lines; the addend of a bin's bits, times a line; the steps between lanes. */
 typedef struct enc_upstream_books {
     const uint8_t *own;
     uint32_t codes;
@@ -293,7 +293,7 @@ template <int F> static __device__ __forceinline__ void enc_add_squares(uint32_t
     }
 }
 
-/* The same sum in any order; never 0. */
+/* Computes this sum in any order; never 0. */
 template <int F> static __device__ __forceinline__ uint16_t enc_corrected(float norm, const uint32_t *word)
 {
     uint32_t sum[3] = { 0, 0, 0 };

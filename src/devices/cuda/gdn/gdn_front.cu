@@ -13,7 +13,7 @@ typedef struct front_job {
     gdn_job g;
 } front_job;
 
-/* Of sequence s, if it is one of decode. */
+/* Returns true if sequence s exists and is one of decode. */
 static __device__ __forceinline__ bool decodes(const seqs_dev &q, int s)
 {
     return s < q.n_seqs && takes_part(q, s, DECODE);

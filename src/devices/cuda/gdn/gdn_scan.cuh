@@ -35,7 +35,7 @@ static __device__ __forceinline__ void arrive_at(uint32_t bar, uint32_t rank)
                  : "memory");
 }
 
-/* The same bytes to the same place in every block of the cluster; each one's barrier counts them. */
+/* Copies these bytes to one place in every block of the cluster; each one's barrier counts them. */
 static __device__ __forceinline__ void bulk_to_all(uint32_t to, const void *from, uint32_t bytes, uint32_t bar,
                                                    uint32_t blocks)
 {
@@ -164,7 +164,7 @@ template <int MAKE, int OPEN> static __device__ __forceinline__ void finish(sums
     }
 }
 
-/* What this thread has stored is seen by the products of others, after a barrier. */
+/* Makes this thread's stores visible to the products of others, after a barrier. */
 template <int MAKE> static __device__ __forceinline__ void stored(void)
 {
     if constexpr (MAKE == ARCH_90)

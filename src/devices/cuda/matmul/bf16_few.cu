@@ -38,7 +38,7 @@ template <int ROWS, int LANES> struct few_copies {
         }
     }
 
-    /* Where the thread's i-th chunk is, as wgmma.cuh's `swizzled` has it. */
+    /* Returns the place of the thread's i-th chunk, as wgmma.cuh's `swizzled` has it. */
     __device__ __forceinline__ uint32_t place(int i) const
     {
         return (uint32_t)((row + i * BY) * LINE + ((chunk ^ (row + i * BY) % 8) << 4));

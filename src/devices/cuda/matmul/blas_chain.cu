@@ -30,7 +30,7 @@ static __global__ void __launch_bounds__(THREADS) swiglu_bf16_kernel(const uint1
     }
 }
 
-/* Whether ops are gate and up, their swiglu in place, and the product of that: all that reads ff[m][2f]. */
+/* Returns true if ops are gate and up, their swiglu in place, and the product of that: all readers of ff[m][2f]. */
 static bool glu_chain(const cuda_device *d, const kvant_op *ops, int n)
 {
     const kvant_matmul_args *a = matmul_of(ops), *b = n < 3 ? NULL : matmul_of(ops + 2);
@@ -62,7 +62,7 @@ static chain chain_of(const cuda_device *d, const kvant_op *ops, int n)
     return c;
 }
 
-/* Whether op is the norm that adds what a product gives, which nobody reads again; the norm. */
+/* Returns true if op is the norm that adds a product's result, which nobody reads again; *o: the norm. */
 static bool sum_next(const kvant_op *ops, int n, const kvant_matmul_args *a, row_norm *o)
 {
     const int64_t values = a->m * a->ldy;

@@ -93,7 +93,7 @@ static size_t part_bytes(const cuda_device *d, int split, const mm &p)
                : 0;
 }
 
-/* Of rows by line, tiles, their number. */
+/* Bytes of the lists: rows by line, tiles, their number. */
 static size_t list_bytes(const cuda_device *d, const mm &p)
 {
     return p.ids ? cuda_aligned(rows_bytes(d, p) + (size_t)tiles_of(d, p) * sizeof(coded_tile) + sizeof(int)) : 0;

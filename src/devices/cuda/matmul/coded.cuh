@@ -15,13 +15,13 @@
 enum { PANEL = 64, PANEL_LINE = 2 * PANEL, UNIT_PANELS = (int)UNIT / PANEL };
 enum { CODED_SPLIT = 8 };
 
-/* Whether rows may end within a unit. */
+/* Returns true if rows may end within a unit. */
 static __host__ __device__ constexpr bool coded_ends(const wshape &s)
 {
     return UNIT / s.values * s.bytes % 16 != 0 && s.bytes % 2 != 0;
 }
 
-/* Of experts: columns first .. first + n - 1 of the image are of this one. */
+/* A tile of an expert: columns first .. first + n - 1 of the image are of this one. */
 typedef struct coded_tile {
     int expert, first, n;
 } coded_tile;
@@ -49,10 +49,10 @@ const coded_kernels *coded_128(int type, int warps);
 const coded_kernels *coded_80_32(int type, size_t most); /* most: shared memory that there is */
 const coded_kernels *coded_80_64(int type, size_t most);
 
-/* Whether rows are so many that integers are slower, and so few that 16-bit copies and cuBLASLt are. */
+/* Returns true if rows are so many that integers are slower, and so few that 16-bit copies and cuBLASLt are. */
 bool cuda_coded_pays(const cuda_device *d, int type, int rows);
 
-/* Whether a product can go this way, its scratch, and its run; with experts (p.ids) it sorts the rows by them. */
+/* takes: true if a product can go this way; its scratch; its run, which sorts the rows by experts, if any (p.ids). */
 bool cuda_coded_takes(const cuda_device *d, int type, const mm &p);
 size_t cuda_coded_scratch(const cuda_device *d, int type, const mm &p);
 void cuda_coded(const cuda_device *d, int type, const mm &p);

@@ -41,7 +41,7 @@ template <int T> static __device__ __forceinline__ void coded_ready(const uint32
     }
 }
 
-/* Of a group of a lane's two rows: codes, and the numbers of each half. */
+/* A group of a lane's two rows: codes, and the numbers of each half. */
 typedef struct coded_words {
     uint32_t codes[2][2];
     float factor[2][2], rest[2][2];
@@ -81,7 +81,7 @@ template <int T> static __device__ __forceinline__ void coded_values(const coded
         }
 }
 
-/* The same of types that codes do not hold. */
+/* As coded_values, for types that codes do not hold. */
 template <int T> static __device__ __forceinline__ void coded_plain(const uint32_t *row, int g, uint32_t (*a)[4])
 {
 #pragma unroll
@@ -96,7 +96,7 @@ template <int T> static __device__ __forceinline__ void coded_plain(const uint32
     }
 }
 
-/* What a lane keeps of a unit from group to group. */
+/* A lane keeps this of a unit from group to group. */
 typedef struct coded_lane {
     coded_numbers n;
     coded_words w[2];

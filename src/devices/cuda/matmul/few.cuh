@@ -10,7 +10,7 @@ int cuda_weight_supports(const kvant_weight *w, const char *op, kvant_diag *diag
 int cuda_weight_loaded(const kvant_weight *w, const char *op, kvant_diag *diag);
 int cuda_wtype_of(const kvant_weight *w); /* of one that was loaded */
 
-/* Whether an op is a product that cuBLASLt runs in bf16. */
+/* Returns true if an op is a product that cuBLASLt runs in bf16. */
 bool cuda_by_blas(const cuda_device *d, const kvant_op *op);
 
 static inline bool apart(const float *a, int64_t n, const float *b, int64_t m)
@@ -18,13 +18,13 @@ static inline bool apart(const float *a, int64_t n, const float *b, int64_t m)
     return a + n <= b || b + m <= a;
 }
 
-/* Whether two products take the same rows. */
+/* Returns true if two products take the same rows. */
 static inline bool same_rows(const kvant_matmul_args *a, const kvant_matmul_args *b)
 {
     return b->x == a->x && b->ldx == a->ldx && b->m == a->m && b->w->n_in == a->w->n_in;
 }
 
-/* Whether a product leaves its rows alone, so that others may take them behind it. */
+/* Returns true if a product leaves its rows alone, so that others may take them behind it. */
 static inline bool rows_stay(const kvant_matmul_args *a)
 {
     return apart(a->x, (a->m - 1) * a->ldx + a->w->n_in, a->y, (a->m - 1) * a->ldy + a->w->n_out);
@@ -33,17 +33,17 @@ static inline bool rows_stay(const kvant_matmul_args *a)
 /* Values of gate and up where the op is their swiglu, in place over the gate half of y[rows][n_out]; else 0. */
 int64_t cuda_glu_of(const kvant_op *op, const float *y, int64_t ldy, int rows, int64_t n_out);
 
-/* The same of the op after a matmul. */
+/* As cuda_glu_of, for the op after a matmul. */
 int64_t cuda_swiglu_after(const kvant_op *ops, int n);
 
-/* Of a product: its job, its type, and whether it goes by integers. */
+/* A product: its job, its type, and whether it goes by integers. */
 struct few {
     mm p;
     int type;
     bool int8;
 };
 
-/* What comes behind a launch that adds its row to the residual row: norm_add_rms of that, and the product of the normed
+/* The ops behind a launch that adds its row to the residual row: norm_add_rms of that, and the product of the normed
  * row (and its swiglu), or the choice of experts (router.cuh): took ops.  x[d]: the residual row. */
 typedef struct norm_next {
     int took;
@@ -54,7 +54,7 @@ typedef struct norm_next {
     const kvant_op *ops;
 } norm_next;
 
-/* Whether ops begin with one; add: what its norm adds. */
+/* Returns true if ops begin with one; add: the summand of its norm. */
 bool cuda_norm_next(const cuda_device *d, const kvant_op *ops, int n, const float *add, norm_next *o);
 void cuda_norm_next_run(cuda_device *d, const norm_next *o);
 

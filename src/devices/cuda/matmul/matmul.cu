@@ -64,7 +64,7 @@ static mm mm_of_args(const kvant_matmul_args *a)
     return cuda_mm_of(a->w, a->x, a->y, a->ldx, a->ldy, a->m, 1);
 }
 
-/* Whether it goes by coded.cuh: enough rows, and too few for copies of the matrix. */
+/* Returns true if it goes by coded.cuh: enough rows, and too few for copies of the matrix. */
 static bool in_registers(const cuda_device *d, const kvant_matmul_args *a)
 {
     if (a->compute == KVANT_COMPUTE_F32 || !a->w->packed)
@@ -72,7 +72,7 @@ static bool in_registers(const cuda_device *d, const kvant_matmul_args *a)
     return cuda_coded_pays(d, cuda_wtype_of(a->w), a->m) && cuda_coded_takes(d, cuda_wtype_of(a->w), mm_of_args(a));
 }
 
-/* Whether the product goes by int8.cuh. */
+/* Returns true if the product goes by int8.cuh. */
 static bool in_integers(const cuda_device *d, const kvant_matmul_args *a)
 {
     return a->compute != KVANT_COMPUTE_F32 && a->w->packed && a->m > 0 && !in_registers(d, a) &&
@@ -94,7 +94,7 @@ bool cuda_by_blas(const cuda_device *d, const kvant_op *op)
            cuda_blas_bf16(d, a);
 }
 
-/* Whether gemv.cu takes what is neither in_registers nor in_integers nor cuBLAS's. */
+/* Returns true if gemv.cu takes a product that is neither in_registers nor in_integers nor cuBLAS's. */
 static bool by_gemv(const kvant_matmul_args *a)
 {
     return a->m <= GEMV_ROWS || cuda_gemv_small(a->m, a->w->n_out, mm_of_args(a).row_bytes);
@@ -153,7 +153,7 @@ static bool few_rows(const cuda_device *d, const kvant_op *op, few *f)
     return true;
 }
 
-/* Whether its kernel can add to a residual row, and normalise its own. */
+/* Returns true if its kernel can add to a residual row, and normalise its own. */
 static bool one_row(const few *f)
 {
     return f->int8 ? f->p.rows == 1 : cuda_gemv_streams(f->type, f->p);
@@ -238,7 +238,7 @@ static bool outputs_apart(const kvant_matmul_args *a, const kvant_matmul_args *b
     return apart(a->y, (a->m - 1) * a->ldy + a->w->n_out, b->y, (b->m - 1) * b->ldy + b->w->n_out);
 }
 
-/* Whether ops[k] is a product of the x of ops[0] that may run beside those before it: of the same kind and size,
+/* Returns true if ops[k] is a product of the x of ops[0] that may run beside those before it: of equal kind and size,
  * written elsewhere. */
 static bool of_same_x(const cuda_device *d, const kvant_op *ops, int k)
 {

@@ -26,7 +26,7 @@ static mm mm_of_id_args(const kvant_matmul_id_args *a)
     return p;
 }
 
-/* Whether sorted rows go by coded.cuh. */
+/* Returns true if sorted rows go by coded.cuh. */
 static bool id_in_registers(const cuda_device *d, const kvant_matmul_id_args *a)
 {
     return id_sorted(a) && a->compute != KVANT_COMPUTE_F32 && a->w->packed &&
@@ -51,7 +51,7 @@ static void run_unsorted(cuda_device *d, const kvant_matmul_id_args *a, int64_t 
         cuda_gemv(d, type, p, pair);
 }
 
-/* Whether the op behind a product of experts is the swiglu of their gate and up, in place. */
+/* Returns true if the op behind a product of experts is the swiglu of their gate and up, in place. */
 static bool glu_after(const kvant_matmul_id_args *a, const kvant_op *op)
 {
     return cuda_glu_of(op, a->y, a->w->n_out, a->n * a->k, a->w->n_out) > 0;

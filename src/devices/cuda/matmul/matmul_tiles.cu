@@ -6,7 +6,7 @@
 
 enum { TILE = 64, STEP = 32 };
 
-/* What a tile block computes: expert and the sorted rows lo .. hi-1; 0 where the grid is larger than the work. */
+/* Finds the work of a tile block: expert and the sorted rows lo .. hi-1; 0 where the grid is larger than the work. */
 static __device__ bool tile_rows(const mm &p, int tile, int *e, int *lo, int *hi)
 {
     __shared__ int found[3];

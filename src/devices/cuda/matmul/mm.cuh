@@ -28,7 +28,7 @@ static inline const float *cuda_f32_rows(const kvant_weight *w)
                : NULL;
 }
 
-/* What the values of weight type T are, PLAIN_NONE where it has blocks. */
+/* Returns the kind of the values of weight type T, PLAIN_NONE where it has blocks. */
 template <int T> static __host__ __device__ __forceinline__ constexpr card_plain plain()
 {
     constexpr card_plain of = plain_types[T];
@@ -137,10 +137,10 @@ template <int T> static __device__ __forceinline__ void unpack8(const uint4 &u, 
  * j + f of W give y[j] = silu(W_j x) * (W_j+f x) and y[j + f] = W_j+f x. */
 void cuda_gemv(cuda_device *d, int type, const mm &p, int64_t pair);
 
-/* Whether a matrix (a router's, a gate's) has so few outputs that cuda_gemv takes this number of rows too. */
+/* Returns true if a matrix (a router's, a gate's) has so few outputs that cuda_gemv takes this number of rows too. */
 bool cuda_gemv_small(int rows, int64_t n_out, int64_t row_bytes);
 
-/* The same for one row and 16-bit weights (gemv_stream.cu), where it takes the shape. */
+/* As cuda_gemv, for one row and 16-bit weights (gemv_stream.cu), where it takes the shape. */
 bool cuda_gemv_streams(int type, const mm &p);
 void cuda_gemv_stream(const cuda_device *d, int type, const mm &p, int64_t pair);
 

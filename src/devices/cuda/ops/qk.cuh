@@ -4,7 +4,7 @@
 
 #include "devices/cuda/core/cuda_dev.cuh"
 
-/* What a launch does to a head before it uses it: x / rms(x) * norm (NULL: not), then rope of n_rot values. */
+/* A launch does this to a head before it uses it: x / rms(x) * norm (NULL: not), then rope of n_rot values. */
 typedef struct head_ahead {
     const float *q_norm, *k_norm;
     const int32_t *pos; /* of token rows */

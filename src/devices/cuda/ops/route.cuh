@@ -132,7 +132,7 @@ static __device__ __forceinline__ void softmax_chosen(float *wts, int k)
         wts[j] /= sum;
 }
 
-/* The same with up to 32 N experts: value i of a lane is expert 32 i + lane's. */
+/* Chooses as above, of up to 32 N experts: value i of a lane is expert 32 i + lane's. */
 template <int N> struct row_regs {
     float p[N], score[N];
 

@@ -93,7 +93,7 @@ static bool side_fits(const side_dev &s, int role, int d, decode_side *out)
     return is_plain(out->kind) || s.tail;
 }
 
-/* What depends on the shared memory: warps, their shares, whether a cluster takes a whole unit. */
+/* Sets the fields that depend on the shared memory: warps, their shares, whether a cluster takes a whole unit. */
 static bool shape_90(decode_job *p, int max_pos)
 {
     for (p->warps = most_warps(p->d); p->warps > 0; p->warps -= 4)
@@ -145,7 +145,7 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     return p->make == ARCH_90 ? shape_90(p, a->max_pos) : shape_80(p, d->smem_max);
 }
 
-/* Where a unit has pieces of four blocks or more, and a slot has room for one. */
+/* Returns true if a unit has pieces of four blocks or more, and a slot has room for one. */
 static bool joins(const decode_job &p)
 {
     return p.blocks >= 4 * p.n_rows * units_per_row(p) && p.slot_bytes >= piece_size(p.d, p.heads) * sizeof(float);

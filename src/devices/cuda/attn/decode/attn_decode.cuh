@@ -111,7 +111,7 @@ void decode_choose_80(cuda_device *d, const decode_job &p);
 /* Fills p from the arguments; false: not a shape of this kernel. */
 bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v, decode_job *p);
 size_t decode_scratch(decode_job p);
-/* Where a launch in scratch memory wants its queries' operands; made: somebody has made them, there. */
+/* operands: the place in scratch memory of a launch's query operands; made: these exist already, there. */
 query_operands decode_operands(decode_job p, unsigned char *scratch);
 void decode_run(cuda_device *d, decode_job p, const query_operands *made);
 
@@ -119,9 +119,9 @@ void decode_run(cuda_device *d, decode_job p, const query_operands *made);
  * `ahead` says, if it is not NULL; false: not these. */
 bool cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
                      const kvant_attn_args *a, const head_ahead *ahead);
-/* The same of longer contexts and of prompts, in two steps, between which pages may be sealed: all that comes before
- * attn (attn_front.cu), false: not these; and attn, ops[0], with a product behind it that takes its rows as bf16, which
- * returns the ops taken. */
+/* As cuda_attn_write, for longer contexts and prompts, in two steps, between which pages may be sealed.  front: all
+ * that comes before attn (attn_front.cu), false: not these.  behind: attn, ops[0], with a product behind it that takes
+ * its rows as bf16; returns the ops taken. */
 bool cuda_attn_front(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
                      const kvant_attn_args *a, const head_ahead &ahead);
 int cuda_attn_behind(cuda_device *d, const kvant_op *ops, int n, bool sealed, kvant_diag *diag);

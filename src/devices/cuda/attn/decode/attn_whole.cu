@@ -33,7 +33,7 @@ static __device__ __forceinline__ int exact_of(const row_span &row)
     return (row.pos - row.encoded * KVANT_PAGE + TAIL_STEP) / TAIL_STEP;
 }
 
-/* Of warp `warp` of `warps`. */
+/* Returns the share of warp `warp` of `warps`. */
 static __device__ __forceinline__ share share_of(const decode_job &p, const row_span &row, int warp, int warps)
 {
     const int blocks = blocks_of(p, row), exact = exact_of(row), all = blocks + exact;

@@ -9,7 +9,7 @@
 /* Addresses in shared memory: where a block's own begins, and of ARCH_80 the first table (decode_room.cuh). */
 enum { ROOM_FIRST = 1024, ROOM_TABLES = 10240 };
 
-/* What addresses of tables are counted from: 0 where tables lie on 64 KB; else a number that the instruction adds. */
+/* Addresses of tables count from here: 0 where tables lie on 64 KB; else a number that the instruction adds. */
 template <int MAKE> static __device__ constexpr uint32_t tables_from(void)
 {
     return MAKE == ARCH_90 ? 0 : ROOM_TABLES;

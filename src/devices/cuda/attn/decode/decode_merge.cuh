@@ -57,7 +57,7 @@ static __device__ __forceinline__ float4 add_weighted(const float4 &v, float w, 
     return make_float4(fmaf(w, o.x, v.x), fmaf(w, o.y, v.y), fmaf(w, o.z, v.z), fmaf(w, o.w, v.w));
 }
 
-/* Whether the block's stretches all lie in the encoded pages of unit s.  The plan is read again: registers are dear. */
+/* Returns true if the block's stretches all lie in unit s's encoded pages.  Reading the plan again saves registers. */
 static __device__ __forceinline__ bool block_joins(const decode_job &p, const plan &t, const spot &s)
 {
     const int before = (int)blockIdx.x * p.warps;
@@ -153,7 +153,7 @@ static __device__ __forceinline__ int piece_at(const piece_list &c, int i)
     return c.coded + (i + min(max(i - c.lead, 0), c.blocks) * c.over) * c.size;
 }
 
-/* What MERGE_LANES threads have of some pieces of a head: the maximum, the sum, four values of both parts. */
+/* MERGE_LANES threads sum these over some pieces of a head: the maximum, the sum, four values of both parts. */
 typedef struct merge_sum {
     float m, l;
     float4 coded, exact;

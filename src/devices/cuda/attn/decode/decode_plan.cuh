@@ -247,7 +247,7 @@ static __device__ __forceinline__ void feed_next(const decode_job &p, const plan
         feed_ids<D, MAKE>(f, lane);
 }
 
-/* Where the step's rows of a side begin. */
+/* Returns the begin of the step's rows of a side. */
 template <int D, int MAKE = ARCH_90>
 static __device__ __forceinline__ const uint8_t *feed_from(const feed &f, const decode_side &s, uint32_t head_at)
 {

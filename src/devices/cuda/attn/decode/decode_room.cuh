@@ -63,7 +63,7 @@ static inline bool room_fits(decode_job *p)
     return low + (n - p->slots_high) * p->slot_bytes <= TABLE - base;
 }
 
-/* The same for ARCH_80, in `most` bytes: the tables of both sides are one where both are trellises.  Sets the warps. */
+/* As room_fits, for ARCH_80, in `most` bytes: two trellises share their tables.  Sets the warps. */
 static inline bool room_fits_80(decode_job *p, size_t most)
 {
     const int n = book_tables(*p) + (p->k.kind == KIND_TRELLIS || p->v.kind == KIND_TRELLIS);

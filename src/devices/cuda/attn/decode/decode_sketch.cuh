@@ -39,7 +39,7 @@ static __device__ __forceinline__ uint32_t sketch_unit(float top, float scale)
 /* Blocks of a cluster, at least: with fewer there is no room for a block's columns. */
 enum { SKETCH_BLOCKS = 4 };
 
-/* What a block has for it.  columns: [parts of 32][value][column]. */
+/* A block's shared memory for its sketches.  columns: [parts of 32][value][column]. */
 typedef struct sketch_desk {
     float q[DECODE_HEADS][SKETCH_DIM];      /* the unit's queries */
     float y[DECODE_HEADS][SKETCH_VALUES];   /* their products, from all blocks */
@@ -48,7 +48,7 @@ typedef struct sketch_desk {
     __align__(16) float columns[(int)SKETCH_PARTS / (int)SKETCH_BLOCKS][SKETCH_DIM][32];
 } sketch_desk;
 
-/* Its place in shared memory: behind the slots that lie before the tables, or behind all. */
+/* The desk lies behind the slots that lie before the tables, or behind all. */
 static __host__ __device__ inline uint32_t desk_at(const decode_job &p, uint32_t base)
 {
     const uint32_t from = ((base + room_bytes() + 127) & ~127u) - base;

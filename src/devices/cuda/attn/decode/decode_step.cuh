@@ -13,7 +13,7 @@ template <int D, int MAKE = ARCH_90> struct shape {
     static constexpr int BLOCKS = STEP / PACK_BLOCK;
 };
 
-/* What a lane of a unit carries: m and l of its two heads, and the sums, values x heads. */
+/* A lane of a unit carries this: m and l of its two heads, and the sums, values x heads. */
 template <int D> struct state : softmax_state<D / 16> {};
 
 /* ---- scores: s[tile of 16 tokens][4], in log2 units ---- */
@@ -46,7 +46,7 @@ static __device__ __forceinline__ void add_scaled(float *s, const float *acc, ui
     s[3] = fmaf(acc[3], high_half(scale), s[3]);
 }
 
-/* The same with residuals: r is minus their sum of each head, times the queries. */
+/* As add_scaled, with residuals: r is minus their sum of each head, times the queries. */
 static __device__ __forceinline__ void add_signed(float *s, const float *acc, uint32_t scale, const uint32_t *r)
 {
     const float a = low_half(scale), b = high_half(scale), x = __uint_as_float(r[0]), y = __uint_as_float(r[1]);

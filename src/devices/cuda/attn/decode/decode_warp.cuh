@@ -57,7 +57,7 @@ static __device__ __forceinline__ void load_q(const decode_job &p, const uint16_
     }
 }
 
-/* What add_signed takes of a lane's heads, behind the queries' operands. */
+/* Puts the operands of add_signed for a lane's heads behind the queries' operands. */
 template <int D> static __device__ __forceinline__ void residual_queries(uint32_t *q, int lane)
 {
 #pragma unroll
@@ -78,7 +78,7 @@ template <int D> static __device__ __forceinline__ void residual_queries(uint32_
     }
 }
 
-/* The same of both parts where keys are bf16: raw and turned; else of one of them. */
+/* Loads both parts, raw and turned, where keys are bf16; else one of them. */
 template <int D, int KIND>
 static __device__ __forceinline__ void load_queries(const decode_job &p, const uint16_t *one, const uint16_t *raw,
                                                     const uint16_t *turned, int head, int live, bool mixed, uint32_t *q,
@@ -364,7 +364,7 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
     KINDS(256, KIND_LUT4_32, KIND_LUT4_32);                                                                            \
     KINDS(256, KIND_LUT4_128, KIND_LUT4_128)
 
-/* What has to be there for every pair, behind those. */
+/* Every pair needs these kernels too, behind the ones above. */
 #define KINDS_ALL()                                                                                                    \
     KINDS(128, KIND_LUT4_RESIDUAL, KIND_LUT4_RESIDUAL);                                                                \
     KINDS(256, KIND_LUT4_RESIDUAL, KIND_LUT4_RESIDUAL);                                                                \

@@ -13,7 +13,7 @@ template <int V> static __host__ __device__ __forceinline__ int turn_lanes(const
     return a.n_rot / 2 / V;
 }
 
-/* Whether a warp can: pairs lie in one lane, or in two whose numbers differ in one bit. */
+/* Returns true if a warp can: pairs lie in one lane, or in two whose numbers differ in one bit. */
 static inline bool ahead_fits(const head_ahead &a, int d)
 {
     const int v = d / 32, lanes = a.n_rot / 2 / v;
@@ -103,7 +103,7 @@ static __device__ __forceinline__ void head_ready(const head_ahead &a, const tur
     head_turn<V>(a, t, x, lane);
 }
 
-/* The same of the head at `from`. */
+/* As above, for the head at `from`. */
 template <int V>
 static __device__ __forceinline__ void head_ready(const head_ahead &a, const turn<V> &t, const float *norm, float eps,
                                                   const float *from, float *x, int lane)

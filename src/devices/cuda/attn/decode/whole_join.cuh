@@ -33,7 +33,7 @@ template <int V> static __device__ __forceinline__ void load_floats(float *to, c
     }
 }
 
-/* What a lane's piece weighs among those that the lanes have: m and l of a head, NOTHING and 0 where there is none. */
+/* Returns the weight of a lane's piece among the lanes' pieces: m and l of a head, NOTHING and 0 for none. */
 template <int D> static __device__ __forceinline__ float join_weight(head_sum<D> &o, float2 ml)
 {
     o.m = warp_max(ml.x);

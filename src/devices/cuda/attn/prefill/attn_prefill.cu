@@ -190,7 +190,7 @@ template <int PAGES> static __global__ void __launch_bounds__(AHEAD_THREADS) pre
     }
 }
 
-/* Of bf16 keys: a block to a page and KV head, its own queries' page too. */
+/* As prefill_ahead, for bf16 keys: a block to a page and KV head, its own queries' page too. */
 static __global__ void __launch_bounds__(AHEAD_THREADS / 2) prefill_ahead_bf16(prefill_job p)
 {
     __shared__ books b;

@@ -63,7 +63,7 @@ static __device__ __forceinline__ void bring_first(const prefill_job &p, const t
         bring_side<D, W, PAGES>(p, t, w, n, 0, kv, r, who);
 }
 
-/* What was brought is there for all, and all have read what they had before. */
+/* Waits until every thread's copies are there, and all have read the ones before. */
 static __device__ __forceinline__ void meet_tile(void)
 {
     async_commit();

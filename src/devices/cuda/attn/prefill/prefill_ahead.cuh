@@ -8,13 +8,13 @@
 enum { SCALE_BYTES = KEYS * 4 }; /* what bf16 keys of a tile are multiplied by */
 enum { AHEAD_MOST = 256 << 20, AHEAD_THREADS = 512 }; /* bytes of tiles made ahead */
 
-/* Of a tile of K and V. */
+/* Bytes of a tile of K and V. */
 static __host__ __device__ inline size_t pair_bytes(int width, int d)
 {
     return (size_t)KEYS * 2 * (width + d);
 }
 
-/* Of the matrix that un-rotates the sums: so many rows of halves, and as many columns. */
+/* The matrix that un-rotates the sums has so many rows of halves, and as many columns. */
 static __device__ constexpr int turn_width(int d)
 {
     return d < 128 ? d : 128;
@@ -66,7 +66,7 @@ static __device__ __forceinline__ int pages_ahead(const plan &w)
     return min(w.encoded, w.now - w.first);
 }
 
-/* Whether page j of a sequence is encoded for some tile of its n queries; w: of the last one's. */
+/* Returns true if page j of a sequence is encoded for some tile of its n queries; w: of the last one's. */
 static __device__ __forceinline__ bool page_wanted(const prefill_job &p, int seq, const plan &w, int pages, int j)
 {
     return j >= attn_first(p, p.seqs.pos0[seq]) / KVANT_PAGE && j < w.first + pages;

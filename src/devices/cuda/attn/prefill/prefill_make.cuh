@@ -15,7 +15,7 @@
 
 enum { KEYS = 64, STAGES = 3 }; /* keys of a tile, most tiles of a ring */
 
-/* What kernels are compiled for, a bit each: K's pages are bf16 rows, V's are, both have residuals (CODES_SIGNED). */
+/* Kernels are compiled for these, a bit each: K's pages are bf16 rows, V's are, both have residuals (CODES_SIGNED). */
 enum { BF16_K = 1, BF16_V = 2, RESIDUALS = 4 };
 
 /* Bytes of one head page of both sides, copied ahead of the makers. */

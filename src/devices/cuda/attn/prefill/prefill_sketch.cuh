@@ -80,7 +80,7 @@ static __device__ __forceinline__ void sketch_load(const prefill_job &p, const i
     }
 }
 
-/* The same to operands in two parts; and as halves to memory. */
+/* Converts these values to operands in two parts, and to halves in memory. */
 static __device__ __forceinline__ void sketch_operands(const prefill_job &p, const int *query,
                                                        const float4 (*v)[SKETCH_DIM / 16], uint32_t (*top)[4],
                                                        uint32_t (*rest)[4])

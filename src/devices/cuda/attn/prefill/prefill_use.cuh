@@ -10,7 +10,7 @@ enum { PANEL = KEYS * 128 }; /* bytes of 64 columns of a tile */
 
 template <int D> struct rows_state : softmax_state<D / 8> {};
 
-/* Where a row of the block's tile lies: query row r of token `i` and head `g` of the group; false: nothing is there. */
+/* Finds a row of the block's tile: query row r is token `i` and head `g` of the group; false: nothing is there. */
 static __device__ __forceinline__ bool row_of(const prefill_job &p, const tile &t, int kv_tile, int r, int *token,
                                               int *head)
 {
@@ -38,7 +38,7 @@ static __device__ __forceinline__ void rows_load(const prefill_job &p, const til
     }
 }
 
-/* The same rows as a K-major operand in shared memory, written by the warpgroup that reads it. */
+/* Puts these rows into shared memory as a K-major operand, written by the warpgroup that reads it. */
 template <int MAKE>
 static __device__ void rows_place(const prefill_job &p, const tile &t, int kv_tile, const uint16_t *from, int width,
                                   uint8_t *to, int group, int thread)

@@ -45,7 +45,7 @@ static __device__ __forceinline__ float sketch_norm(float square, const float *v
     return (float)sqrt(all);
 }
 
-/* Whether <x, column> > 0 for the reference, which adds one after another; at(i): bytes from x to values i .. i + 3. */
+/* Returns <x, column> > 0 as the reference, which adds one after another; at(i): bytes from x to values i .. i + 3. */
 template <typename F> static __device__ __forceinline__ bool sketch_in_order(const void *x, const float *column, F at)
 {
     float s = 0.0f;

@@ -20,8 +20,8 @@ static double image_length(const float *v)
     return sqrt(sum);
 }
 
-/* Of the partial sums of a row of length 1: no longer than the column's first values, or than its last ones and the
- * sum, which is nearly zero where this matters. */
+/* Bounds the sum of the partial sums of a row of length 1: each is no longer than the column's first values, or than
+ * its last ones and the sum, which is nearly zero where this matters. */
 static double image_partial_sums(const float *v)
 {
     double sum = 0.0, first = 0.0;

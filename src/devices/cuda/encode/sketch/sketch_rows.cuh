@@ -10,7 +10,7 @@ enum {
     WIDE_ROW = GROUP_MAX * 4                   /* bytes of a row's values */
 };
 
-/* Where value i of a warp's row r lies: odd rows are turned by 64 bytes, so that two rows do not meet in a bank. */
+/* Returns the place of value i of a warp's row r: odd rows are turned by 64 bytes, lest two rows meet in a bank. */
 static __device__ __forceinline__ int wide_at(int r, int i)
 {
     return WIDE_ROW * r + ((4 * i + r % 2 * 64) & (WIDE_ROW - 1));

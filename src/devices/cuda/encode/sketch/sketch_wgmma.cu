@@ -36,7 +36,7 @@ typedef struct wide_room {
 
 /* ---- rows to halves ---- */
 
-/* What a lane knows of a row of its products. */
+/* A lane knows this of a row of its products. */
 typedef struct wide_row {
     uint32_t near;      /* a half, twice: products below are summed again; -1: none, infinite: all */
     float sure;         /* sums in f32 nearer to zero: again in order */
@@ -267,7 +267,7 @@ static __device__ __forceinline__ void wide_store(const job &p, uint8_t *x, cons
     __syncwarp();                   /* before the next values come here */
 }
 
-/* The same to a page that is sealed packed (pack.cuh): the tile is a head of it, a lane's words are neighbours. */
+/* As wide_store, to a page sealed packed (pack.cuh): the tile is a head of it, a lane's words are neighbours. */
 static __device__ __forceinline__ void wide_pack(const wide_row *row, const uint32_t *bits, uint8_t *to)
 {
     enum { BLOCK = PACK_BLOCK * SKETCH_BYTES, CODES = PACK_BLOCK * (SKETCH_BYTES - 2) };

@@ -11,8 +11,8 @@ enum { PARTS = 16, PART = GROUP_MAX / PARTS, CALM = 16 };
 #define BEST_SECOND 1.08f
 #define BEST_LEAST 0.94f
 
-/* What a warp keeps.  step[t]: value t in both walks' steps, and what the costs behind it are to have for the next one;
- * two are read beyond the last.  back: two values' choices of two branches in both walks, four bits each. */
+/* A warp keeps this.  step[t]: value t in both walks' steps, and the span that the costs behind it are to have for the
+ * next one; two are read beyond the last.  back: two values' choices of two branches in both walks, four bits each. */
 typedef struct __align__(16) best_desk {
     uint2 step[GROUP_MAX + 2];
     uint32_t cost[2][TCQ_BRANCHES], back[GROUP_MAX / 2][32];
@@ -124,7 +124,7 @@ static __device__ __forceinline__ int best_walk(best_desk &w, uint32_t square)
 
 /* ---- the way back ---- */
 
-/* Where a branch's choices lie in a pair's words, but for the walk; and the branch. */
+/* Returns the bit of a branch's choices in a pair's words, but for the walk; and the branch. */
 static __device__ __forceinline__ int best_place(int branch)
 {
     return (branch & 31) * 4 | (branch >> 5) * 2;
@@ -191,7 +191,7 @@ static __device__ __forceinline__ best_fit best_at(uint16_t scale, float along, 
     return { s * (s * cc - 2.0f * along), scale };
 }
 
-/* Of least squares, or upstream's. */
+/* Returns the fit of least squares, or upstream's, by the smaller error. */
 static __device__ __forceinline__ best_fit best_fitted(float norm, const best_sums &s)
 {
     const float along = norm * s.yc;
@@ -221,7 +221,7 @@ static __device__ __forceinline__ uint16_t best_half(uint32_t bits, int which, u
 
 /* ---- a unit ---- */
 
-/* The same walks with costs in f32. */
+/* Both walks again with costs in f32. */
 typedef struct best_exact {
     tcq_room room;
     tcq_path path[2];
@@ -265,13 +265,13 @@ static __device__ __forceinline__ uint16_t best_code(best_desk &w, const float *
 
 /* ---- the launch ---- */
 
-/* What it is told: the jobs, and how their pages lie. */
+/* The arguments of a launch: the jobs, and the layouts of their pages. */
 typedef struct best_jobs {
     jobs of;
     pack_shape shape[2];
 } best_jobs;
 
-/* Where this lane's half word of a unit goes. */
+/* Returns the target of this lane's half word of a unit. */
 static __device__ __forceinline__ uint8_t *best_to(const pack_shape &s, const unit &o)
 {
     const int rec = o.g / GROUP_MAX, r = o.at % KVANT_PAGE;

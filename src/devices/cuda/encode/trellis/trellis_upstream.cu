@@ -3,7 +3,7 @@
 
 enum { WARPS = 4, TCQ_FIRST = 16 + 6 };
 
-/* What a warp keeps.  y: the unit, rotated, of length 1. */
+/* A warp keeps this.  y: the unit, rotated, of length 1. */
 typedef struct __align__(16) tcq_desk {
     float y[GROUP_MAX];
     tcq_room room;

@@ -19,8 +19,8 @@ enum { TRELLIS_STATES = 8 * TCQ_BRANCHES };
 /* Steps of a length of 1: 38 of a root mean square.  Values end at 3.3 of it, where the levels do. */
 enum { TRELLIS_STEPS = 430, TRELLIS_END = 125 };
 
-/* What is added to the first two terms, or they would be less than 0; to all three, for what rounding takes from them;
- * and where costs end. */
+/* ADD is added to the first two terms, or they would be less than 0; SLACK to all three, for the loss by rounding;
+ * costs end at TOP. */
 enum { TRELLIS_ADD = 2530, TRELLIS_SLACK = 2, TRELLIS_TOP = 1900 };
 
 /* Both values in a word, the second one above. */
@@ -69,7 +69,7 @@ static __device__ const trellis_table trellis_dev = trellis_make();
 
 /* ---- which predecessors ---- */
 
-/* Of second values from .. to, and of their negatives with predecessors counted from the other end.  more: added
+/* A span of second values from .. to, and of their negatives with predecessors counted from the other end.  more: added
  * too. */
 typedef struct trellis_span {
     int from, to, first, last, more;
@@ -79,7 +79,7 @@ static constexpr trellis_span trellis_spans[] = {
     { 0, 18, 2, 6, 0 }, { 19, 48, 3, 7, 0 }, { 49, 71, 5, 7, 0 }, { 72, TRELLIS_END, 6, 7, 5500 },
 };
 
-/* Whether a state's cost for a value stays in its half, before and after Y^2 / 2 and the cost before are added. */
+/* Returns true if a state's cost for a value stays in its half, before and after Y^2 / 2 and the last cost come. */
 static constexpr bool trellis_holds(int s, int y, int more)
 {
     const int p = y * trellis_level(s) + trellis_constant(s) + more;
@@ -176,7 +176,7 @@ static __device__ __forceinline__ void trellis_least(const trellis_lane &o, cons
     }
 }
 
-/* The same, by those near the value. */
+/* As trellis_least, by the predecessors near the value. */
 template <bool NEGATIVE>
 static __device__ __forceinline__ void trellis_near(const trellis_lane &o, const uint32_t *cost, int32_t y,
                                                     uint32_t *best)

@@ -13,10 +13,10 @@
 
 enum { INT8_ROWS = 32, INT8_WARPS = 8, INT8_TILE = 16 };
 
-/* Of 32 activations: their scale, the sums of the first and of the last 16 integers, and of all. */
+/* Numbers of 32 activations: their scale, the sums of the first and of the last 16 integers, and of all. */
 typedef float4 int8_group;
 
-/* Whether a product goes this way: the type, whole rows that copies can take, shared memory. */
+/* Returns true if a product goes this way: the type, whole rows that copies can take, shared memory. */
 bool cuda_int8_takes(const cuda_device *d, int type, const mm &p);
 
 /* Bytes of scratch: the activations of more than one row, where they are not each an expert's. */

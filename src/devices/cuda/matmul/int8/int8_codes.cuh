@@ -14,7 +14,7 @@ template <int T> static __host__ __device__ constexpr int unit_bytes()
     return UNIT / wshapes[T].values * wshapes[T].bytes;
 }
 
-/* Whether every unit begins at a 16-byte word, or at least at a 4-byte one, where the row does. */
+/* whole: every unit begins at a 16-byte word, where the row does; steady: at least at a 4-byte one. */
 template <int T> static __host__ __device__ constexpr bool unit_whole()
 {
     return unit_bytes<T>() % 16 == 0;
@@ -109,7 +109,7 @@ template <int T> static __device__ __forceinline__ uint32_t four_codes(uint32_t 
     return s.table ? look_up(s.level[0], s.level[1], s.level[2], s.level[3], c) : c;
 }
 
-/* Whether codes are indices of levels, two in a byte, so that a lane's part of a group takes one look_up_eight. */
+/* Returns true if codes index levels, two in a byte, so that a lane's part of a group takes one look_up_eight. */
 template <int T> static __host__ __device__ constexpr bool levels_interleaved()
 {
     constexpr wshape s = wshapes[T];

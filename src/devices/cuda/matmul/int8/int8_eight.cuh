@@ -15,7 +15,7 @@ static __device__ __forceinline__ void mma_tf32(float *c, const float *a, float 
           "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
 }
 
-/* The same where b has more bits than TF32 takes. */
+/* As mma_tf32, for a b that has more bits than TF32 takes. */
 static __device__ __forceinline__ void mma_two_parts(float *c, const float *a, float b0, float b1)
 {
     const float h0 = __uint_as_float(__float_as_uint(b0) & 0xffffe000u),

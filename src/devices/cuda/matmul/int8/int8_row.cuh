@@ -8,8 +8,8 @@
 
 #include "devices/cuda/matmul/int8/int8_unit.cuh"
 
-/* What a quarter's lanes want to know of a unit's activations: of their two groups the scales and scale * sum; where
- * the sums begin (MAGIC - centre * sum), or, for types with minima of 16 values, scale * sum of the four halves. */
+/* A quarter's lanes need these numbers of a unit's activations: of their two groups the scales and scale * sum; the
+ * begins of the sums (MAGIC - centre * sum), or, for types with minima of 16 values, scale * sum of the four halves. */
 struct row_numbers {
     float scale[2], sum[2];
     union {
@@ -24,7 +24,7 @@ template <int T> static __host__ __device__ constexpr bool in_halves()
     return wshapes[T].group == 16;
 }
 
-/* Whether group g's codes are the upper halves of bytes and stay there: sums are then 16 times as large. */
+/* Returns true if group g's codes are the upper halves of bytes and stay there: sums are then 16 times as large. */
 template <int T> static __host__ __device__ constexpr bool stays_high(int g)
 {
     constexpr wshape s = wshapes[T];

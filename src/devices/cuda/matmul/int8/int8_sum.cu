@@ -10,7 +10,7 @@
 
 enum { SUM_THREADS = 512, SUM_WARPS = SUM_THREADS / 32, SUM_SOURCES = 65 };
 
-/* Where a block's shared memory has what, behind the rings of its warps; of a product of `sources` experts. */
+/* The layout of a block's shared memory, behind the rings of its warps; of a product of `sources` experts. */
 struct sum_room {
     uint32_t acts, act_bytes, numbers, number_bytes, parts, bytes;
 };
@@ -38,7 +38,7 @@ static __device__ __forceinline__ const uint8_t *matrix_of(const int8_sum &s, in
     return j < s.k ? s.p.w + (int64_t)s.p.ids[token * s.k + j] * s.p.n_out * s.p.row_bytes : s.p.w2;
 }
 
-/* What a warp takes: units w, w + warps .. of sources team, team + teams .. */
+/* A warp takes these: units w, w + warps .. of sources team, team + teams .. */
 template <int T> struct sum_walk {
     int8_cursor<T> at;
     int j;
@@ -120,7 +120,7 @@ static __device__ __forceinline__ void finish(const int8_sum &s, int64_t token, 
         s.p.add[token * s.p.ldy + to] = old + sum;
 }
 
-/* What source j counts: an expert's weight, the shared one's gate. */
+/* Returns the weight of source j: an expert's, or the shared one's gate. */
 static __device__ __forceinline__ float weight_of(const int8_sum &s, int64_t token, int j)
 {
     return j < s.k ? s.wts[token * s.k + j] : s.gate ? sigmoid_dev(s.gate[token]) : 1.0f;

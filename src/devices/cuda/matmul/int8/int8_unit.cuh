@@ -141,9 +141,9 @@ static __device__ __forceinline__ int64_t tile_row(const mm &p, int64_t tile, in
     return (row < last ? row : last) + (pair && i >= 8 ? pair : 0);
 }
 
-/* Where a warp's copies are in its tiles' units.  A copy takes the 16-byte words of a row side by side, and as many
+/* The places of a warp's copies in its tiles' units.  A copy takes the 16-byte words of a row side by side, and as many
  * rows as it has lanes for: few lines of the cache, and addresses that are the one before and a constant.  Rows that
- * the matrix does not have are left out: what they give goes nowhere. */
+ * the matrix does not have are left out: their results go nowhere. */
 template <int T> struct int8_cursor {
     static constexpr int WORDS = ring_words<T>(), ROWS = 32 / WORDS, COPIES = (8 + ROWS - 1) / ROWS;
     static constexpr bool CUT = wshapes[T].bytes % 2; /* a row may end within a unit */
@@ -184,7 +184,7 @@ template <int T> struct int8_cursor {
     }
 };
 
-/* Where in the ring at `at` the lane's two rows begin.  low: the lowest bits of their addresses, at unit u. */
+/* Finds the begins of the lane's two rows in the ring at `at`.  low: the lowest bits of their addresses, at unit u. */
 template <int T>
 static __device__ __forceinline__ void lane_rows(uint32_t at, const uint32_t *low, int u, uint32_t *row)
 {
@@ -213,7 +213,7 @@ static __device__ __forceinline__ float joined(float s, int i, int64_t pair, uns
     return pair && i < 8 ? swiglu_one(s, up) : s;
 }
 
-/* Where row i of a tile goes in y, -1: nowhere. */
+/* Returns the place of a tile's row i in y, -1: nowhere. */
 static __device__ __forceinline__ int64_t tile_place(const mm &p, int64_t tile, int i, int64_t pair)
 {
     const int64_t row = pair ? tile * 8 + i % 8 : tile * INT8_TILE + i;
