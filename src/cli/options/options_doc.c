@@ -52,13 +52,13 @@ static void put_wrapped(FILE *f, const char *text, int indent, int at)
     fputc('\n', f);
 }
 
-/* "help text (a|b|c; default: x)". */
+/* "help text (a|b|c; default: x)"; a text that tells its default itself gets no other. */
 static void full_help(const opt_def *d, char *buf, size_t cap)
 {
-    int choices = d->choices[0] != 0, def = d->def[0] != 0;
+    int choices = d->choices[0] != 0, def = d->def[0] != 0 && !strstr(d->help, "default:");
 
     snprintf(buf, cap, "%s%s%s%s%s%s%s", d->help, choices || def ? " (" : "", d->choices, choices && def ? "; " : "",
-             def ? "default: " : "", d->def, choices || def ? ")" : "");
+             def ? "default: " : "", def ? d->def : "", choices || def ? ")" : "");
 }
 
 static void help_row(FILE *f, const opt_def *d)

@@ -2,7 +2,7 @@
  *
  * First it unloads what is to go and is held by nobody, then it takes the wish that waits longest.  A model that needs
  * room gets it from the least recently used one that nobody holds.  When all are held for PATIENCE_S, the least
- * recently used one takes no new requests (they wait, and are the next wish), so that a model that is always in use
+ * recently used one takes no new requests (they wait and are served next), so that a model that is always in use
  * keeps no other one out for ever.  Requests in flight always end first. */
 #include <stdio.h>
 #include <string.h>
