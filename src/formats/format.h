@@ -22,7 +22,7 @@
 enum { FORMAT_MAX_SDIM = 2 * KVANT_MAX_HEAD_DIM };   /* qjl1_256: 256 sketch values per 128 */
 
 /* A third encoder, for golden tests only: upstream with fp16 ties away from zero, as some published vectors have
- * them (formats.md 1.1).  The references know it; variants need not. */
+ * them (docs/formats/golden.md).  The references know it; variants need not. */
 enum { FORMAT_ENCODER_HALF_UP = 2 };
 
 /* A stored norm or scale: fp16, to nearest even (half up under FORMAT_ENCODER_HALF_UP). */

@@ -173,7 +173,7 @@ size_t kvant_format_q8_bytes(const kvant_format *f, int d)
     return 192 + (size_t)((kvant_format_sdim(f, d) + 31) / 32) * 64;
 }
 
-/* formats.md product decision 2: whole groups, and 64 in a 128-group, whose padding is counted in bits per value. */
+/* A head size is whole groups, or 64 in a 128-group, whose padding is counted in bits per value. */
 int kvant_format_check(const kvant_format *f, int d, kvant_diag *diag)
 {
     const int most = f->group == 1 ? KVANT_MAX_PLAIN_HEAD_DIM : KVANT_MAX_HEAD_DIM;

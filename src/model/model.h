@@ -180,7 +180,7 @@ struct arch_def {
 int rank_open(const gguf *g, int n_embd, rank_head *r, kvant_diag *diag);   /* rank_close also after an error */
 void rank_close(rank_head *r);
 
-/* ---- archs.c ---- */
+/* ---- archs.def ---- */
 
 const arch_def *arch_find(const char *name, size_t n);
 /* "qwen3 qwen3moe ..." */

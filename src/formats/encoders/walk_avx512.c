@@ -1,7 +1,7 @@
-/* tcq_avx512.c: the trellis search of turbo3_tcq (see turbo3_tcq.c) with AVX-512: two walks at once, eight lanes
+/* walk_avx512.c: the trellis search of turbo3_tcq (see turbo3_tcq.c) with AVX-512: two walks at once, eight lanes
  * each. The encoder `best` needs two, the upstream one runs the same values twice.  The codebook is by spiritbuun.
  *
- * The order of states is that of turbo3_tcq_simd.h: cost[a][b][c], and the axis that held the lowest digit takes the
+ * The order of states is that of trellis.h: cost[a][b][c], and the axis that held the lowest digit takes the
  * new one.  Here a vector holds the c of both walks; comparisons go to mask registers, which cost a third of AVX2's
  * blends, and the branch of a minimum is kept in a byte. */
 #include <immintrin.h>

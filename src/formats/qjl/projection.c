@@ -1,4 +1,4 @@
-/* projection.c: the projection of qjl1_256: built from a seed, or read from a file.  Source: formats.md 6.1 item 1. */
+/* projection.c: the projection of qjl1_256, from a seed or a file.  Source: docs/formats/qjl1_256.md. */
 #include "kvant/qjl.h"
 
 #include <errno.h>

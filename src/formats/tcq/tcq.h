@@ -17,6 +17,6 @@ typedef void tcq_walk_fn(const float (*y)[128], int n, tcq_path *path);
 /* One group: x f32[128] -> 52 bytes. */
 void tcq_encode_group(tcq_walk_fn *walk, const float *x, uint8_t *bytes, int encoder);
 
-tcq_walk_fn tcq_walk_avx512;               /* tcq_avx512.c */
+tcq_walk_fn tcq_walk_avx512;               /* walk_avx512.c */
 
 #endif

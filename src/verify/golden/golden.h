@@ -2,7 +2,7 @@
  * docs/formats/golden.md, which includes fixtures of the public Metal and Vulkan kernels (golden_fixture.c).
  * `kvant verify --golden DIR` and tests/check_formats.c call the same function.
  *
- * Bytes must be equal; accepted and counted as `ties`: an fp16 norm rounded half up at an exact tie (formats.md 1.1),
+ * Bytes must be equal; accepted and counted as `ties`: an fp16 norm rounded half up at an exact tie,
  * and for qjl1_256 a bf16 norm one ulp away or a sign of |sketch| <= 1e-6 |x|.  Decodes in acc space: equal values;
  * real-space decodes, sketches and scores are held to (sdim/4 + 16) * 2^-24 * |a| * |b| (class DOT, with the Cauchy
  * bound of the sum so that it also covers the rotations); fused cases to 1e-5, or 1e-4 where some |score| is above 50.

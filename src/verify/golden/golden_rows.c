@@ -101,7 +101,7 @@ static void check_decode(row *w)
 }
 
 /* One score per query; `preht` goes through the pre-Hadamard path, whose golden values come from a program that
- * halves subnormal norms (formats.md 1.2): those are skipped. */
+ * halves subnormal norms (docs/formats/q4_polar.md): those are skipped. */
 static void check_scores(row *w, const char *field, int preht)
 {
     size_t n, nq;

@@ -35,7 +35,7 @@ int golden_fixture(golden_run *r, gjson root);
 void golden_rotation(golden_run *r, gjson root);
 void golden_fused(golden_run *r, gjson root, const kvant_format *v_format);
 
-/* The fixture generators: formats.md 6.1 item 2 and section 9. */
+/* The fixture generators (docs/formats/golden.md). */
 void golden_projection_marsaglia(uint64_t seed, float *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* attn_params.h: what kernels of this folder get besides buffers; the host (attn.c) fills them.  Fields of 8 bytes
+/* attn_params.h: what kernels of this folder get besides buffers; the host (port_attn.c) fills them.  Fields of 8 bytes
  * first. */
 #ifndef KVANT_PORTABLE_ATTN_PARAMS_H
 #define KVANT_PORTABLE_ATTN_PARAMS_H

@@ -1,5 +1,5 @@
-/* ops_params.h: what kernels of this folder get besides buffers; the host (rows.c, norm.c, choose.c) fills them.
- * Fields of 8 bytes first. */
+/* ops_params.h: what kernels of this folder get besides buffers; the host (port_rows.c, port_norm.c,
+ * port_choose.c) fills them. Fields of 8 bytes first. */
 #ifndef KVANT_PORTABLE_OPS_PARAMS_H
 #define KVANT_PORTABLE_OPS_PARAMS_H
 

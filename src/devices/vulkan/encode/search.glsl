@@ -1,4 +1,4 @@
-/* search.glsl: scale search and least-squares refit of the encoders: formats/search.c, term by term.  One thread works
+/* search.glsl: scale search and least-squares refit of the encoders: formats/encoders/search.c, term by term.  One thread works
  * on y[count]; codes are in code[], a table of n levels in fmt_lut[], or integers lo .. hi (n == 0). */
 
 const uint MOST_EDGES = 15u;
