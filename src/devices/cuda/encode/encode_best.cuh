@@ -1,5 +1,5 @@
-/* encode_best.cuh: the encoder `best` for a tile (formats/search.c has the rule that it is compared with): codes and
- * the scale that is stored, at the scale that encode_tries.cuh takes.  Upstream's codes are no candidate of their own:
+/* encode_best.cuh: the encoder `best` for a tile (formats/encoders/search.c has the rule to compare it with): codes
+ * and the scale that is stored, at the scale that encode_tries.cuh takes.  Upstream's codes are no own candidate:
  * whatever the codes, the scale is the unbiased one.
  *
  * Values are halves once they are divided by their norm, two to a register, values k and k + 16 of a lane: what
