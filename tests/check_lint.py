@@ -15,7 +15,7 @@ DEFS = {
     "src/formats/formats.def": "KVANT_FORMAT(tbq4_0)\nKVANT_FORMAT(q8_0)\n", "src/model/archs.def": "KVANT_ARCH(qwen3)\n",
     "src/devices/devices.def": "KVANT_DEVICE(cpu)\n", "include/kvant/ops.def": "KVANT_OP(ATTN, attn)\n",
 }
-BODY = "/* good.c: owns nothing. */\n"
+BODY = "/* It owns nothing. */\n"
 LONG = "    x++;\n" * 101
 # rule, path, text with the violation, text without it
 CASES = [
@@ -49,6 +49,13 @@ CASES = [
         ("src/devices/vulkan/a.comp", "// Of a row.\n", "// Offsets of a row.\n"),
         ("src/devices/portable/a.k", "/* Its row. */\n", "/* It is a row. */\n"),
         ("src/server/ui/a.js", "// What it is.\n", "x = '// What it is.';\n"))),
+    *(("file-name", path, bad, good) for path, bad, good in (
+        ("src/engine/a.c", "/* b.c: owns nothing. */\n", "/* a.c: owns nothing. */\n"),
+        ("src/engine/a.c", BODY + "/* As engine/b.h has it. */\n", BODY + "/* As engine/a.c and cards/decode.h have it. */\n"),
+        ("src/engine/a.c", BODY + "/* See gone/a.c. */\n", BODY + 'int x = y("gone/a.c");\n'),
+        ("docs/a.md", "# A\n\n`b.md`\n", "# A\n\n`a.md`, src/model/archs.def, tests/check_NAME.c, NAME.c\n"),
+        ("docs/a.md", "gone.cuh\n", "{one,two}.cuh *.cuh\n"),
+        ("README.md", "docs/gone.md\n", "README.md\n"))),
     ("unique-name", "src/engine/b.c", BODY, None),
     ("folder-size", "src/cache/b.c", BODY, None),
     ("long-functions", "tools/long_functions.txt", "src/engine/a.c f because\n", "# none\n"),
