@@ -46,7 +46,7 @@ typedef struct kvant_session_params {
     int prefill_first_defer;   /* prefill_first: most steps in which rows step aside in a row [unlimited] */
     int preempt;               /* KVANT_PREEMPT_* */
     int64_t save_bytes;        /* host memory for KVANT_PREEMPT_SAVE [256 MiB] */
-    /* Prefix cache.  Its pages are the engine's free pages; its state snapshots the engine's params.snapshots slots. */
+    /* The prefix cache takes the engine's free pages and, for state snapshots, its params.snapshots slots. */
     int no_prefix_cache; /* 1: off */
     /* recurrent models: also a snapshot every so many prompt tokens, multiple of 64 [1024]; -1: none */
     int ladder;

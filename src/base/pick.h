@@ -1,5 +1,5 @@
-/* base/pick.h: which block of a table stands at place i of a synthetic weight.  The same function on the host and in
- * device code, so that every device makes the same model. */
+/* base/pick.h: which block of a table stands at place i of a synthetic weight.  Host and device code share the
+ * function, so that every device makes the same model. */
 #ifndef KVANT_BASE_PICK_H
 #define KVANT_BASE_PICK_H
 

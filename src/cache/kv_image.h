@@ -7,7 +7,7 @@
  *   state:                      per recurrent layer the state, then the conv window
  *
  * Rows behind the length are zeros in an image, whatever the pool held there before: another sequence's rows never
- * leave through it.  The same order serves saving and loading. */
+ * leave through it.  Saving and loading use one order. */
 #ifndef KVANT_CACHE_KV_IMAGE_H
 #define KVANT_CACHE_KV_IMAGE_H
 

@@ -365,7 +365,7 @@ static int verify_one(verifier *v, kvant_diag *diag)
     return rc;
 }
 
-/* One of all: an entry of the report.  What ends a device's checks is a failure, and the next one's turn. */
+/* One of all: an entry of the report.  An error that ends a device's checks is a failure; the next is tried. */
 static void see_device(void *ctx, const char *name, kvant_device *dev, const char *why)
 {
     verifier *v = (verifier *)ctx;

@@ -1,5 +1,5 @@
-/* gpu.c: --device auto, -ngl where no device is named, and neither: which device of this machine that is.  What was
- * found, and why another was not taken, is said in notes: nobody runs on a slower device without knowing. */
+/* gpu.c: --device auto, -ngl where no device is named, and neither: which device of this machine that is.  Notes say
+ * which was found, and why another was not taken: nobody runs on a slower device without knowing. */
 #include <string.h>
 #include <unistd.h>
 #include "base/log.h"

@@ -1,5 +1,5 @@
-/* serve_room.c: how much of the memory a model of `kvant serve` takes.  What nobody asked for gives way: first pages
- * for every sequence at full length, then snapshots of recurrent states, then the context. */
+/* serve_room.c: how much of the memory a model of `kvant serve` takes.  Memory that nobody asked for gives way: first
+ * pages for every sequence at full length, then snapshots of recurrent states, then the context. */
 #include <string.h>
 #include "base/error.h"
 #include "base/log.h"

@@ -49,19 +49,19 @@ typedef struct kvant_device_vt {
     int (*page_write)(kvant_device *dev, const kvant_kv_side *s, int h, int d, int page, const void *rows,
                       kvant_diag *diag);
     /* Optional (NULL: alloc and copy_in).  A format's parameter (KVANT_FORMAT_PARAM) from host memory to an address
-     * that sides name.  What the device makes of it lies in the same allocation and lives as long: until free.  Until
+     * that sides name.  The device's form of it lies in the same allocation and lives as long: until free.  Until
      * then nothing may write there; copy_in refuses (KVANT_EINVAL). */
     int (*param_load)(kvant_device *d, const void *host, size_t bytes, void **addr, kvant_diag *diag);
     /* Optional (NULL: none are).  How many lists were replayed from a recording so far. */
     uint64_t (*replayed)(const kvant_device *d);
     /* submit computes on the thread that calls it, one step after another, and records nothing. */
     int on_caller;
-    /* Tokens of a pass where nobody asks for a number: if the engine has KVANT_MANY_SEQS sequences or more, and if the
-     * model has experts, of which a few tokens each are asked; 0: KVANT_PASS_TOKENS, as elsewhere. */
+    /* The default tokens of a pass: for an engine with KVANT_MANY_SEQS sequences or more, and for a model with experts,
+     * each of which gets few of the tokens; 0: KVANT_PASS_TOKENS, as for other engines. */
     int pass_many, pass_experts;
     /* Optional (NULL: not known).  Bytes that are free on the device, or -1. */
     int64_t (*memory)(const kvant_device *d);
-    /* Optional (NULL: no).  Whether this is the CPU: a software driver. */
+    /* Optional (NULL: no).  Returns 1 if this is the CPU: a software driver. */
     int (*is_software)(const kvant_device *d);
 } kvant_device_vt;
 

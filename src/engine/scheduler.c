@@ -100,7 +100,7 @@ static int choose_victim(const state *s, int self)
     return -1;
 }
 
-/* Grants pages to the decode rows in order of age.  What the victims give back is known only for the pages that nobody
+/* Grants pages to the decode rows in order of age.  The victims are known to give back only the pages that nobody
  * shares, so this errs towards one victim more. */
 static void grant_pages(state *s)
 {

@@ -1,7 +1,7 @@
 /* session_pace.c: how many prompt tokens a step may have, by the time that steps have taken until now.
  *
- * Time of a step = time of its decode rows + prompt tokens * time of one.  Both are measured as steps go by.  Who waits
- * for its next token, or for its first, waits for one step; that is what target_itl_ms bounds. */
+ * Time of a step = time of its decode rows + prompt tokens * time of one.  Both are measured as steps go by.  A request
+ * waits one step for its next token, or for its first; target_itl_ms bounds that. */
 #include "engine/session_impl.h"
 
 enum { LEAST_TOKENS = KVANT_PAGE };

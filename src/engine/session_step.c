@@ -1,8 +1,8 @@
 /* session_step.c: one step of a session: its items, room for their pages, the engine's step, what each request got.
  *
  * A step that fails ends no more than the request at fault.  The engine says of a failed step only that it failed, so
- * those that were in it and got nothing step alone from there on, until they are past the place.  Who fails alone
- * ends. */
+ * those that were in it and got nothing step alone from there on, until they are past the place.  A request that fails
+ * alone ends. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -131,7 +131,7 @@ static void collect(kvant_session *s, int item, int before, kvant_diag *diag)
         session_remove(s->running, &s->n_running, at);
 }
 
-/* Nothing came of this item.  Its sequence may be unusable: then the request begins anew. */
+/* Nothing came of this item.  If the sequence is unusable, the request begins anew. */
 static void suspect(kvant_session *s, request *q, int before)
 {
     settle(s, q, before);

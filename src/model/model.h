@@ -29,7 +29,7 @@ enum { DIFFERS_KV = 1, DIFFERS_FF = 2 };
 typedef struct hparams {
     int n_layer, n_embd, n_vocab, n_ctx_train, n_ff;
     int pooling; /* KVANT_POOLING_* */
-    /* n_head_kv, d_k, d_v, n_rot and n_ff: of most layers, and the widest of n_ff.  Of each layer: `layer`, which an
+    /* n_head_kv, d_k, d_v, n_rot and n_ff: of most layers, and the widest of n_ff.  Each layer's own: `layer`, which an
      * architecture fills where it differs (0: as here). */
     int n_head, n_head_kv, d_k, d_v;
     float rms_eps, attn_scale;

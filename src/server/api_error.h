@@ -1,5 +1,5 @@
 /* server/api_error.h: what a request gets when it fails: one error object, one HTTP status.  The table of types is the
- * one of docs/server.md.  What a request asks for and we do not have is 400, not 501: client libraries send a request
+ * one of docs/server.md.  A request for something unsupported is 400, not 501: client libraries send a request
  * again after any 5xx.  501 (OFF) is a route that the operator switched off. */
 #ifndef KVANT_SERVER_API_ERROR_H
 #define KVANT_SERVER_API_ERROR_H

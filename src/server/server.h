@@ -21,8 +21,8 @@ typedef struct server_parts {
     kvant_session *session;
 } server_parts;
 
-/* How models are loaded; called by one thread, one model at a time.  What is there after an error is the server's to
- * free, too. */
+/* How models are loaded; called by one thread, one model at a time.  The server frees the parts that are there after an
+ * error, too. */
 typedef struct server_loader {
     void *user;
     int (*open)(void *user, const char *path, server_parts *p, kvant_diag *diag);       /* model, params, bytes */

@@ -1,4 +1,4 @@
-/* stored.c: GET and DELETE of /v1/responses/ID, and the items of its input.  What is kept is ready text: the loop
+/* stored.c: GET and DELETE of /v1/responses/ID, and the items of its input.  Stored answers are ready text: the loop
  * thread reads no JSON. */
 #include <stdio.h>
 #include <stdlib.h>

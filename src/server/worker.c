@@ -1,8 +1,8 @@
-/* worker.c: bodies are read beside the loop: JSON, templates, tokens, schemas.  What takes long for one request must
- * not keep the loop from the others, nor one long body keep short ones waiting: half of the threads take only small
- * bodies, the others take large ones first.  Keys take turns, and where there are several each has one small and one
- * large body under work at most.  A body that takes more than its fuel is refused; one whose client left, or that the
- * server's end finds under work, ends at its next allocation or step (base/thread/guard.h).
+/* worker.c: bodies are read beside the loop: JSON, templates, tokens, schemas.  A long work for one request must not
+ * keep the loop from the others, nor one long body keep short ones waiting: half of the threads take only small bodies,
+ * the others take large ones first.  Keys take turns, and where there are several each has one small and one large body
+ * under work at most.  A body that takes more than its fuel is refused; one whose client left, or that the server's end
+ * finds under work, ends at its next allocation or step (base/thread/guard.h).
  *
  * A call's connection waits for a job of kind JOB_WORK; the worker leaves there an answer, an error, or the job of a
  * request that it submitted, and the loop goes on with that (respond.c).  A client that left is passed over. */

@@ -105,7 +105,7 @@ int file_out_write(file_out *f, const void *data, size_t n, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* Closed last: the lock must outlast the temporary name.  What was synced is not lost by a failed close. */
+/* Closed last: the lock must outlast the temporary name.  A failed close loses nothing that was synced. */
 int file_out_commit(file_out *f, kvant_diag *diag)
 {
     int code = KVANT_OK;

@@ -26,7 +26,7 @@ int gjson_next(gjson v, gjson *it);
 /* Iteration over an object: *it and *key start as {0}; key spans the quotes too. */
 int gjson_member(gjson v, gjson *key, gjson *it);
 /* A string's text with its escapes resolved, into out (at least v.n bytes); a surrogate without its partner becomes
- * U+FFFD.  Its length; SIZE_MAX if v is no string. */
+ * U+FFFD.  Returns the length; SIZE_MAX if v is no string. */
 size_t gjson_unescape(gjson v, char *out);
 /* The value at a path such as "models.0.name" (members by key, elements by number). */
 gjson gjson_at(gjson v, const char *path);

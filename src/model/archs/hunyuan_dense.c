@@ -1,5 +1,5 @@
-/* archs/hunyuan_dense.c: Hunyuan dense: attention with per-head norms of q and k after RoPE, SwiGLU.  What the model's
- * own scaling of RoPE does, the converter has put into the base. */
+/* archs/hunyuan_dense.c: Hunyuan dense: attention with per-head norms of q and k after RoPE, SwiGLU.  The converter has
+ * put the model's own scaling of RoPE into the base. */
 #include "model/build.h"
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)

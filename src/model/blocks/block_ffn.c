@@ -264,7 +264,7 @@ static void add_shared(builder *b)
         BUILD(b, GATE_ADD, { b->buf.delta, b->buf.qkv, b->buf.sh_gate, b->rows, hp->n_embd });
 }
 
-/* in -> delta, where there is a latent through its two projections.  What sums the experts comes last: a device may do
+/* in -> delta, where there is a latent through its two projections.  The sum of the experts comes last: a device may do
  * it together with the norm behind it. */
 static void all_experts(builder *b, const layer_weights *w)
 {

@@ -69,8 +69,8 @@ static int is_of_whole(const char *key)
     return 0;
 }
 
-/* `said`: 1 once a place has the key, if only as null.  What cls does not have is not there: Transformers does not read
- * it either (NULL: no matter). */
+/* `said`: 1 once a place has the key, if only as null.  A key that cls does not have is not there: Transformers does
+ * not read it either (NULL: no matter). */
 static gjson find_in(gjson place, const char *keys, const hf_class *cls, int whole_only, int *said)
 {
     while (*keys) {

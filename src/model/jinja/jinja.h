@@ -2,7 +2,7 @@
  *
  * A template is parsed once into instructions (immutable, any thread) and run many times.  A run owns all values and
  * its memory; one thread.  Nothing outside is reachable: no file, no import, no attribute but dict items and the fixed
- * lists of methods.  What the run may cost is in the table of limits below.
+ * lists of methods.  The table of limits below bounds the cost of a run.
  * Every byte of the output knows where it came from: the template (JINJA_TEMPLATE) or the data (JINJA_DATA), through
  * concatenation, slices, trim, replace, upper, ...: control tokens are parsed in template text only. */
 #ifndef KVANT_MODEL_JINJA_H

@@ -1,7 +1,7 @@
 /* model/jinja/jinja_code.h: a parsed template: instructions of a stack machine, and how the parser makes them.
  *
  * Jumps are relative to the next instruction, so that a finished piece of code can be moved.  Every instruction knows
- * its place in the source.  What each does to the stack is said in jinja_vm.c. */
+ * its place in the source.  jinja_vm.c says how each changes the stack. */
 #ifndef KVANT_MODEL_JINJA_CODE_H
 #define KVANT_MODEL_JINJA_CODE_H
 
@@ -32,7 +32,7 @@ typedef struct jins {
  * a >> JSPREAD_BEFORE stand before the list of `*`, then the others, then the dict of `**`, then {% call %}'s block. */
 enum { JSPREAD_LIST = 1, JSPREAD_DICT = 2, JSPREAD_BLOCK = 4, JSPREAD_BEFORE = 3 };
 
-/* A name of the source, once.  What it means as a method or function is looked up when it is first seen. */
+/* A name of the source, once.  The method or function of that name is looked up when it is first seen. */
 typedef struct jname {
     jval text; /* J_STR */
     const struct jbuiltin *of_str, *of_list, *of_dict, *of_loop, *function;

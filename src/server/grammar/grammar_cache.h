@@ -2,7 +2,7 @@
  * rules, states and token masks.  Bounded in number and bytes (the masks of what is kept grow while it runs: they
  * are counted at each call), least recently used first out; a run keeps what it uses.  Any thread.
  *
- * Tenants share it.  What leaks is how fast a grammar compiles: whether somebody used the same text lately. */
+ * Tenants share it.  They can see how fast a grammar compiles: whether somebody used the same text lately. */
 #ifndef KVANT_SERVER_GRAMMAR_CACHE_H
 #define KVANT_SERVER_GRAMMAR_CACHE_H
 

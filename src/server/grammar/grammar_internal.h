@@ -49,7 +49,7 @@ struct grammar {
     int cap_seen;
 };
 
-/* grammar_check.c: every rule defined, none reaches itself before a byte (left recursion, hidden or not).  Its work
+/* grammar_check.c: every rule defined, none reaches itself before a byte (left recursion, hidden or not).  The work
  * grows with the number of elements and no faster. */
 int grammar_check(const grammar *g, const char *(*name)(const void *user, int rule), const void *user,
                   kvant_diag *diag);

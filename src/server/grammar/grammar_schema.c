@@ -1,6 +1,6 @@
 /* grammar_schema.c: JSON schema -> GBNF text.  A queue of sub-schemas, one rule each; nothing recurses, and references
  * become references between rules.  Every keyword is either known here or an error that gives its path: what a schema
- * forbids can never come out.  What comes out may be narrower than the schema: properties come in the schema's order,
+ * forbids can never come out.  The grammar may be narrower than the schema: properties come in the schema's order,
  * names beside `properties` are not made up, keys of maps may repeat, oneOf is read as anyOf (docs/server.md).
  * Values are in schema_values.c, arrays and objects in schema_groups.c. */
 #include <jansson.h>

@@ -1,5 +1,5 @@
 /* call.c: one request on a connection, as libmicrohttpd hands it over: its head is checked (head.c), its body collected
- * within the budgets (budget.c), its route called, its end noticed.  What a route does is in routes.c. */
+ * within the budgets (budget.c), its route called, its end noticed.  routes.c has the work of a route. */
 #include <stdio.h>
 #include <string.h>
 #include "base/clock.h"

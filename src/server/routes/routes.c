@@ -1,5 +1,5 @@
-/* routes.c: the table of routes.  What one does with a request whose head was accepted and whose body is here: by a
- * worker (routes_work.c) what takes a text or a JSON of any length, the rest by the loop. */
+/* routes.c: the table of routes.  A route gets a request whose head was accepted and whose body is here: a worker
+ * (routes_work.c) runs those that take a text or a JSON of any length, the loop the rest. */
 #include "server/routes/routes.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* tool_parser.c: see tool_parser.h.  What comes is appended to `held`; each state takes from its front what it can
+/* tool_parser.c: see tool_parser.h.  New text is appended to `held`; each state takes from its front what it can
  * decide, or waits. */
 #include <string.h>
 #include "base/error.h"

@@ -1,9 +1,9 @@
 /* server/tools/tool_parser.h: a model's output, in any pieces, to text, thoughts and tool calls.
  *
  * A call is told as soon as it is sure: where a grammar holds the model to the dialect (`guarded`), from its name on,
- * in pieces; else when its arguments are whole and JSON.  What turns out to be no call is text, as it came: never half
- * of one.  Blanks around texts and thoughts are left out.  Joined, the events of one output do not depend on how it was
- * cut.  One thread at a time.
+ * in pieces; else when its arguments are whole and JSON.  Text that turns out to be no call is told as it came: never
+ * half of a call.  Blanks around texts and thoughts are left out.  Joined, the events of one output do not depend on
+ * how it was cut.  One thread at a time.
  *
  * Read are, beside the dialect's own text (tool_frame.c):
  *   - other markers, other orders of keys, fences, lists, Python's spelling (tool_loose.c);

@@ -198,7 +198,7 @@ template <class... A> constexpr int shim_args(void (*)(A...))
 #endif
 
 /* ---- matrices of 8 x 8, made by the 32 threads of a simdgroup together (shim_matrix.c) ----
- * A thread has two elements; which, no kernel may know.  What is stored or added to is float. */
+ * A thread has two elements; which, no kernel may know.  Stores and additions are in float. */
 
 namespace metal {
 enum { SHIM_LOAD, SHIM_STORE, SHIM_MULTIPLY };         /* shim.h has them too */

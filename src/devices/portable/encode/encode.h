@@ -1,5 +1,5 @@
 /* encode.h: the encoders of formats whose groups one thread encodes: the references (src/formats), term by term, from
- * y[] to packed[].  What differs from format to format comes from its card (cards/portable.h). */
+ * y[] to packed[].  Differences between formats come from their cards (cards/portable.h). */
 #ifndef KVANT_PORTABLE_ENCODE_H
 #define KVANT_PORTABLE_ENCODE_H
 

@@ -4,7 +4,7 @@
  * on their way.
  *
  * A team's scores go to its rows of s_sum, where two threads have a row: its weights go back as halves, beside the
- * factor by which the row's sums must shrink.  What weights refer to is a whole power of two at or above the largest
+ * factor by which the row's sums must shrink.  Weights refer to a whole power of two at or above the largest
  * one, so that this factor is exact as a half too: times a matrix of ones it is a matrix that shrinks sums element by
  * element, wherever a device holds them.  Sums of weights are one more product with ones.
  * Queries are halves times a row's own power of two.  Where some of the tile's rows do not see all of the keys, values

@@ -1,6 +1,6 @@
 /* encode.glsl: the encoders of the cache formats: the references (src/formats), term by term.  One thread encodes one
  * group of up to 128 values from y[] into packed[]; formats that take a workgroup per group are in trellis.glsl and
- * sketch.glsl.  What differs from format to format is its rule, generated from its card (cards/encode.glsl).  Needs
+ * sketch.glsl.  Formats differ in their rules, generated from their cards (cards/encode.glsl).  Needs
  * fmt.glsl with the format's whole table at fmt_lut[0]. */
 #include "exact.glsl"
 #include "search.glsl"

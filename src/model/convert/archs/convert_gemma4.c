@@ -1,5 +1,5 @@
 /* convert_gemma4.c: names, keys and tensors of Gemma 4, whose layers differ by kind: heads of K and V, their size,
- * RoPE, and in the last layers the width of the FFN.  What the field's converter writes, in its order. */
+ * RoPE, and in the last layers the width of the FFN.  The keys are those of the field's converter, in its order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

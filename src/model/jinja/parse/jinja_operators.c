@@ -1,5 +1,5 @@
 /* jinja_operators.c: operators of the language, by precedence: ternary, or, and, not, comparisons, + -, ~, * / // %,
- * **.  What stands between them: jinja_expr.c.  It recurses; jparse_deeper bounds that. */
+ * **.  jinja_expr.c reads the operands.  The parser recurses; jparse_deeper bounds that. */
 #include "model/jinja/jinja_run.h"
 
 #include <string.h>
