@@ -1,4 +1,4 @@
-/* schema_merge.c: a sub-schema as one object without $ref and allOf: what all of them say together.  Schemas deeper
+/* schema_merge.c: a sub-schema as one object without $ref and allOf: what all of them say together.  A deeper one
  * is merged when its turn comes ("allOf" of the two), so nothing recurses but over allOf and chains of references. */
 #include <math.h>
 #include <stdio.h>
