@@ -1,8 +1,8 @@
 /* bench_attn.h: times attention over pages on one GPU, exported by libkvant-cuda.so as kvant_cuda_bench_attn.
  *
  * One decode step of `seqs` sequences with `len` cached tokens (the last page in the exact tail), random rows, a
- * shuffled block table, recorded as a graph; 256 MiB are read before every launch.  The same step on the
- * general kernel over row-order pages gives `nmse`. */
+ * shuffled block table, recorded as a graph; 256 MiB are read before every launch.  That step on the general kernel
+ * over row-order pages gives `nmse`. */
 #ifndef KVANT_CUDA_BENCH_ATTN_H
 #define KVANT_CUDA_BENCH_ATTN_H
 

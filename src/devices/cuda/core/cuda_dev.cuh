@@ -87,7 +87,7 @@ typedef struct cuda_weight {
 
 /* One op.  supports, scratch and fuse may be NULL: always, none, never.  fuse looks at the list from its op on: where
  * fewer launches do the first few of these ops, it launches them and returns how many ops they are, else 0, or an
- * error.  What the last of them give has the same bits (but for a norm in int8_one.cu's products, and what
+ * error.  Results of the last of them have the same bits (but for a norm in int8_one.cu's products, and what
  * blas_chain.cu leaves as bf16); what only other ops of these read may be missing. */
 typedef struct cuda_op {
     int (*supports)(cuda_device *d, const void *args, kvant_diag *diag);

@@ -31,8 +31,8 @@ static cuda_param *param_at(cuda_device *d, const void *at)
     return NULL;
 }
 
-/* Host memory to the device, and behind a projection its image, where there is a kernel for that.  What is named by its
- * device address (NULL) is dropped when it is freed, the rest when the device is closed. */
+/* Host memory to the device, and behind a projection its image, where there is a kernel for that.  A parameter named by
+ * its device address (NULL) is dropped when it is freed, the rest when the device is closed. */
 static int param_make(cuda_device *d, const void *at, const void *host, size_t bytes, cuda_param **out,
                       kvant_diag *diag)
 {

@@ -1,5 +1,5 @@
 /* cache.cu: the ops cache_write, page_seal, cache_read.  A row's source is the f32 rows of an op, or a tail page's f16.
- * cache_write stores f16 into the exact tail instead, where the position has a tail page.  Who encodes:
+ * cache_write stores f16 into the exact tail instead, where the position has a tail page.  These encode:
  *   encode_rows.cu   any rows, tiles of eight units of 128 values to a warp (encode_core.cuh); chooses among the others
  *   encode_seal.cu   of whole pages the formats that have a private layout, straight to it
  *   encode_tail.cu   none: sides in a private layout, whose rows cache_write only copies to the tail; where attn comes

@@ -1,5 +1,5 @@
 /* encode_core.cuh: the encoder of the cache formats on a GPU: a tile of 8 units of 128 values to a warp, 32 values to a
- * lane, over the formats' cards.  Who calls it: encode_rows.cu (rows of a batch, and whatever else) and encode_seal.cu
+ * lane, over the formats' cards.  Callers: encode_rows.cu (rows of a batch, and whatever else) and encode_seal.cu
  * (whole pages).  turbo3_tcq and qjl1_256 have encoders of their own (trellis/, sketch/). */
 #ifndef KVANT_CUDA_ENCODE_CORE_CUH
 #define KVANT_CUDA_ENCODE_CORE_CUH

@@ -9,7 +9,7 @@
 enum { PANEL_GROUPS = PANEL / 32 };
 
 /* Codes become floats by a byte of their bits, (BASE + code) / ONE: the upper 7 bits of the fraction, or signed bytes,
- * to which 128 are added, the middle 8.  What BASE and the centre add goes with the minimum. */
+ * to which 128 are added, the middle 8.  The minimum takes the sum of BASE and the centre. */
 template <int T> struct coded_bits {
     static constexpr bool WIDE = wshapes[T].table || wshapes[T].low.bits == 8;
     static constexpr float ONE = WIDE ? 32768.0f : 256.0f, BASE = WIDE ? 32768.0f + 128.0f : 128.0f,

@@ -3,7 +3,7 @@
  * Steps are numbered through: rows in order, units of a row in order, of a unit first its encoded pages (shape::STEP
  * keys each), then its exact keys (TAIL_STEP keys each, which count as 1 << p.exact_cost steps); pages that lie before
  * the row's window have none.  The line of steps is
- * cut into even stretches, one for each warp of the grid.  What a stretch is depends on the batch, so the last bits of
+ * cut into even stretches, one for each warp of the grid.  The stretches depend on the batch, so the last bits of
  * a result do too.
  *
  * All of this runs once, before the first page is asked for, and its instructions are cold: few of them count. */

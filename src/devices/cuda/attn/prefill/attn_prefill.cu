@@ -249,7 +249,7 @@ static bool tiled(const prefill_side &s)
     return s.shape.block_bytes || s.cls == PACK_HALF;
 }
 
-/* Bytes of tiles made ahead, and of the matrix, 0: each block makes its own.  Of coded and f16 sides, or bf16 keys
+/* Bytes of tiles made ahead, and of the matrix, 0: each block makes its own.  For coded and f16 sides, or bf16 keys
  * beside any values; where a sequence has a tile of queries or more: fewer blocks than the GPU holds would decode. */
 static size_t ahead_bytes(const cuda_device *d, const prefill_job &p)
 {
