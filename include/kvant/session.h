@@ -191,9 +191,9 @@ kvant_request kvant_request_defaults(void);
  * KVANT_EINVAL (a field, its value and what was wanted), KVANT_ENOSPC (longer than the context, or than the whole
  * pool), KVANT_EBUSY (queue full, or draining; try later), KVANT_EDEVICE (the engine failed), KVANT_ENOMEM. */
 int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id, kvant_diag *diag);
-/* Scales of the model's n adapters for requests that bring none, from the next submit on; at create the model's.  What
- * a request shares with others, and continues in a slot, was made with its own scales.  KVANT_EINVAL: another n, or a
- * scale out of range. */
+/* Scales of the model's n adapters for requests that bring none, from the next submit on; at create the model's.  A
+ * request shares with others, and continues in a slot, only rows made with its own scales.  KVANT_EINVAL: another n, or
+ * a scale out of range. */
 int kvant_session_set_lora(kvant_session *s, const float *scales, int n, kvant_diag *diag);
 /* They are written to scales[cap]; returns how many adapters there are. */
 int kvant_session_get_lora(kvant_session *s, float *scales, int cap);

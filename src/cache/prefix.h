@@ -69,12 +69,12 @@ void prefix_destroy(prefix_index *ix);
 void prefix_find(const prefix_index *ix, const unsigned char *salt, const int32_t *tokens, int n, prefix_hit *hit);
 /* Seq (empty) takes over the pages and the state of a hit that was found since the last change. */
 int prefix_resume(prefix_index *ix, const prefix_hit *hit, int seq, kvant_diag *diag);
-/* Enters tokens[64 * n_pages] with the pages of seq, which are full and nobody else's but the index's.  Where a block
- * is known with another page, seq goes on with that one and its own is freed: both hold the rows of the same tokens
- * (equal to the last bit where the engine promises that of any cut of a prompt).  The snapshots become the index's, or
- * are freed where one exists already.  Where pages do not suffice, blocks behind the last snapshot are not entered:
- * nothing could be resumed from them.  Nor is a block whose page another sequence holds behind other pages than the
- * index has by now, nor what follows it. */
+/* Enters tokens[64 * n_pages] with the pages of seq, which are full and nobody else's but the index's.  If a block is
+ * known with another page, seq goes on with that one and its own is freed: both hold the rows of the same tokens (equal
+ * to the last bit where the engine promises that of any cut of a prompt).  The snapshots become the index's, or are
+ * freed where one exists already.  If pages do not suffice, blocks behind the last snapshot are not entered: nothing
+ * could be resumed from them.  Nor is a block whose page another sequence holds behind other pages than the index has
+ * by now, nor what follows it. */
 void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *tokens, int seq, int n_pages,
                    const prefix_snap *snaps, int n_snaps);
 /* Frees n idle pages, or all there are; returns how many. */

@@ -6,7 +6,7 @@
  *   2. pages for rows that take a new page; where none is left, the youngest sequences are preempted;
  *   3. prompt chunks of running sequences within the budget: tenants in their order, of one tenant the oldest first;
  *   4. admissions from the queue, in its order, while a place, pages and budget are left.
- * Of the prompt tokens of a step each tenant gets an equal part, and what others do not want of theirs.
+ * Each tenant gets an equal part of a step's prompt tokens, and those of theirs that others do not want.
  * Chunks end on the absolute 64-token grid, at a cut (where a snapshot is wanted), or at the prompt's end.
  *
  * Pages are promised before they are taken: room - promised never gets below zero.  Room: pages that can be had, free

@@ -213,7 +213,7 @@ static void place_input(kvant_engine *e, int32_t **dev, const int32_t *from, siz
     *at += STEP_INPUT_ROOM(n);
 }
 
-/* One upload.  Where an input lies follows from the numbers that pass_key has and from what all passes of the engine
+/* One upload.  The place of an input follows from the numbers that pass_key has and from what all passes of the engine
  * have in common: a recorded program reads it there again. */
 static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 {

@@ -60,7 +60,7 @@ static int read_int(const key_reader *r, const char *suffix, int required, int m
 }
 
 /* A value that may be an array with one for each layer (which: DIFFERS_*); *v becomes the largest.  0 marks a layer in
- * `without`.  Whether they may differ is the architecture's matter (check_layers). */
+ * `without`.  The architecture says if they may differ (check_layers). */
 static int read_per_layer(const key_reader *r, hparams *hp, int which, const char *suffix, int min, int max,
                           unsigned char *without, int *v)
 {

@@ -1,16 +1,16 @@
 /* model/quantize.h: GGUF to GGUF with smaller weights.
  *
  * What becomes `type`: matrices (two or more dimensions) named *.weight, one row after the other.
- * What stays as it is, byte for byte: vectors, norms, everything not named *.weight, and the small matrices that steer
- * the model and cost nothing (router ffn_gate_inp, ssm_conv1d, ssm_alpha, ssm_beta, ssm_ba).
+ * These stay as they are, byte for byte: vectors, norms, everything not named *.weight, and the small matrices that
+ * steer the model and cost nothing (router ffn_gate_inp, ssm_conv1d, ssm_alpha, ssm_beta, ssm_ba).
  * Fallbacks, each reported: a row that is no multiple of the type's block becomes Q8_0 if it is a multiple of 32, else
  * F16; under NVFP4 the embedding table becomes Q8_0, because the second-level scale exists for products only.
  * NVFP4 adds "<name without .weight>.scale" (F32, one per matrix or per expert): without it the 8-bit scales of
  * ordinary weights would lie in UE4M3's subnormal range.
  *
  * With an importance matrix the searches of the K-types, IQ4_NL and IQ4_XS weigh an error by the mean square of
- * what its column is multiplied with; tensors that it does not have, and other types, are written as without.  Its
- * name, text, entries and chunks become quantize.imatrix.*.
+ * what its column is multiplied with; tensors that it does not have, and other types, are written as without.  The
+ * matrix's name, text, entries and chunks become quantize.imatrix.*.
  *
  * All keys are copied except split.*; general.file_type and general.quantization_version are set.  Shards become one
  * file.  The result is written beside `out` and renamed, so `out` is never half a model.  One thread. */

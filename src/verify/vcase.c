@@ -202,7 +202,7 @@ static int submit(vcase *c, uint64_t key, unsigned char *out)
     return vt->copy_out(c->dev, out, c->device, c->used, c->diag);
 }
 
-/* Passes under a key: the first one, the recording, a replay.  Where there is no recording and no second thread, one
+/* Passes under a key: the first one, the recording, a replay.  If there is no recording and no second thread, one
  * says as much.  A software driver takes its time, and does not repeat what it repeated with aligned buffers. */
 static int keyed_passes(const vcase *c)
 {

@@ -3,7 +3,7 @@
  *
  * It knows no device: cases are built in host memory, uploaded, submitted through the vtable of devices/device.h and
  * read back.  An op's card names the generator of its cases; a new device or kernel needs nothing here.
- * What a case holds to (spec architecture 5): outputs within the op's tolerance class, every other byte of every buffer
+ * A case holds to these: outputs within the op's tolerance class, every other byte of every buffer
  * as the reference left it (inputs unchanged, NaN guards around all buffers and in all gaps), n = 0 writes nothing, and
  * the same bits when the same list is submitted again, recorded and replayed under a key (a device that computes on the
  * calling thread, and so records nothing: submitted twice in all).

@@ -257,7 +257,7 @@ static int is_an_end(const special *s, uint32_t id)
     return s->id[EOS] == id || s->id[EOT] == id || s->id[EOM] == id || (t->s && vocab_is_known_end(t->s, t->n));
 }
 
-/* eos_token_id of generation_config.json (else config.json) may be a list.  Where neither a key of a single token nor
+/* eos_token_id of generation_config.json (else config.json) may be a list.  If neither a key of a single token nor
  * its text says that one of them ends an answer, all are in an array. */
 static int put_ends(const special *s, gjson root, gguf_keys *k, kvant_diag *diag)
 {

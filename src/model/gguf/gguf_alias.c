@@ -1,5 +1,5 @@
-/* gguf_alias.c: other names that writers of GGUF files have for the keys of the architecture: old ones, Ollama's.  Who
- * asks for a key finds its value under either; the name that readers use comes first. */
+/* gguf_alias.c: other names that writers of GGUF files have for the keys of the architecture: old ones, Ollama's.  A
+ * reader of a key finds its value under either; the name that readers use comes first. */
 #include "model/gguf/gguf_internal.h"
 
 #include <stdio.h>

@@ -114,7 +114,7 @@ int j_dict(jarena *a, size_t cap, jval *out);                            /* empt
 int jlist_add(jarena *a, jlist *l, jval v);
 
 /* Keys are strings, numbers, bools, None and tuples; jdict_put replaces the value of an equal key.
- * *steps goes down by the bytes and places looked at.  Where none are left what comes out is wrong: the caller has to
+ * *steps goes down by the bytes and places looked at.  If none are left the result is wrong: the caller has to
  * look, or to charge, before it goes on. */
 int jdict_put(jarena *a, jdict *d, jval key, jval v, int64_t *steps);
 jval *jdict_get(const jdict *d, jval key, int64_t *steps);

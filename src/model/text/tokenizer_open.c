@@ -140,7 +140,7 @@ static int add_merge(tokenizer *t, uint32_t i, gguf_str line, char *joined, int 
     return KVANT_OK;
 }
 
-/* Some files carry a few merges too many, and their readers take them.  Where most are, the list is of another
+/* Some files carry a few merges too many, and their readers take them.  If most are, the list is of another
  * vocabulary, and every text would come out wrong. */
 static int judge_left_out(int left_out, int n, kvant_diag *diag)
 {

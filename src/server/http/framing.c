@@ -1,5 +1,5 @@
-/* framing.c: heads that two HTTP parsers could read in two ways, which is how requests are smuggled past a proxy.  What
- * the library itself refuses never comes here; tests/check_serve_h11.py compares both with a strict parser. */
+/* framing.c: heads that two HTTP parsers could read in two ways, which is how requests are smuggled past a proxy.  The
+ * library's own refusals never come here; tests/check_serve_h11.py compares both with a strict parser. */
 #include <stdint.h>
 #include <string.h>
 #include <strings.h>

@@ -160,8 +160,8 @@ static int append_item(const request_env *env, const json_t *x, size_t i, const 
     return kind;
 }
 
-/* Token ids with texts between them: llama.cpp's way to write a prompt whose control tokens the client chooses.  What
- * is too long is refused before a text is made into tokens: an id, and a text that is not empty, is one at least. */
+/* Token ids with texts between them: llama.cpp's way to write a prompt whose control tokens the client chooses.  Too
+ * many are refused before a text is made into tokens: an id, and a text that is not empty, is one at least. */
 static int mixed_prompt(const request_env *env, const json_t *a, const char *key, prompt *p, api_error *e)
 {
     size_t i, bytes = 0, tokens = 0;

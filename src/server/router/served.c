@@ -174,8 +174,8 @@ static void cache_done(void *user, const kvant_slot_result *r)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* The file is found by the model's name and taken only for the model it was made with (the session sees to it).  Its
- * salt is nobody's: no file of a client is mistaken for it. */
+/* The file is found by the model's name and taken only for the model it was made with (the session sees to it).  The
+ * file's salt is nobody's: no file of a client is mistaken for it. */
 static int cache_action(served *m, int action, waiting *w)
 {
     unsigned char hash[32], salt[16];

@@ -1,4 +1,4 @@
-// store.js: what the browser keeps: chats in IndexedDB (their heads apart, for the list), settings in localStorage.  Where a
+// store.js: what the browser keeps: chats in IndexedDB (their heads apart, for the list), settings in localStorage.  If a
 // browser refuses either, they last as long as the page, and keeps() says so.
 
 let db = null;

@@ -1,5 +1,5 @@
 /* k_dialect.h: the language of the portable kernels (*.k): C that is OpenCL C 1.2, MSL 3 and C++ at once.  A dialect
- * header gives the macros and the types; here is what all share.  Where all is: docs/opencl.md.
+ * header gives the macros and the types; here is what all share.  The map of it all: docs/opencl.md.
  *
  * A program is one .k file with the host's #defines (core/port_text.c).  Groups are THREADS x 1 x 1. */
 #ifndef KVANT_PORTABLE_DIALECT_H

@@ -1,5 +1,5 @@
 /* tiles.glsl: tiles of query rows: the heads of one KV head for up to args.tokens tokens of one page, on the absolute
- * grid of args.tokens positions.  Whether a page is read exactly or encoded is then the same for the whole tile. */
+ * grid of args.tokens positions.  A page is then read exactly, or encoded, by the whole tile. */
 struct tile { uint seq, first, count, pos; };
 shared uint tile_count[GROUP];
 shared tile tile_found;

@@ -1,6 +1,6 @@
 /* vk_wide.c: attention of prompts on matrix units.  The rows of K and V that a batch sees become halves in real space
  * in scratch memory (attn_expand), once for all query rows; then tiles of query rows go through them (wide.glsl).
- * Where scratch memory does not hold the whole context, this is done part by part, the sums of tiles being kept. */
+ * If scratch memory does not hold the whole context, this is done part by part, the sums of tiles being kept. */
 #include "devices/vulkan/attn/vk_attn.h"
 
 /* LEAST_TOKENS: per sequence on average; fewer rows would leave most of a tile empty.  MOST_BYTES: of rows as halves,

@@ -7,7 +7,7 @@
  * factor by which the row's sums must shrink.  Weights refer to a whole power of two at or above the largest
  * one, so that this factor is exact as a half too: times a matrix of ones it is a matrix that shrinks sums element by
  * element, wherever a device holds them.  Sums of weights are one more product with ones.
- * Queries are halves times a row's own power of two.  Where some of the tile's rows do not see all of the keys, values
+ * Queries are halves times a row's own power of two.  If some of the tile's rows do not see all of the keys, values
  * are looked at: what is no number becomes 0 (no weight of 0 would hide it), and the results of those who see it are
  * no numbers.
  * Parts of the context follow each other where scratch memory does not hold all of it: sums wait in `state`.

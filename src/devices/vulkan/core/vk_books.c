@@ -1,5 +1,5 @@
 /* vk_books.c: the tables that shaders look codes up in, a buffer for those of the cache formats and one for the grids
- * of weight types.  Where each begins: cards/vulkan.h. */
+ * of weight types.  The begin of each: cards/vulkan.h. */
 #include "devices/vulkan/core/vk_dev.h"
 
 #include "cards/grids.h"

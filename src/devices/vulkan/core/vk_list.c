@@ -372,8 +372,8 @@ int vk_flush(vk_device *d, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* The thread looks at the fence for a while before it sleeps: waking up took 4 % of a step of one token (H200).  Where
- * the device is the CPU it sleeps at once. */
+/* The thread looks at the fence for a while before it sleeps: waking up took 4 % of a step of one token (H200).  If the
+ * device is the CPU it sleeps at once. */
 static VkResult fence_wait(const vk_device *d)
 {
     const int64_t until = clock_ns() + LOOK_NS;
