@@ -1,6 +1,6 @@
 /* kernels.cu: all kernels loaded when a device opens.
  *
- * Left alone, the driver loads a kernel at its first launch.  Where others have taken the GPU's memory by then, that
+ * Left alone, the driver loads a kernel at its first launch.  If others have taken the GPU's memory by then, that
  * launch fails, and so does every later one of that kernel, with words that do not tell why. */
 #include <cuda.h>
 #include <stdlib.h>

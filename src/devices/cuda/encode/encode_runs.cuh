@@ -1,5 +1,5 @@
 /* encode_runs.cuh: which tiles a warp encodes, where their values come from and where their bytes go: runs of up to
- * four tiles of 8 units, one behind the other in one head.  Where a run goes is found once, a unit to a lane. */
+ * four tiles of 8 units, one behind the other in one head.  The target of a run is found once, a unit to a lane. */
 #ifndef KVANT_CUDA_ENCODE_RUNS_CUH
 #define KVANT_CUDA_ENCODE_RUNS_CUH
 

@@ -2,7 +2,7 @@
  *
  * A block takes 64 rows of the matrix for each of its groups of four warps, times all rows of x, panel by panel of 64
  * values of their length.  A ring of stages holds a panel of both: each group copies its own rows of the matrix, the
- * first of them while the launches before still run; one warp more copies those of x.  Where the tiles are fewer than
+ * first of them while the launches before still run; one warp more copies those of x.  If the tiles are fewer than
  * the multiprocessors, a cluster of blocks shares the length of a tile's rows. */
 #include "devices/cuda/core/halves.cuh"
 #include "devices/cuda/core/wgmma.cuh"

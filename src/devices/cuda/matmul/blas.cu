@@ -1,5 +1,5 @@
 /* blas.cu: matrix products in bf16 and TF32 by cuBLASLt, for batches where it is best.  The library is found at run
- * time by its name, as the driver is: a machine without it uses the kernels of matmul_tiles.cu.  Where the toolkit that
+ * time by its name, as the driver is: a machine without it uses the kernels of matmul_tiles.cu.  If the toolkit that
  * builds this has no header of it, it is left out.
  *
  * The choice of an algorithm (a heuristic of the library, the same for the same shape) is kept per shape.  Passes with

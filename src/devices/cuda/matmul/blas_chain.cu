@@ -1,6 +1,6 @@
 /* blas_chain.cu: products by cuBLASLt take bf16 rows: a norm makes them at once, products of the same rows share them.
- * What one op makes and the next alone reads stays bf16, in the memory of the f32 rows: gate, up and SwiGLU between two
- * products, and what a product adds to the residual rows. */
+ * Rows that one op makes and the next alone reads stay bf16, in the memory of the f32 rows: gate, up and SwiGLU between
+ * two products, and what a product adds to the residual rows. */
 #include "devices/cuda/matmul/blas_chain.cuh"
 #include "devices/cuda/matmul/few.cuh"
 #include "devices/cuda/ops/row_norm.cuh"

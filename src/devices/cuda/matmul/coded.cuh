@@ -3,9 +3,9 @@
  *
  * A block takes 128 to 256 rows of the matrix, 16 a warp, times N rows of activations, its columns.  The weights pass
  * through the rings of int8_unit.cuh in the file's layout.  The activations are written once, in bf16, as an image:
- * panels of 64 values, in each a line of 128 bytes for every row, swizzled as the tensor cores read them.  Where the
- * tiles are fewer than the GPU has room for, `split` blocks share the length of the rows: as a cluster, or each writes
- * its part to memory and a second launch adds them. */
+ * panels of 64 values, in each a line of 128 bytes for every row, swizzled as the tensor cores read them.  If the tiles
+ * are fewer than the GPU has room for, `split` blocks share the length of the rows: as a cluster, or each writes its
+ * part to memory and a second launch adds them. */
 #ifndef KVANT_CUDA_CODED_CUH
 #define KVANT_CUDA_CODED_CUH
 

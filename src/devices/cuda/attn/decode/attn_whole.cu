@@ -4,7 +4,7 @@
  * and joins.  It lets the launch behind it begin at once, so that the weights of the next product are under way on the
  * multiprocessors that have no unit.  A warp has one part of the unit, blocks of encoded pages or exact keys; the first
  * warps of the cluster have the encoded ones.  While the launches before it end it brings what it will read to the L2;
- * then pages and exact rows are asked for before the queries are made.  Where a new row is stored as it is, in the
+ * then pages and exact rows are asked for before the queries are made.  If a new row is stored as it is, in the
  * exact tail or in a page of 16-bit rows, the launch takes cache_write's place too: the warp that reads a new row
  * stores it first.  Then it may also norm and rotate queries and new keys (whole_ahead.cuh). */
 #include "devices/cuda/attn/decode/decode_sketch.cuh"
