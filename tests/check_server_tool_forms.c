@@ -3,60 +3,15 @@
  * Forms that models are known to write are read in every dialect, whatever the cuts.  Calls of random tools, their
  * values drawn from the schemas and written as a template writes them, come out as they were drawn, cut at every byte.
  * Random changes of such texts are calls or text: never half, and never arguments that are no JSON. */
-#include <jansson.h>
-#include "base/mem.h"
 #include "base/rng.h"
-#include "server/tools/tool_json.h"
-#include "server/tools/tool_parser.h"
 #include "server/tools/tool_schema.h"
-#include "support/check.h"
-
-/* ---- events ---- */
-
-typedef struct seen {
-    sbuf text, flat; /* flat: all events, joined by their kinds */
-    json_t *calls;   /* [name, arguments as text] */
-    sbuf args;
-    int open, last, bad;
-    char name[TOOL_NAME_MOST + 1];
-} seen;
-
-static void on_event(void *user, int event, const char *s, size_t n)
-{
-    seen *e = user;
-
-    if (event != e->last || event == TOOL_CALL || event == TOOL_END)
-        sbuf_printf(&e->flat, "\n%c:", "TRCAE"[event]);
-    sbuf_put(&e->flat, s, n);
-    e->last = event;
-    if (event == TOOL_TEXT || event == TOOL_THINK)
-        sbuf_put(&e->text, s, n);
-    if (event == TOOL_CALL)
-        snprintf(e->name, sizeof e->name, "%.*s", (int)n, s);
-    if (event == TOOL_ARGS)
-        sbuf_put(&e->args, s, n);
-    e->open += (event == TOOL_CALL) - (event == TOOL_END);
-    if (event != TOOL_END)
-        return;
-    json_t *v = json_loadb(sbuf_text(&e->args), e->args.n, JSON_ALLOW_NUL, NULL);
-    e->bad |= !json_is_object(v);
-    json_array_append_new(e->calls, v ? json_pack("[s,o]", e->name, v) : json_null());
-    e->args.n = 0;
-}
-
-static void seen_free(seen *e)
-{
-    sbuf_free(&e->text);
-    sbuf_free(&e->flat);
-    sbuf_free(&e->args);
-    json_decref(e->calls);
-}
+#include "support/tool_texts.h"
 
 /* step 0: two pieces, cut at `at`. */
 static seen parse(const dialect *d, const thinking *t, int thinks, const tool_set *tools, const sbuf *text, size_t at,
                   size_t step)
 {
-    seen e = { .last = -1, .calls = json_array() };
+    seen e = { .last = -1, .calls = json_array(), .tools = tools };
     tool_parser p = { .d = d, .t = t, .tools = tools, .emit = on_event, .user = &e };
 
     tool_parser_begin(&p, thinks);
@@ -159,15 +114,6 @@ static const char *const no_forms[] = {
     "a < b and [x] {y} <tool",
 };
 
-static tool_set *tools_of(const json_t *list)
-{
-    kvant_diag diag = { "" };
-    tool_set *s = NULL;
-
-    CHECK(tool_set_read(list, &s, &diag) == KVANT_OK, "%s", diag.text);
-    return s;
-}
-
 static void check_forms(void)
 {
     json_t *list = json_loads(TOOLS, 0, NULL), *want = json_loads("[[\"weather\", " A "]]", 0, NULL);
@@ -197,75 +143,6 @@ static void check_forms(void)
     tool_set_free(tools);
     json_decref(list);
     json_decref(want);
-}
-
-/* ---- a call in the dialect's own text ---- */
-
-static void put_pattern(sbuf *b, const char *p)
-{
-    for (; p && *p && *p != '\v'; p++)
-        if (*p == '%')
-            sbuf_puts(b, "a1");
-        else if (*p != '^' && *p != ' ')
-            sbuf_put(b, p, 1);
-}
-
-/* value as a template writes it */
-static void put_value(sbuf *b, const dialect_args *a, const json_t *v)
-{
-    if (json_is_string(v) && (a->bare || a->quote)) {
-        sbuf_puts(b, a->lines ? "\n" : a->quote ? a->quote : "");
-        sbuf_put(b, json_string_value(v), json_string_length(v));
-        sbuf_puts(b, a->lines ? "\n" : a->quote ? a->quote : "");
-    } else {
-        tool_json_put(v, b);
-    }
-}
-
-static void put_call(sbuf *b, const dialect *d, const char *name, const json_t *args)
-{
-    const char *key, *between = NULL;
-    json_t *v;
-
-    sbuf_puts(b, name);
-    put_pattern(b, d->middle);
-    if (!d->args)
-        tool_json_put(args, b);
-    if (d->args)
-        json_object_foreach((json_t *)args, key, v)
-        {
-            const char *value = strchr(d->args->value, '\v');
-            put_pattern(b, between);
-            between = d->args->between;
-            if (strchr(d->args->key, '<'))
-                sbuf_puts(b, "\n");
-            sbuf_puts(b, d->args->key + strspn(d->args->key, " "));
-            sbuf_puts(b, key);
-            if (value && !json_is_string(v))
-                sbuf_printf(b, "%.*s", (int)strcspn(value + 1, "\v"), value + 1);
-            else
-                sbuf_printf(b, "%.*s", (int)strcspn(d->args->value, "\v"), d->args->value);
-            put_value(b, d->args, v);
-            put_pattern(b, d->args->end);
-        }
-    put_pattern(b, d->after);
-}
-
-static void put_calls(sbuf *b, const dialect *d, const json_t *calls)
-{
-    size_t i;
-    json_t *c;
-
-    put_pattern(b, d->lead);
-    put_pattern(b, d->open);
-    json_array_foreach((json_t *)calls, i, c)
-    {
-        if (i)
-            put_pattern(b, d->between);
-        put_pattern(b, d->before);
-        put_call(b, d, json_string_value(json_array_get(c, 0)), json_array_get(c, 1));
-    }
-    put_pattern(b, d->close);
 }
 
 /* ---- random schemas, and values of them ---- */
@@ -368,17 +245,19 @@ static int cannot_be_written(const dialect *d, const json_t *schema, const json_
 
 static json_t *random_tool(rng *r, const dialect *d, const char *name, json_t *calls)
 {
-    json_t *properties = json_object(), *args = json_object(), *root, *f;
+    json_t *properties = json_object(), *args = json_object(), *required = json_array(), *root, *f;
     const int n = (int)rng_below(r, 5);
 
-    root = json_pack("{s:s,s:{s:{s:s}},s:o}", "type", "object", "$defs", "Name", "type", "string", "properties",
-                     properties);
+    root = json_pack("{s:s,s:{s:{s:s}},s:o,s:o}", "type", "object", "$defs", "Name", "type", "string", "properties",
+                     properties, "required", required);
     for (int i = 0; i < n; i++) {
         static const char *const keys[] = { "city", "a_b", "x-1", "dotted.name", "k2" };
         json_t *v = NULL, *schema = random_schema(r, &v);
         json_object_set_new(properties, keys[i], schema);
         if (rng_below(r, 5) && !cannot_be_written(d, schema, root, v))
             json_object_set(args, keys[i], v);
+        if (json_object_get(args, keys[i]) && rng_below(r, 2))
+            json_array_append_new(required, json_string(keys[i]));
         json_decref(v);
     }
     json_array_append_new(calls, json_pack("[s,o]", name, args));

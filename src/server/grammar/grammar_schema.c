@@ -371,6 +371,25 @@ static int put_schema(schema_maker *m, int at, sbuf *later)
     return types ? put_types(m, at, types, later) : put_untyped(m, at, later);
 }
 
+/* Any object, with the members that are needed first. */
+static int put_any_object(schema_maker *m, const json_t *needs)
+{
+    size_t i;
+    json_t *name;
+    int n = 0;
+
+    json_array_foreach((json_t *)needs, i, name)
+    {
+        if (!json_is_string(name))
+            continue;
+        sbuf_puts(&m->out, n++ ? "\",\" ws " : "\"{\" ws ");
+        KVANT_TRY(schema_put_json(m, name));
+        sbuf_puts(&m->out, " ws \":\" ws value ws ");
+    }
+    sbuf_puts(&m->out, n ? "(\",\" ws member ws)* \"}\"" : "object");
+    return KVANT_OK;
+}
+
 /* One rule, and behind it those of its members. */
 static int put_rule(schema_maker *m, int at)
 {
@@ -383,8 +402,12 @@ static int put_rule(schema_maker *m, int at)
     if (code == KVANT_EINVAL && m->jobs[at].loose) {
         m->out.n = from;
         later.n = 0;
-        sbuf_printf(&m->out, "s%d ::= %s", at, m->jobs[at].loose == SCHEMA_LOOSE_OBJECT ? "object" : "value");
+        sbuf_printf(&m->out, "s%d ::= ", at);
         code = KVANT_OK;
+        if (m->jobs[at].loose == SCHEMA_LOOSE_OBJECT)
+            code = put_any_object(m, m->jobs[at].needs);
+        else
+            sbuf_puts(&m->out, "value");
     }
     sbuf_puts(&m->out, "\n");
     if (later.n)

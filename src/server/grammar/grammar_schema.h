@@ -16,6 +16,7 @@ typedef struct schema_job {
     const json_t *schema, *root; /* root: what its references point into */
     const json_t *origin;        /* as it stands there; schema becomes what it says with all that it refers to */
     int loose;
+    const json_t *needs; /* of SCHEMA_LOOSE_OBJECT: names of the members that any object has; or NULL */
     char path[MAX_PATH];
 } schema_job;
 

@@ -108,7 +108,7 @@ static int in_middle(tool_parser *p)
 }
 
 /* The call of p->tool with p->args. */
-static void tell(tool_parser *p, int complete)
+static void tell(tool_parser *p)
 {
     const char *name = p->tools->tools[p->tool].name;
 
@@ -117,8 +117,7 @@ static void tell(tool_parser *p, int complete)
     parser_emit(p, TOOL_CALL, name, strlen(name));
     if (p->args.n)
         parser_emit(p, TOOL_ARGS, p->args.s, p->args.n);
-    if (complete)
-        parser_emit(p, TOOL_END, "", 0);
+    parser_emit(p, TOOL_END, "", 0);
     p->args.n = p->raw.n = 0;
 }
 
@@ -130,11 +129,11 @@ int parser_call_done(tool_parser *p)
         parser_emit(p, TOOL_END, "", 0);
         return 1;
     }
-    const int ok = tool_json_arguments(sbuf_text(&p->args), p->args.n, &whole);
+    const int ok = tool_json_arguments(sbuf_text(&p->args), p->args.n, &p->tools->tools[p->tool], &whole);
     sbuf_free(&p->args);
     p->args = whole;
     if (ok)
-        tell(p, 1);
+        tell(p);
     return ok;
 }
 
@@ -187,11 +186,15 @@ int parser_in_frame(tool_parser *p)
     }
 }
 
-/* Returns 1 if the begun call that was cut is more than a bracket, which text may have too. */
+/* Returns 1 if the begun call that was cut is more than a bracket, which text may have too: a key, or a name. */
 static int cut_frame(const tool_parser *p)
 {
+    const int named = p->state == PARSE_MIDDLE ||
+                      (p->state == PARSE_NAME &&
+                       (p->d->before || tool_set_find(p->tools, p->held.s + p->at, p->held.n - p->at) >= 0));
+
     return p->cut && p->state >= PARSE_OPEN && p->state <= PARSE_MIDDLE &&
-           (p->wanted || p->n_calls > 0 || !p->d->by_name);
+           (p->wanted || p->n_calls > 0 || !p->d->by_name || named);
 }
 
 /* The rest is a part of a marker: it does not hinder the call. */
@@ -200,9 +203,12 @@ void parser_before_end(tool_parser *p)
     const int key = p->state == PARSE_KEY || p->state == PARSE_AFTER || p->state == PARSE_NEXT;
     const int args = p->state > PARSE_MIDDLE && p->state < PARSE_LOOSE && p->state != PARSE_RAW &&
                      p->state != PARSE_COLLECT && p->state != PARSE_JSON && p->state != PARSE_PYTHON;
+    const int frame = cut_frame(p);
 
-    if (key || cut_frame(p) || (args && (p->cut || !parser_buffers(p))))
+    if (key || frame || (args && (p->cut || !parser_buffers(p))))
         parser_take(p, p->held.n - p->at);
+    if (frame)
+        p->state = PARSE_MIDDLE; /* parser_end_call finds the name gone */
     else if (p->cut && p->wanted && p->state == PARSE_TEXT)
         p->at = p->held.n;
 }
@@ -224,13 +230,11 @@ void parser_end_call(tool_parser *p)
             return;
         }
     } else if (p->state < PARSE_AFTER && parser_buffers(p)) {
-        if (p->cut) {
-            tell(p, 0);
-        } else if (!closes(p)) {
+        if (!p->cut && !closes(p)) {
             parser_not_a_call(p, PLAIN_NOT);
             return;
         }
     }
-    p->held.n = p->at = p->raw.n = p->args.n = 0; /* of a frame that was cut nothing is shown */
+    p->held.n = p->at = p->raw.n = p->args.n = 0; /* of a call that was cut nothing is shown */
     p->state = PARSE_TEXT;
 }

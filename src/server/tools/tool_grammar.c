@@ -450,6 +450,7 @@ static int put_call(maker *k)
         snprintf(path, sizeof path, "%.64s:#", t->name);
         KVANT_TRY(schema_add_root(&k->m, t->parameters, t->parameters, path,
                                   t->strict ? SCHEMA_STRICT : SCHEMA_LOOSE_OBJECT, &rule));
+        k->m.jobs[rule].needs = t->required;
         sbuf_printf(&k->rules, "s%d ", rule);
     }
     put_pattern(&k->rules, d->after, 0);

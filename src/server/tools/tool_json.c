@@ -295,14 +295,14 @@ void tool_json_put(const json_t *v, sbuf *out)
 }
 
 /* An object in the spelling of s[n] -> *out; integers of any length are as good as others. */
-static int put_object(const char *s, size_t n, sbuf *out)
+static int put_object(const char *s, size_t n, const tool *t, sbuf *out)
 {
     sbuf normal = { 0 };
     json_t *v = NULL;
 
     if (tool_json_normal(s, n, &normal))
         v = json_loadb(normal.s, normal.n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
-    const int ok = json_is_object(v);
+    const int ok = json_is_object(v) && tool_has_required(t, v);
     if (ok)
         sbuf_put(out, normal.s, normal.n);
     json_decref(v);
@@ -310,17 +310,17 @@ static int put_object(const char *s, size_t n, sbuf *out)
     return ok;
 }
 
-int tool_json_arguments(const char *s, size_t n, sbuf *out)
+int tool_json_arguments(const char *s, size_t n, const tool *t, sbuf *out)
 {
     json_t *v = json_loadb(s, n, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
-    int ok = json_is_object(v);
+    int ok = json_is_object(v) && tool_has_required(t, v);
 
     if (ok) /* as it came */
         sbuf_put(out, s, n);
     else if (json_is_string(v))
-        ok = put_object(json_string_value(v), json_string_length(v), out);
+        ok = put_object(json_string_value(v), json_string_length(v), t, out);
     else if (!v)
-        ok = put_object(s, n, out);
+        ok = put_object(s, n, t, out);
     json_decref(v);
     return ok;
 }
@@ -371,7 +371,7 @@ static int put_call(int which, json_t *arguments, json_t *calls)
     return call && json_array_append_new(calls, call) == 0;
 }
 
-/* Arguments: an object, a text that holds one, or none where the tool wants none. */
+/* Arguments: an object, a text that holds one, or none where the tool wants none.  Never without what it requires. */
 static int read_arguments(const json_t *v, const tool *t, json_t **out)
 {
     *out = NULL;
@@ -379,9 +379,9 @@ static int read_arguments(const json_t *v, const tool *t, json_t **out)
         *out = json_incref((json_t *)v);
     else if (json_is_string(v))
         *out = json_string_length(v) ? tool_json_read(json_string_value(v), json_string_length(v)) : json_object();
-    else if ((!v || json_is_null(v)) && json_array_size(t->required) == 0)
+    else if (!v || json_is_null(v))
         *out = json_object();
-    if (json_is_object(*out))
+    if (json_is_object(*out) && tool_has_required(t, *out))
         return 1;
     json_decref(*out);
     *out = NULL;
@@ -421,7 +421,8 @@ static int read_keyed(const json_t *v, const tool_set *tools, json_t *calls)
     void *it = json_object_iter((json_t *)v);
     const int which = it ? find_tool(tools, json_object_iter_key(it)) : -1;
 
-    if (which < 0 || json_object_size(v) != 1 || !json_is_object(json_object_iter_value(it)))
+    if (which < 0 || json_object_size(v) != 1 || !json_is_object(json_object_iter_value(it)) ||
+        !tool_has_required(&tools->tools[which], json_object_iter_value(it)))
         return 0;
     return put_call(which, json_incref(json_object_iter_value(it)), calls);
 }

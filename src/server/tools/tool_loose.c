@@ -121,7 +121,8 @@ static int value_done(tool_parser *p)
     int ok = v && calls;
 
     if (ok && p->loose.tool >= 0) /* its name stood before it */
-        ok = json_is_object(v) && json_array_append_new(calls, json_pack("[i,O]", p->loose.tool, v)) == 0;
+        ok = json_is_object(v) && tool_has_required(&p->tools->tools[p->loose.tool], v) &&
+             json_array_append_new(calls, json_pack("[i,O]", p->loose.tool, v)) == 0;
     else
         ok = ok && tool_json_calls(v, p->tools, calls);
     json_decref(v);

@@ -30,7 +30,7 @@ int parser_in_frame(tool_parser *p);
 int parser_read_name(tool_parser *p, size_t *n);
 int parser_buffers(const tool_parser *p);
 void parser_tell_call(tool_parser *p); /* where a grammar holds: before its arguments */
-/* The arguments are complete; 0: they are no JSON. */
+/* The arguments are complete; 0: they are no object, or lack what the tool requires. */
 int parser_call_done(tool_parser *p);
 /* The output is about to end, has ended within a call. */
 void parser_before_end(tool_parser *p);

@@ -263,8 +263,20 @@ static void collect(look *l, const json_t *schema, int all, json_t *properties, 
 void schema_properties(const json_t *schema, json_t *properties, json_t *required)
 {
     look l = { schema, MOST_SCHEMAS, 0 };
+    json_t *seen = json_object(), *v;
+    size_t i;
 
     collect(&l, schema, 1, properties, required);
+    for (i = 0; i < json_array_size(required);) {
+        v = json_array_get(required, i);
+        if (json_is_string(v) && json_object_get(seen, json_string_value(v))) {
+            json_array_remove(required, i);
+            continue;
+        }
+        json_object_set_new(seen, json_is_string(v) ? json_string_value(v) : "", json_true());
+        i++;
+    }
+    json_decref(seen);
 }
 
 const json_t *schema_others(const json_t *schema)

@@ -17,6 +17,18 @@ static int name_ok(const char *s)
     return !s[n] && n >= 1 && n <= TOOL_NAME_MOST;
 }
 
+/* One that only additionalProperties describes is a parameter too. */
+static void name_required(tool *t)
+{
+    const json_t *others = schema_others(t->parameters);
+    size_t i;
+    json_t *name;
+
+    json_array_foreach(t->required, i, name)
+        if (others && json_is_string(name) && !json_object_get(t->properties, json_string_value(name)))
+            json_object_set(t->properties, json_string_value(name), (json_t *)others);
+}
+
 static int read_one(const json_t *v, size_t i, tool *t, kvant_diag *diag)
 {
     const char *type = json_string_value(json_object_get(v, "type"));
@@ -42,6 +54,7 @@ static int read_one(const json_t *v, size_t i, tool *t, kvant_diag *diag)
     if (!t->properties || !t->required)
         return kvant_fail(diag, KVANT_ENOMEM, "out of memory");
     schema_properties(t->parameters, t->properties, t->required);
+    name_required(t);
     return KVANT_OK;
 }
 
@@ -88,6 +101,17 @@ int tool_set_find(const tool_set *s, const char *name, size_t n)
         if (strlen(s->tools[i].name) == n && memcmp(s->tools[i].name, name, n) == 0)
             return i;
     return -1;
+}
+
+int tool_has_required(const tool *t, const json_t *arguments)
+{
+    size_t i;
+    json_t *name;
+
+    json_array_foreach(t->required, i, name)
+        if (json_is_string(name) && !json_object_get(arguments, json_string_value(name)))
+            return 0;
+    return 1;
 }
 
 const json_t *tool_param(const tool *t, const char *name, size_t n)

@@ -27,6 +27,8 @@ typedef struct tool_set {
 int tool_set_read(const json_t *list, tool_set **out, kvant_diag *diag);
 void tool_set_free(tool_set *s);
 int tool_set_find(const tool_set *s, const char *name, size_t n); /* -1: there is none */
+/* Returns 1 if an object has every parameter that the tool requires, of whatever type. */
+int tool_has_required(const tool *t, const json_t *arguments);
 /* The schema of a parameter; NULL: any value. */
 const json_t *tool_param(const tool *t, const char *name, size_t n);
 /* A value of a parameter as it stands between the markers of a dialect of keys and values (tool_schema.h), as JSON
