@@ -290,6 +290,34 @@ static void check_published(int record)
     kvant_free(text);
 }
 
+/* A class that has windows has them in the file, too: another size, other keys. */
+static void check_windows(void)
+{
+    static const char more[] = "\"use_sliding_window\": true, \"max_window_layers\": 1, \"num_hidden_layers\": 4, "
+                               "\"layer_types\": [\"sliding_attention\", \"full_attention\", "
+                               "\"sliding_attention\", \"full_attention\"], \"head_dim\": 16, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2";
+    char json[512], got[2][160];
+    int n = 0;
+
+    for (int i = 0; convert_arch_at(i); i++)
+        for (int j = 0; j < 4 && convert_arch_at(i)->hf[j]; j++) {
+            hf_config c = { 0 };
+            if (hf_fields_classes(&c, convert_arch_at(i)->hf[j], &diag) < 0 || *c.cls->text ||
+                !strstr(c.cls->fields, "\"sliding_window\""))
+                continue;
+            for (int k = 0; k < 2; k++) {
+                snprintf(json, sizeof json, "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", "
+                         "\"sliding_window\": %d, %s}", convert_arch_at(i)->hf[j], c.cls->model_type, 24 + k, more);
+                gjson v = { NULL, 0 };
+                CHECK(gjson_parse(json, strlen(json), &v, &diag) == KVANT_OK, "%s", diag.text);
+                outcome_of(v, got[k], sizeof got[k]);
+            }
+            CHECK(strcmp(got[0], got[1]) != 0, "%s: sliding_window 24 and 25 give \"%s\"", c.cls->name, got[0]);
+            n++;
+        }
+    CHECK(n >= 10, "%d classes with windows", n);
+}
+
 int main(int argc, char **argv)
 {
     const int record = argc > 1 && strcmp(argv[1], "--record") == 0;
@@ -310,6 +338,7 @@ int main(int argc, char **argv)
     check_refused();
     check_taken();
     check_values();
+    check_windows();
     rmdir(folder);
     return check_end("check_convert_fields");
 }

@@ -466,6 +466,33 @@ static void test_odd_scores(void)
     }
 }
 
+/* Types that are absent, or 0 for all that is normal: bytes and special tokens by their texts. */
+static void test_odd_types(void)
+{
+    static const char *const tokens[] = { "<unk>", "<s>", "</s>", "<0xC3>", "<0xA9>", "a", "b", "ab", NULL };
+    static const int32_t kinds[3][8] = { { 0 }, { 2, 3, 3, 6, 6, 0, 0, 0 }, { 2, 3, 3, 6, 6, 1, 1, 0 } };
+    static const char *const wants[3] = { "7 3 4", "7 3 4", "5 6 3 4" };
+
+    for (int i = 0; i < 3; i++) {
+        gguf_make m = { 0 };
+        tokenizer *t = NULL;
+        kvant_diag diag = { "" };
+        log_seen_begin();
+        gguf_make_str(&m, "tokenizer.ggml.model", "llama");
+        gguf_make_strs(&m, "tokenizer.ggml.tokens", tokens);
+        if (i > 0)
+            gguf_make_i32s(&m, "tokenizer.ggml.token_type", kinds[i], 8);
+        gguf_make_bool(&m, "tokenizer.ggml.add_space_prefix", 0);
+        gguf_make_bool(&m, "tokenizer.ggml.add_bos_token", 1);
+        CHECK(open_made(&m, &t, &diag) == 0 && log_seen("tokenizer.ggml.token_type") == (i < 2), "%d: %s %s", i,
+              diag.text, log_seen_all());
+        if (t)
+            expect(t, "ab\xc3\xa9", 0, wants[i]);
+        CHECK(t && tokenizer_bos(t) == 1 && tokenizer_eos(t) == 2, "%d: <s> and </s> without keys", i);
+        tokenizer_close(t);
+    }
+}
+
 static void expect_bad_map(uint32_t array, size_t n, const char *wants)
 {
     static const char zeros[600] = "";
@@ -551,6 +578,7 @@ int main(void)
     test_bad_maps();
     test_bad_files();
     test_odd_scores();
+    test_odd_types();
     test_bad_unigrams();
     test_long(toks);
     for (int i = 0; i < N_NAMES; i++)

@@ -744,7 +744,7 @@ static int open_variant(int variant, kvant_diag *diag)
 
 static void test_bad_keys(void)
 {
-    static const char warned[] = "egkop";
+    static const char warned[] = "egkopq";
     static const char *const wants[18] = { "",
                                            "'rwkv', want gpt2",
                                            "tokenizer.ggml.model",
@@ -761,7 +761,7 @@ static void test_bad_keys(void)
                                            "tokenizer.ggml.merges",
                                            "bos_token_id: 2 is ignored",
                                            "eos_token_id: 4294967295",
-                                           "bos_token_id is absent",
+                                           "add_bos_token: true is ignored",
                                            "eot_token_id" };
 
     for (int i = 0; i < 18; i++) {

@@ -274,21 +274,24 @@ static int read_prefix(tokenizer *t, const gguf *g, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* A token that is to be added and that the vocabulary lacks is left out. */
+static int said_of(int add, int32_t id, const char *name)
+{
+    if (add && id < 0)
+        log_msg(LOG_WARN, "tokenizer.ggml.add_%s_token: true is ignored, tokenizer.ggml.%s_token_id is absent or no token's; "
+                "--override-kv tokenizer.ggml.%s_token_id=int:N names it", name, name, name);
+    return add && id >= 0;
+}
+
 static int read_ids(tokenizer *t, const gguf *g, kvant_diag *diag)
 {
     KVANT_TRY(read_named_ids(t, g, diag));
     t->add_bos = (t->pre ? pretok_add_bos(t->pre) : !t->is_unigram) && t->bos >= 0;
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_bos_token", 0, &t->add_bos, diag));
-    if (t->add_bos && t->bos < 0)
-        return kvant_fail(diag, KVANT_EFORMAT,
-                          "tokenizer.ggml.add_bos_token: true, but tokenizer.ggml.bos_token_id is "
-                          "absent or no token's");
+    t->add_bos = said_of(t->add_bos, t->bos, "bos");
     KVANT_TRY(read_prefix(t, g, diag));
     KVANT_TRY(gguf_bool(g, "tokenizer.ggml.add_eos_token", 0, &t->add_eos, diag));
-    if (t->add_eos && t->eos < 0)
-        return kvant_fail(diag, KVANT_EFORMAT,
-                          "tokenizer.ggml.add_eos_token: true, but tokenizer.ggml.eos_token_id is "
-                          "absent or no token's");
+    t->add_eos = said_of(t->add_eos, t->eos, "eos");
     return KVANT_OK;
 }
 

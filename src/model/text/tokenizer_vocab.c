@@ -197,12 +197,44 @@ static int read_texts(vocab *v, const gguf *g, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* Types as the file has them; a token without one is normal.  Nothing is made of an empty text. */
+static int hex(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+}
+
+/* Byte of a token of kind byte, "<0x0A>"; -1 if it is written otherwise. */
+static int byte_text(const vocab *v, const vocab_token *t)
+{
+    const char *s = v->text + t->at;
+
+    if (t->len != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>' || hex(s[3]) < 0 || hex(s[4]) < 0)
+        return -1;
+    return hex(s[3]) * 16 + hex(s[4]);
+}
+
+static int is_of_kind(const gguf_kv *kv, uint32_t i, int64_t wanted)
+{
+    int64_t kind = -1;
+
+    return kv && i < kv->count && gguf_integer_at(kv, i, &kind) && kind == wanted;
+}
+
+/* Types as the file has them; a token without one is normal, or a byte by its text.  Type 0 says nothing where others
+ * are normal, else it stands for normal.  Nothing is made of an empty text. */
 static void take_kinds(vocab *v, const gguf_kv *kv, uint32_t *unknown)
 {
+    uint32_t any = 0;
+
+    while (kv && any < v->n && !is_of_kind(kv, any, VOCAB_NORMAL))
+        any++;
     for (uint32_t i = 0; i < v->n; i++) {
-        int64_t kind = VOCAB_NORMAL;
-        if (kv && i < kv->count && (!gguf_integer_at(kv, i, &kind) || kind < 0 || kind > VOCAB_BYTE)) {
+        const int byte = !kv && v->raw && byte_text(v, &v->tokens[i]) >= 0;
+        int64_t kind = byte ? VOCAB_BYTE : VOCAB_NORMAL;
+        const int odd = kv && i < kv->count && (!gguf_integer_at(kv, i, &kind) || kind < 0 || kind > VOCAB_BYTE);
+        if (odd || (kind == 0 && any >= v->n)) {
             kind = VOCAB_NORMAL;
             ++*unknown;
         }
@@ -220,13 +252,13 @@ static int read_kinds(vocab *v, const gguf *g, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: no array of integers, want one with a type for each token", key);
     take_kinds(v, kv, &unknown);
     if (!kv)
-        log_msg(LOG_WARN, "%s: absent; all %u tokens are taken as normal ones, special tokens by their texts", key,
-                v->n);
+        log_msg(LOG_WARN, "%s: absent; all %u tokens are taken as normal ones, bytes and special tokens by their texts",
+                key, v->n);
     else if (kv->count != v->n)
         log_msg(LOG_WARN, "%s: %llu entries, wanted one per token: %u; tokens without one are taken as normal", key,
                 (unsigned long long)kv->count, v->n);
     if (unknown)
-        log_msg(LOG_WARN, "%s: %u tokens have a type that is not 0 to 6; they are taken as normal", key, unknown);
+        log_msg(LOG_WARN, "%s: %u tokens have a type that is not 1 to 6; they are taken as normal", key, unknown);
     return KVANT_OK;
 }
 
@@ -331,24 +363,6 @@ static void mark_known(vocab *v)
     const int32_t end = vocab_find(v, "<|end|>", 7);
     if (end >= 0 && end_is_of_part(v))
         v->tokens[end].eog = 0;
-}
-
-static int hex(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
-}
-
-/* Byte of a token of kind byte, "<0x0A>"; -1 if it is written otherwise. */
-static int byte_text(const vocab *v, const vocab_token *t)
-{
-    const char *s = v->text + t->at;
-
-    if (t->len != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>' || hex(s[3]) < 0 || hex(s[4]) < 0)
-        return -1;
-    return hex(s[3]) * 16 + hex(s[4]);
 }
 
 static int fill_bytes(vocab *v, kvant_diag *diag)

@@ -44,7 +44,8 @@ int convert_put_dots1(const hf_config *c, gguf_keys *k, kvant_diag *diag)
 {
     KVANT_TRY(convert_put_u32(c, "moe_intermediate_size", ".expert_feed_forward_length", k, diag));
     KVANT_TRY(convert_put_u32(c, "first_k_dense_replace", ".leading_dense_block_count", k, diag));
-    return put_experts(c, k, diag);
+    KVANT_TRY(put_experts(c, k, diag));
+    return convert_put_window(c, k, diag);
 }
 
 int convert_put_glm4moe(const hf_config *c, gguf_keys *k, kvant_diag *diag)
