@@ -310,11 +310,24 @@ static void test_marks(void)
         "<image>",
         "<unused_7>",
         "<|reserved_1|>",
+        "\xef\xbd\x9c" "DSML\xef\xbd\x9c", /* DeepSeek V3.2 */
+        "[|tool|]",
+        "]~!b[",
+        "<escape>",
+        "</role>",
+        "<[begin\xe2\x96\x81of\xe2\x96\x81sentence]>",
+        "<\xe7\x94\xa8\xe6\x88\xb7>", /* MiniCPM's user */
+        "<AI>",
+        "<unused94>",
+        "[unused10]",
+        "[BEGIN FINAL RESPONSE]",
+        ">>QUESTION<<",
     };
     static const char *const words[] = {
         "\n\n", "\t\t",  "   ", "<table>", "</td>", "<b>", "<h1>", "</blockquote>", "<code>", "a",
         "the",  "[1]",   "[a]", "[X]",     "()",    "{}",  "<>",   "< >",           "<=",     "->",
         "1234", "<a b>", "|",   "||",      "--",    "<",   "[[",   "\xe2\x96\x81",
+        "[an X]", "[|]", ">><<", "]~[", "<\xe2\x96\x81", "[to do]", "\xef\xbd\x9c",
     };
 
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)

@@ -52,21 +52,23 @@ static int is_listed(const char *s, size_t n, const char *const *list)
     return 0;
 }
 
-/* "[INST]", "[/INST]", "[gMASK]": a name with two capitals. */
+/* "[INST]", "[/INST]", "[gMASK]", "[BEGIN FINAL RESPONSE]": a name with two capitals.  "[unused9]" begins turns. */
 static int is_bracketed(const char *s, size_t n)
 {
-    int capitals = 0;
+    int capitals = 0, words = 1;
 
     if (n < LEAST + 1 || s[0] != '[' || s[n - 1] != ']')
         return 0;
     s += s[1] == '/' ? 2 : 1;
     n -= s[-1] == '/' ? 3 : 2;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         capitals += is_upper(s[i]);
-    return is_name(s, n) && capitals >= 2;
+        words &= s[i] == ' ' || is_name_char(s[i]);
+    }
+    return words && (capitals >= 2 || (begins(s, n, "unused") && is_name(s, n)));
 }
 
-/* "<name>", "</name>": a name of several words, or a word of the list. */
+/* "<name>", "</name>": a name of several words, one in other letters than ours, or a word of the list. */
 static int is_tag(const char *s, size_t n)
 {
     static const char *const words[] = {
@@ -77,17 +79,21 @@ static int is_tag(const char *s, size_t n)
         "audio",     "video",    "img",      "bos",       "eos",        "pad",       "unk",         "mask",
         "sep",       "cls",      "eot",      "eom",       "eod",        "sop",       "eop",         "invoke",
         "search",    "solution", "action",   "step",      "info",       "DONE",      "EOT",         "BOT",
-        "PRE",       "SUF",      "MID",      "CLS",       "SEP",        "EOD",       NULL
+        "PRE",       "SUF",      "MID",      "CLS",       "SEP",        "EOD",       "escape",      "role",
+        "AI",        NULL
     };
     static const char *const html[] = { "!doctype", "http-equiv", NULL };
+    int foreign = 0; /* no HTML tag has such letters */
 
     if (n < LEAST || s[0] != '<' || s[n - 1] != '>')
         return 0;
     s += s[1] == '/' ? 2 : 1;
     n -= s[-1] == '/' ? 3 : 2;
-    if (!is_name(s, n) || is_listed(s, n, html))
-        return 0;
-    return memchr(s, '_', n) || memchr(s, ':', n) || memchr(s, '-', n) || is_listed(s, n, words);
+    for (size_t i = 0; i < n; i++)
+        foreign |= (s[i] & 0x80) != 0;
+    if (foreign || is_listed(s, n, html) || !is_name(s, n))
+        return foreign;
+    return begins(s, n, "unused") || memchr(s, '_', n) || memchr(s, ':', n) || memchr(s, '-', n) || is_listed(s, n, words);
 }
 
 int added_is_marker(const char *s, size_t n)
@@ -98,6 +104,11 @@ int added_is_marker(const char *s, size_t n)
         { "<\xef\xbd\x9c", ">" },
         { "<", "\xef\xbd\x9c>" },
         { "<<", ">>" },
+        { ">>", "<<" },
+        { "<[", "]>" },
+        { "[|", "|]" },
+        { "]~", "[" },
+        { "\xef\xbd\x9c", "\xef\xbd\x9c" }, /* full-width bars */
         { "\xe2\x97\x81", "\xe2\x96\xb7" }, /* white triangles */
     };
 
