@@ -278,8 +278,8 @@ static int read_prefix(tokenizer *t, const gguf *g, kvant_diag *diag)
 static int said_of(int add, int32_t id, const char *name)
 {
     if (add && id < 0)
-        log_msg(LOG_WARN, "tokenizer.ggml.add_%s_token: true is ignored, tokenizer.ggml.%s_token_id is absent or no token's; "
-                "--override-kv tokenizer.ggml.%s_token_id=int:N names it", name, name, name);
+        log_msg(LOG_WARN, "tokenizer.ggml.add_%s_token: true is ignored, tokenizer.ggml.%s_token_id is absent or no "
+                "token's; --override-kv tokenizer.ggml.%s_token_id=int:N names it", name, name, name);
     return add && id >= 0;
 }
 

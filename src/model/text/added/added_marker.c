@@ -93,7 +93,8 @@ static int is_tag(const char *s, size_t n)
         foreign |= (s[i] & 0x80) != 0;
     if (foreign || is_listed(s, n, html) || !is_name(s, n))
         return foreign;
-    return begins(s, n, "unused") || memchr(s, '_', n) || memchr(s, ':', n) || memchr(s, '-', n) || is_listed(s, n, words);
+    return begins(s, n, "unused") || memchr(s, '_', n) || memchr(s, ':', n) || memchr(s, '-', n) ||
+           is_listed(s, n, words);
 }
 
 int added_is_marker(const char *s, size_t n)
