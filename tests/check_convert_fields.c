@@ -179,6 +179,18 @@ static void check_refused(void)
     refused("LlamaForCausalLM", "{\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}}", "fmt is \"e5m2\"");
 }
 
+/* RoPE's object, and numbers that are none. */
+static void check_no_object(void)
+{
+    static const char *const bad[][2] = { { "{\"rope_scaling\": \"linear\"}", "rope_parameters: is \"linear\", an object" },
+                                          { "{\"rope_scaling\": 4}", "rope_parameters: is 4, an object" },
+                                          { "{\"rope_parameters\": [1]}", "rope_parameters: is [1], an object" } };
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(open_config("LlamaForCausalLM", bad[i][0]) == KVANT_EFORMAT && strstr(diag.text, bad[i][1]), "%s: %s",
+              bad[i][0], diag.text);
+}
+
 static void check_taken(void)
 {
     taken("LlamaForCausalLM", "{\"hidden_act\": \"silu\", \"attention_dropout\": 0.5, \"use_cache\": false}", NULL);
@@ -336,6 +348,7 @@ int main(int argc, char **argv)
     check_readers();
     check_published(0);
     check_refused();
+    check_no_object();
     check_taken();
     check_values();
     check_windows();

@@ -7,6 +7,7 @@
 #include "model/convert/hf_config.h"
 #include "model/convert/hf_vocab.h"
 #include "model/gguf/gguf.h"
+#include "model/text/added/added.h"
 #include "support/check.h"
 
 static char root[256], warned[2048];
@@ -140,6 +141,10 @@ static void check_templates(void)
     give("a file", ALL(JINJA, "J\n", CONFIG, "{}"), ALL("", "J\n"), 1, NULL);
     give("a file and no tokenizer_config.json", ALL(JINJA, "J"), ALL("", "J"), 1, NULL);
     give("a processor's", ALL(JSON, "{\"chat_template\": \"P\"}"), ALL("", "P"), 1, NULL);
+    give("an object", ALL(CONFIG, "{\"chat_template\": {\"default\": \"D\", \"rag\": \"R\"}}"),
+         ALL("", "D", "rag", "R"), 3, NULL);
+    give("a processor's settings", ALL("processor_config.json", "{\"chat_template\": \"S\"}"), ALL("", "S"), 1,
+         NULL);
     give("a processor's list", ALL(JSON, LIST, CONFIG, "{\"chat_template\": null}"), ALL("", "D", "tool_use", "T\n"), 3,
          NULL);
     give("files", ALL(JINJA, "J", MORE "tool_use.jinja", "T", MORE "rag.jinja", "R"),
@@ -239,6 +244,34 @@ static void check_special(void)
     CHECK(!has("eos_token_ids", 13), "ids that have keys need no array");
 }
 
+/* What tokenizer_config.json has and tokenizer.json lacks: added where its id is free, named where it is not. */
+static void check_further(void)
+{
+    static const char config[] =
+        "{\"eos_token\": \"<|im_end|>\", \"pad_token\": \"<pad0>\", \"bos_token\": null, "
+        "\"added_tokens_decoder\": {"
+        "\"1\": {\"content\": \"[gMASK]\"}, \"4\": {\"content\": \"<other>\"}, \"9\": {\"content\": \"<far>\"}, "
+        "\"6\": {\"content\": \"<extra>\", \"special\": true, \"rstrip\": true}}, "
+        "\"additional_special_tokens\": [\"<extra>\", {\"content\": \"<lost>\"}]}";
+    static const char *const says[] = { "token 4 of added_tokens_decoder, \"<other>\", is left out: tokenizer.json has",
+                                        "token 9 of added_tokens_decoder, \"<far>\", is left out: the embedding",
+                                        "\"pad_token\" has \"<pad0>\"", "\"additional_special_tokens\" has \"<lost>\"" };
+    hf_vocab v;
+    char folder[300];
+
+    make_folder(ALL("tokenizer.json", TOKENIZER, CONFIG, config));
+    snprintf(folder, sizeof folder, "%s/m", root);
+    warned[0] = 0;
+    CHECK(hf_vocab_open(folder, 8, NULL, 0, &v, &diag) == KVANT_OK, "%s", diag.text);
+    CHECK(v.tokens[6].s && v.tokens[6].n == 7 && memcmp(v.tokens[6].s, "<extra>", 7) == 0, "token 6 is added");
+    CHECK(v.tokens[6].type == TOKEN_CONTROL && (v.tokens[6].flags & ADDED_RSTRIP), "as a special one, with its flag");
+    CHECK(!v.tokens[5].s && !v.tokens[7].s && v.tokens[4].n == 10, "no other token");
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++)
+        CHECK(strstr(warned, says[i]), "warnings \"%s\", wanted \"%s\"", warned, says[i]);
+    CHECK(!strstr(warned, "has \"<extra>\"") && !strstr(warned, "token 1 of"), "warnings \"%s\"", warned);
+    hf_vocab_close(&v);
+}
+
 int main(void)
 {
     const char *tmp = getenv("TMPDIR");
@@ -251,6 +284,7 @@ int main(void)
     check_templates();
     check_broken_templates();
     check_special();
+    check_further();
     gguf_keys_free(&keys);
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     if (system(command) != 0)

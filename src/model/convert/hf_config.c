@@ -113,7 +113,8 @@ int hf_to_number(gjson v, const char *what, double *out, kvant_diag *diag)
     const double d = gjson_number(v);
 
     if (!isfinite(d))
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: is %.*s, a number wanted", what, hf_shown(v), v.p ? v.p : "");
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: is %.*s, a number wanted", what, v.p ? hf_shown(v) : 6,
+                          v.p ? v.p : "absent");
     *out = d;
     return KVANT_OK;
 }
@@ -123,8 +124,8 @@ int hf_to_u32(gjson v, const char *what, uint32_t *out, kvant_diag *diag)
     const double d = gjson_number(v);
 
     if (!(d >= 0.0 && d <= 4294967295.0 && d == floor(d)))
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: is %.*s, a whole number up to 2^32 - 1 wanted", what, hf_shown(v),
-                          v.p ? v.p : "");
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: is %.*s, a whole number up to 2^32 - 1 wanted", what,
+                          v.p ? hf_shown(v) : 6, v.p ? v.p : "absent");
     *out = (uint32_t)d;
     return KVANT_OK;
 }

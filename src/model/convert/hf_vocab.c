@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "model/convert/hf_config.h"
 #include "model/gguf/gguf.h"
@@ -155,6 +156,63 @@ static int mark_added(hf_vocab *v, gjson id, gjson token, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* Tokens that tokenizer_config.json alone has: Transformers adds them, too. */
+static int add_further(hf_vocab *v, kvant_diag *diag)
+{
+    gjson key = { NULL, 0 }, it = { NULL, 0 };
+
+    while (gjson_member(gjson_get(v->config, "added_tokens_decoder"), &key, &it)) {
+        const gjson id = { key.p + 1, key.n - 2 };
+        const size_t used = v->n_names;
+        hf_vocab_token t = { 0 };
+        uint32_t i = 0;
+        KVANT_TRY(hf_to_u32(id, "tokenizer_config.json: an id of added_tokens_decoder", &i, diag));
+        KVANT_TRY(hf_vocab_name(v, gjson_get(it, "content"), &t, diag));
+        v->n_names = used;
+        const hf_vocab_token *had = i < v->n ? &v->tokens[i] : NULL;
+        if (!had || (had->s && (had->n != t.n || memcmp(had->s, t.s, t.n) != 0)))
+            log_msg(LOG_WARN, "convert: tokenizer_config.json: token %u of added_tokens_decoder, %.*s, is left out: "
+                    "%s", i, hf_shown(gjson_get(it, "content")), gjson_get(it, "content").p,
+                    had ? "tokenizer.json has another one" : "the embedding has no row for it");
+        if (!had || had->s)
+            continue;
+        KVANT_TRY(add_token(v, id, gjson_get(it, "content"), hf_true(gjson_get(it, "special")), diag));
+        KVANT_TRY(mark_added(v, id, it, diag));
+    }
+    return KVANT_OK;
+}
+
+/* A special token that tokenizer_config.json names and the vocabulary lacks. */
+static void warn_of_unknown(const hf_vocab *v, gjson name, gjson token)
+{
+    const gjson text = token.p && *token.p == '{' ? gjson_get(token, "content") : token;
+    char buf[256] = "";
+
+    if (!text.p || *text.p != '"' || text.n >= sizeof buf || !gjson_text(text, buf, sizeof buf) || !*buf)
+        return;
+    for (uint32_t i = 0; i < v->n; i++)
+        if (v->tokens[i].s && v->tokens[i].n == strlen(buf) && memcmp(v->tokens[i].s, buf, v->tokens[i].n) == 0)
+            return;
+    log_msg(LOG_WARN, "convert: tokenizer_config.json: %.*s has %.*s, which is no token of the vocabulary; it is left "
+            "out", hf_shown(name), name.p, hf_shown(text), text.p);
+}
+
+static void warn_of_all_unknown(const hf_vocab *v)
+{
+    static const char tail[] = "_token\"";
+    gjson key = { NULL, 0 }, it = { NULL, 0 }, more = { NULL, 0 };
+    int fuel = 1024; /* arbitrary, above any model */
+
+    while (gjson_member(v->config, &key, &it)) {
+        const int list = *it.p == '[' && key.n == 27 && memcmp(key.p, "\"additional_special_tokens\"", 27) == 0;
+        more = (gjson){ NULL, 0 };
+        while (list && fuel-- > 0 && gjson_next(it, &more))
+            warn_of_unknown(v, key, more);
+        if (key.n > sizeof tail && memcmp(key.p + key.n - (sizeof tail - 1), tail, sizeof tail - 1) == 0 && fuel-- > 0)
+            warn_of_unknown(v, key, it);
+    }
+}
+
 static int mark_all_added(hf_vocab *v, kvant_diag *diag)
 {
     gjson key = { NULL, 0 }, it = { NULL, 0 };
@@ -209,6 +267,9 @@ static int read_bpe(hf_vocab *v, kvant_diag *diag)
     KVANT_TRY(hf_rules_read(v, diag));
     KVANT_TRY(add_vocabulary(v, diag));
     KVANT_TRY(v->characters ? hf_vocab_read_characters(v, diag) : add_listed(v, diag));
+    if (!v->characters)
+        KVANT_TRY(add_further(v, diag));
+    warn_of_all_unknown(v);
     if (v->rules.by_rank)
         mark_characters(v);
     return KVANT_OK;

@@ -3,7 +3,7 @@
  *
  *   chat_template.jinja with additional_chat_templates/NAME.jinja     as Transformers and vLLM, before the others
  *   "chat_template" of tokenizer_config.json, a text or a list of {"name", "template"}
- *   "chat_template" of chat_template.json, the same (a processor's)
+ *   "chat_template" of chat_template.json, then of processor_config.json, the same (a processor's)
  *
  * A second place with another text is named in a warning. */
 #include <stdio.h>
@@ -72,20 +72,22 @@ static int add_json(templates *t, const char *name, size_t n_name, gjson v)
     return add(t, name, n_name, text, n);
 }
 
-/* A text, or [{"name": "default", "template": ...}, ...]. */
+/* A text, [{"name": "default", "template": ...}, ...] or {"default": ..., ...}. */
 static int read_value(templates *t, gjson v, const char *from)
 {
-    gjson it = { NULL, 0 };
+    gjson it = { NULL, 0 }, key = { NULL, 0 };
 
     if (!v.p || *v.p == 'n')
         return KVANT_OK;
     t->from = from;
     if (*v.p == '"')
         return add_json(t, "default", 7, v);
-    if (*v.p != '[')
-        return kvant_fail(t->diag, KVANT_EFORMAT, "%s: chat_template is %.*s, a text or a list wanted", from,
+    while (*v.p == '{' && gjson_member(v, &key, &it))
+        KVANT_TRY(add_json(t, key.p + 1, key.n - 2, it));
+    if (*v.p != '[' && *v.p != '{')
+        return kvant_fail(t->diag, KVANT_EFORMAT, "%s: chat_template is %.*s, a text, a list or an object wanted", from,
                           hf_shown(v), v.p);
-    while (gjson_next(v, &it)) {
+    while (*v.p == '[' && gjson_next(v, &it)) {
         const gjson name = gjson_get(it, "name"), text = gjson_get(it, "template");
         if (!name.p || *name.p != '"' || !text.p)
             return kvant_fail(t->diag, KVANT_EFORMAT, "%s: chat_template has %.*s, {\"name\", \"template\"} wanted",
@@ -162,26 +164,32 @@ static void warn_of_others(const templates *t, gjson v, const char *place)
     kvant_free(text);
 }
 
-static int read_places(templates *t, const hf_vocab *v)
+static int read_of_processor(templates *t, const char *place)
 {
     char *json = NULL;
     gjson root;
+    int rc = KVANT_OK;
 
+    KVANT_TRY(hf_read(t->folder, place, &json, &root, t->diag));
+    const gjson found = gjson_get(root, "chat_template");
+    if (t->from)
+        warn_of_others(t, found, place);
+    else
+        rc = read_value(t, found, place);
+    kvant_free(json);
+    return rc;
+}
+
+static int read_places(templates *t, const hf_vocab *v)
+{
     KVANT_TRY(read_files(t));
     const gjson first = gjson_get(v->config, "chat_template");
     if (t->from)
         warn_of_others(t, first, "tokenizer_config.json");
     else
         KVANT_TRY(read_value(t, first, "tokenizer_config.json"));
-    KVANT_TRY(hf_read(t->folder, "chat_template.json", &json, &root, t->diag));
-    const gjson second = gjson_get(root, "chat_template");
-    int rc = KVANT_OK;
-    if (t->from)
-        warn_of_others(t, second, "chat_template.json");
-    else
-        rc = read_value(t, second, "chat_template.json");
-    kvant_free(json);
-    return rc;
+    KVANT_TRY(read_of_processor(t, "chat_template.json"));
+    return read_of_processor(t, "processor_config.json");
 }
 
 /* In the field's order: the others, their names, the default one. */

@@ -3,6 +3,7 @@
  * else. */
 #include <stdio.h>
 #include <string.h>
+#include "base/mem.h"
 #include "model/convert/convert_plan.h"
 #include "model/convert/fields/hf_fields.h"
 
@@ -101,8 +102,29 @@ static int check_output(const convert_plan *p, kvant_diag *diag)
                       gjson_get(c->root, "tie_word_embeddings").p ? "" : " where the file does not say");
 }
 
+/* Transformers would fill a layer without tensors with noise. */
+static int check_layers(const convert_plan *p, kvant_diag *diag)
+{
+    uint8_t *seen = kvant_calloc((size_t)p->layers + 1, 1);
+    unsigned l = 0, first = 0;
+
+    if (!seen)
+        return kvant_fail(diag, KVANT_ENOMEM, "convert: no memory for %u layers", (unsigned)p->layers);
+    for (int i = 0; i < p->n; i++)
+        if (sscanf(p->items[i].name, "blk.%u.", &l) == 1 && l < p->layers)
+            seen[l] = 1;
+    while (first < p->layers && seen[first])
+        first++;
+    kvant_free(seen);
+    if (first == p->layers)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EFORMAT, "config.json: num_hidden_layers is %u, and no tensor of layer %u is there",
+                      (unsigned)p->layers, first);
+}
+
 int convert_check_tensors(const convert_plan *p, kvant_diag *diag)
 {
+    KVANT_TRY(check_layers(p, diag));
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         int before = 0;
         for (size_t j = 0; j < i; j++)

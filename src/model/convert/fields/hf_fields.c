@@ -299,8 +299,9 @@ static int check_rope(const hf_config *c, kvant_diag *diag)
     static const char file[] = "config.json: rope_parameters";
     gjson key = { NULL, 0 }, it = { NULL, 0 };
 
-    if (c->rope.p && *c->rope.p != '{')
-        return kvant_fail(diag, KVANT_EFORMAT, "%s: is %.*s, an object wanted", file, hf_shown(c->rope), c->rope.p);
+    const gjson scaling = hf_find(c, "rope_scaling"), rope = scaling.p && *scaling.p != '{' ? scaling : c->rope;
+    if (rope.p && *rope.p != '{')
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: is %.*s, an object wanted", file, hf_shown(rope), rope.p);
     KVANT_TRY(hf_fields_check_object(c->rope, "RopeParameters", file, diag));
     while (gjson_member(c->rope, &key, &it))
         if (*it.p == '{')
