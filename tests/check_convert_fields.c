@@ -330,6 +330,32 @@ static void check_windows(void)
     CHECK(n >= 10, "%d classes with windows", n);
 }
 
+/* Mistral's layer_types count at the root (AutoModel takes Ministral's class then), not in a text_config. */
+static void check_mistral(void)
+{
+    static const char *const types[] = { "\"full_attention\", \"full_attention\"",
+                                         "\"full_attention\", \"sliding_attention\"",
+                                         "\"sliding_attention\", \"sliding_attention\"" };
+    static const char *const around[] = { "{\"architectures\": [\"MistralForCausalLM\"], %s}",
+                                          "{\"architectures\": [\"Mistral3ForConditionalGeneration\"], \"text_config\": "
+                                          "{\"model_type\": \"mistral\", %s}}" };
+    char fields[256], json[512], got[2][3][160];
+
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 3; k++) {
+            gjson v = { NULL, 0 };
+            snprintf(fields, sizeof fields, "\"sliding_window\": 32, \"num_hidden_layers\": 2, \"layer_types\": [%s]",
+                     types[k]);
+            snprintf(json, sizeof json, around[i], fields);
+            CHECK(gjson_parse(json, strlen(json), &v, &diag) == KVANT_OK, "%s", diag.text);
+            outcome_of(v, got[i][k], sizeof got[i][k]);
+        }
+    CHECK(strcmp(got[0][0], got[0][1]) != 0 && strcmp(got[0][1], got[0][2]) != 0 && strcmp(got[0][0], got[0][2]) != 0,
+          "at the root: %s, %s, %s", got[0][0], got[0][1], got[0][2]);
+    CHECK(strcmp(got[1][0], got[1][1]) == 0 && strcmp(got[1][1], got[1][2]) == 0 && !strstr(got[1][0], "KVANT"),
+          "in a text_config: %s, %s, %s", got[1][0], got[1][1], got[1][2]);
+}
+
 int main(int argc, char **argv)
 {
     const int record = argc > 1 && strcmp(argv[1], "--record") == 0;
@@ -352,6 +378,7 @@ int main(int argc, char **argv)
     check_taken();
     check_values();
     check_windows();
+    check_mistral();
     rmdir(folder);
     return check_end("check_convert_fields");
 }

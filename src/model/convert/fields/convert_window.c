@@ -11,6 +11,7 @@ enum { MOST_LAYERS = 4096 };
 /* Layers that have the window where layer_types does not say. */
 enum rule {
     ALL,       /* every one, layer_types or not */
+    TYPED,     /* every one where layer_types does not say: with it AutoModel takes Ministral's class, but not inside */
     FROM_MAX,  /* from max_window_layers on */
     BELOW_MAX, /* every second one below max_window_layers */
     EVERY,     /* all but each n-th, by sliding_window_pattern or the number of the table */
@@ -29,7 +30,7 @@ typedef struct window_rule {
 } window_rule;
 
 static const window_rule rules[] = {
-    { "MistralConfig", ALL, 0, 0, SAY_NONE },        { "MixtralConfig", ALL, 0, 0, SAY_NONE },
+    { "MistralConfig", TYPED, 0, 0, SAY_NONE },      { "MixtralConfig", ALL, 0, 0, SAY_NONE },
     { "Ministral3Config", ALL, 0, 0, SAY_NONE },     { "Qwen3MoeConfig", ALL, 0, 1, SAY_NONE },
     { "Qwen2Config", FROM_MAX, 0, 1, SAY_NONE },     { "Qwen3Config", FROM_MAX, 0, 1, SAY_NONE },
     { "Qwen2MoeConfig", BELOW_MAX, 0, 1, SAY_NONE }, { "Dots1Config", FROM_MAX, 0, 0, SAY_NONE },
@@ -67,7 +68,8 @@ static int typed(gjson type, uint8_t *flag, kvant_diag *diag)
 
 static int fill(const hf_config *c, const window_rule *r, windows *w, kvant_diag *diag)
 {
-    const gjson types = r->rule == ALL ? (gjson){ NULL, 0 } : hf_find(c, "layer_types");
+    const int unread = r->rule == ALL || (r->rule == TYPED && c->inner.p);
+    const gjson types = unread ? (gjson){ NULL, 0 } : hf_find(c, "layer_types");
     uint32_t most = 0, every = r->every, n = 0;
     gjson it = { NULL, 0 };
 
