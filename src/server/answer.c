@@ -143,7 +143,8 @@ static void let_go(choice *c)
     sbuf_drop(&c->out.held, n);
 }
 
-/* A stop string within a call's arguments: there is no call. */
+/* A stop string within a call's arguments, or the end of the answer: there is no call.  A stream that has told of it
+ * tells no more. */
 static void drop_call(choice *c)
 {
     c->cut_call = 1;
@@ -269,6 +270,8 @@ void answer_end(job *j, choice *c)
         c->parser.cut = c->finish != KVANT_FINISH_STOP || c->out.stopped;
         tool_parser_end(&c->parser);
         let_go(c);
+        if (c->n_calls && !c->calls[c->n_calls - 1].complete)
+            drop_call(c);
     }
     answer_settle(j, c, 1);
     answer_flush(j, c);

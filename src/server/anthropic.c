@@ -237,8 +237,7 @@ static void anthropic_whole(job *j, jsonw *w)
     if (c->text.n)
         put_block("text", "text", &c->text, w);
     for (int i = 0; i < c->n_calls; i++)
-        if (c->calls[i].complete) /* one that max_tokens cut has no input, and must not run with an empty one */
-            put_call(&c->calls[i], w);
+        put_call(&c->calls[i], w);
     jsonw_end(w);
     put_reason(j, c, w);
     put_usage(c, w);

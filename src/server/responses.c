@@ -145,13 +145,14 @@ static void put_item(const job *j, int i, int begins, const char *status, jsonw 
     jsonw_end(w);
 }
 
-/* The last one may have been cut; a thought is whole once its end has come, and where a stop string ended the answer
- * the text before it is. */
+/* The last one may have been cut, but no call is told that was; a thought is whole once its end has come, and where a
+ * stop string ended the answer the text before it is. */
 static const char *item_status(const job *j, int i)
 {
     const choice *c = &j->choices[0];
 
-    if (i < j->n_items - 1 || (j->items[i].part == TOOL_THINK && !c->thought_cut) || c->cut_call)
+    if (i < j->n_items - 1 || j->items[i].part == TOOL_ARGS || (j->items[i].part == TOOL_THINK && !c->thought_cut) ||
+        c->cut_call)
         return "completed";
     return status_of(c);
 }
@@ -198,7 +199,7 @@ static void put_incomplete(const choice *c, const char *status, jsonw *w)
         return;
     }
     jsonw_object(w);
-    jsonw_kstr(w, "reason", c->cut_call ? "stop_sequence" : "max_output_tokens");
+    jsonw_kstr(w, "reason", c->cut_call && c->out.stopped ? "stop_sequence" : "max_output_tokens");
     jsonw_end(w);
 }
 
@@ -249,7 +250,7 @@ static void put_calls(const job *j, jsonw *w)
     for (int i = 0; i < j->n_items; i++) {
         const response_item *it = &j->items[i];
         const call_out *out = it->part == TOOL_ARGS ? &j->choices[0].calls[it->which] : NULL;
-        if (!out || !out->complete) /* cut by max_output_tokens: no JSON */
+        if (!out)
             continue;
         if (!open)
             jsonw_key(w, "tool_calls");
@@ -434,7 +435,14 @@ static void close_item(job *j)
 {
     if (!j->item_open)
         return;
-    const sbuf *text = &j->items[j->n_items - 1].text;
+    response_item *it = &j->items[j->n_items - 1];
+    const sbuf *text = &it->text;
+    if (it->part == TOOL_ARGS && it->which >= j->choices[0].n_calls) { /* it was cut: never done, nor in the output */
+        sbuf_free(&it->text);
+        j->n_items--;
+        j->item_open = 0;
+        return;
+    }
     text_event(j, text, 1);
     part_event(j, "response.content_part.done", text);
     item_event(j, "response.output_item.done", 0);
@@ -485,12 +493,19 @@ static void responses_progress(job *j, choice *c, const kvant_event *ev)
     progress_event(j, ev, ev->prompt_done, clock_ns() - c->progress_ns);
 }
 
+/* Returns 1 if a message without text stands for an answer of nothing else, as where a stop string ended a call. */
+static int wants_message(const choice *c)
+{
+    return !c->cut_call || c->out.stopped;
+}
+
 static void responses_chunk(job *j, choice *c, int ends)
 {
     const int head = c->part == TOOL_ARGS && !c->call_sent; /* of a call */
 
     begin_stream(j, c);
-    if (head || (c->text.n && (!j->item_open || j->items[j->n_items - 1].part != c->part)) || (ends && !j->n_items))
+    if (head || (c->text.n && (!j->item_open || j->items[j->n_items - 1].part != c->part)) ||
+        (ends && !j->n_items && wants_message(c)))
         open_item(j, c);
     if (c->text.n && j->item_open) {
         response_item *it = &j->items[j->n_items - 1];
@@ -535,7 +550,7 @@ static void responses_whole(job *j, jsonw *w)
 
     if (c->thought.n)
         take_text(j, TOOL_THINK, 0, &c->thought);
-    if (c->text.n || (!c->n_calls && !c->thought.n))
+    if (c->text.n || (!c->n_calls && !c->thought.n && wants_message(c)))
         take_text(j, TOOL_TEXT, 0, &c->text);
     for (int i = 0; i < c->n_calls; i++)
         take_text(j, TOOL_ARGS, i, &c->calls[i].args);

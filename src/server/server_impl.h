@@ -86,7 +86,7 @@ typedef struct choice {
     int n_probs, cap_probs, n_prompt_probs; /* the first n_prompt_probs are of the prompt's tokens */
     int64_t chars; /* of the visible text so far: echo and answer, without what is held back */
     int thought_cut; /* it ended within a thought */
-    int cut_call;  /* a stop string came within a call's arguments: it is no call */
+    int cut_call;  /* a stop string, or the end, came within a call's arguments: it is no call */
     int role_sent, ended, finish, n_generated, n_prompt, n_cached;
     int n_thought; /* tokens of thoughts */
     int waits; /* WAIT_*: why no further token may be chosen */
