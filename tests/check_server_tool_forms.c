@@ -7,6 +7,10 @@
 #include "server/tools/tool_schema.h"
 #include "support/tool_texts.h"
 
+static struct {
+    long long schemas, calls, cuts, texts; /* drawn; places where texts were cut, and these texts */
+} counts;
+
 /* step 0: two pieces, cut at `at`. */
 static seen parse(const dialect *d, const thinking *t, int thinks, const tool_set *tools, const sbuf *text, size_t at,
                   size_t step)
@@ -35,7 +39,9 @@ static void check_cuts(const dialect *d, const thinking *t, int thinks, const to
 
     CHECK(strcmp(sbuf_text(&whole.flat), sbuf_text(&bytes.flat)) == 0, "%s, byte by byte: %s\n%s\n%s", d->name, text->s,
           sbuf_text(&whole.flat), sbuf_text(&bytes.flat));
+    counts.texts++;
     for (size_t i = 1; i < text->n; i += every) {
+        counts.cuts++;
         seen cut = parse(d, t, thinks, tools, text, i, 0);
         CHECK(strcmp(sbuf_text(&whole.flat), sbuf_text(&cut.flat)) == 0, "%s, cut at %zu: %s\n%s\n%s", d->name, i,
               text->s, sbuf_text(&whole.flat), sbuf_text(&cut.flat));
@@ -95,6 +101,7 @@ static const char *const forms[] = {
     "[weather(city=\"Paris\", days=3)]",
     "[weather(city='Paris', days=3)]",
     "```tool_code\nweather(city='Paris', days=3)\n```",
+    "functools[{\"arguments\": " A ", \"name\": \"weather\"}]",
     "{\"tool_calls\": [{\"id\": \"1\", \"type\": \"function\", \"function\": " CALL "}]}",
 };
 
@@ -261,6 +268,8 @@ static json_t *random_tool(rng *r, const dialect *d, const char *name, json_t *c
         json_decref(v);
     }
     json_array_append_new(calls, json_pack("[s,o]", name, args));
+    counts.schemas += n;
+    counts.calls++;
     f = json_pack("{s:s,s:o}", "name", name, "parameters", root);
     return json_pack("{s:s,s:o}", "type", "function", "function", f);
 }
@@ -356,9 +365,24 @@ static void check_thoughts(void)
     json_decref(list);
 }
 
+/* check_server_tool_forms N [FILE]: every cut of N draws a dialect; FILE gets the counts. */
+static void put_counts(const char *path, int n, long failed)
+{
+    FILE *f = fopen(path, "w");
+
+    CHECK(f, "%s", path);
+    if (!f)
+        return;
+    fprintf(f,
+            "{\n \"dialects\": %d,\n \"draws_a_dialect\": %d,\n \"calls\": %lld,\n \"schemas_of_parameters\": %lld,\n"
+            " \"texts\": %lld,\n \"cuts\": %lld,\n \"failed\": %ld\n}\n",
+            dialect_count(), n, counts.calls, counts.schemas, counts.texts, counts.cuts, failed);
+    CHECK(fclose(f) == 0, "%s", path);
+}
+
 int main(int argc, char **argv)
 {
-    const int n = argc > 1 ? atoi(argv[1]) : 12; /* check_server_tool_forms 1000: every cut of 1000 tools a dialect */
+    const int n = argc > 1 ? atoi(argv[1]) : 12;
     rng r = { 41 };
 
     check_forms();
@@ -366,5 +390,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < dialect_count(); i++)
         for (int k = 0; k < n; k++)
             check_drawn(dialect_at(i), &r, argc > 1 ? 1 : 3, 16);
+    if (argc > 2)
+        put_counts(argv[2], n, check_failed);
     return check_end("check_server_tool_forms");
 }

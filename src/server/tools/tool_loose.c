@@ -40,6 +40,8 @@ int parser_marker(const tool_parser *p, size_t *used)
     const int a = p->d->at_start ? MATCH_NO : parser_try(p, own, PATTERN_TRIGGER, used);
     const int b = parser_try(p, markers, PATTERN_ALL, &other);
 
+    if (a == MATCH_FULL && *used > 0 && p->held.s[p->at + *used - 1] == '[')
+        --*used; /* a list's bracket belongs to the value, as behind the marker alone */
     if (a == MATCH_FULL && *used > 0 && (b != MATCH_FULL || other <= *used))
         return MATCH_FULL;
     *used = other;
