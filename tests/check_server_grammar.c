@@ -264,7 +264,17 @@ static void check_t11(void)
     rejected("{\"type\":\"string\",\"maxLength\":1000000}", "maxLength");
     rejected("{\"type\":\"string\",\"pattern\":\"(?<=x)*\"}", "look around");
     rejected("{\"type\":\"string\",\"pattern\":\"a{1\"}", "repetition");
-    rejected("{\"type\":\"string\",\"pattern\":\"a*?\"}", "lazy");
+    rejected("{\"type\":\"string\",\"pattern\":\"a*+\"}", "possessive");
+    rejected("{\"type\":\"string\",\"pattern\":\"(?=a)b\"}", "look around");
+    rejected("{\"type\":\"string\",\"pattern\":\"(?<a b>c)\"}", "look around");
+    valid("{\"type\":\"string\",\"pattern\":\"^a+?b{1,2}?$\"}", "\"aabb\"", 1);
+    valid("{\"type\":\"string\",\"pattern\":\"^(?P<y>\\\\d{4})-(?<m>\\\\d\\\\d)$\"}", "\"2026-11\"", 1);
+    valid("{\"type\":\"string\",\"pattern\":\"^(?!^[-+.]*$)[+-]?0*\\\\d*\\\\.?\\\\d*$\"}", "\"-0.5\"", 1);
+    valid("{\"type\":\"string\",\"pattern\":\"^(?!^[-+.]*$)[+-]?0*\\\\d*\\\\.?\\\\d*$\"}", "\"+.\"", -1);
+    valid("{\"type\":\"number\",\"minimum\":-1.7976931348623157e308,\"maximum\":1.7976931348623157e308}", "-3.5", 1);
+    valid("{\"type\":\"string\"}", "\"\\ud83d\\ude00\"", 1);
+    valid("{\"type\":\"string\"}", "\"\\ud83d\"", -1);
+    valid("{\"type\":\"string\"}", "\"\\ude00\"", -1);
     rejected("{\"type\":\"string\",\"pattern\":\"^a|b$\"}", "parentheses");
     rejected("{\"$ref\":\"http://x/y\"}", "$ref");
     rejected("{\"$ref\":\"#/nowhere\"}", "points to no schema");

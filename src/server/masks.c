@@ -129,14 +129,18 @@ static int begin_by_name(choice *c, const char *text, size_t n)
     return code == KVANT_EINVAL ? KVANT_OK : code;
 }
 
-/* The grammar holds: up to a call's name the gate goes on reading, for prefers_another. */
-static int follow_frame(choice *c, const char *text, size_t n)
+/* The grammar holds: the gate goes on reading, for prefers_another.  The grammar knows nothing of a value that ended
+ * without its marker. */
+static int follow_call(choice *c, const char *text, size_t n)
 {
     gate *g = &c->gate;
 
-    if (c->job->grammar_begins != GRAMMAR_AT_CALL || !tool_parser_framed(&g->parser))
+    if (c->job->grammar_begins != GRAMMAR_AT_CALL || g->run == GATE_SHUT)
         return KVANT_OK;
-    return tool_parser_feed(&g->parser, text, n);
+    const int code = tool_parser_feed(&g->parser, text, n);
+    if (g->parser.mended)
+        let_go(c);
+    return code;
 }
 
 /* The bytes of one token; once the grammar begins, it gets those behind that place. */
@@ -146,7 +150,7 @@ static int gate_take(choice *c, int32_t token)
     const char *text = grammar_vocab_text(c->job->gate_vocab, token, &n);
 
     if (c->gate.run != GATE_CLOSED && c->job->grammar_begins != GRAMMAR_AT_START)
-        return follow_frame(c, text, n);
+        return follow_call(c, text, n);
     while (i < n && !(c->gate.run == GATE_CLOSED && has_come(c)))
         if (gate_read(&c->gate, text[i++]) != KVANT_OK)
             return KVANT_ENOMEM;
@@ -156,10 +160,13 @@ static int gate_take(choice *c, int32_t token)
         i++;
     c->gate.forcing = 0; /* the thought is over; the rest of what ends it would not fit the grammar */
     if (c->job->grammar_begins == GRAMMAR_AT_CALL && c->gate.parser.d->by_name)
-        return begin_by_name(c, text + i, n - i);
+    {
+        const int code = begin_by_name(c, text + i, n - i);
+        return code == KVANT_OK ? follow_call(c, text + i, n - i) : code;
+    }
     c->gate.run = GATE_JUST_OPEN;
     grammar_run_begin(c->run, text + i, n - i);
-    return follow_frame(c, text + i, n - i);
+    return follow_call(c, text + i, n - i);
 }
 
 /* Counts a thought's tokens; the last that it may have is followed by what ends it. */
@@ -211,8 +218,8 @@ static void force(float *logits, int n_vocab, int32_t token)
         logits[i] = i == token ? 0 : -INFINITY;
 }
 
-/* The token that the model would choose, where it is sure of it; -1. */
-static int preferred(const float *logits, int n_vocab)
+/* The token that the model would choose, where it is sure of it and the grammar refuses it; -1. */
+static int refused(const choice *c, const float *logits, int n_vocab)
 {
     double sum = 0;
     int best = 0;
@@ -220,48 +227,59 @@ static int preferred(const float *logits, int n_vocab)
     for (int i = 1; i < n_vocab; i++)
         if (logits[i] > logits[best])
             best = i;
+    if (grammar_run_allows(c->run, best))
+        return -1;
     for (int i = 0; i < n_vocab; i++)
         sum += exp((double)logits[i] - (double)logits[best]);
     return sum < 2 ? best : -1;
 }
 
-/* Within the frame of a call: whether the model is sure of a token that the grammar refuses and that goes on in a form
- * that the parser reads.  logits: under the mask; before: the preferred one. */
-static int prefers_another(const choice *c, const float *logits, int before)
+/* Arguments that begin as the dialect has them, with a key that the tool does not know: the grammar holds. */
+static int unknown_key(const tool_parser *p, const char *s, size_t n)
 {
-    size_t n;
-    const char *text;
+    const char *key;
+    json_t *v;
+    size_t k = 0;
 
-    if (before < 0 || isfinite(logits[before]))
+    if (p->state != PARSE_JSON || n < 3 || s[0] != '{' || s[1] != '"')
         return 0;
-    text = grammar_vocab_text(c->job->gate_vocab, before, &n);
+    json_t *known = p->tools->tools[p->tool].properties;
+    while (k + 2 < n && s[k + 2] != '"')
+        k++;
+    json_object_foreach(known, key, v) if (strncmp(key, s + 2, k) == 0) return 0;
+    return json_object_size(known) > 0;
+}
+
+/* Within the frame of a call: text goes on in a form that the parser reads, or is none of a call. */
+static int another_form(const tool_parser *p, const char *text, size_t n)
+{
     while (n > 0 && is_blank(text[n - 1]))
         n--; /* blanks alone are no form of their own, nor is a quote */
     while (n > 0 && is_blank(*text)) {
         text++;
         n--;
     }
-    if (n == 1 && *text == '"')
+    if (n == 0 || (n == 1 && *text == '"') || unknown_key(p, text, n))
         return 0;
-    return n > 0 && tool_parser_goes_on(&c->gate.parser, text, n);
+    return tool_parser_goes_on(p, text, n) || (p->d->at_start && p->state <= PARSE_NAME && !p->n_calls);
 }
 
-/* The mask of the call's frame, or none. */
-static int mask_frame(choice *c, float *logits, int n_vocab, int *left, int *complete, kvant_diag *diag)
+/* Returns 1 if the model is sure of a token that the grammar of calls refuses and that the parser reads: another form,
+ * what completes a call, or the end behind its arguments. */
+static int prefers_another(const choice *c, const float *logits, int n_vocab)
 {
-    const int before = preferred(logits, n_vocab);
-    float *kept = before < 0 ? NULL : kvant_alloc((size_t)n_vocab * sizeof *kept);
+    const tool_parser *p = &c->gate.parser;
+    size_t n;
 
-    if (kept)
-        memcpy(kept, logits, (size_t)n_vocab * sizeof *kept);
-    int code = grammar_run_apply(c->run, logits, n_vocab, left, complete, diag);
-    if (kept && code == KVANT_OK && prefers_another(c, logits, before)) {
-        memcpy(logits, kept, (size_t)n_vocab * sizeof *kept);
-        *left = 1;
-        let_go(c);
-    }
-    kvant_free(kept);
-    return code;
+    if (c->job->grammar_begins != GRAMMAR_AT_CALL || p->state < PARSE_OPEN)
+        return 0;
+    const int token = refused(c, logits, n_vocab);
+    if (token < 0)
+        return 0;
+    const char *text = grammar_vocab_text(c->job->gate_vocab, token, &n);
+    if (kvant_token_is_eog(c->job->m->model, token))
+        return tool_parser_completes(p, NULL, 0);
+    return tool_parser_framed(p) ? another_form(p, text, n) : n > 0 && tool_parser_completes(p, text, n);
 }
 
 int masks_logits(void *user, float *logits, int n_vocab)
@@ -276,9 +294,11 @@ int masks_logits(void *user, float *logits, int n_vocab)
         mask_ends(c->job, logits, n_vocab);
     if (!masks_constrain(c) || c->gate.forcing)
         return KVANT_OK;
-    const int framed = c->job->grammar_begins == GRAMMAR_AT_CALL && tool_parser_framed(&c->gate.parser);
-    const int code = framed ? mask_frame(c, logits, n_vocab, &left, &complete, &diag)
-                            : grammar_run_apply(c->run, logits, n_vocab, &left, &complete, &diag);
+    if (prefers_another(c, logits, n_vocab)) {
+        let_go(c);
+        return KVANT_OK;
+    }
+    const int code = grammar_run_apply(c->run, logits, n_vocab, &left, &complete, &diag);
     if (code == KVANT_OK && complete && left == 0) { /* no end token to pick: the end is here */
         c->grammar_done = 1;
         return KVANT_ECANCELED;

@@ -152,7 +152,7 @@ static void put_top_map(const job *j, const token_prob *p, jsonw *w)
         if (p->top[k].token != p->token)
             used[n++] = p->top[k].token;
     }
-    if (p->n_top && !has_top(p, p->token)) /* the map's */
+    if (!has_top(p, p->token)) /* the map's, with logprobs 0 too */
         put_candidate(j, p->token, p->logprob, used, 0, w);
     jsonw_end(w);
 }

@@ -87,6 +87,7 @@ int grammar_run_work(grammar_run *r, kvant_diag *diag);
  * *complete: the text is complete and nothing may follow.  KVANT_EINVAL when no token can continue an incomplete
  * text; KVANT_EINTERNAL when the mask was not made before. */
 int grammar_run_apply(const grammar_run *r, float *logits, int n_vocab, int *left, int *complete, kvant_diag *diag);
+int grammar_run_allows(const grammar_run *r, int32_t token); /* 0: the mask refuses it */
 /* The token that was picked under the mask; the next one has to be made.  KVANT_EINVAL when it was not allowed. */
 int grammar_run_take(grammar_run *r, int32_t token, kvant_diag *diag);
 /* Bytes in place of a token, without a mask and in one go (few of them): KVANT_EINVAL at the first byte that cannot

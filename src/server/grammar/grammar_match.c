@@ -289,6 +289,11 @@ int grammar_run_work(grammar_run *r, kvant_diag *diag)
     return code;
 }
 
+int grammar_run_allows(const grammar_run *r, int32_t token)
+{
+    return !r->mask || token >= r->v->n || (r->mask->bits[token >> 5] >> (token & 31) & 1);
+}
+
 int grammar_run_apply(const grammar_run *r, float *logits, int n_vocab, int *left, int *complete, kvant_diag *diag)
 {
     const gram_mask *m = r->mask;

@@ -3,6 +3,7 @@
 #include "server/grammar/grammar_pattern.h"
 
 #include <stdint.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -314,18 +315,34 @@ static int put_repeat(reader *r, char c)
         r->s += used;
     }
     put_times(r, least, most);
-    if (*r->s == '?' || *r->s == '+')
-        return bad(r, "lazy and possessive repetitions are not supported");
+    if (*r->s == '+')
+        return bad(r, "possessive repetitions are not supported");
+    r->s += *r->s == '?'; /* lazy: the same texts */
     return KVANT_OK;
+}
+
+/* "?:", "?<NAME>", "?P<NAME>" behind '(': bytes; 0: another. */
+static size_t group_head(const char *s)
+{
+    const size_t at = s[1] == 'P' ? 3 : 2;
+    size_t n = 0;
+
+    if (s[1] == ':')
+        return 2;
+    if (s[at - 1] != '<')
+        return 0;
+    while (s[at + n] == '_' || isalnum((unsigned char)s[at + n]))
+        n++;
+    return n && s[at + n] == '>' ? at + n + 1 : 0;
 }
 
 static int put_group(reader *r)
 {
-    if (r->s[0] == '?') {
-        if (r->s[1] != ':')
-            return bad(r, "groups that look around or have names are not supported");
-        r->s += 2;
-    }
+    const size_t head = r->s[0] == '?' ? group_head(r->s) : 0;
+
+    if (r->s[0] == '?' && !head)
+        return bad(r, "groups that look around or set flags are not supported");
+    r->s += head;
     if (r->depth == MAX_DEPTH)
         return bad(r, "groups nest too deeply");
     close_item(r);
@@ -382,8 +399,15 @@ static int put_next(reader *r)
     }
 }
 
+/* Pydantic's Decimal: what is not signs and dots only has a digit, and needs no look ahead to say so. */
+static const char *known_pattern(const char *pattern)
+{
+    return strcmp(pattern, "^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$") == 0 ? "^[+-]?(\\d+\\.?\\d*|\\.\\d+)$" : pattern;
+}
+
 int grammar_from_pattern(const char *pattern, pattern_lengths *n, sbuf *out, kvant_diag *diag)
 {
+    pattern = known_pattern(pattern);
     reader r = { .s = pattern, .out = out, .diag = diag, .more = n->more, .cap = n->cap, .raw = n->raw };
     int begin = pattern[0] == '^';
 

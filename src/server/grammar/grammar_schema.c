@@ -15,7 +15,8 @@ enum { MAX_SCHEMAS = 8192 };
 
 static const char common_rules[] =
     "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n"
-    "char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" ([0-9a-cA-CeEfF] hex | [dD] [0-7]) hex hex)\n"
+    "char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" (([0-9a-cA-CeEfF] hex | [dD] [0-7]) hex hex | pair))\n"
+    "pair ::= [dD] [89abAB] hex hex \"\\\\u\" [dD] [c-fC-F] hex hex\n"
     "hex ::= [0-9a-fA-F]\n"
     "string ::= \"\\\"\" char* \"\\\"\"\n"
     "natural ::= \"0\" | [1-9] [0-9]{0,17}\n"
@@ -32,7 +33,8 @@ const char *grammar_json_object(void)
 {
     return "root ::= object\n"
            "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n"
-           "char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" ([0-9a-cA-CeEfF] hex | [dD] [0-7]) hex hex)\n"
+           "char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" (([0-9a-cA-CeEfF] hex | [dD] [0-7]) hex hex | pair))\n"
+    "pair ::= [dD] [89abAB] hex hex \"\\\\u\" [dD] [c-fC-F] hex hex\n"
            "hex ::= [0-9a-fA-F]\n"
            "string ::= \"\\\"\" char* \"\\\"\"\n"
            "number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,17}) (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?\n"

@@ -221,6 +221,12 @@ static void put_integers(sbuf *b, const decimal *lo, const decimal *hi)
 
 /* ---- bounds ---- */
 
+/* A bound that no number which is written reaches, as a double's largest. */
+static int beyond(const json_t *x, int sign)
+{
+    return json_is_real(x) && sign * json_real_value(x) <= -1e40;
+}
+
 /* key's bound, or with `open` "exclusive..." = true beside it (OpenAPI 3.0). */
 static int read_bound(const schema_maker *m, int at, const char *key, const char *exclusive, int sign, bound *b)
 {
@@ -232,6 +238,10 @@ static int read_bound(const schema_maker *m, int at, const char *key, const char
         return schema_fail(m, at, key, "wanted a number");
     if (y && !json_is_boolean(y) && !json_is_number(y) && !json_is_wide(y))
         return schema_fail(m, at, exclusive, "wanted a number");
+    if (x && beyond(x, sign))
+        x = NULL;
+    if (y && !json_is_boolean(y) && beyond(y, sign))
+        y = NULL;
     if (x) {
         b->given = 1;
         if (!decimal_of(x, &b->d))

@@ -1,6 +1,7 @@
 /* request_body.c: a request body as a JSON object, and its fields by type; an error names the field and its limits. */
 #include "server/request/request_impl.h"
 
+#include <math.h>
 #include "server/request/json_scan.h"
 
 int api_no_memory(api_error *e)
@@ -16,15 +17,30 @@ const json_t *body_field(const json_t *o, const char *key)
     return json_is_null(v) ? NULL : v;
 }
 
+/* 100.0 and 1e2 are whole numbers too. */
+static int whole_number(const json_t *x, int64_t *v)
+{
+    const double d = json_number_value(x);
+
+    if (json_is_integer(x))
+        *v = json_integer_value(x);
+    else if (json_is_real(x) && fabs(d) < 9e15 && d == floor(d))
+        *v = (int64_t)d;
+    else
+        return 0;
+    return 1;
+}
+
 int body_int(const json_t *o, const char *key, int64_t lo, int64_t hi, int64_t *v, api_error *e)
 {
     const json_t *x = body_field(o, key);
 
     if (!x)
         return API_OK;
-    if (!json_is_integer(x) || json_integer_value(x) < lo || json_integer_value(x) > hi)
+    int64_t n;
+    if (!whole_number(x, &n) || n < lo || n > hi)
         return api_fail(e, BAD, key, "%s: wanted an integer from %lld to %lld", key, (long long)lo, (long long)hi);
-    *v = json_integer_value(x);
+    *v = n;
     return API_OK;
 }
 

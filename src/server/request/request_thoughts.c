@@ -92,6 +92,27 @@ static int read_format(const json_t *o, int known, request *r, api_error *e)
     return API_OK;
 }
 
+/* Anthropic's context_management: thoughts that all stay are no change. */
+static int read_edits(const json_t *o, api_error *e)
+{
+    const json_t *v = body_field(o, "context_management"), *list = json_object_get(v, "edits"), *x;
+    size_t i;
+
+    if (v && (!json_is_object(v) || (list && !json_is_null(list) && !json_is_array(list))))
+        return api_fail(e, BAD, "context_management", "context_management: wanted an object with edits, a list");
+    json_array_foreach((json_t *)list, i, x)
+    {
+        const json_t *keep = json_object_get(x, "keep");
+        const char *type = json_string_value(json_object_get(x, "type"));
+        const char *all = json_string_value(json_is_object(keep) ? json_object_get(keep, "type") : keep);
+        if (!type || strcmp(type, "clear_thinking_20251015") != 0 || !all || strcmp(all, "all") != 0)
+            return api_fail(e, API_UNSUPPORTED, "context_management",
+                            "context_management: edits of type %.40s are not supported and would change the answer; "
+                            "wanted clear_thinking_20251015 with keep all", type ? type : "none");
+    }
+    return API_OK;
+}
+
 int thoughts_read(const request_env *env, const json_t *o, request *r, api_error *e)
 {
     static const char *const budgets[] = { "thinking_budget_tokens", "thinking_token_budget", "reasoning_budget" };
@@ -102,6 +123,8 @@ int thoughts_read(const request_env *env, const json_t *o, request *r, api_error
     r->thoughts_apart = env->thoughts_apart && known;
     for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++)
         API_TRY(body_count(o, budgets[i], -1, 1 << 30, &r->thought_budget, e));
+    if (r->shape == BODY_MESSAGES)
+        API_TRY(read_edits(o, e));
     API_TRY(read_format(o, known, r, e));
     API_TRY(body_bool(o, "separate_reasoning", &apart, e));
     API_TRY(body_bool(o, "include_reasoning", &shown, e));

@@ -217,6 +217,61 @@ static int in_value(tool_parser *p)
     return 1;
 }
 
+/* Behind "<parameter=": a name that the tool's schema has, which is not this one, and what separates it from its
+ * value. */
+static int begins_param(const tool_parser *p)
+{
+    const dialect_args *a = p->d->args;
+    const json_t *all = p->tools->tools[p->tool].properties;
+    tool_parser q = { .held = p->held, .final = p->final };
+    char name[PARAM_NAME_MOST + 1];
+    size_t used, n = 0;
+    const int m = parser_try(p, a->key, PATTERN_ALL, &used);
+
+    if (m != MATCH_FULL)
+        return m;
+    q.at = p->at + used;
+    while (q.at + n < q.held.n && n < PARAM_NAME_MOST && q.held.s[q.at + n] != *a->value)
+        n++;
+    if (q.at + n == q.held.n)
+        return p->final ? MATCH_NO : MATCH_PART;
+    memcpy(name, q.held.s + q.at, n);
+    name[n] = 0;
+    if (strcmp(name, p->name) == 0 || !json_object_get(all, name))
+        return MATCH_NO;
+    q.at += n;
+    return parser_try(&q, a->value, PATTERN_ALL, &used);
+}
+
+/* The call's own end, and then the output's. */
+static int ends_call(const tool_parser *p)
+{
+    size_t used, n;
+    const int m = parser_try(p, p->d->after, PATTERN_ALL, &used);
+
+    if (m != MATCH_FULL)
+        return m;
+    for (n = p->at + used; n < p->held.n && strchr(" \n\t\r", p->held.s[n]);)
+        n++;
+    if (n < p->held.n)
+        return MATCH_NO;
+    return !p->final ? MATCH_PART : p->cut ? MATCH_NO : MATCH_FULL;
+}
+
+/* A text whose end marker was forgotten ends before the next parameter, and before the end of the call. */
+static int lacks_end(const tool_parser *p)
+{
+    const char c = p->held.s[p->at];
+
+    if (!p->d->args->bare || p->quoted || (p->guarded && p->wanted) || !strchr("< \n\t\r", c) ||
+        strchr(p->d->args->value, '\v'))
+        return MATCH_NO;
+    const int next = begins_param(p), end = ends_call(p);
+    return next == MATCH_FULL || end == MATCH_FULL ? MATCH_FULL
+           : next == MATCH_PART || end == MATCH_PART ? MATCH_PART
+                                                     : MATCH_NO;
+}
+
 static int in_raw(tool_parser *p)
 {
     const dialect_args *a = p->d->args;
@@ -228,14 +283,16 @@ static int in_raw(tool_parser *p)
         return 1;
     }
     const int m = parser_try(p, end, PATTERN_ALL, &used);
-    if (m == MATCH_PART)
+    const int lacks = m == MATCH_NO ? lacks_end(p) : MATCH_NO;
+    if (m == MATCH_PART || lacks == MATCH_PART)
         return 0;
-    if (m == MATCH_NO) {
+    if (m == MATCH_NO && lacks == MATCH_NO) {
         put_escaped(p, (unsigned char)p->held.s[p->at]);
         parser_take(p, 1);
         return 1;
     }
-    parser_take(p, used);
+    p->mended |= lacks == MATCH_FULL;
+    parser_take(p, lacks == MATCH_FULL ? 0 : used);
     put(p, "\"");
     p->n_params += !p->quoted;
     p->state = p->quoted ? PARSE_VALUE_END : PARSE_KEY;

@@ -3,9 +3,11 @@
 #include "server/tools/tool_json.h"
 #include "server/tools/tool_parser_impl.h"
 
+enum { CUT_MARKER = 5 }; /* bytes: fewer are text too, as "<" is */
+
 int parser_buffers(const tool_parser *p)
 {
-    return !p->guarded || p->other;
+    return (!p->guarded || p->other) && !p->told;
 }
 
 static const char *trigger(const dialect *d)
@@ -90,7 +92,7 @@ void parser_tell_call(tool_parser *p)
     const char *name = p->tools->tools[p->tool].name;
 
     p->raw.n = 0;
-    p->wrote = 1;
+    p->wrote = p->told = 1;
     p->n_calls++;
     parser_emit(p, TOOL_CALL, name, strlen(name));
 }
@@ -127,6 +129,7 @@ int parser_call_done(tool_parser *p)
 
     if (!parser_buffers(p)) {
         parser_emit(p, TOOL_END, "", 0);
+        p->told = 0;
         return 1;
     }
     const int ok = tool_json_arguments(sbuf_text(&p->args), p->args.n, &p->tools->tools[p->tool], &whole);
@@ -144,8 +147,11 @@ static int in_after(tool_parser *p)
 
     if (m == MATCH_PART)
         return 0;
+    const int e = m == MATCH_NO ? parser_end_marker(p, &used) : MATCH_NO;
+    if (e == MATCH_PART)
+        return 0;
     p->raw.n = 0;
-    if (m == MATCH_FULL)
+    if (m == MATCH_FULL || e == MATCH_FULL)
         p->at += used;
     p->state = PARSE_NEXT; /* what it does not end with may be forgotten */
     return 1;
@@ -197,6 +203,15 @@ static int cut_frame(const tool_parser *p)
            (p->wanted || p->n_calls > 0 || !p->d->by_name || named);
 }
 
+/* Returns 1 if the text that was cut ends with most of a call's marker. */
+static int cut_marker(const tool_parser *p)
+{
+    size_t used;
+
+    return p->d && !p->d->at_start && p->held.n - p->at >= CUT_MARKER &&
+           parser_try(p, trigger(p->d), PATTERN_TRIGGER, &used) == MATCH_PART;
+}
+
 /* The rest is a part of a marker: it does not hinder the call. */
 void parser_before_end(tool_parser *p)
 {
@@ -209,7 +224,7 @@ void parser_before_end(tool_parser *p)
         parser_take(p, p->held.n - p->at);
     if (frame)
         p->state = PARSE_MIDDLE; /* parser_end_call finds the name gone */
-    else if (p->cut && p->wanted && p->state == PARSE_TEXT)
+    else if (p->cut && p->state == PARSE_TEXT && (p->wanted || cut_marker(p)))
         p->at = p->held.n;
 }
 
@@ -218,7 +233,10 @@ static int closes(tool_parser *p)
 {
     if (p->state != PARSE_KEY)
         return 0;
-    sbuf_puts(&p->args, "}");
+    if (parser_buffers(p))
+        sbuf_puts(&p->args, "}");
+    else
+        parser_emit(p, TOOL_ARGS, "}", 1);
     return parser_call_done(p);
 }
 
@@ -229,12 +247,16 @@ void parser_end_call(tool_parser *p)
             parser_not_a_call(p, PLAIN_TRIGGER);
             return;
         }
-    } else if (p->state < PARSE_AFTER && parser_buffers(p)) {
+    } else if (p->state < PARSE_AFTER && !parser_buffers(p)) {
+        if (!p->cut)
+            closes(p);
+    } else if (p->state < PARSE_AFTER) {
         if (!p->cut && !closes(p)) {
             parser_not_a_call(p, PLAIN_NOT);
             return;
         }
     }
+    p->told = 0;
     p->held.n = p->at = p->raw.n = p->args.n = 0; /* of a call that was cut nothing is shown */
     p->state = PARSE_TEXT;
 }

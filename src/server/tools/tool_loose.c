@@ -16,12 +16,12 @@ static const char markers[] =
     "<tool_call>\v<|tool_call|>\v<tool_calls>\v<|tool_calls|>\v<|tool_call_start|>\v<|tool_calls_start|>\v"
     "<function_call>\v<function_calls>\v<|python_tag|>\v<|python_start|>\v<TOOLCALL>\v[TOOL_CALLS]\v<tools>\v<tool_code>\v"
     "<|tool_calls_section_begin|>\v<|tool_call_begin|>\v<|tools_prefix|>\v<|action_start|><|plugin|>\v<|START_ACTION|>\v"
-    "<|tool_call>\v<start_function_call>\v<tool_call|>\v<call>\vfunctools";
+    "<|tool_call>\v<start_function_call>\v<tool_call|>\v<call>\vfunctools\v<function=";
 static const char fences[] = "```json\v```tool_call\v```tool_code\v```python\v```xml\v```";
 static const char ends[] =
     "</tool_call>\v<|/tool_call|>\v</tool_calls>\v<|tool_call_end|>\v<|tool_calls_end|>\v</function_call>\v"
     "</function_calls>\v</TOOLCALL>\v[/TOOL_CALLS]\v</tools>\v</tool_code>\v<|tool_calls_section_end|>\v"
-    "<|tools_suffix|>\v<|action_end|>\v<|END_ACTION|>\v<|python_end|>\v<tool_call|>\v<end_function_call>\v</call>\v```";
+    "<|tools_suffix|>\v<|action_end|>\v<|END_ACTION|>\v<|python_end|>\v<tool_call|>\v<end_function_call>\v</call>\v</function>\v```";
 
 static int is_blank(char c)
 {
@@ -46,6 +46,17 @@ int parser_marker(const tool_parser *p, size_t *used)
         return MATCH_FULL;
     *used = other;
     return b == MATCH_FULL ? MATCH_FULL : a == MATCH_PART || b == MATCH_PART ? MATCH_PART : MATCH_NO;
+}
+
+int parser_end_marker(const tool_parser *p, size_t *used)
+{
+    size_t n = p->at;
+
+    while (n < p->held.n && is_blank(p->held.s[n]))
+        n++;
+    const int m = pattern_match(ends, PATTERN_ALL, p->held.s + n, p->held.n - n, used);
+    *used += n - p->at;
+    return m == MATCH_PART && p->final ? MATCH_NO : m;
 }
 
 static void begin(tool_parser *p, int weak)

@@ -254,7 +254,7 @@ int tool_parser_framed(const tool_parser *p)
 }
 
 typedef struct lively {
-    int text;
+    int text, ends;
 } lively;
 
 static void on_lively(void *user, int event, const char *s, size_t n)
@@ -262,6 +262,7 @@ static void on_lively(void *user, int event, const char *s, size_t n)
     (void)s;
     (void)n;
     ((lively *)user)->text |= event == TOOL_TEXT;
+    ((lively *)user)->ends += event == TOOL_END;
 }
 
 int tool_parser_goes_on(const tool_parser *p, const char *s, size_t n)
@@ -278,4 +279,44 @@ int tool_parser_goes_on(const tool_parser *p, const char *s, size_t n)
     ok = ok && !seen.text && q.state > PARSE_TEXT;
     tool_parser_free(&q);
     return ok;
+}
+
+static sbuf copy_of(const sbuf *b)
+{
+    sbuf c = { 0 };
+
+    if (b->n)
+        sbuf_put(&c, b->s, b->n);
+    return c;
+}
+
+/* Returns 1 if what is held ends a call, though it may go on. */
+static int has_after(const tool_parser *p)
+{
+    size_t used, n = p->at;
+
+    while (n < p->held.n && is_blank(p->held.s[n]))
+        n++;
+    return n < p->held.n &&
+           pattern_match(p->d->after, PATTERN_ALL, p->held.s + p->at, p->held.n - p->at, &used) != MATCH_NO;
+}
+
+int tool_parser_completes(const tool_parser *p, const char *s, size_t n)
+{
+    const int done = p->state == PARSE_AFTER || p->state == PARSE_NEXT;
+    lively seen = { 0 };
+    tool_parser q = *p;
+
+    if (p->other || p->state < PARSE_JSON || p->state >= PARSE_LOOSE || (!s && p->state == PARSE_KEY && !has_after(p)))
+        return 0;
+    q.held = copy_of(&p->held);
+    q.raw = copy_of(&p->raw);
+    q.args = copy_of(&p->args);
+    q.blanks = copy_of(&p->blanks);
+    q.value = copy_of(&p->value);
+    q.emit = on_lively;
+    q.user = &seen;
+    const int code = s ? tool_parser_feed(&q, s, n) : tool_parser_end(&q);
+    tool_parser_free(&q);
+    return code == KVANT_OK && !seen.text && (s ? seen.ends > 0 : done || seen.ends > 0);
 }

@@ -71,6 +71,8 @@ typedef struct tool_parser {
     int plain; /* what is held begins with a trigger that began no call of the dialect, or none at all (PLAIN_*) */
     int final; /* nothing more comes */
     size_t reread; /* bytes that were looked at again */
+    int told;   /* a call's name is out: the rest goes out as it comes */
+    int mended; /* a value ended without its marker: the dialect's grammar reads on in it */
     int n_calls, tool, n_params, quoted, typed_text, marks;
     struct {
         int depth, in_string, escaped, kind;
@@ -94,5 +96,7 @@ int tool_parser_end(tool_parser *p); /* nothing more comes: what was held is tex
 int tool_parser_framed(const tool_parser *p);
 /* Returns 1 if s[n] behind the text so far could go on as a call, in any form that is read. */
 int tool_parser_goes_on(const tool_parser *p, const char *s, size_t n);
+/* Returns 1 if s[n] completes the call that has come; without s: if the output may end here, its calls complete. */
+int tool_parser_completes(const tool_parser *p, const char *s, size_t n);
 
 #endif

@@ -45,6 +45,7 @@ int parser_begins_loose(tool_parser *p, int *wait);
 int parser_in_loose(tool_parser *p);
 void parser_end_loose(tool_parser *p);
 int parser_idle(const tool_parser *p); /* in no call */
+int parser_end_marker(const tool_parser *p, size_t *used); /* one that ends calls, behind blanks */
 int parser_marker(const tool_parser *p, size_t *used); /* a marker of calls, of any dialect: MATCH_* */
 
 /* ---- tool_thought.c ---- */

@@ -9,6 +9,8 @@
 #include "server/request/json_scan.h"
 #include "server/tools/tool_parser.h"
 
+#define THOUGHT "probe thought"
+#define THINKS  "{\"role\":\"assistant\",\"reasoning_content\":\"" THOUGHT "\",\"content\":\"\"}"
 #define USER "{\"role\":\"user\",\"content\":\"probe question\"}"
 #define TOOLS                                                                                                          \
     "[{\"type\":\"function\",\"function\":{\"name\":\"probe_tool\",\"description\":\"probe\",\"parameters\":"          \
@@ -205,16 +207,27 @@ static int ends_with(const char *s, size_t n, const char *end)
     return n >= k && memcmp(s + n - k, end, k) == 0;
 }
 
+/* Returns 1 if the chat shows an earlier thought behind the marker. */
+static int shows_behind(const char *chat, const char *marker)
+{
+    const char *s = chat ? strstr(chat, marker) : NULL;
+
+    return s && strncmp(s + strlen(marker) + strspn(s + strlen(marker), " \n"), THOUGHT, strlen(THOUGHT)) == 0;
+}
+
 static void probe_thoughts(const kvant_model *m, tool_traits *t)
 {
     char *open = render(m, "[" USER "]", NULL, KVANT_CHAT_OPEN);
+    char *earlier = render(m, "[" USER "," THINKS "]", NULL, KVANT_CHAT_CLOSED);
 
     for (int i = 0; i < thinking_count() && !t->t; i++) {
         const thinking *k = thinking_at(i);
-        if ((is_token(m, k->begin) && is_token(m, k->end)) || (open && ends_with(open, strlen(open), k->begin)))
+        if ((is_token(m, k->begin) && is_token(m, k->end)) || (open && ends_with(open, strlen(open), k->begin)) ||
+            shows_behind(earlier, k->begin))
             t->t = k;
     }
     kvant_text_free(open);
+    kvant_text_free(earlier);
 }
 
 static int read_end(const kvant_model *m, tool_traits *t, kvant_diag *diag)
