@@ -310,7 +310,7 @@ static void test_marks(void)
         "<image>",
         "<unused_7>",
         "<|reserved_1|>",
-        "\xef\xbd\x9c" "DSML\xef\xbd\x9c", /* DeepSeek V3.2 */
+        ("\xef\xbd\x9c" "DSML\xef\xbd\x9c"), /* DeepSeek V3.2 */
         "[|tool|]",
         "]~!b[",
         "<escape>",
