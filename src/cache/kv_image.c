@@ -54,12 +54,15 @@ int kv_walk_state(const kv_cache *kv, int slot, kv_range_fn fn, void *ctx, kvant
     for (int l = 0; l < kv->cfg.n_layer; l++) {
         if (!kv_has_state(&kv->cfg, l))
             continue;
-        const kv_range a = { (uint8_t *)kv->state[l] + (size_t)slot * state, state, 0, 0, -1, NULL, 0, 0, 0 };
-        const kv_range b = { (uint8_t *)kv->conv[l] + (size_t)slot * conv, conv, 0, 0, -1, NULL, 0, 0, 0 };
-        if (state)
-            KVANT_TRY(fn(ctx, &a, diag));
-        if (conv)
-            KVANT_TRY(fn(ctx, &b, diag));
+        const kv_range all[2] = { { (uint8_t *)kv->state[l], state, 0, 0, -1, NULL, 0, 0, 0 },
+                                  { (uint8_t *)kv->conv[l], conv, 0, 0, -1, NULL, 0, 0, 0 } };
+        for (int i = 0; i < 2; i++) {
+            kv_range r = all[i];
+            if (r.bytes == 0)
+                continue;
+            r.addr += (size_t)slot * r.bytes;
+            KVANT_TRY(fn(ctx, &r, diag));
+        }
     }
     return KVANT_OK;
 }

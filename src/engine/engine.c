@@ -109,6 +109,7 @@ static int create_program(kvant_engine *e, kvant_diag *diag)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for the program");
     for (size_t i = 0; i < n; i++) {
         const weight_spec *s = &e->m->specs[i];
+        e->weights.vec[i] = (float *)(void *)e->scratch; /* until weights are loaded: programs of before are not run */
         e->weights.w[i] = (kvant_weight){ .type = s->type, .n_in = s->n_in, .n_out = s->n_out, .n_expert = s->n_expert,
                                           .name = s->name };
     }
