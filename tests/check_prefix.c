@@ -278,7 +278,7 @@ static void check_eviction(void)
  * part. */
 static void check_shares(const char *path, int snapshots)
 {
-    static int32_t t[4][4 * KVANT_PAGE], flood[4 * KVANT_PAGE];
+    static int32_t t[4][512], flood[512];
     const int every = snapshots ? 4 : 0;
     prefix_index ix;
     serve_rig r;

@@ -263,19 +263,17 @@ static void collect(look *l, const json_t *schema, int all, json_t *properties, 
 void schema_properties(const json_t *schema, json_t *properties, json_t *required)
 {
     look l = { schema, MOST_SCHEMAS, 0 };
-    json_t *seen = json_object(), *v;
+    json_t *seen = json_object(), *names = json_array(), *v;
     size_t i;
 
-    collect(&l, schema, 1, properties, required);
-    for (i = 0; i < json_array_size(required);) {
-        v = json_array_get(required, i);
-        if (json_is_string(v) && json_object_get(seen, json_string_value(v))) {
-            json_array_remove(required, i);
+    collect(&l, schema, 1, properties, names);
+    json_array_foreach(names, i, v) {
+        if (json_is_string(v) && json_object_get(seen, json_string_value(v)))
             continue;
-        }
+        json_array_append(required, v);
         json_object_set_new(seen, json_is_string(v) ? json_string_value(v) : "", json_true());
-        i++;
     }
+    json_decref(names);
     json_decref(seen);
 }
 
