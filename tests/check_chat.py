@@ -22,8 +22,8 @@ DEMO = os.path.join(ROOT, "models", "novella-hybrid-q8_0.gguf")
 
 
 def has_editor(build):
-    with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as file:
-        return re.search(r"^KVANT_SANITIZE:\w+=\w", file.read(), re.M) is not None
+    linked = subprocess.run(["ldd", os.path.join(build, "bin", "kvant")], capture_output=True, text=True, check=False).stdout
+    return "libedit" in linked
 
 
 class Chat:
