@@ -66,7 +66,7 @@ def check_errors(client, model, openai):
                        (openai.BadRequestError, lambda: client.completions.create(model=model, prompt="a", temperature=9)),
                        (openai.BadRequestError, lambda: client.chat.completions.create(model=model, messages=[])),
                        (openai.BadRequestError, lambda: client.chat.completions.create(model=model, messages=CHAT, tools=[
-                           {"type": "function", "function": {"name": "f", "parameters": {}}}]))]:
+                           {"type": "function", "function": {"name": "a name of words", "parameters": {}}}]))]:
         try:
             call()
             C.ok(False, f"{kind.__name__} was expected")
