@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from support.serve import ROOT, Checks, Server, built  # noqa: E402
+from support.serve import ROOT, Checks, Server, built, is_sanitized  # noqa: E402
 
 TINY = os.path.join(ROOT, "tests", "golden", "tiny", "llama.gguf")
 COMMANDS = ["run", "serve", "bench", "bench-serve", "bench-kernels", "eval ppl", "eval kl", "eval needle", "inspect", "plan", "convert", "quantize", "imatrix",
@@ -57,11 +57,6 @@ POPULAR = [
     ("R", "--skip-chat-parsing", "reasoning_format"), ("R", "--webui-config x", "in the browser"),
     ("R", "--ssl-key-file x", "proxy"), ("R", "--models-dir x", "wanted one of them"), ("A", "--models-max 2"), ("R", "--models-preset x", "wanted one of them"),
 ]
-
-
-def sanitized(build):
-    with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as file:
-        return re.search(r"^KVANT_SANITIZE:\w+=\w", file.read(), re.M) is not None
 
 
 def run(build, *words, **more):
@@ -167,7 +162,7 @@ def check_mlock(c, build):
     if "memory is not locked" in said:
         c.ok("ulimit -l" in said and locked_kib(with_lock.process.pid) == 0, said)
     else:
-        really = not sanitized(build)       # the sanitizers turn mlockall into a success that does nothing
+        really = not is_sanitized(build)       # the sanitizers turn mlockall into a success that does nothing
         c.ok("stays in memory" in said and (not really or locked_kib(with_lock.process.pid) > 1000), f"{said}: {locked_kib(with_lock.process.pid)} KiB")
     c.ok(locked_kib(without.process.pid) == 0, "locked without --mlock")
     with_lock.stop()
@@ -237,7 +232,7 @@ def main():
         check_memory(c, build)
         check_plan(c, build)
         check_log(c, build, folder)
-        if not sanitized(build):        # minutes, and the kernels are checked elsewhere
+        if not is_sanitized(build):        # minutes, and the kernels are checked elsewhere
             check_readme(c, build)
         if built(build):
             check_popular(c, build, folder)

@@ -13,7 +13,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "support"))
-from serve import DEMO, ROOT, SLOW, Checks, Server, built    # noqa: E402
+from serve import DEMO, ROOT, SLOW, Checks, Server, built, is_sanitized    # noqa: E402
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 KVANT = os.path.join(BUILD, "bin", "kvant")
@@ -223,7 +223,7 @@ def check_program():
     sections = subprocess.run(["readelf", "-lW", KVANT], capture_output=True, text=True, check=False).stdout
     dynamic = subprocess.run(["readelf", "-dW", KVANT], capture_output=True, text=True, check=False).stdout
     C.ok("GNU_RELRO" in sections and re.search(r"GNU_STACK.* RW ", sections) is not None, "A-12 relro, no executable stack")
-    sanitized = any(n.startswith(("__asan_", "__tsan_")) for n in names)        # built without the hardening flags
+    sanitized = is_sanitized(BUILD)         # built without the hardening flags
     C.ok("PIE" in dynamic and (sanitized or "BIND_NOW" in dynamic), "A-12 bind now, position independent")
     C.ok(sanitized or "__stack_chk_fail" in names, "A-12 stack protector")
 
