@@ -70,7 +70,7 @@ def serve_missing(build, *words):
 
 
 def check_popular(c, build, folder):
-    for kind, text, *want in POPULAR[::6 if sanitized(build) else 1]:       # a start of an instrumented program takes its time
+    for kind, text, *want in POPULAR[::6 if is_sanitized(build) else 1]:       # a start of an instrumented program takes its time
         words = [{"LOG": folder + "/log", "DIR": folder}.get(w, w) for w in text.split()]
         if kind == "R":
             r = run(build, "serve", "-m", TINY, "--port", "0", *words)
