@@ -210,7 +210,7 @@ static void place_input(kvant_engine *e, int32_t **dev, const int32_t *from, siz
 {
     *dev = e->in_dev + *at;
     memcpy(e->in_sent + *at, from, n * sizeof *from);
-    memset(e->in_sent + *at + n, 0, (STEP_INPUT_ROOM(n) - n) * sizeof *from); /* nothing of the pass before goes along */
+    memset(e->in_sent + *at + n, 0, (STEP_INPUT_ROOM(n) - n) * sizeof *from); /* nothing of the pass before */
     *at += STEP_INPUT_ROOM(n);
 }
 
