@@ -80,7 +80,7 @@ static void use_tensors(const gguf *g, const uint8_t *data, size_t size)
     for (int i = 0; i < gguf_tensor_count(g); i++) {
         const gguf_tensor *t = gguf_tensor_at(g, i);
         char name[64];
-        PROMISE(t->name.n >= 1 && t->name.n < 64 && t->n_dims >= 1 && t->n_dims <= 4);
+        PROMISE(t->name.n >= 1 && t->name.n < 64 && t->n_dims >= 0 && t->n_dims <= 4); /* 0: a number */
         PROMISE(t->data >= data && t->bytes > 0 && t->bytes <= size && (size_t)(t->data - data) <= size - t->bytes);
         for (int d = 0; d < 4; d++)
             PROMISE(t->ne[d] >= 1);
