@@ -343,6 +343,7 @@ static int is_noted(const char *name, const char *list)
 /* Appends a name to a comma list that may stand in a response header; what does not fit is "...". */
 static void note_ignored(const char *name, char ignored[REQUEST_IGNORED])
 {
+    name = *name ? name : "?"; /* JSON allows a field without a name */
     size_t at = strlen(ignored), n = strlen(name);
 
     if ((at >= 3 && strcmp(ignored + at - 3, "...") == 0) || is_noted(name, ignored))
