@@ -417,7 +417,8 @@ static void check_b7(void)
         CHECK(parse_with(chat, neutral, ignored, &e) == API_OK && !ignored[0], "B7 neutral: %s; ignored %s", e.message,
               ignored);
     }
-    CHECK(parse_with(0, "\"x0\":1,\"\":2", ignored, &e) == API_OK && strcmp(ignored, "x0, ?") == 0, "no name: %s", ignored);
+    CHECK(parse_with(0, "\"x0\":1,\"\":2", ignored, &e) == API_OK && strcmp(ignored, "x0, ?") == 0, "no name: %s",
+          ignored);
     CHECK(parse_with(1, "\"\":2", ignored, &e) == API_OK && strcmp(ignored, "?") == 0, "no name alone: %s", ignored);
     CHECK(parse_with(1, "\"tool_choice\":\"required\"", ignored, &e) == API_INVALID, "B7 tool_choice without tools");
     CHECK(parse_with(1, "\"echo\":true", ignored, &e) != API_OK && api_status(e.kind) == 400, "B7 echo of a chat");
