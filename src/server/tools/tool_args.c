@@ -41,16 +41,22 @@ static int give_up(tool_parser *p)
 
 /* ---- JSON ---- */
 
+/* Takes one byte of a string in a value: an escape, the quote that ends it, or text. */
+static void string_byte(tool_parser *p, char c)
+{
+    if (p->json.escaped)
+        p->json.escaped = 0;
+    else if (c == '\\')
+        p->json.escaped = 1;
+    else if (c == p->json.in_string)
+        p->json.in_string = 0;
+}
+
 /* Takes one byte of a value that has begun; 1: it is its last. */
 static int json_byte(tool_parser *p, char c)
 {
     if (p->json.in_string) {
-        if (p->json.escaped)
-            p->json.escaped = 0;
-        else if (c == '\\')
-            p->json.escaped = 1;
-        else if (c == p->json.in_string)
-            p->json.in_string = 0;
+        string_byte(p, c);
     } else {
         p->json.in_string = c == '"' || (c == '\'' && parser_buffers(p)) ? c : 0;
         p->json.depth += (c == '{' || c == '[') - (c == '}' || c == ']');
@@ -345,12 +351,7 @@ static int in_collect(tool_parser *p)
 static int python_byte(tool_parser *p, char c)
 {
     if (p->json.in_string) {
-        if (p->json.escaped)
-            p->json.escaped = 0;
-        else if (c == '\\')
-            p->json.escaped = 1;
-        else if (c == p->json.in_string)
-            p->json.in_string = 0;
+        string_byte(p, c);
         return 0;
     }
     if (p->json.depth == 0 && strchr(",)}]", c))
