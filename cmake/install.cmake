@@ -25,10 +25,10 @@ install(DIRECTORY include/kvant ${KVANT_GENERATED}/include/kvant DESTINATION ${C
 
 foreach(library kvant_formats kvant)
     string(REPLACE _ - file ${library})
-    foreach(form static shared)
+    foreach(form archive shared)
         target_include_directories(${library}_${form} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     endforeach()
-    install(TARGETS ${library}_static ${library}_shared EXPORT ${file}-targets
+    install(TARGETS ${library}_archive ${library}_shared EXPORT ${file}-targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
     install(EXPORT ${file}-targets NAMESPACE kvant:: DESTINATION ${KVANT_CMAKE_DIR})
 endforeach()

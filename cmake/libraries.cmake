@@ -29,13 +29,29 @@ endif()
 set_source_files_properties(src/devices/cuda/core/cuda.c PROPERTIES
     COMPILE_DEFINITIONS KVANT_CUDA_LIBDIR="${CMAKE_INSTALL_FULL_LIBDIR}")
 
-# kvant_library(target file-name export-name sources...): target_objects, target_static and target_shared.
+# kvant_archive(target file-name export-name): target_archive, the static library that users link.  Its one object has been
+# through the linker, so that what is hidden in the shared library is local here: names such as sha256 stay the user's own.
+function(kvant_archive target file export)
+    set(whole ${CMAKE_BINARY_DIR}/archives/${file}.o)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/archives)
+    add_custom_command(OUTPUT ${whole}
+        COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -Wl,--whole-archive $<TARGET_FILE:${target}_static> -Wl,--no-whole-archive -o ${whole}
+        COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${whole}
+        DEPENDS ${target}_static COMMENT "Making the public names of ${file}.a" VERBATIM)
+    add_library(${target}_archive STATIC ${whole})
+    set_target_properties(${target}_archive PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME ${file} EXPORT_NAME ${export}_static)
+endfunction()
+
+# kvant_library(target file-name export-name sources...): target_objects, target_static, target_archive and target_shared.
+#   target_static   with all names, for the program and the tests; not installed
+#   target_archive  with the public names alone, the static library that is installed
 function(kvant_library target file export)
     add_library(${target}_objects OBJECT ${ARGN})
     target_link_libraries(${target}_objects PRIVATE kvant_flags)
     add_library(${target}_static STATIC $<TARGET_OBJECTS:${target}_objects>)
     add_library(${target}_shared SHARED $<TARGET_OBJECTS:${target}_objects>)
-    set_target_properties(${target}_static PROPERTIES OUTPUT_NAME ${file} EXPORT_NAME ${export}_static)
+    set_target_properties(${target}_static PROPERTIES OUTPUT_NAME ${file}-all)
+    kvant_archive(${target} ${file} ${export})
     set_target_properties(${target}_shared PROPERTIES OUTPUT_NAME ${file} EXPORT_NAME ${export}
         VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} INSTALL_RPATH "$ORIGIN")
     target_link_libraries(${target}_shared PRIVATE kvant_flags)
@@ -47,8 +63,10 @@ endfunction()
 kvant_library(kvant_formats kvant-formats formats ${KVANT_FORMATS_SOURCES})
 target_link_libraries(kvant_formats_static PUBLIC Threads::Threads m)
 target_link_libraries(kvant_formats_shared PRIVATE Threads::Threads m)   # pthread_once, in libc since glibc 2.34
+target_link_libraries(kvant_formats_archive INTERFACE Threads::Threads m)
 kvant_library(kvant kvant kvant ${KVANT_SOURCES})
 set(KVANT_NEEDS PkgConfig::PCRE2 PkgConfig::UTF8PROC Threads::Threads)
 target_link_libraries(kvant_objects PRIVATE ${KVANT_NEEDS})
 target_link_libraries(kvant_static PUBLIC kvant_formats_static ${KVANT_NEEDS} ${CMAKE_DL_LIBS} m)
+target_link_libraries(kvant_archive INTERFACE kvant_formats_archive ${KVANT_NEEDS} ${CMAKE_DL_LIBS} m)
 target_link_libraries(kvant_shared PUBLIC kvant_formats_shared PRIVATE ${KVANT_NEEDS} ${CMAKE_DL_LIBS} m)

@@ -1,5 +1,5 @@
 /* bench_matmul.c: speed of the CPU matmul against peaks measured in the same run.  Not a test, not built by default:
- *     cc ... tests/bench_matmul.c build/release/lib/libkvant.a -lm -lpthread
+ *     cc ... tests/bench_matmul.c build/release/lib/libkvant-all.a -lm -lpthread
  *     bench_matmul [threads] [type substring] [m]
  * Prefill rows: GFLOP/s and percent of the FMA peak.  Decode rows (m small): GB/s of weight bytes, with the weights
  * cold (a chain of matrices larger than the last cache) and percent of a plain read of the same size. */

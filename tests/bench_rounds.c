@@ -1,5 +1,5 @@
 /* bench_rounds.c: cache pairs against each other in the engine, round by round.  Not a test, not built by default:
- *     cc -O2 -Iinclude -Isrc tests/bench_rounds.c build/release/lib/libkvant.a build/release/lib/libkvant-formats.a \
+ *     cc -O2 -Iinclude -Isrc tests/bench_rounds.c build/release/lib/libkvant{,-formats}-all.a \
  *         -lpcre2-8 -lutf8proc -lm -lpthread -ldl -o bench_rounds
  *     bench_rounds MODEL.gguf THREADS ROUNDS DEPTH TOKENS PAIR... [--stop]
  * One engine per pair.  DEPTH > 0: each first fills a sequence with DEPTH tokens; a round decodes TOKENS in every

@@ -1,6 +1,6 @@
 /* bench_steps.c: how long a step takes whose sequences decode beside a piece of a prompt.  Not a test, not built by
  * default:
- *     cc -O2 -Iinclude -Isrc tests/bench_steps.c build/release/lib/libkvant.a build/release/lib/libkvant-formats.a \
+ *     cc -O2 -Iinclude -Isrc tests/bench_steps.c build/release/lib/libkvant{,-formats}-all.a \
  *         -lpcre2-8 -lutf8proc -lm -lpthread -ldl -o build/release/bin/bench_steps
  *     bench_steps MODEL DEVICE FORMAT SEQUENCES DEPTH ROUNDS TOKENS POSITION...
  * MODEL: a file, or NAME:TYPE as in `kvant bench --synthetic`.  SEQUENCES sequences decode, each DEPTH to DEPTH + 511

@@ -78,7 +78,7 @@ def check_made(root, build):
         f.write(USE)
     made = subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", f"-I{root}/out", f"-I{root}/out/include", f"-I{ROOT}/src", f"-I{ROOT}/include",
                            f"-I{build}/generated", source, f"{ROOT}/src/ops/check.c", f"{ROOT}/src/ops/arg_check.c", "-L" + os.path.join(build, "lib"),
-                           "-Wl,--unresolved-symbols=ignore-all", "-l:libkvant-formats.a", "-lm", "-lpthread", "-o", program],
+                           "-Wl,--unresolved-symbols=ignore-all", "-l:libkvant-formats-all.a", "-lm", "-lpthread", "-o", program],
                           capture_output=True, text=True, check=False)
     checks.ok(made.returncode == 0, f"cc: {made.stderr[-600:]}")
     if made.returncode == 0:

@@ -27,6 +27,10 @@ exports_only_kvant() {
     nm -D --defined-only "$1" | awk '$2 ~ /[A-Z]/ { n++; if ($3 !~ /^kvant_/) { print; bad = 1 } } END { exit bad || n < 20 }'
 }
 
+archive_has_only_kvant() {
+    nm -g --defined-only "$1" | awk 'NF == 3 { n++; if ($3 !~ /^kvant_/) { print; bad = 1 } } END { exit bad || n < 20 }'
+}
+
 exports_every_public_function() {       # library header...
     nm -D --defined-only "$1" | awk '{ print $3 }' | sort >"$work/exported"
     shift
@@ -73,6 +77,8 @@ check "the man page is installed" test -s "$prefix/share/man/man1/kvant.1"
 check "tables of the API are installed" test -f "$prefix/include/kvant/ops.def"
 check "exports of libkvant" exports_only_kvant "$lib/libkvant.so"
 check "exports of libkvant-formats" exports_only_kvant "$lib/libkvant-formats.so"
+check "names of libkvant.a" archive_has_only_kvant "$lib/libkvant.a"
+check "names of libkvant-formats.a" archive_has_only_kvant "$lib/libkvant-formats.a"
 engine="engine.h session.h kvant.h"
 formats=$(cd include/kvant && ls ./*.h | sed 's/^..//' | grep -vxE "$(echo "$engine" | tr ' ' '|')")
 # shellcheck disable=SC2086
