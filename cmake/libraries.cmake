@@ -1,6 +1,7 @@
 # The two libraries, each static and shared.  Everything is hidden but what the public headers declare.
 #   libkvant-formats   formats, ops and the CPU's kernels of both: libc and libm alone, no allocation, no threads of its own
-#   libkvant           the engine over it: models, caches, devices
+#   libkvant           the engine over it: texts, models, caches, devices
+# Making model files (convert, quantize, importance matrices) is a static library over them, kvant_make, that the program has.
 file(GLOB_RECURSE KVANT_FORMATS_SOURCES CONFIGURE_DEPENDS src/formats/*.c src/ops/*.c src/devices/cpu/*.c
     ${KVANT_GENERATED}/formats/*.c)
 list(FILTER KVANT_FORMATS_SOURCES EXCLUDE REGEX "/cpu_device\\.c$")      # a device owns threads and memory
@@ -8,7 +9,8 @@ list(APPEND KVANT_FORMATS_SOURCES src/base/cpu.c src/base/error.c)
 kvant_isa_sources(KVANT_FORMATS_SOURCES)
 
 file(GLOB_RECURSE KVANT_SOURCES CONFIGURE_DEPENDS
-    src/base/*.c src/devices/device.c src/devices/cpu/cpu_device.c src/devices/cuda/*.c src/model/*.c src/cache/*.c src/engine/*.c)
+    src/base/*.c src/devices/device.c src/devices/cpu/cpu_device.c src/devices/cuda/*.c src/text/*.c src/model/*.c
+    src/cache/*.c src/engine/*.c)
 list(FILTER KVANT_SOURCES EXCLUDE REGEX "/base/(cpu|error)\\.c$")
 include(cmake/vulkan.cmake)
 include(cmake/portable.cmake)
@@ -70,3 +72,7 @@ target_link_libraries(kvant_objects PRIVATE ${KVANT_NEEDS})
 target_link_libraries(kvant_static PUBLIC kvant_formats_static ${KVANT_NEEDS} ${CMAKE_DL_LIBS} m)
 target_link_libraries(kvant_archive INTERFACE kvant_formats_archive ${KVANT_NEEDS} ${CMAKE_DL_LIBS} m)
 target_link_libraries(kvant_shared PUBLIC kvant_formats_shared PRIVATE ${KVANT_NEEDS} ${CMAKE_DL_LIBS} m)
+
+file(GLOB_RECURSE KVANT_MAKE_SOURCES CONFIGURE_DEPENDS src/make/*.c)
+add_library(kvant_make STATIC ${KVANT_MAKE_SOURCES})
+target_link_libraries(kvant_make PUBLIC kvant_flags kvant_static)

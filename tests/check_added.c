@@ -1,11 +1,11 @@
 /* check_added.c: tokens that are looked for in a text: the blanks they take, words, the normalised text, the marks of a
  * chat's format, and what is known of a model whose file does not say it.  Ids against `tokenizers`: check_ids.c. */
 #include "kvant/engine.h"
-#include "model/text/added/added.h"
-#include "model/text/template.h"
-#include "model/text/utf8.h"
 #include "support/check.h"
 #include "support/gguf_make.h"
+#include "text/added/added.h"
+#include "text/template.h"
+#include "text/utf8.h"
 
 /* Bytes 0 to 255 as tokens of these ids, then `extra`; a type of 16 and more: its flags above. */
 enum { MOST = 16, N_KEYS = 4 };

@@ -1,8 +1,8 @@
 /* check_bpe.c: both ways of merging against the obvious one, on random tables. */
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/text/tokenizer_bpe.h"
 #include "support/check.h"
+#include "text/tokenizer_bpe.h"
 
 static void naive_merge(const bpe *b, uint32_t *id, size_t *n)
 {

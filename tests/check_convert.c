@@ -6,9 +6,9 @@
 #include "base/file/crc32c.h"
 #include "base/file/file.h"
 #include "base/mem.h"
-#include "model/convert/convert.h"
-#include "model/convert/hf_vocab.h"
-#include "model/convert/safetensors.h"
+#include "make/convert/convert.h"
+#include "make/convert/hf_vocab.h"
+#include "make/convert/safetensors.h"
 #include "support/check.h"
 
 static char temp_dir[256];

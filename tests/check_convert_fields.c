@@ -8,8 +8,8 @@
 #include "base/file/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "model/convert/convert_arch.h"
-#include "model/convert/fields/hf_fields.h"
+#include "make/convert/convert_arch.h"
+#include "make/convert/fields/hf_fields.h"
 #include "support/check.h"
 
 static char folder[256], warned[4096];
@@ -48,7 +48,7 @@ static void check_inventory(void)
 /* The text of all of convert's code, one after another. */
 static char *sources(void)
 {
-    static const char *const dirs[] = { "src/model/convert", "src/model/convert/fields", "src/model/convert/archs" };
+    static const char *const dirs[] = { "src/make/convert", "src/make/convert/fields", "src/make/convert/archs" };
     char path[512], *all = calloc(1, 1 << 20), *data = NULL;
     size_t n = 0, at = 0;
 

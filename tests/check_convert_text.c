@@ -4,11 +4,11 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/mem.h"
-#include "model/convert/hf_config.h"
-#include "model/convert/hf_vocab.h"
+#include "make/convert/hf_config.h"
+#include "make/convert/hf_vocab.h"
 #include "model/gguf/gguf.h"
-#include "model/text/added/added.h"
 #include "support/check.h"
+#include "text/added/added.h"
 
 static char root[256], warned[2048];
 static kvant_diag diag;

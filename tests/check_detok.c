@@ -2,11 +2,11 @@
  * token stream of a real vocabulary, all in random pieces. */
 #include <stdint.h>
 #include "base/rng.h"
-#include "model/text/detok.h"
-#include "model/text/tokenizer.h"
-#include "model/text/utf8.h"
 #include "support/check.h"
 #include "support/random_text.h"
+#include "text/detok.h"
+#include "text/tokenizer.h"
+#include "text/utf8.h"
 
 /* What a whole text gives: U+FFFD per maximal subpart. */
 static size_t replace_all(const uint8_t *s, size_t n, char *out)

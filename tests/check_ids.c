@@ -10,11 +10,11 @@
 #include "base/mem.h"
 #include "base/text/sbuf.h"
 #include "kvant/engine.h"
-#include "model/convert/hf_vocab.h"
-#include "model/text/tokenizer.h"
-#include "model/text/utf8.h"
+#include "make/convert/hf_vocab.h"
 #include "support/check.h"
 #include "support/text_file.h"
+#include "text/tokenizer.h"
+#include "text/utf8.h"
 
 /* The keys that convert writes for a folder, as a file of nothing else. */
 static int write_keys(const char *folder, uint32_t n_tokens, sbuf *file, kvant_diag *d)

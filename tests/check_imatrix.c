@@ -1,10 +1,10 @@
 /* check_imatrix.c: importance matrices: what an engine counts against sums computed here from the file, the file's way
  * through writer and reader, and what weights do in the searches of the weight types and in model_quantize. */
 #include <unistd.h>
-#include "engine/collect/collect.h"
+#include "make/collect.h"
+#include "make/imatrix.h"
+#include "make/quantize.h"
 #include "model/gguf/gguf.h"
-#include "model/imatrix.h"
-#include "model/quantize.h"
 #include "support/check.h"
 
 enum { TOKENS = 70, MOST = 4096 };

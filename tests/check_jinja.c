@@ -11,7 +11,7 @@
 #include "base/text/jsonw.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/jinja/jinja_run.h"
+#include "text/jinja/jinja_run.h"
 #include "support/check.h"
 
 #define FOLDER "tests/golden/template/"

@@ -4,8 +4,8 @@
 #include <time.h>
 #include "base/mem.h"
 #include "base/text/sbuf.h"
-#include "model/jinja/jinja.h"
 #include "support/check.h"
+#include "text/jinja/jinja.h"
 
 static double cpu_s(void)
 {

@@ -4,11 +4,11 @@
 #include <utf8proc.h>
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/text/pretok.h"
-#include "model/text/utf8.h"
 #include "support/check.h"
 #include "support/random_text.h"
 #include "support/text_file.h"
+#include "text/pretok.h"
+#include "text/utf8.h"
 
 /* One name for each row of the table. */
 static const char *pres[64];

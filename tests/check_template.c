@@ -3,9 +3,9 @@
 #include <time.h>
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/text/template.h"
 #include "support/check.h"
 #include "support/gguf_make.h"
+#include "text/template.h"
 
 /* A template whose default system prompt is dated and which lists tools: what recognised families used to leave out. */
 #define DATED                                                                                                          \

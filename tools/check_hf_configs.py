@@ -242,7 +242,7 @@ LEAVE = {"architectures", "transformers_version", "id2label", "label2id", "probl
 
 
 def inventory():
-    text = open("src/model/convert/fields/hf_classes.def", encoding="utf-8").read()
+    text = open("src/make/convert/fields/hf_classes.def", encoding="utf-8").read()
 
     def parsed(part):
         return json.loads("".join(json.loads(s) for s in re.findall(r'"(?:\\.|[^"\\])*"', part)))

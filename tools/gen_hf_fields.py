@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """gen_hf_fields.py: the fields of Transformers' configuration classes of every architecture that `kvant convert` knows.
 
-    python3 tools/gen_hf_fields.py           writes src/model/convert/fields/hf_classes.def
+    python3 tools/gen_hf_fields.py           writes src/make/convert/fields/hf_classes.def
     python3 tools/gen_hf_fields.py --check   exit 1 where that file is not what this Transformers would give
 
 It needs transformers (5.x).  The architectures are read from convert_arch.c.  A class has its fields with their defaults, and
 the names that are no fields but that its code looks for all the same: what __post_init__ takes out of kwargs, and what the
-model's code asks the configuration for.  src/model/convert/fields/hf_decisions.def says of each of them what convert does;
+model's code asks the configuration for.  src/make/convert/fields/hf_decisions.def says of each of them what convert does;
 tests/check_convert_fields.c fails where one has no decision."""
 import ast
 import dataclasses
@@ -20,7 +20,7 @@ import transformers
 from transformers import modeling_rope_utils
 from transformers.utils import quantization_config
 
-OUT = "src/model/convert/fields/hf_classes.def"
+OUT = "src/make/convert/fields/hf_classes.def"
 # Names of architectures that Transformers itself does not have: those of the authors' own code.
 SAME = {"Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM", "LFM2ForCausalLM": "Lfm2ForCausalLM"}
 # Classes whose RoPE differs by kind of layer, with defaults of its own.
@@ -33,7 +33,7 @@ NO_VALUE = {"get_text_config", "to_dict", "to_diff_dict", "from_pretrained", "sa
 
 
 def known_architectures():
-    text = open("src/model/convert/convert_arch.c", encoding="utf-8").read()
+    text = open("src/make/convert/convert_arch.c", encoding="utf-8").read()
     return [n for group in re.findall(r"\.hf = \{([^}]*)\}", text) for n in re.findall(r'"([^"]+)"', group)]
 
 

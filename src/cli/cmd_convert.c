@@ -3,8 +3,8 @@
 #include <strings.h>
 #include "cli/common.h"
 #include "cli/term.h"
-#include "model/convert/convert.h"
-#include "model/text/pretok.h"
+#include "make/convert/convert.h"
+#include "text/pretok.h"
 
 static int on_tensor(void *user, int i, int n)
 {

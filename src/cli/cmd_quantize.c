@@ -4,7 +4,7 @@
 #include "cli/common.h"
 #include "cli/term.h"
 #include "kvant/wtype.h"
-#include "model/quantize.h"
+#include "make/quantize.h"
 
 typedef struct quantize_view {
     progress bar;

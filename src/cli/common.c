@@ -12,7 +12,7 @@
 #include "cli/term.h"
 #include "devices/device.h"
 #include "kvant/format.h"
-#include "model/text/utf8.h"
+#include "text/utf8.h"
 
 enum { MAX_TEXT = 1 << 30 };
 

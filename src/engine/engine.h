@@ -72,7 +72,7 @@ struct kvant_engine {
     int pass_rows;                             /* most logits rows of one pass */
     float *lora_scales;                        /* [max_seqs][adapters] of each sequence */
     _Atomic int cancel;
-    /* NULL, or: called for every product, when what it reads is there and its result is not yet (collect/collect.h) */
+    /* NULL, or: called for every product, when what it reads is there and its result is not yet (make/collect.h) */
     void (*tap)(void *user, const kvant_op *op);
     void *tap_user;
 };

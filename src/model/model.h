@@ -10,8 +10,8 @@
 #include "model/gguf/gguf.h"
 #include "model/lora.h"
 #include "model/synthetic.h"
-#include "model/text/template.h"
-#include "model/text/tokenizer.h"
+#include "text/template.h"
+#include "text/tokenizer.h"
 
 enum { MODEL_MAX_LAYERS = 1024, MODEL_MAX_HEAD_DIM = KVANT_MAX_PLAIN_HEAD_DIM };
 

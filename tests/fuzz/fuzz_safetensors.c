@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "model/convert/hf_vocab.h"
-#include "model/convert/safetensors.h"
+#include "make/convert/hf_vocab.h"
+#include "make/convert/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

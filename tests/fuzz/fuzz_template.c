@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "model/text/template.h"
-#include "model/text/utf8.h"
 #include "support/gguf_make.h"
+#include "text/template.h"
+#include "text/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

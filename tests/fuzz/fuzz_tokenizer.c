@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kvant/engine.h"
-#include "model/text/detok.h"
-#include "model/text/tokenizer.h"
-#include "model/text/utf8.h"
 #include "support/gguf_make.h"
+#include "text/detok.h"
+#include "text/tokenizer.h"
+#include "text/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

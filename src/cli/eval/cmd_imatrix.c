@@ -2,7 +2,7 @@
 #include <string.h>
 #include "cli/eval/eval.h"
 #include "cli/term.h"
-#include "engine/collect/collect.h"
+#include "make/collect.h"
 
 /* Logits of every row are asked for, so that the last layer sees every row. */
 static int run_chunk(kvant_engine *e, const eval_text *t, int chunk, int piece, kvant_diag *diag)

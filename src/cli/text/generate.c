@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/size.h"
-#include "model/text/detok.h"
+#include "text/detok.h"
 
 enum { SLOT = 0, LEAST_BATCH = 1 + KVANT_PAGE, TURN_NS = 50000000 };
 

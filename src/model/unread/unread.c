@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
-#include "model/text/tokenizer_vocab.h"
+#include "text/tokenizer_vocab.h"
 
 #define KVANT_KEY(name, action, neutral, why)      { name, neutral, why, UNREAD_##action, 0 },
 #define KVANT_KEY_MORE(name, action, neutral, why) { name, neutral, why, UNREAD_##action, 1 },

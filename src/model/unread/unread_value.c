@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "model/text/tokenizer_vocab.h"
+#include "text/tokenizer_vocab.h"
 
 /* One * at most matters: what stands behind it is the end of the name. */
 int unread_fits(const char *pattern, const char *name, size_t n, int *number)
