@@ -70,8 +70,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: generate MODEL PROMPT [TOKENS [CACHE FORMAT]]\n");
         return 2;
     }
-    kvant_model_params mp;
-    memset(&mp, 0, sizeof mp);
+    kvant_model_params mp = kvant_model_defaults();
     mp.path = argv[1];
     if (failed(kvant_model_open(&mp, &m, &diag), argv[1], &diag))
         return 3;

@@ -106,7 +106,7 @@ int main(int argc, char **argv)
     if (rounds < 1 || rounds > MAX_ROUNDS || n < 1 || depth < 0 || depth > MAX_TOKENS || n > MAX_TOKENS)
         return 2;
 
-    const kvant_model_params mp = { .path = argv[1] };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = argv[1] };
     kvant_model *m;
     must(kvant_model_open(&mp, &m, &diag));
     for (int i = 0; i < MAX_TOKENS; i++)

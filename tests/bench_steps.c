@@ -52,7 +52,7 @@ static void fill(steps *s, int seq, int n)
 
 static void open_steps(steps *s, const char *model, const char *device, const char *format)
 {
-    kvant_model_params m = { 0 };
+    kvant_model_params m = kvant_model_defaults();
     kvant_engine_params p = kvant_engine_defaults();
     kvant_model *opened;
 

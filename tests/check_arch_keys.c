@@ -20,7 +20,7 @@ static char *find(char *data, size_t size, const char *what, size_t n)
 
 static void check_refused(const char *data, size_t n, const char *model, const char *named)
 {
-    const kvant_model_params mp = { .path = path };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = path };
     kvant_diag d = { "" };
     kvant_model *m = NULL;
     FILE *f = fopen(path, "wb");
@@ -123,7 +123,7 @@ static void check_factors(void)
 /* The long factors where the context may exceed the original one (64 here), the short ones elsewhere. */
 static void check_long(void)
 {
-    const kvant_model_params mp = { .path = "tests/archs/phi3.gguf" };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = "tests/archs/phi3.gguf" };
     kvant_model *m = NULL;
     kvant_diag d = { "" };
     float few[MODEL_MAX_HEAD_DIM], many[MODEL_MAX_HEAD_DIM];

@@ -345,7 +345,7 @@ static void check_arch(const char *name, const char *device)
 
     if (!expect_read(name, &e))
         return;
-    const kvant_model_params mp = { .path = e.path };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = e.path };
     CHECK(kvant_model_open(&mp, &model, &diag) == KVANT_OK, "%s: %s", e.path, diag.text);
     if (model) {
         const int n_vocab = kvant_model_get_info(model)->n_vocab;

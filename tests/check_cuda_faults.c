@@ -81,7 +81,7 @@ static int create(const char *device, kvant_model *m, const char *type, kvant_en
 
 static kvant_model *open_model(const char *path)
 {
-    const kvant_model_params mp = { .path = path };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = path };
     kvant_diag diag = { "" };
     kvant_model *m = NULL;
     CHECK(kvant_model_open(&mp, &m, &diag) == KVANT_OK, "%s: %s", path, diag.text);

@@ -119,7 +119,7 @@ static void check_model(const char *device, const char *arch)
     snprintf(path, sizeof path, "tests/golden/tiny/%s.expect", arch);
     CHECK(expect_read(path, &e), "%s is missing or malformed", path);
     snprintf(path, sizeof path, "tests/golden/tiny/%s.gguf", arch);
-    const kvant_model_params mp = { .path = path };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = path };
     CHECK(kvant_model_open(&mp, &model, &diag) == KVANT_OK, "%s: %s", path, diag.text);
     kvant_engine_params p = kvant_engine_defaults();
     p.device = device;

@@ -22,7 +22,7 @@ static int rig_open(rig *r, const char *arch, kvant_engine_params p)
     char path[128];
     kvant_diag d = { "" };
     snprintf(path, sizeof path, "tests/golden/tiny/%s.gguf", arch);
-    const kvant_model_params mp = { .path = path };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = path };
     memset(r, 0, sizeof *r);
     CHECK(kvant_model_open(&mp, &r->m, &d) == KVANT_OK, "%s: %s", path, d.text);
     if (!r->m)
@@ -391,7 +391,7 @@ static void check_params(void)
         kvant_model *m = NULL;
         kvant_engine *e = NULL;
         kvant_diag d = { "" };
-        const kvant_model_params mp = { .path = "tests/golden/tiny/qwen3.gguf" };
+        const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = "tests/golden/tiny/qwen3.gguf" };
         CHECK(kvant_model_open(&mp, &m, &d) == KVANT_OK, "%s", d.text);
         int code = kvant_engine_create(m, &cases[i].p, &e, &d);
         CHECK(code < 0 && strstr(d.text, cases[i].word), "case %d: code %d, \"%s\", wanted \"%s\"", i, code, d.text,

@@ -67,7 +67,7 @@ static int setup_open(setup *s, const char *path, const char *type, int compute,
 {
     kvant_diag d = { "" };
     kvant_engine_params p = kvant_engine_defaults();
-    kvant_model_params mp = { .path = path, .rope_freq_dtype = freq };
+    kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = path, .rope_freq_dtype = freq };
     p.type_k = p.type_v = type;
     p.compute = compute;
     p.n_ctx = 2048;

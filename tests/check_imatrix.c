@@ -31,7 +31,7 @@ static void ids_of(int32_t *ids, int n_vocab)
 /* TOKENS tokens of the model through an engine that is counted; the file is temp_path("im.gguf"). */
 static int count_model(const char *path)
 {
-    const kvant_model_params params = { .path = path };
+    const kvant_model_params params = { .size = sizeof(kvant_model_params), .path = path };
     kvant_engine_params p = kvant_engine_defaults();
     kvant_model *m = NULL;
     kvant_engine *e = NULL;

@@ -107,7 +107,7 @@ static kvant_engine *engine_open(kvant_model *m, const char *device, int threads
 
 static kvant_model *model_open(const record *r, int n_lora)
 {
-    const kvant_model_params p = { .path = r->model, .lora = r->lora, .n_lora = n_lora };
+    const kvant_model_params p = { sizeof(kvant_model_params), .path = r->model, .lora = r->lora, .n_lora = n_lora };
     kvant_model *m = NULL;
     kvant_diag d = { "" };
     CHECK(kvant_model_open(&p, &m, &d) == KVANT_OK, "%s: %s", r->model, d.text);
@@ -349,7 +349,7 @@ static void check_bad_files(const record *r)
     close(fd);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         const kvant_lora lora = { path, 1.0f };
-        const kvant_model_params p = { .path = r->model, .lora = &lora, .n_lora = 1 };
+        const kvant_model_params p = { sizeof(kvant_model_params), .path = r->model, .lora = &lora, .n_lora = 1 };
         kvant_model *m = NULL;
         kvant_diag d = { "" };
         write_bad(&files[i], path);

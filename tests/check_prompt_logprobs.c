@@ -105,7 +105,7 @@ static double log_sum(const float *x, int n)
 /* By the definition, from the logits of one step of an engine of its own. */
 static void check_values(const char *path, int i, const told *o)
 {
-    const kvant_model_params mp = { .path = path };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = path };
     const kvant_engine_params ep = engine_params(1, 8, LONGEST);
     const kvant_item it = { 0, prompts[i], length_of(i), 1, KVANT_LOGITS_ALL };
     kvant_model *m = NULL;

@@ -11,7 +11,8 @@ enum { V = 200 };
 /* Everything off: what is left is the distribution of the logits themselves. */
 static kvant_sampler_params off(void)
 {
-    return (kvant_sampler_params){ .temp = 1, .top_p = 1, .repeat_penalty = 1, .seed = 1 };
+    return (kvant_sampler_params){ sizeof(kvant_sampler_params), .temp = 1, .top_p = 1, .repeat_penalty = 1,
+                                   .seed = 1 };
 }
 
 static kvant_sampler *make(kvant_sampler_params p, int n_vocab)

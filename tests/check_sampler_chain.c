@@ -19,7 +19,8 @@ static float logits[V];
 
 static kvant_sampler_params off(void)
 {
-    return (kvant_sampler_params){ .temp = 1, .top_p = 1, .repeat_penalty = 1, .seed = 7 };
+    return (kvant_sampler_params){ sizeof(kvant_sampler_params), .temp = 1, .top_p = 1, .repeat_penalty = 1,
+                                   .seed = 7 };
 }
 
 static kvant_sampler *make(kvant_sampler_params p)
@@ -440,6 +441,7 @@ static void check_refused(void)
         kvant_sampler *s = NULL;
         kvant_diag diag = { "" };
         p.temp = p.top_p = p.repeat_penalty = 1;
+        p.size = sizeof p;
         CHECK(kvant_sampler_create(&p, V, &s, &diag) == KVANT_EINVAL && strstr(diag.text, bad[i].name), "%s: %s",
               bad[i].name, diag.text);
         kvant_sampler_free(s);

@@ -274,7 +274,7 @@ static void check_inner(void)
 
 int main(void)
 {
-    const kvant_model_params p = { .path = model_path };
+    const kvant_model_params p = { .size = sizeof(kvant_model_params), .path = model_path };
     kvant_model *m = NULL;
     kvant_diag diag = { "" };
 

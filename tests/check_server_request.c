@@ -811,7 +811,7 @@ static void *all(void *unused)
 
 int main(void)
 {
-    kvant_model_params p = { .path = "models/novella-hybrid-q8_0.gguf" };
+    kvant_model_params p = { .size = sizeof(kvant_model_params), .path = "models/novella-hybrid-q8_0.gguf" };
     kvant_diag diag = { "" };
     pthread_attr_t attr;
     pthread_t thread;

@@ -171,7 +171,7 @@ static void check_salts(void)
 
 int main(void)
 {
-    const kvant_model_params p = { .path = "models/novella-hybrid-q8_0.gguf" };
+    const kvant_model_params p = { .size = sizeof(kvant_model_params), .path = "models/novella-hybrid-q8_0.gguf" };
     kvant_model *model = NULL;
     kvant_diag diag = { "" };
 

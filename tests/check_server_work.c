@@ -254,7 +254,7 @@ static void check_failures(void)
 
 int main(void)
 {
-    kvant_model_params p = { .path = "models/novella-hybrid-q8_0.gguf" };
+    kvant_model_params p = { .size = sizeof(kvant_model_params), .path = "models/novella-hybrid-q8_0.gguf" };
     kvant_diag diag = { "" };
 
     CHECK(kvant_model_open(&p, &model, &diag) == KVANT_OK, "%s", diag.text);

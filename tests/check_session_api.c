@@ -106,18 +106,21 @@ static void check_refusals(void)
     kvant_session_cancel(r.s, 12345);
     serve_close(&r);
 
-    kvant_session_params bad_params[5] = { { .batch_tokens = 10 },
-                                           { .ladder = 65 },
-                                           { .preempt = 2 },
-                                           { .prefill_first = -1 },
-                                           { .max_queue = 4, .max_queue_tenant = 5 } };
-    const char *words[] = { "tokens per step", "ladder", "preemption", "prefill-first", "of a tenant" };
-    const kvant_model_params mp = { .path = dense };
+    const size_t size = sizeof(kvant_session_params);
+    kvant_session_params bad_params[] = { { size, .batch_tokens = 10 },
+                                          { size, .ladder = 65 },
+                                          { size, .preempt = 2 },
+                                          { size, .prefill_first = -1 },
+                                          { size, .max_queue = 4, .max_queue_tenant = 5 },
+                                          { .batch_tokens = 0 } };
+    const char *words[] = { "tokens per step", "ladder", "preemption", "prefill-first", "of a tenant",
+                            "kvant_session_params.size: 0, wanted its sizeof" };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = dense };
     const kvant_engine_params ep = engine_params(2, 8);
     kvant_model *m = NULL;
     kvant_engine *e = NULL;
     CHECK(kvant_model_open(&mp, &m, NULL) == KVANT_OK && kvant_engine_create(m, &ep, &e, NULL) == KVANT_OK, "open");
-    for (int i = 0; e && i < 5; i++) {
+    for (int i = 0; e && i < 6; i++) {
         kvant_session *s = NULL;
         kvant_diag d = { "" };
         CHECK(kvant_session_create(e, &bad_params[i], &s, &d) == KVANT_EINVAL && strstr(d.text, words[i]), "%s",
@@ -132,7 +135,7 @@ static void check_refusals(void)
 /* The session's tokens are those of plain engine calls; log-probabilities are those of its logits. */
 static void check_plain(void)
 {
-    const kvant_model_params mp = { .path = hybrid };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = hybrid };
     const kvant_engine_params ep = engine_params(2, 8);
     int32_t want[12];
     kvant_model *m = NULL;

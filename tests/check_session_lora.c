@@ -17,7 +17,8 @@ static serve_out alone[N_SETS];
 static int rig_open(serve_rig *r, int pages)
 {
     static const kvant_lora lora[2] = { { "tests/lora/qwen2-a.gguf", 1.0f }, { "tests/lora/qwen2-b.gguf", 0.0f } };
-    const kvant_model_params mp = { .path = "tests/archs/qwen2.gguf", .lora = lora, .n_lora = 2 };
+    const kvant_model_params mp = { sizeof(kvant_model_params), .path = "tests/archs/qwen2.gguf", .lora = lora,
+                                    .n_lora = 2 };
     kvant_engine_params ep = kvant_engine_defaults();
     kvant_session_params sp = kvant_session_defaults();
 

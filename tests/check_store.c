@@ -431,7 +431,7 @@ typedef struct plain_rig {
 
 static int plain_open(plain_rig *r, const char *path)
 {
-    const kvant_model_params mp = { .path = path };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = path };
     const kvant_engine_params ep = engine_params("tbq4_0", 64);
     kvant_diag d = { "" };
 
@@ -586,7 +586,7 @@ static void check_writer(void)
  * because its fingerprint does not say enough. */
 static void check_golden(void)
 {
-    const kvant_model_params mp = { .path = "tests/golden/tiny/qwen3moe.gguf" };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = "tests/golden/tiny/qwen3moe.gguf" };
     kvant_engine_params ep = engine_params("tbq4_0", 0);
     store_key key = { .vocab = 512 };
     int32_t tokens[40], wanted[40];

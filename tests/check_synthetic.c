@@ -9,7 +9,7 @@ enum { PROMPT = 70, STEPS = 6 };
 
 static int open_made(const char *spec, kvant_model **m, kvant_diag *diag)
 {
-    const kvant_model_params p = { .synthetic = spec };
+    const kvant_model_params p = { .size = sizeof(kvant_model_params), .synthetic = spec };
     return kvant_model_open(&p, m, diag);
 }
 

@@ -101,7 +101,7 @@ static void check_arch(const char *arch)
     snprintf(path, sizeof path, "tests/golden/tiny/%s.expect", arch);
     CHECK(expect_read(path, e), "%s is missing or malformed", path);
     snprintf(path, sizeof path, "tests/golden/tiny/%s.gguf", arch);
-    kvant_model_params mp = { .path = path };
+    kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = path };
     int rc = kvant_model_open(&mp, &model, &diag);
     CHECK(rc == KVANT_OK, "%s: %s", path, diag.text);
     if (rc == KVANT_OK) {

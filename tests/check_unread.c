@@ -71,7 +71,7 @@ static void check_inventory(void)
 
 static int open_changed(const gguf *g, const gguf_change *c)
 {
-    const kvant_model_params mp = { .path = path };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = path };
     kvant_model *m = NULL;
 
     diag.text[0] = 0;
@@ -304,7 +304,8 @@ static void check_values(void)
 
 static int open_with(const char *const *list, int n, kvant_model **m)
 {
-    const kvant_model_params mp = { .path = "tests/golden/tiny/llama.gguf", .overrides = list, .n_overrides = n };
+    const kvant_model_params mp = { sizeof(kvant_model_params), .path = "tests/golden/tiny/llama.gguf",
+                                    .overrides = list, .n_overrides = n };
 
     diag.text[0] = 0;
     log_seen_begin();

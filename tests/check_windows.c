@@ -36,7 +36,7 @@ typedef struct pair { kvant_model *m; kvant_engine *apart, *full; } pair;
 
 static int pair_open(pair *q, const char *type, int tail)
 {
-    const kvant_model_params mp = { .path = path };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = path };
     const kvant_engine_params apart = params(type, tail, 0), full = params(type, tail, 1);
     kvant_diag d = { "" };
 
@@ -185,7 +185,7 @@ static void check_bits(const char *type, int tail)
 static void check_many(void)
 {
     enum { MANY = 8 };
-    const kvant_model_params mp = { .path = path };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = path };
     kvant_engine_params p = params("f16", 64, 0);
     kvant_item items[MANY];
     kvant_model *m = NULL;
@@ -236,7 +236,7 @@ static void check_plan(void)
 /* As many pages as a context has, or every layer with a window: nothing is apart. */
 static void check_not_apart(const char *file, int n_ctx)
 {
-    const kvant_model_params mp = { .path = file };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = file };
     kvant_engine_params p = params("f16", 64, 0);
     kvant_model *m = NULL;
     kvant_engine *e = NULL;

@@ -30,6 +30,7 @@ enum { KVANT_LORA_MOST = 1024,      /* scales are within +-KVANT_LORA_MOST */
 typedef struct kvant_lora { const char *path; float scale; } kvant_lora;
 
 typedef struct kvant_model_params {
+    size_t size;                   /* of this struct: kvant_model_params_init writes it */
     const char *path;              /* GGUF file, or the first shard of a split one */
     /* NULL: the file's, else ChatML; a built-in one: chatml llama3 mistral gemma; or a Jinja text */
     const char *chat_template;
@@ -46,6 +47,14 @@ typedef struct kvant_model_params {
     int n_overrides;
 } kvant_model_params;
 
+/* Everything NULL or 0 but the size (sizeof in the caller's header, as in every _init). */
+void kvant_model_params_init(kvant_model_params *p, size_t size);
+static inline kvant_model_params kvant_model_defaults(void)
+{
+    kvant_model_params p;
+    kvant_model_params_init(&p, sizeof p);
+    return p;
+}
 /* Maps and checks the file (all shards), reads shapes and tokenizer; KVANT_ENOENT, KVANT_EFORMAT, KVANT_EUNSUPPORTED.
  * Close after every engine made from it; NULL is accepted. */
 int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_diag *diag);
@@ -157,6 +166,7 @@ void kvant_text_free(char *text);
 /* ---- engine ---- */
 
 typedef struct kvant_engine_params {
+    size_t size;                   /* of this struct: kvant_engine_params_init writes it */
     const char *device;            /* "cpu", "cuda:0"; NULL: cpu */
     int threads;                   /* 0: all CPUs */
     int compute;                   /* enum kvant_compute */
@@ -179,10 +189,20 @@ typedef struct kvant_engine_params {
     int full_windows;
     /* qjl1_256: projection file (kvant/qjl.h), NULL: built from seed 42; read at create */
     const char *qjl_projection;
+    /* Called on the creating thread while weights are loaded: `done` of `total` bytes, at least once, last with done ==
+     * total.  Not 0 ends create with KVANT_ECANCELED.  NULL: none. */
+    int (*progress)(void *user, int64_t done, int64_t total);
+    void *progress_user;
 } kvant_engine_params;
 
 /* Everything 0 or NULL ("default"), except kv_tail -1 and the encoder: best. */
-kvant_engine_params kvant_engine_defaults(void);
+void kvant_engine_params_init(kvant_engine_params *p, size_t size);
+static inline kvant_engine_params kvant_engine_defaults(void)
+{
+    kvant_engine_params p;
+    kvant_engine_params_init(&p, sizeof p);
+    return p;
+}
 
 /* Memory an engine with these parameters takes, by part, in bytes; no weights are read.  KVANT_EINVAL: a parameter. */
 typedef struct kvant_plan {
@@ -263,6 +283,7 @@ void kvant_engine_cancel(kvant_engine *e);
 /* ---- sampling: a sampler belongs to one thread at a time ---- */
 
 typedef struct kvant_sampler_params {
+    size_t size;                   /* of this struct: kvant_sampler_params_init writes it */
     float temp;                    /* 0: greedy */
     int top_k;                     /* 0: off */
     float top_p, min_p;            /* 1 and 0: off */
@@ -288,7 +309,14 @@ typedef struct kvant_sampler_params {
 } kvant_sampler_params;
 typedef struct kvant_sampler kvant_sampler;
 
-kvant_sampler_params kvant_sampler_defaults(void);     /* temp 0.8, top_k 40, top_p 0.95, min_p 0.05; the others off */
+/* temp 0.8, top_k 40, top_p 0.95, min_p 0.05; the others off */
+void kvant_sampler_params_init(kvant_sampler_params *p, size_t size);
+static inline kvant_sampler_params kvant_sampler_defaults(void)
+{
+    kvant_sampler_params p;
+    kvant_sampler_params_init(&p, sizeof p);
+    return p;
+}
 /* KVANT_EINVAL names the parameter out of range.  Arrays are copied. */
 int kvant_sampler_create(const kvant_sampler_params *p, int n_vocab, kvant_sampler **out, kvant_diag *diag);
 void kvant_sampler_free(kvant_sampler *s);                        /* NULL is accepted */

@@ -31,6 +31,7 @@ enum { KVANT_PREEMPT_RECOMPUTE = 0, KVANT_PREEMPT_SAVE = 1 };
 
 /* 0 or NULL everywhere means the default in brackets. */
 typedef struct kvant_session_params {
+    size_t size;          /* of this struct: kvant_session_params_init writes it */
     int max_queue;        /* requests that may wait [1024]; submit beyond it: KVANT_EBUSY */
     int max_queue_tenant; /* of them, of one tenant [max_queue]; submit beyond it: KVANT_EBUSY */
     /* One step (docs/scheduler.md).  Decode rows first: one per running sequence, never capped. */
@@ -65,7 +66,13 @@ typedef struct kvant_session_params {
 } kvant_session_params;
 
 /* Everything 0 or NULL: the defaults in brackets. */
-kvant_session_params kvant_session_defaults(void);
+void kvant_session_params_init(kvant_session_params *p, size_t size);
+static inline kvant_session_params kvant_session_defaults(void)
+{
+    kvant_session_params p;
+    kvant_session_params_init(&p, sizeof p);
+    return p;
+}
 /* Starts the owner thread.  The engine must be idle (no sequences) and outlive the session; nobody else may use it.
  * params is copied.  KVANT_EINVAL names the parameter; KVANT_ENOENT: no such snapshot_dir; KVANT_ENOMEM. */
 int kvant_session_create(kvant_engine *e, const kvant_session_params *params, kvant_session **out, kvant_diag *diag);
@@ -151,6 +158,7 @@ enum {
 
 /* Arrays are copied by submit; callbacks and their user pointers are kept until END. */
 typedef struct kvant_request {
+    size_t size; /* of this struct: kvant_request_init writes it */
     int kind; /* KVANT_REQUEST_* */
     const int32_t *prompt;
     int n_prompt;            /* 1 .. n_ctx */
@@ -186,7 +194,13 @@ typedef struct kvant_request {
 } kvant_request;
 
 /* Greedy, slot -1, n_logprobs and n_prompt_logprobs -1, max_tokens -1; everything else 0. */
-kvant_request kvant_request_defaults(void);
+void kvant_request_init(kvant_request *p, size_t size);
+static inline kvant_request kvant_request_defaults(void)
+{
+    kvant_request p;
+    kvant_request_init(&p, sizeof p);
+    return p;
+}
 /* Queues a request; *id (never reused) is valid before the first event comes.  On error no event comes.
  * KVANT_EINVAL (a field, its value and what was wanted), KVANT_ENOSPC (longer than the context, or than the whole
  * pool), KVANT_EBUSY (queue full, or draining; try later), KVANT_EDEVICE (the engine failed), KVANT_ENOMEM. */

@@ -2,6 +2,8 @@
  * writes with: a server's messages must not wait for whoever reads them. */
 #include "base/log.h"
 
+#include "kvant/kvant.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -24,6 +26,11 @@ void log_set_sink(log_sink sink, void *user, int level)
     sink_fn = sink;
     sink_user = user;
     atomic_store(&sink_level, sink ? level : -1);
+}
+
+void kvant_log_set(void (*sink)(void *user, int level, const char *text), void *user, int level)
+{
+    log_set_sink(sink, user, level);
 }
 
 /* A record is one line of a terminal or of a log file: text from a model file or a request must not be able to end

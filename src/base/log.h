@@ -3,6 +3,7 @@
 #ifndef KVANT_BASE_LOG_H
 #define KVANT_BASE_LOG_H
 
+/* As KVANT_LOG_*. */
 enum { LOG_ERROR = 0, LOG_WARN = 1, LOG_INFO = 2, LOG_DEBUG = 3 };
 
 typedef void (*log_sink)(void *user, int level, const char *text);

@@ -109,7 +109,7 @@ int open_model(const opts *o, kvant_model **m, kvant_diag *diag)
 
 int open_model_at(const opts *o, const char *path, kvant_model **m, kvant_diag *diag)
 {
-    kvant_model_params p = { .path = path,
+    kvant_model_params p = { .size = sizeof(kvant_model_params), .path = path,
                              .chat_template = opt_str(o, OPT_CHAT_TEMPLATE),
                              .rope_freq_dtype = opt_str(o, OPT_ROPE_DTYPE) };
     adapters found = { 0 };

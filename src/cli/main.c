@@ -14,7 +14,7 @@ enum { NOT_MINE = -1000 }; /* no KVANT_E* code */
 
 static void print_version(void)
 {
-    printf("kvant %s\n", kvant_version());
+    printf("kvant %s\n", kvant_version_text());
 }
 
 /* An option of the program itself, as its first word; NOT_MINE when it is none of them. */

@@ -201,11 +201,41 @@ static int check_sites(const kvant_model *m, const unsigned char *use, kvant_dia
     return KVANT_OK;
 }
 
+/* Tells the caller of create; done == total comes once, at the end. */
+static int tell(const kvant_engine *e, int64_t done, int64_t total, kvant_diag *diag)
+{
+    if (!e->p.progress || e->p.progress(e->p.progress_user, done, total) == 0)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_ECANCELED, "engine: cancelled by the progress callback at %lld of %lld bytes",
+                      (long long)done, (long long)total);
+}
+
+/* Matrices that the program reads, one after the other. */
+static int load_matrices(kvant_engine *e, const unsigned char *use, kvant_diag *diag)
+{
+    const kvant_model *m = e->m;
+    int64_t done = 0, total = 0;
+    size_t used = 0;
+
+    for (int i = 0; i < m->n_specs; i++)
+        total += use[i] ? (int64_t)weight_bytes(&m->specs[i]) : 0;
+    for (int i = 0; i < m->n_specs; i++) {
+        if (!use[i])
+            continue;
+        KVANT_TRY(load_scale(e, i, &used));
+        KVANT_TRY(load_matrix(e, i, use[i], diag));
+        done += (int64_t)weight_bytes(&m->specs[i]);
+        if (done < total)
+            KVANT_TRY(tell(e, done, total, diag));
+    }
+    return tell(e, total, total, diag);
+}
+
 int engine_load_weights(kvant_engine *e, kvant_diag *diag)
 {
     const kvant_model *m = e->m;
     unsigned char *use = kvant_calloc((size_t)m->n_specs, 1);
-    size_t scales = 1, used = 0;
+    size_t scales = 1;
     int code = KVANT_OK;
 
     for (int i = 0; i < m->n_specs; i++)
@@ -217,13 +247,8 @@ int engine_load_weights(kvant_engine *e, kvant_diag *diag)
     }
     engine_weight_use(m, e->weights.w, e->ops, e->b.n_ops, use);
     code = check_sites(m, use, diag);
-    for (int i = 0; code == KVANT_OK && i < m->n_specs; i++) {
-        if (!use[i])
-            continue;
-        code = load_scale(e, i, &used);
-        if (code == KVANT_OK)
-            code = load_matrix(e, i, use[i], diag);
-    }
+    if (code == KVANT_OK)
+        code = load_matrices(e, use, diag);
     kvant_free(use);
     KVANT_TRY(code);
     KVANT_TRY(load_vectors(e, diag));

@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/abi/sized.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 
-kvant_engine_params kvant_engine_defaults(void)
+void kvant_engine_params_init(kvant_engine_params *p, size_t size)
 {
-    kvant_engine_params p = { 0 };
-    p.kv_tail = -1;
-    p.encoder = KVANT_ENCODER_BEST;
-    return p;
+    const kvant_engine_params defaults = { .kv_tail = -1, .encoder = KVANT_ENCODER_BEST };
+
+    params_give(p, size, &defaults, sizeof defaults);
 }
 
 int engine_in_range(const char *name, int64_t v, int64_t lo, int64_t hi, kvant_diag *diag)
@@ -49,11 +49,12 @@ static int pass_tokens(const kvant_model *m, const kvant_engine_params *p, const
 
 int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_engine_params *out, kvant_diag *diag)
 {
-    kvant_engine_params p = *in;
+    kvant_engine_params p = kvant_engine_defaults();
     const int big = 1 << 24;
     const kvant_device_vt *vt;
     int index = 0;
 
+    KVANT_TRY(params_take(&p, sizeof p, in, "kvant_engine_params", diag));
     p.device = p.device ? p.device : "cpu";
     p.type_k = p.type_k ? p.type_k : "f16";
     p.type_v = p.type_v ? p.type_v : "f16";

@@ -2,23 +2,24 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/abi/sized.h"
 #include "base/mem.h"
 #include "engine/session_impl.h"
 
 enum { YIELD_NS = 100000000 }; /* 0.1 s: arbitrary, not tuned; masks of grammars take milliseconds */
 
-kvant_session_params kvant_session_defaults(void)
+void kvant_session_params_init(kvant_session_params *p, size_t size)
 {
-    return (kvant_session_params){ 0 };
+    const kvant_session_params defaults = { 0 };
+
+    params_give(p, size, &defaults, sizeof defaults);
 }
 
-kvant_request kvant_request_defaults(void)
+void kvant_request_init(kvant_request *r, size_t size)
 {
-    kvant_request r = { 0 };
-    r.max_tokens = -1;
-    r.n_logprobs = r.n_prompt_logprobs = -1;
-    r.slot = -1;
-    return r;
+    const kvant_request defaults = { .max_tokens = -1, .n_logprobs = -1, .n_prompt_logprobs = -1, .slot = -1 };
+
+    params_give(r, size, &defaults, sizeof defaults);
 }
 
 /* ---- create, free ---- */
@@ -136,14 +137,17 @@ int kvant_session_create(kvant_engine *e, const kvant_session_params *params, kv
     kvant_session *s = kvant_calloc(1, sizeof *s);
     const kvant_model_info *info = kvant_model_get_info(e->m);
     pthread_condattr_t attr;
-    int code = KVANT_OK;
+    const char *dir;
+    int code;
 
     if (!s)
         return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory");
     s->e = e;
-    s->p = *params;
-    s->p.snapshot_dir = params->snapshot_dir ? kvant_strdup(params->snapshot_dir) : NULL;
-    if (params->snapshot_dir && !s->p.snapshot_dir)
+    s->p = kvant_session_defaults();
+    code = params_take(&s->p, sizeof s->p, params, "kvant_session_params", diag);
+    dir = code == KVANT_OK ? s->p.snapshot_dir : NULL;
+    s->p.snapshot_dir = dir ? kvant_strdup(dir) : NULL;
+    if (dir && !s->p.snapshot_dir)
         code = kvant_fail(diag, KVANT_ENOMEM, "session: out of memory");
     s->max_seqs = e->p.max_seqs;
     s->n_ctx = e->p.n_ctx;

@@ -1,6 +1,7 @@
 /* session_check.c: a new request of a session: its checks, and its own copy of what the caller passed. */
 #include <string.h>
 
+#include "base/abi/sized.h"
 #include "base/mem.h"
 #include "engine/sampler/sampler_impl.h"
 #include "engine/session_impl.h"
@@ -170,11 +171,25 @@ static int is_greedy(const kvant_sampler_params *p)
            p->frequency_penalty == 0 && !chain_is_on(p) && !repeat_is_on(p);
 }
 
-int request_create(const kvant_session *s, const kvant_request *r, request **out, kvant_diag *diag)
+/* r, and the sampler in it, as this library's structs. */
+static int take_request(const kvant_request *r, kvant_request *own, kvant_sampler_params *sampler, kvant_diag *diag)
 {
+    KVANT_TRY(params_take(own, sizeof *own, r, "kvant_request", diag));
+    if (!own->sampler)
+        return KVANT_OK;
+    KVANT_TRY(params_take(sampler, sizeof *sampler, own->sampler, "kvant_sampler_params", diag));
+    own->sampler = sampler;
+    return KVANT_OK;
+}
+
+int request_create(const kvant_session *s, const kvant_request *theirs, request **out, kvant_diag *diag)
+{
+    kvant_request own = kvant_request_defaults(), *r = &own;
+    kvant_sampler_params sampler = kvant_sampler_defaults();
     request *q;
     int most = 0, code;
 
+    KVANT_TRY(take_request(theirs, r, &sampler, diag));
     KVANT_TRY(check_prompt(s, r, diag));
     KVANT_TRY(check_fields(s, r, diag));
     KVANT_TRY(check_room(s, r, &most, diag));

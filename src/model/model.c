@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/abi/sized.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/build.h"
@@ -484,11 +485,21 @@ static int open_text(kvant_model *m, const char *template_name, kvant_diag *diag
     return KVANT_OK;
 }
 
-int kvant_model_open(const kvant_model_params *params, kvant_model **out, kvant_diag *diag)
+void kvant_model_params_init(kvant_model_params *p, size_t size)
 {
-    kvant_model *m = kvant_calloc(1, sizeof *m);
+    const kvant_model_params defaults = { 0 };
+
+    params_give(p, size, &defaults, sizeof defaults);
+}
+
+int kvant_model_open(const kvant_model_params *theirs, kvant_model **out, kvant_diag *diag)
+{
+    kvant_model_params own = kvant_model_defaults(), *params = &own;
+    kvant_model *m;
     int code = KVANT_OK;
 
+    KVANT_TRY(params_take(&own, sizeof own, theirs, "kvant_model_params", diag));
+    m = kvant_calloc(1, sizeof *m);
     if (!m)
         return kvant_fail(diag, KVANT_ENOMEM, "model: out of memory");
     code = params->synthetic ? synthetic_open(params->synthetic, &m->made, &m->file, diag)

@@ -151,7 +151,7 @@ static void day_json(jsonw *w)
 void verify_report_json(const verify_report *r, jsonw *w)
 {
     jsonw_kstr(w, "device", r->device);
-    jsonw_kstr(w, "library", kvant_version());
+    jsonw_kstr(w, "library", kvant_version_text());
     day_json(w);
     jsonw_key(w, "ops");
     jsonw_array(w);

@@ -11,7 +11,7 @@ static request_env env;
 
 static void open_model(void)
 {
-    kvant_model_params p = { .path = "models/novella-hybrid-q8_0.gguf" };
+    kvant_model_params p = { .size = sizeof(kvant_model_params), .path = "models/novella-hybrid-q8_0.gguf" };
     kvant_model *m;
     kvant_diag diag;
 

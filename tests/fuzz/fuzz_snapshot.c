@@ -72,7 +72,7 @@ static void make_good(void)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    const kvant_model_params mp = { .path = "tests/golden/tiny/qwen35moe.gguf" };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = "tests/golden/tiny/qwen35moe.gguf" };
     kvant_engine_params ep = kvant_engine_defaults();
     kvant_diag d = { "" };
 

@@ -8,7 +8,7 @@
 
 int serve_open(serve_rig *r, const char *path, kvant_engine_params ep, kvant_session_params sp)
 {
-    const kvant_model_params mp = { .path = path };
+    const kvant_model_params mp = { .size = sizeof(kvant_model_params), .path = path };
     return serve_open_model(r, &mp, ep, sp);
 }
 

@@ -194,7 +194,7 @@ static void show(const room *r, int json)
     r->dev->vt->describe(r->dev, device, sizeof device);
     if (!json) {
         printf("%s, kvant %s; copy %.2f TB/s (read + written); medians of %d, L2 cold, one graph each\n\n", device,
-               kvant_version(), r->copy_tbs, r->reps);
+               kvant_version_text(), r->copy_tbs, r->reps);
         static const char columns[] = "case||>us|>least|>TB/s|>of copy|>TFLOP/s";
         table_head(stdout, columns);
         for (int i = 0; i < r->n_rows; i++) {
@@ -211,7 +211,7 @@ static void show(const room *r, int json)
     jsonw_init(&w);
     jsonw_object(&w);
     jsonw_kstr(&w, "device", device);
-    jsonw_kstr(&w, "version", kvant_version());
+    jsonw_kstr(&w, "version", kvant_version_text());
     jsonw_knum(&w, "copy_tbs", r->copy_tbs);
     jsonw_kint(&w, "repetitions", r->reps);
     jsonw_key(&w, "results");

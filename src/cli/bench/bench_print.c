@@ -36,7 +36,7 @@ bench_stats bench_stats_of(const bench_result *r)
 
 static void build_commit(char *buf, size_t cap)
 {
-    const char *v = kvant_version(), *open = strchr(v, '(');
+    const char *v = kvant_version_text(), *open = strchr(v, '(');
 
     snprintf(buf, cap, "%.*s", open ? (int)strcspn(open + 1, ")") : (int)strlen(v), open ? open + 1 : v);
 }

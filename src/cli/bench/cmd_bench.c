@@ -291,7 +291,7 @@ static int open_bench_model(bench *b, kvant_diag *diag)
     const char *made = opt_str(b->o, OPT_SYNTHETIC);
 
     if (made && *made) {
-        const kvant_model_params p = { .synthetic = made };
+        const kvant_model_params p = { .size = sizeof(kvant_model_params), .synthetic = made };
         if (b->o->n_pos || opt_given(b->o, OPT_MODEL))
             return kvant_fail(diag, KVANT_EINVAL, "model: found both a file and --synthetic, wanted one");
         if (opt_given(b->o, OPT_OVERRIDE_KV))

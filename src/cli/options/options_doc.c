@@ -106,7 +106,7 @@ void doc_program_help(FILE *f)
     fprintf(f,
             "kvant %s: runs language models with a paged, compressed KV cache, and proves what it computes\n\n"
             "Usage: kvant COMMAND [options]\n\nCommands:\n",
-            kvant_version());
+            kvant_version_text());
     for (int i = 0; i < CMD_COUNT; i++)
         fprintf(f, "  %-14s %s\n", command_at(i)->words, command_at(i)->line);
     fputs("\nkvant COMMAND --help shows the options of a command.\n\nOther:\n"
@@ -202,7 +202,7 @@ void doc_man(FILE *f)
         f,
         ".TH KVANT 1 \"\" \"kvant %s\" \"User Commands\"\n.SH NAME\nkvant \\- language models with a paged, compressed "
         "KV cache\n.SH SYNOPSIS\n.B kvant\n.I command\n[\\fIoptions\\fR]\n.SH DESCRIPTION\n",
-        kvant_version());
+        kvant_version_text());
     fputs(
         "kvant runs GGUF models with a paged key/value cache whose rows may be stored in compressed formats, and measures "
         "what that costs: perplexity, KL divergence, retrieval and speed.\n.SH COMMANDS\n",

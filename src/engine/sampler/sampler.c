@@ -15,6 +15,7 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
+#include "base/abi/sized.h"
 #include "base/mem.h"
 #include "engine/sampler/sampler_impl.h"
 
@@ -36,9 +37,9 @@ static float bias_sum(float a, float b)
 
 /* ---- creation ---- */
 
-kvant_sampler_params kvant_sampler_defaults(void)
+void kvant_sampler_params_init(kvant_sampler_params *p, size_t size)
 {
-    return (kvant_sampler_params){ .temp = 0.8f,
+    const kvant_sampler_params d = { .temp = 0.8f,
                                    .top_k = 40,
                                    .top_p = 0.95f,
                                    .min_p = 0.05f,
@@ -52,6 +53,8 @@ kvant_sampler_params kvant_sampler_defaults(void)
                                    .dry_base = 1.75f,
                                    .dry_allowed_length = 2,
                                    .dry_last_n = 64 };
+
+    params_give(p, size, &d, sizeof d);
 }
 
 int sampler_range(const char *name, float v, double lo, double hi, kvant_diag *diag)
@@ -121,8 +124,11 @@ static int alloc_parts(kvant_sampler *s)
     return s->p.penalty_last_n < 0 || s->window;
 }
 
-int kvant_sampler_create(const kvant_sampler_params *p, int n_vocab, kvant_sampler **out, kvant_diag *diag)
+int kvant_sampler_create(const kvant_sampler_params *params, int n_vocab, kvant_sampler **out, kvant_diag *diag)
 {
+    kvant_sampler_params own = kvant_sampler_defaults(), *p = &own;
+
+    KVANT_TRY(params_take(p, sizeof *p, params, "kvant_sampler_params", diag));
     KVANT_TRY(check_params(p, n_vocab, diag));
     kvant_sampler *s = kvant_calloc(1, sizeof *s);
     if (!s)

@@ -62,7 +62,7 @@ enum MHD_Result get_version(call *c, struct MHD_Connection *conn)
 
     jsonw_init(&w);
     jsonw_object(&w);
-    jsonw_kstr(&w, "version", kvant_version());
+    jsonw_kstr(&w, "version", kvant_version_text());
     jsonw_end(&w);
     return respond_json(c, conn, 200, &w);
 }
