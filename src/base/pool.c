@@ -1,8 +1,11 @@
 /* pool.c: worker threads for pool_run and the barrier inside it.  Owns the threads; knows nothing of ops.
  *
- * Every wait has three phases: spin on one word (a step of a small model is a chain of sub-microsecond waits), spin
- * and yield, then sleep on a condition variable, so that an idle pool costs nothing and 7 threads on 2 cores still
- * advance. With more threads than CPUs nothing spins: it would hold the CPU that the awaited thread needs.
+ * A wait spins on one word for a while (a step of a small model is a chain of sub-microsecond waits), then sleeps on a
+ * condition variable, so that an idle pool costs nothing and 7 threads on 2 cores still advance.  A wait never yields:
+ * beside other work a yield gives the processor away for whole time slices, on Linux since 6.6 for several at a time,
+ * and a step of 0.2 ms took 50.  Each thread learns how long to spin: twice as long after a wait that was over in time,
+ * half as long after one that was not, where whoever it waits for probably has no processor.  With more threads than
+ * CPUs nothing spins: it would hold the CPU that the awaited thread needs.
  *
  * Lost wake-ups: the waker changes the word, then reads `sleepers`; the sleeper raises `sleepers`, then reads the word.
  * All four are sequentially consistent, so at least one of them sees the other. */
@@ -10,8 +13,8 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
 #if defined(__x86_64__)
@@ -20,9 +23,9 @@
 
 enum {
     POOL_MAX = 256,
-    SPIN_TURNS = 400,    /* about 5 us on Zen 3: a barrier between small ops */
-    YIELD_TURNS = 150,   /* about 100 us: waking a sleeper costs 46 us there, and a sampler runs between steps */
-    YIELD_PAUSES = 40,   /* pauses per yield; yielding early matters when the awaited thread lost its CPU to us */
+    SPIN_LEAST_NS = 4000,   /* a barrier between small ops */
+    SPIN_MOST_NS = 100000,  /* waking a sleeper costs 46 us on Zen 3, and a sampler runs between steps */
+    SPIN_PAUSES = 16,       /* between looks at the clock */
 };
 
 struct pool {
@@ -33,11 +36,11 @@ struct pool {
     _Alignas(64) atomic_uint sleepers;   /* threads inside wait_asleep */
     pool_fn fn;                          /* written by the owner before `job` changes */
     void *arg;
-    int quit, threads, spin_turns, yield_pauses, started;
+    int quit, threads, spins, started;
     pthread_mutex_t lock;                /* guards only the sleep on `wake` */
     pthread_cond_t wake;
     pthread_t thread[POOL_MAX];
-    struct pool_worker { pool *p; int part; } worker[POOL_MAX];
+    struct pool_worker { _Alignas(64) pool *p; int part; int64_t spin_ns; } worker[POOL_MAX]; /* [0]: the owner */
 };
 
 static void spin_pause(void)
@@ -59,22 +62,32 @@ static void wait_asleep(pool *p, atomic_uint *word, unsigned old)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Returns once *word differs from old, with everything written before that change visible. */
-static void wait_change(pool *p, atomic_uint *word, unsigned old)
+/* 1: *word differs from old before the thread's time to spin is over. */
+static int wait_awake(const struct pool_worker *w, const atomic_uint *word, unsigned old)
 {
-    for (int i = 0; i < p->spin_turns; i++) {
-        if (atomic_load_explicit(word, memory_order_acquire) != old)
-            return;
-        spin_pause();
-    }
-    for (int i = 0; i < YIELD_TURNS; i++) {
-        if (atomic_load_explicit(word, memory_order_acquire) != old)
-            return;
-        sched_yield();
-        for (int j = 0; j < p->yield_pauses; j++)
+    int64_t now = 0, until = 0; /* most waits are over before the first look at the clock */
+
+    while (now <= until) {
+        for (int i = 0; i < SPIN_PAUSES; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != old)
+                return 1;
             spin_pause();
+        }
+        now = clock_ns();
+        until = until ? until : now + w->spin_ns;
     }
-    wait_asleep(p, word, old);
+    return 0;
+}
+
+/* Returns once *word differs from old, with everything written before that change visible. */
+static void wait_change(struct pool_worker *w, atomic_uint *word, unsigned old)
+{
+    if (w->p->spins && wait_awake(w, word, old)) {
+        w->spin_ns = w->spin_ns < SPIN_MOST_NS / 2 ? 2 * w->spin_ns : SPIN_MOST_NS;
+        return;
+    }
+    w->spin_ns = w->spin_ns > 2 * SPIN_LEAST_NS ? w->spin_ns / 2 : SPIN_LEAST_NS;
+    wait_asleep(w->p, word, old);
 }
 
 /* After a sequentially consistent change of a word. */
@@ -93,7 +106,7 @@ static void *worker_main(void *arg)
     pool *p = w->p;
 
     for (unsigned seen = 0;; seen++) {
-        wait_change(p, &p->job, seen);
+        wait_change(w, &p->job, seen);
         if (p->quit)
             return NULL;
         p->fn(p->arg, w->part, p->threads);
@@ -102,7 +115,7 @@ static void *worker_main(void *arg)
     }
 }
 
-void pool_barrier(pool *p)
+void pool_barrier(pool *p, int part)
 {
     if (p->threads == 1)
         return;
@@ -112,7 +125,7 @@ void pool_barrier(pool *p)
         atomic_fetch_add(&p->phase, 1);
         wake_sleepers(p);
     } else {
-        wait_change(p, &p->phase, phase);
+        wait_change(&p->worker[part], &p->phase, phase);
     }
 }
 
@@ -134,7 +147,7 @@ void pool_run(pool *p, pool_fn fn, void *arg)
         start_job(p, 0);
     fn(arg, 0, p->threads);
     while (p->threads > 1 && (left = atomic_load_explicit(&p->left, memory_order_acquire)) != 0)
-        wait_change(p, &p->left, left);
+        wait_change(&p->worker[0], &p->left, left);
 }
 
 int pool_threads(const pool *p)
@@ -163,13 +176,12 @@ int pool_create(int threads, pool **out, kvant_diag *diag)
     if (!p)
         return kvant_fail(diag, KVANT_ENOMEM, "thread pool: out of memory");
     p->threads = threads;
-    int crowded = threads > cpu_count();
-    p->spin_turns = crowded ? 0 : SPIN_TURNS;
-    p->yield_pauses = crowded ? 0 : YIELD_PAUSES;
+    p->spins = threads <= cpu_count();
+    p->worker[0] = (struct pool_worker){ p, 0, SPIN_MOST_NS };
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     for (int i = 1; i < threads; i++) {
-        p->worker[i] = (struct pool_worker){ p, i };
+        p->worker[i] = (struct pool_worker){ p, i, SPIN_MOST_NS };
         if (pthread_create(&p->thread[p->started], NULL, worker_main, &p->worker[i]) != 0) {
             pool_free(p);
             return kvant_fail(diag, KVANT_ENOMEM, "thread pool: cannot start thread %d of %d", i + 1, threads);

@@ -13,7 +13,7 @@ typedef void (*pool_fn)(void *arg, int part, int parts);
 int pool_create(int threads, pool **out, kvant_diag *diag);   /* 1 <= threads <= 256 */
 int pool_threads(const pool *p);
 void pool_run(pool *p, pool_fn fn, void *arg);
-void pool_barrier(pool *p);        /* only inside fn; all parts must reach it */
+void pool_barrier(pool *p, int part); /* only inside fn; all parts must reach it */
 void pool_free(pool *p);
 
 #endif

@@ -88,7 +88,7 @@ static void job_part(void *arg, int part, int parts)
 
     for (int stage = 0; stage < j->kernel->stages; stage++) {
         j->kernel->fn[stage](j->args, part, parts, &work);
-        pool_barrier(j->workers);
+        pool_barrier(j->workers, part);
     }
 }
 

@@ -243,7 +243,7 @@ static void run_list(void *arg, int part, int parts)
             for (int j = i; j < (last ? end : i + 1); j++)
                 k->fn[s](r->ops[j].args, part, parts, &work);
             if (!(last && end == r->n))
-                pool_barrier(d->workers);
+                pool_barrier(d->workers, part);
         }
         if (t0)
             trace_span(kvant_op_get(r->ops[i].id)->name, 0, t0, clock_ns());
