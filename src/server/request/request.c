@@ -157,37 +157,6 @@ static int check_echo(const request *r, api_error *e)
                     r->top_logprobs, (long long)kept, REQUEST_MAX_ECHO);
 }
 
-/* response_fields of /completion; elsewhere answers are whole. */
-static int read_fields(const json_t *o, request *r, api_error *e)
-{
-    const json_t *v = body_field(o, "response_fields");
-    const size_t n = json_array_size(v);
-    size_t i;
-    json_t *x;
-
-    if (r->chat || r->shape == BODY_TEXT)
-        return API_OK;
-    if (v && (!json_is_array(v) || n > REQUEST_MAX_FIELDS))
-        return api_fail(e, BAD, "response_fields", "response_fields: wanted an array of at most %d paths",
-                        REQUEST_MAX_FIELDS);
-    if (!n)
-        return API_OK;
-    r->fields = kvant_calloc(n, sizeof *r->fields);
-    if (!r->fields)
-        return api_no_memory(e);
-    json_array_foreach((json_t *)v, i, x)
-    {
-        if (!json_is_string(x) || json_string_length(x) > 100)
-            return api_fail(e, BAD, "response_fields", "response_fields: item %zu: wanted a path such as timings/prompt_n",
-                            i);
-        r->fields[i] = kvant_strdup(json_string_value(x));
-        if (!r->fields[i])
-            return api_no_memory(e);
-        r->n_fields = (int)i + 1;
-    }
-    return API_OK;
-}
-
 /* The routes of request_fields.c that a body is one of. */
 static int fields_of(int shape)
 {
@@ -214,10 +183,9 @@ static int read_request(const request_env *env, const json_t *o, request *r, api
     if (r->chat && r->echo)
         return api_fail(e, API_UNSUPPORTED, "echo", "echo: true is for /v1/completions only");
     if (r->shape == BODY_NATIVE || r->shape == BODY_INFILL)
-        API_TRY(body_bool(o, "return_tokens", &r->return_tokens, e));
+        API_TRY(native_fields(o, r, e));
     if (r->shape == BODY_CHAT || r->shape == BODY_TEXT)
         API_TRY(body_bool(o, "verbose", &r->verbose, e));
-    API_TRY(read_fields(o, r, e));
     if (r->echo && r->logprobs && r->shape != BODY_TEXT)
         return api_fail(e, API_UNSUPPORTED, "echo", "echo: with n_probs not supported; /v1/completions has logprobs");
     API_TRY(read_prompts(env, o, r, e));

@@ -10,6 +10,7 @@
 #include "base/text/sbuf.h"
 #include "kvant/engine.h"
 #include "kvant/session.h"
+#include "server/api/responses/responses.h"
 #include "server/api_error.h"
 #include "server/grammar/grammar_cache.h"
 #include "server/tools/tool_set.h"
@@ -59,20 +60,6 @@ typedef struct request_env {
     int tenant;                       /* whose this request is */
     int no_bos;                       /* of one request: texts become their own tokens alone */
 } request_env;
-
-/* An answer of /v1/responses repeats these fields of its request, each value as JSON, and the conversation that it goes
- * on with (messages of a chat, without the instructions). */
-enum { RESPONSES_TOLD = 13 };
-extern const char *const responses_told[RESPONSES_TOLD]; /* names */
-typedef struct responses_body {
-    char *told[RESPONSES_TOLD];
-    char *history;
-    sbuf items; /* of the input, as the store keeps them */
-    json_t *names; /* of tools as the model sees them -> {"name", "namespace", "custom"}, where they differ */
-    int store;
-    unsigned char salt[32]; /* of cache_salt, whose the response is beside the key */
-} responses_body;
-void responses_body_free(responses_body *b); /* NULL is accepted */
 
 /* When the grammar of a request begins. */
 enum { GRAMMAR_AT_START, GRAMMAR_AFTER_THOUGHT, GRAMMAR_AT_CALL };
@@ -133,9 +120,10 @@ void request_dispose(request *r);
 typedef struct embed_request {
     prompt prompts[REQUEST_MAX_TEXTS];
     int n, base64, kind; /* KVANT_REQUEST_EMBED_* */
-    int native;          /* llama.cpp's shape: a list of vectors for each text */
-    int texts, top_n;    /* ranks: Text Embeddings Inference's shape; most results */
-    int norm;            /* embd_normalize: -1 none, 0 the largest value is 32760, p the p-norm is 1 */
+    int native;          /* llama.cpp's shape: a list of vectors for each text; of ranks Text Embeddings Inference's */
+    int top_n;           /* ranks: most results */
+    int norm;            /* embd_normalize: -1 none, 0 the largest value is 32760, p the p-norm is 1; not
+                          * of what is not pooled */
     char *salt; /* cache_salt, or NULL */
     char ignored[REQUEST_IGNORED];
 } embed_request;

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
-#include "server/request/response_store.h"
+#include "server/api/responses/responses_store.h"
 #include "server/server_impl.h"
 
 int models_open(server *s, kvant_diag *diag)

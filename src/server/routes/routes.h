@@ -33,7 +33,7 @@ const route *route_at(int i);
 
 enum MHD_Result route_fail(call *c, struct MHD_Connection *conn, int kind, const char *param, const char *text);
 
-/* ---- routes_work.c, embed.c: on a worker ---- */
+/* ---- routes_work.c, api/embed/embed_write.c: on a worker ---- */
 int make_answer(work *w, api_error *e);
 int make_count(work *w, api_error *e);
 int make_tokenize(work *w, api_error *e);
@@ -67,7 +67,7 @@ enum MHD_Result get_model(call *c, struct MHD_Connection *conn);
 enum MHD_Result post_load(call *c, struct MHD_Connection *conn);
 enum MHD_Result post_unload(call *c, struct MHD_Connection *conn);
 
-/* ---- stored.c: responses that are kept ---- */
+/* ---- api/responses/responses_routes.c: responses that are kept ---- */
 enum MHD_Result get_response(call *c, struct MHD_Connection *conn);
 enum MHD_Result delete_response(call *c, struct MHD_Connection *conn);
 

@@ -1,4 +1,4 @@
-/* openai_probs.c: log-probabilities as OpenAI's APIs tell them: of the visible text's tokens. */
+/* openai_write_probs.c: log-probabilities as OpenAI's APIs tell them: of the visible text's tokens. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -192,9 +192,9 @@ static void put_completion_probs(const job *j, const choice *c, jsonw *w)
 void openai_probs(const job *j, const choice *c, jsonw *w)
 {
     jsonw_key(w, "logprobs");
-    if (!j->logprobs || (j->stream && c->n_probs == 0))
+    if (!j->gen.logprobs || (j->stream && c->n_probs == 0))
         jsonw_null(w);
-    else if (j->chat)
+    else if (j->gen.openai.chat)
         put_chat_probs(j, c, w);
     else
         put_completion_probs(j, c, w);

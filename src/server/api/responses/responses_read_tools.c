@@ -1,7 +1,7 @@
-/* request_agents.c: the tools of /v1/responses as those of a chat.  Functions pass; those of a namespace get its name
- * before theirs; a custom tool, whose input is a text, becomes a function with that text as its only argument; those
- * that their provider runs are left out (the table of fields names them in the answer).  The names that the model sees
- * are kept with what they stand for, so that the answer tells calls in the client's words. */
+/* responses_read_tools.c: the tools of /v1/responses as those of a chat.  Functions pass; those of a namespace get
+ * its name before theirs; a custom tool, whose input is a text, becomes a function with that text as its only
+ * argument; those that their provider runs are left out (the table of fields names them in the answer).  The names
+ * that the model sees are kept with what they stand for, so that the answer tells calls in the client's words. */
 #include "server/request/request_impl.h"
 
 #include <stdio.h>

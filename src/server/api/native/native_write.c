@@ -1,5 +1,5 @@
-/* native.c: the JSON shapes of llama.cpp's own /completion and /infill.  Owns field names and their order; decides
- * nothing. */
+/* native_write.c: the JSON shapes of llama.cpp's own /completion and /infill.  Owns field names and their order;
+ * decides nothing. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -43,9 +43,9 @@ static void put_bias(const job *j, jsonw *w)
 
     jsonw_key(w, "logit_bias");
     jsonw_array(w);
-    for (int i = 0; i < j->n_bias; i++)
-        put_one_bias(j->bias_ids[i], j->bias[i], w);
-    for (int32_t t = 0; j->ignore_eos && t < n_vocab; t++)
+    for (int i = 0; i < j->gen.native.n_bias; i++)
+        put_one_bias(j->gen.native.bias_ids[i], j->gen.native.bias[i], w);
+    for (int32_t t = 0; j->gen.native.ignore_eos && t < n_vocab; t++)
         if (kvant_token_is_eog(j->m->model, t))
             put_one_bias(t, -INFINITY, w);
     jsonw_end(w);
@@ -53,14 +53,14 @@ static void put_bias(const job *j, jsonw *w)
 
 static void put_settings(const job *j, jsonw *w)
 {
-    const kvant_sampler_params *s = &j->sampler;
+    const kvant_sampler_params *s = &j->gen.native.sampler;
 
     jsonw_key(w, "generation_settings");
     jsonw_object(w);
-    jsonw_kint(w, "n_predict", j->max_tokens);
-    jsonw_kint(w, "max_tokens", j->max_tokens);
-    jsonw_kint(w, "min_tokens", j->min_tokens);
-    jsonw_kint(w, "seed", j->has_seed ? (int64_t)s->seed : -1);
+    jsonw_kint(w, "n_predict", j->gen.native.max_tokens);
+    jsonw_kint(w, "max_tokens", j->gen.native.max_tokens);
+    jsonw_kint(w, "min_tokens", j->gen.min_tokens);
+    jsonw_kint(w, "seed", j->gen.native.has_seed ? (int64_t)s->seed : -1);
     jsonw_knum(w, "temperature", (double)s->temp);
     jsonw_kint(w, "top_k", s->top_k);
     jsonw_knum(w, "top_p", (double)s->top_p);
@@ -71,14 +71,14 @@ static void put_settings(const job *j, jsonw *w)
     jsonw_knum(w, "frequency_penalty", (double)s->frequency_penalty);
     put_samplers(s, w);
     put_bias(j, w);
-    jsonw_kbool(w, "ignore_eos", j->ignore_eos);
+    jsonw_kbool(w, "ignore_eos", j->gen.native.ignore_eos);
     jsonw_kbool(w, "stream", j->stream);
-    jsonw_kbool(w, "timings_per_token", j->timings_each);
-    jsonw_kint(w, "n_probs", j->logprobs ? j->top_logprobs : 0);
+    jsonw_kbool(w, "timings_per_token", j->gen.timings_each);
+    jsonw_kint(w, "n_probs", j->gen.logprobs ? j->gen.top_logprobs : 0);
     jsonw_key(w, "stop");
     jsonw_array(w);
-    for (int i = 0; i < j->n_stops; i++)
-        jsonw_strn(w, j->stop_text[i], (size_t)j->stop_len[i]);
+    for (int i = 0; i < j->gen.n_stops; i++)
+        jsonw_strn(w, j->gen.stop_text[i], (size_t)j->gen.stop_len[i]);
     jsonw_end(w);
     jsonw_end(w);
 }
@@ -87,9 +87,9 @@ static void put_one_prob(const job *j, int32_t token, float logprob, jsonw *w)
 {
     jsonw_object(w);
     jsonw_kint(w, "id", token);
-    if (j->post_probs)
+    if (j->gen.post_probs)
         jsonw_knum(w, "prob", exp((double)logprob));
-    openai_token(j, token, j->post_probs ? NAN : logprob, w);
+    openai_token(j, token, j->gen.post_probs ? NAN : logprob, w);
 }
 
 static void put_probs(const job *j, const choice *c, jsonw *w)
@@ -99,7 +99,7 @@ static void put_probs(const job *j, const choice *c, jsonw *w)
     for (int i = 0; i < c->n_probs; i++) {
         const token_prob *p = &c->probs[i];
         put_one_prob(j, p->token, p->logprob, w);
-        jsonw_key(w, j->post_probs ? "top_probs" : "top_logprobs");
+        jsonw_key(w, j->gen.post_probs ? "top_probs" : "top_logprobs");
         jsonw_array(w);
         for (int k = 0; k < p->n_top; k++) {
             put_one_prob(j, p->top[k].token, p->top[k].logprob, w);
@@ -120,26 +120,28 @@ static void put_head(const job *j, const choice *c, int stop, jsonw *w)
     jsonw_strn(w, sbuf_text(&c->text), c->text.n);
     jsonw_key(w, "tokens");
     jsonw_array(w);
-    for (int i = 0; i < c->n_probs && j->keep_tokens; i++)
+    for (int i = 0; i < c->n_probs && j->gen.keep_tokens; i++)
         jsonw_int(w, c->probs[i].token);
     jsonw_end(w);
-    jsonw_kint(w, "id_slot", j->slot_wanted);
+    jsonw_kint(w, "id_slot", j->gen.native.slot);
     jsonw_kbool(w, "stop", stop);
     jsonw_kint(w, "tokens_predicted", c->n_generated);
     jsonw_kint(w, "tokens_evaluated", c->n_prompt);
-    if (j->logprobs && c->n_probs)
+    if (j->gen.logprobs && c->n_probs)
         put_probs(j, c, w);
 }
 
 /* Returns 1 if the context was full before max_tokens was reached. */
 static int context_full(const job *j, const choice *c)
 {
-    return c->finish == KVANT_FINISH_LENGTH && (j->max_tokens < 0 || c->n_generated < j->max_tokens);
+    const int most = j->gen.native.max_tokens;
+
+    return c->finish == KVANT_FINISH_LENGTH && (most < 0 || c->n_generated < most);
 }
 
 static void put_end(const job *j, const choice *c, jsonw *w)
 {
-    const char *text = j->prompt_texts[c->index / (j->n_choices / j->n_prompt_texts)];
+    const char *text = j->gen.prompt_texts[c->index / (j->n_choices / j->gen.n_prompt_texts)];
 
     jsonw_kstr(w, "model", j->m->name);
     put_settings(j, w);
@@ -148,7 +150,7 @@ static void put_end(const job *j, const choice *c, jsonw *w)
     jsonw_kbool(w, "has_new_line", c->new_line);
     jsonw_kbool(w, "truncated", context_full(j, c));
     jsonw_kstr(w, "stop_type", c->finish == KVANT_FINISH_LENGTH ? "limit" : c->out.stopped ? "word" : "eos");
-    jsonw_kstr(w, "stopping_word", c->out.stopped ? j->stop_text[c->out.stopped - 1] : "");
+    jsonw_kstr(w, "stopping_word", c->out.stopped ? j->gen.stop_text[c->out.stopped - 1] : "");
     jsonw_kint(w, "tokens_cached", c->n_cached);
     openai_timings(&c->timings, w);
 }
@@ -175,10 +177,10 @@ static void pick_fields(const job *j, jsonw *w)
 
     if (!jsonw_error(w))
         json_read_any(w->buf, w->len, w->len, &whole, NULL);
-    for (int i = 0; i < j->n_fields; i++) {
-        json_t *v = find_path(whole, j->fields[i]);
+    for (int i = 0; i < j->gen.native.n_fields; i++) {
+        json_t *v = find_path(whole, j->gen.native.fields[i]);
         if (v)
-            json_object_set(few, j->fields[i], v);
+            json_object_set(few, j->gen.native.fields[i], v);
     }
     char *text = whole && few ? json_dumps(few, JSON_COMPACT) : NULL;
     const int failed = mem_failures() != failures;
@@ -207,10 +209,10 @@ static void native_chunk(job *j, choice *c, int ends)
     put_head(j, c, ends, &w);
     if (ends)
         put_end(j, c, &w);
-    else if (j->timings_each)
+    else if (j->gen.timings_each)
         openai_timings(&c->timings, &w);
     jsonw_end(&w);
-    if (ends && j->n_fields)
+    if (ends && j->gen.native.n_fields)
         pick_fields(j, &w);
     openai_frame(j, &w);
     c->role_sent = 1;
@@ -233,7 +235,7 @@ void native_put(const job *j, choice *c, jsonw *w)
     put_head(j, c, 1, &one);
     put_end(j, c, &one);
     jsonw_end(&one);
-    if (j->n_fields)
+    if (j->gen.native.n_fields)
         pick_fields(j, &one);
     if (jsonw_error(&one))
         w->error = 1;
@@ -251,6 +253,48 @@ static void native_whole(job *j, jsonw *w)
         native_put(j, &j->choices[i], w);
     if (j->n_choices > 1)
         jsonw_end(w);
+}
+
+void native_take(native_answer *a, request *r)
+{
+    a->max_tokens = r->max_tokens;
+    a->ignore_eos = r->ignore_eos;
+    a->has_seed = r->has_seed;
+    a->slot = r->slot;
+    a->sampler = r->sampler;
+    a->sampler.bias_ids = NULL;
+    a->sampler.bias = NULL;
+    a->sampler.dry_breakers = NULL;
+    a->sampler.n_bias = a->sampler.n_dry_breakers = 0;
+    a->fields = r->fields;
+    a->n_fields = r->n_fields;
+    r->fields = NULL;
+    r->n_fields = 0;
+}
+
+int native_take_bias(native_answer *a, const request *r)
+{
+    const size_t n = (size_t)r->sampler.n_bias;
+
+    if (!n)
+        return KVANT_OK;
+    a->bias_ids = kvant_calloc(n, sizeof *a->bias_ids);
+    a->bias = kvant_calloc(n, sizeof *a->bias);
+    if (!a->bias_ids || !a->bias)
+        return KVANT_ENOMEM;
+    memcpy(a->bias_ids, r->bias_ids, n * sizeof *a->bias_ids);
+    memcpy(a->bias, r->bias, n * sizeof *a->bias);
+    a->n_bias = (int)n;
+    return KVANT_OK;
+}
+
+void native_free(native_answer *a)
+{
+    for (int i = 0; i < a->n_fields; i++)
+        kvant_free(a->fields[i]);
+    kvant_free(a->fields);
+    kvant_free(a->bias_ids);
+    kvant_free(a->bias);
 }
 
 const answer_shape native_shape = { native_chunk, native_end_stream, openai_error_frame, native_whole,

@@ -1,4 +1,4 @@
-/* request_messages.c: a body of /v1/messages (Anthropic's API) as one of /v1/chat/completions, which is read like any
+/* anthropic_read.c: a body of /v1/messages (Anthropic's API) as one of /v1/chat/completions, which is read like any
  * other.  Fields that both APIs have pass as they are. */
 #include "server/request/request_impl.h"
 

@@ -1,4 +1,4 @@
-/* request_responses.c: a body of /v1/responses as one of /v1/chat/completions, which is read like any other, and what
+/* responses_read.c: a body of /v1/responses as one of /v1/chat/completions, which is read like any other, and what
  * its answer tells of it again.  Fields that both APIs have pass as they are. */
 #include "server/request/request_impl.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "server/request/json_scan.h"
-#include "server/request/response_store.h"
+#include "server/api/responses/responses_store.h"
 
 const char *const responses_told[RESPONSES_TOLD] = {
     "instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "previous_response_id", "reasoning",

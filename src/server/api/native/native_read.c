@@ -1,4 +1,4 @@
-/* request_infill.c: the prompt of /infill: what stands before the gap, what stands after it, and the model's own tokens
+/* native_read.c: the prompt of /infill: what stands before the gap, what stands after it, and the model's own tokens
  * between them.  They are known by their texts; a model whose vocabulary lacks them cannot fill in. */
 #include "server/request/request_impl.h"
 
@@ -79,4 +79,41 @@ int prompt_of_infill(const request_env *env, const json_t *o, prompt *p, api_err
     API_TRY(append(env, ids[1], text[2], n[2], 0, p, e));
     API_TRY(append(env, ids[2], "", 0, 0, p, e));
     return prompt_check_length(env, p, "input_prefix", e);
+}
+
+/* ---- fields ---- */
+
+/* response_fields: only these parts of the answer are wanted. */
+static int read_paths(const json_t *o, request *r, api_error *e)
+{
+    const json_t *v = body_field(o, "response_fields");
+    const size_t n = json_array_size(v);
+    size_t i;
+    json_t *x;
+
+    if (v && (!json_is_array(v) || n > REQUEST_MAX_FIELDS))
+        return api_fail(e, BAD, "response_fields", "response_fields: wanted an array of at most %d paths",
+                        REQUEST_MAX_FIELDS);
+    if (!n)
+        return API_OK;
+    r->fields = kvant_calloc(n, sizeof *r->fields);
+    if (!r->fields)
+        return api_no_memory(e);
+    json_array_foreach((json_t *)v, i, x)
+    {
+        if (!json_is_string(x) || json_string_length(x) > 100)
+            return api_fail(e, BAD, "response_fields", "response_fields: item %zu: wanted a path such as timings/prompt_n",
+                            i);
+        r->fields[i] = kvant_strdup(json_string_value(x));
+        if (!r->fields[i])
+            return api_no_memory(e);
+        r->n_fields = (int)i + 1;
+    }
+    return API_OK;
+}
+
+int native_fields(const json_t *o, request *r, api_error *e)
+{
+    API_TRY(body_bool(o, "return_tokens", &r->return_tokens, e));
+    return read_paths(o, r, e);
 }

@@ -1,5 +1,5 @@
-/* response_store.c: see response_store.h. */
-#include "server/request/response_store.h"
+/* responses_store.c: see responses_store.h. */
+#include "server/api/responses/responses_store.h"
 
 #include <pthread.h>
 #include <stdio.h>

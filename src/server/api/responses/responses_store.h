@@ -1,5 +1,5 @@
-/* server/request/response_store.h: the answers of /v1/responses, for previous_response_id and for who asks for them
- * again.  In memory, by tenant, the oldest go first; any thread. */
+/* server/api/responses/responses_store.h: the answers of /v1/responses, for previous_response_id and for who asks
+ * for them again.  In memory, by tenant, the oldest go first; any thread. */
 #ifndef KVANT_SERVER_RESPONSE_STORE_H
 #define KVANT_SERVER_RESPONSE_STORE_H
 

@@ -1,10 +1,10 @@
-/* stored.c: GET and DELETE of /v1/responses/ID, and the items of its input.  Stored answers are ready text: the loop
- * thread reads no JSON. */
+/* responses_routes.c: GET and DELETE of /v1/responses/ID, and the items of its input.  Stored answers are ready
+ * text: the loop thread reads no JSON. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "server/request/response_store.h"
+#include "server/api/responses/responses_store.h"
 #include "server/routes/routes.h"
 
 enum { ITEMS_DEFAULT = 20, ITEMS_MOST = 100 };

@@ -1,4 +1,4 @@
-/* openai.c: the JSON shapes of OpenAI's API.  Owns field names and their order; decides nothing. */
+/* openai_write.c: the JSON shapes of OpenAI's API.  Owns field names and their order; decides nothing. */
 #include <string.h>
 #include "base/clock.h"
 #include "base/mem.h"
@@ -24,12 +24,13 @@ static void put_head(job *j, jsonw *w, const char *object)
 
 static void put_usage(const job *j, jsonw *w)
 {
+    const int n = j->gen.n_prompt_texts ? j->gen.n_prompt_texts : 1;
     int64_t in = 0, out = 0, cached = 0;
 
     for (int i = 0; i < j->n_choices; i++) {
         const choice *c = &j->choices[i];
         out += c->n_generated;
-        if (c->index % (j->n_choices / (j->n_prompt_texts ? j->n_prompt_texts : 1)) == 0) { /* one count per prompt */
+        if (c->index % (j->n_choices / n) == 0) { /* one count per prompt */
             in += c->n_prompt;
             cached += c->n_cached;
         }
@@ -161,7 +162,7 @@ static void role_chunk(job *j, const choice *c)
 static void openai_chunk(job *j, choice *c, int ends)
 {
     const char *text = sbuf_text(&c->text), *finish = ends ? finish_reason(c) : NULL;
-    const int first = j->chat && !c->role_sent;
+    const int first = j->gen.openai.chat && !c->role_sent;
     jsonw w;
 
     c->role_sent = 1;
@@ -170,12 +171,12 @@ static void openai_chunk(job *j, choice *c, int ends)
     if (first && !ends && !c->text.n && !c->n_probs && c->part != TOOL_ARGS)
         return;
     jsonw_init(&w);
-    put_head(j, &w, j->chat ? "chat.completion.chunk" : "text_completion");
+    put_head(j, &w, j->gen.openai.chat ? "chat.completion.chunk" : "text_completion");
     jsonw_key(&w, "choices");
     jsonw_array(&w);
     jsonw_object(&w);
     jsonw_kint(&w, "index", c->index);
-    if (j->chat) {
+    if (j->gen.openai.chat) {
         put_delta(c, finish, &w);
     } else {
         jsonw_key(&w, "text");
@@ -185,7 +186,7 @@ static void openai_chunk(job *j, choice *c, int ends)
     put_finish(&w, finish);
     jsonw_end(&w);
     jsonw_end(&w);
-    if (ends ? !j->include_usage : j->timings_each) /* with usage they stand beside it */
+    if (ends ? !j->gen.openai.include_usage : j->gen.timings_each) /* with usage they stand beside it */
         openai_timings(&c->timings, &w);
     jsonw_end(&w);
     openai_frame(j, &w);
@@ -212,13 +213,13 @@ static void put_progress(job *j, const choice *c, const kvant_event *ev, int don
     jsonw w;
 
     jsonw_init(&w);
-    if (j->shape == &native_shape) {
+    if (j->gen.shape == &native_shape) {
         jsonw_object(&w);
         jsonw_kint(&w, "index", c->index);
         jsonw_kstr(&w, "content", "");
         jsonw_kbool(&w, "stop", 0);
     } else {
-        put_head(j, &w, j->chat ? "chat.completion.chunk" : "text_completion");
+        put_head(j, &w, j->gen.openai.chat ? "chat.completion.chunk" : "text_completion");
         jsonw_key(&w, "choices");
         jsonw_raw(&w, "[]");
     }
@@ -233,7 +234,7 @@ void openai_progress(job *j, choice *c, const kvant_event *ev)
     const int64_t now = clock_ns();
 
     if (!c->progress_ns) {
-        c->progress_ns = j->submitted_ns;
+        c->progress_ns = j->gen.submitted_ns;
         put_progress(j, c, ev, ev->n_cached, 0);
     }
     put_progress(j, c, ev, ev->prompt_done, now - c->progress_ns);
@@ -243,9 +244,9 @@ static void openai_end_stream(job *j)
 {
     jsonw w;
 
-    if (j->include_usage) {
+    if (j->gen.openai.include_usage) {
         jsonw_init(&w);
-        put_head(j, &w, j->chat ? "chat.completion.chunk" : "text_completion");
+        put_head(j, &w, j->gen.openai.chat ? "chat.completion.chunk" : "text_completion");
         jsonw_key(&w, "choices");
         jsonw_array(&w);
         jsonw_end(&w);
@@ -312,7 +313,7 @@ static void put_choice(const job *j, const choice *c, jsonw *w)
 {
     jsonw_object(w);
     jsonw_kint(w, "index", c->index);
-    if (j->chat) {
+    if (j->gen.openai.chat) {
         put_message(c, w);
     } else {
         jsonw_key(w, "text");
@@ -325,7 +326,7 @@ static void put_choice(const job *j, const choice *c, jsonw *w)
 
 static void openai_whole(job *j, jsonw *w)
 {
-    put_head(j, w, j->chat ? "chat.completion" : "text_completion");
+    put_head(j, w, j->gen.openai.chat ? "chat.completion" : "text_completion");
     jsonw_key(w, "choices");
     jsonw_array(w);
     for (int i = 0; i < j->n_choices; i++)
@@ -333,7 +334,7 @@ static void openai_whole(job *j, jsonw *w)
     jsonw_end(w);
     put_usage(j, w);
     openai_timings(&j->choices[0].timings, w);
-    if (j->verbose) {
+    if (j->gen.openai.verbose) {
         jsonw_key(w, "__verbose");
         native_put(j, &j->choices[0], w);
     }

@@ -1,4 +1,5 @@
-/* anthropic.c: the JSON shapes of Anthropic's messages API.  Owns field names and their order; decides nothing. */
+/* anthropic_write.c: the JSON shapes of Anthropic's messages API.  Owns field names and their order; decides
+ * nothing. */
 #include <string.h>
 #include "server/server_impl.h"
 
@@ -43,7 +44,7 @@ static void put_reason(const job *j, const choice *c, jsonw *w)
         jsonw_null(w);
     jsonw_key(w, "stop_sequence");
     if (which)
-        jsonw_strn(w, j->stop_text[which - 1], (size_t)j->stop_len[which - 1]);
+        jsonw_strn(w, j->gen.stop_text[which - 1], (size_t)j->gen.stop_len[which - 1]);
     else
         jsonw_null(w);
 }
@@ -90,13 +91,13 @@ static void block_stop(job *j, choice *c)
 {
     jsonw w;
 
-    if (!c->block_open)
+    if (!c->blocks.open)
         return;
     begin_event(&w, "content_block_stop");
-    jsonw_kint(&w, "index", c->n_blocks - 1);
+    jsonw_kint(&w, "index", c->blocks.n - 1);
     jsonw_end(&w);
     event_frame(j, "content_block_stop", &w);
-    c->block_open = 0;
+    c->blocks.open = 0;
 }
 
 static void block_start(job *j, choice *c)
@@ -105,7 +106,7 @@ static void block_start(job *j, choice *c)
 
     block_stop(j, c);
     begin_event(&w, "content_block_start");
-    jsonw_kint(&w, "index", c->n_blocks++);
+    jsonw_kint(&w, "index", c->blocks.n++);
     jsonw_key(&w, "content_block");
     jsonw_object(&w);
     if (c->part == TOOL_ARGS) {
@@ -124,8 +125,8 @@ static void block_start(job *j, choice *c)
     jsonw_end(&w);
     jsonw_end(&w);
     event_frame(j, "content_block_start", &w);
-    c->block_open = 1;
-    c->block_part = c->part;
+    c->blocks.open = 1;
+    c->blocks.part = c->part;
     c->call_sent = 1;
 }
 
@@ -137,7 +138,7 @@ static void block_delta(job *j, choice *c)
     jsonw w;
 
     begin_event(&w, "content_block_delta");
-    jsonw_kint(&w, "index", c->n_blocks - 1);
+    jsonw_kint(&w, "index", c->blocks.n - 1);
     jsonw_key(&w, "delta");
     jsonw_object(&w);
     jsonw_kstr(&w, "type", names[c->part][0]);
@@ -169,7 +170,7 @@ static void anthropic_chunk(job *j, choice *c, int ends)
 
     if (!c->role_sent)
         message_start(j, c);
-    if ((c->text.n || head) && (head || !c->block_open || c->block_part != c->part))
+    if ((c->text.n || head) && (head || !c->blocks.open || c->blocks.part != c->part))
         block_start(j, c);
     if (c->text.n)
         block_delta(j, c);

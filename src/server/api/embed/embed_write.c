@@ -1,5 +1,6 @@
-/* embed.c: embeddings and ranks: from a body to requests of the session, and the answers' JSON.  Owns the shapes of
- * OpenAI's /v1/embeddings, llama.cpp's /embedding, and of rerankers (Jina's, and Text Embeddings Inference's). */
+/* embed_write.c: embeddings and ranks: from a body to requests of the session, and the answers' JSON.  Owns the
+ * shapes of OpenAI's /v1/embeddings, llama.cpp's /embedding, and of rerankers (Jina's, and Text Embeddings
+ * Inference's). */
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
@@ -65,7 +66,7 @@ static void put_base64(const float *x, size_t n, jsonw *w)
 
 static void put_vector(const job *j, const float *x, int n, jsonw *w)
 {
-    if (j->base64) {
+    if (j->embed.request->base64) {
         put_base64(x, (size_t)n, w);
         return;
     }
@@ -85,8 +86,8 @@ static void put_native(const job *j, int n, jsonw *w)
         jsonw_kint(w, "index", c->index);
         jsonw_key(w, "embedding");
         jsonw_array(w);
-        for (int r = 0; r < c->n_rows; r++)
-            put_vector(j, c->embedding + (size_t)r * (size_t)n, n, w);
+        for (int r = 0; r < c->vectors.n_rows; r++)
+            put_vector(j, c->vectors.v + (size_t)r * (size_t)n, n, w);
         jsonw_end(w);
         jsonw_end(w);
     }
@@ -110,7 +111,7 @@ static void put_embeddings(const job *j, jsonw *w)
 {
     const int n = kvant_model_get_info(j->m->model)->n_embd;
 
-    if (j->native) {
+    if (j->embed.request->native) {
         put_native(j, n, w);
         return;
     }
@@ -123,7 +124,7 @@ static void put_embeddings(const job *j, jsonw *w)
         jsonw_kstr(w, "object", "embedding");
         jsonw_kint(w, "index", j->choices[i].index);
         jsonw_key(w, "embedding");
-        put_vector(j, j->choices[i].embedding, n, w);
+        put_vector(j, j->choices[i].vectors.v, n, w);
         jsonw_end(w);
     }
     jsonw_end(w);
@@ -139,19 +140,19 @@ static int by_score(const void *pa, const void *pb)
 {
     const choice *a = *(const choice *const *)pa, *b = *(const choice *const *)pb;
 
-    if (a->score != b->score)
-        return a->score < b->score ? 1 : -1;
+    if (a->vectors.score != b->vectors.score)
+        return a->vectors.score < b->vectors.score ? 1 : -1;
     return a->index - b->index;
 }
 
 static void put_rank(const job *j, const choice *c, jsonw *w)
 {
-    const char *text = j->prompt_texts ? j->prompt_texts[c->index] : NULL;
+    const char *text = j->embed.request->prompts[c->index].text;
 
     jsonw_object(w);
     jsonw_kint(w, "index", c->index);
-    jsonw_knum(w, j->native ? "score" : "relevance_score", (double)c->score);
-    if (text && j->native) {
+    jsonw_knum(w, j->embed.request->native ? "score" : "relevance_score", (double)c->vectors.score);
+    if (text && j->embed.request->native) {
         jsonw_kstr(w, "text", text);
     } else if (text) {
         jsonw_key(w, "document");
@@ -165,12 +166,12 @@ static void put_rank(const job *j, const choice *c, jsonw *w)
 static void put_ranks(const job *j, jsonw *w)
 {
     const choice *list[REQUEST_MAX_TEXTS];
-    const int n = j->n_choices < j->top_n ? j->n_choices : j->top_n;
+    const int n = j->n_choices < j->embed.request->top_n ? j->n_choices : j->embed.request->top_n;
 
     for (int i = 0; i < j->n_choices; i++)
         list[i] = &j->choices[i];
     qsort(list, (size_t)j->n_choices, sizeof *list, by_score);
-    if (!j->native) {
+    if (!j->embed.request->native) {
         jsonw_object(w);
         jsonw_kstr(w, "model", j->m->name);
         jsonw_kstr(w, "object", "list");
@@ -181,7 +182,7 @@ static void put_ranks(const job *j, jsonw *w)
     for (int i = 0; i < n; i++)
         put_rank(j, list[i], w);
     jsonw_end(w);
-    if (!j->native)
+    if (!j->embed.request->native)
         jsonw_end(w);
 }
 
