@@ -79,7 +79,7 @@ check "exports of libkvant" exports_only_kvant "$lib/libkvant.so"
 check "exports of libkvant-formats" exports_only_kvant "$lib/libkvant-formats.so"
 check "names of libkvant.a" archive_has_only_kvant "$lib/libkvant.a"
 check "names of libkvant-formats.a" archive_has_only_kvant "$lib/libkvant-formats.a"
-engine="engine.h session.h kvant.h"
+engine="engine.h session.h fit.h kvant.h"
 formats=$(cd include/kvant && ls ./*.h | sed 's/^..//' | grep -vxE "$(echo "$engine" | tr ' ' '|')")
 # shellcheck disable=SC2086
 check "every function of the engine is exported" exports_every_public_function "$lib/libkvant.so" $engine

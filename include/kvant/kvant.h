@@ -5,6 +5,7 @@
 
 #include "kvant/engine.h"
 #include "kvant/error.h"
+#include "kvant/fit.h"
 #include "kvant/format.h"
 #include "kvant/ops.h"
 #include "kvant/session.h"
