@@ -8,7 +8,7 @@ set(KVANT_PORTABLE_SOURCES "")
 if(KVANT_OPENCL OR KVANT_METAL_SHIM OR APPLE)
     file(GLOB KVANT_PORTABLE_SOURCES CONFIGURE_DEPENDS src/devices/portable/*/*.c)
     file(GLOB KVANT_PORTABLE_TEXTS CONFIGURE_DEPENDS src/devices/portable.h src/devices/portable/*/*.k src/devices/portable/*/*.h
-        ${KVANT_GENERATED}/cards/*)
+        ${KVANT_GENERATED}/cards/* ${KVANT_GENERATED}/ops/elements*)
     set(KVANT_PORTABLE_DIR ${CMAKE_BINARY_DIR}/portable)
     file(MAKE_DIRECTORY ${KVANT_PORTABLE_DIR})
     add_custom_command(OUTPUT ${KVANT_PORTABLE_DIR}/port_texts.inc
