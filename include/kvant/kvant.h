@@ -3,6 +3,7 @@
 #ifndef KVANT_KVANT_H
 #define KVANT_KVANT_H
 
+#include "kvant/device.h"
 #include "kvant/engine.h"
 #include "kvant/error.h"
 #include "kvant/fit.h"

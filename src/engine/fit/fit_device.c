@@ -12,7 +12,7 @@ int device_is_cpu(const char *device)
 
 int device_look(const kvant_device_vt *vt, int index, const char *name, device_see see, void *ctx)
 {
-    const kvant_device_config cfg = { 0, index };
+    const kvant_device_config cfg = { .index = index };
     kvant_device *d = NULL;
     kvant_diag diag = { "" };
     const int here = vt->open(&cfg, &d, &diag) == KVANT_OK;
