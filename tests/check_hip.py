@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""check_hip.py BUILD: the device "hip" where no AMD GPU is: tests/support/hip_check.c stands for the runtime.
+"""check_hip.py BUILD: the device "hip" where no AMD GPU is: tests/hip/hip_check.c stands for the runtime.
 
 It owns: every program that the device makes for the chosen ops, formats and weight types compiles with ROCm's hiprtc (Debian:
 libamdhip64-5), for gfx90a and gfx1030 by turns, and each is launched inside its allocations; memory is given back; what is said of a
 runtime that is absent or lacks functions, of a text that does not compile and of too little memory.  Nothing is computed: what
-kernels compute is checked on OpenCL and Metal's shim, which read the same files, and by tests/support/hip_on_cuda.c.
+kernels compute is checked on OpenCL and Metal's shim, which read the same files, and by tests/hip/hip_on_cuda.c.
 
     python3 tests/check_hip.py build/release [PART ...]         ctest runs every part as a test, check_hip_<part>"""
 import os
@@ -95,7 +95,7 @@ def main():
     else:
         with tempfile.TemporaryDirectory() as folder:
             library = os.path.join(folder, "hip_check.so")
-            subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, "tests/support/hip_check.c", "-ldl"], check=True)
+            subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, "tests/hip/hip_check.c", "-ldl"], check=True)
             for part in PARTS:
                 globals()[part](library)
     print(f"{'_'.join(['check_hip', *sys.argv[2:]])}: {passed} passed, {failed} failed")

@@ -51,7 +51,7 @@ SUITES = {
     "metal-models": [*DEVICES["metal"], *REFERENCES, *HOW, *GRAPH, "tests/check_metal.py"],
     "opencl": [*DEVICES["opencl"], *REFERENCES, *HOW, "tests/check_opencl.py"],
     "opencl-models": [*DEVICES["opencl"], *REFERENCES, *HOW, *GRAPH, "tests/check_opencl.py", "tests/check_golden.c"],
-    "hip": [*DEVICES["hip"], *REFERENCES, *HOW, "tests/check_hip.py", "tests/support/hip_check.c"],
+    "hip": [*DEVICES["hip"], *REFERENCES, *HOW, "tests/check_hip.py", "tests/hip/hip_check.c"],
     "cuda": [*DEVICES["cuda"], *GENERATED, *HOW],
     "cpu": [*DEVICES["cpu"], *REFERENCES, *HOW, "src/base/cpu.*", "cmake/isa.cmake", "CMakeLists.txt", "CMakePresets.json", "tests/support/plan.py",
             "tests/cpu_tests.txt", *(f"tests/{name}.c" for name in CPU_AGAIN)],

@@ -2,7 +2,7 @@
  * dialect run on an NVIDIA GPU: the two interfaces differ in names.  It proves everything but AMD's compiler and
  * hardware (docs/hip.md):
  *
- *   cc -shared -fPIC -I$CUDA/include tests/support/hip_on_cuda.c -o hip_on_cuda.so -lcuda -lnvrtc
+ *   cc -shared -fPIC -I$CUDA/include tests/hip/hip_on_cuda.c -o hip_on_cuda.so -lcuda -lnvrtc
  *   KVANT_HIP_LIBRARY=./hip_on_cuda.so kvant verify --device hip  */
 #include <cuda.h>
 #include <nvrtc.h>
