@@ -11,6 +11,7 @@
 #include "server/job.h"
 #include "server/metrics.h"
 #include "server/server.h"
+#include "server/work_queue.h"
 
 enum {
     MAX_STREAM_BYTES = 256 << 10, /* unsent bytes of one stream; beyond it the client is cut */
@@ -35,32 +36,31 @@ typedef struct sent_text sent_text; /* answers.c */
 /* A body that is read beside the loop (worker.c); its job's, and the worker's until the job is done. */
 typedef int (*work_fn)(work *w, api_error *e); /* API_OK with result or reply set, or the error's kind.  Any thread. */
 struct work {
+    work_node node; /* while it waits for a worker; of its key, large or not */
     server *s;
     job *job;
     work_fn fn;
     int shape;        /* of its route */
     served *m;        /* the model, held; NULL: not known yet */
     api_error refused; /* why there is none */
-    int key, autoload, large;
+    int key, autoload;
     _Atomic int left; /* its client */
     sbuf body;
     int64_t reserved; /* of the budget of bodies */
     char ignored[REQUEST_IGNORED];
     job *result;      /* a request that runs now, */
     jsonw reply;      /* or the answer */
-    work *next;
+    work *next;       /* while it waits for its model */
 };
 
 typedef struct work_list {
     work *first, *last;
-    int running; /* of it, at workers */
 } work_list;
 
 typedef struct workers {
     pthread_mutex_t lock; /* guards all but thread, n and open, which are the loop's */
     pthread_cond_t news;
-    work_list *lists; /* of tenant t: small ones at 2 t, large ones at 2 t + 1 */
-    int waiting[2], turn[2];
+    work_queue queue;
     int64_t moved_ns; /* a body was taken, or the first one came */
     _Atomic int stop;
     pthread_t thread[WORKERS];
