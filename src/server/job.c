@@ -67,6 +67,11 @@ void job_release(job *j)
     kvant_free(j);
 }
 
+int job_sends_lines(const job *j)
+{
+    return j->kind == JOB_GENERATE && j->gen.shape == &ollama_shape;
+}
+
 void job_dirty(job *j)
 {
     server *s = j->s;
@@ -261,7 +266,9 @@ static const body_answer answers[] = { [BODY_TEXT] = { &openai_shape, "cmpl-" },
                                        [BODY_NATIVE] = { &native_shape, "cmpl-" },
                                        [BODY_INFILL] = { &native_shape, "cmpl-" },
                                        [BODY_MESSAGES] = { &anthropic_shape, "msg_" },
-                                       [BODY_RESPONSES] = { &responses_shape, "resp_" } };
+                                       [BODY_RESPONSES] = { &responses_shape, "resp_" },
+                                       [BODY_OLLAMA_CHAT] = { &ollama_shape, "chat-" },
+                                       [BODY_OLLAMA_GENERATE] = { &ollama_shape, "gen-" } };
 
 /* How the answer is written, and what it tells of the request. */
 static void take_shape(generation *g, request *r)
@@ -269,6 +276,7 @@ static void take_shape(generation *g, request *r)
     g->shape = answers[r->shape].shape;
     g->openai = (openai_answer){ r->chat, r->include_usage, r->verbose };
     native_take(&g->native, r);
+    g->ollama.generates = r->shape == BODY_OLLAMA_GENERATE;
     g->responses.body = r->responses;
     r->responses = NULL;
     g->keep_tokens = r->return_tokens || (r->stream && g->shape == &native_shape);

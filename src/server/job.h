@@ -11,6 +11,7 @@
 #include "server/api/anthropic/anthropic.h"
 #include "server/api/embed/embed.h"
 #include "server/api/native/native.h"
+#include "server/api/ollama/ollama.h"
 #include "server/api/openai/openai.h"
 #include "server/api/responses/responses.h"
 #include "server/grammar/grammar_work.h"
@@ -98,7 +99,7 @@ typedef struct answer_shape {
     void (*whole)(job *j, jsonw *w); /* the response of a generation that is done */
     void (*progress)(job *j, choice *c, const kvant_event *ev); /* to a stream: so much of the prompt is read */
 } answer_shape;
-extern const answer_shape openai_shape, anthropic_shape, native_shape, responses_shape;
+extern const answer_shape openai_shape, anthropic_shape, native_shape, responses_shape, ollama_shape;
 void event_frame(job *j, const char *name, jsonw *w); /* a named event; frees w */
 
 /* JOB_GENERATE: how text is made, of whichever API; constant while choices run. */
@@ -125,6 +126,7 @@ typedef struct generation {
     openai_answer openai;
     native_answer native;
     responses_answer responses;
+    ollama_answer ollama;
 } generation;
 
 /* JOB_SLOT */
@@ -195,6 +197,7 @@ void job_gone(job *j);
 /* Any thread: the loop shall look at it. */
 void job_dirty(job *j);
 
+int job_sends_lines(const job *j); /* its stream is a JSON text a line, without comments */
 int job_stop_waiting(choice *c,
                      int why); /* 1: nothing holds its session request any more: to be resumed.  Under j->lock */
 

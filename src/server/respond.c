@@ -331,7 +331,7 @@ enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j)
     if (!r)
         return MHD_NO;
     atomic_fetch_add(&j->refs, 1);
-    MHD_add_response_header(r, "Content-Type", "text/event-stream");
+    MHD_add_response_header(r, "Content-Type", job_sends_lines(j) ? "application/x-ndjson" : "text/event-stream");
     MHD_add_response_header(r, "Cache-Control", "no-cache");
     MHD_add_response_header(r, "X-Accel-Buffering", "no");
     return queue(c, conn, 200, r);

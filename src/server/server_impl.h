@@ -42,6 +42,7 @@ struct work {
     work_fn fn;
     int shape;        /* of its route */
     served *m;        /* the model, held; NULL: not known yet */
+    int picks;        /* it is for one */
     api_error refused; /* why there is none */
     int key, autoload;
     _Atomic int left; /* its client */
@@ -293,6 +294,7 @@ void models_end(server *s); /* nothing runs on: no request waits, no session is 
 void models_close(server *s);
 /* One model alone has any name.  API_OK, or what there is instead. */
 int models_named(server *s, const char *name, served **m, api_error *e);
+int models_is_named(const served *m, const char *name); /* "NAME:latest" is Ollama's way to write NAME */
 /* For a while: a model that is ready stays so.  1: it is. */
 int served_hold(served *m);
 void served_share(served *m); /* once more, by one who holds it */
@@ -331,6 +333,9 @@ void served_keep_cache(served *m);
 void served_find_cache(served *m);
 
 /* ---- router/models_routes.c ---- */
+void models_put(server *s, const char *key, void (*put)(served *m, jsonw *w), jsonw *w); /* a list of all of them */
+int models_of_path(const call *c, served **m, api_error *e);            /* the one that the path ends with */
+int models_is_other(served *m, const char *name, api_error *e);         /* not the only model's name */
 void router_props(server *s, jsonw *w);
 /* The query's `model`, unescaped; 0: it has none. */
 int query_model(struct MHD_Connection *conn, char *name, size_t cap);

@@ -93,7 +93,7 @@ static int run(work *w)
 
     if (is_gone(j))
         atomic_fetch_add(&j->s->gone, 1);
-    else if (!w->m && !w->refused.kind && !models_pick(w))
+    else if (w->picks && !w->m && !w->refused.kind && !models_pick(w))
         return 0;
     else if (w->refused.kind)
         e = w->refused;
@@ -247,6 +247,7 @@ enum MHD_Result work_begin(call *c, struct MHD_Connection *conn)
                  .job = j,
                  .fn = c->route->make,
                  .shape = c->route->shape,
+                 .picks = (c->route->flags & ROUTE_MODEL) != 0,
                  .key = c->key,
                  .body = c->body,
                  .reserved = c->body_reserved };

@@ -161,7 +161,8 @@ static void take_timer(server *s)
         int cut;
         pthread_mutex_lock(&j->lock);
         cut = is_stalled(j, now, waited_for);
-        if (j->stream && !j->out.n && !j->done && s->p.ping_s && now - j->link.last_out_ns >= s->p.ping_s * second)
+        const int pings = s->p.ping_s && j->stream && !job_sends_lines(j);
+        if (pings && !j->out.n && !j->done && now - j->link.last_out_ns >= s->p.ping_s * second)
             sbuf_puts(&j->out, ": ping\n\n");
         int news = j->stream && j->out.n;
         pthread_mutex_unlock(&j->lock);

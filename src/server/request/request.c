@@ -128,7 +128,7 @@ static int read_texts(const request_env *env, const json_t *o, request *r, api_e
 
 static int read_prompts(const request_env *env, const json_t *o, request *r, api_error *e)
 {
-    if (r->shape == BODY_INFILL) {
+    if (r->infill) {
         r->n_prompts = 1;
         return prompt_of_infill(env, o, &r->prompts[0], e);
     }
@@ -165,7 +165,9 @@ static int fields_of(int shape)
                                   [BODY_INFILL] = REQUEST_NATIVE | REQUEST_INFILL,
                                   [BODY_CHAT] = REQUEST_CHAT,
                                   [BODY_MESSAGES] = REQUEST_MESSAGES,
-                                  [BODY_RESPONSES] = REQUEST_RESPONSES };
+                                  [BODY_RESPONSES] = REQUEST_RESPONSES,
+                                  [BODY_OLLAMA_CHAT] = REQUEST_OLLAMA_CHAT,
+                                  [BODY_OLLAMA_GENERATE] = REQUEST_OLLAMA_GENERATE };
 
     return routes[shape];
 }
@@ -197,7 +199,7 @@ static int read_request(const request_env *env, const json_t *o, request *r, api
     return request_read_grammar(env, o, r, e); /* last: it is the dearest */
 }
 
-/* The body as an object; one of /v1/messages or /v1/responses as that of a chat. */
+/* The body as an object; one of /v1/messages, /v1/responses or Ollama's as that of a chat. */
 static int read_body(const request_env *env, const char *body, size_t len, request *r, json_t **out, api_error *e)
 {
     json_t *o = NULL;
@@ -208,13 +210,15 @@ static int read_body(const request_env *env, const char *body, size_t len, reque
     API_TRY(request_check_fields(env, o, fields_of(r->shape), r->ignored, e));
     if (r->shape == BODY_CHAT)
         return thoughts_spell_out(o, e);
-    if (r->shape != BODY_MESSAGES && r->shape != BODY_RESPONSES)
+    if (r->shape == BODY_TEXT || r->shape == BODY_NATIVE || r->shape == BODY_INFILL)
         return API_OK;
     *out = json_object();
     if (!*out)
         kind = api_no_memory(e);
     else if (r->shape == BODY_MESSAGES)
         kind = messages_to_chat(o, *out, e);
+    else if (r->shape != BODY_RESPONSES)
+        kind = ollama_to_chat(o, r, *out, e);
     else
         kind = responses_to_chat(env, o, *out, &r->responses, e);
     json_decref(o);
@@ -228,7 +232,8 @@ int request_parse(const request_env *env, int shape, const char *body, size_t le
 
     if (!r)
         return api_no_memory(e);
-    r->chat = shape == BODY_CHAT || shape == BODY_MESSAGES || shape == BODY_RESPONSES;
+    r->chat = shape != BODY_TEXT && shape != BODY_NATIVE && shape != BODY_INFILL;
+    r->infill = shape == BODY_INFILL;
     r->shape = shape;
     r->n = 1;
     r->slot = -1;
@@ -238,7 +243,7 @@ int request_parse(const request_env *env, int shape, const char *body, size_t le
     r->verbose = env->verbose;
     const uint64_t failures = mem_failures();
     int kind = read_body(env, body, len, r, &o, e);
-    if (kind == API_OK)
+    if (kind == API_OK && !r->idle)
         kind = read_request(env, o, r, e);
     json_decref(o);
     if (mem_failures() != failures) /* something may be missing, whatever the readers say */

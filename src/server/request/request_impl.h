@@ -77,6 +77,9 @@ int agents_tools(const json_t *o, json_t *out, json_t *names, api_error *e);
 int agents_choice(const json_t *o, json_t *out, api_error *e);
 json_t *agents_flat_name(const json_t *item); /* of an item's name and namespace; a new reference, or NULL */
 
+/* ---- api/ollama/ollama_read.c ---- */
+int ollama_to_chat(const json_t *o, request *r, json_t *out, api_error *e); /* sets r->chat, infill, idle */
+
 /* ---- request_thoughts.c ---- */
 int thoughts_spell_out(json_t *o, api_error *e); /* think, thinking, reasoning of a chat -> the fields that are read */
 int thoughts_read(const request_env *env, const json_t *o, request *r, api_error *e);
@@ -115,7 +118,11 @@ enum {
     REQUEST_MESSAGES = 128,
     REQUEST_RESPONSES = 256,
     REQUEST_TOKENIZE = 512,
-    REQUEST_DETOKENIZE = 1024
+    REQUEST_DETOKENIZE = 1024,
+    REQUEST_OLLAMA_CHAT = 2048,
+    REQUEST_OLLAMA_GENERATE = 4096,
+    REQUEST_OLLAMA_EMBED = 8192,
+    REQUEST_OLLAMA_SHOW = 16384
 };
 /* Every field of o that the route does not read: refused, or named in `ignored`. */
 int request_check_fields(const request_env *env, const json_t *o, int route, char ignored[REQUEST_IGNORED],

@@ -13,7 +13,7 @@ static int read_pooling(const request_env *env, embed_request *r, api_error *e)
     if (env->pooling == KVANT_POOLING_RANK)
         return api_fail(e, API_UNSUPPORTED, "", "embeddings: the pooling is %d (rank): this model ranks, at /v1/rerank; "
                         "--pooling none, mean, cls or last make embeddings", env->pooling);
-    if (env->pooling == KVANT_POOLING_NONE && !r->native)
+    if (env->pooling == KVANT_POOLING_NONE && r->shape != EMBED_NATIVE)
         return api_fail(e, API_UNSUPPORTED, "", "embeddings: the pooling is %d (none), and /v1/embeddings has one vector "
                         "for a text; wanted /embeddings, or --pooling mean, cls or last", env->pooling);
     r->kind = kinds[env->pooling];
@@ -49,11 +49,20 @@ static int end_text(const request_env *env, prompt *p, api_error *e)
     return prompt_check_length(env, p, "input", e);
 }
 
+/* The field that holds the texts. */
+static const char *key_of(const json_t *o, int shape)
+{
+    if (body_field(o, "input"))
+        return "input";
+    return shape == EMBED_NATIVE ? "content" : shape == EMBED_OLLAMA_ONE ? "prompt" : "input";
+}
+
 static int read_embed(const request_env *base, const json_t *o, embed_request *r, api_error *e)
 {
     request_env own = *base;
     const request_env *env = &own;
-    const char *key = r->native && !body_field(o, "input") ? "content" : "input";
+    const char *key = key_of(o, r->shape);
+    const int ollama = r->shape == EMBED_OLLAMA || r->shape == EMBED_OLLAMA_ONE;
     const json_t *format = body_field(o, "encoding_format"), *dims = body_field(o, "dimensions");
     const char *text = json_string_value(format);
 
@@ -61,7 +70,7 @@ static int read_embed(const request_env *base, const json_t *o, embed_request *r
     API_TRY(request_check_model(env, o, e));
     API_TRY(read_pooling(env, r, e));
     API_TRY(request_read_salt(o, &r->salt, e));
-    API_TRY(request_check_fields(env, o, REQUEST_EMBED, r->ignored, e));
+    API_TRY(request_check_fields(env, o, ollama ? REQUEST_OLLAMA_EMBED : REQUEST_EMBED, r->ignored, e));
     if (format && !(text && (strcmp(text, "float") == 0 || strcmp(text, "base64") == 0)))
         return api_fail(e, BAD, "encoding_format", "encoding_format: wanted float or base64");
     r->base64 = text && strcmp(text, "base64") == 0;
@@ -80,7 +89,7 @@ static int read_embed(const request_env *base, const json_t *o, embed_request *r
     return check_rows(env, r, e);
 }
 
-int request_parse_embed(const request_env *env, int native, const char *body, size_t len, embed_request **out,
+int request_parse_embed(const request_env *env, int shape, const char *body, size_t len, embed_request **out,
                         api_error *e)
 {
     const uint64_t failures = mem_failures();
@@ -89,7 +98,7 @@ int request_parse_embed(const request_env *env, int native, const char *body, si
     embed_request *r = kind == API_OK ? kvant_calloc(1, sizeof *r) : NULL;
 
     if (r)
-        r->native = native;
+        r->shape = shape;
     if (kind == API_OK)
         kind = r ? read_embed(env, o, r, e) : api_no_memory(e);
     json_decref(o);

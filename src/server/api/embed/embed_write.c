@@ -26,7 +26,7 @@ int make_embeddings(work *w, api_error *e)
 {
     embed_request *r = NULL;
 
-    if (request_parse_embed(&w->m->env, w->shape == EMBED_NATIVE, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
+    if (request_parse_embed(&w->m->env, w->shape, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
         return e->kind;
     return begin(w, r, JOB_EMBED, e);
 }
@@ -94,6 +94,35 @@ static void put_native(const job *j, int n, jsonw *w)
     jsonw_end(w);
 }
 
+/* Ollama's: /api/embed, and before it /api/embeddings with one text. */
+static void put_ollama(const job *j, int n, jsonw *w)
+{
+    const int one = j->embed.request->shape == EMBED_OLLAMA_ONE;
+    const kvant_timings *t = &j->choices[0].timings;
+    int64_t tokens = 0, ended = 0;
+
+    jsonw_object(w);
+    if (!one) {
+        jsonw_kstr(w, "model", j->m->name);
+        jsonw_key(w, "embeddings");
+        jsonw_array(w);
+    } else {
+        jsonw_key(w, "embedding");
+    }
+    for (int i = 0; i < (one ? 1 : j->n_choices); i++) {
+        put_vector(j, j->choices[i].vectors.v, n, w);
+        tokens += j->choices[i].n_prompt;
+        ended += j->choices[i].timings.prompt_ns;
+    }
+    if (!one) {
+        jsonw_end(w);
+        jsonw_kint(w, "total_duration", ended);
+        jsonw_kint(w, "load_duration", t->started_ns ? t->started_ns - t->submitted_ns : 0);
+        jsonw_kint(w, "prompt_eval_count", tokens);
+    }
+    jsonw_end(w);
+}
+
 static void put_usage(const job *j, jsonw *w)
 {
     int64_t tokens = 0;
@@ -111,8 +140,8 @@ static void put_embeddings(const job *j, jsonw *w)
 {
     const int n = kvant_model_get_info(j->m->model)->n_embd;
 
-    if (j->embed.request->native) {
-        put_native(j, n, w);
+    if (j->embed.request->shape != EMBED_OPENAI) {
+        (j->embed.request->shape == EMBED_NATIVE ? put_native : put_ollama)(j, n, w);
         return;
     }
     jsonw_object(w);
@@ -148,11 +177,12 @@ static int by_score(const void *pa, const void *pb)
 static void put_rank(const job *j, const choice *c, jsonw *w)
 {
     const char *text = j->embed.request->prompts[c->index].text;
+    const int tei = j->embed.request->shape == RANK_TEI;
 
     jsonw_object(w);
     jsonw_kint(w, "index", c->index);
-    jsonw_knum(w, j->embed.request->native ? "score" : "relevance_score", (double)c->vectors.score);
-    if (text && j->embed.request->native) {
+    jsonw_knum(w, tei ? "score" : "relevance_score", (double)c->vectors.score);
+    if (text && tei) {
         jsonw_kstr(w, "text", text);
     } else if (text) {
         jsonw_key(w, "document");
@@ -171,7 +201,7 @@ static void put_ranks(const job *j, jsonw *w)
     for (int i = 0; i < j->n_choices; i++)
         list[i] = &j->choices[i];
     qsort(list, (size_t)j->n_choices, sizeof *list, by_score);
-    if (!j->embed.request->native) {
+    if (j->embed.request->shape != RANK_TEI) {
         jsonw_object(w);
         jsonw_kstr(w, "model", j->m->name);
         jsonw_kstr(w, "object", "list");
@@ -182,7 +212,7 @@ static void put_ranks(const job *j, jsonw *w)
     for (int i = 0; i < n; i++)
         put_rank(j, list[i], w);
     jsonw_end(w);
-    if (!j->embed.request->native)
+    if (j->embed.request->shape != RANK_TEI)
         jsonw_end(w);
 }
 

@@ -70,8 +70,9 @@ static int read_rerank(const request_env *env, const json_t *o, embed_request *r
     API_TRY(check_head(env, e));
     API_TRY(request_read_salt(o, &r->salt, e));
     API_TRY(request_check_fields(env, o, REQUEST_RERANK, r->ignored, e));
-    r->native = body_field(o, "texts") != NULL;
-    if (r->native && body_field(o, "documents"))
+    const int texts = body_field(o, "texts") != NULL;
+    r->shape = texts ? RANK_TEI : RANK_JINA;
+    if (texts && body_field(o, "documents"))
         return api_fail(e, BAD, "texts", "texts and documents: wanted one of them");
     r->top_n = REQUEST_MAX_TEXTS;
     API_TRY(body_count(o, "top_n", 1, 1 << 30, &r->top_n, e));
@@ -79,7 +80,7 @@ static int read_rerank(const request_env *env, const json_t *o, embed_request *r
     API_TRY(body_bool(o, "return_documents", &documents, e));
     r->kind = KVANT_REQUEST_EMBED_LAST;
     r->norm = -1;
-    return read_documents(env, o, r->native ? "texts" : "documents", r->native ? text : documents, r, e);
+    return read_documents(env, o, texts ? "texts" : "documents", texts ? text : documents, r, e);
 }
 
 int request_parse_rerank(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e)
