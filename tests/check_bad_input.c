@@ -166,7 +166,7 @@ static void nan_and_inf(void)
     for (int i = 0; i < kvant_format_count(); i++) {
         const kvant_format *f = kvant_format_at(i);
         const int d = 2 * D, sdim = kvant_format_sdim(f, d);
-        int known = 0;
+        int known = (f->flags & KVANT_FORMAT_PAGE) != 0;           /* check_pages */
         for (size_t t = 0; t < sizeof not_finite / sizeof *not_finite; t++)
             for (int s = 0; s < 6 && strcmp(not_finite[t].name, f->name) == 0; s++) {
                 float x[2 * D], acc[SDIM];
@@ -197,7 +197,7 @@ static void zero_vectors(void)
     for (int i = 0; i < kvant_format_count(); i++) {
         const kvant_format *f = kvant_format_at(i);
         for (int v = 0; (k = kvant_format_variant(f, v, &name, &usable)) != NULL; v++)
-            for (int e = 0; e < 2 && usable; e++) {
+            for (int e = 0; e < 2 && usable && k->encode; e++) {
                 float x[D] = { 0 }, y[D], q[D], qp[SDIM], s = 1.0f;
                 uint8_t row[ROW];
                 int zeros = 0;
@@ -233,9 +233,15 @@ static void no_rows(void)
             float q[SDIM] = { 1 }, acc[SDIM] = { 3 }, one = 5.0f;
             if (!usable)
                 continue;
-            k->decode_acc(param_of(f), NULL, 0, 0, &one, D);
-            k->score(param_of(f), q, SDIM, 1, NULL, 0, 0, &one, 1, D);
-            k->axpy(param_of(f), &one, 1, 1, NULL, 0, 0, acc, SDIM, D);
+            if (k->decode_page) {
+                k->decode_page(param_of(f), NULL, 0, 0, &one, D);
+                k->score_page(param_of(f), q, SDIM, 1, NULL, 0, 0, &one, 1, D);
+                k->axpy_page(param_of(f), &one, 1, 1, NULL, 0, 0, acc, SDIM, D);
+            } else {
+                k->decode_acc(param_of(f), NULL, 0, 0, &one, D);
+                k->score(param_of(f), q, SDIM, 1, NULL, 0, 0, &one, 1, D);
+                k->axpy(param_of(f), &one, 1, 1, NULL, 0, 0, acc, SDIM, D);
+            }
             CHECK(one == 5.0f && acc[0] == 3.0f && acc[1] == 0.0f, "%s %s: n = 0 wrote", f->name, name);
         }
     }

@@ -48,6 +48,17 @@ static void check_selftest(void)
         CHECK_CLOSE(got[i], want[i], 1e-5, "self-test %d", i);
 }
 
+/* Every pointer of the format's scope, and none of the other. */
+static int has_all(const kvant_format *f, const kvant_format_kernels *k)
+{
+    const int rows = (k->encode != NULL) + (k->decode_acc != NULL) + (k->score != NULL) + (k->axpy != NULL);
+    const int pages = (k->encode_page != NULL) + (k->decode_page != NULL) + (k->score_page != NULL) +
+                      (k->axpy_page != NULL);
+    const int paged = (f->flags & KVANT_FORMAT_PAGE) != 0;
+
+    return k->prep_q && k->finish_out && rows == (paged ? 0 : 4) && pages == (paged ? 4 : 0);
+}
+
 static void check_registry(void)
 {
     kvant_diag diag = { "" };
@@ -57,8 +68,7 @@ static void check_registry(void)
     for (int i = 0; i < kvant_format_count(); i++) {
         const kvant_format *g = kvant_format_at(i);
         CHECK(kvant_format_find(g->name) == g, "%s", g->name);
-        CHECK(g->ref.encode && g->ref.decode_acc && g->ref.prep_q && g->ref.score && g->ref.axpy && g->ref.finish_out,
-              "%s: a reference is missing", g->name);
+        CHECK(has_all(g, &g->ref), "%s: a reference is missing", g->name);
     }
     CHECK(kvant_format_find("tbq3") == kvant_format_find("tbq3_0"), "alias");
     CHECK(kvant_format_find("fp16") == kvant_format_find("f16"), "alias");
@@ -83,6 +93,8 @@ static void check_sizes(void)
                   { "turbo3", 256, 1, 112, 256 },  { "turbo4", 96, 0, 0, 0 },        { "turbo4_66", 128, 1, 66, 128 },
                   { "turbo3_tcq", 128, 1, 52, 128 }, { "qjl1_256", 256, 1, 68, 512 }, { "qjl1_256", 32, 0, 0, 0 },
                   { "q4_polar", 64, 1, 82, 128 },  { "q4_polar_r", 192, 0, 0, 0 },   { "f8_e4m3", 80, 1, 80, 80 },
+                  { "ptcq2", 128, 1, 37, 128 },    { "ptcq3", 256, 1, 106, 256 },   { "ptcq4", 64, 1, 69, 128 },
+                  { "ptcq3", 96, 0, 0, 0 },        { "ptcq3", 576, 0, 0, 0 },
                   { "f16", 576, 1, 1152, 576 }, { "q8_0", 544, 0, 0, 0 },
                   { "f32", 0, 0, 0, 0 },           { "f32", 577, 0, 0, 0 },          { "bf16", -1, 0, 0, 0 } };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -140,8 +152,7 @@ static void check_ladder(const kvant_format *f)
     cpu_set_mask(~0u);
     const kvant_format_kernels *last = &f->ref, *k;
     for (int i = 0; (k = kvant_format_variant(f, i, &name, &usable)) != NULL; i++) {
-        CHECK(k->encode && k->decode_acc && k->prep_q && k->score && k->axpy && k->finish_out, "%s %s: NULL", f->name,
-              name);
+        CHECK(has_all(f, k), "%s %s: NULL", f->name, name);
         CHECK(i || strcmp(name, "ref") == 0, "%s: the first rung is %s", f->name, name);
         last = usable ? k : last;
     }
@@ -529,6 +540,8 @@ int main(int argc, char **argv)
         const kvant_format *f = kvant_format_at(i);
         check_ladder(f);
         check_missing_param(f);
+        if (f->flags & KVANT_FORMAT_PAGE)
+            continue;                      /* check_pages */
         for (size_t j = 0; j < sizeof dims / sizeof dims[0]; j++) {
             if (kvant_format_check(f, dims[j], NULL) != KVANT_OK)
                 continue;

@@ -47,14 +47,14 @@ int main(int argc, char **argv)
         check_fill_normal(x, D, 50000u + (unsigned long long)i);
         for (int f = 0; f < kvant_format_count(); f++)
             for (int e = 0; e < 2; e++)
-                if (!(kvant_format_at(f)->flags & (KVANT_FORMAT_PARAM | KVANT_FORMAT_WIDE)))
+                if (!(kvant_format_at(f)->flags & (KVANT_FORMAT_PARAM | KVANT_FORMAT_WIDE | KVANT_FORMAT_PAGE)))
                     err[f][e] += row_error(kvant_format_at(f), x, e);
     }
     printf("| format | upstream | best | limit |\n|---|--:|--:|--:|\n");
     for (int i = 0; i < kvant_format_count(); i++) {
         const kvant_format *f = kvant_format_at(i);
         const double n = (double)rows * D, limit = limit_of(f);
-        if (f->flags & (KVANT_FORMAT_PARAM | KVANT_FORMAT_WIDE))
+        if (f->flags & (KVANT_FORMAT_PARAM | KVANT_FORMAT_WIDE | KVANT_FORMAT_PAGE))
             continue;
         printf("| %s | %.5f | %.5f | ", f->name, err[i][0] / n, err[i][1] / n);
         printf(limit > 0 ? "%.4f |\n" : "- |\n", limit);

@@ -242,8 +242,15 @@ static void check_sealed(const kvant_format *f, int d, int encoder)
     for (int e = 0; e < d; e++)
         x[e] = half_to_f32(tail[ROW * d + e]);
     op_run(KVANT_OP_PAGE_SEAL, kvant_op_reference(KVANT_OP_PAGE_SEAL), &with_param, 1);
-    f->ref.encode(with_param.side.param, x, row, kvant_format_padded(f, d), encoder);
-    CHECK(memcmp(row, page + ROW * rb, rb) == 0, "%s d %d encoder %d: sealed row", f->name, d, encoder);
+    if (f->flags & KVANT_FORMAT_PAGE) {
+        float acc[256], y[256];
+        kvant_page_decode_acc(f, NULL, page, ROW, acc, kvant_format_padded(f, d));
+        f->ref.finish_out(NULL, acc, y, kvant_format_padded(f, d));
+        CHECK(check_nmse(y, x, (size_t)d) < 0.2, "%s d %d: sealed row", f->name, d);
+    } else {
+        f->ref.encode(with_param.side.param, x, row, kvant_format_padded(f, d), encoder);
+        CHECK(memcmp(row, page + ROW * rb, rb) == 0, "%s d %d encoder %d: sealed row", f->name, d, encoder);
+    }
     CHECK(check_guard_ok(page) && check_guard_ok(tail), "%s d %d: wrote outside", f->name, d);
     check_guard_free(page);
     check_guard_free(tail);

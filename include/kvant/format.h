@@ -11,6 +11,12 @@
  * so rotation never happens inside the token loop.  score and axpy are decode_acc fused with the dot product and
  * with the weighted sum over n rows and r queries at once.  decode is finish_out(decode_acc(row)).
  *
+ * SCOPE.  A row of most formats stands alone in its row_bytes.  A format of page scope (KVANT_FORMAT_PAGE) encodes the
+ * KVANT_PAGE rows of a page of one head at once (encode_page), from what they have in common: a PAGE of a head is
+ * KVANT_PAGE * row_bytes bytes, of which row_bytes is only each row's share.  Rows decode alone and in any order,
+ * from the page and their number.  Such a format has encode_page, decode_page, score_page and axpy_page in place of
+ * encode, decode_acc, score and axpy, which are NULL; rows that are not a whole page stay as they are (the exact tail).
+ *
  * sdim = kvant_format_sdim(f, d): equals the padded d for all formats but qjl1_256 (256 per 128).
  * Threads: all functions are pure; no allocation, no globals but constant tables.
  * Outputs are overwritten (axpy adds to them) and may not overlap inputs.
@@ -30,6 +36,8 @@ extern "C" {
 /* Rows of codes; rows of single values (group 1), which latent attention keeps wider. */
 enum { KVANT_MAX_HEAD_DIM = 512, KVANT_MAX_PLAIN_HEAD_DIM = 576 };
 
+enum { KVANT_PAGE = 64 };          /* tokens per KV page; also the prompt grid and the GDN chunk */
+
 /* Which search an encoder makes for the same bytes (docs/formats/encoders.md). */
 enum kvant_encoder {
     KVANT_ENCODER_UPSTREAM = 0, /* the rule of the format's specification, bit for bit */
@@ -39,6 +47,7 @@ enum kvant_encoder {
 enum {
     KVANT_FORMAT_WIDE = 1,   /* 16 bits or more per value: never needs the exact tail */
     KVANT_FORMAT_PARAM = 2,  /* encode/prep_q/finish_out need `param` (a projection): kvant_format_check_param */
+    KVANT_FORMAT_PAGE = 4,   /* page scope: encoded a page at a time */
 };
 
 typedef struct kvant_format kvant_format;
@@ -78,6 +87,16 @@ typedef struct kvant_format_kernels {
      * rows share something large (the projection of qjl1_256) */
     void (*encode_rows)(const void *param, const float *x, size_t ldx, int n, uint8_t *rows, size_t stride, int d,
                         int encoder);
+
+    /* Page scope; NULL in formats of row scope. */
+    /* x f32[KVANT_PAGE][ldx] -> page u8[KVANT_PAGE * row_bytes] */
+    void (*encode_page)(const void *param, const float *x, size_t ldx, uint8_t *page, int d, int encoder);
+    /* as decode_acc, score and axpy, for rows first .. first + n - 1 of a page; 0 <= first, first + n <= KVANT_PAGE */
+    void (*decode_page)(const void *param, const uint8_t *page, int first, int n, float *out, int d);
+    void (*score_page)(const void *param, const float *qp, size_t ldq, int r, const uint8_t *page, int first, int n,
+                       float *s, size_t lds, int d);
+    void (*axpy_page)(const void *param, const float *w, size_t ldw, int r, const uint8_t *page, int first, int n,
+                      float *acc, size_t lda, int d);
 } kvant_format_kernels;
 
 struct kvant_format {
@@ -87,7 +106,7 @@ struct kvant_format {
     int group_bytes;         /* bytes per group */
     int group_sdim;          /* acc-space values per group */
     int flags;               /* KVANT_FORMAT_* */
-    kvant_format_kernels ref; /* the scalar reference: every pointer set */
+    kvant_format_kernels ref; /* the scalar reference: every pointer of its scope set */
 };
 
 /* Number of formats and the i-th one (0 <= i < count). */
@@ -118,6 +137,8 @@ const kvant_format_kernels *kvant_format_variant(const kvant_format *f, int i, c
 
 /* Real-space decode of one row through the reference: x f32[d]. d is the padded head_dim. */
 void kvant_row_decode(const kvant_format *f, const void *param, const uint8_t *row, float *x, int d);
+/* Row r of a page of one head, of a format of either scope, through the reference: acc f32[sdim], acc space. */
+void kvant_page_decode_acc(const kvant_format *f, const void *param, const uint8_t *page, int r, float *acc, int d);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -25,8 +25,6 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)     /* what libkvant.so exports */
 
-enum { KVANT_PAGE = 64 };          /* tokens per KV page; also the prompt grid and the GDN chunk */
-
 /* Compute mode: f32 serves the contract; auto may use 16-bit or 8-bit activations and int8 queries. */
 enum kvant_compute { KVANT_COMPUTE_AUTO = 0, KVANT_COMPUTE_F32 = 1 };
 

@@ -68,6 +68,15 @@ static int window_page_count(const kv_config *cfg)
     return n < all ? (int)n : 0;
 }
 
+/* Rows of page scope wait in the exact tail for the rest of their page. */
+static int check_scope(const kv_config *cfg, const kvant_format *f, kvant_diag *diag)
+{
+    if (!(f->flags & KVANT_FORMAT_PAGE) || cfg->tail > 0)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EINVAL, "%s is encoded a page at a time: exact tail 0, want at least %d (--kv-tail)",
+                      f->name, KVANT_PAGE);
+}
+
 int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
 {
     const int n_windows = window_page_count(cfg);
@@ -81,6 +90,8 @@ int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
             continue;
         KVANT_TRY(kvant_format_check(t->k, t->d_k, diag));
         KVANT_TRY(kvant_format_check(t->v, t->d_v, diag));
+        KVANT_TRY(check_scope(cfg, t->k, diag));
+        KVANT_TRY(check_scope(cfg, t->v, diag));
         int64_t page = side_page_bytes(t->k, t->h_kv, t->d_k) + side_page_bytes(t->v, t->h_kv, t->d_v);
         if (n_windows > 0 && (cfg->kinds[l] & KV_LAYER_WINDOW)) {
             s.windows += page * n_windows;

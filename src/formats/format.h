@@ -49,6 +49,13 @@ void format_ref_score(format_decode_fn decode, const void *param, const float *q
 void format_ref_axpy(format_decode_fn decode, const void *param, const float *w, size_t ldw, int r,
                      const uint8_t *rows, size_t stride, int n, float *acc, size_t lda, int d, int sdim);
 
+/* The references of score_page and axpy_page: as above, for rows of a page. */
+typedef void (*format_decode_page_fn)(const void *param, const uint8_t *page, int first, int n, float *out, int d);
+void format_ref_score_page(format_decode_page_fn decode, const void *param, const float *qp, size_t ldq, int r,
+                           const uint8_t *page, int first, int n, float *s, size_t lds, int d);
+void format_ref_axpy_page(format_decode_page_fn decode, const void *param, const float *w, size_t ldw, int r,
+                          const uint8_t *page, int first, int n, float *acc, size_t lda, int d);
+
 /* identity prep and finish, for formats whose acc space is the real space */
 #define KVANT_FORMAT_REAL_SPACE(f, group_n)                                                        \
     static void f##_prep_group(const void *param, const float *q, float *qp)                       \
@@ -102,7 +109,7 @@ void format_ref_axpy(format_decode_fn decode, const void *param, const float *w,
         .name = #f, .aliases = (alias_list), .group = (group_n), .group_bytes = (group_b),         \
         .group_sdim = (group_s), .flags = (flag_bits),                                             \
         .ref = { f##_encode_ref, f##_decode_acc_ref, f##_prep_q_ref, f##_score_ref, f##_axpy_ref,  \
-                 f##_finish_out_ref, NULL, NULL, NULL, NULL },                                          \
+                 f##_finish_out_ref, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL },                  \
     }
 
 #endif

@@ -28,6 +28,21 @@ uint16_t format_norm(float v, int encoder)
     return encoder == FORMAT_ENCODER_HALF_UP ? half_up(v) : f32_to_half(v);
 }
 
+static float dot(const float *q, const float *v, int n)
+{
+    double acc = 0.0;                      /* double: the yardstick should not add error of its own */
+
+    for (int k = 0; k < n; k++)
+        acc += (double)q[k] * v[k];
+    return (float)acc;
+}
+
+static void add_weighted(float *acc, double w, const float *v, int n)
+{
+    for (int k = 0; k < n; k++)
+        acc[k] = (float)(acc[k] + w * v[k]);
+}
+
 void format_ref_score(format_decode_fn decode, const void *param, const float *qp, size_t ldq, int r,
                       const uint8_t *rows, size_t stride, int n, float *s, size_t lds, int d, int sdim)
 {
@@ -35,13 +50,8 @@ void format_ref_score(format_decode_fn decode, const void *param, const float *q
     assert(sdim <= FORMAT_MAX_SDIM);
     for (int i = 0; i < n; i++) {
         decode(param, rows + (size_t)i * stride, stride, 1, v, d);
-        for (int j = 0; j < r; j++) {
-            const float *q = qp + (size_t)j * ldq;
-            double acc = 0.0;              /* double: the yardstick should not add error of its own */
-            for (int k = 0; k < sdim; k++)
-                acc += (double)q[k] * v[k];
-            s[(size_t)j * lds + (size_t)i] = (float)acc;
-        }
+        for (int j = 0; j < r; j++)
+            s[(size_t)j * lds + (size_t)i] = dot(qp + (size_t)j * ldq, v, sdim);
     }
 }
 
@@ -52,11 +62,31 @@ void format_ref_axpy(format_decode_fn decode, const void *param, const float *w,
     assert(sdim <= FORMAT_MAX_SDIM);
     for (int i = 0; i < n; i++) {
         decode(param, rows + (size_t)i * stride, stride, 1, v, d);
-        for (int j = 0; j < r; j++) {
-            float *a = acc + (size_t)j * lda;
-            double wi = w[(size_t)j * ldw + (size_t)i];
-            for (int k = 0; k < sdim; k++)
-                a[k] = (float)(a[k] + wi * v[k]);
-        }
+        for (int j = 0; j < r; j++)
+            add_weighted(acc + (size_t)j * lda, w[(size_t)j * ldw + (size_t)i], v, sdim);
+    }
+}
+
+void format_ref_score_page(format_decode_page_fn decode, const void *param, const float *qp, size_t ldq, int r,
+                           const uint8_t *page, int first, int n, float *s, size_t lds, int d)
+{
+    float v[FORMAT_MAX_SDIM];
+
+    for (int i = 0; i < n; i++) {
+        decode(param, page, first + i, 1, v, d);
+        for (int j = 0; j < r; j++)
+            s[(size_t)j * lds + (size_t)i] = dot(qp + (size_t)j * ldq, v, d);
+    }
+}
+
+void format_ref_axpy_page(format_decode_page_fn decode, const void *param, const float *w, size_t ldw, int r,
+                          const uint8_t *page, int first, int n, float *acc, size_t lda, int d)
+{
+    float v[FORMAT_MAX_SDIM];
+
+    for (int i = 0; i < n; i++) {
+        decode(param, page, first + i, 1, v, d);
+        for (int j = 0; j < r; j++)
+            add_weighted(acc + (size_t)j * lda, w[(size_t)j * ldw + (size_t)i], v, d);
     }
 }

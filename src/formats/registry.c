@@ -68,6 +68,14 @@ static void inherit(kvant_format_kernels *k, const kvant_format_kernels *above)
         k->score_q8 = above->score_q8;
     if (above->axpy_q8)
         k->axpy_q8 = above->axpy_q8;
+    if (above->encode_page)
+        k->encode_page = above->encode_page;
+    if (above->decode_page)
+        k->decode_page = above->decode_page;
+    if (above->score_page)
+        k->score_page = above->score_page;
+    if (above->axpy_page)
+        k->axpy_page = above->axpy_page;
     if (above->encode)                     /* the two agree to the bit: rows never come from another rung than encode */
         k->encode_rows = above->encode_rows;
 }
@@ -222,4 +230,14 @@ void kvant_row_decode(const kvant_format *f, const void *param, const uint8_t *r
     float acc[FORMAT_MAX_SDIM];
     f->ref.decode_acc(param, row, kvant_format_row_bytes(f, d), 1, acc, d);
     f->ref.finish_out(param, acc, x, d);
+}
+
+void kvant_page_decode_acc(const kvant_format *f, const void *param, const uint8_t *page, int r, float *acc, int d)
+{
+    const size_t row = kvant_format_row_bytes(f, d);
+
+    if (f->flags & KVANT_FORMAT_PAGE)
+        f->ref.decode_page(param, page, r, 1, acc, d);
+    else
+        f->ref.decode_acc(param, page + (size_t)r * row, row, 1, acc, d);
 }

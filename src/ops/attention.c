@@ -63,6 +63,11 @@ static double key_score(const kvant_kv_side *k, const kvant_seqs *seqs, const qu
     }
     const int dp = kvant_format_padded(k->fmt, d);
     float s;
+    if (k->fmt->flags & KVANT_FORMAT_PAGE) {
+        k->fmt->ref.score_page(k->param, q->prep, (size_t)dp, 1, kv_row(k, kv_page(seqs, q->s, page), q->h_kv, 0), r, 1,
+                               &s, 1, dp);
+        return s;
+    }
     k->fmt->ref.score(k->param, q->prep, (size_t)kvant_format_sdim(k->fmt, dp), 1,
                       kv_row(k, kv_page(seqs, q->s, page), q->h_kv, r), k->row_bytes, 1, &s, 1, dp);
     return s;
@@ -83,6 +88,11 @@ static void value_add(const kvant_attn_args *a, const query *q, int j, float wei
         return;
     }
     const int dp = kvant_format_padded(v->fmt, d);
+    if (v->fmt->flags & KVANT_FORMAT_PAGE) {
+        v->fmt->ref.axpy_page(v->param, &weight, 1, 1, kv_row(v, kv_page(&a->seqs, q->s, page), q->h_kv, 0), r, 1,
+                              w->acc_enc, (size_t)dp, dp);
+        return;
+    }
     v->fmt->ref.axpy(v->param, &weight, 1, 1, kv_row(v, kv_page(&a->seqs, q->s, page), q->h_kv, r), v->row_bytes, 1,
                      w->acc_enc, (size_t)kvant_format_sdim(v->fmt, dp), dp);
 }

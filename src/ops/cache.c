@@ -14,6 +14,13 @@ static void encode_row(const kvant_kv_side *side, const float *x, uint8_t *row, 
     side->fmt->ref.encode(side->param, pad, row, dp, side->encoder);
 }
 
+/* A row that no tail page takes is encoded at once; of a format of page scope there is none (kvant_op_check). */
+static void write_row(const kvant_cache_write_args *a, int32_t page, int h, int r, const float *x, float *pad)
+{
+    if (!(a->side.fmt->flags & KVANT_FORMAT_PAGE))
+        encode_row(&a->side, x, kv_row(&a->side, page, h, r), a->d, pad);
+}
+
 /* Writes all heads of one token at position pos of sequence s. */
 static void write_token(const kvant_cache_write_args *a, int s, int pos, const float *x, float *pad)
 {
@@ -23,7 +30,7 @@ static void write_token(const kvant_cache_write_args *a, int s, int pos, const f
 
     for (int h = 0; h < a->h; h++) {
         if (t < 0) {
-            encode_row(side, x + (int64_t)h * a->d, kv_row(side, kv_page(&a->seqs, s, j), h, r), a->d, pad);
+            write_row(a, kv_page(&a->seqs, s, j), h, r, x + (int64_t)h * a->d, pad);
             continue;
         }
         uint16_t *row = kv_tail_row(side, t, a->h, h, r, a->d);
@@ -52,9 +59,29 @@ static size_t cache_local(const void *args)
 
 const kvant_cpu_kernel kvant_cache_write_ref = { .stages = 1, .fn = { cache_write }, .local_bytes = cache_local };
 
+static void tail_values(const kvant_page_seal_args *a, int i, int h, int r, float *x)
+{
+    const uint16_t *row = kv_tail_row(&a->side, a->src[i], a->h, h, r, a->d);
+
+    for (int e = 0; e < a->d; e++)
+        x[e] = half_to_f32(row[e]);
+}
+
+/* A page of one head of a format of page scope; x: scratch of the rows. */
+static void seal_page(const kvant_page_seal_args *a, int i, int h, float *x)
+{
+    const int dp = kvant_format_padded(a->side.fmt, a->d);
+
+    memset(x, 0, (size_t)(KVANT_PAGE * dp) * sizeof *x);
+    for (int r = 0; r < KVANT_PAGE; r++)
+        tail_values(a, i, h, r, x + r * dp);
+    a->side.fmt->ref.encode_page(a->side.param, x, (size_t)dp, kv_row(&a->side, a->dst[i], h, 0), dp, a->side.encoder);
+}
+
 static void page_seal(const void *args, int part, int parts, const kvant_work *work)
 {
     const kvant_page_seal_args *a = args;
+    const int paged = a->side.fmt->flags & KVANT_FORMAT_PAGE;
     float *pad = work->local, *x = pad + KVANT_MAX_HEAD_DIM * 2;
     int64_t lo, hi;
 
@@ -62,16 +89,24 @@ static void page_seal(const void *args, int part, int parts, const kvant_work *w
     for (int64_t u = lo; u < hi; u++) {
         const int i = (int)(u / a->h), h = (int)(u % a->h);
 
-        for (int r = 0; r < KVANT_PAGE; r++) {
-            const uint16_t *row = kv_tail_row(&a->side, a->src[i], a->h, h, r, a->d);
-            for (int e = 0; e < a->d; e++)
-                x[e] = half_to_f32(row[e]);
+        if (paged)
+            seal_page(a, i, h, work->local);
+        for (int r = 0; r < KVANT_PAGE && !paged; r++) {
+            tail_values(a, i, h, r, x);
             encode_row(&a->side, x, kv_row(&a->side, a->dst[i], h, r), a->d, pad);
         }
     }
 }
 
-const kvant_cpu_kernel kvant_page_seal_ref = { .stages = 1, .fn = { page_seal }, .local_bytes = cache_local };
+static size_t seal_local(const void *args)
+{
+    const kvant_page_seal_args *a = args;
+
+    return a->side.fmt->flags & KVANT_FORMAT_PAGE ? (size_t)KVANT_PAGE * KVANT_MAX_HEAD_DIM * sizeof(float)
+                                                  : cache_local(args);
+}
+
+const kvant_cpu_kernel kvant_page_seal_ref = { .stages = 1, .fn = { page_seal }, .local_bytes = seal_local };
 
 static void cache_read(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -84,9 +119,7 @@ static void cache_read(const void *args, int part, int parts, const kvant_work *
     part_range(a->n, part, parts, &lo, &hi);
     for (int64_t i = lo; i < hi; i++)
         for (int h = 0; h < a->h; h++) {
-            const uint8_t *row = kv_row(&a->side, a->page[i], h, a->row[i]);
-
-            f->ref.decode_acc(a->side.param, row, a->side.row_bytes, 1, acc, dp);
+            kvant_page_decode_acc(f, a->side.param, kv_row(&a->side, a->page[i], h, 0), a->row[i], acc, dp);
             f->ref.finish_out(a->side.param, acc, x, dp);
             memcpy(a->y + (i * a->h + h) * a->d, x, (size_t)a->d * sizeof(float));
         }

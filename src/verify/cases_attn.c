@@ -322,7 +322,8 @@ static double key_bound(const kvant_kv_side *k, const float *q, const float *pre
             key[e] = half_to_f32(
                 kv_tail_row(k, s->seqs.tail_table[seq * VCASE_TABLE + page], s->rows[0].h, head, j % KVANT_PAGE, d)[e]);
     else
-        k->fmt->ref.decode_acc(k->param, kv_row(k, kv_page(&s->seqs, seq, page), head, j % KVANT_PAGE), 0, 1, key, dp);
+        kvant_page_decode_acc(k->fmt, k->param, kv_row(k, kv_page(&s->seqs, seq, page), head, 0), j % KVANT_PAGE, key,
+                              dp);
     for (int e = 0; e < n; e++) {
         sum += fabs((double)with[e] * (double)key[e]);
         qq += (double)with[e] * (double)with[e];

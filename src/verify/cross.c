@@ -84,7 +84,8 @@ static void check_spaces(verify_cross *c, verify_report *texts)
 
     for (int i = 0; i < kvant_format_count(); i++) {
         const kvant_format *f = kvant_format_at(i);
-        for (int v = 0; !(f->flags & KVANT_FORMAT_PARAM) && (k = kvant_format_variant(f, v, &name, &usable)); v++)
+        const int rows = !(f->flags & (KVANT_FORMAT_PARAM | KVANT_FORMAT_PAGE));
+        for (int v = 0; rows && (k = kvant_format_variant(f, v, &name, &usable)); v++)
             for (int j = 0; j < 3 && usable; j++)
                 spaces_of(c, f, k, name, kvant_format_padded(f, dims[j]), texts);
     }

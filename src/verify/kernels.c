@@ -131,8 +131,29 @@ void kcase_fill_row(float *x, int d, int kind, uint64_t seed)
     }
 }
 
+size_t kcase_rows_bytes(const kcase *c, int n)
+{
+    return (size_t)(c->k->encode_page ? KVANT_PAGE : n) * c->stride;
+}
+
+static uint8_t *page_rows(kcase *c)
+{
+    uint8_t *page = kcase_take(c, kcase_rows_bytes(c, KVANT_PAGE), 1);
+    float *x = malloc((size_t)(KVANT_PAGE * c->d) * sizeof *x);
+
+    c->rc = x ? c->rc : KVANT_ENOMEM;
+    for (int i = 0; page && x && i < KVANT_PAGE; i++)
+        kcase_fill_row(x + i * c->d, c->d, i % 11, 77u + (unsigned)i);
+    if (page && x)
+        kvant_format_best(c->f)->encode_page(c->param, x, (size_t)c->d, page, c->d, KVANT_ENCODER_UPSTREAM);
+    free(x);
+    return page;
+}
+
 uint8_t *kcase_rows(kcase *c, int n)
 {
+    if (c->k->encode_page)
+        return page_rows(c);
     uint8_t *rows = kcase_take(c, (size_t)n * c->stride, 1);
     float x[KVANT_MAX_HEAD_DIM];
 
@@ -141,6 +162,32 @@ uint8_t *kcase_rows(kcase *c, int n)
         kvant_format_best(c->f)->encode(c->param, x, rows + (size_t)i * c->stride, c->d, KVANT_ENCODER_UPSTREAM);
     }
     return rows;
+}
+
+void kcase_run_decode(const kcase *c, const kvant_format_kernels *k, const uint8_t *rows, int first, int n, float *out)
+{
+    if (k->decode_page)
+        k->decode_page(c->param, rows, first, n, out, c->d);
+    else
+        k->decode_acc(c->param, rows + (size_t)first * c->stride, c->stride, n, out, c->d);
+}
+
+void kcase_run_score(const kcase *c, const float *q, size_t ldq, int r, const uint8_t *rows, int first, int n, float *s,
+                     size_t lds)
+{
+    if (c->k->score_page)
+        c->k->score_page(c->param, q, ldq, r, rows, first, n, s, lds, c->d);
+    else
+        c->k->score(c->param, q, ldq, r, rows + (size_t)first * c->stride, c->stride, n, s, lds, c->d);
+}
+
+void kcase_run_axpy(const kcase *c, const float *w, size_t ldw, int r, const uint8_t *rows, int first, int n,
+                    float *acc, size_t lda)
+{
+    if (c->k->axpy_page)
+        c->k->axpy_page(c->param, w, ldw, r, rows, first, n, acc, lda, c->d);
+    else
+        c->k->axpy(c->param, w, ldw, r, rows + (size_t)first * c->stride, c->stride, n, acc, lda, c->d);
 }
 
 int kcase_same(const void *a, const void *b, size_t n)
@@ -245,7 +292,7 @@ static void run_sizes(kcase *c, const verify_kernel_filter *filter)
             continue;
         c->sdim = kvant_format_sdim(c->f, c->d);
         c->row_bytes = kvant_format_row_bytes(c->f, c->d);
-        c->stride = c->row_bytes + KCASE_PAD;
+        c->stride = c->row_bytes + (c->k->encode_page ? 0 : KCASE_PAD);
         run_size(c, filter);
     }
 }

@@ -40,6 +40,14 @@ void kcase_want(kcase *c, int ok, const char *what);
 void kcase_fill_row(float *x, int d, int kind, uint64_t seed);
 /* n encoded rows at c->stride, NaN between them; taken from the case. */
 uint8_t *kcase_rows(kcase *c, int n);
+/* Bytes of n rows: of a format of page scope those of its page, n <= KVANT_PAGE. */
+size_t kcase_rows_bytes(const kcase *c, int n);
+/* Kernels of either scope, for rows first .. first + n - 1 of what kcase_rows gave. */
+void kcase_run_decode(const kcase *c, const kvant_format_kernels *k, const uint8_t *rows, int first, int n, float *out);
+void kcase_run_score(const kcase *c, const float *q, size_t ldq, int r, const uint8_t *rows, int first, int n, float *s,
+                     size_t lds);
+void kcase_run_axpy(const kcase *c, const float *w, size_t ldw, int r, const uint8_t *rows, int first, int n,
+                    float *acc, size_t lda);
 int kcase_same(const void *a, const void *b, size_t n);
 /* Squared error of a row in real space. */
 double kcase_row_error(const kcase *c, const uint8_t *row, const float *x);

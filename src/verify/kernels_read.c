@@ -15,30 +15,32 @@ static int equal_values(const float *a, const float *b, size_t n)
     return 1;
 }
 
-static void same_row(kcase *c, const uint8_t *row, float *out, float *want, const char *what)
+static void same_row(kcase *c, const uint8_t *rows, int at, float *out, float *want, const char *what)
 {
-    c->k->decode_acc(c->param, row, c->row_bytes, 1, out, c->d);
-    c->f->ref.decode_acc(c->param, row, c->row_bytes, 1, want, c->d);
+    kcase_run_decode(c, c->k, rows, at, 1, out);
+    kcase_run_decode(c, &c->f->ref, rows, at, 1, want);
     kcase_note(c, equal_values(out, want, (size_t)c->sdim) ? 0 : INFINITY, 1, what);
 }
 
-/* Any bytes are a row: what is decoded from them equals the reference's, NaN for NaN; and with Inf, NaN, the least and
- * the largest number of 16 bits at every place where a format might keep its scale. */
+/* Any bytes are a row, or a page: what is decoded from them equals the reference's, NaN for NaN; and with Inf, NaN, the
+ * least and the largest number of 16 bits at every place where a format might keep its scale. */
 static void any_bytes(kcase *c, uint8_t *row, float *out, float *want)
 {
     static const uint16_t special[] = { 0x7c00, 0xfc00, 0x7e01, 0x0001, 0x8001, 0x7bff, 0x8000, 0x7f80, 0xff80 };
+    const size_t bytes = kcase_rows_bytes(c, 1);
+    const int rows = c->k->decode_page ? KVANT_PAGE : 1;
     rng g = { 11 };
 
     for (int t = 0; t < 50; t++) {
-        for (size_t i = 0; i < c->row_bytes; i++)
+        for (size_t i = 0; i < bytes; i++)
             row[i] = (uint8_t)rng_u64(&g);
-        same_row(c, row, out, want, "random bytes decode differently");
+        same_row(c, row, t % rows, out, want, "random bytes decode differently");
     }
-    for (size_t i = 0; i + 1 < c->row_bytes; i += c->d > 128 ? 2 : 1) {
+    for (size_t i = 0; i + 1 < bytes; i += c->d > 128 ? 2 : 1) {
         const uint8_t keep[2] = { row[i], row[i + 1] };
         for (size_t k = 0; k < sizeof special / sizeof *special; k++) {
             store_u16(row + i, special[k]);
-            same_row(c, row, out, want, "a special scale decodes differently");
+            same_row(c, row, (int)(i + k) % rows, out, want, "a special scale decodes differently");
         }
         memcpy(row + i, keep, 2);
     }
@@ -46,17 +48,18 @@ static void any_bytes(kcase *c, uint8_t *row, float *out, float *want)
 
 void kcase_decode(kcase *c)
 {
-    const size_t count = (size_t)c->n * (size_t)c->sdim, rows_bytes = (size_t)c->n * c->stride;
-    uint8_t *rows = kcase_rows(c, c->n), *row = kcase_take(c, c->row_bytes, 1), *copy = kcase_take(c, rows_bytes, 0);
+    const size_t count = (size_t)c->n * (size_t)c->sdim, rows_bytes = kcase_rows_bytes(c, c->n);
+    uint8_t *rows = kcase_rows(c, c->n), *row = kcase_take(c, kcase_rows_bytes(c, 1), 1);
+    uint8_t *copy = kcase_take(c, rows_bytes, 0);
     float *out = kcase_take(c, count * sizeof *out, 4), *again = kcase_take(c, count * sizeof *out, 0);
     float *want = kcase_take(c, count * sizeof *out, 0);
 
     if (!kcase_ready(c))
         return;
     memcpy(copy, rows, rows_bytes);
-    c->k->decode_acc(c->param, rows, c->stride, c->n, out, c->d);
-    c->k->decode_acc(c->param, rows, c->stride, c->n, again, c->d);
-    c->f->ref.decode_acc(c->param, rows, c->stride, c->n, want, c->d);
+    kcase_run_decode(c, c->k, rows, 0, c->n, out);
+    kcase_run_decode(c, c->k, rows, 0, c->n, again);
+    kcase_run_decode(c, &c->f->ref, rows, 0, c->n, want);
     kcase_note(c, equal_values(out, want, count) ? 0 : INFINITY, 1, "decoded values");
     kcase_want(c, kcase_same(out, again, count * sizeof *out), "not the same twice");
     kcase_want(c, kcase_same(rows, copy, rows_bytes), "inputs changed");
@@ -89,14 +92,13 @@ static void score_bits(kcase *c, const float *q, size_t ldq, const uint8_t *rows
     for (int j = 0; j < c->r; j++)
         for (int i = 0; i < c->n; i++) {
             float one;
-            c->k->score(c->param, q + (size_t)j * ldq, ldq, 1, rows + (size_t)i * c->stride, c->stride, 1, &one, 1,
-                        c->d);
+            kcase_run_score(c, q + (size_t)j * ldq, ldq, 1, rows, i, 1, &one, 1);
             bits &= kcase_same(&one, &s[(size_t)j * lds + (size_t)i], sizeof one);
         }
     kcase_want(c, bits, "bit rule: a score depends on its neighbours");
     if (!c->f32)
         return;
-    c->k->decode_acc(c->param, rows, c->stride, c->n, decoded, c->d);
+    kcase_run_decode(c, c->k, rows, 0, c->n, decoded);
     c->f32->score(NULL, q, ldq, c->r, (const uint8_t *)decoded, (size_t)c->sdim * sizeof(float), c->n, again, lds,
                   c->sdim);
     kcase_want(c, kcase_same(s, again, s_bytes), "bit rule: differs from f32 on decoded rows");
@@ -106,7 +108,7 @@ void kcase_score(kcase *c)
 {
     const size_t ldq = (size_t)c->sdim + 5, lds = (size_t)c->n + KCASE_PAD, r1 = (size_t)c->r - 1;
     const size_t q_bytes = (r1 * ldq + (size_t)c->sdim) * sizeof(float);
-    const size_t s_bytes = (r1 * lds + (size_t)c->n) * sizeof(float), rows_bytes = (size_t)c->n * c->stride;
+    const size_t s_bytes = (r1 * lds + (size_t)c->n) * sizeof(float), rows_bytes = kcase_rows_bytes(c, c->n);
     uint8_t *rows = kcase_rows(c, c->n), *copy = kcase_take(c, rows_bytes, 0), *q_copy = kcase_take(c, q_bytes, 0);
     float *q = kcase_take(c, q_bytes, 4), *s = kcase_take(c, s_bytes, 4), *again = kcase_take(c, s_bytes, 0);
     float *decoded = kcase_take(c, (size_t)c->n * (size_t)c->sdim * sizeof(float), 0);
@@ -117,10 +119,10 @@ void kcase_score(kcase *c)
         vcase_fill(q + (size_t)j * ldq, (size_t)c->sdim, 500u + (unsigned)j);
     memcpy(q_copy, q, q_bytes);
     memcpy(copy, rows, rows_bytes);
-    c->k->score(c->param, q, ldq, c->r, rows, c->stride, c->n, s, lds, c->d);
-    c->k->score(c->param, q, ldq, c->r, rows, c->stride, c->n, again, lds, c->d);
+    kcase_run_score(c, q, ldq, c->r, rows, 0, c->n, s, lds);
+    kcase_run_score(c, q, ldq, c->r, rows, 0, c->n, again, lds);
     kcase_want(c, kcase_same(s, again, s_bytes), "not the same twice, or wrote between rows");
-    c->f->ref.decode_acc(c->param, rows, c->stride, c->n, decoded, c->d);
+    kcase_run_decode(c, &c->f->ref, rows, 0, c->n, decoded);
     compare_scores(c, q, ldq, decoded, s, lds);
     score_bits(c, q, ldq, rows, s, lds, decoded, again, s_bytes);
     kcase_want(c, kcase_same(q, q_copy, q_bytes) && kcase_same(rows, copy, rows_bytes), "inputs changed");
@@ -151,8 +153,8 @@ static void axpy_split(kcase *c, const float *w, size_t ldw, const uint8_t *rows
     for (int j = 0; j < c->r; j++) {
         const float *wj = w + (size_t)j * ldw;
         float *to = acc + (size_t)j * lda;
-        c->k->axpy(c->param, wj, ldw, 1, rows, c->stride, cut, to, lda, c->d);
-        c->k->axpy(c->param, wj + cut, ldw, 1, rows + (size_t)cut * c->stride, c->stride, c->n - cut, to, lda, c->d);
+        kcase_run_axpy(c, wj, ldw, 1, rows, 0, cut, to, lda);
+        kcase_run_axpy(c, wj + cut, ldw, 1, rows, cut, c->n - cut, to, lda);
     }
 }
 
@@ -160,7 +162,7 @@ void kcase_axpy(kcase *c)
 {
     const size_t lda = (size_t)c->sdim + 5, ldw = (size_t)c->n + KCASE_PAD, r1 = (size_t)c->r - 1;
     const size_t a_bytes = (r1 * lda + (size_t)c->sdim) * sizeof(float);
-    const size_t w_bytes = (r1 * ldw + (size_t)c->n) * sizeof(float), rows_bytes = (size_t)c->n * c->stride;
+    const size_t w_bytes = (r1 * ldw + (size_t)c->n) * sizeof(float), rows_bytes = kcase_rows_bytes(c, c->n);
     uint8_t *rows = kcase_rows(c, c->n), *copy = kcase_take(c, rows_bytes, 0), *w_copy = kcase_take(c, w_bytes, 0);
     float *w = kcase_take(c, w_bytes, 4), *acc = kcase_take(c, a_bytes, 4), *start = kcase_take(c, a_bytes, 0);
     float *again = kcase_take(c, a_bytes, 0), *decoded = kcase_take(c, (size_t)(c->n * c->sdim) * sizeof(float), 0);
@@ -175,14 +177,14 @@ void kcase_axpy(kcase *c)
     memcpy(again, acc, a_bytes);
     memcpy(w_copy, w, w_bytes);
     memcpy(copy, rows, rows_bytes);
-    c->k->axpy(c->param, w, ldw, c->r, rows, c->stride, c->n, acc, lda, c->d);
-    c->f->ref.decode_acc(c->param, rows, c->stride, c->n, decoded, c->d);
+    kcase_run_axpy(c, w, ldw, c->r, rows, 0, c->n, acc, lda);
+    kcase_run_decode(c, &c->f->ref, rows, 0, c->n, decoded);
     compare_axpy(c, w, ldw, decoded, start, acc, lda);
     axpy_split(c, w, ldw, rows, again, lda);
     kcase_want(c, kcase_same(acc, again, a_bytes), "bit rule: depends on r or on the split, or wrote between rows");
     if (c->f32) {
         memcpy(again, start, a_bytes);
-        c->k->decode_acc(c->param, rows, c->stride, c->n, decoded, c->d);
+        kcase_run_decode(c, c->k, rows, 0, c->n, decoded);
         c->f32->axpy(NULL, w, ldw, c->r, (const uint8_t *)decoded, (size_t)c->sdim * sizeof(float), c->n, again, lda,
                      c->sdim);
         kcase_want(c, kcase_same(acc, again, a_bytes), "bit rule: differs from f32 on decoded rows");

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/half.h"
+#include "formats/format.h"
 #include "ops/op_util.h"
 
 static size_t differing(const unsigned char *a, const unsigned char *b, size_t n)
@@ -134,13 +135,15 @@ static void compare_floats(const vcase *c, const vcase_buf *b, const unsigned ch
 /* ---- encoded rows ---- */
 
 /* The squared error of all encoded values: the zeros behind the row too, which share its codes' search. */
-static double row_error(const vcase_rows *r, const unsigned char *row, const float *x)
+static double row_error(const vcase_rows *r, const unsigned char *head, int k, const float *x)
 {
-    const int padded = kvant_format_padded(r->side->fmt, r->d);
-    float y[KVANT_MAX_PLAIN_HEAD_DIM];
+    const kvant_format *f = r->side->fmt;
+    const int padded = kvant_format_padded(f, r->d);
+    float acc[FORMAT_MAX_SDIM], y[KVANT_MAX_PLAIN_HEAD_DIM];
     double err = 0;
 
-    kvant_row_decode(r->side->fmt, r->side->param, row, y, padded);
+    kvant_page_decode_acc(f, r->side->param, head, k, acc, padded);
+    f->ref.finish_out(r->side->param, acc, y, padded);
     for (int j = 0; j < padded; j++) {
         const double e = (double)y[j] - (j < r->d ? (double)x[j] : 0.0);
         err += e * e;
@@ -162,12 +165,16 @@ typedef struct row_count {
     double ratio;               /* sum of error / reference's error - 1 over the rows that differ */
 } row_count;
 
-static void compare_row(const vcase_rows *r, const unsigned char *got, const unsigned char *want, const float *x,
+/* Row k of a page of one head. */
+static void compare_row(const vcase_rows *r, const unsigned char *got, const unsigned char *want, int k, const float *x,
                         row_count *n)
 {
+    const int paged = r->side->fmt->flags & KVANT_FORMAT_PAGE;
+    const size_t at = paged ? 0 : (size_t)k * r->side->row_bytes;
+
     if (x)
         n->rows++;
-    if (memcmp(got, want, r->side->row_bytes) == 0)
+    if (memcmp(got + at, want + at, paged ? r->side->head_bytes : r->side->row_bytes) == 0)
         return;
     n->differ++;
     if (!x) {                   /* a row that nobody wrote */
@@ -175,7 +182,7 @@ static void compare_row(const vcase_rows *r, const unsigned char *got, const uns
         return;
     }
     const double floor = 1e-7 * energy(x, r->d) + 1e-30;        /* where sums in f32 end */
-    const double e = row_error(r, got, x) + floor, ref = row_error(r, want, x) + floor;
+    const double e = row_error(r, got, k, x) + floor, ref = row_error(r, want, k, x) + floor;
     n->ratio += e / ref - 1;
     n->bad += !(e <= ref * (r->side->encoder == KVANT_ENCODER_BEST ? 1.5 : 1.001));
 }
@@ -189,8 +196,8 @@ static void compare_rows(const vcase *c, const vcase_buf *b, int i, vcase_verdic
     for (int p = 0; p < r->pages; p++) {
         for (int h = 0; h < r->h; h++)
             for (int k = 0; k < KVANT_PAGE; k++) {
-                const unsigned char *want = kv_row(side, p, h, k);
-                compare_row(r, got_of(c, want), want, r->origin[(p * r->h + h) * KVANT_PAGE + k], &n);
+                const unsigned char *want = kv_row(side, p, h, 0);
+                compare_row(r, got_of(c, want), want, k, r->origin[(p * r->h + h) * KVANT_PAGE + k], &n);
             }
         const unsigned char *end = kv_row(side, p, r->h, 0);
         const size_t rest = side->page_bytes - side->head_bytes * (size_t)r->h;

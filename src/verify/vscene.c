@@ -2,7 +2,8 @@
  *
  * Encoding every row of every case by the references would take most of the time, so rows come from a bank: ROWS rows
  * per (format, head_dim), encoded once.  ROWS is prime and does not divide a page, so that no two neighbouring tokens,
- * heads or pages hold the same row, and a kernel that confuses them is seen. */
+ * heads or pages hold the same row, and a kernel that confuses them is seen.  The bank of a format of page
+ * scope has PAGES whole pages. */
 #include <pthread.h>
 #include <string.h>
 #include "base/half.h"
@@ -12,7 +13,7 @@
 #include "ops/op_util.h"
 #include "verify/vcase.h"
 
-enum { ROWS = 97, KEPT = 48 };
+enum { ROWS = 97, PAGES = 5, KEPT = 48 };
 
 static float projection[KVANT_QJL_VALUES];          /* constant after build_projection */
 
@@ -124,7 +125,33 @@ void vscene_end(vcase *c)
     c->banks = NULL;
 }
 
-/* ROWS rows of f. */
+static int is_paged(const kvant_format *f)
+{
+    return (f->flags & KVANT_FORMAT_PAGE) != 0;
+}
+
+static int bank_rows(const kvant_format *f)
+{
+    return is_paged(f) ? PAGES * KVANT_PAGE : ROWS;
+}
+
+/* Encodes the PAGES pages of b, in the common mean that neighbouring tokens have; 0: no memory. */
+static int encode_pages(bank *b)
+{
+    const int dp = kvant_format_padded(b->f, b->d);
+    const size_t page = kvant_format_row_bytes(b->f, b->d) * KVANT_PAGE;
+    float *x = kvant_calloc((size_t)(KVANT_PAGE * dp), sizeof *x);
+
+    for (int i = 0; x && i < PAGES; i++) {
+        for (int r = 0; r < KVANT_PAGE; r++)
+            memcpy(x + r * dp, b->values + (i * KVANT_PAGE + r) * b->d, (size_t)b->d * sizeof *x);
+        kvant_format_best(b->f)->encode_page(vcase_param(b->f), x, (size_t)dp, b->encoded + (size_t)i * page, dp, 0);
+    }
+    kvant_free(x);
+    return x != NULL;
+}
+
+/* ROWS rows of f, or PAGES pages. */
 static const bank *bank_of(vcase *c, const kvant_format *f, int d)
 {
     const size_t row_bytes = kvant_format_row_bytes(f, d);
@@ -137,16 +164,22 @@ static const bank *bank_of(vcase *c, const kvant_format *f, int d)
             return &c->banks->list[i];
     bank *b = &c->banks->list[c->banks->next++ % KEPT];
     bank_drop(b);
-    *b = (bank){ f, d, kvant_alloc(ROWS * row_bytes), kvant_alloc(ROWS * (size_t)d * sizeof(float)) };
+    const size_t n = (size_t)bank_rows(f);
+    *b = (bank){ f, d, kvant_alloc(n * row_bytes), kvant_alloc(n * (size_t)d * sizeof(float)) };
     if (!b->encoded || !b->values) {
         bank_drop(b);
         return NULL;
     }
-    vcase_fill(b->values, ROWS * (size_t)d, 30);
-    for (int i = 0; i < ROWS; i++) {
+    vcase_fill(b->values, n * (size_t)d, 30);
+    for (size_t i = 0; i < n * (size_t)d; i++)
+        b->values[i] = half_to_f32(f32_to_half(b->values[i] + (is_paged(f) ? 0.5f : 0.0f)));
+    if (is_paged(f) && !encode_pages(b)) {
+        bank_drop(b);
+        return NULL;
+    }
+    for (int i = 0; i < ROWS && !is_paged(f); i++) {
         memset(pad, 0, sizeof pad);
-        for (int e = 0; e < d; e++)
-            pad[e] = b->values[i * d + e] = half_to_f32(f32_to_half(b->values[i * d + e]));
+        memcpy(pad, b->values + i * d, (size_t)d * sizeof *pad);
         kvant_format_best(f)->encode(vcase_param(f), pad, b->encoded + (size_t)i * row_bytes, kvant_format_padded(f, d),
                                      KVANT_ENCODER_UPSTREAM);
     }
@@ -157,11 +190,15 @@ static void put_row(const vscene *s, int which, const bank *b, int seq, int pos,
 {
     const kvant_kv_side *side = &s->side[which];
     const int n_h = s->rows[which].h, d = s->rows[which].d, page = pos / KVANT_PAGE, r = pos % KVANT_PAGE;
-    const int i = (pos * 7 + h * 13 + seq * 17 + which * 29) % ROWS;
+    const int of_page = (page * 7 + h * 13 + seq * 17 + which * 29) % PAGES * KVANT_PAGE + r;
+    const int i = is_paged(side->fmt) ? of_page : (pos * 7 + h * 13 + seq * 17 + which * 29) % ROWS;
     const int32_t t = s->all.tail_table[seq * VCASE_TABLE + page];
 
     /* a page with an exact tail is encoded when it is full */
-    if (!side->tail || (page + 1) * KVANT_PAGE <= s->len[seq])
+    if (is_paged(side->fmt) && r == 0)
+        memcpy(kv_row(side, kv_page(&s->all, seq, page), h, 0), b->encoded + (size_t)i * side->row_bytes,
+               side->head_bytes);
+    else if (!is_paged(side->fmt) && (!side->tail || (page + 1) * KVANT_PAGE <= s->len[seq]))
         memcpy(kv_row(side, kv_page(&s->all, seq, page), h, r), b->encoded + (size_t)i * side->row_bytes,
                side->row_bytes);
     for (int e = 0; e < d && side->tail; e++)

@@ -103,6 +103,63 @@ static void read_rows(const kvant_format *f, const uint8_t *rows, size_t stride,
     free(x);
 }
 
+/* The bytes as a page, repeated to its length; rows of it, through every variant. */
+static void read_page(const kvant_format *f, const uint8_t *data, size_t size, int first, int n, int d)
+{
+    const size_t bytes = KVANT_PAGE * kvant_format_row_bytes(f, d), sdim = (size_t)d;
+    uint8_t *page = malloc(bytes);
+    float *want = floats((size_t)n * sdim), *got = floats((size_t)n * sdim), *q = floats(QUERIES * sdim);
+    float *s = floats(QUERIES * (size_t)n), *acc = floats(QUERIES * sdim);
+    const kvant_format_kernels *k;
+    const char *name;
+    int usable;
+
+    for (size_t i = 0; i < bytes; i++)
+        page[i] = size ? data[i % size] : 0;
+    f->ref.decode_page(NULL, page, first, n, want, d);
+    for (int i = 0; (k = kvant_format_variant(f, i, &name, &usable)) != NULL; i++) {
+        if (!usable)
+            continue;
+        k->decode_page(NULL, page, first, n, got, d);
+        promise(same(got, want, (size_t)n * sdim), f->name, name);
+        k->score_page(NULL, q, sdim, QUERIES, page, first, n, s, (size_t)n, d);
+        k->axpy_page(NULL, s, (size_t)n, QUERIES, page, first, n, acc, sdim, d);
+        sink = acc[0];
+    }
+    free(page);
+    free(want);
+    free(got);
+    free(q);
+    free(s);
+    free(acc);
+}
+
+/* The bytes as a page's values, repeated; what is encoded decodes, and all variants agree on it. */
+static void write_page(const kvant_format *f, const uint8_t *data, size_t size, int d)
+{
+    const size_t bytes = KVANT_PAGE * kvant_format_row_bytes(f, d), values = (size_t)(KVANT_PAGE * d);
+    uint8_t *page = malloc(bytes), *want = malloc(bytes);
+    float *x = floats(values), *y = floats(values);
+    const kvant_format_kernels *k;
+    const char *name;
+    int usable;
+
+    for (size_t i = 0; i < values * sizeof *x && size; i++)
+        ((uint8_t *)x)[i] = data[(i + i / size) % size];
+    for (int i = 0; (k = kvant_format_variant(f, i, &name, &usable)) != NULL; i++) {
+        if (!usable)
+            continue;
+        k->encode_page(NULL, x, (size_t)d, i ? page : want, d, KVANT_ENCODER_BEST);
+        promise(i == 0 || memcmp(page, want, bytes) == 0, f->name, name);
+        k->decode_page(NULL, i ? page : want, 0, KVANT_PAGE, y, d);
+        sink = y[0];
+    }
+    free(page);
+    free(want);
+    free(x);
+    free(y);
+}
+
 static void write_row(const kvant_format *f, const uint8_t *data, size_t size, int d)
 {
     size_t rb = kvant_format_row_bytes(f, d);
@@ -139,9 +196,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     d = kvant_format_padded(f, d);
     size_t rb = kvant_format_row_bytes(f, d), stride = rb + data[3] % 4;
-    int n = data[2] % (MAX_ROWS + 1), encode = data[3] & 128;
+    int n = data[2] % (MAX_ROWS + 1), encode = data[3] & 128, first = data[2] % (KVANT_PAGE - MAX_ROWS);
     data += 4;
     size -= 4;
+    if (f->flags & KVANT_FORMAT_PAGE) {
+        if (encode)
+            write_page(f, data, size, d);
+        else
+            read_page(f, data, size, first, n, d);
+        return 0;
+    }
     while (n && (size_t)(n - 1) * stride + rb > size)
         n--;
     if (encode)

@@ -134,10 +134,12 @@ def decoders(cache, weights):
     return out + c_weights.decoders(weights) + "#endif\n"
 
 
-def numbers(cache, weights):
-    """Positions in formats.def and wtypes.def."""
+def numbers(cache, weights, pages):
+    """Positions in formats.def and wtypes.def; formats of page scope behind the others."""
     out = HEAD + "#ifndef KVANT_CARDS_NUMBERS_H\n#define KVANT_CARDS_NUMBERS_H\n\n"
     out += "enum card_format {\n" + wrap([f"FMT_{c.symbol}" for c in cache] + ["FMT_COUNT"], "   ", "   ") + "\n};\n"
+    ids = [f"FMT_{c.symbol}" + (" = FMT_COUNT" if i == 0 else "") for i, c in enumerate(pages)]
+    out += "enum card_page_format {\n" + wrap(ids + ["FMT_ALL"], "   ", "   ") + "\n};\n"
     out += "enum card_wtype {\n" + wrap([f"WT_{w.symbol}" for w in weights] + ["WT_COUNT"], "   ", "   ") + "\n};\n\n"
     out += "/* What the values of types without blocks are. */\nenum card_plain { PLAIN_NONE, PLAIN_F32, PLAIN_F16, PLAIN_BF16 };\n"
     plain = [f"PLAIN_{(w.float or 'none').upper()}" for w in weights]
@@ -147,14 +149,17 @@ def numbers(cache, weights):
 
 # ---- lists ----
 
-def lists(cache, weights):
-    """CARD_FORMAT(name, values, bytes, space, class, layout), CARD_WTYPE(symbol, name, gguf, values, bytes, file_type),
+def lists(cache, weights, pages):
+    """CARD_FORMAT(name, values, bytes, space, class, layout), CARD_PAGE(name, values, bytes of a row, space, bits, book) of page scope, CARD_WTYPE(symbol, name, gguf, values, bytes, file_type),
     CARD_WREFERENCE(as CARD_WTYPE, the encoder or NULL),
     CARD_WHALVES(name, scale, nibbles, minimum): bytes of a block where weight types have f16 (nibbles: f16_nibbles), -1 where they have
     none."""
     out = HEAD + "#ifdef CARD_FORMAT\n"
     for c in cache:
         out += f"CARD_FORMAT({c.symbol}, {c.values}, {c.bytes}, {c.space.upper()}, {c.code_class()}, {c.code_layout()})\n"
+    out += "#endif\n#ifdef CARD_PAGE\n"
+    for c in pages:
+        out += f"CARD_PAGE({c.symbol}, {c.values}, {c.bytes}, {c.space.upper()}, {c.codes.step}, {c.levels.macro})\n"
     out += "#endif\n#ifdef CARD_WTYPE\n"
     for w in weights:
         out += f'CARD_WTYPE({w.symbol}, "{w.name}", {w.gguf}, {w.values}, {w.bytes}, {w.file_type})\n'

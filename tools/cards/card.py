@@ -11,6 +11,7 @@ FORMATS = os.path.join(ROOT, "src", "formats")
 SPACES = ("real", "p32", "r128", "h128", "sketch")
 FLOATS = {"f32": 4, "f16": 2, "bf16": 2, "e4m3": 1}
 SCALES = ("f16", "f16_nibbles", "bf16", "param", "e8m0_half")
+PAGE_ROWS = 64                                  # KVANT_PAGE
 SUBS = ("six_bit_pairs", "i8", "ue4m3_half", "fields")
 NORMS = ("largest", "rms", "length", "corrected")
 BEST = {"tries", "centre", "most", "reach"}
@@ -18,7 +19,7 @@ BEST = {"tries", "centre", "most", "reach"}
 INTEGERS = {"e2m1_doubled": (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12),
             "iq4_levels": (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)}
 FIELDS = {"values", "bytes", "float", "space", "scale", "minimum", "sub", "codes", "high", "centre", "levels", "boundaries", "signs",
-          "residual", "book_signs", "norm", "best", "integers", "name", "gguf", "file_type", "grid"}
+          "residual", "book_signs", "norm", "best", "integers", "name", "gguf", "file_type", "grid", "page"}
 
 
 def use_root(root):
@@ -89,6 +90,7 @@ class Card:
         self.grid_spec, self.grid = spec.get("grid"), None     # grid.py: of the table
         self.centre, self.signs, self.residual = spec.get("centre", 0), spec.get("signs", False), spec.get("residual")
         self.norm, self.best = spec.get("norm"), spec.get("best")
+        self.page = spec.get("page")                           # page scope: what 64 rows share
         self.integers = INTEGERS.get(spec["integers"]) if "integers" in spec else None
         self.levels, self.boundaries, self.book_signs = (self.table(tables, spec, k) for k in ("levels", "boundaries", "book_signs"))
         self.check(spec)
@@ -119,6 +121,8 @@ class Card:
             fail(self.path, f"best: wanted {', '.join(sorted(BEST))}: 8 tries, 2 numbers of the centre")
         if "integers" in spec and self.integers is None:
             fail(self.path, f"integers: {spec['integers']}, wanted one of {', '.join(INTEGERS)}")
+        if self.page:
+            self.check_page()
         for part in (self.codes, self.high):
             if part and part.end(self.values) > self.bytes:
                 fail(self.path, f"codes end at byte {part.end(self.values)} of {self.bytes}")
@@ -126,6 +130,17 @@ class Card:
             fail(self.path, f"{len(self.levels)} levels for codes of {self.bits()} bits")
         if self.boundaries and len(self.boundaries) != len(self.levels) - 1:
             fail(self.path, f"{len(self.boundaries)} boundaries between {len(self.levels)} levels")
+
+    def check_page(self):
+        """Codes of 64 rows, then their f16 scales, the i8 mean, their start bytes, in 64 records of `bytes`."""
+        if self.codes is None or self.codes.order != "trellis" or self.levels is None:
+            fail(self.path, "a page: wanted codes of order trellis, and levels")
+        at = PAGE_ROWS * (self.codes.end(self.values) - self.codes.at)
+        wanted = {"scale": at, "mean": at + 2 * PAGE_ROWS, "start": at + 2 * PAGE_ROWS + self.values}
+        if self.page != wanted:
+            fail(self.path, f"page: {self.page}, wanted {wanted}")
+        if wanted["start"] + PAGE_ROWS != PAGE_ROWS * self.bytes:
+            fail(self.path, f"bytes: {self.bytes}, wanted {(wanted['start'] + PAGE_ROWS) // PAGE_ROWS}")
 
     def bits(self):
         return self.codes.bits + (self.high.bits if self.high else 0)

@@ -43,6 +43,8 @@ def tie_lower_limits(levels):
 
 def vector_class(card):
     """The header of src/formats/simd that holds the card's class, the order of its codes there, and its instruction sets."""
+    if card.page:
+        return "pages", "windows", FLOAT
     if card.float:
         return ("float8", "bytes", FLOAT) if card.float == "e4m3" else ("wide", card.float, FLOAT)
     if card.signs:
@@ -95,6 +97,8 @@ def step_macros(bits, step):
 def level_macros(card):
     levels = card.levels.values
     text = define("LEVELS", [card.levels.macro]) + f"#define CARD_N {len(levels)}\n"
+    if card.page:
+        return text
     if len(levels) > 16:                                    # of a trellis: two overlapping states make 12 bits of the stream
         step, u = byte_levels(card, 7)
         step8, u8 = byte_levels(card, 8)
@@ -132,7 +136,9 @@ def card_header(card, order):
     out += f"#ifndef KVANT_CARD_{card.symbol.upper()}_H\n#define KVANT_CARD_{card.symbol.upper()}_H\n\n#include \"cards/tables.inc\"\n\n"
     facts = [("NAME", card.symbol), ("VALUES", card.values), ("BYTES_OF_RECORD", card.bytes), ("ORDER", order), (card.space.upper(), 1),
              ("DIGITS", 2 if card.space == "real" else 1)]
-    if card.codes:
+    if card.page:
+        facts += [("K", card.codes.step)]
+    elif card.codes:
         facts += [("BITS", card.bits()), ("CODES_AT", card.codes.at), ("BLOCK_BYTES", 4 * (card.codes.step or card.codes.bits)),
                   ("CODES_END", max(p.end(card.values) for p in (card.codes, card.high) if p))]
     if order == "pairs":
@@ -155,6 +161,9 @@ def card_header(card, order):
 def headers_of(card, kind, isa):
     """The headers of a source, in their order."""
     family = "neon" if isa in ARM else isa
+    if kind == "pages":
+        space = [] if isa == "avx512" else ["encoders/space_r128.h"]
+        return ["ptcq/pages_neon.h" if isa in ARM else "ptcq/pages_x86.h", *space, "ptcq/kernels_pages.h"]
     if kind in ("wide", "float8"):
         return [f"classes/{kind}.h"]
     if kind == "sketch":

@@ -207,7 +207,7 @@ void case_cache_write(room *r)
     const float *x = room_normal(r, (size_t)TOKENS * H * D);
 
     for (int i = 0; r->rc == KVANT_OK && i < kvant_format_count(); i++)
-        for (int encoder = 0; encoder < 2; encoder++) {
+        for (int encoder = 0; encoder < 2 && !(kvant_format_at(i)->flags & KVANT_FORMAT_PAGE); encoder++) {
             const kvant_format *f = kvant_format_at(i);
             const kvant_kv_side s = side_of(r, f, TOKENS / KVANT_PAGE, H, D, encoder);
             const kvant_cache_write_args a = { q, s, x, H * D, H, D };

@@ -1,6 +1,7 @@
 /* kernel_bench.c: see kernel_bench.h. */
 #include "cli/bench/kernel_bench.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
@@ -38,6 +39,19 @@ static void data_free(bench_data *b)
     kvant_free(b->q8);
 }
 
+/* A page of rows. */
+static void encode_rows(const kernel_bench_case *c, const bench_data *b, uint8_t *rows, int encoder)
+{
+    const kvant_format_kernels *k = c->kernels;
+
+    if (k->encode_page)
+        k->encode_page(c->param, b->x, (size_t)c->d, rows, c->d, encoder);
+    else if (k->encode_rows)
+        k->encode_rows(c->param, b->x, (size_t)c->d, PAGE, rows, b->row_bytes, c->d, encoder);
+    for (int i = 0; i < PAGE && !k->encode_page && !k->encode_rows; i++)
+        k->encode(c->param, b->x + (size_t)i * (size_t)c->d, rows + (size_t)i * b->row_bytes, c->d, encoder);
+}
+
 /* One page is encoded and copied into all: what a kernel costs does not depend on the codes. */
 static void data_fill(const kernel_bench_case *c, bench_data *b)
 {
@@ -48,9 +62,7 @@ static void data_fill(const kernel_bench_case *c, bench_data *b)
         b->x[i] = rng_normal(&g);
     for (int i = 0; i < c->r * (b->sdim > PAGE ? b->sdim : PAGE); i++)
         b->q[i] = rng_normal(&g);
-    for (int i = 0; i < PAGE; i++)
-        c->kernels->encode(c->param, b->x + (size_t)i * (size_t)c->d, b->rows + (size_t)i * b->row_bytes, c->d,
-                           KVANT_ENCODER_UPSTREAM);
+    encode_rows(c, b, b->rows, KVANT_ENCODER_UPSTREAM);
     for (int p = 0; p < b->pages; p++) {
         int j = (int)rng_below(&g, (uint32_t)(p + 1));
         if (p)
@@ -103,6 +115,10 @@ static void run_page(const kernel_bench_case *c, const bench_data *b, int page)
         }
         /* fall through */
     case KERNEL_BENCH_SCORE:
+        if (k->score_page) {
+            k->score_page(c->param, b->q, (size_t)b->sdim, c->r, rows, 0, PAGE, b->s, PAGE, c->d);
+            break;
+        }
         k->score(c->param, b->q, (size_t)b->sdim, c->r, rows, b->row_bytes, PAGE, b->s, PAGE, c->d);
         break;
     case KERNEL_BENCH_AXPY_Q8:
@@ -112,20 +128,20 @@ static void run_page(const kernel_bench_case *c, const bench_data *b, int page)
         }
         /* fall through */
     case KERNEL_BENCH_AXPY:
+        if (k->axpy_page) {
+            k->axpy_page(c->param, b->q, PAGE, c->r, rows, 0, PAGE, b->acc, (size_t)b->sdim, c->d);
+            break;
+        }
         k->axpy(c->param, b->q, PAGE, c->r, rows, b->row_bytes, PAGE, b->acc, (size_t)b->sdim, c->d);
         break;
     case KERNEL_BENCH_DECODE:
-        k->decode_acc(c->param, rows, b->row_bytes, PAGE, b->s, c->d);
+        if (k->decode_page)
+            k->decode_page(c->param, rows, 0, PAGE, b->s, c->d);
+        else
+            k->decode_acc(c->param, rows, b->row_bytes, PAGE, b->s, c->d);
         break;
     default:
-        if (k->encode_rows) {
-            k->encode_rows(c->param, b->x, (size_t)c->d, PAGE, rows, b->row_bytes, c->d,
-                           c->op == KERNEL_BENCH_ENCODE ? KVANT_ENCODER_UPSTREAM : KVANT_ENCODER_BEST);
-            break;
-        }
-        for (int i = 0; i < PAGE; i++)
-            k->encode(c->param, b->x + (size_t)i * (size_t)c->d, rows + (size_t)i * b->row_bytes, c->d,
-                      c->op == KERNEL_BENCH_ENCODE ? KVANT_ENCODER_UPSTREAM : KVANT_ENCODER_BEST);
+        encode_rows(c, b, rows, c->op == KERNEL_BENCH_ENCODE ? KVANT_ENCODER_UPSTREAM : KVANT_ENCODER_BEST);
     }
 }
 
@@ -182,6 +198,34 @@ done:
     return rc;
 }
 
+/* kernel_bench_error over PAGES pages of Gaussian rows; NaN: no memory. */
+static double page_error(const kvant_format *f, const kvant_format_kernels *k, const void *param, int d, int encoder)
+{
+    enum { PAGES = 16 };
+    const size_t n = (size_t)(PAGE * d);
+    float *x = kvant_alloc(2 * n * sizeof *x), *y = x + n, z[KVANT_MAX_HEAD_DIM];
+    uint8_t *page = kvant_alloc(PAGE * kvant_format_row_bytes(f, d));
+    double err = x && page ? 0.0 : NAN, all = 0.0;
+    rng g = { 7 };
+
+    for (int p = 0; x && page && p < PAGES; p++) {
+        for (size_t i = 0; i < n; i++)
+            x[i] = rng_normal(&g);
+        k->encode_page(param, x, (size_t)d, page, d, encoder);
+        k->decode_page(param, page, 0, PAGE, y, d);
+        for (size_t i = 0; i < n; i += (size_t)d) {
+            k->finish_out(param, y + i, z, d);
+            for (int j = 0; j < d; j++) {
+                err += ((double)x[i + (size_t)j] - z[j]) * ((double)x[i + (size_t)j] - z[j]);
+                all += (double)x[i + (size_t)j] * x[i + (size_t)j];
+            }
+        }
+    }
+    kvant_free(x);
+    kvant_free(page);
+    return err / all;
+}
+
 double kernel_bench_error(const kvant_format *f, const void *param, int d, int encoder)
 {
     enum { ROWS = 1024 };
@@ -191,6 +235,8 @@ double kernel_bench_error(const kvant_format *f, const void *param, int d, int e
     double err = 0.0, all = 0.0;
     rng g = { 7 };
 
+    if (k->encode_page)
+        return page_error(f, k, param, d, encoder);
     for (int i = 0; i < ROWS; i++) {
         for (int j = 0; j < d; j++)
             x[j] = rng_normal(&g);

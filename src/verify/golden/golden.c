@@ -126,7 +126,7 @@ static void run_title(golden_run *r, gjson root)
         golden_fused(r, root, f);
     } else {
         snprintf(r->file->format, sizeof r->file->format, "%s", f->name);
-        golden_rows(r, root, f);
+        (f->flags & KVANT_FORMAT_PAGE ? golden_pages : golden_rows)(r, root, f);
     }
 }
 

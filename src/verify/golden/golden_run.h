@@ -30,6 +30,7 @@ int golden_compare(const float *a, const float *b, size_t n, double tol);
 double golden_norm(const float *x, size_t n);
 
 void golden_rows(golden_run *r, gjson root, const kvant_format *f);
+void golden_pages(golden_run *r, gjson root, const kvant_format *f);
 /* A file in the form of golden_fixture.c; 0 when it is none (it names no "kernel"). */
 int golden_fixture(golden_run *r, gjson root);
 void golden_rotation(golden_run *r, gjson root);

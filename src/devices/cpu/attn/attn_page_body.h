@@ -65,7 +65,8 @@ static reader reader_of(const kvant_kv_side *side, int d, const kvant_format_ker
 {
     const kvant_format_kernels *k = kvant_format_best(side->fmt);
     const int dp = kvant_format_padded(side->fmt, d);
-    const int plain = k->score == side->fmt->ref.score || k->axpy == side->fmt->ref.axpy;
+    const int plain = k->score_page != NULL ? k->score_page == side->fmt->ref.score_page
+                                            : k->score == side->fmt->ref.score || k->axpy == side->fmt->ref.axpy;
 
     const int q8 = compute == KVANT_COMPUTE_AUTO && k->score_q8 != NULL;
 
@@ -195,6 +196,7 @@ typedef struct source {
     size_t stride;
     int d, exact; /* exact: from the tail, real space */
     size_t q8;    /* not 0: through the integer path, with queries of so many bytes */
+    int paged;    /* rows are those of a page of page scope */
 } source;
 
 /* The first n rows of page j for a block: the tail or the encoded page; decoded into scratch where many rows use it. */
@@ -210,17 +212,21 @@ static source page_source(const call *c, const reader *r, const block *bl, int h
                         (size_t)r->d * sizeof(uint16_t),
                         r->d,
                         1,
+                        0,
                         0 };
     else
         src = (source){
             r->k, r->side->param,          kv_row(r->side, kv_page(c->seqs, bl->s, j), h, 0), r->side->row_bytes, r->dp,
-            0,    bl->q8 ? r->q8_bytes : 0
+            0,    bl->q8 ? r->q8_bytes : 0,   r->k->decode_page != NULL
         };
     if (!src.q8 && (bl->n * c->g > FEW_ROWS || (r->scratch_only && t < 0))) {
         const int width = t >= 0 ? r->d : r->sdim;
 
-        src.k->decode_acc(src.param, src.rows, src.stride, n, b->page, src.d);
-        src = (source){ c->f32, NULL, (const uint8_t *)b->page, (size_t)width * sizeof(float), width, src.exact, 0 };
+        if (src.paged)
+            src.k->decode_page(src.param, src.rows, 0, n, b->page, src.d);
+        else
+            src.k->decode_acc(src.param, src.rows, src.stride, n, b->page, src.d);
+        src = (source){ c->f32, NULL, (const uint8_t *)b->page, (size_t)width * sizeof(float), width, src.exact, 0, 0 };
     }
     return src;
 }
@@ -241,6 +247,8 @@ static void score_rows(const source *src, int row, int rows, int from, int n, co
     if (src->q8)
         src->k->score_q8(src->param, b->q8 + (size_t)row * src->q8, src->q8, rows, rows_from(src, from),
                          src->stride, n, s, KVANT_PAGE, src->d);
+    else if (src->paged)
+        src->k->score_page(src->param, q, (size_t)ld, rows, src->rows, from, n, s, KVANT_PAGE, src->d);
     else
         src->k->score(src->param, q, (size_t)ld, rows, rows_from(src, from), src->stride, n, s, KVANT_PAGE, src->d);
 }
@@ -255,6 +263,8 @@ static void axpy_rows(const source *src, int row, int rows, int from, int n, con
     if (src->q8)
         src->k->axpy_q8(src->param, weights, KVANT_PAGE, rows, rows_from(src, from), src->stride, n, acc, (size_t)ld,
                         src->d);
+    else if (src->paged)
+        src->k->axpy_page(src->param, weights, KVANT_PAGE, rows, src->rows, from, n, acc, (size_t)ld, src->d);
     else
         src->k->axpy(src->param, weights, KVANT_PAGE, rows, rows_from(src, from), src->stride, n, acc, (size_t)ld,
                      src->d);

@@ -58,7 +58,7 @@ static void write_head(const kvant_cache_write_args *a, const kvant_format_kerne
 
     if (t >= 0)
         to_half(x, kv_tail_row(&a->side, t, a->h, h, r, a->d), a->d);
-    else
+    else if (k->encode != NULL) /* of page scope: nothing, as in the reference */
         encode_row(&a->side, k, x, kv_row(&a->side, kv_page(&a->seqs, s, j), h, r), a->d, pad);
 }
 
@@ -108,22 +108,39 @@ static void seal_rows(const kvant_page_seal_args *a, const kvant_format_kernels 
                    a->side.encoder);
 }
 
+/* A page of one head of a format of page scope. */
+static void seal_page(const kvant_page_seal_args *a, const kvant_format_kernels *k, int i, int h, float *x)
+{
+    const int dp = kvant_format_padded(a->side.fmt, a->d);
+
+    for (int r = 0; r < KVANT_PAGE; r++) {
+        from_half(kv_tail_row(&a->side, a->src[i], a->h, h, r, a->d), x + r * dp, a->d);
+        memset(x + r * dp + a->d, 0, (size_t)(dp - a->d) * sizeof(float));
+    }
+    k->encode_page(a->side.param, x, (size_t)dp, kv_row(&a->side, a->dst[i], h, 0), dp, a->side.encoder);
+}
+
 static void page_seal(const void *args, int part, int parts, const kvant_work *work)
 {
     const kvant_page_seal_args *a = args;
     const kvant_format_kernels *k = kvant_format_best(a->side.fmt);
-    const int per = KVANT_PAGE / SEAL_ROWS;
+    const int paged = k->encode_page != NULL, per = paged ? 1 : KVANT_PAGE / SEAL_ROWS;
     int64_t lo, hi;
 
     part_range((int64_t)a->n * a->h * per, part, parts, &lo, &hi);
     for (int64_t u = lo; u < hi; u++)
-        seal_rows(a, k, (int)(u / per / a->h), (int)(u / per % a->h), (int)(u % per) * SEAL_ROWS, work->local);
+        if (paged)
+            seal_page(a, k, (int)(u / a->h), (int)(u % a->h), work->local);
+        else
+            seal_rows(a, k, (int)(u / per / a->h), (int)(u / per % a->h), (int)(u % per) * SEAL_ROWS, work->local);
 }
 
 static size_t seal_local(const void *args)
 {
-    (void)args;
-    return (size_t)ROW_FLOATS * (1 + SEAL_ROWS) * sizeof(float);
+    const kvant_page_seal_args *a = args;
+    const size_t page = (size_t)KVANT_PAGE * (size_t)kvant_format_padded(a->side.fmt, a->d);
+
+    return (a->side.fmt->flags & KVANT_FORMAT_PAGE ? page : (size_t)ROW_FLOATS * (1 + SEAL_ROWS)) * sizeof(float);
 }
 
 const kvant_cpu_kernel VEC_KERNEL(page_seal) = { .stages = 1, .fn = { page_seal }, .local_bytes = seal_local };
@@ -140,7 +157,12 @@ static void cache_read(const void *args, int part, int parts, const kvant_work *
     for (int64_t u = lo; u < hi; u++) {
         const int i = (int)(u / a->h), h = (int)(u % a->h);
 
-        k->decode_acc(a->side.param, kv_row(&a->side, a->page[i], h, a->row[i]), a->side.row_bytes, 1, acc, dp);
+        const uint8_t *row = kv_row(&a->side, a->page[i], h, k->decode_page != NULL ? 0 : a->row[i]);
+
+        if (k->decode_page != NULL)
+            k->decode_page(a->side.param, row, a->row[i], 1, acc, dp);
+        else
+            k->decode_acc(a->side.param, row, a->side.row_bytes, 1, acc, dp);
         k->finish_out(a->side.param, acc, x, dp);
         memcpy(a->y + u * a->d, x, (size_t)a->d * sizeof(float));
     }

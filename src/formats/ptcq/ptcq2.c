@@ -1,0 +1,9 @@
+/* ptcq2: 2368 bytes per page of 64 rows of 128 values: ptcq.h has the layout.
+ * Source: docs/formats/ptcq.md. */
+#include "formats/ptcq/ptcq.h"
+#include "formats/rotate/rotate.h"
+#include "cards/tables.inc"
+
+static const float book[PTCQ_STATES] = { PTCQ2_BOOK };
+
+PTCQ_FORMAT_DEFINE(ptcq2, 2, book)
