@@ -8,7 +8,7 @@
 #ifndef KVANT_CUDA_ATTN_ANY_CUH
 #define KVANT_CUDA_ATTN_ANY_CUH
 
-#include "devices/cuda/core/space.cuh"
+#include "devices/cuda/core/page.cuh"
 #include "devices/cuda/core/tiles.cuh"
 
 enum { MAX_ROWS = 16, WARPS = 4, THREADS = 32 * WARPS, KEYS = 32, SCRATCH_CAP = 256 << 20 };
@@ -77,6 +77,8 @@ static __device__ void load_keys(const side_dev &s, int t, int page, int n_head,
             const uint16_t *from = side_tail_row(s, t, n_head, h, r0 + i);
             for (int e = threadIdx.x % 32; e < width; e += 32)
                 row[e] = __half2float(__ushort_as_half(from[e]));
+        } else if (is_paged(s)) {
+            page_values(s, page, h, r0 + i, row);
         } else {
             const uint8_t *from = side_row(s, page, h, r0 + i);
             for (int e = threadIdx.x % 32; e < width; e += 32)

@@ -1,5 +1,5 @@
 /* attn_score.cu: attn_score over pages of rows of any format: one block per (token, head), one warp per key. */
-#include "devices/cuda/core/space.cuh"
+#include "devices/cuda/core/page.cuh"
 
 typedef struct score_job {
     side_dev k;
@@ -29,6 +29,8 @@ static __global__ void __launch_bounds__(256) score_kernel(score_job p)
             const uint16_t *row = side_tail_row(p.k, t, p.h_kv, kv, r);
             for (int e = lane; e < p.k.d; e += 32)
                 sum = fmaf(raw[e], __half2float(__ushort_as_half(row[e])), sum);
+        } else if (is_paged(p.k)) {
+            sum = page_dot(p.k, p.seqs.table[(size_t)seq * p.seqs.stride + page], kv, r, qp);
         } else {
             const uint8_t *row = side_row(p.k, p.seqs.table[(size_t)seq * p.seqs.stride + page], kv, r);
             for (int e = lane; e < p.k.sdim; e += 32)

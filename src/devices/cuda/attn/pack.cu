@@ -15,17 +15,17 @@ static const struct {
 
 int cuda_pack_class(int fmt)
 {
-    return kinds[fmt].cls;
+    return fmt < FMT_COUNT ? kinds[fmt].cls : (int)PACK_NONE; /* pages of page scope have one order of bytes */
 }
 
 int cuda_pack_codes(int fmt)
 {
-    return kinds[fmt].codes;
+    return fmt < FMT_COUNT ? kinds[fmt].codes : (int)CODES_NONE;
 }
 
 bool cuda_pack_shape(const side_dev *s, int role, pack_shape *out)
 {
-    return pack_shape_of(role, kinds[s->fmt].cls, kinds[s->fmt].codes, s->d, s->group, s->group_bytes, out) &&
+    return pack_shape_of(role, cuda_pack_class(s->fmt), cuda_pack_codes(s->fmt), s->d, s->group, s->group_bytes, out) &&
            s->dp == s->d && (size_t)out->row_bytes == s->row_bytes;
 }
 

@@ -7,12 +7,15 @@
     { #name, values, bytes, SPACE_##space, CARD_##cls },
 static const cuda_format formats[] = {
 #include "cards/lists.inc"
-};
 #undef CARD_FORMAT
+#define CARD_PAGE(name, values, bytes, space, bits, book) { #name, values, bytes, SPACE_##space, CARD_NONE },
+#include "cards/lists.inc"
+#undef CARD_PAGE
+};
 
 int cuda_format_find(const kvant_format *f)
 {
-    for (int i = 0; i < FMT_COUNT; i++)
+    for (int i = 0; i < FMT_ALL; i++)
         if (strcmp(formats[i].name, f->name) == 0)
             return i;
     return -1;
@@ -118,7 +121,8 @@ int cuda_side_supports(cuda_device *d, const kvant_kv_side *s, int head_dim, kva
                          head_dim, most);
     const cuda_format *f = cuda_format_of(cuda_format_find(s->fmt));
     const size_t align = f->values == 1 ? (size_t)f->bytes : 2; /* of the loads in cards/decode.h */
-    if ((s->page_bytes | s->head_bytes | s->row_bytes) % align)
+    const size_t rows = s->fmt->flags & KVANT_FORMAT_PAGE ? 0 : s->row_bytes; /* a share of a page is no place */
+    if ((s->page_bytes | s->head_bytes | rows) % align)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %s pages of %zu bytes, wanted a multiple of %zu",
                          s->fmt->name, s->page_bytes, align);
     return KVANT_OK;

@@ -6,7 +6,9 @@
  *                    behind it and takes one launch, that copies them (attn_whole.cu)
  *   sketch/          qjl1_256: sketch_wgmma.cu on compute capability 9.0, where its projection came by param_load
  *                    or from the host, whole pages straight to their layout; else sketch_any.cu
- *   trellis/         turbo3_tcq, a warp to a unit: trellis_upstream.cu; trellis_best.cu: `best`, whole pages too */
+ *   trellis/         turbo3_tcq, a warp to a unit: trellis_upstream.cu; trellis_best.cu: `best`, whole pages too
+ *   encode_pages.cu  the formats of page scope, whole pages */
+#include "devices/cuda/core/page.cuh"
 #include "devices/cuda/encode/encode_job.cuh"
 #include "devices/cuda/attn/decode/attn_decode.cuh"
 
@@ -49,8 +51,8 @@ static int encoder_of(const kvant_kv_side &s, kvant_diag *diag)
 static int write_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_cache_write_args *a = (const kvant_cache_write_args *)args;
-    if (a->side.layout && !a->side.tail)
-        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: cache_write writes pages of rows only");
+    if ((a->side.layout || a->side.fmt->flags & KVANT_FORMAT_PAGE) && !a->side.tail)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: cache_write writes pages of rows only, wanted an exact tail");
     CUDA_TRY(cuda_side_supports(d, &a->side, a->d, diag));
     return encoder_of(a->side, diag);
 }
@@ -129,6 +131,16 @@ static void seal_pages(cuda_device *d, const jobs &p, const pack_side *to, int s
         cuda_pack_pages(d, to, sides, j.dst, j.n, j.h, false);
 }
 
+static size_t seal_scratch(const cuda_device *d, const void *args)
+{
+    const kvant_page_seal_args *a = (const kvant_page_seal_args *)args;
+    pack_side to;
+    job p;
+    if (!(a->side.fmt->flags & KVANT_FORMAT_PAGE) || seal_job((cuda_device *)d, a, &p, &to, NULL) < 0)
+        return 0;
+    return cuda_pages_scratch(p);
+}
+
 static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_page_seal_args *a = (const kvant_page_seal_args *)args;
@@ -136,6 +148,9 @@ static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
     pack_side to;
     memset(&p, 0, sizeof p);
     CUDA_TRY(seal_job(d, a, &p.j[0], &to, diag));
+    if (a->n > 0 && p.j[0].side.fmt >= FMT_COUNT)
+        return cuda_pages_seal(d, p.j[0]) ? KVANT_OK
+                                          : cuda_fail(diag, KVANT_EDEVICE, "device cuda: page_seal: no book");
     if (a->n > 0)
         seal_pages(d, p, &to, 1);
     return KVANT_OK;
@@ -166,6 +181,8 @@ static int seal_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
         return 0;
     const kvant_page_seal_args *k = (const kvant_page_seal_args *)ops[0].args;
     const kvant_page_seal_args *v = (const kvant_page_seal_args *)ops[1].args;
+    if ((k->side.fmt->flags | v->side.fmt->flags) & KVANT_FORMAT_PAGE)
+        return 0;
     if (!k->side.layout != !v->side.layout || k->src != v->src || k->dst != v->dst || k->n < 1 || k->n != v->n ||
         k->h != v->h || k->d != v->d || seal_job(d, k, &p.j[0], &to[0], NULL) < 0 ||
         seal_job(d, v, &p.j[1], &to[1], NULL) < 0)
@@ -205,7 +222,9 @@ static __global__ void read_kernel(side_dev s, pack_shape p, const int32_t *page
         r = packed;
     }
     const float scale = side_scale(s);
-    for (int j = threadIdx.x; j < s.sdim; j += blockDim.x)
+    if (is_paged(s) && threadIdx.x < 32)
+        page_values(s, page[i], (int)head, row[i], acc);
+    for (int j = threadIdx.x; j < s.sdim && !is_paged(s); j += blockDim.x)
         acc[j] = fmt_value(s.fmt, r, j, scale);
     space_finish(s, acc, x);
     for (int j = threadIdx.x; j < s.d; j += blockDim.x)
@@ -231,5 +250,5 @@ static int read_run(cuda_device *d, const void *args, kvant_diag *diag)
 }
 
 const cuda_op cuda_op_cache_write = { write_supports, NULL, write_run, write_fuse };
-const cuda_op cuda_op_page_seal = { seal_supports, NULL, seal_run, seal_fuse };
+const cuda_op cuda_op_page_seal = { seal_supports, seal_scratch, seal_run, seal_fuse };
 const cuda_op cuda_op_cache_read = { read_supports, NULL, read_run };

@@ -135,12 +135,12 @@ static const struct {
 
 bool cuda_encodes(int fmt)
 {
-    return rows_formats[fmt].known;
+    return fmt >= FMT_COUNT || rows_formats[fmt].known; /* of page scope: encode_pages.cu */
 }
 
 void cuda_encode(cuda_device *d, const jobs &p, int sides)
 {
-    if (p.j[0].side.layout && !p.j[0].seal)
+    if ((p.j[0].side.layout || p.j[0].side.fmt >= FMT_COUNT) && !p.j[0].seal)
         cuda_tail_write(d, p, sides);
     else
         rows_formats[p.j[0].side.fmt].launch(d, p, sides);

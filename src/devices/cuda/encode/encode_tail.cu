@@ -1,5 +1,5 @@
-/* encode_tail.cu: cache_write of a side in a private layout: its pages are written by page_seal, so every row goes to
- * the exact tail.  Eight lanes to a unit of 128 values, which know where they go before they are there. */
+/* encode_tail.cu: cache_write of a side in a private layout or of page scope: page_seal writes its pages, so every row
+ * goes to the exact tail.  Eight lanes to a unit of 128 values, which know where they go before they are there. */
 #include "devices/cuda/encode/encode_job.cuh"
 
 enum { THREADS = 128, UNIT_LANES = 8 };

@@ -1,0 +1,307 @@
+/* encode_pages.cu: page_seal of the formats of page scope (formats/ptcq/ptcq.c): three launches over units, a unit 128
+ * values of the 64 rows of a head of a page.  The rows are rotated and lose their mean; a warp walks a row through the
+ * trellis, once for each try; the better path is kept, the mean corrected, the page written.
+ * Sums are the reference's, in double and in its order: the bytes are the same. */
+#include "devices/cuda/core/page.cuh"
+#include "devices/cuda/encode/encode_job.cuh"
+
+enum {
+    ROWS = KVANT_PAGE, TRIES = 2, THREADS = 128, WARPS = THREADS / 32,
+    OWN = PAGE_STATES / 32,            /* states of a lane */
+    UNITS_AT_ONCE = 512
+};
+
+/* A unit between the launches. */
+typedef struct page_work {
+    float y[ROWS][PAGE_GROUP], mean[PAGE_GROUP], rms[ROWS];
+    uint16_t state[TRIES][ROWS][PAGE_GROUP];
+    int finite[ROWS];
+} page_work;
+
+/* Shared memory of what is done to a column by each thread. */
+typedef struct page_room {
+    float top[WARPS];
+    int finite[ROWS];
+} page_room;
+
+static __device__ __forceinline__ float half_of(float x)
+{
+    return __half2float(__float2half_rn(x));
+}
+
+/* The nearest mean that a page can hold: returns this thread's step count, by column; *step is the same for all. */
+static __device__ int quantize_mean(page_room &o, float m, float *step)
+{
+    const float top = warp_max(fabsf(m));
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        o.top[threadIdx.x / 32] = top;
+    __syncthreads();
+    *step = half_of(fmaxf(fmaxf(o.top[0], o.top[1]), fmaxf(o.top[2], o.top[3])) / 127.0f + 1e-9f);
+    const float v = *step > 0.0f ? rintf(m / *step) : 0.0f;
+    return v > 127.0f ? 127 : v < -127.0f ? -127 : (int)v;
+}
+
+/* ---- first: rotated rows less their mean ---- */
+
+static __global__ void __launch_bounds__(THREADS) pages_mean_kernel(job p, page_work *work, unsigned first)
+{
+    __shared__ float y[ROWS][PAGE_GROUP + 1];
+    __shared__ page_room o;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = threadIdx.x;
+    const unsigned u = first + blockIdx.x, head = u / p.groups;
+    const int g = (int)(u % p.groups), h = (int)(head % p.h), page = p.src[head / p.h];
+    page_work &w = work[blockIdx.x];
+
+    for (int r = warp; r < ROWS; r += WARPS) {
+        const uint16_t *from = side_tail_row(p.side, page, p.h, h, r) + g * PAGE_GROUP;
+        bool finite = true;
+        float x[4];
+        for (int j = 0; j < 4; j++)
+            x[j] = g * PAGE_GROUP + 4 * lane + j < p.side.d ? __half2float(__ushort_as_half(from[4 * lane + j])) : 0.0f;
+        warp_rotate<4>(p.side.space, x, lane);
+        for (int j = 0; j < 4; j++)
+            finite = finite && isfinite(x[j]);
+        finite = __all_sync(0xffffffffu, finite);
+        for (int j = 0; j < 4; j++)
+            y[r][4 * lane + j] = finite ? x[j] : 0.0f;
+        if (lane == 0)
+            o.finite[r] = finite;
+    }
+    __syncthreads();
+    double sum = 0.0;
+    int n = 0;
+    for (int r = 0; r < ROWS; r++)
+        if (o.finite[r]) {
+            sum += (double)y[r][column];
+            n++;
+        }
+    float step;
+    const int q = quantize_mean(o, n ? (float)(sum / n) : 0.0f, &step);
+    const float mean = (float)q * step;
+    w.mean[column] = mean;
+    for (int r = 0; r < ROWS; r++)
+        w.y[r][column] = y[r][column] = o.finite[r] ? y[r][column] - mean : 0.0f;
+    __syncthreads();
+    if (threadIdx.x >= ROWS)
+        return;
+    double squares = 0.0;
+    for (int j = 0; j < PAGE_GROUP; j++)
+        squares += (double)y[threadIdx.x][j] * y[threadIdx.x][j];
+    w.rms[threadIdx.x] = (float)sqrt(squares / PAGE_GROUP) + 1e-9f;
+    w.finite[threadIdx.x] = o.finite[threadIdx.x];
+}
+
+/* ---- then: the paths, a warp each ---- */
+
+/* Lane l has the costs of states 16 l .. 16 l + 15.  The predecessors of the states whose low bits are g are its own;
+ * the least of them goes through `best` to who has those states. */
+template <int K> struct walk_room {
+    static constexpr int LOW = PAGE_STATES >> K, EACH = OWN >> K;
+    __align__(16) float best[2][LOW];
+    float y[PAGE_GROUP];
+    uint8_t back[PAGE_GROUP][32];
+    uint16_t state[PAGE_GROUP];
+};
+
+template <int K>
+static __device__ __forceinline__ void walk_step(walk_room<K> &o, int t, float y, const float *book, float *cost)
+{
+    typedef walk_room<K> room;
+    const int lane = threadIdx.x % 32;
+    const float4 *from = (const float4 *)(o.best[t & 1] + (OWN * lane & (room::LOW - 1)));
+    unsigned back = 0;
+#pragma unroll
+    for (int j = 0; j < room::EACH; j++) {
+        float best = cost[j << K];
+        unsigned at = 0;
+#pragma unroll
+        for (int p = 1; p < 1 << K; p++) {
+            at = cost[j << K | p] < best ? p : at;
+            best = fminf(cost[j << K | p], best);
+        }
+        o.best[t & 1][lane * room::EACH + j] = best;
+        back |= at << (K * j);
+    }
+    o.back[t][lane] = (uint8_t)back;
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < OWN; i += 4) {
+        const float4 b = from[i / 4];
+        const float e0 = y - book[i], e1 = y - book[i + 1], e2 = y - book[i + 2], e3 = y - book[i + 3];
+        cost[i] = b.x + e0 * e0;
+        cost[i + 1] = b.y + e1 * e1;
+        cost[i + 2] = b.z + e2 * e2;
+        cost[i + 3] = b.w + e3 * e3;
+    }
+}
+
+/* The first state of least cost, in all lanes. */
+static __device__ int walk_end(const float *cost)
+{
+    int s = 0;
+    float best = cost[0];
+#pragma unroll
+    for (int i = 1; i < OWN; i++) {
+        s = cost[i] < best ? i : s;
+        best = fminf(cost[i], best);
+    }
+    s += OWN * (threadIdx.x % 32);
+    for (int m = 16; m; m >>= 1) {
+        const float other = __shfl_xor_sync(0xffffffffu, best, m);
+        const int at = __shfl_xor_sync(0xffffffffu, s, m);
+        const bool take = other < best || (other == best && at < s);
+        s = take ? at : s;
+        best = take ? other : best;
+    }
+    return s;
+}
+
+template <int K>
+static __global__ void __launch_bounds__(THREADS) pages_walk_kernel(page_work *work, const float *books)
+{
+    typedef walk_room<K> room;
+    __shared__ room rooms[WARPS];
+    const unsigned walk = blockIdx.x * WARPS + threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, r = (int)(walk % ROWS), tried = (int)(walk / ROWS % TRIES);
+    const float larger = tried ? 1.0f / 0.94f : 1.0f;
+    page_work &w = work[walk / (ROWS * TRIES)];
+    room &o = rooms[threadIdx.x / 32];
+    float book[OWN], cost[OWN];
+
+    for (int j = lane; j < PAGE_GROUP; j += 32)
+        o.y[j] = w.y[r][j] / w.rms[r] * larger;
+#pragma unroll
+    for (int i = 0; i < OWN; i++) {
+        book[i] = books[OWN * lane + i];
+        cost[i] = 0.0f;
+    }
+    __syncwarp();
+    for (int t = 0; t < PAGE_GROUP; t++)
+        walk_step<K>(o, t, o.y[t], book, cost);
+    int s = walk_end(cost);
+    __syncwarp();
+    for (int t = PAGE_GROUP - 1; t >= 0 && lane == 0; t--) {
+        const int g = s & (room::LOW - 1);
+        o.state[t] = (uint16_t)s;
+        s = g << K | (o.back[t][g / room::EACH] >> (K * (g % room::EACH)) & ((1 << K) - 1));
+    }
+    __syncwarp();
+    for (int j = lane; j < PAGE_GROUP; j += 32)
+        w.state[tried][r][j] = o.state[j];
+}
+
+/* ---- last: the better path, the mean, the page ---- */
+
+/* The try of row r that fits better, and its scale. */
+static __device__ int better_path(const page_work &w, const float *book, int r, float *scale)
+{
+    double best = -1.0;
+    int at = 0;
+    for (int t = 0; t < TRIES; t++) {
+        double cc = 0.0, cy = 0.0, yy = 0.0;
+        for (int j = 0; j < PAGE_GROUP; j++) {
+            const double c = book[w.state[t][r][j]], y = w.y[r][j];
+            cc += c * c;
+            cy += c * y;
+            yy += y * y;
+        }
+        const double fit = yy > 0.0 ? cy * cy / (cc * yy) : 0.0;
+        if (!(fit > best))
+            continue;
+        best = fit;
+        at = t;
+        const float d = yy > 0.0 && cy > 0.0 ? (float)(yy / cy) : 0.0f;
+        *scale = half_of(d < 65504.0f ? d : 65504.0f);
+    }
+    return at;
+}
+
+/* Eight symbols of a row, K bytes. */
+template <int K> static __device__ __forceinline__ void put_symbols(const uint16_t *state, uint8_t *to)
+{
+    unsigned w = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        w |= (unsigned)(state[i] >> (PAGE_STATE_BITS - K)) << (K * i);
+#pragma unroll
+    for (int i = 0; i < K; i++)
+        to[i] = (uint8_t)(w >> (8 * i));
+}
+
+template <int K>
+static __global__ void __launch_bounds__(THREADS) pages_pack_kernel(job p, const page_work *work, unsigned first,
+                                                                    const float *book)
+{
+    __shared__ float scale[ROWS];
+    __shared__ int pick[ROWS];
+    __shared__ page_room o;
+    const page_work &w = work[blockIdx.x];
+    const unsigned u = first + blockIdx.x, head = u / p.groups;
+    const int row = threadIdx.x, column = threadIdx.x;
+    uint8_t *to = side_row(p.side, p.dst[head / p.h], (int)(head % p.h), 0) +
+                  (size_t)(u % p.groups) * ROWS * p.side.group_bytes;
+
+    if (row < ROWS) {
+        o.finite[row] = w.finite[row];
+        pick[row] = better_path(w, book, row, &scale[row]);
+    }
+    __syncthreads();
+    double sum = 0.0;
+    int n = 0;
+    for (int r = 0; r < ROWS; r++)
+        if (o.finite[r]) {
+            sum += (double)(w.y[r][column] - book[w.state[pick[r]][r][column]] * scale[r]);
+            n++;
+        }
+    float step;
+    const int q = quantize_mean(o, w.mean[column] + (n ? (float)(sum / n) : 0.0f), &step);
+    const unsigned bits = __half_as_ushort(__float2half_rn(step));
+    uint8_t *scales = to + 1024 * K, *mean = scales + 2 * ROWS, *start = mean + PAGE_GROUP;
+    mean[column] = (uint8_t)q;
+    if (row < ROWS) {
+        const unsigned s = w.state[pick[row]][row][0] & ((PAGE_STATES >> K) - 1);
+        ((uint16_t *)scales)[row] = o.finite[row] ? __half_as_ushort(__float2half_rn(scale[row])) : 0x7e00;
+        start[row] = (uint8_t)(s | (row < 16 ? (bits >> row & 1) << 7 : 0));
+    }
+    for (int c = threadIdx.x; c < ROWS * 16; c += THREADS)
+        put_symbols<K>(w.state[pick[c / 16]][c / 16] + c % 16 * 8, to + c * K);
+}
+
+/* ---- the host's side ---- */
+
+static unsigned units_at_once(unsigned units)
+{
+    return units < UNITS_AT_ONCE ? units : (unsigned)UNITS_AT_ONCE;
+}
+
+size_t cuda_pages_scratch(const job &p)
+{
+    return units_at_once(p.units / ROWS) * sizeof(page_work);
+}
+
+template <int K> static void seal(cuda_device *d, const job &p, const float *book)
+{
+    page_work *work = (page_work *)d->scratch;
+    const unsigned units = p.units / ROWS, per = units_at_once(units);
+    for (unsigned at = 0; at < units; at += per) {
+        const unsigned n = units - at < per ? units - at : per;
+        pages_mean_kernel<<<n, THREADS, 0, d->stream>>>(p, work, at);
+        pages_walk_kernel<K><<<n * (ROWS * TRIES / WARPS), THREADS, 0, d->stream>>>(work, book);
+        pages_pack_kernel<K><<<n, THREADS, 0, d->stream>>>(p, work, at, book);
+    }
+}
+
+bool cuda_pages_seal(cuda_device *d, const job &p)
+{
+    void *books = NULL;
+    if (cudaGetSymbolAddress(&books, page_books) != cudaSuccess)
+        return false;
+    const float *book = (const float *)books + (size_t)(p.side.fmt - FMT_COUNT) * PAGE_STATES;
+    switch (page_bits(p.side)) {
+    case 2: seal<2>(d, p, book); return true;
+    case 3: seal<3>(d, p, book); return true;
+    case 4: seal<4>(d, p, book); return true;
+    default: return false;
+    }
+}
