@@ -59,6 +59,7 @@ static void check_cuts(const dialect *d, const thinking *t, int thinks, const to
     "{\"city\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},\"days\":{\"type\":\"integer\"}},"              \
     "\"required\":[\"city\"]}}},{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]"
 #define A "{\"city\": \"Paris\", \"days\": 3}"
+#define BAR "\xEF\xBD\x9C"
 #define CALL "{\"name\": \"weather\", \"arguments\": " A "}"
 
 static const char *const forms[] = {
@@ -102,6 +103,26 @@ static const char *const forms[] = {
     "[weather(city='Paris', days=3)]",
     "```tool_code\nweather(city='Paris', days=3)\n```",
     "functools[{\"arguments\": " A ", \"name\": \"weather\"}]",
+    "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n"
+    "</tool_call>",
+    "<function name=\"weather\"><parameter name=\"city\">Paris</parameter><parameter name=\"days\">3</parameter></function>",
+    "<function name='weather'><param name='city'>Paris</param><param name='days'>3</param></function>",
+    "<function=weather><parameter=city>Paris<parameter=days>3</function>",
+    "<function=weather>" A "</function>",
+    "<function_calls>\n<invoke name=\"weather\">\n<parameter name=\"city\">Paris</parameter>\n"
+    "<parameter name=\"days\" type=\"integer\">3</parameter>\n</invoke>\n</function_calls>",
+    "<minimax:tool_call><invoke name=\"weather\"><parameter name=\"city\">Paris</parameter><parameter name=\"days\">3</parameter>"
+    "</invoke></minimax:tool_call>",
+    "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>days</arg_key>\n"
+    "<arg_value>3</arg_value>\n</tool_call>",
+    "weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>",
+    "<" BAR "DSML" BAR "function_calls><" BAR "DSML" BAR "invoke name=\"weather\"><" BAR "DSML" BAR "parameter name=\"city\">"
+    "Paris</" BAR "DSML" BAR "parameter><" BAR "DSML" BAR "parameter name=\"days\" string=\"false\">3</" BAR "DSML" BAR
+    "parameter></" BAR "DSML" BAR "invoke></" BAR "DSML" BAR "function_calls>",
+    "<|tool_calls_section_begin|><|tool_call_begin|>weather:0<|tool_call_argument_begin|>" A
+    "<|tool_call_end|><|tool_calls_section_end|>",
+    "[weather(\n    city='Paris',\n    days=3,\n)]",
+    "[weather(city=\"Paris\", days=3,),\n]",
     "{\"tool_calls\": [{\"id\": \"1\", \"type\": \"function\", \"function\": " CALL "}]}",
 };
 
@@ -119,6 +140,15 @@ static const char *const no_forms[] = {
     "{\"name\": \"weather\", \"arguments\": [1]}",
     "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\":",
     "a < b and [x] {y} <tool",
+    "weather\nis fine",
+    "weather(city='Paris') is how it looks.",
+    "weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value> is how it looks.",
+    "<function name=\"nobody\"><parameter name=\"city\">Paris</parameter></function>",
+    "<function name=\"weather\"><parameter name=\"days\">3</parameter></function>",
+    "<tool_call><function=weather>\n<parameter=city",
+    "<invoke name=\"weather\">",
+    "<function=weather>",
+    "```\nnow\n```",
 };
 
 static void check_forms(void)

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { MOST_BLANKS = 32, MOST_ID = DIALECT_MOST_ID };
+enum { MOST_BLANKS = 32, MOST_ID = DIALECT_MOST_ID, MOST_TAG = 100 };
 
 /* DeepSeek's bar (U+FF5C) and space (U+2581). */
 #define BAR "\xEF\xBD\x9C"
@@ -85,6 +85,7 @@ static const dialect dialects[] = {
       .before = " to=functions.^",
       .middle = " <|constrain|>json<|message|>\v<|channel|>commentary <|constrain|>json<|message|>\v"
                 "<|channel|>commentary json<|message|>",
+      .also = " to=",
       .single = 1,
       .lead = "<|channel|>commentary",
       .drop = "<|channel|>commentary\v<|channel|>analysis" },
@@ -272,6 +273,40 @@ static const dialect dialects[] = {
       .by_name = 1 },
 };
 
+/* ---- calls of keys and values in another form than the dialect's ---- */
+
+#define KEYS(tag)                                                                                                      \
+    " <" tag " name=\"\v <" tag " name='\v <" tag " name=\v <" tag "=\"\v <" tag "='\v <" tag "="
+#define FORM_AFTER                                                                                                     \
+    " </function>\v </invoke>\v </tool_call>\v </tool_calls>\v </function_calls>\v </function_call>\v"                \
+    " </minimax:tool_call>\v </seed:tool_call>\v </" DSML "invoke>\v </" DSML "function_calls>\v </" DSML            \
+    "tool_calls>\v </steptml:invoke>"
+
+static const dialect_args form_args[] = {
+    { KEYS("parameter") "\v" KEYS("param"), "~>", "</parameter>\v</param>", "", NULL, 1,
+      "\n</parameter>\v</parameter>\v\n</param>\v</param>" },
+    { " <arg_key>", "</arg_key> <arg_value>", "</arg_value>", "", NULL, 1, NULL },
+    { KEYS(DSML "parameter"), "\" string=\"true\">\v\" string=\"false\">\v~>", "</" DSML "parameter>", "", NULL, 1, NULL },
+    { KEYS("steptml:parameter"), "~>", "</steptml:parameter>", "", NULL, 1, NULL },
+};
+
+static const dialect forms[] = {
+    { .name = "xml", .args = &form_args[0], .after = FORM_AFTER },
+    { .name = "arg_key", .args = &form_args[1], .after = FORM_AFTER },
+    { .name = "dsml", .args = &form_args[2], .after = FORM_AFTER },
+    { .name = "steptml", .args = &form_args[3], .after = FORM_AFTER },
+};
+
+int dialect_form_count(void)
+{
+    return (int)(sizeof forms / sizeof forms[0]);
+}
+
+const dialect *dialect_form(int i)
+{
+    return &forms[i];
+}
+
 #define HARMONY_DROP                                                                                                   \
     "<|start|>assistant\v<|channel|>final<|message|>\v<|channel|>final <|constrain|>json<|message|>\v"                 \
     "<|channel|>commentary<|message|>\v<|end|>\v<|return|>"
@@ -352,6 +387,16 @@ static int match_one(const char *p, size_t len, const char *s, size_t n, size_t 
             while (at < n && at - from <= most && (p[i] == '%' ? is_id(s[at]) : is_blank(s[at])))
                 at++;
             if (at - from > most || (p[i] == '%' && at == from && at < n))
+                return MATCH_NO;
+            if (at == n)
+                return MATCH_PART;
+            continue;
+        }
+        if (p[i] == '~') {
+            const size_t from = at;
+            while (at < n && at - from <= MOST_TAG && s[at] != '<' && s[at] != '>')
+                at++;
+            if (at - from > MOST_TAG)
                 return MATCH_NO;
             if (at == n)
                 return MATCH_PART;

@@ -7,6 +7,7 @@
  *   '\n'  for one line break,
  *   '^'   ends the trigger: text that, once written, is a call (in `open`, else in `before`),
  *   '%'   for 1 to DIALECT_MOST_ID letters and digits (an id that nobody needs),
+ *   '~'   for what an XML tag may have up to its '>' (in other forms only),
  *   '\v'  separates alternatives (`middle`, `after`, `also`, `drop` and `hint` only); a grammar has the first.
  *
  * A text that is NULL is empty.  Constant data; any thread. */
@@ -21,7 +22,7 @@ enum { DIALECT_MOST_ID = 10 };
  * stands bare, up to `end` (bare 1: tool_schema.h says when), or between two `quote`s. */
 typedef struct dialect_args {
     const char *key, *value, *end, *between;
-    /* value: with alternatives, the first stands before plain text and the others before JSON */
+    /* value: with alternatives, the first stands before plain text and the others before JSON, but for one with '~' */
     const char *quote; /* NULL: texts are JSON strings */
     int bare;
     const char *lines; /* values stand on lines of their own: the end, also with a line break before it; NULL: not */
@@ -51,6 +52,9 @@ typedef struct thinking {
 int dialect_count(void);
 const dialect *dialect_at(int i);
 const dialect *dialect_named(const char *name); /* NULL: there is none */
+/* Forms of keys and values that any dialect's calls may have (args and after; the others are NULL). */
+int dialect_form_count(void);
+const dialect *dialect_form(int i);
 int thinking_count(void);
 const thinking *thinking_at(int i);
 

@@ -5,7 +5,10 @@
 #include "server/tools/tool_json.h"
 #include "server/tools/tool_parser_impl.h"
 
-enum { MOST_MARKS = 16 }; /* end markers within one value that is JSON */
+enum {
+    MOST_MARKS = 16, /* end markers within one value that is JSON */
+    MOST_ENDS = 4,   /* of a call, one behind another */
+};
 
 /* More of the arguments: passed on, or kept until they are sure. */
 static void put_n(tool_parser *p, const char *s, size_t n)
@@ -26,15 +29,15 @@ void parser_begin_arguments(tool_parser *p)
     memset(&p->json, 0, sizeof p->json);
     p->n_params = 0;
     p->args.n = p->value.n = 0;
-    if (p->d->args)
+    if (p->f->args)
         put(p, "{");
 }
 
 /* The text so far is no call: all of it is text, unless some of it is out. */
 static int give_up(tool_parser *p)
 {
-    if (parser_buffers(p)) /* no parameter yet: what follows the name may be JSON */
-        return parser_not_a_call(p, p->n_params || p->raw.n > 200 ? PLAIN_NOT : PLAIN_TRIGGER);
+    if (parser_buffers(p)) /* it may be one in another form */
+        return parser_not_a_call(p, PLAIN_TRIGGER);
     parser_to(p, PARSE_TEXT);
     return 1;
 }
@@ -101,14 +104,45 @@ static int in_json(tool_parser *p)
 
 /* ---- keys and values ---- */
 
+/* Blanks, and then the next call; MATCH_PART: nothing else has come. */
+static int behind_blanks(tool_parser *q)
+{
+    const size_t from = q->at;
+    size_t used;
+
+    while (q->at < q->held.n && strchr(" \n\t\r", q->held.s[q->at]))
+        q->at++;
+    if (q->at - from > PARSER_MOST_BLANKS)
+        return MATCH_NO;
+    return q->at < q->held.n ? parser_marker(q, &used) : MATCH_PART;
+}
+
+/* The call's own end was forgotten: another end comes, or the next call. */
+static int another_end(const tool_parser *p)
+{
+    tool_parser q = { .d = p->d, .f = p->f, .held = p->held, .at = p->at, .final = p->final };
+    size_t used;
+    const int m = p->f->args->bare && parser_buffers(p) ? parser_end_marker(&q, &used) : MATCH_FULL;
+
+    if (!p->f->args->bare || !parser_buffers(p))
+        return MATCH_NO;
+    return m == MATCH_NO ? behind_blanks(&q) : m;
+}
+
 static int in_key(tool_parser *p)
 {
     size_t last = 0, used = 0;
-    const int end = parser_try(p, p->d->after, PATTERN_ALL, &last);
-    const int more = parser_try_both(p, p->n_params ? p->d->args->between : NULL, p->d->args->key, &used);
+    const int end = parser_try(p, p->f->after, PATTERN_ALL, &last);
+    const int more = parser_try_both(p, p->n_params ? p->f->args->between : NULL, p->f->args->key, &used);
+    const int other = end == MATCH_NO && more == MATCH_NO ? another_end(p) : MATCH_NO;
 
-    if (end == MATCH_PART || more == MATCH_PART)
+    if (end == MATCH_PART || more == MATCH_PART || other == MATCH_PART)
         return 0;
+    if (other == MATCH_FULL) {
+        put(p, "}");
+        p->state = PARSE_AFTER;
+        return parser_call_done(p) ? 1 : parser_not_a_call(p, PLAIN_NOT);
+    }
     if (end == MATCH_FULL) {
         parser_take(p, last);
         put(p, "}");
@@ -122,14 +156,20 @@ static int in_key(tool_parser *p)
     return 1;
 }
 
+/* Returns 1 if c separates a parameter's name from its value. */
+static int ends_key(const dialect_args *a, char c)
+{
+    return strchr(a->value, '~') ? c == '"' || c == '\'' || c == '>' : c == *a->value;
+}
+
 /* Bytes of a parameter's name: up to what separates it from its value. */
 static int read_key(const tool_parser *p, size_t *n)
 {
-    const char *s = p->held.s + p->at, *value = p->d->args->value;
+    const char *s = p->held.s + p->at;
     const size_t left = p->held.n - p->at;
 
     for (*n = 0; *n < left; ++*n) {
-        if (s[*n] == *value || strchr(p->d->args->bare ? "<>\"" : "<>\"{}()[],", s[*n]))
+        if (ends_key(p->f->args, s[*n]) || strchr(p->f->args->bare ? "<>\"" : "<>\"{}()[],", s[*n]))
             return *n ? MATCH_FULL : MATCH_NO;
         if ((unsigned char)s[*n] < 0x20 || *n == PARAM_NAME_MOST)
             return MATCH_NO;
@@ -177,10 +217,10 @@ static int in_key_name(tool_parser *p)
 /* How the value is read: text as it comes, text or JSON once it is whole, or JSON (tool_schema.h). */
 static enum tool_state value_state(tool_parser *p)
 {
-    const dialect_args *a = p->d->args;
+    const dialect_args *a = p->f->args;
 
-    if (strchr(a->value, '\v'))
-        return p->typed_text ? PARSE_RAW : PARSE_COLLECT;
+    if (p->typed >= 0)
+        return p->typed == 0 ? PARSE_RAW : PARSE_COLLECT;
     if (p->quoted)
         return PARSE_RAW;
     if (!a->bare)
@@ -188,21 +228,27 @@ static enum tool_state value_state(tool_parser *p)
     return tool_param_is_text(&p->tools->tools[p->tool], p->name, strlen(p->name)) ? PARSE_RAW : PARSE_COLLECT;
 }
 
-/* The first of the alternatives. */
-static int parser_try_first(const tool_parser *p, const char *pattern)
+/* The alternative that comes, where its place tells the value's type; -1: the schema does. */
+static int typed_by(const tool_parser *p, const char *value)
 {
-    char first[80];
-    const size_t n = strcspn(pattern, "\v");
-    size_t used;
+    char one[80];
+    size_t used, n;
+    int i = 0;
 
-    memcpy(first, pattern, n); /* rows of a table: at most 40 bytes */
-    first[n] = 0;
-    return parser_try(p, first, PATTERN_ALL, &used);
+    for (const char *s = value; strchr(value, '\v') && *s != '~'; s += n + 1, i++) {
+        n = strcspn(s, "\v");
+        snprintf(one, sizeof one, "%.*s", (int)n, s);
+        if (parser_try(p, one, PATTERN_ALL, &used) == MATCH_FULL)
+            return i;
+        if (!s[n])
+            break;
+    }
+    return -1;
 }
 
 static int in_value(tool_parser *p)
 {
-    const dialect_args *a = p->d->args;
+    const dialect_args *a = p->f->args;
     size_t used, quote = 0;
     int m = parser_try(p, a->value, PATTERN_ALL, &used);
 
@@ -213,7 +259,7 @@ static int in_value(tool_parser *p)
     if (m == MATCH_NO && parser_try(p, a->value, PATTERN_ALL, &used) != MATCH_FULL)
         return give_up(p);
     p->quoted = a->quote && m == MATCH_FULL;
-    p->typed_text = strchr(a->value, '\v') && parser_try_first(p, a->value) == MATCH_FULL;
+    p->typed = typed_by(p, a->value);
     parser_take(p, p->quoted ? quote : used);
     p->state = value_state(p);
     p->value.n = 0;
@@ -227,7 +273,7 @@ static int in_value(tool_parser *p)
  * value. */
 static int begins_param(const tool_parser *p)
 {
-    const dialect_args *a = p->d->args;
+    const dialect_args *a = p->f->args;
     const json_t *all = p->tools->tools[p->tool].properties;
     tool_parser q = { .held = p->held, .final = p->final };
     char name[PARAM_NAME_MOST + 1];
@@ -237,7 +283,7 @@ static int begins_param(const tool_parser *p)
     if (m != MATCH_FULL)
         return m;
     q.at = p->at + used;
-    while (q.at + n < q.held.n && n < PARAM_NAME_MOST && q.held.s[q.at + n] != *a->value)
+    while (q.at + n < q.held.n && n < PARAM_NAME_MOST && !ends_key(a, q.held.s[q.at + n]))
         n++;
     if (q.at + n == q.held.n)
         return p->final ? MATCH_NO : MATCH_PART;
@@ -249,19 +295,23 @@ static int begins_param(const tool_parser *p)
     return parser_try(&q, a->value, PATTERN_ALL, &used);
 }
 
-/* The call's own end, and then the output's. */
+/* The call's own end, other ends, and then the output's or the next call. */
 static int ends_call(const tool_parser *p)
 {
-    size_t used, n;
-    const int m = parser_try(p, p->d->after, PATTERN_ALL, &used);
+    tool_parser q = { .d = p->d, .f = p->f, .held = p->held, .at = p->at, .final = p->final };
+    size_t used;
+    int m = parser_try(&q, q.f->after, PATTERN_ALL, &used);
 
-    if (m != MATCH_FULL)
+    for (int i = 0; m == MATCH_FULL && i < MOST_ENDS; i++) {
+        q.at += used;
+        m = parser_end_marker(&q, &used);
+    }
+    if (m != MATCH_NO || q.at == p->at)
+        return m == MATCH_FULL ? MATCH_NO : m;
+    m = behind_blanks(&q);
+    if (q.at < q.held.n || !p->final)
         return m;
-    for (n = p->at + used; n < p->held.n && strchr(" \n\t\r", p->held.s[n]);)
-        n++;
-    if (n < p->held.n)
-        return MATCH_NO;
-    return !p->final ? MATCH_PART : p->cut ? MATCH_NO : MATCH_FULL;
+    return p->cut ? MATCH_NO : MATCH_FULL;
 }
 
 /* A text whose end marker was forgotten ends before the next parameter, and before the end of the call. */
@@ -269,8 +319,7 @@ static int lacks_end(const tool_parser *p)
 {
     const char c = p->held.s[p->at];
 
-    if (!p->d->args->bare || p->quoted || (p->guarded && p->wanted) || !strchr("< \n\t\r", c) ||
-        strchr(p->d->args->value, '\v'))
+    if (!p->f->args->bare || p->quoted || (p->guarded && p->wanted) || !strchr("< \n\t\r", c))
         return MATCH_NO;
     const int next = begins_param(p), end = ends_call(p);
     return next == MATCH_FULL || end == MATCH_FULL ? MATCH_FULL
@@ -280,7 +329,7 @@ static int lacks_end(const tool_parser *p)
 
 static int in_raw(tool_parser *p)
 {
-    const dialect_args *a = p->d->args;
+    const dialect_args *a = p->f->args;
     const char *end = p->quoted ? a->quote : a->lines ? a->lines : a->end;
     size_t used;
 
@@ -312,15 +361,14 @@ static int value_done(tool_parser *p)
     size_t n = p->value.n;
     sbuf out = { 0 };
 
-    if (p->d->args->lines && n && s[0] == '\n') {
+    if (p->f->args->lines && n && s[0] == '\n') {
         s++;
         n--;
     }
-    if (p->d->args->lines && n && s[n - 1] == '\n')
+    if (p->f->args->lines && n && s[n - 1] == '\n')
         n--;
-    const int typed = strchr(p->d->args->value, '\v') != NULL; /* as JSON, whatever the schema says */
-    const int ok = typed ? tool_json_normal(s, n, &out)
-                         : tool_param_value(&p->tools->tools[p->tool], p->name, strlen(p->name), s, n, &out);
+    const int ok = p->typed > 0 ? tool_json_normal(s, n, &out) /* as JSON, whatever the schema says */
+                                : tool_param_value(&p->tools->tools[p->tool], p->name, strlen(p->name), s, n, &out);
     if (ok)
         put_n(p, sbuf_text(&out), out.n);
     sbuf_free(&out);
@@ -330,17 +378,19 @@ static int value_done(tool_parser *p)
 static int in_collect(tool_parser *p)
 {
     size_t used;
-    const int m = parser_try(p, p->d->args->end, PATTERN_ALL, &used);
+    const int m = parser_try(p, p->f->args->end, PATTERN_ALL, &used);
 
-    if (m == MATCH_PART)
+    const int lacks = m == MATCH_NO ? lacks_end(p) : MATCH_NO;
+    if (m == MATCH_PART || lacks == MATCH_PART)
         return 0;
-    if (m == MATCH_FULL && value_done(p)) {
-        parser_take(p, used);
+    if ((m == MATCH_FULL || lacks == MATCH_FULL) && value_done(p)) {
+        p->mended |= m != MATCH_FULL;
+        parser_take(p, m == MATCH_FULL ? used : 0);
         p->n_params++;
         p->state = PARSE_KEY;
         return 1;
     }
-    if (m == MATCH_FULL && ++p->marks > MOST_MARKS)
+    if ((m == MATCH_FULL || lacks == MATCH_FULL) && ++p->marks > MOST_MARKS)
         return give_up(p);
     sbuf_put(&p->value, p->held.s + p->at, 1); /* a marker in a text of a JSON value goes on with it */
     parser_take(p, 1);
@@ -356,7 +406,7 @@ static int python_byte(tool_parser *p, char c)
     }
     if (p->json.depth == 0 && strchr(",)}]", c))
         return 1;
-    if (c == '"' || (c == '\'' && !p->d->args->quote))
+    if (c == '"' || (c == '\'' && !p->f->args->quote))
         p->json.in_string = c;
     p->json.depth += (c == '{' || c == '[' || c == '(') - (c == '}' || c == ']' || c == ')');
     return 0;
@@ -384,7 +434,7 @@ static int in_python(tool_parser *p)
 static int in_value_end(tool_parser *p)
 {
     size_t used;
-    const int m = parser_try(p, p->d->args->end, PATTERN_ALL, &used);
+    const int m = parser_try(p, p->f->args->end, PATTERN_ALL, &used);
 
     if (m == MATCH_PART)
         return 0;

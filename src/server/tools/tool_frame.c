@@ -49,7 +49,7 @@ static int in_pattern(tool_parser *p, const char *pattern, int part, enum tool_s
     return 1;
 }
 
-int parser_read_name(tool_parser *p, size_t *n)
+int parser_read_name(const tool_parser *p, size_t *n)
 {
     const char *s = p->held.s + p->at;
     const size_t left = p->held.n - p->at;
@@ -62,8 +62,17 @@ int parser_read_name(tool_parser *p, size_t *n)
     return *n ? MATCH_FULL : MATCH_NO;
 }
 
-static int begins_name(const tool_set *tools, const char *s, size_t n)
+int parser_begins_name(const tool_set *tools, const char *s, size_t n)
 {
+    static const char space[] = "functions.";
+    const size_t k = sizeof space - 1;
+
+    if (strncmp(space, s, n < k ? n : k) == 0) {
+        if (n <= k)
+            return 1;
+        s += k;
+        n -= k;
+    }
     for (int i = 0; i < tools->n; i++)
         if (strncmp(tools->tools[i].name, s, n) == 0)
             return 1;
@@ -77,9 +86,9 @@ static int in_name(tool_parser *p)
     if (parser_skip_blanks(p))
         return 1;
     const int m = parser_read_name(p, &n);
-    if (m == MATCH_PART && begins_name(p->tools, p->held.s + p->at, n))
+    if (m == MATCH_PART && parser_begins_name(p->tools, p->held.s + p->at, n))
         return 0;
-    p->tool = m == MATCH_FULL ? tool_set_find(p->tools, p->held.s + p->at, n) : -1;
+    p->tool = m == MATCH_FULL ? tool_json_find(p->tools, p->held.s + p->at, n) : -1;
     if (p->tool < 0)
         return parser_not_a_call(p, PLAIN_TRIGGER);
     parser_take(p, n);
@@ -99,11 +108,11 @@ void parser_tell_call(tool_parser *p)
 
 static int in_middle(tool_parser *p)
 {
-    if (!in_pattern(p, p->d->middle, PATTERN_ALL, p->d->args ? PARSE_KEY : PARSE_JSON))
+    if (!in_pattern(p, p->f->middle, PATTERN_ALL, p->f->args ? PARSE_KEY : PARSE_JSON))
         return 0;
     if (p->state == PARSE_TEXT)
         return 1;
-    if (!parser_buffers(p) && p->d->args)
+    if (!parser_buffers(p) && p->f->args)
         parser_tell_call(p);
     parser_begin_arguments(p);
     return 1;
@@ -127,6 +136,8 @@ int parser_call_done(tool_parser *p)
 {
     sbuf whole = { 0 };
 
+    if (p->f != p->d)
+        return parser_form_done(p);
     if (!parser_buffers(p)) {
         parser_emit(p, TOOL_END, "", 0);
         p->told = 0;
@@ -252,10 +263,13 @@ void parser_end_call(tool_parser *p)
             closes(p);
     } else if (p->state < PARSE_AFTER) {
         if (!p->cut && !closes(p)) {
-            parser_not_a_call(p, PLAIN_NOT);
+            parser_not_a_call(p, p->f == p->d ? PLAIN_TRIGGER : PLAIN_NOT);
             return;
         }
+        if (!p->cut && p->state == PARSE_LOOSE)
+            return; /* its calls are told there */
     }
+    parser_forget_calls(p);
     p->told = 0;
     p->held.n = p->at = p->raw.n = p->args.n = 0; /* of a call that was cut nothing is shown */
     p->state = PARSE_TEXT;

@@ -350,18 +350,19 @@ static int key_kind(const char *s, size_t n)
     return KEY_OTHER;
 }
 
-/* "functions.NAME" and "NAME:0" too. */
+int tool_json_find(const tool_set *tools, const char *s, size_t n)
+{
+    const int i = tool_set_find(tools, s, n);
+
+    return i < 0 && n > 10 && memcmp(s, "functions.", 10) == 0 ? tool_set_find(tools, s + 10, n - 10) : i;
+}
+
+/* "functions.NAME:0" too. */
 static int find_tool(const tool_set *tools, const char *s)
 {
-    size_t n = s ? strlen(s) : 0;
-    int i = s ? tool_set_find(tools, s, n) : -1;
+    const int i = s ? tool_json_find(tools, s, strlen(s)) : -1;
 
-    if (i < 0 && s && strncmp(s, "functions.", 10) == 0) {
-        s += 10;
-        n = strcspn(s, ":");
-        i = tool_set_find(tools, s, n);
-    }
-    return i;
+    return i < 0 && s ? tool_json_find(tools, s, strcspn(s, ":")) : i;
 }
 
 static int put_call(int which, json_t *arguments, json_t *calls)

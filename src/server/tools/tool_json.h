@@ -22,6 +22,8 @@ void tool_json_put(const json_t *v, sbuf *out);
  * name, function, tool, tool_name; arguments, parameters, args, input; and type, id, index and the like, which say
  * nothing. */
 int tool_json_calls(const json_t *v, const tool_set *tools, json_t *calls);
+/* The tool that is meant by a name: also "functions.NAME"; -1: none. */
+int tool_json_find(const tool_set *tools, const char *s, size_t n);
 /* 0: s[n], the beginning of a value, cannot become calls of these tools. */
 int tool_json_may_call(const char *s, size_t n, const tool_set *tools);
 

@@ -10,18 +10,33 @@
 #include "server/tools/tool_parser_impl.h"
 
 enum { LOOSE_START, LOOSE_NAMED, LOOSE_VALUE, LOOSE_BEHIND };
-enum { MOST_OPENERS = 4, HEAD = 400 };
+enum { MOST_OPENERS = 4, HEAD = PARSER_HEAD };
+#define BAR "\xEF\xBD\x9C"
+#define LOW "\xE2\x96\x81"
 
 static const char markers[] =
     "<tool_call>\v<|tool_call|>\v<tool_calls>\v<|tool_calls|>\v<|tool_call_start|>\v<|tool_calls_start|>\v"
     "<function_call>\v<function_calls>\v<|python_tag|>\v<|python_start|>\v<TOOLCALL>\v[TOOL_CALLS]\v<tools>\v<tool_code>\v"
     "<|tool_calls_section_begin|>\v<|tool_call_begin|>\v<|tools_prefix|>\v<|action_start|><|plugin|>\v<|START_ACTION|>\v"
-    "<|tool_call>\v<start_function_call>\v<tool_call|>\v<call>\vfunctools\v<function=";
+    "<|tool_call>\v<start_function_call>\v<tool_call|>\v<call>\vfunctools\v"
+    "function call<|role_sep|>\v"
+    "<function=\"\v<function='\v<function=\v<function name=\"\v<function name='\v<function name=\v"
+    "<invoke name=\"\v<invoke name='\v<invoke name=\v<minimax:tool_call>\v<seed:tool_call>\v"
+    "<" BAR "DSML" BAR "invoke name=\"\v<" BAR "DSML" BAR "function_calls>\v<" BAR "DSML" BAR "tool_calls>\v"
+    "<steptml:invoke name=\"\v<" BAR "tool" LOW "calls" LOW "begin" BAR ">\v"
+    "<" BAR "tool" LOW "call" LOW "begin" BAR ">";
 static const char fences[] = "```json\v```tool_call\v```tool_code\v```python\v```xml\v```";
 static const char ends[] =
     "</tool_call>\v<|/tool_call|>\v</tool_calls>\v<|tool_call_end|>\v<|tool_calls_end|>\v</function_call>\v"
     "</function_calls>\v</TOOLCALL>\v[/TOOL_CALLS]\v</tools>\v</tool_code>\v<|tool_calls_section_end|>\v"
-    "<|tools_suffix|>\v<|action_end|>\v<|END_ACTION|>\v<|python_end|>\v<tool_call|>\v<end_function_call>\v</call>\v</function>\v```";
+    "<|tools_suffix|>\v<|action_end|>\v<|END_ACTION|>\v<|python_end|>\v<tool_call|>\v<end_function_call>\v</call>\v</function>\v"
+    "</invoke>\v</minimax:tool_call>\v</seed:tool_call>\v</" BAR "DSML" BAR "invoke>\v</" BAR "DSML" BAR
+    "function_calls>\v</" BAR "DSML" BAR "tool_calls>\v</steptml:invoke>\v<" BAR "tool" LOW "call" LOW "end" BAR ">\v"
+    "<" BAR "tool" LOW "calls" LOW "end" BAR ">\v```";
+/* Behind a name. */
+static const char behind_name[] =
+    "[ARGS]\v[CALL_ID]%[ARGS]\v<|tool_call_argument_begin|>\v:%<|tool_call_argument_begin|>\v>\v\">\v'>\v\" >\v"
+    "<" BAR "tool" LOW "sep" BAR ">";
 
 static int is_blank(char c)
 {
@@ -42,6 +57,8 @@ int parser_marker(const tool_parser *p, size_t *used)
 
     if (a == MATCH_FULL && *used > 0 && p->held.s[p->at + *used - 1] == '[')
         --*used; /* a list's bracket belongs to the value, as behind the marker alone */
+    if (b == MATCH_PART) /* it may become a longer one */
+        return MATCH_PART;
     if (a == MATCH_FULL && *used > 0 && (b != MATCH_FULL || other <= *used))
         return MATCH_FULL;
     *used = other;
@@ -54,6 +71,9 @@ int parser_end_marker(const tool_parser *p, size_t *used)
 
     while (n < p->held.n && is_blank(p->held.s[n]))
         n++;
+    *used = 0;
+    if (n - p->at > PARSER_MOST_BLANKS)
+        return MATCH_NO;
     const int m = pattern_match(ends, PATTERN_ALL, p->held.s + n, p->held.n - n, used);
     *used += n - p->at;
     return m == MATCH_PART && p->final ? MATCH_NO : m;
@@ -68,6 +88,41 @@ static void begin(tool_parser *p, int weak)
     p->raw.n = 0;
     p->other = 1;
     p->state = PARSE_LOOSE;
+}
+
+/* A tool's name of n bytes, and the first key behind it; in dialects of Python's spelling, or behind a marker, its
+ * bracket. */
+static int at_named(const tool_parser *p, int *which, size_t *n)
+{
+    const dialect_args *a = p->d->args;
+    const int python = (a && !a->bare && !a->quote) || (p->state == PARSE_LOOSE && !p->loose.weak);
+    const int m = parser_read_name(p, n);
+    tool_parser q = { .held = p->held, .at = p->at + *n, .final = p->final };
+    size_t used;
+
+    *which = m == MATCH_NO ? -1 : tool_set_find(p->tools, p->held.s + p->at, *n);
+    if (m == MATCH_PART)
+        return parser_begins_name(p->tools, p->held.s + p->at, *n) ? MATCH_PART : MATCH_NO;
+    if (m == MATCH_NO || *which < 0)
+        return MATCH_NO;
+    return parser_try(&q, python ? " <arg_key>\v (" : " <arg_key>", PATTERN_ALL, &used);
+}
+
+/* Calls without their opener, as GLM and LFM2 write them. */
+static int begins_named(tool_parser *p, int *wait)
+{
+    size_t n;
+    int which;
+    const int m = at_named(p, &which, &n);
+
+    *wait |= m == MATCH_PART;
+    if (m != MATCH_FULL)
+        return 0;
+    begin(p, 1);
+    p->loose.phase = LOOSE_NAMED;
+    p->loose.tool = which;
+    parser_take(p, n);
+    return 1;
 }
 
 int parser_begins_loose(tool_parser *p, int *wait)
@@ -88,18 +143,21 @@ int parser_begins_loose(tool_parser *p, int *wait)
         return 1;
     }
     if (!line || (front(p) != '{' && front(p) != '['))
-        return 0;
+        return line && begins_named(p, wait);
     begin(p, 1);
     return 1;
 }
 
 static int is_text(tool_parser *p)
 {
-    const int plain = p->raw.n < HEAD ? PLAIN_ALL : PLAIN_NOT;
+    return parser_not_a_call(p, p->raw.n < HEAD ? PLAIN_ALL : PLAIN_NOT);
+}
 
+void parser_forget_calls(tool_parser *p)
+{
     json_decref(p->loose.calls);
     p->loose.calls = NULL;
-    return parser_not_a_call(p, plain);
+    p->f = p->d;
 }
 
 /* ---- what has been found ---- */
@@ -127,18 +185,9 @@ static void tell(tool_parser *p)
     p->raw.n = 0;
 }
 
-/* The value is whole: calls, or text. */
-static int value_done(tool_parser *p)
+/* More calls, in a list that is given away, or none (ok 0): they are told now, or all of it is text. */
+static int found(tool_parser *p, json_t *calls, int ok)
 {
-    json_t *v = tool_json_read(p->raw.s + p->loose.from, p->raw.n - p->loose.from), *calls = json_array();
-    int ok = v && calls;
-
-    if (ok && p->loose.tool >= 0) /* its name stood before it */
-        ok = json_is_object(v) && tool_has_required(&p->tools->tools[p->loose.tool], v) &&
-             json_array_append_new(calls, json_pack("[i,O]", p->loose.tool, v)) == 0;
-    else
-        ok = ok && tool_json_calls(v, p->tools, calls);
-    json_decref(v);
     if (ok && !p->loose.calls)
         p->loose.calls = json_array();
     if (ok)
@@ -152,6 +201,40 @@ static int value_done(tool_parser *p)
     if (!p->loose.at_end)
         tell(p);
     return 1;
+}
+
+/* The call of loose.tool with these arguments (given away; NULL: none). */
+static int found_one(tool_parser *p, json_t *args)
+{
+    json_t *calls = json_array();
+    const int ok = json_is_object(args) && tool_has_required(&p->tools->tools[p->loose.tool], args) &&
+                   json_array_append_new(calls, json_pack("[i,O]", p->loose.tool, args)) == 0;
+
+    json_decref(args);
+    return found(p, calls, ok);
+}
+
+int parser_form_done(tool_parser *p)
+{
+    json_t *args = tool_json_read(sbuf_text(&p->args), p->args.n);
+
+    p->args.n = 0;
+    p->f = p->d;
+    p->state = PARSE_LOOSE;
+    return found_one(p, args);
+}
+
+/* The value is whole: calls, or text. */
+static int value_done(tool_parser *p)
+{
+    json_t *v = tool_json_read(p->raw.s + p->loose.from, p->raw.n - p->loose.from), *calls;
+
+    if (p->loose.tool >= 0) /* its name stood before it */
+        return found_one(p, v);
+    calls = json_array();
+    const int ok = v && calls && tool_json_calls(v, p->tools, calls);
+    json_decref(v);
+    return found(p, calls, ok);
 }
 
 /* ---- reading ---- */
@@ -171,7 +254,7 @@ static int in_name(tool_parser *p)
 
     if (m == MATCH_PART)
         return 0;
-    const int which = m == MATCH_FULL ? tool_set_find(p->tools, p->held.s + p->at, n) : -1;
+    const int which = m == MATCH_FULL ? tool_json_find(p->tools, p->held.s + p->at, n) : -1;
     if (which < 0 || (p->loose.weak && !p->raw.n)) /* a fence, or a marker */
         return is_text(p);
     begin_value(p);
@@ -203,16 +286,42 @@ static int in_start(tool_parser *p)
     return in_name(p);
 }
 
-/* Behind a name: NAME(...), NAME {...}, NAME[ARGS]{...}. */
+/* Behind a name: the first key of a form of keys and values. */
+static int begins_keys(tool_parser *p)
+{
+    size_t used;
+    int part = 0;
+
+    for (int i = 0; i < dialect_form_count(); i++) {
+        const int m = parser_try(p, dialect_form(i)->args->key, PATTERN_ALL, &used);
+        part |= m == MATCH_PART;
+        if (m == MATCH_FULL && !part) {
+            p->f = dialect_form(i);
+            p->tool = p->loose.tool;
+            p->state = PARSE_KEY;
+            parser_begin_arguments(p);
+            return MATCH_FULL;
+        }
+    }
+    return part ? MATCH_PART : MATCH_NO;
+}
+
+/* Behind a name: NAME(...), NAME {...}, NAME[ARGS]{...}, keys and values, or the end of a call without arguments. */
 static int in_named(tool_parser *p)
 {
     size_t used;
 
     if (parser_skip_blanks(p))
         return 1;
-    const int m = parser_try(p, "[ARGS]\v[CALL_ID]%[ARGS]\v<|tool_call_argument_begin|>\v>", PATTERN_ALL, &used);
-    if (m == MATCH_PART)
+    const int m = parser_try(p, behind_name, PATTERN_ALL, &used);
+    const int k = m == MATCH_NO ? begins_keys(p) : MATCH_NO;
+    const int e = m == MATCH_NO && k == MATCH_NO && !p->loose.weak ? parser_end_marker(p, &used) : MATCH_NO;
+    if (m == MATCH_PART || k == MATCH_PART || e == MATCH_PART)
         return 0;
+    if (k == MATCH_FULL)
+        return 1;
+    if (e == MATCH_FULL)
+        return found_one(p, json_object());
     if (m == MATCH_FULL) {
         if (++p->loose.openers > MOST_OPENERS)
             return is_text(p);
@@ -268,8 +377,9 @@ static int leave(tool_parser *p)
 static int in_behind(tool_parser *p)
 {
     size_t used, next, fence;
+    int which;
 
-    if (is_blank(front(p)) || ((front(p) == ',' || front(p) == ';') && p->loose.openers == 0)) {
+    if (is_blank(front(p)) || (strchr(",;]", front(p)) && front(p) && p->loose.openers == 0)) {
         p->loose.openers += !is_blank(front(p));
         parser_take(p, 1);
         return 1;
@@ -283,7 +393,10 @@ static int in_behind(tool_parser *p)
         p->loose.openers = 0;
         return 1;
     }
-    if (m == MATCH_FULL || f == MATCH_FULL || front(p) == '{' || front(p) == '[') {
+    const int named = m == MATCH_NO && f == MATCH_NO ? at_named(p, &which, &next) : MATCH_NO;
+    if (named == MATCH_PART)
+        return 0;
+    if (named == MATCH_FULL || m == MATCH_FULL || f == MATCH_FULL || front(p) == '{' || front(p) == '[') {
         p->loose.phase = LOOSE_START;
         p->loose.openers = 0;
         return 1;

@@ -23,6 +23,10 @@ int parser_try_both(const tool_parser *p, const char *a, const char *b, size_t *
     char both[160];
     const size_t n = a ? strlen(a) : 0, k = b ? strlen(b) : 0;
 
+    if (!n && b)
+        return parser_try(p, b, PATTERN_ALL, used);
+    if (n + k >= sizeof both)
+        return MATCH_NO;
     memcpy(both, a ? a : "", n); /* rows of a table: the longest two have 100 bytes */
     memcpy(both + n, b ? b : "", k);
     both[n + k] = 0;
@@ -56,7 +60,7 @@ void parser_to(tool_parser *p, enum tool_state state)
 {
     p->state = state;
     p->said = 0;
-    p->blanks.n = 0;
+    p->blanks.n = p->broken = 0;
 }
 
 /* ---- texts and thoughts ---- */
@@ -67,11 +71,12 @@ void parser_text(tool_parser *p, int event, const char *s, size_t n)
         if (is_blank(s[i])) {
             if (p->said)
                 sbuf_put(&p->blanks, s + i, 1);
+            p->broken |= s[i] == '\n';
             continue;
         }
         if (p->blanks.n)
             parser_emit(p, event, p->blanks.s, p->blanks.n);
-        p->blanks.n = 0;
+        p->blanks.n = p->broken = 0;
         p->said = p->wrote = 1;
         parser_emit(p, event, s + i, 1);
     }
@@ -79,7 +84,7 @@ void parser_text(tool_parser *p, int event, const char *s, size_t n)
 
 int parser_line_starts(const tool_parser *p)
 {
-    return !p->said || (p->blanks.n && memchr(p->blanks.s, '\n', p->blanks.n));
+    return !p->said || p->broken;
 }
 
 /* raw is held again; tool_loose.c or the text after it have their turn. */
@@ -98,6 +103,9 @@ static void unread(tool_parser *p)
 
 int parser_not_a_call(tool_parser *p, int plain)
 {
+    if (p->f != p->d) /* other forms had their turn */
+        plain = p->raw.n < PARSER_HEAD ? PLAIN_ALL : PLAIN_NOT;
+    parser_forget_calls(p);
     p->state = PARSE_TEXT;
     p->other = 0;
     p->args.n = 0;
@@ -197,6 +205,7 @@ static int progress(tool_parser *p)
 
 void tool_parser_begin(tool_parser *p, int thinks)
 {
+    p->f = p->d;
     p->state = thinks && p->t ? PARSE_THINK : PARSE_TEXT;
 }
 

@@ -57,10 +57,12 @@ typedef struct tool_parser {
     int cut;     /* set before the end: the output was cut, and did not end by itself */
     /* own */
     enum tool_state state;
+    const dialect *f; /* the form that is read: d, or one that a call in another form has */
     sbuf held;   /* what came and is not decided */
     sbuf raw;    /* of a call that is not sure yet: text, if it is none */
     sbuf args;   /* of such a call */
     sbuf blanks; /* of a text: they count only when more of it comes */
+    int broken;  /* there is a line break among them */
     sbuf value;  /* of a parameter that may be JSON */
     char name[PARAM_NAME_MOST + 1];
     size_t at; /* of held: decided up to here */
@@ -73,7 +75,8 @@ typedef struct tool_parser {
     size_t reread; /* bytes that were looked at again */
     int told;   /* a call's name is out: the rest goes out as it comes */
     int mended; /* a value ended without its marker: the dialect's grammar reads on in it */
-    int n_calls, tool, n_params, quoted, typed_text, marks;
+    int n_calls, tool, n_params, quoted, marks;
+    int typed; /* the type that stands beside the value: 0 text, 1 and more JSON, -1 none */
     struct {
         int depth, in_string, escaped, kind;
     } json;

@@ -5,7 +5,11 @@
 
 #include "server/tools/tool_parser.h"
 
-enum { PARSER_MOST_REREAD = 1 << 20 }; /* bytes of what was no call: then other forms are looked for no more */
+enum {
+    PARSER_MOST_REREAD = 1 << 20, /* bytes of what was no call: then other forms are looked for no more */
+    PARSER_MOST_BLANKS = 256,     /* in a row, before an end marker or the next call */
+    PARSER_HEAD = 400,            /* of one: text behind its first byte, if it has fewer */
+};
 /* The front of `held` is known to begin no call of the dialect, or none in any form. */
 enum { PLAIN_NOT, PLAIN_TRIGGER, PLAIN_ALL };
 
@@ -27,7 +31,8 @@ int parser_line_starts(const tool_parser *p);
 int parser_begins(tool_parser *p, int *wait); /* 1: a call begins here */
 int parser_in_frame(tool_parser *p);
 /* MATCH_FULL: a name of n bytes, and what follows is none of it. */
-int parser_read_name(tool_parser *p, size_t *n);
+int parser_read_name(const tool_parser *p, size_t *n);
+int parser_begins_name(const tool_set *tools, const char *s, size_t n); /* 1: one of a tool begins so */
 int parser_buffers(const tool_parser *p);
 void parser_tell_call(tool_parser *p); /* where a grammar holds: before its arguments */
 /* The arguments are complete; 0: they are no object, or lack what the tool requires. */
@@ -44,6 +49,9 @@ int parser_in_arguments(tool_parser *p);
 int parser_begins_loose(tool_parser *p, int *wait);
 int parser_in_loose(tool_parser *p);
 void parser_end_loose(tool_parser *p);
+/* A call of keys and values in another form than the dialect's is whole.  1; 0: it is none. */
+int parser_form_done(tool_parser *p);
+void parser_forget_calls(tool_parser *p); /* those that were found and not told; the dialect's form is read again */
 int parser_idle(const tool_parser *p); /* in no call */
 int parser_end_marker(const tool_parser *p, size_t *used); /* one that ends calls, behind blanks */
 int parser_marker(const tool_parser *p, size_t *used); /* a marker of calls, of any dialect: MATCH_* */
