@@ -19,6 +19,7 @@ typedef struct sim_req {
 
 typedef struct sim {
     sched_config c;
+    unsigned char heavy[4];
     rng r;
     int pool, free, idle, step, deferred, n_req;
     sim_req req[MAX_REQ];
@@ -61,6 +62,9 @@ static void setup(sim *s, unsigned long long seed)
     s->c.late_pages = roll(s, 0, 1);
     s->c.step_tokens = roll(s, 0, 2) ? 0 : 64 * roll(s, 1, 8);
     s->c.n_tenants = roll(s, 1, 4);
+    for (int t = 0; t < s->c.n_tenants; t++)
+        s->heavy[t] = roll(s, 0, 2) == 0;
+    s->c.heavy = roll(s, 0, 1) ? s->heavy : NULL;
     s->pool = s->free = roll(s, 1, 3) == 1 ? roll(s, 1, 3) : roll(s, 4, 60); /* S-08: pools of 1, 2, 3 pages */
     s->n_req = roll(s, 1, MAX_REQ);
     for (int i = 0; i < s->n_req; i++) {
@@ -206,6 +210,32 @@ static void check_budget(sim *s, const sched_plan *p, int n_decode_ready)
     WANT(s, p->n_decode + p->n_deferred + p->n_preempt >= n_decode_ready);
 }
 
+/* Heavy tenants have prompt tokens in a step of five, and whenever nothing else can run, as in session_plan.c. */
+static void make_plan(sim *s, const sched_seq *run, const sched_wait *wait, sched_plan *p)
+{
+    int heavy = 0;
+
+    s->c.heavy_tokens = s->step % 5 ? 0 : 100;
+    sched_make(&s->c, run, s->n_run, wait, s->n_queue, s->free + s->idle, s->deferred, p);
+    for (int k = 0; k < p->n_prompt; k++) {
+        const int i = p->prompt[k].index, t = i < s->n_run ? run[i].tenant : wait[i - s->n_run].tenant;
+        heavy += s->c.heavy && s->heavy[t] ? p->prompt[k].n : 0;
+    }
+    WANT(s, heavy <= s->c.heavy_tokens + (s->c.heavy_tokens > 0 ? KVANT_PAGE : 0)); /* who has less gets a page */
+    if (p->n_decode + p->n_prompt + p->n_preempt + p->n_admit > 0)
+        return;
+    s->c.heavy_tokens = -1;
+    sched_make(&s->c, run, s->n_run, wait, s->n_queue, s->free + s->idle, s->deferred, p);
+}
+
+/* In order: only heavy tenants' requests are overtaken. */
+static void check_order(sim *s, const sched_plan *p, const sched_wait *wait)
+{
+    for (int k = 0, i = 0; k < p->n_admit; k++, i++)
+        for (; i < p->admit[k]; i++)
+            WANT(s, s->c.heavy && s->c.heavy_tokens >= 0 && s->heavy[wait[i].tenant]);
+}
+
 /* One step; 0 when nothing is left to do. */
 static int tick(sim *s)
 {
@@ -225,15 +255,14 @@ static int tick(sim *s)
         ready += run[i].prompt_left == 0 && !run[i].held;
         held += run[i].held;
     }
-    sched_make(&s->c, run, s->n_run, wait, s->n_queue, s->free + s->idle, s->deferred, &p);
+    make_plan(s, run, wait, &p);
     check_budget(s, &p, ready);
     for (int i = 0; i < s->n_run; i++)
         ids[i] = s->run[i];
     for (int i = 0; i < s->n_queue; i++)
         ids[s->n_run + i] = s->queue[i];
     const int n_run = s->n_run, waiting = s->n_queue;
-    for (int k = 0; k < p.n_admit; k++) /* in order: nobody is overtaken */
-        WANT(s, p.admit[k] == k);
+    check_order(s, &p, wait);
     apply_preemptions(s, &p);
     for (int k = 0; k < p.n_admit; k++) {
         sim_req *q = &s->req[ids[n_run + p.admit[k]]];
@@ -241,7 +270,7 @@ static int tick(sim *s)
         q->held = q->hit;
         s->idle -= q->hit;
         q->promised = wait[p.admit[k]].pages;
-        drop_from_queue(s, 0);
+        drop_from_queue(s, p.admit[k] - k);
         s->run[s->n_run++] = ids[n_run + p.admit[k]];
     }
     WANT(s, s->n_run <= s->c.max_seqs);
@@ -402,9 +431,37 @@ static void check_shares(void)
           pieces[0].index, pieces[0].n);
 }
 
+/* Those that give way have the tokens that they may have together, and none that waits behind them waits for them. */
+static void check_heavy(void)
+{
+    static const unsigned char heavy[] = { 0, 1, 1 };
+    sched_config c = { .batch_tokens = 2048, .n_ubatch = 512, .n_ctx = 4096, .max_seqs = 8, .n_tenants = 3,
+                       .heavy = heavy };
+    sched_seq run[] = { { .prompt_left = 3000, .tenant = 1 }, { .pos = 70, .tenant = 0 } };
+    sched_wait wait[] = { { .prompt_left = 500, .tenant = 2 }, { .prompt_left = 100, .tenant = 0 } };
+    int decode[4], preempt[4], admit[2], tokens[3];
+    sched_piece pieces[4];
+    sched_plan p = {
+        .decode = decode, .preempt = preempt, .admit = admit, .prompt = pieces, .tokens = tokens
+    };
+
+    sched_make(&c, run, 2, wait, 2, 100, 0, &p);
+    CHECK(p.n_decode == 1 && p.n_prompt == 1 && p.n_admit == 1 && pieces[0].index == 3 && admit[0] == 1,
+          "none for them: %d pieces, the first of %d", p.n_prompt, pieces[0].index);
+    c.heavy_tokens = 256;
+    sched_make(&c, run, 2, wait, 2, 100, 0, &p);
+    CHECK(p.n_prompt == 2 && pieces[0].index == 0 && pieces[0].n == 256 && pieces[1].index == 3 && admit[0] == 1,
+          "256: %d pieces, the first has %d", p.n_prompt, pieces[0].n);
+    c.heavy_tokens = -1;
+    sched_make(&c, run, 2, wait, 2, 100, 0, &p);
+    CHECK(p.n_prompt == 3 && p.prompt_tokens > 2047 - KVANT_PAGE, "any: %d pieces, %d tokens", p.n_prompt,
+          p.prompt_tokens);
+}
+
 int main(void)
 {
     check_budgets();
+    check_heavy();
     check_full_passes();
     check_prefill_first();
     check_shares();

@@ -4,7 +4,7 @@
 A router with two models, of which one has a template that is slow on a word.  Six keys send chats one after the other, first alone, then
 while two keys send bodies of 40,000 parts, leave answers unread, ask the slow template and flood the prefix cache.  Beside them the 99th
 percentile of a chat's time is to be at most ten times that alone (or FLOOR_S, which programs beside the test take; `./dev hostile` judges
-that, which does not hold yet), no chat waits longer than MOST_S, none is lost, memory stays within the budgets of docs/server.md, and SIGTERM ends the server in time.  Times are judged on a machine
+that), no chat waits longer than MOST_S, none is lost, memory stays within the budgets of docs/server.md, and SIGTERM ends the server in time.  Times are judged on a machine
 that had nothing else to do.  `./dev hostile` runs it for
 minutes and writes its numbers."""
 import json
@@ -164,7 +164,7 @@ def main():
             if busy:
                 print(f"SKIP check_serve_hostile, times: the machine was busy before (load {os.getloadavg()[0]:.1f}): {seen}")
             print(f"p99 beside them is {beside['p99_ms'] / alone['p99_ms']:.0f} times that alone, at most 10 wanted")
-            if JUDGED:      # not met on two cores (27 times on an idle EPYC): ./dev hostile fails by it, the CI tells it
+            if JUDGED:      # ./dev hostile fails by it; the CI, which runs other tests at the same time, tells it
                 C.ok(busy or beside["p99_ms"] <= max(10 * alone["p99_ms"], 1e3 * FLOOR_S * SLOW), f"the 99th percentile: {seen}")
             C.ok(busy or beside["most_ms"] <= 1e3 * MOST_S * SLOW, f"the longest: {seen}")
             C.ok(beside["memory_mb"] - alone["memory_mb"] <= MEMORY_KB >> 10, f"memory: {seen}")

@@ -146,12 +146,30 @@ static void count_wanted(state *s, const sched_wait *queue, int n_wait)
         tokens[queue[i].tenant] += queue[i].not_ready ? 0 : queue[i].prompt_left;
 }
 
+static int is_heavy(const state *s, int tenant)
+{
+    return s->c->heavy_tokens >= 0 && s->c->heavy && s->c->heavy[tenant];
+}
+
+/* Those that give way want no more than they may have, who is served next first. */
+static void limit_heavy(state *s)
+{
+    int *tokens = s->plan->tokens, left = s->c->heavy_tokens;
+
+    for (int t = 0; t < s->c->n_tenants; t++)
+        if (is_heavy(s, t)) {
+            tokens[t] = min_int(tokens[t], left);
+            left -= tokens[t];
+        }
+}
+
 /* Equal parts of the step's prompt tokens; what a tenant does not want of its part goes to the others. */
 static void share_tokens(state *s, const sched_wait *queue, int n_wait)
 {
     int *tokens = s->plan->tokens, left = tokens_left(s), n = 0, part, full;
 
     count_wanted(s, queue, n_wait);
+    limit_heavy(s);
     for (int t = 0; t < s->c->n_tenants; t++)
         n += tokens[t] > 0;
     do { /* those that want no more than an equal part have what they want */
@@ -236,7 +254,7 @@ static void admit(state *s, const sched_wait *queue, int n_wait)
     for (int i = 0; i < n_wait && s->n_run + p->n_admit < s->c->max_seqs; i++) {
         const sched_wait *w = &queue[i];
         const int spare = s->n_run + p->n_admit;
-        if (w->not_ready)
+        if (w->not_ready || (w->prompt_left > 0 && is_heavy(s, w->tenant) && p->tokens[w->tenant] == 0))
             continue;
         p->no_pages = w->pages + w->pinned + spare > s->available;
         if (p->no_pages)

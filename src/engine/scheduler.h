@@ -24,6 +24,8 @@ typedef struct sched_config {
     int late_pages; /* 1: a page is taken by its last row, not its first (cache/kv.h) */
     int step_tokens; /* prompt tokens that take as long as a step may; 0: any */
     int n_tenants;   /* at least 1 */
+    const unsigned char *heavy; /* [n_tenants]: those that give way to the others; NULL: none */
+    int heavy_tokens;           /* prompt tokens that they may have together; -1: any */
 } sched_config;
 
 /* A running sequence; the array is in order of admission, oldest first. */

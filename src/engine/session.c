@@ -69,6 +69,7 @@ static int take_memory(kvant_session *s, kvant_diag *diag)
     s->run_in = kvant_calloc(n, sizeof *s->run_in);
     s->wait_in = kvant_calloc(QUEUE_HEADS, sizeof *s->wait_in);
     s->ranked = kvant_calloc(n + QUEUE_HEADS, sizeof(tenant *));
+    s->fair.heavy = kvant_calloc(n + QUEUE_HEADS, sizeof *s->fair.heavy);
     p->decode = kvant_calloc(n, sizeof *p->decode);
     p->preempt = kvant_calloc(n, sizeof *p->preempt);
     p->admit = kvant_calloc(QUEUE_HEADS, sizeof *p->admit);
@@ -80,8 +81,8 @@ static int take_memory(kvant_session *s, kvant_diag *diag)
     s->scratch = kvant_calloc((size_t)s->n_vocab, sizeof *s->scratch);
     s->hidden = kvant_calloc((size_t)s->n_embd, sizeof *s->hidden);
     if (!s->waiting || !s->tenants || !s->running || !s->trace || !s->slots || !s->parked || !s->run_in ||
-        !s->wait_in || !s->ranked || !p->tokens || !p->decode || !p->preempt || !p->admit || !p->prompt ||
-        !s->items || !s->item_req || !s->next_token || !s->scratch || !s->hidden)
+        !s->wait_in || !s->ranked || !s->fair.heavy || !p->tokens || !p->decode || !p->preempt || !p->admit ||
+        !p->prompt || !s->items || !s->item_req || !s->next_token || !s->scratch || !s->hidden)
         return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory for %d sequences", s->max_seqs);
     for (int i = 0; i < s->max_seqs; i++)
         s->slots[i].slot = i;
@@ -96,7 +97,7 @@ static void release(kvant_session *s)
         s->waiting, s->tenants,  s->running,     s->trace,        s->slots,      s->parked,
         s->run_in,  s->wait_in,  s->plan.decode, s->plan.preempt, s->plan.admit, s->plan.prompt,
         s->items,   s->item_req, s->next_token,  s->scratch,      s->hidden,     s->ranked,
-        s->plan.tokens, (void *)(uintptr_t)s->p.snapshot_dir, s->lora, s->lora_digest
+        s->plan.tokens, s->fair.heavy, (void *)(uintptr_t)s->p.snapshot_dir, s->lora, s->lora_digest
     };
     for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
         kvant_free(mem[i]);

@@ -4,7 +4,7 @@
  *   session_loop.c     the owner's loop: queue -> plan -> step -> events
  *   session_plan.c     the queue's order; what goes into the next step
  *   session_step.c     the step itself, and what each request got of it
- *   session_pace.c     how many prompt tokens a step may have, by measured time
+ *   session_pace.c     how many prompt tokens a step may have, by measured time; who gives way
  *   session_audit.c    counts everything anew, for tests
  *   session_stats.c    counters, and the copies that other threads see
  *   session_check.c    a new request: checks, its own copy
@@ -42,6 +42,9 @@ typedef struct tenant {
     int running, pages;   /* as of the plan: places, pages held and promised (owner thread) */
     int rank;             /* as of the plan: 0 is served next; -1: takes no part (owner thread) */
     double served;        /* tokens (owner thread) */
+    double used_ns;       /* of the engine, not forgotten yet, by the tenant used_by (owner thread) */
+    uint32_t used_by;
+    int heavy;            /* as of the plan (owner thread) */
 } tenant;
 
 typedef struct request {
@@ -89,7 +92,15 @@ typedef struct request {
 typedef struct step_pace {
     double prompt_ns, prompt_tokens; /* steps with prompts, without the part of their decode rows */
     double decode_ns;                /* of a step of decode rows alone */
+    double last_prompt_ns;           /* of the last step, without that part */
 } step_pace;
+
+/* How far prompts of tenants that used much give way (session_pace.c). */
+typedef struct fair_share {
+    unsigned char *heavy; /* [tenants of the plan], by rank */
+    int n_heavy;
+    double earned_ns;     /* time that the prompts of heavy tenants may take */
+} fair_share;
 
 typedef struct parked {
     int32_t *tokens; /* NULL: nothing is parked in this slot */
@@ -153,6 +164,7 @@ struct kvant_session {
     request **item_req;
     int n_items, events;
     step_pace pace;
+    fair_share fair;
     void (*_Atomic after_tick)(kvant_session *s); /* tests: session_audit.h; NULL: none */
     int32_t *next_token;                  /* [max_seqs] decode inputs */
     float *scratch;                       /* [n_vocab] masked logits */
@@ -239,6 +251,13 @@ int tenants_rank(kvant_session *s, int n_heads);
 void pace_count(kvant_session *s, int64_t ns); /* the step that has been run, by its plan */
 /* Prompt tokens that the next step may have; 0: any. */
 int pace_tokens(const kvant_session *s);
+/* The step that has been run, by its plan and its items; after pace_count. */
+void fair_charge(kvant_session *s, int64_t ns);
+/* A request that ran has ended. */
+void fair_forget(kvant_session *s);
+/* After tenants_rank: marks the heavy ones of the n_tenants.  Returns the prompt tokens that they may have together, or
+ * -1: none is heavy. */
+int fair_weigh(kvant_session *s, int n_heads, int n_tenants);
 /* 1: the tenant of a waiting request has less than its part of the places, and of the pages even with this one. */
 int tenant_is_short(const kvant_session *s, const request *q);
 /* The running request that gives way where a tenant is short: the youngest that may, of the tenant furthest beyond its

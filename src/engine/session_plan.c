@@ -225,17 +225,27 @@ static void make_room(kvant_session *s, int n_heads)
     }
 }
 
+static void plan_step(kvant_session *s, const sched_config *c, int heads)
+{
+    sched_make(c, s->run_in, s->n_running, s->wait_in, heads, page_pool_room(&s->e->kv.pages), s->deferred, &s->plan);
+}
+
 int session_plan(kvant_session *s)
 {
     const kvant_session_params *p = &s->p;
+    const sched_plan *made = &s->plan;
     tenants_measure(s);
-    const int heads = fill_heads(s), tenants = tenants_rank(s, heads);
-    const sched_config c = { p->batch_tokens,          s->e->p.n_ubatch,       s->n_ctx,       s->max_seqs,
-                             p->prefill_budget,        p->max_batch_tokens,    p->prefill_cap, p->prefill_first,
-                             p->prefill_first_waiting, p->prefill_first_defer, s->e->kv.late,  pace_tokens(s),
-                             tenants };
+    const int heads = fill_heads(s), tenants = tenants_rank(s, heads), heavy = fair_weigh(s, heads, tenants);
+    sched_config c = { p->batch_tokens,          s->e->p.n_ubatch,       s->n_ctx,       s->max_seqs,
+                       p->prefill_budget,        p->max_batch_tokens,    p->prefill_cap, p->prefill_first,
+                       p->prefill_first_waiting, p->prefill_first_defer, s->e->kv.late,  pace_tokens(s),
+                       tenants,                  s->fair.heavy,          heavy };
 
     make_room(s, heads);
-    sched_make(&c, s->run_in, s->n_running, s->wait_in, heads, page_pool_room(&s->e->kv.pages), s->deferred, &s->plan);
+    plan_step(s, &c, heads);
+    if (heavy >= 0 && made->n_decode + made->n_prompt + made->n_preempt + made->n_admit == 0) {
+        c.heavy_tokens = -1; /* whoever they give way to cannot run either */
+        plan_step(s, &c, heads);
+    }
     return heads;
 }

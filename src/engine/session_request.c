@@ -274,6 +274,8 @@ void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, i
         s->saved_bytes -= (int64_t)q->saved_bytes;
     request_times(q);
     s->st.finished[finish]++;
+    if (q->t.started_ns)
+        fair_forget(s);
     q->tenant->live--;
     live_remove(s, q);
     request_send(s, q, &ev);

@@ -188,6 +188,7 @@ void session_run_step(kvant_session *s, int waiting)
     const int64_t t1 = clock_ns();
     session_count_step(s, t0, t1, waiting);
     pace_count(s, t1 - t0);
+    fair_charge(s, t1 - t0);
     const kvant_step_record r = { s->st.steps,
                                   t0,
                                   t1,

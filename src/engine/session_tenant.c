@@ -67,6 +67,10 @@ void tenant_arrives(kvant_session *s, request *q)
     double least = -1;
 
     s->n_arrived = at < s->n_arrived ? s->n_arrived : at + 1;
+    if (q->tenant->used_by != q->r.tenant) { /* the place was another's */
+        q->tenant->used_by = q->r.tenant;
+        q->tenant->used_ns = 0;
+    }
     for (int i = 0; i < s->n_arrived && q->tenant->live == 0; i++)
         if (s->tenants[i].live > 0 && (least < 0 || s->tenants[i].served < least))
             least = s->tenants[i].served;
