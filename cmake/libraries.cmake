@@ -9,7 +9,7 @@ list(APPEND KVANT_FORMATS_SOURCES src/base/cpu.c src/base/error.c)
 kvant_isa_sources(KVANT_FORMATS_SOURCES)
 
 file(GLOB_RECURSE KVANT_SOURCES CONFIGURE_DEPENDS
-    src/base/*.c src/devices/device.c src/devices/cpu/cpu_device.c src/devices/cuda/*.c src/text/*.c src/model/*.c
+    src/base/*.c src/devices/device.c src/devices/device_public.c src/devices/cpu/cpu_device.c src/devices/cuda/*.c src/text/*.c src/model/*.c
     src/cache/*.c src/engine/*.c)
 list(FILTER KVANT_SOURCES EXCLUDE REGEX "/base/(cpu|error)\\.c$")
 include(cmake/vulkan.cmake)

@@ -1,4 +1,4 @@
-# The Vulkan device (src/devices/vulkan): SPIR-V from its folders' *.comp by glslc in two forms (fast: device addresses and
+# The Vulkan device (src/devices/vulkan): SPIR-V from its folders' *.comp and those of tools/gen_ops by glslc in two forms (fast: device addresses and
 # subgroups; plain: descriptors), embedded as C arrays.  The loader is opened at run time; nothing is linked.
 #   KVANT_VULKAN   AUTO (built where glslc and the Vulkan headers are found), ON (an error without them), OFF
 #   KVANT_SPIRV    the folder vulkan of another build of this tree, whose SPIR-V is taken (./dev ci: the sanitizers' build)
@@ -17,7 +17,7 @@ endif()
 if(KVANT_GLSLC AND KVANT_VULKAN_HEADERS AND NOT KVANT_VULKAN STREQUAL "OFF")
     set(KVANT_VULKAN_DIR ${CMAKE_BINARY_DIR}/vulkan)
     file(MAKE_DIRECTORY ${KVANT_VULKAN_DIR})
-    file(GLOB KVANT_SHADERS CONFIGURE_DEPENDS src/devices/vulkan/*/*.comp)
+    file(GLOB KVANT_SHADERS CONFIGURE_DEPENDS src/devices/vulkan/*/*.comp ${KVANT_GENERATED}/ops/shaders/*.comp)
     file(GLOB KVANT_VULKAN_SOURCES CONFIGURE_DEPENDS src/devices/vulkan/*/*.c)
     set(KVANT_SPIRV_KHR ${CMAKE_SOURCE_DIR}/tools/spirv_khr.py)
     set(KVANT_SHADER_LIST "")

@@ -196,12 +196,12 @@ int main(int argc, char **argv)
     static const int64_t shapes[][2] = { { 512, 256 }, { 512, 1024 }, { 1024, 512 }, { 384, 1024 }, { 512, 8192 } };
     int threads = argc > 1 ? atoi(argv[1]) : 0, only_m = argc > 3 ? atoi(argv[3]) : 0;
     const char *filter = argc > 2 ? argv[2] : "";
-    kvant_device_config cfg = { threads, 0 };
+    kvant_device_config cfg = { .threads = threads };
     bench b = { 0 };
     char text[256];
     pool *p;
 
-    if (kvant_device_open("cpu", &cfg, &b.d, NULL) < 0)
+    if (device_open("cpu", &cfg, &b.d, NULL) < 0)
         return 1;
     threads = threads > 0 ? threads : cpu_count();
     use_cpu_time = threads == 1;

@@ -62,11 +62,11 @@ static int fits(const char *format, int tail, int seqs, int tokens)
     const int pages = pages_beside(format, tail, seqs);
     kv_config c = config(format, tail, seqs, pages);
     kv_cache kv;
-    kvant_device_config dc = { 1, 0 };
+    kvant_device_config dc = { .threads = 1 };
     kvant_device *dev = NULL;
     int ok = 0, seq;
 
-    if (pages < 1 || kvant_device_open("cpu", &dc, &dev, NULL) != KVANT_OK)
+    if (pages < 1 || device_open("cpu", &dc, &dev, NULL) != KVANT_OK)
         return 0;
     if (kv_create(dev, &c, &kv, NULL) == KVANT_OK) {
         for (int i = 0; i < seqs; i++)

@@ -571,7 +571,11 @@ static void test_inspect_plan(void)
     CHECK(fits > 4096 && fits < 16777216, "largest context %g", fits);
     EXPECT_JSON("plan", DENSE, "--memory", "1K", "-c", "1024", "-ctk", "f16", "--json");
     CHECK(json_num(out, "rows.0.largest_context") == 0 && strstr(out, "\"fits\":false"), "plan: %s", out);
+    CHECK(strstr(out, "\"run\":null") && strstr(out, "\"serve\":null"), "plan: %s", out);
+    EXPECT_JSON("plan", DENSE, "--memory", "1G", "-ctk", "f16", "-ctv", "q8_0", "-np", "3", "-c", "64", "--json");
+    CHECK(json_num(out, "serve.sequences") == 3 && json_num(out, "run.sequences") == 1, "plan: %s", out);
     EXPECT_OK("plan", HYBRID);
+    CHECK(strstr(out, "kvant run takes") && strstr(out, "kvant serve takes"), "plan: %s", out);
 }
 
 static double plan_scratch(const char *model, const char *device, const char *sequences, const char *ubatch)

@@ -22,7 +22,7 @@ static int find_library(struct dl_phdr_info *info, size_t size, void *ctx)
     return library[0] != 0;
 }
 
-/* The function of the library that kvant_device_open has loaded. */
+/* The function of the library that device_open has loaded. */
 static kvant_cuda_bench_attn_fn find_bench(void)
 {
     kvant_cuda_bench_attn_fn fn = NULL;
@@ -117,7 +117,7 @@ static void check_variants(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
 /* A mask that names nothing is refused by name. */
 static void check_mask(void)
 {
-    const kvant_device_config cfg = { 0, 0 };
+    const kvant_device_config cfg = { 0 };
     const char *own = getenv("KVANT_CUDA_MASK");
     char before[64] = "";
     kvant_device *dev = NULL;
@@ -125,7 +125,7 @@ static void check_mask(void)
     if (own)
         snprintf(before, sizeof before, "%s", own);
     setenv("KVANT_CUDA_MASK", "sm75", 1);
-    CHECK(kvant_device_open("cuda", &cfg, &dev, &diag) == KVANT_EINVAL, "KVANT_CUDA_MASK=sm75 was taken");
+    CHECK(device_open("cuda", &cfg, &dev, &diag) == KVANT_EINVAL, "KVANT_CUDA_MASK=sm75 was taken");
     CHECK(strstr(diag.text, "'sm75'") && strstr(diag.text, "sm80, sm86, sm89 or sm120"), "text: %s", diag.text);
     if (own)
         setenv("KVANT_CUDA_MASK", before, 1);
@@ -178,12 +178,12 @@ static void time_bars(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
 int main(int argc, char **argv)
 {
     const int small = argc > 1 && strcmp(argv[1], "small") == 0, n = kvant_format_count();
-    const kvant_device_config cfg = { 0, 0 };
+    const kvant_device_config cfg = { 0 };
     kvant_device *dev = NULL;
     kvant_diag diag = { 0 };
 
     setenv("KVANT_CUDA_ATTN", "fast", 1);
-    if (kvant_device_open("cuda", &cfg, &dev, &diag) < 0) {
+    if (device_open("cuda", &cfg, &dev, &diag) < 0) {
         printf("skipped: no device (%s)\n", diag.text);
         return check_end("check_cuda_attn");
     }

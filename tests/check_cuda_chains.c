@@ -353,7 +353,7 @@ int main(void)
         { 9, { 1, 1, 1, 1, 1, 1, 1, 1, 1 }, { 0 }, { 0, 1, 2, 3, 4, 5, 6, 7, 8 }, { 1, 0, 2, 3, 4, 5, 6, 7, 8 } },
     };
     const kvant_device_config cfg = { 0 };
-    if (kvant_device_open("cuda", &cfg, &dev, &diag) < 0) {
+    if (device_open("cuda", &cfg, &dev, &diag) < 0) {
         printf("skipped: no device (%s)\n", diag.text);
         return check_end("check_cuda_chains");
     }

@@ -181,7 +181,7 @@ int main(void)
 {
     const kvant_device_config cfg = { .threads = 1 };
     kvant_diag diag = { "" };
-    if (kvant_device_open("cuda", &cfg, &hog, &diag) != KVANT_OK) {
+    if (device_open("cuda", &cfg, &hog, &diag) != KVANT_OK) {
         printf("skipped: no device (%s)\n", diag.text);
         return check_end("check_cuda_faults");
     }

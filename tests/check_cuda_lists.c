@@ -380,7 +380,7 @@ int main(void)
         { 1024, 1024, 512 }, { 4096, 4096, 3072 }, { 12288, 4096, 1000 }, { 6144, 5120, 768 }, { 2048, 2560, 100 }
     };
     const kvant_device_config cfg = { 0 };
-    if (kvant_device_open("cuda", &cfg, &dev, &diag) < 0) {
+    if (device_open("cuda", &cfg, &dev, &diag) < 0) {
         printf("skipped: no device (%s)\n", diag.text);
         return check_end("check_cuda_lists");
     }

@@ -148,14 +148,14 @@ static void absent(const char *name, int rc)
     CHECK(diag.text[0] && !strchr(diag.text, '\n'), "%s: no reason, or more than one line: \"%s\"", name, diag.text);
     printf("skipped: no device (%s)\n", diag.text);
     snprintf(far, sizeof far, "%s:200", name);
-    CHECK(kvant_device_open(far, NULL, &dev, &diag) == KVANT_EDEVICE, "%s opened", far);
+    CHECK(device_open(far, NULL, &dev, &diag) == KVANT_EDEVICE, "%s opened", far);
 }
 
 static void check_device(const char *name, int quick)
 {
     static const char *const archs[] = { "qwen3", "qwen3moe", "llama", "qwen35", "qwen35moe", "qwen3next" };
     kvant_device *dev = NULL;
-    const int rc = kvant_device_open(name, NULL, &dev, &diag), cpu = strcmp(name, "cpu") == 0;
+    const int rc = device_open(name, NULL, &dev, &diag), cpu = strcmp(name, "cpu") == 0;
 
     if (rc != KVANT_OK) {
         absent(name, rc);

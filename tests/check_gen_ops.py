@@ -33,6 +33,14 @@ BAD = [
     ("size", MADE.replace("[n][d]\nb", "[n][m]\nb"), "names m, which is no field"), ("rule", MADE.replace("y != x", "y != z"), "names z, which is no field"),
     ("rows", MADE.replace("n      count", "n      size"), "no field is a count or seqs"),
 ]
+BAD += [(f"formula {f}", MADE.replace('cases = "elementwise"', f'formula = "{f}"'), wanted) for f, wanted in (
+    ("y = a * x", "formula: b does not occur"), ("y = a * x + c", "'c' is no field that has a value"), ("y = sin(x) + b", "sin is no function"),
+    ("y = x + float(b)", "float of f32"), ("y = x + n + b", "+ between f32 and a whole number"), ("z = a * x + b", "the last line gives an operand"),
+    ("y = x + b)", "')' is too much"), ("y = (x + b", "')' is missing"), ("y = x % b", "is no part of an expression"),
+    ("y = a * x + b", "tolerance EXACT: only one + - or *"), ("y = x ? b : a", "? after f32, wanted a truth"), ("y = x[b]", "b is no i32 operand"),
+    ("y = d", "a whole number, wanted f32"))]
+BAD += [("shape of an operand", MADE.replace('cases = "elementwise"', 'formula = "y = x + b"').replace("b      r f32 [d]", "b      r f32 [n + 1][d]"), "the size 'n + 1' is no field"),
+        ("class", MADE.replace('cases = "elementwise"', 'formula = "y = x + b"').replace("EXACT", "CODE"), "tolerance CODE: wanted EXACT or NMSE")]
 USE = r"""
 #include <limits.h>
 #include <stdio.h>

@@ -490,13 +490,13 @@ static void check_device(int threads)
     enum { M = 9, K = 96, N = 64 };
 
     for (int t = 0; t < 2; t++) {
-        kvant_device_config cfg = { threads, 0 };
+        kvant_device_config cfg = { .threads = threads };
         kvant_device *d = NULL;
         kvant_diag diag = { "" };
         kvant_weight w[4];
         problem p[4];
         float *x = kvant_alloc(M * K * 4), *y = kvant_alloc(4 * M * N * 4), *z = kvant_alloc(4 * M * N * 4);
-        CHECK(kvant_device_open("cpu", &cfg, &d, &diag) == KVANT_OK, "%s", diag.text);
+        CHECK(device_open("cpu", &cfg, &d, &diag) == KVANT_OK, "%s", diag.text);
         check_fill_normal(x, M * K, 4);
         kvant_matmul_args a[4];
         kvant_op ops[4];

@@ -16,7 +16,7 @@ static volatile int large = 0x7fffffff;
 static int drivers(void)
 {
     for (int i = 0; i < kvant_devices_count(); i++) {
-        kvant_device_config cfg = { 0, 0 };
+        kvant_device_config cfg = { 0 };
         kvant_device *d;
         if (kvant_devices_at(i)->open(&cfg, &d, NULL) == KVANT_OK)
             kvant_devices_at(i)->close(d);

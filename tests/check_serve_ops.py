@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_serve_ops: kvant serve as an operator sees it: files and links (A-05), log lines (A-06), system calls (A-08), what the program
 can do at all (A-09, A-12), restores under eviction and damaged folders (P-10).  Ids are those of the reliability specification."""
+import json
 import os
 import re
 import shutil
@@ -228,6 +229,24 @@ def check_program():
     C.ok(sanitized or "__stack_chk_fail" in names, "A-12 stack protector")
 
 
+def check_room():
+    """A server takes what `kvant plan` says of it, tells what its pool is of, and a size that it names is one that it takes."""
+    env = {"KVANT_MEMORY": "256M"}
+    r = subprocess.run([KVANT, "plan", DEMO, "--device", "cpu", "--json", "-c", "64", "-ctk", "f16"], capture_output=True, text=True, check=False,
+                       env={**os.environ, **env})
+    plan = json.loads(r.stdout)["serve"]
+    with Server(BUILD, env=env, model=DEMO) as s:
+        said = [line for line in s.lines if "cache: K" in line or "pool: " in line]
+    text = "\n".join(said)
+    C.ok(f"{plan['sequences']} sequences of at most {plan['n_ctx']} tokens, pool of {plan['pool_tokens']} tokens, {plan['snapshots']} snapshots" in text,
+         f"plan {plan}, server {said}")
+    named = re.search(r"--kv-pool-size (\d+M)", text)
+    C.ok(named, f"no pool size in {said}")
+    with Server(BUILD, "--kv-pool-size", named[1], env=env, model=DEMO) as s:
+        said = [line for line in s.lines if "cache: K" in line]
+    C.ok(int(re.search(r"pool of (\d+) tokens", said[0])[1]) > plan["pool_tokens"], f"{named[1]}: {said}")
+
+
 def check_no_abort():
     """A12: nothing that a request can reach ends the process: a release has no assert, and only the program's own main may exit."""
     with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as f:
@@ -256,6 +275,7 @@ def main():
     check_logs()
     check_calls()
     check_program()
+    check_room()
     check_no_abort()
     return C.end()
 

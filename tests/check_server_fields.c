@@ -26,6 +26,10 @@ static const struct {
     { "template", REQUEST_TEMPLATE, -1, "" },
     { "tokenize", REQUEST_TOKENIZE, -1, "" },
     { "detokenize", REQUEST_DETOKENIZE, -1, "" },
+    { "ollama-chat", REQUEST_OLLAMA_CHAT, BODY_OLLAMA_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]" },
+    { "ollama-generate", REQUEST_OLLAMA_GENERATE, BODY_OLLAMA_GENERATE, "{\"prompt\":\"a\"" },
+    { "ollama-embed", REQUEST_OLLAMA_EMBED, -1, "" },
+    { "ollama-show", REQUEST_OLLAMA_SHOW, -1, "" },
 };
 enum { ROUTES = sizeof routes / sizeof *routes };
 
@@ -96,7 +100,9 @@ static void check_planted(void)
                                            "completions no_such_field",
                                            "embeddings no_such_field",
                                            "rerank no_such_field",
-                                           "tokenize no_such_field" };
+                                           "tokenize no_such_field",
+                                           "ollama-chat options.no_such_field",
+                                           "ollama-generate messages" };
 
     for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
         char route[32];
@@ -254,6 +260,9 @@ static void check_inner(void)
                           "\"include\":[\"reasoning.encrypted_content\"],\"prompt_cache_key\":\"k\",\"client_metadata\":{\"a\":1},\"service_tier\":\"flex\"}", "", "" },
         { BODY_RESPONSES, "{\"input\":\"a\",\"tool_choice\":{\"type\":\"file_search\"}}", "tool_choice", "" },
         { BODY_RESPONSES, "{\"input\":\"a\",\"truncation\":\"auto\"}", "", "" },
+        { BODY_OLLAMA_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"options\":{\"num_ctx\":9,\"num_gpu\":1,"
+                            "\"zz\":1},\"keep_alive\":\"5m\"}", "", "options.num_ctx, options.zz" },
+        { BODY_OLLAMA_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"images\":[\"b\"]}]}", "messages", "" },
         { BODY_TEXT, "{\"prompt\":\"a\",\"min_new_tokns\":3}", "min_new_tokens", "" },
         { BODY_TEXT, "{\"prompt\":\"a\",\"regex\":123456789012345678901234567890}", "regex", "" },
         { BODY_TEXT, "{\"prompt\":\"a\",\"MinNewTokens\":3}", "min_new_tokens", "" },

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "server/request/request.h"
-#include "server/request/response_store.h"
+#include "server/api/responses/responses_store.h"
 #include "support/check.h"
 
 static request_env env;

@@ -17,17 +17,19 @@ passed = failed = 0
 ALL = set(suites.SUITES)
 ADDED = {"additions"}
 CPU = {"cpu"}
+HIP = {"hip"}
 VULKAN, METAL, OPENCL = ({name, f"{name}-models"} for name in ("vulkan", "metal", "opencl"))
 # path, suites that must run whole.
 CHANGES = [
     ("src/devices/vulkan/attn/attn_tile.comp", VULKAN | ADDED),
     ("src/devices/vulkan/core/kv.glsl", VULKAN | ADDED),
     ("src/devices/vulkan/core/vk_dev.h", VULKAN | ADDED),
-    ("src/devices/portable/attn/attn.k", METAL | OPENCL | ADDED),
-    ("src/devices/portable/core/k_dialect.h", METAL | OPENCL | ADDED),
-    ("src/devices/portable.h", METAL | OPENCL | {"cuda", "arm64"} | ADDED | CPU),
+    ("src/devices/portable/attn/attn.k", METAL | OPENCL | HIP | ADDED),
+    ("src/devices/portable/core/k_dialect.h", METAL | OPENCL | HIP | ADDED),
+    ("src/devices/portable.h", METAL | OPENCL | HIP | {"cuda", "arm64"} | ADDED | CPU),
     ("src/devices/metal/shim/metal_stdlib.h", METAL | ADDED),
     ("src/devices/opencl/cl_queue.c", OPENCL | ADDED),
+    ("src/devices/hip/hip_device.c", HIP | ADDED),
     ("src/devices/cuda/attn/attn.cu", {"cuda"} | ADDED),
     ("src/devices/cuda/core/halves.cuh", {"cuda"} | ADDED),
     ("src/devices/cpu/matmul/matmul_neon.c", {"arm64"} | ADDED | CPU),
@@ -124,7 +126,7 @@ def every_source():
         if name.startswith("src/devices/") and name.count("/") > 2:
             check(name in everything, f"{name} belongs to no suite of tests/support/suites.py")
     folders = {name.split("/")[2] for name in names if name.startswith("src/devices/") and name.count("/") > 2}
-    check(folders == {"cpu", "cuda", "metal", "opencl", "portable", "vulkan"}, f"devices: {sorted(folders)}: a new one wants a suite")
+    check(folders == {"cpu", "cuda", "hip", "metal", "opencl", "portable", "vulkan"}, f"devices: {sorted(folders)}: a new one wants a suite")
     for suffix, suite in ((".comp", "vulkan"), (".glsl", "vulkan"), (".k", "metal"), (".k", "opencl"), (".cu", "cuda"), (".cuh", "cuda"),
                           ("_neon.c", "arm64"), ("_dotprod.c", "arm64"), ("_i8mm.c", "arm64")):
         lost = [n for n in names if n.endswith(suffix) and n.startswith("src/devices/") and n not in covered[suite]]
@@ -140,7 +142,7 @@ def cpu_rungs():
         if name.endswith(".py") and name != "check_suites.py":
             with open(os.path.join(ROOT, "tests", name), encoding="utf-8") as f:
                 asks = "support.chosen" in f.read()
-            check(asks == (name in ("check_vulkan.py", "check_metal.py", "check_opencl.py", "check_add_format.py", "check_add_weight.py")), f"{name}: chooses cases: {asks}")
+            check(asks == (name in ("check_vulkan.py", "check_metal.py", "check_opencl.py", "check_hip.py", "check_add_format.py", "check_add_weight.py")), f"{name}: chooses cases: {asks}")
     for name in ("check_kernels", "check_variants", "check_ops", "check_matmul", "check_attn", "check_gdn"):
         check(os.path.exists(os.path.join(ROOT, "tests", f"{name}.c")), f"{name}.c runs every case of the CPU's rungs")
 

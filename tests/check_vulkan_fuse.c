@@ -198,7 +198,7 @@ static void long_rows(void)
 int main(void)
 {
     const kvant_device_config config = { .threads = 1 };
-    if (kvant_device_open("vulkan", &config, &dev, &diag) != KVANT_OK) {
+    if (device_open("vulkan", &config, &dev, &diag) != KVANT_OK) {
         printf("skipped: %s\n", diag.text);
         return check_end("check_vulkan_fuse");
     }

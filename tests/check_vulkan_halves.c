@@ -136,7 +136,7 @@ int main(void)
     const kvant_device_config config = { .threads = 1 };
     setenv("KVANT_VK_DISABLE", "bda,range:1", 1);
     setenv("KVANT_VK_FORCE", "matrix", 1);
-    if (kvant_device_open("vulkan", &config, &dev, &diag) != KVANT_OK) {
+    if (device_open("vulkan", &config, &dev, &diag) != KVANT_OK) {
         printf("skipped: %s\n", diag.text);
         return check_end("check_vulkan_halves");
     }

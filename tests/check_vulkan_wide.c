@@ -222,7 +222,7 @@ static int open_with(const char *mask, int fast)
     else
         setenv("KVANT_VK_DISABLE", fast ? mask : all, 1);
     setenv("KVANT_VK_FORCE", fast ? "" : "matrix", 1);
-    return kvant_device_open("vulkan", &config, &dev, &diag);
+    return device_open("vulkan", &config, &dev, &diag);
 }
 
 int main(int argc, char **argv)

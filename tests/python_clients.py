@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """python_clients: the packages that agents are written with, unchanged, against kvant serve (./dev clients): openai, anthropic, litellm,
-langchain-openai and instructor, and a loop of twenty steps with three tools.  The demo's model says nothing sensible; that calls of tools
+langchain-openai, instructor and ollama, and a loop of twenty steps with three tools.  The demo's model says nothing sensible; that calls of tools
 and objects come back whole, and valid, is the server's work.  A package that is missing is a SKIP."""
 import importlib.util
 import json
@@ -107,10 +107,37 @@ def check_instructor(url):
     C.ok(isinstance(got, Weather), got)
 
 
+def check_ollama(url):
+    import ollama
+    client = ollama.Client(host=url)
+    name = client.list().models[0].model
+    C.ok("completion" in client.show(name).capabilities and client.ps().models[0].model == name, "the model")
+    short = {"num_predict": 8, "temperature": 0}
+    r = client.chat(model=name, messages=USER, options=short)
+    C.ok(r.message.content and r.done_reason == "length" and r.eval_count == 8, r)
+    C.ok("".join(p.message.content for p in client.chat(model=name, messages=USER, options=short, stream=True)) == r.message.content, "a stream")
+    C.ok(client.generate(model=name, prompt=USER[0]["content"], options=short).response == r.message.content, "a prompt")
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["n"], "additionalProperties": False}
+    C.ok(1 <= json.loads(client.chat(model=name, messages=USER, format=schema).message.content)["n"] <= 9, "a schema")
+    C.ok(len(client.embed(model=name, input=["a", "b"]).embeddings) == 2 and client.embeddings(model=name, prompt="a").embedding, "vectors")
+    messages = list(USER)
+    for turn in range(10):      # the package has no tool_choice: whatever the model writes has to be a message that goes on
+        r = client.chat(model=name, messages=messages, tools=TOOLS, options={"num_predict": 24, "seed": turn})
+        messages += [r.message, {"role": "user", "content": "And then?"}]
+    messages[1:3] = [{"role": "assistant", "tool_calls": [{"function": {"name": "now", "arguments": {}}}]},
+                     {"role": "tool", "tool_name": "now", "content": "noon"}]
+    C.ok(client.chat(model=name, messages=messages, tools=TOOLS, options=short).message, "ten turns, and a tool's result")
+    try:
+        client.chat(model=name, messages=USER, options={"temperature": "x"})
+        C.ok(False, "a wrong option is taken")
+    except ollama.ResponseError as e:
+        C.ok(e.status_code == 400 and "temperature" in e.error, e)
+
+
 def main():
     with start("hermes") as s:
         for package, check in (("openai", check_openai), ("anthropic", check_anthropic), ("litellm", check_litellm),
-                               ("langchain_openai", check_langchain_openai), ("instructor", check_instructor)):
+                               ("langchain_openai", check_langchain_openai), ("instructor", check_instructor), ("ollama", check_ollama)):
             if importlib.util.find_spec(package) is None:
                 print(f"SKIP python_clients: no package {package}")
                 continue

@@ -79,7 +79,7 @@ check "exports of libkvant" exports_only_kvant "$lib/libkvant.so"
 check "exports of libkvant-formats" exports_only_kvant "$lib/libkvant-formats.so"
 check "names of libkvant.a" archive_has_only_kvant "$lib/libkvant.a"
 check "names of libkvant-formats.a" archive_has_only_kvant "$lib/libkvant-formats.a"
-engine="engine.h session.h kvant.h"
+engine="device.h engine.h session.h fit.h kvant.h"
 formats=$(cd include/kvant && ls ./*.h | sed 's/^..//' | grep -vxE "$(echo "$engine" | tr ' ' '|')")
 # shellcheck disable=SC2086
 check "every function of the engine is exported" exports_every_public_function "$lib/libkvant.so" $engine
@@ -110,10 +110,18 @@ for language in C CXX; do
     check "examples build, $language" cmake --build "$work/examples$language"
     check "examples run, $language" run_examples "$work/examples$language" ""
     check "static examples run, $language" run_examples "$work/examples$language" _static
+    for program in device device_static; do
+        check "$program runs on the CPU, $language" "$work/examples$language/$program" cpu tbq3_0
+    done
     for program in generate generate_static; do
         check "$program runs, $language" "$work/examples$language/$program" tests/golden/tiny/qwen35.gguf "hello" 4 q8_0
     done
 done
+if "$prefix/bin/kvant" --list-devices | grep -q '^vulkan:'; then
+    check "device runs on Vulkan" "$work/examplesC/device" vulkan tbq4_0
+else
+    echo "SKIP check_install: device on Vulkan: this build or machine has none"
+fi
 # The formats ask for no package but themselves: pkg-config is hidden, and with it PCRE2 and utf8proc.
 check "CMake package, formats alone" cmake -S examples -B "$work/examples_formats" -DCMAKE_PREFIX_PATH="$prefix" \
     -DEXAMPLES_ENGINE=OFF -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON

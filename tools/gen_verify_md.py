@@ -278,8 +278,9 @@ LEGEND = """
 types or variants; the others were refused or failed. `never`: the report has no case of it, which says nothing about the code: a report is as old as its library.
 """
 # What has no report: a row each, until somebody brings one (howto-device.md).
-NEVER = """| - | OpenCL on a GPU: never run. CI runs `tests/check_opencl.py` on PoCL, a software driver ([page](opencl.md)) | | | | |
+NEVER = """| - | OpenCL on other GPUs than NVIDIA's: never run. CI runs `tests/check_opencl.py` on PoCL, a software driver ([page](opencl.md)) | | | | |
 | - | Metal on a Mac: never run. CI runs its kernels on the CPU, access by access ([page](metal.md)) | | | | |
+| - | HIP on an AMD GPU: never run. CI compiles its kernels for gfx90a and gfx1030; hip-on-cuda is its host and kernels on an H200 ([page](hip.md)) | | | | |
 | - | CUDA on other GPUs than compute capability 9.0: never run. The kernels of older ones ran on an H200 under a mask ([page](cuda-attention.md)) | | | | |
 | - | Vulkan on other drivers than NVIDIA's and lavapipe: never run ([page](vulkan.md)) | | | | |
 """

@@ -3,8 +3,10 @@
 #ifndef KVANT_KVANT_H
 #define KVANT_KVANT_H
 
+#include "kvant/device.h"
 #include "kvant/engine.h"
 #include "kvant/error.h"
+#include "kvant/fit.h"
 #include "kvant/format.h"
 #include "kvant/ops.h"
 #include "kvant/session.h"

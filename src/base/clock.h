@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 int64_t clock_ns(void);
+int64_t clock_thread_ns(void); /* processor time of the calling thread */
 int64_t clock_wall_s(void);
 /* 1: the thread has ended and is joined; 0: it has not until clock_ns() is `until`. */
 int clock_join(pthread_t thread, int64_t until_ns);

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include "base/mem.h"
-#include "cli/common.h"
+#include "cli/serve_room.h"
 #include "cli/term.h"
 #include "kvant/format.h"
 
@@ -73,7 +73,7 @@ static int show_pair(planner *l, const kv_pair *pair, kvant_diag *diag)
 
     p.type_k = pair->k;
     p.type_v = pair->v;
-    largest = l->memory < 0 ? -1 : largest_context(l->m, &p, most, p.max_seqs, l->memory);
+    largest = l->memory < 0 ? -1 : kvant_fit_largest(l->m, &p, most, p.max_seqs, l->memory);
     for (int i = 0; i < l->n_ctx; i++) {
         kvant_plan plan;
         p.n_ctx = (int)l->ctx[i];
@@ -116,6 +116,68 @@ static int read_pairs(planner *l, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* Engines of `kvant run` and `kvant serve` where nobody says how much they may take. */
+static int default_engine(const planner *l, int serve, kvant_engine_params *p, kvant_plan *plan)
+{
+    const int asked = opt_given(l->o, OPT_PARALLEL);
+    kvant_fit_request r = kvant_fit_request_defaults();
+
+    r.memory = l->memory;
+    r.slots_asked = asked;
+    *p = l->p;
+    p->type_k = opt_given(l->o, OPT_PAIRS) || opt_given(l->o, OPT_CTK_LIST) ? l->pairs[0].k : "f16";
+    p->type_v = opt_given(l->o, OPT_PAIRS) || opt_given(l->o, OPT_CTV_LIST) ? l->pairs[0].v : "f16";
+    if (!serve) {
+        p->max_seqs = 1;
+        return kvant_fit_whole(l->m, l->memory, p, plan, NULL);
+    }
+    serve_slots(p, asked ? p->max_seqs : 0);
+    return kvant_fit_shared(l->m, &r, p, plan, NULL, NULL);
+}
+
+static void default_json(planner *l, int serve, int code, const kvant_engine_params *p, const kvant_plan *plan)
+{
+    jsonw_key(&l->w, serve ? "serve" : "run");
+    if (code != KVANT_OK) {
+        jsonw_null(&l->w);
+        return;
+    }
+    jsonw_object(&l->w);
+    jsonw_kint(&l->w, "n_ctx", plan->n_ctx);
+    jsonw_kint(&l->w, "sequences", plan->max_seqs);
+    jsonw_kint(&l->w, "pool_tokens", serve ? p->pool_tokens : plan->n_ctx);
+    jsonw_kint(&l->w, "snapshots", p->snapshots);
+    jsonw_kint(&l->w, "total", plan->total);
+    jsonw_end(&l->w);
+}
+
+static void default_text(int serve, int code, const kvant_engine_params *p, const kvant_plan *plan)
+{
+    char total[32];
+
+    if (code != KVANT_OK)
+        printf("kvant %s: does not fit\n", serve ? "serve" : "run");
+    else if (!serve)
+        printf("kvant run takes %s (%s:%s): a context of %d\n", human_bytes(plan->total, total, sizeof total),
+               p->type_k, p->type_v, plan->n_ctx);
+    else
+        printf("kvant serve takes %s: %d sequences of at most %d tokens, together %lld\n",
+               human_bytes(plan->total, total, sizeof total), plan->max_seqs, plan->n_ctx, (long long)p->pool_tokens);
+}
+
+static void show_defaults(planner *l)
+{
+    for (int serve = 0; serve < 2; serve++) {
+        kvant_engine_params p;
+        kvant_plan plan;
+        const int code = default_engine(l, serve, &p, &plan);
+        if (l->json)
+            default_json(l, serve, code, &p, &plan);
+        else
+            default_text(serve, code, &p, &plan);
+    }
+}
+
 static void head(planner *l)
 {
     const kvant_model_info *info = kvant_model_get_info(l->m);
@@ -131,6 +193,7 @@ static void head(planner *l)
         else
             jsonw_int(&l->w, l->memory);
         jsonw_kint(&l->w, "kv_tail", l->p.kv_tail);
+        show_defaults(l);
         jsonw_key(&l->w, "rows");
         jsonw_array(&l->w);
         return;
@@ -138,6 +201,7 @@ static void head(planner *l)
     printf("%s\n%d sequence%s, training context %d, exact tail %d tokens, memory %s\n", info->desc, l->p.max_seqs,
            l->p.max_seqs == 1 ? "" : "s", info->n_ctx_train, l->p.kv_tail,
            l->memory < 0 ? "unknown" : human_bytes(l->memory, size, sizeof size));
+    show_defaults(l);
 }
 
 /* The rows to come: one plan, and the least and the most work buffers, which differ by pair and context. */

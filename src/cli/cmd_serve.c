@@ -7,6 +7,7 @@
 #ifdef KVANT_HAVE_SERVER
 #include <stdio.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/sampling.h"
@@ -14,8 +15,6 @@
 #include "server/server.h"
 
 static const int64_t SLOT_HOLD_NS = 60000000000; /* arbitrary, not tuned; docs/server.md */
-
-enum { AUTO_PARALLEL = 16 };
 
 typedef struct loader {
     const opts *o;
@@ -25,25 +24,18 @@ typedef struct loader {
 
 /* ---- engine and session ---- */
 
-static int parallel_of(const opts *o)
-{
-    int n = (int)opt_int(o, OPT_SERVE_PARALLEL);
-
-    return n < 1 ? AUTO_PARALLEL : n;
-}
-
 static int check_parallel(const opts *o, kvant_diag *diag)
 {
     if (opt_int(o, OPT_SERVE_PARALLEL) == 0)
         return kvant_fail(diag, KVANT_EINVAL, "%s: found 0, wanted 1 or more sequences, or -1 for %d",
-                          opt_origin(o, OPT_SERVE_PARALLEL), AUTO_PARALLEL);
+                          opt_origin(o, OPT_SERVE_PARALLEL), KVANT_FIT_SLOTS);
     return KVANT_OK;
 }
 
 /* An answer on another device may depend, in its last bits, on what shares its steps. */
 static int check_deterministic(const opts *o, kvant_diag *diag)
 {
-    if (opt_flag(o, OPT_DETERMINISTIC) && !is_cpu(opt_str(o, OPT_DEVICE)))
+    if (opt_flag(o, OPT_DETERMINISTIC) && !device_is_cpu(opt_str(o, OPT_DEVICE)))
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: found --device %.40s, wanted cpu",
                           opt_origin(o, OPT_DETERMINISTIC), opt_str(o, OPT_DEVICE));
     return KVANT_OK;
@@ -57,8 +49,7 @@ static int open_part(void *user, const char *path, server_parts *parts, kvant_di
 
     KVANT_TRY(open_model_at(o, path, &parts->model, diag));
     params_from_opts(o, p);
-    p->max_seqs = parallel_of(o);
-    p->logits_rows = p->max_seqs + 64; /* a page of them for the prompts of echo with logprobs */
+    serve_slots(p, opt_int(o, OPT_SERVE_PARALLEL));
     return serve_room(o, parts->model, p, l->memory, &parts->bytes, diag);
 }
 
@@ -125,13 +116,25 @@ static void banner(const server_parts *l)
             p->type_k, p->type_v, p->kv_tail, p->max_seqs, p->n_ctx, (long long)p->pool_tokens, p->snapshots);
 }
 
+static int warm(const opts *o, kvant_engine *e, kvant_diag *diag)
+{
+    const int64_t begin = clock_ns();
+    int tokens = 0;
+
+    if (!opt_flag(o, OPT_SERVE_NO_WARMUP))
+        KVANT_TRY(kvant_engine_warm(e, &tokens, diag));
+    if (tokens)
+        log_msg(LOG_INFO, "warm-up: passes of up to %d tokens in %.2f s", tokens, (double)(clock_ns() - begin) * 1e-9);
+    return KVANT_OK;
+}
+
 static int start_part(void *user, server *s, server_parts *parts, kvant_diag *diag)
 {
     const loader *l = user;
 
     KVANT_TRY(kvant_engine_create(parts->model, &parts->params, &parts->engine, diag));
     keep_in_memory(l->o, parts->model);
-    KVANT_TRY(serve_warm(l->o, parts->model, parts->engine, diag));
+    KVANT_TRY(warm(l->o, parts->engine, diag));
     kvant_session_params p = session_params(l, s, parts->engine);
     KVANT_TRY(kvant_session_create(parts->engine, &p, &parts->session, diag));
     banner(parts);
@@ -327,9 +330,9 @@ static int serve_folder(const opts *o, server_params *p, kvant_diag *diag)
 /* Bytes that a router's models may take together; on another device, with memory of its own, the given number. */
 static int64_t memory_of(const opts *o)
 {
-    const int64_t given = opt_int(o, OPT_MODELS_MEMORY), free_bytes = memory_available();
+    const int64_t given = opt_int(o, OPT_MODELS_MEMORY), free_bytes = device_memory(NULL);
 
-    if (router_option(o) < 0 || given > 0 || !is_cpu(opt_str(o, OPT_DEVICE)) || free_bytes < 0)
+    if (router_option(o) < 0 || given > 0 || !device_is_cpu(opt_str(o, OPT_DEVICE)) || free_bytes < 0)
         return given;
     return free_bytes;
 }

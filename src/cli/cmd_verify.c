@@ -359,7 +359,7 @@ static int verify_device_whole(verifier *v, const char *name, kvant_device *dev,
 static int verify_one(verifier *v, kvant_diag *diag)
 {
     kvant_device *dev;
-    KVANT_TRY(kvant_device_open(opt_str(v->o, OPT_DEVICE), NULL, &dev, diag));
+    KVANT_TRY(device_open(opt_str(v->o, OPT_DEVICE), NULL, &dev, diag));
     const int rc = verify_device_whole(v, opt_str(v->o, OPT_DEVICE), dev, diag);
     dev->vt->close(dev);
     return rc;

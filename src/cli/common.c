@@ -18,25 +18,6 @@ enum { MAX_TEXT = 1 << 30 };
 
 /* ---- devices ---- */
 
-int is_cpu(const char *device)
-{
-    return !device || strcmp(device, "cpu") == 0;
-}
-
-int one_device(const kvant_device_vt *vt, int index, const char *name, device_see see, void *ctx)
-{
-    const kvant_device_config cfg = { 0, index };
-    kvant_device *d = NULL;
-    kvant_diag diag = { "" };
-    const int here = vt->open(&cfg, &d, &diag) == KVANT_OK;
-
-    if (here || index == 0)
-        see(ctx, here ? name : vt->name, d, diag.text);
-    if (here)
-        vt->close(d);
-    return here;
-}
-
 void each_device(device_see see, void *ctx)
 {
     char name[64];
@@ -45,7 +26,7 @@ void each_device(device_see see, void *ctx)
         for (int index = 0; index < (i ? 64 : 1); index++) {
             const kvant_device_vt *vt = kvant_devices_at(i);
             snprintf(name, sizeof name, i ? "%s:%d" : "%s", vt->name, index);
-            if (!one_device(vt, index, name, see, ctx))
+            if (!device_look(vt, index, name, see, ctx))
                 break;
         }
 }

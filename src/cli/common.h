@@ -6,17 +6,13 @@
 #include <stdio.h>
 #include "base/text/jsonw.h"
 #include "cli/options/options.h"
+#include "engine/fit/fit_device.h"
 #include "kvant/engine.h"
 
 void list_devices(FILE *f);
 
-/* Every device of this build and machine: dev is open for the call, or NULL, and then why says what is wrong. */
-struct kvant_device;
-struct kvant_device_vt;
-typedef void (*device_see)(void *ctx, const char *name, struct kvant_device *dev, const char *why);
+/* Every device of this build and machine. */
 void each_device(device_see see, void *ctx);
-/* Number `index` of a kind, called `name`; 0: there is none, which is shown of number 0 only. */
-int one_device(const struct kvant_device_vt *vt, int index, const char *name, device_see see, void *ctx);
 
 /* Puts a device's name in place of --device auto, and where -ngl wants a GPU and no device is named.  Once, before the
  * command: -ngl is looked at nowhere else.  KVANT_EDEVICE: no GPU, or -ngl with --device cpu. */
@@ -35,27 +31,15 @@ void params_from_opts(const opts *o, kvant_engine_params *p);
 /* Threads that 0 and -1 stand for. */
 int threads_of(int64_t given);
 
-/* Returns 1 if this names the CPU, as NULL does. */
-int is_cpu(const char *device);
-
-/* mem_available, but at most KVANT_MEMORY. */
-int64_t memory_available(void);
 int memory_limit_check(kvant_diag *diag); /* KVANT_EINVAL: KVANT_MEMORY is no size */
-/* As memory_available, for the computing device: free bytes less those it wants for itself; opens it for that. */
+/* kvant_fit_memory, at most KVANT_MEMORY. */
 int64_t device_memory(const char *device);
-/* Makes an engine after comparing its plan with the memory of this machine.  p->n_ctx 0: the training context, or the
- * largest that fits (a note says so).  KVANT_ENOSPC names both sizes. */
+/* Says that a context is shorter than the model's where none was given (0), or longer. */
+void tell_context(const kvant_model *m, int given, int n_ctx);
+/* Makes an engine that fits; p->n_ctx 0: the training context, or the largest that fits (a note says so). */
 int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_diag *diag);
-/* The first half of it: p->n_ctx, and the bytes of the plan, which are at most `memory`; -1: any. */
-int fit_engine(const kvant_model *m, kvant_engine_params *p, int64_t memory, int64_t *bytes, kvant_diag *diag);
-/* p->n_ctx: the training context, or less: at most max, and what fits beside room for `whole` such sequences. */
-int choose_context(const kvant_model *m, kvant_engine_params *p, int max, int whole, int64_t memory,
-                   kvant_diag *diag);
 /* --mlock, once the engine is there; a warning when the system refuses. */
 void keep_in_memory(const opts *o, const kvant_model *m);
-/* Largest multiple of 64 (at most max) whose plan, with room for `whole` sequences of that length, fits in `memory`;
- * 0: none does. */
-int largest_context(const kvant_model *m, const kvant_engine_params *p, int max, int whole, int64_t memory);
 
 /* A file (regular, or "-": standard input) as text[size], NUL-terminated; kvant_free.  KVANT_EINVAL: empty, or
  * not UTF-8. */

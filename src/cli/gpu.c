@@ -1,58 +1,14 @@
 /* gpu.c: --device auto, -ngl where no device is named, and neither: which device of this machine that is.  Notes say
  * which was found, and why another was not taken: nobody runs on a slower device without knowing. */
 #include <string.h>
-#include <unistd.h>
 #include "base/log.h"
 #include "cli/common.h"
-#include "devices/device.h"
+#include "kvant/fit.h"
 
-/* Notes why a device is no GPU; ctx: whether it is one. */
-static void look(void *ctx, const char *name, kvant_device *d, const char *why)
+static void note(void *user, const char *device, const char *why, int no_gpu)
 {
-    const int software = d && d->vt->is_software && d->vt->is_software(d);
-    char about[256];
-
-    *(int *)ctx = d && !software;
-    if (!d)
-        log_msg(LOG_INFO, "device auto: not %s: %s", name, why);
-    if (!software)
-        return;
-    d->vt->describe(d, about, sizeof about);
-    log_msg(LOG_INFO, "device auto: not %s: %s is no GPU", name, about);
-}
-
-static int is_gpu(const kvant_device_vt *vt)
-{
-    int gpu = 0;
-
-    if (strcmp(vt->name, "cpu") != 0)
-        one_device(vt, 0, vt->name, look, &gpu);
-    return gpu;
-}
-
-/* Finds the first GPU by the order of devices.def, which puts the fastest of several devices for one GPU first; of each
- * kind the first counts, because loaders put software drivers last.  NULL: none. */
-static const char *find_gpu(void)
-{
-    for (int i = 0; i < kvant_devices_count(); i++)
-        if (is_gpu(kvant_devices_at(i)))
-            return kvant_devices_at(i)->name;
-    return NULL;
-}
-
-/* The default is an NVIDIA GPU by CUDA, whose kernels were run on one.  Device files of the Linux kernel are checked
- * first: opening a driver takes time. */
-static const char *find_default(void)
-{
-    const int nvidia = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
-    const kvant_device_vt *vt;
-    int index = 0;
-
-    if (nvidia && kvant_device_find("cuda", &vt, &index, NULL) == KVANT_OK && is_gpu(vt))
-        return vt->name;
-    if (nvidia || access("/dev/dri/renderD128", F_OK) == 0)
-        log_msg(LOG_INFO, "device cpu, although this machine has a GPU: --device auto tries others (--device cpu: no note)");
-    return NULL;
+    (void)user;
+    log_msg(LOG_INFO, no_gpu ? "device auto: not %s: %s is no GPU" : "device auto: not %s: %s", device, why);
 }
 
 /* On the CPU alone answers do not depend on what else runs. */
@@ -64,12 +20,17 @@ static int wants_cpu(const opts *o)
 
 static void take_default(opts *o)
 {
-    const char *gpu = wants_cpu(o) ? NULL : find_default();
+    int passed_over;
 
-    if (!gpu)
+    if (wants_cpu(o))
         return;
-    log_msg(LOG_INFO, "device %s, because this machine has a GPU (--device cpu: the CPU)", gpu);
-    o->v[OPT_DEVICE].text = gpu;
+    const char *device = kvant_fit_device(&passed_over, note, NULL);
+    if (passed_over)
+        log_msg(LOG_INFO, "device cpu, although this machine has a GPU: --device auto tries others (--device cpu: no note)");
+    if (device_is_cpu(device))
+        return;
+    log_msg(LOG_INFO, "device %s, because this machine has a GPU (--device cpu: the CPU)", device);
+    o->v[OPT_DEVICE].text = device;
 }
 
 /* -ngl wants one of these: no GPU, whatever there is, or a GPU. */
@@ -107,7 +68,7 @@ int choose_device(opts *o, kvant_diag *diag)
         take_default(o);
     if (named ? !opt_is(o, OPT_DEVICE, "auto") : want != A_GPU)
         return KVANT_OK;
-    const char *gpu = want == NO_GPU ? NULL : find_gpu();
+    const char *gpu = want == NO_GPU ? NULL : kvant_fit_gpu(note, NULL);
     if (!gpu && want == A_GPU)
         return kvant_fail(diag, KVANT_EDEVICE,
                           "%s %.20s: no GPU that this build can use; wanted 0 or auto, or a --device that "

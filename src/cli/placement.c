@@ -76,7 +76,7 @@ int placement_check(const opts *o, kvant_diag *diag)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (!rows[i].given)
             continue;
-        KVANT_TRY(is_harmless(o, rows[i].id, is_cpu(opt_str(o, OPT_DEVICE)), diag));
+        KVANT_TRY(is_harmless(o, rows[i].id, device_is_cpu(opt_str(o, OPT_DEVICE)), diag));
         log_msg(LOG_INFO, "%s: no effect: a model runs whole on one device, here %s", opt_origin(o, rows[i].id),
                 opt_str(o, OPT_DEVICE) ? opt_str(o, OPT_DEVICE) : "cpu");
     }

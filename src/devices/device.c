@@ -60,7 +60,15 @@ int kvant_device_find(const char *name, const kvant_device_vt **vt, int *index, 
     return kvant_fail(diag, KVANT_EDEVICE, "device %.40s: unknown; this build has: %s", name, known);
 }
 
-int kvant_device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag)
+int device_param_load(kvant_device *d, const void *host, size_t bytes, void **addr, kvant_diag *diag)
+{
+    if (d->vt->param_load)
+        return d->vt->param_load(d, host, bytes, addr, diag);
+    KVANT_TRY(d->vt->alloc(d, bytes, addr, diag));
+    return d->vt->copy_in(d, *addr, host, bytes, diag);
+}
+
+int device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag)
 {
     kvant_device_config c = cfg ? *cfg : (kvant_device_config){ 0 };
     const kvant_device_vt *vt;

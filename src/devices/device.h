@@ -7,13 +7,12 @@
 #ifndef KVANT_DEVICES_DEVICE_H
 #define KVANT_DEVICES_DEVICE_H
 
-#include "kvant/ops.h"
-
-typedef struct kvant_device kvant_device;
+#include "kvant/device.h"
 
 typedef struct kvant_device_config {
     int threads;               /* CPU worker threads; 0: all */
     int index;                 /* which GPU */
+    void *stream;              /* takes_stream: the caller's, in which everything runs; NULL: the device's own */
 } kvant_device_config;
 
 typedef struct kvant_device_vt {
@@ -63,6 +62,9 @@ typedef struct kvant_device_vt {
     int64_t (*memory)(const kvant_device *d);
     /* Optional (NULL: no).  Returns 1 if this is the CPU: a software driver. */
     int (*is_software)(const kvant_device *d);
+    /* Optional (NULL: takes none).  Memory of others as an address, without a copy: see kvant_device_adopt. */
+    int (*adopt)(kvant_device *d, void *memory, size_t bytes, void **addr, kvant_diag *diag);
+    int takes_stream;          /* open reads config.stream */
 } kvant_device_vt;
 
 enum { KVANT_PASS_TOKENS = 512, KVANT_MANY_SEQS = 16 };
@@ -76,7 +78,9 @@ const kvant_device_vt *kvant_devices_at(int i);
 /* The device of a name such as "cpu" or "cuda:1", and its index, which stays as it is where the name has none.
  * KVANT_EDEVICE with the reason and the known names. */
 int kvant_device_find(const char *name, const kvant_device_vt **vt, int *index, kvant_diag *diag);
+/* param_load, or on devices without it alloc and copy_in. */
+int device_param_load(kvant_device *d, const void *host, size_t bytes, void **addr, kvant_diag *diag);
 /* Opens by name; errors as above, and the device's own. */
-int kvant_device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag);
+int device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag);
 
 #endif

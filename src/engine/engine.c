@@ -211,14 +211,6 @@ static int wants_projection(const kvant_engine *e)
     return wanted;
 }
 
-static int load_param(kvant_device *d, const void *host, size_t bytes, void **addr, kvant_diag *diag)
-{
-    if (d->vt->param_load)
-        return d->vt->param_load(d, host, bytes, addr, diag);
-    KVANT_TRY(d->vt->alloc(d, bytes, addr, diag));
-    return d->vt->copy_in(d, *addr, host, bytes, diag);
-}
-
 /* The one projection of every layer (kvant/qjl.h says why one). */
 static int create_projection(kvant_engine *e, kvant_diag *diag)
 {
@@ -231,7 +223,7 @@ static int create_projection(kvant_engine *e, kvant_diag *diag)
     else if (code == KVANT_OK)
         kvant_qjl_projection_build(KVANT_QJL_SEED, host);
     if (code == KVANT_OK)
-        code = load_param(e->dev, host, bytes, &e->projection, diag);
+        code = device_param_load(e->dev, host, bytes, &e->projection, diag);
     kvant_free(host);
     e->p.qjl_projection = NULL;    /* the caller's string: not kept */
     return code;
@@ -255,10 +247,10 @@ static int create_cache(kvant_engine *e, kvant_diag *diag)
 
 static int create_all(kvant_engine *e, kvant_diag *diag)
 {
-    const kvant_device_config cfg = { e->p.threads, 0 };
+    const kvant_device_config cfg = { .threads = e->p.threads };
 
     KVANT_TRY(check_memory(e->m, &e->p, diag));
-    KVANT_TRY(kvant_device_open(e->p.device, &cfg, &e->dev, diag));
+    KVANT_TRY(device_open(e->p.device, &cfg, &e->dev, diag));
     KVANT_TRY(create_cache(e, diag));
     KVANT_TRY(create_inputs(e, diag));
     KVANT_TRY(create_outputs(e, diag));

@@ -10,7 +10,7 @@ static const text_stops no_stops;
 /* A call whose arguments a stop string may still cut is not told before it is complete: half of one may be run. */
 static int withheld(const job *j, const choice *c)
 {
-    return c->part == TOOL_ARGS && j->n_stops && c->n_calls && !c->calls[c->n_calls - 1].complete;
+    return c->part == TOOL_ARGS && j->gen.n_stops && c->n_calls && !c->calls[c->n_calls - 1].complete;
 }
 
 /* ---- log-probabilities: of the visible text ---- */
@@ -34,9 +34,9 @@ static int ready_probs(const job *j, const choice *c)
 {
     int n = 0;
 
-    if (j->parses && c->part != TOOL_TEXT)
+    if (j->gen.parses && c->part != TOOL_TEXT)
         return 0;
-    if (!j->parses && !c->out.held.n && !(c->out.stopped && j->logprobs))
+    if (!j->gen.parses && !c->out.held.n && !(c->out.stopped && j->gen.logprobs))
         return c->n_probs;
     while (n < c->n_probs && (n < c->n_prompt_probs || c->probs[n].at < c->chars))
         n++;
@@ -48,10 +48,10 @@ void answer_settle(job *j, choice *c, int ended)
 {
     const tool_parser *p = &c->parser;
     const int64_t at = answer_at(c);
-    const int elsewhere = j->parses && (p->state == PARSE_THINK || p->state >= PARSE_JSON ||
+    const int elsewhere = j->gen.parses && (p->state == PARSE_THINK || p->state >= PARSE_JSON ||
                                         (p->state == PARSE_TEXT && !p->said && !p->held.n));
 
-    if (!j->logprobs || !(elsewhere || (ended && (j->parses || c->out.stopped))))
+    if (!j->gen.logprobs || !(elsewhere || (ended && (j->gen.parses || c->out.stopped))))
         return;
     while (c->n_probs > c->n_prompt_probs && c->probs[c->n_probs - 1].at >= at)
         c->n_probs--;
@@ -62,7 +62,7 @@ static void send_chunk(job *j, choice *c, int ends)
     const int all = c->n_probs, n = ends ? all : ready_probs(j, c);
 
     c->n_probs = n;
-    j->shape->chunk(j, c, ends);
+    j->gen.shape->chunk(j, c, ends);
     c->n_probs = all - n;
     if (all > n)
         memmove(c->probs, c->probs + n, (size_t)(all - n) * sizeof *c->probs);
@@ -97,7 +97,7 @@ static void make_id(const job *j, choice *c, char id[24])
     const char *own = j->id + strlen(j->id) - 24; /* 24 hexadecimal digits: of the server, of the request */
     const unsigned number = (unsigned)(c->index * 256 + c->n_calls);
 
-    if (j->traits->d->short_ids)
+    if (j->gen.traits->d->short_ids)
         snprintf(id, 24, "%.6s%03x", own + 18, number & 0xFFF);
     else
         snprintf(id, 24, "call_%.12s%04x", own + 12, number & 0xFFFF);
@@ -105,14 +105,14 @@ static void make_id(const job *j, choice *c, char id[24])
 
 static void begin_call(job *j, choice *c, const char *name, size_t n)
 {
-    const int which = tool_set_find(j->tools, name, n);
+    const int which = tool_set_find(j->gen.tools, name, n);
 
     if (!grow_calls(c)) {
         c->text.error = 1;
         return;
     }
     call_out *out = &c->calls[c->n_calls];
-    *out = (call_out){ .name = j->tools->tools[which].name };
+    *out = (call_out){ .name = j->gen.tools->tools[which].name };
     make_id(j, c, out->id);
     c->n_calls++;
     c->call_sent = 0;
@@ -121,7 +121,7 @@ static void begin_call(job *j, choice *c, const char *name, size_t n)
 /* Before min_tokens of the visible answer nothing ends it. */
 int answer_is_early(const choice *c)
 {
-    return c->n_generated - c->n_thought < c->job->min_tokens;
+    return c->n_generated - c->n_thought < c->job->gen.min_tokens;
 }
 
 static sbuf *place_of(choice *c, int part)
@@ -161,7 +161,7 @@ static void put_visible(job *j, choice *c, const char *s, size_t n)
     sbuf *to = place_of(c, c->part);
     const size_t from = to->n;
 
-    const int stop = textout_text(&c->out, s, n, answer_is_early(c) ? &no_stops : &j->stops, to);
+    const int stop = textout_text(&c->out, s, n, answer_is_early(c) ? &no_stops : &j->gen.stops, to);
     if (c->part == TOOL_TEXT)
         c->chars += answer_characters(sbuf_text(to) + from, to->n - from);
     c->text.error |= stop < 0;
@@ -177,7 +177,7 @@ static void on_part(void *user, int event, const char *s, size_t n)
     job *j = c->job;
     const int part = event == TOOL_CALL || event == TOOL_END ? TOOL_ARGS : event;
 
-    if (c->out.stopped || (part == TOOL_THINK && j->thoughts_hidden))
+    if (c->out.stopped || (part == TOOL_THINK && j->gen.thoughts_hidden))
         return;
     if (part != c->part || event == TOOL_CALL || event == TOOL_END)
         let_go(c);
@@ -196,16 +196,16 @@ static void on_part(void *user, int event, const char *s, size_t n)
 
 void answer_begin(job *j, choice *c)
 {
-    if (!j->parses)
+    if (!j->gen.parses)
         return;
-    c->parser = (tool_parser){ .d = j->tools ? j->traits->d : NULL,
-                               .t = j->thoughts_apart ? j->traits->t : NULL,
-                               .tools = j->tools,
-                               .guarded = j->tools && j->grammar,
-                               .wanted = j->tools && j->grammar && j->grammar_begins != GRAMMAR_AT_CALL,
+    c->parser = (tool_parser){ .d = j->gen.tools ? j->gen.traits->d : NULL,
+                               .t = j->gen.thoughts_apart ? j->gen.traits->t : NULL,
+                               .tools = j->gen.tools,
+                               .guarded = j->gen.tools && j->gen.grammar,
+                               .wanted = j->gen.tools && j->gen.grammar && j->gen.grammar_begins != GRAMMAR_AT_CALL,
                                .emit = on_part,
                                .user = c };
-    tool_parser_begin(&c->parser, j->in_thought);
+    tool_parser_begin(&c->parser, j->gen.in_thought);
 }
 
 static int parse_piece(choice *c)
@@ -235,7 +235,8 @@ static int shown_token(job *j, choice *c, int32_t token)
 static int plain_token(job *j, choice *c, int32_t token)
 {
     const size_t from = c->text.n;
-    const int stop = textout_token(&c->out, j->m->model, token, answer_is_early(c) ? &no_stops : &j->stops, &c->text);
+    const text_stops *stops = answer_is_early(c) ? &no_stops : &j->gen.stops;
+    const int stop = textout_token(&c->out, j->m->model, token, stops, &c->text);
 
     c->chars += answer_characters(sbuf_text(&c->text) + from, c->text.n - from);
     return stop;
@@ -245,10 +246,10 @@ int answer_token(job *j, choice *c, int32_t token)
 {
     int code;
 
-    if (!j->parses)
+    if (!j->gen.parses)
         return plain_token(j, c, token);
     c->n_thought += c->parser.state == PARSE_THINK;
-    if (j->traits->shown && j->traits->shown[token])
+    if (j->gen.traits->shown && j->gen.traits->shown[token])
         code = shown_token(j, c, token);
     else
         code = textout_detok(&c->out, j->m->model, token, &c->piece);
@@ -257,7 +258,7 @@ int answer_token(job *j, choice *c, int32_t token)
 
 void answer_end(job *j, choice *c)
 {
-    if (!j->parses) {
+    if (!j->gen.parses) {
         const size_t from = c->text.n;
         textout_end(&c->out, &c->text);
         c->chars += answer_characters(sbuf_text(&c->text) + from, c->text.n - from);

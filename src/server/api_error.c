@@ -83,6 +83,11 @@ static void put_or_null(const char *key, const char *text, jsonw *w)
 void api_error_json(const api_error *e, int shape, jsonw *w)
 {
     jsonw_object(w);
+    if (shape == ERROR_OLLAMA) {
+        jsonw_kstr(w, "error", e->message);
+        jsonw_end(w);
+        return;
+    }
     if (shape == ERROR_ANTHROPIC)
         jsonw_kstr(w, "type", "error");
     jsonw_key(w, "error");

@@ -32,8 +32,21 @@ static void free_choice(choice *c)
 {
     answer_free(c);
     kvant_free(c->probs);
-    kvant_free(c->embedding);
+    kvant_free(c->vectors.v);
     grammar_work_discard(c->job->m->masks, c->run);
+}
+
+static void free_generation(generation *g)
+{
+    for (int i = 0; i < g->n_stops; i++)
+        kvant_free(g->stop_text[i]);
+    for (int i = 0; i < g->n_prompt_texts; i++)
+        kvant_free(g->prompt_texts[i]);
+    kvant_free(g->prompt_texts);
+    grammar_release(g->grammar);
+    tool_set_free(g->tools);
+    native_free(&g->native);
+    responses_answer_free(&g->responses);
 }
 
 void job_release(job *j)
@@ -42,23 +55,10 @@ void job_release(job *j)
         return;
     for (int i = 0; i < j->n_choices; i++)
         free_choice(&j->choices[i]);
-    for (int i = 0; i < j->n_stops; i++)
-        kvant_free(j->stop_text[i]);
-    for (int i = 0; i < j->n_prompt_texts; i++)
-        kvant_free(j->prompt_texts[i]);
-    kvant_free(j->prompt_texts);
-    for (int i = 0; i < j->n_fields; i++)
-        kvant_free(j->fields[i]);
-    kvant_free(j->fields);
-    if (j->texts)
+    free_generation(&j->gen);
+    if (j->embed.request)
         atomic_fetch_sub(&j->s->budget.tenants[j->lane].texts, j->n_choices);
-    embed_request_dispose(j->texts);
-    kvant_free(j->bias_ids);
-    kvant_free(j->bias);
-    grammar_release(j->grammar);
-    tool_set_free(j->tools);
-    responses_body_free(j->responses);
-    responses_free_items(j);
+    embed_request_dispose(j->embed.request);
     sbuf_free(&j->out);
     answers_count_stream(j);
     work_free(j->work);
@@ -67,15 +67,20 @@ void job_release(job *j)
     kvant_free(j);
 }
 
+int job_sends_lines(const job *j)
+{
+    return j->kind == JOB_GENERATE && j->gen.shape == &ollama_shape;
+}
+
 void job_dirty(job *j)
 {
     server *s = j->s;
 
     pthread_mutex_lock(&s->dirty_lock);
-    if (!j->dirty) {
-        j->dirty = 1;
+    if (!j->link.dirty) {
+        j->link.dirty = 1;
         atomic_fetch_add(&j->refs, 1);
-        j->dirty_next = s->dirty;
+        j->link.dirty_next = s->dirty;
         s->dirty = j;
     }
     pthread_mutex_unlock(&s->dirty_lock);
@@ -172,7 +177,7 @@ static int submit_one(job *j, int i, kvant_request *q, api_error *e)
     q->event = job_event;
     q->user = c;
     answer_begin(j, c);
-    code = masks_first(c, j->grammar, &q->held, &diag);
+    code = masks_first(c, j->gen.grammar, &q->held, &diag);
     if (c->masked) {
         q->mask = masks_logits;
         q->accepted = masks_accepted;
@@ -203,117 +208,96 @@ static void give_up(job *j, int i)
     cancel_all(j);
 }
 
-/* /completion tells of it. */
-static int take_bias(job *j, const request *r)
-{
-    const size_t n = (size_t)r->sampler.n_bias;
-
-    if (!n || j->shape != &native_shape)
-        return KVANT_OK;
-    j->bias_ids = kvant_calloc(n, sizeof *j->bias_ids);
-    j->bias = kvant_calloc(n, sizeof *j->bias);
-    if (!j->bias_ids || !j->bias)
-        return KVANT_ENOMEM;
-    memcpy(j->bias_ids, r->bias_ids, n * sizeof *j->bias_ids);
-    memcpy(j->bias, r->bias, n * sizeof *j->bias);
-    j->n_bias = (int)n;
-    return KVANT_OK;
-}
-
 /* The texts of prompts, where they are kept. */
-static int take_prompts(job *j, const prompt *prompts, int n, api_error *e)
+static int take_prompts(generation *g, const request *r, api_error *e)
 {
-    j->prompt_texts = kvant_calloc((size_t)n, sizeof *j->prompt_texts);
-    if (!j->prompt_texts)
+    g->prompt_texts = kvant_calloc((size_t)r->n_prompts, sizeof *g->prompt_texts);
+    if (!g->prompt_texts)
         return api_fail(e, API_UNAVAILABLE, "", "out of memory");
-    j->n_prompt_texts = n;
-    for (int i = 0; i < n; i++)
-        if (prompts[i].text && !(j->prompt_texts[i] = kvant_strdup(prompts[i].text)))
+    g->n_prompt_texts = r->n_prompts;
+    for (int i = 0; i < r->n_prompts; i++)
+        if (r->prompts[i].text && !(g->prompt_texts[i] = kvant_strdup(r->prompts[i].text)))
             return api_fail(e, API_UNAVAILABLE, "", "out of memory");
     return API_OK;
 }
 
-static int take_texts(job *j, const request *r, api_error *e)
+static int take_texts(generation *g, const request *r, api_error *e)
 {
     for (int i = 0; i < r->n_stops; i++) {
-        j->stop_text[i] = kvant_strdup(r->stops[i]);
-        if (!j->stop_text[i])
+        g->stop_text[i] = kvant_strdup(r->stops[i]);
+        if (!g->stop_text[i])
             return api_fail(e, API_UNAVAILABLE, "", "out of memory");
-        j->stop_len[i] = r->stop_len[i];
-        j->n_stops = i + 1;
+        g->stop_len[i] = r->stop_len[i];
+        g->n_stops = i + 1;
     }
-    j->stops = (text_stops){ j->stop_text, j->stop_len, j->n_stops };
-    if (take_bias(j, r) != KVANT_OK)
+    g->stops = (text_stops){ g->stop_text, g->stop_len, g->n_stops };
+    if (g->shape == &native_shape && native_take_bias(&g->native, r) != KVANT_OK)
         return api_fail(e, API_UNAVAILABLE, "", "out of memory");
-    return take_prompts(j, r->prompts, r->n_prompts, e);
+    return take_prompts(g, r, e);
 }
 
-static void take_tools(job *j, request *r)
+static void take_tools(generation *g, request *r, const served *m)
 {
-    const tool_traits *t = r->chat ? j->m->env.traits : NULL;
+    const tool_traits *t = r->chat ? m->env.traits : NULL;
 
-    j->traits = t;
-    j->tools = r->tools;
+    g->traits = t;
+    g->tools = r->tools;
     r->tools = NULL;
-    j->grammar_begins = r->grammar ? r->grammar_begins : GRAMMAR_AT_START;
-    j->gate_vocab = t && t->vocab ? t->vocab : j->m->vocab;
-    j->vocab = r->calls != CALLS_NONE ? j->gate_vocab : j->m->vocab;
-    j->thoughts_apart = r->thoughts_apart;
-    j->thoughts_hidden = r->thoughts_hidden;
-    j->in_thought = r->in_thought;
-    j->thought_budget = t && t->t ? r->thought_budget : -1;
-    j->thought_end = t ? t->end_ids : NULL;
-    j->n_thought_end = t ? t->n_end : 0;
-    j->parses = j->thoughts_apart || r->calls != CALLS_NONE;
+    g->grammar = r->grammar ? grammar_ref(r->grammar) : NULL;
+    g->grammar_begins = r->grammar ? r->grammar_begins : GRAMMAR_AT_START;
+    g->gate_vocab = t && t->vocab ? t->vocab : m->vocab;
+    g->vocab = r->calls != CALLS_NONE ? g->gate_vocab : m->vocab;
+    g->thoughts_apart = r->thoughts_apart;
+    g->thoughts_hidden = r->thoughts_hidden;
+    g->in_thought = r->in_thought;
+    g->thought_budget = t && t->t ? r->thought_budget : -1;
+    g->thought_end = t ? t->end_ids : NULL;
+    g->n_thought_end = t ? t->n_end : 0;
+    g->parses = g->thoughts_apart || r->calls != CALLS_NONE;
 }
 
-static const answer_shape *const shapes[] = { [BODY_TEXT] = &openai_shape,
-                                              [BODY_NATIVE] = &native_shape,
-                                              [BODY_INFILL] = &native_shape,
-                                              [BODY_CHAT] = &openai_shape,
-                                              [BODY_MESSAGES] = &anthropic_shape,
-                                              [BODY_RESPONSES] = &responses_shape };
+/* How each body is answered, and the beginning of the answer's id. */
+typedef struct body_answer {
+    const answer_shape *shape;
+    const char *id;
+} body_answer;
+static const body_answer answers[] = { [BODY_TEXT] = { &openai_shape, "cmpl-" },
+                                       [BODY_CHAT] = { &openai_shape, "chatcmpl-" },
+                                       [BODY_NATIVE] = { &native_shape, "cmpl-" },
+                                       [BODY_INFILL] = { &native_shape, "cmpl-" },
+                                       [BODY_MESSAGES] = { &anthropic_shape, "msg_" },
+                                       [BODY_RESPONSES] = { &responses_shape, "resp_" },
+                                       [BODY_OLLAMA_CHAT] = { &ollama_shape, "chat-" },
+                                       [BODY_OLLAMA_GENERATE] = { &ollama_shape, "gen-" } };
 
 /* How the answer is written, and what it tells of the request. */
-static void take_shape(job *j, request *r)
+static void take_shape(generation *g, request *r)
 {
-    j->responses = r->responses;
+    g->shape = answers[r->shape].shape;
+    g->openai = (openai_answer){ r->chat, r->include_usage, r->verbose };
+    native_take(&g->native, r);
+    g->ollama.generates = r->shape == BODY_OLLAMA_GENERATE;
+    g->responses.body = r->responses;
     r->responses = NULL;
-    j->shape = shapes[r->shape];
-    j->keep_tokens = r->return_tokens || (r->stream && j->shape == &native_shape);
-    j->fields = r->fields;
-    j->n_fields = r->n_fields;
-    r->fields = NULL;
-    r->n_fields = 0;
-    j->verbose = r->verbose;
-    j->progress = r->progress && r->stream;
-    j->timings_each = r->timings_each;
-    j->top_logprobs = r->top_logprobs;
-    j->post_probs = r->post_probs;
-    j->max_tokens = r->max_tokens;
-    j->ignore_eos = r->ignore_eos;
-    j->has_seed = r->has_seed;
-    j->slot_wanted = r->slot;
-    j->sampler = r->sampler;
-    j->sampler.bias_ids = NULL;
-    j->sampler.bias = NULL;
-    j->sampler.dry_breakers = NULL;
-    j->sampler.n_bias = j->sampler.n_dry_breakers = 0;
+    g->keep_tokens = r->return_tokens || (r->stream && g->shape == &native_shape);
+    g->min_tokens = r->min_tokens;
+    g->logprobs = r->logprobs;
+    g->top_logprobs = r->top_logprobs;
+    g->post_probs = r->post_probs;
+    g->progress = r->progress && r->stream;
+    g->timings_each = r->timings_each;
 }
 
 /* A client that has one id cannot tell another one. */
 static void make_id(job *j, int shape, uint64_t number)
 {
-    static const char *const ids[] = { [BODY_TEXT] = "cmpl-",      [BODY_CHAT] = "chatcmpl-", [BODY_MESSAGES] = "msg_",
-                                       [BODY_NATIVE] = "cmpl-",    [BODY_INFILL] = "cmpl-",
-                                       [BODY_RESPONSES] = "resp_" };
     unsigned char text[sizeof j->s->secret + sizeof number], hash[32];
     size_t n;
 
     memcpy(text, j->s->secret, sizeof j->s->secret);
     memcpy(text + sizeof j->s->secret, &number, sizeof number);
     sha256(text, sizeof text, hash);
-    n = (size_t)snprintf(j->id, sizeof j->id, "%s", ids[shape]);
+    n = (size_t)snprintf(j->id, sizeof j->id, "%s", answers[shape].id);
     for (int i = 0; i < 12; i++)
         n += (size_t)snprintf(j->id + n, sizeof j->id - n, "%02x", hash[i]);
 }
@@ -324,14 +308,9 @@ static uint64_t take_request(job *j, request *r)
     server *s = j->s;
     const uint64_t number = atomic_fetch_add(&s->next_id, 1) + 1;
 
-    j->chat = r->chat;
     j->stream = r->stream;
-    j->include_usage = r->include_usage;
-    j->logprobs = r->logprobs;
-    j->min_tokens = r->min_tokens;
-    j->grammar = r->grammar ? grammar_ref(r->grammar) : NULL;
-    take_tools(j, r);
-    take_shape(j, r);
+    take_tools(&j->gen, r, j->m);
+    take_shape(&j->gen, r);
     make_id(j, r->shape, number);
     return number;
 }
@@ -342,9 +321,9 @@ int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_er
     kvant_sampler_params sampler = r->sampler;
 
     const uint64_t number = take_request(j, r);
-    j->submitted_ns = clock_ns();
+    j->gen.submitted_ns = clock_ns();
     j->lane = (unsigned)(key + 1);
-    if (take_texts(j, r, e) != API_OK)
+    if (take_texts(&j->gen, r, e) != API_OK)
         return e->kind;
     q.max_tokens = r->max_tokens;
     q.ignore_eos = r->ignore_eos;
@@ -363,7 +342,7 @@ int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_er
         sampler.seed = r->has_seed ? r->sampler.seed + (uint64_t)(i % r->n)
                                    : (uint64_t)clock_ns() * 0x9E3779B97F4A7C15u + number * 256 + (uint64_t)i;
         j->choices[i].n_prompt = p->n;
-        j->choices[i].echo = r->echo ? j->prompt_texts[i / r->n] : NULL;
+        j->choices[i].echo = r->echo ? j->gen.prompt_texts[i / r->n] : NULL;
         if (submit_one(j, i, &q, e) != API_OK) {
             give_up(j, i);
             return e->kind;
@@ -371,8 +350,8 @@ int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_er
     }
     for (int i = 0; i < r->n_prompts; i++)
         metrics_taken(&j->m->metrics, r->n, r->max_tokens);
-    grammar_release(j->grammar); /* the runs have theirs, and are freed where that disturbs nobody */
-    j->grammar = NULL;
+    grammar_release(j->gen.grammar); /* the runs have theirs, and are freed where that disturbs nobody */
+    j->gen.grammar = NULL;
     return API_OK;
 }
 
@@ -384,21 +363,21 @@ static int submit_text(job *j, int i, api_error *e)
 {
     kvant_request q = kvant_request_defaults();
 
-    q.kind = j->texts->kind;
+    q.kind = j->embed.request->kind;
     q.max_tokens = 0;
     q.cache = KVANT_CACHE_NO_WRITE; /* texts to embed are documents, not conversations: nobody continues them */
     q.tenant = (uint32_t)j->lane;
-    memcpy(q.salt, j->salt, sizeof q.salt);
-    q.prompt = j->texts->prompts[i].ids;
-    q.n_prompt = j->texts->prompts[i].n;
+    memcpy(q.salt, j->embed.salt, sizeof q.salt);
+    q.prompt = j->embed.request->prompts[i].ids;
+    q.n_prompt = j->embed.request->prompts[i].n;
     return submit_one(j, i, &q, e);
 }
 
 /* The texts that were not sent will never be: one of the others failed.  Under the lock. */
 static void drop_texts(job *j)
 {
-    j->n_ended += j->n_choices - j->n_sent;
-    j->n_sent = j->n_choices;
+    j->n_ended += j->n_choices - j->embed.n_sent;
+    j->embed.n_sent = j->n_choices;
     j->done |= j->n_ended == j->n_choices;
 }
 
@@ -406,11 +385,12 @@ static void drop_texts(job *j)
 static int take_text(job *j, int *i)
 {
     pthread_mutex_lock(&j->lock);
-    const int go = !j->gone && !j->error.kind && j->n_sent < j->n_choices && j->n_sent - j->n_ended < TEXTS_AT_ONCE;
-    *i = j->n_sent;
-    j->n_sent += go;
+    const int sent = j->embed.n_sent;
+    const int go = !j->gone && !j->error.kind && sent < j->n_choices && sent - j->n_ended < TEXTS_AT_ONCE;
+    *i = j->embed.n_sent;
+    j->embed.n_sent += go;
     if (!go)
-        j->filling = 0;
+        j->embed.filling = 0;
     pthread_mutex_unlock(&j->lock);
     return go;
 }
@@ -419,20 +399,20 @@ static int take_text(job *j, int *i)
 static int give_text_back(job *j, int kind)
 {
     pthread_mutex_lock(&j->lock);
-    const int failed = j->error.kind != 0, waits = kind == API_OVERLOAD && j->n_sent - 1 > j->n_ended;
+    const int failed = j->error.kind != 0, waits = kind == API_OVERLOAD && j->embed.n_sent - 1 > j->n_ended;
     if (failed) { /* the others were dropped, but for this one */
         j->n_ended++;
         j->done |= j->n_ended == j->n_choices;
     } else {
-        j->n_sent--;
+        j->embed.n_sent--;
     }
     if (failed || waits)
-        j->filling = 0;
+        j->embed.filling = 0;
     pthread_mutex_unlock(&j->lock);
     return failed || waits ? API_OK : kind;
 }
 
-/* By the thread that set j->filling, which it ends but on an error. */
+/* By the thread that set j->embed.filling, which it ends but on an error. */
 static int send_texts(job *j, api_error *e)
 {
     for (int i; take_text(j, &i);) {
@@ -450,8 +430,8 @@ void job_next_texts(job *j)
     pthread_mutex_lock(&j->lock);
     if (j->error.kind && !j->done)
         drop_texts(j);
-    const int go = !j->filling && !j->gone && !j->done && j->n_sent < j->n_choices;
-    j->filling |= go;
+    const int go = !j->embed.filling && !j->gone && !j->done && j->embed.n_sent < j->n_choices;
+    j->embed.filling |= go;
     pthread_mutex_unlock(&j->lock);
     if (!go || send_texts(j, &e) == API_OK)
         return;
@@ -473,20 +453,16 @@ static int count_texts(job *j, api_error *e)
 
 int job_submit_embed(job *j, embed_request *r, int key, const unsigned char salt[16], api_error *e)
 {
-    j->texts = r;
+    j->embed.request = r;
     j->lane = (unsigned)(key + 1);
-    j->base64 = r->base64;
-    j->norm = r->kind == KVANT_REQUEST_EMBED_EACH ? -1 : r->norm; /* what is not pooled stays as it is */
-    j->native = j->kind == JOB_RERANK ? r->texts : r->native;
-    j->top_n = r->top_n;
-    j->filling = 1;
-    memcpy(j->salt, salt, sizeof j->salt);
-    if (count_texts(j, e) != API_OK || (j->kind == JOB_RERANK && take_prompts(j, r->prompts, r->n, e) != API_OK))
+    j->embed.filling = 1;
+    memcpy(j->embed.salt, salt, sizeof j->embed.salt);
+    if (count_texts(j, e) != API_OK)
         return e->kind;
     if (send_texts(j, e) == API_OK)
         return API_OK;
     pthread_mutex_lock(&j->lock);
-    const int sent = j->n_sent;
+    const int sent = j->embed.n_sent;
     pthread_mutex_unlock(&j->lock);
     give_up(j, sent);
     return e->kind;

@@ -47,7 +47,7 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
     put_echo(c);
     if (!ends) {
         const int64_t at = answer_at(c);
-        if ((j->logprobs || j->keep_tokens) && keep_prob(c, ev, at) != KVANT_OK)
+        if ((j->gen.logprobs || j->gen.keep_tokens) && keep_prob(c, ev, at) != KVANT_OK)
             stop = KVANT_ENOMEM;
         else
             stop = answer_token(j, c, ev->token);
@@ -113,14 +113,15 @@ static double norm_scale(const float *x, int n, int norm)
 static void keep_embedding(choice *c, const kvant_event *ev)
 {
     const size_t n = (size_t)ev->n_embd * (size_t)ev->n_rows;
-    const double scale = c->job->norm < 0 ? 1 : norm_scale(ev->embedding, ev->n_embd, c->job->norm);
+    const int norm = c->job->embed.request->norm;
+    const double scale = norm < 0 ? 1 : norm_scale(ev->embedding, ev->n_embd, norm);
 
-    c->embedding = kvant_calloc(n, sizeof *c->embedding);
-    c->n_rows = ev->n_rows;
-    for (size_t i = 0; c->embedding && i < n; i++)
-        c->embedding[i] = (float)(ev->embedding[i] * scale);
+    c->vectors.v = kvant_calloc(n, sizeof *c->vectors.v);
+    c->vectors.n_rows = ev->n_rows;
+    for (size_t i = 0; c->vectors.v && i < n; i++)
+        c->vectors.v[i] = (float)(ev->embedding[i] * scale);
     if (c->job->kind == JOB_RERANK)
-        kvant_model_rank(c->job->m->model, ev->embedding, &c->score);
+        kvant_model_rank(c->job->m->model, ev->embedding, &c->vectors.score);
 }
 
 static void end_error(job *j, const kvant_event *ev)
@@ -147,7 +148,7 @@ static void end_text(job *j, choice *c)
 /* Observes of each prompt the longest of its choices. */
 static void observe_longest(job *j)
 {
-    int n = j->n_choices / j->n_prompt_texts;
+    int n = j->n_choices / j->gen.n_prompt_texts;
 
     for (int i = 0; i < j->n_choices; i += n) {
         int most = 0;
@@ -170,7 +171,7 @@ static void on_end(job *j, choice *c, const kvant_event *ev)
         keep_embedding(c, ev);
     if (c->finish == KVANT_FINISH_ERROR)
         end_error(j, ev);
-    if ((j->kind == JOB_EMBED || j->kind == JOB_RERANK) && !c->embedding && !j->error.kind)
+    if ((j->kind == JOB_EMBED || j->kind == JOB_RERANK) && !c->vectors.v && !j->error.kind)
         api_fail(&j->error, API_SERVER, "", "no embedding came out");
     if (j->kind == JOB_GENERATE && !j->error.kind)
         end_text(j, c);
@@ -180,9 +181,9 @@ static void on_end(job *j, choice *c, const kvant_event *ev)
     if (j->kind == JOB_GENERATE && !j->error.kind && !j->gone)
         observe_longest(j);
     if (j->stream && j->error.kind)
-        j->shape->error_frame(j);
+        j->gen.shape->error_frame(j);
     else if (j->stream)
-        j->shape->end_stream(j);
+        j->gen.shape->end_stream(j);
 }
 
 int job_event(void *user, const kvant_event *ev)
@@ -196,8 +197,8 @@ int job_event(void *user, const kvant_event *ev)
         answer = on_token(j, c, ev);
     if (ev->kind == KVANT_EVENT_PROMPT && !j->gone)
         answer = on_prompt_token(j, c, ev);
-    if (ev->kind == KVANT_EVENT_PROGRESS && j->progress && !j->gone)
-        j->shape->progress(j, c, ev);
+    if (ev->kind == KVANT_EVENT_PROGRESS && j->gen.progress && !j->gone)
+        j->gen.shape->progress(j, c, ev);
     if (ev->kind == KVANT_EVENT_END)
         on_end(j, c, ev);
     if (j->gone || (j->error.kind && ev->kind != KVANT_EVENT_END))
@@ -209,10 +210,10 @@ int job_event(void *user, const kvant_event *ev)
         if (c->run)
             grammar_work_discard(j->m->masks, c->run);
         c->run = NULL;
-        if (j->texts)
+        if (j->embed.request)
             job_next_texts(j);
     }
-    if (ev->kind == KVANT_EVENT_TOKEN || ev->kind == KVANT_EVENT_END || j->progress)
+    if (ev->kind == KVANT_EVENT_TOKEN || ev->kind == KVANT_EVENT_END || j->gen.progress)
         job_dirty(j);
     if (ev->kind == KVANT_EVENT_END)
         job_release(j);

@@ -303,11 +303,11 @@ static void tell(job *j, served *m)
 
 void live_tick(server *s, int64_t now)
 {
-    for (job *j = s->jobs; j; j = j->next) {
-        if (j->kind != JOB_LIVE || now < j->next_live_ns)
+    for (job *j = s->jobs; j; j = j->link.next) {
+        if (j->kind != JOB_LIVE || now < j->live.next_ns)
             continue;
-        j->next_live_ns = now + j->interval_ns - 100000000; /* the timer's ticks are not exact */
-        served *m = j->live_of && served_hold(j->live_of) ? j->live_of : j->live_of ? NULL : models_last(s);
+        j->live.next_ns = now + j->live.interval_ns - 100000000; /* the timer's ticks are not exact */
+        served *m = j->live.of && served_hold(j->live.of) ? j->live.of : j->live.of ? NULL : models_last(s);
         if (m)
             tell(j, m);
         served_release(m);

@@ -97,7 +97,7 @@ static int has_come(const choice *c)
 {
     const tool_parser *p = &c->gate.parser;
 
-    if (c->job->grammar_begins != GRAMMAR_AT_CALL)
+    if (c->job->gen.grammar_begins != GRAMMAR_AT_CALL)
         return p->state == PARSE_TEXT;
     return p->d->by_name ? p->state >= PARSE_MIDDLE && p->state < PARSE_LOOSE && !p->other : tool_parser_framed(p);
 }
@@ -135,7 +135,7 @@ static int follow_call(choice *c, const char *text, size_t n)
 {
     gate *g = &c->gate;
 
-    if (c->job->grammar_begins != GRAMMAR_AT_CALL || g->run == GATE_SHUT)
+    if (c->job->gen.grammar_begins != GRAMMAR_AT_CALL || g->run == GATE_SHUT)
         return KVANT_OK;
     const int code = tool_parser_feed(&g->parser, text, n);
     if (g->parser.mended)
@@ -147,19 +147,19 @@ static int follow_call(choice *c, const char *text, size_t n)
 static int gate_take(choice *c, int32_t token)
 {
     size_t n, i = 0;
-    const char *text = grammar_vocab_text(c->job->gate_vocab, token, &n);
+    const char *text = grammar_vocab_text(c->job->gen.gate_vocab, token, &n);
 
-    if (c->gate.run != GATE_CLOSED && c->job->grammar_begins != GRAMMAR_AT_START)
+    if (c->gate.run != GATE_CLOSED && c->job->gen.grammar_begins != GRAMMAR_AT_START)
         return follow_call(c, text, n);
     while (i < n && !(c->gate.run == GATE_CLOSED && has_come(c)))
         if (gate_read(&c->gate, text[i++]) != KVANT_OK)
             return KVANT_ENOMEM;
     if (c->gate.run != GATE_CLOSED || !has_come(c))
         return KVANT_OK;
-    while (c->job->grammar_begins == GRAMMAR_AFTER_THOUGHT && i < n && is_blank(text[i]))
+    while (c->job->gen.grammar_begins == GRAMMAR_AFTER_THOUGHT && i < n && is_blank(text[i]))
         i++;
     c->gate.forcing = 0; /* the thought is over; the rest of what ends it would not fit the grammar */
-    if (c->job->grammar_begins == GRAMMAR_AT_CALL && c->gate.parser.d->by_name)
+    if (c->job->gen.grammar_begins == GRAMMAR_AT_CALL && c->gate.parser.d->by_name)
     {
         const int code = begin_by_name(c, text + i, n - i);
         return code == KVANT_OK ? follow_call(c, text + i, n - i) : code;
@@ -175,10 +175,10 @@ static void count_thought(choice *c)
     job *j = c->job;
 
     if (c->gate.forcing) {
-        c->gate.forcing = ++c->gate.force_at < j->n_thought_end;
-    } else if (c->gate.parser.state == PARSE_THINK && j->thought_budget >= 0 &&
-               c->gate.thought++ >= j->thought_budget) {
-        c->gate.forcing = j->n_thought_end > 0;
+        c->gate.forcing = ++c->gate.force_at < j->gen.n_thought_end;
+    } else if (c->gate.parser.state == PARSE_THINK && j->gen.thought_budget >= 0 &&
+               c->gate.thought++ >= j->gen.thought_budget) {
+        c->gate.forcing = j->gen.n_thought_end > 0;
         c->gate.force_at = 0;
     }
 }
@@ -189,13 +189,13 @@ static int open_gate(choice *c)
     const job *j = c->job;
     gate *g = &c->gate;
 
-    g->run = j->grammar_begins == GRAMMAR_AT_START ? GATE_OPEN : GATE_CLOSED;
-    g->parser = (tool_parser){ .d = j->grammar_begins == GRAMMAR_AT_CALL ? j->traits->d : NULL,
-                               .t = j->traits ? j->traits->t : NULL,
-                               .tools = j->tools };
-    tool_parser_begin(&g->parser, j->in_thought);
-    g->forcing = j->in_thought && j->thought_budget == 0 && j->n_thought_end > 0;
-    return j->min_tokens > 0 || c->run || (j->thought_budget >= 0 && g->parser.t);
+    g->run = j->gen.grammar_begins == GRAMMAR_AT_START ? GATE_OPEN : GATE_CLOSED;
+    g->parser = (tool_parser){ .d = j->gen.grammar_begins == GRAMMAR_AT_CALL ? j->gen.traits->d : NULL,
+                               .t = j->gen.traits ? j->gen.traits->t : NULL,
+                               .tools = j->gen.tools };
+    tool_parser_begin(&g->parser, j->gen.in_thought);
+    g->forcing = j->gen.in_thought && j->gen.thought_budget == 0 && j->gen.n_thought_end > 0;
+    return j->gen.min_tokens > 0 || c->run || (j->gen.thought_budget >= 0 && g->parser.t);
 }
 
 /* ---- callbacks of the session: owner thread ---- */
@@ -271,12 +271,12 @@ static int prefers_another(const choice *c, const float *logits, int n_vocab)
     const tool_parser *p = &c->gate.parser;
     size_t n;
 
-    if (c->job->grammar_begins != GRAMMAR_AT_CALL || p->state < PARSE_OPEN)
+    if (c->job->gen.grammar_begins != GRAMMAR_AT_CALL || p->state < PARSE_OPEN)
         return 0;
     const int token = refused(c, logits, n_vocab);
     if (token < 0)
         return 0;
-    const char *text = grammar_vocab_text(c->job->gate_vocab, token, &n);
+    const char *text = grammar_vocab_text(c->job->gen.gate_vocab, token, &n);
     if (kvant_token_is_eog(c->job->m->model, token))
         return tool_parser_completes(p, NULL, 0);
     return tool_parser_framed(p) ? another_form(p, text, n) : n > 0 && tool_parser_completes(p, text, n);
@@ -289,7 +289,7 @@ int masks_logits(void *user, float *logits, int n_vocab)
     int left, complete;
 
     if (c->gate.forcing)
-        force(logits, n_vocab, c->job->thought_end[c->gate.force_at]);
+        force(logits, n_vocab, c->job->gen.thought_end[c->gate.force_at]);
     else if (answer_is_early(c) && !masks_constrain(c))
         mask_ends(c->job, logits, n_vocab);
     if (!masks_constrain(c) || c->gate.forcing)
@@ -343,7 +343,7 @@ int masks_first(choice *c, grammar *g, int *held, kvant_diag *diag)
 
     *held = 0;
     if (g)
-        KVANT_TRY(grammar_run_create(g, j->vocab, &c->run, diag));
+        KVANT_TRY(grammar_run_create(g, j->gen.vocab, &c->run, diag));
     c->masked = open_gate(c);
     if (masks_constrain(c))
         code = grammar_run_try(c->run, diag);

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "server/request/response_store.h"
+#include "server/api/responses/responses_store.h"
 #include "server/routes/routes.h"
 
 enum { STREAM_BLOCK = 1024 }; /* bytes handed to the library at once */
@@ -246,14 +246,14 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
         if (j->out.n == 0 && j->out.cap > 1024)
             sbuf_free(&j->out);
         answers_count_stream(j);
-        j->last_out_ns = j->last_taken_ns = clock_ns();
+        j->link.last_out_ns = j->link.last_taken_ns = clock_ns();
     } else if (j->done) {
         n = MHD_CONTENT_READER_END_OF_STREAM;
     } else {
         n = 0;
-        j->last_taken_ns = clock_ns();
-        j->suspended = 1;
-        MHD_suspend_connection(j->conn);
+        j->link.last_taken_ns = clock_ns();
+        j->link.suspended = 1;
+        MHD_suspend_connection(j->link.conn);
     }
     int go_on = j->n_paused > 0 && j->out.n < (answers_tight(j) ? STREAM_TIGHT_LOW : STREAM_LOW);
     pthread_mutex_unlock(&j->lock);
@@ -282,14 +282,14 @@ static void link_job(call *c, struct MHD_Connection *conn, job *j)
     server *s = c->s;
 
     c->job = j;
-    j->conn = conn;
-    j->client = c->client;
+    j->link.conn = conn;
+    j->link.client = c->client;
     c->client->job = j;
-    j->last_out_ns = j->last_taken_ns = clock_ns();
-    j->next = s->jobs;
-    j->prev = NULL;
+    j->link.last_out_ns = j->link.last_taken_ns = clock_ns();
+    j->link.next = s->jobs;
+    j->link.prev = NULL;
     if (s->jobs)
-        s->jobs->prev = j;
+        s->jobs->link.prev = j;
     s->jobs = j;
     s->n_streams += j->stream;
     client_watch(c->client, 1);
@@ -301,15 +301,15 @@ void call_unlink_job(call *c)
     job *j = c->job;
 
     client_watch(c->client, 0);
-    if (j->prev)
-        j->prev->next = j->next;
+    if (j->link.prev)
+        j->link.prev->link.next = j->link.next;
     else
-        s->jobs = j->next;
-    if (j->next)
-        j->next->prev = j->prev;
+        s->jobs = j->link.next;
+    if (j->link.next)
+        j->link.next->link.prev = j->link.prev;
     s->n_streams -= j->stream;
     c->client->job = NULL;
-    j->conn = NULL;
+    j->link.conn = NULL;
     c->job = NULL;
 }
 
@@ -322,7 +322,7 @@ enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j)
         pthread_mutex_unlock(&j->lock);
         if (done)
             return respond_done(c, conn);
-        j->suspended = 1;
+        j->link.suspended = 1;
         MHD_suspend_connection(conn);
         return MHD_YES;
     }
@@ -331,7 +331,7 @@ enum MHD_Result respond_job(call *c, struct MHD_Connection *conn, job *j)
     if (!r)
         return MHD_NO;
     atomic_fetch_add(&j->refs, 1);
-    MHD_add_response_header(r, "Content-Type", "text/event-stream");
+    MHD_add_response_header(r, "Content-Type", job_sends_lines(j) ? "application/x-ndjson" : "text/event-stream");
     MHD_add_response_header(r, "Cache-Control", "no-cache");
     MHD_add_response_header(r, "X-Accel-Buffering", "no");
     return queue(c, conn, 200, r);
@@ -378,7 +378,7 @@ enum MHD_Result respond_done(call *c, struct MHD_Connection *conn)
     api_error e = j->error;
     int gone = j->gone;
     if (!gone && !e.kind && j->kind == JOB_GENERATE)
-        j->shape->whole(j, &w);
+        j->gen.shape->whole(j, &w);
     else if (!gone && !e.kind && (j->kind == JOB_EMBED || j->kind == JOB_RERANK))
         embed_whole(j, &w);
     else if (!gone && !e.kind)
@@ -397,8 +397,8 @@ enum MHD_Result respond_done(call *c, struct MHD_Connection *conn)
 
 void job_resume(job *j)
 {
-    if (j->suspended && j->conn) {
-        j->suspended = 0;
-        MHD_resume_connection(j->conn);
+    if (j->link.suspended && j->link.conn) {
+        j->link.suspended = 0;
+        MHD_resume_connection(j->link.conn);
     }
 }

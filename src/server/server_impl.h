@@ -1,20 +1,17 @@
 /* server/server_impl.h: the server's insides, shared by its files.
  *
- * Threads: everything here belongs to the loop thread but what says otherwise.  A job is shared with the session's
- * owner thread, which runs its callbacks; job->lock guards the fields under that heading.  server->dirty_lock
- * guards the list of jobs with news.  Bodies are read by the workers (worker.c). */
+ * Threads: everything here belongs to the loop thread but what says otherwise.  server->dirty_lock guards the list of
+ * jobs with news.  Bodies are read by the workers (worker.c). */
 #ifndef KVANT_SERVER_SERVER_IMPL_H
 #define KVANT_SERVER_SERVER_IMPL_H
 
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include "server/grammar/grammar_work.h"
+#include "server/job.h"
 #include "server/metrics.h"
-#include "server/request/request.h"
 #include "server/server.h"
-#include "server/textout.h"
-#include "server/tools/tool_parser.h"
+#include "server/work_queue.h"
 
 enum {
     MAX_STREAM_BYTES = 256 << 10, /* unsent bytes of one stream; beyond it the client is cut */
@@ -33,189 +30,43 @@ enum {
     LISTEN_MOST = 8, /* addresses */
 };
 
-typedef struct job job;
-typedef struct client client;
 typedef struct call call;
-typedef struct served served;
 typedef struct sent_text sent_text; /* answers.c */
 
-/* One token's probabilities, kept until they are sent. */
-typedef struct token_prob {
-    int32_t token;
-    float logprob;
-    int n_top;
-    int64_t at; /* characters of the visible text before it */
-    kvant_token_prob top[REQUEST_MAX_LOGPROBS];
-} token_prob;
-
-/* A tool call of an answer. */
-typedef struct call_out {
-    char id[24];
-    const char *name; /* of the job's tools */
-    sbuf args;        /* all of them; of a stream what is not sent yet is in choice.text */
-    int complete;
-} call_out;
-
-/* When the grammar begins, and when a thought has to end (masks.c). */
-enum { GATE_CLOSED, GATE_JUST_OPEN, GATE_OPEN, GATE_SHUT };
-typedef struct gate {
-    int run;
-    tool_parser parser;
-    sbuf since; /* the trigger: what the grammar has to see where a name makes the call */
-    int thought, forcing, force_at; /* tokens of it; the next of job.thought_end is due */
-} gate;
-
-typedef struct choice {
-    job *job;
-    int index;
-    uint64_t id; /* session request; 0: not submitted */
-    /* owner thread, or under job->lock */
-    textout out;
-    sbuf text; /* not sent yet (streams), or all of it */
-    int part;  /* of a stream: what `text` is of, TOOL_TEXT, TOOL_THINK or TOOL_ARGS */
-    sbuf piece;         /* scratch: text of one token */
-    tool_parser parser; /* with job.parses */
-    sbuf thought;       /* whole answers */
-    call_out *calls;
-    int n_calls, cap_calls, call_sent; /* call_sent: a stream has told of the newest call */
-    int n_blocks, block_open, block_part; /* of a stream of /v1/messages */
-    int new_line;                         /* of /completion: its text has one */
-    int64_t progress_ns;                  /* its prompt began, for return_progress; 0: not yet */
-    int unguarded;                     /* no grammar holds its calls (any more) */
-    token_prob *probs;
-    int n_probs, cap_probs, n_prompt_probs; /* the first n_prompt_probs are of the prompt's tokens */
-    int64_t chars; /* of the visible text so far: echo and answer, without what is held back */
-    int thought_cut; /* it ended within a thought */
-    int cut_call;  /* a stop string, or the end, came within a call's arguments: it is no call */
-    int role_sent, ended, finish, n_generated, n_prompt, n_cached;
-    int n_thought; /* tokens of thoughts */
-    int waits; /* WAIT_*: why no further token may be chosen */
-    int held;  /* the session holds it: to be resumed when nothing of that is left */
-    int64_t last_token_ns;
-    kvant_timings timings;
-    float *embedding; /* [n_rows][n_embd] */
-    int n_rows;
-    float score;      /* of JOB_RERANK */
-    /* owner thread only, but while WAIT_MASK: the grammar thread */
-    grammar_run *run;
-    gate gate;
-    int grammar_done, masked;
-    /* owner thread only */
-    const char *echo; /* points into the job */
-} choice;
-
-enum { WAIT_CLIENT = 1, WAIT_MASK = 2 }; /* for the client to read; for the mask of the next token */
-
-/* A part of an answer of /v1/responses. */
-typedef struct response_item {
-    int part, which; /* TOOL_TEXT, TOOL_THINK or TOOL_ARGS; of a call: which one */
-    sbuf text;
-} response_item;
-
-enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_RERANK, JOB_SLOT, JOB_LIVE, JOB_WORK };
-
 /* A body that is read beside the loop (worker.c); its job's, and the worker's until the job is done. */
-typedef struct work work;
 typedef int (*work_fn)(work *w, api_error *e); /* API_OK with result or reply set, or the error's kind.  Any thread. */
 struct work {
+    work_node node; /* while it waits for a worker; of its key, large or not */
     server *s;
     job *job;
     work_fn fn;
     int shape;        /* of its route */
     served *m;        /* the model, held; NULL: not known yet */
+    int picks;        /* it is for one */
     api_error refused; /* why there is none */
-    int key, autoload, large;
+    int key, autoload;
     _Atomic int left; /* its client */
     sbuf body;
     int64_t reserved; /* of the budget of bodies */
     char ignored[REQUEST_IGNORED];
     job *result;      /* a request that runs now, */
     jsonw reply;      /* or the answer */
-    work *next;
+    work *next;       /* while it waits for its model */
 };
 
 typedef struct work_list {
     work *first, *last;
-    int running; /* of it, at workers */
 } work_list;
 
 typedef struct workers {
     pthread_mutex_t lock; /* guards all but thread, n and open, which are the loop's */
     pthread_cond_t news;
-    work_list *lists; /* of tenant t: small ones at 2 t, large ones at 2 t + 1 */
-    int waiting[2], turn[2];
+    work_queue queue;
     int64_t moved_ns; /* a body was taken, or the first one came */
     _Atomic int stop;
     pthread_t thread[WORKERS];
     int n, open;
 } workers;
-
-struct job {
-    server *s;
-    served *m; /* held; NULL: of none */
-    int kind;
-    _Atomic int refs; /* the connection, each running choice, the dirty list */
-    int chat, stream, include_usage, logprobs, base64, norm, min_tokens, echo;
-    int native, top_n; /* of embeddings and ranks: in llama.cpp's, or TEI's, shape; most results */
-    int n_choices;
-    embed_request *texts; /* to embed or to rank; some run or wait, the others follow as those end */
-    unsigned char salt[16];
-    char id[40];
-    int64_t created;
-    char *stop_text[REQUEST_MAX_STOPS];
-    int stop_len[REQUEST_MAX_STOPS], n_stops;
-    text_stops stops;
-    char **prompt_texts; /* echo; documents that an answer shows */
-    int n_prompt_texts;
-    grammar *grammar; /* until its runs are made */
-    int grammar_begins;
-    const grammar_vocab *vocab, *gate_vocab; /* of the grammar; of what lets it begin */
-    const tool_traits *traits;
-    tool_set *tools; /* those that may be called, or NULL */
-    const struct answer_shape *shape;
-    responses_body *responses;     /* of /v1/responses, and what follows */
-    response_item *items;
-    int n_items, cap_items, item_open, n_events;
-    int keep_tokens;               /* their ids are part of the answer */
-    int post_probs;
-    int top_logprobs, max_tokens, ignore_eos, has_seed, slot_wanted; /* as asked for: /completion tells them */
-    kvant_sampler_params sampler;  /* its bias stands beside it */
-    int32_t *bias_ids;
-    float *bias;
-    char **fields; /* response_fields */
-    int n_bias, n_fields, verbose, progress, timings_each;
-    int64_t submitted_ns;
-    int parses;      /* texts are read for calls and thoughts */
-    int thoughts_hidden, thoughts_apart, in_thought, thought_budget, n_thought_end;
-    const int32_t *thought_end;
-    unsigned lane;    /* whose: masks are made in turns over these */
-    pthread_mutex_t lock;
-    /* under lock */
-    sbuf out; /* stream: bytes to send */
-    int64_t counted; /* of them, in the budget */
-    int n_sent, filling; /* of texts: how many the session has got; a thread is at it */
-    int n_ended, done, gone, n_paused; /* n_paused: choices with WAIT_CLIENT */
-    int held_s; /* seconds that it was paused while others waited */
-    api_error error;
-    work *work; /* of JOB_WORK */
-    kvant_slot_result slot;
-    char slot_text[256];
-    int slot_action;
-    char slot_name[65];
-    /* under server->dirty_lock */
-    int dirty;
-    job *dirty_next;
-    /* loop thread: the list that it took over; dirty_next may already belong to a new one */
-    job *taken_next;
-    /* loop thread */
-    struct MHD_Connection *conn;
-    client *client;
-    int suspended;
-    int64_t last_out_ns, last_taken_ns, interval_ns, next_live_ns;
-    served *live_of; /* of JOB_LIVE, not held; NULL: of whichever was used last */
-    job *prev, *next; /* server->jobs */
-    choice choices[];
-};
 
 /* One connection. */
 struct client {
@@ -427,74 +278,6 @@ size_t call_keep_escapes(void *cls, struct MHD_Connection *conn, char *s);
 /* Returns the fault of a request's head, or NULL.  method: as the library handed it over, where the head begins. */
 const char *framing_error(struct MHD_Connection *conn, const char *method, const char *version);
 
-/* ---- job.c, job_events.c ---- */
-int job_event(void *user, const kvant_event *ev); /* of a request; user: its choice */
-/* n choices; one reference, the caller's, which holds m (or NULL) too.  NULL: no memory. */
-job *job_new(server *s, served *m, int kind, int n);
-void job_release(job *j);
-/* Submits every choice of a parsed request, of which it takes the tools; on error nothing runs on and *e says why.
- * key: its index, -1: none. */
-int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_error *e);
-int job_submit_embed(job *j, embed_request *r, int key, const unsigned char salt[16], api_error *e); /* takes r */
-void job_next_texts(job *j); /* one of its texts has ended: more of them.  Owner thread, without j->lock */
-/* The job's client has read: choices that were paused go on where too little is left to send.  Without j->lock. */
-void job_go_on(job *j);
-/* The client left: cancels what runs. */
-void job_gone(job *j);
-/* Any thread: the loop shall look at it. */
-void job_dirty(job *j);
-
-int job_stop_waiting(choice *c,
-                     int why); /* 1: nothing holds its session request any more: to be resumed.  Under j->lock */
-
-/* ---- masks.c: callbacks of the session, and what prepares them ---- */
-int masks_constrain(const choice *c); /* the grammar has begun */
-/* Before c is submitted: makes its run of g (or NULL) and sets c->masked (the session shall ask for masks).  *held: it
- * is to be submitted on hold. */
-int masks_first(choice *c, grammar *g, int *held, kvant_diag *diag);
-int masks_logits(void *user, float *logits, int n_vocab);
-void masks_accepted(void *user, int32_t token);
-
-/* ---- answer.c: from tokens to text, thoughts and calls; under j->lock ---- */
-void answer_begin(job *j, choice *c);
-/* 1: a stop string is complete; KVANT_ENOMEM. */
-int answer_token(job *j, choice *c, int32_t token);
-void answer_flush(job *j, choice *c); /* what there is of a stream goes out; with probabilities even when it is empty */
-void answer_end(job *j, choice *c);
-void answer_last(job *j, choice *c); /* of a stream: what is left, and why it ended */
-int answer_is_early(const choice *c); /* fewer visible tokens than min_tokens */
-int64_t answer_characters(const char *s, size_t n);
-int64_t answer_at(const choice *c); /* where in the visible text the next token begins, in characters */
-/* After each token and at the end: log-probabilities of what is not visible go. */
-void answer_settle(job *j, choice *c, int ended);
-void answer_free(choice *c);
-
-/* ---- openai.c, anthropic.c, native.c, responses.c: how an API writes an answer ---- */
-/* All under job->lock or before the job is shared. */
-typedef struct answer_shape {
-    void (*chunk)(job *j, choice *c, int ends); /* to j->out: c->text as a part of kind c->part, or the end */
-    void (*end_stream)(job *j);
-    void (*error_frame)(job *j);
-    void (*whole)(job *j, jsonw *w); /* the response of a generation that is done */
-    void (*progress)(job *j, choice *c, const kvant_event *ev); /* to a stream: so much of the prompt is read */
-} answer_shape;
-extern const answer_shape openai_shape, anthropic_shape, native_shape, responses_shape;
-void event_frame(job *j, const char *name, jsonw *w); /* a named event; frees w */
-void responses_free_items(job *j);
-void openai_progress(job *j, choice *c, const kvant_event *ev);
-void openai_put_progress(const kvant_event *ev, int done, int64_t ns, jsonw *w); /* its members of an event */
-void native_put(const job *j, choice *c, jsonw *w); /* a choice that is done, as /completion tells of it */
-void openai_error_frame(job *j);
-void openai_frame(job *j, jsonw *w); /* one event; frees w */
-void openai_timings(const kvant_timings *t, jsonw *w);
-/* The field logprobs of a choice: null without them. */
-void openai_probs(const job *j, const choice *c, jsonw *w);
-/* The fields token, logprob (but of NaN), bytes. */
-void openai_token(const job *j, int32_t token, float logprob, jsonw *w);
-
-/* ---- embed.c ---- */
-void embed_whole(job *j, jsonw *w); /* the response of JOB_EMBED and JOB_RERANK; under job->lock */
-
 /* ---- live.c ---- */
 void live_json(served *m, jsonw *w); /* stats, slots: what the page shows */
 const char *live_ftype(const kvant_model *m); /* of most of its weights */
@@ -511,6 +294,7 @@ void models_end(server *s); /* nothing runs on: no request waits, no session is 
 void models_close(server *s);
 /* One model alone has any name.  API_OK, or what there is instead. */
 int models_named(server *s, const char *name, served **m, api_error *e);
+int models_is_named(const served *m, const char *name); /* "NAME:latest" is Ollama's way to write NAME */
 /* For a while: a model that is ready stays so.  1: it is. */
 int served_hold(served *m);
 void served_share(served *m); /* once more, by one who holds it */
@@ -549,6 +333,9 @@ void served_keep_cache(served *m);
 void served_find_cache(served *m);
 
 /* ---- router/models_routes.c ---- */
+void models_put(server *s, const char *key, void (*put)(served *m, jsonw *w), jsonw *w); /* a list of all of them */
+int models_of_path(const call *c, served **m, api_error *e);            /* the one that the path ends with */
+int models_is_other(served *m, const char *name, api_error *e);         /* not the only model's name */
 void router_props(server *s, jsonw *w);
 /* The query's `model`, unescaped; 0: it has none. */
 int query_model(struct MHD_Connection *conn, char *name, size_t cap);

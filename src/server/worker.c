@@ -1,8 +1,8 @@
 /* worker.c: bodies are read beside the loop: JSON, templates, tokens, schemas.  A long work for one request must not
- * keep the loop from the others, nor one long body keep short ones waiting: half of the threads take only small bodies,
- * the others take large ones first.  Keys take turns, and where there are several each has one small and one large body
- * under work at most.  A body that takes more than its fuel is refused; one whose client left, or that the server's end
- * finds under work, ends at its next allocation or step (base/thread/guard.h).
+ * keep the loop from the others, nor one long body keep short ones waiting: two of the threads take only small bodies,
+ * one of them only of keys whose bodies took little until now; the others take large ones first (work_queue.h).  A body
+ * that takes more than its fuel is refused; one whose client left, or that the server's end finds under work, ends at
+ * its next allocation or step (base/thread/guard.h).
  *
  * A call's connection waits for a job of kind JOB_WORK; the worker leaves there an answer, an error, or the job of a
  * request that it submitted, and the loop goes on with that (respond.c).  A client that left is passed over. */
@@ -20,79 +20,33 @@ enum {
     FUEL_S = 10, /* of processor for one body: 8 MiB of text take a tenth of it */
     DEADLINE_S = 60,
     END_MS = 600, /* for all workers at the server's end */
-    SMALL_WORKERS = 2,
     LARGE_NICER = 5,
 };
 
-static work *pop_list(work_list *l)
-{
-    work *w = l->first;
-
-    if (w)
-        l->first = w->next;
-    return w;
-}
-
-static void push_list(work_list *l, work *w)
-{
-    w->next = NULL;
-    if (l->first)
-        l->last->next = w;
-    else
-        l->first = w;
-    l->last = w;
-}
-
-static int n_tenants(const server *s)
-{
-    return (s->p.keys ? s->p.keys->n : 0) + 1;
-}
-
-/* The next one of a size; the tenant behind the one that was served last comes first, and one that has such a body
- * under work waits for its end.  Under lock. */
-static work *next_of(server *s, int large)
+static work *take(server *s, enum work_which which)
 {
     workers *k = &s->workers;
-    const int n = n_tenants(s);
-
-    for (int i = 1; i <= n && k->waiting[large]; i++) {
-        const int t = (k->turn[large] + i) % n;
-        work_list *l = &k->lists[2 * t + large];
-        work *w = n > 2 && l->running && !k->stop ? NULL : pop_list(l);
-        if (!w)
-            continue;
-        k->turn[large] = t;
-        k->waiting[large]--;
-        l->running++;
-        k->moved_ns = clock_ns();
-        return w;
-    }
-    return NULL;
-}
-
-static work *take(server *s, int only_small)
-{
-    workers *k = &s->workers;
-    work *w = NULL;
+    work_node *w = NULL;
 
     pthread_mutex_lock(&k->lock);
     while (!k->stop && !w) {
-        w = only_small ? NULL : next_of(s, 1);
-        w = w ? w : next_of(s, 0);
-        if (!w)
+        const int64_t now = clock_ns();
+        w = work_queue_pop(&k->queue, which, now);
+        if (w)
+            k->moved_ns = now;
+        else
             pthread_cond_wait(&k->news, &k->lock);
     }
     pthread_mutex_unlock(&k->lock);
-    return w;
+    return (work *)w;
 }
 
-/* The list that a work was taken from has one less under work. */
-static void leave_list(server *s, int list)
+static void leave(server *s, const work_node *was, int64_t used_ns)
 {
     workers *k = &s->workers;
 
     pthread_mutex_lock(&k->lock);
-    k->lists[list].running--;
+    work_queue_done(&k->queue, was->tenant, was->large, used_ns, clock_ns());
     pthread_cond_broadcast(&k->news);
     pthread_mutex_unlock(&k->lock);
 }
@@ -139,7 +93,7 @@ static int run(work *w)
 
     if (is_gone(j))
         atomic_fetch_add(&j->s->gone, 1);
-    else if (!w->m && !w->refused.kind && !models_pick(w))
+    else if (w->picks && !w->m && !w->refused.kind && !models_pick(w))
         return 0;
     else if (w->refused.kind)
         e = w->refused;
@@ -156,23 +110,29 @@ static int run(work *w)
     return 1;
 }
 
-static void *serve(server *s, int only_small)
+static void *serve(server *s, enum work_which which)
 {
     work *w;
 
-    while ((w = take(s, only_small)) != NULL) {
-        const int list = 2 * (w->key + 1) + w->large;
+    while ((w = take(s, which)) != NULL) {
+        const work_node was = w->node; /* w goes */
+        const int64_t begun = clock_thread_ns();
         run(w);
-        if (list & 1) /* it took many small blocks */
+        if (was.large) /* it took many small blocks */
             mem_give_back(0);
-        leave_list(s, list);
+        leave(s, &was, clock_thread_ns() - begun);
     }
     return NULL;
 }
 
+static void *worker_light(void *user)
+{
+    return serve(user, WORK_LIGHT_SMALL);
+}
+
 static void *worker_small(void *user)
 {
-    return serve(user, 1);
+    return serve(user, WORK_SMALL);
 }
 
 /* Large bodies wait behind the steps of the engine, which many others wait for.  Linux: only this thread. */
@@ -180,21 +140,21 @@ static void *worker_any(void *user)
 {
     if (setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + LARGE_NICER) != 0)
         log_msg(LOG_DEBUG, "large bodies are read at the priority of all else");
-    return serve(user, 0);
+    return serve(user, WORK_ANY);
 }
 
 int workers_start(server *s, kvant_diag *diag)
 {
+    static void *(*const of[WORKERS])(void *) = { worker_light, worker_small, worker_any, worker_any };
     workers *k = &s->workers;
 
     pthread_mutex_init(&k->lock, NULL);
     pthread_cond_init(&k->news, NULL);
     k->open = 1;
-    k->lists = kvant_calloc(2 * (size_t)n_tenants(s), sizeof *k->lists);
-    if (!k->lists)
+    if (work_queue_open(&k->queue, (s->p.keys ? s->p.keys->n : 0) + 1) != KVANT_OK)
         return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
     for (; k->n < WORKERS; k->n++)
-        if (pthread_create(&k->thread[k->n], NULL, k->n < SMALL_WORKERS ? worker_small : worker_any, s) != 0)
+        if (pthread_create(&k->thread[k->n], NULL, of[k->n], s) != 0)
             return kvant_fail(diag, KVANT_ENOMEM, "server: no thread to read requests");
     return KVANT_OK;
 }
@@ -204,7 +164,7 @@ int workers_stuck(server *s, int64_t ns)
     workers *k = &s->workers;
 
     pthread_mutex_lock(&k->lock);
-    const int stuck = k->waiting[0] + k->waiting[1] > 0 && clock_ns() - k->moved_ns > ns;
+    const int stuck = k->queue.waiting[0] + k->queue.waiting[1] > 0 && clock_ns() - k->moved_ns > ns;
     pthread_mutex_unlock(&k->lock);
     return stuck;
 }
@@ -227,10 +187,9 @@ int workers_stop(server *s)
             log_msg(LOG_WARN, "a body under work does not end: the program ends without it");
             return 0;
         }
-    for (int large = 0; large < 2 && k->lists; large++)
-        while ((w = next_of(s, large)) != NULL)
-            job_release(w->job);
-    kvant_free(k->lists);
+    while (k->queue.lanes && (w = (work *)work_queue_give_up(&k->queue)) != NULL)
+        job_release(w->job);
+    work_queue_close(&k->queue);
     pthread_mutex_destroy(&k->lock);
     pthread_cond_destroy(&k->news);
     *k = (workers){ 0 };
@@ -265,10 +224,9 @@ void work_enqueue(work *w)
     workers *k = &w->s->workers;
 
     pthread_mutex_lock(&k->lock);
-    if (k->waiting[0] + k->waiting[1] == 0)
+    if (k->queue.waiting[0] + k->queue.waiting[1] == 0)
         k->moved_ns = clock_ns();
-    push_list(&k->lists[2 * (w->key + 1) + w->large], w);
-    k->waiting[w->large]++;
+    work_queue_push(&k->queue, &w->node);
     pthread_cond_broadcast(&k->news);
     pthread_mutex_unlock(&k->lock);
 }
@@ -284,12 +242,13 @@ enum MHD_Result work_begin(call *c, struct MHD_Connection *conn)
         return respond_fail(c, conn, API_UNAVAILABLE, "out of memory");
     }
     const char *autoload = query_value(conn, "autoload");
-    *w = (work){ .s = c->s,
+    *w = (work){ .node = { NULL, c->key + 1, c->body.n > SMALL_BODY },
+                 .s = c->s,
                  .job = j,
                  .fn = c->route->make,
                  .shape = c->route->shape,
+                 .picks = (c->route->flags & ROUTE_MODEL) != 0,
                  .key = c->key,
-                 .large = c->body.n > SMALL_BODY,
                  .body = c->body,
                  .reserved = c->body_reserved };
     w->autoload = autoload ? strcmp(autoload, "true") == 0 || strcmp(autoload, "1") == 0 : c->s->p.autoload;

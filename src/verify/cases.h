@@ -4,6 +4,7 @@
 
 #include "verify/vcase.h"
 
+void cases_formula(vcase *c);         /* of cards that name none */
 void cases_elementwise(vcase *c);
 void cases_norms(vcase *c);
 void cases_rows(vcase *c);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/rng.h"
+#include "ops/operands.h"
 #include "verify/cases.h"
 
 /* Rows and widths: nothing, one row, tails of every vector width, more than one block of a GPU. */
@@ -27,36 +28,18 @@ static size_t cells(int n, int64_t ld)
     return (size_t)n * (size_t)ld;
 }
 
-/* ---- elementwise ---- */
+/* ---- elementwise: the cases of most ops are made of their cards; here those with a shape of their own ---- */
 
-static void case_add(vcase *c, int n, int d, const char *shape)
+/* Whole numbers, `step` apart or below a bound. */
+static int32_t *case_whole(vcase *c, size_t n, int below, int step)
 {
-    if (!vcase_begin(c, KVANT_OP_ADD, shape, ""))
-        return;
-    float *x = vcase_normal(c, cells(n, d), 1), *y = vcase_normal(c, cells(n, d), 2);
-    const kvant_add_args a = { x, y, n, d };
-    vcase_result(c, x);
-    vcase_about(c, "n %d d %d", n, d);
-    vcase_run(c, &a, 0.0);
+    int32_t *x = vcase_take(c, (n + 1) * sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = below > 0 ? (int32_t)((i * 5 + 1) % (size_t)below) : (int32_t)i * step;
+    return x;
 }
 
-static void case_bias(vcase *c, int n, int d, const char *shape)
-{
-    for (int own = 0; own < 2; own++) {
-        const int n_b = own ? 3 : 1;
-
-        if (!vcase_begin(c, KVANT_OP_BIAS, shape, own ? "ids" : ""))
-            continue;
-        float *y = vcase_normal(c, cells(n, d + 5), 13), *b = vcase_normal(c, cells(n_b, d), 14);
-        int32_t *ids = own ? vcase_take(c, (size_t)(n + 1) * sizeof *ids) : NULL;
-        for (int i = 0; own && i < n; i++)
-            ids[i] = (i * 5 + 1) % n_b;
-        const kvant_bias_args a = { y, b, n, d, d + 5, ids, n_b };
-        vcase_result(c, y);
-        vcase_about(c, "n %d d %d vectors %d, gaps between rows", n, d, n_b);
-        vcase_run(c, &a, 0.0);
-    }
-}
+#include "ops/cases_formula.inc"
 
 static void case_rows_copy(vcase *c, int n, int d, const char *shape)
 {
@@ -67,17 +50,6 @@ static void case_rows_copy(vcase *c, int n, int d, const char *shape)
     const kvant_rows_copy_args a = { x, y, n, H, d, n % 2 ? H * (d + 2) : 0, d + 2, H * (d + 5) + 1, d + 5 };
     vcase_result(c, y);
     vcase_about(c, "n %d d %d, %d groups, rows of x %s", n, d, H, n % 2 ? "apart" : "all the same");
-    vcase_run(c, &a, 0.0);
-}
-
-static void case_scale(vcase *c, int n, int d, const char *shape)
-{
-    if (!vcase_begin(c, KVANT_OP_SCALE, shape, ""))
-        return;
-    float *x = vcase_normal(c, cells(n, d), 15);
-    const kvant_scale_args a = { x, -0.37f, n, d };
-    vcase_result(c, x);
-    vcase_about(c, "n %d d %d", n, d);
     vcase_run(c, &a, 0.0);
 }
 
@@ -92,31 +64,6 @@ static void case_softcap(vcase *c, int n, int d, const char *shape)
     vcase_result(c, x);
     vcase_about(c, "n %d d %d", n, d);
     vcase_run(c, &a, 1e-7);
-}
-
-static void case_attn_temp(vcase *c, int n, int d, const char *shape)
-{
-    if (!vcase_begin(c, KVANT_OP_ATTN_TEMP, shape, ""))
-        return;
-    float *x = vcase_normal(c, cells(n, d + 5), 16);
-    int32_t *pos = vcase_take(c, (size_t)(n + 1) * sizeof *pos);
-    for (int i = 0; i < n; i++)
-        pos[i] = i * 1111;              /* both sides of a whole length */
-    const kvant_attn_temp_args a = { x, pos, 0.1f, 2222, n, d, d + 5 };
-    vcase_result(c, x);
-    vcase_about(c, "n %d d %d, gaps between rows", n, d);
-    vcase_run(c, &a, 1e-7);
-}
-
-static void case_mul(vcase *c, int n, int d, const char *shape)
-{
-    if (!vcase_begin(c, KVANT_OP_MUL, shape, ""))
-        return;
-    float *y = vcase_normal(c, cells(n, d + 3), 1), *x = vcase_normal(c, cells(n, 2 * d), 2);
-    const kvant_mul_args a = { y, x, n, d, d + 3, 2 * d };
-    vcase_result(c, y);
-    vcase_about(c, "n %d d %d, gaps between rows", n, d);
-    vcase_run(c, &a, 0.0);
 }
 
 /* The unit over its second input, as Mamba2's gate is: silu(z) * y. */
@@ -176,25 +123,6 @@ static void case_glu(vcase *c, int n, int d, const char *shape)
     }
 }
 
-static void case_gates(vcase *c, int n, int d, const char *shape)
-{
-    if (vcase_begin(c, KVANT_OP_GATE_MUL, shape, "")) {
-        float *y = vcase_normal(c, cells(n, 3 * (d + 4)), 4), *g = vcase_normal(c, cells(n, 6 * d), 5);
-        const kvant_gate_mul_args a = { y, g, n, 3, d, 3 * (d + 4), d + 4, 6 * d, 2 * d };
-        vcase_result(c, y);
-        vcase_about(c, "n %d h 3 d %d", n, d);
-        vcase_run(c, &a, 1e-7);
-    }
-    if (vcase_begin(c, KVANT_OP_GATE_ADD, shape, "")) {
-        float *y = vcase_normal(c, cells(n, d), 6), *x = vcase_normal(c, cells(n, d), 7),
-              *g = vcase_normal(c, (size_t)n, 8);
-        const kvant_gate_add_args a = { y, x, g, n, d };
-        vcase_result(c, y);
-        vcase_about(c, "n %d d %d", n, d);
-        vcase_run(c, &a, 1e-7);
-    }
-}
-
 static void gdn_gates(vcase *c, int n, int d, int channels, const char *shape)
 {
     if (!vcase_begin(c, KVANT_OP_GDN_GATES, shape, channels ? "channels" : ""))
@@ -219,16 +147,10 @@ static void case_gdn_gates(vcase *c, int n, int d, const char *shape)
 
 void cases_elementwise(vcase *c)
 {
-    each_size(c, case_add);
-    each_size(c, case_mul);
-    each_size(c, case_bias);
     each_size(c, case_rows_copy);
-    each_size(c, case_scale);
-    each_size(c, case_attn_temp);
     each_size(c, case_softcap);
     each_size(c, case_swiglu);
     each_size(c, case_glu);
-    each_size(c, case_gates);
     each_size(c, case_gdn_gates);
 }
 
@@ -326,23 +248,7 @@ void cases_norms(vcase *c)
     each_size(c, case_norm_gated);
 }
 
-/* ---- gather, argmax, rope ---- */
-
-static void case_gather(vcase *c, int n, int d, const char *shape)
-{
-    const int from = 9;
-    rng r = { 3 };
-
-    if (!vcase_begin(c, KVANT_OP_ROWS_GATHER, shape, ""))
-        return;
-    float *x = vcase_normal(c, cells(from, d), 1), *y = vcase_out(c, cells(n, d));
-    int32_t *idx = vcase_take(c, (size_t)n * sizeof *idx);
-    const kvant_rows_gather_args a = { x, idx, y, n, d };
-    for (int i = 0; i < n; i++)
-        idx[i] = (int32_t)rng_below(&r, (uint32_t)from);
-    vcase_about(c, "n %d d %d", n, d);
-    vcase_run(c, &a, 0.0);
-}
+/* ---- argmax, rope ---- */
 
 static void case_argmax(vcase *c, int n, int d, const char *shape)
 {
@@ -408,7 +314,6 @@ static void case_rope(vcase *c, int n, int d, const char *shape)
 
 void cases_rows(vcase *c)
 {
-    each_size(c, case_gather);
     each_size(c, case_argmax);
     each_size(c, case_top_k);
     top_k(c, 2, 9001, 1, "vocabulary");

@@ -216,7 +216,7 @@ static void *run_job(void *arg)
     job *j = arg;
     kvant_device *dev;
 
-    j->code = kvant_device_open(j->name, NULL, &dev, &j->diag);
+    j->code = device_open(j->name, NULL, &dev, &j->diag);
     if (j->code != KVANT_OK)
         return NULL;
     j->code = walk_device(dev, j->o, &j->report, j->next, &j->diag);

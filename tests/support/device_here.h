@@ -10,7 +10,7 @@ static inline int device_here(const char *name)
 {
     kvant_diag diag = { "" };
     kvant_device *dev = NULL;
-    const int rc = kvant_device_open(name, NULL, &dev, &diag);
+    const int rc = device_open(name, NULL, &dev, &diag);
 
     if (rc == KVANT_OK)
         dev->vt->close(dev);

@@ -3,9 +3,10 @@ interval ends the run with the card's path."""
 import os
 import re
 import tomllib
+from ops.formula import Formula
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-KEYS = {"text", "ops", "tolerance", "parts", "cases", "about", "constants", "fields", "rules", "good"}
+KEYS = {"text", "ops", "tolerance", "parts", "cases", "about", "constants", "fields", "rules", "good", "formula", "wide", "tries"}
 C_TYPES = {"f32": "float", "i32": "int32_t", "u8": "uint8_t", "any": "void"}
 BYTES = {"f32": 4, "i32": 4, "u8": 1, "any": 1}
 OPERAND = re.compile(r"(r|w|rw) (f32|i32|u8|any) ((?:\[[^\]]+\])+)((?: optional| partly)*)$")
@@ -60,7 +61,8 @@ class Card:
         self.struct = f"kvant_{self.name}_args"
         try:
             self.ops = d["ops"] if "ops" in d else {self.name: d["text"]}
-            self.tolerance, self.about, self.cases = d["tolerance"], d["about"].strip("\n"), d["cases"]
+            self.tolerance, self.about = d["tolerance"], d["about"].strip("\n")
+            self.cases = d.get("cases") if "formula" in d else d["cases"]
             lines = [line.split(None, 1) for line in d["fields"].strip().split("\n")]
         except KeyError as e:
             fail(path, f"{e} is missing")
@@ -73,6 +75,11 @@ class Card:
         self.rows = "seqs.n_tokens" if "seqs" in self.by_name else next((f.name for f in self.fields if f.kind == "count"), None)
         if self.rows is None:
             fail(path, "no field is a count or seqs: nothing says how many rows there are")
+        self.wide, self.tries = d.get("wide", False), d.get("tries", {})
+        self.formula = Formula(self, d["formula"]) if "formula" in d else None
+
+    def fail(self, text):
+        fail(self.path, text)
 
     def check_names(self, text):
         for name in NAME.findall(text):

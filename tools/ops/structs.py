@@ -38,4 +38,4 @@ def contract(cards):
 
 def cases(cards):
     """The generator of each op's cases in the harness."""
-    return HEAD + "".join(f"VERIFY_CASES({op.upper()}, cases_{c.cases})\n" for c in cards for op in c.ops)
+    return HEAD + "".join(f"VERIFY_CASES({op.upper()}, cases_{c.cases or 'formula'})\n" for c in cards for op in c.ops)

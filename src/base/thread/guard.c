@@ -2,24 +2,17 @@
 #include "base/thread/guard.h"
 
 #include <stddef.h>
-#include <time.h>
 #include "base/clock.h"
 
 enum { LOOK_EVERY = 64 }; /* questions: a look at the thread's clock takes as long as a few allocations */
 
 static _Thread_local guard *own;
 
-static int64_t cpu_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 void guard_begin(guard *g, int64_t cpu, int64_t ns, const _Atomic int *cancelled, const _Atomic int *too)
 {
-    *g = (guard){ .cpu_until_ns = cpu_ns() + cpu, .until_ns = clock_ns() + ns, .cancelled = { cancelled, too } };
+    *g = (guard){ .cpu_until_ns = clock_thread_ns() + cpu,
+                  .until_ns = clock_ns() + ns,
+                  .cancelled = { cancelled, too } };
     own = g;
 }
 
@@ -32,7 +25,7 @@ static enum guard_why look(const guard *g)
 {
     if (is_set(g->cancelled[0]) || is_set(g->cancelled[1]))
         return GUARD_CANCELLED;
-    if (cpu_ns() > g->cpu_until_ns)
+    if (clock_thread_ns() > g->cpu_until_ns)
         return GUARD_FUEL;
     return clock_ns() > g->until_ns ? GUARD_LATE : GUARD_GOES_ON;
 }

@@ -284,7 +284,7 @@ int bench_device(const opts *o, kvant_diag *diag)
     int code = r ? check_cases(o, diag) : kvant_fail(diag, KVANT_ENOMEM, "bench-kernels: out of memory");
 
     if (code == KVANT_OK)
-        code = kvant_device_open(opt_str(o, OPT_DEVICE), NULL, &r->dev, diag);
+        code = device_open(opt_str(o, OPT_DEVICE), NULL, &r->dev, diag);
     if (code == KVANT_OK && !r->dev->vt->time)
         code = kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s: has no clock of its own for bench-kernels",
                           opt_str(o, OPT_DEVICE));

@@ -201,7 +201,7 @@ enum { LOGIT_BYTES = 64 << 20, MAX_SEQS = 1024 };
 /* As many chunks at once as fit in three quarters of the memory. */
 static int fit_sequences(kvant_model *m, kvant_engine_params *p, int n_chunk, kvant_diag *diag)
 {
-    int64_t memory = memory_available();
+    int64_t memory = device_memory(NULL);
     kvant_plan plan;
 
     p->max_seqs = n_chunk < MAX_SEQS ? n_chunk : MAX_SEQS;

@@ -95,7 +95,7 @@ static int open_temp(kvant_diag *diag)
 
 int eval_store_open(eval_store *s, int64_t rows, int width, kvant_diag *diag)
 {
-    int64_t memory = memory_available(), bytes = rows * width * 4;
+    int64_t memory = device_memory(NULL), bytes = rows * width * 4;
 
     *s = (eval_store){ NULL, -1, rows, width };
     if (memory < 0 || bytes <= memory / 4)

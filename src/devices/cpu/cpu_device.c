@@ -121,6 +121,15 @@ static void cpu_free(kvant_device *d, void *addr)
     kvant_free(addr);
 }
 
+static int cpu_adopt(kvant_device *d, void *memory, size_t bytes, void **addr, kvant_diag *diag)
+{
+    (void)d;
+    (void)bytes;
+    (void)diag;
+    *addr = memory;
+    return KVANT_OK;
+}
+
 static int cpu_copy(kvant_device *d, void *dst, const void *src, size_t bytes, kvant_diag *diag)
 {
     (void)d;
@@ -284,4 +293,5 @@ const kvant_device_vt kvant_device_cpu = {
     .supports = cpu_supports,
     .submit = cpu_submit,
     .sync = cpu_sync,
+    .adopt = cpu_adopt,
 };

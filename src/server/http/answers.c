@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include "base/clock.h"
 #include "base/mem.h"
-#include "server/request/response_store.h"
+#include "server/api/responses/responses_store.h"
 #include "server/server_impl.h"
 
 enum {

@@ -304,6 +304,8 @@ static int api_of(const head *h, const char *path)
 {
     if (begins(path, "/v1/messages") || (begins(path, "/v1/models") && field(h, "anthropic-version")))
         return ERROR_ANTHROPIC;
+    if (begins(path, "/api/") && !begins(path, "/api/v0/"))
+        return ERROR_OLLAMA;
     return begins(path, "/v1/responses") || begins(path, "/responses") ? ERROR_RESPONSES : ERROR_PLAIN;
 }
 

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/request/json_scan.h"
-#include "server/request/response_store.h"
+#include "server/api/responses/responses_store.h"
 #include "server/server_impl.h"
 
 enum {
@@ -221,7 +221,7 @@ void server_close(server *s)
     models_stop(s);
     workers_stop(s);
     models_end(s);
-    for (job *j = s->jobs; j; j = j->next) {
+    for (job *j = s->jobs; j; j = j->link.next) {
         job_gone(j);
         job_resume(j);
     }
@@ -229,7 +229,7 @@ void server_close(server *s)
         MHD_stop_daemon(s->daemon);
     while (s->dirty) {
         job *j = s->dirty;
-        s->dirty = j->dirty_next;
+        s->dirty = j->link.dirty_next;
         job_release(j);
     }
     listen_close(s);

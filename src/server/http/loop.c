@@ -34,9 +34,9 @@ static void take_dirty(server *s)
     pthread_mutex_lock(&s->dirty_lock);
     job *list = s->dirty;
     s->dirty = NULL;
-    for (job *j = list; j; j = j->dirty_next) {
-        j->taken_next = j->dirty_next;
-        j->dirty = 0;
+    for (job *j = list; j; j = j->link.dirty_next) {
+        j->link.taken_next = j->link.dirty_next;
+        j->link.dirty = 0;
     }
     if (s->asked_stop && !s->stop) {
         s->stop = !s->asked_drain;
@@ -45,7 +45,7 @@ static void take_dirty(server *s)
     pthread_mutex_unlock(&s->dirty_lock);
     while (list) {
         job *j = list;
-        list = j->taken_next;
+        list = j->link.taken_next;
         pthread_mutex_lock(&j->lock);
         int news = j->stream ? j->out.n > 0 || j->done || j->gone : j->done || j->gone;
         pthread_mutex_unlock(&j->lock);
@@ -129,7 +129,7 @@ static int is_hungry(job *j)
 
 static int others_wait(const server *s)
 {
-    for (job *j = s->jobs; j; j = j->next)
+    for (job *j = s->jobs; j; j = j->link.next)
         if (is_hungry(j))
             return 1;
     return 0;
@@ -142,7 +142,7 @@ static int is_stalled(job *j, int64_t now, int waited_for)
     const int64_t stall_ns = j->s->p.stall_s * (int64_t)1000000000;
 
     j->held_s += waited_for && j->n_paused > 0;
-    return (j->out.n && now - j->last_taken_ns > stall_ns) || j->held_s > j->s->p.stall_s;
+    return (j->out.n && now - j->link.last_taken_ns > stall_ns) || j->held_s > j->s->p.stall_s;
 }
 
 /* Once a second: the engine's health, pings, stalled streams, slow clients, the live view. */
@@ -157,17 +157,18 @@ static void take_timer(server *s)
     check_engine(s);
     live_tick(s, now);
     answers_tick(s, now);
-    for (job *j = s->jobs; j; j = j->next) {
+    for (job *j = s->jobs; j; j = j->link.next) {
         int cut;
         pthread_mutex_lock(&j->lock);
         cut = is_stalled(j, now, waited_for);
-        if (j->stream && !j->out.n && !j->done && s->p.ping_s && now - j->last_out_ns >= s->p.ping_s * second)
+        const int pings = s->p.ping_s && j->stream && !job_sends_lines(j);
+        if (pings && !j->out.n && !j->done && now - j->link.last_out_ns >= s->p.ping_s * second)
             sbuf_puts(&j->out, ": ping\n\n");
         int news = j->stream && j->out.n;
         pthread_mutex_unlock(&j->lock);
         if (cut) {
             job_gone(j);
-            shutdown(j->client->fd, SHUT_RDWR);
+            shutdown(j->link.client->fd, SHUT_RDWR);
         }
         if (news || cut)
             job_resume(j);
@@ -185,7 +186,7 @@ static int drained(server *s)
         return 1;
     if (models_busy(s) > 0)
         return 0;
-    for (const job *j = s->jobs; j; j = j->next)
+    for (const job *j = s->jobs; j; j = j->link.next)
         if (j->kind != JOB_LIVE)
             return 0; /* its last bytes are on their way */
     return 1;

@@ -128,7 +128,7 @@ static int read_texts(const request_env *env, const json_t *o, request *r, api_e
 
 static int read_prompts(const request_env *env, const json_t *o, request *r, api_error *e)
 {
-    if (r->shape == BODY_INFILL) {
+    if (r->infill) {
         r->n_prompts = 1;
         return prompt_of_infill(env, o, &r->prompts[0], e);
     }
@@ -157,37 +157,6 @@ static int check_echo(const request *r, api_error *e)
                     r->top_logprobs, (long long)kept, REQUEST_MAX_ECHO);
 }
 
-/* response_fields of /completion; elsewhere answers are whole. */
-static int read_fields(const json_t *o, request *r, api_error *e)
-{
-    const json_t *v = body_field(o, "response_fields");
-    const size_t n = json_array_size(v);
-    size_t i;
-    json_t *x;
-
-    if (r->chat || r->shape == BODY_TEXT)
-        return API_OK;
-    if (v && (!json_is_array(v) || n > REQUEST_MAX_FIELDS))
-        return api_fail(e, BAD, "response_fields", "response_fields: wanted an array of at most %d paths",
-                        REQUEST_MAX_FIELDS);
-    if (!n)
-        return API_OK;
-    r->fields = kvant_calloc(n, sizeof *r->fields);
-    if (!r->fields)
-        return api_no_memory(e);
-    json_array_foreach((json_t *)v, i, x)
-    {
-        if (!json_is_string(x) || json_string_length(x) > 100)
-            return api_fail(e, BAD, "response_fields", "response_fields: item %zu: wanted a path such as timings/prompt_n",
-                            i);
-        r->fields[i] = kvant_strdup(json_string_value(x));
-        if (!r->fields[i])
-            return api_no_memory(e);
-        r->n_fields = (int)i + 1;
-    }
-    return API_OK;
-}
-
 /* The routes of request_fields.c that a body is one of. */
 static int fields_of(int shape)
 {
@@ -196,7 +165,9 @@ static int fields_of(int shape)
                                   [BODY_INFILL] = REQUEST_NATIVE | REQUEST_INFILL,
                                   [BODY_CHAT] = REQUEST_CHAT,
                                   [BODY_MESSAGES] = REQUEST_MESSAGES,
-                                  [BODY_RESPONSES] = REQUEST_RESPONSES };
+                                  [BODY_RESPONSES] = REQUEST_RESPONSES,
+                                  [BODY_OLLAMA_CHAT] = REQUEST_OLLAMA_CHAT,
+                                  [BODY_OLLAMA_GENERATE] = REQUEST_OLLAMA_GENERATE };
 
     return routes[shape];
 }
@@ -214,10 +185,9 @@ static int read_request(const request_env *env, const json_t *o, request *r, api
     if (r->chat && r->echo)
         return api_fail(e, API_UNSUPPORTED, "echo", "echo: true is for /v1/completions only");
     if (r->shape == BODY_NATIVE || r->shape == BODY_INFILL)
-        API_TRY(body_bool(o, "return_tokens", &r->return_tokens, e));
+        API_TRY(native_fields(o, r, e));
     if (r->shape == BODY_CHAT || r->shape == BODY_TEXT)
         API_TRY(body_bool(o, "verbose", &r->verbose, e));
-    API_TRY(read_fields(o, r, e));
     if (r->echo && r->logprobs && r->shape != BODY_TEXT)
         return api_fail(e, API_UNSUPPORTED, "echo", "echo: with n_probs not supported; /v1/completions has logprobs");
     API_TRY(read_prompts(env, o, r, e));
@@ -229,7 +199,7 @@ static int read_request(const request_env *env, const json_t *o, request *r, api
     return request_read_grammar(env, o, r, e); /* last: it is the dearest */
 }
 
-/* The body as an object; one of /v1/messages or /v1/responses as that of a chat. */
+/* The body as an object; one of /v1/messages, /v1/responses or Ollama's as that of a chat. */
 static int read_body(const request_env *env, const char *body, size_t len, request *r, json_t **out, api_error *e)
 {
     json_t *o = NULL;
@@ -240,13 +210,15 @@ static int read_body(const request_env *env, const char *body, size_t len, reque
     API_TRY(request_check_fields(env, o, fields_of(r->shape), r->ignored, e));
     if (r->shape == BODY_CHAT)
         return thoughts_spell_out(o, e);
-    if (r->shape != BODY_MESSAGES && r->shape != BODY_RESPONSES)
+    if (r->shape == BODY_TEXT || r->shape == BODY_NATIVE || r->shape == BODY_INFILL)
         return API_OK;
     *out = json_object();
     if (!*out)
         kind = api_no_memory(e);
     else if (r->shape == BODY_MESSAGES)
         kind = messages_to_chat(o, *out, e);
+    else if (r->shape != BODY_RESPONSES)
+        kind = ollama_to_chat(o, r, *out, e);
     else
         kind = responses_to_chat(env, o, *out, &r->responses, e);
     json_decref(o);
@@ -260,7 +232,8 @@ int request_parse(const request_env *env, int shape, const char *body, size_t le
 
     if (!r)
         return api_no_memory(e);
-    r->chat = shape == BODY_CHAT || shape == BODY_MESSAGES || shape == BODY_RESPONSES;
+    r->chat = shape != BODY_TEXT && shape != BODY_NATIVE && shape != BODY_INFILL;
+    r->infill = shape == BODY_INFILL;
     r->shape = shape;
     r->n = 1;
     r->slot = -1;
@@ -270,7 +243,7 @@ int request_parse(const request_env *env, int shape, const char *body, size_t le
     r->verbose = env->verbose;
     const uint64_t failures = mem_failures();
     int kind = read_body(env, body, len, r, &o, e);
-    if (kind == API_OK)
+    if (kind == API_OK && !r->idle)
         kind = read_request(env, o, r, e);
     json_decref(o);
     if (mem_failures() != failures) /* something may be missing, whatever the readers say */

@@ -10,6 +10,7 @@
 #include "base/text/sbuf.h"
 #include "kvant/engine.h"
 #include "kvant/session.h"
+#include "server/api/responses/responses.h"
 #include "server/api_error.h"
 #include "server/grammar/grammar_cache.h"
 #include "server/tools/tool_set.h"
@@ -60,20 +61,6 @@ typedef struct request_env {
     int no_bos;                       /* of one request: texts become their own tokens alone */
 } request_env;
 
-/* An answer of /v1/responses repeats these fields of its request, each value as JSON, and the conversation that it goes
- * on with (messages of a chat, without the instructions). */
-enum { RESPONSES_TOLD = 13 };
-extern const char *const responses_told[RESPONSES_TOLD]; /* names */
-typedef struct responses_body {
-    char *told[RESPONSES_TOLD];
-    char *history;
-    sbuf items; /* of the input, as the store keeps them */
-    json_t *names; /* of tools as the model sees them -> {"name", "namespace", "custom"}, where they differ */
-    int store;
-    unsigned char salt[32]; /* of cache_salt, whose the response is beside the key */
-} responses_body;
-void responses_body_free(responses_body *b); /* NULL is accepted */
-
 /* When the grammar of a request begins. */
 enum { GRAMMAR_AT_START, GRAMMAR_AFTER_THOUGHT, GRAMMAR_AT_CALL };
 enum { CALLS_NONE, CALLS_FREE, CALLS_WANTED };
@@ -86,7 +73,8 @@ typedef struct prompt {
 
 typedef struct request {
     int shape; /* BODY_* */
-    int chat, stream, include_usage, echo;
+    int chat, infill, stream, include_usage, echo; /* chat, infill: how the prompt is made */
+    int idle; /* IDLE_*: nothing is asked, and nothing but shape and stream is here */
     int progress; /* return_progress: a stream tells how much of the prompt is evaluated */
     int timings_each; /* timings_per_token: each part of a stream has the timings until then */
     int return_tokens; /* of /completion */
@@ -125,7 +113,17 @@ typedef struct request {
 } request;
 
 /* body[len] -> *out (request_dispose).  Returns API_OK or the kind of the error in *e. */
-enum { BODY_TEXT, BODY_CHAT, BODY_MESSAGES, BODY_NATIVE, BODY_INFILL, BODY_RESPONSES };
+enum {
+    BODY_TEXT,
+    BODY_CHAT,
+    BODY_MESSAGES,
+    BODY_NATIVE,
+    BODY_INFILL,
+    BODY_RESPONSES,
+    BODY_OLLAMA_CHAT,
+    BODY_OLLAMA_GENERATE
+};
+enum { IDLE_NOT, IDLE_LOAD, IDLE_UNLOAD }; /* of Ollama's bodies: the model shall be there, or go */
 int request_parse(const request_env *env, int shape, const char *body, size_t len, request **out, api_error *e);
 void request_dispose(request *r);
 
@@ -133,13 +131,16 @@ void request_dispose(request *r);
 typedef struct embed_request {
     prompt prompts[REQUEST_MAX_TEXTS];
     int n, base64, kind; /* KVANT_REQUEST_EMBED_* */
-    int native;          /* llama.cpp's shape: a list of vectors for each text */
-    int texts, top_n;    /* ranks: Text Embeddings Inference's shape; most results */
-    int norm;            /* embd_normalize: -1 none, 0 the largest value is 32760, p the p-norm is 1 */
+    int shape;           /* EMBED_*, RANK_*: how the answer is written */
+    int top_n;           /* ranks: most results */
+    int norm;            /* embd_normalize: -1 none, 0 the largest value is 32760, p the p-norm is 1; not
+                          * of what is not pooled */
     char *salt; /* cache_salt, or NULL */
     char ignored[REQUEST_IGNORED];
 } embed_request;
-int request_parse_embed(const request_env *env, int native, const char *body, size_t len, embed_request **out,
+enum { EMBED_OPENAI, EMBED_NATIVE, EMBED_OLLAMA, EMBED_OLLAMA_ONE };
+enum { RANK_JINA, RANK_TEI };
+int request_parse_embed(const request_env *env, int shape, const char *body, size_t len, embed_request **out,
                         api_error *e);
 /* Prompts of a query and each document; their texts are there where the answer shows the documents. */
 int request_parse_rerank(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e);

@@ -25,6 +25,10 @@ enum {
     RESPONSES = REQUEST_RESPONSES,
     TOKENIZE = REQUEST_TOKENIZE,
     DETOKENIZE = REQUEST_DETOKENIZE,
+    OLLAMA_CHAT = REQUEST_OLLAMA_CHAT,
+    OLLAMA_GENERATE = REQUEST_OLLAMA_GENERATE,
+    OLLAMA_EMBED = REQUEST_OLLAMA_EMBED,
+    OLLAMA_SHOW = REQUEST_OLLAMA_SHOW,
 };
 
 /* Values that change nothing; null never does. */
@@ -42,7 +46,7 @@ static const request_field fields[] = {
 #undef WARN
 #undef REFUSE
 
-enum { FIELDS = sizeof fields / sizeof *fields, NAME_MOST = 64, ROUTES = 11 };
+enum { FIELDS = sizeof fields / sizeof *fields, NAME_MOST = 64, ROUTES = 15 };
 
 /* The lines of one route, sorted. */
 typedef struct route_list {
@@ -87,8 +91,9 @@ static void make_list(route_list *l, int route)
 
 static void make_lists(void)
 {
-    static const int routes[ROUTES] = { CHAT,   TEXT,     TEMPLATE,  EMBED,    NATIVE,    NATIVE | INFILL,
-                                        RERANK, MESSAGES, RESPONSES, TOKENIZE, DETOKENIZE };
+    static const int routes[ROUTES] = { CHAT,        TEXT,            TEMPLATE,     EMBED,      NATIVE,
+                                        NATIVE | INFILL, RERANK,      MESSAGES,     RESPONSES,  TOKENIZE,
+                                        DETOKENIZE,  OLLAMA_CHAT,     OLLAMA_GENERATE, OLLAMA_EMBED, OLLAMA_SHOW };
 
     for (int i = 0; i < ROUTES; i++)
         make_list(&lists[i], routes[i]);

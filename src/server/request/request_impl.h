@@ -40,7 +40,13 @@ int prompt_make_text(const request_env *env, prompt *p, api_error *e); /* of its
 /* API_OK if the prompt fits: before it is made into tokens, and after. */
 int prompt_check_bytes(const request_env *env, size_t bytes, const char *key, api_error *e);
 int prompt_check_length(const request_env *env, const prompt *p, const char *key, api_error *e);
+int prompt_keep_text(prompt *p, const char *s, size_t n, api_error *e);
+
+/* ---- api/openai/openai_read.c ---- */
 int prompt_of_chat(const request_env *env, const json_t *o, request *r, api_error *e); /* r->prompts[0] */
+/* Text of a message's content: a string, or parts of type text joined.  *owned is set when it must be freed, on error
+ * too. */
+int content_text(const json_t *content, const char *key, int i, const char **text, char **owned, api_error *e);
 
 typedef struct messages {
     char *json;   /* as the template gets them; free() */
@@ -54,21 +60,25 @@ int chat_kwargs_read(const request_env *env, const json_t *o, char **kwargs, api
 int messages_read(const json_t *o, messages *m, api_error *e); /* messages_free also after an error */
 void messages_free(messages *m);
 
-/* ---- request_infill.c ---- */
+/* ---- api/native/native_read.c ---- */
+int native_fields(const json_t *o, request *r, api_error *e); /* response_fields of /completion */
 int prompt_of_infill(const request_env *env, const json_t *o, prompt *p, api_error *e);
 
-/* ---- request_messages.c ---- */
+/* ---- api/anthropic/anthropic_read.c ---- */
 int messages_to_chat(const json_t *o, json_t *out, api_error *e); /* out: an empty object */
 
-/* ---- request_responses.c ---- */
+/* ---- api/responses/responses_read.c ---- */
 /* out: an empty object; *body: to be freed, on error too. */
 int responses_to_chat(const request_env *env, const json_t *o, json_t *out, responses_body **body, api_error *e);
 
-/* ---- request_agents.c ---- */
+/* ---- api/responses/responses_read_tools.c ---- */
 /* tools, tool_choice of /v1/responses -> those of a chat; names: what the names that the model sees stand for. */
 int agents_tools(const json_t *o, json_t *out, json_t *names, api_error *e);
 int agents_choice(const json_t *o, json_t *out, api_error *e);
 json_t *agents_flat_name(const json_t *item); /* of an item's name and namespace; a new reference, or NULL */
+
+/* ---- api/ollama/ollama_read.c ---- */
+int ollama_to_chat(const json_t *o, request *r, json_t *out, api_error *e); /* sets r->chat, infill, idle */
 
 /* ---- request_thoughts.c ---- */
 int thoughts_spell_out(json_t *o, api_error *e); /* think, thinking, reasoning of a chat -> the fields that are read */
@@ -108,7 +118,11 @@ enum {
     REQUEST_MESSAGES = 128,
     REQUEST_RESPONSES = 256,
     REQUEST_TOKENIZE = 512,
-    REQUEST_DETOKENIZE = 1024
+    REQUEST_DETOKENIZE = 1024,
+    REQUEST_OLLAMA_CHAT = 2048,
+    REQUEST_OLLAMA_GENERATE = 4096,
+    REQUEST_OLLAMA_EMBED = 8192,
+    REQUEST_OLLAMA_SHOW = 16384
 };
 /* Every field of o that the route does not read: refused, or named in `ignored`. */
 int request_check_fields(const request_env *env, const json_t *o, int route, char ignored[REQUEST_IGNORED],

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
-#include "server/request/response_store.h"
+#include "server/api/responses/responses_store.h"
 #include "server/server_impl.h"
 
 int models_open(server *s, kvant_diag *diag)
@@ -207,12 +207,24 @@ static int not_served(server *s, const char *name, api_error *e)
     return api_fail(e, API_NOT_FOUND, "model", "model: \"%.60s\" is not served here, wanted one of %s", name, list);
 }
 
+int models_is_named(const served *m, const char *name)
+{
+    const size_t n = strlen(m->name);
+
+    return strncmp(m->name, name, n) == 0 && (!name[n] || strcmp(name + n, ":latest") == 0);
+}
+
 int models_named(server *s, const char *name, served **m, api_error *e)
 {
     *m = NULL;
-    for (int i = 0; i < s->models.n && !*m; i++)
-        if (!s->p.router || (strcmp(s->models.list[i].name, name) == 0 && !s->models.list[i].unlisted))
-            *m = &s->models.list[i];
+    for (int i = 0; i < s->models.n; i++) {
+        served *one = &s->models.list[i];
+        const int exact = !s->p.router || strcmp(one->name, name) == 0;
+        if (!one->unlisted && (exact || (!*m && models_is_named(one, name))))
+            *m = one;
+        if (exact && *m)
+            break;
+    }
     return *m ? API_OK : not_served(s, name, e);
 }
 

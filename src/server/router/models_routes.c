@@ -119,42 +119,13 @@ static void put_model(served *m, jsonw *w)
 /* As Ollama's clients want it, which llama-server answers beside OpenAI's list. */
 static void put_ollama(served *m, jsonw *w)
 {
-    static const char *const empty[] = { "modified_at", "size", "digest", "description", "parameters" };
-    const int held = served_hold(m);
-    const int embeds = held && m->env.pooling != KVANT_POOLING_UNSAID && m->env.pooling != KVANT_POOLING_RANK;
-
     jsonw_object(w);
-    jsonw_kstr(w, "name", m->name);
-    jsonw_kstr(w, "model", m->name);
+    ollama_put_model(m, w);
     jsonw_kstr(w, "type", "model");
-    for (size_t i = 0; i < sizeof empty / sizeof *empty; i++)
-        jsonw_kstr(w, empty[i], "");
+    jsonw_kstr(w, "description", "");
+    jsonw_kstr(w, "parameters", "");
     put_tags(m->s->p.tags, w);
-    jsonw_key(w, "capabilities");
-    jsonw_array(w);
-    jsonw_str(w, "completion");
-    if (embeds)
-        jsonw_str(w, "embedding");
-    if (held && m->traits->d && m->traits->renders_tools)
-        jsonw_str(w, "tools");
-    if (held && m->traits->t)
-        jsonw_str(w, "thinking");
     jsonw_end(w);
-    jsonw_key(w, "details");
-    jsonw_object(w);
-    jsonw_kstr(w, "parent_model", "");
-    jsonw_kstr(w, "format", "gguf");
-    jsonw_kstr(w, "family", held ? kvant_model_get_info(m->model)->arch : "");
-    jsonw_key(w, "families");
-    jsonw_array(w);
-    jsonw_str(w, held ? kvant_model_get_info(m->model)->arch : "");
-    jsonw_end(w);
-    jsonw_kstr(w, "parameter_size", "");
-    jsonw_kstr(w, "quantization_level", held ? live_ftype(m->model) : "");
-    jsonw_end(w);
-    jsonw_end(w);
-    if (held)
-        served_release(m);
 }
 
 /* Anthropic's, for clients that send its header. */
@@ -180,7 +151,7 @@ static void put_anthropic(served *m, jsonw *w)
     jsonw_end(w);
 }
 
-static void put_list(server *s, const char *key, void (*put)(served *m, jsonw *w), jsonw *w)
+void models_put(server *s, const char *key, void (*put)(served *m, jsonw *w), jsonw *w)
 {
     jsonw_key(w, key);
     jsonw_array(w);
@@ -237,35 +208,43 @@ enum MHD_Result get_models(call *c, struct MHD_Connection *conn)
     jsonw_init(&w);
     jsonw_object(&w);
     if (c->api == ERROR_ANTHROPIC) {
-        put_list(c->s, "data", put_anthropic, &w);
+        models_put(c->s, "data", put_anthropic, &w);
         put_page(c->s, &w);
     } else {
-        put_list(c->s, "models", put_ollama, &w);
+        models_put(c->s, "models", put_ollama, &w);
         jsonw_kstr(&w, "object", "list");
-        put_list(c->s, "data", put_model, &w);
+        models_put(c->s, "data", put_model, &w);
     }
     jsonw_end(&w);
     return respond_json(c, conn, 200, &w);
 }
 
 /* The only model's name is its alias, or what its file says. */
-static int is_other_name(served *m, const char *name, api_error *e)
+int models_is_other(served *m, const char *name, api_error *e)
 {
-    if (m->s->p.router || strcmp(name, m->name) == 0 || strcmp(name, kvant_model_get_info(m->model)->name) == 0)
+    if (m->s->p.router || models_is_named(m, name) || strcmp(name, kvant_model_get_info(m->model)->name) == 0)
         return API_OK;
     return api_fail(e, API_NOT_FOUND, "model", "model: \"%.100s\" is not served here, want \"%.100s\"", name, m->name);
 }
 
-enum MHD_Result get_model(call *c, struct MHD_Connection *conn)
+int models_of_path(const call *c, served **m, api_error *e)
 {
     char name[sizeof c->path];
+
+    snprintf(name, sizeof name, "%s", strstr(c->path, c->route->path) + strlen(c->route->path));
+    MHD_http_unescape(name);
+    if (models_named(c->s, name, m, e) != API_OK)
+        return e->kind;
+    return models_is_other(*m, name, e);
+}
+
+enum MHD_Result get_model(call *c, struct MHD_Connection *conn)
+{
     served *m;
     api_error e;
     jsonw w;
 
-    snprintf(name, sizeof name, "%s", strstr(c->path, c->route->path) + strlen(c->route->path));
-    MHD_http_unescape(name);
-    if (models_named(c->s, name, &m, &e) != API_OK || is_other_name(m, name, &e) != API_OK)
+    if (models_of_path(c, &m, &e) != API_OK)
         return respond_error(c, conn, &e);
     jsonw_init(&w);
     if (c->api == ERROR_ANTHROPIC)

@@ -50,7 +50,7 @@ static const route routes[] = {
     WORKER("/chat/completions", make_answer, BODY_CHAT),
     WORKER("/v1/chat/completions/input_tokens", make_count, BODY_CHAT),
     WORKER("/chat/completions/input_tokens", make_count, BODY_CHAT),
-    WORKER("/v1/embeddings", make_embeddings, 0),
+    WORKER("/v1/embeddings", make_embeddings, EMBED_OPENAI),
     WORKER("/embeddings", make_embeddings, EMBED_NATIVE),
     WORKER("/embedding", make_embeddings, EMBED_NATIVE),
     WORKER("/v1/rerank", make_rerank, 0),
@@ -77,6 +77,16 @@ static const route routes[] = {
     WORKER("/infill", make_answer, BODY_INFILL),
     LOOP("GET", "/lora-adapters", get_lora, ROUTE_MODEL | ROUTE_ONE),
     LOOP("POST", "/lora-adapters", post_lora, ROUTE_MODEL | ROUTE_ONE | ROUTE_SHORT | ROUTE_ADMIN),
+    WORKER("/api/chat", make_answer, BODY_OLLAMA_CHAT),
+    WORKER("/api/generate", make_answer, BODY_OLLAMA_GENERATE),
+    WORKER("/api/embed", make_embeddings, EMBED_OLLAMA),
+    WORKER("/api/embeddings", make_embeddings, EMBED_OLLAMA_ONE),
+    { "POST", "/api/show", work_begin, 0, make_ollama_show, 0 },
+    LOOP("GET", "/api/version", get_ollama_version, 0),
+    LOOP("GET", "/api/tags", get_ollama_tags, ROUTE_MODEL),
+    LOOP("GET", "/api/ps", get_ollama_ps, ROUTE_MODEL),
+    LOOP("GET", "/api/v0/models", get_studio_models, ROUTE_MODEL),
+    LOOP("GET", "/api/v0/models/", get_studio_model, ROUTE_MODEL | ROUTE_NAMED),
 };
 #undef LOOP
 #undef WORKER

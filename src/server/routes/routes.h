@@ -21,7 +21,7 @@ struct route {
     const char *method, *path;
     route_handler handler;
     int flags;
-    work_fn make; /* work_begin: what a worker runs, */
+    work_fn make; /* work_begin: what a worker runs (with ROUTE_MODEL: for a model that is there), */
     int shape;    /* for a body of this shape */
 };
 enum { ROUTE_METHODS = 40 };
@@ -33,15 +33,22 @@ const route *route_at(int i);
 
 enum MHD_Result route_fail(call *c, struct MHD_Connection *conn, int kind, const char *param, const char *text);
 
-/* ---- routes_work.c, embed.c: on a worker ---- */
+/* ---- routes_work.c, api/embed/embed_write.c: on a worker ---- */
 int make_answer(work *w, api_error *e);
 int make_count(work *w, api_error *e);
 int make_tokenize(work *w, api_error *e);
 int make_detokenize(work *w, api_error *e);
 int make_template(work *w, api_error *e);
-enum { EMBED_NATIVE = 1 }; /* a shape: llama.cpp's answer */
 int make_embeddings(work *w, api_error *e);
 int make_rerank(work *w, api_error *e);
+
+/* ---- api/ollama/ollama_models.c ---- */
+int make_ollama_show(work *w, api_error *e);
+enum MHD_Result get_ollama_version(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_ollama_tags(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_ollama_ps(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_studio_models(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_studio_model(call *c, struct MHD_Connection *conn);
 
 /* ---- routes_state.c ---- */
 enum MHD_Result get_health(call *c, struct MHD_Connection *conn);
@@ -67,7 +74,7 @@ enum MHD_Result get_model(call *c, struct MHD_Connection *conn);
 enum MHD_Result post_load(call *c, struct MHD_Connection *conn);
 enum MHD_Result post_unload(call *c, struct MHD_Connection *conn);
 
-/* ---- stored.c: responses that are kept ---- */
+/* ---- api/responses/responses_routes.c: responses that are kept ---- */
 enum MHD_Result get_response(call *c, struct MHD_Connection *conn);
 enum MHD_Result delete_response(call *c, struct MHD_Connection *conn);
 

@@ -9,7 +9,7 @@
 /* A full quota is the client's to empty, not a prompt that is too long; a slot that runs will not run for ever. */
 static int action_error(const job *j, int code)
 {
-    const int saves = j->slot_action == KVANT_SLOT_SAVE || j->slot_action == KVANT_CACHE_SAVE;
+    const int saves = j->slot.action == KVANT_SLOT_SAVE || j->slot.action == KVANT_CACHE_SAVE;
 
     return code == KVANT_EBUSY || (code == KVANT_ENOSPC && saves) ? API_INVALID : api_kind_of(code);
 }
@@ -19,11 +19,11 @@ static void slot_done(void *user, const kvant_slot_result *r)
     job *j = user;
 
     pthread_mutex_lock(&j->lock);
-    j->slot = *r;
+    j->slot.result = *r;
     if (r->code != KVANT_OK)
         api_fail(&j->error, action_error(j, r->code), "", "%s",
                  r->text && r->text[0] ? r->text : kvant_error_text(r->code));
-    j->slot.text = "";
+    j->slot.result.text = "";
     j->done = 1;
     pthread_mutex_unlock(&j->lock);
     job_dirty(j);
@@ -39,14 +39,14 @@ void route_slot_result(job *j, jsonw *w)
     static const char *const bytes[] = { "", "n_written", "n_read", "", "n_written", "n_read", "" };
 
     jsonw_object(w);
-    if (j->slot_action <= KVANT_SLOT_ERASE)
-        jsonw_kint(w, "id_slot", j->slot.slot);
-    if (j->slot_name[0])
-        jsonw_kstr(w, "filename", j->slot_name);
-    jsonw_kint(w, count[j->slot_action], j->slot.n_tokens);
-    if (bytes[j->slot_action][0])
-        jsonw_kint(w, bytes[j->slot_action], j->slot.bytes);
-    jsonw_knum(w, "ms", (double)j->slot.ns * 1e-6);
+    if (j->slot.action <= KVANT_SLOT_ERASE)
+        jsonw_kint(w, "id_slot", j->slot.result.slot);
+    if (j->slot.name[0])
+        jsonw_kstr(w, "filename", j->slot.name);
+    jsonw_kint(w, count[j->slot.action], j->slot.result.n_tokens);
+    if (bytes[j->slot.action][0])
+        jsonw_kint(w, bytes[j->slot.action], j->slot.result.bytes);
+    jsonw_knum(w, "ms", (double)j->slot.result.ns * 1e-6);
     jsonw_end(w);
 }
 
@@ -60,14 +60,14 @@ static enum MHD_Result run_action(call *c, struct MHD_Connection *conn, int acti
 
     if (!j)
         return route_fail(c, conn, API_UNAVAILABLE, "", "out of memory");
-    j->slot_action = action;
-    if (named && request_parse_filename(sbuf_text(&c->body), c->body.n, j->slot_name, &e) != API_OK) {
+    j->slot.action = action;
+    if (named && request_parse_filename(sbuf_text(&c->body), c->body.n, j->slot.name, &e) != API_OK) {
         job_release(j);
         return respond_error(c, conn, &e);
     }
     auth_salt(c->s->p.keys, c->key, NULL, salt);
     atomic_fetch_add(&j->refs, 1);
-    code = kvant_session_slot(c->m->session, action, slot, j->slot_name, salt, slot_done, j, &diag);
+    code = kvant_session_slot(c->m->session, action, slot, j->slot.name, salt, slot_done, j, &diag);
     if (code == KVANT_OK)
         return respond_job(c, conn, j);
     atomic_fetch_sub(&j->refs, 1);

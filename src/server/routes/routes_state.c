@@ -164,10 +164,10 @@ enum MHD_Result get_events(call *c, struct MHD_Connection *conn)
     if (!j)
         return route_fail(c, conn, API_UNAVAILABLE, "", "out of memory");
     j->stream = 1;
-    j->live_of = c->m;
+    j->live.of = c->m;
     served_release(c->m); /* to watch a model keeps it from nothing */
     c->m = NULL;
-    j->interval_ns = (int64_t)seconds * 1000000000;
+    j->live.interval_ns = (int64_t)seconds * 1000000000;
     sbuf_puts(&j->out, ": kvant\n\n");
     return respond_job(c, conn, j);
 }

@@ -17,6 +17,16 @@ int work_submitted(work *w, int kind)
 
 /* ---- generation ---- */
 
+/* Nothing is asked but that the model be there, as it is now, or that it go; only an administrator sends it away. */
+static int answer_idle(work *w, request *r)
+{
+    if (r->idle == IDLE_UNLOAD && w->s->p.router && (!server_has_keys(w->s) || auth_is_admin(w->s->p.keys, w->key)))
+        models_unload(w->m);
+    ollama_put_idle(w->m, r, &w->reply);
+    request_dispose(r);
+    return API_OK;
+}
+
 int make_answer(work *w, api_error *e)
 {
     request_env env = w->m->env;
@@ -28,6 +38,8 @@ int make_answer(work *w, api_error *e)
         return e->kind;
     work_drop_body(w);
     snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
+    if (r->idle)
+        return answer_idle(w, r);
     auth_salt(w->s->p.keys, w->key, r->salt, salt);
     w->result = job_new(w->s, w->m, JOB_GENERATE, r->n_prompts * r->n);
     int kind = w->result ? job_submit(w->result, r, w->key, salt, e)

@@ -59,6 +59,7 @@ typedef struct cuda_device {
     bool fast_attn;                /* not KVANT_CUDA_ATTN=general: attn_decode.cu, attn_prefill.cu, their page layout */
     char name[128];
     cudaStream_t stream;
+    bool stream_theirs;            /* the caller's: not ours to destroy */
     unsigned char *scratch;        /* of the op that runs; grown before a list, never inside */
     size_t scratch_bytes;
     bool scarce;                   /* memory for more scratch could not be had: ops do with the least they can */

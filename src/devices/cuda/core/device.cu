@@ -77,9 +77,21 @@ static void cuda_close(kvant_device *base)
     cudaFree(d->draws);
     cuda_blas_close(d);
     cudaFreeHost(d->pinned);
-    cudaStreamDestroy(d->stream);
+    if (!d->stream_theirs)
+        cudaStreamDestroy(d->stream);
     cudaGetLastError();
     free(d);
+}
+
+/* The caller's stream, or one that waits for nobody else's. */
+static int take_stream(cuda_device *d, void *theirs, kvant_diag *diag)
+{
+    d->stream = (cudaStream_t)theirs;
+    d->stream_theirs = theirs != NULL;
+    if (theirs)
+        return cuda_check(diag, cudaStreamQuery(d->stream) == cudaErrorNotReady ? cudaSuccess : cudaGetLastError(),
+                          "taking the caller's stream");
+    return cuda_check(diag, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream");
 }
 
 static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag)
@@ -105,14 +117,14 @@ static int cuda_open(const kvant_device_config *cfg, kvant_device **out, kvant_d
     if (rc == KVANT_OK)
         rc = cuda_load_kernels(diag);
     if (rc == KVANT_OK)
-        rc = cuda_check(diag, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream");
+        rc = take_stream(d, cfg->stream, diag);
     if (rc == KVANT_OK)
         rc = cuda_check(diag, cudaMalloc((void **)&d->draws, sizeof *d->draws), "allocating memory");
     if (rc == KVANT_OK)
         rc = cuda_check(diag, cudaMemsetAsync(d->draws, 0, sizeof *d->draws, d->stream), "clearing memory");
     if (rc < 0) {
         cudaFree(d->draws);
-        if (d->stream)
+        if (d->stream && !d->stream_theirs)
             cudaStreamDestroy(d->stream);
         free(d);
         return rc;
@@ -184,6 +196,24 @@ void cuda_free(kvant_device *base, void *addr)
     cudaGetLastError();
 }
 
+/* Memory of this GPU, or managed memory, that the caller or another library allocated. */
+static int cuda_adopt(kvant_device *base, void *memory, size_t bytes, void **addr, kvant_diag *diag)
+{
+    cuda_device *d = (cuda_device *)base;
+    cudaPointerAttributes at;
+    (void)bytes;
+    CUDA_TRY(cuda_use(d, diag));
+    CUDA_TRY(cuda_check(diag, cudaPointerGetAttributes(&at, memory), "asking whose memory it is"));
+    if (at.type != cudaMemoryTypeManaged && (at.type != cudaMemoryTypeDevice || at.device != d->index))
+        return cuda_fail(diag, KVANT_EINVAL, "device cuda:%d: %p is no memory of this GPU (kind %d, GPU %d)", d->index,
+                         memory, (int)at.type, at.device);
+    if ((uintptr_t)memory % 16)
+        return cuda_fail(diag, KVANT_EINVAL, "device cuda:%d: %p, wanted memory on a boundary of 16 bytes", d->index,
+                         memory);
+    *addr = memory;
+    return KVANT_OK;
+}
+
 int cuda_sync(kvant_device *base, kvant_diag *diag)
 {
     cuda_device *d = (cuda_device *)base;
@@ -238,6 +268,9 @@ const kvant_device_vt cuda_vt = {
     0, /* on_caller */
     0, 0, /* pass_many, pass_experts: kvant_device_cuda's */
     cuda_memory,
+    NULL, /* is_software */
+    cuda_adopt,
+    1, /* takes_stream */
 };
 
 extern "C" __attribute__((visibility("default"))) const kvant_device_vt *kvant_device_v1(const kvant_cuda_host *host)

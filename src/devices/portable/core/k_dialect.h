@@ -1,5 +1,5 @@
-/* k_dialect.h: the language of the portable kernels (*.k): C that is OpenCL C 1.2, MSL 3 and C++ at once.  A dialect
- * header gives the macros and the types; here is what all share.  The map of it all: docs/opencl.md.
+/* k_dialect.h: the language of the portable kernels (*.k): C that is OpenCL C 1.2, MSL 3, HIP and C++ at once.  A
+ * dialect header gives the macros and the types; here is what all share.  The map of it all: docs/opencl.md.
  *
  * A program is one .k file with the host's #defines (core/port_text.c).  Groups are THREADS x 1 x 1. */
 #ifndef KVANT_PORTABLE_DIALECT_H
@@ -13,8 +13,10 @@
 #include "devices/portable/core/dialect_opencl.h"
 #elif defined(__METAL_VERSION__)
 #include "devices/portable/core/dialect_metal.h"
+#elif defined(__HIP__) || defined(__CUDACC__)
+#include "devices/portable/core/dialect_hip.h"
 #else
-#error "a portable kernel is OpenCL C or MSL; the shim compiles it as MSL"
+#error "a portable kernel is OpenCL C, MSL or HIP; the shim compiles it as MSL"
 #endif
 
 #define JOIN_(a, b) a##b

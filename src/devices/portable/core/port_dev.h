@@ -61,6 +61,8 @@ struct port_device {
 /* Buffers in the order of the kernel's indices. */
 void port_read(port_call *c, const void *addr, size_t bytes);
 void port_write(port_call *c, const void *addr, size_t bytes);
+/* Buffers for all operands of an op, in its card's order. */
+void port_operands(port_device *d, port_call *c, int id, const void *args);
 /* A line of the program: port_define(&c, "WT wt_%s", name). */
 __attribute__((format(printf, 2, 3))) void port_define(port_call *c, const char *fmt, ...);
 /* Spans of find_span (seqs.h) at most: each sequence may begin and end inside of one. */

@@ -3,12 +3,10 @@
 #ifndef KVANT_PORTABLE_OPS_PARAMS_H
 #define KVANT_PORTABLE_OPS_PARAMS_H
 
-/* Values of a row that a group of rows.k takes. */
+/* Values of a row that a group of threads takes. */
 #define ROWS_SPAN 256
 
-/* Row i, group j of y, x and z at i * ld + j * g; d values.  n and f are what an op has besides. */
-struct p_rows { int64_t ldy, gy, ldx, gx, ldz; int32_t d, n; float f; };
-struct p_glu { int64_t ldg, ldu, ldy; int32_t d, kind; float alpha, limit; };
+struct p_moe_combine { int32_t d, k; };
 struct p_rope { int64_t ldx, gx; int32_t n_half, neox; float mscale; };
 
 struct p_norm { int64_t ldx, gx, ldy, gy, ldz; int32_t h, d; float eps; };

@@ -170,9 +170,11 @@ int vk_dispatch(vk_device *d, vk_list *l, const vk_call *c, uint64_t x, uint32_t
 
 /* ---- ops ---- */
 
-/* supports and scratch may be NULL: always (where its values, if it says how many, fit the shaders' indices), none. */
+/* supports and scratch may be NULL: always (where its values fit the shaders' indices: counted of its card's operands,
+ * or as many as it says), none. */
 typedef struct vk_op {
     const char *name;
+    int counted;
     int64_t (*values)(const void *args);
     int (*supports)(vk_device *d, const void *args, kvant_diag *diag);
     size_t (*scratch)(vk_device *d, const void *args);
@@ -220,6 +222,10 @@ void vk_tails_ptr(vk_call *c, const kvant_seqs *q, int tails);
 void vk_side_param(vk_call *c, const vk_side *s);
 void vk_side_strides(vk_call *c, const vk_side *s);        /* page_words, head_bytes, row_bytes */
 void vk_books_ptr(const vk_device *d, vk_call *c);
+/* Pointers to all operands of an op, in its card's order. */
+void vk_operands(const vk_device *d, vk_call *c, int id, const void *args);
+/* vk_fits of the operand that reaches furthest. */
+int vk_counted(const char *name, const kvant_op *op, kvant_diag *diag);
 /* KVANT_EUNSUPPORTED where a count does not fit the shaders' 31-bit indices. */
 int vk_fits(const char *op, int64_t count, kvant_diag *diag);
 /* Bytes from addr to the end of its allocation: for pointers whose extent the arguments do not say. */

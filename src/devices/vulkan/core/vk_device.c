@@ -272,6 +272,8 @@ static int vulkan_supports(kvant_device *base, const kvant_op *op, kvant_diag *d
     const vk_op *o = find_op(op->id);
     if (!o)
         return no_op(op->id, diag);
+    if (o->counted)
+        return vk_counted(o->name, op, diag);
     if (o->values)
         return vk_fits(o->name, o->values(op->args), diag);
     return o->supports ? o->supports((vk_device *)base, op->args, diag) : KVANT_OK;

@@ -140,18 +140,6 @@ static int top_k_run(vk_device *d, vk_list *l, const void *args, kvant_diag *dia
     return KVANT_OK;
 }
 
-static int64_t moe_combine_values(const void *args)
-{
-    const kvant_moe_combine_args *a = args;
-    return (int64_t)a->n * a->k * a->d;
-}
-
-static int64_t argmax_values(const void *args)
-{
-    const kvant_argmax_args *a = args;
-    return (int64_t)a->n * a->d;
-}
-
 static int64_t top_k_values(const void *args)
 {
     const kvant_top_k_args *a = args;
@@ -160,8 +148,8 @@ static int64_t top_k_values(const void *args)
 }
 
 const vk_op vk_op_moe_route = { .supports = moe_route_supports, .run = moe_route_run };
-const vk_op vk_op_moe_combine = { .name = "moe_combine", .values = moe_combine_values, .run = moe_combine_run };
+const vk_op vk_op_moe_combine = { .name = "moe_combine", .counted = 1, .run = moe_combine_run };
 const vk_op vk_op_top_k = { .name = "top_k", .values = top_k_values, .scratch = top_k_scratch, .run = top_k_run };
 const vk_op vk_op_argmax = {
-    .name = "argmax", .values = argmax_values, .scratch = argmax_scratch, .run = argmax_run
+    .name = "argmax", .counted = 1, .scratch = argmax_scratch, .run = argmax_run
 };

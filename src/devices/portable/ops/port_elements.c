@@ -1,0 +1,16 @@
+/* port_elements.c: element-wise ops: kernels and dispatches, both made of their cards (tools/ops/elements.py). */
+#include "devices/portable/core/port_dev.h"
+#include "ops/elements_params.h"
+#include "ops/operands.h"
+
+void port_operands(port_device *d, port_call *c, int id, const void *args)
+{
+    const op_operands o = op_operands_of(id, args);
+    for (int i = 0; i < o.n; i++) {
+        const op_operand *p = &o.list[i];
+        const size_t bytes = p->bytes || !p->at ? p->bytes : d->rest(d, p->at);
+        (p->access & OPERAND_WRITE ? port_write : port_read)(c, p->at, p->at ? bytes : 0);
+    }
+}
+
+#include "ops/elements_portable.inc"

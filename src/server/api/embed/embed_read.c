@@ -1,0 +1,121 @@
+/* embed_read.c: the bodies of /v1/embeddings and /embedding. */
+#include "server/request/request_impl.h"
+
+#include <string.h>
+#include "base/mem.h"
+
+/* Reads the kind of request for each kind of pooling; rank has no vector. */
+static int read_pooling(const request_env *env, embed_request *r, api_error *e)
+{
+    static const int kinds[] = { KVANT_REQUEST_EMBED_EACH, KVANT_REQUEST_EMBED_MEAN, KVANT_REQUEST_EMBED_FIRST,
+                                 KVANT_REQUEST_EMBED_LAST };
+
+    if (env->pooling == KVANT_POOLING_RANK)
+        return api_fail(e, API_UNSUPPORTED, "", "embeddings: the pooling is %d (rank): this model ranks, at /v1/rerank; "
+                        "--pooling none, mean, cls or last make embeddings", env->pooling);
+    if (env->pooling == KVANT_POOLING_NONE && r->shape != EMBED_NATIVE)
+        return api_fail(e, API_UNSUPPORTED, "", "embeddings: the pooling is %d (none), and /v1/embeddings has one vector "
+                        "for a text; wanted /embeddings, or --pooling mean, cls or last", env->pooling);
+    r->kind = kinds[env->pooling];
+    return API_OK;
+}
+
+/* An answer with all hidden states is as large as its texts together. */
+static int check_rows(const request_env *env, const embed_request *r, api_error *e)
+{
+    const int64_t d = kvant_model_get_info(env->model)->n_embd;
+    int64_t n = 0;
+
+    for (int i = 0; i < r->n; i++)
+        n += r->prompts[i].n;
+    if (r->kind != KVANT_REQUEST_EMBED_EACH && r->n * d > REQUEST_MAX_VALUES)
+        return api_fail(e, BAD, "input", "input: %d vectors of %lld values, wanted at most %d values", r->n,
+                        (long long)d, REQUEST_MAX_VALUES);
+    if (r->kind != KVANT_REQUEST_EMBED_EACH || n * d <= REQUEST_MAX_ROWS)
+        return API_OK;
+    return api_fail(e, BAD, "input", "input: %lld tokens of %lld values without pooling, wanted at most %d values",
+                    (long long)n, (long long)d, REQUEST_MAX_ROWS);
+}
+
+/* Models whose embedding is that of the last token want the token that ends a text there. */
+static int end_text(const request_env *env, prompt *p, api_error *e)
+{
+    const int32_t eos = kvant_token_eos(env->model);
+    const prompt end = { .ids = (int32_t[]){ eos }, .n = 1 };
+
+    if (env->no_bos || !p->text || !kvant_token_add_eos(env->model) || p->ids[p->n - 1] == eos)
+        return API_OK;
+    API_TRY(prompt_append(p, &end, e));
+    return prompt_check_length(env, p, "input", e);
+}
+
+/* The field that holds the texts. */
+static const char *key_of(const json_t *o, int shape)
+{
+    if (body_field(o, "input"))
+        return "input";
+    return shape == EMBED_NATIVE ? "content" : shape == EMBED_OLLAMA_ONE ? "prompt" : "input";
+}
+
+static int read_embed(const request_env *base, const json_t *o, embed_request *r, api_error *e)
+{
+    request_env own = *base;
+    const request_env *env = &own;
+    const char *key = key_of(o, r->shape);
+    const int ollama = r->shape == EMBED_OLLAMA || r->shape == EMBED_OLLAMA_ONE;
+    const json_t *format = body_field(o, "encoding_format"), *dims = body_field(o, "dimensions");
+    const char *text = json_string_value(format);
+
+    API_TRY(request_read_specials(o, &own, e));
+    API_TRY(request_check_model(env, o, e));
+    API_TRY(read_pooling(env, r, e));
+    API_TRY(request_read_salt(o, &r->salt, e));
+    API_TRY(request_check_fields(env, o, ollama ? REQUEST_OLLAMA_EMBED : REQUEST_EMBED, r->ignored, e));
+    if (format && !(text && (strcmp(text, "float") == 0 || strcmp(text, "base64") == 0)))
+        return api_fail(e, BAD, "encoding_format", "encoding_format: wanted float or base64");
+    r->base64 = text && strcmp(text, "base64") == 0;
+    if (dims && !json_is_integer(dims))
+        return api_fail(e, BAD, "dimensions", "dimensions: wanted an integer");
+    if (dims && json_integer_value(dims) != kvant_model_get_info(env->model)->n_embd)
+        return api_fail(e, API_UNSUPPORTED, "dimensions", "dimensions: wanted the model's %d",
+                        kvant_model_get_info(env->model)->n_embd);
+    r->norm = 2;
+    API_TRY(body_count(o, "embd_normalize", -1, 16, &r->norm, e));
+    if (r->kind == KVANT_REQUEST_EMBED_EACH)
+        r->norm = -1;
+    API_TRY(prompts_read(env, body_field(o, key), key, 1, REQUEST_MAX_TEXTS, r->prompts, &r->n, e));
+    for (int i = 0; i < r->n; i++)
+        API_TRY(end_text(env, &r->prompts[i], e));
+    return check_rows(env, r, e);
+}
+
+int request_parse_embed(const request_env *env, int shape, const char *body, size_t len, embed_request **out,
+                        api_error *e)
+{
+    const uint64_t failures = mem_failures();
+    json_t *o = NULL;
+    int kind = body_read(body, len, &o, e);
+    embed_request *r = kind == API_OK ? kvant_calloc(1, sizeof *r) : NULL;
+
+    if (r)
+        r->shape = shape;
+    if (kind == API_OK)
+        kind = r ? read_embed(env, o, r, e) : api_no_memory(e);
+    json_decref(o);
+    if (mem_failures() != failures)
+        kind = api_no_memory(e);
+    if (kind == API_OK)
+        *out = r;
+    else
+        embed_request_dispose(r);
+    return kind;
+}
+
+void embed_request_dispose(embed_request *r)
+{
+    for (int i = 0; r && i < r->n; i++)
+        prompt_free(&r->prompts[i]);
+    if (r)
+        kvant_free(r->salt);
+    kvant_free(r);
+}

@@ -1,0 +1,171 @@
+/* ollama_read.c: a body of Ollama's /api/chat or /api/generate as one of /v1/chat/completions (of /v1/completions where
+ * it is `raw`, of /infill where it has a suffix), which is read like any other.  Sampling parameters come out of
+ * `options`; a request without words loads the model, or lets it go. */
+#include "server/request/request_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* out.as = o.key, where that is there. */
+static int copy(const json_t *o, const char *key, json_t *out, const char *as, api_error *e)
+{
+    const json_t *v = body_field(o, key);
+
+    return !v || json_object_set(out, as, (json_t *)v) == 0 ? API_OK : api_no_memory(e);
+}
+
+static int put(json_t *out, const char *key, json_t *v, api_error *e)
+{
+    return json_object_set_new(out, key, v) == 0 ? API_OK : api_no_memory(e);
+}
+
+/* ---- options ---- */
+
+/* Options that are read; num_predict -2, "until the context is full", is -1 here. */
+static int read_options(const json_t *o, json_t *out, api_error *e)
+{
+    static const char *const names[] = { "temperature",     "top_k",          "top_p",
+                                         "min_p",           "typical_p",      "seed",
+                                         "stop",            "repeat_last_n",  "repeat_penalty",
+                                         "presence_penalty", "frequency_penalty", "mirostat",
+                                         "mirostat_tau",    "mirostat_eta" };
+    const json_t *options = body_field(o, "options"), *most = body_field(options, "num_predict");
+
+    if (options && !json_is_object(options))
+        return api_fail(e, BAD, "options", "options: wanted an object");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        API_TRY(copy(options, names[i], out, names[i], e));
+    if (json_is_integer(most) && json_integer_value(most) == -2)
+        return put(out, "max_tokens", json_integer(-1), e);
+    return copy(options, "num_predict", out, "max_tokens", e);
+}
+
+/* format: "json", or a schema. */
+static int read_format(const json_t *o, json_t *out, api_error *e)
+{
+    const json_t *v = body_field(o, "format");
+    const char *word = json_string_value(v);
+
+    if (!v || (word && !word[0]))
+        return API_OK;
+    if (word && strcmp(word, "json") == 0)
+        return put(out, "response_format", json_pack("{s:s}", "type", "json_object"), e);
+    if (!json_is_object(v))
+        return api_fail(e, BAD, "format", "format: wanted json or a schema");
+    return put(out, "response_format",
+               json_pack("{s:s,s:{s:O}}", "type", "json_schema", "json_schema", "schema", (json_t *)v), e);
+}
+
+/* ---- messages ---- */
+
+/* A result names its tool, not its call. */
+static int put_message(const json_t *m, json_t *list, api_error *e)
+{
+    json_t *to = json_object();
+
+    if (!to || json_array_append_new(list, to) != 0)
+        return api_no_memory(e);
+    API_TRY(copy(m, "role", to, "role", e));
+    API_TRY(copy(m, "content", to, "content", e));
+    if (!body_field(m, "content"))
+        API_TRY(put(to, "content", json_string(""), e));
+    API_TRY(copy(m, "thinking", to, "reasoning_content", e));
+    API_TRY(copy(m, "tool_calls", to, "tool_calls", e));
+    API_TRY(copy(m, "tool_name", to, "name", e));
+    if (!body_field(m, "tool_name"))
+        API_TRY(copy(m, "name", to, "name", e));
+    return copy(m, "tool_call_id", to, "tool_call_id", e);
+}
+
+static int read_messages(const json_t *o, json_t *out, api_error *e)
+{
+    const json_t *sent = body_field(o, "messages"), *m;
+    json_t *list = json_array();
+    size_t i;
+
+    API_TRY(put(out, "messages", list, e));
+    if (sent && !json_is_array(sent))
+        return api_fail(e, BAD, "messages", "messages: wanted an array");
+    json_array_foreach((json_t *)sent, i, m) API_TRY(put_message(m, list, e));
+    API_TRY(copy(o, "tools", out, "tools", e));
+    return copy(o, "tool_choice", out, "tool_choice", e);
+}
+
+/* prompt and system as a chat of one question. */
+static int put_question(const json_t *o, json_t *out, api_error *e)
+{
+    const json_t *system = body_field(o, "system");
+    json_t *list = json_array();
+
+    API_TRY(put(out, "messages", list, e));
+    if (json_string_length(system) &&
+        json_array_append_new(list, json_pack("{s:s,s:O}", "role", "system", "content", (json_t *)system)) != 0)
+        return api_no_memory(e);
+    json_t *question = json_pack("{s:s,s:O}", "role", "user", "content", (json_t *)body_field(o, "prompt"));
+    return json_array_append_new(list, question) == 0 ? API_OK : api_no_memory(e);
+}
+
+static int read_prompt(const json_t *o, request *r, json_t *out, api_error *e)
+{
+    static const char *const texts[] = { "system", "suffix" };
+    int raw = 0;
+
+    API_TRY(body_bool(o, "raw", &raw, e));
+    if (!json_is_string(body_field(o, "prompt")))
+        return api_fail(e, BAD, "prompt", "prompt: wanted a text");
+    for (int i = 0; i < 2; i++)
+        if (body_field(o, texts[i]) && !json_is_string(body_field(o, texts[i])))
+            return api_fail(e, BAD, texts[i], "%s: wanted a text", texts[i]);
+    r->infill = json_string_length(body_field(o, "suffix")) > 0;
+    r->chat = !raw && !r->infill;
+    if (r->chat)
+        return put_question(o, out, e);
+    API_TRY(copy(o, "suffix", out, "input_suffix", e));
+    return copy(o, "prompt", out, r->infill ? "input_prefix" : "prompt", e);
+}
+
+/* ---- the whole body ---- */
+
+static int check_keep(const json_t *o, api_error *e)
+{
+    const json_t *v = body_field(o, "keep_alive");
+
+    return !v || json_is_string(v) || json_is_number(v)
+               ? API_OK
+               : api_fail(e, BAD, "keep_alive", "keep_alive: wanted seconds, or a text such as 5m");
+}
+
+/* Ollama's way to load a model (nothing is asked), or to let it go: nothing, to be kept for no time. */
+static int read_idle(const json_t *o, request *r)
+{
+    const json_t *asked = body_field(o, r->shape == BODY_OLLAMA_CHAT ? "messages" : "prompt");
+    const json_t *keep = body_field(o, "keep_alive");
+    const char *word = json_string_value(keep);
+
+    if (r->shape == BODY_OLLAMA_CHAT ? json_array_size(asked) > 0 || (asked && !json_is_array(asked))
+                                     : json_string_length(asked) > 0 || (asked && !json_is_string(asked)))
+        return 0;
+    r->idle = keep && (word ? strtol(word, NULL, 10) == 0 : json_number_value(keep) == 0) ? IDLE_UNLOAD : IDLE_LOAD;
+    return 1;
+}
+
+int ollama_to_chat(const json_t *o, request *r, json_t *out, api_error *e)
+{
+    int stream = 1;
+
+    API_TRY(body_bool(o, "stream", &stream, e));
+    API_TRY(put(out, "stream", json_boolean(stream), e));
+    API_TRY(copy(o, "model", out, "model", e));
+    API_TRY(check_keep(o, e));
+    if (read_idle(o, r))
+        return API_OK;
+    if (r->shape == BODY_OLLAMA_CHAT)
+        API_TRY(read_messages(o, out, e));
+    else
+        API_TRY(read_prompt(o, r, out, e));
+    API_TRY(read_options(o, out, e));
+    API_TRY(read_format(o, out, e));
+    if (r->chat)
+        API_TRY(copy(o, "think", out, "think", e));
+    return thoughts_spell_out(out, e);
+}

@@ -1,0 +1,176 @@
+/* check_fit: context, pool and snapshots as a function of a file's facts, of bytes that are free, and of the request
+ * (kvant/fit.h): whatever the memory, what comes back fits, and asks for no more than it was told to. */
+#include "kvant/fit.h"
+#include "support/check.h"
+
+enum { PAGE = 64 };
+static const int64_t GiB = (int64_t)1 << 30;
+
+static kvant_model *open_shape(const char *name, const char *path)
+{
+    kvant_model_params mp = kvant_model_defaults();
+    kvant_model *m = NULL;
+    kvant_diag diag = { "" };
+
+    mp.path = path;
+    mp.synthetic = name;
+    CHECK(kvant_model_open(&mp, &m, &diag) == KVANT_OK, "%s", diag.text);
+    return m;
+}
+
+static kvant_engine_params params(const char *device, int seqs)
+{
+    kvant_engine_params p = kvant_engine_defaults();
+
+    p.device = device;
+    p.max_seqs = seqs;
+    p.logits_rows = seqs + PAGE;
+    return p;
+}
+
+static kvant_fit_request request(int64_t memory, int slots_asked)
+{
+    kvant_fit_request r = kvant_fit_request_defaults();
+
+    r.memory = memory;
+    r.slots_asked = slots_asked;
+    return r;
+}
+
+static int64_t pages(int tokens)
+{
+    return ((int64_t)tokens + PAGE - 1) / PAGE * PAGE;
+}
+
+static int shared(const kvant_model *m, kvant_fit_request r, kvant_engine_params *p, kvant_plan *plan, int64_t *most)
+{
+    kvant_diag diag = { "" };
+    const int code = kvant_fit_shared(m, &r, p, plan, most, &diag);
+
+    CHECK((code == KVANT_OK) == (diag.text[0] == 0), "%d: %s", code, diag.text);
+    return code;
+}
+
+/* A server of an 8B model on a GPU of 140 GiB with nobody there. */
+static void test_modest(void)
+{
+    kvant_model *m = open_shape("qwen3-8b:q4_K", NULL);
+    kvant_engine_params p = params("cuda", 16), asked, given;
+    kvant_plan plan, all;
+    int64_t most;
+
+    p.n_ctx = 40960;
+    asked = given = p;
+    CHECK(shared(m, request(140 * GiB, 0), &p, &plan, &most) == KVANT_OK, "fit");
+    CHECK(p.n_ctx == 40960 && p.pool_tokens == pages(p.n_ctx) + 15 * KVANT_FIT_TOKENS,
+          "context %d, pool %lld", p.n_ctx, (long long)p.pool_tokens);
+    CHECK(plan.total < 40 * GiB, "takes %.1f GiB of 140", (double)plan.total / (double)GiB);
+    CHECK(most > 110 * GiB && most < 140 * GiB - plan.weights, "could have %.1f GiB", (double)most / (double)GiB);
+
+    /* Slots that were asked for want full contexts, within half of what the weights leave. */
+    kvant_fit_request r = request(140 * GiB, 1);
+    CHECK(shared(m, r, &asked, &all, NULL) == KVANT_OK && asked.pool_tokens > p.pool_tokens, "pool %lld",
+          (long long)asked.pool_tokens);
+    CHECK(all.total <= all.weights + (140 * GiB - all.weights) / 2, "takes %.1f GiB", (double)all.total / (double)GiB);
+
+    /* A number takes what it says. */
+    r.pool_bytes = most;
+    CHECK(shared(m, r, &given, &all, NULL) == KVANT_OK && all.total > 125 * GiB && all.total < 140 * GiB, "%.1f GiB",
+          (double)all.total / (double)GiB);
+    kvant_model_close(m);
+}
+
+/* Every memory from nothing to plenty: it fits or is refused, more memory gives no less, and the share is kept where
+ * the context is longer than anybody needs. */
+static void sweep(const kvant_model *m, const char *device, int seqs, int asked)
+{
+    const int train = kvant_model_get_info(m)->n_ctx_train;
+    const int least = train < KVANT_FIT_TOKENS ? train : KVANT_FIT_TOKENS;
+    int64_t last = 0;
+    int fitted = 0, refused = 0;
+
+    for (int64_t memory = 1 << 16; memory < 4096 * GiB; memory += memory / 3) {
+        kvant_engine_params p = params(device, seqs);
+        kvant_plan plan, again;
+        int64_t most = 0;
+        const kvant_fit_request r = request(memory, asked);
+        const int code = shared(m, r, &p, &plan, &most);
+        if (code != KVANT_OK) {
+            CHECK(code == KVANT_ENOSPC && !fitted, "memory %lld: code %d", (long long)memory, code);
+            refused++;
+            continue;
+        }
+        fitted++;
+        CHECK(kvant_plan_make(m, &p, &again, NULL) == KVANT_OK && again.total == plan.total, "the engine's plan");
+        CHECK(plan.total <= memory, "takes %lld of %lld", (long long)plan.total, (long long)memory);
+        CHECK(p.n_ctx >= last && p.n_ctx > 0, "context %d after %lld", p.n_ctx, (long long)last);
+        CHECK(p.pool_tokens >= pages(p.n_ctx) && p.pool_tokens <= seqs * pages(p.n_ctx), "pool %lld of context %d",
+              (long long)p.pool_tokens, p.n_ctx);
+        CHECK(most >= plan.kv + plan.window + plan.tail, "most %lld", (long long)most);
+        CHECK(p.n_ctx <= least || plan.total <= plan.weights + (memory - plan.weights) / 2, "more than half of %lld",
+              (long long)memory);
+        last = p.n_ctx;
+    }
+    CHECK(fitted > 10 && refused > 0, "%d fitted, %d refused", fitted, refused);
+    CHECK(last == train, "context %lld with plenty", (long long)last);
+}
+
+static void test_given(const kvant_model *m)
+{
+    kvant_engine_params p = params("cpu", 4), q = p, none = p;
+    kvant_fit_request r = request(-1, 0);
+    kvant_plan plan;
+
+    p.n_ctx = 200;
+    r.snapshots = 3;
+    r.slots_asked = 1;
+    CHECK(shared(m, r, &p, &plan, NULL) == KVANT_OK, "any memory");
+    CHECK(p.n_ctx == 200 && p.pool_tokens == 4 * 256 && p.snapshots == 3, "%d, %lld, %d", p.n_ctx,
+          (long long)p.pool_tokens, p.snapshots);
+    const int64_t fixed = plan.tail + plan.window, token = plan.kv_bytes_per_token;
+    r.snapshots = 0;
+    r.pool_bytes = fixed + token * 10 * PAGE + 1;
+    CHECK(shared(m, r, &q, &plan, NULL) == KVANT_OK && q.pool_tokens == 10 * PAGE && q.n_ctx <= 10 * PAGE,
+          "pool %lld", (long long)q.pool_tokens);
+    r.pool_bytes = fixed + token * PAGE - 1;
+    CHECK(shared(m, r, &none, &plan, NULL) == KVANT_EINVAL, "less than a page");
+}
+
+static void test_whole(const kvant_model *m)
+{
+    kvant_engine_params p = params("cuda", 1), half = p;
+    kvant_plan plan;
+    const int train = kvant_model_get_info(m)->n_ctx_train;
+
+    CHECK(kvant_fit_whole(m, -1, &p, &plan, NULL) == KVANT_OK && p.n_ctx == train, "context %d", p.n_ctx);
+    const int64_t memory = plan.total / 2;
+    CHECK(kvant_fit_whole(m, memory, &half, &plan, NULL) == KVANT_OK && half.n_ctx < train && half.n_ctx > train / 4,
+          "context %d", half.n_ctx);
+    CHECK(plan.total <= memory, "takes %lld of %lld", (long long)plan.total, (long long)memory);
+    half.n_ctx = kvant_fit_largest(m, &p, train, 1, memory);
+    CHECK(kvant_fit_whole(m, memory, &half, &plan, NULL) == KVANT_OK && plan.total > memory - memory / 16, "largest %d",
+          half.n_ctx);
+    CHECK(kvant_fit_whole(m, memory, &p, NULL, NULL) == KVANT_ENOSPC && p.n_ctx == train, "a given context stays");
+}
+
+int main(void)
+{
+    static const char *const files[] = { "tests/golden/tiny/llama.gguf", "tests/golden/tiny/qwen35.gguf",
+                                         "tests/golden/tiny/qwen3moe.gguf" };
+
+    test_modest();
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        kvant_model *m = open_shape(NULL, files[i]);
+        for (int asked = 0; asked < 2; asked++) {
+            sweep(m, "cpu", 16, asked);
+            sweep(m, "cuda", 3, asked);
+        }
+        test_given(m);
+        kvant_model_close(m);
+    }
+    kvant_model *large = open_shape("qwen3-8b:q4_K", NULL);
+    sweep(large, "cuda", 16, 0);
+    test_whole(large);
+    kvant_model_close(large);
+    return check_end("check_fit");
+}
