@@ -96,9 +96,10 @@ static int load_matrix(kvant_engine *e, int id, int use, kvant_diag *diag)
         w->data = gguf_tensor_at(e->m->file, s->tensor)->data;
     } else {
         joined = kvant_alloc(weight_bytes(s));
-        if (!joined)
+        if (!joined || weight_copy(e->m, s, joined) < 0) {
+            kvant_free(joined);
             return kvant_fail(diag, KVANT_ENOMEM, "%s: out of memory for %zu bytes", s->name, weight_bytes(s));
-        weight_copy(e->m, s, joined);
+        }
         w->data = joined;
     }
     int code = e->dev->vt->weight_load(e->dev, w, e->p.compute, diag);

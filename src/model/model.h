@@ -228,8 +228,8 @@ int weight_join_experts(kvant_model *m, const char *name, int gate, int up, int 
 const gguf_tensor *weight_tensor(const kvant_model *m, int id);
 /* Bytes of a spec in file layout. */
 size_t weight_bytes(const weight_spec *s);
-/* Copies the rows of a spec, in file layout, to dst[weight_bytes]. */
-void weight_copy(const kvant_model *m, const weight_spec *s, uint8_t *dst);
+/* Copies the rows of a spec, in file layout, to dst[weight_bytes], by several threads.  KVANT_OK or KVANT_ENOMEM. */
+int weight_copy(const kvant_model *m, const weight_spec *s, uint8_t *dst);
 /* A vector spec as f32. */
 void weight_copy_f32(const kvant_model *m, const weight_spec *s, float *dst);
 void weight_specs_free(kvant_model *m);

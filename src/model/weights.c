@@ -5,6 +5,7 @@
 
 #include "base/half.h"
 #include "base/mem.h"
+#include "base/thread/copy.h"
 #include "model/model.h"
 
 static int spec_new(kvant_model *m, weight_spec **out, int *id, kvant_diag *diag)
@@ -265,18 +266,36 @@ size_t weight_bytes(const weight_spec *s)
     return row_bytes(s) * (size_t)s->n_out * (size_t)s->n_expert;
 }
 
-void weight_copy(const kvant_model *m, const weight_spec *s, uint8_t *dst)
+/* Pieces of a copy of bytes: at most COPY_PIECE each, from list[n] on where list is not NULL.  Returns their end. */
+static int cut_copy(copy_piece *list, int n, uint8_t *to, const uint8_t *from, size_t bytes)
 {
-    size_t rb = row_bytes(s);
-    if (!s->segs) {
-        memcpy(dst, gguf_tensor_at(m->file, s->tensor)->data, weight_bytes(s));
-        return;
-    }
-    for (int i = 0; i < s->n_segs; i++) {
-        const weight_seg *g = &s->segs[i];
-        memcpy(dst, gguf_tensor_at(m->file, g->tensor)->data + (size_t)g->row0 * rb, (size_t)g->rows * rb);
-        dst += (size_t)g->rows * rb;
-    }
+    for (size_t at = 0; at < bytes; at += COPY_PIECE, n++)
+        if (list)
+            list[n] = (copy_piece){ to + at, from + at, bytes - at < COPY_PIECE ? bytes - at : COPY_PIECE };
+    return n;
+}
+
+static int cut_weight(const kvant_model *m, const weight_spec *s, uint8_t *dst, copy_piece *list)
+{
+    const weight_seg whole = { s->tensor, 0, s->n_out * s->n_expert }, *g = s->segs ? s->segs : &whole;
+    const size_t rb = row_bytes(s);
+    int n = 0;
+    for (int i = 0; i < (s->segs ? s->n_segs : 1); dst += (size_t)g[i++].rows * rb)
+        n = cut_copy(list, n, dst, gguf_tensor_at(m->file, g[i].tensor)->data + (size_t)g[i].row0 * rb,
+                     (size_t)g[i].rows * rb);
+    return n;
+}
+
+int weight_copy(const kvant_model *m, const weight_spec *s, uint8_t *dst)
+{
+    const int n = cut_weight(m, s, dst, NULL);
+    copy_piece *list = kvant_calloc((size_t)n, sizeof *list);
+    if (!list)
+        return KVANT_ENOMEM;
+    cut_weight(m, s, dst, list);
+    copy_pieces(list, n);
+    kvant_free(list);
+    return KVANT_OK;
 }
 
 void weight_copy_f32(const kvant_model *m, const weight_spec *s, float *dst)

@@ -65,6 +65,7 @@ typedef struct cuda_device {
     bool scarce;                   /* memory for more scratch could not be had: ops do with the least they can */
     unsigned char *pinned;         /* host memory that small copies pass through; CUDA_PINNED bytes, or NULL */
     size_t pinned_used;            /* since the last wait */
+    struct cuda_uploader *uploader;        /* upload.cu; NULL but while weights are loaded */
     unsigned *draws;               /* gemv_stream.cu's and router.cu's counter, 0 between launches */
     struct cuda_blas *blas;        /* cuBLASLt, or NULL where its library is missing */
     uint64_t clock, replayed;

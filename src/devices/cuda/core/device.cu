@@ -70,6 +70,7 @@ static void cuda_close(kvant_device *base)
         return;
     cudaSetDevice(d->index);
     cudaStreamSynchronize(d->stream);
+    cuda_upload_close(d);
     cuda_drop_graphs(d);
     for (int i = 0; i < CUDA_MAX_PARAMS; i++)
         cudaFree(d->params[i].dev);

@@ -18,6 +18,11 @@ int cuda_sync(kvant_device *base, kvant_diag *diag);
 /* kernels.cu */
 int cuda_load_kernels(kvant_diag *diag);    /* on the current GPU; again is cheap */
 
+/* upload.cu: copy_in of a weight, which may be a mapped file's.  src is read when this returns.  The next list gives
+ * the pinned memory back. */
+int cuda_upload(cuda_device *d, void *dst, const void *src, size_t bytes, kvant_diag *diag);
+void cuda_upload_close(cuda_device *d);
+
 /* weights.cu */
 int cuda_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag);
 int cuda_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,

@@ -166,6 +166,7 @@ int cuda_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kv
     if (n <= 0)
         return KVANT_OK;
     CUDA_TRY(cuda_use(d, diag));
+    cuda_upload_close(d);
     CUDA_TRY(cuda_reserve_scratch(d, ops, n, diag));
     if (key == 0)
         return cuda_launch_list(d, ops, n, diag);

@@ -79,11 +79,9 @@ int cuda_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_dia
     cuda_weight *c = NULL;
     (void)compute; /* one layout, the file's, serves both modes */
     CUDA_TRY(weight_new(d, w, &c, diag));
-    int rc = cuda_copy_in(base, c->data, w->data, c->bytes, diag);
+    int rc = cuda_upload(d, c->data, w->data, c->bytes, diag); /* the caller may drop its rows now */
     if (rc == KVANT_OK)
         rc = load_scale(d, w, c, diag);
-    if (rc == KVANT_OK)
-        rc = cuda_sync(base, diag); /* the caller may drop its rows now */
     return weight_keep(w, c, rc);
 }
 
