@@ -97,6 +97,8 @@ static kvant_seqs seqs_from(kvant_seqs s, int n)
 static bool fast_shape(cuda_device *d, const kvant_attn_args *a, fast_job *o)
 {
     side_dev k, v;
+    if ((a->k.fmt->flags | a->v.fmt->flags) & KVANT_FORMAT_PAGE) /* neither knows those pages */
+        return false;
     if (!d->fast_attn || cuda_side(d, &a->k, a->d_k, &k, NULL) < 0 || cuda_side(d, &a->v, a->d_v, &v, NULL) < 0)
         return false;
     if (a->seqs.n_tokens <= a->seqs.n_seqs) {
