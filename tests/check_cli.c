@@ -200,7 +200,9 @@ static void test_no_gpu(void)
 
 static void test_refused(void)
 {
-    EXPECT(2, "fetch the GGUF file yourself", "run", "-hf", "org/model", "-p", "x");
+    EXPECT(2, "HF_TOKEN", "run", "-hft", "t", "-p", "x");
+    EXPECT(2, "wanted USER/NAME", "run", "-hf", "model", "-p", "x");
+    EXPECT(2, "wanted together with -hf", "run", "-hff", "a.gguf", "-p", "x");
     EXPECT(2, "merge them into the model", "run", "-m", DENSE, "--control-vector", "x");
     EXPECT(2, "wanted FILE:SCALE", "run", "-m", DENSE, "-p", "x", "--lora-scaled", "x");
     EXPECT(2, "wanted FILE:SCALE", "run", "-m", DENSE, "-p", "x", "--lora-scaled", "x:1,y:nan");

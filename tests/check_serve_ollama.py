@@ -148,7 +148,10 @@ def check_tools():
         turn = [*USER, {"role": "assistant", "tool_calls": [{"function": {"name": "now", "arguments": {}}}]},
                 {"role": "tool", "tool_name": "now", "content": "noon-word"}]
         with_result = whole(s, "/api/chat", {**ask, "messages": turn})["prompt_eval_count"]
-        C.ok(with_result > whole(s, "/api/chat", ask)["prompt_eval_count"], "calls and results are part of the prompt")
+        turn[1]["tool_calls"][0]["function"]["arguments"] = "{}"
+        turn[1] = {**turn[1], "content": ""}
+        same = s.post("/v1/chat/completions", {"messages": turn, "tools": ask["tools"], "max_tokens": 1})[1]["usage"]["prompt_tokens"]
+        C.ok(with_result == same > whole(s, "/api/chat", ask)["prompt_eval_count"], f"calls and results are part of the prompt: {with_result}, {same}")
 
 
 def check_thoughts():

@@ -22,6 +22,8 @@ int placement_check(const opts *o, kvant_diag *diag);
 
 /* -m FILE or the first positional argument; KVANT_EINVAL when there is neither or both. */
 int model_path(const opts *o, const char **path, kvant_diag *diag);
+/* -hf: fetches the file and puts it in the place of -m.  Before the command runs; errors of hub_pull. */
+int pull_model(opts *o, kvant_diag *diag);
 int open_model(const opts *o, kvant_model **m, kvant_diag *diag);
 int open_model_at(const opts *o, const char *path, kvant_model **m, kvant_diag *diag); /* a file of no option */
 

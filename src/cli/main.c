@@ -92,7 +92,9 @@ static int run_command(int cmd, int argc, char **argv, kvant_diag *diag)
         list_devices(stdout);
         goto done;
     }
-    code = memory_limit_check(diag);
+    code = pull_model(&o, diag);
+    if (code == KVANT_OK)
+        code = memory_limit_check(diag);
     if (code == KVANT_OK)
         code = choose_device(&o, diag);
     if (code == KVANT_OK)

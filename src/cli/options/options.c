@@ -418,6 +418,8 @@ void opts_free(opts *o)
 {
     kvant_free(o->all);
     o->all = NULL;
+    kvant_free(o->pulled);
+    o->pulled = NULL;
 }
 
 void opts_notes(const opts *o)

@@ -109,6 +109,7 @@ struct opts {
     int n_all;
     const char *pos[4];
     int n_pos;
+    char *pulled; /* the file of -hf, once it is there */
 };
 
 /* argv[0..argc) are the words after the command.  KVANT_EINVAL: unknown option (with the nearest one), missing or bad

@@ -1,0 +1,15 @@
+# src/hub: models from Hugging Face's hub, by libcurl where it is found; without it kvant pull and -hf say that this build fetches
+# nothing, and take what the cache has.
+option(KVANT_CURL "fetch models from a hub (libcurl)" ON)
+file(GLOB KVANT_HUB_SOURCES CONFIGURE_DEPENDS src/hub/*.c)
+add_library(kvant_hub STATIC ${KVANT_HUB_SOURCES})
+target_link_libraries(kvant_hub PUBLIC kvant_flags kvant_static)
+if(KVANT_CURL)
+    pkg_check_modules(CURL IMPORTED_TARGET libcurl>=7.85)
+    if(CURL_FOUND)
+        target_link_libraries(kvant_hub PRIVATE PkgConfig::CURL)
+        target_compile_definitions(kvant_hub PRIVATE KVANT_HAVE_CURL=1)
+    else()
+        message(STATUS "kvant pull fetches nothing: libcurl 7.85 or newer is not there (pkg-config)")
+    endif()
+endif()

@@ -1,0 +1,25 @@
+/* hub/hub.h: models from a hub of Hugging Face's kind into the cache that its own tools use, so that a file is fetched
+ * once for all of them.  A file is taken only with the size and the SHA-256 that the hub names; a download that was cut
+ * goes on where it stopped.  Environment: HF_ENDPOINT, HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_HUB_OFFLINE. */
+#ifndef KVANT_HUB_HUB_H
+#define KVANT_HUB_HUB_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "base/error.h"
+
+typedef struct hub_ask {
+    const char *repo; /* "USER/NAME", or "USER/NAME:QUANT" with a word of the file's name, such as Q4_K_M */
+    const char *file; /* a file's path in it; NULL: chosen by QUANT, else Q4_K_M, Q8_0 or the first one */
+    int offline;      /* only what the cache has */
+    int (*progress)(void *user, const char *file, int64_t done, int64_t total); /* bytes; nonzero ends it */
+    void *user;
+} hub_ask;
+
+enum { HUB_PATH = 4096 };
+/* path: the file in the cache, of a model in shards the first one; all are there then.  KVANT_EINVAL: a name is wrong;
+ * KVANT_ENOENT: no such repository or file, or it is not in the cache; KVANT_EIO: network, disk, a wrong checksum;
+ * KVANT_ECANCELED; KVANT_EUNSUPPORTED: this build has no libcurl and the cache has no such file.  One thread. */
+int hub_pull(const hub_ask *ask, char path[HUB_PATH], kvant_diag *diag);
+
+#endif
