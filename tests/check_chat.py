@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """check_chat: `kvant run` as a chat on a terminal (a pseudo-terminal here): lines are edited and remembered where the build has
-libedit, messages of several lines, the commands, other words behind a slash are not sent, Ctrl-C ends an answer, Ctrl-C at the prompt and
-Ctrl-D end it (B19); conversations in files; what cannot be done is said, and the chat goes on."""
+libedit, a pasted text is one message, the next run knows what was typed in this one, another width draws a line anew; messages of several
+lines, the commands, other words behind a slash are not sent, Ctrl-C ends an answer, Ctrl-C at the prompt and Ctrl-D end it (B19); conversations in files; what cannot be done is said, and the chat goes on."""
+import fcntl
 import json
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -29,8 +31,8 @@ def has_editor(build):
 class Chat:
     """kvant run on a terminal of its own; the answers go to a file, so that `screen` is what the program writes beside them."""
 
-    def __init__(self, build, *args, env=None, model=TINY):
-        self.edits = has_editor(build) and "--simple-io" not in args and not env
+    def __init__(self, build, *args, env=None, model=TINY, edits=False):
+        self.edits = has_editor(build) and "--simple-io" not in args and (edits or not env)
         self.out = tempfile.TemporaryFile()
         self.screen = ""
         self.master, slave = pty.openpty()
@@ -251,6 +253,67 @@ def check_interrupt(c, build):
     c.ok(chat.end() == (0, True), "Ctrl-D")
 
 
+def send(chat, keys, until):
+    chat.wait_for_editor()
+    os.write(chat.master, keys.encode())
+    return chat.wait_for(until)
+
+
+def check_paste(c, build, folder):
+    """A pasted text of many lines is one message, whatever stands in it, and waits for Enter."""
+    out = os.path.join(folder, "paste.json")
+    begin, end = "\x1b[200~", "\x1b[201~"
+    texts = ["line one\nline two\n\nlast", "a\ttab\nand \x1b[A an escape", '"""\nno block \\\nhere', "äöü €\n日本語", "one line only", "/clear\nis no command\n"]
+    chat = Chat(build)
+    for i, text in enumerate(texts):
+        wire = text.replace("\n", "\r" if i % 2 else "\n")
+        send(chat, begin + wire + end, re.escape(text.rsplit("\n", 1)[-1][-4:]))
+        chat.type(" typed\r")
+    chat.type(f"/save {out}\r")
+    c.ok(asked(out) == [t + " typed" for t in texts], f"pasted: {asked(out)}")
+    send(chat, "\x04", r"2004l")
+    c.ok(chat.end() == (0, True), "Ctrl-D")
+    c.ok(chat.screen.count("\x1b[?2004h") == 1 and chat.screen.rstrip().endswith("\x1b[?2004l"), f"the marks are left on: {chat.screen[-40:]!r}")
+
+
+def check_history(c, build, folder):
+    """What was typed is there in the next run, in a file that only its owner reads; nowhere if that is wanted."""
+    home, out = os.path.join(folder, "home"), os.path.join(folder, "again.json")
+    for env, kept in ((({"HOME": home, "XDG_STATE_HOME": ""}), os.path.join(home, ".local", "state", "kvant-history")),
+                      ({"KVANT_HISTORY": os.path.join(folder, "own")}, os.path.join(folder, "own")), ({"KVANT_HISTORY": "", "HOME": home + "2"}, None)):
+        chat = Chat(build, env=env, edits=True)
+        chat.type("remember me\r")
+        send(chat, "\x04", "$")
+        c.ok(chat.end() == (0, True), f"{env}: Ctrl-D")
+        c.ok(kept is None or os.stat(kept).st_mode & 0o777 == 0o600, f"{env}: the history's file")
+        chat = Chat(build, env=env, edits=True)
+        chat.type("\x1b[A\r")
+        chat.type(f"/save {out}{kept is None}\r") if kept else None
+        c.ok(asked(out + "False") == ["remember me"] if kept else not os.path.exists(home + "2"), f"{env}: {chat.screen!r}")
+        send(chat, "\x04", "$")
+        chat.end()
+
+
+def check_resize(c, build, folder):
+    """A line that is being typed is drawn anew for another width, and stays what it was."""
+    out = os.path.join(folder, "resize.json")
+    chat = Chat(build)
+    line = "0123456789 " * 9
+    for columns, keys in ((80, line), (40, ""), (100, "end")):
+        fcntl.ioctl(chat.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        if not keys:
+            c.ok("9 0123" in chat.wait_for("9 0123.*9 0123", 3), f"{columns} columns: not drawn anew: {chat.screen!r}")
+        else:
+            send(chat, keys, re.escape(keys[-3:].strip()))
+            time.sleep(0.3)
+            chat.wait_for("$")
+    chat.type("\r")
+    chat.type(f"/save {out}\r")
+    c.ok(asked(out) == [line + "end"], f"resized: {asked(out)}")
+    send(chat, "\x04", "$")
+    c.ok(chat.end() == (0, True), "Ctrl-D")
+
+
 def main():
     build = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
     c = Checks("check_chat")
@@ -264,6 +327,10 @@ def main():
     check_interrupt(c, build)
     if has_editor(build):
         check_editing(c, build)
+        with tempfile.TemporaryDirectory() as folder:
+            check_paste(c, build, folder)
+            check_history(c, build, folder)
+            check_resize(c, build, folder)
     else:
         print("SKIP check_chat: editing: this build has no libedit")
     return c.end()

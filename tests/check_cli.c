@@ -142,7 +142,11 @@ static void test_usage(void)
     EXPECT_OK("help", "eval", "kl");
     EXPECT_OK("eval", "kl", "--help");
     CHECK(strstr(out, "--kl-base-type") && strstr(out, "tbq4_0"), "help: %.100s", out);
-    EXPECT(2, "wanted a command", "runn");
+    EXPECT(2, "\"runn\", wanted a command; did you mean run?", "runn");
+    EXPECT(2, "did you mean serve?", "server");
+    EXPECT(2, "did you mean eval needle?", "eval", "needel");
+    EXPECT(2, "did you mean quantize?", "help", "quantise");
+    EXPECT(2, "wanted a command: run, serve", "pull");
     EXPECT(2, "eval kl", "eval");
     EXPECT(2, "eval kl", "eval", "klx");
     EXPECT_OK("--list-devices");

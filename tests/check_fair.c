@@ -33,7 +33,7 @@ typedef struct sim {
     kvant_engine e;
     tenant tenants[TENANTS], *ranked[PLACES + HEADS];
     asked all[REQUESTS];
-    int n_all, use_rule;
+    int n_all, use_rule, stands;
     request *running[PLACES], *waiting[REQUESTS], *item_req[PLACES];
     sched_seq run_in[PLACES];
     sched_wait wait_in[HEADS];
@@ -223,8 +223,7 @@ static void step(sim *m)
     }
     plan(m);
     take_rows(m);
-    if (m->s.n_items == 0)
-        CHECK(0, "a step without rows at %.1f ms", (double)m->now / MS);
+    m->stands = m->s.n_items == 0;
     const double spread = 1 + 0.07 * (2 * rng_unit(&m->r) - 1);
     const int64_t ns = (int64_t)(spread * (m->speed.step_ns + m->speed.row_ns * p->n_decode +
                                            m->speed.token_ns * p->prompt_tokens));
@@ -251,8 +250,9 @@ static double p99(sim *m)
 static void run(sim *m, const habit *habits, int use_rule, const speed *v, int target_ms, int64_t seconds)
 {
     open_sim(m, habits, use_rule, v, target_ms);
-    while (m->now < seconds * 1000 * MS && !check_failed)
+    while (m->now < seconds * 1000 * MS && !m->stands)
         step(m);
+    CHECK(!m->stands, "a step without rows at %.1f ms", (double)m->now / MS);
 }
 
 /* ---- what is asked of it ---- */

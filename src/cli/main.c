@@ -50,6 +50,9 @@ static int help_command(int argc, char **argv, kvant_diag *diag)
     }
     snprintf(words, sizeof words, "%s%s%s", argv[2], argc > 3 ? " " : "", argc > 3 ? argv[3] : "");
     int cmd = command_find(words);
+    if (cmd < 0 && command_hint(words))
+        return kvant_fail(diag, KVANT_EINVAL, "help: found \"%s\", wanted a command; did you mean %s?", words,
+                          command_hint(words));
     if (cmd < 0)
         return kvant_fail(diag, KVANT_EINVAL, "help: found \"%s\", wanted a command; kvant --help lists them", words);
     doc_command_help(stdout, cmd);
@@ -58,15 +61,18 @@ static int help_command(int argc, char **argv, kvant_diag *diag)
 
 static int unknown_command(const char *a, const char *b, kvant_diag *diag)
 {
-    char known[160] = "";
+    char known[160] = "", given[80];
 
+    snprintf(given, sizeof given, "%.40s%s%.20s", a, b ? " " : "", b ? b : "");
+    const char *hint = command_hint(given);
+    if (hint)
+        return kvant_fail(diag, KVANT_EINVAL, "found \"%s\", wanted a command; did you mean %s?", given, hint);
     for (int i = 0; i < CMD_COUNT; i++)
         if (strcmp(a, "eval") != 0 || strncmp(command_at(i)->words, "eval ", 5) == 0) {
             size_t n = strlen(known);
             snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", command_at(i)->words);
         }
-    return kvant_fail(diag, KVANT_EINVAL, "found \"%.40s%s%.20s\", wanted a command: %s", a, b ? " " : "", b ? b : "",
-                      known);
+    return kvant_fail(diag, KVANT_EINVAL, "found \"%s\", wanted a command: %s", given, known);
 }
 
 static int run_command(int cmd, int argc, char **argv, kvant_diag *diag)

@@ -59,6 +59,23 @@ static int nearest_spelling(int cmd, const char *given, char *best)
     return best_d < NAME_CAP;
 }
 
+const char *command_hint(const char *given)
+{
+    const int letters = (int)strlen(given);
+    const char *best = NULL;
+    int least = letters < 4 ? 1 : letters / 3;
+
+    for (int i = 0; i < CMD_COUNT && letters < NAME_CAP; i++) {
+        const char *words = command_at(i)->words;
+        const int away = edit_distance(given, words);
+        if (away <= least) {
+            best = words;
+            least = away - 1;
+        }
+    }
+    return best;
+}
+
 /* The first other command that has an option of its own (not one it merely knows) spelled so; NULL: none. */
 static const command *other_owner(const char *given)
 {

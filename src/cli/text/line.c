@@ -1,13 +1,19 @@
-/* line.c: see line.h.  Owns the history of a chat (in memory only) and the choice between libedit and plain lines. */
+/* line.c: see line.h.  Owns the history of chats and the choice between libedit and plain lines.
+ *
+ * A terminal marks a pasted text (bracketed paste).  Newlines in it end lines of the editor, but not the message: the
+ * last line waits for Enter like one that was typed. */
 #include "cli/text/line.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <wchar.h>
 #include "base/error.h"
@@ -17,11 +23,19 @@
 #include <histedit.h>
 #endif
 
-enum { HISTORY_LINES = 200, PROMPT_CAP = 32, INTERRUPT_MS = 100 /* how late a Ctrl-C may be seen */ };
+enum {
+    HISTORY_LINES = 200,
+    PROMPT_CAP = 32,
+    INTERRUPT_MS = 100, /* how late a Ctrl-C may be seen, or another width */
+    KEY_MS = 50,        /* between the bytes of one key */
+    KEY_BYTES = 8,
+    PATH_CAP = 1024
+};
 
 struct line_reader {
     int tty;
     int more;  /* the next line belongs to the message that is being read */
+    int goes_on; /* the last line ended within a pasted text */
     char *buf; /* plain lines: of getline */
     size_t cap;
     char *whole; /* the message so far */
@@ -31,6 +45,10 @@ struct line_reader {
     History *history;
     HistEvent event;
     char prompt[PROMPT_CAP];
+    char file[PATH_CAP];    /* of the history; "": none */
+    char key[KEY_BYTES];    /* bytes that were read ahead */
+    int key_at, key_n, pasting, quoted;
+    unsigned short columns;
 #endif
 };
 
@@ -51,6 +69,8 @@ static int read_plain(line_reader *r, const char **text, size_t *len)
 
 #ifdef KVANT_HAVE_LIBEDIT
 
+enum { QUOTE = 0x16 /* ^V: the next character is no key */ };
+
 static char *prompt_of(EditLine *el)
 {
     line_reader *r = NULL;
@@ -70,30 +90,151 @@ static void set_characters(void)
         setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-/* Reads one character: libedit's own reading waits in read(), and a Ctrl-C that comes just before it would be lost. */
-static int read_char(EditLine *el, wchar_t *to)
+/* A line that was typed for another width is drawn anew. */
+static void follow_width(line_reader *r)
 {
-    mbstate_t state = { 0 };
+    struct winsize w;
 
-    (void)el;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) != 0 || w.ws_col == r->columns)
+        return;
+    if (r->columns) {
+        el_resize(r->el);
+        el_set(r->el, EL_REFRESH);
+    }
+    r->columns = w.ws_col;
+}
+
+/* 1: a byte; 0: the end; -1: an error, or nothing in time (ms; -1: any).  libedit's own reading waits in read(), and a
+ * Ctrl-C that comes just before it would be lost. */
+static int read_byte(line_reader *r, char *to, int ms)
+{
     while (!term_interrupted()) {
         struct pollfd in = { STDIN_FILENO, POLLIN, 0 };
-        char byte;
-        const int ready = poll(&in, 1, INTERRUPT_MS);
+        const int ready = poll(&in, 1, ms < 0 ? INTERRUPT_MS : ms);
         if (ready < 0 && errno != EINTR)
             return -1;
-        if (ready <= 0)
+        if (ready <= 0 && ms >= 0)
+            return -1;
+        if (ready <= 0) {
+            follow_width(r);
             continue;
-        const ssize_t n = read(STDIN_FILENO, &byte, 1);
-        if (n == 0 || (n < 0 && errno != EINTR))
+        }
+        const ssize_t n = read(STDIN_FILENO, to, 1);
+        if (n >= 0 || errno != EINTR)
             return (int)n;
-        const size_t used = n < 0 ? (size_t)-2 : mbrtowc(to, &byte, 1, &state);
+    }
+    return -1;
+}
+
+/* Reads ahead behind an escape while it may become `mark`; 1: it is one, and is taken. */
+static int read_mark(line_reader *r, const char *mark)
+{
+    const int n = (int)strlen(mark);
+
+    r->key_at = r->key_n = 0;
+    for (; r->key_n < n; r->key_n++)
+        if (read_byte(r, r->key + r->key_n, KEY_MS) != 1)
+            return 0;
+        else if (r->key[r->key_n] != mark[r->key_n]) {
+            r->key_n++;
+            return 0;
+        }
+    r->key_n = 0;
+    return 1;
+}
+
+/* The next byte of a key or of a pasted text, whose marks are left out; as read_byte. */
+static int next_byte(line_reader *r, char *to)
+{
+    for (;;) {
+        if (r->key_at < r->key_n) {
+            *to = r->key[r->key_at++];
+            return 1;
+        }
+        const int got = read_byte(r, to, -1);
+        if (got != 1 || *to != '\x1b' || !read_mark(r, r->pasting ? "[201~" : "[200~"))
+            return got;
+        r->pasting = !r->pasting;
+    }
+}
+
+/* A byte of a pasted text is no key: newlines end the line, others that control something are quoted. */
+static char plain_byte(line_reader *r, char byte)
+{
+    if (byte == '\r' || byte == '\n') {
+        r->goes_on = 1;
+        return '\n';
+    }
+    if ((unsigned char)byte >= 0x20 && byte != 0x7F)
+        return byte;
+    r->quoted = byte ? byte : '?';
+    return QUOTE;
+}
+
+/* Reads one character for libedit. */
+static int read_char(EditLine *el, wchar_t *to)
+{
+    line_reader *r = NULL;
+    mbstate_t state = { 0 };
+    char byte;
+
+    el_get(el, EL_CLIENTDATA, &r);
+    if (r->quoted) {
+        *to = r->quoted;
+        r->quoted = 0;
+        return 1;
+    }
+    for (;;) {
+        const int n = next_byte(r, &byte);
+        if (n != 1)
+            return n;
+        if (r->pasting)
+            byte = plain_byte(r, byte);
+        const size_t used = mbrtowc(to, &byte, 1, &state);
         if (used == (size_t)-1) /* no character: what was begun is left out */
             state = (mbstate_t){ 0 };
         else if (used != (size_t)-2)
             return 1;
     }
-    return -1;
+}
+
+/* The history's file: as KVANT_HISTORY says, else in the folder of the user's state; "": none. */
+static void find_history(line_reader *r)
+{
+    const char *given = getenv("KVANT_HISTORY"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+
+    if (given)
+        snprintf(r->file, sizeof r->file, "%s", strlen(given) < sizeof r->file ? given : "");
+    else if (state && state[0] == '/')
+        snprintf(r->file, sizeof r->file, "%.900s/kvant-history", state);
+    else if (home && home[0] == '/')
+        snprintf(r->file, sizeof r->file, "%.900s/.local/state/kvant-history", home);
+}
+
+/* The folders above the history's file, as far as they are not there. */
+static void make_folders(char *path)
+{
+    for (char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
+        *p = 0;
+        mkdir(path, 0700);
+        *p = '/';
+    }
+}
+
+/* The lines of several chats that end at the same time: those of the last one stay. */
+static void save_history(line_reader *r)
+{
+    if (r->file[0])
+        make_folders(r->file);
+    const int fd = r->file[0] ? open(r->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+
+    if (fd >= 0 && !f)
+        close(fd);
+    if (!f)
+        return;
+    history(r->history, &r->event, H_SAVE_FP, f);
+    fclose(f);
 }
 
 /* Opens libedit; if that fails, lines come without an editor. */
@@ -116,12 +257,19 @@ static void open_editor(line_reader *r)
     el_set(r->el, EL_EDITOR, "emacs");
     el_set(r->el, EL_HIST, history, r->history);
     el_set(r->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    el_set(r->el, EL_BIND, "^V", "ed-quoted-insert", NULL);
+    find_history(r);
+    if (r->file[0])
+        history(r->history, &r->event, H_LOAD, r->file);
+    fputs("\x1b[?2004h", stderr); /* pasted texts come between marks */
 }
 
 static void close_editor(line_reader *r)
 {
     if (!r->el)
         return;
+    fputs("\x1b[?2004l", stderr);
+    save_history(r);
     history_end(r->history);
     el_end(r->el);
 }
@@ -132,6 +280,7 @@ static int read_line(line_reader *r, const char **text, size_t *len)
 
     if (!r->el)
         return read_plain(r, text, len);
+    follow_width(r);
     const char *line = el_gets(r->el, &n);
     if (!line || n <= 0)
         return 0;
@@ -190,6 +339,7 @@ static int add_line(line_reader *r)
     const char *text;
     size_t len;
 
+    r->goes_on = 0;
     if (!read_line(r, &text, &len)) {
         if (r->tty)
             fputc('\n', stderr);
@@ -221,16 +371,21 @@ static int ends_with(const line_reader *r, size_t from, const char *mark)
 int line_message(line_reader *r, const char **text, size_t *len)
 {
     static const char quotes[] = "\"\"\"";
-    int block = 0, done = 0;
+    int block = 0, pasted = 0, done = 0; /* pasted: it stays as it came */
 
     r->whole_len = 0;
     for (r->more = 0; !done; r->more = 1) {
         const int got = add_line(r);
         if (got != 1)
             return got;
+        if (r->goes_on) {
+            pasted = 1;
+            r->whole[r->whole_len++] = '\n';
+            continue;
+        }
         if (!r->more)
             block = strncmp(r->whole, quotes, 3) == 0;
-        const int mark = ends_with(r, block ? 3 : 0, block ? quotes : "\\");
+        const int mark = (block || !pasted) && ends_with(r, block ? 3 : 0, block ? quotes : "\\");
         done = mark == block;
         r->whole_len -= !mark ? 0 : block ? 3 : 1;
         if (!done)

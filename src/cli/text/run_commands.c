@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <termios.h>
 #include <unistd.h>
 #include "base/log.h"
 #include "base/mem.h"
@@ -208,6 +209,8 @@ static int converse_lines(chat *c, line_reader *in, kvant_diag *diag)
     size_t len;
 
     while (!c->ended) {
+        if (term_interrupted() && isatty(STDIN_FILENO))
+            tcflush(STDIN_FILENO, TCIFLUSH); /* nor does what was typed meanwhile begin another answer */
         term_clear_interrupt(); /* the Ctrl-C that cut an answer is spent; the next one ends the chat */
         const int got = line_message(in, &line, &len);
         if (got != 1)
