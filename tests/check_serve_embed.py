@@ -40,6 +40,17 @@ def check_norms(s):
     C.ok(status == 400 and r["error"]["param"] == "embd_normalize", r)
 
 
+def check_cohere(s):
+    want = s.post("/v1/embeddings", {"input": ["a b c", "d"]})[1]
+    status, r = s.post("/v2/embed", {"model": "m", "texts": ["a b c", "d"], "input_type": "search_query", "embedding_types": ["float"]})
+    C.ok(status == 200 and r["embeddings"] == {"float": [d["embedding"] for d in want["data"]]} and r["texts"] == ["a b c", "d"], r)
+    C.ok(r["id"].startswith("embd-") and r["meta"]["billed_units"]["input_tokens"] == want["usage"]["prompt_tokens"], r)
+    for body, param in (({}, "texts"), ({"texts": ["a"], "embedding_types": ["int8"]}, "embedding_types"), ({"texts": ["a"], "embedding_types": 3}, "embedding_types"),
+                        ({"texts": ["a"], "output_dimension": 3}, "output_dimension"), ({"texts": ["a"], "images": ["x"]}, "images")):
+        status, r = s.post("/v2/embed", body)
+        C.ok(status == 400 and r["error"]["param"] == param, (body, r))
+
+
 def kinds(s):
     """Embeddings of a text's beginnings, of 1, 2 and 3 tokens."""
     ids = s.post("/tokenize", {"content": "the cat and"})[1]["tokens"]
@@ -51,6 +62,7 @@ def check_kinds():
     with Server(BUILD, "-np", "2", "-c", "128", model=TINY) as s:
         mean = kinds(s)
         check_norms(s)
+        check_cohere(s)
     with Server(BUILD, "-np", "2", "-c", "128", "--pooling", "last", model=TINY) as s:
         last = kinds(s)
     C.ok(near(mean[0], last[0]) and not near(mean[2], last[2]), "one token, three tokens")

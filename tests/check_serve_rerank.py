@@ -78,7 +78,13 @@ def check_shapes(s, r):
     C.ok(status == 200 and tei == [{"index": x["index"], "score": x["relevance_score"], "text": DOCS[x["index"]]} for x in r["results"][:3]], tei)
     shown = rerank(s, return_documents=True, top_n=99)["results"]
     C.ok([x["document"]["text"] for x in shown] == [DOCS[x["index"]] for x in r["results"]], shown)
-    for path in ("/reranking", "/v1/reranking"):
+    objects = [{"text": d, "title": "not read"} for d in DOCS]
+    status, headers, _ = s.request("POST", "/v2/rerank", {"query": QUERY, "documents": objects, "max_tokens_per_doc": 9})
+    C.ok(status == 200 and headers["x-kvant-ignored-fields"] == "documents[].title, max_tokens_per_doc", headers)
+    C.ok(rerank(s, documents=objects)["results"] == r["results"] and rerank(s)["id"].startswith("rank-"), "documents as objects")
+    status, bad = s.post("/v1/rerank", {"query": QUERY, "documents": [{"text": 3}]})
+    C.ok(status == 400 and bad["error"]["param"] == "documents", bad)
+    for path in ("/reranking", "/v1/reranking", "/v2/rerank"):
         C.ok(s.post(path, {"query": QUERY, "documents": DOCS})[1]["results"] == r["results"], path)
 
 

@@ -30,6 +30,7 @@ static const struct {
     { "ollama-generate", REQUEST_OLLAMA_GENERATE, BODY_OLLAMA_GENERATE, "{\"prompt\":\"a\"" },
     { "ollama-embed", REQUEST_OLLAMA_EMBED, -1, "" },
     { "ollama-show", REQUEST_OLLAMA_SHOW, -1, "" },
+    { "cohere-embed", REQUEST_COHERE_EMBED, -1, "" },
 };
 enum { ROUTES = sizeof routes / sizeof *routes };
 

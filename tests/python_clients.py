@@ -134,10 +134,17 @@ def check_ollama(url):
         C.ok(e.status_code == 400 and "temperature" in e.error, e)
 
 
+def check_cohere(url):
+    import cohere
+    client = cohere.ClientV2(api_key="k", base_url=url)
+    r = client.embed(model="m", texts=["the sea", "a storm"], input_type="search_document", embedding_types=["float"])
+    C.ok(len(r.embeddings.float_) == 2 and len(r.embeddings.float_[0]) > 8 and r.texts == ["the sea", "a storm"], r)
+
+
 def main():
     with start("hermes") as s:
         for package, check in (("openai", check_openai), ("anthropic", check_anthropic), ("litellm", check_litellm),
-                               ("langchain_openai", check_langchain_openai), ("instructor", check_instructor), ("ollama", check_ollama)):
+                               ("langchain_openai", check_langchain_openai), ("instructor", check_instructor), ("ollama", check_ollama), ("cohere", check_cohere)):
             if importlib.util.find_spec(package) is None:
                 print(f"SKIP python_clients: no package {package}")
                 continue

@@ -289,7 +289,7 @@ static void take_shape(generation *g, request *r)
 }
 
 /* A client that has one id cannot tell another one. */
-static void make_id(job *j, int shape, uint64_t number)
+static void make_id(job *j, const char *begins, uint64_t number)
 {
     unsigned char text[sizeof j->s->secret + sizeof number], hash[32];
     size_t n;
@@ -297,7 +297,7 @@ static void make_id(job *j, int shape, uint64_t number)
     memcpy(text, j->s->secret, sizeof j->s->secret);
     memcpy(text + sizeof j->s->secret, &number, sizeof number);
     sha256(text, sizeof text, hash);
-    n = (size_t)snprintf(j->id, sizeof j->id, "%s", answers[shape].id);
+    n = (size_t)snprintf(j->id, sizeof j->id, "%s", begins);
     for (int i = 0; i < 12; i++)
         n += (size_t)snprintf(j->id + n, sizeof j->id - n, "%02x", hash[i]);
 }
@@ -311,7 +311,7 @@ static uint64_t take_request(job *j, request *r)
     j->stream = r->stream;
     take_tools(&j->gen, r, j->m);
     take_shape(&j->gen, r);
-    make_id(j, r->shape, number);
+    make_id(j, answers[r->shape].id, number);
     return number;
 }
 
@@ -454,6 +454,7 @@ static int count_texts(job *j, api_error *e)
 int job_submit_embed(job *j, embed_request *r, int key, const unsigned char salt[16], api_error *e)
 {
     j->embed.request = r;
+    make_id(j, j->kind == JOB_EMBED ? "embd-" : "rank-", atomic_fetch_add(&j->s->next_id, 1) + 1);
     j->lane = (unsigned)(key + 1);
     j->embed.filling = 1;
     memcpy(j->embed.salt, salt, sizeof j->embed.salt);

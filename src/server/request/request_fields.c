@@ -29,6 +29,7 @@ enum {
     OLLAMA_GENERATE = REQUEST_OLLAMA_GENERATE,
     OLLAMA_EMBED = REQUEST_OLLAMA_EMBED,
     OLLAMA_SHOW = REQUEST_OLLAMA_SHOW,
+    COHERE_EMBED = REQUEST_COHERE_EMBED,
 };
 
 /* Values that change nothing; null never does. */
@@ -46,7 +47,7 @@ static const request_field fields[] = {
 #undef WARN
 #undef REFUSE
 
-enum { FIELDS = sizeof fields / sizeof *fields, NAME_MOST = 64, ROUTES = 15 };
+enum { FIELDS = sizeof fields / sizeof *fields, NAME_MOST = 64, ROUTES = 16 };
 
 /* The lines of one route, sorted. */
 typedef struct route_list {
@@ -93,7 +94,8 @@ static void make_lists(void)
 {
     static const int routes[ROUTES] = { CHAT,        TEXT,            TEMPLATE,     EMBED,      NATIVE,
                                         NATIVE | INFILL, RERANK,      MESSAGES,     RESPONSES,  TOKENIZE,
-                                        DETOKENIZE,  OLLAMA_CHAT,     OLLAMA_GENERATE, OLLAMA_EMBED, OLLAMA_SHOW };
+                                        DETOKENIZE,  OLLAMA_CHAT,     OLLAMA_GENERATE, OLLAMA_EMBED, OLLAMA_SHOW,
+                                        COHERE_EMBED };
 
     for (int i = 0; i < ROUTES; i++)
         make_list(&lists[i], routes[i]);

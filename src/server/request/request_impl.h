@@ -122,7 +122,8 @@ enum {
     REQUEST_OLLAMA_CHAT = 2048,
     REQUEST_OLLAMA_GENERATE = 4096,
     REQUEST_OLLAMA_EMBED = 8192,
-    REQUEST_OLLAMA_SHOW = 16384
+    REQUEST_OLLAMA_SHOW = 16384,
+    REQUEST_COHERE_EMBED = 32768
 };
 /* Every field of o that the route does not read: refused, or named in `ignored`. */
 int request_check_fields(const request_env *env, const json_t *o, int route, char ignored[REQUEST_IGNORED],

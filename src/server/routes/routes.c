@@ -53,6 +53,8 @@ static const route routes[] = {
     WORKER("/v1/embeddings", make_embeddings, EMBED_OPENAI),
     WORKER("/embeddings", make_embeddings, EMBED_NATIVE),
     WORKER("/embedding", make_embeddings, EMBED_NATIVE),
+    WORKER("/v2/embed", make_embeddings, EMBED_COHERE),
+    WORKER("/v2/rerank", make_rerank, 0),
     WORKER("/v1/rerank", make_rerank, 0),
     WORKER("/v1/reranking", make_rerank, 0),
     WORKER("/rerank", make_rerank, 0),

@@ -52,32 +52,53 @@ static int end_text(const request_env *env, prompt *p, api_error *e)
 /* The field that holds the texts. */
 static const char *key_of(const json_t *o, int shape)
 {
+    if (shape == EMBED_COHERE)
+        return "texts";
     if (body_field(o, "input"))
         return "input";
     return shape == EMBED_NATIVE ? "content" : shape == EMBED_OLLAMA_ONE ? "prompt" : "input";
 }
 
+/* Cohere's list of number types. */
+static int check_types(const json_t *o, api_error *e)
+{
+    const json_t *v = body_field(o, "embedding_types");
+    const char *type = json_string_value(json_array_get(v, 0));
+
+    if (!v || (json_array_size(v) == 1 && type && strcmp(type, "float") == 0))
+        return API_OK;
+    return api_fail(e, json_is_array(v) ? API_UNSUPPORTED : BAD, "embedding_types",
+                    "embedding_types: wanted [\"float\"], the only type here");
+}
+
+static const int fields_of[] = { [EMBED_OPENAI] = REQUEST_EMBED,
+                                 [EMBED_NATIVE] = REQUEST_EMBED,
+                                 [EMBED_OLLAMA] = REQUEST_OLLAMA_EMBED,
+                                 [EMBED_OLLAMA_ONE] = REQUEST_OLLAMA_EMBED,
+                                 [EMBED_COHERE] = REQUEST_COHERE_EMBED };
+
 static int read_embed(const request_env *base, const json_t *o, embed_request *r, api_error *e)
 {
     request_env own = *base;
     const request_env *env = &own;
-    const char *key = key_of(o, r->shape);
-    const int ollama = r->shape == EMBED_OLLAMA || r->shape == EMBED_OLLAMA_ONE;
-    const json_t *format = body_field(o, "encoding_format"), *dims = body_field(o, "dimensions");
+    const char *key = key_of(o, r->shape), *size = r->shape == EMBED_COHERE ? "output_dimension" : "dimensions";
+    const json_t *format = body_field(o, "encoding_format"), *dims = body_field(o, size);
     const char *text = json_string_value(format);
 
     API_TRY(request_read_specials(o, &own, e));
     API_TRY(request_check_model(env, o, e));
     API_TRY(read_pooling(env, r, e));
     API_TRY(request_read_salt(o, &r->salt, e));
-    API_TRY(request_check_fields(env, o, ollama ? REQUEST_OLLAMA_EMBED : REQUEST_EMBED, r->ignored, e));
+    API_TRY(request_check_fields(env, o, fields_of[r->shape], r->ignored, e));
+    if (r->shape == EMBED_COHERE)
+        API_TRY(check_types(o, e));
     if (format && !(text && (strcmp(text, "float") == 0 || strcmp(text, "base64") == 0)))
         return api_fail(e, BAD, "encoding_format", "encoding_format: wanted float or base64");
     r->base64 = text && strcmp(text, "base64") == 0;
     if (dims && !json_is_integer(dims))
-        return api_fail(e, BAD, "dimensions", "dimensions: wanted an integer");
+        return api_fail(e, BAD, size, "%s: wanted an integer", size);
     if (dims && json_integer_value(dims) != kvant_model_get_info(env->model)->n_embd)
-        return api_fail(e, API_UNSUPPORTED, "dimensions", "dimensions: wanted the model's %d",
+        return api_fail(e, API_UNSUPPORTED, size, "%s: wanted the model's %d", size,
                         kvant_model_get_info(env->model)->n_embd);
     r->norm = 2;
     API_TRY(body_count(o, "embd_normalize", -1, 16, &r->norm, e));

@@ -136,12 +136,51 @@ static void put_usage(const job *j, jsonw *w)
     jsonw_end(w);
 }
 
+/* Cohere's /v2/embed, which tells the texts again. */
+static void put_cohere(const job *j, int n, jsonw *w)
+{
+    int64_t tokens = 0;
+
+    jsonw_object(w);
+    jsonw_kstr(w, "id", j->id);
+    jsonw_key(w, "embeddings");
+    jsonw_object(w);
+    jsonw_key(w, "float");
+    jsonw_array(w);
+    for (int i = 0; i < j->n_choices; i++) {
+        put_vector(j, j->choices[i].vectors.v, n, w);
+        tokens += j->choices[i].n_prompt;
+    }
+    jsonw_end(w);
+    jsonw_end(w);
+    jsonw_key(w, "texts");
+    jsonw_array(w);
+    for (int i = 0; i < j->n_choices; i++)
+        jsonw_str(w, j->embed.request->prompts[i].text ? j->embed.request->prompts[i].text : "");
+    jsonw_end(w);
+    jsonw_key(w, "meta");
+    jsonw_object(w);
+    jsonw_key(w, "billed_units");
+    jsonw_object(w);
+    jsonw_kint(w, "input_tokens", tokens);
+    jsonw_end(w);
+    jsonw_end(w);
+    jsonw_end(w);
+}
+
+/* NULL: OpenAI's. */
+static void (*const writers[])(const job *j, int n, jsonw *w) = { [EMBED_OPENAI] = NULL,
+                                                                  [EMBED_NATIVE] = put_native,
+                                                                  [EMBED_OLLAMA] = put_ollama,
+                                                                  [EMBED_OLLAMA_ONE] = put_ollama,
+                                                                  [EMBED_COHERE] = put_cohere };
+
 static void put_embeddings(const job *j, jsonw *w)
 {
     const int n = kvant_model_get_info(j->m->model)->n_embd;
 
-    if (j->embed.request->shape != EMBED_OPENAI) {
-        (j->embed.request->shape == EMBED_NATIVE ? put_native : put_ollama)(j, n, w);
+    if (writers[j->embed.request->shape]) {
+        writers[j->embed.request->shape](j, n, w);
         return;
     }
     jsonw_object(w);
@@ -203,6 +242,7 @@ static void put_ranks(const job *j, jsonw *w)
     qsort(list, (size_t)j->n_choices, sizeof *list, by_score);
     if (j->embed.request->shape != RANK_TEI) {
         jsonw_object(w);
+        jsonw_kstr(w, "id", j->id);
         jsonw_kstr(w, "model", j->m->name);
         jsonw_kstr(w, "object", "list");
         put_usage(j, w);

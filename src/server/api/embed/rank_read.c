@@ -24,10 +24,13 @@ static int check_text(const json_t *v, const char *key, api_error *e)
 static int pair_prompt(const request_env *env, const json_t *query, const json_t *doc, const char *key, int keep,
                        prompt *p, api_error *e)
 {
-    const char *q = json_string_value(query), *d = json_string_value(doc);
+    const char *q = json_string_value(query), *d;
     kvant_diag diag = { "" };
 
+    if (json_is_object(doc)) /* Cohere's and Jina's other way to write one */
+        doc = json_object_get(doc, "text");
     API_TRY(check_text(doc, key, e));
+    d = json_string_value(doc);
     API_TRY(prompt_check_bytes(env, json_string_length(query) + json_string_length(doc), key, e));
     int code = kvant_rank_tokenize(env->model, q, d, NULL, 0, &p->n, &diag);
     if (code != KVANT_OK && code != KVANT_ENOSPC)
