@@ -3,15 +3,13 @@
 of those: 5-bit codes in groups of 16, whose 4-bit scales lie in nibbles.  What depends on the cards is compiled again beside BUILD and
 linked with the rest of it; then `kvant verify` multiplies with the new type on the CPU (every instruction set that this machine has) and,
 where there is one, on a Vulkan device.  With nvcc, a CUDA kernel over it compiles."""
-import concurrent.futures
 import os
 import re
-import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 
+from support.beside import Beside, run
 from support.chosen import cases
 from support.serve import ROOT, Checks
 
@@ -65,16 +63,11 @@ void wtype_made5_quant(const float *src, uint8_t *dst, int64_t n)
 checks = Checks("check_add_weight")
 
 
-def run(command, **more):
-    r = subprocess.run(command, capture_output=True, text=True, check=False, **more)
-    return r.returncode, r.stdout + r.stderr
-
-
-class Copy:
+class Copy(Beside):
     """The cards and references with the new type, and what the build does with them."""
 
     def __init__(self, build, to):
-        self.build, self.to, self.out = build, to, os.path.join(to, "out")
+        super().__init__(build, to, checks)
         shutil.copytree(os.path.join(ROOT, "src", "formats"), os.path.join(to, "src", "formats"))
         weights = os.path.join(to, "src", "formats", "weights")
         for name, text in (("wtype_made5.toml", CARD), ("wtype_made5.c", REFERENCE)):
@@ -91,9 +84,6 @@ class Copy:
         with open(os.path.join(self.out, "cards", name), "rb") as a, open(os.path.join(self.build, "generated", "cards", name), "rb") as b:
             return a.read() != b.read()
 
-    def ninja(self, *args):
-        return run(["ninja", "-C", self.build, *args])[1].splitlines()
-
     def dependents(self):
         """Outputs of the build by what they include."""
         found, name = {}, None
@@ -105,51 +95,29 @@ class Copy:
                 found[name] += line.strip() + "\n"
         return {n: t for n, t in found.items() if any(f"generated/{c}\n" in t for c in self.changed) or "weights/wtypes.def" in t}
 
-    def here(self, command, output, to):
-        """The build's command, which reads this copy first, writes elsewhere and optimises little: it need not be fast."""
-        command = re.sub(r"^cd [^&]*&& ", "", command).split(" && ")[0]
-        command = re.sub(r"-MD.*?(?= -I| -o )|-MF \S+", "", command).replace(" -MT " + output, "")
-        command = command.replace(" -I", f" -I{self.to}/src -I{self.out} -I{self.out}/vulkan -I", 1)
-        return re.sub(r" -O\d?(?= )", " -O0" if "glslc" in command else " -O1", re.sub(r" -o \S+", f" -o {to}", command))
-
     def decodes_weights(self, shader):
         with open(os.path.join(self.build, shader + ".d"), encoding="utf-8") as f:
             return "wt.glsl" in f.read()
 
-    def compile(self, commands):
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            for rc, text in pool.map(lambda c: run(shlex.split(c), cwd=self.build), commands):
-                if not checks.ok(rc == 0, text[-800:]):
-                    break
-
     def program(self):
         """Builds kvant; its path."""
-        commands = [c.removeprefix("ccache ").replace("/usr/bin/ccache ", "") for c in self.ninja("-t", "commands", "bin/kvant")]
-        dependents = self.dependents()
+        dependents, shaders, objects = self.dependents(), [], []
         if os.path.isdir(os.path.join(self.build, "vulkan")):
             shutil.copytree(os.path.join(self.build, "vulkan"), os.path.join(self.out, "vulkan"))
-        shaders, objects, made = [], [], {}
-        for c in commands:
-            output = (re.search(r" -o (\S+)", c) or [None, ""])[1]
-            output = os.path.relpath(os.path.join(self.build, output), self.build)
+        for c, output in self.commands("bin/kvant"):
             if output.endswith(".inc") and self.decodes_weights(output):
                 shaders.append(self.here(c, output, os.path.join(self.out, output)))
             elif output in dependents and output.endswith(".o"):
-                made[output] = os.path.join(self.out, output.replace("/", "_"))
-                objects.append(self.here(c, output, made[output]))
+                self.objects[output] = os.path.join(self.out, output.replace("/", "_"))
+                objects.append(self.here(c, output, self.objects[output]))
                 if output.endswith("formats/weights/wtype.c.o"):
                     new = os.path.join(self.to, "src", "formats", "weights", "wtype_made5.c")
-                    made["new"] = os.path.join(self.out, "wtype_made5.o")
-                    objects.append(re.sub(r" -c \S+", f" -c {new}", self.here(c, output, made["new"])))
-        checks.ok(len(objects) > 5 and "new" in made, f"{len(objects)} objects depend on the cards")
+                    self.objects["new"] = os.path.join(self.out, "wtype_made5.o")
+                    objects.append(re.sub(r" -c \S+", f" -c {new}", self.here(c, output, self.objects["new"])))
+        checks.ok(len(objects) > 5 and "new" in self.objects, f"{len(objects)} objects depend on the cards")
         self.compile(shaders)
         self.compile(objects)
-        to, link = os.path.join(self.to, "kvant"), commands[-1].split("&&")[1].strip()
-        for output in [o for o in made if f" {o} " in link]:
-            link = link.replace(f" {output} ", f" {made.pop(output)} ")
-        link = re.sub(r" -o \S+", f" {' '.join(made.values())} -Wl,--allow-multiple-definition -o {to}", link)
-        self.compile([link])
-        return to
+        return self.link("bin/kvant", os.path.join(self.to, "kvant"))
 
 
 def verify(program, device):

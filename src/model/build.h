@@ -102,43 +102,11 @@ size_t build_args_bytes(const kvant_model *m);
 /* Appends one op; args are copied into the arena. */
 void build_emit(builder *b, int id, const void *args, size_t bytes);
 #define BUILD(b, ID, ...) \
-    build_emit((b), KVANT_OP_##ID, &(BUILD_ARGS_##ID)__VA_ARGS__, sizeof(BUILD_ARGS_##ID))
+    build_emit((b), KVANT_OP_##ID, &(build_args_##ID)__VA_ARGS__, sizeof(build_args_##ID))
 
-#define BUILD_ARGS_EMBED kvant_embed_args
-#define BUILD_ARGS_NORM_RMS kvant_norm_rms_args
-#define BUILD_ARGS_NORM_LAYER kvant_norm_layer_args
-#define BUILD_ARGS_NORM_ADD_RMS kvant_norm_add_rms_args
-#define BUILD_ARGS_MUL kvant_mul_args
-#define BUILD_ARGS_ADD kvant_add_args
-#define BUILD_ARGS_BIAS kvant_bias_args
-#define BUILD_ARGS_SCALE kvant_scale_args
-#define BUILD_ARGS_ATTN_TEMP kvant_attn_temp_args
-#define BUILD_ARGS_ROWS_COPY kvant_rows_copy_args
-#define BUILD_ARGS_NORM_L2 kvant_norm_l2_args
-#define BUILD_ARGS_ROPE kvant_rope_args
-#define BUILD_ARGS_SWIGLU kvant_swiglu_args
-#define BUILD_ARGS_SOFTCAP kvant_softcap_args
-#define BUILD_ARGS_GLU kvant_glu_args
-#define BUILD_ARGS_GATE_MUL kvant_gate_mul_args
-#define BUILD_ARGS_GATE_ADD kvant_gate_add_args
-#define BUILD_ARGS_MATMUL kvant_matmul_args
-#define BUILD_ARGS_MATMUL_ID kvant_matmul_id_args
-#define BUILD_ARGS_MOE_ROUTE kvant_moe_route_args
-#define BUILD_ARGS_MOE_COMBINE kvant_moe_combine_args
-#define BUILD_ARGS_ROWS_GATHER kvant_rows_gather_args
-#define BUILD_ARGS_CACHE_WRITE kvant_cache_write_args
-#define BUILD_ARGS_PAGE_SEAL kvant_page_seal_args
-#define BUILD_ARGS_ATTN kvant_attn_args
-#define BUILD_ARGS_CONV_STEP kvant_conv_args
-#define BUILD_ARGS_CONV_CHUNK kvant_conv_args
-#define BUILD_ARGS_GDN_GATES kvant_gdn_gates_args
-#define BUILD_ARGS_GDN_STEP kvant_gdn_args
-#define BUILD_ARGS_GDN_CHUNK kvant_gdn_args
-#define BUILD_ARGS_SSM_STEP kvant_ssm_args
-#define BUILD_ARGS_SSM_CHUNK kvant_ssm_args
-#define BUILD_ARGS_ARGMAX kvant_argmax_args
-#define BUILD_ARGS_TOP_K kvant_top_k_args
-#define BUILD_ARGS_NORM_GATED kvant_norm_gated_args
+#define KVANT_OP(ID, name, args, tol, fused, text) typedef args build_args_##ID;
+#include "kvant/ops.def"
+#undef KVANT_OP
 
 /* ---- pieces that architectures are made of (blocks/) ---- */
 
