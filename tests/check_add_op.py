@@ -77,7 +77,7 @@ const kvant_cpu_kernel kvant_zz_made_up_ref = { .stages = 1, .fn = { zz_made_up 
 WRONG = ("sigmoid(x)", "sigmoid(-x)")
 FILES = {f"src/ops/cards/rows/{OP}.toml": CARD, f"src/ops/{OP}.c": REFERENCE}
 # What the list of ops, of shaders or of portable kernels is compiled into.
-LISTS = re.compile(r"src/(verify/(v|cases|report)|devices/(portable|opencl|vulkan|metal/shim)/|devices/(device|cpu/cpu_device)\.c|ops/(op_registry|check)\.c)")
+LISTS = re.compile(r"src/(verify/(v|cases|report)|devices/(portable|opencl|hip|vulkan|metal/shim)/|devices/(device|cpu/cpu_device)\.c|ops/(op_registry|check)\.c)")
 KERNELS = re.compile(r"/(port_text|vk_shaders)\.c")            # and what a formula alone changes
 checks = Checks("check_add_op")
 

@@ -109,9 +109,7 @@ def result(card, loads, number):
 
 
 def numbers(card):
-    """Number fields, those of 8 bytes first, as the parameters of a portable kernel have them."""
-    fields = [f for f in card.fields if f.kind in ("count", "size", "int", "float", "stride")]
-    return sorted(fields, key=lambda f: f.kind != "stride")
+    return [f for f in card.fields if f.kind in ("count", "size", "int", "float", "stride")]
 
 
 def optional(card):
@@ -237,16 +235,20 @@ def glsl(card):
             + f"    if (u < {space.total(size)})\n        {'st' if card.formula.copies else 'stf'}({to}, {value});\n}}\n")
 
 
+def total(card):
+    return card.c(" * ".join(Space(card).counts), True)
+
+
 def vulkan(cards):
-    """The dispatches of those shaders."""
+    """The dispatches of those shaders, and of shaders that somebody wrote where the card says how many groups of threads they have: ARGS
+    are the operands, the numbers, and has_<operand> of those that may be NULL, each in the card's order."""
     out = [HEAD]
     for c in cards:
-        space = Space(c)
         lines = "".join(f"    vk_{'float' if f.kind == 'float' else 'uint'}(&c, a->{f.name});\n" for f in numbers(c))
         lines += "".join(f"    vk_uint(&c, a->{f.name} != NULL);\n" for f in optional(c))
         out.append(f"static int {c.name}_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)\n{{\n    const {c.struct} *a = args;\n"
                    f"    vk_call c;\n    vk_call_begin(&c, VK_SHADER_{c.name});\n    vk_operands(d, &c, KVANT_OP_{c.name.upper()}, args);\n{lines}"
-                   f"    return vk_dispatch(d, l, &c, groups((int64_t){space.total(lambda s: s if s.isdigit() else f'a->{s}')}), 1, 1, diag);\n}}\n\n"
+                   f"    return vk_dispatch(d, l, &c, {f'groups({total(c)})' if c.formula else f'(uint64_t)({c.c(c.groups, True)})'}, 1, 1, diag);\n}}\n\n"
                    f'const vk_op vk_op_{c.name} = {{ .name = "{c.name}", .counted = 1, .run = {c.name}_run }};\n\n')
     return "".join(out)
 
@@ -294,23 +296,31 @@ def portable(cards):
 
 
 def parameters(cards):
+    """Those of 8 bytes first."""
     types = {"stride": "int64_t", "float": "float"}
     return (HEAD + '#include "devices/portable/ops/ops_params.h"\n\n'
             + "".join(f"struct p_{c.name} {{ "
-                      + " ".join([f"{types.get(f.kind, 'int32_t')} {f.name};" for f in numbers(c)] + [f"int32_t has_{f.name};" for f in optional(c)])
+                      + " ".join([f"{types.get(f.kind, 'int32_t')} {f.name};" for f in sorted(numbers(c), key=lambda f: f.kind != "stride")]
+                                 + [f"int32_t has_{f.name};" for f in optional(c)])
                       + " };\n" for c in cards))
+
+
+def portable_groups(card):
+    """Rows, groups of values in them, spans of those."""
+    counts = Space(card).counts
+    h = card.c(counts[1]) if len(counts) == 3 else "1"
+    return f"{card.c(counts[0])}, {h}, ({card.c(counts[-1])} + ROWS_SPAN - 1) / ROWS_SPAN"
 
 
 def portable_runs(cards):
     out = [HEAD]
     for c in cards:
-        counts = Space(c).counts
         given = [f".{f.name} = a->{f.name}" for f in numbers(c)] + [f".has_{f.name} = a->{f.name} != NULL" for f in optional(c)]
-        h = f"a->{counts[1]}" if len(counts) == 3 else "1"
+        groups = f"{c.c(c.groups, True)}, 1, 1" if c.groups else portable_groups(c)
         out.append(f"static int {c.name}_run(port_device *d, const void *args, kvant_diag *diag)\n{{\n    const {c.struct} *a = args;\n"
                    f"    const struct p_{c.name} p = {{ {', '.join(given)} }};\n    port_call c = PORT_CALL({c.name}, p);\n"
                    f"    port_operands(d, &c, KVANT_OP_{c.name.upper()}, args);\n"
-                   f"    return port_dispatch(d, &c, a->{counts[0]}, {h}, (a->{counts[-1]} + ROWS_SPAN - 1) / ROWS_SPAN, diag);\n}}\n"
+                   f"    return port_dispatch(d, &c, {groups}, diag);\n}}\n"
                    f"PORT_OP({c.name}, NULL, {c.name}_run)\n\n")
     return "".join(out)
 

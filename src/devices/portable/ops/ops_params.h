@@ -1,5 +1,5 @@
-/* ops_params.h: what kernels of this folder get besides buffers; the host (port_rows.c, port_norm.c,
- * port_choose.c) fills them. Fields of 8 bytes first. */
+/* ops_params.h: what kernels of this folder get besides buffers; the host (port_rows.c, port_choose.c) fills
+ * them.  Fields of 8 bytes first. */
 #ifndef KVANT_PORTABLE_OPS_PARAMS_H
 #define KVANT_PORTABLE_OPS_PARAMS_H
 
@@ -8,9 +8,6 @@
 
 struct p_moe_combine { int32_t d, k; };
 struct p_rope { int64_t ldx, gx; int32_t n_half, neox; float mscale; };
-
-struct p_norm { int64_t ldx, gx, ldy, gy, ldz; int32_t h, d; float eps; };
-struct p_norm_layer { int64_t ldx, gx, ldy, gy, gw; int32_t h, d, has_b; float eps; };
 
 #define MOST_EXPERTS 1024
 #define MOST_TOP_K 1024                    /* KVANT_TOP_K_MOST */

@@ -1,4 +1,5 @@
-/* port_elements.c: element-wise ops: kernels and dispatches, both made of their cards (tools/ops/elements.py). */
+/* port_elements.c: element-wise ops, kernels and dispatches made of their cards (tools/ops/elements.py); dispatches of
+ * norms as well. */
 #include "devices/portable/core/port_dev.h"
 #include "ops/elements_params.h"
 #include "ops/operands.h"

@@ -1,4 +1,5 @@
-/* vk_elements.c: element-wise ops: shaders and dispatches, both made of their cards (tools/ops/elements.py). */
+/* vk_elements.c: element-wise ops, whose shaders and dispatches are made of their cards (tools/ops/elements.py), and
+ * the dispatches of norms. */
 #include "devices/vulkan/core/vk_dev.h"
 #include "ops/operands.h"
 

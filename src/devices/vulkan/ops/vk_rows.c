@@ -1,16 +1,10 @@
-/* vk_rows.c: norms, ropes and the gates of the delta rule: one dispatch each.  Arguments in the order of the shader's
- * ARGS. */
+/* vk_rows.c: rope, with a norm before it and a cache behind it too, and the gates of the delta rule: one dispatch each.
+ * Arguments in the order of the shader's ARGS. */
 #include "devices/vulkan/core/vk_dev.h"
 
 static uint64_t groups(int64_t n)
 {
     return (uint64_t)((n + VK_GROUP - 1) / VK_GROUP);
-}
-
-/* Bytes of n rows `ld` values apart whose last has `width`. */
-static size_t rows_bytes(int64_t n, int64_t ld, int64_t width)
-{
-    return n > 0 ? (size_t)((n - 1) * ld + width) * sizeof(float) : 0;
 }
 
 /* Bytes of n rows of h groups of d values. */
@@ -26,10 +20,7 @@ static int gdn_gates_run(vk_device *d, vk_list *l, const void *args, kvant_diag 
     const int64_t n = (int64_t)a->n * a->h * d_head;
     vk_call c;
     vk_call_begin(&c, VK_SHADER_gdn_gates);
-    vk_ptr(&c, a->alpha, (size_t)n * 4, VK_WRITE);
-    vk_ptr(&c, a->beta, (size_t)a->n * (size_t)a->h * 4, VK_WRITE);
-    vk_ptr(&c, a->a, (size_t)a->h * 4, VK_READ);
-    vk_ptr(&c, a->dt, (size_t)a->h * (size_t)d_head * 4, VK_READ);
+    vk_operands(d, &c, KVANT_OP_GDN_GATES, args);
     vk_uint(&c, a->n);
     vk_uint(&c, a->h);
     vk_uint(&c, d_head);
@@ -41,9 +32,7 @@ static int rope_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag
     const kvant_rope_args *a = args;
     vk_call c;
     vk_call_begin(&c, VK_SHADER_rope);
-    vk_ptr(&c, a->x, grouped_bytes(a->n, a->ldx, a->h, a->gx, a->n_rot), VK_WRITE);
-    vk_ptr(&c, a->pos, (size_t)a->n * 4, VK_READ);
-    vk_ptr(&c, a->inv_freq, (size_t)(a->n_rot / 2) * 4, VK_READ);
+    vk_operands(d, &c, KVANT_OP_ROPE, args);
     vk_float(&c, a->mscale);
     vk_uint(&c, a->neox);
     vk_uint(&c, a->n_rot / 2);
@@ -54,98 +43,7 @@ static int rope_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag
     return vk_dispatch(d, l, &c, groups((int64_t)a->n * a->h * (a->n_rot / 2)), 1, 1, diag);
 }
 
-/* ---- norms: one workgroup per group of values ---- */
-
-static int norm_rms_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
-{
-    const kvant_norm_rms_args *a = args;
-    vk_call c;
-    vk_call_begin(&c, VK_SHADER_norm_rms);
-    vk_ptr(&c, a->x, grouped_bytes(a->n, a->ldx, a->h, a->gx, a->d), VK_READ);
-    vk_ptr(&c, a->w, (size_t)a->d * 4, VK_READ);
-    vk_ptr(&c, a->y, grouped_bytes(a->n, a->ldy, a->h, a->gy, a->d), VK_WRITE);
-    vk_float(&c, a->eps);
-    vk_uint(&c, a->n);
-    vk_uint(&c, a->h);
-    vk_uint(&c, a->d);
-    vk_uint(&c, a->ldx);
-    vk_uint(&c, a->gx);
-    vk_uint(&c, a->ldy);
-    vk_uint(&c, a->gy);
-    return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
-}
-
-static int norm_layer_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
-{
-    const kvant_norm_layer_args *a = args;
-    const size_t own = grouped_bytes(1, 0, a->h, a->gw, a->d);
-    vk_call c;
-    vk_call_begin(&c, VK_SHADER_norm_layer);
-    vk_ptr(&c, a->x, grouped_bytes(a->n, a->ldx, a->h, a->gx, a->d), VK_READ);
-    vk_ptr(&c, a->w, own, VK_READ);
-    vk_ptr(&c, a->b, a->b ? own : 0, VK_READ);
-    vk_ptr(&c, a->y, grouped_bytes(a->n, a->ldy, a->h, a->gy, a->d), VK_WRITE);
-    vk_float(&c, a->eps);
-    vk_uint(&c, a->n);
-    vk_uint(&c, a->h);
-    vk_uint(&c, a->d);
-    vk_uint(&c, a->ldx);
-    vk_uint(&c, a->gx);
-    vk_uint(&c, a->ldy);
-    vk_uint(&c, a->gy);
-    vk_uint(&c, a->gw);
-    vk_uint(&c, a->b != NULL);
-    return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
-}
-
-static int norm_add_rms_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
-{
-    const kvant_norm_add_rms_args *a = args;
-    const size_t bytes = (size_t)a->n * (size_t)a->d * 4;
-    vk_call c;
-    vk_call_begin(&c, VK_SHADER_norm_add_rms);
-    vk_ptr(&c, a->x, bytes, VK_WRITE);
-    vk_ptr(&c, a->add, bytes, VK_READ);
-    vk_ptr(&c, a->w, (size_t)a->d * 4, VK_READ);
-    vk_ptr(&c, a->y, bytes, VK_WRITE);
-    vk_float(&c, a->eps);
-    vk_uint(&c, a->n);
-    vk_uint(&c, a->d);
-    return vk_dispatch(d, l, &c, (uint64_t)a->n, 1, 1, diag);
-}
-
-static int norm_l2_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
-{
-    const kvant_norm_l2_args *a = args;
-    vk_call c;
-    vk_call_begin(&c, VK_SHADER_norm_l2);
-    vk_ptr(&c, a->x, grouped_bytes(a->n, a->ldx, a->h, a->gx, a->d), VK_WRITE);
-    vk_float(&c, a->eps);
-    vk_uint(&c, a->n);
-    vk_uint(&c, a->h);
-    vk_uint(&c, a->d);
-    vk_uint(&c, a->ldx);
-    vk_uint(&c, a->gx);
-    return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
-}
-
-static int norm_gated_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
-{
-    const kvant_norm_gated_args *a = args;
-    const int64_t row = (int64_t)a->h * a->dv;
-    vk_call c;
-    vk_call_begin(&c, VK_SHADER_norm_gated);
-    vk_ptr(&c, a->o, rows_bytes(a->n, row, row), VK_READ);
-    vk_ptr(&c, a->z, rows_bytes(a->n, a->ldz, row), VK_READ);
-    vk_ptr(&c, a->w, (size_t)a->dv * 4, VK_READ);
-    vk_ptr(&c, a->y, rows_bytes(a->n, row, row), VK_WRITE);
-    vk_float(&c, a->eps);
-    vk_uint(&c, a->n);
-    vk_uint(&c, a->h);
-    vk_uint(&c, a->dv);
-    vk_uint(&c, a->ldz);
-    return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
-}
+/* ---- a norm and a rope: one workgroup per group of values ---- */
 
 static void norm_rope_pages(const vk_device *d, vk_call *c, const kvant_cache_write_args *to)
 {
@@ -192,9 +90,4 @@ int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const k
 #define SMALL(op) const vk_op vk_op_##op = { .name = #op, .counted = 1, .run = op##_run };
 SMALL(gdn_gates)
 SMALL(rope)
-SMALL(norm_rms)
-SMALL(norm_layer)
-SMALL(norm_add_rms)
-SMALL(norm_l2)
-SMALL(norm_gated)
 #undef SMALL
