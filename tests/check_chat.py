@@ -17,6 +17,7 @@ import termios
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from support import gguf_edit  # noqa: E402
 from support.serve import ROOT, SLOW, Checks  # noqa: E402
 
 TINY = os.path.join(ROOT, "tests", "golden", "tiny", "llama.gguf")
@@ -206,6 +207,18 @@ def check_conversation(c, build, folder):
     c.ok(r.returncode == 0 and messages(two + "9") == [("user", 'é😀\ufffd "\\\n/'), ("assistant", "b")], f"escapes: {r.stderr}")
 
 
+def check_prompt(c, build, folder):
+    """-p is a question where the model's file has a template or one is named, one answer for it; else, and with -no-cnv, raw text."""
+    chat = os.path.join(folder, "chat.gguf")
+    gguf_edit.edit(TINY, chat, [gguf_edit.key("tokenizer.chat_template", gguf_edit.STRING, "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}")])
+    for model, args, is_chat in ((chat, [], True), (chat, ["-no-cnv"], False), (TINY, [], False), (TINY, ["--chat-template", "chatml"], True), (chat, ["-st"], True)):
+        command = [os.path.join(build, "bin", "kvant"), "run", "-m", model, "-p", "hello", "-n", "4", "--temp", "0", *args]
+        r = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60 * SLOW, check=False)
+        c.ok(r.returncode == 0 and ("messages" in json.loads(r.stdout)) == is_chat, f"{model} {args}: {r.stdout} {r.stderr}")
+        r = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60 * SLOW, input="and more\n", check=False)
+        c.ok(r.returncode == 0 and r.stdout.count("\n") <= 2 and "/help" not in r.stderr, f"{model} {args}: does not end with its answer: {r.stdout!r} {r.stderr}")
+
+
 def check_refused(c, build, folder):
     """What cannot be done: in a script the end with its code, on a terminal a line, and the conversation is what it was."""
     there, bad = os.path.join(folder, "there.json"), os.path.join(folder, "bad.json")
@@ -324,6 +337,7 @@ def main():
         check_lines(c, build, folder)
         check_conversation(c, build, folder)
         check_refused(c, build, folder)
+        check_prompt(c, build, folder)
     check_interrupt(c, build)
     if has_editor(build):
         check_editing(c, build)

@@ -13,7 +13,7 @@ typedef struct chat {
     int n_system; /* messages before the first turn */
     int in_cache; /* the first in_cache messages are in the sequence; 0: they are read again */
     char *front;  /* what /read put in front of the next message, or NULL */
-    int ended;
+    int ended, once; /* once: a first message has one answer, and that is all */
 } chat;
 
 int chat_add(chat *c, const char *role, const char *text, size_t len, kvant_diag *diag);
@@ -27,6 +27,9 @@ int chat_turn(chat *c, const char *text, size_t len, int *reason, kvant_diag *di
 /* Another answer in the place of the last one, which stays if that fails.  KVANT_EINVAL: there is none. */
 int chat_regenerate(chat *c, int *reason, kvant_diag *diag);
 
+/* A chat whose generator is open, with its first message or NULL; also its report. */
+int chat_run(chat *c, const char *first, size_t first_len, kvant_diag *diag);
+void chat_close(chat *c); /* with its generator */
 /* Messages and commands from standard input until it ends. */
 int chat_converse(chat *c, kvant_diag *diag);
 

@@ -1,9 +1,11 @@
-/* cmd_run.c: `kvant run` with a raw prompt, and the choice between that and a chat (run_chat.c). */
+/* cmd_run.c: `kvant run` with a prompt: a question where the model has a chat template, else raw text.  And the choice
+ * between that and a chat (run_chat.c). */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/log.h"
 #include "base/mem.h"
+#include "cli/text/chat_state.h"
 #include "cli/text/escape.h"
 #include "cli/text/generate.h"
 #include "cli/text/run_chat.h"
@@ -94,26 +96,46 @@ static int generate_raw(generator *g, const char *text, size_t size, const int32
     return raw_report(g, text, size, ids, n, reason, diag);
 }
 
-static int run_raw(const opts *o, kvant_diag *diag)
+static int run_raw(generator *g, const char *text, size_t size, kvant_diag *diag)
 {
-    generator g = { 0 };
-    char *text = NULL;
-    size_t size;
     int32_t *ids = NULL;
     int n = 0, code;
 
-    KVANT_TRY(read_prompt(o, &text, &size, diag));
-    code = gen_open(&g, o, diag);
-    if (code == KVANT_OK)
-        code = tokenize_all(g.m, text, size, KVANT_TOK_SPECIAL | KVANT_TOK_BOS, &ids, &n, diag);
-    if (code == KVANT_OK && n == 0)
+    KVANT_TRY(tokenize_all(g->m, text, size, KVANT_TOK_SPECIAL | KVANT_TOK_BOS, &ids, &n, diag));
+    if (n == 0)
         code = kvant_fail(diag, KVANT_EINVAL, "prompt: found 0 tokens, wanted text (this model adds no BOS token)");
-    term_catch_interrupt();
-    if (code == KVANT_OK)
-        code = generate_raw(&g, text, size, ids, n, diag);
+    else {
+        term_catch_interrupt();
+        code = generate_raw(g, text, size, ids, n, diag);
+    }
     kvant_free(ids);
+    return code;
+}
+
+/* 1: a prompt is a message, since the model, or the user, has a template for it. */
+static int has_template(const generator *g)
+{
+    int from_file = 0;
+
+    kvant_chat_family(g->m, &from_file);
+    return from_file || opt_given(g->o, OPT_CHAT_TEMPLATE) || opt_given(g->o, OPT_CHAT_TEMPLATE_FILE);
+}
+
+/* A prompt without -cnv: one question and its answer, or text that goes on. */
+static int run_prompt(const opts *o, kvant_diag *diag)
+{
+    chat c = { .once = 1 };
+    char *text = NULL;
+    size_t size;
+
+    KVANT_TRY(read_prompt(o, &text, &size, diag));
+    int code = gen_open(&c.g, o, diag);
+    if (code == KVANT_OK && !opt_flag(o, OPT_NO_CNV) && has_template(&c.g))
+        code = chat_run(&c, text, size, diag);
+    else if (code == KVANT_OK)
+        code = run_raw(&c.g, text, size, diag);
     kvant_free(text);
-    gen_close(&g);
+    chat_close(&c);
     return code;
 }
 
@@ -134,5 +156,5 @@ int cmd_run(const opts *o, kvant_diag *diag)
                               : "prompt: found none, wanted -p TEXT or -f FILE with -no-cnv");
     if (opt_flag(o, OPT_CNV) || sys || !prompt)
         return run_chat(o, diag);
-    return run_raw(o, diag);
+    return run_prompt(o, diag);
 }

@@ -225,7 +225,7 @@ static int add_system(chat *c, kvant_diag *diag)
     return code;
 }
 
-static int chat_run(chat *c, char *first, size_t first_len, kvant_diag *diag)
+int chat_run(chat *c, const char *first, size_t first_len, kvant_diag *diag)
 {
     int from_file = 1, reason = STOP_NONE, json = opt_flag(c->g.o, OPT_JSON);
     const char *family = kvant_chat_family(c->g.m, &from_file);
@@ -242,10 +242,18 @@ static int chat_run(chat *c, char *first, size_t first_len, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EINVAL, "--json: a chat needs its message with -p or -f");
     if (json)
         KVANT_TRY(turn_json(c, reason, diag));
-    if (!json && !(first && opt_flag(c->g.o, OPT_SINGLE_TURN)))
+    if (!json && !(first && (c->once || opt_flag(c->g.o, OPT_SINGLE_TURN))))
         KVANT_TRY(chat_converse(c, diag));
     gen_report(&c->g);
     return KVANT_OK;
+}
+
+void chat_close(chat *c)
+{
+    chat_drop(c, 0);
+    kvant_free(c->msgs);
+    kvant_free(c->front);
+    gen_close(&c->g);
 }
 
 int run_chat(const opts *o, kvant_diag *diag)
@@ -261,9 +269,6 @@ int run_chat(const opts *o, kvant_diag *diag)
     if (code == KVANT_OK)
         code = chat_run(&c, first, len, diag);
     kvant_free(first);
-    chat_drop(&c, 0);
-    kvant_free(c.msgs);
-    kvant_free(c.front);
-    gen_close(&c.g);
+    chat_close(&c);
     return code;
 }
