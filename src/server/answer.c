@@ -37,8 +37,8 @@ static int ready_probs(const job *j, const choice *c)
     if (j->gen.parses && c->part != TOOL_TEXT)
         return 0;
     if (!j->gen.parses && !c->out.held.n && !(c->out.stopped && j->gen.logprobs))
-        return c->n_probs;
-    while (n < c->n_probs && (n < c->n_prompt_probs || c->probs[n].at < c->chars))
+        return c->probs.n;
+    while (n < c->probs.n && (n < c->probs.n_prompt || c->probs.list[n].at < c->chars))
         n++;
     return n;
 }
@@ -53,19 +53,19 @@ void answer_settle(job *j, choice *c, int ended)
 
     if (!j->gen.logprobs || !(elsewhere || (ended && (j->gen.parses || c->out.stopped))))
         return;
-    while (c->n_probs > c->n_prompt_probs && c->probs[c->n_probs - 1].at >= at)
-        c->n_probs--;
+    while (c->probs.n > c->probs.n_prompt && c->probs.list[c->probs.n - 1].at >= at)
+        c->probs.n--;
 }
 
 static void send_chunk(job *j, choice *c, int ends)
 {
-    const int all = c->n_probs, n = ends ? all : ready_probs(j, c);
+    const int all = c->probs.n, n = ends ? all : ready_probs(j, c);
 
-    c->n_probs = n;
+    c->probs.n = n;
     j->gen.shape->chunk(j, c, ends);
-    c->n_probs = all - n;
+    c->probs.n = all - n;
     if (all > n)
-        memmove(c->probs, c->probs + n, (size_t)(all - n) * sizeof *c->probs);
+        memmove(c->probs.list, c->probs.list + n, (size_t)(all - n) * sizeof *c->probs.list);
 }
 
 void answer_flush(job *j, choice *c)

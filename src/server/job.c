@@ -31,7 +31,7 @@ job *job_new(server *s, served *m, int kind, int n)
 static void free_choice(choice *c)
 {
     answer_free(c);
-    kvant_free(c->probs);
+    kvant_free(c->probs.list);
     kvant_free(c->vectors.v);
     grammar_work_discard(c->job->m->masks, c->run);
 }

@@ -33,6 +33,12 @@ typedef struct token_prob {
     kvant_token_prob top[REQUEST_MAX_LOGPROBS];
 } token_prob;
 
+/* Those of a choice that are not sent yet. */
+typedef struct token_probs {
+    token_prob *list;
+    int n, cap, n_prompt; /* the first n_prompt are of the prompt's tokens */
+} token_probs;
+
 /* A tool call of an answer. */
 typedef struct call_out {
     char id[24];
@@ -67,8 +73,7 @@ typedef struct choice {
     int new_line;          /* of /completion: its text has one */
     int64_t progress_ns;   /* its prompt began, for return_progress; 0: not yet */
     int unguarded;         /* no grammar holds its calls (any more) */
-    token_prob *probs;
-    int n_probs, cap_probs, n_prompt_probs; /* the first n_prompt_probs are of the prompt's tokens */
+    token_probs probs;
     int64_t chars; /* of the visible text so far: echo and answer, without what is held back */
     int thought_cut; /* it ended within a thought */
     int cut_call;  /* a stop string, or the end, came within a call's arguments: it is no call */

@@ -7,15 +7,15 @@
 
 static int keep_prob(choice *c, const kvant_event *ev, int64_t at)
 {
-    if (c->n_probs == c->cap_probs) {
-        int cap = c->cap_probs ? c->cap_probs * 2 : 4;
-        token_prob *p = kvant_realloc(c->probs, (size_t)c->cap_probs * sizeof *p, (size_t)cap * sizeof *p);
+    if (c->probs.n == c->probs.cap) {
+        int cap = c->probs.cap ? c->probs.cap * 2 : 4;
+        token_prob *p = kvant_realloc(c->probs.list, (size_t)c->probs.cap * sizeof *p, (size_t)cap * sizeof *p);
         if (!p)
             return KVANT_ENOMEM;
-        c->probs = p;
-        c->cap_probs = cap;
+        c->probs.list = p;
+        c->probs.cap = cap;
     }
-    token_prob *p = &c->probs[c->n_probs++];
+    token_prob *p = &c->probs.list[c->probs.n++];
     *p = (token_prob){ .token = ev->token, .logprob = ev->logprob, .at = at };
     p->n_top = ev->n_top < REQUEST_MAX_LOGPROBS ? ev->n_top : REQUEST_MAX_LOGPROBS;
     if (p->n_top)
@@ -73,10 +73,10 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
  * no room. */
 static int64_t prompt_at(const choice *c)
 {
-    const token_prob *last = c->n_probs ? &c->probs[c->n_probs - 1] : NULL;
+    const token_prob *last = c->probs.n ? &c->probs.list[c->probs.n - 1] : NULL;
     char text[4096];
 
-    if (!last || (c->n_probs == 1 && last->token == kvant_token_bos(c->job->m->model)))
+    if (!last || (c->probs.n == 1 && last->token == kvant_token_bos(c->job->m->model)))
         return 0;
     const int n = kvant_token_bytes(c->job->m->model, last->token, 1, text, sizeof text);
     return last->at + (n > 0 && n <= (int)sizeof text ? answer_characters(text, (size_t)n) : 0);
@@ -86,7 +86,7 @@ static int64_t prompt_at(const choice *c)
 static int on_prompt_token(job *j, choice *c, const kvant_event *ev)
 {
     if (keep_prob(c, ev, prompt_at(c)) == KVANT_OK) {
-        c->n_prompt_probs = c->n_probs;
+        c->probs.n_prompt = c->probs.n;
         return KVANT_EVENT_GO;
     }
     if (!j->error.kind)

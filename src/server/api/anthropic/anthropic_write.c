@@ -177,7 +177,7 @@ static void anthropic_chunk(job *j, choice *c, int ends)
     if (ends)
         message_delta(j, c);
     sbuf_drop(&c->text, c->text.n);
-    c->n_probs = 0;
+    c->probs.n = 0;
 }
 
 static void anthropic_end_stream(job *j)

@@ -96,8 +96,8 @@ static void put_probs(const job *j, const choice *c, jsonw *w)
 {
     jsonw_key(w, "completion_probabilities");
     jsonw_array(w);
-    for (int i = 0; i < c->n_probs; i++) {
-        const token_prob *p = &c->probs[i];
+    for (int i = 0; i < c->probs.n; i++) {
+        const token_prob *p = &c->probs.list[i];
         put_one_prob(j, p->token, p->logprob, w);
         jsonw_key(w, j->gen.post_probs ? "top_probs" : "top_logprobs");
         jsonw_array(w);
@@ -120,14 +120,14 @@ static void put_head(const job *j, const choice *c, int stop, jsonw *w)
     jsonw_strn(w, sbuf_text(&c->text), c->text.n);
     jsonw_key(w, "tokens");
     jsonw_array(w);
-    for (int i = 0; i < c->n_probs && j->gen.keep_tokens; i++)
-        jsonw_int(w, c->probs[i].token);
+    for (int i = 0; i < c->probs.n && j->gen.keep_tokens; i++)
+        jsonw_int(w, c->probs.list[i].token);
     jsonw_end(w);
     jsonw_kint(w, "id_slot", j->gen.native.slot);
     jsonw_kbool(w, "stop", stop);
     jsonw_kint(w, "tokens_predicted", c->n_generated);
     jsonw_kint(w, "tokens_evaluated", c->n_prompt);
-    if (j->gen.logprobs && c->n_probs)
+    if (j->gen.logprobs && c->probs.n)
         put_probs(j, c, w);
 }
 
@@ -216,7 +216,7 @@ static void native_chunk(job *j, choice *c, int ends)
         pick_fields(j, &w);
     openai_frame(j, &w);
     c->role_sent = 1;
-    c->n_probs = 0;
+    c->probs.n = 0;
     sbuf_drop(&c->text, c->text.n);
 }
 

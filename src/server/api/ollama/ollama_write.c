@@ -157,7 +157,7 @@ static void ollama_chunk(job *j, choice *c, int ends)
         text_line(j, c);
     }
     sbuf_drop(&c->text, c->text.n);
-    c->n_probs = 0;
+    c->probs.n = 0;
     c->call_sent = 1;
     tell_calls(j, c);
     if (ends)

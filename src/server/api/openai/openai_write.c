@@ -168,7 +168,7 @@ static void openai_chunk(job *j, choice *c, int ends)
     c->role_sent = 1;
     if (first)
         role_chunk(j, c);
-    if (first && !ends && !c->text.n && !c->n_probs && c->part != TOOL_ARGS)
+    if (first && !ends && !c->text.n && !c->probs.n && c->part != TOOL_ARGS)
         return;
     jsonw_init(&w);
     put_head(j, &w, j->gen.openai.chat ? "chat.completion.chunk" : "text_completion");
@@ -190,7 +190,7 @@ static void openai_chunk(job *j, choice *c, int ends)
         openai_timings(&c->timings, &w);
     jsonw_end(&w);
     openai_frame(j, &w);
-    c->n_probs = c->n_prompt_probs = 0;
+    c->probs.n = c->probs.n_prompt = 0;
     sbuf_drop(&c->text, c->text.n);
 }
 

@@ -60,8 +60,8 @@ static void put_chat_probs(const job *j, const choice *c, jsonw *w)
     jsonw_object(w);
     jsonw_key(w, "content");
     jsonw_array(w);
-    for (int i = 0; i < c->n_probs; i++) {
-        const token_prob *p = &c->probs[i];
+    for (int i = 0; i < c->probs.n; i++) {
+        const token_prob *p = &c->probs.list[i];
         jsonw_object(w);
         openai_token(j, p->token, p->logprob, w);
         jsonw_key(w, "top_logprobs");
@@ -162,8 +162,8 @@ static void put_offsets(const choice *c, jsonw *w)
 {
     jsonw_key(w, "text_offset");
     jsonw_array(w);
-    for (int i = 0; i < c->n_probs; i++)
-        jsonw_int(w, c->probs[i].at);
+    for (int i = 0; i < c->probs.n; i++)
+        jsonw_int(w, c->probs.list[i].at);
     jsonw_end(w);
 }
 
@@ -172,18 +172,18 @@ static void put_completion_probs(const job *j, const choice *c, jsonw *w)
     jsonw_object(w);
     jsonw_key(w, "tokens");
     jsonw_array(w);
-    for (int i = 0; i < c->n_probs; i++)
-        put_unique(j, c->probs[i].token, w);
+    for (int i = 0; i < c->probs.n; i++)
+        put_unique(j, c->probs.list[i].token, w);
     jsonw_end(w);
     jsonw_key(w, "token_logprobs");
     jsonw_array(w);
-    for (int i = 0; i < c->n_probs; i++)
-        put_logprob(c->probs[i].logprob, w);
+    for (int i = 0; i < c->probs.n; i++)
+        put_logprob(c->probs.list[i].logprob, w);
     jsonw_end(w);
     jsonw_key(w, "top_logprobs");
     jsonw_array(w);
-    for (int i = 0; i < c->n_probs; i++)
-        put_top_map(j, &c->probs[i], w);
+    for (int i = 0; i < c->probs.n; i++)
+        put_top_map(j, &c->probs.list[i], w);
     jsonw_end(w);
     put_offsets(c, w);
     jsonw_end(w);
@@ -192,7 +192,7 @@ static void put_completion_probs(const job *j, const choice *c, jsonw *w)
 void openai_probs(const job *j, const choice *c, jsonw *w)
 {
     jsonw_key(w, "logprobs");
-    if (!j->gen.logprobs || (j->stream && c->n_probs == 0))
+    if (!j->gen.logprobs || (j->stream && c->probs.n == 0))
         jsonw_null(w);
     else if (j->gen.openai.chat)
         put_chat_probs(j, c, w);

@@ -200,7 +200,7 @@ static void responses_chunk(job *j, choice *c, int ends)
     if (ends)
         close_item(j);
     sbuf_drop(&c->text, c->text.n);
-    c->n_probs = 0;
+    c->probs.n = 0;
 }
 
 static void responses_end_stream(job *j)
