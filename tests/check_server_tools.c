@@ -100,6 +100,15 @@ static const written texts[] = {
       "<think>x</think>\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>days</arg_key>\n"
       "<arg_value>3</arg_value>\n</tool_call>",
       "R:x\nC:weather\nA:{\"city\": \"Paris\", \"days\": 3}\nE" },
+    { "minicpm5", "think",
+      "<think>\nx\n</think>\n\n<function name=\"weather\"><param name=\"city\"><![CDATA[a </param>\n&]]></param>"
+      "<param name=\"days\">3</param></function>\n<function name=\"now\"></function>",
+      "R:x\nC:weather\nA:{\"city\": \"a </param>\\n&\", \"days\": 3}\nE\nC:now\nA:{}\nE" },
+    { "hunyuan3", "hunyuan3",
+      "<think:opensource>x</think:opensource><tool_calls:opensource>\n<tool_call:opensource>weather<tool_sep:opensource>\n"
+      "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Paris</arg_value:opensource>\n"
+      "</tool_call:opensource>\n</tool_calls:opensource>",
+      "R:x\nC:weather\nA:{\"city\": \"Paris\"}\nE" },
     { "minimax", NULL,
       "<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter name=\"city\">Paris</parameter>\n</invoke>\n"
       "<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
@@ -560,6 +569,73 @@ static void check_walks(int n)
     grammar_vocab_free(v);
 }
 
+/* ---- spellings that are not JSON's ---- */
+
+#define LISTS                                                                                                          \
+    "[{\"type\":\"function\",\"function\":{\"name\":\"tag\",\"parameters\":{\"type\":\"object\",\"properties\":{"  \
+    "\"names\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"                                              \
+    "\"flags\":{\"type\":\"array\",\"items\":{\"type\":[\"boolean\",\"null\"]}}},\"required\":[\"names\"]}}}]"
+
+/* The grammar takes all of a call as the dialect's models write it, and the parser reads it. */
+static void check_spelling(const tool_set *tools, const grammar_vocab *v, const written *w, int taken)
+{
+    const dialect *d = dialect_named(w->dialect);
+    const tool_rules rules = { .d = d, .tools = tools, .only = -1, .from_start = 1 };
+    grammar *g = NULL;
+    grammar_run *run = NULL;
+    char *gbnf = NULL;
+    kvant_diag diag = { "" };
+    tool_parser p = { .d = d, .tools = tools, .guarded = 1, .wanted = 1 };
+    int complete = 0;
+
+    int code = tool_grammar(&rules, &gbnf, &diag);
+    CHECK(code == KVANT_OK && grammar_compile(gbnf, strlen(gbnf), &g, &diag) == KVANT_OK &&
+              grammar_run_create(g, v, &run, &diag) == KVANT_OK, "%s: %s", w->dialect, diag.text);
+    code = run ? grammar_run_bytes(run, w->text, strlen(w->text), &complete, &diag) : KVANT_EINVAL;
+    CHECK((code == KVANT_OK && complete) == taken, "%s: %s: %s", w->dialect, w->text, diag.text);
+    if (taken) {
+        char *got = parse(&p, 0, w->text, strlen(w->text), 0, NULL);
+        char want[400];
+        size_t n = 0;
+        for (const char *c = w->events; *c && n + 1 < sizeof want; c++)
+            want[n++] = *c == '\n' ? BAR : *c;
+        want[n] = 0;
+        CHECK(strcmp(got, want) == 0, "%s: %s\n%s", w->dialect, w->text, got);
+        kvant_free(got);
+    }
+    grammar_run_free(run);
+    grammar_release(g);
+    kvant_free(gbnf);
+}
+
+static void check_spellings(void)
+{
+    static const written taken[] = {
+        { "lfm2", NULL, "<|tool_call_start|>[tag(names=['a', \"b\"],flags=[True,false,None])]<|tool_call_end|>",
+          "C:tag\nA:{\"names\": [\"a\",\"b\"], \"flags\": [true,false,null]}\nE" },
+        { "pythonic", NULL, "[tag(names=['it is'])]", "C:tag\nA:{\"names\": [\"it is\"]}\nE" },
+        { "olmo3", NULL, "<function_calls>tag(names=[])</function_calls>", "C:tag\nA:{\"names\": []}\nE" },
+        { "gemma4", NULL, "<|tool_call>call:tag{names:[<|\"|>a]\"b<|\"|>,<|\"|>c<|\"|>],flags:[true]}<tool_call|>",
+          "C:tag\nA:{\"names\": [\"a]\\\"b\",\"c\"], \"flags\": [true]}\nE" },
+        { "gemma", NULL, "<start_function_call>call:tag{names:[<escape>}<escape>]}<end_function_call>",
+          "C:tag\nA:{\"names\": [\"}\"]}\nE" },
+    };
+    static const written refused[] = {
+        { "hermes", NULL, "<tool_call>{\"name\": \"tag\", \"arguments\": {\"names\": ['a']}}</tool_call>", "" },
+        { "glm", NULL, "<tool_call>tag<arg_key>names</arg_key><arg_value>['a']</arg_value></tool_call>", "" },
+        { "gemma4", NULL, "<|tool_call>call:tag{names:['a']}<tool_call|>", "" },
+    };
+    tool_set *tools = tools_of(LISTS);
+    grammar_vocab *v = byte_vocab();
+
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++)
+        check_spelling(tools, v, &taken[i], 1);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        check_spelling(tools, v, &refused[i], 0);
+    grammar_vocab_free(v);
+    tool_set_free(tools);
+}
+
 /* ---- hostile texts ---- */
 
 /* Pieces of every dialect's texts and noise, in any order: the cut does not matter, and nothing crashes. */
@@ -658,6 +734,7 @@ int main(int argc, char **argv)
     check_refused();
     check_strict();
     check_noise(20 * n);
+    check_spellings();
     check_walks(n);
     return check_end("check_server_tools");
 }

@@ -18,12 +18,9 @@ static const char common_rules[] =
     "char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" (([0-9a-cA-CeEfF] hex | [dD] [0-7]) hex hex | pair))\n"
     "pair ::= [dD] [89abAB] hex hex \"\\\\u\" [dD] [c-fC-F] hex hex\n"
     "hex ::= [0-9a-fA-F]\n"
-    "string ::= \"\\\"\" char* \"\\\"\"\n"
     "natural ::= \"0\" | [1-9] [0-9]{0,17}\n"
     "fraction ::= (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?\n"
     "number ::= \"-\"? natural fraction\n"
-    "boolean ::= \"true\" | \"false\"\n"
-    "null ::= \"null\"\n"
     "member ::= string ws \":\" ws value\n"
     "object ::= \"{\" ws (member ws (\",\" ws member ws)*)? \"}\"\n"
     "array ::= \"[\" ws (value ws (\",\" ws value ws)*)? \"]\"\n"
@@ -419,6 +416,16 @@ static int put_rule(schema_maker *m, int at)
     return code;
 }
 
+/* Rules that have other spellings too. */
+static void put_words(schema_maker *m)
+{
+    const char *s = m->more_strings, *b = m->more_booleans, *n = m->more_nulls;
+
+    sbuf_printf(&m->out, "string ::= \"\\\"\" char* \"\\\"\"%s%s\n", s ? " | " : "", s ? s : "");
+    sbuf_printf(&m->out, "boolean ::= \"true\" | \"false\"%s%s\n", b ? " | " : "", b ? b : "");
+    sbuf_printf(&m->out, "null ::= \"null\"%s%s\n", n ? " | " : "", n ? n : "");
+}
+
 int schema_finish(schema_maker *m)
 {
     for (int at = 0; at < m->n; at++) {
@@ -430,6 +437,7 @@ int schema_finish(schema_maker *m)
         sbuf_put(&m->out, m->shared.s, m->shared.n);
     m->out.error |= m->shared.error;
     sbuf_puts(&m->out, common_rules);
+    put_words(m);
     sbuf_puts(&m->out, schema_format_rules);
     schema_put_int64(&m->out);
     return m->out.error ? kvant_fail(m->diag, KVANT_EINVAL, "schema: too large") : KVANT_OK;

@@ -28,6 +28,8 @@ typedef struct schema_maker {
     sbuf shared;  /* rules that several sub-schemas use */
     int apart, work; /* within schema_check_apart; so much was merged */
     json_t *made; /* schemas of ours; NULL before the first */
+    /* Other spellings of what JSON has, as alternatives of a rule; NULL: none. */
+    const char *more_strings, *more_booleans, *more_nulls;
     kvant_diag *diag;
 } schema_maker;
 

@@ -11,27 +11,45 @@ enum { MOST_BLANKS = 32, MOST_ID = DIALECT_MOST_ID, MOST_TAG = 100 };
 #define LOW "\xE2\x96\x81"
 
 static const dialect_args qwen_coder_args = {
-    " <parameter=", ">", "</parameter>", "", NULL, 1, "\n</parameter>\v</parameter>"
+    " <parameter=", ">", "</parameter>", "", NULL, 1, "\n</parameter>\v</parameter>", NULL, NULL
 };
-static const dialect_args seed_args = { " <parameter=", ">", "</parameter>", "", NULL, 1, NULL };
-static const dialect_args glm_args = { " <arg_key>", "</arg_key> <arg_value>", "</arg_value>", "", NULL, 1, NULL };
-static const dialect_args minimax_args = { " <parameter name=\"", "\">", "</parameter>", "", NULL, 1, NULL };
+static const dialect_args seed_args = { " <parameter=", ">", "</parameter>", "", NULL, 1, NULL, NULL, NULL };
+static const dialect_args glm_args = {
+    " <arg_key>", "</arg_key> <arg_value>", "</arg_value>", "", NULL, 1, NULL, NULL, NULL
+};
+static const dialect_args minimax_args = {
+    " <parameter name=\"", "\">", "</parameter>", "", NULL, 1, NULL, NULL, NULL
+};
 static const dialect_args step3_args = {
-    " <steptml:parameter name=\"", "\">", "</steptml:parameter>", "", NULL, 1, NULL
+    " <steptml:parameter name=\"", "\">", "</steptml:parameter>", "", NULL, 1, NULL,
+    NULL, NULL
 };
 #define DSML "\xEF\xBD\x9C" "DSML" "\xEF\xBD\x9C"
 static const dialect_args dsml_args = {
-    " <" DSML "parameter name=\"", "\" string=\"true\">\v\" string=\"false\">", "</" DSML "parameter>", "", NULL, 1, NULL
+    " <" DSML "parameter name=\"", "\" string=\"true\">\v\" string=\"false\">", "</" DSML "parameter>", "", NULL, 1, NULL,
+    NULL, NULL
 };
 static const dialect_args kimi3_args = {
     " <|open|>argument key=\"",
     "\" type=\"string\"<|sep|>\v\" type=\"number\"<|sep|>\v\" type=\"boolean\"<|sep|>\v\" type=\"null\"<|sep|>\v"
     "\" type=\"object\"<|sep|>\v\" type=\"array\"<|sep|>",
-    "<|close|>argument<|sep|>", "", NULL, 1, NULL
+    "<|close|>argument<|sep|>", "", NULL, 1, NULL,
+    NULL, NULL
 };
-static const dialect_args gemma4_args = { "", ":", "", " , ", "<|\"|>", 0, NULL };
-static const dialect_args gemma_args = { "", ":", "", " , ", "<escape>", 0, NULL };
-static const dialect_args python_args = { "", "=", "", " , ", NULL, 0, NULL };
+static const dialect_args hunyuan3_args = {
+    " <arg_key:opensource>", "</arg_key:opensource> <arg_value:opensource>", "</arg_value:opensource>", "", NULL, 1, NULL,
+    NULL, NULL
+};
+static const dialect_args minicpm5_args = { .key = " <param name=\"",
+                                            .value = "\">",
+                                            .end = "</param>",
+                                            .between = "",
+                                            .bare = 1,
+                                            .wrap = "<![CDATA[",
+                                            .unwrap = "]]>" };
+static const dialect_args gemma4_args = { "", ":", "", " , ", "<|\"|>", 0, NULL, NULL, NULL };
+static const dialect_args gemma_args = { "", ":", "", " , ", "<escape>", 0, NULL, NULL, NULL };
+static const dialect_args python_args = { "", "=", "", " , ", NULL, 0, NULL, NULL, NULL };
 
 #define JSON_NAME      " { \"name\" : \""
 #define JSON_ARGUMENTS "\" , \"arguments\" : "
@@ -63,6 +81,20 @@ static const dialect dialects[] = {
       .middle = " ",
       .args = &glm_args,
       .after = " </tool_call>",
+      .between = " " },
+    { .name = "hunyuan3",
+      .open = "<tool_calls:opensource>^",
+      .before = " <tool_call:opensource>",
+      .middle = "<tool_sep:opensource> ",
+      .args = &hunyuan3_args,
+      .also = "<tool_call:opensource>",
+      .after = " </tool_call:opensource>",
+      .close = " </tool_calls:opensource>" },
+    { .name = "minicpm5",
+      .before = "<function name=\"^",
+      .middle = "\">",
+      .args = &minicpm5_args,
+      .after = " </function>",
       .between = " " },
     { .name = "minimax",
       .open = "<minimax:tool_call>^",
@@ -284,10 +316,11 @@ static const dialect dialects[] = {
 
 static const dialect_args form_args[] = {
     { KEYS("parameter") "\v" KEYS("param"), "~>", "</parameter>\v</param>", "", NULL, 1,
-      "\n</parameter>\v</parameter>\v\n</param>\v</param>" },
-    { " <arg_key>", "</arg_key> <arg_value>", "</arg_value>", "", NULL, 1, NULL },
-    { KEYS(DSML "parameter"), "\" string=\"true\">\v\" string=\"false\">\v~>", "</" DSML "parameter>", "", NULL, 1, NULL },
-    { KEYS("steptml:parameter"), "~>", "</steptml:parameter>", "", NULL, 1, NULL },
+      "\n</parameter>\v</parameter>\v\n</param>\v</param>", NULL, NULL },
+    { " <arg_key>", "</arg_key> <arg_value>", "</arg_value>", "", NULL, 1, NULL, NULL, NULL },
+    { KEYS(DSML "parameter"), "\" string=\"true\">\v\" string=\"false\">\v~>",
+      "</" DSML "parameter>", "", NULL, 1, NULL, NULL, NULL },
+    { KEYS("steptml:parameter"), "~>", "</steptml:parameter>", "", NULL, 1, NULL, NULL, NULL },
 };
 
 static const dialect forms[] = {
@@ -319,6 +352,7 @@ static const thinking thinkings[] = {
     { "mistral", "[THINK]", "[/THINK]", NULL, NULL },
     { "gemma4", "<|channel>thought\n", "<channel|>", NULL, NULL },
     { "command", "<|START_THINKING|>", "<|END_THINKING|>", NULL, "<|START_RESPONSE|>\v<|END_RESPONSE|>" },
+    { "hunyuan3", "<think:opensource>", "</think:opensource>", NULL, NULL },
     { "seed", "<seed:think>", "</seed:think>", NULL, NULL },
     { "apertus", "<|inner_prefix|>", "<|inner_suffix|>", NULL, NULL },
     { "kimi3", "<|open|>think<|sep|>", "<|close|>think<|sep|>", NULL,

@@ -26,6 +26,7 @@ typedef struct dialect_args {
     const char *quote; /* NULL: texts are JSON strings */
     int bare;
     const char *lines; /* values stand on lines of their own: the end, also with a line break before it; NULL: not */
+    const char *wrap, *unwrap; /* around a bare text that could not stand alone (CDATA), if it is written; NULL: none */
 } dialect_args;
 
 typedef struct dialect {

@@ -8,6 +8,7 @@
 enum {
     MOST_MARKS = 16, /* end markers within one value that is JSON */
     MOST_ENDS = 4,   /* of a call, one behind another */
+    IN_QUOTE = 256,  /* json.in_string: in a text between the dialect's quotes */
 };
 
 /* More of the arguments: passed on, or kept until they are sure. */
@@ -250,15 +251,16 @@ static int in_value(tool_parser *p)
 {
     const dialect_args *a = p->f->args;
     size_t used, quote = 0;
+    const char *opens = a->wrap ? a->wrap : a->quote;
     int m = parser_try(p, a->value, PATTERN_ALL, &used);
 
-    if (m == MATCH_FULL && a->quote)
-        m = parser_try_both(p, a->value, a->quote, &quote);
+    if (m == MATCH_FULL && opens)
+        m = parser_try_both(p, a->value, opens, &quote);
     if (m == MATCH_PART)
         return 0;
     if (m == MATCH_NO && parser_try(p, a->value, PATTERN_ALL, &used) != MATCH_FULL)
         return give_up(p);
-    p->quoted = a->quote && m == MATCH_FULL;
+    p->quoted = opens && m == MATCH_FULL;
     p->typed = typed_by(p, a->value);
     parser_take(p, p->quoted ? quote : used);
     p->state = value_state(p);
@@ -330,7 +332,7 @@ static int lacks_end(const tool_parser *p)
 static int in_raw(tool_parser *p)
 {
     const dialect_args *a = p->f->args;
-    const char *end = p->quoted ? a->quote : a->lines ? a->lines : a->end;
+    const char *quote = a->unwrap ? a->unwrap : a->quote, *end = p->quoted ? quote : a->lines ? a->lines : a->end;
     size_t used;
 
     if (a->lines && p->marks++ == 0 && p->held.s[p->at] == '\n') {
@@ -397,9 +399,32 @@ static int in_collect(tool_parser *p)
     return 1;
 }
 
+/* Returns 1 if the value so far ends with the first n bytes of the dialect's quote. */
+static int ends_in_quote(const tool_parser *p, size_t n)
+{
+    return p->value.n >= n && memcmp(sbuf_text(&p->value) + p->value.n - n, p->f->args->quote, n) == 0;
+}
+
+/* The dialect's quote within a list or an object, which may hold a '"' itself; 1: c is one of its bytes. */
+static int quote_byte(tool_parser *p, char c)
+{
+    const char *quote = p->f->args->quote, *mark = quote ? strchr(quote, '"') : NULL;
+    const size_t n = quote ? strlen(quote) : 0;
+
+    if (!quote || (p->json.in_string && p->json.in_string != IN_QUOTE))
+        return 0;
+    if (c == quote[n - 1] && ends_in_quote(p, n - 1)) {
+        p->json.in_string = p->json.in_string ? 0 : IN_QUOTE;
+        return 1;
+    }
+    return p->json.in_string == IN_QUOTE || (c == '"' && mark && ends_in_quote(p, (size_t)(mark - quote)));
+}
+
 /* Takes one byte of a value in Python's or Gemma's spelling; 1: it is not of it, but what comes behind. */
 static int python_byte(tool_parser *p, char c)
 {
+    if (quote_byte(p, c))
+        return 0;
     if (p->json.in_string) {
         string_byte(p, c);
         return 0;

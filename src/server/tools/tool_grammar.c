@@ -508,9 +508,28 @@ static void put_root(maker *k)
     sbuf_puts(b, "\n");
 }
 
+/* Texts within lists and objects, in dialects with quotes and words of their own: `b` holds the quoted one. */
+static void put_spellings(maker *k, sbuf *b)
+{
+    const dialect_args *a = k->r->d->args;
+
+    if (!a || a->bare)
+        return;
+    if (a->quote) {
+        schema_put_text(b, a->quote, strlen(a->quote));
+        sbuf_puts(b, " until0");
+        k->m.more_strings = sbuf_text(b);
+        return;
+    }
+    k->m.more_strings = "\"'\" [^'\\\\\\x00-\\x1F\\x7F]* \"'\"";
+    k->m.more_booleans = "\"True\" | \"False\"";
+    k->m.more_nulls = "\"None\"";
+}
+
 static int make(maker *k)
 {
     const dialect_args *a = k->r->d->args;
+    sbuf quoted = { 0 };
 
     if (k->r->format)
         KVANT_TRY(schema_add_root(&k->m, k->r->format, k->r->format, "response_format:#", SCHEMA_STRICT, &k->format));
@@ -523,8 +542,11 @@ static int make(maker *k)
         put_until(&k->rules, "until", a->quote ? a->quote : a->end);
     if (k->rules.n)
         sbuf_put(&k->m.out, k->rules.s, k->rules.n);
-    k->m.out.error |= k->rules.error;
-    return schema_finish(&k->m);
+    put_spellings(k, &quoted);
+    k->m.out.error |= k->rules.error | quoted.error;
+    const int code = schema_finish(&k->m);
+    sbuf_free(&quoted);
+    return code;
 }
 
 int tool_grammar(const tool_rules *r, char **gbnf, kvant_diag *diag)
