@@ -100,6 +100,8 @@ size_t jstr_length(const jstr *s);             /* characters */
 size_t jstr_byte(const jstr *s, size_t chars); /* byte where that character begins; n when behind the end */
 /* The character at byte i, its bytes in *len; a byte that is not UTF-8 is a character of its own. */
 uint32_t jstr_char(const jstr *s, size_t i, int *len);
+/* Bytes of the line break at byte i, as str.splitlines knows them; 0: none, and *len bytes of a character. */
+size_t jstr_line_end(const jstr *s, size_t i, int *len);
 size_t jstr_back(const jstr *s, size_t end); /* where the character that ends before byte `end` begins */
 /* First place of `what` in s[from..to), last with `last`; SIZE_MAX: none. */
 size_t jstr_find(const jstr *s, const jstr *what, size_t from, size_t to, int last);

@@ -161,12 +161,15 @@ static int m_rsplit(jinja_run *r, jval self, const jargs *a, jval *out)
     return split(r, self, a, 1, out);
 }
 
-/* \n, \r, \r\n and the rest of str.splitlines. */
-static int line_end(const jstr *s, size_t at, int len, uint32_t c)
+size_t jstr_line_end(const jstr *s, size_t at, int *len)
 {
+    const uint32_t c = jstr_char(s, at, len);
+
     if (c == '\r' && at + 1 < s->n && s->s[at + 1] == '\n')
         return 2;
-    return (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029 ? len : 0;
+    return (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029
+               ? (size_t)*len
+               : 0;
 }
 
 static int m_splitlines(jinja_run *r, jval self, const jargs *a, jval *out)
@@ -180,11 +183,10 @@ static int m_splitlines(jinja_run *r, jval self, const jargs *a, jval *out)
         return j_nomem(r);
     KVANT_TRY(j_charge(r, s->n / 16));
     while (at < s->n) {
-        uint32_t c = jstr_char(s, at, &len);
-        int end = line_end(s, at, len, c);
-        at += (size_t)(end ? end : len);
+        const size_t end = jstr_line_end(s, at, &len);
+        at += end ? end : (size_t)len;
         if (end)
-            KVANT_TRY(add_piece(r, *out, s, from, keep ? at : at - (size_t)end));
+            KVANT_TRY(add_piece(r, *out, s, from, keep ? at : at - end));
         if (end)
             from = at;
     }

@@ -78,7 +78,23 @@ static int f_replace(jinja_run *r, jval self, const jargs *a, jval *out)
     return jstr_replace(r, s, old, by, most, out);
 }
 
-/* Lines behind the first get `width` spaces, or that text; empty lines only with `blank`. */
+/* A line's end from `at` on -> *end, and the bytes of its break; 0: none, or a \r at the text's end, which jinja2 joins
+ * with the \n that it appends. */
+static size_t next_break(const jstr *s, size_t at, size_t *end)
+{
+    size_t k = 0;
+    int len = 0;
+
+    for (*end = at; *end < s->n; *end += (size_t)len) {
+        k = jstr_line_end(s, *end, &len);
+        if (k)
+            break;
+    }
+    return k && *end + 1 == s->n && s->s[*end] == '\r' ? 0 : k;
+}
+
+/* Lines behind the first get `width` spaces, or that text; empty lines only with `blank`.  Breaks of all kinds become
+ * \n, as str.splitlines takes them away. */
 static int f_indent(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     const jstr *s;
@@ -94,13 +110,17 @@ static int f_indent(jinja_run *r, jval self, const jargs *a, jval *out)
             KVANT_TRY(jbuf_text(r, &pad, " ", 1));
         KVANT_TRY(jbuf_done(r, &pad, &by));
     }
-    for (size_t at = 0, line = 0; line == 0 || at <= s->n; line++) {
-        const char *nl = memchr(s->s + at, '\n', s->n - at);
-        size_t end = nl ? (size_t)(nl - s->s) : s->n;
+    for (size_t at = 0, line = 0, k = 1; k; line++) {
+        size_t end;
+        k = next_break(s, at, &end);
         if (line == 0 ? first : blank || end > at)
             KVANT_TRY(jbuf_str(r, &b, by.u.s, 0, by.u.s->n));
-        KVANT_TRY(jbuf_str(r, &b, s, at, end - at + (nl != NULL)));
-        at = end + 1;
+        KVANT_TRY(jbuf_str(r, &b, s, at, end - at));
+        if (k && s->s[end] == '\n')
+            KVANT_TRY(jbuf_str(r, &b, s, end, 1));
+        else if (k)
+            KVANT_TRY(jbuf_text(r, &b, "\n", 1));
+        at = end + k;
     }
     return jbuf_done(r, &b, out);
 }
