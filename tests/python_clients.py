@@ -141,10 +141,23 @@ def check_cohere(url):
     C.ok(len(r.embeddings.float_) == 2 and len(r.embeddings.float_[0]) > 8 and r.texts == ["the sea", "a storm"], r)
 
 
+def check_huggingface_hub(url):
+    from huggingface_hub import InferenceClient
+    client = InferenceClient(base_url=url + "/v1", api_key="k")
+    C.ok(client.chat_completion(messages=USER, max_tokens=8).choices[0].message.content, "a message")
+    C.ok("".join(p.choices[0].delta.content or "" for p in client.chat_completion(messages=USER, max_tokens=8, stream=True) if p.choices), "a stream")
+    r = client.chat_completion(messages=USER, tools=TOOLS[:1], tool_choice="required", max_tokens=200)
+    C.ok(weather(r.choices[0].message.tool_calls[0].function.arguments), r)
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["n"], "additionalProperties": False}
+    r = client.chat_completion(messages=USER, response_format={"type": "json_object", "value": schema}, max_tokens=400)
+    C.ok(1 <= json.loads(r.choices[0].message.content)["n"] <= 9, r)
+
+
 def main():
     with start("hermes") as s:
         for package, check in (("openai", check_openai), ("anthropic", check_anthropic), ("litellm", check_litellm),
-                               ("langchain_openai", check_langchain_openai), ("instructor", check_instructor), ("ollama", check_ollama), ("cohere", check_cohere)):
+                               ("langchain_openai", check_langchain_openai), ("instructor", check_instructor), ("ollama", check_ollama), ("cohere", check_cohere),
+                               ("huggingface_hub", check_huggingface_hub)):
             if importlib.util.find_spec(package) is None:
                 print(f"SKIP python_clients: no package {package}")
                 continue
