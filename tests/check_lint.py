@@ -83,6 +83,9 @@ CASES = [
                         ("src/devices/metal/a.c", "return F == FMT_f32;"))),
     ("format-branch", "tools/format_branches.txt", "src/engine/gone.c 3\n", "# none\n"),
     ("format-branch", "tools/format_branches.txt", "src/engine/gone.c\n", "# none\n"),
+    *(("op-branch", path, BODY + f"int f(int id)\n{{\n    return {bad};\n}}\n", BODY + "int f(int id)\n{\n    return table[id];\n}\n")
+      for path, bad in (("src/devices/cuda/a.cu", "id == KVANT_OP_ATTN"), ("src/engine/a.c", "id != KVANT_OP_MATMUL"), ("src/devices/vulkan/a.c", "KVANT_OP_ROPE == id"))),
+    ("op-branch", "tools/op_branches.txt", "src/engine/gone.c 3\n", "# none\n"),
 ]
 # Files beside that of a case.
 BESIDE = {"unique-name": {"src/cache/b.c": BODY}, "folder-size": {f"src/cache/f{i}.c": BODY for i in range(25)}}
