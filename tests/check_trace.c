@@ -59,7 +59,7 @@ typedef struct trace {
     char name[160];
     int promised_bits; /* not with prefix_reuse_decode */
     int steps, alive, ended, cancelled, preempted, paused;
-    uint64_t seen;
+    uint64_t seen, drafted, accepted;
     int actions; /* slot actions on their way */
     job jobs[ALIVE];
     talk talks[SLOTS];
@@ -100,6 +100,7 @@ static void run_alone(trace *t)
         q.n_prompt = lengths[i];
         q.max_tokens = MOST_GEN;
         q.ignore_eos = 1;
+        q.draft_max = 0;
         q.cache = KVANT_CACHE_NO_READ | KVANT_CACHE_NO_WRITE;
         serve_one(&t->rig, &q, &out);
         CHECK(out.n == MOST_GEN, "%s: alone %d: %d tokens (%s)", t->name, i, out.n, out.text);
@@ -314,6 +315,7 @@ static kvant_engine_params engine_of(uint64_t seed, rng *r)
     p.n_ubatch = 64 + 64 * (int)rng_below(r, 2);
     p.pool_tokens = (int64_t)(8 + rng_below(r, 16)) * KVANT_PAGE;
     p.snapshots = 1 + (int)rng_below(r, SNAPSHOTS);
+    p.logits_rows = p.max_seqs + 40;
     return p;
 }
 
@@ -333,6 +335,23 @@ static kvant_session_params session_of(rng *r)
     return p;
 }
 
+/* Half of the drafts are what the request gets alone; the others are guesses. */
+static int half_knowing(void *user, const int32_t *tokens, int n, int32_t *out, int k)
+{
+    trace *t = user;
+
+    for (int i = 0; i < k; i++)
+        out[i] = (int32_t)rng_below(&t->random, 256);
+    for (int w = chance(t, 300) ? PROMPTS : 0; w < PROMPTS; w++) {
+        const int len = lengths[w], at = n - len;
+        if (at < 0 || memcmp(tokens, prompts[w], (size_t)len * sizeof *tokens) != 0)
+            continue;
+        for (int i = 0; i < k && at + i < MOST_GEN; i++)
+            out[i] = chance(t, 100) ? out[i] : alone[w][at + i];
+    }
+    return (int)rng_below(&t->random, (uint32_t)k + 1);
+}
+
 static void wait_over(trace *t)
 {
     const struct timespec ms = { 0, 1000000 };
@@ -348,12 +367,14 @@ static int run_trace(uint64_t seed, trace *totals)
     kvant_session_stats st;
     const kvant_engine_params ep = (memset(&t, 0, sizeof t), t.random = (rng){ seed * 7919 + 1 },
                                     engine_of(seed, &t.random));
-    const kvant_session_params sp = session_of(&t.random);
+    kvant_session_params sp = session_of(&t.random);
+    const int drafts = strstr(models[seed % 5], "qwen35") == NULL && rng_below(&t.random, 3) > 0;
 
     snprintf(t.name, sizeof t.name, "check_trace %d %llu: %s %s tail %d, %d pages, %d snapshots", STEPS_PER_TRACE,
              (unsigned long long)seed, strrchr(models[seed % 5], '/') + 1, ep.type_k, ep.kv_tail,
              (int)(ep.pool_tokens / KVANT_PAGE), ep.snapshots);
     t.promised_bits = !sp.prefix_reuse_decode;
+    sp.spec = drafts ? KVANT_SPEC_NGRAM : KVANT_SPEC_OFF;
     if (!serve_open(&t.rig, models[seed % 5], ep, sp))
         return STEPS_PER_TRACE;
     make_prompts(&t.random);
@@ -361,6 +382,8 @@ static int run_trace(uint64_t seed, trace *totals)
     current = &t;
     pthread_mutex_lock(&t.rig.s->lock);
     t.rig.s->after_tick = after_tick;
+    t.rig.s->drafter = half_knowing;
+    t.rig.s->drafter_user = &t;
     t.rig.s->yield_ns = 0; /* no clock in a trace */
     pthread_mutex_unlock(&t.rig.s->lock);
     submit(&t, &t.jobs[0]);
@@ -373,6 +396,8 @@ static int run_trace(uint64_t seed, trace *totals)
     totals->cancelled += t.cancelled;
     totals->preempted += t.preempted;
     totals->steps += t.steps;
+    totals->drafted += st.drafted;
+    totals->accepted += st.draft_accepted;
     return t.steps;
 }
 
@@ -390,8 +415,10 @@ int main(int argc, char **argv)
     run_trace(5162, &totals); /* a page that two sequences hold behind different ones */
     while (totals.steps < steps && check_failed == 0)
         run_trace(seed++, &totals);
-    printf("check_trace: %d steps, audited one by one, up to seed %llu; %d requests, %d cancelled, %d preemptions\n",
-           totals.steps, (unsigned long long)seed - 1, totals.ended, totals.cancelled, totals.preempted);
+    printf("check_trace: %d steps, audited one by one, up to seed %llu; %d requests, %d cancelled, %d preemptions, "
+           "%llu of %llu drafts accepted\n",
+           totals.steps, (unsigned long long)seed - 1, totals.ended, totals.cancelled, totals.preempted,
+           (unsigned long long)totals.accepted, (unsigned long long)totals.drafted);
     CHECK(check_failed || totals.preempted > totals.steps / 500, "only %d preemptions", totals.preempted);
     for (int i = 0; i < 2; i++) {
         char path[96];

@@ -262,11 +262,16 @@ typedef struct kvant_item {
  * KVANT_EDEVICE.  A sequence keeps the tokens of the passes that were completed (kvant_seq_length); one whose pass
  * failed can only be freed. */
 int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag);
+/* As kvant_step, where the last n_draft[i] tokens of item i are guesses behind one token of a prompt-0 item; NULL: none
+ * are.  Their rows have the bits of one-token steps, and LAST, GREEDY and TOP give a result for each row of the item,
+ * 0 .. n_draft; but the sequence's length counts no guess until kvant_seq_accept.  KVANT_EINVAL: more than
+ * kvant_seq_draft_room. */
+int kvant_step_drafts(kvant_engine *e, const kvant_item *items, const int *n_draft, int n, kvant_diag *diag);
 /* The result of an item of the last step.  KVANT_OK: all its tokens are in, its logits are valid.  KVANT_ECANCELED:
  * some are, the sequence can go on.  Else its pass failed.  KVANT_EINVAL: the step was refused, or no such item. */
 int kvant_step_code(const kvant_engine *e, int item);
-/* Logits f32[n_vocab] of a row of an item of the last step (row 0 for LAST); NULL if not asked for.  Valid until the
- * next step. */
+/* Logits f32[n_vocab] of a row of an item of the last step (row 0 for LAST without drafts); NULL if not asked for.
+ * Valid until the next step. */
 const float *kvant_step_logits(const kvant_engine *e, int item, int row);
 /* The likeliest token (ties: the lower id) of a GREEDY or TOP item of the last step; -1 for other items. */
 int32_t kvant_step_token(const kvant_engine *e, int item);
@@ -277,6 +282,16 @@ int kvant_step_top(const kvant_engine *e, int item, const float **logits, const 
 /* Hidden states (KVANT_LOGITS_HIDDEN) of a sequence from its first token on: f32[n_embd] mean over all tokens and that
  * of the last one; either may be NULL.  KVANT_EINVAL: no such sequence, or it is empty. */
 int kvant_seq_hidden(const kvant_engine *e, int seq, float *mean, float *last);
+/* The first n drafts of the sequence's item in the last step that it was in are its tokens: its length grows by n, and
+ * the other drafts are forgotten, as all are without this call.  KVANT_EINVAL: no such sequence, it failed, or n is
+ * outside 0 .. n_draft. */
+int kvant_seq_accept(kvant_engine *e, int seq, int n, kvant_diag *diag);
+/* KVANT_OK: items may have drafts.  KVANT_EUNSUPPORTED: the device, or recurrent layers of the model, cannot take rows
+ * back; diag says which. */
+int kvant_engine_verifies(const kvant_engine *e, kvant_diag *diag);
+/* Most drafts that the next step of the sequence may carry behind one token; 0 also where the engine verifies none.
+ * KVANT_EINVAL: no such sequence. */
+int kvant_seq_draft_room(const kvant_engine *e, int seq);
 /* Another thread may call this: the running step returns KVANT_ECANCELED at the next device pass. */
 void kvant_engine_cancel(kvant_engine *e);
 
@@ -334,6 +349,9 @@ int kvant_sampler_pick_top(kvant_sampler *s, const float *logits, const int32_t 
 /* The token after an item of the last step, from what it asked for (LAST, TOP or GREEDY; for GREEDY s may be NULL).
  * Errors of the two above; KVANT_EINVAL when the item asked for none of these. */
 int kvant_step_sample(const kvant_engine *e, int item, kvant_sampler *s, int32_t *token, kvant_diag *diag);
+/* As kvant_step_sample, after row 0 .. n_draft of an item with drafts: row 0 is that of the token before them. */
+int kvant_step_sample_row(const kvant_engine *e, int item, int row, kvant_sampler *s, int32_t *token,
+                          kvant_diag *diag);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -29,6 +29,13 @@ typedef struct kvant_session kvant_session;
  * tokens one by one), or copied to host memory and back (SAVE, within save_bytes; beyond it: recompute). */
 enum { KVANT_PREEMPT_RECOMPUTE = 0, KVANT_PREEMPT_SAVE = 1 };
 
+/* Speculative decoding: a step may carry guesses of the tokens that come next and check them all at once.  The text,
+ * its log-probabilities and all else but time are those without.  NGRAM: guesses are what stood behind the last tokens
+ * of the text where they stood before, always as many as there are; AUTO: the same, as many as pay by what steps
+ * took. */
+enum { KVANT_SPEC_OFF = 0, KVANT_SPEC_NGRAM = 1, KVANT_SPEC_AUTO = 2 };
+enum { KVANT_MOST_DRAFTS = 32 };      /* of a sequence in a step */
+
 /* 0 or NULL everywhere means the default in brackets. */
 typedef struct kvant_session_params {
     size_t size;          /* of this struct: kvant_session_params_init writes it */
@@ -54,6 +61,11 @@ typedef struct kvant_session_params {
     /* 1: pages and state made by decode steps enter the cache too (recurrent models: the tokens that follow may then
      * differ in rounding from a cold run) */
     int prefix_reuse_decode;
+    /* KVANT_SPEC_*; other than OFF it wants logits_rows above the engine's max_seqs, a row for each draft of a step,
+     * and an engine that verifies drafts (kvant_engine_verifies): KVANT_EUNSUPPORTED */
+    int spec;
+    int draft_max;            /* most drafts of a sequence in a step [16], at most KVANT_MOST_DRAFTS */
+    int draft_min;            /* fewer guesses than these are none [0] */
     int n_trace;              /* step records kept for kvant_session_trace [4096] */
     /* directory of slot and cache files, opened at create; NULL: save and restore are refused */
     const char *snapshot_dir;
@@ -118,6 +130,7 @@ typedef struct kvant_timings {
     int64_t prompt_ns, decode_ns; /* started to first token, first to last token */
     int n_prompt, n_cached;       /* prompt tokens, and how many of them came from the prefix cache */
     int n_generated, n_preempted;
+    int n_drafted, n_draft_accepted; /* drafts that were checked; of them, those that were the text */
 } kvant_timings;
 
 typedef struct kvant_event {
@@ -183,6 +196,7 @@ typedef struct kvant_request {
     /* -1: any.  Else: continue what lies in that slot where the prompt begins with its tokens, and leave the sequence
      * there at the end (see slots) */
     int slot;
+    int draft_max, draft_min; /* in place of the session's; -1: the session's.  draft_max 0: no drafts */
     int64_t timeout_ns; /* in the queue; then END, KVANT_EBUSY.  0: none */
     /* Called before each choice: f32[n_vocab], may set logits to -INFINITY (grammar).  Negative: the request ends with
      * that code.  Owner thread.  accepted: a token was chosen. */
@@ -193,7 +207,7 @@ typedef struct kvant_request {
     void *user;
 } kvant_request;
 
-/* Greedy, slot -1, n_logprobs and n_prompt_logprobs -1, max_tokens -1; everything else 0. */
+/* Greedy, slot -1, n_logprobs and n_prompt_logprobs -1, max_tokens -1, drafts -1; everything else 0. */
 void kvant_request_init(kvant_request *p, size_t size);
 static inline kvant_request kvant_request_defaults(void)
 {
@@ -261,6 +275,9 @@ typedef struct kvant_session_stats {
     uint64_t prompt_hist[KVANT_HIST], decode_hist[KVANT_HIST], waiting_hist[KVANT_HIST];
     /* Steps by tokens (decode rows and prompt tokens): at most 1, 8, 16, 32, ... 8192, 16384, more. */
     uint64_t tokens_hist[KVANT_STEP_EDGES + 1], step_tokens;
+    /* Drafts that were checked, and those that were the text: all, those at place i behind the last token; how often a
+     * sequence carried so many. */
+    uint64_t drafted, draft_accepted, draft_accepted_at[KVANT_MOST_DRAFTS], draft_steps[KVANT_MOST_DRAFTS + 1];
 } kvant_session_stats;
 void kvant_session_get_stats(kvant_session *s, kvant_session_stats *out);
 

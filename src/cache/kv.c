@@ -262,7 +262,7 @@ void kv_seq_take(kv_cache *kv, int seq)
 {
     kv_seq *s = &kv->seqs[seq];
     s->used = 1;
-    s->len = s->n_pages = s->broken = 0;
+    s->len = s->n_pages = s->broken = s->draft = 0;
     for (int j = 0; j < kv->stride; j++)
         s->table[j] = s->tail[j] = s->window[j] = -1;
 }
@@ -282,6 +282,14 @@ int kv_seq_new(kv_cache *kv, int *seq, kvant_diag *diag)
 int kv_seq_valid(const kv_cache *kv, int seq)
 {
     return seq >= 0 && seq < kv->cfg.max_seqs && kv->seqs[seq].used;
+}
+
+int kv_draft_room(const kv_cache *kv, int seq)
+{
+    const int row = kv->seqs[seq].len % KVANT_PAGE, page = KVANT_PAGE - 2 - row;
+    const int left = kv->cfg.n_ctx - kv->seqs[seq].len - 1;
+
+    return page < 0 || left < 0 ? 0 : page < left ? page : left;
 }
 
 /* Entries [first, last) of a table give their pages back. */

@@ -55,6 +55,7 @@ typedef struct kv_config {
 
 typedef struct kv_seq {
     int used, len, broken;
+    int draft;                     /* rows behind len that the last step made and nobody has accepted */
     int n_pages;                   /* pages in table */
     int32_t *table, *tail;         /* [stride] page id, -1: none yet (late); tail page id or -1 */
     int32_t *window;               /* [stride] page of the windowed layers or -1 */
@@ -147,6 +148,9 @@ int kv_seq_new(kv_cache *kv, int *seq, kvant_diag *diag);
 /* As kv_seq_new, with a given id that is not in use. */
 void kv_seq_take(kv_cache *kv, int seq);
 int kv_seq_valid(const kv_cache *kv, int seq);
+/* Draft rows that may stand behind one more row of seq: they and it lie in one page, which they do not fill, so that
+ * no page is taken, encoded or given back for a row that may be taken back. */
+int kv_draft_room(const kv_cache *kv, int seq);
 void kv_seq_free(kv_cache *kv, int seq);
 /* Pages of the pool that seq holds now; that it needs beyond those to hold `len` tokens. */
 int kv_pages_held(const kv_cache *kv, int seq);

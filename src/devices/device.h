@@ -65,6 +65,8 @@ typedef struct kvant_device_vt {
     /* Optional (NULL: takes none).  Memory of others as an address, without a copy: see kvant_device_adopt. */
     int (*adopt)(kvant_device *d, void *memory, size_t bytes, void **addr, kvant_diag *diag);
     int takes_stream;          /* open reads config.stream */
+    /* Several decode rows of one sequence in a pass have the bits of one-row passes: drafts may be verified. */
+    int verifies;
 } kvant_device_vt;
 
 enum { KVANT_PASS_TOKENS = 512, KVANT_MANY_SEQS = 16 };

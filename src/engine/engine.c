@@ -81,14 +81,17 @@ static int create_outputs(kvant_engine *e, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EINVAL, "logits rows: %d of %zu values do not fit", e->p.logits_rows, v);
     e->pass_rows = engine_pass_rows(&e->p);
     e->logits = kvant_alloc(bytes);
-    e->item_row = kvant_calloc(seqs, sizeof *e->item_row);
+    e->item_row = kvant_calloc(seqs + 1, sizeof *e->item_row);
     e->item_rows = kvant_calloc(seqs * 8, sizeof *e->item_rows);   /* rows, progress (3 ints), 4 lists of the pass */
     e->item_code = kvant_calloc(seqs, sizeof *e->item_code);
+    e->item_draft = kvant_calloc(seqs, sizeof *e->item_draft);
     bytes = build_layout(e->m, e->p.n_ubatch, e->pass_rows, NULL, &e->buf);
-    e->tokens = kvant_calloc(seqs, sizeof *e->tokens);
-    e->top = kvant_calloc((seqs + (size_t)e->pass_rows) * KVANT_STEP_TOP, sizeof *e->top);
-    e->top_ids = kvant_calloc((seqs + (size_t)e->pass_rows) * KVANT_STEP_TOP, sizeof *e->top_ids);
-    if (!e->logits || !e->item_row || !e->item_rows || !e->tokens || !e->top || !e->top_ids || !e->item_code)
+    const size_t rows = (size_t)e->p.logits_rows, tops = (rows + (size_t)e->pass_rows) * KVANT_STEP_TOP;
+    e->tokens = kvant_calloc(rows, sizeof *e->tokens);
+    e->top = kvant_calloc(tops, sizeof *e->top);
+    e->top_ids = kvant_calloc(tops, sizeof *e->top_ids);
+    if (!e->logits || !e->item_draft || !e->item_row || !e->item_rows || !e->tokens || !e->top || !e->top_ids ||
+        !e->item_code)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for logits of %d rows", e->p.logits_rows);
     KVANT_TRY(e->dev->vt->alloc(e->dev, bytes, &mem, diag));
     e->scratch = mem;
@@ -312,6 +315,7 @@ void kvant_engine_free(kvant_engine *e)
     kvant_free(e->top);
     kvant_free(e->top_ids);
     kvant_free(e->item_code);
+    kvant_free(e->item_draft);
     kvant_free(e->lora_scales);
     kvant_free(e->hidden_sum);
     kvant_free(e->hidden_last);
@@ -399,6 +403,39 @@ int kvant_seq_fork(kvant_engine *e, int src, int *seq, kvant_diag *diag)
 int kvant_seq_length(const kvant_engine *e, int seq)
 {
     return kv_seq_valid(&e->kv, seq) ? e->kv.seqs[seq].len : KVANT_EINVAL;
+}
+
+int kvant_seq_draft_room(const kvant_engine *e, int seq)
+{
+    if (!kv_seq_valid(&e->kv, seq))
+        return KVANT_EINVAL;
+    return kvant_engine_verifies(e, NULL) < 0 ? 0 : kv_draft_room(&e->kv, seq);
+}
+
+int kvant_engine_verifies(const kvant_engine *e, kvant_diag *diag)
+{
+    if (!e->dev->vt->verifies)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "drafts: device %s does not verify them yet, wanted cpu",
+                          e->p.device);
+    for (int l = 0; l < e->m->hp.n_layer; l++)
+        if (kv_has_state(&e->kv.cfg, l))
+            return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                              "drafts: layer %d is recurrent, its state cannot take rows back yet", l);
+    return KVANT_OK;
+}
+
+int kvant_seq_accept(kvant_engine *e, int seq, int n, kvant_diag *diag)
+{
+    kv_seq *s = kv_seq_valid(&e->kv, seq) ? &e->kv.seqs[seq] : NULL;
+
+    if (!s || s->broken)
+        return kvant_fail(diag, KVANT_EINVAL, "accept: sequence %d does not exist or failed in an earlier step", seq);
+    if (n < 0 || n > s->draft)
+        return kvant_fail(diag, KVANT_EINVAL, "accept: %d drafts of sequence %d, wanted 0 to %d", n, seq, s->draft);
+    s->len += n;
+    s->draft = 0;
+    kv_pass_end(&e->kv, seq, s->len);
+    return KVANT_OK;
 }
 
 int64_t kvant_seq_cache_bytes(const kvant_engine *e, int seq)

@@ -58,11 +58,12 @@ struct kvant_engine {
     int32_t *lora_rows;                        /* device: [n_ubatch] 0, 1, 2 ...; NULL: the model has no adapters */
     /* logits of the last step */
     float *logits;                             /* host [logits_rows][n_vocab] */
-    int *item_row, *item_rows;                 /* [max_seqs] first row and rows of each item of the last step */
-    int32_t *tokens;                           /* [max_seqs] likeliest token of each item, where asked for */
-    float *top;                                /* [max_seqs + pass_rows][KVANT_STEP_TOP] logits: by item, of a pass */
+    int *item_row, *item_rows;                 /* [max_seqs + 1] first row of each item; rows of logits */
+    int32_t *tokens;                           /* [logits_rows] likeliest token of a row, where asked for; ROW_BAD */
+    float *top;                                /* [logits_rows + pass_rows][KVANT_STEP_TOP] logits: by row, of a pass */
     int32_t *top_ids;                          /* the same: their tokens */
     int *item_code;                            /* [max_seqs] what became of it */
+    int *item_draft;                           /* [max_seqs] its last so many tokens are drafts */
     int n_items;
     /* KVANT_LOGITS_HIDDEN: host memory */
     double *hidden_sum;                        /* [max_seqs][n_embd] */
@@ -109,6 +110,12 @@ void engine_weight_use(const kvant_model *m, const kvant_weight *w, const kvant_
 int32_t sampler_argmax(const float *logits, int n);
 
 /* ---- step.c ---- */
+enum { ROW_BAD = INT32_MIN };      /* in kvant_engine.tokens: the logits of this row of a draft are not finite */
+/* As kvant_step_token and kvant_step_top, for row 0 .. n_draft of an item. */
+int32_t engine_row_token(const kvant_engine *e, int item, int row);
+int engine_row_top(const kvant_engine *e, int item, int row, const float **logits, const int32_t **ids);
+/* KVANT_ENUMERIC: the logits of this row are not finite (row 0: the step said so of its item). */
+int engine_row_code(const kvant_engine *e, int item, int row);
 /* Fills e->b for a sample pass of n rows (prompt or decode) of sequence-less tables, and builds its ops. */
 int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag);
 

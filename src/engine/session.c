@@ -17,7 +17,8 @@ void kvant_session_params_init(kvant_session_params *p, size_t size)
 
 void kvant_request_init(kvant_request *r, size_t size)
 {
-    const kvant_request defaults = { .max_tokens = -1, .n_logprobs = -1, .n_prompt_logprobs = -1, .slot = -1 };
+    const kvant_request defaults = { .max_tokens = -1, .n_logprobs = -1, .n_prompt_logprobs = -1, .slot = -1,
+                                     .draft_max = -1, .draft_min = -1 };
 
     params_give(r, size, &defaults, sizeof defaults);
 }
@@ -35,6 +36,7 @@ static int resolve(kvant_session_params *p, int max_seqs, kvant_diag *diag)
     p->ladder = p->ladder ? p->ladder : 1024;
     p->target_itl_ms = p->target_itl_ms ? p->target_itl_ms : 60;
     p->n_trace = p->n_trace ? p->n_trace : 4096;
+    p->draft_max = p->draft_max ? p->draft_max : 16;
     KVANT_TRY(engine_in_range("queue length", p->max_queue, 1, 1 << 20, diag));
     KVANT_TRY(engine_in_range("queue length of a tenant", p->max_queue_tenant, 1, p->max_queue, diag));
     KVANT_TRY(engine_in_range("tokens per step", p->batch_tokens, least, big, diag));
@@ -47,6 +49,9 @@ static int resolve(kvant_session_params *p, int max_seqs, kvant_diag *diag)
     KVANT_TRY(engine_in_range("prefill-first deferral", p->prefill_first_defer, 0, big, diag));
     KVANT_TRY(engine_in_range("preemption mode", p->preempt, KVANT_PREEMPT_RECOMPUTE, KVANT_PREEMPT_SAVE, diag));
     KVANT_TRY(engine_in_range("bytes for saved sequences", p->save_bytes, 0, INT64_MAX, diag));
+    KVANT_TRY(engine_in_range("speculation", p->spec, KVANT_SPEC_OFF, KVANT_SPEC_AUTO, diag));
+    KVANT_TRY(engine_in_range("most drafts", p->draft_max, 1, KVANT_MOST_DRAFTS, diag));
+    KVANT_TRY(engine_in_range("least drafts", p->draft_min, 0, KVANT_MOST_DRAFTS, diag));
     KVANT_TRY(engine_in_range("trace length", p->n_trace, 1, 1 << 20, diag));
     KVANT_TRY(engine_in_range("snapshot ladder", p->ladder, -1, big, diag));
     if (p->ladder > 0 && p->ladder % KVANT_PAGE)
@@ -77,12 +82,13 @@ static int take_memory(kvant_session *s, kvant_diag *diag)
     p->tokens = kvant_calloc(n + QUEUE_HEADS, sizeof *p->tokens);
     s->items = kvant_calloc(n, sizeof *s->items);
     s->item_req = kvant_calloc(n, sizeof *s->item_req);
+    s->item_draft = kvant_calloc(n, sizeof *s->item_draft);
     s->next_token = kvant_calloc(n, sizeof *s->next_token);
     s->scratch = kvant_calloc((size_t)s->n_vocab, sizeof *s->scratch);
     s->hidden = kvant_calloc((size_t)s->n_embd, sizeof *s->hidden);
     if (!s->waiting || !s->tenants || !s->running || !s->trace || !s->slots || !s->parked || !s->run_in ||
         !s->wait_in || !s->ranked || !s->fair.heavy || !p->tokens || !p->decode || !p->preempt || !p->admit ||
-        !p->prompt || !s->items || !s->item_req || !s->next_token || !s->scratch || !s->hidden)
+        !p->prompt || !s->items || !s->item_req || !s->item_draft || !s->next_token || !s->scratch || !s->hidden)
         return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory for %d sequences", s->max_seqs);
     for (int i = 0; i < s->max_seqs; i++)
         s->slots[i].slot = i;
@@ -97,7 +103,7 @@ static void release(kvant_session *s)
         s->waiting, s->tenants,  s->running,     s->trace,        s->slots,      s->parked,
         s->run_in,  s->wait_in,  s->plan.decode, s->plan.preempt, s->plan.admit, s->plan.prompt,
         s->items,   s->item_req, s->next_token,  s->scratch,      s->hidden,     s->ranked,
-        s->plan.tokens, s->fair.heavy, (void *)(uintptr_t)s->p.snapshot_dir, s->lora, s->lora_digest
+        s->plan.tokens, s->fair.heavy, (void *)(uintptr_t)s->p.snapshot_dir, s->lora, s->lora_digest, s->item_draft
     };
     for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
         kvant_free(mem[i]);
@@ -117,7 +123,12 @@ static int check_engine(const kvant_session *s, kvant_diag *diag)
     if (e->p.logits_rows < e->p.max_seqs)
         return kvant_fail(diag, KVANT_EINVAL, "session: the engine has %d rows of logits, wanted one per sequence (%d)",
                           e->p.logits_rows, e->p.max_seqs);
-    return KVANT_OK;
+    if (s->p.spec == KVANT_SPEC_OFF)
+        return KVANT_OK;
+    if (e->p.logits_rows == e->p.max_seqs)
+        return kvant_fail(diag, KVANT_EINVAL, "speculation: the engine has %d rows of logits, wanted some beyond one per "
+                          "sequence", e->p.logits_rows);
+    return kvant_engine_verifies(e, diag);
 }
 
 static int start(kvant_session *s, kvant_diag *diag)

@@ -52,6 +52,8 @@ static int check_fields(const kvant_session *s, const kvant_request *r, kvant_di
         return kvant_fail(diag, KVANT_EINVAL, "stop ids: %d, wanted 0 to 1024", r->n_stop_ids);
     if (r->slot < -1 || r->slot >= s->max_seqs)
         return kvant_fail(diag, KVANT_EINVAL, "slot: %d, wanted -1 to %d", r->slot, s->max_seqs - 1);
+    KVANT_TRY(engine_in_range("most drafts", r->draft_max, -1, KVANT_MOST_DRAFTS, diag));
+    KVANT_TRY(engine_in_range("least drafts", r->draft_min, -1, KVANT_MOST_DRAFTS, diag));
     if (r->n_system < 0 || r->timeout_ns < 0)
         return kvant_fail(diag, KVANT_EINVAL, "request: %s is negative", r->n_system < 0 ? "n_system" : "timeout");
     return KVANT_OK;
@@ -218,6 +220,7 @@ int request_create(const kvant_session *s, const kvant_request *theirs, request 
 void request_free(request *q)
 {
     kvant_sampler_free(q->sampler);
+    draft_ngram_free(&q->ngram);
     kvant_free(q->tokens);
     kvant_free(q->saved);
     kvant_free(q->hidden);

@@ -11,6 +11,7 @@
  *   session_lora.c     its adapters, and what they mean for sharing
  *   session_request.c  one request: snapshots, start, preemption, what a step gave it, end
  *   session_token.c    its next token
+ *   draft/             guesses of the tokens behind it
  *   session_tenant.c   whose it is: shares of the queue, fairness
  *   session_slots.c    parked sequences and files
  *   snapshot_id.c      the fingerprint of those files
@@ -24,6 +25,7 @@
 
 #include "cache/prefix.h"
 #include "cache/store.h"
+#include "engine/draft/draft_ngram.h"
 #include "engine/engine.h"
 #include "engine/scheduler.h"
 #include "kvant/session.h"
@@ -47,6 +49,16 @@ typedef struct tenant {
     int heavy;            /* as of the plan (owner thread) */
 } tenant;
 
+/* Drafts that were looked at, and those that were accepted; the latest weigh most. */
+typedef struct draft_rate {
+    double taken, tried;
+} draft_rate;
+
+/* Sums over the steps without prompts: rows x, nanoseconds y; the latest weigh most. */
+typedef struct draft_cost {
+    double n, x, y, xx, xy;
+} draft_cost;
+
 typedef struct request {
     struct request *next, *prev; /* live list (lock) */
     struct request *inbox;       /* next in the inbox (lock) */
@@ -69,6 +81,10 @@ typedef struct request {
     int seq;         /* -1: not running */
     int promised, keep;
     int rows;          /* planned for this step */
+    int n_draft;       /* of this step, at tokens + n_tokens */
+    int grade;         /* of them */
+    draft_ngram ngram;
+    draft_rate rates[DRAFT_GRADES];
     int n_yielded;     /* preempted for others: while paused, or because its tenant had more than its share */
     int fault_to;      /* a step with it failed: it steps alone until it has so many tokens; 0: none did */
     int prompt_done;   /* the prompt was evaluated once: entered in the index, events sent */
@@ -162,9 +178,15 @@ struct kvant_session {
     sched_plan plan;
     kvant_item *items;
     request **item_req;
+    int *item_draft;      /* [max_seqs] the last so many tokens of each item are drafts */
     int n_items, events;
     step_pace pace;
     fair_share fair;
+    draft_cost cost;
+    draft_rate rates[DRAFT_GRADES];
+    /* Tests and bench: guesses at most k tokens behind tokens[n], in place of the session's own; NULL: none */
+    int (*drafter)(void *user, const int32_t *tokens, int n, int32_t *out, int k);
+    void *drafter_user;
     void (*_Atomic after_tick)(kvant_session *s); /* tests: session_audit.h; NULL: none */
     int32_t *next_token;                  /* [max_seqs] decode inputs */
     float *scratch;                       /* [n_vocab] masked logits */
@@ -201,9 +223,17 @@ void session_publish(kvant_session *s, const kvant_step_record *step);
 int request_create(const kvant_session *s, const kvant_request *r, request **out, kvant_diag *diag);
 void request_free(request *q);
 
+/* ---- session_draft.c ---- */
+/* Gives the decode rows of the step that has been planned their drafts. */
+void draft_plan(kvant_session *s);
+void draft_count_step(kvant_session *s, int64_t ns);
+/* The first `taken` of the `tried` drafts that q carried became its tokens. */
+void draft_settle(kvant_session *s, request *q, int taken, int tried);
+
 /* ---- session_token.c ---- */
-/* Chooses, tells, and says whether that was the last one: KVANT_FINISH_*, NONE, or an error code. */
-int request_next_token(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag);
+/* Chooses, tells, and says whether that was the last one: KVANT_FINISH_*, NONE, or an error code.  With drafts: as many
+ * tokens as the accepted ones bring, and the sequence has their rows. */
+int request_next_tokens(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag);
 /* 1: the logits of every prompt token are wanted of the next step. */
 int request_tells_prompt(const request *q);
 /* PROMPT events of the rows that a step evaluated; what the request's owner answered last. */

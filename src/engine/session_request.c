@@ -385,7 +385,7 @@ int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_d
         request_end(s, q, KVANT_FINISH_LENGTH, -1, KVANT_OK, "");
         return 1;
     }
-    const int finish = request_next_token(s, q, item, &token, diag);
+    const int finish = request_next_tokens(s, q, item, &token, diag);
     if (finish < 0)
         return fail(s, q, finish, diag->text);
     if (finish == KVANT_FINISH_NONE)

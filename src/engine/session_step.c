@@ -23,7 +23,8 @@ static void add_item(kvant_session *s, request *q)
         logits = KVANT_LOGITS_HIDDEN;
     if (request_tells_prompt(q))
         logits = KVANT_LOGITS_ALL;
-    s->items[s->n_items] = (kvant_item){ q->seq, q->tokens + len, q->rows, is_prompt, logits };
+    s->items[s->n_items] = (kvant_item){ q->seq, q->tokens + len, q->rows + q->n_draft, is_prompt, logits };
+    s->item_draft[s->n_items] = q->n_draft;
     s->item_req[s->n_items++] = q;
 }
 
@@ -180,15 +181,17 @@ void session_run_step(kvant_session *s, int waiting)
 
     isolate_suspect(s);
     trim_told(s);
+    draft_plan(s);
     make_room(s);
     for (int i = 0; i < s->n_items; i++)
         before[i] = request_len(s, s->item_req[i]);
     const int64_t t0 = clock_ns();
-    const int code = s->n_items ? kvant_step(s->e, s->items, s->n_items, &diag) : KVANT_OK;
+    const int code = s->n_items ? kvant_step_drafts(s->e, s->items, s->item_draft, s->n_items, &diag) : KVANT_OK;
     const int64_t t1 = clock_ns();
     session_count_step(s, t0, t1, waiting);
     pace_count(s, t1 - t0);
     fair_charge(s, t1 - t0);
+    draft_count_step(s, t1 - t0);
     const kvant_step_record r = { s->st.steps,
                                   t0,
                                   t1,

@@ -31,9 +31,9 @@ static int pick(kvant_session *s, request *q, const float *logits, int32_t *toke
 }
 
 /* The device's choice, or the sampler's among the device's likeliest tokens. */
-static int pick_top(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
+static int pick_top(kvant_session *s, request *q, int item, int row, int32_t *token, kvant_diag *diag)
 {
-    KVANT_TRY(kvant_step_sample(s->e, item, q->sampler, token, diag));
+    KVANT_TRY(kvant_step_sample_row(s->e, item, row, q->sampler, token, diag));
     if (!q->greedy)
         kvant_sampler_accept(q->sampler, *token);
     return KVANT_OK;
@@ -145,10 +145,10 @@ static int finish_of(const kvant_session *s, request *q, int said, int32_t token
     return q->n_tokens >= q->most_tokens ? KVANT_FINISH_LENGTH : KVANT_FINISH_NONE;
 }
 
-int request_next_token(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
+/* The token after a row of logits of the item. */
+static int next_token(kvant_session *s, request *q, int item, int row, int32_t *token, kvant_diag *diag)
 {
-    const kvant_item *it = &s->items[item];
-    const float *logits = kvant_step_logits(s->e, item, it->logits == KVANT_LOGITS_ALL ? it->n - 1 : 0);
+    const float *logits = kvant_step_logits(s->e, item, row);
     kvant_token_prob top[MAX_LOGPROBS];
     kvant_event ev = { .kind = KVANT_EVENT_TOKEN,
                        .prompt_done = q->r.n_prompt,
@@ -157,10 +157,12 @@ int request_next_token(kvant_session *s, request *q, int item, int32_t *token, k
                        .top = top,
                        .timings = &q->t };
 
+    if (engine_row_code(s->e, item, row) < 0)
+        return kvant_fail(diag, KVANT_ENUMERIC, "the model gave a result that is not a finite number");
     if (logits)
         KVANT_TRY(pick(s, q, logits, token, diag));
     else
-        KVANT_TRY(pick_top(s, q, item, token, diag));
+        KVANT_TRY(pick_top(s, q, item, row, token, diag));
     if (q->r.n_logprobs >= 0 && q->r.post_probs) {
         ev.n_top = left(q, *token, &ev.logprob, top, q->r.n_logprobs);
     } else if (q->r.n_logprobs >= 0) {
@@ -171,4 +173,23 @@ int request_next_token(kvant_session *s, request *q, int item, int32_t *token, k
     count_token(s, q, *token);
     request_times(q);
     return finish_of(s, q, request_send(s, q, &ev), *token);
+}
+
+int request_next_tokens(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
+{
+    const kvant_item *it = &s->items[item];
+    const int first = it->logits == KVANT_LOGITS_ALL ? it->n - 1 : 0, tried = s->item_draft[item];
+    int taken = 0, finish;
+
+    for (;; taken++) {
+        const int32_t draft = taken < tried ? it->tokens[1 + taken] : -1; /* the choice will stand in its place */
+        finish = next_token(s, q, item, first + taken, token, diag);
+        if (finish != KVANT_FINISH_NONE || *token != draft || atomic_load(&q->hold) > 0)
+            break;
+    }
+    if (tried > 0)
+        draft_settle(s, q, taken, tried);
+    if (taken > 0 && finish >= 0)
+        KVANT_TRY(kvant_seq_accept(s->e, q->seq, taken, diag));
+    return finish;
 }

@@ -88,11 +88,11 @@ static int top_of(const kvant_item *it)
 }
 
 /* Rows of logits that an item asks for; host: that come back. */
-static int rows_of(const kvant_item *it, int host)
+static int rows_of(const kvant_item *it, int drafts, int host)
 {
     if (it->logits == KVANT_LOGITS_ALL)
         return it->n;
-    return it->logits == KVANT_LOGITS_LAST || (top_of(it) > 0 && !host);
+    return it->logits == KVANT_LOGITS_LAST || (top_of(it) > 0 && !host) ? 1 + drafts : 0;
 }
 
 /* The last n token rows and n_out rows of logits of the pass are those of a sequence with adapters. */
@@ -110,9 +110,10 @@ static void pass_lora(kvant_engine *e, pass *p, int seq, int n, int n_out)
         lora_row(set, scales, out + (size_t)p->n_lora_out++ * (size_t)set->rank);
 }
 
-/* Appends rows [off, off + n) of item i to the pass; its sequence becomes pass sequence p->n_seqs. */
-static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int off, int n, int out)
+/* Appends rows [off, off + n) of an item to the pass; its sequence becomes pass sequence p->n_seqs. */
+static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int drafts, int off, int n)
 {
+    const int out = it->logits;
     step_inputs *h = &e->host_in;
     const kv_seq *s = &e->kv.seqs[it->seq];
     int pos0 = s->len + off, q = p->n_seqs, n_out = p->n_out;
@@ -127,7 +128,8 @@ static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int off, in
         for (int i = 0; i < n; i++)
             h->out_rows[p->n_out++] = p->n_tokens + i;
     else if (out != KVANT_LOGITS_NONE && off + n == it->n)
-        h->out_rows[p->n_out++] = p->n_tokens + n - 1;
+        for (int i = n - 1 - drafts; i < n; i++)
+            h->out_rows[p->n_out++] = p->n_tokens + i;
     h->q0[q] = p->n_tokens;
     h->pos0[q] = pos0;
     h->prompt[q] = it->prompt;
@@ -283,6 +285,16 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
 
 /* ---- checks before anything runs ---- */
 
+static int check_drafts(const kvant_engine *e, const kvant_item *it, int i, kvant_diag *diag)
+{
+    const int n = e->item_draft[i], room = n ? kvant_seq_draft_room(e, it->seq) : 0;
+
+    if (n < 0 || n > room || (n > 0 && (it->n != 1 + n || it->prompt)))
+        return kvant_fail(diag, KVANT_EINVAL, "item %d: %d drafts among %d tokens, wanted 0 to %d behind one token", i,
+                          n, it->n, room);
+    return KVANT_OK;
+}
+
 static int check_item(const kvant_engine *e, const kvant_item *it, int i, kvant_diag *diag)
 {
     const kv_cache *kv = &e->kv;
@@ -298,6 +310,7 @@ static int check_item(const kvant_engine *e, const kvant_item *it, int i, kvant_
                           it->seq, (long long)s->len + it->n, e->p.n_ctx);
     if (!it->prompt && it->n > e->p.n_ubatch)
         return kvant_fail(diag, KVANT_EINVAL, "item %d: %d decode tokens, wanted at most %d", i, it->n, e->p.n_ubatch);
+    KVANT_TRY(check_drafts(e, it, i, diag));
     for (int j = 0; j < it->n; j++)
         if (it->tokens[j] < 0 || it->tokens[j] >= e->m->hp.n_vocab)
             return kvant_fail(diag, KVANT_EINVAL, "item %d: token %d is %d, wanted 0 to %d", i, j, it->tokens[j],
@@ -318,7 +331,7 @@ static int check_items(kvant_engine *e, const kvant_item *items, int n, kvant_di
         for (int j = 0; j < i; j++)
             if (items[j].seq == items[i].seq)
                 return kvant_fail(diag, KVANT_EINVAL, "items %d and %d: both are sequence %d", j, i, items[i].seq);
-        rows += rows_of(&items[i], 0);
+        rows += rows_of(&items[i], e->item_draft[i], 0);
         pages += kv_pages_missing(&e->kv, items[i].seq, e->kv.seqs[items[i].seq].len + items[i].n);
     }
     if (rows > e->p.logits_rows)
@@ -342,14 +355,14 @@ typedef struct progress {
 typedef struct pass_lists { int *seq, *item, *rows, *took; } pass_lists;
 
 /* Rows of an item that fit into what is left of a pass; 0: none. */
-static int piece(const kvant_engine *e, const pass *p, const kvant_item *it, int off)
+static int piece(const kvant_engine *e, const pass *p, const kvant_item *it, int drafts, int off)
 {
     int left = e->p.n_ubatch - p->n_tokens, n = it->n - off, out_left = e->pass_rows - p->n_out;
     int pos = e->kv.seqs[it->seq].len + off;
 
     if (it->logits == KVANT_LOGITS_ALL && out_left < left)
         left = out_left;
-    if (rows_of(it, 0) && out_left < 1)
+    if (it->logits != KVANT_LOGITS_ALL && out_left < rows_of(it, drafts, 0))
         return 0;
     if (n <= left)
         return n;
@@ -373,11 +386,20 @@ static int numeric(progress *g, int seq, const char *what, kvant_diag *diag)
     return KVANT_OK;               /* its own misfortune: the rest of the pass is good */
 }
 
+/* A draft is a guess: its row, which a sequence without it may never have, ends nobody before it is accepted. */
+static void row_not_finite(kvant_engine *e, int item, int seq, progress *g, size_t row, kvant_diag *diag)
+{
+    if (e->item_draft[item] == 0 || row == 0)
+        numeric(g, seq, "logits", diag);
+    else
+        e->tokens[(size_t)g->row + row] = ROW_BAD;
+}
+
 /* The likeliest tokens of the pass, in order of out_rows, to their items. */
 static int pass_top(kvant_engine *e, const kvant_item *items, const pass_lists *l, const pass *p, progress *at,
                     kvant_diag *diag)
 {
-    const size_t k = (size_t)p->top, room = (size_t)e->p.max_seqs * KVANT_STEP_TOP, n = (size_t)p->n_out * k;
+    const size_t k = (size_t)p->top, room = (size_t)e->p.logits_rows * KVANT_STEP_TOP, n = (size_t)p->n_out * k;
     int32_t *ids = e->top_ids + room;
     float *values = e->top + room;
     size_t r = 0;
@@ -388,14 +410,16 @@ static int pass_top(kvant_engine *e, const kvant_item *items, const pass_lists *
     KVANT_TRY(e->dev->vt->sync(e->dev, diag));
     for (int i = 0; i < p->n_seqs; r += (size_t)l->rows[i++]) {
         const int item = l->item[i], top = top_of(&items[item]);
-        if (l->rows[i] == 0 || top == 0)
-            continue;
-        if (ids[r * k] < 0)
-            KVANT_TRY(numeric(&at[item], items[item].seq, "logits", diag));
-        e->tokens[item] = ids[r * k];
-        if (top > 1) {
-            memcpy(e->top_ids + (size_t)item * k, ids + r * k, k * sizeof *ids);
-            memcpy(e->top + (size_t)item * k, values + r * k, k * sizeof *values);
+        for (size_t j = 0; top > 0 && j < (size_t)l->rows[i]; j++) {
+            const size_t to = (size_t)e->item_row[item] + j;
+            if (ids[(r + j) * k] < 0)
+                row_not_finite(e, item, items[item].seq, &at[item], j, diag);
+            else
+                e->tokens[to] = ids[(r + j) * k];
+            if (top == 1)
+                continue;
+            memcpy(e->top_ids + to * k, ids + (r + j) * k, k * sizeof *ids);
+            memcpy(e->top + to * k, values + (r + j) * k, k * sizeof *values);
         }
     }
     return KVANT_OK;
@@ -415,8 +439,9 @@ static int pass_logits(kvant_engine *e, const kvant_item *items, const pass_list
         float *dst = e->logits + (size_t)g->row * v;
         KVANT_TRY(e->dev->vt->copy_out(e->dev, dst, e->buf.logits + (size_t)r * v,
                                        (size_t)l->rows[i] * v * sizeof(float), diag));
-        if (!finite_rows(dst, (size_t)l->rows[i] * v))
-            KVANT_TRY(numeric(g, items[l->item[i]].seq, "logits", diag));
+        for (size_t j = 0; j < (size_t)l->rows[i]; j++)
+            if (!finite_rows(dst + j * v, v))
+                row_not_finite(e, l->item[i], items[l->item[i]].seq, g, j, diag);
         g->row += l->rows[i];
     }
     return top ? KVANT_OK : e->dev->vt->sync(e->dev, diag);        /* pass_top waits once, for its copies too */
@@ -487,14 +512,14 @@ static void pass_fill(kvant_engine *e, pass *p, const kvant_item *items, int n, 
         for (int i = 0; i < n; i++) {
             const int fits = is_pending(&items[i], &at[i]) && round_of(e, &items[i]) == round &&
                              (items[i].logits == KVANT_LOGITS_HIDDEN) == p->hidden;
-            const int k = fits ? piece(e, p, &items[i], at[i].off) : 0, out = p->n_out;
+            const int k = fits ? piece(e, p, &items[i], e->item_draft[i], at[i].off) : 0, out = p->n_out;
             const int pos = e->kv.seqs[items[i].seq].len + at[i].off;
             if (k == 0 || !kv_pass_fits(&e->kv, items[i].seq, pos, k))
                 continue;          /* the next pass has room: this one gives its full pages back */
             l->seq[p->n_seqs] = items[i].seq;
             l->item[p->n_seqs] = i;
             l->took[p->n_seqs] = k;
-            pass_add(e, p, &items[i], at[i].off, k, items[i].logits);
+            pass_add(e, p, &items[i], e->item_draft[i], at[i].off, k);
             l->rows[p->n_seqs - 1] = p->n_out - out;
         }
 }
@@ -522,7 +547,7 @@ static int step_pass(kvant_engine *e, const kvant_item *items, int n, progress *
         if (g->code != KVANT_OK)
             continue;
         g->off += l->took[q];
-        kv_pass_end(&e->kv, l->seq[q], e->kv.seqs[l->seq[q]].len + g->off);
+        kv_pass_end(&e->kv, l->seq[q], e->kv.seqs[l->seq[q]].len + g->off - e->item_draft[l->item[q]]);
     }
     return code;
 }
@@ -549,7 +574,14 @@ static int step_run(kvant_engine *e, const kvant_item *items, int n, progress *a
 
 int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag)
 {
+    return kvant_step_drafts(e, items, NULL, n, diag);
+}
+
+int kvant_step_drafts(kvant_engine *e, const kvant_item *items, const int *n_draft, int n, kvant_diag *diag)
+{
     e->n_items = 0;
+    for (int i = 0; i < n && i < e->p.max_seqs; i++)
+        e->item_draft[i] = n_draft ? n_draft[i] : 0;
     KVANT_TRY(check_items(e, items, n, diag));
     progress *at = (progress *)(void *)(e->item_rows + e->p.max_seqs);   /* room taken at create */
     int *lists = (int *)(void *)(at + e->p.max_seqs), row = 0, code;
@@ -558,15 +590,17 @@ int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag
     for (int i = 0; i < n; i++) {
         kv_reserve(&e->kv, items[i].seq, e->kv.seqs[items[i].seq].len + items[i].n);
         e->item_row[i] = row;
-        e->item_rows[i] = rows_of(&items[i], 1);
-        e->tokens[i] = e->top_ids[(size_t)i * KVANT_STEP_TOP] = -1;
+        e->item_rows[i] = rows_of(&items[i], e->item_draft[i], 1);
         at[i] = (progress){ 0, row, KVANT_OK };
-        row += e->item_rows[i];
+        for (const int end = row + rows_of(&items[i], e->item_draft[i], 0); row < end; row++)
+            e->tokens[row] = e->top_ids[(size_t)row * KVANT_STEP_TOP] = -1;
     }
+    e->item_row[n] = row;
     code = step_run(e, items, n, at, &l, diag);
     for (int i = 0; i < n; i++) {
         kv_seq *s = &e->kv.seqs[items[i].seq];
-        s->len += at[i].off;
+        s->draft = at[i].off == items[i].n ? e->item_draft[i] : 0;
+        s->len += at[i].off - s->draft;
         s->broken = at[i].code != KVANT_OK;
         e->item_code[i] = s->broken ? at[i].code : at[i].off < items[i].n ? code : KVANT_OK;
         kv_trim(&e->kv, items[i].seq);
@@ -587,20 +621,38 @@ const float *kvant_step_logits(const kvant_engine *e, int item, int row)
     return e->logits + (size_t)(e->item_row[item] + row) * (size_t)e->m->hp.n_vocab;
 }
 
-int32_t kvant_step_token(const kvant_engine *e, int item)
+int32_t engine_row_token(const kvant_engine *e, int item, int row)
 {
-    return kvant_step_code(e, item) == KVANT_OK ? e->tokens[item] : -1;
+    if (kvant_step_code(e, item) != KVANT_OK || row < 0 || row >= e->item_row[item + 1] - e->item_row[item])
+        return -1;
+    return e->tokens[e->item_row[item] + row];
 }
 
-int kvant_step_top(const kvant_engine *e, int item, const float **logits, const int32_t **ids)
+int engine_row_code(const kvant_engine *e, int item, int row)
 {
-    const size_t at = (size_t)item * KVANT_STEP_TOP;
+    return engine_row_token(e, item, row) == ROW_BAD ? KVANT_ENUMERIC : KVANT_OK;
+}
 
-    if (kvant_step_code(e, item) != KVANT_OK || e->top_ids[at] < 0)
+int32_t kvant_step_token(const kvant_engine *e, int item)
+{
+    return engine_row_token(e, item, 0);
+}
+
+int engine_row_top(const kvant_engine *e, int item, int row, const float **logits, const int32_t **ids)
+{
+    if (engine_row_token(e, item, row) < 0)
+        return 0;
+    const size_t at = (size_t)(e->item_row[item] + row) * KVANT_STEP_TOP;
+    if (e->top_ids[at] < 0)
         return 0;
     *logits = e->top + at;
     *ids = e->top_ids + at;
     return e->m->hp.n_vocab < KVANT_STEP_TOP ? e->m->hp.n_vocab : KVANT_STEP_TOP;
+}
+
+int kvant_step_top(const kvant_engine *e, int item, const float **logits, const int32_t **ids)
+{
+    return engine_row_top(e, item, 0, logits, ids);
 }
 
 int kvant_seq_hidden(const kvant_engine *e, int seq, float *mean, float *last)

@@ -294,4 +294,5 @@ const kvant_device_vt kvant_device_cpu = {
     .submit = cpu_submit,
     .sync = cpu_sync,
     .adopt = cpu_adopt,
+    .verifies = 1,
 };

@@ -512,14 +512,22 @@ none:
 
 int kvant_step_sample(const kvant_engine *e, int item, kvant_sampler *s, int32_t *token, kvant_diag *diag)
 {
-    const float *all = kvant_step_logits(e, item, 0), *top;
+    return kvant_step_sample_row(e, item, 0, s, token, diag);
+}
+
+int kvant_step_sample_row(const kvant_engine *e, int item, int row, kvant_sampler *s, int32_t *token,
+                          kvant_diag *diag)
+{
+    const float *all = kvant_step_logits(e, item, row), *top;
     const int32_t *ids;
 
+    if (engine_row_code(e, item, row) < 0)
+        return kvant_fail(diag, KVANT_ENUMERIC, "item %d: logits of row %d are not finite", item, row);
     if (all)
         return kvant_sampler_pick(s, all, token, diag);
-    const int n = kvant_step_top(e, item, &top, &ids);
+    const int n = engine_row_top(e, item, row, &top, &ids);
     if (n > 0)
         return kvant_sampler_pick_top(s, top, ids, n, token, diag);
-    *token = kvant_step_token(e, item);
+    *token = engine_row_token(e, item, row);
     return *token >= 0 ? KVANT_OK : kvant_fail(diag, KVANT_EINVAL, "item %d: it asked for no logits", item);
 }
