@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "cli/sampling.h"
 #include "cli/serve_room.h"
+#include "cli/text/spec.h"
 #include "server/server.h"
 
 static const int64_t SLOT_HOLD_NS = 60000000000; /* arbitrary, not tuned; docs/server.md */
@@ -91,6 +92,7 @@ static kvant_session_params session_params(const loader *l, server *s, const kva
     p.prefill_first = opt_flag(o, OPT_PREFILL_FIRST);
     p.prefill_first_waiting = (int)opt_int(o, OPT_PREFILL_WAITING);
     p.prefill_first_defer = (int)opt_int(o, OPT_PREFILL_DEFER);
+    spec_params(o, e, &p);
     p.preempt = opt_is(o, OPT_PREEMPT, "save") ? KVANT_PREEMPT_SAVE : KVANT_PREEMPT_RECOMPUTE;
     p.save_bytes = opt_int(o, OPT_PREEMPT_RAM);
     p.no_prefix_cache = opt_flag(o, OPT_NO_PREFIX_CACHE);

@@ -9,7 +9,7 @@ enum { AUTO_MODELS = 4 };
 void serve_slots(kvant_engine_params *p, int64_t given)
 {
     p->max_seqs = given < 1 ? KVANT_FIT_SLOTS : (int)given;
-    p->logits_rows = p->max_seqs + KVANT_PAGE; /* a page of them for the prompts of echo with logprobs */
+    p->logits_rows = p->max_seqs + KVANT_PAGE; /* a page of them for drafts, or prompts of echo with logprobs */
 }
 
 /* A model of a router has one of --models-max parts of the router's memory. */

@@ -326,6 +326,8 @@ int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_er
     if (take_texts(&j->gen, r, e) != API_OK)
         return e->kind;
     q.max_tokens = r->max_tokens;
+    q.draft_max = r->draft_max;
+    q.draft_min = r->draft_min;
     q.ignore_eos = r->ignore_eos;
     q.n_logprobs = r->logprobs ? r->top_logprobs : -1;
     q.post_probs = r->post_probs;

@@ -230,6 +230,9 @@ static void put_own(const writer *w, metrics *m, const kvant_session_stats *st, 
            (double)st->preempted_unplanned);
     single(w, "steps_failed_total", "counter", "Steps that failed as a whole and were run one by one.",
            (double)st->failed_steps);
+    single(w, "draft_tokens_total", "counter", "Guessed tokens that were checked.", (double)st->drafted);
+    single(w, "draft_tokens_accepted_total", "counter", "Guessed tokens that were the text.",
+           (double)st->draft_accepted);
     single(w, "passes_replayed_total", "counter", "Passes that the device ran as a recorded program (CUDA graphs).",
            (double)st->replayed_passes);
     single(w, "steps_total", "counter", "Steps of the engine.", (double)st->steps);

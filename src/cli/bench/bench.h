@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "base/error.h"
+#include "cli/bench/bench_spec.h"
 #include "kvant/engine.h"
 
 enum { BENCH_MAX_REPS = 10000 };
@@ -20,6 +21,7 @@ typedef struct bench_result {
     int64_t cache_bytes; /* of the sequence at the end of the test */
     int64_t *samples_ns;
     int n_samples;
+    bench_spec spec; /* how it generated */
     char test_time[32]; /* ISO 8601, UTC, when the test began */
 } bench_result;
 

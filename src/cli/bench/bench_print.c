@@ -104,6 +104,10 @@ static void put_fields(jsonw *w, const bench_result *r)
     put_settings(w, r);
     jsonw_kint(w, "n_prompt", r->n_prompt);
     jsonw_kint(w, "n_gen", r->n_gen);
+    if (r->spec.k > 0) {
+        jsonw_kint(w, "draft_n", r->spec.k);
+        jsonw_knum(w, "draft_accept_stated", r->spec.accept);
+    }
     jsonw_kint(w, "n_depth", r->n_depth);
     jsonw_kstr(w, "test_time", r->test_time);
     jsonw_kint(w, "avg_ns", (int64_t)llround(s.avg_ns));
@@ -156,6 +160,15 @@ static int print_json(bench_printer *p, const bench_result *r, int lines, kvant_
 
 /* ---- markdown ---- */
 
+/* Says that how many drafts were accepted was stated, not found. */
+static void add_drafts(const bench_result *r, char *buf, size_t cap)
+{
+    const size_t n = strlen(buf);
+
+    if (r->spec.k > 0 && r->n_gen)
+        snprintf(buf + n, cap - n, ", %d drafts, %.2f accepted (stated)", r->spec.k, r->spec.accept);
+}
+
 static void test_name(const bench_result *r, char *buf, size_t cap)
 {
     char depth[48] = "", many[16] = "";
@@ -170,6 +183,7 @@ static void test_name(const bench_result *r, char *buf, size_t cap)
         snprintf(buf, cap, "pp%d+tg%d%s", r->n_prompt, r->n_gen, depth);
     else
         snprintf(buf, cap, "%s%d%s", r->n_prompt ? "pp" : "tg", r->n_prompt ? r->n_prompt : r->n_gen, depth);
+    add_drafts(r, buf, cap);
 }
 
 typedef struct md_table {

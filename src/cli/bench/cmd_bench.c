@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cli/bench/bench.h"
+#include "cli/bench/bench_spec.h"
 #include "cli/common.h"
 #include "cli/term.h"
 
@@ -32,6 +33,7 @@ typedef struct bench {
     int *seqs;       /* [parallel] */
     kvant_item *items;
     int32_t *tokens; /* n_ctx random ones */
+    bench_spec spec;
     bench_printer out[2];
     int64_t *samples;
 } bench;
@@ -94,6 +96,8 @@ static int collect_tests(bench *b, kvant_diag *diag)
 /* One step per token; every sequence gets its own.  The device picks the likeliest token, as a greedy run does. */
 static int decode_tokens(bench *b, const int32_t *ids, int n, kvant_diag *diag)
 {
+    if (b->spec.k > 0)
+        return bench_spec_decode(b->e, &b->spec, b->seqs, b->parallel, ids, n, diag);
     for (int i = 0; i < n; i++) {
         for (int s = 0; s < b->parallel; s++)
             b->items[s] = (kvant_item){ b->seqs[s], ids + (i + s) % n, 1, 0, KVANT_LOGITS_GREEDY };
@@ -172,6 +176,7 @@ static int run_test(bench *b, const bench_test *t, int n_batch, progress *pr, in
                        0,
                        b->samples,
                        0,
+                       b->spec,
                        "" };
     int reps = (int)opt_int(b->o, OPT_REPS);
 
@@ -200,6 +205,9 @@ static int run_engine(bench *b, const kvant_engine_params *p, const int_list *ba
 {
     kvant_engine_params q = *p;
     int code = open_engine(b->m, &q, &b->e, diag);
+
+    if (code == KVANT_OK && b->spec.k > 0)
+        code = kvant_engine_verifies(b->e, diag);
 
     if (code == KVANT_OK)
         keep_in_memory(b->o, b->m);
@@ -254,6 +262,7 @@ static int run_sweep(bench *b, sweep *s, kvant_diag *diag)
     params_from_opts(b->o, &p);
     p.n_ctx = b->n_ctx;
     p.max_seqs = b->parallel;
+    p.logits_rows = b->parallel * (1 + b->spec.k);
     progress_start(&pr, "bench", engines * b->n_tests * opt_int(b->o, OPT_REPS));
     for (int i = 0; i < s->n_pairs; i++)
         for (int t = 0; t < s->threads.n; t++)
@@ -308,6 +317,7 @@ static int bench_all(bench *b, sweep *s, kvant_diag *diag)
 {
     b->parallel = (int)opt_int(b->o, OPT_BENCH_PARALLEL);
     KVANT_TRY(collect_tests(b, diag));
+    KVANT_TRY(bench_spec_read(b->o, &b->spec, diag));
     KVANT_TRY(read_sweep(b, s, diag));
     KVANT_TRY(open_bench_model(b, diag));
     KVANT_TRY(make_tokens(b, diag));

@@ -40,7 +40,9 @@ int gen_stats(const generator *g, int i, char *buf, size_t cap)
         snprintf(buf, cap, "cache: %s for %d tokens (K %s, V %s), load %.1f ms",
                  human_bytes(seq.bytes, size, sizeof size), seq.n_tokens, p->type_k, p->type_v,
                  (double)g->load_ns / 1e6);
-    return i < 3;
+    else if (i == 3 && g->drafted > 0)
+        snprintf(buf, cap, "drafts: %" PRId64 " tokens, %" PRId64 " accepted", g->drafted, g->accepted);
+    return i < 3 + (g->drafted > 0);
 }
 
 void gen_report(const generator *g)
@@ -62,6 +64,10 @@ static void json_timings(const generator *g, jsonw *w)
     jsonw_kint(w, "predicted_n", g->decode_n);
     jsonw_knum(w, "predicted_ms", (double)g->decode_ns / 1e6);
     jsonw_knum(w, "predicted_per_second", per_second(g->decode_n, g->decode_ns));
+    if (g->drafted > 0) {
+        jsonw_kint(w, "draft_n", g->drafted);
+        jsonw_kint(w, "draft_n_accepted", g->accepted);
+    }
     jsonw_end(w);
 }
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "cli/text/spec.h"
 #include "text/detok.h"
 
 enum { SLOT = 0, LEAST_BATCH = 1 + KVANT_PAGE, TURN_NS = 50000000 };
@@ -50,6 +51,7 @@ static int open_session(generator *g, kvant_diag *diag)
 
     p.batch_tokens = batch > LEAST_BATCH ? batch : LEAST_BATCH;
     p.target_itl_ms = -1;
+    spec_params(g->o, g->e, &p);
     p.wake = after_events;
     p.wake_user = g;
     return kvant_session_create(g->e, &p, &g->s, diag);
@@ -60,6 +62,7 @@ static int open_parts(generator *g, kvant_diag *diag)
     kvant_engine_params p;
 
     params_from_opts(g->o, &p);
+    p.logits_rows = 1 + spec_rows(g->o);
     KVANT_TRY(open_model(g->o, &g->m, diag));
     KVANT_TRY(sampling_open(g->o, g->m, &g->how, diag));
     g->seed = (int64_t)g->how.p.seed;
@@ -294,6 +297,8 @@ static void count_times(generator *g)
     g->prompt_ns += (t->first_token_ns ? t->first_token_ns : t->ended_ns) - t->started_ns;
     g->decode_n += t->n_generated > 1 ? t->n_generated - 1 : 0;
     g->decode_ns += t->decode_ns;
+    g->drafted += t->n_drafted;
+    g->accepted += t->n_draft_accepted;
 }
 
 static int reason_of(const gen_run *r, int64_t n)

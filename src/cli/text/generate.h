@@ -47,6 +47,7 @@ typedef struct generator {
     size_t text_len, text_cap;
     id_list ids; /* generated tokens since gen_text_reset */
     int64_t prompt_n, prompt_ns, decode_n, decode_ns;
+    int64_t drafted, accepted; /* guesses of tokens */
     int64_t load_ns;
     gen_run run;
 } generator;

@@ -93,6 +93,16 @@ static int read_lengths(const json_t *o, request *r, api_error *e)
     return API_OK;
 }
 
+/* Guesses in a step, at most and at least; more than the server has places for are as many as it has. */
+static int read_drafts(const json_t *o, request *r, api_error *e)
+{
+    API_TRY(body_count(o, "speculative.n_max", 0, 1 << 30, &r->draft_max, e));
+    API_TRY(body_count(o, "speculative.n_min", 0, 1 << 30, &r->draft_min, e));
+    r->draft_max = r->draft_max < KVANT_MOST_DRAFTS ? r->draft_max : KVANT_MOST_DRAFTS;
+    r->draft_min = r->draft_min < KVANT_MOST_DRAFTS ? r->draft_min : KVANT_MOST_DRAFTS;
+    return API_OK;
+}
+
 /* The place whose sequence stays for the next turn and for /slots.  Files and quotas are per key: there is no salt. */
 static int read_slot(const request_env *env, const json_t *o, request *r, api_error *e)
 {
@@ -178,6 +188,7 @@ static int read_request(const request_env *env, const json_t *o, request *r, api
     API_TRY(request_check_unsupported(o, r->chat, e));
     API_TRY(read_stream(o, r, e));
     API_TRY(read_lengths(o, r, e));
+    API_TRY(read_drafts(o, r, e));
     API_TRY(request_read_sampling(env, o, r, e));
     API_TRY(request_read_salt(o, &r->salt, e));
     API_TRY(request_read_lora(env, o, r, e));
@@ -238,6 +249,7 @@ int request_parse(const request_env *env, int shape, const char *body, size_t le
     r->n = 1;
     r->slot = -1;
     r->max_tokens = env->default_max_tokens;
+    r->draft_max = r->draft_min = -1;
     r->sampler = env->sampler;
     r->ignore_eos = env->ignore_eos;
     r->verbose = env->verbose;

@@ -64,6 +64,10 @@ void openai_timings(const kvant_timings *t, jsonw *w)
     jsonw_knum(w, "predicted_ms", decode_ms);
     jsonw_knum(w, "predicted_per_token_ms", steps > 0 ? decode_ms / steps : 0);
     jsonw_knum(w, "predicted_per_second", decode_ms > 0 && steps > 0 ? steps * 1e3 / decode_ms : 0);
+    if (t->n_drafted > 0) {
+        jsonw_kint(w, "draft_n", t->n_drafted);
+        jsonw_kint(w, "draft_n_accepted", t->n_draft_accepted);
+    }
     jsonw_knum(w, "queue_ms", (double)(t->started_ns ? t->started_ns - t->submitted_ns : 0) * 1e-6);
     jsonw_end(w);
 }

@@ -1,0 +1,16 @@
+/* cli/text/spec.h: the options of speculative decoding. */
+#ifndef KVANT_CLI_TEXT_SPEC_H
+#define KVANT_CLI_TEXT_SPEC_H
+
+#include "cli/options/options.h"
+#include "kvant/session.h"
+
+/* KVANT_SPEC_* that the options ask for. */
+int spec_from_opts(const opts *o);
+/* Rows of logits that drafts want beyond one per sequence. */
+int spec_rows(const opts *o);
+/* Fills the fields of speculation.  auto means none on an engine that verifies no drafts, and says so; ngram: session
+ * creation refuses it. */
+void spec_params(const opts *o, const kvant_engine *e, kvant_session_params *p);
+
+#endif
