@@ -552,6 +552,14 @@ static void test_eval(void)
               "--gate", "1e-12", NULL) == 6 &&
               strstr(err, "wanted at most"),
           "gate: %s", err);
+    EXPECT_JSON("eval", "kl", "-m", DENSE, "-f", text, "-c", "64", "--chunks", "1", "--pairs", "f16", "--base-model",
+                DENSE, "--base-compute", "f32", "--json");
+    CHECK(json_num(out, "results.0.mean") < 0.01 && strstr(out, "\"base_compute\":\"f32\""), "another compute: %s",
+          out);
+    EXPECT(2, "wanted the tested model's vocabulary", "eval", "kl", "-m", DENSE, "-f", text, "-c", "64", "--chunks",
+           "1", "--pairs", "f16", "--base-model", HYBRID);
+    EXPECT(2, "is encoded a page at a time", "run", "-m", DENSE, "-p", "a", "-n", "1", "-ctk", "ptcq3", "--kv-tail",
+           "0");
     EXPECT(2, "wanted at least one chunk", "eval", "ppl", "-m", DENSE, "-f", text, "-c", "100000");
     EXPECT(2, "wanted 1 or more", "eval", "ppl", "-m", DENSE, "-f", text, "--chunks", "0");
     EXPECT_JSON("eval", "needle", "-m", DENSE, "-f", text, "--lengths", "1200,1300", "--seeds", "1-3", "--json");

@@ -476,6 +476,10 @@ int main(void)
         check_top(archs[i], types[1]);
     }
     check_page_end("llama", "tbq4_0");
+    check_page_end("llama", "ptcq2");
+    check_threads_and_cuts("llama", "ptcq3", KVANT_COMPUTE_AUTO);
+    check_batch("llama", "ptcq3", 7, 3);
+    check_mixed("qwen35", "ptcq4");
     check_page_end("qwen3moe", "q8_0");
     check_bf16_states("qwen3next");
     check_bf16_states("qwen35");

@@ -444,6 +444,7 @@ int main(void)
     check_forks(dense, "tbq4_0", 64, 1);
     check_forks(hybrid, "tbq4_0", 128, 3);
     check_forks(hybrid, "f16", 64, 1);
+    check_forks(dense, "ptcq3", 128, 1);
     for (int keep = 0; keep < 16; keep++)
         check_pairs(hybrid, keep & 1 ? "tbq4_0" : "f16", 64, keep, keep == 15 ? 1 : 41);
     check_pairs(hybrid, "tbq4_0", 192, 15, 37);

@@ -642,12 +642,15 @@ int main(void)
         check_continue(dense, i % 2 ? "f16" : "tbq4_0", i % 3 ? 64 : 192, turns[i].n, turns[i].gen);
     }
     check_continue(hybrid, "turbo3", 128, 150, 20);
+    check_continue(hybrid, "ptcq3", 64, 150, 20);
+    check_continue(dense, "ptcq2", 192, 190, 70);
     check_continue(moe, "q8_0", 0, 150, 20);
     check_continue(hybrid, "f16", 64, 150, 20);
     check_cache(dense, "f16", 64);
     check_cache(dense, "tbq4_0", 192);
     check_cache(hybrid, "tbq4_0", 64);
     check_cache(hybrid, "q8_0", 128);
+    check_cache(dense, "ptcq3", 64);
     check_damage(hybrid, "tbq4_0");
     check_full_pool(hybrid);
     check_full_pool(dense);

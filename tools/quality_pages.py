@@ -234,6 +234,22 @@ def render_lengths(table):
 LEVELS = [("recommended", .005, .00), ("usable where memory decides", .05, .05)]
 
 
+def render_pages(data):
+    """Formats of page scope beside turbo3_tcq: docs/evidence/kl-pages.json, as `kvant eval kl --json` prints it, a list by model."""
+    if not data.get("runs"):
+        return []
+    out = ["## Formats of page scope: context 2048, encoder best", "",
+           "K and V alike, 16 chunks of valid.txt, against the f16 cache, prefill path ([ptcq](formats/ptcq.md)):", "",
+           f"`{data['command']}`", "", f"Measured by {data['by']}.", "",
+           "| model | format | bits | tail | mean KLD | \u00b1 | median | 99 % | 99.9 % | same top |", "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
+    bits = format_bits()
+    for run in data["runs"]:
+        for r in run["results"]:
+            cells = [sci(r[k]) for k in ("mean", "mean_err", "median", "p99", "p99_9")] + [f"{100 * r['same_top']:.2f} %"]
+            out.append(f"| {run['model']} | {r['type_k']} | {bits[r['type_k']]:g} | {r['kv_tail']} | " + " | ".join(cells) + " |")
+    return out + [""]
+
+
 def needles_lost(needles, pair):
     """The largest share of needles, over models and lengths, that f16 finds and the pair does not."""
     worst = 0.0
@@ -285,6 +301,7 @@ def render_quality(data):
     out += render_verdicts(table, needles) + render_bits()
     for model in MODELS:
         out += render_formats_4096(table, model)
+    out += render_pages(load("kl-pages.json"))
     out += render_paths(table) + render_lengths(table) + ["## Retrieval, K and V alike", "", "All cells, also K alone and V alone: [needle.md](needle.md).", ""]
     for model in MODELS:
         out += [f"novella-{model}:", "", "| K | V | " + " | ".join(LENGTHS) + " |", "|---|---|" + "--:|" * len(LENGTHS)]

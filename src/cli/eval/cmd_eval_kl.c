@@ -16,7 +16,7 @@
 
 typedef struct kl_run {
     const opts *o;
-    kvant_model *m;
+    kvant_model *m, *base_model; /* base_model: NULL: m */
     eval_text t;
     eval_store base;             /* logits of the base */
     double *base_lse, *base_nll; /* per row */
@@ -235,6 +235,27 @@ static int run_pairs(kl_run *r, kvant_diag *diag)
     return code;
 }
 
+/* The base may be another file, but of the same tokens: the text is the same ids in both. */
+static int open_base(kl_run *r, kvant_diag *diag)
+{
+    eval_text t = { 0 };
+
+    if (!opt_given(r->o, OPT_KL_BASE_MODEL))
+        return KVANT_OK;
+    KVANT_TRY(open_model_at(r->o, opt_str(r->o, OPT_KL_BASE_MODEL), &r->base_model, diag));
+    KVANT_TRY(eval_text_open(r->o, r->base_model, &t, diag));
+    const size_t n = (size_t)r->t.n_chunk * (size_t)r->t.n_ctx;
+    const int same = t.n_vocab == r->t.n_vocab && t.n_chunk == r->t.n_chunk && t.n_ctx == r->t.n_ctx &&
+                     memcmp(t.ids, r->t.ids, n * sizeof *t.ids) == 0;
+    const int vocab = t.n_vocab;
+    eval_text_close(&t);
+    return same ? KVANT_OK
+                : kvant_fail(diag, KVANT_EINVAL,
+                             "--base-model %.80s: the text is other tokens there (%d entries), wanted the tested "
+                             "model's vocabulary (%d)",
+                             opt_str(r->o, OPT_KL_BASE_MODEL), vocab, r->t.n_vocab);
+}
+
 static int run_base(kl_run *r, eval_stored *stored, kvant_diag *diag)
 {
     kvant_engine_params p;
@@ -244,7 +265,14 @@ static int run_base(kl_run *r, eval_stored *stored, kvant_diag *diag)
     p.type_layers = NULL; /* the base is the same format in every layer, */
     p.state_type = "f32"; /* with exact recurrent states */
     p.type_k = p.type_v = kvant_format_find(opt_str(r->o, OPT_KL_BASE))->name;
-    return eval_run(r->m, &r->t, &p, path, "base", base_row, r, stored, diag);
+    if (!opt_is(r->o, OPT_KL_BASE_COMPUTE, "tested"))
+        p.compute = opt_is(r->o, OPT_KL_BASE_COMPUTE, "f32") ? KVANT_COMPUTE_F32 : KVANT_COMPUTE_AUTO;
+    return eval_run(r->base_model ? r->base_model : r->m, &r->t, &p, path, "base", base_row, r, stored, diag);
+}
+
+static const char *base_compute(const kl_run *r)
+{
+    return opt_str(r->o, opt_is(r->o, OPT_KL_BASE_COMPUTE, "tested") ? OPT_COMPUTE : OPT_KL_BASE_COMPUTE);
 }
 
 static void head(kl_run *r, const eval_stored *base)
@@ -253,9 +281,11 @@ static void head(kl_run *r, const eval_stored *base)
     eval_mean nll = eval_mean_of(r->base_nll, rows);
 
     if (!r->json) {
-        printf("%s: %d chunks of %d tokens, %lld rows; base %s/%s on the %s path, PPL %.4f \xC2\xB1 %.4f%s\n\n",
-               kvant_model_get_info(r->m)->desc, r->t.n_chunk, r->t.n_ctx, (long long)rows, base->type_k, base->type_v,
-               opt_str(r->o, OPT_KL_BASE_PATH), exp(nll.mean), exp(nll.mean) * nll.err,
+        printf("%s: %d chunks of %d tokens, %lld rows; base %s%s%s/%s on the %s path, compute %s, PPL %.4f \xC2\xB1 %.4f%s"
+               "\n\n",
+               kvant_model_get_info(r->m)->desc, r->t.n_chunk, r->t.n_ctx, (long long)rows,
+               r->base_model ? kvant_model_get_info(r->base_model)->desc : "", r->base_model ? ", " : "", base->type_k,
+               base->type_v, opt_str(r->o, OPT_KL_BASE_PATH), base_compute(r), exp(nll.mean), exp(nll.mean) * nll.err,
                opt_is(r->o, OPT_STATE_TYPE, "bf16") ? "; tested with bf16 recurrent states, base f32" : "");
         return;
     }
@@ -265,6 +295,8 @@ static void head(kl_run *r, const eval_stored *base)
     jsonw_kint(&r->w, "chunks", r->t.n_chunk);
     jsonw_kint(&r->w, "rows", rows);
     jsonw_kstr(&r->w, "compute", opt_str(r->o, OPT_COMPUTE));
+    jsonw_kstr(&r->w, "base_model", kvant_model_get_info(r->base_model ? r->base_model : r->m)->desc);
+    jsonw_kstr(&r->w, "base_compute", base_compute(r));
     jsonw_kstr(&r->w, "base_type_k", base->type_k);
     jsonw_kstr(&r->w, "base_type_v", base->type_v);
     jsonw_kstr(&r->w, "base_path", opt_str(r->o, OPT_KL_BASE_PATH));
@@ -294,6 +326,7 @@ static int kl_all(kl_run *r, kvant_diag *diag)
     eval_stored base;
 
     KVANT_TRY(eval_text_open(r->o, r->m, &r->t, diag));
+    KVANT_TRY(open_base(r, diag));
     KVANT_TRY(kl_alloc(r, diag));
     KVANT_TRY(run_base(r, &base, diag));
     head(r, &base);
@@ -331,6 +364,7 @@ int cmd_eval_kl(const opts *o, kvant_diag *diag)
     kvant_free(r.sorted);
     jsonw_free(&r.w);
     eval_text_close(&r.t);
+    kvant_model_close(r.base_model);
     kvant_model_close(r.m);
     return code;
 }
