@@ -186,8 +186,8 @@ static int pool_of_bytes(const kvant_model *m, int64_t bytes, kvant_engine_param
     p->pool_tokens = (bytes - fixed) / token / KVANT_PAGE * KVANT_PAGE;
     if (p->pool_tokens < KVANT_PAGE)
         return kvant_fail(diag, KVANT_EINVAL,
-                          "page pool: %lld bytes, want at least %lld: the exact tail and windows (%lld, for %d "
-                          "sequences) and a page of %d tokens",
+                          "page pool (--kv-pool-size): %lld bytes, want at least %lld: the exact tail and windows (%lld, "
+                          "for %d sequences) and a page of %d tokens",
                           (long long)bytes, (long long)(fixed + token * KVANT_PAGE), (long long)fixed, p->max_seqs,
                           KVANT_PAGE);
     if (p->n_ctx == 0)
