@@ -68,7 +68,10 @@ static int fits(const char *format, int tail, int seqs, int tokens)
 
     if (pages < 1 || device_open("cpu", &dc, &dev, NULL) != KVANT_OK)
         return 0;
-    if (kv_create(dev, &c, &kv, NULL) == KVANT_OK) {
+    const kv_place at = { dev, NULL };
+    c.places = &at;
+    c.n_places = 1;
+    if (kv_create(&c, &kv, NULL) == KVANT_OK) {
         for (int i = 0; i < seqs; i++)
             kv_seq_new(&kv, &seq, NULL);
         ok = fill(&kv, seqs, tokens - 2 * KVANT_PAGE, tokens);

@@ -219,6 +219,10 @@ static void test_refused(void)
     test_no_gpu();
     EXPECT(5, "unknown; this build has", "run", "-m", DENSE, "-p", "x", "--device", "tpu");
     EXPECT_OK("run", "-m", DENSE, "-p", "x", "-ngl", "0", "-fa", "on", "-n", "1");
+    EXPECT(2, "2 shares above 0", "run", "-m", DENSE, "-p", "x", "-dev", "cpu,cpu", "-ts", "1,1,1");
+    EXPECT(2, "its share is none", "run", "-m", DENSE, "-p", "x", "-dev", "cpu,cpu", "-ts", "1000,1");
+    EXPECT(2, "wanted layer", "run", "-m", DENSE, "-p", "x", "-dev", "cpu,cpu", "-sm", "none");
+    EXPECT(5, "unknown; this build has", "run", "-m", DENSE, "-p", "x", "-dev", "cpu,tpu");
 }
 
 static void test_environment(void)
@@ -592,6 +596,28 @@ static void test_inspect_plan(void)
     CHECK(strstr(out, "kvant run takes") && strstr(out, "kvant serve takes"), "plan: %s", out);
 }
 
+/* Layers over devices: the text of one device, and the plan's parts. */
+static void test_devices(void)
+{
+    char alone[4096];
+
+    EXPECT_OK("run", "-m", DENSE, "-p", "The ship", "-n", "12", "--temp", "0", "--device", "cpu");
+    snprintf(alone, sizeof alone, "%s", out);
+    EXPECT_OK("run", "-m", DENSE, "-p", "The ship", "-n", "12", "--temp", "0", "-dev", "cpu,cpu", "-ts", "3,1", "-sm",
+              "layer");
+    CHECK(strcmp(out, alone) == 0 && strstr(err, "layers on CPU"), "%s instead of %s: %s", out, alone, err);
+    EXPECT_OK("run", "-m", DENSE, "-p", "The ship", "-n", "12", "--temp", "0", "-dev", "cpu,cpu", "-ngl", "2");
+    CHECK(strcmp(out, alone) == 0 && strstr(err, "1 layers on CPU"), "%s instead of %s: %s", out, alone, err);
+    EXPECT(5, "no GPU device is chosen", "run", "-m", DENSE, "-p", "x", "-dev", "cpu:1", "-ngl", "2");
+    EXPECT_JSON("plan", DENSE, "-dev", "cpu,cpu", "-ngl", "2", "-c", "64", "-ctk", "f16", "--json", "--memory", "1G");
+    CHECK(json_num(out, "devices.1.layers") == 1 && json_num(out, "devices.2.layers") == 1, "%s", out);
+    CHECK(json_num(out, "devices.0.total") + json_num(out, "devices.1.total") + json_num(out, "devices.2.total") ==
+              json_num(out, "run.total"),
+          "%s", out);
+    EXPECT_OK("plan", DENSE, "-dev", "cpu,cpu", "-c", "64", "-ctk", "f16", "--memory", "1G");
+    CHECK(strstr(out, "  cpu: "), "%s", out);
+}
+
 static double plan_scratch(const char *model, const char *device, const char *sequences, const char *ubatch)
 {
     EXPECT_JSON("plan", model, "--device", device, "-np", sequences, "-ub", ubatch, "-c", "64", "--json");
@@ -708,6 +734,7 @@ int main(int argc, char **argv)
     test_eval();
     test_inspect_plan();
     test_pass_tokens();
+    test_devices();
     test_quantize_verify();
     test_verify_jobs();
     char cmd[128];

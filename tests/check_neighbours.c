@@ -304,10 +304,10 @@ static void check_failed_step(const char *path, int preempt, int bad)
         prompts[bad][70 + k] = BAD_TOKEN;
     pthread_mutex_lock(&r.s->lock); /* the owner sleeps */
     session = r.s;
-    real = r.e->dev->vt;
+    real = r.e->place[0].dev->vt;
     faulty = *real;
     faulty.copy_in = copy_in;
-    r.e->dev->vt = &faulty;
+    r.e->place[0].dev->vt = &faulty;
     pthread_mutex_unlock(&r.s->lock);
     for (int round = 0; round < (bad < 0 ? 12 : 1); round++) {
         fail_at = bad < 0 ? 1 + 13 * round : 0;

@@ -167,7 +167,7 @@ void kvant_text_free(char *text);
 
 typedef struct kvant_engine_params {
     size_t size;                   /* of this struct: kvant_engine_params_init writes it */
-    const char *device;            /* "cpu", "cuda:0"; NULL: cpu */
+    const char *device;            /* "cpu", "cuda:0"; NULL: cpu; several: see split */
     int threads;                   /* 0: all CPUs */
     int compute;                   /* enum kvant_compute */
     int n_ctx;                     /* most tokens of one sequence; 0: the model's training context */
@@ -193,6 +193,11 @@ typedef struct kvant_engine_params {
      * total.  Not 0 ends create with KVANT_ECANCELED.  NULL: none. */
     int (*progress)(void *user, int64_t done, int64_t total);
     void *progress_user;
+    /* Several devices ("cuda:0,cuda:1") compute the layers in order, each with their caches; the head counts as a layer
+     * more.  split: their shares ("3,1"), NULL: equal; read at create.  gpu_layers: so many of the last layers are
+     * theirs and the CPU computes those before; 0: all are theirs. */
+    const char *split;
+    int gpu_layers;
 } kvant_engine_params;
 
 /* Everything 0 or NULL ("default"), except kv_tail -1 and the encoder: best. */
@@ -211,6 +216,11 @@ typedef struct kvant_plan {
     int n_ctx, max_seqs;
 } kvant_plan;
 int kvant_plan_make(const kvant_model *m, const kvant_engine_params *p, kvant_plan *out, kvant_diag *diag);
+/* The part of one of several devices, the CPU's first where it has layers: its name, and how many layers it has (the
+ * head counts as one).  KVANT_EINVAL: there is no device i, or as above. */
+typedef struct kvant_plan_part { char device[40]; int layers; kvant_plan plan; } kvant_plan_part;
+int kvant_plan_device(const kvant_model *m, const kvant_engine_params *p, int i, kvant_plan_part *out,
+                      kvant_diag *diag);
 
 /* Loads the weights and takes all memory of the plan; KVANT_ENOSPC (more than this machine has free, by part),
  * KVANT_ENOMEM, KVANT_EINVAL (a parameter), KVANT_EUNSUPPORTED (an op or format the device lacks, listed),

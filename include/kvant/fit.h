@@ -28,7 +28,7 @@ const char *kvant_fit_gpu(kvant_fit_note note, void *user);
  * 1: "cpu", although the machine has a GPU.  Opens a driver only where Linux knows a GPU. */
 const char *kvant_fit_device(int *passed_over, kvant_fit_note note, void *user);
 /* Bytes that an engine may have on a device (NULL: cpu): what is free, less what a GPU's driver may still want, and at
- * most `limit` where that is above 0.  -1: not known.  Opens the device. */
+ * most `limit` where that is above 0; on several ("cuda:0,cuda:1") the sum.  -1: not known.  Opens the devices. */
 int64_t kvant_fit_memory(const char *device, int64_t limit);
 
 /* ---- what fits ---- */

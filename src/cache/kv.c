@@ -106,23 +106,23 @@ int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int side_create(kv_cache *kv, kvant_kv_side *s, const kvant_format *f, int h_kv, int d, int n_pages,
-                       kvant_diag *diag)
+static int side_create(kv_cache *kv, const kv_place *at, kvant_kv_side *s, const kvant_format *f, int h_kv, int d,
+                       int n_pages, kvant_diag *diag)
 {
     const kv_config *cfg = &kv->cfg;
     void *mem;
 
     s->fmt = f;
-    s->param = f->flags & KVANT_FORMAT_PARAM ? cfg->param : NULL;
+    s->param = f->flags & KVANT_FORMAT_PARAM ? at->param : NULL;
     s->row_bytes = kvant_format_row_bytes(f, d);
     s->head_bytes = s->row_bytes * KVANT_PAGE;
     s->page_bytes = s->head_bytes * (size_t)h_kv;
     s->encoder = cfg->encoder;
-    KVANT_TRY(kv->dev->vt->alloc(kv->dev, s->page_bytes * (size_t)n_pages, &mem, diag));
+    KVANT_TRY(at->dev->vt->alloc(at->dev, s->page_bytes * (size_t)n_pages, &mem, diag));
     s->pages = mem;
     if (!wants_tail(cfg, f))
         return KVANT_OK;
-    KVANT_TRY(kv->dev->vt->alloc(kv->dev, kv_tail_bytes(h_kv, d) * (size_t)kv->tails.n, &mem, diag));
+    KVANT_TRY(at->dev->vt->alloc(at->dev, kv_tail_bytes(h_kv, d) * (size_t)kv->tails.n, &mem, diag));
     s->tail = mem;
     return KVANT_OK;
 }
@@ -134,19 +134,20 @@ static void choose_layout(kv_cache *kv, int l)
     const kv_types *t = &cfg->types[l];
     kvant_attn_args a = { .k = kv->k[l], .v = kv->v[l], .h = cfg->h, .h_kv = t->h_kv, .d_k = t->d_k, .d_v = t->d_v,
                           .compute = cfg->compute };
+    kvant_device *dev = kv_dev(kv, l);
 
-    if (!kv->dev->vt->kv_layout)
+    if (!dev->vt->kv_layout)
         return;
-    kv->dev->vt->kv_layout(kv->dev, &a);
+    dev->vt->kv_layout(dev, &a);
     kv->k[l].layout = a.k.layout;
     kv->v[l].layout = a.v.layout;
 }
 
 /* The slots of all sequences and snapshots; a block without a state of this kind has no memory of it. */
-static int slots_create(kv_cache *kv, size_t bytes, void **mem, kvant_diag *diag)
+static int slots_create(kv_cache *kv, kvant_device *dev, size_t bytes, void **mem, kvant_diag *diag)
 {
     const size_t slots = (size_t)kv->cfg.max_seqs + (size_t)kv->cfg.n_snapshots;
-    return bytes ? kv->dev->vt->alloc(kv->dev, bytes * slots, mem, diag) : KVANT_OK;
+    return bytes ? dev->vt->alloc(dev, bytes * slots, mem, diag) : KVANT_OK;
 }
 
 static int layers_create(kv_cache *kv, kvant_diag *diag)
@@ -155,15 +156,16 @@ static int layers_create(kv_cache *kv, kvant_diag *diag)
     for (int l = 0; l < cfg->n_layer; l++) {
         const int n_pages = kv_in_window(kv, l) ? kv->windows.n : kv->pages.n;
         const kv_types *t = &cfg->types[l];
+        const kv_place *at = &cfg->places[kv_place_of(cfg, l)];
         if (kv_has_attn(cfg, l)) {
-            KVANT_TRY(side_create(kv, &kv->k[l], t->k, t->h_kv, t->d_k, n_pages, diag));
-            KVANT_TRY(side_create(kv, &kv->v[l], t->v, t->h_kv, t->d_v, n_pages, diag));
+            KVANT_TRY(side_create(kv, at, &kv->k[l], t->k, t->h_kv, t->d_k, n_pages, diag));
+            KVANT_TRY(side_create(kv, at, &kv->v[l], t->v, t->h_kv, t->d_v, n_pages, diag));
             choose_layout(kv, l);
         }
         if (kv_has_state(cfg, l)) {
             void *conv = NULL;
-            KVANT_TRY(slots_create(kv, kv_state_bytes(cfg), &kv->state[l], diag));
-            KVANT_TRY(slots_create(kv, kv_conv_bytes(cfg), &conv, diag));
+            KVANT_TRY(slots_create(kv, at->dev, kv_state_bytes(cfg), &kv->state[l], diag));
+            KVANT_TRY(slots_create(kv, at->dev, kv_conv_bytes(cfg), &conv, diag));
             kv->conv[l] = conv;
         }
     }
@@ -204,11 +206,10 @@ static int host_create(kv_cache *kv, kvant_diag *diag)
     return KVANT_OK;
 }
 
-int kv_create(kvant_device *dev, const kv_config *cfg, kv_cache *kv, kvant_diag *diag)
+int kv_create(const kv_config *cfg, kv_cache *kv, kvant_diag *diag)
 {
     int code;
     memset(kv, 0, sizeof *kv);
-    kv->dev = dev;
     kv->cfg = *cfg;
     kv->stride = kv_pages_for(cfg->n_ctx);
     kv->tail_pages = tail_window(cfg);
@@ -234,13 +235,13 @@ int kv_create(kvant_device *dev, const kv_config *cfg, kv_cache *kv, kvant_diag 
 
 void kv_destroy(kv_cache *kv)
 {
-    if (!kv->dev)
+    if (!kv->cfg.places)
         return;
     for (int l = 0; kv->k && kv->v && kv->state && kv->conv && l < kv->cfg.n_layer; l++) {
         void *mem[] = { kv->k[l].pages, kv->k[l].tail, kv->v[l].pages, kv->v[l].tail, kv->state[l], kv->conv[l] };
         for (int i = 0; i < 6; i++)
             if (mem[i])
-                kv->dev->vt->free(kv->dev, mem[i]);
+                kv_dev(kv, l)->vt->free(kv_dev(kv, l), mem[i]);
     }
     page_pool_free(&kv->pages);
     page_pool_free(&kv->tails);

@@ -37,6 +37,14 @@ typedef struct kv_types {
 
 enum { KV_LAYER_ATTN = 1, KV_LAYER_STATE = 2, KV_LAYER_WINDOW = 4 };
 
+/* A device that holds the caches of some layers, and on it the projection of formats that need one. */
+typedef struct kv_place {
+    kvant_device *dev;
+    const void *param;
+} kv_place;
+
+enum { KV_MOST_PLACES = 16 };
+
 typedef struct kv_config {
     int n_layer, h;
     int compute;                   /* enum kvant_compute of the attention ops */
@@ -50,7 +58,9 @@ typedef struct kv_config {
     int n_snapshots;
     int64_t state_values, conv_floats;   /* per sequence and recurrent layer */
     int state_type;                /* enum kvant_state_type of the recurrent states; conv windows are f32 */
-    const void *param;             /* projection of formats that need one */
+    const kv_place *places;        /* [n_places] as long as the cache */
+    int n_places;
+    const unsigned char *place_of; /* [n_layer]; NULL: all layers are on the first */
 } kv_config;
 
 typedef struct kv_seq {
@@ -62,7 +72,6 @@ typedef struct kv_seq {
 } kv_seq;
 
 typedef struct kv_cache {
-    kvant_device *dev;
     kv_config cfg;
     int stride;                    /* logical pages per sequence */
     int tail_pages;                /* T */
@@ -99,6 +108,17 @@ static inline int kv_has_attn(const kv_config *cfg, int l)
 static inline int kv_has_state(const kv_config *cfg, int l)
 {
     return (cfg->kinds[l] & KV_LAYER_STATE) != 0;
+}
+
+/* The place of a layer's cache and state. */
+static inline int kv_place_of(const kv_config *cfg, int l)
+{
+    return cfg->place_of ? cfg->place_of[l] : 0;
+}
+
+static inline kvant_device *kv_dev(const kv_cache *kv, int l)
+{
+    return kv->cfg.places[kv_place_of(&kv->cfg, l)].dev;
 }
 
 /* Bytes of a tail page of one side of h_kv heads of d values: f16. */
@@ -141,7 +161,7 @@ static inline int kv_first_window(const kv_cache *kv, int len)
 typedef struct kv_sizes { int64_t pages, windows, tail, state, per_token; int n_tail_pages; } kv_sizes;
 int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag);
 
-int kv_create(kvant_device *dev, const kv_config *cfg, kv_cache *kv, kvant_diag *diag);
+int kv_create(const kv_config *cfg, kv_cache *kv, kvant_diag *diag);
 void kv_destroy(kv_cache *kv);
 
 int kv_seq_new(kv_cache *kv, int *seq, kvant_diag *diag);

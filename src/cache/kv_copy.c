@@ -1,7 +1,8 @@
 /* kv_copy.c: sharing of pages between sequences and copies on the device: snapshots, forks.  See kv.h.
  *
- * All copies of one call are one list of slot_copy ops, so a device orders them with the steps before and after.  The
- * ids of an op lie in device memory: a pair each for state slots, pages, tail pages and pages of windows. */
+ * All copies of one call are one list of slot_copy ops for each device, which orders them with the steps before and
+ * after.  The ids of an op lie in device memory: a pair each for state slots, pages, tail pages and pages of
+ * windows. */
 #include "cache/kv.h"
 
 #include <string.h>
@@ -12,9 +13,11 @@
 enum { PAIR_SLOT = 0, PAIR_PAGE = 1, PAIR_TAIL = 2, PAIR_WINDOW = 3, PAIRS = 4, OPS_PER_LAYER = 4 };
 
 struct kv_copier {
-    int32_t *dev, host[2 * PAIRS]; /* [src of each pair][dst of each pair] */
+    int32_t host[2 * PAIRS];       /* [src of each pair][dst of each pair] */
+    int32_t *dev[KV_MOST_PLACES];  /* them on each device */
     kvant_op *ops;
     kvant_slot_copy_args *args;
+    unsigned char *place;          /* of each op */
     int n;
 };
 
@@ -29,10 +32,14 @@ int kv_copier_create(kv_cache *kv, kvant_diag *diag)
         return kvant_fail(diag, KVANT_ENOMEM, "cache: out of memory");
     c->ops = kvant_calloc(most, sizeof *c->ops);
     c->args = kvant_calloc(most, sizeof *c->args);
-    if (!c->ops || !c->args)
+    c->place = kvant_calloc(most, 1);
+    if (!c->ops || !c->args || !c->place)
         return kvant_fail(diag, KVANT_ENOMEM, "cache: out of memory for %zu copies", most);
-    KVANT_TRY(kv->dev->vt->alloc(kv->dev, sizeof c->host, &mem, diag));
-    c->dev = mem;
+    for (int i = 0; i < kv->cfg.n_places; i++) {
+        kvant_device *dev = kv->cfg.places[i].dev;
+        KVANT_TRY(dev->vt->alloc(dev, sizeof c->host, &mem, diag));
+        c->dev[i] = mem;
+    }
     return KVANT_OK;
 }
 
@@ -42,8 +49,10 @@ void kv_copier_free(kv_cache *kv)
 
     if (!c)
         return;
-    if (c->dev)
-        kv->dev->vt->free(kv->dev, c->dev);
+    for (int i = 0; i < kv->cfg.n_places; i++)
+        if (c->dev[i])
+            kv->cfg.places[i].dev->vt->free(kv->cfg.places[i].dev, c->dev[i]);
+    kvant_free(c->place);
     kvant_free(c->ops);
     kvant_free(c->args);
     kvant_free(c);
@@ -62,23 +71,28 @@ static void copy_pair(kv_cache *kv, int pair, int src, int dst)
     kv->copier->host[PAIRS + pair] = dst;
 }
 
-static void copy_add(kv_cache *kv, int pair, void *base, size_t bytes)
+static void copy_add(kv_cache *kv, int l, int pair, void *base, size_t bytes)
 {
     struct kv_copier *c = kv->copier;
+    const int at = kv_place_of(&kv->cfg, l);
 
-    c->args[c->n] = (kvant_slot_copy_args){ base, c->dev + pair, c->dev + PAIRS + pair, 1, bytes, bytes };
+    c->args[c->n] = (kvant_slot_copy_args){ base, c->dev[at] + pair, c->dev[at] + PAIRS + pair, 1, bytes, bytes };
     c->ops[c->n] = (kvant_op){ KVANT_OP_SLOT_COPY, &c->args[c->n] };
-    c->n++;
+    c->place[c->n++] = (unsigned char)at;
 }
 
 static int copy_run(kv_cache *kv, kvant_diag *diag)
 {
     struct kv_copier *c = kv->copier;
 
-    if (c->n == 0)
-        return KVANT_OK;
-    KVANT_TRY(kv->dev->vt->copy_in(kv->dev, c->dev, c->host, sizeof c->host, diag));
-    return kv->dev->vt->submit(kv->dev, c->ops, c->n, 0, diag);
+    for (int i = 0, next; i < c->n; i = next) {
+        kvant_device *dev = kv->cfg.places[c->place[i]].dev;
+        for (next = i + 1; next < c->n && c->place[next] == c->place[i];)
+            next++;
+        KVANT_TRY(dev->vt->copy_in(dev, c->dev[c->place[i]], c->host, sizeof c->host, diag));
+        KVANT_TRY(dev->vt->submit(dev, c->ops + i, next - i, 0, diag));
+    }
+    return KVANT_OK;
 }
 
 /* Recurrent and conv state of slot src -> slot dst. */
@@ -88,9 +102,9 @@ static int state_copy(kv_cache *kv, int src, int dst, kvant_diag *diag)
     copy_pair(kv, PAIR_SLOT, src, dst);
     for (int l = 0; l < kv->cfg.n_layer; l++) {
         if (kv->state[l])
-            copy_add(kv, PAIR_SLOT, kv->state[l], kv_state_bytes(&kv->cfg));
+            copy_add(kv, l, PAIR_SLOT, kv->state[l], kv_state_bytes(&kv->cfg));
         if (kv->conv[l])
-            copy_add(kv, PAIR_SLOT, kv->conv[l], kv_conv_bytes(&kv->cfg));
+            copy_add(kv, l, PAIR_SLOT, kv->conv[l], kv_conv_bytes(&kv->cfg));
     }
     return copy_run(kv, diag);
 }
@@ -112,13 +126,13 @@ static int page_copy(kv_cache *kv, const kv_seq *a, const kv_seq *b, int p, kvan
             continue;
         const kv_types *t = &cfg->types[l];
         if (src[pair] >= 0) {
-            copy_add(kv, pair, kv->k[l].pages, kv->k[l].page_bytes);
-            copy_add(kv, pair, kv->v[l].pages, kv->v[l].page_bytes);
+            copy_add(kv, l, pair, kv->k[l].pages, kv->k[l].page_bytes);
+            copy_add(kv, l, pair, kv->v[l].pages, kv->v[l].page_bytes);
         }
         if (kv->k[l].tail && src[PAIR_TAIL] >= 0)
-            copy_add(kv, PAIR_TAIL, kv->k[l].tail, kv_tail_bytes(t->h_kv, t->d_k));
+            copy_add(kv, l, PAIR_TAIL, kv->k[l].tail, kv_tail_bytes(t->h_kv, t->d_k));
         if (kv->v[l].tail && src[PAIR_TAIL] >= 0)
-            copy_add(kv, PAIR_TAIL, kv->v[l].tail, kv_tail_bytes(t->h_kv, t->d_v));
+            copy_add(kv, l, PAIR_TAIL, kv->v[l].tail, kv_tail_bytes(t->h_kv, t->d_v));
     }
     return copy_run(kv, diag);
 }

@@ -11,7 +11,7 @@ static int walk_layers(const kv_cache *kv, int windowed, int page, int rows, int
         for (int v = 0; v < 2 && kv_has_attn(&kv->cfg, l) && kv_in_window(kv, l) == windowed; v++) {
             const kvant_kv_side *s = v ? &kv->v[l] : &kv->k[l];
             const kv_types *t = &kv->cfg.types[l];
-            const kv_range r = { s->pages + (size_t)(page < 0 ? 0 : page) * s->page_bytes,
+            const kv_range r = { kv_dev(kv, l), s->pages + (size_t)(page < 0 ? 0 : page) * s->page_bytes,
                                  s->page_bytes, s->head_bytes, s->row_bytes,
                                  page < 0 || (open && s->tail) ? 0 : rows,
                                  s->layout ? s : NULL, t->h_kv, v ? t->d_v : t->d_k, page };
@@ -40,8 +40,8 @@ int kv_walk_tail(const kv_cache *kv, int tail, int rows, kv_range_fn fn, void *c
             const size_t bytes = kv_tail_bytes(t->h_kv, d);
             if (!s->tail)
                 continue;
-            const kv_range r = { (uint8_t *)s->tail + (size_t)tail * bytes, bytes, (size_t)KVANT_PAGE * (size_t)d * 2,
-                                 (size_t)d * 2, rows, NULL, 0, 0, 0 };
+            const kv_range r = { kv_dev(kv, l), (uint8_t *)s->tail + (size_t)tail * bytes, bytes,
+                                 (size_t)KVANT_PAGE * (size_t)d * 2, (size_t)d * 2, rows, NULL, 0, 0, 0 };
             KVANT_TRY(fn(ctx, &r, diag));
         }
     return KVANT_OK;
@@ -54,8 +54,9 @@ int kv_walk_state(const kv_cache *kv, int slot, kv_range_fn fn, void *ctx, kvant
     for (int l = 0; l < kv->cfg.n_layer; l++) {
         if (!kv_has_state(&kv->cfg, l))
             continue;
-        const kv_range all[2] = { { (uint8_t *)kv->state[l], state, 0, 0, -1, NULL, 0, 0, 0 },
-                                  { (uint8_t *)kv->conv[l], conv, 0, 0, -1, NULL, 0, 0, 0 } };
+        kvant_device *dev = kv_dev(kv, l);
+        const kv_range all[2] = { { dev, (uint8_t *)kv->state[l], state, 0, 0, -1, NULL, 0, 0, 0 },
+                                  { dev, (uint8_t *)kv->conv[l], conv, 0, 0, -1, NULL, 0, 0, 0 } };
         for (int i = 0; i < 2; i++) {
             kv_range r = all[i];
             if (r.bytes == 0)
@@ -102,29 +103,29 @@ size_t kv_state_image_bytes(const kv_cache *kv)
     return n;
 }
 
-int kv_range_read(const kv_cache *kv, const kv_range *r, uint8_t *buf, kvant_diag *diag)
+int kv_range_read(const kv_range *r, uint8_t *buf, kvant_diag *diag)
 {
     if (r->rows == 0) {
         memset(buf, 0, r->bytes);
         return KVANT_OK;
     }
     if (r->side)
-        KVANT_TRY(kv->dev->vt->page_read(kv->dev, r->side, r->h_kv, r->d, r->page, buf, diag));
+        KVANT_TRY(r->dev->vt->page_read(r->dev, r->side, r->h_kv, r->d, r->page, buf, diag));
     else
-        KVANT_TRY(kv->dev->vt->copy_out(kv->dev, buf, r->addr, r->bytes, diag));
-    KVANT_TRY(kv->dev->vt->sync(kv->dev, diag));
+        KVANT_TRY(r->dev->vt->copy_out(r->dev, buf, r->addr, r->bytes, diag));
+    KVANT_TRY(r->dev->vt->sync(r->dev, diag));
     for (size_t h = 0; r->rows > 0 && h < r->bytes; h += r->head_bytes)
         memset(buf + h + (size_t)r->rows * r->row_bytes, 0, r->head_bytes - (size_t)r->rows * r->row_bytes);
     return KVANT_OK;
 }
 
-int kv_range_write(const kv_cache *kv, const kv_range *r, const uint8_t *buf, kvant_diag *diag)
+int kv_range_write(const kv_range *r, const uint8_t *buf, kvant_diag *diag)
 {
     if (r->rows == 0)
         return KVANT_OK;           /* nothing reads it before it is written whole */
     if (r->side)
-        return kv->dev->vt->page_write(kv->dev, r->side, r->h_kv, r->d, r->page, buf, diag);
-    return kv->dev->vt->copy_in(kv->dev, r->addr, buf, r->bytes, diag);
+        return r->dev->vt->page_write(r->dev, r->side, r->h_kv, r->d, r->page, buf, diag);
+    return r->dev->vt->copy_in(r->dev, r->addr, buf, r->bytes, diag);
 }
 
 /* ---- whole sequences ---- */
@@ -155,7 +156,6 @@ size_t kv_image_bytes(const kv_cache *kv, int len)
 }
 
 typedef struct cursor {
-    const kv_cache *kv;
     uint8_t *out;
     const uint8_t *in;
 } cursor;
@@ -163,7 +163,7 @@ typedef struct cursor {
 static int save_range(void *ctx, const kv_range *r, kvant_diag *diag)
 {
     cursor *c = ctx;
-    KVANT_TRY(kv_range_read(c->kv, r, c->out, diag));
+    KVANT_TRY(kv_range_read(r, c->out, diag));
     c->out += r->bytes;
     return KVANT_OK;
 }
@@ -171,7 +171,7 @@ static int save_range(void *ctx, const kv_range *r, kvant_diag *diag)
 static int load_range(void *ctx, const kv_range *r, kvant_diag *diag)
 {
     cursor *c = ctx;
-    KVANT_TRY(kv_range_write(c->kv, r, c->in, diag));
+    KVANT_TRY(kv_range_write(r, c->in, diag));
     c->in += r->bytes;
     return KVANT_OK;
 }
@@ -197,7 +197,7 @@ static int walk_sequence(const kv_cache *kv, int seq, int len, kv_range_fn fn, v
 
 int kv_image_save(const kv_cache *kv, int seq, uint8_t *buf, kvant_diag *diag)
 {
-    cursor c = { kv, buf, NULL };
+    cursor c = { buf, NULL };
     return walk_sequence(kv, seq, kv->seqs[seq].len, save_range, &c, diag);
 }
 
@@ -214,7 +214,7 @@ void kv_image_reserve(kv_cache *kv, int seq, int len)
 
 int kv_image_load(kv_cache *kv, int seq, int len, const uint8_t *buf, kvant_diag *diag)
 {
-    cursor c = { kv, NULL, buf };
+    cursor c = { NULL, buf };
 
     kv_image_reserve(kv, seq, len);
     const int code = walk_sequence(kv, seq, len, load_range, &c, diag);

@@ -15,7 +15,8 @@
 
 /* One range; rows: how many of each head's 64 rows are in use (pages), 0: the whole range is to be zeros. */
 typedef struct kv_range {
-    uint8_t *addr; /* on the device */
+    kvant_device *dev;
+    uint8_t *addr; /* on it */
     size_t bytes, head_bytes, row_bytes;
     int rows; /* -1: not made of rows (state) */
     const kvant_kv_side *side; /* a page in the device's private layout: its side, heads, width and number; else NULL */
@@ -38,8 +39,8 @@ size_t kv_tail_image_bytes(const kv_cache *kv);
 size_t kv_state_image_bytes(const kv_cache *kv);
 
 /* Device -> buf, unused rows as zeros; buf -> device (not where no row is in use). r->bytes bytes. */
-int kv_range_read(const kv_cache *kv, const kv_range *r, uint8_t *buf, kvant_diag *diag);
-int kv_range_write(const kv_cache *kv, const kv_range *r, const uint8_t *buf, kvant_diag *diag);
+int kv_range_read(const kv_range *r, uint8_t *buf, kvant_diag *diag);
+int kv_range_write(const kv_range *r, const uint8_t *buf, kvant_diag *diag);
 
 /* First tail page, page of windows of a sequence of this length; the last is ceil(len/64)-1.  None: equal to
  * ceil(len/64). */

@@ -36,7 +36,7 @@ static int copy_chunk(loader *l, uint32_t type, size_t bytes, kvant_diag *diag)
 static int scatter(void *ctx, const kv_range *r, kvant_diag *diag)
 {
     loader *l = ctx;
-    KVANT_TRY(kv_range_write(l->kv, r, l->at, diag));
+    KVANT_TRY(kv_range_write(r, l->at, diag));
     l->at += r->bytes;
     return KVANT_OK;
 }

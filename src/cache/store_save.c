@@ -29,7 +29,7 @@ static int put_chunk(writer *w, uint32_t type, const void *payload, size_t bytes
 static int gather(void *ctx, const kv_range *r, kvant_diag *diag)
 {
     writer *w = ctx;
-    KVANT_TRY(kv_range_read(w->kv, r, w->at, diag));
+    KVANT_TRY(kv_range_read(r, w->at, diag));
     w->at += r->bytes;
     return KVANT_OK;
 }

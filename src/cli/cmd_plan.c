@@ -165,6 +165,24 @@ static void default_text(int serve, int code, const kvant_engine_params *p, cons
                human_bytes(plan->total, total, sizeof total), plan->max_seqs, plan->n_ctx, (long long)p->pool_tokens);
 }
 
+/* The devices that the layers are over, with their parts of what `kvant run` takes. */
+static void show_devices(planner *l, const kvant_engine_params *p)
+{
+    kvant_plan_part part;
+    char size[32];
+
+    for (int i = 0; kvant_plan_device(l->m, p, i, &part, NULL) == KVANT_OK; i++)
+        if (l->json) {
+            jsonw_object(&l->w);
+            jsonw_kstr(&l->w, "device", part.device);
+            jsonw_kint(&l->w, "layers", part.layers);
+            jsonw_kint(&l->w, "total", part.plan.total);
+            jsonw_end(&l->w);
+        } else {
+            printf("  %s: %d layers, %s\n", part.device, part.layers, human_bytes(part.plan.total, size, sizeof size));
+        }
+}
+
 static void show_defaults(planner *l)
 {
     for (int serve = 0; serve < 2; serve++) {
@@ -175,6 +193,14 @@ static void show_defaults(planner *l)
             default_json(l, serve, code, &p, &plan);
         else
             default_text(serve, code, &p, &plan);
+        if (!serve && !l->json && code == KVANT_OK && (l->p.gpu_layers > 0 || several_devices(l->o)))
+            show_devices(l, &p);
+        if (!serve && l->json && code == KVANT_OK) {
+            jsonw_key(&l->w, "devices");
+            jsonw_array(&l->w);
+            show_devices(l, &p);
+            jsonw_end(&l->w);
+        }
     }
 }
 
@@ -250,7 +276,7 @@ static int plan_all(planner *l, kvant_diag *diag)
 
     params_from_opts(l->o, &l->p);
     l->p.max_seqs = (int)opt_int(l->o, OPT_PARALLEL);
-    l->memory = opt_given(l->o, OPT_MEMORY) ? opt_int(l->o, OPT_MEMORY) : device_memory(l->p.device);
+    l->memory = opt_given(l->o, OPT_MEMORY) ? opt_int(l->o, OPT_MEMORY) : engine_memory(&l->p);
     KVANT_TRY(open_model(l->o, &l->m, diag));
     KVANT_TRY(read_contexts(l, diag));
     l->pairs = kvant_calloc(MAX_PAIRS, sizeof *l->pairs);

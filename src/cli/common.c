@@ -1,6 +1,7 @@
 /* common.c: see common.h.  Owns nothing but the rules that the commands share. */
 #include "cli/common.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
@@ -137,10 +138,21 @@ static int has(const opts *o, int id)
     return opt_takes(opt_at(id), o->cmd);
 }
 
+/* -ngl N as the engine has it: 0 is all of them, as auto and all are. */
+static int gpu_layers_of(const opts *o)
+{
+    const int gpu = has(o, OPT_NGL) && !device_is_cpu(opt_str(o, OPT_DEVICE));
+    const long n = gpu ? strtol(opt_str(o, OPT_NGL), NULL, 10) : 0;
+
+    return n < 0 ? 0 : n > INT_MAX ? INT_MAX : (int)n;
+}
+
 void params_from_opts(const opts *o, kvant_engine_params *p)
 {
     *p = kvant_engine_defaults();
     p->device = opt_str(o, OPT_DEVICE);
+    p->gpu_layers = gpu_layers_of(o);
+    p->split = has(o, OPT_TENSOR_SPLIT) && several_devices(o) ? opt_str(o, OPT_TENSOR_SPLIT) : NULL;
     p->compute = opt_is(o, OPT_COMPUTE, "f32") ? KVANT_COMPUTE_F32 : KVANT_COMPUTE_AUTO;
     p->type_layers = opt_str(o, OPT_CTL);
     p->state_type = opt_is(o, OPT_STATE_TYPE, "bf16") ? "bf16" : "f32";

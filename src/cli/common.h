@@ -19,6 +19,7 @@ void each_device(device_see see, void *ctx);
 int choose_device(opts *o, kvant_diag *diag);
 /* Options that lay a model out over devices: a note where nothing is missed, else an error.  After choose_device. */
 int placement_check(const opts *o, kvant_diag *diag);
+int several_devices(const opts *o); /* --device names more than one */
 
 /* -m FILE or the first positional argument; KVANT_EINVAL when there is neither or both. */
 int model_path(const opts *o, const char **path, kvant_diag *diag);
@@ -36,6 +37,8 @@ int threads_of(int64_t given);
 int memory_limit_check(kvant_diag *diag); /* KVANT_EINVAL: KVANT_MEMORY is no size */
 /* kvant_fit_memory, at most KVANT_MEMORY. */
 int64_t device_memory(const char *device);
+/* The memory of the devices of an engine together. */
+int64_t engine_memory(const kvant_engine_params *p);
 /* Says that a context is shorter than the model's where none was given (0), or longer. */
 void tell_context(const kvant_model *m, int given, int n_ctx);
 /* Makes an engine that fits; p->n_ctx 0: the training context, or the largest that fits (a note says so). */

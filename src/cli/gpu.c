@@ -61,7 +61,7 @@ int choose_device(opts *o, kvant_diag *diag)
     if (!opt_takes(opt_at(OPT_DEVICE), o->cmd))
         return KVANT_OK;
     KVANT_TRY(check_layers(o, diag));
-    if (named && want == A_GPU && opt_is(o, OPT_DEVICE, "cpu"))
+    if (named && want == A_GPU && device_is_cpu(opt_str(o, OPT_DEVICE)))
         return kvant_fail(diag, KVANT_EDEVICE, "%s %.20s: no GPU device is chosen; wanted 0 or auto, or --device cuda",
                           opt_origin(o, OPT_NGL), opt_str(o, OPT_NGL));
     if (!named && want == ANY)

@@ -28,6 +28,13 @@ int64_t device_memory(const char *device)
     return kvant_fit_memory(device, memory_limit());
 }
 
+int64_t engine_memory(const kvant_engine_params *p)
+{
+    const int64_t devices = device_memory(p->device), cpu = p->gpu_layers > 0 ? device_memory(NULL) : 0;
+
+    return devices < 0 || cpu < 0 ? -1 : devices + cpu;
+}
+
 void tell_context(const kvant_model *m, int given, int n_ctx)
 {
     const int train = kvant_model_get_info(m)->n_ctx_train;
@@ -42,7 +49,7 @@ int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_
 {
     const int given = p->n_ctx;
 
-    KVANT_TRY(kvant_fit_whole(m, device_memory(p->device), p, NULL, diag));
+    KVANT_TRY(kvant_fit_whole(m, engine_memory(p), p, NULL, diag));
     tell_context(m, given, p->n_ctx);
     return kvant_engine_create(m, p, e, diag);
 }

@@ -1,13 +1,18 @@
-/* placement.c: llama.cpp's options that lay a model out over devices.  kvant runs a model whole on one: what that
- * already gives is a note, what a user would miss is an error that says what to do. */
+/* placement.c: llama.cpp's options that lay a model out over devices.  kvant gives whole layers to devices (-dev A,B,
+ * -ts, -ngl N): what that already gives is a note, what a user would miss is an error that says what to do. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
 #include "cli/common.h"
 
+int several_devices(const opts *o)
+{
+    return opt_str(o, OPT_DEVICE) && strchr(opt_str(o, OPT_DEVICE), ',') != NULL;
+}
+
 static int missed(const opts *o, int id, const char *wanted, kvant_diag *diag)
 {
-    return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s %.80s: a model runs whole on one device; wanted %s",
+    return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s %.80s: devices compute whole layers, in order; wanted %s",
                       opt_origin(o, id), opt_str(o, id) ? opt_str(o, id) : "", wanted);
 }
 
@@ -26,7 +31,9 @@ static int check_shares(const opts *o, kvant_diag *diag)
         if (!*end)
             break;
     }
-    return devices < 2 ? KVANT_OK : missed(o, OPT_TENSOR_SPLIT, "one share (--device chooses whose)", diag);
+    if (devices < 2)
+        return KVANT_OK;
+    return missed(o, OPT_TENSOR_SPLIT, "one share (--device chooses whose), or as many devices: -dev A,B", diag);
 }
 
 /* "PATTERN=DEVICE,...": the CPU is where tensors are anyway when it computes. */
@@ -49,14 +56,16 @@ static int is_harmless(const opts *o, int id, int cpu, kvant_diag *diag)
 {
     switch (id) {
     case OPT_SPLIT_MODE:
-        return opt_is(o, id, "none") || opt_is(o, id, "layer") ? KVANT_OK : missed(o, id, "none", diag);
+        if (several_devices(o))
+            return opt_is(o, id, "layer") ? KVANT_OK : missed(o, id, "layer", diag);
+        return opt_is(o, id, "none") || opt_is(o, id, "layer") ? KVANT_OK : missed(o, id, "none or layer", diag);
     case OPT_TENSOR_SPLIT: return check_shares(o, diag);
     case OPT_MAIN_GPU:
         return opt_int(o, id) == 0 ? KVANT_OK : missed(o, id, "--device with that number (cuda:1)", diag);
     case OPT_OVERRIDE_TENSOR: return check_tensors(o, cpu, diag);
     case OPT_CPU_MOE_LAYERS:
-        return cpu || opt_int(o, id) == 0 ? KVANT_OK : missed(o, id, "0, --device cpu, or a model that fits", diag);
-    default: return cpu ? KVANT_OK : missed(o, id, "--device cpu, or a model that fits", diag);
+        return cpu || opt_int(o, id) == 0 ? KVANT_OK : missed(o, id, "0, --device cpu, or -ngl N", diag);
+    default: return cpu ? KVANT_OK : missed(o, id, "--device cpu, or -ngl N", diag);
     }
 }
 
@@ -74,11 +83,12 @@ int placement_check(const opts *o, kvant_diag *diag)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (!rows[i].given)
-            continue;
+        if (!rows[i].given || (rows[i].id == OPT_TENSOR_SPLIT && several_devices(o)))
+            continue; /* shares of several devices: the engine's */
         KVANT_TRY(is_harmless(o, rows[i].id, device_is_cpu(opt_str(o, OPT_DEVICE)), diag));
-        log_msg(LOG_INFO, "%s: no effect: a model runs whole on one device, here %s", opt_origin(o, rows[i].id),
-                opt_str(o, OPT_DEVICE) ? opt_str(o, OPT_DEVICE) : "cpu");
+        if (!several_devices(o))
+            log_msg(LOG_INFO, "%s: no effect: the one device is %s", opt_origin(o, rows[i].id),
+                    opt_str(o, OPT_DEVICE) ? opt_str(o, OPT_DEVICE) : "cpu");
     }
     return KVANT_OK;
 }

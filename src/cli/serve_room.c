@@ -18,7 +18,7 @@ static kvant_fit_request request_of(const opts *o, const kvant_engine_params *p,
     const int64_t models = opt_int(o, OPT_MODELS_MAX);
     kvant_fit_request r = kvant_fit_request_defaults();
 
-    r.memory = router > 0 ? router : device_memory(p->device);
+    r.memory = router > 0 ? router : engine_memory(p);
     r.share = router > 0 ? router / (models ? models : AUTO_MODELS) : 0;
     r.pool_bytes = opt_given(o, OPT_POOL) ? opt_int(o, OPT_POOL) : 0;
     r.snapshots = opt_flag(o, OPT_NO_PREFIX_CACHE) ? 0 : (int)opt_int(o, OPT_SNAPSHOTS);

@@ -11,18 +11,30 @@
 
 /* ---- memory ---- */
 
-/* The mapped file is not counted: its pages can be dropped and read again. */
-static int check_memory(const kvant_model *m, const kvant_engine_params *p, kvant_diag *diag)
+/* The parts that this machine's memory holds; a GPU says itself what it lacks.  The mapped file is not counted: its
+ * pages can be dropped and read again. */
+static int check_memory(const kvant_engine *e, kvant_diag *diag)
 {
-    kvant_plan plan;
-    KVANT_TRY(kvant_plan_make(m, p, &plan, diag));
+    const kvant_engine_params *p = &e->p;
+    kvant_plan plan = { 0 }, one;
+
+    for (int i = 0; i < e->split.n; i++) {
+        if (strncmp(e->split.name[i], "cpu", 3) != 0)
+            continue;
+        KVANT_TRY(engine_plan_place(e->m, p, &e->split, i, &one, diag));
+        plan.weights += one.weights;
+        plan.kv += one.kv + one.window + one.tail;
+        plan.state += one.state;
+        plan.scratch += one.scratch;
+        plan.total += one.total;
+    }
     const int64_t have = mem_available(), want = plan.total;
-    if (strncmp(p->device, "cpu", 3) != 0 || have < 0 || want <= have)
+    if (have < 0 || want <= have)
         return KVANT_OK;
     return kvant_fail(
         diag, KVANT_ENOSPC,
         "memory: %.1f MiB wanted (weights %.1f, cache %.1f for %lld tokens, state %.1f, work %.1f), %.1f available",
-        (double)want / 1048576, (double)plan.weights / 1048576, (double)(plan.kv + plan.window + plan.tail) / 1048576,
+        (double)want / 1048576, (double)plan.weights / 1048576, (double)plan.kv / 1048576,
         (long long)p->pool_tokens, (double)plan.state / 1048576, (double)plan.scratch / 1048576,
         (double)have / 1048576);
 }
@@ -52,10 +64,13 @@ static int create_inputs(kvant_engine *e, kvant_diag *diag)
     e->in_sent = kvant_calloc(n, sizeof *e->in_sent);
     if (!e->in_host || !e->in_sent)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for step inputs");
-    KVANT_TRY(e->dev->vt->alloc(e->dev, n * sizeof *e->in_dev, &mem, diag));
-    e->in_dev = mem;
     inputs_layout(e, e->in_host, &e->host_in);
-    inputs_layout(e, e->in_dev, &e->dev_in);
+    for (int i = 0; i < e->split.n; i++) {
+        engine_place *at = &e->place[i];
+        KVANT_TRY(at->dev->vt->alloc(at->dev, n * sizeof *at->in_dev, &mem, diag));
+        at->in_dev = mem;
+        inputs_layout(e, at->in_dev, &at->in);
+    }
     return engine_lora_create(e, diag);
 }
 
@@ -72,10 +87,30 @@ static int create_hidden(kvant_engine *e, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* Activations of each place, and host memory for the stream between them. */
+static int create_scratch(kvant_engine *e, kvant_diag *diag)
+{
+    const hparams *hp = &e->m->hp;
+    build_buffers buf;
+    const size_t bytes = build_layout(e->m, e->p.n_ubatch, e->pass_rows, NULL, &buf);
+    const size_t stream = 2 * (size_t)hp->n_embd + (size_t)hp->n_layer * (size_t)hp->n_embd_layer;
+    void *mem;
+
+    for (int i = 0; i < e->split.n; i++) {
+        engine_place *at = &e->place[i];
+        KVANT_TRY(at->dev->vt->alloc(at->dev, bytes, &mem, diag));
+        at->scratch = mem;
+        build_layout(e->m, e->p.n_ubatch, e->pass_rows, at->scratch, &at->buf);
+    }
+    if (e->split.n == 1)
+        return KVANT_OK;
+    e->cross_host = kvant_calloc((size_t)e->p.n_ubatch * stream, sizeof *e->cross_host);
+    return e->cross_host ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for rows between devices");
+}
+
 static int create_outputs(kvant_engine *e, kvant_diag *diag)
 {
     size_t seqs = (size_t)e->p.max_seqs, v = (size_t)e->m->hp.n_vocab, bytes;
-    void *mem;
 
     if (!size_mul((size_t)e->p.logits_rows, v * sizeof(float), &bytes))
         return kvant_fail(diag, KVANT_EINVAL, "logits rows: %d of %zu values do not fit", e->p.logits_rows, v);
@@ -85,7 +120,6 @@ static int create_outputs(kvant_engine *e, kvant_diag *diag)
     e->item_rows = kvant_calloc(seqs * 8, sizeof *e->item_rows);   /* rows, progress (3 ints), 4 lists of the pass */
     e->item_code = kvant_calloc(seqs, sizeof *e->item_code);
     e->item_draft = kvant_calloc(seqs, sizeof *e->item_draft);
-    bytes = build_layout(e->m, e->p.n_ubatch, e->pass_rows, NULL, &e->buf);
     const size_t rows = (size_t)e->p.logits_rows, tops = (rows + (size_t)e->pass_rows) * KVANT_STEP_TOP;
     e->tokens = kvant_calloc(rows, sizeof *e->tokens);
     e->top = kvant_calloc(tops, sizeof *e->top);
@@ -93,29 +127,38 @@ static int create_outputs(kvant_engine *e, kvant_diag *diag)
     if (!e->logits || !e->item_draft || !e->item_row || !e->item_rows || !e->tokens || !e->top || !e->top_ids ||
         !e->item_code)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for logits of %d rows", e->p.logits_rows);
-    KVANT_TRY(e->dev->vt->alloc(e->dev, bytes, &mem, diag));
-    e->scratch = mem;
     KVANT_TRY(create_hidden(e, diag));
-    build_layout(e->m, e->p.n_ubatch, e->pass_rows, e->scratch, &e->buf);
+    return create_scratch(e, diag);
+}
+
+static int create_weights(const kvant_engine *e, engine_place *at, kvant_diag *diag)
+{
+    size_t n = (size_t)e->m->n_specs;
+    engine_weights *w = &at->weights;
+
+    w->w = kvant_calloc(n, sizeof *w->w);
+    w->vec = kvant_calloc(n, sizeof *w->vec);
+    w->host = kvant_calloc(n, sizeof *w->host);
+    if (!w->w || !w->vec || !w->host)
+        return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for the program");
+    for (size_t i = 0; i < n; i++) {
+        const weight_spec *s = &e->m->specs[i];
+        w->vec[i] = (float *)(void *)at->scratch; /* until weights are loaded: programs of before are not run */
+        w->w[i] = (kvant_weight){ .type = s->type, .n_in = s->n_in, .n_out = s->n_out, .n_expert = s->n_expert,
+                                  .name = s->name };
+    }
+    memset(at->fused, 1, sizeof at->fused);
     return KVANT_OK;
 }
 
 static int create_program(kvant_engine *e, kvant_diag *diag)
 {
-    size_t n = (size_t)e->m->n_specs;
     e->max_ops = build_max_ops(e->m);
     e->ops = kvant_calloc((size_t)e->max_ops, sizeof *e->ops);
-    e->weights.w = kvant_calloc(n, sizeof *e->weights.w);
-    e->weights.vec = kvant_calloc(n, sizeof *e->weights.vec);
-    e->weights.host = kvant_calloc(n, sizeof *e->weights.host);
-    if (!e->ops || !e->weights.w || !e->weights.vec || !e->weights.host)
+    if (!e->ops)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for the program");
-    for (size_t i = 0; i < n; i++) {
-        const weight_spec *s = &e->m->specs[i];
-        e->weights.vec[i] = (float *)(void *)e->scratch; /* until weights are loaded: programs of before are not run */
-        e->weights.w[i] = (kvant_weight){ .type = s->type, .n_in = s->n_in, .n_out = s->n_out, .n_expert = s->n_expert,
-                                          .name = s->name };
-    }
+    for (int i = 0; i < e->split.n; i++)
+        KVANT_TRY(create_weights(e, &e->place[i], diag));
     return arena_init(&e->args, build_args_bytes(e->m), diag);
 }
 
@@ -123,20 +166,11 @@ static void bind_builder(kvant_engine *e)
 {
     builder *b = &e->b;
     b->m = e->m;
-    b->w = e->weights.w;
-    b->vec = e->weights.vec;
-    b->inv_freq = e->weights.inv_freq;
-    b->heads = e->weights.heads;
-    b->ones = e->weights.ones;
-    b->suppress = e->weights.suppress;
-    b->inv_freq_window = e->weights.inv_freq_window;
     b->args = &e->args;
     b->ops = e->ops;
     b->cap_ops = e->max_ops;
-    b->fused = e->fused;
     b->compute = e->p.compute;
     b->tail_pages = e->kv.tail_pages;
-    b->lora_row = e->lora_rows;
     b->k = e->kv.k;
     b->v = e->kv.v;
     b->windows_apart = e->kv.window_pages > 0;
@@ -145,17 +179,15 @@ static void bind_builder(kvant_engine *e)
     b->conv_stride = e->kv.cfg.conv_floats;
     b->gdn_stride = e->kv.cfg.state_values;
     b->gdn_type = e->kv.cfg.state_type;
-    b->buf = e->buf;
 }
 
-/* Fused ops have a decomposition: take what the device says it executes; a missing primitive is an error that lists
- * all. */
+/* Fused ops have a decomposition: take what the op's device says it executes; a missing primitive is an error that
+ * lists all. */
 static int choose_ops(kvant_engine *e, kvant_diag *diag)
 {
     char missing[160] = "";
     kvant_diag why = { "" };
 
-    memset(e->fused, 1, sizeof e->fused);
     for (int prompt = 0; prompt < 2; prompt++) {
         for (int again = 0; again < 2; again++) {
             int changed = 0;
@@ -164,10 +196,11 @@ static int choose_ops(kvant_engine *e, kvant_diag *diag)
             for (int i = 0; i < e->b.n_ops; i++) {
                 const kvant_op *op = &e->ops[i];
                 const kvant_op_info *info = kvant_op_get(op->id);
-                if (e->dev->vt->supports(e->dev, op, &why) == KVANT_OK)
+                engine_place *at = &e->place[engine_place_of_op(e, i)];
+                if (at->dev->vt->supports(at->dev, op, &why) == KVANT_OK)
                     continue;
-                if (info->fused[0] && e->fused[op->id]) {
-                    e->fused[op->id] = 0;
+                if (info->fused[0] && at->fused[op->id]) {
+                    at->fused[op->id] = 0;
                     changed = 1;
                 } else if (!strstr(missing, info->name) && strlen(missing) + strlen(info->name) + 2 < sizeof missing) {
                     strcat(strcat(missing, " "), info->name);
@@ -214,7 +247,7 @@ static int wants_projection(const kvant_engine *e)
     return wanted;
 }
 
-/* The one projection of every layer (kvant/qjl.h says why one). */
+/* The one projection of every layer (kvant/qjl.h says why one), on each device. */
 static int create_projection(kvant_engine *e, kvant_diag *diag)
 {
     const size_t bytes = KVANT_QJL_VALUES * sizeof(float);
@@ -225,8 +258,8 @@ static int create_projection(kvant_engine *e, kvant_diag *diag)
         code = kvant_qjl_projection_load(e->p.qjl_projection, host, diag);
     else if (code == KVANT_OK)
         kvant_qjl_projection_build(KVANT_QJL_SEED, host);
-    if (code == KVANT_OK)
-        code = device_param_load(e->dev, host, bytes, &e->projection, diag);
+    for (int i = 0; code == KVANT_OK && i < e->split.n; i++)
+        code = device_param_load(e->place[i].dev, host, bytes, &e->place[i].projection, diag);
     kvant_free(host);
     e->p.qjl_projection = NULL;    /* the caller's string: not kept */
     return code;
@@ -244,25 +277,30 @@ static int create_cache(kvant_engine *e, kvant_diag *diag)
     engine_kv_config(e->m, &e->p, e->types, e->kinds, &cfg);
     if (wants_projection(e))
         KVANT_TRY(create_projection(e, diag));
-    cfg.param = e->projection;
-    return kv_create(e->dev, &cfg, &e->kv, diag);
+    for (int i = 0; i < e->split.n; i++)
+        e->kv_places[i] = (kv_place){ e->place[i].dev, e->place[i].projection };
+    cfg.places = e->kv_places;
+    cfg.n_places = e->split.n;
+    cfg.place_of = e->split.of;
+    return kv_create(&cfg, &e->kv, diag);
 }
 
 static int create_all(kvant_engine *e, kvant_diag *diag)
 {
     const kvant_device_config cfg = { .threads = e->p.threads };
 
-    KVANT_TRY(check_memory(e->m, &e->p, diag));
-    KVANT_TRY(device_open(e->p.device, &cfg, &e->dev, diag));
+    KVANT_TRY(engine_split_make(e->m, &e->p, &e->split, diag));
+    e->p.split = NULL;             /* the caller's string: not kept */
+    KVANT_TRY(check_memory(e, diag));
+    for (int i = 0; i < e->split.n; i++)
+        KVANT_TRY(device_open(e->split.name[i], &cfg, &e->place[i].dev, diag));
     KVANT_TRY(create_cache(e, diag));
     KVANT_TRY(create_inputs(e, diag));
     KVANT_TRY(create_outputs(e, diag));
     KVANT_TRY(create_program(e, diag));
     bind_builder(e);
-    memset(e->fused, 1, sizeof e->fused);
     KVANT_TRY(engine_sample_program(e, KVANT_PAGE, 1, diag));
     KVANT_TRY(engine_load_weights(e, diag));
-    bind_builder(e);
     return choose_ops(e, diag);
 }
 
@@ -287,23 +325,27 @@ int kvant_engine_create(kvant_model *m, const kvant_engine_params *p, kvant_engi
     return KVANT_OK;
 }
 
+static void free_place(engine_place *at)
+{
+    void *mem[] = { at->projection, at->scratch, at->in_dev, at->lora_rows };
+
+    if (!at->dev)
+        return;
+    for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
+        if (mem[i])
+            at->dev->vt->free(at->dev, mem[i]);
+    at->dev->vt->close(at->dev);
+}
+
 void kvant_engine_free(kvant_engine *e)
 {
     if (!e)
         return;
-    if (e->dev) {
-        engine_free_weights(e);
-        kv_destroy(&e->kv);
-        if (e->projection)
-            e->dev->vt->free(e->dev, e->projection);
-        if (e->scratch)
-            e->dev->vt->free(e->dev, e->scratch);
-        if (e->in_dev)
-            e->dev->vt->free(e->dev, e->in_dev);
-        if (e->lora_rows)
-            e->dev->vt->free(e->dev, e->lora_rows);
-        e->dev->vt->close(e->dev);
-    }
+    engine_free_weights(e);
+    kv_destroy(&e->kv);
+    for (int i = 0; i < e->split.n; i++)
+        free_place(&e->place[i]);
+    kvant_free(e->cross_host);
     arena_free(&e->args);
     kvant_free(e->ops);
     kvant_free(e->in_host);
@@ -341,7 +383,18 @@ const kvant_engine_params *kvant_engine_get_params(const kvant_engine *e)
 
 void kvant_engine_describe(const kvant_engine *e, char *buf, int cap)
 {
-    e->dev->vt->describe(e->dev, buf, cap);
+    int used = 0;
+
+    for (int i = 0, l = 0; i < e->split.n && used < cap; i++) {
+        const int first = l;
+        while (l <= e->m->hp.n_layer && e->split.of[l] == i)
+            l++;
+        if (e->split.n > 1)
+            used += snprintf(buf + used, (size_t)(cap - used), "%s%d layers on ", i ? "; " : "", l - first);
+        if (used < cap)
+            e->place[i].dev->vt->describe(e->place[i].dev, buf + used, cap - used);
+        used += (int)strlen(buf + (used < cap ? used : cap - 1));
+    }
 }
 
 int kvant_engine_program_text(kvant_engine *e, char **text, kvant_diag *diag)
@@ -414,9 +467,10 @@ int kvant_seq_draft_room(const kvant_engine *e, int seq)
 
 int kvant_engine_verifies(const kvant_engine *e, kvant_diag *diag)
 {
-    if (!e->dev->vt->verifies)
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "drafts: device %s does not verify them yet, wanted cpu",
-                          e->p.device);
+    for (int i = 0; i < e->split.n; i++)
+        if (!e->place[i].dev->vt->verifies)
+            return kvant_fail(diag, KVANT_EUNSUPPORTED, "drafts: device %s does not verify them yet, wanted cpu",
+                              e->split.name[i]);
     for (int l = 0; l < e->m->hp.n_layer; l++)
         if (kv_has_state(&e->kv.cfg, l))
             return kvant_fail(diag, KVANT_EUNSUPPORTED,

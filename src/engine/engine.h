@@ -36,26 +36,54 @@ typedef struct hidden_sink {
     int n;
 } hidden_sink;
 
+/* The layers of a model over devices, in order. */
+typedef struct engine_split {
+    int n;
+    char name[KV_MOST_PLACES][40];
+    unsigned char of[MODEL_MAX_LAYERS + 1];    /* place of each layer, and of the head */
+} engine_split;
+
+/* A device, and what the engine has on it: addresses are the device's. */
+typedef struct engine_place {
+    kvant_device *dev;
+    void *projection;                          /* f32[128][256] of qjl1_256, or NULL */
+    engine_weights weights;
+    unsigned char fused[KVANT_OP_COUNT];
+    unsigned char *scratch;                    /* activations */
+    build_buffers buf;
+    int32_t *in_dev;
+    step_inputs in;                            /* in in_dev */
+    int32_t *lora_rows;                        /* [n_ubatch] 0, 1, 2 ...; NULL: the model has no adapters */
+} engine_place;
+
+/* Before op number `op` the stream goes from the place of the ops before to place `to`: n values of each part. */
+enum { STREAM_X, STREAM_DELTA, STREAM_EMBD, STREAM_PARTS };
+typedef struct engine_crossing {
+    int op, to;
+    size_t n[STREAM_PARTS];
+    const float *from[STREAM_PARTS];
+    float *at[STREAM_PARTS];
+} engine_crossing;
+
 struct kvant_engine {
     kvant_model *m;
     kvant_engine_params p;                     /* resolved; strings point into `names` */
     char names[4][64];
-    kvant_device *dev;
+    engine_split split;
+    engine_place place[KV_MOST_PLACES];
+    kv_place kv_places[KV_MOST_PLACES];
+    engine_crossing cross[KV_MOST_PLACES];     /* of the program in ops */
+    int n_cross;
+    float *cross_host;                         /* the stream on its way; NULL: there is one place */
     kv_types *types;                           /* [n_layer] */
     unsigned char *kinds;
-    void *projection;                          /* device: f32[128][256] of qjl1_256, or NULL */
     kv_cache kv;
-    engine_weights weights;
-    unsigned char fused[KVANT_OP_COUNT];
-    unsigned char *scratch;                    /* device: activations */
-    build_buffers buf;
     builder b;
     arena args;
     kvant_op *ops;
     int max_ops;
-    int32_t *in_dev, *in_host, *in_sent;       /* step inputs: on the device, filled, in the order of the upload */
-    step_inputs dev_in, host_in;
-    int32_t *lora_rows;                        /* device: [n_ubatch] 0, 1, 2 ...; NULL: the model has no adapters */
+    int32_t *in_host, *in_sent;                /* step inputs: filled, in the order of the upload */
+    step_inputs host_in;
     /* logits of the last step */
     float *logits;                             /* host [logits_rows][n_vocab] */
     int *item_row, *item_rows;                 /* [max_seqs + 1] first row of each item; rows of logits */
@@ -85,8 +113,31 @@ int engine_types(const kvant_model *m, const kvant_engine_params *p, kv_types *t
 void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const kv_types *types, unsigned char *kinds,
                       kv_config *cfg);
 int engine_pass_rows(const kvant_engine_params *p);
+/* The plan of one place of resolved parameters; of all: -1. */
+int engine_plan_place(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, int place,
+                      kvant_plan *out, kvant_diag *diag);
 /* KVANT_EINVAL names the value outside lo..hi. */
 int engine_in_range(const char *name, int64_t v, int64_t lo, int64_t hi, kvant_diag *diag);
+
+/* ---- place/place.c: layers over devices ---- */
+/* KVANT_EINVAL, KVANT_EDEVICE: names and shares that do not add up; KVANT_EUNSUPPORTED: layers that share K and V would
+ * be apart. */
+int engine_split_make(const kvant_model *m, const kvant_engine_params *p, engine_split *out, kvant_diag *diag);
+/* Bytes of the weights on a place. */
+int64_t engine_split_weights(const kvant_model *m, const engine_split *s, int place);
+/* The place of the head: logits and hidden states come from it. */
+static inline engine_place *engine_head(kvant_engine *e)
+{
+    return &e->place[e->split.of[e->m->hp.n_layer]];
+}
+/* The place of op number i of the program. */
+int engine_place_of_op(const kvant_engine *e, int i);
+/* Makes from here on the builder's addresses those of a place, but for the inputs of a pass. */
+void engine_bind(kvant_engine *e, int place);
+/* The stream of the builder, which is on `from`, goes on at `to`: notes the crossing and binds. */
+void engine_cross(kvant_engine *e, int from, int to);
+/* Submits the first n ops, each on its place, with the crossings between. */
+int engine_submit(kvant_engine *e, int n, uint64_t key, kvant_diag *diag);
 
 /* ---- engine_lora.c: adapters of sequences ---- */
 int engine_lora_create(kvant_engine *e, kvant_diag *diag);
@@ -102,8 +153,6 @@ int engine_lora_check(const kvant_model *m, const float *scales, const char *wha
 /* Loads what the ops of e->b (a sample program) read. */
 int engine_load_weights(kvant_engine *e, kvant_diag *diag);
 void engine_free_weights(kvant_engine *e);
-/* Spec ids that the sample program reads: use[n_specs] of KVANT_WEIGHT_* bits. */
-void engine_weight_use(const kvant_model *m, const kvant_weight *w, const kvant_op *ops, int n, unsigned char *use);
 
 /* ---- sampler.c ---- */
 /* The highest of the finite logits, the lower id of equals; -1: none is finite. */

@@ -4,17 +4,21 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 
-/* The numbers of token rows, on the device: which rows an adapter's product gathers. */
+/* The numbers of token rows, on each device: which rows an adapter's product gathers. */
 static int create_rows(kvant_engine *e, kvant_diag *diag)
 {
-    const size_t bytes = (size_t)e->p.n_ubatch * sizeof *e->lora_rows;
+    const size_t bytes = (size_t)e->p.n_ubatch * sizeof(int32_t);
     void *mem;
 
-    KVANT_TRY(e->dev->vt->alloc(e->dev, bytes, &mem, diag));
-    e->lora_rows = mem;
     for (int i = 0; i < e->p.n_ubatch; i++)
         e->in_sent[i] = i; /* the inputs have at least as much room for token ids */
-    return e->dev->vt->copy_in(e->dev, e->lora_rows, e->in_sent, bytes, diag);
+    for (int i = 0; i < e->split.n; i++) {
+        engine_place *at = &e->place[i];
+        KVANT_TRY(at->dev->vt->alloc(at->dev, bytes, &mem, diag));
+        at->lora_rows = mem;
+        KVANT_TRY(at->dev->vt->copy_in(at->dev, at->lora_rows, e->in_sent, bytes, diag));
+    }
+    return KVANT_OK;
 }
 
 int engine_lora_create(kvant_engine *e, kvant_diag *diag)

@@ -5,93 +5,97 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 
-void engine_weight_use(const kvant_model *m, const kvant_weight *w, const kvant_op *ops, int n, unsigned char *use)
+/* Spec ids that the sample program reads at a place: use[n_specs] of KVANT_WEIGHT_* bits. */
+static void weight_use(const kvant_engine *e, int place, unsigned char *use)
 {
-    memset(use, 0, (size_t)m->n_specs);
-    for (int i = 0; i < n; i++) {
-        const void *a = ops[i].args;
-        if (ops[i].id == KVANT_OP_MATMUL)
+    const kvant_weight *w = e->place[place].weights.w;
+
+    for (int i = 0; i < e->b.n_ops; i++) {
+        const void *a = e->ops[i].args;
+        if (engine_place_of_op(e, i) != place)
+            continue;
+        if (e->ops[i].id == KVANT_OP_MATMUL)
             use[((const kvant_matmul_args *)a)->w - w] |= KVANT_WEIGHT_MATMUL;
-        else if (ops[i].id == KVANT_OP_MATMUL_ID)
+        else if (e->ops[i].id == KVANT_OP_MATMUL_ID)
             use[((const kvant_matmul_id_args *)a)->w - w] |= KVANT_WEIGHT_MATMUL;
-        else if (ops[i].id == KVANT_OP_EMBED)
+        else if (e->ops[i].id == KVANT_OP_EMBED)
             use[((const kvant_embed_args *)a)->w - w] |= KVANT_WEIGHT_EMBED;
     }
 }
 
-static int load_scale(kvant_engine *e, int id, size_t *used)
+static int load_scale(const kvant_engine *e, engine_place *to, int id, size_t *used)
 {
     const weight_spec *s = &e->m->specs[id];
-    kvant_weight *w = &e->weights.w[id];
+    kvant_weight *w = &to->weights.w[id];
     if (s->scale_tensor < 0)
         return KVANT_OK;
     const gguf_tensor *t = gguf_tensor_at(e->m->file, s->scale_tensor);
-    memcpy(e->weights.scales + *used, t->data, (size_t)t->ne[0] * sizeof(float));
-    w->scale = e->weights.scales + *used;
+    memcpy(to->weights.scales + *used, t->data, (size_t)t->ne[0] * sizeof(float));
+    w->scale = to->weights.scales + *used;
     w->n_scale = (int)t->ne[0];
     *used += (size_t)t->ne[0];
     return KVANT_OK;
 }
 
 /* A matrix of a synthetic model: made on the device where it can, else here. */
-static int load_made(kvant_engine *e, int id, kvant_diag *diag)
+static int load_made(const kvant_engine *e, engine_place *to, int id, kvant_diag *diag)
 {
     const weight_spec *s = &e->m->specs[id];
-    const kvant_device_vt *vt = e->dev->vt;
-    kvant_weight *w = &e->weights.w[id];
+    const kvant_device_vt *vt = to->dev->vt;
+    kvant_weight *w = &to->weights.w[id];
     const uint8_t *table;
     uint8_t *rows;
     int n;
 
     KVANT_TRY(synthetic_table(e->m->made, s->type, &table, &n, diag));
     if (vt->weight_make)
-        return vt->weight_make(e->dev, w, e->p.compute, table, n, synthetic_seed(id), diag);
+        return vt->weight_make(to->dev, w, e->p.compute, table, n, synthetic_seed(id), diag);
     rows = kvant_alloc(weight_bytes(s));
     if (!rows)
         return kvant_fail(diag, KVANT_ENOMEM, "%s: out of memory for %zu bytes", s->name, weight_bytes(s));
     synthetic_fill(table, n, (size_t)s->type->bytes, synthetic_seed(id), weight_bytes(s) / (size_t)s->type->bytes,
                    rows);
     w->data = rows;
-    int code = vt->weight_load(e->dev, w, e->p.compute, diag);
+    int code = vt->weight_load(to->dev, w, e->p.compute, diag);
     if (!w->data) {
         kvant_free(rows);          /* the device has its own copy and reads no more */
         rows = NULL;
     }
-    e->weights.host[id] = rows;
+    to->weights.host[id] = rows;
     return code;
 }
 
 /* A matrix of the adapters, which is in no file as it is. */
-static int load_lora(kvant_engine *e, int id, kvant_diag *diag)
+static int load_lora(const kvant_engine *e, engine_place *to, int id, kvant_diag *diag)
 {
     const weight_spec *s = &e->m->specs[id];
-    kvant_weight *w = &e->weights.w[id];
+    kvant_weight *w = &to->weights.w[id];
     float *rows = kvant_alloc(weight_bytes(s));
 
     if (!rows)
         return kvant_fail(diag, KVANT_ENOMEM, "%s: out of memory for %zu bytes", s->name, weight_bytes(s));
     lora_fill(e->m, id, rows);
     w->data = rows;
-    const int code = e->dev->vt->weight_load(e->dev, w, KVANT_COMPUTE_F32, diag);
+    const int code = to->dev->vt->weight_load(to->dev, w, KVANT_COMPUTE_F32, diag);
     if (!w->data) {
         kvant_free(rows);
         rows = NULL;
     }
-    e->weights.host[id] = rows;
+    to->weights.host[id] = rows;
     return code;
 }
 
-static int load_matrix(kvant_engine *e, int id, int use, kvant_diag *diag)
+static int load_matrix(const kvant_engine *e, engine_place *to, int id, int use, kvant_diag *diag)
 {
     const weight_spec *s = &e->m->specs[id];
-    kvant_weight *w = &e->weights.w[id];
+    kvant_weight *w = &to->weights.w[id];
     uint8_t *joined = NULL;
 
     w->use = use;
     if (s->lora)
-        return load_lora(e, id, diag);
+        return load_lora(e, to, id, diag);
     if (e->m->made)
-        return load_made(e, id, diag);
+        return load_made(e, to, id, diag);
     if (!s->segs) {
         w->data = gguf_tensor_at(e->m->file, s->tensor)->data;
     } else {
@@ -102,12 +106,12 @@ static int load_matrix(kvant_engine *e, int id, int use, kvant_diag *diag)
         }
         w->data = joined;
     }
-    int code = e->dev->vt->weight_load(e->dev, w, e->p.compute, diag);
+    int code = to->dev->vt->weight_load(to->dev, w, e->p.compute, diag);
     if (!w->data) {
         kvant_free(joined);        /* the device has its own copy and reads no more */
         joined = NULL;
     }
-    e->weights.host[id] = joined;
+    to->weights.host[id] = joined;
     return code;
 }
 
@@ -130,7 +134,7 @@ static table_sizes sizes_of_tables(const kvant_model *m)
 }
 
 /* Fills the tables at host, which will lie at dev.  Suppressed tokens get a finite number: their probability is 0. */
-static void make_tables(kvant_engine *e, const table_sizes *t, float *host, float *dev)
+static void make_tables(const kvant_engine *e, engine_place *to, const table_sizes *t, float *host, float *dev)
 {
     const kvant_model *m = e->m;
     float *heads = host + 2 * t->rope, *ones = heads + t->heads, *suppress = ones + t->ones;
@@ -143,14 +147,14 @@ static void make_tables(kvant_engine *e, const table_sizes *t, float *host, floa
         ones[i] = 1.0f;
     for (int i = 0; i < m->n_suppressed; i++)
         suppress[m->suppressed[i]] = -1e30f;
-    e->weights.inv_freq = dev;
-    e->weights.inv_freq_window = dev + t->rope;
-    e->weights.heads = dev + (heads - host);
-    e->weights.ones = dev + (ones - host);
-    e->weights.suppress = t->suppress ? dev + (suppress - host) : NULL;
+    to->weights.inv_freq = dev;
+    to->weights.inv_freq_window = dev + t->rope;
+    to->weights.heads = dev + (heads - host);
+    to->weights.ones = dev + (ones - host);
+    to->weights.suppress = t->suppress ? dev + (suppress - host) : NULL;
 }
 
-static int load_vectors(kvant_engine *e, kvant_diag *diag)
+static int load_vectors(const kvant_engine *e, engine_place *to, kvant_diag *diag)
 {
     const kvant_model *m = e->m;
     const table_sizes t = sizes_of_tables(m);
@@ -163,17 +167,17 @@ static int load_vectors(kvant_engine *e, kvant_diag *diag)
     host = kvant_calloc(total, sizeof *host);
     if (!host)
         return kvant_fail(diag, KVANT_ENOMEM, "weights: out of memory for %zu vector values", total);
-    code = e->dev->vt->alloc(e->dev, total * sizeof *host, &e->weights.vec_mem, diag);
+    code = to->dev->vt->alloc(to->dev, total * sizeof *host, &to->weights.vec_mem, diag);
     for (int i = 0; code == KVANT_OK && i < m->n_specs; i++) {
         if (!m->specs[i].is_vector)
             continue;
         weight_copy_f32(m, &m->specs[i], host + used);
-        e->weights.vec[i] = (float *)e->weights.vec_mem + used;
+        to->weights.vec[i] = (float *)to->weights.vec_mem + used;
         used += vector_room(&m->specs[i]);
     }
     if (code == KVANT_OK) {
-        make_tables(e, &t, host + used, (float *)e->weights.vec_mem + used);
-        code = e->dev->vt->copy_in(e->dev, e->weights.vec_mem, host, total * sizeof *host, diag);
+        make_tables(e, to, &t, host + used, (float *)to->weights.vec_mem + used);
+        code = to->dev->vt->copy_in(to->dev, to->weights.vec_mem, host, total * sizeof *host, diag);
     }
     kvant_free(host);
     return code;
@@ -211,64 +215,94 @@ static int tell(const kvant_engine *e, int64_t done, int64_t total, kvant_diag *
                       (long long)done, (long long)total);
 }
 
-/* Matrices that the program reads, one after the other. */
-static int load_matrices(kvant_engine *e, const unsigned char *use, kvant_diag *diag)
+/* Bytes of all places, and those that are loaded. */
+typedef struct load_bytes { int64_t done, total; } load_bytes;
+
+/* Matrices that the program reads at a place, one after the other. */
+static int load_matrices(const kvant_engine *e, engine_place *to, const unsigned char *use, load_bytes *bytes,
+                         kvant_diag *diag)
 {
     const kvant_model *m = e->m;
-    int64_t done = 0, total = 0;
     size_t used = 0;
 
-    for (int i = 0; i < m->n_specs; i++)
-        total += use[i] ? (int64_t)weight_bytes(&m->specs[i]) : 0;
     for (int i = 0; i < m->n_specs; i++) {
         if (!use[i])
             continue;
-        KVANT_TRY(load_scale(e, i, &used));
-        KVANT_TRY(load_matrix(e, i, use[i], diag));
-        done += (int64_t)weight_bytes(&m->specs[i]);
-        if (done < total)
-            KVANT_TRY(tell(e, done, total, diag));
+        KVANT_TRY(load_scale(e, to, i, &used));
+        KVANT_TRY(load_matrix(e, to, i, use[i], diag));
+        bytes->done += (int64_t)weight_bytes(&m->specs[i]);
+        if (bytes->done < bytes->total)
+            KVANT_TRY(tell(e, bytes->done, bytes->total, diag));
     }
-    return tell(e, total, total, diag);
+    return KVANT_OK;
+}
+
+static int load_place(const kvant_engine *e, engine_place *to, const unsigned char *use, load_bytes *bytes,
+                      kvant_diag *diag)
+{
+    const kvant_model *m = e->m;
+    size_t scales = 1;
+
+    for (int i = 0; i < m->n_specs; i++)
+        scales += m->specs[i].scale_tensor >= 0 ? (size_t)gguf_tensor_at(m->file, m->specs[i].scale_tensor)->ne[0] : 0;
+    to->weights.scales = kvant_calloc(scales, sizeof(float));
+    if (!to->weights.scales)
+        return kvant_fail(diag, KVANT_ENOMEM, "weights: out of memory");
+    KVANT_TRY(load_matrices(e, to, use, bytes, diag));
+    return load_vectors(e, to, diag);
+}
+
+/* use[n_places + 1][n_specs]: of each place, then of all. */
+static int load_places(kvant_engine *e, unsigned char *use, kvant_diag *diag)
+{
+    const size_t n = (size_t)e->m->n_specs;
+    unsigned char *any = use + (size_t)e->split.n * n;
+    load_bytes bytes = { 0 };
+
+    for (int i = 0; i < e->split.n; i++) {
+        weight_use(e, i, use + (size_t)i * n);
+        for (size_t k = 0; k < n; k++) {
+            any[k] |= use[(size_t)i * n + k];
+            bytes.total += use[(size_t)i * n + k] ? (int64_t)weight_bytes(&e->m->specs[k]) : 0;
+        }
+    }
+    KVANT_TRY(check_sites(e->m, any, diag));
+    for (int i = 0; i < e->split.n; i++)
+        KVANT_TRY(load_place(e, &e->place[i], use + (size_t)i * n, &bytes, diag));
+    return tell(e, bytes.total, bytes.total, diag);
 }
 
 int engine_load_weights(kvant_engine *e, kvant_diag *diag)
 {
-    const kvant_model *m = e->m;
-    unsigned char *use = kvant_calloc((size_t)m->n_specs, 1);
-    size_t scales = 1;
-    int code = KVANT_OK;
+    unsigned char *use = kvant_calloc(((size_t)e->split.n + 1) * (size_t)e->m->n_specs, 1);
+    const int code = use ? load_places(e, use, diag) : kvant_fail(diag, KVANT_ENOMEM, "weights: out of memory");
 
-    for (int i = 0; i < m->n_specs; i++)
-        scales += m->specs[i].scale_tensor >= 0 ? (size_t)gguf_tensor_at(m->file, m->specs[i].scale_tensor)->ne[0] : 0;
-    e->weights.scales = kvant_calloc(scales, sizeof(float));
-    if (!use || !e->weights.scales) {
-        kvant_free(use);
-        return kvant_fail(diag, KVANT_ENOMEM, "weights: out of memory");
-    }
-    engine_weight_use(m, e->weights.w, e->ops, e->b.n_ops, use);
-    code = check_sites(m, use, diag);
-    if (code == KVANT_OK)
-        code = load_matrices(e, use, diag);
     kvant_free(use);
     KVANT_TRY(code);
-    KVANT_TRY(load_vectors(e, diag));
     return check_poison(e, diag);
 }
 
-void engine_free_weights(kvant_engine *e)
+static void free_place(const kvant_engine *e, engine_place *at)
 {
-    engine_weights *w = &e->weights;
+    engine_weights *w = &at->weights;
+
     for (int i = 0; w->w && i < e->m->n_specs; i++)
         if (w->w[i].use)
-            e->dev->vt->weight_free(e->dev, &w->w[i]);
+            at->dev->vt->weight_free(at->dev, &w->w[i]);
     for (int i = 0; w->host && i < e->m->n_specs; i++)
         kvant_free(w->host[i]);
     if (w->vec_mem)
-        e->dev->vt->free(e->dev, w->vec_mem);
+        at->dev->vt->free(at->dev, w->vec_mem);
     kvant_free(w->w);
     kvant_free(w->vec);
     kvant_free(w->host);
     kvant_free(w->scales);
     memset(w, 0, sizeof *w);
+}
+
+void engine_free_weights(kvant_engine *e)
+{
+    for (int i = 0; i < e->split.n; i++)
+        if (e->place[i].dev)
+            free_place(e, &e->place[i]);
 }

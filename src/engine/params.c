@@ -38,12 +38,22 @@ static int state_type_of(const char *name)
     return -1;
 }
 
-/* Tokens of a pass where nobody asks for a number. */
-static int pass_tokens(const kvant_model *m, const kvant_engine_params *p, const kvant_device_vt *vt)
+static int larger(int a, int b)
 {
-    const int many = p->max_seqs >= KVANT_MANY_SEQS ? vt->pass_many : 0;
-    const int experts = m->hp.n_expert ? vt->pass_experts : 0, most = many > experts ? many : experts;
+    return a > b ? a : b;
+}
 
+/* Tokens of a pass where nobody asks for a number: what the device that wants most wants. */
+static int pass_tokens(const kvant_model *m, const kvant_engine_params *p, const engine_split *s)
+{
+    const kvant_device_vt *vt;
+    int most = 0, index = 0;
+
+    for (int i = 0; i < s->n; i++)
+        if (kvant_device_find(s->name[i], &vt, &index, NULL) == KVANT_OK) {
+            most = larger(most, p->max_seqs >= KVANT_MANY_SEQS ? vt->pass_many : 0);
+            most = larger(most, m->hp.n_expert ? vt->pass_experts : 0);
+        }
     return most ? most : KVANT_PASS_TOKENS;
 }
 
@@ -51,8 +61,7 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
 {
     kvant_engine_params p = kvant_engine_defaults();
     const int big = 1 << 24;
-    const kvant_device_vt *vt;
-    int index = 0;
+    engine_split split;
 
     KVANT_TRY(params_take(&p, sizeof p, in, "kvant_engine_params", diag));
     p.device = p.device ? p.device : "cpu";
@@ -61,8 +70,8 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
     p.state_type = p.state_type ? p.state_type : "f32";
     p.n_ctx = p.n_ctx ? p.n_ctx : m->hp.n_ctx_train;
     p.max_seqs = p.max_seqs ? p.max_seqs : 1;
-    KVANT_TRY(kvant_device_find(p.device, &vt, &index, diag));
-    p.n_ubatch = p.n_ubatch ? p.n_ubatch : pass_tokens(m, &p, vt);
+    KVANT_TRY(engine_split_make(m, &p, &split, diag));
+    p.n_ubatch = p.n_ubatch ? p.n_ubatch : pass_tokens(m, &p, &split);
     p.kv_tail = p.kv_tail < 0 ? KVANT_PAGE : p.kv_tail;
     KVANT_TRY(engine_in_range("threads", p.threads, 0, 256, diag));
     KVANT_TRY(engine_in_range("context size", p.n_ctx, 1, big, diag));
@@ -179,15 +188,9 @@ void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const 
     cfg->conv_floats = (int64_t)hp->conv_channels * (hp->conv_k > 0 ? hp->conv_k - 1 : 0);
 }
 
-static int64_t spec_total(const kvant_model *m)
-{
-    int64_t total = 0;
-    for (int i = 0; i < gguf_tensor_count(m->file); i++)
-        total += (int64_t)gguf_tensor_at(m->file, i)->bytes;
-    return total;
-}
-
-static int plan_pools(const kvant_model *m, const kvant_engine_params *p, kvant_plan *o, kvant_diag *diag)
+/* Pools of a place, or of all (-1). */
+static int plan_pools(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, int place,
+                      kvant_plan *o, kvant_diag *diag)
 {
     kv_types *types = kvant_calloc((size_t)m->hp.n_layer, sizeof *types);
     unsigned char *kinds = kvant_calloc((size_t)m->hp.n_layer, 1);
@@ -199,6 +202,8 @@ static int plan_pools(const kvant_model *m, const kvant_engine_params *p, kvant_
         code = engine_types(m, p, types, diag);
     if (code == KVANT_OK) {
         engine_kv_config(m, p, types, kinds, &cfg);
+        for (int l = 0; place >= 0 && l < m->hp.n_layer; l++)
+            kinds[l] = s->of[l] == place ? kinds[l] : 0;
         code = kv_measure(&cfg, &sizes, diag);
     }
     kvant_free(types);
@@ -211,21 +216,49 @@ static int plan_pools(const kvant_model *m, const kvant_engine_params *p, kvant_
     return code;
 }
 
+int engine_plan_place(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, int place,
+                      kvant_plan *out, kvant_diag *diag)
+{
+    kvant_plan o = { .n_ctx = p->n_ctx, .max_seqs = p->max_seqs };
+    const int n = place < 0 ? s->n : 1, head = s->of[m->hp.n_layer];
+    build_buffers buf;
+
+    KVANT_TRY(plan_pools(m, p, s, place, &o, diag));
+    for (int i = 0; i < s->n; i++)
+        o.weights += place < 0 || place == i ? engine_split_weights(m, s, i) : 0;
+    o.weights += m->lora.bytes;
+    o.scratch = n * (int64_t)build_layout(m, p->n_ubatch, engine_pass_rows(p), NULL, &buf);
+    if (place < 0 || place == head) {
+        o.scratch += (int64_t)p->logits_rows * m->hp.n_vocab * 4;
+        o.scratch += (int64_t)m->hp.n_embd * (12 * p->max_seqs + 4 * KVANT_PAGE); /* hidden states */
+    }
+    o.total = o.weights + o.kv + o.window + o.tail + o.state + o.scratch;
+    *out = o;
+    return KVANT_OK;
+}
+
 int kvant_plan_make(const kvant_model *m, const kvant_engine_params *params, kvant_plan *out, kvant_diag *diag)
 {
     kvant_engine_params p;
-    kvant_plan o = { 0 };
-    build_buffers buf;
+    engine_split s;
 
     KVANT_TRY(engine_resolve(m, params, &p, diag));
-    KVANT_TRY(plan_pools(m, &p, &o, diag));
-    o.weights = spec_total(m) + m->lora.bytes;
-    o.scratch = (int64_t)build_layout(m, p.n_ubatch, engine_pass_rows(&p), NULL, &buf);
-    o.scratch += (int64_t)p.logits_rows * m->hp.n_vocab * 4;
-    o.scratch += (int64_t)m->hp.n_embd * (12 * p.max_seqs + 4 * KVANT_PAGE); /* hidden states */
-    o.total = o.weights + o.kv + o.window + o.tail + o.state + o.scratch;
-    o.n_ctx = p.n_ctx;
-    o.max_seqs = p.max_seqs;
-    *out = o;
-    return KVANT_OK;
+    KVANT_TRY(engine_split_make(m, &p, &s, diag));
+    return engine_plan_place(m, &p, &s, -1, out, diag);
+}
+
+int kvant_plan_device(const kvant_model *m, const kvant_engine_params *params, int i, kvant_plan_part *out,
+                      kvant_diag *diag)
+{
+    kvant_engine_params p;
+    engine_split s;
+
+    KVANT_TRY(engine_resolve(m, params, &p, diag));
+    KVANT_TRY(engine_split_make(m, &p, &s, diag));
+    KVANT_TRY(engine_in_range("device", i, 0, s.n - 1, diag));
+    memset(out, 0, sizeof *out);
+    memcpy(out->device, s.name[i], sizeof s.name[i]);
+    for (int l = 0; l <= m->hp.n_layer; l++)
+        out->layers += s.of[l] == i;
+    return engine_plan_place(m, &p, &s, i, &out->plan, diag);
 }

@@ -18,7 +18,7 @@ void session_count_step(kvant_session *s, int64_t t0, int64_t t1, int waiting)
     static const int tokens_last[KVANT_STEP_EDGES] = { 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384 };
     const sched_plan *p = &s->plan;
     kvant_session_stats *st = &s->st;
-    const kvant_device *dev = s->e->dev;
+    const kvant_device *dev = engine_head(s->e)->dev;
 
     st->steps++;
     st->replayed_passes = dev->vt->replayed ? dev->vt->replayed(dev) : 0;

@@ -115,12 +115,14 @@ static int mix_projection(mix *h, const kvant_engine *e, kvant_diag *diag)
 {
     const size_t bytes = KVANT_QJL_VALUES * sizeof(float);
 
-    if (!e->projection)
+    const engine_place *first = &e->place[0];
+
+    if (!first->projection)
         return KVANT_OK;
     float *host = kvant_alloc(bytes);
     if (!host)
         return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory");
-    const int code = e->dev->vt->copy_out(e->dev, host, e->projection, bytes, diag);
+    const int code = first->dev->vt->copy_out(first->dev, host, first->projection, bytes, diag);
     if (code == KVANT_OK)
         mix_bytes(h, host, bytes);
     kvant_free(host);

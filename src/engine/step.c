@@ -19,9 +19,8 @@ typedef struct pass {
 } pass;
 
 /* n_ones: 0 without prompts, where passes with one pass_key, which knows nothing of it, may differ in it. */
-static kvant_seqs pass_seqs(const kvant_engine *e, const pass *p)
+static kvant_seqs pass_seqs(const step_inputs *d, const pass *p)
 {
-    const step_inputs *d = &e->dev_in;
     return (kvant_seqs){ p->n_seqs, p->n_tokens, p->any_prompt ? p->n_ones : 0, d->q0, d->pos0, d->prompt,
                          d->table,  d->tail,     p->stride,                     d->slot_in, d->slot_out };
 }
@@ -33,41 +32,72 @@ static int ends_early(const kvant_engine *e, const pass *p)
     return e->m->hp.n_kv_from > 0 && !p->hidden && !e->tap && p->n_out < p->n_tokens && p->n_out <= p->n_seqs;
 }
 
-static kvant_seqs out_seqs(const kvant_engine *e, const pass *p, const int32_t *table)
+static kvant_seqs out_seqs(const step_inputs *d, const pass *p, const int32_t *table)
 {
-    const step_inputs *d = &e->dev_in;
     return (kvant_seqs){ p->n_out, p->n_out,    p->n_out,  d->out_q0,  d->out_pos, d->out_prompt,
                          table,    d->out_tail, p->stride, d->slot_in, d->slot_out };
+}
+
+/* The inputs of the pass as a place has them. */
+static void bind_inputs(builder *b, const step_inputs *d, const pass *p)
+{
+    b->ids = d->ids;
+    b->pos = d->pos;
+    b->out_rows = d->out_rows;
+    b->out_pos = d->out_pos;
+    b->seal_src = d->seal_src;
+    b->seal_dst = d->seal_dst;
+    b->seal_window = d->seal_window;
+    b->seqs = b->window_seqs = pass_seqs(d, p);
+    b->window_seqs.table = d->window;
+    b->out_seqs = out_seqs(d, p, d->out_table);
+    b->out_window_seqs = out_seqs(d, p, d->out_window);
+    b->lora = (build_lora_rows){ p->lora0, p->n_lora, (const float *)(const void *)d->lora };
+    b->lora_out = (build_lora_rows){ p->lora_out0, p->n_lora_out, (const float *)(const void *)d->lora_out };
+}
+
+/* The place that the builder writes ops for. */
+typedef struct visit {
+    kvant_engine *e;
+    const pass *p;
+    int at;
+} visit;
+
+static void enter(builder *b, int l)
+{
+    visit *v = b->enter_ctx;
+    const int to = v->e->split.of[l];
+
+    if (to == v->at)
+        return;
+    engine_cross(v->e, v->at, to);
+    bind_inputs(b, &v->e->place[to].in, v->p);
+    v->at = to;
 }
 
 static void builder_fill(kvant_engine *e, const pass *p)
 {
     builder *b = &e->b;
+    visit v = { e, p, 0 };
+
     arena_reset(&e->args);
+    e->n_cross = 0;
+    engine_bind(e, 0);
+    bind_inputs(b, &e->place[0].in, p);
     b->n = p->n_tokens;
     b->any_prompt = p->any_prompt;
     b->any_decode = p->any_decode;
-    b->ids = e->dev_in.ids;
-    b->pos = e->dev_in.pos;
-    b->out_rows = e->dev_in.out_rows;
-    b->out_pos = e->dev_in.out_pos;
-    b->seal_src = e->dev_in.seal_src;
-    b->seal_dst = e->dev_in.seal_dst;
-    b->seal_window = e->dev_in.seal_window;
-    b->seqs = b->window_seqs = pass_seqs(e, p);
-    b->window_seqs.table = e->dev_in.window;
     b->n_out = p->n_out;
     b->early = ends_early(e, p);
-    b->out_seqs = out_seqs(e, p, e->dev_in.out_table);
-    b->out_window_seqs = out_seqs(e, p, e->dev_in.out_window);
     b->hidden = p->hidden;
     b->n_seal = p->n_seal;
-    b->seal_late = !p->any_prompt && !p->seals_read;
+    b->seal_late = !p->any_prompt && !p->seals_read && e->split.n == 1;
     b->max_pos = p->max_pos;
     b->top = p->top;
-    b->lora = (build_lora_rows){ p->lora0, p->n_lora, (const float *)(const void *)e->dev_in.lora };
-    b->lora_out = (build_lora_rows){ p->lora_out0, p->n_lora_out, (const float *)(const void *)e->dev_in.lora_out };
+    b->enter = e->split.n > 1 ? enter : NULL;
+    b->enter_ctx = &v;
     build_model(b);
+    b->enter_ctx = NULL;
 }
 
 int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
@@ -208,16 +238,15 @@ static void out_tables(kvant_engine *e, const pass *p)
 }
 
 /* Puts an input behind those before it; `at` counts values. */
-static void place_input(kvant_engine *e, int32_t **dev, const int32_t *from, size_t n, size_t *at)
+static void put_input(kvant_engine *e, const int32_t *from, size_t n, size_t *at)
 {
-    *dev = e->in_dev + *at;
     memcpy(e->in_sent + *at, from, n * sizeof *from);
     memset(e->in_sent + *at + n, 0, (STEP_INPUT_ROOM(n) - n) * sizeof *from); /* nothing of the pass before */
     *at += STEP_INPUT_ROOM(n);
 }
 
-/* One upload.  The place of an input follows from the numbers that pass_key has and from what all passes of the engine
- * have in common: a recorded program reads it there again. */
+/* One upload to each device.  The place of an input follows from the numbers that pass_key has and from what all passes
+ * of the engine have in common: a recorded program reads it there again. */
 static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 {
     const int tables = p->n_seqs * p->stride, rank = e->m->lora.rank, windows = e->kv.window_pages > 0,
@@ -226,20 +255,28 @@ static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 
     if (early)
         out_tables(e, p);
-#define STEP_INPUT(name, most, now) place_input(e, &e->dev_in.name, e->host_in.name, (size_t)(now), &at);
+#define STEP_INPUT(name, most, now)                                                                                    \
+    for (int i = 0; i < e->split.n; i++)                                                                               \
+        e->place[i].in.name = e->place[i].in_dev + at;                                                                 \
+    put_input(e, e->host_in.name, (size_t)(now), &at);
 #include "engine/step_inputs.def"
 #undef STEP_INPUT
-    return e->dev->vt->copy_in(e->dev, e->in_dev, e->in_sent, at * sizeof *e->in_dev, diag);
+    for (int i = 0; i < e->split.n; i++) {
+        const engine_place *to = &e->place[i];
+        KVANT_TRY(to->dev->vt->copy_in(to->dev, to->in_dev, e->in_sent, at * sizeof *to->in_dev, diag));
+    }
+    return KVANT_OK;
 }
 
 /* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts differ too much to come
- * again, and so do those where some rows have adapters and some have none.  Pages are sealed behind the recorded ops.
- * Those see the batch only through these six numbers: pass_run rounds max_pos up to the tables' width. */
-static uint64_t pass_key(const pass *p)
+ * again, and so do those where some rows have adapters and some have none.  Pages are sealed behind the recorded ops,
+ * on several devices among them.  The ops see the batch only through these six numbers: pass_run rounds max_pos up to
+ * the tables' width. */
+static uint64_t pass_key(const kvant_engine *e, const pass *p)
 {
     const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, o = (uint64_t)p->n_out, w = (uint64_t)p->stride;
     const int lora = p->n_lora > 0;
-    if (p->any_prompt || p->hidden || p->seals_read)
+    if (p->any_prompt || p->hidden || p->seals_read || (e->split.n > 1 && p->n_seal > 0))
         return 0;
     if (n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 18 ||
         (lora && (p->n_lora != p->n_tokens || p->n_lora_out != p->n_out)))
@@ -251,23 +288,26 @@ static uint64_t pass_key(const pass *p)
 /* The program in pieces: what stands before a product has run when the tap sees it. */
 static int submit_tapped(kvant_engine *e, kvant_diag *diag)
 {
+    kvant_device *dev = e->place[0].dev;
     int from = 0;
 
     for (int i = 0; i < e->b.n_ops; i++) {
         if (e->ops[i].id != KVANT_OP_MATMUL && e->ops[i].id != KVANT_OP_MATMUL_ID)
             continue;
-        KVANT_TRY(e->dev->vt->submit(e->dev, e->ops + from, i - from, 0, diag));
-        KVANT_TRY(e->dev->vt->sync(e->dev, diag));
+        KVANT_TRY(dev->vt->submit(dev, e->ops + from, i - from, 0, diag));
+        KVANT_TRY(dev->vt->sync(dev, diag));
         e->tap(e->tap_user, &e->ops[i]);
         from = i;
     }
-    return e->dev->vt->submit(e->dev, e->ops + from, e->b.n_ops - from, 0, diag);
+    return dev->vt->submit(dev, e->ops + from, e->b.n_ops - from, 0, diag);
 }
 
 static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
 {
     pass_tables(e, p, seq);
-    if (pass_key(p))
+    const uint64_t key = pass_key(e, p);
+
+    if (key)
         p->max_pos = p->stride * KVANT_PAGE - 1;           /* an upper bound serves, and lasts for a page of steps */
     KVANT_TRY(pass_upload(e, p, diag));
     builder_fill(e, p);
@@ -279,8 +319,9 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));
     if (e->tap)
         return submit_tapped(e, diag);
-    KVANT_TRY(e->dev->vt->submit(e->dev, e->ops, n, pass_key(p), diag));
-    return e->b.n_ops > n ? e->dev->vt->submit(e->dev, e->ops + n, e->b.n_ops - n, 0, diag) : KVANT_OK;
+    KVANT_TRY(engine_submit(e, n, key, diag));
+    kvant_device *dev = e->place[0].dev; /* late seals: there is one place */
+    return e->b.n_ops > n ? dev->vt->submit(dev, e->ops + n, e->b.n_ops - n, 0, diag) : KVANT_OK;
 }
 
 /* ---- checks before anything runs ---- */
@@ -402,12 +443,14 @@ static int pass_top(kvant_engine *e, const kvant_item *items, const pass_lists *
     const size_t k = (size_t)p->top, room = (size_t)e->p.logits_rows * KVANT_STEP_TOP, n = (size_t)p->n_out * k;
     int32_t *ids = e->top_ids + room;
     float *values = e->top + room;
+    const engine_place *at_head = engine_head(e);
+    kvant_device *dev = at_head->dev;
     size_t r = 0;
 
-    KVANT_TRY(e->dev->vt->copy_out(e->dev, ids, e->buf.out_ids, n * sizeof *ids, diag));
+    KVANT_TRY(dev->vt->copy_out(dev, ids, at_head->buf.out_ids, n * sizeof *ids, diag));
     if (k > 1)
-        KVANT_TRY(e->dev->vt->copy_out(e->dev, values, e->buf.out_top, n * sizeof *values, diag));
-    KVANT_TRY(e->dev->vt->sync(e->dev, diag));
+        KVANT_TRY(dev->vt->copy_out(dev, values, at_head->buf.out_top, n * sizeof *values, diag));
+    KVANT_TRY(dev->vt->sync(dev, diag));
     for (int i = 0; i < p->n_seqs; r += (size_t)l->rows[i++]) {
         const int item = l->item[i], top = top_of(&items[item]);
         for (size_t j = 0; top > 0 && j < (size_t)l->rows[i]; j++) {
@@ -430,6 +473,7 @@ static int pass_logits(kvant_engine *e, const kvant_item *items, const pass_list
                        kvant_diag *diag)
 {
     size_t v = (size_t)e->m->hp.n_vocab;
+    const engine_place *head = engine_head(e);
     int r = 0, top = 0;
     for (int i = 0; i < n; r += l->rows[i++]) {
         top |= top_of(&items[l->item[i]]);
@@ -437,14 +481,14 @@ static int pass_logits(kvant_engine *e, const kvant_item *items, const pass_list
             continue;
         progress *g = &at[l->item[i]];
         float *dst = e->logits + (size_t)g->row * v;
-        KVANT_TRY(e->dev->vt->copy_out(e->dev, dst, e->buf.logits + (size_t)r * v,
-                                       (size_t)l->rows[i] * v * sizeof(float), diag));
+        KVANT_TRY(head->dev->vt->copy_out(head->dev, dst, head->buf.logits + (size_t)r * v,
+                                          (size_t)l->rows[i] * v * sizeof(float), diag));
         for (size_t j = 0; j < (size_t)l->rows[i]; j++)
             if (!finite_rows(dst + j * v, v))
                 row_not_finite(e, l->item[i], items[l->item[i]].seq, g, j, diag);
         g->row += l->rows[i];
     }
-    return top ? KVANT_OK : e->dev->vt->sync(e->dev, diag);        /* pass_top waits once, for its copies too */
+    return top ? KVANT_OK : head->dev->vt->sync(head->dev, diag);  /* pass_top waits once, for its copies too */
 }
 
 /* Adds n hidden rows, of the tokens from pos on, to the sums of seq, in order and in double: the same whatever the cuts
@@ -468,6 +512,7 @@ static int pass_hidden(kvant_engine *e, const kvant_item *items, const pass_list
                        kvant_diag *diag)
 {
     const size_t d = (size_t)e->m->hp.n_embd;
+    const engine_place *head = engine_head(e);
     int row = 0;
 
     for (int i = 0; i < n; i++) {
@@ -476,9 +521,9 @@ static int pass_hidden(kvant_engine *e, const kvant_item *items, const pass_list
             memset(e->hidden_sum + (size_t)seq * d, 0, d * sizeof(double));
         for (int k, done = 0; done < l->took[i]; done += k, row += k) {
             k = l->took[i] - done < KVANT_PAGE ? l->took[i] - done : KVANT_PAGE;
-            KVANT_TRY(e->dev->vt->copy_out(e->dev, e->hidden_rows, e->buf.a + (size_t)row * d,
-                                           (size_t)k * d * sizeof(float), diag));
-            KVANT_TRY(e->dev->vt->sync(e->dev, diag));
+            KVANT_TRY(head->dev->vt->copy_out(head->dev, e->hidden_rows, head->buf.a + (size_t)row * d,
+                                              (size_t)k * d * sizeof(float), diag));
+            KVANT_TRY(head->dev->vt->sync(head->dev, diag));
             if (!finite_rows(e->hidden_rows, (size_t)k * d))
                 KVANT_TRY(numeric(&at[l->item[i]], seq, "hidden states", diag));
             hidden_add(e, seq, pos + done, e->hidden_rows, k);

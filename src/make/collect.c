@@ -22,7 +22,7 @@ struct collect {
 /* Matrices of layers; the output and what is no tensor of a layer are left alone, as the field's tool does. */
 static sums *sums_of(collect *c, const kvant_weight *w)
 {
-    const kvant_weight *all = c->e->weights.w;
+    const kvant_weight *all = c->e->place[0].weights.w;
 
     if (w < all || w >= all + c->e->m->n_specs || strncmp(c->e->m->specs[w - all].name, "blk.", 4) != 0)
         return NULL;
@@ -73,11 +73,9 @@ static void on_op(void *user, const kvant_op *op)
 
 int collect_open(kvant_engine *e, collect **out, kvant_diag *diag)
 {
-    if (strcmp(e->dev->vt->name, "cpu") != 0)
+    if (e->split.n > 1 || strcmp(e->place[0].dev->vt->name, "cpu") != 0)
         return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                          "imatrix: device %s, cpu wanted: what a matrix is multiplied with is "
-                          "read there",
-                          e->dev->vt->name);
+                          "imatrix: device %s, cpu wanted: what a matrix is multiplied with is read there", e->p.device);
     collect *c = kvant_calloc(1, sizeof *c);
     if (c)
         c->of = kvant_calloc((size_t)e->m->n_specs + 1, sizeof *c->of);
@@ -129,10 +127,11 @@ static void add_tensors(const collect *c, int i, imatrix_entry *list, int *n)
     const weight_spec *spec = &c->e->m->specs[i];
 
     if (!spec->segs)
-        add_entry(list, n, gguf_tensor_at(c->e->m->file, spec->tensor), &c->e->weights.w[i], &c->of[i]);
+        add_entry(list, n, gguf_tensor_at(c->e->m->file, spec->tensor), &c->e->place[0].weights.w[i], &c->of[i]);
     for (int k = 0; k < spec->n_segs; k++)
         if (k == 0 || spec->segs[k].tensor != spec->segs[k - 1].tensor)
-            add_entry(list, n, gguf_tensor_at(c->e->m->file, spec->segs[k].tensor), &c->e->weights.w[i], &c->of[i]);
+            add_entry(list, n, gguf_tensor_at(c->e->m->file, spec->segs[k].tensor), &c->e->place[0].weights.w[i],
+                      &c->of[i]);
 }
 
 static int check_finite(const imatrix_entry *e, kvant_diag *diag)

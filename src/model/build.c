@@ -209,8 +209,13 @@ void build_model(builder *b)
     build_scale(b, b->buf.x, m->hp.embd_scale, m->hp.n_embd, b->n);
     if (m->hp.n_embd_layer)
         build_layer_inputs(b);
-    for (int l = 0; l < m->hp.n_layer; l++)
+    for (int l = 0; l < m->hp.n_layer; l++) {
+        if (b->enter)
+            b->enter(b, l);
         m->arch->build(b, l);
+    }
+    if (b->enter)
+        b->enter(b, m->hp.n_layer);
     build_norm(b, m->output_norm);
     if (b->hidden)
         return;

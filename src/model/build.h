@@ -85,6 +85,9 @@ typedef struct builder {
     void **gdn_state;
     int64_t conv_stride, gdn_stride;   /* values per slot */
     int gdn_type;                  /* enum kvant_state_type */
+    /* NULL, or: called before the ops of layer l, and of the head (n_layer): from there on other addresses may hold */
+    void (*enter)(struct builder *b, int l);
+    void *enter_ctx;
     build_buffers buf;
     build_lora_rows lora, lora_out;    /* of the n rows; of the n_out */
     const int32_t *lora_row;       /* 0, 1, 2 ... */

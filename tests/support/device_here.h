@@ -5,12 +5,18 @@
 #include "devices/device.h"
 #include "support/check.h"
 
-/* Anything but "not here" is a failure. */
+/* Anything but "not here" is a failure.  "cpu,vulkan": both. */
 static inline int device_here(const char *name)
 {
+    const char *comma = strchr(name, ',');
     kvant_diag diag = { "" };
     kvant_device *dev = NULL;
-    const int rc = device_open(name, NULL, &dev, &diag);
+    char first[64];
+
+    if (comma && !device_here(comma + 1))
+        return 0;
+    snprintf(first, sizeof first, "%.*s", (int)(comma ? comma - name : 63), name);
+    const int rc = device_open(first, NULL, &dev, &diag);
 
     if (rc == KVANT_OK)
         dev->vt->close(dev);

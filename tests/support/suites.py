@@ -28,7 +28,7 @@ GENERATED = ["tools/gen_tables", "tools/cards/*", "cmake/cards.cmake", "src/form
 REFERENCES = ["src/formats/*", "src/ops/*", "src/verify/*", *GENERATED]
 HOW = ["tests/support/suites.py", "tests/support/chosen.py", "models/*"]
 GRAPH = ["src/model/archs/*", "src/model/archs.def", "src/model/blocks/*", "src/model/build.*", "src/model/lora.*", "src/model/weights.c",
-         "src/model/rope_scaling.c", "src/engine/step.c", "src/engine/session_step.c", "src/engine/load.c", "src/engine/engine_lora.c",
+         "src/model/rope_scaling.c", "src/engine/step.c", "src/engine/session_step.c", "src/engine/load.c", "src/engine/place/*", "src/engine/engine_lora.c",
          "src/cache/kv*", "src/cache/page_pool.*", "tests/golden/tiny/*", "tests/archs/*", "tests/lora/*"]
 PORTABLE = ["src/devices/portable/*", "src/devices/portable.h", "tools/embed_kernels", "cmake/portable.cmake"]
 # Tests of the CPU's kernels that run again, sanitized and on a lower rung; their plain runs always have all cases.

@@ -1,13 +1,14 @@
 /* fit_device.c: which device of this machine, and the memory it has left. */
 #include "engine/fit/fit_device.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/mem.h"
 
 int device_is_cpu(const char *device)
 {
-    return !device || strcmp(device, "cpu") == 0;
+    return !device || strcmp(device, "cpu") == 0 || (strncmp(device, "cpu:", 4) == 0 && !strchr(device, ','));
 }
 
 int device_look(const kvant_device_vt *vt, int index, const char *name, device_see see, void *ctx)
@@ -106,7 +107,7 @@ static void ask(void *ctx, const char *name, kvant_device *d, const char *why)
         *bytes = least(*bytes, mem_available());
 }
 
-int64_t kvant_fit_memory(const char *device, int64_t limit)
+static int64_t one_memory(const char *device, int64_t limit)
 {
     const kvant_device_vt *vt;
     int index = 0;
@@ -118,4 +119,25 @@ int64_t kvant_fit_memory(const char *device, int64_t limit)
         return -1; /* kvant_engine_create says why */
     device_look(vt, index, device, ask, &bytes);
     return bytes < 0 ? -1 : least(bytes, limit > 0 ? limit : -1);
+}
+
+int64_t kvant_fit_memory(const char *device, int64_t limit)
+{
+    int64_t sum = 0, bytes;
+    int cpu = 0;
+
+    if (!device || !strchr(device, ','))
+        return one_memory(device, limit);
+    for (size_t n; *device; device += n + (device[n] == ',')) {
+        char name[64];
+        n = strcspn(device, ",");
+        snprintf(name, sizeof name, "%.*s", (int)n, device);
+        if (device_is_cpu(name) && cpu++)
+            continue; /* the memory of all of them */
+        bytes = one_memory(name, limit);
+        if (bytes < 0)
+            return -1;
+        sum += bytes;
+    }
+    return sum;
 }
