@@ -18,6 +18,8 @@ ALL = set(suites.SUITES)
 ADDED = {"additions"}
 CPU = {"cpu"}
 HIP = {"hip"}
+CHOOSE = ("check_vulkan.py", "check_metal.py", "check_opencl.py", "check_hip.py", "check_add_format.py", "check_add_op.py",
+          "check_add_weight.py")
 VULKAN, METAL, OPENCL = ({name, f"{name}-models"} for name in ("vulkan", "metal", "opencl"))
 # path, suites that must run whole.
 CHANGES = [
@@ -142,7 +144,7 @@ def cpu_rungs():
         if name.endswith(".py") and name != "check_suites.py":
             with open(os.path.join(ROOT, "tests", name), encoding="utf-8") as f:
                 asks = "support.chosen" in f.read()
-            check(asks == (name in ("check_vulkan.py", "check_metal.py", "check_opencl.py", "check_hip.py", "check_add_format.py", "check_add_weight.py")), f"{name}: chooses cases: {asks}")
+            check(asks == (name in CHOOSE), f"{name}: chooses cases: {asks}")
     for name in ("check_kernels", "check_variants", "check_ops", "check_matmul", "check_attn", "check_gdn"):
         check(os.path.exists(os.path.join(ROOT, "tests", f"{name}.c")), f"{name}.c runs every case of the CPU's rungs")
 
