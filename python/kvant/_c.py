@@ -72,7 +72,10 @@ def array(x: Any, dtype: DTypeLike) -> Array:
     """x as a contiguous array of dtype: NumPy arrays, DLPack tensors of the CPU (torch's too), sequences.  No copy where it fits."""
     if not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__"):
         x = np.from_dlpack(x.detach() if hasattr(x, "detach") else x)
-    return np.ascontiguousarray(x, dtype=dtype)
+    out = np.ascontiguousarray(x, dtype=dtype)
+    if out.dtype.kind in "iu" and out is not x and not np.array_equal(out, x):
+        raise ValueError(f"values found that are no {out.dtype}")
+    return out
 
 
 def pointer(x: Array, kind: Any) -> Any:

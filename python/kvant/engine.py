@@ -39,9 +39,16 @@ class Model:
         params.overrides, params.n_overrides = ctypes.cast(kept, type(params.overrides)), len(texts)
         self._m = ctypes.c_void_p()
         call("kvant_model_open", ctypes.byref(params), ctypes.byref(self._m))
-        self.info = lib.kvant_model_get_info(self._m).contents
+        self._engines, self._gone = 0, False
         self.path, self.n_vocab, self.n_embd = path, int(self.info.n_vocab), int(self.info.n_embd)
         self.arch = str(self.info.arch.decode())
+
+    @property
+    def info(self) -> Any:
+        """kvant_model_info: what the file says."""
+        info = lib.kvant_model_get_info(self._m).contents
+        info._owner = self  # its memory is the model's
+        return info
 
     def tokenize(self, text: str | bytes, bos: bool = True, special: bool = True) -> list[int]:
         """Ids of a text; bos: where the file asks for one; special: control tokens in the text are parsed."""
@@ -79,10 +86,15 @@ class Model:
         lib.kvant_text_free(text)
         return out
 
-    def __del__(self) -> None:
-        if getattr(self, "_m", None):
+    def _close(self) -> None:
+        if self._gone and not self._engines and self._m:
             lib.kvant_model_close(self._m)
             self._m = ctypes.c_void_p()
+
+    def __del__(self) -> None:
+        if getattr(self, "_m", None):
+            self._gone = True  # in a cycle it may go before its engines
+            self._close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +127,7 @@ class Engine:
         p.logits_rows = max(logits_rows, max_seqs)
         self._e = ctypes.c_void_p()
         call("kvant_engine_create", self.model._m, ctypes.byref(p), ctypes.byref(self._e))
+        self.model._engines += 1
         params = lib.kvant_engine_get_params(self._e).contents
         self.n_ctx, self.max_seqs, self.logits_rows = int(params.n_ctx), int(params.max_seqs), int(params.logits_rows)
 
@@ -164,6 +177,8 @@ class Engine:
         if getattr(self, "_e", None):
             lib.kvant_engine_free(self._e)
             self._e = ctypes.c_void_p()
+            self.model._engines -= 1
+            self.model._close()
 
 
 class Sequence:

@@ -59,6 +59,7 @@ class Format:
         return self.param.ctypes.data if self.param is not None else None
 
     def _rows(self, rows: Any, d: int) -> Bytes:
+        call("kvant_format_check", self._at, d)
         r = array(rows, np.uint8)
         if r.ndim != 2 or r.shape[1] != self.row_bytes(d):
             raise shown(r, f"[n, {self.row_bytes(d)}]")

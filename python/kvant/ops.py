@@ -93,8 +93,10 @@ class PagedCache:
         """Bytes of all pages, K and V."""
         return sum(int(m.nbytes) for m in self._memory)
 
-    def _table(self, table: Any, tokens: int) -> Array:
-        t = array(table, np.int32).reshape(1, -1)
+    def _table(self, table: Any, start: int, n: int) -> Array:
+        t, tokens = array(table, np.int32).reshape(1, -1), start + n
+        if start < 0:
+            raise ValueError(f"start {start} found, 0 or more wanted")
         if tokens > t.shape[1] * PAGE:
             raise ValueError(f"{tokens} tokens found, the block table has room for {t.shape[1] * PAGE}")
         if t.size and (t.min() < 0 or t.max() >= self.pages):
@@ -108,7 +110,7 @@ class PagedCache:
             if x.ndim != 3 or x.shape[1:] != (self.heads, d) or x.shape[0] != given[0].shape[0]:
                 raise shown(x, f"[n, {self.heads}, {d}]")
         n = given[0].shape[0]
-        batch = _Batch([n], [start], True, self._table(table, start + n))
+        batch = _Batch([n], [start], True, self._table(table, start, n))
         ops = []
         for x, d, side in zip(given, self.dims, self._sides):
             a = _abi.kvant_cache_write_args()
@@ -124,7 +126,7 @@ class PagedCache:
         if a.ndim != 3 or a.shape[2] != self.dims[0] or a.shape[1] % self.heads:
             raise shown(a, f"[n, a multiple of {self.heads}, {self.dims[0]}]")
         n, h, d = a.shape
-        batch = _Batch([n], [start], n > 1, self._table(table, start + n))
+        batch = _Batch([n], [start], n > 1, self._table(table, start, n))
         out = np.empty((n, h, self.dims[1]), np.float32)
         c = _abi.kvant_attn_args()
         c.seqs, c.k, c.v, c.q, c.out = batch.c, self._sides[0], self._sides[1], floats(a), floats(out)
@@ -170,6 +172,8 @@ def causal_conv(x: Any, w: Any, state: Any = None, bias: Any = None, silu: bool 
     if s.shape != (c, taps - 1):
         raise shown(s, f"[{c}, {taps - 1}]")
     b = None if bias is None else array(bias, np.float32)
+    if b is not None and b.shape != (c,):
+        raise shown(b, f"[{c}]")
     batch, y = _Batch([n], [1], n > 1), np.empty((n, c), np.float32)
     a = _abi.kvant_conv_args()
     a.seqs, a.x, a.w, a.state, a.y = batch.c, floats(xa), floats(wa), floats(s), floats(y)

@@ -15,7 +15,12 @@ class Server:
     def __init__(self, model: str, *options: str, host: str = "127.0.0.1", port: int = 0, wait_s: float = 120.0) -> None:
         command = [program(), "serve", "-m", model, "--host", host, "--port", str(port), *options]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        self.url = self._listening(time.monotonic() + wait_s)
+        late = threading.Timer(wait_s, self.process.kill)
+        late.start()
+        try:
+            self.url = self._listening(time.monotonic() + wait_s)
+        finally:
+            late.cancel()
         #: The last lines that the server wrote.
         self.log: collections.deque[str] = collections.deque(maxlen=100)
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -61,6 +61,8 @@ def check_formats():
     refused(ValueError, ["(63, 128)", "64"], kvant.formats.get("ptcq3").encode, x[:63])
     refused(ValueError, ["ptcq3", "exact tail"], kvant.ops.PagedCache, 1, 128, 1, "ptcq3")
     refused(ValueError, ["(128,)", "[n, d]"], f.encode, np.zeros(128))
+    refused(kvant.KvantError, ["100096"], f.decode, np.zeros((1, f.row_bytes(100096)), np.uint8), 100096)
+    refused(ValueError, ["uint8"], f.decode, np.full((1, 72), 300.7), 128)
     refused(ValueError, ["(1, 3)", "[n, 72]"], f.decode, np.zeros((1, 3), np.uint8), 128)
     refused(ValueError, ["(2, 2)", "[128, 256]"], kvant.formats.get, "qjl1_256", np.zeros((2, 2)))
 
@@ -90,6 +92,7 @@ def check_attention():
         ok(np.abs(cache.attend(q[-1:], table, n - 1) - softmax_attention(q[-1:], kd, vd, n - 1)).max() < 1e-5, f"{name}: one query")
     refused(ValueError, ["193", "192"], cache.write, k[:1], v[:1], table, 192)
     refused(ValueError, ["8", "0 to 7"], cache.write, k[:1], v[:1], [8])
+    refused(ValueError, ["-64", "0 or more"], cache.write, k[:1], v[:1], table, -64)
     refused(ValueError, ["(1, 3, 64)"], cache.attend, q[:1, :3], table, 0)
 
 
@@ -115,6 +118,7 @@ def check_recurrent():
     made, held = kvant.ops.causal_conv(x, w, None, bias)
     ok(np.abs(made - y / (1 + np.exp(-y))).max() < 1e-5 and np.array_equal(held, x[-3:].T), "causal convolution")
     refused(ValueError, ["(70, 6)", "[c, k]"], kvant.ops.causal_conv, x, w[:5])
+    refused(ValueError, ["(1,)", "[6]"], kvant.ops.causal_conv, x, w, bias=np.zeros(1))
 
 
 def check_engine():

@@ -29,6 +29,7 @@ int kvant_device_open(const char *name, const kvant_device_params *params, kvant
 
     if (params)
         KVANT_TRY(params_take(&p, sizeof p, params, "kvant_device_params", diag));
+    name = name ? name : "cpu";
     KVANT_TRY(kvant_device_find(name, &vt, &index, diag));
     if (p.stream && !vt->takes_stream)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s: has no streams, wanted stream NULL", name);

@@ -68,7 +68,7 @@ typedef struct engine_crossing {
 struct kvant_engine {
     kvant_model *m;
     kvant_engine_params p;                     /* resolved; strings point into `names` */
-    char names[4][64];
+    char names[4][KV_MOST_PLACES * 40];
     engine_split split;
     engine_place place[KV_MOST_PLACES];
     kv_place kv_places[KV_MOST_PLACES];

@@ -83,6 +83,16 @@ static int pass_tokens(const kvant_session *s)
     return step > 0 && step < pass ? step : pass;
 }
 
+/* Rows that decode in the step, drafts among them. */
+static int decode_rows(const kvant_session *s)
+{
+    int rows = 0;
+
+    for (int i = 0; i < s->n_items; i++)
+        rows += s->items[i].prompt ? 0 : s->items[i].n;
+    return rows;
+}
+
 static double cost(const kvant_session *s, int item, double ns)
 {
     const kvant_item *it = &s->items[item];
@@ -90,7 +100,7 @@ static double cost(const kvant_session *s, int item, double ns)
 
     if (it->prompt)
         return p->prompt_tokens > 0 ? s->pace.last_prompt_ns * it->n / p->prompt_tokens : 0;
-    return p->n_decode > 0 ? (ns - s->pace.last_prompt_ns) * it->n / p->n_decode : 0;
+    return p->n_decode > 0 ? (ns - s->pace.last_prompt_ns) * it->n / decode_rows(s) : 0;
 }
 
 void fair_charge(kvant_session *s, int64_t ns)

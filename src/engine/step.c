@@ -174,7 +174,7 @@ static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int drafts,
     p->max_pos = pos0 + n - 1 > p->max_pos ? pos0 + n - 1 : p->max_pos;
     p->top = top_of(it) > p->top ? top_of(it) : p->top;
     if (engine_lora_any(e, it->seq))
-        pass_lora(e, p, it->seq, n, p->n_out - n_out);
+        pass_lora(e, p, it->seq, n, out == KVANT_LOGITS_HIDDEN ? 0 : p->n_out - n_out); /* no logits: no rows of them */
     kv_seals seals = { h->seal_src, h->seal_dst, h->seal_window, p->n_seal };
     kv_pass_begin(&e->kv, it->seq, pos0, n, &seals);
     /* A single page, which ends with the item: its rows are in that page, and read it from the exact tail. */
@@ -330,7 +330,7 @@ static int check_drafts(const kvant_engine *e, const kvant_item *it, int i, kvan
 {
     const int n = e->item_draft[i], room = n ? kvant_seq_draft_room(e, it->seq) : 0;
 
-    if (n < 0 || n > room || (n > 0 && (it->n != 1 + n || it->prompt)))
+    if (n < 0 || n > room || (n > 0 && (it->n != 1 + n || it->prompt || it->logits == KVANT_LOGITS_HIDDEN)))
         return kvant_fail(diag, KVANT_EINVAL, "item %d: %d drafts among %d tokens, wanted 0 to %d behind one token", i,
                           n, it->n, room);
     return KVANT_OK;

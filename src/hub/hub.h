@@ -1,6 +1,7 @@
-/* hub/hub.h: models from a hub of Hugging Face's kind into the cache that its own tools use, so that a file is fetched
- * once for all of them.  A file is taken only with the size and the SHA-256 that the hub names; a download that was cut
- * goes on where it stopped.  Environment: HF_ENDPOINT, HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_HUB_OFFLINE. */
+/* hub/hub.h: models from a hub of Hugging Face's kind into the cache that its own tools use, so that a file is
+ * fetched once for all of them.  A file is taken only with the size and the SHA-256 that the hub names (model
+ * files; one that git itself keeps has no SHA-256, and is taken by its size); a download that was cut goes on
+ * where it stopped.  Environment: HF_ENDPOINT, HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_HUB_OFFLINE. */
 #ifndef KVANT_HUB_HUB_H
 #define KVANT_HUB_HUB_H
 

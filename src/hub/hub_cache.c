@@ -106,7 +106,7 @@ int hub_link(const hub_repo *r, const hub_list *l, const hub_file *f, kvant_diag
 
     snprintf(rest, sizeof rest, "snapshots/%s/%s", l->commit, f->name);
     KVANT_TRY(hub_path(r, rest, path, diag));
-    for (const char *p = rest; (p = strchr(p, '/')) != NULL && at + 4 < HUB_FILE; p++)
+    for (const char *p = rest; (p = strchr(p, '/')) != NULL && at + 80 < sizeof to; p++)
         at += (size_t)snprintf(to + at, sizeof to - at, "../");
     snprintf(to + at, sizeof to - at, "blobs/%s", f->oid);
     unlink(path);
@@ -122,7 +122,8 @@ int hub_write_ref(const hub_repo *r, const char *commit, kvant_diag *diag)
 
     KVANT_TRY(hub_path(r, "refs/main", path, diag));
     f = fopen(path, "w");
-    if (!f || fputs(commit, f) < 0 || fclose(f) != 0)
+    const int put = f && fputs(commit, f) >= 0;
+    if ((f && fclose(f) != 0) || !put)
         return kvant_fail(diag, KVANT_EIO, "%.200s: cannot be written: %s", path, strerror(errno));
     return KVANT_OK;
 }

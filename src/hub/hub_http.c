@@ -90,7 +90,8 @@ static void set(CURL *c, const char *url, const hub_sink *to, char why[CURL_ERRO
 static int judge(CURLcode code, long status, const char *url, const char *why, int *again, kvant_diag *diag)
 {
     *again = code == CURLE_PARTIAL_FILE || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING ||
-             code == CURLE_OPERATION_TIMEDOUT || (code == CURLE_HTTP_RETURNED_ERROR && status >= 500);
+             code == CURLE_OPERATION_TIMEDOUT || code == CURLE_RANGE_ERROR ||
+             (code == CURLE_HTTP_RETURNED_ERROR && status >= 500);
     if (code == CURLE_OK)
         return KVANT_OK;
     if (code == CURLE_ABORTED_BY_CALLBACK)
@@ -123,6 +124,8 @@ int hub_get(const char *url, hub_sink *to, int *again, kvant_diag *diag)
     curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_cleanup(c);
     curl_slist_free_all(head);
+    if (code == CURLE_RANGE_ERROR && to->fd >= 0 && ftruncate(to->fd, 0) == 0) /* no ranges there: from the beginning */
+        to->at = lseek(to->fd, 0, SEEK_SET);
     return judge(code, status, url, why, again, diag);
 }
 

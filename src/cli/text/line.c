@@ -233,6 +233,7 @@ static void save_history(line_reader *r)
         close(fd);
     if (!f)
         return;
+    fchmod(fd, 0600); /* one that was there before may be open to others */
     history(r->history, &r->event, H_SAVE_FP, f);
     fclose(f);
 }

@@ -110,7 +110,7 @@ int64_t engine_split_weights(const kvant_model *m, const engine_split *s, int pl
         const long l = block ? strtol(t->name.s + 4, NULL, 10) : -1;
         const int embd = (t->name.n > 10 && memcmp(t->name.s, "token_embd", 10) == 0) ||
                          (t->name.n > 10 && memcmp(t->name.s, "per_layer_", 10) == 0);
-        const int here = block && l < m->hp.n_layer ? s->of[l] : embd ? 0 : head;
+        const int here = block && l >= 0 && l < m->hp.n_layer ? s->of[l] : embd ? 0 : head;
         if (here == place || (embd && m->output == m->token_embd && head == place))
             bytes += (int64_t)t->bytes;
     }

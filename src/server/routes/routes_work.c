@@ -20,8 +20,11 @@ int work_submitted(work *w, int kind)
 /* Nothing is asked but that the model be there, as it is now, or that it go; only an administrator sends it away. */
 static int answer_idle(work *w, request *r)
 {
-    if (r->idle == IDLE_UNLOAD && w->s->p.router && (!server_has_keys(w->s) || auth_is_admin(w->s->p.keys, w->key)))
+    const int may = w->s->p.router && (!server_has_keys(w->s) || auth_is_admin(w->s->p.keys, w->key));
+    if (r->idle == IDLE_UNLOAD && may)
         models_unload(w->m);
+    else
+        r->idle = IDLE_LOAD; /* it stays, and the answer says so */
     ollama_put_idle(w->m, r, &w->reply);
     request_dispose(r);
     return API_OK;

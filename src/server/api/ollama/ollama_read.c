@@ -3,7 +3,6 @@
  * `options`; a request without words loads the model, or lets it go. */
 #include "server/request/request_impl.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* out.as = o.key, where that is there. */
@@ -145,7 +144,8 @@ static int read_idle(const json_t *o, request *r)
     if (r->shape == BODY_OLLAMA_CHAT ? json_array_size(asked) > 0 || (asked && !json_is_array(asked))
                                      : json_string_length(asked) > 0 || (asked && !json_is_string(asked)))
         return 0;
-    r->idle = keep && (word ? strtol(word, NULL, 10) == 0 : json_number_value(keep) == 0) ? IDLE_UNLOAD : IDLE_LOAD;
+    const int zero = word ? strchr(word, '0') && !strpbrk(word, "123456789") : json_number_value(keep) == 0;
+    r->idle = keep && zero ? IDLE_UNLOAD : IDLE_LOAD;
     return 1;
 }
 
