@@ -605,6 +605,7 @@ static void check_refused(void)
         { "{\"type\":\"string\",\"const\":5}", "#/enum" },
         { "{\"type\":[\"string\"],\"enum\":[1,2]}", "#/enum" },
         { "{\"allOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}", "#/type" },
+        { "{\"type\":\"string\",\"pattern\":\"^\\\\u-161a$\"}", "escape cut short" },
         { "{\"allOf\":[{\"pattern\":\"a\"},{\"pattern\":\"b\"}]}", "#/pattern" },
         { "{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"string\",\"minLength\":1}]}", "#/oneOf" },
         { "{\"$ref\":\"http://x/y\"}", "#/$ref" },

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_SPANS = 512, LAST = 0x10FFFF, FAR = 1 << 20, MAX_DEPTH = 64 };
@@ -176,15 +177,16 @@ static uint32_t take_char(reader *r)
 static int escaped_char(reader *r, uint32_t *v)
 {
     static const char pairs[] = "n\nr\rt\tf\fv\v";
-    unsigned code = 0;
-    int used = 0;
     char c = *r->s;
 
     if (c == 'x' || c == 'u') {
-        if (sscanf(r->s + 1, c == 'x' ? "%2x%n" : "%4x%n", &code, &used) != 1 || used != (c == 'x' ? 2 : 4))
+        const size_t digits = c == 'x' ? 2 : 4;
+        char hex[5] = "";
+        if (strspn(r->s + 1, "0123456789abcdefABCDEF") < digits) /* no sign and no blank, as strtoul has them */
             return bad(r, "escape cut short");
-        r->s += 1 + used;
-        *v = code;
+        memcpy(hex, r->s + 1, digits);
+        r->s += 1 + digits;
+        *v = (uint32_t)strtoul(hex, NULL, 16);
         return KVANT_OK;
     }
     for (size_t i = 0; i + 1 < sizeof pairs; i += 2)
