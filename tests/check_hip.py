@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-from support.chosen import cases, each_side, page_formats
+from support.cards import page_formats
+from support.chosen import cases, each_side
 
 BUILD = sys.argv[1]
 PARTS = sys.argv[2:] or ["programs", "faults"]

@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 
-from support.chosen import cases, long, page_formats, run_cases
+from support.cards import page_formats
+from support.chosen import cases, long, run_cases
 
 BUILD = sys.argv[1]
 PARTS = sys.argv[2:] or ["attn", "caches", "language", "models", "ops", "weights"]

@@ -2,9 +2,7 @@
 an eighth of the others, in turn by the commit.  KVANT_LONG=1 (./dev long) adds what only repeats: pairs of formats that were each
 tested beside others."""
 import functools
-import glob
 import os
-import re
 
 from support.suites import part, whole
 
@@ -28,16 +26,6 @@ def cases(suite, names, smoke=1):
 def each_side(names):
     """Pairs in which every name is K once and V once, beside its neighbours in the list, which are mostly of its class."""
     return [f"{k}:{v}" for k, v in zip(names, names[1:] + names[:1])]
-
-
-def page_formats():
-    """Cache formats of page scope, by their cards: the CPU and CUDA alone have kernels of them."""
-    found = []
-    for path in sorted(glob.glob("src/formats/*/*.toml")):
-        with open(path, encoding="utf-8") as f:
-            if re.search(r"^page = ", f.read(), re.M):
-                found.append(os.path.basename(path)[:-len(".toml")])
-    return found
 
 
 def run_cases(suite, functions, smoke=1):
