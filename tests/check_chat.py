@@ -292,6 +292,7 @@ def check_paste(c, build, folder):
 def check_history(c, build, folder):
     """What was typed is there in the next run, in a file that only its owner reads; nowhere if that is wanted."""
     home, out = os.path.join(folder, "home"), os.path.join(folder, "again.json")
+    os.mkdir(home)
     for env, kept in ((({"HOME": home, "XDG_STATE_HOME": ""}), os.path.join(home, ".local", "state", "kvant-history")),
                       ({"KVANT_HISTORY": os.path.join(folder, "own")}, os.path.join(folder, "own")), ({"KVANT_HISTORY": "", "HOME": home + "2"}, None)):
         chat = Chat(build, env=env, edits=True)

@@ -207,7 +207,7 @@ static void find_history(line_reader *r)
         snprintf(r->file, sizeof r->file, "%s", strlen(given) < sizeof r->file ? given : "");
     else if (state && state[0] == '/')
         snprintf(r->file, sizeof r->file, "%.900s/kvant-history", state);
-    else if (home && home[0] == '/')
+    else if (home && home[0] == '/' && access(home, W_OK) == 0) /* a home that is not there is not made */
         snprintf(r->file, sizeof r->file, "%.900s/.local/state/kvant-history", home);
 }
 
