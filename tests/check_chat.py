@@ -37,11 +37,11 @@ class Chat:
         self.out = tempfile.TemporaryFile()
         self.screen = ""
         self.master, slave = pty.openpty()
+        self.attributes = termios.tcgetattr(slave)       # before the program, which changes them at once
         command = [os.path.join(build, "bin", "kvant"), "run", "-m", model, "--chat-template", "chatml", "-n", "6", "--temp", "0", *args]
         self.process = subprocess.Popen(command, stdin=slave, stderr=slave, stdout=self.out, start_new_session=True,
                                         env={**os.environ, "TERM": "xterm", "NO_COLOR": "1", "HOME": "/nonexistent", **(env or {})},
                                         preexec_fn=lambda: __import__("fcntl").ioctl(0, termios.TIOCSCTTY, 0))
-        self.attributes = termios.tcgetattr(slave)
         self.slave = slave
         self.wait_for("> ")
 
