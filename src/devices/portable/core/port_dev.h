@@ -2,7 +2,8 @@
  * makes port_calls of its arguments; a device offers memory (kvant_device_vt) and `dispatch`.
  *
  * A device's object begins with a port_device; its vtable has port_supports, port_submit, port_weight_load,
- * port_weight_make and port_weight_free, and its open calls port_open, its close port_close. */
+ * port_weight_make and port_weight_free; its close calls port_close, and port_params_drop where it does not drop all of
+ * its memory at once. */
 #ifndef KVANT_DEVICES_PORT_DEV_H
 #define KVANT_DEVICES_PORT_DEV_H
 

@@ -110,8 +110,8 @@ static int read_embed(const request_env *base, const json_t *o, embed_request *r
     return check_rows(env, r, e);
 }
 
-int request_parse_embed(const request_env *env, int shape, const char *body, size_t len, embed_request **out,
-                        api_error *e)
+int embed_parse(const request_env *env, int shape, const char *body, size_t len, embed_reader read,
+                embed_request **out, api_error *e)
 {
     const uint64_t failures = mem_failures();
     json_t *o = NULL;
@@ -121,7 +121,7 @@ int request_parse_embed(const request_env *env, int shape, const char *body, siz
     if (r)
         r->shape = shape;
     if (kind == API_OK)
-        kind = r ? read_embed(env, o, r, e) : api_no_memory(e);
+        kind = r ? read(env, o, r, e) : api_no_memory(e);
     json_decref(o);
     if (mem_failures() != failures)
         kind = api_no_memory(e);
@@ -130,6 +130,12 @@ int request_parse_embed(const request_env *env, int shape, const char *body, siz
     else
         embed_request_dispose(r);
     return kind;
+}
+
+int request_parse_embed(const request_env *env, int shape, const char *body, size_t len, embed_request **out,
+                        api_error *e)
+{
+    return embed_parse(env, shape, body, len, read_embed, out, e);
 }
 
 void embed_request_dispose(embed_request *r)

@@ -88,19 +88,5 @@ static int read_rerank(const request_env *env, const json_t *o, embed_request *r
 
 int request_parse_rerank(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e)
 {
-    const uint64_t failures = mem_failures();
-    json_t *o = NULL;
-    int kind = body_read(body, len, &o, e);
-    embed_request *r = kind == API_OK ? kvant_calloc(1, sizeof *r) : NULL;
-
-    if (kind == API_OK)
-        kind = r ? read_rerank(env, o, r, e) : api_no_memory(e);
-    json_decref(o);
-    if (mem_failures() != failures)
-        kind = api_no_memory(e);
-    if (kind == API_OK)
-        *out = r;
-    else
-        embed_request_dispose(r);
-    return kind;
+    return embed_parse(env, RANK_JINA, body, len, read_rerank, out, e); /* the body says which shape it has */
 }
