@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
 from serve import ROOT, Checks    # noqa: E402
@@ -24,7 +25,7 @@ NOISE = bytes(i * 7 % 251 for i in range(300000))
 FILES = {    # of u/m
     "README.md": b"# words\n", "m-Q4_K_M.gguf": MODEL, "m-Q8_0.gguf": NOISE, "m-IQ4_K.gguf": NOISE[5:], "mmproj-m-F16.gguf": NOISE[6:],
     "BF16/m-BF16-00001-of-00002.gguf": NOISE[7:], "BF16/m-BF16-00002-of-00002.gguf": NOISE[8:],
-    "../evil-Q2_K.gguf": NOISE[9:], "/abs-Q2_K.gguf": NOISE[9:], "a/../../b-Q2_K.gguf": NOISE[9:]}
+    "my m 100%#1?-Q5_K.gguf": NOISE[10:], "../evil-Q2_K.gguf": NOISE[9:], "/abs-Q2_K.gguf": NOISE[9:], "a/../../b-Q2_K.gguf": NOISE[9:]}
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
@@ -58,7 +59,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
             return self.answer(302, headers=[("Location", f"http://localhost:{self.server.server_port}/cdn/" + self.path[len(prefix):])])
         if not self.path.startswith("/cdn/"):
             return self.answer(404)
-        name = self.path[5:]
+        name = urllib.parse.unquote(self.path[5:])
         body = FILES[name] if name not in cls.wrong else bytes(len(FILES[name]))
         begin = int(self.headers["Range"][6:].rstrip("-")) if self.headers.get("Range") and cls.ranges else 0
         self.send_response(206 if begin else 200)
@@ -97,7 +98,7 @@ def check_choice(home):
     C.ok(holds(os.path.join(cache, "refs", "main"), COMMIT.encode()) and not [f for f in os.listdir(os.path.join(cache, "blobs")) if "incomplete" in f], "the ref")
     n = len(Hub.log)
     C.ok(kvant(home, "pull", "u/m:q4_k_m")[:2] == (0, path) and len(Hub.log) == n + 1, "what is there is not fetched again")
-    for ask, name in ((("u/m:Q8_0",), "m-Q8_0.gguf"), (("u/m:IQ4_K",), "m-IQ4_K.gguf"), (("u/m", "-hff", "mmproj-m-F16.gguf"), "mmproj-m-F16.gguf")):
+    for ask, name in ((("u/m:Q8_0",), "m-Q8_0.gguf"), (("u/m:IQ4_K",), "m-IQ4_K.gguf"), (("u/m:Q5_K",), "my m 100%#1?-Q5_K.gguf"), (("u/m", "-hff", "mmproj-m-F16.gguf"), "mmproj-m-F16.gguf")):
         rc, path, err = kvant(home, "pull", *ask)
         C.ok(rc == 0 and path.endswith("/" + name) and holds(path, FILES[name]), (ask, rc, path, err))
     rc, path, err = kvant(home, "pull", "-hf", "u/m:BF16")

@@ -213,6 +213,10 @@ class Sequence:
         call("kvant_seq_fork", self.engine._e, self._at, ctypes.byref(at))
         return Sequence(self.engine, at.value)
 
+    def __del__(self) -> None:
+        if getattr(getattr(self, "engine", None), "_e", None):  # in a cycle the engine may go first, with its pages
+            self.free()
+
     def _step(self, tokens: list[int], logits: int, prompt: bool = True) -> None:
         ids = np.asarray(tokens, np.int32)
         item = _abi.kvant_item()

@@ -138,6 +138,10 @@ def check_engine():
     refused(TypeError, ["top_q"], engine.generate, "x", 1, top_q=1)
     with engine.sequence():
         refused(kvant.KvantError, ["1 are in use"], engine.sequence)
+    dropped = engine.sequence()
+    del dropped
+    with engine.sequence():
+        ok(True, "a sequence that nobody holds gives its place back")
     refused(kvant.KvantError, ["no such file"], kvant.Engine, "/nonexistent.gguf")
 
 

@@ -15,7 +15,7 @@ int hub_name_ok(const char *name)
 
     for (const char *p = name;; p++) {
         if (*p && *p != '/') {
-            if ((unsigned char)*p < 33 || *p == '\\' || *p == 127)
+            if ((unsigned char)*p < 32 || *p == '\\' || *p == 127)
                 return 0;
             continue;
         }
@@ -63,7 +63,7 @@ int hub_list_read(const char *json, size_t n, hub_list *l, kvant_diag *diag)
     while (gjson_next(files, &it) && l->n < HUB_FILES) {
         hub_file *f = &l->files[l->n];
         KVANT_TRY(read_file(it, f, diag));
-        l->n += hub_name_ok(f->name); /* what is hidden, or leaves the folder, is nobody's model */
+        l->n += hub_name_ok(f->name); /* a hidden file, or one outside the folder, is no model */
     }
     return KVANT_OK;
 }

@@ -81,13 +81,31 @@ static int fill(const hub_ask *ask, const char *url, const hub_file *f, int fd, 
                                          (long long)to.at, (long long)f->size);
 }
 
+/* name as a path of an address, RFC 3986: other bytes than letters, digits, "-._~/" become %XX; to has 3 times its
+ * room. */
+static void escape(const char *name, char *to)
+{
+    for (; *name; name++) {
+        const unsigned char c = (unsigned char)*name;
+        if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("-._~/", c))
+            *to++ = (char)c;
+        else
+            to += snprintf(to, 4, "%%%02X", c);
+    }
+    *to = 0;
+}
+
 static int fetch_blob(const hub_ask *ask, const hub_repo *r, const hub_list *l, const hub_file *f, const char *blob,
                       kvant_diag *diag)
 {
-    char part[HUB_PATH + 16], url[2 * HUB_PATH];
+    char part[HUB_PATH + 16], url[2 * HUB_PATH], name[3 * HUB_FILE];
 
     snprintf(part, sizeof part, "%s.incomplete", blob);
-    snprintf(url, sizeof url, "%.1000s/%s/resolve/%s/%s", hub_endpoint(), r->name, l->commit, f->name);
+    escape(f->name, name);
+    if (snprintf(url, sizeof url, "%.1000s/%s/resolve/%s/%s", hub_endpoint(), r->name, l->commit, name) >=
+        (int)sizeof url)
+        return kvant_fail(diag, KVANT_EINVAL, "hub: the address of %.120s is longer than %zu bytes", f->name,
+                          sizeof url);
     const int fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return kvant_fail(diag, KVANT_EIO, "%.200s: %s", part, strerror(errno));
