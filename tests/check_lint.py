@@ -86,9 +86,17 @@ CASES = [
     *(("op-branch", path, BODY + f"int f(int id)\n{{\n    return {bad};\n}}\n", BODY + "int f(int id)\n{\n    return table[id];\n}\n")
       for path, bad in (("src/devices/cuda/a.cu", "id == KVANT_OP_ATTN"), ("src/engine/a.c", "id != KVANT_OP_MATMUL"), ("src/devices/vulkan/a.c", "KVANT_OP_ROPE == id"))),
     ("op-branch", "tools/op_branches.txt", "src/engine/gone.c 3\n", "# none\n"),
+    ("assembly", "src/devices/cuda/a.cuh", BODY + 'int f(void)\n{\n    asm volatile("x");\n}\n', BODY + "/* asm */\nint f(void)\n{\n    return g();\n}\n"),
+    ("positional", "src/engine/a.c", BODY + "void f(p *x)\n{\n    *x = (p){ 1, y, z->a[3],\n              0, NULL };\n}\n",
+     BODY + "void f(p *x)\n{\n    *x = (p){ .a = 1, .b = y, .c = 2, .d = 0, .e = NULL };\n    *x = (p){ 1, 2, 3, 4 };\n}\n"),
+    *(("struct-size", "src/engine/a.h", BODY + bad, BODY + good) for bad, good in (
+        ("struct a {\n" + "    int x, y;\n" * 20 + "    int z;\n};\n", "struct a {\n" + "    int x, y;\n" * 20 + "};\n"),
+        ("typedef struct {\n" + "    int (*f)(int a, int b);\n" * 41 + "} a;\n", "typedef struct {\n" + "    int (*f)(int a, int b);\n" * 40 + "} a;\n"))),
+    ("struct-name", "src/engine/a.c", BODY + "typedef struct {\n    int x;\n} one;\n", BODY + "struct two {\n    int x;\n};\n"),
+    ("struct-name", "tools/struct_names.txt", "gone\n", "# none\n"),
 ]
 # Files beside that of a case.
-BESIDE = {"unique-name": {"src/cache/b.c": BODY}, "folder-size": {f"src/cache/f{i}.c": BODY for i in range(25)}}
+BESIDE = {"unique-name": {"src/cache/b.c": BODY}, "struct-name": {"src/cache/b.h": BODY + "struct one {\n    int y;\n};\n"}, "folder-size": {f"src/cache/f{i}.c": BODY for i in range(25)}}
 OPTION_TABLE = {"src/cli/options/options.def": """/* options.def: one row. */
 KVANT_OPTION(QUIET, "-q --quiet", OPT_T_FLAG, OPT_G_OUTPUT)
 KVANT_OPTION(LEVEL, "--level", OPT_T_INT, OPT_G_OUTPUT)

@@ -13,11 +13,11 @@
 enum { PAIR_SLOT = 0, PAIR_PAGE = 1, PAIR_TAIL = 2, PAIR_WINDOW = 3, PAIRS = 4, OPS_PER_LAYER = 4 };
 
 struct kv_copier {
-    int32_t host[2 * PAIRS];       /* [src of each pair][dst of each pair] */
-    int32_t *dev[KV_MOST_PLACES];  /* them on each device */
+    int32_t host[2 * PAIRS];      /* [src of each pair][dst of each pair] */
+    int32_t *dev[KV_MOST_PLACES]; /* them on each device */
     kvant_op *ops;
     kvant_slot_copy_args *args;
-    unsigned char *place;          /* of each op */
+    unsigned char *place; /* of each op */
     int n;
 };
 
@@ -76,7 +76,12 @@ static void copy_add(kv_cache *kv, int l, int pair, void *base, size_t bytes)
     struct kv_copier *c = kv->copier;
     const int at = kv_place_of(&kv->cfg, l);
 
-    c->args[c->n] = (kvant_slot_copy_args){ base, c->dev[at] + pair, c->dev[at] + PAIRS + pair, 1, bytes, bytes };
+    c->args[c->n] = (kvant_slot_copy_args){ .base = base,
+                                            .src = c->dev[at] + pair,
+                                            .dst = c->dev[at] + PAIRS + pair,
+                                            .n = 1,
+                                            .stride = bytes,
+                                            .bytes = bytes };
     c->ops[c->n] = (kvant_op){ KVANT_OP_SLOT_COPY, &c->args[c->n] };
     c->place[c->n++] = (unsigned char)at;
 }

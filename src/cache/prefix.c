@@ -109,7 +109,7 @@ void prefix_find(const prefix_index *ix, const unsigned char *salt, const int32_
     const int most = (n - 1) / KVANT_PAGE, suffice = kv_pages_suffice(ix->kv);
     int at = -1, idle = 0;
 
-    *hit = (prefix_hit){ 0, 0, -1, -1, 0 };
+    *hit = (prefix_hit){ .node = -1, .snap = -1 };
     for (int p = 0; p < most; p++) {
         const int32_t *block = tokens + (size_t)p * KVANT_PAGE;
         at = find_child(ix, at, salt, block, hash_block(ix, at, salt, block));

@@ -6,21 +6,21 @@
 #include "base/mem.h"
 #include "cache/kv_image.h"
 
-typedef struct loader {
+typedef struct snapshot_loader {
     kv_cache *kv;
     reader r;
     uint8_t *buf; /* copy of one payload: the bytes that were checked are the bytes used */
     const uint8_t *at;
-} loader;
+} snapshot_loader;
 
-static int loader_begin(loader *l, kv_cache *kv, const store_file *f, size_t most, kvant_diag *diag)
+static int loader_begin(snapshot_loader *l, kv_cache *kv, const store_file *f, size_t most, kvant_diag *diag)
 {
-    *l = (loader){ kv, { f->data, f->size, sizeof(store_header), 0, 0 }, NULL, NULL };
+    *l = (snapshot_loader){ kv, { f->data, f->size, sizeof(store_header), 0, 0 }, NULL, NULL };
     l->buf = kvant_alloc(most);
     return l->buf ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "snapshot: out of memory for %zu bytes", most);
 }
 
-static int copy_chunk(loader *l, uint32_t type, size_t bytes, kvant_diag *diag)
+static int copy_chunk(snapshot_loader *l, uint32_t type, size_t bytes, kvant_diag *diag)
 {
     const uint8_t *p = NULL;
     store_chunk c;
@@ -35,7 +35,7 @@ static int copy_chunk(loader *l, uint32_t type, size_t bytes, kvant_diag *diag)
 
 static int scatter(void *ctx, const kv_range *r, kvant_diag *diag)
 {
-    loader *l = ctx;
+    snapshot_loader *l = ctx;
     KVANT_TRY(kv_range_write(r, l->at, diag));
     l->at += r->bytes;
     return KVANT_OK;
@@ -46,7 +46,7 @@ int store_pages(const kv_cache *kv, const store_file *f)
     return kv_pages_at(kv, f->n_tokens);
 }
 
-static int load_sequence(loader *l, const store_key *key, int seq, int len, int32_t *tokens, kvant_diag *diag)
+static int load_sequence(snapshot_loader *l, const store_key *key, int seq, int len, int32_t *tokens, kvant_diag *diag)
 {
     kv_cache *kv = l->kv;
     const kv_seq *s = &kv->seqs[seq];
@@ -74,7 +74,7 @@ int store_load_sequence(kv_cache *kv, const store_key *key, const store_file *f,
                         kvant_diag *diag)
 {
     const size_t tokens_bytes = (size_t)f->n_tokens * sizeof *tokens, most = store_largest(kv);
-    loader l;
+    snapshot_loader l;
 
     KVANT_TRY(loader_begin(&l, kv, f, most > tokens_bytes ? most : tokens_bytes, diag));
     kv_image_reserve(kv, seq, f->n_tokens);
@@ -86,7 +86,7 @@ int store_load_sequence(kv_cache *kv, const store_key *key, const store_file *f,
     return code;
 }
 
-static int load_snap_windows(loader *l, int id, int depth, kvant_diag *diag)
+static int load_snap_windows(snapshot_loader *l, int id, int depth, kvant_diag *diag)
 {
     kv_cache *kv = l->kv;
     int32_t *window = kv->snap_window + (size_t)id * (size_t)kv_snap_windows(kv);
@@ -104,7 +104,7 @@ static int load_snap_windows(loader *l, int id, int depth, kvant_diag *diag)
 }
 
 /* The snapshot of a node from the chunk in the buffer; -1: no slot is free, which only costs a hit. */
-static int load_snap(loader *l, int depth, int *snap, kvant_diag *diag)
+static int load_snap(snapshot_loader *l, int depth, int *snap, kvant_diag *diag)
 {
     kv_cache *kv = l->kv;
     const int id = page_pool_take(&kv->snaps), tails = kv->tail_pages > 1 ? kv->tail_pages - 1 : 0;
@@ -132,7 +132,8 @@ static int load_snap(loader *l, int depth, int *snap, kvant_diag *diag)
     return code;
 }
 
-static int load_page(loader *l, prefix_index *ix, int parent, const store_node *node, int *entered, kvant_diag *diag)
+static int load_page(snapshot_loader *l, prefix_index *ix, int parent, const store_node *node, int *entered,
+                     kvant_diag *diag)
 {
     kv_cache *kv = l->kv;
 
@@ -150,7 +151,7 @@ static int load_page(loader *l, prefix_index *ix, int parent, const store_node *
     return code;
 }
 
-static int load_node(loader *l, prefix_index *ix, int32_t *number, int n, int *n_tokens, kvant_diag *diag)
+static int load_node(snapshot_loader *l, prefix_index *ix, int32_t *number, int n, int *n_tokens, kvant_diag *diag)
 {
     store_node node;
     int snap = -1;
@@ -181,7 +182,7 @@ int store_load_prefix(prefix_index *ix, const store_key *key, const store_file *
 {
     const size_t most = store_largest(ix->kv);
     int32_t *number = kvant_calloc((size_t)f->n_chunks + 1, sizeof *number);
-    loader l;
+    snapshot_loader l;
     int code;
 
     (void)key; /* compared by store_open */

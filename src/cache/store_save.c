@@ -8,15 +8,15 @@
 #include "base/mem.h"
 #include "cache/kv_image.h"
 
-typedef struct writer {
+typedef struct snapshot_writer {
     const kv_cache *kv;
     file_out out;
     uint8_t *buf, *at; /* one chunk's payload */
     size_t cap;
     uint32_t n, crc;
-} writer;
+} snapshot_writer;
 
-static int put_chunk(writer *w, uint32_t type, const void *payload, size_t bytes, kvant_diag *diag)
+static int put_chunk(snapshot_writer *w, uint32_t type, const void *payload, size_t bytes, kvant_diag *diag)
 {
     store_chunk c = { type, w->n++, bytes, 0, 0 };
 
@@ -28,26 +28,26 @@ static int put_chunk(writer *w, uint32_t type, const void *payload, size_t bytes
 
 static int gather(void *ctx, const kv_range *r, kvant_diag *diag)
 {
-    writer *w = ctx;
+    snapshot_writer *w = ctx;
     KVANT_TRY(kv_range_read(r, w->at, diag));
     w->at += r->bytes;
     return KVANT_OK;
 }
 
-static int flush_chunk(writer *w, uint32_t type, kvant_diag *diag)
+static int flush_chunk(snapshot_writer *w, uint32_t type, kvant_diag *diag)
 {
     const size_t bytes = (size_t)(w->at - w->buf);
     w->at = w->buf;
     return put_chunk(w, type, w->buf, bytes, diag);
 }
 
-static int put_page(writer *w, int page, int rows, kvant_diag *diag)
+static int put_page(snapshot_writer *w, int page, int rows, kvant_diag *diag)
 {
     KVANT_TRY(kv_walk_page(w->kv, page, rows, rows < KVANT_PAGE, gather, w, diag));
     return flush_chunk(w, CHUNK_PAGE, diag);
 }
 
-static int writer_begin(writer *w, const kv_cache *kv, int dir, const char *name, store_header *h,
+static int writer_begin(snapshot_writer *w, const kv_cache *kv, int dir, const char *name, store_header *h,
                         kvant_diag *diag)
 {
     memset(w, 0, sizeof *w);
@@ -66,7 +66,7 @@ static int writer_begin(writer *w, const kv_cache *kv, int dir, const char *name
     return file_out_write(&w->out, h, sizeof *h, diag);
 }
 
-static int writer_end(writer *w, int code, int64_t *bytes, kvant_diag *diag)
+static int writer_end(snapshot_writer *w, int code, int64_t *bytes, kvant_diag *diag)
 {
     const uint32_t all = w->crc;
 
@@ -98,7 +98,7 @@ static store_header header_for(const kv_cache *kv, const store_key *key, int kin
     return h;
 }
 
-static int put_sequence(writer *w, int seq, const int32_t *tokens, kvant_diag *diag)
+static int put_sequence(snapshot_writer *w, int seq, const int32_t *tokens, kvant_diag *diag)
 {
     const kv_cache *kv = w->kv;
     const kv_seq *s = &kv->seqs[seq];
@@ -149,7 +149,7 @@ int store_save_sequence(const kv_cache *kv, const store_key *key, int seq, const
                         const char *name, int64_t *bytes, kvant_diag *diag)
 {
     store_header h = sequence_header(kv, key, seq);
-    writer w;
+    snapshot_writer w;
 
     int code = writer_begin(&w, kv, dir, name, &h, diag);
     if (!w.buf || w.out.fd < 0)
@@ -159,7 +159,7 @@ int store_save_sequence(const kv_cache *kv, const store_key *key, int seq, const
     return writer_end(&w, code, bytes, diag);
 }
 
-static int put_node(writer *w, const prefix_index *ix, int i, const int32_t *number, kvant_diag *diag)
+static int put_node(snapshot_writer *w, const prefix_index *ix, int i, const int32_t *number, kvant_diag *diag)
 {
     const prefix_node *n = &ix->nodes[i];
     store_node s = { .parent = n->parent < 0 ? -1 : number[n->parent], .has_snap = n->snap >= 0 };
@@ -199,8 +199,8 @@ static store_header prefix_header(const prefix_index *ix, const store_key *key)
         snaps += ix->nodes[i].snap >= 0;
     }
     h.n_chunks = (uint32_t)(2 * nodes + snaps);
-    h.file_bytes =
-        whole_bytes(nodes * (sizeof(store_node) + h.page_bytes) + snaps * store_snap_bytes(ix->kv), h.n_chunks);
+    h.file_bytes = whole_bytes(nodes * (sizeof(store_node) + h.page_bytes) + snaps * store_snap_bytes(ix->kv),
+                               h.n_chunks);
     return h;
 }
 
@@ -217,7 +217,7 @@ int store_save_prefix(const prefix_index *ix, const store_key *key, int dir, con
     const kv_cache *kv = ix->kv;
     store_header h = prefix_header(ix, key);
     int32_t *number = kvant_calloc((size_t)kv->pages.n + 1, sizeof *number), n = 0;
-    writer w;
+    snapshot_writer w;
 
     if (!number)
         return kvant_fail(diag, KVANT_ENOMEM, "snapshot: out of memory");

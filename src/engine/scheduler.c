@@ -41,14 +41,14 @@ void sched_budget(const sched_config *c, int d, int *budget, int *cap)
         *budget = min_int(*budget > 0 ? *budget : c->batch_tokens, tokens_by_time(c, d));
 }
 
-typedef struct state {
+typedef struct scheduler_state {
     const sched_config *c;
     const sched_seq *run;
     int n_run;
     int available; /* pages that nobody has been promised */
     int decode_rows;
     sched_plan *plan;
-} state;
+} scheduler_state;
 
 static int is_listed(const int *list, int n, int x)
 {
@@ -59,14 +59,14 @@ static int is_listed(const int *list, int n, int x)
 }
 
 /* Rows step aside while prompts are at work, but only those that have shown a first token. */
-static int is_deferred(const state *s, const sched_seq *q, int prompts, int deferred)
+static int is_deferred(const scheduler_state *s, const sched_seq *q, int prompts, int deferred)
 {
     const sched_config *c = s->c;
     return c->prefill_first && prompts > 0 && prompts >= c->first_waiting && q->decoded > 0 &&
            (c->first_defer == 0 || deferred < c->first_defer);
 }
 
-static void choose_decode(state *s, int deferred)
+static void choose_decode(scheduler_state *s, int deferred)
 {
     int prompts = 0;
 
@@ -82,14 +82,14 @@ static void choose_decode(state *s, int deferred)
     }
 }
 
-static int wants_page(const state *s, const sched_seq *q)
+static int wants_page(const scheduler_state *s, const sched_seq *q)
 {
     const int row = s->c->late_pages ? KVANT_PAGE - 1 : 0;
     return q->pos % KVANT_PAGE == row && q->promised == 0;
 }
 
 /* The youngest that may go, is not gone yet and gives something back; `self` is always one of them. */
-static int choose_victim(const state *s, int self)
+static int choose_victim(const scheduler_state *s, int self)
 {
     for (int i = s->n_run - 1; i >= 0; i--) {
         const sched_seq *q = &s->run[i];
@@ -102,7 +102,7 @@ static int choose_victim(const state *s, int self)
 
 /* Grants pages to the decode rows in order of age.  The victims are known to give back only the pages that nobody
  * shares, so this errs towards one victim more. */
-static void grant_pages(state *s)
+static void grant_pages(scheduler_state *s)
 {
     sched_plan *p = s->plan;
     int kept = 0;
@@ -125,7 +125,7 @@ static void grant_pages(state *s)
 }
 
 /* Prompt tokens that the step still has room for. */
-static int tokens_left(const state *s)
+static int tokens_left(const scheduler_state *s)
 {
     const sched_plan *p = s->plan;
     const int room = s->c->batch_tokens - s->decode_rows - p->prompt_tokens;
@@ -134,7 +134,7 @@ static int tokens_left(const state *s)
 }
 
 /* Prompt tokens that each tenant has, written to plan->tokens. */
-static void count_wanted(state *s, const sched_wait *queue, int n_wait)
+static void count_wanted(scheduler_state *s, const sched_wait *queue, int n_wait)
 {
     int *tokens = s->plan->tokens;
 
@@ -146,13 +146,13 @@ static void count_wanted(state *s, const sched_wait *queue, int n_wait)
         tokens[queue[i].tenant] += queue[i].not_ready ? 0 : queue[i].prompt_left;
 }
 
-static int is_heavy(const state *s, int tenant)
+static int is_heavy(const scheduler_state *s, int tenant)
 {
     return s->c->heavy_tokens >= 0 && s->c->heavy && s->c->heavy[tenant];
 }
 
 /* Those that give way want no more than they may have, who is served next first. */
-static void limit_heavy(state *s)
+static void limit_heavy(scheduler_state *s)
 {
     int *tokens = s->plan->tokens, left = s->c->heavy_tokens;
 
@@ -164,7 +164,7 @@ static void limit_heavy(state *s)
 }
 
 /* Equal parts of the step's prompt tokens; what a tenant does not want of its part goes to the others. */
-static void share_tokens(state *s, const sched_wait *queue, int n_wait)
+static void share_tokens(scheduler_state *s, const sched_wait *queue, int n_wait)
 {
     int *tokens = s->plan->tokens, left = tokens_left(s), n = 0, part, full;
 
@@ -189,7 +189,7 @@ static void share_tokens(state *s, const sched_wait *queue, int n_wait)
 }
 
 /* Tokens of the next chunk of a prompt; 0: it does not start in this step. */
-static int chunk(const state *s, int tenant, int pos, int left, int cut)
+static int chunk(const scheduler_state *s, int tenant, int pos, int left, int cut)
 {
     const sched_plan *p = s->plan;
     int room = min_int(tokens_left(s), p->tokens[tenant]);
@@ -208,7 +208,7 @@ static int chunk(const state *s, int tenant, int pos, int left, int cut)
     return end > pos ? min_int(end - pos, left) : 0;
 }
 
-static int add_chunk(state *s, int index, int tenant, int pos, int left, int cut)
+static int add_chunk(scheduler_state *s, int index, int tenant, int pos, int left, int cut)
 {
     sched_plan *p = s->plan;
     const int n = chunk(s, tenant, pos, left, cut);
@@ -223,7 +223,7 @@ static int add_chunk(state *s, int index, int tenant, int pos, int left, int cut
 
 /* A tenant's oldest first; the first that does not fit ends the tenant's round, so that no younger one overtakes it.
  * Returns whether all fit. */
-static int running_prompts_of(state *s, int tenant)
+static int running_prompts_of(scheduler_state *s, int tenant)
 {
     for (int i = 0; i < s->n_run; i++) {
         const sched_seq *q = &s->run[i];
@@ -237,7 +237,7 @@ static int running_prompts_of(state *s, int tenant)
 }
 
 /* Returns whether there is a tenant all of whose running prompts fit. */
-static int running_prompts(state *s)
+static int running_prompts(scheduler_state *s)
 {
     int open = 0;
 
@@ -247,7 +247,7 @@ static int running_prompts(state *s)
 }
 
 /* A page for each running sequence stays behind, so that an admission is not undone by the next pages of those. */
-static void admit(state *s, const sched_wait *queue, int n_wait)
+static void admit(scheduler_state *s, const sched_wait *queue, int n_wait)
 {
     sched_plan *p = s->plan;
 
@@ -269,7 +269,7 @@ static void admit(state *s, const sched_wait *queue, int n_wait)
 void sched_make(const sched_config *c, const sched_seq *running, int n_running, const sched_wait *queue, int n_wait,
                 int room, int deferred, sched_plan *plan)
 {
-    state s = { c, running, n_running, room, 0, plan };
+    scheduler_state s = { c, running, n_running, room, 0, plan };
 
     plan->n_decode = plan->n_prompt = plan->n_admit = plan->n_preempt = plan->n_deferred = plan->prompt_tokens =
         plan->no_pages = 0;

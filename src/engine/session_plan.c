@@ -45,7 +45,7 @@ static void find_hit(kvant_session *s, request *q)
     if (q->hit_at == s->prefix.changes + 1)
         return;
     q->hit_at = s->prefix.changes + 1;
-    q->hit = (prefix_hit){ 0, 0, -1, -1, 0 };
+    q->hit = (prefix_hit){ .node = -1, .snap = -1 };
     if (s->p.no_prefix_cache || (q->r.cache & KVANT_CACHE_NO_READ))
         return;
     prefix_find(&s->prefix, q->share, q->tokens, q->r.n_prompt, &q->hit);

@@ -15,16 +15,16 @@ static const kvant_format *const formats[] = {
 
 enum { FORMATS = (int)(sizeof formats / sizeof formats[0]) };
 
-typedef struct variant {
+typedef struct format_variant {
     const kvant_format *format;
     const char *isa;
     uint32_t mask;
-    const kvant_format_kernels *kernels;   /* as written: NULL inherits */
-} variant;
+    const kvant_format_kernels *kernels; /* as written: NULL inherits */
+} format_variant;
 
 /* Ends with an empty line so that the list is never empty (a processor family without variants). */
-static const variant variants[] = {
-#define KVANT_FORMAT_VARIANT(format, isa, mask) \
+static const format_variant variants[] = {
+#define KVANT_FORMAT_VARIANT(format, isa, mask)                                                                        \
     { &kvant_format_##format, #isa, (mask), &kvant_##format##_kernels_##isa },
 #include "cards/variants.inc"
 #undef KVANT_FORMAT_VARIANT
@@ -76,7 +76,7 @@ static void inherit(kvant_format_kernels *k, const kvant_format_kernels *above)
         k->score_page = above->score_page;
     if (above->axpy_page)
         k->axpy_page = above->axpy_page;
-    if (above->encode)                     /* the two agree to the bit: rows never come from another rung than encode */
+    if (above->encode) /* the two agree to the bit: rows never come from another rung than encode */
         k->encode_rows = above->encode_rows;
 }
 
@@ -104,7 +104,7 @@ static const struct ladder *ladder_of(const kvant_format *f)
     for (int i = 0; i < FORMATS; i++)
         if (formats[i] == f)
             return &ladders[i];
-    return NULL;                           /* a caller's own format: it has its reference only */
+    return NULL; /* a caller's own format: it has its reference only */
 }
 
 int kvant_format_count(void)

@@ -8,25 +8,25 @@
 #include "base/mem.h"
 #include "make/imatrix.h"
 
-typedef struct sums {
+typedef struct column_sums {
     double *sum2;  /* [n_expert][n_in]; NULL: never multiplied with */
     int64_t *rows; /* [n_expert] */
-} sums;
+} column_sums;
 
 struct collect {
     kvant_engine *e;
-    sums *of; /* [n_specs] */
+    column_sums *of; /* [n_specs] */
     int failed;
 };
 
 /* Matrices of layers; the output and what is no tensor of a layer are left alone, as the field's tool does. */
-static sums *sums_of(collect *c, const kvant_weight *w)
+static column_sums *sums_of(collect *c, const kvant_weight *w)
 {
     const kvant_weight *all = c->e->place[0].weights.w;
 
     if (w < all || w >= all + c->e->m->n_specs || strncmp(c->e->m->specs[w - all].name, "blk.", 4) != 0)
         return NULL;
-    sums *s = &c->of[w - all];
+    column_sums *s = &c->of[w - all];
     if (s->sum2)
         return s;
     s->sum2 = kvant_calloc((size_t)w->n_in * (size_t)w->n_expert, sizeof *s->sum2);
@@ -37,7 +37,7 @@ static sums *sums_of(collect *c, const kvant_weight *w)
     return NULL;
 }
 
-static void add_row(sums *s, const float *x, int64_t n, int expert)
+static void add_row(column_sums *s, const float *x, int64_t n, int expert)
 {
     double *sum = s->sum2 + expert * n;
 
@@ -48,7 +48,7 @@ static void add_row(sums *s, const float *x, int64_t n, int expert)
 
 static void add_matmul(collect *c, const kvant_matmul_args *a)
 {
-    sums *s = sums_of(c, a->w);
+    column_sums *s = sums_of(c, a->w);
 
     for (int i = 0; s && i < a->m; i++)
         add_row(s, a->x + i * a->ldx, a->w->n_in, 0);
@@ -56,7 +56,7 @@ static void add_matmul(collect *c, const kvant_matmul_args *a)
 
 static void add_matmul_id(collect *c, const kvant_matmul_id_args *a)
 {
-    sums *s = sums_of(c, a->w);
+    column_sums *s = sums_of(c, a->w);
 
     for (int i = 0; s && i < a->n * a->k; i++)
         if (a->ids[i] >= 0 && a->ids[i] < a->w->n_expert)
@@ -75,7 +75,8 @@ int collect_open(kvant_engine *e, collect **out, kvant_diag *diag)
 {
     if (e->split.n > 1 || strcmp(e->place[0].dev->vt->name, "cpu") != 0)
         return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                          "imatrix: device %s, cpu wanted: what a matrix is multiplied with is read there", e->p.device);
+                          "imatrix: device %s, cpu wanted: what a matrix is multiplied with is read there",
+                          e->p.device);
     collect *c = kvant_calloc(1, sizeof *c);
     if (c)
         c->of = kvant_calloc((size_t)e->m->n_specs + 1, sizeof *c->of);
@@ -105,7 +106,7 @@ void collect_close(collect *c)
 
 /* ---- the file ---- */
 
-static int add_entry(imatrix_entry *list, int *n, const gguf_tensor *t, const kvant_weight *w, const sums *s)
+static int add_entry(imatrix_entry *list, int *n, const gguf_tensor *t, const kvant_weight *w, const column_sums *s)
 {
     imatrix_entry *to = &list[*n];
 

@@ -26,21 +26,21 @@ typedef struct item {
     size_t bytes;
 } item;
 
-typedef struct job {
+typedef struct quantize_job {
     const quantize_params *p;
     gguf *g;
     item *items;
     int n_items, n_layer, has_output;
     uint64_t alignment;
     gguf_out out;
-    imatrix *im;     /* NULL: none */
-    float *row;      /* one row in f32 */
-    float *mean;     /* importance of its columns */
+    imatrix *im; /* NULL: none */
+    float *row;  /* one row in f32 */
+    float *mean; /* importance of its columns */
     int n_weighted;
     uint8_t *packed; /* one row in the new type */
     float *scales;   /* of the last NVFP4 weight, [n_scale] */
     kvant_diag *diag;
-} job;
+} quantize_job;
 
 static int ends_with(const char *s, const char *tail)
 {
@@ -49,7 +49,7 @@ static int ends_with(const char *s, const char *tail)
 }
 
 /* Why a tensor stays as it is, or NULL. */
-static const char *kept_because(const job *j, const gguf_tensor *t, const char *name)
+static const char *kept_because(const quantize_job *j, const gguf_tensor *t, const char *name)
 {
     static const char *const steering[] = { "ffn_gate_inp", "ssm_conv1d", "ssm_alpha", "ssm_beta", "ssm_ba", "_norm" };
 
@@ -65,7 +65,7 @@ static const char *kept_because(const job *j, const gguf_tensor *t, const char *
     return j->p->keep_output && strcmp(name, "output.weight") == 0 ? "kept on request" : NULL;
 }
 
-static int has_scale(const job *j, const char *name)
+static int has_scale(const quantize_job *j, const char *name)
 {
     char scale[80];
 
@@ -95,7 +95,7 @@ static const kvant_wtype *narrow_type(const kvant_wtype *to, int64_t row)
 
 /* The type that tensor t gets, and the reason when it is not the wanted one.  Tied embeddings are the output's matrix
  * too, and get its type. */
-static const kvant_wtype *choose_type(const job *j, const gguf_tensor *t, const char *name, const char **note)
+static const kvant_wtype *choose_type(const quantize_job *j, const gguf_tensor *t, const char *name, const char **note)
 {
     const int embd = strcmp(name, "token_embd.weight") == 0;
     const int output = strcmp(name, embd && !j->has_output ? name : "output.weight") == 0;
@@ -120,7 +120,7 @@ static const kvant_wtype *choose_type(const job *j, const gguf_tensor *t, const 
     return to;
 }
 
-static int plan_tensor(job *j, const gguf_tensor *t, item *it)
+static int plan_tensor(quantize_job *j, const gguf_tensor *t, item *it)
 {
     memset(it, 0, sizeof *it);
     it->src = t;
@@ -138,8 +138,8 @@ static int plan_tensor(job *j, const gguf_tensor *t, item *it)
         return KVANT_OK;
     }
     if (!from)
-        return kvant_fail(j->diag, KVANT_EUNSUPPORTED,
-                          "%s: type %s cannot be read, one of %s wanted", it->name, type_name, kvant_wtype_names());
+        return kvant_fail(j->diag, KVANT_EUNSUPPORTED, "%s: type %s cannot be read, one of %s wanted", it->name,
+                          type_name, kvant_wtype_names());
     if (from->block > 1 && !j->p->allow_requantize)
         return kvant_fail(j->diag, KVANT_EUNSUPPORTED,
                           "%s: is %s already, F32, F16 or BF16 wanted (or allow requantising)", it->name, type_name);
@@ -183,7 +183,7 @@ static int layers_of(const gguf *g)
 }
 
 /* All output tensors in order, with offsets.  Room for a scale behind every tensor. */
-static int plan_all(job *j)
+static int plan_all(quantize_job *j)
 {
     const int n = gguf_tensor_count(j->g);
     uint32_t alignment = 32;
@@ -210,7 +210,7 @@ static int plan_all(job *j)
 }
 
 /* Buffers for the widest row and the most scales. */
-static int alloc_rows(job *j)
+static int alloc_rows(quantize_job *j)
 {
     size_t row = 0, packed = 0, scales = 0;
 
@@ -227,8 +227,9 @@ static int alloc_rows(job *j)
     j->mean = kvant_calloc(row + 1, sizeof *j->mean);
     j->packed = kvant_alloc(packed + 1);
     j->scales = kvant_calloc(scales + 1, sizeof *j->scales);
-    return j->row && j->mean && j->packed && j->scales ? KVANT_OK
-                                            : kvant_fail(j->diag, KVANT_ENOMEM, "quantize: no memory for a row");
+    return j->row && j->mean && j->packed && j->scales
+               ? KVANT_OK
+               : kvant_fail(j->diag, KVANT_ENOMEM, "quantize: no memory for a row");
 }
 
 static int key_is(const gguf_kv *kv, const char *key)
@@ -244,7 +245,7 @@ static int copies_key(const gguf_kv *kv)
            !(kv->key.n > 17 && memcmp(kv->key.s, "quantize.imatrix.", 17) == 0);
 }
 
-static void put_string(job *j, const char *key, const char *s)
+static void put_string(quantize_job *j, const char *key, const char *s)
 {
     gguf_out_str(&j->out, (gguf_str){ key, strlen(key) });
     gguf_out_u32(&j->out, GGUF_STRING);
@@ -253,7 +254,7 @@ static void put_string(job *j, const char *key, const char *s)
 
 enum { IMATRIX_KEYS = 4 };
 
-static void put_imatrix_keys(job *j)
+static void put_imatrix_keys(quantize_job *j)
 {
     char dataset[260];
 
@@ -264,7 +265,7 @@ static void put_imatrix_keys(job *j)
     gguf_out_kv_u32(&j->out, "quantize.imatrix.chunks_count", imatrix_chunks(j->im));
 }
 
-static void put_keys(job *j)
+static void put_keys(quantize_job *j)
 {
     for (int i = 0; i < gguf_kv_count(j->g); i++)
         if (copies_key(gguf_kv_at(j->g, i)))
@@ -276,7 +277,7 @@ static void put_keys(job *j)
         put_imatrix_keys(j);
 }
 
-static void put_record(job *j, const item *it)
+static void put_record(quantize_job *j, const item *it)
 {
     const gguf_tensor *t = it->src;
     const int dims = it->is_scale ? 1 : t->n_dims;
@@ -289,7 +290,7 @@ static void put_record(job *j, const item *it)
     gguf_out_u64(&j->out, it->offset);
 }
 
-static int put_header(job *j)
+static int put_header(quantize_job *j)
 {
     uint64_t keys = j->im ? 2 + IMATRIX_KEYS : 2;
 
@@ -306,7 +307,7 @@ static int put_header(job *j)
     return gguf_out_check(&j->out, j->diag);
 }
 
-static void load_row(job *j, const item *it, int64_t r)
+static void load_row(quantize_job *j, const item *it, int64_t r)
 {
     const int64_t n = it->src->ne[0];
     const size_t bytes = (size_t)(n / it->from->block) * (size_t)it->from->bytes;
@@ -326,7 +327,7 @@ static float type_limit(const kvant_wtype *t)
     return 65504.0f;
 }
 
-static int check_row(const job *j, const item *it, int64_t r)
+static int check_row(const quantize_job *j, const item *it, int64_t r)
 {
     const float limit = type_limit(it->to);
 
@@ -338,7 +339,7 @@ static int check_row(const job *j, const item *it, int64_t r)
 }
 
 /* Second-level scales: the largest value of a matrix falls on the largest NVFP4 value, 6 * 448. */
-static int find_scales(job *j, const item *it)
+static int find_scales(quantize_job *j, const item *it)
 {
     const int64_t rows = it->src->ne[1] * it->src->ne[2] * it->src->ne[3], each = rows / it->n_scale;
 
@@ -356,7 +357,7 @@ static int find_scales(job *j, const item *it)
 }
 
 /* The importance of the columns of row r into j->mean, when a matrix begins; 1: it counts for this row. */
-static int find_mean(job *j, const item *it, int64_t r, int was)
+static int find_mean(quantize_job *j, const item *it, int64_t r, int was)
 {
     const int64_t per = it->src->ne[1], n = it->src->ne[2] * it->src->ne[3];
 
@@ -365,13 +366,13 @@ static int find_mean(job *j, const item *it, int64_t r, int was)
     return imatrix_mean(j->im, it->name, it->src->ne[0], n, r / per, j->mean, j->diag);
 }
 
-static void pack_row(job *j, const item *it, int weighted)
+static void pack_row(quantize_job *j, const item *it, int weighted)
 {
     if (!weighted || !kvant_wtype_quant_weighted(it->to, j->row, j->mean, j->packed, it->src->ne[0]))
         it->to->quant(j->row, j->packed, it->src->ne[0]);
 }
 
-static int put_converted(job *j, const item *it)
+static int put_converted(quantize_job *j, const item *it)
 {
     const int64_t n = it->src->ne[0], rows = it->src->ne[1] * it->src->ne[2] * it->src->ne[3];
     const size_t bytes = (size_t)(n / it->to->block) * (size_t)it->to->bytes;
@@ -397,7 +398,7 @@ static int put_converted(job *j, const item *it)
     return KVANT_OK;
 }
 
-static int put_item(job *j, const item *it)
+static int put_item(quantize_job *j, const item *it)
 {
     if (it->is_scale)
         gguf_out_put(&j->out, j->scales, it->bytes);
@@ -409,7 +410,7 @@ static int put_item(job *j, const item *it)
     return gguf_out_check(&j->out, j->diag);
 }
 
-static int report(const job *j, const item *it, int i, quantize_progress progress, void *user)
+static int report(const quantize_job *j, const item *it, int i, quantize_progress progress, void *user)
 {
     quantize_event e = {
         i, gguf_tensor_count(j->g), it->name, "?", "?", it->action, it->note, it->src->bytes, it->bytes
@@ -422,7 +423,7 @@ static int report(const job *j, const item *it, int i, quantize_progress progres
     return KVANT_OK;
 }
 
-static int put_all(job *j, quantize_progress progress, void *user, quantize_result *sum)
+static int put_all(quantize_job *j, quantize_progress progress, void *user, quantize_result *sum)
 {
     KVANT_TRY(put_header(j));
     for (int i = 0; i < j->n_items; i++) {
@@ -441,7 +442,8 @@ static int put_all(job *j, quantize_progress progress, void *user, quantize_resu
     return gguf_out_commit(&j->out, j->diag);
 }
 
-static int run(job *j, const char *in, const char *out, quantize_progress progress, void *user, quantize_result *sum)
+static int run(quantize_job *j, const char *in, const char *out, quantize_progress progress, void *user,
+               quantize_result *sum)
 {
     KVANT_TRY(gguf_open(in, &j->g, j->diag));
     sum->in_bytes = (size_t)gguf_file_bytes(j->g);
@@ -465,7 +467,7 @@ static int check_type(const kvant_wtype *t, kvant_diag *diag)
 int model_quantize(const char *in, const char *out, const quantize_params *params, quantize_progress progress,
                    void *user, quantize_result *result, kvant_diag *diag)
 {
-    job j = { .p = params, .diag = diag };
+    quantize_job j = { .p = params, .diag = diag };
     quantize_result sum = { 0 };
 
     if (!in || !out || !params || (!params->type && !params->mix))

@@ -10,9 +10,9 @@
 enum { NAME = 96, ALIGN = 16 };
 
 /* One tensor pair of a file: NAME.lora_a and NAME.lora_b of the model's tensor NAME. */
-typedef struct pair {
+typedef struct lora_pair {
     const gguf_tensor *a, *b, *base;
-} pair;
+} lora_pair;
 
 static int fail(const lora_file *f, const char *name, const char *found, const char *wanted, kvant_diag *diag)
 {
@@ -87,7 +87,7 @@ static int check_shape(const lora_file *f, const char *name, const gguf_tensor *
     return fail(f, name, found, wanted, diag);
 }
 
-static int check_pair(const lora_file *f, gguf_str base, const pair *p, kvant_diag *diag)
+static int check_pair(const lora_file *f, gguf_str base, const lora_pair *p, kvant_diag *diag)
 {
     char a[NAME], b[NAME];
 
@@ -102,8 +102,10 @@ static int check_pair(const lora_file *f, gguf_str base, const pair *p, kvant_di
                           p->base->ne[2] != 1 ? "it changes the matrices of experts, which is not supported"
                                               : "the tensor is a vector, wanted a matrix");
     if (base.n == 17 && memcmp(base.s, "token_embd.weight", 17) == 0)
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "adapter %.80s: %.80s: it changes the embedding of tokens, which is "
-                          "not supported; wanted matrices of layers, or output.weight", f->path, a);
+        return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                          "adapter %.80s: %.80s: it changes the embedding of tokens, which is "
+                          "not supported; wanted matrices of layers, or output.weight",
+                          f->path, a);
     KVANT_TRY(check_type(f, a, p->a, diag));
     KVANT_TRY(check_type(f, b, p->b, diag));
     const int64_t r = p->a->ne[1];
@@ -126,10 +128,10 @@ static int base_of(const lora_file *f, const gguf_tensor *t, gguf_str *base, kva
     return fail(f, name, "not part of a LoRA", "NAME.lora_a or NAME.lora_b", diag);
 }
 
-static pair pair_at(const kvant_model *m, const lora_file *f, gguf_str base)
+static lora_pair pair_at(const kvant_model *m, const lora_file *f, gguf_str base)
 {
-    return (pair){ find_part(f->file, base, ".lora_a"), find_part(f->file, base, ".lora_b"),
-                   find_part(m->file, base, "") };
+    return (lora_pair){ find_part(f->file, base, ".lora_a"), find_part(f->file, base, ".lora_b"),
+                        find_part(m->file, base, "") };
 }
 
 static int open_file(const kvant_model *m, const kvant_lora *given, lora_file *f, kvant_diag *diag)
@@ -147,7 +149,7 @@ static int open_file(const kvant_model *m, const kvant_lora *given, lora_file *f
         const gguf_tensor *t = gguf_tensor_at(f->file, i);
         gguf_str base;
         KVANT_TRY(base_of(f, t, &base, diag));
-        const pair p = pair_at(m, f, base);
+        const lora_pair p = pair_at(m, f, base);
         KVANT_TRY(check_pair(f, base, &p, diag));
         f->rank = p.a->ne[1] > f->rank ? (int)p.a->ne[1] : f->rank;
         f->n_params += t->ne[0] * t->ne[1];
@@ -313,7 +315,7 @@ void lora_fill(const kvant_model *m, int spec, float *dst)
     memset(dst, 0, weight_bytes(&m->specs[spec]));
     for (int i = 0; i < m->lora.n; i++) {
         const lora_file *f = &m->lora.files[i];
-        const pair p = pair_at(m, f, base);
+        const lora_pair p = pair_at(m, f, base);
         if (p.a && spec == o->b)
             fill_b(m, o, f, p.b, dst);
         for (int64_t r = 0; p.a && spec == o->a && r < p.a->ne[1]; r++)

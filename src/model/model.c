@@ -159,8 +159,7 @@ static int read_attention(const key_reader *r, hparams *hp)
     if (hp->n_head == 0)
         return read_no_attention(hp);
     hp->n_head_kv = hp->n_head;
-    KVANT_TRY(
-        read_per_layer(r, hp, DIFFERS_KV, "attention.head_count_kv", 1, 1 << 16, hp->no_attn, &hp->n_head_kv));
+    KVANT_TRY(read_per_layer(r, hp, DIFFERS_KV, "attention.head_count_kv", 1, 1 << 16, hp->no_attn, &hp->n_head_kv));
     hp->d_k = hp->n_embd / hp->n_head;
     KVANT_TRY(read_int(r, "attention.key_length", 0, 1, MODEL_MAX_HEAD_DIM, &hp->d_k));
     hp->d_v = hp->d_k;
@@ -207,7 +206,7 @@ static int read_common(const key_reader *r, hparams *hp, int *n_nextn)
     snprintf(key, sizeof key, "%s.pooling_type", r->arch);
     hp->pooling = gguf_find(r->g, key) ? hp->pooling : KVANT_POOLING_UNSAID;
     KVANT_TRY(read_per_layer(r, hp, DIFFERS_FF, "feed_forward_length", 0, 1 << 22, hp->no_ffn, &hp->n_ff));
-    snprintf(key, sizeof key, "%s.attention.layer_norm_epsilon", r->arch);     /* some files say it only so */
+    snprintf(key, sizeof key, "%s.attention.layer_norm_epsilon", r->arch); /* some files say it only so */
     const int other = gguf_find(r->g, key) != NULL;
     snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", r->arch);
     if (!other || gguf_find(r->g, name))
@@ -227,8 +226,9 @@ static int check_layers(kvant_model *m, kvant_diag *diag)
     hparams *hp = &m->hp;
 
     if (hp->differs && !hp->layers_vary)
-        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s.%s: layers with different values, wanted 0 or one value for all",
-                          m->arch_name, hp->differs == DIFFERS_KV ? "attention.head_count_kv" : "feed_forward_length");
+        return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                          "%s.%s: layers with different values, wanted 0 or one value for all", m->arch_name,
+                          hp->differs == DIFFERS_KV ? "attention.head_count_kv" : "feed_forward_length");
     for (int l = 0; l < hp->n_layer; l++) {
         layer_shape *s = &hp->layer[l];
         s->h_kv = hp->layers_vary && s->h_kv ? s->h_kv : hp->n_head_kv;
@@ -238,8 +238,10 @@ static int check_layers(kvant_model *m, kvant_diag *diag)
         s->n_ff = hp->layers_vary && s->n_ff ? s->n_ff : hp->n_ff;
         s->kv_from = hp->layers_vary ? s->kv_from : l;
         if (hp->n_head % s->h_kv)
-            return kvant_fail(diag, KVANT_EFORMAT, "%s.attention.head_count_kv: %d in layer %d, wanted a divisor of %d "
-                              "heads", m->arch_name, s->h_kv, l, hp->n_head);
+            return kvant_fail(diag, KVANT_EFORMAT,
+                              "%s.attention.head_count_kv: %d in layer %d, wanted a divisor of %d "
+                              "heads",
+                              m->arch_name, s->h_kv, l, hp->n_head);
     }
     return KVANT_OK;
 }
@@ -293,7 +295,7 @@ static int request_globals(kvant_model *m, kvant_diag *diag)
     KVANT_TRY(request_norm(m, hp->output_norm_name, &m->output_norm, diag));
     KVANT_TRY(weight_matrix(m, "output.weight", hp->n_embd, hp->n_vocab, 1, WEIGHT_OPTIONAL, &m->output, diag));
     if (m->output < 0)
-        m->output = m->token_embd;  /* tied embeddings */
+        m->output = m->token_embd; /* tied embeddings */
     KVANT_TRY(weight_vector(m, "output.bias", hp->n_vocab, WEIGHT_OPTIONAL, &m->output_bias, diag));
     KVANT_TRY(request_layer_embds(m, diag));
     return request_rope_factors(m, diag);
@@ -308,7 +310,7 @@ static int request_layers(kvant_model *m, kvant_diag *diag)
         return kvant_fail(diag, KVANT_ENOMEM, "model: out of memory for %d layers", n);
     for (int l = 0; l < n; l++) {
         layer_weights *w = &m->layers[l];
-        memset(w, -1, sizeof *w);          /* every id -1: absent */
+        memset(w, -1, sizeof *w); /* every id -1: absent */
         w->is_attn = w->is_state = 0;
         w->out_scale = 1.0f;
         snprintf(name, sizeof name, "blk.%d.attn_norm", l);
@@ -554,7 +556,9 @@ int kvant_model_lora(const kvant_model *m, int i, kvant_lora_info *out)
     if (i < 0 || i >= m->lora.n)
         return KVANT_EINVAL;
     const lora_file *f = &m->lora.files[i];
-    *out = (kvant_lora_info){ f->path, f->scale, f->alpha, f->rank, f->n_params };
+    *out = (kvant_lora_info){
+        .path = f->path, .scale = f->scale, .alpha = f->alpha, .rank = f->rank, .n_params = f->n_params
+    };
     return KVANT_OK;
 }
 

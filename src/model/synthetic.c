@@ -10,17 +10,17 @@
 #include "base/rng.h"
 #include "formats/weights/wtype_sample.h"
 
-typedef struct shape {
+typedef struct synthetic_shape {
     const char *name, *arch;
     int layers, embd, ff, heads, heads_kv, head_dim, n_rot, vocab;
     float theta;
     int hk, hv, state, experts, used, ff_exp, ff_shared, flags;
-} shape;
+} synthetic_shape;
 
 enum { TIED = 1, NORMS = 2, GROUPED = 4 };
 
 #define KVANT_SHAPE(...) { __VA_ARGS__ },
-static const shape shapes[] = {
+static const synthetic_shape shapes[] = {
 #include "model/synthetic.def"
 };
 #undef KVANT_SHAPE
@@ -30,7 +30,7 @@ enum {
     ALIGN = 64,
     CONV = 4,
     INTERVAL = 4,
-    CONTEXT = 1 << 20,             /* what fits is asked of the engine, not of the model */
+    CONTEXT = 1 << 20, /* what fits is asked of the engine, not of the model */
     TABLE_VALUES = 1 << 16,
     TABLE_BLOCKS = 4096,
     MAX_TYPES = 16
@@ -48,16 +48,16 @@ struct synthetic {
 
 /* ---- the header ---- */
 
-typedef struct writer {
+typedef struct synthetic_writer {
     uint8_t *p;
     size_t n, cap;
     int failed;
-    uint64_t keys, tensors, data;  /* data: bytes of the data section so far */
-    const shape *s;
+    uint64_t keys, tensors, data; /* data: bytes of the data section so far */
+    const synthetic_shape *s;
     const kvant_wtype *type;
-} writer;
+} synthetic_writer;
 
-static void put(writer *w, const void *p, size_t n)
+static void put(synthetic_writer *w, const void *p, size_t n)
 {
     if (!w->failed && w->n + n > w->cap) {
         const size_t cap = 2 * (w->n + n) + 4096;
@@ -72,37 +72,37 @@ static void put(writer *w, const void *p, size_t n)
     w->n += n;
 }
 
-static void put_u32(writer *w, uint32_t v)
+static void put_u32(synthetic_writer *w, uint32_t v)
 {
     put(w, &v, sizeof v);
 }
 
-static void put_u64(writer *w, uint64_t v)
+static void put_u64(synthetic_writer *w, uint64_t v)
 {
     put(w, &v, sizeof v);
 }
 
-static void put_text(writer *w, const char *s)
+static void put_text(synthetic_writer *w, const char *s)
 {
     put_u64(w, strlen(s));
     put(w, s, strlen(s));
 }
 
-static void key(writer *w, const char *name, int type)
+static void key(synthetic_writer *w, const char *name, int type)
 {
     put_text(w, name);
     put_u32(w, (uint32_t)type);
     w->keys++;
 }
 
-static void key_text(writer *w, const char *name, const char *v)
+static void key_text(synthetic_writer *w, const char *name, const char *v)
 {
     key(w, name, GGUF_STRING);
     put_text(w, v);
 }
 
 /* "<arch>.<suffix>" */
-static void key_u32(writer *w, const char *suffix, int v)
+static void key_u32(synthetic_writer *w, const char *suffix, int v)
 {
     char name[96];
     snprintf(name, sizeof name, "%s.%s", w->s->arch, suffix);
@@ -110,7 +110,7 @@ static void key_u32(writer *w, const char *suffix, int v)
     put_u32(w, (uint32_t)v);
 }
 
-static void key_f32(writer *w, const char *suffix, float v)
+static void key_f32(synthetic_writer *w, const char *suffix, float v)
 {
     char name[96];
     snprintf(name, sizeof name, "%s.%s", w->s->arch, suffix);
@@ -119,7 +119,7 @@ static void key_f32(writer *w, const char *suffix, float v)
 }
 
 /* A vocabulary of one token: benchmarks feed ids, and the matrices have the rows of the real one. */
-static void put_tokenizer(writer *w)
+static void put_tokenizer(synthetic_writer *w)
 {
     key_text(w, "tokenizer.ggml.model", "gpt2");
     key_text(w, "tokenizer.ggml.pre", "qwen2");
@@ -132,9 +132,9 @@ static void put_tokenizer(writer *w)
     put_u64(w, 0);
 }
 
-static void put_keys(writer *w)
+static void put_keys(synthetic_writer *w)
 {
-    const shape *s = w->s;
+    const synthetic_shape *s = w->s;
 
     key_text(w, "general.architecture", s->arch);
     key_text(w, "general.name", s->name);
@@ -168,8 +168,8 @@ static void put_keys(writer *w)
     put_tokenizer(w);
 }
 
-static void tensor(writer *w, int layer, const char *part, const kvant_wtype *type, int64_t n_in, int64_t n_out,
-                   int64_t n_expert)
+static void tensor(synthetic_writer *w, int layer, const char *part, const kvant_wtype *type, int64_t n_in,
+                   int64_t n_out, int64_t n_expert)
 {
     char name[80];
     const int dims = n_expert ? 3 : n_out ? 2 : 1;
@@ -192,19 +192,19 @@ static void tensor(writer *w, int layer, const char *part, const kvant_wtype *ty
     w->tensors++;
 }
 
-static void matrix(writer *w, int layer, const char *part, int64_t n_in, int64_t n_out)
+static void matrix(synthetic_writer *w, int layer, const char *part, int64_t n_in, int64_t n_out)
 {
     tensor(w, layer, part, w->type, n_in, n_out, 0);
 }
 
-static void vector(writer *w, int layer, const char *part, int64_t n)
+static void vector(synthetic_writer *w, int layer, const char *part, int64_t n)
 {
     tensor(w, layer, part, kvant_wtype_find("F32"), n, 0, 0);
 }
 
-static void put_attention(writer *w, int l)
+static void put_attention(synthetic_writer *w, int l)
 {
-    const shape *s = w->s;
+    const synthetic_shape *s = w->s;
     const int64_t q = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->heads_kv * s->head_dim;
 
     matrix(w, l, "attn_q.weight", s->embd, s->hv ? 2 * q : q);
@@ -217,9 +217,9 @@ static void put_attention(writer *w, int l)
     }
 }
 
-static void put_gdn(writer *w, int l)
+static void put_gdn(synthetic_writer *w, int l)
 {
-    const shape *s = w->s;
+    const synthetic_shape *s = w->s;
     const int64_t v = (int64_t)s->hv * s->state, c = 2 * (int64_t)s->hk * s->state + v;
 
     matrix(w, l, "attn_qkv.weight", s->embd, c);
@@ -237,9 +237,9 @@ static void put_gdn(writer *w, int l)
     matrix(w, l, "ssm_out.weight", v, s->embd);
 }
 
-static void put_ffn(writer *w, int l)
+static void put_ffn(synthetic_writer *w, int l)
 {
-    const shape *s = w->s;
+    const synthetic_shape *s = w->s;
     const kvant_wtype *f32 = kvant_wtype_find("F32");
 
     if (!s->experts) {
@@ -260,9 +260,9 @@ static void put_ffn(writer *w, int l)
     }
 }
 
-static void put_tensors(writer *w)
+static void put_tensors(synthetic_writer *w)
 {
-    const shape *s = w->s;
+    const synthetic_shape *s = w->s;
 
     matrix(w, -1, "token_embd.weight", s->embd, s->vocab);
     vector(w, -1, "output_norm.weight", s->embd);
@@ -279,13 +279,13 @@ static void put_tensors(writer *w)
     }
 }
 
-static int put_header(writer *w, kvant_diag *diag)
+static int put_header(synthetic_writer *w, kvant_diag *diag)
 {
     const uint32_t version = 3;
 
     put(w, "GGUF", 4);
     put(w, &version, sizeof version);
-    put_u64(w, 0);                 /* counts: known at the end */
+    put_u64(w, 0); /* counts: known at the end */
     put_u64(w, 0);
     put_keys(w);
     put_tensors(w);
@@ -308,7 +308,7 @@ static void known_shapes(char *buf, size_t cap)
         }
 }
 
-static int parse_spec(const char *spec, const shape **s, const kvant_wtype **type, kvant_diag *diag)
+static int parse_spec(const char *spec, const synthetic_shape **s, const kvant_wtype **type, kvant_diag *diag)
 {
     const char *colon = strrchr(spec, ':');
     const size_t n = colon ? (size_t)(colon - spec) : strlen(spec);
@@ -329,7 +329,7 @@ static int parse_spec(const char *spec, const shape **s, const kvant_wtype **typ
     return KVANT_OK;
 }
 
-static int reserve(synthetic *y, const writer *w, kvant_diag *diag)
+static int reserve(synthetic *y, const synthetic_writer *w, kvant_diag *diag)
 {
     const size_t head = (w->n + ALIGN - 1) / ALIGN * ALIGN;
 
@@ -346,7 +346,7 @@ static int reserve(synthetic *y, const writer *w, kvant_diag *diag)
 
 int synthetic_open(const char *spec, synthetic **out, gguf **file, kvant_diag *diag)
 {
-    writer w = { 0 };
+    synthetic_writer w = { 0 };
     synthetic *y;
     int code;
 
@@ -386,7 +386,7 @@ static int make_table(const kvant_wtype *type, uint8_t **data, int n, kvant_diag
     const size_t values = (size_t)n * (size_t)type->block;
     float *x = kvant_calloc(values, sizeof *x);
     uint8_t *b = kvant_calloc((size_t)n, (size_t)type->bytes);
-    rng r = { 20260102 };          /* arbitrary */
+    rng r = { 20260102 }; /* arbitrary */
 
     if (x && b) {
         for (size_t i = 0; i < values; i++)
@@ -420,7 +420,7 @@ int synthetic_table(synthetic *s, const kvant_wtype *type, const uint8_t **table
 
 uint64_t synthetic_seed(int id)
 {
-    return (uint64_t)(id + 1) << 40;   /* no matrix has 2^40 blocks */
+    return (uint64_t)(id + 1) << 40; /* no matrix has 2^40 blocks */
 }
 
 void synthetic_fill(const uint8_t *table, int n, size_t block_bytes, uint64_t seed, uint64_t n_blocks, uint8_t *dst)

@@ -25,23 +25,23 @@ static const kvant_cpu_kernel *const references[KVANT_OP_COUNT] = {
 #include "devices/cpu/variants.def"
 #undef KVANT_OP_VARIANT
 
-typedef struct variant {
+typedef struct op_variant {
     int id;
     const kvant_cpu_kernel *kernel;
     const char *name;
-    uint32_t mask;              /* CPU features it needs, all of them */
-} variant;
+    uint32_t mask; /* CPU features it needs, all of them */
+} op_variant;
 
 #define KVANT_OP(ID, name, args, tol, fused, text) id_##name = KVANT_OP_##ID,
-enum {                          /* ids by lower-case name, so that a variant is named once */
+enum { /* ids by lower-case name, so that a variant is named once */
 #include "kvant/ops.def"
 };
 #undef KVANT_OP
 
 #define KVANT_OP_VARIANT(op, isa, mask) { id_##op, &kvant_##op##_##isa, #isa, mask },
-static const variant variants[] = {
+static const op_variant variants[] = {
 #include "devices/cpu/variants.def"
-    { -1, NULL, NULL, 0 },      /* the list may be empty on an unknown processor */
+    { -1, NULL, NULL, 0 }, /* the list may be empty on an unknown processor */
 };
 #undef KVANT_OP_VARIANT
 enum { VARIANT_COUNT = sizeof variants / sizeof variants[0] - 1 };

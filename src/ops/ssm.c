@@ -115,11 +115,11 @@ static void step_head(const kvant_ssm_args *a, int s, int j, float *state, const
 
 /* Scratch of one chunk: l[t] = log of a_1 ... a_t; m[t][s] = L[t][s] <C_t, B_s> dt_s; to_end[s] = L[last][s] dt_s; the
  * row of the state behind the chunk. */
-typedef struct chunk {
+typedef struct ssm_chunk {
     double *l, *m, *to_end, *row;
-} chunk;
+} ssm_chunk;
 
-static void chunk_matrix(const kvant_ssm_args *a, int j, int lo, int n, const chunk *w)
+static void chunk_matrix(const kvant_ssm_args *a, int j, int lo, int n, const ssm_chunk *w)
 {
     double sum = 0.0;
 
@@ -135,7 +135,7 @@ static void chunk_matrix(const kvant_ssm_args *a, int j, int lo, int n, const ch
 }
 
 /* Row r of the outputs of the chunk, from the state before it. */
-static void chunk_outputs(const kvant_ssm_args *a, int j, int lo, int n, int r, const float *row, const chunk *w)
+static void chunk_outputs(const kvant_ssm_args *a, int j, int lo, int n, int r, const float *row, const ssm_chunk *w)
 {
     for (int t = 0; t < n; t++) {
         const token x = token_at(a, lo + t, j);
@@ -148,7 +148,7 @@ static void chunk_outputs(const kvant_ssm_args *a, int j, int lo, int n, int r, 
 }
 
 /* Row r of the state behind the chunk. */
-static void chunk_row(const kvant_ssm_args *a, int j, int lo, int n, int r, float *row, const chunk *w)
+static void chunk_row(const kvant_ssm_args *a, int j, int lo, int n, int r, float *row, const ssm_chunk *w)
 {
     for (int e = 0; e < a->n; e++)
         w->row[e] = exp(w->l[n - 1]) * (double)row[e];
@@ -165,7 +165,7 @@ static void chunk_row(const kvant_ssm_args *a, int j, int lo, int n, int r, floa
 static void chunk_head(const kvant_ssm_args *a, int s, int j, float *state, const kvant_work *work)
 {
     double *at = work->local;
-    const chunk w = { at, at + 2 * CHUNK, at + CHUNK, at + 2 * CHUNK + CHUNK * CHUNK };
+    const ssm_chunk w = { at, at + 2 * CHUNK, at + CHUNK, at + 2 * CHUNK + CHUNK * CHUNK };
     const int end = a->seqs.q0[s + 1];
 
     for (int lo = a->seqs.q0[s], n; lo < end; lo += n) {

@@ -42,8 +42,8 @@ static double dot(const float *a, const float *b, int n)
 static int check_selftest(verify_cross *c, verify_report *texts, kvant_diag *diag)
 {
     static const double want[GOLDEN_SELFTEST] = { -2.501480, -23.721790, -4.822659, 3.696591, -1.994053, -1.438744 };
-    static const char *const name[GOLDEN_SELFTEST] = { "turbo3", "turbo4", "turbo3_tcq", "qjl1_256", "q4_polar",
-                                                       "q4_polar_r" };
+    static const char *const name[GOLDEN_SELFTEST] = { "turbo3",   "turbo4",   "turbo3_tcq",
+                                                       "qjl1_256", "q4_polar", "q4_polar_r" };
     float got[GOLDEN_SELFTEST];
 
     KVANT_TRY(golden_selftest(got, diag));
@@ -93,13 +93,13 @@ static void check_spaces(verify_cross *c, verify_report *texts)
 
 /* ---- fused attention and two passes ---- */
 
-typedef struct fused_case {
+typedef struct cross_case {
     kvant_attn_fused a;
     float q[3 * 4 * SDIM], fused[3 * 4 * D], two[3 * 4 * D];
     uint8_t k[2 * TOKENS * 34], v[2 * TOKENS * 82];
-} fused_case;
+} cross_case;
 
-static void fused_fill(fused_case *t, const kvant_format *fv)
+static void fused_fill(cross_case *t, const kvant_format *fv)
 {
     const kvant_format *fk = kvant_format_find("qjl1_256");
     const size_t rb = kvant_format_row_bytes(fv, D);
@@ -118,7 +118,7 @@ static void fused_fill(fused_case *t, const kvant_format *fv)
 }
 
 /* Scores of all visible tokens, softmax in double, then the weighted sum: the kernels of this CPU. */
-static void two_pass(const fused_case *t, const kvant_format *fv, int pos, int head, float *out)
+static void two_pass(const cross_case *t, const kvant_format *fv, int pos, int head, float *out)
 {
     const kvant_format *fk = kvant_format_find("qjl1_256");
     const size_t rb = kvant_format_row_bytes(fv, D);
@@ -140,7 +140,7 @@ static void two_pass(const fused_case *t, const kvant_format *fv, int pos, int h
 }
 
 /* One fused op, causal or not, 4 heads over 2. */
-static void fused_of(verify_cross *c, fused_case *t, const char *v_name, void (*op)(const kvant_attn_fused *a),
+static void fused_of(verify_cross *c, cross_case *t, const char *v_name, void (*op)(const kvant_attn_fused *a),
                      int use_qjl, verify_report *texts)
 {
     const kvant_format *fv = kvant_format_find(v_name);
@@ -148,9 +148,18 @@ static void fused_of(verify_cross *c, fused_case *t, const char *v_name, void (*
 
     fused_fill(t, fv);
     for (int causal = 0; causal < 2; causal++) {
-        t->a = (kvant_attn_fused){ .q_sketch = t->q, .k = t->k, .v = t->v, .out = t->fused, .n_q_pos = 3, .n_heads = 4,
-                                   .n_kv_heads = 2, .n_tokens = TOKENS, .sm_scale = 0.0883883461f, .causal = causal,
-                                   .q_pos_base = 40, .v_use_qjl = use_qjl };
+        t->a = (kvant_attn_fused){ .q_sketch = t->q,
+                                   .k = t->k,
+                                   .v = t->v,
+                                   .out = t->fused,
+                                   .n_q_pos = 3,
+                                   .n_heads = 4,
+                                   .n_kv_heads = 2,
+                                   .n_tokens = TOKENS,
+                                   .sm_scale = 0.0883883461f,
+                                   .causal = causal,
+                                   .q_pos_base = 40,
+                                   .v_use_qjl = use_qjl };
         op(&t->a);
         for (int p = 0; p < 3; p++)
             for (int h = 0; h < 4; h++)
@@ -165,7 +174,7 @@ static void fused_of(verify_cross *c, fused_case *t, const char *v_name, void (*
 
 static int check_fused(verify_cross *c, verify_report *texts, kvant_diag *diag)
 {
-    fused_case *t = kvant_calloc(1, sizeof *t);
+    cross_case *t = kvant_calloc(1, sizeof *t);
 
     if (!t)
         return kvant_fail(diag, KVANT_ENOMEM, "verify: out of memory");
@@ -224,9 +233,9 @@ static void check_qjl_i8(verify_cross *c, verify_report *texts)
 int verify_cross_checks(verify_cross *out, verify_report *texts, kvant_diag *diag)
 {
     static const verify_cross list[VERIFY_CROSS_CHECKS] = {
-        { .name = "self-test numbers", .limit = 1e-5,
-          .reason = "published with 6 decimals; sums in another order" },
-        { .name = "score, decode-then-dot", .limit = 1,
+        { .name = "self-test numbers", .limit = 1e-5, .reason = "published with 6 decimals; sums in another order" },
+        { .name = "score, decode-then-dot",
+          .limit = 1,
           .reason = "DOT with the Cauchy bound (sdim/4 + 16) 2^-24 |q||k|, which also covers the rotations" },
         { .name = "fused, two passes", .limit = 1e-6, .reason = "NMSE of attention in f32" },
         { .name = "pre-Hadamard, plain", .limit = 1e-5, .reason = "of |q||k|: the same sum, factored otherwise" },

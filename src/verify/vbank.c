@@ -10,19 +10,19 @@
 #include "formats/weights/wtype_sample.h"
 #include "verify/vcase.h"
 
-enum { FEWEST = 2048, WEIGHT_SEED = 17 };          /* fewer are made as fast as found */
+enum { FEWEST = 2048, WEIGHT_SEED = 17 }; /* fewer are made as fast as found */
 
 /* n values of a seed, or of a type rows that hold such values; t: NULL for values. */
-typedef struct kept {
+typedef struct kept_bytes {
     const kvant_wtype *t;
     uint64_t seed;
     size_t n;
     void *data;
-    struct kept *next;
-} kept;
+    struct kept_bytes *next;
+} kept_bytes;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static kept *list;
+static kept_bytes *list;
 
 static void make_values(float *x, size_t n, uint64_t seed)
 {
@@ -34,14 +34,14 @@ static void make_values(float *x, size_t n, uint64_t seed)
 
 /* ---- under the lock; NULL: no memory ---- */
 
-static kept *entry_of(const kvant_wtype *t, uint64_t seed)
+static kept_bytes *entry_of(const kvant_wtype *t, uint64_t seed)
 {
-    kept *k = list;
+    kept_bytes *k = list;
 
     while (k && (k->t != t || k->seed != seed))
         k = k->next;
     if (!k && (k = kvant_calloc(1, sizeof *k)) != NULL) {
-        *k = (kept){ .t = t, .seed = seed, .next = list };
+        *k = (kept_bytes){ .t = t, .seed = seed, .next = list };
         list = k;
     }
     return k;
@@ -70,7 +70,7 @@ static size_t bytes_of(const kvant_wtype *t, size_t n)
 /* At least n of them. */
 static const void *kept_of(const kvant_wtype *t, uint64_t seed, size_t n)
 {
-    kept *k = entry_of(t, seed);
+    kept_bytes *k = entry_of(t, seed);
 
     if (!k || k->n >= n)
         return k ? k->data : NULL;

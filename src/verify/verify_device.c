@@ -110,7 +110,7 @@ static int check_ops(const char *list, kvant_diag *diag)
 
 int verify_options_check(const verify_options *o, kvant_diag *diag)
 {
-    char names[sizeof ((kvant_diag *)0)->text];
+    char names[sizeof((kvant_diag *)0)->text];
 
     KVANT_TRY(check_ops(o->ops, diag));
     list_names(names, sizeof names, "", type_name);
@@ -183,8 +183,9 @@ static int walk_device(kvant_device *dev, const verify_options *o, verify_report
                        kvant_diag *diag)
 {
     kvant_diag local = { "" };
-    vcase c = { .dev = dev, .o = o, .report = report, .diag = diag ? diag : &local, .quick = o->quick, .next = next,
-                .taken = -1 };
+    vcase c = {
+        .dev = dev, .o = o, .report = report, .diag = diag ? diag : &local, .quick = o->quick, .next = next, .taken = -1
+    };
 
     c.rc = open_case(&c);
     walk(&c);
@@ -201,7 +202,7 @@ int verify_device(kvant_device *dev, const verify_options *o, verify_report *rep
 
 /* ---- jobs ---- */
 
-typedef struct job {
+typedef struct verify_job {
     pthread_t thread;
     const char *name;
     const verify_options *o;
@@ -209,11 +210,11 @@ typedef struct job {
     verify_report report;
     kvant_diag diag;
     int code, runs;
-} job;
+} verify_job;
 
 static void *run_job(void *arg)
 {
-    job *j = arg;
+    verify_job *j = arg;
     kvant_device *dev;
 
     j->code = device_open(j->name, NULL, &dev, &j->diag);
@@ -225,7 +226,7 @@ static void *run_job(void *arg)
 }
 
 /* Waits for a job and adds what it found; code: so far. */
-static int join(job *j, verify_report *report, int code, kvant_diag *diag)
+static int join(verify_job *j, verify_report *report, int code, kvant_diag *diag)
 {
     if (j->runs)
         pthread_join(j->thread, NULL);
@@ -244,10 +245,10 @@ int verify_jobs(kvant_device *dev, const char *name, int jobs, const verify_opti
 
     KVANT_TRY(verify_options_check(o, diag));
     dev->vt->describe(dev, report->device, sizeof report->device);
-    job *list = kvant_calloc((size_t)jobs, sizeof *list);
+    verify_job *list = kvant_calloc((size_t)jobs, sizeof *list);
     if (!list)
         return kvant_fail(diag, KVANT_ENOMEM, "verify: out of memory for %d jobs", jobs);
-    for (int i = 1; i < jobs; i++) {               /* a job that does not start leaves its cases to the others */
+    for (int i = 1; i < jobs; i++) { /* a job that does not start leaves its cases to the others */
         list[i].name = name;
         list[i].o = o;
         list[i].next = &next;

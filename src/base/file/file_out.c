@@ -80,7 +80,7 @@ static int create_temp(file_out *f, kvant_diag *diag)
 
 int file_out_begin(int dir, const char *name, file_out *f, kvant_diag *diag)
 {
-    *f = (file_out){ dir, -1, 0, "", "" };
+    *f = (file_out){ .dir = dir, .fd = -1 };
     if (!*name || strchr(name, '/') || strlen(name) >= sizeof f->name)
         return kvant_fail(diag, KVANT_EINVAL, "file name \"%.60s\": wanted 1 to 95 bytes without '/'", name);
     snprintf(f->name, sizeof f->name, "%s", name);

@@ -27,14 +27,14 @@ typedef struct conn {
     int64_t last_ns;
 } conn;
 
-typedef struct runner {
+typedef struct client_runner {
     const bc_options *o;
     bc_request *r;
     int n, next, live, epoll;
     struct addrinfo *address;
     conn *conns; /* [in_flight] */
     int64_t deadline;
-} runner;
+} client_runner;
 
 int bc_parse_url(const char *text, bc_url *u, kvant_diag *diag)
 {
@@ -121,7 +121,7 @@ static const char *text_of(const char *json, size_t *n)
     return s;
 }
 
-static void take_data(conn *c, const char *json, const runner *x)
+static void take_data(conn *c, const char *json, const client_runner *x)
 {
     int64_t now = clock_ns();
     size_t n;
@@ -148,7 +148,7 @@ static void take_data(conn *c, const char *json, const runner *x)
 }
 
 /* Payload bytes: lines of an event stream, or a whole reply. */
-static void take_payload(conn *c, const char *s, size_t n, const runner *x)
+static void take_payload(conn *c, const char *s, size_t n, const client_runner *x)
 {
     sbuf_put(&c->line, s, n);
     if (c->line.error || c->line.n > LINE_MAX_BYTES) {
@@ -204,7 +204,7 @@ static int whole_line(conn *c, const char **s, size_t *n, const char *end_mark)
     return 0;
 }
 
-static void take_bytes(conn *c, const char *s, size_t n, const runner *x)
+static void take_bytes(conn *c, const char *s, size_t n, const client_runner *x)
 {
     while (n && c->state != AT_END) {
         if (c->state == IN_HEAD) {
@@ -237,7 +237,7 @@ static void take_bytes(conn *c, const char *s, size_t n, const runner *x)
 
 /* ---- connections ---- */
 
-static void finish(runner *x, conn *c)
+static void finish(client_runner *x, conn *c)
 {
     bc_request *r = c->r;
 
@@ -257,7 +257,7 @@ static void finish(runner *x, conn *c)
     x->live--;
 }
 
-static int build_request(runner *x, conn *c)
+static int build_request(client_runner *x, conn *c)
 {
     const bc_url *u = x->o->url;
     const bc_request *r = c->r;
@@ -276,7 +276,7 @@ static int build_request(runner *x, conn *c)
     return !c->out.error;
 }
 
-static void start(runner *x, int i)
+static void start(client_runner *x, int i)
 {
     bc_request *r = &x->r[i];
     conn *c = x->conns;
@@ -299,7 +299,7 @@ static void start(runner *x, int i)
     }
 }
 
-static void send_more(runner *x, conn *c)
+static void send_more(client_runner *x, conn *c)
 {
     ssize_t n = send(c->fd, c->out.s + c->sent, c->out.n - c->sent, MSG_NOSIGNAL);
 
@@ -316,7 +316,7 @@ static void send_more(runner *x, conn *c)
     }
 }
 
-static void receive(runner *x, conn *c)
+static void receive(client_runner *x, conn *c)
 {
     char buf[16384];
     ssize_t n = recv(c->fd, buf, sizeof buf, 0);
@@ -333,12 +333,12 @@ static void receive(runner *x, conn *c)
 
 /* ---- the run ---- */
 
-static int may_start(const runner *x, int i, int64_t now)
+static int may_start(const client_runner *x, int i, int64_t now)
 {
     return x->r[i].at_ns <= now && (x->r[i].after < 0 || x->r[x->r[i].after].end_ns);
 }
 
-static int start_ready(runner *x, int64_t now, kvant_diag *diag)
+static int start_ready(client_runner *x, int64_t now, kvant_diag *diag)
 {
     for (int i = x->next; i < x->n && x->live < x->o->in_flight; i++) {
         if (x->r[i].start_ns || !may_start(x, i, now))
@@ -353,7 +353,7 @@ static int start_ready(runner *x, int64_t now, kvant_diag *diag)
 }
 
 /* Milliseconds until a request is due, at most 100. */
-static int wait_ms(const runner *x, int64_t now)
+static int wait_ms(const client_runner *x, int64_t now)
 {
     int64_t least = now + 100000000;
 
@@ -363,7 +363,7 @@ static int wait_ms(const runner *x, int64_t now)
     return least <= now ? 1 : (int)((least - now + 999999) / 1000000);
 }
 
-static void turn(runner *x, int64_t now)
+static void turn(client_runner *x, int64_t now)
 {
     struct epoll_event ev[EVENTS];
     int n = epoll_wait(x->epoll, ev, EVENTS, wait_ms(x, now));
@@ -379,7 +379,7 @@ static void turn(runner *x, int64_t now)
     }
 }
 
-static void stop_all(runner *x, const char *why)
+static void stop_all(client_runner *x, const char *why)
 {
     for (int i = 0; i < x->o->in_flight; i++)
         if (x->conns[i].r) {
@@ -394,7 +394,7 @@ static void stop_all(runner *x, const char *why)
 int bc_run(const bc_options *o, bc_request *r, int n, kvant_diag *diag)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
-    runner x = { .o = o, .r = r, .n = n, .deadline = clock_ns() + o->timeout_ns };
+    client_runner x = { .o = o, .r = r, .n = n, .deadline = clock_ns() + o->timeout_ns };
     int code = getaddrinfo(o->url->host, o->url->port, &hints, &x.address);
 
     if (code != 0)

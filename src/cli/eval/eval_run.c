@@ -100,7 +100,7 @@ int32_t eval_target(const eval_text *t, int64_t row)
 
 /* ---- the paths ---- */
 
-typedef struct runner {
+typedef struct eval_runner {
     kvant_engine *e;
     const eval_text *t;
     eval_row_fn fn;
@@ -109,7 +109,7 @@ typedef struct runner {
     int n_seqs; /* decode: chunks that run as one batch */
     progress bar;
     int64_t done; /* tokens */
-} runner;
+} eval_runner;
 
 static int interrupted(kvant_diag *diag)
 {
@@ -117,7 +117,7 @@ static int interrupted(kvant_diag *diag)
 }
 
 /* Pieces of a prompt end on the 64-token grid; logits are kept from the piece in which the first scored row lies. */
-static int prefill_chunk(runner *r, int seq, int chunk, kvant_diag *diag)
+static int prefill_chunk(eval_runner *r, int seq, int chunk, kvant_diag *diag)
 {
     const eval_text *t = r->t;
     const int32_t *ids = t->ids + (int64_t)chunk * t->n_ctx;
@@ -139,7 +139,7 @@ static int prefill_chunk(runner *r, int seq, int chunk, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int run_prefill(runner *r, kvant_diag *diag)
+static int run_prefill(eval_runner *r, kvant_diag *diag)
 {
     int seq;
 
@@ -151,7 +151,7 @@ static int run_prefill(runner *r, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int decode_step(runner *r, kvant_item *items, int chunk0, int n, int at, kvant_diag *diag)
+static int decode_step(eval_runner *r, kvant_item *items, int chunk0, int n, int at, kvant_diag *diag)
 {
     const eval_text *t = r->t;
 
@@ -170,7 +170,7 @@ static int decode_step(runner *r, kvant_item *items, int chunk0, int n, int at, 
     return KVANT_OK;
 }
 
-static int decode_group(runner *r, kvant_item *items, int chunk0, int n, kvant_diag *diag)
+static int decode_group(eval_runner *r, kvant_item *items, int chunk0, int n, kvant_diag *diag)
 {
     for (int i = 0; i < n; i++)
         KVANT_TRY(kvant_seq_new(r->e, &items[i].seq, diag));
@@ -181,7 +181,7 @@ static int decode_group(runner *r, kvant_item *items, int chunk0, int n, kvant_d
     return KVANT_OK;
 }
 
-static int run_decode(runner *r, kvant_diag *diag)
+static int run_decode(eval_runner *r, kvant_diag *diag)
 {
     kvant_item *items = kvant_calloc((size_t)r->n_seqs, sizeof *items);
     int code = items ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "eval: no memory for %d sequences", r->n_seqs);
@@ -244,7 +244,7 @@ int eval_run(kvant_model *m, const eval_text *t, const kvant_engine_params *para
              eval_row_fn fn, void *user, eval_stored *stored, kvant_diag *diag)
 {
     kvant_engine_params p = *params;
-    runner r;
+    eval_runner r;
 
     memset(&r, 0, sizeof r);
     r.t = t;

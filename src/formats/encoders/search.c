@@ -5,19 +5,19 @@
 #include <math.h>
 #include "base/half.h"
 
-enum { LANES = 32 };                       /* fixed inner loops: plain C that compilers vectorise */
+enum { LANES = 32 }; /* fixed inner loops: plain C that compilers vectorise */
 
-typedef struct fit {
-    double yv, vv;                         /* sum y*v, sum v*v of the current codes */
-} fit;
+typedef struct group_fit {
+    double yv, vv; /* sum y*v, sum v*v of the current codes */
+} group_fit;
 
 static void nearest_integer(const search_book *b, const float *t, int32_t *k, float *v)
 {
     float lo = (float)b->lo, hi = (float)b->hi;
     for (int j = 0; j < LANES; j++) {
-        float r = t[j] + 12582912.0f;      /* 1.5 * 2^23: rounds |t| < 2^22 to an integer */
+        float r = t[j] + 12582912.0f; /* 1.5 * 2^23: rounds |t| < 2^22 to an integer */
         r -= 12582912.0f;
-        r = r > lo ? r : lo;               /* NaN too */
+        r = r > lo ? r : lo; /* NaN too */
         r = r > hi ? hi : r;
         k[j] = (int32_t)r;
         v[j] = r;
@@ -38,9 +38,9 @@ static void nearest_centroid(const search_book *b, const float *mid, const float
 }
 
 /* Codes nearest to y/s, and the sums for a refit.  code may be NULL. */
-static fit assign(const search_book *b, const float *mid, const float *y, int count, float s, int *code)
+static group_fit assign(const search_book *b, const float *mid, const float *y, int count, float s, int *code)
 {
-    fit f = { 0.0, 0.0 };
+    group_fit f = { 0.0, 0.0 };
     float inv = 1.0f / s, t[LANES], v[LANES];
     int32_t k[LANES];
     for (int i = 0; i < count; i += LANES) {
@@ -115,18 +115,18 @@ void search_scale(const search_book *b, const float *y, int count, float guess, 
     for (int m = 0; b->c && m + 1 < b->n; m++)
         mid[m] = 0.5f * (b->c[m] + b->c[m + 1]);
     if (!(fabsf(guess) > 0.0f && fabsf(guess) <= 1e30f))
-        return;                            /* zero, NaN, Inf: nothing to search */
+        return; /* zero, NaN, Inf: nothing to search */
 
-    double gain = 0.0;                     /* error = sum y^2 - gain, at the scale of least squares */
+    double gain = 0.0; /* error = sum y^2 - gain, at the scale of least squares */
     for (unsigned i = 0; i < sizeof factors / sizeof factors[0]; i++) {
-        fit f = assign(b, mid, y, count, guess * factors[i], 0);
+        group_fit f = assign(b, mid, y, count, guess * factors[i], 0);
         if (f.vv > 0.0 && f.yv * f.yv / f.vv > gain) {
             gain = f.yv * f.yv / f.vv;
             s = (float)(f.yv / f.vv);
         }
     }
     int found[SEARCH_MAX];
-    fit f = assign(b, mid, y, count, half_to_f32(search_storable(s)), 0);
+    group_fit f = assign(b, mid, y, count, half_to_f32(search_storable(s)), 0);
     if (f.vv > 0.0)
         s = (float)(f.yv / f.vv);
     uint16_t h = search_storable(s);

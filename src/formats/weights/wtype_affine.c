@@ -35,9 +35,9 @@ static int code_of(const wtype_affine *p, float x, float inv, float b)
 }
 
 /* Weighted sums of one sub-block for codes n and values x. */
-typedef struct sums {
+typedef struct affine_sums {
     double w, wn, wnn, wx, wnx;
-} sums;
+} affine_sums;
 
 int wtype_affine_code(const wtype_affine *p, float x, float a, float b)
 {
@@ -59,7 +59,7 @@ static double error_of(const wtype_affine *p, const float *x, const float *w, fl
 /* Least squares x = a*n - b with b >= 0 for the codes that (inv, lo) gives. */
 static void refit(const wtype_affine *p, const float *x, const float *w, float inv, float lo, float *a, float *b)
 {
-    sums t = { 0 };
+    affine_sums t = { 0 };
 
     for (int i = 0; i < p->sub; i++) {
         const float n = (float)code_of(p, x[i], inv, -lo), wn = w[i] * n;

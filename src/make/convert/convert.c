@@ -15,7 +15,7 @@
 
 enum { ALIGNMENT = 32, QUANTIZATION_VERSION = 2 };
 
-typedef struct job {
+typedef struct convert_job {
     const char *folder;
     const convert_params *p;
     hf_config config;
@@ -29,7 +29,7 @@ typedef struct job {
     convert_progress progress;
     void *user;
     kvant_diag *diag;
-} job;
+} convert_job;
 
 /* ---- general keys ---- */
 
@@ -85,7 +85,7 @@ static void size_label(const convert_plan *plan, char *out, size_t size)
         snprintf(out, size, "%.*f%s", digits, v, suffix);
 }
 
-static int put_sampling(job *j, gjson g)
+static int put_sampling(convert_job *j, gjson g)
 {
     static const struct {
         const char *from, *key;
@@ -112,7 +112,7 @@ static int put_sampling(job *j, gjson g)
     return KVANT_OK;
 }
 
-static int put_general(job *j)
+static int put_general(convert_job *j)
 {
     char name[256], *text = NULL;
     gjson g;
@@ -133,7 +133,7 @@ static int put_general(job *j)
 }
 
 /* Tokens that a model is kept from writing, such as those of pictures and sounds. */
-static int put_suppressed(job *j)
+static int put_suppressed(convert_job *j)
 {
     char *text = NULL;
     gjson g, it = { NULL, 0 };
@@ -154,7 +154,7 @@ static int put_suppressed(job *j)
     return rc;
 }
 
-static int put_prefix(job *j)
+static int put_prefix(convert_job *j)
 {
     const gjson prefix = gjson_get(j->v.config, "add_prefix_space");
     const int said = prefix.p && (*prefix.p == 't' || *prefix.p == 'f');
@@ -173,7 +173,7 @@ static int file_type(const convert_plan *plan)
     return plan->type->file_type;
 }
 
-static int put_keys(job *j)
+static int put_keys(convert_job *j)
 {
     const convert_arch *a = j->plan.arch;
 
@@ -192,7 +192,7 @@ static int put_keys(job *j)
 
 /* ---- the file ---- */
 
-static int put_header(job *j)
+static int put_header(convert_job *j)
 {
     gguf_out_put(&j->out, "GGUF", 4);
     gguf_out_u32(&j->out, 3);
@@ -228,7 +228,7 @@ static int64_t source_of(const convert_item *it, const convert_piece *c, int64_t
     return (head % it->tile_groups * it->tile_n + head / it->tile_groups) * d + i % d;
 }
 
-static void read_row(job *j, const convert_item *it, const convert_piece *c, int64_t r)
+static void read_row(convert_job *j, const convert_item *it, const convert_piece *c, int64_t r)
 {
     const kvant_wtype *type = c->src->type;
     const int64_t n = it->ne[0], from = c->first + (c->head > 0 ? paired(r, c->head) : r);
@@ -249,7 +249,7 @@ static void read_row(job *j, const convert_item *it, const convert_piece *c, int
 }
 
 /* Row r of a piece in f32. */
-static void load_row(job *j, const convert_item *it, const convert_piece *c, int64_t r)
+static void load_row(convert_job *j, const convert_item *it, const convert_piece *c, int64_t r)
 {
     const int64_t n = it->ne[0];
 
@@ -266,7 +266,7 @@ static void load_row(job *j, const convert_item *it, const convert_piece *c, int
 }
 
 /* Row r of MXFP4 codes: a checkpoint's byte i has values 2i and 2i + 1, a block's byte values i and i + 16. */
-static void put_codes(job *j, const convert_item *it, const convert_piece *c, int64_t r)
+static void put_codes(convert_job *j, const convert_item *it, const convert_piece *c, int64_t r)
 {
     const int64_t blocks = it->ne[0] / 32, row = c->first + r * c->row_step;
     const uint8_t *codes = c->src->data + row * blocks * 16, *scales = c->scales->data + row * blocks;
@@ -282,7 +282,7 @@ static void put_codes(job *j, const convert_item *it, const convert_piece *c, in
     gguf_out_put(&j->out, j->packed, (size_t)blocks * 17);
 }
 
-static void put_row(job *j, const convert_item *it, const float *row)
+static void put_row(convert_job *j, const convert_item *it, const float *row)
 {
     const int64_t n = it->ne[0];
 
@@ -290,7 +290,7 @@ static void put_row(job *j, const convert_item *it, const float *row)
     gguf_out_put(&j->out, j->packed, (size_t)(n / it->type->block) * (size_t)it->type->bytes);
 }
 
-static int put_item(job *j, const convert_item *it)
+static int put_item(convert_job *j, const convert_item *it)
 {
     if (it->own)
         put_row(j, it, it->own);
@@ -311,7 +311,7 @@ static int put_item(job *j, const convert_item *it)
     return gguf_out_check(&j->out, j->diag);
 }
 
-static int alloc_rows(job *j)
+static int alloc_rows(convert_job *j)
 {
     size_t n = 1;
 
@@ -324,7 +324,7 @@ static int alloc_rows(job *j)
                                            : kvant_fail(j->diag, KVANT_ENOMEM, "convert: no memory for %zu values", n);
 }
 
-static int put_all(job *j, const char *out)
+static int put_all(convert_job *j, const char *out)
 {
     KVANT_TRY(alloc_rows(j));
     KVANT_TRY(gguf_out_open(&j->out, out, j->diag));
@@ -368,7 +368,7 @@ static int refuse_quantized(const hf_config *c, unsigned flags, kvant_diag *diag
                : KVANT_OK;
 }
 
-static int run(job *j, const char *out)
+static int run(convert_job *j, const char *out)
 {
     convert_plan *plan = &j->plan;
     uint32_t vocab_size = 0;
@@ -378,8 +378,8 @@ static int run(job *j, const char *out)
     KVANT_TRY(hf_config_class(&j->config, plan->name, j->diag));
     KVANT_TRY(refuse_quantized(&j->config, plan->arch->flags, j->diag));
     KVANT_TRY(hf_u32(&j->config, "vocab_size", 1, &vocab_size, j->diag));
-    KVANT_TRY(hf_vocab_open(j->folder, vocab_size, j->p->pre, (plan->arch->flags & CONVERT_CHARACTERS) != 0, &j->v,
-                            j->diag));
+    KVANT_TRY(
+        hf_vocab_open(j->folder, vocab_size, j->p->pre, (plan->arch->flags & CONVERT_CHARACTERS) != 0, &j->v, j->diag));
     KVANT_TRY(st_open(j->folder, &j->files, j->diag));
     plan->config = &j->config;
     plan->files = j->files;
@@ -394,7 +394,7 @@ static int run(job *j, const char *out)
 int model_convert(const char *folder, const char *out, const convert_params *p, convert_progress progress, void *user,
                   convert_result *result, kvant_diag *diag)
 {
-    job j = { .folder = folder, .p = p, .progress = progress, .user = user, .diag = diag };
+    convert_job j = { .folder = folder, .p = p, .progress = progress, .user = user, .diag = diag };
     const int rc = run(&j, out);
 
     if (rc == KVANT_OK && result)

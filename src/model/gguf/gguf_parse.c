@@ -16,20 +16,20 @@
 #include "kvant/wtype.h"
 
 /* Read position; invariant at <= size. */
-typedef struct reader {
+typedef struct gguf_reader {
     const uint8_t *base;
     size_t size, at;
     const char *file;
     kvant_diag *diag;
-} reader;
+} gguf_reader;
 
-static int truncated(const reader *r, const char *what, uint64_t wanted)
+static int truncated(const gguf_reader *r, const char *what, uint64_t wanted)
 {
     return kvant_fail(r->diag, KVANT_EFORMAT, "%s: truncated in %s at byte %zu: %llu bytes wanted, %zu left", r->file,
                       what, r->at, (unsigned long long)wanted, r->size - r->at);
 }
 
-static int take(reader *r, void *out, size_t n, const char *what)
+static int take(gguf_reader *r, void *out, size_t n, const char *what)
 {
     if (n > r->size - r->at)
         return truncated(r, what, n);
@@ -38,7 +38,7 @@ static int take(reader *r, void *out, size_t n, const char *what)
     return KVANT_OK;
 }
 
-static int take_string(reader *r, gguf_str *out, const char *what)
+static int take_string(gguf_reader *r, gguf_str *out, const char *what)
 {
     uint64_t n = 0;
 
@@ -54,7 +54,7 @@ static int take_string(reader *r, gguf_str *out, const char *what)
 }
 
 /* Key or tensor name: 1..max bytes, no NUL (callers compare with C strings). */
-static int take_name(reader *r, gguf_str *out, size_t max, const char *what)
+static int take_name(gguf_reader *r, gguf_str *out, size_t max, const char *what)
 {
     const size_t at = r->at;
 
@@ -68,14 +68,14 @@ static int take_name(reader *r, gguf_str *out, size_t max, const char *what)
     return KVANT_OK;
 }
 
-static int bad_count(const reader *r, const char *what, uint64_t n, uint64_t max)
+static int bad_count(const gguf_reader *r, const char *what, uint64_t n, uint64_t max)
 {
     return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %s %llu found, at most %llu wanted (%zu bytes left)", r->file, what,
                       (unsigned long long)n, (unsigned long long)max, r->size - r->at);
 }
 
 /* Magic, version, counts.  A count is believed only if that many smallest records fit into the file. */
-static int parse_header(reader *r, gguf_shard *s)
+static int parse_header(gguf_reader *r, gguf_shard *s)
 {
     const size_t min_kv = 8 + 1 + 4 + 1, min_tensor = 8 + 1 + 4 + 4 + 8;
     char magic[4] = { 0 };
@@ -109,7 +109,7 @@ static int parse_header(reader *r, gguf_shard *s)
     return KVANT_OK;
 }
 
-static int parse_array(reader *r, gguf_kv *kv)
+static int parse_array(gguf_reader *r, gguf_kv *kv)
 {
     int32_t elem = 0;
     uint64_t count = 0;
@@ -141,7 +141,7 @@ static int parse_array(reader *r, gguf_kv *kv)
     return KVANT_OK;
 }
 
-static int parse_kv(reader *r, gguf_kv *kv)
+static int parse_kv(gguf_reader *r, gguf_kv *kv)
 {
     int32_t type = 0;
 
@@ -189,7 +189,7 @@ int gguf_kv_sort(gguf_shard *s, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int parse_kvs(reader *r, gguf_shard *s)
+static int parse_kvs(gguf_reader *r, gguf_shard *s)
 {
     s->kv = kvant_calloc((size_t)s->n_kv + 1, sizeof *s->kv);
     s->kv_order = kvant_calloc((size_t)s->n_kv + 1, sizeof *s->kv_order);
@@ -217,7 +217,7 @@ static int parse_alignment(gguf_shard *s, kvant_diag *diag)
 }
 
 /* Bytes of a tensor from its shape and type; every product checked. */
-static int tensor_bytes(const reader *r, gguf_tensor *t)
+static int tensor_bytes(const gguf_reader *r, gguf_tensor *t)
 {
     const char *type_name = NULL;
     int block = 0, bytes = 0;
@@ -243,7 +243,7 @@ static int tensor_bytes(const reader *r, gguf_tensor *t)
 }
 
 /* One tensor record; *offset is relative to the data section and checked later. */
-static int parse_tensor(reader *r, gguf_tensor *t, uint64_t *offset)
+static int parse_tensor(gguf_reader *r, gguf_tensor *t, uint64_t *offset)
 {
     uint32_t n_dims = 0;
     int32_t type = 0;
@@ -269,7 +269,7 @@ static int parse_tensor(reader *r, gguf_tensor *t, uint64_t *offset)
     return tensor_bytes(r, t);
 }
 
-static int parse_tensors(reader *r, gguf_shard *s, uint64_t *offsets)
+static int parse_tensors(gguf_reader *r, gguf_shard *s, uint64_t *offsets)
 {
     s->tensors = kvant_calloc((size_t)s->n_tensors + 1, sizeof *s->tensors);
     if (!s->tensors)
@@ -285,7 +285,7 @@ static int parse_tensors(reader *r, gguf_shard *s, uint64_t *offsets)
 }
 
 /* Offsets into pointers: aligned and inside the file. */
-static int place_tensors(const reader *r, gguf_shard *s, const uint64_t *offsets)
+static int place_tensors(const gguf_reader *r, gguf_shard *s, const uint64_t *offsets)
 {
     const uint64_t room = s->size - s->data_start;
 
@@ -314,7 +314,7 @@ static int data_less(const void *ctx, uint32_t a, uint32_t b)
 }
 
 /* Two tensors in the same bytes: never written by a converter, so refused. */
-static int check_overlap(const reader *r, const gguf_shard *s)
+static int check_overlap(const gguf_reader *r, const gguf_shard *s)
 {
     uint32_t *order = kvant_calloc((size_t)s->n_tensors + 1, sizeof *order);
     int rc = KVANT_OK;
@@ -336,7 +336,7 @@ static int check_overlap(const reader *r, const gguf_shard *s)
 
 int gguf_parse(gguf_shard *s, kvant_diag *diag)
 {
-    reader r = { s->data, s->size, 0, s->name, diag };
+    gguf_reader r = { s->data, s->size, 0, s->name, diag };
     int rc;
 
     KVANT_TRY(parse_header(&r, s));

@@ -40,13 +40,13 @@ size_t grammar_bytes(grammar *g)
 /* ---- work, with the lock ---- */
 
 /* One call may work up to `end`; strict: not a step beyond it, and nothing that cannot be stopped. */
-typedef struct budget {
+typedef struct match_budget {
     int64_t end;
     int strict;
-} budget;
+} match_budget;
 
 /* A step that does not end within its limit is an error; that a strict budget ends before is not. */
-static int step(grammar *g, const budget *b, int from, int byte, int *to, kvant_diag *diag)
+static int step(grammar *g, const match_budget *b, int from, int byte, int *to, kvant_diag *diag)
 {
     const int64_t limit = g->spent + GRAMMAR_FUEL_STEP;
 
@@ -66,7 +66,7 @@ static int others_walk(const grammar_run *r)
 }
 
 /* The first state. */
-static int enter(grammar_run *r, const budget *b, kvant_diag *diag)
+static int enter(grammar_run *r, const match_budget *b, kvant_diag *diag)
 {
     grammar *g = r->g;
 
@@ -85,7 +85,7 @@ static int enter(grammar_run *r, const budget *b, kvant_diag *diag)
 }
 
 /* Over the bytes of the token that came. */
-static int advance(grammar_run *r, const budget *b, kvant_diag *diag)
+static int advance(grammar_run *r, const match_budget *b, kvant_diag *diag)
 {
     while (r->n_rest > 0 && r->state != DEAD) {
         if (others_walk(r) && !gram_known(r->g, r->state, *r->rest))
@@ -122,7 +122,7 @@ static int begin_walk(grammar_run *r, kvant_diag *diag)
 }
 
 /* Tries the sorted tokens, sharing the states of common prefixes. */
-static int walk_on(gram_walk *w, grammar *g, const grammar_vocab *v, const budget *b, kvant_diag *diag)
+static int walk_on(gram_walk *w, grammar *g, const grammar_vocab *v, const match_budget *b, kvant_diag *diag)
 {
     for (; w->i < v->n_sorted; w->i++) {
         const unsigned char *bytes = v->bytes + v->off[w->i];
@@ -153,7 +153,7 @@ static void drop_walk(grammar *g)
     g->walk->run = NULL;
 }
 
-static int make_mask(grammar_run *r, const budget *b, kvant_diag *diag)
+static int make_mask(grammar_run *r, const match_budget *b, kvant_diag *diag)
 {
     grammar *g = r->g;
     const grammar_vocab *v = r->v;
@@ -175,7 +175,7 @@ static int make_mask(grammar_run *r, const budget *b, kvant_diag *diag)
     return code;
 }
 
-static int get_mask(grammar_run *r, const budget *b, kvant_diag *diag)
+static int get_mask(grammar_run *r, const match_budget *b, kvant_diag *diag)
 {
     grammar *g = r->g;
 
@@ -203,10 +203,11 @@ static int charge(grammar_run *r, int64_t units, int code, kvant_diag *diag)
     r->spent += units;
     r->spent_mask += units;
     if (code == KVANT_EBUSY && r->spent_mask > GRAMMAR_FUEL_MASK)
-        return kvant_fail(diag, KVANT_EINVAL,
-                          "grammar: the tokens that may come next took more than %d units of work to find; make it less "
-                          "ambiguous",
-                          GRAMMAR_FUEL_MASK);
+        return kvant_fail(
+            diag, KVANT_EINVAL,
+            "grammar: the tokens that may come next took more than %d units of work to find; make it less "
+            "ambiguous",
+            GRAMMAR_FUEL_MASK);
     if (code == KVANT_EBUSY && r->spent > r->allowed)
         return kvant_fail(diag, KVANT_EINVAL,
                           "grammar: this request took more than %lld units of work; make the grammar less ambiguous",
@@ -218,7 +219,7 @@ static int charge(grammar_run *r, int64_t units, int code, kvant_diag *diag)
 static int prepare(grammar_run *r, int fuel, int strict, kvant_diag *diag)
 {
     const int64_t from = r->g->spent;
-    const budget b = { from + fuel, strict };
+    const match_budget b = { from + fuel, strict };
     int code = r->failed || r->state == DEAD ? left_grammar(diag) : get_mask(r, &b, diag);
 
     code = charge(r, r->g->spent - from, code, diag);
@@ -344,7 +345,7 @@ int grammar_run_take(grammar_run *r, int32_t token, kvant_diag *diag)
 /* In one go, whatever it takes, and without masks. */
 static int walk_bytes(grammar_run *r, int *complete, kvant_diag *diag)
 {
-    const budget b = { INT64_MAX, 0 };
+    const match_budget b = { INT64_MAX, 0 };
 
     if (r->failed || r->state == DEAD)
         return left_grammar(diag);

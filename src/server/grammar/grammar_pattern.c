@@ -20,7 +20,7 @@ typedef struct spans {
     int n;
 } spans;
 
-typedef struct reader {
+typedef struct pattern_reader {
     const char *s;
     int depth, item, end, bar; /* item: something stands before that may be repeated */
     sbuf *out;
@@ -30,9 +30,9 @@ typedef struct reader {
     int more, cap;   /* of repetitions without end */
     int least, most; /* of the item before */
     level levels[MAX_DEPTH + 1];
-} reader;
+} pattern_reader;
 
-static int bad(reader *r, const char *what)
+static int bad(pattern_reader *r, const char *what)
 {
     return kvant_fail(r->diag, KVANT_EINVAL, "pattern: %s", what);
 }
@@ -43,7 +43,7 @@ static int sum(int a, int b)
 }
 
 /* The item before is part of its alternative now. */
-static void close_item(reader *r)
+static void close_item(pattern_reader *r)
 {
     level *l = &r->levels[r->depth];
 
@@ -52,7 +52,7 @@ static void close_item(reader *r)
     r->least = r->most = 0;
 }
 
-static void close_alternative(reader *r)
+static void close_alternative(pattern_reader *r)
 {
     level *l = &r->levels[r->depth];
 
@@ -62,7 +62,7 @@ static void close_alternative(reader *r)
     l->least = l->most = 0;
 }
 
-static void one_character(reader *r)
+static void one_character(pattern_reader *r)
 {
     close_item(r);
     r->least = r->most = 1;
@@ -117,7 +117,7 @@ static int plain_only(spans *s, int raw)
            add(s, 0xD800, 0xDFFF) && complement(s);
 }
 
-static int put_set(reader *r)
+static int put_set(pattern_reader *r)
 {
     if (!plain_only(&r->set, r->raw))
         return bad(r, "class with too many ranges");
@@ -163,7 +163,7 @@ static int named_class(spans *s, char c)
 }
 
 /* One UTF-8 character; the pattern came from a JSON parser and is well-formed. */
-static uint32_t take_char(reader *r)
+static uint32_t take_char(pattern_reader *r)
 {
     unsigned char c = (unsigned char)*r->s++;
     uint32_t v = c < 0x80 ? c : c < 0xE0 ? c & 0x1Fu : c < 0xF0 ? c & 0x0Fu : c & 0x07u;
@@ -174,7 +174,7 @@ static uint32_t take_char(reader *r)
 }
 
 /* The character of an escape that stands for one. */
-static int escaped_char(reader *r, uint32_t *v)
+static int escaped_char(pattern_reader *r, uint32_t *v)
 {
     static const char pairs[] = "n\nr\rt\tf\fv\v";
     char c = *r->s;
@@ -201,7 +201,7 @@ static int escaped_char(reader *r, uint32_t *v)
     return KVANT_OK;
 }
 
-static int put_char(reader *r, uint32_t v)
+static int put_char(pattern_reader *r, uint32_t v)
 {
     one_character(r);
     if (r->raw && (v < 0xD800 || v > 0xDFFF))
@@ -217,7 +217,7 @@ static int put_char(reader *r, uint32_t v)
     return KVANT_OK;
 }
 
-static int class_item(reader *r, uint32_t *v, int *is_set)
+static int class_item(pattern_reader *r, uint32_t *v, int *is_set)
 {
     *is_set = 0;
     if (*r->s != '\\') {
@@ -233,7 +233,7 @@ static int class_item(reader *r, uint32_t *v, int *is_set)
     return escaped_char(r, v);
 }
 
-static int put_class(reader *r)
+static int put_class(pattern_reader *r)
 {
     int negated = *r->s == '^', is_set;
     uint32_t lo, hi;
@@ -262,7 +262,7 @@ static int put_class(reader *r)
     return put_set(r);
 }
 
-static int put_escape(reader *r)
+static int put_escape(pattern_reader *r)
 {
     uint32_t v;
 
@@ -281,7 +281,7 @@ static int times(int n, int count)
 }
 
 /* {least,most} of the item before; most -1: without end, or as often as the lengths allow. */
-static void put_times(reader *r, int least, int most)
+static void put_times(pattern_reader *r, int least, int most)
 {
     if (most < 0) {
         least = sum(least, r->more);
@@ -299,7 +299,7 @@ static void put_times(reader *r, int least, int most)
         sbuf_printf(r->out, "{%d,%d} ", least, most);
 }
 
-static int put_repeat(reader *r, char c)
+static int put_repeat(pattern_reader *r, char c)
 {
     int least = c == '+', most = c == '?' ? 1 : -1, used = 0;
 
@@ -338,7 +338,7 @@ static size_t group_head(const char *s)
     return n && s[at + n] == '>' ? at + n + 1 : 0;
 }
 
-static int put_group(reader *r)
+static int put_group(pattern_reader *r)
 {
     const size_t head = r->s[0] == '?' ? group_head(r->s) : 0;
 
@@ -354,7 +354,7 @@ static int put_group(reader *r)
     return KVANT_OK;
 }
 
-static int put_next(reader *r)
+static int put_next(pattern_reader *r)
 {
     char c = *r->s;
 
@@ -410,7 +410,7 @@ static const char *known_pattern(const char *pattern)
 int grammar_from_pattern(const char *pattern, pattern_lengths *n, sbuf *out, kvant_diag *diag)
 {
     pattern = known_pattern(pattern);
-    reader r = { .s = pattern, .out = out, .diag = diag, .more = n->more, .cap = n->cap, .raw = n->raw };
+    pattern_reader r = { .s = pattern, .out = out, .diag = diag, .more = n->more, .cap = n->cap, .raw = n->raw };
     int begin = pattern[0] == '^';
 
     r.levels[0] = (level){ 0, 0, -1, -1 };

@@ -9,19 +9,19 @@
 
 enum { SHORT_BODY = 4096 }; /* of routes that take a name */
 
-typedef struct head {
+typedef struct head_text {
     call *c;
     struct MHD_Connection *conn;
-    int star; /* OPTIONS *: about the server, not one path */
+    int star;            /* OPTIONS *: about the server, not one path */
     char authority[256]; /* of a request in absolute form, or "" */
-} head;
+} head_text;
 
-static const char *field(const head *h, const char *name)
+static const char *field(const head_text *h, const char *name)
 {
     return MHD_lookup_connection_value(h->conn, MHD_HEADER_KIND, name);
 }
 
-static int refuse(const head *h, int kind, const char *text)
+static int refuse(const head_text *h, int kind, const char *text)
 {
     return (int)respond_fail(h->c, h->conn, kind, text);
 }
@@ -66,9 +66,15 @@ static int is_address(const char *host, size_t n)
  * theirs themselves (.internal is nobody's). */
 static int is_local_name(const char *host, size_t n)
 {
-    static const char *const names[] = { "localhost", "localhost.", "host.docker.internal", "gateway.docker.internal",
-                                         "host.containers.internal", "host.lima.internal", "host.orb.internal",
-                                         "host.minikube.internal", "kubernetes.docker.internal" };
+    static const char *const names[] = { "localhost",
+                                         "localhost.",
+                                         "host.docker.internal",
+                                         "gateway.docker.internal",
+                                         "host.containers.internal",
+                                         "host.lima.internal",
+                                         "host.orb.internal",
+                                         "host.minikube.internal",
+                                         "kubernetes.docker.internal" };
     const size_t tail = strlen(".localhost");
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -82,11 +88,11 @@ static int is_our_host(const server *s, const char *host)
 {
     const int n = host_name_bytes(host);
 
-    return n > 0 && (is_local_name(host, (size_t)n) || is_address(host, (size_t)n) ||
-                     listen_is_host(s, host, (size_t)n));
+    return n > 0 &&
+           (is_local_name(host, (size_t)n) || is_address(host, (size_t)n) || listen_is_host(s, host, (size_t)n));
 }
 
-static int host_allowed(const head *h)
+static int host_allowed(const head_text *h)
 {
     const server *s = h->c->s;
     const char *host = field(h, "Host");
@@ -97,7 +103,7 @@ static int host_allowed(const head *h)
 }
 
 /* "http://HOST" of this very request: its own page asks. */
-static int is_own_origin(const head *h, const char *origin)
+static int is_own_origin(const head_text *h, const char *origin)
 {
     const char *host = field(h, "Host"), *name = strstr(origin, "://");
 
@@ -107,7 +113,7 @@ static int is_own_origin(const head *h, const char *origin)
 /* A browser says where a page that asks comes from.  Without a key that is all that tells our page from any other: what
  * another one makes a browser send (a form, an image) must change and tell nothing.  A key is proof enough, as browsers
  * never send it by themselves. */
-static int origin_refused(const head *h)
+static int origin_refused(const head_text *h)
 {
     const server *s = h->c->s;
     const char *origin = field(h, "Origin"), *site = field(h, "Sec-Fetch-Site"), *list = s->p.cors_origins;
@@ -119,7 +125,7 @@ static int origin_refused(const head *h)
     return site && strcasecmp(site, "cross-site") == 0;
 }
 
-static int check_source(const head *h)
+static int check_source(const head_text *h)
 {
     if (!host_allowed(h))
         return refuse(h, API_INVALID, "Host: not a name of this server (set an API key to serve other names)");
@@ -130,7 +136,7 @@ static int check_source(const head *h)
 
 /* ---- who ---- */
 
-static int find_key(const head *h)
+static int find_key(const head_text *h)
 {
     const char *given = field(h, "Authorization");
 
@@ -146,7 +152,7 @@ int server_has_keys(const server *s)
     return s->p.keys && s->p.keys->n > 0;
 }
 
-static int check_key(const head *h)
+static int check_key(const head_text *h)
 {
     call *c = h->c;
 
@@ -167,7 +173,7 @@ static int check_key(const head *h)
 
 /* ---- what ---- */
 
-static int check_route(const head *h)
+static int check_route(const head_text *h)
 {
     call *c = h->c;
     const int other = c->allow[0] != 0;
@@ -182,7 +188,7 @@ static int check_route(const head *h)
     return refuse(h, other ? API_METHOD : API_NOT_FOUND, other ? "method not allowed here" : "no such route");
 }
 
-static int check_state(const head *h)
+static int check_state(const head_text *h)
 {
     const call *c = h->c;
 
@@ -196,7 +202,7 @@ static int check_state(const head *h)
 }
 
 /* The model that the request is about, held until it ends.  Nothing is loaded for it. */
-static int check_model(const head *h)
+static int check_model(const head_text *h)
 {
     const int any = h->c->route->flags & ROUTE_ANY;
     char name[MODEL_NAME];
@@ -219,7 +225,7 @@ static int check_model(const head *h)
 /* ---- the body that is to come ---- */
 
 /* Declared bytes, 0 for none, -1 for a chunked body.  framing.c has seen that it is a number. */
-static int64_t declared_bytes(const head *h)
+static int64_t declared_bytes(const head_text *h)
 {
     const char *length = field(h, "Content-Length");
 
@@ -237,7 +243,7 @@ static int is_json(const char *type)
     return strncasecmp(type, "application/json", n) == 0 && strchr("; \t", type[n]) != NULL;
 }
 
-static int check_type(const head *h)
+static int check_type(const head_text *h)
 {
     const char *type = field(h, "Content-Type"), *encoding = field(h, "Content-Encoding");
 
@@ -250,7 +256,7 @@ static int check_type(const head *h)
     return -1;
 }
 
-static int check_body(const head *h)
+static int check_body(const head_text *h)
 {
     const int64_t bytes = declared_bytes(h);
     api_error e;
@@ -264,7 +270,7 @@ static int check_body(const head *h)
     return -1;
 }
 
-static int check_share(const head *h)
+static int check_share(const head_text *h)
 {
     api_error e;
 
@@ -300,7 +306,7 @@ static int begins(const char *s, const char *with)
 }
 
 /* Whose clients ask: their errors have that API's shape. */
-static int api_of(const head *h, const char *path)
+static int api_of(const head_text *h, const char *path)
 {
     if (begins(path, "/v1/messages") || (begins(path, "/v1/models") && field(h, "anthropic-version")))
         return ERROR_ANTHROPIC;
@@ -311,9 +317,9 @@ static int api_of(const head *h, const char *path)
 
 int head_check(call *c, struct MHD_Connection *conn, const char *url, const char *version)
 {
-    static int (*const checks[])(const head *) = { check_source, check_key,   check_route, check_state,
-                                                   check_type,   check_share, check_body,  check_model };
-    head h = { .c = c, .conn = conn, .star = strcmp(url, "*") == 0 };
+    static int (*const checks[])(const head_text *) = { check_source, check_key,   check_route, check_state,
+                                                        check_type,   check_share, check_body,  check_model };
+    head_text h = { .c = c, .conn = conn, .star = strcmp(url, "*") == 0 };
     const char *bad = framing_error(conn, c->method, version);
 
     url = strip_authority(url, h.authority, sizeof h.authority);

@@ -10,14 +10,14 @@
 #include "server/tools/tool_json.h"
 #include "server/tools/tool_schema.h"
 
-typedef struct maker {
+typedef struct rule_maker {
     const tool_rules *r;
     schema_maker m;
-    sbuf rules; /* behind the root */
+    sbuf rules;       /* behind the root */
     int tool, format; /* format: the rule of what may come instead */
-} maker;
+} rule_maker;
 
-static int wrong(maker *k, const char *what)
+static int wrong(rule_maker *k, const char *what)
 {
     return kvant_fail(k->m.diag, KVANT_EINVAL, "item %d: function.parameters: %s", k->tool, what);
 }
@@ -133,7 +133,7 @@ static void put_until(sbuf *b, const char *name, const char *end)
 /* ---- arguments as keys and values ---- */
 
 /* A line's end may stand before a value's end marker, in dialects whose values have lines of their own. */
-static void put_line(maker *k)
+static void put_line(rule_maker *k)
 {
     if (k->r->d->args->lines)
         sbuf_puts(&k->rules, "\"\\n\"? ");
@@ -148,7 +148,7 @@ static int fits(const dialect_args *a, const json_t *v, const sbuf *text)
 }
 
 /* One of the listed values, as tool_param_value reads it; 0: none of them can be written. */
-static int put_listed(maker *k, const json_t *list)
+static int put_listed(rule_maker *k, const json_t *list)
 {
     const dialect_args *a = k->r->d->args;
     size_t i, n = 0;
@@ -177,7 +177,7 @@ static int put_listed(maker *k, const json_t *list)
     return n > 0;
 }
 
-static int put_json_value(maker *k, const char *name, const json_t *schema)
+static int put_json_value(rule_maker *k, const char *name, const json_t *schema)
 {
     const tool *t = &k->r->tools->tools[k->tool];
     char path[MAX_PATH];
@@ -190,7 +190,7 @@ static int put_json_value(maker *k, const char *name, const json_t *schema)
 }
 
 /* Between quotes, or JSON: the same types as tool_args.c reads. */
-static int put_quoted(maker *k, const char *name, const json_t *schema, unsigned types)
+static int put_quoted(rule_maker *k, const char *name, const json_t *schema, unsigned types)
 {
     const char *quote = k->r->d->args->quote;
 
@@ -221,7 +221,7 @@ static int constrains_texts(const json_t *schema)
 }
 
 /* Texts in single quotes: any, or the listed ones. */
-static void put_single_quotes(maker *k, const json_t *list)
+static void put_single_quotes(rule_maker *k, const json_t *list)
 {
     size_t i;
     json_t *v;
@@ -240,7 +240,7 @@ static void put_single_quotes(maker *k, const json_t *list)
 }
 
 /* Python has quotes and words of its own. */
-static int put_python(maker *k, const char *name, const json_t *schema, unsigned types)
+static int put_python(rule_maker *k, const char *name, const json_t *schema, unsigned types)
 {
     json_t *list = json_array();
     const int listed = schema_lists(schema, k->r->tools->tools[k->tool].parameters, list);
@@ -260,7 +260,7 @@ static int put_python(maker *k, const char *name, const json_t *schema, unsigned
 }
 
 /* Puts a value with its type before it: plain text, or JSON. */
-static int put_typed(maker *k, const char *name, const json_t *schema, unsigned types)
+static int put_typed(rule_maker *k, const char *name, const json_t *schema, unsigned types)
 {
     const dialect_args *a = k->r->d->args;
     int code = KVANT_OK;
@@ -286,7 +286,7 @@ static int put_typed(maker *k, const char *name, const json_t *schema, unsigned 
     return code;
 }
 
-static int put_value(maker *k, const char *name, const json_t *schema)
+static int put_value(rule_maker *k, const char *name, const json_t *schema)
 {
     const dialect_args *a = k->r->d->args;
     const json_t *root = k->r->tools->tools[k->tool].parameters;
@@ -334,7 +334,7 @@ static const char *name_ends(const dialect_args *a)
 }
 
 /* Parameter i: rule t<tool>-k<i>. */
-static int put_param(maker *k, int i, const char *name, const json_t *schema)
+static int put_param(rule_maker *k, int i, const char *name, const json_t *schema)
 {
     const dialect_args *a = k->r->d->args;
     size_t n = 0;
@@ -352,7 +352,7 @@ static int put_param(maker *k, int i, const char *name, const json_t *schema)
 }
 
 /* Any parameters behind those that have names of their own: rules a<i> and b<i>. */
-static int put_others(maker *k, int i)
+static int put_others(rule_maker *k, int i)
 {
     const dialect_args *a = k->r->d->args;
     const json_t *schema = schema_others(k->r->tools->tools[k->tool].parameters);
@@ -375,7 +375,7 @@ static int put_others(maker *k, int i)
 }
 
 /* Rules a<i> (nothing written yet) and b<i> choose what of the parameters from i on comes, in the schema's order. */
-static int put_params(maker *k)
+static int put_params(rule_maker *k)
 {
     const dialect_args *a = k->r->d->args;
     const tool *which = &k->r->tools->tools[k->tool];
@@ -401,7 +401,7 @@ static int put_params(maker *k)
 }
 
 /* Refuses the parts of a schema that a list of parameters cannot say. */
-static int check_params(maker *k)
+static int check_params(rule_maker *k)
 {
     static const char *const words[] = { "not", "patternProperties", "if" };
     const tool *t = &k->r->tools->tools[k->tool];
@@ -413,10 +413,11 @@ static int check_params(maker *k)
         return wrong(k, "properties: want an object");
     if (json_object_size(t->properties) > 1024)
         return wrong(k, "properties: more than 1024");
-    json_array_foreach(t->required, i, v)
-        if (!json_is_string(v) ||
-            (!json_object_get(t->properties, json_string_value(v)) && !schema_others(t->parameters)))
-            return wrong(k, "required: names a parameter that properties lacks");
+    json_array_foreach(
+        t->required, i,
+        v) if (!json_is_string(v) ||
+               (!json_object_get(t->properties, json_string_value(v)) &&
+                !schema_others(t->parameters))) return wrong(k, "required: names a parameter that properties lacks");
     for (i = 0; t->strict && i < sizeof words / sizeof words[0]; i++)
         if (json_object_get(t->parameters, words[i]))
             return wrong(k, "strict: this model's dialect writes parameters one by one: want properties only");
@@ -426,7 +427,7 @@ static int check_params(maker *k)
 /* ---- calls ---- */
 
 /* From the name to `after`: rule t<tool>. */
-static int put_call(maker *k)
+static int put_call(rule_maker *k)
 {
     const tool *t = &k->r->tools->tools[k->tool];
     const dialect *d = k->r->d;
@@ -458,7 +459,7 @@ static int put_call(maker *k)
     return KVANT_OK;
 }
 
-static void put_calls(maker *k)
+static void put_calls(rule_maker *k)
 {
     const tool_rules *r = k->r;
     const char *bar = "";
@@ -472,7 +473,7 @@ static void put_calls(maker *k)
     sbuf_puts(&k->rules, "\n");
 }
 
-static void put_root(maker *k)
+static void put_root(rule_maker *k)
 {
     const tool_rules *r = k->r;
     const dialect *d = r->d;
@@ -509,7 +510,7 @@ static void put_root(maker *k)
 }
 
 /* Texts within lists and objects, in dialects with quotes and words of their own: `b` holds the quoted one. */
-static void put_spellings(maker *k, sbuf *b)
+static void put_spellings(rule_maker *k, sbuf *b)
 {
     const dialect_args *a = k->r->d->args;
 
@@ -526,7 +527,7 @@ static void put_spellings(maker *k, sbuf *b)
     k->m.more_nulls = "\"None\"";
 }
 
-static int make(maker *k)
+static int make(rule_maker *k)
 {
     const dialect_args *a = k->r->d->args;
     sbuf quoted = { 0 };
@@ -551,9 +552,9 @@ static int make(maker *k)
 
 int tool_grammar(const tool_rules *r, char **gbnf, kvant_diag *diag)
 {
-    maker k = { .r = r,
-                .m = { .out = { .max = GRAMMAR_MAX_SCHEMA }, .diag = diag },
-                .rules = { .max = GRAMMAR_MAX_SCHEMA } };
+    rule_maker k = { .r = r,
+                     .m = { .out = { .max = GRAMMAR_MAX_SCHEMA }, .diag = diag },
+                     .rules = { .max = GRAMMAR_MAX_SCHEMA } };
     const int code = make(&k);
 
     if (code == KVANT_OK) {

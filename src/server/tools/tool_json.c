@@ -10,11 +10,11 @@ enum { MOST_DEPTH = 200 };
 
 /* ---- to JSON ---- */
 
-typedef struct reader {
+typedef struct call_reader {
     const char *s, *end;
     sbuf *out;
     int depth;
-} reader;
+} call_reader;
 
 static int is_blank(char c)
 {
@@ -27,22 +27,22 @@ static int is_word(char c)
            c == '+' || c == '.';
 }
 
-static void skip(reader *r)
+static void skip(call_reader *r)
 {
     while (r->s < r->end && is_blank(*r->s))
         r->s++;
 }
 
-static int at(reader *r, char c)
+static int at(call_reader *r, char c)
 {
     skip(r);
     return r->s < r->end && *r->s == c;
 }
 
-static int value(reader *r);
+static int value(call_reader *r);
 
 /* Behind a backslash: what JSON has no name for stands for itself. */
-static void put_escape(reader *r, char c)
+static void put_escape(call_reader *r, char c)
 {
     if (strchr("\"\\/bfnrtu", c))
         sbuf_put(r->out, (char[]){ '\\', c }, 2);
@@ -53,7 +53,7 @@ static void put_escape(reader *r, char c)
 /* Gemma's quotes, of several characters. */
 static const char *const long_quotes[] = { "<|\"|>", "<escape>" };
 
-static size_t long_quote(const reader *r)
+static size_t long_quote(const call_reader *r)
 {
     for (int i = 0; i < 2; i++) {
         const size_t n = strlen(long_quotes[i]);
@@ -63,12 +63,12 @@ static size_t long_quote(const reader *r)
     return 0;
 }
 
-static int at_text(reader *r)
+static int at_text(call_reader *r)
 {
     return at(r, '"') || at(r, '\'') || long_quote(r);
 }
 
-static int text(reader *r)
+static int text(call_reader *r)
 {
     const size_t n = long_quote(r), k = n ? n : 1;
     const char *quote = r->s;
@@ -95,7 +95,7 @@ static int text(reader *r)
     return ends;
 }
 
-static size_t word(const reader *r)
+static size_t word(const call_reader *r)
 {
     size_t n = 0;
 
@@ -105,7 +105,7 @@ static size_t word(const reader *r)
 }
 
 /* Behind '(': KEY=VALUE, ... ')'. */
-static int keywords(reader *r)
+static int keywords(call_reader *r)
 {
     for (int first = 1;; first = 0) {
         if (at(r, ')')) {
@@ -166,7 +166,7 @@ static int is_number(const char *s, size_t n)
     return i == n;
 }
 
-static int bare(reader *r)
+static int bare(call_reader *r)
 {
     static const char *const words[][2] = { { "True", "true" }, { "False", "false" }, { "None", "null" } };
     const size_t n = word(r);
@@ -193,7 +193,7 @@ static int bare(reader *r)
 }
 
 /* A key of an object, without quotes too. */
-static int key(reader *r)
+static int key(call_reader *r)
 {
     if (at_text(r)) {
         if (!text(r))
@@ -213,7 +213,7 @@ static int key(reader *r)
 }
 
 /* Behind '[' or '{' or '(', up to `close`. */
-static int group(reader *r, char close)
+static int group(call_reader *r, char close)
 {
     for (int first = 1;; first = 0) {
         if (at(r, close)) {
@@ -235,7 +235,7 @@ static int group(reader *r, char close)
     }
 }
 
-static int value(reader *r)
+static int value(call_reader *r)
 {
     int ok = 0;
 
@@ -258,7 +258,7 @@ static int value(reader *r)
 
 int tool_json_normal(const char *s, size_t n, sbuf *out)
 {
-    reader r = { s, s + n, out, 0 };
+    call_reader r = { s, s + n, out, 0 };
 
     if (!value(&r))
         return 0;
@@ -332,12 +332,24 @@ static const struct {
     const char *name;
     int kind;
 } keys[] = {
-    { "name", KEY_NAME },           { "tool_name", KEY_NAME },    { "tool", KEY_NAME },
-    { "function_name", KEY_NAME },  { "function", KEY_FUNCTION }, { "arguments", KEY_ARGUMENTS },
-    { "parameters", KEY_ARGUMENTS }, { "args", KEY_ARGUMENTS },   { "input", KEY_ARGUMENTS },
-    { "params", KEY_ARGUMENTS },    { "type", KEY_NOTHING },      { "id", KEY_NOTHING },
-    { "index", KEY_NOTHING },       { "call_id", KEY_NOTHING },   { "tool_call_id", KEY_NOTHING },
-    { "recipient", KEY_NOTHING },   { "function_call", KEY_FUNCTION }, { "tool_call", KEY_FUNCTION },
+    { "name", KEY_NAME },
+    { "tool_name", KEY_NAME },
+    { "tool", KEY_NAME },
+    { "function_name", KEY_NAME },
+    { "function", KEY_FUNCTION },
+    { "arguments", KEY_ARGUMENTS },
+    { "parameters", KEY_ARGUMENTS },
+    { "args", KEY_ARGUMENTS },
+    { "input", KEY_ARGUMENTS },
+    { "params", KEY_ARGUMENTS },
+    { "type", KEY_NOTHING },
+    { "id", KEY_NOTHING },
+    { "index", KEY_NOTHING },
+    { "call_id", KEY_NOTHING },
+    { "tool_call_id", KEY_NOTHING },
+    { "recipient", KEY_NOTHING },
+    { "function_call", KEY_FUNCTION },
+    { "tool_call", KEY_FUNCTION },
     { "tool_calls", KEY_FUNCTION },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
@@ -463,7 +475,7 @@ static int may_key(const char *s, size_t n, int whole, const tool_set *tools)
 }
 
 /* A text in quotes at r->s: 1 and its bytes, 0: it goes on beyond the end. */
-static int quoted(reader *r, const char **s, size_t *n)
+static int quoted(call_reader *r, const char **s, size_t *n)
 {
     const char quote = *r->s++;
 
@@ -478,7 +490,7 @@ static int quoted(reader *r, const char **s, size_t *n)
 }
 
 /* Behind the key of arguments, or a tool's name as a key: an object, or a text that holds one. */
-static int may_arguments(reader *r)
+static int may_arguments(call_reader *r)
 {
     if (!at(r, ':'))
         return r->s == r->end;
@@ -490,7 +502,7 @@ static int may_arguments(reader *r)
 }
 
 /* Behind '{': 1 it may be a call, 0 it cannot. */
-static int may_object(reader *r, const tool_set *tools)
+static int may_object(call_reader *r, const tool_set *tools)
 {
     const char *s;
     size_t n;
@@ -533,7 +545,7 @@ static int may_object(reader *r, const tool_set *tools)
 
 int tool_json_may_call(const char *s, size_t n, const tool_set *tools)
 {
-    reader r = { s, s + n, NULL, 0 };
+    call_reader r = { s, s + n, NULL, 0 };
 
     while (at(&r, '['))
         r.s++;

@@ -25,7 +25,7 @@ static uint32_t node_add(added_trie *t, uint8_t byte)
     }
     if (t->n == 0)
         t->n = 1; /* node 0 means "none" */
-    t->nodes[t->n] = (added_node){ 0, 0, -1, -1, byte };
+    t->nodes[t->n] = (added_node){ .user = -1, .any = -1, .byte = byte };
     return t->n++;
 }
 

@@ -182,17 +182,17 @@ int j_path(jinja_run *r, jval of, jval path, jval *out)
 
 /* ---- slices ---- */
 
-typedef struct span {
+typedef struct item_span {
     int64_t from, to, step;
-} span;
+} item_span;
 
 /* Python's slice.indices(n). */
-static int indices(jinja_run *r, const jval bounds[3], int64_t n, span *out)
+static int indices(jinja_run *r, const jval bounds[3], int64_t n, item_span *out)
 {
     for (int i = 0; i < 3; i++)
         if (bounds[i].type != J_NONE && bounds[i].type != J_INT && bounds[i].type != J_BOOL)
             return j_fail(r, "a slice with %s, want integers", j_type_name(bounds[i]));
-    span s = { 0, n, bounds[2].type == J_NONE ? 1 : j_integer(bounds[2]) };
+    item_span s = { 0, n, bounds[2].type == J_NONE ? 1 : j_integer(bounds[2]) };
     if (s.step == 0)
         return j_fail(r, "a slice with step 0");
     s.step = s.step > n ? n + 1 : s.step < -n ? -n - 1 : s.step; /* one step leaves the list already */
@@ -216,7 +216,7 @@ static int indices(jinja_run *r, const jval bounds[3], int64_t n, span *out)
 static int slice_text(jinja_run *r, const jstr *s, const jval bounds[3], jval *out)
 {
     jbuf b = { 0 };
-    span at;
+    item_span at;
     int len;
 
     KVANT_TRY(j_charge_chars(r, 2 * (size_t)s->n));
@@ -239,7 +239,7 @@ static int slice_text(jinja_run *r, const jstr *s, const jval bounds[3], jval *o
 
 int j_slice_of(jinja_run *r, jval of, const jval bounds[3], jval *out)
 {
-    span at;
+    item_span at;
 
     if (of.type == J_UNDEF)
         return j_undefined_error(r, of);

@@ -8,18 +8,18 @@
 #include "base/mem.h"
 #include "text/utf8.h"
 
-typedef struct reader {
+typedef struct json_text {
     jinja_run *r;
     const char *name, *s;
     size_t n, at;
-} reader;
+} json_text;
 
-static int fail(const reader *j, const char *what)
+static int fail(const json_text *j, const char *what)
 {
     return kvant_fail(j->r->diag, KVANT_EINVAL, "%s: %s at byte %zu of its JSON", j->name, what, j->at);
 }
 
-static int no_memory(const reader *j)
+static int no_memory(const json_text *j)
 {
     if (j->r->mem.steps < 0)
         return kvant_fail(j->r->diag, KVANT_EINVAL, "%s: more than %d steps", j->name, JINJA_MAX_STEPS);
@@ -28,14 +28,14 @@ static int no_memory(const reader *j)
     return kvant_fail(j->r->diag, KVANT_ENOMEM, "%s: out of memory", j->name);
 }
 
-static char peek(reader *j)
+static char peek(json_text *j)
 {
     while (j->at < j->n && strchr(" \t\r\n", j->s[j->at]) && j->s[j->at])
         j->at++;
     return j->at < j->n ? j->s[j->at] : 0;
 }
 
-static int hex4(const reader *j, size_t at, uint32_t *out)
+static int hex4(const json_text *j, size_t at, uint32_t *out)
 {
     char text[5] = { 0 }, *end;
 
@@ -47,7 +47,7 @@ static int hex4(const reader *j, size_t at, uint32_t *out)
 }
 
 /* The escape behind a backslash; its bytes -> out. Lone surrogates become U+FFFD. */
-static int escape(reader *j, uint8_t *out, size_t *len)
+static int escape(json_text *j, uint8_t *out, size_t *len)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char c = j->at < j->n ? j->s[j->at] : 0, *simple = c ? strchr(from, c) : NULL;
@@ -71,7 +71,7 @@ static int escape(reader *j, uint8_t *out, size_t *len)
     return KVANT_OK;
 }
 
-static size_t string_end(const reader *j)
+static size_t string_end(const json_text *j)
 {
     size_t at = j->at;
 
@@ -80,7 +80,7 @@ static size_t string_end(const reader *j)
     return at;
 }
 
-static int string(reader *j, jval *out)
+static int string(json_text *j, jval *out)
 {
     j->at++;
     const size_t end = string_end(j);
@@ -115,7 +115,7 @@ static int string(reader *j, jval *out)
 }
 
 /* Python's integers have no end: a number that no 64 bits hold is printed as it came. */
-static int wide_number(reader *j, const char *text, double f, jval *out)
+static int wide_number(json_text *j, const char *text, double f, jval *out)
 {
     jinja_run *r = j->r;
 
@@ -133,7 +133,7 @@ static int wide_number(reader *j, const char *text, double f, jval *out)
     return KVANT_OK;
 }
 
-static int number(reader *j, jval *out)
+static int number(json_text *j, jval *out)
 {
     const char *s = j->s + j->at;
     char *end, *text;
@@ -156,9 +156,9 @@ static int number(reader *j, jval *out)
     return wide_number(j, text, strtod(text, NULL), out);
 }
 
-static int value(reader *j, int depth, jval *out);
+static int value(json_text *j, int depth, jval *out);
 
-static int list(reader *j, int depth, jval *out)
+static int list(json_text *j, int depth, jval *out)
 {
     jval v;
 
@@ -180,7 +180,7 @@ static int list(reader *j, int depth, jval *out)
     return KVANT_OK;
 }
 
-static int dict(reader *j, int depth, jval *out)
+static int dict(json_text *j, int depth, jval *out)
 {
     jval key, v;
 
@@ -208,7 +208,7 @@ static int dict(reader *j, int depth, jval *out)
     return KVANT_OK;
 }
 
-static int word(reader *j, const char *text, jval v, jval *out)
+static int word(json_text *j, const char *text, jval v, jval *out)
 {
     const size_t n = strlen(text);
 
@@ -219,7 +219,7 @@ static int word(reader *j, const char *text, jval v, jval *out)
     return KVANT_OK;
 }
 
-static int value(reader *j, int depth, jval *out)
+static int value(json_text *j, int depth, jval *out)
 {
     switch (peek(j)) {
     case '"': return string(j, out);
@@ -234,7 +234,7 @@ static int value(reader *j, int depth, jval *out)
 
 int jinja_json(jinja_run *r, const char *name, const char *json, size_t n, jval *out, kvant_diag *diag)
 {
-    reader j = { r, name, json, n, 0 };
+    json_text j = { r, name, json, n, 0 };
 
     r->diag = diag;
     KVANT_TRY(value(&j, 0, out));

@@ -89,7 +89,7 @@ int j_list(jarena *a, size_t cap, jval *out)
 
     if (!v)
         return 0;
-    *l = (jlist){ v, 0, cap, 0, 0 };
+    *l = (jlist){ .v = v, .cap = cap };
     *out = (jval){ .type = J_LIST, .u.l = l };
     return 1;
 }
@@ -121,7 +121,7 @@ int j_dict(jarena *a, size_t cap, jval *out)
 
     if (!v)
         return 0;
-    *d = (jdict){ v, v + cap, 0, cap, NULL, 0 };
+    *d = (jdict){ .keys = v, .vals = v + cap, .cap = cap };
     *out = (jval){ .type = J_DICT, .u.d = d };
     return 1;
 }

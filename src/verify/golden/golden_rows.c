@@ -29,7 +29,7 @@ typedef struct row {
     gjson vector, queries;
     char name[64];
     const float *x;
-    const uint8_t *bytes;      /* the golden encoding */
+    const uint8_t *bytes; /* the golden encoding */
     size_t n_bytes;
     int d, sdim;
     float acc[FORMAT_MAX_SDIM];
@@ -37,7 +37,7 @@ typedef struct row {
 
 static double dot_tolerance(int sdim, double bound)
 {
-    return (sdim / 4 + 16) * 0x1p-24 * bound + sdim * 0x1p-149;    /* the last term: results that are subnormal */
+    return (sdim / 4 + 16) * 0x1p-24 * bound + sdim * 0x1p-149; /* the last term: results that are subnormal */
 }
 
 /* qjl1_256: a sign may flip where the sketch is within rounding of zero, the norm may be one bf16 ulp away. */
@@ -53,7 +53,7 @@ static int sketch_close(const row *w, const uint8_t *got)
         for (int j = 0; j < KVANT_QJL_SKETCH; j++) {
             float v = fabsf(s[g * KVANT_QJL_SKETCH + j]);
             if (((got[j / 8] ^ want[j / 8]) >> (j % 8) & 1) && !(v > 0.0f && v <= tiny))
-                return 0;                  /* a sum of exactly zero has one right sign bit: 0 */
+                return 0; /* a sum of exactly zero has one right sign bit: 0 */
         }
     }
     return 1;
@@ -89,7 +89,7 @@ static void check_decode(row *w)
     const float *want = golden_floats(w->run, gjson_get(w->vector, w->fields->dec), &n);
     if (!want)
         return;
-    double tol = 0.0;                      /* acc space: one multiplication, one right answer */
+    double tol = 0.0; /* acc space: one multiplication, one right answer */
     if (w->fields->real) {
         w->format->ref.finish_out(w->run->projection, w->acc, x, w->d);
         got = x;
@@ -183,7 +183,7 @@ static void check_prepared(golden_run *r, gjson root, const kvant_format *f, con
             kvant_polar_preht_query(q, got, (int)nq);
         else if (shape)
             f->ref.prep_q(r->projection, q, got, (int)nq);
-        if (shape)                         /* |column| of H and Pi is about sqrt(128), at most 4 sigma more */
+        if (shape) /* |column| of H and Pi is about sqrt(128), at most 4 sigma more */
             bad = golden_compare(got, want, np, dot_tolerance((int)nq, 16.0 * golden_norm(q, nq)));
         golden_check(r, bad < 0, "%s: value %d differs", field, bad);
     }
@@ -198,13 +198,15 @@ static void check_projection(golden_run *r, gjson root)
 {
     size_t n;
     const float *first = golden_floats(r, gjson_get(root, "projection_first16_f32"), &n);
-    for (size_t i = 0; first && i < n; i++)    /* 2 ulp: the builders call the C library's logarithm */
+    for (size_t i = 0; first && i < n; i++) /* 2 ulp: the builders call the C library's logarithm */
         golden_check(r, ulps_apart(first[i], r->projection[i]) <= 2.0f, "projection value %zu: %.9g, want %.9g", i,
                      (double)r->projection[i], (double)first[i]);
     const float *last = golden_floats(r, gjson_get(root, "projection_last16_f32"), &n);
     for (size_t i = 0; last && i < n; i++)
-        golden_check(r, ulps_apart(last[i], r->projection[KVANT_QJL_VALUES - n + i]) <= 2.0f, "projection value -%zu: "
-                     "%.9g, want %.9g", n - i, (double)r->projection[KVANT_QJL_VALUES - n + i], (double)last[i]);
+        golden_check(r, ulps_apart(last[i], r->projection[KVANT_QJL_VALUES - n + i]) <= 2.0f,
+                     "projection value -%zu: "
+                     "%.9g, want %.9g",
+                     n - i, (double)r->projection[KVANT_QJL_VALUES - n + i], (double)last[i]);
 }
 
 /* Grouped heads: scores of f32 and of int8 queries over K blocks, KV head major. */
@@ -247,14 +249,16 @@ static void run_vectors(golden_run *r, gjson root, const kvant_format *f, const 
     gjson it = { NULL, 0 }, vectors = gjson_get(root, "vectors"), queries = gjson_get(root, "q_f32");
     size_t mark = r->memory.used;
     while (gjson_next(vectors, &it)) {
-        fields own = names ? *names : (fields){ f->name, "enc", "dec_f32", "score_f32", NULL, 1, 0 };
+        fields own =
+            names ? *names
+                  : (fields){ .format = f->name, .enc = "enc", .dec = "dec_f32", .score = "score_f32", .real = 1 };
         if (gjson_get(it, "dec_rotated_f32").p) {
             own.dec = "dec_rotated_f32";
             own.real = 0;
         }
         row w = { .run = r, .format = f, .fields = &own, .vector = it, .queries = queries };
         check_vector(&w);
-        r->memory.used = mark;             /* the vector's fields are no longer needed */
+        r->memory.used = mark; /* the vector's fields are no longer needed */
     }
 }
 
@@ -294,7 +298,7 @@ void golden_rotation(golden_run *r, gjson root)
         int bad = 0;
         if (x && y && nx == 128 && ny == 128) {
             rotate_r128(x);
-            bad = golden_compare(x, y, 128, 0.0);      /* same operations in the same order: the same values */
+            bad = golden_compare(x, y, 128, 0.0); /* same operations in the same order: the same values */
         }
         golden_check(r, bad < 0, "rotation: value %d differs", bad);
     }

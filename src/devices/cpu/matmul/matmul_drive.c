@@ -22,7 +22,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
 matmul_cut matmul_split(int64_t m, int64_t panels, int tile, int part, int parts)
 {
     int64_t tiles = ceil_div(m, tile), best = INT64_MAX;
-    int across = 1;                 /* parts along m; the others go along the panels */
+    int across = 1; /* parts along m; the others go along the panels */
     matmul_cut c = { 0, 0, 0, 0 };
 
     for (int a = 1; a <= parts && a <= tiles; a++) {
@@ -43,13 +43,13 @@ matmul_cut matmul_split(int64_t m, int64_t panels, int tile, int part, int parts
 }
 
 /* One pass: rows [r0, r1), k [k0, k0+kc), panels [p, p+count) whose weights are at w in form `form`. */
-typedef struct pass {
+typedef struct drive_pass {
     const uint8_t *w;
     size_t stride;
     int form;
     int64_t r0, r1, k0, kc, p;
     int count;
-} pass;
+} drive_pass;
 
 static float *y_row(const matmul_job *j, int64_t r, int64_t col)
 {
@@ -57,7 +57,7 @@ static float *y_row(const matmul_job *j, int64_t r, int64_t col)
 }
 
 /* The last panel has columns past n_out, or rows of y are scattered: compute in a buffer, copy what exists. */
-static void tile_edge(const matmul_job *j, const pass *s, matmul_tile_fn tile, int64_t r, int rows)
+static void tile_edge(const matmul_job *j, const drive_pass *s, matmul_tile_fn tile, int64_t r, int rows)
 {
     float t[TILE_ROWS * TILE_PANELS * PANEL];
     int64_t ld = s->count * PANEL, col = s->p * PANEL, valid = j->n_out - col < ld ? j->n_out - col : ld;
@@ -71,7 +71,7 @@ static void tile_edge(const matmul_job *j, const pass *s, matmul_tile_fn tile, i
         memcpy(y_row(j, r + i, col), t + i * ld, (size_t)valid * sizeof(float));
 }
 
-static void pass_rows(const matmul_isa *isa, const matmul_job *j, const pass *s)
+static void pass_rows(const matmul_isa *isa, const matmul_job *j, const drive_pass *s)
 {
     int edge = j->to || (s->p + s->count) * PANEL > j->n_out;
 
@@ -102,7 +102,7 @@ static void scale_cut(const matmul_job *j, matmul_cut c)
             *y_row(j, r, i) *= j->scale;
 }
 
-static void run_pass(const matmul_isa *isa, const matmul_job *j, pass *s, int direct, float *scratch)
+static void run_pass(const matmul_isa *isa, const matmul_job *j, drive_pass *s, int direct, float *scratch)
 {
     const matmul_packed *h = j->w;
     const uint8_t *panel = matmul_panel(h, j->expert, s->p);
@@ -128,7 +128,7 @@ void matmul_f32(const matmul_isa *isa, const matmul_job *j, matmul_cut c, void *
     for (int64_t r = c.r0; r < c.r1; r += TILE_BLOCK)
         for (int64_t k0 = 0; k0 < j->k; k0 += kc)
             for (int64_t p = c.p0, left; (left = c.p1 - p) > 0;) {
-                pass s = { .r0 = r, .k0 = k0, .p = p };
+                drive_pass s = { .r0 = r, .k0 = k0, .p = p };
                 s.r1 = r + TILE_BLOCK < c.r1 ? r + TILE_BLOCK : c.r1;
                 s.kc = k0 + kc < j->k ? kc : j->k - k0;
                 s.count = (int)ceil_div(left, ceil_div(left, most));
@@ -172,7 +172,8 @@ static void int_rows(const matmul_isa *isa, const matmul_job *j, const matmul_xq
 }
 
 /* One unpacked piece times rows [r0, r1). */
-static void int_pass(const matmul_isa *isa, const matmul_job *j, const matmul_xq *q, const matmul_unpacked *u, pass s)
+static void int_pass(const matmul_isa *isa, const matmul_job *j, const matmul_xq *q, const matmul_unpacked *u,
+                     drive_pass s)
 {
     int64_t col = s.p * PANEL, valid = j->n_out - col < PANEL ? j->n_out - col : PANEL;
 
@@ -203,7 +204,7 @@ void matmul_int(const matmul_isa *isa, const matmul_job *j, const matmul_xq *q, 
         for (int64_t r = c.r0; r < c.r1; r += TILE_BLOCK)
             for (int64_t k0 = 0; k0 < j->k; k0 += TILE_K)
                 for (int64_t p = c.p0; p < c.p1; p++) {
-                    pass s = { .r0 = r, .r1 = r + TILE_BLOCK < c.r1 ? r + TILE_BLOCK : c.r1, .k0 = k0, .p = p };
+                    drive_pass s = { .r0 = r, .r1 = r + TILE_BLOCK < c.r1 ? r + TILE_BLOCK : c.r1, .k0 = k0, .p = p };
                     s.kc = k0 + TILE_K < j->k ? TILE_K : j->k - k0;
                     isa->unpack[j->w->layout](j->w, matmul_panel(j->w, j->expert, p), k0, s.kc, u);
                     int_pass(isa, j, q, u, s);

@@ -15,7 +15,7 @@
 enum { SETS = 64, WAYS = 8, PLANS = SETS * WAYS }; /* a shape's plan is in its set */
 enum { ODD_OUTPUTS = 8192 };
 
-typedef struct plan {
+typedef struct blas_plan {
     int m, rows;                   /* chosen for m rows; those that the layouts have now */
     bool f32;                      /* matrix and activations in f32, products in TF32; else bf16 */
     bool halves;                   /* results in bf16; else f32 */
@@ -23,7 +23,7 @@ typedef struct plan {
     uint64_t used;                 /* 0: free */
     cublasLtMatrixLayout_t w, x, y;
     cublasLtMatmulAlgo_t algo;
-} plan;
+} blas_plan;
 
 struct cuda_blas {
     void *lib;
@@ -31,7 +31,7 @@ struct cuda_blas {
     cublasLtMatmulDesc_t desc, desc_f32;
     cublasLtMatmulPreference_t pref;
     uint64_t clock;
-    plan plans[PLANS];
+    blas_plan plans[PLANS];
     decltype(&cublasLtCreate) create;
     decltype(&cublasLtDestroy) destroy;
     decltype(&cublasLtMatmul) matmul;
@@ -96,7 +96,7 @@ void cuda_blas_open(cuda_device *d)
         cuda_blas_close(d);
 }
 
-static void drop_plan(cuda_blas *b, plan *p)
+static void drop_plan(cuda_blas *b, blas_plan *p)
 {
     if (p->w)
         b->layout_destroy(p->w);
@@ -127,13 +127,13 @@ void cuda_blas_close(cuda_device *d)
     free(b);
 }
 
-static cublasLtMatmulDesc_t desc_of(const cuda_blas *b, const plan *p)
+static cublasLtMatmulDesc_t desc_of(const cuda_blas *b, const blas_plan *p)
 {
     return p->f32 ? b->desc_f32 : b->desc;
 }
 
 /* Column-major views: y[n x m] = w[k x n] transposed times x[k x m]. */
-static cublasStatus_t make_plan(cuda_blas *b, plan *p)
+static cublasStatus_t make_plan(cuda_blas *b, blas_plan *p)
 {
     cublasLtMatmulHeuristicResult_t found;
     int count = 0;
@@ -152,17 +152,17 @@ static cublasStatus_t make_plan(cuda_blas *b, plan *p)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static unsigned set_of(const plan &p)
+static unsigned set_of(const blas_plan &p)
 {
     const uint64_t n = (uint64_t)p.m * 31 + (uint64_t)p.n * 7 + (uint64_t)p.k + (p.f32 ? 5 : 0) + (p.halves ? 3 : 0);
     return (unsigned)(n * 0x9e3779b97f4a7c15ull >> 58) % SETS;
 }
 
-static cublasStatus_t find_plan(cuda_blas *b, const plan &want, plan **out)
+static cublasStatus_t find_plan(cuda_blas *b, const blas_plan &want, blas_plan **out)
 {
-    plan *set = &b->plans[set_of(want) * WAYS], *old = set;
+    blas_plan *set = &b->plans[set_of(want) * WAYS], *old = set;
     for (int i = 0; i < WAYS; i++) {
-        plan *p = &set[i];
+        blas_plan *p = &set[i];
         if (p->used && p->m == want.m && p->n == want.n && p->k == want.k && p->ldx == want.ldx && p->ldy == want.ldy &&
             p->f32 == want.f32 && p->halves == want.halves) {
             *out = p;
@@ -193,7 +193,7 @@ static int rows_about(int m, int64_t n)
     return m <= 64 ? m : (m + step - 1) / step * step - (n <= ODD_OUTPUTS);
 }
 
-static cublasStatus_t set_rows(const cuda_blas *b, plan *p, int rows)
+static cublasStatus_t set_rows(const cuda_blas *b, blas_plan *p, int rows)
 {
     const uint64_t columns = (uint64_t)rows;
     if (p->rows == rows)
@@ -205,12 +205,13 @@ static cublasStatus_t set_rows(const cuda_blas *b, plan *p, int rows)
 }
 
 /* By the choice for `about` rows. */
-static cublasStatus_t run_about(cuda_device *d, plan want, int about, const void *w, const void *x, void *y, void *work)
+static cublasStatus_t run_about(cuda_device *d, blas_plan want, int about, const void *w, const void *x, void *y,
+                                void *work)
 {
     const float one = 1.0f, zero = 0.0f;
     const int rows = want.m;
     cuda_blas *b = d->blas;
-    plan *p = NULL;
+    blas_plan *p = NULL;
     want.m = about;
     cublasStatus_t rc = find_plan(b, want, &p);
     if (rc == CUBLAS_STATUS_SUCCESS)
@@ -221,7 +222,8 @@ static cublasStatus_t run_about(cuda_device *d, plan want, int about, const void
     return rc;
 }
 
-static int run(cuda_device *d, const plan &want, const void *w, const void *x, void *y, void *work, kvant_diag *diag)
+static int run(cuda_device *d, const blas_plan &want, const void *w, const void *x, void *y, void *work,
+               kvant_diag *diag)
 {
     const int about = rows_about(want.m, want.n);
     cublasStatus_t rc = run_about(d, want, about, w, x, y, work);
@@ -236,7 +238,7 @@ static int run(cuda_device *d, const plan &want, const void *w, const void *x, v
 int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, void *y, bool halves, int m, int64_t n, int64_t k,
                      int64_t ldy, void *work, kvant_diag *diag)
 {
-    plan want = {};
+    blas_plan want = {};
     want.m = m, want.n = n, want.k = k, want.ldx = k, want.ldy = ldy, want.halves = halves;
     return run(d, want, w, x, y, work, diag);
 }
@@ -244,7 +246,7 @@ int cuda_blas_matmul(cuda_device *d, const void *w, const void *x, void *y, bool
 int cuda_blas_matmul_f32(cuda_device *d, const float *w, const float *x, float *y, int m, int64_t n, int64_t k,
                          int64_t ldx, int64_t ldy, void *work, kvant_diag *diag)
 {
-    plan want = {};
+    blas_plan want = {};
     want.m = m, want.n = n, want.k = k, want.ldx = ldx, want.ldy = ldy, want.f32 = true;
     return run(d, want, w, x, y, work, diag);
 }

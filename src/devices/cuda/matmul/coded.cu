@@ -56,17 +56,17 @@ static size_t rows_bytes(const cuda_device *d, const mm &p)
 }
 
 /* How a product is shared out: by which kernels, and how many blocks share a tile. */
-typedef struct share {
+typedef struct coded_share {
     const coded_kernels *k;
     int split;
-} share;
+} coded_share;
 
 /* The one whose last blocks are done first: a block begins and ends in the time of about two units; a unit takes one of
  * 12 warps 7/9 as long as one of 16. */
-static share share_of(const cuda_device *d, int type, const mm &p)
+static coded_share share_of(const cuda_device *d, int type, const mm &p)
 {
     const int64_t units = (p.n_in + UNIT - 1) / UNIT;
-    share best = { kernels_of(d, type, p, 16), 1 };
+    coded_share best = { kernels_of(d, type, p, 16), 1 };
     double least = 1e30;
     for (int warps = d->arch.make == ARCH_90 ? 12 : 16; warps <= 16; warps += 4) {
         const coded_kernels *k = kernels_of(d, type, p, warps);
@@ -230,7 +230,7 @@ static __global__ void __launch_bounds__(256) join_kernel(mm p, const float *par
 void cuda_coded(const cuda_device *d, int type, const mm &job)
 {
     mm p = job;
-    const share by = share_of(d, type, p);
+    const coded_share by = share_of(d, type, p);
     const int split = by.split;
     const int64_t lines = lines_of(d, p), cells = panels_of(p) * (PANEL_LINE / 16);
     uint8_t *lists = d->scratch, *image = lists + list_bytes(d, p), *part = image + image_bytes(d, p);

@@ -177,8 +177,10 @@ static void run_team(shim_group *g, int first, int n, int back)
     for (int t = first; t < first + n; t++)
         stuck = g->fibers[t].state == SHIM_MATRIX ? t : stuck;
     if (stuck >= 0 && !g->found[0])
-        snprintf(g->found, sizeof g->found, "%s: thread %d waits at the matrix operation of line %d, which not every "
-                 "thread of its simdgroup calls", g->launch->kernel, stuck, g->fibers[stuck].op.line);
+        snprintf(g->found, sizeof g->found,
+                 "%s: thread %d waits at the matrix operation of line %d, which not every "
+                 "thread of its simdgroup calls",
+                 g->launch->kernel, stuck, g->fibers[stuck].op.line);
 }
 
 /* Every other stretch the last thread goes first: what depends on the order has a second way to be seen. */
@@ -259,7 +261,7 @@ static int open_group(shim_group **out, const shim_launch *l, kvant_diag *diag)
     g->launch = l;
     for (int i = 0; i < l->n_buffers; i++) {
         const uintptr_t begin = (uintptr_t)l->buffers[i].addr & ~(uintptr_t)3;
-        g->buffers[i] = (shim_record){ begin, g->stamps + at[i], SIZE_MAX, 0, 2 };
+        g->buffers[i] = (shim_record){ .begin = begin, .stamps = g->stamps + at[i], .first = SIZE_MAX, .shift = 2 };
     }
     return KVANT_OK;
 }

@@ -14,13 +14,13 @@ const port_kernel port_kernels[PORT_KERNEL_COUNT] = {
 };
 #undef PORT_KERNEL
 
-typedef struct writer {
-    char *out;                             /* NULL: only counted */
+typedef struct text_writer {
+    char *out; /* NULL: only counted */
     size_t n;
     unsigned char seen[MAX_TEXTS];
-} writer;
+} text_writer;
 
-static void put(writer *w, const char *text, size_t n)
+static void put(text_writer *w, const char *text, size_t n)
 {
     if (w->out)
         memcpy(w->out + w->n, text, n);
@@ -41,12 +41,13 @@ static int included(const char *line, size_t n)
     static const char word[] = "#include \"";
     const char *name = line + sizeof word - 1;
     const char *end = n > sizeof word && memcmp(line, word, sizeof word - 1) == 0
-                          ? memchr(name, '"', n - (sizeof word - 1)) : NULL;
+                          ? memchr(name, '"', n - (sizeof word - 1))
+                          : NULL;
     return end ? find_text(name, (size_t)(end - name)) : -1;
 }
 
 /* Depth is that of the includes: each file opens once. */
-static void put_file(writer *w, int file)
+static void put_file(text_writer *w, int file)
 {
     const char *at = (const char *)port_texts[file].text, *end = at + port_texts[file].bytes;
     w->seen[file] = 1;
@@ -69,7 +70,7 @@ int port_source(const char *file, const char *defines, char **out, kvant_diag *d
     const int at = find_text(name, strlen(name));
     if (at < 0)
         return kvant_fail(diag, KVANT_EINVAL, "portable kernels: no file %.60s", file);
-    for (writer w = { 0 };;) {
+    for (text_writer w = { 0 };;) {
         put(&w, defines, strlen(defines));
         put_file(&w, at);
         put(&w, "", 1);
@@ -77,7 +78,7 @@ int port_source(const char *file, const char *defines, char **out, kvant_diag *d
             *out = w.out;
             return KVANT_OK;
         }
-        w = (writer){ .out = kvant_alloc(w.n) };
+        w = (text_writer){ .out = kvant_alloc(w.n) };
         if (!w.out)
             return kvant_fail(diag, KVANT_ENOMEM, "portable kernels: out of memory");
     }

@@ -6,19 +6,20 @@
 #include "base/clock.h"
 
 enum { COPY_GROUPS = 4096 };
-static const uint64_t COLD = 256u << 20;                   /* larger than the last cache of any GPU known here */
+static const uint64_t COLD = 256u << 20; /* larger than the last cache of any GPU known here */
 static const int64_t WARM_NS = 500000000;
 
-typedef struct stopwatch {
+typedef struct vk_stopwatch {
     VkQueryPool pool;
-    void *a, *b;                   /* n = 0: copied; else a is filled */
-    double ns;                     /* of one tick */
-} stopwatch;
+    void *a, *b; /* n = 0: copied; else a is filled */
+    double ns;   /* of one tick */
+} vk_stopwatch;
 
-static int stopwatch_open(vk_device *d, int copies, stopwatch *w, kvant_diag *diag)
+static int stopwatch_open(vk_device *d, int copies, vk_stopwatch *w, kvant_diag *diag)
 {
     const VkQueryPoolCreateInfo info = { .sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
-                                         .queryType = VK_QUERY_TYPE_TIMESTAMP, .queryCount = 2 };
+                                         .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                         .queryCount = 2 };
     if (d->caps.tick_ns <= 0.0f)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: %.60s has no timestamps on this queue",
                           d->caps.name);
@@ -28,7 +29,7 @@ static int stopwatch_open(vk_device *d, int copies, stopwatch *w, kvant_diag *di
     return copies ? vk_alloc(&d->base, KVANT_TIME_COPY, &w->b, diag) : KVANT_OK;
 }
 
-static int copy_by_shader(vk_device *d, vk_list *l, const stopwatch *w, kvant_diag *diag)
+static int copy_by_shader(vk_device *d, vk_list *l, const vk_stopwatch *w, kvant_diag *diag)
 {
     vk_call c;
     vk_call_begin(&c, VK_SHADER_copy);
@@ -38,7 +39,7 @@ static int copy_by_shader(vk_device *d, vk_list *l, const stopwatch *w, kvant_di
     return vk_dispatch(d, l, &c, COPY_GROUPS, 1, 1, diag);
 }
 
-static int record(vk_device *d, vk_list *l, const kvant_op *ops, int n, const stopwatch *w, int shader,
+static int record(vk_device *d, vk_list *l, const kvant_op *ops, int n, const vk_stopwatch *w, int shader,
                   kvant_diag *diag)
 {
     const vk_block *a = vk_block_of(d, (uint64_t)(uintptr_t)w->a), *b = vk_block_of(d, (uint64_t)(uintptr_t)w->b);
@@ -62,7 +63,7 @@ static int record(vk_device *d, vk_list *l, const kvant_op *ops, int n, const st
     return KVANT_OK;
 }
 
-static int time_once(vk_device *d, const kvant_op *ops, int n, const stopwatch *w, int shader, double *us,
+static int time_once(vk_device *d, const kvant_op *ops, int n, const vk_stopwatch *w, int shader, double *us,
                      kvant_diag *diag)
 {
     uint64_t t[2];
@@ -71,8 +72,9 @@ static int time_once(vk_device *d, const kvant_op *ops, int n, const stopwatch *
     KVANT_TRY(record(d, l, ops, n, w, shader, diag));
     KVANT_TRY(vk_flush(d, diag));
     KVANT_TRY(vk_wait(d, diag));
-    VK_TRY_R(d, d->api.GetQueryPoolResults(d->dev, w->pool, 0, 2, sizeof t, t, sizeof t[0],
-                                           VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT),
+    VK_TRY_R(d,
+             d->api.GetQueryPoolResults(d->dev, w->pool, 0, 2, sizeof t, t, sizeof t[0],
+                                        VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT),
              "reading timestamps", diag);
     *us = (double)(t[1] - t[0]) * w->ns / 1000.0;
     return KVANT_OK;
@@ -80,7 +82,7 @@ static int time_once(vk_device *d, const kvant_op *ops, int n, const stopwatch *
 
 /* Makes the pipelines; then works for a while: a GPU that waited, for a compiler say, has lowered its clock (an H200
  * to a fifth within two seconds) and takes some tenths of a second of work to raise it. */
-static int warm_up(vk_device *d, const kvant_op *ops, int n, const stopwatch *w, kvant_diag *diag)
+static int warm_up(vk_device *d, const kvant_op *ops, int n, const vk_stopwatch *w, kvant_diag *diag)
 {
     double us;
     int rc = time_once(d, ops, n, w, 1, &us, diag);
@@ -92,7 +94,7 @@ static int warm_up(vk_device *d, const kvant_op *ops, int n, const stopwatch *w,
 int vk_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us, kvant_diag *diag)
 {
     vk_device *d = (vk_device *)base;
-    stopwatch w = { 0 };
+    vk_stopwatch w = { 0 };
     double other;
     int rc = vk_reserve_scratch(d, ops, n, diag);
 

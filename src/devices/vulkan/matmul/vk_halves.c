@@ -13,12 +13,14 @@ enum { ROWS_PER_EXPERT = 4, MOST_EXPERTS = 1024 };
 enum { FIND, FIND_ONLY, KNOWN };
 
 /* Outputs and rows of a workgroup, of a team; areas of shared memory; teams. */
-typedef struct tile { uint32_t o, r, team_o, team_r, areas, teams; } tile;
+typedef struct halves_tile {
+    uint32_t o, r, team_o, team_r, areas, teams;
+} halves_tile;
 
 /* ALL: among the fastest in a whole model (bench/results/vulkan-h200.md).  PLAIN: its shaders have 128 threads.
  * EXPERTS: as fast as four others (35B-A3B). */
 enum { TILE_ALL, TILE_PLAIN, TILE_EXPERTS };
-static const tile tiles[] = {
+static const halves_tile tiles[] = {
     [TILE_ALL] = { 128, 128, 64, 32, 1, 8 },
     [TILE_PLAIN] = { 64, 128, 32, 64, 1, 4 },
     [TILE_EXPERTS] = { 128, 32, 32, 32, 1, 4 },
@@ -26,12 +28,12 @@ static const tile tiles[] = {
 
 /* The layout of scratch memory. */
 typedef struct halves {
-    size_t row_bytes;              /* of halves */
-    int64_t window;                /* weight rows at a time */
+    size_t row_bytes; /* of halves */
+    int64_t window;   /* weight rows at a time */
     int64_t x_rows;
-    size_t x, w, order, tiles, end;            /* the scales of x are at 0 */
-    tile tile;
-    uint32_t n_tiles;              /* of rows, at most */
+    size_t x, w, order, tiles, end; /* the scales of x are at 0 */
+    halves_tile tile;
+    uint32_t n_tiles; /* of rows, at most */
 } halves;
 
 static size_t up(size_t n)
@@ -39,7 +41,7 @@ static size_t up(size_t n)
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static tile tile_of(const vk_device *d, int ids)
+static halves_tile tile_of(const vk_device *d, int ids)
 {
     return tiles[ids ? TILE_EXPERTS : d->caps.bda ? TILE_ALL : TILE_PLAIN];
 }
@@ -117,9 +119,9 @@ static void *scratch_at(const vk_device *d, size_t at)
 
 /* Rows as halves: what rows_half is told behind its first pointer. */
 typedef struct rows {
-    void *to;                      /* NULL: scales only */
+    void *to; /* NULL: scales only */
     float *scale;
-    int64_t n_in, n, row_bytes;    /* bytes: of what is read */
+    int64_t n_in, n, row_bytes; /* bytes: of what is read */
     int type, scales;
 } rows;
 
@@ -143,8 +145,13 @@ static int run_x(vk_device *d, vk_list *l, const mm *p, const halves *h, kvant_d
 {
     vk_call c;
     vk_call_begin(&c, VK_SHADER_rows_half);
-    const rows r = { .to = scratch_at(d, h->x), .scale = d->scratch, .n_in = p->w->n_in, .n = h->x_rows,
-                     .row_bytes = p->ldx * 4, .type = vk_wtype_find(kvant_wtype_find("F32")), .scales = FIND };
+    const rows r = { .to = scratch_at(d, h->x),
+                     .scale = d->scratch,
+                     .n_in = p->w->n_in,
+                     .n = h->x_rows,
+                     .row_bytes = p->ldx * 4,
+                     .type = vk_wtype_find(kvant_wtype_find("F32")),
+                     .scales = FIND };
     vk_ptr(&c, p->x, vk_x_bytes(p), VK_READ);
     return run_rows(d, l, &c, &r, diag);
 }
@@ -152,8 +159,13 @@ static int run_x(vk_device *d, vk_list *l, const mm *p, const halves *h, kvant_d
 static int run_w(vk_device *d, vk_list *l, const mm *p, const halves *h, int64_t from, int64_t n, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
-    const rows r = { .to = scratch_at(d, h->w), .scale = v->row_scale + from, .n_in = p->w->n_in, .n = n,
-                     .row_bytes = (int64_t)v->row_bytes, .type = v->type, .scales = KNOWN };
+    const rows r = { .to = scratch_at(d, h->w),
+                     .scale = v->row_scale + from,
+                     .n_in = p->w->n_in,
+                     .n = n,
+                     .row_bytes = (int64_t)v->row_bytes,
+                     .type = v->type,
+                     .scales = KNOWN };
     vk_call c;
     vk_call_begin(&c, VK_SHADER_rows_half);
     vk_weight_ptr(&c, v, from, n);
@@ -169,8 +181,12 @@ int vk_halves_scales(vk_device *d, vk_weight *v, int64_t n_in, int64_t all, kvan
     KVANT_TRY(vk_alloc(&d->base, (size_t)all * sizeof *v->row_scale, (void **)&v->row_scale, diag));
     KVANT_TRY(vk_list_open(d, &l, diag));
     for (int64_t from = 0; from < all; from += window) {
-        const rows r = { .scale = v->row_scale + from, .n_in = n_in, .n = all - from < window ? all - from : window,
-                         .row_bytes = (int64_t)v->row_bytes, .type = v->type, .scales = FIND_ONLY };
+        const rows r = { .scale = v->row_scale + from,
+                         .n_in = n_in,
+                         .n = all - from < window ? all - from : window,
+                         .row_bytes = (int64_t)v->row_bytes,
+                         .type = v->type,
+                         .scales = FIND_ONLY };
         vk_call c;
         vk_call_begin(&c, VK_SHADER_rows_half);
         vk_weight_ptr(&c, v, from, r.n);
@@ -192,7 +208,7 @@ static int run_sort(vk_device *d, vk_list *l, const mm *p, const halves *h, kvan
     return vk_dispatch(d, l, &c, 1, 1, 1, diag);
 }
 
-static void spec_tile(vk_call *c, tile t, int ids)
+static void spec_tile(vk_call *c, halves_tile t, int ids)
 {
     vk_spec(c, t.o);
     vk_spec(c, t.r);
@@ -213,7 +229,7 @@ static int product_shader(const vk_device *d)
 static int run_product(vk_device *d, vk_list *l, const mm *p, const halves *h, int64_t from, int64_t n,
                        kvant_diag *diag)
 {
-    const tile t = h->tile;
+    const halves_tile t = h->tile;
     const vk_weight *v = p->w->packed;
     const int64_t outs = p->ids ? p->w->n_out : n;
     vk_call c;
@@ -259,10 +275,16 @@ int vk_halves_run(vk_device *d, vk_list *l, const mm *p, kvant_diag *diag)
 enum { SEEN_O = 72, SEEN_R = 136, SEEN_K = 2 * STEP, SEEN_W = SEEN_O * SEEN_K / 2, SEEN_X = SEEN_R * SEEN_K / 2 };
 
 /* Small integers: exact as halves, and so are their sums. */
-static int seen_w(int o, int k) { return (3 * o + 5 * k) % 7 - 3; }
-static int seen_x(int r, int k) { return (5 * r + 2 * k) % 9 - 4; }
+static int seen_w(int o, int k)
+{
+    return (3 * o + 5 * k) % 7 - 3;
+}
+static int seen_x(int r, int k)
+{
+    return (5 * r + 2 * k) % 9 - 4;
+}
 
-static uint32_t half_bits(int v)           /* -7 .. 7 */
+static uint32_t half_bits(int v) /* -7 .. 7 */
 {
     const uint32_t a = (uint32_t)(v < 0 ? -v : v), e = a >= 4 ? 2 : a >= 2 ? 1 : 0;
     return a == 0 ? 0 : (v < 0 ? 0x8000u : 0u) | (15 + e) << 10 | (a << 10 >> e & 0x3ffu);
@@ -282,7 +304,7 @@ static void seen_fill(uint32_t *to)
 
 static int seen_run(vk_device *d, const uint32_t *in, float *y, kvant_diag *diag)
 {
-    const tile t = tile_of(d, 0);
+    const halves_tile t = tile_of(d, 0);
     const uint32_t *x = in + SEEN_W, *ones = x + SEEN_X;
     const uint32_t scalars[] = { SEEN_O, SEEN_R, SEEN_K / STEP, SEEN_O, 0, 0, 1, 0, 1 };
     vk_list *l;
@@ -335,6 +357,6 @@ int vk_products_check(vk_device *d, kvant_diag *diag)
     vk_free(&d->base, at);
     vk_free(&d->base, y);
     if (rc != KVANT_OK || !seen_right(got))
-        d->caps.products = VK_PRODUCTS_NONE;               /* vulkan_describe says by what products are made */
+        d->caps.products = VK_PRODUCTS_NONE; /* vulkan_describe says by what products are made */
     return KVANT_OK;
 }

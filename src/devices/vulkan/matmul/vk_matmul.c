@@ -168,9 +168,9 @@ static int dot_rows(const vk_device *d, const mm *p)
 
 /* The further work of a product's kernel. */
 typedef struct dot_more {
-    int parts;                             /* 2: swiglu of the halves of a row of y; else 1 */
-    float *sum;                            /* rows of y are added to it; or NULL */
-    const kvant_norm_add_rms_args *norm;   /* x is its x, before the norm; or NULL */
+    int parts;                           /* 2: swiglu of the halves of a row of y; else 1 */
+    float *sum;                          /* rows of y are added to it; or NULL */
+    const kvant_norm_add_rms_args *norm; /* x is its x, before the norm; or NULL */
 } dot_more;
 
 /* Workgroups that share the outputs of one set of `rows` activation rows. */
@@ -277,12 +277,22 @@ static int matmul_supports(vk_device *d, const void *args, kvant_diag *diag)
 
 static mm mm_of(const kvant_matmul_args *a)
 {
-    return (mm){ a->w, a->x, NULL, a->y, a->ldx, a->ldy, a->m, 1, a->compute };
+    return (mm){
+        .w = a->w, .x = a->x, .y = a->y, .ldx = a->ldx, .ldy = a->ldy, .rows = a->m, .x_div = 1, .compute = a->compute
+    };
 }
 
 static mm mm_id_of(const kvant_matmul_id_args *a)
 {
-    return (mm){ a->w, a->x, a->ids, a->y, a->ldx, a->w->n_out, a->n * a->k, a->x_div, a->compute };
+    return (mm){ .w = a->w,
+                 .x = a->x,
+                 .ids = a->ids,
+                 .y = a->y,
+                 .ldx = a->ldx,
+                 .ldy = a->w->n_out,
+                 .rows = a->n * a->k,
+                 .x_div = a->x_div,
+                 .compute = a->compute };
 }
 
 static size_t matmul_scratch(vk_device *d, const void *args)

@@ -82,10 +82,10 @@ static int target_name(jparser *p, target *t)
 
     KVANT_TRY(jtake_name(p, &id));
     if (!jskip_op(p, '.'))
-        return target_put(p, t, (jins){ JOP_STORE, 0, 0, id, pos });
+        return target_put(p, t, (jins){ .op = JOP_STORE, .a = id, .pos = pos });
     KVANT_TRY(jtake_name(p, &attribute));
-    KVANT_TRY(target_put(p, t, (jins){ JOP_LOAD, 0, 0, id, pos }));
-    return target_put(p, t, (jins){ JOP_SETATTR, 0, 0, attribute, pos });
+    KVANT_TRY(target_put(p, t, (jins){ .op = JOP_LOAD, .a = id, .pos = pos }));
+    return target_put(p, t, (jins){ .op = JOP_SETATTR, .a = attribute, .pos = pos });
 }
 
 static int target_list(jparser *p, target *t);
