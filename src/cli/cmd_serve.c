@@ -134,7 +134,7 @@ static int start_part(void *user, server *s, server_parts *parts, kvant_diag *di
 {
     const loader *l = user;
 
-    KVANT_TRY(kvant_engine_create(parts->model, &parts->params, &parts->engine, diag));
+    KVANT_TRY(create_engine(parts->model, &parts->params, server_ends, s, &parts->engine, diag));
     keep_in_memory(l->o, parts->model);
     KVANT_TRY(warm(l->o, parts->engine, diag));
     kvant_session_params p = session_params(l, s, parts->engine);

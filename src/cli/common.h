@@ -43,6 +43,9 @@ int64_t engine_memory(const kvant_engine_params *p);
 void tell_context(const kvant_model *m, int given, int n_ctx);
 /* Makes an engine that fits; p->n_ctx 0: the training context, or the largest that fits (a note says so). */
 int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_diag *diag);
+/* kvant_engine_create with a bar on a terminal; ended(user) is asked while weights are loaded: 1 stops it. */
+int create_engine(kvant_model *m, const kvant_engine_params *p, int (*ended)(void *user), void *user, kvant_engine **e,
+                  kvant_diag *diag);
 /* --mlock, once the engine is there; a warning when the system refuses. */
 void keep_in_memory(const opts *o, const kvant_model *m);
 

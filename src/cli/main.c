@@ -55,7 +55,7 @@ static int help_command(int argc, char **argv, kvant_diag *diag)
                           command_hint(words));
     if (cmd < 0)
         return kvant_fail(diag, KVANT_EINVAL, "help: found \"%s\", wanted a command; kvant --help lists them", words);
-    doc_command_help(stdout, cmd);
+    doc_command_help(stdout, cmd, 0);
     return KVANT_OK;
 }
 
@@ -81,8 +81,8 @@ static int run_command(int cmd, int argc, char **argv, kvant_diag *diag)
     int code = opts_parse(&o, cmd, argc, argv, diag), end;
     kvant_diag trace_diag = { "" };
 
-    if (code == KVANT_OK && opt_given(&o, OPT_HELP)) {
-        doc_command_help(stdout, cmd);
+    if (code == KVANT_OK && (opt_given(&o, OPT_HELP) || opt_given(&o, OPT_HELP_ALL))) {
+        doc_command_help(stdout, cmd, opt_given(&o, OPT_HELP_ALL));
         goto done;
     }
     if (code == KVANT_OK && opt_given(&o, OPT_VERSION)) {
@@ -167,5 +167,5 @@ int main(int argc, char **argv)
         fflush(stdout);
     if (code != KVANT_OK)
         term_error(diag.text[0] ? diag.text : kvant_error_text(code));
-    return kvant_error_exit(code);
+    return code == KVANT_ECANCELED && term_interrupted() ? 128 + SIGINT : kvant_error_exit(code);
 }

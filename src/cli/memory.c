@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/common.h"
+#include "cli/term.h"
 #include "kvant/fit.h"
 
 /* KVANT_MEMORY=4G: a user's limit (and the tests' way to a small machine). */
@@ -45,11 +46,47 @@ void tell_context(const kvant_model *m, int given, int n_ctx)
         log_msg(LOG_WARN, "context: %d tokens is more than the model was trained with (%d)", given, train);
 }
 
+/* A bar while weights are loaded, and the end of it. */
+typedef struct loading {
+    progress bar;
+    int (*ended)(void *user);
+    void *user;
+} loading;
+
+static int show_loading(void *user, int64_t done, int64_t total)
+{
+    loading *l = user;
+
+    l->bar.total = total;
+    progress_show(&l->bar, done);
+    return l->ended(l->user);
+}
+
+int create_engine(kvant_model *m, const kvant_engine_params *p, int (*ended)(void *user), void *user, kvant_engine **e,
+                  kvant_diag *diag)
+{
+    loading l = { .ended = ended, .user = user };
+    kvant_engine_params q = *p;
+
+    q.progress = show_loading;
+    q.progress_user = &l;
+    progress_start(&l.bar, "loading", 0);
+    const int code = kvant_engine_create(m, &q, e, diag);
+    progress_end(&l.bar);
+    return code == KVANT_ECANCELED ? kvant_fail(diag, code, "stopped while the model was loaded") : code;
+}
+
+static int loading_interrupted(void *user)
+{
+    (void)user;
+    return term_interrupted();
+}
+
 int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_diag *diag)
 {
     const int given = p->n_ctx;
 
     KVANT_TRY(kvant_fit_whole(m, engine_memory(p), p, NULL, diag));
     tell_context(m, given, p->n_ctx);
-    return kvant_engine_create(m, p, e, diag);
+    return create_engine(m, p, loading_interrupted, NULL, e, diag);
 }

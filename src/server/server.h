@@ -90,6 +90,8 @@ const char *server_url(const server *s);
 int server_port(const server *s);
 /* wake and wake_user for kvant_session_params. */
 void server_wake(void *server_pointer);
+/* 1: nothing more has to be loaded (a loader's thread, with the server as a pointer to anything). */
+int server_ends(void *server_pointer);
 /* As SIGTERM (any thread); drain 0: at once. */
 void server_stop(server *s, int drain);
 /* Serves until stopped.  KVANT_OK after a drain; when the only model cannot be loaded, its error. */

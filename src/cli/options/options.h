@@ -156,7 +156,7 @@ int opt_takes(const opt_def *d, int cmd); /* 1: a row of this command */
 
 /* Documents made from the table; all write to f. */
 void doc_program_help(FILE *f);
-void doc_command_help(FILE *f, int cmd);
+void doc_command_help(FILE *f, int cmd, int all); /* all 0: of many options those that are common */
 void doc_man(FILE *f);
 int doc_completion(FILE *f, const char *shell, kvant_diag *diag); /* bash zsh fish */
 void doc_markdown(FILE *f);                                       /* the option tables of the documentation */

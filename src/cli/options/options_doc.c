@@ -26,7 +26,7 @@ static const struct {
     { 4, "does not fit in memory or in the context" },
     { 5, "device unavailable" },
     { 6, "a verification gate failed" },
-    { 130, "ended by a second Ctrl-C" },
+    { 130, "stopped by Ctrl-C before its work was done, or by a second one" },
     { 143, "serve: ended by a second SIGTERM, before all requests were done" },
 };
 
@@ -76,22 +76,66 @@ static void help_row(FILE *f, const opt_def *d)
     put_wrapped(f, text, HELP_COLUMN, HELP_COLUMN);
 }
 
-void doc_command_help(FILE *f, int cmd)
-{
-    const command *c = command_at(cmd);
+/* Most people need these of a command that has many options. */
+static const int common[] = {
+    OPT_MODEL, OPT_HF_REPO, OPT_CHAT_TEMPLATE, OPT_LORA, OPT_PROMPT, OPT_FILE, OPT_SYSTEM, OPT_CNV, OPT_NO_CNV,
+    OPT_SINGLE_TURN, OPT_PREDICT, OPT_GRAMMAR, OPT_JSON_SCHEMA, OPT_TEMP, OPT_TOP_P, OPT_TOP_K, OPT_SEED, OPT_CTX,
+    OPT_EVAL_CTX, OPT_PLAN_CTX, OPT_CTK, OPT_CTV, OPT_CTK_LIST, OPT_CTV_LIST, OPT_PAIRS, OPT_DEVICE, OPT_NGL,
+    OPT_THREADS, OPT_THREADS_LIST, OPT_LIST_DEVICES, OPT_HOST, OPT_PORT, OPT_ALIAS, OPT_API_KEY_FILE,
+    OPT_SERVE_PARALLEL, OPT_POOL, OPT_MODELS_DIR, OPT_KV_DIR, OPT_TEXT, OPT_CHUNKS, OPT_N_PROMPT, OPT_N_GEN,
+    OPT_DEPTH, OPT_REPS, OPT_BENCH_PARALLEL, OPT_KEYS, OPT_TENSORS, OPT_TYPES, OPT_FORMATS, OPT_DEVICES, OPT_MEMORY,
+    OPT_JSON, OPT_OUTPUT, OPT_VERBOSE, OPT_HELP, OPT_HELP_ALL,
+};
+enum { FEW_OPTIONS = 30 }; /* so many are shown whole; arbitrary: a screen */
 
-    fprintf(f, "Usage: kvant %s%s%s [options]\n\n%s.\n", c->words, c->usage[0] ? " " : "", c->usage, c->line);
-    put_wrapped(f, c->more, 0, 0);
+static int is_common(int id)
+{
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        if (common[i] == id)
+            return 1;
+    return 0;
+}
+
+static int is_shown(int id, int cmd)
+{
+    return opt_takes(opt_at(id), cmd) && !opt_is_foreign(opt_at(id));
+}
+
+/* The rows of a command under their groups' titles; only: the common ones.  Returns how many are left out. */
+static int help_rows(FILE *f, int cmd, int only)
+{
+    int left = 0;
+
     for (int g = 0; g < OPT_G_COUNT; g++) {
         int head = 0;
         for (int i = 0; i < OPT_COUNT; i++) {
-            if ((int)opt_at(i)->group != g || !opt_takes(opt_at(i), cmd) || opt_is_foreign(opt_at(i)))
+            if ((int)opt_at(i)->group != g || !is_shown(i, cmd))
                 continue;
+            if (only && !is_common(i)) {
+                left++;
+                continue;
+            }
             if (!head++)
                 fprintf(f, "\n%s:\n", group_titles[g]);
             help_row(f, opt_at(i));
         }
     }
+    return left;
+}
+
+void doc_command_help(FILE *f, int cmd, int all)
+{
+    const command *c = command_at(cmd);
+    int n = 0;
+
+    for (int i = 0; i < OPT_COUNT; i++)
+        n += is_shown(i, cmd);
+
+    fprintf(f, "Usage: kvant %s%s%s [options]\n\n%s.\n", c->words, c->usage[0] ? " " : "", c->usage, c->line);
+    put_wrapped(f, c->more, 0, 0);
+    const int left = help_rows(f, cmd, !all && n > FEW_OPTIONS);
+    if (left)
+        fprintf(f, "\n%d more options: kvant %s --help-all\n", left, c->words);
     fputs("\nCache formats: ", f);
     for (int i = 0; i < kvant_format_count(); i++)
         fprintf(f, "%s%s", i ? " " : "", kvant_format_at(i)->name);
@@ -109,7 +153,7 @@ void doc_program_help(FILE *f)
             kvant_version_text());
     for (int i = 0; i < CMD_COUNT; i++)
         fprintf(f, "  %-14s %s\n", command_at(i)->words, command_at(i)->line);
-    fputs("\nkvant COMMAND --help shows the options of a command.\n\nOther:\n"
+    fputs("\nkvant COMMAND --help shows the options of a command that are common, --help-all all of them.\n\nOther:\n"
           "  --version                   version of the program and library\n"
           "  --list-devices              devices of this build\n"
           "  --man                       manual page (kvant --man | man -l -)\n"

@@ -104,10 +104,8 @@ static int run_raw(generator *g, const char *text, size_t size, kvant_diag *diag
     KVANT_TRY(tokenize_all(g->m, text, size, KVANT_TOK_SPECIAL | KVANT_TOK_BOS, &ids, &n, diag));
     if (n == 0)
         code = kvant_fail(diag, KVANT_EINVAL, "prompt: found 0 tokens, wanted text (this model adds no BOS token)");
-    else {
-        term_catch_interrupt();
+    else
         code = generate_raw(g, text, size, ids, n, diag);
-    }
     kvant_free(ids);
     return code;
 }

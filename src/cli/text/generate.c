@@ -66,6 +66,7 @@ static int open_parts(generator *g, kvant_diag *diag)
     KVANT_TRY(open_model(g->o, &g->m, diag));
     KVANT_TRY(sampling_open(g->o, g->m, &g->how, diag));
     g->seed = (int64_t)g->how.p.seed;
+    KVANT_TRY(constrain_open(g->o, g->m, &g->limits, diag));
     KVANT_TRY(open_engine(g->m, &p, &g->e, diag));
     keep_in_memory(g->o, g->m);
     g->how.p.context = kvant_engine_get_params(g->e)->n_ctx;
@@ -88,7 +89,10 @@ int gen_open(generator *g, const opts *o, kvant_diag *diag)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&g->run.ended, &attr);
     pthread_condattr_destroy(&attr);
+    term_catch_interrupt();
     KVANT_TRY(open_parts(g, diag));
+    if (term_interrupted())
+        return kvant_fail(diag, KVANT_ECANCELED, "stopped while the model was loaded");
     g->load_ns = clock_ns() - t0;
     banner(g);
     return KVANT_OK;
@@ -100,6 +104,7 @@ void gen_close(generator *g)
     kvant_engine_free(g->e);
     kvant_model_close(g->m);
     sampling_free(&g->how);
+    constrain_close(g->limits);
     kvant_free(g->text);
     kvant_free(g->ids.v);
     kvant_free(g->all.v);
@@ -202,14 +207,17 @@ static int take_token(generator *g, int32_t id, kvant_diag *diag)
     return emit_token(g, id, diag);
 }
 
-static void take_end(gen_run *r, const kvant_event *ev)
+static void take_end(generator *g, const kvant_event *ev)
 {
+    const char *why = constrain_error(g->limits);
+    gen_run *r = &g->run;
+
     r->end_came = 1;
-    r->finish = ev->finish;
+    r->finish = constrain_is_done(g->limits) ? KVANT_FINISH_STOP : ev->finish;
     r->t = *ev->timings;
     r->prompt_done = ev->prompt_done;
-    if (r->code == KVANT_OK && ev->finish == KVANT_FINISH_ERROR)
-        r->code = kvant_fail(&r->diag, ev->code, "%s", ev->text);
+    if (r->code == KVANT_OK && r->finish == KVANT_FINISH_ERROR)
+        r->code = kvant_fail(&r->diag, ev->code, "%s", why[0] ? why : ev->text);
 }
 
 static int on_event(void *user, const kvant_event *ev)
@@ -225,7 +233,7 @@ static int on_event(void *user, const kvant_event *ev)
         r->code = take_token(g, ev->token, &r->diag);
     } else {
         progress_end(&r->bar);
-        take_end(r, ev);
+        take_end(g, ev);
     }
     return r->code < 0 || term_interrupted() ? KVANT_EVENT_CANCEL : KVANT_EVENT_GO;
 }
@@ -278,6 +286,7 @@ static int run_request(generator *g, int64_t n, kvant_diag *diag)
     q.slot = SLOT;
     q.event = on_event;
     q.user = g;
+    KVANT_TRY(constrain_begin(g->limits, &q, diag));
     progress_start(&r->bar, "prompt", q.n_prompt);
     KVANT_TRY(kvant_session_submit(g->s, &q, &id, diag));
     wait_for_end(g, id);

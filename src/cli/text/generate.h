@@ -8,6 +8,7 @@
 #include "cli/common.h"
 #include "cli/sampling.h"
 #include "cli/term.h"
+#include "cli/text/constrain.h"
 #include "kvant/session.h"
 
 enum stop_reason { STOP_NONE, STOP_EOG, STOP_LENGTH, STOP_CONTEXT, STOP_INTERRUPT };
@@ -39,6 +40,7 @@ typedef struct generator {
     kvant_engine *e;
     kvant_session *s;
     sampling how;
+    constrain *limits; /* NULL: answers are free */
     int64_t seed; /* of the first request; each has the next one */
     id_list all;  /* prompts and what was generated, but for end-of-generation tokens: the next prompt */
     kvant_detok detok;

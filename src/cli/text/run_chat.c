@@ -235,7 +235,6 @@ int chat_run(chat *c, const char *first, size_t first_len, kvant_diag *diag)
                 family);
     KVANT_TRY(add_system(c, diag));
     c->n_system = c->n;
-    term_catch_interrupt();
     if (first)
         KVANT_TRY(chat_turn(c, first, first_len, &reason, diag));
     else if (json)

@@ -93,9 +93,10 @@ static void fail_wish(served *m, int code, kvant_diag *diag)
 
     without_folder(m->path, diag->text);
     snprintf(text, sizeof text, "model: \"%.60s\" could not be loaded: %.160s", m->name, diag->text);
-    log_msg(LOG_WARN, "%s", text);
+    if (code != KVANT_ECANCELED) /* the server ends, and it was no fault of the model */
+        log_msg(LOG_WARN, "%s", text);
     served_close(m);
-    if (!m->s->p.router)
+    if (!m->s->p.router && code != KVANT_ECANCELED)
         server_fail(m->s, code, diag);
     pthread_mutex_lock(&m->s->models.lock);
     m->bytes = 0;
@@ -278,6 +279,16 @@ int models_start(server *s, kvant_diag *diag)
     if (s->p.router)
         log_msg(LOG_INFO, "ready: %s, %d models", server_url(s), a->n);
     return KVANT_OK;
+}
+
+int server_ends(void *server_pointer)
+{
+    models *a = &((server *)server_pointer)->models;
+
+    pthread_mutex_lock(&a->lock);
+    const int stop = a->stop;
+    pthread_mutex_unlock(&a->lock);
+    return stop;
 }
 
 int models_stop(server *s)
