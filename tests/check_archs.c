@@ -1,5 +1,5 @@
-/* check_archs.c [DEVICE [NAME ...]]: every model of tests/archs against what its JSON file recorded from another
- * implementation (tests/archs/README.md), in f32 throughout.
+/* check_archs.c [DEVICE[/experts] [NAME ...]]: every model of tests/archs against what its JSON file recorded from
+ * another implementation (tests/archs/README.md), in f32 throughout.  DEVICE/experts: the CPU has the routed experts.
  *
  * Logits of some positions within NMSE 1e-6 and greedy ids equal, with the whole prompt in one piece and token by
  * token; a prompt cut on the 64-token grid gives the same bits.  On the CPU also: the same tokens and the same bits of
@@ -9,6 +9,7 @@
 #include "engine/session_impl.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <unistd.h>
 #include "support/check.h"
 #include "support/device_here.h"
@@ -173,10 +174,13 @@ static void check_last(kvant_engine *eng, const expect *e, const float *whole, i
     CHECK(kvant_seq_free(eng, seq) == KVANT_OK, "%s", e->name);
 }
 
+static int cpu_experts;
+
 static kvant_engine_params engine_params(const char *device)
 {
     kvant_engine_params p = kvant_engine_defaults();
     p.device = device;
+    p.cpu_experts = cpu_experts;
     p.threads = 2;
     p.compute = KVANT_COMPUTE_F32;
     p.n_ctx = 2 * MOST_PROMPT;
@@ -380,8 +384,14 @@ static void check_all(const char *device)
 
 int main(int argc, char **argv)
 {
-    const char *device = argc > 1 ? argv[1] : "cpu";
+    char *device = argc > 1 ? argv[1] : "cpu", *slash = strchr(device, '/');
     char remove[96];
+
+    if (slash) {
+        CHECK(strcmp(slash, "/experts") == 0, "%s", device);
+        *slash = 0;
+        cpu_experts = INT_MAX;
+    }
 
     if (!device_here(device))
         return check_end("check_archs");

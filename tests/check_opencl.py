@@ -99,9 +99,16 @@ def same_ids(model, k, v):
     check(want[0] == 0 and got == want, f"{model} {k} {v}: {got} is not {want}")
 
 
+def experts_apart(model, *args):
+    """The CPU has the experts, the device the rest."""
+    want, got = generate("cpu", model), generate("opencl", model, *args)
+    check(want[0] == 0 and got == want, f"{model} {args}: {got} is not {want}")
+
+
 def models():
     run_cases("opencl-models", [lambda m=m: same_ids(*m) for m in (
-        ("qwen3", "f32", "f32"), ("qwen3moe", "tbq4_0", "tbq3_0"), ("qwen35", "turbo4", "q8_0"), ("qwen35moe", "f16", "f16"))])
+        ("qwen3", "f32", "f32"), ("qwen3moe", "tbq4_0", "tbq3_0"), ("qwen35", "turbo4", "q8_0"), ("qwen35moe", "f16", "f16"))]
+        + [lambda a=a: experts_apart(*a) for a in (("qwen3moe", "--cpu-moe"), ("qwen35moe", "-ncmoe", "1"), ("qwen3next", "-ot", "exps=CPU"))])
 
 
 # Of what devices may lack: no kernel speaks of it.

@@ -1,6 +1,8 @@
-/* check_split: the layers of a model over two and three devices, all of them the CPU: every model of tests/archs and of
- * tests/golden/tiny gives the bits that one device gives, wherever the cut is: prompts, steps of several sequences,
- * forks, hidden states, and sessions with prefix hits, preemption and snapshots that another placement restores. */
+/* check_split: the layers of a model over two and three devices, and routed experts apart from them, all of them the
+ * CPU: every model of tests/archs and of tests/golden/tiny gives the bits that one device gives, wherever the cut is:
+ * prompts, steps of several sequences, forks, hidden states, and sessions with prefix hits, preemption and snapshots
+ * that another placement restores. */
+#include <limits.h>
 #include <dirent.h>
 #include <unistd.h>
 
@@ -106,6 +108,11 @@ static int run(kvant_model *m, const kvant_engine_params *p, record *r, kvant_di
     const int code = kvant_engine_create(m, p, &e, diag);
 
     r->n = 0;
+    if (code == KVANT_OK && (p->tensors || p->cpu_experts >= kvant_model_get_info(m)->n_layer)) {
+        char about[512];
+        kvant_engine_describe(e, about, sizeof about);
+        CHECK(strstr(about, "experts of "), "experts are not apart: %s", about);
+    }
     if (code == KVANT_OK)
         run_steps(e, r);
     kvant_engine_free(e);
@@ -127,6 +134,27 @@ static int compare(kvant_model *m, const kvant_engine_params *p, const record *w
           "%s, %s, split %s, %d GPU layers, %s: other bits", path, p->device, p->split ? p->split : "-", p->gpu_layers,
           p->type_k);
     return 1;
+}
+
+/* Experts apart: of every number of layers, by rules on a third device, and beside a cut into two. */
+static int check_experts(kvant_model *m, int layers, const record *want, const char *path)
+{
+    static const char *const rules[] = { "_exps=CPU", "blk\\.\\d+\\.ffn_(gate|up|down|gate_up)_exps\\.=cpu:7",
+                                         "blk\\.[0-9]{1,3}\\.ffn_.*_exps.*=cpu:2" };
+    kvant_engine_params p;
+    int n = 0;
+
+    for (int k = 1; k < layers; k++) {
+        p = params("cpu:1", NULL, "f16");
+        p.cpu_experts = k == layers - 1 ? INT_MAX : k;
+        n += compare(m, &p, want, path);
+    }
+    for (int i = 0; i < 3; i++) {
+        p = params("cpu:1,cpu:2", NULL, "f16");
+        p.tensors = rules[i];
+        n += compare(m, &p, want, path);
+    }
+    return n;
 }
 
 /* Every cut into two for f16; one cut into two and one into three for a compressed cache. */
@@ -155,6 +183,8 @@ static int check_file(const char *path)
         p = params("cpu,cpu,cpu", NULL, "f16");
         cuts += compare(m, &p, &want, path);
     }
+    if (kvant_model_get_info(m)->n_expert > 0)
+        cuts += check_experts(m, layers, &want, path);
     p = params("cpu", NULL, "tbq4_0");
     if (run(m, &p, &want, &diag) == KVANT_OK) { /* the format has no heads of every size */
         p.device = "cpu,cpu";
@@ -190,11 +220,17 @@ static void check_folder(const char *folder)
 static char saves[64];
 static const unsigned char salt[16] = "split";
 
+/* device "cpu:N" and experts on the CPU where it ends with a plus. */
 static int open_rig(serve_rig *r, const char *path, const char *device, int pages)
 {
-    kvant_engine_params p = params(device, NULL, "f16");
+    const char *plus = strchr(device, '+');
+    char name[40];
+
+    snprintf(name, sizeof name, "%.*s", plus ? (int)(plus - device) : 39, device);
+    kvant_engine_params p = params(name, NULL, "f16");
     kvant_session_params sp = kvant_session_defaults();
 
+    p.cpu_experts = plus ? INT_MAX : 0;
     p.n_ubatch = 128;
     p.pool_tokens = (int64_t)pages * KVANT_PAGE;
     p.snapshots = 6;
@@ -269,14 +305,14 @@ static void check_preempted(const char *path, const char *device, const int32_t 
     serve_close(&r);
 }
 
-static void check_sessions(const char *path)
+static void check_sessions(const char *path, const char *placed)
 {
     static serve_out alone[2], on[2];
     int32_t prompt[PROMPT];
     serve_rig one, two;
 
     serve_tokens(prompt, PROMPT, 5);
-    if (!open_rig(&one, path, "cpu", 24) || !open_rig(&two, path, "cpu,cpu", 24))
+    if (!open_rig(&one, path, "cpu", 24) || !open_rig(&two, path, placed, 24))
         return;
     check_hit(&one, path, prompt, &alone[0]);
     check_restored(&two, path, prompt, &alone[0], &on[0]);
@@ -286,23 +322,66 @@ static void check_sessions(const char *path)
     CHECK(same(&on[0], &on[1]), "%s: a snapshot goes on with other bits on other devices", path);
     serve_close(&one);
     serve_close(&two);
-    check_preempted(path, "cpu,cpu", prompt, &alone[0]);
+    check_preempted(path, placed, prompt, &alone[0]);
 }
 
 /* ---- refusals ---- */
+
+static void check_not_made(kvant_model *m, const kvant_engine_params *p, int code, const char *text)
+{
+    kvant_engine *e = NULL;
+    kvant_diag diag = { "" };
+    const int got = kvant_engine_create(m, p, &e, &diag);
+
+    CHECK(got == code && strstr(diag.text, text) && !e, "%s, %s, %s: %s: %s", p->device, p->split ? p->split : "-",
+          p->tensors ? p->tensors : "-", kvant_error_name(got), diag.text);
+}
 
 static void check_refused(kvant_model *m, const char *device, const char *split, int gpu_layers, int code,
                           const char *text)
 {
     kvant_engine_params p = params(device, split, "f16");
-    kvant_engine *e = NULL;
-    kvant_diag diag = { "" };
 
     p.gpu_layers = gpu_layers;
-    const int got = kvant_engine_create(m, &p, &e, &diag);
-    CHECK(got == code && strstr(diag.text, text), "%s, %s: %s: %s", device, split ? split : "-", kvant_error_name(got),
-          diag.text);
-    kvant_engine_free(e);
+    check_not_made(m, &p, code, text);
+}
+
+static void check_rule(kvant_model *m, const char *rules, int cpu_experts, int code, const char *text)
+{
+    kvant_engine_params p = params("cpu:1", NULL, "f16");
+
+    p.tensors = rules;
+    p.cpu_experts = cpu_experts;
+    check_not_made(m, &p, code, text);
+}
+
+/* One line each, which names the rule and what it met. */
+static void check_rules(void)
+{
+    static char many[65 * 8], longest[300];
+    kvant_model *m = open_file("tests/golden/tiny/qwen3moe.gguf");
+
+    if (!m)
+        return;
+    for (int i = 0; i < 65; i++)
+        strcat(many, i ? ",x=cpu" : "x=cpu");
+    memset(longest, 'x', sizeof longest - 1);
+    memcpy(longest + sizeof longest - 6, "=cpu", 4);
+    check_rule(m, "exps", 0, KVANT_EINVAL, "\"exps\", wanted PATTERN=DEVICE");
+    check_rule(m, "exps=", 0, KVANT_EINVAL, "wanted PATTERN=DEVICE");
+    check_rule(m, "=cpu", 0, KVANT_EINVAL, "wanted PATTERN=DEVICE");
+    check_rule(m, "exps=cpu,", 0, KVANT_EINVAL, "\"\", wanted PATTERN=DEVICE");
+    check_rule(m, longest, 0, KVANT_EINVAL, "wanted PATTERN=DEVICE");
+    check_rule(m, many, 0, KVANT_EINVAL, "more than 64 rules");
+    check_rule(m, "(exps=cpu", 0, KVANT_EINVAL, "\"(exps\", wanted an extended regular expression");
+    check_rule(m, "exps=tpu0", 0, KVANT_EDEVICE, "device tpu:0: unknown");
+    check_rule(m, "exps=cpu:999", 0, KVANT_EDEVICE, "index must be");
+    check_rule(m, "exps=cpu,blk\\.99\\.=cpu", 0, KVANT_EINVAL, "\"blk\\.99\\.=cpu\" matches none of 26 tensors");
+    check_rule(m, "exps=cpu,exps=cpu:2", 0, KVANT_EINVAL, "\"exps=cpu:2\" matches none");
+    check_rule(m, "attn_k=cpu", 0, KVANT_EUNSUPPORTED, "blk.0.attn_k.weight, which stays on cpu:1");
+    check_rule(m, "down_exps=cpu", 0, KVANT_EUNSUPPORTED, "wanted a layer's experts on one device");
+    check_rule(m, NULL, -2, KVANT_EINVAL, "layers with experts on the CPU: -2");
+    kvant_model_close(m);
 }
 
 static void check_refusals(void)
@@ -331,11 +410,13 @@ int main(void)
     if (!mkdtemp(saves))
         return 1;
     check_refusals();
+    check_rules();
     check_folder("tests/golden/tiny");
     check_folder("tests/archs");
-    check_sessions("tests/golden/tiny/llama.gguf");
-    check_sessions("tests/golden/tiny/qwen35moe.gguf");
-    check_sessions("tests/archs/gemma3.gguf");
+    check_sessions("tests/golden/tiny/llama.gguf", "cpu,cpu");
+    check_sessions("tests/golden/tiny/qwen35moe.gguf", "cpu:1+");
+    check_sessions("tests/archs/gpt-oss.gguf", "cpu:1,cpu:2+");
+    check_sessions("tests/archs/gemma3.gguf", "cpu,cpu");
     snprintf(remove, sizeof remove, "rm -rf %s", saves);
     CHECK(system(remove) == 0, "%s", remove);
     return check_end("check_split");

@@ -198,6 +198,11 @@ typedef struct kvant_engine_params {
      * theirs and the CPU computes those before; 0: all are theirs. */
     const char *split;
     int gpu_layers;
+    /* Routed experts apart from the rest of their layers.  cpu_experts: those of so many of the first layers are on the
+     * CPU.  tensors: rules "PATTERN=DEVICE,..." before that one, extended regular expressions over the file's names of
+     * tensors, the first that matches counts; they may move routed experts alone, all of a layer; read at create. */
+    int cpu_experts;
+    const char *tensors;
 } kvant_engine_params;
 
 /* Everything 0 or NULL ("default"), except kv_tail -1 and the encoder: best. */

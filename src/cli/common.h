@@ -20,6 +20,8 @@ int choose_device(opts *o, kvant_diag *diag);
 /* Options that lay a model out over devices: a note where nothing is missed, else an error.  After choose_device. */
 int placement_check(const opts *o, kvant_diag *diag);
 int several_devices(const opts *o); /* --device names more than one */
+/* -ot, --cpu-moe and --n-cpu-moe, where they have an effect. */
+void experts_from_opts(const opts *o, kvant_engine_params *p);
 
 /* -m FILE or the first positional argument; KVANT_EINVAL when there is neither or both. */
 int model_path(const opts *o, const char **path, kvant_diag *diag);

@@ -1,7 +1,10 @@
 /* placement.c: llama.cpp's options that lay a model out over devices.  kvant gives whole layers to devices (-dev A,B,
- * -ts, -ngl N): what that already gives is a note, what a user would miss is an error that says what to do. */
+ * -ts, -ngl N) and routed experts apart from them (-ot, --cpu-moe, --n-cpu-moe): what that already gives is a note,
+ * what a user would miss is an error that says what to do. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "base/log.h"
 #include "cli/common.h"
 
@@ -12,7 +15,7 @@ int several_devices(const opts *o)
 
 static int missed(const opts *o, int id, const char *wanted, kvant_diag *diag)
 {
-    return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s %.80s: devices compute whole layers, in order; wanted %s",
+    return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s %.80s: several devices compute whole layers, in order; wanted %s",
                       opt_origin(o, id), opt_str(o, id) ? opt_str(o, id) : "", wanted);
 }
 
@@ -36,23 +39,44 @@ static int check_shares(const opts *o, kvant_diag *diag)
     return missed(o, OPT_TENSOR_SPLIT, "one share (--device chooses whose), or as many devices: -dev A,B", diag);
 }
 
-/* "PATTERN=DEVICE,...": the CPU is where tensors are anyway when it computes. */
-static int check_tensors(const opts *o, int cpu, kvant_diag *diag)
+/* The one device is this machine's CPU, and none that only has its name for tests (cpu:1). */
+static int is_cpu_alone(const opts *o)
+{
+    return !opt_str(o, OPT_DEVICE) || opt_is(o, OPT_DEVICE, "cpu");
+}
+
+/* Rules that all name the CPU say nothing where it is the one device. */
+static int rules_of_cpu(const opts *o)
 {
     char item[256];
 
     for (int i = 0; opt_item(o, OPT_OVERRIDE_TENSOR, i, item, sizeof item); i++) {
         const char *eq = strrchr(item, '=');
-        if (!eq || eq == item || !eq[1])
-            return kvant_fail(diag, KVANT_EINVAL, "%s: \"%.60s\", wanted PATTERN=DEVICE",
-                              opt_origin(o, OPT_OVERRIDE_TENSOR), item);
-        if (!cpu || strcmp(eq + 1, "CPU") != 0)
-            return missed(o, OPT_OVERRIDE_TENSOR, "no such option, or --device cpu with DEVICE CPU", diag);
+        if (!eq || eq == item || strcasecmp(eq + 1, "cpu") != 0)
+            return 0;
     }
-    return KVANT_OK;
+    return is_cpu_alone(o);
 }
 
-static int is_harmless(const opts *o, int id, int cpu, kvant_diag *diag)
+void experts_from_opts(const opts *o, kvant_engine_params *p)
+{
+    if (!opt_takes(opt_at(OPT_CPU_MOE), o->cmd))
+        return;
+    if (opt_given(o, OPT_OVERRIDE_TENSOR) && !rules_of_cpu(o))
+        p->tensors = opt_str(o, OPT_OVERRIDE_TENSOR);
+    if (!is_cpu_alone(o))
+        p->cpu_experts = opt_flag(o, OPT_CPU_MOE) ? INT_MAX : (int)opt_int(o, OPT_CPU_MOE_LAYERS);
+}
+
+/* 1: these options have an effect, which the engine checks. */
+static int moves_experts(const opts *o, int id)
+{
+    if (id == OPT_OVERRIDE_TENSOR)
+        return !rules_of_cpu(o);
+    return (id == OPT_CPU_MOE || id == OPT_CPU_MOE_LAYERS) && !is_cpu_alone(o);
+}
+
+static int is_harmless(const opts *o, int id, kvant_diag *diag)
 {
     switch (id) {
     case OPT_SPLIT_MODE:
@@ -62,10 +86,7 @@ static int is_harmless(const opts *o, int id, int cpu, kvant_diag *diag)
     case OPT_TENSOR_SPLIT: return check_shares(o, diag);
     case OPT_MAIN_GPU:
         return opt_int(o, id) == 0 ? KVANT_OK : missed(o, id, "--device with that number (cuda:1)", diag);
-    case OPT_OVERRIDE_TENSOR: return check_tensors(o, cpu, diag);
-    case OPT_CPU_MOE_LAYERS:
-        return cpu || opt_int(o, id) == 0 ? KVANT_OK : missed(o, id, "0, --device cpu, or -ngl N", diag);
-    default: return cpu ? KVANT_OK : missed(o, id, "--device cpu, or -ngl N", diag);
+    default: return KVANT_OK;
     }
 }
 
@@ -83,9 +104,9 @@ int placement_check(const opts *o, kvant_diag *diag)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (!rows[i].given || (rows[i].id == OPT_TENSOR_SPLIT && several_devices(o)))
-            continue; /* shares of several devices: the engine's */
-        KVANT_TRY(is_harmless(o, rows[i].id, device_is_cpu(opt_str(o, OPT_DEVICE)), diag));
+        if (!rows[i].given || (rows[i].id == OPT_TENSOR_SPLIT && several_devices(o)) || moves_experts(o, rows[i].id))
+            continue; /* the engine's */
+        KVANT_TRY(is_harmless(o, rows[i].id, diag));
         if (!several_devices(o))
             log_msg(LOG_INFO, "%s: no effect: the one device is %s", opt_origin(o, rows[i].id),
                     opt_str(o, OPT_DEVICE) ? opt_str(o, OPT_DEVICE) : "cpu");

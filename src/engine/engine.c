@@ -90,10 +90,9 @@ static int create_hidden(kvant_engine *e, kvant_diag *diag)
 /* Activations of each place, and host memory for the stream between them. */
 static int create_scratch(kvant_engine *e, kvant_diag *diag)
 {
-    const hparams *hp = &e->m->hp;
     build_buffers buf;
     const size_t bytes = build_layout(e->m, e->p.n_ubatch, e->pass_rows, NULL, &buf);
-    const size_t stream = 2 * (size_t)hp->n_embd + (size_t)hp->n_layer * (size_t)hp->n_embd_layer;
+    const size_t host = (size_t)e->p.n_ubatch * engine_crossing_width(e) * sizeof(float);
     void *mem;
 
     for (int i = 0; i < e->split.n; i++) {
@@ -104,8 +103,11 @@ static int create_scratch(kvant_engine *e, kvant_diag *diag)
     }
     if (e->split.n == 1)
         return KVANT_OK;
-    e->cross_host = kvant_calloc((size_t)e->p.n_ubatch * stream, sizeof *e->cross_host);
-    return e->cross_host ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for rows between devices");
+    e->cross_host = kvant_alloc(host);
+    e->cross = kvant_calloc((size_t)engine_most_crossings(e), sizeof *e->cross);
+    if (e->cross_host && e->cross)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for rows between devices");
 }
 
 static int create_outputs(kvant_engine *e, kvant_diag *diag)
@@ -290,7 +292,8 @@ static int create_all(kvant_engine *e, kvant_diag *diag)
     const kvant_device_config cfg = { .threads = e->p.threads };
 
     KVANT_TRY(engine_split_make(e->m, &e->p, &e->split, diag));
-    e->p.split = NULL;             /* the caller's string: not kept */
+    e->p.split = e->p.tensors = NULL;  /* the caller's strings: not kept */
+    e->parted = memcmp(e->split.of, e->split.experts, sizeof e->split.experts) != 0;
     KVANT_TRY(check_memory(e, diag));
     for (int i = 0; i < e->split.n; i++)
         KVANT_TRY(device_open(e->split.name[i], &cfg, &e->place[i].dev, diag));
@@ -346,6 +349,7 @@ void kvant_engine_free(kvant_engine *e)
     for (int i = 0; i < e->split.n; i++)
         free_place(&e->place[i]);
     kvant_free(e->cross_host);
+    kvant_free(e->cross);
     arena_free(&e->args);
     kvant_free(e->ops);
     kvant_free(e->in_host);
@@ -385,12 +389,20 @@ void kvant_engine_describe(const kvant_engine *e, char *buf, int cap)
 {
     int used = 0;
 
-    for (int i = 0, l = 0; i < e->split.n && used < cap; i++) {
-        const int first = l;
-        while (l <= e->m->hp.n_layer && e->split.of[l] == i)
-            l++;
-        if (e->split.n > 1)
-            used += snprintf(buf + used, (size_t)(cap - used), "%s%d layers on ", i ? "; " : "", l - first);
+    for (int i = 0; i < e->split.n && used < cap; i++) {
+        int layers = 0, experts = 0;
+        for (int l = 0; l <= e->m->hp.n_layer; l++) {
+            layers += e->split.of[l] == i;
+            experts += l < e->m->hp.n_layer && e->split.experts[l] == i && e->split.of[l] != i;
+        }
+        if (e->split.n > 1 && layers)
+            used += snprintf(buf + used, (size_t)(cap - used), "%s%d layers%s", i ? "; " : "", layers,
+                             experts ? ", " : " on ");
+        if (experts && used < cap)
+            used += snprintf(buf + used, (size_t)(cap - used), "%sexperts of %d layers on ", layers ? "" : "; ",
+                             experts);
+        if (used >= cap)
+            break;
         if (used < cap)
             e->place[i].dev->vt->describe(e->place[i].dev, buf + used, cap - used);
         used += (int)strlen(buf + (used < cap ? used : cap - 1));

@@ -36,11 +36,12 @@ typedef struct hidden_sink {
     int n;
 } hidden_sink;
 
-/* The layers of a model over devices, in order. */
+/* The layers of a model over devices, in order; behind these places those that have routed experts alone. */
 typedef struct engine_split {
     int n;
     char name[KV_MOST_PLACES][40];
     unsigned char of[MODEL_MAX_LAYERS + 1];    /* place of each layer, and of the head */
+    unsigned char experts[MODEL_MAX_LAYERS];   /* place of each layer's routed experts */
 } engine_split;
 
 /* A device, and what the engine has on it: addresses are the device's. */
@@ -56,13 +57,14 @@ typedef struct engine_place {
     int32_t *lora_rows;                        /* [n_ubatch] 0, 1, 2 ...; NULL: the model has no adapters */
 } engine_place;
 
-/* Before op number `op` the stream goes from the place of the ops before to place `to`: n values of each part. */
-enum { STREAM_X, STREAM_DELTA, STREAM_EMBD, STREAM_PARTS };
+/* Before op number `op` n values (of four bytes) of each part go from one place to another; that op and those behind it
+ * are of place `next`. */
+enum { CROSSING_PARTS = 3 };
 typedef struct engine_crossing {
-    int op, to;
-    size_t n[STREAM_PARTS];
-    const float *from[STREAM_PARTS];
-    float *at[STREAM_PARTS];
+    int op, from, to, next;
+    size_t n[CROSSING_PARTS];
+    const void *src[CROSSING_PARTS];
+    void *dst[CROSSING_PARTS];
 } engine_crossing;
 
 struct kvant_engine {
@@ -72,9 +74,9 @@ struct kvant_engine {
     engine_split split;
     engine_place place[KV_MOST_PLACES];
     kv_place kv_places[KV_MOST_PLACES];
-    engine_crossing cross[KV_MOST_PLACES];     /* of the program in ops */
-    int n_cross;
-    float *cross_host;                         /* the stream on its way; NULL: there is one place */
+    engine_crossing *cross;                    /* of the program in ops */
+    int n_cross, parted;                       /* parted: some layer's experts are on another place */
+    void *cross_host;                          /* values on their way; NULL: there is one place */
     kv_types *types;                           /* [n_layer] */
     unsigned char *kinds;
     kv_cache kv;
@@ -120,11 +122,26 @@ int engine_plan_place(const kvant_model *m, const kvant_engine_params *p, const 
 int engine_in_range(const char *name, int64_t v, int64_t lo, int64_t hi, kvant_diag *diag);
 
 /* ---- place/place.c: layers over devices ---- */
-/* KVANT_EINVAL, KVANT_EDEVICE: names and shares that do not add up; KVANT_EUNSUPPORTED: layers that share K and V would
- * be apart. */
+/* KVANT_EINVAL, KVANT_EDEVICE: names, shares and rules that do not add up; KVANT_EUNSUPPORTED: layers that share K and
+ * V would be apart, or tensors that cannot be. */
 int engine_split_make(const kvant_model *m, const kvant_engine_params *p, engine_split *out, kvant_diag *diag);
 /* Bytes of the weights on a place. */
 int64_t engine_split_weights(const kvant_model *m, const engine_split *s, int place);
+/* The first place of that name ("cpu", "CUDA0"), or one more at the end: *place. */
+int engine_split_find(engine_split *s, const char *name, size_t n, int *place, kvant_diag *diag);
+/* The place of a tensor that is no routed expert; embeddings: that of the first layer. */
+int engine_tensor_place(const kvant_model *m, const engine_split *s, const gguf_tensor *t);
+/* 1: a tensor of the routed experts of layer *l. */
+int engine_is_expert(const gguf_tensor *t, int *l);
+
+/* ---- place/place_experts.c: which device has the routed experts of a layer ---- */
+int engine_split_experts(const kvant_model *m, const kvant_engine_params *p, engine_split *s, kvant_diag *diag);
+
+/* ---- place/place_run.c: a program over places ---- */
+/* Most crossings of a program; 0: there is one place. */
+int engine_most_crossings(const kvant_engine *e);
+/* Values that the largest crossing takes per row. */
+size_t engine_crossing_width(const kvant_engine *e);
 /* The place of the head: logits and hidden states come from it. */
 static inline engine_place *engine_head(kvant_engine *e)
 {
@@ -136,6 +153,8 @@ int engine_place_of_op(const kvant_engine *e, int i);
 void engine_bind(kvant_engine *e, int place);
 /* The stream of the builder, which is on `from`, goes on at `to`: notes the crossing and binds. */
 void engine_cross(kvant_engine *e, int from, int to);
+/* The builder's hook of layers whose experts are on another place than `home` (build.h). */
+const float *engine_apart(kvant_engine *e, int home, int l, int stage, const float *x, float *y, int width);
 /* Submits the first n ops, each on its place, with the crossings between. */
 int engine_submit(kvant_engine *e, int n, uint64_t key, kvant_diag *diag);
 

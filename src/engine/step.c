@@ -65,7 +65,7 @@ typedef struct visit {
 
 static void enter(builder *b, int l)
 {
-    visit *v = b->enter_ctx;
+    visit *v = b->hooks.ctx;
     const int to = v->e->split.of[l];
 
     if (to == v->at)
@@ -75,15 +75,23 @@ static void enter(builder *b, int l)
     v->at = to;
 }
 
+static const float *apart(builder *b, int l, int stage, const float *x, float *y, int width)
+{
+    visit *v = b->hooks.ctx;
+
+    return engine_apart(v->e, v->at, l, stage, x, y, width);
+}
+
 static void builder_fill(kvant_engine *e, const pass *p)
 {
     builder *b = &e->b;
-    visit v = { e, p, 0 };
+    const int several = e->split.n > 1;
+    visit v = { e, p, e->split.of[0] };
 
     arena_reset(&e->args);
     e->n_cross = 0;
-    engine_bind(e, 0);
-    bind_inputs(b, &e->place[0].in, p);
+    engine_bind(e, v.at);
+    bind_inputs(b, &e->place[v.at].in, p);
     b->n = p->n_tokens;
     b->any_prompt = p->any_prompt;
     b->any_decode = p->any_decode;
@@ -91,13 +99,14 @@ static void builder_fill(kvant_engine *e, const pass *p)
     b->early = ends_early(e, p);
     b->hidden = p->hidden;
     b->n_seal = p->n_seal;
-    b->seal_late = !p->any_prompt && !p->seals_read && e->split.n == 1;
+    b->seal_late = !p->any_prompt && !p->seals_read && !several;
     b->max_pos = p->max_pos;
     b->top = p->top;
-    b->enter = e->split.n > 1 ? enter : NULL;
-    b->enter_ctx = &v;
+    b->hooks.enter = several ? enter : NULL;
+    b->hooks.apart = several ? apart : NULL;
+    b->hooks.ctx = &v;
     build_model(b);
-    b->enter_ctx = NULL;
+    b->hooks.ctx = NULL;
 }
 
 int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
@@ -269,14 +278,15 @@ static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 }
 
 /* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts differ too much to come
- * again, and so do those where some rows have adapters and some have none.  Pages are sealed behind the recorded ops,
+ * again, and so do those where some rows have adapters and some have none; with experts apart a device has more lists
+ * in a step than it keeps.  Pages are sealed behind the recorded ops,
  * on several devices among them.  The ops see the batch only through these six numbers: pass_run rounds max_pos up to
  * the tables' width. */
 static uint64_t pass_key(const kvant_engine *e, const pass *p)
 {
     const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, o = (uint64_t)p->n_out, w = (uint64_t)p->stride;
     const int lora = p->n_lora > 0;
-    if (p->any_prompt || p->hidden || p->seals_read || (e->split.n > 1 && p->n_seal > 0))
+    if (p->any_prompt || p->hidden || p->seals_read || (e->split.n > 1 && p->n_seal > 0) || e->parted)
         return 0;
     if (n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 18 ||
         (lora && (p->n_lora != p->n_tokens || p->n_lora_out != p->n_out)))

@@ -210,12 +210,12 @@ void build_model(builder *b)
     if (m->hp.n_embd_layer)
         build_layer_inputs(b);
     for (int l = 0; l < m->hp.n_layer; l++) {
-        if (b->enter)
-            b->enter(b, l);
+        if (b->hooks.enter)
+            b->hooks.enter(b, l);
         m->arch->build(b, l);
     }
-    if (b->enter)
-        b->enter(b, m->hp.n_layer);
+    if (b->hooks.enter)
+        b->hooks.enter(b, m->hp.n_layer);
     build_norm(b, m->output_norm);
     if (b->hidden)
         return;

@@ -44,6 +44,19 @@ typedef struct build_lora_rows {
     const float *scale;            /* [n][rank] */
 } build_lora_rows;
 
+enum { APART_SEND, APART_THERE, APART_BACK };
+
+/* An engine of several devices hears of a program while it is built; ctx is its own. */
+typedef struct build_hooks {
+    /* NULL, or: called before the ops of layer l, and of the head (n_layer): from there on other addresses may hold */
+    void (*enter)(struct builder *b, int l);
+    /* NULL, or: called in a layer with routed experts, at each of these: x[rows][width], route_ids and route_wts go to
+     * the device of the experts (NULL comes back: that is this one); ops from here on are there (x there comes back);
+     * delta of there comes to y here, where ops from here on are. */
+    const float *(*apart)(struct builder *b, int l, int stage, const float *x, float *y, int width);
+    void *ctx;
+} build_hooks;
+
 typedef struct builder {
     const kvant_model *m;
     const kvant_weight *w;         /* [m->n_specs] device weights; matrices */
@@ -85,9 +98,7 @@ typedef struct builder {
     void **gdn_state;
     int64_t conv_stride, gdn_stride;   /* values per slot */
     int gdn_type;                  /* enum kvant_state_type */
-    /* NULL, or: called before the ops of layer l, and of the head (n_layer): from there on other addresses may hold */
-    void (*enter)(struct builder *b, int l);
-    void *enter_ctx;
+    build_hooks hooks;
     build_buffers buf;
     build_lora_rows lora, lora_out;    /* of the n rows; of the n_out */
     const int32_t *lora_row;       /* 0, 1, 2 ... */

@@ -1,5 +1,5 @@
-/* place.c: the layers of a model over several devices, in order: which has which, and the residual stream that goes
- * from one to the next through host memory. */
+/* place.c: the layers of a model over several devices, in order: which has which, and the bytes of each. */
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +21,35 @@ static int add_name(engine_split *s, const char *name, size_t n, kvant_diag *dia
                           name);
     snprintf(s->name[s->n], sizeof s->name[0], "%.*s", (int)n, name);
     return kvant_device_find(s->name[s->n++], &vt, &index, diag);
+}
+
+/* llama.cpp's names of devices are ours in capitals and without a colon: CPU, CUDA0. */
+static void own_name(const char *name, size_t n, char *out)
+{
+    size_t digits = n;
+
+    while (digits > 0 && isdigit((unsigned char)name[digits - 1]))
+        digits--;
+    for (size_t i = 0; i < n; i++) {
+        if (i == digits && i > 0 && isalpha((unsigned char)name[i - 1]))
+            *out++ = ':';
+        *out++ = (char)tolower((unsigned char)name[i]);
+    }
+    *out = 0;
+}
+
+int engine_split_find(engine_split *s, const char *name, size_t n, int *place, kvant_diag *diag)
+{
+    char own[64];
+
+    if (n == 0 || n >= sizeof own - 2)
+        return kvant_fail(diag, KVANT_EINVAL, "device \"%.*s\": wanted a name such as cpu or cuda:0",
+                          (int)(n < 60 ? n : 60), name);
+    own_name(name, n, own);
+    for (*place = 0; *place < s->n; (*place)++)
+        if (strcmp(s->name[*place], own) == 0)
+            return KVANT_OK;
+    return add_name(s, own, strlen(own), diag);
 }
 
 static int read_names(engine_split *s, const char *text, kvant_diag *diag)
@@ -95,114 +124,56 @@ int engine_split_make(const kvant_model *m, const kvant_engine_params *p, engine
     KVANT_TRY(read_names(out, p->device, diag));
     KVANT_TRY(read_shares(p->split, share, out->n - cpu, diag));
     KVANT_TRY(share_layers(out, cpu, share, cpu ? all - p->gpu_layers : 0, all, diag));
-    return check_shared(m, out, diag);
+    KVANT_TRY(check_shared(m, out, diag));
+    return engine_split_experts(m, p, out, diag);
 }
 
-/* Embeddings are where the first layer is, and also at the head where that has no matrix of its own. */
+int engine_is_expert(const gguf_tensor *t, int *l)
+{
+    static const char *const kinds[] = { "gate", "up", "down", "gate_up" };
+    char name[96], want[96];
+    int end = 0;
+
+    snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.s);
+    if (sscanf(name, "blk.%d.%n", l, &end) != 1 || end == 0 || *l < 0)
+        return 0;
+    for (int i = 0; i < 4; i++) {
+        snprintf(want, sizeof want, "ffn_%s_exps.", kinds[i]);
+        if (strncmp(name + end, want, strlen(want)) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+static int begins(const gguf_tensor *t, const char *with)
+{
+    return t->name.n > strlen(with) && memcmp(t->name.s, with, strlen(with)) == 0;
+}
+
+static int is_embedding(const gguf_tensor *t)
+{
+    return begins(t, "token_embd") || begins(t, "per_layer_");
+}
+
+int engine_tensor_place(const kvant_model *m, const engine_split *s, const gguf_tensor *t)
+{
+    const long l = begins(t, "blk.") ? strtol(t->name.s + 4, NULL, 10) : -1;
+
+    return l >= 0 && l < m->hp.n_layer ? s->of[l] : s->of[is_embedding(t) ? 0 : m->hp.n_layer];
+}
+
+/* Embeddings are also at the head where that has no matrix of its own. */
 int64_t engine_split_weights(const kvant_model *m, const engine_split *s, int place)
 {
-    const int head = s->of[m->hp.n_layer];
+    const int both = m->output == m->token_embd && s->of[m->hp.n_layer] == place;
     int64_t bytes = 0;
+    int l = 0;
 
     for (int i = 0; i < gguf_tensor_count(m->file); i++) {
         const gguf_tensor *t = gguf_tensor_at(m->file, i);
-        const int block = t->name.n > 4 && memcmp(t->name.s, "blk.", 4) == 0;
-        const long l = block ? strtol(t->name.s + 4, NULL, 10) : -1;
-        const int embd = (t->name.n > 10 && memcmp(t->name.s, "token_embd", 10) == 0) ||
-                         (t->name.n > 10 && memcmp(t->name.s, "per_layer_", 10) == 0);
-        const int here = block && l >= 0 && l < m->hp.n_layer ? s->of[l] : embd ? 0 : head;
-        if (here == place || (embd && m->output == m->token_embd && head == place))
-            bytes += (int64_t)t->bytes;
+        const int expert = engine_is_expert(t, &l) && l < m->hp.n_layer;
+        const int here = expert ? s->experts[l] : engine_tensor_place(m, s, t);
+        bytes += here == place || (both && is_embedding(t)) ? (int64_t)t->bytes : 0;
     }
     return bytes;
-}
-
-/* ---- the program ---- */
-
-int engine_place_of_op(const kvant_engine *e, int i)
-{
-    int k = e->n_cross;
-
-    while (k > 0 && e->cross[k - 1].op > i)
-        k--;
-    return k ? e->cross[k - 1].to : e->split.of[0];
-}
-
-void engine_bind(kvant_engine *e, int place)
-{
-    const engine_place *at = &e->place[place];
-    builder *b = &e->b;
-
-    b->w = at->weights.w;
-    b->vec = at->weights.vec;
-    b->inv_freq = at->weights.inv_freq;
-    b->inv_freq_window = at->weights.inv_freq_window;
-    b->heads = at->weights.heads;
-    b->ones = at->weights.ones;
-    b->suppress = at->weights.suppress;
-    b->fused = at->fused;
-    b->lora_row = at->lora_rows;
-    b->buf = at->buf;
-}
-
-static void put(engine_crossing *c, int part, const float *from, float *at, size_t n)
-{
-    c->from[part] = from;
-    c->at[part] = at;
-    c->n[part] = n;
-}
-
-void engine_cross(kvant_engine *e, int from, int to)
-{
-    builder *b = &e->b;
-    const build_buffers *old = &e->place[from].buf, *now = &e->place[to].buf;
-    const hparams *hp = &e->m->hp;
-    const size_t rows = (size_t)b->rows, width = (size_t)hp->n_embd;
-    engine_crossing *c = &e->cross[e->n_cross++];
-
-    memset(c, 0, sizeof *c);
-    c->op = b->n_ops;
-    c->to = to;
-    float *x = b->x == old->xs ? now->xs : now->x, *embd = b->embd == old->embd_proj ? now->embd_proj : now->embd;
-    put(c, STREAM_X, b->x, x, rows * width);
-    if (b->have_delta)
-        put(c, STREAM_DELTA, old->delta, now->delta, rows * width);
-    if (hp->n_embd_layer)
-        put(c, STREAM_EMBD, b->embd, embd, rows * (size_t)hp->n_layer * (size_t)hp->n_embd_layer);
-    engine_bind(e, to);
-    b->x = x;
-    b->embd = embd;
-}
-
-/* The stream from the place that has it to the next. */
-static int cross_over(kvant_engine *e, const engine_crossing *c, kvant_device *from, kvant_diag *diag)
-{
-    kvant_device *to = e->place[c->to].dev;
-    float *host = e->cross_host;
-
-    for (int i = 0; i < STREAM_PARTS; host += c->n[i++])
-        if (c->n[i])
-            KVANT_TRY(from->vt->copy_out(from, host, c->from[i], c->n[i] * sizeof *host, diag));
-    KVANT_TRY(from->vt->sync(from, diag));
-    host = e->cross_host;
-    for (int i = 0; i < STREAM_PARTS; host += c->n[i++])
-        if (c->n[i])
-            KVANT_TRY(to->vt->copy_in(to, c->at[i], host, c->n[i] * sizeof *host, diag));
-    return KVANT_OK;
-}
-
-int engine_submit(kvant_engine *e, int n, uint64_t key, kvant_diag *diag)
-{
-    kvant_device *dev = e->place[e->split.of[0]].dev;
-    int first = 0;
-
-    for (int i = 0; i < e->n_cross; i++) {
-        const engine_crossing *c = &e->cross[i];
-        if (c->op > first)
-            KVANT_TRY(dev->vt->submit(dev, e->ops + first, c->op - first, key, diag));
-        KVANT_TRY(cross_over(e, c, dev, diag));
-        dev = e->place[c->to].dev;
-        first = c->op;
-    }
-    return n > first ? dev->vt->submit(dev, e->ops + first, n - first, key, diag) : KVANT_OK;
 }

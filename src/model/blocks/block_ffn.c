@@ -264,21 +264,41 @@ static void add_shared(builder *b)
         BUILD(b, GATE_ADD, { b->buf.delta, b->buf.qkv, b->buf.sh_gate, b->rows, hp->n_embd });
 }
 
-/* in -> delta, where there is a latent through its two projections.  The sum of the experts comes last: a device may do
- * it together with the norm behind it. */
-static void all_experts(builder *b, const layer_weights *w)
+/* x[rows][width] -> y.  On a device of their own they run beside the shared expert.  Here the sum comes last: a device
+ * may do it together with the norm behind it. */
+static void routed_and_shared(builder *b, int l, const float *x, int width, float *y)
+{
+    const layer_weights *w = &b->m->layers[l];
+    const build_hooks *at = &b->hooks;
+    const int shared = b->m->hp.n_ff_shexp > 0, apart = at->apart && at->apart(b, l, APART_SEND, x, NULL, width);
+
+    if (!apart)
+        experts(b, w, x, width);
+    if (shared)
+        shared_expert(b, w);
+    if (apart) {
+        experts(b, w, at->apart(b, l, APART_THERE, NULL, NULL, width), width);
+        combine(b, width, b->buf.delta);
+        at->apart(b, l, APART_BACK, NULL, y, width);
+    } else {
+        combine(b, width, y);
+    }
+}
+
+/* in -> delta, where there is a latent through its two projections. */
+static void all_experts(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;
+    const layer_weights *w = &b->m->layers[l];
     const int e = hp->n_embd, z = hp->n_latent;
 
-    if (z)
+    if (z) {
         build_matmul(b, w->latent_down, b->in, e, b->buf.delta, z, b->rows);
-    experts(b, w, z ? b->buf.delta : b->in, z ? z : e);
-    if (hp->n_ff_shexp)
-        shared_expert(b, w);
-    combine(b, z ? z : e, z ? b->buf.ff : b->buf.delta);
-    if (z)
+        routed_and_shared(b, l, b->buf.delta, z, b->buf.ff);
         build_matmul(b, w->latent_up, b->buf.ff, z, b->buf.delta, e, b->rows);
+    } else {
+        routed_and_shared(b, l, b->in, e, b->buf.delta);
+    }
     if (hp->n_ff_shexp)
         add_shared(b);
 }
@@ -295,7 +315,7 @@ void build_experts(builder *b, int l)
                           hp->expert_scale, hp->expert_gating, hp->expert_raw,
                           w->router_bias >= 0 ? b->vec[w->router_bias] : NULL, hp->n_expert_group, hp->n_top_group,
                           hp->expert_gating == KVANT_GATING_SIGMOID ? 2 : 1 });
-    all_experts(b, w);
+    all_experts(b, l);
     b->have_delta = 1;
 }
 
