@@ -156,7 +156,7 @@ static bytes read_file(const char *name)
 static store_key key_of(const kvant_session *s)
 {
     store_key k = { .vocab = s->n_vocab };
-    memcpy(k.fingerprint, s->fingerprint, sizeof k.fingerprint);
+    memcpy(k.fingerprint, s->files.fingerprint, sizeof k.fingerprint);
     memcpy(k.salt, salt_a, sizeof k.salt);
     return k;
 }

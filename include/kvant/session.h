@@ -25,6 +25,21 @@ extern "C" {
 
 typedef struct kvant_session kvant_session;
 
+/* The prefix cache, told to whoever sends requests where their prefixes are.  A block is 64 tokens with all that is
+ * before them; its hash is made of those, of the salt (with adapters) and of what rows are made with (weights, formats,
+ * arithmetic), and is the same in every process. */
+enum { KVANT_KV_STORED = 1, KVANT_KV_REMOVED = 2, KVANT_KV_CLEARED = 3 };
+enum { KVANT_KV_POOL = 0, KVANT_KV_HOST = 1, KVANT_KV_STORE = 2 }; /* where: pages, host memory, a directory */
+typedef struct kvant_kv_event {
+    int kind, medium;
+    int n;                  /* blocks; CLEARED: 0 */
+    const uint64_t *hashes; /* [n]; STORED: each but the first follows on the one before */
+    int has_parent;         /* STORED: the first block follows on the block `parent` */
+    uint64_t parent;
+    /* STORED: i32[64 n].  Models whose state is kept only at some positions: the last block ends at one of them. */
+    const int32_t *tokens;
+} kvant_kv_event;
+
 /* A running sequence whose pages are needed is dropped and computed again (RECOMPUTE: prompt in chunks, generated
  * tokens one by one), or copied to host memory and back (SAVE, within save_bytes; beyond it: recompute). */
 enum { KVANT_PREEMPT_RECOMPUTE = 0, KVANT_PREEMPT_SAVE = 1 };
@@ -75,6 +90,9 @@ typedef struct kvant_session_params {
     /* Called on the owner thread after each round of events; must not block.  NULL: none. */
     void (*wake)(void *user);
     void *wake_user;
+    /* Called on the owner thread when blocks come into the prefix cache or leave it; must not block.  NULL: none. */
+    void (*kv_event)(void *user, const struct kvant_kv_event *ev);
+    void *kv_event_user;
 } kvant_session_params;
 
 /* Everything 0 or NULL: the defaults in brackets. */

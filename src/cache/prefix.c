@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sha256.h"
 
 /* ---- memory and lists ---- */
 
@@ -90,6 +91,20 @@ static uint32_t hash_block(const prefix_index *ix, int parent, const unsigned ch
         h ^= h >> 29;
     }
     return (uint32_t)(h >> 17) & ix->hash_mask;
+}
+
+void prefix_block_id(const prefix_index *ix, const unsigned char *parent, const unsigned char *salt,
+                     const int32_t *tokens, unsigned char id[PREFIX_ID])
+{
+    struct {
+        unsigned char before[PREFIX_ID], salt[PREFIX_SALT];
+        int32_t tokens[KVANT_PAGE];
+    } text;
+
+    memcpy(text.before, parent ? parent : ix->seed, PREFIX_ID);
+    memcpy(text.salt, salt, PREFIX_SALT);
+    memcpy(text.tokens, tokens, sizeof text.tokens);
+    sha256(&text, sizeof text, id);
 }
 
 static int find_child(const prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens,
@@ -193,6 +208,8 @@ static void drop_snap(prefix_index *ix, int i)
 {
     if (ix->nodes[i].snap < 0)
         return;
+    if (ix->watch)
+        ix->watch->snap_leaves(ix->watch->user, i, ix->why ? ix->why : PREFIX_EVICTED);
     count_snap(ix, i, -1);
     kv_snapshot_free(ix->kv, ix->nodes[i].snap);
     ix->nodes[i].snap = -1;
@@ -206,6 +223,8 @@ static void remove_leaf(prefix_index *ix, int i)
     int32_t *link = &ix->buckets[n->hash & (uint32_t)(ix->n_buckets - 1)];
 
     assert(n->children == 0);
+    if (ix->watch)
+        ix->watch->leaves(ix->watch->user, i, ix->why ? ix->why : PREFIX_EVICTED);
     while (*link != i)
         link = &ix->nodes[*link].next;
     *link = n->next;
@@ -289,8 +308,10 @@ void prefix_clear(prefix_index *ix)
 {
     const uint64_t pages = ix->evicted_pages, snaps = ix->evicted_snaps;
 
+    ix->why = PREFIX_CLEARED;
     while (ix->oldest >= 0)
         remove_leaf(ix, ix->oldest);
+    ix->why = 0;
     ix->evicted_pages = pages;
     ix->evicted_snaps = snaps;
 }
@@ -317,12 +338,15 @@ static int add_node(prefix_index *ix, int parent, const unsigned char *salt, con
     *bucket = i;
     memcpy(n->salt, salt, PREFIX_SALT);
     memcpy(n->tokens, tokens, sizeof n->tokens);
+    prefix_block_id(ix, parent < 0 ? NULL : ix->nodes[parent].id, salt, tokens, n->id);
     if (parent >= 0)
         ix->nodes[parent].children++;
     page_pool_ref(&ix->kv->pages, page);
     page_pool_mark(&ix->kv->pages, page, 1);
     count_node(ix, i, 1);
     ix->changes++;
+    if (ix->watch)
+        ix->watch->enters(ix->watch->user, i);
     return i;
 }
 
@@ -336,6 +360,8 @@ static void attach_snap(prefix_index *ix, int i, const prefix_snap *snaps, int n
             ix->nodes[i].snap = snaps[k].id;
             count_snap(ix, i, 1);
             ix->nodes[i].value = ix->age + saved_tokens(ix, i);
+            if (ix->watch)
+                ix->watch->snap_enters(ix->watch->user, i);
         } else if (ix->nodes[i].snap != snaps[k].id) {
             kv_snapshot_free(ix->kv, snaps[k].id);
         }
@@ -373,8 +399,10 @@ void prefix_forget(prefix_index *ix, const unsigned char *salt, const int32_t *t
 {
     const int node = find_child(ix, -1, salt, tokens, hash_block(ix, -1, salt, tokens));
 
+    ix->why = PREFIX_FORGOTTEN;
     if (node >= 0)
         forget_from(ix, node);
+    ix->why = 0;
 }
 
 /* Somebody else holds the page of block p and not the page that the index has for the block before: it resumed here
@@ -449,6 +477,8 @@ void prefix_give_snap(prefix_index *ix, int node, int snap)
     ix->nodes[node].snap = snap;
     if (snap >= 0)
         ix->nodes[node].value = ix->age + saved_tokens(ix, node);
+    if (snap >= 0 && ix->watch)
+        ix->watch->snap_enters(ix->watch->user, node);
     ix->changes++;
 }
 

@@ -20,7 +20,18 @@
 
 #include "cache/kv.h"
 
-enum { PREFIX_SALT = 16, PREFIX_OWNERS = 256 };
+enum { PREFIX_SALT = 16, PREFIX_OWNERS = 256, PREFIX_ID = 32 };
+enum { PREFIX_EVICTED = 1, PREFIX_FORGOTTEN = 2, PREFIX_CLEARED = 3 }; /* why a block or a snapshot leaves */
+
+/* The functions that are told what comes and goes (engine/blocks/session_blocks.c).  Called while the node is whole:
+ * its page and its snapshot can be read.  The index must not be changed from there. */
+typedef struct prefix_watch {
+    void *user;
+    void (*enters)(void *user, int node);
+    void (*snap_enters)(void *user, int node);
+    void (*leaves)(void *user, int node, int why);
+    void (*snap_leaves)(void *user, int node, int why);
+} prefix_watch;
 
 /* Holdings of all tenants whose number leaves this rest by PREFIX_OWNERS (more of them share a place). */
 typedef struct prefix_share {
@@ -34,6 +45,7 @@ typedef struct prefix_node {
     int32_t depth, children;
     uint32_t hash, owner;
     double value; /* of the snapshot */
+    unsigned char id[PREFIX_ID]; /* prefix_block_id: of the block with all that is before it */
     unsigned char salt[PREFIX_SALT];
     int32_t tokens[KVANT_PAGE];
 } prefix_node;
@@ -50,6 +62,9 @@ typedef struct prefix_index {
     int n_owners, n_snaps; /* who hold nodes; snapshots of nodes */
     uint64_t evicted_pages, evicted_snaps;
     uint64_t changes; /* counts what makes an earlier hit out of date */
+    unsigned char seed[PREFIX_ID]; /* enters all ids: what rows are made with */
+    const prefix_watch *watch;     /* NULL: nobody */
+    int why;                       /* why what leaves now leaves; 0: evicted */
 } prefix_index;
 
 typedef struct prefix_hit {
@@ -67,6 +82,10 @@ int prefix_create(prefix_index *ix, kv_cache *kv, kvant_diag *diag);
 void prefix_destroy(prefix_index *ix);
 /* Longest resumable prefix of tokens[n] that leaves at least one token to evaluate.  Changes nothing. */
 void prefix_find(const prefix_index *ix, const unsigned char *salt, const int32_t *tokens, int n, prefix_hit *hit);
+/* The id of a block by its content: SHA-256 over the parent's id (NULL: the seed), the salt and the tokens.  Equal in
+ * every process that makes the same rows. */
+void prefix_block_id(const prefix_index *ix, const unsigned char *parent, const unsigned char *salt,
+                     const int32_t *tokens, unsigned char id[PREFIX_ID]);
 /* Seq (empty) takes over the pages and the state of a hit that was found since the last change. */
 int prefix_resume(prefix_index *ix, const prefix_hit *hit, int seq, kvant_diag *diag);
 /* Enters tokens[64 * n_pages] with the pages of seq, which are full and nobody else's but the index's.  If a block is

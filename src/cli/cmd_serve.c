@@ -13,6 +13,7 @@
 #include "cli/sampling.h"
 #include "cli/serve_room.h"
 #include "cli/text/spec.h"
+#include "server/events/kv_events.h"
 #include "server/server.h"
 
 static const int64_t SLOT_HOLD_NS = 60000000000; /* arbitrary, not tuned; docs/server.md */
@@ -21,6 +22,7 @@ typedef struct loader {
     const opts *o;
     int n_keys;
     int64_t memory; /* of all models of a router together; 0: any */
+    kv_events *events; /* or NULL */
 } loader;
 
 /* ---- engine and session ---- */
@@ -103,6 +105,8 @@ static kvant_session_params session_params(const loader *l, server *s, const kva
     p.snapshot_bytes = opt_int(o, OPT_SAVE_TOTAL);
     p.wake = server_wake;
     p.wake_user = s;
+    p.kv_event = l->events ? kv_events_put : NULL;
+    p.kv_event_user = l->events;
     return p;
 }
 
@@ -339,6 +343,27 @@ static int64_t memory_of(const opts *o)
     return free_bytes;
 }
 
+/* Blocks of one model: a reader could not tell those of several apart. */
+static int open_events(const opts *o, kv_events **events, kvant_diag *diag)
+{
+    static const int with[] = { OPT_KV_EVENTS_REPLAY, OPT_KV_EVENTS_ENCODING, OPT_KV_EVENTS_TOPIC };
+    const char *topic = opt_str(o, OPT_KV_EVENTS_TOPIC);
+    const kv_events_params p = { opt_str(o, OPT_KV_EVENTS), opt_str(o, OPT_KV_EVENTS_REPLAY), topic ? topic : "",
+                                 opt_is(o, OPT_KV_EVENTS_ENCODING, "array") };
+
+    for (size_t i = 0; i < sizeof with / sizeof *with && !p.endpoint; i++)
+        if (opt_given(o, with[i]))
+            return kvant_fail(diag, KVANT_EINVAL, "%s: it wants --kv-events ENDPOINT", opt_origin(o, with[i]));
+    if (!p.endpoint)
+        return KVANT_OK;
+    if (router_option(o) >= 0)
+        return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them; events are of one model",
+                          opt_origin(o, OPT_KV_EVENTS), opt_origin(o, router_option(o)));
+    if (opt_flag(o, OPT_NO_PREFIX_CACHE))
+        return kvant_fail(diag, KVANT_EINVAL, "--kv-events and --no-prefix-cache: wanted one of them");
+    return kv_events_open(&p, events, diag);
+}
+
 int cmd_serve(const opts *o, kvant_diag *diag)
 {
     auth keys = { 0 };
@@ -349,9 +374,12 @@ int cmd_serve(const opts *o, kvant_diag *diag)
     if (opt_flag(o, OPT_RERANK) && opt_given(o, OPT_POOLING) && !opt_is(o, OPT_POOLING, "rank"))
         return kvant_fail(diag, KVANT_EINVAL, "--rerank and --pooling %s: wanted one of them", opt_str(o, OPT_POOLING));
     KVANT_TRY(check_deterministic(o, diag));
+    loader l = { .o = o, .memory = memory_of(o) };
     int code = read_keys(o, &keys, diag);
+    if (code == KVANT_OK)
+        code = open_events(o, &l.events, diag);
     if (code == KVANT_OK) {
-        loader l = { .o = o, .n_keys = keys.n, .memory = memory_of(o) };
+        l.n_keys = keys.n;
         const server_loader how = { &l, open_part, start_part };
         server_options(o, &keys, &p);
         p.loader = &how;
@@ -360,6 +388,7 @@ int cmd_serve(const opts *o, kvant_diag *diag)
         p.autoload = !opt_flag(o, OPT_NO_AUTOLOAD);
         code = router_option(o) >= 0 ? serve_folder(o, &p, diag) : serve_one(o, &p, diag);
     }
+    kv_events_close(l.events);
     auth_free(&keys);
     return code;
 }

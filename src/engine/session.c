@@ -99,7 +99,9 @@ static void release(kvant_session *s)
 {
     slots_free(s);
     prefix_destroy(&s->prefix);
+    blocks_cleared(s);
     void *mem[] = {
+        s->blocks,
         s->waiting, s->tenants,  s->running,     s->trace,        s->slots,      s->parked,
         s->run_in,  s->wait_in,  s->plan.decode, s->plan.preempt, s->plan.admit, s->plan.prompt,
         s->items,   s->item_req, s->next_token,  s->scratch,      s->hidden,     s->ranked,
@@ -138,6 +140,7 @@ static int start(kvant_session *s, kvant_diag *diag)
     KVANT_TRY(take_memory(s, diag));
     KVANT_TRY(session_lora_create(s, diag));
     KVANT_TRY(slots_create(s, diag));
+    KVANT_TRY(blocks_create(s, diag));
     session_publish(s, NULL); /* what others see before the owner's first turn */
     if (pthread_create(&s->owner, NULL, session_main, s) != 0)
         return kvant_fail(diag, KVANT_ENOMEM, "session: its thread could not be started");

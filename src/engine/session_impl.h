@@ -13,6 +13,7 @@
  *   session_token.c    its next token
  *   draft/             guesses of the tokens behind it
  *   session_tenant.c   whose it is: shares of the queue, fairness
+ *   blocks/            what comes into the prefix cache and leaves it, told outside
  *   session_slots.c    parked sequences and files
  *   snapshot_id.c      the fingerprint of those files
  *
@@ -127,6 +128,32 @@ typedef struct parked {
     int64_t at_ns; /* when it was left here */
 } parked;
 
+/* Blocks that are not told yet: they follow on each other. */
+enum { BLOCKS_MOST = 64 };
+typedef struct block_run {
+    int n, medium, has_parent, at; /* at: node of the last block */
+    uint64_t hashes[BLOCKS_MOST], parent;
+    int32_t tokens[BLOCKS_MOST * KVANT_PAGE];
+} block_run;
+
+/* Those that left, of one medium. */
+typedef struct block_list {
+    int n, medium;
+    uint64_t hashes[BLOCKS_MOST];
+} block_list;
+
+typedef struct session_blocks {
+    prefix_watch watch;
+    block_run came;
+    block_list went;
+} session_blocks;
+
+/* The folder snapshot_dir, and what its files must match. */
+typedef struct session_files {
+    unsigned char fingerprint[STORE_FINGERPRINT];
+    int folder, is_open;
+} session_files;
+
 typedef struct action {
     struct action *next;
     int what, slot;
@@ -191,8 +218,8 @@ struct kvant_session {
     int32_t *next_token;                  /* [max_seqs] decode inputs */
     float *scratch;                       /* [n_vocab] masked logits */
     float *hidden;                        /* [n_embd] */
-    unsigned char fingerprint[STORE_FINGERPRINT];
-    int folder, folder_is_open; /* snapshot_dir */
+    session_files files;
+    session_blocks *blocks; /* NULL: nobody wants to know */
 };
 
 /* ---- session_loop.c ---- */
@@ -297,6 +324,12 @@ int tenant_victim(const kvant_session *s, int for_pages);
 /* ---- snapshot_id.c ---- */
 /* The files of a session with this engine must match this identity (cache/store.h). */
 int snapshot_identity(const kvant_engine *e, unsigned char out[STORE_FINGERPRINT], kvant_diag *diag);
+
+/* ---- blocks/session_blocks.c ---- */
+int blocks_create(kvant_session *s, kvant_diag *diag);
+/* Tells what came and went until now. */
+void blocks_tell(kvant_session *s);
+void blocks_cleared(kvant_session *s); /* all of them went */
 
 /* ---- session_lora.c ---- */
 int session_lora_create(kvant_session *s, kvant_diag *diag);

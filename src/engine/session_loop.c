@@ -324,6 +324,7 @@ static void tick(kvant_session *s)
     void (*after)(kvant_session *);
 
     run_tick(s);
+    blocks_tell(s);
     after = atomic_load(&s->after_tick);
     if (after)
         after(s);
@@ -341,6 +342,7 @@ void *session_main(void *session)
             action *a = actions;
             actions = a->next;
             slots_run(s, a); /* frees it; also when the session ends: `done` is called for each */
+            blocks_tell(s);
         }
         if (go_on)
             tick(s);

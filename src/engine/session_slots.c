@@ -16,12 +16,12 @@ int slots_create(kvant_session *s, kvant_diag *diag)
 {
     if (!s->p.snapshot_dir)
         return KVANT_OK;
-    KVANT_TRY(folder_open(s->p.snapshot_dir, &s->folder, diag));
-    s->folder_is_open = 1;
-    const int swept = file_out_sweep(s->folder);
+    KVANT_TRY(folder_open(s->p.snapshot_dir, &s->files.folder, diag));
+    s->files.is_open = 1;
+    const int swept = file_out_sweep(s->files.folder);
     if (swept > 0)
         log_msg(LOG_WARN, "snapshots: removed %d unfinished files of an earlier run", swept);
-    return snapshot_identity(s->e, s->fingerprint, diag);
+    return snapshot_identity(s->e, s->files.fingerprint, diag);
 }
 
 /* ---- parked sequences ---- */
@@ -30,8 +30,8 @@ void slots_free(kvant_session *s)
 {
     for (int i = 0; s->parked && i < s->max_seqs; i++)
         slots_drop(s, i);
-    if (s->folder_is_open)
-        close(s->folder);
+    if (s->files.is_open)
+        close(s->files.folder);
 }
 
 int slots_continues(const kvant_session *s, const request *q)
@@ -106,7 +106,7 @@ static store_key key_of(const kvant_session *s, const action *a)
 {
     store_key k = { .vocab = s->n_vocab };
 
-    memcpy(k.fingerprint, s->fingerprint, sizeof k.fingerprint);
+    memcpy(k.fingerprint, s->files.fingerprint, sizeof k.fingerprint);
     memcpy(k.salt, a->salt, sizeof k.salt);
     return k;
 }
@@ -155,7 +155,7 @@ static int check_total(const kvant_session *s, const char *file, int64_t more, k
 
     if (most == 0)
         return KVANT_OK;
-    KVANT_TRY(folder_bytes(s->folder, "", file, &bytes, diag));
+    KVANT_TRY(folder_bytes(s->files.folder, "", file, &bytes, diag));
     if (more <= most - bytes)
         return KVANT_OK;
     return kvant_fail(diag, KVANT_ENOSPC, "save: %lld bytes wanted, all files together may have %lld (--slot-save-total)",
@@ -171,7 +171,7 @@ static int check_quota(const kvant_session *s, const action *a, const char *file
 
     tenant_prefix(a, mine);
     if (mine[0] && most > 0) {
-        KVANT_TRY(folder_bytes(s->folder, mine, file, &bytes, diag));
+        KVANT_TRY(folder_bytes(s->files.folder, mine, file, &bytes, diag));
         if (more > most - bytes)
             return kvant_fail(diag, KVANT_ENOSPC,
                               "save: %lld bytes wanted, this key's other files have %lld of %lld (--slot-save-quota)",
@@ -211,7 +211,7 @@ static int slot_save(kvant_session *s, const action *a, outcome *o, kvant_diag *
     const store_key key = key_of_sequence(s, a, p->share);
     KVANT_TRY(check_quota(s, a, file_name(a, name), store_sequence_bytes(&s->e->kv, a->slot), diag));
     o->n_tokens = p->n;
-    return store_save_sequence(&s->e->kv, &key, a->slot, p->tokens, s->folder, name, &o->bytes, diag);
+    return store_save_sequence(&s->e->kv, &key, a->slot, p->tokens, s->files.folder, name, &o->bytes, diag);
 }
 
 /* Pages for a restored sequence: free ones, idle ones of the index, then those of parked sequences.  The pages promised
@@ -320,7 +320,7 @@ static int replace(kvant_session *s, const action *a, const unsigned char *share
 static int open_file(const kvant_session *s, const action *a, const store_key *key, int kind, const char *name,
                      store_file *f, kvant_diag *diag)
 {
-    const int code = store_open(&s->e->kv, key, kind, s->folder, name, f, diag);
+    const int code = store_open(&s->e->kv, key, kind, s->files.folder, name, f, diag);
 
     return code == KVANT_ENOENT ? kvant_fail(diag, code, "%s: no such file of this key", a->name) : code;
 }
@@ -360,7 +360,7 @@ static int cache_save(kvant_session *s, const action *a, outcome *o, kvant_diag 
 
     KVANT_TRY(check_quota(s, a, file_name(a, name), store_prefix_bytes(&s->prefix), diag));
     o->n_tokens = s->prefix.n_nodes * KVANT_PAGE;
-    return store_save_prefix(&s->prefix, &key, s->folder, name, &o->bytes, diag);
+    return store_save_prefix(&s->prefix, &key, s->files.folder, name, &o->bytes, diag);
 }
 
 /* Only into free pages that nobody was promised: a restored prefix is worth less than one in use. */
@@ -383,6 +383,7 @@ static int cache_clear(kvant_session *s, const action *a, outcome *o, kvant_diag
     (void)diag;
     o->n_tokens = s->prefix.n_nodes * KVANT_PAGE;
     prefix_clear(&s->prefix);
+    blocks_cleared(s);
     return KVANT_OK;
 }
 

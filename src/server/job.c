@@ -302,6 +302,11 @@ static void make_id(job *j, const char *begins, uint64_t number)
         n += (size_t)snprintf(j->id + n, sizeof j->id - n, "%02x", hash[i]);
 }
 
+void job_make_id(job *j, const char *begins)
+{
+    make_id(j, begins, atomic_fetch_add(&j->s->next_id, 1) + 1);
+}
+
 /* Returns the request's number. */
 static uint64_t take_request(job *j, request *r)
 {
@@ -456,7 +461,7 @@ static int count_texts(job *j, api_error *e)
 int job_submit_embed(job *j, embed_request *r, int key, const unsigned char salt[16], api_error *e)
 {
     j->embed.request = r;
-    make_id(j, j->kind == JOB_EMBED ? "embd-" : "rank-", atomic_fetch_add(&j->s->next_id, 1) + 1);
+    job_make_id(j, j->kind == JOB_EMBED ? "embd-" : "rank-");
     j->lane = (unsigned)(key + 1);
     j->embed.filling = 1;
     memcpy(j->embed.salt, salt, sizeof j->embed.salt);

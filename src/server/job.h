@@ -190,6 +190,7 @@ int job_event(void *user, const kvant_event *ev); /* of a request; user: its cho
 /* n choices; one reference, the caller's, which holds m (or NULL) too.  NULL: no memory. */
 job *job_new(server *s, served *m, int kind, int n);
 void job_release(job *j);
+void job_make_id(job *j, const char *begins); /* a new j->id; any thread that has the job alone */
 /* Submits every choice of a parsed request, of which it takes the tools; on error nothing runs on and *e says why.
  * key: its index, -1: none. */
 int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_error *e);

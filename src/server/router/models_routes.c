@@ -107,9 +107,11 @@ static void put_model(served *m, jsonw *w)
     jsonw_kstr(w, "object", "model");
     jsonw_kint(w, "created", m->s->wall_s);
     jsonw_kstr(w, "owned_by", "kvant");
+    jsonw_kstr(w, "root", m->name);
     put_tags(m->s->p.tags, w);
     put_status(m, w);
     if (served_hold(m)) {
+        jsonw_kint(w, "max_model_len", m->env.n_ctx);
         put_meta(m, w);
         served_release(m);
     }

@@ -36,6 +36,7 @@ enum MHD_Result route_fail(call *c, struct MHD_Connection *conn, int kind, const
 /* ---- routes_work.c, api/embed/embed_write.c: on a worker ---- */
 int make_answer(work *w, api_error *e);
 int make_count(work *w, api_error *e);
+int make_render(work *w, api_error *e); /* the tokens of a request, which is not run */
 int make_tokenize(work *w, api_error *e);
 int make_detokenize(work *w, api_error *e);
 int make_template(work *w, api_error *e);

@@ -69,6 +69,53 @@ int make_count(work *w, api_error *e)
     return API_OK;
 }
 
+/* A router asks which tokens a request has before it chooses a worker: vLLM's names. */
+static void put_rendered(work *w, const request *r, int i, jsonw *out)
+{
+    const prompt *p = &r->prompts[i];
+
+    jsonw_object(out);
+    job_make_id(w->job, "render-");
+    jsonw_kstr(out, "request_id", w->job->id);
+    jsonw_kstr(out, "model", w->m->name);
+    jsonw_key(out, "token_ids");
+    jsonw_array(out);
+    for (int k = 0; k < p->n && !jsonw_error(out); k++)
+        jsonw_int(out, p->ids[k]);
+    jsonw_end(out);
+    jsonw_key(out, "sampling_params");
+    jsonw_object(out);
+    jsonw_kint(out, "n", r->n);
+    if (r->max_tokens >= 0)
+        jsonw_kint(out, "max_tokens", r->max_tokens);
+    jsonw_knum(out, "temperature", (double)r->sampler.temp);
+    jsonw_knum(out, "top_p", (double)r->sampler.top_p);
+    jsonw_end(out);
+    jsonw_kbool(out, "stream", r->stream);
+    if (r->salt)
+        jsonw_kstr(out, "cache_salt", r->salt);
+    jsonw_end(out);
+}
+
+int make_render(work *w, api_error *e)
+{
+    request_env env = w->m->env;
+    request *r = NULL;
+
+    env.tenant = w->key + 1;
+    if (request_parse(&env, w->shape, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
+        return e->kind;
+    snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
+    if (w->shape == BODY_TEXT)
+        jsonw_array(&w->reply); /* of the prompts */
+    for (int i = 0; i < r->n_prompts; i++)
+        put_rendered(w, r, i, &w->reply);
+    if (w->shape == BODY_TEXT)
+        jsonw_end(&w->reply);
+    request_dispose(r);
+    return API_OK;
+}
+
 /* ---- text ---- */
 
 static void put_piece(const kvant_model *m, int32_t id, jsonw *w)
