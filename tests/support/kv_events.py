@@ -146,13 +146,16 @@ class Reader(threading.Thread):
         except ValueError as e:
             self.fault = str(e)
 
-    def quiet(self, seconds=0.3):
-        """Waits until nothing came for so long; all messages."""
+    def quiet(self, port, seconds=0.3):
+        """Waits until nothing came for so long; all messages.  Those before the subscription reached the worker are asked for again at the
+        replay socket `port`, as routers do."""
         n = -1
         while n != len(self.messages):
             n = len(self.messages)
             time.sleep(seconds)
-        return list(self.messages)
+        got = list(self.messages)
+        first = got[0][1] if got else 1 << 62
+        return [(got[0][0] if got else b"", k, batch) for k, batch in replay(port, 0)[0] if k < first] + got
 
 
 def replay(port, first):
